@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The relay: takes events from the outbox to the broker. */
+#ifndef SEMEL_RELAY_H
+#define SEMEL_RELAY_H
+
+#include <semel/status.h>
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum semel_poison {
+	SEMEL_POISON_PARK_KEY, /* later events of the aggregate wait beside, and come back in order
+				*/
+	SEMEL_POISON_BLOCK,    /* the aggregate stops until a person has decided */
+	SEMEL_POISON_SKIP      /* later events go on */
+} semel_poison;
+
+/* A plain input: zero means the default. Copied. */
+typedef struct semel_relay_options {
+	const char *store;          /* "sqlite:semel.db" */
+	const char *broker;         /* "local:semel-broker.db" */
+	uint32_t window;            /* unconfirmed events at most; 1: one by one; default 1000 */
+	uint64_t window_bytes;      /* of payload in the window at most; default 16 MiB */
+	int64_t confirm_timeout_ms; /* an event not answered for within this is an outage; 30 s */
+	uint32_t attempts;      /* answers "no" to one event before it is given up; default 10 */
+	int64_t first_delay_ms; /* of its backoff; default 1 s, doubling */
+	int64_t delay_max_ms;   /* default 5 min */
+	int64_t poll_ms;        /* the safety net under the wake-ups; default 1 s */
+	int64_t lease_ms;       /* a silent relay's lanes move on after this; default 5 s */
+	semel_poison poison;
+} semel_relay_options;
+
+typedef struct semel_relay semel_relay;
+
+/* One relay belongs to one thread; only semel_relay_stop may be called from another one, or from a
+ * signal handler. */
+SEMEL_API SEMEL_MUST_CHECK semel_status semel_relay_open(const semel_relay_options *options,
+							 semel_relay **relay_out,
+							 semel_error *error);
+/* Until semel_relay_stop. Outages are waited out. */
+SEMEL_API SEMEL_MUST_CHECK semel_status semel_relay_run(semel_relay *relay, semel_error *error);
+/* Until nothing is waiting; SEMEL_NOT_FINISHED, and what still waits and why, after timeout_ms. */
+SEMEL_API SEMEL_MUST_CHECK semel_status semel_relay_drain(semel_relay *relay, int64_t timeout_ms,
+							  semel_error *error);
+SEMEL_API void semel_relay_stop(semel_relay *relay);
+SEMEL_API uint64_t semel_relay_published(const semel_relay *relay);
+SEMEL_API void semel_relay_close(semel_relay *relay);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A growing run of bytes. A failed allocation is remembered in `failed`, so that a chain of appends
+ * is checked once at its end. The data is always NUL-ended. */
+#ifndef SEMEL_BASE_BUFFER_H
+#define SEMEL_BASE_BUFFER_H
+
+#include "base/text.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct semel_buffer {
+	char *data;
+	size_t length, capacity;
+	bool failed;
+};
+
+void semel_buffer_append(struct semel_buffer *buffer, const void *data, size_t length);
+void semel_buffer_string(struct semel_buffer *buffer, const char *string);
+void semel_buffer_printf(struct semel_buffer *buffer, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+/* As a quoted JSON string; bytes that are not UTF-8 become U+FFFD. */
+void semel_buffer_json(struct semel_buffer *buffer, struct semel_text text);
+/* Quoted for JSON, or null when there is none. */
+void semel_buffer_json_or_null(struct semel_buffer *buffer, struct semel_text text);
+void semel_buffer_base64(struct semel_buffer *buffer, const void *data, size_t length);
+struct semel_text semel_buffer_text(const struct semel_buffer *buffer);
+/* Empty, memory kept. */
+void semel_buffer_clear(struct semel_buffer *buffer);
+void semel_buffer_free(struct semel_buffer *buffer);
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Time and chance, passed in: the rules never ask the machine for them, so that they can be tested
+ * without sleeping. */
+#ifndef SEMEL_BASE_ENV_H
+#define SEMEL_BASE_ENV_H
+
+#include <stdint.h>
+
+struct semel_env {
+	int64_t (*now_ms)(void *user); /* since 1970, UTC */
+	int64_t (*steady_ms)(
+		void *user); /* never goes back; for waiting and leases held in memory */
+	uint64_t (*random)(void *user);
+	void *user;
+};
+
+/* The machine's clock and random source. random() does not block and is not predictable. */
+const struct semel_env *semel_env_system(void);
+
+static inline int64_t semel_now_ms(const struct semel_env *env)
+{
+	return env->now_ms(env->user);
+}
+
+static inline int64_t semel_steady_ms(const struct semel_env *env)
+{
+	return env->steady_ms(env->user);
+}
+
+static inline uint64_t semel_random(const struct semel_env *env)
+{
+	return env->random(env->user);
+}
+
+#endif

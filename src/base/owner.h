@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who holds a lease. An owner's name tells the machine, the process and when it was started, so
+ * that another process on the same machine knows at once that an owner is dead, and need not wait
+ * for its lease to run out. Owners elsewhere are unknown, and only time tells. */
+#ifndef SEMEL_BASE_OWNER_H
+#define SEMEL_BASE_OWNER_H
+
+#include "base/env.h"
+
+#include <stdbool.h>
+
+#define SEMEL_OWNER_SIZE 96
+
+/* "boot-pidnamespace:pid:starttime:random"; differs for each call, so that two relays in one
+ * process are two owners. */
+void semel_owner_make(const struct semel_env *env, char owner_out[SEMEL_OWNER_SIZE]);
+/* True only when it is certain. Malformed names are not known to be dead. */
+bool semel_owner_is_dead(const char *owner);
+
+#endif

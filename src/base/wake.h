@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sleeping until something happens: a file of a SQLite database was written, somebody rang, or time
+ * has passed. One waiter belongs to one thread; semel_wake_ring may be called from any thread and
+ * from a signal handler, and is remembered: the next sleep returns at once, and so does every
+ * later one (it is how a run is told to stop). */
+#ifndef SEMEL_BASE_WAKE_H
+#define SEMEL_BASE_WAKE_H
+
+#include <semel/status.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct semel_wake;
+
+semel_status semel_wake_new(struct semel_wake **wake_out, semel_error *error);
+/* Watches a database file with its -wal and -journal. Where the system has no inotify left, the
+ * polling interval is all there is; that is no error. */
+void semel_wake_watch(struct semel_wake *wake, const char *database_path);
+/* Also wakes when this descriptor is readable (a worker's completions). */
+void semel_wake_watch_fd(struct semel_wake *wake, int fd);
+/* True: something may have happened; false: wait_ms have passed. */
+bool semel_wake_sleep(struct semel_wake *wake, int64_t wait_ms);
+void semel_wake_ring(struct semel_wake *wake);
+bool semel_wake_rung(const struct semel_wake *wake);
+void semel_wake_free(struct semel_wake *wake);
+
+#endif

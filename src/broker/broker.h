@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A broker carries events from the relay to the subscriptions.
+ *
+ * Publishing is asynchronous: publish() takes an event in hand or says that the window is full;
+ * poll() later reports one outcome for each event taken. Nothing is durable before its outcome says
+ * SEMEL_OK. When the broker refuses an event, later ones of the same aggregate that were offered
+ * before its outcome was reported are refused too, as HELD: so a refusal never breaks the order.
+ *
+ * Consuming: a subscription is a scope reading topics. Deliveries of one aggregate come in order,
+ * and to one consumer at a time. What was fetched and not acked comes again, to this consumer after
+ * rewind(), or to another one after this one closed or died.
+ *
+ * Threads: one broker belongs to one thread. Outcomes are reported inside poll().
+ * Ownership: an event offered stays the caller's, unchanged until its outcome was reported.
+ * Deliveries are read into the caller's arena.
+ * Errors: OUTAGE from any slot: the connection is gone; what was not reported may or may not have
+ * arrived; the caller closes and opens anew.
+ * Every driver passes tests/contract/broker_suite.c.
+ */
+#ifndef SEMEL_BROKER_BROKER_H
+#define SEMEL_BROKER_BROKER_H
+
+#include "base/arena.h"
+#include "base/env.h"
+#include "base/url.h"
+#include "base/wake.h"
+#include "event/event.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct semel_broker {
+	const struct semel_broker_driver *driver;
+};
+
+/* What travels with an event besides the event. */
+struct semel_passage {
+	struct semel_text previous; /* semel-previous; data NULL: unknown or none */
+	uint32_t attempt;           /* semel-attempt: runs of the handler so far; 0: none */
+	uint32_t replay;            /* semel-replay; 0: the first time */
+};
+
+struct semel_publish_outcome {
+	void *token;
+	semel_status status; /* OK; NACKED, UNROUTABLE, TOO_LARGE, …; SEMEL_FULL stands for HELD */
+	char reason[160];    /* empty when OK */
+};
+
+typedef void (*semel_outcome_seen)(const struct semel_publish_outcome *outcome, void *user);
+
+struct semel_delivery {
+	struct semel_event event; /* may break the contract; the consumer checks */
+	struct semel_passage passage;
+	int32_t partition;
+	int64_t offset;
+	bool redelivered;
+	uint64_t tag; /* the driver's own */
+};
+
+struct semel_subscribe_options {
+	const char *scope;
+	const char *const *topics; /* NULL-ended */
+	uint32_t prefetch;         /* unacked deliveries at most */
+	int64_t lease_ms;
+	bool from_latest; /* counts when the subscription is new */
+	bool total_order; /* CONFIG when the topic is spread over several partitions */
+};
+
+struct semel_backlog {
+	uint64_t waiting;    /* published, not yet settled by this scope */
+	uint64_t delayed;    /* of them in retry tiers */
+	int64_t next_due_ms; /* of the delayed; 0: none */
+};
+
+struct semel_broker_driver {
+	const char *scheme; /* "local", "amqp" */
+
+	/* All slots are required. open: CONFIG when the URL cannot be right, OUTAGE when nobody
+	 * answers. window: unconfirmed events at most. */
+	semel_status (*open)(const struct semel_url *url, const struct semel_env *env,
+			     uint32_t window, struct semel_broker **broker_out, semel_error *error);
+	void (*close)(struct semel_broker *broker);
+	/* Adds what wakes a sleeper when something may have arrived. */
+	void (*watch)(struct semel_broker *broker, struct semel_wake *wake);
+
+	/* -- publishing. The topic is declared when it is not known yet. */
+	semel_status (*publish)(struct semel_broker *broker, const struct semel_event *event,
+				const struct semel_passage *passage, void *token,
+				semel_error *error);
+	/* Waits at most wait_ms for outcomes (0: takes what is there) and reports them; keeps the
+	 * connection alive. A driver that confirms in groups closes the group here. */
+	semel_status (*poll)(struct semel_broker *broker, int64_t wait_ms, semel_outcome_seen seen,
+			     void *user, semel_error *error);
+
+	/* -- consuming. Declares what the subscription needs, once per broker. */
+	semel_status (*subscribe)(struct semel_broker *broker,
+				  const struct semel_subscribe_options *options,
+				  semel_error *error);
+	/* At most max deliveries that are there now; does not wait. Keeps the shares (leases,
+	 * heartbeats) alive, so it is called at least every lease_ms / 3, also with max 0. */
+	semel_status (*fetch)(struct semel_broker *broker, uint32_t max, struct semel_arena *arena,
+			      struct semel_delivery *deliveries_out, uint32_t *count_out,
+			      semel_error *error);
+	/* Settles them; they never come again to this scope. LEASE_LOST: the share has moved on,
+	 * and they come again elsewhere. */
+	semel_status (*ack)(struct semel_broker *broker, const struct semel_delivery *deliveries,
+			    size_t count, semel_error *error);
+	/* Everything fetched and not acked comes again. */
+	semel_status (*rewind)(struct semel_broker *broker, semel_error *error);
+
+	/* -- to one subscription: delayed retries and replays. Durable when it returns OK. The
+	 * event comes to scope on event->topic after delay_ms, and to no other scope. */
+	semel_status (*requeue)(struct semel_broker *broker, const char *scope,
+				const struct semel_event *event,
+				const struct semel_passage *passage, int64_t delay_ms,
+				semel_error *error);
+
+	/* -- looking. Of the subscription's scope. */
+	semel_status (*backlog)(struct semel_broker *broker, const char *scope,
+				const char *const *topics, struct semel_backlog *backlog_out,
+				semel_error *error);
+	/* Is this event waiting for the scope (in the queue, or in a retry tier)? For verify and
+	 * trace; may be slow. */
+	semel_status (*find)(struct semel_broker *broker, const char *scope, const char *event_id,
+			     bool *waiting_out, semel_error *error);
+	/* Forgets what every subscription has settled and is older than before_ms; dry run counts.
+	 */
+	semel_status (*prune)(struct semel_broker *broker, int64_t before_ms, bool dry_run,
+			      uint64_t *count_out, semel_error *error);
+};
+
+/* The registry: one line per driver in registry.c. */
+semel_status semel_broker_open(const char *url, const struct semel_env *env, uint32_t window,
+			       struct semel_broker **broker_out, semel_error *error);
+/* broker may be NULL. */
+void semel_broker_close(struct semel_broker *broker);
+
+#endif

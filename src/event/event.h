@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The envelope: one event, as every room sees it. A view: the texts belong to an arena or to the
+ * caller, and are NUL-ended. */
+#ifndef SEMEL_EVENT_EVENT_H
+#define SEMEL_EVENT_EVENT_H
+
+#include "base/arena.h"
+#include "base/buffer.h"
+#include "base/env.h"
+#include "base/text.h"
+
+#include <semel/event.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct semel_event {
+	struct semel_text id; /* data NULL only in a broken delivery */
+	struct semel_text type;
+	struct semel_text aggregate_type, aggregate_id;
+	struct semel_text topic, routing_key;
+	struct semel_text content_type;
+	struct semel_text headers; /* text of a JSON object; never NULL, "{}" when empty */
+	struct semel_text payload;
+	int64_t time_ms;
+};
+
+#define SEMEL_NAME_MAX    255 /* type, aggregate, topic, routing key, id */
+#define SEMEL_HEADERS_MAX 65536
+
+/* Checks an input and completes it (defaults, id, time), in the arena. INVALID or TOO_LARGE with a
+ * text that names the field and says what to do. Nothing is kept of the input but what is copied;
+ * the payload is not copied, and must outlive the event. */
+semel_status semel_event_from_input(const semel_event_input *input, const struct semel_env *env,
+				    struct semel_arena *arena, struct semel_event *event_out,
+				    semel_error *error);
+
+/* Is this delivery what the contract asks for? CONTRACT: no id, names missing, headers that are no
+ * JSON object, or a payload that claims to be JSON and is not. */
+semel_status semel_event_check(const struct semel_event *event, semel_error *error);
+
+bool semel_event_is_json(const struct semel_event *event);
+
+/* A known header ("correlationId"), or data NULL. */
+struct semel_text semel_event_header(const struct semel_event *event, const char *name,
+				     struct semel_arena *arena);
+
+/* The headers that a follow-up of this event carries on: correlationId (or the event's id where it
+ * has none), causationId = the event's id, tenantId, sagaId, traceparent, tracestate. */
+struct semel_text semel_event_flow_headers(const struct semel_event *event,
+					   struct semel_arena *arena);
+
+/* The record as one JSON object: id, type, aggregateType, aggregateId, topic, routingKey, time,
+ * contentType, headers, payload (the value itself when it is JSON, else a string; payloadBase64
+ * when it is not UTF-8). Always one line: line breaks between JSON tokens become spaces. */
+void semel_event_to_json(const struct semel_event *event, struct semel_buffer *buffer);
+
+/* A line of `publish --batch`, the same members (payload may be any JSON value: a text stays as it
+ * is only with a contentType that is not JSON). Unknown members are INVALID. All in the arena. */
+semel_status semel_event_input_from_json(struct semel_text line, struct semel_arena *arena,
+					 semel_event_input *input_out, semel_error *error);
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Structured logs on stderr: text on a terminal, one JSON object per line otherwise.
+ * SEMEL_LOG=text|json, SEMEL_LOG_LEVEL=debug|info|warn|error. Payloads are never logged.
+ * Any thread; one line is one write. A library user hears warnings and errors only, unless the
+ * environment says otherwise. */
+#ifndef SEMEL_OBSERVE_LOG_H
+#define SEMEL_OBSERVE_LOG_H
+
+#include <semel/status.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum semel_log_level { SEMEL_LOG_DEBUG, SEMEL_LOG_INFO, SEMEL_LOG_WARN, SEMEL_LOG_ERROR };
+
+/* What is not set (NULL, 0, false) is left out. */
+struct semel_log_fields {
+	const char *message_id, *correlation_id, *topic, *routing_key, *queue, *consumer;
+	const char *dedup_status, *ack_decision, *error;
+	int32_t partition;
+	int64_t offset;
+	bool has_position; /* partition and offset count */
+	bool redelivered;
+	uint32_t attempt;
+};
+
+/* Reads the environment; level is what holds when it is silent. CONFIG on a wrong value. */
+semel_status semel_log_setup(enum semel_log_level level, semel_error *error);
+bool semel_log_enabled(enum semel_log_level level);
+void semel_log(enum semel_log_level level, const char *message,
+	       const struct semel_log_fields *fields);
+/* Without fields. */
+void semel_logf(enum semel_log_level level, const char *format, ...) SEMEL_PRINTF(2, 3);
+
+#endif

@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A store keeps Semel's tables in the application's database.
+ *
+ * Rules of delivery are not here: a driver knows its own engine, does what one slot says, in one
+ * transaction where the slot says so, and reports. It never decides about retries or verdicts.
+ *
+ * Threads: one store belongs to one thread. Time comes in as now_ms.
+ * Ownership: rows are read into the caller's arena.
+ * Errors: every slot may answer OUTAGE (cannot be reached), BUSY (locked for long), STORAGE_FULL,
+ * NO_SCHEMA, SCHEMA_NEWER, INTERNAL. After OUTAGE the caller closes and reopens; an open
+ * transaction is gone then.
+ * Batches: arrays, so that a remote store can send them in one round trip.
+ * Every driver passes tests/contract/store_suite.c.
+ */
+#ifndef SEMEL_STORE_STORE_H
+#define SEMEL_STORE_STORE_H
+
+#include "base/arena.h"
+#include "base/env.h"
+#include "base/owner.h"
+#include "base/url.h"
+#include "base/wake.h"
+#include "event/event.h"
+
+#include <semel/deadletter.h>
+#include <semel/inbox.h>
+#include <semel/store.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct semel_store {
+	const struct semel_store_driver *driver;
+	char *default_scope; /* owned; NULL: none */
+};
+
+/* ---- lanes ---------------------------------------------------------------------------------- */
+
+/* A share of the aggregates that one relay owns at a time. The epoch grows with every new owner:
+ * it is the fence that a mark is checked against. low_seq: nothing at or below it is waiting, but
+ * for the exceptions; a hint that may always be lower. */
+struct semel_lease {
+	int32_t lane;
+	int64_t epoch;
+	int64_t expires_at_ms;
+	int64_t low_seq;
+	char owner[SEMEL_OWNER_SIZE]; /* empty: nobody */
+};
+
+/* ---- outbox --------------------------------------------------------------------------------- */
+
+struct semel_outbox_row {
+	struct semel_event event;
+	int64_t seq;
+	uint32_t attempts;
+	bool held;       /* an earlier event of its aggregate is an exception that holds it back */
+	bool exception;  /* it comes from the exceptions, not from the run of the table */
+	uint32_t replay; /* how often its dead letter was replayed */
+};
+
+/* Rows read: the caller gives arena, rows with capacity, and bytes_max of payload. */
+struct semel_outbox_batch {
+	struct semel_arena *arena;
+	struct semel_outbox_row *rows;
+	uint32_t capacity;
+	uint64_t bytes_max;
+	uint32_t count;
+	int64_t complete_seq; /* every number at or below it is visible now or never will be */
+};
+
+enum semel_mark_kind {
+	SEMEL_MARK_PUBLISHED, /* the broker has confirmed it */
+	SEMEL_MARK_RETRY,  /* refused; comes back at due_ms, and holds its aggregate until then */
+	SEMEL_MARK_FAILED, /* given up; a dead letter in the same transaction */
+	SEMEL_MARK_PARKED  /* waits behind an earlier exception of its aggregate */
+};
+
+struct semel_mark {
+	const struct semel_outbox_row *row;
+	enum semel_mark_kind kind;
+	uint32_t attempts;  /* RETRY, FAILED: the new count */
+	int64_t due_ms;     /* RETRY */
+	const char *reason; /* RETRY, FAILED */
+	bool holds;         /* FAILED: later events of the aggregate wait (all policies but skip) */
+	bool blocks; /* FAILED: and a drain is not finished before they went (policy block) */
+};
+
+struct semel_mark_batch {
+	const struct semel_mark *marks;
+	size_t count;
+	int64_t low_seq; /* the lane's new low mark */
+	int64_t now_ms;
+	int64_t expires_at_ms; /* the lease's new end */
+};
+
+struct semel_outbox_filter { /* for replay; NULL, 0: no bound */
+	const char *type, *aggregate_type, *aggregate_id;
+	int64_t since_ms, until_ms; /* of created_at; until is exclusive */
+};
+
+/* ---- inbox ---------------------------------------------------------------------------------- */
+
+enum semel_inbox_status { SEMEL_INBOX_CLAIMED, SEMEL_INBOX_PROCESSED, SEMEL_INBOX_FAILED };
+
+/* One claim. status PROCESSED: the claim commits with the effect (same-tx). CLAIMED: it is held by
+ * owner until lease_until_ms and finished later. key: a business key that must be new over the
+ * whole window, whatever the week; data NULL: dedup by id alone. */
+struct semel_inbox_claim {
+	struct semel_text scope, event_id, topic, handler_version, key;
+	int64_t event_time_ms;
+	int32_t partition;
+	int64_t offset;
+	enum semel_inbox_status status;
+	const char *owner;
+	int64_t lease_until_ms;
+	uint32_t replay; /* which replay of its dead letter this delivery is; 0: none */
+};
+
+/* What inbox_change asks for. A FAILED claim is taken over only by a replay with a higher number
+ * than the last one that took it: once per replay. */
+struct semel_inbox_change {
+	enum semel_inbox_status from;
+	const char *from_owner; /* NULL: whoever */
+	const char *error_code; /* NULL: none */
+	int64_t now_ms;
+};
+
+enum semel_inbox_found {
+	SEMEL_FOUND_NEW,       /* claimed now: this caller won */
+	SEMEL_FOUND_PROCESSED, /* by id */
+	SEMEL_FOUND_KEY,       /* another event with this business key was processed */
+	SEMEL_FOUND_CLAIMED,   /* not finished; owner and lease_until_ms tell whose it is */
+	SEMEL_FOUND_FAILED     /* finished without success (separate) */
+};
+
+struct semel_inbox_answer {
+	enum semel_inbox_found found;
+	char owner[SEMEL_OWNER_SIZE];
+	int64_t lease_until_ms;
+};
+
+/* ---- holds: aggregates that must wait, per scope --------------------------------------------- */
+
+enum semel_hold_state {
+	SEMEL_HOLD_NONE,    /* not held */
+	SEMEL_HOLD_RETRY,   /* its head is under delayed retry */
+	SEMEL_HOLD_DEAD,    /* its head is a dead letter */
+	SEMEL_HOLD_GAP,     /* its head waits for a predecessor that was not seen (strict) */
+	SEMEL_HOLD_RELEASED /* the head is settled; the parked followers may go, in order */
+};
+
+struct semel_hold {
+	struct semel_text aggregate_type, aggregate_id;
+	struct semel_text head_id; /* the event that everything of the aggregate waits for */
+	enum semel_hold_state state;
+	uint32_t attempts; /* RETRY: runs of the handler that the head had so far */
+	int64_t due_ms;    /* RETRY: when the head is expected; GAP: when waiting ends */
+	bool blocks;       /* poison policy block: a drain is not finished before it is gone */
+};
+
+struct semel_holds {
+	struct semel_arena *arena;
+	struct semel_hold *holds;
+	uint32_t capacity, count;
+};
+
+struct semel_hold_counts {
+	uint64_t waiting;    /* events behind RETRY, GAP or RELEASED, and the heads of GAPs */
+	uint64_t blocked;    /* events behind DEAD with blocks */
+	uint64_t parked;     /* events behind DEAD without */
+	int64_t next_due_ms; /* of the GAPs; 0: none */
+};
+
+/* ---- dead letters --------------------------------------------------------------------------- */
+
+struct semel_dead_entry {
+	struct semel_text entry_id;
+	struct semel_event event;
+	struct semel_text scope, reason, discard_reason, saga_id, correlation_id;
+	struct semel_text parked_behind; /* event id of the head; data NULL: a dead letter itself */
+	int64_t failed_at_ms;
+	int32_t partition;
+	int64_t offset;
+	uint32_t attempts, replay_count;
+	enum semel_dead_status status;
+	uint64_t parked; /* followers behind it; filled by get and list */
+};
+
+/* ---- retention, trace, verify ---------------------------------------------------------------- */
+
+struct semel_horizons { /* rows older than these go; 0: keep all */
+	int64_t outbox_ms, inbox_ms, dead_ms, requests_ms;
+};
+
+struct semel_prune_counts {
+	uint64_t outbox, inbox, dead, requests;
+};
+
+struct semel_subscription_row {
+	struct semel_text scope, topics; /* topics: JSON array of texts */
+	struct semel_text guarantee, claim, poison, order, dedup_by, handler;
+	bool from_latest;
+	int64_t since_ms; /* when it was first seen */
+};
+
+/* One fact in the life of an event; texts in the arena. */
+struct semel_fact {
+	int64_t time_ms;
+	const char *what; /* "committed", "published", "claimed", "processed", "dead-lettered", … */
+	const char *scope;  /* NULL: the producer's side */
+	const char *detail; /* NULL: none */
+};
+
+typedef void (*semel_fact_seen)(const struct semel_fact *fact, void *user);
+/* Ids in ascending byte order. status: the row's, as text. */
+typedef semel_status (*semel_id_seen)(struct semel_text id, const char *status,
+				      struct semel_text topic, int64_t time_ms, void *user);
+
+struct semel_outbox_counts {
+	uint64_t waiting;  /* NEW and free to go */
+	uint64_t retrying; /* refused, backoff running */
+	uint64_t parked;   /* behind a FAILED one */
+	uint64_t failed;
+	int64_t next_due_ms;  /* of the retrying; 0: none */
+	int64_t oldest_ms;    /* created_at of the oldest that waits; 0: none */
+	char last_error[256]; /* of one that is retried or failed */
+};
+
+/* ---- the driver ------------------------------------------------------------------------------ */
+
+struct semel_store_driver {
+	const char *scheme; /* "sqlite" */
+
+	/* All slots are required. */
+
+	/* Opens a connection and checks the schema's version. CONFIG when the URL cannot be right.
+	 */
+	semel_status (*open)(const struct semel_url *url, semel_store **store_out,
+			     semel_error *error);
+	void (*close)(semel_store *store);
+	/* Creates or upgrades the tables, in one transaction. */
+	semel_status (*init)(const struct semel_url *url, semel_error *error);
+	/* Adds what wakes a sleeper when a commit may have happened. */
+	void (*watch)(semel_store *store, struct semel_wake *wake);
+
+	/* Transactions. begin takes the write lock at once. A commit that answers OUTAGE is in
+	 * doubt. Savepoints are not nested: one is open at most. */
+	semel_status (*begin)(semel_store *store, semel_error *error);
+	semel_status (*commit)(semel_store *store, semel_error *error);
+	void (*rollback)(semel_store *store);
+	semel_status (*savepoint)(semel_store *store, semel_error *error);
+	semel_status (*release)(semel_store *store, semel_error *error);
+	semel_status (*rollback_to)(semel_store *store, semel_error *error);
+	semel_tx (*tx)(semel_store *store);
+	bool (*in_transaction)(semel_tx tx);
+
+	/* Runs any statements (the business change of `publish --sql`). INVALID with the engine's
+	 * words when one is wrong. In the open transaction. */
+	semel_status (*execute)(semel_store *store, const char *sql, semel_error *error);
+
+	/* -- producing. In the open transaction. DUPLICATE_ID names the id. */
+	semel_status (*outbox_insert)(semel_tx tx, const struct semel_event *events, size_t count,
+				      semel_error *error);
+
+	/* -- lanes. */
+	int32_t (*lane_count)(semel_store *store);
+	/* All lanes, in order; leases_out has lane_count places. */
+	semel_status (*lease_list)(semel_store *store, struct semel_lease *leases_out,
+				   semel_error *error);
+	/* Takes the lane over if its epoch is still that of *lease; fills in the new one.
+	 * LEASE_LOST: somebody was quicker. */
+	semel_status (*lease_take)(semel_store *store, struct semel_lease *lease, const char *owner,
+				   int64_t expires_at_ms, semel_error *error);
+	/* LEASE_LOST when the fence has moved on. */
+	semel_status (*lease_renew)(semel_store *store, struct semel_lease *lease,
+				    int64_t expires_at_ms, semel_error *error);
+	void (*lease_release)(semel_store *store, const struct semel_lease *lease);
+
+	/* -- relaying. Rows NEW above after_seq that are no exceptions, ascending, until the batch
+	 * is full by count or by bytes (at least one row). */
+	semel_status (*outbox_fetch)(semel_store *store, const struct semel_lease *lease,
+				     int64_t after_seq, struct semel_outbox_batch *batch,
+				     semel_error *error);
+	/* Exceptions of the lane that are due and not held by an earlier one, ascending; so at most
+	 * one per aggregate. */
+	semel_status (*outbox_fetch_due)(semel_store *store, const struct semel_lease *lease,
+					 int64_t now_ms, struct semel_outbox_batch *batch,
+					 semel_error *error);
+	/* The id of the event before this one in its aggregate; data NULL: none, or not known. */
+	semel_status (*outbox_previous)(semel_store *store, const struct semel_outbox_row *row,
+					struct semel_arena *arena, struct semel_text *id_out,
+					semel_error *error);
+	/* One transaction: checks the fence, applies the marks, moves the low mark and renews the
+	 * lease. LEASE_LOST: nothing was done. A FAILED mark of an event whose dead letter was
+	 * REPLAYED returns to that entry. PUBLISHED of an exception lets the next one of its
+	 * aggregate go. */
+	semel_status (*outbox_mark)(semel_store *store, struct semel_lease *lease,
+				    const struct semel_mark_batch *batch, semel_error *error);
+	semel_status (*outbox_counts)(semel_store *store, int64_t now_ms,
+				      struct semel_outbox_counts *counts_out, semel_error *error);
+	/* Retained rows that match, PUBLISHED only, seq above after_seq, ascending. */
+	semel_status (*outbox_select)(semel_store *store, const struct semel_outbox_filter *filter,
+				      int64_t after_seq, struct semel_outbox_batch *batch,
+				      semel_error *error);
+	semel_status (*outbox_each)(semel_store *store, semel_id_seen seen, void *user,
+				    semel_error *error);
+	/* The newest created_at that prune has removed; 0: nothing was ever pruned. */
+	semel_status (*outbox_pruned_until)(semel_store *store, int64_t *time_ms_out,
+					    semel_error *error);
+
+	/* -- consuming. Claims in the open transaction, answers in order. Two claims of one id in
+	 * one call: the second finds the first. */
+	semel_status (*inbox_claim)(semel_tx tx, const struct semel_inbox_claim *claims,
+				    size_t count, int64_t now_ms,
+				    struct semel_inbox_answer *answers_out, semel_error *error);
+	/* The claim of scope and event, found in the state change->from, becomes claim->status;
+	 * owner and lease are taken over when that is CLAIMED. taken_out false: it was not so any
+	 * more. */
+	semel_status (*inbox_change)(semel_tx tx, const struct semel_inbox_claim *claim,
+				     const struct semel_inbox_change *change, bool *taken_out,
+				     semel_error *error);
+	/* Forgets the claim (and its key), so that the event can be processed. */
+	semel_status (*inbox_forget)(semel_tx tx, const struct semel_inbox_claim *claim,
+				     semel_error *error);
+	/* Longer leases for the claims of this owner that are not finished. */
+	semel_status (*inbox_renew)(semel_store *store, const char *owner, int64_t lease_until_ms,
+				    semel_error *error);
+	/* Was it settled in this scope: processed, failed or a dead letter of any status? */
+	semel_status (*inbox_settled)(semel_tx tx, struct semel_text scope, struct semel_text id,
+				      bool *settled_out, semel_error *error);
+	semel_status (*inbox_each)(semel_store *store, struct semel_text scope, semel_id_seen seen,
+				   void *user, semel_error *error);
+	/* The oldest week that the inbox still knows; 0: it has forgotten nothing. */
+	semel_status (*inbox_known_since)(semel_store *store, int64_t *time_ms_out,
+					  semel_error *error);
+
+	/* -- SQL handlers. Prepares the statements once; INVALID with the engine's words and, for
+	 * an unknown parameter, the nearest right one. */
+	semel_status (*effect_prepare)(semel_store *store, const char *const *statements,
+				       size_t count, semel_error *error);
+	/* Runs them for one event in the open transaction. HANDLER_REJECT: constraint or type;
+	 * HANDLER_RETRY: anything else about this event. A driver may defer the answer to a later
+	 * effect, the savepoint's release or the commit; the caller then redoes the batch one by
+	 * one. */
+	semel_status (*effect_run)(semel_store *store, const struct semel_event *event,
+				   uint32_t attempt, semel_error *error);
+	/* One SQL expression over the same parameters that yields a text (an upcaster). Not in a
+	 * hurry; may be prepared each time. */
+	semel_status (*evaluate)(semel_store *store, const char *expression,
+				 const struct semel_event *event, struct semel_arena *arena,
+				 struct semel_text *value_out, semel_error *error);
+
+	/* -- holds. */
+	semel_status (*hold_any)(semel_tx tx, struct semel_text scope, bool *any_out,
+				 semel_error *error);
+	/* The hold of the event's aggregate; state NONE: it is not held. */
+	semel_status (*hold_get)(semel_tx tx, struct semel_text scope,
+				 const struct semel_event *event, struct semel_arena *arena,
+				 struct semel_hold *hold_out, semel_error *error);
+	semel_status (*hold_put)(semel_tx tx, struct semel_text scope,
+				 const struct semel_hold *hold, semel_error *error);
+	semel_status (*hold_remove)(semel_tx tx, struct semel_text scope,
+				    const struct semel_hold *hold, semel_error *error);
+	/* RELEASED ones, and GAPs whose waiting ended; locked for this transaction where the engine
+	 * can, those of others skipped. In the open transaction. */
+	semel_status (*hold_ready)(semel_tx tx, struct semel_text scope, int64_t now_ms,
+				   struct semel_holds *holds, semel_error *error);
+	semel_status (*hold_counts)(semel_store *store, struct semel_text scope,
+				    struct semel_hold_counts *counts_out, semel_error *error);
+
+	/* -- dead letters and parked followers. In the open transaction where a tx is given.
+	 * add: an entry of the same scope and event is used again and becomes PENDING: replay_count
+	 * the higher of both, attempts, reason and time brought up to date. entry_id is made by the
+	 * caller and overwritten with the one used. A blank event id is always a new entry. */
+	semel_status (*dead_add)(semel_tx tx, struct semel_dead_entry *entry,
+				 struct semel_arena *arena, semel_error *error);
+	semel_status (*dead_get)(semel_store *store, const char *entry_id,
+				 struct semel_arena *arena, struct semel_dead_entry *entry_out,
+				 semel_error *error);
+	/* Without the parked followers. */
+	semel_status (*dead_list)(semel_store *store, const semel_dead_filter *filter,
+				  struct semel_arena *arena, struct semel_dead_entry *entries_out,
+				  uint32_t *count_out, semel_error *error);
+	semel_status (*dead_count)(semel_store *store, const char *scope, uint64_t *count_out,
+				   semel_error *error);
+	/* PENDING → REPLAYED (replay_count + 1; REPLAY_LIMIT at the limit) or DISCARDED.
+	 * NOT_FOUND; NOT_PENDING. An entry whose replay_count is no longer that of *entry came back
+	 * in the meantime: OK, and nothing is changed. In the open transaction. */
+	semel_status (*dead_move)(semel_tx tx, const struct semel_dead_entry *entry,
+				  enum semel_dead_status status, const char *reason, int64_t now_ms,
+				  semel_error *error);
+	/* The replay of this number was processed: an entry that is still PENDING with a lower
+	 * count (the replayer died before it could mark it) becomes REPLAYED. */
+	semel_status (*dead_settle)(semel_tx tx, struct semel_text scope,
+				    struct semel_text event_id, uint32_t replay,
+				    semel_error *error);
+	/* A dead letter of the relay goes back to the outbox as a due exception, same transaction
+	 * as its dead_move; on discard its hold is lifted. */
+	semel_status (*dead_relay_return)(semel_tx tx, const struct semel_dead_entry *entry,
+					  bool discard, int64_t now_ms, semel_error *error);
+	/* Ids with an entry in the scope; parked followers too, with the status PARKED. */
+	semel_status (*dead_each)(semel_store *store, struct semel_text scope, semel_id_seen seen,
+				  void *user, semel_error *error);
+	/* Keeps a follower behind a head; the same event twice is kept once. */
+	semel_status (*parked_add)(semel_tx tx, const struct semel_dead_entry *entry,
+				   semel_error *error);
+	/* The first follower of the aggregate in the scope; entry_id data NULL: none. */
+	semel_status (*parked_first)(semel_tx tx, struct semel_text scope,
+				     const struct semel_hold *hold, struct semel_arena *arena,
+				     struct semel_dead_entry *entry_out, semel_error *error);
+	semel_status (*parked_remove)(semel_tx tx, struct semel_text entry_id, semel_error *error);
+
+	/* -- subscriptions, retention, trace. */
+	semel_status (*subscription_put)(semel_store *store,
+					 const struct semel_subscription_row *row, int64_t now_ms,
+					 semel_error *error);
+	semel_status (*subscription_list)(semel_store *store, struct semel_arena *arena,
+					  struct semel_subscription_row *rows_out, uint32_t limit,
+					  uint32_t *count_out, semel_error *error);
+	/* Deletes a bounded number of rows in a short transaction, or counts (dry run: all that
+	 * would go). more_out: call again. Only PUBLISHED rows of the outbox, finished claims, and
+	 * dead letters without followers go. */
+	semel_status (*prune)(semel_store *store, const struct semel_horizons *horizons,
+			      bool dry_run, struct semel_prune_counts *counts_out, bool *more_out,
+			      semel_error *error);
+	semel_status (*trace)(semel_store *store, const char *event_id, struct semel_arena *arena,
+			      semel_fact_seen seen, void *user, semel_error *error);
+};
+
+/* ---- callers use these ----------------------------------------------------------------------- */
+
+/* The registry: one line per driver in registry.c. CONFIG, with what is known, when none fits. */
+semel_status semel_store_driver_find(const char *scheme,
+				     const struct semel_store_driver **driver_out,
+				     semel_error *error);
+/* Like semel_store_open, tried again (with backoff, until wake rings or wait_ms passed) while the
+ * answer is an outage. */
+semel_status semel_store_reopen(const char *url, const struct semel_env *env,
+				struct semel_wake *wake, int64_t wait_ms, semel_store **store_out,
+				semel_error *error);
+
+#endif
