@@ -22,6 +22,8 @@ bool semel_text_is_blank(struct semel_text text);
 bool semel_string_is_blank(const char *string);
 /* Strict UTF-8 (no surrogates, no overlong forms); zero bytes are allowed. */
 bool semel_text_is_utf8(struct semel_text text);
+/* The length of the UTF-8 character at the start of left bytes; 0 when it is none. */
+size_t semel_utf8_length(const unsigned char *at, size_t left);
 /* At least one control character (below 0x20, or 0x7f). */
 bool semel_text_has_control(struct semel_text text);
 /* An HTTP token: what a header's name may be. */

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The machine's own clock and random source.
+ *
+ * Random numbers are drawn from the kernel in runs and kept per thread. A child of fork must not go
+ * on with its parent's run, or both would make the same ids: a generation counter tells it. */
+#include "base/env.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <sys/random.h>
+#include <threads.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { RUN_LENGTH = 32 };
+
+static atomic_uint fork_generation = 1;
+static pthread_once_t fork_watch_once = PTHREAD_ONCE_INIT;
+
+static thread_local struct {
+	uint64_t numbers[RUN_LENGTH];
+	size_t left;
+	unsigned generation;
+} run;
+
+static int64_t clock_ms(clockid_t clock)
+{
+	struct timespec now = { 0 };
+	clock_gettime(clock, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static int64_t system_now_ms(void *user)
+{
+	(void)user;
+	return clock_ms(CLOCK_REALTIME);
+}
+
+static int64_t system_steady_ms(void *user)
+{
+	(void)user;
+	return clock_ms(CLOCK_MONOTONIC);
+}
+
+static void count_fork(void)
+{
+	atomic_fetch_add(&fork_generation, 1);
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(NULL, NULL, count_fork);
+}
+
+/* For the first moments of a machine, when the kernel has no randomness to give yet. */
+static uint64_t from_clock(void)
+{
+	static atomic_uint_fast64_t calls;
+	struct timespec now = { 0 };
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	uint64_t mixed = (uint64_t)now.tv_nsec ^ (uint64_t)now.tv_sec << 30 ^
+			 (uint64_t)getpid() << 44 ^
+			 atomic_fetch_add(&calls, 1) * UINT64_C(0x9e3779b97f4a7c15);
+	mixed = (mixed ^ mixed >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	mixed = (mixed ^ mixed >> 27) * UINT64_C(0x94d049bb133111eb);
+	return mixed ^ mixed >> 31;
+}
+
+static uint64_t system_random(void *user)
+{
+	(void)user;
+	unsigned generation = atomic_load_explicit(&fork_generation, memory_order_relaxed);
+	if (run.left == 0 || run.generation != generation) {
+		pthread_once(&fork_watch_once, watch_forks);
+		ssize_t got = getrandom(run.numbers, sizeof(run.numbers), GRND_NONBLOCK);
+		if (got != (ssize_t)sizeof(run.numbers))
+			return from_clock();
+		run.left = RUN_LENGTH;
+		run.generation = generation;
+	}
+	return run.numbers[--run.left];
+}
+
+const struct semel_env *semel_env_system(void)
+{
+	static const struct semel_env env = { system_now_ms, system_steady_ms, system_random,
+					      NULL };
+	return &env;
+}
