@@ -26,8 +26,8 @@ struct semel_guard_driver {
 			      size_t count, int64_t now_ms, struct semel_inbox_answer *answers_out,
 			      semel_error *error);
 	semel_status (*change)(struct semel_guard *guard, const struct semel_inbox_claim *claim,
-			       enum semel_inbox_status from, const char *from_owner, int64_t now_ms,
-			       const char *error_code, bool *taken_out, semel_error *error);
+			       const struct semel_inbox_change *change, bool *taken_out,
+			       semel_error *error);
 	semel_status (*forget)(struct semel_guard *guard, const struct semel_inbox_claim *claim,
 			       semel_error *error);
 	semel_status (*renew)(struct semel_guard *guard, const char *owner, int64_t lease_until_ms,
