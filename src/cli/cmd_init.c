@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `semel init`: creates or upgrades the tables, and says which of the two it was. */
+#include "cli/command.h"
+
+#include <semel/store.h>
+#include <stdio.h>
+
+static semel_status run(struct semel_invocation *invocation)
+{
+	semel_error before = { 0 };
+	semel_store *store = NULL;
+	semel_status found = semel_store_open(invocation->store, &store, &before);
+	semel_store_close(store);
+	semel_status status = semel_store_init(invocation->store, &invocation->error);
+	if (status != SEMEL_OK)
+		return status;
+	printf("%s in %s\n", found == SEMEL_OK ? "tables are up to date" : "created the tables",
+	       invocation->store);
+	return SEMEL_OK;
+}
+
+static const struct semel_example examples[] = {
+	{ "semel init", "in semel.db, in the current folder" },
+	{ "semel init --store sqlite:shop.db", "beside the tables of an application" },
+	{ 0 },
+};
+
+const struct semel_command semel_command_init = {
+	.name = "init",
+	.run = run,
+	.group = SEMEL_GROUP_START,
+	.summary = "create or upgrade the tables in the store",
+	.details = "Safe to run twice, and from two processes at the same time. The tables begin "
+		   "with semel_ and stand beside the application's own. A file that does not exist "
+		   "is created.",
+	.examples = examples,
+};

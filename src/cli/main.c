@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The program: reads the command line, gathers the settings, runs one command, and turns its status
+ * into a line on stderr and an exit code. */
+#include "base/error.h"
+#include "base/failpoint.h"
+#include "cli/help.h"
+#include "cli/settings.h"
+#include "observe/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <semel/version.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A database opened on the number of a closed stderr would get our messages written into it. */
+static void open_missing_descriptors(void)
+{
+	int fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= STDERR_FILENO)
+		fd = open("/dev/null", O_RDWR);
+	if (fd > STDERR_FILENO)
+		close(fd);
+}
+
+static semel_status print_help(const struct semel_command *command, semel_error *error)
+{
+	struct semel_buffer buffer = { 0 };
+	semel_help_text(command, &buffer);
+	bool failed = buffer.failed;
+	if (!failed)
+		fputs(buffer.data, stdout);
+	semel_buffer_free(&buffer);
+	return failed ? semel_error_set(error, SEMEL_INTERNAL, "no memory") : SEMEL_OK;
+}
+
+static semel_status run_command(struct semel_args *args, semel_error *error)
+{
+	const struct semel_command *command = semel_args_command(args);
+	struct semel_settings settings = { 0 };
+	semel_status status = SEMEL_OK;
+	if (!command || command->subcommands)
+		return semel_args_check(args, error);
+	status = semel_settings_resolve(args, &settings, error);
+	if (status == SEMEL_OK)
+		status = semel_args_check(args, error);
+	if (status != SEMEL_OK)
+		goto free_settings;
+
+	struct semel_invocation invocation = {
+		.args = args,
+		.store = settings.store,
+		.broker = settings.broker,
+		.config = settings.config,
+		.json = semel_option_find(command->options, "json") &&
+			semel_args_flag(args, "json"),
+	};
+	status = command->run(&invocation);
+	*error = invocation.error;
+
+free_settings:
+	semel_settings_free(&settings);
+	return status;
+}
+
+static semel_status run(int argc, char **argv, semel_error *error)
+{
+	semel_status status = semel_log_setup(SEMEL_LOG_INFO, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_failpoints_arm(getenv("SEMEL_FAILPOINT"), error);
+	if (status != SEMEL_OK)
+		return status;
+	struct semel_args *args = NULL;
+	status = semel_args_parse(argc, argv, semel_commands, &args, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (semel_args_flag(args, "help"))
+		status = print_help(semel_args_command(args), error);
+	else if (semel_args_flag(args, "version"))
+		printf("semel %s\n", semel_version());
+	else
+		status = run_command(args, error);
+	semel_args_free(args);
+	return status;
+}
+
+/* Whoever closed our stdout has seen enough; a full disk is another matter. */
+static semel_status finish_output(semel_status status, semel_error *error)
+{
+	errno = 0;
+	bool failed = fflush(stdout) != 0 || ferror(stdout);
+	if (!failed || errno == EPIPE || errno == 0 || status != SEMEL_OK)
+		return status;
+	return semel_error_set(error, errno == ENOSPC ? SEMEL_STORAGE_FULL : SEMEL_OUTAGE,
+			       "cannot write to standard output: %s", strerror(errno));
+}
+
+int main(int argc, char **argv)
+{
+	static semel_error error; /* texts are long, and main lives as long as anything */
+	open_missing_descriptors();
+	signal(SIGPIPE, SIG_IGN);
+	semel_status status = run(argc, argv, &error);
+	if (status == SEMEL_STOPPED)
+		status = SEMEL_OK;
+	status = finish_output(status, &error);
+	if (status != SEMEL_OK && status != SEMEL_PROBLEM_FOUND)
+		fprintf(stderr, "semel: %s\n",
+			error.text[0] ? error.text : semel_status_sentence(status));
+	return semel_status_exit_code(status);
+}
