@@ -212,14 +212,16 @@ struct semel_fact {
 };
 
 typedef void (*semel_fact_seen)(const struct semel_fact *fact, void *user);
-/* Ids in ascending byte order. status: the row's, as text. */
+/* Ids in ascending byte order. status: the row's, as text. time_ms: the event's own; all that the
+ * inbox knows of it is the start of its week. */
 typedef semel_status (*semel_id_seen)(struct semel_text id, const char *status,
 				      struct semel_text topic, int64_t time_ms, void *user);
 
 struct semel_outbox_counts {
 	uint64_t waiting;  /* NEW and free to go */
-	uint64_t retrying; /* refused, backoff running */
+	uint64_t retrying; /* refused, backoff running, and those behind them */
 	uint64_t parked;   /* behind a FAILED one */
+	uint64_t blocked;  /* behind a FAILED one that blocks: a drain waits for them */
 	uint64_t failed;
 	int64_t next_due_ms;  /* of the retrying; 0: none */
 	int64_t oldest_ms;    /* created_at of the oldest that waits; 0: none */
