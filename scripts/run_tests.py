@@ -1,0 +1,495 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the stages of the test command, quick ones first, and sums up what they found.
+
+Every test of every suite is counted once: a cmocka test by its TAP line, a pytest test by its
+junit record, a check as one. A program that dies takes the tests it still owed with it, as failed.
+Everything is written under one temporary folder, and what a stage leaves running is ended and
+counted against it.
+"""
+import argparse
+import concurrent.futures
+import ctypes
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PYTHON = "/usr/bin/python3"
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+
+
+class Tally:
+    """What was found so far. Failures are shown where they happen, skips again at the end."""
+
+    def __init__(self):
+        self.counts = {PASSED: 0, FAILED: 0, SKIPPED: 0}
+        self.failures, self.skips = [], []
+
+    def add(self, name, outcome, detail=""):
+        self.counts[outcome] += 1
+        if outcome == FAILED:
+            self.failures.append(name)
+            print(f"  FAILED {name}", flush=True)
+            if detail:
+                print("    " + detail.rstrip().replace("\n", "\n    "), flush=True)
+        elif outcome == SKIPPED:
+            self.skips.append(f"{name}: {detail or 'no reason given'}")
+
+    def line(self):
+        return ", ".join(f"{self.counts[key]} {key}" for key in (PASSED, FAILED, SKIPPED))
+
+
+class Processes:
+    """Children run in sessions of their own, and orphans come to us: so all can be ended."""
+
+    def __init__(self):
+        pr_set_child_subreaper = 36
+        ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
+
+    @staticmethod
+    def descendants():
+        """Living processes below this one: {pid: command line}."""
+        parents, commands = {}, {}
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except (OSError, IndexError):
+                continue
+            if fields[0] not in "ZX":
+                parents[int(entry.name)] = int(fields[1])
+                commands[int(entry.name)] = command.strip()
+        found, wave = {}, {os.getpid()}
+        while wave:
+            wave = {pid for pid, parent in parents.items() if parent in wave and pid not in found}
+            found.update({pid: commands[pid] for pid in wave})
+        return found
+
+    def left_over(self, patience_s=3.0):
+        """What is still running after a stage, given a moment to end by itself."""
+        until = time.monotonic() + patience_s
+        while self.descendants() and time.monotonic() < until:
+            time.sleep(0.05)
+        self.reap()
+        return self.descendants()
+
+    def end_all(self):
+        for _ in range(20):
+            alive = self.descendants()
+            if not alive:
+                break
+            for pid in alive:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            time.sleep(0.05)
+        self.reap()
+
+    @staticmethod
+    def reap():
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            pass
+
+
+class Run:
+    """One run of the test command: the tally, the temporary folder, and how commands are called."""
+
+    def __init__(self, quick):
+        self.quick = quick
+        self.tally = Tally()
+        self.processes = Processes()
+        self.temporary = Path(tempfile.mkdtemp(prefix="semel-test-"))
+        self.environment = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("SEMEL", "CMOCKA", "PYTEST", "PYTHON"))
+        }
+        self.environment.update(
+            TMPDIR=str(self.temporary),
+            PYTHONDONTWRITEBYTECODE="1",
+            SEMEL_TREE=str(ROOT),
+            LC_ALL="C.UTF-8",
+        )
+
+    def command(self, words, timeout_s, extra=None):
+        """Returns (exit code, output). The code is None when the time ran out."""
+        environment = dict(self.environment, **(extra or {}))
+        with tempfile.TemporaryFile(dir=self.temporary) as log:
+            child = subprocess.Popen(
+                [str(word) for word in words], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
+                stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            )
+            try:
+                code = child.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+                code = None
+            log.seek(0)
+            return code, log.read().decode(errors="replace")
+
+    def check(self, name, words, timeout_s=300, extra=None):
+        """A command that is one test: exit code 0 is a pass."""
+        code, output = self.command(words, timeout_s, extra)
+        if code is None:
+            output += f"\nnot finished after {timeout_s} s"
+        self.tally.add(name, PASSED if code == 0 else FAILED, tail(output))
+        return code == 0
+
+    def close(self):
+        self.processes.end_all()
+        shutil.rmtree(self.temporary, ignore_errors=True)
+
+
+def tail(text, lines=80):
+    kept = text.rstrip().splitlines()[-lines:]
+    return "\n".join(kept)
+
+
+# ---- building ---------------------------------------------------------------------------------
+
+
+def build(run, preset, targets=()):
+    """One tree, built; counted as one test."""
+    tree = ROOT / ("build" if preset == "release" else f"build-{preset}")
+    code, output = run.command(["cmake", "--preset", preset], 120)
+    if code == 0:
+        words = ["cmake", "--build", "--preset", preset]
+        for target in targets:
+            words += ["--target", target]
+        code, output = run.command(words, 900)
+    run.tally.add(f"build {preset}", PASSED if code == 0 else FAILED, tail(output))
+    return tree if code == 0 else None
+
+
+# ---- cmocka -----------------------------------------------------------------------------------
+
+TAP_SKIP = re.compile(r"^not ok \d+ # SKIP (?P<name>.+)$")
+TAP_TEST = re.compile(r"^(?P<no>not )?ok \d+ - (?P<name>.+)$")
+TAP_PLAN = re.compile(r"^\s*1[.][.](?P<count>\d+)$")
+
+
+def read_tap(text):
+    """(planned, [(name, outcome, comments)]) of a cmocka program's output."""
+    planned, results = 0, []
+    for line in text.splitlines():
+        plan, skip, test = TAP_PLAN.match(line), TAP_SKIP.match(line), TAP_TEST.match(line)
+        if plan:
+            planned += int(plan["count"])
+        elif skip:
+            results.append((skip["name"], SKIPPED, []))
+        elif test:
+            results.append((test["name"], FAILED if test["no"] else PASSED, []))
+        elif line.startswith("# ") and results:
+            results[-1][2].append(line[2:])
+    return planned, results
+
+
+def tally_program(tally, name, code, output):
+    """Counts one cmocka program, also when it died half-way."""
+    planned, results = read_tap(output)
+    for test, outcome, comments in results:
+        tally.add(f"{name}: {test}", outcome, "\n".join(comments))
+    ending = "did not end in time" if code is None else f"ended with {code}"
+    for number in range(len(results) + 1, planned + 1):
+        tally.add(f"{name}: test {number} of {planned}", FAILED, f"{ending}\n{tail(output, 30)}")
+    told = any(outcome == FAILED for _, outcome, _ in results)
+    if code != 0 and len(results) >= planned and not told:
+        tally.add(f"{name}: ends well", FAILED, f"{ending}\n{tail(output, 60)}")
+
+
+def programs_of(run, tree, prefix):
+    """{name: command} of the cmocka programs in a build tree whose names start so."""
+    words = ["ctest", "--test-dir", tree, "--show-only=json-v1"]
+    code, output = run.command(words, 60)
+    if code != 0:
+        return {}
+    listed = json.loads(output)["tests"]
+    return {t["name"]: t["command"] for t in listed if t["name"].startswith(prefix)}
+
+
+def run_programs(run, programs, wrapper=(), extra=None, suffix=""):
+    """All of them, two at a time."""
+    extra = dict(extra or {}, CMOCKA_MESSAGE_OUTPUT="TAP")
+
+    def one(name):
+        return name, *run.command([*wrapper, *programs[name]], 180, extra)
+
+    if not programs:
+        run.tally.add(f"cmocka programs{suffix}", FAILED, "there are none")
+    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
+        for name, code, output in pool.map(one, sorted(programs)):
+            tally_program(run.tally, name + suffix, code, output)
+
+
+# ---- pytest -----------------------------------------------------------------------------------
+
+
+def tally_junit(tally, path, stage, suffix):
+    for case in xml.etree.ElementTree.parse(path).getroot().iter("testcase"):
+        name = f"{stage}{suffix}: {case.get('classname')}.{case.get('name')}"
+        skipped = case.find("skipped")
+        if case.find("failure") is not None or case.find("error") is not None:
+            tally.add(name, FAILED)
+        elif skipped is not None:
+            tally.add(name, SKIPPED, skipped.get("message"))
+        else:
+            tally.add(name, PASSED)
+
+
+def run_pytest(run, stage, words, tree, timeout_s, suffix="", extra=None):
+    """A pytest run on the programs of a build tree."""
+    record = run.temporary / f"{stage}{suffix.strip()}.xml"
+    environment = {
+        "SEMEL": str(tree / "semel"),
+        "SEMEL_BIN": str(tree / "semel"),
+        "SEMEL_BUILD": str(tree),
+        "SEMEL_PLANTED": str(tree / "semel-planted"),
+        **(extra or {}),
+    }
+    base = ["-q", "-p", "no:cacheprovider", f"--junitxml={record}", f"--basetemp={run.temporary / 'py'}"]
+    code, output = run.command([PYTHON, "-B", "-m", "pytest", *base, *words], timeout_s, environment)
+    if record.exists() and code in (0, 1):
+        tally_junit(run.tally, record, stage, suffix)
+        if code == 1:
+            print(tail(output[max(0, output.find("= FAILURES")) :], 200), flush=True)
+    else:
+        ending = "did not end in time" if code is None else f"pytest ended with {code}"
+        run.tally.add(f"{stage}{suffix}", FAILED, f"{ending}\n{tail(output)}")
+
+
+# ---- the stages -------------------------------------------------------------------------------
+
+
+def stage_checks(run):
+    for name in ("format", "tail", "includes", "words", "api-docs"):
+        run.check(f"check {name}", [ROOT / "scripts" / f"check-{name}"])
+    run_pytest(run, "checks", ["tests/checks"], ROOT / "build-test", 120)
+
+
+def stage_build(run):
+    build(run, "test")
+
+
+def stage_unit(run):
+    run_programs(run, programs_of(run, ROOT / "build-test", "unit_"))
+
+
+def stage_contract(run):
+    run_programs(run, programs_of(run, ROOT / "build-test", "contract_"))
+
+
+def stage_docs(run):
+    tree = ROOT / "build-test"
+    run.check("check docs", [ROOT / "scripts" / "check-docs", tree / "semel"])
+    run.check("check man pages", [ROOT / "scripts" / "check-man", tree])
+    run.check("check symbols", [ROOT / "scripts" / "check-symbols", tree])
+
+
+def stage_e2e(run):
+    words = ["tests/e2e", "--deselect", "tests/e2e/test_examples.py"]
+    if run.quick:
+        words += ["-m", "not slow"]
+    run_pytest(run, "e2e", words, ROOT / "build-test", 600)
+
+
+def stage_examples(run):
+    run_pytest(run, "examples", ["tests/e2e/test_examples.py"], ROOT / "build-test", 300)
+
+
+def stage_chaos(run):
+    if build(run, "test", ["semel-planted"]):
+        run_pytest(run, "chaos", ["tests/chaos"], ROOT / "build-test", 900)
+
+
+def stage_asan(run):
+    tree = build(run, "asan")
+    if not tree:
+        return
+    extra = {
+        "ASAN_OPTIONS": "abort_on_error=0:detect_leaks=1:strict_string_checks=1",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
+    run_programs(run, programs_of(run, tree, ("unit_", "contract_")), extra=extra, suffix=" (asan)")
+    run_pytest(run, "e2e", ["tests/e2e", "-m", "sanitize"], tree, 400, " (asan)", extra)
+
+
+THREADS = re.compile(r"pthread_create|thrd_create|semel_workers_start|fork\(")
+
+
+def threaded(programs):
+    """Those whose source starts threads."""
+    sources = {}
+    for path in (ROOT / "tests").rglob("test_*.c"):
+        name = re.sub(r"[/.]", "_", str(path.relative_to(ROOT / "tests")))[: -len("_c")]
+        sources[name] = path.read_text(encoding="utf-8")
+    return {n: c for n, c in programs.items() if THREADS.search(sources.get(n, ""))}
+
+
+def stage_tsan(run):
+    tree = build(run, "tsan")
+    if not tree:
+        return
+    extra = {"TSAN_OPTIONS": "halt_on_error=0:exitcode=66"}
+    programs = threaded(programs_of(run, tree, ("unit_", "contract_")))
+    # ThreadSanitizer of this age cannot place its shadow on kernels that spread addresses widely.
+    for wrapper in ([], ["setarch", "-R"]):
+        code, output = run.command([*wrapper, tree / "semel", "--version"], 30, extra)
+        if code == 0:
+            run_programs(run, programs, wrapper, extra, " (tsan)")
+            return
+    run.tally.add("threads (tsan)", SKIPPED, f"ThreadSanitizer does not start here: {tail(output, 1)}")
+
+
+def tidy_key(path, common):
+    return hashlib.sha256(common + path.read_bytes()).hexdigest()
+
+
+def stage_tidy(run):
+    """clang-tidy over src/, two at a time; a file that did not change since it passed is not
+    looked at again."""
+    tree = ROOT / "build-test"
+    headers = sorted([*ROOT.glob("src/**/*.h"), *ROOT.glob("include/**/*.h"), ROOT / ".clang-tidy"])
+    common = b"".join(path.read_bytes() for path in headers)
+    stamps = tree / "tidy"
+    stamps.mkdir(parents=True, exist_ok=True)
+
+    def one(path):
+        stamp = stamps / tidy_key(path, common)
+        if stamp.exists():
+            return path, 0, ""
+        words = ["clang-tidy", "--quiet", "-p", tree, path]
+        code, output = run.command(words, 300)
+        if code == 0:
+            stamp.touch()
+        return path, code, output
+
+    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
+        for path, code, output in pool.map(one, sorted(ROOT.glob("src/**/*.c"))):
+            name = f"tidy {path.relative_to(ROOT)}"
+            run.tally.add(name, PASSED if code == 0 else FAILED, tail(output, 40))
+
+
+def stage_soak(run):
+    if build(run, "test", ["semel-planted", "semel"]):
+        seconds = os.environ.get("SEMEL_SOAK_SECONDS", "600")
+        extra = {"SEMEL_SOAK_SECONDS": seconds}
+        run_pytest(run, "soak", ["tests/chaos", "-k", "soak"], ROOT / "build-test", int(seconds) * 3 + 300, "", extra)
+
+
+def stage_bench(run):
+    tree = build(run, "release")
+    if tree:
+        code = subprocess.call([tree / "semel", "bench"], cwd=run.temporary)
+        run.tally.add("bench", PASSED if code == 0 else FAILED)
+
+
+# name, function, in the whole run, in `quick`, what it does
+STAGES = (
+    ("checks", stage_checks, True, True, "format, tail numbers, include direction, words, the checks' own tests"),
+    ("build", stage_build, True, True, "release build, warnings are errors"),
+    ("unit", stage_unit, True, True, "cmocka, mirrors src/"),
+    ("contract", stage_contract, True, True, "one suite per seam, for every driver"),
+    ("docs", stage_docs, True, True, "docs, man pages and exported symbols are in step with the program"),
+    ("e2e", stage_e2e, True, True, "pytest on the built program (in quick: without the slow ones)"),
+    ("examples", stage_examples, True, False, "the C examples, built from an installed copy"),
+    ("chaos", stage_chaos, True, False, "failure matrix, short soak, planted bugs"),
+    ("asan", stage_asan, True, False, "AddressSanitizer and UndefinedBehaviorSanitizer"),
+    ("tsan", stage_tsan, True, False, "ThreadSanitizer, on the tests with threads"),
+    ("tidy", stage_tidy, True, False, "clang-tidy over src/"),
+    ("soak", stage_soak, False, False, "the long soak (SEMEL_SOAK_SECONDS, 600)"),
+    ("bench", stage_bench, False, False, "ratios against the bare limit"),
+)
+# Stages that look at build-test need it built.
+NEED_BUILD = {"unit", "contract", "docs", "e2e", "examples", "tidy"}
+
+
+def parse_arguments():
+    lines = [f"  {name:10}{'' if whole else '(on request) '}{what}" for name, _, whole, _, what in STAGES]
+    parser = argparse.ArgumentParser(
+        prog="scripts/test", description="Runs the tests: all of them, the quick ones, or named stages.",
+        epilog="stages, in their order:\n" + "\n".join(lines) + "\n  quick     checks … e2e, in under a minute",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--list", action="store_true", help="print the stages and end")
+    parser.add_argument("stages", nargs="*", metavar="STAGE")
+    arguments = parser.parse_args()
+    known = {stage[0] for stage in STAGES} | {"quick"}
+    for name in arguments.stages:
+        if name not in known:
+            parser.exit(64, f"no stage is called {name}; there are: {' '.join(sorted(known))}\n")
+    if arguments.list:
+        print("\n".join(lines))
+        parser.exit(0)
+    return arguments
+
+
+def chosen_stages(names):
+    if not names:
+        return [stage for stage in STAGES if stage[2]]
+    chosen = [s for s in STAGES if s[0] in names or ("quick" in names and s[3])]
+    if "build" not in {s[0] for s in chosen} and NEED_BUILD & {s[0] for s in chosen}:
+        chosen.insert(0, next(stage for stage in STAGES if stage[0] == "build"))
+    return chosen
+
+
+def run_stage(run, name, function):
+    before, started = dict(run.tally.counts), time.monotonic()
+    print(f"{name} …", flush=True)
+    try:
+        function(run)
+    except (OSError, ValueError, xml.etree.ElementTree.ParseError) as problem:
+        run.tally.add(name, FAILED, f"the stage itself failed: {problem!r}")
+    left = run.processes.left_over()
+    if left:
+        run.tally.add(f"{name} leaves nothing running", FAILED, "\n".join(left.values()))
+        run.processes.end_all()
+    found = {key: run.tally.counts[key] - before[key] for key in before}
+    told = ", ".join(f"{count} {key}" for key, count in found.items() if count) or "nothing to do"
+    print(f"{name}: {told} ({time.monotonic() - started:.0f} s)", flush=True)
+
+
+def interrupted(number, _frame):
+    raise KeyboardInterrupt(number)
+
+
+def main():
+    arguments = parse_arguments()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupted)
+    run, code = Run(quick=arguments.stages == ["quick"]), 0
+    try:
+        for name, function, *_ in chosen_stages(arguments.stages):
+            run_stage(run, name, function)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+        code = 130
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        run.close()
+    for name in run.tally.failures:
+        print(f"failed: {name}")
+    for name in run.tally.skips:
+        print(f"skipped: {name}")
+    print(run.tally.line(), flush=True)
+    return code or (1 if run.tally.counts[FAILED] else 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

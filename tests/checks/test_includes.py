@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of rooms in ARCHITECTURE.md, tried row by row."""
+import pytest
+
+from helper import run_check, tree_with
+
+ALLOWED = [
+    ("src/base/url.c", '"base/text.h"'),
+    ("src/base/url.c", "<semel/status.h>"),
+    ("src/observe/log.c", '"base/text.h"'),
+    ("src/event/event.c", '"observe/log.h"'),
+    ("src/store/store.h", '"event/event.h"'),
+    ("src/guard/guard.h", '"store/store.h"'),
+    ("src/store/registry.c", '"store/sqlite/sqlite.h"'),
+    ("src/store/sqlite/outbox.c", '"store/sqlite/sqlite.h"'),
+    ("src/store/sqlite/outbox.c", '"store/store.h"'),
+    ("src/store/sqlite/outbox.c", "<sqlite3.h>"),
+    ("src/guard/inbox/inbox.c", '"store/store.h"'),
+    ("src/relay/pipeline.c", '"outbox/outbox.h"'),
+    ("src/consume/batch.c", '"guard/guard.h"'),
+    ("src/cli/cmd_relay.c", '"broker/local/local.h"'),
+    ("include/semel/relay.h", "<semel/status.h>"),
+    ("include/semel/relay.h", "<stdint.h>"),
+    ("examples/producer.c", "<sqlite3.h>"),
+    ("tests/unit/base/test_url.c", '"consume/retry.h"'),
+]
+
+FORBIDDEN = [
+    ("src/base/url.c", '"event/event.h"'),
+    ("src/base/url.c", "<semel/event.h>"),
+    ("src/observe/log.c", '"event/event.h"'),
+    ("src/event/event.c", '"store/store.h"'),
+    ("src/store/store.h", '"broker/broker.h"'),
+    ("src/store/store.h", '"guard/guard.h"'),
+    ("src/store/other.c", '"store/sqlite/sqlite.h"'),
+    ("src/store/sqlite/outbox.c", '"store/postgres/postgres.h"'),
+    ("src/store/sqlite/outbox.c", '"broker/broker.h"'),
+    ("src/store/sqlite/outbox.c", '"relay/lanes.h"'),
+    ("src/broker/local/local.c", '"store/store.h"'),
+    ("src/relay/pipeline.c", '"store/sqlite/sqlite.h"'),
+    ("src/relay/pipeline.c", '"consume/retry.h"'),
+    ("src/relay/pipeline.c", "<sqlite3.h>"),
+    ("src/proof/verify.c", '"outbox/outbox.h"'),
+    ("src/deadletter/replay.c", '"cli/options.h"'),
+    ("src/consume/batch.c", "<yaml.h>"),
+    ("src/newroom/x.c", '"relay/lanes.h"'),
+    ("include/semel/relay.h", '"base/text.h"'),
+    ("include/semel/relay.h", "<sqlite3.h>"),
+    ("examples/producer.c", '"base/text.h"'),
+]
+
+
+@pytest.mark.parametrize("path, target", ALLOWED)
+def test_includes_along_the_direction_pass(tmp_path, path, target):
+    code, output = run_check("includes", tree_with(tmp_path, {path: f"#include {target}\n"}))
+    assert code == 0, output
+
+
+@pytest.mark.parametrize("path, target", FORBIDDEN)
+def test_includes_against_the_direction_are_named(tmp_path, path, target):
+    code, output = run_check("includes", tree_with(tmp_path, {path: f"\n#include {target}\n"}))
+    assert code == 1 and f"{path}:2:" in output
