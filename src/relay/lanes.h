@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which lanes this relay owns.
+ *
+ * - A lane has one owner at a time. Whoever takes it raises its epoch; every mark is checked against
+ *   the epoch, in the transaction of the mark, so an owner that slept too long can mark nothing.
+ * - A lease is renewed at a third of its length, and by every mark.
+ * - The lane of an owner that is known to be dead is free at once.
+ */
+#ifndef SEMEL_RELAY_LANES_H
+#define SEMEL_RELAY_LANES_H
+
+#include "store/store.h"
+
+enum semel_lease_look { SEMEL_LEASE_MINE, SEMEL_LEASE_FREE, SEMEL_LEASE_TAKEN };
+
+/* Pure: may this lease be taken? */
+enum semel_lease_look semel_lease_look(const struct semel_lease *lease, const char *me,
+				       int64_t now_ms, bool owner_is_dead);
+
+struct semel_lane {
+	struct semel_lease lease;
+	bool mine;
+	int64_t cursor; /* read up to here */
+};
+
+struct semel_lanes {
+	const struct semel_env *env;
+	char owner[SEMEL_OWNER_SIZE];
+	int64_t lease_ms;
+	int64_t tend_at_ms; /* steady: when the leases are looked at again */
+	int32_t count;
+	struct semel_lane *lanes;
+};
+
+semel_status semel_lanes_open(struct semel_lanes *lanes, semel_store *store,
+			      const struct semel_env *env, int64_t lease_ms, semel_error *error);
+/* Renews what is ours and takes what is free, when it is time to. A lane that was lost has mine
+ * false. */
+semel_status semel_lanes_tend(struct semel_lanes *lanes, semel_store *store, semel_error *error);
+/* When a lease that is renewed now ends. */
+int64_t semel_lanes_expiry(const struct semel_lanes *lanes);
+/* Forget the cursors: everything from the low marks on is read again. */
+void semel_lanes_rewind(struct semel_lanes *lanes);
+/* Gives the lanes back, so that another relay need not wait. store NULL: it is not reachable. */
+void semel_lanes_close(struct semel_lanes *lanes, semel_store *store);
+
+#endif

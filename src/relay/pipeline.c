@@ -1,0 +1,563 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "relay/pipeline.h"
+
+#include "base/error.h"
+#include "base/failpoint.h"
+#include "base/plant.h"
+#include "base/uuid.h"
+#include "observe/log.h"
+#include "relay/previous.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LOAD_MAX      500
+#define POLL_MS       20
+#define ARENA_BLOCK   (64 * 1024)
+
+/* One row on its way. */
+struct flight {
+	struct load *load;
+	struct semel_passage passage;
+	bool answered;
+	semel_status answer;
+	const char *reason;
+};
+
+/* Rows that were read together and are marked together. */
+struct load {
+	struct load *next;
+	struct semel_arena *arena;
+	struct semel_outbox_batch batch;
+	struct flight *flights;
+	struct semel_mark *marks;
+	struct semel_lane *lane;
+	uint32_t unanswered;
+	bool refused;    /* an event in it was refused */
+	bool exceptions; /* its rows come from the exceptions */
+	uint64_t bytes;
+	int64_t offered_at_ms; /* steady */
+};
+
+struct semel_pipeline {
+	struct semel_pipeline_options options;
+	const struct semel_env *env;
+	struct semel_lanes *lanes;
+	struct semel_previous *previous;
+	semel_store *store;
+	struct semel_broker *broker;
+	struct load *loads; /* in flight, oldest first */
+	struct load *spare;
+	uint32_t load_max;  /* rows in a load */
+	uint32_t unanswered;
+	uint64_t bytes;
+	bool refused; /* read nothing before it is marked */
+	uint64_t published;
+	semel_status heard; /* a failpoint's error, met while hearing answers */
+};
+
+/* ---- loads ----------------------------------------------------------------------------------- */
+
+static void load_free(struct load *load)
+{
+	if (!load)
+		return;
+	semel_arena_free(load->arena);
+	free(load->batch.rows);
+	free(load->flights);
+	free(load->marks);
+	free(load);
+}
+
+static struct load *load_new(uint32_t capacity)
+{
+	struct load *load = calloc(1, sizeof *load);
+	if (!load)
+		return NULL;
+	load->arena = semel_arena_new(ARENA_BLOCK);
+	load->batch.rows = calloc(capacity, sizeof *load->batch.rows);
+	load->flights = calloc(capacity, sizeof *load->flights);
+	load->marks = calloc(capacity, sizeof *load->marks);
+	if (load->arena && load->batch.rows && load->flights && load->marks)
+		return load;
+	load_free(load);
+	return NULL;
+}
+
+static struct load *load_take(struct semel_pipeline *pipeline, struct semel_lane *lane)
+{
+	struct load *load = pipeline->spare;
+	if (load)
+		pipeline->spare = load->next;
+	else
+		load = load_new(pipeline->load_max);
+	if (!load)
+		return NULL;
+	load->next = NULL;
+	load->lane = lane;
+	load->batch.arena = load->arena;
+	load->batch.count = 0;
+	load->unanswered = 0;
+	load->refused = load->exceptions = false;
+	load->bytes = 0;
+	return load;
+}
+
+static void load_give_back(struct semel_pipeline *pipeline, struct load *load)
+{
+	semel_arena_reset(load->arena);
+	load->next = pipeline->spare;
+	pipeline->spare = load;
+}
+
+static void append(struct semel_pipeline *pipeline, struct load *load)
+{
+	struct load **end = &pipeline->loads;
+
+	while (*end)
+		end = &(*end)->next;
+	*end = load;
+}
+
+static void unlink_load(struct semel_pipeline *pipeline, struct load *load)
+{
+	struct load **at = &pipeline->loads;
+
+	while (*at != load)
+		at = &(*at)->next;
+	*at = load->next;
+}
+
+/* ---- hearing --------------------------------------------------------------------------------- */
+
+static void answer(struct semel_pipeline *pipeline, struct flight *flight, semel_status status,
+		   const char *reason)
+{
+	struct load *load = flight->load;
+
+	flight->answered = true;
+	flight->answer = status;
+	flight->reason = status == SEMEL_OK ? NULL : semel_arena_printf(load->arena, "%s", reason);
+	load->unanswered--;
+	pipeline->unanswered--;
+	if (status != SEMEL_OK)
+		load->refused = pipeline->refused = true;
+}
+
+static void hear(const struct semel_publish_outcome *outcome, void *user)
+{
+	struct semel_pipeline *pipeline = user;
+
+	answer(pipeline, outcome->token, outcome->status, outcome->reason);
+	if (outcome->status == SEMEL_OK && pipeline->heard == SEMEL_OK)
+		pipeline->heard = semel_failpoint(SEMEL_FP_RELAY_AFTER_CONFIRM, NULL);
+}
+
+static semel_status poll_broker(struct semel_pipeline *pipeline, int64_t wait_ms,
+				semel_error *error)
+{
+	pipeline->heard = SEMEL_OK;
+	semel_status status =
+		pipeline->broker->driver->poll(pipeline->broker, wait_ms, hear, pipeline, error);
+	if (status == SEMEL_OK && pipeline->heard != SEMEL_OK)
+		return semel_error_set(error, pipeline->heard, "failpoint relay.after-confirm");
+	return status;
+}
+
+static semel_status check_patience(const struct semel_pipeline *pipeline, semel_error *error)
+{
+	int64_t now_ms = semel_steady_ms(pipeline->env);
+
+	for (const struct load *load = pipeline->loads; load; load = load->next)
+		if (load->unanswered > 0 &&
+		    now_ms - load->offered_at_ms > pipeline->options.confirm_timeout_ms)
+			return semel_error_set(error, SEMEL_OUTAGE,
+					       "the broker has not answered for %u events in %lld ms",
+					       load->unanswered,
+					       (long long)pipeline->options.confirm_timeout_ms);
+	return SEMEL_OK;
+}
+
+/* ---- offering -------------------------------------------------------------------------------- */
+
+static bool same_aggregate(const struct semel_event *left, const struct semel_event *right)
+{
+	return semel_text_equal(left->aggregate_id, right->aggregate_id) &&
+	       semel_text_equal(left->aggregate_type, right->aggregate_type);
+}
+
+/* A sibling before it in this load was refused without the broker knowing of it. */
+static bool behind_refused(const struct load *load, uint32_t at)
+{
+	for (uint32_t i = 0; load->refused && i < at; i++)
+		if (load->flights[i].answered && load->flights[i].answer != SEMEL_OK &&
+		    same_aggregate(&load->batch.rows[i].event, &load->batch.rows[at].event))
+			return true;
+	return false;
+}
+
+static semel_status publish(struct semel_pipeline *pipeline, struct flight *flight,
+			    struct semel_outbox_row *row, semel_error *error)
+{
+	struct semel_broker *broker = pipeline->broker;
+	semel_status status;
+
+	if (SEMEL_PLANTED("new-id-on-retry")) {
+		char id[SEMEL_UUID_SIZE];
+		semel_uuid_make(pipeline->env, id);
+		row->event.id = semel_arena_text(flight->load->arena, id, strlen(id));
+	}
+	while ((status = broker->driver->publish(broker, &row->event, &flight->passage, flight,
+						 error)) == SEMEL_FULL) {
+		status = poll_broker(pipeline, POLL_MS, error);
+		if (status == SEMEL_OK)
+			status = check_patience(pipeline, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return status;
+}
+
+static semel_status offer_row(struct semel_pipeline *pipeline, struct load *load, uint32_t at,
+			      semel_error *error)
+{
+	struct semel_outbox_row *row = &load->batch.rows[at];
+	struct flight *flight = &load->flights[at];
+
+	flight->passage = (struct semel_passage){ .replay = row->replay };
+	if (row->held || behind_refused(load, at)) {
+		answer(pipeline, flight, SEMEL_FULL, "waits behind an earlier event");
+		return SEMEL_OK;
+	}
+	semel_status status = semel_failpoint(SEMEL_FP_RELAY_BEFORE_PUBLISH, error);
+	if (status != SEMEL_OK) {
+		answer(pipeline, flight, SEMEL_NACKED, "failpoint relay.before-publish");
+		return SEMEL_OK;
+	}
+	status = semel_previous_of(pipeline->previous, pipeline->store, row, load->arena,
+				   &flight->passage.previous, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = publish(pipeline, flight, row, error);
+	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_RELAY_AFTER_PUBLISH, error) : status;
+}
+
+/* From here on the load is in flight. */
+static semel_status offer(struct semel_pipeline *pipeline, struct load *load, semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+
+	append(pipeline, load);
+	load->offered_at_ms = semel_steady_ms(pipeline->env);
+	load->unanswered = load->batch.count;
+	pipeline->unanswered += load->batch.count;
+	for (uint32_t i = 0; i < load->batch.count; i++) {
+		load->flights[i] = (struct flight){ .load = load };
+		load->bytes += load->batch.rows[i].event.payload.length;
+	}
+	pipeline->bytes += load->bytes;
+	for (uint32_t i = 0; i < load->batch.count && status == SEMEL_OK; i++)
+		status = offer_row(pipeline, load, i, error);
+	return status;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static bool exceptions_in_flight(const struct semel_pipeline *pipeline,
+				 const struct semel_lane *lane)
+{
+	for (const struct load *load = pipeline->loads; load; load = load->next)
+		if (load->exceptions && load->lane == lane)
+			return true;
+	return false;
+}
+
+static bool window_has_room(const struct semel_pipeline *pipeline)
+{
+	return pipeline->unanswered < pipeline->options.window &&
+	       pipeline->bytes < pipeline->options.window_bytes && !pipeline->refused;
+}
+
+static semel_status read_rows(struct semel_pipeline *pipeline, struct load *load,
+			      semel_error *error)
+{
+	const struct semel_store_driver *driver = pipeline->store->driver;
+	struct semel_lane *lane = load->lane;
+	uint32_t room = pipeline->options.window - pipeline->unanswered;
+
+	load->batch.capacity = room < pipeline->load_max ? room : pipeline->load_max;
+	load->batch.bytes_max = pipeline->options.window_bytes - pipeline->bytes;
+	if (load->exceptions)
+		return driver->outbox_fetch_due(pipeline->store, &lane->lease,
+						semel_now_ms(pipeline->env), &load->batch, error);
+	return driver->outbox_fetch(pipeline->store, &lane->lease, lane->cursor, &load->batch,
+				    error);
+}
+
+/* Numbers below complete_seq are all visible; above it a late commit may still appear, so they
+ * will be looked at again. */
+static void move_cursor(struct load *load)
+{
+	int64_t last = load->batch.rows[load->batch.count - 1].seq;
+	int64_t complete = load->batch.complete_seq;
+
+	load->lane->cursor = last < complete ? last : complete;
+	if (SEMEL_PLANTED("high-water-mark"))
+		load->lane->lease.low_seq = last;
+}
+
+/* Reads one load of the lane and offers it; read_out tells whether there was anything. */
+static semel_status fill_once(struct semel_pipeline *pipeline, struct semel_lane *lane,
+			      bool exceptions, bool *read_out, semel_error *error)
+{
+	struct load *load = load_take(pipeline, lane);
+	*read_out = false;
+	if (!load)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch of events");
+
+	load->exceptions = exceptions;
+	semel_status status = read_rows(pipeline, load, error);
+	if (status != SEMEL_OK || load->batch.count == 0) {
+		load_give_back(pipeline, load);
+		return status;
+	}
+	*read_out = true;
+	if (!exceptions)
+		move_cursor(load);
+	status = semel_failpoint(SEMEL_FP_RELAY_AFTER_CLAIM, error);
+	if (status != SEMEL_OK) {
+		load_give_back(pipeline, load);
+		return status;
+	}
+	return offer(pipeline, load, error);
+}
+
+static semel_status fill_lane(struct semel_pipeline *pipeline, struct semel_lane *lane,
+			      bool *busy_out, semel_error *error)
+{
+	bool read = false;
+	semel_status status = SEMEL_OK;
+
+	if (window_has_room(pipeline) && !exceptions_in_flight(pipeline, lane))
+		status = fill_once(pipeline, lane, true, &read, error);
+	*busy_out = *busy_out || read;
+	do {
+		if (status != SEMEL_OK || !window_has_room(pipeline))
+			break;
+		status = fill_once(pipeline, lane, false, &read, error);
+		*busy_out = *busy_out || read;
+	} while (read);
+	return status;
+}
+
+static semel_status fill(struct semel_pipeline *pipeline, bool *busy_out, semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+
+	for (int32_t i = 0; i < pipeline->lanes->count && status == SEMEL_OK; i++)
+		if (pipeline->lanes->lanes[i].mine)
+			status = fill_lane(pipeline, &pipeline->lanes->lanes[i], busy_out, error);
+	return status;
+}
+
+/* ---- marking --------------------------------------------------------------------------------- */
+
+static void tell_refusal(const struct semel_mark *mark)
+{
+	const struct semel_event *event = &mark->row->event;
+
+	semel_log(mark->kind == SEMEL_MARK_PARKED ? SEMEL_LOG_DEBUG : SEMEL_LOG_WARN,
+		  mark->kind == SEMEL_MARK_FAILED  ? "the broker will not take the event; dead letter"
+		  : mark->kind == SEMEL_MARK_RETRY ? "the broker refused the event; it comes again"
+						   : "the event waits behind an earlier one",
+		  &(struct semel_log_fields){ .message_id = event->id.data,
+					      .topic = event->topic.data,
+					      .routing_key = event->routing_key.data,
+					      .attempt = mark->attempts,
+					      .error = mark->reason });
+}
+
+static void judge(struct semel_pipeline *pipeline, struct load *load, int64_t now_ms)
+{
+	for (uint32_t i = 0; i < load->batch.count; i++) {
+		struct semel_mark *mark = &load->marks[i];
+		*mark = (struct semel_mark){ .row = &load->batch.rows[i],
+					     .reason = load->flights[i].reason };
+		semel_refusal_judge(&pipeline->options.refusal, load->flights[i].answer, now_ms,
+				    load->refused ? semel_random(pipeline->env) : 0, mark);
+		if (mark->kind != SEMEL_MARK_PUBLISHED)
+			tell_refusal(mark);
+	}
+}
+
+/* The lowest row of the lane that is not marked yet, less one; what was read counts as settled
+ * unless it is in another load. */
+static int64_t low_seq_after(const struct semel_pipeline *pipeline, const struct load *settled)
+{
+	int64_t low = settled->lane->cursor;
+
+	if (SEMEL_PLANTED("high-water-mark"))
+		return settled->lane->lease.low_seq;
+	for (const struct load *load = pipeline->loads; load; load = load->next)
+		if (load != settled && load->lane == settled->lane && !load->exceptions &&
+		    load->batch.rows[0].seq - 1 < low)
+			low = load->batch.rows[0].seq - 1;
+	return low;
+}
+
+static void count_published(struct semel_pipeline *pipeline, const struct load *load)
+{
+	for (uint32_t i = 0; i < load->batch.count; i++)
+		pipeline->published += load->marks[i].kind == SEMEL_MARK_PUBLISHED;
+}
+
+static semel_status mark_load(struct semel_pipeline *pipeline, struct load *load,
+			      semel_error *error)
+{
+	int64_t now_ms = semel_now_ms(pipeline->env);
+
+	if (!load->lane->mine)
+		return SEMEL_LEASE_LOST;
+	judge(pipeline, load, now_ms);
+	struct semel_mark_batch batch = { .marks = load->marks,
+					  .count = load->batch.count,
+					  .low_seq = low_seq_after(pipeline, load),
+					  .now_ms = now_ms,
+					  .expires_at_ms = semel_lanes_expiry(pipeline->lanes) };
+	return pipeline->store->driver->outbox_mark(pipeline->store, &load->lane->lease, &batch,
+						    error);
+}
+
+static bool any_refused(const struct semel_pipeline *pipeline)
+{
+	for (const struct load *load = pipeline->loads; load; load = load->next)
+		if (load->refused)
+			return true;
+	return false;
+}
+
+static semel_status settle_load(struct semel_pipeline *pipeline, struct load *load,
+				semel_error *error)
+{
+	semel_status status = mark_load(pipeline, load, error);
+
+	if (status == SEMEL_OK) {
+		count_published(pipeline, load);
+		status = semel_failpoint(SEMEL_FP_RELAY_AFTER_MARK, error);
+	} else if (status == SEMEL_LEASE_LOST) {
+		/* The new owner sends them again; the inbox knows them. */
+		load->lane->mine = false;
+		pipeline->lanes->tend_at_ms = 0;
+		status = SEMEL_OK;
+	}
+	pipeline->bytes -= load->bytes;
+	unlink_load(pipeline, load);
+	load_give_back(pipeline, load);
+	pipeline->refused = any_refused(pipeline);
+	return status;
+}
+
+static semel_status settle(struct semel_pipeline *pipeline, semel_error *error)
+{
+	struct load *load = pipeline->loads;
+	semel_status status = SEMEL_OK;
+
+	while (load && status == SEMEL_OK) {
+		struct load *next = load->next;
+		if (load->unanswered == 0)
+			status = settle_load(pipeline, load, error);
+		load = next;
+	}
+	return status;
+}
+
+static void pretend_confirmed(struct semel_pipeline *pipeline, semel_error *error)
+{
+	for (struct load *load = pipeline->loads; load; load = load->next)
+		(void)mark_load(pipeline, load, error);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+semel_status semel_pipeline_step(struct semel_pipeline *pipeline, bool finishing, bool *busy_out,
+				 semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+
+	*busy_out = false;
+	if (!finishing)
+		status = fill(pipeline, busy_out, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (SEMEL_PLANTED("mark-before-confirm"))
+		pretend_confirmed(pipeline, error);
+	if (pipeline->unanswered > 0)
+		status = poll_broker(pipeline, *busy_out ? 0 : POLL_MS, error);
+	if (status == SEMEL_OK)
+		status = check_patience(pipeline, error);
+	if (status == SEMEL_OK)
+		status = settle(pipeline, error);
+	*busy_out = *busy_out || pipeline->loads != NULL;
+	return status;
+}
+
+semel_status semel_pipeline_open(const struct semel_pipeline_options *options,
+				 const struct semel_env *env, struct semel_lanes *lanes,
+				 struct semel_pipeline **pipeline_out, semel_error *error)
+{
+	struct semel_pipeline *pipeline = calloc(1, sizeof *pipeline);
+	*pipeline_out = NULL;
+	if (pipeline)
+		pipeline->previous = semel_previous_new();
+	if (!pipeline || !pipeline->previous) {
+		semel_pipeline_close(pipeline);
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the relay");
+	}
+	pipeline->options = *options;
+	pipeline->env = env;
+	pipeline->lanes = lanes;
+	pipeline->load_max = options->window < LOAD_MAX ? options->window : LOAD_MAX;
+	*pipeline_out = pipeline;
+	return SEMEL_OK;
+}
+
+void semel_pipeline_connect(struct semel_pipeline *pipeline, semel_store *store,
+			    struct semel_broker *broker)
+{
+	while (pipeline->loads) {
+		struct load *load = pipeline->loads;
+		pipeline->loads = load->next;
+		load_give_back(pipeline, load);
+	}
+	pipeline->unanswered = 0;
+	pipeline->bytes = 0;
+	pipeline->refused = false;
+	pipeline->store = store;
+	pipeline->broker = broker;
+	semel_previous_clear(pipeline->previous);
+	semel_lanes_rewind(pipeline->lanes);
+}
+
+uint64_t semel_pipeline_published(const struct semel_pipeline *pipeline)
+{
+	return pipeline->published;
+}
+
+static void free_all(struct load *load)
+{
+	while (load) {
+		struct load *next = load->next;
+		load_free(load);
+		load = next;
+	}
+}
+
+void semel_pipeline_close(struct semel_pipeline *pipeline)
+{
+	if (!pipeline)
+		return;
+	free_all(pipeline->loads);
+	free_all(pipeline->spare);
+	semel_previous_free(pipeline->previous);
+	free(pipeline);
+}

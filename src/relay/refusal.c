@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "relay/refusal.h"
+
+static void give_up(const struct semel_refusal_policy *policy, struct semel_mark *mark)
+{
+	mark->kind = SEMEL_MARK_FAILED;
+	mark->holds = policy->poison != SEMEL_POISON_SKIP;
+	mark->blocks = policy->poison == SEMEL_POISON_BLOCK;
+}
+
+void semel_refusal_judge(const struct semel_refusal_policy *policy, semel_status answer,
+			 int64_t now_ms, uint64_t chance, struct semel_mark *mark)
+{
+	if (answer == SEMEL_OK) {
+		mark->kind = SEMEL_MARK_PUBLISHED;
+		return;
+	}
+	if (answer == SEMEL_FULL) {
+		mark->kind = SEMEL_MARK_PARKED;
+		return;
+	}
+	mark->attempts = mark->row->attempts + 1;
+	if (semel_status_class(answer) != SEMEL_CLASS_RETRY ||
+	    mark->attempts >= policy->attempts_max) {
+		give_up(policy, mark);
+		return;
+	}
+	mark->kind = SEMEL_MARK_RETRY;
+	mark->due_ms = now_ms + semel_backoff_ms(policy->backoff, mark->attempts, chance);
+}

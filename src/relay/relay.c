@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The relay's life: connect, tend the lanes, step the pipeline, sleep until woken; after an outage
+ * start over. An outage is nobody's failure: no event loses an attempt by it. */
+#include "base/backoff.h"
+#include "base/error.h"
+#include "observe/log.h"
+#include "relay/pipeline.h"
+
+#include <semel/relay.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GRACE_MS 10000
+
+struct semel_relay {
+	semel_relay_options options;
+	char *store_url, *broker_url;
+	const struct semel_env *env;
+	struct semel_wake *wake;
+	semel_store *store;
+	struct semel_broker *broker;
+	struct semel_lanes lanes;
+	struct semel_pipeline *pipeline;
+	uint32_t outages; /* in a row */
+	char trouble[SEMEL_ERROR_TEXT_MAX]; /* what the last outage was */
+};
+
+static const semel_relay_options defaults = {
+	.store = "sqlite:semel.db",
+	.broker = "local:semel-broker.db",
+	.window = 1000,
+	.window_bytes = 16 * 1024 * 1024,
+	.confirm_timeout_ms = 30000,
+	.attempts = 10,
+	.first_delay_ms = 1000,
+	.delay_max_ms = 5 * 60 * 1000,
+	.poll_ms = 1000,
+	.lease_ms = 5000,
+};
+
+#define OR_DEFAULT(options, field) \
+	((options)->field = (options)->field ? (options)->field : defaults.field)
+
+static void complete(semel_relay_options *options)
+{
+	OR_DEFAULT(options, store);
+	OR_DEFAULT(options, broker);
+	OR_DEFAULT(options, window);
+	OR_DEFAULT(options, window_bytes);
+	OR_DEFAULT(options, confirm_timeout_ms);
+	OR_DEFAULT(options, attempts);
+	OR_DEFAULT(options, first_delay_ms);
+	OR_DEFAULT(options, delay_max_ms);
+	OR_DEFAULT(options, poll_ms);
+	OR_DEFAULT(options, lease_ms);
+}
+
+static semel_status connect_all(struct semel_relay *relay, semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+
+	if (!relay->store)
+		status = semel_store_open(relay->store_url, &relay->store, error);
+	if (status == SEMEL_OK && !relay->broker)
+		status = semel_broker_open(relay->broker_url, relay->env, relay->options.window,
+					   &relay->broker, error);
+	if (status == SEMEL_OK && relay->pipeline)
+		semel_pipeline_connect(relay->pipeline, relay->store, relay->broker);
+	return status;
+}
+
+static void disconnect_all(struct semel_relay *relay)
+{
+	semel_broker_close(relay->broker);
+	semel_store_close(relay->store);
+	relay->broker = NULL;
+	relay->store = NULL;
+}
+
+static semel_status assemble(struct semel_relay *relay, semel_error *error)
+{
+	const semel_relay_options *options = &relay->options;
+	struct semel_pipeline_options pipeline = {
+		.window = options->window,
+		.window_bytes = options->window_bytes,
+		.confirm_timeout_ms = options->confirm_timeout_ms,
+		.refusal = { .attempts_max = options->attempts,
+			     .backoff = { options->first_delay_ms, options->delay_max_ms },
+			     .poison = options->poison },
+	};
+	semel_status status = semel_wake_new(&relay->wake, error);
+	if (status == SEMEL_OK)
+		status = connect_all(relay, error);
+	if (status == SEMEL_OK)
+		status = semel_lanes_open(&relay->lanes, relay->store, relay->env,
+					  options->lease_ms, error);
+	if (status == SEMEL_OK)
+		status = semel_pipeline_open(&pipeline, relay->env, &relay->lanes,
+					     &relay->pipeline, error);
+	if (status != SEMEL_OK)
+		return status;
+	relay->store->driver->watch(relay->store, relay->wake);
+	semel_pipeline_connect(relay->pipeline, relay->store, relay->broker);
+	return SEMEL_OK;
+}
+
+semel_status semel_relay_open(const semel_relay_options *options, semel_relay **relay_out,
+			      semel_error *error)
+{
+	struct semel_relay *relay = calloc(1, sizeof *relay);
+	semel_status status = SEMEL_INTERNAL;
+
+	*relay_out = NULL;
+	if (!relay)
+		goto no_memory;
+	relay->options = *options;
+	complete(&relay->options);
+	relay->env = semel_env_system();
+	relay->store_url = strdup(relay->options.store);
+	relay->broker_url = strdup(relay->options.broker);
+	if (!relay->store_url || !relay->broker_url)
+		goto no_memory;
+	status = assemble(relay, error);
+	if (status != SEMEL_OK) {
+		semel_relay_close(relay);
+		return status;
+	}
+	*relay_out = relay;
+	return SEMEL_OK;
+
+no_memory:
+	semel_relay_close(relay);
+	return semel_error_set(error, SEMEL_INTERNAL, "no memory for a relay");
+}
+
+static semel_status turn(struct semel_relay *relay, bool *busy_out, semel_error *error)
+{
+	*busy_out = false;
+	semel_status status = connect_all(relay, error);
+	if (status == SEMEL_OK)
+		status = semel_lanes_tend(&relay->lanes, relay->store, error);
+	if (status == SEMEL_OK)
+		status = semel_pipeline_step(relay->pipeline, false, busy_out, error);
+	if (status == SEMEL_OK)
+		relay->outages = 0;
+	return status;
+}
+
+/* Lets go of the connections and waits a little; the next turn connects anew. */
+static void wait_out(struct semel_relay *relay, const semel_error *error)
+{
+	struct semel_backoff backoff = { .first_ms = 50, .cap_ms = 5000 };
+	int64_t wait_ms = semel_backoff_ms(backoff, ++relay->outages, semel_random(relay->env));
+
+	snprintf(relay->trouble, sizeof relay->trouble, "%s", error->text);
+	semel_log(SEMEL_LOG_WARN, "the relay waits for store and broker",
+		  &(struct semel_log_fields){ .error = error->text, .attempt = relay->outages });
+	disconnect_all(relay);
+	int64_t until_ms = semel_steady_ms(relay->env) + wait_ms;
+	while (!semel_wake_rung(relay->wake) && semel_steady_ms(relay->env) < until_ms)
+		semel_wake_sleep(relay->wake, until_ms - semel_steady_ms(relay->env));
+}
+
+/* An outage is waited out; anything else ends the relay. */
+static semel_status survive(struct semel_relay *relay, semel_status status,
+			    const semel_error *error)
+{
+	if (status == SEMEL_OK || semel_status_class(status) != SEMEL_CLASS_OUTAGE)
+		return status;
+	wait_out(relay, error);
+	return SEMEL_OK;
+}
+
+static int64_t sleep_ms(const struct semel_relay *relay, const struct semel_outbox_counts *counts)
+{
+	int64_t wait_ms = relay->options.poll_ms;
+	int64_t tend_ms = relay->lanes.tend_at_ms - semel_steady_ms(relay->env);
+
+	if (tend_ms < wait_ms)
+		wait_ms = tend_ms;
+	if (counts->next_due_ms > 0 && counts->next_due_ms - semel_now_ms(relay->env) < wait_ms)
+		wait_ms = counts->next_due_ms - semel_now_ms(relay->env);
+	return wait_ms > 1 ? wait_ms : 1;
+}
+
+/* Marks what the broker still answers for, within the grace. */
+static void finish(struct semel_relay *relay)
+{
+	int64_t until_ms = semel_steady_ms(relay->env) + GRACE_MS;
+	semel_error error = { .status = SEMEL_OK };
+	bool busy = relay->store && relay->broker;
+
+	while (busy && semel_steady_ms(relay->env) < until_ms)
+		if (semel_pipeline_step(relay->pipeline, true, &busy, &error) != SEMEL_OK)
+			return;
+}
+
+semel_status semel_relay_run(semel_relay *relay, semel_error *error)
+{
+	semel_error trouble = { .status = SEMEL_OK };
+	struct semel_outbox_counts none = { 0 };
+	semel_status status = SEMEL_OK;
+
+	while (status == SEMEL_OK && !semel_wake_rung(relay->wake)) {
+		bool busy = false;
+		status = turn(relay, &busy, &trouble);
+		if (status == SEMEL_OK && !busy)
+			semel_wake_sleep(relay->wake, sleep_ms(relay, &none));
+		status = survive(relay, status, &trouble);
+	}
+	if (status != SEMEL_OK)
+		return semel_error_set(error, status, "%s", trouble.text);
+	finish(relay);
+	return SEMEL_OK;
+}
+
+static bool is_drained(const struct semel_relay *relay, const struct semel_outbox_counts *counts)
+{
+	if (counts->waiting > 0 || counts->retrying > 0)
+		return false;
+	return relay->options.poison != SEMEL_POISON_BLOCK || counts->parked == 0;
+}
+
+static semel_status not_drained(const struct semel_relay *relay,
+				const struct semel_outbox_counts *counts, semel_error *error)
+{
+	const char *why = counts->last_error[0] ? counts->last_error : relay->trouble;
+	bool owner = false;
+
+	for (int32_t i = 0; i < relay->lanes.count; i++)
+		owner = owner || relay->lanes.lanes[i].mine;
+	if (!why[0])
+		why = owner ? "the time was too short (try a longer --timeout)"
+			    : "another relay holds the lanes (is it stuck?)";
+	return semel_error_set(error, SEMEL_NOT_FINISHED,
+			       "not drained: %llu events wait, %llu are retried, %llu wait behind "
+			       "a failed one: %s",
+			       (unsigned long long)counts->waiting,
+			       (unsigned long long)counts->retrying,
+			       (unsigned long long)counts->parked, why);
+}
+
+static semel_status drain_turn(struct semel_relay *relay, struct semel_outbox_counts *counts,
+			       bool *drained_out, semel_error *error)
+{
+	bool busy = false;
+	semel_status status = turn(relay, &busy, error);
+
+	if (status != SEMEL_OK || busy)
+		return status;
+	status = relay->store->driver->outbox_counts(relay->store, semel_now_ms(relay->env), counts,
+						     error);
+	if (status != SEMEL_OK)
+		return status;
+	*drained_out = is_drained(relay, counts);
+	if (!*drained_out)
+		semel_wake_sleep(relay->wake, sleep_ms(relay, counts) < 100 ? sleep_ms(relay, counts)
+									    : 100);
+	return SEMEL_OK;
+}
+
+semel_status semel_relay_drain(semel_relay *relay, int64_t timeout_ms, semel_error *error)
+{
+	int64_t until_ms = semel_steady_ms(relay->env) + timeout_ms;
+	struct semel_outbox_counts counts = { 0 };
+	semel_error trouble = { .status = SEMEL_OK };
+	bool drained = false;
+	semel_status status = SEMEL_OK;
+
+	while (status == SEMEL_OK && !drained && !semel_wake_rung(relay->wake)) {
+		status = survive(relay, drain_turn(relay, &counts, &drained, &trouble), &trouble);
+		if (status == SEMEL_OK && !drained && semel_steady_ms(relay->env) >= until_ms)
+			return not_drained(relay, &counts, error);
+	}
+	if (status != SEMEL_OK)
+		return semel_error_set(error, status, "%s", trouble.text);
+	finish(relay);
+	return SEMEL_OK;
+}
+
+void semel_relay_stop(semel_relay *relay)
+{
+	semel_wake_ring(relay->wake);
+}
+
+uint64_t semel_relay_published(const semel_relay *relay)
+{
+	return semel_pipeline_published(relay->pipeline);
+}
+
+void semel_relay_close(semel_relay *relay)
+{
+	if (!relay)
+		return;
+	semel_pipeline_close(relay->pipeline);
+	semel_lanes_close(&relay->lanes, relay->store);
+	disconnect_all(relay);
+	semel_wake_free(relay->wake);
+	free(relay->store_url);
+	free(relay->broker_url);
+	free(relay);
+}
