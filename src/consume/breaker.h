@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A circuit breaker per subscription. Pure: time and chance come in.
+ *
+ * - Closed: deliveries are taken freely. An outage opens it at once; so do many failures in a row
+ *   without a success between them, which look like a dependency that is down.
+ * - Open: nothing is taken until the pause is over; the pause doubles while it keeps failing.
+ * - Half open: one delivery is let through as a probe; its success closes the breaker.
+ */
+#ifndef SEMEL_CONSUME_BREAKER_H
+#define SEMEL_CONSUME_BREAKER_H
+
+#include "base/backoff.h"
+
+#include <semel/status.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum semel_breaker_state { SEMEL_BREAKER_CLOSED, SEMEL_BREAKER_HALF_OPEN, SEMEL_BREAKER_OPEN };
+
+struct semel_breaker {
+	enum semel_breaker_state state;
+	uint32_t failures;    /* in a row */
+	uint32_t openings;    /* in a row */
+	int64_t open_until_ms;/* steady */
+};
+
+/* Deliveries that may be taken now: all of wanted, one, or none. */
+uint32_t semel_breaker_allow(struct semel_breaker *breaker, uint32_t wanted, int64_t now_ms);
+/* One run has ended so. A rejected event says nothing about the dependency. */
+void semel_breaker_report(struct semel_breaker *breaker, semel_status status, int64_t now_ms,
+			  uint64_t chance);
+
+#endif

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The consumer's inside, shared by the files of this room.
+ *
+ * An item is one delivery (or one parked follower) on its way to a fate. The rooms' files follow its
+ * way: admit.c (may it run? is it ours?), batch.c and dispatch.c (run it, inside or outside the
+ * transaction), conclude.c (what became of it), consumer.c (the loop around).
+ */
+#ifndef SEMEL_CONSUME_CONSUMER_H
+#define SEMEL_CONSUME_CONSUMER_H
+
+#include "broker/broker.h"
+#include "consume/breaker.h"
+#include "consume/handler.h"
+#include "consume/retry.h"
+#include "consume/upcast.h"
+#include "guard/guard.h"
+#include "store/store.h"
+
+#include <semel/consumer.h>
+
+/* What becomes of an item. All but OPEN, GO and LATER are acked once they are durable. */
+enum semel_fate {
+	SEMEL_FATE_OPEN,      /* not decided */
+	SEMEL_FATE_GO,        /* admitted and claimed: run the handler */
+	SEMEL_FATE_LATER,     /* not now, and not acked: it comes again */
+	SEMEL_FATE_DONE,
+	SEMEL_FATE_DUPLICATE, /* proven processed */
+	SEMEL_FATE_DROPPED,   /* a stale copy of an event that is a dead letter */
+	SEMEL_FATE_RETRY,     /* a delayed copy goes to the broker */
+	SEMEL_FATE_DEAD,      /* a dead letter */
+	SEMEL_FATE_PARKED     /* kept in the store behind an earlier one */
+};
+
+struct semel_item {
+	const struct semel_delivery *delivery; /* as it came */
+	struct semel_event event;              /* as the handler sees it */
+	struct semel_text key_type, key_id;    /* what order is kept within: its aggregate or topic */
+	struct semel_text entry_id;            /* data set: a parked follower, kept in the store */
+	struct semel_inbox_claim claim;
+	enum semel_fate fate;
+	bool head;         /* its aggregate's hold waits for this event */
+	bool acked;        /* at-most-once: before the effect */
+	uint32_t runs;     /* of the handler, so far */
+	int64_t delay_ms;  /* RETRY: of the copy; OPEN again: before the next run */
+	semel_status status; /* of the last run */
+	const char *reason;
+};
+
+enum semel_handler_kind {
+	SEMEL_HANDLER_NONE,
+	SEMEL_HANDLER_FUNCTION,
+	SEMEL_HANDLER_SQL,
+	SEMEL_HANDLER_OUTSIDE
+};
+
+struct semel_dispatch;
+
+struct semel_consumer {
+	semel_consumer_options options;
+	char *store_url, *broker_url;
+	char **topics; /* NULL-ended */
+	struct semel_text scope, handler_version;
+	char *dedup_header;
+
+	enum semel_handler_kind kind;
+	semel_handler function;
+	void *user;
+	char **statements;
+	size_t statement_count;
+	const struct semel_outside_kind *outside;
+	char *target;
+	struct semel_upcasters *upcasters;
+
+	const struct semel_env *env;
+	struct semel_wake *wake;
+	char owner[SEMEL_OWNER_SIZE];
+	semel_store *store;
+	struct semel_broker *broker;
+	struct semel_guard *guard;
+	struct semel_arena *arena; /* of one batch */
+	struct semel_dispatch *dispatch;
+
+	struct semel_retry_policy retry;
+	struct semel_breaker breaker;
+	semel_consumer_counts counts;
+	uint64_t settled, max;    /* deliveries; max 0: no limit */
+	int64_t pause_until_ms;   /* steady: something came too early */
+	uint32_t outages;         /* in a row */
+	char trouble[SEMEL_ERROR_TEXT_MAX];
+};
+
+/* Room for the batch's items in the arena, one per delivery. NULL: no memory. */
+struct semel_item *semel_items_make(const struct semel_consumer *consumer,
+				    struct semel_delivery *deliveries, uint32_t count,
+				    struct semel_arena *arena);
+/* Another item before it in the list has the same ordering key and is not settled. */
+bool semel_item_same_key(const struct semel_item *left, const struct semel_item *right);
+
+/* ---- admit.c: in the open transaction. Every OPEN item becomes GO or has its fate; those behind
+ * an unsettled sibling become LATER. holds: does the scope have any holds? ---- */
+semel_status semel_admit(struct semel_consumer *consumer, struct semel_item *items, uint32_t count,
+			 struct semel_arena *arena, semel_error *error);
+
+/* ---- conclude.c: in the open transaction ---- */
+semel_status semel_conclude_done(struct semel_consumer *consumer, struct semel_item *item,
+				 struct semel_arena *arena, semel_error *error);
+/* The run ended with item->status. Sets the fate, or leaves it OPEN with delay_ms for a run at
+ * once. */
+semel_status semel_conclude_failed(struct semel_consumer *consumer, struct semel_item *item,
+				   int64_t retry_after_ms, struct semel_arena *arena,
+				   semel_error *error);
+/* A dead letter, whatever the retry policy says. */
+semel_status semel_conclude_dead(struct semel_consumer *consumer, struct semel_item *item,
+				 struct semel_arena *arena, semel_error *error);
+/* After the commit: delayed copies first, then the acks, then counts and logs. Items whose fate is
+ * OPEN, GO or LATER are left alone. */
+semel_status semel_settle(struct semel_consumer *consumer, struct semel_item *const *items,
+			  uint32_t count, semel_error *error);
+
+/* ---- batch.c: handlers inside the transaction ---- */
+semel_status semel_batch_process(struct semel_consumer *consumer, struct semel_item *items,
+				 uint32_t count, semel_error *error);
+/* Parked followers whose head is settled. ran_out: there were any. */
+semel_status semel_batch_released(struct semel_consumer *consumer, bool *ran_out,
+				  semel_error *error);
+/* Reads followers of ready holds into the arena as items, in order; those of one hold are next to
+ * each other. In the open transaction. */
+semel_status semel_released_read(struct semel_consumer *consumer, struct semel_arena *arena,
+				 struct semel_item **items_out, uint32_t *count_out,
+				 semel_error *error);
+
+/* ---- dispatch.c: handlers outside ---- */
+semel_status semel_dispatch_open(struct semel_consumer *consumer, semel_error *error);
+/* One turn: conclude what has ended, admit and start what is next. busy_out: go on at once. */
+semel_status semel_dispatch_turn(struct semel_consumer *consumer, bool *busy_out,
+				 semel_error *error);
+/* Deliveries that wait or are at work. */
+uint32_t semel_dispatch_load(const struct semel_consumer *consumer);
+void semel_dispatch_close(struct semel_consumer *consumer);
+
+/* ---- context.c ---- */
+semel_verdict semel_context_run(struct semel_consumer *consumer, const struct semel_item *item,
+				semel_error *error);
+
+/* How claims are made: at once as PROCESSED in the effect's transaction, or first as CLAIMED. */
+bool semel_consumer_claims(const struct semel_consumer *consumer);
+bool semel_consumer_joins(const struct semel_consumer *consumer);
+
+/* ---- for the program: handlers that are no C functions; copied ---- */
+semel_status semel_consumer_use_sql(semel_consumer *consumer, const char *const *statements,
+				    size_t count, semel_error *error);
+semel_status semel_consumer_use_outside(semel_consumer *consumer,
+					const struct semel_outside_kind *kind, const char *target,
+					semel_error *error);
+struct semel_upcasters *semel_consumer_upcasters(semel_consumer *consumer);
+
+#endif
