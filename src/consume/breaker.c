@@ -19,7 +19,8 @@ static void move(struct semel_breaker *breaker, enum semel_breaker_state state)
 	if (breaker->state == state)
 		return;
 	breaker->state = state;
-	semel_logf(state == SEMEL_BREAKER_OPEN ? SEMEL_LOG_WARN : SEMEL_LOG_INFO, "%s", said[state]);
+	semel_logf(state == SEMEL_BREAKER_OPEN ? SEMEL_LOG_WARN : SEMEL_LOG_INFO, "%s",
+		   said[state]);
 }
 
 uint32_t semel_breaker_allow(struct semel_breaker *breaker, uint32_t wanted, int64_t now_ms)

@@ -20,9 +20,9 @@ enum semel_breaker_state { SEMEL_BREAKER_CLOSED, SEMEL_BREAKER_HALF_OPEN, SEMEL_
 
 struct semel_breaker {
 	enum semel_breaker_state state;
-	uint32_t failures;    /* in a row */
-	uint32_t openings;    /* in a row */
-	int64_t open_until_ms;/* steady */
+	uint32_t failures;     /* in a row */
+	uint32_t openings;     /* in a row */
+	int64_t open_until_ms; /* steady */
 };
 
 /* Deliveries that may be taken now: all of wanted, one, or none. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The consumer's inside, shared by the files of this room.
  *
- * An item is one delivery (or one parked follower) on its way to a fate. The rooms' files follow its
- * way: admit.c (may it run? is it ours?), batch.c and dispatch.c (run it, inside or outside the
+ * An item is one delivery (or one parked follower) on its way to a fate. The rooms' files follow
+ * its way: admit.c (may it run? is it ours?), batch.c and dispatch.c (run it, inside or outside the
  * transaction), conclude.c (what became of it), consumer.c (the loop around).
  */
 #ifndef SEMEL_CONSUME_CONSUMER_H
@@ -20,9 +20,9 @@
 
 /* What becomes of an item. All but OPEN, GO and LATER are acked once they are durable. */
 enum semel_fate {
-	SEMEL_FATE_OPEN,      /* not decided */
-	SEMEL_FATE_GO,        /* admitted and claimed: run the handler */
-	SEMEL_FATE_LATER,     /* not now, and not acked: it comes again */
+	SEMEL_FATE_OPEN,  /* not decided */
+	SEMEL_FATE_GO,    /* admitted and claimed: run the handler */
+	SEMEL_FATE_LATER, /* not now, and not acked: it comes again */
 	SEMEL_FATE_DONE,
 	SEMEL_FATE_DUPLICATE, /* proven processed */
 	SEMEL_FATE_DROPPED,   /* a stale copy of an event that is a dead letter */
@@ -34,14 +34,14 @@ enum semel_fate {
 struct semel_item {
 	const struct semel_delivery *delivery; /* as it came */
 	struct semel_event event;              /* as the handler sees it */
-	struct semel_text key_type, key_id;    /* what order is kept within: its aggregate or topic */
-	struct semel_text entry_id;            /* data set: a parked follower, kept in the store */
+	struct semel_text key_type, key_id; /* what order is kept within: its aggregate or topic */
+	struct semel_text entry_id;         /* data set: a parked follower, kept in the store */
 	struct semel_inbox_claim claim;
 	enum semel_fate fate;
-	bool head;         /* its aggregate's hold waits for this event */
-	bool acked;        /* at-most-once: before the effect */
-	uint32_t runs;     /* of the handler, so far */
-	int64_t delay_ms;  /* RETRY: of the copy; OPEN again: before the next run */
+	bool head;           /* its aggregate's hold waits for this event */
+	bool acked;          /* at-most-once: before the effect */
+	uint32_t runs;       /* of the handler, so far */
+	int64_t delay_ms;    /* RETRY: of the copy; OPEN again: before the next run */
 	semel_status status; /* of the last run */
 	const char *reason;
 };
@@ -83,9 +83,9 @@ struct semel_consumer {
 	struct semel_retry_policy retry;
 	struct semel_breaker breaker;
 	semel_consumer_counts counts;
-	uint64_t settled, max;    /* deliveries; max 0: no limit */
-	int64_t pause_until_ms;   /* steady: something came too early */
-	uint32_t outages;         /* in a row */
+	uint64_t settled, max;  /* deliveries; max 0: no limit */
+	int64_t pause_until_ms; /* steady: something came too early */
+	uint32_t outages;       /* in a row */
 	char trouble[SEMEL_ERROR_TEXT_MAX];
 };
 

@@ -25,7 +25,7 @@ enum semel_retry semel_retry_next(const struct semel_retry_policy *policy,
 	uint32_t tier = attempt->number < policy->immediate_max
 				? 1
 				: attempt->number - policy->immediate_max + 1;
-	*delay_ms_out = at_least(semel_backoff_ms(policy->delayed, tier, chance),
-				 attempt->retry_after_ms);
+	*delay_ms_out =
+		at_least(semel_backoff_ms(policy->delayed, tier, chance), attempt->retry_after_ms);
 	return SEMEL_RETRY_LATER;
 }

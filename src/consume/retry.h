@@ -13,15 +13,15 @@
 #include <semel/status.h>
 
 enum semel_retry {
-	SEMEL_RETRY_FREE,   /* an outage: later, and it did not count */
-	SEMEL_RETRY_NOW,    /* here, after delay_ms */
-	SEMEL_RETRY_LATER,  /* at the broker, after delay_ms */
+	SEMEL_RETRY_FREE,  /* an outage: later, and it did not count */
+	SEMEL_RETRY_NOW,   /* here, after delay_ms */
+	SEMEL_RETRY_LATER, /* at the broker, after delay_ms */
 	SEMEL_RETRY_GIVE_UP
 };
 
 struct semel_retry_policy {
-	uint32_t attempts_max;         /* runs in all */
-	uint32_t immediate_max;        /* of them without leaving the consumer */
+	uint32_t attempts_max;  /* runs in all */
+	uint32_t immediate_max; /* of them without leaving the consumer */
 	struct semel_backoff immediate, delayed;
 };
 

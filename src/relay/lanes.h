@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which lanes this relay owns.
  *
- * - A lane has one owner at a time. Whoever takes it raises its epoch; every mark is checked against
- *   the epoch, in the transaction of the mark, so an owner that slept too long can mark nothing.
+ * - A lane has one owner at a time. Whoever takes it raises its epoch; every mark is checked
+ * against the epoch, in the transaction of the mark, so an owner that slept too long can mark
+ * nothing.
  * - A lease is renewed at a third of its length, and by every mark.
  * - The lane of an owner that is known to be dead is free at once.
  */

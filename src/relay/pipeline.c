@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOAD_MAX      500
-#define POLL_MS       20
-#define ARENA_BLOCK   (64 * 1024)
+#define LOAD_MAX    500
+#define POLL_MS     20
+#define ARENA_BLOCK (64 * 1024)
 
 /* One row on its way. */
 struct flight {
@@ -48,7 +48,7 @@ struct semel_pipeline {
 	struct semel_broker *broker;
 	struct load *loads; /* in flight, oldest first */
 	struct load *spare;
-	uint32_t load_max;  /* rows in a load */
+	uint32_t load_max; /* rows in a load */
 	uint32_t unanswered;
 	uint64_t bytes;
 	bool refused; /* read nothing before it is marked */
@@ -171,10 +171,10 @@ static semel_status check_patience(const struct semel_pipeline *pipeline, semel_
 	for (const struct load *load = pipeline->loads; load; load = load->next)
 		if (load->unanswered > 0 &&
 		    now_ms - load->offered_at_ms > pipeline->options.confirm_timeout_ms)
-			return semel_error_set(error, SEMEL_OUTAGE,
-					       "the broker has not answered for %u events in %lld ms",
-					       load->unanswered,
-					       (long long)pipeline->options.confirm_timeout_ms);
+			return semel_error_set(
+				error, SEMEL_OUTAGE,
+				"the broker has not answered for %u events in %lld ms",
+				load->unanswered, (long long)pipeline->options.confirm_timeout_ms);
 	return SEMEL_OK;
 }
 
@@ -367,7 +367,8 @@ static void tell_refusal(const struct semel_mark *mark)
 	const struct semel_event *event = &mark->row->event;
 
 	semel_log(mark->kind == SEMEL_MARK_PARKED ? SEMEL_LOG_DEBUG : SEMEL_LOG_WARN,
-		  mark->kind == SEMEL_MARK_FAILED  ? "the broker will not take the event; dead letter"
+		  mark->kind == SEMEL_MARK_FAILED
+			  ? "the broker will not take the event; dead letter"
 		  : mark->kind == SEMEL_MARK_RETRY ? "the broker refused the event; it comes again"
 						   : "the event waits behind an earlier one",
 		  &(struct semel_log_fields){ .message_id = event->id.data,

@@ -23,7 +23,7 @@ struct semel_relay {
 	struct semel_broker *broker;
 	struct semel_lanes lanes;
 	struct semel_pipeline *pipeline;
-	uint32_t outages; /* in a row */
+	uint32_t outages;                   /* in a row */
 	char trouble[SEMEL_ERROR_TEXT_MAX]; /* what the last outage was */
 };
 
@@ -40,7 +40,7 @@ static const semel_relay_options defaults = {
 	.lease_ms = 5000,
 };
 
-#define OR_DEFAULT(options, field) \
+#define OR_DEFAULT(options, field)                                                                 \
 	((options)->field = (options)->field ? (options)->field : defaults.field)
 
 static void complete(semel_relay_options *options)
@@ -97,8 +97,8 @@ static semel_status assemble(struct semel_relay *relay, semel_error *error)
 		status = semel_lanes_open(&relay->lanes, relay->store, relay->env,
 					  options->lease_ms, error);
 	if (status == SEMEL_OK)
-		status = semel_pipeline_open(&pipeline, relay->env, &relay->lanes,
-					     &relay->pipeline, error);
+		status = semel_pipeline_open(&pipeline, relay->env, &relay->lanes, &relay->pipeline,
+					     error);
 	if (status != SEMEL_OK)
 		return status;
 	relay->store->driver->watch(relay->store, relay->wake);
@@ -256,8 +256,8 @@ static semel_status drain_turn(struct semel_relay *relay, struct semel_outbox_co
 		return status;
 	*drained_out = is_drained(relay, counts);
 	if (!*drained_out)
-		semel_wake_sleep(relay->wake, sleep_ms(relay, counts) < 100 ? sleep_ms(relay, counts)
-									    : 100);
+		semel_wake_sleep(relay->wake,
+				 sleep_ms(relay, counts) < 100 ? sleep_ms(relay, counts) : 100);
 	return SEMEL_OK;
 }
 
