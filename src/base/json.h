@@ -10,12 +10,26 @@
 #include <stdbool.h>
 
 /* One JSON value (RFC 8259) in strict UTF-8 and nothing behind it; nesting up to 512. Agrees with
- * jansson (JSON_DECODE_ANY | JSON_ALLOW_NUL), which a test checks. */
+ * jansson (JSON_DECODE_ANY | JSON_ALLOW_NUL), which a test checks, but for numbers too big for a C
+ * type: they are the business of whoever reads the payload. */
 bool semel_json_is_valid(struct semel_text text);
 /* Where semel_json_is_valid stopped: the offset of the first byte that cannot be right. */
 size_t semel_json_error_at(struct semel_text text);
+
+/* The members of an object, in place and in order. object must be valid JSON; anything but an
+ * object has no members. name and value are the raw tokens, with quotes and escapes; no NUL
+ * follows. */
+struct semel_json_walk {
+	const char *at, *end;
+};
+struct semel_json_walk semel_json_walk(struct semel_text object);
+bool semel_json_next(struct semel_json_walk *walk, struct semel_text *name_out,
+		     struct semel_text *value_out);
+/* A raw string token as the text it stands for, in the arena. Data NULL: no memory. */
+struct semel_text semel_json_unquote(struct semel_text token, struct semel_arena *arena);
+
 /* A member of an object of texts, unescaped into the arena; data NULL when absent or not a text.
- * object must be valid JSON. */
+ * The last one counts where a name is there twice. object must be valid JSON. */
 struct semel_text semel_json_member(struct semel_text object, const char *name,
 				    struct semel_arena *arena);
 /* The object with one member set or replaced; value data NULL: removed. NULL data: no memory. */

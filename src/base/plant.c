@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which planted bug is at work, in the test program only. SEMEL_PLANT is a list with commas:
+ * ack-before-commit, mark-before-confirm, claim-outside-transaction, new-id-on-retry,
+ * high-water-mark, order-ignored-on-hand-over. */
+#include "base/plant.h"
+
+#ifdef SEMEL_PLANT_BUGS
+
+#include <stdlib.h>
+#include <string.h>
+
+bool semel_planted(const char *bug)
+{
+	const char *at = getenv("SEMEL_PLANT");
+	size_t wanted = strlen(bug);
+	while (at && *at) {
+		size_t length = strcspn(at, ",");
+		if (length == wanted && memcmp(at, bug, length) == 0)
+			return true;
+		at += length;
+		at += *at == ',';
+	}
+	return false;
+}
+
+#else
+
+/* A file must hold something. */
+typedef int semel_nothing_is_planted;
+
+#endif

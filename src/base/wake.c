@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sleeping on a bell (eventfd), file changes (inotify), other descriptors and time.
+ *
+ * Not the files but their directory is watched: the -wal and -journal files come and go. The bell
+ * is never emptied, so that whoever rang it is heard by every later sleep. */
+#include "base/wake.h"
+
+#include "base/env.h"
+#include "base/error.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+enum { FILES_MAX = 16, OTHERS_MAX = 16, AT_BELL = 0, AT_FILES = 1, AT_OTHERS = 2 };
+
+struct watched_file {
+	int directory; /* inotify's watch descriptor */
+	char *name;    /* of the database, without its directory */
+};
+
+struct semel_wake {
+	struct pollfd polled[AT_OTHERS + OTHERS_MAX];
+	nfds_t polled_count;
+	struct watched_file files[FILES_MAX];
+	size_t file_count;
+	atomic_bool rung;
+};
+
+semel_status semel_wake_new(struct semel_wake **wake_out, semel_error *error)
+{
+	*wake_out = NULL;
+	struct semel_wake *wake = calloc(1, sizeof(*wake));
+	if (!wake)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+	int bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (bell < 0) {
+		free(wake);
+		return semel_error_set(error, SEMEL_OUTAGE,
+				       "cannot make an eventfd: %s (too many open files? raise "
+				       "ulimit -n)",
+				       strerror(errno));
+	}
+	wake->polled[AT_BELL] = (struct pollfd){ .fd = bell, .events = POLLIN };
+	wake->polled[AT_FILES] = (struct pollfd){ .fd = -1, .events = POLLIN }; /* passed over */
+	wake->polled_count = AT_OTHERS;
+	atomic_init(&wake->rung, false);
+	*wake_out = wake;
+	return SEMEL_OK;
+}
+
+/* SQLite keeps its other files beside what a symbolic link points to. */
+static char *real_path(const char *path)
+{
+	char *real = realpath(path, NULL);
+	return real ? real : strdup(path);
+}
+
+void semel_wake_watch(struct semel_wake *wake, const char *database_path)
+{
+	struct pollfd *files = &wake->polled[AT_FILES];
+	if (files->fd < 0)
+		files->fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	char *path = real_path(database_path);
+	if (files->fd < 0 || !path || wake->file_count == FILES_MAX) {
+		free(path);
+		return;
+	}
+	char *slash = strrchr(path, '/');
+	char *name = strdup(slash ? slash + 1 : path);
+	if (slash)
+		slash[slash == path] = '\0';
+	int directory =
+		inotify_add_watch(files->fd, slash ? path : ".", IN_MODIFY | IN_CREATE | IN_DELETE);
+	free(path);
+	if (directory < 0 || !name) {
+		free(name);
+		return;
+	}
+	wake->files[wake->file_count++] = (struct watched_file){ directory, name };
+}
+
+void semel_wake_watch_fd(struct semel_wake *wake, int fd)
+{
+	if (wake->polled_count < AT_OTHERS + OTHERS_MAX)
+		wake->polled[wake->polled_count++] = (struct pollfd){ .fd = fd, .events = POLLIN };
+}
+
+static bool is_of_database(const char *name, const char *database)
+{
+	size_t length = strlen(database);
+	if (strncmp(name, database, length) != 0)
+		return false;
+	const char *rest = name + length;
+	return *rest == '\0' || strcmp(rest, "-wal") == 0 || strcmp(rest, "-journal") == 0;
+}
+
+static bool is_of_interest(const struct semel_wake *wake, const struct inotify_event *event)
+{
+	if (event->mask & IN_Q_OVERFLOW)
+		return true;
+	for (size_t i = 0; i < wake->file_count && event->len > 0; i++) {
+		const struct watched_file *file = &wake->files[i];
+		if (file->directory == event->wd && is_of_database(event->name, file->name))
+			return true;
+	}
+	return false;
+}
+
+/* Empties the queue: many writes are one reason to wake. */
+static bool drain_files(struct semel_wake *wake)
+{
+	_Alignas(struct inotify_event) char bytes[4096];
+	bool found = false;
+	ssize_t length;
+	while ((length = read(wake->polled[AT_FILES].fd, bytes, sizeof(bytes))) > 0) {
+		for (const char *at = bytes; at < bytes + length;) {
+			const struct inotify_event *event = (const void *)at;
+			found = found || is_of_interest(wake, event);
+			at += sizeof(*event) + event->len;
+		}
+	}
+	return found;
+}
+
+static bool something_happened(struct semel_wake *wake)
+{
+	bool happened = false;
+	for (nfds_t i = 0; i < wake->polled_count; i++)
+		if (i != AT_FILES && wake->polled[i].revents != 0)
+			happened = true;
+	if (wake->polled[AT_FILES].revents != 0 && drain_files(wake))
+		happened = true;
+	return happened;
+}
+
+bool semel_wake_sleep(struct semel_wake *wake, int64_t wait_ms)
+{
+	const struct semel_env *env = semel_env_system();
+	if (wait_ms < 0)
+		wait_ms = 0;
+	int64_t now = semel_steady_ms(env);
+	int64_t until = wait_ms < INT64_MAX - now ? now + wait_ms : INT64_MAX;
+	for (;;) {
+		int64_t left = until - now;
+		int ready = poll(wake->polled, wake->polled_count,
+				 left < INT_MAX ? (int)left : INT_MAX);
+		if (ready < 0)
+			return true; /* a signal: whoever sleeps looks around */
+		if (ready > 0 && something_happened(wake))
+			return true;
+		now = semel_steady_ms(env);
+		if (now >= until)
+			return false;
+	}
+}
+
+void semel_wake_ring(struct semel_wake *wake)
+{
+	int saved = errno;
+	uint64_t one = 1;
+	atomic_store(&wake->rung, true);
+	ssize_t written = write(wake->polled[AT_BELL].fd, &one, sizeof(one));
+	(void)written; /* it fails only when the bell rings without end already */
+	errno = saved;
+}
+
+bool semel_wake_rung(const struct semel_wake *wake)
+{
+	return atomic_load(&wake->rung);
+}
+
+void semel_wake_free(struct semel_wake *wake)
+{
+	if (!wake)
+		return;
+	close(wake->polled[AT_BELL].fd);
+	if (wake->polled[AT_FILES].fd >= 0)
+		close(wake->polled[AT_FILES].fd);
+	for (size_t i = 0; i < wake->file_count; i++)
+		free(wake->files[i].name);
+	free(wake);
+}

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One line, one write, never longer than a pipe takes in one piece: lines of several processes on
+ * one pipe do not mix. A line that is too long has its texts cut, not its end. */
+#include "observe/log.h"
+
+#include "base/buffer.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "base/time.h"
+
+#include <limits.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LINE_MAX_BYTES = PIPE_BUF, LEVEL_COUNT = SEMEL_LOG_ERROR + 1 };
+enum { NOT_SET_UP = -1, LEVEL_BITS = 3, AS_JSON = 4 };
+
+static const char *const level_names[LEVEL_COUNT] = { "debug", "info", "warn", "error" };
+
+/* The level and AS_JSON in one number, so that any thread may read it. */
+static atomic_int settings = NOT_SET_UP;
+
+static semel_status wrong_value(const char *variable, const char *value, const char *choices,
+				semel_error *error)
+{
+	return semel_error_set(error, SEMEL_CONFIG, "%s=%.60s is not known: choose one of %s",
+			       variable, value, choices);
+}
+
+static semel_status read_level(int *level, semel_error *error)
+{
+	const char *value = getenv("SEMEL_LOG_LEVEL");
+	if (semel_string_is_blank(value))
+		return SEMEL_OK;
+	for (int i = 0; i < LEVEL_COUNT; i++) {
+		if (strcmp(value, level_names[i]) == 0) {
+			*level = i;
+			return SEMEL_OK;
+		}
+	}
+	return wrong_value("SEMEL_LOG_LEVEL", value, "debug, info, warn, error", error);
+}
+
+static semel_status read_format(int *format, semel_error *error)
+{
+	const char *value = getenv("SEMEL_LOG");
+	if (semel_string_is_blank(value))
+		*format = isatty(STDERR_FILENO) ? 0 : AS_JSON;
+	else if (strcmp(value, "json") == 0)
+		*format = AS_JSON;
+	else if (strcmp(value, "text") == 0)
+		*format = 0;
+	else
+		return wrong_value("SEMEL_LOG", value, "text, json", error);
+	return SEMEL_OK;
+}
+
+/* A wrong value leaves the default in force, and is told. */
+semel_status semel_log_setup(enum semel_log_level level, semel_error *error)
+{
+	int chosen_level = (int)level, format = AS_JSON;
+	semel_status level_status = read_level(&chosen_level, error);
+	semel_status format_status = read_format(&format, level_status == SEMEL_OK ? error : NULL);
+	atomic_store(&settings, chosen_level | format);
+	return level_status != SEMEL_OK ? level_status : format_status;
+}
+
+static int current_settings(void)
+{
+	int now = atomic_load_explicit(&settings, memory_order_relaxed);
+	if (now != NOT_SET_UP)
+		return now;
+	semel_status ignored = semel_log_setup(SEMEL_LOG_WARN, NULL);
+	(void)ignored; /* a library has nobody to tell */
+	return atomic_load(&settings);
+}
+
+bool semel_log_enabled(enum semel_log_level level)
+{
+	return (int)level >= (current_settings() & LEVEL_BITS);
+}
+
+/* One row per text field, in the order in which they are printed. */
+static const struct text_field {
+	const char *name;
+	size_t offset;
+} text_fields[] = {
+	{ "messageId", offsetof(struct semel_log_fields, message_id) },
+	{ "correlationId", offsetof(struct semel_log_fields, correlation_id) },
+	{ "topic", offsetof(struct semel_log_fields, topic) },
+	{ "routingKey", offsetof(struct semel_log_fields, routing_key) },
+	{ "queue", offsetof(struct semel_log_fields, queue) },
+	{ "consumer", offsetof(struct semel_log_fields, consumer) },
+	{ "dedupStatus", offsetof(struct semel_log_fields, dedup_status) },
+	{ "ackDecision", offsetof(struct semel_log_fields, ack_decision) },
+	{ "error", offsetof(struct semel_log_fields, error) },
+};
+
+enum { TEXT_FIELD_COUNT = sizeof(text_fields) / sizeof(text_fields[0]) };
+
+static const char *field_text(const struct semel_log_fields *fields, size_t at)
+{
+	const char *text;
+	memcpy(&text, (const char *)fields + text_fields[at].offset, sizeof(text));
+	return text;
+}
+
+/* At most limit bytes, and no half character at the end. */
+static struct semel_text cut(const char *string, size_t limit)
+{
+	struct semel_text text = { string, strnlen(string, limit) };
+	if (text.length < limit)
+		return text;
+	while (text.length > 0 && ((unsigned char)string[text.length] & 0xC0) == 0x80)
+		text.length--;
+	return text;
+}
+
+struct line {
+	struct semel_buffer *buffer;
+	size_t text_limit;
+	bool json;
+};
+
+static void put_name(const struct line *line, const char *name)
+{
+	if (line->json)
+		semel_buffer_printf(line->buffer, ",\"%s\":", name);
+	else
+		semel_buffer_printf(line->buffer, " %s=", name);
+}
+
+static bool is_plain_word(struct semel_text text)
+{
+	for (size_t i = 0; i < text.length; i++)
+		if (text.data[i] <= ' ' || text.data[i] > '~' || strchr("\"\\=", text.data[i]))
+			return false;
+	return text.length > 0;
+}
+
+static void put_text(const struct line *line, const char *name, const char *string)
+{
+	struct semel_text text = cut(string, line->text_limit);
+	put_name(line, name);
+	if (line->json || !is_plain_word(text))
+		semel_buffer_json(line->buffer, text);
+	else
+		semel_buffer_append(line->buffer, text.data, text.length);
+}
+
+static void put_number(const struct line *line, const char *name, int64_t number)
+{
+	put_name(line, name);
+	semel_buffer_printf(line->buffer, "%lld", (long long)number);
+}
+
+static void put_fields(const struct line *line, const struct semel_log_fields *fields)
+{
+	for (size_t i = 0; i < TEXT_FIELD_COUNT; i++)
+		if (field_text(fields, i))
+			put_text(line, text_fields[i].name, field_text(fields, i));
+	if (fields->has_position) {
+		put_number(line, "partition", fields->partition);
+		put_number(line, "offset", fields->offset);
+	}
+	if (fields->redelivered) {
+		put_name(line, "redelivered");
+		semel_buffer_string(line->buffer, "true");
+	}
+	if (fields->attempt > 0)
+		put_number(line, "attempt", fields->attempt);
+}
+
+/* On a terminal: nothing in a message may move the cursor or break the line. */
+static void put_message(const struct line *line, const char *message)
+{
+	struct semel_text text = cut(message, line->text_limit);
+	if (line->json) {
+		semel_buffer_json(line->buffer, text);
+		return;
+	}
+	for (size_t i = 0; i < text.length; i++) {
+		unsigned char c = (unsigned char)text.data[i];
+		semel_buffer_append(line->buffer, c < 0x20 || c == 0x7f ? " " : &text.data[i], 1);
+	}
+}
+
+static void put_line(const struct line *line, enum semel_log_level level, const char *message,
+		     const struct semel_log_fields *fields)
+{
+	char time[SEMEL_TIME_SIZE];
+	semel_time_format(semel_now_ms(semel_env_system()), time);
+	semel_buffer_clear(line->buffer);
+	if (line->json)
+		semel_buffer_printf(line->buffer,
+				    "{\"time\":\"%s\",\"level\":\"%s\",\"msg\":", time,
+				    level_names[level]);
+	else
+		semel_buffer_printf(line->buffer, "%s %-5s ", time, level_names[level]);
+	put_message(line, message);
+	if (fields)
+		put_fields(line, fields);
+	semel_buffer_string(line->buffer, line->json ? "}\n" : "\n");
+}
+
+void semel_log(enum semel_log_level level, const char *message,
+	       const struct semel_log_fields *fields)
+{
+	/* The smallest makes any line fit, even if every byte were escaped. */
+	static const size_t text_limits[] = { 1024, 256, 48 };
+	int now = current_settings();
+	if ((int)level < (now & LEVEL_BITS))
+		return;
+	struct semel_buffer buffer = { 0 };
+	struct line line = { .buffer = &buffer, .json = (now & AS_JSON) != 0 };
+	for (size_t i = 0; i < sizeof(text_limits) / sizeof(text_limits[0]); i++) {
+		line.text_limit = text_limits[i];
+		put_line(&line, level, message, fields);
+		if (buffer.length <= LINE_MAX_BYTES)
+			break;
+	}
+	if (!buffer.failed) {
+		ssize_t written = write(STDERR_FILENO, buffer.data, buffer.length);
+		(void)written; /* there is no other place to complain */
+	}
+	semel_buffer_free(&buffer);
+}
+
+void semel_logf(enum semel_log_level level, const char *format, ...)
+{
+	if (!semel_log_enabled(level))
+		return;
+	char message[SEMEL_ERROR_TEXT_MAX + 256];
+	va_list arguments;
+	va_start(arguments, format);
+	int length = vsnprintf(message, sizeof(message), format, arguments);
+	va_end(arguments);
+	if (length >= 0)
+		semel_log(level, message, NULL);
+}
