@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an event must be: checked once when it is made, and again when it is delivered, since other
+ * programs write outbox rows and messages too. Both use the same rules; only the words differ. */
+#include "event/event.h"
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/time.h"
+#include "base/uuid.h"
+
+#include <string.h>
+#include <strings.h>
+
+#define JSON_TYPE    "application/json"
+#define TIME_MIN_MS  INT64_C(-62167219200000) /* 0000-01-01 */
+#define TIME_MAX_MS  INT64_C(253402300799999) /* 9999-12-31, the last that sorts as text */
+#define TOPIC_SUFFIX ".events"
+
+const char *semel_event_id(const semel_event *event)
+{
+	return event->id.data;
+}
+
+const char *semel_event_type(const semel_event *event)
+{
+	return event->type.data;
+}
+
+const char *semel_event_aggregate_type(const semel_event *event)
+{
+	return event->aggregate_type.data;
+}
+
+const char *semel_event_aggregate_id(const semel_event *event)
+{
+	return event->aggregate_id.data;
+}
+
+const char *semel_event_topic(const semel_event *event)
+{
+	return event->topic.data;
+}
+
+const char *semel_event_routing_key(const semel_event *event)
+{
+	return event->routing_key.data;
+}
+
+const char *semel_event_content_type(const semel_event *event)
+{
+	return event->content_type.data;
+}
+
+const char *semel_event_headers(const semel_event *event)
+{
+	return event->headers.data;
+}
+
+const void *semel_event_payload(const semel_event *event, size_t *size_out)
+{
+	if (size_out)
+		*size_out = event->payload.length;
+	return event->payload.data;
+}
+
+int64_t semel_event_time_ms(const semel_event *event)
+{
+	return event->time_ms;
+}
+
+/* "application/json; charset=utf-8" without its parameters. */
+static struct semel_text media_type(struct semel_text content_type)
+{
+	struct semel_text type = content_type;
+	const char *semicolon = type.data ? memchr(type.data, ';', type.length) : NULL;
+	if (semicolon)
+		type.length = (size_t)(semicolon - type.data);
+	while (type.length > 0 && (*type.data == ' ' || *type.data == '\t')) {
+		type.data++;
+		type.length--;
+	}
+	while (type.length > 0 &&
+	       (type.data[type.length - 1] == ' ' || type.data[type.length - 1] == '\t'))
+		type.length--;
+	return type;
+}
+
+static bool is_json_type(struct semel_text content_type)
+{
+	static const char suffix[] = "+json";
+	const size_t suffix_length = sizeof(suffix) - 1;
+	struct semel_text type = media_type(content_type);
+	if (type.length == sizeof(JSON_TYPE) - 1)
+		if (strncasecmp(type.data, JSON_TYPE, type.length) == 0)
+			return true;
+	return type.length > suffix_length && memchr(type.data, '/', type.length) &&
+	       strncasecmp(type.data + type.length - suffix_length, suffix, suffix_length) == 0;
+}
+
+static bool is_text_type(struct semel_text content_type)
+{
+	struct semel_text type = media_type(content_type);
+	return type.length > 5 && strncasecmp(type.data, "text/", 5) == 0;
+}
+
+bool semel_event_is_json(const struct semel_event *event)
+{
+	return is_json_type(event->content_type);
+}
+
+/* A name that is there must be one line of text. */
+static semel_status check_name(const char *field, struct semel_text name, semel_error *error)
+{
+	if (name.length > SEMEL_NAME_MAX)
+		return semel_error_set(error, SEMEL_INVALID,
+				       "%s is %zu bytes long: at most %d are allowed", field,
+				       name.length, SEMEL_NAME_MAX);
+	if (!semel_text_is_utf8(name))
+		return semel_error_set(error, SEMEL_INVALID,
+				       "%s is not valid UTF-8: encode it as UTF-8", field);
+	if (semel_text_has_control(name))
+		return semel_error_set(error, SEMEL_INVALID,
+				       "%s has a control character in it: remove line breaks, tabs "
+				       "and zero bytes",
+				       field);
+	if (semel_text_is_blank(name))
+		return semel_error_set(error, SEMEL_INVALID, "%s is blank: give one", field);
+	return SEMEL_OK;
+}
+
+static semel_status no_memory(semel_error *error)
+{
+	return semel_error_set(error, SEMEL_INTERNAL, "no memory for the event");
+}
+
+/* Checks what was given, or takes the fallback; a name without a fallback has to be given. */
+static semel_status take_name(const char *field, const char *given, struct semel_text fallback,
+			      struct semel_arena *arena, struct semel_text *name_out,
+			      semel_error *error)
+{
+	*name_out = fallback;
+	if (!given && fallback.data)
+		return SEMEL_OK;
+	if (!given)
+		return semel_error_set(error, SEMEL_INVALID, "%s is missing: give one", field);
+	struct semel_text name = semel_text_of(given);
+	semel_status status = check_name(field, name, error);
+	if (status != SEMEL_OK)
+		return status;
+	*name_out = semel_arena_text(arena, name.data, name.length);
+	return name_out->data ? SEMEL_OK : no_memory(error);
+}
+
+static semel_status take_topic(const semel_event_input *input, struct semel_arena *arena,
+			       struct semel_event *event, semel_error *error)
+{
+	const struct semel_text none = { NULL, 0 };
+	if (input->topic)
+		return take_name("topic", input->topic, none, arena, &event->topic, error);
+	if (event->aggregate_type.length + sizeof(TOPIC_SUFFIX) - 1 > SEMEL_NAME_MAX)
+		return semel_error_set(error, SEMEL_INVALID,
+				       "the aggregate type is too long to make a topic of: give a "
+				       "topic");
+	event->topic = semel_text_of(
+		semel_arena_printf(arena, "%s" TOPIC_SUFFIX, event->aggregate_type.data));
+	return event->topic.data ? SEMEL_OK : no_memory(error);
+}
+
+static semel_status take_names(const semel_event_input *input, struct semel_arena *arena,
+			       struct semel_event *event, semel_error *error)
+{
+	const struct semel_text none = { NULL, 0 };
+	semel_status status = take_name("type", input->type, none, arena, &event->type, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = take_name("aggregate type", input->aggregate_type, none, arena,
+			   &event->aggregate_type, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = take_name("aggregate id", input->aggregate_id, none, arena, &event->aggregate_id,
+			   error);
+	if (status != SEMEL_OK)
+		return status;
+	status = take_name("content type", input->content_type, SEMEL_TEXT(JSON_TYPE), arena,
+			   &event->content_type, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = take_name("routing key", input->routing_key, event->type, arena,
+			   &event->routing_key, error);
+	if (status != SEMEL_OK)
+		return status;
+	return take_topic(input, arena, event, error);
+}
+
+static semel_status take_id(const semel_event_input *input, const struct semel_env *env,
+			    struct semel_arena *arena, struct semel_event *event,
+			    semel_error *error)
+{
+	const struct semel_text none = { NULL, 0 };
+	if (!input->id) {
+		char made[SEMEL_UUID_SIZE];
+		semel_uuid_make(env, made);
+		event->id = semel_arena_text(arena, made, SEMEL_UUID_SIZE - 1);
+		return event->id.data ? SEMEL_OK : no_memory(error);
+	}
+	semel_status status = take_name("id", input->id, none, arena, &event->id, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (event->id.data[0] == ' ' || event->id.data[event->id.length - 1] == ' ')
+		return semel_error_set(error, SEMEL_INVALID,
+				       "id has a blank at its beginning or end: remove it");
+	return SEMEL_OK;
+}
+
+static semel_status check_header(struct semel_text name_token, struct semel_text value_token,
+				 struct semel_arena *arena, semel_error *error)
+{
+	struct semel_text name = semel_json_unquote(name_token, arena);
+	if (!name.data)
+		return no_memory(error);
+	if (!semel_text_is_token(name))
+		return semel_error_set(error, SEMEL_INVALID,
+				       "header name %.*s is not a token: use letters, digits and "
+				       "any of !#$%%&'*+-.^_`|~",
+				       (int)name_token.length, name_token.data);
+	if (name.length > SEMEL_NAME_MAX)
+		return semel_error_set(error, SEMEL_INVALID,
+				       "a header name is %zu bytes long: at most %d are allowed",
+				       name.length, SEMEL_NAME_MAX);
+	if (*value_token.data != '"')
+		return semel_error_set(error, SEMEL_INVALID,
+				       "header %s is not a text: write its value in quotes",
+				       name.data);
+	struct semel_text value = semel_json_unquote(value_token, arena);
+	if (!value.data)
+		return no_memory(error);
+	if (semel_text_has_control(value))
+		return semel_error_set(error, SEMEL_INVALID,
+				       "header %s has a control character in its value: remove "
+				       "line breaks, tabs and zero bytes",
+				       name.data);
+	return SEMEL_OK;
+}
+
+static bool is_object(struct semel_text json)
+{
+	for (size_t i = 0; i < json.length; i++)
+		if (!strchr(" \t\r\n", json.data[i]))
+			return json.data[i] == '{';
+	return false;
+}
+
+static semel_status check_headers(struct semel_text headers, struct semel_arena *arena,
+				  semel_error *error)
+{
+	if (headers.length > SEMEL_HEADERS_MAX)
+		return semel_error_set(error, SEMEL_TOO_LARGE,
+				       "headers are %zu bytes long: at most %d are allowed; move "
+				       "data into the payload",
+				       headers.length, SEMEL_HEADERS_MAX);
+	if (!semel_json_is_valid(headers))
+		return semel_error_set(error, SEMEL_INVALID,
+				       "headers are not valid JSON at byte %zu: give an object "
+				       "such as {\"tenantId\":\"42\"}",
+				       semel_json_error_at(headers));
+	if (!is_object(headers))
+		return semel_error_set(error, SEMEL_INVALID,
+				       "headers are no JSON object: give one such as "
+				       "{\"tenantId\":\"42\"}");
+	struct semel_json_walk walk = semel_json_walk(headers);
+	struct semel_text name, value;
+	while (semel_json_next(&walk, &name, &value)) {
+		semel_status status = check_header(name, value, arena, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return SEMEL_OK;
+}
+
+static semel_status take_headers(const semel_event_input *input, struct semel_arena *arena,
+				 struct semel_event *event, semel_error *error)
+{
+	event->headers = SEMEL_TEXT("{}");
+	if (!input->headers)
+		return SEMEL_OK;
+	struct semel_text given = semel_text_of(input->headers);
+	semel_status status = check_headers(given, arena, error);
+	if (status != SEMEL_OK)
+		return status;
+	event->headers = semel_arena_text(arena, given.data, given.length);
+	return event->headers.data ? SEMEL_OK : no_memory(error);
+}
+
+static semel_status check_payload(struct semel_text payload, struct semel_text content_type,
+				  semel_error *error)
+{
+	if (is_json_type(content_type) && !semel_json_is_valid(payload))
+		return semel_error_set(error, SEMEL_INVALID,
+				       "payload is not valid JSON at byte %zu of %zu: correct it, "
+				       "or give another content type than %s",
+				       semel_json_error_at(payload), payload.length,
+				       content_type.data);
+	if (is_text_type(content_type) && !semel_text_is_utf8(payload))
+		return semel_error_set(error, SEMEL_INVALID,
+				       "payload is not valid UTF-8: encode it as UTF-8, or give "
+				       "another content type than %s",
+				       content_type.data);
+	return SEMEL_OK;
+}
+
+static semel_status take_payload(const semel_event_input *input, struct semel_event *event,
+				 semel_error *error)
+{
+	if (!input->payload)
+		return semel_error_set(error, SEMEL_INVALID, "payload is missing: give one");
+	event->payload = input->payload_size > 0
+				 ? (struct semel_text){ input->payload, input->payload_size }
+				 : semel_text_of(input->payload);
+	if (event->payload.length > SEMEL_PAYLOAD_MAX)
+		return semel_error_set(error, SEMEL_TOO_LARGE,
+				       "payload is %zu bytes long: at most %zu are allowed; store "
+				       "it elsewhere and send a reference",
+				       event->payload.length, SEMEL_PAYLOAD_MAX);
+	return check_payload(event->payload, event->content_type, error);
+}
+
+static semel_status take_time(const semel_event_input *input, const struct semel_env *env,
+			      struct semel_event *event, semel_error *error)
+{
+	event->time_ms = input->time_ms != 0 ? input->time_ms : semel_now_ms(env);
+	if (event->time_ms < TIME_MIN_MS || event->time_ms > TIME_MAX_MS)
+		return semel_error_set(error, SEMEL_INVALID,
+				       "time is outside the years 0 to 9999: give milliseconds "
+				       "since 1970");
+	return SEMEL_OK;
+}
+
+semel_status semel_event_from_input(const semel_event_input *input, const struct semel_env *env,
+				    struct semel_arena *arena, struct semel_event *event_out,
+				    semel_error *error)
+{
+	*event_out = (struct semel_event){ 0 };
+	semel_status status = take_names(input, arena, event_out, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = take_id(input, env, arena, event_out, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = take_time(input, env, event_out, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = take_headers(input, arena, event_out, error);
+	if (status != SEMEL_OK)
+		return status;
+	return take_payload(input, event_out, error);
+}
+
+semel_status semel_event_check(const struct semel_event *event, semel_error *error)
+{
+	const struct {
+		const char *field;
+		struct semel_text text;
+	} needed[] = {
+		{ "id", event->id },
+		{ "type", event->type },
+		{ "aggregate type", event->aggregate_type },
+		{ "aggregate id", event->aggregate_id },
+		{ "topic", event->topic },
+	};
+	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
+		if (semel_text_is_blank(needed[i].text))
+			return semel_error_set(error, SEMEL_CONTRACT, "the event has no %s",
+					       needed[i].field);
+	if (!semel_json_is_valid(event->headers) || !is_object(event->headers))
+		return semel_error_set(error, SEMEL_CONTRACT,
+				       "the event's headers are no JSON object");
+	if (!event->payload.data)
+		return SEMEL_OK; /* a tombstone: nothing that could be wrong */
+	if (check_payload(event->payload, event->content_type, error) != SEMEL_OK)
+		return semel_error_set(error, SEMEL_CONTRACT,
+				       "the event's payload is not what its content type %s says",
+				       event->content_type.data);
+	return SEMEL_OK;
+}
+
+struct semel_text semel_event_header(const struct semel_event *event, const char *name,
+				     struct semel_arena *arena)
+{
+	return semel_json_member(event->headers, name, arena);
+}
+
+struct semel_text semel_event_flow_headers(const struct semel_event *event,
+					   struct semel_arena *arena)
+{
+	static const char *const carried[] = { "tenantId", "sagaId", "traceparent", "tracestate" };
+	struct semel_text correlation = semel_event_header(event, "correlationId", arena);
+	struct semel_text flow = SEMEL_TEXT("{}");
+	flow = semel_json_with(flow, "correlationId", correlation.data ? correlation : event->id,
+			       arena);
+	flow = semel_json_with(flow, "causationId", event->id, arena);
+	for (size_t i = 0; i < sizeof(carried) / sizeof(carried[0]); i++) {
+		struct semel_text value = semel_event_header(event, carried[i], arena);
+		if (value.data)
+			flow = semel_json_with(flow, carried[i], value, arena);
+	}
+	return flow;
+}
