@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a person can do with an event that was given up.
+ *
+ * - A replay is sent before its entry is marked: a crash in between repeats it, and never loses it.
+ *   Whoever processes the repeated event settles the entry (store.dead_settle).
+ * - The mark names the count that was read: if the event came back meanwhile, its entry has a
+ *   higher one, and the mark leaves it PENDING.
+ * - Dead letters of the relay go back to the outbox in the transaction of the mark.
+ * - A discarded head lets its followers go, in the transaction that discards it.
+ */
+#include "deadletter/deadletter.h"
+
+#include "base/error.h"
+#include "base/failpoint.h"
+#include "base/uuid.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define ARENA_BLOCK ((size_t)16 * 1024)
+
+static semel_status no_memory(semel_error *error)
+{
+	return semel_error_set(error, SEMEL_INTERNAL, "no memory for dead letters");
+}
+
+static const char *text_or_null(struct semel_text text)
+{
+	return semel_text_is_blank(text) ? NULL : text.data;
+}
+
+static semel_dead_letter view_of(const struct semel_dead_entry *entry)
+{
+	return (semel_dead_letter){
+		.entry_id = entry->entry_id.data,
+		.event_id = text_or_null(entry->event.id),
+		.event_type = text_or_null(entry->event.type),
+		.topic = text_or_null(entry->event.topic),
+		.event = &entry->event,
+		.failure_reason = text_or_null(entry->reason),
+		.failed_at_ms = entry->failed_at_ms,
+		.scope = text_or_null(entry->scope),
+		.saga_id = text_or_null(entry->saga_id),
+		.correlation_id = text_or_null(entry->correlation_id),
+		.attempts = entry->attempts,
+		.replay_count = entry->replay_count,
+		.status = entry->status,
+		.discard_reason = text_or_null(entry->discard_reason),
+		.parked = entry->parked,
+	};
+}
+
+const char *semel_dead_status_name(semel_dead_status status)
+{
+	static const char *const names[] = {
+		[SEMEL_DEAD_ANY] = "ANY",
+		[SEMEL_DEAD_PENDING] = "PENDING",
+		[SEMEL_DEAD_REPLAYED] = "REPLAYED",
+		[SEMEL_DEAD_DISCARDED] = "DISCARDED",
+	};
+	return (size_t)status < sizeof(names) / sizeof(names[0]) ? names[status] : "UNKNOWN";
+}
+
+/* ---- looking --------------------------------------------------------------------------------- */
+
+semel_status semel_dead_letter_list(semel_store *store, const semel_dead_filter *filter,
+				    semel_dead_letter_seen seen, void *user, semel_error *error)
+{
+	semel_dead_filter wanted = filter ? *filter : (semel_dead_filter){ 0 };
+	if (wanted.limit == 0)
+		wanted.limit = SEMEL_DEAD_LIST_DEFAULT;
+
+	struct semel_arena *arena = semel_arena_new(ARENA_BLOCK);
+	if (!arena)
+		return no_memory(error);
+
+	semel_status status = SEMEL_OK;
+	uint32_t count = 0;
+	struct semel_dead_entry *entries =
+		semel_arena_alloc(arena, sizeof(*entries) * wanted.limit);
+	if (!entries)
+		status = no_memory(error);
+	else
+		status = store->driver->dead_list(store, &wanted, arena, entries, &count, error);
+	if (status != SEMEL_OK)
+		goto free_arena;
+
+	for (uint32_t i = 0; i < count; i++) {
+		semel_dead_letter letter = view_of(&entries[i]);
+		seen(&letter, user);
+	}
+
+free_arena:
+	semel_arena_free(arena);
+	return status;
+}
+
+/* The driver's NOT_FOUND, with what a person can do about it. */
+static semel_status read_entry(semel_store *store, const char *entry_id, struct semel_arena *arena,
+			       struct semel_dead_entry *entry_out, semel_error *error)
+{
+	if (semel_string_is_blank(entry_id))
+		return semel_error_set(
+			error, SEMEL_INVALID,
+			"the id of a dead letter is blank (semel dlq list has them)");
+	semel_status status = store->driver->dead_get(store, entry_id, arena, entry_out, error);
+	if (status == SEMEL_NOT_FOUND)
+		return semel_error_set(error, SEMEL_NOT_FOUND,
+				       "there is no dead letter %s (semel dlq list has the ids)",
+				       entry_id);
+	return status;
+}
+
+semel_status semel_dead_letter_get(semel_store *store, const char *entry_id,
+				   semel_dead_letter_seen seen, void *user, semel_error *error)
+{
+	struct semel_arena *arena = semel_arena_new(ARENA_BLOCK);
+	if (!arena)
+		return no_memory(error);
+
+	struct semel_dead_entry entry = { 0 };
+	semel_status status = read_entry(store, entry_id, arena, &entry, error);
+	if (status == SEMEL_OK) {
+		semel_dead_letter letter = view_of(&entry);
+		seen(&letter, user);
+	}
+	semel_arena_free(arena);
+	return status;
+}
+
+semel_status semel_dead_letter_count(semel_store *store, const char *scope, uint64_t *count_out,
+				     semel_error *error)
+{
+	return store->driver->dead_count(store, scope, count_out, error);
+}
+
+/* ---- replay ---------------------------------------------------------------------------------- */
+
+static bool is_of_relay(const struct semel_dead_entry *entry)
+{
+	return semel_text_equal(entry->scope, SEMEL_TEXT(SEMEL_SCOPE_RELAY));
+}
+
+static semel_status check_pending(const struct semel_dead_entry *entry, semel_error *error)
+{
+	if (entry->parked_behind.data)
+		return semel_error_set(error, SEMEL_NOT_PENDING,
+				       "entry %s only waits behind event %s: replay or discard "
+				       "that one, and this one follows by itself",
+				       entry->entry_id.data, entry->parked_behind.data);
+	if (entry->status != SEMEL_DEAD_PENDING)
+		return semel_error_set(error, SEMEL_NOT_PENDING,
+				       "dead letter %s is %s, and only PENDING ones can be "
+				       "replayed or discarded",
+				       entry->entry_id.data, semel_dead_status_name(entry->status));
+	return SEMEL_OK;
+}
+
+static semel_status check_replayable(const struct semel_dead_entry *entry, semel_error *error)
+{
+	semel_status status = check_pending(entry, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (entry->replay_count >= SEMEL_REPLAYS_MAX)
+		return semel_error_set(error, SEMEL_REPLAY_LIMIT,
+				       "dead letter %s was replayed %u times, which is the limit: "
+				       "publish a corrected event, and discard this one (semel dlq "
+				       "discard %s)",
+				       entry->entry_id.data, entry->replay_count,
+				       entry->entry_id.data);
+	if (semel_text_is_blank(entry->event.id) || semel_text_is_blank(entry->event.topic))
+		return semel_error_set(
+			error, SEMEL_INVALID,
+			"dead letter %s came without a usable event %s, so it cannot "
+			"be replayed: mend its producer, and discard this one (semel "
+			"dlq discard %s)",
+			entry->entry_id.data, semel_text_is_blank(entry->event.id) ? "id" : "topic",
+			entry->entry_id.data);
+	return SEMEL_OK;
+}
+
+static semel_status finish_transaction(semel_store *store, semel_status status, semel_error *error)
+{
+	if (status == SEMEL_OK)
+		return store->driver->commit(store, error);
+	store->driver->rollback(store);
+	return status;
+}
+
+/* Back to the outbox and marked, or neither. The entry is looked at again inside the transaction:
+ * two people at once must not put it back twice. */
+static semel_status return_to_outbox(const struct semel_dead_replayer *replayer,
+				     const char *entry_id, struct semel_arena *arena,
+				     semel_error *error)
+{
+	semel_store *store = replayer->store;
+	const struct semel_store_driver *driver = store->driver;
+	semel_status status = driver->begin(store, error);
+	if (status != SEMEL_OK)
+		return status;
+
+	semel_tx tx = driver->tx(store);
+	int64_t now_ms = semel_now_ms(replayer->env);
+	struct semel_dead_entry entry = { 0 };
+	status = read_entry(store, entry_id, arena, &entry, error);
+	if (status == SEMEL_OK)
+		status = check_replayable(&entry, error);
+	if (status == SEMEL_OK)
+		status = driver->dead_move(tx, &entry, SEMEL_DEAD_REPLAYED, NULL, now_ms, error);
+	if (status == SEMEL_OK)
+		status = driver->dead_relay_return(tx, &entry, false, now_ms, error);
+	return finish_transaction(store, status, error);
+}
+
+static semel_status send_to_scope(struct semel_dead_replayer *replayer,
+				  const struct semel_dead_entry *entry, semel_error *error)
+{
+	if (!replayer->broker) {
+		semel_status status = semel_broker_open(replayer->broker_url, replayer->env, 1,
+							&replayer->broker, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	struct semel_passage passage = { .replay = entry->replay_count + 1 };
+	return replayer->broker->driver->requeue(replayer->broker, entry->scope.data, &entry->event,
+						 &passage, 0, error);
+}
+
+static semel_status mark_replayed(const struct semel_dead_replayer *replayer,
+				  const struct semel_dead_entry *entry, semel_error *error)
+{
+	semel_store *store = replayer->store;
+	semel_status status = store->driver->begin(store, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = store->driver->dead_move(store->driver->tx(store), entry, SEMEL_DEAD_REPLAYED,
+					  NULL, semel_now_ms(replayer->env), error);
+	return finish_transaction(store, status, error);
+}
+
+static semel_status send_and_mark(struct semel_dead_replayer *replayer,
+				  const struct semel_dead_entry *entry, semel_error *error)
+{
+	semel_status status = send_to_scope(replayer, entry, error);
+	if (status == SEMEL_OK)
+		status = semel_failpoint(SEMEL_FP_DLQ_AFTER_PUBLISH, error);
+	if (status == SEMEL_OK)
+		status = mark_replayed(replayer, entry, error);
+	return status;
+}
+
+semel_status semel_dead_replayer_replay(struct semel_dead_replayer *replayer, const char *entry_id,
+					semel_error *error)
+{
+	struct semel_arena *arena = semel_arena_new(ARENA_BLOCK);
+	if (!arena)
+		return no_memory(error);
+
+	struct semel_dead_entry entry = { 0 };
+	semel_status status = read_entry(replayer->store, entry_id, arena, &entry, error);
+	if (status == SEMEL_OK)
+		status = check_replayable(&entry, error);
+	if (status == SEMEL_OK && is_of_relay(&entry))
+		status = return_to_outbox(replayer, entry_id, arena, error);
+	else if (status == SEMEL_OK)
+		status = send_and_mark(replayer, &entry, error);
+	if (status == SEMEL_OK)
+		status = semel_failpoint(SEMEL_FP_DLQ_AFTER_MARK, error);
+	semel_arena_free(arena);
+	return status;
+}
+
+void semel_dead_replayer_close(struct semel_dead_replayer *replayer)
+{
+	semel_broker_close(replayer->broker);
+	replayer->broker = NULL;
+}
+
+semel_status semel_dead_letter_replay(semel_store *store, const char *broker_url,
+				      const char *entry_id, semel_error *error)
+{
+	struct semel_dead_replayer replayer = { .store = store,
+						.broker_url = broker_url,
+						.env = semel_env_system() };
+	semel_status status = semel_dead_replayer_replay(&replayer, entry_id, error);
+	semel_dead_replayer_close(&replayer);
+	return status;
+}
+
+/* ---- discard --------------------------------------------------------------------------------- */
+
+/* The followers of a head that is given up for good may go; without any the hold is over. */
+static semel_status release_followers(semel_tx tx, const struct semel_dead_entry *entry,
+				      struct semel_arena *arena, semel_error *error)
+{
+	const struct semel_store_driver *driver = tx.driver;
+	struct semel_hold hold = { 0 };
+	semel_status status =
+		driver->hold_get(tx, entry->scope, &entry->event, arena, &hold, error);
+	if (status != SEMEL_OK || hold.state == SEMEL_HOLD_NONE ||
+	    !semel_text_equal(hold.head_id, entry->event.id))
+		return status;
+
+	struct semel_dead_entry follower = { 0 };
+	status = driver->parked_first(tx, entry->scope, &hold, arena, &follower, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (!follower.entry_id.data)
+		return driver->hold_remove(tx, entry->scope, &hold, error);
+	hold.state = SEMEL_HOLD_RELEASED;
+	return driver->hold_put(tx, entry->scope, &hold, error);
+}
+
+/* In the open transaction, so that nobody replays or adds to the entry meanwhile. */
+static semel_status discard_entry(semel_store *store, const char *entry_id, const char *reason,
+				  struct semel_arena *arena, semel_error *error)
+{
+	const struct semel_store_driver *driver = store->driver;
+	struct semel_dead_entry entry = { 0 };
+	semel_status status = read_entry(store, entry_id, arena, &entry, error);
+	if (status == SEMEL_OK)
+		status = check_pending(&entry, error);
+	if (status != SEMEL_OK)
+		return status;
+
+	semel_tx tx = driver->tx(store);
+	int64_t now_ms = semel_now_ms(semel_env_system());
+	status = driver->dead_move(tx, &entry, SEMEL_DEAD_DISCARDED, reason, now_ms, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (is_of_relay(&entry))
+		return driver->dead_relay_return(tx, &entry, true, now_ms, error);
+	return release_followers(tx, &entry, arena, error);
+}
+
+semel_status semel_dead_letter_discard(semel_store *store, const char *entry_id, const char *reason,
+				       semel_error *error)
+{
+	struct semel_arena *arena = semel_arena_new(ARENA_BLOCK);
+	if (!arena)
+		return no_memory(error);
+	semel_status status = store->driver->begin(store, error);
+	if (status == SEMEL_OK) {
+		status = discard_entry(store, entry_id, reason, arena, error);
+		status = finish_transaction(store, status, error);
+	}
+	semel_arena_free(arena);
+	return status;
+}
+
+/* ---- an application's own -------------------------------------------------------------------- */
+
+static semel_status check_scope(const char *scope, semel_error *error)
+{
+	if (semel_string_is_blank(scope))
+		return semel_error_set(error, SEMEL_INVALID,
+				       "the scope of a dead letter is blank: name the subscription "
+				       "or service that could not process the event");
+	if (strcmp(scope, SEMEL_SCOPE_RELAY) == 0)
+		return semel_error_set(error, SEMEL_INVALID,
+				       "the scope \"relay\" is Semel's own: choose another name");
+	return SEMEL_OK;
+}
+
+static semel_status add_entry(semel_tx tx, struct semel_dead_entry *entry,
+			      const semel_event_input *input, struct semel_arena *arena,
+			      semel_error *error)
+{
+	const struct semel_env *env = semel_env_system();
+	semel_status status = semel_event_from_input(input, env, arena, &entry->event, error);
+	if (status != SEMEL_OK)
+		return status;
+
+	char entry_id[SEMEL_UUID_SIZE];
+	semel_uuid_make(env, entry_id);
+	entry->entry_id = semel_arena_text(arena, entry_id, strlen(entry_id));
+	entry->saga_id = semel_event_header(&entry->event, "sagaId", arena);
+	entry->correlation_id = semel_event_header(&entry->event, "correlationId", arena);
+	entry->failed_at_ms = semel_now_ms(env);
+	entry->status = SEMEL_DEAD_PENDING;
+	if (!entry->entry_id.data)
+		return no_memory(error);
+	return tx.driver->dead_add(tx, entry, arena, error);
+}
+
+semel_status semel_dead_letter_add(semel_tx tx, const char *scope, const semel_event_input *event,
+				   const char *reason, char entry_id_out[SEMEL_ID_SIZE],
+				   semel_error *error)
+{
+	semel_status status = check_scope(scope, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (!tx.driver->in_transaction(tx))
+		return semel_error_set(error, SEMEL_NO_TRANSACTION,
+				       "a dead letter joins your transaction, and none is open: "
+				       "BEGIN one on this connection first");
+
+	struct semel_arena *arena = semel_arena_new(ARENA_BLOCK);
+	if (!arena)
+		return no_memory(error);
+	struct semel_dead_entry entry = { .scope = semel_text_of(scope),
+					  .reason = semel_text_of(reason) };
+	status = add_entry(tx, &entry, event, arena, error);
+	if (status == SEMEL_OK && entry_id_out)
+		snprintf(entry_id_out, SEMEL_ID_SIZE, "%s", entry.entry_id.data);
+	semel_arena_free(arena);
+	return status;
+}

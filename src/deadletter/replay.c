@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Replay from the rows that the outbox still has.
+ *
+ * - Nothing is sent before everything was looked at: a refusal leaves no trace.
+ * - Ids never change. A subscription that has an event knows it by its id, as long as its inbox
+ *   remembers; so what is older than that is refused, unless it is forced.
+ * - reprocess forgets a claim and commits before it sends. The other way round the event could
+ *   arrive while its claim is still there, be taken for a duplicate and be gone. A crash in between
+ *   leaves an event without a claim that was not sent: the same replay, run again, sends it, and
+ *   until then `semel verify` names it as missing.
+ * - reprocess refuses aggregates that are held in the scope: their parked followers would run
+ *   before what is sent now, and undo the order. Settle their dead letter first.
+ */
+#include "deadletter/replay.h"
+
+#include "base/error.h"
+#include "base/failpoint.h"
+#include "base/time.h"
+#include "store/subscription.h"
+
+#include <string.h>
+
+#define ARENA_BLOCK       ((size_t)256 * 1024)
+#define PAGE_ROWS         500
+#define PAGE_BYTES        ((uint64_t)8 * 1024 * 1024)
+#define CONFIRM_WAIT_MS   100
+#define CONFIRM_LIMIT_MS  30000
+#define SLICES_PER_SECOND 10 /* how finely a rate is spread */
+
+/* One replay under way. */
+struct run {
+	const struct semel_replay_plan *plan;
+	struct semel_replay_counts *counts;
+	struct semel_arena *arena;  /* of a page */
+	struct semel_arena *notes;  /* of the whole run */
+	semel_store *target;        /* the consumer store of the scope */
+	struct semel_topics topics; /* of the scope */
+	int64_t known_since_ms;     /* what is older may be forgotten by an inbox */
+	int64_t last_seq;           /* of the chosen: later rows came after the count */
+	int64_t started_ms;         /* steady */
+	bool target_holds;          /* some aggregate of the scope is held */
+};
+
+struct page {
+	struct semel_outbox_row rows[PAGE_ROWS];
+	uint32_t count;
+};
+
+int64_t semel_replay_due_ms(uint64_t sent, uint32_t rate)
+{
+	return rate == 0 ? 0 : (int64_t)(sent * 1000 / rate);
+}
+
+/* ---- the selection --------------------------------------------------------------------------- */
+
+/* The rows after after_seq that the plan is about; *after_seq moves on. more_out false: the end. */
+static semel_status read_page(struct run *run, int64_t *after_seq, struct page *page,
+			      bool *more_out, semel_error *error)
+{
+	const struct semel_replay_plan *plan = run->plan;
+	semel_arena_reset(run->arena);
+	struct semel_outbox_batch batch = { .arena = run->arena,
+					    .rows = page->rows,
+					    .capacity = PAGE_ROWS,
+					    .bytes_max = PAGE_BYTES };
+	semel_status status = plan->producer->driver->outbox_select(plan->producer, &plan->filter,
+								    *after_seq, &batch, error);
+	page->count = 0;
+	*more_out = status == SEMEL_OK && batch.count > 0;
+	if (!*more_out)
+		return status;
+
+	*after_seq = batch.rows[batch.count - 1].seq;
+	for (uint32_t i = 0; i < batch.count; i++)
+		if (!plan->scope || semel_topics_have(&run->topics, batch.rows[i].event.topic))
+			page->rows[page->count++] = batch.rows[i];
+	return SEMEL_OK;
+}
+
+static semel_status count_held(struct run *run, const struct semel_event *event, semel_error *error)
+{
+	const struct semel_store_driver *driver = run->target->driver;
+	struct semel_hold hold = { 0 };
+	semel_status status =
+		driver->hold_get(driver->tx(run->target), semel_text_of(run->plan->scope), event,
+				 run->arena, &hold, error);
+	if (status == SEMEL_OK && hold.state != SEMEL_HOLD_NONE)
+		run->counts->held++;
+	return status;
+}
+
+static semel_status count_page(struct run *run, const struct page *page, semel_error *error)
+{
+	struct semel_replay_counts *counts = run->counts;
+	semel_status status = SEMEL_OK;
+	for (uint32_t i = 0; i < page->count && status == SEMEL_OK; i++) {
+		const struct semel_outbox_row *row = &page->rows[i];
+		counts->matching++;
+		if (run->plan->max > 0 && counts->chosen == run->plan->max)
+			continue;
+		counts->chosen++;
+		run->last_seq = row->seq;
+		if (row->event.time_ms < run->known_since_ms)
+			counts->too_old++;
+		if (counts->oldest_ms == 0 || row->event.time_ms < counts->oldest_ms)
+			counts->oldest_ms = row->event.time_ms;
+		if (run->target_holds)
+			status = count_held(run, &row->event, error);
+	}
+	return status;
+}
+
+static semel_status count_all(struct run *run, struct page *page, semel_error *error)
+{
+	int64_t after_seq = 0;
+	bool more = true;
+	semel_status status = SEMEL_OK;
+	while (status == SEMEL_OK && more) {
+		status = read_page(run, &after_seq, page, &more, error);
+		if (status == SEMEL_OK)
+			status = count_page(run, page, error);
+	}
+	return status;
+}
+
+/* ---- may it go? ------------------------------------------------------------------------------ */
+
+static semel_status find_target(struct run *run, semel_error *error)
+{
+	const struct semel_replay_plan *plan = run->plan;
+	for (size_t i = 0; plan->scope && !run->target && i < plan->consumer_count; i++) {
+		struct semel_subscription_row *rows = NULL;
+		uint32_t count = 0;
+		semel_status status = semel_subscription_read(plan->consumers[i], run->notes, &rows,
+							      &count, error);
+		if (status != SEMEL_OK)
+			return status;
+		const struct semel_subscription_row *row =
+			semel_subscription_of(rows, count, plan->scope);
+		if (!row)
+			continue;
+		run->target = plan->consumers[i];
+		status = semel_subscription_topics(row, run->notes, &run->topics, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	if (plan->scope && !run->target)
+		return semel_error_set(error, SEMEL_INVALID,
+				       "no subscription is called %s: it is known from its first "
+				       "consume on; if it keeps its inbox in another database, add "
+				       "--consumer-store URL",
+				       plan->scope);
+	return SEMEL_OK;
+}
+
+/* Before this moment an inbox may not know what it has processed: it has forgotten the week, or is
+ * about to by the retention that is configured. */
+static semel_status find_known_since(struct run *run, semel_error *error)
+{
+	const struct semel_replay_plan *plan = run->plan;
+	run->known_since_ms = semel_now_ms(plan->env) - plan->inbox_retention_ms;
+	for (size_t i = 0; i < plan->consumer_count; i++) {
+		semel_store *consumer = plan->consumers[i];
+		if (run->target && run->target != consumer)
+			continue;
+		int64_t since_ms = 0;
+		semel_status status =
+			consumer->driver->inbox_known_since(consumer, &since_ms, error);
+		if (status != SEMEL_OK)
+			return status;
+		if (since_ms > run->known_since_ms)
+			run->known_since_ms = since_ms;
+	}
+	return SEMEL_OK;
+}
+
+static semel_status look_for_holds(struct run *run, semel_error *error)
+{
+	if (!run->plan->reprocess)
+		return SEMEL_OK;
+	const struct semel_store_driver *driver = run->target->driver;
+	return driver->hold_any(driver->tx(run->target), semel_text_of(run->plan->scope),
+				&run->target_holds, error);
+}
+
+static semel_status refuse_forgotten(const struct run *run, semel_error *error)
+{
+	char oldest[SEMEL_TIME_SIZE];
+	char known[SEMEL_TIME_SIZE];
+	semel_time_format(run->counts->oldest_ms, oldest);
+	semel_time_format(run->known_since_ms, known);
+	return semel_error_set(
+		error, SEMEL_INVALID,
+		"%llu of %llu selected events are older than the inbox remembers "
+		"(the oldest is of %s, the inbox is sure since %s) and would be "
+		"processed twice: select with --since %s, or add --force if a second "
+		"effect is what you want",
+		(unsigned long long)run->counts->too_old, (unsigned long long)run->counts->chosen,
+		oldest, known, known);
+}
+
+static semel_status refuse_held(const struct run *run, semel_error *error)
+{
+	return semel_error_set(
+		error, SEMEL_INVALID,
+		"%llu of %llu selected events belong to aggregates that wait in %s "
+		"behind a failed event, and would run out of order: settle them first "
+		"(semel dlq list --scope %s, then replay or discard, then consume "
+		"--drain), or add --force",
+		(unsigned long long)run->counts->held, (unsigned long long)run->counts->chosen,
+		run->plan->scope, run->plan->scope);
+}
+
+static semel_status check_selection(const struct run *run, semel_error *error)
+{
+	if (run->plan->force)
+		return SEMEL_OK;
+	if (run->counts->too_old > 0)
+		return refuse_forgotten(run, error);
+	if (run->counts->held > 0)
+		return refuse_held(run, error);
+	return SEMEL_OK;
+}
+
+/* ---- sending --------------------------------------------------------------------------------- */
+
+static const struct semel_passage replayed = { .replay = 1 };
+
+struct confirms {
+	uint64_t outstanding;
+	uint64_t confirmed;
+	semel_status refused; /* the first refusal; OK: none */
+	char reason[160];
+};
+
+static void confirm_seen(const struct semel_publish_outcome *outcome, void *user)
+{
+	struct confirms *confirms = user;
+	confirms->outstanding--;
+	if (outcome->status == SEMEL_OK) {
+		confirms->confirmed++;
+	} else if (confirms->refused == SEMEL_OK) {
+		confirms->refused = outcome->status;
+		memcpy(confirms->reason, outcome->reason, sizeof(confirms->reason));
+	}
+}
+
+/* Waits until at most `remaining` events are unconfirmed. */
+static semel_status await_confirms(const struct run *run, struct confirms *confirms,
+				   uint64_t remaining, semel_error *error)
+{
+	const struct semel_replay_plan *plan = run->plan;
+	int64_t limit_ms = semel_steady_ms(plan->env) + CONFIRM_LIMIT_MS;
+	while (confirms->outstanding > remaining) {
+		semel_status status = plan->broker->driver->poll(plan->broker, CONFIRM_WAIT_MS,
+								 confirm_seen, confirms, error);
+		if (status != SEMEL_OK)
+			return status;
+		if (confirms->outstanding > remaining && semel_steady_ms(plan->env) > limit_ms)
+			return semel_error_set(error, SEMEL_OUTAGE,
+					       "the broker has not confirmed %llu events within "
+					       "30s: run the same replay again when it is well",
+					       (unsigned long long)confirms->outstanding);
+	}
+	return SEMEL_OK;
+}
+
+static semel_status offer(const struct run *run, const struct semel_event *event,
+			  struct confirms *confirms, semel_error *error)
+{
+	struct semel_broker *broker = run->plan->broker;
+	semel_status status = broker->driver->publish(broker, event, &replayed, NULL, error);
+	while (status == SEMEL_FULL && confirms->outstanding > 0) {
+		status = await_confirms(run, confirms, confirms->outstanding - 1, error);
+		if (status == SEMEL_OK)
+			status = broker->driver->publish(broker, event, &replayed, NULL, error);
+	}
+	if (status == SEMEL_OK)
+		confirms->outstanding++;
+	return status;
+}
+
+static semel_status send_to_everybody(struct run *run, const struct semel_outbox_row *rows,
+				      uint32_t count, semel_error *error)
+{
+	struct confirms confirms = { 0 };
+	semel_status status = SEMEL_OK;
+	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++)
+		status = offer(run, &rows[i].event, &confirms, error);
+	/* Also after a failure: what was taken is reported, and counts. */
+	semel_status settled = await_confirms(run, &confirms, 0, status == SEMEL_OK ? error : NULL);
+	run->counts->sent += confirms.confirmed;
+	if (status != SEMEL_OK)
+		return status;
+	if (settled == SEMEL_OK && confirms.refused != SEMEL_OK)
+		return semel_error_set(error, confirms.refused, "the broker refused an event: %s",
+				       confirms.reason);
+	return settled;
+}
+
+static semel_status forget_claims(const struct run *run, const struct semel_outbox_row *rows,
+				  uint32_t count, semel_error *error)
+{
+	const struct semel_store_driver *driver = run->target->driver;
+	semel_status status = driver->begin(run->target, error);
+	if (status != SEMEL_OK)
+		return status;
+	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
+		const struct semel_event *event = &rows[i].event;
+		struct semel_inbox_claim claim = { .scope = semel_text_of(run->plan->scope),
+						   .event_id = event->id,
+						   .topic = event->topic,
+						   .event_time_ms = event->time_ms };
+		status = driver->inbox_forget(driver->tx(run->target), &claim, error);
+	}
+	if (status == SEMEL_OK)
+		return driver->commit(run->target, error);
+	driver->rollback(run->target);
+	return status;
+}
+
+static semel_status send_to_scope(struct run *run, const struct semel_outbox_row *rows,
+				  uint32_t count, semel_error *error)
+{
+	struct semel_broker *broker = run->plan->broker;
+	semel_status status =
+		run->plan->reprocess ? forget_claims(run, rows, count, error) : SEMEL_OK;
+	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
+		status = broker->driver->requeue(broker, run->plan->scope, &rows[i].event,
+						 &replayed, 0, error);
+		if (status == SEMEL_OK)
+			run->counts->sent++;
+	}
+	return status;
+}
+
+/* Sleeps until the rate allows the next event. STOPPED when the bell rang. */
+static semel_status wait_for_turn(const struct run *run, semel_error *error)
+{
+	const struct semel_replay_plan *plan = run->plan;
+	int64_t due_ms = run->started_ms + semel_replay_due_ms(run->counts->sent, plan->rate);
+	for (;;) {
+		if (semel_wake_rung(plan->wake))
+			return semel_error_set(error, SEMEL_STOPPED, "stopped");
+		int64_t wait_ms = due_ms - semel_steady_ms(plan->env);
+		if (wait_ms <= 0)
+			return SEMEL_OK;
+		semel_wake_sleep(plan->wake, wait_ms);
+	}
+}
+
+/* How many events go in one stroke: few when the rate is low, so that it is spread evenly. */
+static uint32_t stroke_of(const struct semel_replay_plan *plan)
+{
+	uint32_t stroke = plan->rate / SLICES_PER_SECOND;
+	if (plan->rate == 0 || stroke > SEMEL_REPLAY_WINDOW)
+		return SEMEL_REPLAY_WINDOW;
+	return stroke == 0 ? 1 : stroke;
+}
+
+static semel_status send_page(struct run *run, const struct page *page, semel_error *error)
+{
+	uint32_t count = 0;
+	while (count < page->count && page->rows[count].seq <= run->last_seq)
+		count++;
+
+	uint32_t stroke = stroke_of(run->plan);
+	for (uint32_t at = 0; at < count; at += stroke) {
+		uint32_t now = count - at < stroke ? count - at : stroke;
+		semel_status status = wait_for_turn(run, error);
+		if (status != SEMEL_OK)
+			return status;
+		status = run->plan->scope ? send_to_scope(run, &page->rows[at], now, error)
+					  : send_to_everybody(run, &page->rows[at], now, error);
+		if (status == SEMEL_OK)
+			status = semel_failpoint(SEMEL_FP_REPLAY_AFTER_PUBLISH, error);
+		if (status != SEMEL_OK)
+			return status;
+		if (run->plan->progress)
+			run->plan->progress(run->counts, run->plan->user);
+	}
+	return SEMEL_OK;
+}
+
+static semel_status send_all(struct run *run, struct page *page, semel_error *error)
+{
+	int64_t after_seq = 0;
+	bool more = run->counts->chosen > 0;
+	semel_status status = SEMEL_OK;
+	run->started_ms = semel_steady_ms(run->plan->env);
+	while (status == SEMEL_OK && more && after_seq < run->last_seq) {
+		status = read_page(run, &after_seq, page, &more, error);
+		if (status == SEMEL_OK)
+			status = send_page(run, page, error);
+	}
+	return status;
+}
+
+static semel_status replay(struct run *run, struct page *page, semel_error *error)
+{
+	semel_status status = find_target(run, error);
+	if (status == SEMEL_OK)
+		status = find_known_since(run, error);
+	if (status == SEMEL_OK)
+		status = look_for_holds(run, error);
+	if (status == SEMEL_OK)
+		status = count_all(run, page, error);
+	if (status == SEMEL_OK && !run->plan->dry_run)
+		status = check_selection(run, error);
+	if (status == SEMEL_OK && !run->plan->dry_run)
+		status = send_all(run, page, error);
+	return status;
+}
+
+semel_status semel_replay_run(const struct semel_replay_plan *plan,
+			      struct semel_replay_counts *counts_out, semel_error *error)
+{
+	*counts_out = (struct semel_replay_counts){ 0 };
+	if (plan->reprocess && !plan->scope)
+		return semel_error_set(error, SEMEL_USAGE,
+				       "--reprocess needs --scope: say whose claims are freed");
+
+	struct run run = { .plan = plan,
+			   .counts = counts_out,
+			   .arena = semel_arena_new(ARENA_BLOCK),
+			   .notes = semel_arena_new(ARENA_BLOCK) };
+	struct page *page = run.notes ? semel_arena_alloc(run.notes, sizeof(struct page)) : NULL;
+	semel_status status = run.arena && page
+				      ? replay(&run, page, error)
+				      : semel_error_set(error, SEMEL_INTERNAL, "no memory");
+	semel_arena_free(run.notes);
+	semel_arena_free(run.arena);
+	return status;
+}

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A line is 24 bytes and its id: a million events fit into some 60 MB. */
+#include "proof/ledger.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_LINES  1024
+#define FIRST_TOPICS 16
+#define ARENA_BLOCK  4096
+
+static bool grow(void **array, size_t count, size_t *capacity, size_t item_size, size_t first)
+{
+	if (count < *capacity)
+		return true;
+	size_t wanted = *capacity ? *capacity * 2 : first;
+	void *bigger = realloc(*array, wanted * item_size);
+	if (!bigger)
+		return false;
+	*array = bigger;
+	*capacity = wanted;
+	return true;
+}
+
+/* Topics are few, and neighbours mostly share theirs; so a walk is cheap. */
+static bool topic_number(struct semel_ledger *ledger, struct semel_text topic, uint16_t *number_out)
+{
+	size_t at = 0;
+	while (at < ledger->topic_count && !semel_text_equal(ledger->topics[at], topic))
+		at++;
+	*number_out = (uint16_t)at;
+	if (at < ledger->topic_count)
+		return true;
+	if (at > UINT16_MAX || !grow((void **)&ledger->topics, at, &ledger->topic_capacity,
+				     sizeof(*ledger->topics), FIRST_TOPICS))
+		return false;
+	ledger->topics[at] = semel_arena_text(ledger->arena, topic.data, topic.length);
+	ledger->topic_count++;
+	return ledger->topics[at].data != NULL;
+}
+
+static uint8_t status_of(const char *status)
+{
+	if (strcmp(status, "PUBLISHED") == 0)
+		return SEMEL_LEDGER_PUBLISHED;
+	return strcmp(status, "FAILED") == 0 ? SEMEL_LEDGER_FAILED : SEMEL_LEDGER_NEW;
+}
+
+static semel_status line_seen(struct semel_text id, const char *status, struct semel_text topic,
+			      int64_t time_ms, void *user)
+{
+	struct semel_ledger *ledger = user;
+	struct semel_ledger_line line = { .id_at = ledger->ids.length,
+					  .time_ms = time_ms,
+					  .id_length = (uint8_t)id.length,
+					  .status = status_of(status) };
+	if (id.length > UINT8_MAX)
+		return SEMEL_INVALID;
+	if (!topic_number(ledger, topic, &line.topic) ||
+	    !grow((void **)&ledger->lines, ledger->count, &ledger->capacity, sizeof(line),
+		  FIRST_LINES))
+		return SEMEL_INTERNAL;
+	semel_buffer_append(&ledger->ids, id.data, id.length);
+	semel_buffer_append(&ledger->ids, "", 1); /* so that an id is a C string in its place */
+	ledger->lines[ledger->count++] = line;
+	return ledger->ids.failed ? SEMEL_INTERNAL : SEMEL_OK;
+}
+
+semel_status semel_ledger_read(struct semel_ledger *ledger, semel_store *producer,
+			       semel_error *error)
+{
+	ledger->arena = semel_arena_new(ARENA_BLOCK);
+	if (!ledger->arena)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+	semel_error_clear(error);
+	semel_status status = producer->driver->outbox_each(producer, line_seen, ledger, error);
+	if (status == SEMEL_INVALID)
+		return semel_error_set(error, status,
+				       "an event id in the outbox is longer than 255 bytes");
+	if (status == SEMEL_INTERNAL && (!error || !error->text[0]))
+		return semel_error_set(error, status, "no memory for %zu events", ledger->count);
+	return status;
+}
+
+void semel_ledger_free(struct semel_ledger *ledger)
+{
+	free(ledger->lines);
+	free(ledger->topics);
+	semel_buffer_free(&ledger->ids);
+	semel_arena_free(ledger->arena);
+}
+
+struct semel_text semel_ledger_id(const struct semel_ledger *ledger,
+				  const struct semel_ledger_line *line)
+{
+	return (struct semel_text){ ledger->ids.data + line->id_at, line->id_length };
+}
+
+struct semel_text semel_ledger_topic(const struct semel_ledger *ledger,
+				     const struct semel_ledger_line *line)
+{
+	return ledger->topics[line->topic];
+}
+
+bool semel_ledger_has_topic(const struct semel_ledger *ledger, struct semel_text topic)
+{
+	for (size_t i = 0; i < ledger->topic_count; i++)
+		if (semel_text_equal(ledger->topics[i], topic))
+			return true;
+	return false;
+}
+
+void semel_ledger_rewind(struct semel_ledger *ledger)
+{
+	ledger->cursor = 0;
+}
+
+void semel_ledger_clear_marks(struct semel_ledger *ledger)
+{
+	ledger->cursor = 0;
+	for (size_t i = 0; i < ledger->count; i++)
+		ledger->lines[i].marks = 0;
+}
+
+int semel_ledger_compare(struct semel_text left, struct semel_text right)
+{
+	size_t shorter = left.length < right.length ? left.length : right.length;
+	int order = shorter ? memcmp(left.data, right.data, shorter) : 0;
+	if (order != 0)
+		return order;
+	return (left.length > right.length) - (left.length < right.length);
+}
+
+struct semel_ledger_line *semel_ledger_seek(struct semel_ledger *ledger, struct semel_text id)
+{
+	while (ledger->cursor < ledger->count) {
+		struct semel_ledger_line *line = &ledger->lines[ledger->cursor];
+		int order = semel_ledger_compare(semel_ledger_id(ledger, line), id);
+		if (order == 0)
+			return line;
+		if (order > 0)
+			return NULL;
+		ledger->cursor++;
+	}
+	return NULL;
+}

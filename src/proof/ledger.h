@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the outbox says was committed, packed in memory in the order of the ids, so that sorted
+ * streams of other tables can be laid beside it in one pass each. */
+#ifndef SEMEL_PROOF_LEDGER_H
+#define SEMEL_PROOF_LEDGER_H
+
+#include "base/buffer.h"
+#include "store/store.h"
+
+enum semel_ledger_status { SEMEL_LEDGER_NEW, SEMEL_LEDGER_PUBLISHED, SEMEL_LEDGER_FAILED };
+
+/* What a scope knows of an event; bits. */
+enum semel_ledger_mark {
+	SEMEL_MARKED_PROCESSED = 1,
+	SEMEL_MARKED_CLAIMED = 2,
+	SEMEL_MARKED_GIVEN_UP = 4, /* a FAILED claim */
+	SEMEL_MARKED_PENDING = 8,
+	SEMEL_MARKED_DISCARDED = 16,
+	SEMEL_MARKED_REPLAYED = 32,
+	SEMEL_MARKED_PARKED = 64
+};
+
+struct semel_ledger_line {
+	uint64_t id_at; /* in ids */
+	int64_t time_ms;
+	uint16_t topic; /* in topics */
+	uint8_t id_length, status, marks;
+};
+
+struct semel_ledger {
+	struct semel_ledger_line *lines;
+	size_t count, capacity;
+	struct semel_buffer ids;
+	struct semel_arena *arena; /* of the topics' names */
+	struct semel_text *topics;
+	size_t topic_count, topic_capacity;
+	size_t cursor; /* of semel_ledger_seek */
+};
+
+/* Reads the outbox. Free it also after a failure. */
+semel_status semel_ledger_read(struct semel_ledger *ledger, semel_store *producer,
+			       semel_error *error);
+void semel_ledger_free(struct semel_ledger *ledger);
+
+struct semel_text semel_ledger_id(const struct semel_ledger *ledger,
+				  const struct semel_ledger_line *line);
+struct semel_text semel_ledger_topic(const struct semel_ledger *ledger,
+				     const struct semel_ledger_line *line);
+bool semel_ledger_has_topic(const struct semel_ledger *ledger, struct semel_text topic);
+
+/* Before a new stream: the cursor goes back. Before a new scope: the marks go too. */
+void semel_ledger_rewind(struct semel_ledger *ledger);
+void semel_ledger_clear_marks(struct semel_ledger *ledger);
+/* The line of this id, or NULL. Ids are asked for in ascending byte order. */
+struct semel_ledger_line *semel_ledger_seek(struct semel_ledger *ledger, struct semel_text id);
+/* Ascending byte order. */
+int semel_ledger_compare(struct semel_text left, struct semel_text right);
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Retention.
+ *
+ * - An inbox must remember for longer than anything can be sent again: the outbox's rows (replay)
+ *   and the broker's log. So the broker's log goes by the outbox's age, and an inbox that forgets
+ *   before the outbox is refused.
+ * - Each step is a short transaction, so that writers wait for a moment at most.
+ */
+#include "proof/retention.h"
+
+#include "base/error.h"
+#include "base/time.h"
+
+semel_status semel_retention_check(const struct semel_retention_ages *ages, semel_error *error)
+{
+	if (ages->inbox_ms >= ages->outbox_ms)
+		return SEMEL_OK;
+	char outbox[SEMEL_TIME_SIZE];
+	char inbox[SEMEL_TIME_SIZE];
+	semel_duration_format(ages->outbox_ms, outbox);
+	semel_duration_format(ages->inbox_ms, inbox);
+	return semel_error_set(error, SEMEL_CONFIG,
+			       "the inbox would forget after %s what the outbox can replay for %s, "
+			       "and a replay would then be processed twice: set retention.inbox to "
+			       "at least %s, or retention.outbox to at most %s",
+			       inbox, outbox, outbox, inbox);
+}
+
+static semel_status prune_rows(const struct semel_retention_plan *plan, int64_t now_ms,
+			       struct semel_prune_counts *counts_out, semel_error *error)
+{
+	struct semel_horizons horizons = { .outbox_ms = now_ms - plan->ages.outbox_ms,
+					   .inbox_ms = now_ms - plan->ages.inbox_ms,
+					   .dead_ms = now_ms - plan->ages.dead_ms,
+					   .requests_ms = now_ms - plan->ages.requests_ms };
+	bool more = true;
+	while (more) {
+		if (plan->wake && semel_wake_rung(plan->wake))
+			return semel_error_set(error, SEMEL_STOPPED, "stopped");
+		struct semel_prune_counts step = { 0 };
+		semel_status status = plan->store->driver->prune(
+			plan->store, &horizons, plan->dry_run, &step, &more, error);
+		if (status != SEMEL_OK)
+			return status;
+		counts_out->outbox += step.outbox;
+		counts_out->inbox += step.inbox;
+		counts_out->dead += step.dead;
+		counts_out->requests += step.requests;
+	}
+	return SEMEL_OK;
+}
+
+semel_status semel_retention_run(const struct semel_retention_plan *plan,
+				 struct semel_retention_counts *counts_out, semel_error *error)
+{
+	*counts_out = (struct semel_retention_counts){ 0 };
+	semel_status status = semel_retention_check(&plan->ages, error);
+	if (status != SEMEL_OK)
+		return status;
+
+	int64_t now_ms = semel_now_ms(plan->env);
+	status = prune_rows(plan, now_ms, &counts_out->rows, error);
+	if (status == SEMEL_OK && plan->broker)
+		status = plan->broker->driver->prune(plan->broker, now_ms - plan->ages.outbox_ms,
+						     plan->dry_run, &counts_out->broker, error);
+	return status;
+}

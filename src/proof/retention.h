@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Forgetting on purpose: what was kept long enough goes, in small steps. */
+#ifndef SEMEL_PROOF_RETENTION_H
+#define SEMEL_PROOF_RETENTION_H
+
+#include "broker/broker.h"
+#include "store/store.h"
+
+/* How long rows are kept. */
+struct semel_retention_ages {
+	int64_t outbox_ms, inbox_ms, dead_ms, requests_ms;
+};
+
+struct semel_retention_plan {
+	semel_store *store;
+	struct semel_broker *broker; /* NULL: its log is left alone */
+	const struct semel_env *env;
+	struct semel_wake *wake; /* rung: stop between two steps; may be NULL */
+	struct semel_retention_ages ages;
+	bool dry_run;
+};
+
+struct semel_retention_counts {
+	struct semel_prune_counts rows;
+	uint64_t broker;
+};
+
+/* Pure. CONFIG when the inbox would forget before the outbox does: a replay could then double. */
+semel_status semel_retention_check(const struct semel_retention_ages *ages, semel_error *error);
+/* Checks, then prunes until nothing is left to go. STOPPED: the bell rang; what was done is done.
+ */
+semel_status semel_retention_run(const struct semel_retention_plan *plan,
+				 struct semel_retention_counts *counts_out, semel_error *error);
+
+#endif

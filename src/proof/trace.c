@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Facts come store by store; told is the one story that they make, by time. What a store wrote
+ * within one millisecond stays in the order in which it was told. */
+#include "proof/trace.h"
+
+#include "base/error.h"
+#include "store/subscription.h"
+
+#include <string.h>
+
+#define FIRST_FACTS 32
+
+struct collection {
+	struct semel_arena *arena;
+	struct semel_life *life;
+	size_t capacity;
+	bool failed;
+};
+
+/* Earlier facts stay before later ones, equals in the order of arrival. */
+static void insert_by_time(struct semel_life *life, const struct semel_fact *fact)
+{
+	size_t at = life->count++;
+	while (at > 0 && life->facts[at - 1].time_ms > fact->time_ms) {
+		life->facts[at] = life->facts[at - 1];
+		at--;
+	}
+	life->facts[at] = *fact;
+}
+
+static bool is_known(const struct semel_life *life, const struct semel_fact *fact)
+{
+	for (size_t i = 0; i < life->count; i++) {
+		const struct semel_fact *known = &life->facts[i];
+		if (known->time_ms == fact->time_ms && strcmp(known->what, fact->what) == 0 &&
+		    semel_text_equal(semel_text_of(known->scope), semel_text_of(fact->scope)) &&
+		    semel_text_equal(semel_text_of(known->detail), semel_text_of(fact->detail)))
+			return true;
+	}
+	return false;
+}
+
+static void fact_seen(const struct semel_fact *fact, void *user)
+{
+	struct collection *collection = user;
+	struct semel_life *life = collection->life;
+	if (is_known(life, fact))
+		return; /* two URLs of one database */
+	if (life->count == collection->capacity) {
+		size_t wanted = collection->capacity ? collection->capacity * 2 : FIRST_FACTS;
+		struct semel_fact *bigger =
+			semel_arena_alloc(collection->arena, sizeof(*bigger) * wanted);
+		if (!bigger) {
+			collection->failed = true;
+			return;
+		}
+		if (life->count > 0)
+			memcpy(bigger, life->facts, sizeof(*bigger) * life->count);
+		life->facts = bigger;
+		collection->capacity = wanted;
+	}
+	insert_by_time(life, fact);
+}
+
+/* Where a copy of the event still waits at the broker for one of the store's subscriptions. */
+static semel_status ask_broker(const struct semel_trace_plan *plan, semel_store *store,
+			       const char *event_id, struct collection *collection,
+			       semel_error *error)
+{
+	struct semel_subscription_row *rows = NULL;
+	uint32_t count = 0;
+	semel_status status =
+		semel_subscription_read(store, collection->arena, &rows, &count, error);
+	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
+		bool waiting = false;
+		status = plan->broker->driver->find(plan->broker, rows[i].scope.data, event_id,
+						    &waiting, error);
+		if (status != SEMEL_OK || !waiting)
+			continue;
+		struct semel_fact fact = { .time_ms = semel_now_ms(plan->env),
+					   .what = "waiting",
+					   .scope = rows[i].scope.data,
+					   .detail = "at the broker" };
+		fact_seen(&fact, collection);
+	}
+	return status;
+}
+
+semel_status semel_trace_run(const struct semel_trace_plan *plan, const char *event_id,
+			     struct semel_arena *arena, struct semel_life *life_out,
+			     semel_error *error)
+{
+	*life_out = (struct semel_life){ 0 };
+	struct collection collection = { .arena = arena, .life = life_out };
+	for (size_t i = 0; i < plan->store_count; i++) {
+		semel_store *store = plan->stores[i];
+		semel_status status =
+			store->driver->trace(store, event_id, arena, fact_seen, &collection, error);
+		if (status != SEMEL_OK && status != SEMEL_NOT_FOUND)
+			return status;
+	}
+	for (size_t i = 0; plan->broker && i < plan->store_count; i++) {
+		semel_status status =
+			ask_broker(plan, plan->stores[i], event_id, &collection, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	if (collection.failed)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory to trace");
+	if (life_out->count == 0)
+		return semel_error_set(error, SEMEL_NOT_FOUND,
+				       "nobody knows an event %s: it was never committed here, or "
+				       "its rows are past their retention (another database? add "
+				       "--consumer-store URL)",
+				       event_id);
+	return SEMEL_OK;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The life of one event, from every store that knows something of it. */
+#ifndef SEMEL_PROOF_TRACE_H
+#define SEMEL_PROOF_TRACE_H
+
+#include "broker/broker.h"
+#include "store/store.h"
+
+struct semel_trace_plan {
+	semel_store *const *stores; /* the producer's and the consumers' */
+	size_t store_count;
+	struct semel_broker *broker; /* NULL: is not asked whether it has the event */
+	const struct semel_env *env;
+};
+
+struct semel_life {
+	struct semel_fact *facts; /* in the order of time */
+	size_t count;
+};
+
+/* In the arena. NOT_FOUND when nobody knows the event. */
+semel_status semel_trace_run(const struct semel_trace_plan *plan, const char *event_id,
+			     struct semel_arena *arena, struct semel_life *life_out,
+			     semel_error *error);
+
+#endif

@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Verify lays each scope beside the outbox.
+ *
+ * - Everything may be at work meanwhile. What looks wrong in the streams is looked at once more,
+ *   one by one, before it is called missing or orphaned: it may have been settled, or committed,
+ *   since its table was read.
+ * - A dead letter accounts for its event while it is PENDING or DISCARDED. A REPLAYED one does not:
+ *   the replay has to arrive.
+ * - What the outbox has pruned is beyond proof: such events are neither missing nor orphaned.
+ */
+#include "proof/verify.h"
+
+#include "base/error.h"
+#include "proof/ledger.h"
+#include "store/subscription.h"
+
+#include <string.h>
+
+#define ARENA_BLOCK ((size_t)16 * 1024)
+#define LOOKS_MAX   1000 /* events that are looked at one by one, per scope and kind */
+#define SCOPE_RELAY SEMEL_TEXT("relay")
+
+struct verification {
+	const struct semel_verify_plan *plan;
+	struct semel_verify_report *report;
+	struct semel_arena *arena; /* of the report */
+	struct semel_ledger ledger;
+};
+
+/* One scope at work. */
+struct examination {
+	struct verification *of;
+	semel_store *consumer;
+	struct semel_verify_scope *scope;
+	bool *reads;       /* by number of a ledger's topic: has the scope to see it? */
+	bool guess_topics; /* no subscription says so: those of which it has claims */
+	int64_t since_ms;  /* earlier events are not its own; 0: all are */
+	char last_id[256]; /* of the stream, to find doubles */
+	size_t last_length;
+	uint32_t looks;
+	struct semel_text *suspects; /* orphans to be looked at once more */
+	uint32_t suspect_count;
+	uint64_t strangers; /* those beyond LOOKS_MAX */
+};
+
+static semel_status no_memory(semel_error *error)
+{
+	return semel_error_set(error, SEMEL_INTERNAL, "no memory to verify");
+}
+
+static void note(struct semel_verify_finding *finding, struct semel_text id,
+		 struct semel_arena *arena)
+{
+	if (finding->count < SEMEL_VERIFY_SAMPLES)
+		finding->ids[finding->count] = semel_arena_text(arena, id.data, id.length);
+	finding->count++;
+}
+
+/* ---- the streams ----------------------------------------------------------------------------- */
+
+static uint8_t mark_of(const char *status)
+{
+	static const struct {
+		const char *status;
+		uint8_t mark;
+	} marks[] = {
+		{ "PROCESSED", SEMEL_MARKED_PROCESSED }, { "CLAIMED", SEMEL_MARKED_CLAIMED },
+		{ "FAILED", SEMEL_MARKED_GIVEN_UP },     { "PENDING", SEMEL_MARKED_PENDING },
+		{ "DISCARDED", SEMEL_MARKED_DISCARDED }, { "REPLAYED", SEMEL_MARKED_REPLAYED },
+		{ "PARKED", SEMEL_MARKED_PARKED },
+	};
+	for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]); i++)
+		if (strcmp(status, marks[i].status) == 0)
+			return marks[i].mark;
+	return 0;
+}
+
+static bool is_repeated(struct examination *at, struct semel_text id)
+{
+	bool repeated = id.length == at->last_length && id.length > 0 &&
+			memcmp(id.data, at->last_id, id.length) == 0;
+	at->last_length = id.length < sizeof(at->last_id) ? id.length : 0;
+	memcpy(at->last_id, id.data, at->last_length);
+	return repeated;
+}
+
+/* A claim of an event that the outbox does not have. */
+static void meet_stranger(struct examination *at, struct semel_text id, struct semel_text topic,
+			  int64_t time_ms)
+{
+	const struct semel_ledger *ledger = &at->of->ledger;
+	if (time_ms <= at->of->report->pruned_until_ms)
+		return;
+	if (ledger->count > 0 && !semel_ledger_has_topic(ledger, topic))
+		at->scope->foreign++;
+	else if (at->suspect_count == LOOKS_MAX)
+		at->strangers++;
+	else
+		at->suspects[at->suspect_count++] =
+			semel_arena_text(at->of->arena, id.data, id.length);
+}
+
+static semel_status claim_seen(struct semel_text id, const char *status, struct semel_text topic,
+			       int64_t time_ms, void *user)
+{
+	struct examination *at = user;
+	if (is_repeated(at, id)) {
+		note(&at->scope->doubled, id, at->of->arena);
+		return SEMEL_OK;
+	}
+	struct semel_ledger_line *line = semel_ledger_seek(&at->of->ledger, id);
+	if (!line) {
+		meet_stranger(at, id, topic, time_ms);
+		return SEMEL_OK;
+	}
+	line->marks |= mark_of(status);
+	if (at->guess_topics)
+		at->reads[line->topic] = true;
+	return SEMEL_OK;
+}
+
+static semel_status letter_seen(struct semel_text id, const char *status, struct semel_text topic,
+				int64_t time_ms, void *user)
+{
+	(void)topic;
+	(void)time_ms;
+	struct semel_ledger_line *line = semel_ledger_seek(user, id);
+	if (line)
+		line->marks |= mark_of(status);
+	return SEMEL_OK;
+}
+
+static semel_status mark_letters(struct verification *of, semel_store *store,
+				 struct semel_text scope, semel_error *error)
+{
+	semel_ledger_rewind(&of->ledger);
+	return store->driver->dead_each(store, scope, letter_seen, &of->ledger, error);
+}
+
+/* ---- looking once more ----------------------------------------------------------------------- */
+
+static void fact_seen(const struct semel_fact *fact, void *user)
+{
+	bool *committed = user;
+	if (!fact->scope && strcmp(fact->what, "committed") == 0)
+		*committed = true;
+}
+
+static semel_status look_at_suspects(struct examination *at, semel_error *error)
+{
+	semel_store *producer = at->of->plan->producer;
+	struct semel_arena *arena = semel_arena_new(ARENA_BLOCK);
+	if (!arena)
+		return no_memory(error);
+	semel_status status = SEMEL_OK;
+	for (uint32_t i = 0; i < at->suspect_count && status == SEMEL_OK; i++) {
+		bool committed = false;
+		semel_arena_reset(arena);
+		status = producer->driver->trace(producer, at->suspects[i].data, arena, fact_seen,
+						 &committed, error);
+		if (status == SEMEL_NOT_FOUND)
+			status = SEMEL_OK;
+		if (status == SEMEL_OK && !committed)
+			note(&at->scope->orphaned, at->suspects[i], at->of->arena);
+	}
+	at->scope->orphaned.count += at->strangers;
+	semel_arena_free(arena);
+	return status;
+}
+
+static semel_status ask_broker(const struct examination *at, struct semel_text id,
+			       bool *waiting_out, semel_error *error)
+{
+	struct semel_broker *broker = at->of->plan->broker;
+	*waiting_out = false;
+	if (!broker)
+		return SEMEL_OK;
+	return broker->driver->find(broker, at->scope->scope.data, id.data, waiting_out, error);
+}
+
+static semel_status ask_inbox(const struct examination *at, struct semel_text id, bool *settled_out,
+			      semel_error *error)
+{
+	const struct semel_store_driver *driver = at->consumer->driver;
+	semel_status status = driver->begin(at->consumer, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = driver->inbox_settled(driver->tx(at->consumer), at->scope->scope, id, settled_out,
+				       error);
+	driver->rollback(at->consumer);
+	return status;
+}
+
+/* Published, and the scope had nothing of it when its tables were read. */
+static semel_status look_for(struct examination *at, const struct semel_ledger_line *line,
+			     semel_error *error)
+{
+	struct semel_text id = semel_ledger_id(&at->of->ledger, line);
+	bool waiting = false;
+	bool settled = false;
+	if (at->looks++ >= LOOKS_MAX) {
+		/* So many are not looked up one by one; the first thousand tell what goes on. */
+		if (at->scope->missing.count > 0)
+			note(&at->scope->missing, id, at->of->arena);
+		else
+			at->scope->waiting++;
+		return SEMEL_OK;
+	}
+	semel_status status = ask_broker(at, id, &waiting, error);
+	/* A replayed dead letter counts as settled there, and is not what is asked here. */
+	if (status == SEMEL_OK && !waiting && !(line->marks & SEMEL_MARKED_REPLAYED))
+		status = ask_inbox(at, id, &settled, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (waiting)
+		at->scope->waiting++;
+	else if (settled)
+		at->scope->processed++;
+	else
+		note(&at->scope->missing, id, at->of->arena);
+	return SEMEL_OK;
+}
+
+/* ---- the sum --------------------------------------------------------------------------------- */
+
+static semel_status account_for(struct examination *at, const struct semel_ledger_line *line,
+				semel_error *error)
+{
+	struct semel_verify_scope *scope = at->scope;
+	if (!at->reads[line->topic] || (line->marks == 0 && line->time_ms < at->since_ms))
+		return SEMEL_OK;
+	scope->expected++;
+	if (line->marks & SEMEL_MARKED_PROCESSED)
+		scope->processed++;
+	else if (line->marks & SEMEL_MARKED_PENDING)
+		scope->pending++;
+	else if (line->marks & (SEMEL_MARKED_DISCARDED | SEMEL_MARKED_GIVEN_UP))
+		scope->discarded++; /* or its letter is past its retention */
+	else if (line->marks & SEMEL_MARKED_PARKED)
+		scope->parked++;
+	else if (line->marks & SEMEL_MARKED_CLAIMED)
+		scope->waiting++;
+	else if (line->status == SEMEL_LEDGER_FAILED)
+		scope->undelivered++;
+	else if (line->status == SEMEL_LEDGER_NEW && at->of->report->unpublished == 0)
+		scope->undelivered++; /* behind one that the relay gave up */
+	else if (line->status == SEMEL_LEDGER_NEW)
+		scope->waiting++;
+	else
+		return look_for(at, line, error);
+	return SEMEL_OK;
+}
+
+static semel_status account_for_all(struct examination *at, semel_error *error)
+{
+	const struct semel_ledger *ledger = &at->of->ledger;
+	semel_status status = SEMEL_OK;
+	for (size_t i = 0; i < ledger->count && status == SEMEL_OK; i++)
+		status = account_for(at, &ledger->lines[i], error);
+	return status;
+}
+
+static semel_status examine(struct examination *at, semel_error *error)
+{
+	struct verification *of = at->of;
+	semel_ledger_clear_marks(&of->ledger);
+	semel_status status = at->consumer->driver->inbox_each(at->consumer, at->scope->scope,
+							       claim_seen, at, error);
+	if (status == SEMEL_OK)
+		status = mark_letters(of, at->consumer, at->scope->scope, error);
+	if (status == SEMEL_OK)
+		status = account_for_all(at, error);
+	if (status == SEMEL_OK)
+		status = look_at_suspects(at, error);
+	return status;
+}
+
+static semel_status prepare(struct examination *at, const struct semel_subscription_row *row,
+			    semel_error *error)
+{
+	const struct semel_ledger *ledger = &at->of->ledger;
+	struct semel_arena *arena = at->of->arena;
+	at->reads = semel_arena_alloc(arena, ledger->topic_count + 1);
+	at->suspects = semel_arena_alloc(arena, sizeof(*at->suspects) * LOOKS_MAX);
+	if (!at->reads || !at->suspects)
+		return no_memory(error);
+	memset(at->reads, 0, ledger->topic_count + 1);
+	at->guess_topics = row == NULL;
+	if (!row)
+		return SEMEL_OK;
+
+	struct semel_topics topics = { 0 };
+	semel_status status = semel_subscription_topics(row, arena, &topics, error);
+	for (size_t i = 0; status == SEMEL_OK && i < ledger->topic_count; i++)
+		at->reads[i] = semel_topics_have(&topics, ledger->topics[i]);
+	if (row->from_latest)
+		at->since_ms = row->since_ms;
+	return status;
+}
+
+/* row NULL: a scope that claims by hand, without a subscription. */
+static semel_status add_scope(struct verification *of, semel_store *consumer,
+			      const struct semel_subscription_row *row, struct semel_text name,
+			      semel_error *error)
+{
+	struct semel_verify_scope *scope = &of->report->scopes[of->report->scope_count];
+	*scope = (struct semel_verify_scope){
+		.scope = name,
+		.guarantee = row ? row->guarantee : semel_text_of(NULL),
+		.tracked = !row || !semel_text_equal(row->guarantee, SEMEL_TEXT("at-least-once")),
+	};
+	of->report->scope_count++;
+	struct examination at = { .of = of, .consumer = consumer, .scope = scope };
+	semel_status status = prepare(&at, row, error);
+	if (status == SEMEL_OK && scope->tracked)
+		status = examine(&at, error);
+	return status;
+}
+
+/* ---- which scopes ---------------------------------------------------------------------------- */
+
+struct subscriptions {
+	semel_store *store;
+	struct semel_subscription_row *rows;
+	uint32_t count;
+};
+
+static semel_status claim_counted(struct semel_text id, const char *status, struct semel_text topic,
+				  int64_t time_ms, void *user)
+{
+	(void)id;
+	(void)status;
+	(void)topic;
+	(void)time_ms;
+	*(bool *)user = true;
+	return SEMEL_OK;
+}
+
+/* Nobody subscribed by this name; perhaps somebody claims by it through the library or by SQL. */
+static semel_status verify_unsubscribed(struct verification *of, const char *name,
+					semel_error *error)
+{
+	for (size_t i = 0; i < of->plan->consumer_count; i++) {
+		semel_store *store = of->plan->consumers[i];
+		bool claims = false;
+		semel_status status = store->driver->inbox_each(store, semel_text_of(name),
+								claim_counted, &claims, error);
+		if (status != SEMEL_OK)
+			return status;
+		if (claims)
+			return add_scope(of, store, NULL, semel_text_of(name), error);
+	}
+	return semel_error_set(error, SEMEL_INVALID,
+			       "no subscription and no claim is of the scope %s: if it keeps its "
+			       "inbox in another database, add --consumer-store URL",
+			       name);
+}
+
+static semel_status verify_named(struct verification *of, const struct subscriptions *known,
+				 const char *name, semel_error *error)
+{
+	for (size_t i = 0; i < of->plan->consumer_count; i++) {
+		const struct semel_subscription_row *row =
+			semel_subscription_of(known[i].rows, known[i].count, name);
+		if (row)
+			return add_scope(of, known[i].store, row, row->scope, error);
+	}
+	return verify_unsubscribed(of, name, error);
+}
+
+static semel_status verify_subscribed(struct verification *of, const struct subscriptions *known,
+				      semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+	for (size_t i = 0; i < of->plan->consumer_count; i++)
+		for (uint32_t j = 0; j < known[i].count && status == SEMEL_OK; j++)
+			status = add_scope(of, known[i].store, &known[i].rows[j],
+					   known[i].rows[j].scope, error);
+	return status;
+}
+
+static semel_status verify_scopes(struct verification *of, semel_error *error)
+{
+	const struct semel_verify_plan *plan = of->plan;
+	struct subscriptions *known =
+		semel_arena_alloc(of->arena, sizeof(*known) * (plan->consumer_count + 1));
+	if (!known)
+		return no_memory(error);
+	size_t places = 0;
+	for (size_t i = 0; i < plan->consumer_count; i++) {
+		known[i] = (struct subscriptions){ .store = plan->consumers[i] };
+		semel_status status = semel_subscription_read(
+			known[i].store, of->arena, &known[i].rows, &known[i].count, error);
+		if (status != SEMEL_OK)
+			return status;
+		places += known[i].count;
+	}
+	for (size_t i = 0; plan->scopes && plan->scopes[i]; i++)
+		places++;
+	of->report->scopes =
+		semel_arena_alloc(of->arena, sizeof(*of->report->scopes) * (places + 1));
+	if (!of->report->scopes)
+		return no_memory(error);
+
+	if (!plan->scopes || !plan->scopes[0])
+		return verify_subscribed(of, known, error);
+	semel_status status = SEMEL_OK;
+	for (size_t i = 0; plan->scopes[i] && status == SEMEL_OK; i++)
+		status = verify_named(of, known, plan->scopes[i], error);
+	return status;
+}
+
+/* ---- the producer's side --------------------------------------------------------------------- */
+
+static semel_status verify_outbox(struct verification *of, semel_error *error)
+{
+	semel_store *producer = of->plan->producer;
+	struct semel_verify_report *report = of->report;
+	struct semel_ledger *ledger = &of->ledger;
+	semel_status status =
+		producer->driver->outbox_pruned_until(producer, &report->pruned_until_ms, error);
+	if (status == SEMEL_OK)
+		status = semel_ledger_read(ledger, producer, error);
+	if (status == SEMEL_OK)
+		status = mark_letters(of, producer, SCOPE_RELAY, error);
+	struct semel_outbox_counts counts = { 0 };
+	if (status == SEMEL_OK)
+		status = producer->driver->outbox_counts(producer, semel_now_ms(of->plan->env),
+							 &counts, error);
+	if (status != SEMEL_OK)
+		return status;
+
+	for (size_t i = 0; i < ledger->count; i++) {
+		const struct semel_ledger_line *line = &ledger->lines[i];
+		report->committed++;
+		if (line->status == SEMEL_LEDGER_PUBLISHED)
+			report->published++;
+		else if (line->status == SEMEL_LEDGER_NEW)
+			report->unpublished++;
+		else if (line->marks & (SEMEL_MARKED_PENDING | SEMEL_MARKED_DISCARDED))
+			report->failed++;
+		else
+			note(&report->unexplained, semel_ledger_id(ledger, line), of->arena);
+	}
+	report->parked = counts.parked < report->unpublished ? counts.parked : report->unpublished;
+	report->unpublished -= report->parked;
+	return SEMEL_OK;
+}
+
+semel_status semel_verify_run(const struct semel_verify_plan *plan, struct semel_arena *arena,
+			      struct semel_verify_report *report_out, semel_error *error)
+{
+	*report_out = (struct semel_verify_report){ .broker_asked = plan->broker != NULL };
+	struct verification of = { .plan = plan, .report = report_out, .arena = arena };
+	semel_status status = verify_outbox(&of, error);
+	if (status == SEMEL_OK)
+		status = verify_scopes(&of, error);
+	semel_ledger_free(&of.ledger);
+	return status;
+}
+
+bool semel_verify_scope_is_clean(const struct semel_verify_scope *scope)
+{
+	return scope->missing.count == 0 && scope->doubled.count == 0 &&
+	       scope->orphaned.count == 0 && scope->waiting == 0;
+}
+
+bool semel_verify_is_clean(const struct semel_verify_report *report)
+{
+	if (report->unexplained.count > 0 || report->unpublished > 0)
+		return false;
+	for (size_t i = 0; i < report->scope_count; i++)
+		if (!semel_verify_scope_is_clean(&report->scopes[i]))
+			return false;
+	return true;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Is every committed event accounted for? The outbox against each scope: processed, a dead letter,
+ * parked behind one, or still on its way; everything else is missing.
+ *
+ * Memory: some 64 bytes for each event that the outbox retains; inboxes are streamed. */
+#ifndef SEMEL_PROOF_VERIFY_H
+#define SEMEL_PROOF_VERIFY_H
+
+#include "broker/broker.h"
+#include "store/store.h"
+
+#define SEMEL_VERIFY_SAMPLES 20 /* ids that a report lists of one kind */
+
+/* A count, and the first ids of it. */
+struct semel_verify_finding {
+	uint64_t count;
+	struct semel_text ids[SEMEL_VERIFY_SAMPLES]; /* as many as there are, at most all places */
+};
+
+struct semel_verify_scope {
+	struct semel_text scope, guarantee;
+	bool tracked;       /* false: at-least-once keeps no record, and nothing can be said */
+	uint64_t expected;  /* committed events that this scope has to see */
+	uint64_t processed; /* of them; so are all below down to missing */
+	uint64_t pending, discarded; /* dead letters */
+	uint64_t parked;             /* behind a dead letter */
+	uint64_t undelivered;        /* the relay gave them up; their dead letter is the relay's */
+	uint64_t waiting;            /* not published, at the broker, or being processed */
+	struct semel_verify_finding missing;
+	struct semel_verify_finding doubled;  /* the same id twice */
+	struct semel_verify_finding orphaned; /* processed, but never committed */
+	uint64_t foreign; /* processed, of topics that this outbox does not write */
+};
+
+struct semel_verify_report {
+	uint64_t committed, published;
+	uint64_t unpublished;                    /* NEW, on their way */
+	uint64_t parked;                         /* NEW, behind one that the relay gave up */
+	uint64_t failed;                         /* given up by the relay, and a dead letter */
+	struct semel_verify_finding unexplained; /* given up by the relay without a dead letter */
+	int64_t pruned_until_ms; /* older events are beyond proof; 0: none were pruned */
+	bool broker_asked;
+	struct semel_verify_scope *scopes;
+	size_t scope_count;
+};
+
+struct semel_verify_plan {
+	semel_store *producer;
+	semel_store *const *consumers;
+	size_t consumer_count;
+	struct semel_broker *broker; /* NULL: cannot be asked, and what is not settled is missing */
+	const char *const *scopes;   /* NULL-ended; empty: every subscription of the consumers */
+	const struct semel_env *env;
+};
+
+/* The report lives in the arena. INVALID: nobody knows a scope that was asked for. */
+semel_status semel_verify_run(const struct semel_verify_plan *plan, struct semel_arena *arena,
+			      struct semel_verify_report *report_out, semel_error *error);
+/* Nothing missing, doubled, orphaned, unexplained or waiting. */
+bool semel_verify_scope_is_clean(const struct semel_verify_scope *scope);
+bool semel_verify_is_clean(const struct semel_verify_report *report);
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Replay and verify both ask who should have received an event; the answer is made here. */
+#include "store/subscription.h"
+
+#include "base/error.h"
+
+#include <jansson.h>
+#include <string.h>
+
+semel_status semel_subscription_read(semel_store *store, struct semel_arena *arena,
+				     struct semel_subscription_row **rows_out, uint32_t *count_out,
+				     semel_error *error)
+{
+	*rows_out = semel_arena_alloc(arena, sizeof(**rows_out) * SEMEL_SUBSCRIPTIONS_MAX);
+	if (!*rows_out)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for subscriptions");
+	return store->driver->subscription_list(store, arena, *rows_out, SEMEL_SUBSCRIPTIONS_MAX,
+						count_out, error);
+}
+
+const struct semel_subscription_row *semel_subscription_of(
+	const struct semel_subscription_row *rows, uint32_t count, const char *scope)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (semel_text_equal(rows[i].scope, semel_text_of(scope)))
+			return &rows[i];
+	return NULL;
+}
+
+static bool copy_topics(const json_t *array, struct semel_arena *arena,
+			struct semel_topics *topics_out)
+{
+	size_t count = json_array_size(array);
+	topics_out->names = semel_arena_alloc(arena, sizeof(char *) * (count + 1));
+	if (!topics_out->names)
+		return false;
+	for (size_t i = 0; i < count; i++) {
+		const json_t *item = json_array_get(array, i);
+		if (!json_is_string(item))
+			return false;
+		topics_out->names[i] =
+			semel_arena_text(arena, json_string_value(item), json_string_length(item))
+				.data;
+		if (!topics_out->names[i])
+			return false;
+	}
+	topics_out->names[count] = NULL;
+	topics_out->count = count;
+	return true;
+}
+
+semel_status semel_subscription_topics(const struct semel_subscription_row *row,
+				       struct semel_arena *arena, struct semel_topics *topics_out,
+				       semel_error *error)
+{
+	json_t *array = json_loadb(row->topics.data, row->topics.length, 0, NULL);
+	bool copied = json_is_array(array) && copy_topics(array, arena, topics_out);
+	json_decref(array);
+	if (!copied)
+		return semel_error_set(error, SEMEL_INTERNAL,
+				       "the topics of subscription %s are no list of texts: %s",
+				       row->scope.data, row->topics.data);
+	return SEMEL_OK;
+}
+
+bool semel_topics_have(const struct semel_topics *topics, struct semel_text topic)
+{
+	for (size_t i = 0; i < topics->count; i++)
+		if (semel_text_equal(semel_text_of(topics->names[i]), topic))
+			return true;
+	return false;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Subscriptions as the store remembers them: who reads which topics, since when. */
+#ifndef SEMEL_STORE_SUBSCRIPTION_H
+#define SEMEL_STORE_SUBSCRIPTION_H
+
+#include "store/store.h"
+
+#define SEMEL_SUBSCRIPTIONS_MAX 1000
+
+struct semel_topics {
+	const char **names; /* NULL-ended */
+	size_t count;
+};
+
+/* All of them, in the arena. */
+semel_status semel_subscription_read(semel_store *store, struct semel_arena *arena,
+				     struct semel_subscription_row **rows_out, uint32_t *count_out,
+				     semel_error *error);
+/* NULL when none has this scope. */
+const struct semel_subscription_row *semel_subscription_of(
+	const struct semel_subscription_row *rows, uint32_t count, const char *scope);
+/* The row's JSON array of topics as a list in the arena. INTERNAL when it is none. */
+semel_status semel_subscription_topics(const struct semel_subscription_row *row,
+				       struct semel_arena *arena, struct semel_topics *topics_out,
+				       semel_error *error);
+bool semel_topics_have(const struct semel_topics *topics, struct semel_text topic);
+
+#endif
