@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Talking to a child without deadlock, and ending it without leaving anybody behind.
+ *
+ * - Nothing blocks but one poll, on all streams at once.
+ * - Its end is noticed without being reaped, so that its number (and its group's) stays ours until
+ *   the last signal was sent.
+ * - A child that left its streams to others (a daemon) has still ended when it has.
+ */
+#include "base/child.h"
+
+#include "base/buffer.h"
+#include "base/child_spawn.h"
+#include "base/env.h"
+#include "base/error.h"
+#include "base/sigpipe.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHUNK             16384
+#define CHUNKS_AT_A_TIME  128 /* so that a child that never stops writing cannot hold us */
+#define KILL_AFTER_MS     1000
+#define BLIND_INTERVAL_MS 10 /* how often to look where the kernel has no pidfd */
+#define NO_DEADLINE       INT64_MAX
+
+struct semel_child {
+	struct semel_spawned streams;
+	int pidfd; /* -1: the kernel has none */
+	bool reaped;
+	int wait_status;
+	bool status_known;
+	struct semel_buffer output;
+	size_t line_length; /* of the line told last; dropped by the next talk */
+	bool line_told;
+	char complaint[2 * SEMEL_CHILD_COMPLAINT_MAX];
+	size_t complaint_length;
+	bool complaint_cut;
+};
+
+static int64_t steady_ms(void)
+{
+	return semel_steady_ms(semel_env_system());
+}
+
+static void close_stream(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+semel_status semel_child_start(const struct semel_child_plan *plan, struct semel_child **child_out,
+			       semel_error *error)
+{
+	struct semel_child *child = calloc(1, sizeof *child);
+	if (child == NULL)
+		return semel_error_set(error, SEMEL_OUTAGE, "cannot start \"%s\": no memory",
+				       plan->command);
+	semel_status status = semel_child_spawn(plan, &child->streams, error);
+	if (status != SEMEL_OK) {
+		free(child);
+		return status;
+	}
+	child->pidfd = pidfd_open(child->streams.pid, 0);
+	*child_out = child;
+	return SEMEL_OK;
+}
+
+/* ---- listening ------------------------------------------------------------------------------- */
+
+static void keep_complaint(struct semel_child *child, const char *data, size_t length)
+{
+	if (length > SEMEL_CHILD_COMPLAINT_MAX) {
+		data += length - SEMEL_CHILD_COMPLAINT_MAX;
+		length = SEMEL_CHILD_COMPLAINT_MAX;
+		child->complaint_length = 0;
+		child->complaint_cut = true;
+	}
+	if (child->complaint_length + length > sizeof child->complaint) {
+		size_t drop = child->complaint_length - SEMEL_CHILD_COMPLAINT_MAX;
+		memmove(child->complaint, child->complaint + drop, SEMEL_CHILD_COMPLAINT_MAX);
+		child->complaint_length = SEMEL_CHILD_COMPLAINT_MAX;
+		child->complaint_cut = true;
+	}
+	memcpy(child->complaint + child->complaint_length, data, length);
+	child->complaint_length += length;
+}
+
+static void keep_output(struct semel_child *child, const char *data, size_t length)
+{
+	semel_buffer_append(&child->output, data, length);
+}
+
+typedef void (*keeper)(struct semel_child *child, const char *data, size_t length);
+
+static void listen_to(struct semel_child *child, int *fd, keeper keep)
+{
+	char chunk[CHUNK];
+	for (int i = 0; i < CHUNKS_AT_A_TIME && *fd >= 0; i++) {
+		ssize_t got = read(*fd, chunk, sizeof chunk);
+		if (got > 0)
+			keep(child, chunk, (size_t)got);
+		else if (got == 0 || (errno != EAGAIN && errno != EINTR))
+			close_stream(fd);
+		else if (errno == EAGAIN)
+			return;
+	}
+}
+
+static void listen_to_all(struct semel_child *child)
+{
+	listen_to(child, &child->streams.output, keep_output);
+	listen_to(child, &child->streams.complaints, keep_complaint);
+}
+
+/* ---- its end --------------------------------------------------------------------------------- */
+
+/* Ended, but not reaped yet. */
+static bool has_ended(const struct semel_child *child)
+{
+	siginfo_t info = { 0 };
+	if (waitid(P_PID, (id_t)child->streams.pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0)
+		return errno == ECHILD; /* the application ignores SIGCHLD, or waits for all */
+	return info.si_pid != 0;
+}
+
+static void reap(struct semel_child *child)
+{
+	pid_t got;
+	do
+		got = waitpid(child->streams.pid, &child->wait_status, 0);
+	while (got < 0 && errno == EINTR);
+	child->status_known = got == child->streams.pid;
+	child->reaped = true;
+}
+
+bool semel_child_has_exited(struct semel_child *child)
+{
+	if (!child->reaped && has_ended(child))
+		reap(child);
+	return child->reaped;
+}
+
+int semel_child_exit_code(const struct semel_child *child)
+{
+	if (!child->status_known)
+		return -1;
+	if (WIFSIGNALED(child->wait_status))
+		return 128 + WTERMSIG(child->wait_status);
+	return WEXITSTATUS(child->wait_status);
+}
+
+void semel_child_describe_exit(const struct semel_child *child, char *text_out, size_t size)
+{
+	if (!child->status_known)
+		snprintf(text_out, size, "ended, and its exit status is not known");
+	else if (WIFSIGNALED(child->wait_status))
+		snprintf(text_out, size, "was killed by signal %d (%s)",
+			 WTERMSIG(child->wait_status), strsignal(WTERMSIG(child->wait_status)));
+	else
+		snprintf(text_out, size, "exited with status %d", WEXITSTATUS(child->wait_status));
+}
+
+/* ---- talking --------------------------------------------------------------------------------- */
+
+struct talking {
+	const struct semel_child_talk *talk;
+	size_t fed;
+	int64_t deadline_ms;
+	bool bell_rung;
+};
+
+static void feed(struct semel_child *child, struct talking *talking)
+{
+	struct semel_text input = talking->talk->input;
+	int *fd = &child->streams.input;
+	while (*fd >= 0 && talking->fed < input.length) {
+		ssize_t put = write(*fd, input.data + talking->fed, input.length - talking->fed);
+		if (put >= 0)
+			talking->fed += (size_t)put;
+		else if (errno == EAGAIN)
+			return;
+		else if (errno != EINTR)
+			close_stream(fd); /* it does not want the rest */
+	}
+	if (talking->talk->until_exit)
+		close_stream(fd);
+}
+
+static int wait_ms_until(const struct semel_child *child, int64_t deadline_ms)
+{
+	int64_t wait_ms = deadline_ms == NO_DEADLINE ? -1 : deadline_ms - steady_ms();
+	if (deadline_ms != NO_DEADLINE && wait_ms < 0)
+		wait_ms = 0;
+	if (child->pidfd < 0 && (wait_ms < 0 || wait_ms > BLIND_INTERVAL_MS))
+		wait_ms = BLIND_INTERVAL_MS;
+	return (int)(wait_ms > 3600000 ? 3600000 : wait_ms);
+}
+
+static void wait_for_anything(struct semel_child *child, struct talking *talking)
+{
+	bool hungry = talking->fed < talking->talk->input.length;
+	struct pollfd waits[] = {
+		{ .fd = hungry ? child->streams.input : -1, .events = POLLOUT },
+		{ .fd = child->streams.output, .events = POLLIN },
+		{ .fd = child->streams.complaints, .events = POLLIN },
+		{ .fd = child->pidfd, .events = POLLIN },
+		{ .fd = talking->talk->bell, .events = POLLIN },
+	};
+	const nfds_t count = sizeof waits / sizeof *waits;
+	if (poll(waits, count, wait_ms_until(child, talking->deadline_ms)) > 0)
+		talking->bell_rung = waits[count - 1].revents != 0;
+}
+
+static void drop_told_line(struct semel_child *child)
+{
+	if (!child->line_told)
+		return;
+	size_t told = child->line_length + 1;
+	memmove(child->output.data, child->output.data + told, child->output.length - told);
+	child->output.length -= told;
+	child->line_told = false;
+}
+
+static bool find_line(struct semel_child *child, const struct talking *talking)
+{
+	const struct semel_child_talk *talk = talking->talk;
+	bool fed = talking->fed == talk->input.length || child->streams.input < 0;
+	if (talk->until_exit || !fed || child->output.length == 0)
+		return false;
+	const char *end = memchr(child->output.data, '\n', child->output.length);
+	if (end == NULL || (size_t)(end - child->output.data) > talk->output_limit)
+		return false;
+	child->line_length = (size_t)(end - child->output.data);
+	child->line_told = true;
+	return true;
+}
+
+static bool is_news(struct semel_child *child, const struct talking *talking, bool ended,
+		    enum semel_child_news *news_out)
+{
+	if (child->output.failed)
+		*news_out = SEMEL_CHILD_NO_MEMORY;
+	else if (find_line(child, talking))
+		*news_out = SEMEL_CHILD_LINE;
+	else if (child->output.length > talking->talk->output_limit)
+		*news_out = SEMEL_CHILD_TOO_MUCH;
+	else if (ended)
+		*news_out = SEMEL_CHILD_EXITED;
+	else if (talking->bell_rung)
+		*news_out = SEMEL_CHILD_INTERRUPTED;
+	else if (steady_ms() >= talking->deadline_ms)
+		*news_out = SEMEL_CHILD_TIMED_OUT;
+	else
+		return false;
+	return true;
+}
+
+enum semel_child_news semel_child_talk(struct semel_child *child,
+				       const struct semel_child_talk *talk)
+{
+	struct talking talking = { .talk = talk, .deadline_ms = NO_DEADLINE };
+	if (talk->timeout_ms > 0)
+		talking.deadline_ms = steady_ms() + talk->timeout_ms;
+	struct semel_sigpipe sigpipe;
+	semel_sigpipe_hold(&sigpipe);
+	drop_told_line(child);
+	enum semel_child_news news;
+	while (true) {
+		/* Asked before listening: what an ended child wrote is all there then. */
+		bool ended = child->reaped || has_ended(child);
+		feed(child, &talking);
+		listen_to_all(child);
+		if (is_news(child, &talking, ended, &news))
+			break;
+		wait_for_anything(child, &talking);
+	}
+	semel_sigpipe_release(&sigpipe);
+	if (news == SEMEL_CHILD_EXITED && !child->reaped)
+		reap(child);
+	return news;
+}
+
+struct semel_text semel_child_output(const struct semel_child *child)
+{
+	struct semel_text output = semel_buffer_text(&child->output);
+	if (child->line_told)
+		output.length = child->line_length;
+	return output;
+}
+
+static bool continues_a_character(char byte)
+{
+	return ((unsigned char)byte & 0xc0) == 0x80;
+}
+
+void semel_child_complaint(const struct semel_child *child, char *text_out, size_t size)
+{
+	const char *start = child->complaint;
+	const char *end = start + child->complaint_length;
+	while (end > start && (end[-1] == '\0' || strchr(" \t\r\n", end[-1]) != NULL))
+		end--;
+	size_t room = size - 1;
+	if (room > SEMEL_CHILD_COMPLAINT_MAX)
+		room = SEMEL_CHILD_COMPLAINT_MAX;
+	bool cut = child->complaint_cut;
+	if ((size_t)(end - start) > room) {
+		start = end - room;
+		cut = true;
+	}
+	while (cut && start < end && continues_a_character(*start))
+		start++;
+	size_t length = (size_t)(end - start);
+	for (size_t i = 0; i < length; i++)
+		text_out[i] = start[i] == '\0' ? ' ' : start[i];
+	text_out[length] = '\0';
+}
+
+void semel_child_forget_complaint(struct semel_child *child)
+{
+	child->complaint_length = 0;
+	child->complaint_cut = false;
+}
+
+/* ---- ending ---------------------------------------------------------------------------------- */
+
+static bool ends_within(struct semel_child *child, int64_t wait_ms)
+{
+	const struct semel_child_talk nothing = { .until_exit = true, .bell = -1 };
+	struct talking talking = { .talk = &nothing, .deadline_ms = steady_ms() + wait_ms };
+	while (!has_ended(child)) {
+		if (steady_ms() >= talking.deadline_ms)
+			return false;
+		listen_to_all(child);
+		semel_buffer_clear(&child->output);
+		wait_for_anything(child, &talking);
+	}
+	return true;
+}
+
+static void end_group(struct semel_child *child, int64_t patience_ms)
+{
+	if (patience_ms > 0 && ends_within(child, patience_ms))
+		return;
+	kill(-child->streams.pid, SIGTERM);
+	ends_within(child, KILL_AFTER_MS);
+	/* Also when the first one went: others of its group may have stayed. */
+	kill(-child->streams.pid, SIGKILL);
+}
+
+void semel_child_end(struct semel_child *child, int64_t patience_ms)
+{
+	if (child == NULL)
+		return;
+	close_stream(&child->streams.input);
+	if (!child->reaped) {
+		end_group(child, patience_ms);
+		reap(child);
+	}
+	close_stream(&child->streams.output);
+	close_stream(&child->streams.complaints);
+	close_stream(&child->pidfd);
+	semel_buffer_free(&child->output);
+	free(child);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A program that we run: fed from memory, listened to, and ended in time.
+ *
+ * The command goes to /bin/sh -c in a process group of its own, with a clean signal state and no
+ * descriptor of ours but stdin, stdout and stderr. The last 4 KiB of its stderr are kept. It dies
+ * with the thread that started it.
+ *
+ * Threads: a child belongs to the thread that started it. Another thread interrupts a talk through
+ * a descriptor (the bell) that the talk listens to.
+ */
+#ifndef SEMEL_BASE_CHILD_H
+#define SEMEL_BASE_CHILD_H
+
+#include "base/text.h"
+
+#include <semel/status.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SEMEL_CHILD_COMPLAINT_MAX 4096
+
+struct semel_child;
+
+struct semel_child_plan {
+	const char *command;
+	char *const *environment; /* NULL-ended, whole */
+	bool capture;             /* its stdout comes to us; else it writes to ours */
+};
+
+/* OUTAGE: it cannot be started now. TOO_LARGE: the environment is more than the system takes. */
+semel_status semel_child_start(const struct semel_child_plan *plan, struct semel_child **child_out,
+			       semel_error *error);
+
+struct semel_child_talk {
+	struct semel_text input; /* a child that does not read it is no error */
+	bool until_exit;     /* close its stdin behind the input and wait for its end; else wait for
+			      * a line */
+	int64_t timeout_ms;  /* 0: no limit */
+	int bell;            /* readable: stop waiting; -1: none */
+	size_t output_limit; /* of the line, or of all that it writes */
+};
+
+enum semel_child_news {
+	SEMEL_CHILD_LINE, /* the input was taken, and a line is there */
+	SEMEL_CHILD_EXITED,
+	SEMEL_CHILD_TIMED_OUT,
+	SEMEL_CHILD_INTERRUPTED,
+	SEMEL_CHILD_TOO_MUCH, /* it wrote more than the limit */
+	SEMEL_CHILD_NO_MEMORY
+};
+
+/* Feeds and listens. After TIMED_OUT and below only semel_child_end makes sense. */
+enum semel_child_news semel_child_talk(struct semel_child *child,
+				       const struct semel_child_talk *talk);
+
+/* What the last talk yielded: the line without its end, or all output. Valid until the next call.
+ */
+struct semel_text semel_child_output(const struct semel_child *child);
+/* The end of what it wrote to stderr, cleaned of zero bytes and trailing blanks, cut to size;
+ * empty when it was silent. */
+void semel_child_complaint(const struct semel_child *child, char *text_out, size_t size);
+/* What it complained of so far is forgotten. */
+void semel_child_forget_complaint(struct semel_child *child);
+/* Does not wait. True also when its exit was told already. */
+bool semel_child_has_exited(struct semel_child *child);
+/* Its exit status, or 128 + the signal's number, as a shell says it; -1: somebody else took it. */
+int semel_child_exit_code(const struct semel_child *child);
+/* "exited with status 3", "was killed by signal 9 (Killed)". */
+void semel_child_describe_exit(const struct semel_child *child, char *text_out, size_t size);
+
+/* Closes its stdin and waits patience_ms for its end; then SIGTERM and, a second later, SIGKILL to
+ * the whole group. Frees. child may be NULL. */
+void semel_child_end(struct semel_child *child, int64_t patience_ms);
+
+#endif

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The birth of a child: fork, a clean state, exec. Only child.c needs it. */
+#ifndef SEMEL_BASE_CHILD_SPAWN_H
+#define SEMEL_BASE_CHILD_SPAWN_H
+
+#include "base/child.h"
+
+#include <sys/types.h>
+
+/* Our ends, not blocking. */
+struct semel_spawned {
+	pid_t pid; /* also its process group */
+	int input, output, complaints;
+};
+
+semel_status semel_child_spawn(const struct semel_child_plan *plan,
+			       struct semel_spawned *spawned_out, semel_error *error);
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Loading a shared library and its functions. Symbols are all looked up before the first one is
+ * stored, so that a table is either complete or untouched. */
+#include "base/dynamic.h"
+
+#include "base/error.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+static void *open_first(const char *const *names)
+{
+	void *handle = NULL;
+	for (size_t i = 0; names[i] != NULL && handle == NULL; i++)
+		handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+	return handle;
+}
+
+static const char *missing_symbol(const struct semel_dynamic *library, void *handle)
+{
+	for (size_t i = 0; i < library->symbol_count; i++)
+		if (dlsym(handle, library->symbols[i].name) == NULL)
+			return library->symbols[i].name;
+	return NULL;
+}
+
+semel_status semel_dynamic_load(const struct semel_dynamic *library, void *table,
+				semel_error *error)
+{
+	void *handle = open_first(library->names);
+	if (handle == NULL)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "%s needs %s, which is not here (try: apt install %s)",
+				       library->needed_for, library->names[0], library->package);
+
+	const char *missing = missing_symbol(library, handle);
+	if (missing != NULL) {
+		dlclose(handle);
+		return semel_error_set(
+			error, SEMEL_CONFIG,
+			"%s needs %s with %s, and this one is too old (try: apt install %s)",
+			library->needed_for, library->names[0], missing, library->package);
+	}
+
+	for (size_t i = 0; i < library->symbol_count; i++) {
+		void *symbol = dlsym(handle, library->symbols[i].name);
+		/* ISO C has no cast from an object pointer to a function pointer; POSIX promises
+		 * that their bytes are the same. */
+		memcpy((char *)table + library->symbols[i].offset, &symbol, sizeof symbol);
+	}
+	return SEMEL_OK;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writing to a reader that may have gone, without dying of it: a library may not change what
+ * SIGPIPE does to the whole process, so the calling thread keeps it back for the time of a write.
+ */
+#ifndef SEMEL_BASE_SIGPIPE_H
+#define SEMEL_BASE_SIGPIPE_H
+
+#include <signal.h>
+#include <stdbool.h>
+
+struct semel_sigpipe {
+	sigset_t mask; /* what the thread blocked before */
+	bool pending;  /* one was waiting already, and is not ours to take */
+};
+
+void semel_sigpipe_hold(struct semel_sigpipe *sigpipe);
+/* Takes the signal that our writes caused, if any, and puts the mask back. */
+void semel_sigpipe_release(const struct semel_sigpipe *sigpipe);
+
+#endif

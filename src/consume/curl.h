@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The functions of libcurl that we use, loaded when the first http handler is opened: the library
+ * would more than double the memory of a process that never needs it. */
+#ifndef SEMEL_CONSUME_CURL_H
+#define SEMEL_CONSUME_CURL_H
+
+#include <semel/status.h>
+
+#include <curl/curl.h>
+
+struct semel_curl {
+	CURLcode (*global_init)(long flags);
+	CURL *(*easy_init)(void);
+	CURLcode (*easy_setopt)(CURL *easy, CURLoption option, ...);
+	CURLcode (*easy_getinfo)(CURL *easy, CURLINFO info, ...);
+	const char *(*easy_strerror)(CURLcode code);
+	void (*easy_reset)(CURL *easy);
+	void (*easy_cleanup)(CURL *easy);
+	CURLM *(*multi_init)(void);
+	CURLMcode (*multi_add_handle)(CURLM *multi, CURL *easy);
+	CURLMcode (*multi_remove_handle)(CURLM *multi, CURL *easy);
+	CURLMcode (*multi_perform)(CURLM *multi, int *running);
+	CURLMcode (*multi_poll)(CURLM *multi, struct curl_waitfd *extra, unsigned int extra_count,
+				int timeout_ms, int *ready);
+	CURLMcode (*multi_wakeup)(CURLM *multi);
+	CURLMsg *(*multi_info_read)(CURLM *multi, int *left);
+	const char *(*multi_strerror)(CURLMcode code);
+	CURLMcode (*multi_cleanup)(CURLM *multi);
+	struct curl_slist *(*slist_append)(struct curl_slist *list, const char *line);
+	void (*slist_free_all)(struct curl_slist *list);
+	CURLU *(*url)(void);
+	CURLUcode (*url_set)(CURLU *url, CURLUPart part, const char *text, unsigned int flags);
+	CURLUcode (*url_get)(CURLU *url, CURLUPart part, char **text_out, unsigned int flags);
+	const char *(*url_strerror)(CURLUcode code);
+	void (*url_cleanup)(CURLU *url);
+	void (*free)(void *memory);
+};
+
+/* Any thread. CONFIG when it is not installed. The table lives until the process ends. */
+semel_status semel_curl_get(const struct semel_curl **curl_out, semel_error *error);
+
+#endif

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The variables of an event. The process's own environment is copied once, so that a worker never
+ * reads it while the application changes it. */
+#include "consume/environment.h"
+
+#include "base/error.h"
+#include "base/time.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum variable {
+	EVENT_ID,
+	EVENT_TYPE,
+	EVENT_TIME,
+	AGGREGATE_TYPE,
+	AGGREGATE_ID,
+	TOPIC,
+	HEADERS,
+	ATTEMPT,
+	SCOPE,
+	VARIABLE_COUNT
+};
+
+static const char *const names[VARIABLE_COUNT] = {
+	[EVENT_ID] = "SEMEL_EVENT_ID",
+	[EVENT_TYPE] = "SEMEL_EVENT_TYPE",
+	[EVENT_TIME] = "SEMEL_EVENT_TIME",
+	[AGGREGATE_TYPE] = "SEMEL_AGGREGATE_TYPE",
+	[AGGREGATE_ID] = "SEMEL_AGGREGATE_ID",
+	[TOPIC] = "SEMEL_TOPIC",
+	[HEADERS] = "SEMEL_HEADERS",
+	[ATTEMPT] = "SEMEL_ATTEMPT",
+	[SCOPE] = "SEMEL_SCOPE",
+};
+
+struct semel_environment {
+	struct semel_arena *kept;  /* the process's own, and the scope */
+	struct semel_arena *event; /* reset for each event */
+	char **list;
+	size_t kept_count; /* the event's begin here */
+};
+
+static bool is_ours(const char *entry)
+{
+	for (int i = 0; i < VARIABLE_COUNT; i++) {
+		size_t length = strlen(names[i]);
+		if (strncmp(entry, names[i], length) == 0 && entry[length] == '=')
+			return true;
+	}
+	return false;
+}
+
+static bool keep(struct semel_environment *environment, const char *entry)
+{
+	char *copy = semel_arena_printf(environment->kept, "%s", entry);
+	environment->list[environment->kept_count++] = copy;
+	return copy != NULL;
+}
+
+static bool keep_own(struct semel_environment *environment, const char *scope)
+{
+	size_t count = 0;
+	while (environ != NULL && environ[count] != NULL)
+		count++;
+	environment->list = calloc(count + VARIABLE_COUNT + 1, sizeof *environment->list);
+	if (environment->list == NULL)
+		return false;
+	for (size_t i = 0; i < count; i++)
+		if (!is_ours(environ[i]) && !keep(environment, environ[i]))
+			return false;
+	if (scope == NULL)
+		return true;
+	char *entry = semel_arena_printf(environment->event, "%s=%s", names[SCOPE], scope);
+	return entry != NULL && keep(environment, entry);
+}
+
+struct semel_environment *semel_environment_new(const char *scope)
+{
+	struct semel_environment *environment = calloc(1, sizeof *environment);
+	if (environment == NULL)
+		return NULL;
+	environment->kept = semel_arena_new(4096);
+	environment->event = semel_arena_new(4096);
+	if (environment->kept != NULL && environment->event != NULL && keep_own(environment, scope))
+		return environment;
+	semel_environment_free(environment);
+	return NULL;
+}
+
+struct telling {
+	struct semel_environment *environment;
+	size_t count;
+	semel_error *error;
+};
+
+static semel_status tell(struct telling *telling, enum variable variable, struct semel_text value)
+{
+	if (value.data == NULL)
+		return SEMEL_OK;
+	if (memchr(value.data, '\0', value.length) != NULL)
+		return semel_error_set(telling->error, SEMEL_HANDLER_REJECT,
+				       "%s cannot be told to a program: the value has a zero byte",
+				       names[variable]);
+	char *entry = semel_arena_printf(telling->environment->event, "%s=%s", names[variable],
+					 value.data);
+	if (entry == NULL)
+		return semel_error_set(telling->error, SEMEL_OUTAGE, "no memory");
+	telling->environment->list[telling->count++] = entry;
+	return SEMEL_OK;
+}
+
+semel_status semel_environment_tell(struct semel_environment *environment,
+				    const struct semel_event *event, uint32_t attempt,
+				    semel_error *error)
+{
+	char time[SEMEL_TIME_SIZE], number[16];
+	semel_time_format(event->time_ms, time);
+	snprintf(number, sizeof number, "%u", attempt);
+	const struct {
+		enum variable variable;
+		struct semel_text value;
+	} values[] = {
+		{ EVENT_ID, event->id },
+		{ EVENT_TYPE, event->type },
+		{ EVENT_TIME, semel_text_of(time) },
+		{ AGGREGATE_TYPE, event->aggregate_type },
+		{ AGGREGATE_ID, event->aggregate_id },
+		{ TOPIC, event->topic },
+		{ HEADERS, event->headers },
+		{ ATTEMPT, semel_text_of(attempt > 0 ? number : NULL) },
+	};
+	semel_arena_reset(environment->event);
+	struct telling telling = { environment, environment->kept_count, error };
+	for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+		semel_status status = tell(&telling, values[i].variable, values[i].value);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	environment->list[telling.count] = NULL;
+	return SEMEL_OK;
+}
+
+char *const *semel_environment_list(const struct semel_environment *environment)
+{
+	return environment->list;
+}
+
+void semel_environment_free(struct semel_environment *environment)
+{
+	if (environment == NULL)
+		return;
+	semel_arena_free(environment->kept);
+	semel_arena_free(environment->event);
+	free(environment->list);
+	free(environment);
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a program is told of an event: our own environment, and SEMEL_EVENT_ID and its like. */
+#ifndef SEMEL_CONSUME_ENVIRONMENT_H
+#define SEMEL_CONSUME_ENVIRONMENT_H
+
+#include "event/event.h"
+
+#include <semel/status.h>
+
+#include <stdint.h>
+
+struct semel_environment;
+
+/* A copy of this process's environment, taken now. scope may be NULL. NULL: no memory. */
+struct semel_environment *semel_environment_new(const char *scope);
+/* Describes this event instead of the last one. attempt 0: not told. HANDLER_REJECT, naming the
+ * value, when one has a zero byte: cutting it there would tell of another event. */
+semel_status semel_environment_tell(struct semel_environment *environment,
+				    const struct semel_event *event, uint32_t attempt,
+				    semel_error *error);
+/* For exec: NULL-ended. */
+char *const *semel_environment_list(const struct semel_environment *environment);
+void semel_environment_free(struct semel_environment *environment);
+
+#endif

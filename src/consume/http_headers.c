@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which header says what. Values of CloudEvents attributes are percent-encoded as their HTTP
+ * binding says; the others travel as they are. */
+#include "consume/http_headers.h"
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/time.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#define DEFAULT_SOURCE "/semel"
+
+/* Set by us or by HTTP itself; an event's header of that name is left out. */
+static const char *const reserved[] = {
+	"ce-id",
+	"ce-type",
+	"ce-source",
+	"ce-time",
+	"ce-specversion",
+	"webhook-id",
+	"idempotency-key",
+	"semel-aggregate-type",
+	"semel-aggregate-id",
+	"semel-attempt",
+	"content-type",
+	"content-length",
+	"content-encoding",
+	"transfer-encoding",
+	"connection",
+	"keep-alive",
+	"expect",
+	"host",
+	"te",
+	"trailer",
+	"upgrade",
+	"user-agent",
+	"proxy-authorization",
+	"proxy-connection",
+};
+
+struct writing {
+	const struct semel_http_heading *heading;
+	struct curl_slist *list;
+	semel_error *error;
+};
+
+static semel_status no_memory(struct writing *writing)
+{
+	return semel_error_set(writing->error, SEMEL_OUTAGE, "no memory for a request");
+}
+
+static semel_status add_line(struct writing *writing, const char *line)
+{
+	if (line == NULL)
+		return no_memory(writing);
+	struct curl_slist *longer = writing->heading->curl->slist_append(writing->list, line);
+	if (longer == NULL)
+		return no_memory(writing);
+	writing->list = longer;
+	return SEMEL_OK;
+}
+
+static semel_status add(struct writing *writing, const char *name, struct semel_text value)
+{
+	/* libcurl takes "name:" as the wish to drop a header, and "name;" for an empty one. */
+	if (value.length == 0)
+		return add_line(writing, semel_arena_printf(writing->heading->arena, "%s;", name));
+	return add_line(writing,
+			semel_arena_printf(writing->heading->arena, "%s: %s", name, value.data));
+}
+
+static bool must_be_encoded(char byte)
+{
+	return byte <= ' ' || byte >= 0x7f || byte == '"' || byte == '%';
+}
+
+static struct semel_text percent_encoded(struct semel_text value, struct semel_arena *arena)
+{
+	char *encoded = semel_arena_alloc(arena, value.length * 3 + 1);
+	size_t length = 0;
+	if (encoded == NULL)
+		return (struct semel_text){ NULL, 1 };
+	for (size_t i = 0; i < value.length; i++) {
+		if (must_be_encoded(value.data[i]))
+			length += (size_t)sprintf(encoded + length, "%%%02X",
+						  (unsigned char)value.data[i]);
+		else
+			encoded[length++] = value.data[i];
+	}
+	encoded[length] = '\0';
+	return (struct semel_text){ encoded, length };
+}
+
+static semel_status add_envelope(struct writing *writing)
+{
+	const struct semel_event *event = writing->heading->event;
+	struct semel_arena *arena = writing->heading->arena;
+	struct semel_text producer = semel_event_header(event, "producer", arena);
+	char time[SEMEL_TIME_SIZE], attempt[16];
+	semel_time_format(event->time_ms, time);
+	snprintf(attempt, sizeof attempt, "%u", writing->heading->attempt);
+	const struct {
+		const char *name;
+		struct semel_text value;
+		bool encode;
+	} rows[] = {
+		{ "Content-Type", event->content_type, false },
+		{ "Idempotency-Key", event->id, false },
+		{ "webhook-id", event->id, false },
+		{ "ce-specversion", SEMEL_TEXT("1.0"), true },
+		{ "ce-id", event->id, true },
+		{ "ce-type", event->type, true },
+		{ "ce-source",
+		  semel_text_is_blank(producer) ? SEMEL_TEXT(DEFAULT_SOURCE) : producer, true },
+		{ "ce-time", semel_text_of(time), true },
+		{ "semel-aggregate-type", event->aggregate_type, false },
+		{ "semel-aggregate-id", event->aggregate_id, false },
+		{ "semel-attempt", semel_text_of(attempt), false },
+	};
+	semel_status status = SEMEL_OK;
+	for (size_t i = 0; status == SEMEL_OK && i < sizeof rows / sizeof *rows; i++) {
+		struct semel_text value = rows[i].value;
+		if (value.data == NULL)
+			continue;
+		if (semel_text_has_control(value))
+			return semel_error_set(writing->error, SEMEL_HANDLER_REJECT,
+					       "%s cannot be told to an HTTP endpoint: the value "
+					       "has control characters",
+					       rows[i].name);
+		if (rows[i].encode)
+			value = percent_encoded(value, arena);
+		status =
+			value.data != NULL ? add(writing, rows[i].name, value) : no_memory(writing);
+	}
+	return status;
+}
+
+static bool is_reserved(const char *name)
+{
+	for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
+		if (strcasecmp(name, reserved[i]) == 0)
+			return true;
+	return false;
+}
+
+static semel_status add_own(struct writing *writing, json_t *headers)
+{
+	semel_status status = SEMEL_OK;
+	for (void *at = json_object_iter(headers); at != NULL && status == SEMEL_OK;
+	     at = json_object_iter_next(headers, at)) {
+		const char *name = json_object_iter_key(at);
+		json_t *member = json_object_iter_value(at);
+		struct semel_text value = { json_string_value(member), json_string_length(member) };
+		if (value.data != NULL && semel_text_is_token(semel_text_of(name)) &&
+		    !semel_text_has_control(value) && !is_reserved(name))
+			status = add(writing, name, value);
+	}
+	return status;
+}
+
+semel_status semel_http_headers(const struct semel_http_heading *heading,
+				struct curl_slist **headers_out, semel_error *error)
+{
+	struct writing writing = { .heading = heading, .error = error };
+	struct semel_text text = heading->event->headers;
+	json_t *headers = json_loadb(text.data, text.length, JSON_ALLOW_NUL, NULL);
+	semel_status status = add_envelope(&writing);
+	if (status == SEMEL_OK && headers != NULL)
+		status = add_own(&writing, headers);
+	/* The endpoint shall answer the request, not be asked whether it wants to. */
+	if (status == SEMEL_OK)
+		status = add_line(&writing, "Expect:");
+	json_decref(headers);
+	*headers_out = writing.list;
+	return status;
+}
