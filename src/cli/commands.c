@@ -1,44 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The list of commands, in the order in which a newcomer meets them. */
+/* The list of commands, in the order in which a newcomer meets them; one line each. */
 #include "cli/command.h"
 
-#include "base/text.h"
-
-#include <stdio.h>
-#include <string.h>
-
-#define COMMANDS_MAX 64
-
+// clang-format off
 const struct semel_command *const semel_commands[] = {
-	&semel_command_init,       &semel_command_publish,
-	&semel_command_relay,      &semel_command_consume,
-	&semel_command_failpoints, &semel_command_help,
-	&semel_command_man,        &semel_command_completion,
-	&semel_command_reference,  NULL,
+	&semel_command_init,
+	&semel_command_publish,
+	&semel_command_relay,
+	&semel_command_consume,
+	&semel_command_failpoints,
+	&semel_command_help,
+	&semel_command_man,
+	&semel_command_completion,
+	&semel_command_reference,
+	NULL,
 };
-
-const struct semel_command *semel_command_find(const struct semel_command *const *commands,
-					       const char *name)
-{
-	for (; *commands; commands++)
-		if (strcmp((*commands)->name, name) == 0)
-			return *commands;
-	return NULL;
-}
-
-void semel_command_title(const struct semel_command *command, char *title_out, size_t size)
-{
-	if (command->parent)
-		snprintf(title_out, size, "%s %s", command->parent->name, command->name);
-	else
-		snprintf(title_out, size, "%s", command->name);
-}
-
-const char *semel_command_nearest(const struct semel_command *const *commands, const char *word)
-{
-	const char *names[COMMANDS_MAX];
-	size_t count = 0;
-	for (; *commands && count < COMMANDS_MAX; commands++)
-		names[count++] = (*commands)->name;
-	return semel_text_nearest(word, names, count);
-}
+// clang-format on

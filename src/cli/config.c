@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/time.h"
+#include "cli/delivery_options.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -368,7 +369,7 @@ static semel_status read_broker(struct reading *reading, const yaml_node_t *valu
 static semel_status read_relay(struct reading *reading, const yaml_node_t *value)
 {
 	reading->config->has_relay = true;
-	return read_section(reading, value, semel_command_relay.options, &reading->config->relay);
+	return read_section(reading, value, semel_relay_rows, &reading->config->relay);
 }
 
 static semel_status read_admin(struct reading *reading, const yaml_node_t *value)
@@ -389,7 +390,7 @@ static semel_status read_subscription(struct reading *reading, const yaml_node_t
 	struct semel_section *section = &grown[config->subscription_count];
 	*section = (struct semel_section){ 0 };
 	config->subscription_count++;
-	semel_status status = read_section(reading, item, semel_command_consume.options, section);
+	semel_status status = read_section(reading, item, semel_consume_rows, section);
 	if (status != SEMEL_OK)
 		return status;
 	const char *scope = semel_section_text(section, "scope");

@@ -9,6 +9,7 @@
 #include "cli/command.h"
 
 #include <assert.h>
+#include <semel/relay.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +43,13 @@ const struct semel_option semel_global_options[] = {
 	  .command_line_only = true,
 	  .help = "say the version, and exit" },
 	{ 0 },
+};
+
+const char *const semel_poison_choices[] = {
+	[SEMEL_POISON_PARK_KEY] = "park-key",
+	[SEMEL_POISON_BLOCK] = "block",
+	[SEMEL_POISON_SKIP] = "skip",
+	NULL,
 };
 
 struct slot {
@@ -151,7 +159,10 @@ bool semel_option_accepts(const struct semel_option *option, const char *value, 
 	case SEMEL_OPTION_MULTI:
 		break;
 	}
-	return true;
+	if (!option->fits || option->fits(value))
+		return true;
+	snprintf(what_out, what_size, "%s", option->needs);
+	return false;
 }
 
 /* ---- what was given -------------------------------------------------------------------------- */

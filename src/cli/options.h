@@ -25,14 +25,16 @@ struct semel_option {
 	char letter;      /* 0: no short form */
 	enum semel_option_kind kind;
 	bool required;
-	bool command_line_only;     /* no key of the config file */
-	const char *argument;       /* how the value is called in the help: "URL" */
-	const char *const *choices; /* CHOICE: NULL-ended */
-	int64_t min, max;           /* NUMBER, DURATION; max 0: no upper bound */
-	const char *fallback;       /* the default, as one would write it; NULL: none */
-	const char *one_of;         /* options that share this word exclude each other */
-	const char *group;          /* heading in the help; NULL: "Options" */
-	const char *help;           /* a phrase without a full stop */
+	bool command_line_only;          /* no key of the config file */
+	const char *argument;            /* how the value is called in the help: "URL" */
+	const char *const *choices;      /* CHOICE: NULL-ended */
+	int64_t min, max;                /* NUMBER, DURATION; max 0: no upper bound */
+	const char *fallback;            /* the default, as one would write it; NULL: none */
+	bool (*fits)(const char *value); /* TEXT, MULTI: is it of the right form? NULL: any is */
+	const char *needs;               /* what fits, for a person: "TYPE:ID" */
+	const char *one_of;              /* options that share this word exclude each other */
+	const char *group;               /* heading in the help; NULL: "Options" */
+	const char *help;                /* a phrase without a full stop */
 };
 
 /* Of every reading command. */
@@ -87,6 +89,8 @@ const struct semel_option *semel_option_find(const struct semel_option *options,
 /* Is this a value for the option? False: what_out says what is needed, for a person. */
 bool semel_option_accepts(const struct semel_option *option, const char *value, char *what_out,
 			  size_t what_size);
+/* By semel_poison; of relay and consume alike. */
+extern const char *const semel_poison_choices[];
 /* Options known on every command line. */
 extern const struct semel_option semel_global_options[];
 

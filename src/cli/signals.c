@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Only async-signal-safe calls stand in the handlers; the grace period is an alarm, so that it ends
+ * also when every thread is stuck. */
+#include "cli/signals.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <string.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+static void (*stop_call)(void *target);
+static _Atomic(void *) stop_target;
+static unsigned grace_s;
+static atomic_int signals_seen;
+
+static void say(const char *text)
+{
+	ssize_t written = write(STDERR_FILENO, text, strlen(text));
+	(void)written; /* nobody is left to be told */
+}
+
+static void on_stop(int number)
+{
+	void *target = atomic_load(&stop_target);
+	if (!target || atomic_fetch_add(&signals_seen, 1) > 0)
+		_exit(128 + number);
+	alarm(grace_s);
+	stop_call(target);
+}
+
+static void on_grace_over(int number)
+{
+	(void)number;
+	say("semel: not finished within the grace period; what was in flight comes again\n");
+	_exit(EX_TEMPFAIL);
+}
+
+static void on_hangup(int number)
+{
+	(void)number; /* logs go to stderr, and a process cannot be given a new environment */
+}
+
+static void handle(int number, void (*handler)(int))
+{
+	struct sigaction action = { .sa_flags = SA_RESTART };
+	action.sa_handler = handler;
+	sigemptyset(&action.sa_mask);
+	sigaction(number, &action, NULL);
+}
+
+void semel_signals_watch(void (*stop)(void *target), void *target, int64_t grace_ms)
+{
+	stop_call = stop;
+	grace_s = (unsigned)((grace_ms + 999) / 1000);
+	atomic_store(&signals_seen, 0);
+	atomic_store(&stop_target, target);
+	handle(SIGALRM, on_grace_over);
+	handle(SIGHUP, on_hangup);
+	handle(SIGTERM, on_stop);
+	handle(SIGINT, on_stop);
+}
+
+void semel_signals_forget(void)
+{
+	handle(SIGTERM, SIG_DFL);
+	handle(SIGINT, SIG_DFL);
+	atomic_store(&stop_target, NULL);
+}

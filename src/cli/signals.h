@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the long-running commands do on signals: the first SIGTERM or SIGINT asks for a stop and
+ * starts the grace period, the second one ends the process at once, SIGHUP changes nothing. */
+#ifndef SEMEL_CLI_SIGNALS_H
+#define SEMEL_CLI_SIGNALS_H
+
+#include "cli/options.h"
+
+#include <stdint.h>
+
+/* stop(target) is called inside the signal handler. Call semel_signals_forget before target goes.
+ * When the grace period is over and the process is still there, it ends with 75. */
+void semel_signals_watch(void (*stop)(void *target), void *target, int64_t grace_ms);
+void semel_signals_forget(void);
+
+/* Of every long-running command. */
+#define SEMEL_OPTION_GRACE                                                                         \
+	{                                                                                          \
+		.name = "grace", .kind = SEMEL_OPTION_DURATION, .argument = "DURATION",            \
+		.min = 1000, .max = 3600000, .fallback = "10s",                                    \
+		.help = "after SIGTERM: time to finish what is in flight; then exit 75",           \
+	}
+
+#endif
