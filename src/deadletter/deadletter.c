@@ -289,16 +289,40 @@ semel_status semel_dead_letter_replay(semel_store *store, const char *broker_url
 
 /* ---- discard --------------------------------------------------------------------------------- */
 
-/* The followers of a head that is given up for good may go; without any the hold is over. */
+/* The hold that this event is the head of, if it is one: of its aggregate, or of its whole topic
+ * where the subscription keeps total order. */
+static semel_status find_hold(semel_tx tx, const struct semel_dead_entry *entry,
+			      struct semel_arena *arena, struct semel_hold *hold_out,
+			      semel_error *error)
+{
+	const struct semel_event keys[] = {
+		{ .aggregate_type = entry->event.aggregate_type,
+		  .aggregate_id = entry->event.aggregate_id },
+		{ .aggregate_type = SEMEL_TEXT(""), .aggregate_id = entry->event.topic },
+	};
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+		*hold_out = (struct semel_hold){ .state = SEMEL_HOLD_NONE };
+		if (!keys[i].aggregate_type.data || !keys[i].aggregate_id.data)
+			continue;
+		semel_status status =
+			tx.driver->hold_get(tx, entry->scope, &keys[i], arena, hold_out, error);
+		if (status != SEMEL_OK || (hold_out->state == SEMEL_HOLD_DEAD &&
+					   semel_text_equal(hold_out->head_id, entry->event.id)))
+			return status;
+	}
+	hold_out->state = SEMEL_HOLD_NONE;
+	return SEMEL_OK;
+}
+
+/* The followers of a head that is given up for good may go; without any the hold is over. A hold
+ * that is not DEAD waits for a copy that is under way, and stays. */
 static semel_status release_followers(semel_tx tx, const struct semel_dead_entry *entry,
 				      struct semel_arena *arena, semel_error *error)
 {
 	const struct semel_store_driver *driver = tx.driver;
 	struct semel_hold hold = { 0 };
-	semel_status status =
-		driver->hold_get(tx, entry->scope, &entry->event, arena, &hold, error);
-	if (status != SEMEL_OK || hold.state == SEMEL_HOLD_NONE ||
-	    !semel_text_equal(hold.head_id, entry->event.id))
+	semel_status status = find_hold(tx, entry, arena, &hold, error);
+	if (status != SEMEL_OK || hold.state == SEMEL_HOLD_NONE)
 		return status;
 
 	struct semel_dead_entry follower = { 0 };

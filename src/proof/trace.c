@@ -4,6 +4,7 @@
 #include "proof/trace.h"
 
 #include "base/error.h"
+#include "observe/log.h"
 #include "store/subscription.h"
 
 #include <string.h>
@@ -62,10 +63,10 @@ static void fact_seen(const struct semel_fact *fact, void *user)
 	insert_by_time(life, fact);
 }
 
-/* Where a copy of the event still waits at the broker for one of the store's subscriptions. */
-static semel_status ask_broker(const struct semel_trace_plan *plan, semel_store *store,
-			       const char *event_id, struct collection *collection,
-			       semel_error *error)
+/* Whether a copy of the event still waits at the broker for one of the store's subscriptions. */
+static semel_status look_in(struct semel_broker *broker, semel_store *store,
+			    const struct semel_trace_plan *plan, const char *event_id,
+			    struct collection *collection, semel_error *error)
 {
 	struct semel_subscription_row *rows = NULL;
 	uint32_t count = 0;
@@ -73,8 +74,8 @@ static semel_status ask_broker(const struct semel_trace_plan *plan, semel_store 
 		semel_subscription_read(store, collection->arena, &rows, &count, error);
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
 		bool waiting = false;
-		status = plan->broker->driver->find(plan->broker, rows[i].scope.data, event_id,
-						    &waiting, error);
+		status =
+			broker->driver->find(broker, rows[i].scope.data, event_id, &waiting, error);
 		if (status != SEMEL_OK || !waiting)
 			continue;
 		struct semel_fact fact = { .time_ms = semel_now_ms(plan->env),
@@ -84,6 +85,20 @@ static semel_status ask_broker(const struct semel_trace_plan *plan, semel_store 
 		fact_seen(&fact, collection);
 	}
 	return status;
+}
+
+/* The story is worth telling without the broker too. */
+static void ask_broker(const struct semel_trace_plan *plan, const char *event_id,
+		       struct collection *collection)
+{
+	struct semel_broker *broker = NULL;
+	semel_error error = { 0 };
+	semel_status status = semel_broker_open(plan->broker_url, plan->env, 1, &broker, &error);
+	for (size_t i = 0; i < plan->store_count && status == SEMEL_OK; i++)
+		status = look_in(broker, plan->stores[i], plan, event_id, collection, &error);
+	semel_broker_close(broker);
+	if (status != SEMEL_OK)
+		semel_logf(SEMEL_LOG_WARN, "the broker could not be asked: %s", error.text);
 }
 
 semel_status semel_trace_run(const struct semel_trace_plan *plan, const char *event_id,
@@ -99,12 +114,8 @@ semel_status semel_trace_run(const struct semel_trace_plan *plan, const char *ev
 		if (status != SEMEL_OK && status != SEMEL_NOT_FOUND)
 			return status;
 	}
-	for (size_t i = 0; plan->broker && i < plan->store_count; i++) {
-		semel_status status =
-			ask_broker(plan, plan->stores[i], event_id, &collection, error);
-		if (status != SEMEL_OK)
-			return status;
-	}
+	if (plan->broker_url && life_out->count > 0)
+		ask_broker(plan, event_id, &collection);
 	if (collection.failed)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory to trace");
 	if (life_out->count == 0)

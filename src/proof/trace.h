@@ -9,7 +9,8 @@
 struct semel_trace_plan {
 	semel_store *const *stores; /* the producer's and the consumers' */
 	size_t store_count;
-	struct semel_broker *broker; /* NULL: is not asked whether it has the event */
+	const char
+		*broker_url; /* asked what is still on its way; NULL, or out of reach: it is not */
 	const struct semel_env *env;
 };
 

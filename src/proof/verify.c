@@ -14,10 +14,11 @@
 #include "proof/ledger.h"
 #include "store/subscription.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define ARENA_BLOCK ((size_t)16 * 1024)
-#define LOOKS_MAX   1000 /* events that are looked at one by one, per scope and kind */
+#define LOOKS_MAX   100 /* events that are looked at one by one, per scope and kind */
 #define SCOPE_RELAY SEMEL_TEXT("relay")
 
 struct verification {
@@ -25,6 +26,7 @@ struct verification {
 	struct semel_verify_report *report;
 	struct semel_arena *arena; /* of the report */
 	struct semel_ledger ledger;
+	struct semel_broker *broker; /* NULL: not opened, or not to be had */
 };
 
 /* One scope at work. */
@@ -37,7 +39,9 @@ struct examination {
 	int64_t since_ms;  /* earlier events are not its own; 0: all are */
 	char last_id[256]; /* of the stream, to find doubles */
 	size_t last_length;
-	uint32_t looks;
+	struct semel_topics topics;  /* of the subscription */
+	uint64_t unsettled;          /* published, and the scope's tables say nothing of them */
+	uint64_t found;              /* of them, by looking: at the broker */
 	struct semel_text *suspects; /* orphans to be looked at once more */
 	uint32_t suspect_count;
 	uint64_t strangers; /* those beyond LOOKS_MAX */
@@ -168,12 +172,26 @@ static semel_status look_at_suspects(struct examination *at, semel_error *error)
 	return status;
 }
 
+/* A broker that cannot be reached is no reason to say nothing: the report tells that it was not
+ * asked. */
+static void need_broker(struct verification *of)
+{
+	struct semel_verify_report *report = of->report;
+	semel_error error = { 0 };
+	if (of->broker || !of->plan->broker_url || report->broker_trouble[0])
+		return;
+	if (semel_broker_open(of->plan->broker_url, of->plan->env, 1, &of->broker, &error) !=
+	    SEMEL_OK)
+		snprintf(report->broker_trouble, sizeof(report->broker_trouble), "%.*s",
+			 (int)sizeof(report->broker_trouble) - 1, error.text);
+}
+
 static semel_status ask_broker(const struct examination *at, struct semel_text id,
 			       bool *waiting_out, semel_error *error)
 {
-	struct semel_broker *broker = at->of->plan->broker;
+	struct semel_broker *broker = at->of->broker;
 	*waiting_out = false;
-	if (!broker)
+	if (!broker || at->guess_topics)
 		return SEMEL_OK;
 	return broker->driver->find(broker, at->scope->scope.data, id.data, waiting_out, error);
 }
@@ -198,26 +216,45 @@ static semel_status look_for(struct examination *at, const struct semel_ledger_l
 	struct semel_text id = semel_ledger_id(&at->of->ledger, line);
 	bool waiting = false;
 	bool settled = false;
-	if (at->looks++ >= LOOKS_MAX) {
-		/* So many are not looked up one by one; the first thousand tell what goes on. */
-		if (at->scope->missing.count > 0)
-			note(&at->scope->missing, id, at->of->arena);
-		else
-			at->scope->waiting++;
-		return SEMEL_OK;
-	}
+	if (at->unsettled++ >= LOOKS_MAX)
+		return SEMEL_OK; /* judge_the_rest counts them */
+	need_broker(at->of);
 	semel_status status = ask_broker(at, id, &waiting, error);
 	/* A replayed dead letter counts as settled there, and is not what is asked here. */
 	if (status == SEMEL_OK && !waiting && !(line->marks & SEMEL_MARKED_REPLAYED))
 		status = ask_inbox(at, id, &settled, error);
 	if (status != SEMEL_OK)
 		return status;
+	at->found += waiting;
 	if (waiting)
 		at->scope->waiting++;
 	else if (settled)
 		at->scope->processed++;
 	else
 		note(&at->scope->missing, id, at->of->arena);
+	return SEMEL_OK;
+}
+
+/* Asking for each of very many would take too long: how many the broker has for the scope says how
+ * many of the rest can be waiting. */
+static semel_status judge_the_rest(struct examination *at, semel_error *error)
+{
+	struct semel_broker *broker = at->of->broker;
+	if (at->unsettled <= LOOKS_MAX)
+		return SEMEL_OK;
+	uint64_t rest = at->unsettled - LOOKS_MAX;
+	struct semel_backlog backlog = { 0 };
+	if (broker && !at->guess_topics) {
+		semel_status status = broker->driver->backlog(broker, at->scope->scope.data,
+							      at->topics.names, &backlog, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	uint64_t waiting = backlog.waiting > at->found ? backlog.waiting - at->found : 0;
+	if (waiting > rest)
+		waiting = rest;
+	at->scope->waiting += waiting;
+	at->scope->missing.count += rest - waiting;
 	return SEMEL_OK;
 }
 
@@ -257,7 +294,7 @@ static semel_status account_for_all(struct examination *at, semel_error *error)
 	semel_status status = SEMEL_OK;
 	for (size_t i = 0; i < ledger->count && status == SEMEL_OK; i++)
 		status = account_for(at, &ledger->lines[i], error);
-	return status;
+	return status == SEMEL_OK ? judge_the_rest(at, error) : status;
 }
 
 static semel_status examine(struct examination *at, semel_error *error)
@@ -289,10 +326,9 @@ static semel_status prepare(struct examination *at, const struct semel_subscript
 	if (!row)
 		return SEMEL_OK;
 
-	struct semel_topics topics = { 0 };
-	semel_status status = semel_subscription_topics(row, arena, &topics, error);
+	semel_status status = semel_subscription_topics(row, arena, &at->topics, error);
 	for (size_t i = 0; status == SEMEL_OK && i < ledger->topic_count; i++)
-		at->reads[i] = semel_topics_have(&topics, ledger->topics[i]);
+		at->reads[i] = semel_topics_have(&at->topics, ledger->topics[i]);
 	if (row->from_latest)
 		at->since_ms = row->since_ms;
 	return status;
@@ -450,12 +486,13 @@ static semel_status verify_outbox(struct verification *of, semel_error *error)
 semel_status semel_verify_run(const struct semel_verify_plan *plan, struct semel_arena *arena,
 			      struct semel_verify_report *report_out, semel_error *error)
 {
-	*report_out = (struct semel_verify_report){ .broker_asked = plan->broker != NULL };
+	*report_out = (struct semel_verify_report){ 0 };
 	struct verification of = { .plan = plan, .report = report_out, .arena = arena };
 	semel_status status = verify_outbox(&of, error);
 	if (status == SEMEL_OK)
 		status = verify_scopes(&of, error);
 	semel_ledger_free(&of.ledger);
+	semel_broker_close(of.broker);
 	return status;
 }
 

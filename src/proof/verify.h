@@ -38,8 +38,9 @@ struct semel_verify_report {
 	uint64_t parked;                         /* NEW, behind one that the relay gave up */
 	uint64_t failed;                         /* given up by the relay, and a dead letter */
 	struct semel_verify_finding unexplained; /* given up by the relay without a dead letter */
-	int64_t pruned_until_ms; /* older events are beyond proof; 0: none were pruned */
-	bool broker_asked;
+	int64_t pruned_until_ms;  /* older events are beyond proof; 0: none were pruned */
+	char broker_trouble[160]; /* why the broker could not be asked; empty: it could, or need not
+				   */
 	struct semel_verify_scope *scopes;
 	size_t scope_count;
 };
@@ -48,8 +49,8 @@ struct semel_verify_plan {
 	semel_store *producer;
 	semel_store *const *consumers;
 	size_t consumer_count;
-	struct semel_broker *broker; /* NULL: cannot be asked, and what is not settled is missing */
-	const char *const *scopes;   /* NULL-ended; empty: every subscription of the consumers */
+	const char *broker_url;    /* asked only when something is not settled; NULL: never */
+	const char *const *scopes; /* NULL-ended; empty: every subscription of the consumers */
 	const struct semel_env *env;
 };
 
