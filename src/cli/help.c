@@ -21,6 +21,18 @@ const struct semel_exit_row semel_exit_rows[] = {
 	{ 0 },
 };
 
+const struct semel_variable_row semel_variable_rows[] = {
+	{ "SEMEL_STORE", "the store's URL" },
+	{ "SEMEL_STORE_FILE", "a file that holds it" },
+	{ "SEMEL_BROKER", "the broker's URL" },
+	{ "SEMEL_BROKER_FILE", "a file that holds it" },
+	{ "SEMEL_CONFIG", "the config file" },
+	{ "SEMEL_LOG", "text or json (default: text on a terminal, json otherwise)" },
+	{ "SEMEL_LOG_LEVEL", "debug, info, warn or error (default info)" },
+	{ "SEMEL_FAILPOINT", "a crash to provoke (see: semel failpoints)" },
+	{ 0 },
+};
+
 static void pad(struct semel_buffer *buffer, size_t count)
 {
 	semel_buffer_printf(buffer, "%*s", (int)count, "");
@@ -67,9 +79,10 @@ void semel_help_option_text(const struct semel_option *option, struct semel_buff
 		for (size_t i = 0; option->choices[i]; i++)
 			semel_buffer_printf(buffer, "%s%s", i ? ", " : "", option->choices[i]);
 	}
+	bool repeats = option->kind == SEMEL_OPTION_MULTI;
 	if (option->required)
-		semel_buffer_string(buffer, " (required)");
-	if (option->kind == SEMEL_OPTION_MULTI)
+		semel_buffer_printf(buffer, " (required%s)", repeats ? ", may be repeated" : "");
+	else if (repeats)
 		semel_buffer_string(buffer, " (may be repeated)");
 	if (option->fallback)
 		semel_buffer_printf(buffer, " (default %s)", option->fallback);
@@ -182,6 +195,9 @@ static void program_help(struct semel_buffer *buffer)
 				write_command_row(semel_commands[j], buffer);
 	}
 	write_options(semel_global_options, "Everywhere", buffer);
+	semel_buffer_string(buffer, "\nEnvironment:\n");
+	for (const struct semel_variable_row *row = semel_variable_rows; row->name; row++)
+		semel_buffer_printf(buffer, "  %-18s  %s\n", row->name, row->meaning);
 	semel_buffer_string(buffer, "\nExit codes:\n");
 	for (const struct semel_exit_row *row = semel_exit_rows; row->meaning; row++)
 		semel_buffer_printf(buffer, "  %2d  %s\n", row->code, row->meaning);

@@ -36,4 +36,10 @@ struct semel_exit_row {
 };
 extern const struct semel_exit_row semel_exit_rows[];
 
+/* What the program reads of its environment; ends with a row of zeroes. */
+struct semel_variable_row {
+	const char *name, *meaning;
+};
+extern const struct semel_variable_row semel_variable_rows[];
+
 #endif

@@ -99,6 +99,18 @@ static semel_status finish_output(semel_status status, semel_error *error)
 			       "cannot write to standard output: %s", strerror(errno));
 }
 
+/* One line, whatever a user's text had in it. */
+static void print_error(const semel_error *error, semel_status status)
+{
+	char line[SEMEL_ERROR_TEXT_MAX];
+	snprintf(line, sizeof line, "%s",
+		 error->text[0] ? error->text : semel_status_sentence(status));
+	for (char *at = line; *at; at++)
+		if ((unsigned char)*at < ' ' || *at == 0x7f)
+			*at = ' ';
+	fprintf(stderr, "semel: %s\n", line);
+}
+
 int main(int argc, char **argv)
 {
 	static semel_error error; /* texts are long, and main lives as long as anything */
@@ -109,7 +121,6 @@ int main(int argc, char **argv)
 		status = SEMEL_OK;
 	status = finish_output(status, &error);
 	if (status != SEMEL_OK && status != SEMEL_PROBLEM_FOUND)
-		fprintf(stderr, "semel: %s\n",
-			error.text[0] ? error.text : semel_status_sentence(status));
+		print_error(&error, status);
 	return semel_status_exit_code(status);
 }

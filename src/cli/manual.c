@@ -117,8 +117,6 @@ static void exit_codes(struct semel_buffer *buffer)
 
 static void subcommand(struct semel_buffer *buffer, const struct semel_command *command)
 {
-	struct semel_buffer name = { 0 };
-	semel_help_synopsis(command, &name);
 	heading(buffer, ".SH", command->name);
 	synopsis(buffer, command);
 	semel_buffer_string(buffer, ".PP\n");
@@ -127,7 +125,6 @@ static void subcommand(struct semel_buffer *buffer, const struct semel_command *
 	paragraphs(buffer, command->details);
 	options(buffer, command->options, ".SS", "Options");
 	examples(buffer, command->examples, ".SS");
-	semel_buffer_free(&name);
 }
 
 static void command_page(struct semel_buffer *buffer, const struct semel_command *command)
@@ -167,6 +164,9 @@ static void program_page(struct semel_buffer *buffer)
 		semel_buffer_string(buffer, ".\n");
 	}
 	options(buffer, semel_global_options, ".SH", "Options");
+	heading(buffer, ".SH", "Environment");
+	for (const struct semel_variable_row *row = semel_variable_rows; row->name; row++)
+		semel_buffer_printf(buffer, ".TP\n.B %s\n%s\n", row->name, row->meaning);
 	exit_codes(buffer);
 }
 

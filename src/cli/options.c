@@ -109,8 +109,10 @@ static void name_bounds(const struct semel_option *option, char *what_out, size_
 	const char *noun = number ? "a number" : "a duration like 500ms, 30s, 5m, 24h or 14d";
 	if (option->max)
 		snprintf(what_out, size, "%s from %s to %s", noun, least, most);
-	else
+	else if (option->min)
 		snprintf(what_out, size, "%s, %s or more", noun, least);
+	else
+		snprintf(what_out, size, "%s", noun);
 }
 
 static bool accepts_bounded(const struct semel_option *option, const char *value, char *what_out,

@@ -70,6 +70,9 @@ void semel_reference_markdown(struct semel_buffer *buffer)
 			    "An option weighs more than the environment, that more than the config "
 			    "file, and that more than the default.\n");
 	options(buffer, semel_global_options, "everywhere");
+	semel_buffer_string(buffer, "\n| environment | |\n|---|---|\n");
+	for (const struct semel_variable_row *row = semel_variable_rows; row->name; row++)
+		semel_buffer_printf(buffer, "| `%s` | %s |\n", row->name, row->meaning);
 	semel_buffer_string(buffer, "\n| exit code | meaning |\n|---|---|\n");
 	for (const struct semel_exit_row *row = semel_exit_rows; row->meaning; row++)
 		semel_buffer_printf(buffer, "| %d | %s |\n", row->code, row->meaning);
