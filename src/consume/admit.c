@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* May this delivery run now, and is it ours to run?
+ *
+ * - An event that is behind a held one of its aggregate is parked, in the transaction that saw it.
+ * - The head of a hold passes: it is what the others wait for. A copy of it that is older than the
+ *   hold (its consumer died between scheduling the retry and the ack) does not run; it is put back.
+ * - A duplicate is skipped only when the claim proves that the event was processed.
+ * - Claimed and not finished: its owner is at work (come back later) or died. A dead owner's claim is
+ *   taken over when the claim is to commit with the effect, and is in doubt when it is separate.
+ * - Whatever is put off puts off the later ones of its key in the same batch.
+ */
+#include "base/error.h"
+#include "base/uuid.h"
+#include "consume/consumer.h"
+
+#include <string.h>
+
+#define LATER_MS       200
+#define CLAIM_LEASE_MS 30000
+
+bool semel_consumer_claims(const struct semel_consumer *consumer)
+{
+	return consumer->options.guarantee != SEMEL_AT_LEAST_ONCE;
+}
+
+bool semel_consumer_joins(const struct semel_consumer *consumer)
+{
+	return consumer->kind != SEMEL_HANDLER_OUTSIDE &&
+	       consumer->options.guarantee != SEMEL_AT_MOST_ONCE &&
+	       (consumer->options.claim == SEMEL_CLAIM_SAME_TX || !semel_consumer_claims(consumer));
+}
+
+static void fill_claim(const struct semel_consumer *consumer, struct semel_item *item)
+{
+	bool finished = semel_consumer_joins(consumer) ||
+			consumer->options.guarantee == SEMEL_AT_MOST_ONCE;
+
+	item->claim = (struct semel_inbox_claim){
+		.scope = consumer->scope,
+		.event_id = item->delivery->event.id,
+		.topic = item->delivery->event.topic,
+		.handler_version = consumer->handler_version,
+		.event_time_ms = item->delivery->event.time_ms,
+		.partition = item->delivery->partition,
+		.offset = item->delivery->offset,
+		.status = finished ? SEMEL_INBOX_PROCESSED : SEMEL_INBOX_CLAIMED,
+		.owner = finished ? NULL : consumer->owner,
+		.lease_until_ms = finished ? 0 : semel_now_ms(consumer->env) + CLAIM_LEASE_MS,
+		.replay = item->delivery->passage.replay,
+	};
+}
+
+struct semel_item *semel_items_make(const struct semel_consumer *consumer,
+				    struct semel_delivery *deliveries, uint32_t count,
+				    struct semel_arena *arena)
+{
+	bool total = consumer->options.order == SEMEL_ORDER_TOTAL;
+	struct semel_item *items = semel_arena_alloc(arena, count * sizeof *items);
+	if (!items)
+		return NULL;
+
+	for (uint32_t i = 0; i < count; i++) {
+		const struct semel_event *event = &deliveries[i].event;
+		items[i] = (struct semel_item){
+			.delivery = &deliveries[i],
+			.event = *event,
+			.key_type = total ? SEMEL_TEXT("") : event->aggregate_type,
+			.key_id = total ? event->topic : event->aggregate_id,
+			.runs = deliveries[i].passage.attempt,
+		};
+		fill_claim(consumer, &items[i]);
+	}
+	return items;
+}
+
+bool semel_item_same_key(const struct semel_item *left, const struct semel_item *right)
+{
+	return semel_text_equal(left->key_id, right->key_id) &&
+	       semel_text_equal(left->key_type, right->key_type);
+}
+
+/* ---- the order gate -------------------------------------------------------------------------- */
+
+/* The event that stands for the item's ordering key, for looking up its hold. */
+static struct semel_event key_event(const struct semel_item *item)
+{
+	return (struct semel_event){ .aggregate_type = item->key_type,
+				     .aggregate_id = item->key_id };
+}
+
+static semel_status park(struct semel_consumer *consumer, struct semel_item *item,
+			 struct semel_text head_id, semel_error *error)
+{
+	char entry_id[SEMEL_ID_SIZE];
+	struct semel_dead_entry entry = {
+		.event = item->delivery->event,
+		.scope = consumer->scope,
+		.parked_behind = head_id,
+		.reason = SEMEL_TEXT("waits behind an earlier event of its aggregate"),
+		.failed_at_ms = semel_now_ms(consumer->env),
+		.partition = item->delivery->partition,
+		.offset = item->delivery->offset,
+		.attempts = item->runs,
+		.replay_count = item->delivery->passage.replay,
+		.status = SEMEL_DEAD_PENDING,
+	};
+	semel_uuid_make(consumer->env, entry_id);
+	entry.entry_id = semel_text_of(entry_id);
+	item->fate = SEMEL_FATE_PARKED;
+	return consumer->store->driver->parked_add(consumer->store->driver->tx(consumer->store),
+						   &entry, error);
+}
+
+/* The head itself: is this copy the one that its hold is waiting for? */
+static void pass_head(struct semel_consumer *consumer, struct semel_item *item,
+		      const struct semel_hold *hold)
+{
+	const struct semel_passage *passage = &item->delivery->passage;
+
+	item->head = true;
+	if (hold->state == SEMEL_HOLD_RETRY && passage->attempt < hold->attempts) {
+		int64_t left_ms = hold->due_ms - semel_now_ms(consumer->env);
+		item->runs = hold->attempts;
+		item->delay_ms = left_ms > 0 ? left_ms : 0;
+		item->fate = SEMEL_FATE_RETRY;
+	}
+	/* A dead head keeps in `attempts` which replay failed last; older copies are done with. */
+	if (hold->state == SEMEL_HOLD_DEAD && passage->replay <= hold->attempts)
+		item->fate = SEMEL_FATE_DROPPED;
+}
+
+static semel_status predecessor_seen(struct semel_consumer *consumer, struct semel_item *items,
+				     uint32_t at, bool *seen_out, semel_error *error)
+{
+	struct semel_text previous = items[at].delivery->passage.previous;
+
+	*seen_out = true;
+	if (!previous.data || items[at].delivery->passage.replay > 0 || items[at].runs > 0)
+		return SEMEL_OK;
+	for (uint32_t i = 0; i < at; i++)
+		if (semel_text_equal(items[i].delivery->event.id, previous))
+			return SEMEL_OK;
+	return consumer->store->driver->inbox_settled(
+		consumer->store->driver->tx(consumer->store), consumer->scope, previous, seen_out,
+		error);
+}
+
+static semel_status wait_for_predecessor(struct semel_consumer *consumer, struct semel_item *item,
+					 const struct semel_hold *found, semel_error *error)
+{
+	const struct semel_store_driver *driver = consumer->store->driver;
+	struct semel_hold hold = {
+		.aggregate_type = item->key_type,
+		.aggregate_id = item->key_id,
+		.head_id = item->delivery->passage.previous,
+		.state = SEMEL_HOLD_GAP,
+		.due_ms = semel_now_ms(consumer->env) + consumer->options.strict_wait_ms,
+	};
+	semel_status status = SEMEL_OK;
+
+	if (found->state == SEMEL_HOLD_NONE)
+		status = driver->hold_put(driver->tx(consumer->store), consumer->scope, &hold,
+					  error);
+	if (status != SEMEL_OK)
+		return status;
+	return park(consumer, item, hold.head_id, error);
+}
+
+/* Lets the item stay OPEN, or gives it a fate. */
+static semel_status gate(struct semel_consumer *consumer, struct semel_item *items, uint32_t at,
+			 struct semel_arena *arena, semel_error *error)
+{
+	const struct semel_store_driver *driver = consumer->store->driver;
+	struct semel_item *item = &items[at];
+	struct semel_event key = key_event(item);
+	struct semel_hold hold = { .state = SEMEL_HOLD_NONE };
+	bool strict = consumer->options.order == SEMEL_ORDER_STRICT;
+	bool seen = true;
+	semel_status status = driver->hold_get(driver->tx(consumer->store), consumer->scope, &key,
+					       arena, &hold, error);
+
+	if (status == SEMEL_OK && strict)
+		status = predecessor_seen(consumer, items, at, &seen, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (hold.state != SEMEL_HOLD_NONE && hold.state != SEMEL_HOLD_RELEASED &&
+	    semel_text_equal(hold.head_id, item->delivery->event.id)) {
+		pass_head(consumer, item, &hold);
+		return SEMEL_OK;
+	}
+	if (!seen && (hold.state == SEMEL_HOLD_NONE || hold.state == SEMEL_HOLD_GAP))
+		return wait_for_predecessor(consumer, item, &hold, error);
+	if (hold.state == SEMEL_HOLD_NONE || (hold.state == SEMEL_HOLD_GAP && seen))
+		return SEMEL_OK;
+	if (consumer->options.order == SEMEL_ORDER_TOTAL) {
+		item->fate = SEMEL_FATE_LATER;
+		return SEMEL_OK;
+	}
+	return park(consumer, item, hold.head_id, error);
+}
+
+/* ---- claims ---------------------------------------------------------------------------------- */
+
+static semel_status take_over(struct semel_consumer *consumer, struct semel_item *item,
+			      enum semel_inbox_status from, const char *owner, semel_error *error)
+{
+	struct semel_inbox_change change = { .from = from,
+					     .from_owner = owner,
+					     .now_ms = semel_now_ms(consumer->env) };
+	bool taken = false;
+	semel_status status = consumer->guard->driver->change(consumer->guard, &item->claim,
+							      &change, &taken, error);
+	if (status == SEMEL_OK)
+		item->fate = taken                            ? SEMEL_FATE_GO
+			     : from == SEMEL_INBOX_FAILED     ? SEMEL_FATE_DROPPED
+							      : SEMEL_FATE_LATER;
+	return status;
+}
+
+static semel_status judge_claimed(struct semel_consumer *consumer, struct semel_item *item,
+				  const struct semel_inbox_answer *answer,
+				  struct semel_arena *arena, semel_error *error)
+{
+	bool abandoned = strcmp(answer->owner, consumer->owner) == 0 ||
+			 semel_owner_is_dead(answer->owner) ||
+			 answer->lease_until_ms <= semel_now_ms(consumer->env);
+
+	if (!abandoned) {
+		item->fate = SEMEL_FATE_LATER;
+		return SEMEL_OK;
+	}
+	if (consumer->options.claim == SEMEL_CLAIM_SAME_TX)
+		return take_over(consumer, item, SEMEL_INBOX_CLAIMED, answer->owner, error);
+	item->status = SEMEL_CONTRACT;
+	item->reason = "in doubt: a consumer died after it had claimed the event; look whether the "
+		       "effect happened, then replay or discard";
+	return semel_conclude_dead(consumer, item, arena, error);
+}
+
+static semel_status judge(struct semel_consumer *consumer, struct semel_item *item,
+			  const struct semel_inbox_answer *answer, struct semel_arena *arena,
+			  semel_error *error)
+{
+	switch (answer->found) {
+	case SEMEL_FOUND_NEW:
+		item->fate = SEMEL_FATE_GO;
+		return SEMEL_OK;
+	case SEMEL_FOUND_PROCESSED:
+	case SEMEL_FOUND_KEY:
+		item->fate = SEMEL_FATE_DUPLICATE;
+		return item->head || item->entry_id.data
+			       ? semel_conclude_done(consumer, item, arena, error)
+			       : SEMEL_OK;
+	case SEMEL_FOUND_FAILED:
+		return take_over(consumer, item, SEMEL_INBOX_FAILED, NULL, error);
+	case SEMEL_FOUND_CLAIMED:
+		return judge_claimed(consumer, item, answer, arena, error);
+	}
+	return semel_error_set(error, SEMEL_INTERNAL, "the guard gave an unknown answer");
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+/* Broken contracts have no claim and no retry. */
+static semel_status check(struct semel_consumer *consumer, struct semel_item *item,
+			  struct semel_arena *arena, semel_error *error)
+{
+	semel_error broken = { .status = SEMEL_OK };
+
+	item->status = semel_event_check(&item->delivery->event, &broken);
+	if (item->status == SEMEL_OK && consumer->dedup_header) {
+		item->claim.key = semel_event_header(&item->delivery->event,
+						     consumer->dedup_header, arena);
+		if (semel_text_is_blank(item->claim.key))
+			item->status = semel_error_set(&broken, SEMEL_CONTRACT,
+						       "header %s is missing, and the "
+						       "subscription dedups by it",
+						       consumer->dedup_header);
+	}
+	if (item->status == SEMEL_OK)
+		return SEMEL_OK;
+	item->reason = semel_arena_printf(arena, "%s", broken.text);
+	return semel_conclude_dead(consumer, item, arena, error);
+}
+
+static bool behind_put_off(const struct semel_item *items, uint32_t at)
+{
+	for (uint32_t i = 0; i < at; i++)
+		if (items[i].fate == SEMEL_FATE_LATER && semel_item_same_key(&items[i], &items[at]))
+			return true;
+	return false;
+}
+
+static bool any_later(const struct semel_item *items, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (items[i].fate == SEMEL_FATE_LATER)
+			return true;
+	return false;
+}
+
+static semel_status pass_gates(struct semel_consumer *consumer, struct semel_item *items,
+			       uint32_t count, struct semel_arena *arena, semel_error *error)
+{
+	const struct semel_store_driver *driver = consumer->store->driver;
+	bool holds = false;
+	semel_status status =
+		driver->hold_any(driver->tx(consumer->store), consumer->scope, &holds, error);
+	bool gated = holds || consumer->options.order == SEMEL_ORDER_STRICT;
+
+	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
+		if (items[i].fate != SEMEL_FATE_OPEN)
+			continue;
+		if (!items[i].entry_id.data)
+			status = check(consumer, &items[i], arena, error);
+		if (status == SEMEL_OK && items[i].fate == SEMEL_FATE_DEAD)
+			gated = true; /* it has just put a hold */
+		if (status == SEMEL_OK && items[i].fate == SEMEL_FATE_OPEN && gated &&
+		    !items[i].entry_id.data)
+			status = gate(consumer, items, i, arena, error);
+	}
+	return status;
+}
+
+static semel_status claim_open(struct semel_consumer *consumer, struct semel_item *items,
+			       uint32_t count, struct semel_arena *arena, semel_error *error)
+{
+	struct semel_inbox_claim *claims = semel_arena_alloc(arena, count * sizeof *claims);
+	struct semel_inbox_answer *answers = semel_arena_alloc(arena, count * sizeof *answers);
+	uint32_t open = 0;
+
+	if (!claims || !answers)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the claims");
+	for (uint32_t i = 0; i < count; i++)
+		if (items[i].fate == SEMEL_FATE_OPEN)
+			claims[open++] = items[i].claim;
+	if (open == 0)
+		return SEMEL_OK;
+	semel_status status = consumer->guard->driver->claim(
+		consumer->guard, claims, open, semel_now_ms(consumer->env), answers, error);
+	bool later = any_later(items, count);
+	for (uint32_t i = 0, at = 0; i < count && status == SEMEL_OK; i++) {
+		if (items[i].fate != SEMEL_FATE_OPEN)
+			continue;
+		status = judge(consumer, &items[i], &answers[at++], arena, error);
+		later = later || items[i].fate == SEMEL_FATE_LATER;
+		/* Claimed, but a sibling before it was put off: the claim is given back. */
+		if (status == SEMEL_OK && later && items[i].fate == SEMEL_FATE_GO &&
+		    behind_put_off(items, i)) {
+			items[i].fate = SEMEL_FATE_LATER;
+			status = consumer->guard->driver->forget(consumer->guard, &items[i].claim,
+								 error);
+		}
+	}
+	return status;
+}
+
+semel_status semel_admit(struct semel_consumer *consumer, struct semel_item *items, uint32_t count,
+			 struct semel_arena *arena, semel_error *error)
+{
+	semel_status status = pass_gates(consumer, items, count, arena, error);
+
+	if (status == SEMEL_OK && semel_consumer_claims(consumer))
+		status = claim_open(consumer, items, count, arena, error);
+	bool later = any_later(items, count);
+	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++)
+		if (items[i].fate == SEMEL_FATE_OPEN)
+			items[i].fate = later && behind_put_off(items, i) ? SEMEL_FATE_LATER
+									  : SEMEL_FATE_GO;
+	if (later)
+		consumer->pause_until_ms = semel_steady_ms(consumer->env) + LATER_MS;
+	return status;
+}

@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Handlers inside the transaction.
+ *
+ * A batch is one transaction: claims, effects, commit; the acks go out only after it. If any effect
+ * fails, nothing of it happened: the batch is done again with care, each item behind a savepoint,
+ * so that only the guilty one rolls back and meets its retry policy. What is to be run again at
+ * once waits for the next pass, and so do its siblings behind it.
+ *
+ * With a separate claim (or at-most-once) the claim is committed before the effect, one event at a
+ * time, so that a crash leaves one event in doubt and not a batch of them.
+ */
+#include "base/error.h"
+#include "base/failpoint.h"
+#include "base/plant.h"
+#include "consume/consumer.h"
+
+#define RELEASED_MAX 64
+
+static const struct semel_store_driver *driver_of(const struct semel_consumer *consumer)
+{
+	return consumer->store->driver;
+}
+
+/* ---- one run --------------------------------------------------------------------------------- */
+
+static semel_status run_handler(struct semel_consumer *consumer, struct semel_item *item,
+				semel_error *error)
+{
+	item->event = item->delivery->event;
+	semel_status status = semel_upcasters_apply(consumer->upcasters, consumer->store,
+						    &item->event, consumer->arena, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (consumer->kind == SEMEL_HANDLER_SQL)
+		return driver_of(consumer)->effect_run(consumer->store, &item->event, item->runs,
+						       error);
+	semel_verdict verdict = semel_context_run(consumer, item, error);
+	return verdict == SEMEL_DONE ? SEMEL_OK : error->status;
+}
+
+static semel_status run_item(struct semel_consumer *consumer, struct semel_item *item,
+			     semel_error *error)
+{
+	item->runs++;
+	semel_status status = run_handler(consumer, item, error);
+	item->status = status;
+	if (status == SEMEL_OK)
+		status = item->status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_EFFECT, error);
+	return status;
+}
+
+static semel_status finish(struct semel_consumer *consumer, struct semel_item *items,
+			   uint32_t count, semel_error *error)
+{
+	struct semel_item **list = semel_arena_alloc(consumer->arena, count * sizeof(*list));
+	if (!list)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch");
+	for (uint32_t i = 0; i < count; i++)
+		list[i] = &items[i];
+	return semel_settle(consumer, list, count, error);
+}
+
+static semel_status commit(struct semel_consumer *consumer, semel_error *error)
+{
+	semel_status status = driver_of(consumer)->commit(consumer->store, error);
+
+	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_CONSUME_AFTER_COMMIT, error) : status;
+}
+
+static void report(struct semel_consumer *consumer, const struct semel_item *item)
+{
+	semel_breaker_report(&consumer->breaker, item->status, semel_steady_ms(consumer->env),
+			     semel_random(consumer->env));
+}
+
+/* ---- the hopeful way: one transaction, no savepoints ------------------------------------------ */
+
+static semel_status admit_all(struct semel_consumer *consumer, struct semel_item *items,
+			      uint32_t count, semel_error *error)
+{
+	semel_status status = semel_admit(consumer, items, count, consumer->arena, error);
+
+	if (status == SEMEL_OK)
+		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_CLAIM, error);
+	if (status == SEMEL_OK && SEMEL_PLANTED("claim-outside-transaction")) {
+		status = driver_of(consumer)->commit(consumer->store, error);
+		if (status == SEMEL_OK)
+			status = driver_of(consumer)->begin(consumer->store, error);
+	}
+	return status;
+}
+
+/* guilty_out: an effect failed; what it said is of no interest yet. */
+static semel_status run_all(struct semel_consumer *consumer, struct semel_item *items,
+			    uint32_t count, bool *guilty_out, semel_error *error)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		if (items[i].fate != SEMEL_FATE_GO)
+			continue;
+		semel_status status = run_item(consumer, &items[i], error);
+		if (status != SEMEL_OK) {
+			*guilty_out = semel_status_class(status) != SEMEL_CLASS_OUTAGE;
+			return status;
+		}
+		status = semel_conclude_done(consumer, &items[i], consumer->arena, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return SEMEL_OK;
+}
+
+static semel_status try_together(struct semel_consumer *consumer, struct semel_item *items,
+				 uint32_t count, bool *guilty_out, semel_error *error)
+{
+	semel_status status = driver_of(consumer)->begin(consumer->store, error);
+	if (status != SEMEL_OK)
+		return status;
+
+	status = admit_all(consumer, items, count, error);
+	if (status != SEMEL_OK)
+		goto roll_back;
+	status = run_all(consumer, items, count, guilty_out, error);
+	if (status != SEMEL_OK)
+		goto roll_back;
+	if (SEMEL_PLANTED("ack-before-commit"))
+		(void)finish(consumer, items, count, error);
+	status = commit(consumer, error);
+	if (status == SEMEL_OK)
+		semel_breaker_report(&consumer->breaker, SEMEL_OK, semel_steady_ms(consumer->env),
+				     0);
+	return status;
+
+roll_back:
+	driver_of(consumer)->rollback(consumer->store);
+	return status;
+}
+
+/* ---- the careful way: a savepoint each ---------------------------------------------------------- */
+
+static bool waits_for_sibling(const struct semel_item *items, uint32_t at)
+{
+	for (uint32_t i = 0; i < at; i++)
+		if (items[i].fate == SEMEL_FATE_OPEN && semel_item_same_key(&items[i], &items[at]))
+			return true;
+	return false;
+}
+
+/* The claim is made behind the savepoint too: a failed effect leaves none. */
+static semel_status attempt(struct semel_consumer *consumer, struct semel_item *item,
+			    semel_error *error)
+{
+	semel_error said = { .status = SEMEL_OK };
+	semel_status status = semel_admit(consumer, item, 1, consumer->arena, error);
+	if (status != SEMEL_OK || item->fate != SEMEL_FATE_GO)
+		return status;
+	if (run_item(consumer, item, &said) == SEMEL_OK) {
+		report(consumer, item);
+		return semel_conclude_done(consumer, item, consumer->arena, error);
+	}
+	report(consumer, item);
+	if (semel_status_class(item->status) == SEMEL_CLASS_OUTAGE)
+		return semel_error_set(error, item->status, "%s", said.text);
+	item->reason = semel_arena_printf(consumer->arena, "%s", said.text);
+	status = driver_of(consumer)->rollback_to(consumer->store, error);
+	if (status != SEMEL_OK)
+		return status;
+	return semel_conclude_failed(consumer, item, 0, consumer->arena, error);
+}
+
+static semel_status attempt_behind_savepoint(struct semel_consumer *consumer,
+					     struct semel_item *item, semel_error *error)
+{
+	semel_status status = driver_of(consumer)->savepoint(consumer->store, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = attempt(consumer, item, error);
+	return status == SEMEL_OK ? driver_of(consumer)->release(consumer->store, error) : status;
+}
+
+/* In the open transaction. */
+static semel_status attempt_each(struct semel_consumer *consumer, struct semel_item *items,
+				 uint32_t count, semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+
+	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++)
+		if (items[i].fate == SEMEL_FATE_OPEN && !waits_for_sibling(items, i))
+			status = attempt_behind_savepoint(consumer, &items[i], error);
+	return status;
+}
+
+static semel_status one_pass(struct semel_consumer *consumer, struct semel_item *items,
+			     uint32_t count, semel_error *error)
+{
+	semel_status status = driver_of(consumer)->begin(consumer->store, error);
+	if (status != SEMEL_OK)
+		return status;
+
+	status = attempt_each(consumer, items, count, error);
+	if (status == SEMEL_OK)
+		return commit(consumer, error);
+	driver_of(consumer)->rollback(consumer->store);
+	return status;
+}
+
+/* What is left to run again; delay_ms_out: when. */
+static uint32_t still_open(const struct semel_item *items, uint32_t count, int64_t *delay_ms_out)
+{
+	uint32_t open = 0;
+
+	*delay_ms_out = 0;
+	for (uint32_t i = 0; i < count; i++) {
+		if (items[i].fate != SEMEL_FATE_OPEN)
+			continue;
+		open++;
+		if (items[i].delay_ms > *delay_ms_out)
+			*delay_ms_out = items[i].delay_ms;
+	}
+	return open;
+}
+
+/* Settled in an earlier pass: not again. */
+static void forget_settled(struct semel_item *items, uint32_t *count)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < *count; i++)
+		if (items[i].fate == SEMEL_FATE_OPEN)
+			items[kept++] = items[i];
+	*count = kept;
+}
+
+static semel_status with_care(struct semel_consumer *consumer, struct semel_item *items,
+			      uint32_t count, semel_error *error)
+{
+	int64_t delay_ms;
+
+	while (still_open(items, count, &delay_ms) > 0) {
+		if (delay_ms > 0)
+			semel_wake_sleep(consumer->wake, delay_ms);
+		if (semel_wake_rung(consumer->wake))
+			return SEMEL_OK; /* not acked: they come again */
+		semel_status status = one_pass(consumer, items, count, error);
+		if (status == SEMEL_OK)
+			status = finish(consumer, items, count, error);
+		if (status != SEMEL_OK)
+			return status;
+		forget_settled(items, &count);
+	}
+	return SEMEL_OK;
+}
+
+/* ---- claim first ------------------------------------------------------------------------------- */
+
+/* Admitted in the open transaction: commit the claims, and tell the broker before the effect where
+ * once is the most. */
+static semel_status keep_claims(struct semel_consumer *consumer, struct semel_item *items,
+				uint32_t count, semel_error *error)
+{
+	semel_status status = driver_of(consumer)->commit(consumer->store, error);
+
+	if (status == SEMEL_OK)
+		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_CLAIM, error);
+	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
+		if (items[i].fate != SEMEL_FATE_GO || items[i].entry_id.data ||
+		    consumer->options.guarantee != SEMEL_AT_MOST_ONCE)
+			continue;
+		items[i].acked = true;
+		status = consumer->broker->driver->ack(consumer->broker, items[i].delivery, 1,
+						       error);
+	}
+	return status;
+}
+
+static semel_status claim_first(struct semel_consumer *consumer, struct semel_item *item,
+				semel_error *error)
+{
+	semel_status status = driver_of(consumer)->begin(consumer->store, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_admit(consumer, item, 1, consumer->arena, error);
+	if (status == SEMEL_OK)
+		return keep_claims(consumer, item, 1, error);
+	driver_of(consumer)->rollback(consumer->store);
+	return status;
+}
+
+static semel_status run_claimed(struct semel_consumer *consumer, struct semel_item *item,
+				semel_error *error)
+{
+	semel_error said = { .status = SEMEL_OK };
+	semel_status status = driver_of(consumer)->begin(consumer->store, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = driver_of(consumer)->savepoint(consumer->store, error);
+	if (status != SEMEL_OK)
+		goto roll_back;
+	bool done = run_item(consumer, item, &said) == SEMEL_OK;
+	report(consumer, item);
+	if (!done) {
+		item->reason = semel_arena_printf(consumer->arena, "%s", said.text);
+		status = driver_of(consumer)->rollback_to(consumer->store, error);
+	}
+	if (status == SEMEL_OK)
+		status = done ? semel_conclude_done(consumer, item, consumer->arena, error)
+			      : semel_conclude_dead(consumer, item, consumer->arena, error);
+	if (status == SEMEL_OK)
+		status = driver_of(consumer)->release(consumer->store, error);
+	if (status == SEMEL_OK)
+		return commit(consumer, error);
+
+roll_back:
+	driver_of(consumer)->rollback(consumer->store);
+	return status;
+}
+
+static semel_status run_and_finish(struct semel_consumer *consumer, struct semel_item *item,
+				   semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+
+	if (item->fate == SEMEL_FATE_GO)
+		status = run_claimed(consumer, item, error);
+	return status == SEMEL_OK ? finish(consumer, item, 1, error) : status;
+}
+
+static semel_status one_by_one(struct semel_consumer *consumer, struct semel_item *items,
+			       uint32_t count, semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+
+	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
+		if (semel_wake_rung(consumer->wake))
+			break;
+		status = claim_first(consumer, &items[i], error);
+		if (status == SEMEL_OK)
+			status = run_and_finish(consumer, &items[i], error);
+	}
+	return status;
+}
+
+/* ---- the whole --------------------------------------------------------------------------------- */
+
+static void reset(struct semel_item *items, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		items[i].fate = SEMEL_FATE_OPEN;
+		items[i].head = false;
+		items[i].delay_ms = 0;
+		items[i].runs = items[i].delivery->passage.attempt;
+	}
+}
+
+semel_status semel_batch_process(struct semel_consumer *consumer, struct semel_item *items,
+				 uint32_t count, semel_error *error)
+{
+	bool guilty = false;
+
+	if (!semel_consumer_joins(consumer))
+		return one_by_one(consumer, items, count, error);
+	semel_status status = try_together(consumer, items, count, &guilty, error);
+	if (status == SEMEL_OK)
+		return finish(consumer, items, count, error);
+	if (!guilty)
+		return status;
+	reset(items, count);
+	return with_care(consumer, items, count, error);
+}
+
+/* ---- followers whose head is settled ------------------------------------------------------------ */
+
+static struct semel_delivery *delivery_of(const struct semel_dead_entry *entry, uint32_t runs,
+					  struct semel_arena *arena)
+{
+	struct semel_delivery *delivery = semel_arena_alloc(arena, sizeof *delivery);
+	if (delivery)
+		*delivery = (struct semel_delivery){
+			.event = entry->event,
+			.passage = { .attempt = runs, .replay = entry->replay_count },
+			.partition = entry->partition,
+			.offset = entry->offset,
+		};
+	return delivery;
+}
+
+/* The first follower of each hold; the next ones come with the next turn, in order. */
+semel_status semel_released_read(struct semel_consumer *consumer, struct semel_arena *arena,
+				 struct semel_item **items_out, uint32_t *count_out,
+				 semel_error *error)
+{
+	const struct semel_store_driver *driver = driver_of(consumer);
+	semel_tx tx = driver->tx(consumer->store);
+	struct semel_hold *found = semel_arena_alloc(arena, RELEASED_MAX * sizeof *found);
+	struct semel_holds holds = { .arena = arena, .holds = found, .capacity = RELEASED_MAX };
+	struct semel_item *items = semel_arena_alloc(arena, RELEASED_MAX * sizeof *items);
+
+	*count_out = 0;
+	*items_out = items;
+	if (!found || !items)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the followers");
+	semel_status status = driver->hold_ready(tx, consumer->scope,
+						 semel_now_ms(consumer->env), &holds, error);
+	for (uint32_t i = 0; i < holds.count && status == SEMEL_OK; i++) {
+		struct semel_dead_entry entry = { .status = SEMEL_DEAD_PENDING };
+		status = driver->parked_first(tx, consumer->scope, &holds.holds[i], arena, &entry,
+					      error);
+		if (status != SEMEL_OK)
+			return status;
+		if (!entry.entry_id.data) {
+			status = driver->hold_remove(tx, consumer->scope, &holds.holds[i], error);
+			continue;
+		}
+		struct semel_delivery *delivery =
+			delivery_of(&entry, holds.holds[i].attempts, arena);
+		struct semel_item *item =
+			delivery ? semel_items_make(consumer, delivery, 1, arena) : NULL;
+		if (!item)
+			return semel_error_set(error, SEMEL_INTERNAL, "no memory for a follower");
+		item->entry_id = entry.entry_id;
+		items[(*count_out)++] = *item;
+	}
+	return status;
+}
+
+/* Read, run and removed in one transaction, so that no other consumer comes in between. */
+static semel_status run_released(struct semel_consumer *consumer, struct semel_item *items,
+				 uint32_t count, semel_error *error)
+{
+	semel_status status = attempt_each(consumer, items, count, error);
+
+	if (status == SEMEL_OK) {
+		status = commit(consumer, error);
+		return status == SEMEL_OK ? finish(consumer, items, count, error) : status;
+	}
+	driver_of(consumer)->rollback(consumer->store);
+	return status;
+}
+
+static semel_status run_released_claimed(struct semel_consumer *consumer, struct semel_item *items,
+					 uint32_t count, semel_error *error)
+{
+	semel_status status = semel_admit(consumer, items, count, consumer->arena, error);
+	if (status != SEMEL_OK) {
+		driver_of(consumer)->rollback(consumer->store);
+		return status;
+	}
+	status = keep_claims(consumer, items, count, error);
+	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++)
+		status = run_and_finish(consumer, &items[i], error);
+	return status;
+}
+
+semel_status semel_batch_released(struct semel_consumer *consumer, bool *ran_out,
+				  semel_error *error)
+{
+	const struct semel_store_driver *driver = driver_of(consumer);
+	struct semel_item *items = NULL;
+	uint32_t count = 0;
+
+	*ran_out = false;
+	semel_status status = driver->begin(consumer->store, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_released_read(consumer, consumer->arena, &items, &count, error);
+	if (status != SEMEL_OK) {
+		driver->rollback(consumer->store);
+		return status;
+	}
+	*ran_out = count > 0;
+	if (count == 0)
+		return driver->commit(consumer->store, error);
+	return semel_consumer_joins(consumer)
+		       ? run_released(consumer, items, count, error)
+		       : run_released_claimed(consumer, items, count, error);
+}

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What became of an item, written down in the open transaction; and after its commit, told to the
+ * broker.
+ *
+ * - Done: the claim is PROCESSED, its hold is released, the entry that it was replayed from is
+ *   settled, all with the effect.
+ * - Failed for now: the hold and the number of runs are committed first, then the delayed copy is
+ *   confirmed by the broker, then the original is acked. A crash between any two repeats a step and
+ *   loses nothing.
+ * - Given up: the dead letter is committed before the ack. If it cannot be stored, nothing is acked.
+ */
+#include "base/error.h"
+#include "base/failpoint.h"
+#include "base/uuid.h"
+#include "consume/consumer.h"
+#include "observe/log.h"
+
+#include <stdio.h>
+
+static semel_tx tx_of(const struct semel_consumer *consumer)
+{
+	return consumer->store->driver->tx(consumer->store);
+}
+
+static struct semel_hold hold_of(const struct semel_item *item, enum semel_hold_state state)
+{
+	return (struct semel_hold){ .aggregate_type = item->key_type,
+				    .aggregate_id = item->key_id,
+				    .head_id = item->delivery->event.id,
+				    .state = state };
+}
+
+static bool keeps_order(const struct semel_consumer *consumer, const struct semel_item *item)
+{
+	return (consumer->options.poison != SEMEL_POISON_SKIP ||
+		consumer->options.order == SEMEL_ORDER_TOTAL) &&
+	       !semel_text_is_blank(item->delivery->event.id) &&
+	       !semel_text_is_blank(item->key_id);
+}
+
+/* ---- done ------------------------------------------------------------------------------------ */
+
+/* The followers may go; without any, the hold goes itself. */
+static semel_status release_hold(struct semel_consumer *consumer, const struct semel_item *item,
+				 struct semel_arena *arena, semel_error *error)
+{
+	const struct semel_store_driver *driver = consumer->store->driver;
+	struct semel_hold hold = hold_of(item, SEMEL_HOLD_RELEASED);
+	struct semel_dead_entry first = { .status = SEMEL_DEAD_PENDING };
+	semel_status status = driver->parked_first(tx_of(consumer), consumer->scope, &hold, arena,
+						   &first, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (first.entry_id.data)
+		return driver->hold_put(tx_of(consumer), consumer->scope, &hold, error);
+	return driver->hold_remove(tx_of(consumer), consumer->scope, &hold, error);
+}
+
+static semel_status change_claim(struct semel_consumer *consumer, struct semel_item *item,
+				 enum semel_inbox_status to, const char *error_code,
+				 semel_error *error)
+{
+	struct semel_inbox_claim claim = item->claim;
+	struct semel_inbox_change change = { .from = item->claim.status,
+					     .from_owner = item->claim.owner,
+					     .error_code = error_code,
+					     .now_ms = semel_now_ms(consumer->env) };
+	bool taken = false;
+
+	claim.status = to;
+	semel_status status = consumer->guard->driver->change(consumer->guard, &claim, &change,
+							      &taken, error);
+	if (status == SEMEL_OK && !taken)
+		semel_log(SEMEL_LOG_WARN, "the claim has moved to another consumer meanwhile",
+			  &(struct semel_log_fields){ .message_id = item->claim.event_id.data,
+						      .consumer = consumer->scope.data });
+	return status;
+}
+
+semel_status semel_conclude_done(struct semel_consumer *consumer, struct semel_item *item,
+				 struct semel_arena *arena, semel_error *error)
+{
+	const struct semel_store_driver *driver = consumer->store->driver;
+	uint32_t replay = item->delivery->passage.replay;
+	semel_status status = SEMEL_OK;
+
+	if (item->fate == SEMEL_FATE_GO && item->claim.status == SEMEL_INBOX_CLAIMED &&
+	    semel_consumer_claims(consumer))
+		status = change_claim(consumer, item, SEMEL_INBOX_PROCESSED, NULL, error);
+	if (status == SEMEL_OK && item->entry_id.data)
+		status = driver->parked_remove(tx_of(consumer), item->entry_id, error);
+	if (status == SEMEL_OK && (item->head || item->entry_id.data))
+		status = release_hold(consumer, item, arena, error);
+	if (status == SEMEL_OK && replay > 0)
+		status = driver->dead_settle(tx_of(consumer), consumer->scope,
+					     item->delivery->event.id, replay, error);
+	if (status == SEMEL_OK && item->fate != SEMEL_FATE_DUPLICATE)
+		item->fate = SEMEL_FATE_DONE;
+	return status;
+}
+
+/* ---- failed ---------------------------------------------------------------------------------- */
+
+static semel_status write_entry(struct semel_consumer *consumer, struct semel_item *item,
+				struct semel_arena *arena, semel_error *error)
+{
+	const struct semel_event *event = &item->delivery->event;
+	char entry_id[SEMEL_UUID_SIZE];
+	struct semel_dead_entry entry = {
+		.event = *event,
+		.scope = consumer->scope,
+		.reason = semel_text_of(item->reason && item->reason[0]
+						? item->reason
+						: semel_status_sentence(item->status)),
+		.saga_id = semel_event_header(event, "sagaId", arena),
+		.correlation_id = semel_event_header(event, "correlationId", arena),
+		.failed_at_ms = semel_now_ms(consumer->env),
+		.partition = item->delivery->partition,
+		.offset = item->delivery->offset,
+		.attempts = item->runs,
+		.replay_count = item->delivery->passage.replay,
+		.status = SEMEL_DEAD_PENDING,
+	};
+
+	semel_uuid_make(consumer->env, entry_id);
+	entry.entry_id = semel_text_of(entry_id);
+	return consumer->store->driver->dead_add(tx_of(consumer), &entry, arena, error);
+}
+
+/* What the guard is to remember of an event that was given up. Same-tx leaves nothing. */
+static semel_status fail_claim(struct semel_consumer *consumer, struct semel_item *item,
+			       semel_error *error)
+{
+	if (!semel_consumer_claims(consumer) || semel_consumer_joins(consumer) ||
+	    item->status == SEMEL_CONTRACT)
+		return SEMEL_OK;
+	if (consumer->options.claim == SEMEL_CLAIM_SAME_TX &&
+	    consumer->options.guarantee == SEMEL_EFFECTIVELY_ONCE)
+		return consumer->guard->driver->forget(consumer->guard, &item->claim, error);
+	return change_claim(consumer, item, SEMEL_INBOX_FAILED, semel_status_name(item->status),
+			    error);
+}
+
+/* In doubt: the claim of the dead owner becomes FAILED, so that only a replay can take it. */
+static semel_status close_doubt(struct semel_consumer *consumer, struct semel_item *item,
+				semel_error *error)
+{
+	struct semel_inbox_claim claim = item->claim;
+	struct semel_inbox_change change = { .from = SEMEL_INBOX_CLAIMED,
+					     .error_code = "in-doubt",
+					     .now_ms = semel_now_ms(consumer->env) };
+	bool taken = false;
+
+	claim.status = SEMEL_INBOX_FAILED;
+	return consumer->guard->driver->change(consumer->guard, &claim, &change, &taken, error);
+}
+
+semel_status semel_conclude_dead(struct semel_consumer *consumer, struct semel_item *item,
+				 struct semel_arena *arena, semel_error *error)
+{
+	const struct semel_store_driver *driver = consumer->store->driver;
+	bool in_doubt = item->status == SEMEL_CONTRACT && item->claim.event_id.data &&
+			consumer->options.claim == SEMEL_CLAIM_SEPARATE;
+	semel_status status = in_doubt ? close_doubt(consumer, item, error)
+				       : fail_claim(consumer, item, error);
+
+	if (status == SEMEL_OK)
+		status = write_entry(consumer, item, arena, error);
+	if (status == SEMEL_OK && item->entry_id.data)
+		status = driver->parked_remove(tx_of(consumer), item->entry_id, error);
+	if (status == SEMEL_OK && keeps_order(consumer, item)) {
+		struct semel_hold hold = hold_of(item, SEMEL_HOLD_DEAD);
+		hold.attempts = item->delivery->passage.replay;
+		hold.blocks = consumer->options.poison == SEMEL_POISON_BLOCK;
+		status = driver->hold_put(tx_of(consumer), consumer->scope, &hold, error);
+	} else if (status == SEMEL_OK && (item->head || item->entry_id.data)) {
+		status = release_hold(consumer, item, arena, error);
+	}
+	item->fate = SEMEL_FATE_DEAD;
+	return status;
+}
+
+static semel_status conclude_later(struct semel_consumer *consumer, struct semel_item *item,
+				   semel_error *error)
+{
+	const struct semel_store_driver *driver = consumer->store->driver;
+	semel_status status = SEMEL_OK;
+
+	if (semel_consumer_claims(consumer) && !semel_consumer_joins(consumer))
+		status = consumer->guard->driver->forget(consumer->guard, &item->claim, error);
+	if (status == SEMEL_OK && (item->entry_id.data || keeps_order(consumer, item))) {
+		/* A follower stays in the store, and its hold comes up again when it is due. */
+		struct semel_hold hold = hold_of(item, item->entry_id.data ? SEMEL_HOLD_RELEASED
+									   : SEMEL_HOLD_RETRY);
+		hold.attempts = item->runs;
+		hold.due_ms = semel_now_ms(consumer->env) + item->delay_ms;
+		status = driver->hold_put(tx_of(consumer), consumer->scope, &hold, error);
+	}
+	item->fate = SEMEL_FATE_RETRY;
+	return status;
+}
+
+/* A separate claim allows one run: whatever went wrong, it is not repeated without a person. */
+static bool one_run_only(const struct semel_consumer *consumer)
+{
+	return consumer->options.guarantee == SEMEL_AT_MOST_ONCE ||
+	       (consumer->options.claim == SEMEL_CLAIM_SEPARATE &&
+		semel_consumer_claims(consumer));
+}
+
+semel_status semel_conclude_failed(struct semel_consumer *consumer, struct semel_item *item,
+				   int64_t retry_after_ms, struct semel_arena *arena,
+				   semel_error *error)
+{
+	struct semel_attempt attempt = { .number = item->runs,
+					 .status = item->status,
+					 .retry_after_ms = retry_after_ms };
+	enum semel_retry next = semel_retry_next(&consumer->retry, &attempt,
+						 semel_random(consumer->env), &item->delay_ms);
+
+	if (next == SEMEL_RETRY_FREE) {
+		item->runs--;
+		item->fate = SEMEL_FATE_LATER;
+		return SEMEL_OK;
+	}
+	if (next == SEMEL_RETRY_GIVE_UP || one_run_only(consumer))
+		return semel_conclude_dead(consumer, item, arena, error);
+	if (next == SEMEL_RETRY_LATER || item->entry_id.data)
+		return conclude_later(consumer, item, error);
+	item->fate = SEMEL_FATE_OPEN;
+	return SEMEL_OK;
+}
+
+/* ---- after the commit ------------------------------------------------------------------------ */
+
+static semel_status send_copy(struct semel_consumer *consumer, const struct semel_item *item,
+			      semel_error *error)
+{
+	struct semel_passage passage = item->delivery->passage;
+
+	passage.attempt = item->runs;
+	semel_status status = consumer->broker->driver->requeue(
+		consumer->broker, consumer->scope.data, &item->delivery->event, &passage,
+		item->delay_ms, error);
+	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_CONSUME_AFTER_REQUEUE, error)
+				  : status;
+}
+
+struct saying {
+	enum semel_log_level level;
+	const char *message, *dedup, *decision;
+};
+
+static const struct saying sayings[] = {
+	[SEMEL_FATE_DONE] = { SEMEL_LOG_DEBUG, "done", "claimed", "ack" },
+	[SEMEL_FATE_DUPLICATE] = { SEMEL_LOG_INFO, "duplicate, skipped", "duplicate",
+				   "ack_duplicate" },
+	[SEMEL_FATE_DROPPED] = { SEMEL_LOG_INFO, "stale copy of a dead letter, skipped",
+				 "duplicate", "ack_duplicate" },
+	[SEMEL_FATE_RETRY] = { SEMEL_LOG_WARN, "failed for now, comes again", "claimed", "retry" },
+	[SEMEL_FATE_DEAD] = { SEMEL_LOG_WARN, "given up, dead letter", "claimed", "dead-letter" },
+	[SEMEL_FATE_PARKED] = { SEMEL_LOG_INFO, "parked behind an earlier event", NULL, "park" },
+};
+
+static void say(const struct semel_consumer *consumer, const struct semel_item *item)
+{
+	const struct saying *saying = &sayings[item->fate];
+	const struct semel_delivery *delivery = item->delivery;
+	char queue[512];
+
+	if (!semel_log_enabled(saying->level))
+		return;
+	snprintf(queue, sizeof queue, "%s.%s", consumer->scope.data,
+		 delivery->event.topic.data ? delivery->event.topic.data : "");
+	semel_log(saying->level, saying->message,
+		  &(struct semel_log_fields){ .message_id = delivery->event.id.data,
+					      .topic = delivery->event.topic.data,
+					      .routing_key = delivery->event.routing_key.data,
+					      .queue = queue,
+					      .consumer = consumer->scope.data,
+					      .dedup_status = saying->dedup,
+					      .ack_decision = saying->decision,
+					      .error = item->fate == SEMEL_FATE_DONE ? NULL
+										     : item->reason,
+					      .partition = delivery->partition,
+					      .offset = delivery->offset,
+					      .has_position = true,
+					      .redelivered = delivery->redelivered,
+					      .attempt = item->runs });
+}
+
+static void count(struct semel_consumer *consumer, const struct semel_item *item)
+{
+	semel_consumer_counts *counts = &consumer->counts;
+
+	counts->done += item->fate == SEMEL_FATE_DONE;
+	counts->duplicate += item->fate == SEMEL_FATE_DUPLICATE ||
+			     item->fate == SEMEL_FATE_DROPPED;
+	counts->retried += item->fate == SEMEL_FATE_RETRY;
+	counts->dead += item->fate == SEMEL_FATE_DEAD;
+	counts->parked += item->fate == SEMEL_FATE_PARKED;
+	counts->redelivered += item->delivery->redelivered;
+	consumer->settled++;
+}
+
+static bool is_settled(const struct semel_item *item)
+{
+	return item->fate >= SEMEL_FATE_DONE;
+}
+
+semel_status semel_settle(struct semel_consumer *consumer, struct semel_item *const *items,
+			  uint32_t item_count, semel_error *error)
+{
+	struct semel_arena *arena = consumer->arena;
+	struct semel_delivery *acks = semel_arena_alloc(arena, item_count * sizeof *acks + 1);
+	semel_status status = SEMEL_OK;
+	uint32_t ack_count = 0;
+
+	if (!acks)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the acks");
+	for (uint32_t i = 0; i < item_count && status == SEMEL_OK; i++) {
+		if (!is_settled(items[i]))
+			continue;
+		if (items[i]->fate == SEMEL_FATE_RETRY && !items[i]->entry_id.data)
+			status = send_copy(consumer, items[i], error);
+		if (!items[i]->entry_id.data && !items[i]->acked)
+			acks[ack_count++] = *items[i]->delivery;
+	}
+	if (status == SEMEL_OK && ack_count > 0)
+		status = consumer->broker->driver->ack(consumer->broker, acks, ack_count, error);
+	if (status == SEMEL_OK)
+		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_ACK, error);
+	if (status != SEMEL_OK) {
+		semel_log(SEMEL_LOG_WARN, "committed, but not acked; duplicates will be skipped",
+			  &(struct semel_log_fields){ .consumer = consumer->scope.data,
+						      .error = error->text });
+		return status;
+	}
+	for (uint32_t i = 0; i < item_count; i++) {
+		if (!is_settled(items[i]))
+			continue;
+		say(consumer, items[i]);
+		count(consumer, items[i]);
+	}
+	return SEMEL_OK;
+}
