@@ -153,9 +153,10 @@ struct semel_hold {
 	struct semel_text aggregate_type, aggregate_id;
 	struct semel_text head_id; /* the event that everything of the aggregate waits for */
 	enum semel_hold_state state;
-	uint32_t attempts; /* RETRY: runs of the handler that the head had so far */
-	int64_t due_ms;    /* RETRY: when the head is expected; GAP: when waiting ends */
-	bool blocks;       /* poison policy block: a drain is not finished before it is gone */
+	uint32_t attempts; /* RETRY: runs of the head so far; RELEASED: of the first follower;
+			    * DEAD: which replay failed last */
+	int64_t due_ms; /* RETRY: the head is expected; GAP: waiting ends; RELEASED: not before */
+	bool blocks;    /* poison policy block: a drain is not finished before it is gone */
 };
 
 struct semel_holds {
@@ -363,8 +364,8 @@ struct semel_store_driver {
 				 const struct semel_hold *hold, semel_error *error);
 	semel_status (*hold_remove)(semel_tx tx, struct semel_text scope,
 				    const struct semel_hold *hold, semel_error *error);
-	/* RELEASED ones, and GAPs whose waiting ended; locked for this transaction where the engine
-	 * can, those of others skipped. In the open transaction. */
+	/* RELEASED ones that are due, GAPs whose waiting ended; locked for this transaction where
+	 * the engine can, those of others skipped. In the open transaction. */
 	semel_status (*hold_ready)(semel_tx tx, struct semel_text scope, int64_t now_ms,
 				   struct semel_holds *holds, semel_error *error);
 	semel_status (*hold_counts)(semel_store *store, struct semel_text scope,
