@@ -5,8 +5,8 @@
  * - The head of a hold passes: it is what the others wait for. A copy of it that is older than the
  *   hold (its consumer died between scheduling the retry and the ack) does not run; it is put back.
  * - A duplicate is skipped only when the claim proves that the event was processed.
- * - Claimed and not finished: its owner is at work (come back later) or died. A dead owner's claim is
- *   taken over when the claim is to commit with the effect, and is in doubt when it is separate.
+ * - Claimed and not finished: its owner is at work (come back later) or died. A dead owner's claim
+ * is taken over when the claim is to commit with the effect, and is in doubt when it is separate.
  * - Whatever is put off puts off the later ones of its key in the same batch.
  */
 #include "base/error.h"
@@ -32,8 +32,8 @@ bool semel_consumer_joins(const struct semel_consumer *consumer)
 
 static void fill_claim(const struct semel_consumer *consumer, struct semel_item *item)
 {
-	bool finished = semel_consumer_joins(consumer) ||
-			consumer->options.guarantee == SEMEL_AT_MOST_ONCE;
+	bool finished =
+		semel_consumer_joins(consumer) || consumer->options.guarantee == SEMEL_AT_MOST_ONCE;
 
 	item->claim = (struct semel_inbox_claim){
 		.scope = consumer->scope,
@@ -140,9 +140,8 @@ static semel_status predecessor_seen(struct semel_consumer *consumer, struct sem
 	for (uint32_t i = 0; i < at; i++)
 		if (semel_text_equal(items[i].delivery->event.id, previous))
 			return SEMEL_OK;
-	return consumer->store->driver->inbox_settled(
-		consumer->store->driver->tx(consumer->store), consumer->scope, previous, seen_out,
-		error);
+	return consumer->store->driver->inbox_settled(consumer->store->driver->tx(consumer->store),
+						      consumer->scope, previous, seen_out, error);
 }
 
 static semel_status wait_for_predecessor(struct semel_consumer *consumer, struct semel_item *item,
@@ -211,9 +210,9 @@ static semel_status take_over(struct semel_consumer *consumer, struct semel_item
 	semel_status status = consumer->guard->driver->change(consumer->guard, &item->claim,
 							      &change, &taken, error);
 	if (status == SEMEL_OK)
-		item->fate = taken                            ? SEMEL_FATE_GO
-			     : from == SEMEL_INBOX_FAILED     ? SEMEL_FATE_DROPPED
-							      : SEMEL_FATE_LATER;
+		item->fate = taken                        ? SEMEL_FATE_GO
+			     : from == SEMEL_INBOX_FAILED ? SEMEL_FATE_DROPPED
+							  : SEMEL_FATE_LATER;
 	return status;
 }
 
@@ -269,8 +268,8 @@ static semel_status check(struct semel_consumer *consumer, struct semel_item *it
 
 	item->status = semel_event_check(&item->delivery->event, &broken);
 	if (item->status == SEMEL_OK && consumer->dedup_header) {
-		item->claim.key = semel_event_header(&item->delivery->event,
-						     consumer->dedup_header, arena);
+		item->claim.key =
+			semel_event_header(&item->delivery->event, consumer->dedup_header, arena);
 		if (semel_text_is_blank(item->claim.key))
 			item->status = semel_error_set(&broken, SEMEL_CONTRACT,
 						       "header %s is missing, and the "

@@ -73,7 +73,8 @@ static void report(struct semel_consumer *consumer, const struct semel_item *ite
 			     semel_random(consumer->env));
 }
 
-/* ---- the hopeful way: one transaction, no savepoints ------------------------------------------ */
+/* ---- the hopeful way: one transaction, no savepoints ------------------------------------------
+ */
 
 static semel_status admit_all(struct semel_consumer *consumer, struct semel_item *items,
 			      uint32_t count, semel_error *error)
@@ -135,7 +136,8 @@ roll_back:
 	return status;
 }
 
-/* ---- the careful way: a savepoint each ---------------------------------------------------------- */
+/* ---- the careful way: a savepoint each ----------------------------------------------------------
+ */
 
 static bool waits_for_sibling(const struct semel_item *items, uint32_t at)
 {
@@ -250,7 +252,8 @@ static semel_status with_care(struct semel_consumer *consumer, struct semel_item
 	return SEMEL_OK;
 }
 
-/* ---- claim first ------------------------------------------------------------------------------- */
+/* ---- claim first -------------------------------------------------------------------------------
+ */
 
 /* Admitted in the open transaction: commit the claims, and tell the broker before the effect where
  * once is the most. */
@@ -339,7 +342,8 @@ static semel_status one_by_one(struct semel_consumer *consumer, struct semel_ite
 	return status;
 }
 
-/* ---- the whole --------------------------------------------------------------------------------- */
+/* ---- the whole ---------------------------------------------------------------------------------
+ */
 
 static void reset(struct semel_item *items, uint32_t count)
 {
@@ -367,7 +371,8 @@ semel_status semel_batch_process(struct semel_consumer *consumer, struct semel_i
 	return with_care(consumer, items, count, error);
 }
 
-/* ---- followers whose head is settled ------------------------------------------------------------ */
+/* ---- followers whose head is settled ------------------------------------------------------------
+ */
 
 static struct semel_delivery *delivery_of(const struct semel_dead_entry *entry, uint32_t runs,
 					  struct semel_arena *arena)
@@ -398,8 +403,8 @@ semel_status semel_released_read(struct semel_consumer *consumer, struct semel_a
 	*items_out = items;
 	if (!found || !items)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the followers");
-	semel_status status = driver->hold_ready(tx, consumer->scope,
-						 semel_now_ms(consumer->env), &holds, error);
+	semel_status status =
+		driver->hold_ready(tx, consumer->scope, semel_now_ms(consumer->env), &holds, error);
 	for (uint32_t i = 0; i < holds.count && status == SEMEL_OK; i++) {
 		struct semel_dead_entry entry = { .status = SEMEL_DEAD_PENDING };
 		status = driver->parked_first(tx, consumer->scope, &holds.holds[i], arena, &entry,
@@ -469,7 +474,6 @@ semel_status semel_batch_released(struct semel_consumer *consumer, bool *ran_out
 	*ran_out = count > 0;
 	if (count == 0)
 		return driver->commit(consumer->store, error);
-	return semel_consumer_joins(consumer)
-		       ? run_released(consumer, items, count, error)
-		       : run_released_claimed(consumer, items, count, error);
+	return semel_consumer_joins(consumer) ? run_released(consumer, items, count, error)
+					      : run_released_claimed(consumer, items, count, error);
 }

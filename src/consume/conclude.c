@@ -7,7 +7,8 @@
  * - Failed for now: the hold and the number of runs are committed first, then the delayed copy is
  *   confirmed by the broker, then the original is acked. A crash between any two repeats a step and
  *   loses nothing.
- * - Given up: the dead letter is committed before the ack. If it cannot be stored, nothing is acked.
+ * - Given up: the dead letter is committed before the ack. If it cannot be stored, nothing is
+ * acked.
  */
 #include "base/error.h"
 #include "base/failpoint.h"
@@ -34,8 +35,7 @@ static bool keeps_order(const struct semel_consumer *consumer, const struct seme
 {
 	return (consumer->options.poison != SEMEL_POISON_SKIP ||
 		consumer->options.order == SEMEL_ORDER_TOTAL) &&
-	       !semel_text_is_blank(item->delivery->event.id) &&
-	       !semel_text_is_blank(item->key_id);
+	       !semel_text_is_blank(item->delivery->event.id) && !semel_text_is_blank(item->key_id);
 }
 
 /* ---- done ------------------------------------------------------------------------------------ */
@@ -47,8 +47,8 @@ static semel_status release_hold(struct semel_consumer *consumer, const struct s
 	const struct semel_store_driver *driver = consumer->store->driver;
 	struct semel_hold hold = hold_of(item, SEMEL_HOLD_RELEASED);
 	struct semel_dead_entry first = { .status = SEMEL_DEAD_PENDING };
-	semel_status status = driver->parked_first(tx_of(consumer), consumer->scope, &hold, arena,
-						   &first, error);
+	semel_status status =
+		driver->parked_first(tx_of(consumer), consumer->scope, &hold, arena, &first, error);
 	if (status != SEMEL_OK)
 		return status;
 	if (first.entry_id.data)
@@ -68,8 +68,8 @@ static semel_status change_claim(struct semel_consumer *consumer, struct semel_i
 	bool taken = false;
 
 	claim.status = to;
-	semel_status status = consumer->guard->driver->change(consumer->guard, &claim, &change,
-							      &taken, error);
+	semel_status status =
+		consumer->guard->driver->change(consumer->guard, &claim, &change, &taken, error);
 	if (status == SEMEL_OK && !taken)
 		semel_log(SEMEL_LOG_WARN, "the claim has moved to another consumer meanwhile",
 			  &(struct semel_log_fields){ .message_id = item->claim.event_id.data,
@@ -161,8 +161,8 @@ semel_status semel_conclude_dead(struct semel_consumer *consumer, struct semel_i
 	const struct semel_store_driver *driver = consumer->store->driver;
 	bool in_doubt = item->status == SEMEL_CONTRACT && item->claim.event_id.data &&
 			consumer->options.claim == SEMEL_CLAIM_SEPARATE;
-	semel_status status = in_doubt ? close_doubt(consumer, item, error)
-				       : fail_claim(consumer, item, error);
+	semel_status status =
+		in_doubt ? close_doubt(consumer, item, error) : fail_claim(consumer, item, error);
 
 	if (status == SEMEL_OK)
 		status = write_entry(consumer, item, arena, error);
@@ -190,8 +190,8 @@ static semel_status conclude_later(struct semel_consumer *consumer, struct semel
 		status = consumer->guard->driver->forget(consumer->guard, &item->claim, error);
 	if (status == SEMEL_OK && (item->entry_id.data || keeps_order(consumer, item))) {
 		/* A follower stays in the store, and its hold comes up again when it is due. */
-		struct semel_hold hold = hold_of(item, item->entry_id.data ? SEMEL_HOLD_RELEASED
-									   : SEMEL_HOLD_RETRY);
+		struct semel_hold hold =
+			hold_of(item, item->entry_id.data ? SEMEL_HOLD_RELEASED : SEMEL_HOLD_RETRY);
 		hold.attempts = item->runs;
 		hold.due_ms = semel_now_ms(consumer->env) + item->delay_ms;
 		status = driver->hold_put(tx_of(consumer), consumer->scope, &hold, error);
@@ -204,8 +204,7 @@ static semel_status conclude_later(struct semel_consumer *consumer, struct semel
 static bool one_run_only(const struct semel_consumer *consumer)
 {
 	return consumer->options.guarantee == SEMEL_AT_MOST_ONCE ||
-	       (consumer->options.claim == SEMEL_CLAIM_SEPARATE &&
-		semel_consumer_claims(consumer));
+	       (consumer->options.claim == SEMEL_CLAIM_SEPARATE && semel_consumer_claims(consumer));
 }
 
 semel_status semel_conclude_failed(struct semel_consumer *consumer, struct semel_item *item,
@@ -242,8 +241,7 @@ static semel_status send_copy(struct semel_consumer *consumer, const struct seme
 	semel_status status = consumer->broker->driver->requeue(
 		consumer->broker, consumer->scope.data, &item->delivery->event, &passage,
 		item->delay_ms, error);
-	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_CONSUME_AFTER_REQUEUE, error)
-				  : status;
+	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_CONSUME_AFTER_REQUEUE, error) : status;
 }
 
 struct saying {
@@ -294,8 +292,7 @@ static void count(struct semel_consumer *consumer, const struct semel_item *item
 	semel_consumer_counts *counts = &consumer->counts;
 
 	counts->done += item->fate == SEMEL_FATE_DONE;
-	counts->duplicate += item->fate == SEMEL_FATE_DUPLICATE ||
-			     item->fate == SEMEL_FATE_DROPPED;
+	counts->duplicate += item->fate == SEMEL_FATE_DUPLICATE || item->fate == SEMEL_FATE_DROPPED;
 	counts->retried += item->fate == SEMEL_FATE_RETRY;
 	counts->dead += item->fate == SEMEL_FATE_DEAD;
 	counts->parked += item->fate == SEMEL_FATE_PARKED;

@@ -136,6 +136,10 @@ semel_status semel_dispatch_turn(struct semel_consumer *consumer, bool *busy_out
 				 semel_error *error);
 /* Deliveries that wait or are at work. */
 uint32_t semel_dispatch_load(const struct semel_consumer *consumer);
+/* Calls under way. */
+uint32_t semel_dispatch_at_work(const struct semel_consumer *consumer);
+/* Waits for a call to end, also when the consumer was told to stop. */
+void semel_dispatch_wait(const struct semel_consumer *consumer, int64_t wait_ms);
 void semel_dispatch_close(struct semel_consumer *consumer);
 
 /* ---- context.c ---- */

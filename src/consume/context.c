@@ -39,7 +39,7 @@ static struct semel_text merge_headers(const struct semel_event *event, const ch
 				       struct semel_arena *arena)
 {
 	static const char *const flowing[] = { "correlationId", "causationId", "tenantId",
-					       "sagaId",	"traceparent", "tracestate" };
+					       "sagaId",        "traceparent", "tracestate" };
 	struct semel_text flow = semel_event_flow_headers(event, arena);
 	struct semel_text merged = own ? semel_text_of(own) : SEMEL_TEXT("{}");
 
@@ -77,8 +77,8 @@ semel_verdict semel_context_run(struct semel_consumer *consumer, const struct se
 	semel_verdict verdict = consumer->function(&item->event, &context, consumer->user);
 
 	if (verdict != SEMEL_DONE)
-		semel_error_set(error,
-				verdict == SEMEL_REJECT ? SEMEL_HANDLER_REJECT : SEMEL_HANDLER_RETRY,
-				"%s", context.reason[0] ? context.reason : "the handler gave no reason");
+		semel_error_set(
+			error, verdict == SEMEL_REJECT ? SEMEL_HANDLER_REJECT : SEMEL_HANDLER_RETRY,
+			"%s", context.reason[0] ? context.reason : "the handler gave no reason");
 	return verdict;
 }

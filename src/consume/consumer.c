@@ -1,0 +1,610 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The consumer's life: connect, fetch, process, sleep until woken; after an outage start over. What
+ * was fetched and not acked comes again, and the claims tell what was done. */
+#include "consume/consumer.h"
+
+#include "base/backoff.h"
+#include "base/error.h"
+#include "base/failpoint.h"
+#include "observe/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ARENA_BLOCK (64 * 1024)
+#define POLL_MS     1000
+#define GRACE_MS    10000
+
+static const semel_consumer_options defaults = {
+	.store = "sqlite:semel.db",
+	.broker = "local:semel-broker.db",
+	.attempts = 5,
+	.immediate = 2,
+	.first_delay_ms = 1000,
+	.delay_max_ms = 60000,
+	.batch = 500,
+	.concurrency = 1,
+	.timeout_ms = 30000,
+	.lease_ms = 5000,
+	.strict_wait_ms = 30000,
+};
+
+#define OR_DEFAULT(options, field)                                                                 \
+	((options)->field = (options)->field ? (options)->field : defaults.field)
+
+static void complete(semel_consumer_options *options)
+{
+	OR_DEFAULT(options, store);
+	OR_DEFAULT(options, broker);
+	OR_DEFAULT(options, attempts);
+	OR_DEFAULT(options, immediate);
+	OR_DEFAULT(options, first_delay_ms);
+	OR_DEFAULT(options, delay_max_ms);
+	OR_DEFAULT(options, batch);
+	OR_DEFAULT(options, concurrency);
+	OR_DEFAULT(options, timeout_ms);
+	OR_DEFAULT(options, lease_ms);
+	OR_DEFAULT(options, strict_wait_ms);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static semel_status check_options(const semel_consumer_options *options, semel_error *error)
+{
+	if (semel_string_is_blank(options->scope))
+		return semel_error_set(error, SEMEL_INVALID,
+				       "the scope is blank; name the subscription, e.g. billing");
+	if (strcmp(options->scope, "relay") == 0)
+		return semel_error_set(error, SEMEL_INVALID,
+				       "the scope \"relay\" is the relay's own; choose another");
+	if (!options->topics || !options->topics[0])
+		return semel_error_set(error, SEMEL_INVALID,
+				       "no topic is named; e.g. order.events");
+	for (size_t i = 0; options->topics[i]; i++)
+		if (semel_string_is_blank(options->topics[i]))
+			return semel_error_set(error, SEMEL_INVALID, "a topic is blank");
+	if (options->order == SEMEL_ORDER_TOTAL && options->poison == SEMEL_POISON_PARK_KEY)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "total order cannot park a key aside; choose the poison "
+				       "policy block (stop at the failed event) or skip");
+	return SEMEL_OK;
+}
+
+static size_t list_length(const char *const *list)
+{
+	size_t length = 0;
+
+	while (list && list[length])
+		length++;
+	return length;
+}
+
+static char **list_copy(const char *const *list, size_t length)
+{
+	char **copy = calloc(length + 1, sizeof *copy);
+
+	for (size_t i = 0; copy && i < length; i++) {
+		copy[i] = strdup(list[i]);
+		if (!copy[i])
+			length = i; /* the end marker stands: freed as a shorter list */
+	}
+	return copy;
+}
+
+static void list_free(char **list)
+{
+	for (size_t i = 0; list && list[i]; i++)
+		free(list[i]);
+	free(list);
+}
+
+static bool copy_options(struct semel_consumer *consumer, const semel_consumer_options *options)
+{
+	consumer->options = *options;
+	complete(&consumer->options);
+	consumer->store_url = strdup(consumer->options.store);
+	consumer->broker_url = strdup(consumer->options.broker);
+	consumer->scope = semel_text_of(strdup(options->scope));
+	if (options->handler_version)
+		consumer->handler_version = semel_text_of(strdup(options->handler_version));
+	if (options->dedup_header)
+		consumer->dedup_header = strdup(options->dedup_header);
+	consumer->topics = list_copy(options->topics, list_length(options->topics));
+	consumer->arena = semel_arena_new(ARENA_BLOCK);
+	consumer->upcasters = semel_upcasters_new();
+	consumer->retry = (struct semel_retry_policy){
+		.attempts_max = consumer->options.attempts,
+		.immediate_max = consumer->options.immediate,
+		.immediate = { .first_ms = 20, .cap_ms = 500 },
+		.delayed = { consumer->options.first_delay_ms, consumer->options.delay_max_ms },
+	};
+	return consumer->store_url && consumer->broker_url && consumer->scope.data &&
+	       consumer->topics && consumer->arena && consumer->upcasters &&
+	       (!options->dedup_header || consumer->dedup_header);
+}
+
+static semel_status subscribe(struct semel_consumer *consumer, semel_error *error)
+{
+	struct semel_subscribe_options options = {
+		.scope = consumer->scope.data,
+		.topics = (const char *const *)consumer->topics,
+		.prefetch = consumer->options.batch * 2 + consumer->options.concurrency * 16 + 64,
+		.lease_ms = consumer->options.lease_ms,
+		.from_latest = consumer->options.from_latest,
+		.total_order = consumer->options.order == SEMEL_ORDER_TOTAL,
+	};
+
+	return consumer->broker->driver->subscribe(consumer->broker, &options, error);
+}
+
+static semel_status connect_all(struct semel_consumer *consumer, semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+
+	if (consumer->store && consumer->broker)
+		return SEMEL_OK;
+	status = semel_store_open(consumer->store_url, &consumer->store, error);
+	if (status == SEMEL_OK)
+		status = semel_guard_open_inbox(consumer->store, &consumer->guard, error);
+	if (status == SEMEL_OK && consumer->kind == SEMEL_HANDLER_SQL)
+		status = consumer->store->driver->effect_prepare(
+			consumer->store, (const char *const *)consumer->statements,
+			consumer->statement_count, error);
+	if (status == SEMEL_OK)
+		status = semel_broker_open(consumer->broker_url, consumer->env, 1,
+					   &consumer->broker, error);
+	if (status == SEMEL_OK)
+		status = subscribe(consumer, error);
+	return status;
+}
+
+static void disconnect_all(struct semel_consumer *consumer)
+{
+	semel_dispatch_close(consumer);
+	semel_broker_close(consumer->broker);
+	if (consumer->guard)
+		consumer->guard->driver->close(consumer->guard);
+	semel_store_close(consumer->store);
+	consumer->broker = NULL;
+	consumer->guard = NULL;
+	consumer->store = NULL;
+}
+
+semel_status semel_consumer_open(const semel_consumer_options *options,
+				 semel_consumer **consumer_out, semel_error *error)
+{
+	*consumer_out = NULL;
+	semel_status status = check_options(options, error);
+	if (status != SEMEL_OK)
+		return status;
+	struct semel_consumer *consumer = calloc(1, sizeof *consumer);
+	if (!consumer || !copy_options(consumer, options)) {
+		semel_consumer_close(consumer);
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a consumer");
+	}
+	consumer->env = semel_env_system();
+	semel_owner_make(consumer->env, consumer->owner);
+	status = semel_wake_new(&consumer->wake, error);
+	if (status == SEMEL_OK)
+		status = connect_all(consumer, error);
+	if (status != SEMEL_OK) {
+		semel_consumer_close(consumer);
+		return status;
+	}
+	consumer->store->driver->watch(consumer->store, consumer->wake);
+	consumer->broker->driver->watch(consumer->broker, consumer->wake);
+	*consumer_out = consumer;
+	return SEMEL_OK;
+}
+
+void semel_consumer_close(semel_consumer *consumer)
+{
+	if (!consumer)
+		return;
+	disconnect_all(consumer);
+	semel_wake_free(consumer->wake);
+	semel_upcasters_free(consumer->upcasters);
+	semel_arena_free(consumer->arena);
+	list_free(consumer->topics);
+	list_free(consumer->statements);
+	free(consumer->target);
+	free(consumer->dedup_header);
+	free((char *)(uintptr_t)consumer->handler_version.data);
+	free((char *)(uintptr_t)consumer->scope.data);
+	free(consumer->store_url);
+	free(consumer->broker_url);
+	free(consumer);
+}
+
+/* ---- handlers -------------------------------------------------------------------------------- */
+
+static semel_status choose_kind(struct semel_consumer *consumer, enum semel_handler_kind kind,
+				semel_error *error)
+{
+	if (consumer->kind != SEMEL_HANDLER_NONE)
+		return semel_error_set(error, SEMEL_INVALID,
+				       "the consumer of %s has a handler already; one is all it "
+				       "can have",
+				       consumer->scope.data);
+	consumer->kind = kind;
+	return SEMEL_OK;
+}
+
+semel_status semel_consumer_handle(semel_consumer *consumer, semel_handler handler, void *user,
+				   semel_error *error)
+{
+	if (!handler)
+		return semel_error_set(error, SEMEL_INVALID, "the handler is NULL");
+	consumer->function = handler;
+	consumer->user = user;
+	return choose_kind(consumer, SEMEL_HANDLER_FUNCTION, error);
+}
+
+semel_status semel_consumer_use_sql(semel_consumer *consumer, const char *const *statements,
+				    size_t count, semel_error *error)
+{
+	semel_status status = choose_kind(consumer, SEMEL_HANDLER_SQL, error);
+	if (status != SEMEL_OK)
+		return status;
+	consumer->statements = list_copy(statements, count);
+	consumer->statement_count = count;
+	if (!consumer->statements)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the statements");
+	return consumer->store->driver->effect_prepare(consumer->store, statements, count, error);
+}
+
+semel_status semel_consumer_use_outside(semel_consumer *consumer,
+					const struct semel_outside_kind *kind, const char *target,
+					semel_error *error)
+{
+	semel_status status = choose_kind(consumer, SEMEL_HANDLER_OUTSIDE, error);
+	if (status != SEMEL_OK)
+		return status;
+	consumer->outside = kind;
+	consumer->target = target ? strdup(target) : NULL;
+	return semel_dispatch_open(consumer, error);
+}
+
+struct semel_upcasters *semel_consumer_upcasters(semel_consumer *consumer)
+{
+	return consumer->upcasters;
+}
+
+semel_status semel_consumer_upcast(semel_consumer *consumer, const char *from_type,
+				   const char *to_type, semel_upcaster upcaster, void *user,
+				   semel_error *error)
+{
+	struct semel_upcast_step step = { .from_type = from_type,
+					  .to_type = to_type,
+					  .kind = SEMEL_UPCAST_C,
+					  .function = upcaster,
+					  .user = user };
+
+	return semel_upcasters_add(consumer->upcasters, &step, error);
+}
+
+/* ---- the subscription, for people and for verify ----------------------------------------------
+ */
+
+static const char *const guarantees[] = { "effectively-once", "at-least-once", "at-most-once" };
+static const char *const claim_modes[] = { "same-tx", "separate" };
+static const char *const poisons[] = { "park-key", "block", "skip" };
+static const char *const orders[] = { "aggregate", "strict", "total" };
+
+static const char *handler_name(const struct semel_consumer *consumer)
+{
+	switch (consumer->kind) {
+	case SEMEL_HANDLER_FUNCTION:
+		return "c";
+	case SEMEL_HANDLER_SQL:
+		return "sql";
+	case SEMEL_HANDLER_OUTSIDE:
+		return consumer->outside->name;
+	case SEMEL_HANDLER_NONE:
+		break;
+	}
+	return "none";
+}
+
+static semel_status register_subscription(struct semel_consumer *consumer, semel_error *error)
+{
+	struct semel_buffer topics = { 0 };
+	char dedup_by[SEMEL_NAME_MAX + 8] = "id";
+
+	for (size_t i = 0; consumer->topics[i]; i++) {
+		semel_buffer_string(&topics, i == 0 ? "[" : ",");
+		semel_buffer_json(&topics, semel_text_of(consumer->topics[i]));
+	}
+	semel_buffer_string(&topics, "]");
+	if (consumer->dedup_header)
+		snprintf(dedup_by, sizeof dedup_by, "header:%s", consumer->dedup_header);
+	struct semel_subscription_row row = {
+		.scope = consumer->scope,
+		.topics = semel_buffer_text(&topics),
+		.guarantee = semel_text_of(guarantees[consumer->options.guarantee]),
+		.claim = semel_text_of(claim_modes[consumer->options.claim]),
+		.poison = semel_text_of(poisons[consumer->options.poison]),
+		.order = semel_text_of(orders[consumer->options.order]),
+		.dedup_by = semel_text_of(dedup_by),
+		.handler = semel_text_of(handler_name(consumer)),
+		.from_latest = consumer->options.from_latest,
+	};
+	semel_status status = consumer->store->driver->subscription_put(
+		consumer->store, &row, semel_now_ms(consumer->env), error);
+	semel_buffer_free(&topics);
+	return status;
+}
+
+/* ---- turns ----------------------------------------------------------------------------------- */
+
+static uint32_t wanted(struct semel_consumer *consumer)
+{
+	int64_t steady_ms = semel_steady_ms(consumer->env);
+	uint64_t left = consumer->max > 0 ? consumer->max - consumer->settled : UINT64_MAX;
+	uint32_t batch = left < consumer->options.batch ? (uint32_t)left : consumer->options.batch;
+
+	if (steady_ms < consumer->pause_until_ms)
+		return 0;
+	return semel_breaker_allow(&consumer->breaker, batch, steady_ms);
+}
+
+static bool any_put_off(const struct semel_item *items, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (items[i].fate == SEMEL_FATE_LATER)
+			return true;
+	return false;
+}
+
+static semel_status take_batch(struct semel_consumer *consumer, bool *busy_out, semel_error *error)
+{
+	uint32_t max = wanted(consumer), count = 0;
+	struct semel_delivery *deliveries =
+		semel_arena_alloc(consumer->arena, (max + 1) * sizeof *deliveries);
+	if (!deliveries)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for deliveries");
+	semel_status status = consumer->broker->driver->fetch(
+		consumer->broker, max, consumer->arena, deliveries, &count, error);
+	if (status != SEMEL_OK || count == 0)
+		return status;
+	*busy_out = true;
+	status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_RECEIVE, error);
+	if (status != SEMEL_OK)
+		return status;
+	struct semel_item *items = semel_items_make(consumer, deliveries, count, consumer->arena);
+	if (!items)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch");
+	status = semel_batch_process(consumer, items, count, error);
+	if (status == SEMEL_OK && any_put_off(items, count))
+		status = consumer->broker->driver->rewind(consumer->broker, error);
+	return status;
+}
+
+static semel_status inside_turn(struct semel_consumer *consumer, bool *busy_out, semel_error *error)
+{
+	const struct semel_store_driver *driver = consumer->store->driver;
+	bool holds = false, ran = false;
+	semel_status status =
+		driver->hold_any(driver->tx(consumer->store), consumer->scope, &holds, error);
+
+	if (status == SEMEL_OK && holds &&
+	    semel_breaker_allow(&consumer->breaker, 1, semel_steady_ms(consumer->env)) > 0)
+		status = semel_batch_released(consumer, &ran, error);
+	if (status == SEMEL_OK)
+		status = take_batch(consumer, busy_out, error);
+	*busy_out = *busy_out || ran;
+	return status;
+}
+
+static semel_status turn(struct semel_consumer *consumer, bool *busy_out, semel_error *error)
+{
+	semel_arena_reset(consumer->arena);
+	*busy_out = false;
+	semel_status status = connect_all(consumer, error);
+	if (status == SEMEL_OK && consumer->kind == SEMEL_HANDLER_OUTSIDE && !consumer->dispatch)
+		status = semel_dispatch_open(consumer, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = consumer->kind == SEMEL_HANDLER_OUTSIDE
+			 ? semel_dispatch_turn(consumer, busy_out, error)
+			 : inside_turn(consumer, busy_out, error);
+	if (status == SEMEL_OK)
+		consumer->outages = 0;
+	return status;
+}
+
+/* A share that moved on is no outage: what was fetched of it comes again elsewhere. */
+static semel_status survive(struct semel_consumer *consumer, semel_status status,
+			    const semel_error *error)
+{
+	struct semel_backoff backoff = { .first_ms = 50, .cap_ms = 5000 };
+
+	if (status == SEMEL_OK || semel_status_class(status) != SEMEL_CLASS_OUTAGE)
+		return status;
+	int64_t wait_ms =
+		semel_backoff_ms(backoff, ++consumer->outages, semel_random(consumer->env));
+	snprintf(consumer->trouble, sizeof consumer->trouble, "%s", error->text);
+	semel_log(SEMEL_LOG_WARN, "the consumer starts over",
+		  &(struct semel_log_fields){ .consumer = consumer->scope.data,
+					      .error = error->text,
+					      .attempt = consumer->outages });
+	disconnect_all(consumer);
+	int64_t until_ms = semel_steady_ms(consumer->env) + wait_ms;
+	while (!semel_wake_rung(consumer->wake) && semel_steady_ms(consumer->env) < until_ms)
+		semel_wake_sleep(consumer->wake, until_ms - semel_steady_ms(consumer->env));
+	return SEMEL_OK;
+}
+
+/* ---- what is left ------------------------------------------------------------------------------
+ */
+
+struct left {
+	struct semel_backlog backlog;
+	struct semel_hold_counts holds;
+};
+
+static semel_status look(struct semel_consumer *consumer, struct left *left_out, semel_error *error)
+{
+	semel_status status = consumer->broker->driver->backlog(
+		consumer->broker, consumer->scope.data, (const char *const *)consumer->topics,
+		&left_out->backlog, error);
+
+	if (status == SEMEL_OK)
+		status = consumer->store->driver->hold_counts(consumer->store, consumer->scope,
+							      &left_out->holds, error);
+	return status;
+}
+
+static bool is_drained(const struct semel_consumer *consumer, const struct left *left)
+{
+	return left->backlog.waiting == 0 && left->holds.waiting == 0 && left->holds.blocked == 0 &&
+	       semel_dispatch_load(consumer) == 0;
+}
+
+static void sooner(int64_t *wait_ms, int64_t then_ms, int64_t now_ms)
+{
+	if (then_ms > 0 && then_ms - now_ms < *wait_ms)
+		*wait_ms = then_ms - now_ms;
+}
+
+static int64_t sleep_ms(const struct semel_consumer *consumer, const struct left *left)
+{
+	int64_t now_ms = semel_now_ms(consumer->env), steady_ms = semel_steady_ms(consumer->env);
+	int64_t wait_ms = consumer->options.lease_ms / 3;
+
+	if (wait_ms > POLL_MS)
+		wait_ms = POLL_MS;
+	sooner(&wait_ms, left->backlog.next_due_ms, now_ms);
+	sooner(&wait_ms, left->holds.next_due_ms, now_ms);
+	if (consumer->breaker.state == SEMEL_BREAKER_OPEN)
+		sooner(&wait_ms, consumer->breaker.open_until_ms, steady_ms);
+	if (consumer->pause_until_ms > steady_ms)
+		sooner(&wait_ms, consumer->pause_until_ms, steady_ms);
+	if (semel_dispatch_load(consumer) > 0 && wait_ms > 50)
+		wait_ms = 50; /* a short wait before a run at once may be over */
+	return wait_ms > 1 ? wait_ms : 1;
+}
+
+static semel_status not_drained(const struct semel_consumer *consumer, const struct left *left,
+				semel_error *error)
+{
+	const char *why = consumer->trouble;
+
+	if (consumer->breaker.state != SEMEL_BREAKER_CLOSED)
+		why = "the breaker is open: the handler's dependency does not answer";
+	else if (left->holds.blocked > 0)
+		why = "a dead letter blocks its aggregate (see: semel dlq list)";
+	else if (!why[0])
+		why = "the time was too short, or another consumer holds a share (try a longer "
+		      "--timeout)";
+	return semel_error_set(error, SEMEL_NOT_FINISHED,
+			       "%s is not drained: %llu wait (%llu of them delayed), %llu held, "
+			       "%llu blocked: %s",
+			       consumer->scope.data, (unsigned long long)left->backlog.waiting,
+			       (unsigned long long)left->backlog.delayed,
+			       (unsigned long long)left->holds.waiting,
+			       (unsigned long long)left->holds.blocked, why);
+}
+
+/* ---- running -----------------------------------------------------------------------------------
+ */
+
+static bool is_over(const struct semel_consumer *consumer)
+{
+	return semel_wake_rung(consumer->wake) ||
+	       (consumer->max > 0 && consumer->settled >= consumer->max);
+}
+
+/* One turn, and a sleep when there was nothing to do. until_ms < 0: for ever. */
+static semel_status turn_or_sleep(struct semel_consumer *consumer, bool draining, bool *drained_out,
+				  struct left *left, semel_error *error)
+{
+	bool busy = false;
+	semel_status status = turn(consumer, &busy, error);
+
+	if (status != SEMEL_OK || busy || is_over(consumer))
+		return status;
+	status = look(consumer, left, error);
+	if (status != SEMEL_OK)
+		return status;
+	*drained_out = draining && is_drained(consumer, left);
+	if (!*drained_out)
+		semel_wake_sleep(consumer->wake, sleep_ms(consumer, left));
+	return SEMEL_OK;
+}
+
+/* Calls under way are concluded within the grace. */
+static void finish(struct semel_consumer *consumer)
+{
+	int64_t until_ms = semel_steady_ms(consumer->env) + GRACE_MS;
+	semel_error error = { .status = SEMEL_OK };
+	bool busy = false;
+
+	while (consumer->dispatch && semel_dispatch_at_work(consumer) > 0 &&
+	       semel_steady_ms(consumer->env) < until_ms) {
+		semel_arena_reset(consumer->arena);
+		if (semel_dispatch_turn(consumer, &busy, &error) != SEMEL_OK)
+			return;
+		if (!busy)
+			semel_dispatch_wait(consumer, 20);
+	}
+}
+
+static semel_status prepare(struct semel_consumer *consumer, uint64_t max, semel_error *error)
+{
+	if (consumer->kind == SEMEL_HANDLER_NONE)
+		return semel_error_set(error, SEMEL_INVALID,
+				       "the consumer of %s has no handler; give it one before it "
+				       "runs",
+				       consumer->scope.data);
+	consumer->max = max > 0 ? consumer->settled + max : 0;
+	semel_status status = connect_all(consumer, error);
+	return status == SEMEL_OK ? register_subscription(consumer, error) : status;
+}
+
+static semel_status run_until(struct semel_consumer *consumer, int64_t until_ms, uint64_t max,
+			      semel_error *error)
+{
+	bool draining = until_ms >= 0, drained = false;
+	semel_error trouble = { .status = SEMEL_OK };
+	struct left left = { 0 };
+	semel_status status = prepare(consumer, max, error);
+	if (status != SEMEL_OK)
+		return status;
+
+	while (status == SEMEL_OK && !drained && !is_over(consumer)) {
+		status = turn_or_sleep(consumer, draining, &drained, &left, &trouble);
+		status = survive(consumer, status, &trouble);
+		if (status == SEMEL_OK && draining && !drained && !is_over(consumer) &&
+		    semel_steady_ms(consumer->env) >= until_ms) {
+			finish(consumer);
+			return not_drained(consumer, &left, error);
+		}
+	}
+	if (status != SEMEL_OK)
+		return semel_error_set(error, status, "%s", trouble.text);
+	finish(consumer);
+	return SEMEL_OK;
+}
+
+semel_status semel_consumer_run(semel_consumer *consumer, uint64_t max, semel_error *error)
+{
+	return run_until(consumer, -1, max, error);
+}
+
+semel_status semel_consumer_drain(semel_consumer *consumer, int64_t timeout_ms, uint64_t max,
+				  semel_error *error)
+{
+	return run_until(consumer, semel_steady_ms(consumer->env) + timeout_ms, max, error);
+}
+
+void semel_consumer_stop(semel_consumer *consumer)
+{
+	semel_wake_ring(consumer->wake);
+}
+
+semel_consumer_counts semel_consumer_count(const semel_consumer *consumer)
+{
+	return consumer->counts;
+}

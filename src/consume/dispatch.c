@@ -1,0 +1,471 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Handlers outside the transaction, several at a time.
+ *
+ * Invariants:
+ * - A claim is committed before the call, and finished after it, both by this thread.
+ * - At most one call per ordering key is under way, so order holds whatever the concurrency.
+ * - One turn is one transaction: it concludes the calls that ended and admits those that start.
+ * - Deliveries at hand are bounded by a few loads; a slow call holds back its own key, not the
+ * rest.
+ */
+#include "base/error.h"
+#include "base/failpoint.h"
+#include "consume/consumer.h"
+#include "consume/workers.h"
+
+#include <poll.h>
+#include <stdlib.h>
+
+#define LOADS_MAX   4
+#define RENEW_MS    10000
+#define CLAIM_MS    30000
+#define ARENA_BLOCK (16 * 1024)
+
+/* One item at hand: waiting (FATE_OPEN or LATER), at work (job submitted), or ended. */
+struct task {
+	struct semel_item item;
+	struct semel_job job;
+	struct load *load;
+	bool at_work, ended;
+	int64_t not_before_ms; /* steady */
+};
+
+/* Deliveries that were fetched together; their memory is one arena. */
+struct load {
+	struct semel_arena *arena;
+	struct task *tasks;
+	uint32_t count, left; /* left: not settled; 0: the load is free */
+};
+
+struct semel_dispatch {
+	struct semel_workers *workers;
+	struct load loads[LOADS_MAX];
+	uint32_t load_size;
+	uint32_t at_work, at_hand;
+	int64_t renew_at_ms; /* steady */
+};
+
+semel_status semel_dispatch_open(struct semel_consumer *consumer, semel_error *error)
+{
+	struct semel_outside_options options = { .target = consumer->target,
+						 .timeout_ms = consumer->options.timeout_ms,
+						 .scope = consumer->scope.data };
+	struct semel_dispatch *dispatch = calloc(1, sizeof *dispatch);
+	if (!dispatch)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the handlers");
+
+	consumer->dispatch = dispatch;
+	dispatch->load_size = consumer->options.concurrency * 4;
+	if (dispatch->load_size < 16)
+		dispatch->load_size = 16;
+	for (uint32_t i = 0; i < LOADS_MAX; i++) {
+		dispatch->loads[i].arena = semel_arena_new(ARENA_BLOCK);
+		dispatch->loads[i].tasks =
+			calloc(dispatch->load_size, sizeof *dispatch->loads[i].tasks);
+		if (!dispatch->loads[i].arena || !dispatch->loads[i].tasks)
+			return semel_error_set(error, SEMEL_INTERNAL, "no memory for deliveries");
+	}
+	semel_status status =
+		semel_workers_start(consumer->outside, &options, consumer->options.concurrency,
+				    &dispatch->workers, error);
+	if (status == SEMEL_OK)
+		semel_wake_watch_fd(consumer->wake, semel_workers_fd(dispatch->workers));
+	return status;
+}
+
+void semel_dispatch_close(struct semel_consumer *consumer)
+{
+	struct semel_dispatch *dispatch = consumer->dispatch;
+	if (!dispatch)
+		return;
+	semel_workers_stop(dispatch->workers);
+	for (uint32_t i = 0; i < LOADS_MAX; i++) {
+		semel_arena_free(dispatch->loads[i].arena);
+		free(dispatch->loads[i].tasks);
+	}
+	free(dispatch);
+	consumer->dispatch = NULL;
+}
+
+uint32_t semel_dispatch_load(const struct semel_consumer *consumer)
+{
+	return consumer->dispatch ? consumer->dispatch->at_hand : 0;
+}
+
+uint32_t semel_dispatch_at_work(const struct semel_consumer *consumer)
+{
+	return consumer->dispatch ? consumer->dispatch->at_work : 0;
+}
+
+void semel_dispatch_wait(const struct semel_consumer *consumer, int64_t wait_ms)
+{
+	struct pollfd ended = { .fd = semel_workers_fd(consumer->dispatch->workers),
+				.events = POLLIN };
+
+	poll(&ended, 1, (int)wait_ms);
+}
+
+/* ---- taking ---------------------------------------------------------------------------------- */
+
+static struct load *free_load(struct semel_dispatch *dispatch)
+{
+	for (uint32_t i = 0; i < LOADS_MAX; i++)
+		if (dispatch->loads[i].left == 0)
+			return &dispatch->loads[i];
+	return NULL;
+}
+
+static void fill_load(struct semel_dispatch *dispatch, struct load *load,
+		      const struct semel_item *items, uint32_t count)
+{
+	load->count = load->left = count;
+	dispatch->at_hand += count;
+	for (uint32_t i = 0; i < count; i++)
+		load->tasks[i] = (struct task){ .item = items[i], .load = load };
+}
+
+static semel_status take_deliveries(struct semel_consumer *consumer, semel_error *error)
+{
+	struct semel_dispatch *dispatch = consumer->dispatch;
+	struct load *load = free_load(dispatch);
+	uint32_t wanted = load && dispatch->at_hand < dispatch->load_size ? dispatch->load_size : 0;
+	struct semel_arena *arena = load ? load->arena : consumer->arena;
+	uint32_t count = 0;
+
+	wanted = semel_breaker_allow(&consumer->breaker, wanted, semel_steady_ms(consumer->env));
+	if (consumer->max > 0 && wanted > consumer->max - consumer->settled - dispatch->at_hand)
+		wanted = (uint32_t)(consumer->max - consumer->settled - dispatch->at_hand);
+	if (wanted > 0)
+		semel_arena_reset(arena);
+	struct semel_delivery *deliveries =
+		semel_arena_alloc(arena, (wanted + 1) * sizeof *deliveries);
+	if (!deliveries)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for deliveries");
+	semel_status status = consumer->broker->driver->fetch(consumer->broker, wanted, arena,
+							      deliveries, &count, error);
+	if (status != SEMEL_OK || count == 0)
+		return status;
+	status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_RECEIVE, error);
+	struct semel_item *items = semel_items_make(consumer, deliveries, count, arena);
+	if (status != SEMEL_OK || !items)
+		return status != SEMEL_OK
+			       ? status
+			       : semel_error_set(error, SEMEL_INTERNAL, "no memory for items");
+	fill_load(dispatch, load, items, count);
+	return SEMEL_OK;
+}
+
+static bool key_at_hand(const struct semel_dispatch *dispatch, const struct semel_item *item)
+{
+	for (uint32_t i = 0; i < LOADS_MAX; i++)
+		for (uint32_t j = 0; dispatch->loads[i].left > 0 && j < dispatch->loads[i].count;
+		     j++)
+			if (!dispatch->loads[i].tasks[j].ended &&
+			    semel_item_same_key(&dispatch->loads[i].tasks[j].item, item))
+				return true;
+	return false;
+}
+
+/* Followers whose head is settled; those whose key is at hand come with a later turn. In the open
+ * transaction. */
+static semel_status take_released(struct semel_consumer *consumer, semel_error *error)
+{
+	struct semel_dispatch *dispatch = consumer->dispatch;
+	struct load *load = free_load(dispatch);
+	struct semel_item *items = NULL;
+	uint32_t count = 0, kept = 0;
+
+	if (!load ||
+	    semel_breaker_allow(&consumer->breaker, 1, semel_steady_ms(consumer->env)) == 0)
+		return SEMEL_OK;
+	semel_arena_reset(load->arena);
+	semel_status status = semel_released_read(consumer, load->arena, &items, &count, error);
+	if (status != SEMEL_OK)
+		return status;
+	for (uint32_t i = 0; i < count && kept < dispatch->load_size; i++)
+		if (!key_at_hand(dispatch, &items[i]))
+			items[kept++] = items[i];
+	fill_load(dispatch, load, items, kept);
+	return SEMEL_OK;
+}
+
+/* ---- choosing -------------------------------------------------------------------------------- */
+
+struct choice {
+	struct task **tasks;
+	uint32_t count;
+};
+
+static bool key_busy(const struct semel_dispatch *dispatch, const struct choice *choice,
+		     const struct semel_item *item)
+{
+	for (uint32_t i = 0; i < choice->count; i++)
+		if (semel_item_same_key(&choice->tasks[i]->item, item))
+			return true;
+	for (uint32_t i = 0; i < LOADS_MAX; i++)
+		for (uint32_t j = 0; dispatch->loads[i].left > 0 && j < dispatch->loads[i].count;
+		     j++)
+			if (dispatch->loads[i].tasks[j].at_work &&
+			    semel_item_same_key(&dispatch->loads[i].tasks[j].item, item))
+				return true;
+	return false;
+}
+
+/* An older task of the same key waits, so this one must. */
+static bool key_waits(const struct load *load, uint32_t at)
+{
+	for (uint32_t i = 0; i < at; i++)
+		if (!load->tasks[i].ended &&
+		    semel_item_same_key(&load->tasks[i].item, &load->tasks[at].item))
+			return true;
+	return false;
+}
+
+static bool older_load_has_key(const struct semel_dispatch *dispatch, const struct task *task)
+{
+	for (uint32_t i = 0; i < LOADS_MAX; i++) {
+		const struct load *load = &dispatch->loads[i];
+		if (load == task->load || load->left == 0)
+			continue;
+		for (uint32_t j = 0; j < load->count; j++)
+			if (!load->tasks[j].ended &&
+			    semel_item_same_key(&load->tasks[j].item, &task->item) &&
+			    load->tasks[j].item.delivery->offset <= task->item.delivery->offset)
+				return true;
+	}
+	return false;
+}
+
+static bool may_start(const struct semel_consumer *consumer, const struct choice *choice,
+		      const struct load *load, uint32_t at)
+{
+	const struct task *task = &load->tasks[at];
+
+	return !task->at_work && !task->ended &&
+	       task->not_before_ms <= semel_steady_ms(consumer->env) && !key_waits(load, at) &&
+	       !older_load_has_key(consumer->dispatch, task) &&
+	       !key_busy(consumer->dispatch, choice, &task->item);
+}
+
+static void choose(struct semel_consumer *consumer, struct choice *choice)
+{
+	struct semel_dispatch *dispatch = consumer->dispatch;
+	uint32_t slots = consumer->options.concurrency - dispatch->at_work;
+
+	slots = semel_breaker_allow(&consumer->breaker, slots, semel_steady_ms(consumer->env));
+	for (uint32_t i = 0; i < LOADS_MAX; i++) {
+		struct load *load = &dispatch->loads[i];
+		for (uint32_t j = 0; load->left > 0 && j < load->count; j++)
+			if (choice->count < slots && may_start(consumer, choice, load, j))
+				choice->tasks[choice->count++] = &load->tasks[j];
+	}
+}
+
+/* ---- concluding ------------------------------------------------------------------------------ */
+
+/* A time-out under a separate claim: nobody knows whether it happened. */
+static void doubt_timeouts(const struct semel_consumer *consumer, struct task *task)
+{
+	if (!task->job.outcome.timed_out || task->job.outcome.status != SEMEL_OUTAGE ||
+	    consumer->options.claim != SEMEL_CLAIM_SEPARATE)
+		return;
+	task->item.status = SEMEL_HANDLER_REJECT;
+	task->item.reason = "in doubt: the handler did not answer in time; look whether the effect "
+			    "happened, then replay or discard";
+}
+
+static semel_status conclude(struct semel_consumer *consumer, struct task *task, semel_error *error)
+{
+	struct semel_outcome *outcome = &task->job.outcome;
+	struct semel_item *item = &task->item;
+
+	semel_breaker_report(&consumer->breaker, outcome->status, semel_steady_ms(consumer->env),
+			     semel_random(consumer->env));
+	if (outcome->status == SEMEL_OK)
+		return semel_conclude_done(consumer, item, task->load->arena, error);
+	item->status = outcome->status;
+	item->reason = semel_arena_printf(task->load->arena, "%s", outcome->reason);
+	doubt_timeouts(consumer, task);
+	semel_status status = semel_conclude_failed(consumer, item, outcome->retry_after_ms,
+						    task->load->arena, error);
+	/* Once more here: the claim was ours all the time, and is made anew when it starts. */
+	if (status == SEMEL_OK && semel_consumer_claims(consumer) &&
+	    (item->fate == SEMEL_FATE_OPEN || item->fate == SEMEL_FATE_LATER))
+		status = consumer->guard->driver->forget(consumer->guard, &item->claim, error);
+	task->not_before_ms = semel_steady_ms(consumer->env) + item->delay_ms;
+	return status;
+}
+
+static semel_status take_ended(struct semel_consumer *consumer, struct choice *ended)
+{
+	struct semel_job *job;
+
+	while (ended->count < consumer->options.concurrency &&
+	       (job = semel_workers_take(consumer->dispatch->workers)) != NULL) {
+		struct task *task = job->user;
+		task->at_work = false;
+		consumer->dispatch->at_work--;
+		ended->tasks[ended->count++] = task;
+	}
+	return SEMEL_OK;
+}
+
+/* ---- one turn -------------------------------------------------------------------------------- */
+
+static semel_status admit_tasks(struct semel_consumer *consumer, const struct choice *starting,
+				semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+
+	for (uint32_t i = 0; i < starting->count && status == SEMEL_OK; i++) {
+		struct semel_item *item = &starting->tasks[i]->item;
+		item->fate = SEMEL_FATE_OPEN;
+		status = semel_admit(consumer, item, 1, starting->tasks[i]->load->arena, error);
+		if (status == SEMEL_OK && item->fate == SEMEL_FATE_GO) {
+			item->event = item->delivery->event;
+			semel_error said = { .status = SEMEL_OK };
+			item->status = semel_upcasters_apply(
+				consumer->upcasters, consumer->store, &item->event,
+				starting->tasks[i]->load->arena, &said);
+			if (item->status != SEMEL_OK) {
+				item->reason = semel_arena_printf(starting->tasks[i]->load->arena,
+								  "%s", said.text);
+				status = semel_conclude_dead(
+					consumer, item, starting->tasks[i]->load->arena, error);
+			}
+		}
+	}
+	return status;
+}
+
+static semel_status transact(struct semel_consumer *consumer, const struct choice *ended,
+			     const struct choice *starting, bool released, semel_error *error)
+{
+	const struct semel_store_driver *driver = consumer->store->driver;
+	semel_status status = driver->begin(consumer->store, error);
+	if (status != SEMEL_OK)
+		return status;
+	for (uint32_t i = 0; i < ended->count && status == SEMEL_OK; i++)
+		status = conclude(consumer, ended->tasks[i], error);
+	if (status == SEMEL_OK)
+		status = admit_tasks(consumer, starting, error);
+	if (status == SEMEL_OK && released)
+		status = take_released(consumer, error);
+	if (status == SEMEL_OK && ended->count > 0)
+		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_EFFECT, error);
+	if (status != SEMEL_OK) {
+		driver->rollback(consumer->store);
+		return status;
+	}
+	status = driver->commit(consumer->store, error);
+	if (status == SEMEL_OK && ended->count > 0)
+		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_COMMIT, error);
+	if (status == SEMEL_OK && starting->count > 0)
+		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_CLAIM, error);
+	return status;
+}
+
+static semel_status settle(struct semel_consumer *consumer, const struct choice *choice,
+			   semel_error *error)
+{
+	struct semel_item **items =
+		semel_arena_alloc(consumer->arena, (choice->count + 1) * sizeof(*items));
+	if (!items)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the acks");
+	for (uint32_t i = 0; i < choice->count; i++)
+		items[i] = &choice->tasks[i]->item;
+	semel_status status = semel_settle(consumer, items, choice->count, error);
+	for (uint32_t i = 0; i < choice->count && status == SEMEL_OK; i++) {
+		struct task *task = choice->tasks[i];
+		if (task->item.fate < SEMEL_FATE_DONE)
+			continue;
+		task->ended = true;
+		task->load->left--;
+		consumer->dispatch->at_hand--;
+	}
+	return status;
+}
+
+static semel_status start(struct semel_consumer *consumer, const struct choice *starting,
+			  semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+
+	for (uint32_t i = 0; i < starting->count && status == SEMEL_OK; i++) {
+		struct task *task = starting->tasks[i];
+		if (task->item.fate == SEMEL_FATE_LATER)
+			task->not_before_ms = consumer->pause_until_ms;
+		if (task->item.fate != SEMEL_FATE_GO)
+			continue;
+		if (consumer->options.guarantee == SEMEL_AT_MOST_ONCE &&
+		    !task->item.entry_id.data) {
+			task->item.acked = true;
+			status = consumer->broker->driver->ack(consumer->broker,
+							       task->item.delivery, 1, error);
+		}
+		if (status != SEMEL_OK)
+			return status;
+		task->item.runs++;
+		task->job = (struct semel_job){ .event = &task->item.event,
+						.attempt = task->item.runs,
+						.user = task };
+		task->at_work = true;
+		consumer->dispatch->at_work++;
+		semel_workers_submit(consumer->dispatch->workers, &task->job);
+	}
+	return status;
+}
+
+/* So that nobody takes the calls under way for abandoned ones. */
+static semel_status renew_claims(struct semel_consumer *consumer, semel_error *error)
+{
+	struct semel_dispatch *dispatch = consumer->dispatch;
+	int64_t steady_ms = semel_steady_ms(consumer->env);
+
+	if (dispatch->at_work == 0 || steady_ms < dispatch->renew_at_ms)
+		return SEMEL_OK;
+	dispatch->renew_at_ms = steady_ms + RENEW_MS;
+	return consumer->guard->driver->renew(consumer->guard, consumer->owner,
+					      semel_now_ms(consumer->env) + CLAIM_MS, error);
+}
+
+static struct choice make_choice(struct semel_consumer *consumer)
+{
+	return (struct choice){ .tasks = semel_arena_alloc(consumer->arena,
+							   consumer->options.concurrency *
+								   sizeof(struct task *)) };
+}
+
+semel_status semel_dispatch_turn(struct semel_consumer *consumer, bool *busy_out,
+				 semel_error *error)
+{
+	const struct semel_store_driver *driver = consumer->store->driver;
+	struct choice ended = make_choice(consumer), starting = make_choice(consumer);
+	bool holds = false;
+
+	*busy_out = false;
+	if (!ended.tasks || !starting.tasks)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a turn");
+	semel_status status = renew_claims(consumer, error);
+	if (status == SEMEL_OK && !semel_wake_rung(consumer->wake))
+		status = take_deliveries(consumer, error);
+	if (status == SEMEL_OK)
+		status = driver->hold_any(driver->tx(consumer->store), consumer->scope, &holds,
+					  error);
+	if (status != SEMEL_OK)
+		return status;
+	take_ended(consumer, &ended);
+	if (!semel_wake_rung(consumer->wake))
+		choose(consumer, &starting);
+	if (ended.count == 0 && starting.count == 0 && !holds)
+		return SEMEL_OK;
+	status = transact(consumer, &ended, &starting, holds, error);
+	if (status == SEMEL_OK)
+		status = settle(consumer, &ended, error);
+	if (status == SEMEL_OK)
+		status = settle(consumer, &starting, error);
+	if (status == SEMEL_OK)
+		status = start(consumer, &starting, error);
+	*busy_out = ended.count > 0 || starting.count > 0;
+	return status;
+}
