@@ -92,6 +92,13 @@ void semel_wake_watch_fd(struct semel_wake *wake, int fd)
 		wake->polled[wake->polled_count++] = (struct pollfd){ .fd = fd, .events = POLLIN };
 }
 
+void semel_wake_unwatch_fd(struct semel_wake *wake, int fd)
+{
+	for (nfds_t i = AT_OTHERS; i < wake->polled_count; i++)
+		if (wake->polled[i].fd == fd)
+			wake->polled[i--] = wake->polled[--wake->polled_count];
+}
+
 static bool is_of_database(const char *name, const char *database)
 {
 	size_t length = strlen(database);

@@ -19,6 +19,8 @@ semel_status semel_wake_new(struct semel_wake **wake_out, semel_error *error);
 void semel_wake_watch(struct semel_wake *wake, const char *database_path);
 /* Also wakes when this descriptor is readable (a worker's completions). */
 void semel_wake_watch_fd(struct semel_wake *wake, int fd);
+/* Before it is closed. */
+void semel_wake_unwatch_fd(struct semel_wake *wake, int fd);
 /* True: something may have happened; false: wait_ms have passed. */
 bool semel_wake_sleep(struct semel_wake *wake, int64_t wait_ms);
 void semel_wake_ring(struct semel_wake *wake);

@@ -78,6 +78,8 @@ void semel_dispatch_close(struct semel_consumer *consumer)
 	struct semel_dispatch *dispatch = consumer->dispatch;
 	if (!dispatch)
 		return;
+	if (dispatch->workers)
+		semel_wake_unwatch_fd(consumer->wake, semel_workers_fd(dispatch->workers));
 	semel_workers_stop(dispatch->workers);
 	for (uint32_t i = 0; i < LOADS_MAX; i++) {
 		semel_arena_free(dispatch->loads[i].arena);
