@@ -23,7 +23,7 @@ struct semel_arena {
 
 static struct block *block_new(size_t size)
 {
-	if (size > SIZE_MAX - sizeof(struct block))
+	if (size > PTRDIFF_MAX - sizeof(struct block))
 		return NULL;
 	struct block *block = malloc(sizeof(struct block) + size);
 	if (!block)

@@ -26,6 +26,12 @@ static int64_t floor_div(int64_t number, int64_t by)
 	return number / by - (number % by < 0);
 }
 
+static int64_t floor_rest(int64_t number, int64_t by)
+{
+	int64_t rest = number % by;
+	return rest < 0 ? rest + by : rest;
+}
+
 /* Of the year that begins with March: month 0 is March, 11 is February. */
 static int days_before_month(int month)
 {
@@ -64,7 +70,7 @@ void semel_time_format(int64_t time_ms, char text_out[SEMEL_TIME_SIZE])
 {
 	int64_t day = floor_div(time_ms, DAY_MS);
 	struct date date = date_of(day);
-	int ms = (int)(time_ms - day * DAY_MS);
+	int ms = (int)floor_rest(time_ms, DAY_MS);
 	snprintf(text_out, SEMEL_TIME_SIZE, "%04lld-%02d-%02dT%02d:%02d:%02d.%03dZ",
 		 (long long)date.year, date.month, date.day, ms / 3600000, ms / 60000 % 60,
 		 ms / 1000 % 60, ms % 1000);
@@ -79,9 +85,9 @@ void semel_time_format_date(int64_t time_ms, char text_out[SEMEL_DATE_SIZE])
 
 int64_t semel_time_week_start(int64_t time_ms)
 {
-	int64_t day = floor_div(time_ms, DAY_MS);
-	int64_t monday = floor_div(day + 3, 7) * 7 - 3; /* 1970-01-01 was a Thursday */
-	return monday * DAY_MS;
+	int64_t since_thursday = floor_rest(time_ms, 7 * DAY_MS); /* 1970-01-01 was one */
+	int64_t since_monday = (since_thursday + 3 * DAY_MS) % (7 * DAY_MS);
+	return time_ms >= INT64_MIN + since_monday ? time_ms - since_monday : INT64_MIN;
 }
 
 /* Exactly so many digits; the cursor moves past them. */
@@ -183,7 +189,7 @@ bool semel_time_parse(const char *text, int64_t *time_ms_out)
 		return false;
 	time_ms += clock_ms - offset_ms;
 	/* A leap second ends a day in UTC, and is the first second of the next one here. */
-	if (leap_second && time_ms - floor_div(time_ms, DAY_MS) * DAY_MS >= 1000)
+	if (leap_second && floor_rest(time_ms, DAY_MS) >= 1000)
 		return false;
 	*time_ms_out = time_ms;
 	return true;
