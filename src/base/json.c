@@ -277,25 +277,21 @@ static bool scan_document(struct scan *scan)
 	}
 }
 
-static void scan_begin(struct scan *scan, struct semel_text text)
+static struct scan scan_begin(struct semel_text text)
 {
-	scan->at = (const unsigned char *)(text.data ? text.data : "");
-	scan->end = scan->at + text.length;
-	scan->expect = EXPECT_VALUE;
-	scan->depth = 0;
+	const unsigned char *at = (const unsigned char *)(text.data ? text.data : "");
+	return (struct scan){ .at = at, .end = at + text.length, .expect = EXPECT_VALUE };
 }
 
 bool semel_json_is_valid(struct semel_text text)
 {
-	struct scan scan;
-	scan_begin(&scan, text);
+	struct scan scan = scan_begin(text);
 	return scan_document(&scan);
 }
 
 size_t semel_json_error_at(struct semel_text text)
 {
-	struct scan scan;
-	scan_begin(&scan, text);
+	struct scan scan = scan_begin(text);
 	if (scan_document(&scan))
 		return text.length;
 	return (size_t)(scan.at - (const unsigned char *)text.data);

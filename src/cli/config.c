@@ -478,6 +478,7 @@ static semel_status read_document(struct reading *reading, yaml_parser_t *parser
 	const yaml_node_t *root = yaml_document_get_root_node(&document);
 	bool seen[FILE_KEYS] = { false };
 	semel_status status = root ? each_pair(reading, root, read_file_key, seen) : SEMEL_OK;
+	reading->document = NULL;
 	yaml_document_delete(&document);
 	return status;
 }

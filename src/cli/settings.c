@@ -61,7 +61,7 @@ static bool has_scheme(const char *url)
 static semel_status check_url(const struct place *place, const char *url, const char *from,
 			      semel_error *error)
 {
-	if (has_scheme(url))
+	if (url && has_scheme(url))
 		return SEMEL_OK;
 	semel_status status = strncmp(from, "--", 2) == 0 ? SEMEL_USAGE : SEMEL_CONFIG;
 	if (semel_string_is_blank(url))

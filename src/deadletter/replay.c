@@ -176,7 +176,7 @@ static semel_status find_known_since(struct run *run, semel_error *error)
 
 static semel_status look_for_holds(struct run *run, semel_error *error)
 {
-	if (!run->plan->reprocess)
+	if (!run->plan->reprocess || !run->target)
 		return SEMEL_OK;
 	const struct semel_store_driver *driver = run->target->driver;
 	return driver->hold_any(driver->tx(run->target), semel_text_of(run->plan->scope),

@@ -158,7 +158,7 @@ static semel_status read_string(struct reading *reading, const char *name, struc
 static semel_status read_text(struct reading *reading, const struct member *member,
 			      struct semel_text value)
 {
-	struct semel_text text;
+	struct semel_text text = { 0 };
 	semel_status status = read_string(reading, member->name, value, &text);
 	if (status == SEMEL_OK)
 		memcpy((char *)reading->input + member->offset, &text.data, sizeof(text.data));
@@ -168,7 +168,7 @@ static semel_status read_text(struct reading *reading, const struct member *memb
 static semel_status read_time(struct reading *reading, const struct member *member,
 			      struct semel_text value)
 {
-	struct semel_text text;
+	struct semel_text text = { 0 };
 	semel_status status = read_string(reading, member->name, value, &text);
 	if (status != SEMEL_OK)
 		return status;
@@ -260,7 +260,7 @@ static bool decode_base64(struct semel_text text, unsigned char *to, size_t *len
 static semel_status read_base64(struct reading *reading, const struct member *member,
 				struct semel_text value)
 {
-	struct semel_text text;
+	struct semel_text text = { 0 };
 	semel_status status = read_string(reading, member->name, value, &text);
 	if (status != SEMEL_OK)
 		return status;

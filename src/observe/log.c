@@ -36,7 +36,7 @@ static semel_status wrong_value(const char *variable, const char *value, const c
 static semel_status read_level(int *level, semel_error *error)
 {
 	const char *value = getenv("SEMEL_LOG_LEVEL");
-	if (semel_string_is_blank(value))
+	if (!value || semel_string_is_blank(value))
 		return SEMEL_OK;
 	for (int i = 0; i < LEVEL_COUNT; i++) {
 		if (strcmp(value, level_names[i]) == 0) {
@@ -50,7 +50,7 @@ static semel_status read_level(int *level, semel_error *error)
 static semel_status read_format(int *format, semel_error *error)
 {
 	const char *value = getenv("SEMEL_LOG");
-	if (semel_string_is_blank(value))
+	if (!value || semel_string_is_blank(value))
 		*format = isatty(STDERR_FILENO) ? 0 : AS_JSON;
 	else if (strcmp(value, "json") == 0)
 		*format = AS_JSON;
