@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "unit/consume/outside_support.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+static struct semel_outcome run_command(const char *command)
+{
+	struct semel_event event = sample_event();
+	return run_once(&semel_outside_exec, command, &event);
+}
+
+static void exit_0_is_done(void **state)
+{
+	(void)state;
+	struct semel_outcome outcome = run_command("echo all is well >&2; exit 0");
+	assert_int_equal(outcome.status, SEMEL_OK);
+	assert_string_equal(outcome.reason, "");
+}
+
+static void exit_65_is_a_rejection_with_the_complaint_as_its_reason(void **state)
+{
+	(void)state;
+	struct semel_outcome outcome = run_command("echo no such customer >&2; exit 65");
+	assert_int_equal(outcome.status, SEMEL_HANDLER_REJECT);
+	assert_string_equal(outcome.reason, "no such customer");
+}
+
+static void any_other_exit_is_a_retry(void **state)
+{
+	(void)state;
+	static const char *const commands[] = { "exit 1",   "exit 75",      "exit 127",
+						"exit 255", "kill -9 $$",   "kill -TERM $$",
+						"false",    "/no/program/x" };
+	for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+		struct semel_outcome outcome = run_command(commands[i]);
+		assert_int_equal(outcome.status, SEMEL_HANDLER_RETRY);
+		assert_false(outcome.timed_out);
+		assert_true(strlen(outcome.reason) > 0);
+	}
+}
+
+static void a_silent_failure_is_described(void **state)
+{
+	(void)state;
+	struct semel_outcome outcome = run_command("exit 3");
+	assert_says(&outcome, "exited with status 3");
+}
+
+static void the_event_is_told_by_stdin_and_environment(void **state)
+{
+	(void)state;
+	setenv("SEMEL_EVENT_ID", "somebody else's", 1);
+	struct semel_outcome outcome = run_command(
+		"[ \"$(cat)\" = '{\"total\":5}' ] && [ $SEMEL_EVENT_ID = " EVENT_ID " ] &&"
+		"[ $SEMEL_EVENT_TYPE = order.created.v1 ] && [ $SEMEL_AGGREGATE_TYPE = order ] &&"
+		"[ $SEMEL_AGGREGATE_ID = ord-1 ] && [ $SEMEL_TOPIC = order.events ] &&"
+		"[ $SEMEL_ATTEMPT = 2 ] && [ $SEMEL_SCOPE = billing ] &&"
+		"[ $SEMEL_EVENT_TIME = 2026-01-01T00:00:00.123Z ] &&"
+		"[ \"$SEMEL_HEADERS\" = '{\"correlationId\":\"c-1\",\"producer\":\"/shop\"}' ] &&"
+		"[ $(env | grep -c ^SEMEL_EVENT_ID=) = 1 ] && [ -n \"$PATH\" ] || { env >&2; exit "
+		"1; }");
+	unsetenv("SEMEL_EVENT_ID");
+	if (outcome.status != SEMEL_OK)
+		fail_msg("%s", outcome.reason);
+}
+
+static void a_second_event_is_told_instead_of_the_first(void **state)
+{
+	(void)state;
+	struct semel_outcome outcome;
+	struct semel_event event = sample_event();
+	struct semel_outside *outside = open_handler(
+		&semel_outside_exec, "echo $SEMEL_AGGREGATE_ID $SEMEL_ATTEMPT >&2; exit 1", 20000);
+	semel_outside_exec.run(outside, &event, 1, &outcome);
+	assert_string_equal(outcome.reason, "ord-1 1");
+	event.aggregate_id = SEMEL_TEXT("ord-2");
+	semel_outside_exec.run(outside, &event, 7, &outcome);
+	assert_string_equal(outcome.reason, "ord-2 7");
+	semel_outside_exec.close(outside);
+}
+
+static void a_value_with_a_zero_byte_is_rejected_and_not_cut(void **state)
+{
+	(void)state;
+	struct semel_event event = sample_event();
+	event.aggregate_id = SEMEL_TEXT("ord\0-1");
+	struct semel_outcome outcome = run_once(&semel_outside_exec, "exit 0", &event);
+	assert_int_equal(outcome.status, SEMEL_HANDLER_REJECT);
+	assert_says(&outcome, "SEMEL_AGGREGATE_ID");
+}
+
+static void headers_that_no_environment_holds_are_rejected(void **state)
+{
+	(void)state;
+	size_t size = 1 << 20;
+	char *headers = malloc(size);
+	memset(headers, ' ', size);
+	headers[0] = '{';
+	headers[size - 2] = '}';
+	headers[size - 1] = '\0';
+	struct semel_event event = sample_event();
+	event.headers = (struct semel_text){ headers, size - 1 };
+	struct semel_outcome outcome = run_once(&semel_outside_exec, "exit 0", &event);
+	assert_int_equal(outcome.status, SEMEL_HANDLER_REJECT);
+	free(headers);
+}
+
+static void a_program_that_takes_too_long_is_ended_and_retried(void **state)
+{
+	(void)state;
+	struct semel_outcome outcome;
+	struct semel_event event = sample_event();
+	struct semel_outside *outside =
+		open_handler(&semel_outside_exec, "echo nearly there >&2; exec sleep 1000", 500);
+	semel_outside_exec.run(outside, &event, 1, &outcome);
+	semel_outside_exec.close(outside);
+	assert_int_equal(outcome.status, SEMEL_HANDLER_RETRY);
+	assert_true(outcome.timed_out);
+	assert_says(&outcome, "500ms");
+	assert_says(&outcome, "nearly there");
+}
+
+static void *interrupt(void *outside)
+{
+	semel_outside_exec.interrupt(outside);
+	return NULL;
+}
+
+static void an_interrupted_run_is_an_outage(void **state)
+{
+	(void)state;
+	struct semel_outcome outcome;
+	struct semel_event event = sample_event();
+	struct semel_outside *outside = open_handler(&semel_outside_exec, "exec sleep 1000", 0);
+	pthread_t thread;
+	assert_int_equal(pthread_create(&thread, NULL, interrupt, outside), 0);
+	semel_outside_exec.run(outside, &event, 1, &outcome);
+	pthread_join(thread, NULL);
+	semel_outside_exec.close(outside);
+	assert_int_equal(outcome.status, SEMEL_OUTAGE);
+}
+
+static void a_blank_command_is_refused(void **state)
+{
+	(void)state;
+	assert_refuses(&semel_outside_exec, NULL, "no command");
+	assert_refuses(&semel_outside_exec, " ", "no command");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(exit_0_is_done),
+		cmocka_unit_test(exit_65_is_a_rejection_with_the_complaint_as_its_reason),
+		cmocka_unit_test(any_other_exit_is_a_retry),
+		cmocka_unit_test(a_silent_failure_is_described),
+		cmocka_unit_test(the_event_is_told_by_stdin_and_environment),
+		cmocka_unit_test(a_second_event_is_told_instead_of_the_first),
+		cmocka_unit_test(a_value_with_a_zero_byte_is_rejected_and_not_cut),
+		cmocka_unit_test(headers_that_no_environment_holds_are_rejected),
+		cmocka_unit_test(a_program_that_takes_too_long_is_ended_and_retried),
+		cmocka_unit_test(an_interrupted_run_is_an_outage),
+		cmocka_unit_test(a_blank_command_is_refused),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
