@@ -21,4 +21,6 @@ install(FILES ${CMAKE_BINARY_DIR}/semel.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/p
 install(EXPORT semelTargets NAMESPACE semel:: DESTINATION ${SEMEL_PACKAGE_DIR})
 install(FILES ${CMAKE_BINARY_DIR}/semelConfig.cmake ${CMAKE_BINARY_DIR}/semelConfigVersion.cmake
   DESTINATION ${SEMEL_PACKAGE_DIR})
-include(cmake/manual.cmake OPTIONAL)
+if(NOT SEMEL_SANITIZE) # a sanitized program is for tests, and need not run while it is built
+  include(cmake/manual.cmake)
+endif()

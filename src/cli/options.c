@@ -491,8 +491,9 @@ int64_t semel_args_number(const struct semel_args *args, const char *name)
 {
 	const char *value = semel_args_text(args, name);
 	long long number = 0;
-	if (value && !semel_text_to_int64(value, INT64_MIN, INT64_MAX, &number))
-		assert(!"values are checked when they are given");
+	bool read = !value || semel_text_to_int64(value, INT64_MIN, INT64_MAX, &number);
+	assert(read); /* values are checked when they are given */
+	(void)read;
 	return number;
 }
 
@@ -500,8 +501,9 @@ int64_t semel_args_duration_ms(const struct semel_args *args, const char *name)
 {
 	const char *value = semel_args_text(args, name);
 	int64_t duration_ms = 0;
-	if (value && !semel_duration_parse(value, &duration_ms))
-		assert(!"values are checked when they are given");
+	bool read = !value || semel_duration_parse(value, &duration_ms);
+	assert(read); /* values are checked when they are given */
+	(void)read;
 	return duration_ms;
 }
 
