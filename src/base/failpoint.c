@@ -75,18 +75,20 @@ static const struct semel_failpoint_row rows[SEMEL_FP_COUNT] = {
 					     "not acknowledged",
 					     "both copies come; the attempt is counted once, the "
 					     "effect applied once" },
-	[SEMEL_FP_DLQ_AFTER_PUBLISH] = { "dlq.after-publish", "consumer",
-					 "the dead letter is stored, the original is not "
-					 "acknowledged",
-					 "it is delivered again and found to be a dead letter; "
-					 "there is one entry" },
-	[SEMEL_FP_DLQ_AFTER_MARK] = { "dlq.after-mark", "consumer",
-				      "the dead letter is stored and the original is acknowledged",
-				      "there is one entry, and no further delivery" },
+	[SEMEL_FP_DLQ_AFTER_PUBLISH] = { "dlq.after-publish", "operator",
+					 "the event of a dead letter was sent again, its entry is "
+					 "still pending",
+					 "the consumer that processes it settles the entry; the "
+					 "effect is applied once" },
+	[SEMEL_FP_DLQ_AFTER_MARK] = { "dlq.after-mark", "operator",
+				      "the event of a dead letter was sent again, its entry is "
+				      "marked as replayed",
+				      "it is not sent again; the effect is applied once" },
 	[SEMEL_FP_REPLAY_AFTER_PUBLISH] = { "replay.after-publish", "operator",
-					    "the event was sent again, its entry is still pending",
-					    "the consumer that processes it settles the entry; the "
-					    "effect is applied once" },
+					    "a part of the selected events was sent again, the "
+					    "rest was not",
+					    "the same replay, run again, sends them all; what is "
+					    "processed already is a duplicate" },
 };
 
 enum action { ACTION_KILL, ACTION_ERROR, ACTION_PAUSE };

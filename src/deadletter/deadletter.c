@@ -331,8 +331,12 @@ static semel_status release_followers(semel_tx tx, const struct semel_dead_entry
 		return status;
 	if (!follower.entry_id.data)
 		return driver->hold_remove(tx, entry->scope, &hold, error);
-	hold.state = SEMEL_HOLD_RELEASED;
-	return driver->hold_put(tx, entry->scope, &hold, error);
+	/* Nothing else of it is kept: its counts were the head's. */
+	struct semel_hold released = { .aggregate_type = hold.aggregate_type,
+				       .aggregate_id = hold.aggregate_id,
+				       .head_id = hold.head_id,
+				       .state = SEMEL_HOLD_RELEASED };
+	return driver->hold_put(tx, entry->scope, &released, error);
 }
 
 /* In the open transaction, so that nobody replays or adds to the entry meanwhile. */

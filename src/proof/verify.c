@@ -478,7 +478,8 @@ static semel_status verify_outbox(struct verification *of, semel_error *error)
 		else
 			note(&report->unexplained, semel_ledger_id(ledger, line), of->arena);
 	}
-	report->parked = counts.parked < report->unpublished ? counts.parked : report->unpublished;
+	uint64_t parked = counts.parked + counts.blocked;
+	report->parked = parked < report->unpublished ? parked : report->unpublished;
 	report->unpublished -= report->parked;
 	return SEMEL_OK;
 }
