@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From the log to the consumer.
+ *
+ * - Only shares that are held are read, each from where the last fetch stopped, so a partition is
+ *   read in order and no entry is handed out twice before a rewind.
+ * - Due delayed entries come first; then every share gets its turn, and what is left of the room
+ *   goes to those that have more.
+ * - A delivery is counted as in flight only when it was read whole. When reading fails in the
+ *   middle, what was read is handed out, and the failure is left to the next call.
+ */
+#include "base/error.h"
+#include "broker/local/local.h"
+
+#define FETCH_BYTES_MAX ((size_t)4 * 1024 * 1024) /* one delivery may exceed it */
+#define FLIGHTS_MAX     65536                     /* of one share, behind one that is not acked */
+
+/* One call of fetch. */
+struct reading {
+	struct semel_local *local;
+	struct semel_arena *arena;
+	struct semel_delivery *deliveries;
+	uint32_t count, room;
+	size_t arena_start;
+};
+
+static bool is_full(const struct reading *reading)
+{
+	return reading->count == reading->room ||
+	       semel_arena_used(reading->arena) - reading->arena_start >= FETCH_BYTES_MAX;
+}
+
+static semel_status no_memory(semel_error *error)
+{
+	return semel_error_set(error, SEMEL_INTERNAL, "no memory for deliveries");
+}
+
+/* The next place, with what all deliveries of a partition have in common. */
+static struct semel_delivery *next_place(struct reading *reading,
+					 const struct semel_local_subscription *subscription,
+					 uint32_t partition, int64_t offset)
+{
+	struct semel_delivery *delivery = &reading->deliveries[reading->count];
+	*delivery = (struct semel_delivery){
+		.partition = (int32_t)partition,
+		.offset = offset,
+		.tag = (uint64_t)semel_local_position(subscription->topic->number, partition,
+						      offset),
+	};
+	return delivery;
+}
+
+/* ---- delayed entries ------------------------------------------------------------------------ */
+
+static semel_status read_delayed_row(struct reading *reading,
+				     struct semel_local_subscription *subscription,
+				     struct semel_text topic, semel_error *error)
+{
+	const enum semel_local_sql rows = SEMEL_LOCAL_DELAYED_READ;
+	struct semel_local *local = reading->local;
+	int64_t number = semel_local_int(local, rows, 0);
+	int64_t partition = semel_local_int(local, rows, 1);
+	if (partition < 0 || partition >= subscription->topic->partitions)
+		return SEMEL_OK;
+	struct semel_local_share *share = &subscription->shares[partition];
+	if (!share->held || share->leaving || semel_local_delayed_has(share, number))
+		return SEMEL_OK;
+
+	struct semel_delivery *delivery =
+		next_place(reading, subscription, (uint32_t)partition, number);
+	delivery->tag |= SEMEL_LOCAL_TAG_DELAYED;
+	semel_status status =
+		semel_local_event_read(local, rows, 3, reading->arena, delivery, error);
+	if (status != SEMEL_OK)
+		return status;
+	delivery->event.topic = topic;
+	delivery->redelivered = semel_local_int(local, rows, 2) <= share->delayed_seen_to_ms;
+	if (!semel_local_delayed_add(share, number))
+		return no_memory(error);
+	reading->count++;
+	local->unacked++;
+	return SEMEL_OK;
+}
+
+static semel_status read_delayed(struct reading *reading,
+				 struct semel_local_subscription *subscription, semel_error *error)
+{
+	struct semel_local *local = reading->local;
+	struct semel_text topic = { NULL, 0 };
+	bool row = false;
+	semel_status status = semel_local_bind(
+		local, SEMEL_LOCAL_DELAYED_READ,
+		SEMEL_LOCAL_INTS(subscription->number, semel_now_ms(local->env)), error);
+	while (status == SEMEL_OK && !is_full(reading)) {
+		status = semel_local_next(local, SEMEL_LOCAL_DELAYED_READ, &row, error);
+		if (status != SEMEL_OK || !row)
+			return status;
+		if (topic.data == NULL) {
+			struct semel_text name = semel_text_of(subscription->topic->name);
+			topic = semel_arena_text(reading->arena, name.data, name.length);
+		}
+		status = topic.data == NULL ? no_memory(error)
+					    : read_delayed_row(reading, subscription, topic, error);
+	}
+	semel_local_reset(local, SEMEL_LOCAL_DELAYED_READ);
+	return status;
+}
+
+/* ---- the log -------------------------------------------------------------------------------- */
+
+static bool may_have_been_seen(struct semel_local_share *share, int64_t offset)
+{
+	if (share->suspects > 0) {
+		share->suspects--;
+		return true;
+	}
+	return offset <= share->seen_to;
+}
+
+static semel_status read_log_row(struct reading *reading,
+				 struct semel_local_subscription *subscription, uint32_t partition,
+				 struct semel_text topic, semel_error *error)
+{
+	struct semel_local *local = reading->local;
+	struct semel_local_share *share = &subscription->shares[partition];
+	int64_t offset = semel_local_int(local, SEMEL_LOCAL_LOG_READ, 0) & SEMEL_LOCAL_OFFSET_MAX;
+	struct semel_delivery *delivery = next_place(reading, subscription, partition, offset);
+	semel_status status = semel_local_event_read(local, SEMEL_LOCAL_LOG_READ, 1, reading->arena,
+						     delivery, error);
+	if (status != SEMEL_OK)
+		return status;
+	delivery->event.topic = topic;
+	delivery->redelivered = may_have_been_seen(share, offset);
+	if (!semel_local_flight_add(share, offset))
+		return no_memory(error);
+	share->read = offset;
+	reading->count++;
+	local->unacked++;
+	return SEMEL_OK;
+}
+
+/* Reads at most limit entries of one share. */
+static semel_status read_log(struct reading *reading, struct semel_local_subscription *subscription,
+			     uint32_t partition, uint32_t limit, semel_error *error)
+{
+	struct semel_local *local = reading->local;
+	struct semel_local_share *share = &subscription->shares[partition];
+	int64_t number = subscription->topic->number;
+	struct semel_text topic = { NULL, 0 };
+	bool row = false;
+	semel_status status = semel_local_bind(
+		local, SEMEL_LOCAL_LOG_READ,
+		SEMEL_LOCAL_INTS(semel_local_position(number, partition, share->read),
+				 semel_local_position(number, partition, SEMEL_LOCAL_OFFSET_MAX),
+				 limit),
+		error);
+	while (status == SEMEL_OK && !is_full(reading)) {
+		status = semel_local_next(local, SEMEL_LOCAL_LOG_READ, &row, error);
+		if (status != SEMEL_OK)
+			return status;
+		if (!row) {
+			share->more = limit == 0;
+			return SEMEL_OK;
+		}
+		if (topic.data == NULL) {
+			struct semel_text name = semel_text_of(subscription->topic->name);
+			topic = semel_arena_text(reading->arena, name.data, name.length);
+		}
+		limit--;
+		status = topic.data == NULL
+				 ? no_memory(error)
+				 : read_log_row(reading, subscription, partition, topic, error);
+	}
+	semel_local_reset(local, SEMEL_LOCAL_LOG_READ);
+	return status;
+}
+
+/* A planted bug: the order is turned round in the first batch after a hand-over. */
+static void turn_round(struct reading *reading, struct semel_local_share *share, uint32_t start)
+{
+	for (uint32_t low = start, high = reading->count; high > low + 1; low++, high--) {
+		struct semel_delivery swap = reading->deliveries[low];
+		reading->deliveries[low] = reading->deliveries[high - 1];
+		reading->deliveries[high - 1] = swap;
+	}
+	share->backward = reading->count - start < 2;
+}
+
+static uint32_t mark_readable(struct semel_local *local)
+{
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < local->subscription_count; i++) {
+		const struct semel_local_subscription *subscription = &local->subscriptions[i];
+		for (uint32_t p = 0; p < subscription->topic->partitions; p++) {
+			struct semel_local_share *share = &subscription->shares[p];
+			share->more =
+				share->held && !share->leaving && share->flight_count < FLIGHTS_MAX;
+			count += share->more ? 1 : 0;
+		}
+	}
+	return count;
+}
+
+static uint32_t count_partitions(const struct semel_local *local)
+{
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < local->subscription_count; i++)
+		count += local->subscriptions[i].topic->partitions;
+	return count;
+}
+
+/* The at-th partition over all subscriptions. */
+static struct semel_local_subscription *subscription_at(struct semel_local *local, uint32_t *at)
+{
+	struct semel_local_subscription *subscription = local->subscriptions;
+	while (*at >= subscription->topic->partitions) {
+		*at -= subscription->topic->partitions;
+		subscription++;
+	}
+	return subscription;
+}
+
+/* One round over the shares that may have more; each gets an equal part of the room that is left.
+ * with_more: how many they are, before and after. */
+static semel_status read_round(struct reading *reading, uint32_t *with_more, semel_error *error)
+{
+	struct semel_local *local = reading->local;
+	uint32_t total = count_partitions(local), left = *with_more;
+	semel_status status = SEMEL_OK;
+	*with_more = 0;
+	for (uint32_t i = 0; i < total && left > 0 && status == SEMEL_OK; i++) {
+		uint32_t at = (local->turn + i) % total;
+		struct semel_local_subscription *subscription = subscription_at(local, &at);
+		struct semel_local_share *share = &subscription->shares[at];
+		if (!share->more || is_full(reading))
+			continue;
+		uint32_t start = reading->count;
+		uint32_t limit = (reading->room - reading->count + left - 1) / left;
+		status = read_log(reading, subscription, at, limit, error);
+		if (share->backward)
+			turn_round(reading, share, start);
+		left--;
+		*with_more += share->more ? 1 : 0;
+	}
+	return status;
+}
+
+static semel_status read_all(struct reading *reading, semel_error *error)
+{
+	struct semel_local *local = reading->local;
+	semel_status status = semel_local_begin(local, SEMEL_LOCAL_BEGIN_READ, error);
+	if (status != SEMEL_OK)
+		return status;
+	for (uint32_t i = 0; i < local->subscription_count && status == SEMEL_OK; i++)
+		status = read_delayed(reading, &local->subscriptions[i], error);
+	uint32_t with_more = mark_readable(local);
+	while (status == SEMEL_OK && with_more > 0 && !is_full(reading))
+		status = read_round(reading, &with_more, error);
+	local->turn++;
+	semel_local_rollback(local); /* nothing was written */
+	return status;
+}
+
+semel_status semel_local_fetch(struct semel_broker *broker, uint32_t max, struct semel_arena *arena,
+			       struct semel_delivery *deliveries_out, uint32_t *count_out,
+			       semel_error *error)
+{
+	struct semel_local *local = semel_local_of(broker);
+	*count_out = 0;
+	if (local->subscription_count == 0)
+		return semel_error_set(error, SEMEL_INVALID, "fetch without a subscription");
+	semel_status status = semel_local_tend(local, error);
+	if (status != SEMEL_OK)
+		return status;
+	uint32_t room = local->unacked < local->prefetch ? local->prefetch - local->unacked : 0;
+	if (max == 0 || room == 0)
+		return SEMEL_OK;
+	struct reading reading = {
+		.local = local,
+		.arena = arena,
+		.deliveries = deliveries_out,
+		.room = max < room ? max : room,
+		.arena_start = semel_arena_used(arena),
+	};
+	status = read_all(&reading, error);
+	*count_out = reading.count;
+	return reading.count > 0 ? SEMEL_OK : status;
+}
+
+semel_status semel_local_rewind(struct semel_broker *broker, semel_error *error)
+{
+	struct semel_local *local = semel_local_of(broker);
+	(void)error;
+	for (uint32_t i = 0; i < local->subscription_count; i++) {
+		const struct semel_local_subscription *subscription = &local->subscriptions[i];
+		for (uint32_t p = 0; p < subscription->topic->partitions; p++) {
+			struct semel_local_share *share = &subscription->shares[p];
+			if (share->delayed_count > 0)
+				share->delayed_seen_to_ms = semel_now_ms(local->env);
+			if (share->read > share->seen_to)
+				share->seen_to = share->read;
+			share->read = share->cursor;
+			local->unacked -= semel_local_flight_forget(share);
+		}
+	}
+	return SEMEL_OK;
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The local broker, opened and closed: a log in a SQLite file of our own (WAL, synchronous FULL),
+ * for several processes on one machine. One file of this folder per slot of the driver. */
+#include "broker/local/local.h"
+
+#include "base/error.h"
+#include "broker/local/driver.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PARTITIONS      8
+#define MESSAGE_MAX     ((int64_t)SEMEL_PAYLOAD_MAX + SEMEL_HEADERS_MAX)
+#define BUSY_TIMEOUT_MS 5000
+
+static semel_status read_settings(const struct semel_url *url,
+				  struct semel_local_settings *settings, semel_error *error)
+{
+	static const char *const known[] = { "partitions", "max-message", "max-length",
+					     "busy-timeout" };
+	const struct semel_range ranges[] = {
+		{ 1, SEMEL_LOCAL_PARTITIONS_MAX, PARTITIONS },
+		{ 1, INT32_MAX, MESSAGE_MAX },
+		{ 0, INT64_MAX, 0 },
+		{ 0, INT32_MAX, BUSY_TIMEOUT_MS },
+	};
+	int64_t *const values[] = { &settings->partitions, &settings->message_max,
+				    &settings->length_max, &settings->busy_timeout_ms };
+	const size_t count = sizeof(known) / sizeof(known[0]);
+	semel_status status = semel_url_check_params(url, known, count, error);
+	for (size_t i = 0; i < count && status == SEMEL_OK; i++)
+		status = semel_url_param_int(url, known[i], ranges[i], values[i], error);
+	settings->partitions_named = semel_url_param(url, "partitions") != NULL;
+	return status;
+}
+
+static void free_subscriptions(struct semel_local *local)
+{
+	for (uint32_t i = 0; i < local->subscription_count; i++) {
+		struct semel_local_subscription *subscription = &local->subscriptions[i];
+		for (uint32_t p = 0; subscription->shares && p < subscription->topic->partitions;
+		     p++) {
+			free(subscription->shares[p].flights);
+			free(subscription->shares[p].delayed);
+		}
+		free(subscription->shares);
+	}
+	free(local->subscriptions);
+}
+
+static void local_close(struct semel_broker *broker)
+{
+	struct semel_local *local = semel_local_of(broker);
+	if (local->db != NULL)
+		semel_local_leave(local);
+	for (int i = 0; i < SEMEL_LOCAL_SQL_COUNT; i++)
+		sqlite3_finalize(local->statements[i]);
+	semel_sqlite_close(local->db);
+	free_subscriptions(local);
+	for (uint32_t i = 0; i < local->topic_count; i++) {
+		free(local->topics[i]->name);
+		free(local->topics[i]);
+	}
+	free(local->topics);
+	free(local->offers);
+	free(local->path);
+	free(local);
+}
+
+static semel_status local_open(const struct semel_url *url, const struct semel_env *env,
+			       uint32_t window, struct semel_broker **broker_out,
+			       semel_error *error)
+{
+	struct semel_local_settings settings = { 0 };
+	semel_status status = read_settings(url, &settings, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (url->path[0] == '\0')
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "%s names no file (try: local:semel-broker.db)", url->text);
+	struct semel_local *local = calloc(1, sizeof(*local));
+	if (local == NULL)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the broker");
+	local->broker.driver = &semel_local_driver;
+	local->env = env;
+	local->settings = settings;
+	local->window = window;
+	local->path = strdup(url->path);
+	local->offers = calloc(window, sizeof(local->offers[0]));
+	semel_owner_make(env, local->owner);
+	if (local->path == NULL || local->offers == NULL)
+		status = semel_error_set(error, SEMEL_INTERNAL, "no memory for the broker");
+	else
+		status = semel_local_file_open(local, error);
+	if (status != SEMEL_OK) {
+		local_close(&local->broker);
+		return status;
+	}
+	*broker_out = &local->broker;
+	return SEMEL_OK;
+}
+
+static void local_watch(struct semel_broker *broker, struct semel_wake *wake)
+{
+	semel_wake_watch(wake, semel_local_of(broker)->path);
+}
+
+const struct semel_broker_driver semel_local_driver = {
+	.scheme = "local",
+	.open = local_open,
+	.close = local_close,
+	.watch = local_watch,
+	.publish = semel_local_publish,
+	.poll = semel_local_poll,
+	.subscribe = semel_local_subscribe,
+	.fetch = semel_local_fetch,
+	.ack = semel_local_ack,
+	.rewind = semel_local_rewind,
+	.requeue = semel_local_requeue,
+	.backlog = semel_local_backlog,
+	.find = semel_local_find,
+	.prune = semel_local_prune,
+};

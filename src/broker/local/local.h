@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the local broker share. Nothing of it leaves this folder. */
+#ifndef SEMEL_BROKER_LOCAL_LOCAL_H
+#define SEMEL_BROKER_LOCAL_LOCAL_H
+
+#include "base/owner.h"
+#include "base/sqlite_file.h"
+#include "broker/broker.h"
+#include "broker/local/share.h"
+#include "broker/local/sql.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A log entry's key: topic, partition, offset, from the highest bits to the lowest. */
+#define SEMEL_LOCAL_OFFSET_BITS    44
+#define SEMEL_LOCAL_PARTITION_BITS 6
+#define SEMEL_LOCAL_TOPIC_BITS     13
+#define SEMEL_LOCAL_OFFSET_MAX     ((INT64_C(1) << SEMEL_LOCAL_OFFSET_BITS) - 1)
+#define SEMEL_LOCAL_PARTITIONS_MAX (1 << SEMEL_LOCAL_PARTITION_BITS)
+#define SEMEL_LOCAL_TOPIC_MAX      ((INT64_C(1) << SEMEL_LOCAL_TOPIC_BITS) - 1)
+
+_Static_assert(SEMEL_LOCAL_TOPIC_BITS + SEMEL_LOCAL_PARTITION_BITS + SEMEL_LOCAL_OFFSET_BITS == 63,
+	       "a position must fill a positive 64-bit key");
+
+int64_t semel_local_position(int64_t topic, uint32_t partition, int64_t offset);
+
+struct semel_local_settings {
+	int64_t partitions; /* of topics that are made now */
+	bool partitions_named;
+	int64_t message_max; /* bytes of payload and headers */
+	int64_t length_max;  /* unsettled entries of a topic; 0: unbounded */
+	int64_t busy_timeout_ms;
+};
+
+struct semel_local_topic {
+	char *name;
+	int64_t number;
+	uint32_t partitions;
+	bool fresh;   /* made in the transaction that is open */
+	int64_t room; /* entries that still fit, in the transaction that is open; -1: not known */
+	bool touched; /* appended has a count */
+	int64_t appended[SEMEL_LOCAL_PARTITIONS_MAX]; /* in the transaction that is open */
+};
+
+/* An event that was offered and has no outcome yet. */
+struct semel_local_offer {
+	const struct semel_event *event;
+	struct semel_passage passage;
+	void *token;
+	uint64_t hash; /* of its aggregate */
+	semel_status status;
+};
+
+/* A log entry that was handed out. */
+struct semel_local_flight {
+	int64_t offset;
+	bool acked; /* but an earlier one of the partition is not */
+};
+
+/* A share's row in the file, as it was last looked at, and what is to become of it. */
+struct semel_local_seat {
+	int64_t epoch, cursor, fetched_to, delayed_fetched_to;
+	bool abandoned; /* its owner did not give it up */
+	enum semel_share_move move;
+};
+
+/* One partition of a subscription, as this consumer holds it. */
+struct semel_local_share {
+	struct semel_local_seat seat;
+	bool held;
+	bool leaving;  /* read no further */
+	bool more;     /* there may be more to read, in the fetch that is going on */
+	bool touched;  /* by the ack that is going on */
+	bool backward; /* only a planted bug sets it */
+	int64_t epoch;
+	int64_t cursor;    /* everything at or below it is settled */
+	int64_t read;      /* the last offset handed out */
+	int64_t seen_to;   /* up to here entries may have been handed out before */
+	uint32_t suspects; /* so many of the next ones may have been, too */
+	int64_t delayed_seen_to_ms;
+	struct semel_local_flight *flights; /* ascending */
+	uint32_t flight_first, flight_count, flight_capacity;
+	int64_t *delayed; /* numbers of the delayed entries handed out */
+	uint32_t delayed_count, delayed_capacity;
+};
+
+struct semel_local_subscription {
+	const struct semel_local_topic *topic;
+	int64_t number;
+	struct semel_local_share *shares; /* one per partition */
+};
+
+struct semel_local {
+	struct semel_broker broker; /* first, so that one can be cast to the other */
+	const struct semel_env *env;
+	struct semel_local_settings settings;
+	char *path;
+	sqlite3 *db;
+	sqlite3_stmt *statements[SEMEL_LOCAL_SQL_COUNT];
+
+	struct semel_local_topic **topics;
+	uint32_t topic_count;
+
+	struct semel_local_offer *offers;
+	uint32_t offer_count, window;
+
+	char owner[SEMEL_OWNER_SIZE];
+	struct semel_local_subscription *subscriptions;
+	uint32_t subscription_count;
+	uint32_t prefetch, unacked;
+	uint32_t turn; /* which share a fetch begins with */
+	int64_t lease_ms;
+	bool member;        /* our heartbeat is in the file */
+	int64_t beat_at_ms; /* steady: the last heartbeat */
+	int64_t look_at_ms; /* steady: the last look at the shares */
+};
+
+static inline struct semel_local *semel_local_of(struct semel_broker *broker)
+{
+	return (struct semel_local *)broker;
+}
+
+/* -- file.c: the file and its version. */
+semel_status semel_local_file_open(struct semel_local *local, semel_error *error);
+
+/* -- topic.c: in an open write transaction. scope: text of the subscription. */
+semel_status semel_local_topic_declare(struct semel_local *local, struct semel_text name,
+				       int64_t partitions, struct semel_local_topic **topic_out,
+				       semel_error *error);
+semel_status semel_local_subscription_declare(struct semel_local *local, const char *scope,
+					      const struct semel_local_topic *topic,
+					      bool from_latest, int64_t *number_out,
+					      semel_error *error);
+/* Forgets what was made in a transaction that did not commit, or keeps it. */
+void semel_local_topics_settle(struct semel_local *local, bool committed);
+uint32_t semel_local_partition_of(const struct semel_local_topic *topic,
+				  const struct semel_event *event);
+
+/* -- tend.c: members and shares. */
+semel_status semel_local_tend(struct semel_local *local, semel_error *error);
+bool semel_local_beat_is_due(const struct semel_local *local);
+/* In an open write transaction; after its commit the caller notes beat_at_ms. */
+semel_status semel_local_beat(struct semel_local *local, semel_error *error);
+/* Gives up all shares; what cannot be written is left to the leases. */
+void semel_local_leave(struct semel_local *local);
+
+/* -- flight.c: what was handed out and is not settled. */
+/* False: no memory. */
+bool semel_local_flight_add(struct semel_local_share *share, int64_t offset);
+bool semel_local_delayed_add(struct semel_local_share *share, int64_t number);
+bool semel_local_delayed_has(const struct semel_local_share *share, int64_t number);
+void semel_local_delayed_remove(struct semel_local_share *share, int64_t number);
+/* NULL: it is not in flight. */
+struct semel_local_flight *semel_local_flight_find(struct semel_local_share *share, int64_t offset);
+/* How many at the front are acked; with it the offset of the last of them. */
+uint32_t semel_local_flight_run(const struct semel_local_share *share, int64_t *offset_out);
+void semel_local_flight_pop(struct semel_local_share *share, uint32_t count);
+bool semel_local_share_is_idle(const struct semel_local_share *share);
+/* Everything in flight is forgotten; returns how many deliveries were not acked. */
+uint32_t semel_local_flight_forget(struct semel_local_share *share);
+/* The share is not ours any more. */
+void semel_local_share_drop(struct semel_local *local, struct semel_local_share *share);
+
+/* -- the slots of the driver, by file. */
+/* publish.c */
+semel_status semel_local_publish(struct semel_broker *broker, const struct semel_event *event,
+				 const struct semel_passage *passage, void *token,
+				 semel_error *error);
+semel_status semel_local_poll(struct semel_broker *broker, int64_t wait_ms, semel_outcome_seen seen,
+			      void *user, semel_error *error);
+/* subscribe.c */
+semel_status semel_local_subscribe(struct semel_broker *broker,
+				   const struct semel_subscribe_options *options,
+				   semel_error *error);
+/* fetch.c */
+semel_status semel_local_fetch(struct semel_broker *broker, uint32_t max, struct semel_arena *arena,
+			       struct semel_delivery *deliveries_out, uint32_t *count_out,
+			       semel_error *error);
+semel_status semel_local_rewind(struct semel_broker *broker, semel_error *error);
+/* ack.c */
+semel_status semel_local_ack(struct semel_broker *broker, const struct semel_delivery *deliveries,
+			     size_t count, semel_error *error);
+/* requeue.c */
+semel_status semel_local_requeue(struct semel_broker *broker, const char *scope,
+				 const struct semel_event *event,
+				 const struct semel_passage *passage, int64_t delay_ms,
+				 semel_error *error);
+/* look.c */
+semel_status semel_local_backlog(struct semel_broker *broker, const char *scope,
+				 const char *const *topics, struct semel_backlog *backlog_out,
+				 semel_error *error);
+semel_status semel_local_find(struct semel_broker *broker, const char *scope, const char *event_id,
+			      bool *waiting_out, semel_error *error);
+/* prune.c */
+semel_status semel_local_prune(struct semel_broker *broker, int64_t before_ms, bool dry_run,
+			       uint64_t *count_out, semel_error *error);
+
+/* -- a delivery's tag: which share it came from, and whether it was delayed. */
+#define SEMEL_LOCAL_TAG_DELAYED (UINT64_C(1) << 63)
+
+#endif

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Looking: how much waits for a scope, and whether one event does. Reads only, over all partitions,
+ * whoever holds them. */
+#include "base/error.h"
+#include "broker/local/local.h"
+
+struct cursor {
+	int64_t topic, cursor, waiting, subscription;
+	uint32_t partition;
+};
+
+static semel_status bind_range(struct semel_local *local, enum semel_local_sql which,
+			       const struct cursor *cursor, semel_error *error)
+{
+	return semel_local_bind(
+		local, which,
+		SEMEL_LOCAL_INTS(
+			semel_local_position(cursor->topic, cursor->partition, cursor->cursor),
+			semel_local_position(cursor->topic, cursor->partition,
+					     SEMEL_LOCAL_OFFSET_MAX)),
+		error);
+}
+
+/* The counters do not know of entries written into the log by hand; so nothing is said to wait only
+ * after a look into the log. */
+static semel_status count_partition(struct semel_local *local, const struct cursor *cursor,
+				    struct semel_backlog *backlog, semel_error *error)
+{
+	int64_t any = 0;
+	if (cursor->waiting > 0) {
+		backlog->waiting += (uint64_t)cursor->waiting;
+		return SEMEL_OK;
+	}
+	semel_status status = bind_range(local, SEMEL_LOCAL_LOG_ANY, cursor, error);
+	if (status == SEMEL_OK)
+		status = semel_local_get(local, SEMEL_LOCAL_LOG_ANY, 0, &any, error);
+	backlog->waiting += (uint64_t)any;
+	return status;
+}
+
+static semel_status count_delayed(struct semel_local *local, int64_t subscription,
+				  struct semel_backlog *backlog, semel_error *error)
+{
+	const enum semel_local_sql row = SEMEL_LOCAL_DELAYED_COUNT;
+	bool found = false;
+	semel_status status = semel_local_bind(local, row, SEMEL_LOCAL_INTS(subscription), error);
+	if (status == SEMEL_OK)
+		status = semel_local_next(local, row, &found, error);
+	if (status != SEMEL_OK || !found)
+		return status;
+	int64_t count = semel_local_int(local, row, 0), due_ms = semel_local_int(local, row, 1);
+	semel_local_reset(local, row);
+	backlog->waiting += (uint64_t)count;
+	backlog->delayed += (uint64_t)count;
+	if (count > 0 && (backlog->next_due_ms == 0 || due_ms < backlog->next_due_ms))
+		backlog->next_due_ms = due_ms;
+	return SEMEL_OK;
+}
+
+static semel_status count_topic(struct semel_local *local, const char *scope, const char *topic,
+				struct semel_backlog *backlog, semel_error *error)
+{
+	const enum semel_local_sql rows = SEMEL_LOCAL_BACKLOG;
+	struct cursor cursor = { 0 };
+	bool row = true;
+	semel_status status = semel_local_bind(local, rows, SEMEL_LOCAL_NO_INTS, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_local_bind_text(local, rows, 1, semel_text_of(scope));
+	semel_local_bind_text(local, rows, 2, semel_text_of(topic));
+	while (status == SEMEL_OK) {
+		status = semel_local_next(local, rows, &row, error);
+		if (status != SEMEL_OK || !row)
+			break;
+		cursor = (struct cursor){
+			.topic = semel_local_int(local, rows, 0),
+			.partition = (uint32_t)semel_local_int(local, rows, 1),
+			.cursor = semel_local_int(local, rows, 2),
+			.waiting = semel_local_int(local, rows, 3),
+			.subscription = semel_local_int(local, rows, 4),
+		};
+		status = count_partition(local, &cursor, backlog, error);
+	}
+	semel_local_reset(local, rows);
+	if (status == SEMEL_OK && cursor.subscription != 0)
+		status = count_delayed(local, cursor.subscription, backlog, error);
+	return status;
+}
+
+semel_status semel_local_backlog(struct semel_broker *broker, const char *scope,
+				 const char *const *topics, struct semel_backlog *backlog_out,
+				 semel_error *error)
+{
+	struct semel_local *local = semel_local_of(broker);
+	*backlog_out = (struct semel_backlog){ 0 };
+	semel_status status = semel_local_begin(local, SEMEL_LOCAL_BEGIN_READ, error);
+	if (status != SEMEL_OK)
+		return status;
+	for (uint32_t i = 0; topics[i] != NULL && status == SEMEL_OK; i++)
+		status = count_topic(local, scope, topics[i], backlog_out, error);
+	semel_local_rollback(local);
+	return status;
+}
+
+/* ---- one event ------------------------------------------------------------------------------ */
+
+static semel_status find_delayed(struct semel_local *local, const char *scope, const char *event_id,
+				 bool *found_out, semel_error *error)
+{
+	int64_t found = 0;
+	semel_status status =
+		semel_local_bind(local, SEMEL_LOCAL_DELAYED_FIND, SEMEL_LOCAL_NO_INTS, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_local_bind_text(local, SEMEL_LOCAL_DELAYED_FIND, 1, semel_text_of(scope));
+	semel_local_bind_text(local, SEMEL_LOCAL_DELAYED_FIND, 2, semel_text_of(event_id));
+	status = semel_local_get(local, SEMEL_LOCAL_DELAYED_FIND, 0, &found, error);
+	*found_out = found != 0;
+	return status;
+}
+
+static semel_status find_after(struct semel_local *local, const struct cursor *cursor,
+			       const char *event_id, bool *found_out, semel_error *error)
+{
+	int64_t found = 0;
+	semel_status status = bind_range(local, SEMEL_LOCAL_LOG_FIND, cursor, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_local_bind_text(local, SEMEL_LOCAL_LOG_FIND, 3, semel_text_of(event_id));
+	status = semel_local_get(local, SEMEL_LOCAL_LOG_FIND, 0, &found, error);
+	*found_out = found != 0;
+	return status;
+}
+
+static semel_status find_in_log(struct semel_local *local, const char *scope, const char *event_id,
+				bool *found_out, semel_error *error)
+{
+	const enum semel_local_sql rows = SEMEL_LOCAL_CURSORS;
+	bool row = true;
+	semel_status status = semel_local_bind(local, rows, SEMEL_LOCAL_NO_INTS, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_local_bind_text(local, rows, 1, semel_text_of(scope));
+	while (status == SEMEL_OK && !*found_out) {
+		status = semel_local_next(local, rows, &row, error);
+		if (status != SEMEL_OK || !row)
+			break;
+		struct cursor cursor = { .topic = semel_local_int(local, rows, 0),
+					 .partition = (uint32_t)semel_local_int(local, rows, 1),
+					 .cursor = semel_local_int(local, rows, 2) };
+		status = find_after(local, &cursor, event_id, found_out, error);
+	}
+	semel_local_reset(local, rows);
+	return status;
+}
+
+semel_status semel_local_find(struct semel_broker *broker, const char *scope, const char *event_id,
+			      bool *waiting_out, semel_error *error)
+{
+	struct semel_local *local = semel_local_of(broker);
+	*waiting_out = false;
+	semel_status status = semel_local_begin(local, SEMEL_LOCAL_BEGIN_READ, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = find_delayed(local, scope, event_id, waiting_out, error);
+	if (status == SEMEL_OK && !*waiting_out)
+		status = find_in_log(local, scope, event_id, waiting_out, error);
+	semel_local_rollback(local);
+	return status;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Retention of the log: what every subscription of a topic has settled goes, once it is old enough.
+ * Where nobody has subscribed yet, age alone decides. In short transactions, so that publishers and
+ * consumers hardly notice. */
+#include "base/error.h"
+#include "broker/local/local.h"
+
+#define CHUNK 2000
+
+/* A partition with the range that may go: above after, up to floor. */
+struct stretch {
+	int64_t topic, partition; /* the last one looked at; 0, -1 at first */
+	int64_t after, floor;     /* positions */
+};
+
+static semel_status next_stretch(struct semel_local *local, struct stretch *stretch, bool *found,
+				 semel_error *error)
+{
+	const enum semel_local_sql row = SEMEL_LOCAL_PARTITION_FLOORS;
+	semel_status status = semel_local_bind(
+		local, row, SEMEL_LOCAL_INTS(stretch->topic, stretch->partition), error);
+	if (status == SEMEL_OK)
+		status = semel_local_next(local, row, found, error);
+	if (status != SEMEL_OK || !*found)
+		return status;
+	stretch->topic = semel_local_int(local, row, 0);
+	stretch->partition = semel_local_int(local, row, 1);
+	bool subscribed = sqlite3_column_type(local->statements[row], 2) != SQLITE_NULL;
+	int64_t floor = subscribed ? semel_local_int(local, row, 2) : SEMEL_LOCAL_OFFSET_MAX;
+	semel_local_reset(local, row);
+	uint32_t partition = (uint32_t)stretch->partition;
+	stretch->after = semel_local_position(stretch->topic, partition, 0);
+	stretch->floor = semel_local_position(stretch->topic, partition, floor);
+	return SEMEL_OK;
+}
+
+static semel_status count_stretch(struct semel_local *local, const struct stretch *stretch,
+				  int64_t before_ms, uint64_t *count, semel_error *error)
+{
+	int64_t old = 0;
+	semel_status status = semel_local_bind(
+		local, SEMEL_LOCAL_LOG_OLD,
+		SEMEL_LOCAL_INTS(stretch->after, stretch->floor, before_ms), error);
+	if (status == SEMEL_OK)
+		status = semel_local_get(local, SEMEL_LOCAL_LOG_OLD, 0, &old, error);
+	*count += (uint64_t)old;
+	return status;
+}
+
+/* In an open write transaction. last_out 0: nothing is left of the stretch. */
+static semel_status remove_chunk(struct semel_local *local, const struct stretch *stretch,
+				 int64_t before_ms, int64_t *last_out, int64_t *removed_out,
+				 semel_error *error)
+{
+	*removed_out = 0;
+	semel_status status =
+		semel_local_bind(local, SEMEL_LOCAL_LOG_CHUNK,
+				 SEMEL_LOCAL_INTS(stretch->after, stretch->floor, CHUNK), error);
+	if (status == SEMEL_OK)
+		status = semel_local_get(local, SEMEL_LOCAL_LOG_CHUNK, 0, last_out, error);
+	if (status != SEMEL_OK || *last_out == 0)
+		return status;
+	status =
+		semel_local_run_ints(local, SEMEL_LOCAL_LOG_REMOVE,
+				     SEMEL_LOCAL_INTS(stretch->after, *last_out, before_ms), error);
+	if (status != SEMEL_OK)
+		return status;
+	*removed_out = sqlite3_changes64(local->db);
+	return semel_local_run_ints(
+		local, SEMEL_LOCAL_PARTITION_REMOVED,
+		SEMEL_LOCAL_INTS(stretch->topic, stretch->partition, *removed_out), error);
+}
+
+/* Entries are appended in the order of time, so the first chunk with nothing old ends it. */
+static semel_status remove_stretch(struct semel_local *local, struct stretch *stretch,
+				   int64_t before_ms, uint64_t *count, semel_error *error)
+{
+	int64_t last = 0, removed = 1;
+	while (removed > 0) {
+		semel_status status = semel_local_begin(local, SEMEL_LOCAL_BEGIN_WRITE, error);
+		if (status != SEMEL_OK)
+			return status;
+		status = remove_chunk(local, stretch, before_ms, &last, &removed, error);
+		if (status != SEMEL_OK) {
+			semel_local_rollback(local);
+			return status;
+		}
+		status = semel_local_commit(local, error);
+		if (status != SEMEL_OK)
+			return status;
+		*count += (uint64_t)removed;
+		stretch->after = last;
+	}
+	return SEMEL_OK;
+}
+
+semel_status semel_local_prune(struct semel_broker *broker, int64_t before_ms, bool dry_run,
+			       uint64_t *count_out, semel_error *error)
+{
+	struct semel_local *local = semel_local_of(broker);
+	struct stretch stretch = { .topic = 0, .partition = -1 };
+	bool found = true;
+	*count_out = 0;
+	semel_status status = SEMEL_OK;
+	while (status == SEMEL_OK) {
+		status = next_stretch(local, &stretch, &found, error);
+		if (status != SEMEL_OK || !found)
+			return status;
+		status = dry_run ? count_stretch(local, &stretch, before_ms, count_out, error)
+				 : remove_stretch(local, &stretch, before_ms, count_out, error);
+	}
+	return status;
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From the relay into the log.
+ *
+ * - publish() only remembers; poll() writes all that was offered in one transaction, in the order
+ *   in which it was offered. Its commit is the confirmation, so nobody can see what is not durable.
+ * - Offsets are drawn under the write lock and commit with their entries: a reader that has seen an
+ *   offset has seen all below it.
+ * - When an event is refused, later ones of its aggregate in the same window are held.
+ * - When the transaction fails, nothing was written and the offers stay: poll() may be called
+ * again.
+ */
+#include "base/error.h"
+#include "base/hash.h"
+#include "broker/local/local.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define HELD SEMEL_FULL
+
+semel_status semel_local_publish(struct semel_broker *broker, const struct semel_event *event,
+				 const struct semel_passage *passage, void *token,
+				 semel_error *error)
+{
+	struct semel_local *local = semel_local_of(broker);
+	if (local->offer_count == local->window)
+		return semel_error_set(error, SEMEL_FULL, "%u events wait for their outcome",
+				       local->window);
+	if (semel_text_is_blank(event->topic))
+		return semel_error_set(error, SEMEL_INVALID, "the event names no topic");
+	local->offers[local->offer_count++] = (struct semel_local_offer){
+		.event = event,
+		.passage = *passage,
+		.token = token,
+		.hash = semel_hash_aggregate(event->aggregate_type, event->aggregate_id),
+		.status = SEMEL_OK,
+	};
+	return SEMEL_OK;
+}
+
+/* ---- one event ------------------------------------------------------------------------------ */
+
+static bool is_same_aggregate(const struct semel_local_offer *left,
+			      const struct semel_local_offer *right)
+{
+	return left->hash == right->hash &&
+	       semel_text_equal(left->event->aggregate_type, right->event->aggregate_type) &&
+	       semel_text_equal(left->event->aggregate_id, right->event->aggregate_id);
+}
+
+static bool is_held(const struct semel_local *local, uint32_t at)
+{
+	for (uint32_t i = 0; i < at; i++)
+		if (local->offers[i].status != SEMEL_OK &&
+		    is_same_aggregate(&local->offers[i], &local->offers[at]))
+			return true;
+	return false;
+}
+
+static semel_status measure_room(struct semel_local *local, struct semel_local_topic *topic,
+				 semel_error *error)
+{
+	int64_t unsettled = 0;
+	semel_status status = semel_local_bind(local, SEMEL_LOCAL_TOPIC_UNSETTLED,
+					       SEMEL_LOCAL_INTS(topic->number), error);
+	if (status == SEMEL_OK)
+		status = semel_local_get(local, SEMEL_LOCAL_TOPIC_UNSETTLED, 0, &unsettled, error);
+	int64_t room = local->settings.length_max - unsettled;
+	topic->room = room > 0 ? room : 0;
+	return status;
+}
+
+/* Fills in offer->status: OK, or why it is refused. */
+static semel_status judge(struct semel_local *local, uint32_t at, bool any_refused,
+			  struct semel_local_topic *topic, semel_error *error)
+{
+	struct semel_local_offer *offer = &local->offers[at];
+	const struct semel_event *event = offer->event;
+	offer->status = SEMEL_OK;
+	if (any_refused && is_held(local, at)) {
+		offer->status = HELD;
+		return SEMEL_OK;
+	}
+	if (event->payload.length + event->headers.length > (uint64_t)local->settings.message_max) {
+		offer->status = SEMEL_TOO_LARGE;
+		return SEMEL_OK;
+	}
+	if (local->settings.length_max == 0)
+		return SEMEL_OK;
+	semel_status status = topic->room < 0 ? measure_room(local, topic, error) : SEMEL_OK;
+	if (status == SEMEL_OK && topic->room == 0)
+		offer->status = SEMEL_NACKED;
+	else
+		topic->room--;
+	return status;
+}
+
+static semel_status append(struct semel_local *local, const struct semel_local_offer *offer,
+			   struct semel_local_topic *topic, int64_t offset, semel_error *error)
+{
+	if (offset > SEMEL_LOCAL_OFFSET_MAX)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "the broker %s has no offsets left (use a new file)",
+				       local->path);
+	uint32_t partition = (uint32_t)(offer->hash % topic->partitions);
+	semel_status status = semel_local_bind(
+		local, SEMEL_LOCAL_LOG_ADD,
+		SEMEL_LOCAL_INTS(semel_local_position(topic->number, partition, offset),
+				 semel_now_ms(local->env)),
+		error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_local_event_bind(local, SEMEL_LOCAL_LOG_ADD, 3, offer->event, &offer->passage);
+	status = semel_local_run(local, SEMEL_LOCAL_LOG_ADD, error);
+	topic->appended[partition]++;
+	topic->touched = true;
+	return status;
+}
+
+/* ---- the window ----------------------------------------------------------------------------- */
+
+static semel_status count_appended(struct semel_local *local, semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+	for (uint32_t i = 0; i < local->topic_count; i++) {
+		const struct semel_local_topic *topic = local->topics[i];
+		if (!topic->touched)
+			continue;
+		for (uint32_t p = 0; p < topic->partitions && status == SEMEL_OK; p++)
+			if (topic->appended[p] > 0)
+				status = semel_local_run_ints(
+					local, SEMEL_LOCAL_PARTITION_APPENDED,
+					SEMEL_LOCAL_INTS(topic->number, p, topic->appended[p]),
+					error);
+	}
+	return status;
+}
+
+static semel_status append_all(struct semel_local *local, semel_error *error)
+{
+	int64_t next = 1, first;
+	semel_status status =
+		semel_local_bind(local, SEMEL_LOCAL_OFFSET_GET, SEMEL_LOCAL_NO_INTS, error);
+	if (status == SEMEL_OK)
+		status = semel_local_get(local, SEMEL_LOCAL_OFFSET_GET, 1, &next, error);
+	first = next;
+	bool any_refused = false;
+	for (uint32_t i = 0; i < local->offer_count && status == SEMEL_OK; i++) {
+		struct semel_local_topic *topic = NULL;
+		status = semel_local_topic_declare(local, local->offers[i].event->topic,
+						   local->settings.partitions, &topic, error);
+		if (status == SEMEL_OK)
+			status = judge(local, i, any_refused, topic, error);
+		if (status != SEMEL_OK)
+			break;
+		if (local->offers[i].status == SEMEL_OK)
+			status = append(local, &local->offers[i], topic, next++, error);
+		else
+			any_refused = true;
+	}
+	if (status == SEMEL_OK)
+		status = count_appended(local, error);
+	if (status == SEMEL_OK && next > first)
+		status = semel_local_run_ints(local, SEMEL_LOCAL_OFFSET_SET, SEMEL_LOCAL_INTS(next),
+					      error);
+	return status;
+}
+
+static semel_status write_offers(struct semel_local *local, semel_error *error)
+{
+	semel_status status = semel_local_begin(local, SEMEL_LOCAL_BEGIN_WRITE, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = append_all(local, error);
+	if (status == SEMEL_OK)
+		status = semel_local_commit(local, error);
+	else
+		semel_local_rollback(local);
+	semel_local_topics_settle(local, status == SEMEL_OK);
+	return status;
+}
+
+static void explain(const struct semel_local *local, const struct semel_local_offer *offer,
+		    struct semel_publish_outcome *outcome)
+{
+	const struct semel_event *event = offer->event;
+	size_t size = sizeof(outcome->reason);
+	outcome->reason[0] = '\0';
+	if (offer->status == HELD)
+		snprintf(outcome->reason, size, "an earlier event of its aggregate was refused");
+	if (offer->status == SEMEL_NACKED)
+		snprintf(outcome->reason, size, "topic %.80s is full (max-length %lld)",
+			 event->topic.data, (long long)local->settings.length_max);
+	if (offer->status == SEMEL_TOO_LARGE)
+		snprintf(outcome->reason, size, "%zu bytes are more than max-message %lld allows",
+			 event->payload.length + event->headers.length,
+			 (long long)local->settings.message_max);
+}
+
+semel_status semel_local_poll(struct semel_broker *broker, int64_t wait_ms, semel_outcome_seen seen,
+			      void *user, semel_error *error)
+{
+	struct semel_local *local = semel_local_of(broker);
+	(void)wait_ms; /* there is nothing to wait for: the commit is the answer */
+	if (local->offer_count == 0)
+		return SEMEL_OK;
+	semel_status status = write_offers(local, error);
+	if (status != SEMEL_OK)
+		return status;
+
+	uint32_t settled = local->offer_count; /* the callback may offer more */
+	for (uint32_t i = 0; i < settled; i++) {
+		struct semel_publish_outcome outcome = { .token = local->offers[i].token,
+							 .status = local->offers[i].status };
+		explain(local, &local->offers[i], &outcome);
+		seen(&outcome, user);
+	}
+	local->offer_count -= settled;
+	memmove(local->offers, local->offers + settled,
+		local->offer_count * sizeof(local->offers[0]));
+	return SEMEL_OK;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Delayed retries and replays: an entry for one subscription, durable when requeue() returns. What
+ * breaks the contract (no id, no aggregate) is carried like anything else. */
+#include "base/error.h"
+#include "broker/local/local.h"
+
+static semel_status add_delayed(struct semel_local *local, const char *scope,
+				const struct semel_event *event,
+				const struct semel_passage *passage, int64_t delay_ms,
+				semel_error *error)
+{
+	struct semel_local_topic *topic = NULL;
+	int64_t subscription = 0;
+	semel_status status = semel_local_topic_declare(local, event->topic,
+							local->settings.partitions, &topic, error);
+	if (status == SEMEL_OK)
+		status = semel_local_subscription_declare(local, scope, topic, false, &subscription,
+							  error);
+	if (status == SEMEL_OK)
+		status = semel_local_bind(local, SEMEL_LOCAL_DELAYED_ADD,
+					  SEMEL_LOCAL_INTS(subscription,
+							   semel_local_partition_of(topic, event),
+							   semel_now_ms(local->env) + delay_ms),
+					  error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_local_event_bind(local, SEMEL_LOCAL_DELAYED_ADD, 4, event, passage);
+	return semel_local_run(local, SEMEL_LOCAL_DELAYED_ADD, error);
+}
+
+semel_status semel_local_requeue(struct semel_broker *broker, const char *scope,
+				 const struct semel_event *event,
+				 const struct semel_passage *passage, int64_t delay_ms,
+				 semel_error *error)
+{
+	struct semel_local *local = semel_local_of(broker);
+	if (semel_string_is_blank(scope))
+		return semel_error_set(error, SEMEL_INVALID, "a retry needs a scope to go to");
+	semel_status status = semel_local_begin(local, SEMEL_LOCAL_BEGIN_WRITE, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = add_delayed(local, scope, event, passage, delay_ms > 0 ? delay_ms : 0, error);
+	if (status == SEMEL_OK)
+		status = semel_local_commit(local, error);
+	else
+		semel_local_rollback(local);
+	semel_local_topics_settle(local, status == SEMEL_OK);
+	return status;
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Declaring a subscription. A new one starts at the beginning of the log, or at its end when asked
+ * to; its cursors are made in the same transaction, so nothing can slip in between. */
+#include "base/error.h"
+#include "broker/local/local.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t count_topics(const char *const *topics)
+{
+	uint32_t count = 0;
+	while (topics[count] != NULL)
+		count++;
+	return count;
+}
+
+static semel_status check_options(const struct semel_local *local,
+				  const struct semel_subscribe_options *options, semel_error *error)
+{
+	if (local->subscription_count > 0)
+		return semel_error_set(error, SEMEL_INVALID,
+				       "this broker connection has a subscription already (open "
+				       "another one)");
+	if (semel_string_is_blank(options->scope))
+		return semel_error_set(error, SEMEL_INVALID, "a subscription needs a scope");
+	if (options->topics == NULL || options->topics[0] == NULL)
+		return semel_error_set(error, SEMEL_INVALID, "a subscription needs a topic");
+	if (options->prefetch == 0 || options->lease_ms <= 0)
+		return semel_error_set(error, SEMEL_INVALID,
+				       "prefetch and lease of a subscription must be above 0");
+	return SEMEL_OK;
+}
+
+/* A topic that is made for a total order gets the one partition that it needs. */
+static int64_t partitions_of(const struct semel_local *local,
+			     const struct semel_subscribe_options *options)
+{
+	bool free_to_choose = !local->settings.partitions_named;
+	return options->total_order && free_to_choose ? 1 : local->settings.partitions;
+}
+
+static semel_status declare(struct semel_local *local,
+			    const struct semel_subscribe_options *options, const char *name,
+			    struct semel_local_subscription *subscription, semel_error *error)
+{
+	struct semel_local_topic *topic = NULL;
+	semel_status status = semel_local_topic_declare(
+		local, semel_text_of(name), partitions_of(local, options), &topic, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (options->total_order && topic->partitions > 1)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "a total order needs a topic of one partition, and %s has "
+				       "%u (use a new topic made with ?partitions=1, or order by "
+				       "aggregate)",
+				       name, topic->partitions);
+	subscription->topic = topic;
+	return semel_local_subscription_declare(local, options->scope, topic, options->from_latest,
+						&subscription->number, error);
+}
+
+static bool is_named_before(const char *const *topics, uint32_t at)
+{
+	for (uint32_t i = 0; i < at; i++)
+		if (strcmp(topics[i], topics[at]) == 0)
+			return true;
+	return false;
+}
+
+static semel_status declare_all(struct semel_local *local,
+				const struct semel_subscribe_options *options,
+				struct semel_local_subscription *subscriptions, uint32_t *count_out,
+				semel_error *error)
+{
+	*count_out = 0;
+	semel_status status = semel_local_begin(local, SEMEL_LOCAL_BEGIN_WRITE, error);
+	if (status != SEMEL_OK)
+		return status;
+	for (uint32_t i = 0; options->topics[i] != NULL && status == SEMEL_OK; i++)
+		if (!is_named_before(options->topics, i))
+			status = declare(local, options, options->topics[i],
+					 &subscriptions[(*count_out)++], error);
+	if (status == SEMEL_OK)
+		status = semel_local_commit(local, error);
+	else
+		semel_local_rollback(local);
+	semel_local_topics_settle(local, status == SEMEL_OK);
+	return status;
+}
+
+static bool make_shares(struct semel_local_subscription *subscriptions, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		struct semel_local_subscription *subscription = &subscriptions[i];
+		subscription->shares =
+			calloc(subscription->topic->partitions, sizeof(subscription->shares[0]));
+		if (subscription->shares == NULL)
+			return false;
+	}
+	return true;
+}
+
+semel_status semel_local_subscribe(struct semel_broker *broker,
+				   const struct semel_subscribe_options *options,
+				   semel_error *error)
+{
+	struct semel_local *local = semel_local_of(broker);
+	semel_status status = check_options(local, options, error);
+	if (status != SEMEL_OK)
+		return status;
+	uint32_t count = count_topics(options->topics);
+	struct semel_local_subscription *subscriptions = calloc(count, sizeof(subscriptions[0]));
+	if (subscriptions == NULL)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a subscription");
+
+	status = declare_all(local, options, subscriptions, &count, error);
+	if (status != SEMEL_OK) {
+		free(subscriptions);
+		return status;
+	}
+	local->subscriptions = subscriptions;
+	local->subscription_count = count;
+	local->prefetch = options->prefetch;
+	local->lease_ms = options->lease_ms;
+	if (!make_shares(subscriptions, count))
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a subscription");
+	return SEMEL_OK;
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Topics and subscriptions, declared when first named. A topic's number and partitions never
+ * change, so they are kept in memory once the transaction that made them has committed. */
+#include "base/error.h"
+#include "base/hash.h"
+#include "broker/local/local.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+int64_t semel_local_position(int64_t topic, uint32_t partition, int64_t offset)
+{
+	assert(topic >= 0 && topic <= SEMEL_LOCAL_TOPIC_MAX);
+	assert(partition < SEMEL_LOCAL_PARTITIONS_MAX);
+	assert(offset >= 0 && offset <= SEMEL_LOCAL_OFFSET_MAX);
+	return (topic << (SEMEL_LOCAL_OFFSET_BITS + SEMEL_LOCAL_PARTITION_BITS)) |
+	       ((int64_t)partition << SEMEL_LOCAL_OFFSET_BITS) | offset;
+}
+
+uint32_t semel_local_partition_of(const struct semel_local_topic *topic,
+				  const struct semel_event *event)
+{
+	return (uint32_t)(semel_hash_aggregate(event->aggregate_type, event->aggregate_id) %
+			  topic->partitions);
+}
+
+static struct semel_local_topic *known_topic(const struct semel_local *local,
+					     struct semel_text name)
+{
+	for (uint32_t i = 0; i < local->topic_count; i++)
+		if (semel_text_equal(semel_text_of(local->topics[i]->name), name))
+			return local->topics[i];
+	return NULL;
+}
+
+static void free_topic(struct semel_local_topic *topic)
+{
+	free(topic->name);
+	free(topic);
+}
+
+static struct semel_local_topic *remember_topic(struct semel_local *local, struct semel_text name,
+						semel_error *error)
+{
+	struct semel_local_topic **topics =
+		realloc(local->topics, (local->topic_count + (size_t)1) * sizeof(local->topics[0]));
+	if (topics != NULL)
+		local->topics = topics;
+	struct semel_local_topic *topic = topics == NULL ? NULL : calloc(1, sizeof(*topic));
+	char *copy = topic == NULL ? NULL : strndup(name.data, name.length);
+	if (copy == NULL) {
+		free(topic);
+		(void)semel_error_set(error, SEMEL_INTERNAL, "no memory for a topic");
+		return NULL;
+	}
+	topic->name = copy;
+	topic->room = -1;
+	local->topics[local->topic_count++] = topic;
+	return topic;
+}
+
+static semel_status make_topic(struct semel_local *local, struct semel_local_topic *topic,
+			       semel_error *error)
+{
+	semel_status status = semel_local_bind(
+		local, SEMEL_LOCAL_TOPIC_ADD,
+		SEMEL_LOCAL_INTS(topic->partitions, semel_now_ms(local->env)), error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_local_bind_text(local, SEMEL_LOCAL_TOPIC_ADD, 3, semel_text_of(topic->name));
+	status = semel_local_run(local, SEMEL_LOCAL_TOPIC_ADD, error);
+	if (status != SEMEL_OK)
+		return status;
+
+	topic->number = sqlite3_last_insert_rowid(local->db);
+	if (topic->number > SEMEL_LOCAL_TOPIC_MAX)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "the broker %s has %lld topics already and can hold no more "
+				       "(use fewer topics, or a second broker file)",
+				       local->path, (long long)SEMEL_LOCAL_TOPIC_MAX);
+	for (uint32_t i = 0; i < topic->partitions && status == SEMEL_OK; i++)
+		status = semel_local_run_ints(local, SEMEL_LOCAL_PARTITION_ADD,
+					      SEMEL_LOCAL_INTS(topic->number, i), error);
+	return status;
+}
+
+static semel_status load_topic(struct semel_local *local, struct semel_local_topic *topic,
+			       int64_t partitions, semel_error *error)
+{
+	bool found = false;
+	semel_status status =
+		semel_local_bind(local, SEMEL_LOCAL_TOPIC_FIND, SEMEL_LOCAL_NO_INTS, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_local_bind_text(local, SEMEL_LOCAL_TOPIC_FIND, 1, semel_text_of(topic->name));
+	status = semel_local_next(local, SEMEL_LOCAL_TOPIC_FIND, &found, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (!found) {
+		topic->partitions = (uint32_t)partitions;
+		return make_topic(local, topic, error);
+	}
+	topic->number = semel_local_int(local, SEMEL_LOCAL_TOPIC_FIND, 0);
+	int64_t theirs = semel_local_int(local, SEMEL_LOCAL_TOPIC_FIND, 1);
+	semel_local_reset(local, SEMEL_LOCAL_TOPIC_FIND);
+	if (theirs < 1 || theirs > SEMEL_LOCAL_PARTITIONS_MAX || topic->number < 1 ||
+	    topic->number > SEMEL_LOCAL_TOPIC_MAX)
+		return semel_error_set(error, SEMEL_INTERNAL,
+				       "the topic %s of %s is not as semel writes it (restore the "
+				       "file from a backup)",
+				       topic->name, local->path);
+	topic->partitions = (uint32_t)theirs;
+	return SEMEL_OK;
+}
+
+static semel_status check_partitions(const struct semel_local *local,
+				     const struct semel_local_topic *topic, semel_error *error)
+{
+	if (!local->settings.partitions_named || topic->partitions == local->settings.partitions)
+		return SEMEL_OK;
+	return semel_error_set(
+		error, SEMEL_CONFIG,
+		"the topic %s was made with %u partitions, the broker's URL says "
+		"partitions=%lld: a topic keeps the number it was made with, because "
+		"the order of its events hangs on it (leave the parameter out, or "
+		"name another topic or file)",
+		topic->name, topic->partitions, (long long)local->settings.partitions);
+}
+
+semel_status semel_local_topic_declare(struct semel_local *local, struct semel_text name,
+				       int64_t partitions, struct semel_local_topic **topic_out,
+				       semel_error *error)
+{
+	if (name.data == NULL || semel_text_is_blank(name))
+		return semel_error_set(error, SEMEL_INVALID, "the event names no topic");
+	struct semel_local_topic *topic = known_topic(local, name);
+	if (topic == NULL) {
+		topic = remember_topic(local, name, error);
+		if (topic == NULL)
+			return SEMEL_INTERNAL;
+		topic->fresh = true;
+		semel_status status = load_topic(local, topic, partitions, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	*topic_out = topic;
+	return check_partitions(local, topic, error);
+}
+
+void semel_local_topics_settle(struct semel_local *local, bool committed)
+{
+	uint32_t kept = 0;
+	for (uint32_t i = 0; i < local->topic_count; i++) {
+		struct semel_local_topic *topic = local->topics[i];
+		if (topic->fresh && !committed) {
+			free_topic(topic);
+			continue;
+		}
+		topic->fresh = false;
+		topic->room = -1;
+		if (topic->touched)
+			memset(topic->appended, 0, sizeof(topic->appended));
+		topic->touched = false;
+		local->topics[kept++] = topic;
+	}
+	local->topic_count = kept;
+}
+
+/* ---- subscriptions -------------------------------------------------------------------------- */
+
+static semel_status make_subscription(struct semel_local *local, const char *scope,
+				      const struct semel_local_topic *topic, bool from_latest,
+				      int64_t *number_out, semel_error *error)
+{
+	semel_status status =
+		semel_local_bind(local, SEMEL_LOCAL_SUBSCRIPTION_ADD,
+				 SEMEL_LOCAL_INTS(topic->number, semel_now_ms(local->env)), error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_local_bind_text(local, SEMEL_LOCAL_SUBSCRIPTION_ADD, 3, semel_text_of(scope));
+	status = semel_local_run(local, SEMEL_LOCAL_SUBSCRIPTION_ADD, error);
+	if (status != SEMEL_OK)
+		return status;
+	*number_out = sqlite3_last_insert_rowid(local->db);
+
+	int64_t cursor = 0;
+	if (from_latest) {
+		int64_t next = 1;
+		status =
+			semel_local_bind(local, SEMEL_LOCAL_OFFSET_GET, SEMEL_LOCAL_NO_INTS, error);
+		if (status == SEMEL_OK)
+			status = semel_local_get(local, SEMEL_LOCAL_OFFSET_GET, 1, &next, error);
+		if (status != SEMEL_OK)
+			return status;
+		cursor = next - 1;
+	}
+	return semel_local_run_ints(
+		local, SEMEL_LOCAL_SHARES_ADD,
+		SEMEL_LOCAL_INTS(*number_out, topic->number, cursor, from_latest ? 1 : 0), error);
+}
+
+semel_status semel_local_subscription_declare(struct semel_local *local, const char *scope,
+					      const struct semel_local_topic *topic,
+					      bool from_latest, int64_t *number_out,
+					      semel_error *error)
+{
+	semel_status status = semel_local_bind(local, SEMEL_LOCAL_SUBSCRIPTION_FIND,
+					       SEMEL_LOCAL_INTS(topic->number), error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_local_bind_text(local, SEMEL_LOCAL_SUBSCRIPTION_FIND, 2, semel_text_of(scope));
+	status = semel_local_get(local, SEMEL_LOCAL_SUBSCRIPTION_FIND, 0, number_out, error);
+	if (status != SEMEL_OK || *number_out != 0)
+		return status;
+	return make_subscription(local, scope, topic, from_latest, number_out, error);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The brokers that this build knows: one line each. */
+#include "base/error.h"
+#include "broker/broker.h"
+#include "broker/local/driver.h"
+
+#include <assert.h>
+#include <string.h>
+
+static const struct semel_broker_driver *const drivers[] = {
+	&semel_local_driver,
+};
+
+#define DRIVER_COUNT (sizeof(drivers) / sizeof(drivers[0]))
+
+static const struct semel_broker_driver *driver_of(const char *scheme)
+{
+	for (size_t i = 0; i < DRIVER_COUNT; i++)
+		if (strcmp(drivers[i]->scheme, scheme) == 0)
+			return drivers[i];
+	return NULL;
+}
+
+static semel_status error_unknown(const struct semel_url *url, semel_error *error)
+{
+	const char *schemes[DRIVER_COUNT];
+	for (size_t i = 0; i < DRIVER_COUNT; i++)
+		schemes[i] = drivers[i]->scheme;
+	const char *nearest = semel_text_nearest(url->scheme, schemes, DRIVER_COUNT);
+	return semel_error_set(error, SEMEL_CONFIG,
+			       "no broker is called \"%s\" in %s (%s%s%s try: local:PATH)",
+			       url->scheme, url->text, nearest ? "did you mean " : "",
+			       nearest ? nearest : "", nearest ? "?" : "");
+}
+
+semel_status semel_broker_open(const char *text, const struct semel_env *env, uint32_t window,
+			       struct semel_broker **broker_out, semel_error *error)
+{
+	assert(text != NULL && env != NULL && window > 0 && broker_out != NULL);
+	*broker_out = NULL;
+	struct semel_url url = { 0 };
+	semel_status status = semel_url_parse(text, &url, error);
+	if (status != SEMEL_OK)
+		goto free_url;
+
+	const struct semel_broker_driver *driver = driver_of(url.scheme);
+	status = driver == NULL ? error_unknown(&url, error)
+				: driver->open(&url, env, window, broker_out, error);
+free_url:
+	semel_url_free(&url);
+	return status;
+}
+
+void semel_broker_close(struct semel_broker *broker)
+{
+	if (broker != NULL)
+		broker->driver->close(broker);
+}

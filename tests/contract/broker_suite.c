@@ -1,0 +1,766 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The contract of a broker, in sentences. */
+#include "contract/broker_suite.h"
+
+#include "contract/broker_steps.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct broker_suite_factory *suite;
+static char url[BROKER_SUITE_URL_SIZE];
+
+static int make_broker(void **state)
+{
+	(void)state;
+	steps_follow_env(suite->follows_env);
+	suite->make(url);
+	return 0;
+}
+
+static int drop_broker(void **state)
+{
+	(void)state;
+	suite->drop();
+	return 0;
+}
+
+static struct semel_broker *open_subscribed(const char *scope)
+{
+	struct semel_broker *broker = steps_open(url);
+	steps_subscribe(broker, (struct steps_subscription){ .scope = scope });
+	return broker;
+}
+
+static void publish_events(const char *aggregate, int first, int last)
+{
+	struct semel_broker *broker = steps_open(url);
+	steps_publish(broker, aggregate, first, last);
+	semel_broker_close(broker);
+}
+
+/* ---- publishing ----------------------------------------------------------------------------- */
+
+static void what_is_confirmed_is_delivered_once(void **state)
+{
+	(void)state;
+	struct semel_broker *consumer = open_subscribed("billing");
+	struct steps_haul *haul = steps_haul_new();
+	publish_events("a", 1, 100);
+	publish_events("b", 1, 100);
+	steps_fetch_all(consumer, 200, haul);
+	steps_fetch_nothing(consumer);
+	steps_ack(consumer, haul);
+	for (int i = 1; i <= 100; i++) {
+		assert_int_equal(steps_count(haul, "a", i), 1);
+		assert_int_equal(steps_count(haul, "b", i), 1);
+	}
+	semel_broker_close(consumer);
+
+	consumer = open_subscribed("billing");
+	steps_fetch_nothing(consumer);
+	semel_broker_close(consumer);
+	steps_haul_free(haul);
+}
+
+static void the_window_is_full_after_as_many_events_as_it_holds(void **state)
+{
+	(void)state;
+	struct semel_broker *broker = steps_open(url);
+	struct steps_event events[STEPS_WINDOW + 1];
+	semel_error error;
+	for (int i = 0; i <= STEPS_WINDOW; i++)
+		steps_event_make(&events[i], "a", i + 1);
+	for (int i = 0; i < STEPS_WINDOW; i++)
+		steps_offer(broker, &events[i]);
+	assert_int_equal(broker->driver->publish(broker, &events[STEPS_WINDOW].event,
+						 &events[STEPS_WINDOW].passage,
+						 &events[STEPS_WINDOW], &error),
+			 SEMEL_FULL);
+	steps_confirm(broker, events, STEPS_WINDOW);
+	steps_offer(broker, &events[STEPS_WINDOW]);
+	steps_confirm(broker, events, STEPS_WINDOW + 1);
+	semel_broker_close(broker);
+	steps_consume(url, "billing", STEPS_WINDOW + 1);
+}
+
+static void a_refused_event_holds_its_later_siblings(void **state)
+{
+	(void)state;
+	if (suite->refused_payload_size == 0)
+		skip();
+	struct semel_broker *broker = open_subscribed("billing");
+	struct steps_haul *haul = steps_haul_new();
+	struct steps_event events[4];
+	char *large = malloc(suite->refused_payload_size + 1);
+	assert_non_null(large);
+	memset(large, '1', suite->refused_payload_size);
+	large[suite->refused_payload_size] = '\0';
+	steps_event_make(&events[0], "a", 1);
+	steps_event_make(&events[1], "a", 2);
+	steps_event_make(&events[2], "b", 1);
+	steps_event_make(&events[3], "a", 3);
+	events[1].event.payload = semel_text_of(large);
+	for (int i = 0; i < 4; i++)
+		steps_offer(broker, &events[i]);
+	steps_confirm(broker, events, 4);
+	assert_int_equal(events[0].status, SEMEL_OK);
+	assert_int_equal(events[1].status, SEMEL_TOO_LARGE);
+	assert_string_not_equal(events[1].reason, "");
+	assert_int_equal(events[2].status, SEMEL_OK);
+	assert_int_equal(events[3].status, SEMEL_FULL); /* HELD */
+	assert_string_not_equal(events[3].reason, "");
+
+	steps_fetch_all(broker, 2, haul);
+	steps_fetch_nothing(broker);
+	assert_int_equal(steps_count(haul, "a", 1), 1);
+	assert_int_equal(steps_count(haul, "b", 1), 1);
+	free(large);
+	steps_haul_free(haul);
+	semel_broker_close(broker);
+}
+
+static void a_reopened_broker_still_has_everything(void **state)
+{
+	(void)state;
+	for (int i = 1; i <= 5; i++)
+		publish_events("a", i, i);
+	steps_consume(url, "billing", 5);
+	publish_events("a", 6, 6);
+	steps_consume(url, "billing", 1);
+}
+
+static void assert_same(struct semel_text left, struct semel_text right)
+{
+	assert_int_equal(left.length, right.length);
+	if (right.length > 0)
+		assert_memory_equal(left.data, right.data, right.length);
+}
+
+static void every_field_travels_unchanged(void **state)
+{
+	(void)state;
+	struct semel_broker *broker = open_subscribed("billing");
+	struct steps_haul *haul = steps_haul_new();
+	struct steps_event sent;
+	const char headers[] = "{\"correlationId\":\"c\",  \"\\u00e4\":\"\xc3\xa4 \\u0001\"}";
+	const char payload[] = "\x00\xff\xfe{\n\x00";
+	steps_event_make(&sent, "a", 1);
+	sent.event.type = SEMEL_TEXT("order.paid.v2");
+	sent.event.routing_key = SEMEL_TEXT("orders.eu");
+	sent.event.content_type = SEMEL_TEXT("application/octet-stream");
+	sent.event.headers = (struct semel_text){ headers, sizeof(headers) - 1 };
+	sent.event.payload = (struct semel_text){ payload, sizeof(payload) - 1 };
+	sent.event.time_ms = -62135596800000; /* the year 1 */
+	sent.passage =
+		(struct semel_passage){ .previous = SEMEL_TEXT("a-0"), .attempt = 3, .replay = 2 };
+	steps_offer(broker, &sent);
+	steps_confirm(broker, &sent, 1);
+	steps_fetch_all(broker, 1, haul);
+	const struct semel_event *got = &haul->deliveries[0].event;
+	const struct semel_passage *passage = &haul->deliveries[0].passage;
+	assert_same(got->id, sent.event.id);
+	assert_same(got->type, sent.event.type);
+	assert_same(got->aggregate_type, sent.event.aggregate_type);
+	assert_same(got->aggregate_id, sent.event.aggregate_id);
+	assert_same(got->topic, sent.event.topic);
+	assert_same(got->routing_key, sent.event.routing_key);
+	assert_same(got->content_type, sent.event.content_type);
+	assert_same(got->headers, sent.event.headers);
+	assert_same(got->payload, sent.event.payload);
+	assert_int_equal(got->time_ms, sent.event.time_ms);
+	assert_same(passage->previous, sent.passage.previous);
+	assert_int_equal(passage->attempt, 3);
+	assert_int_equal(passage->replay, 2);
+	steps_haul_free(haul);
+	semel_broker_close(broker);
+}
+
+static void an_empty_payload_stays_empty(void **state)
+{
+	(void)state;
+	struct semel_broker *broker = open_subscribed("billing");
+	struct steps_haul *haul = steps_haul_new();
+	struct steps_event sent;
+	steps_event_make(&sent, "a", 1);
+	sent.event.payload = SEMEL_TEXT("");
+	steps_offer(broker, &sent);
+	steps_confirm(broker, &sent, 1);
+	steps_fetch_all(broker, 1, haul);
+	assert_non_null(haul->deliveries[0].event.payload.data);
+	assert_int_equal(haul->deliveries[0].event.payload.length, 0);
+	assert_null(haul->deliveries[0].passage.previous.data);
+	steps_haul_free(haul);
+	semel_broker_close(broker);
+}
+
+/* ---- subscriptions -------------------------------------------------------------------------- */
+
+static void two_scopes_each_get_everything(void **state)
+{
+	(void)state;
+	publish_events("a", 1, 50);
+	steps_consume(url, "billing", 50);
+	steps_consume(url, "audit", 50);
+	steps_consume(url, "billing", 0);
+}
+
+static void a_subscription_made_later_starts_at_the_beginning(void **state)
+{
+	(void)state;
+	publish_events("a", 1, 10);
+	steps_consume(url, "billing", 10);
+	publish_events("a", 11, 20);
+	steps_consume(url, "audit", 20);
+}
+
+static void a_subscription_from_latest_starts_at_the_end(void **state)
+{
+	(void)state;
+	struct steps_haul *haul = steps_haul_new();
+	publish_events("a", 1, 10);
+	struct semel_broker *broker = steps_open(url);
+	steps_subscribe(broker,
+			(struct steps_subscription){ .scope = "late", .from_latest = true });
+	steps_fetch_nothing(broker);
+	assert_int_equal(steps_backlog(broker, "late").waiting, 0);
+	publish_events("a", 11, 12);
+	steps_fetch_all(broker, 2, haul);
+	steps_assert_order(haul, 11);
+	semel_broker_close(broker);
+
+	/* It counts only when the subscription is new. */
+	broker = steps_open(url);
+	haul->count = 0;
+	steps_subscribe(broker,
+			(struct steps_subscription){ .scope = "late", .from_latest = true });
+	steps_fetch_all(broker, 2, haul);
+	steps_haul_free(haul);
+	semel_broker_close(broker);
+}
+
+static void events_of_an_aggregate_keep_their_order(void **state)
+{
+	(void)state;
+	struct semel_broker *publisher = steps_open(url), *consumer = open_subscribed("billing");
+	struct steps_haul *haul = steps_haul_new();
+	for (int number = 1; number <= 30; number++)
+		for (char aggregate[] = "a"; aggregate[0] <= 't'; aggregate[0]++)
+			steps_publish(publisher, aggregate, number, number);
+	for (uint32_t size = 1; haul->count < 600; size++)
+		steps_fetch(consumer, size > 600 - haul->count ? 600 - haul->count : size, haul);
+	steps_assert_order(haul, 1);
+	steps_haul_free(haul);
+	semel_broker_close(consumer);
+	semel_broker_close(publisher);
+}
+
+static void no_more_than_prefetch_is_in_flight(void **state)
+{
+	(void)state;
+	struct semel_broker *broker = steps_open(url);
+	struct steps_haul *haul = steps_haul_new();
+	publish_events("a", 1, 30);
+	publish_events("b", 1, 30);
+	steps_subscribe(broker, (struct steps_subscription){ .scope = "billing", .prefetch = 10 });
+	steps_fetch_all(broker, 10, haul);
+	steps_fetch_nothing(broker);
+	steps_ack(broker, haul);
+	haul->count = 0;
+	steps_fetch_all(broker, 10, haul);
+	steps_fetch_nothing(broker);
+	steps_haul_free(haul);
+	semel_broker_close(broker);
+}
+
+static void acks_in_any_order_settle_all(void **state)
+{
+	(void)state;
+	struct semel_broker *broker = open_subscribed("billing");
+	struct steps_haul *haul = steps_haul_new();
+	semel_error error = { 0 };
+	publish_events("a", 1, 20);
+	publish_events("b", 1, 20);
+	steps_fetch_all(broker, 40, haul);
+	for (uint32_t i = 0; i < 40; i++) /* 7 and 40 have no common divisor */
+		assert_int_equal(
+			broker->driver->ack(broker, &haul->deliveries[i * 7 % 40], 1, &error),
+			SEMEL_OK);
+	assert_int_equal(steps_backlog(broker, "billing").waiting, 0);
+	steps_haul_free(haul);
+	semel_broker_close(broker);
+	steps_consume(url, "billing", 0);
+}
+
+/* ---- what is not acked comes again ---------------------------------------------------------- */
+
+static void unacked_deliveries_come_again_after_rewind(void **state)
+{
+	(void)state;
+	struct semel_broker *broker = open_subscribed("billing");
+	struct steps_haul *haul = steps_haul_new();
+	semel_error error = { 0 };
+	publish_events("a", 1, 10);
+	steps_fetch_all(broker, 10, haul);
+	assert_false(haul->deliveries[0].redelivered);
+	haul->count = 4; /* so many are acked */
+	steps_ack(broker, haul);
+	assert_int_equal(broker->driver->rewind(broker, &error), SEMEL_OK);
+	haul->count = 0;
+	steps_fetch_all(broker, 6, haul);
+	steps_assert_order(haul, 5);
+	assert_true(haul->deliveries[0].redelivered);
+	steps_fetch_nothing(broker);
+	steps_ack(broker, haul);
+	steps_haul_free(haul);
+	semel_broker_close(broker);
+	steps_consume(url, "billing", 0);
+}
+
+static void unacked_deliveries_come_to_another_consumer_after_close(void **state)
+{
+	(void)state;
+	struct semel_broker *first = open_subscribed("billing");
+	struct steps_haul *haul = steps_haul_new();
+	publish_events("a", 1, 10);
+	steps_fetch_all(first, 10, haul);
+	semel_broker_close(first);
+
+	struct semel_broker *second = open_subscribed("billing");
+	haul->count = 0;
+	steps_fetch_all(second, 10, haul);
+	steps_assert_order(haul, 1);
+	assert_true(haul->deliveries[0].redelivered);
+	steps_haul_free(haul);
+	semel_broker_close(second);
+}
+
+/* ---- retries and replays -------------------------------------------------------------------- */
+
+static void a_delayed_event_comes_when_it_is_due_and_not_before(void **state)
+{
+	(void)state;
+	struct semel_broker *broker = open_subscribed("billing");
+	struct steps_haul *haul = steps_haul_new();
+	struct steps_event event;
+	steps_event_make(&event, "a", 1);
+	event.passage = (struct semel_passage){ .attempt = 4, .replay = 1 };
+	steps_requeue(broker, "billing", &event, 3000);
+	steps_fetch_nothing(broker);
+	steps_pass(3000);
+	steps_fetch_all(broker, 1, haul);
+	steps_fetch_nothing(broker);
+	assert_same(haul->deliveries[0].event.id, event.event.id);
+	assert_same(haul->deliveries[0].event.topic, event.event.topic);
+	assert_int_equal(haul->deliveries[0].passage.attempt, 4);
+	assert_int_equal(haul->deliveries[0].passage.replay, 1);
+	steps_ack(broker, haul);
+	assert_int_equal(steps_backlog(broker, "billing").waiting, 0);
+	steps_haul_free(haul);
+	semel_broker_close(broker);
+	steps_consume(url, "billing", 0);
+}
+
+static void a_requeued_event_goes_to_its_scope_only(void **state)
+{
+	(void)state;
+	struct semel_broker *billing = open_subscribed("billing"),
+			    *audit = open_subscribed("audit");
+	struct steps_haul *haul = steps_haul_new();
+	struct steps_event event;
+	steps_event_make(&event, "a", 1);
+	steps_requeue(audit, "billing", &event, 0);
+	steps_fetch_all(billing, 1, haul);
+	steps_fetch_nothing(audit);
+	steps_haul_free(haul);
+	semel_broker_close(billing);
+	semel_broker_close(audit);
+}
+
+static void a_requeued_event_that_is_not_acked_comes_again(void **state)
+{
+	(void)state;
+	struct semel_broker *broker = open_subscribed("billing");
+	struct steps_haul *haul = steps_haul_new();
+	struct steps_event event;
+	semel_error error = { 0 };
+	steps_event_make(&event, "a", 1);
+	steps_requeue(broker, "billing", &event, 0);
+	steps_fetch_all(broker, 1, haul);
+	assert_int_equal(broker->driver->rewind(broker, &error), SEMEL_OK);
+	haul->count = 0;
+	steps_fetch_all(broker, 1, haul);
+	assert_true(haul->deliveries[0].redelivered);
+	semel_broker_close(broker);
+
+	broker = open_subscribed("billing");
+	haul->count = 0;
+	steps_fetch_all(broker, 1, haul);
+	steps_ack(broker, haul);
+	steps_haul_free(haul);
+	semel_broker_close(broker);
+	steps_consume(url, "billing", 0);
+}
+
+static void requeue_needs_neither_topic_nor_subscription(void **state)
+{
+	(void)state;
+	struct semel_broker *broker = steps_open(url);
+	struct steps_event event;
+	steps_event_make(&event, "a", 1);
+	steps_requeue(broker, "billing", &event, 0);
+	steps_publish(broker, "b", 1, 3);
+	semel_broker_close(broker);
+	steps_consume(url, "billing", 4); /* and it starts at the beginning */
+}
+
+static void a_broken_event_can_be_requeued(void **state)
+{
+	(void)state;
+	struct semel_broker *broker = open_subscribed("billing");
+	struct steps_haul *haul = steps_haul_new();
+	struct steps_event event;
+	steps_event_make(&event, "a", 1);
+	event.event.id = event.event.aggregate_type = (struct semel_text){ NULL, 0 };
+	event.event.aggregate_id = event.event.type = (struct semel_text){ NULL, 0 };
+	event.event.payload = SEMEL_TEXT("no json");
+	steps_requeue(broker, "billing", &event, 0);
+	steps_fetch_all(broker, 1, haul);
+	assert_null(haul->deliveries[0].event.id.data);
+	assert_same(haul->deliveries[0].event.payload, SEMEL_TEXT("no json"));
+	steps_haul_free(haul);
+	semel_broker_close(broker);
+}
+
+/* ---- looking -------------------------------------------------------------------------------- */
+
+static void the_backlog_counts_what_is_not_settled(void **state)
+{
+	(void)state;
+	struct semel_broker *broker = open_subscribed("billing");
+	struct steps_haul *haul = steps_haul_new();
+	struct steps_event event;
+	publish_events("a", 1, 10);
+	publish_events("b", 1, 10);
+	assert_int_equal(steps_backlog(broker, "billing").waiting, 20);
+	assert_int_equal(steps_backlog(broker, "billing").next_due_ms, 0);
+	steps_fetch_all(broker, 20, haul);
+	assert_int_equal(steps_backlog(broker, "billing").waiting, 20);
+	steps_ack(broker, haul);
+	steps_event_make(&event, "c", 1);
+	int64_t before_ms = semel_now_ms(steps_env());
+	steps_requeue(broker, "billing", &event, 60000);
+	struct semel_backlog backlog = steps_backlog(broker, "billing");
+	assert_int_equal(backlog.waiting, 1);
+	assert_int_equal(backlog.delayed, 1);
+	assert_in_range(backlog.next_due_ms, before_ms + 60000, before_ms + 70000);
+	steps_haul_free(haul);
+	semel_broker_close(broker);
+}
+
+static void find_tells_whether_an_event_waits(void **state)
+{
+	(void)state;
+	struct semel_broker *broker = open_subscribed("billing");
+	struct steps_haul *haul = steps_haul_new();
+	struct steps_event event;
+	semel_error error = { 0 };
+	bool waiting = true;
+	assert_int_equal(broker->driver->find(broker, "billing", "a-1", &waiting, &error),
+			 SEMEL_OK);
+	assert_false(waiting);
+	publish_events("a", 1, 2);
+	assert_int_equal(broker->driver->find(broker, "billing", "a-2", &waiting, &error),
+			 SEMEL_OK);
+	assert_true(waiting);
+	steps_fetch_all(broker, 2, haul);
+	steps_ack(broker, haul);
+	assert_int_equal(broker->driver->find(broker, "billing", "a-2", &waiting, &error),
+			 SEMEL_OK);
+	assert_false(waiting);
+	steps_event_make(&event, "a", 2);
+	steps_requeue(broker, "billing", &event, 60000);
+	assert_int_equal(broker->driver->find(broker, "billing", "a-2", &waiting, &error),
+			 SEMEL_OK);
+	assert_true(waiting);
+	assert_int_equal(broker->driver->find(broker, "audit", "a-2", &waiting, &error), SEMEL_OK);
+	assert_false(waiting);
+	steps_haul_free(haul);
+	semel_broker_close(broker);
+}
+
+/* ---- several consumers ---------------------------------------------------------------------- */
+
+/* One event for each of twenty aggregates. */
+static void publish_round(struct semel_broker *broker, int number)
+{
+	for (char aggregate[] = "a"; aggregate[0] <= 't'; aggregate[0]++)
+		steps_publish(broker, aggregate, number, number);
+}
+
+static void ack_last(struct semel_broker *broker, const struct steps_haul *haul, uint32_t count)
+{
+	semel_error error = { 0 };
+	assert_int_equal(
+		broker->driver->ack(broker, haul->deliveries + haul->count - count, count, &error),
+		SEMEL_OK);
+}
+
+static uint32_t fetch_and_ack(struct semel_broker *broker, struct steps_haul *haul)
+{
+	uint32_t count = steps_fetch(broker, 100, haul);
+	ack_last(broker, haul, count);
+	return count;
+}
+
+static void two_consumers_of_a_scope_share_the_work(void **state)
+{
+	(void)state;
+	struct semel_broker *publisher = steps_open(url);
+	struct semel_broker *first = open_subscribed("billing"),
+			    *second = open_subscribed("billing");
+	struct steps_haul *haul = steps_haul_new();
+	bool shared = false;
+	int rounds = 0;
+	while (!shared) {
+		uint32_t by_first = 0, by_second = 0;
+		assert_true(rounds < 100); /* or the second one gets nothing */
+		publish_round(publisher, ++rounds);
+		for (int turn = 0; turn < 100 && by_first + by_second < 20; turn++) {
+			by_first += fetch_and_ack(first, haul);
+			by_second += fetch_and_ack(second, haul);
+			steps_pass(60);
+		}
+		assert_int_equal(by_first + by_second, 20); /* all, and none to both */
+		shared = by_first > 0 && by_second > 0;
+	}
+	steps_assert_order(haul, 1);
+	steps_haul_free(haul);
+	semel_broker_close(first);
+	semel_broker_close(second);
+	semel_broker_close(publisher);
+}
+
+/* A consumer with one batch in hand: it acks the last one after it has fetched the next. */
+struct worker {
+	struct semel_broker *broker;
+	struct semel_delivery in_hand[100];
+	uint32_t count, total;
+};
+
+static void work(struct worker *worker, struct steps_haul *haul)
+{
+	struct semel_delivery done[100];
+	semel_error error = { 0 };
+	uint32_t done_count = worker->count;
+	memcpy(done, worker->in_hand, sizeof(done));
+	worker->count = steps_fetch(worker->broker, 100, haul);
+	worker->total += worker->count;
+	memcpy(worker->in_hand, haul->deliveries + haul->count - worker->count,
+	       worker->count * sizeof(worker->in_hand[0]));
+	assert_int_equal(worker->broker->driver->ack(worker->broker, done, done_count, &error),
+			 SEMEL_OK);
+}
+
+/* What one of them has in hand may not be read by the other, and nothing that comes after it. */
+static void a_consumer_that_joins_gets_a_share_and_order_holds(void **state)
+{
+	(void)state;
+	struct semel_broker *publisher = steps_open(url);
+	struct worker first = { .broker = open_subscribed("billing") }, second = { 0 };
+	struct steps_haul *haul = steps_haul_new();
+	int round = 0;
+	while (second.total < 100) {
+		assert_true(round < 150); /* or the second one gets nothing */
+		publish_round(publisher, ++round);
+		if (round == 5)
+			second.broker = open_subscribed("billing");
+		work(&first, haul);
+		if (second.broker != NULL)
+			work(&second, haul);
+		steps_pass(60);
+	}
+	for (int turn = 0; turn < 100; turn++) {
+		work(&first, haul);
+		work(&second, haul);
+		steps_pass(60);
+	}
+	assert_int_equal(haul->count, 20 * round);
+	steps_assert_order(haul, 1);
+	assert_int_equal(steps_backlog(publisher, "billing").waiting, 0);
+	steps_haul_free(haul);
+	semel_broker_close(first.broker);
+	semel_broker_close(second.broker);
+	semel_broker_close(publisher);
+}
+
+static void a_silent_consumer_loses_its_share_and_its_late_ack_is_refused(void **state)
+{
+	(void)state;
+	if (!suite->has_leases)
+		skip();
+	struct steps_subscription how = { .scope = "billing", .lease_ms = 2000 };
+	struct semel_broker *silent = steps_open(url), *other = steps_open(url);
+	struct steps_haul *late = steps_haul_new(), *haul = steps_haul_new();
+	semel_error error = { 0 };
+	publish_events("a", 1, 10);
+	steps_subscribe(silent, how);
+	steps_fetch_all(silent, 10, late);
+	steps_subscribe(other, how);
+	steps_fetch_nothing(other);
+	steps_pass(2000);
+	steps_fetch_all(other, 10, haul);
+	steps_assert_order(haul, 1);
+	assert_true(haul->deliveries[0].redelivered);
+	assert_int_equal(silent->driver->ack(silent, late->deliveries, 10, &error),
+			 SEMEL_LEASE_LOST);
+	steps_ack(other, haul);
+	assert_int_equal(steps_backlog(other, "billing").waiting, 0);
+	steps_fetch_nothing(silent);
+	steps_haul_free(late);
+	steps_haul_free(haul);
+	semel_broker_close(silent);
+	semel_broker_close(other);
+}
+
+/* ---- several processes ---------------------------------------------------------------------- */
+
+static void say_ready(int fd)
+{
+	assert_int_equal(write(fd, "r", 1), 1);
+}
+
+static void publish_in_child(const char *broker_url, int argument, int ready_fd)
+{
+	char aggregate[2] = { (char)argument, '\0' };
+	struct semel_broker *broker = steps_open(broker_url);
+	say_ready(ready_fd);
+	for (int i = 1; i <= 100; i++)
+		steps_publish(broker, aggregate, i, i);
+	semel_broker_close(broker);
+}
+
+static void two_publishers_at_once_lose_nothing(void **state)
+{
+	(void)state;
+	struct steps_haul *haul = steps_haul_new();
+	int fds[2];
+	int children[] = { steps_fork(publish_in_child, url, 'a', &fds[0]),
+			   steps_fork(publish_in_child, url, 'b', &fds[1]) };
+	struct semel_broker *consumer = open_subscribed("billing");
+	steps_fetch_all(consumer, 200, haul);
+	for (int i = 0; i < 2; i++) {
+		steps_await(fds[i]);
+		steps_reap(children[i], false);
+	}
+	steps_fetch_nothing(consumer);
+	steps_assert_order(haul, 1);
+	steps_haul_free(haul);
+	semel_broker_close(consumer);
+}
+
+static void offer_and_wait_in_child(const char *broker_url, int argument, int ready_fd)
+{
+	struct steps_event events[10];
+	struct semel_broker *broker = steps_open(broker_url);
+	for (int i = 0; i < argument; i++) {
+		steps_event_make(&events[i], "a", i + 1);
+		steps_offer(broker, &events[i]);
+	}
+	say_ready(ready_fd);
+	for (;;)
+		pause();
+}
+
+static void a_publisher_killed_before_its_outcome_can_be_repeated(void **state)
+{
+	(void)state;
+	struct semel_broker *consumer = open_subscribed("billing");
+	struct steps_haul *haul = steps_haul_new();
+	int fd;
+	int child = steps_fork(offer_and_wait_in_child, url, 10, &fd);
+	steps_await(fd);
+	steps_reap(child, true);
+	publish_events("a", 1, 10);
+	publish_events("b", 1, 1); /* whatever arrived of the killed one, all is there after it */
+	while (steps_count(haul, "b", 1) == 0 || steps_count(haul, "a", 10) == 0)
+		steps_fetch_all(consumer, haul->count + 1, haul);
+	for (int i = 1; i <= 10; i++)
+		assert_in_range(steps_count(haul, "a", i), 1, 2);
+	steps_haul_free(haul);
+	semel_broker_close(consumer);
+}
+
+static void fetch_and_wait_in_child(const char *broker_url, int argument, int ready_fd)
+{
+	struct semel_broker *broker = steps_open(broker_url);
+	struct steps_haul *haul = steps_haul_new();
+	steps_subscribe(broker, (struct steps_subscription){ .scope = "billing" });
+	steps_fetch_all(broker, (uint32_t)argument, haul);
+	say_ready(ready_fd);
+	for (;;)
+		pause();
+}
+
+/* The lease is a minute: who waited for it would come too late. */
+static void deliveries_of_a_killed_consumer_come_to_another_at_once(void **state)
+{
+	(void)state;
+	struct steps_haul *haul = steps_haul_new();
+	int fd;
+	publish_events("a", 1, 10);
+	publish_events("b", 1, 10);
+	int child = steps_fork(fetch_and_wait_in_child, url, 20, &fd);
+	steps_await(fd);
+	struct semel_broker *consumer = open_subscribed("billing");
+	steps_fetch_nothing(consumer);
+	steps_reap(child, true);
+	steps_fetch_all(consumer, 20, haul);
+	steps_assert_order(haul, 1);
+	assert_true(haul->deliveries[0].redelivered);
+	steps_ack(consumer, haul);
+	steps_haul_free(haul);
+	semel_broker_close(consumer);
+}
+
+/* ---- all of them ---------------------------------------------------------------------------- */
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_broker, drop_broker)
+
+int broker_suite_run(const struct broker_suite_factory *factory)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(what_is_confirmed_is_delivered_once),
+		TEST(the_window_is_full_after_as_many_events_as_it_holds),
+		TEST(a_refused_event_holds_its_later_siblings),
+		TEST(a_reopened_broker_still_has_everything),
+		TEST(every_field_travels_unchanged),
+		TEST(an_empty_payload_stays_empty),
+		TEST(two_scopes_each_get_everything),
+		TEST(a_subscription_made_later_starts_at_the_beginning),
+		TEST(a_subscription_from_latest_starts_at_the_end),
+		TEST(events_of_an_aggregate_keep_their_order),
+		TEST(no_more_than_prefetch_is_in_flight),
+		TEST(acks_in_any_order_settle_all),
+		TEST(unacked_deliveries_come_again_after_rewind),
+		TEST(unacked_deliveries_come_to_another_consumer_after_close),
+		TEST(a_delayed_event_comes_when_it_is_due_and_not_before),
+		TEST(a_requeued_event_goes_to_its_scope_only),
+		TEST(a_requeued_event_that_is_not_acked_comes_again),
+		TEST(requeue_needs_neither_topic_nor_subscription),
+		TEST(a_broken_event_can_be_requeued),
+		TEST(the_backlog_counts_what_is_not_settled),
+		TEST(find_tells_whether_an_event_waits),
+		TEST(two_consumers_of_a_scope_share_the_work),
+		TEST(a_consumer_that_joins_gets_a_share_and_order_holds),
+		TEST(a_silent_consumer_loses_its_share_and_its_late_ack_is_refused),
+		TEST(two_publishers_at_once_lose_nothing),
+		TEST(a_publisher_killed_before_its_outcome_can_be_repeated),
+		TEST(deliveries_of_a_killed_consumer_come_to_another_at_once),
+	};
+	suite = factory;
+	return _cmocka_run_group_tests(factory->name, tests, sizeof(tests) / sizeof(tests[0]), NULL,
+				       NULL);
+}
