@@ -56,6 +56,11 @@ static bool has_special(uint64_t word)
 	return (found & highs) != 0;
 }
 
+static bool is_plain(unsigned char c)
+{
+	return c >= 0x20 && c < 0x80 && c != '"' && c != '\\';
+}
+
 static const unsigned char *skip_plain(const unsigned char *at, const unsigned char *end)
 {
 	uint64_t word;
@@ -65,6 +70,8 @@ static const unsigned char *skip_plain(const unsigned char *at, const unsigned c
 			break;
 		at += sizeof(word);
 	}
+	while (at < end && is_plain(*at))
+		at++;
 	return at;
 }
 
@@ -143,9 +150,9 @@ static bool scan_digits(struct scan *scan)
 	return scan->at > from;
 }
 
-static bool scan_character(struct scan *scan, const char *allowed)
+static bool scan_character(struct scan *scan, unsigned char c)
 {
-	if (scan->at == scan->end || *scan->at == '\0' || !strchr(allowed, *scan->at))
+	if (scan->at == scan->end || *scan->at != c)
 		return false;
 	scan->at++;
 	return true;
@@ -153,16 +160,16 @@ static bool scan_character(struct scan *scan, const char *allowed)
 
 static bool scan_number(struct scan *scan)
 {
-	scan_character(scan, "-");
-	if (!scan_character(scan, "0") && !scan_digits(scan))
+	scan_character(scan, '-');
+	if (!scan_character(scan, '0') && !scan_digits(scan))
 		return false;
-	if (scan_character(scan, ".") && !scan_digits(scan))
+	if (scan_character(scan, '.') && !scan_digits(scan))
 		return false;
-	if (scan_character(scan, "eE")) {
-		scan_character(scan, "+-");
-		return scan_digits(scan);
-	}
-	return true;
+	if (!scan_character(scan, 'e') && !scan_character(scan, 'E'))
+		return true;
+	if (!scan_character(scan, '+'))
+		scan_character(scan, '-');
+	return scan_digits(scan);
 }
 
 static bool scan_word(struct scan *scan, const char *word)
@@ -225,7 +232,7 @@ static bool scan_name(struct scan *scan)
 		return false;
 	skip_blanks(scan);
 	scan->expect = EXPECT_VALUE;
-	return scan_character(scan, ":");
+	return scan_character(scan, ':');
 }
 
 static bool close_container(struct scan *scan)

@@ -108,9 +108,22 @@ bool semel_event_is_json(const struct semel_event *event)
 	return is_json_type(event->content_type);
 }
 
+/* Nearly every name is short and plain; this look is all that it costs. */
+static bool is_plain_name(struct semel_text name)
+{
+	if (name.length == 0 || name.length > SEMEL_NAME_MAX || name.data[0] == ' ')
+		return false;
+	for (size_t i = 0; i < name.length; i++)
+		if (name.data[i] < ' ' || name.data[i] > '~')
+			return false;
+	return true;
+}
+
 /* A name that is there must be one line of text. */
 static semel_status check_name(const char *field, struct semel_text name, semel_error *error)
 {
+	if (is_plain_name(name))
+		return SEMEL_OK;
 	if (name.length > SEMEL_NAME_MAX)
 		return semel_error_set(error, SEMEL_INVALID,
 				       "%s is %zu bytes long: at most %d are allowed", field,
@@ -161,9 +174,14 @@ static semel_status take_topic(const semel_event_input *input, struct semel_aren
 		return semel_error_set(error, SEMEL_INVALID,
 				       "the aggregate type is too long to make a topic of: give a "
 				       "topic");
-	event->topic = semel_text_of(
-		semel_arena_printf(arena, "%s" TOPIC_SUFFIX, event->aggregate_type.data));
-	return event->topic.data ? SEMEL_OK : no_memory(error);
+	size_t length = event->aggregate_type.length;
+	char *topic = semel_arena_alloc(arena, length + sizeof(TOPIC_SUFFIX));
+	if (!topic)
+		return no_memory(error);
+	memcpy(topic, event->aggregate_type.data, length);
+	memcpy(topic + length, TOPIC_SUFFIX, sizeof(TOPIC_SUFFIX));
+	event->topic = (struct semel_text){ topic, length + sizeof(TOPIC_SUFFIX) - 1 };
+	return SEMEL_OK;
 }
 
 static semel_status take_names(const semel_event_input *input, struct semel_arena *arena,
