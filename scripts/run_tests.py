@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import xml.etree.ElementTree
 from pathlib import Path
 
@@ -130,10 +131,13 @@ class Run:
         """Returns (exit code, output). The code is None when the time ran out."""
         environment = dict(self.environment, **(extra or {}))
         with tempfile.TemporaryFile(dir=self.temporary) as log:
-            child = subprocess.Popen(
-                [str(word) for word in words], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
-                stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-            )
+            try:
+                child = subprocess.Popen(
+                    [str(word) for word in words], cwd=ROOT, env=environment, stdin=subprocess.DEVNULL,
+                    stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                )
+            except OSError as problem:
+                return 127, str(problem)
             try:
                 code = child.wait(timeout_s)
             except subprocess.TimeoutExpired:
@@ -220,7 +224,8 @@ def programs_of(run, tree, prefix):
     if code != 0:
         return {}
     listed = json.loads(output)["tests"]
-    return {t["name"]: t["command"] for t in listed if t["name"].startswith(prefix)}
+    missing = [str(tree / "not-built")]
+    return {t["name"]: t.get("command", missing) for t in listed if t["name"].startswith(prefix)}
 
 
 def run_programs(run, programs, wrapper=(), extra=None, suffix=""):
@@ -453,8 +458,8 @@ def run_stage(run, name, function):
     print(f"{name} …", flush=True)
     try:
         function(run)
-    except (OSError, ValueError, xml.etree.ElementTree.ParseError) as problem:
-        run.tally.add(name, FAILED, f"the stage itself failed: {problem!r}")
+    except Exception:  # whatever it is, the sum is still told
+        run.tally.add(f"stage {name}", FAILED, traceback.format_exc())
     left = run.processes.left_over()
     if left:
         run.tally.add(f"{name} leaves nothing running", FAILED, "\n".join(left.values()))

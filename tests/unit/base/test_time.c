@@ -18,7 +18,7 @@ static void every_day_of_the_calendar_goes_there_and_back(void **state)
 {
 	(void)state;
 	for (int64_t day = -719528; day <= 2932896; day += 13) { /* the years 0 to 9999 */
-		char text[SEMEL_TIME_SIZE], expected[SEMEL_TIME_SIZE];
+		char text[SEMEL_TIME_SIZE], expected[64];
 		int64_t time_ms = day * DAY_MS + 3723004, parsed;
 		semel_time_format(time_ms, text);
 		time_t seconds = (time_t)(day * 86400 + 3723);
