@@ -8,6 +8,7 @@
 #include "base/time.h"
 #include "base/uuid.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -178,8 +179,8 @@ static semel_status take_topic(const semel_event_input *input, struct semel_aren
 	char *topic = semel_arena_alloc(arena, length + sizeof(TOPIC_SUFFIX));
 	if (!topic)
 		return no_memory(error);
-	memcpy(topic, event->aggregate_type.data, length);
-	memcpy(topic + length, TOPIC_SUFFIX, sizeof(TOPIC_SUFFIX));
+	snprintf(topic, length + sizeof(TOPIC_SUFFIX), "%s" TOPIC_SUFFIX,
+		 event->aggregate_type.data);
 	event->topic = (struct semel_text){ topic, length + sizeof(TOPIC_SUFFIX) - 1 };
 	return SEMEL_OK;
 }

@@ -7,7 +7,7 @@ static const bool planted_in_shipped_code = SEMEL_PLANTED("ack-before-commit");
 #undef SEMEL_BASE_PLANT_H
 #undef SEMEL_PLANTED
 #define SEMEL_PLANT_BUGS
-#include "base/plant.c"
+#include "base/plant.c" // NOLINT(bugprone-suspicious-include): compiled here with the bugs in
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdio.h>
 #include <string.h>
 
 static struct semel_url url;
@@ -73,11 +74,10 @@ static void wrong_parameters_are_refused(void **state)
 	assert_int_equal(parse("local:x?=8"), SEMEL_CONFIG);
 	assert_int_equal(parse("local:x?a=1&a=2"), SEMEL_CONFIG);
 	assert_non_null(strstr(error.text, "twice"));
-	char many[200] = "local:x?";
-	for (int i = 0; i <= SEMEL_URL_PARAMS_MAX; i++) {
-		char param[] = { (char)('a' + i), '=', '1', '&', '\0' };
-		strcat(many, param);
-	}
+	char many[200];
+	size_t length = (size_t)snprintf(many, sizeof(many), "local:x?");
+	for (int i = 0; i <= SEMEL_URL_PARAMS_MAX; i++)
+		length += (size_t)snprintf(many + length, sizeof(many) - length, "p%d=1&", i);
 	assert_int_equal(parse(many), SEMEL_CONFIG);
 }
 

@@ -206,7 +206,7 @@ static void headers_have_a_limit(void **state)
 	semel_event_input input = good;
 	input.headers = headers;
 	assert_int_equal(take(&input), SEMEL_OK);
-	strcpy(headers + SEMEL_HEADERS_MAX, " ");
+	memcpy(headers + SEMEL_HEADERS_MAX, " ", 2);
 	refused(&input, SEMEL_TOO_LARGE, "headers");
 	free(headers);
 }
