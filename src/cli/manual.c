@@ -7,22 +7,49 @@
 #include <stdio.h>
 #include <string.h>
 
+#define TABLES_DATE "2026-11-15" /* when the commands last changed for their users */
+
+/* roff knows letters beyond ASCII by their number. Returns the bytes read. */
+static size_t wide_letter(struct semel_buffer *buffer, const char *string)
+{
+	unsigned char lead = (unsigned char)*string;
+	size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+	unsigned number = lead & (0x7fU >> length);
+	for (size_t i = 1; i < length && string[i]; i++)
+		number = number << 6 | ((unsigned char)string[i] & 0x3fU);
+	semel_buffer_printf(buffer, "\\[u%04X]", number);
+	return length;
+}
+
 /* Text for roff: hyphens stay hyphens, nothing at the beginning of a line is taken for a request.
  */
 static void text(struct semel_buffer *buffer, const char *string)
 {
-	if (*string == '.' || *string == '\'')
-		semel_buffer_string(buffer, "\\&");
-	for (; *string; string++) {
-		if (*string == '\\')
+	bool fresh = true; /* at the beginning of a line */
+	for (size_t length = 1; *string; string += length) {
+		length = 1;
+		if (fresh && (*string == '.' || *string == '\''))
+			semel_buffer_string(buffer, "\\&");
+		fresh = *string == '\n';
+		if ((unsigned char)*string >= 0x80)
+			length = wide_letter(buffer, string);
+		else if (*string == '\\')
 			semel_buffer_string(buffer, "\\e");
 		else if (*string == '-')
 			semel_buffer_string(buffer, "\\-");
 		else
 			semel_buffer_append(buffer, string, 1);
-		if (*string == '\n' && (string[1] == '.' || string[1] == '\''))
-			semel_buffer_string(buffer, "\\&");
 	}
+}
+
+/* A new paragraph, unless a heading has begun one. */
+static void paragraph_break(struct semel_buffer *buffer)
+{
+	size_t start = buffer->length > 0 ? buffer->length - 1 : 0;
+	while (start > 0 && buffer->data[start - 1] != '\n')
+		start--;
+	if (buffer->length == 0 || strncmp(buffer->data + start, ".S", 2) != 0)
+		semel_buffer_string(buffer, ".PP\n");
 }
 
 static void heading(struct semel_buffer *buffer, const char *request, const char *title)
@@ -65,7 +92,7 @@ static void paragraphs(struct semel_buffer *buffer, const char *details)
 		struct semel_buffer paragraph = { 0 };
 		semel_buffer_append(&paragraph, details,
 				    end ? (size_t)(end - details) : strlen(details));
-		semel_buffer_string(buffer, ".PP\n");
+		paragraph_break(buffer);
 		text(buffer, paragraph.data);
 		semel_buffer_string(buffer, "\n");
 		semel_buffer_free(&paragraph);
@@ -79,7 +106,7 @@ static void examples(struct semel_buffer *buffer, const struct semel_example *ex
 	if (example && example->line)
 		heading(buffer, request, "Examples");
 	for (; example && example->line; example++) {
-		semel_buffer_string(buffer, ".PP\n");
+		paragraph_break(buffer);
 		text(buffer, example->why);
 		semel_buffer_string(buffer, ":\n.PP\n.in +4n\n.nf\n");
 		text(buffer, example->line);
@@ -89,8 +116,8 @@ static void examples(struct semel_buffer *buffer, const struct semel_example *ex
 
 static void title(struct semel_buffer *buffer, const char *name, const char *summary)
 {
-	semel_buffer_printf(buffer, ".TH \"%s\" \"1\" \"\" \"semel %s\" \"Semel\"\n", name,
-			    SEMEL_VERSION);
+	semel_buffer_printf(buffer, ".TH \"%s\" \"1\" \"" TABLES_DATE "\" \"semel %s\" \"Semel\"\n",
+			    name, SEMEL_VERSION);
 	semel_buffer_string(buffer, ".SH \"NAME\"\n");
 	text(buffer, name);
 	semel_buffer_string(buffer, " \\- ");
@@ -102,7 +129,8 @@ static void synopsis(struct semel_buffer *buffer, const struct semel_command *co
 {
 	struct semel_buffer line = { 0 };
 	semel_help_synopsis(command, &line);
-	semel_buffer_string(buffer, ".PP\n.B ");
+	paragraph_break(buffer);
+	semel_buffer_string(buffer, ".B ");
 	text(buffer, line.data);
 	semel_buffer_string(buffer, "\n");
 	semel_buffer_free(&line);
@@ -119,7 +147,7 @@ static void subcommand(struct semel_buffer *buffer, const struct semel_command *
 {
 	heading(buffer, ".SH", command->name);
 	synopsis(buffer, command);
-	semel_buffer_string(buffer, ".PP\n");
+	paragraph_break(buffer);
 	text(buffer, command->summary);
 	semel_buffer_string(buffer, ".\n");
 	paragraphs(buffer, command->details);
