@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Publishing: events join the transaction of the business change, or nothing is written.
+ *
+ * - Every event is checked and completed before the first is written.
+ * - No transaction is ever begun here: without one of the caller's the call fails.
+ */
+#include "base/error.h"
+#include "store/store.h"
+
+#include <semel/outbox.h>
+
+#include <stdio.h>
+
+#define ARENA_BLOCK 4096
+
+static semel_status check_tx(semel_tx tx, semel_error *error)
+{
+	if (tx.driver == NULL || tx.native == NULL)
+		return semel_error_set(error, SEMEL_INVALID,
+				       "no connection was given (semel_borrow_sqlite makes a "
+				       "semel_tx of one)");
+	if (!tx.driver->in_transaction(tx))
+		return semel_error_set(
+			error, SEMEL_NO_TRANSACTION,
+			"no transaction is open on this connection: BEGIN IMMEDIATE, "
+			"write the business change, publish, then COMMIT");
+	return SEMEL_OK;
+}
+
+static semel_status complete(const semel_event_input *inputs, size_t count,
+			     struct semel_arena *arena, struct semel_event *events,
+			     semel_error *error)
+{
+	for (size_t i = 0; i < count; i++) {
+		semel_status status = semel_event_from_input(&inputs[i], semel_env_system(), arena,
+							     &events[i], error);
+		if (status == SEMEL_OK)
+			continue;
+		if (count > 1 && error != NULL)
+			return semel_error_prefix(error, "event %zu", i + 1);
+		return status;
+	}
+	return SEMEL_OK;
+}
+
+static semel_status publish(semel_tx tx, const semel_event_input *inputs, size_t count,
+			    char (*ids_out)[SEMEL_ID_SIZE], semel_error *error)
+{
+	struct semel_arena *arena = semel_arena_new(ARENA_BLOCK);
+	struct semel_event *events = NULL;
+	semel_status status = SEMEL_OK;
+	if (arena != NULL)
+		events = semel_arena_alloc(arena, count * sizeof(*events));
+	if (events == NULL) {
+		status = semel_error_set(error, SEMEL_INTERNAL, "no memory for %zu events", count);
+		goto free_arena;
+	}
+	status = complete(inputs, count, arena, events, error);
+	if (status == SEMEL_OK)
+		status = tx.driver->outbox_insert(tx, events, count, error);
+	for (size_t i = 0; i < count && status == SEMEL_OK && ids_out != NULL; i++)
+		snprintf(ids_out[i], SEMEL_ID_SIZE, "%s", events[i].id.data);
+free_arena:
+	semel_arena_free(arena);
+	return status;
+}
+
+semel_status semel_outbox_publish_all(semel_tx tx, const semel_event_input *inputs, size_t count,
+				      char (*ids_out)[SEMEL_ID_SIZE], semel_error *error)
+{
+	semel_status status = check_tx(tx, error);
+	if (status != SEMEL_OK || count == 0)
+		return status;
+	if (inputs == NULL)
+		return semel_error_set(error, SEMEL_INVALID, "there is no event to publish");
+	return publish(tx, inputs, count, ids_out, error);
+}
+
+semel_status semel_outbox_publish(semel_tx tx, const semel_event_input *input,
+				  char id_out[SEMEL_ID_SIZE], semel_error *error)
+{
+	return semel_outbox_publish_all(tx, input, 1, (char(*)[SEMEL_ID_SIZE])id_out, error);
+}

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Statements of the user's: the business change of a publish, SQL handlers, upcasters.
+ *
+ * - They run inside a transaction that is ours to end: whatever begins, ends or nests one, or
+ *   reaches for another file, is refused when it is prepared.
+ * - What SQLite says of the values (a constraint, a type) is about this event: reject. What it says
+ *   of the file is an outage. Anything else may pass: retry.
+ */
+#include "store/sqlite/sqlite.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- parameters ------------------------------------------------------------------------------ */
+
+static const char *const parameter_names[] = { ":id",           ":type",  ":aggregate_type",
+					       ":aggregate_id", ":topic", ":payload",
+					       ":headers",      ":time",  ":attempt",
+					       ":flow" };
+
+enum parameter {
+	P_ID,
+	P_TYPE,
+	P_AGGREGATE_TYPE,
+	P_AGGREGATE_ID,
+	P_TOPIC,
+	P_PAYLOAD,
+	P_HEADERS,
+	P_TIME,
+	P_ATTEMPT,
+	P_FLOW,
+	P_COUNT
+};
+
+/* A prepared statement, and at which place it wants which parameter (0: not at all). */
+struct effect {
+	sqlite3_stmt *statement;
+	int places[P_COUNT];
+};
+
+struct semel_sqlite_effects {
+	struct effect *list;
+	size_t count, capacity;
+	struct semel_arena *arena; /* for :flow; reset by each run */
+};
+
+/* What one event gives to the parameters. */
+struct values {
+	const struct semel_event *event;
+	uint32_t attempt;
+	struct semel_arena *arena;
+	char time[SEMEL_TIME_SIZE];
+};
+
+static semel_status find_places(struct effect *effect, semel_error *error)
+{
+	int count = sqlite3_bind_parameter_count(effect->statement);
+	for (int at = 1; at <= count; at++) {
+		const char *name = sqlite3_bind_parameter_name(effect->statement, at);
+		int found = 0;
+		while (name != NULL && found < P_COUNT && strcmp(name, parameter_names[found]) != 0)
+			found++;
+		if (name == NULL || found == P_COUNT) {
+			const char *shown = name == NULL ? "?" : name;
+			const char *near = semel_text_nearest(shown, parameter_names, P_COUNT);
+			return semel_error_set(error, SEMEL_INVALID,
+					       "unknown parameter %s in SQL (did you mean %s? "
+					       "there are :id :type :aggregate_type :aggregate_id "
+					       ":topic :payload :headers :time :attempt :flow)",
+					       shown, near == NULL ? ":id" : near);
+		}
+		effect->places[found] = at;
+	}
+	return SEMEL_OK;
+}
+
+static void bind_values(const struct effect *effect, struct values *values)
+{
+	const struct semel_event *event = values->event;
+	const int *places = effect->places;
+	const struct {
+		int at;
+		struct semel_text text;
+	} texts[] = { { places[P_ID], event->id },
+		      { places[P_TYPE], event->type },
+		      { places[P_AGGREGATE_TYPE], event->aggregate_type },
+		      { places[P_AGGREGATE_ID], event->aggregate_id },
+		      { places[P_TOPIC], event->topic },
+		      { places[P_PAYLOAD], event->payload },
+		      { places[P_HEADERS], event->headers } };
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+		if (texts[i].at != 0)
+			semel_sqlite_bind_bytes(effect->statement, texts[i].at, texts[i].text);
+	if (places[P_TIME] != 0) {
+		semel_time_format(event->time_ms, values->time);
+		semel_sqlite_bind_string(effect->statement, places[P_TIME], values->time);
+	}
+	if (places[P_ATTEMPT] != 0)
+		sqlite3_bind_int64(effect->statement, places[P_ATTEMPT], values->attempt);
+	if (places[P_FLOW] != 0)
+		semel_sqlite_bind_text(effect->statement, places[P_FLOW],
+				       semel_event_flow_headers(event, values->arena));
+}
+
+/* ---- what may be prepared -------------------------------------------------------------------- */
+
+static bool is_harmless_pragma(const char *name, const char *value)
+{
+	/* Asked by virtual tables of SQLite's own while a statement is prepared. */
+	return value == NULL && name != NULL &&
+	       (strcmp(name, "page_size") == 0 || strcmp(name, "data_version") == 0);
+}
+
+static int refuse_control(void *refused, int action, const char *first, const char *second,
+			  const char *database, const char *trigger)
+{
+	(void)database;
+	(void)trigger;
+	bool control = action == SQLITE_TRANSACTION || action == SQLITE_SAVEPOINT ||
+		       action == SQLITE_ATTACH || action == SQLITE_DETACH ||
+		       (action == SQLITE_PRAGMA && !is_harmless_pragma(first, second));
+	if (!control)
+		return SQLITE_OK;
+	*(bool *)refused = true;
+	return SQLITE_DENY;
+}
+
+/* Prepares the first statement of sql; *tail_out is what follows. A comment or blank rest yields
+ * no statement. */
+static semel_status prepare_user_sql(sqlite3 *db, const char *sql, sqlite3_stmt **statement_out,
+				     const char **tail_out, semel_error *error)
+{
+	bool refused = false;
+	*statement_out = NULL;
+	sqlite3_set_authorizer(db, refuse_control, &refused);
+	int code = sqlite3_prepare_v2(db, sql, -1, statement_out, tail_out);
+	sqlite3_set_authorizer(db, NULL, NULL);
+	if (code == SQLITE_OK)
+		return SEMEL_OK;
+	if (refused)
+		return semel_error_set(error, SEMEL_INVALID,
+				       "BEGIN, COMMIT, ROLLBACK, SAVEPOINT, ATTACH and PRAGMA are "
+				       "not allowed here: the transaction is Semel's to end: %s",
+				       sql);
+	int primary = code & 0xff;
+	if (primary == SQLITE_ERROR || primary == SQLITE_TOOBIG || primary == SQLITE_RANGE)
+		return semel_error_set(error, SEMEL_INVALID, "%s: %s", sqlite3_errmsg(db), sql);
+	return semel_sqlite_error(db, code, "prepare SQL", error);
+}
+
+/* ---- the business change ----------------------------------------------------------------------
+ */
+
+static semel_status execute_one(sqlite3 *db, sqlite3_stmt *statement, semel_error *error)
+{
+	if (sqlite3_bind_parameter_count(statement) > 0)
+		return semel_error_set(error, SEMEL_INVALID,
+				       "parameters have no values here; write the value itself: %s",
+				       sqlite3_sql(statement));
+	int code = SQLITE_ROW;
+	while (code == SQLITE_ROW)
+		code = sqlite3_step(statement);
+	if (code == SQLITE_DONE)
+		return SEMEL_OK;
+	code = sqlite3_extended_errcode(db);
+	semel_status status = semel_sqlite_error(db, code, "run SQL", error);
+	if (status == SEMEL_INTERNAL && (code & 0xff) != SQLITE_NOMEM)
+		return semel_error_set(error, SEMEL_INVALID, "%s: %s", sqlite3_errmsg(db),
+				       sqlite3_sql(statement));
+	return status;
+}
+
+semel_status semel_sqlite_execute(semel_store *store, const char *sql, semel_error *error)
+{
+	sqlite3 *db = semel_sqlite_of(store)->db;
+	semel_status status =
+		semel_sqlite_demand_transaction(semel_sqlite_tx(store), "run SQL", error);
+	while (status == SEMEL_OK && *sql != '\0') {
+		sqlite3_stmt *statement = NULL;
+		status = prepare_user_sql(db, sql, &statement, &sql, error);
+		if (status == SEMEL_OK && statement != NULL)
+			status = execute_one(db, statement, error);
+		sqlite3_finalize(statement);
+	}
+	return status;
+}
+
+/* ---- handlers -------------------------------------------------------------------------------- */
+
+void semel_sqlite_effects_free(struct semel_sqlite_effects *effects)
+{
+	if (effects == NULL)
+		return;
+	for (size_t i = 0; i < effects->count; i++)
+		sqlite3_finalize(effects->list[i].statement);
+	semel_arena_free(effects->arena);
+	free(effects->list);
+	free(effects);
+}
+
+static semel_status add_effect(struct semel_sqlite_effects *effects, sqlite3_stmt *statement,
+			       semel_error *error)
+{
+	if (effects->count == effects->capacity) {
+		size_t capacity = effects->capacity * 2 + 4;
+		struct effect *list = realloc(effects->list, capacity * sizeof(*list));
+		if (list == NULL) {
+			sqlite3_finalize(statement);
+			return semel_error_set(error, SEMEL_INTERNAL, "no memory for a handler");
+		}
+		effects->list = list;
+		effects->capacity = capacity;
+	}
+	struct effect *effect = &effects->list[effects->count++];
+	*effect = (struct effect){ .statement = statement };
+	return find_places(effect, error);
+}
+
+static semel_status add_statements(sqlite3 *db, struct semel_sqlite_effects *effects,
+				   const char *sql, semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+	while (status == SEMEL_OK && *sql != '\0') {
+		sqlite3_stmt *statement = NULL;
+		status = prepare_user_sql(db, sql, &statement, &sql, error);
+		if (status == SEMEL_OK && statement != NULL)
+			status = add_effect(effects, statement, error);
+	}
+	return status;
+}
+
+semel_status semel_sqlite_effect_prepare(semel_store *base, const char *const *statements,
+					 size_t count, semel_error *error)
+{
+	struct semel_sqlite_store *store = semel_sqlite_of(base);
+	struct semel_sqlite_effects *effects = calloc(1, sizeof(*effects));
+	semel_status status = SEMEL_OK;
+	if (effects == NULL || (effects->arena = semel_arena_new(4096)) == NULL) {
+		semel_sqlite_effects_free(effects);
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a handler");
+	}
+	for (size_t i = 0; i < count && status == SEMEL_OK; i++)
+		status = add_statements(store->db, effects, statements[i], error);
+	if (status == SEMEL_OK && effects->count == 0)
+		status = semel_error_set(error, SEMEL_INVALID,
+					 "the SQL handler has no statement in it");
+	if (status != SEMEL_OK) {
+		semel_sqlite_effects_free(effects);
+		return status;
+	}
+	semel_sqlite_effects_free(store->effects);
+	store->effects = effects;
+	return SEMEL_OK;
+}
+
+static semel_status verdict_of(sqlite3 *db, int code, semel_error *error)
+{
+	switch (code & 0xff) {
+	case SQLITE_CONSTRAINT:
+	case SQLITE_MISMATCH:
+	case SQLITE_TOOBIG:
+		return semel_error_set(error, SEMEL_HANDLER_REJECT, "%s", sqlite3_errmsg(db));
+	case SQLITE_BUSY:
+	case SQLITE_LOCKED:
+	case SQLITE_IOERR:
+	case SQLITE_FULL:
+	case SQLITE_READONLY:
+	case SQLITE_CANTOPEN:
+	case SQLITE_CORRUPT:
+	case SQLITE_NOTADB:
+	case SQLITE_NOMEM:
+		return semel_sqlite_error(db, code, "run the SQL handler", error);
+	default:
+		return semel_error_set(error, SEMEL_HANDLER_RETRY, "%s", sqlite3_errmsg(db));
+	}
+}
+
+static semel_status run_effect(sqlite3 *db, const struct effect *effect, struct values *values,
+			       semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+	bind_values(effect, values);
+	int code = SQLITE_ROW;
+	while (code == SQLITE_ROW)
+		code = sqlite3_step(effect->statement);
+	if (code != SQLITE_DONE)
+		status = verdict_of(db, sqlite3_extended_errcode(db), error);
+	sqlite3_reset(effect->statement);
+	return status;
+}
+
+semel_status semel_sqlite_effect_run(semel_store *base, const struct semel_event *event,
+				     uint32_t attempt, semel_error *error)
+{
+	struct semel_sqlite_store *store = semel_sqlite_of(base);
+	struct semel_sqlite_effects *effects = store->effects;
+	semel_status status = semel_sqlite_demand_transaction(semel_sqlite_tx(base),
+							      "run the SQL handler", error);
+	if (status != SEMEL_OK)
+		return status;
+	if (effects == NULL)
+		return semel_error_set(error, SEMEL_INTERNAL, "no SQL handler was prepared");
+	struct values values = { .event = event, .attempt = attempt, .arena = effects->arena };
+	for (size_t i = 0; i < effects->count && status == SEMEL_OK; i++)
+		status = run_effect(store->db, &effects->list[i], &values, error);
+	semel_arena_reset(effects->arena);
+	return status;
+}
+
+/* ---- upcasters ------------------------------------------------------------------------------- */
+
+static semel_status prepare_expression(sqlite3 *db, const char *expression, struct effect *effect,
+				       semel_error *error)
+{
+	const char *tail = NULL;
+	char *sql = sqlite3_mprintf("SELECT (%s)", expression);
+	if (sql == NULL)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for an SQL expression");
+	semel_status status = SEMEL_OK;
+	int code = sqlite3_prepare_v2(db, sql, -1, &effect->statement, &tail);
+	if (code != SQLITE_OK)
+		status = semel_error_set(error, SEMEL_INVALID, "%s: %s", sqlite3_errmsg(db),
+					 expression);
+	else if (*tail != '\0' || sqlite3_column_count(effect->statement) != 1)
+		status = semel_error_set(error, SEMEL_INVALID,
+					 "one SQL expression is wanted, not a statement: %s",
+					 expression);
+	sqlite3_free(sql);
+	return status == SEMEL_OK ? find_places(effect, error) : status;
+}
+
+semel_status semel_sqlite_evaluate(semel_store *store, const char *expression,
+				   const struct semel_event *event, struct semel_arena *arena,
+				   struct semel_text *value_out, semel_error *error)
+{
+	sqlite3 *db = semel_sqlite_of(store)->db;
+	struct effect effect = { 0 };
+	struct values values = { .event = event, .arena = arena };
+	*value_out = (struct semel_text){ NULL, 0 };
+	semel_status status = prepare_expression(db, expression, &effect, error);
+	if (status != SEMEL_OK)
+		goto finalize;
+	bind_values(&effect, &values);
+	int code = sqlite3_step(effect.statement);
+	if (code == SQLITE_ROW)
+		*value_out = semel_sqlite_text(effect.statement, 0, arena);
+	else
+		status = verdict_of(db, sqlite3_extended_errcode(db), error);
+finalize:
+	sqlite3_finalize(effect.statement);
+	return status;
+}

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The inbox: who has processed which event.
+ *
+ * - Exactly one claimer of (scope, event, week) wins: the primary key decides.
+ * - A business key is unique over the whole window; its row is written before the claim's, and both
+ *   commit together.
+ * - An event whose key was used by another one is recorded as processed, so that it is accounted
+ *   for; its effect never ran.
+ * - A FAILED claim is taken over by a replay with a higher number than the last taker's: once per
+ *   replay.
+ */
+#include "store/sqlite/sqlite.h"
+
+#include "base/error.h"
+
+#include <string.h>
+
+static const char *const status_names[] = { [SEMEL_INBOX_CLAIMED] = "CLAIMED",
+					    [SEMEL_INBOX_PROCESSED] = "PROCESSED",
+					    [SEMEL_INBOX_FAILED] = "FAILED" };
+
+static const struct semel_sqlite_query insert_claim = {
+	SEMEL_SQL_INBOX_CLAIM, "claim an event",
+	"INSERT INTO semel_inbox (scope, event_id, week_start, status, first_seen_at, processed_at,"
+	" handler_version, topic, \"partition\", \"offset\", error_code, owner, lease_until, "
+	"replay)"
+	" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)"
+	" ON CONFLICT DO NOTHING"
+};
+static const struct semel_sqlite_query find_claim = {
+	SEMEL_SQL_INBOX_FIND, "look up a claim",
+	"SELECT status, owner, lease_until FROM semel_inbox"
+	" WHERE scope = ?1 AND event_id = ?2 AND (?3 IS NULL OR week_start = ?3)"
+};
+static const struct semel_sqlite_query insert_key = {
+	SEMEL_SQL_KEY_CLAIM, "claim a business key",
+	"INSERT INTO semel_inbox_key (scope, key, event_id, first_seen_at)"
+	" VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING"
+};
+static const struct semel_sqlite_query find_key = {
+	SEMEL_SQL_KEY_FIND, "look up a business key",
+	"SELECT event_id FROM semel_inbox_key WHERE scope = ?1 AND key = ?2"
+};
+static const struct semel_sqlite_query change_claim = {
+	SEMEL_SQL_INBOX_CHANGE, "change a claim",
+	"UPDATE semel_inbox SET status = ?3, owner = coalesce(?4, owner), lease_until = ?5,"
+	" processed_at = ?6, error_code = ?7, replay = max(replay, ?8)"
+	" WHERE scope = ?1 AND event_id = ?2 AND status = ?9 AND (?10 IS NULL OR owner = ?10)"
+	" AND (?9 <> 'FAILED' OR replay < ?8)"
+};
+static const struct semel_sqlite_query forget_claim = {
+	SEMEL_SQL_ONCE, "forget a claim",
+	"DELETE FROM semel_inbox WHERE scope = ?1 AND event_id = ?2"
+};
+static const struct semel_sqlite_query forget_key = {
+	SEMEL_SQL_ONCE, "forget a business key",
+	"DELETE FROM semel_inbox_key WHERE scope = ?1 AND event_id = ?2"
+};
+static const struct semel_sqlite_query renew_claims = {
+	SEMEL_SQL_ONCE, "renew the claims at work",
+	"UPDATE semel_inbox SET lease_until = ?2 WHERE status = 'CLAIMED' AND owner = ?1"
+};
+static const struct semel_sqlite_query is_settled = {
+	SEMEL_SQL_INBOX_SETTLED, "ask whether an event is settled",
+	"SELECT EXISTS (SELECT 1 FROM semel_inbox WHERE scope = ?1 AND event_id = ?2"
+	" AND status <> 'CLAIMED') OR EXISTS (SELECT 1 FROM semel_dead_letter WHERE scope = ?1"
+	" AND event_id = ?2 AND parked_behind IS NULL)"
+};
+
+/* The statements of one call, prepared once for all its claims; the key's only when one is used. */
+struct claiming {
+	semel_tx tx;
+	sqlite3_stmt *claim, *find, *key, *find_key;
+	char now[SEMEL_TIME_SIZE];
+};
+
+static semel_status take_once(semel_tx tx, const struct semel_sqlite_query *query,
+			      sqlite3_stmt **statement, semel_error *error)
+{
+	return *statement != NULL ? SEMEL_OK : semel_sqlite_take(tx, query, statement, error);
+}
+
+static enum semel_inbox_found found_by_status(const char *status)
+{
+	if (strcmp(status, status_names[SEMEL_INBOX_CLAIMED]) == 0)
+		return SEMEL_FOUND_CLAIMED;
+	return strcmp(status, status_names[SEMEL_INBOX_FAILED]) == 0 ? SEMEL_FOUND_FAILED
+								     : SEMEL_FOUND_PROCESSED;
+}
+
+/* What is there under this id; week NULL: in whatever week. found_out false: nothing is. */
+static semel_status look_up(struct claiming *claiming, struct semel_text scope,
+			    struct semel_text event_id, const char *week,
+			    struct semel_inbox_answer *answer, semel_error *error)
+{
+	bool row = false;
+	semel_status status = take_once(claiming->tx, &find_claim, &claiming->find, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_sqlite_bind_text(claiming->find, 1, scope);
+	semel_sqlite_bind_text(claiming->find, 2, event_id);
+	semel_sqlite_bind_string(claiming->find, 3, week);
+	status = semel_sqlite_step(claiming->tx, &find_claim, claiming->find, &row, error);
+	answer->found = SEMEL_FOUND_NEW;
+	if (row) {
+		answer->found =
+			found_by_status((const char *)sqlite3_column_text(claiming->find, 0));
+		semel_sqlite_copy(claiming->find, 1, answer->owner, sizeof(answer->owner));
+		answer->lease_until_ms = semel_sqlite_time(claiming->find, 2);
+	}
+	sqlite3_reset(claiming->find);
+	return status;
+}
+
+/* FOUND_NEW: written now. */
+static semel_status insert(struct claiming *claiming, const struct semel_inbox_claim *claim,
+			   const char *error_code, struct semel_inbox_answer *answer,
+			   semel_error *error)
+{
+	char week[SEMEL_DATE_SIZE], lease[SEMEL_TIME_SIZE];
+	bool processed = claim->status == SEMEL_INBOX_PROCESSED || error_code != NULL;
+	sqlite3_stmt *statement = claiming->claim;
+	semel_time_format_date(semel_time_week_start(claim->event_time_ms), week);
+	semel_sqlite_bind_text(statement, 1, claim->scope);
+	semel_sqlite_bind_text(statement, 2, claim->event_id);
+	semel_sqlite_bind_string(statement, 3, week);
+	semel_sqlite_bind_string(statement, 4,
+				 status_names[processed ? SEMEL_INBOX_PROCESSED : claim->status]);
+	semel_sqlite_bind_string(statement, 5, claiming->now);
+	semel_sqlite_bind_string(statement, 6, processed ? claiming->now : NULL);
+	semel_sqlite_bind_text(statement, 7, claim->handler_version);
+	semel_sqlite_bind_text(statement, 8, claim->topic);
+	sqlite3_bind_int(statement, 9, claim->partition);
+	sqlite3_bind_int64(statement, 10, claim->offset);
+	semel_sqlite_bind_string(statement, 11, error_code);
+	semel_sqlite_bind_string(statement, 12, claim->owner);
+	semel_sqlite_bind_time(statement, 13, processed ? 0 : claim->lease_until_ms, lease);
+	sqlite3_bind_int64(statement, 14, claim->replay);
+	semel_status status = semel_sqlite_run(claiming->tx, &insert_claim, statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (semel_sqlite_changes(claiming->tx) == 1) {
+		answer->found = SEMEL_FOUND_NEW;
+		return SEMEL_OK;
+	}
+	return look_up(claiming, claim->scope, claim->event_id, week, answer, error);
+}
+
+/* holder_out: the other event that has the key; length 0: it is ours. */
+static semel_status claim_key(struct claiming *claiming, const struct semel_inbox_claim *claim,
+			      char *holder_out, size_t holder_size, semel_error *error)
+{
+	bool row = false;
+	holder_out[0] = '\0';
+	semel_status status = take_once(claiming->tx, &insert_key, &claiming->key, error);
+	if (status == SEMEL_OK)
+		status = take_once(claiming->tx, &find_key, &claiming->find_key, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_sqlite_bind_text(claiming->key, 1, claim->scope);
+	semel_sqlite_bind_text(claiming->key, 2, claim->key);
+	semel_sqlite_bind_text(claiming->key, 3, claim->event_id);
+	semel_sqlite_bind_string(claiming->key, 4, claiming->now);
+	status = semel_sqlite_run(claiming->tx, &insert_key, claiming->key, error);
+	if (status != SEMEL_OK || semel_sqlite_changes(claiming->tx) == 1)
+		return status;
+	semel_sqlite_bind_text(claiming->find_key, 1, claim->scope);
+	semel_sqlite_bind_text(claiming->find_key, 2, claim->key);
+	status = semel_sqlite_step(claiming->tx, &find_key, claiming->find_key, &row, error);
+	if (row)
+		semel_sqlite_copy(claiming->find_key, 0, holder_out, holder_size);
+	sqlite3_reset(claiming->find_key);
+	if (semel_text_equal(semel_text_of(holder_out), claim->event_id))
+		holder_out[0] = '\0';
+	return status;
+}
+
+static semel_status claim_one(struct claiming *claiming, const struct semel_inbox_claim *claim,
+			      struct semel_inbox_answer *answer, semel_error *error)
+{
+	char holder[SEMEL_NAME_MAX + 1] = "";
+	semel_status status = SEMEL_OK;
+	*answer = (struct semel_inbox_answer){ 0 };
+	if (claim->key.data != NULL)
+		status = claim_key(claiming, claim, holder, sizeof(holder), error);
+	if (status != SEMEL_OK)
+		return status;
+	if (holder[0] == '\0')
+		return insert(claiming, claim, NULL, answer, error);
+
+	status = look_up(claiming, claim->scope, semel_text_of(holder), NULL, answer, error);
+	if (status != SEMEL_OK || answer->found == SEMEL_FOUND_CLAIMED)
+		return status; /* the other one is at work: come back later */
+	status = insert(claiming, claim, "duplicate-key", answer, error);
+	answer->found = SEMEL_FOUND_KEY;
+	return status;
+}
+
+semel_status semel_sqlite_inbox_claim(semel_tx tx, const struct semel_inbox_claim *claims,
+				      size_t count, int64_t now_ms,
+				      struct semel_inbox_answer *answers_out, semel_error *error)
+{
+	struct claiming claiming = { .tx = tx };
+	semel_status status = semel_sqlite_demand_transaction(tx, insert_claim.what, error);
+	if (status == SEMEL_OK)
+		status = semel_sqlite_take(tx, &insert_claim, &claiming.claim, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_time_format(now_ms, claiming.now);
+	for (size_t i = 0; i < count && status == SEMEL_OK; i++)
+		status = claim_one(&claiming, &claims[i], &answers_out[i], error);
+	semel_sqlite_give(tx, &insert_claim, claiming.claim);
+	semel_sqlite_give(tx, &find_claim, claiming.find);
+	semel_sqlite_give(tx, &insert_key, claiming.key);
+	semel_sqlite_give(tx, &find_key, claiming.find_key);
+	return status;
+}
+
+semel_status semel_sqlite_inbox_change(semel_tx tx, const struct semel_inbox_claim *claim,
+				       const struct semel_inbox_change *change, bool *taken_out,
+				       semel_error *error)
+{
+	char lease[SEMEL_TIME_SIZE], now[SEMEL_TIME_SIZE];
+	bool at_work = claim->status == SEMEL_INBOX_CLAIMED;
+	sqlite3_stmt *statement = NULL;
+	*taken_out = false;
+	semel_status status = semel_sqlite_demand_transaction(tx, change_claim.what, error);
+	if (status == SEMEL_OK)
+		status = semel_sqlite_take(tx, &change_claim, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_sqlite_bind_text(statement, 1, claim->scope);
+	semel_sqlite_bind_text(statement, 2, claim->event_id);
+	semel_sqlite_bind_string(statement, 3, status_names[claim->status]);
+	semel_sqlite_bind_string(statement, 4, at_work ? claim->owner : NULL);
+	semel_sqlite_bind_time(statement, 5, at_work ? claim->lease_until_ms : 0, lease);
+	semel_sqlite_bind_time(statement, 6, at_work ? 0 : change->now_ms, now);
+	semel_sqlite_bind_string(statement, 7, change->error_code);
+	sqlite3_bind_int64(statement, 8, claim->replay);
+	semel_sqlite_bind_string(statement, 9, status_names[change->from]);
+	semel_sqlite_bind_string(statement, 10, change->from_owner);
+	status = semel_sqlite_run(tx, &change_claim, statement, error);
+	*taken_out = status == SEMEL_OK && semel_sqlite_changes(tx) > 0;
+	semel_sqlite_give(tx, &change_claim, statement);
+	return status;
+}
+
+static semel_status forget(semel_tx tx, const struct semel_sqlite_query *query,
+			   const struct semel_inbox_claim *claim, semel_error *error)
+{
+	sqlite3_stmt *statement = NULL;
+	semel_status status = semel_sqlite_take(tx, query, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_sqlite_bind_text(statement, 1, claim->scope);
+	semel_sqlite_bind_text(statement, 2, claim->event_id);
+	status = semel_sqlite_run(tx, query, statement, error);
+	semel_sqlite_give(tx, query, statement);
+	return status;
+}
+
+semel_status semel_sqlite_inbox_forget(semel_tx tx, const struct semel_inbox_claim *claim,
+				       semel_error *error)
+{
+	semel_status status = semel_sqlite_demand_transaction(tx, forget_claim.what, error);
+	if (status == SEMEL_OK)
+		status = forget(tx, &forget_claim, claim, error);
+	return status == SEMEL_OK ? forget(tx, &forget_key, claim, error) : status;
+}
+
+semel_status semel_sqlite_inbox_renew(semel_store *store, const char *owner, int64_t lease_until_ms,
+				      semel_error *error)
+{
+	semel_tx tx = semel_sqlite_tx(store);
+	char lease[SEMEL_TIME_SIZE];
+	sqlite3_stmt *statement = NULL;
+	semel_status status = semel_sqlite_take(tx, &renew_claims, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_sqlite_bind_string(statement, 1, owner);
+	semel_sqlite_bind_time(statement, 2, lease_until_ms, lease);
+	status = semel_sqlite_run(tx, &renew_claims, statement, error);
+	semel_sqlite_give(tx, &renew_claims, statement);
+	return status;
+}
+
+semel_status semel_sqlite_inbox_settled(semel_tx tx, struct semel_text scope, struct semel_text id,
+					bool *settled_out, semel_error *error)
+{
+	sqlite3_stmt *statement = NULL;
+	bool row = false;
+	*settled_out = false;
+	semel_status status = semel_sqlite_take(tx, &is_settled, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_sqlite_bind_text(statement, 1, scope);
+	semel_sqlite_bind_bytes(statement, 2, id);
+	status = semel_sqlite_step(tx, &is_settled, statement, &row, error);
+	*settled_out = row && sqlite3_column_int(statement, 0) != 0;
+	semel_sqlite_give(tx, &is_settled, statement);
+	return status;
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The lane and its fence. Every new owner draws a higher epoch; whoever still holds an older one
+ * cannot renew, release or mark any more. */
+#include "store/sqlite/sqlite.h"
+
+#include "base/error.h"
+
+static const struct semel_sqlite_query list_lanes = {
+	SEMEL_SQL_ONCE, "read the leases",
+	"SELECT lane, epoch, owner, expires_at, low_seq FROM semel_lease WHERE lane = 0"
+};
+static const struct semel_sqlite_query take_lane = {
+	SEMEL_SQL_ONCE, "take a lane",
+	"UPDATE semel_lease SET owner = ?3, epoch = epoch + 1, expires_at = ?4"
+	" WHERE lane = ?1 AND epoch = ?2 RETURNING lane, epoch, owner, expires_at, low_seq"
+};
+static const struct semel_sqlite_query renew_lane = {
+	SEMEL_SQL_ONCE, "renew a lease",
+	"UPDATE semel_lease SET expires_at = ?4 WHERE lane = ?1 AND epoch = ?2 AND owner = ?3"
+	" RETURNING lane, epoch, owner, expires_at, low_seq"
+};
+static const struct semel_sqlite_query release_lane = {
+	SEMEL_SQL_ONCE, "release a lane",
+	"UPDATE semel_lease SET owner = '', expires_at = NULL"
+	" WHERE lane = ?1 AND epoch = ?2 AND owner = ?3"
+};
+
+int32_t semel_sqlite_lane_count(semel_store *store)
+{
+	(void)store;
+	return 1;
+}
+
+static void read_lease(sqlite3_stmt *statement, struct semel_lease *lease)
+{
+	lease->lane = sqlite3_column_int(statement, 0);
+	lease->epoch = sqlite3_column_int64(statement, 1);
+	semel_sqlite_copy(statement, 2, lease->owner, sizeof(lease->owner));
+	lease->expires_at_ms = semel_sqlite_time(statement, 3);
+	lease->low_seq = sqlite3_column_int64(statement, 4);
+}
+
+static semel_status error_of_loss(const struct semel_lease *lease, semel_error *error)
+{
+	return semel_error_set(error, SEMEL_LEASE_LOST,
+			       "lane %d has another owner since epoch %lld", (int)lease->lane,
+			       (long long)lease->epoch);
+}
+
+semel_status semel_sqlite_lease_list(semel_store *store, struct semel_lease *leases_out,
+				     semel_error *error)
+{
+	semel_tx tx = semel_sqlite_tx(store);
+	sqlite3_stmt *statement = NULL;
+	bool row = false;
+	semel_status status = semel_sqlite_take(tx, &list_lanes, &statement, error);
+	if (status == SEMEL_OK)
+		status = semel_sqlite_step(tx, &list_lanes, statement, &row, error);
+	if (status == SEMEL_OK && row)
+		read_lease(statement, leases_out);
+	else if (status == SEMEL_OK)
+		status = semel_error_set(error, SEMEL_NO_SCHEMA,
+					 "the lane's row is missing in semel_lease (put it back: "
+					 "INSERT INTO semel_lease (lane) VALUES (0))");
+	semel_sqlite_give(tx, &list_lanes, statement);
+	return status;
+}
+
+/* The first row that comes back is read before the statement is run to its end, and only then is
+ * the change committed. */
+static semel_status update_lease(semel_store *store, const struct semel_sqlite_query *query,
+				 const char *owner, struct semel_lease *lease, semel_error *error)
+{
+	semel_tx tx = semel_sqlite_tx(store);
+	char expires[SEMEL_TIME_SIZE];
+	struct semel_lease updated = *lease;
+	sqlite3_stmt *statement = NULL;
+	bool row = false;
+	semel_status status = semel_sqlite_take(tx, query, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	sqlite3_bind_int(statement, 1, lease->lane);
+	sqlite3_bind_int64(statement, 2, lease->epoch);
+	semel_sqlite_bind_string(statement, 3, owner);
+	semel_sqlite_bind_time(statement, 4, lease->expires_at_ms, expires);
+	status = semel_sqlite_step(tx, query, statement, &row, error);
+	if (status == SEMEL_OK && !row)
+		status = error_of_loss(lease, error);
+	if (row) {
+		read_lease(statement, &updated);
+		status = semel_sqlite_run(tx, query, statement, error);
+	}
+	semel_sqlite_give(tx, query, statement);
+	if (status == SEMEL_OK)
+		*lease = updated;
+	return status;
+}
+
+semel_status semel_sqlite_lease_take(semel_store *store, struct semel_lease *lease,
+				     const char *owner, int64_t expires_at_ms, semel_error *error)
+{
+	lease->expires_at_ms = expires_at_ms;
+	return update_lease(store, &take_lane, owner, lease, error);
+}
+
+semel_status semel_sqlite_lease_renew(semel_store *store, struct semel_lease *lease,
+				      int64_t expires_at_ms, semel_error *error)
+{
+	char owner[SEMEL_OWNER_SIZE];
+	sqlite3_snprintf((int)sizeof(owner), owner, "%s", lease->owner);
+	lease->expires_at_ms = expires_at_ms;
+	return update_lease(store, &renew_lane, owner, lease, error);
+}
+
+/* What is not released runs out. */
+void semel_sqlite_lease_release(semel_store *store, const struct semel_lease *lease)
+{
+	semel_tx tx = semel_sqlite_tx(store);
+	sqlite3_stmt *statement = NULL;
+	if (semel_sqlite_take(tx, &release_lane, &statement, NULL) != SEMEL_OK)
+		return;
+	sqlite3_bind_int(statement, 1, lease->lane);
+	sqlite3_bind_int64(statement, 2, lease->epoch);
+	semel_sqlite_bind_string(statement, 3, lease->owner);
+	(void)semel_sqlite_run(tx, &release_lane, statement, NULL);
+	semel_sqlite_give(tx, &release_lane, statement);
+}

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What became of events that the relay offered to the broker.
+ *
+ * - The fence is checked in the very transaction that marks: a relay that lost its lane changes
+ *   nothing.
+ * - An exception holds the later events of its aggregate. When one goes, the next of its aggregate
+ *   becomes due in the same transaction, so an aggregate never waits for nothing.
+ * - A FAILED event and its dead letter are written together.
+ */
+#include "store/sqlite/sqlite.h"
+
+#include "base/error.h"
+#include "base/uuid.h"
+
+#include <string.h>
+
+static const struct semel_sqlite_query check_fence = {
+	SEMEL_SQL_MARK_FENCE, "check the fence",
+	"UPDATE semel_lease SET low_seq = max(low_seq, ?4), expires_at = ?5"
+	" WHERE lane = ?1 AND epoch = ?2 AND owner = ?3"
+};
+static const struct semel_sqlite_query mark_published = {
+	SEMEL_SQL_MARK_PUBLISHED, "mark events as published",
+	"UPDATE semel_outbox SET status = 'PUBLISHED', published_at = ?2 WHERE seq = ?1"
+};
+static const struct semel_sqlite_query mark_refused = {
+	SEMEL_SQL_ONCE, "mark a refused event",
+	"UPDATE semel_outbox SET status = ?2, attempts = ?3, next_attempt_at = ?4, last_error = ?5"
+	" WHERE seq = ?1"
+};
+static const struct semel_sqlite_query put_exception = {
+	SEMEL_SQL_ONCE, "set an event aside",
+	"INSERT INTO semel_outbox_exception"
+	" (seq, aggregate_type, aggregate_id, state, due_at, blocks, replay)"
+	" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (seq) DO UPDATE SET"
+	" state = excluded.state, due_at = excluded.due_at, blocks = excluded.blocks,"
+	" replay = max(replay, excluded.replay)"
+};
+/* An event that is parked behind nobody may go at once. */
+static const struct semel_sqlite_query park_exception = {
+	SEMEL_SQL_ONCE, "park an event",
+	"INSERT INTO semel_outbox_exception (seq, aggregate_type, aggregate_id, state)"
+	" SELECT ?1, ?2, ?3, CASE WHEN EXISTS (SELECT 1 FROM semel_outbox_exception e"
+	" WHERE e.aggregate_type = ?2 AND e.aggregate_id = ?3 AND e.seq < ?1)"
+	" THEN 'parked' ELSE 'due' END"
+	" WHERE true ON CONFLICT (seq) DO UPDATE SET state = excluded.state, due_at = NULL"
+};
+static const struct semel_sqlite_query remove_exception = {
+	SEMEL_SQL_ONCE, "let an event go", "DELETE FROM semel_outbox_exception WHERE seq = ?1"
+};
+static const struct semel_sqlite_query free_next = {
+	SEMEL_SQL_ONCE, "let the next event of an aggregate go",
+	"UPDATE semel_outbox_exception SET state = 'due' WHERE state = 'parked' AND seq ="
+	" (SELECT min(seq) FROM semel_outbox_exception"
+	" WHERE aggregate_type = ?1 AND aggregate_id = ?2)"
+};
+
+/* Runs a statement whose first parameter is the row's number. */
+static semel_status run_with_seq(semel_tx tx, const struct semel_sqlite_query *query, int64_t seq,
+				 semel_error *error)
+{
+	sqlite3_stmt *statement = NULL;
+	semel_status status = semel_sqlite_take(tx, query, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	sqlite3_bind_int64(statement, 1, seq);
+	status = semel_sqlite_run(tx, query, statement, error);
+	semel_sqlite_give(tx, query, statement);
+	return status;
+}
+
+struct exception {
+	int64_t seq;
+	struct semel_text aggregate_type, aggregate_id;
+	const char *state;
+	int64_t due_ms;
+	bool blocks;
+	uint32_t replay;
+};
+
+static struct exception exception_of(const struct semel_outbox_row *row, const char *state)
+{
+	return (struct exception){ .seq = row->seq,
+				   .aggregate_type = row->event.aggregate_type,
+				   .aggregate_id = row->event.aggregate_id,
+				   .state = state,
+				   .replay = row->replay };
+}
+
+static semel_status put(semel_tx tx, const struct semel_sqlite_query *query,
+			const struct exception *exception, semel_error *error)
+{
+	char due[SEMEL_TIME_SIZE];
+	sqlite3_stmt *statement = NULL;
+	semel_status status = semel_sqlite_take(tx, query, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	sqlite3_bind_int64(statement, 1, exception->seq);
+	semel_sqlite_bind_text(statement, 2, exception->aggregate_type);
+	semel_sqlite_bind_text(statement, 3, exception->aggregate_id);
+	if (query == &put_exception) {
+		semel_sqlite_bind_string(statement, 4, exception->state);
+		semel_sqlite_bind_time(statement, 5, exception->due_ms, due);
+		sqlite3_bind_int(statement, 6, exception->blocks);
+		sqlite3_bind_int64(statement, 7, exception->replay);
+	}
+	status = semel_sqlite_run(tx, query, statement, error);
+	semel_sqlite_give(tx, query, statement);
+	return status;
+}
+
+/* It waits no longer, and the next one of its aggregate may go. */
+static semel_status let_go(semel_tx tx, const struct exception *exception, semel_error *error)
+{
+	sqlite3_stmt *statement = NULL;
+	semel_status status = run_with_seq(tx, &remove_exception, exception->seq, error);
+	if (status == SEMEL_OK)
+		status = semel_sqlite_take(tx, &free_next, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_sqlite_bind_text(statement, 1, exception->aggregate_type);
+	semel_sqlite_bind_text(statement, 2, exception->aggregate_id);
+	status = semel_sqlite_run(tx, &free_next, statement, error);
+	semel_sqlite_give(tx, &free_next, statement);
+	return status;
+}
+
+static semel_status note_refusal(semel_tx tx, const struct semel_mark *mark, const char *state,
+				 semel_error *error)
+{
+	char due[SEMEL_TIME_SIZE];
+	sqlite3_stmt *statement = NULL;
+	semel_status status = semel_sqlite_take(tx, &mark_refused, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	sqlite3_bind_int64(statement, 1, mark->row->seq);
+	semel_sqlite_bind_string(statement, 2, state);
+	sqlite3_bind_int64(statement, 3, mark->attempts);
+	semel_sqlite_bind_time(statement, 4, mark->kind == SEMEL_MARK_RETRY ? mark->due_ms : 0,
+			       due);
+	semel_sqlite_bind_bytes(statement, 5, semel_text_of(mark->reason));
+	status = semel_sqlite_run(tx, &mark_refused, statement, error);
+	semel_sqlite_give(tx, &mark_refused, statement);
+	return status;
+}
+
+static semel_status bury(semel_tx tx, const struct semel_mark *mark, int64_t now_ms,
+			 semel_error *error)
+{
+	char entry_id[SEMEL_UUID_SIZE];
+	struct semel_arena *arena = semel_arena_new(4096);
+	if (arena == NULL)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a dead letter");
+	semel_uuid_make(semel_env_system(), entry_id);
+	struct semel_dead_entry entry = {
+		.entry_id = semel_text_of(entry_id),
+		.event = mark->row->event,
+		.scope = SEMEL_TEXT("relay"),
+		.reason = semel_text_of(mark->reason),
+		.saga_id = semel_event_header(&mark->row->event, "sagaId", arena),
+		.correlation_id = semel_event_header(&mark->row->event, "correlationId", arena),
+		.failed_at_ms = now_ms,
+		.attempts = mark->attempts,
+		.replay_count = mark->row->replay,
+	};
+	semel_status status = semel_sqlite_dead_add(tx, &entry, arena, error);
+	semel_arena_free(arena);
+	return status;
+}
+
+static semel_status mark_failed(semel_tx tx, const struct semel_mark *mark, int64_t now_ms,
+				semel_error *error)
+{
+	struct exception exception = exception_of(mark->row, "failed");
+	exception.blocks = mark->blocks;
+	semel_status status = note_refusal(tx, mark, "FAILED", error);
+	if (status == SEMEL_OK)
+		status = bury(tx, mark, now_ms, error);
+	if (status != SEMEL_OK)
+		return status;
+	return mark->holds ? put(tx, &put_exception, &exception, error)
+			   : let_go(tx, &exception, error);
+}
+
+static semel_status mark_retry(semel_tx tx, const struct semel_mark *mark, semel_error *error)
+{
+	struct exception exception = exception_of(mark->row, "retry");
+	exception.due_ms = mark->due_ms;
+	semel_status status = note_refusal(tx, mark, "NEW", error);
+	return status == SEMEL_OK ? put(tx, &put_exception, &exception, error) : status;
+}
+
+static semel_status mark_other(semel_tx tx, const struct semel_mark *mark, int64_t now_ms,
+			       semel_error *error)
+{
+	struct exception exception = exception_of(mark->row, "parked");
+	switch (mark->kind) {
+	case SEMEL_MARK_PUBLISHED:
+		return let_go(tx, &exception, error);
+	case SEMEL_MARK_RETRY:
+		return mark_retry(tx, mark, error);
+	case SEMEL_MARK_FAILED:
+		return mark_failed(tx, mark, now_ms, error);
+	case SEMEL_MARK_PARKED:
+		return put(tx, &park_exception, &exception, error);
+	}
+	return semel_error_set(error, SEMEL_INTERNAL, "a mark of unknown kind");
+}
+
+/* The many: rows of the run of the table that were confirmed. One statement, one row each. */
+static semel_status mark_rows(semel_tx tx, const struct semel_mark_batch *batch, semel_error *error)
+{
+	char now[SEMEL_TIME_SIZE];
+	sqlite3_stmt *statement = NULL;
+	semel_status status = semel_sqlite_take(tx, &mark_published, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_sqlite_bind_time(statement, 2, batch->now_ms, now);
+	for (size_t i = 0; i < batch->count && status == SEMEL_OK; i++) {
+		const struct semel_mark *mark = &batch->marks[i];
+		if (mark->kind == SEMEL_MARK_PUBLISHED) {
+			sqlite3_bind_int64(statement, 1, mark->row->seq);
+			status = semel_sqlite_run(tx, &mark_published, statement, error);
+		}
+		if (status == SEMEL_OK &&
+		    (mark->kind != SEMEL_MARK_PUBLISHED || mark->row->exception))
+			status = mark_other(tx, mark, batch->now_ms, error);
+	}
+	semel_sqlite_give(tx, &mark_published, statement);
+	return status;
+}
+
+static semel_status pass_fence(semel_tx tx, const struct semel_lease *lease,
+			       const struct semel_mark_batch *batch, semel_error *error)
+{
+	char expires[SEMEL_TIME_SIZE];
+	sqlite3_stmt *statement = NULL;
+	semel_status status = semel_sqlite_take(tx, &check_fence, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	sqlite3_bind_int(statement, 1, lease->lane);
+	sqlite3_bind_int64(statement, 2, lease->epoch);
+	semel_sqlite_bind_string(statement, 3, lease->owner);
+	sqlite3_bind_int64(statement, 4, batch->low_seq);
+	semel_sqlite_bind_time(statement, 5, batch->expires_at_ms, expires);
+	status = semel_sqlite_run(tx, &check_fence, statement, error);
+	if (status == SEMEL_OK && semel_sqlite_changes(tx) != 1)
+		status = semel_error_set(error, SEMEL_LEASE_LOST,
+					 "lane %d has another owner since epoch %lld; nothing was "
+					 "marked",
+					 (int)lease->lane, (long long)lease->epoch);
+	semel_sqlite_give(tx, &check_fence, statement);
+	return status;
+}
+
+semel_status semel_sqlite_outbox_mark(semel_store *store, struct semel_lease *lease,
+				      const struct semel_mark_batch *batch, semel_error *error)
+{
+	semel_tx tx = semel_sqlite_tx(store);
+	bool entered = false;
+	semel_status status = semel_sqlite_enter(store, &entered, error);
+	if (status == SEMEL_OK)
+		status = pass_fence(tx, lease, batch, error);
+	if (status == SEMEL_OK)
+		status = mark_rows(tx, batch, error);
+	status = semel_sqlite_leave(store, entered, status, error);
+	if (status != SEMEL_OK)
+		return status;
+	lease->expires_at_ms = batch->expires_at_ms;
+	if (batch->low_seq > lease->low_seq)
+		lease->low_seq = batch->low_seq;
+	return SEMEL_OK;
+}
+
+/* ---- dead letters of the relay that a person has decided about --------------------------------
+ */
+
+static const struct semel_sqlite_query find_failed = {
+	SEMEL_SQL_ONCE, "look up the failed event",
+	"SELECT seq, aggregate_type, aggregate_id FROM semel_outbox WHERE id = ?1"
+};
+static const struct semel_sqlite_query reset_failed = {
+	SEMEL_SQL_ONCE, "set the event back",
+	"UPDATE semel_outbox SET status = 'NEW', attempts = 0, next_attempt_at = NULL WHERE seq = "
+	"?1"
+};
+
+static semel_status find_row(semel_tx tx, struct semel_text id, struct semel_arena *arena,
+			     struct exception *exception_out, semel_error *error)
+{
+	sqlite3_stmt *statement = NULL;
+	bool row = false;
+	semel_status status = semel_sqlite_take(tx, &find_failed, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_sqlite_bind_text(statement, 1, id);
+	status = semel_sqlite_step(tx, &find_failed, statement, &row, error);
+	if (row) {
+		exception_out->seq = sqlite3_column_int64(statement, 0);
+		exception_out->aggregate_type = semel_sqlite_text(statement, 1, arena);
+		exception_out->aggregate_id = semel_sqlite_text(statement, 2, arena);
+	}
+	semel_sqlite_give(tx, &find_failed, statement);
+	return status;
+}
+
+semel_status semel_sqlite_dead_relay_return(semel_tx tx, const struct semel_dead_entry *entry,
+					    bool discard, int64_t now_ms, semel_error *error)
+{
+	(void)now_ms;
+	struct exception exception = { .state = "due", .replay = entry->replay_count + 1 };
+	semel_status status = semel_sqlite_demand_transaction(tx, reset_failed.what, error);
+	if (status != SEMEL_OK)
+		return status;
+	struct semel_arena *arena = semel_arena_new(1024);
+	if (arena == NULL)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a replay");
+	status = find_row(tx, entry->event.id, arena, &exception, error);
+	if (status != SEMEL_OK)
+		goto free_arena;
+	if (exception.seq == 0) { /* the row is gone: the dead letter still has the event */
+		if (!discard)
+			status = semel_sqlite_outbox_insert(tx, &entry->event, 1, error);
+		goto free_arena;
+	}
+	if (discard) {
+		status = let_go(tx, &exception, error);
+		goto free_arena;
+	}
+	status = run_with_seq(tx, &reset_failed, exception.seq, error);
+	if (status == SEMEL_OK)
+		status = put(tx, &put_exception, &exception, error);
+free_arena:
+	semel_arena_free(arena);
+	return status;
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening the application's file, and making or upgrading the tables in it.
+ *
+ * - Opening never creates: a mistyped path is told, not made.
+ * - An upgrade is one transaction with the write lock held, so two at once do it once.
+ * - A file that was there keeps its journal mode; one that init makes is in WAL.
+ */
+#include "store/sqlite/sqlite.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The log may grow to four times SQLite's own threshold before we step in: the application's own
+ * connections checkpoint first. */
+#define CHECKPOINT_PAGES 4000
+#define BUSY_TIMEOUT_MS  5000
+
+extern const char semel_sql_store_sqlite_001_spine[];
+
+static const char *const versions[SEMEL_SQLITE_SCHEMA] = { semel_sql_store_sqlite_001_spine };
+
+static semel_status open_file(const struct semel_url *url, bool create, sqlite3 **db_out,
+			      semel_error *error)
+{
+	static const char *const known[] = { "busy-timeout" };
+	const struct semel_range range = { 0, 3600000, BUSY_TIMEOUT_MS };
+	struct semel_sqlite_open how = { .path = url->path,
+					 .what = "store",
+					 .create = create,
+					 .checkpoint_pages = CHECKPOINT_PAGES };
+	semel_status status = semel_url_check_params(url, known, 1, error);
+	if (status == SEMEL_OK)
+		status = semel_url_param_int(url, "busy-timeout", range, &how.busy_timeout_ms,
+					     error);
+	return status == SEMEL_OK ? semel_sqlite_open(&how, db_out, error) : status;
+}
+
+/* 0: no tables of ours. */
+static semel_status read_version(sqlite3 *db, int64_t *version_out, semel_error *error)
+{
+	int64_t tables = 0;
+	*version_out = 0;
+	semel_status status = semel_sqlite_int(
+		db, "SELECT count(*) FROM sqlite_master WHERE name = 'semel_schema'", 0, &tables,
+		error);
+	if (status != SEMEL_OK || tables == 0)
+		return status;
+	return semel_sqlite_int(db, "SELECT max(version) FROM semel_schema", 0, version_out, error);
+}
+
+static semel_status refuse_newer(int64_t version, const struct semel_url *url, semel_error *error)
+{
+	if (version <= SEMEL_SQLITE_SCHEMA)
+		return SEMEL_OK;
+	return semel_error_set(error, SEMEL_SCHEMA_NEWER,
+			       "%s: the tables have version %lld, this program knows up to %d "
+			       "(upgrade semel)",
+			       url->text, (long long)version, SEMEL_SQLITE_SCHEMA);
+}
+
+static semel_status check_version(sqlite3 *db, const struct semel_url *url, semel_error *error)
+{
+	int64_t version = 0;
+	semel_status status = read_version(db, &version, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (version == 0)
+		return semel_error_set(error, SEMEL_NO_SCHEMA,
+				       "%s: Semel's tables are not there (run: semel --store %s "
+				       "init)",
+				       url->text, url->text);
+	if (version < SEMEL_SQLITE_SCHEMA)
+		return semel_error_set(error, SEMEL_NO_SCHEMA,
+				       "%s: the tables have version %lld, this program needs %d "
+				       "(run: semel --store %s init)",
+				       url->text, (long long)version, SEMEL_SQLITE_SCHEMA,
+				       url->text);
+	return refuse_newer(version, url, error);
+}
+
+/* ---- init ------------------------------------------------------------------------------------ */
+
+static semel_status upgrade(sqlite3 *db, const struct semel_url *url, semel_error *error)
+{
+	int64_t version = 0;
+	semel_status status = read_version(db, &version, error);
+	if (status == SEMEL_OK)
+		status = refuse_newer(version, url, error);
+	for (; status == SEMEL_OK && version < SEMEL_SQLITE_SCHEMA; version++) {
+		char note[160];
+		sqlite3_snprintf((int)sizeof(note), note,
+				 "INSERT INTO semel_schema (version, applied_at) VALUES (%lld, "
+				 "strftime('%%Y-%%m-%%dT%%H:%%M:%%fZ', 'now'))",
+				 (long long)version + 1);
+		int code = sqlite3_exec(db, versions[version], NULL, NULL, NULL);
+		if (code == SQLITE_OK)
+			code = sqlite3_exec(db, note, NULL, NULL, NULL);
+		if (code != SQLITE_OK)
+			status = semel_sqlite_error(db, code, "make Semel's tables", error);
+	}
+	return status;
+}
+
+semel_status semel_sqlite_store_init(const struct semel_url *url, semel_error *error)
+{
+	sqlite3 *db = NULL;
+	semel_status status = open_file(url, true, &db, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_sqlite_exec(db, "BEGIN IMMEDIATE", error);
+	if (status != SEMEL_OK)
+		goto close_db;
+	status = upgrade(db, url, error);
+	if (status == SEMEL_OK)
+		status = semel_sqlite_exec(db, "COMMIT", error);
+	if (sqlite3_get_autocommit(db) == 0)
+		sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
+close_db:
+	semel_sqlite_close(db);
+	return status;
+}
+
+/* ---- open ------------------------------------------------------------------------------------ */
+
+semel_status semel_sqlite_store_open(const struct semel_url *url, semel_store **store_out,
+				     semel_error *error)
+{
+	sqlite3 *db = NULL;
+	semel_status status = open_file(url, false, &db, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = check_version(db, url, error);
+	if (status != SEMEL_OK)
+		goto close_db;
+	struct semel_sqlite_store *store = calloc(1, sizeof(*store));
+	char *path = strdup(url->path);
+	if (store == NULL || path == NULL) {
+		free(store);
+		free(path);
+		status = semel_error_set(error, SEMEL_INTERNAL, "no memory");
+		goto close_db;
+	}
+	store->base.driver = &semel_store_sqlite;
+	store->db = db;
+	store->path = path;
+	*store_out = &store->base;
+	return SEMEL_OK;
+
+close_db:
+	semel_sqlite_close(db);
+	return status;
+}
+
+void semel_sqlite_store_close(semel_store *base)
+{
+	struct semel_sqlite_store *store = semel_sqlite_of(base);
+	semel_sqlite_rollback(base);
+	for (size_t i = 0; i < SEMEL_SQL_COUNT; i++)
+		sqlite3_finalize(store->statements[i]);
+	semel_sqlite_effects_free(store->effects);
+	semel_sqlite_close(store->db);
+	free(store->prune.scope);
+	free(store->prune.event_id);
+	free(store->path);
+	free(store);
+}
+
+void semel_sqlite_store_watch(semel_store *store, struct semel_wake *wake)
+{
+	semel_wake_watch(wake, semel_sqlite_of(store)->path);
+}

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The outbox, written by producers and read by the relay and by replays.
+ *
+ * - SQLite has one writer at a time, so commit order is the order of seq, and every number at or
+ *   below the highest one seen is visible or never will be.
+ * - The run of the table leaves the exceptions out; they come by their own way, when they are due.
+ */
+#include "store/sqlite/sqlite.h"
+
+#include "base/error.h"
+
+/* ---- producing ------------------------------------------------------------------------------- */
+
+static const struct semel_sqlite_query insert_event = {
+	SEMEL_SQL_OUTBOX_INSERT, "write the event to the outbox",
+	"INSERT INTO semel_outbox (id, aggregate_type, aggregate_id, event_type, topic,"
+	" routing_key, content_type, headers, created_at, payload)"
+	" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
+};
+
+static semel_status insert_one(semel_tx tx, sqlite3_stmt *statement,
+			       const struct semel_event *event, semel_error *error)
+{
+	char time[SEMEL_TIME_SIZE];
+	semel_sqlite_bind_text(statement, 1, event->id);
+	semel_sqlite_bind_text(statement, 2, event->aggregate_type);
+	semel_sqlite_bind_text(statement, 3, event->aggregate_id);
+	semel_sqlite_bind_text(statement, 4, event->type);
+	semel_sqlite_bind_text(statement, 5, event->topic);
+	semel_sqlite_bind_text(statement, 6, event->routing_key);
+	semel_sqlite_bind_text(statement, 7, event->content_type);
+	semel_sqlite_bind_text(statement, 8, event->headers);
+	semel_time_format(event->time_ms, time);
+	semel_sqlite_bind_string(statement, 9, time);
+	semel_sqlite_bind_bytes(statement, 10, event->payload);
+	semel_status status = semel_sqlite_run(tx, &insert_event, statement, error);
+	if (status != SEMEL_INTERNAL)
+		return status;
+
+	int code = sqlite3_extended_errcode(tx.native);
+	if (code == SQLITE_CONSTRAINT_UNIQUE || code == SQLITE_CONSTRAINT_PRIMARYKEY)
+		return semel_error_set(error, SEMEL_DUPLICATE_ID,
+				       "an event with the id %s is in the outbox already (publish "
+				       "another event under an id of its own)",
+				       event->id.data);
+	if ((code & 0xff) == SQLITE_CONSTRAINT)
+		return semel_error_set(error, SEMEL_INVALID, "cannot write the event %s: %s",
+				       event->id.data, sqlite3_errmsg(tx.native));
+	return status;
+}
+
+/* All or none of them: the savepoint is inside the caller's transaction, and gone afterwards. */
+static semel_status insert_all(semel_tx tx, sqlite3_stmt *statement,
+			       const struct semel_event *events, size_t count, semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+	if (count > 1)
+		status = semel_sqlite_exec(tx.native, "SAVEPOINT semel_publish", error);
+	if (status != SEMEL_OK)
+		return status;
+	for (size_t i = 0; i < count && status == SEMEL_OK; i++)
+		status = insert_one(tx, statement, &events[i], error);
+	if (count <= 1)
+		return status;
+	if (status == SEMEL_OK)
+		return semel_sqlite_exec(tx.native, "RELEASE semel_publish", error);
+	if (semel_sqlite_in_transaction(tx))
+		sqlite3_exec(tx.native, "ROLLBACK TO semel_publish; RELEASE semel_publish", NULL,
+			     NULL, NULL);
+	return status;
+}
+
+semel_status semel_sqlite_outbox_insert(semel_tx tx, const struct semel_event *events, size_t count,
+					semel_error *error)
+{
+	sqlite3_stmt *statement = NULL;
+	semel_status status = semel_sqlite_demand_transaction(tx, insert_event.what, error);
+	if (status == SEMEL_OK)
+		status = semel_sqlite_take(tx, &insert_event, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = insert_all(tx, statement, events, count, error);
+	semel_sqlite_give(tx, &insert_event, statement);
+	return status;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+#define EVENT_COLUMNS                                                                              \
+	"o.seq, o.attempts, o.id, o.event_type, o.aggregate_type, o.aggregate_id, o.topic,"        \
+	" o.routing_key, o.content_type, o.headers, o.created_at, o.payload"
+
+enum {
+	SEQ,
+	ATTEMPTS,
+	ID,
+	TYPE,
+	AGGREGATE_TYPE,
+	AGGREGATE_ID,
+	TOPIC,
+	ROUTING_KEY,
+	CONTENT_TYPE,
+	HEADERS,
+	CREATED_AT,
+	PAYLOAD,
+	HELD,
+	EXCEPTION,
+	REPLAY
+};
+
+#define EARLIER_EXCEPTION                                                                          \
+	"EXISTS (SELECT 1 FROM semel_outbox_exception e WHERE e.aggregate_type = o.aggregate_type" \
+	" AND e.aggregate_id = o.aggregate_id AND e.seq < o.seq)"
+
+static const struct semel_sqlite_query newest_seq = { SEMEL_SQL_OUTBOX_NEWEST, "look at the outbox",
+						      "SELECT max(seq) FROM semel_outbox" };
+static const struct semel_sqlite_query fetch_run = {
+	SEMEL_SQL_OUTBOX_FETCH, "read the outbox",
+	"SELECT " EVENT_COLUMNS ", " EARLIER_EXCEPTION ", 0, 0"
+	" FROM semel_outbox o WHERE o.seq > ?1 AND o.status = 'NEW'"
+	" AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception x WHERE x.seq = o.seq)"
+	" ORDER BY o.seq"
+};
+static const struct semel_sqlite_query fetch_due = {
+	SEMEL_SQL_OUTBOX_FETCH_DUE, "read the due events of the outbox",
+	"SELECT " EVENT_COLUMNS ", 0, 1, x.replay"
+	" FROM semel_outbox_exception x JOIN semel_outbox o ON o.seq = x.seq"
+	" WHERE x.state IN ('retry', 'due') AND (x.state = 'due' OR x.due_at <= ?1)"
+	" AND o.status = 'NEW' AND NOT " EARLIER_EXCEPTION " ORDER BY x.seq"
+};
+static const struct semel_sqlite_query previous_id = {
+	SEMEL_SQL_OUTBOX_PREVIOUS, "look up the predecessor of an event",
+	"SELECT id FROM semel_outbox WHERE aggregate_type = ?1 AND aggregate_id = ?2 AND seq < ?3"
+	" ORDER BY seq DESC LIMIT 1"
+};
+/* Normalised, since a foreign writer may have written another form of the time. */
+#define CREATED_AT_NORMAL "strftime('%Y-%m-%dT%H:%M:%fZ', o.created_at)"
+#define SELECT_HEAD                                                                                \
+	"SELECT " EVENT_COLUMNS ", 0, 0, 0 FROM semel_outbox o WHERE o.seq > ?1"                   \
+	" AND o.status = 'PUBLISHED' AND (?2 IS NULL OR o.event_type = ?2)"                        \
+	" AND (?5 IS NULL OR " CREATED_AT_NORMAL " >= ?5)"                                         \
+	" AND (?6 IS NULL OR " CREATED_AT_NORMAL " < ?6)"
+static const struct semel_sqlite_query select_all = {
+	SEMEL_SQL_ONCE, "select events of the outbox",
+	SELECT_HEAD " AND (?3 IS NULL OR o.aggregate_type = ?3)"
+		    " AND (?4 IS NULL OR o.aggregate_id = ?4) ORDER BY o.seq"
+};
+static const struct semel_sqlite_query select_aggregate = {
+	SEMEL_SQL_ONCE, "select events of an aggregate",
+	SELECT_HEAD " AND o.aggregate_type = ?3 AND o.aggregate_id = ?4 ORDER BY o.seq"
+};
+
+static semel_status read_row(sqlite3_stmt *statement, struct semel_arena *arena,
+			     struct semel_outbox_row *row, semel_error *error)
+{
+	struct semel_event *event = &row->event;
+	*row = (struct semel_outbox_row){ .seq = sqlite3_column_int64(statement, SEQ) };
+	event->id = semel_sqlite_text(statement, ID, arena);
+	event->type = semel_sqlite_text(statement, TYPE, arena);
+	event->aggregate_type = semel_sqlite_text(statement, AGGREGATE_TYPE, arena);
+	event->aggregate_id = semel_sqlite_text(statement, AGGREGATE_ID, arena);
+	event->topic = semel_sqlite_text(statement, TOPIC, arena);
+	event->routing_key = semel_sqlite_text(statement, ROUTING_KEY, arena);
+	event->content_type = semel_sqlite_text(statement, CONTENT_TYPE, arena);
+	event->headers = semel_sqlite_text(statement, HEADERS, arena);
+	event->payload = semel_sqlite_text(statement, PAYLOAD, arena);
+	event->time_ms = semel_sqlite_time(statement, CREATED_AT);
+	if (event->topic.data == NULL && event->aggregate_type.data != NULL)
+		event->topic = semel_text_of(
+			semel_arena_printf(arena, "%s.events", event->aggregate_type.data));
+	if (event->routing_key.data == NULL)
+		event->routing_key = event->type;
+	row->attempts = (uint32_t)sqlite3_column_int64(statement, ATTEMPTS);
+	row->held = sqlite3_column_int(statement, HELD) != 0;
+	row->exception = sqlite3_column_int(statement, EXCEPTION) != 0;
+	row->replay = (uint32_t)sqlite3_column_int64(statement, REPLAY);
+	if (event->id.data == NULL || event->type.data == NULL || event->topic.data == NULL ||
+	    event->headers.data == NULL || event->payload.data == NULL)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch of events");
+	return SEMEL_OK;
+}
+
+/* Rows until the batch is full by count or by bytes; at least one. */
+static semel_status fill(semel_tx tx, const struct semel_sqlite_query *query,
+			 sqlite3_stmt *statement, struct semel_outbox_batch *batch,
+			 semel_error *error)
+{
+	uint64_t bytes = 0;
+	semel_status status = SEMEL_OK;
+	batch->count = 0;
+	while (batch->count < batch->capacity) {
+		bool row = false;
+		status = semel_sqlite_step(tx, query, statement, &row, error);
+		if (status != SEMEL_OK || !row)
+			break;
+		bytes += (uint64_t)sqlite3_column_bytes(statement, PAYLOAD);
+		if (batch->count > 0 && bytes > batch->bytes_max)
+			break;
+		status = read_row(statement, batch->arena, &batch->rows[batch->count], error);
+		if (status != SEMEL_OK)
+			break;
+		batch->count++;
+	}
+	return status;
+}
+
+static semel_status read_newest(semel_tx tx, int64_t *seq_out, semel_error *error)
+{
+	sqlite3_stmt *statement = NULL;
+	bool row = false;
+	semel_status status = semel_sqlite_take(tx, &newest_seq, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_sqlite_step(tx, &newest_seq, statement, &row, error);
+	*seq_out = row ? sqlite3_column_int64(statement, 0) : 0;
+	semel_sqlite_give(tx, &newest_seq, statement);
+	return status;
+}
+
+semel_status semel_sqlite_outbox_fetch(semel_store *store, const struct semel_lease *lease,
+				       int64_t after_seq, struct semel_outbox_batch *batch,
+				       semel_error *error)
+{
+	(void)lease;
+	semel_tx tx = semel_sqlite_tx(store);
+	sqlite3_stmt *statement = NULL;
+	/* First the number, then the rows: whatever is at or below it is in the later view. */
+	semel_status status = read_newest(tx, &batch->complete_seq, error);
+	if (status == SEMEL_OK)
+		status = semel_sqlite_take(tx, &fetch_run, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	sqlite3_bind_int64(statement, 1, after_seq);
+	status = fill(tx, &fetch_run, statement, batch, error);
+	semel_sqlite_give(tx, &fetch_run, statement);
+	return status;
+}
+
+semel_status semel_sqlite_outbox_fetch_due(semel_store *store, const struct semel_lease *lease,
+					   int64_t now_ms, struct semel_outbox_batch *batch,
+					   semel_error *error)
+{
+	(void)lease;
+	semel_tx tx = semel_sqlite_tx(store);
+	char now[SEMEL_TIME_SIZE];
+	sqlite3_stmt *statement = NULL;
+	semel_status status = semel_sqlite_take(tx, &fetch_due, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_sqlite_bind_time(statement, 1, now_ms, now);
+	status = fill(tx, &fetch_due, statement, batch, error);
+	semel_sqlite_give(tx, &fetch_due, statement);
+	return status;
+}
+
+semel_status semel_sqlite_outbox_previous(semel_store *store, const struct semel_outbox_row *row,
+					  struct semel_arena *arena, struct semel_text *id_out,
+					  semel_error *error)
+{
+	semel_tx tx = semel_sqlite_tx(store);
+	sqlite3_stmt *statement = NULL;
+	bool found = false;
+	*id_out = (struct semel_text){ NULL, 0 };
+	semel_status status = semel_sqlite_take(tx, &previous_id, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_sqlite_bind_text(statement, 1, row->event.aggregate_type);
+	semel_sqlite_bind_text(statement, 2, row->event.aggregate_id);
+	sqlite3_bind_int64(statement, 3, row->seq);
+	status = semel_sqlite_step(tx, &previous_id, statement, &found, error);
+	if (status == SEMEL_OK && found)
+		*id_out = semel_sqlite_text(statement, 0, arena);
+	semel_sqlite_give(tx, &previous_id, statement);
+	return status;
+}
+
+semel_status semel_sqlite_outbox_select(semel_store *store,
+					const struct semel_outbox_filter *filter, int64_t after_seq,
+					struct semel_outbox_batch *batch, semel_error *error)
+{
+	semel_tx tx = semel_sqlite_tx(store);
+	bool one = filter->aggregate_type != NULL && filter->aggregate_id != NULL;
+	const struct semel_sqlite_query *query = one ? &select_aggregate : &select_all;
+	char since[SEMEL_TIME_SIZE], until[SEMEL_TIME_SIZE];
+	sqlite3_stmt *statement = NULL;
+	semel_status status = semel_sqlite_take(tx, query, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	sqlite3_bind_int64(statement, 1, after_seq);
+	semel_sqlite_bind_string(statement, 2, filter->type);
+	semel_sqlite_bind_string(statement, 3, filter->aggregate_type);
+	semel_sqlite_bind_string(statement, 4, filter->aggregate_id);
+	semel_sqlite_bind_time(statement, 5, filter->since_ms, since);
+	semel_sqlite_bind_time(statement, 6, filter->until_ms, until);
+	status = fill(tx, query, statement, batch, error);
+	semel_sqlite_give(tx, query, statement);
+	return status;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which scopes read which topics, as the last consumer of each said: for those who verify. */
+#include "store/sqlite/sqlite.h"
+
+static const struct semel_sqlite_query put_subscription = {
+	SEMEL_SQL_ONCE, "note the subscription",
+	"INSERT INTO semel_subscription (scope, topics, guarantee, claim, poison, \"order\","
+	" dedup_by, handler, from_latest, since) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
+	" ON CONFLICT DO UPDATE SET topics = excluded.topics, guarantee = excluded.guarantee,"
+	" claim = excluded.claim, poison = excluded.poison, \"order\" = excluded.\"order\","
+	" dedup_by = excluded.dedup_by, handler = excluded.handler"
+};
+static const struct semel_sqlite_query list_subscriptions = {
+	SEMEL_SQL_ONCE, "list the subscriptions",
+	"SELECT scope, topics, guarantee, claim, poison, \"order\", dedup_by, handler, from_latest,"
+	" since FROM semel_subscription ORDER BY scope LIMIT ?1"
+};
+
+semel_status semel_sqlite_subscription_put(semel_store *store,
+					   const struct semel_subscription_row *row, int64_t now_ms,
+					   semel_error *error)
+{
+	semel_tx tx = semel_sqlite_tx(store);
+	char now[SEMEL_TIME_SIZE];
+	const struct semel_text texts[] = {
+		row->scope,  row->topics, row->guarantee, row->claim,
+		row->poison, row->order,  row->dedup_by,  row->handler
+	};
+	sqlite3_stmt *statement = NULL;
+	semel_status status = semel_sqlite_take(tx, &put_subscription, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	for (int i = 0; i < (int)(sizeof(texts) / sizeof(texts[0])); i++)
+		semel_sqlite_bind_text(statement, i + 1, texts[i]);
+	sqlite3_bind_int(statement, 9, row->from_latest);
+	semel_time_format(now_ms, now);
+	semel_sqlite_bind_string(statement, 10, now);
+	status = semel_sqlite_run(tx, &put_subscription, statement, error);
+	semel_sqlite_give(tx, &put_subscription, statement);
+	return status;
+}
+
+static void read_subscription(sqlite3_stmt *statement, struct semel_arena *arena,
+			      struct semel_subscription_row *row)
+{
+	struct semel_text *const texts[] = { &row->scope,    &row->topics, &row->guarantee,
+					     &row->claim,    &row->poison, &row->order,
+					     &row->dedup_by, &row->handler };
+	for (int i = 0; i < (int)(sizeof(texts) / sizeof(texts[0])); i++)
+		*texts[i] = semel_sqlite_text(statement, i, arena);
+	row->from_latest = sqlite3_column_int(statement, 8) != 0;
+	row->since_ms = semel_sqlite_time(statement, 9);
+}
+
+semel_status semel_sqlite_subscription_list(semel_store *store, struct semel_arena *arena,
+					    struct semel_subscription_row *rows_out, uint32_t limit,
+					    uint32_t *count_out, semel_error *error)
+{
+	semel_tx tx = semel_sqlite_tx(store);
+	sqlite3_stmt *statement = NULL;
+	bool row = false;
+	*count_out = 0;
+	semel_status status = semel_sqlite_take(tx, &list_subscriptions, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	sqlite3_bind_int64(statement, 1, limit);
+	do {
+		status = semel_sqlite_step(tx, &list_subscriptions, statement, &row, error);
+		if (row)
+			read_subscription(statement, arena, &rows_out[(*count_out)++]);
+	} while (status == SEMEL_OK && row);
+	semel_sqlite_give(tx, &list_subscriptions, statement);
+	return status;
+}

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Transactions and the one savepoint in them. SQLite may roll back on its own (full disk, failing
+ * disk, a statement's ON CONFLICT ROLLBACK): its autocommit flag is the truth, not our memory. */
+#include "store/sqlite/sqlite.h"
+
+#include "base/error.h"
+
+static const struct semel_sqlite_query begin_now = { SEMEL_SQL_BEGIN, "begin a transaction",
+						     "BEGIN IMMEDIATE" };
+static const struct semel_sqlite_query commit_all = { SEMEL_SQL_COMMIT, "commit", "COMMIT" };
+static const struct semel_sqlite_query set_savepoint = { SEMEL_SQL_SAVEPOINT, "set a savepoint",
+							 "SAVEPOINT semel_one" };
+static const struct semel_sqlite_query release_savepoint = { SEMEL_SQL_RELEASE,
+							     "release a savepoint",
+							     "RELEASE semel_one" };
+static const struct semel_sqlite_query back_to_savepoint = { SEMEL_SQL_ROLLBACK_TO,
+							     "go back to a savepoint",
+							     "ROLLBACK TO semel_one" };
+
+static semel_status run(semel_store *store, const struct semel_sqlite_query *query,
+			semel_error *error)
+{
+	semel_tx tx = semel_sqlite_tx(store);
+	sqlite3_stmt *statement = NULL;
+	semel_status status = semel_sqlite_take(tx, query, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_sqlite_run(tx, query, statement, error);
+	semel_sqlite_give(tx, query, statement);
+	return status;
+}
+
+static semel_status run_inside(semel_store *store, const struct semel_sqlite_query *query,
+			       semel_error *error)
+{
+	semel_status status =
+		semel_sqlite_demand_transaction(semel_sqlite_tx(store), query->what, error);
+	return status == SEMEL_OK ? run(store, query, error) : status;
+}
+
+semel_status semel_sqlite_begin(semel_store *store, semel_error *error)
+{
+	semel_sqlite_of(store)->savepoint_open = false;
+	return run(store, &begin_now, error);
+}
+
+semel_status semel_sqlite_commit(semel_store *store, semel_error *error)
+{
+	semel_status status = run_inside(store, &commit_all, error);
+	if (status != SEMEL_OK)
+		semel_sqlite_rollback(store);
+	return status;
+}
+
+void semel_sqlite_rollback(semel_store *store)
+{
+	if (semel_sqlite_in_transaction(semel_sqlite_tx(store)))
+		sqlite3_exec(semel_sqlite_of(store)->db, "ROLLBACK", NULL, NULL, NULL);
+}
+
+semel_status semel_sqlite_savepoint(semel_store *store, semel_error *error)
+{
+	semel_status status = run_inside(store, &set_savepoint, error);
+	semel_sqlite_of(store)->savepoint_open = status == SEMEL_OK;
+	return status;
+}
+
+semel_status semel_sqlite_release(semel_store *store, semel_error *error)
+{
+	if (!semel_sqlite_of(store)->savepoint_open)
+		return semel_sqlite_demand_transaction(semel_sqlite_tx(store),
+						       release_savepoint.what, error);
+	semel_sqlite_of(store)->savepoint_open = false;
+	return run_inside(store, &release_savepoint, error);
+}
+
+/* The savepoint is closed with it: nothing stays open for the next event. */
+semel_status semel_sqlite_rollback_to(semel_store *store, semel_error *error)
+{
+	semel_status status = run_inside(store, &back_to_savepoint, error);
+	return status == SEMEL_OK ? semel_sqlite_release(store, error) : status;
+}

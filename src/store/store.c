@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening stores by URL, for applications and for the rules; what a driver does not have to know.
+ */
+#include "store/store.h"
+
+#include "base/backoff.h"
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define REOPEN_FIRST_MS 50
+#define REOPEN_CAP_MS   2000
+
+static semel_status find_driver(const char *text, struct semel_url *url,
+				const struct semel_store_driver **driver_out, semel_error *error)
+{
+	if (semel_string_is_blank(text))
+		return semel_error_set(error, SEMEL_INVALID,
+				       "no store was named (give a URL like sqlite:semel.db)");
+	semel_status status = semel_url_parse(text, url, error);
+	return status == SEMEL_OK ? semel_store_driver_find(url->scheme, driver_out, error)
+				  : status;
+}
+
+semel_status semel_store_open(const char *text, semel_store **store_out, semel_error *error)
+{
+	struct semel_url url = { 0 };
+	const struct semel_store_driver *driver = NULL;
+	if (store_out == NULL)
+		return semel_error_set(error, SEMEL_INVALID, "store_out must not be NULL");
+	*store_out = NULL;
+	semel_status status = find_driver(text, &url, &driver, error);
+	if (status == SEMEL_OK)
+		status = driver->open(&url, store_out, error);
+	semel_url_free(&url);
+	return status;
+}
+
+semel_status semel_store_init(const char *text, semel_error *error)
+{
+	struct semel_url url = { 0 };
+	const struct semel_store_driver *driver = NULL;
+	semel_status status = find_driver(text, &url, &driver, error);
+	if (status == SEMEL_OK)
+		status = driver->init(&url, error);
+	semel_url_free(&url);
+	return status;
+}
+
+semel_status semel_store_set_default_scope(semel_store *store, const char *scope,
+					   semel_error *error)
+{
+	char *copy = NULL;
+	if (store == NULL)
+		return semel_error_set(error, SEMEL_INVALID, "store must not be NULL");
+	if (!semel_string_is_blank(scope)) {
+		copy = strdup(scope);
+		if (copy == NULL)
+			return semel_error_set(error, SEMEL_INTERNAL, "no memory for a scope");
+	}
+	free(store->default_scope);
+	store->default_scope = copy;
+	return SEMEL_OK;
+}
+
+void semel_store_close(semel_store *store)
+{
+	if (store == NULL)
+		return;
+	free(store->default_scope);
+	store->driver->close(store);
+}
+
+semel_status semel_store_reopen(const char *url, const struct semel_env *env,
+				struct semel_wake *wake, int64_t wait_ms, semel_store **store_out,
+				semel_error *error)
+{
+	const struct semel_backoff backoff = { REOPEN_FIRST_MS, REOPEN_CAP_MS };
+	int64_t until_ms = semel_steady_ms(env) + wait_ms;
+	for (uint32_t number = 1;; number++) {
+		semel_status status = semel_store_open(url, store_out, error);
+		int64_t left_ms = until_ms - semel_steady_ms(env);
+		if (semel_status_class(status) != SEMEL_CLASS_OUTAGE || left_ms <= 0 ||
+		    semel_wake_rung(wake))
+			return status;
+		int64_t delay_ms = semel_backoff_ms(backoff, number, semel_random(env));
+		semel_wake_sleep(wake, delay_ms < left_ms ? delay_ms : left_ms);
+	}
+}
