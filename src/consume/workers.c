@@ -9,7 +9,6 @@
 #include "consume/workers.h"
 
 #include "base/error.h"
-#include "base/hash.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -26,6 +25,8 @@ struct worker {
 	struct semel_workers *crew;
 	struct semel_outside *outside; /* the worker's, once it runs */
 	struct queue waiting;
+	struct semel_job *at_work; /* NULL: idle */
+	uint32_t load;             /* waiting and at work */
 	pthread_cond_t called;
 	pthread_t thread;
 	bool running;
@@ -81,9 +82,12 @@ static void *work(void *argument)
 			pthread_cond_wait(&worker->called, &crew->lock);
 			continue;
 		}
+		worker->at_work = job;
 		pthread_mutex_unlock(&crew->lock);
 		kind->run(worker->outside, job->event, job->attempt, &job->outcome);
 		pthread_mutex_lock(&crew->lock);
+		worker->at_work = NULL;
+		worker->load--;
 		finish(crew, job);
 	}
 	pthread_mutex_unlock(&crew->lock);
@@ -155,11 +159,41 @@ semel_status semel_workers_start(const struct semel_outside_kind *kind,
 	return SEMEL_OK;
 }
 
+static bool same_aggregate(const struct semel_job *left, const struct semel_job *right)
+{
+	return semel_text_equal(left->event->aggregate_id, right->event->aggregate_id) &&
+	       semel_text_equal(left->event->aggregate_type, right->event->aggregate_type);
+}
+
+static bool has_aggregate(const struct worker *worker, const struct semel_job *job)
+{
+	if (worker->at_work != NULL && same_aggregate(worker->at_work, job))
+		return true;
+	for (const struct semel_job *at = worker->waiting.first; at != NULL; at = at->next)
+		if (same_aggregate(at, job))
+			return true;
+	return false;
+}
+
+/* Who has an aggregate at hand keeps it; everything else goes to whoever has least to do. */
+static struct worker *choose(struct semel_workers *crew, const struct semel_job *job)
+{
+	struct worker *idlest = &crew->workers[0];
+	for (uint32_t i = 0; i < crew->count; i++) {
+		struct worker *worker = &crew->workers[i];
+		if (has_aggregate(worker, job))
+			return worker;
+		if (worker->load < idlest->load)
+			idlest = worker;
+	}
+	return idlest;
+}
+
 void semel_workers_submit(struct semel_workers *workers, struct semel_job *job)
 {
-	uint64_t hash = semel_hash_aggregate(job->event->aggregate_type, job->event->aggregate_id);
-	struct worker *worker = &workers->workers[hash % workers->count];
 	pthread_mutex_lock(&workers->lock);
+	struct worker *worker = choose(workers, job);
+	worker->load++;
 	put(&worker->waiting, job);
 	pthread_cond_signal(&worker->called);
 	pthread_mutex_unlock(&workers->lock);

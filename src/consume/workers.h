@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A bounded crew of threads that run an outside handler. Jobs of one aggregate go to one worker, in
- * the order they were submitted, so order holds whatever the number of workers.
+/* A bounded crew of threads that run an outside handler. Jobs of one aggregate that are in the crew
+ * at the same time go to one worker, in the order they were submitted, so order holds whatever the
+ * number of workers; otherwise a job goes to whoever has least to do.
  *
  * Threads: all calls come from the consumer's thread. A job belongs to the crew between submit and
  * take, and its event must stay unchanged meanwhile.

@@ -2,7 +2,6 @@
 /* The crew with handlers of the test's own, which count and wait as they are told. */
 #include "base/env.h"
 #include "base/error.h"
-#include "base/hash.h"
 #include "consume/workers.h"
 #include "unit/consume/outside_support.h"
 
@@ -206,25 +205,25 @@ static void the_descriptor_is_readable_exactly_while_a_finished_job_is_there(voi
 	semel_workers_stop(workers);
 }
 
-static void aggregates_of_different_workers_run_at_the_same_time(void **state)
+static void different_aggregates_run_at_the_same_time(void **state)
 {
 	(void)state;
-	struct semel_event first = event_of("ord-1"), second = event_of("ord-1");
-	char id[16];
-	uint64_t taken = semel_hash_aggregate(first.aggregate_type, first.aggregate_id) % 2;
-	for (int i = 2;
-	     semel_hash_aggregate(second.aggregate_type, second.aggregate_id) % 2 == taken; i++) {
-		snprintf(id, sizeof id, "ord-%d", i);
-		second.aggregate_id = semel_text_of(id);
+	char ids[CREW][16];
+	struct semel_event events[CREW];
+	struct semel_job jobs[CREW] = { 0 };
+	/* Each run waits for the others: they end only if all are under way. */
+	pthread_barrier_init(&meeting, NULL, CREW);
+	struct semel_workers *workers = start(&meeting_kind, NULL, CREW);
+	for (int round = 0; round < 50; round++) {
+		for (int i = 0; i < CREW; i++) {
+			snprintf(ids[i], sizeof ids[i], "ord-%d-%d", round, i);
+			events[i] = event_of(ids[i]);
+			jobs[i].event = &events[i];
+			semel_workers_submit(workers, &jobs[i]);
+		}
+		for (int i = 0; i < CREW; i++)
+			take_one(workers);
 	}
-	/* Each run waits for the other one: they end only if both are under way. */
-	pthread_barrier_init(&meeting, NULL, 2);
-	struct semel_job jobs[2] = { { .event = &first }, { .event = &second } };
-	struct semel_workers *workers = start(&meeting_kind, NULL, 2);
-	semel_workers_submit(workers, &jobs[0]);
-	semel_workers_submit(workers, &jobs[1]);
-	take_one(workers);
-	take_one(workers);
 	semel_workers_stop(workers);
 	pthread_barrier_destroy(&meeting);
 }
@@ -285,7 +284,7 @@ int main(void)
 				       reset),
 		cmocka_unit_test_setup(
 			the_descriptor_is_readable_exactly_while_a_finished_job_is_there, reset),
-		cmocka_unit_test_setup(aggregates_of_different_workers_run_at_the_same_time, reset),
+		cmocka_unit_test_setup(different_aggregates_run_at_the_same_time, reset),
 		cmocka_unit_test_setup(a_stop_interrupts_what_is_under_way_and_drops_the_rest,
 				       reset),
 		cmocka_unit_test_setup(a_stop_ends_programs_that_would_run_for_long, reset),
