@@ -3,7 +3,7 @@
 import re
 import subprocess
 
-from conftest import PROGRAM, TREE
+from program import PROGRAM, TREE
 
 WIDTH = 100
 

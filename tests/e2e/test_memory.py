@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 
-from conftest import PROGRAM
+from program import PROGRAM
 
 MIB = 1024 * 1024
 

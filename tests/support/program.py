@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the built program share: the program in a folder of its own, and patience."""
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import time
+from pathlib import Path
+
+TREE = Path(__file__).resolve().parent.parent.parent
+PROGRAM = Path(os.environ.get("SEMEL_BIN", TREE / "build" / "semel")).absolute()
+
+
+def wait_for(condition, timeout=30.0, what="the condition"):
+    """Asks until the answer is true, and gives it back."""
+    until = time.monotonic() + timeout
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        assert time.monotonic() < until, f"{what} did not come true within {timeout} s"
+        time.sleep(0.02)
+
+
+class Semel:
+    """The program at work in one fresh folder, with a store and a broker of its own there."""
+
+    def __init__(self, folder, program=PROGRAM):
+        self.folder, self.program = Path(folder), program
+        self.store, self.broker = self.folder / "semel.db", self.folder / "semel-broker.db"
+        self.children = []
+
+    def environment(self, extra=None):
+        mine = {key: value for key, value in os.environ.items() if not key.startswith("SEMEL_")}
+        return {**mine, **(extra or {})}
+
+    def run(self, *words, check=False, env=None, timeout=60, **options):
+        """One run to its end. Words may be bytes; output is text unless text=False."""
+        options.setdefault("text", True)
+        if "stdin" not in options and "input" not in options:
+            options["stdin"] = subprocess.DEVNULL
+        done = subprocess.run(
+            [self.program, *words], cwd=self.folder, env=self.environment(env), timeout=timeout, check=False,
+            stdout=options.pop("stdout", subprocess.PIPE), stderr=options.pop("stderr", subprocess.PIPE), **options,
+        )
+        if check:
+            assert done.returncode == 0, f"{words} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+        return done
+
+    def ok(self, *words, **options):
+        """Standard output of a run that must succeed."""
+        return self.run(*words, check=True, **options).stdout
+
+    def json(self, *words, **options):
+        return json.loads(self.ok(*words, "--json", **options))
+
+    def fails(self, code, *words, **options):
+        """The complaint of a run that must end with this code and say why in one line."""
+        done = self.run(*words, **options)
+        assert done.returncode == code, f"{words} ended with {done.returncode}, not {code}\n{done.stdout}{done.stderr}"
+        lines = [line for line in done.stderr.splitlines() if line.startswith("semel: ")]
+        assert len(lines) == 1, done.stderr
+        return lines[0].removeprefix("semel: ")
+
+    def publish(self, *words, type="order.created.v1", aggregate="order:1", **options):
+        """The id of a published event."""
+        return self.ok("publish", "--type", type, "--aggregate", aggregate, *words, **options).strip()
+
+    def sql(self, statement, *parameters, database=None):
+        connection = sqlite3.connect(database or self.store, timeout=30)
+        try:
+            with connection:
+                return connection.execute(statement, parameters).fetchall()
+        finally:
+            connection.close()
+
+    def spawn(self, *words, env=None, **options):
+        """A run in the background; whatever is left of it is killed when the test ends."""
+        child = subprocess.Popen(
+            [self.program, *words], cwd=self.folder, env=self.environment(env), start_new_session=True,
+            stdin=options.pop("stdin", subprocess.DEVNULL), stdout=options.pop("stdout", subprocess.PIPE),
+            stderr=options.pop("stderr", subprocess.PIPE), text=True, **options,
+        )
+        self.children.append(child)
+        return child
+
+    def stop(self, child, number=signal.SIGTERM, timeout=30):
+        """Sends the signal and gives back the exit code."""
+        child.send_signal(number)
+        return child.wait(timeout)
+
+    def close(self):
+        for child in self.children:
+            try:
+                os.killpg(child.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            child.communicate()
