@@ -26,6 +26,7 @@ struct task {
 	struct semel_item item;
 	struct semel_job job;
 	struct load *load;
+	uint64_t turn; /* when it was taken, among all */
 	bool at_work, ended;
 	int64_t not_before_ms; /* steady */
 };
@@ -42,6 +43,7 @@ struct semel_dispatch {
 	struct load loads[LOADS_MAX];
 	uint32_t load_size;
 	uint32_t at_work, at_hand;
+	uint64_t turns;
 	int64_t renew_at_ms; /* steady */
 };
 
@@ -123,7 +125,8 @@ static void fill_load(struct semel_dispatch *dispatch, struct load *load,
 	load->count = load->left = count;
 	dispatch->at_hand += count;
 	for (uint32_t i = 0; i < count; i++)
-		load->tasks[i] = (struct task){ .item = items[i], .load = load };
+		load->tasks[i] =
+			(struct task){ .item = items[i], .load = load, .turn = dispatch->turns++ };
 }
 
 static semel_status take_deliveries(struct semel_consumer *consumer, semel_error *error)
@@ -198,55 +201,33 @@ struct choice {
 	uint32_t count;
 };
 
-static bool key_busy(const struct semel_dispatch *dispatch, const struct choice *choice,
-		     const struct semel_item *item)
+static bool key_chosen(const struct choice *choice, const struct semel_item *item)
 {
 	for (uint32_t i = 0; i < choice->count; i++)
 		if (semel_item_same_key(&choice->tasks[i]->item, item))
 			return true;
-	for (uint32_t i = 0; i < LOADS_MAX; i++)
-		for (uint32_t j = 0; dispatch->loads[i].left > 0 && j < dispatch->loads[i].count;
-		     j++)
-			if (dispatch->loads[i].tasks[j].at_work &&
-			    semel_item_same_key(&dispatch->loads[i].tasks[j].item, item))
-				return true;
 	return false;
 }
 
-/* An older task of the same key waits, so this one must. */
-static bool key_waits(const struct load *load, uint32_t at)
-{
-	for (uint32_t i = 0; i < at; i++)
-		if (!load->tasks[i].ended &&
-		    semel_item_same_key(&load->tasks[i].item, &load->tasks[at].item))
-			return true;
-	return false;
-}
-
-static bool older_load_has_key(const struct semel_dispatch *dispatch, const struct task *task)
+/* An older task of the same key is not done, so this one must wait. */
+static bool key_waits(const struct semel_dispatch *dispatch, const struct task *task)
 {
 	for (uint32_t i = 0; i < LOADS_MAX; i++) {
 		const struct load *load = &dispatch->loads[i];
-		if (load == task->load || load->left == 0)
-			continue;
-		for (uint32_t j = 0; j < load->count; j++)
-			if (!load->tasks[j].ended &&
-			    semel_item_same_key(&load->tasks[j].item, &task->item) &&
-			    load->tasks[j].item.delivery->offset <= task->item.delivery->offset)
+		for (uint32_t j = 0; load->left > 0 && j < load->count; j++)
+			if (!load->tasks[j].ended && load->tasks[j].turn < task->turn &&
+			    semel_item_same_key(&load->tasks[j].item, &task->item))
 				return true;
 	}
 	return false;
 }
 
 static bool may_start(const struct semel_consumer *consumer, const struct choice *choice,
-		      const struct load *load, uint32_t at)
+		      const struct task *task)
 {
-	const struct task *task = &load->tasks[at];
-
 	return !task->at_work && !task->ended &&
-	       task->not_before_ms <= semel_steady_ms(consumer->env) && !key_waits(load, at) &&
-	       !older_load_has_key(consumer->dispatch, task) &&
-	       !key_busy(consumer->dispatch, choice, &task->item);
+	       task->not_before_ms <= semel_steady_ms(consumer->env) &&
+	       !key_waits(consumer->dispatch, task) && !key_chosen(choice, &task->item);
 }
 
 static void choose(struct semel_consumer *consumer, struct choice *choice)
@@ -258,7 +239,7 @@ static void choose(struct semel_consumer *consumer, struct choice *choice)
 	for (uint32_t i = 0; i < LOADS_MAX; i++) {
 		struct load *load = &dispatch->loads[i];
 		for (uint32_t j = 0; load->left > 0 && j < load->count; j++)
-			if (choice->count < slots && may_start(consumer, choice, load, j))
+			if (choice->count < slots && may_start(consumer, choice, &load->tasks[j]))
 				choice->tasks[choice->count++] = &load->tasks[j];
 	}
 }
