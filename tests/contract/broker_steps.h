@@ -39,6 +39,13 @@ const struct semel_env *steps_env(void);
 void steps_pass(int64_t ms);
 void steps_follow_env(bool follows);
 
+/* A folder of its own for a broker's file, and the URL of it; parameters: "?…" or "". */
+void steps_folder_make(const char *parameters, char *url_out, size_t size);
+/* Removes the file and the folder. */
+void steps_folder_drop(void);
+/* The file in it. */
+const char *steps_file(void);
+
 struct semel_broker *steps_open(const char *url);
 void steps_event_make(struct steps_event *event, const char *aggregate, int number);
 void steps_offer(struct semel_broker *broker, struct steps_event *event);

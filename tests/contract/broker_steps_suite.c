@@ -70,6 +70,34 @@ static int64_t real_ms(void)
 	return semel_steady_ms(semel_env_system());
 }
 
+/* ---- files ---------------------------------------------------------------------------------- */
+
+static char folder[64], file[96];
+
+void steps_folder_make(const char *parameters, char *url_out, size_t size)
+{
+	snprintf(folder, sizeof(folder), "/tmp/semel-broker-XXXXXX");
+	assert_non_null(mkdtemp(folder));
+	snprintf(file, sizeof(file), "%s/broker.db", folder);
+	snprintf(url_out, size, "local:%s%s", file, parameters);
+}
+
+void steps_folder_drop(void)
+{
+	static const char *const suffixes[] = { "", "-wal", "-shm", "-journal" };
+	char path[128];
+	for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
+		snprintf(path, sizeof(path), "%s%s", file, suffixes[i]);
+		unlink(path);
+	}
+	assert_int_equal(rmdir(folder), 0);
+}
+
+const char *steps_file(void)
+{
+	return file;
+}
+
 /* ---- publishing ----------------------------------------------------------------------------- */
 
 static void assert_ok(semel_status status, const semel_error *error)

@@ -47,25 +47,38 @@ static semel_status count_stretch(struct semel_local *local, const struct stretc
 	return status;
 }
 
-/* In an open write transaction. last_out 0: nothing is left of the stretch. */
-static semel_status remove_chunk(struct semel_local *local, const struct stretch *stretch,
-				 int64_t before_ms, int64_t *last_out, int64_t *removed_out,
-				 semel_error *error)
+/* The floor as it is now: a subscription may have been made since it was looked up. */
+static semel_status renew_floor(struct semel_local *local, struct stretch *stretch,
+				semel_error *error)
 {
+	struct stretch again = { .topic = stretch->topic, .partition = stretch->partition - 1 };
+	bool found = false;
+	semel_status status = next_stretch(local, &again, &found, error);
+	stretch->floor = found ? again.floor : stretch->after;
+	return status;
+}
+
+/* In an open write transaction; moves stretch->after on. */
+static semel_status remove_chunk(struct semel_local *local, struct stretch *stretch,
+				 int64_t before_ms, int64_t *removed_out, semel_error *error)
+{
+	int64_t last = 0;
 	*removed_out = 0;
-	semel_status status =
-		semel_local_bind(local, SEMEL_LOCAL_LOG_CHUNK,
-				 SEMEL_LOCAL_INTS(stretch->after, stretch->floor, CHUNK), error);
+	semel_status status = renew_floor(local, stretch, error);
 	if (status == SEMEL_OK)
-		status = semel_local_get(local, SEMEL_LOCAL_LOG_CHUNK, 0, last_out, error);
-	if (status != SEMEL_OK || *last_out == 0)
+		status = semel_local_bind(local, SEMEL_LOCAL_LOG_CHUNK,
+					  SEMEL_LOCAL_INTS(stretch->after, stretch->floor, CHUNK),
+					  error);
+	if (status == SEMEL_OK)
+		status = semel_local_get(local, SEMEL_LOCAL_LOG_CHUNK, 0, &last, error);
+	if (status != SEMEL_OK || last == 0)
 		return status;
-	status =
-		semel_local_run_ints(local, SEMEL_LOCAL_LOG_REMOVE,
-				     SEMEL_LOCAL_INTS(stretch->after, *last_out, before_ms), error);
+	status = semel_local_run_ints(local, SEMEL_LOCAL_LOG_REMOVE,
+				      SEMEL_LOCAL_INTS(stretch->after, last, before_ms), error);
 	if (status != SEMEL_OK)
 		return status;
 	*removed_out = sqlite3_changes64(local->db);
+	stretch->after = last;
 	return semel_local_run_ints(
 		local, SEMEL_LOCAL_PARTITION_REMOVED,
 		SEMEL_LOCAL_INTS(stretch->topic, stretch->partition, *removed_out), error);
@@ -75,13 +88,13 @@ static semel_status remove_chunk(struct semel_local *local, const struct stretch
 static semel_status remove_stretch(struct semel_local *local, struct stretch *stretch,
 				   int64_t before_ms, uint64_t *count, semel_error *error)
 {
-	int64_t last = 0, removed = 1;
+	int64_t removed = 1;
 	while (removed > 0) {
 		semel_status status = semel_local_begin(local, SEMEL_LOCAL_BEGIN_WRITE, error);
 		if (status != SEMEL_OK)
 			return status;
-		status = remove_chunk(local, stretch, before_ms, &last, &removed, error);
-		if (status != SEMEL_OK) {
+		status = remove_chunk(local, stretch, before_ms, &removed, error);
+		if (status != SEMEL_OK || removed == 0) {
 			semel_local_rollback(local);
 			return status;
 		}
@@ -89,7 +102,6 @@ static semel_status remove_stretch(struct semel_local *local, struct stretch *st
 		if (status != SEMEL_OK)
 			return status;
 		*count += (uint64_t)removed;
-		stretch->after = last;
 	}
 	return SEMEL_OK;
 }

@@ -14,6 +14,7 @@
 #include "broker/local/local.h"
 #include "broker/local/share.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define LOOK_EVERY_MS 50
@@ -25,6 +26,8 @@ struct survey {
 	bool member;            /* we are there */
 	int64_t dead[DEAD_MAX]; /* members to be taken out */
 	uint32_t dead_count;
+	char asked[SEMEL_OWNER_SIZE]; /* the last owner asked about, and the answer */
+	bool asked_lives;
 };
 
 static bool is_ours(const struct semel_local *local, const char *owner)
@@ -36,6 +39,19 @@ static bool is_alive(const struct semel_local *local, const char *owner, int64_t
 {
 	return owner != NULL && expires_at_ms > semel_now_ms(local->env) &&
 	       !semel_owner_is_dead(owner);
+}
+
+/* Neighbouring shares mostly have one owner, and asking the system is not free. */
+static bool is_alive_asked_once(const struct semel_local *local, struct survey *survey,
+				const char *owner, int64_t expires_at_ms)
+{
+	if (owner == NULL)
+		return false;
+	if (strcmp(owner, survey->asked) != 0) {
+		snprintf(survey->asked, sizeof(survey->asked), "%s", owner);
+		survey->asked_lives = is_alive(local, owner, expires_at_ms);
+	}
+	return survey->asked_lives;
 }
 
 static const char *owner_in(const struct semel_local *local, enum semel_local_sql which, int column)
@@ -75,7 +91,7 @@ static semel_status look_at_members(struct semel_local *local, int64_t subscript
 /* Fills in the seat and returns whose it is. A share that is ours in the file, but not in memory,
  * comes from a commit whose answer was lost: it is free to be taken anew. */
 static enum semel_share_holder note_share(struct semel_local *local,
-					  struct semel_local_share *share)
+					  struct semel_local_share *share, struct survey *survey)
 {
 	const enum semel_local_sql rows = SEMEL_LOCAL_SHARES;
 	const char *owner = owner_in(local, rows, 5);
@@ -91,7 +107,7 @@ static enum semel_share_holder note_share(struct semel_local *local,
 		semel_local_share_drop(local, share);
 	if (share->held)
 		return SEMEL_SHARE_MINE;
-	if (ours || !is_alive(local, owner, semel_local_int(local, rows, 4)))
+	if (ours || !is_alive_asked_once(local, survey, owner, semel_local_int(local, rows, 4)))
 		return SEMEL_SHARE_FREE;
 	return SEMEL_SHARE_OTHERS;
 }
@@ -111,7 +127,7 @@ static semel_status look_at_shares(struct semel_local *local,
 		if (status != SEMEL_OK || !row || count == partitions)
 			continue;
 		struct semel_local_share *share = &subscription->shares[count];
-		views[count].holder = note_share(local, share);
+		views[count].holder = note_share(local, share, survey);
 		views[count].in_flight = !semel_local_share_is_idle(share);
 		count++;
 	}
