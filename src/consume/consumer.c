@@ -80,23 +80,32 @@ static size_t list_length(const char *const *list)
 	return length;
 }
 
+static void list_free(char **list)
+{
+	for (size_t i = 0; list && list[i]; i++)
+		free(list[i]);
+	free(list);
+}
+
+/* All of it, or NULL. */
 static char **list_copy(const char *const *list, size_t length)
 {
 	char **copy = calloc(length + 1, sizeof *copy);
 
 	for (size_t i = 0; copy && i < length; i++) {
 		copy[i] = strdup(list[i]);
-		if (!copy[i])
-			length = i; /* the end marker stands: freed as a shorter list */
+		if (!copy[i]) {
+			list_free(copy);
+			return NULL;
+		}
 	}
 	return copy;
 }
 
-static void list_free(char **list)
+static struct semel_text text_copy(const char *string)
 {
-	for (size_t i = 0; list && list[i]; i++)
-		free(list[i]);
-	free(list);
+	char *copy = strdup(string);
+	return (struct semel_text){ copy, copy ? strlen(copy) : 0 };
 }
 
 static bool copy_options(struct semel_consumer *consumer, const semel_consumer_options *options)
@@ -105,9 +114,9 @@ static bool copy_options(struct semel_consumer *consumer, const semel_consumer_o
 	complete(&consumer->options);
 	consumer->store_url = strdup(consumer->options.store);
 	consumer->broker_url = strdup(consumer->options.broker);
-	consumer->scope = semel_text_of(strdup(options->scope));
+	consumer->scope = text_copy(options->scope);
 	if (options->handler_version)
-		consumer->handler_version = semel_text_of(strdup(options->handler_version));
+		consumer->handler_version = text_copy(options->handler_version);
 	if (options->dedup_header)
 		consumer->dedup_header = strdup(options->dedup_header);
 	consumer->topics = list_copy(options->topics, list_length(options->topics));
