@@ -27,7 +27,7 @@ struct task {
 	struct semel_job job;
 	struct load *load;
 	uint64_t turn; /* when it was taken, among all */
-	bool at_work, ended;
+	bool at_work, concluding, ended;
 	int64_t not_before_ms; /* steady */
 };
 
@@ -225,7 +225,7 @@ static bool key_waits(const struct semel_dispatch *dispatch, const struct task *
 static bool may_start(const struct semel_consumer *consumer, const struct choice *choice,
 		      const struct task *task)
 {
-	return !task->at_work && !task->ended &&
+	return !task->at_work && !task->concluding && !task->ended &&
 	       task->not_before_ms <= semel_steady_ms(consumer->env) &&
 	       !key_waits(consumer->dispatch, task) && !key_chosen(choice, &task->item);
 }
@@ -279,7 +279,7 @@ static semel_status conclude(struct semel_consumer *consumer, struct task *task,
 	return status;
 }
 
-static semel_status take_ended(struct semel_consumer *consumer, struct choice *ended)
+static void take_ended(struct semel_consumer *consumer, struct choice *ended)
 {
 	struct semel_job *job;
 
@@ -287,10 +287,10 @@ static semel_status take_ended(struct semel_consumer *consumer, struct choice *e
 	       (job = semel_workers_take(consumer->dispatch->workers)) != NULL) {
 		struct task *task = job->user;
 		task->at_work = false;
+		task->concluding = true;
 		consumer->dispatch->at_work--;
 		ended->tasks[ended->count++] = task;
 	}
-	return SEMEL_OK;
 }
 
 /* ---- one turn -------------------------------------------------------------------------------- */
@@ -360,6 +360,7 @@ static semel_status settle(struct semel_consumer *consumer, const struct choice 
 	semel_status status = semel_settle(consumer, items, choice->count, error);
 	for (uint32_t i = 0; i < choice->count && status == SEMEL_OK; i++) {
 		struct task *task = choice->tasks[i];
+		task->concluding = false;
 		if (task->item.fate < SEMEL_FATE_DONE)
 			continue;
 		task->ended = true;
