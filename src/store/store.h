@@ -169,7 +169,7 @@ struct semel_hold_counts {
 	uint64_t waiting;    /* events behind RETRY, GAP or RELEASED, and the heads of GAPs */
 	uint64_t blocked;    /* events behind DEAD with blocks */
 	uint64_t parked;     /* events behind DEAD without */
-	int64_t next_due_ms; /* of the GAPs; 0: none */
+	int64_t next_due_ms; /* of the GAPs and the RELEASED; 0: none */
 };
 
 /* ---- dead letters --------------------------------------------------------------------------- */

@@ -35,7 +35,7 @@ static const struct semel_sqlite_query remove_hold = {
 static const struct semel_sqlite_query ready_holds = {
 	SEMEL_SQL_HOLD_READY, "look for aggregates that may go on",
 	"SELECT " HOLD_COLUMNS " FROM semel_hold WHERE scope = ?1"
-	" AND state IN ('released', 'gap') AND (state = 'released' OR due_at <= ?2) LIMIT ?3"
+	" AND state IN ('released', 'gap') AND (due_at IS NULL OR due_at <= ?2) LIMIT ?3"
 };
 /* A gap's head is parked like its followers; a hold without any counts for itself. */
 static const struct semel_sqlite_query count_holds = {
@@ -175,7 +175,7 @@ static void count_hold(sqlite3_stmt *statement, struct semel_hold_counts *counts
 		counts->parked += behind;
 	else
 		counts->waiting += behind > 0 || state != SEMEL_HOLD_GAP ? behind : 1;
-	if (state == SEMEL_HOLD_GAP && due_ms != 0 &&
+	if ((state == SEMEL_HOLD_GAP || state == SEMEL_HOLD_RELEASED) && due_ms != 0 &&
 	    (counts->next_due_ms == 0 || due_ms < counts->next_due_ms))
 		counts->next_due_ms = due_ms;
 }
