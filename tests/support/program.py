@@ -96,4 +96,7 @@ class Semel:
                 os.killpg(child.pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-            child.communicate()
+            child.wait()
+            for stream in (child.stdin, child.stdout, child.stderr):
+                if stream:
+                    stream.close()

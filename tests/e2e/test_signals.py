@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Long-running commands: one signal asks, a second one insists, time runs out."""
+import json
+import signal
+
+import pytest
+
+from program import wait_for
+
+CONSUME = ("consume", "--scope", "s", "--topic", "order.events")
+
+
+def at_work(semel, *words, marker="started"):
+    """A consumer whose handler is in the middle of an event."""
+    semel.publish()
+    semel.ok("relay", "--drain")
+    child = semel.spawn(*CONSUME, *words)
+    wait_for((semel.folder / marker).exists, what="the handler's start")
+    return child
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_relay_ends_in_peace_and_says_what_it_did(semel, number):
+    semel.publish()
+    child = semel.spawn("relay")
+    wait_for(lambda: semel.sql("SELECT status FROM semel_outbox") == [("PUBLISHED",)])
+    assert semel.stop(child, number) == 0
+    assert child.stdout.read() == "published 1 event\n"
+
+
+def test_a_consumer_ends_in_peace_and_says_what_it_did(semel):
+    semel.sql("CREATE TABLE seen (id)")
+    semel.publish()
+    semel.ok("relay", "--drain")
+    child = semel.spawn(*CONSUME, "--sql", "INSERT INTO seen VALUES (:id)", "--json")
+    wait_for(lambda: semel.sql("SELECT count(*) FROM seen") == [(1,)])
+    assert semel.stop(child) == 0
+    assert json.loads(child.stdout.read()) == {"done": 1, "duplicate": 0, "retried": 0, "dead": 0, "parked": 0}
+
+
+def test_a_hangup_changes_nothing(semel):
+    child = semel.spawn("relay")
+    semel.publish()
+    wait_for(lambda: semel.sql("SELECT status FROM semel_outbox") == [("PUBLISHED",)])
+    child.send_signal(signal.SIGHUP)
+    semel.publish()
+    wait_for(lambda: semel.sql("SELECT count(*) FROM semel_outbox WHERE status = 'PUBLISHED'") == [(2,)])
+    assert semel.stop(child) == 0
+
+
+def test_what_is_in_flight_is_finished_within_the_grace_period(semel):
+    child = at_work(semel, "--exec", "touch started; while ! test -e go; do sleep 0.05; done; touch finished")
+    child.send_signal(signal.SIGTERM)
+    (semel.folder / "go").touch()
+    assert child.wait(30) == 0
+    assert (semel.folder / "finished").exists()
+    assert semel.sql("SELECT status FROM semel_inbox") == [("PROCESSED",)]
+
+
+def test_after_the_grace_period_it_ends_with_75(semel):
+    child = at_work(semel, "--grace", "1s", "--exec", "touch started; sleep 600")
+    assert semel.stop(child) == 75
+    assert "grace" in child.stderr.read()
+
+
+def test_a_second_signal_ends_it_at_once(semel):
+    child = at_work(semel, "--grace", "1h", "--exec", "touch started; sleep 600")
+    child.send_signal(signal.SIGTERM)
+    wait_for(lambda: child.poll() is not None or child.send_signal(signal.SIGTERM))
+    assert child.returncode == 128 + signal.SIGTERM
