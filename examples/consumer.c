@@ -47,7 +47,7 @@ static semel_verdict bill(const semel_event *event, semel_context *context, void
 	sqlite3 *db = semel_tx_sqlite(semel_context_tx(context));
 	int code = write_invoice(db, event);
 
-	if (code == SQLITE_CONSTRAINT) { /* an order without a total: no retry will mend that */
+	if ((code & 0xff) == SQLITE_CONSTRAINT) { /* no total: no retry will mend that */
 		semel_context_explain(context, "cannot bill order %s: %s",
 				      semel_event_aggregate_id(event), sqlite3_errmsg(db));
 		return SEMEL_REJECT;

@@ -115,6 +115,7 @@ class Run:
         self.tally = Tally()
         self.processes = Processes()
         self.temporary = Path(tempfile.mkdtemp(prefix="semel-test-"))
+        self.temporary.chmod(0o711)  # some tests run the program as another user
         self.environment = {
             key: value
             for key, value in os.environ.items()
@@ -267,6 +268,7 @@ def run_pytest(run, stage, words, tree, timeout_s, suffix="", extra=None):
         "SEMEL_PLANTED": str(tree / "semel-planted"),
         **(extra or {}),
     }
+    (run.temporary / "py").mkdir(mode=0o711, exist_ok=True)
     base = ["-q", "-p", "no:cacheprovider", f"--junitxml={record}", f"--basetemp={run.temporary / 'py'}"]
     code, output = run.command([PYTHON, "-B", "-m", "pytest", *base, *words], timeout_s, environment)
     if record.exists() and code in (0, 1):

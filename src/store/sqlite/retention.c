@@ -73,7 +73,8 @@ static const struct semel_sqlite_query note_known_since = {
 static const struct semel_sqlite_query dead_holds_delete = {
 	SEMEL_SQL_ONCE, "lift the holds of old dead letters",
 	"DELETE FROM semel_hold WHERE state = 'dead' AND EXISTS (SELECT 1 FROM semel_dead_letter d"
-	" WHERE d.scope = semel_hold.scope AND d.event_id = semel_hold.head_id AND" OLD_DEAD_LETTER ")"
+	" WHERE d.scope = semel_hold.scope AND d.event_id = semel_hold.head_id"
+	" AND" OLD_DEAD_LETTER ")"
 };
 static const struct semel_sqlite_query dead_exceptions_delete = {
 	SEMEL_SQL_ONCE, "lift the exceptions of old dead letters",
