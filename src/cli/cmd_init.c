@@ -14,7 +14,7 @@ static semel_status run(struct semel_invocation *invocation)
 	semel_status status = semel_store_init(invocation->store, &invocation->error);
 	if (status != SEMEL_OK)
 		return status;
-	printf("%s in %s\n", found == SEMEL_OK ? "tables are up to date" : "created the tables",
+	printf("%s the tables in %s\n", found == SEMEL_OK ? "up to date:" : "created",
 	       invocation->store);
 	return SEMEL_OK;
 }

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """publish: the business change and its event in one transaction, or neither."""
 import json
+import os
 import uuid
 
 import pytest
+from program import PROGRAM
 
 pytestmark = pytest.mark.sanitize
 
@@ -124,6 +126,26 @@ def test_inside_a_handler_correlation_and_causation_flow_on(semel):
     assert "mine" not in first
     assert (second["correlationId"], second["causationId"]) == ("other", cause)
     assert (third["correlationId"], third["causationId"]) == (cause, cause)
+
+
+def test_an_event_published_by_a_handler_names_its_cause(semel):
+    cause = semel.publish("--header", "correlationId=c")
+    semel.ok("relay", "--drain")
+    semel.ok("consume", "--scope", "s", "--topic", "order.events", "--drain",
+             "--exec", f"'{PROGRAM}' publish --type order.billed.v1 --aggregate order:1")
+    billed = events(semel)[1]
+    assert billed["event_type"] == "order.billed.v1"
+    headers = json.loads(billed["headers"])
+    assert (headers["correlationId"], headers["causationId"]) == ("c", cause)
+
+
+def test_progress_is_shown_on_a_terminal_only(semel):
+    terminal, other_end = os.openpty()
+    semel.ok("publish", "--batch", input=batch(line(1)), stderr=other_end)
+    os.close(other_end)
+    assert b"1 events written" in os.read(terminal, 1000)
+    os.close(terminal)
+    assert semel.run("publish", "--batch", input=batch(line(1)), check=True).stderr == ""
 
 
 def test_headers_flow_into_the_lines_of_a_batch(semel):
