@@ -143,11 +143,6 @@ static bool is_of_relay(const struct semel_dead_entry *entry)
 
 static semel_status check_pending(const struct semel_dead_entry *entry, semel_error *error)
 {
-	if (entry->parked_behind.data)
-		return semel_error_set(error, SEMEL_NOT_PENDING,
-				       "entry %s only waits behind event %s: replay or discard "
-				       "that one, and this one follows by itself",
-				       entry->entry_id.data, entry->parked_behind.data);
 	if (entry->status != SEMEL_DEAD_PENDING)
 		return semel_error_set(error, SEMEL_NOT_PENDING,
 				       "dead letter %s is %s, and only PENDING ones can be "

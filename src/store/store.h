@@ -377,6 +377,7 @@ struct semel_store_driver {
 	 * caller and overwritten with the one used. A blank event id is always a new entry. */
 	semel_status (*dead_add)(semel_tx tx, struct semel_dead_entry *entry,
 				 struct semel_arena *arena, semel_error *error);
+	/* NOT_FOUND also for a parked follower: it goes with its head. */
 	semel_status (*dead_get)(semel_store *store, const char *entry_id,
 				 struct semel_arena *arena, struct semel_dead_entry *entry_out,
 				 semel_error *error);

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps that the tests of dead letters, replay and proof share: orders with a word each, and a
+handler that writes the words down and rejects the word "bad" until it is mended."""
+import json
+
+HANDLER = "INSERT INTO effect (scope, id, word) VALUES ('{scope}', :id, json_extract(:payload, '$.word'))"
+
+
+def prepare(semel, database=None):
+    semel.sql("CREATE TABLE effect (number INTEGER PRIMARY KEY, scope, id, word)", database=database)
+    semel.sql(
+        "CREATE TRIGGER poison BEFORE INSERT ON effect WHEN NEW.word = 'bad'"
+        " BEGIN SELECT RAISE(ABORT, 'the word is bad'); END",
+        database=database,
+    )
+
+
+def mend(semel):
+    semel.sql("DROP TRIGGER poison")
+
+
+def publish(semel, word, aggregate="1", *more):
+    return semel.publish("--payload", json.dumps({"word": word}), *more, aggregate=f"order:{aggregate}")
+
+
+def relay(semel, *more):
+    return semel.ok("relay", "--drain", *more)
+
+
+def consume(semel, scope="billing", *more, before=()):
+    return semel.ok(
+        *before, "consume", "--scope", scope, "--topic", "order.events", "--sql", HANDLER.format(scope=scope), "--drain", *more
+    )
+
+
+def words(semel, scope="billing", database=None):
+    rows = semel.sql("SELECT word FROM effect WHERE scope = ? ORDER BY number", scope, database=database)
+    return [row[0] for row in rows]
+
+
+def deliver(semel, *pairs, scope="billing"):
+    """Publishes (word, aggregate) pairs, relays and consumes them; gives back their ids."""
+    ids = [publish(semel, word, aggregate) for word, aggregate in pairs]
+    relay(semel)
+    consume(semel, scope)
+    return ids

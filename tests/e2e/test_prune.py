@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""prune: what was kept long enough goes, and never in an order that could double an effect."""
+import json
+
+import pytest
+
+from story import consume, deliver, prepare, publish, words
+
+OLD = ("--time", "2020-01-01T00:00:00Z")
+
+
+@pytest.fixture
+def shop(semel):
+    prepare(semel)
+    return semel
+
+
+def config(semel, retention):
+    (semel.folder / "semel.yaml").write_text(f"retention: {retention}\n")
+    return ("--config", "semel.yaml")
+
+
+def age(semel, days=40):
+    """Makes everything that is there so much older, as rows are when time has passed."""
+    semel.sql("DROP TRIGGER semel_outbox_immutable")
+    shift = f"-{days} days"
+    moment = "strftime('%Y-%m-%dT%H:%M:%fZ', {}, ?)"
+    semel.sql(f"UPDATE semel_outbox SET created_at = {moment.format('created_at')}", shift)
+    semel.sql(f"UPDATE semel_inbox SET week_start = date(week_start, ?), first_seen_at = {moment.format('first_seen_at')},"
+              f" processed_at = {moment.format('processed_at')}", shift, shift, shift)
+    semel.sql(f"UPDATE semel_dead_letter SET failed_at = {moment.format('failed_at')}", shift)
+    semel.sql("UPDATE semel_log SET appended_at = appended_at - ? * 86400000", days, database=semel.broker)
+
+
+def test_what_is_young_stays(shop):
+    deliver(shop, ("first", "1"))
+    counts = shop.json("prune")
+    assert {name: counts[name] for name in ("outbox", "inbox", "deadLetters", "requests", "broker")} == {
+        "outbox": 0, "inbox": 0, "deadLetters": 0, "requests": 0, "broker": 0}
+    assert len(shop.sql("SELECT * FROM semel_outbox")) == 1
+
+
+def test_what_is_old_goes_from_every_table(shop):
+    deliver(shop, ("first", "1"), ("second", "2"), ("bad", "3"))
+    age(shop)
+    dry = shop.json("prune", "--dry-run")
+    assert (dry["outbox"], dry["inbox"], dry["deadLetters"], dry["broker"], dry["dryRun"]) == (3, 2, 1, 3, True)
+    assert shop.ok("prune", "--dry-run").startswith("would prune 3 events")
+    assert len(shop.sql("SELECT * FROM semel_outbox")) == 3
+    counts = shop.json("prune")
+    assert (counts["outbox"], counts["inbox"], counts["deadLetters"], counts["broker"]) == (3, 2, 1, 3)
+    for table in ("semel_outbox", "semel_inbox", "semel_dead_letter"):
+        assert shop.sql(f"SELECT count(*) FROM {table}") == [(0,)]
+    assert shop.sql("SELECT count(*) FROM semel_log", database=shop.broker) == [(0,)]
+
+
+def test_verify_accepts_what_was_pruned(shop):
+    deliver(shop, ("first", "1"), ("second", "2"))
+    age(shop, days=20)
+    assert shop.json("prune")["outbox"] == 2
+    deliver(shop, ("third", "1"))
+    report = shop.json("verify")
+    assert report["prunedUntil"] is not None
+    assert (report["committed"], report["scopes"][0]["orphaned"]) == (1, 0)
+
+
+def test_an_event_that_nobody_has_taken_stays(shop):
+    publish(shop, "waits", "1", *OLD)
+    shop.ok("prune")
+    assert len(shop.sql("SELECT * FROM semel_outbox")) == 1
+
+
+def test_an_inbox_that_forgets_before_the_outbox_is_refused(shop):
+    deliver(shop, ("first", "1"))
+    complaint = shop.fails(78, *config(shop, "{ outbox: 14d, inbox: 7d }"), "prune")
+    assert "7d" in complaint and "14d" in complaint and "retention.inbox" in complaint
+    assert "14d" in shop.fails(78, *config(shop, "{ inbox: 2d }"), "prune", "--dry-run")
+
+
+def test_the_config_file_says_how_long(shop):
+    deliver(shop, ("first", "1"))
+    age(shop, days=3)
+    assert shop.json(*config(shop, "{ outbox: 5d }"), "prune")["outbox"] == 0
+    assert shop.json(*config(shop, "{ outbox: 2d }"), "prune")["outbox"] == 1
+
+
+def test_what_was_pruned_is_not_replayed_twice(shop):
+    """The inbox has forgotten, the outbox has not (its rows were kept by another setting)."""
+    deliver(shop, ("first", "1"))
+    age(shop)
+    shop.ok(*config(shop, "{ outbox: 1d, inbox: 1d }"), "prune")
+    assert shop.sql("SELECT count(*) FROM semel_outbox") == [(0,)]
+    assert shop.ok("replay") == "replayed 0 events\n"
+
+
+def test_many_rows_go_in_steps(shop):
+    lines = "".join(json.dumps({"type": "t", "aggregateType": "order", "aggregateId": str(each), "payload": {"word": "x"}})
+                    + "\n" for each in range(3000))
+    shop.ok("publish", "--batch", input=lines)
+    shop.ok("relay", "--drain")
+    consume(shop)
+    age(shop)
+    counts = shop.json("prune")
+    assert (counts["outbox"], counts["inbox"]) == (3000, 3000)
+    assert len(words(shop)) == 3000

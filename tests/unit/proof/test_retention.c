@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Retention forgets in the right order, and refuses settings under which a replay could double. */
+#include "proof/retention.h"
+#include "unit/world.h"
+
+#define DAY_MS ((int64_t)24 * 3600 * 1000)
+
+static const struct semel_retention_ages usual = { .outbox_ms = 14 * DAY_MS,
+						   .inbox_ms = 30 * DAY_MS,
+						   .dead_ms = 7 * DAY_MS,
+						   .requests_ms = DAY_MS };
+
+static int64_t shifted_now_ms(void *user)
+{
+	return semel_now_ms(semel_env_system()) + *(const int64_t *)user;
+}
+
+/* Prunes as if so many days had passed. */
+static struct semel_retention_counts prune_after(struct world *world, int64_t days, bool dry_run)
+{
+	int64_t shift_ms = days * DAY_MS;
+	struct semel_env env = *semel_env_system();
+	env.now_ms = shifted_now_ms;
+	env.user = &shift_ms;
+	struct semel_retention_plan plan = {
+		.store = world->store, .env = &env, .ages = usual, .dry_run = dry_run
+	};
+	world_ok(world, semel_broker_open(world->broker_url, semel_env_system(), 1, &plan.broker,
+					  &world->error));
+	struct semel_retention_counts counts;
+	world_ok(world, semel_retention_run(&plan, &counts, &world->error));
+	semel_broker_close(plan.broker);
+	return counts;
+}
+
+static void publish_and_consume(struct world *world)
+{
+	world_publish(world, "1", "first", NULL);
+	world_publish(world, "2", "second", NULL);
+	world_relay(world);
+	world_consume(world, "billing");
+}
+
+static void an_inbox_that_forgets_first_is_refused_with_both_numbers(void **state)
+{
+	(void)state;
+	semel_error error = { 0 };
+	struct semel_retention_ages ages = usual;
+	assert_int_equal(semel_retention_check(&ages, &error), SEMEL_OK);
+	ages.inbox_ms = ages.outbox_ms;
+	assert_int_equal(semel_retention_check(&ages, &error), SEMEL_OK);
+	ages.inbox_ms--;
+	assert_int_equal(semel_retention_check(&ages, &error), SEMEL_CONFIG);
+	ages.inbox_ms = 7 * DAY_MS;
+	assert_int_equal(semel_retention_check(&ages, &error), SEMEL_CONFIG);
+	assert_non_null(strstr(error.text, "7d"));
+	assert_non_null(strstr(error.text, "14d"));
+	assert_non_null(strstr(error.text, "retention.inbox"));
+}
+
+static void what_is_young_stays(void **state)
+{
+	struct world *world = world_of(state);
+	publish_and_consume(world);
+	struct semel_retention_counts counts = prune_after(world, 13, false);
+	assert_int_equal(counts.rows.outbox, 0);
+	assert_int_equal(counts.rows.inbox, 0);
+	assert_int_equal(counts.broker, 0);
+}
+
+static void the_outbox_and_the_brokers_log_go_before_the_inbox(void **state)
+{
+	struct world *world = world_of(state);
+	publish_and_consume(world);
+	struct semel_retention_counts counts = prune_after(world, 15, false);
+	assert_int_equal(counts.rows.outbox, 2);
+	assert_int_equal(counts.broker, 2);
+	assert_int_equal(counts.rows.inbox, 0);
+	counts = prune_after(world, 45, false);
+	assert_int_equal(counts.rows.inbox, 2);
+	world_expect(world, "SELECT count(*) FROM semel_inbox", "0");
+}
+
+static void a_dry_run_counts_and_removes_nothing(void **state)
+{
+	struct world *world = world_of(state);
+	publish_and_consume(world);
+	struct semel_retention_counts counts = prune_after(world, 45, true);
+	assert_int_equal(counts.rows.outbox, 2);
+	assert_int_equal(counts.rows.inbox, 2);
+	assert_int_equal(counts.broker, 2);
+	world_expect(world, "SELECT count(*) FROM semel_outbox", "2");
+	world_expect(world, "SELECT count(*) FROM semel_inbox", "2");
+}
+
+static void what_was_not_delivered_never_goes(void **state)
+{
+	struct world *world = world_of(state);
+	publish_and_consume(world);
+	world_publish(world, "3", "waits", NULL);
+	prune_after(world, 400, false);
+	world_expect(world, "SELECT count(*) FROM semel_outbox", "1");
+}
+
+static void a_dead_letter_with_followers_stays(void **state)
+{
+	struct world *world = world_of(state);
+	world->poison = "bad";
+	world_publish(world, "1", "bad", NULL);
+	world_publish(world, "1", "follower", NULL);
+	world_publish(world, "2", "bad too", NULL);
+	world_relay(world);
+	world_consume(world, "billing");
+	struct semel_retention_counts counts = prune_after(world, 8, false);
+	assert_int_equal(counts.rows.dead, 1);
+	struct world_letter letter = world_letter(world);
+	assert_int_equal(letter.count, 1);
+	assert_int_equal(letter.parked, 1);
+}
+
+static void a_rung_bell_stops(void **state)
+{
+	struct world *world = world_of(state);
+	struct semel_retention_plan plan = { .store = world->store,
+					     .env = semel_env_system(),
+					     .ages = usual };
+	struct semel_retention_counts counts;
+	world_ok(world, semel_wake_new(&plan.wake, &world->error));
+	semel_wake_ring(plan.wake);
+	assert_int_equal(semel_retention_run(&plan, &counts, &world->error), SEMEL_STOPPED);
+	semel_wake_free(plan.wake);
+}
+
+#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_begin, world_end)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(an_inbox_that_forgets_first_is_refused_with_both_numbers),
+		WORLD_TEST(what_is_young_stays),
+		WORLD_TEST(the_outbox_and_the_brokers_log_go_before_the_inbox),
+		WORLD_TEST(a_dry_run_counts_and_removes_nothing),
+		WORLD_TEST(what_was_not_delivered_never_goes),
+		WORLD_TEST(a_dead_letter_with_followers_stays),
+		WORLD_TEST(a_rung_bell_stops),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

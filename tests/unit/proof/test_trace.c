@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The life of one event, told in order. */
+#include "proof/trace.h"
+#include "unit/world.h"
+
+struct story {
+	struct semel_arena *arena;
+	struct semel_life life;
+};
+
+static semel_status tell(struct world *world, const char *event_id, struct story *story)
+{
+	semel_store *stores[] = { world->store, world->store };
+	struct semel_trace_plan plan = { .stores = stores,
+					 .store_count = 2,
+					 .broker_url = world->broker_url,
+					 .env = semel_env_system() };
+	story->arena = semel_arena_new(4096);
+	return semel_trace_run(&plan, event_id, story->arena, &story->life, &world->error);
+}
+
+/* Where the fact stands in the story, or -1. */
+static int place_of(const struct story *story, const char *what, const char *scope)
+{
+	for (size_t i = 0; i < story->life.count; i++) {
+		const struct semel_fact *fact = &story->life.facts[i];
+		bool same_scope =
+			scope ? fact->scope && strcmp(fact->scope, scope) == 0 : !fact->scope;
+		if (strcmp(fact->what, what) == 0 && same_scope)
+			return (int)i;
+	}
+	return -1;
+}
+
+static void a_delivered_event_was_committed_published_and_processed(void **state)
+{
+	struct world *world = world_of(state);
+	char id[SEMEL_ID_SIZE];
+	world_publish(world, "1", "word", id);
+	world_relay(world);
+	world_consume(world, "billing");
+	struct story story;
+	world_ok(world, tell(world, id, &story));
+	int committed = place_of(&story, "committed", NULL);
+	int published = place_of(&story, "published", NULL);
+	int processed = place_of(&story, "processed", "billing");
+	assert_int_equal(committed, 0);
+	assert_true(published > committed);
+	assert_true(processed > published);
+	for (size_t i = 1; i < story.life.count; i++)
+		assert_true(story.life.facts[i - 1].time_ms <= story.life.facts[i].time_ms);
+	semel_arena_free(story.arena);
+}
+
+static void one_database_by_two_urls_tells_everything_once(void **state)
+{
+	struct world *world = world_of(state);
+	char id[SEMEL_ID_SIZE];
+	world_publish(world, "1", "word", id);
+	struct story story;
+	world_ok(world, tell(world, id, &story));
+	assert_int_equal(story.life.count, 1);
+	semel_arena_free(story.arena);
+}
+
+static void what_is_on_its_way_waits_at_the_broker(void **state)
+{
+	struct world *world = world_of(state);
+	char id[SEMEL_ID_SIZE];
+	world_consume(world, "billing");
+	world_publish(world, "1", "word", id);
+	world_relay(world);
+	struct story story;
+	world_ok(world, tell(world, id, &story));
+	assert_true(place_of(&story, "waiting", "billing") > 0);
+	semel_arena_free(story.arena);
+}
+
+static void a_dead_letter_and_its_replay_are_told(void **state)
+{
+	struct world *world = world_of(state);
+	char id[SEMEL_ID_SIZE];
+	world->poison = "bad";
+	world_publish(world, "1", "bad", id);
+	world_relay(world);
+	world_consume(world, "billing");
+	world->poison = NULL;
+	world_ok(world, semel_dead_letter_replay(world->store, world->broker_url,
+						 world_letter(world).entry_id, &world->error));
+	world_consume(world, "billing");
+	struct story story;
+	world_ok(world, tell(world, id, &story));
+	int dead = place_of(&story, "dead-lettered", "billing");
+	int replayed = place_of(&story, "replayed", "billing");
+	assert_true(dead > 0);
+	assert_true(replayed > dead);
+	assert_true(place_of(&story, "processed", "billing") > dead);
+	semel_arena_free(story.arena);
+}
+
+static void an_event_that_nobody_knows_is_not_found(void **state)
+{
+	struct world *world = world_of(state);
+	struct story story;
+	assert_int_equal(tell(world, "01930b5e-7c1a-7d10-8a3e-5f0a3c9d2b41", &story),
+			 SEMEL_NOT_FOUND);
+	semel_arena_free(story.arena);
+}
+
+#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_begin, world_end)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		WORLD_TEST(a_delivered_event_was_committed_published_and_processed),
+		WORLD_TEST(one_database_by_two_urls_tells_everything_once),
+		WORLD_TEST(what_is_on_its_way_waits_at_the_broker),
+		WORLD_TEST(a_dead_letter_and_its_replay_are_told),
+		WORLD_TEST(an_event_that_nobody_knows_is_not_found),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

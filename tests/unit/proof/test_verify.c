@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Verify finds what is missing, doubled or orphaned, and nothing else. */
+#include "proof/verify.h"
+#include "unit/world.h"
+
+struct trial {
+	struct semel_verify_plan plan;
+	struct semel_verify_report report;
+	struct semel_arena *arena;
+};
+
+static struct trial trial; /* the last one; its arena lives until the next */
+
+static struct semel_verify_report *verify_scopes(struct world *world, const char *const *scopes)
+{
+	semel_store *stores[] = { world->store };
+	semel_arena_free(trial.arena);
+	trial.arena = semel_arena_new(65536);
+	trial.plan = (struct semel_verify_plan){ .producer = world->store,
+						 .consumers = stores,
+						 .consumer_count = 1,
+						 .broker_url = world->broker_url,
+						 .scopes = scopes,
+						 .env = semel_env_system() };
+	world_ok(world, semel_verify_run(&trial.plan, trial.arena, &trial.report, &world->error));
+	return &trial.report;
+}
+
+static struct semel_verify_report *verify(struct world *world)
+{
+	return verify_scopes(world, NULL);
+}
+
+static void publish_three(struct world *world)
+{
+	world_publish(world, "1", "first", NULL);
+	world_publish(world, "2", "second", NULL);
+	world_publish(world, "1", "third", NULL);
+	world_relay(world);
+}
+
+static void an_untouched_store_is_clean(void **state)
+{
+	struct semel_verify_report *report = verify(world_of(state));
+	assert_true(semel_verify_is_clean(report));
+	assert_int_equal(report->committed, 0);
+	assert_int_equal(report->scope_count, 0);
+}
+
+static void everything_processed_is_clean(void **state)
+{
+	struct world *world = world_of(state);
+	publish_three(world);
+	world_consume(world, "billing");
+	world_consume(world, "audit");
+	struct semel_verify_report *report = verify(world);
+	assert_true(semel_verify_is_clean(report));
+	assert_int_equal(report->committed, 3);
+	assert_int_equal(report->published, 3);
+	assert_int_equal(report->scope_count, 2);
+	assert_int_equal(report->scopes[0].expected, 3);
+	assert_int_equal(report->scopes[0].processed, 3);
+}
+
+static void what_is_not_published_yet_waits(void **state)
+{
+	struct world *world = world_of(state);
+	publish_three(world);
+	world_consume(world, "billing");
+	world_publish(world, "3", "fourth", NULL);
+	struct semel_verify_report *report = verify(world);
+	assert_false(semel_verify_is_clean(report));
+	assert_int_equal(report->unpublished, 1);
+	assert_int_equal(report->scopes[0].waiting, 1);
+	assert_int_equal(report->scopes[0].missing.count, 0);
+}
+
+static void what_is_at_the_broker_waits(void **state)
+{
+	struct world *world = world_of(state);
+	publish_three(world);
+	world_consume(world, "billing");
+	world_publish(world, "3", "fourth", NULL);
+	world_relay(world);
+	struct semel_verify_report *report = verify(world);
+	assert_false(semel_verify_is_clean(report));
+	assert_int_equal(report->scopes[0].waiting, 1);
+	assert_int_equal(report->scopes[0].missing.count, 0);
+}
+
+static void an_event_without_a_trace_in_its_scope_is_missing(void **state)
+{
+	struct world *world = world_of(state);
+	char id[SEMEL_ID_SIZE];
+	publish_three(world);
+	world_publish(world, "3", "fourth", id);
+	world_relay(world);
+	world_consume(world, "billing");
+	char sql[128];
+	snprintf(sql, sizeof(sql), "DELETE FROM semel_inbox WHERE event_id = '%s'", id);
+	world_sql(world, sql);
+	struct semel_verify_report *report = verify(world);
+	assert_false(semel_verify_is_clean(report));
+	assert_int_equal(report->scopes[0].missing.count, 1);
+	assert_string_equal(report->scopes[0].missing.ids[0].data, id);
+	assert_int_equal(report->scopes[0].processed, 3);
+}
+
+static void very_many_missing_events_are_counted_and_some_are_listed(void **state)
+{
+	struct world *world = world_of(state);
+	for (int i = 0; i < 150; i++)
+		world_publish(world, "1", "word", NULL);
+	world_relay(world);
+	world_consume(world, "billing");
+	world_sql(world, "DELETE FROM semel_inbox");
+	struct semel_verify_report *report = verify(world);
+	assert_int_equal(report->scopes[0].missing.count, 150);
+	for (int i = 0; i < SEMEL_VERIFY_SAMPLES; i++)
+		assert_int_equal(report->scopes[0].missing.ids[i].length, 36);
+}
+
+static void very_many_waiting_events_are_not_missing(void **state)
+{
+	struct world *world = world_of(state);
+	world_publish(world, "1", "word", NULL);
+	world_relay(world);
+	world_consume(world, "billing");
+	for (int i = 0; i < 150; i++)
+		world_publish(world, "1", "word", NULL);
+	world_relay(world);
+	struct semel_verify_report *report = verify(world);
+	assert_int_equal(report->scopes[0].missing.count, 0);
+	assert_int_equal(report->scopes[0].waiting, 150);
+}
+
+static void a_claim_without_an_event_is_orphaned(void **state)
+{
+	struct world *world = world_of(state);
+	publish_three(world);
+	world_consume(world, "billing");
+	world_sql(world, "INSERT INTO semel_inbox (scope, event_id, week_start, status, "
+			 "first_seen_at, processed_at, topic) SELECT scope, 'ghost', week_start, "
+			 "status, first_seen_at, processed_at, topic FROM semel_inbox LIMIT 1");
+	struct semel_verify_report *report = verify(world);
+	assert_false(semel_verify_is_clean(report));
+	assert_int_equal(report->scopes[0].orphaned.count, 1);
+	assert_string_equal(report->scopes[0].orphaned.ids[0].data, "ghost");
+}
+
+static void a_claim_of_another_producers_topic_is_only_foreign(void **state)
+{
+	struct world *world = world_of(state);
+	publish_three(world);
+	world_consume(world, "billing");
+	world_sql(world, "INSERT INTO semel_inbox (scope, event_id, week_start, status, "
+			 "first_seen_at, processed_at, topic) SELECT scope, 'theirs', week_start, "
+			 "status, first_seen_at, processed_at, 'other.events' FROM semel_inbox "
+			 "LIMIT 1");
+	struct semel_verify_report *report = verify(world);
+	assert_true(semel_verify_is_clean(report));
+	assert_int_equal(report->scopes[0].foreign, 1);
+}
+
+static void an_id_claimed_in_two_weeks_is_doubled(void **state)
+{
+	struct world *world = world_of(state);
+	publish_three(world);
+	world_consume(world, "billing");
+	world_sql(world,
+		  "INSERT INTO semel_inbox (scope, event_id, week_start, status, "
+		  "first_seen_at, processed_at, topic) SELECT scope, event_id, '1970-01-05', "
+		  "status, first_seen_at, processed_at, topic FROM semel_inbox LIMIT 1");
+	struct semel_verify_report *report = verify(world);
+	assert_false(semel_verify_is_clean(report));
+	assert_int_equal(report->scopes[0].doubled.count, 1);
+	assert_int_equal(report->scopes[0].processed, 3);
+}
+
+static void dead_letters_and_their_followers_are_accounted_for(void **state)
+{
+	struct world *world = world_of(state);
+	world->poison = "bad";
+	world_publish(world, "1", "bad", NULL);
+	world_publish(world, "1", "follower", NULL);
+	world_publish(world, "2", "good", NULL);
+	world_relay(world);
+	world_consume(world, "billing");
+	struct semel_verify_report *report = verify(world);
+	assert_true(semel_verify_is_clean(report));
+	assert_int_equal(report->scopes[0].pending, 1);
+	assert_int_equal(report->scopes[0].parked, 1);
+	assert_int_equal(report->scopes[0].processed, 1);
+
+	world_ok(world, semel_dead_letter_discard(world->store, world_letter(world).entry_id, "no",
+						  &world->error));
+	world_consume(world, "billing");
+	report = verify(world);
+	assert_true(semel_verify_is_clean(report));
+	assert_int_equal(report->scopes[0].discarded, 1);
+	assert_int_equal(report->scopes[0].processed, 2);
+}
+
+static void a_replay_that_was_sent_waits_and_one_that_is_gone_is_missing(void **state)
+{
+	struct world *world = world_of(state);
+	world->poison = "bad";
+	world_publish(world, "1", "bad", NULL);
+	world_relay(world);
+	world_consume(world, "billing");
+	world_ok(world, semel_dead_letter_replay(world->store, world->broker_url,
+						 world_letter(world).entry_id, &world->error));
+	struct semel_verify_report *report = verify(world);
+	assert_int_equal(report->scopes[0].waiting, 1);
+	assert_int_equal(report->scopes[0].missing.count, 0);
+
+	world->poison = NULL;
+	world_consume(world, "billing");
+	world_sql(world, "DELETE FROM semel_inbox");
+	report = verify(world);
+	assert_int_equal(report->scopes[0].missing.count, 1);
+}
+
+static void a_scope_without_claims_is_not_tracked(void **state)
+{
+	struct world *world = world_of(state);
+	publish_three(world);
+	world_consume_with(world, (semel_consumer_options){ .scope = "metrics",
+							    .guarantee = SEMEL_AT_LEAST_ONCE });
+	struct semel_verify_report *report = verify(world);
+	assert_int_equal(report->scope_count, 1);
+	assert_false(report->scopes[0].tracked);
+	assert_true(semel_verify_is_clean(report));
+}
+
+static void a_scope_that_began_at_the_end_owes_nothing_before_it(void **state)
+{
+	struct world *world = world_of(state);
+	publish_three(world);
+	semel_consumer_options latest = { .scope = "late", .from_latest = true };
+	world_consume_with(world, latest);
+	world_publish(world, "1", "fourth", NULL);
+	world_relay(world);
+	world_consume_with(world, latest);
+	struct semel_verify_report *report = verify(world);
+	assert_true(semel_verify_is_clean(report));
+	assert_int_equal(report->scopes[0].expected, 1);
+	assert_int_equal(report->scopes[0].processed, 1);
+}
+
+static void only_topics_that_a_scope_reads_are_expected(void **state)
+{
+	struct world *world = world_of(state);
+	publish_three(world);
+	semel_event_input input = { .type = "item.added.v1",
+				    .aggregate_type = "item",
+				    .aggregate_id = "1",
+				    .payload = "1" };
+	world_publish_input(world, &input, NULL);
+	world_relay(world);
+	world_consume(world, "billing");
+	struct semel_verify_report *report = verify(world);
+	assert_true(semel_verify_is_clean(report));
+	assert_int_equal(report->committed, 4);
+	assert_int_equal(report->scopes[0].expected, 3);
+}
+
+static void pruned_events_are_beyond_proof(void **state)
+{
+	struct world *world = world_of(state);
+	publish_three(world);
+	world_consume(world, "billing");
+	int64_t later_ms = semel_now_ms(semel_env_system()) + 60000;
+	struct semel_horizons horizons = { .outbox_ms = later_ms };
+	struct semel_prune_counts counts = { 0 };
+	bool more = true;
+	while (more)
+		world_ok(world, world->store->driver->prune(world->store, &horizons, false, &counts,
+							    &more, &world->error));
+	struct semel_verify_report *report = verify(world);
+	assert_int_equal(report->committed, 0);
+	assert_true(report->pruned_until_ms > 0);
+	assert_int_equal(report->scopes[0].orphaned.count, 0);
+	assert_true(semel_verify_is_clean(report));
+}
+
+static void claims_by_hand_are_verified_when_asked_for(void **state)
+{
+	struct world *world = world_of(state);
+	publish_three(world);
+	world_sql(world, "INSERT INTO semel_inbox (scope, event_id, week_start, status, "
+			 "first_seen_at, processed_at, topic) SELECT 'by-hand', id, '2026-11-09', "
+			 "'PROCESSED', created_at, created_at, 'order.events' FROM semel_outbox "
+			 "WHERE aggregate_id = '1'");
+	static const char *const scopes[] = { "by-hand", NULL };
+	struct semel_verify_report *report = verify_scopes(world, scopes);
+	assert_int_equal(report->scopes[0].processed, 2);
+	assert_int_equal(report->scopes[0].missing.count, 1);
+}
+
+static void a_scope_that_nobody_knows_is_refused(void **state)
+{
+	struct world *world = world_of(state);
+	static const char *const scopes[] = { "biling", NULL };
+	semel_store *stores[] = { world->store };
+	struct semel_verify_plan plan = { .producer = world->store,
+					  .consumers = stores,
+					  .consumer_count = 1,
+					  .scopes = scopes,
+					  .env = semel_env_system() };
+	struct semel_arena *arena = semel_arena_new(65536);
+	struct semel_verify_report report;
+	assert_int_equal(semel_verify_run(&plan, arena, &report, &world->error), SEMEL_INVALID);
+	semel_arena_free(arena);
+}
+
+static void a_failed_row_without_a_dead_letter_is_unexplained(void **state)
+{
+	struct world *world = world_of(state);
+	publish_three(world);
+	world_sql(world, "UPDATE semel_outbox SET status = 'FAILED' WHERE seq = 1");
+	struct semel_verify_report *report = verify(world);
+	assert_int_equal(report->unexplained.count, 1);
+	assert_false(semel_verify_is_clean(report));
+}
+
+static void a_broker_out_of_reach_is_said_to_be(void **state)
+{
+	struct world *world = world_of(state);
+	publish_three(world);
+	world_consume(world, "billing");
+	world_sql(world, "DELETE FROM semel_inbox WHERE event_id IN "
+			 "(SELECT id FROM semel_outbox WHERE seq = 1)");
+	snprintf(world->broker_url, sizeof(world->broker_url), "local:%s/none/broker.db",
+		 world->folder);
+	struct semel_verify_report *report = verify(world);
+	assert_true(report->broker_trouble[0] != '\0');
+	assert_int_equal(report->scopes[0].missing.count, 1);
+}
+
+static int forget_last(void **state)
+{
+	(void)state;
+	semel_arena_free(trial.arena);
+	return 0;
+}
+
+#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_begin, world_end)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		WORLD_TEST(an_untouched_store_is_clean),
+		WORLD_TEST(everything_processed_is_clean),
+		WORLD_TEST(what_is_not_published_yet_waits),
+		WORLD_TEST(what_is_at_the_broker_waits),
+		WORLD_TEST(an_event_without_a_trace_in_its_scope_is_missing),
+		WORLD_TEST(very_many_missing_events_are_counted_and_some_are_listed),
+		WORLD_TEST(very_many_waiting_events_are_not_missing),
+		WORLD_TEST(a_claim_without_an_event_is_orphaned),
+		WORLD_TEST(a_claim_of_another_producers_topic_is_only_foreign),
+		WORLD_TEST(an_id_claimed_in_two_weeks_is_doubled),
+		WORLD_TEST(dead_letters_and_their_followers_are_accounted_for),
+		WORLD_TEST(a_replay_that_was_sent_waits_and_one_that_is_gone_is_missing),
+		WORLD_TEST(a_scope_without_claims_is_not_tracked),
+		WORLD_TEST(a_scope_that_began_at_the_end_owes_nothing_before_it),
+		WORLD_TEST(only_topics_that_a_scope_reads_are_expected),
+		WORLD_TEST(pruned_events_are_beyond_proof),
+		WORLD_TEST(claims_by_hand_are_verified_when_asked_for),
+		WORLD_TEST(a_scope_that_nobody_knows_is_refused),
+		WORLD_TEST(a_failed_row_without_a_dead_letter_is_unexplained),
+		WORLD_TEST(a_broker_out_of_reach_is_said_to_be),
+	};
+	return cmocka_run_group_tests(tests, NULL, forget_last);
+}
