@@ -4,8 +4,10 @@ import ctypes
 import os
 import sqlite3
 import time
+from pathlib import Path
 
 import pytest
+from program import wait_for
 
 pytestmark = pytest.mark.sanitize
 
@@ -257,11 +259,16 @@ def test_a_store_locked_for_long_is_told_and_nothing_is_written(semel):
     assert outbox(semel) == 0
 
 
+def has_open(child, path):
+    descriptors = Path(f"/proc/{child.pid}/fd")
+    return any(os.path.realpath(entry) == str(path.resolve()) for entry in descriptors.iterdir())
+
+
 def test_a_short_lock_is_waited_out(semel):
     holder = sqlite3.connect(semel.store, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     child = semel.spawn(*PUBLISH)
-    time.sleep(0.3)  # long enough to meet the lock; either way the event must arrive
+    wait_for(lambda: has_open(child, semel.store), what="the child's look at the store")
     holder.execute("ROLLBACK")
     holder.close()
     assert child.wait(30) == 0
