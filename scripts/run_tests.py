@@ -268,8 +268,8 @@ def run_pytest(run, stage, words, tree, timeout_s, suffix="", extra=None):
         "SEMEL_PLANTED": str(tree / "semel-planted"),
         **(extra or {}),
     }
-    (run.temporary / "py").mkdir(mode=0o711, exist_ok=True)
-    base = ["-q", "-p", "no:cacheprovider", f"--junitxml={record}", f"--basetemp={run.temporary / 'py'}"]
+    (run.temporary / "pytest").mkdir(mode=0o711, exist_ok=True)
+    base = ["-q", "-p", "no:cacheprovider", f"--junitxml={record}", f"--basetemp={run.temporary / 'pytest'}"]
     code, output = run.command([PYTHON, "-B", "-m", "pytest", *base, *words], timeout_s, environment)
     if record.exists() and code in (0, 1):
         tally_junit(run.tally, record, stage, suffix)
