@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,7 @@
 #define KILL_AFTER_MS     1000
 #define BLIND_INTERVAL_MS 10 /* how often to look where the kernel has no pidfd */
 #define NO_DEADLINE       INT64_MAX
+#define LIVING_MAX        256
 
 struct semel_child {
 	struct semel_spawned streams;
@@ -43,6 +45,36 @@ struct semel_child {
 	size_t complaint_length;
 	bool complaint_cut;
 };
+
+/* The groups that a program in a hurry takes with it; 0: a free place. Signal handlers read it. */
+static _Atomic(pid_t) living[LIVING_MAX];
+
+static void enter_living(pid_t pid)
+{
+	for (size_t i = 0; i < LIVING_MAX; i++) {
+		pid_t nobody = 0;
+		if (atomic_compare_exchange_strong(&living[i], &nobody, pid))
+			return;
+	}
+}
+
+static void leave_living(pid_t pid)
+{
+	for (size_t i = 0; i < LIVING_MAX; i++) {
+		pid_t mine = pid;
+		if (atomic_compare_exchange_strong(&living[i], &mine, 0))
+			return;
+	}
+}
+
+void semel_children_kill(void)
+{
+	for (size_t i = 0; i < LIVING_MAX; i++) {
+		pid_t pid = atomic_load(&living[i]);
+		if (pid > 0)
+			kill(-pid, SIGKILL);
+	}
+}
 
 static int64_t steady_ms(void)
 {
@@ -68,6 +100,7 @@ semel_status semel_child_start(const struct semel_child_plan *plan, struct semel
 		free(child);
 		return status;
 	}
+	enter_living(child->streams.pid);
 	child->pidfd = pidfd_open(child->streams.pid, 0);
 	*child_out = child;
 	return SEMEL_OK;
@@ -134,6 +167,7 @@ static bool has_ended(const struct semel_child *child)
 static void reap(struct semel_child *child)
 {
 	pid_t got;
+	leave_living(child->streams.pid); /* before its number can be somebody else's */
 	do
 		got = waitpid(child->streams.pid, &child->wait_status, 0);
 	while (got < 0 && errno == EINTR);

@@ -74,4 +74,8 @@ void semel_child_describe_exit(const struct semel_child *child, char *text_out, 
  * the whole group. Frees. child may be NULL. */
 void semel_child_end(struct semel_child *child, int64_t patience_ms);
 
+/* SIGKILL to every group (of the first 256 children) that has not ended, for a program that is
+ * about to exit without farewell. May be called from a signal handler. */
+void semel_children_kill(void);
+
 #endif

@@ -3,6 +3,8 @@
  * also when every thread is stuck. */
 #include "cli/signals.h"
 
+#include "base/child.h"
+
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -21,11 +23,19 @@ static void say(const char *text)
 	(void)written; /* nobody is left to be told */
 }
 
+/* A handler's program does not outlive us: the event will come again, and it must not run twice at
+ * the same time. */
+_Noreturn static void leave(int code)
+{
+	semel_children_kill();
+	_exit(code);
+}
+
 static void on_stop(int number)
 {
 	void *target = atomic_load(&stop_target);
 	if (!target || atomic_fetch_add(&signals_seen, 1) > 0)
-		_exit(128 + number);
+		leave(128 + number);
 	alarm(grace_s);
 	stop_call(target);
 }
@@ -34,7 +44,7 @@ static void on_grace_over(int number)
 {
 	(void)number;
 	say("semel: not finished within the grace period; what was in flight comes again\n");
-	_exit(EX_TEMPFAIL);
+	leave(EX_TEMPFAIL);
 }
 
 static void on_hangup(int number)

@@ -212,6 +212,19 @@ static void a_time_out_ends_the_whole_group(void **state)
 	wait_until_gone(grandchild);
 }
 
+static void a_program_in_a_hurry_takes_all_groups_with_it(void **state)
+{
+	(void)state;
+	struct semel_child *child = start("sleep 1000 & echo $!; wait", true);
+	assert_int_equal(say_line(child, "", 100), SEMEL_CHILD_LINE);
+	pid_t grandchild = (pid_t)atoi(semel_child_output(child).data);
+	semel_children_kill();
+	wait_until_gone(grandchild);
+	assert_int_equal(run_to_end(child), SEMEL_CHILD_EXITED);
+	semel_children_kill(); /* its number is not ours any more, and is left alone */
+	semel_child_end(child, 0);
+}
+
 static void a_child_that_ignores_the_friendly_signal_is_killed(void **state)
 {
 	(void)state;
@@ -347,6 +360,7 @@ int main(void)
 		cmocka_unit_test(lines_are_told_one_by_one),
 		cmocka_unit_test(a_line_beyond_the_limit_is_too_much),
 		cmocka_unit_test(a_time_out_ends_the_whole_group),
+		cmocka_unit_test(a_program_in_a_hurry_takes_all_groups_with_it),
 		cmocka_unit_test(a_child_that_ignores_the_friendly_signal_is_killed),
 		cmocka_unit_test(a_child_that_ends_when_its_stdin_does_gets_no_signal),
 		cmocka_unit_test(a_bell_from_another_thread_interrupts),
