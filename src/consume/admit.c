@@ -230,6 +230,7 @@ static semel_status judge_claimed(struct semel_consumer *consumer, struct semel_
 	}
 	if (consumer->options.claim == SEMEL_CLAIM_SAME_TX)
 		return take_over(consumer, item, SEMEL_INBOX_CLAIMED, answer->owner, error);
+	item->in_doubt = true;
 	item->status = SEMEL_CONTRACT;
 	item->reason = "in doubt: a consumer died after it had claimed the event; look whether the "
 		       "effect happened, then replay or discard";
@@ -282,7 +283,7 @@ static semel_status check(struct semel_consumer *consumer, struct semel_item *it
 	return semel_conclude_dead(consumer, item, arena, error);
 }
 
-static bool behind_put_off(const struct semel_item *items, uint32_t at)
+bool semel_item_behind_put_off(const struct semel_item *items, uint32_t at)
 {
 	for (uint32_t i = 0; i < at; i++)
 		if (items[i].fate == SEMEL_FATE_LATER && semel_item_same_key(&items[i], &items[at]))
@@ -345,7 +346,7 @@ static semel_status claim_open(struct semel_consumer *consumer, struct semel_ite
 		later = later || items[i].fate == SEMEL_FATE_LATER;
 		/* Claimed, but a sibling before it was put off: the claim is given back. */
 		if (status == SEMEL_OK && later && items[i].fate == SEMEL_FATE_GO &&
-		    behind_put_off(items, i)) {
+		    semel_item_behind_put_off(items, i)) {
 			items[i].fate = SEMEL_FATE_LATER;
 			status = consumer->guard->driver->forget(consumer->guard, &items[i].claim,
 								 error);
@@ -364,8 +365,10 @@ semel_status semel_admit(struct semel_consumer *consumer, struct semel_item *ite
 	bool later = any_later(items, count);
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++)
 		if (items[i].fate == SEMEL_FATE_OPEN)
-			items[i].fate = later && behind_put_off(items, i) ? SEMEL_FATE_LATER
-									  : SEMEL_FATE_GO;
+			items[i].fate = later && semel_item_behind_put_off(items, i)
+						? SEMEL_FATE_LATER
+						: SEMEL_FATE_GO;
+	consumer->put_off = consumer->put_off || later;
 	if (later)
 		consumer->pause_until_ms = semel_steady_ms(consumer->env) + LATER_MS;
 	return status;

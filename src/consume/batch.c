@@ -13,6 +13,7 @@
 #include "base/failpoint.h"
 #include "base/plant.h"
 #include "consume/consumer.h"
+#include "observe/log.h"
 
 #define RELEASED_MAX 64
 
@@ -110,6 +111,14 @@ static semel_status run_all(struct semel_consumer *consumer, struct semel_item *
 	return SEMEL_OK;
 }
 
+static bool any_done(const struct semel_item *items, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (items[i].fate == SEMEL_FATE_DONE)
+			return true;
+	return false;
+}
+
 static semel_status try_together(struct semel_consumer *consumer, struct semel_item *items,
 				 uint32_t count, bool *guilty_out, semel_error *error)
 {
@@ -126,7 +135,7 @@ static semel_status try_together(struct semel_consumer *consumer, struct semel_i
 	if (SEMEL_PLANTED("ack-before-commit"))
 		(void)finish(consumer, items, count, error);
 	status = commit(consumer, error);
-	if (status == SEMEL_OK)
+	if (status == SEMEL_OK && any_done(items, count))
 		semel_breaker_report(&consumer->breaker, SEMEL_OK, semel_steady_ms(consumer->env),
 				     0);
 	return status;
@@ -185,9 +194,14 @@ static semel_status attempt_each(struct semel_consumer *consumer, struct semel_i
 {
 	semel_status status = SEMEL_OK;
 
-	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++)
-		if (items[i].fate == SEMEL_FATE_OPEN && !waits_for_sibling(items, i))
+	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
+		if (items[i].fate != SEMEL_FATE_OPEN || waits_for_sibling(items, i))
+			continue;
+		if (semel_item_behind_put_off(items, i))
+			items[i].fate = SEMEL_FATE_LATER;
+		else
 			status = attempt_behind_savepoint(consumer, &items[i], error);
+	}
 	return status;
 }
 
@@ -221,13 +235,13 @@ static uint32_t still_open(const struct semel_item *items, uint32_t count, int64
 	return open;
 }
 
-/* Settled in an earlier pass: not again. */
+/* Settled in an earlier pass: not again. What was put off stays, and holds back its siblings. */
 static void forget_settled(struct semel_item *items, uint32_t *count)
 {
 	uint32_t kept = 0;
 
 	for (uint32_t i = 0; i < *count; i++)
-		if (items[i].fate == SEMEL_FATE_OPEN)
+		if (items[i].fate == SEMEL_FATE_OPEN || items[i].fate == SEMEL_FATE_LATER)
 			items[kept++] = items[i];
 	*count = kept;
 }
@@ -335,6 +349,10 @@ static semel_status one_by_one(struct semel_consumer *consumer, struct semel_ite
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
 		if (semel_wake_rung(consumer->wake))
 			break;
+		if (semel_item_behind_put_off(items, i)) {
+			items[i].fate = SEMEL_FATE_LATER;
+			continue;
+		}
 		status = claim_first(consumer, &items[i], error);
 		if (status == SEMEL_OK)
 			status = run_and_finish(consumer, &items[i], error);
@@ -388,6 +406,15 @@ static struct semel_delivery *delivery_of(const struct semel_dead_entry *entry, 
 	return delivery;
 }
 
+static void tell_gap(const struct semel_consumer *consumer, const struct semel_hold *hold)
+{
+	if (hold->state == SEMEL_HOLD_GAP)
+		semel_log(SEMEL_LOG_WARN,
+			  "a predecessor was not seen in time; the events behind it go on",
+			  &(struct semel_log_fields){ .message_id = hold->head_id.data,
+						      .consumer = consumer->scope.data });
+}
+
 /* The first follower of each hold; the next ones come with the next turn, in order. */
 semel_status semel_released_read(struct semel_consumer *consumer, struct semel_arena *arena,
 				 struct semel_item **items_out, uint32_t *count_out,
@@ -406,6 +433,7 @@ semel_status semel_released_read(struct semel_consumer *consumer, struct semel_a
 	semel_status status =
 		driver->hold_ready(tx, consumer->scope, semel_now_ms(consumer->env), &holds, error);
 	for (uint32_t i = 0; i < holds.count && status == SEMEL_OK; i++) {
+		tell_gap(consumer, &holds.holds[i]);
 		struct semel_dead_entry entry = { .status = SEMEL_DEAD_PENDING };
 		status = driver->parked_first(tx, consumer->scope, &holds.holds[i], arena, &entry,
 					      error);

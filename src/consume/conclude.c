@@ -132,7 +132,7 @@ static semel_status fail_claim(struct semel_consumer *consumer, struct semel_ite
 			       semel_error *error)
 {
 	if (!semel_consumer_claims(consumer) || semel_consumer_joins(consumer) ||
-	    item->status == SEMEL_CONTRACT)
+	    item->fate != SEMEL_FATE_GO)
 		return SEMEL_OK;
 	if (consumer->options.claim == SEMEL_CLAIM_SAME_TX &&
 	    consumer->options.guarantee == SEMEL_EFFECTIVELY_ONCE)
@@ -159,10 +159,8 @@ semel_status semel_conclude_dead(struct semel_consumer *consumer, struct semel_i
 				 struct semel_arena *arena, semel_error *error)
 {
 	const struct semel_store_driver *driver = consumer->store->driver;
-	bool in_doubt = item->status == SEMEL_CONTRACT && item->claim.event_id.data &&
-			consumer->options.claim == SEMEL_CLAIM_SEPARATE;
-	semel_status status =
-		in_doubt ? close_doubt(consumer, item, error) : fail_claim(consumer, item, error);
+	semel_status status = item->in_doubt ? close_doubt(consumer, item, error)
+					     : fail_claim(consumer, item, error);
 
 	if (status == SEMEL_OK)
 		status = write_entry(consumer, item, arena, error);

@@ -347,23 +347,25 @@ static semel_status register_subscription(struct semel_consumer *consumer, semel
 
 /* ---- turns ----------------------------------------------------------------------------------- */
 
+uint32_t semel_consumer_room(const struct semel_consumer *consumer, uint32_t wanted_count,
+			     uint32_t at_hand)
+{
+	uint64_t taken = consumer->settled + at_hand;
+
+	if (consumer->max == 0)
+		return wanted_count;
+	uint64_t left = consumer->max > taken ? consumer->max - taken : 0;
+	return left < wanted_count ? (uint32_t)left : wanted_count;
+}
+
 static uint32_t wanted(struct semel_consumer *consumer)
 {
 	int64_t steady_ms = semel_steady_ms(consumer->env);
-	uint64_t left = consumer->max > 0 ? consumer->max - consumer->settled : UINT64_MAX;
-	uint32_t batch = left < consumer->options.batch ? (uint32_t)left : consumer->options.batch;
+	uint32_t batch = semel_consumer_room(consumer, consumer->options.batch, 0);
 
 	if (steady_ms < consumer->pause_until_ms)
 		return 0;
 	return semel_breaker_allow(&consumer->breaker, batch, steady_ms);
-}
-
-static bool any_put_off(const struct semel_item *items, uint32_t count)
-{
-	for (uint32_t i = 0; i < count; i++)
-		if (items[i].fate == SEMEL_FATE_LATER)
-			return true;
-	return false;
 }
 
 static semel_status take_batch(struct semel_consumer *consumer, bool *busy_out, semel_error *error)
@@ -384,8 +386,9 @@ static semel_status take_batch(struct semel_consumer *consumer, bool *busy_out, 
 	struct semel_item *items = semel_items_make(consumer, deliveries, count, consumer->arena);
 	if (!items)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch");
+	consumer->put_off = false;
 	status = semel_batch_process(consumer, items, count, error);
-	if (status == SEMEL_OK && any_put_off(items, count))
+	if (status == SEMEL_OK && consumer->put_off)
 		status = consumer->broker->driver->rewind(consumer->broker, error);
 	return status;
 }

@@ -40,6 +40,7 @@ struct semel_item {
 	enum semel_fate fate;
 	bool head;           /* its aggregate's hold waits for this event */
 	bool acked;          /* at-most-once: before the effect */
+	bool in_doubt;       /* its claim is that of a consumer that died */
 	uint32_t runs;       /* of the handler, so far */
 	int64_t delay_ms;    /* RETRY: of the copy; OPEN again: before the next run */
 	semel_status status; /* of the last run */
@@ -84,7 +85,8 @@ struct semel_consumer {
 	struct semel_breaker breaker;
 	semel_consumer_counts counts;
 	uint64_t settled, max;  /* deliveries; max 0: no limit */
-	int64_t pause_until_ms; /* steady: something came too early */
+	bool put_off;           /* something came too early: it has to be fetched again … */
+	int64_t pause_until_ms; /* … but not before this (steady) */
 	uint32_t outages;       /* in a row */
 	char trouble[SEMEL_ERROR_TEXT_MAX];
 };
@@ -93,11 +95,12 @@ struct semel_consumer {
 struct semel_item *semel_items_make(const struct semel_consumer *consumer,
 				    struct semel_delivery *deliveries, uint32_t count,
 				    struct semel_arena *arena);
-/* Another item before it in the list has the same ordering key and is not settled. */
 bool semel_item_same_key(const struct semel_item *left, const struct semel_item *right);
+/* One before it in the list has the same ordering key and was put off (LATER). */
+bool semel_item_behind_put_off(const struct semel_item *items, uint32_t at);
 
 /* ---- admit.c: in the open transaction. Every OPEN item becomes GO or has its fate; those behind
- * an unsettled sibling become LATER. holds: does the scope have any holds? ---- */
+ * an unsettled sibling become LATER, and consumer->put_off tells that there are such. ---- */
 semel_status semel_admit(struct semel_consumer *consumer, struct semel_item *items, uint32_t count,
 			 struct semel_arena *arena, semel_error *error);
 
@@ -149,6 +152,9 @@ semel_verdict semel_context_run(struct semel_consumer *consumer, const struct se
 /* How claims are made: at once as PROCESSED in the effect's transaction, or first as CLAIMED. */
 bool semel_consumer_claims(const struct semel_consumer *consumer);
 bool semel_consumer_joins(const struct semel_consumer *consumer);
+/* How many of wanted more deliveries may be taken under --max, with so many at hand. */
+uint32_t semel_consumer_room(const struct semel_consumer *consumer, uint32_t wanted,
+			     uint32_t at_hand);
 
 /* ---- for the program: handlers that are no C functions; copied ---- */
 semel_status semel_consumer_use_sql(semel_consumer *consumer, const char *const *statements,

@@ -138,8 +138,7 @@ static semel_status take_deliveries(struct semel_consumer *consumer, semel_error
 	uint32_t count = 0;
 
 	wanted = semel_breaker_allow(&consumer->breaker, wanted, semel_steady_ms(consumer->env));
-	if (consumer->max > 0 && wanted > consumer->max - consumer->settled - dispatch->at_hand)
-		wanted = (uint32_t)(consumer->max - consumer->settled - dispatch->at_hand);
+	wanted = semel_consumer_room(consumer, wanted, dispatch->at_hand);
 	if (wanted > 0)
 		semel_arena_reset(arena);
 	struct semel_delivery *deliveries =
@@ -257,6 +256,21 @@ static void doubt_timeouts(const struct semel_consumer *consumer, struct task *t
 			    "happened, then replay or discard";
 }
 
+static semel_status conclude_failed(struct semel_consumer *consumer, struct task *task,
+				    int64_t retry_after_ms, semel_error *error)
+{
+	struct semel_item *item = &task->item;
+	semel_status status =
+		semel_conclude_failed(consumer, item, retry_after_ms, task->load->arena, error);
+
+	/* Once more here: the claim is given back, and made anew when the call starts. */
+	if (status == SEMEL_OK && semel_consumer_claims(consumer) &&
+	    (item->fate == SEMEL_FATE_OPEN || item->fate == SEMEL_FATE_LATER))
+		status = consumer->guard->driver->forget(consumer->guard, &item->claim, error);
+	task->not_before_ms = semel_steady_ms(consumer->env) + item->delay_ms;
+	return status;
+}
+
 static semel_status conclude(struct semel_consumer *consumer, struct task *task, semel_error *error)
 {
 	struct semel_outcome *outcome = &task->job.outcome;
@@ -269,14 +283,7 @@ static semel_status conclude(struct semel_consumer *consumer, struct task *task,
 	item->status = outcome->status;
 	item->reason = semel_arena_printf(task->load->arena, "%s", outcome->reason);
 	doubt_timeouts(consumer, task);
-	semel_status status = semel_conclude_failed(consumer, item, outcome->retry_after_ms,
-						    task->load->arena, error);
-	/* Once more here: the claim was ours all the time, and is made anew when it starts. */
-	if (status == SEMEL_OK && semel_consumer_claims(consumer) &&
-	    (item->fate == SEMEL_FATE_OPEN || item->fate == SEMEL_FATE_LATER))
-		status = consumer->guard->driver->forget(consumer->guard, &item->claim, error);
-	task->not_before_ms = semel_steady_ms(consumer->env) + item->delay_ms;
-	return status;
+	return conclude_failed(consumer, task, outcome->retry_after_ms, error);
 }
 
 static void take_ended(struct semel_consumer *consumer, struct choice *ended)
@@ -295,28 +302,33 @@ static void take_ended(struct semel_consumer *consumer, struct choice *ended)
 
 /* ---- one turn -------------------------------------------------------------------------------- */
 
+/* The current version of the event, for the call. */
+static semel_status upcast(struct semel_consumer *consumer, struct task *task, semel_error *error)
+{
+	struct semel_item *item = &task->item;
+	semel_error said = { .status = SEMEL_OK };
+
+	item->event = item->delivery->event;
+	item->status = semel_upcasters_apply(consumer->upcasters, consumer->store, &item->event,
+					     task->load->arena, &said);
+	if (item->status == SEMEL_OK)
+		return SEMEL_OK;
+	item->runs++;
+	item->reason = semel_arena_printf(task->load->arena, "%s", said.text);
+	return conclude_failed(consumer, task, 0, error);
+}
+
 static semel_status admit_tasks(struct semel_consumer *consumer, const struct choice *starting,
 				semel_error *error)
 {
 	semel_status status = SEMEL_OK;
 
 	for (uint32_t i = 0; i < starting->count && status == SEMEL_OK; i++) {
-		struct semel_item *item = &starting->tasks[i]->item;
-		item->fate = SEMEL_FATE_OPEN;
-		status = semel_admit(consumer, item, 1, starting->tasks[i]->load->arena, error);
-		if (status == SEMEL_OK && item->fate == SEMEL_FATE_GO) {
-			item->event = item->delivery->event;
-			semel_error said = { .status = SEMEL_OK };
-			item->status = semel_upcasters_apply(
-				consumer->upcasters, consumer->store, &item->event,
-				starting->tasks[i]->load->arena, &said);
-			if (item->status != SEMEL_OK) {
-				item->reason = semel_arena_printf(starting->tasks[i]->load->arena,
-								  "%s", said.text);
-				status = semel_conclude_dead(
-					consumer, item, starting->tasks[i]->load->arena, error);
-			}
-		}
+		struct task *task = starting->tasks[i];
+		task->item.fate = SEMEL_FATE_OPEN;
+		status = semel_admit(consumer, &task->item, 1, task->load->arena, error);
+		if (status == SEMEL_OK && task->item.fate == SEMEL_FATE_GO)
+			status = upcast(consumer, task, error);
 	}
 	return status;
 }
@@ -377,7 +389,8 @@ static semel_status start(struct semel_consumer *consumer, const struct choice *
 
 	for (uint32_t i = 0; i < starting->count && status == SEMEL_OK; i++) {
 		struct task *task = starting->tasks[i];
-		if (task->item.fate == SEMEL_FATE_LATER)
+		if (task->item.fate == SEMEL_FATE_LATER &&
+		    task->not_before_ms < consumer->pause_until_ms)
 			task->not_before_ms = consumer->pause_until_ms;
 		if (task->item.fate != SEMEL_FATE_GO)
 			continue;
