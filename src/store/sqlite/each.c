@@ -19,12 +19,10 @@ static const struct semel_sqlite_query each_dead = {
 	" ORDER BY CAST(event_id AS BLOB)"
 };
 
-/* Straight from the row: nothing is copied, since there may be millions. */
+/* Straight from the row, NUL-ended: nothing is copied, since there may be millions. */
 static struct semel_text peek(sqlite3_stmt *statement, int column)
 {
-	const void *data = sqlite3_column_type(statement, column) == SQLITE_BLOB
-				   ? sqlite3_column_blob(statement, column)
-				   : (const void *)sqlite3_column_text(statement, column);
+	const char *data = (const char *)sqlite3_column_text(statement, column);
 	return (struct semel_text){ data, (size_t)sqlite3_column_bytes(statement, column) };
 }
 

@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The contract of a store: holds, dead letters, and the followers behind them. */
+#include "contract/store_steps.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define BILLING SEMEL_TEXT("billing")
+
+/* ---- holds ----------------------------------------------------------------------------------- */
+
+static struct semel_hold hold_of(const char *aggregate, enum semel_hold_state state)
+{
+	return (struct semel_hold){ .aggregate_type = SEMEL_TEXT("order"),
+				    .aggregate_id = semel_text_of(aggregate),
+				    .head_id = SEMEL_TEXT("head"),
+				    .state = state };
+}
+
+static void put_hold(semel_store *store, struct semel_hold hold)
+{
+	store_begin(store);
+	assert_ok(store->driver->hold_put(store_tx(store), BILLING, &hold, NULL));
+	store_commit(store);
+}
+
+static bool any_hold(semel_store *store)
+{
+	bool any = false;
+	assert_ok(store->driver->hold_any(store_tx(store), BILLING, &any, NULL));
+	return any;
+}
+
+static void a_hold_is_put_changed_and_removed(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_arena *arena = semel_arena_new(1024);
+	struct semel_event event = store_event("e1", "a"), other = store_event("e1", "b");
+	struct semel_hold hold = hold_of("a", SEMEL_HOLD_RETRY), found;
+	assert_false(any_hold(store));
+	hold.attempts = 3;
+	hold.due_ms = STORE_NOW + 1000;
+	put_hold(store, hold);
+	assert_true(any_hold(store));
+	assert_ok(store->driver->hold_get(store_tx(store), BILLING, &event, arena, &found, NULL));
+	assert_int_equal(found.state, SEMEL_HOLD_RETRY);
+	assert_string_equal(found.head_id.data, "head");
+	assert_int_equal(found.attempts, 3);
+	assert_int_equal(found.due_ms, STORE_NOW + 1000);
+	assert_ok(store->driver->hold_get(store_tx(store), BILLING, &other, arena, &found, NULL));
+	assert_int_equal(found.state, SEMEL_HOLD_NONE);
+	assert_ok(store->driver->hold_get(store_tx(store), SEMEL_TEXT("audit"), &event, arena,
+					  &found, NULL));
+	assert_int_equal(found.state, SEMEL_HOLD_NONE);
+	hold.state = SEMEL_HOLD_DEAD;
+	hold.blocks = true;
+	put_hold(store, hold);
+	assert_ok(store->driver->hold_get(store_tx(store), BILLING, &event, arena, &found, NULL));
+	assert_int_equal(found.state, SEMEL_HOLD_DEAD);
+	assert_true(found.blocks);
+	store_begin(store);
+	assert_ok(store->driver->hold_remove(store_tx(store), BILLING, &hold, NULL));
+	store_commit(store);
+	assert_false(any_hold(store));
+	semel_arena_free(arena);
+	semel_store_close(store);
+}
+
+static void released_holds_and_gaps_that_waited_enough_are_ready(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_arena *arena = semel_arena_new(1024);
+	struct semel_hold found[8], gap = hold_of("gap", SEMEL_HOLD_GAP);
+	struct semel_holds holds = { .arena = arena, .holds = found, .capacity = 8 };
+	put_hold(store, hold_of("retry", SEMEL_HOLD_RETRY));
+	put_hold(store, hold_of("dead", SEMEL_HOLD_DEAD));
+	put_hold(store, hold_of("released", SEMEL_HOLD_RELEASED));
+	gap.due_ms = STORE_NOW + 1000;
+	put_hold(store, gap);
+	store_begin(store);
+	assert_ok(store->driver->hold_ready(store_tx(store), BILLING, STORE_NOW, &holds, NULL));
+	assert_int_equal(holds.count, 1);
+	assert_string_equal(found[0].aggregate_id.data, "released");
+	assert_ok(store->driver->hold_ready(store_tx(store), BILLING, STORE_NOW + 1000, &holds,
+					    NULL));
+	assert_int_equal(holds.count, 2);
+	holds.capacity = 1;
+	assert_ok(store->driver->hold_ready(store_tx(store), BILLING, STORE_NOW + 1000, &holds,
+					    NULL));
+	assert_int_equal(holds.count, 1);
+	store_commit(store);
+	semel_arena_free(arena);
+	semel_store_close(store);
+}
+
+static void park(semel_store *store, const char *id, const char *aggregate)
+{
+	struct semel_event event = store_event(id, aggregate);
+	char entry_id[32];
+	snprintf(entry_id, sizeof(entry_id), "entry-%s", id);
+	struct semel_dead_entry entry = store_dead(entry_id, &event);
+	entry.parked_behind = SEMEL_TEXT("head");
+	store_begin(store);
+	assert_ok(store->driver->parked_add(store_tx(store), &entry, NULL));
+	store_commit(store);
+}
+
+static void what_is_held_is_counted_by_its_reason(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_hold blocking = hold_of("c", SEMEL_HOLD_DEAD),
+			  gap = hold_of("d", SEMEL_HOLD_GAP);
+	struct semel_hold_counts counts;
+	put_hold(store, hold_of("a", SEMEL_HOLD_RETRY));
+	put_hold(store, hold_of("b", SEMEL_HOLD_DEAD));
+	blocking.blocks = true;
+	put_hold(store, blocking);
+	gap.due_ms = STORE_NOW + 1000;
+	put_hold(store, gap);
+	park(store, "a2", "a");
+	park(store, "b2", "b");
+	park(store, "b3", "b");
+	park(store, "c2", "c");
+	park(store, "d2", "d");
+	assert_ok(store->driver->hold_counts(store, BILLING, &counts, NULL));
+	assert_int_equal(counts.waiting, 2);
+	assert_int_equal(counts.parked, 2);
+	assert_int_equal(counts.blocked, 1);
+	assert_int_equal(counts.next_due_ms, STORE_NOW + 1000);
+	semel_store_close(store);
+}
+
+/* ---- followers ------------------------------------------------------------------------------- */
+
+static void followers_come_in_the_order_they_were_parked(void **state)
+{
+	(void)state;
+	static const char *const expected[] = { "e2", "e1", "e3" };
+	semel_store *store = store_open_one();
+	struct semel_arena *arena = semel_arena_new(1024);
+	struct semel_hold hold = hold_of("a", SEMEL_HOLD_RELEASED);
+	struct semel_dead_entry first;
+	park(store, "e2", "a");
+	park(store, "x1", "b");
+	park(store, "e1", "a");
+	park(store, "e2", "a"); /* delivered twice, kept once */
+	park(store, "e3", "a");
+	store_begin(store);
+	for (int i = 0; i < 3; i++) {
+		assert_ok(store->driver->parked_first(store_tx(store), BILLING, &hold, arena,
+						      &first, NULL));
+		assert_string_equal(first.event.id.data, expected[i]);
+		assert_string_equal(first.parked_behind.data, "head");
+		assert_ok(store->driver->parked_remove(store_tx(store), first.entry_id, NULL));
+	}
+	assert_ok(
+		store->driver->parked_first(store_tx(store), BILLING, &hold, arena, &first, NULL));
+	assert_null(first.entry_id.data);
+	store_commit(store);
+	semel_arena_free(arena);
+	semel_store_close(store);
+}
+
+static void followers_are_no_dead_letters(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_arena *arena = semel_arena_new(1024);
+	struct semel_dead_entry entry;
+	uint64_t count = 1;
+	uint32_t listed = 1;
+	park(store, "e2", "a");
+	assert_ok(store->driver->dead_count(store, NULL, &count, NULL));
+	assert_int_equal(count, 0);
+	assert_ok(store->driver->dead_list(store, &(semel_dead_filter){ .limit = 1 }, arena, &entry,
+					   &listed, NULL));
+	assert_int_equal(listed, 0);
+	assert_int_equal(store->driver->dead_get(store, "entry-e2", arena, &entry, NULL),
+			 SEMEL_NOT_FOUND);
+	semel_arena_free(arena);
+	semel_store_close(store);
+}
+
+/* ---- dead letters ---------------------------------------------------------------------------- */
+
+static struct semel_dead_entry get(semel_store *store, const char *entry_id,
+				   struct semel_arena *arena)
+{
+	struct semel_dead_entry entry;
+	assert_ok(store->driver->dead_get(store, entry_id, arena, &entry, NULL));
+	return entry;
+}
+
+static semel_status move(semel_store *store, const struct semel_dead_entry *entry,
+			 enum semel_dead_status to)
+{
+	store_begin(store);
+	semel_status status =
+		store->driver->dead_move(store_tx(store), entry, to, "of no use", STORE_NOW, NULL);
+	store_commit(store);
+	return status;
+}
+
+static void a_dead_letter_keeps_the_whole_event(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_arena *arena = semel_arena_new(1024);
+	struct semel_event event = store_event("e1", "a");
+	const char bytes[] = "\xff\0broken";
+	event.payload = (struct semel_text){ bytes, sizeof(bytes) - 1 };
+	struct semel_dead_entry entry = store_dead("d1", &event);
+	entry.saga_id = SEMEL_TEXT("saga");
+	entry.correlation_id = SEMEL_TEXT("correlation");
+	entry.partition = 3;
+	entry.offset = 42;
+	assert_string_equal(store_bury(store, entry), "d1");
+	struct semel_dead_entry found = get(store, "d1", arena);
+	assert_true(semel_text_equal(found.event.payload, event.payload));
+	assert_string_equal(found.event.aggregate_id.data, "a");
+	assert_string_equal(found.event.topic.data, "order.events");
+	assert_int_equal(found.event.time_ms, STORE_NOW);
+	assert_string_equal(found.scope.data, "billing");
+	assert_string_equal(found.reason.data, "no such customer");
+	assert_string_equal(found.saga_id.data, "saga");
+	assert_string_equal(found.correlation_id.data, "correlation");
+	assert_int_equal(found.partition, 3);
+	assert_int_equal(found.offset, 42);
+	assert_int_equal(found.attempts, 3);
+	assert_int_equal(found.failed_at_ms, STORE_NOW);
+	assert_int_equal(found.status, SEMEL_DEAD_PENDING);
+	semel_arena_free(arena);
+	semel_store_close(store);
+}
+
+static void a_broken_delivery_without_an_id_is_always_a_new_entry(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_arena *arena = semel_arena_new(1024);
+	struct semel_event broken = { .headers = SEMEL_TEXT("\xfe no json"),
+				      .payload = SEMEL_TEXT("?") };
+	uint64_t count = 0;
+	assert_string_equal(store_bury(store, store_dead("d1", &broken)), "d1");
+	broken.id = SEMEL_TEXT(" ");
+	assert_string_equal(store_bury(store, store_dead("d2", &broken)), "d2");
+	assert_string_equal(store_bury(store, store_dead("d3", &broken)), "d3");
+	assert_ok(store->driver->dead_count(store, "billing", &count, NULL));
+	assert_int_equal(count, 3);
+	struct semel_dead_entry found = get(store, "d1", arena);
+	assert_null(found.event.id.data);
+	assert_string_equal(found.event.headers.data, "\xfe no json");
+	semel_arena_free(arena);
+	semel_store_close(store);
+}
+
+static void a_replay_that_fails_returns_to_the_same_entry_with_its_count(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_arena *arena = semel_arena_new(1024);
+	struct semel_event event = store_event("e1", "a");
+	store_bury(store, store_dead("d1", &event));
+	struct semel_dead_entry entry = get(store, "d1", arena);
+	assert_ok(move(store, &entry, SEMEL_DEAD_REPLAYED));
+	entry = get(store, "d1", arena);
+	assert_int_equal(entry.status, SEMEL_DEAD_REPLAYED);
+	assert_int_equal(entry.replay_count, 1);
+	struct semel_dead_entry again = store_dead("d2", &event);
+	again.reason = SEMEL_TEXT("still no such customer");
+	again.attempts = 5;
+	assert_string_equal(store_bury(store, again), "d1");
+	entry = get(store, "d1", arena);
+	assert_int_equal(entry.status, SEMEL_DEAD_PENDING);
+	assert_int_equal(entry.replay_count, 1);
+	assert_int_equal(entry.attempts, 5);
+	assert_string_equal(entry.reason.data, "still no such customer");
+	semel_arena_free(arena);
+	semel_store_close(store);
+}
+
+static void a_dead_letter_is_replayed_three_times_at_most(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_arena *arena = semel_arena_new(1024);
+	struct semel_event event = store_event("e1", "a");
+	for (int i = 0; i < SEMEL_REPLAYS_MAX; i++) {
+		struct semel_dead_entry entry =
+			get(store, store_bury(store, store_dead("d1", &event)), arena);
+		assert_ok(move(store, &entry, SEMEL_DEAD_REPLAYED));
+	}
+	struct semel_dead_entry entry =
+		get(store, store_bury(store, store_dead("d1", &event)), arena);
+	assert_int_equal(move(store, &entry, SEMEL_DEAD_REPLAYED), SEMEL_REPLAY_LIMIT);
+	assert_ok(move(store, &entry, SEMEL_DEAD_DISCARDED));
+	entry = get(store, "d1", arena);
+	assert_int_equal(entry.status, SEMEL_DEAD_DISCARDED);
+	assert_string_equal(entry.discard_reason.data, "of no use");
+	semel_arena_free(arena);
+	semel_store_close(store);
+}
+
+static void only_a_pending_dead_letter_is_moved(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_arena *arena = semel_arena_new(1024);
+	struct semel_event event = store_event("e1", "a");
+	store_bury(store, store_dead("d1", &event));
+	struct semel_dead_entry entry = get(store, "d1", arena);
+	assert_ok(move(store, &entry, SEMEL_DEAD_DISCARDED));
+	assert_int_equal(move(store, &entry, SEMEL_DEAD_REPLAYED), SEMEL_NOT_PENDING);
+	assert_int_equal(move(store, &entry, SEMEL_DEAD_DISCARDED), SEMEL_NOT_PENDING);
+	entry.entry_id = SEMEL_TEXT("unknown");
+	assert_int_equal(move(store, &entry, SEMEL_DEAD_REPLAYED), SEMEL_NOT_FOUND);
+	assert_int_equal(store->driver->dead_move(store_tx(store), &entry, SEMEL_DEAD_REPLAYED,
+						  NULL, STORE_NOW, NULL),
+			 SEMEL_NO_TRANSACTION);
+	semel_arena_free(arena);
+	semel_store_close(store);
+}
+
+static void a_replay_that_came_back_before_its_mark_is_left_alone(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_arena *arena = semel_arena_new(1024);
+	struct semel_event event = store_event("e1", "a");
+	store_bury(store, store_dead("d1", &event));
+	struct semel_dead_entry seen = get(store, "d1", arena);
+	struct semel_dead_entry back = store_dead("d2", &event);
+	back.replay_count = 1; /* the replayed delivery failed before the replayer marked it */
+	store_bury(store, back);
+	assert_ok(move(store, &seen, SEMEL_DEAD_REPLAYED));
+	struct semel_dead_entry entry = get(store, "d1", arena);
+	assert_int_equal(entry.status, SEMEL_DEAD_PENDING);
+	assert_int_equal(entry.replay_count, 1);
+	semel_arena_free(arena);
+	semel_store_close(store);
+}
+
+static void a_processed_replay_settles_an_entry_that_nobody_marked(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_arena *arena = semel_arena_new(1024);
+	struct semel_event event = store_event("e1", "a");
+	store_bury(store, store_dead("d1", &event));
+	struct semel_dead_entry seen = get(store, "d1", arena);
+	store_begin(store);
+	assert_ok(store->driver->dead_settle(store_tx(store), BILLING, event.id, 0, NULL));
+	assert_ok(store->driver->dead_settle(store_tx(store), SEMEL_TEXT("audit"), event.id, 1,
+					     NULL));
+	store_commit(store);
+	assert_int_equal(get(store, "d1", arena).status, SEMEL_DEAD_PENDING);
+	store_begin(store);
+	assert_ok(store->driver->dead_settle(store_tx(store), BILLING, event.id, 1, NULL));
+	store_commit(store);
+	assert_int_equal(get(store, "d1", arena).status, SEMEL_DEAD_REPLAYED);
+	assert_ok(move(store, &seen, SEMEL_DEAD_REPLAYED)); /* the late mark of the replayer */
+	assert_int_equal(get(store, "d1", arena).replay_count, 1);
+	semel_arena_free(arena);
+	semel_store_close(store);
+}
+
+static const char *list_ids(semel_store *store, semel_dead_filter filter)
+{
+	static char ids[256];
+	struct semel_arena *arena = semel_arena_new(1024);
+	struct semel_dead_entry entries[STORE_MAX];
+	uint32_t count = 0;
+	ids[0] = '\0';
+	assert_ok(store->driver->dead_list(store, &filter, arena, entries, &count, NULL));
+	for (uint32_t i = 0; i < count; i++)
+		strcat(ids, entries[i].entry_id.data);
+	semel_arena_free(arena);
+	return ids;
+}
+
+static void the_list_begins_with_the_oldest_failure(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_arena *arena = semel_arena_new(1024);
+	struct semel_event one = store_event("e1", "a"), two = store_event("e2", "b");
+	struct semel_event three = store_event("e3", "c");
+	struct semel_dead_entry late = store_dead("d1", &one), other = store_dead("d3", &three);
+	late.failed_at_ms = STORE_NOW + 5;
+	other.scope = SEMEL_TEXT("audit");
+	store_bury(store, late);
+	store_bury(store, other);
+	store_bury(store, store_dead("d2", &two));
+	assert_string_equal(list_ids(store, (semel_dead_filter){ 0 }), "d2d3d1");
+	assert_string_equal(list_ids(store, (semel_dead_filter){ .limit = 1 }), "d2");
+	assert_string_equal(list_ids(store, (semel_dead_filter){ .scope = "audit" }), "d3");
+	struct semel_dead_entry entry = get(store, "d2", arena);
+	assert_ok(move(store, &entry, SEMEL_DEAD_DISCARDED));
+	assert_string_equal(list_ids(store, (semel_dead_filter){ .status = SEMEL_DEAD_PENDING }),
+			    "d3d1");
+	assert_string_equal(list_ids(store, (semel_dead_filter){ .status = SEMEL_DEAD_DISCARDED }),
+			    "d2");
+	semel_arena_free(arena);
+	semel_store_close(store);
+}
+
+static void an_entry_tells_how_many_wait_behind_it(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_arena *arena = semel_arena_new(1024);
+	struct semel_event event = store_event("head", "a");
+	store_bury(store, store_dead("d1", &event));
+	park(store, "e2", "a");
+	park(store, "e3", "a");
+	park(store, "x1", "b");
+	assert_int_equal(get(store, "d1", arena).parked, 2);
+	semel_arena_free(arena);
+	semel_store_close(store);
+}
+
+static semel_status note(struct semel_text id, const char *status, struct semel_text topic,
+			 int64_t time_ms, void *user)
+{
+	(void)topic;
+	char *notes = user, line[64];
+	assert_int_equal(time_ms, STORE_NOW);
+	snprintf(line, sizeof(line), "%s %s;", id.data, status);
+	strcat(notes, line);
+	return SEMEL_OK;
+}
+
+static void every_entry_and_follower_is_told_in_the_order_of_ids(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_event event = store_event("head", "a"), nameless = store_event(NULL, "a");
+	char notes[128] = "";
+	store_bury(store, store_dead("d1", &event));
+	store_bury(store, store_dead("d2", &nameless));
+	park(store, "e2", "a");
+	assert_ok(store->driver->dead_each(store, BILLING, note, notes, NULL));
+	assert_string_equal(notes, "e2 PARKED;head PENDING;");
+	semel_store_close(store);
+}
+
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(a_hold_is_put_changed_and_removed),
+	cmocka_unit_test(released_holds_and_gaps_that_waited_enough_are_ready),
+	cmocka_unit_test(what_is_held_is_counted_by_its_reason),
+	cmocka_unit_test(followers_come_in_the_order_they_were_parked),
+	cmocka_unit_test(followers_are_no_dead_letters),
+	cmocka_unit_test(a_dead_letter_keeps_the_whole_event),
+	cmocka_unit_test(a_broken_delivery_without_an_id_is_always_a_new_entry),
+	cmocka_unit_test(a_replay_that_fails_returns_to_the_same_entry_with_its_count),
+	cmocka_unit_test(a_dead_letter_is_replayed_three_times_at_most),
+	cmocka_unit_test(only_a_pending_dead_letter_is_moved),
+	cmocka_unit_test(a_replay_that_came_back_before_its_mark_is_left_alone),
+	cmocka_unit_test(a_processed_replay_settles_an_entry_that_nobody_marked),
+	cmocka_unit_test(the_list_begins_with_the_oldest_failure),
+	cmocka_unit_test(an_entry_tells_how_many_wait_behind_it),
+	cmocka_unit_test(every_entry_and_follower_is_told_in_the_order_of_ids),
+};
+const struct store_tests store_dead_tests = { tests, sizeof(tests) / sizeof(tests[0]) };

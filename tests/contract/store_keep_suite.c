@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The contract of a store: subscriptions, retention, and the life of one event. */
+#include "contract/store_steps.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define BILLING SEMEL_TEXT("billing")
+
+static void a_subscription_is_noted_once_and_kept_up_to_date(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_arena *arena = semel_arena_new(1024);
+	struct semel_subscription_row row = { .scope = BILLING,
+					      .topics = SEMEL_TEXT("[\"order.events\"]"),
+					      .guarantee = SEMEL_TEXT("effectively-once"),
+					      .from_latest = true };
+	struct semel_subscription_row found[4];
+	uint32_t count = 0;
+	assert_ok(store->driver->subscription_put(store, &row, STORE_NOW, NULL));
+	row.topics = SEMEL_TEXT("[\"order.events\",\"payment.events\"]");
+	assert_ok(store->driver->subscription_put(store, &row, STORE_NOW + 1000, NULL));
+	row.scope = SEMEL_TEXT("audit");
+	assert_ok(store->driver->subscription_put(store, &row, STORE_NOW + 2000, NULL));
+	assert_ok(store->driver->subscription_list(store, arena, found, 4, &count, NULL));
+	assert_int_equal(count, 2);
+	assert_string_equal(found[0].scope.data, "audit");
+	assert_string_equal(found[1].topics.data, "[\"order.events\",\"payment.events\"]");
+	assert_string_equal(found[1].guarantee.data, "effectively-once");
+	assert_null(found[1].handler.data);
+	assert_true(found[1].from_latest);
+	assert_int_equal(found[1].since_ms, STORE_NOW);
+	assert_ok(store->driver->subscription_list(store, arena, found, 1, &count, NULL));
+	assert_int_equal(count, 1);
+	semel_arena_free(arena);
+	semel_store_close(store);
+}
+
+/* ---- retention ------------------------------------------------------------------------------- */
+
+static struct semel_prune_counts prune(semel_store *store, struct semel_horizons horizons,
+				       bool dry_run)
+{
+	struct semel_prune_counts all = { 0 }, step;
+	semel_error error = { 0 };
+	bool more = true;
+	while (more) {
+		if (store->driver->prune(store, &horizons, dry_run, &step, &more, &error) !=
+		    SEMEL_OK)
+			fail_msg("%s", error.text);
+		all.outbox += step.outbox;
+		all.inbox += step.inbox;
+		all.dead += step.dead;
+		all.requests += step.requests;
+	}
+	return all;
+}
+
+static void prune_forgets_published_rows_and_keeps_the_others(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct store_relay relay;
+	const struct semel_horizons now = { .outbox_ms = STORE_NOW },
+				    later = { .outbox_ms = STORE_NOW + 1 };
+	int64_t until = -1;
+	store_publish(store, "e1", "a", "e2", "b", "e3", "c", NULL);
+	store_relay_open(&relay, store, "r");
+	store_relay_fetch(&relay, 0);
+	store_relay_published(&relay, "e1");
+	store_relay_failed(&relay, "e3", true);
+	assert_ok(store->driver->outbox_pruned_until(store, &until, NULL));
+	assert_int_equal(until, 0);
+	assert_int_equal(prune(store, now, false).outbox, 0);
+	assert_int_equal(prune(store, later, true).outbox, 1);
+	assert_int_equal(prune(store, later, false).outbox, 1);
+	assert_int_equal(prune(store, later, false).outbox, 0);
+	assert_string_equal(store_relay_fetch(&relay, 0), "e2");
+	assert_ok(store->driver->outbox_pruned_until(store, &until, NULL));
+	assert_int_equal(until, STORE_NOW);
+	store_relay_close(&relay);
+	semel_store_close(store);
+}
+
+static void prune_forgets_whole_weeks_of_finished_claims(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_inbox_claim busy = store_claim("busy");
+	const int64_t monday = STORE_NOW - 5 * INT64_C(86400000) - 12 * INT64_C(3600000);
+	const struct semel_horizons same_week = { .inbox_ms = monday + STORE_WEEK - 1 },
+				    next_week = { .inbox_ms = monday + STORE_WEEK };
+	int64_t since = -1;
+	busy.status = SEMEL_INBOX_CLAIMED;
+	busy.owner = "worker";
+	busy.lease_until_ms = STORE_NOW;
+	store_claim_now(store, busy);
+	store_claim_now(store, store_claim("e1"));
+	struct semel_inbox_claim newer = store_claim("e2");
+	newer.event_time_ms = STORE_NOW + STORE_WEEK;
+	store_claim_now(store, newer);
+	assert_int_equal(prune(store, same_week, false).inbox, 0);
+	assert_ok(store->driver->inbox_known_since(store, &since, NULL));
+	assert_int_equal(since, 0);
+	assert_int_equal(prune(store, next_week, true).inbox, 1);
+	assert_int_equal(prune(store, next_week, false).inbox, 1);
+	assert_ok(store->driver->inbox_known_since(store, &since, NULL));
+	assert_int_equal(since, monday + STORE_WEEK);
+	assert_int_equal(store_claim_now(store, store_claim("busy")).found, SEMEL_FOUND_CLAIMED);
+	assert_int_equal(store_claim_now(store, newer).found, SEMEL_FOUND_PROCESSED);
+	assert_int_equal(store_claim_now(store, store_claim("e1")).found, SEMEL_FOUND_NEW);
+	semel_store_close(store);
+}
+
+static void prune_goes_on_where_it_stopped(void **state)
+{
+	(void)state;
+	enum { MANY = 12000 };
+	semel_store *store = store_open_one();
+	const struct semel_horizons horizons = { .outbox_ms = STORE_NOW + 1,
+						 .inbox_ms = STORE_NOW + STORE_WEEK };
+	struct semel_inbox_answer answer;
+	char id[32];
+	store_begin(store);
+	for (int i = 0; i < MANY; i++) {
+		snprintf(id, sizeof(id), "e%d", i);
+		struct semel_event event = store_event(id, id);
+		struct semel_inbox_claim claim = store_claim(id);
+		claim.scope = i % 2 == 0 ? BILLING : SEMEL_TEXT("audit");
+		assert_ok(store->driver->outbox_insert(store_tx(store), &event, 1, NULL));
+		assert_ok(store->driver->inbox_claim(store_tx(store), &claim, 1, STORE_NOW, &answer,
+						     NULL));
+	}
+	assert_ok(store->driver->execute(store,
+					 "UPDATE semel_outbox SET status = 'PUBLISHED'"
+					 " WHERE aggregate_id <> 'e7'",
+					 NULL));
+	store_commit(store);
+	struct semel_prune_counts counts = prune(store, horizons, false);
+	assert_int_equal(counts.outbox, MANY - 1);
+	assert_int_equal(counts.inbox, MANY);
+	semel_store_close(store);
+}
+
+static void prune_keeps_dead_letters_with_followers(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_event head = store_event("e1", "a"), lonely = store_event("e2", "b");
+	struct semel_event follower = store_event("e3", "a");
+	struct semel_dead_entry parked = store_dead("d3", &follower);
+	const struct semel_horizons later = { .dead_ms = STORE_NOW + 1 };
+	uint64_t count = 0;
+	store_bury(store, store_dead("d1", &head));
+	store_bury(store, store_dead("d2", &lonely));
+	parked.parked_behind = head.id;
+	store_begin(store);
+	assert_ok(store->driver->parked_add(store_tx(store), &parked, NULL));
+	store_commit(store);
+	assert_int_equal(prune(store, (struct semel_horizons){ .dead_ms = STORE_NOW }, false).dead,
+			 0);
+	assert_int_equal(prune(store, later, true).dead, 1);
+	assert_int_equal(prune(store, later, false).dead, 1);
+	assert_ok(store->driver->dead_count(store, NULL, &count, NULL));
+	assert_int_equal(count, 1);
+	semel_store_close(store);
+}
+
+static void an_aggregate_is_not_held_by_a_dead_letter_that_is_gone(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_event head = store_event("e1", "a");
+	const struct semel_hold hold = { .aggregate_type = SEMEL_TEXT("order"),
+					 .aggregate_id = SEMEL_TEXT("a"),
+					 .head_id = SEMEL_TEXT("e1"),
+					 .state = SEMEL_HOLD_DEAD };
+	bool any = true;
+	store_bury(store, store_dead("d1", &head));
+	store_begin(store);
+	assert_ok(store->driver->hold_put(store_tx(store), BILLING, &hold, NULL));
+	store_commit(store);
+	prune(store, (struct semel_horizons){ .dead_ms = STORE_NOW + 1 }, false);
+	assert_ok(store->driver->hold_any(store_tx(store), BILLING, &any, NULL));
+	assert_false(any);
+	semel_store_close(store);
+}
+
+static void without_horizons_nothing_goes(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_event event = store_event("e1", "a");
+	store_claim_now(store, store_claim("e1"));
+	store_bury(store, store_dead("d1", &event));
+	struct semel_prune_counts counts = prune(store, (struct semel_horizons){ 0 }, false);
+	assert_int_equal(counts.outbox + counts.inbox + counts.dead + counts.requests, 0);
+	semel_store_close(store);
+}
+
+/* ---- trace ----------------------------------------------------------------------------------- */
+
+static void note_fact(const struct semel_fact *fact, void *user)
+{
+	char *notes = user;
+	strcat(notes, fact->what);
+	if (fact->scope != NULL)
+		strcat(strcat(notes, "@"), fact->scope);
+	strcat(notes, " ");
+}
+
+static void the_life_of_an_event_is_told_in_its_order(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct store_relay relay;
+	struct semel_event event = store_event("e1", "a");
+	char notes[512] = "";
+	store_publish(store, "e1", "a", NULL);
+	store_relay_open(&relay, store, "r");
+	store_relay_fetch(&relay, 0);
+	store_relay_published(&relay, "e1");
+	store_claim_now(store, store_claim("e1"));
+	struct semel_dead_entry letter = store_dead("d1", &event);
+	letter.scope = SEMEL_TEXT("audit");
+	letter.failed_at_ms = STORE_NOW + 1;
+	store_bury(store, letter);
+	assert_ok(store->driver->trace(store, "e1", relay.arena, note_fact, notes, NULL));
+	assert_string_equal(notes, "committed published claimed@billing processed@billing "
+				   "dead-lettered@audit ");
+	assert_int_equal(store->driver->trace(store, "e2", relay.arena, note_fact, notes, NULL),
+			 SEMEL_NOT_FOUND);
+	store_relay_close(&relay);
+	semel_store_close(store);
+}
+
+static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(a_subscription_is_noted_once_and_kept_up_to_date),
+	cmocka_unit_test(prune_forgets_published_rows_and_keeps_the_others),
+	cmocka_unit_test(prune_forgets_whole_weeks_of_finished_claims),
+	cmocka_unit_test(prune_goes_on_where_it_stopped),
+	cmocka_unit_test(prune_keeps_dead_letters_with_followers),
+	cmocka_unit_test(an_aggregate_is_not_held_by_a_dead_letter_that_is_gone),
+	cmocka_unit_test(without_horizons_nothing_goes),
+	cmocka_unit_test(the_life_of_an_event_is_told_in_its_order),
+};
+const struct store_tests store_keep_tests = { tests, sizeof(tests) / sizeof(tests[0]) };

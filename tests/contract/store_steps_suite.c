@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Steps of the tests of stores. */
+#include "contract/store_steps.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+char store_url[STORE_SUITE_URL_SIZE];
+
+semel_store *store_open_one(void)
+{
+	semel_store *store = NULL;
+	semel_error error = { 0 };
+	if (semel_store_init(store_url, &error) != SEMEL_OK ||
+	    semel_store_open(store_url, &store, &error) != SEMEL_OK)
+		fail_msg("%s", error.text);
+	return store;
+}
+
+void store_begin(semel_store *store)
+{
+	assert_ok(store->driver->begin(store, NULL));
+}
+
+void store_commit(semel_store *store)
+{
+	assert_ok(store->driver->commit(store, NULL));
+}
+
+semel_tx store_tx(semel_store *store)
+{
+	return store->driver->tx(store);
+}
+
+void store_execute(semel_store *store, const char *sql)
+{
+	semel_error error = { 0 };
+	store_begin(store);
+	if (store->driver->execute(store, sql, &error) != SEMEL_OK)
+		fail_msg("%s", error.text);
+	store_commit(store);
+}
+
+struct semel_event store_event(const char *id, const char *aggregate)
+{
+	return (struct semel_event){ .id = semel_text_of(id),
+				     .type = SEMEL_TEXT("order.created.v1"),
+				     .aggregate_type = SEMEL_TEXT("order"),
+				     .aggregate_id = semel_text_of(aggregate),
+				     .topic = SEMEL_TEXT("order.events"),
+				     .routing_key = SEMEL_TEXT("order.created.v1"),
+				     .content_type = SEMEL_TEXT("application/json"),
+				     .headers = SEMEL_TEXT("{}"),
+				     .payload = SEMEL_TEXT("{\"total\":5}"),
+				     .time_ms = STORE_NOW };
+}
+
+void store_publish(semel_store *store, ...)
+{
+	va_list pairs;
+	va_start(pairs, store);
+	store_begin(store);
+	const char *id = NULL;
+	while ((id = va_arg(pairs, const char *)) != NULL) {
+		struct semel_event event = store_event(id, va_arg(pairs, const char *));
+		assert_ok(store->driver->outbox_insert(store_tx(store), &event, 1, NULL));
+	}
+	store_commit(store);
+	va_end(pairs);
+}
+
+/* ---- relay ----------------------------------------------------------------------------------- */
+
+void store_relay_open(struct store_relay *relay, semel_store *store, const char *owner)
+{
+	*relay = (struct store_relay){ .store = store, .arena = semel_arena_new(4096) };
+	relay->batch = (struct semel_outbox_batch){ .arena = relay->arena,
+						    .rows = relay->rows,
+						    .capacity = STORE_MAX,
+						    .bytes_max = 1 << 20 };
+	assert_ok(store->driver->lease_list(store, &relay->lease, NULL));
+	assert_ok(store->driver->lease_take(store, &relay->lease, owner, STORE_NOW + 5000, NULL));
+}
+
+void store_relay_close(struct store_relay *relay)
+{
+	semel_arena_free(relay->arena);
+}
+
+static const char *joined_ids(const struct store_relay *relay)
+{
+	static char text[1024];
+	text[0] = '\0';
+	for (uint32_t i = 0; i < relay->batch.count; i++) {
+		const struct semel_outbox_row *row = &relay->rows[i];
+		size_t length = strlen(text);
+		snprintf(text + length, sizeof(text) - length, row->held ? "%s[%s]" : "%s%s",
+			 i == 0 ? "" : " ", row->event.id.data);
+	}
+	return text;
+}
+
+const char *store_relay_fetch(struct store_relay *relay, int64_t after_seq)
+{
+	semel_arena_reset(relay->arena);
+	assert_ok(relay->store->driver->outbox_fetch(relay->store, &relay->lease, after_seq,
+						     &relay->batch, NULL));
+	return joined_ids(relay);
+}
+
+const char *store_relay_due(struct store_relay *relay, int64_t now_ms)
+{
+	semel_arena_reset(relay->arena);
+	assert_ok(relay->store->driver->outbox_fetch_due(relay->store, &relay->lease, now_ms,
+							 &relay->batch, NULL));
+	for (uint32_t i = 0; i < relay->batch.count; i++)
+		assert_true(relay->rows[i].exception);
+	return joined_ids(relay);
+}
+
+semel_status store_relay_mark(struct store_relay *relay, const char *id, struct semel_mark mark)
+{
+	for (uint32_t i = 0; i < relay->batch.count; i++)
+		if (strcmp(relay->rows[i].event.id.data, id) == 0)
+			mark.row = &relay->rows[i];
+	assert_non_null(mark.row);
+	const struct semel_mark_batch batch = { .marks = &mark,
+						.count = 1,
+						.low_seq = relay->lease.low_seq,
+						.now_ms = STORE_NOW,
+						.expires_at_ms = STORE_NOW + 5000 };
+	return relay->store->driver->outbox_mark(relay->store, &relay->lease, &batch, NULL);
+}
+
+void store_relay_published(struct store_relay *relay, const char *id)
+{
+	assert_ok(store_relay_mark(relay, id, (struct semel_mark){ .kind = SEMEL_MARK_PUBLISHED }));
+}
+
+void store_relay_retry(struct store_relay *relay, const char *id, int64_t due_ms)
+{
+	assert_ok(store_relay_mark(relay, id,
+				   (struct semel_mark){ .kind = SEMEL_MARK_RETRY,
+							.attempts = 1,
+							.due_ms = due_ms,
+							.reason = "no route" }));
+}
+
+void store_relay_parked(struct store_relay *relay, const char *id)
+{
+	assert_ok(store_relay_mark(relay, id, (struct semel_mark){ .kind = SEMEL_MARK_PARKED }));
+}
+
+void store_relay_failed(struct store_relay *relay, const char *id, bool holds)
+{
+	assert_ok(store_relay_mark(relay, id,
+				   (struct semel_mark){ .kind = SEMEL_MARK_FAILED,
+							.attempts = 10,
+							.reason = "too large",
+							.holds = holds }));
+}
+
+/* ---- inbox ----------------------------------------------------------------------------------- */
+
+struct semel_inbox_claim store_claim(const char *id)
+{
+	return (struct semel_inbox_claim){ .scope = SEMEL_TEXT("billing"),
+					   .event_id = semel_text_of(id),
+					   .topic = SEMEL_TEXT("order.events"),
+					   .event_time_ms = STORE_NOW,
+					   .status = SEMEL_INBOX_PROCESSED };
+}
+
+struct semel_inbox_answer store_claim_now(semel_store *store, struct semel_inbox_claim claim)
+{
+	struct semel_inbox_answer answer = { 0 };
+	semel_error error = { 0 };
+	store_begin(store);
+	if (store->driver->inbox_claim(store_tx(store), &claim, 1, STORE_NOW, &answer, &error) !=
+	    SEMEL_OK)
+		fail_msg("%s", error.text);
+	store_commit(store);
+	return answer;
+}
+
+bool store_change_now(semel_store *store, struct semel_inbox_claim claim,
+		      struct semel_inbox_change change)
+{
+	bool taken = false;
+	change.now_ms = STORE_NOW;
+	store_begin(store);
+	assert_ok(store->driver->inbox_change(store_tx(store), &claim, &change, &taken, NULL));
+	store_commit(store);
+	return taken;
+}
+
+/* ---- dead letters ---------------------------------------------------------------------------- */
+
+struct semel_dead_entry store_dead(const char *entry_id, const struct semel_event *event)
+{
+	return (struct semel_dead_entry){ .entry_id = semel_text_of(entry_id),
+					  .event = *event,
+					  .scope = SEMEL_TEXT("billing"),
+					  .reason = SEMEL_TEXT("no such customer"),
+					  .failed_at_ms = STORE_NOW,
+					  .attempts = 3 };
+}
+
+const char *store_bury(semel_store *store, struct semel_dead_entry entry)
+{
+	static char used[64];
+	struct semel_arena *arena = semel_arena_new(1024);
+	store_begin(store);
+	assert_ok(store->driver->dead_add(store_tx(store), &entry, arena, NULL));
+	store_commit(store);
+	snprintf(used, sizeof(used), "%s", entry.entry_id.data);
+	semel_arena_free(arena);
+	return used;
+}
+
+/* ---- processes ------------------------------------------------------------------------------- */
+
+void store_in_processes(int count, bool (*body)(int number))
+{
+	int gate[2];
+	pid_t children[STORE_MAX];
+	assert_int_equal(pipe(gate), 0);
+	for (int i = 0; i < count; i++) {
+		children[i] = fork();
+		if (children[i] == 0) {
+			char byte;
+			close(gate[1]);
+			(void)!read(gate[0], &byte, 1); /* all start when the gate is closed */
+			_exit(body(i) ? 0 : 1);
+		}
+		assert_true(children[i] > 0);
+	}
+	close(gate[0]);
+	close(gate[1]);
+	for (int i = 0; i < count; i++) {
+		int ended = 0;
+		assert_int_equal(waitpid(children[i], &ended, 0), children[i]);
+		assert_true(WIFEXITED(ended) && WEXITSTATUS(ended) == 0);
+	}
+}
