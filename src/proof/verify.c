@@ -272,7 +272,7 @@ static semel_status account_for(struct examination *at, const struct semel_ledge
 	else if (line->marks & SEMEL_MARKED_PENDING)
 		scope->pending++;
 	else if (line->marks & (SEMEL_MARKED_DISCARDED | SEMEL_MARKED_GIVEN_UP))
-		scope->discarded++; /* or its letter is past its retention */
+		scope->discarded++; /* or its dead letter is past its retention */
 	else if (line->marks & SEMEL_MARKED_PARKED)
 		scope->parked++;
 	else if (line->marks & SEMEL_MARKED_CLAIMED)
@@ -448,6 +448,16 @@ static semel_status verify_scopes(struct verification *of, semel_error *error)
 
 /* ---- the producer's side --------------------------------------------------------------------- */
 
+#define EXPLAINED (SEMEL_MARKED_PENDING | SEMEL_MARKED_DISCARDED | SEMEL_MARKED_GIVEN_UP)
+
+/* A dead letter past its retention has left a claim in its scope. */
+static semel_status mark_forgotten_letters(struct verification *of, semel_error *error)
+{
+	semel_store *producer = of->plan->producer;
+	semel_ledger_rewind(&of->ledger);
+	return producer->driver->inbox_each(producer, SCOPE_RELAY, letter_seen, &of->ledger, error);
+}
+
 static semel_status verify_outbox(struct verification *of, semel_error *error)
 {
 	semel_store *producer = of->plan->producer;
@@ -459,6 +469,8 @@ static semel_status verify_outbox(struct verification *of, semel_error *error)
 		status = semel_ledger_read(ledger, producer, error);
 	if (status == SEMEL_OK)
 		status = mark_letters(of, producer, SCOPE_RELAY, error);
+	if (status == SEMEL_OK)
+		status = mark_forgotten_letters(of, error);
 	struct semel_outbox_counts counts = { 0 };
 	if (status == SEMEL_OK)
 		status = producer->driver->outbox_counts(producer, semel_now_ms(of->plan->env),
@@ -473,7 +485,7 @@ static semel_status verify_outbox(struct verification *of, semel_error *error)
 			report->published++;
 		else if (line->status == SEMEL_LEDGER_NEW)
 			report->unpublished++;
-		else if (line->marks & (SEMEL_MARKED_PENDING | SEMEL_MARKED_DISCARDED))
+		else if (line->marks & EXPLAINED)
 			report->failed++;
 		else
 			note(&report->unexplained, semel_ledger_id(ledger, line), of->arena);

@@ -98,18 +98,61 @@ def test_a_replay_that_fails_again_returns_to_its_entry_and_three_are_the_limit(
     assert entry(shop)["status"] == "DISCARDED"
 
 
-@pytest.mark.parametrize("claim", ["same-tx", "separate"])
-def test_no_claim_stands_in_the_way_of_a_replay(shop, claim):
+@pytest.mark.parametrize("settings", [
+    ("--claim", "same-tx"), ("--claim", "separate"), ("--guarantee", "at-most-once"), ("--guarantee", "at-least-once"),
+    ("--poison", "skip"), ("--poison", "block")])
+def test_no_claim_stands_in_the_way_of_a_replay(shop, settings):
     publish(shop, "bad")
     relay(shop)
-    consume(shop, "billing", "--claim", claim)
-    for _ in range(2):
+    consume(shop, "billing", *settings)
+    for number in (1, 2):
         shop.ok("dlq", "replay", entry(shop)["dlqEntryId"])
-        consume(shop, "billing", "--claim", claim)
+        consume(shop, "billing", *settings)
+        assert (entry(shop)["status"], entry(shop)["replayCount"]) == ("PENDING", number)
     mend(shop)
     shop.ok("dlq", "replay", entry(shop)["dlqEntryId"])
-    consume(shop, "billing", "--claim", claim)
+    consume(shop, "billing", *settings)
     assert words(shop) == ["bad"]
+    assert entry(shop)["status"] == "REPLAYED"
+
+
+@pytest.mark.parametrize("claim", ["same-tx", "separate"])
+def test_a_program_is_replayed_at_once_too(shop, claim):
+    publish(shop, "good")
+    relay(shop)
+    run = lambda command: shop.ok("consume", "--scope", "x", "--topic", "order.events", "--claim", claim, "--drain",
+                                  "--exec", command)
+    run("echo it is not ready >&2; exit 65")
+    assert "not ready" in entry(shop)["failureReason"]
+    for _ in range(2):
+        shop.ok("dlq", "replay", "--all")
+        run("exit 65")
+    shop.ok("dlq", "replay", "--all")
+    run("cat >> ran")
+    assert (shop.folder / "ran").read_text() == '{"word": "good"}'
+    assert entry(shop)["status"] == "REPLAYED"
+
+
+def test_a_replay_from_the_outbox_settles_a_dead_letter_too(shop):
+    deliver(shop, ("bad", "1"), ("second", "1"), ("third", "1"))
+    mend(shop)
+    shop.ok("replay")
+    consume(shop)
+    assert words(shop) == ["bad", "second", "third"]
+    assert entry(shop)["status"] == "REPLAYED"
+    shop.ok("verify")
+
+
+def test_two_operators_at_once_do_not_double(shop):
+    deliver(shop, ("bad", "1"))
+    mend(shop)
+    entry_id = entry(shop)["dlqEntryId"]
+    children = [shop.spawn("dlq", "replay", entry_id, env={"SEMEL_FAILPOINT": "dlq.after-publish:pause=300"})
+                for _ in range(2)]
+    assert sorted(child.wait(30) for child in children) == [0, 0]
+    consume(shop)
+    assert words(shop) == ["bad"]
+    assert (entry(shop)["status"], entry(shop)["replayCount"]) == ("REPLAYED", 1)
 
 
 def test_only_pending_ones_are_replayed_or_discarded(shop):

@@ -28,7 +28,8 @@ def age(semel, days=40):
     semel.sql(f"UPDATE semel_outbox SET created_at = {moment.format('created_at')}", shift)
     semel.sql(f"UPDATE semel_inbox SET week_start = date(week_start, ?), first_seen_at = {moment.format('first_seen_at')},"
               f" processed_at = {moment.format('processed_at')}", shift, shift, shift)
-    semel.sql(f"UPDATE semel_dead_letter SET failed_at = {moment.format('failed_at')}", shift)
+    semel.sql(f"UPDATE semel_dead_letter SET failed_at = {moment.format('failed_at')},"
+              f" event_time = {moment.format('event_time')}", shift, shift)
     semel.sql("UPDATE semel_log SET appended_at = appended_at - ? * 86400000", days, database=semel.broker)
 
 
@@ -49,8 +50,10 @@ def test_what_is_old_goes_from_every_table(shop):
     assert len(shop.sql("SELECT * FROM semel_outbox")) == 3
     counts = shop.json("prune")
     assert (counts["outbox"], counts["inbox"], counts["deadLetters"], counts["broker"]) == (3, 2, 1, 3)
-    for table in ("semel_outbox", "semel_inbox", "semel_dead_letter"):
+    for table in ("semel_outbox", "semel_dead_letter"):
         assert shop.sql(f"SELECT count(*) FROM {table}") == [(0,)]
+    assert shop.sql("SELECT status, error_code FROM semel_inbox") == [("FAILED", "dead-letter-pruned")]
+    assert shop.json("prune")["inbox"] == 1
     assert shop.sql("SELECT count(*) FROM semel_log", database=shop.broker) == [(0,)]
 
 
@@ -62,6 +65,14 @@ def test_verify_accepts_what_was_pruned(shop):
     report = shop.json("verify")
     assert report["prunedUntil"] is not None
     assert (report["committed"], report["scopes"][0]["orphaned"]) == (1, 0)
+
+
+def test_verify_and_trace_know_of_a_dead_letter_that_was_pruned(shop):
+    first, _ = deliver(shop, ("bad", "1"), ("second", "2"))
+    age(shop, days=8)
+    assert shop.json("prune")["deadLetters"] == 1
+    assert (shop.json("verify")["scopes"][0]["discarded"], shop.json("verify")["ok"]) == (1, True)
+    assert "dead-letter-pruned" in shop.ok("trace", first)
 
 
 def test_an_event_that_nobody_has_taken_stays(shop):

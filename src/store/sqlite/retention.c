@@ -2,7 +2,9 @@
 /* Forgetting what is old enough, a bounded look at a time, so that writers wait for a moment at
  * most.
  *
- * - Only PUBLISHED rows, finished claims and dead letters without followers go.
+ * - Only settled rows, finished claims and dead letters without followers go.
+ * - A dead letter leaves a FAILED claim behind: its event stays accounted for, and does not run by
+ *   itself, for as long as the inbox remembers.
  * - What was forgotten is remembered as a boundary (semel_meta), written in the same transaction.
  * - Outbox and inbox are walked with a cursor, from the start of a run to its end; nothing that
  *   retention asks for is indexed, since every publish and every claim would pay for it.
@@ -18,6 +20,12 @@
 
 #define CREATED_AT_NORMAL "strftime('%Y-%m-%dT%H:%M:%fZ', created_at)"
 
+/* Published, or given up with its dead letter gone too. */
+#define SETTLED_ROW                                                                                \
+	"(status = 'PUBLISHED' OR (status = 'FAILED' AND NOT EXISTS (SELECT 1"                     \
+	" FROM semel_dead_letter l WHERE l.scope = 'relay' AND l.event_id = semel_outbox.id"       \
+	" AND l.parked_behind IS NULL)))"
+
 /* Parameters: ?1 the horizon, ?2 and on the cursor, the last one the number of rows to look at. */
 static const struct semel_sqlite_query outbox_span = {
 	SEMEL_SQL_ONCE, "look for old rows of the outbox",
@@ -29,12 +37,12 @@ static const struct semel_sqlite_query outbox_newest = {
 	"INSERT INTO semel_meta (name, value) SELECT 'outbox_pruned_until', newest FROM"
 	" (SELECT max(" CREATED_AT_NORMAL
 	") AS newest FROM semel_outbox WHERE seq > ?2 AND seq <= ?3"
-	" AND status = 'PUBLISHED' AND " CREATED_AT_NORMAL " < ?1) WHERE newest IS NOT NULL"
+	" AND " SETTLED_ROW " AND " CREATED_AT_NORMAL " < ?1) WHERE newest IS NOT NULL"
 	" ON CONFLICT DO UPDATE SET value = max(value, excluded.value)"
 };
 static const struct semel_sqlite_query outbox_delete = {
 	SEMEL_SQL_ONCE, "forget old rows of the outbox",
-	"DELETE FROM semel_outbox WHERE seq > ?2 AND seq <= ?3 AND status = 'PUBLISHED'"
+	"DELETE FROM semel_outbox WHERE seq > ?2 AND seq <= ?3 AND " SETTLED_ROW
 	" AND " CREATED_AT_NORMAL " < ?1"
 };
 static const struct semel_sqlite_query inbox_span = {
@@ -82,6 +90,15 @@ static const struct semel_sqlite_query dead_exceptions_delete = {
 	" FROM semel_dead_letter d JOIN semel_outbox o ON o.id = d.event_id"
 	" WHERE d.scope = 'relay' AND d.status = 'PENDING' AND" OLD_DEAD_LETTER ")"
 };
+/* 'weekday 0' is the Sunday on or after the day: six days before it is the Monday of its week. */
+static const struct semel_sqlite_query dead_note = {
+	SEMEL_SQL_ONCE, "note which dead letters are forgotten",
+	"INSERT INTO semel_inbox (scope, event_id, week_start, status, first_seen_at, processed_at,"
+	" topic, error_code) SELECT scope, event_id, date(event_time, 'weekday 0', '-6 days'),"
+	" 'FAILED', failed_at, failed_at, coalesce(topic, ''), 'dead-letter-pruned'"
+	" FROM semel_dead_letter AS d WHERE typeof(event_id) = 'text' AND" OLD_DEAD_LETTER
+	" ON CONFLICT DO NOTHING"
+};
 static const struct semel_sqlite_query dead_delete = {
 	SEMEL_SQL_ONCE, "forget old dead letters",
 	"DELETE FROM semel_dead_letter AS d WHERE" OLD_DEAD_LETTER
@@ -93,8 +110,7 @@ static const struct semel_sqlite_query requests_delete = {
 /* The dry run counts with one statement each. */
 static const struct semel_sqlite_query outbox_count = {
 	SEMEL_SQL_ONCE, "count old rows of the outbox",
-	"SELECT count(*) FROM semel_outbox WHERE status = 'PUBLISHED' AND " CREATED_AT_NORMAL
-	" < ?1"
+	"SELECT count(*) FROM semel_outbox WHERE " SETTLED_ROW " AND " CREATED_AT_NORMAL " < ?1"
 };
 static const struct semel_sqlite_query inbox_count = {
 	SEMEL_SQL_ONCE, "count old claims",
@@ -306,6 +322,8 @@ static semel_status prune_dead(semel_tx tx, const struct bounds *bounds,
 	semel_status status = run_with(tx, &dead_holds_delete, bounds->dead, NULL, error);
 	if (status == SEMEL_OK)
 		status = run_with(tx, &dead_exceptions_delete, bounds->dead, NULL, error);
+	if (status == SEMEL_OK)
+		status = run_with(tx, &dead_note, bounds->dead, NULL, error);
 	if (status == SEMEL_OK)
 		status = run_with(tx, &dead_delete, bounds->dead, &counts->dead, error);
 	if (status == SEMEL_OK)

@@ -216,43 +216,12 @@ static void an_event_without_an_id_cannot_be_replayed_but_discarded(void **state
 	world_ok(world, discard(world, letter.entry_id));
 }
 
-/* As the relay does it when the budget is used up. */
-static void give_up_first_row(struct world *world, struct semel_arena *arena)
-{
-	const struct semel_store_driver *driver = world->store->driver;
-	struct semel_lease lease = { 0 };
-	world_ok(world, driver->lease_list(world->store, &lease, &world->error));
-	world_ok(world,
-		 driver->lease_take(world->store, &lease, "tester", INT64_MAX / 4, &world->error));
-	struct semel_outbox_row row;
-	struct semel_outbox_batch batch = {
-		.arena = arena, .rows = &row, .capacity = 1, .bytes_max = 1000
-	};
-	world_ok(world, driver->outbox_fetch(world->store, &lease, 0, &batch, &world->error));
-	assert_int_equal(batch.count, 1);
-	int64_t now_ms = semel_now_ms(semel_env_system());
-	struct semel_mark mark = { .row = &row,
-				   .kind = SEMEL_MARK_FAILED,
-				   .attempts = 10,
-				   .reason = "no route",
-				   .holds = true };
-	struct semel_mark_batch marks = { .marks = &mark,
-					  .count = 1,
-					  .low_seq = row.seq,
-					  .now_ms = now_ms,
-					  .expires_at_ms = now_ms + 1000 };
-	world_ok(world, driver->outbox_mark(world->store, &lease, &marks, &world->error));
-	driver->lease_release(world->store, &lease);
-}
-
 static void a_dead_letter_of_the_relay_goes_back_to_the_outbox(void **state)
 {
 	struct world *world = world_of(state);
-	struct semel_arena *arena = semel_arena_new(4096);
 	world_publish(world, "1", "first", NULL);
 	world_publish(world, "1", "second", NULL);
-	give_up_first_row(world, arena);
-	semel_arena_free(arena);
+	world_give_up_first_row(world);
 	world_relay(world);
 	world_consume(world, "billing");
 	world_expect(world, "SELECT count(*) FROM effect", "0");
@@ -269,11 +238,9 @@ static void a_dead_letter_of_the_relay_goes_back_to_the_outbox(void **state)
 static void a_discarded_dead_letter_of_the_relay_frees_its_aggregate(void **state)
 {
 	struct world *world = world_of(state);
-	struct semel_arena *arena = semel_arena_new(4096);
 	world_publish(world, "1", "first", NULL);
 	world_publish(world, "1", "second", NULL);
-	give_up_first_row(world, arena);
-	semel_arena_free(arena);
+	world_give_up_first_row(world);
 
 	world_ok(world, discard(world, world_letter(world).entry_id));
 	world_relay(world);

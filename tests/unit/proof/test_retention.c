@@ -118,6 +118,34 @@ static void a_dead_letter_with_followers_stays(void **state)
 	assert_int_equal(letter.parked, 1);
 }
 
+static void a_forgotten_dead_letter_is_remembered_as_given_up(void **state)
+{
+	struct world *world = world_of(state);
+	world->poison = "bad";
+	world_publish(world, "1", "bad", NULL);
+	world_relay(world);
+	world_consume(world, "billing");
+	prune_after(world, 8, false);
+	assert_int_equal(world_letter(world).count, 0);
+	world_expect(world, "SELECT status || ' ' || error_code FROM semel_inbox",
+		     "FAILED dead-letter-pruned");
+	world_expect(world,
+		     "SELECT count(*) FROM semel_inbox WHERE week_start = "
+		     "(SELECT date(created_at, 'weekday 0', '-6 days') FROM semel_outbox)",
+		     "1");
+}
+
+static void a_forgotten_failure_of_the_relay_goes_with_the_outbox(void **state)
+{
+	struct world *world = world_of(state);
+	world_publish(world, "1", "first", NULL);
+	world_give_up_first_row(world);
+	prune_after(world, 8, false);
+	world_expect(world, "SELECT count(*) FROM semel_outbox", "1");
+	prune_after(world, 15, false);
+	world_expect(world, "SELECT count(*) FROM semel_outbox", "0");
+}
+
 static void a_rung_bell_stops(void **state)
 {
 	struct world *world = world_of(state);
@@ -142,6 +170,8 @@ int main(void)
 		WORLD_TEST(a_dry_run_counts_and_removes_nothing),
 		WORLD_TEST(what_was_not_delivered_never_goes),
 		WORLD_TEST(a_dead_letter_with_followers_stays),
+		WORLD_TEST(a_forgotten_dead_letter_is_remembered_as_given_up),
+		WORLD_TEST(a_forgotten_failure_of_the_relay_goes_with_the_outbox),
 		WORLD_TEST(a_rung_bell_stops),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

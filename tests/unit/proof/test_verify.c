@@ -284,6 +284,52 @@ static void pruned_events_are_beyond_proof(void **state)
 	assert_true(semel_verify_is_clean(report));
 }
 
+static void prune_dead_letters(struct world *world)
+{
+	int64_t later_ms = semel_now_ms(semel_env_system()) + 60000;
+	struct semel_horizons horizons = { .dead_ms = later_ms };
+	struct semel_prune_counts counts = { 0 };
+	bool more = false;
+	world_ok(world, world->store->driver->prune(world->store, &horizons, false, &counts, &more,
+						    &world->error));
+	assert_int_equal(counts.dead, 1);
+}
+
+static void a_dead_letter_past_its_retention_is_not_missing(void **state)
+{
+	struct world *world = world_of(state);
+	world->poison = "bad";
+	world_publish(world, "1", "bad", NULL);
+	world_relay(world);
+	world_consume(world, "billing");
+	prune_dead_letters(world);
+	struct semel_verify_report *report = verify(world);
+	assert_true(semel_verify_is_clean(report));
+	assert_int_equal(report->scopes[0].discarded, 1);
+}
+
+static void a_failure_of_the_relay_is_accounted_for_also_when_its_letter_is_gone(void **state)
+{
+	struct world *world = world_of(state);
+	world_publish(world, "1", "first", NULL);
+	world_publish(world, "1", "second", NULL);
+	world_give_up_first_row(world);
+	world_relay(world);
+	struct semel_verify_report *report = verify(world);
+	assert_true(semel_verify_is_clean(report));
+	assert_int_equal(report->failed, 1);
+	assert_int_equal(report->parked, 1);
+
+	world_ok(world, semel_dead_letter_discard(world->store, world_letter(world).entry_id, "no",
+						  &world->error));
+	world_relay(world);
+	prune_dead_letters(world);
+	report = verify(world);
+	assert_true(semel_verify_is_clean(report));
+	assert_int_equal(report->failed, 1);
+	assert_int_equal(report->published, 1);
+}
+
 static void claims_by_hand_are_verified_when_asked_for(void **state)
 {
 	struct world *world = world_of(state);
@@ -366,6 +412,8 @@ int main(void)
 		WORLD_TEST(a_scope_that_began_at_the_end_owes_nothing_before_it),
 		WORLD_TEST(only_topics_that_a_scope_reads_are_expected),
 		WORLD_TEST(pruned_events_are_beyond_proof),
+		WORLD_TEST(a_dead_letter_past_its_retention_is_not_missing),
+		WORLD_TEST(a_failure_of_the_relay_is_accounted_for_also_when_its_letter_is_gone),
 		WORLD_TEST(claims_by_hand_are_verified_when_asked_for),
 		WORLD_TEST(a_scope_that_nobody_knows_is_refused),
 		WORLD_TEST(a_failed_row_without_a_dead_letter_is_unexplained),
