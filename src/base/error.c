@@ -24,6 +24,7 @@ static void drop_cut_character(char *text, size_t room)
 		text[start] = '\0';
 }
 
+#undef semel_error_set /* the analyzer's form is for callers */
 semel_status semel_error_set(semel_error *error, semel_status status, const char *format, ...)
 {
 	if (!error)

@@ -123,7 +123,7 @@ static void unlink_load(struct semel_pipeline *pipeline, struct load *load)
 {
 	struct load **at = &pipeline->loads;
 
-	while (*at != load)
+	while (*at && *at != load)
 		at = &(*at)->next;
 	*at = load->next;
 }
