@@ -216,11 +216,9 @@ semel_status semel_relay_run(semel_relay *relay, semel_error *error)
 	return SEMEL_OK;
 }
 
-static bool is_drained(const struct semel_relay *relay, const struct semel_outbox_counts *counts)
+static bool is_drained(const struct semel_outbox_counts *counts)
 {
-	if (counts->waiting > 0 || counts->retrying > 0)
-		return false;
-	return relay->options.poison != SEMEL_POISON_BLOCK || counts->parked == 0;
+	return counts->waiting == 0 && counts->retrying == 0 && counts->blocked == 0;
 }
 
 static semel_status not_drained(const struct semel_relay *relay,
@@ -239,7 +237,7 @@ static semel_status not_drained(const struct semel_relay *relay,
 			       "a failed one: %s",
 			       (unsigned long long)counts->waiting,
 			       (unsigned long long)counts->retrying,
-			       (unsigned long long)counts->parked, why);
+			       (unsigned long long)(counts->parked + counts->blocked), why);
 }
 
 static semel_status drain_turn(struct semel_relay *relay, struct semel_outbox_counts *counts,
@@ -254,7 +252,7 @@ static semel_status drain_turn(struct semel_relay *relay, struct semel_outbox_co
 						     error);
 	if (status != SEMEL_OK)
 		return status;
-	*drained_out = is_drained(relay, counts);
+	*drained_out = is_drained(counts);
 	if (!*drained_out)
 		semel_wake_sleep(relay->wake,
 				 sleep_ms(relay, counts) < 100 ? sleep_ms(relay, counts) : 100);

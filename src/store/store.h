@@ -150,6 +150,7 @@ enum semel_hold_state {
 };
 
 struct semel_hold {
+	/* A blank aggregate_type holds the whole topic that aggregate_id names (total order). */
 	struct semel_text aggregate_type, aggregate_id;
 	struct semel_text head_id; /* the event that everything of the aggregate waits for */
 	enum semel_hold_state state;

@@ -164,6 +164,41 @@ static void followers_come_in_the_order_they_were_parked(void **state)
 	semel_store_close(store);
 }
 
+static void a_hold_without_an_aggregate_type_holds_the_whole_topic(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_arena *arena = semel_arena_new(1024);
+	struct semel_hold hold = hold_of("order.events", SEMEL_HOLD_DEAD);
+	struct semel_event event = store_event("head", "a");
+	struct semel_hold_counts counts;
+	struct semel_dead_entry first, entry;
+	hold.aggregate_type = SEMEL_TEXT("");
+	put_hold(store, hold);
+	store_bury(store, store_dead("d1", &event));
+	park(store, "e1", "b");
+	park(store, "e2", "a");
+	assert_ok(store->driver->hold_counts(store, BILLING, &counts, NULL));
+	assert_int_equal(counts.parked, 2);
+	assert_ok(store->driver->dead_get(store, "d1", arena, &entry, NULL));
+	assert_int_equal(entry.parked, 2);
+	store_begin(store);
+	assert_ok(
+		store->driver->parked_first(store_tx(store), BILLING, &hold, arena, &first, NULL));
+	assert_string_equal(first.event.id.data, "e1");
+	assert_ok(store->driver->parked_remove(store_tx(store), first.entry_id, NULL));
+	assert_ok(
+		store->driver->parked_first(store_tx(store), BILLING, &hold, arena, &first, NULL));
+	assert_string_equal(first.event.id.data, "e2");
+	hold.aggregate_id = SEMEL_TEXT("payment.events");
+	assert_ok(
+		store->driver->parked_first(store_tx(store), BILLING, &hold, arena, &first, NULL));
+	assert_null(first.entry_id.data);
+	store_commit(store);
+	semel_arena_free(arena);
+	semel_store_close(store);
+}
+
 static void followers_are_no_dead_letters(void **state)
 {
 	(void)state;
@@ -452,6 +487,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(released_holds_and_gaps_that_waited_enough_are_ready),
 	cmocka_unit_test(what_is_held_is_counted_by_its_reason),
 	cmocka_unit_test(followers_come_in_the_order_they_were_parked),
+	cmocka_unit_test(a_hold_without_an_aggregate_type_holds_the_whole_topic),
 	cmocka_unit_test(followers_are_no_dead_letters),
 	cmocka_unit_test(a_dead_letter_keeps_the_whole_event),
 	cmocka_unit_test(a_broken_delivery_without_an_id_is_always_a_new_entry),

@@ -68,15 +68,21 @@ static const struct semel_sqlite_query add_follower = {
 	" ON CONFLICT (scope, event_id) WHERE parked_behind IS NOT NULL DO NOTHING"
 };
 
+#define TOPIC_HELD_BY_ENTRY                                                                        \
+	"EXISTS (SELECT 1 FROM semel_hold h WHERE h.scope = d.scope AND h.aggregate_type = ''"     \
+	" AND h.aggregate_id = d.topic AND h.head_id = d.event_id)"
+
 /* Followers behind an entry: of the consumer in this table, of the relay among the exceptions. */
 #define SELECT_ENTRY                                                                               \
 	"SELECT " ENTRY_COLUMNS ", status, discard_reason,"                                        \
-	" (SELECT count(*) FROM semel_dead_letter f WHERE f.scope = d.scope"                       \
+	" CASE WHEN " TOPIC_HELD_BY_ENTRY " THEN (SELECT count(*) FROM semel_dead_letter f"        \
+	" WHERE f.scope = d.scope AND f.topic = d.topic AND f.parked_behind IS NOT NULL)"          \
+	" ELSE (SELECT count(*) FROM semel_dead_letter f WHERE f.scope = d.scope"                  \
 	" AND f.aggregate_type = d.aggregate_type AND f.aggregate_id = d.aggregate_id"             \
 	" AND f.parked_behind IS NOT NULL AND (f.parked_behind = d.event_id OR EXISTS"             \
 	" (SELECT 1 FROM semel_hold h WHERE h.scope = d.scope"                                     \
 	" AND h.aggregate_type = d.aggregate_type AND h.aggregate_id = d.aggregate_id"             \
-	" AND h.head_id = d.event_id)))"                                                           \
+	" AND h.head_id = d.event_id))) END"                                                       \
 	" + CASE WHEN d.scope = 'relay' AND d.status = 'PENDING' THEN (SELECT count(*)"            \
 	" FROM semel_outbox_exception x WHERE x.aggregate_type = d.aggregate_type"                 \
 	" AND x.aggregate_id = d.aggregate_id AND x.state = 'parked') ELSE 0 END"                  \
@@ -96,6 +102,11 @@ static const struct semel_sqlite_query first_follower = {
 	"SELECT " ENTRY_COLUMNS ", status, discard_reason, 0 FROM semel_dead_letter"
 	" WHERE scope = ?1 AND aggregate_type = ?2 AND aggregate_id = ?3"
 	" AND parked_behind IS NOT NULL ORDER BY position LIMIT 1"
+};
+static const struct semel_sqlite_query first_of_topic = {
+	SEMEL_SQL_ONCE, "read a parked event",
+	"SELECT " ENTRY_COLUMNS ", status, discard_reason, 0 FROM semel_dead_letter"
+	" WHERE scope = ?1 AND topic = ?2 AND parked_behind IS NOT NULL ORDER BY position LIMIT 1"
 };
 static const struct semel_sqlite_query remove_follower = {
 	SEMEL_SQL_PARKED_REMOVE, "remove a parked event",
@@ -410,19 +421,23 @@ semel_status semel_sqlite_parked_first(semel_tx tx, struct semel_text scope,
 				       const struct semel_hold *hold, struct semel_arena *arena,
 				       struct semel_dead_entry *entry_out, semel_error *error)
 {
+	bool whole_topic = hold->aggregate_type.length == 0;
+	const struct semel_sqlite_query *query = whole_topic ? &first_of_topic : &first_follower;
 	sqlite3_stmt *statement = NULL;
 	bool row = false;
 	*entry_out = (struct semel_dead_entry){ 0 };
-	semel_status status = semel_sqlite_take(tx, &first_follower, &statement, error);
+	semel_status status = semel_sqlite_take(tx, query, &statement, error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_sqlite_bind_bytes(statement, 1, scope);
-	semel_sqlite_bind_bytes(statement, 2, hold->aggregate_type);
-	semel_sqlite_bind_bytes(statement, 3, hold->aggregate_id);
-	status = semel_sqlite_step(tx, &first_follower, statement, &row, error);
+	semel_sqlite_bind_bytes(statement, 2,
+				whole_topic ? hold->aggregate_id : hold->aggregate_type);
+	if (!whole_topic)
+		semel_sqlite_bind_bytes(statement, 3, hold->aggregate_id);
+	status = semel_sqlite_step(tx, query, statement, &row, error);
 	if (row)
 		read_entry(statement, arena, entry_out);
-	semel_sqlite_give(tx, &first_follower, statement);
+	semel_sqlite_give(tx, query, statement);
 	return status;
 }
 

@@ -40,9 +40,12 @@ static const struct semel_sqlite_query ready_holds = {
 /* A gap's head is parked like its followers; a hold without any counts for itself. */
 static const struct semel_sqlite_query count_holds = {
 	SEMEL_SQL_ONCE, "count what is held",
-	"SELECT h.state, h.blocks, h.due_at, (SELECT count(*) FROM semel_dead_letter d"
-	" WHERE d.scope = h.scope AND d.aggregate_type = h.aggregate_type"
-	" AND d.aggregate_id = h.aggregate_id AND d.parked_behind IS NOT NULL)"
+	"SELECT h.state, h.blocks, h.due_at, CASE WHEN h.aggregate_type = ''"
+	" THEN (SELECT count(*) FROM semel_dead_letter d WHERE d.scope = h.scope"
+	" AND d.topic = h.aggregate_id AND d.parked_behind IS NOT NULL)"
+	" ELSE (SELECT count(*) FROM semel_dead_letter d WHERE d.scope = h.scope"
+	" AND d.aggregate_type = h.aggregate_type AND d.aggregate_id = h.aggregate_id"
+	" AND d.parked_behind IS NOT NULL) END"
 	" FROM semel_hold h WHERE h.scope = ?1"
 };
 

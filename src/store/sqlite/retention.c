@@ -74,6 +74,10 @@ static const struct semel_sqlite_query note_known_since = {
 	" FROM semel_dead_letter f WHERE f.scope = d.scope"                                        \
 	" AND f.aggregate_type = d.aggregate_type AND f.aggregate_id = d.aggregate_id"             \
 	" AND f.parked_behind IS NOT NULL)"                                                        \
+	" AND NOT EXISTS (SELECT 1 FROM semel_hold h JOIN semel_dead_letter f"                     \
+	" ON f.scope = h.scope AND f.topic = h.aggregate_id AND f.parked_behind IS NOT NULL"       \
+	" WHERE h.scope = d.scope AND h.aggregate_type = '' AND h.aggregate_id = d.topic"          \
+	" AND h.head_id = d.event_id)"                                                             \
 	" AND NOT (d.scope = 'relay' AND d.status = 'PENDING' AND EXISTS (SELECT 1"                \
 	" FROM semel_outbox_exception x WHERE x.aggregate_type = d.aggregate_type"                 \
 	" AND x.aggregate_id = d.aggregate_id AND x.state = 'parked'))"

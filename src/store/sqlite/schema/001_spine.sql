@@ -111,7 +111,8 @@ CREATE TABLE semel_inbox_key (
 ) WITHOUT ROWID;
 CREATE INDEX semel_inbox_key_event ON semel_inbox_key (scope, event_id);
 
--- Aggregates that must wait, per scope.
+-- Aggregates that must wait, per scope. A blank aggregate_type holds the whole topic that
+-- aggregate_id names (total order).
 CREATE TABLE semel_hold (
 	scope TEXT NOT NULL,
 	aggregate_type TEXT NOT NULL,
@@ -163,6 +164,8 @@ CREATE UNIQUE INDEX semel_dead_letter_parked_event ON semel_dead_letter (scope, 
 	WHERE parked_behind IS NOT NULL;
 CREATE INDEX semel_dead_letter_parked
 	ON semel_dead_letter (scope, aggregate_type, aggregate_id, position)
+	WHERE parked_behind IS NOT NULL;
+CREATE INDEX semel_dead_letter_parked_topic ON semel_dead_letter (scope, topic, position)
 	WHERE parked_behind IS NOT NULL;
 
 CREATE TABLE semel_subscription (
