@@ -9,7 +9,7 @@
 
 enum semel_ledger_status { SEMEL_LEDGER_NEW, SEMEL_LEDGER_PUBLISHED, SEMEL_LEDGER_FAILED };
 
-/* What a scope knows of an event; bits. */
+/* What a scope, or the broker, knows of an event; bits. */
 enum semel_ledger_mark {
 	SEMEL_MARKED_PROCESSED = 1,
 	SEMEL_MARKED_CLAIMED = 2,
@@ -17,14 +17,17 @@ enum semel_ledger_mark {
 	SEMEL_MARKED_PENDING = 8,
 	SEMEL_MARKED_DISCARDED = 16,
 	SEMEL_MARKED_REPLAYED = 32,
-	SEMEL_MARKED_PARKED = 64
+	SEMEL_MARKED_PARKED = 64,
+	SEMEL_MARKED_ASKED = 128,  /* the broker was asked for it */
+	SEMEL_MARKED_WAITING = 256 /* and had it */
 };
 
 struct semel_ledger_line {
 	uint64_t id_at; /* in ids */
 	int64_t time_ms;
 	uint16_t topic; /* in topics */
-	uint8_t id_length, status, marks;
+	uint16_t marks;
+	uint8_t id_length, status;
 };
 
 struct semel_ledger {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Verify lays each scope beside the outbox.
  *
- * - Everything may be at work meanwhile. What looks wrong in the streams is looked at once more,
- *   one by one, before it is called missing or orphaned: it may have been settled, or committed,
- *   since its table was read.
+ * - Everything may be at work meanwhile. A consumer commits before it acks, so what is neither in
+ *   the scope's tables nor at the broker may have been settled in between: the tables are read once
+ *   more after the broker was asked, and only then is it missing. For what looks orphaned the
+ *   outbox is read again: it may have been committed since.
  * - A dead letter accounts for its event while it is PENDING or DISCARDED. A REPLAYED one does not:
  *   the replay has to arrive.
  * - What the outbox has pruned is beyond proof: such events are neither missing nor orphaned.
@@ -15,11 +16,12 @@
 #include "store/subscription.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define ARENA_BLOCK ((size_t)16 * 1024)
-#define LOOKS_MAX   100 /* events that are looked at one by one, per scope and kind */
-#define SCOPE_RELAY SEMEL_TEXT("relay")
+#define ASKED_MAX      100 /* events that the broker is asked for one by one, per scope */
+#define FIRST_SUSPECTS 64
+#define SCOPE_RELAY    SEMEL_TEXT("relay")
 
 struct verification {
 	const struct semel_verify_plan *plan;
@@ -27,6 +29,12 @@ struct verification {
 	struct semel_arena *arena; /* of the report */
 	struct semel_ledger ledger;
 	struct semel_broker *broker; /* NULL: not opened, or not to be had */
+};
+
+/* Claims whose event the outbox did not have, ascending: orphans, unless it has it now. */
+struct suspects {
+	struct semel_text *ids; /* owned; the texts are the arena's */
+	size_t count, capacity, cursor;
 };
 
 /* One scope at work. */
@@ -39,12 +47,11 @@ struct examination {
 	int64_t since_ms;  /* earlier events are not its own; 0: all are */
 	char last_id[256]; /* of the stream, to find doubles */
 	size_t last_length;
-	struct semel_topics topics;  /* of the subscription */
-	uint64_t unsettled;          /* published, and the scope's tables say nothing of them */
-	uint64_t found;              /* of them, by looking: at the broker */
-	struct semel_text *suspects; /* orphans to be looked at once more */
-	uint32_t suspect_count;
-	uint64_t strangers; /* those beyond LOOKS_MAX */
+	struct semel_topics topics; /* of the subscription */
+	uint64_t at_broker;         /* what the broker has for the scope */
+	uint64_t found;             /* of it, by asking for unsettled events one by one */
+	uint64_t rest;              /* unsettled, and not asked for */
+	struct suspects suspects;
 };
 
 static semel_status no_memory(semel_error *error)
@@ -62,11 +69,11 @@ static void note(struct semel_verify_finding *finding, struct semel_text id,
 
 /* ---- the streams ----------------------------------------------------------------------------- */
 
-static uint8_t mark_of(const char *status)
+static uint16_t mark_of(const char *status)
 {
 	static const struct {
 		const char *status;
-		uint8_t mark;
+		uint16_t mark;
 	} marks[] = {
 		{ "PROCESSED", SEMEL_MARKED_PROCESSED }, { "CLAIMED", SEMEL_MARKED_CLAIMED },
 		{ "FAILED", SEMEL_MARKED_GIVEN_UP },     { "PENDING", SEMEL_MARKED_PENDING },
@@ -88,20 +95,33 @@ static bool is_repeated(struct examination *at, struct semel_text id)
 	return repeated;
 }
 
+static bool suspect(struct examination *at, struct semel_text id)
+{
+	struct suspects *suspects = &at->suspects;
+	if (suspects->count == suspects->capacity) {
+		size_t wanted = suspects->capacity ? suspects->capacity * 2 : FIRST_SUSPECTS;
+		struct semel_text *bigger = realloc(suspects->ids, wanted * sizeof(*suspects->ids));
+		if (!bigger)
+			return false;
+		suspects->ids = bigger;
+		suspects->capacity = wanted;
+	}
+	struct semel_text copy = semel_arena_text(at->of->arena, id.data, id.length);
+	suspects->ids[suspects->count++] = copy;
+	return copy.data != NULL;
+}
+
 /* A claim of an event that the outbox does not have. */
-static void meet_stranger(struct examination *at, struct semel_text id, struct semel_text topic,
-			  int64_t time_ms)
+static semel_status meet_stranger(struct examination *at, struct semel_text id,
+				  struct semel_text topic, int64_t time_ms)
 {
 	const struct semel_ledger *ledger = &at->of->ledger;
 	if (time_ms <= at->of->report->pruned_until_ms)
-		return;
-	if (ledger->count > 0 && !semel_ledger_has_topic(ledger, topic))
-		at->scope->foreign++;
-	else if (at->suspect_count == LOOKS_MAX)
-		at->strangers++;
-	else
-		at->suspects[at->suspect_count++] =
-			semel_arena_text(at->of->arena, id.data, id.length);
+		return SEMEL_OK;
+	if (ledger->count == 0 || semel_ledger_has_topic(ledger, topic))
+		return suspect(at, id) ? SEMEL_OK : SEMEL_INTERNAL;
+	at->scope->foreign++;
+	return SEMEL_OK;
 }
 
 static semel_status claim_seen(struct semel_text id, const char *status, struct semel_text topic,
@@ -113,10 +133,8 @@ static semel_status claim_seen(struct semel_text id, const char *status, struct 
 		return SEMEL_OK;
 	}
 	struct semel_ledger_line *line = semel_ledger_seek(&at->of->ledger, id);
-	if (!line) {
-		meet_stranger(at, id, topic, time_ms);
-		return SEMEL_OK;
-	}
+	if (!line)
+		return meet_stranger(at, id, topic, time_ms);
 	line->marks |= mark_of(status);
 	if (at->guess_topics)
 		at->reads[line->topic] = true;
@@ -143,32 +161,34 @@ static semel_status mark_letters(struct verification *of, semel_store *store,
 
 /* ---- looking once more ----------------------------------------------------------------------- */
 
-static void fact_seen(const struct semel_fact *fact, void *user)
+/* Beside the suspects, which ascend as the outbox does: whoever is passed over was not there. */
+static semel_status event_seen(struct semel_text id, const char *status, struct semel_text topic,
+			       int64_t time_ms, void *user)
 {
-	bool *committed = user;
-	if (!fact->scope && strcmp(fact->what, "committed") == 0)
-		*committed = true;
+	struct examination *at = user;
+	struct suspects *suspects = &at->suspects;
+	(void)status;
+	(void)topic;
+	(void)time_ms;
+	for (; suspects->cursor < suspects->count; suspects->cursor++) {
+		struct semel_text next = suspects->ids[suspects->cursor];
+		int order = semel_ledger_compare(next, id);
+		if (order > 0)
+			return SEMEL_OK;
+		if (order < 0)
+			note(&at->scope->orphaned, next, at->of->arena);
+	}
+	return SEMEL_OK;
 }
 
 static semel_status look_at_suspects(struct examination *at, semel_error *error)
 {
 	semel_store *producer = at->of->plan->producer;
-	struct semel_arena *arena = semel_arena_new(ARENA_BLOCK);
-	if (!arena)
-		return no_memory(error);
-	semel_status status = SEMEL_OK;
-	for (uint32_t i = 0; i < at->suspect_count && status == SEMEL_OK; i++) {
-		bool committed = false;
-		semel_arena_reset(arena);
-		status = producer->driver->trace(producer, at->suspects[i].data, arena, fact_seen,
-						 &committed, error);
-		if (status == SEMEL_NOT_FOUND)
-			status = SEMEL_OK;
-		if (status == SEMEL_OK && !committed)
-			note(&at->scope->orphaned, at->suspects[i], at->of->arena);
-	}
-	at->scope->orphaned.count += at->strangers;
-	semel_arena_free(arena);
+	if (at->suspects.count == 0)
+		return SEMEL_OK;
+	semel_status status = producer->driver->outbox_each(producer, event_seen, at, error);
+	while (at->suspects.cursor < at->suspects.count)
+		note(&at->scope->orphaned, at->suspects.ids[at->suspects.cursor++], at->of->arena);
 	return status;
 }
 
@@ -196,76 +216,71 @@ static semel_status ask_broker(const struct examination *at, struct semel_text i
 	return broker->driver->find(broker, at->scope->scope.data, id.data, waiting_out, error);
 }
 
-static semel_status ask_inbox(const struct examination *at, struct semel_text id, bool *settled_out,
-			      semel_error *error)
+/* ---- what the broker has --------------------------------------------------------------------- */
+
+#define SETTLED                                                                                    \
+	(SEMEL_MARKED_PROCESSED | SEMEL_MARKED_CLAIMED | SEMEL_MARKED_GIVEN_UP |                   \
+	 SEMEL_MARKED_PENDING | SEMEL_MARKED_DISCARDED | SEMEL_MARKED_PARKED)
+
+static bool is_expected(const struct examination *at, const struct semel_ledger_line *line)
 {
-	const struct semel_store_driver *driver = at->consumer->driver;
-	semel_status status = driver->begin(at->consumer, error);
-	if (status != SEMEL_OK)
-		return status;
-	status = driver->inbox_settled(driver->tx(at->consumer), at->scope->scope, id, settled_out,
-				       error);
-	driver->rollback(at->consumer);
-	return status;
+	return at->reads[line->topic] && (line->marks != 0 || line->time_ms >= at->since_ms);
 }
 
-/* Published, and the scope had nothing of it when its tables were read. */
-static semel_status look_for(struct examination *at, const struct semel_ledger_line *line,
-			     semel_error *error)
+/* Published, and the scope's tables do not tell what became of it. */
+static bool is_unsettled(const struct examination *at, const struct semel_ledger_line *line)
 {
-	struct semel_text id = semel_ledger_id(&at->of->ledger, line);
-	bool waiting = false;
-	bool settled = false;
-	if (at->unsettled++ >= LOOKS_MAX)
-		return SEMEL_OK; /* judge_the_rest counts them */
-	need_broker(at->of);
-	semel_status status = ask_broker(at, id, &waiting, error);
-	/* A replayed dead letter counts as settled there, and is not what is asked here. */
-	if (status == SEMEL_OK && !waiting && !(line->marks & SEMEL_MARKED_REPLAYED))
-		status = ask_inbox(at, id, &settled, error);
-	if (status != SEMEL_OK)
-		return status;
-	at->found += waiting;
-	if (waiting)
-		at->scope->waiting++;
-	else if (settled)
-		at->scope->processed++;
-	else
-		note(&at->scope->missing, id, at->of->arena);
-	return SEMEL_OK;
+	return line->status == SEMEL_LEDGER_PUBLISHED && !(line->marks & SETTLED) &&
+	       is_expected(at, line);
 }
 
-/* Asking for each of very many would take too long: how many the broker has for the scope says how
- * many of the rest can be waiting. */
-static semel_status judge_the_rest(struct examination *at, semel_error *error)
+/* Asking for each of very many would take too long; for the rest there is the backlog. */
+static semel_status ask_for_unsettled(struct examination *at, bool *any_out, semel_error *error)
 {
-	struct semel_broker *broker = at->of->broker;
-	if (at->unsettled <= LOOKS_MAX)
-		return SEMEL_OK;
-	uint64_t rest = at->unsettled - LOOKS_MAX;
-	struct semel_backlog backlog = { 0 };
-	if (broker && !at->guess_topics) {
-		semel_status status = broker->driver->backlog(broker, at->scope->scope.data,
-							      at->topics.names, &backlog, error);
-		if (status != SEMEL_OK)
-			return status;
+	const struct semel_ledger *ledger = &at->of->ledger;
+	struct semel_broker *broker = NULL;
+	uint32_t asked = 0;
+	semel_status status = SEMEL_OK;
+	*any_out = false;
+	for (size_t i = 0; i < ledger->count && asked < ASKED_MAX && status == SEMEL_OK; i++) {
+		struct semel_ledger_line *line = &ledger->lines[i];
+		if (!is_unsettled(at, line))
+			continue;
+		bool waiting = false;
+		need_broker(at->of);
+		broker = at->guess_topics ? NULL : at->of->broker;
+		status = ask_broker(at, semel_ledger_id(ledger, line), &waiting, error);
+		line->marks |= SEMEL_MARKED_ASKED | (waiting ? SEMEL_MARKED_WAITING : 0);
+		at->found += waiting;
+		asked++;
+		*any_out = true;
 	}
-	uint64_t waiting = backlog.waiting > at->found ? backlog.waiting - at->found : 0;
-	if (waiting > rest)
-		waiting = rest;
-	at->scope->waiting += waiting;
-	at->scope->missing.count += rest - waiting;
-	return SEMEL_OK;
+	if (status != SEMEL_OK || asked < ASKED_MAX || !broker)
+		return status;
+	struct semel_backlog backlog = { 0 };
+	status = broker->driver->backlog(broker, at->scope->scope.data, at->topics.names, &backlog,
+					 error);
+	at->at_broker = backlog.waiting;
+	return status;
 }
 
 /* ---- the sum --------------------------------------------------------------------------------- */
 
-static semel_status account_for(struct examination *at, const struct semel_ledger_line *line,
-				semel_error *error)
+static void judge_unsettled(struct examination *at, const struct semel_ledger_line *line)
+{
+	if (line->marks & SEMEL_MARKED_WAITING)
+		at->scope->waiting++;
+	else if (line->marks & SEMEL_MARKED_ASKED)
+		note(&at->scope->missing, semel_ledger_id(&at->of->ledger, line), at->of->arena);
+	else
+		at->rest++;
+}
+
+static void account_for(struct examination *at, const struct semel_ledger_line *line)
 {
 	struct semel_verify_scope *scope = at->scope;
-	if (!at->reads[line->topic] || (line->marks == 0 && line->time_ms < at->since_ms))
-		return SEMEL_OK;
+	if (!is_expected(at, line))
+		return;
 	scope->expected++;
 	if (line->marks & SEMEL_MARKED_PROCESSED)
 		scope->processed++;
@@ -284,17 +299,32 @@ static semel_status account_for(struct examination *at, const struct semel_ledge
 	else if (line->status == SEMEL_LEDGER_NEW)
 		scope->waiting++;
 	else
-		return look_for(at, line, error);
-	return SEMEL_OK;
+		judge_unsettled(at, line);
 }
 
-static semel_status account_for_all(struct examination *at, semel_error *error)
+static void account_for_all(struct examination *at)
 {
 	const struct semel_ledger *ledger = &at->of->ledger;
-	semel_status status = SEMEL_OK;
-	for (size_t i = 0; i < ledger->count && status == SEMEL_OK; i++)
-		status = account_for(at, &ledger->lines[i], error);
-	return status == SEMEL_OK ? judge_the_rest(at, error) : status;
+	for (size_t i = 0; i < ledger->count; i++)
+		account_for(at, &ledger->lines[i]);
+
+	/* What the broker has, apart from what was found there by name, may be of the rest. */
+	uint64_t left = at->at_broker > at->found ? at->at_broker - at->found : 0;
+	uint64_t waiting = at->rest < left ? at->rest : left;
+	at->scope->waiting += waiting;
+	at->scope->missing.count += at->rest - waiting;
+}
+
+/* Marks only: doubles and orphans were counted the first time. */
+static semel_status read_again(struct examination *at, semel_error *error)
+{
+	struct verification *of = at->of;
+	semel_ledger_rewind(&of->ledger);
+	semel_status status = at->consumer->driver->inbox_each(at->consumer, at->scope->scope,
+							       letter_seen, &of->ledger, error);
+	if (status == SEMEL_OK)
+		status = mark_letters(of, at->consumer, at->scope->scope, error);
+	return status;
 }
 
 static semel_status examine(struct examination *at, semel_error *error)
@@ -305,11 +335,15 @@ static semel_status examine(struct examination *at, semel_error *error)
 							       claim_seen, at, error);
 	if (status == SEMEL_OK)
 		status = mark_letters(of, at->consumer, at->scope->scope, error);
+	bool unsettled = false;
 	if (status == SEMEL_OK)
-		status = account_for_all(at, error);
-	if (status == SEMEL_OK)
-		status = look_at_suspects(at, error);
-	return status;
+		status = ask_for_unsettled(at, &unsettled, error);
+	if (status == SEMEL_OK && unsettled)
+		status = read_again(at, error);
+	if (status != SEMEL_OK)
+		return status;
+	account_for_all(at);
+	return look_at_suspects(at, error);
 }
 
 static semel_status prepare(struct examination *at, const struct semel_subscription_row *row,
@@ -318,8 +352,7 @@ static semel_status prepare(struct examination *at, const struct semel_subscript
 	const struct semel_ledger *ledger = &at->of->ledger;
 	struct semel_arena *arena = at->of->arena;
 	at->reads = semel_arena_alloc(arena, ledger->topic_count + 1);
-	at->suspects = semel_arena_alloc(arena, sizeof(*at->suspects) * LOOKS_MAX);
-	if (!at->reads || !at->suspects)
+	if (!at->reads)
 		return no_memory(error);
 	memset(at->reads, 0, ledger->topic_count + 1);
 	at->guess_topics = row == NULL;
@@ -350,6 +383,7 @@ static semel_status add_scope(struct verification *of, semel_store *consumer,
 	semel_status status = prepare(&at, row, error);
 	if (status == SEMEL_OK && scope->tracked)
 		status = examine(&at, error);
+	free(at.suspects.ids);
 	return status;
 }
 
