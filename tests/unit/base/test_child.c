@@ -295,9 +295,14 @@ static void our_signal_state_does_not_reach_it(void **state)
 	sigaddset(&blocked, SIGTERM);
 	pthread_sigmask(SIG_BLOCK, &blocked, &before);
 	void (*handler)(int) = signal(SIGPIPE, SIG_IGN);
-	struct semel_child *child = start("grep -E '^Sig(Blk|Ign)' /proc/self/status", true);
+	/* Signals 32 and 33 are libc's own; what posix_spawn made of them cannot be undone. */
+	struct semel_child *child =
+		start("while read -r name value; do case $name in"
+		      " SigBlk:|SigIgn:) echo $name $((0x$value & ~0x180000000));;"
+		      " esac; done </proc/self/status",
+		      true);
 	assert_int_equal(run_to_end(child), SEMEL_CHILD_EXITED);
-	assert_output(child, "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
+	assert_output(child, "SigBlk: 0\nSigIgn: 0\n");
 	semel_child_end(child, 0);
 	signal(SIGPIPE, handler);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
