@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from story import consume, deliver, prepare, publish, words
+from story import consume, deliver, mend, prepare, publish, words
 
 OLD = ("--time", "2020-01-01T00:00:00Z")
 
@@ -73,6 +73,18 @@ def test_verify_and_trace_know_of_a_dead_letter_that_was_pruned(shop):
     assert shop.json("prune")["deadLetters"] == 1
     assert (shop.json("verify")["scopes"][0]["discarded"], shop.json("verify")["ok"]) == (1, True)
     assert "dead-letter-pruned" in shop.ok("trace", first)
+
+
+def test_an_event_whose_dead_letter_was_pruned_can_be_brought_back(shop):
+    deliver(shop, ("bad", "1"))
+    age(shop, days=8)
+    assert shop.json("prune")["deadLetters"] == 1
+    mend(shop)
+    shop.ok("replay", "--scope", "billing")
+    consume(shop)
+    consume(shop)
+    assert words(shop) == ["bad"]
+    assert shop.json("verify")["scopes"][0]["processed"] == 1
 
 
 def test_an_event_that_nobody_has_taken_stays(shop):
