@@ -60,3 +60,34 @@ def test_includes_along_the_direction_pass(tmp_path, path, target):
 def test_includes_against_the_direction_are_named(tmp_path, path, target):
     code, output = run_check("includes", tree_with(tmp_path, {path: f"\n#include {target}\n"}))
     assert code == 1 and f"{path}:2:" in output
+
+
+@pytest.mark.parametrize(
+    "path, call",
+    [
+        ("src/relay/lanes.c", "time(NULL)"),
+        ("src/consume/retry.c", "getrandom(&x, sizeof x, 0)"),
+        ("src/store/sqlite/open.c", "usleep(1)"),
+        ("src/base/arena.c", "abort()"),
+        ("src/relay/relay.c", "exit(1)"),
+    ],
+)
+def test_calls_that_belong_to_other_rooms_are_named(tmp_path, path, call):
+    text = f"void f(void)\n{{\n\t{call};\n}}\n"
+    code, output = run_check("includes", tree_with(tmp_path, {path: text}))
+    assert code == 1 and f"{path}:3:" in output
+
+
+@pytest.mark.parametrize(
+    "path, text",
+    [
+        ("src/base/env.c", "clock_gettime(CLOCK_MONOTONIC, &now)"),
+        ("src/cli/main.c", "exit(64)"),
+        ("src/relay/relay.c", "/* time() */ env->random(env->user)"),
+        ("src/relay/relay.c", 'log("exit(1)"), (void)row.time'),
+    ],
+)
+def test_other_calls_pass(tmp_path, path, text):
+    files = {path: f"void f(void)\n{{\n\t{text};\n}}\n"}
+    code, output = run_check("includes", tree_with(tmp_path, files))
+    assert code == 0, output
