@@ -2,10 +2,21 @@
 #include "relay/lanes.h"
 
 #include "base/error.h"
+#include "base/share.h"
 #include "observe/log.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define LANES_MAX 256
+
+/* One lane as the store has it, and what is to become of it. */
+struct look {
+	struct semel_lease lease;
+	struct semel_share_view view;
+	enum semel_share_move move;
+};
 
 enum semel_lease_look semel_lease_look(const struct semel_lease *lease, const char *me,
 				       int64_t now_ms, bool owner_is_dead)
@@ -28,6 +39,7 @@ semel_status semel_lanes_open(struct semel_lanes *lanes, semel_store *store,
 	*lanes = (struct semel_lanes){ .env = env, .lease_ms = lease_ms };
 	semel_owner_make(env, lanes->owner);
 	lanes->count = store->driver->lane_count(store);
+	assert(lanes->count > 0 && lanes->count <= LANES_MAX);
 	lanes->lanes = calloc((size_t)lanes->count, sizeof *lanes->lanes);
 	if (!lanes->lanes)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for %d lanes",
@@ -45,66 +57,124 @@ static void lose(struct semel_lane *lane)
 static void start_reading(struct semel_lane *lane)
 {
 	lane->mine = true;
-	lane->cursor = lane->lease.low_seq;
+	lane->cursor = lane->read_to = lane->lease.low_seq;
 }
 
-/* The row as it is in the store: keep it, take it, or leave it to its owner. */
-static semel_status tend_lane(struct semel_lanes *lanes, semel_store *store,
-			      struct semel_lane *lane, const struct semel_lease *found,
-			      semel_error *error)
+static semel_status take(struct semel_lanes *lanes, semel_store *store, struct semel_lane *lane,
+			 const struct semel_lease *found, semel_error *error)
 {
-	int64_t expiry_ms = semel_lanes_expiry(lanes);
-	bool dead = semel_owner_is_dead(found->owner);
-	semel_status status = SEMEL_OK;
+	lane->lease = *found;
+	semel_status status = store->driver->lease_take(store, &lane->lease, lanes->owner,
+							semel_lanes_expiry(lanes), error);
+	if (status == SEMEL_OK)
+		start_reading(lane);
+	return status;
+}
 
-	switch (semel_lease_look(found, lanes->owner, semel_now_ms(lanes->env), dead)) {
-	case SEMEL_LEASE_TAKEN:
-		lose(lane);
-		break;
-	case SEMEL_LEASE_FREE:
-		lose(lane);
+static semel_status keep(struct semel_lanes *lanes, semel_store *store, struct semel_lane *lane,
+			 const struct semel_lease *found, semel_error *error)
+{
+	if (!lane->mine) {
 		lane->lease = *found;
-		status = store->driver->lease_take(store, &lane->lease, lanes->owner, expiry_ms,
-						   error);
-		if (status == SEMEL_OK)
-			start_reading(lane);
-		break;
+		start_reading(lane);
+	}
+	semel_status status =
+		store->driver->lease_renew(store, &lane->lease, semel_lanes_expiry(lanes), error);
+	if (status == SEMEL_LEASE_LOST)
+		lose(lane);
+	return status;
+}
+
+static void give(semel_store *store, struct semel_lane *lane)
+{
+	store->driver->lease_release(store, &lane->lease);
+	lane->mine = false;
+}
+
+static enum semel_share_holder holder_of(const struct semel_lanes *lanes,
+					 const struct semel_lease *lease)
+{
+	bool dead = semel_owner_is_dead(lease->owner);
+
+	switch (semel_lease_look(lease, lanes->owner, semel_now_ms(lanes->env), dead)) {
 	case SEMEL_LEASE_MINE:
-		if (!lane->mine) {
-			lane->lease = *found;
-			start_reading(lane);
-		}
-		status = store->driver->lease_renew(store, &lane->lease, expiry_ms, error);
-		if (status == SEMEL_LEASE_LOST)
-			lose(lane);
+		return SEMEL_SHARE_MINE;
+	case SEMEL_LEASE_FREE:
+		return SEMEL_SHARE_FREE;
+	case SEMEL_LEASE_TAKEN:
 		break;
 	}
+	return SEMEL_SHARE_OTHERS;
+}
+
+static semel_status act(struct semel_lanes *lanes, semel_store *store, struct semel_lane *lane,
+			const struct look *look, semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+
+	if (look->view.holder != SEMEL_SHARE_MINE)
+		lose(lane);
+	lane->leaving = look->move == SEMEL_SHARE_LEAVE;
+	if (look->move == SEMEL_SHARE_TAKE)
+		status = take(lanes, store, lane, &look->lease, error);
+	else if (look->move == SEMEL_SHARE_GIVE)
+		give(store, lane);
+	else if (look->view.holder == SEMEL_SHARE_MINE)
+		status = keep(lanes, store, lane, &look->lease, error);
 	return status == SEMEL_LEASE_LOST ? SEMEL_OK : status;
+}
+
+static void decide(const struct semel_lanes *lanes, struct look *looks,
+		   const struct semel_crew *crew)
+{
+	uint32_t count = (uint32_t)lanes->count;
+	struct semel_share_view views[LANES_MAX];
+	enum semel_share_move moves[LANES_MAX];
+
+	for (uint32_t i = 0; i < count; i++) {
+		looks[i].view = (struct semel_share_view){
+			.holder = holder_of(lanes, &looks[i].lease),
+			.in_flight = lanes->lanes[i].in_flight > 0,
+		};
+		views[i] = looks[i].view;
+	}
+	semel_share_decide(views, count, semel_share_fair(count, crew->members, crew->rank), moves);
+	for (uint32_t i = 0; i < count; i++)
+		looks[i].move = moves[i];
 }
 
 semel_status semel_lanes_tend(struct semel_lanes *lanes, semel_store *store, semel_error *error)
 {
 	int64_t steady_ms = semel_steady_ms(lanes->env);
+	struct semel_lease found[LANES_MAX];
+	struct look looks[LANES_MAX];
+	struct semel_crew crew = { .members = 1 };
+
 	if (steady_ms < lanes->tend_at_ms)
 		return SEMEL_OK;
-
-	struct semel_lease *found = calloc((size_t)lanes->count, sizeof *found);
-	if (!found)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the leases");
-
-	semel_status status = store->driver->lease_list(store, found, error);
+	semel_status status =
+		store->driver->relay_join(store, lanes->owner, semel_now_ms(lanes->env),
+					  semel_lanes_expiry(lanes), &crew, error);
+	if (status == SEMEL_OK)
+		status = store->driver->lease_list(store, found, error);
+	if (status != SEMEL_OK)
+		return status;
+	for (int32_t i = 0; i < lanes->count; i++)
+		looks[i].lease = found[i];
+	decide(lanes, looks, &crew);
 	for (int32_t i = 0; status == SEMEL_OK && i < lanes->count; i++)
-		status = tend_lane(lanes, store, &lanes->lanes[i], &found[i], error);
+		status = act(lanes, store, &lanes->lanes[i], &looks[i], error);
 	if (status == SEMEL_OK)
 		lanes->tend_at_ms = steady_ms + lanes->lease_ms / 3;
-	free(found);
 	return status;
 }
 
 void semel_lanes_rewind(struct semel_lanes *lanes)
 {
-	for (int32_t i = 0; i < lanes->count; i++)
-		lanes->lanes[i].cursor = lanes->lanes[i].lease.low_seq;
+	for (int32_t i = 0; i < lanes->count; i++) {
+		lanes->lanes[i].cursor = lanes->lanes[i].read_to = lanes->lanes[i].lease.low_seq;
+		lanes->lanes[i].in_flight = 0;
+	}
 	lanes->tend_at_ms = 0;
 }
 
@@ -113,6 +183,8 @@ void semel_lanes_close(struct semel_lanes *lanes, semel_store *store)
 	for (int32_t i = 0; store && i < lanes->count; i++)
 		if (lanes->lanes[i].mine)
 			store->driver->lease_release(store, &lanes->lanes[i].lease);
+	if (store && lanes->count > 0)
+		store->driver->relay_leave(store, lanes->owner);
 	free(lanes->lanes);
 	lanes->lanes = NULL;
 	lanes->count = 0;

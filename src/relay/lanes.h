@@ -6,6 +6,8 @@
  * nothing.
  * - A lease is renewed at a third of its length, and by every mark.
  * - The lane of an owner that is known to be dead is free at once.
+ * - Relays share the lanes evenly. One is given up only when nothing of it is in flight, so that
+ * the order holds through the hand-over.
  */
 #ifndef SEMEL_RELAY_LANES_H
 #define SEMEL_RELAY_LANES_H
@@ -21,7 +23,10 @@ enum semel_lease_look semel_lease_look(const struct semel_lease *lease, const ch
 struct semel_lane {
 	struct semel_lease lease;
 	bool mine;
-	int64_t cursor; /* read up to here */
+	bool leaving;       /* read no further: it is to be given up */
+	uint32_t in_flight; /* loads of it that are not marked; the pipeline counts them */
+	int64_t cursor;     /* everything at or below it was read */
+	int64_t read_to;    /* the highest number that was read */
 };
 
 struct semel_lanes {

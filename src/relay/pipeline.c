@@ -117,6 +117,7 @@ static void append(struct semel_pipeline *pipeline, struct load *load)
 	while (*end)
 		end = &(*end)->next;
 	*end = load;
+	load->lane->in_flight++;
 }
 
 static void unlink_load(struct semel_pipeline *pipeline, struct load *load)
@@ -126,6 +127,7 @@ static void unlink_load(struct semel_pipeline *pipeline, struct load *load)
 	while (*at && *at != load)
 		at = &(*at)->next;
 	*at = load->next;
+	load->lane->in_flight--;
 }
 
 /* ---- hearing --------------------------------------------------------------------------------- */
@@ -294,16 +296,48 @@ static semel_status read_rows(struct semel_pipeline *pipeline, struct load *load
 				    error);
 }
 
-/* Numbers below complete_seq are all visible; above it a late commit may still appear, so they
- * will be looked at again. */
-static void move_cursor(struct load *load)
+static bool has_row(const struct load *load, int64_t seq)
 {
-	int64_t last = load->batch.rows[load->batch.count - 1].seq;
-	int64_t complete = load->batch.complete_seq;
+	uint32_t low = 0, high = load->batch.count;
 
-	load->lane->cursor = last < complete ? last : complete;
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+		if (load->batch.rows[middle].seq < seq)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < load->batch.count && load->batch.rows[low].seq == seq;
+}
+
+static bool is_in_flight(const struct semel_pipeline *pipeline, const struct semel_lane *lane,
+			 int64_t seq)
+{
+	for (const struct load *load = pipeline->loads; load; load = load->next)
+		if (load->lane == lane && !load->exceptions && has_row(load, seq))
+			return true;
+	return false;
+}
+
+/* The cursor stops at the last number below which everything is visible; above it a late commit
+ * may still appear, so those rows are looked at again, and what is in flight is left out. */
+static void move_cursor(const struct semel_pipeline *pipeline, struct load *load)
+{
+	struct semel_lane *lane = load->lane;
+	struct semel_outbox_batch *batch = &load->batch;
+	int64_t first = batch->rows[0].seq, last = batch->rows[batch->count - 1].seq;
+	uint32_t kept = 0;
+
+	if (first <= lane->read_to) {
+		for (uint32_t i = 0; i < batch->count; i++)
+			if (!is_in_flight(pipeline, lane, batch->rows[i].seq))
+				batch->rows[kept++] = batch->rows[i];
+		batch->count = kept;
+	}
+	lane->cursor = last < batch->complete_seq ? last : batch->complete_seq;
+	lane->read_to = last > lane->read_to ? last : lane->read_to;
 	if (SEMEL_PLANTED("high-water-mark"))
-		load->lane->lease.low_seq = last;
+		lane->lease.low_seq = last;
 }
 
 /* Reads one load of the lane and offers it; read_out tells whether there was anything. */
@@ -317,13 +351,13 @@ static semel_status fill_once(struct semel_pipeline *pipeline, struct semel_lane
 
 	load->exceptions = exceptions;
 	semel_status status = read_rows(pipeline, load, error);
+	if (status == SEMEL_OK && load->batch.count > 0 && !exceptions)
+		move_cursor(pipeline, load);
 	if (status != SEMEL_OK || load->batch.count == 0) {
 		load_give_back(pipeline, load);
 		return status;
 	}
 	*read_out = true;
-	if (!exceptions)
-		move_cursor(load);
 	status = semel_failpoint(SEMEL_FP_RELAY_AFTER_CLAIM, error);
 	if (status != SEMEL_OK) {
 		load_give_back(pipeline, load);
@@ -355,7 +389,7 @@ static semel_status fill(struct semel_pipeline *pipeline, bool *busy_out, semel_
 	semel_status status = SEMEL_OK;
 
 	for (int32_t i = 0; i < pipeline->lanes->count && status == SEMEL_OK; i++)
-		if (pipeline->lanes->lanes[i].mine)
+		if (pipeline->lanes->lanes[i].mine && !pipeline->lanes->lanes[i].leaving)
 			status = fill_lane(pipeline, &pipeline->lanes->lanes[i], busy_out, error);
 	return status;
 }

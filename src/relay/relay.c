@@ -185,6 +185,23 @@ static int64_t sleep_ms(const struct semel_relay *relay, const struct semel_outb
 	return wait_ms > 1 ? wait_ms : 1;
 }
 
+/* Asks to be woken, and looks once more where a commit could have come before that was heard. */
+static semel_status sleep_well(struct semel_relay *relay, semel_error *error)
+{
+	struct semel_outbox_counts none = { 0 };
+	bool busy = false;
+	semel_status status = SEMEL_OK;
+
+	if (relay->store->driver->doze(relay->store))
+		status = turn(relay, &busy, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (!busy)
+		semel_wake_sleep(relay->wake, sleep_ms(relay, &none));
+	relay->store->driver->rouse(relay->store);
+	return SEMEL_OK;
+}
+
 /* Marks what the broker still answers for, within the grace. */
 static void finish(struct semel_relay *relay)
 {
@@ -200,14 +217,13 @@ static void finish(struct semel_relay *relay)
 semel_status semel_relay_run(semel_relay *relay, semel_error *error)
 {
 	semel_error trouble = { .status = SEMEL_OK };
-	struct semel_outbox_counts none = { 0 };
 	semel_status status = SEMEL_OK;
 
 	while (status == SEMEL_OK && !semel_wake_rung(relay->wake)) {
 		bool busy = false;
 		status = turn(relay, &busy, &trouble);
 		if (status == SEMEL_OK && !busy)
-			semel_wake_sleep(relay->wake, sleep_ms(relay, &none));
+			status = sleep_well(relay, &trouble);
 		status = survive(relay, status, &trouble);
 	}
 	if (status != SEMEL_OK)

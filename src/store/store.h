@@ -47,6 +47,11 @@ struct semel_lease {
 	char owner[SEMEL_OWNER_SIZE]; /* empty: nobody */
 };
 
+/* The relays at work on this store, and our place among them (from 0). */
+struct semel_crew {
+	uint32_t members, rank;
+};
+
 /* ---- outbox --------------------------------------------------------------------------------- */
 
 struct semel_outbox_row {
@@ -268,6 +273,16 @@ struct semel_store_driver {
 
 	/* -- lanes. */
 	int32_t (*lane_count)(semel_store *store);
+	/* Says that this relay is alive until expires_at_ms, and tells of how many it is one. Where
+	 * there is one lane only, everybody is alone. */
+	semel_status (*relay_join)(semel_store *store, const char *owner, int64_t now_ms,
+				   int64_t expires_at_ms, struct semel_crew *crew_out,
+				   semel_error *error);
+	void (*relay_leave)(semel_store *store, const char *owner);
+	/* The relay is about to sleep: from now on commits ring what watch() has added. True: they
+	 * did not before, so look once more first. rouse: it is awake, ring no more. */
+	bool (*doze)(semel_store *store);
+	void (*rouse)(semel_store *store);
 	/* All lanes, in order; leases_out has lane_count places. */
 	semel_status (*lease_list)(semel_store *store, struct semel_lease *leases_out,
 				   semel_error *error);

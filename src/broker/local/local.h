@@ -6,7 +6,7 @@
 #include "base/owner.h"
 #include "base/sqlite_file.h"
 #include "broker/broker.h"
-#include "broker/local/share.h"
+#include "base/share.h"
 #include "broker/local/sql.h"
 
 #include <stdbool.h>

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/plant.h"
 #include "broker/local/local.h"
-#include "broker/local/share.h"
+#include "base/share.h"
 
 #include <stdio.h>
 #include <string.h>

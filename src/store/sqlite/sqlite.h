@@ -149,6 +149,12 @@ semel_status semel_sqlite_outbox_counts(semel_store *store, int64_t now_ms,
 
 /* lease.c */
 int32_t semel_sqlite_lane_count(semel_store *store);
+semel_status semel_sqlite_relay_join(semel_store *store, const char *owner, int64_t now_ms,
+				     int64_t expires_at_ms, struct semel_crew *crew_out,
+				     semel_error *error);
+void semel_sqlite_relay_leave(semel_store *store, const char *owner);
+bool semel_sqlite_doze(semel_store *store);
+void semel_sqlite_rouse(semel_store *store);
 semel_status semel_sqlite_lease_list(semel_store *store, struct semel_lease *leases_out,
 				     semel_error *error);
 semel_status semel_sqlite_lease_take(semel_store *store, struct semel_lease *lease,

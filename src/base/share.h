@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which partitions of a subscription should this consumer hold? Pure: the state comes in, the moves
- * go out. */
-#ifndef SEMEL_BROKER_LOCAL_SHARE_H
-#define SEMEL_BROKER_LOCAL_SHARE_H
+/* Which parts should this member hold: partitions of a subscription, lanes of an outbox? Pure: the
+ * state comes in, the moves go out. */
+#ifndef SEMEL_BASE_SHARE_H
+#define SEMEL_BASE_SHARE_H
 
 #include <stdbool.h>
 #include <stdint.h>

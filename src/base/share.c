@@ -6,7 +6,7 @@
  *   this one stopped, and the order holds.
  * - What is surplus and still in flight is read no further, so that it runs dry.
  */
-#include "broker/local/share.h"
+#include "base/share.h"
 
 #include <assert.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sharing partitions: the pure rule. */
-#include "broker/local/share.h"
+#include "base/share.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
