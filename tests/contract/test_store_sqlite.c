@@ -270,6 +270,26 @@ static void a_statement_that_rolls_all_back_cannot_slip_an_effect_past_the_claim
 	semel_store_close(store);
 }
 
+static void a_deferred_foreign_key_is_judged_with_its_own_event(void **state)
+{
+	(void)state;
+	static const char *const handler[] = { "INSERT INTO invoice VALUES (:aggregate_id)" };
+	semel_store *store = store_open_one();
+	struct semel_event good = store_event("e1", "a"), bad = store_event("e2", "nobody");
+	store_execute(store, "CREATE TABLE orders (id TEXT PRIMARY KEY);"
+			     " INSERT INTO orders VALUES ('a');"
+			     " CREATE TABLE invoice (id REFERENCES orders"
+			     " DEFERRABLE INITIALLY DEFERRED)");
+	assert_ok(store->driver->effect_prepare(store, handler, 1, NULL));
+	store_begin(store);
+	assert_ok(store->driver->effect_run(store, &good, 1, NULL));
+	assert_ok(store->driver->savepoint(store, NULL));
+	assert_int_equal(store->driver->effect_run(store, &bad, 1, NULL), SEMEL_HANDLER_REJECT);
+	assert_ok(store->driver->rollback_to(store, NULL));
+	store_commit(store);
+	semel_store_close(store);
+}
+
 /* ---- threads --------------------------------------------------------------------------------- */
 
 #define THREADS 4
@@ -330,6 +350,8 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test_setup_teardown(
 		a_statement_that_rolls_all_back_cannot_slip_an_effect_past_the_claim, set_up,
 		tear_down),
+	cmocka_unit_test_setup_teardown(a_deferred_foreign_key_is_judged_with_its_own_event, set_up,
+					tear_down),
 	cmocka_unit_test_setup_teardown(exactly_one_of_many_threads_wins_a_claim, set_up,
 					tear_down),
 };

@@ -291,6 +291,18 @@ static semel_status run_effect(sqlite3 *db, const struct effect *effect, struct 
 	return status;
 }
 
+/* A deferred constraint would speak up at the commit only, for the whole batch; so it is asked for
+ * while it is known whose it is. */
+static semel_status check_deferred(sqlite3 *db, semel_error *error)
+{
+	int open_constraints = 0, highest = 0;
+	sqlite3_db_status(db, SQLITE_DBSTATUS_DEFERRED_FKS, &open_constraints, &highest, 0);
+	if (open_constraints == 0)
+		return SEMEL_OK;
+	return semel_error_set(error, SEMEL_HANDLER_REJECT,
+			       "FOREIGN KEY constraint failed (a deferred one)");
+}
+
 semel_status semel_sqlite_effect_run(semel_store *base, const struct semel_event *event,
 				     uint32_t attempt, semel_error *error)
 {
@@ -306,7 +318,7 @@ semel_status semel_sqlite_effect_run(semel_store *base, const struct semel_event
 	for (size_t i = 0; i < effects->count && status == SEMEL_OK; i++)
 		status = run_effect(store->db, &effects->list[i], &values, error);
 	semel_arena_reset(effects->arena);
-	return status;
+	return status == SEMEL_OK ? check_deferred(store->db, error) : status;
 }
 
 /* ---- upcasters ------------------------------------------------------------------------------- */
