@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A shop whose every order and every effect can be counted: the world of the chaos tests.
+
+Its orders are written as a foreign program would write them, by Python's sqlite3 and a hand-written
+INSERT, so that the outbox's contract is under test too."""
+import json
+import signal
+import sqlite3
+from dataclasses import dataclass
+
+from checker import Effects, check
+from program import PROGRAM, Semel
+
+TOPIC = "order.events"
+TABLES = """
+CREATE TABLE orders (event_id TEXT, aggregate TEXT, number INTEGER);
+CREATE INDEX orders_place ON orders (aggregate, number);
+CREATE TABLE cured (event_id TEXT);
+CREATE TABLE healthy (yes INTEGER CONSTRAINT "the order is poison" CHECK (yes));
+"""
+# No constraint: what happens twice must show.
+EFFECT_TABLE = "CREATE TABLE effect_{scope} (event_id TEXT, aggregate TEXT, number INTEGER)"
+EFFECT = """INSERT INTO effect_{scope} (event_id, aggregate, number)
+    VALUES (:id, :aggregate_id, json_extract(:payload, '$.number'))"""
+# Breaks the constraint, which is a reject, until the event is named in `cured`.
+REFUSE_POISON = """INSERT INTO healthy SELECT 0 WHERE json_extract(:payload, '$.poison')
+    AND NOT EXISTS (SELECT 1 FROM cured WHERE event_id = :id)"""
+# Broken JSON is an error that may pass, which is a retry.
+FAIL_FIRST = "SELECT json(iif(:attempt = 1 AND json_extract(:payload, '$.flaky'), '{', '{}'))"
+# One line for each call, in a file of its own. A consumer that dies may leave its program without the
+# payload; such a call does nothing.
+CALL = """read -r body; [ "$body" ] || exit 75
+    case "$body" in *'"flaky": true'*) [ "$SEMEL_ATTEMPT" = 1 ] && exit 75 ;; esac
+    number=${{body##*: }}
+    echo "$SEMEL_EVENT_ID $SEMEL_AGGREGATE_ID ${{number%\\}}}}" >> calls.{scope}"""
+
+
+def write_order(database, aggregate, **more):
+    """One order and its event, in the transaction that is open; gives back the event's id."""
+    (number,) = database.execute(
+        "SELECT 1 + coalesce(max(number), 0) FROM orders WHERE aggregate = ?", (aggregate,)).fetchone()
+    ((event_id,),) = database.execute(
+        "INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload)"
+        " VALUES ('order', ?, 'order.changed.v1', ?) RETURNING id",
+        (aggregate, json.dumps({**more, "number": number}))).fetchall()
+    database.execute("INSERT INTO orders VALUES (?, ?, ?)", (event_id, aggregate, number))
+    return event_id
+
+
+@dataclass(frozen=True)
+class Subscription:
+    scope: str
+    words: tuple  # how it is run
+    effects: Effects
+
+
+class Shop(Semel):
+    def __init__(self, folder, program=PROGRAM):
+        super().__init__(folder, program)
+        self.subscriptions = []
+        self.ok("init")
+        self.script(TABLES)
+
+    def script(self, text, database=None):
+        connection = sqlite3.connect(database or self.store, timeout=60)
+        connection.executescript(text)
+        connection.close()
+
+    # ---- the producer ------------------------------------------------------------------------
+
+    def load(self, aggregates=8, each=5, **more):
+        """So many events, those of the aggregates taking turns."""
+        connection = sqlite3.connect(self.store, timeout=60)
+        for _ in range(each):
+            with connection:
+                for name in range(aggregates):
+                    write_order(connection, f"o-{name}", **more)
+        connection.close()
+
+    def order(self, aggregate, **more):
+        connection = sqlite3.connect(self.store, timeout=60)
+        with connection:
+            event_id = write_order(connection, aggregate, **more)
+        connection.close()
+        return event_id
+
+    # ---- the subscriptions -------------------------------------------------------------------
+
+    def add(self, scope, handler, effects, options):
+        words = ("consume", "--scope", scope, "--topic", TOPIC, *handler, *options)
+        subscription = Subscription(scope, words, effects)
+        self.subscriptions.append(subscription)
+        return subscription
+
+    def by_sql(self, scope, *options, before=(), **allowed):
+        """A subscription whose effect is a row, in the claim's transaction."""
+        self.script(EFFECT_TABLE.format(scope=scope))
+        handler = [word for text in (*before, EFFECT.format(scope=scope)) for word in ("--sql", text)]
+        return self.add(scope, handler, Effects(scope, self.store, f"effect_{scope}", **allowed), options)
+
+    def by_exec(self, scope, *options, **allowed):
+        """One whose effect is a line in a file, written by a program for each event."""
+        handler = ("--exec", CALL.format(scope=scope))
+        return self.add(scope, handler, Effects(scope, self.folder / f"calls.{scope}", **allowed), options)
+
+    # ---- work --------------------------------------------------------------------------------
+
+    def relay(self, *more, **options):
+        return self.json("relay", "--drain", *more, **options)["published"]
+
+    def consume(self, subscription, *more, **options):
+        return self.json(*subscription.words, "--drain", *more, **options)
+
+    def dies(self, failpoint, nth, *words):
+        """The program must be killed at the nth hit of the failpoint."""
+        done = self.run(*words, env={"SEMEL_FAILPOINT": f"{failpoint}:kill@{nth}"})
+        assert done.returncode == -signal.SIGKILL, (
+            f"{words[0]} was not killed at hit {nth} of {failpoint}: it ended with"
+            f" {done.returncode}\n{done.stdout}{done.stderr}")
+
+    def recover(self):
+        self.relay()
+        for subscription in self.subscriptions:
+            self.consume(subscription)
+
+    def cure(self):
+        """From now on nothing is poison."""
+        self.sql("INSERT INTO cured SELECT event_id FROM orders")
+
+    # ---- proof -------------------------------------------------------------------------------
+
+    def problems(self):
+        return check(self.store, self.broker, [s.effects for s in self.subscriptions])
+
+    def is_right(self):
+        problems = self.problems()
+        assert not problems, "\n".join(map(str, problems))
+        done = self.run("verify")
+        assert done.returncode == 0, f"verify ended with {done.returncode}\n{done.stdout}{done.stderr}"
+
+    def dead_letters(self, scope=None):
+        words = ("--scope", scope) if scope else ()
+        return int(self.ok("dlq", "count", *words))
+
+    def copies_at_the_broker(self):
+        """Events that are more than once in the log."""
+        return self.sql("SELECT id FROM semel_log GROUP BY id HAVING count(*) > 1", database=self.broker)
