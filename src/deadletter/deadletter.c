@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/failpoint.h"
 #include "base/uuid.h"
+#include "store/hold_key.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -284,23 +285,18 @@ semel_status semel_dead_letter_replay(semel_store *store, const char *broker_url
 
 /* ---- discard --------------------------------------------------------------------------------- */
 
-/* The hold that this event is the head of, if it is one: of its aggregate, or of its whole topic
- * where the subscription keeps total order. */
+/* The hold that this event is the head of, if it is one. */
 static semel_status find_hold(semel_tx tx, const struct semel_dead_entry *entry,
 			      struct semel_arena *arena, struct semel_hold *hold_out,
 			      semel_error *error)
 {
-	const struct semel_event keys[] = {
-		{ .aggregate_type = entry->event.aggregate_type,
-		  .aggregate_id = entry->event.aggregate_id },
-		{ .aggregate_type = SEMEL_TEXT(""), .aggregate_id = entry->event.topic },
-	};
-	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+	for (int i = 0; i < SEMEL_HOLD_KEY_COUNT; i++) {
+		struct semel_event key = semel_hold_key_of(&entry->event, (enum semel_hold_key)i);
 		*hold_out = (struct semel_hold){ .state = SEMEL_HOLD_NONE };
-		if (!keys[i].aggregate_type.data || !keys[i].aggregate_id.data)
-			continue;
+		if (!key.aggregate_type.data || !key.aggregate_id.data)
+			continue; /* it came without */
 		semel_status status =
-			tx.driver->hold_get(tx, entry->scope, &keys[i], arena, hold_out, error);
+			tx.driver->hold_get(tx, entry->scope, &key, arena, hold_out, error);
 		if (status != SEMEL_OK || (hold_out->state == SEMEL_HOLD_DEAD &&
 					   semel_text_equal(hold_out->head_id, entry->event.id)))
 			return status;

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/failpoint.h"
 #include "base/time.h"
+#include "store/hold_key.h"
 #include "store/subscription.h"
 
 #include <string.h>
@@ -80,11 +81,16 @@ static semel_status read_page(struct run *run, int64_t *after_seq, struct page *
 static semel_status count_held(struct run *run, const struct semel_event *event, semel_error *error)
 {
 	const struct semel_store_driver *driver = run->target->driver;
-	struct semel_hold hold = { 0 };
-	semel_status status =
-		driver->hold_get(driver->tx(run->target), semel_text_of(run->plan->scope), event,
-				 run->arena, &hold, error);
-	if (status == SEMEL_OK && hold.state != SEMEL_HOLD_NONE)
+	struct semel_hold hold = { .state = SEMEL_HOLD_NONE };
+	semel_status status = SEMEL_OK;
+	for (int i = 0; i < SEMEL_HOLD_KEY_COUNT && hold.state == SEMEL_HOLD_NONE; i++) {
+		struct semel_event key = semel_hold_key_of(event, (enum semel_hold_key)i);
+		status = driver->hold_get(driver->tx(run->target), semel_text_of(run->plan->scope),
+					  &key, run->arena, &hold, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	if (hold.state != SEMEL_HOLD_NONE)
 		run->counts->held++;
 	return status;
 }

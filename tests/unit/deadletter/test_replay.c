@@ -214,6 +214,24 @@ static void reprocessing_a_held_aggregate_is_refused_and_others_are_not(void **s
 	assert_int_equal(other.counts.sent, 1);
 }
 
+static void reprocessing_a_held_topic_is_refused(void **state)
+{
+	struct world *world = world_of(state);
+	semel_consumer_options total = { .scope = "billing",
+					 .order = SEMEL_ORDER_TOTAL,
+					 .poison = SEMEL_POISON_BLOCK };
+	snprintf(world->broker_url, sizeof(world->broker_url), "local:%s/broker.db?partitions=1",
+		 world->folder);
+	world->poison = "bad";
+	world_publish(world, "1", "first", NULL);
+	world_publish(world, "2", "bad", NULL);
+	world_relay(world);
+	world_consume_with(world, total);
+	struct trial trial = { .plan = { .scope = "billing", .reprocess = true } };
+	assert_int_equal(try_replay(world, &trial), SEMEL_INVALID);
+	assert_int_equal(trial.counts.held, 2);
+}
+
 static void a_dry_run_counts_and_sends_nothing(void **state)
 {
 	struct world *world = world_of(state);
@@ -301,6 +319,7 @@ int main(void)
 		WORLD_TEST(what_the_inbox_may_have_forgotten_is_refused_unless_forced),
 		WORLD_TEST(what_the_inbox_has_forgotten_is_refused_whatever_the_settings_say),
 		WORLD_TEST(reprocessing_a_held_aggregate_is_refused_and_others_are_not),
+		WORLD_TEST(reprocessing_a_held_topic_is_refused),
 		WORLD_TEST(a_dry_run_counts_and_sends_nothing),
 		WORLD_TEST(max_takes_the_first_ones),
 		WORLD_TEST(only_published_events_are_replayed),
