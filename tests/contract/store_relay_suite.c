@@ -63,6 +63,41 @@ static void a_lane_has_one_owner_and_every_new_one_a_higher_epoch(void **state)
 	semel_store_close(store);
 }
 
+static void a_relay_that_joins_has_its_place_in_the_crew(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_crew crew = { 0 };
+	assert_ok(
+		store->driver->relay_join(store, "one", STORE_NOW, STORE_NOW + 5000, &crew, NULL));
+	assert_true(crew.members >= 1);
+	assert_true(crew.rank < crew.members);
+	store->driver->relay_leave(store, "one");
+	semel_store_close(store);
+}
+
+static void a_commit_wakes_a_relay_that_dozes(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one(), *writer = store_open_one();
+	struct semel_wake *wake = NULL;
+	struct store_relay relay;
+	assert_ok(semel_wake_new(&wake, NULL));
+	store->driver->watch(store, wake);
+	store_relay_open(&relay, store, "one");
+	(void)store->driver->doze(store);
+	while (semel_wake_sleep(wake, 50))
+		; /* what happened before */
+	store_publish(writer, "e1", "a", NULL);
+	assert_true(semel_wake_sleep(wake, 10000));
+	store->driver->rouse(store);
+	assert_string_equal(store_relay_fetch(&relay, 0), "e1");
+	store_relay_close(&relay);
+	semel_wake_free(wake);
+	semel_store_close(writer);
+	semel_store_close(store);
+}
+
 static void only_its_owner_releases_a_lane(void **state)
 {
 	(void)state;
@@ -348,6 +383,8 @@ static void events_behind_a_blocking_failure_are_counted_apart(void **state)
 
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_lane_has_one_owner_and_every_new_one_a_higher_epoch),
+	cmocka_unit_test(a_relay_that_joins_has_its_place_in_the_crew),
+	cmocka_unit_test(a_commit_wakes_a_relay_that_dozes),
 	cmocka_unit_test(only_its_owner_releases_a_lane),
 	cmocka_unit_test(a_relay_that_lost_its_lane_cannot_mark),
 	cmocka_unit_test(a_published_event_does_not_come_again),
