@@ -238,7 +238,7 @@ static const struct semel_option options[] = {
 	  .kind = SEMEL_OPTION_MULTI,
 	  .command_line_only = true,
 	  .argument = "SCOPE",
-	  .help = "only this subscription; repeat it for more" },
+	  .help = "only this subscription" },
 	SEMEL_OPTION_CONSUMER_STORE,
 	SEMEL_OPTION_JSON,
 	{ 0 },

@@ -29,7 +29,7 @@ semel_status semel_args_time_ms(const struct semel_args *args, const char *name,
 	{                                                                                          \
 		.name = "consumer-store", .kind = SEMEL_OPTION_MULTI, .command_line_only = true,   \
 		.argument = "URL",                                                                 \
-		.help = "where subscriptions keep their inbox, if not in --store; repeat it",      \
+		.help = "where subscriptions keep their inbox, if not in --store",                 \
 	}
 
 #endif
