@@ -7,6 +7,8 @@ import pytest
 
 from story import consume, deliver, mend, prepare, publish, relay, words
 
+pytestmark = pytest.mark.sanitize
+
 MEMBERS = {
     "dlqEntryId", "originalEventId", "eventType", "topicName", "eventRecord", "failureReason", "failureTimestamp",
     "sourceService", "sagaId", "correlationId", "attempts", "replayCount", "status",

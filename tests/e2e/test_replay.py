@@ -8,6 +8,8 @@ import pytest
 from program import wait_for
 from story import consume, deliver, prepare, publish, relay, words
 
+pytestmark = pytest.mark.sanitize
+
 THREE = (("first", "1"), ("second", "2"), ("third", "1"))
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from story import consume, deliver, mend, prepare, publish, relay, words
 
+pytestmark = pytest.mark.sanitize
+
 CLAIM = (
     "INSERT INTO semel_inbox (scope, event_id, week_start, status, first_seen_at, processed_at, topic)"
     " VALUES (?, ?, ?, 'PROCESSED', '2026-11-15T12:00:00.000Z', '2026-11-15T12:00:00.000Z', ?)"
