@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -84,7 +85,7 @@ void steps_folder_make(const char *parameters, char *url_out, size_t size)
 
 void steps_folder_drop(void)
 {
-	static const char *const suffixes[] = { "", "-wal", "-shm", "-journal" };
+	static const char *const suffixes[] = { "", "-wal", "-shm", "-turn" };
 	char path[128];
 	for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
 		snprintf(path, sizeof(path), "%s%s", file, suffixes[i]);
@@ -323,6 +324,7 @@ int steps_fork(void (*body)(const char *url, int argument, int ready_fd), const 
 	assert_true(child >= 0);
 	if (child == 0) {
 		close(ends[0]);
+		prctl(PR_SET_PDEATHSIG, SIGKILL);    /* no child outlives a test that failed */
 		setenv("CMOCKA_TEST_ABORT", "1", 1); /* a failure ends the child, not the test */
 		body(url, argument, ends[1]);
 		_exit(0);

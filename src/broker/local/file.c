@@ -86,6 +86,7 @@ semel_status semel_local_file_open(struct semel_local *local, semel_error *error
 	semel_status status = semel_sqlite_open(&how, &local->db, error);
 	if (status != SEMEL_OK)
 		return status;
+	semel_local_turn_open(local);
 	bool ready = false;
 	status = read_version(local, &ready, error);
 	if (status != SEMEL_OK || ready)

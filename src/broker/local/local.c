@@ -56,6 +56,7 @@ static void local_close(struct semel_broker *broker)
 	for (int i = 0; i < SEMEL_LOCAL_SQL_COUNT; i++)
 		sqlite3_finalize(local->statements[i]);
 	semel_sqlite_close(local->db);
+	semel_local_turn_close(local);
 	free_subscriptions(local);
 	for (uint32_t i = 0; i < local->topic_count; i++) {
 		free(local->topics[i]->name);
@@ -85,6 +86,7 @@ static semel_status local_open(const struct semel_url *url, const struct semel_e
 	local->env = env;
 	local->settings = settings;
 	local->window = window;
+	local->turn_fd = -1;
 	local->path = strdup(url->path);
 	local->offers = calloc(window, sizeof(local->offers[0]));
 	semel_owner_make(env, local->owner);

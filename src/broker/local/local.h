@@ -97,6 +97,7 @@ struct semel_local {
 	struct semel_local_settings settings;
 	char *path;
 	sqlite3 *db;
+	int turn_fd; /* -1: no turns are taken */
 	sqlite3_stmt *statements[SEMEL_LOCAL_SQL_COUNT];
 
 	struct semel_local_topic **topics;
@@ -123,6 +124,12 @@ static inline struct semel_local *semel_local_of(struct semel_broker *broker)
 
 /* -- file.c: the file and its version. */
 semel_status semel_local_file_open(struct semel_local *local, semel_error *error);
+
+/* -- turn.c: taking turns at the write lock. take: false when there is none to be had. */
+void semel_local_turn_open(struct semel_local *local);
+void semel_local_turn_close(struct semel_local *local);
+bool semel_local_turn_take(struct semel_local *local);
+void semel_local_turn_pass(struct semel_local *local);
 
 /* -- topic.c: in an open write transaction. scope: text of the subscription. */
 semel_status semel_local_topic_declare(struct semel_local *local, struct semel_text name,

@@ -168,6 +168,13 @@ static const struct statement statements[SEMEL_LOCAL_SQL_COUNT] = {
 static semel_status failed(struct semel_local *local, enum semel_local_sql which, int code,
 			   semel_error *error)
 {
+	if ((code & 0xff) == SQLITE_BUSY)
+		return semel_error_set(error, SEMEL_BUSY,
+				       "cannot %s: another process holds the lock on %s, waited "
+				       "%lld ms (end its transaction, or wait longer with "
+				       "?busy-timeout=MS)",
+				       statements[which].what, local->path,
+				       (long long)local->settings.busy_timeout_ms);
 	return semel_sqlite_error(local->db, code, statements[which].what, error);
 }
 
@@ -251,7 +258,11 @@ semel_status semel_local_begin(struct semel_local *local, enum semel_local_sql h
 			       semel_error *error)
 {
 	assert(sqlite3_get_autocommit(local->db));
-	return semel_local_run_ints(local, how, SEMEL_LOCAL_NO_INTS, error);
+	bool turn = how == SEMEL_LOCAL_BEGIN_WRITE && semel_local_turn_take(local);
+	semel_status status = semel_local_run_ints(local, how, SEMEL_LOCAL_NO_INTS, error);
+	if (turn)
+		semel_local_turn_pass(local);
+	return status;
 }
 
 semel_status semel_local_commit(struct semel_local *local, semel_error *error)

@@ -163,6 +163,43 @@ static void a_locked_file_is_busy_and_poll_can_be_repeated(void **state)
 	steps_consume(url, "billing", 1);
 }
 
+static void publish_without_end(const char *broker_url, int argument, int ready_fd)
+{
+	struct semel_broker *broker = steps_open(broker_url);
+	char aggregate[2] = { (char)argument, '\0' };
+	for (int i = 1;; i++) {
+		steps_publish(broker, aggregate, i, i);
+		if (i == 1)
+			assert_int_equal(write(ready_fd, "r", 1), 1);
+	}
+}
+
+/* Two begin again as soon as they have committed; every call of a third one gets through. */
+static void hot_writers_do_not_keep_the_others_out(void **state)
+{
+	(void)state;
+	char patient[512];
+	int fds[2], refused = 0;
+	semel_error error = { 0 };
+	snprintf(patient, sizeof(patient), "local:%s?busy-timeout=2000", steps_file());
+	int children[] = { steps_fork(publish_without_end, patient, 'a', &fds[0]),
+			   steps_fork(publish_without_end, patient, 'b', &fds[1]) };
+	for (int i = 0; i < 2; i++)
+		steps_await(fds[i]);
+	struct semel_broker *broker = steps_open(patient);
+	for (int i = 1; i <= 200; i++) {
+		struct steps_event event;
+		steps_event_make(&event, "c", i);
+		if (broker->driver->requeue(broker, "billing", &event.event, &event.passage, 60000,
+					    &error) != SEMEL_OK)
+			refused++;
+	}
+	for (int i = 0; i < 2; i++)
+		steps_reap(children[i], true);
+	semel_broker_close(broker);
+	assert_int_equal(refused, 0);
+}
+
 /* The file may not grow, so every allocation of a page fails, whichever statement it is in. */
 static void a_full_disk_leaves_nothing_half_written(void **state)
 {
@@ -217,6 +254,7 @@ int main(void)
 		TEST(a_full_topic_refuses_until_the_slowest_has_settled),
 		TEST(a_topic_keeps_its_partitions),
 		TEST(a_locked_file_is_busy_and_poll_can_be_repeated),
+		TEST(hot_writers_do_not_keep_the_others_out),
 		TEST(a_full_disk_leaves_nothing_half_written),
 		TEST(positions_keep_topic_partition_and_offset_apart),
 	};
