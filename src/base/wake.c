@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { FILES_MAX = 16, OTHERS_MAX = 16, AT_BELL = 0, AT_FILES = 1, AT_OTHERS = 2 };
@@ -193,4 +194,11 @@ void semel_wake_free(struct semel_wake *wake)
 	for (size_t i = 0; i < wake->file_count; i++)
 		free(wake->files[i].name);
 	free(wake);
+}
+
+void semel_wake_pause_us(int64_t pause_us)
+{
+	nanosleep(&(struct timespec){ .tv_sec = pause_us / 1000000,
+				      .tv_nsec = pause_us % 1000000 * 1000 },
+		  NULL);
 }

@@ -27,4 +27,7 @@ void semel_wake_ring(struct semel_wake *wake);
 bool semel_wake_rung(const struct semel_wake *wake);
 void semel_wake_free(struct semel_wake *wake);
 
+/* A short sleep, where there is nothing that could wake. */
+void semel_wake_pause_us(int64_t pause_us);
+
 #endif

@@ -4,9 +4,9 @@
 #define SEMEL_BROKER_LOCAL_LOCAL_H
 
 #include "base/owner.h"
+#include "base/share.h"
 #include "base/sqlite_file.h"
 #include "broker/broker.h"
-#include "base/share.h"
 #include "broker/local/sql.h"
 
 #include <stdbool.h>

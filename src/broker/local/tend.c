@@ -11,8 +11,8 @@
  */
 #include "base/error.h"
 #include "base/plant.h"
-#include "broker/local/local.h"
 #include "base/share.h"
+#include "broker/local/local.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -11,7 +11,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <time.h>
 #include <unistd.h>
 
 #define BRISK_LOOKS 100 /* so many at first, close together */
@@ -22,7 +21,7 @@
 static int64_t sleep_before(int count)
 {
 	int64_t sleep_us = count < BRISK_LOOKS ? BRISK_US : CALM_US;
-	nanosleep(&(struct timespec){ .tv_nsec = sleep_us * 1000 }, NULL);
+	semel_wake_pause_us(sleep_us);
 	int64_t brisk = count < BRISK_LOOKS ? count : BRISK_LOOKS;
 	return (brisk * BRISK_US + (count - brisk) * CALM_US) / 1000;
 }
