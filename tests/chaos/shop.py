@@ -87,16 +87,19 @@ class Shop(Semel):
     # ---- the subscriptions -------------------------------------------------------------------
 
     def add(self, scope, handler, effects, options):
-        words = ("consume", "--scope", scope, "--topic", TOPIC, *handler, *options)
+        store = ("--store", f"sqlite:{effects.store}") if effects.store else ()
+        words = (*store, "consume", "--scope", scope, "--topic", TOPIC, *handler, *options)
         subscription = Subscription(scope, words, effects)
         self.subscriptions.append(subscription)
         return subscription
 
-    def by_sql(self, scope, *options, before=(), **allowed):
-        """A subscription whose effect is a row, in the claim's transaction."""
-        self.script(EFFECT_TABLE.format(scope=scope))
+    def by_sql(self, scope, *options, before=(), store=None, **allowed):
+        """A subscription whose effect is a row, in the claim's transaction; store: in a database of
+        its own, which has Semel's tables already."""
+        self.script(EFFECT_TABLE.format(scope=scope), store)
         handler = [word for text in (*before, EFFECT.format(scope=scope)) for word in ("--sql", text)]
-        return self.add(scope, handler, Effects(scope, self.store, f"effect_{scope}", **allowed), options)
+        effects = Effects(scope, store or self.store, f"effect_{scope}", store=store, **allowed)
+        return self.add(scope, handler, effects, options)
 
     def by_exec(self, scope, *options, **allowed):
         """One whose effect is a line in a file, written by a program for each event."""
