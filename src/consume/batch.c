@@ -15,6 +15,8 @@
 #include "consume/consumer.h"
 #include "observe/log.h"
 
+#include <string.h>
+
 #define RELEASED_MAX 64
 
 static const struct semel_store_driver *driver_of(const struct semel_consumer *consumer)
@@ -156,6 +158,33 @@ static bool waits_for_sibling(const struct semel_item *items, uint32_t at)
 	return false;
 }
 
+/* RAISE(ROLLBACK), OR ROLLBACK, or a COMMIT in a C handler: savepoint and claim are gone, and so is
+ * all that others did in this transaction. */
+static bool ended_transaction(struct semel_consumer *consumer, struct semel_item *item,
+			      const semel_error *said)
+{
+	const struct semel_store_driver *driver = driver_of(consumer);
+
+	if (driver->in_transaction(driver->tx(consumer->store)))
+		return false;
+	item->doomed = true;
+	item->status = SEMEL_HANDLER_REJECT;
+	item->reason = semel_arena_printf(consumer->arena,
+					  "the handler ended the transaction that it runs in: %s",
+					  said->text[0] ? said->text : "it must not commit");
+	return true;
+}
+
+static semel_status doom(struct semel_consumer *consumer, struct semel_item *item,
+			 semel_error *error)
+{
+	semel_status status = driver_of(consumer)->rollback_to(consumer->store, error);
+
+	item->runs++;
+	return status == SEMEL_OK ? semel_conclude_dead(consumer, item, consumer->arena, error)
+				  : status;
+}
+
 /* The claim is made behind the savepoint too: a failed effect leaves none. */
 static semel_status attempt(struct semel_consumer *consumer, struct semel_item *item,
 			    semel_error *error)
@@ -164,11 +193,14 @@ static semel_status attempt(struct semel_consumer *consumer, struct semel_item *
 	semel_status status = semel_admit(consumer, item, 1, consumer->arena, error);
 	if (status != SEMEL_OK || item->fate != SEMEL_FATE_GO)
 		return status;
-	if (run_item(consumer, item, &said) == SEMEL_OK) {
-		report(consumer, item);
-		return semel_conclude_done(consumer, item, consumer->arena, error);
-	}
+	if (item->doomed)
+		return doom(consumer, item, error);
+	bool done = run_item(consumer, item, &said) == SEMEL_OK;
+	if (ended_transaction(consumer, item, &said))
+		return semel_error_set(error, SEMEL_NO_TRANSACTION, "%s", item->reason);
 	report(consumer, item);
+	if (done)
+		return semel_conclude_done(consumer, item, consumer->arena, error);
 	if (semel_status_class(item->status) == SEMEL_CLASS_OUTAGE)
 		return semel_error_set(error, item->status, "%s", said.text);
 	item->reason = semel_arena_printf(consumer->arena, "%s", said.text);
@@ -205,9 +237,27 @@ static semel_status attempt_each(struct semel_consumer *consumer, struct semel_i
 	return status;
 }
 
+/* Nothing of the pass happened: everybody is where they were, but the doomed one is known. */
+static void step_back(struct semel_item *items, const struct semel_item *before, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		struct semel_item now = items[i];
+		items[i] = before[i];
+		if (now.doomed) {
+			items[i].doomed = true;
+			items[i].status = now.status;
+			items[i].reason = now.reason;
+		}
+	}
+}
+
 static semel_status one_pass(struct semel_consumer *consumer, struct semel_item *items,
 			     uint32_t count, semel_error *error)
 {
+	struct semel_item *before = semel_arena_alloc(consumer->arena, count * sizeof *before);
+	if (!before)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch");
+	memcpy(before, items, count * sizeof *before);
 	semel_status status = driver_of(consumer)->begin(consumer->store, error);
 	if (status != SEMEL_OK)
 		return status;
@@ -216,7 +266,10 @@ static semel_status one_pass(struct semel_consumer *consumer, struct semel_item 
 	if (status == SEMEL_OK)
 		return commit(consumer, error);
 	driver_of(consumer)->rollback(consumer->store);
-	return status;
+	if (status != SEMEL_NO_TRANSACTION)
+		return status;
+	step_back(items, before, count);
+	return SEMEL_OK;
 }
 
 /* What is left to run again; delay_ms_out: when. */
@@ -302,6 +355,20 @@ static semel_status claim_first(struct semel_consumer *consumer, struct semel_it
 	return status;
 }
 
+/* Its own transaction is gone; the dead letter gets a new one. */
+static semel_status conclude_doomed(struct semel_consumer *consumer, struct semel_item *item,
+				    semel_error *error)
+{
+	semel_status status = driver_of(consumer)->begin(consumer->store, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_conclude_dead(consumer, item, consumer->arena, error);
+	if (status == SEMEL_OK)
+		return commit(consumer, error);
+	driver_of(consumer)->rollback(consumer->store);
+	return status;
+}
+
 static semel_status run_claimed(struct semel_consumer *consumer, struct semel_item *item,
 				semel_error *error)
 {
@@ -313,6 +380,8 @@ static semel_status run_claimed(struct semel_consumer *consumer, struct semel_it
 	if (status != SEMEL_OK)
 		goto roll_back;
 	bool done = run_item(consumer, item, &said) == SEMEL_OK;
+	if (ended_transaction(consumer, item, &said))
+		return conclude_doomed(consumer, item, error);
 	report(consumer, item);
 	if (!done) {
 		item->reason = semel_arena_printf(consumer->arena, "%s", said.text);
@@ -455,6 +524,21 @@ semel_status semel_released_read(struct semel_consumer *consumer, struct semel_a
 	return status;
 }
 
+static semel_status finish_doomed(struct semel_consumer *consumer, struct semel_item *items,
+				  uint32_t count, semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+
+	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
+		if (!items[i].doomed)
+			continue;
+		status = conclude_doomed(consumer, &items[i], error);
+		if (status == SEMEL_OK)
+			status = finish(consumer, &items[i], 1, error);
+	}
+	return status;
+}
+
 /* Read, run and removed in one transaction, so that no other consumer comes in between. */
 static semel_status run_released(struct semel_consumer *consumer, struct semel_item *items,
 				 uint32_t count, semel_error *error)
@@ -466,7 +550,10 @@ static semel_status run_released(struct semel_consumer *consumer, struct semel_i
 		return status == SEMEL_OK ? finish(consumer, items, count, error) : status;
 	}
 	driver_of(consumer)->rollback(consumer->store);
-	return status;
+	if (status != SEMEL_NO_TRANSACTION)
+		return status;
+	return finish_doomed(consumer, items, count,
+			     error); /* the others come with the next turn */
 }
 
 static semel_status run_released_claimed(struct semel_consumer *consumer, struct semel_item *items,

@@ -41,6 +41,7 @@ struct semel_item {
 	bool head;           /* its aggregate's hold waits for this event */
 	bool acked;          /* at-most-once: before the effect */
 	bool in_doubt;       /* its claim is that of a consumer that died */
+	bool doomed;         /* its handler ended the transaction: never again */
 	uint32_t runs;       /* of the handler, so far */
 	int64_t delay_ms;    /* RETRY: of the copy; OPEN again: before the next run */
 	semel_status status; /* of the last run */
