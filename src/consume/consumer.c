@@ -413,6 +413,7 @@ static semel_status turn(struct semel_consumer *consumer, bool *busy_out, semel_
 {
 	semel_arena_reset(consumer->arena);
 	*busy_out = false;
+	consumer->turned_at_ms = semel_now_ms(consumer->env);
 	semel_status status = connect_all(consumer, error);
 	if (status == SEMEL_OK && consumer->kind == SEMEL_HANDLER_OUTSIDE && !consumer->dispatch)
 		status = semel_dispatch_open(consumer, error);
@@ -480,6 +481,13 @@ static void sooner(int64_t *wait_ms, int64_t then_ms, int64_t now_ms)
 		*wait_ms = then_ms - now_ms;
 }
 
+/* What was due when the last turn began and was not taken is at work here, or somebody else's, or
+ * waits for the breaker: it is no reason to wake. */
+static int64_t unless_missed(const struct semel_consumer *consumer, int64_t due_ms)
+{
+	return due_ms > consumer->turned_at_ms ? due_ms : 0;
+}
+
 static int64_t sleep_ms(const struct semel_consumer *consumer, const struct left *left)
 {
 	int64_t now_ms = semel_now_ms(consumer->env), steady_ms = semel_steady_ms(consumer->env);
@@ -487,14 +495,13 @@ static int64_t sleep_ms(const struct semel_consumer *consumer, const struct left
 
 	if (wait_ms > POLL_MS)
 		wait_ms = POLL_MS;
-	sooner(&wait_ms, left->backlog.next_due_ms, now_ms);
-	sooner(&wait_ms, left->holds.next_due_ms, now_ms);
+	sooner(&wait_ms, unless_missed(consumer, left->backlog.next_due_ms), now_ms);
+	sooner(&wait_ms, unless_missed(consumer, left->holds.next_due_ms), now_ms);
 	if (consumer->breaker.state == SEMEL_BREAKER_OPEN)
 		sooner(&wait_ms, consumer->breaker.open_until_ms, steady_ms);
 	if (consumer->pause_until_ms > steady_ms)
 		sooner(&wait_ms, consumer->pause_until_ms, steady_ms);
-	if (semel_dispatch_load(consumer) > 0 && wait_ms > 50)
-		wait_ms = 50; /* a short wait before a run at once may be over */
+	sooner(&wait_ms, semel_dispatch_next_ms(consumer), steady_ms);
 	return wait_ms > 1 ? wait_ms : 1;
 }
 

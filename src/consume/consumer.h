@@ -88,6 +88,7 @@ struct semel_consumer {
 	uint64_t settled, max;  /* deliveries; max 0: no limit */
 	bool put_off;           /* something came too early: it has to be fetched again … */
 	int64_t pause_until_ms; /* … but not before this (steady) */
+	int64_t turned_at_ms;   /* when the last turn began */
 	uint32_t outages;       /* in a row */
 	char trouble[SEMEL_ERROR_TEXT_MAX];
 };
@@ -142,6 +143,8 @@ semel_status semel_dispatch_turn(struct semel_consumer *consumer, bool *busy_out
 uint32_t semel_dispatch_load(const struct semel_consumer *consumer);
 /* Calls under way. */
 uint32_t semel_dispatch_at_work(const struct semel_consumer *consumer);
+/* When the first of those that wait for a moment may start (steady); 0: none does. */
+int64_t semel_dispatch_next_ms(const struct semel_consumer *consumer);
 /* Waits for a call to end, also when the consumer was told to stop. */
 void semel_dispatch_wait(const struct semel_consumer *consumer, int64_t wait_ms);
 void semel_dispatch_close(struct semel_consumer *consumer);

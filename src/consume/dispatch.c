@@ -101,6 +101,23 @@ uint32_t semel_dispatch_at_work(const struct semel_consumer *consumer)
 	return consumer->dispatch ? consumer->dispatch->at_work : 0;
 }
 
+int64_t semel_dispatch_next_ms(const struct semel_consumer *consumer)
+{
+	const struct semel_dispatch *dispatch = consumer->dispatch;
+	int64_t now_ms = semel_steady_ms(consumer->env), next_ms = 0;
+
+	for (uint32_t i = 0; dispatch && i < LOADS_MAX; i++) {
+		const struct load *load = &dispatch->loads[i];
+		for (uint32_t j = 0; load->left > 0 && j < load->count; j++) {
+			const struct task *task = &load->tasks[j];
+			if (!task->ended && task->not_before_ms > now_ms &&
+			    (next_ms == 0 || task->not_before_ms < next_ms))
+				next_ms = task->not_before_ms;
+		}
+	}
+	return next_ms;
+}
+
 void semel_dispatch_wait(const struct semel_consumer *consumer, int64_t wait_ms)
 {
 	struct pollfd ended = { .fd = semel_workers_fd(consumer->dispatch->workers),
@@ -139,7 +156,7 @@ static semel_status take_deliveries(struct semel_consumer *consumer, semel_error
 
 	wanted = semel_breaker_allow(&consumer->breaker, wanted, semel_steady_ms(consumer->env));
 	wanted = semel_consumer_room(consumer, wanted, dispatch->at_hand);
-	if (wanted > 0)
+	if (load)
 		semel_arena_reset(arena);
 	struct semel_delivery *deliveries =
 		semel_arena_alloc(arena, (wanted + 1) * sizeof *deliveries);

@@ -57,10 +57,13 @@ static void complete(semel_relay_options *options)
 	OR_DEFAULT(options, lease_ms);
 }
 
+/* Does nothing while both are there: to connect anew is to forget what was read. */
 static semel_status connect_all(struct semel_relay *relay, semel_error *error)
 {
 	semel_status status = SEMEL_OK;
 
+	if (relay->store && relay->broker)
+		return SEMEL_OK;
 	if (!relay->store)
 		status = semel_store_open(relay->store_url, &relay->store, error);
 	if (status == SEMEL_OK && !relay->broker)
