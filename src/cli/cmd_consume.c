@@ -166,7 +166,7 @@ static const struct semel_example examples[] = {
 	{ "semel consume --scope mail --topic order.events --exec ./send-mail --claim separate",
 	  "a program per event; never a second mail, even after a crash" },
 	{ "semel consume --scope look --topic order.events --print --drain",
-	  "see what is there, one envelope per line" },
+	  "see what is there, one line each" },
 	{ 0 },
 };
 
@@ -177,11 +177,12 @@ const struct semel_command semel_command_consume = {
 	.summary = "process the events of topics, once per scope",
 	.options = semel_consume_rows,
 	.details =
-		"A scope is one subscription: it gets every event of its topics once, whatever "
-		"crashes. The effect of --sql commits together with the record that the event was "
+		"A scope is one subscription: it gets every event of its topics, and by default "
+		"the effect happens once, whatever crashes. The effect of --sql commits together "
+		"with the record that the event was "
 		"processed. Handlers outside the database (--exec, --pipe, --http) are given the "
 		"event's id as an idempotency key: a crash between the call and its record repeats "
-		"the call, with the same id.\n\n"
+		"the call, with the same id, unless --claim separate is chosen.\n\n"
 		"In --sql the event is :id :type :aggregate_type :aggregate_id :topic :payload "
 		":headers :time :attempt. A program of --exec has the payload on stdin and "
 		"SEMEL_EVENT_ID, SEMEL_EVENT_TYPE, SEMEL_AGGREGATE_TYPE, SEMEL_AGGREGATE_ID, "

@@ -271,7 +271,7 @@ static const struct semel_option options[] = {
 	  .argument = "TYPE:ID",
 	  .fits = is_aggregate,
 	  .needs = "TYPE:ID, as in order:ord-1",
-	  .help = "to what it happened; events of one aggregate stay in order (required without "
+	  .help = "what it happened to; events of one aggregate stay in order (required without "
 		  "--batch)" },
 	{ .name = "payload",
 	  .kind = SEMEL_OPTION_TEXT,
@@ -294,7 +294,7 @@ static const struct semel_option options[] = {
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "KEY",
 	  .group = "More about the event",
-	  .help = "how the broker sorts it (default: the type)" },
+	  .help = "what brokers with routing go by (default: the type)" },
 	{ .name = "header",
 	  .kind = SEMEL_OPTION_MULTI,
 	  .argument = "NAME=VALUE",
@@ -319,7 +319,7 @@ static const struct semel_option options[] = {
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "TYPE",
 	  .group = "More about the event",
-	  .help = "of the payload (default: application/json, which is checked)" },
+	  .help = "what the payload is (default: application/json, which is checked)" },
 	{ 0 },
 };
 

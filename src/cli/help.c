@@ -23,15 +23,30 @@ const struct semel_exit_row semel_exit_rows[] = {
 
 const struct semel_variable_row semel_variable_rows[] = {
 	{ "SEMEL_STORE", "the store's URL" },
-	{ "SEMEL_STORE_FILE", "a file that holds it" },
+	{ "SEMEL_STORE_FILE", "a file with the store's URL in it, to keep it out of sight" },
 	{ "SEMEL_BROKER", "the broker's URL" },
-	{ "SEMEL_BROKER_FILE", "a file that holds it" },
-	{ "SEMEL_CONFIG", "the config file" },
+	{ "SEMEL_BROKER_FILE", "the same for the broker's" },
+	{ "SEMEL_CONFIG", "the name of the config file" },
 	{ "SEMEL_LOG", "text or json (default: text on a terminal, json otherwise)" },
 	{ "SEMEL_LOG_LEVEL", "debug, info, warn or error (default info)" },
 	{ "SEMEL_FAILPOINT", "a crash to provoke (see: semel failpoints)" },
 	{ 0 },
 };
+
+const struct semel_example semel_first_steps[] = {
+	{ "semel init", "tables in semel.db, in the current folder" },
+	{ "semel publish --type order.created.v1 --aggregate order:ord-1 --payload '{\"total\": "
+	  "5}'",
+	  "an event" },
+	{ "semel relay --drain", "to the broker, semel-broker.db" },
+	{ "semel consume --scope look --topic order.events --print --drain", "and out again" },
+	{ "semel verify", "nothing is missing" },
+	{ 0 },
+};
+
+const char semel_duration_forms[] =
+	"A DURATION is a number with its unit, 500ms, 30s, 5m, 24h or 14d; without one it is in "
+	"seconds.";
 
 static void pad(struct semel_buffer *buffer, size_t count)
 {
@@ -147,10 +162,11 @@ static void write_paragraphs(const char *text, struct semel_buffer *buffer)
 	}
 }
 
-static void write_examples(const struct semel_example *example, struct semel_buffer *buffer)
+static void write_examples(const struct semel_example *example, const char *heading,
+			   struct semel_buffer *buffer)
 {
 	if (example && example->line)
-		semel_buffer_string(buffer, "\nExamples:\n");
+		semel_buffer_printf(buffer, "\n%s:\n", heading);
 	for (; example && example->line; example++)
 		semel_buffer_printf(buffer, "  # %s\n  %s\n", example->why, example->line);
 }
@@ -174,7 +190,7 @@ static void command_help(const struct semel_command *command, struct semel_buffe
 		write_command_row(command->subcommands[i], buffer);
 	write_options(command->options, "Options", buffer);
 	write_options(semel_global_options, "Everywhere", buffer);
-	write_examples(command->examples, buffer);
+	write_examples(command->examples, "Examples", buffer);
 }
 
 static void program_help(struct semel_buffer *buffer)
@@ -185,8 +201,8 @@ static void program_help(struct semel_buffer *buffer)
 			    "Usage: semel [--config FILE] [--store URL] [--broker URL] COMMAND "
 			    "[options]\n\n"
 			    "Moves events between a database and a message broker: nothing "
-			    "committed is lost,\nnothing rolled back is seen, no effect happens "
-			    "twice.\n");
+			    "committed is lost,\nnothing rolled back is seen, no effect in the "
+			    "database happens twice.\n");
 	for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
 		semel_buffer_printf(buffer, "\n%s:\n", groups[i]);
 		for (size_t j = 0; semel_commands[j]; j++)
@@ -201,6 +217,9 @@ static void program_help(struct semel_buffer *buffer)
 	semel_buffer_string(buffer, "\nExit codes:\n");
 	for (const struct semel_exit_row *row = semel_exit_rows; row->meaning; row++)
 		semel_buffer_printf(buffer, "  %2d  %s\n", row->code, row->meaning);
+	semel_buffer_string(buffer, "\n");
+	semel_help_wrap(semel_duration_forms, 0, 0, buffer);
+	write_examples(semel_first_steps, "First steps", buffer);
 	semel_buffer_string(buffer, "\nMore on one command: semel COMMAND --help\n");
 }
 

@@ -42,4 +42,8 @@ struct semel_variable_row {
 };
 extern const struct semel_variable_row semel_variable_rows[];
 
+/* A newcomer's first five lines, and how times are written. */
+extern const struct semel_example semel_first_steps[];
+extern const char semel_duration_forms[];
+
 #endif

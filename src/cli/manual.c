@@ -101,10 +101,10 @@ static void paragraphs(struct semel_buffer *buffer, const char *details)
 }
 
 static void examples(struct semel_buffer *buffer, const struct semel_example *example,
-		     const char *request)
+		     const char *request, const char *name)
 {
 	if (example && example->line)
-		heading(buffer, request, "Examples");
+		heading(buffer, request, name);
 	for (; example && example->line; example++) {
 		paragraph_break(buffer);
 		text(buffer, example->why);
@@ -152,7 +152,7 @@ static void subcommand(struct semel_buffer *buffer, const struct semel_command *
 	semel_buffer_string(buffer, ".\n");
 	paragraphs(buffer, command->details);
 	options(buffer, command->options, ".SS", "Options");
-	examples(buffer, command->examples, ".SS");
+	examples(buffer, command->examples, ".SS", "Examples");
 }
 
 static void command_page(struct semel_buffer *buffer, const struct semel_command *command)
@@ -170,7 +170,7 @@ static void command_page(struct semel_buffer *buffer, const struct semel_command
 		subcommand(buffer, command->subcommands[i]);
 	options(buffer, command->options, ".SH", "Options");
 	options(buffer, semel_global_options, ".SH", "Everywhere");
-	examples(buffer, command->examples, ".SH");
+	examples(buffer, command->examples, ".SH", "Examples");
 	exit_codes(buffer);
 	semel_buffer_string(buffer, ".SH \"SEE ALSO\"\n.BR semel (1)\n");
 }
@@ -196,6 +196,9 @@ static void program_page(struct semel_buffer *buffer)
 	for (const struct semel_variable_row *row = semel_variable_rows; row->name; row++)
 		semel_buffer_printf(buffer, ".TP\n.B %s\n%s\n", row->name, row->meaning);
 	exit_codes(buffer);
+	heading(buffer, ".SH", "Durations");
+	paragraphs(buffer, semel_duration_forms);
+	examples(buffer, semel_first_steps, ".SH", "First steps");
 }
 
 void semel_manual_page(const struct semel_command *command, struct semel_buffer *buffer)

@@ -70,3 +70,13 @@ def test_the_config_file_of_the_units_is_accepted(bare):
     bare.sql("CREATE TABLE invoice(order_id, total)", database=bare.folder / "shop.db")
     for words in (["relay", "--drain"], ["consume", "--scope", "billing", "--drain"], ["prune"], ["verify"]):
         bare.ok("--config", "semel.yaml", *words)
+
+
+def test_the_first_steps_of_the_help_can_be_taken(tmp_path, bare):
+    steps = bare.ok("--help").partition("\nFirst steps:\n")[2].partition("\n\n")[0]
+    folder = tmp_path / "steps"
+    folder.mkdir()
+    reader = guide.Reader(folder)
+    reader.read(f"```sh\n{steps}\n```")
+    assert '"aggregateId":"ord-1"' in reader.said[0]
+    assert reader.said[0].endswith("every committed event is accounted for\n")
