@@ -6,7 +6,6 @@
 #include "base/plant.h"
 #include "base/uuid.h"
 #include "observe/log.h"
-#include "relay/previous.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +42,6 @@ struct semel_pipeline {
 	struct semel_pipeline_options options;
 	const struct semel_env *env;
 	struct semel_lanes *lanes;
-	struct semel_previous *previous;
 	semel_store *store;
 	struct semel_broker *broker;
 	struct load *loads; /* in flight, oldest first */
@@ -226,7 +224,8 @@ static semel_status offer_row(struct semel_pipeline *pipeline, struct load *load
 	struct semel_outbox_row *row = &load->batch.rows[at];
 	struct flight *flight = &load->flights[at];
 
-	flight->passage = (struct semel_passage){ .replay = row->replay };
+	flight->passage =
+		(struct semel_passage){ .replay = row->replay, .previous = row->previous };
 	if (row->held || behind_refused(load, at)) {
 		answer(pipeline, flight, SEMEL_FULL, "waits behind an earlier event");
 		return SEMEL_OK;
@@ -236,10 +235,6 @@ static semel_status offer_row(struct semel_pipeline *pipeline, struct load *load
 		answer(pipeline, flight, SEMEL_NACKED, "failpoint relay.before-publish");
 		return SEMEL_OK;
 	}
-	status = semel_previous_of(pipeline->previous, pipeline->store, row, load->arena,
-				   &flight->passage.previous, error);
-	if (status != SEMEL_OK)
-		return status;
 	status = publish(pipeline, flight, row, error);
 	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_RELAY_AFTER_PUBLISH, error) : status;
 }
@@ -544,12 +539,8 @@ semel_status semel_pipeline_open(const struct semel_pipeline_options *options,
 {
 	struct semel_pipeline *pipeline = calloc(1, sizeof *pipeline);
 	*pipeline_out = NULL;
-	if (pipeline)
-		pipeline->previous = semel_previous_new();
-	if (!pipeline || !pipeline->previous) {
-		semel_pipeline_close(pipeline);
+	if (!pipeline)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the relay");
-	}
 	pipeline->options = *options;
 	pipeline->env = env;
 	pipeline->lanes = lanes;
@@ -571,7 +562,6 @@ void semel_pipeline_connect(struct semel_pipeline *pipeline, semel_store *store,
 	pipeline->refused = false;
 	pipeline->store = store;
 	pipeline->broker = broker;
-	semel_previous_clear(pipeline->previous);
 	semel_lanes_rewind(pipeline->lanes);
 }
 
@@ -595,6 +585,5 @@ void semel_pipeline_close(struct semel_pipeline *pipeline)
 		return;
 	free_all(pipeline->loads);
 	free_all(pipeline->spare);
-	semel_previous_free(pipeline->previous);
 	free(pipeline);
 }

@@ -61,6 +61,8 @@ struct semel_outbox_row {
 	bool held;       /* an earlier event of its aggregate is an exception that holds it back */
 	bool exception;  /* it comes from the exceptions, not from the run of the table */
 	uint32_t replay; /* how often its dead letter was replayed */
+	struct semel_text previous; /* id of the event before it in its aggregate; data NULL: none,
+				     * or not known */
 };
 
 /* Rows read: the caller gives arena, rows with capacity, and bytes_max of payload. */
@@ -305,10 +307,6 @@ struct semel_store_driver {
 	semel_status (*outbox_fetch_due)(semel_store *store, const struct semel_lease *lease,
 					 int64_t now_ms, struct semel_outbox_batch *batch,
 					 semel_error *error);
-	/* The id of the event before this one in its aggregate; data NULL: none, or not known. */
-	semel_status (*outbox_previous)(semel_store *store, const struct semel_outbox_row *row,
-					struct semel_arena *arena, struct semel_text *id_out,
-					semel_error *error);
 	/* One transaction: checks the fence, applies the marks, moves the low mark and renews the
 	 * lease. LEASE_LOST: nothing was done. A FAILED mark of an event whose dead letter was
 	 * REPLAYED returns to that entry. PUBLISHED of an exception lets the next one of its

@@ -165,6 +165,30 @@ static void a_published_event_does_not_come_again(void **state)
 	semel_store_close(store);
 }
 
+static void marks_touch_the_rows_they_name_and_no_other(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct store_relay relay;
+	store_publish(store, "e1", "a", "e2", "b", "e3", "c", "e4", "d", "e5", "e", "e6", "f",
+		      NULL);
+	store_relay_open(&relay, store, "r");
+	store_relay_fetch(&relay, 0);
+	const struct semel_mark marks[] = {
+		{ .row = &relay.rows[0], .kind = SEMEL_MARK_PUBLISHED },
+		{ .row = &relay.rows[1], .kind = SEMEL_MARK_PUBLISHED },
+		{ .row = &relay.rows[3], .kind = SEMEL_MARK_RETRY, .attempts = 1, .reason = "no" },
+		{ .row = &relay.rows[4], .kind = SEMEL_MARK_PUBLISHED },
+	};
+	const struct semel_mark_batch batch = {
+		.marks = marks, .count = 4, .now_ms = STORE_NOW, .expires_at_ms = STORE_NOW + 5000
+	};
+	assert_ok(store->driver->outbox_mark(store, &relay.lease, &batch, NULL));
+	assert_string_equal(store_relay_fetch(&relay, 0), "e3 e6");
+	store_relay_close(&relay);
+	semel_store_close(store);
+}
+
 static void a_refused_event_holds_its_aggregate_and_no_other(void **state)
 {
 	(void)state;
@@ -388,6 +412,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(only_its_owner_releases_a_lane),
 	cmocka_unit_test(a_relay_that_lost_its_lane_cannot_mark),
 	cmocka_unit_test(a_published_event_does_not_come_again),
+	cmocka_unit_test(marks_touch_the_rows_they_name_and_no_other),
 	cmocka_unit_test(a_refused_event_holds_its_aggregate_and_no_other),
 	cmocka_unit_test(exceptions_of_an_aggregate_come_back_one_by_one_in_order),
 	cmocka_unit_test(an_event_parked_behind_nobody_may_go_at_once),

@@ -39,7 +39,6 @@ const struct semel_store_driver semel_store_sqlite = {
 	.lease_release = semel_sqlite_lease_release,
 	.outbox_fetch = semel_sqlite_outbox_fetch,
 	.outbox_fetch_due = semel_sqlite_outbox_fetch_due,
-	.outbox_previous = semel_sqlite_outbox_previous,
 	.outbox_mark = semel_sqlite_outbox_mark,
 	.outbox_counts = semel_sqlite_outbox_counts,
 	.outbox_select = semel_sqlite_outbox_select,

@@ -21,7 +21,8 @@ static const struct semel_sqlite_query check_fence = {
 };
 static const struct semel_sqlite_query mark_published = {
 	SEMEL_SQL_MARK_PUBLISHED, "mark events as published",
-	"UPDATE semel_outbox SET status = 'PUBLISHED', published_at = ?2 WHERE seq = ?1"
+	"UPDATE semel_outbox SET status = 'PUBLISHED', published_at = ?3"
+	" WHERE seq BETWEEN ?1 AND ?2"
 };
 static const struct semel_sqlite_query mark_refused = {
 	SEMEL_SQL_ONCE, "mark a refused event",
@@ -207,7 +208,22 @@ static semel_status mark_other(semel_tx tx, const struct semel_mark *mark, int64
 	return semel_error_set(error, SEMEL_INTERNAL, "a mark of unknown kind");
 }
 
-/* The many: rows of the run of the table that were confirmed. One statement, one row each. */
+static bool is_plain(const struct semel_mark *mark)
+{
+	return mark->kind == SEMEL_MARK_PUBLISHED && !mark->row->exception;
+}
+
+/* How many marks from here on are confirmed rows with numbers in a row: no other row is between. */
+static size_t run_length(const struct semel_mark *marks, size_t count)
+{
+	size_t length = 1;
+	while (length < count && is_plain(&marks[length]) &&
+	       marks[length].row->seq == marks[length - 1].row->seq + 1)
+		length++;
+	return length;
+}
+
+/* The many, rows of the run of the table that were confirmed, go by ranges. */
 static semel_status mark_rows(semel_tx tx, const struct semel_mark_batch *batch, semel_error *error)
 {
 	char now[SEMEL_TIME_SIZE];
@@ -215,15 +231,16 @@ static semel_status mark_rows(semel_tx tx, const struct semel_mark_batch *batch,
 	semel_status status = semel_sqlite_take(tx, &mark_published, &statement, error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_sqlite_bind_time(statement, 2, batch->now_ms, now);
-	for (size_t i = 0; i < batch->count && status == SEMEL_OK; i++) {
+	semel_sqlite_bind_time(statement, 3, batch->now_ms, now);
+	for (size_t i = 0, length = 1; i < batch->count && status == SEMEL_OK; i += length) {
 		const struct semel_mark *mark = &batch->marks[i];
+		length = is_plain(mark) ? run_length(mark, batch->count - i) : 1;
 		if (mark->kind == SEMEL_MARK_PUBLISHED) {
 			sqlite3_bind_int64(statement, 1, mark->row->seq);
+			sqlite3_bind_int64(statement, 2, mark[length - 1].row->seq);
 			status = semel_sqlite_run(tx, &mark_published, statement, error);
 		}
-		if (status == SEMEL_OK &&
-		    (mark->kind != SEMEL_MARK_PUBLISHED || mark->row->exception))
+		if (status == SEMEL_OK && !is_plain(mark))
 			status = mark_other(tx, mark, batch->now_ms, error);
 	}
 	semel_sqlite_give(tx, &mark_published, statement);

@@ -105,38 +105,38 @@ enum {
 	PAYLOAD,
 	HELD,
 	EXCEPTION,
-	REPLAY
+	REPLAY,
+	PREVIOUS
 };
 
 #define EARLIER_EXCEPTION                                                                          \
 	"EXISTS (SELECT 1 FROM semel_outbox_exception e WHERE e.aggregate_type = o.aggregate_type" \
 	" AND e.aggregate_id = o.aggregate_id AND e.seq < o.seq)"
 
+#define PREVIOUS_ID                                                                                \
+	"(SELECT p.id FROM semel_outbox p WHERE p.aggregate_type = o.aggregate_type"               \
+	" AND p.aggregate_id = o.aggregate_id AND p.seq < o.seq ORDER BY p.seq DESC LIMIT 1)"
+
 static const struct semel_sqlite_query newest_seq = { SEMEL_SQL_OUTBOX_NEWEST, "look at the outbox",
 						      "SELECT max(seq) FROM semel_outbox" };
 static const struct semel_sqlite_query fetch_run = {
 	SEMEL_SQL_OUTBOX_FETCH, "read the outbox",
-	"SELECT " EVENT_COLUMNS ", " EARLIER_EXCEPTION ", 0, 0"
+	"SELECT " EVENT_COLUMNS ", " EARLIER_EXCEPTION ", 0, 0, " PREVIOUS_ID
 	" FROM semel_outbox o WHERE o.seq > ?1 AND o.status = 'NEW'"
 	" AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception x WHERE x.seq = o.seq)"
 	" ORDER BY o.seq"
 };
 static const struct semel_sqlite_query fetch_due = {
 	SEMEL_SQL_OUTBOX_FETCH_DUE, "read the due events of the outbox",
-	"SELECT " EVENT_COLUMNS ", 0, 1, x.replay"
+	"SELECT " EVENT_COLUMNS ", 0, 1, x.replay, " PREVIOUS_ID
 	" FROM semel_outbox_exception x JOIN semel_outbox o ON o.seq = x.seq"
 	" WHERE x.state IN ('retry', 'due') AND (x.state = 'due' OR x.due_at <= ?1)"
 	" AND o.status = 'NEW' AND NOT " EARLIER_EXCEPTION " ORDER BY x.seq"
 };
-static const struct semel_sqlite_query previous_id = {
-	SEMEL_SQL_OUTBOX_PREVIOUS, "look up the predecessor of an event",
-	"SELECT id FROM semel_outbox WHERE aggregate_type = ?1 AND aggregate_id = ?2 AND seq < ?3"
-	" ORDER BY seq DESC LIMIT 1"
-};
 /* Normalised, since a foreign writer may have written another form of the time. */
 #define CREATED_AT_NORMAL "strftime('%Y-%m-%dT%H:%M:%fZ', o.created_at)"
 #define SELECT_HEAD                                                                                \
-	"SELECT " EVENT_COLUMNS ", 0, 0, 0 FROM semel_outbox o WHERE o.seq > ?1"                   \
+	"SELECT " EVENT_COLUMNS ", 0, 0, 0, NULL FROM semel_outbox o WHERE o.seq > ?1"             \
 	" AND o.status = 'PUBLISHED' AND (?2 IS NULL OR o.event_type = ?2)"                        \
 	" AND (?5 IS NULL OR " CREATED_AT_NORMAL " >= ?5)"                                         \
 	" AND (?6 IS NULL OR " CREATED_AT_NORMAL " < ?6)"
@@ -174,8 +174,10 @@ static semel_status read_row(sqlite3_stmt *statement, struct semel_arena *arena,
 	row->held = sqlite3_column_int(statement, HELD) != 0;
 	row->exception = sqlite3_column_int(statement, EXCEPTION) != 0;
 	row->replay = (uint32_t)sqlite3_column_int64(statement, REPLAY);
+	row->previous = semel_sqlite_text(statement, PREVIOUS, arena);
 	if (event->id.data == NULL || event->type.data == NULL || event->topic.data == NULL ||
-	    event->headers.data == NULL || event->payload.data == NULL)
+	    event->headers.data == NULL || event->payload.data == NULL ||
+	    (row->previous.data == NULL && row->previous.length > 0))
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch of events");
 	return SEMEL_OK;
 }
@@ -250,27 +252,6 @@ semel_status semel_sqlite_outbox_fetch_due(semel_store *store, const struct seme
 	semel_sqlite_bind_time(statement, 1, now_ms, now);
 	status = fill(tx, &fetch_due, statement, batch, error);
 	semel_sqlite_give(tx, &fetch_due, statement);
-	return status;
-}
-
-semel_status semel_sqlite_outbox_previous(semel_store *store, const struct semel_outbox_row *row,
-					  struct semel_arena *arena, struct semel_text *id_out,
-					  semel_error *error)
-{
-	semel_tx tx = semel_sqlite_tx(store);
-	sqlite3_stmt *statement = NULL;
-	bool found = false;
-	*id_out = (struct semel_text){ NULL, 0 };
-	semel_status status = semel_sqlite_take(tx, &previous_id, &statement, error);
-	if (status != SEMEL_OK)
-		return status;
-	semel_sqlite_bind_text(statement, 1, row->event.aggregate_type);
-	semel_sqlite_bind_text(statement, 2, row->event.aggregate_id);
-	sqlite3_bind_int64(statement, 3, row->seq);
-	status = semel_sqlite_step(tx, &previous_id, statement, &found, error);
-	if (status == SEMEL_OK && found)
-		*id_out = semel_sqlite_text(statement, 0, arena);
-	semel_sqlite_give(tx, &previous_id, statement);
 	return status;
 }
 

@@ -25,7 +25,6 @@ enum semel_sqlite_slot {
 	SEMEL_SQL_OUTBOX_NEWEST,
 	SEMEL_SQL_OUTBOX_FETCH,
 	SEMEL_SQL_OUTBOX_FETCH_DUE,
-	SEMEL_SQL_OUTBOX_PREVIOUS,
 	SEMEL_SQL_MARK_FENCE,
 	SEMEL_SQL_MARK_PUBLISHED,
 	SEMEL_SQL_INBOX_CLAIM,
@@ -137,9 +136,6 @@ semel_status semel_sqlite_outbox_fetch(semel_store *store, const struct semel_le
 semel_status semel_sqlite_outbox_fetch_due(semel_store *store, const struct semel_lease *lease,
 					   int64_t now_ms, struct semel_outbox_batch *batch,
 					   semel_error *error);
-semel_status semel_sqlite_outbox_previous(semel_store *store, const struct semel_outbox_row *row,
-					  struct semel_arena *arena, struct semel_text *id_out,
-					  semel_error *error);
 semel_status semel_sqlite_outbox_select(semel_store *store,
 					const struct semel_outbox_filter *filter, int64_t after_seq,
 					struct semel_outbox_batch *batch, semel_error *error);
