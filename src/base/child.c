@@ -175,6 +175,11 @@ static void reap(struct semel_child *child)
 	child->reaped = true;
 }
 
+pid_t semel_child_pid(const struct semel_child *child)
+{
+	return child->streams.pid;
+}
+
 bool semel_child_has_exited(struct semel_child *child)
 {
 	if (!child->reaped && has_ended(child))

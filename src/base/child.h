@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define SEMEL_CHILD_COMPLAINT_MAX 4096
 
@@ -63,6 +64,8 @@ struct semel_text semel_child_output(const struct semel_child *child);
 void semel_child_complaint(const struct semel_child *child, char *text_out, size_t size);
 /* What it complained of so far is forgotten. */
 void semel_child_forget_complaint(struct semel_child *child);
+/* The number of the shell, and of the program that it becomes by exec. */
+pid_t semel_child_pid(const struct semel_child *child);
 /* Does not wait. True also when its exit was told already. */
 bool semel_child_has_exited(struct semel_child *child);
 /* Its exit status, or 128 + the signal's number, as a shell says it; -1: somebody else took it. */

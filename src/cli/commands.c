@@ -14,6 +14,7 @@ const struct semel_command *const semel_commands[] = {
 	&semel_command_trace,
 	&semel_command_verify,
 	&semel_command_failpoints,
+	&semel_command_bench,
 	&semel_command_help,
 	&semel_command_man,
 	&semel_command_completion,
