@@ -15,8 +15,7 @@
 
 #include <string.h>
 
-#define LATER_MS       200
-#define CLAIM_LEASE_MS 30000
+#define LATER_MS 200
 
 bool semel_consumer_claims(const struct semel_consumer *consumer)
 {
@@ -45,7 +44,6 @@ static void fill_claim(const struct semel_consumer *consumer, struct semel_item 
 		.offset = item->delivery->offset,
 		.status = finished ? SEMEL_INBOX_PROCESSED : SEMEL_INBOX_CLAIMED,
 		.owner = finished ? NULL : consumer->owner,
-		.lease_until_ms = finished ? 0 : semel_now_ms(consumer->env) + CLAIM_LEASE_MS,
 		.replay = item->delivery->passage.replay,
 	};
 }
@@ -299,6 +297,20 @@ static bool any_later(const struct semel_item *items, uint32_t count)
 	return false;
 }
 
+/* A follower that was read in an earlier transaction may have been settled since. */
+static semel_status look_again(struct semel_consumer *consumer, struct semel_item *item,
+			       struct semel_arena *arena, semel_error *error)
+{
+	bool parked = true;
+	semel_status status = SEMEL_OK;
+
+	if (!semel_consumer_joins(consumer))
+		status = semel_still_parked(consumer, item, arena, &parked, error);
+	if (!parked)
+		item->fate = SEMEL_FATE_DUPLICATE;
+	return status;
+}
+
 static semel_status pass_gates(struct semel_consumer *consumer, struct semel_item *items,
 			       uint32_t count, struct semel_arena *arena, semel_error *error)
 {
@@ -311,8 +323,8 @@ static semel_status pass_gates(struct semel_consumer *consumer, struct semel_ite
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
 		if (items[i].fate != SEMEL_FATE_OPEN)
 			continue;
-		if (!items[i].entry_id.data)
-			status = check(consumer, &items[i], arena, error);
+		status = items[i].entry_id.data ? look_again(consumer, &items[i], arena, error)
+						: check(consumer, &items[i], arena, error);
 		if (status == SEMEL_OK && items[i].fate == SEMEL_FATE_DEAD)
 			gated = true; /* it has just put a hold */
 		if (status == SEMEL_OK && items[i].fate == SEMEL_FATE_OPEN && gated &&
@@ -327,13 +339,18 @@ static semel_status claim_open(struct semel_consumer *consumer, struct semel_ite
 {
 	struct semel_inbox_claim *claims = semel_arena_alloc(arena, count * sizeof *claims);
 	struct semel_inbox_answer *answers = semel_arena_alloc(arena, count * sizeof *answers);
+	int64_t lease_until_ms = semel_now_ms(consumer->env) + SEMEL_CLAIM_LEASE_MS;
 	uint32_t open = 0;
 
 	if (!claims || !answers)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the claims");
-	for (uint32_t i = 0; i < count; i++)
-		if (items[i].fate == SEMEL_FATE_OPEN)
-			claims[open++] = items[i].claim;
+	for (uint32_t i = 0; i < count; i++) {
+		if (items[i].fate != SEMEL_FATE_OPEN)
+			continue;
+		if (items[i].claim.status == SEMEL_INBOX_CLAIMED)
+			items[i].claim.lease_until_ms = lease_until_ms;
+		claims[open++] = items[i].claim;
+	}
 	if (open == 0)
 		return SEMEL_OK;
 	semel_status status = consumer->guard->driver->claim(

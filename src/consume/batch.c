@@ -17,7 +17,8 @@
 
 #include <string.h>
 
-#define RELEASED_MAX 64
+#define RELEASED_MAX       64
+#define RELEASED_BYTES_MAX ((size_t)4 * 1024 * 1024) /* one follower may exceed it */
 
 static const struct semel_store_driver *driver_of(const struct semel_consumer *consumer)
 {
@@ -369,16 +370,28 @@ static semel_status conclude_doomed(struct semel_consumer *consumer, struct seme
 	return status;
 }
 
+/* Another consumer has taken it over: it comes again, and the claim tells. */
+static void put_off(struct semel_consumer *consumer, struct semel_item *item)
+{
+	item->fate = SEMEL_FATE_LATER;
+	consumer->put_off = true;
+}
+
 static semel_status run_claimed(struct semel_consumer *consumer, struct semel_item *item,
 				semel_error *error)
 {
 	semel_error said = { .status = SEMEL_OK };
+	bool ours = true;
 	semel_status status = driver_of(consumer)->begin(consumer->store, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = driver_of(consumer)->savepoint(consumer->store, error);
-	if (status != SEMEL_OK)
+	status = semel_still_ours(consumer, item, consumer->arena, &ours, error);
+	if (status == SEMEL_OK && ours)
+		status = driver_of(consumer)->savepoint(consumer->store, error);
+	if (status != SEMEL_OK || !ours) {
+		put_off(consumer, item);
 		goto roll_back;
+	}
 	bool done = run_item(consumer, item, &said) == SEMEL_OK;
 	if (ended_transaction(consumer, item, &said))
 		return conclude_doomed(consumer, item, error);
@@ -484,16 +497,17 @@ static void tell_gap(const struct semel_consumer *consumer, const struct semel_h
 						      .consumer = consumer->scope.data });
 }
 
-/* The first follower of each hold; the next ones come with the next turn, in order. */
-semel_status semel_released_read(struct semel_consumer *consumer, struct semel_arena *arena,
-				 struct semel_item **items_out, uint32_t *count_out,
-				 semel_error *error)
+/* The next ones of a hold come with the next turn, in order. */
+semel_status semel_released_read(struct semel_consumer *consumer, uint32_t max,
+				 struct semel_arena *arena, struct semel_item **items_out,
+				 uint32_t *count_out, semel_error *error)
 {
 	const struct semel_store_driver *driver = driver_of(consumer);
 	semel_tx tx = driver->tx(consumer->store);
-	struct semel_hold *found = semel_arena_alloc(arena, RELEASED_MAX * sizeof *found);
-	struct semel_holds holds = { .arena = arena, .holds = found, .capacity = RELEASED_MAX };
-	struct semel_item *items = semel_arena_alloc(arena, RELEASED_MAX * sizeof *items);
+	size_t start = semel_arena_used(arena);
+	struct semel_hold *found = semel_arena_alloc(arena, max * sizeof *found);
+	struct semel_holds holds = { .arena = arena, .holds = found, .capacity = max };
+	struct semel_item *items = semel_arena_alloc(arena, max * sizeof *items);
 
 	*count_out = 0;
 	*items_out = items;
@@ -501,7 +515,9 @@ semel_status semel_released_read(struct semel_consumer *consumer, struct semel_a
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the followers");
 	semel_status status =
 		driver->hold_ready(tx, consumer->scope, semel_now_ms(consumer->env), &holds, error);
-	for (uint32_t i = 0; i < holds.count && status == SEMEL_OK; i++) {
+	for (uint32_t i = 0; i < holds.count && status == SEMEL_OK &&
+			     semel_arena_used(arena) - start < RELEASED_BYTES_MAX;
+	     i++) {
 		tell_gap(consumer, &holds.holds[i]);
 		struct semel_dead_entry entry = { .status = SEMEL_DEAD_PENDING };
 		status = driver->parked_first(tx, consumer->scope, &holds.holds[i], arena, &entry,
@@ -556,32 +572,30 @@ static semel_status run_released(struct semel_consumer *consumer, struct semel_i
 			     error); /* the others come with the next turn */
 }
 
+/* One by one here too: a crash leaves one of them in doubt. */
 static semel_status run_released_claimed(struct semel_consumer *consumer, struct semel_item *items,
 					 uint32_t count, semel_error *error)
 {
-	semel_status status = semel_admit(consumer, items, count, consumer->arena, error);
-	if (status != SEMEL_OK) {
-		driver_of(consumer)->rollback(consumer->store);
-		return status;
-	}
-	status = keep_claims(consumer, items, count, error);
-	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++)
-		status = run_and_finish(consumer, &items[i], error);
-	return status;
+	semel_status status = driver_of(consumer)->commit(consumer->store, error);
+
+	return status == SEMEL_OK ? one_by_one(consumer, items, count, error) : status;
 }
 
 semel_status semel_batch_released(struct semel_consumer *consumer, bool *ran_out,
 				  semel_error *error)
 {
 	const struct semel_store_driver *driver = driver_of(consumer);
+	uint32_t count = 0, max = semel_breaker_allow(&consumer->breaker, RELEASED_MAX,
+						      semel_steady_ms(consumer->env));
 	struct semel_item *items = NULL;
-	uint32_t count = 0;
 
 	*ran_out = false;
+	if (max == 0)
+		return SEMEL_OK;
 	semel_status status = driver->begin(consumer->store, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = semel_released_read(consumer, consumer->arena, &items, &count, error);
+	status = semel_released_read(consumer, max, consumer->arena, &items, &count, error);
 	if (status != SEMEL_OK) {
 		driver->rollback(consumer->store);
 		return status;

@@ -401,7 +401,7 @@ static semel_status inside_turn(struct semel_consumer *consumer, bool *busy_out,
 		driver->hold_any(driver->tx(consumer->store), consumer->scope, &holds, error);
 
 	if (status == SEMEL_OK && holds &&
-	    semel_breaker_allow(&consumer->breaker, 1, semel_steady_ms(consumer->env)) > 0)
+	    semel_steady_ms(consumer->env) >= consumer->pause_until_ms)
 		status = semel_batch_released(consumer, &ran, error);
 	if (status == SEMEL_OK)
 		status = take_batch(consumer, busy_out, error);

@@ -18,6 +18,8 @@
 
 #include <semel/consumer.h>
 
+#define SEMEL_CLAIM_LEASE_MS 30000
+
 /* What becomes of an item. All but OPEN, GO and LATER are acked once they are durable. */
 enum semel_fate {
 	SEMEL_FATE_OPEN,  /* not decided */
@@ -122,17 +124,24 @@ semel_status semel_conclude_dead(struct semel_consumer *consumer, struct semel_i
 semel_status semel_settle(struct semel_consumer *consumer, struct semel_item *const *items,
 			  uint32_t count, semel_error *error);
 
+/* ---- fence.c: in the open transaction ---- */
+semel_status semel_still_parked(struct semel_consumer *consumer, const struct semel_item *item,
+				struct semel_arena *arena, bool *parked_out, semel_error *error);
+/* Before what was admitted in an earlier transaction is run or concluded. */
+semel_status semel_still_ours(struct semel_consumer *consumer, const struct semel_item *item,
+			      struct semel_arena *arena, bool *ours_out, semel_error *error);
+
 /* ---- batch.c: handlers inside the transaction ---- */
 semel_status semel_batch_process(struct semel_consumer *consumer, struct semel_item *items,
 				 uint32_t count, semel_error *error);
 /* Parked followers whose head is settled. ran_out: there were any. */
 semel_status semel_batch_released(struct semel_consumer *consumer, bool *ran_out,
 				  semel_error *error);
-/* Reads followers of ready holds into the arena as items, in order; those of one hold are next to
- * each other. In the open transaction. */
-semel_status semel_released_read(struct semel_consumer *consumer, struct semel_arena *arena,
-				 struct semel_item **items_out, uint32_t *count_out,
-				 semel_error *error);
+/* Reads the first followers of at most max ready holds into the arena as items. In the open
+ * transaction. */
+semel_status semel_released_read(struct semel_consumer *consumer, uint32_t max,
+				 struct semel_arena *arena, struct semel_item **items_out,
+				 uint32_t *count_out, semel_error *error);
 
 /* ---- dispatch.c: handlers outside ---- */
 semel_status semel_dispatch_open(struct semel_consumer *consumer, semel_error *error);

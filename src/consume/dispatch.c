@@ -12,13 +12,14 @@
 #include "base/failpoint.h"
 #include "consume/consumer.h"
 #include "consume/workers.h"
+#include "observe/log.h"
 
 #include <poll.h>
 #include <stdlib.h>
 
 #define LOADS_MAX   4
 #define RENEW_MS    10000
-#define CLAIM_MS    30000
+#define MOVED_MS    200
 #define ARENA_BLOCK (16 * 1024)
 
 /* One item at hand: waiting (FATE_OPEN or LATER), at work (job submitted), or ended. */
@@ -196,14 +197,16 @@ static semel_status take_released(struct semel_consumer *consumer, semel_error *
 	struct semel_item *items = NULL;
 	uint32_t count = 0, kept = 0;
 
-	if (!load ||
-	    semel_breaker_allow(&consumer->breaker, 1, semel_steady_ms(consumer->env)) == 0)
+	uint32_t max = semel_breaker_allow(&consumer->breaker, dispatch->load_size,
+					   semel_steady_ms(consumer->env));
+	if (!load || max == 0)
 		return SEMEL_OK;
 	semel_arena_reset(load->arena);
-	semel_status status = semel_released_read(consumer, load->arena, &items, &count, error);
+	semel_status status =
+		semel_released_read(consumer, max, load->arena, &items, &count, error);
 	if (status != SEMEL_OK)
 		return status;
-	for (uint32_t i = 0; i < count && kept < dispatch->load_size; i++)
+	for (uint32_t i = 0; i < count; i++)
 		if (!key_at_hand(dispatch, &items[i]))
 			items[kept++] = items[i];
 	fill_load(dispatch, load, items, kept);
@@ -288,11 +291,32 @@ static semel_status conclude_failed(struct semel_consumer *consumer, struct task
 	return status;
 }
 
+/* It has moved to another consumer, whose answer counts. A delivery comes again, and the claim
+ * tells then; a follower is kept in the store. */
+static void leave_to_other(const struct semel_consumer *consumer, struct task *task)
+{
+	struct semel_item *item = &task->item;
+
+	semel_log(SEMEL_LOG_WARN, "the event has moved to another consumer meanwhile",
+		  &(struct semel_log_fields){ .message_id = item->claim.event_id.data,
+					      .consumer = consumer->scope.data });
+	item->fate = item->entry_id.data ? SEMEL_FATE_DUPLICATE : SEMEL_FATE_LATER;
+	task->not_before_ms = semel_steady_ms(consumer->env) + MOVED_MS;
+}
+
 static semel_status conclude(struct semel_consumer *consumer, struct task *task, semel_error *error)
 {
 	struct semel_outcome *outcome = &task->job.outcome;
 	struct semel_item *item = &task->item;
+	bool ours = true;
+	semel_status status = semel_still_ours(consumer, item, task->load->arena, &ours, error);
 
+	if (status != SEMEL_OK)
+		return status;
+	if (!ours) {
+		leave_to_other(consumer, task);
+		return SEMEL_OK;
+	}
 	semel_breaker_report(&consumer->breaker, outcome->status, semel_steady_ms(consumer->env),
 			     semel_random(consumer->env));
 	if (outcome->status == SEMEL_OK)
@@ -440,7 +464,8 @@ static semel_status renew_claims(struct semel_consumer *consumer, semel_error *e
 		return SEMEL_OK;
 	dispatch->renew_at_ms = steady_ms + RENEW_MS;
 	return consumer->guard->driver->renew(consumer->guard, consumer->owner,
-					      semel_now_ms(consumer->env) + CLAIM_MS, error);
+					      semel_now_ms(consumer->env) + SEMEL_CLAIM_LEASE_MS,
+					      error);
 }
 
 static struct choice make_choice(struct semel_consumer *consumer)
