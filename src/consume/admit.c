@@ -86,14 +86,17 @@ static struct semel_event key_event(const struct semel_item *item)
 				     .aggregate_id = item->key_id };
 }
 
+/* Behind the head; in strict order behind its own predecessor, if it names one. */
 static semel_status park(struct semel_consumer *consumer, struct semel_item *item,
 			 struct semel_text head_id, semel_error *error)
 {
+	bool strict = consumer->options.order == SEMEL_ORDER_STRICT;
+	struct semel_text previous = item->delivery->passage.previous;
 	char entry_id[SEMEL_ID_SIZE];
 	struct semel_dead_entry entry = {
 		.event = item->delivery->event,
 		.scope = consumer->scope,
-		.parked_behind = head_id,
+		.parked_behind = strict && previous.data ? previous : head_id,
 		.reason = SEMEL_TEXT("waits behind an earlier event of its aggregate"),
 		.failed_at_ms = semel_now_ms(consumer->env),
 		.partition = item->delivery->partition,
@@ -127,6 +130,7 @@ static void pass_head(struct semel_consumer *consumer, struct semel_item *item,
 		item->fate = SEMEL_FATE_DROPPED;
 }
 
+/* Settled, or about to be in this transaction. */
 static semel_status predecessor_seen(struct semel_consumer *consumer, struct semel_item *items,
 				     uint32_t at, bool *seen_out, semel_error *error)
 {
@@ -136,7 +140,8 @@ static semel_status predecessor_seen(struct semel_consumer *consumer, struct sem
 	if (!previous.data || items[at].delivery->passage.replay > 0 || items[at].runs > 0)
 		return SEMEL_OK;
 	for (uint32_t i = 0; i < at; i++)
-		if (semel_text_equal(items[i].delivery->event.id, previous))
+		if (items[i].fate == SEMEL_FATE_OPEN &&
+		    semel_text_equal(items[i].delivery->event.id, previous))
 			return SEMEL_OK;
 	return consumer->store->driver->inbox_settled(consumer->store->driver->tx(consumer->store),
 						      consumer->scope, previous, seen_out, error);
@@ -180,15 +185,15 @@ static semel_status gate(struct semel_consumer *consumer, struct semel_item *ite
 		status = predecessor_seen(consumer, items, at, &seen, error);
 	if (status != SEMEL_OK)
 		return status;
-	if (hold.state != SEMEL_HOLD_NONE && hold.state != SEMEL_HOLD_RELEASED &&
+	if ((hold.state == SEMEL_HOLD_RETRY || hold.state == SEMEL_HOLD_DEAD) &&
 	    semel_text_equal(hold.head_id, item->delivery->event.id)) {
 		pass_head(consumer, item, &hold);
 		return SEMEL_OK;
 	}
-	if (!seen && (hold.state == SEMEL_HOLD_NONE || hold.state == SEMEL_HOLD_GAP))
-		return wait_for_predecessor(consumer, item, &hold, error);
-	if (hold.state == SEMEL_HOLD_NONE || (hold.state == SEMEL_HOLD_GAP && seen))
-		return SEMEL_OK;
+	if (hold.state == SEMEL_HOLD_NONE || hold.state == SEMEL_HOLD_GAP) {
+		item->head = hold.state == SEMEL_HOLD_GAP; /* done, it lets the others go */
+		return seen ? SEMEL_OK : wait_for_predecessor(consumer, item, &hold, error);
+	}
 	if (consumer->options.order == SEMEL_ORDER_TOTAL) {
 		item->fate = SEMEL_FATE_LATER;
 		return SEMEL_OK;

@@ -497,13 +497,56 @@ static void tell_gap(const struct semel_consumer *consumer, const struct semel_h
 						      .consumer = consumer->scope.data });
 }
 
+/* In strict order a follower goes when its own predecessor is settled, or was waited for in vain.
+ */
+static semel_status check_predecessor(struct semel_consumer *consumer, struct semel_hold *hold,
+				      const struct semel_dead_entry *entry, bool *ready_out,
+				      semel_error *error)
+{
+	const struct semel_store_driver *driver = driver_of(consumer);
+	semel_tx tx = driver->tx(consumer->store);
+
+	*ready_out = hold->state == SEMEL_HOLD_GAP || semel_text_is_blank(entry->parked_behind) ||
+		     semel_text_equal(entry->event.id, hold->head_id);
+	if (*ready_out)
+		return SEMEL_OK;
+	semel_status status =
+		driver->inbox_settled(tx, consumer->scope, entry->parked_behind, ready_out, error);
+	if (status != SEMEL_OK || *ready_out)
+		return status;
+	hold->state = SEMEL_HOLD_GAP;
+	hold->head_id = entry->parked_behind;
+	hold->due_ms = semel_now_ms(consumer->env) + consumer->options.strict_wait_ms;
+	return driver->hold_put(tx, consumer->scope, hold, error);
+}
+
+/* ready_out false: none is left, or the next one has to wait. */
+static semel_status next_follower(struct semel_consumer *consumer, struct semel_hold *hold,
+				  struct semel_arena *arena, struct semel_dead_entry *entry_out,
+				  bool *ready_out, semel_error *error)
+{
+	const struct semel_store_driver *driver = driver_of(consumer);
+	bool strict = consumer->options.order == SEMEL_ORDER_STRICT;
+	semel_tx tx = driver->tx(consumer->store);
+	semel_status status = (strict ? driver->parked_next : driver->parked_first)(
+		tx, consumer->scope, hold, arena, entry_out, error);
+
+	*ready_out = false;
+	if (status != SEMEL_OK)
+		return status;
+	if (!entry_out->entry_id.data)
+		return driver->hold_remove(tx, consumer->scope, hold, error);
+	tell_gap(consumer, hold);
+	*ready_out = true;
+	return strict ? check_predecessor(consumer, hold, entry_out, ready_out, error) : SEMEL_OK;
+}
+
 /* The next ones of a hold come with the next turn, in order. */
 semel_status semel_released_read(struct semel_consumer *consumer, uint32_t max,
 				 struct semel_arena *arena, struct semel_item **items_out,
 				 uint32_t *count_out, semel_error *error)
 {
 	const struct semel_store_driver *driver = driver_of(consumer);
-	semel_tx tx = driver->tx(consumer->store);
 	size_t start = semel_arena_used(arena);
 	struct semel_hold *found = semel_arena_alloc(arena, max * sizeof *found);
 	struct semel_holds holds = { .arena = arena, .holds = found, .capacity = max };
@@ -513,21 +556,18 @@ semel_status semel_released_read(struct semel_consumer *consumer, uint32_t max,
 	*items_out = items;
 	if (!found || !items)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the followers");
-	semel_status status =
-		driver->hold_ready(tx, consumer->scope, semel_now_ms(consumer->env), &holds, error);
+	semel_status status = driver->hold_ready(driver->tx(consumer->store), consumer->scope,
+						 semel_now_ms(consumer->env), &holds, error);
 	for (uint32_t i = 0; i < holds.count && status == SEMEL_OK &&
 			     semel_arena_used(arena) - start < RELEASED_BYTES_MAX;
 	     i++) {
-		tell_gap(consumer, &holds.holds[i]);
 		struct semel_dead_entry entry = { .status = SEMEL_DEAD_PENDING };
-		status = driver->parked_first(tx, consumer->scope, &holds.holds[i], arena, &entry,
-					      error);
+		bool ready = false;
+		status = next_follower(consumer, &holds.holds[i], arena, &entry, &ready, error);
 		if (status != SEMEL_OK)
 			return status;
-		if (!entry.entry_id.data) {
-			status = driver->hold_remove(tx, consumer->scope, &holds.holds[i], error);
+		if (!ready)
 			continue;
-		}
 		struct semel_delivery *delivery =
 			delivery_of(&entry, holds.holds[i].attempts, arena);
 		struct semel_item *item =

@@ -166,7 +166,8 @@ semel_status semel_conclude_dead(struct semel_consumer *consumer, struct semel_i
 		status = write_entry(consumer, item, arena, error);
 	if (status == SEMEL_OK && item->entry_id.data)
 		status = driver->parked_remove(tx_of(consumer), item->entry_id, error);
-	if (status == SEMEL_OK && keeps_order(consumer, item)) {
+	if (status == SEMEL_OK && keeps_order(consumer, item) &&
+	    consumer->options.poison != SEMEL_POISON_SKIP) {
 		struct semel_hold hold = hold_of(item, SEMEL_HOLD_DEAD);
 		hold.attempts = item->delivery->passage.replay;
 		hold.blocks = consumer->options.poison == SEMEL_POISON_BLOCK;

@@ -64,6 +64,11 @@ static semel_status check_options(const semel_consumer_options *options, semel_e
 	for (size_t i = 0; options->topics[i]; i++)
 		if (semel_string_is_blank(options->topics[i]))
 			return semel_error_set(error, SEMEL_INVALID, "a topic is blank");
+	if (options->order == SEMEL_ORDER_STRICT && options->guarantee == SEMEL_AT_LEAST_ONCE)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "strict order has to know which events were processed, and "
+				       "at-least-once keeps no record of them; choose "
+				       "effectively-once");
 	if (options->order == SEMEL_ORDER_TOTAL && options->poison == SEMEL_POISON_PARK_KEY)
 		return semel_error_set(error, SEMEL_CONFIG,
 				       "total order cannot park a key aside; choose the poison "
@@ -505,6 +510,24 @@ static int64_t sleep_ms(const struct semel_consumer *consumer, const struct left
 	return wait_ms > 1 ? wait_ms : 1;
 }
 
+/* In total order nothing is parked: a dead letter holds the topic where it is. */
+static bool topic_is_blocked(const struct semel_consumer *consumer)
+{
+	const struct semel_store_driver *driver = consumer->store ? consumer->store->driver : NULL;
+	struct semel_hold hold = { .state = SEMEL_HOLD_NONE };
+
+	if (!driver || consumer->options.order != SEMEL_ORDER_TOTAL)
+		return false;
+	for (size_t i = 0; consumer->topics[i] && hold.state != SEMEL_HOLD_DEAD; i++) {
+		struct semel_event key = { .aggregate_type = SEMEL_TEXT(""),
+					   .aggregate_id = semel_text_of(consumer->topics[i]) };
+		if (driver->hold_get(driver->tx(consumer->store), consumer->scope, &key,
+				     consumer->arena, &hold, NULL) != SEMEL_OK)
+			return false;
+	}
+	return hold.state == SEMEL_HOLD_DEAD;
+}
+
 static semel_status not_drained(const struct semel_consumer *consumer, const struct left *left,
 				semel_error *error)
 {
@@ -514,6 +537,8 @@ static semel_status not_drained(const struct semel_consumer *consumer, const str
 		why = "the breaker is open: the handler's dependency does not answer";
 	else if (left->holds.blocked > 0)
 		why = "a dead letter blocks its aggregate (see: semel dlq list)";
+	else if (topic_is_blocked(consumer))
+		why = "a dead letter blocks the topic (see: semel dlq list)";
 	else if (!why[0])
 		why = "the time was too short, or another consumer holds a share (try a longer "
 		      "--timeout)";

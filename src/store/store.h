@@ -426,6 +426,12 @@ struct semel_store_driver {
 	semel_status (*parked_first)(semel_tx tx, struct semel_text scope,
 				     const struct semel_hold *hold, struct semel_arena *arena,
 				     struct semel_dead_entry *entry_out, semel_error *error);
+	/* The same where every follower is parked behind its own predecessor: the hold's head
+	 * itself, else the first whose predecessor is settled, else the first whose predecessor is
+	 * not parked. */
+	semel_status (*parked_next)(semel_tx tx, struct semel_text scope,
+				    const struct semel_hold *hold, struct semel_arena *arena,
+				    struct semel_dead_entry *entry_out, semel_error *error);
 	semel_status (*parked_remove)(semel_tx tx, struct semel_text entry_id, semel_error *error);
 
 	/* -- subscriptions, retention, trace. */

@@ -95,16 +95,21 @@ static void released_holds_and_gaps_that_waited_enough_are_ready(void **state)
 	semel_store_close(store);
 }
 
-static void park(semel_store *store, const char *id, const char *aggregate)
+static void park_behind(semel_store *store, const char *id, const char *aggregate, const char *head)
 {
 	struct semel_event event = store_event(id, aggregate);
 	char entry_id[32];
 	snprintf(entry_id, sizeof(entry_id), "entry-%s", id);
 	struct semel_dead_entry entry = store_dead(entry_id, &event);
-	entry.parked_behind = SEMEL_TEXT("head");
+	entry.parked_behind = semel_text_of(head);
 	store_begin(store);
 	assert_ok(store->driver->parked_add(store_tx(store), &entry, NULL));
 	store_commit(store);
+}
+
+static void park(semel_store *store, const char *id, const char *aggregate)
+{
+	park_behind(store, id, aggregate, "head");
 }
 
 static void what_is_held_is_counted_by_its_reason(void **state)
@@ -161,6 +166,33 @@ static void followers_come_in_the_order_they_were_parked(void **state)
 	assert_null(first.entry_id.data);
 	store_commit(store);
 	semel_arena_free(arena);
+	semel_store_close(store);
+}
+
+static void assert_next(semel_store *store, const char *head, const char *expected)
+{
+	struct semel_arena *arena = semel_arena_new(1024);
+	struct semel_hold hold = hold_of("a", SEMEL_HOLD_RELEASED);
+	struct semel_dead_entry next;
+	hold.head_id = semel_text_of(head);
+	assert_ok(store->driver->parked_next(store_tx(store), BILLING, &hold, arena, &next, NULL));
+	assert_string_equal(next.event.id.data, expected);
+	semel_arena_free(arena);
+}
+
+static void followers_behind_their_own_predecessors_are_chosen_by_them(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	park_behind(store, "e5", "a", "e4");
+	park_behind(store, "e3", "a", "e2");
+	park_behind(store, "e2", "a", "e1");
+	assert_next(store, "head", "e5"); /* e4 is not parked, and e5 was first */
+	assert_next(store, "e2", "e2");   /* the head itself */
+	store_claim_now(store, store_claim("e1"));
+	assert_next(store, "head", "e2");
+	store_claim_now(store, store_claim("e2"));
+	assert_next(store, "head", "e3"); /* parked before e2, and both may go */
 	semel_store_close(store);
 }
 
@@ -487,6 +519,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(released_holds_and_gaps_that_waited_enough_are_ready),
 	cmocka_unit_test(what_is_held_is_counted_by_its_reason),
 	cmocka_unit_test(followers_come_in_the_order_they_were_parked),
+	cmocka_unit_test(followers_behind_their_own_predecessors_are_chosen_by_them),
 	cmocka_unit_test(a_hold_without_an_aggregate_type_holds_the_whole_topic),
 	cmocka_unit_test(followers_are_no_dead_letters),
 	cmocka_unit_test(a_dead_letter_keeps_the_whole_event),

@@ -108,6 +108,20 @@ static const struct semel_sqlite_query first_of_topic = {
 	"SELECT " ENTRY_COLUMNS ", status, discard_reason, 0 FROM semel_dead_letter"
 	" WHERE scope = ?1 AND topic = ?2 AND parked_behind IS NOT NULL ORDER BY position LIMIT 1"
 };
+/* Looks at all followers of the aggregate: for strict order, where a gap should be rare and short.
+ */
+static const struct semel_sqlite_query next_follower = {
+	SEMEL_SQL_ONCE, "read a parked event",
+	"SELECT " ENTRY_COLUMNS ", status, discard_reason, 0 FROM semel_dead_letter AS f"
+	" WHERE scope = ?1 AND aggregate_type = ?2 AND aggregate_id = ?3"
+	" AND parked_behind IS NOT NULL ORDER BY event_id <> ?4,"
+	" NOT (EXISTS (SELECT 1 FROM semel_inbox AS i WHERE i.scope = f.scope"
+	" AND i.event_id = f.parked_behind AND i.status <> 'CLAIMED')"
+	" OR EXISTS (SELECT 1 FROM semel_dead_letter AS d WHERE d.scope = f.scope"
+	" AND d.event_id = f.parked_behind AND d.parked_behind IS NULL)),"
+	" EXISTS (SELECT 1 FROM semel_dead_letter AS p WHERE p.scope = f.scope"
+	" AND p.event_id = f.parked_behind AND p.parked_behind IS NOT NULL), position LIMIT 1"
+};
 static const struct semel_sqlite_query remove_follower = {
 	SEMEL_SQL_PARKED_REMOVE, "remove a parked event",
 	"DELETE FROM semel_dead_letter WHERE entry_id = ?1 AND parked_behind IS NOT NULL"
@@ -438,6 +452,27 @@ semel_status semel_sqlite_parked_first(semel_tx tx, struct semel_text scope,
 	if (row)
 		read_entry(statement, arena, entry_out);
 	semel_sqlite_give(tx, query, statement);
+	return status;
+}
+
+semel_status semel_sqlite_parked_next(semel_tx tx, struct semel_text scope,
+				      const struct semel_hold *hold, struct semel_arena *arena,
+				      struct semel_dead_entry *entry_out, semel_error *error)
+{
+	sqlite3_stmt *statement = NULL;
+	bool row = false;
+	*entry_out = (struct semel_dead_entry){ 0 };
+	semel_status status = semel_sqlite_take(tx, &next_follower, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_sqlite_bind_bytes(statement, 1, scope);
+	semel_sqlite_bind_bytes(statement, 2, hold->aggregate_type);
+	semel_sqlite_bind_bytes(statement, 3, hold->aggregate_id);
+	semel_sqlite_bind_bytes(statement, 4, hold->head_id);
+	status = semel_sqlite_step(tx, &next_follower, statement, &row, error);
+	if (row)
+		read_entry(statement, arena, entry_out);
+	semel_sqlite_give(tx, &next_follower, statement);
 	return status;
 }
 
