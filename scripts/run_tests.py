@@ -389,7 +389,8 @@ def stage_tidy(run):
     with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
         for path, code, output in pool.map(one, sorted(ROOT.glob("src/**/*.c"))):
             name = f"tidy {path.relative_to(ROOT)}"
-            run.tally.add(name, PASSED if code == 0 else FAILED, tail(output, 40))
+            found = [line for line in output.splitlines() if " error: " in line]
+            run.tally.add(name, PASSED if code == 0 else FAILED, "\n".join(found) or tail(output, 40))
 
 
 def stage_soak(run):

@@ -147,7 +147,7 @@ semel_status semel_lanes_tend(struct semel_lanes *lanes, semel_store *store, sem
 {
 	int64_t steady_ms = semel_steady_ms(lanes->env);
 	struct semel_lease found[LANES_MAX];
-	struct look looks[LANES_MAX];
+	struct look looks[LANES_MAX] = { 0 };
 	struct semel_crew crew = { .members = 1 };
 
 	if (steady_ms < lanes->tend_at_ms)

@@ -75,7 +75,7 @@ def test_a_consumer_with_a_held_aggregate_rests(shop):
 def test_a_consumer_rests_while_its_handler_is_at_work_on_a_retry(shop):
     publish(shop, "good")
     relay(shop)
-    child = consumer(shop, "--exec", "echo >>started; [ $SEMEL_ATTEMPT -ge 3 ] && sleep 60; exit 75")
+    child = consumer(shop, "--exec", "echo >>started; [ $SEMEL_ATTEMPT -ge 3 ] && exec sleep 60; exit 75")
     started = shop.folder / "started"
     wait_for(lambda: started.exists() and len(started.read_text()) == 3, what="the delayed retry")
     rests(child)
