@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small HTTP server whose answers a test writes down beforehand."""
+import http.server
+import socket
+import threading
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Endpoint:
+    """Answers each request with the next of the given answers (status, headers), the last of them
+    for ever; keeps what it was asked."""
+
+    def __init__(self, *answers, port=0):
+        self.answers, self.requests = list(answers) or [(204, {})], []
+        endpoint = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+                endpoint.requests.append((self.path, dict(self.headers), body))
+                status, headers = endpoint.answers.pop(0) if len(endpoint.answers) > 1 else endpoint.answers[0]
+                self.send_response(status)
+                for name, value in {"Content-Length": "0", **headers}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/events"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
