@@ -17,8 +17,11 @@ check:
 test:
 	@scripts/test
 
-asan tsan tidy soak bench:
+asan tsan tidy soak:
 	@scripts/test $@
+
+bench:
+	@bench/run
 
 debug planted:
 	@cmake --preset $@ && cmake --build --preset $@

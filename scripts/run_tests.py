@@ -400,13 +400,6 @@ def stage_soak(run):
         run_pytest(run, "soak", ["tests/chaos", "-k", "soak"], ROOT / "build-test", int(seconds) * 3 + 300, "", extra)
 
 
-def stage_bench(run):
-    tree = build(run, "release")
-    if tree:
-        code = subprocess.call([tree / "semel", "bench"], cwd=run.temporary)
-        run.tally.add("bench", PASSED if code == 0 else FAILED)
-
-
 # name, function, in the whole run, in `quick`, what it does
 STAGES = (
     ("checks", stage_checks, True, True, "format, tail numbers, include direction, words, the checks' own tests"),
@@ -421,7 +414,6 @@ STAGES = (
     ("tsan", stage_tsan, True, False, "ThreadSanitizer, on the tests with threads"),
     ("tidy", stage_tidy, True, False, "clang-tidy over src/"),
     ("soak", stage_soak, False, False, "the long soak (SEMEL_SOAK_SECONDS, 600)"),
-    ("bench", stage_bench, False, False, "ratios against the bare limit"),
 )
 # Stages that look at build-test need it built.
 NEED_BUILD = {"unit", "contract", "docs", "e2e", "examples", "tidy"}
