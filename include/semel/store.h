@@ -25,7 +25,8 @@ typedef struct semel_tx {
 	semel_store *store; /* NULL: the connection is the caller's */
 } semel_tx;
 
-/* Cheap; keeps nothing on the connection. The handle stays the caller's. */
+/* Cheap. The handle stays the caller's; statements that Semel keeps prepared on it go with
+ * sqlite3_close. */
 SEMEL_API semel_tx semel_borrow_sqlite(struct sqlite3 *db);
 /* The native handle of a transaction, or NULL when the store is of another kind. */
 SEMEL_API struct sqlite3 *semel_tx_sqlite(semel_tx tx);

@@ -113,7 +113,7 @@ static void a_borrowed_connection_without_a_transaction_writes_nothing(void **st
 			 SEMEL_INVALID);
 }
 
-static void a_borrowed_connection_keeps_its_settings_and_no_statement_of_ours(void **state)
+static void a_borrowed_connection_keeps_its_settings(void **state)
 {
 	(void)state;
 	semel_store_close(store_open_one());
@@ -121,11 +121,94 @@ static void a_borrowed_connection_keeps_its_settings_and_no_statement_of_ours(vo
 	run(db, "PRAGMA busy_timeout=77; PRAGMA synchronous=NORMAL");
 	run(db, "BEGIN");
 	assert_ok(semel_outbox_publish(semel_borrow_sqlite(db), &input, NULL, NULL));
-	assert_null(sqlite3_next_stmt(db, NULL));
 	run(db, "COMMIT");
 	assert_int_equal(number(db, "PRAGMA busy_timeout"), 77);
 	assert_int_equal(number(db, "PRAGMA synchronous"), 1);
 	assert_int_equal(number(db, "PRAGMA wal_autocheckpoint"), 1000);
+	assert_int_equal(sqlite3_close(db), SQLITE_OK);
+}
+
+static void publish_on(sqlite3 *db)
+{
+	run(db, "BEGIN");
+	assert_ok(semel_outbox_publish(semel_borrow_sqlite(db), &input, NULL, NULL));
+	run(db, "COMMIT");
+}
+
+static void a_borrowed_connection_is_prepared_for_once(void **state)
+{
+	(void)state;
+	semel_store_close(store_open_one());
+	sqlite3 *db = connect_as_application();
+	publish_on(db);
+	sqlite3_stmt *kept = sqlite3_next_stmt(db, NULL);
+	assert_non_null(kept);
+	publish_on(db);
+	assert_ptr_equal(sqlite3_next_stmt(db, NULL), kept);
+	assert_null(sqlite3_next_stmt(db, kept));
+	assert_int_equal(sqlite3_close(db), SQLITE_OK);
+}
+
+static void an_application_may_finalize_whatever_it_finds(void **state)
+{
+	(void)state;
+	semel_store_close(store_open_one());
+	sqlite3 *db = connect_as_application();
+	sqlite3_stmt *any;
+	publish_on(db);
+	while ((any = sqlite3_next_stmt(db, NULL)) != NULL)
+		sqlite3_finalize(any);
+	publish_on(db);
+	assert_int_equal(number(db, "SELECT count(*) FROM semel_outbox"), 2);
+	assert_int_equal(sqlite3_close(db), SQLITE_OK);
+}
+
+static void a_connection_that_could_not_be_closed_is_published_on_again(void **state)
+{
+	(void)state;
+	semel_store_close(store_open_one());
+	sqlite3 *db = connect_as_application();
+	sqlite3_stmt *own = NULL;
+	publish_on(db);
+	assert_int_equal(sqlite3_prepare_v2(db, "SELECT 1", -1, &own, NULL), SQLITE_OK);
+	assert_int_equal(sqlite3_close(db), SQLITE_BUSY);
+	publish_on(db);
+	sqlite3_finalize(own);
+	assert_int_equal(number(db, "SELECT count(*) FROM semel_outbox"), 2);
+	assert_int_equal(sqlite3_close(db), SQLITE_OK);
+}
+
+/* What an authorizer may well say to a table that it does not know. */
+static int deny_the_keeper(void *user, int action, const char *table, const char *column,
+			   const char *database, const char *trigger)
+{
+	(void)user, (void)column, (void)database, (void)trigger;
+	bool keeper = action == SQLITE_READ && table && strcmp(table, "semel_kept") == 0;
+	return keeper ? SQLITE_DENY : SQLITE_OK;
+}
+
+static void where_statements_cannot_be_kept_publishing_works_all_the_same(void **state)
+{
+	(void)state;
+	semel_store_close(store_open_one());
+	sqlite3 *db = connect_as_application();
+	sqlite3_set_authorizer(db, deny_the_keeper, NULL);
+	publish_on(db);
+	assert_null(sqlite3_next_stmt(db, NULL));
+	publish_on(db);
+	assert_int_equal(number(db, "SELECT count(*) FROM semel_outbox"), 2);
+	assert_int_equal(sqlite3_close(db), SQLITE_OK);
+}
+
+static void the_keeper_of_statements_cannot_be_read(void **state)
+{
+	(void)state;
+	semel_store_close(store_open_one());
+	sqlite3 *db = connect_as_application();
+	publish_on(db);
+	assert_int_equal(sqlite3_exec(db, "SELECT * FROM semel_kept", NULL, NULL, NULL),
+			 SQLITE_ERROR);
+	publish_on(db);
 	assert_int_equal(sqlite3_close(db), SQLITE_OK);
 }
 
@@ -331,11 +414,19 @@ static const struct CMUnitTest tests[] = {
 		tear_down),
 	cmocka_unit_test_setup_teardown(a_borrowed_connection_without_a_transaction_writes_nothing,
 					set_up, tear_down),
-	cmocka_unit_test_setup_teardown(
-		a_borrowed_connection_keeps_its_settings_and_no_statement_of_ours, set_up,
-		tear_down),
+	cmocka_unit_test_setup_teardown(a_borrowed_connection_keeps_its_settings, set_up,
+					tear_down),
 	cmocka_unit_test_setup_teardown(
 		a_borrowed_connection_without_the_tables_is_told_to_make_them, set_up, tear_down),
+	cmocka_unit_test_setup_teardown(a_borrowed_connection_is_prepared_for_once, set_up,
+					tear_down),
+	cmocka_unit_test_setup_teardown(an_application_may_finalize_whatever_it_finds, set_up,
+					tear_down),
+	cmocka_unit_test_setup_teardown(a_connection_that_could_not_be_closed_is_published_on_again,
+					set_up, tear_down),
+	cmocka_unit_test_setup_teardown(
+		where_statements_cannot_be_kept_publishing_works_all_the_same, set_up, tear_down),
+	cmocka_unit_test_setup_teardown(the_keeper_of_statements_cannot_be_read, set_up, tear_down),
 	cmocka_unit_test_setup_teardown(a_transaction_shows_its_native_handle, set_up, tear_down),
 	cmocka_unit_test_setup_teardown(init_makes_a_new_file_in_wal_and_leaves_an_old_one_as_it_is,
 					set_up, tear_down),

@@ -19,9 +19,11 @@ static const struct semel_sqlite_query check_fence = {
 	"UPDATE semel_lease SET low_seq = max(low_seq, ?4), expires_at = ?5"
 	" WHERE lane = ?1 AND epoch = ?2 AND owner = ?3"
 };
+/* OR FAIL: a failed mark rolls the whole transaction back, so SQLite need not keep the pages aside
+ * (in a temporary file) to undo this statement alone. */
 static const struct semel_sqlite_query mark_published = {
 	SEMEL_SQL_MARK_PUBLISHED, "mark events as published",
-	"UPDATE semel_outbox SET status = 'PUBLISHED', published_at = ?3"
+	"UPDATE OR FAIL semel_outbox SET status = 'PUBLISHED', published_at = ?3"
 	" WHERE seq BETWEEN ?1 AND ?2"
 };
 static const struct semel_sqlite_query mark_refused = {

@@ -15,11 +15,12 @@ static const struct semel_sqlite_query count_run = {
 	" AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception e WHERE e.aggregate_type ="
 	" o.aggregate_type AND e.aggregate_id = o.aggregate_id AND e.seq < o.seq)"
 };
-/* Events that the run has not come to yet, but which will be parked when it does. */
+/* Events that the run has not come to yet, but which will be parked when it does. CROSS JOIN: from
+ * the few exceptions to their aggregates, never through the whole outbox. */
 static const struct semel_sqlite_query count_held = {
 	SEMEL_SQL_ONCE, "count what is held in the outbox",
 	"SELECT h.state, h.state, h.blocks, count(*), min(h.due_at), min(o.created_at), NULL"
-	" FROM semel_outbox_exception h JOIN semel_outbox o"
+	" FROM semel_outbox_exception h CROSS JOIN semel_outbox o"
 	" ON o.aggregate_type = h.aggregate_type AND o.aggregate_id = h.aggregate_id"
 	" WHERE h.seq = (SELECT min(seq) FROM semel_outbox_exception f WHERE"
 	" f.aggregate_type = h.aggregate_type AND f.aggregate_id = h.aggregate_id)"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the SQLite store share: the store itself, and how statements are run.
  *
- * A store of our own keeps its statements prepared, one place per slot. On a borrowed connection a
- * statement is prepared and finalized on the spot: nothing is kept there, no setting is changed.
+ * A store of our own keeps its statements prepared, one place per slot. On a borrowed connection
+ * they are kept by kept.c until it is closed; no setting is changed there.
  */
 #ifndef SEMEL_STORE_SQLITE_SQLITE_H
 #define SEMEL_STORE_SQLITE_SQLITE_H
@@ -82,6 +82,10 @@ semel_status semel_sqlite_demand_transaction(semel_tx tx, const char *what, seme
  * borrowed connection are missing. */
 semel_status semel_sqlite_take(semel_tx tx, const struct semel_sqlite_query *query,
 			       sqlite3_stmt **statement_out, semel_error *error);
+/* For take: a statement that stays prepared on a borrowed connection until that is closed. NULL: it
+ * cannot be kept, or is at work. */
+sqlite3_stmt *semel_sqlite_kept(sqlite3 *db, const char *sql);
+bool semel_sqlite_is_kept(sqlite3_stmt *statement);
 /* statement may be NULL. */
 void semel_sqlite_give(semel_tx tx, const struct semel_sqlite_query *query,
 		       sqlite3_stmt *statement);

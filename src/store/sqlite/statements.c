@@ -57,28 +57,40 @@ static semel_status error_of(semel_tx tx, int code, const struct semel_sqlite_qu
 	return status;
 }
 
+static semel_status prepare(semel_tx tx, const struct semel_sqlite_query *query, unsigned flags,
+			    sqlite3_stmt **statement_out, semel_error *error)
+{
+	*statement_out = NULL;
+	int code = sqlite3_prepare_v3(db_of(tx), query->sql, -1, flags, statement_out, NULL);
+	if (code == SQLITE_OK)
+		return SEMEL_OK;
+	return error_of(tx, sqlite3_extended_errcode(db_of(tx)), query, error);
+}
+
 semel_status semel_sqlite_take(semel_tx tx, const struct semel_sqlite_query *query,
 			       sqlite3_stmt **statement_out, semel_error *error)
 {
-	bool keep = tx.store != NULL && query->slot != SEMEL_SQL_ONCE;
-	sqlite3_stmt **place =
-		keep ? &semel_sqlite_of(tx.store)->statements[query->slot] : statement_out;
-	if (!keep || *place == NULL) {
-		*place = NULL;
-		int code = sqlite3_prepare_v3(db_of(tx), query->sql, -1,
-					      keep ? SQLITE_PREPARE_PERSISTENT : 0, place, NULL);
-		if (code != SQLITE_OK)
-			return error_of(tx, sqlite3_extended_errcode(db_of(tx)), query, error);
+	if (query->slot == SEMEL_SQL_ONCE)
+		return prepare(tx, query, 0, statement_out, error);
+	if (tx.store == NULL) {
+		*statement_out = semel_sqlite_kept(db_of(tx), query->sql);
+		return *statement_out != NULL ? SEMEL_OK
+					      : prepare(tx, query, 0, statement_out, error);
 	}
+	sqlite3_stmt **place = &semel_sqlite_of(tx.store)->statements[query->slot];
+	semel_status status = SEMEL_OK;
+	if (*place == NULL)
+		status = prepare(tx, query, SQLITE_PREPARE_PERSISTENT, place, error);
 	*statement_out = *place;
-	return SEMEL_OK;
+	return status;
 }
 
 void semel_sqlite_give(semel_tx tx, const struct semel_sqlite_query *query, sqlite3_stmt *statement)
 {
 	if (statement == NULL)
 		return;
-	if (tx.store == NULL || query->slot == SEMEL_SQL_ONCE) {
+	bool ours = tx.store != NULL && query->slot != SEMEL_SQL_ONCE;
+	if (!ours && !semel_sqlite_is_kept(statement)) {
 		sqlite3_finalize(statement);
 		return;
 	}

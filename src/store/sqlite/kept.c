@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Statements that stay prepared on a borrowed connection, because preparing one costs more than
+ * running it.
+ *
+ * - sqlite3_close refuses a connection that has statements, and the application knows nothing of
+ *   ours. Virtual tables are let go before it looks (FTS keeps its statements in the same way), so
+ *   a table without rows finalizes ours when that happens. It is connected as long as any is there.
+ * - No pointer is kept: a statement is found by its text among those of the connection. So it does
+ *   no harm when an application finalizes whatever it finds.
+ * - Where anything of this is refused (an authorizer, no memory) the statement is simply not kept.
+ */
+#include "store/sqlite/sqlite.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define KEEPER "semel_kept"
+#define MARK   "/* semel keeps this */ " /* before the text of every kept statement */
+
+bool semel_sqlite_is_kept(sqlite3_stmt *statement)
+{
+	const char *sql = sqlite3_sql(statement);
+	return sql != NULL && strncmp(sql, MARK, strlen(MARK)) == 0;
+}
+
+static sqlite3_stmt *next_kept(sqlite3 *db, sqlite3_stmt *after)
+{
+	sqlite3_stmt *statement = sqlite3_next_stmt(db, after);
+	while (statement != NULL && !semel_sqlite_is_kept(statement))
+		statement = sqlite3_next_stmt(db, statement);
+	return statement;
+}
+
+/* ---- the table that is let go when the connection closes --------------------------------------
+ */
+
+struct keeper {
+	sqlite3_vtab base;
+	sqlite3 *db;
+};
+
+static int keeper_connect(sqlite3 *db, void *unused, int count, const char *const *words,
+			  sqlite3_vtab **table_out, char **error_out)
+{
+	(void)unused, (void)count, (void)words, (void)error_out;
+	int code = sqlite3_declare_vtab(db, "CREATE TABLE x (kept)");
+	if (code != SQLITE_OK)
+		return code;
+	struct keeper *keeper = calloc(1, sizeof(*keeper));
+	if (keeper == NULL)
+		return SQLITE_NOMEM;
+	keeper->db = db;
+	*table_out = &keeper->base;
+	return SQLITE_OK;
+}
+
+static int keeper_disconnect(sqlite3_vtab *table)
+{
+	struct keeper *keeper = (struct keeper *)table; /* base is its first member */
+	sqlite3_stmt *statement = NULL;
+	while ((statement = next_kept(keeper->db, NULL)) != NULL)
+		sqlite3_finalize(statement);
+	free(keeper);
+	return SQLITE_OK;
+}
+
+static int keeper_plan(sqlite3_vtab *table, sqlite3_index_info *info)
+{
+	(void)table, (void)info;
+	return SQLITE_OK;
+}
+
+/* There is nothing to read, so nobody gets as far as reading. */
+static int keeper_open(sqlite3_vtab *table, sqlite3_vtab_cursor **cursor_out)
+{
+	(void)cursor_out;
+	table->zErrMsg = sqlite3_mprintf(KEEPER " is Semel's own, and has no rows");
+	return SQLITE_ERROR;
+}
+
+static const sqlite3_module keeper_module = {
+	.xConnect = keeper_connect, /* and no xCreate: it is there without CREATE */
+	.xDisconnect = keeper_disconnect,
+	.xBestIndex = keeper_plan,
+	.xOpen = keeper_open,
+};
+
+/* A keeper that is registered anew lets the last one go; without kept statements that is nothing.
+ */
+static bool connect_keeper(sqlite3 *db)
+{
+	sqlite3_stmt *probe = NULL;
+	if (next_kept(db, NULL) != NULL)
+		return true; /* so it is connected */
+	if (sqlite3_create_module(db, KEEPER, &keeper_module, NULL) != SQLITE_OK)
+		return false;
+	bool connected =
+		sqlite3_prepare_v2(db, "SELECT kept FROM " KEEPER, -1, &probe, NULL) == SQLITE_OK;
+	sqlite3_finalize(probe);
+	return connected;
+}
+
+/* ---- statements ------------------------------------------------------------------------------ */
+
+static sqlite3_stmt *find(sqlite3 *db, const char *sql)
+{
+	sqlite3_stmt *statement = next_kept(db, NULL);
+	while (statement != NULL && strcmp(sqlite3_sql(statement) + strlen(MARK), sql) != 0)
+		statement = next_kept(db, statement);
+	return statement;
+}
+
+static sqlite3_stmt *prepare(sqlite3 *db, const char *sql)
+{
+	sqlite3_stmt *statement = NULL;
+	char *marked = connect_keeper(db) ? sqlite3_mprintf(MARK "%s", sql) : NULL;
+	if (marked != NULL)
+		sqlite3_prepare_v3(db, marked, -1, SQLITE_PREPARE_PERSISTENT, &statement, NULL);
+	sqlite3_free(marked);
+	return statement;
+}
+
+sqlite3_stmt *semel_sqlite_kept(sqlite3 *db, const char *sql)
+{
+	sqlite3_stmt *statement = find(db, sql);
+	if (statement == NULL)
+		return prepare(db, sql);
+	return sqlite3_stmt_busy(statement) ? NULL : statement;
+}
