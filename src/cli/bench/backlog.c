@@ -11,7 +11,6 @@
 
 #define TIMEOUT_MS   600000
 #define TIMEOUT_TEXT "10m"
-#define TURNS        5 /* in a round, so that a checkpoint is not all of it */
 #define FILL_AT_ONCE 100000
 #define STRETCH      SEMEL_BENCH_SMALL
 #define MEMORY_GOAL  10 /* MB */
@@ -161,7 +160,6 @@ static semel_status compare_relay_time(struct backlog *backlog)
 {
 	const struct semel_bench_duel duel = { .user = backlog,
 					       .events = STRETCH,
-					       .turns = TURNS,
 					       .prepare = fill_both,
 					       .left = relay_small,
 					       .right = relay_big };
@@ -173,7 +171,6 @@ static semel_status compare_consumer_time(struct backlog *backlog)
 {
 	const struct semel_bench_duel duel = { .user = backlog,
 					       .events = STRETCH,
-					       .turns = TURNS,
 					       .prepare = relay_both,
 					       .left = consume_small,
 					       .right = consume_big };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two sides in turns. Which one begins changes from round to round, so that what the first leaves
- * behind for the second (a warm disk, a full log) is shared evenly. */
+/* Two sides in turns, several of them in a round, so that a slow moment of the disk hits both.
+ * Which one begins changes from turn to turn: what the first leaves behind for the second (a warm
+ * disk, a full log) is shared evenly. */
 #include "cli/bench/bench.h"
 
 #include "base/error.h"
@@ -50,17 +51,12 @@ static semel_status take_turn(const struct semel_bench_duel *duel, bool left_fir
 	return status;
 }
 
-static uint32_t turns_of(const struct semel_bench_duel *duel)
-{
-	return duel->turns > 0 ? duel->turns : 1;
-}
-
 static semel_status fight_round(struct semel_bench *bench, const struct semel_bench_duel *duel,
 				size_t number, struct semel_bench_row *round_out)
 {
 	double left = 0, right = 0;
 	semel_status status = SEMEL_OK;
-	for (uint32_t i = 0; i < turns_of(duel) && status == SEMEL_OK; i++) {
+	for (uint32_t i = 0; i < bench->turns && status == SEMEL_OK; i++) {
 		status = semel_stage_check(bench->stage, bench->error);
 		if (status == SEMEL_OK)
 			status = take_turn(duel, (number + i) % 2 == 0, &left, &right);
@@ -74,7 +70,7 @@ semel_status semel_bench_fight(struct semel_bench *bench, const struct semel_ben
 {
 	double lefts[ROUNDS_MAX], rights[ROUNDS_MAX], ratios[ROUNDS_MAX];
 	size_t count = bench->rounds < ROUNDS_MAX ? bench->rounds : ROUNDS_MAX;
-	double events = (double)(duel->events * turns_of(duel));
+	double events = (double)(duel->events * bench->turns);
 	struct semel_bench_row round;
 	/* The first round warms up both sides, and does not count. */
 	semel_status status = fight_round(bench, duel, 0, &round);

@@ -102,9 +102,9 @@ void semel_bench_text(const struct semel_bench *bench, struct semel_buffer *buff
 	for (size_t i = 0; i < bench->growth_count; i++)
 		growth_text(&bench->growth[i], buffer);
 	semel_buffer_printf(buffer,
-			    "\nThe sides took turns in %" PRIu32
+			    "\nBoth sides took turns, %" PRIu32 " in each of %" PRIu32
 			    " rounds; a ratio is the median of the rounds' ratios.\n",
-			    bench->rounds);
+			    bench->turns, bench->rounds);
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
@@ -147,9 +147,9 @@ void semel_bench_json(const struct semel_bench *bench, struct semel_buffer *buff
 	static const char *const sides[] = { "semel", "bare" };
 	static const char *const sizes[] = { "small", "big" };
 	semel_buffer_printf(buffer,
-			    "{\"rounds\":%" PRIu32 ",\"smallBacklog\":%d,\"bigBacklog\":%" PRIu64
-			    ",\"rates\":[",
-			    bench->rounds, SEMEL_BENCH_SMALL, bench->backlog);
+			    "{\"rounds\":%" PRIu32 ",\"turns\":%" PRIu32
+			    ",\"smallBacklog\":%d,\"bigBacklog\":%" PRIu64 ",\"rates\":[",
+			    bench->rounds, bench->turns, SEMEL_BENCH_SMALL, bench->backlog);
 	rows_json(bench->rates, bench->rate_count, sides, buffer);
 	semel_buffer_string(buffer, "],\n\"growth\":[");
 	rows_json(bench->growth, bench->growth_count, sizes, buffer);
