@@ -316,6 +316,11 @@ static semel_status look_again(struct semel_consumer *consumer, struct semel_ite
 	return status;
 }
 
+static bool can_be_held(const struct semel_item *item)
+{
+	return !semel_text_is_blank(item->delivery->event.id) && !semel_text_is_blank(item->key_id);
+}
+
 static semel_status pass_gates(struct semel_consumer *consumer, struct semel_item *items,
 			       uint32_t count, struct semel_arena *arena, semel_error *error)
 {
@@ -328,13 +333,15 @@ static semel_status pass_gates(struct semel_consumer *consumer, struct semel_ite
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
 		if (items[i].fate != SEMEL_FATE_OPEN)
 			continue;
-		status = items[i].entry_id.data ? look_again(consumer, &items[i], arena, error)
-						: check(consumer, &items[i], arena, error);
+		if (items[i].entry_id.data)
+			status = look_again(consumer, &items[i], arena, error);
+		else if (gated && can_be_held(&items[i]))
+			status = gate(consumer, items, i, arena, error);
+		/* Behind the gate: a broken one waits its turn too, and never replaces the head. */
+		if (status == SEMEL_OK && items[i].fate == SEMEL_FATE_OPEN)
+			status = check(consumer, &items[i], arena, error);
 		if (status == SEMEL_OK && items[i].fate == SEMEL_FATE_DEAD)
 			gated = true; /* it has just put a hold */
-		if (status == SEMEL_OK && items[i].fate == SEMEL_FATE_OPEN && gated &&
-		    !items[i].entry_id.data)
-			status = gate(consumer, items, i, arena, error);
 	}
 	return status;
 }

@@ -249,6 +249,7 @@ struct saying {
 };
 
 static const struct saying sayings[] = {
+	[SEMEL_FATE_LATER] = { SEMEL_LOG_DEBUG, "not now, comes again", "in-progress", "retry" },
 	[SEMEL_FATE_DONE] = { SEMEL_LOG_DEBUG, "done", "claimed", "ack" },
 	[SEMEL_FATE_DUPLICATE] = { SEMEL_LOG_INFO, "duplicate, skipped", "duplicate",
 				   "ack_duplicate" },
@@ -267,10 +268,13 @@ static void say(const struct semel_consumer *consumer, const struct semel_item *
 
 	if (!semel_log_enabled(saying->level))
 		return;
+	struct semel_text correlation =
+		semel_event_header(&delivery->event, "correlationId", consumer->arena);
 	snprintf(queue, sizeof queue, "%s.%s", consumer->scope.data,
 		 delivery->event.topic.data ? delivery->event.topic.data : "");
 	semel_log(saying->level, saying->message,
 		  &(struct semel_log_fields){ .message_id = delivery->event.id.data,
+					      .correlation_id = correlation.data,
 					      .topic = delivery->event.topic.data,
 					      .routing_key = delivery->event.routing_key.data,
 					      .queue = queue,
@@ -333,10 +337,10 @@ semel_status semel_settle(struct semel_consumer *consumer, struct semel_item *co
 		return status;
 	}
 	for (uint32_t i = 0; i < item_count; i++) {
-		if (!is_settled(items[i]))
-			continue;
-		say(consumer, items[i]);
-		count(consumer, items[i]);
+		if (is_settled(items[i]) || items[i]->fate == SEMEL_FATE_LATER)
+			say(consumer, items[i]);
+		if (is_settled(items[i]))
+			count(consumer, items[i]);
 	}
 	return SEMEL_OK;
 }

@@ -191,7 +191,7 @@ class Soak(Shop):
         """Everything to its end, the dead letters too."""
         patience = ("--timeout", f"{PATIENCE_S}s")
         self.relay(*patience, timeout=PATIENCE_S + 60)
-        for _ in range(4):
+        while True:  # each round brings the followers as far as the next poisoned one behind them
             for subscription in self.subscriptions:
                 self.consume(subscription, *patience, timeout=PATIENCE_S + 60)
             self.cure()

@@ -192,7 +192,7 @@ static void followers_behind_their_own_predecessors_are_chosen_by_them(void **st
 	store_claim_now(store, store_claim("e1"));
 	assert_next(store, "head", "e2");
 	store_claim_now(store, store_claim("e2"));
-	assert_next(store, "head", "e3"); /* parked before e2, and both may go */
+	assert_next(store, "head", "e2"); /* its own follower e3 comes after it */
 	semel_store_close(store);
 }
 

@@ -14,7 +14,8 @@ CREATE TABLE semel_outbox (
 			random() & 4095,
 			(random() & 16383) | 32768,
 			random() & 281474976710655))
-		CONSTRAINT "id must not be blank" CHECK (trim(id) <> ''),
+		CONSTRAINT "id must not be blank, nor longer than 255 bytes"
+		CHECK (trim(id) <> '' AND length(CAST(id AS BLOB)) <= 255),
 	aggregate_type TEXT NOT NULL
 		CONSTRAINT "aggregate_type must not be blank" CHECK (trim(aggregate_type) <> ''),
 	aggregate_id TEXT NOT NULL
