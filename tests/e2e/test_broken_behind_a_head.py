@@ -19,7 +19,7 @@ def test_a_broken_event_waits_behind_the_dead_letter_of_its_aggregate(semel):
     story.consume(semel)
     assert story.words(semel) == ["bad"]
     (broken,) = semel.json("dlq", "list", "--status", "PENDING")
-    assert "JSON" in broken["failureReason"]
+    assert "payload is not what its content type" in broken["failureReason"]
 
     semel.ok("dlq", "discard", broken["dlqEntryId"])
     story.consume(semel)
