@@ -7,6 +7,7 @@
  * - A duplicate is skipped only when the claim proves that the event was processed.
  * - Claimed and not finished: its owner is at work (come back later) or died. A dead owner's claim
  * is taken over when the claim is to commit with the effect, and is in doubt when it is separate.
+ * - A broken event waits for its turn like any other, and is given up then.
  * - Whatever is put off puts off the later ones of its key in the same batch.
  */
 #include "base/error.h"
@@ -48,6 +49,26 @@ static void fill_claim(const struct semel_consumer *consumer, struct semel_item 
 	};
 }
 
+/* Broken contracts have no claim and no retry; but they have their place in the order. */
+static void inspect(const struct semel_consumer *consumer, struct semel_item *item,
+		    struct semel_arena *arena)
+{
+	const struct semel_event *event = &item->delivery->event;
+	semel_error said = { .status = SEMEL_OK };
+
+	item->broken = semel_event_check(event, &said);
+	if (item->broken == SEMEL_OK && consumer->dedup_header) {
+		item->claim.key = semel_event_header(event, consumer->dedup_header, arena);
+		if (semel_text_is_blank(item->claim.key))
+			item->broken = semel_error_set(&said, SEMEL_CONTRACT,
+						       "header %s is missing, and the "
+						       "subscription dedups by it",
+						       consumer->dedup_header);
+	}
+	if (item->broken != SEMEL_OK)
+		item->reason = semel_arena_printf(arena, "%s", said.text);
+}
+
 struct semel_item *semel_items_make(const struct semel_consumer *consumer,
 				    struct semel_delivery *deliveries, uint32_t count,
 				    struct semel_arena *arena)
@@ -67,6 +88,7 @@ struct semel_item *semel_items_make(const struct semel_consumer *consumer,
 			.runs = deliveries[i].passage.attempt,
 		};
 		fill_claim(consumer, &items[i]);
+		inspect(consumer, &items[i], arena);
 	}
 	return items;
 }
@@ -264,28 +286,6 @@ static semel_status judge(struct semel_consumer *consumer, struct semel_item *it
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* Broken contracts have no claim and no retry. */
-static semel_status check(struct semel_consumer *consumer, struct semel_item *item,
-			  struct semel_arena *arena, semel_error *error)
-{
-	semel_error broken = { .status = SEMEL_OK };
-
-	item->status = semel_event_check(&item->delivery->event, &broken);
-	if (item->status == SEMEL_OK && consumer->dedup_header) {
-		item->claim.key =
-			semel_event_header(&item->delivery->event, consumer->dedup_header, arena);
-		if (semel_text_is_blank(item->claim.key))
-			item->status = semel_error_set(&broken, SEMEL_CONTRACT,
-						       "header %s is missing, and the "
-						       "subscription dedups by it",
-						       consumer->dedup_header);
-	}
-	if (item->status == SEMEL_OK)
-		return SEMEL_OK;
-	item->reason = semel_arena_printf(arena, "%s", broken.text);
-	return semel_conclude_dead(consumer, item, arena, error);
-}
-
 bool semel_item_behind_put_off(const struct semel_item *items, uint32_t at)
 {
 	for (uint32_t i = 0; i < at; i++)
@@ -304,13 +304,15 @@ static bool any_later(const struct semel_item *items, uint32_t count)
 
 /* A follower that was read in an earlier transaction may have been settled since. */
 static semel_status look_again(struct semel_consumer *consumer, struct semel_item *item,
-			       struct semel_arena *arena, semel_error *error)
+			       semel_error *error)
 {
+	const struct semel_store_driver *driver = consumer->store->driver;
 	bool parked = true;
 	semel_status status = SEMEL_OK;
 
 	if (!semel_consumer_joins(consumer))
-		status = semel_still_parked(consumer, item, arena, &parked, error);
+		status = driver->parked_has(driver->tx(consumer->store), item->entry_id, &parked,
+					    error);
 	if (!parked)
 		item->fate = SEMEL_FATE_DUPLICATE;
 	return status;
@@ -334,14 +336,16 @@ static semel_status pass_gates(struct semel_consumer *consumer, struct semel_ite
 		if (items[i].fate != SEMEL_FATE_OPEN)
 			continue;
 		if (items[i].entry_id.data)
-			status = look_again(consumer, &items[i], arena, error);
+			status = look_again(consumer, &items[i], error);
 		else if (gated && can_be_held(&items[i]))
 			status = gate(consumer, items, i, arena, error);
 		/* Behind the gate: a broken one waits its turn too, and never replaces the head. */
-		if (status == SEMEL_OK && items[i].fate == SEMEL_FATE_OPEN)
-			status = check(consumer, &items[i], arena, error);
-		if (status == SEMEL_OK && items[i].fate == SEMEL_FATE_DEAD)
+		if (status == SEMEL_OK && items[i].fate == SEMEL_FATE_OPEN &&
+		    items[i].broken != SEMEL_OK) {
+			items[i].status = items[i].broken;
+			status = semel_conclude_dead(consumer, &items[i], arena, error);
 			gated = true; /* it has just put a hold */
+		}
 	}
 	return status;
 }

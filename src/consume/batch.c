@@ -455,6 +455,15 @@ static void reset(struct semel_item *items, uint32_t count)
 	}
 }
 
+/* What is given up holds its siblings, so each has to be looked at after the one before it. */
+static bool any_broken(const struct semel_item *items, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (items[i].broken != SEMEL_OK)
+			return true;
+	return false;
+}
+
 semel_status semel_batch_process(struct semel_consumer *consumer, struct semel_item *items,
 				 uint32_t count, semel_error *error)
 {
@@ -462,6 +471,8 @@ semel_status semel_batch_process(struct semel_consumer *consumer, struct semel_i
 
 	if (!semel_consumer_joins(consumer))
 		return one_by_one(consumer, items, count, error);
+	if (any_broken(items, count))
+		return with_care(consumer, items, count, error);
 	semel_status status = try_together(consumer, items, count, &guilty, error);
 	if (status == SEMEL_OK)
 		return finish(consumer, items, count, error);

@@ -31,11 +31,23 @@ static struct semel_hold hold_of(const struct semel_item *item, enum semel_hold_
 				    .state = state };
 }
 
-static bool keeps_order(const struct semel_consumer *consumer, const struct semel_item *item)
+static bool can_hold(const struct semel_item *item)
+{
+	return !semel_text_is_blank(item->delivery->event.id) && !semel_text_is_blank(item->key_id);
+}
+
+/* Later ones wait while it is tried again. A total order is kept also where the dead are skipped.
+ */
+static bool holds_while_tried(const struct semel_consumer *consumer, const struct semel_item *item)
 {
 	return (consumer->options.poison != SEMEL_POISON_SKIP ||
 		consumer->options.order == SEMEL_ORDER_TOTAL) &&
-	       !semel_text_is_blank(item->delivery->event.id) && !semel_text_is_blank(item->key_id);
+	       can_hold(item);
+}
+
+static bool holds_when_dead(const struct semel_consumer *consumer, const struct semel_item *item)
+{
+	return consumer->options.poison != SEMEL_POISON_SKIP && can_hold(item);
 }
 
 /* ---- done ------------------------------------------------------------------------------------ */
@@ -166,8 +178,7 @@ semel_status semel_conclude_dead(struct semel_consumer *consumer, struct semel_i
 		status = write_entry(consumer, item, arena, error);
 	if (status == SEMEL_OK && item->entry_id.data)
 		status = driver->parked_remove(tx_of(consumer), item->entry_id, error);
-	if (status == SEMEL_OK && keeps_order(consumer, item) &&
-	    consumer->options.poison != SEMEL_POISON_SKIP) {
+	if (status == SEMEL_OK && holds_when_dead(consumer, item)) {
 		struct semel_hold hold = hold_of(item, SEMEL_HOLD_DEAD);
 		hold.attempts = item->delivery->passage.replay;
 		hold.blocks = consumer->options.poison == SEMEL_POISON_BLOCK;
@@ -187,7 +198,7 @@ static semel_status conclude_later(struct semel_consumer *consumer, struct semel
 
 	if (semel_consumer_claims(consumer) && !semel_consumer_joins(consumer))
 		status = consumer->guard->driver->forget(consumer->guard, &item->claim, error);
-	if (status == SEMEL_OK && (item->entry_id.data || keeps_order(consumer, item))) {
+	if (status == SEMEL_OK && (item->entry_id.data || holds_while_tried(consumer, item))) {
 		/* A follower stays in the store, and its hold comes up again when it is due. */
 		struct semel_hold hold =
 			hold_of(item, item->entry_id.data ? SEMEL_HOLD_RELEASED : SEMEL_HOLD_RETRY);

@@ -43,6 +43,7 @@ struct semel_item {
 	bool head;           /* its aggregate's hold waits for this event */
 	bool acked;          /* at-most-once: before the effect */
 	bool in_doubt;       /* its claim is that of a consumer that died */
+	semel_status broken; /* how it breaks the contract; OK: it does not */
 	bool doomed;         /* its handler ended the transaction: never again */
 	uint32_t runs;       /* of the handler, so far */
 	int64_t delay_ms;    /* RETRY: of the copy; OPEN again: before the next run */
@@ -125,8 +126,6 @@ semel_status semel_settle(struct semel_consumer *consumer, struct semel_item *co
 			  uint32_t count, semel_error *error);
 
 /* ---- fence.c: in the open transaction ---- */
-semel_status semel_still_parked(struct semel_consumer *consumer, const struct semel_item *item,
-				struct semel_arena *arena, bool *parked_out, semel_error *error);
 /* Before what was admitted in an earlier transaction is run or concluded. */
 semel_status semel_still_ours(struct semel_consumer *consumer, const struct semel_item *item,
 			      struct semel_arena *arena, bool *ours_out, semel_error *error);

@@ -46,6 +46,7 @@ struct semel_dispatch {
 	uint32_t at_work, at_hand;
 	uint64_t turns;
 	int64_t renew_at_ms; /* steady */
+	int64_t take_at_ms;  /* steady: after a giving back */
 };
 
 semel_status semel_dispatch_open(struct semel_consumer *consumer, semel_error *error)
@@ -147,6 +148,27 @@ static void fill_load(struct semel_dispatch *dispatch, struct load *load,
 			(struct task){ .item = items[i], .load = load, .turn = dispatch->turns++ };
 }
 
+/* A topic that waits as a whole: its head comes by the broker, and in its place. So what is at hand
+ * goes back there, once the calls under way have ended; nothing new is begun until then. */
+static bool is_giving_back(const struct semel_consumer *consumer)
+{
+	return consumer->options.order == SEMEL_ORDER_TOTAL && consumer->put_off;
+}
+
+static semel_status give_back(struct semel_consumer *consumer, semel_error *error)
+{
+	struct semel_dispatch *dispatch = consumer->dispatch;
+
+	if (!is_giving_back(consumer) || dispatch->at_work > 0)
+		return SEMEL_OK;
+	for (uint32_t i = 0; i < LOADS_MAX; i++)
+		dispatch->loads[i].left = 0;
+	dispatch->at_hand = 0;
+	dispatch->take_at_ms = consumer->pause_until_ms;
+	consumer->put_off = false;
+	return consumer->broker->driver->rewind(consumer->broker, error);
+}
+
 static semel_status take_deliveries(struct semel_consumer *consumer, semel_error *error)
 {
 	struct semel_dispatch *dispatch = consumer->dispatch;
@@ -155,6 +177,8 @@ static semel_status take_deliveries(struct semel_consumer *consumer, semel_error
 	struct semel_arena *arena = load ? load->arena : consumer->arena;
 	uint32_t count = 0;
 
+	if (is_giving_back(consumer) || semel_steady_ms(consumer->env) < dispatch->take_at_ms)
+		wanted = 0;
 	wanted = semel_breaker_allow(&consumer->breaker, wanted, semel_steady_ms(consumer->env));
 	wanted = semel_consumer_room(consumer, wanted, dispatch->at_hand);
 	if (load)
@@ -494,7 +518,7 @@ semel_status semel_dispatch_turn(struct semel_consumer *consumer, bool *busy_out
 	if (status != SEMEL_OK)
 		return status;
 	take_ended(consumer, &ended);
-	if (!semel_wake_rung(consumer->wake))
+	if (!semel_wake_rung(consumer->wake) && !is_giving_back(consumer))
 		choose(consumer, &starting);
 	if (ended.count == 0 && starting.count == 0 && !holds)
 		return SEMEL_OK;
@@ -505,6 +529,8 @@ semel_status semel_dispatch_turn(struct semel_consumer *consumer, bool *busy_out
 		status = settle(consumer, &starting, error);
 	if (status == SEMEL_OK)
 		status = start(consumer, &starting, error);
+	if (status == SEMEL_OK)
+		status = give_back(consumer, error);
 	*busy_out = ended.count > 0 || starting.count > 0;
 	return status;
 }

@@ -3,7 +3,7 @@
  *
  * A consumer that was stopped for long has lost its claims and its share, and does not know it.
  * - A claim that is not finished says whose it is. Asking for it also makes its lease longer.
- * - A follower that is not parked any more as the first of its key was settled by another one.
+ * - A follower that is not parked any more was settled by another one.
  * - Without claims an aggregate that waits for another event tells that time has moved on.
  */
 #include "consume/consumer.h"
@@ -21,17 +21,12 @@ static semel_status has_claim(struct semel_consumer *consumer, const struct seme
 	return consumer->guard->driver->change(consumer->guard, &claim, &same, ours_out, error);
 }
 
-semel_status semel_still_parked(struct semel_consumer *consumer, const struct semel_item *item,
-				struct semel_arena *arena, bool *parked_out, semel_error *error)
+static semel_status is_parked(struct semel_consumer *consumer, const struct semel_item *item,
+			      bool *parked_out, semel_error *error)
 {
 	const struct semel_store_driver *driver = consumer->store->driver;
-	struct semel_hold hold = { .aggregate_type = item->key_type, .aggregate_id = item->key_id };
-	struct semel_dead_entry first = { .status = SEMEL_DEAD_PENDING };
-	semel_status status = driver->parked_first(driver->tx(consumer->store), consumer->scope,
-						   &hold, arena, &first, error);
 
-	*parked_out = semel_text_equal(first.entry_id, item->entry_id);
-	return status;
+	return driver->parked_has(driver->tx(consumer->store), item->entry_id, parked_out, error);
 }
 
 static semel_status is_not_overtaken(struct semel_consumer *consumer, const struct semel_item *item,
@@ -59,7 +54,7 @@ semel_status semel_still_ours(struct semel_consumer *consumer, const struct seme
 	if (status != SEMEL_OK || !*ours_out)
 		return status;
 	if (item->entry_id.data)
-		return semel_still_parked(consumer, item, arena, ours_out, error);
+		return is_parked(consumer, item, ours_out, error);
 	if (!semel_consumer_claims(consumer))
 		return is_not_overtaken(consumer, item, arena, ours_out, error);
 	return SEMEL_OK;

@@ -432,6 +432,9 @@ struct semel_store_driver {
 	semel_status (*parked_next)(semel_tx tx, struct semel_text scope,
 				    const struct semel_hold *hold, struct semel_arena *arena,
 				    struct semel_dead_entry *entry_out, semel_error *error);
+	/* Is it still there? Another consumer may have settled it. */
+	semel_status (*parked_has)(semel_tx tx, struct semel_text entry_id, bool *parked_out,
+				   semel_error *error);
 	semel_status (*parked_remove)(semel_tx tx, struct semel_text entry_id, semel_error *error);
 
 	/* -- subscriptions, retention, trace. */

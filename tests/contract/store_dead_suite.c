@@ -140,6 +140,13 @@ static void what_is_held_is_counted_by_its_reason(void **state)
 
 /* ---- followers ------------------------------------------------------------------------------- */
 
+static void assert_parked(semel_store *store, struct semel_text entry_id, bool expected)
+{
+	bool parked = !expected;
+	assert_ok(store->driver->parked_has(store_tx(store), entry_id, &parked, NULL));
+	assert_int_equal(parked, expected);
+}
+
 static void followers_come_in_the_order_they_were_parked(void **state)
 {
 	(void)state;
@@ -159,7 +166,9 @@ static void followers_come_in_the_order_they_were_parked(void **state)
 						      &first, NULL));
 		assert_string_equal(first.event.id.data, expected[i]);
 		assert_string_equal(first.parked_behind.data, "head");
+		assert_parked(store, first.entry_id, true);
 		assert_ok(store->driver->parked_remove(store_tx(store), first.entry_id, NULL));
+		assert_parked(store, first.entry_id, false);
 	}
 	assert_ok(
 		store->driver->parked_first(store_tx(store), BILLING, &hold, arena, &first, NULL));

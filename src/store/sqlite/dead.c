@@ -122,6 +122,10 @@ static const struct semel_sqlite_query next_follower = {
 	" EXISTS (SELECT 1 FROM semel_dead_letter AS p WHERE p.scope = f.scope"
 	" AND p.event_id = f.parked_behind AND p.parked_behind IS NOT NULL), position LIMIT 1"
 };
+static const struct semel_sqlite_query has_follower = {
+	SEMEL_SQL_ONCE, "look for a parked event",
+	"SELECT 1 FROM semel_dead_letter WHERE entry_id = ?1 AND parked_behind IS NOT NULL"
+};
 static const struct semel_sqlite_query remove_follower = {
 	SEMEL_SQL_PARKED_REMOVE, "remove a parked event",
 	"DELETE FROM semel_dead_letter WHERE entry_id = ?1 AND parked_behind IS NOT NULL"
@@ -473,6 +477,20 @@ semel_status semel_sqlite_parked_next(semel_tx tx, struct semel_text scope,
 	if (row)
 		read_entry(statement, arena, entry_out);
 	semel_sqlite_give(tx, &next_follower, statement);
+	return status;
+}
+
+semel_status semel_sqlite_parked_has(semel_tx tx, struct semel_text entry_id, bool *parked_out,
+				     semel_error *error)
+{
+	sqlite3_stmt *statement = NULL;
+	*parked_out = false;
+	semel_status status = semel_sqlite_take(tx, &has_follower, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_sqlite_bind_text(statement, 1, entry_id);
+	status = semel_sqlite_step(tx, &has_follower, statement, parked_out, error);
+	semel_sqlite_give(tx, &has_follower, statement);
 	return status;
 }
 

@@ -71,6 +71,7 @@ const struct semel_store_driver semel_store_sqlite = {
 	.parked_add = semel_sqlite_parked_add,
 	.parked_first = semel_sqlite_parked_first,
 	.parked_next = semel_sqlite_parked_next,
+	.parked_has = semel_sqlite_parked_has,
 	.parked_remove = semel_sqlite_parked_remove,
 	.subscription_put = semel_sqlite_subscription_put,
 	.subscription_list = semel_sqlite_subscription_list,

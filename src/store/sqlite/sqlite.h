@@ -234,6 +234,8 @@ semel_status semel_sqlite_parked_first(semel_tx tx, struct semel_text scope,
 semel_status semel_sqlite_parked_next(semel_tx tx, struct semel_text scope,
 				      const struct semel_hold *hold, struct semel_arena *arena,
 				      struct semel_dead_entry *entry_out, semel_error *error);
+semel_status semel_sqlite_parked_has(semel_tx tx, struct semel_text entry_id, bool *parked_out,
+				     semel_error *error);
 semel_status semel_sqlite_parked_remove(semel_tx tx, struct semel_text entry_id,
 					semel_error *error);
 

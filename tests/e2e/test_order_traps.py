@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where order is easily lost: broken events behind a held one, followers with a twin, a topic that waits for a call."""
+import pytest
+
+from story import consume, mend, prepare, publish, relay, words
+
+ONE_PARTITION = ("--broker", "local:semel-broker.db?partitions=1")
+
+
+@pytest.fixture
+def shop(semel):
+    prepare(semel)
+    return semel
+
+
+def pending(shop):
+    return [entry["originalEventId"] for entry in shop.json("dlq", "list", "--status", "PENDING")]
+
+
+def decide(shop, word, event_id):
+    (entry,) = [each for each in shop.json("dlq", "list") if each["originalEventId"] == event_id]
+    shop.ok("dlq", word, entry["dlqEntryId"])
+
+
+def test_a_broken_event_waits_behind_a_held_one_for_its_turn(shop):
+    head, broken, last = (publish(shop, word) for word in ("bad", "broken", "last"))
+    relay(shop)
+    shop.sql("UPDATE semel_log SET payload = '{' WHERE id = ?", broken, database=shop.broker)
+    consume(shop)
+    assert pending(shop) == [head]
+    mend(shop)
+    decide(shop, "replay", head)
+    consume(shop)
+    assert words(shop) == ["bad"]
+    assert pending(shop) == [broken]
+    decide(shop, "discard", broken)
+    consume(shop)
+    assert words(shop) == ["bad", "last"]
+    shop.ok("verify")
+
+
+def test_a_broken_event_in_the_middle_of_a_batch_holds_only_the_later_ones(shop):
+    ids = [publish(shop, word) for word in ("first", "broken", "last")]
+    publish(shop, "other", "2")
+    relay(shop)
+    shop.sql("UPDATE semel_log SET payload = '{' WHERE id = ?", ids[1], database=shop.broker)
+    consume(shop)
+    assert sorted(words(shop)) == ["first", "other"]
+    assert pending(shop) == [ids[1]]
+
+
+def test_a_follower_is_known_by_its_business_key(shop):
+    by_key = ("--dedup-by", "header:idempotencyKey")
+    head = publish(shop, "bad", "1", "--header", "idempotencyKey=a")
+    publish(shop, "follower", "1", "--header", "idempotencyKey=k")
+    publish(shop, "twin", "2", "--header", "idempotencyKey=k")
+    relay(shop)
+    consume(shop, "billing", *by_key)
+    assert words(shop) == ["twin"]
+    mend(shop)
+    decide(shop, "replay", head)
+    consume(shop, "billing", *by_key)
+    assert words(shop) == ["twin", "bad"]
+    publish(shop, "third", "3", "--header", "idempotencyKey=a")
+    relay(shop)
+    consume(shop, "billing", *by_key)
+    assert words(shop) == ["twin", "bad"]
+
+
+@pytest.mark.parametrize("concurrency", ["1", "8"])
+def test_a_topic_waits_for_the_retry_of_a_program(shop, concurrency):
+    ids = [publish(shop, "good", str(number)) for number in range(40)]
+    relay(shop, *ONE_PARTITION)
+    command = f"[ $SEMEL_EVENT_ID != {ids[2]} ] || [ $SEMEL_ATTEMPT -gt 2 ] || exit 75; echo $SEMEL_EVENT_ID >>ran"
+    shop.ok("consume", "--scope", "billing", "--topic", "order.events", *ONE_PARTITION, "--order", "total", "--poison",
+            "block", "--exec", command, "--immediate", "1", "--first-delay", "100ms", "--concurrency", concurrency, "--drain")
+    assert (shop.folder / "ran").read_text().split() == ids
