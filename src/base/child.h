@@ -28,6 +28,9 @@ struct semel_child_plan {
 	const char *command;
 	char *const *environment; /* NULL-ended, whole */
 	bool capture;             /* its stdout comes to us; else it writes to ours */
+	/* Set: all that it will ever read, there before it starts. A pipe would end early, as if
+	 * that were all, when we die while it is being fed. */
+	const struct semel_text *input;
 };
 
 /* OUTAGE: it cannot be started now. TOO_LARGE: the environment is more than the system takes. */

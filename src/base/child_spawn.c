@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -58,11 +59,34 @@ static bool open_stream(struct streams *streams, enum stream stream)
 	return stream == REPORT || fcntl(streams->ours[stream], F_SETFL, O_NONBLOCK) == 0;
 }
 
-static bool open_streams(struct streams *streams, bool capture)
+static bool write_all(int fd, struct semel_text text)
+{
+	for (size_t written = 0; written < text.length;) {
+		ssize_t put = write(fd, text.data + written, text.length - written);
+		if (put < 0 && errno != EINTR)
+			return false;
+		written += put > 0 ? (size_t)put : 0;
+	}
+	return true;
+}
+
+/* A file in memory, read from its beginning; there is no end of ours. */
+static bool open_input(struct streams *streams, const struct semel_text *input)
+{
+	int fd = memfd_create("semel-input", MFD_CLOEXEC);
+	if (fd < 0)
+		return false;
+	streams->theirs[INPUT] = above_the_standard_ones(fd);
+	return streams->theirs[INPUT] >= 0 && write_all(streams->theirs[INPUT], *input) &&
+	       lseek(streams->theirs[INPUT], 0, SEEK_SET) == 0;
+}
+
+static bool open_streams(struct streams *streams, const struct semel_child_plan *plan)
 {
 	for (int i = 0; i < STREAM_COUNT; i++)
 		streams->ours[i] = streams->theirs[i] = -1;
-	return open_stream(streams, INPUT) && (!capture || open_stream(streams, OUTPUT)) &&
+	return (plan->input ? open_input(streams, plan->input) : open_stream(streams, INPUT)) &&
+	       (!plan->capture || open_stream(streams, OUTPUT)) &&
 	       open_stream(streams, COMPLAINTS) && open_stream(streams, REPORT);
 }
 
@@ -149,7 +173,7 @@ semel_status semel_child_spawn(const struct semel_child_plan *plan,
 {
 	struct streams streams;
 	int reason = 0;
-	if (!open_streams(&streams, plan->capture)) {
+	if (!open_streams(&streams, plan)) {
 		reason = errno;
 		goto close_streams;
 	}

@@ -65,6 +65,7 @@ static void exec_run(struct semel_outside *outside, const struct semel_event *ev
 		const struct semel_child_plan plan = {
 			.command = program->command,
 			.environment = semel_environment_list(program->environment),
+			.input = &event->payload,
 		};
 		status = semel_child_start(&plan, &child, &error);
 	}
@@ -73,8 +74,7 @@ static void exec_run(struct semel_outside *outside, const struct semel_event *ev
 		return;
 	}
 
-	const struct semel_child_talk talk = { .input = event->payload,
-					       .until_exit = true,
+	const struct semel_child_talk talk = { .until_exit = true,
 					       .timeout_ms = program->timeout_ms,
 					       .bell = program->bell };
 	enum semel_child_news news = semel_child_talk(child, &talk);

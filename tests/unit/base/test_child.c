@@ -21,16 +21,24 @@
 
 #define LONG_MS 20000
 
-static struct semel_child *start(const char *command, bool capture)
+static struct semel_child *start_fed(const char *command, bool capture,
+				     const struct semel_text *input)
 {
 	struct semel_child *child = NULL;
 	semel_error error = { 0 };
-	const struct semel_child_plan plan = { command, environ, capture };
+	const struct semel_child_plan plan = {
+		.command = command, .environment = environ, .capture = capture, .input = input
+	};
 	semel_status status = semel_child_start(&plan, &child, &error);
 	if (status != SEMEL_OK)
 		print_error("%s\n", error.text);
 	assert_int_equal(status, SEMEL_OK);
 	return child;
+}
+
+static struct semel_child *start(const char *command, bool capture)
+{
+	return start_fed(command, capture, NULL);
 }
 
 static enum semel_child_news run_with(struct semel_child *child, struct semel_text input)
@@ -99,6 +107,26 @@ static void a_child_takes_and_gives_more_than_a_pipe_holds(void **state)
 	assert_memory_equal(semel_child_output(child).data, data, size);
 	semel_child_end(child, 0);
 	free(data);
+}
+
+/* Nobody feeds it: whoever started it may be gone. */
+static void an_input_given_beforehand_is_whole_without_us(void **state)
+{
+	(void)state;
+	const size_t size = 1 << 20;
+	char *much = malloc(size);
+	assert_non_null(much);
+	memset(much, 'x', size);
+	const struct semel_text input = { much, size }, none = { NULL, 0 };
+	struct semel_child *child = start_fed("wc -c", true, &input);
+	assert_int_equal(run_to_end(child), SEMEL_CHILD_EXITED);
+	assert_output(child, "1048576\n");
+	semel_child_end(child, 0);
+	child = start_fed("wc -c", true, &none);
+	assert_int_equal(run_to_end(child), SEMEL_CHILD_EXITED);
+	assert_output(child, "0\n");
+	semel_child_end(child, 0);
+	free(much);
 }
 
 static volatile sig_atomic_t pipes_broken;
@@ -326,7 +354,7 @@ static void an_environment_that_the_system_does_not_take_is_too_large(void **sta
 	memcpy(entry, "A=", 2);
 	entry[size - 1] = '\0';
 	char *environment[] = { entry, NULL };
-	const struct semel_child_plan plan = { "true", environment, false };
+	const struct semel_child_plan plan = { .command = "true", .environment = environment };
 	struct semel_child *child = NULL;
 	semel_error error;
 	assert_int_equal(semel_child_start(&plan, &child, &error), SEMEL_TOO_LARGE);
@@ -357,6 +385,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_child_takes_and_gives_more_than_a_pipe_holds),
+		cmocka_unit_test(an_input_given_beforehand_is_whole_without_us),
 		cmocka_unit_test(a_child_that_does_not_read_is_no_error_and_no_signal),
 		cmocka_unit_test(its_exit_status_is_told),
 		cmocka_unit_test(a_signal_that_killed_it_is_told),
