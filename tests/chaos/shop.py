@@ -27,9 +27,8 @@ REFUSE_POISON = """INSERT INTO healthy SELECT 0 WHERE json_extract(:payload, '$.
     AND NOT EXISTS (SELECT 1 FROM cured WHERE event_id = :id)"""
 # Broken JSON is an error that may pass, which is a retry.
 FAIL_FIRST = "SELECT json(iif(:attempt = 1 AND json_extract(:payload, '$.flaky'), '{', '{}'))"
-# One line for each call, in a file of its own. A consumer that dies may leave its program without the
-# payload; such a call does nothing.
-CALL = """read -r body; [ "$body" ] || exit 75
+# One line for each call, in a file of its own.
+CALL = """read -r body
     case "$body" in *'"flaky": true'*) [ "$SEMEL_ATTEMPT" = 1 ] && exit 75 ;; esac
     number=${{body##*: }}
     echo "$SEMEL_EVENT_ID $SEMEL_AGGREGATE_ID ${{number%\\}}}}" >> calls.{scope}"""

@@ -8,6 +8,7 @@ narrow windows that chance would seldom find.
 Chance decides what is hit and when, from a seed that is printed. No time decides the outcome: after
 the storm everything gets as long as it needs."""
 import argparse
+import math
 import os
 import random
 import signal
@@ -28,7 +29,7 @@ from shop import REFUSE_POISON, TABLES, Shop  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 LEASE_MS = 200
-LEASE = ("--lease", f"{LEASE_MS}ms")
+LEASE = ("--lease", f"{LEASE_MS}ms", "--grace", "10m")
 RETRIES = ("--first-delay", "50ms", "--delay-max", "500ms")
 PATIENCE_S = 900
 # Who is paused here holds no lock, so others go on, and it comes back as one who was given up.
@@ -105,8 +106,23 @@ class Soak(Shop):
         self.children.append(child)
         return child
 
+    def wait(self, child):
+        """Its exit code. Meanwhile those who sleep are woken in time: one may hold a lock."""
+        until = time.monotonic() + PATIENCE_S
+        while child.poll() is None:
+            self.wake_those_who_slept(time.monotonic())
+            assert time.monotonic() < until, f"{child.args} does not end (see {self.log.name})"
+            time.sleep(0.005)
+        return child.returncode
+
+    def person(self, point, *words):
+        """A command by hand, that may meet a failpoint."""
+        child = self.spawn(*words, env={"SEMEL_FAILPOINT": point}, stdout=self.log, stderr=self.log)
+        self.wait(child)
+        self.children.remove(child)
+
     def restart(self, member):
-        member.child.wait(PATIENCE_S)
+        self.wait(member.child)
         self.children.remove(member.child)
         member.child, member.asleep_until = member.start(), 0
 
@@ -122,12 +138,12 @@ class Soak(Shop):
             member.asleep_until = time.monotonic() + self.chance.uniform(1.5, 4) * LEASE_MS / 1000
 
     def end_politely(self, member):
-        """Asked to end it ends well, unless it meets its failpoint; a writer knows nothing of that."""
+        """Asked to end it ends well, unless it meets its failpoint or has only just begun."""
         if member.name.startswith("writer"):
             return
         member.child.terminate()
-        code = member.child.wait(PATIENCE_S)
-        assert code in (0, -signal.SIGKILL), f"{member.name} ended with {code} after SIGTERM (see {self.log.name})"
+        code = self.wait(member.child)
+        assert code in (0, -signal.SIGKILL, -signal.SIGTERM), f"{member.name} ended with {code} after SIGTERM (see {self.log.name})"
         self.restart(member)
 
     def publish_by_command(self, _member):
@@ -138,14 +154,14 @@ class Soak(Shop):
                  "--payload", f'{{"number": {number}}}', "--sql",
                  f"INSERT INTO orders VALUES ('{event_id}', '{aggregate}', {number})")
         point = self.chance.choice(("", "publish.before-commit:kill", "publish.after-commit:kill"))
-        self.run(*words, env={"SEMEL_FAILPOINT": point} if point else None, timeout=PATIENCE_S)
+        self.person(point, *words)
 
     def replay_the_poisoned(self, _member):
         """The cause is mended and the dead letters are replayed, by a person who may vanish."""
+        self.wake_those_who_slept(math.inf)  # they might hold what we are about to write
         self.cure()
         point = self.chance.choice(("", "dlq.after-publish:kill@2", "dlq.after-mark:kill@2"))
-        self.run("--store", f"sqlite:{self.stock}", "dlq", "replay", "--all", timeout=PATIENCE_S,
-                 env={"SEMEL_FAILPOINT": point} if point else None)
+        self.person(point, "--store", f"sqlite:{self.stock}", "dlq", "replay", "--all")
 
     def cure(self):
         ids = ask(self.stock, "SELECT event_id FROM semel_dead_letter WHERE parked_behind IS NULL AND status = 'PENDING'")
