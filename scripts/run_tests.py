@@ -396,7 +396,8 @@ def stage_tidy(run):
 def stage_soak(run):
     if build(run, "test", ["semel-planted", "semel"]):
         seconds = os.environ.get("SEMEL_SOAK_SECONDS", "600")
-        extra = {"SEMEL_SOAK_SECONDS": seconds}
+        chosen = {key: value for key, value in os.environ.items() if key == "SEMEL_SOAK_SEED"}
+        extra = {"SEMEL_SOAK_SECONDS": seconds, **chosen}
         run_pytest(run, "soak", ["tests/chaos", "-k", "soak"], ROOT / "build-test", int(seconds) * 3 + 300, "", extra)
 
 
