@@ -359,6 +359,9 @@ def stage_tsan(run):
         code, output = run.command([*wrapper, tree / "semel", "--version"], 30, extra)
         if code == 0:
             run_programs(run, programs, wrapper, extra, " (tsan)")
+            words = ["tests/e2e/test_consume.py", "-k", "program or pipe or endpoint or maximum"]
+            if not wrapper:
+                run_pytest(run, "e2e", words, tree, 300, " (tsan)", extra)
             return
     run.tally.add("threads (tsan)", SKIPPED, f"ThreadSanitizer does not start here: {tail(output, 1)}")
 

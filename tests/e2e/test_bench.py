@@ -2,6 +2,10 @@
 """`semel bench` measures and tells; how fast this machine is decides no test."""
 import json
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 TINY = ("bench", "--rounds", "1", "--turns", "1", "--transactions", "5", "--events", "500", "--backlog", "2000", "--dir", ".")
 RATES = ["publish, one event in a transaction", "publish, 1,000 in a transaction", "relay to the local broker",
          "consume effectively once, SQL handler"]

@@ -10,6 +10,8 @@ from endpoint import Endpoint, free_port
 from program import wait_for
 from story import HANDLER, prepare, publish, relay, words
 
+pytestmark = pytest.mark.sanitize
+
 SQL = ("--sql", HANDLER.format(scope="billing"))
 QUICK = ("--immediate", "1", "--first-delay", "20ms", "--delay-max", "50ms")
 
@@ -234,6 +236,7 @@ def test_the_status_of_an_endpoint_is_its_verdict(shop, answers, outcome):
     assert attempts == list(range(1, len(attempts) + 1))
 
 
+@pytest.mark.slow
 def test_an_endpoint_may_say_when_to_come_again(shop):
     publish(shop, "one")
     relay(shop)
@@ -359,6 +362,7 @@ def test_a_signal_ends_a_busy_consumer_between_two_transactions(shop):
 # ---- outages ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_outage_costs_no_attempts_and_is_over_when_the_dependency_is_back(shop):
     for word in ("one", "two"):
         publish(shop, word)
@@ -379,6 +383,7 @@ def test_an_outage_costs_no_attempts_and_is_over_when_the_dependency_is_back(sho
     assert {headers.get("semel-attempt") for _, headers, _ in endpoint.requests} == {"1"}
 
 
+@pytest.mark.slow
 def test_many_failures_in_a_row_open_the_breaker(shop):
     lines = [{"type": "t.v1", "aggregateType": "order", "aggregateId": f"o{n}", "payload": {}} for n in range(100)]
     shop.ok("publish", "--batch", input="".join(json.dumps(line) + "\n" for line in lines))
@@ -394,6 +399,7 @@ def test_many_failures_in_a_row_open_the_breaker(shop):
     assert letters(shop) == []
 
 
+@pytest.mark.slow
 def test_a_store_that_is_locked_for_long_is_waited_for(shop):
     own = shop.folder / "own.db"
     shop.ok("--store", f"sqlite:{own}", "init")
@@ -419,6 +425,7 @@ def owners(semel):
     return sorted(count for _, count in rows)
 
 
+@pytest.mark.slow
 def test_consumers_of_one_scope_share_the_work(shop):
     publish(shop, "first")
     relay(shop)
@@ -435,6 +442,7 @@ def test_consumers_of_one_scope_share_the_work(shop):
     assert len(words(shop)) == 65
 
 
+@pytest.mark.slow
 def test_the_share_of_a_killed_consumer_moves_on(shop):
     publish(shop, "first")
     relay(shop)
@@ -448,6 +456,7 @@ def test_the_share_of_a_killed_consumer_moves_on(shop):
     assert shop.stop(children[1]) == 0
 
 
+@pytest.mark.slow
 def test_an_event_at_work_elsewhere_is_neither_run_nor_skipped(shop):
     """A consumer that is stopped for longer than its lease still has its call under way."""
     publish(shop, "one")

@@ -5,6 +5,10 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 MIB = 1024 * 1024
 
 

@@ -9,6 +9,8 @@ import pytest
 from program import wait_for
 from story import HANDLER, mend, prepare, publish, relay, words
 
+pytestmark = pytest.mark.sanitize
+
 ONE = ("--broker", "local:semel-broker.db?partitions=1")
 QUICK = ("--immediate", "1", "--first-delay", "50ms", "--delay-max", "100ms")
 FLAKY = "SELECT json(iif(:attempt < 4 AND json_extract(:payload, '$.word') = 'flaky', '{', '{}'))"

@@ -9,6 +9,8 @@ import pytest
 from program import wait_for
 from story import HANDLER, deliver, prepare, publish, relay, words
 
+pytestmark = [pytest.mark.slow, pytest.mark.sanitize]
+
 CONSUME = ("consume", "--scope", "billing", "--topic", "order.events", "--lease", "400ms")
 AT_WORK = "echo one:$SEMEL_EVENT_ID >>ran; touch at-work; while ! [ -e go ]; do sleep 0.01; done; "
 

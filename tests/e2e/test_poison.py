@@ -5,6 +5,8 @@ import pytest
 
 from story import HANDLER, consume, deliver, mend, prepare, publish, relay, words
 
+pytestmark = pytest.mark.sanitize
+
 QUICK = ("--immediate", "1", "--first-delay", "50ms", "--delay-max", "100ms")
 # Fails, but not for ever: broken JSON is an error of the statement, not of the data.
 FLAKY = "SELECT json(iif(:attempt < {good} AND json_extract(:payload, '$.word') = 'flaky', '{{', '{{}}'))"

@@ -9,6 +9,8 @@ import pytest
 from program import wait_for
 from story import HANDLER, consume, deliver, prepare, publish, relay, words
 
+pytestmark = pytest.mark.slow
+
 LOOK_S = 1.5
 TURNS_PER_S = 40
 
