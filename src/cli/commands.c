@@ -5,6 +5,7 @@
 // clang-format off
 const struct semel_command *const semel_commands[] = {
 	&semel_command_init,
+	&semel_command_demo,
 	&semel_command_publish,
 	&semel_command_relay,
 	&semel_command_consume,

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `semel demo`: the product on one screen. */
+#include "cli/command.h"
+#include "cli/demo/demo.h"
+
+#include <stdio.h>
+
+static semel_status run(struct semel_invocation *invocation)
+{
+	const struct semel_args *args = invocation->args;
+	const struct semel_stage_plan plan = { .parent = semel_args_text(args, "dir"),
+					       .fallback = "/tmp",
+					       .keep = semel_args_flag(args, "keep") };
+	struct semel_demo demo = { .colour = semel_demo_has_colour(), .error = &invocation->error };
+	semel_status status = semel_stage_open(&demo.stage, &plan, &invocation->error);
+	if (status == SEMEL_OK)
+		status = semel_demo_tell(&demo);
+	sqlite3_close(demo.shop);
+	if (plan.keep && demo.stage.folder[0])
+		printf("\nEverything is left in %s\n", demo.stage.folder);
+	semel_stage_close(&demo.stage);
+	return status;
+}
+
+static const struct semel_option options[] = {
+	{ .name = "keep",
+	  .kind = SEMEL_OPTION_FLAG,
+	  .help = "leave the folder with the databases there, to look around" },
+	{ .name = "dir",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "FOLDER",
+	  .help = "where to make the temporary folder (default: TMPDIR, else /tmp)" },
+	{ 0 },
+};
+
+static const struct semel_example examples[] = {
+	{ "semel demo", "a few seconds; nothing is left behind" },
+	{ "semel demo --keep", "look at the databases afterwards" },
+	{ 0 },
+};
+
+const struct semel_command semel_command_demo = {
+	.name = "demo",
+	.run = run,
+	.group = SEMEL_GROUP_START,
+	.summary = "watch a shop and its services survive a bad day",
+	.options = options,
+	.details = "Plays a story in a temporary folder, offline, with this very program as relay "
+		   "and services: orders are placed, processes are killed, deliveries come twice, "
+		   "an order is poisoned and mended. Every number that it shows is read from the "
+		   "databases. Exit 1 when anything does not add up.",
+	.examples = examples,
+};
