@@ -81,6 +81,8 @@ typedef struct semel_consumer_options {
 	int64_t lease_ms;       /* a silent consumer's share moves on after this; default 5 s */
 	int64_t strict_wait_ms; /* how long SEMEL_ORDER_STRICT waits for a predecessor; 30 s */
 	bool from_latest;       /* a new subscription skips what is there already */
+	uint32_t partitions;    /* spread over so many shares, so that as many processes can work */
+	const char *bind;       /* only routing keys like this ("order.*"); NULL: all */
 } semel_consumer_options;
 
 typedef struct semel_consumer semel_consumer;

@@ -14,6 +14,12 @@ struct semel_text {
 
 #define SEMEL_TEXT(literal) ((struct semel_text){ (literal), sizeof(literal) - 1 })
 
+/* The same where a constant is wanted. */
+#define SEMEL_TEXT_CONST(literal)                                                                  \
+	{                                                                                          \
+		(literal), sizeof(literal) - 1                                                     \
+	}
+
 /* string may be NULL. */
 struct semel_text semel_text_of(const char *string);
 bool semel_text_equal(struct semel_text left, struct semel_text right);

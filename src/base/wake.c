@@ -63,6 +63,14 @@ static char *real_path(const char *path)
 	return real ? real : strdup(path);
 }
 
+static bool is_watched(const struct semel_wake *wake, int directory, const char *name)
+{
+	for (size_t i = 0; i < wake->file_count; i++)
+		if (wake->files[i].directory == directory && strcmp(wake->files[i].name, name) == 0)
+			return true;
+	return false;
+}
+
 void semel_wake_watch(struct semel_wake *wake, const char *database_path)
 {
 	struct pollfd *files = &wake->polled[AT_FILES];
@@ -80,7 +88,7 @@ void semel_wake_watch(struct semel_wake *wake, const char *database_path)
 	int directory =
 		inotify_add_watch(files->fd, slash ? path : ".", IN_MODIFY | IN_CREATE | IN_DELETE);
 	free(path);
-	if (directory < 0 || !name) {
+	if (directory < 0 || !name || is_watched(wake, directory, name)) {
 		free(name);
 		return;
 	}

@@ -15,7 +15,7 @@ struct semel_wake;
 
 semel_status semel_wake_new(struct semel_wake **wake_out, semel_error *error);
 /* Watches a database file with its -wal and -journal. Where the system has no inotify left, the
- * polling interval is all there is; that is no error. */
+ * polling interval is all there is; that is no error. Once is enough; more does no harm. */
 void semel_wake_watch(struct semel_wake *wake, const char *database_path);
 /* Also wakes when this descriptor is readable (a worker's completions). */
 void semel_wake_watch_fd(struct semel_wake *wake, int fd);

@@ -25,19 +25,13 @@
 #include "base/url.h"
 #include "base/wake.h"
 #include "event/event.h"
+#include "event/wire.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 struct semel_broker {
 	const struct semel_broker_driver *driver;
-};
-
-/* What travels with an event besides the event. */
-struct semel_passage {
-	struct semel_text previous; /* semel-previous; data NULL: unknown or none */
-	uint32_t attempt;           /* semel-attempt: runs of the handler so far; 0: none */
-	uint32_t replay;            /* semel-replay; 0: the first time */
 };
 
 struct semel_publish_outcome {
@@ -62,9 +56,15 @@ struct semel_subscribe_options {
 	const char *const *topics; /* NULL-ended */
 	uint32_t prefetch;         /* unacked deliveries at most */
 	int64_t lease_ms;
-	bool from_latest; /* counts when the subscription is new */
-	bool total_order; /* CONFIG when the topic is spread over several partitions */
+	bool from_latest;     /* counts when the subscription is new */
+	bool total_order;     /* CONFIG when the topic is spread over several partitions */
+	int64_t delay_max_ms; /* the longest that requeue will be asked for; 0: a minute */
+	uint32_t partitions;  /* spread over so many by aggregate; 0: as the broker has it */
+	const char *bind;     /* of the topic's events those with such routing keys; NULL: all */
 };
+
+/* A thing at the broker that is missing, or is not as the subscription needs it. */
+typedef void (*semel_difference_seen)(const char *difference, void *user);
 
 struct semel_backlog {
 	uint64_t waiting;    /* published, not yet settled by this scope */
@@ -80,7 +80,8 @@ struct semel_broker_driver {
 	semel_status (*open)(const struct semel_url *url, const struct semel_env *env,
 			     uint32_t window, struct semel_broker **broker_out, semel_error *error);
 	void (*close)(struct semel_broker *broker);
-	/* Adds what wakes a sleeper when something may have arrived. */
+	/* Adds what wakes a sleeper when something may have arrived; close takes away again what
+	 * does not outlive the connection. The wake outlives the broker. */
 	void (*watch)(struct semel_broker *broker, struct semel_wake *wake);
 
 	/* -- publishing. The topic is declared when it is not known yet. */
@@ -91,6 +92,10 @@ struct semel_broker_driver {
 	 * connection alive. A driver that confirms in groups closes the group here. */
 	semel_status (*poll)(struct semel_broker *broker, int64_t wait_ms, semel_outcome_seen seen,
 			     void *user, semel_error *error);
+
+	/* Why the broker takes nothing for now (an alarm), or NULL. While it does so, poll reports
+	 * no outcome, and none is late. The text lives until the next call. */
+	const char *(*blocked)(struct semel_broker *broker);
 
 	/* -- consuming. Declares what the subscription needs, once per broker. */
 	semel_status (*subscribe)(struct semel_broker *broker,
@@ -119,10 +124,17 @@ struct semel_broker_driver {
 	semel_status (*backlog)(struct semel_broker *broker, const char *scope,
 				const char *const *topics, struct semel_backlog *backlog_out,
 				semel_error *error);
-	/* Is this event waiting for the scope (in the queue, or in a retry tier)? For verify and
-	 * trace; may be slow. */
-	semel_status (*find)(struct semel_broker *broker, const char *scope, const char *event_id,
-			     bool *waiting_out, semel_error *error);
+	/* Is this event waiting for the scope (in a queue, or in a retry tier)? For verify and
+	 * trace; may be slow. A broker that cannot look into its queues says yes as long as there
+	 * is anything in them. */
+	semel_status (*find)(struct semel_broker *broker, const char *scope,
+			     const char *const *topics, const char *event_id, bool *waiting_out,
+			     semel_error *error);
+	/* Tells what the subscription needs and the broker does not have, or has otherwise; changes
+	 * nothing. (To make it so: subscribe.) */
+	semel_status (*compare)(struct semel_broker *broker,
+				const struct semel_subscribe_options *options,
+				semel_difference_seen seen, void *user, semel_error *error);
 	/* Forgets what every subscription has settled and is older than before_ms; dry run counts.
 	 */
 	semel_status (*prune)(struct semel_broker *broker, int64_t before_ms, bool dry_run,

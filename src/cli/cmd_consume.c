@@ -40,6 +40,8 @@ static semel_consumer_options read_options(const struct semel_invocation *invoca
 		.timeout_ms = semel_args_duration_ms(args, "handler-timeout"),
 		.lease_ms = semel_args_duration_ms(args, "lease"),
 		.strict_wait_ms = semel_args_duration_ms(args, "strict-wait"),
+		.partitions = (uint32_t)semel_args_number(args, "partitions"),
+		.bind = semel_args_text(args, "bind"),
 		.from_latest = strcmp(semel_args_text(args, "from"), "latest") == 0,
 	};
 }

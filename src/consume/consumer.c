@@ -124,6 +124,8 @@ static bool copy_options(struct semel_consumer *consumer, const semel_consumer_o
 		consumer->handler_version = text_copy(options->handler_version);
 	if (options->dedup_header)
 		consumer->dedup_header = strdup(options->dedup_header);
+	if (options->bind)
+		consumer->bind = strdup(options->bind);
 	consumer->topics = list_copy(options->topics, list_length(options->topics));
 	consumer->arena = semel_arena_new(ARENA_BLOCK);
 	consumer->upcasters = semel_upcasters_new();
@@ -135,7 +137,8 @@ static bool copy_options(struct semel_consumer *consumer, const semel_consumer_o
 	};
 	return consumer->store_url && consumer->broker_url && consumer->scope.data &&
 	       consumer->topics && consumer->arena && consumer->upcasters &&
-	       (!options->dedup_header || consumer->dedup_header);
+	       (!options->dedup_header || consumer->dedup_header) &&
+	       (!options->bind || consumer->bind);
 }
 
 static semel_status subscribe(struct semel_consumer *consumer, semel_error *error)
@@ -147,6 +150,9 @@ static semel_status subscribe(struct semel_consumer *consumer, semel_error *erro
 		.lease_ms = consumer->options.lease_ms,
 		.from_latest = consumer->options.from_latest,
 		.total_order = consumer->options.order == SEMEL_ORDER_TOTAL,
+		.delay_max_ms = consumer->options.delay_max_ms,
+		.partitions = consumer->options.partitions,
+		.bind = consumer->bind,
 	};
 
 	return consumer->broker->driver->subscribe(consumer->broker, &options, error);
@@ -170,6 +176,8 @@ static semel_status connect_all(struct semel_consumer *consumer, semel_error *er
 					   &consumer->broker, error);
 	if (status == SEMEL_OK)
 		status = subscribe(consumer, error);
+	if (status == SEMEL_OK)
+		consumer->broker->driver->watch(consumer->broker, consumer->wake);
 	return status;
 }
 
@@ -207,7 +215,6 @@ semel_status semel_consumer_open(const semel_consumer_options *options,
 		return status;
 	}
 	consumer->store->driver->watch(consumer->store, consumer->wake);
-	consumer->broker->driver->watch(consumer->broker, consumer->wake);
 	*consumer_out = consumer;
 	return SEMEL_OK;
 }
@@ -224,6 +231,7 @@ void semel_consumer_close(semel_consumer *consumer)
 	list_free(consumer->statements);
 	free(consumer->target);
 	free(consumer->dedup_header);
+	free(consumer->bind);
 	free((char *)(uintptr_t)consumer->handler_version.data);
 	free((char *)(uintptr_t)consumer->scope.data);
 	free(consumer->store_url);

@@ -73,9 +73,12 @@ static semel_status look_in(struct semel_broker *broker, semel_store *store,
 	semel_status status =
 		semel_subscription_read(store, collection->arena, &rows, &count, error);
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
+		struct semel_topics topics = { 0 };
 		bool waiting = false;
-		status =
-			broker->driver->find(broker, rows[i].scope.data, event_id, &waiting, error);
+		status = semel_subscription_topics(&rows[i], collection->arena, &topics, error);
+		if (status == SEMEL_OK)
+			status = broker->driver->find(broker, rows[i].scope.data, topics.names,
+						      event_id, &waiting, error);
 		if (status != SEMEL_OK || !waiting)
 			continue;
 		struct semel_fact fact = { .time_ms = semel_now_ms(plan->env),

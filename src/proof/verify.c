@@ -213,7 +213,8 @@ static semel_status ask_broker(const struct examination *at, struct semel_text i
 	*waiting_out = false;
 	if (!broker || at->guess_topics)
 		return SEMEL_OK;
-	return broker->driver->find(broker, at->scope->scope.data, id.data, waiting_out, error);
+	return broker->driver->find(broker, at->scope->scope.data, at->topics.names, id.data,
+				    waiting_out, error);
 }
 
 /* ---- what the broker has --------------------------------------------------------------------- */

@@ -164,10 +164,20 @@ static semel_status poll_broker(struct semel_pipeline *pipeline, int64_t wait_ms
 	return status;
 }
 
-static semel_status check_patience(const struct semel_pipeline *pipeline, semel_error *error)
+/* A broker that has told us to wait is not late. */
+static void be_patient(struct semel_pipeline *pipeline, int64_t now_ms)
+{
+	if (!pipeline->broker->driver->blocked(pipeline->broker))
+		return;
+	for (struct load *load = pipeline->loads; load; load = load->next)
+		load->offered_at_ms = now_ms;
+}
+
+static semel_status check_patience(struct semel_pipeline *pipeline, semel_error *error)
 {
 	int64_t now_ms = semel_steady_ms(pipeline->env);
 
+	be_patient(pipeline, now_ms);
 	for (const struct load *load = pipeline->loads; load; load = load->next)
 		if (load->unanswered > 0 &&
 		    now_ms - load->offered_at_ms > pipeline->options.confirm_timeout_ms)

@@ -16,7 +16,7 @@
 
 #define STEPS_WINDOW    64
 #define STEPS_FETCH_MAX 4096
-#define STEPS_TOPIC     "order.events"
+#define STEPS_TOPIC     "order.events" /* unless it was named otherwise */
 
 /* Events of the tests: "aggregate-number", with the number in the payload. */
 struct steps_event {
@@ -78,6 +78,10 @@ void steps_assert_order(const struct steps_haul *haul, int first);
 /* How often an event is in the haul. */
 uint32_t steps_count(const struct steps_haul *haul, const char *aggregate, int number);
 
+/* Where the broker is shared with others, a topic of the test's own. */
+void steps_name_topic(const char *topic);
+/* The list of the one topic. */
+const char *const *steps_topics(void);
 struct semel_backlog steps_backlog(struct semel_broker *broker, const char *scope);
 void steps_requeue(struct semel_broker *broker, const char *scope, const struct steps_event *event,
 		   int64_t delay_ms);

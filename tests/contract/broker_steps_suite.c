@@ -99,6 +99,21 @@ const char *steps_file(void)
 	return file;
 }
 
+/* ---- the topic ------------------------------------------------------------------------------- */
+
+static char topic[64] = STEPS_TOPIC;
+
+void steps_name_topic(const char *name)
+{
+	snprintf(topic, sizeof(topic), "%s", name);
+}
+
+const char *const *steps_topics(void)
+{
+	static const char *const topics[] = { topic, NULL };
+	return topics;
+}
+
 /* ---- publishing ----------------------------------------------------------------------------- */
 
 static void assert_ok(semel_status status, const semel_error *error)
@@ -127,7 +142,7 @@ void steps_event_make(struct steps_event *event, const char *aggregate, int numb
 		.type = SEMEL_TEXT("order.created.v1"),
 		.aggregate_type = SEMEL_TEXT("order"),
 		.aggregate_id = semel_text_of(event->aggregate),
-		.topic = SEMEL_TEXT(STEPS_TOPIC),
+		.topic = semel_text_of(topic),
 		.routing_key = SEMEL_TEXT("order.created.v1"),
 		.content_type = SEMEL_TEXT("application/json"),
 		.headers = SEMEL_TEXT("{}"),
@@ -189,10 +204,9 @@ void steps_publish(struct semel_broker *broker, const char *aggregate, int first
 
 void steps_subscribe(struct semel_broker *broker, struct steps_subscription how)
 {
-	static const char *const topics[] = { STEPS_TOPIC, NULL };
 	const struct semel_subscribe_options options = {
 		.scope = how.scope,
-		.topics = topics,
+		.topics = steps_topics(),
 		.prefetch = how.prefetch == 0 ? STEPS_FETCH_MAX : how.prefetch,
 		.lease_ms = how.lease_ms == 0 ? 60000 : how.lease_ms,
 		.from_latest = how.from_latest,
@@ -297,10 +311,9 @@ uint32_t steps_count(const struct steps_haul *haul, const char *aggregate, int n
 
 struct semel_backlog steps_backlog(struct semel_broker *broker, const char *scope)
 {
-	static const char *const topics[] = { STEPS_TOPIC, NULL };
 	struct semel_backlog backlog = { 0 };
 	semel_error error = { 0 };
-	assert_ok(broker->driver->backlog(broker, scope, topics, &backlog, &error), &error);
+	assert_ok(broker->driver->backlog(broker, scope, steps_topics(), &backlog, &error), &error);
 	return backlog;
 }
 

@@ -2,6 +2,7 @@
 /* The contract of a broker, in sentences. */
 #include "contract/broker_suite.h"
 
+#include "base/json.h"
 #include "contract/broker_steps.h"
 
 #include <stdio.h>
@@ -12,11 +13,28 @@
 static const struct broker_suite_factory *suite;
 static char url[BROKER_SUITE_URL_SIZE];
 
+static void subscribe_before(const char *scope)
+{
+	struct semel_broker *broker = steps_open(url);
+	steps_subscribe(broker, (struct steps_subscription){ .scope = scope });
+	semel_broker_close(broker);
+}
+
 static int make_broker(void **state)
 {
 	(void)state;
 	steps_follow_env(suite->follows_env);
 	suite->make(url);
+	if (suite->forgets_unread)
+		subscribe_before("billing");
+	return 0;
+}
+
+static int make_broker_with_audit(void **state)
+{
+	make_broker(state);
+	if (suite->forgets_unread)
+		subscribe_before("audit");
 	return 0;
 }
 
@@ -139,6 +157,24 @@ static void assert_same(struct semel_text left, struct semel_text right)
 		assert_memory_equal(left.data, right.data, right.length);
 }
 
+/* The same names and values in the same order; a broker may write the object in its own way. */
+static void assert_same_members(struct semel_text left, struct semel_text right)
+{
+	struct semel_arena *arena = semel_arena_new(1024);
+	struct semel_json_walk of_left = semel_json_walk(left), of_right = semel_json_walk(right);
+	struct semel_text left_name, left_value, right_name, right_value;
+	assert_non_null(arena);
+	while (semel_json_next(&of_right, &right_name, &right_value)) {
+		assert_true(semel_json_next(&of_left, &left_name, &left_value));
+		assert_same(semel_json_unquote(left_name, arena),
+			    semel_json_unquote(right_name, arena));
+		assert_same(semel_json_unquote(left_value, arena),
+			    semel_json_unquote(right_value, arena));
+	}
+	assert_false(semel_json_next(&of_left, &left_name, &left_value));
+	semel_arena_free(arena);
+}
+
 static void every_field_travels_unchanged(void **state)
 {
 	(void)state;
@@ -168,7 +204,7 @@ static void every_field_travels_unchanged(void **state)
 	assert_same(got->topic, sent.event.topic);
 	assert_same(got->routing_key, sent.event.routing_key);
 	assert_same(got->content_type, sent.event.content_type);
-	assert_same(got->headers, sent.event.headers);
+	assert_same_members(got->headers, sent.event.headers);
 	assert_same(got->payload, sent.event.payload);
 	assert_int_equal(got->time_ms, sent.event.time_ms);
 	assert_same(passage->previous, sent.passage.previous);
@@ -210,6 +246,8 @@ static void two_scopes_each_get_everything(void **state)
 static void a_subscription_made_later_starts_at_the_beginning(void **state)
 {
 	(void)state;
+	if (suite->forgets_unread)
+		skip();
 	publish_events("a", 1, 10);
 	steps_consume(url, "billing", 10);
 	publish_events("a", 11, 20);
@@ -468,24 +506,30 @@ static void find_tells_whether_an_event_waits(void **state)
 	struct steps_event event;
 	semel_error error = { 0 };
 	bool waiting = true;
-	assert_int_equal(broker->driver->find(broker, "billing", "a-1", &waiting, &error),
-			 SEMEL_OK);
+	assert_int_equal(
+		broker->driver->find(broker, "billing", steps_topics(), "a-1", &waiting, &error),
+		SEMEL_OK);
 	assert_false(waiting);
 	publish_events("a", 1, 2);
-	assert_int_equal(broker->driver->find(broker, "billing", "a-2", &waiting, &error),
-			 SEMEL_OK);
+	assert_int_equal(
+		broker->driver->find(broker, "billing", steps_topics(), "a-2", &waiting, &error),
+		SEMEL_OK);
 	assert_true(waiting);
 	steps_fetch_all(broker, 2, haul);
 	steps_ack(broker, haul);
-	assert_int_equal(broker->driver->find(broker, "billing", "a-2", &waiting, &error),
-			 SEMEL_OK);
+	assert_int_equal(
+		broker->driver->find(broker, "billing", steps_topics(), "a-2", &waiting, &error),
+		SEMEL_OK);
 	assert_false(waiting);
 	steps_event_make(&event, "a", 2);
 	steps_requeue(broker, "billing", &event, 60000);
-	assert_int_equal(broker->driver->find(broker, "billing", "a-2", &waiting, &error),
-			 SEMEL_OK);
+	assert_int_equal(
+		broker->driver->find(broker, "billing", steps_topics(), "a-2", &waiting, &error),
+		SEMEL_OK);
 	assert_true(waiting);
-	assert_int_equal(broker->driver->find(broker, "audit", "a-2", &waiting, &error), SEMEL_OK);
+	assert_int_equal(
+		broker->driver->find(broker, "audit", steps_topics(), "a-2", &waiting, &error),
+		SEMEL_OK);
 	assert_false(waiting);
 	steps_haul_free(haul);
 	semel_broker_close(broker);
@@ -518,6 +562,8 @@ static uint32_t fetch_and_ack(struct semel_broker *broker, struct steps_haul *ha
 static void two_consumers_of_a_scope_share_the_work(void **state)
 {
 	(void)state;
+	if (suite->stands_by)
+		skip();
 	struct semel_broker *publisher = steps_open(url);
 	struct semel_broker *first = open_subscribed("billing"),
 			    *second = open_subscribed("billing");
@@ -568,6 +614,8 @@ static void work(struct worker *worker, struct steps_haul *haul)
 static void a_consumer_that_joins_gets_a_share_and_order_holds(void **state)
 {
 	(void)state;
+	if (suite->stands_by)
+		skip();
 	struct semel_broker *publisher = steps_open(url);
 	struct worker first = { .broker = open_subscribed("billing") }, second = { 0 };
 	struct steps_haul *haul = steps_haul_new();
@@ -738,7 +786,8 @@ int broker_suite_run(const struct broker_suite_factory *factory)
 		TEST(a_reopened_broker_still_has_everything),
 		TEST(every_field_travels_unchanged),
 		TEST(an_empty_payload_stays_empty),
-		TEST(two_scopes_each_get_everything),
+		cmocka_unit_test_setup_teardown(two_scopes_each_get_everything,
+						make_broker_with_audit, drop_broker),
 		TEST(a_subscription_made_later_starts_at_the_beginning),
 		TEST(a_subscription_from_latest_starts_at_the_end),
 		TEST(events_of_an_aggregate_keep_their_order),

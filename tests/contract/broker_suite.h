@@ -22,6 +22,11 @@ struct broker_suite_factory {
 	bool follows_env;
 	/* A consumer that is silent for lease_ms loses its share. */
 	bool has_leases;
+	/* Nothing is kept for a subscription that is not there yet, so those that a test reads
+	 * later are made before it. */
+	bool forgets_unread;
+	/* A topic is one share: one consumer of a scope works, the others stand by. */
+	bool stands_by;
 };
 
 /* Runs all tests; the number of those that failed. */

@@ -107,6 +107,13 @@ static void local_watch(struct semel_broker *broker, struct semel_wake *wake)
 	semel_wake_watch(wake, semel_local_of(broker)->path);
 }
 
+/* A full disk is an answer to each event. */
+static const char *local_blocked(struct semel_broker *broker)
+{
+	(void)broker;
+	return NULL;
+}
+
 const struct semel_broker_driver semel_local_driver = {
 	.scheme = "local",
 	.open = local_open,
@@ -114,6 +121,7 @@ const struct semel_broker_driver semel_local_driver = {
 	.watch = local_watch,
 	.publish = semel_local_publish,
 	.poll = semel_local_poll,
+	.blocked = local_blocked,
 	.subscribe = semel_local_subscribe,
 	.fetch = semel_local_fetch,
 	.ack = semel_local_ack,
@@ -121,5 +129,6 @@ const struct semel_broker_driver semel_local_driver = {
 	.requeue = semel_local_requeue,
 	.backlog = semel_local_backlog,
 	.find = semel_local_find,
+	.compare = semel_local_compare,
 	.prune = semel_local_prune,
 };

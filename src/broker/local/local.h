@@ -197,8 +197,12 @@ semel_status semel_local_requeue(struct semel_broker *broker, const char *scope,
 semel_status semel_local_backlog(struct semel_broker *broker, const char *scope,
 				 const char *const *topics, struct semel_backlog *backlog_out,
 				 semel_error *error);
-semel_status semel_local_find(struct semel_broker *broker, const char *scope, const char *event_id,
-			      bool *waiting_out, semel_error *error);
+semel_status semel_local_find(struct semel_broker *broker, const char *scope,
+			      const char *const *topics, const char *event_id, bool *waiting_out,
+			      semel_error *error);
+semel_status semel_local_compare(struct semel_broker *broker,
+				 const struct semel_subscribe_options *options,
+				 semel_difference_seen seen, void *user, semel_error *error);
 /* prune.c */
 semel_status semel_local_prune(struct semel_broker *broker, int64_t before_ms, bool dry_run,
 			       uint64_t *count_out, semel_error *error);

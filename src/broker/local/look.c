@@ -4,6 +4,8 @@
 #include "base/error.h"
 #include "broker/local/local.h"
 
+#include <stdio.h>
+
 struct cursor {
 	int64_t topic, cursor, waiting, subscription;
 	uint32_t partition;
@@ -154,10 +156,13 @@ static semel_status find_in_log(struct semel_local *local, const char *scope, co
 	return status;
 }
 
-semel_status semel_local_find(struct semel_broker *broker, const char *scope, const char *event_id,
-			      bool *waiting_out, semel_error *error)
+/* The scope's own cursors tell where to look, so the topics need not. */
+semel_status semel_local_find(struct semel_broker *broker, const char *scope,
+			      const char *const *topics, const char *event_id, bool *waiting_out,
+			      semel_error *error)
 {
 	struct semel_local *local = semel_local_of(broker);
+	(void)topics;
 	*waiting_out = false;
 	semel_status status = semel_local_begin(local, SEMEL_LOCAL_BEGIN_READ, error);
 	if (status != SEMEL_OK)
@@ -165,6 +170,44 @@ semel_status semel_local_find(struct semel_broker *broker, const char *scope, co
 	status = find_delayed(local, scope, event_id, waiting_out, error);
 	if (status == SEMEL_OK && !*waiting_out)
 		status = find_in_log(local, scope, event_id, waiting_out, error);
+	semel_local_rollback(local);
+	return status;
+}
+
+/* ---- what a subscription needs -------------------------------------------------------------- */
+
+static semel_status compare_topic(struct semel_local *local, const char *scope, const char *topic,
+				  bool *there_out, semel_error *error)
+{
+	const enum semel_local_sql rows = SEMEL_LOCAL_BACKLOG;
+	semel_status status = semel_local_bind(local, rows, SEMEL_LOCAL_NO_INTS, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_local_bind_text(local, rows, 1, semel_text_of(scope));
+	semel_local_bind_text(local, rows, 2, semel_text_of(topic));
+	status = semel_local_next(local, rows, there_out, error);
+	if (status == SEMEL_OK && *there_out)
+		semel_local_reset(local, rows);
+	return status;
+}
+
+semel_status semel_local_compare(struct semel_broker *broker,
+				 const struct semel_subscribe_options *options,
+				 semel_difference_seen seen, void *user, semel_error *error)
+{
+	struct semel_local *local = semel_local_of(broker);
+	char text[SEMEL_ERROR_TEXT_MAX];
+	semel_status status = semel_local_begin(local, SEMEL_LOCAL_BEGIN_READ, error);
+	if (status != SEMEL_OK)
+		return status;
+	for (uint32_t i = 0; options->topics[i] != NULL && status == SEMEL_OK; i++) {
+		bool there = false;
+		status = compare_topic(local, options->scope, options->topics[i], &there, error);
+		snprintf(text, sizeof(text), "%s does not read %s yet", options->scope,
+			 options->topics[i]);
+		if (status == SEMEL_OK && !there)
+			seen(text, user);
+	}
 	semel_local_rollback(local);
 	return status;
 }

@@ -29,6 +29,15 @@ static semel_status check_options(const struct semel_local *local,
 	if (options->prefetch == 0 || options->lease_ms <= 0)
 		return semel_error_set(error, SEMEL_INVALID,
 				       "prefetch and lease of a subscription must be above 0");
+	if (options->partitions > SEMEL_LOCAL_PARTITIONS_MAX)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "%u partitions are more than a topic can have (at most %d)",
+				       options->partitions, SEMEL_LOCAL_PARTITIONS_MAX);
+	if (options->bind != NULL && strcmp(options->bind, "#") != 0)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "the local broker does not choose by routing key: leave out "
+				       "the binding %s",
+				       options->bind);
 	return SEMEL_OK;
 }
 
@@ -36,8 +45,11 @@ static semel_status check_options(const struct semel_local *local,
 static int64_t partitions_of(const struct semel_local *local,
 			     const struct semel_subscribe_options *options)
 {
-	bool free_to_choose = !local->settings.partitions_named;
-	return options->total_order && free_to_choose ? 1 : local->settings.partitions;
+	if (local->settings.partitions_named)
+		return local->settings.partitions;
+	if (options->total_order)
+		return 1;
+	return options->partitions > 0 ? options->partitions : local->settings.partitions;
 }
 
 static semel_status declare(struct semel_local *local,

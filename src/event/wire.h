@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An event as brokers carry it: named texts beside the payload. Which names, and what a message of
+ * somebody else means that has only some of them, is the same for all brokers; a driver adds the
+ * properties of its own protocol. */
+#ifndef SEMEL_EVENT_WIRE_H
+#define SEMEL_EVENT_WIRE_H
+
+#include "base/buffer.h"
+#include "event/event.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What travels with an event besides the event. */
+struct semel_passage {
+	struct semel_text previous; /* semel-previous; data NULL: unknown or none */
+	uint32_t attempt;           /* semel-attempt: runs of the handler so far; 0: none */
+	uint32_t replay;            /* semel-replay; 0: the first time */
+};
+
+/* How a protocol spells the attributes of CloudEvents. */
+struct semel_wire_names {
+	struct semel_text prefix; /* "cloudEvents_" */
+	struct semel_text id, type, source, time, version;
+};
+
+extern const struct semel_wire_names semel_wire_amqp;
+
+/* The shares that a topic's aggregates can be spread over: the header semel-lane. */
+#define SEMEL_WIRE_LANES 16
+
+uint32_t semel_wire_lane(const struct semel_event *event);
+
+struct semel_wire_field {
+	struct semel_text name, value;
+};
+
+/* The fields of an event; texts of the event, of the arena, or for ever. */
+struct semel_wire_message {
+	struct semel_wire_field *fields;
+	size_t count;
+	struct semel_text correlation, producer; /* data NULL: none */
+};
+
+/* Everything but the payload, the content type and the routing key, which have places of their own
+ * in every protocol. False: no memory. The event's headers must be valid JSON. */
+bool semel_wire_write(const struct semel_event *event, const struct semel_passage *passage,
+		      const struct semel_wire_names *names, struct semel_arena *arena,
+		      struct semel_wire_message *message_out);
+/* Tells where it belongs when it travels under another routing key (to one queue only). */
+struct semel_wire_field semel_wire_routing_key(const struct semel_event *event);
+
+/* A message on its way in. Set event.id, .type, .routing_key, .topic, .content_type, .payload and
+ * the rest below from the protocol's own properties (data NULL: it has none); then offer every
+ * header; then finish. */
+struct semel_wire_reading {
+	const struct semel_wire_names *names;
+	struct semel_arena *arena; /* of all texts that result */
+	struct semel_buffer *headers;
+	struct semel_event event;
+	struct semel_passage passage;
+	struct semel_text correlation, producer;
+	bool has_time; /* event.time_ms is set */
+	bool has_correlation, has_producer, has_headers;
+};
+
+/* headers: memory to work in, kept by the caller. */
+void semel_wire_read_begin(struct semel_wire_reading *reading, const struct semel_wire_names *names,
+			   struct semel_arena *arena, struct semel_buffer *headers);
+/* Known names are taken for what they mean, others become headers of the event. */
+void semel_wire_read_field(struct semel_wire_reading *reading, struct semel_text name,
+			   struct semel_text value);
+/* Fills in what a foreign message leaves out: type and aggregate from the routing key, the time of
+ * 1970-01-01. An id is never made up. False: no memory. */
+bool semel_wire_read_end(struct semel_wire_reading *reading);
+
+#endif
