@@ -3,12 +3,15 @@
 #include "base/error.h"
 #include "broker/broker.h"
 #include "broker/local/driver.h"
+#include "broker/rabbitmq/driver.h"
 
 #include <assert.h>
 #include <string.h>
 
 static const struct semel_broker_driver *const drivers[] = {
 	&semel_local_driver,
+	&semel_rabbit_driver,
+	&semel_rabbit_tls_driver,
 };
 
 #define DRIVER_COUNT (sizeof(drivers) / sizeof(drivers[0]))
@@ -28,9 +31,10 @@ static semel_status error_unknown(const struct semel_url *url, semel_error *erro
 		schemes[i] = drivers[i]->scheme;
 	const char *nearest = semel_text_nearest(url->scheme, schemes, DRIVER_COUNT);
 	return semel_error_set(error, SEMEL_CONFIG,
-			       "no broker is called \"%s\" in %s (%s%s%s try: local:PATH)",
-			       url->scheme, url->text, nearest ? "did you mean " : "",
-			       nearest ? nearest : "", nearest ? "?" : "");
+			       "no broker is called \"%s\" (%s%s%s try: local:PATH or "
+			       "amqp://user@host/)",
+			       url->scheme, nearest ? "did you mean " : "", nearest ? nearest : "",
+			       nearest ? "?" : "");
 }
 
 semel_status semel_broker_open(const char *text, const struct semel_env *env, uint32_t window,

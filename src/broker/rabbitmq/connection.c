@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The connection: opening it, what its errors mean, and closing it so that acks are not lost.
+ *
+ * - Nobody answers, or the connection breaks: OUTAGE. The login, the host or an argument is
+ * refused: CONFIG, with the broker's own words.
+ * - Without TLS the heartbeats are ours (write.c): the library's would be sent in the middle of a
+ *   frame that the socket took only half of.
+ */
+#include "base/error.h"
+#include "broker/rabbitmq/rabbitmq.h"
+#include "observe/log.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#define CONNECT_TIMEOUT_S 5
+#define CALL_TIMEOUT_S    30
+#define CLOSE_TIMEOUT_S   2
+#define FRAME_MAX         131072
+#define CHANNEL_MAX       2047
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+semel_status semel_rabbit_lost(struct semel_rabbit *rabbit, int code, semel_error *error)
+{
+	rabbit->lost = true;
+	return semel_error_set(error, SEMEL_OUTAGE, "the connection to %s broke: %s", rabbit->place,
+			       rabbit->library->error_string2(code));
+}
+
+static semel_status connection_closed(struct semel_rabbit *rabbit,
+				      const amqp_connection_close_t *close, semel_error *error)
+{
+	semel_status status =
+		close->reply_code == AMQP_ACCESS_REFUSED || close->reply_code == AMQP_NOT_ALLOWED
+			? SEMEL_CONFIG
+			: SEMEL_OUTAGE;
+	rabbit->lost = true;
+	return semel_error_set(error, status, "%s closed the connection: %.*s", rabbit->place,
+			       (int)close->reply_text.len, (const char *)close->reply_text.bytes);
+}
+
+static bool has_words(amqp_bytes_t text, const char *words)
+{
+	return memmem(text.bytes, text.len, words, strlen(words)) != NULL;
+}
+
+static semel_status status_of(const amqp_channel_close_t *close)
+{
+	switch (close->reply_code) {
+	case AMQP_NOT_FOUND:
+		return has_words(close->reply_text, "down or inaccessible") ? SEMEL_OUTAGE
+									    : SEMEL_NOT_FOUND;
+	case AMQP_ACCESS_REFUSED:
+	case AMQP_PRECONDITION_FAILED:
+	case AMQP_RESOURCE_LOCKED:
+	case AMQP_NOT_ALLOWED:
+	case AMQP_NOT_IMPLEMENTED:
+		return SEMEL_CONFIG;
+	default:
+		return SEMEL_OUTAGE;
+	}
+}
+
+semel_status semel_rabbit_closed(struct semel_rabbit *rabbit, uint16_t channel,
+				 const amqp_channel_close_t *close, semel_error *error)
+{
+	amqp_channel_close_ok_t ok = { 0 };
+	semel_status status =
+		semel_error_set(error, status_of(close), "%.*s (%s)", (int)close->reply_text.len,
+				(const char *)close->reply_text.bytes, rabbit->place);
+	if (channel < SEMEL_RABBIT_SHARES)
+		rabbit->open_channels[channel] = false;
+	semel_status flushed = semel_rabbit_call_begin(rabbit, NULL);
+	if (flushed == SEMEL_OK)
+		(void)rabbit->library->send_method(rabbit->connection, channel,
+						   AMQP_CHANNEL_CLOSE_OK_METHOD, &ok);
+	return status;
+}
+
+semel_status semel_rabbit_call_begin(struct semel_rabbit *rabbit, semel_error *error)
+{
+	if (rabbit->lost)
+		return semel_error_set(error, SEMEL_OUTAGE, "the connection to %s is gone",
+				       rabbit->place);
+	return semel_rabbit_flush_all(rabbit, CALL_TIMEOUT_S * 1000, error);
+}
+
+semel_status semel_rabbit_call_end(struct semel_rabbit *rabbit, uint16_t channel, bool *closed_out,
+				   semel_error *error)
+{
+	amqp_rpc_reply_t reply = rabbit->library->get_rpc_reply(rabbit->connection);
+	semel_rabbit_ring(rabbit);
+	rabbit->sent_ms = rabbit->heard_ms = semel_steady_ms(rabbit->env);
+	if (closed_out)
+		*closed_out = false;
+	if (reply.reply_type == AMQP_RESPONSE_NORMAL)
+		return SEMEL_OK;
+	if (reply.reply_type != AMQP_RESPONSE_SERVER_EXCEPTION)
+		return semel_rabbit_lost(rabbit,
+					 reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION
+						 ? reply.library_error
+						 : AMQP_STATUS_CONNECTION_CLOSED,
+					 error);
+	if (reply.reply.id == AMQP_CONNECTION_CLOSE_METHOD)
+		return connection_closed(rabbit, reply.reply.decoded, error);
+	if (reply.reply.id != AMQP_CHANNEL_CLOSE_METHOD)
+		return semel_rabbit_lost(rabbit, AMQP_STATUS_UNEXPECTED_STATE, error);
+	if (closed_out)
+		*closed_out = true;
+	return semel_rabbit_closed(rabbit, channel, reply.reply.decoded, error);
+}
+
+void semel_rabbit_ring(struct semel_rabbit *rabbit)
+{
+	uint64_t one = 1;
+	if (rabbit->library->frames_enqueued(rabbit->connection) ||
+	    rabbit->library->data_in_buffer(rabbit->connection) || rabbit->parcel_count > 0) {
+		ssize_t written = write(rabbit->bell_fd, &one, sizeof(one));
+		(void)written; /* it fails only when it rings without end already */
+	}
+}
+
+/* ---- channels -------------------------------------------------------------------------------- */
+
+semel_status semel_rabbit_need_channel(struct semel_rabbit *rabbit,
+				       enum semel_rabbit_channel channel, semel_error *error)
+{
+	const struct semel_rabbit_library *library = rabbit->library;
+	if (rabbit->open_channels[channel])
+		return SEMEL_OK;
+	semel_status status = semel_rabbit_call_begin(rabbit, error);
+	if (status != SEMEL_OK)
+		return status;
+	library->channel_open(rabbit->connection, (amqp_channel_t)channel);
+	status = semel_rabbit_call_end(rabbit, (uint16_t)channel, NULL, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (channel == SEMEL_RABBIT_PUBLISH || channel == SEMEL_RABBIT_REQUEUE) {
+		library->confirm_select(rabbit->connection, (amqp_channel_t)channel);
+		status = semel_rabbit_call_end(rabbit, (uint16_t)channel, NULL, error);
+	}
+	if (channel == SEMEL_RABBIT_PUBLISH)
+		rabbit->window.last_tag = 0;
+	if (channel == SEMEL_RABBIT_REQUEUE)
+		rabbit->requeue.tag = 0;
+	rabbit->open_channels[channel] = status == SEMEL_OK;
+	return status;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static semel_status refuse_files(const struct semel_rabbit *rabbit, const char *what,
+				 semel_error *error)
+{
+	return semel_error_set(error, SEMEL_CONFIG,
+			       "%s cannot be used for %s (is it PEM, and does the key fit the "
+			       "certificate?)",
+			       what, rabbit->place);
+}
+
+static semel_status make_socket(struct semel_rabbit *rabbit, amqp_socket_t **socket_out,
+				semel_error *error)
+{
+	const struct semel_rabbit_library *library = rabbit->library;
+	const struct semel_rabbit_settings *settings = &rabbit->settings;
+	*socket_out = settings->tls ? library->ssl_socket_new(rabbit->connection)
+				    : library->tcp_socket_new(rabbit->connection);
+	if (!*socket_out)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a connection");
+	if (!settings->tls)
+		return SEMEL_OK;
+	library->ssl_socket_set_verify_peer(*socket_out, 1);
+	library->ssl_socket_set_verify_hostname(*socket_out, 1);
+	if (library->ssl_socket_set_cacert(*socket_out, settings->cacert) != AMQP_STATUS_OK)
+		return refuse_files(rabbit, settings->cacert, error);
+	if (settings->cert && library->ssl_socket_set_key(*socket_out, settings->cert,
+							  settings->key) != AMQP_STATUS_OK)
+		return refuse_files(rabbit, settings->cert, error);
+	return SEMEL_OK;
+}
+
+static semel_status reach(struct semel_rabbit *rabbit, semel_error *error)
+{
+	const struct semel_rabbit_settings *settings = &rabbit->settings;
+	struct timeval patience = { .tv_sec = CONNECT_TIMEOUT_S };
+	amqp_socket_t *socket = NULL;
+	semel_status status = make_socket(rabbit, &socket, error);
+	if (status != SEMEL_OK)
+		return status;
+	int code = rabbit->library->socket_open_noblock(socket, settings->host, settings->port,
+							&patience);
+	if (code == AMQP_STATUS_OK)
+		return SEMEL_OK;
+	bool distrust = code == AMQP_STATUS_SSL_HOSTNAME_VERIFY_FAILED ||
+			code == AMQP_STATUS_SSL_PEER_VERIFY_FAILED;
+	if (distrust)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "%s is not trusted: %s (its certificate must be for %s and "
+				       "come from an authority in %s; another one: ?cacert=FILE)",
+				       rabbit->place, rabbit->library->error_string2(code),
+				       settings->host, settings->cacert);
+	return semel_error_set(error, SEMEL_OUTAGE,
+			       "cannot reach %s: %s (is RabbitMQ running there?)", rabbit->place,
+			       rabbit->library->error_string2(code));
+}
+
+static amqp_table_entry_t flag_entry(const char *name)
+{
+	return (amqp_table_entry_t){ .key = semel_rabbit_string(name),
+				     .value = { .kind = AMQP_FIELD_KIND_BOOLEAN,
+						.value.boolean = 1 } };
+}
+
+/* What we understand: without it the broker would block, cancel and refuse in silence. */
+static amqp_rpc_reply_t login(struct semel_rabbit *rabbit)
+{
+	const struct semel_rabbit_settings *settings = &rabbit->settings;
+	amqp_table_entry_t capabilities[] = {
+		flag_entry("connection.blocked"),
+		flag_entry("consumer_cancel_notify"),
+		flag_entry("basic.nack"),
+		flag_entry("publisher_confirms"),
+	};
+	amqp_table_entry_t properties[] = {
+		{ .key = semel_rabbit_string("connection_name"),
+		  .value = { .kind = AMQP_FIELD_KIND_UTF8,
+			     .value.bytes = semel_rabbit_string("semel") } },
+		{ .key = semel_rabbit_string("capabilities"),
+		  .value = { .kind = AMQP_FIELD_KIND_TABLE,
+			     .value.table = { .num_entries = sizeof(capabilities) /
+							     sizeof(capabilities[0]),
+					      .entries = capabilities } } },
+	};
+	amqp_table_t table = { .num_entries = 2, .entries = properties };
+	return rabbit->library->login_with_properties(
+		rabbit->connection, settings->vhost, CHANNEL_MAX, FRAME_MAX,
+		(int)settings->heartbeat_s, &table, AMQP_SASL_METHOD_PLAIN, settings->user,
+		settings->password);
+}
+
+static semel_status log_in(struct semel_rabbit *rabbit, semel_error *error)
+{
+	amqp_rpc_reply_t reply = login(rabbit);
+	if (reply.reply_type == AMQP_RESPONSE_NORMAL)
+		return SEMEL_OK;
+	if (reply.reply_type == AMQP_RESPONSE_SERVER_EXCEPTION &&
+	    reply.reply.id == AMQP_CONNECTION_CLOSE_METHOD) {
+		semel_status status = connection_closed(rabbit, reply.reply.decoded, error);
+		return status == SEMEL_CONFIG
+			       ? semel_error_prefix(error,
+						    "cannot log in (are user, password and the "
+						    "virtual host right?)")
+			       : status;
+	}
+	return semel_error_set(
+		error, SEMEL_OUTAGE, "%s does not talk AMQP to us: %s", rabbit->place,
+		rabbit->library->error_string2(reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION
+						       ? reply.library_error
+						       : AMQP_STATUS_CONNECTION_CLOSED));
+}
+
+static void take_heartbeats_over(struct semel_rabbit *rabbit)
+{
+	const struct semel_rabbit_library *library = rabbit->library;
+	rabbit->sent_ms = rabbit->heard_ms = semel_steady_ms(rabbit->env);
+	rabbit->frame_max = (size_t)library->get_frame_max(rabbit->connection);
+	rabbit->heartbeat_ms = (int64_t)library->get_heartbeat(rabbit->connection) * 1000;
+	if (!rabbit->settings.tls)
+		library->tune_connection(rabbit->connection,
+					 library->get_channel_max(rabbit->connection),
+					 (int)rabbit->frame_max, 0);
+}
+
+semel_status semel_rabbit_connect(struct semel_rabbit *rabbit, semel_error *error)
+{
+	const struct semel_rabbit_library *library = rabbit->library;
+	struct timeval call = { .tv_sec = CALL_TIMEOUT_S };
+	struct timeval handshake = { .tv_sec = CONNECT_TIMEOUT_S * 2 };
+	rabbit->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	rabbit->connection = library->new_connection();
+	if (rabbit->bell_fd < 0 || !rabbit->connection)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a connection");
+	semel_status status = reach(rabbit, error);
+	if (status == SEMEL_OK) {
+		library->set_handshake_timeout(rabbit->connection, &handshake);
+		library->set_rpc_timeout(rabbit->connection, &call);
+		status = log_in(rabbit, error);
+	}
+	if (status != SEMEL_OK) {
+		rabbit->lost = true;
+		return status;
+	}
+	rabbit->fd = library->get_sockfd(rabbit->connection);
+	take_heartbeats_over(rabbit);
+	semel_logf(SEMEL_LOG_DEBUG, "connected to %s", rabbit->place);
+	return SEMEL_OK;
+}
+
+/* A broker that has blocked us reads no goodbye. */
+void semel_rabbit_disconnect(struct semel_rabbit *rabbit)
+{
+	struct timeval patience = { .tv_sec = CLOSE_TIMEOUT_S };
+	if (rabbit->wake) {
+		semel_wake_unwatch_fd(rabbit->wake, rabbit->fd);
+		semel_wake_unwatch_fd(rabbit->wake, rabbit->bell_fd);
+	}
+	if (rabbit->connection && !rabbit->lost && !rabbit->blocked[0] &&
+	    semel_rabbit_flush_all(rabbit, CLOSE_TIMEOUT_S * 1000, NULL) == SEMEL_OK) {
+		rabbit->library->set_rpc_timeout(rabbit->connection, &patience);
+		(void)rabbit->library->connection_close(rabbit->connection, AMQP_REPLY_SUCCESS);
+	}
+	if (rabbit->connection)
+		rabbit->library->destroy_connection(rabbit->connection);
+	if (rabbit->bell_fd >= 0)
+		close(rabbit->bell_fd);
+}

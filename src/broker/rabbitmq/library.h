@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The functions of librabbitmq that we use, loaded when the first amqp: URL is opened. */
+#ifndef SEMEL_BROKER_RABBITMQ_LIBRARY_H
+#define SEMEL_BROKER_RABBITMQ_LIBRARY_H
+
+#include <semel/status.h>
+
+#include <amqp.h>
+#include <amqp_ssl_socket.h>
+#include <amqp_tcp_socket.h>
+
+/* One row per function; the type is that of the header. */
+#define SEMEL_RABBIT_FUNCTIONS(ROW)                                                                \
+	ROW(new_connection)                                                                        \
+	ROW(destroy_connection)                                                                    \
+	ROW(get_sockfd)                                                                            \
+	ROW(tune_connection)                                                                       \
+	ROW(get_channel_max)                                                                       \
+	ROW(get_frame_max)                                                                         \
+	ROW(get_heartbeat)                                                                         \
+	ROW(parse_url)                                                                             \
+	ROW(default_connection_info)                                                               \
+	ROW(tcp_socket_new)                                                                        \
+	ROW(ssl_socket_new)                                                                        \
+	ROW(ssl_socket_set_cacert)                                                                 \
+	ROW(ssl_socket_set_key)                                                                    \
+	ROW(ssl_socket_set_verify_peer)                                                            \
+	ROW(ssl_socket_set_verify_hostname)                                                        \
+	ROW(socket_open_noblock)                                                                   \
+	ROW(set_handshake_timeout)                                                                 \
+	ROW(set_rpc_timeout)                                                                       \
+	ROW(login_with_properties)                                                                 \
+	ROW(connection_close)                                                                      \
+	ROW(channel_open)                                                                          \
+	ROW(channel_close)                                                                         \
+	ROW(confirm_select)                                                                        \
+	ROW(exchange_declare)                                                                      \
+	ROW(exchange_bind)                                                                         \
+	ROW(exchange_delete)                                                                       \
+	ROW(queue_declare)                                                                         \
+	ROW(queue_bind)                                                                            \
+	ROW(queue_delete)                                                                          \
+	ROW(basic_qos)                                                                             \
+	ROW(basic_consume)                                                                         \
+	ROW(basic_publish)                                                                         \
+	ROW(basic_ack)                                                                             \
+	ROW(get_rpc_reply)                                                                         \
+	ROW(send_method)                                                                           \
+	ROW(simple_wait_frame_noblock)                                                             \
+	ROW(frames_enqueued)                                                                       \
+	ROW(data_in_buffer)                                                                        \
+	ROW(maybe_release_buffers_on_channel)                                                      \
+	ROW(encode_method)                                                                         \
+	ROW(encode_properties)                                                                     \
+	ROW(error_string2)
+
+#define SEMEL_RABBIT_MEMBER(name) __typeof__(amqp_##name) *name;
+
+struct semel_rabbit_library {
+	SEMEL_RABBIT_FUNCTIONS(SEMEL_RABBIT_MEMBER)
+};
+
+/* Any thread. CONFIG when it is not installed. The table lives until the process ends. */
+semel_status semel_rabbit_library_get(const struct semel_rabbit_library **library_out,
+				      semel_error *error);
+
+#endif

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The RabbitMQ broker's inside, shared by the files of this folder.
+ *
+ * One connection, a channel for each concern: publishing (with confirms), requeueing (with
+ * confirms, one at a time), control (declaring and counting), and one for each queue consumed, so
+ * that a queue can be let go of by itself. What is sent without waiting (messages, acks,
+ * heartbeats) is gathered in `out` and written when the socket takes it; calls that wait for an
+ * answer are the library's, and `out` is written to its end before each of them.
+ *
+ * connection.c (open, close, errors)  write.c (out)  read.c (frames in)  publish.c (the window)
+ * settings.c (the URL)  topology.c (names, declaring)  share.c (one queue consumed)
+ * consume.c (subscribe, fetch, ack)  requeue.c (to one subscription)  look.c (backlog)
+ */
+#ifndef SEMEL_BROKER_RABBITMQ_RABBITMQ_H
+#define SEMEL_BROKER_RABBITMQ_RABBITMQ_H
+
+#include "base/buffer.h"
+#include "broker/broker.h"
+#include "broker/rabbitmq/library.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SEMEL_RABBIT_NAME_MAX  255 /* AMQP's short strings */
+#define SEMEL_RABBIT_NAME_SIZE (SEMEL_RABBIT_NAME_MAX + 1)
+
+enum semel_rabbit_channel {
+	SEMEL_RABBIT_PUBLISH = 1,
+	SEMEL_RABBIT_REQUEUE,
+	SEMEL_RABBIT_CONTROL,
+	SEMEL_RABBIT_MEMBERS, /* who else consumes a partitioned subscription */
+	SEMEL_RABBIT_SHARES   /* this and the following: one per queue consumed */
+};
+
+struct semel_rabbit_settings {
+	char *user, *password, *host, *vhost;
+	int port;
+	bool tls;
+	const char *queue_type; /* "quorum", "classic" */
+	bool single_active;
+	char *alternate_exchange; /* NULL: none */
+	char *cacert, *cert, *key;
+	int64_t heartbeat_s;
+	int64_t max_message; /* bytes of a payload; 0: as the server has it */
+	int64_t partitions;  /* of subscriptions; 0: not named */
+};
+
+/* Reads the URL; CONFIG tells what is wrong, and never shows the password. */
+semel_status semel_rabbit_settings_read(const struct semel_rabbit_library *library,
+					const struct semel_url *url,
+					struct semel_rabbit_settings *settings_out,
+					semel_error *error);
+void semel_rabbit_settings_free(struct semel_rabbit_settings *settings);
+
+/* ---- the window of unanswered events (publish.c) ---- */
+
+struct semel_rabbit_slot {
+	const struct semel_event *event;
+	struct semel_passage passage;
+	void *token;
+	uint64_t aggregate; /* its hash */
+	uint64_t tag;       /* of its confirm; 0: not on the wire */
+	semel_status status;
+	struct semel_rabbit_slot *next;           /* in the list it is in */
+	struct semel_rabbit_slot *before, *after; /* on the wire, by tag */
+	struct semel_rabbit_slot *behind, *last;  /* later ones of its aggregate; the last of them
+						     is known by the first */
+	struct semel_rabbit_slot *neighbour;      /* in the bucket of its hash */
+	bool returned;
+	char reason[160];
+};
+
+struct semel_rabbit_list {
+	struct semel_rabbit_slot *first, *last;
+};
+
+struct semel_rabbit_window {
+	struct semel_rabbit_slot *slots;
+	struct semel_rabbit_slot **buckets; /* the first unanswered event of each aggregate */
+	size_t bucket_count;                /* a power of two */
+	struct semel_rabbit_list unused, ready, done;
+	struct semel_rabbit_slot *oldest, *newest; /* on the wire */
+	uint64_t last_tag;
+};
+
+/* ---- deliveries (share.c, consume.c) ---- */
+
+/* A delivery that has arrived and was not fetched yet; in the stage. */
+struct semel_rabbit_parcel {
+	struct semel_rabbit_parcel *next;
+	struct semel_delivery delivery;
+	uint32_t share;
+	uint16_t epoch;
+};
+
+/* A message that is arriving frame by frame. */
+struct semel_rabbit_assembly {
+	bool expects_header;
+	uint64_t body_left;
+	char *body_at;
+	struct semel_rabbit_parcel *parcel; /* NULL: nobody wants it (returned) */
+};
+
+/* One queue that we consume. */
+struct semel_rabbit_share {
+	char *queue;
+	const char *topic;
+	int32_t partition;
+	bool open;       /* its channel is, and we are its consumer */
+	bool leaving;    /* it goes to another consumer as soon as nothing of it is in hand */
+	bool active;     /* something has come since it was opened */
+	uint16_t epoch;  /* counts openings: what came before cannot be acked any more */
+	uint32_t handed; /* fetched and not acked */
+	uint64_t first;  /* the tag of acked[start] */
+	uint8_t *acked;  /* by tag, since the oldest unacked one */
+	size_t start, length, capacity;
+	struct semel_rabbit_assembly assembly;
+};
+
+/* ---- the whole ---- */
+
+/* A subscription that we know to be there. */
+struct semel_rabbit_known_home {
+	char queue[SEMEL_RABBIT_NAME_SIZE];
+	uint32_t partitions;
+	uint32_t tier; /* tiers up to this are there */
+};
+
+struct semel_rabbit_tier_note {
+	char *queue;
+	uint64_t count;   /* when last seen, and what was added since */
+	int64_t added_ms; /* the last time we added something */
+};
+
+struct semel_rabbit {
+	struct semel_broker broker;
+	const struct semel_rabbit_library *library;
+	const struct semel_env *env;
+	struct semel_rabbit_settings settings;
+	char place[320]; /* for messages: "amqp://user@host:5672/vhost" */
+
+	amqp_connection_state_t connection;
+	int fd, bell_fd; /* the bell: something has arrived that the socket no longer shows */
+	struct semel_wake *wake;
+	bool open_channels[SEMEL_RABBIT_SHARES];
+	bool lost; /* the connection broke: no more talking */
+	char blocked[128];
+	int64_t heartbeat_ms, sent_ms, heard_ms;
+
+	struct {
+		char *data;
+		size_t at, length, capacity; /* written up to at */
+	} out;
+	size_t frame_max;
+	struct semel_arena *scratch;
+	struct semel_buffer header_text;
+
+	struct semel_rabbit_window window;
+	struct semel_rabbit_assembly returned; /* on the channel of publishing */
+	char returned_text[160];
+	char **topics; /* exchanges that are declared */
+	size_t topic_count;
+
+	struct {
+		struct semel_rabbit_assembly returned;
+		uint64_t tag;        /* of the last one */
+		bool waiting;        /* for its confirm */
+		semel_status status; /* what the broker said */
+		char reason[160];
+	} requeue;
+	struct semel_rabbit_known_home *homes; /* that are declared, for requeueing */
+	size_t home_count;
+	struct semel_rabbit_tier_note *tiers;
+	size_t tier_count;
+	uint64_t in_transit; /* left a tier, not arrived yet */
+	int64_t transit_until_ms;
+
+	struct semel_rabbit_share *shares;
+	uint32_t share_count;
+	uint32_t prefetch, partitions;
+	char *scope;
+	char members[SEMEL_RABBIT_NAME_SIZE]; /* the queue that counts them; "": none */
+	int64_t balance_at_ms;
+	struct semel_arena *stage;
+	struct semel_rabbit_parcel *parcels, *last_parcel;
+	uint32_t parcel_count;
+};
+
+static inline struct semel_rabbit *semel_rabbit_of(struct semel_broker *broker)
+{
+	return (struct semel_rabbit *)broker;
+}
+
+static inline amqp_bytes_t semel_rabbit_bytes(struct semel_text text)
+{
+	return (amqp_bytes_t){ .len = text.length, .bytes = (void *)(uintptr_t)text.data };
+}
+
+static inline amqp_bytes_t semel_rabbit_string(const char *string)
+{
+	return semel_rabbit_bytes(semel_text_of(string));
+}
+
+static inline struct semel_text semel_rabbit_text(amqp_bytes_t bytes)
+{
+	return (struct semel_text){ bytes.bytes ? bytes.bytes : "", bytes.len };
+}
+
+#define SEMEL_RABBIT_NO_TABLE ((amqp_table_t){ 0 })
+#define SEMEL_RABBIT_NO_BYTES ((amqp_bytes_t){ 0 })
+
+/* ---- connection.c ---- */
+semel_status semel_rabbit_connect(struct semel_rabbit *rabbit, semel_error *error);
+void semel_rabbit_disconnect(struct semel_rabbit *rabbit);
+/* The connection is gone; code is one of the library's. */
+semel_status semel_rabbit_lost(struct semel_rabbit *rabbit, int code, semel_error *error);
+/* Opens one of the fixed channels unless it is open. */
+semel_status semel_rabbit_need_channel(struct semel_rabbit *rabbit,
+				       enum semel_rabbit_channel channel, semel_error *error);
+/* Before a call of the library that waits: writes what is gathered. */
+semel_status semel_rabbit_call_begin(struct semel_rabbit *rabbit, semel_error *error);
+/* After it: what the broker answered. A closed channel is confirmed, and closed_out (may be NULL)
+ * tells; NOT_FOUND and CONFIG then carry the broker's words. */
+semel_status semel_rabbit_call_end(struct semel_rabbit *rabbit, uint16_t channel, bool *closed_out,
+				   semel_error *error);
+/* The channel was closed by the broker: confirms that, and sets the error. */
+semel_status semel_rabbit_closed(struct semel_rabbit *rabbit, uint16_t channel,
+				 const amqp_channel_close_t *close, semel_error *error);
+/* Something has arrived that the socket no longer shows: wakes a sleeper. */
+void semel_rabbit_ring(struct semel_rabbit *rabbit);
+
+/* ---- write.c ---- */
+struct semel_rabbit_post {
+	uint16_t channel;
+	struct semel_text exchange, key; /* of the message's way */
+	const struct semel_event *event;
+	const struct semel_passage *passage;
+	bool keeps_key;     /* the event's own routing key travels as a header */
+	bool keeps_no_lane; /* it came without one, and must find the same queue again */
+};
+/* INVALID when it cannot be put into frames; SEMEL_OK: it will be sent. */
+semel_status semel_rabbit_post(struct semel_rabbit *rabbit, const struct semel_rabbit_post *post,
+			       semel_error *error);
+semel_status semel_rabbit_send_ack(struct semel_rabbit *rabbit, uint16_t channel, uint64_t tag,
+				   bool multiple, semel_error *error);
+/* Writes what the socket takes. */
+semel_status semel_rabbit_flush(struct semel_rabbit *rabbit, semel_error *error);
+/* Writes all, waiting at most wait_ms. */
+semel_status semel_rabbit_flush_all(struct semel_rabbit *rabbit, int64_t wait_ms,
+				    semel_error *error);
+/* Bytes that wait to be written. */
+size_t semel_rabbit_unsent(const struct semel_rabbit *rabbit);
+semel_status semel_rabbit_beat(struct semel_rabbit *rabbit, semel_error *error);
+
+/* ---- read.c ---- */
+/* Takes the frames that are there, until as many parcels are at hand; waits at most wait_ms for the
+ * first frame. Writes what is gathered, keeps the heartbeat. */
+semel_status semel_rabbit_pump(struct semel_rabbit *rabbit, int64_t wait_ms, uint32_t parcels,
+			       semel_error *error);
+
+/* ---- deliver.c ---- */
+/* The header of a message for the share: its event in the stage, but for the payload. */
+semel_status semel_rabbit_deliver_header(struct semel_rabbit *rabbit,
+					 struct semel_rabbit_share *share,
+					 const amqp_basic_properties_t *properties,
+					 uint64_t body_size, semel_error *error);
+/* The method before it. */
+semel_status semel_rabbit_deliver_begin(struct semel_rabbit *rabbit, uint32_t share,
+					const amqp_basic_deliver_t *deliver, semel_error *error);
+/* All of it is here. */
+void semel_rabbit_deliver_end(struct semel_rabbit *rabbit, struct semel_rabbit_share *share);
+
+/* ---- publish.c ---- */
+bool semel_rabbit_window_make(struct semel_rabbit_window *window, uint32_t size);
+void semel_rabbit_window_free(struct semel_rabbit_window *window);
+semel_status semel_rabbit_publish(struct semel_broker *broker, const struct semel_event *event,
+				  const struct semel_passage *passage, void *token,
+				  semel_error *error);
+semel_status semel_rabbit_poll(struct semel_broker *broker, int64_t wait_ms,
+			       semel_outcome_seen seen, void *user, semel_error *error);
+const char *semel_rabbit_blocked(struct semel_broker *broker);
+void semel_rabbit_confirmed(struct semel_rabbit *rabbit, uint64_t tag, bool multiple, bool nacked);
+/* The event of this id came back; text says from where. */
+void semel_rabbit_came_back(struct semel_rabbit *rabbit, struct semel_text id, const char *text);
+/* The broker closed the channel of publishing: an event was at fault, or the setup is. */
+semel_status semel_rabbit_publish_closed(struct semel_rabbit *rabbit,
+					 const amqp_channel_close_t *close, semel_error *error);
+
+/* ---- topology.c ---- */
+/* Where a subscription's events lie: its queues, and the way to them. */
+struct semel_rabbit_home {
+	const char *scope, *topic, *bind;
+	uint32_t partitions;  /* 1: one queue S.T, reached through the default exchange;
+				 more: S.T.1 …, reached through the exchange S.T */
+	int64_t delay_max_ms; /* tiers up to this */
+};
+/* How declaring goes about it. */
+struct semel_rabbit_survey {
+	semel_difference_seen seen; /* set: compare only, and tell */
+	void *user;
+};
+semel_status semel_rabbit_declare_topic(struct semel_rabbit *rabbit, const char *topic,
+					const struct semel_rabbit_survey *survey,
+					semel_error *error);
+semel_status semel_rabbit_declare_home(struct semel_rabbit *rabbit,
+				       const struct semel_rabbit_home *home,
+				       const struct semel_rabbit_survey *survey,
+				       semel_error *error);
+/* The tiers up to home's longest delay. */
+semel_status semel_rabbit_declare_tiers(struct semel_rabbit *rabbit,
+					const struct semel_rabbit_home *home, semel_error *error);
+/* CONFIG when the names get too long. number 0: of the only queue. */
+semel_status semel_rabbit_queue_name(const struct semel_rabbit_home *home, uint32_t number,
+				     char name_out[SEMEL_RABBIT_NAME_SIZE], semel_error *error);
+semel_status semel_rabbit_tier_name(const struct semel_rabbit_home *home, uint32_t tier,
+				    char name_out[SEMEL_RABBIT_NAME_SIZE], semel_error *error);
+/* The tier, from 1 on, that is at least as long; the longest there is for more. */
+uint32_t semel_rabbit_tier_for(int64_t delay_ms);
+int64_t semel_rabbit_tier_ms(uint32_t tier);
+/* Messages ready in a queue. NOT_FOUND. consumers_out may be NULL. */
+semel_status semel_rabbit_count(struct semel_rabbit *rabbit, const char *queue, uint64_t *ready_out,
+				uint32_t *consumers_out, semel_error *error);
+/* A queue that lives as long as it has consumers, of which we are one from now on. */
+semel_status semel_rabbit_join(struct semel_rabbit *rabbit, const char *queue, semel_error *error);
+/* 1, or as many queues as the subscription has; 0 when it is not there at all. */
+semel_status semel_rabbit_partitions_of(struct semel_rabbit *rabbit, const char *scope,
+					const char *topic, uint32_t *partitions_out,
+					semel_error *error);
+
+/* ---- share.c ---- */
+semel_status semel_rabbit_share_open(struct semel_rabbit *rabbit, uint32_t at, semel_error *error);
+/* Closes the channel: everything unacked goes back to the head of the queue, in order. */
+semel_status semel_rabbit_share_close(struct semel_rabbit *rabbit, uint32_t at, semel_error *error);
+/* The broker closed it, or it was closed: what is in hand of it is not ours any more. */
+void semel_rabbit_share_forget(struct semel_rabbit *rabbit, uint32_t at);
+/* A delivery with this tag has come. False: no memory. */
+bool semel_rabbit_share_note(struct semel_rabbit_share *share, uint64_t tag);
+/* Marks one as acked; semel_rabbit_share_send_acks tells the broker of those. */
+void semel_rabbit_share_ack(struct semel_rabbit_share *share, uint64_t tag);
+semel_status semel_rabbit_share_send_acks(struct semel_rabbit *rabbit, uint32_t at,
+					  semel_error *error);
+/* Delivered, and not acked. */
+uint64_t semel_rabbit_share_unacked(const struct semel_rabbit_share *share);
+/* Ready in its queue; every delivery before this count has arrived and is noted. */
+semel_status semel_rabbit_share_count(struct semel_rabbit *rabbit, uint32_t at, uint64_t *ready_out,
+				      semel_error *error);
+/* Gives away what is more than this consumer's part of a partitioned subscription. */
+semel_status semel_rabbit_balance(struct semel_rabbit *rabbit, semel_error *error);
+
+/* ---- consume.c ---- */
+semel_status semel_rabbit_subscribe(struct semel_broker *broker,
+				    const struct semel_subscribe_options *options,
+				    semel_error *error);
+semel_status semel_rabbit_fetch(struct semel_broker *broker, uint32_t max,
+				struct semel_arena *arena, struct semel_delivery *deliveries_out,
+				uint32_t *count_out, semel_error *error);
+semel_status semel_rabbit_ack(struct semel_broker *broker, const struct semel_delivery *deliveries,
+			      size_t count, semel_error *error);
+semel_status semel_rabbit_rewind(struct semel_broker *broker, semel_error *error);
+semel_status semel_rabbit_compare(struct semel_broker *broker,
+				  const struct semel_subscribe_options *options,
+				  semel_difference_seen seen, void *user, semel_error *error);
+/* Drops buffered deliveries of shares that were closed. */
+void semel_rabbit_drop_stale(struct semel_rabbit *rabbit);
+
+/* ---- requeue.c ---- */
+semel_status semel_rabbit_requeue(struct semel_broker *broker, const char *scope,
+				  const struct semel_event *event,
+				  const struct semel_passage *passage, int64_t delay_ms,
+				  semel_error *error);
+/* What the broker said of the one under way. */
+void semel_rabbit_requeue_confirmed(struct semel_rabbit *rabbit, uint64_t tag, bool multiple,
+				    bool nacked);
+void semel_rabbit_requeue_came_back(struct semel_rabbit *rabbit, const char *text);
+
+/* ---- look.c ---- */
+semel_status semel_rabbit_backlog(struct semel_broker *broker, const char *scope,
+				  const char *const *topics, struct semel_backlog *backlog_out,
+				  semel_error *error);
+semel_status semel_rabbit_find(struct semel_broker *broker, const char *scope,
+			       const char *const *topics, const char *event_id, bool *waiting_out,
+			       semel_error *error);
+semel_status semel_rabbit_prune(struct semel_broker *broker, int64_t before_ms, bool dry_run,
+				uint64_t *count_out, semel_error *error);
+/* A tier got one more; it will arrive later. */
+void semel_rabbit_tier_added(struct semel_rabbit *rabbit, const char *queue);
+/* One has arrived that had been in this tier. */
+void semel_rabbit_tier_arrived(struct semel_rabbit *rabbit, struct semel_text queue);
+
+#endif

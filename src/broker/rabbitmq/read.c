@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Frames in: each is taken to the concern whose channel it came on. Calls that wait for an answer
+ * leave the frames of other channels in the library's queue; they are read here, in order. */
+#include "base/error.h"
+#include "broker/rabbitmq/rabbitmq.h"
+#include "observe/log.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+static semel_status connection_frame(struct semel_rabbit *rabbit, const amqp_method_t *method,
+				     semel_error *error)
+{
+	if (method->id == AMQP_CONNECTION_BLOCKED_METHOD) {
+		const amqp_connection_blocked_t *blocked = method->decoded;
+		snprintf(rabbit->blocked, sizeof(rabbit->blocked), "%s is blocked: %.*s",
+			 rabbit->settings.host, (int)blocked->reason.len,
+			 (const char *)blocked->reason.bytes);
+		semel_log(SEMEL_LOG_WARN, "the broker takes nothing for now (an alarm)",
+			  &(struct semel_log_fields){ .error = rabbit->blocked });
+	} else if (method->id == AMQP_CONNECTION_UNBLOCKED_METHOD) {
+		rabbit->blocked[0] = '\0';
+		semel_log(SEMEL_LOG_INFO, "the broker takes events again", NULL);
+	} else if (method->id == AMQP_CONNECTION_CLOSE_METHOD) {
+		const amqp_connection_close_t *close = method->decoded;
+		rabbit->lost = true;
+		return semel_error_set(error, SEMEL_OUTAGE, "%s closed the connection: %.*s",
+				       rabbit->place, (int)close->reply_text.len,
+				       (const char *)close->reply_text.bytes);
+	}
+	return SEMEL_OK;
+}
+
+/* ---- channels with confirms ------------------------------------------------------------------ */
+
+static void note_return(struct semel_rabbit *rabbit, uint16_t channel,
+			const amqp_basic_return_t *method)
+{
+	snprintf(rabbit->returned_text, sizeof(rabbit->returned_text),
+		 "no queue takes it from exchange %.*s with routing key %.*s (%.*s)",
+		 (int)method->exchange.len, (const char *)method->exchange.bytes,
+		 (int)method->routing_key.len, (const char *)method->routing_key.bytes,
+		 (int)method->reply_text.len, (const char *)method->reply_text.bytes);
+	if (channel == SEMEL_RABBIT_PUBLISH)
+		rabbit->returned.expects_header = true;
+	else
+		semel_rabbit_requeue_came_back(rabbit, rabbit->returned_text);
+}
+
+static void note_confirm(struct semel_rabbit *rabbit, uint16_t channel, uint64_t tag, bool multiple,
+			 bool nacked)
+{
+	if (channel == SEMEL_RABBIT_PUBLISH)
+		semel_rabbit_confirmed(rabbit, tag, multiple, nacked);
+	else
+		semel_rabbit_requeue_confirmed(rabbit, tag, multiple, nacked);
+}
+
+static semel_status confirm_frame(struct semel_rabbit *rabbit, uint16_t channel,
+				  const amqp_frame_t *frame, semel_error *error)
+{
+	if (frame->frame_type == AMQP_FRAME_HEADER) {
+		const amqp_basic_properties_t *properties = frame->payload.properties.decoded;
+		if (channel == SEMEL_RABBIT_PUBLISH && rabbit->returned.expects_header)
+			semel_rabbit_came_back(rabbit, semel_rabbit_text(properties->message_id),
+					       rabbit->returned_text);
+		rabbit->returned.expects_header = false;
+		return SEMEL_OK;
+	}
+	if (frame->frame_type != AMQP_FRAME_METHOD)
+		return SEMEL_OK;
+	const amqp_method_t *method = &frame->payload.method;
+	if (method->id == AMQP_BASIC_ACK_METHOD) {
+		const amqp_basic_ack_t *ack = method->decoded;
+		note_confirm(rabbit, channel, ack->delivery_tag, ack->multiple, false);
+	} else if (method->id == AMQP_BASIC_NACK_METHOD) {
+		const amqp_basic_nack_t *nack = method->decoded;
+		note_confirm(rabbit, channel, nack->delivery_tag, nack->multiple, true);
+	} else if (method->id == AMQP_BASIC_RETURN_METHOD) {
+		note_return(rabbit, channel, method->decoded);
+	} else if (method->id == AMQP_CHANNEL_CLOSE_METHOD) {
+		if (channel == SEMEL_RABBIT_PUBLISH)
+			return semel_rabbit_publish_closed(rabbit, method->decoded, error);
+		return semel_rabbit_closed(rabbit, channel, method->decoded, error);
+	}
+	return SEMEL_OK;
+}
+
+/* ---- queues consumed ------------------------------------------------------------------------- */
+
+/* A time-out of an ack, or the node of the queue went away: the queue is opened again at the next
+ * fetch, and what was in hand comes again. */
+static void share_closed(struct semel_rabbit *rabbit, uint32_t at,
+			 const amqp_channel_close_t *close)
+{
+	semel_error why = { 0 };
+	(void)semel_rabbit_closed(rabbit, (uint16_t)(SEMEL_RABBIT_SHARES + at), close, &why);
+	semel_log(
+		SEMEL_LOG_WARN, "the broker closed the channel; what is in hand comes again",
+		&(struct semel_log_fields){ .queue = rabbit->shares[at].queue, .error = why.text });
+	semel_rabbit_share_forget(rabbit, at);
+}
+
+static semel_status share_method(struct semel_rabbit *rabbit, uint32_t at,
+				 const amqp_method_t *method, semel_error *error)
+{
+	struct semel_rabbit_share *share = &rabbit->shares[at];
+	if (method->id == AMQP_BASIC_DELIVER_METHOD)
+		return semel_rabbit_deliver_begin(rabbit, at, method->decoded, error);
+	if (method->id == AMQP_BASIC_CANCEL_METHOD)
+		return semel_error_set(error, SEMEL_OUTAGE,
+				       "%s no longer has the queue %s for us (it was deleted, or "
+				       "its node went away)",
+				       rabbit->place, share->queue);
+	if (method->id == AMQP_CHANNEL_CLOSE_METHOD)
+		share_closed(rabbit, at, method->decoded);
+	return SEMEL_OK;
+}
+
+static semel_status share_frame(struct semel_rabbit *rabbit, uint32_t at, const amqp_frame_t *frame,
+				semel_error *error)
+{
+	struct semel_rabbit_share *share = &rabbit->shares[at];
+	struct semel_rabbit_assembly *assembly = &share->assembly;
+	if (frame->frame_type == AMQP_FRAME_METHOD)
+		return share_method(rabbit, at, &frame->payload.method, error);
+	if (frame->frame_type == AMQP_FRAME_HEADER && assembly->expects_header) {
+		semel_status status = semel_rabbit_deliver_header(
+			rabbit, share, frame->payload.properties.decoded,
+			frame->payload.properties.body_size, error);
+		if (status != SEMEL_OK)
+			return status;
+	} else if (frame->frame_type == AMQP_FRAME_BODY && assembly->parcel) {
+		amqp_bytes_t part = frame->payload.body_fragment;
+		if (part.len > assembly->body_left)
+			return semel_rabbit_lost(rabbit, AMQP_STATUS_BAD_AMQP_DATA, error);
+		memcpy(assembly->body_at, part.bytes, part.len);
+		assembly->body_at += part.len;
+		assembly->body_left -= part.len;
+	}
+	if (assembly->parcel && !assembly->expects_header && assembly->body_left == 0)
+		semel_rabbit_deliver_end(rabbit, share);
+	return SEMEL_OK;
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+static semel_status take_frame(struct semel_rabbit *rabbit, const amqp_frame_t *frame,
+			       semel_error *error)
+{
+	uint16_t channel = frame->channel;
+	if (channel == 0)
+		return frame->frame_type == AMQP_FRAME_METHOD
+			       ? connection_frame(rabbit, &frame->payload.method, error)
+			       : SEMEL_OK;
+	if (channel == SEMEL_RABBIT_PUBLISH || channel == SEMEL_RABBIT_REQUEUE)
+		return confirm_frame(rabbit, channel, frame, error);
+	if (channel == SEMEL_RABBIT_MEMBERS && frame->frame_type == AMQP_FRAME_METHOD &&
+	    frame->payload.method.id == AMQP_CHANNEL_CLOSE_METHOD)
+		(void)semel_rabbit_closed(rabbit, channel, frame->payload.method.decoded, NULL);
+	if (channel >= SEMEL_RABBIT_SHARES &&
+	    channel - SEMEL_RABBIT_SHARES < (int)rabbit->share_count)
+		return share_frame(rabbit, (uint32_t)(channel - SEMEL_RABBIT_SHARES), frame, error);
+	return SEMEL_OK;
+}
+
+static void hush_bell(struct semel_rabbit *rabbit)
+{
+	uint64_t rung;
+	ssize_t got = read(rabbit->bell_fd, &rung, sizeof(rung));
+	(void)got; /* it may not have rung */
+}
+
+semel_status semel_rabbit_pump(struct semel_rabbit *rabbit, int64_t wait_ms, uint32_t parcels,
+			       semel_error *error)
+{
+	const struct semel_rabbit_library *library = rabbit->library;
+	semel_status status = semel_rabbit_flush(rabbit, error);
+	if (rabbit->lost)
+		return semel_error_set(error, SEMEL_OUTAGE, "the connection to %s is gone",
+				       rabbit->place);
+	if (rabbit->share_count > 0)
+		hush_bell(rabbit);
+	while (status == SEMEL_OK && (parcels == 0 || rabbit->parcel_count < parcels)) {
+		struct timeval wait = { .tv_sec = wait_ms / 1000,
+					.tv_usec = wait_ms % 1000 * 1000 };
+		amqp_frame_t frame;
+		int code = library->simple_wait_frame_noblock(rabbit->connection, &frame, &wait);
+		if (code == AMQP_STATUS_TIMEOUT)
+			break;
+		if (code != AMQP_STATUS_OK)
+			return semel_rabbit_lost(rabbit, code, error);
+		wait_ms = 0;
+		rabbit->heard_ms = semel_steady_ms(rabbit->env);
+		status = take_frame(rabbit, &frame, error);
+		library->maybe_release_buffers_on_channel(rabbit->connection, frame.channel);
+	}
+	return status == SEMEL_OK ? semel_rabbit_beat(rabbit, error) : status;
+}

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One queue that we consume, on a channel of its own.
+ *
+ * - Acks go out as one where the tags are next to each other: everything up to the first unacked
+ *   tag with one "multiple", the rest one by one. The tag of a "multiple" is one that was not acked
+ *   before, or the broker would not know it.
+ * - To let a queue go, the channel is closed: what is unacked goes back to its head, in order. (To
+ *   cancel only would let the next consumer overtake what is unacked.)
+ * - An opening has a number; what was delivered under an earlier one is not ours to ack.
+ */
+#include "base/error.h"
+#include "broker/rabbitmq/rabbitmq.h"
+#include "observe/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PREFETCH_MAX UINT16_MAX
+#define BALANCE_MS   500
+
+enum { UNACKED, ACKED_NOW, ACKED };
+
+static uint16_t channel_of(uint32_t at)
+{
+	return (uint16_t)(SEMEL_RABBIT_SHARES + at);
+}
+
+/* ---- acks ------------------------------------------------------------------------------------ */
+
+static void compact(struct semel_rabbit_share *share)
+{
+	if (share->start == 0)
+		return;
+	memmove(share->acked, share->acked + share->start, share->length);
+	share->start = 0;
+}
+
+bool semel_rabbit_share_note(struct semel_rabbit_share *share, uint64_t tag)
+{
+	if (share->length == 0) {
+		share->first = tag;
+		share->start = 0;
+	}
+	if (share->start + share->length == share->capacity)
+		compact(share);
+	if (share->length == share->capacity) {
+		size_t capacity = share->capacity ? share->capacity * 2 : 256;
+		uint8_t *acked = realloc(share->acked, capacity);
+		if (!acked)
+			return false;
+		share->acked = acked;
+		share->capacity = capacity;
+	}
+	share->acked[share->start + share->length++] = UNACKED;
+	return true;
+}
+
+void semel_rabbit_share_ack(struct semel_rabbit_share *share, uint64_t tag)
+{
+	if (tag < share->first || tag - share->first >= share->length)
+		return;
+	uint8_t *flag = &share->acked[share->start + (tag - share->first)];
+	if (*flag != UNACKED)
+		return;
+	*flag = ACKED_NOW;
+	share->handed--;
+}
+
+/* How many from the start are acked; last_out: the highest of them that the broker does not know
+ * of, 0 when there is none. */
+static size_t acked_run(const struct semel_rabbit_share *share, uint64_t *last_out)
+{
+	size_t run = 0;
+	*last_out = 0;
+	while (run < share->length && share->acked[share->start + run] != UNACKED) {
+		if (share->acked[share->start + run] == ACKED_NOW)
+			*last_out = share->first + run;
+		run++;
+	}
+	return run;
+}
+
+semel_status semel_rabbit_share_send_acks(struct semel_rabbit *rabbit, uint32_t at,
+					  semel_error *error)
+{
+	struct semel_rabbit_share *share = &rabbit->shares[at];
+	uint64_t last = 0;
+	size_t run = acked_run(share, &last);
+	semel_status status = SEMEL_OK;
+	if (last > 0)
+		status = semel_rabbit_send_ack(rabbit, channel_of(at), last, true, error);
+	share->start += run;
+	share->first += run;
+	share->length -= run;
+	for (size_t i = 0; i < share->length && status == SEMEL_OK; i++) {
+		if (share->acked[share->start + i] != ACKED_NOW)
+			continue;
+		share->acked[share->start + i] = ACKED;
+		status = semel_rabbit_send_ack(rabbit, channel_of(at), share->first + i, false,
+					       error);
+	}
+	return status;
+}
+
+uint64_t semel_rabbit_share_unacked(const struct semel_rabbit_share *share)
+{
+	uint64_t count = 0;
+	for (size_t i = 0; i < share->length; i++)
+		count += share->acked[share->start + i] == UNACKED;
+	return count;
+}
+
+/* ---- opening and closing --------------------------------------------------------------------- */
+
+static semel_status consume(struct semel_rabbit *rabbit, uint32_t at, semel_error *error)
+{
+	const struct semel_rabbit_library *library = rabbit->library;
+	uint16_t channel = channel_of(at);
+	uint16_t prefetch =
+		(uint16_t)(rabbit->prefetch < PREFETCH_MAX ? rabbit->prefetch : PREFETCH_MAX);
+	library->channel_open(rabbit->connection, channel);
+	semel_status status = semel_rabbit_call_end(rabbit, channel, NULL, error);
+	if (status != SEMEL_OK)
+		return status;
+	library->basic_qos(rabbit->connection, channel, 0, prefetch, 0);
+	status = semel_rabbit_call_end(rabbit, channel, NULL, error);
+	if (status != SEMEL_OK)
+		return status;
+	library->basic_consume(rabbit->connection, channel,
+			       semel_rabbit_string(rabbit->shares[at].queue), SEMEL_RABBIT_NO_BYTES,
+			       0, 0, 0, SEMEL_RABBIT_NO_TABLE);
+	return semel_rabbit_call_end(rabbit, channel, NULL, error);
+}
+
+semel_status semel_rabbit_share_open(struct semel_rabbit *rabbit, uint32_t at, semel_error *error)
+{
+	struct semel_rabbit_share *share = &rabbit->shares[at];
+	semel_status status = semel_rabbit_call_begin(rabbit, error);
+	if (status == SEMEL_OK)
+		status = consume(rabbit, at, error);
+	if (status == SEMEL_NOT_FOUND)
+		return semel_error_set(error, SEMEL_OUTAGE, "the queue %s is gone from %s",
+				       share->queue, rabbit->place);
+	share->open = status == SEMEL_OK;
+	share->leaving = share->active = false;
+	return status;
+}
+
+void semel_rabbit_share_forget(struct semel_rabbit *rabbit, uint32_t at)
+{
+	struct semel_rabbit_share *share = &rabbit->shares[at];
+	share->open = share->leaving = share->active = false;
+	share->epoch++;
+	share->handed = 0;
+	share->start = share->length = 0;
+	share->assembly = (struct semel_rabbit_assembly){ 0 };
+	semel_rabbit_drop_stale(rabbit);
+}
+
+/* Frames of the channel that the library still holds are read and dropped first: they would be
+ * taken for those of the next opening. */
+semel_status semel_rabbit_share_close(struct semel_rabbit *rabbit, uint32_t at, semel_error *error)
+{
+	semel_status status = semel_rabbit_call_begin(rabbit, error);
+	if (status != SEMEL_OK)
+		return status;
+	amqp_rpc_reply_t reply = rabbit->library->channel_close(rabbit->connection, channel_of(at),
+								AMQP_REPLY_SUCCESS);
+	if (reply.reply_type != AMQP_RESPONSE_NORMAL)
+		return semel_rabbit_lost(rabbit,
+					 reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION
+						 ? reply.library_error
+						 : AMQP_STATUS_CONNECTION_CLOSED,
+					 error);
+	status = semel_rabbit_pump(rabbit, 0, 0, error);
+	semel_rabbit_share_forget(rabbit, at);
+	return status;
+}
+
+/* ---- counting -------------------------------------------------------------------------------- */
+
+static semel_status ask(struct semel_rabbit *rabbit, uint32_t at, uint64_t *ready_out,
+			semel_error *error)
+{
+	const amqp_queue_declare_ok_t *ok = rabbit->library->queue_declare(
+		rabbit->connection, channel_of(at), semel_rabbit_string(rabbit->shares[at].queue),
+		1, 0, 0, 0, SEMEL_RABBIT_NO_TABLE);
+	if (ok)
+		*ready_out = ok->message_count;
+	return semel_rabbit_call_end(rabbit, channel_of(at), NULL, error);
+}
+
+/* The channel answers before it passes on what the queue had sent to it earlier; it has passed that
+ * on when it answers a second time. */
+semel_status semel_rabbit_share_count(struct semel_rabbit *rabbit, uint32_t at, uint64_t *ready_out,
+				      semel_error *error)
+{
+	uint64_t again = 0;
+	if (!rabbit->shares[at].open)
+		return semel_rabbit_count(rabbit, rabbit->shares[at].queue, ready_out, NULL, error);
+	semel_status status = semel_rabbit_call_begin(rabbit, error);
+	if (status == SEMEL_OK)
+		status = ask(rabbit, at, ready_out, error);
+	if (status == SEMEL_OK)
+		status = ask(rabbit, at, &again, error);
+	if (status == SEMEL_OK)
+		status = semel_rabbit_pump(rabbit, 0, 0, error);
+	semel_rabbit_ring(rabbit);
+	return status;
+}
+
+/* ---- sharing with others --------------------------------------------------------------------- */
+
+static uint32_t count_active(const struct semel_rabbit *rabbit)
+{
+	uint32_t count = 0;
+	for (uint32_t i = 0; i < rabbit->share_count; i++)
+		count += rabbit->shares[i].active && !rabbit->shares[i].leaving;
+	return count;
+}
+
+/* Consumers of the subscription, us among them. A quorum queue does not tell of those that stand
+ * by, so they all are consumers of a classic one that nobody writes to. */
+static semel_status count_consumers(struct semel_rabbit *rabbit, uint32_t *count_out,
+				    semel_error *error)
+{
+	uint64_t ready;
+	semel_status status = SEMEL_OK;
+	if (!rabbit->open_channels[SEMEL_RABBIT_MEMBERS])
+		status = semel_rabbit_join(rabbit, rabbit->members, error);
+	return status == SEMEL_OK
+		       ? semel_rabbit_count(rabbit, rabbit->members, &ready, count_out, error)
+		       : status;
+}
+
+static void mark_leaving(struct semel_rabbit *rabbit, uint32_t excess)
+{
+	for (uint32_t i = rabbit->share_count; i-- > 0 && excess > 0;) {
+		struct semel_rabbit_share *share = &rabbit->shares[i];
+		if (!share->active || share->leaving)
+			continue;
+		share->leaving = true;
+		excess--;
+		semel_log(SEMEL_LOG_DEBUG, "the queue goes to another consumer",
+			  &(struct semel_log_fields){ .queue = share->queue });
+	}
+}
+
+static semel_status hand_over(struct semel_rabbit *rabbit, semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+	for (uint32_t i = 0; i < rabbit->share_count && status == SEMEL_OK; i++) {
+		if (!rabbit->shares[i].leaving || rabbit->shares[i].handed > 0)
+			continue;
+		status = semel_rabbit_share_close(rabbit, i, error);
+		if (status == SEMEL_OK)
+			status = semel_rabbit_share_open(rabbit, i, error);
+	}
+	return status;
+}
+
+/* The broker makes the consumer that came first the active one of every queue. So whoever is active
+ * in more than its part lets some go, and stands at the end of their line again. */
+semel_status semel_rabbit_balance(struct semel_rabbit *rabbit, semel_error *error)
+{
+	int64_t now_ms = semel_steady_ms(rabbit->env);
+	uint32_t consumers = 1;
+	if (!rabbit->members[0])
+		return SEMEL_OK;
+	semel_status status = hand_over(rabbit, error);
+	if (status != SEMEL_OK || now_ms < rabbit->balance_at_ms)
+		return status;
+	rabbit->balance_at_ms = now_ms + BALANCE_MS;
+	status = count_consumers(rabbit, &consumers, error);
+	if (status != SEMEL_OK || consumers < 2)
+		return status;
+	uint32_t part = (rabbit->share_count + consumers - 1) / consumers;
+	uint32_t active = count_active(rabbit);
+	if (active > part)
+		mark_leaving(rabbit, active - part);
+	return SEMEL_OK;
+}

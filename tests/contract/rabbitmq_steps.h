@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* For tests against a real RabbitMQ: SEMEL_TEST_RABBITMQ is its URL; without it they are skipped.
+ */
+#ifndef SEMEL_TESTS_RABBITMQ_STEPS_H
+#define SEMEL_TESTS_RABBITMQ_STEPS_H
+
+#include <stddef.h>
+
+/* NULL: not set. */
+const char *rabbit_steps_url(void);
+/* The URL with parameters ("partitions=4"), and a topic that nobody else has for steps_topics. */
+void rabbit_steps_make(const char *parameters, char *url_out, size_t size);
+/* Deletes everything that the scopes of the tests can have made for the topic. */
+void rabbit_steps_drop(void);
+
+#endif
