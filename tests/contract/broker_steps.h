@@ -78,6 +78,10 @@ void steps_assert_order(const struct steps_haul *haul, int first);
 /* How often an event is in the haul. */
 uint32_t steps_count(const struct steps_haul *haul, const char *aggregate, int number);
 
+void steps_assert_same(struct semel_text left, struct semel_text right);
+/* JSON objects with the same names and values in the same order; a broker may write them anew. */
+void steps_assert_members(struct semel_text left, struct semel_text right);
+
 /* Where the broker is shared with others, a topic of the test's own. */
 void steps_name_topic(const char *topic);
 /* The list of the one topic. */

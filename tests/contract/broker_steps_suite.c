@@ -2,6 +2,7 @@
 /* The steps that the tests of brokers share. */
 #include "contract/broker_steps.h"
 
+#include "base/json.h"
 #include "base/text.h"
 
 #include <signal.h>
@@ -307,6 +308,30 @@ uint32_t steps_count(const struct steps_haul *haul, const char *aggregate, int n
 		    atoi(haul->deliveries[i].event.payload.data) == number)
 			count++;
 	return count;
+}
+
+void steps_assert_same(struct semel_text left, struct semel_text right)
+{
+	assert_int_equal(left.length, right.length);
+	if (right.length > 0)
+		assert_memory_equal(left.data, right.data, right.length);
+}
+
+void steps_assert_members(struct semel_text left, struct semel_text right)
+{
+	struct semel_arena *arena = semel_arena_new(1024);
+	struct semel_json_walk of_left = semel_json_walk(left), of_right = semel_json_walk(right);
+	struct semel_text left_name, left_value, right_name, right_value;
+	assert_non_null(arena);
+	while (semel_json_next(&of_right, &right_name, &right_value)) {
+		assert_true(semel_json_next(&of_left, &left_name, &left_value));
+		steps_assert_same(semel_json_unquote(left_name, arena),
+				  semel_json_unquote(right_name, arena));
+		steps_assert_same(semel_json_unquote(left_value, arena),
+				  semel_json_unquote(right_value, arena));
+	}
+	assert_false(semel_json_next(&of_left, &left_name, &left_value));
+	semel_arena_free(arena);
 }
 
 struct semel_backlog steps_backlog(struct semel_broker *broker, const char *scope)

@@ -2,7 +2,6 @@
 /* The contract of a broker, in sentences. */
 #include "contract/broker_suite.h"
 
-#include "base/json.h"
 #include "contract/broker_steps.h"
 
 #include <stdio.h>
@@ -150,31 +149,6 @@ static void a_reopened_broker_still_has_everything(void **state)
 	steps_consume(url, "billing", 1);
 }
 
-static void assert_same(struct semel_text left, struct semel_text right)
-{
-	assert_int_equal(left.length, right.length);
-	if (right.length > 0)
-		assert_memory_equal(left.data, right.data, right.length);
-}
-
-/* The same names and values in the same order; a broker may write the object in its own way. */
-static void assert_same_members(struct semel_text left, struct semel_text right)
-{
-	struct semel_arena *arena = semel_arena_new(1024);
-	struct semel_json_walk of_left = semel_json_walk(left), of_right = semel_json_walk(right);
-	struct semel_text left_name, left_value, right_name, right_value;
-	assert_non_null(arena);
-	while (semel_json_next(&of_right, &right_name, &right_value)) {
-		assert_true(semel_json_next(&of_left, &left_name, &left_value));
-		assert_same(semel_json_unquote(left_name, arena),
-			    semel_json_unquote(right_name, arena));
-		assert_same(semel_json_unquote(left_value, arena),
-			    semel_json_unquote(right_value, arena));
-	}
-	assert_false(semel_json_next(&of_left, &left_name, &left_value));
-	semel_arena_free(arena);
-}
-
 static void every_field_travels_unchanged(void **state)
 {
 	(void)state;
@@ -197,17 +171,17 @@ static void every_field_travels_unchanged(void **state)
 	steps_fetch_all(broker, 1, haul);
 	const struct semel_event *got = &haul->deliveries[0].event;
 	const struct semel_passage *passage = &haul->deliveries[0].passage;
-	assert_same(got->id, sent.event.id);
-	assert_same(got->type, sent.event.type);
-	assert_same(got->aggregate_type, sent.event.aggregate_type);
-	assert_same(got->aggregate_id, sent.event.aggregate_id);
-	assert_same(got->topic, sent.event.topic);
-	assert_same(got->routing_key, sent.event.routing_key);
-	assert_same(got->content_type, sent.event.content_type);
-	assert_same_members(got->headers, sent.event.headers);
-	assert_same(got->payload, sent.event.payload);
+	steps_assert_same(got->id, sent.event.id);
+	steps_assert_same(got->type, sent.event.type);
+	steps_assert_same(got->aggregate_type, sent.event.aggregate_type);
+	steps_assert_same(got->aggregate_id, sent.event.aggregate_id);
+	steps_assert_same(got->topic, sent.event.topic);
+	steps_assert_same(got->routing_key, sent.event.routing_key);
+	steps_assert_same(got->content_type, sent.event.content_type);
+	steps_assert_members(got->headers, sent.event.headers);
+	steps_assert_same(got->payload, sent.event.payload);
 	assert_int_equal(got->time_ms, sent.event.time_ms);
-	assert_same(passage->previous, sent.passage.previous);
+	steps_assert_same(passage->previous, sent.passage.previous);
 	assert_int_equal(passage->attempt, 3);
 	assert_int_equal(passage->replay, 2);
 	steps_haul_free(haul);
@@ -390,8 +364,8 @@ static void a_delayed_event_comes_when_it_is_due_and_not_before(void **state)
 	steps_pass(3000);
 	steps_fetch_all(broker, 1, haul);
 	steps_fetch_nothing(broker);
-	assert_same(haul->deliveries[0].event.id, event.event.id);
-	assert_same(haul->deliveries[0].event.topic, event.event.topic);
+	steps_assert_same(haul->deliveries[0].event.id, event.event.id);
+	steps_assert_same(haul->deliveries[0].event.topic, event.event.topic);
 	assert_int_equal(haul->deliveries[0].passage.attempt, 4);
 	assert_int_equal(haul->deliveries[0].passage.replay, 1);
 	steps_ack(broker, haul);
@@ -467,7 +441,7 @@ static void a_broken_event_can_be_requeued(void **state)
 	steps_requeue(broker, "billing", &event, 0);
 	steps_fetch_all(broker, 1, haul);
 	assert_null(haul->deliveries[0].event.id.data);
-	assert_same(haul->deliveries[0].event.payload, SEMEL_TEXT("no json"));
+	steps_assert_same(haul->deliveries[0].event.payload, SEMEL_TEXT("no json"));
 	steps_haul_free(haul);
 	semel_broker_close(broker);
 }
