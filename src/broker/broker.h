@@ -84,7 +84,8 @@ struct semel_broker_driver {
 	 * does not outlive the connection. The wake outlives the broker. */
 	void (*watch)(struct semel_broker *broker, struct semel_wake *wake);
 
-	/* -- publishing. The topic is declared when it is not known yet. */
+	/* -- publishing. The topic is declared when it is not known yet. FULL: poll first. Another
+	 * status of class RETRY or REJECT is this event's outcome, said at once. */
 	semel_status (*publish)(struct semel_broker *broker, const struct semel_event *event,
 				const struct semel_passage *passage, void *token,
 				semel_error *error);

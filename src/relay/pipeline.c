@@ -196,13 +196,19 @@ static bool same_aggregate(const struct semel_event *left, const struct semel_ev
 	       semel_text_equal(left->aggregate_type, right->aggregate_type);
 }
 
-/* A sibling before it in this load was refused without the broker knowing of it. */
-static bool behind_refused(const struct load *load, uint32_t at)
+/* A sibling before it was refused, and the broker need not know that this one is behind it. */
+static bool behind_refused(const struct semel_pipeline *pipeline, const struct load *mine,
+			   uint32_t at)
 {
-	for (uint32_t i = 0; load->refused && i < at; i++)
-		if (load->flights[i].answered && load->flights[i].answer != SEMEL_OK &&
-		    same_aggregate(&load->batch.rows[i].event, &load->batch.rows[at].event))
-			return true;
+	const struct semel_event *event = &mine->batch.rows[at].event;
+
+	for (const struct load *load = pipeline->loads; load; load = load->next) {
+		uint32_t count = load == mine ? at : load->batch.count;
+		for (uint32_t i = 0; load->refused && i < count; i++)
+			if (load->flights[i].answered && load->flights[i].answer != SEMEL_OK &&
+			    same_aggregate(&load->batch.rows[i].event, event))
+				return true;
+	}
 	return false;
 }
 
@@ -228,6 +234,14 @@ static semel_status publish(struct semel_pipeline *pipeline, struct flight *flig
 	return status;
 }
 
+/* Said at once instead of later; nobody else's event is the worse for it. */
+static bool is_about_event(semel_status status)
+{
+	semel_class class = semel_status_class(status);
+
+	return class == SEMEL_CLASS_REJECT || class == SEMEL_CLASS_RETRY;
+}
+
 static semel_status offer_row(struct semel_pipeline *pipeline, struct load *load, uint32_t at,
 			      semel_error *error)
 {
@@ -236,7 +250,7 @@ static semel_status offer_row(struct semel_pipeline *pipeline, struct load *load
 
 	flight->passage =
 		(struct semel_passage){ .replay = row->replay, .previous = row->previous };
-	if (row->held || behind_refused(load, at)) {
+	if (row->held || behind_refused(pipeline, load, at)) {
 		answer(pipeline, flight, SEMEL_FULL, "waits behind an earlier event");
 		return SEMEL_OK;
 	}
@@ -246,6 +260,10 @@ static semel_status offer_row(struct semel_pipeline *pipeline, struct load *load
 		return SEMEL_OK;
 	}
 	status = publish(pipeline, flight, row, error);
+	if (is_about_event(status)) {
+		answer(pipeline, flight, status, error->text);
+		return SEMEL_OK;
+	}
 	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_RELAY_AFTER_PUBLISH, error) : status;
 }
 

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Anybody may write into the outbox, and whatever stands there stops neither the relay nor a consumer."""
+import sqlite3
+
+import pytest
+
+from story import consume, prepare, publish, relay, words
+
+
+@pytest.fixture
+def shop(semel):
+    prepare(semel)
+    return semel
+
+
+def write(shop, number, **columns):
+    row = {"id": f"id-{number}", "aggregate_type": "order", "aggregate_id": f"a{number}", "event_type": "order.created.v1",
+           "payload": "{}", **columns}
+    places = ", ".join("?" * len(row))
+    shop.sql(f"INSERT INTO semel_outbox ({', '.join(row)}) VALUES ({places})", *row.values())
+
+
+ODD = [
+    {"payload": b""}, {"payload": ""}, {"payload": 5}, {"payload": 1.5}, {"payload": "{"}, {"payload": b"\xff"},
+    {"payload": b"\x00\x01"}, {"topic": "\t"}, {"topic": "a\x00b"}, {"topic": "x" * 5000}, {"id": "\t\n"}, {"id": b"\xff\xfe"},
+    {"headers": '{"a": 1, "b": {"c": 2}}'}, {"headers": '{"a\\u0000": "x"}'}, {"aggregate_id": b"\xff\x00"},
+    {"aggregate_type": "\xa0"}, {"aggregate_id": "y" * 5000}, {"event_type": "\n"}, {"event_type": "z" * 5000},
+    {"routing_key": ""}, {"content_type": ""}, {"content_type": "\n"}, {"created_at": "2026-01-01"},
+    {"created_at": "2026-01-01 10:00"}, {"created_at": "9999-12-31T23:59:59Z"}, {"created_at": "0000-01-01"},
+]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=[f"{key}-{number}" for number, odd in enumerate(ODD) for key in odd])
+def test_an_odd_row_goes_its_way_and_the_others_theirs(shop, odd):
+    try:
+        write(shop, 1, **odd)
+    except sqlite3.IntegrityError:
+        return  # refused where it is written: better still
+    publish(shop, "good", "2")
+    relay(shop)
+    consume(shop)
+    assert "good" in words(shop)
+    (waiting,) = shop.sql("SELECT count(*) FROM semel_outbox WHERE status = 'NEW'")[0]
+    assert waiting == 0
+    assert shop.sql("SELECT count(*) FROM semel_outbox WHERE status = 'FAILED'") == shop.sql(
+        "SELECT count(*) FROM semel_dead_letter WHERE scope = 'relay' AND status = 'PENDING'")
