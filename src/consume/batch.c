@@ -7,7 +7,8 @@
  * once waits for the next pass, and so do its siblings behind it.
  *
  * With a separate claim (or at-most-once) the claim is committed before the effect, one event at a
- * time, so that a crash leaves one event in doubt and not a batch of them.
+ * time, so that a crash leaves one event in doubt and not a batch of them. The ack comes last all
+ * the same: the claim is what makes it once at most, and what comes again finds its followers.
  */
 #include "base/error.h"
 #include "base/failpoint.h"
@@ -323,26 +324,6 @@ static semel_status with_care(struct semel_consumer *consumer, struct semel_item
 /* ---- claim first -------------------------------------------------------------------------------
  */
 
-/* Admitted in the open transaction: commit the claims, and tell the broker before the effect where
- * once is the most. */
-static semel_status keep_claims(struct semel_consumer *consumer, struct semel_item *items,
-				uint32_t count, semel_error *error)
-{
-	semel_status status = driver_of(consumer)->commit(consumer->store, error);
-
-	if (status == SEMEL_OK)
-		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_CLAIM, error);
-	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
-		if (items[i].fate != SEMEL_FATE_GO || items[i].entry_id.data ||
-		    consumer->options.guarantee != SEMEL_AT_MOST_ONCE)
-			continue;
-		items[i].acked = true;
-		status = consumer->broker->driver->ack(consumer->broker, items[i].delivery, 1,
-						       error);
-	}
-	return status;
-}
-
 static semel_status claim_first(struct semel_consumer *consumer, struct semel_item *item,
 				semel_error *error)
 {
@@ -350,10 +331,12 @@ static semel_status claim_first(struct semel_consumer *consumer, struct semel_it
 	if (status != SEMEL_OK)
 		return status;
 	status = semel_admit(consumer, item, 1, consumer->arena, error);
-	if (status == SEMEL_OK)
-		return keep_claims(consumer, item, 1, error);
-	driver_of(consumer)->rollback(consumer->store);
-	return status;
+	if (status != SEMEL_OK) {
+		driver_of(consumer)->rollback(consumer->store);
+		return status;
+	}
+	status = driver_of(consumer)->commit(consumer->store, error);
+	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_CONSUME_AFTER_CLAIM, error) : status;
 }
 
 /* Its own transaction is gone; the dead letter gets a new one. */

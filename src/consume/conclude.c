@@ -211,7 +211,7 @@ static semel_status conclude_later(struct semel_consumer *consumer, struct semel
 }
 
 /* A separate claim allows one run: whatever went wrong, it is not repeated without a person. */
-static bool one_run_only(const struct semel_consumer *consumer)
+bool semel_consumer_runs_once(const struct semel_consumer *consumer)
 {
 	return consumer->options.guarantee == SEMEL_AT_MOST_ONCE ||
 	       (consumer->options.claim == SEMEL_CLAIM_SEPARATE && semel_consumer_claims(consumer));
@@ -232,7 +232,7 @@ semel_status semel_conclude_failed(struct semel_consumer *consumer, struct semel
 		item->fate = SEMEL_FATE_LATER;
 		return SEMEL_OK;
 	}
-	if (next == SEMEL_RETRY_GIVE_UP || one_run_only(consumer))
+	if (next == SEMEL_RETRY_GIVE_UP || semel_consumer_runs_once(consumer))
 		return semel_conclude_dead(consumer, item, arena, error);
 	if (next == SEMEL_RETRY_LATER || item->entry_id.data)
 		return conclude_later(consumer, item, error);
@@ -334,7 +334,7 @@ semel_status semel_settle(struct semel_consumer *consumer, struct semel_item *co
 			continue;
 		if (items[i]->fate == SEMEL_FATE_RETRY && !items[i]->entry_id.data)
 			status = send_copy(consumer, items[i], error);
-		if (!items[i]->entry_id.data && !items[i]->acked)
+		if (!items[i]->entry_id.data)
 			acks[ack_count++] = *items[i]->delivery;
 	}
 	if (status == SEMEL_OK && ack_count > 0)

@@ -41,7 +41,6 @@ struct semel_item {
 	struct semel_inbox_claim claim;
 	enum semel_fate fate;
 	bool head;           /* its aggregate's hold waits for this event */
-	bool acked;          /* at-most-once: before the effect */
 	bool in_doubt;       /* its claim is that of a consumer that died */
 	semel_status broken; /* how it breaks the contract; OK: it does not */
 	bool doomed;         /* its handler ended the transaction: never again */
@@ -164,6 +163,8 @@ semel_verdict semel_context_run(struct semel_consumer *consumer, const struct se
 /* How claims are made: at once as PROCESSED in the effect's transaction, or first as CLAIMED. */
 bool semel_consumer_claims(const struct semel_consumer *consumer);
 bool semel_consumer_joins(const struct semel_consumer *consumer);
+/* No second run without a person. */
+bool semel_consumer_runs_once(const struct semel_consumer *consumer);
 /* How many of wanted more deliveries may be taken under --max, with so many at hand. */
 uint32_t semel_consumer_room(const struct semel_consumer *consumer, uint32_t wanted,
 			     uint32_t at_hand);

@@ -289,11 +289,11 @@ static void choose(struct semel_consumer *consumer, struct choice *choice)
 
 /* ---- concluding ------------------------------------------------------------------------------ */
 
-/* A time-out under a separate claim: nobody knows whether it happened. */
+/* A time-out where one run is all: nobody knows whether it happened. */
 static void doubt_timeouts(const struct semel_consumer *consumer, struct task *task)
 {
 	if (!task->job.outcome.timed_out || task->job.outcome.status != SEMEL_OUTAGE ||
-	    consumer->options.claim != SEMEL_CLAIM_SEPARATE)
+	    !semel_consumer_runs_once(consumer))
 		return;
 	task->item.status = SEMEL_HANDLER_REJECT;
 	task->item.reason = "in doubt: the handler did not answer in time; look whether the effect "
@@ -447,26 +447,15 @@ static semel_status settle(struct semel_consumer *consumer, const struct choice 
 	return status;
 }
 
-static semel_status start(struct semel_consumer *consumer, const struct choice *starting,
-			  semel_error *error)
+static void start(struct semel_consumer *consumer, const struct choice *starting)
 {
-	semel_status status = SEMEL_OK;
-
-	for (uint32_t i = 0; i < starting->count && status == SEMEL_OK; i++) {
+	for (uint32_t i = 0; i < starting->count; i++) {
 		struct task *task = starting->tasks[i];
 		if (task->item.fate == SEMEL_FATE_LATER &&
 		    task->not_before_ms < consumer->pause_until_ms)
 			task->not_before_ms = consumer->pause_until_ms;
 		if (task->item.fate != SEMEL_FATE_GO)
 			continue;
-		if (consumer->options.guarantee == SEMEL_AT_MOST_ONCE &&
-		    !task->item.entry_id.data) {
-			task->item.acked = true;
-			status = consumer->broker->driver->ack(consumer->broker,
-							       task->item.delivery, 1, error);
-		}
-		if (status != SEMEL_OK)
-			return status;
 		task->item.runs++;
 		task->job = (struct semel_job){ .event = &task->item.event,
 						.attempt = task->item.runs,
@@ -475,7 +464,6 @@ static semel_status start(struct semel_consumer *consumer, const struct choice *
 		consumer->dispatch->at_work++;
 		semel_workers_submit(consumer->dispatch->workers, &task->job);
 	}
-	return status;
 }
 
 /* So that nobody takes the calls under way for abandoned ones. */
@@ -527,10 +515,9 @@ semel_status semel_dispatch_turn(struct semel_consumer *consumer, bool *busy_out
 		status = settle(consumer, &ended, error);
 	if (status == SEMEL_OK)
 		status = settle(consumer, &starting, error);
-	if (status == SEMEL_OK)
-		status = start(consumer, &starting, error);
-	if (status == SEMEL_OK)
-		status = give_back(consumer, error);
 	*busy_out = ended.count > 0 || starting.count > 0;
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	start(consumer, &starting);
+	return give_back(consumer, error);
 }
