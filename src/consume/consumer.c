@@ -181,9 +181,20 @@ static semel_status connect_all(struct semel_consumer *consumer, semel_error *er
 	return status;
 }
 
+/* Nothing is at work here any more: what was claimed and not finished need not wait for its lease
+ * to run out. An event may have come to another consumer meanwhile. */
+static void let_claims_go(struct semel_consumer *consumer)
+{
+	if (!consumer->guard || !semel_consumer_claims(consumer) || semel_consumer_joins(consumer))
+		return;
+	(void)consumer->guard->driver->renew(consumer->guard, consumer->owner,
+					     semel_now_ms(consumer->env), NULL);
+}
+
 static void disconnect_all(struct semel_consumer *consumer)
 {
 	semel_dispatch_close(consumer);
+	let_claims_go(consumer);
 	semel_broker_close(consumer->broker);
 	if (consumer->guard)
 		consumer->guard->driver->close(consumer->guard);

@@ -130,6 +130,11 @@ def sql_flaky(shop):
     shop.by_sql("billing", before=(FAIL_FIRST,))
 
 
+def sql_strict(shop):
+    """The one that also waits for predecessors; its events may fail first."""
+    shop.by_sql("billing", "--order", "strict", before=(FAIL_FIRST,))
+
+
 def sql_separate(shop):
     """A claim in doubt is a dead letter; nothing runs twice."""
     shop.by_sql("billing", "--claim", "separate")
@@ -161,7 +166,7 @@ EVERY_KIND = (sql, sql_separate, sql_at_most_once, program, program_separate, pr
 PRODUCER = [(publish_one, everybody, (1,)), (publish_batch, everybody, (1,))]
 RELAYING = [(relay_dies, everybody, kills) for kills in (*KILLS, AGAIN_AND_AGAIN)]
 CONSUMING = [(consumer_dies, kind, kills) for kind in EVERY_KIND for kills in KILLS]
-CONSUMING += [(consumer_dies, kind, AGAIN_AND_AGAIN) for kind in (sql, program)]
+CONSUMING += [(consumer_dies, kind, AGAIN_AND_AGAIN) for kind in (sql, sql_strict, program)]
 REPLAYING = [(replayer_dies, sql, (1,)), (replayer_dies, sql, (3,)), (replayer_dies, sql, (1, 1)),
              (replayer_dies_and_the_consumer_settles, sql, (1,)), (replayer_dies_and_the_consumer_settles, sql, (2,))]
 
@@ -179,7 +184,7 @@ MATRIX = {
     "consume.after-commit": CONSUMING,
     "consume.after-ack": CONSUMING,
     "consume.after-requeue": [(consumer_dies_over_a_retry, kind, kills)
-                              for kind in (sql_flaky, program) for kills in (*KILLS, AGAIN_AND_AGAIN)],
+                              for kind in (sql_flaky, sql_strict, program) for kills in (*KILLS, AGAIN_AND_AGAIN)],
     "dlq.after-publish": REPLAYING,
     "dlq.after-mark": REPLAYING,
     "replay.after-publish": [(outbox_replay_dies, everybody, kills) for kills in ((1,), (2,))],

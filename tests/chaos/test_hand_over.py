@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who was silent for longer than its lease is given up by the others, comes back, and must do no
+harm: it sends or has in hand what somebody else has done meanwhile."""
+import json
+
+import pytest
+from program import wait_for
+
+SILENCE_MS = 1500
+LEASE = ("--lease", "200ms")
+
+
+def silent(point):
+    return {"SEMEL_FAILPOINT": f"{point}:pause={SILENCE_MS}@1"}
+
+
+def lease(shop):
+    return shop.sql("SELECT owner, epoch FROM semel_lease")[0]
+
+
+@pytest.mark.parametrize("point", ["relay.after-claim", "relay.before-publish", "relay.after-publish", "relay.after-confirm"])
+def test_a_relay_that_was_given_up_comes_back_to_marked_rows(shop, point):
+    shop.by_sql("billing")
+    shop.load()
+    first = shop.spawn("relay", "--window", "5", *LEASE, env=silent(point))
+    owner, epoch = wait_for(lambda: lease(shop)[0] and lease(shop), what="the first owner")
+    shop.relay(*LEASE)
+    shop.load()  # more, behind those that the first one has in hand
+    shop.relay(*LEASE)
+    assert lease(shop)[1] > epoch
+    shop.consume(shop.subscriptions[0])
+    wait_for(lambda: lease(shop)[0] == owner, what="the first owner's return")
+    shop.load(aggregates=3)
+    wait_for(lambda: shop.sql("SELECT count(*) FROM semel_outbox WHERE status <> 'PUBLISHED'") == [(0,)])
+    assert shop.stop(first) == 0
+    assert shop.sql("SELECT sum(attempts) FROM semel_outbox") == [(0,)]
+    shop.recover()
+    shop.is_right()
+
+
+@pytest.mark.parametrize("point", ["consume.after-receive", "consume.after-commit", "consume.after-ack"])
+@pytest.mark.parametrize("kind", ["sql", "exec"])
+def test_a_consumer_that_was_given_up_comes_back_to_what_is_done(shop, point, kind):
+    if kind == "sql":
+        subscription = shop.by_sql("billing", *LEASE)
+    else:
+        subscription = shop.by_exec("mail", *LEASE)
+    shop.load()
+    shop.relay()
+    first = shop.spawn(*subscription.words, "--batch", "4", "--json", env=silent(point))
+    wait_for(lambda: shop.sql("SELECT owner FROM semel_share WHERE owner IS NOT NULL", database=shop.broker),
+             what="the first owner")
+    shop.consume(subscription, "--timeout", "20s")
+    shop.load(aggregates=3)
+    shop.relay()
+    shop.consume(subscription, "--timeout", "20s")
+    assert shop.stop(first) == 0
+    assert set(json.loads(first.stdout.read())) == {"done", "duplicate", "retried", "dead", "parked"}
+    shop.recover()
+    shop.is_right()
