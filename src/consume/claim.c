@@ -79,17 +79,16 @@ semel_status semel_inbox_try_claim_same_tx(semel_tx tx, const semel_claim *claim
 	const char *scope = NULL;
 	if (tx.driver == NULL || tx.native == NULL)
 		return semel_error_set(error, SEMEL_INVALID,
-				       "no connection was given (semel_borrow_sqlite makes a "
-				       "semel_tx of one)");
+				       "no connection was given (semel_borrow_sqlite and "
+				       "semel_borrow_postgres make a semel_tx of one)");
 	semel_status status = check(claim, tx.store, outcome_out, &scope, error);
 	if (status != SEMEL_OK)
 		return status;
 	if (!tx.driver->in_transaction(tx))
-		return semel_error_set(
-			error, SEMEL_NO_TRANSACTION,
-			"no transaction is open on this connection: BEGIN IMMEDIATE, "
-			"claim, apply the effect, then COMMIT (or claim with "
-			"semel_inbox_try_claim, which commits by itself)");
+		return semel_error_set(error, SEMEL_NO_TRANSACTION,
+				       "no transaction is open on this connection: BEGIN, "
+				       "claim, apply the effect, then COMMIT (or claim with "
+				       "semel_inbox_try_claim, which commits by itself)");
 	return claim_in(tx, claim, scope, outcome_out, error);
 }
 

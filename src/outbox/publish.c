@@ -17,13 +17,12 @@ static semel_status check_tx(semel_tx tx, semel_error *error)
 {
 	if (tx.driver == NULL || tx.native == NULL)
 		return semel_error_set(error, SEMEL_INVALID,
-				       "no connection was given (semel_borrow_sqlite makes a "
-				       "semel_tx of one)");
+				       "no connection was given (semel_borrow_sqlite and "
+				       "semel_borrow_postgres make a semel_tx of one)");
 	if (!tx.driver->in_transaction(tx))
-		return semel_error_set(
-			error, SEMEL_NO_TRANSACTION,
-			"no transaction is open on this connection: BEGIN IMMEDIATE, "
-			"write the business change, publish, then COMMIT");
+		return semel_error_set(error, SEMEL_NO_TRANSACTION,
+				       "no transaction is open on this connection: BEGIN, "
+				       "write the business change, publish, then COMMIT");
 	return SEMEL_OK;
 }
 

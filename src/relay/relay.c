@@ -64,8 +64,11 @@ static semel_status connect_all(struct semel_relay *relay, semel_error *error)
 
 	if (relay->store && relay->broker)
 		return SEMEL_OK;
-	if (!relay->store)
+	if (!relay->store) {
 		status = semel_store_open(relay->store_url, &relay->store, error);
+		if (status == SEMEL_OK)
+			relay->store->driver->watch(relay->store, relay->wake);
+	}
 	if (status == SEMEL_OK && !relay->broker)
 		status = semel_broker_open(relay->broker_url, relay->env, relay->options.window,
 					   &relay->broker, error);
@@ -104,7 +107,6 @@ static semel_status assemble(struct semel_relay *relay, semel_error *error)
 					     error);
 	if (status != SEMEL_OK)
 		return status;
-	relay->store->driver->watch(relay->store, relay->wake);
 	semel_pipeline_connect(relay->pipeline, relay->store, relay->broker);
 	return SEMEL_OK;
 }

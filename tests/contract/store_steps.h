@@ -35,17 +35,29 @@ struct semel_event store_event(const char *id, const char *aggregate);
 /* Commits them; ids and aggregates in pairs, ended by NULL: "e1", "a", "e2", "b", NULL. */
 void store_publish(semel_store *store, ...);
 
-/* A relay's view of the store. */
+#define STORE_LANES_MAX 64
+
+/* All lanes, in order. */
+struct store_leases {
+	struct semel_lease all[STORE_LANES_MAX];
+	int32_t count;
+};
+struct store_leases store_leases(semel_store *store);
+
+/* A relay's view of the store: it has all lanes, and sees their rows as one run. */
 struct store_relay {
 	semel_store *store;
-	struct semel_lease lease;
+	struct store_leases leases;
 	struct semel_arena *arena;
 	struct semel_outbox_row rows[STORE_MAX];
+	int32_t lanes[STORE_MAX]; /* of the rows */
 	struct semel_outbox_batch batch;
 };
-/* Takes the lane over, whoever has it. */
+/* Takes the lanes over, whoever has them. */
 void store_relay_open(struct store_relay *relay, semel_store *store, const char *owner);
 void store_relay_close(struct store_relay *relay);
+/* The lease of the lane that the row came from. */
+struct semel_lease *store_relay_lease(struct store_relay *relay, uint32_t row);
 /* The ids that come, joined by blanks; a held one in brackets. */
 const char *store_relay_fetch(struct store_relay *relay, int64_t after_seq);
 const char *store_relay_due(struct store_relay *relay, int64_t now_ms);

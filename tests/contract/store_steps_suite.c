@@ -73,6 +73,14 @@ void store_publish(semel_store *store, ...)
 
 /* ---- relay ----------------------------------------------------------------------------------- */
 
+struct store_leases store_leases(semel_store *store)
+{
+	struct store_leases leases = { .count = store->driver->lane_count(store) };
+	assert_true(leases.count >= 1 && leases.count <= STORE_LANES_MAX);
+	assert_ok(store->driver->lease_list(store, leases.all, NULL));
+	return leases;
+}
+
 void store_relay_open(struct store_relay *relay, semel_store *store, const char *owner)
 {
 	*relay = (struct store_relay){ .store = store, .arena = semel_arena_new(4096) };
@@ -80,8 +88,15 @@ void store_relay_open(struct store_relay *relay, semel_store *store, const char 
 						    .rows = relay->rows,
 						    .capacity = STORE_MAX,
 						    .bytes_max = 1 << 20 };
-	assert_ok(store->driver->lease_list(store, &relay->lease, NULL));
-	assert_ok(store->driver->lease_take(store, &relay->lease, owner, STORE_NOW + 5000, NULL));
+	relay->leases = store_leases(store);
+	for (int32_t i = 0; i < relay->leases.count; i++)
+		assert_ok(store->driver->lease_take(store, &relay->leases.all[i], owner,
+						    STORE_NOW + 5000, NULL));
+}
+
+struct semel_lease *store_relay_lease(struct store_relay *relay, uint32_t row)
+{
+	return &relay->leases.all[relay->lanes[row]];
 }
 
 void store_relay_close(struct store_relay *relay)
@@ -102,36 +117,72 @@ static const char *joined_ids(const struct store_relay *relay)
 	return text;
 }
 
+/* Puts the rows of one lane into the run, by their numbers. */
+static void merge(struct store_relay *relay, int32_t lane, const struct semel_outbox_batch *batch)
+{
+	for (uint32_t i = 0; i < batch->count; i++) {
+		uint32_t at = relay->batch.count++;
+		assert_true(at < STORE_MAX);
+		for (; at > 0 && relay->rows[at - 1].seq > batch->rows[i].seq; at--) {
+			relay->rows[at] = relay->rows[at - 1];
+			relay->lanes[at] = relay->lanes[at - 1];
+		}
+		relay->rows[at] = batch->rows[i];
+		relay->lanes[at] = lane;
+	}
+	if (batch->count > 0 && batch->complete_seq > relay->batch.complete_seq)
+		relay->batch.complete_seq = batch->complete_seq;
+}
+
+/* now_ms 0: the run above after_seq; else what is due. */
+static const char *fetch_lanes(struct store_relay *relay, int64_t after_seq, int64_t now_ms)
+{
+	const struct semel_store_driver *driver = relay->store->driver;
+	struct semel_outbox_row rows[STORE_MAX];
+	semel_arena_reset(relay->arena);
+	relay->batch.count = 0;
+	relay->batch.complete_seq = after_seq;
+	for (int32_t i = 0; i < relay->leases.count; i++) {
+		struct semel_outbox_batch batch = relay->batch;
+		const struct semel_lease *lease = &relay->leases.all[i];
+		batch.rows = rows;
+		assert_ok(now_ms == 0 ? driver->outbox_fetch(relay->store, lease, after_seq, &batch,
+							     NULL)
+				      : driver->outbox_fetch_due(relay->store, lease, now_ms,
+								 &batch, NULL));
+		merge(relay, i, &batch);
+	}
+	return joined_ids(relay);
+}
+
 const char *store_relay_fetch(struct store_relay *relay, int64_t after_seq)
 {
-	semel_arena_reset(relay->arena);
-	assert_ok(relay->store->driver->outbox_fetch(relay->store, &relay->lease, after_seq,
-						     &relay->batch, NULL));
-	return joined_ids(relay);
+	return fetch_lanes(relay, after_seq, 0);
 }
 
 const char *store_relay_due(struct store_relay *relay, int64_t now_ms)
 {
-	semel_arena_reset(relay->arena);
-	assert_ok(relay->store->driver->outbox_fetch_due(relay->store, &relay->lease, now_ms,
-							 &relay->batch, NULL));
+	const char *ids = fetch_lanes(relay, 0, now_ms);
 	for (uint32_t i = 0; i < relay->batch.count; i++)
 		assert_true(relay->rows[i].exception);
-	return joined_ids(relay);
+	return ids;
 }
 
 semel_status store_relay_mark(struct store_relay *relay, const char *id, struct semel_mark mark)
 {
+	struct semel_lease *lease = NULL;
 	for (uint32_t i = 0; i < relay->batch.count; i++)
-		if (strcmp(relay->rows[i].event.id.data, id) == 0)
+		if (strcmp(relay->rows[i].event.id.data, id) == 0) {
 			mark.row = &relay->rows[i];
+			lease = store_relay_lease(relay, i);
+		}
 	assert_non_null(mark.row);
 	const struct semel_mark_batch batch = { .marks = &mark,
 						.count = 1,
-						.low_seq = relay->lease.low_seq,
+						.low_seq = lease->low_seq,
 						.now_ms = STORE_NOW,
 						.expires_at_ms = STORE_NOW + 5000 };
-	return relay->store->driver->outbox_mark(relay->store, &relay->lease, &batch, NULL);
+	return relay->store->driver->outbox_mark(relay->store, lease, &batch, NULL);
 }
 
 void store_relay_published(struct store_relay *relay, const char *id)

@@ -229,14 +229,15 @@ static void an_sql_handler_gets_every_parameter(void **state)
 {
 	(void)state;
 	static const char *const handler[] = {
-		"CREATE TABLE IF NOT EXISTS spare (a); INSERT INTO seen VALUES (:id, :type,"
+		"CREATE TABLE IF NOT EXISTS spare (a TEXT); INSERT INTO seen VALUES (:id, :type,"
 		" :aggregate_type, :aggregate_id, :topic, :payload, :headers, :time, :attempt)",
 		"INSERT INTO flow VALUES (:flow)"
 	};
 	semel_store *store = store_open_one();
 	struct semel_event event = store_event("e1", "a");
-	store_execute(store, "CREATE TABLE seen (id, type, at, ai, topic, payload, headers, time,"
-			     " attempt); CREATE TABLE flow (headers)");
+	store_execute(store, "CREATE TABLE seen (id TEXT, type TEXT, at TEXT, ai TEXT, topic TEXT,"
+			     " payload TEXT, headers TEXT, time TEXT, attempt TEXT);"
+			     " CREATE TABLE flow (headers TEXT)");
 	semel_error error = { 0 };
 	if (store->driver->effect_prepare(store, handler, 2, &error) != SEMEL_OK)
 		fail_msg("%s", error.text);
@@ -288,7 +289,7 @@ static void a_handler_whose_table_is_gone_may_be_tried_again(void **state)
 	static const char *const handler[] = { "INSERT INTO seen VALUES (:id)" };
 	semel_store *store = store_open_one();
 	struct semel_event event = store_event("e1", "a");
-	store_execute(store, "CREATE TABLE seen (id)");
+	store_execute(store, "CREATE TABLE seen (id TEXT)");
 	assert_ok(store->driver->effect_prepare(store, handler, 1, NULL));
 	store_execute(store, "DROP TABLE seen");
 	store_begin(store);
