@@ -17,6 +17,7 @@ libsqlite3-dev module sqlite3
 libjansson-dev module jansson
 libyaml-dev module yaml-0.1
 libcurl4-openssl-dev module libcurl
+libpq-dev module libpq
 librabbitmq-dev module librabbitmq
 '
 packages_test='

@@ -15,6 +15,7 @@ extern "C" {
 #endif
 
 struct sqlite3;
+struct pg_conn; /* libpq's PGconn */
 struct semel_store_driver;
 
 typedef struct semel_store semel_store;
@@ -28,10 +29,13 @@ typedef struct semel_tx {
 /* Cheap. The handle stays the caller's; statements that Semel keeps prepared on it go with
  * sqlite3_close. */
 SEMEL_API semel_tx semel_borrow_sqlite(struct sqlite3 *db);
+SEMEL_API semel_tx semel_borrow_postgres(struct pg_conn *connection);
 /* The native handle of a transaction, or NULL when the store is of another kind. */
 SEMEL_API struct sqlite3 *semel_tx_sqlite(semel_tx tx);
+SEMEL_API struct pg_conn *semel_tx_postgres(semel_tx tx);
 
-/* url: "sqlite:PATH". The tables must be there (semel_store_init, or the program's init). */
+/* url: "sqlite:PATH", or "postgres://…" (any libpq URI). The tables must be there
+ * (semel_store_init, or the program's init). */
 SEMEL_API SEMEL_MUST_CHECK semel_status semel_store_open(const char *url, semel_store **store_out,
 							 semel_error *error);
 /* Creates or upgrades the tables; safe to call twice, and from two processes at once. */

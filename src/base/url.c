@@ -127,6 +127,59 @@ semel_status semel_url_check_params(const struct semel_url *url, const char *con
 	return SEMEL_OK;
 }
 
+/* What follows at up to its end is a secret: "***" takes its place. */
+static void hide(char *text, size_t start, size_t end)
+{
+	size_t rest = strlen(text + end);
+	if (end - start < 3) { /* the mask needs no more room than there is */
+		memset(text + start, '*', end - start);
+		return;
+	}
+	memcpy(text + start, "***", 3);
+	memmove(text + start + 3, text + end, rest + 1);
+}
+
+static void hide_user_password(char *text)
+{
+	char *authority = strstr(text, "://");
+	if (!authority)
+		return;
+	authority += 3;
+	size_t length = strcspn(authority, "/?#");
+	char *at = memrchr(authority, '@', length), *colon = NULL;
+	if (at)
+		colon = memchr(authority, ':', (size_t)(at - authority));
+	if (colon)
+		hide(text, (size_t)(colon + 1 - text), (size_t)(at - text));
+}
+
+static void hide_parameters(char *text)
+{
+	static const char *const secrets[] = { "password=", "sslpassword=" };
+	for (char *at = strchr(text, '?'); at; at = strpbrk(at + 1, "&"))
+		for (size_t i = 0; i < sizeof secrets / sizeof *secrets; i++) {
+			size_t name = strlen(secrets[i]);
+			if (strncmp(at + 1, secrets[i], name) != 0)
+				continue;
+			size_t start = (size_t)(at - text) + 1 + name;
+			hide(text, start, start + strcspn(text + start, "&"));
+		}
+}
+
+void semel_url_show(const char *text, char *out, size_t size)
+{
+	char *copy = strdup(text);
+	out[0] = '\0';
+	if (!copy)
+		return;
+	hide_user_password(copy);
+	hide_parameters(copy);
+	size_t length = strlen(copy) < size - 1 ? strlen(copy) : size - 1;
+	memcpy(out, copy, length);
+	out[length] = '\0';
+	free(copy);
+}
+
 void semel_url_free(struct semel_url *url)
 {
 	free(url->text);

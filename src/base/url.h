@@ -34,6 +34,8 @@ semel_status semel_url_param_int(const struct semel_url *url, const char *name,
 /* CONFIG, naming it and the nearest right one, when a parameter is none of the known. */
 semel_status semel_url_check_params(const struct semel_url *url, const char *const *known,
 				    size_t known_count, semel_error *error);
+/* The URL as it may be shown: passwords become ***. Cut to size, never overrun. */
+void semel_url_show(const char *text, char *out, size_t size);
 void semel_url_free(struct semel_url *url);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `semel init`: creates or upgrades the tables, and says which of the two it was. */
+#include "base/url.h"
 #include "cli/command.h"
 
 #include <semel/store.h>
@@ -14,8 +15,9 @@ static semel_status run(struct semel_invocation *invocation)
 	semel_status status = semel_store_init(invocation->store, &invocation->error);
 	if (status != SEMEL_OK)
 		return status;
-	printf("%s the tables in %s\n", found == SEMEL_OK ? "up to date:" : "created",
-	       invocation->store);
+	char shown[512]; /* a URL may hold a password */
+	semel_url_show(invocation->store, shown, sizeof(shown));
+	printf("%s the tables in %s\n", found == SEMEL_OK ? "up to date:" : "created", shown);
 	return SEMEL_OK;
 }
 

@@ -7,9 +7,11 @@
 #include <string.h>
 
 extern const struct semel_store_driver semel_store_sqlite;
+extern const struct semel_store_driver semel_store_postgres;
 
 static const struct semel_store_driver *const drivers[] = {
 	&semel_store_sqlite,
+	&semel_store_postgres,
 };
 
 #define DRIVER_COUNT (sizeof(drivers) / sizeof(drivers[0]))
@@ -19,6 +21,8 @@ semel_status semel_store_driver_find(const char *scheme,
 				     semel_error *error)
 {
 	const char *schemes[DRIVER_COUNT];
+	if (strcmp(scheme, "postgresql") == 0) /* libpq knows it by both names */
+		scheme = "postgres";
 	for (size_t i = 0; i < DRIVER_COUNT; i++) {
 		schemes[i] = drivers[i]->scheme;
 		if (strcmp(scheme, schemes[i]) == 0) {

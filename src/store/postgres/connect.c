@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connecting to the application's database, and making or upgrading the tables in it.
+ *
+ * - Any libpq URI will do. Nothing of it but what libpq itself shows (host, port, user, database)
+ *   appears in a message: it may hold a password.
+ * - An upgrade is one transaction behind an advisory lock, so two at once do it once.
+ * - Time-outs are ours unless the user or the server has set some.
+ */
+#include "store/postgres/postgres.h"
+
+#include "base/error.h"
+#include "observe/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OPTIONS_MAX   64
+#define OLDEST_SERVER 130000
+
+extern const char semel_sql_store_postgres_001_spine[];
+
+static const char *const versions[SEMEL_PG_SCHEMA] = { semel_sql_store_postgres_001_spine };
+
+/* ---- the connection -------------------------------------------------------------------------- */
+
+static const char set_timeouts[] =
+	"SELECT set_config(name, value, false) FROM (VALUES ('statement_timeout', '60s'),"
+	" ('lock_timeout', '5s'), ('idle_in_transaction_session_timeout', '60s'))"
+	" AS ours (name, value) WHERE current_setting(name) IN ('0', '')";
+
+/* The server's notices ("relation exists, skipping") are of no interest to our users. */
+static void ignore_notice(void *user, const char *message)
+{
+	(void)user;
+	(void)message;
+}
+
+/* Only a mistyped parameter's name is safe to show: other messages may repeat the password. */
+static semel_status error_of_url(const char *message, semel_error *error)
+{
+	static const char known[] = "invalid URI query parameter";
+	if (message != NULL && strncmp(message, known, strlen(known)) == 0)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "the postgres: URL has an %.120s (libpq's documentation "
+				       "lists the parameters)",
+				       message);
+	return semel_error_set(error, SEMEL_CONFIG,
+			       "the postgres: URL cannot be read (write "
+			       "postgres://user@host:port/database?sslmode=verify-full)");
+}
+
+static semel_status error_of_connection(PGconn *connection, semel_error *error)
+{
+	char message[512] = "no memory";
+	if (connection != NULL)
+		snprintf(message, sizeof(message), "%s", semel_libpq.errorMessage(connection));
+	message[strcspn(message, "\n")] = '\0';
+	return semel_error_set(error, SEMEL_OUTAGE,
+			       "cannot reach PostgreSQL: %s (is it running? is the URL right?)",
+			       message);
+}
+
+/* What the URL does not say; a passfile or the environment may still say it. */
+static const struct {
+	const char *keyword, *value;
+} defaults[] = { { "fallback_application_name", "semel" },
+		 { "connect_timeout", "10" },
+		 { "keepalives_idle", "30" },
+		 { "keepalives_interval", "5" },
+		 { "keepalives_count", "3" },
+		 { "tcp_user_timeout", "20000" } };
+
+static PGconn *connect_with(const PQconninfoOption *options)
+{
+	const char *keywords[OPTIONS_MAX + 1] = { NULL }, *values[OPTIONS_MAX + 1] = { NULL };
+	int count = 0;
+	for (size_t i = 0; i < sizeof(defaults) / sizeof(defaults[0]); i++) {
+		keywords[count] = defaults[i].keyword;
+		values[count++] = defaults[i].value;
+	}
+	keywords[count] = "client_encoding";
+	values[count++] = "UTF8";
+	for (const PQconninfoOption *option = options; option->keyword != NULL; option++)
+		if (option->val != NULL && count < OPTIONS_MAX &&
+		    strcmp(option->keyword, "client_encoding") != 0) {
+			keywords[count] = option->keyword;
+			values[count++] = option->val;
+		}
+	return semel_libpq.connectdbParams(keywords, values, 0);
+}
+
+static semel_status settle_in(PGconn *connection, semel_error *error)
+{
+	semel_libpq.setNoticeProcessor(connection, ignore_notice, NULL);
+	int version = semel_libpq.serverVersion(connection);
+	if (version < OLDEST_SERVER)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "PostgreSQL %d is too old: 13 or newer is needed",
+				       version / 10000);
+	return semel_pg_execute_plain(connection, set_timeouts, "set the time-outs", error);
+}
+
+semel_status semel_pg_connect(const char *url, PGconn **connection_out, semel_error *error)
+{
+	char *message = NULL;
+	semel_status status = semel_libpq_load(error);
+	if (status != SEMEL_OK)
+		return status;
+	PQconninfoOption *options = semel_libpq.conninfoParse(url, &message);
+	if (options == NULL) {
+		status = error_of_url(message, error);
+		semel_libpq.freemem(message);
+		return status;
+	}
+	PGconn *connection = connect_with(options);
+	semel_libpq.conninfoFree(options);
+	if (connection == NULL || semel_libpq.status(connection) != CONNECTION_OK)
+		status = error_of_connection(connection, error);
+	else
+		status = settle_in(connection, error);
+	if (status != SEMEL_OK) {
+		semel_libpq.finish(connection);
+		return status;
+	}
+	*connection_out = connection;
+	return SEMEL_OK;
+}
+
+/* ---- versions -------------------------------------------------------------------------------- */
+
+static semel_status read_number(PGconn *connection, const char *sql, int64_t *number_out,
+				semel_error *error)
+{
+	PGresult *result = semel_libpq.exec(connection, sql);
+	semel_status status = SEMEL_OK;
+	if (semel_libpq.resultStatus(result) != PGRES_TUPLES_OK)
+		status = semel_pg_error(connection, result, "look for Semel's tables", error);
+	else
+		*number_out = semel_pg_int(result, 0, 0);
+	semel_libpq.clear(result);
+	return status;
+}
+
+/* 0: no tables of ours. */
+static semel_status read_version(PGconn *connection, int64_t *version_out, semel_error *error)
+{
+	int64_t tables = 0;
+	*version_out = 0;
+	semel_status status =
+		read_number(connection, "SELECT (to_regclass('semel_schema') IS NOT NULL)::int",
+			    &tables, error);
+	if (status != SEMEL_OK || tables == 0)
+		return status;
+	return read_number(connection, "SELECT coalesce(max(version), 0) FROM semel_schema",
+			   version_out, error);
+}
+
+static semel_status refuse_newer(int64_t version, semel_error *error)
+{
+	if (version <= SEMEL_PG_SCHEMA)
+		return SEMEL_OK;
+	return semel_error_set(error, SEMEL_SCHEMA_NEWER,
+			       "the tables have version %lld, this program knows up to %d (upgrade "
+			       "semel)",
+			       (long long)version, SEMEL_PG_SCHEMA);
+}
+
+static semel_status check_version(PGconn *connection, semel_error *error)
+{
+	int64_t version = 0;
+	semel_status status = read_version(connection, &version, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (version == 0)
+		return semel_error_set(error, SEMEL_NO_SCHEMA,
+				       "Semel's tables are not in this database and search_path "
+				       "(run: semel --store URL init)");
+	if (version < SEMEL_PG_SCHEMA)
+		return semel_error_set(error, SEMEL_NO_SCHEMA,
+				       "the tables have version %lld, this program needs %d (run: "
+				       "semel --store URL init)",
+				       (long long)version, SEMEL_PG_SCHEMA);
+	return refuse_newer(version, error);
+}
+
+/* ---- init ------------------------------------------------------------------------------------ */
+
+static semel_status upgrade(PGconn *connection, semel_error *error)
+{
+	int64_t version = 0;
+	semel_status status = read_version(connection, &version, error);
+	if (status == SEMEL_OK)
+		status = refuse_newer(version, error);
+	for (; status == SEMEL_OK && version < SEMEL_PG_SCHEMA; version++) {
+		char note[128];
+		snprintf(note, sizeof(note), "INSERT INTO semel_schema VALUES (%lld, now())",
+			 (long long)version + 1);
+		status = semel_pg_execute_plain(connection, versions[version],
+						"make Semel's tables", error);
+		if (status == SEMEL_OK)
+			status = semel_pg_execute_plain(connection, note, "make Semel's tables",
+							error);
+	}
+	return status;
+}
+
+semel_status semel_pg_store_init(const struct semel_url *url, semel_error *error)
+{
+	static const char begin[] = "BEGIN; SET LOCAL lock_timeout = '60s';"
+				    " SELECT pg_advisory_xact_lock(1936026988)";
+	PGconn *connection = NULL;
+	semel_status status = semel_pg_connect(url->text, &connection, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_pg_execute_plain(connection, begin, "begin", error);
+	if (status == SEMEL_OK)
+		status = upgrade(connection, error);
+	if (status == SEMEL_OK)
+		status = semel_pg_execute_plain(connection, "COMMIT", "make Semel's tables", error);
+	if (status == SEMEL_OK)
+		status = semel_pg_execute_plain(connection, "SELECT semel_inbox_prepare()",
+						"make the inbox's partitions", error);
+	semel_libpq.finish(connection);
+	return status;
+}
+
+/* ---- open ------------------------------------------------------------------------------------ */
+
+semel_status semel_pg_store_open(const struct semel_url *url, semel_store **store_out,
+				 semel_error *error)
+{
+	PGconn *connection = NULL;
+	semel_status status = semel_pg_connect(url->text, &connection, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = check_version(connection, error);
+	if (status != SEMEL_OK)
+		goto finish_connection;
+	struct semel_pg_store *store = calloc(1, sizeof(*store));
+	char *text = strdup(url->text);
+	if (store == NULL || text == NULL) {
+		free(store);
+		free(text);
+		status = semel_error_set(error, SEMEL_INTERNAL, "no memory");
+		goto finish_connection;
+	}
+	store->base.driver = &semel_store_postgres;
+	store->connection = connection;
+	store->url = text;
+	*store_out = &store->base;
+	return SEMEL_OK;
+
+finish_connection:
+	semel_libpq.finish(connection);
+	return status;
+}
+
+void semel_pg_store_close(semel_store *base)
+{
+	struct semel_pg_store *store = semel_pg_of(base);
+	semel_pg_bell_free(store->bell);
+	semel_pg_previous_free(store->previous);
+	semel_pg_effects_free(store->effects);
+	semel_libpq.finish(store->connection);
+	free(store->url);
+	free(store);
+}

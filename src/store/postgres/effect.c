@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Statements of the user's: the business change of a publish, SQL handlers, upcasters.
+ *
+ * - They run inside a transaction that is ours to end: whatever begins, ends or nests one is
+ *   refused when it is read.
+ * - What PostgreSQL says of the values (a constraint, a type) is about this event: reject. What it
+ *   says of itself (gone, full, locked, deadlock) is an outage. Anything else may pass: retry.
+ */
+#include "store/postgres/postgres.h"
+#include "store/postgres/sql_text.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+/* What one event gives to the parameters. */
+struct values {
+	const struct semel_event *event;
+	uint32_t attempt;
+	struct semel_arena *arena;
+};
+
+/* A payload that is no text is given as bytes, for a column that takes them. */
+static void add_payload(struct semel_pg_params *params, struct semel_text payload)
+{
+	struct semel_pg_params both = { 0 };
+	semel_pg_add_bytes(&both, payload);
+	int which = both.values[0] != NULL ? 0 : 1;
+	int at = params->count++;
+	params->values[at] = both.values[which];
+	params->lengths[at] = both.lengths[which];
+	params->formats[at] = both.formats[which];
+	params->owned[at] = NULL;
+}
+
+static void add_value(struct semel_pg_params *params, enum semel_pg_parameter parameter,
+		      const struct values *values)
+{
+	const struct semel_event *event = values->event;
+	switch (parameter) {
+	case SEMEL_PG_P_ID:
+		semel_pg_add_text(params, event->id);
+		return;
+	case SEMEL_PG_P_TYPE:
+		semel_pg_add_text(params, event->type);
+		return;
+	case SEMEL_PG_P_AGGREGATE_TYPE:
+		semel_pg_add_text(params, event->aggregate_type);
+		return;
+	case SEMEL_PG_P_AGGREGATE_ID:
+		semel_pg_add_text(params, event->aggregate_id);
+		return;
+	case SEMEL_PG_P_TOPIC:
+		semel_pg_add_text(params, event->topic);
+		return;
+	case SEMEL_PG_P_PAYLOAD:
+		add_payload(params, event->payload);
+		return;
+	case SEMEL_PG_P_HEADERS:
+		semel_pg_add_text(params, event->headers);
+		return;
+	case SEMEL_PG_P_TIME:
+		semel_time_format(event->time_ms, params->scratch[params->count]);
+		semel_pg_add_string(params, params->scratch[params->count]);
+		return;
+	case SEMEL_PG_P_ATTEMPT:
+		semel_pg_add_int(params, values->attempt);
+		return;
+	case SEMEL_PG_P_FLOW:
+	case SEMEL_PG_P_COUNT:
+		break;
+	}
+	semel_pg_add_text(params, semel_event_flow_headers(event, values->arena));
+}
+
+static void add_values(struct semel_pg_params *params, const struct semel_pg_statement *statement,
+		       const struct values *values)
+{
+	for (int i = 0; i < statement->place_count; i++)
+		add_value(params, statement->places[i], values);
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static bool is_fine(const PGresult *result)
+{
+	ExecStatusType status = semel_libpq.resultStatus(result);
+	return status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK;
+}
+
+/* Used up. */
+static semel_status answer_of(PGconn *connection, PGresult *result, const char *what,
+			      semel_error *error)
+{
+	semel_status status =
+		is_fine(result) ? SEMEL_OK : semel_pg_error(connection, result, what, error);
+	semel_libpq.clear(result);
+	return status;
+}
+
+/* What is neither an outage nor about this event's values may pass. */
+static semel_status verdict_of(semel_status status, semel_error *error)
+{
+	if (status == SEMEL_OK || semel_status_class(status) == SEMEL_CLASS_OUTAGE)
+		return status;
+	status = status == SEMEL_INVALID ? SEMEL_HANDLER_REJECT : SEMEL_HANDLER_RETRY;
+	if (error != NULL)
+		error->status = status;
+	return status;
+}
+
+static semel_status complaint_of(semel_status status, const char *sql, semel_error *error)
+{
+	char said[SEMEL_ERROR_TEXT_MAX];
+	if (status == SEMEL_OK || semel_status_class(status) == SEMEL_CLASS_OUTAGE || error == NULL)
+		return status == SEMEL_OK || semel_status_class(status) == SEMEL_CLASS_OUTAGE
+			       ? status
+			       : SEMEL_INVALID;
+	snprintf(said, sizeof(said), "%s", error->text);
+	return semel_error_set(error, SEMEL_INVALID, "%s: %s", said, sql);
+}
+
+/* ---- the business change ----------------------------------------------------------------------
+ */
+
+static semel_status execute_one(PGconn *connection, const struct semel_pg_statement *statement,
+				semel_error *error)
+{
+	if (statement->place_count > 0)
+		return semel_error_set(error, SEMEL_INVALID,
+				       "parameters have no values here; write the value itself: %s",
+				       statement->sql.data);
+	PGresult *result = semel_libpq.execParams(connection, statement->sql.data, 0, NULL, NULL,
+						  NULL, NULL, 0);
+	return complaint_of(answer_of(connection, result, "run SQL", error), statement->sql.data,
+			    error);
+}
+
+semel_status semel_pg_execute(semel_store *store, const char *sql, semel_error *error)
+{
+	PGconn *connection = semel_pg_of(store)->connection;
+	semel_status status = semel_pg_demand_transaction(semel_pg_tx(store), "run SQL", error);
+	const char *rest = sql;
+	while (status == SEMEL_OK && *rest != '\0') { /* nothing runs before all was read */
+		struct semel_pg_statement statement;
+		status = semel_pg_statement_read(rest, &statement, &rest, error);
+		semel_pg_statement_free(&statement);
+	}
+	while (status == SEMEL_OK && *sql != '\0') {
+		struct semel_pg_statement statement;
+		status = semel_pg_statement_read(sql, &statement, &sql, error);
+		if (status == SEMEL_OK && statement.keyword[0] != '\0')
+			status = execute_one(connection, &statement, error);
+		semel_pg_statement_free(&statement);
+	}
+	return status;
+}
+
+/* ---- handlers -------------------------------------------------------------------------------- */
+
+struct effect {
+	struct semel_pg_statement statement;
+	char name[32]; /* as it was prepared */
+};
+
+struct semel_pg_effects {
+	struct effect *list;
+	size_t count, capacity;
+	struct semel_arena *arena; /* for :flow; reset by each run */
+	uint32_t generation;
+};
+
+void semel_pg_effects_free(struct semel_pg_effects *effects)
+{
+	if (effects == NULL)
+		return;
+	for (size_t i = 0; i < effects->count; i++)
+		semel_pg_statement_free(&effects->list[i].statement);
+	semel_arena_free(effects->arena);
+	free(effects->list);
+	free(effects);
+}
+
+/* The place for one more; NULL: no memory. */
+static struct effect *new_effect(struct semel_pg_effects *effects)
+{
+	if (effects->count == effects->capacity) {
+		size_t capacity = effects->capacity * 2 + 4;
+		struct effect *list = realloc(effects->list, capacity * sizeof(*list));
+		if (list == NULL)
+			return NULL;
+		effects->list = list;
+		effects->capacity = capacity;
+	}
+	return &effects->list[effects->count];
+}
+
+static semel_status prepare_effect(PGconn *connection, struct semel_pg_effects *effects,
+				   struct effect *effect, semel_error *error)
+{
+	snprintf(effect->name, sizeof(effect->name), "effect_%u_%zu", effects->generation,
+		 effects->count);
+	PGresult *result =
+		semel_libpq.prepare(connection, effect->name, effect->statement.sql.data, 0, NULL);
+	return complaint_of(answer_of(connection, result, "prepare SQL", error),
+			    effect->statement.sql.data, error);
+}
+
+static semel_status add_statements(PGconn *connection, struct semel_pg_effects *effects,
+				   const char *sql, semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+	while (status == SEMEL_OK && *sql != '\0') {
+		struct effect *effect = new_effect(effects);
+		if (effect == NULL)
+			return semel_error_set(error, SEMEL_INTERNAL, "no memory for a handler");
+		status = semel_pg_statement_read(sql, &effect->statement, &sql, error);
+		bool any = effect->statement.keyword[0] != '\0';
+		if (status == SEMEL_OK && any)
+			status = prepare_effect(connection, effects, effect, error);
+		if (status == SEMEL_OK && any)
+			effects->count++;
+		else
+			semel_pg_statement_free(&effect->statement);
+	}
+	return status;
+}
+
+semel_status semel_pg_effect_prepare(semel_store *base, const char *const *statements, size_t count,
+				     semel_error *error)
+{
+	struct semel_pg_store *store = semel_pg_of(base);
+	struct semel_pg_effects *effects = calloc(1, sizeof(*effects));
+	semel_status status = SEMEL_OK;
+	if (effects == NULL || (effects->arena = semel_arena_new(4096)) == NULL) {
+		semel_pg_effects_free(effects);
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a handler");
+	}
+	effects->generation = store->effect_generations++;
+	for (size_t i = 0; i < count && status == SEMEL_OK; i++)
+		status = add_statements(store->connection, effects, statements[i], error);
+	if (status == SEMEL_OK && effects->count == 0)
+		status = semel_error_set(error, SEMEL_INVALID,
+					 "the SQL handler has no statement in it");
+	if (status != SEMEL_OK) {
+		semel_pg_effects_free(effects);
+		return status;
+	}
+	semel_pg_effects_free(store->effects);
+	store->effects = effects;
+	return SEMEL_OK;
+}
+
+static semel_status run_effect(PGconn *connection, const struct effect *effect,
+			       const struct values *values, semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	add_values(&params, &effect->statement, values);
+	PGresult *result =
+		semel_libpq.execPrepared(connection, effect->name, params.count, params.values,
+					 params.lengths, params.formats, 0);
+	semel_pg_params_free(&params);
+	return verdict_of(answer_of(connection, result, "run the SQL handler", error), error);
+}
+
+semel_status semel_pg_effect_run(semel_store *base, const struct semel_event *event,
+				 uint32_t attempt, semel_error *error)
+{
+	struct semel_pg_store *store = semel_pg_of(base);
+	struct semel_pg_effects *effects = store->effects;
+	semel_status status =
+		semel_pg_demand_transaction(semel_pg_tx(base), "run the SQL handler", error);
+	if (status != SEMEL_OK)
+		return status;
+	if (effects == NULL)
+		return semel_error_set(error, SEMEL_INTERNAL, "no SQL handler was prepared");
+	const struct values values = { .event = event,
+				       .attempt = attempt,
+				       .arena = effects->arena };
+	for (size_t i = 0; i < effects->count && status == SEMEL_OK; i++)
+		status = run_effect(store->connection, &effects->list[i], &values, error);
+	semel_arena_reset(effects->arena);
+	return status;
+}
+
+/* ---- upcasters ------------------------------------------------------------------------------- */
+
+static semel_status evaluate_statement(PGconn *connection,
+				       const struct semel_pg_statement *statement,
+				       const struct values *values, struct semel_text *value_out,
+				       semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	add_values(&params, statement, values);
+	PGresult *result =
+		semel_libpq.execParams(connection, statement->sql.data, params.count, NULL,
+				       params.values, params.lengths, params.formats, 0);
+	semel_pg_params_free(&params);
+	if (!is_fine(result))
+		return verdict_of(answer_of(connection, result, "evaluate SQL", error), error);
+	if (semel_pg_rows(result) > 0)
+		*value_out = semel_pg_text(result, 0, 0, values->arena);
+	semel_libpq.clear(result);
+	return SEMEL_OK;
+}
+
+semel_status semel_pg_evaluate(semel_store *store, const char *expression,
+			       const struct semel_event *event, struct semel_arena *arena,
+			       struct semel_text *value_out, semel_error *error)
+{
+	const struct values values = { .event = event, .arena = arena };
+	struct semel_pg_statement statement = { 0 };
+	const char *rest = NULL;
+	*value_out = (struct semel_text){ NULL, 0 };
+	char *sql = semel_arena_printf(arena, "SELECT (%s\n)", expression);
+	if (sql == NULL)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for an SQL expression");
+	semel_status status = semel_pg_statement_read(sql, &statement, &rest, error);
+	if (status == SEMEL_OK && *rest != '\0')
+		status = semel_error_set(error, SEMEL_INVALID,
+					 "one SQL expression is wanted, not a statement: %s",
+					 expression);
+	if (status == SEMEL_OK)
+		status = evaluate_statement(semel_pg_of(store)->connection, &statement, &values,
+					    value_out, error);
+	semel_pg_statement_free(&statement);
+	return status;
+}

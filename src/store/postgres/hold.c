@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Holds: aggregates whose events must wait, per scope. They are few, and most batches find none:
+ * one look into an index tells. */
+#include "store/postgres/postgres.h"
+
+#include "base/error.h"
+
+#include <string.h>
+
+static const char *const state_names[] = { [SEMEL_HOLD_RETRY] = "retry",
+					   [SEMEL_HOLD_DEAD] = "dead",
+					   [SEMEL_HOLD_GAP] = "gap",
+					   [SEMEL_HOLD_RELEASED] = "released" };
+
+#define HOLD_NAMES "aggregate_type, aggregate_id, state, head_id, attempts, due_at, blocks"
+#define HOLD_COLUMNS                                                                               \
+	"aggregate_type, aggregate_id, state, head_id, attempts, " SEMEL_PG_MS("due_at") ", "      \
+											 "blocks"
+#define THE_HOLD " WHERE scope = $1 AND aggregate_type = $2 AND aggregate_id = $3"
+
+static const struct semel_pg_query any_hold = {
+	"look for holds", "SELECT EXISTS (SELECT 1 FROM semel_hold WHERE scope = $1)"
+};
+static const struct semel_pg_query get_hold = { "look up a hold", "SELECT " HOLD_COLUMNS
+								  " FROM semel_hold" THE_HOLD };
+static const struct semel_pg_query put_hold = {
+	"hold an aggregate",
+	"INSERT INTO semel_hold (scope, " HOLD_NAMES ") VALUES ($1, $2, $3, $4, $5, $6,"
+	" $7::timestamptz, $8) ON CONFLICT (scope, aggregate_type, aggregate_id) DO UPDATE SET"
+	" state = excluded.state, head_id = excluded.head_id, attempts = excluded.attempts,"
+	" due_at = excluded.due_at, blocks = excluded.blocks"
+};
+static const struct semel_pg_query remove_hold = { "remove a hold",
+						   "DELETE FROM semel_hold" THE_HOLD };
+/* Locked for this transaction; those of others are left to them. */
+static const struct semel_pg_query ready_holds = {
+	"look for aggregates that may go on",
+	"SELECT " HOLD_COLUMNS " FROM semel_hold WHERE scope = $1"
+	" AND state IN ('released', 'gap') AND (due_at IS NULL OR due_at <= $2::timestamptz)"
+	" LIMIT $3 FOR UPDATE SKIP LOCKED"
+};
+/* A gap's head is parked like its followers; a hold without any counts for itself. */
+static const struct semel_pg_query count_holds = {
+	"count what is held",
+	"SELECT h.state, h.blocks, " SEMEL_PG_MS(
+		"h.due_at") ", CASE WHEN h.aggregate_type = ''"
+			    " THEN (SELECT count(*) FROM semel_dead_letter d WHERE d.scope = "
+			    "h.scope"
+			    " AND d.topic = h.aggregate_id AND d.parked_behind IS NOT NULL)"
+			    " ELSE (SELECT count(*) FROM semel_dead_letter d WHERE d.scope = "
+			    "h.scope"
+			    " AND d.aggregate_type = h.aggregate_type AND d.aggregate_id = "
+			    "h.aggregate_id"
+			    " AND d.parked_behind IS NOT NULL) END"
+			    " FROM semel_hold h WHERE h.scope = $1"
+};
+
+static enum semel_hold_state state_of(const char *name)
+{
+	for (int i = SEMEL_HOLD_RETRY; i <= SEMEL_HOLD_RELEASED; i++)
+		if (strcmp(name, state_names[i]) == 0)
+			return (enum semel_hold_state)i;
+	return SEMEL_HOLD_NONE;
+}
+
+static void read_hold(const PGresult *result, int row, struct semel_arena *arena,
+		      struct semel_hold *hold)
+{
+	hold->aggregate_type = semel_pg_text(result, row, 0, arena);
+	hold->aggregate_id = semel_pg_text(result, row, 1, arena);
+	hold->state = state_of(semel_pg_value(result, row, 2));
+	hold->head_id = semel_pg_text(result, row, 3, arena);
+	hold->attempts = (uint32_t)semel_pg_int(result, row, 4);
+	hold->due_ms = semel_pg_int(result, row, 5);
+	hold->blocks = semel_pg_bool(result, row, 6);
+}
+
+semel_status semel_pg_hold_any(semel_tx tx, struct semel_text scope, bool *any_out,
+			       semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	PGresult *result = NULL;
+	semel_pg_add_text(&params, scope);
+	semel_status status = semel_pg_run(tx, &any_hold, &params, &result, error);
+	*any_out = status == SEMEL_OK && semel_pg_bool(result, 0, 0);
+	semel_pg_clear(result);
+	return status;
+}
+
+static void add_key(struct semel_pg_params *params, struct semel_text scope,
+		    struct semel_text aggregate_type, struct semel_text aggregate_id)
+{
+	semel_pg_add_text(params, scope);
+	semel_pg_add_text(params, aggregate_type);
+	semel_pg_add_text(params, aggregate_id);
+}
+
+semel_status semel_pg_hold_get(semel_tx tx, struct semel_text scope,
+			       const struct semel_event *event, struct semel_arena *arena,
+			       struct semel_hold *hold_out, semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	PGresult *result = NULL;
+	*hold_out = (struct semel_hold){ .aggregate_type = event->aggregate_type,
+					 .aggregate_id = event->aggregate_id };
+	add_key(&params, scope, event->aggregate_type, event->aggregate_id);
+	semel_status status = semel_pg_run(tx, &get_hold, &params, &result, error);
+	if (semel_pg_rows(result) > 0)
+		read_hold(result, 0, arena, hold_out);
+	semel_pg_clear(result);
+	return status;
+}
+
+semel_status semel_pg_hold_put(semel_tx tx, struct semel_text scope, const struct semel_hold *hold,
+			       semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	if (hold->state == SEMEL_HOLD_NONE)
+		return semel_pg_hold_remove(tx, scope, hold, error);
+	semel_status status = semel_pg_demand_transaction(tx, put_hold.what, error);
+	if (status != SEMEL_OK)
+		return status;
+	add_key(&params, scope, hold->aggregate_type, hold->aggregate_id);
+	semel_pg_add_string(&params, state_names[hold->state]);
+	semel_pg_add_text(&params, hold->head_id);
+	semel_pg_add_int(&params, hold->attempts);
+	semel_pg_add_time(&params, hold->due_ms);
+	semel_pg_add_bool(&params, hold->blocks);
+	return semel_pg_run(tx, &put_hold, &params, NULL, error);
+}
+
+semel_status semel_pg_hold_remove(semel_tx tx, struct semel_text scope,
+				  const struct semel_hold *hold, semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	semel_status status = semel_pg_demand_transaction(tx, remove_hold.what, error);
+	if (status != SEMEL_OK)
+		return status;
+	add_key(&params, scope, hold->aggregate_type, hold->aggregate_id);
+	return semel_pg_run(tx, &remove_hold, &params, NULL, error);
+}
+
+semel_status semel_pg_hold_ready(semel_tx tx, struct semel_text scope, int64_t now_ms,
+				 struct semel_holds *holds, semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	PGresult *result = NULL;
+	semel_pg_add_text(&params, scope);
+	semel_pg_add_time(&params, now_ms);
+	semel_pg_add_int(&params, holds->capacity);
+	holds->count = 0;
+	semel_status status = semel_pg_run(tx, &ready_holds, &params, &result, error);
+	for (int row = 0; row < semel_pg_rows(result); row++)
+		read_hold(result, row, holds->arena, &holds->holds[holds->count++]);
+	semel_pg_clear(result);
+	return status;
+}
+
+static void count_hold(const PGresult *result, int row, struct semel_hold_counts *counts)
+{
+	enum semel_hold_state state = state_of(semel_pg_value(result, row, 0));
+	int64_t due_ms = semel_pg_int(result, row, 2);
+	uint64_t behind = (uint64_t)semel_pg_int(result, row, 3);
+	if (state == SEMEL_HOLD_DEAD && semel_pg_bool(result, row, 1))
+		counts->blocked += behind;
+	else if (state == SEMEL_HOLD_DEAD)
+		counts->parked += behind;
+	else
+		counts->waiting += behind > 0 || state != SEMEL_HOLD_GAP ? behind : 1;
+	if ((state == SEMEL_HOLD_GAP || state == SEMEL_HOLD_RELEASED) && due_ms != 0 &&
+	    (counts->next_due_ms == 0 || due_ms < counts->next_due_ms))
+		counts->next_due_ms = due_ms;
+}
+
+semel_status semel_pg_hold_counts(semel_store *store, struct semel_text scope,
+				  struct semel_hold_counts *counts_out, semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	PGresult *result = NULL;
+	*counts_out = (struct semel_hold_counts){ 0 };
+	semel_pg_add_text(&params, scope);
+	semel_status status =
+		semel_pg_run(semel_pg_tx(store), &count_holds, &params, &result, error);
+	for (int row = 0; row < semel_pg_rows(result); row++)
+		count_hold(result, row, counts_out);
+	semel_pg_clear(result);
+	return status;
+}

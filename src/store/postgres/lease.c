@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lanes and their fences, and the crew of relays that shares them. Every new owner draws a higher
+ * epoch; whoever still holds an older one cannot renew, release or mark any more. */
+#include "store/postgres/postgres.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LEASE_COLUMNS "lane, epoch, owner, " SEMEL_PG_MS("expires_at") ", low_seq"
+
+static const struct semel_pg_query list_lanes = { "read the leases",
+						  "SELECT " LEASE_COLUMNS
+						  " FROM semel_lease ORDER BY lane" };
+/* Whoever is at this row now takes it, or marks in it: then it is not free. */
+static const struct semel_pg_query take_lane = {
+	"take a lane",
+	"UPDATE semel_lease SET owner = $3, epoch = epoch + 1, expires_at = $4::timestamptz"
+	" WHERE lane = (SELECT lane FROM semel_lease WHERE lane = $1 AND epoch = $2"
+	" FOR UPDATE SKIP LOCKED) AND epoch = $2 RETURNING " LEASE_COLUMNS
+	", pg_current_xact_id()::text::bigint"
+};
+static const struct semel_pg_query renew_lane = {
+	"renew a lease", "UPDATE semel_lease SET expires_at = $4::timestamptz"
+			 " WHERE lane = $1 AND epoch = $2 AND owner = $3"
+			 " RETURNING " LEASE_COLUMNS ", pg_current_xact_id()::text::bigint"
+};
+static const struct semel_pg_query release_lane = {
+	"release a lane", "UPDATE semel_lease SET owner = '', expires_at = NULL"
+			  " WHERE lane = $1 AND epoch = $2 AND owner = $3"
+};
+static const struct semel_pg_query drawn_numbers = {
+	"look at the outbox",
+	"SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM semel_outbox_seq"
+};
+/* Those whose time ran out a while ago are forgotten on the way. */
+static const struct semel_pg_query join_crew = {
+	"join the relays",
+	"WITH gone AS (DELETE FROM semel_relay WHERE expires_at < $2::timestamptz - interval '1 "
+	"min'"
+	" AND owner <> $1), mine AS (INSERT INTO semel_relay (owner, expires_at)"
+	" VALUES ($1, $3::timestamptz) ON CONFLICT (owner) DO UPDATE SET expires_at ="
+	" excluded.expires_at) SELECT count(*), count(*) FILTER (WHERE owner < $1)"
+	" FROM semel_relay WHERE owner <> $1 AND expires_at >= $2::timestamptz"
+};
+static const struct semel_pg_query leave_crew = { "leave the relays",
+						  "DELETE FROM semel_relay WHERE owner = $1" };
+
+/* A relay's connection reads stretches of one key and marks what it has read: whatever the
+ * statistics of a young table say, an index is right. A mark that is lost with the server repeats
+ * an event, which every consumer survives, so it need not wait for the disk. */
+static const char relay_settings[] =
+	"SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off;"
+	" SET enable_mergejoin = off; SET enable_sort = off; SET jit = off;"
+	" SET synchronous_commit = off; SET plan_cache_mode = force_generic_plan";
+
+int32_t semel_pg_lane_count(semel_store *store)
+{
+	(void)store;
+	return SEMEL_PG_LANES;
+}
+
+static semel_status set_up(struct semel_pg_store *store, semel_error *error)
+{
+	if (store->relays)
+		return SEMEL_OK;
+	semel_status status = semel_pg_execute_plain(store->connection, relay_settings,
+						     "set up the relay's connection", error);
+	store->relays = status == SEMEL_OK;
+	return status;
+}
+
+semel_status semel_pg_relay_join(semel_store *store, const char *owner, int64_t now_ms,
+				 int64_t expires_at_ms, struct semel_crew *crew_out,
+				 semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	PGresult *result = NULL;
+	semel_status status = set_up(semel_pg_of(store), error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_pg_add_string(&params, owner);
+	semel_pg_add_time(&params, now_ms);
+	semel_pg_add_time(&params, expires_at_ms);
+	status = semel_pg_run(semel_pg_tx(store), &join_crew, &params, &result, error);
+	if (status == SEMEL_OK)
+		*crew_out = (struct semel_crew){
+			.members = 1 + (uint32_t)semel_pg_int(result, 0, 0),
+			.rank = (uint32_t)semel_pg_int(result, 0, 1),
+		};
+	semel_pg_clear(result);
+	return status;
+}
+
+void semel_pg_relay_leave(semel_store *store, const char *owner)
+{
+	struct semel_pg_params params = { 0 };
+	semel_pg_add_string(&params, owner);
+	(void)semel_pg_run(semel_pg_tx(store), &leave_crew, &params, NULL, NULL);
+}
+
+static void read_lease(const PGresult *result, int row, struct semel_lease *lease)
+{
+	lease->lane = (int32_t)semel_pg_int(result, row, 0);
+	lease->epoch = semel_pg_int(result, row, 1);
+	semel_pg_copy(result, row, 2, lease->owner, sizeof(lease->owner));
+	lease->expires_at_ms = semel_pg_int(result, row, 3);
+	lease->low_seq = semel_pg_int(result, row, 4);
+}
+
+semel_status semel_pg_lease_list(semel_store *store, struct semel_lease *leases_out,
+				 semel_error *error)
+{
+	PGresult *result = NULL;
+	semel_status status = semel_pg_run(semel_pg_tx(store), &list_lanes, NULL, &result, error);
+	if (status == SEMEL_OK && semel_pg_rows(result) != SEMEL_PG_LANES)
+		status = semel_error_set(error, SEMEL_NO_SCHEMA,
+					 "semel_lease has %d rows instead of %d (put them back: "
+					 "INSERT INTO semel_lease (lane) SELECT generate_series(0, "
+					 "15) ON CONFLICT DO NOTHING)",
+					 semel_pg_rows(result), SEMEL_PG_LANES);
+	for (int i = 0; status == SEMEL_OK && i < SEMEL_PG_LANES; i++)
+		read_lease(result, i, &leases_out[i]);
+	semel_pg_clear(result);
+	return status;
+}
+
+/* First the highest number, then a transaction of ours: see horizon.c. */
+static semel_status look_at_numbers(semel_store *store, semel_error *error)
+{
+	PGresult *result = NULL;
+	semel_status status =
+		semel_pg_run(semel_pg_tx(store), &drawn_numbers, NULL, &result, error);
+	if (status == SEMEL_OK)
+		semel_pg_horizon_saw(semel_pg_of(store), semel_pg_int(result, 0, 0));
+	semel_pg_clear(result);
+	return status;
+}
+
+static semel_status update_lease(semel_store *store, const struct semel_pg_query *query,
+				 const char *owner, struct semel_lease *lease, semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	PGresult *result = NULL;
+	semel_pg_add_int(&params, lease->lane);
+	semel_pg_add_int(&params, lease->epoch);
+	semel_pg_add_string(&params, owner);
+	semel_pg_add_time(&params, lease->expires_at_ms);
+	semel_status status = semel_pg_run(semel_pg_tx(store), query, &params, &result, error);
+	if (status == SEMEL_OK && semel_pg_rows(result) == 0)
+		status = semel_error_set(error, SEMEL_LEASE_LOST,
+					 "lane %d has another owner since epoch %lld",
+					 (int)lease->lane, (long long)lease->epoch);
+	if (status == SEMEL_OK) {
+		read_lease(result, 0, lease);
+		semel_pg_horizon_note(semel_pg_of(store), (uint64_t)semel_pg_int(result, 0, 5));
+	}
+	semel_pg_clear(result);
+	return status;
+}
+
+semel_status semel_pg_lease_take(semel_store *store, struct semel_lease *lease, const char *owner,
+				 int64_t expires_at_ms, semel_error *error)
+{
+	semel_status status = set_up(semel_pg_of(store), error);
+	if (status == SEMEL_OK)
+		status = look_at_numbers(store, error);
+	semel_pg_previous_clear(semel_pg_of(store)->previous);
+	lease->expires_at_ms = expires_at_ms;
+	return status == SEMEL_OK ? update_lease(store, &take_lane, owner, lease, error) : status;
+}
+
+semel_status semel_pg_lease_renew(semel_store *store, struct semel_lease *lease,
+				  int64_t expires_at_ms, semel_error *error)
+{
+	char owner[SEMEL_OWNER_SIZE];
+	snprintf(owner, sizeof(owner), "%s", lease->owner);
+	lease->expires_at_ms = expires_at_ms;
+	return update_lease(store, &renew_lane, owner, lease, error);
+}
+
+/* What is not released runs out. */
+void semel_pg_lease_release(semel_store *store, const struct semel_lease *lease)
+{
+	struct semel_pg_params params = { 0 };
+	semel_pg_add_int(&params, lease->lane);
+	semel_pg_add_int(&params, lease->epoch);
+	semel_pg_add_string(&params, lease->owner);
+	(void)semel_pg_run(semel_pg_tx(store), &release_lane, &params, NULL, NULL);
+}

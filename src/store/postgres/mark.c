@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What became of events that the relay offered to the broker.
+ *
+ * - The fence is checked in the very transaction that marks: a relay that lost its lane changes
+ *   nothing.
+ * - An exception holds the later events of its aggregate. When one goes, the next of its aggregate
+ *   becomes due in the same transaction, so an aggregate never waits for nothing.
+ * - A FAILED event and its dead letter are written together.
+ */
+#include "store/postgres/postgres.h"
+
+#include "base/error.h"
+#include "base/uuid.h"
+
+#include <string.h>
+
+/* The many: confirmed rows of the run. One statement is one transaction. */
+static const struct semel_pg_query mark_run = {
+	"mark events as published",
+	"WITH fence AS (UPDATE semel_lease SET low_seq = greatest(low_seq, $4::bigint),"
+	" expires_at = $5::timestamptz WHERE lane = $1::smallint AND epoch = $2 AND owner = $3"
+	" RETURNING lane, pg_current_xact_id()::text::bigint AS xid),"
+	" marked AS (UPDATE semel_outbox o SET status = 'PUBLISHED', published_at = $6::timestamptz"
+	" FROM fence WHERE o.lane = fence.lane AND o.seq = ANY ($7::bigint[]))"
+	" SELECT xid FROM fence"
+};
+static const struct semel_pg_query mark_refused = {
+	"mark a refused event",
+	"UPDATE semel_outbox SET status = $3, attempts = $4, next_attempt_at = $5::timestamptz,"
+	" last_error = $6 WHERE lane = $1 AND seq = $2"
+};
+static const struct semel_pg_query put_exception = {
+	"set an event aside",
+	"INSERT INTO semel_outbox_exception AS x"
+	" (lane, seq, aggregate_type, aggregate_id, state, due_at, blocks, replay)"
+	" VALUES ($1, $2, $3, $4, $5, $6::timestamptz, $7, $8) ON CONFLICT (lane, seq) DO UPDATE"
+	" SET state = excluded.state, due_at = excluded.due_at, blocks = excluded.blocks,"
+	" replay = greatest(x.replay, excluded.replay)"
+};
+/* An event that is parked behind nobody may go at once. */
+static const struct semel_pg_query park_exception = {
+	"park an event",
+	"INSERT INTO semel_outbox_exception (lane, seq, aggregate_type, aggregate_id, state)"
+	" SELECT $1::smallint, $2::bigint, $3::text, $4::text, CASE WHEN EXISTS (SELECT 1"
+	" FROM semel_outbox_exception e WHERE e.aggregate_type = $3 AND e.aggregate_id = $4"
+	" AND e.seq < $2) THEN 'parked' ELSE 'due' END"
+	" ON CONFLICT (lane, seq) DO UPDATE SET state = excluded.state, due_at = NULL"
+};
+static const struct semel_pg_query remove_exception = {
+	"let an event go", "DELETE FROM semel_outbox_exception WHERE lane = $1 AND seq = $2"
+};
+static const struct semel_pg_query free_next = {
+	"let the next event of an aggregate go",
+	"UPDATE semel_outbox_exception SET state = 'due' WHERE state = 'parked'"
+	" AND aggregate_type = $1 AND aggregate_id = $2 AND seq = (SELECT min(seq)"
+	" FROM semel_outbox_exception WHERE aggregate_type = $1 AND aggregate_id = $2)"
+};
+
+/* ---- the few --------------------------------------------------------------------------------- */
+
+struct exception {
+	int32_t lane;
+	int64_t seq;
+	struct semel_text aggregate_type, aggregate_id;
+	const char *state;
+	int64_t due_ms;
+	bool blocks;
+	uint32_t replay;
+};
+
+static struct exception exception_of(const struct semel_lease *lease,
+				     const struct semel_outbox_row *row, const char *state)
+{
+	return (struct exception){ .lane = lease->lane,
+				   .seq = row->seq,
+				   .aggregate_type = row->event.aggregate_type,
+				   .aggregate_id = row->event.aggregate_id,
+				   .state = state,
+				   .replay = row->replay };
+}
+
+static void add_place(struct semel_pg_params *params, const struct exception *exception)
+{
+	semel_pg_add_int(params, exception->lane);
+	semel_pg_add_int(params, exception->seq);
+}
+
+static void add_aggregate(struct semel_pg_params *params, const struct exception *exception)
+{
+	semel_pg_add_text(params, exception->aggregate_type);
+	semel_pg_add_text(params, exception->aggregate_id);
+}
+
+static semel_status put(semel_tx tx, const struct exception *exception, semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	add_place(&params, exception);
+	add_aggregate(&params, exception);
+	semel_pg_add_string(&params, exception->state);
+	semel_pg_add_time(&params, exception->due_ms);
+	semel_pg_add_bool(&params, exception->blocks);
+	semel_pg_add_int(&params, exception->replay);
+	return semel_pg_run(tx, &put_exception, &params, NULL, error);
+}
+
+static semel_status park(semel_tx tx, const struct exception *exception, semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	add_place(&params, exception);
+	add_aggregate(&params, exception);
+	return semel_pg_run(tx, &park_exception, &params, NULL, error);
+}
+
+/* It waits no longer, and the next one of its aggregate may go. */
+static semel_status let_go(semel_tx tx, const struct exception *exception, semel_error *error)
+{
+	struct semel_pg_params place = { 0 }, aggregate = { 0 };
+	add_place(&place, exception);
+	add_aggregate(&aggregate, exception);
+	semel_status status = semel_pg_run(tx, &remove_exception, &place, NULL, error);
+	return status == SEMEL_OK ? semel_pg_run(tx, &free_next, &aggregate, NULL, error) : status;
+}
+
+static semel_status note_refusal(semel_tx tx, const struct semel_mark *mark,
+				 const struct exception *exception, const char *state,
+				 semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	add_place(&params, exception);
+	semel_pg_add_string(&params, state);
+	semel_pg_add_int(&params, mark->attempts);
+	semel_pg_add_time(&params, mark->kind == SEMEL_MARK_RETRY ? mark->due_ms : 0);
+	semel_pg_add_string(&params, mark->reason);
+	return semel_pg_run(tx, &mark_refused, &params, NULL, error);
+}
+
+static semel_status bury(semel_tx tx, const struct semel_mark *mark, int64_t now_ms,
+			 semel_error *error)
+{
+	char entry_id[SEMEL_UUID_SIZE];
+	struct semel_arena *arena = semel_arena_new(4096);
+	if (arena == NULL)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a dead letter");
+	semel_uuid_make(semel_env_system(), entry_id);
+	struct semel_dead_entry entry = {
+		.entry_id = semel_text_of(entry_id),
+		.event = mark->row->event,
+		.scope = SEMEL_TEXT("relay"),
+		.reason = semel_text_of(mark->reason),
+		.saga_id = semel_event_header(&mark->row->event, "sagaId", arena),
+		.correlation_id = semel_event_header(&mark->row->event, "correlationId", arena),
+		.failed_at_ms = now_ms,
+		.attempts = mark->attempts,
+		.replay_count = mark->row->replay,
+	};
+	semel_status status = semel_pg_dead_add(tx, &entry, arena, error);
+	semel_arena_free(arena);
+	return status;
+}
+
+static semel_status mark_failed(semel_tx tx, const struct semel_mark *mark,
+				struct exception *exception, int64_t now_ms, semel_error *error)
+{
+	exception->state = "failed";
+	exception->blocks = mark->blocks;
+	semel_status status = note_refusal(tx, mark, exception, "FAILED", error);
+	if (status == SEMEL_OK)
+		status = bury(tx, mark, now_ms, error);
+	if (status != SEMEL_OK)
+		return status;
+	return mark->holds ? put(tx, exception, error) : let_go(tx, exception, error);
+}
+
+static semel_status mark_other(semel_tx tx, const struct semel_lease *lease,
+			       const struct semel_mark *mark, int64_t now_ms, semel_error *error)
+{
+	struct exception exception = exception_of(lease, mark->row, "retry");
+	semel_status status = SEMEL_OK;
+	switch (mark->kind) {
+	case SEMEL_MARK_PUBLISHED:
+		return let_go(tx, &exception, error);
+	case SEMEL_MARK_RETRY:
+		exception.due_ms = mark->due_ms;
+		status = note_refusal(tx, mark, &exception, "NEW", error);
+		return status == SEMEL_OK ? put(tx, &exception, error) : status;
+	case SEMEL_MARK_FAILED:
+		return mark_failed(tx, mark, &exception, now_ms, error);
+	case SEMEL_MARK_PARKED:
+		return park(tx, &exception, error);
+	}
+	return semel_error_set(error, SEMEL_INTERNAL, "a mark of unknown kind");
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+static bool is_plain(const struct semel_mark *mark)
+{
+	return mark->kind == SEMEL_MARK_PUBLISHED && !mark->row->exception;
+}
+
+static semel_status mark_published(semel_store *store, const struct semel_lease *lease,
+				   const struct semel_mark_batch *batch, semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	struct semel_buffer seqs = { 0 };
+	PGresult *result = NULL;
+	for (size_t i = 0; i < batch->count; i++)
+		if (batch->marks[i].kind == SEMEL_MARK_PUBLISHED)
+			semel_pg_array_int(&seqs, batch->marks[i].row->seq);
+	semel_pg_add_int(&params, lease->lane);
+	semel_pg_add_int(&params, lease->epoch);
+	semel_pg_add_string(&params, lease->owner);
+	semel_pg_add_int(&params, batch->low_seq);
+	semel_pg_add_time(&params, batch->expires_at_ms);
+	semel_pg_add_time(&params, batch->now_ms);
+	semel_pg_add_array(&params, &seqs);
+	semel_status status = semel_pg_run(semel_pg_tx(store), &mark_run, &params, &result, error);
+	if (status == SEMEL_OK && semel_pg_rows(result) == 0)
+		status = semel_error_set(error, SEMEL_LEASE_LOST,
+					 "lane %d has another owner since epoch %lld; nothing was "
+					 "marked",
+					 (int)lease->lane, (long long)lease->epoch);
+	if (status == SEMEL_OK)
+		semel_pg_horizon_note(semel_pg_of(store), (uint64_t)semel_pg_int(result, 0, 0));
+	semel_pg_clear(result);
+	semel_buffer_free(&seqs);
+	return status;
+}
+
+static semel_status mark_all(semel_store *store, const struct semel_lease *lease,
+			     const struct semel_mark_batch *batch, semel_error *error)
+{
+	semel_tx tx = semel_pg_tx(store);
+	bool entered = false;
+	semel_status status = semel_pg_enter(store, &entered, error);
+	if (status == SEMEL_OK)
+		status = mark_published(store, lease, batch, error);
+	for (size_t i = 0; i < batch->count && status == SEMEL_OK; i++)
+		if (!is_plain(&batch->marks[i]))
+			status = mark_other(tx, lease, &batch->marks[i], batch->now_ms, error);
+	return semel_pg_leave(store, entered, status, error);
+}
+
+semel_status semel_pg_outbox_mark(semel_store *store, struct semel_lease *lease,
+				  const struct semel_mark_batch *batch, semel_error *error)
+{
+	size_t plain = 0;
+	while (plain < batch->count && is_plain(&batch->marks[plain]))
+		plain++;
+	semel_status status = plain == batch->count ? mark_published(store, lease, batch, error)
+						    : mark_all(store, lease, batch, error);
+	if (status != SEMEL_OK)
+		return status;
+	lease->expires_at_ms = batch->expires_at_ms;
+	if (batch->low_seq > lease->low_seq)
+		lease->low_seq = batch->low_seq;
+	return SEMEL_OK;
+}
+
+/* ---- dead letters of the relay that a person has decided about --------------------------------
+ */
+
+static const struct semel_pg_query find_failed = {
+	"look up the failed event",
+	"SELECT lane, seq, aggregate_type, aggregate_id FROM semel_outbox WHERE id = $1"
+};
+static const struct semel_pg_query reset_failed = {
+	"set the event back",
+	"UPDATE semel_outbox SET status = 'NEW', attempts = 0, next_attempt_at = NULL"
+	" WHERE lane = $1 AND seq = $2"
+};
+
+static semel_status find_row(semel_tx tx, struct semel_text id, struct semel_arena *arena,
+			     struct exception *exception_out, semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	PGresult *result = NULL;
+	semel_pg_add_text(&params, id);
+	semel_status status = semel_pg_run(tx, &find_failed, &params, &result, error);
+	if (semel_pg_rows(result) > 0) {
+		exception_out->lane = (int32_t)semel_pg_int(result, 0, 0);
+		exception_out->seq = semel_pg_int(result, 0, 1);
+		exception_out->aggregate_type = semel_pg_text(result, 0, 2, arena);
+		exception_out->aggregate_id = semel_pg_text(result, 0, 3, arena);
+	}
+	semel_pg_clear(result);
+	return status;
+}
+
+static semel_status set_back(semel_tx tx, const struct exception *exception, semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	add_place(&params, exception);
+	semel_status status = semel_pg_run(tx, &reset_failed, &params, NULL, error);
+	return status == SEMEL_OK ? put(tx, exception, error) : status;
+}
+
+semel_status semel_pg_dead_relay_return(semel_tx tx, const struct semel_dead_entry *entry,
+					bool discard, int64_t now_ms, semel_error *error)
+{
+	(void)now_ms;
+	struct exception exception = { .state = "due", .replay = entry->replay_count + 1 };
+	semel_status status = semel_pg_demand_transaction(tx, reset_failed.what, error);
+	if (status != SEMEL_OK)
+		return status;
+	struct semel_arena *arena = semel_arena_new(1024);
+	if (arena == NULL)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a replay");
+	status = find_row(tx, entry->event.id, arena, &exception, error);
+	if (status != SEMEL_OK)
+		goto free_arena;
+	if (exception.seq != 0)
+		status = discard ? let_go(tx, &exception, error) : set_back(tx, &exception, error);
+	else if (!discard) /* the row is gone: the dead letter still has the event */
+		status = semel_pg_outbox_insert(tx, &entry->event, 1, error);
+free_arena:
+	semel_arena_free(arena);
+	return status;
+}

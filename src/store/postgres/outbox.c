@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The outbox, written by producers and read by the relay and by replays.
+ *
+ * - A batch is a stretch of the primary key (lane, seq), read from where the caller has come to.
+ * - What may still commit late is told by complete_seq; see horizon.c.
+ * - The run of a lane leaves the exceptions out; they come by their own way, when they are due.
+ */
+#include "store/postgres/postgres.h"
+
+#include "base/error.h"
+
+#define BUSY_ROWS 16 /* a batch of so many: the relay need not be woken */
+
+/* ---- producing ------------------------------------------------------------------------------- */
+
+#define EVENT_INSERT                                                                               \
+	"INSERT INTO semel_outbox (id, aggregate_type, aggregate_id, event_type, topic,"           \
+	" routing_key, content_type, headers, created_at, payload, payload_bytes) "
+
+/* A known id writes nothing, and leaves the caller's transaction sound. */
+static const struct semel_pg_query insert_event = {
+	"write the event to the outbox",
+	EVENT_INSERT "VALUES ($1, $2, $3, $4, $5, $6, $7, $8::json, $9::timestamptz, $10,"
+		     " $11::bytea) ON CONFLICT (id) DO NOTHING"
+};
+static const struct semel_pg_query set_savepoint = { "write events to the outbox",
+						     "SAVEPOINT semel_publish" };
+static const struct semel_pg_query release_savepoint = { "write events to the outbox",
+							 "RELEASE SAVEPOINT semel_publish" };
+static const struct semel_pg_query back_to_savepoint = { "write events to the outbox",
+							 "ROLLBACK TO SAVEPOINT semel_publish" };
+
+static void add_event(struct semel_pg_params *params, const struct semel_event *event)
+{
+	semel_pg_add_text(params, event->id);
+	semel_pg_add_text(params, event->aggregate_type);
+	semel_pg_add_text(params, event->aggregate_id);
+	semel_pg_add_text(params, event->type);
+	semel_pg_add_text(params, event->topic);
+	semel_pg_add_text(params, event->routing_key);
+	semel_pg_add_text(params, event->content_type);
+	semel_pg_add_text(params, event->headers);
+	semel_pg_add_time(params, event->time_ms);
+	semel_pg_add_bytes(params, event->payload);
+}
+
+static semel_status insert_one(semel_tx tx, const struct semel_event *event, semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	uint64_t written = 0;
+	add_event(&params, event);
+	semel_status status = semel_pg_change(tx, &insert_event, &params, &written, error);
+	if (status == SEMEL_OK && written == 0)
+		return semel_error_set(error, SEMEL_DUPLICATE_ID,
+				       "an event with the id %s is in the outbox already (publish "
+				       "another event under an id of its own)",
+				       event->id.data);
+	return status;
+}
+
+/* All or none of them: the savepoint is inside the caller's transaction, and gone afterwards. */
+semel_status semel_pg_outbox_insert(semel_tx tx, const struct semel_event *events, size_t count,
+				    semel_error *error)
+{
+	semel_status status = semel_pg_demand_transaction(tx, insert_event.what, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (count == 1)
+		return insert_one(tx, events, error);
+	status = semel_pg_run(tx, &set_savepoint, NULL, NULL, error);
+	if (status != SEMEL_OK)
+		return status;
+	for (size_t i = 0; i < count && status == SEMEL_OK; i++)
+		status = insert_one(tx, &events[i], error);
+	if (status != SEMEL_OK)
+		(void)semel_pg_run(tx, &back_to_savepoint, NULL, NULL, NULL);
+	semel_status released =
+		semel_pg_run(tx, &release_savepoint, NULL, NULL, status == SEMEL_OK ? error : NULL);
+	return status == SEMEL_OK ? released : status;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+#define EVENT_COLUMNS                                                                              \
+	"o.seq, o.attempts, o.id, o.event_type, o.aggregate_type, o.aggregate_id,"                 \
+	" coalesce(o.topic, o.aggregate_type || '.events'), coalesce(o.routing_key, "              \
+	"o.event_type),"                                                                           \
+	" o.content_type, o.headers, " SEMEL_PG_MS("o.created_at") ", o.payload, o.payload_bytes"
+
+enum {
+	SEQ,
+	ATTEMPTS,
+	ID,
+	TYPE,
+	AGGREGATE_TYPE,
+	AGGREGATE_ID,
+	TOPIC,
+	ROUTING_KEY,
+	CONTENT_TYPE,
+	HEADERS,
+	CREATED_AT,
+	PAYLOAD,
+	PAYLOAD_BYTES,
+	HELD,
+	EXCEPTION,
+	REPLAY,
+	XMIN,            /* of the run */
+	PREVIOUS = XMIN, /* of the exceptions */
+	DRAWN
+};
+
+#define EARLIER_EXCEPTION                                                                          \
+	"EXISTS (SELECT 1 FROM semel_outbox_exception e WHERE e.aggregate_type = o.aggregate_type" \
+	" AND e.aggregate_id = o.aggregate_id AND e.seq < o.seq)"
+#define XMIN_AND_DRAWN                                                                             \
+	"(SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint),"                          \
+	" (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM semel_outbox_seq)"
+
+/* A look at the last rows of the lane only, for the few that are exceptions. */
+#define PREVIOUS_NEARBY                                                                            \
+	"(SELECT n.id FROM (SELECT p.id, p.seq, p.aggregate_type, p.aggregate_id"                  \
+	" FROM semel_outbox p WHERE p.lane = o.lane AND p.seq < o.seq"                             \
+	" ORDER BY p.lane DESC, p.seq DESC LIMIT 1000) AS n WHERE n.aggregate_type = "             \
+	"o.aggregate_type"                                                                         \
+	" AND n.aggregate_id = o.aggregate_id ORDER BY n.seq DESC LIMIT 1)"
+
+static const struct semel_pg_query fetch_run = {
+	"read the outbox",
+	"SELECT " EVENT_COLUMNS ", " EARLIER_EXCEPTION ", false, 0, " XMIN_AND_DRAWN
+	" FROM semel_outbox o WHERE o.lane = $1 AND o.seq > $2 AND o.status = 'NEW'"
+	" AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception x"
+	" WHERE x.lane = o.lane AND x.seq = o.seq)"
+	" ORDER BY o.lane, o.seq LIMIT $3"
+};
+static const struct semel_pg_query fetch_due = {
+	"read the due events of the outbox",
+	"SELECT " EVENT_COLUMNS ", false, true, x.replay, " PREVIOUS_NEARBY
+	" FROM semel_outbox_exception x JOIN semel_outbox o ON o.lane = x.lane AND o.seq = x.seq"
+	" WHERE x.lane = $1 AND x.state IN ('retry', 'due')"
+	" AND (x.state = 'due' OR x.due_at <= $2::timestamptz)"
+	" AND o.status = 'NEW' AND NOT " EARLIER_EXCEPTION " ORDER BY x.lane, x.seq LIMIT $3"
+};
+static const struct semel_pg_query select_rows = {
+	"select events of the outbox",
+	"SELECT " EVENT_COLUMNS ", false, false, 0 FROM semel_outbox o WHERE o.seq > $1"
+	" AND o.status = 'PUBLISHED' AND ($2::text IS NULL OR o.event_type = $2)"
+	" AND ($3::text IS NULL OR o.aggregate_type = $3)"
+	" AND ($4::text IS NULL OR o.aggregate_id = $4)"
+	" AND ($5::timestamptz IS NULL OR o.created_at >= $5)"
+	" AND ($6::timestamptz IS NULL OR o.created_at < $6) ORDER BY o.seq LIMIT $7"
+};
+static const struct semel_pg_query select_aggregate = {
+	"select events of an aggregate",
+	"SELECT " EVENT_COLUMNS ", false, false, 0 FROM semel_outbox o WHERE o.seq > $1"
+	" AND o.lane = (hashtextextended($4, hashtextextended($3, 0)) & 15)::smallint"
+	" AND o.status = 'PUBLISHED' AND ($2::text IS NULL OR o.event_type = $2)"
+	" AND o.aggregate_type = $3 AND o.aggregate_id = $4"
+	" AND ($5::timestamptz IS NULL OR o.created_at >= $5)"
+	" AND ($6::timestamptz IS NULL OR o.created_at < $6) ORDER BY o.lane, o.seq LIMIT $7"
+};
+
+static semel_status read_row(const PGresult *result, int at, struct semel_arena *arena,
+			     struct semel_outbox_row *row, semel_error *error)
+{
+	struct semel_event *event = &row->event;
+	*row = (struct semel_outbox_row){ .seq = semel_pg_int(result, at, SEQ) };
+	event->id = semel_pg_text(result, at, ID, arena);
+	event->type = semel_pg_text(result, at, TYPE, arena);
+	event->aggregate_type = semel_pg_text(result, at, AGGREGATE_TYPE, arena);
+	event->aggregate_id = semel_pg_text(result, at, AGGREGATE_ID, arena);
+	event->topic = semel_pg_text(result, at, TOPIC, arena);
+	event->routing_key = semel_pg_text(result, at, ROUTING_KEY, arena);
+	event->content_type = semel_pg_text(result, at, CONTENT_TYPE, arena);
+	event->headers = semel_pg_text(result, at, HEADERS, arena);
+	event->payload = semel_pg_bytes(result, at, PAYLOAD, arena);
+	event->time_ms = semel_pg_int(result, at, CREATED_AT);
+	row->attempts = (uint32_t)semel_pg_int(result, at, ATTEMPTS);
+	row->held = semel_pg_bool(result, at, HELD);
+	row->exception = semel_pg_bool(result, at, EXCEPTION);
+	row->replay = (uint32_t)semel_pg_int(result, at, REPLAY);
+	if (row->exception)
+		row->previous = semel_pg_text(result, at, PREVIOUS, arena);
+	if (event->id.data == NULL || event->type.data == NULL || event->topic.data == NULL ||
+	    event->headers.data == NULL || event->payload.data == NULL)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch of events");
+	return SEMEL_OK;
+}
+
+/* Rows until the batch is full by count or by bytes; at least one. */
+static semel_status fill(const PGresult *result, struct semel_outbox_batch *batch,
+			 semel_error *error)
+{
+	uint64_t bytes = 0;
+	semel_status status = SEMEL_OK;
+	int rows = semel_pg_rows(result);
+	batch->count = 0;
+	for (int at = 0; at < rows && status == SEMEL_OK; at++) {
+		struct semel_outbox_row *row = &batch->rows[batch->count];
+		status = read_row(result, at, batch->arena, row, error);
+		bytes += row->event.payload.length;
+		if (status != SEMEL_OK || (batch->count > 0 && bytes > batch->bytes_max))
+			break;
+		batch->count++;
+	}
+	return status;
+}
+
+semel_status semel_pg_outbox_fetch(semel_store *base, const struct semel_lease *lease,
+				   int64_t after_seq, struct semel_outbox_batch *batch,
+				   semel_error *error)
+{
+	struct semel_pg_store *store = semel_pg_of(base);
+	struct semel_pg_params params = { 0 };
+	PGresult *result = NULL;
+	semel_pg_add_int(&params, lease->lane);
+	semel_pg_add_int(&params, after_seq);
+	semel_pg_add_int(&params, batch->capacity);
+	batch->count = 0;
+	batch->complete_seq = after_seq;
+	semel_status status = semel_pg_run(semel_pg_tx(base), &fetch_run, &params, &result, error);
+	if (status != SEMEL_OK || semel_pg_rows(result) == 0)
+		goto clear_result;
+	int64_t proven = semel_pg_horizon_reach(store, (uint64_t)semel_pg_int(result, 0, XMIN));
+	semel_pg_horizon_saw(store, semel_pg_int(result, 0, DRAWN));
+	if (proven > after_seq)
+		batch->complete_seq = proven;
+	status = fill(result, batch, error);
+	for (uint32_t i = 0; i < batch->count; i++)
+		semel_pg_previous_of(&store->previous, &batch->rows[i], batch->arena);
+	if (semel_pg_rows(result) >= BUSY_ROWS)
+		semel_pg_bell_quiet(store);
+clear_result:
+	semel_pg_clear(result);
+	return status;
+}
+
+semel_status semel_pg_outbox_fetch_due(semel_store *store, const struct semel_lease *lease,
+				       int64_t now_ms, struct semel_outbox_batch *batch,
+				       semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	PGresult *result = NULL;
+	semel_pg_add_int(&params, lease->lane);
+	semel_pg_add_time(&params, now_ms);
+	semel_pg_add_int(&params, batch->capacity);
+	batch->count = 0;
+	semel_status status = semel_pg_run(semel_pg_tx(store), &fetch_due, &params, &result, error);
+	if (status == SEMEL_OK)
+		status = fill(result, batch, error);
+	semel_pg_clear(result);
+	return status;
+}
+
+semel_status semel_pg_outbox_select(semel_store *store, const struct semel_outbox_filter *filter,
+				    int64_t after_seq, struct semel_outbox_batch *batch,
+				    semel_error *error)
+{
+	bool one = filter->aggregate_type != NULL && filter->aggregate_id != NULL;
+	struct semel_pg_params params = { 0 };
+	PGresult *result = NULL;
+	semel_pg_add_int(&params, after_seq);
+	semel_pg_add_string(&params, filter->type);
+	semel_pg_add_string(&params, filter->aggregate_type);
+	semel_pg_add_string(&params, filter->aggregate_id);
+	semel_pg_add_time(&params, filter->since_ms);
+	semel_pg_add_time(&params, filter->until_ms);
+	semel_pg_add_int(&params, batch->capacity);
+	batch->count = 0;
+	semel_status status =
+		semel_pg_run(semel_pg_tx(store), one ? &select_aggregate : &select_rows, &params,
+			     &result, error);
+	if (status == SEMEL_OK)
+		status = fill(result, batch, error);
+	semel_pg_clear(result);
+	return status;
+}

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the PostgreSQL store share: the store itself, and how statements are run.
+ *
+ * A store of our own prepares each statement when it is first used. On a borrowed connection a
+ * statement is parsed on the spot: nothing is kept there, no setting is changed.
+ */
+#ifndef SEMEL_STORE_POSTGRES_POSTGRES_H
+#define SEMEL_STORE_POSTGRES_POSTGRES_H
+
+#include "base/time.h"
+#include "store/postgres/libpq.h"
+#include "store/postgres/previous.h"
+#include "store/store.h"
+
+#define SEMEL_PG_SCHEMA       1  /* the newest version that this code knows */
+#define SEMEL_PG_LANES        16 /* as the schema's generated column makes them */
+#define SEMEL_PG_PARAMS_MAX   26
+#define SEMEL_PG_PREPARED_MAX 96
+#define SEMEL_PG_NOTES_MAX    64
+
+/* A time of the table as milliseconds; a name of a column goes in. */
+#define SEMEL_PG_MS(column) "(date_part('epoch', " column ") * 1000)::bigint"
+
+struct semel_pg_query {
+	const char *what; /* for messages: "mark events" */
+	const char *sql;
+};
+
+/* The values of one statement. Texts are not copied, unless they have to be mended. */
+struct semel_pg_params {
+	int count;
+	const char *values[SEMEL_PG_PARAMS_MAX];
+	int lengths[SEMEL_PG_PARAMS_MAX], formats[SEMEL_PG_PARAMS_MAX];
+	char scratch[SEMEL_PG_PARAMS_MAX][SEMEL_TIME_SIZE];
+	char *owned[SEMEL_PG_PARAMS_MAX];
+};
+
+/* "Every number up to seq was drawn by a transaction older than xid." */
+struct semel_pg_note {
+	int64_t seq;
+	uint64_t xid;
+};
+
+struct semel_pg_bell;    /* what rings while the relay sleeps, in bell.c */
+struct semel_pg_effects; /* the prepared SQL handler, in effect.c */
+
+extern const struct semel_store_driver semel_store_postgres;
+
+struct semel_pg_store {
+	semel_store base;
+	PGconn *connection;
+	char *url;
+	bool savepoint_open;
+	bool relays; /* its connection was set up for a relay */
+	const struct semel_pg_query *prepared[SEMEL_PG_PREPARED_MAX];
+	size_t prepared_count;
+	struct semel_pg_effects *effects;
+	uint32_t effect_generations;
+	struct semel_wake *wake; /* NULL: nobody sleeps on it */
+	struct semel_pg_bell *bell;
+	struct semel_pg_previous *previous;
+	struct { /* what is known of late commits; see horizon.c */
+		int64_t drawn_seq, proven_seq;
+		struct semel_pg_note notes[SEMEL_PG_NOTES_MAX];
+		uint32_t count;
+		int64_t waiting_since_ms, told_at_ms; /* steady */
+	} horizon;
+	struct { /* where the last bounded prune stopped */
+		int64_t lane, seq;
+		bool outbox_done, inbox_done;
+	} prune;
+};
+
+/* ---- connections (connect.c) ----------------------------------------------------------------- */
+
+/* OUTAGE when nobody answers; CONFIG when the URL cannot be right. */
+semel_status semel_pg_connect(const char *url, PGconn **connection_out, semel_error *error);
+semel_status semel_pg_store_open(const struct semel_url *url, semel_store **store_out,
+				 semel_error *error);
+void semel_pg_store_close(semel_store *store);
+semel_status semel_pg_store_init(const struct semel_url *url, semel_error *error);
+
+/* ---- running statements (query.c) ------------------------------------------------------------ */
+
+static inline struct semel_pg_store *semel_pg_of(semel_store *store)
+{
+	return (struct semel_pg_store *)store; /* base is its first member */
+}
+
+semel_tx semel_pg_tx(semel_store *store);
+bool semel_pg_in_transaction(semel_tx tx);
+/* NO_TRANSACTION, saying what was wanted, unless one is open and sound. */
+semel_status semel_pg_demand_transaction(semel_tx tx, const char *what, semel_error *error);
+
+/* NULL for no data; what is no text (broken UTF-8, zero bytes) is mended. */
+void semel_pg_add_text(struct semel_pg_params *params, struct semel_text text);
+void semel_pg_add_string(struct semel_pg_params *params, const char *string);
+/* Two parameters: the text, or NULL and the bytes. */
+void semel_pg_add_bytes(struct semel_pg_params *params, struct semel_text text);
+void semel_pg_add_int(struct semel_pg_params *params, int64_t number);
+void semel_pg_add_bool(struct semel_pg_params *params, bool value);
+/* 0 is NULL. */
+void semel_pg_add_time(struct semel_pg_params *params, int64_t time_ms);
+/* The week of this moment. */
+void semel_pg_add_week(struct semel_pg_params *params, int64_t time_ms);
+/* Run frees them by itself. */
+void semel_pg_params_free(struct semel_pg_params *params);
+
+/* Runs the statement; params may be NULL and are used up. result_out may be NULL; else it is the
+ * caller's to clear, and NULL on failure. */
+semel_status semel_pg_run(semel_tx tx, const struct semel_pg_query *query,
+			  struct semel_pg_params *params, PGresult **result_out,
+			  semel_error *error);
+/* The same, when only the number of rows changed is of interest; changes_out may be NULL. */
+semel_status semel_pg_change(semel_tx tx, const struct semel_pg_query *query,
+			     struct semel_pg_params *params, uint64_t *changes_out,
+			     semel_error *error);
+/* Statements without parameters or results, several at once. */
+semel_status semel_pg_execute_plain(PGconn *connection, const char *sql, const char *what,
+				    semel_error *error);
+/* What a failed result means. result may be NULL: the connection tells. */
+semel_status semel_pg_error(PGconn *connection, const PGresult *result, const char *what,
+			    semel_error *error);
+/* In a transaction of its own, unless one is open already. */
+semel_status semel_pg_enter(semel_store *store, bool *entered_out, semel_error *error);
+semel_status semel_pg_leave(semel_store *store, bool entered, semel_status status,
+			    semel_error *error);
+/* The name of the query on this connection, prepared when it is new. */
+semel_status semel_pg_prepare(struct semel_pg_store *store, const struct semel_pg_query *query,
+			      char name_out[16], semel_error *error);
+
+/* Reading results. */
+int semel_pg_rows(const PGresult *result);
+bool semel_pg_is_null(const PGresult *result, int row, int column);
+int64_t semel_pg_int(const PGresult *result, int row, int column);
+bool semel_pg_bool(const PGresult *result, int row, int column);
+/* Never NULL; empty for NULL. */
+const char *semel_pg_value(const PGresult *result, int row, int column);
+void semel_pg_copy(const PGresult *result, int row, int column, char *out, size_t size);
+struct semel_text semel_pg_text(const PGresult *result, int row, int column,
+				struct semel_arena *arena);
+/* A text, or the bytes in the column behind it. */
+struct semel_text semel_pg_bytes(const PGresult *result, int row, int column,
+				 struct semel_arena *arena);
+void semel_pg_clear(PGresult *result);
+
+/* Arrays as PostgreSQL writes them: {1,2}, {"a","b",NULL}. */
+void semel_pg_array_int(struct semel_buffer *buffer, int64_t number);
+void semel_pg_array_text(struct semel_buffer *buffer, struct semel_text text);
+/* Closes the array and adds it; the buffer must outlive the run. */
+void semel_pg_add_array(struct semel_pg_params *params, struct semel_buffer *buffer);
+
+/* ---- what commits late (horizon.c) ----------------------------------------------------------- */
+
+/* Numbers up to seq were drawn before now. */
+void semel_pg_horizon_saw(struct semel_pg_store *store, int64_t drawn_seq);
+/* A transaction of ours has got this number since. */
+void semel_pg_horizon_note(struct semel_pg_store *store, uint64_t xid);
+/* The oldest transaction that a snapshot knows to be open. The result: everything at or below it
+ * is in that snapshot, or never will be. */
+int64_t semel_pg_horizon_reach(struct semel_pg_store *store, uint64_t xmin);
+
+/* ---- the slots ------------------------------------------------------------------------------- */
+
+/* transaction.c */
+semel_status semel_pg_begin(semel_store *store, semel_error *error);
+semel_status semel_pg_commit(semel_store *store, semel_error *error);
+void semel_pg_rollback(semel_store *store);
+semel_status semel_pg_savepoint(semel_store *store, semel_error *error);
+semel_status semel_pg_release(semel_store *store, semel_error *error);
+semel_status semel_pg_rollback_to(semel_store *store, semel_error *error);
+
+/* bell.c */
+void semel_pg_watch(semel_store *store, struct semel_wake *wake);
+bool semel_pg_doze(semel_store *store);
+void semel_pg_rouse(semel_store *store);
+/* A large batch: the relay is at work, and need not be woken. */
+void semel_pg_bell_quiet(struct semel_pg_store *store);
+void semel_pg_bell_free(struct semel_pg_bell *bell);
+
+/* outbox.c */
+semel_status semel_pg_outbox_insert(semel_tx tx, const struct semel_event *events, size_t count,
+				    semel_error *error);
+semel_status semel_pg_outbox_fetch(semel_store *store, const struct semel_lease *lease,
+				   int64_t after_seq, struct semel_outbox_batch *batch,
+				   semel_error *error);
+semel_status semel_pg_outbox_fetch_due(semel_store *store, const struct semel_lease *lease,
+				       int64_t now_ms, struct semel_outbox_batch *batch,
+				       semel_error *error);
+semel_status semel_pg_outbox_select(semel_store *store, const struct semel_outbox_filter *filter,
+				    int64_t after_seq, struct semel_outbox_batch *batch,
+				    semel_error *error);
+/* outbox_counts.c */
+semel_status semel_pg_outbox_counts(semel_store *store, int64_t now_ms,
+				    struct semel_outbox_counts *counts_out, semel_error *error);
+
+/* lease.c */
+int32_t semel_pg_lane_count(semel_store *store);
+semel_status semel_pg_relay_join(semel_store *store, const char *owner, int64_t now_ms,
+				 int64_t expires_at_ms, struct semel_crew *crew_out,
+				 semel_error *error);
+void semel_pg_relay_leave(semel_store *store, const char *owner);
+semel_status semel_pg_lease_list(semel_store *store, struct semel_lease *leases_out,
+				 semel_error *error);
+semel_status semel_pg_lease_take(semel_store *store, struct semel_lease *lease, const char *owner,
+				 int64_t expires_at_ms, semel_error *error);
+semel_status semel_pg_lease_renew(semel_store *store, struct semel_lease *lease,
+				  int64_t expires_at_ms, semel_error *error);
+void semel_pg_lease_release(semel_store *store, const struct semel_lease *lease);
+
+/* mark.c */
+semel_status semel_pg_outbox_mark(semel_store *store, struct semel_lease *lease,
+				  const struct semel_mark_batch *batch, semel_error *error);
+semel_status semel_pg_dead_relay_return(semel_tx tx, const struct semel_dead_entry *entry,
+					bool discard, int64_t now_ms, semel_error *error);
+
+/* inbox.c */
+semel_status semel_pg_inbox_claim(semel_tx tx, const struct semel_inbox_claim *claims, size_t count,
+				  int64_t now_ms, struct semel_inbox_answer *answers_out,
+				  semel_error *error);
+semel_status semel_pg_inbox_change(semel_tx tx, const struct semel_inbox_claim *claim,
+				   const struct semel_inbox_change *change, bool *taken_out,
+				   semel_error *error);
+semel_status semel_pg_inbox_forget(semel_tx tx, const struct semel_inbox_claim *claim,
+				   semel_error *error);
+semel_status semel_pg_inbox_renew(semel_store *store, const char *owner, int64_t lease_until_ms,
+				  semel_error *error);
+semel_status semel_pg_inbox_settled(semel_tx tx, struct semel_text scope, struct semel_text id,
+				    bool *settled_out, semel_error *error);
+
+/* effect.c */
+semel_status semel_pg_execute(semel_store *store, const char *sql, semel_error *error);
+semel_status semel_pg_effect_prepare(semel_store *store, const char *const *statements,
+				     size_t count, semel_error *error);
+semel_status semel_pg_effect_run(semel_store *store, const struct semel_event *event,
+				 uint32_t attempt, semel_error *error);
+semel_status semel_pg_evaluate(semel_store *store, const char *expression,
+			       const struct semel_event *event, struct semel_arena *arena,
+			       struct semel_text *value_out, semel_error *error);
+void semel_pg_effects_free(struct semel_pg_effects *effects);
+
+/* hold.c */
+semel_status semel_pg_hold_any(semel_tx tx, struct semel_text scope, bool *any_out,
+			       semel_error *error);
+semel_status semel_pg_hold_get(semel_tx tx, struct semel_text scope,
+			       const struct semel_event *event, struct semel_arena *arena,
+			       struct semel_hold *hold_out, semel_error *error);
+semel_status semel_pg_hold_put(semel_tx tx, struct semel_text scope, const struct semel_hold *hold,
+			       semel_error *error);
+semel_status semel_pg_hold_remove(semel_tx tx, struct semel_text scope,
+				  const struct semel_hold *hold, semel_error *error);
+semel_status semel_pg_hold_ready(semel_tx tx, struct semel_text scope, int64_t now_ms,
+				 struct semel_holds *holds, semel_error *error);
+semel_status semel_pg_hold_counts(semel_store *store, struct semel_text scope,
+				  struct semel_hold_counts *counts_out, semel_error *error);
+
+/* dead.c */
+semel_status semel_pg_dead_add(semel_tx tx, struct semel_dead_entry *entry,
+			       struct semel_arena *arena, semel_error *error);
+semel_status semel_pg_dead_get(semel_store *store, const char *entry_id, struct semel_arena *arena,
+			       struct semel_dead_entry *entry_out, semel_error *error);
+semel_status semel_pg_dead_list(semel_store *store, const semel_dead_filter *filter,
+				struct semel_arena *arena, struct semel_dead_entry *entries_out,
+				uint32_t *count_out, semel_error *error);
+semel_status semel_pg_dead_count(semel_store *store, const char *scope, uint64_t *count_out,
+				 semel_error *error);
+semel_status semel_pg_dead_move(semel_tx tx, const struct semel_dead_entry *entry,
+				enum semel_dead_status status, const char *reason, int64_t now_ms,
+				semel_error *error);
+semel_status semel_pg_dead_settle(semel_tx tx, struct semel_text scope, struct semel_text event_id,
+				  uint32_t replay, semel_error *error);
+semel_status semel_pg_parked_add(semel_tx tx, const struct semel_dead_entry *entry,
+				 semel_error *error);
+semel_status semel_pg_parked_first(semel_tx tx, struct semel_text scope,
+				   const struct semel_hold *hold, struct semel_arena *arena,
+				   struct semel_dead_entry *entry_out, semel_error *error);
+semel_status semel_pg_parked_next(semel_tx tx, struct semel_text scope,
+				  const struct semel_hold *hold, struct semel_arena *arena,
+				  struct semel_dead_entry *entry_out, semel_error *error);
+semel_status semel_pg_parked_has(semel_tx tx, struct semel_text entry_id, bool *parked_out,
+				 semel_error *error);
+semel_status semel_pg_parked_remove(semel_tx tx, struct semel_text entry_id, semel_error *error);
+
+/* each.c */
+semel_status semel_pg_outbox_each(semel_store *store, semel_id_seen seen, void *user,
+				  semel_error *error);
+semel_status semel_pg_inbox_each(semel_store *store, struct semel_text scope, semel_id_seen seen,
+				 void *user, semel_error *error);
+semel_status semel_pg_dead_each(semel_store *store, struct semel_text scope, semel_id_seen seen,
+				void *user, semel_error *error);
+/* trace.c */
+semel_status semel_pg_trace(semel_store *store, const char *event_id, struct semel_arena *arena,
+			    semel_fact_seen seen, void *user, semel_error *error);
+
+/* retention.c */
+semel_status semel_pg_prune(semel_store *store, const struct semel_horizons *horizons, bool dry_run,
+			    struct semel_prune_counts *counts_out, bool *more_out,
+			    semel_error *error);
+semel_status semel_pg_outbox_pruned_until(semel_store *store, int64_t *time_ms_out,
+					  semel_error *error);
+semel_status semel_pg_inbox_known_since(semel_store *store, int64_t *time_ms_out,
+					semel_error *error);
+
+/* subscription.c */
+semel_status semel_pg_subscription_put(semel_store *store, const struct semel_subscription_row *row,
+				       int64_t now_ms, semel_error *error);
+semel_status semel_pg_subscription_list(semel_store *store, struct semel_arena *arena,
+					struct semel_subscription_row *rows_out, uint32_t limit,
+					uint32_t *count_out, semel_error *error);
+
+#endif

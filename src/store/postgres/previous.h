@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The id of the event before this one in its aggregate, from a small memory of what was read last:
+ * asking the table would need an index that every business transaction pays for. */
+#ifndef SEMEL_STORE_POSTGRES_PREVIOUS_H
+#define SEMEL_STORE_POSTGRES_PREVIOUS_H
+
+#include "store/store.h"
+
+struct semel_pg_previous;
+
+/* Fills in row->previous if it is known, and remembers the row. Rows of an aggregate come in the
+ * order of their numbers; one that comes again has no predecessor that is known. *memory is made
+ * when it is first needed; without memory nothing is known. */
+void semel_pg_previous_of(struct semel_pg_previous **memory, struct semel_outbox_row *row,
+			  struct semel_arena *arena);
+/* Somebody else may have sent events of these aggregates: forget. memory may be NULL. */
+void semel_pg_previous_clear(struct semel_pg_previous *memory);
+void semel_pg_previous_free(struct semel_pg_previous *memory);
+
+#endif

@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How statements get their values, are run and are read, on our own and on borrowed connections. */
+#include "store/postgres/postgres.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- transactions ---------------------------------------------------------------------------- */
+
+semel_tx semel_pg_tx(semel_store *store)
+{
+	return (semel_tx){ store->driver, semel_pg_of(store)->connection, store };
+}
+
+bool semel_pg_in_transaction(semel_tx tx)
+{
+	return tx.native != NULL && semel_libpq_load(NULL) == SEMEL_OK &&
+	       semel_libpq.transactionStatus(tx.native) == PQTRANS_INTRANS;
+}
+
+semel_status semel_pg_demand_transaction(semel_tx tx, const char *what, semel_error *error)
+{
+	semel_status status = semel_libpq_load(error);
+	if (status != SEMEL_OK || semel_pg_in_transaction(tx))
+		return status;
+	if (semel_libpq.status(tx.native) != CONNECTION_OK)
+		return semel_pg_error(tx.native, NULL, what, error);
+	if (semel_libpq.transactionStatus(tx.native) == PQTRANS_INERROR)
+		return semel_error_set(error, SEMEL_NO_TRANSACTION,
+				       "cannot %s: the transaction failed before (ROLLBACK, or "
+				       "ROLLBACK TO a savepoint, first)",
+				       what);
+	return semel_error_set(error, SEMEL_NO_TRANSACTION,
+			       "cannot %s: no transaction is open on this connection (BEGIN first, "
+			       "so that it commits with the business change)",
+			       what);
+}
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+static const struct {
+	const char *state; /* the beginning of an SQLSTATE; the first that fits counts */
+	semel_status status;
+} classes[] = {
+	{ "53100", SEMEL_STORAGE_FULL }, /* disk full */
+	{ "53", SEMEL_OUTAGE },          /* out of memory, too many connections */
+	{ "57014", SEMEL_BUSY },         /* our statement time-out */
+	{ "57", SEMEL_OUTAGE },          /* shut down, cannot connect now */
+	{ "58", SEMEL_OUTAGE },          /* I/O */
+	{ "08", SEMEL_OUTAGE },          /* the connection */
+	{ "40", SEMEL_OUTAGE },          /* serialization, deadlock: nothing happened, again */
+	{ "55P03", SEMEL_BUSY },         /* lock time-out */
+	{ "25006", SEMEL_OUTAGE },       /* read-only: a standby that is not promoted yet */
+	{ "25P", SEMEL_OUTAGE },         /* failed or idle for too long in a transaction */
+	{ "0A000", SEMEL_OUTAGE },       /* a cached plan that no longer fits */
+	{ "22", SEMEL_INVALID },         /* a value that does not fit its type */
+	{ "23", SEMEL_INVALID },         /* a constraint */
+	{ "42P01", SEMEL_NO_SCHEMA },    /* no such table */
+	{ "42883", SEMEL_NO_SCHEMA },    /* no such function */
+	{ "42501", SEMEL_CONFIG },       /* not allowed */
+};
+
+static semel_status status_of(const char *state)
+{
+	for (size_t i = 0; i < sizeof(classes) / sizeof(classes[0]); i++)
+		if (strncmp(state, classes[i].state, strlen(classes[i].state)) == 0)
+			return classes[i].status;
+	return SEMEL_INTERNAL;
+}
+
+static const char *advice_for(semel_status status, const char *message)
+{
+	switch (status) {
+	case SEMEL_NO_SCHEMA: /* a user's statement may lack a table of his own */
+		return strstr(message, "semel_") == NULL
+			       ? ""
+			       : " (make Semel's tables with: semel --store URL init)";
+	case SEMEL_CONFIG:
+		return " (docs/postgresql.md lists the privileges that are needed)";
+	case SEMEL_BUSY:
+		return " (who holds the lock? look into pg_stat_activity)";
+	default:
+		return "";
+	}
+}
+
+/* The server's lines on one, without the prefix that says ERROR. */
+static void first_line(const char *message, char *out, size_t size)
+{
+	size_t length = 0;
+	for (const char *at = message; *at != '\0' && length + 1 < size; at++)
+		out[length++] = *at == '\n' ? ' ' : *at;
+	while (length > 0 && out[length - 1] == ' ')
+		length--;
+	out[length] = '\0';
+}
+
+semel_status semel_pg_error(PGconn *connection, const PGresult *result, const char *what,
+			    semel_error *error)
+{
+	char message[512];
+	const char *state =
+		result == NULL ? NULL : semel_libpq.resultErrorField(result, PG_DIAG_SQLSTATE);
+	const char *primary =
+		result == NULL ? NULL
+			       : semel_libpq.resultErrorField(result, PG_DIAG_MESSAGE_PRIMARY);
+	first_line(primary != NULL ? primary : semel_libpq.errorMessage(connection), message,
+		   sizeof(message));
+	if (semel_libpq.status(connection) != CONNECTION_OK || state == NULL)
+		return semel_error_set(error, SEMEL_OUTAGE,
+				       "cannot %s: the connection to PostgreSQL is gone: %s", what,
+				       message);
+	semel_status status = status_of(state);
+	return semel_error_set(error, status, "cannot %s: %s [%s]%s", what, message, state,
+			       advice_for(status, message));
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+static void add(struct semel_pg_params *params, const char *value, int length, int format)
+{
+	int at = params->count++;
+	params->values[at] = value;
+	params->lengths[at] = length;
+	params->formats[at] = format;
+	params->owned[at] = NULL;
+}
+
+static bool is_text(struct semel_text text)
+{
+	return memchr(text.data, '\0', text.length) == NULL && semel_text_is_utf8(text);
+}
+
+/* Every byte that cannot be text becomes U+FFFD. NULL: no memory. */
+static char *mend(struct semel_text text)
+{
+	char *mended = malloc(text.length * 3 + 1);
+	size_t length = 0, at = 0;
+	while (mended != NULL && at < text.length) {
+		const unsigned char *byte = (const unsigned char *)text.data + at;
+		size_t step = *byte == '\0' ? 0 : semel_utf8_length(byte, text.length - at);
+		memcpy(mended + length, step == 0 ? "\xef\xbf\xbd" : text.data + at,
+		       step == 0 ? 3 : step);
+		length += step == 0 ? 3 : step;
+		at += step == 0 ? 1 : step;
+	}
+	if (mended != NULL)
+		mended[length] = '\0';
+	return mended;
+}
+
+void semel_pg_add_text(struct semel_pg_params *params, struct semel_text text)
+{
+	if (text.data == NULL || is_text(text)) {
+		add(params, text.data, (int)text.length, 0);
+		return;
+	}
+	char *mended = mend(text);
+	add(params, mended, 0, 0);
+	params->owned[params->count - 1] = mended;
+}
+
+void semel_pg_add_string(struct semel_pg_params *params, const char *string)
+{
+	semel_pg_add_text(params, semel_text_of(string));
+}
+
+void semel_pg_add_bytes(struct semel_pg_params *params, struct semel_text text)
+{
+	bool as_text = text.data == NULL || is_text(text);
+	add(params, as_text ? text.data : NULL, (int)text.length, 0);
+	add(params, as_text ? NULL : text.data, (int)text.length, 1);
+}
+
+void semel_pg_add_int(struct semel_pg_params *params, int64_t number)
+{
+	char *scratch = params->scratch[params->count];
+	snprintf(scratch, SEMEL_TIME_SIZE, "%lld", (long long)number);
+	add(params, scratch, 0, 0);
+}
+
+void semel_pg_add_bool(struct semel_pg_params *params, bool value)
+{
+	add(params, value ? "t" : "f", 1, 0);
+}
+
+void semel_pg_add_time(struct semel_pg_params *params, int64_t time_ms)
+{
+	char *scratch = params->scratch[params->count];
+	if (time_ms != 0)
+		semel_time_format(time_ms, scratch);
+	add(params, time_ms == 0 ? NULL : scratch, 0, 0);
+}
+
+void semel_pg_add_week(struct semel_pg_params *params, int64_t time_ms)
+{
+	char *scratch = params->scratch[params->count];
+	semel_time_format_date(semel_time_week_start(time_ms), scratch);
+	add(params, scratch, 0, 0);
+}
+
+void semel_pg_params_free(struct semel_pg_params *params)
+{
+	for (int i = 0; params != NULL && i < params->count; i++)
+		free(params->owned[i]);
+	if (params != NULL)
+		params->count = 0;
+}
+
+static void begin_item(struct semel_buffer *buffer)
+{
+	semel_buffer_string(buffer, buffer->length == 0 ? "{" : ",");
+}
+
+void semel_pg_array_int(struct semel_buffer *buffer, int64_t number)
+{
+	begin_item(buffer);
+	semel_buffer_printf(buffer, "%lld", (long long)number);
+}
+
+void semel_pg_array_text(struct semel_buffer *buffer, struct semel_text text)
+{
+	begin_item(buffer);
+	if (text.data == NULL) {
+		semel_buffer_string(buffer, "NULL");
+		return;
+	}
+	char *mended = is_text(text) ? NULL : mend(text);
+	const char *data = mended != NULL ? mended : text.data;
+	size_t length = mended != NULL ? strlen(mended) : text.length;
+	semel_buffer_string(buffer, "\"");
+	for (size_t start = 0, at = 0; at <= length; at++) {
+		if (at < length && data[at] != '"' && data[at] != '\\')
+			continue;
+		semel_buffer_append(buffer, data + start, at - start);
+		if (at < length)
+			semel_buffer_string(buffer, "\\");
+		start = at;
+	}
+	semel_buffer_string(buffer, "\"");
+	free(mended);
+}
+
+void semel_pg_add_array(struct semel_pg_params *params, struct semel_buffer *buffer)
+{
+	semel_buffer_string(buffer, buffer->length == 0 ? "{}" : "}");
+	add(params, buffer->failed ? NULL : buffer->data, (int)buffer->length, 0);
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+static bool is_fine(const PGresult *result)
+{
+	ExecStatusType status =
+		result == NULL ? PGRES_FATAL_ERROR : semel_libpq.resultStatus(result);
+	return status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK;
+}
+
+semel_status semel_pg_prepare(struct semel_pg_store *store, const struct semel_pg_query *query,
+			      char name_out[16], semel_error *error)
+{
+	size_t at = 0;
+	while (at < store->prepared_count && store->prepared[at] != query)
+		at++;
+	snprintf(name_out, 16, "semel_%zu", at);
+	if (at < store->prepared_count)
+		return SEMEL_OK;
+	if (at == SEMEL_PG_PREPARED_MAX)
+		return semel_error_set(error, SEMEL_INTERNAL, "too many prepared statements");
+	PGresult *result = semel_libpq.prepare(store->connection, name_out, query->sql, 0, NULL);
+	semel_status status = SEMEL_OK;
+	if (is_fine(result))
+		store->prepared[store->prepared_count++] = query;
+	else
+		status = semel_pg_error(store->connection, result, query->what, error);
+	semel_libpq.clear(result);
+	return status;
+}
+
+static semel_status send(semel_tx tx, const struct semel_pg_query *query,
+			 const struct semel_pg_params *params, PGresult **result_out,
+			 semel_error *error)
+{
+	char name[16];
+	if (tx.store == NULL) {
+		*result_out =
+			semel_libpq.execParams(tx.native, query->sql, params->count, NULL,
+					       params->values, params->lengths, params->formats, 0);
+		return SEMEL_OK;
+	}
+	semel_status status = semel_pg_prepare(semel_pg_of(tx.store), query, name, error);
+	if (status == SEMEL_OK)
+		*result_out =
+			semel_libpq.execPrepared(tx.native, name, params->count, params->values,
+						 params->lengths, params->formats, 0);
+	return status;
+}
+
+semel_status semel_pg_run(semel_tx tx, const struct semel_pg_query *query,
+			  struct semel_pg_params *params, PGresult **result_out, semel_error *error)
+{
+	static const struct semel_pg_params none = { 0 };
+	PGresult *result = NULL;
+	semel_status status = send(tx, query, params == NULL ? &none : params, &result, error);
+	semel_pg_params_free(params);
+	if (result_out != NULL)
+		*result_out = NULL;
+	if (status != SEMEL_OK)
+		return status;
+	if (!is_fine(result))
+		status = semel_pg_error(tx.native, result, query->what, error);
+	if (status == SEMEL_OK && result_out != NULL)
+		*result_out = result;
+	else
+		semel_libpq.clear(result);
+	return status;
+}
+
+semel_status semel_pg_change(semel_tx tx, const struct semel_pg_query *query,
+			     struct semel_pg_params *params, uint64_t *changes_out,
+			     semel_error *error)
+{
+	PGresult *result = NULL;
+	semel_status status = semel_pg_run(tx, query, params, &result, error);
+	if (status == SEMEL_OK && changes_out != NULL)
+		*changes_out = strtoull(semel_libpq.cmdTuples(result), NULL, 10);
+	semel_pg_clear(result);
+	return status;
+}
+
+semel_status semel_pg_execute_plain(PGconn *connection, const char *sql, const char *what,
+				    semel_error *error)
+{
+	PGresult *result = semel_libpq.exec(connection, sql);
+	semel_status status =
+		is_fine(result) ? SEMEL_OK : semel_pg_error(connection, result, what, error);
+	semel_libpq.clear(result);
+	return status;
+}
+
+semel_status semel_pg_enter(semel_store *store, bool *entered_out, semel_error *error)
+{
+	*entered_out = false;
+	if (semel_pg_in_transaction(semel_pg_tx(store)))
+		return SEMEL_OK;
+	semel_status status = semel_pg_begin(store, error);
+	*entered_out = status == SEMEL_OK;
+	return status;
+}
+
+semel_status semel_pg_leave(semel_store *store, bool entered, semel_status status,
+			    semel_error *error)
+{
+	if (!entered)
+		return status;
+	if (status == SEMEL_OK)
+		return semel_pg_commit(store, error);
+	semel_pg_rollback(store);
+	return status;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+int semel_pg_rows(const PGresult *result)
+{
+	return result == NULL ? 0 : semel_libpq.ntuples(result);
+}
+
+bool semel_pg_is_null(const PGresult *result, int row, int column)
+{
+	return semel_libpq.getisnull(result, row, column) != 0;
+}
+
+const char *semel_pg_value(const PGresult *result, int row, int column)
+{
+	return semel_libpq.getvalue(result, row, column);
+}
+
+int64_t semel_pg_int(const PGresult *result, int row, int column)
+{
+	return strtoll(semel_pg_value(result, row, column), NULL, 10);
+}
+
+bool semel_pg_bool(const PGresult *result, int row, int column)
+{
+	return *semel_pg_value(result, row, column) == 't';
+}
+
+void semel_pg_copy(const PGresult *result, int row, int column, char *out, size_t size)
+{
+	snprintf(out, size, "%s", semel_pg_value(result, row, column));
+}
+
+struct semel_text semel_pg_text(const PGresult *result, int row, int column,
+				struct semel_arena *arena)
+{
+	if (semel_pg_is_null(result, row, column))
+		return (struct semel_text){ NULL, 0 };
+	return semel_arena_text(arena, semel_pg_value(result, row, column),
+				(size_t)semel_libpq.getlength(result, row, column));
+}
+
+struct semel_text semel_pg_bytes(const PGresult *result, int row, int column,
+				 struct semel_arena *arena)
+{
+	if (!semel_pg_is_null(result, row, column) || semel_pg_is_null(result, row, column + 1))
+		return semel_pg_text(result, row, column, arena);
+	size_t length = 0;
+	unsigned char *bytes = semel_libpq.unescapeBytea(
+		(const unsigned char *)semel_pg_value(result, row, column + 1), &length);
+	struct semel_text text = semel_arena_text(arena, bytes, length);
+	semel_libpq.freemem(bytes);
+	return text;
+}
+
+void semel_pg_clear(PGresult *result)
+{
+	if (result != NULL)
+		semel_libpq.clear(result);
+}

@@ -1,0 +1,329 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- Semel's tables beside the application's own, in the connection's default schema. The names are a
+-- contract: any language may insert into semel_outbox and call the functions below.
+
+CREATE SEQUENCE semel_outbox_seq AS bigint;
+
+-- A UUIDv7: milliseconds since 1970, then chance.
+CREATE FUNCTION semel_uuid7() RETURNS text LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
+	SELECT overlay(lpad(to_hex((date_part('epoch', clock_timestamp()) * 1000)::bigint), 12, '0')
+		PLACING '-' FROM 9 FOR 0) || '-7' || substr(gen_random_uuid()::text, 16)
+$$;
+
+-- Nothing that a mark changes is indexed, and pages have room for the marked version beside the
+-- new one, so that a mark touches no index. A lane is a share of the aggregates; a batch is one
+-- stretch of the primary key. The transaction has its number before it draws one for the event:
+-- whoever has drawn a lower number is then known to every later snapshot.
+CREATE TABLE semel_outbox (
+	seq bigint NOT NULL DEFAULT (
+		CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('semel_outbox_seq') END),
+	lane smallint NOT NULL GENERATED ALWAYS AS (
+		(hashtextextended(aggregate_id, hashtextextended(aggregate_type, 0)) & 15)::smallint) STORED,
+	id text COLLATE "C" NOT NULL DEFAULT (
+		overlay(lpad(to_hex((date_part('epoch', clock_timestamp()) * 1000)::bigint), 12, '0')
+			PLACING '-' FROM 9 FOR 0) || '-7' || substr(gen_random_uuid()::text, 16))
+		CONSTRAINT "id must not be blank, nor longer than 255 bytes"
+		CHECK (btrim(id) <> '' AND octet_length(id) <= 255),
+	aggregate_type text COLLATE "C" NOT NULL
+		CONSTRAINT "aggregate_type must not be blank" CHECK (btrim(aggregate_type) <> ''),
+	aggregate_id text COLLATE "C" NOT NULL
+		CONSTRAINT "aggregate_id must not be blank" CHECK (btrim(aggregate_id) <> ''),
+	event_type text COLLATE "C" NOT NULL
+		CONSTRAINT "event_type must not be blank" CHECK (btrim(event_type) <> ''),
+	topic text COLLATE "C" -- NULL: <aggregate_type>.events
+		CONSTRAINT "topic must not be blank" CHECK (btrim(topic) <> ''),
+	routing_key text, -- NULL: the event_type
+	content_type text NOT NULL DEFAULT 'application/json',
+	headers json NOT NULL DEFAULT '{}'
+		CONSTRAINT "headers must be a JSON object" CHECK (json_typeof(headers) = 'object'),
+	created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+	published_at timestamptz,
+	status text NOT NULL DEFAULT 'NEW'
+		CONSTRAINT "status is NEW, PUBLISHED or FAILED"
+		CHECK (status IN ('NEW', 'PUBLISHED', 'FAILED')),
+	attempts integer NOT NULL DEFAULT 0,
+	next_attempt_at timestamptz,
+	last_error text,
+	payload text, -- what is text
+	payload_bytes bytea, -- what is not: broken UTF-8, zero bytes
+	CONSTRAINT semel_outbox_pkey PRIMARY KEY (lane, seq) WITH (fillfactor = 90),
+	CONSTRAINT "an id is published once" UNIQUE (id),
+	CONSTRAINT "payload must be given" CHECK ((payload IS NULL) <> (payload_bytes IS NULL))
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
+	autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05,
+	autovacuum_vacuum_cost_delay = 0);
+ALTER SEQUENCE semel_outbox_seq OWNED BY semel_outbox.seq;
+
+-- What was written is what is sent, also the second time. Marks do not touch these columns, so
+-- they never run the trigger.
+CREATE FUNCTION semel_outbox_refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	RAISE EXCEPTION 'an event does not change once it is written: publish another one'
+		USING ERRCODE = 'check_violation';
+END $$;
+CREATE TRIGGER semel_outbox_immutable
+BEFORE UPDATE OF seq, id, aggregate_type, aggregate_id, event_type, topic, routing_key,
+	content_type, headers, created_at, payload, payload_bytes ON semel_outbox
+FOR EACH STATEMENT EXECUTE FUNCTION semel_outbox_refuse_change();
+
+-- Rings only while a relay sleeps. A sleeper holds the lock, or waits for it, alone; whoever gets
+-- it shared has been seen by the sleeper's last look.
+CREATE FUNCTION semel_outbox_ring() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	IF NOT pg_try_advisory_xact_lock_shared(TG_RELID::int, 1936026988) THEN
+		PERFORM pg_notify('semel_outbox_' || TG_RELID, '');
+	END IF;
+	RETURN NULL;
+END $$;
+CREATE TRIGGER semel_outbox_bell AFTER INSERT ON semel_outbox
+FOR EACH STATEMENT EXECUTE FUNCTION semel_outbox_ring();
+
+-- Rows of the outbox that the run of a lane passes by: refused ones and those behind them.
+-- retry: comes back at due_at; failed: a dead letter that holds its aggregate; parked: behind an
+-- earlier one; due: may go at once. Only the first of an aggregate goes.
+CREATE TABLE semel_outbox_exception (
+	lane smallint NOT NULL,
+	seq bigint NOT NULL,
+	aggregate_type text COLLATE "C" NOT NULL,
+	aggregate_id text COLLATE "C" NOT NULL,
+	state text NOT NULL CHECK (state IN ('retry', 'failed', 'parked', 'due')),
+	due_at timestamptz,
+	blocks boolean NOT NULL DEFAULT false,
+	replay integer NOT NULL DEFAULT 0,
+	PRIMARY KEY (lane, seq)
+);
+CREATE INDEX semel_outbox_exception_aggregate
+	ON semel_outbox_exception (aggregate_type, aggregate_id, seq);
+CREATE INDEX semel_outbox_exception_due
+	ON semel_outbox_exception (lane, seq) WHERE state IN ('retry', 'due');
+
+-- One row per lane. epoch is the fence; low_seq: nothing at or below it waits.
+CREATE TABLE semel_lease (
+	lane smallint PRIMARY KEY,
+	owner text NOT NULL DEFAULT '',
+	epoch bigint NOT NULL DEFAULT 0,
+	expires_at timestamptz,
+	low_seq bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0);
+INSERT INTO semel_lease (lane) SELECT generate_series(0, 15);
+
+-- The relays at work.
+CREATE TABLE semel_relay (
+	owner text PRIMARY KEY,
+	expires_at timestamptz NOT NULL
+) WITH (fillfactor = 50);
+
+-- Who has processed which event. week_start: Monday of the event's own time, in UTC. Weeks near
+-- the present have partitions of their own, so that forgetting one is dropping a table; the rest
+-- finds its place in the default one.
+CREATE TABLE semel_inbox (
+	scope text COLLATE "C" NOT NULL CHECK (btrim(scope) <> ''),
+	event_id text COLLATE "C" NOT NULL CHECK (btrim(event_id) <> ''),
+	week_start date NOT NULL,
+	status text NOT NULL CHECK (status IN ('CLAIMED', 'PROCESSED', 'FAILED')),
+	first_seen_at timestamptz NOT NULL,
+	processed_at timestamptz,
+	handler_version text,
+	topic text NOT NULL,
+	"partition" integer,
+	"offset" bigint,
+	error_code text,
+	owner text, -- of a claim that is not finished
+	lease_until timestamptz,
+	replay integer NOT NULL DEFAULT 0, -- the last replay that took it over
+	PRIMARY KEY (scope, event_id, week_start)
+) PARTITION BY RANGE (week_start);
+-- Claims at work are few; finished ones cost nothing here.
+CREATE INDEX semel_inbox_claimed ON semel_inbox (owner) WHERE status = 'CLAIMED';
+CREATE TABLE semel_inbox_other PARTITION OF semel_inbox DEFAULT;
+
+-- Partitions for last week and the five weeks to come. A week that has rows in the default
+-- partition already, or that cannot be made now, stays there: nothing depends on it.
+CREATE FUNCTION semel_inbox_prepare() RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '500ms' AS $$
+DECLARE
+	week date := date_trunc('week', now() AT TIME ZONE 'UTC')::date - 7;
+	name text;
+	made integer := 0;
+BEGIN
+	FOR i IN 0 .. 6 LOOP
+		name := 'semel_inbox_' || to_char(week, 'YYYYMMDD');
+		IF to_regclass(name) IS NULL THEN
+			BEGIN
+				EXECUTE format('CREATE TABLE %I PARTITION OF semel_inbox'
+					' FOR VALUES FROM (%L) TO (%L)', name, week, week + 7);
+				made := made + 1;
+			EXCEPTION WHEN check_violation OR lock_not_available OR duplicate_table
+				OR unique_violation THEN
+				NULL;
+			END;
+		END IF;
+		week := week + 7;
+	END LOOP;
+	RETURN made;
+END $$;
+
+-- Forgets one whole week that has a partition of its own. Claims at work move to the default one.
+CREATE FUNCTION semel_inbox_drop(name text) RETURNS bigint
+LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '500ms' AS $$
+DECLARE
+	gone bigint;
+BEGIN
+	EXECUTE format('ALTER TABLE semel_inbox DETACH PARTITION %I', name);
+	EXECUTE format('SELECT count(*) FROM %I WHERE status <> ''CLAIMED''', name) INTO gone;
+	EXECUTE format('INSERT INTO semel_inbox SELECT * FROM %I WHERE status = ''CLAIMED''', name);
+	EXECUTE format('DROP TABLE %I', name);
+	RETURN gone;
+END $$;
+
+-- Business keys are new over the whole window, whatever the week.
+CREATE TABLE semel_inbox_key (
+	scope text COLLATE "C" NOT NULL,
+	key text COLLATE "C" NOT NULL,
+	event_id text COLLATE "C" NOT NULL,
+	first_seen_at timestamptz NOT NULL,
+	PRIMARY KEY (scope, key)
+);
+CREATE INDEX semel_inbox_key_event ON semel_inbox_key (scope, event_id);
+
+-- Aggregates that must wait, per scope. A blank aggregate_type holds the whole topic that
+-- aggregate_id names (total order).
+CREATE TABLE semel_hold (
+	scope text COLLATE "C" NOT NULL,
+	aggregate_type text COLLATE "C" NOT NULL,
+	aggregate_id text COLLATE "C" NOT NULL,
+	state text NOT NULL CHECK (state IN ('retry', 'dead', 'gap', 'released')),
+	head_id text,
+	attempts integer NOT NULL DEFAULT 0,
+	due_at timestamptz,
+	blocks boolean NOT NULL DEFAULT false,
+	PRIMARY KEY (scope, aggregate_type, aggregate_id)
+);
+CREATE INDEX semel_hold_ready ON semel_hold (scope) WHERE state IN ('released', 'gap');
+
+-- Events that were given up (parked_behind NULL), and the later ones of their aggregates that wait
+-- behind them, in the order of position. Names are kept as text, with U+FFFD for what is none;
+-- headers and payload also as the bytes that they were.
+CREATE TABLE semel_dead_letter (
+	position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	entry_id text COLLATE "C" NOT NULL UNIQUE,
+	scope text COLLATE "C" NOT NULL,
+	event_id text COLLATE "C",
+	event_type text,
+	aggregate_type text COLLATE "C",
+	aggregate_id text COLLATE "C",
+	topic text COLLATE "C",
+	routing_key text,
+	content_type text,
+	event_time timestamptz,
+	"partition" integer,
+	"offset" bigint,
+	failure_reason text,
+	failed_at timestamptz NOT NULL,
+	saga_id text,
+	correlation_id text,
+	attempts integer NOT NULL DEFAULT 0,
+	replay_count integer NOT NULL DEFAULT 0,
+	status text NOT NULL DEFAULT 'PENDING'
+		CHECK (status IN ('PENDING', 'REPLAYED', 'DISCARDED')),
+	moved_at timestamptz, -- when it was last replayed or discarded
+	discard_reason text,
+	parked_behind text,
+	headers text,
+	headers_bytes bytea,
+	payload text,
+	payload_bytes bytea
+);
+CREATE UNIQUE INDEX semel_dead_letter_event ON semel_dead_letter (scope, event_id)
+	WHERE parked_behind IS NULL AND event_id IS NOT NULL;
+CREATE INDEX semel_dead_letter_failed ON semel_dead_letter (failed_at, entry_id)
+	WHERE parked_behind IS NULL;
+CREATE UNIQUE INDEX semel_dead_letter_parked_event ON semel_dead_letter (scope, event_id)
+	WHERE parked_behind IS NOT NULL;
+CREATE INDEX semel_dead_letter_parked
+	ON semel_dead_letter (scope, aggregate_type, aggregate_id, position)
+	WHERE parked_behind IS NOT NULL;
+CREATE INDEX semel_dead_letter_parked_topic ON semel_dead_letter (scope, topic, position)
+	WHERE parked_behind IS NOT NULL;
+
+CREATE TABLE semel_subscription (
+	scope text COLLATE "C" PRIMARY KEY,
+	topics text NOT NULL,
+	guarantee text,
+	claim text,
+	poison text,
+	"order" text,
+	dedup_by text,
+	handler text,
+	from_latest boolean NOT NULL DEFAULT false,
+	since timestamptz NOT NULL
+);
+
+-- Inbound idempotency keys with their stored answers.
+CREATE TABLE semel_request (
+	scope text COLLATE "C" NOT NULL,
+	key text COLLATE "C" NOT NULL,
+	request_hash text NOT NULL,
+	status text NOT NULL,
+	response bytea,
+	created_at timestamptz NOT NULL,
+	expires_at timestamptz NOT NULL,
+	PRIMARY KEY (scope, key)
+);
+
+-- External calls, recorded before they are made.
+CREATE TABLE semel_operation (
+	id text COLLATE "C" PRIMARY KEY,
+	idempotency_key text COLLATE "C" NOT NULL UNIQUE,
+	kind text NOT NULL,
+	state text NOT NULL,
+	request bytea,
+	response bytea,
+	created_at timestamptz NOT NULL,
+	finished_at timestamptz
+);
+
+-- outbox_pruned_until, inbox_known_since
+CREATE TABLE semel_meta (
+	name text PRIMARY KEY,
+	value timestamptz NOT NULL
+);
+
+CREATE TABLE semel_schema (
+	version integer PRIMARY KEY,
+	applied_at timestamptz NOT NULL
+);
+
+-- ---- for other languages: no library needed ---------------------------------------------------
+
+-- Writes an event in the caller's transaction; its id comes back.
+CREATE FUNCTION semel_publish(event_type text, aggregate_type text, aggregate_id text, payload text,
+	headers json DEFAULT '{}', topic text DEFAULT NULL, id text DEFAULT NULL)
+RETURNS text LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+	INSERT INTO semel_outbox (event_type, aggregate_type, aggregate_id, payload, headers, topic, id)
+	VALUES ($1, $2, $3, $4, coalesce($5, '{}'), $6, coalesce($7, semel_uuid7())) RETURNING id
+$$;
+CREATE FUNCTION semel_publish(event_type text, aggregate_type text, aggregate_id text, payload jsonb,
+	headers json DEFAULT '{}', topic text DEFAULT NULL, id text DEFAULT NULL)
+RETURNS text LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+	SELECT semel_publish($1, $2, $3, $4::text, $5, $6, $7)
+$$;
+
+-- True for exactly one caller per scope and event: apply the effect. False: it was done before.
+-- In a transaction block the claim commits with the effect; outside it commits at once.
+CREATE FUNCTION semel_try_claim(scope text, event_id text, event_time timestamptz, topic text,
+	"partition" integer DEFAULT 0, "offset" bigint DEFAULT 0)
+RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+BEGIN
+	IF $1 IS NULL OR btrim($1) = '' OR $2 IS NULL OR btrim($2) = '' THEN
+		RAISE EXCEPTION 'scope and event_id must not be blank' USING ERRCODE = '22023';
+	END IF;
+	IF $3 IS NULL OR $4 IS NULL THEN
+		RAISE EXCEPTION 'event_time and topic must be given' USING ERRCODE = '22004';
+	END IF;
+	INSERT INTO semel_inbox (scope, event_id, week_start, status, first_seen_at, processed_at,
+		topic, "partition", "offset")
+	VALUES ($1, $2, date_trunc('week', $3 AT TIME ZONE 'UTC')::date, 'PROCESSED',
+		clock_timestamp(), clock_timestamp(), $4, $5, $6) ON CONFLICT DO NOTHING;
+	RETURN FOUND;
+END $$;

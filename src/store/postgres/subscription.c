@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which scopes read which topics, as the last consumer of each said: for those who verify. A
+ * consumer that comes has the inbox's next weeks made ready, too. */
+#include "store/postgres/postgres.h"
+
+static const struct semel_pg_query put_subscription = {
+	"note the subscription",
+	"INSERT INTO semel_subscription (scope, topics, guarantee, claim, poison, \"order\","
+	" dedup_by, handler, from_latest, since)"
+	" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10::timestamptz)"
+	" ON CONFLICT (scope) DO UPDATE SET topics = excluded.topics,"
+	" guarantee = excluded.guarantee, claim = excluded.claim, poison = excluded.poison,"
+	" \"order\" = excluded.\"order\", dedup_by = excluded.dedup_by, handler = excluded.handler"
+};
+static const struct semel_pg_query list_subscriptions = {
+	"list the subscriptions",
+	"SELECT scope, topics, guarantee, claim, poison, \"order\", dedup_by, handler, "
+	"from_latest, " SEMEL_PG_MS("since") " FROM semel_subscription ORDER BY scope LIMIT $1"
+};
+static const struct semel_pg_query prepare_inbox = { "make the inbox's partitions",
+						     "SELECT semel_inbox_prepare()" };
+
+semel_status semel_pg_subscription_put(semel_store *store, const struct semel_subscription_row *row,
+				       int64_t now_ms, semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	const struct semel_text texts[] = {
+		row->scope,  row->topics, row->guarantee, row->claim,
+		row->poison, row->order,  row->dedup_by,  row->handler
+	};
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+		semel_pg_add_text(&params, texts[i]);
+	semel_pg_add_bool(&params, row->from_latest);
+	semel_pg_add_time(&params, now_ms);
+	semel_status status =
+		semel_pg_run(semel_pg_tx(store), &put_subscription, &params, NULL, error);
+	if (status != SEMEL_OK || semel_pg_in_transaction(semel_pg_tx(store)))
+		return status;
+	return semel_pg_run(semel_pg_tx(store), &prepare_inbox, NULL, NULL, error);
+}
+
+static void read_subscription(const PGresult *result, int at, struct semel_arena *arena,
+			      struct semel_subscription_row *row)
+{
+	struct semel_text *const texts[] = { &row->scope,    &row->topics, &row->guarantee,
+					     &row->claim,    &row->poison, &row->order,
+					     &row->dedup_by, &row->handler };
+	for (int i = 0; i < (int)(sizeof(texts) / sizeof(texts[0])); i++)
+		*texts[i] = semel_pg_text(result, at, i, arena);
+	row->from_latest = semel_pg_bool(result, at, 8);
+	row->since_ms = semel_pg_int(result, at, 9);
+}
+
+semel_status semel_pg_subscription_list(semel_store *store, struct semel_arena *arena,
+					struct semel_subscription_row *rows_out, uint32_t limit,
+					uint32_t *count_out, semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	PGresult *result = NULL;
+	semel_pg_add_int(&params, limit);
+	semel_status status =
+		semel_pg_run(semel_pg_tx(store), &list_subscriptions, &params, &result, error);
+	*count_out = (uint32_t)semel_pg_rows(result);
+	for (int row = 0; row < semel_pg_rows(result); row++)
+		read_subscription(result, row, arena, &rows_out[row]);
+	semel_pg_clear(result);
+	return status;
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Transactions and the one savepoint in them. The server's own state is the truth: a COMMIT of a
+ * transaction that failed before answers ROLLBACK without an error, and is told apart. */
+#include "store/postgres/postgres.h"
+
+#include "base/error.h"
+
+#include <string.h>
+
+static const struct semel_pg_query begin_now = { "begin a transaction", "BEGIN" };
+static const struct semel_pg_query commit_all = { "commit", "COMMIT" };
+static const struct semel_pg_query set_savepoint = { "set a savepoint", "SAVEPOINT semel_one" };
+static const struct semel_pg_query release_savepoint = { "release a savepoint",
+							 "RELEASE SAVEPOINT semel_one" };
+static const struct semel_pg_query back_to_savepoint = { "go back to a savepoint",
+							 "ROLLBACK TO SAVEPOINT semel_one" };
+
+semel_status semel_pg_begin(semel_store *store, semel_error *error)
+{
+	semel_pg_of(store)->savepoint_open = false;
+	return semel_pg_run(semel_pg_tx(store), &begin_now, NULL, NULL, error);
+}
+
+static semel_status run_inside(semel_store *store, const struct semel_pg_query *query,
+			       semel_error *error)
+{
+	semel_tx tx = semel_pg_tx(store);
+	semel_status status = semel_pg_demand_transaction(tx, query->what, error);
+	return status == SEMEL_OK ? semel_pg_run(tx, query, NULL, NULL, error) : status;
+}
+
+/* What a constraint says that is checked at the end only. */
+static semel_status error_of_commit(semel_status status, semel_error *error)
+{
+	if (status != SEMEL_INVALID)
+		return status;
+	if (error != NULL)
+		error->status = SEMEL_HANDLER_REJECT;
+	return SEMEL_HANDLER_REJECT;
+}
+
+semel_status semel_pg_commit(semel_store *store, semel_error *error)
+{
+	semel_tx tx = semel_pg_tx(store);
+	PGresult *result = NULL;
+	semel_status status = semel_pg_demand_transaction(tx, commit_all.what, error);
+	if (status != SEMEL_OK) {
+		semel_pg_rollback(store);
+		return status;
+	}
+	status = semel_pg_run(tx, &commit_all, NULL, &result, error);
+	if (status == SEMEL_OK && strcmp(semel_libpq.cmdStatus(result), "COMMIT") != 0)
+		status = semel_error_set(error, SEMEL_OUTAGE,
+					 "cannot commit: the transaction failed before");
+	semel_pg_clear(result);
+	return status == SEMEL_OK ? SEMEL_OK : error_of_commit(status, error);
+}
+
+void semel_pg_rollback(semel_store *store)
+{
+	PGconn *connection = semel_pg_of(store)->connection;
+	semel_pg_of(store)->savepoint_open = false;
+	if (semel_libpq.transactionStatus(connection) != PQTRANS_IDLE)
+		(void)semel_pg_execute_plain(connection, "ROLLBACK", "roll back", NULL);
+}
+
+semel_status semel_pg_savepoint(semel_store *store, semel_error *error)
+{
+	semel_status status = run_inside(store, &set_savepoint, error);
+	semel_pg_of(store)->savepoint_open = status == SEMEL_OK;
+	return status;
+}
+
+semel_status semel_pg_release(semel_store *store, semel_error *error)
+{
+	if (!semel_pg_of(store)->savepoint_open)
+		return semel_pg_demand_transaction(semel_pg_tx(store), release_savepoint.what,
+						   error);
+	semel_pg_of(store)->savepoint_open = false;
+	return run_inside(store, &release_savepoint, error);
+}
+
+/* The savepoint is closed with it: nothing stays open for the next event. */
+semel_status semel_pg_rollback_to(semel_store *store, semel_error *error)
+{
+	semel_status status =
+		semel_pg_run(semel_pg_tx(store), &back_to_savepoint, NULL, NULL, error);
+	return status == SEMEL_OK ? semel_pg_release(store, error) : status;
+}
