@@ -14,11 +14,14 @@ in which they happened. Nothing makes an effect unique, so whatever happened twi
     changed   an event that reached somebody under another id
 """
 import argparse
-import sqlite3
 import sys
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "support"))
+
+from mix import Database, Place, ask, number_of, row_order  # noqa: E402
 
 SHOWN_MAX = 20
 
@@ -50,40 +53,32 @@ class Effects:
     """Where a scope's effects are: a table of a database, or lines of `id aggregate number`."""
 
     scope: str
-    path: Path
+    path: Path | Database
     table: str = ""
-    store: Path = None  # where the scope keeps its dead letters; None: in the producer's database
+    store: Path | Database = None  # where the scope keeps its dead letters; None: in the producer's database
     repeats: bool = False  # a call may be repeated (handlers outside, at-least-once)
     losses: bool = False  # an effect may be missing (at-most-once)
 
     def read(self):
         if self.table:
-            rows = ask(self.path, f"SELECT event_id, aggregate, number FROM {self.table} ORDER BY rowid")
+            rows = ask(self.path, f"SELECT event_id, aggregate, number FROM {self.table} ORDER BY {row_order(self.path)}")
         else:
             lines = self.path.read_text().splitlines() if self.path.exists() else []
             rows = [line.split() for line in lines]
         return [Event(id, aggregate, int(number)) for id, aggregate, number in rows]
 
 
-def ask(path, statement, *parameters):
-    database = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=60)
-    try:
-        return database.execute(statement, parameters).fetchall()
-    finally:
-        database.close()
-
-
 # ---- the producer's side ----------------------------------------------------------------------
 
 
 def committed(store):
-    return [Event(*row) for row in ask(store, "SELECT event_id, aggregate, number FROM orders ORDER BY rowid")]
+    return [Event(*row) for row in ask(store, "SELECT event_id, aggregate, number FROM orders")]
 
 
 def check_outbox(store, orders):
     """Business row and event: both, or neither."""
-    rows = {id: (aggregate, number) for id, aggregate, number in ask(
-        store, "SELECT id, aggregate_id, json_extract(payload, '$.number') FROM semel_outbox")}
+    rows = {id: (aggregate, number_of(payload)) for id, aggregate, payload in ask(
+        store, "SELECT id, aggregate_id, payload FROM semel_outbox")}
     known = {order.id for order in orders}
     for order in orders:
         if order.id not in rows:
@@ -98,11 +93,9 @@ def check_outbox(store, orders):
 # ---- the broker -------------------------------------------------------------------------------
 
 
-def check_broker(store, broker, orders):
+def check_broker(store, log, orders):
     """What is marked as published is there, and nothing is there that nobody committed."""
-    topics = ask(broker, "SELECT 1 FROM sqlite_schema WHERE name = 'semel_log'")
-    rows = ask(broker, "SELECT id, aggregate_id, json_extract(payload, '$.number') FROM semel_log") if topics else []
-    there = {Event(*row) for row in rows}
+    there = {Event(id, aggregate, number_of(payload)) for id, aggregate, payload in log}
     ids = {event.id for event in there}
     marked = {id for (id,) in ask(store, "SELECT id FROM semel_outbox WHERE status = 'PUBLISHED'")}
     for order in orders:
@@ -174,11 +167,12 @@ def check_scope(store, effects, orders):
     yield from check_order(effects, seen)
 
 
-def check(store, broker, scopes):
-    """All problems, sorted by nothing but where they were found."""
+def check(store, log, scopes):
+    """All problems, sorted by nothing but where they were found. log: what the broker ever got, as
+    (id, aggregate, payload)."""
     orders = committed(store)
     problems = list(check_outbox(store, orders))
-    problems += check_broker(store, broker, orders)
+    problems += check_broker(store, log, orders)
     for effects in scopes:
         problems += check_scope(store, effects, orders)
     return problems
@@ -204,7 +198,8 @@ def main():
     parser.add_argument("--calls", type=lambda text: effects_of(text, True), action="append", default=[],
                         metavar="SCOPE=FILE[:TABLE]", help="calls that may be repeated")
     arguments = parser.parse_args()
-    problems = check(arguments.store, arguments.broker, arguments.effects + arguments.calls)
+    log = Place.log_of(arguments.broker)
+    problems = check(arguments.store, log, arguments.effects + arguments.calls)
     for problem in problems[:SHOWN_MAX]:
         print(problem)
     if len(problems) > SHOWN_MAX:

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A shop whose every order and every effect can be counted: the world of the chaos tests.
 
-Its orders are written as a foreign program would write them, by Python's sqlite3 and a hand-written
+Its orders are written as a foreign program would write them, by Python's sqlite3 or psycopg2 and a hand-written
 INSERT, so that the outbox's contract is under test too."""
 import json
 import signal
-import sqlite3
+from collections import Counter
 from dataclasses import dataclass
 
 from checker import Effects, check
+from mix import FAIL_FIRST, PLACE, connect, url_of  # noqa: F401: the tests take it from here
 from program import PROGRAM, Semel
 
 TOPIC = "order.events"
@@ -16,17 +17,15 @@ TABLES = """
 CREATE TABLE orders (event_id TEXT, aggregate TEXT, number INTEGER);
 CREATE INDEX orders_place ON orders (aggregate, number);
 CREATE TABLE cured (event_id TEXT);
-CREATE TABLE healthy (yes INTEGER CONSTRAINT "the order is poison" CHECK (yes));
+CREATE TABLE healthy (yes INTEGER CONSTRAINT "the order is poison" CHECK (yes <> 0));
 """
 # No constraint: what happens twice must show.
-EFFECT_TABLE = "CREATE TABLE effect_{scope} (event_id TEXT, aggregate TEXT, number INTEGER)"
+EFFECT_TABLE = f"CREATE TABLE effect_{{scope}} (event_id TEXT, aggregate TEXT, number INTEGER{PLACE})"
 EFFECT = """INSERT INTO effect_{scope} (event_id, aggregate, number)
-    VALUES (:id, :aggregate_id, json_extract(:payload, '$.number'))"""
+    VALUES (:id, :aggregate_id, CAST(json_extract(:payload, '$.number') AS INTEGER))"""
 # Breaks the constraint, which is a reject, until the event is named in `cured`.
-REFUSE_POISON = """INSERT INTO healthy SELECT 0 WHERE json_extract(:payload, '$.poison')
+REFUSE_POISON = """INSERT INTO healthy SELECT 0 WHERE CAST(json_extract(:payload, '$.poison') AS TEXT) IN ('1', 'true')
     AND NOT EXISTS (SELECT 1 FROM cured WHERE event_id = :id)"""
-# Broken JSON is an error that may pass, which is a retry.
-FAIL_FIRST = "SELECT json(iif(:attempt = 1 AND json_extract(:payload, '$.flaky'), '{', '{}'))"
 # One line for each call, in a file of its own.
 CALL = """read -r body
     case "$body" in *'"flaky": true'*) [ "$SEMEL_ATTEMPT" = 1 ] && exit 75 ;; esac
@@ -36,6 +35,7 @@ CALL = """read -r body
 
 def write_order(database, aggregate, **more):
     """One order and its event, in the transaction that is open; gives back the event's id."""
+    database.lock(aggregate)
     (number,) = database.execute(
         "SELECT 1 + coalesce(max(number), 0) FROM orders WHERE aggregate = ?", (aggregate,)).fetchone()
     ((event_id,),) = database.execute(
@@ -57,39 +57,41 @@ class Shop(Semel):
     def __init__(self, folder, program=PROGRAM):
         super().__init__(folder, program)
         self.subscriptions = []
+        self.place.witness(TOPIC)
         self.ok("init")
         self.script(TABLES)
 
     def script(self, text, database=None):
-        connection = sqlite3.connect(database or self.store, timeout=60)
-        connection.executescript(text)
+        connection = connect(database or self.store)
+        connection.script(text)
         connection.close()
 
     # ---- the producer ------------------------------------------------------------------------
 
     def load(self, aggregates=8, each=5, **more):
         """So many events, those of the aggregates taking turns."""
-        connection = sqlite3.connect(self.store, timeout=60)
+        connection = connect(self.store)
         for _ in range(each):
-            with connection:
-                for name in range(aggregates):
-                    write_order(connection, f"o-{name}", **more)
+            for name in range(aggregates):
+                write_order(connection, f"o-{name}", **more)
+            connection.commit()
         connection.close()
 
     def order(self, aggregate, **more):
-        connection = sqlite3.connect(self.store, timeout=60)
-        with connection:
-            event_id = write_order(connection, aggregate, **more)
+        connection = connect(self.store)
+        event_id = write_order(connection, aggregate, **more)
+        connection.commit()
         connection.close()
         return event_id
 
     # ---- the subscriptions -------------------------------------------------------------------
 
     def add(self, scope, handler, effects, options):
-        store = ("--store", f"sqlite:{effects.store}") if effects.store else ()
+        store = ("--store", url_of(effects.store)) if effects.store else ()
         words = (*store, "consume", "--scope", scope, "--topic", TOPIC, *handler, *options)
         subscription = Subscription(scope, words, effects)
         self.subscriptions.append(subscription)
+        self.subscribe(scope, TOPIC)
         return subscription
 
     def by_sql(self, scope, *options, before=(), store=None, **allowed):
@@ -132,7 +134,7 @@ class Shop(Semel):
     # ---- proof -------------------------------------------------------------------------------
 
     def problems(self):
-        return check(self.store, self.broker, [s.effects for s in self.subscriptions])
+        return check(self.store, self.place.log(), [s.effects for s in self.subscriptions])
 
     def is_right(self):
         problems = self.problems()
@@ -145,5 +147,5 @@ class Shop(Semel):
         return int(self.ok("dlq", "count", *words))
 
     def copies_at_the_broker(self):
-        """Events that are more than once in the log."""
-        return self.sql("SELECT id FROM semel_log GROUP BY id HAVING count(*) > 1", database=self.broker)
+        """Events that came more than once."""
+        return [id for id, times in Counter(id for id, _, _ in self.place.log()).items() if times > 1]

@@ -23,7 +23,9 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "support"))
 
-from checker import Effects, ask  # noqa: E402
+import mix  # noqa: E402
+from checker import Effects  # noqa: E402
+from mix import ask, url_of  # noqa: E402
 from program import PROGRAM  # noqa: E402
 from shop import REFUSE_POISON, TABLES, Shop  # noqa: E402
 
@@ -55,10 +57,10 @@ class Soak(Shop):
         super().__init__(folder, program)
         self.chance, self.tally, self.members = random.Random(seed), Counter(), []
         self.points = [row["name"] for row in self.json("failpoints")]
-        self.stock = self.folder / "stock.db"
+        self.stock = self.place.database("stock")
         self.log = open(self.folder / "log", "ab")  # noqa: SIM115
         self.by_sql("billing", *LEASE, *RETRIES)
-        self.ok("--store", f"sqlite:{self.stock}", "init")
+        self.ok("--store", url_of(self.stock), "init")
         self.script(TABLES, self.stock)
         self.by_sql("stock", *LEASE, *RETRIES, before=(REFUSE_POISON,), store=self.stock)
         effects = Effects("audit", self.folder / "audit.db", "effect_audit")
@@ -102,7 +104,7 @@ class Soak(Shop):
         words = [sys.executable, "-B", HERE / "writer.py", self.store, str(self.chance.random())]
         path = f"{HERE}:{HERE.parent / 'support'}"
         child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
-                                 env={**self.environment(), "PYTHONPATH": path}, start_new_session=True)
+                                 env={**self.environment(), "PYTHONPATH": path, "SEMEL_TEST_MIX": mix.NAME}, start_new_session=True)
         self.children.append(child)
         return child
 
@@ -161,7 +163,7 @@ class Soak(Shop):
         self.wake_those_who_slept(math.inf)  # they might hold what we are about to write
         self.cure()
         point = self.chance.choice(("", "dlq.after-publish:kill@2", "dlq.after-mark:kill@2"))
-        self.person(point, "--store", f"sqlite:{self.stock}", "dlq", "replay", "--all")
+        self.person(point, "--store", url_of(self.stock), "dlq", "replay", "--all")
 
     def cure(self):
         ids = ask(self.stock, "SELECT event_id FROM semel_dead_letter WHERE parked_behind IS NULL AND status = 'PENDING'")
@@ -211,21 +213,22 @@ class Soak(Shop):
             for subscription in self.subscriptions:
                 self.consume(subscription, *patience, timeout=PATIENCE_S + 60)
             self.cure()
-            if self.ok("--store", f"sqlite:{self.stock}", "dlq", "count").strip() == "0":
+            if self.ok("--store", url_of(self.stock), "dlq", "count").strip() == "0":
                 return
-            self.ok("--store", f"sqlite:{self.stock}", "dlq", "replay", "--all")
+            self.ok("--store", url_of(self.stock), "dlq", "replay", "--all")
 
     # ---- proof -------------------------------------------------------------------------------
 
     def findings(self):
         found = [str(problem) for problem in self.problems()]
-        for database in (self.store, self.stock, self.broker, self.folder / "audit.db"):
+        files = (self.store, self.stock, self.broker, self.folder / "audit.db")
+        for database in (thing for thing in files if isinstance(thing, Path)):
             for (said,) in ask(database, "PRAGMA integrity_check"):
                 if said != "ok":
                     found.append(f"{database.name}: {said}")
         found += [f"{entry[0]} is a dead letter still" for entry in ask(
             self.stock, "SELECT event_id FROM semel_dead_letter WHERE status = 'PENDING'")]
-        done = self.run("verify", "--consumer-store", f"sqlite:{self.stock}", timeout=PATIENCE_S)
+        done = self.run("verify", "--consumer-store", url_of(self.stock), timeout=PATIENCE_S)
         if done.returncode != 0:
             found.append(f"verify ended with {done.returncode}\n{done.stdout}{done.stderr}")
         return found

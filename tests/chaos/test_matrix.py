@@ -46,7 +46,7 @@ def publish_batch(shop, point, kills):
     assert done.returncode == -9
     (written,) = shop.sql("SELECT count(*) FROM semel_outbox")[0]
     assert written == (5 if point == "publish.after-commit" else 0)
-    shop.sql("INSERT INTO orders SELECT id, aggregate_id, json_extract(payload, '$.number') FROM semel_outbox")
+    shop.sql("INSERT INTO orders SELECT id, aggregate_id, CAST(json_extract(payload, '$.number') AS INTEGER) FROM semel_outbox")
 
 
 def relay_dies(shop, point, kills):

@@ -3,20 +3,18 @@
 handler that writes the words down and rejects the word "bad" until it is mended."""
 import json
 
+from mix import REFUSE_BAD_WORDS, SERIAL, TAKE_BAD_WORDS
+
 HANDLER = "INSERT INTO effect (scope, id, word) VALUES ('{scope}', :id, json_extract(:payload, '$.word'))"
 
 
 def prepare(semel, database=None):
-    semel.sql("CREATE TABLE effect (number INTEGER PRIMARY KEY, scope, id, word)", database=database)
-    semel.sql(
-        "CREATE TRIGGER poison BEFORE INSERT ON effect WHEN NEW.word = 'bad'"
-        " BEGIN SELECT RAISE(ABORT, 'the word is bad'); END",
-        database=database,
-    )
+    semel.sql(f"CREATE TABLE effect (number {SERIAL}, scope TEXT, id TEXT, word TEXT)", database=database)
+    semel.sql(REFUSE_BAD_WORDS, database=database)
 
 
 def mend(semel):
-    semel.sql("DROP TRIGGER poison")
+    semel.sql(TAKE_BAD_WORDS)
 
 
 def publish(semel, word, aggregate="1", *more):

@@ -3,10 +3,11 @@
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import time
 from pathlib import Path
+
+import mix
 
 TREE = Path(__file__).resolve().parent.parent.parent
 PROGRAM = Path(os.environ.get("SEMEL_BIN", TREE / "build" / "semel")).absolute()
@@ -24,16 +25,17 @@ def wait_for(condition, timeout=30.0, what="the condition"):
 
 
 class Semel:
-    """The program at work in one fresh folder, with a store and a broker of its own there."""
+    """The program at work in one fresh folder, with a store and a broker of its own: files there,
+    or what the mix has instead."""
 
     def __init__(self, folder, program=PROGRAM):
         self.folder, self.program = Path(folder), program
-        self.store, self.broker = self.folder / "semel.db", self.folder / "semel-broker.db"
-        self.children = []
+        self.place, self.children = mix.Place(folder), []
+        self.store, self.broker = self.place.store, self.place.broker
 
     def environment(self, extra=None):
         mine = {key: value for key, value in os.environ.items() if not key.startswith("SEMEL_")}
-        return {**mine, **(extra or {})}
+        return {**mine, **self.place.environment(), **(extra or {})}
 
     def run(self, *words, check=False, env=None, timeout=60, **options):
         """One run to its end. Words may be bytes; output is text unless text=False."""
@@ -68,12 +70,24 @@ class Semel:
         return self.ok("publish", "--type", type, "--aggregate", aggregate, *words, **options).strip()
 
     def sql(self, statement, *parameters, database=None):
-        connection = sqlite3.connect(database or self.store, timeout=30)
+        connection = mix.connect(database or self.store, timeout=30)
         try:
-            with connection:
-                return connection.execute(statement, parameters).fetchall()
+            rows = list(connection.execute(statement, parameters).fetchall())
+            connection.commit()
+            return rows
         finally:
             connection.close()
+
+    def subscribe(self, scope, *topics):
+        """Before anything is published: RabbitMQ keeps nothing for who comes later. Its record goes
+        to a store that nobody looks at."""
+        if mix.BROKER != "rabbitmq":
+            return
+        scratch = ("--store", f"sqlite:{self.folder / 'scratch.db'}")
+        if not (self.folder / "scratch.db").exists():
+            self.ok(*scratch, "init")
+        each = [word for topic in topics for word in ("--topic", topic)]
+        self.ok(*scratch, "consume", "--scope", scope, *each, "--print", "--drain")
 
     def spawn(self, *words, env=None, **options):
         """A run in the background; whatever is left of it is killed when the test ends."""
@@ -100,3 +114,4 @@ class Semel:
             for stream in (child.stdin, child.stdout, child.stderr):
                 if stream:
                     stream.close()
+        self.place.close()

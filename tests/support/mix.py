@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which store and which broker a test runs on. SEMEL_TEST_MIX names them: sqlite+local (the default),
+postgres+rabbitmq, sqlite+rabbitmq, postgres+local. A test gets a database and a virtual host of its
+own, and says things once, in SQL that both stores understand; the few words that differ are here."""
+import itertools
+import json
+import os
+import sqlite3
+from pathlib import Path
+
+NAME = os.environ.get("SEMEL_TEST_MIX", "sqlite+local")
+STORE, _, BROKER = NAME.partition("+")
+COUNTER = itertools.count(1)
+
+
+# ---- SQL ----------------------------------------------------------------------------------------
+
+
+class SqliteConnection:
+    def __init__(self, path, timeout=60, **options):
+        self.connection = sqlite3.connect(path, timeout=timeout, **options)
+
+    def execute(self, statement, parameters=()):
+        return self.connection.execute(statement, parameters)
+
+    def lock(self, _aggregate):
+        """There is one writer at a time, from its first change on."""
+        if not self.connection.in_transaction:
+            self.execute("BEGIN IMMEDIATE")
+
+    def commit(self):
+        self.connection.commit()
+
+    def rollback(self):
+        self.connection.rollback()
+
+    def script(self, text):
+        self.connection.executescript(text)
+
+    def close(self):
+        self.connection.close()
+
+
+class PostgresConnection:
+    """psycopg2, asked in the manner of sqlite3: ? for a parameter, times as RFC 3339."""
+
+    def __init__(self, url, timeout=60):
+        import psycopg2
+
+        self.connection = psycopg2.connect(url, options=f"-c TimeZone=UTC -c lock_timeout={timeout}s")
+        moment = lambda value, _: value and value.replace(" ", "T").replace("+00", "Z")  # noqa: E731
+        kinds = psycopg2.extensions.new_type((1114, 1184), "MOMENT", moment)
+        dates = psycopg2.extensions.new_type((1082,), "DATE", lambda value, _: value)
+        for kind in (kinds, dates):
+            psycopg2.extensions.register_type(kind, self.connection)
+
+    def execute(self, statement, parameters=()):
+        cursor = self.connection.cursor()
+        cursor.execute(statement.replace("%", "%%").replace("?", "%s"), parameters)
+        return Rows(cursor)
+
+    def lock(self, aggregate):
+        """As an application locks the row that it is about to change, until it commits."""
+        self.execute("SELECT pg_advisory_xact_lock(hashtext(?))", (aggregate,))
+
+    def commit(self):
+        self.connection.commit()
+
+    def rollback(self):
+        self.connection.rollback()
+
+    def script(self, text):
+        self.connection.cursor().execute(text)
+        self.connection.commit()
+
+    def close(self):
+        self.connection.close()
+
+
+class Rows:
+    def __init__(self, cursor):
+        self.rows = cursor.fetchall() if cursor.description else []
+        self.rowcount = cursor.rowcount
+
+    def fetchall(self):
+        return self.rows
+
+    def fetchone(self):
+        return self.rows[0] if self.rows else None
+
+    def __iter__(self):
+        return iter(self.rows)
+
+
+class Database(str):
+    """A PostgreSQL database, by its URL. A SQLite one is the path of its file."""
+
+
+def connect(database, timeout=60):
+    if isinstance(database, Database):
+        return PostgresConnection(database, timeout)
+    return SqliteConnection(database, timeout)
+
+
+def url_of(database):
+    return str(database) if isinstance(database, Database) else f"sqlite:{database}"
+
+
+def row_order(database):
+    return "place" if isinstance(database, Database) else "rowid"
+
+
+def ask(database, statement, *parameters):
+    connection = connect(database)
+    try:
+        return list(connection.execute(statement, parameters).fetchall())
+    finally:
+        connection.close()
+
+
+# ---- the words that differ ------------------------------------------------------------------------
+
+# A column that counts the rows in the order of their insertion, and one to add where SQLite has its own.
+SERIAL = "BIGSERIAL PRIMARY KEY" if STORE == "postgres" else "INTEGER PRIMARY KEY"
+PLACE = f", place {SERIAL}" if STORE == "postgres" else ""
+# An error that may pass, the first time an event that says "flaky" is seen.
+FAIL_FIRST = (
+    "SELECT fail_when(:attempt = 1 AND json_extract(:payload, '$.flaky') = 'true')" if STORE == "postgres"
+    else "SELECT json(iif(:attempt = 1 AND json_extract(:payload, '$.flaky'), '{', '{}'))")
+# What SQLite's json_extract does for a member, and an error that is no fault of the values.
+FUNCTIONS = """
+CREATE FUNCTION json_extract(document text, path text) RETURNS text IMMUTABLE LANGUAGE sql AS
+    $$ SELECT document::jsonb #>> ARRAY[substr(path, 3)] $$;
+CREATE FUNCTION fail_when(failing boolean) RETURNS void LANGUAGE plpgsql AS
+    $$ BEGIN IF failing THEN RAISE EXCEPTION 'it is too early'; END IF; END $$;
+CREATE FUNCTION refuse_bad_word() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN RAISE EXCEPTION 'the word is bad' USING ERRCODE = 'check_violation'; END $$;
+"""
+REFUSE_BAD_WORDS = (
+    "CREATE TRIGGER poison BEFORE INSERT ON effect FOR EACH ROW WHEN (NEW.word = 'bad') EXECUTE FUNCTION refuse_bad_word()"
+    if STORE == "postgres" else
+    "CREATE TRIGGER poison BEFORE INSERT ON effect WHEN NEW.word = 'bad' BEGIN SELECT RAISE(ABORT, 'the word is bad'); END")
+TAKE_BAD_WORDS = "DROP TRIGGER poison ON effect" if STORE == "postgres" else "DROP TRIGGER poison"
+
+
+# ---- the places -----------------------------------------------------------------------------------
+
+
+def servers():
+    """Those of the run above us."""
+    from servers import Attached
+
+    if not hasattr(servers, "attached"):
+        servers.attached = Attached()
+    return servers.attached
+
+
+class VirtualHost:
+    """A RabbitMQ of the test's own. It keeps a witness: a queue that gets whatever is published."""
+
+    def __init__(self):
+        self.name = f"test-{os.getpid()}-{next(COUNTER)}"
+        servers().administrator.add_vhost(self.name)
+        self.url = servers().rabbitmq_url(self.name)
+        self.seen, self.witnessed = [], set()
+
+    def channel(self):
+        import pika
+
+        self.connection = pika.BlockingConnection(pika.URLParameters(self.url))
+        return self.connection.channel()
+
+    def witness(self, topic):
+        if topic in self.witnessed:
+            return
+        channel = self.channel()
+        channel.exchange_declare(topic, "topic", durable=True)
+        channel.queue_declare(f"witness.{topic}", durable=True)
+        channel.queue_bind(f"witness.{topic}", topic, "#")
+        self.connection.close()
+        self.witnessed.add(topic)
+
+    def log(self):
+        """Everything that ever arrived: (id, aggregate id, payload)."""
+        channel = self.channel()
+        for topic in self.witnessed:
+            while True:
+                method, properties, body = channel.basic_get(f"witness.{topic}", auto_ack=True)
+                if method is None:
+                    break
+                self.seen.append((properties.message_id, properties.headers["semel-aggregate-id"], body))
+        self.connection.close()
+        return self.seen
+
+    def close(self):
+        servers().administrator.delete_vhost(self.name)
+
+
+class Place:
+    """The store and the broker of one test."""
+
+    def __init__(self, folder):
+        self.folder, self.made = Path(folder), []
+        self.store = self.database("semel")
+        if BROKER == "rabbitmq":
+            self.broker = VirtualHost()
+            self.made.append(self.broker)
+        else:
+            self.broker = self.folder / "semel-broker.db"
+
+    def database(self, name):
+        """One more, without Semel's tables."""
+        if STORE != "postgres":
+            return self.folder / f"{name}.db"
+        unique = f"{name}_{os.getpid()}_{next(COUNTER)}"
+        alone(f"CREATE DATABASE {unique}")
+        made = Database(servers().postgres_url(unique))
+        self.made.append(Dropped(unique))
+        connection = connect(made)
+        connection.script(FUNCTIONS)
+        connection.close()
+        return made
+
+    def witness(self, topic):
+        """Before anything is published there."""
+        if BROKER == "rabbitmq":
+            self.broker.witness(topic)
+
+    def environment(self):
+        """How the program finds them; the defaults are the files."""
+        told = {}
+        if STORE == "postgres":
+            told["SEMEL_STORE"] = str(self.store)
+        if BROKER == "rabbitmq":
+            told["SEMEL_BROKER"] = self.broker.url
+        return told
+
+    def log(self):
+        """What is, or was, at the broker: (id, aggregate id, payload)."""
+        return self.broker.log() if BROKER == "rabbitmq" else self.log_of(self.broker)
+
+    @staticmethod
+    def log_of(path):
+        """Of the local broker's file."""
+        if not path.exists() or not ask(path, "SELECT 1 FROM sqlite_schema WHERE name = 'semel_log'"):
+            return []
+        return ask(path, "SELECT id, aggregate_id, payload FROM semel_log")
+
+    def close(self):
+        while self.made:
+            self.made.pop().close()
+
+
+class Dropped:
+    def __init__(self, name):
+        self.name = name
+
+    def close(self):
+        alone(f"DROP DATABASE {self.name} WITH (FORCE)")
+
+
+def alone(statement):
+    """Outside of any transaction, in the server's own database."""
+    import psycopg2
+
+    connection = psycopg2.connect(servers().postgres_url("postgres"))
+    connection.autocommit = True
+    connection.cursor().execute(statement)
+    connection.close()
+
+
+def number_of(payload):
+    return json.loads(payload)["number"]

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A nest: one temporary folder in which the servers of a test run live, and from which nothing escapes.
+
+Whatever ends the run, also a kill -9 of it, a watcher outside its session then ends every process
+that belongs to the nest (by folder or by mark, since servers leave sessions and rename themselves)
+and removes the folder."""
+import atexit
+import ctypes
+import os
+import pwd
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+MARK = "SEMEL_TEST_NEST"
+LIBC = ctypes.CDLL(None)
+
+
+class Missing(Exception):
+    """A server is not on this machine; the text says how it gets there."""
+
+
+def wait_until(condition, timeout, what):
+    """Asks until the answer is true, and gives it back."""
+    until = time.monotonic() + timeout
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        if time.monotonic() > until:
+            raise TimeoutError(f"{what} did not come true within {timeout} s")
+        time.sleep(0.05)
+
+
+def free_port(taken=set()):  # noqa: B006: one set for the process, on purpose
+    """Below the range that the system gives to clients: else a client that knocks at a server's port
+    while it restarts may be given that very port, and talk to itself."""
+    while True:
+        port = random.randrange(10000, 32000)
+        if port in taken:
+            continue
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        taken.add(port)
+        return port
+
+
+def listens(port):
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+        return True
+    except OSError:
+        return False
+
+
+def identity(user):
+    """How a child becomes that user; nothing to do when we are not root."""
+    if os.getuid() != 0:
+        return {}
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError as unknown:
+        raise Missing(f"there is no user {user} here") from unknown
+    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+
+
+# ---- processes --------------------------------------------------------------------------------
+
+
+def all_processes():
+    """{pid: its parent}"""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if fields[0] not in "ZX":
+                found[int(entry.name)] = int(fields[1])
+    return found
+
+
+def family(pid):
+    """A process and all below it, parents first."""
+    parents = all_processes()
+    found = [pid] if pid in parents else []
+    for member in found:
+        found += [child for child, parent in parents.items() if parent == member]
+    return found
+
+
+def members_of(folder):
+    """Processes of a nest: at work in its folder, named after it, or marked with it."""
+    text, found = str(folder), []
+    for pid in all_processes():
+        try:
+            place = os.readlink(f"/proc/{pid}/cwd")
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+            marks = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        inside = place == text or place.startswith(text + "/")
+        named = any(word.startswith(text + "/") for word in command)
+        if inside or named or f"{MARK}={text}".encode() in marks:
+            found.append(pid)
+    return [pid for pid in found if pid != os.getpid()]
+
+
+def kill_all(pids, number=signal.SIGKILL):
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except (ProcessLookupError, PermissionError):
+            pass
+
+
+def clear(folder, spared=()):
+    """Ends everything in the nest, then the nest."""
+    for _ in range(100):
+        alive = [pid for pid in members_of(folder) if pid not in spared]
+        if not alive:
+            break
+        kill_all(alive)
+        time.sleep(0.05)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+# ---- the nest ---------------------------------------------------------------------------------
+
+
+class Nest:
+    """Use it with `with`. Not for threads: children hear of the death of the thread that made them."""
+
+    def __init__(self, parent=None):
+        self.folder = Path(tempfile.mkdtemp(prefix="semel-nest-", dir=parent))
+        self.folder.chmod(0o711)
+        self.things, self.owner = [], os.getpid()
+        self.watcher, self.line = self.start_watcher()
+        atexit.register(self.close)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def start_watcher(self):
+        """It sees the end of the pipe when we are gone, however we went."""
+        hear, line = os.pipe()
+        words = [sys.executable, "-B", __file__, str(self.folder), str(hear)]
+        watcher = subprocess.Popen(words, pass_fds=[hear], start_new_session=True, cwd="/",
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        os.close(hear)
+        return watcher, line
+
+    def keep(self, thing):
+        """What is closed with the nest, last first."""
+        self.things.append(thing)
+        return thing
+
+    def room(self, name, user=None):
+        """A folder of a server's own."""
+        path = self.folder / name
+        path.mkdir(mode=0o700)
+        who = identity(user) if user else {}
+        if who:
+            os.chown(path, who["user"], who["group"])
+        return path
+
+    def environment(self, extra=None):
+        plain = {key: os.environ[key] for key in ("PATH", "LANG", "TZ") if key in os.environ}
+        return {"LC_ALL": "C.UTF-8", **plain, MARK: str(self.folder), **(extra or {})}
+
+    def start(self, words, user, log, environment=None, end=signal.SIGKILL, **options):
+        """A server in the background. It gets the signal when we die."""
+        def hear_of_our_death():
+            pr_set_pdeathsig = 1
+            LIBC.prctl(pr_set_pdeathsig, int(end), 0, 0, 0)
+        with open(log, "ab") as output:
+            return subprocess.Popen(
+                [str(word) for word in words], env=self.environment(environment), stdout=output, stderr=output,
+                stdin=options.pop("stdin", subprocess.DEVNULL), start_new_session=True,
+                cwd=options.pop("cwd", self.folder), preexec_fn=hear_of_our_death, **identity(user), **options)
+
+    def run(self, words, user, environment=None, timeout=120, **options):
+        """A helper to its end; gives back what it printed."""
+        done = subprocess.run(
+            [str(word) for word in words], env=self.environment(environment), timeout=timeout, check=False,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            cwd=options.pop("cwd", self.folder), **identity(user), **options)
+        if done.returncode != 0:
+            raise RuntimeError(f"{words[0]} ended with {done.returncode}\n{done.stdout}")
+        return done.stdout
+
+    def close(self):
+        if os.getpid() != self.owner or not self.folder.exists():
+            return
+        while self.things:
+            self.things.pop().close()
+        clear(self.folder, spared=(self.watcher.pid,))
+        os.close(self.line)
+        self.watcher.wait()
+        atexit.unregister(self.close)
+
+
+def watch():
+    folder, hear = sys.argv[1], int(sys.argv[2])
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    os.read(hear, 1)
+    clear(folder)
+
+
+if __name__ == "__main__":
+    watch()

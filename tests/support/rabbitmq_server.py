@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RabbitMQ nodes of the test's own: one, or a cluster on loopback, with a name service (epmd), a
+cookie and folders of their own, and a control that asks a node in milliseconds, where rabbitmqctl
+would start a whole machine for each question."""
+import json
+import os
+import secrets
+import select
+import signal
+import subprocess
+from pathlib import Path
+
+from nest import Missing, free_port, identity, listens, wait_until
+
+SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+EMULATOR = "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none -kernel inet_dist_use_interface {127,0,0,1}"
+# One expression per line in, one answer per line out. It runs inside the node.
+CONTROL = """
+Node = list_to_atom(os:getenv("SEMEL_NODE")),
+Answer = fun(Text) ->
+    {ok, Tokens, _} = erl_scan:string(Text),
+    {ok, Expressions} = erl_parse:parse_exprs(Tokens),
+    case rpc:call(Node, erl_eval, exprs, [Expressions, []], 60000) of
+        {value, Value, _} -> io:format("ok ~0p~n", [Value]);
+        {badrpc, Why} -> io:format("error ~0p~n", [Why])
+    end
+end,
+Loop = fun Next() -> case io:get_line("") of eof -> halt(); Line -> Answer(Line), Next() end end,
+Loop().
+"""
+
+
+class Names:
+    """epmd, in the foreground, so that it dies with us."""
+
+    def __init__(self, nest):
+        self.nest, self.port = nest, free_port()
+        self.home = nest.room("erlang-home", "rabbitmq")
+        cookie, who = self.home / ".erlang.cookie", identity("rabbitmq")
+        cookie.write_text(secrets.token_hex(10))
+        cookie.chmod(0o400)
+        if who:
+            os.chown(cookie, who["user"], who["group"])
+        self.child = nest.start(["epmd", "-port", self.port, "-address", "127.0.0.1"], "rabbitmq",
+                                nest.folder / "epmd.log", self.environment())
+        wait_until(lambda: listens(self.port), 20, "epmd listens")
+        nest.keep(self)
+
+    def environment(self):
+        return {"HOME": str(self.home), "ERL_EPMD_PORT": str(self.port), "ERL_EPMD_ADDRESS": "127.0.0.1",
+                "ERL_CRASH_DUMP": "/dev/null"}
+
+    def close(self):
+        self.child.kill()
+        self.child.wait()
+
+
+class Control:
+    """Asks one node. Can also be opened by another process than the one that started the node."""
+
+    def __init__(self, node, environment):
+        words = ["erl", "-noshell", "-hidden", "-sname", f"control-{secrets.token_hex(4)}@localhost", "-kernel",
+                 "inet_dist_use_interface", "{127,0,0,1}", "-eval", CONTROL]
+        self.child = subprocess.Popen(words, env={**environment, "SEMEL_NODE": node}, stdin=subprocess.PIPE, text=True,
+                                      stdout=subprocess.PIPE, start_new_session=True, **identity("rabbitmq"), cwd="/")
+
+    def ask(self, expression):
+        self.child.stdin.write(" ".join(expression.split()).rstrip(".") + ".\n")
+        self.child.stdin.flush()
+        ready, _, _ = select.select([self.child.stdout], [], [], 90)
+        line = self.child.stdout.readline() if ready else ""
+        word, _, answer = line.strip().partition(" ")
+        if word != "ok":
+            raise RuntimeError(f"{expression}: {answer or 'the node does not answer'}")
+        return answer
+
+    def close(self):
+        self.child.kill()
+        self.child.wait()
+        self.child.stdin.close()
+        self.child.stdout.close()
+
+
+def binary(text):
+    return f"<<{json.dumps(text)}>>"
+
+
+class RabbitMQ:
+    """One node. What is asked of it is asked of its cluster."""
+
+    def __init__(self, nest, names=None, name="rabbit", certificates=None, peers=(), settings=""):
+        if not SERVER.exists():
+            raise Missing("RabbitMQ is not installed")
+        self.nest, self.names = nest, names or Names(nest)
+        self.node = f"{name}-{secrets.token_hex(4)}@localhost"
+        self.room = nest.room(name, "rabbitmq")
+        self.log = nest.folder / f"{name}.log"
+        self.port, self.tls_port, self.dist_port = free_port(), free_port(), free_port()
+        self.child, self.asked = None, None
+        self.write("enabled_plugins", "[].\n")
+        self.write("rabbitmq-env.conf", "")
+        self.write("rabbitmq.conf", self.configuration(certificates, peers) + settings)
+        nest.keep(self)
+
+    def write(self, name, text):
+        path, who = self.room / name, identity("rabbitmq")
+        path.write_text(text)
+        if who:
+            os.chown(path, who["user"], who["group"])
+
+    def configuration(self, certificates, peers):
+        lines = [f"listeners.tcp.1 = 127.0.0.1:{self.port}", "log.file.level = warning", "disk_free_limit.absolute = 10MB",
+                 "raft.wal_max_size_bytes = 33554432", "vm_memory_high_watermark.relative = 0.6"]
+        if certificates:
+            for path in (certificates.authority, certificates.certificate, certificates.key):
+                self.write(path.name, path.read_text())
+            lines += [f"listeners.ssl.1 = 127.0.0.1:{self.tls_port}",
+                      f"ssl_options.cacertfile = {self.room / certificates.authority.name}",
+                      f"ssl_options.certfile = {self.room / certificates.certificate.name}",
+                      f"ssl_options.keyfile = {self.room / certificates.key.name}", "ssl_options.verify = verify_none"]
+        if peers:
+            lines.append("cluster_formation.peer_discovery_backend = classic_config")
+            lines += [f"cluster_formation.classic_config.nodes.{number} = {peer}" for number, peer in enumerate(peers, 1)]
+        return "\n".join(lines) + "\n"
+
+    def environment(self):
+        return {
+            **self.names.environment(), "RUNNING_UNDER_SYSTEMD": "true",  # no shell between us and the node
+            "RABBITMQ_NODENAME": self.node, "RABBITMQ_NODE_PORT": str(self.port), "RABBITMQ_DIST_PORT": str(self.dist_port),
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1", "RABBITMQ_MNESIA_BASE": str(self.room / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(self.room / "log"), "RABBITMQ_PID_FILE": str(self.room / "pid"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.room / "enabled_plugins"),
+            "RABBITMQ_CONFIG_FILE": str(self.room / "rabbitmq.conf"),
+            "RABBITMQ_CONF_ENV_FILE": str(self.room / "rabbitmq-env.conf"),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": EMULATOR,
+        }
+
+    def url(self, vhost="", user="guest:guest", port=None, scheme="amqp"):
+        return f"{scheme}://{user}@127.0.0.1:{port or self.port}/{vhost}"
+
+    # ---- life ----------------------------------------------------------------------------------
+
+    def start(self, wait=True):
+        self.child = self.nest.start([SERVER], "rabbitmq", self.log, self.environment(), cwd=self.room)
+        if wait:
+            self.wait()
+        return self
+
+    def wait(self):
+        wait_until(self.answers, 120, f"{self.node} answers")
+        wait_until(self.is_up, 60, f"{self.node} is up")
+
+    def answers(self):
+        if self.child.poll() is not None:
+            raise RuntimeError(f"RabbitMQ ended with {self.child.returncode}\n{self.log.read_text()[-3000:]}")
+        return listens(self.port)
+
+    def is_up(self):
+        try:
+            return self.ask("rabbit:is_running()") == "true"
+        except RuntimeError:
+            return False
+
+    def stop(self):
+        if self.child and self.child.poll() is None:
+            self.child.terminate()
+            self.child.wait(60)
+
+    def kill(self):
+        """kill -9: nothing is flushed, nobody is told."""
+        self.child.kill()
+        self.child.wait()
+
+    def pause(self):
+        self.child.send_signal(signal.SIGSTOP)
+
+    def resume(self):
+        self.child.send_signal(signal.SIGCONT)
+
+    def close(self):
+        if self.asked:
+            self.asked.close()
+            self.asked = None
+        if self.child and self.child.poll() is None:
+            self.kill()
+
+    # ---- what an administrator does --------------------------------------------------------------
+
+    def ask(self, expression):
+        if not self.asked:
+            self.asked = Control(self.node, {**self.nest.environment(), **self.names.environment()})
+        return self.asked.ask(expression)
+
+    def told(self):
+        """What another process needs to ask this node."""
+        return {"node": self.node, "port": self.port, "tls_port": self.tls_port,
+                "environment": {**self.nest.environment(), **self.names.environment()}}
+
+
+class Administrator:
+    """What can be asked of a running broker, in Erlang; ask: runs one expression there."""
+
+    def __init__(self, ask):
+        self.ask = ask
+
+    def add_vhost(self, name):
+        self.ask(f"ok = rabbit_vhost:add({binary(name)}, <<\"test\">>)")
+        self.permit("guest", name)
+
+    def permit(self, user, vhost, configure=".*", write=".*", read=".*"):
+        rights = ", ".join(map(binary, (user, vhost, configure, write, read)))
+        self.ask(f"ok = rabbit_auth_backend_internal:set_permissions({rights}, <<\"test\">>)")
+
+    def add_user(self, name, password):
+        self.ask(f"ok = rabbit_auth_backend_internal:add_user({binary(name)}, {binary(password)}, <<\"test\">>)")
+
+    def delete_vhost(self, name):
+        self.ask(f"rabbit_vhost:delete({binary(name)}, <<\"test\">>)")
+
+    def raise_memory_alarm(self):
+        self.ask("vm_memory_monitor:set_vm_memory_high_watermark(0.00001)")
+
+    def clear_memory_alarm(self):
+        self.ask("vm_memory_monitor:set_vm_memory_high_watermark(0.6)")
+
+    def alarms(self):
+        return self.ask("rabbit_alarm:get_alarms()")
+
+    def close_connections(self):
+        """Every client is thrown out, with a reason."""
+        self.ask("[rabbit_networking:close_connection(Pid, \"test\") || Pid <- rabbit_networking:connections()]")
+
+    def queues(self, vhost):
+        """Names, with how many messages are in them."""
+        answer = self.ask(
+            f"[{{element(4, amqqueue:get_name(Q)), proplists:get_value(messages, element(2, {{ok, rabbit_amqqueue:info(Q, [messages])}}))}}"
+            f" || Q <- rabbit_amqqueue:list({binary(vhost)})]")
+        return answer
+
+    def leader_of(self, vhost, queue):
+        """The node on which the leader of a quorum queue is."""
+        answer = self.ask(
+            f"{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r({binary(vhost)}, queue, {binary(queue)})),"
+            " case amqqueue:get_pid(Q) of {_, Node} -> Node; Pid -> node(Pid) end")
+        return answer.strip("'")
+
+
+def cluster(nest, size=3):
+    """Nodes that know each other; the first one is up before the others join."""
+    names = Names(nest)
+    nodes = [RabbitMQ(nest, names, f"rabbit{number}") for number in range(1, size + 1)]
+    peers = [node.node for node in nodes]
+    for node in nodes:
+        node.write("rabbitmq.conf", node.configuration(None, peers))
+    for node in nodes:
+        node.start()
+    wait_until(lambda: nodes[0].ask("length(rabbit_mnesia:cluster_nodes(running))") == str(size), 60, "the cluster is whole")
+    return nodes

@@ -1,0 +1,184 @@
+#!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
+"""Real servers for tests and for developers, in one temporary folder, gone when it ends:
+
+    servers.py start postgres|rabbitmq|cluster    prints the URLs, and stays until it is interrupted
+    servers.py run -- COMMAND                     both, for as long as COMMAND runs; its exit code
+
+A command finds them in SEMEL_TEST_POSTGRES and SEMEL_TEST_RABBITMQ."""
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import postgres_server
+import rabbitmq_server
+from nest import Missing, Nest
+from postgres_server import Postgres
+from rabbitmq_server import Administrator, Control, RabbitMQ, cluster
+
+APT = "apt-get install -y --no-install-recommends"
+PACKAGES = "postgresql-15 rabbitmq-server python3-psycopg2 python3-pika nftables"
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Certificates:
+    """An authority of the test's own, and a certificate of it for localhost and 127.0.0.1."""
+
+    def __init__(self, nest, name="tls"):
+        self.folder = nest.folder / name
+        self.folder.mkdir(mode=0o755)
+        self.authority, self.certificate = self.folder / "authority.pem", self.folder / "server.pem"
+        self.key, authority_key = self.folder / "server.key", self.folder / "authority.key"
+        request, extension = self.folder / "request.pem", self.folder / "extension"
+        extension.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+        curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+        self.openssl("req", "-x509", *curve, "-days", "2", "-subj", f"/CN=authority of {name}",
+                     "-keyout", authority_key, "-out", self.authority)
+        self.openssl("req", "-new", *curve, "-subj", "/CN=localhost", "-keyout", self.key, "-out", request)
+        self.openssl("x509", "-req", "-in", request, "-CA", self.authority, "-CAkey", authority_key, "-days", "2",
+                     "-CAcreateserial", "-extfile", extension, "-out", self.certificate)
+
+    @staticmethod
+    def openssl(*words):
+        subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True, stdin=subprocess.DEVNULL)
+
+
+class Servers:
+    """PostgreSQL and RabbitMQ, with TLS. A child process attaches to them by the environment."""
+
+    VARIABLE = "SEMEL_TEST_SERVERS"
+
+    def __init__(self, nest, postgres=True, rabbitmq=True):
+        self.nest, self.certificates = nest, Certificates(nest)
+        self.rabbitmq = RabbitMQ(nest, certificates=self.certificates).start(wait=False) if rabbitmq else None
+        self.postgres = Postgres(nest, certificates=self.certificates).create() if postgres else None
+        if self.rabbitmq:
+            self.rabbitmq.wait()
+
+    def environment(self):
+        told = {self.VARIABLE: json.dumps({
+            "authority": str(self.certificates.authority),
+            "postgres_port": self.postgres.port if self.postgres else None,
+            "rabbitmq": self.rabbitmq.told() if self.rabbitmq else None})}
+        if self.postgres:
+            told["SEMEL_TEST_POSTGRES"] = self.postgres.url()
+        if self.rabbitmq:
+            told["SEMEL_TEST_RABBITMQ"] = self.rabbitmq.url()
+        return told
+
+
+def what_is_missing():
+    """Empty, or the line that says what to install."""
+    try:
+        import pika  # noqa: F401
+        import psycopg2  # noqa: F401
+
+        postgres_server.binaries()
+        if not rabbitmq_server.SERVER.exists():
+            raise Missing("RabbitMQ is not installed")
+    except (Missing, ImportError) as reason:
+        return f"{reason}; as root: scripts/servers-install (or: {APT} {PACKAGES})"
+    return ""
+
+
+# ---- attached ----------------------------------------------------------------------------------
+
+
+class Attached:
+    """The servers of a `run` above us."""
+
+    def __init__(self):
+        self.told = json.loads(os.environ[Servers.VARIABLE])
+        self.authority, self.control = Path(self.told["authority"]), None
+
+    def postgres_url(self, database="semel", user="semel", host="127.0.0.1", **parameters):
+        more = "&".join(f"{key}={value}" for key, value in parameters.items())
+        return f"postgres://{user}@{host}:{self.told['postgres_port']}/{database}{'?' + more if more else ''}"
+
+    def rabbitmq_url(self, vhost="", user="guest:guest", scheme="amqp"):
+        port = self.told["rabbitmq"]["tls_port" if scheme == "amqps" else "port"]
+        return f"{scheme}://{user}@127.0.0.1:{port}/{vhost}"
+
+    def ask(self, expression):
+        if not self.control:
+            self.control = Control(self.told["rabbitmq"]["node"], self.told["rabbitmq"]["environment"])
+        return self.control.ask(expression)
+
+    @property
+    def administrator(self):
+        return Administrator(self.ask)
+
+    def close(self):
+        if self.control:
+            self.control.close()
+            self.control = None
+
+
+# ---- as a command ------------------------------------------------------------------------------
+
+
+def interrupted(number, _frame):
+    for other in INTERRUPTS:
+        signal.signal(other, signal.SIG_IGN)
+    raise SystemExit(128 + number)
+
+
+def start(kind):
+    with Nest() as nest:
+        if kind == "cluster":
+            lines = [f"SEMEL_TEST_RABBITMQ_{number}={node.url()}" for number, node in enumerate(cluster(nest), 1)]
+        else:
+            servers = Servers(nest, postgres=kind == "postgres", rabbitmq=kind == "rabbitmq")
+            told = servers.environment()
+            lines = [f"{key}={value}" for key, value in told.items() if key != Servers.VARIABLE]
+            lines.append(f"authority={servers.certificates.authority}")
+        print("\n".join(lines), flush=True)
+        print("they stay until you interrupt this (Ctrl-C)", file=sys.stderr)
+        signal.pause()
+
+
+def run(words):
+    with Nest() as nest:
+        servers = Servers(nest)
+        child = subprocess.Popen(words, env={**os.environ, **servers.environment()})
+        try:
+            code = child.wait()
+        finally:
+            if child.poll() is None:
+                child.terminate()
+                try:
+                    child.wait(15)
+                except subprocess.TimeoutExpired:
+                    child.kill()
+                    child.wait()
+        return code if code >= 0 else 128 - code
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    starting = commands.add_parser("start", help="print the URLs and stay")
+    starting.add_argument("kind", choices=("postgres", "rabbitmq", "cluster"))
+    running = commands.add_parser("run", help="run a command with both")
+    running.add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+    arguments = parser.parse_args()
+    for number in INTERRUPTS:
+        signal.signal(number, interrupted)
+    try:
+        if arguments.command == "start":
+            return start(arguments.kind)
+        words = arguments.words[1:] if arguments.words[:1] == ["--"] else arguments.words
+        if not words:
+            parser.error("run needs a command")
+        return run(words)
+    except Missing as reason:
+        print(f"{reason}; as root: {APT} {PACKAGES}", file=sys.stderr)
+        return os.EX_UNAVAILABLE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
