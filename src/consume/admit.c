@@ -249,7 +249,8 @@ static semel_status judge_claimed(struct semel_consumer *consumer, struct semel_
 			 semel_owner_is_dead(answer->owner) ||
 			 answer->lease_until_ms <= semel_now_ms(consumer->env);
 
-	if (!abandoned) {
+	/* What becomes of a twin's claim is decided with the twin. */
+	if (!abandoned || answer->twin) {
 		item->fate = SEMEL_FATE_LATER;
 		return SEMEL_OK;
 	}

@@ -6,7 +6,8 @@
  * - The mark names the count that was read: if the event came back meanwhile, its entry has a
  *   higher one, and the mark leaves it PENDING.
  * - Dead letters of the relay go back to the outbox in the transaction of the mark.
- * - A discarded head lets its followers go, in the transaction that discards it.
+ * - A discarded head lets its followers go, in the transaction that discards it. Whatever copy of
+ *   it comes later is skipped.
  */
 #include "deadletter/deadletter.h"
 
@@ -330,6 +331,32 @@ static semel_status release_followers(semel_tx tx, const struct semel_dead_entry
 	return driver->hold_put(tx, entry->scope, &released, error);
 }
 
+/* A copy that is still under way (the relay sent it twice, a replay was sent and not marked) finds
+ * the decision among the claims, and is skipped. */
+static semel_status forbid_copies(semel_tx tx, const struct semel_dead_entry *entry, int64_t now_ms,
+				  semel_error *error)
+{
+	if (semel_text_is_blank(entry->event.id) || semel_text_is_blank(entry->event.topic))
+		return SEMEL_OK;
+	struct semel_inbox_claim claim = { .scope = entry->scope,
+					   .event_id = entry->event.id,
+					   .topic = entry->event.topic,
+					   .event_time_ms = entry->event.time_ms,
+					   .partition = entry->partition,
+					   .offset = entry->offset,
+					   .status = SEMEL_INBOX_FAILED };
+	struct semel_inbox_change change = { .from = SEMEL_INBOX_FAILED,
+					     .error_code = "discarded",
+					     .now_ms = now_ms };
+	struct semel_inbox_answer answer = { 0 };
+	bool taken = false;
+	semel_status status = tx.driver->inbox_claim(tx, &claim, 1, now_ms, &answer, error);
+
+	claim.replay = entry->replay_count + 1;
+	return status == SEMEL_OK ? tx.driver->inbox_change(tx, &claim, &change, &taken, error)
+				  : status;
+}
+
 /* In the open transaction, so that nobody replays or adds to the entry meanwhile. */
 static semel_status discard_entry(semel_store *store, const char *entry_id, const char *reason,
 				  struct semel_arena *arena, semel_error *error)
@@ -349,7 +376,8 @@ static semel_status discard_entry(semel_store *store, const char *entry_id, cons
 		return status;
 	if (is_of_relay(&entry))
 		return driver->dead_relay_return(tx, &entry, true, now_ms, error);
-	return release_followers(tx, &entry, arena, error);
+	status = forbid_copies(tx, &entry, now_ms, error);
+	return status == SEMEL_OK ? release_followers(tx, &entry, arena, error) : status;
 }
 
 semel_status semel_dead_letter_discard(semel_store *store, const char *entry_id, const char *reason,

@@ -142,6 +142,7 @@ enum semel_inbox_found {
 
 struct semel_inbox_answer {
 	enum semel_inbox_found found;
+	bool twin; /* CLAIMED: by another event with this business key */
 	char owner[SEMEL_OWNER_SIZE];
 	int64_t lease_until_ms;
 };

@@ -280,3 +280,39 @@ def test_a_replayer_killed_before_its_mark_may_try_again(shop):
 def test_ids_of_entries_are_uuids(shop):
     deliver(shop, ("bad", "1"))
     assert uuid.UUID(entry(shop)["dlqEntryId"])
+
+
+def test_a_second_copy_of_a_discarded_event_is_skipped(shop):
+    """The relay died after the broker's confirm, and sends the events again when a person has decided already."""
+    bad, second = publish(shop, "bad"), publish(shop, "second")
+    assert shop.run("relay", "--drain", env={"SEMEL_FAILPOINT": "relay.after-confirm:kill@2"}).returncode == -9
+    consume(shop)
+    shop.ok("dlq", "discard", entry(shop)["dlqEntryId"])
+    mend(shop)
+    relay(shop)
+    consume(shop)
+    assert words(shop) == ["second"]
+    assert entry(shop)["status"] == "DISCARDED"
+    shop.ok("verify")
+    assert [fact["what"] for fact in shop.json("trace", bad)["facts"] if fact["scope"]] == ["dead-lettered", "discarded"]
+    assert second not in shop.ok("dlq", "list")
+
+
+def test_a_replay_that_was_sent_but_not_marked_is_skipped_once_it_is_discarded(shop):
+    deliver(shop, ("bad", "1"), ("second", "1"))
+    mend(shop)
+    entry_id = entry(shop)["dlqEntryId"]
+    shop.run("dlq", "replay", entry_id, env={"SEMEL_FAILPOINT": "dlq.after-publish:kill"})
+    shop.ok("dlq", "discard", entry_id)
+    consume(shop)
+    assert words(shop) == ["second"]
+    assert entry(shop)["status"] == "DISCARDED"
+
+
+def test_a_discarded_event_can_be_processed_by_name(shop):
+    deliver(shop, ("bad", "1"))
+    shop.ok("dlq", "discard", entry(shop)["dlqEntryId"])
+    mend(shop)
+    shop.ok("replay", "--aggregate", "order:1", "--scope", "billing", "--reprocess")
+    consume(shop)
+    assert words(shop) == ["bad"]

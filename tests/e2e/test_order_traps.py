@@ -75,3 +75,13 @@ def test_a_topic_waits_for_the_retry_of_a_program(shop, concurrency):
     shop.ok("consume", "--scope", "billing", "--topic", "order.events", *ONE_PARTITION, "--order", "total", "--poison",
             "block", "--exec", command, "--immediate", "1", "--first-delay", "100ms", "--concurrency", concurrency, "--drain")
     assert (shop.folder / "ran").read_text().split() == ids
+
+
+def test_an_event_waits_for_its_twin_that_is_under_way(shop):
+    for aggregate in ("1", "2"):
+        publish(shop, "good", aggregate, "--header", "idempotencyKey=k")
+    relay(shop)
+    shop.ok("consume", "--scope", "billing", "--topic", "order.events", "--dedup-by", "header:idempotencyKey", "--claim", "separate",
+            "--exec", "echo $SEMEL_EVENT_ID >>ran; sleep 0.3", "--concurrency", "2", "--drain")
+    assert shop.json("dlq", "list") == []
+    assert len((shop.folder / "ran").read_text().split()) == 1

@@ -189,6 +189,7 @@ static semel_status claim_one(struct claiming *claiming, const struct semel_inbo
 		return insert(claiming, claim, NULL, answer, error);
 
 	status = look_up(claiming, claim->scope, semel_text_of(holder), NULL, answer, error);
+	answer->twin = true;
 	if (status != SEMEL_OK || answer->found == SEMEL_FOUND_CLAIMED)
 		return status; /* the other one is at work: come back later */
 	status = insert(claiming, claim, "duplicate-key", answer, error);
