@@ -160,10 +160,13 @@ class Soak(Shop):
 
     def replay_the_poisoned(self, _member):
         """The cause is mended and the dead letters are replayed, by a person who may vanish."""
-        self.wake_those_who_slept(math.inf)  # they might hold what we are about to write
         self.cure()
         point = self.chance.choice(("", "dlq.after-publish:kill@2", "dlq.after-mark:kill@2"))
         self.person(point, "--store", url_of(self.stock), "dlq", "replay", "--all")
+
+    def sql(self, *words, **options):
+        self.wake_those_who_slept(math.inf)  # one of them might hold what we wait for here
+        return super().sql(*words, **options)
 
     def cure(self):
         ids = ask(self.stock, "SELECT event_id FROM semel_dead_letter WHERE parked_behind IS NULL AND status = 'PENDING'")
