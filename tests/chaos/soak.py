@@ -169,7 +169,8 @@ class Soak(Shop):
         return super().sql(*words, **options)
 
     def cure(self):
-        ids = ask(self.stock, "SELECT event_id FROM semel_dead_letter WHERE parked_behind IS NULL AND status = 'PENDING'")
+        pending = "SELECT event_id FROM semel_dead_letter WHERE parked_behind IS NULL AND status = 'PENDING'"
+        ids = self.sql(pending, database=self.stock)
         for (event_id,) in ids:
             self.sql("INSERT INTO cured VALUES (?)", event_id, database=self.stock)
 
