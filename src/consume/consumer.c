@@ -479,10 +479,36 @@ static semel_status survive(struct semel_consumer *consumer, semel_status status
 struct left {
 	struct semel_backlog backlog;
 	struct semel_hold_counts holds;
+	int64_t looked_ms; /* steady */
+	uint64_t failures; /* when looked */
 };
+
+static uint64_t failures_of(const struct semel_consumer *consumer)
+{
+	return consumer->counts.retried + consumer->counts.dead + consumer->counts.parked;
+}
+
+static bool is_past(int64_t then_ms, int64_t now_ms)
+{
+	return then_ms > 0 && then_ms <= now_ms;
+}
+
+/* To look costs calls to broker and store. Without it nothing is missed but the time of delayed
+ * events, and those are made by failures, or by somebody else. */
+static bool looks_stale(const struct semel_consumer *consumer, const struct left *left)
+{
+	int64_t now_ms = semel_now_ms(consumer->env);
+
+	return semel_steady_ms(consumer->env) - left->looked_ms >= POLL_MS ||
+	       left->failures != failures_of(consumer) ||
+	       is_past(left->backlog.next_due_ms, now_ms) ||
+	       is_past(left->holds.next_due_ms, now_ms);
+}
 
 static semel_status look(struct semel_consumer *consumer, struct left *left_out, semel_error *error)
 {
+	left_out->looked_ms = semel_steady_ms(consumer->env);
+	left_out->failures = failures_of(consumer);
 	semel_status status = consumer->broker->driver->backlog(
 		consumer->broker, consumer->scope.data, (const char *const *)consumer->topics,
 		&left_out->backlog, error);
@@ -588,7 +614,8 @@ static semel_status turn_or_sleep(struct semel_consumer *consumer, bool draining
 
 	if (status != SEMEL_OK || busy || is_over(consumer))
 		return status;
-	status = look(consumer, left, error);
+	if (draining || looks_stale(consumer, left))
+		status = look(consumer, left, error);
 	if (status != SEMEL_OK)
 		return status;
 	*drained_out = draining && is_drained(consumer, left);

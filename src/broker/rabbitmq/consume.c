@@ -133,6 +133,8 @@ semel_status semel_rabbit_subscribe(struct semel_broker *broker,
 		if (status == SEMEL_OK)
 			status = add_shares(rabbit, &home, error);
 	}
+	if (options->declare_only)
+		return status;
 	if (status == SEMEL_OK && partitions > 1 && rabbit->settings.single_active)
 		status = name_members(rabbit, error);
 	for (uint32_t i = 0; i < rabbit->share_count && status == SEMEL_OK; i++)

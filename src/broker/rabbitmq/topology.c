@@ -126,13 +126,16 @@ static bool explain(const struct thing *thing, const char *words, char *text_out
 		return false;
 	argument += strlen("arg '");
 	const char *current = theirs + strlen(" but current is ");
+	size_t current_length = strcspn(current, "(");
+	while (current_length > 0 && current[current_length - 1] == ' ')
+		current_length--;
 	ours += strlen("received ");
 	snprintf(text_out, size,
 		 "the %s %s is there with another %.*s: the broker has %.*s, semel wants %.*s "
 		 "(nothing was changed: make the settings agree, or delete the %s once it is "
 		 "empty)",
 		 thing->kind, thing->name, (int)strcspn(argument, "'"), argument,
-		 (int)strcspn(current, "("), current, (int)(theirs - ours), ours, thing->kind);
+		 (int)current_length, current, (int)(theirs - ours), ours, thing->kind);
 	return true;
 }
 

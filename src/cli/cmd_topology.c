@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `semel topology`: what the subscriptions need at the broker, made or compared before anything
+ * runs, so that a deployment can do it with other rights than the program has later. */
+#include "base/error.h"
+#include "base/time.h"
+#include "broker/broker.h"
+#include "cli/config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct survey {
+	const struct semel_invocation *invocation;
+	bool applying;
+	uint64_t subscriptions, differences;
+};
+
+static void print_difference(const char *difference, void *user)
+{
+	struct survey *survey = user;
+	struct semel_buffer text = { 0 };
+	bool first = survey->differences++ == 0;
+	if (!survey->invocation->json) {
+		puts(difference);
+		return;
+	}
+	semel_buffer_json(&text, semel_text_of(difference));
+	printf("%s%s", first ? "" : ",", text.failed ? "\"\"" : text.data);
+	semel_buffer_free(&text);
+}
+
+/* A broker connection has one subscription, so each gets one. */
+static semel_status survey_one(struct survey *survey, const struct semel_subscribe_options *options,
+			       semel_error *error)
+{
+	struct semel_broker *broker = NULL;
+	semel_status status = semel_broker_open(survey->invocation->broker, semel_env_system(), 1,
+						&broker, error);
+	if (status != SEMEL_OK)
+		return status;
+	survey->subscriptions++;
+	if (survey->applying)
+		status = broker->driver->subscribe(broker, options, error);
+	else
+		status = broker->driver->compare(broker, options, print_difference, survey, error);
+	semel_broker_close(broker);
+	return status;
+}
+
+/* ---- which subscriptions --------------------------------------------------------------------- */
+
+static struct semel_subscribe_options options_with(const char *scope, const char *const *topics)
+{
+	return (struct semel_subscribe_options){ .scope = scope,
+						 .topics = topics,
+						 .prefetch = 1,
+						 .lease_ms = 1000,
+						 .declare_only = true };
+}
+
+static semel_status survey_named(struct survey *survey, semel_error *error)
+{
+	const struct semel_args *args = survey->invocation->args;
+	size_t topics = 0;
+	struct semel_subscribe_options options = options_with(
+		semel_args_text(args, "scope"), semel_args_list(args, "topic", &topics));
+	if (topics == 0)
+		return semel_error_set(error, SEMEL_USAGE, "--scope needs a --topic too");
+	options.partitions = (uint32_t)semel_args_number(args, "partitions");
+	options.bind = semel_args_text(args, "bind");
+	options.delay_max_ms = semel_args_duration_ms(args, "delay-max");
+	return survey_one(survey, &options, error);
+}
+
+static const struct semel_setting *setting_of(const struct semel_section *section, const char *name)
+{
+	for (size_t i = 0; i < section->count; i++)
+		if (strcmp(section->settings[i].name, name) == 0)
+			return &section->settings[i];
+	return NULL;
+}
+
+static semel_status survey_section(struct survey *survey, const struct semel_section *section,
+				   semel_error *error)
+{
+	const struct semel_setting *topic = setting_of(section, "topic");
+	const char *partitions = semel_section_text(section, "partitions");
+	const char *delay_max = semel_section_text(section, "delay-max");
+	size_t count = topic ? topic->count : 0;
+	const char **topics = calloc(count + 1, sizeof(topics[0]));
+	if (!topics)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+	for (size_t i = 0; i < count; i++)
+		topics[i] = topic->values[i];
+	struct semel_subscribe_options options =
+		options_with(semel_section_text(section, "scope"), topics);
+	options.partitions = partitions ? (uint32_t)strtoul(partitions, NULL, 10) : 0;
+	options.bind = semel_section_text(section, "bind");
+	if (delay_max)
+		(void)semel_duration_parse(delay_max, &options.delay_max_ms);
+	semel_status status = survey_one(survey, &options, error);
+	free(topics);
+	return status;
+}
+
+static semel_status survey_all(struct survey *survey, semel_error *error)
+{
+	const struct semel_config *config = survey->invocation->config;
+	semel_status status = SEMEL_OK;
+	if (semel_args_given(survey->invocation->args, "scope"))
+		return survey_named(survey, error);
+	if (config->subscription_count == 0)
+		return semel_error_set(error, SEMEL_USAGE,
+				       "no subscription is named: give --scope and --topic, or a "
+				       "--config with subscriptions");
+	for (size_t i = 0; i < config->subscription_count && status == SEMEL_OK; i++)
+		status = survey_section(survey, &config->subscriptions[i], error);
+	return status;
+}
+
+/* ---- the commands ---------------------------------------------------------------------------- */
+
+static semel_status run_apply(struct semel_invocation *invocation)
+{
+	struct survey survey = { .invocation = invocation, .applying = true };
+	semel_status status = survey_all(&survey, &invocation->error);
+	if (status != SEMEL_OK)
+		return status;
+	printf(invocation->json ? "{\"subscriptions\":%" PRIu64 "}\n"
+				: "subscriptions: %" PRIu64 ", everything they need is there\n",
+	       survey.subscriptions);
+	return SEMEL_OK;
+}
+
+static semel_status run_check(struct semel_invocation *invocation)
+{
+	struct survey survey = { .invocation = invocation };
+	if (invocation->json)
+		fputs("{\"differences\":[", stdout);
+	semel_status status = survey_all(&survey, &invocation->error);
+	if (invocation->json)
+		fputs("]}\n", stdout);
+	if (status != SEMEL_OK)
+		return status;
+	if (survey.differences > 0)
+		return semel_error_set(&invocation->error, SEMEL_PROBLEM_FOUND,
+				       "the broker has not what the subscriptions need: %" PRIu64
+				       " differences (semel topology apply makes what is missing)",
+				       survey.differences);
+	if (!invocation->json)
+		puts("the broker has what the subscriptions need");
+	return SEMEL_OK;
+}
+
+static const struct semel_option options[] = {
+	{ .name = "scope",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .command_line_only = true,
+	  .argument = "NAME",
+	  .help = "of this subscription; without it, of all in the config file" },
+	{ .name = "topic",
+	  .kind = SEMEL_OPTION_MULTI,
+	  .command_line_only = true,
+	  .argument = "TOPIC",
+	  .help = "with --scope: what it reads" },
+	{ .name = "partitions",
+	  .kind = SEMEL_OPTION_NUMBER,
+	  .command_line_only = true,
+	  .argument = "N",
+	  .min = 1,
+	  .max = 64,
+	  .help = "with --scope: as for consume" },
+	{ .name = "bind",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .command_line_only = true,
+	  .argument = "PATTERN",
+	  .help = "with --scope: as for consume" },
+	{ .name = "delay-max",
+	  .kind = SEMEL_OPTION_DURATION,
+	  .command_line_only = true,
+	  .argument = "DURATION",
+	  .min = 1,
+	  .fallback = "1m",
+	  .help = "with --scope: as for consume" },
+	SEMEL_OPTION_JSON,
+	{ 0 },
+};
+
+static const struct semel_command command_apply = {
+	.name = "apply",
+	.run = run_apply,
+	.summary = "make what is missing",
+	.options = options,
+	.details = "Repeatable. What is there but different is never changed: that is an error "
+		   "which says what differs.",
+	.parent = &semel_command_topology,
+};
+
+static const struct semel_command command_check = {
+	.name = "check",
+	.run = run_check,
+	.summary = "tell what is missing or different",
+	.options = options,
+	.details = "Changes nothing. Exit 1 when there is a difference, one line for each.",
+	.parent = &semel_command_topology,
+};
+
+static const struct semel_command *const subcommands[] = { &command_apply, &command_check, NULL };
+
+static const struct semel_example examples[] = {
+	{ "semel topology check --config semel.yaml", "before a deployment" },
+	{ "semel topology apply --scope billing --topic order.events", "for one subscription" },
+	{ 0 },
+};
+
+const struct semel_command semel_command_topology = {
+	.name = "topology",
+	.group = SEMEL_GROUP_CARE,
+	.summary = "declare or compare what subscriptions need at the broker",
+	.details = "Exchanges, queues and retry tiers on RabbitMQ; topics and subscriptions in a "
+		   "local broker's file. `semel consume` declares them itself: this is for those "
+		   "who want it done before, or by somebody else.",
+	.examples = examples,
+	.subcommands = subcommands,
+};
