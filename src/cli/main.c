@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <semel/version.h>
 #include <signal.h>
 #include <stdio.h>
@@ -111,10 +112,18 @@ static void print_error(const semel_error *error, semel_status status)
 	fprintf(stderr, "semel: %s\n", line);
 }
 
+/* Batches come and go: what a big one took is given back to the system at once. */
+static void keep_memory_small(void)
+{
+	mallopt(M_MMAP_THRESHOLD, 64 * 1024);
+	mallopt(M_TRIM_THRESHOLD, 128 * 1024);
+}
+
 int main(int argc, char **argv)
 {
 	static semel_error error; /* texts are long, and main lives as long as anything */
 	open_missing_descriptors();
+	keep_memory_small();
 	signal(SIGPIPE, SIG_IGN);
 	semel_status status = run(argc, argv, &error);
 	if (status == SEMEL_STOPPED)

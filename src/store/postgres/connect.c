@@ -61,21 +61,25 @@ static semel_status error_of_connection(PGconn *connection, semel_error *error)
 			       message);
 }
 
-/* What the URL does not say; a passfile or the environment may still say it. */
+/* What neither the URL nor the environment says. Encryption by Kerberos has to be asked for: to try
+ * it costs memory and a round trip. */
 static const struct {
-	const char *keyword, *value;
-} defaults[] = { { "fallback_application_name", "semel" },
-		 { "connect_timeout", "10" },
-		 { "keepalives_idle", "30" },
-		 { "keepalives_interval", "5" },
-		 { "keepalives_count", "3" },
-		 { "tcp_user_timeout", "20000" } };
+	const char *keyword, *value, *variable;
+} defaults[] = { { "fallback_application_name", "semel", NULL },
+		 { "connect_timeout", "10", "PGCONNECT_TIMEOUT" },
+		 { "keepalives_idle", "30", NULL },
+		 { "keepalives_interval", "5", NULL },
+		 { "keepalives_count", "3", NULL },
+		 { "tcp_user_timeout", "20000", NULL },
+		 { "gssencmode", "disable", "PGGSSENCMODE" } };
 
 static PGconn *connect_with(const PQconninfoOption *options)
 {
 	const char *keywords[OPTIONS_MAX + 1] = { NULL }, *values[OPTIONS_MAX + 1] = { NULL };
 	int count = 0;
 	for (size_t i = 0; i < sizeof(defaults) / sizeof(defaults[0]); i++) {
+		if (defaults[i].variable != NULL && getenv(defaults[i].variable) != NULL)
+			continue;
 		keywords[count] = defaults[i].keyword;
 		values[count++] = defaults[i].value;
 	}
