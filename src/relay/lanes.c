@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LANES_MAX 256
-
 /* One lane as the store has it, and what is to become of it. */
 struct look {
 	struct semel_lease lease;
@@ -39,7 +37,7 @@ semel_status semel_lanes_open(struct semel_lanes *lanes, semel_store *store,
 	*lanes = (struct semel_lanes){ .env = env, .lease_ms = lease_ms };
 	semel_owner_make(env, lanes->owner);
 	lanes->count = store->driver->lane_count(store);
-	assert(lanes->count > 0 && lanes->count <= LANES_MAX);
+	assert(lanes->count > 0 && lanes->count <= SEMEL_LANES_MAX);
 	lanes->lanes = calloc((size_t)lanes->count, sizeof *lanes->lanes);
 	if (!lanes->lanes)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for %d lanes",
@@ -128,8 +126,8 @@ static void decide(const struct semel_lanes *lanes, struct look *looks,
 		   const struct semel_crew *crew)
 {
 	uint32_t count = (uint32_t)lanes->count;
-	struct semel_share_view views[LANES_MAX];
-	enum semel_share_move moves[LANES_MAX];
+	struct semel_share_view views[SEMEL_LANES_MAX];
+	enum semel_share_move moves[SEMEL_LANES_MAX];
 
 	for (uint32_t i = 0; i < count; i++) {
 		looks[i].view = (struct semel_share_view){
@@ -146,8 +144,8 @@ static void decide(const struct semel_lanes *lanes, struct look *looks,
 semel_status semel_lanes_tend(struct semel_lanes *lanes, semel_store *store, semel_error *error)
 {
 	int64_t steady_ms = semel_steady_ms(lanes->env);
-	struct semel_lease found[LANES_MAX];
-	struct look looks[LANES_MAX] = { 0 };
+	struct semel_lease found[SEMEL_LANES_MAX];
+	struct look looks[SEMEL_LANES_MAX] = { 0 };
 	struct semel_crew crew = { .members = 1 };
 
 	if (steady_ms < lanes->tend_at_ms)

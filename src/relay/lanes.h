@@ -14,6 +14,8 @@
 
 #include "store/store.h"
 
+#define SEMEL_LANES_MAX 256
+
 enum semel_lease_look { SEMEL_LEASE_MINE, SEMEL_LEASE_FREE, SEMEL_LEASE_TAKEN };
 
 /* Pure: may this lease be taken? */

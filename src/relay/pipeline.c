@@ -46,7 +46,8 @@ struct semel_pipeline {
 	struct semel_broker *broker;
 	struct load *loads; /* in flight, oldest first */
 	struct load *spare;
-	uint32_t load_max; /* rows in a load */
+	uint32_t load_max;  /* rows in a load */
+	int32_t first_lane; /* where reading begins */
 	uint32_t unanswered;
 	uint64_t bytes;
 	bool refused; /* read nothing before it is marked */
@@ -389,31 +390,74 @@ static semel_status fill_once(struct semel_pipeline *pipeline, struct semel_lane
 	return offer(pipeline, load, error);
 }
 
+/* Rows that are in flight and may be joined by late ones are read again with them, but not before
+ * they are marked: until then most of what came would be left out. */
+static bool may_read_on(const struct semel_lane *lane)
+{
+	return lane->in_flight == 0 || lane->cursor >= lane->read_to;
+}
+
 static semel_status fill_lane(struct semel_pipeline *pipeline, struct semel_lane *lane,
-			      bool *busy_out, semel_error *error)
+			      const struct semel_lane_look *look, bool *busy_out,
+			      semel_error *error)
 {
 	bool read = false;
 	semel_status status = SEMEL_OK;
 
-	if (window_has_room(pipeline) && !exceptions_in_flight(pipeline, lane))
+	if (look->due && window_has_room(pipeline) && !exceptions_in_flight(pipeline, lane))
 		status = fill_once(pipeline, lane, true, &read, error);
 	*busy_out = *busy_out || read;
-	do {
-		if (status != SEMEL_OK || !window_has_room(pipeline))
-			break;
+	read = look->run;
+	while (read && status == SEMEL_OK && window_has_room(pipeline) && may_read_on(lane)) {
 		status = fill_once(pipeline, lane, false, &read, error);
 		*busy_out = *busy_out || read;
-	} while (read);
+	}
 	return status;
+}
+
+/* The lanes to read from; beginning after the one that was read last, so that a long one does not
+ * keep the others waiting. */
+static size_t choose_lanes(struct semel_pipeline *pipeline, struct semel_lane_look *looks)
+{
+	size_t count = 0;
+
+	for (int32_t i = 0; i < pipeline->lanes->count; i++) {
+		int32_t at = (pipeline->first_lane + i) % pipeline->lanes->count;
+		const struct semel_lane *lane = &pipeline->lanes->lanes[at];
+		if (lane->mine && !lane->leaving)
+			looks[count++] =
+				(struct semel_lane_look){ .lane = at, .after_seq = lane->cursor };
+	}
+	return count;
+}
+
+/* Nothing waits up to there: the next look begins behind it. */
+static void pass_by(struct semel_lane *lane, const struct semel_lane_look *look)
+{
+	if (!look->run && lane->in_flight == 0 && look->complete_seq > lane->cursor)
+		lane->cursor = look->complete_seq;
+	if (lane->read_to < lane->cursor)
+		lane->read_to = lane->cursor;
 }
 
 static semel_status fill(struct semel_pipeline *pipeline, bool *busy_out, semel_error *error)
 {
-	semel_status status = SEMEL_OK;
+	struct semel_lane_look looks[SEMEL_LANES_MAX];
+	size_t count = choose_lanes(pipeline, looks);
 
-	for (int32_t i = 0; i < pipeline->lanes->count && status == SEMEL_OK; i++)
-		if (pipeline->lanes->lanes[i].mine && !pipeline->lanes->lanes[i].leaving)
-			status = fill_lane(pipeline, &pipeline->lanes->lanes[i], busy_out, error);
+	if (count == 0 || !window_has_room(pipeline))
+		return SEMEL_OK;
+	semel_status status = pipeline->store->driver->outbox_look(
+		pipeline->store, looks, count, semel_now_ms(pipeline->env), error);
+	for (size_t i = 0; i < count && status == SEMEL_OK; i++) {
+		struct semel_lane *lane = &pipeline->lanes->lanes[looks[i].lane];
+		bool read = false;
+		pass_by(lane, &looks[i]);
+		status = fill_lane(pipeline, lane, &looks[i], &read, error);
+		if (read)
+			pipeline->first_lane = looks[i].lane + 1;
+		*busy_out = *busy_out || read;
+	}
 	return status;
 }
 

@@ -75,6 +75,14 @@ struct semel_outbox_batch {
 	int64_t complete_seq; /* every number at or below it is visible now or never will be */
 };
 
+/* Is there anything to read in this lane? */
+struct semel_lane_look {
+	int32_t lane;
+	int64_t after_seq;    /* in: the run is asked for above it */
+	bool run, due;        /* out: outbox_fetch, outbox_fetch_due may find something */
+	int64_t complete_seq; /* out: as in a batch; where run is false, nothing up to it waits */
+};
+
 enum semel_mark_kind {
 	SEMEL_MARK_PUBLISHED, /* the broker has confirmed it */
 	SEMEL_MARK_RETRY,  /* refused; comes back at due_ms, and holds its aggregate until then */
@@ -298,7 +306,11 @@ struct semel_store_driver {
 				    int64_t expires_at_ms, semel_error *error);
 	void (*lease_release)(semel_store *store, const struct semel_lease *lease);
 
-	/* -- relaying. Rows NEW above after_seq that are no exceptions, ascending, until the batch
+	/* -- relaying. Looks at many lanes at once, so that idle ones cost nothing. Where a look
+	 * is as dear as a fetch, the answer may be yes without one, and complete_seq after_seq. */
+	semel_status (*outbox_look)(semel_store *store, struct semel_lane_look *looks, size_t count,
+				    int64_t now_ms, semel_error *error);
+	/* Rows NEW above after_seq that are no exceptions, ascending, until the batch
 	 * is full by count or by bytes (at least one row). */
 	semel_status (*outbox_fetch)(semel_store *store, const struct semel_lease *lease,
 				     int64_t after_seq, struct semel_outbox_batch *batch,

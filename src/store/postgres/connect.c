@@ -267,6 +267,7 @@ void semel_pg_store_close(semel_store *base)
 	semel_pg_previous_free(store->previous);
 	semel_pg_effects_free(store->effects);
 	semel_libpq.finish(store->connection);
+	free(store->horizon.suspects);
 	free(store->url);
 	free(store);
 }

@@ -37,6 +37,7 @@ const struct semel_store_driver semel_store_postgres = {
 	.lease_take = semel_pg_lease_take,
 	.lease_renew = semel_pg_lease_renew,
 	.lease_release = semel_pg_lease_release,
+	.outbox_look = semel_pg_outbox_look,
 	.outbox_fetch = semel_pg_outbox_fetch,
 	.outbox_fetch_due = semel_pg_outbox_fetch_due,
 	.outbox_mark = semel_pg_outbox_mark,

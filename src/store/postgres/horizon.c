@@ -13,6 +13,10 @@
  */
 #include "store/postgres/postgres.h"
 
+#include "base/env.h"
+#include "observe/log.h"
+
+#include <stdlib.h>
 #include <string.h>
 
 void semel_pg_horizon_saw(struct semel_pg_store *store, int64_t drawn_seq)
@@ -33,13 +37,126 @@ void semel_pg_horizon_note(struct semel_pg_store *store, uint64_t xid)
 			(struct semel_pg_note){ .seq = seq, .xid = xid };
 }
 
+static void drop_notes(struct semel_pg_store *store, uint32_t count)
+{
+	store->horizon.count -= count;
+	memmove(store->horizon.notes, store->horizon.notes + count,
+		store->horizon.count * sizeof(store->horizon.notes[0]));
+}
+
 int64_t semel_pg_horizon_reach(struct semel_pg_store *store, uint64_t xmin)
 {
 	uint32_t reached = 0;
 	while (reached < store->horizon.count && store->horizon.notes[reached].xid <= xmin)
-		store->horizon.proven_seq = store->horizon.notes[reached++].seq;
-	store->horizon.count -= reached;
-	memmove(store->horizon.notes, store->horizon.notes + reached,
-		store->horizon.count * sizeof(store->horizon.notes[0]));
+		reached++;
+	if (reached > 0 && store->horizon.notes[reached - 1].seq > store->horizon.proven_seq)
+		store->horizon.proven_seq = store->horizon.notes[reached - 1].seq;
+	if (reached > 0)
+		store->horizon.waiting_since_ms = 0;
+	drop_notes(store, reached);
 	return store->horizon.proven_seq;
+}
+
+/* ---- those that are open for long -------------------------------------------------------------
+ */
+
+/* A transaction that is open for long need not be a producer. Whoever has drawn a number holds a
+ * lock on the outbox until its end; so a list of those who hold one is made after the number was
+ * seen, and when all of them have gone, nobody else can come late with it. */
+#define HOLDERS                                                                                    \
+	" FROM pg_locks WHERE locktype = 'relation' AND mode = 'RowExclusiveLock'"                 \
+	" AND relation = 'semel_outbox'::regclass AND pid IS DISTINCT FROM pg_backend_pid()"       \
+	" AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+
+static const struct semel_pg_query list_holders = {
+	"look who writes to the outbox",
+	"SELECT coalesce(array_agg(DISTINCT virtualtransaction), '{}')" HOLDERS
+};
+static const struct semel_pg_query count_holders = { "look who writes to the outbox",
+						     "SELECT count(*)" HOLDERS
+						     " AND virtualtransaction = ANY ($1::text[])" };
+static const struct semel_pg_query oldest_transaction = {
+	"look for old transactions",
+	"SELECT a.pid, a.usename, a.application_name, a.query_start FROM pg_locks l"
+	" JOIN pg_stat_activity a ON a.pid = l.pid WHERE l.locktype = 'transactionid'"
+	" AND l.mode = 'ExclusiveLock' ORDER BY age(l.transactionid) DESC LIMIT 1"
+};
+
+#define PATIENCE_MS   1000
+#define ASK_EVERY_MS  250
+#define TELL_AFTER_MS 5000
+#define TELL_EVERY_MS 60000
+
+static void tell(struct semel_pg_store *store, int64_t waited_ms)
+{
+	PGresult *result = NULL;
+	if (semel_pg_run(semel_pg_tx(&store->base), &oldest_transaction, NULL, &result, NULL) ==
+		    SEMEL_OK &&
+	    semel_pg_rows(result) > 0)
+		semel_logf(SEMEL_LOG_WARN,
+			   "a transaction is open for %lld s and holds back the low mark of the "
+			   "outbox: pid %s, user %s, application %s, query since %s (end it with: "
+			   "SELECT pg_terminate_backend(%s))",
+			   (long long)(waited_ms / 1000), semel_pg_value(result, 0, 0),
+			   semel_pg_value(result, 0, 1), semel_pg_value(result, 0, 2),
+			   semel_pg_value(result, 0, 3), semel_pg_value(result, 0, 0));
+	semel_pg_clear(result);
+}
+
+static semel_status list_suspects(struct semel_pg_store *store, semel_error *error)
+{
+	PGresult *result = NULL;
+	semel_status status =
+		semel_pg_run(semel_pg_tx(&store->base), &list_holders, NULL, &result, error);
+	if (status == SEMEL_OK) {
+		store->horizon.suspects_seq = store->horizon.drawn_seq;
+		store->horizon.suspects = strdup(semel_pg_value(result, 0, 0));
+	}
+	semel_pg_clear(result);
+	return status;
+}
+
+static void prove(struct semel_pg_store *store, int64_t seq)
+{
+	uint32_t passed = 0;
+	if (seq > store->horizon.proven_seq)
+		store->horizon.proven_seq = seq;
+	while (passed < store->horizon.count && store->horizon.notes[passed].seq <= seq)
+		passed++;
+	drop_notes(store, passed);
+}
+
+static semel_status ask_for_suspects(struct semel_pg_store *store, semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	PGresult *result = NULL;
+	semel_pg_add_string(&params, store->horizon.suspects);
+	semel_status status =
+		semel_pg_run(semel_pg_tx(&store->base), &count_holders, &params, &result, error);
+	bool gone = status == SEMEL_OK && semel_pg_int(result, 0, 0) == 0;
+	semel_pg_clear(result);
+	if (!gone)
+		return status;
+	prove(store, store->horizon.suspects_seq);
+	free(store->horizon.suspects);
+	store->horizon.suspects = NULL;
+	return SEMEL_OK;
+}
+
+semel_status semel_pg_horizon_tend(struct semel_pg_store *store, semel_error *error)
+{
+	int64_t now_ms = semel_steady_ms(semel_env_system());
+	if (store->horizon.count == 0 || store->horizon.waiting_since_ms == 0)
+		store->horizon.waiting_since_ms = now_ms;
+	int64_t waited_ms = now_ms - store->horizon.waiting_since_ms;
+	if (waited_ms < PATIENCE_MS || now_ms - store->horizon.asked_at_ms < ASK_EVERY_MS)
+		return SEMEL_OK;
+	store->horizon.asked_at_ms = now_ms;
+	if (waited_ms >= TELL_AFTER_MS && (store->horizon.told_at_ms == 0 ||
+					   now_ms - store->horizon.told_at_ms >= TELL_EVERY_MS)) {
+		store->horizon.told_at_ms = now_ms;
+		tell(store, waited_ms);
+	}
+	return store->horizon.suspects == NULL ? list_suspects(store, error)
+					       : ask_for_suspects(store, error);
 }

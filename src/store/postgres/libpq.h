@@ -19,6 +19,7 @@
 	F(transactionStatus, PGTransactionStatusType, (const PGconn *connection))                  \
 	F(errorMessage, char *, (const PGconn *connection))                                        \
 	F(socket, int, (const PGconn *connection))                                                 \
+	F(backendPID, int, (const PGconn *connection))                                             \
 	F(serverVersion, int, (const PGconn *connection))                                          \
 	F(setNoticeProcessor, PQnoticeProcessor,                                                   \
 	  (PGconn * connection, PQnoticeProcessor processor, void *user))                          \

@@ -132,6 +132,16 @@ static const struct semel_pg_query fetch_run = {
 	" WHERE x.lane = o.lane AND x.seq = o.seq)"
 	" ORDER BY o.lane, o.seq LIMIT $3"
 };
+static const struct semel_pg_query look_at_lanes = {
+	"look into the outbox",
+	"SELECT EXISTS (SELECT 1 FROM semel_outbox o WHERE o.lane = l.lane AND o.seq > l.after"
+	" AND o.status = 'NEW'),"
+	" EXISTS (SELECT 1 FROM semel_outbox_exception x WHERE x.lane = l.lane"
+	" AND x.state IN ('retry', 'due') AND (x.state = 'due' OR x.due_at <= "
+	"$3::timestamptz)), " XMIN_AND_DRAWN
+	" FROM unnest($1::smallint[], $2::bigint[]) WITH ORDINALITY AS l (lane, after, number)"
+	" ORDER BY l.number"
+};
 static const struct semel_pg_query fetch_due = {
 	"read the due events of the outbox",
 	"SELECT " EVENT_COLUMNS ", false, true, x.replay, " PREVIOUS_NEARBY
@@ -203,6 +213,35 @@ static semel_status fill(const PGresult *result, struct semel_outbox_batch *batc
 		batch->count++;
 	}
 	return status;
+}
+
+semel_status semel_pg_outbox_look(semel_store *base, struct semel_lane_look *looks, size_t count,
+				  int64_t now_ms, semel_error *error)
+{
+	struct semel_pg_store *store = semel_pg_of(base);
+	struct semel_pg_params params = { 0 };
+	struct semel_buffer lanes = { 0 }, afters = { 0 };
+	PGresult *result = NULL;
+	for (size_t i = 0; i < count; i++) {
+		semel_pg_array_int(&lanes, looks[i].lane);
+		semel_pg_array_int(&afters, looks[i].after_seq);
+	}
+	semel_pg_add_array(&params, &lanes);
+	semel_pg_add_array(&params, &afters);
+	semel_pg_add_time(&params, now_ms);
+	semel_status status =
+		semel_pg_run(semel_pg_tx(base), &look_at_lanes, &params, &result, error);
+	semel_buffer_free(&lanes);
+	semel_buffer_free(&afters);
+	for (int i = 0; i < semel_pg_rows(result); i++) {
+		int64_t proven =
+			semel_pg_horizon_reach(store, (uint64_t)semel_pg_int(result, i, 2));
+		looks[i].run = semel_pg_bool(result, i, 0);
+		looks[i].due = semel_pg_bool(result, i, 1);
+		looks[i].complete_seq = proven > looks[i].after_seq ? proven : looks[i].after_seq;
+	}
+	semel_pg_clear(result);
+	return status == SEMEL_OK ? semel_pg_horizon_tend(store, error) : status;
 }
 
 semel_status semel_pg_outbox_fetch(semel_store *base, const struct semel_lease *lease,

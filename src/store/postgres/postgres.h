@@ -63,7 +63,9 @@ struct semel_pg_store {
 		int64_t drawn_seq, proven_seq;
 		struct semel_pg_note notes[SEMEL_PG_NOTES_MAX];
 		uint32_t count;
-		int64_t waiting_since_ms, told_at_ms; /* steady */
+		int64_t waiting_since_ms, asked_at_ms, told_at_ms; /* steady */
+		char *suspects; /* owned; those who wrote when drawn_seq was suspects_seq */
+		int64_t suspects_seq;
 	} horizon;
 	struct { /* where the last bounded prune stopped */
 		int64_t lane, seq;
@@ -159,6 +161,9 @@ void semel_pg_horizon_note(struct semel_pg_store *store, uint64_t xid);
 /* The oldest transaction that a snapshot knows to be open. The result: everything at or below it
  * is in that snapshot, or never will be. */
 int64_t semel_pg_horizon_reach(struct semel_pg_store *store, uint64_t xmin);
+/* From time to time: looks closer when somebody is open for long, and names him in the log. What it
+ * finds out holds for later snapshots. */
+semel_status semel_pg_horizon_tend(struct semel_pg_store *store, semel_error *error);
 
 /* ---- the slots ------------------------------------------------------------------------------- */
 
@@ -181,6 +186,8 @@ void semel_pg_bell_free(struct semel_pg_bell *bell);
 /* outbox.c */
 semel_status semel_pg_outbox_insert(semel_tx tx, const struct semel_event *events, size_t count,
 				    semel_error *error);
+semel_status semel_pg_outbox_look(semel_store *store, struct semel_lane_look *looks, size_t count,
+				  int64_t now_ms, semel_error *error);
 semel_status semel_pg_outbox_fetch(semel_store *store, const struct semel_lease *lease,
 				   int64_t after_seq, struct semel_outbox_batch *batch,
 				   semel_error *error);

@@ -37,6 +37,7 @@ const struct semel_store_driver semel_store_sqlite = {
 	.lease_take = semel_sqlite_lease_take,
 	.lease_renew = semel_sqlite_lease_renew,
 	.lease_release = semel_sqlite_lease_release,
+	.outbox_look = semel_sqlite_outbox_look,
 	.outbox_fetch = semel_sqlite_outbox_fetch,
 	.outbox_fetch_due = semel_sqlite_outbox_fetch_due,
 	.outbox_mark = semel_sqlite_outbox_mark,

@@ -134,6 +134,8 @@ void semel_sqlite_store_watch(semel_store *store, struct semel_wake *wake);
 /* outbox.c */
 semel_status semel_sqlite_outbox_insert(semel_tx tx, const struct semel_event *events, size_t count,
 					semel_error *error);
+semel_status semel_sqlite_outbox_look(semel_store *store, struct semel_lane_look *looks,
+				      size_t count, int64_t now_ms, semel_error *error);
 semel_status semel_sqlite_outbox_fetch(semel_store *store, const struct semel_lease *lease,
 				       int64_t after_seq, struct semel_outbox_batch *batch,
 				       semel_error *error);
