@@ -360,6 +360,17 @@ static void put_off(struct semel_consumer *consumer, struct semel_item *item)
 	consumer->put_off = true;
 }
 
+/* An outage is not the event's failure, and its effect was rolled back for certain: it may run
+ * again. If the claim cannot be given back either, it stays, and a person is asked. */
+static void give_back(struct semel_consumer *consumer, const struct semel_item *item)
+{
+	if (driver_of(consumer)->begin(consumer->store, NULL) != SEMEL_OK)
+		return;
+	if (consumer->guard->driver->forget(consumer->guard, &item->claim, NULL) != SEMEL_OK ||
+	    driver_of(consumer)->commit(consumer->store, NULL) != SEMEL_OK)
+		driver_of(consumer)->rollback(consumer->store);
+}
+
 static semel_status run_claimed(struct semel_consumer *consumer, struct semel_item *item,
 				semel_error *error)
 {
@@ -379,6 +390,11 @@ static semel_status run_claimed(struct semel_consumer *consumer, struct semel_it
 	if (ended_transaction(consumer, item, &said))
 		return conclude_doomed(consumer, item, error);
 	report(consumer, item);
+	if (semel_status_class(item->status) == SEMEL_CLASS_OUTAGE) {
+		driver_of(consumer)->rollback(consumer->store);
+		give_back(consumer, item);
+		return semel_error_set(error, item->status, "%s", said.text);
+	}
 	if (!done) {
 		item->reason = semel_arena_printf(consumer->arena, "%s", said.text);
 		status = driver_of(consumer)->rollback_to(consumer->store, error);

@@ -25,9 +25,10 @@ def relay(semel, *more):
     return semel.ok("relay", "--drain", *more)
 
 
-def consume(semel, scope="billing", *more, before=()):
+def consume(semel, scope="billing", *more, before=(), **options):
     return semel.ok(
-        *before, "consume", "--scope", scope, "--topic", "order.events", "--sql", HANDLER.format(scope=scope), "--drain", *more
+        *before, "consume", "--scope", scope, "--topic", "order.events", "--sql", HANDLER.format(scope=scope), "--drain", *more,
+        **options,
     )
 
 
