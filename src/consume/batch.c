@@ -123,6 +123,12 @@ static bool any_done(const struct semel_item *items, uint32_t count)
 	return false;
 }
 
+/* A store may answer for an effect later, when it is asked for something else. */
+static bool is_verdict(semel_status status)
+{
+	return status == SEMEL_HANDLER_REJECT || status == SEMEL_HANDLER_RETRY;
+}
+
 static semel_status try_together(struct semel_consumer *consumer, struct semel_item *items,
 				 uint32_t count, bool *guilty_out, semel_error *error)
 {
@@ -142,10 +148,12 @@ static semel_status try_together(struct semel_consumer *consumer, struct semel_i
 	if (status == SEMEL_OK && any_done(items, count))
 		semel_breaker_report(&consumer->breaker, SEMEL_OK, semel_steady_ms(consumer->env),
 				     0);
+	*guilty_out = is_verdict(status);
 	return status;
 
 roll_back:
 	driver_of(consumer)->rollback(consumer->store);
+	*guilty_out = *guilty_out || is_verdict(status);
 	return status;
 }
 
@@ -167,7 +175,8 @@ static bool ended_transaction(struct semel_consumer *consumer, struct semel_item
 {
 	const struct semel_store_driver *driver = driver_of(consumer);
 
-	if (driver->in_transaction(driver->tx(consumer->store)))
+	if (semel_status_class(item->status) == SEMEL_CLASS_OUTAGE || /* it went with the store */
+	    driver->in_transaction(driver->tx(consumer->store)))
 		return false;
 	item->doomed = true;
 	item->status = SEMEL_HANDLER_REJECT;

@@ -5,6 +5,8 @@
  *   refused when it is read.
  * - What PostgreSQL says of the values (a constraint, a type) is about this event: reject. What it
  *   says of itself (gone, full, locked, deadlock) is an outage. Anything else may pass: retry.
+ * - Effects of a batch are sent without waiting for answers; whatever comes next reads them. Behind
+ *   a savepoint each is answered at once.
  */
 #include "store/postgres/postgres.h"
 #include "store/postgres/sql_text.h"
@@ -144,6 +146,8 @@ semel_status semel_pg_execute(semel_store *store, const char *sql, semel_error *
 {
 	PGconn *connection = semel_pg_of(store)->connection;
 	semel_status status = semel_pg_demand_transaction(semel_pg_tx(store), "run SQL", error);
+	if (status == SEMEL_OK)
+		status = semel_pg_effects_hear(semel_pg_of(store), error);
 	const char *rest = sql;
 	while (status == SEMEL_OK && *rest != '\0') { /* nothing runs before all was read */
 		struct semel_pg_statement statement;
@@ -255,16 +259,58 @@ semel_status semel_pg_effect_prepare(semel_store *base, const char *const *state
 	return SEMEL_OK;
 }
 
-static semel_status run_effect(PGconn *connection, const struct effect *effect,
-			       const struct values *values, semel_error *error)
+/* What was sent is answered in order; the rest of a failed one is passed over by the server. */
+semel_status semel_pg_effects_hear(struct semel_pg_store *store, semel_error *error)
 {
+	PGconn *connection = store->connection;
+	semel_status verdict = SEMEL_OK;
+	bool more = store->unheard > 0 && semel_libpq.pipelineSync(connection) == 1;
+	if (store->unheard > 0 && !more)
+		verdict = semel_pg_error(connection, NULL, "run the SQL handler", error);
+	store->unheard = 0;
+	while (more) {
+		PGresult *result = semel_libpq.getResult(connection);
+		ExecStatusType said =
+			result == NULL ? PGRES_COMMAND_OK : semel_libpq.resultStatus(result);
+		more = said != PGRES_PIPELINE_SYNC;
+		if (result == NULL && semel_libpq.status(connection) != CONNECTION_OK)
+			more = false;
+		else if (said == PGRES_FATAL_ERROR && verdict == SEMEL_OK)
+			verdict = verdict_of(
+				semel_pg_error(connection, result, "run the SQL handler", error),
+				error);
+		semel_libpq.clear(result);
+	}
+	if (semel_libpq.pipelineStatus(connection) != PQ_PIPELINE_OFF &&
+	    semel_libpq.exitPipelineMode(connection) == 0 && verdict == SEMEL_OK)
+		verdict = semel_pg_error(connection, NULL, "run the SQL handler", error);
+	return verdict;
+}
+
+static semel_status send_effect(struct semel_pg_store *store, const struct effect *effect,
+				const struct values *values, semel_error *error)
+{
+	PGconn *connection = store->connection;
 	struct semel_pg_params params = { 0 };
+	if (store->unheard == 0 && semel_libpq.enterPipelineMode(connection) == 0)
+		return semel_pg_error(connection, NULL, "run the SQL handler", error);
 	add_values(&params, &effect->statement, values);
-	PGresult *result =
-		semel_libpq.execPrepared(connection, effect->name, params.count, params.values,
-					 params.lengths, params.formats, 0);
+	int sent = semel_libpq.sendQueryPrepared(connection, effect->name, params.count,
+						 params.values, params.lengths, params.formats, 0);
 	semel_pg_params_free(&params);
-	return verdict_of(answer_of(connection, result, "run the SQL handler", error), error);
+	store->unheard++;
+	return sent == 1 ? SEMEL_OK
+			 : semel_pg_error(connection, NULL, "run the SQL handler", error);
+}
+
+/* A deferred constraint would speak up at the commit only, for the whole batch; where each event is
+ * behind a savepoint it is asked for while it is known whose it is. */
+static semel_status check_deferred(struct semel_pg_store *store, semel_error *error)
+{
+	static const char check[] = "SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED";
+	return verdict_of(
+		semel_pg_execute_plain(store->connection, check, "run the SQL handler", error),
+		error);
 }
 
 semel_status semel_pg_effect_run(semel_store *base, const struct semel_event *event,
@@ -282,8 +328,13 @@ semel_status semel_pg_effect_run(semel_store *base, const struct semel_event *ev
 				       .attempt = attempt,
 				       .arena = effects->arena };
 	for (size_t i = 0; i < effects->count && status == SEMEL_OK; i++)
-		status = run_effect(store->connection, &effects->list[i], &values, error);
+		status = send_effect(store, &effects->list[i], &values, error);
 	semel_arena_reset(effects->arena);
+	if (status == SEMEL_OK && store->savepoint_open) {
+		status = semel_pg_effects_hear(store, error);
+		if (status == SEMEL_OK)
+			status = check_deferred(store, error);
+	}
 	return status;
 }
 
@@ -319,7 +370,9 @@ semel_status semel_pg_evaluate(semel_store *store, const char *expression,
 	char *sql = semel_arena_printf(arena, "SELECT (%s\n)", expression);
 	if (sql == NULL)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for an SQL expression");
-	semel_status status = semel_pg_statement_read(sql, &statement, &rest, error);
+	semel_status status = semel_pg_effects_hear(semel_pg_of(store), error);
+	if (status == SEMEL_OK)
+		status = semel_pg_statement_read(sql, &statement, &rest, error);
 	if (status == SEMEL_OK && *rest != '\0')
 		status = semel_error_set(error, SEMEL_INVALID,
 					 "one SQL expression is wanted, not a statement: %s",

@@ -56,6 +56,7 @@ struct semel_pg_store {
 	size_t prepared_count;
 	struct semel_pg_effects *effects;
 	uint32_t effect_generations;
+	uint32_t unheard;        /* effects on their way whose answers were not read yet */
 	struct semel_wake *wake; /* NULL: nobody sleeps on it */
 	struct semel_pg_bell *bell;
 	struct semel_pg_previous *previous;
@@ -244,6 +245,9 @@ semel_status semel_pg_effect_run(semel_store *store, const struct semel_event *e
 semel_status semel_pg_evaluate(semel_store *store, const char *expression,
 			       const struct semel_event *event, struct semel_arena *arena,
 			       struct semel_text *value_out, semel_error *error);
+/* Reads the answers of effects that are on their way; the first failure is the verdict. Whatever
+ * else is run on the connection does this first. */
+semel_status semel_pg_effects_hear(struct semel_pg_store *store, semel_error *error);
 void semel_pg_effects_free(struct semel_pg_effects *effects);
 
 /* hold.c */

@@ -15,16 +15,28 @@ semel_tx semel_pg_tx(semel_store *store)
 	return (semel_tx){ store->driver, semel_pg_of(store)->connection, store };
 }
 
-bool semel_pg_in_transaction(semel_tx tx)
+static bool has_state(semel_tx tx, PGTransactionStatusType state)
 {
 	return tx.native != NULL && semel_libpq_load(NULL) == SEMEL_OK &&
-	       semel_libpq.transactionStatus(tx.native) == PQTRANS_INTRANS;
+	       semel_libpq.transactionStatus(tx.native) == state;
+}
+
+/* Nothing failed in it so far. */
+static bool is_sound(semel_tx tx)
+{
+	return (tx.store != NULL && semel_pg_of(tx.store)->unheard > 0) ||
+	       has_state(tx, PQTRANS_INTRANS);
+}
+
+bool semel_pg_in_transaction(semel_tx tx)
+{
+	return is_sound(tx) || has_state(tx, PQTRANS_INERROR);
 }
 
 semel_status semel_pg_demand_transaction(semel_tx tx, const char *what, semel_error *error)
 {
 	semel_status status = semel_libpq_load(error);
-	if (status != SEMEL_OK || semel_pg_in_transaction(tx))
+	if (status != SEMEL_OK || is_sound(tx))
 		return status;
 	if (semel_libpq.status(tx.native) != CONNECTION_OK)
 		return semel_pg_error(tx.native, NULL, what, error);
@@ -291,7 +303,9 @@ static semel_status send(semel_tx tx, const struct semel_pg_query *query,
 					       params->values, params->lengths, params->formats, 0);
 		return SEMEL_OK;
 	}
-	semel_status status = semel_pg_prepare(semel_pg_of(tx.store), query, name, error);
+	semel_status status = semel_pg_effects_hear(semel_pg_of(tx.store), error);
+	if (status == SEMEL_OK)
+		status = semel_pg_prepare(semel_pg_of(tx.store), query, name, error);
 	if (status == SEMEL_OK)
 		*result_out =
 			semel_libpq.execPrepared(tx.native, name, params->count, params->values,

@@ -48,6 +48,11 @@ semel_status semel_pg_commit(semel_store *store, semel_error *error)
 		semel_pg_rollback(store);
 		return status;
 	}
+	status = semel_pg_effects_hear(semel_pg_of(store), error);
+	if (status != SEMEL_OK) {
+		semel_pg_rollback(store);
+		return status;
+	}
 	status = semel_pg_run(tx, &commit_all, NULL, &result, error);
 	if (status == SEMEL_OK && strcmp(semel_libpq.cmdStatus(result), "COMMIT") != 0)
 		status = semel_error_set(error, SEMEL_OUTAGE,
@@ -60,6 +65,7 @@ void semel_pg_rollback(semel_store *store)
 {
 	PGconn *connection = semel_pg_of(store)->connection;
 	semel_pg_of(store)->savepoint_open = false;
+	(void)semel_pg_effects_hear(semel_pg_of(store), NULL);
 	if (semel_libpq.transactionStatus(connection) != PQTRANS_IDLE)
 		(void)semel_pg_execute_plain(connection, "ROLLBACK", "roll back", NULL);
 }
