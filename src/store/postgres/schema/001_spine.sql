@@ -140,7 +140,7 @@ CREATE TABLE semel_inbox_other PARTITION OF semel_inbox DEFAULT;
 -- Partitions for last week and the five weeks to come. A week that has rows in the default
 -- partition already, or that cannot be made now, stays there: nothing depends on it.
 CREATE FUNCTION semel_inbox_prepare() RETURNS integer
-LANGUAGE plpgsql SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '500ms' AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '500ms' AS $$
 DECLARE
 	week date := date_trunc('week', now() AT TIME ZONE 'UTC')::date - 7;
 	name text;
@@ -326,4 +326,11 @@ BEGIN
 	VALUES ($1, $2, date_trunc('week', $3 AT TIME ZONE 'UTC')::date, 'PROCESSED',
 		clock_timestamp(), clock_timestamp(), $4, $5, $6) ON CONFLICT DO NOTHING;
 	RETURN FOUND;
+END $$;
+
+-- With the owner's rights, whoever calls it: so it looks nowhere but where the tables are.
+DO $$
+BEGIN
+	EXECUTE format('ALTER FUNCTION semel_inbox_prepare() SET search_path = %I, pg_temp',
+		current_schema());
 END $$;
