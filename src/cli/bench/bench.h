@@ -38,7 +38,7 @@ struct semel_bench {
 	struct semel_stage *stage;
 	uint32_t rounds;
 	uint32_t turns;        /* in a round */
-	uint64_t transactions; /* of one event, per turn and side */
+	uint64_t transactions; /* of one event, per round and side */
 	uint64_t events;       /* per turn and side, where they come in batches */
 	uint64_t backlog;      /* the big one */
 	struct semel_bench_row rates[8], growth[8];
@@ -52,6 +52,7 @@ bool semel_bench_is_met(const struct semel_bench_row *row);
 struct semel_bench_duel {
 	void *user;
 	uint64_t events;                     /* per turn and side */
+	uint32_t turns;                      /* in a round; 0: as many as the bench says */
 	semel_status (*prepare)(void *user); /* before each turn, not timed; may be NULL */
 	semel_status (*left)(void *user);    /* semel */
 	semel_status (*right)(void *user);   /* bare */

@@ -51,12 +51,17 @@ static semel_status take_turn(const struct semel_bench_duel *duel, bool left_fir
 	return status;
 }
 
+static uint32_t turns_of(const struct semel_bench *bench, const struct semel_bench_duel *duel)
+{
+	return duel->turns > 0 ? duel->turns : bench->turns;
+}
+
 static semel_status fight_round(struct semel_bench *bench, const struct semel_bench_duel *duel,
 				size_t number, struct semel_bench_row *round_out)
 {
 	double left = 0, right = 0;
 	semel_status status = SEMEL_OK;
-	for (uint32_t i = 0; i < bench->turns && status == SEMEL_OK; i++) {
+	for (uint32_t i = 0; i < turns_of(bench, duel) && status == SEMEL_OK; i++) {
 		status = semel_stage_check(bench->stage, bench->error);
 		if (status == SEMEL_OK)
 			status = take_turn(duel, (number + i) % 2 == 0, &left, &right);
@@ -70,7 +75,7 @@ semel_status semel_bench_fight(struct semel_bench *bench, const struct semel_ben
 {
 	double lefts[ROUNDS_MAX], rights[ROUNDS_MAX], ratios[ROUNDS_MAX];
 	size_t count = bench->rounds < ROUNDS_MAX ? bench->rounds : ROUNDS_MAX;
-	double events = (double)(duel->events * bench->turns);
+	double events = (double)(duel->events * turns_of(bench, duel));
 	struct semel_bench_row round;
 	/* The first round warms up both sides, and does not count. */
 	semel_status status = fight_round(bench, duel, 0, &round);

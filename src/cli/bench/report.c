@@ -101,10 +101,9 @@ void semel_bench_text(const struct semel_bench *bench, struct semel_buffer *buff
 			    "with so many events waiting", small, big, "ratio", "goal");
 	for (size_t i = 0; i < bench->growth_count; i++)
 		growth_text(&bench->growth[i], buffer);
-	semel_buffer_printf(buffer,
-			    "\nBoth sides took turns, %" PRIu32 " in each of %" PRIu32
-			    " rounds; a ratio is the median of the rounds' ratios.\n",
-			    bench->turns, bench->rounds);
+	semel_buffer_printf(
+		buffer, "\nBoth sides took turns; a ratio is the median of %" PRIu32 " rounds.\n",
+		bench->rounds);
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
