@@ -595,8 +595,8 @@ semel_status semel_pipeline_step(struct semel_pipeline *pipeline, bool finishing
 		return status;
 	if (SEMEL_PLANTED("mark-before-confirm"))
 		pretend_confirmed(pipeline, error);
-	if (pipeline->unanswered > 0)
-		status = poll_broker(pipeline, *busy_out ? 0 : POLL_MS, error);
+	/* With nothing to hear of, too: it keeps the connection alive. */
+	status = poll_broker(pipeline, *busy_out || pipeline->unanswered == 0 ? 0 : POLL_MS, error);
 	if (status == SEMEL_OK)
 		status = check_patience(pipeline, error);
 	if (status == SEMEL_OK)

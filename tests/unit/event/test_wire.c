@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Events become named texts and come back; messages of others are understood as far as they go. */
+#include "event/wire.h"
+
+/* cmocka wants these before it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static struct semel_arena *arena;
+static struct semel_buffer headers;
+
+static int make(void **state)
+{
+	(void)state;
+	arena = semel_arena_new(4096);
+	return arena ? 0 : -1;
+}
+
+static int drop(void **state)
+{
+	(void)state;
+	semel_arena_free(arena);
+	semel_buffer_free(&headers);
+	headers = (struct semel_buffer){ 0 };
+	return 0;
+}
+
+static void assert_text(struct semel_text text, const char *expected)
+{
+	if (!expected) {
+		assert_null(text.data);
+		return;
+	}
+	assert_non_null(text.data);
+	assert_string_equal(text.data, expected);
+}
+
+static struct semel_event order_event(void)
+{
+	return (struct semel_event){
+		.id = SEMEL_TEXT("id-1"),
+		.type = SEMEL_TEXT("order.created.v1"),
+		.aggregate_type = SEMEL_TEXT("order"),
+		.aggregate_id = SEMEL_TEXT("o-1"),
+		.topic = SEMEL_TEXT("order.events"),
+		.routing_key = SEMEL_TEXT("orders.eu"),
+		.content_type = SEMEL_TEXT("application/json"),
+		.headers =
+			SEMEL_TEXT("{\"correlationId\":\"c\",\"producer\":\"shop\",\"x\":\"y\"}"),
+		.payload = SEMEL_TEXT("{}"),
+		.time_ms = 1700000000123,
+	};
+}
+
+static const char *field(const struct semel_wire_message *message, const char *name)
+{
+	for (size_t i = 0; i < message->count; i++)
+		if (semel_text_equal(message->fields[i].name, semel_text_of(name)))
+			return message->fields[i].value.data;
+	return NULL;
+}
+
+static void an_event_is_written_under_the_names_of_the_contract(void **state)
+{
+	(void)state;
+	struct semel_event event = order_event();
+	struct semel_passage passage = { .previous = SEMEL_TEXT("id-0"), .attempt = 3 };
+	struct semel_wire_message message;
+	assert_true(semel_wire_write(&event, &passage, &semel_wire_amqp, arena, &message));
+	assert_string_equal(field(&message, "cloudEvents_id"), "id-1");
+	assert_string_equal(field(&message, "cloudEvents_type"), "order.created.v1");
+	assert_string_equal(field(&message, "cloudEvents_source"), "shop");
+	assert_string_equal(field(&message, "cloudEvents_time"), "2023-11-14T22:13:20.123Z");
+	assert_string_equal(field(&message, "semel-aggregate-type"), "order");
+	assert_string_equal(field(&message, "semel-aggregate-id"), "o-1");
+	assert_string_equal(field(&message, "semel-previous"), "id-0");
+	assert_string_equal(field(&message, "semel-attempt"), "3");
+	assert_null(field(&message, "semel-replay"));
+	assert_string_equal(field(&message, "x"), "y");
+	assert_text(message.correlation, "c");
+	assert_text(message.producer, "shop");
+}
+
+static void what_was_written_is_read_back(void **state)
+{
+	(void)state;
+	struct semel_event event = order_event();
+	struct semel_passage passage = { .previous = SEMEL_TEXT("id-0"), .replay = 2 };
+	struct semel_wire_message message;
+	struct semel_wire_reading reading;
+	assert_true(semel_wire_write(&event, &passage, &semel_wire_amqp, arena, &message));
+	semel_wire_read_begin(&reading, &semel_wire_amqp, arena, &headers);
+	reading.event.topic = event.topic;
+	reading.event.routing_key = event.routing_key;
+	for (size_t i = 0; i < message.count; i++)
+		semel_wire_read_field(&reading, message.fields[i].name, message.fields[i].value);
+	assert_true(semel_wire_read_end(&reading));
+	assert_text(reading.event.id, "id-1");
+	assert_text(reading.event.type, "order.created.v1");
+	assert_text(reading.event.aggregate_id, "o-1");
+	assert_text(reading.event.headers, event.headers.data);
+	assert_int_equal(reading.event.time_ms, event.time_ms);
+	assert_text(reading.passage.previous, "id-0");
+	assert_int_equal(reading.passage.replay, 2);
+}
+
+static void a_foreign_message_is_understood_by_its_routing_key(void **state)
+{
+	(void)state;
+	struct semel_wire_reading reading;
+	semel_wire_read_begin(&reading, &semel_wire_amqp, arena, &headers);
+	reading.event.topic = SEMEL_TEXT("order.events");
+	reading.event.routing_key = SEMEL_TEXT("order.paid");
+	reading.correlation = SEMEL_TEXT("c");
+	semel_wire_read_field(&reading, SEMEL_TEXT("n"), SEMEL_TEXT("3"));
+	assert_true(semel_wire_read_end(&reading));
+	assert_text(reading.event.id, NULL); /* never made up */
+	assert_text(reading.event.type, "order.paid");
+	assert_text(reading.event.aggregate_type, "order.events");
+	assert_text(reading.event.aggregate_id, "order.paid");
+	assert_text(reading.event.headers, "{\"n\":\"3\",\"correlationId\":\"c\"}");
+	assert_int_equal(reading.event.time_ms, 0);
+}
+
+static void the_own_property_wins_over_the_attribute(void **state)
+{
+	(void)state;
+	struct semel_wire_reading reading;
+	semel_wire_read_begin(&reading, &semel_wire_amqp, arena, &headers);
+	reading.event.id = SEMEL_TEXT("mine");
+	semel_wire_read_field(&reading, SEMEL_TEXT("cloudEvents_id"), SEMEL_TEXT("other"));
+	semel_wire_read_field(&reading, SEMEL_TEXT("cloudEvents_time"), SEMEL_TEXT("not a time"));
+	semel_wire_read_field(&reading, SEMEL_TEXT("semel-attempt"), SEMEL_TEXT("many"));
+	assert_true(semel_wire_read_end(&reading));
+	assert_text(reading.event.id, "mine");
+	assert_false(reading.has_time);
+	assert_int_equal(reading.passage.attempt, 0);
+}
+
+static void names_with_a_meaning_of_their_own_are_no_headers(void **state)
+{
+	(void)state;
+	struct semel_event event = order_event();
+	struct semel_passage passage = { 0 };
+	struct semel_wire_message message;
+	event.headers = SEMEL_TEXT("{\"semel-attempt\":\"9\",\"cloudEvents_id\":\"z\"}");
+	assert_true(semel_wire_write(&event, &passage, &semel_wire_amqp, arena, &message));
+	assert_null(field(&message, "semel-attempt"));
+	assert_string_equal(field(&message, "cloudEvents_id"), "id-1");
+}
+
+static void an_aggregate_keeps_its_lane(void **state)
+{
+	(void)state;
+	struct semel_event event = order_event();
+	uint32_t lane = semel_wire_lane(&event);
+	event.id = SEMEL_TEXT("id-2");
+	assert_int_equal(semel_wire_lane(&event), lane);
+	assert_true(lane < SEMEL_WIRE_LANES);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make, drop)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(an_event_is_written_under_the_names_of_the_contract),
+		TEST(what_was_written_is_read_back),
+		TEST(a_foreign_message_is_understood_by_its_routing_key),
+		TEST(the_own_property_wins_over_the_attribute),
+		TEST(names_with_a_meaning_of_their_own_are_no_headers),
+		TEST(an_aggregate_keeps_its_lane),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
