@@ -6,37 +6,15 @@
 #include "base/plant.h"
 #include "base/uuid.h"
 #include "observe/log.h"
+#include "relay/load.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define LOAD_MAX    500
-#define POLL_MS     20
-#define ARENA_BLOCK (64 * 1024)
-
-/* One row on its way. */
-struct flight {
-	struct load *load;
-	struct semel_passage passage;
-	bool answered;
-	semel_status answer;
-	const char *reason;
-};
-
-/* Rows that were read together and are marked together. */
-struct load {
-	struct load *next;
-	struct semel_arena *arena;
-	struct semel_outbox_batch batch;
-	struct flight *flights;
-	struct semel_mark *marks;
-	struct semel_lane *lane;
-	uint32_t unanswered;
-	bool refused;    /* an event in it was refused */
-	bool exceptions; /* its rows come from the exceptions */
-	uint64_t bytes;
-	int64_t offered_at_ms; /* steady */
-};
+#define LOAD_MAX  500
+#define LOAD_MIN  16
+#define ROUND_MAX 16
+#define POLL_MS   20
 
 struct semel_pipeline {
 	struct semel_pipeline_options options;
@@ -44,10 +22,12 @@ struct semel_pipeline {
 	struct semel_lanes *lanes;
 	semel_store *store;
 	struct semel_broker *broker;
-	struct load *loads; /* in flight, oldest first */
-	struct load *spare;
+	struct semel_load *loads; /* in flight, oldest first */
+	struct semel_load *spare;
 	uint32_t load_max;  /* rows in a load */
+	uint32_t room_min;  /* so much of the window is free before more is read */
 	int32_t first_lane; /* where reading begins */
+	uint32_t rows;      /* in flight: offered, and not marked */
 	uint32_t unanswered;
 	uint64_t bytes;
 	bool refused; /* read nothing before it is marked */
@@ -57,39 +37,13 @@ struct semel_pipeline {
 
 /* ---- loads ----------------------------------------------------------------------------------- */
 
-static void load_free(struct load *load)
+static struct semel_load *load_take(struct semel_pipeline *pipeline, struct semel_lane *lane)
 {
-	if (!load)
-		return;
-	semel_arena_free(load->arena);
-	free(load->batch.rows);
-	free(load->flights);
-	free(load->marks);
-	free(load);
-}
-
-static struct load *load_new(uint32_t capacity)
-{
-	struct load *load = calloc(1, sizeof *load);
-	if (!load)
-		return NULL;
-	load->arena = semel_arena_new(ARENA_BLOCK);
-	load->batch.rows = calloc(capacity, sizeof *load->batch.rows);
-	load->flights = calloc(capacity, sizeof *load->flights);
-	load->marks = calloc(capacity, sizeof *load->marks);
-	if (load->arena && load->batch.rows && load->flights && load->marks)
-		return load;
-	load_free(load);
-	return NULL;
-}
-
-static struct load *load_take(struct semel_pipeline *pipeline, struct semel_lane *lane)
-{
-	struct load *load = pipeline->spare;
+	struct semel_load *load = pipeline->spare;
 	if (load)
 		pipeline->spare = load->next;
 	else
-		load = load_new(pipeline->load_max);
+		load = semel_load_new(pipeline->load_max);
 	if (!load)
 		return NULL;
 	load->next = NULL;
@@ -97,21 +51,21 @@ static struct load *load_take(struct semel_pipeline *pipeline, struct semel_lane
 	load->batch.arena = load->arena;
 	load->batch.count = 0;
 	load->unanswered = 0;
-	load->refused = load->exceptions = false;
+	load->refused = load->exceptions = load->settling = false;
 	load->bytes = 0;
 	return load;
 }
 
-static void load_give_back(struct semel_pipeline *pipeline, struct load *load)
+static void load_give_back(struct semel_pipeline *pipeline, struct semel_load *load)
 {
 	semel_arena_reset(load->arena);
 	load->next = pipeline->spare;
 	pipeline->spare = load;
 }
 
-static void append(struct semel_pipeline *pipeline, struct load *load)
+static void append(struct semel_pipeline *pipeline, struct semel_load *load)
 {
-	struct load **end = &pipeline->loads;
+	struct semel_load **end = &pipeline->loads;
 
 	while (*end)
 		end = &(*end)->next;
@@ -119,9 +73,9 @@ static void append(struct semel_pipeline *pipeline, struct load *load)
 	load->lane->in_flight++;
 }
 
-static void unlink_load(struct semel_pipeline *pipeline, struct load *load)
+static void unlink_load(struct semel_pipeline *pipeline, struct semel_load *load)
 {
-	struct load **at = &pipeline->loads;
+	struct semel_load **at = &pipeline->loads;
 
 	while (*at && *at != load)
 		at = &(*at)->next;
@@ -131,10 +85,10 @@ static void unlink_load(struct semel_pipeline *pipeline, struct load *load)
 
 /* ---- hearing --------------------------------------------------------------------------------- */
 
-static void answer(struct semel_pipeline *pipeline, struct flight *flight, semel_status status,
-		   const char *reason)
+static void answer(struct semel_pipeline *pipeline, struct semel_flight *flight,
+		   semel_status status, const char *reason)
 {
-	struct load *load = flight->load;
+	struct semel_load *load = flight->load;
 
 	flight->answered = true;
 	flight->answer = status;
@@ -170,7 +124,7 @@ static void be_patient(struct semel_pipeline *pipeline, int64_t now_ms)
 {
 	if (!pipeline->broker->driver->blocked(pipeline->broker))
 		return;
-	for (struct load *load = pipeline->loads; load; load = load->next)
+	for (struct semel_load *load = pipeline->loads; load; load = load->next)
 		load->offered_at_ms = now_ms;
 }
 
@@ -179,7 +133,7 @@ static semel_status check_patience(struct semel_pipeline *pipeline, semel_error 
 	int64_t now_ms = semel_steady_ms(pipeline->env);
 
 	be_patient(pipeline, now_ms);
-	for (const struct load *load = pipeline->loads; load; load = load->next)
+	for (const struct semel_load *load = pipeline->loads; load; load = load->next)
 		if (load->unanswered > 0 &&
 		    now_ms - load->offered_at_ms > pipeline->options.confirm_timeout_ms)
 			return semel_error_set(
@@ -198,12 +152,12 @@ static bool same_aggregate(const struct semel_event *left, const struct semel_ev
 }
 
 /* A sibling before it was refused, and the broker need not know that this one is behind it. */
-static bool behind_refused(const struct semel_pipeline *pipeline, const struct load *mine,
+static bool behind_refused(const struct semel_pipeline *pipeline, const struct semel_load *mine,
 			   uint32_t at)
 {
 	const struct semel_event *event = &mine->batch.rows[at].event;
 
-	for (const struct load *load = pipeline->loads; load; load = load->next) {
+	for (const struct semel_load *load = pipeline->loads; load; load = load->next) {
 		uint32_t count = load == mine ? at : load->batch.count;
 		for (uint32_t i = 0; load->refused && i < count; i++)
 			if (load->flights[i].answered && load->flights[i].answer != SEMEL_OK &&
@@ -213,7 +167,7 @@ static bool behind_refused(const struct semel_pipeline *pipeline, const struct l
 	return false;
 }
 
-static semel_status publish(struct semel_pipeline *pipeline, struct flight *flight,
+static semel_status publish(struct semel_pipeline *pipeline, struct semel_flight *flight,
 			    struct semel_outbox_row *row, semel_error *error)
 {
 	struct semel_broker *broker = pipeline->broker;
@@ -243,11 +197,11 @@ static bool is_about_event(semel_status status)
 	return class == SEMEL_CLASS_REJECT || class == SEMEL_CLASS_RETRY;
 }
 
-static semel_status offer_row(struct semel_pipeline *pipeline, struct load *load, uint32_t at,
+static semel_status offer_row(struct semel_pipeline *pipeline, struct semel_load *load, uint32_t at,
 			      semel_error *error)
 {
 	struct semel_outbox_row *row = &load->batch.rows[at];
-	struct flight *flight = &load->flights[at];
+	struct semel_flight *flight = &load->flights[at];
 
 	flight->passage =
 		(struct semel_passage){ .replay = row->replay, .previous = row->previous };
@@ -269,7 +223,8 @@ static semel_status offer_row(struct semel_pipeline *pipeline, struct load *load
 }
 
 /* From here on the load is in flight. */
-static semel_status offer(struct semel_pipeline *pipeline, struct load *load, semel_error *error)
+static semel_status offer(struct semel_pipeline *pipeline, struct semel_load *load,
+			  semel_error *error)
 {
 	semel_status status = SEMEL_OK;
 
@@ -277,8 +232,9 @@ static semel_status offer(struct semel_pipeline *pipeline, struct load *load, se
 	load->offered_at_ms = semel_steady_ms(pipeline->env);
 	load->unanswered = load->batch.count;
 	pipeline->unanswered += load->batch.count;
+	pipeline->rows += load->batch.count;
 	for (uint32_t i = 0; i < load->batch.count; i++) {
-		load->flights[i] = (struct flight){ .load = load };
+		load->flights[i] = (struct semel_flight){ .load = load };
 		load->bytes += load->batch.rows[i].event.payload.length;
 	}
 	pipeline->bytes += load->bytes;
@@ -292,35 +248,28 @@ static semel_status offer(struct semel_pipeline *pipeline, struct load *load, se
 static bool exceptions_in_flight(const struct semel_pipeline *pipeline,
 				 const struct semel_lane *lane)
 {
-	for (const struct load *load = pipeline->loads; load; load = load->next)
+	for (const struct semel_load *load = pipeline->loads; load; load = load->next)
 		if (load->exceptions && load->lane == lane)
 			return true;
 	return false;
 }
 
+/* Everything unmarked counts, for all of it would be repeated after a crash. */
 static bool window_has_room(const struct semel_pipeline *pipeline)
 {
-	return pipeline->unanswered < pipeline->options.window &&
+	return pipeline->rows < pipeline->options.window &&
 	       pipeline->bytes < pipeline->options.window_bytes && !pipeline->refused;
 }
 
-static semel_status read_rows(struct semel_pipeline *pipeline, struct load *load,
-			      semel_error *error)
+/* A window that is nearly full is not topped up row by row: a statement for a few rows costs nearly
+ * as much as one for many. */
+static bool is_worth_reading(const struct semel_pipeline *pipeline)
 {
-	const struct semel_store_driver *driver = pipeline->store->driver;
-	struct semel_lane *lane = load->lane;
-	uint32_t room = pipeline->options.window - pipeline->unanswered;
-
-	load->batch.capacity = room < pipeline->load_max ? room : pipeline->load_max;
-	load->batch.bytes_max = pipeline->options.window_bytes - pipeline->bytes;
-	if (load->exceptions)
-		return driver->outbox_fetch_due(pipeline->store, &lane->lease,
-						semel_now_ms(pipeline->env), &load->batch, error);
-	return driver->outbox_fetch(pipeline->store, &lane->lease, lane->cursor, &load->batch,
-				    error);
+	return pipeline->rows + pipeline->room_min <= pipeline->options.window &&
+	       window_has_room(pipeline);
 }
 
-static bool has_row(const struct load *load, int64_t seq)
+static bool has_row(const struct semel_load *load, int64_t seq)
 {
 	uint32_t low = 0, high = load->batch.count;
 
@@ -337,7 +286,7 @@ static bool has_row(const struct load *load, int64_t seq)
 static bool is_in_flight(const struct semel_pipeline *pipeline, const struct semel_lane *lane,
 			 int64_t seq)
 {
-	for (const struct load *load = pipeline->loads; load; load = load->next)
+	for (const struct semel_load *load = pipeline->loads; load; load = load->next)
 		if (load->lane == lane && !load->exceptions && has_row(load, seq))
 			return true;
 	return false;
@@ -345,7 +294,7 @@ static bool is_in_flight(const struct semel_pipeline *pipeline, const struct sem
 
 /* The cursor stops at the last number below which everything is visible; above it a late commit
  * may still appear, so those rows are looked at again, and what is in flight is left out. */
-static void move_cursor(const struct semel_pipeline *pipeline, struct load *load)
+static void move_cursor(const struct semel_pipeline *pipeline, struct semel_load *load)
 {
 	struct semel_lane *lane = load->lane;
 	struct semel_outbox_batch *batch = &load->batch;
@@ -364,30 +313,104 @@ static void move_cursor(const struct semel_pipeline *pipeline, struct load *load
 		lane->lease.low_seq = last;
 }
 
-/* Reads one load of the lane and offers it; read_out tells whether there was anything. */
-static semel_status fill_once(struct semel_pipeline *pipeline, struct semel_lane *lane,
-			      bool exceptions, bool *read_out, semel_error *error)
+/* Loads that are read by one statement. */
+struct round {
+	size_t count;
+	struct semel_load *loads[ROUND_MAX];
+	struct semel_lane_look *looks[ROUND_MAX];
+};
+
+static void round_give_back(struct semel_pipeline *pipeline, struct round *round)
 {
-	struct load *load = load_take(pipeline, lane);
-	*read_out = false;
+	while (round->count > 0)
+		load_give_back(pipeline, round->loads[--round->count]);
+}
+
+static semel_status round_add(struct semel_pipeline *pipeline, struct round *round,
+			      struct semel_lane_look *look, semel_error *error)
+{
+	struct semel_load *load = load_take(pipeline, &pipeline->lanes->lanes[look->lane]);
+
 	if (!load)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch of events");
+	round->looks[round->count] = look;
+	round->loads[round->count++] = load;
+	return SEMEL_OK;
+}
 
-	load->exceptions = exceptions;
-	semel_status status = read_rows(pipeline, load, error);
-	if (status == SEMEL_OK && load->batch.count > 0 && !exceptions)
-		move_cursor(pipeline, load);
-	if (status != SEMEL_OK || load->batch.count == 0) {
-		load_give_back(pipeline, load);
-		return status;
+/* The room that there is, shared evenly. */
+static void round_share(const struct semel_pipeline *pipeline, struct round *round)
+{
+	uint32_t room = (pipeline->options.window - pipeline->rows) / (uint32_t)round->count;
+	uint64_t bytes = (pipeline->options.window_bytes - pipeline->bytes) / round->count;
+
+	if (room > pipeline->load_max)
+		room = pipeline->load_max;
+	for (size_t i = 0; i < round->count; i++) {
+		round->loads[i]->batch.capacity = room;
+		round->loads[i]->batch.bytes_max = bytes;
 	}
-	*read_out = true;
-	status = semel_failpoint(SEMEL_FP_RELAY_AFTER_CLAIM, error);
-	if (status != SEMEL_OK) {
-		load_give_back(pipeline, load);
-		return status;
+}
+
+static semel_status read_run(struct semel_pipeline *pipeline, struct round *round,
+			     semel_error *error)
+{
+	const struct semel_store_driver *driver = pipeline->store->driver;
+	struct semel_lane_read reads[ROUND_MAX];
+	semel_status status = SEMEL_OK;
+
+	for (size_t i = 0; i < round->count; i++) {
+		struct semel_load *load = round->loads[i];
+		reads[i] = (struct semel_lane_read){ &load->lane->lease, load->lane->cursor,
+						     &load->batch };
 	}
-	return offer(pipeline, load, error);
+	if (driver->outbox_fetch_lanes)
+		return driver->outbox_fetch_lanes(pipeline->store, reads, round->count, error);
+	for (size_t i = 0; i < round->count && status == SEMEL_OK; i++)
+		status = driver->outbox_fetch(pipeline->store, reads[i].lease, reads[i].after_seq,
+					      reads[i].batch, error);
+	return status;
+}
+
+/* An empty load is nothing to offer. From here on it is the pipeline's. */
+static semel_status carry(struct semel_pipeline *pipeline, struct semel_load *load,
+			  semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+
+	if (load->batch.count > 0)
+		status = semel_failpoint(SEMEL_FP_RELAY_AFTER_CLAIM, error);
+	if (status == SEMEL_OK && load->batch.count > 0)
+		return offer(pipeline, load, error);
+	load_give_back(pipeline, load);
+	return status;
+}
+
+/* looks of lanes that have no more say so afterwards. */
+static semel_status carry_round(struct semel_pipeline *pipeline, struct round *round,
+				bool *read_out, semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+
+	if (round->count == 0)
+		return SEMEL_OK;
+	round_share(pipeline, round);
+	status = read_run(pipeline, round, error);
+	for (size_t i = 0; i < round->count; i++) {
+		struct semel_load *load = round->loads[i];
+		if (status != SEMEL_OK) {
+			load_give_back(pipeline, load);
+			continue;
+		}
+		if (load->batch.count > 0)
+			move_cursor(pipeline, load);
+		round->looks[i]->run = load->batch.count > 0;
+		if (load->batch.count > 0)
+			pipeline->first_lane = round->looks[i]->lane + 1;
+		*read_out = *read_out || load->batch.count > 0;
+		status = carry(pipeline, load, error);
+	}
+	return status;
 }
 
 /* Rows that are in flight and may be joined by late ones are read again with them, but not before
@@ -395,24 +418,6 @@ static semel_status fill_once(struct semel_pipeline *pipeline, struct semel_lane
 static bool may_read_on(const struct semel_lane *lane)
 {
 	return lane->in_flight == 0 || lane->cursor >= lane->read_to;
-}
-
-static semel_status fill_lane(struct semel_pipeline *pipeline, struct semel_lane *lane,
-			      const struct semel_lane_look *look, bool *busy_out,
-			      semel_error *error)
-{
-	bool read = false;
-	semel_status status = SEMEL_OK;
-
-	if (look->due && window_has_room(pipeline) && !exceptions_in_flight(pipeline, lane))
-		status = fill_once(pipeline, lane, true, &read, error);
-	*busy_out = *busy_out || read;
-	read = look->run;
-	while (read && status == SEMEL_OK && window_has_room(pipeline) && may_read_on(lane)) {
-		status = fill_once(pipeline, lane, false, &read, error);
-		*busy_out = *busy_out || read;
-	}
-	return status;
 }
 
 /* The lanes to read from; beginning after the one that was read last, so that a long one does not
@@ -440,22 +445,74 @@ static void pass_by(struct semel_lane *lane, const struct semel_lane_look *look)
 		lane->read_to = lane->cursor;
 }
 
+/* The exceptions of a lane that are due. */
+static semel_status fill_due(struct semel_pipeline *pipeline, struct semel_lane_look *look,
+			     bool *read_out, semel_error *error)
+{
+	struct round round = { 0 };
+	struct semel_lane *lane = &pipeline->lanes->lanes[look->lane];
+
+	if (!look->due || !window_has_room(pipeline) || exceptions_in_flight(pipeline, lane))
+		return SEMEL_OK;
+	semel_status status = round_add(pipeline, &round, look, error);
+	if (status != SEMEL_OK)
+		return status;
+	struct semel_load *load = round.loads[0];
+	load->exceptions = true;
+	round_share(pipeline, &round);
+	status = pipeline->store->driver->outbox_fetch_due(
+		pipeline->store, &lane->lease, semel_now_ms(pipeline->env), &load->batch, error);
+	if (status != SEMEL_OK) {
+		load_give_back(pipeline, load);
+		return status;
+	}
+	*read_out = *read_out || load->batch.count > 0;
+	return carry(pipeline, load, error);
+}
+
+/* A load from each of as many lanes as there is room for: side by side they hold more aggregates
+ * than one lane does, and a broker may have room for only one event of each. *at_out: where the
+ * next round begins. */
+static semel_status fill_round(struct semel_pipeline *pipeline, struct semel_lane_look *looks,
+			       size_t count, size_t *at_out, bool *read_out, semel_error *error)
+{
+	struct round round = { 0 };
+	size_t most = (pipeline->options.window - pipeline->rows) / pipeline->load_max;
+	size_t begin = *at_out;
+
+	most = most < 1 ? 1 : most > ROUND_MAX ? ROUND_MAX : most;
+	for (size_t i = 0; i < count && round.count < most; i++) {
+		struct semel_lane_look *look = &looks[(begin + i) % count];
+		if (!look->run || !may_read_on(&pipeline->lanes->lanes[look->lane]))
+			continue;
+		*at_out = (begin + i + 1) % count;
+		semel_status status = round_add(pipeline, &round, look, error);
+		if (status != SEMEL_OK) {
+			round_give_back(pipeline, &round);
+			return status;
+		}
+	}
+	return carry_round(pipeline, &round, read_out, error);
+}
+
 static semel_status fill(struct semel_pipeline *pipeline, bool *busy_out, semel_error *error)
 {
 	struct semel_lane_look looks[SEMEL_LANES_MAX];
 	size_t count = choose_lanes(pipeline, looks);
+	size_t at = 0;
+	bool read = true;
 
-	if (count == 0 || !window_has_room(pipeline))
+	if (count == 0 || !is_worth_reading(pipeline))
 		return SEMEL_OK;
 	semel_status status = pipeline->store->driver->outbox_look(
 		pipeline->store, looks, count, semel_now_ms(pipeline->env), error);
 	for (size_t i = 0; i < count && status == SEMEL_OK; i++) {
-		struct semel_lane *lane = &pipeline->lanes->lanes[looks[i].lane];
-		bool read = false;
-		pass_by(lane, &looks[i]);
-		status = fill_lane(pipeline, lane, &looks[i], &read, error);
-		if (read)
-			pipeline->first_lane = looks[i].lane + 1;
+		pass_by(&pipeline->lanes->lanes[looks[i].lane], &looks[i]);
+		status = fill_due(pipeline, &looks[i], busy_out, error);
+	}
+	while (read && status == SEMEL_OK && window_has_room(pipeline)) {
+		read = false;
+		status = fill_round(pipeline, looks, count, &at, &read, error);
 		*busy_out = *busy_out || read;
 	}
 	return status;
@@ -479,7 +536,7 @@ static void tell_refusal(const struct semel_mark *mark)
 					      .error = mark->reason });
 }
 
-static void judge(struct semel_pipeline *pipeline, struct load *load, int64_t now_ms)
+static void judge(struct semel_pipeline *pipeline, struct semel_load *load, int64_t now_ms)
 {
 	for (uint32_t i = 0; i < load->batch.count; i++) {
 		struct semel_mark *mark = &load->marks[i];
@@ -494,55 +551,60 @@ static void judge(struct semel_pipeline *pipeline, struct load *load, int64_t no
 
 /* The lowest row of the lane that is not marked yet, less one; what was read counts as settled
  * unless it is in another load. */
-static int64_t low_seq_after(const struct semel_pipeline *pipeline, const struct load *settled)
+static int64_t low_seq_after(const struct semel_pipeline *pipeline,
+			     const struct semel_load *settled)
 {
 	int64_t low = settled->lane->cursor;
 
 	if (SEMEL_PLANTED("high-water-mark"))
 		return settled->lane->lease.low_seq;
-	for (const struct load *load = pipeline->loads; load; load = load->next)
+	for (const struct semel_load *load = pipeline->loads; load; load = load->next)
 		if (load != settled && load->lane == settled->lane && !load->exceptions &&
-		    load->batch.rows[0].seq - 1 < low)
+		    !load->settling && load->batch.rows[0].seq - 1 < low)
 			low = load->batch.rows[0].seq - 1;
 	return low;
 }
 
-static void count_published(struct semel_pipeline *pipeline, const struct load *load)
+static void count_published(struct semel_pipeline *pipeline, const struct semel_load *load)
 {
 	for (uint32_t i = 0; i < load->batch.count; i++)
 		pipeline->published += load->marks[i].kind == SEMEL_MARK_PUBLISHED;
 }
 
-static semel_status mark_load(struct semel_pipeline *pipeline, struct load *load,
-			      semel_error *error)
+static struct semel_mark_batch marks_of(struct semel_pipeline *pipeline, struct semel_load *load)
 {
 	int64_t now_ms = semel_now_ms(pipeline->env);
 
-	if (!load->lane->mine)
-		return SEMEL_LEASE_LOST;
 	judge(pipeline, load, now_ms);
-	struct semel_mark_batch batch = { .marks = load->marks,
+	return (struct semel_mark_batch){ .marks = load->marks,
 					  .count = load->batch.count,
 					  .low_seq = low_seq_after(pipeline, load),
 					  .now_ms = now_ms,
 					  .expires_at_ms = semel_lanes_expiry(pipeline->lanes) };
+}
+
+static semel_status mark_load(struct semel_pipeline *pipeline, struct semel_load *load,
+			      semel_error *error)
+{
+	if (!load->lane->mine)
+		return SEMEL_LEASE_LOST;
+	struct semel_mark_batch batch = marks_of(pipeline, load);
 	return pipeline->store->driver->outbox_mark(pipeline->store, &load->lane->lease, &batch,
 						    error);
 }
 
 static bool any_refused(const struct semel_pipeline *pipeline)
 {
-	for (const struct load *load = pipeline->loads; load; load = load->next)
+	for (const struct semel_load *load = pipeline->loads; load; load = load->next)
 		if (load->refused)
 			return true;
 	return false;
 }
 
-static semel_status settle_load(struct semel_pipeline *pipeline, struct load *load,
-				semel_error *error)
+/* It was marked, with this status. */
+static semel_status settle_load(struct semel_pipeline *pipeline, struct semel_load *load,
+				semel_status status, semel_error *error)
 {
-	semel_status status = mark_load(pipeline, load, error);
-
 	if (status == SEMEL_OK) {
 		count_published(pipeline, load);
 		status = semel_failpoint(SEMEL_FP_RELAY_AFTER_MARK, error);
@@ -553,22 +615,57 @@ static semel_status settle_load(struct semel_pipeline *pipeline, struct load *lo
 		status = SEMEL_OK;
 	}
 	pipeline->bytes -= load->bytes;
+	pipeline->rows -= load->batch.count;
 	unlink_load(pipeline, load);
 	load_give_back(pipeline, load);
 	pipeline->refused = any_refused(pipeline);
 	return status;
 }
 
+/* Nothing in it needs more than one plain mark. */
+static bool is_plain(const struct semel_load *load)
+{
+	return load->unanswered == 0 && !load->refused && !load->exceptions && load->lane->mine;
+}
+
+/* Loads without a hitch, as many as one statement takes. */
+static semel_status settle_plain(struct semel_pipeline *pipeline, semel_error *error)
+{
+	struct semel_lane_marks marks[ROUND_MAX];
+	struct semel_load *settled[ROUND_MAX];
+	size_t count = 0;
+
+	for (struct semel_load *load = pipeline->loads; load && count < ROUND_MAX;
+	     load = load->next) {
+		load->settling = is_plain(load);
+		if (load->settling)
+			settled[count++] = load;
+	}
+	for (size_t i = 0; i < count; i++)
+		marks[i] = (struct semel_lane_marks){ .lease = &settled[i]->lane->lease,
+						      .batch = marks_of(pipeline, settled[i]) };
+	semel_status status = count == 0 ? SEMEL_OK
+					 : pipeline->store->driver->outbox_mark_lanes(
+						   pipeline->store, marks, count, error);
+	for (size_t i = 0; i < count && status == SEMEL_OK; i++)
+		status = settle_load(pipeline, settled[i],
+				     marks[i].lost ? SEMEL_LEASE_LOST : SEMEL_OK, error);
+	return status;
+}
+
 static semel_status settle(struct semel_pipeline *pipeline, semel_error *error)
 {
-	struct load *load = pipeline->loads;
 	semel_status status = SEMEL_OK;
 
-	while (load && status == SEMEL_OK) {
-		struct load *next = load->next;
-		if (load->unanswered == 0)
-			status = settle_load(pipeline, load, error);
-		load = next;
+	if (pipeline->store->driver->outbox_mark_lanes)
+		status = settle_plain(pipeline, error);
+	for (struct semel_load *load = pipeline->loads, *next; load && status == SEMEL_OK;
+	     load = next) {
+		next = load->next;
+		if (load->unanswered > 0)
+			continue;
+		status = mark_load(pipeline, load, error);
+		status = settle_load(pipeline, load, status, error);
 	}
 	return status;
 }
@@ -576,7 +673,7 @@ static semel_status settle(struct semel_pipeline *pipeline, semel_error *error)
 /* Only a planted bug comes here: marked, and a crash before the broker has it loses it. */
 static void pretend_confirmed(struct semel_pipeline *pipeline, semel_error *error)
 {
-	for (struct load *load = pipeline->loads; load; load = load->next)
+	for (struct semel_load *load = pipeline->loads; load; load = load->next)
 		(void)mark_load(pipeline, load, error);
 	(void)semel_failpoint(SEMEL_FP_RELAY_AFTER_MARK, error);
 }
@@ -605,6 +702,18 @@ semel_status semel_pipeline_step(struct semel_pipeline *pipeline, bool finishing
 	return status;
 }
 
+/* The window is shared by the lanes, as far as loads do not get too small for that. */
+static uint32_t load_max_for(uint32_t window, uint32_t lanes)
+{
+	uint32_t share = window / lanes;
+
+	if (share < LOAD_MIN)
+		share = LOAD_MIN;
+	if (share > LOAD_MAX)
+		share = LOAD_MAX;
+	return share < window ? share : window;
+}
+
 semel_status semel_pipeline_open(const struct semel_pipeline_options *options,
 				 const struct semel_env *env, struct semel_lanes *lanes,
 				 struct semel_pipeline **pipeline_out, semel_error *error)
@@ -616,7 +725,8 @@ semel_status semel_pipeline_open(const struct semel_pipeline_options *options,
 	pipeline->options = *options;
 	pipeline->env = env;
 	pipeline->lanes = lanes;
-	pipeline->load_max = options->window < LOAD_MAX ? options->window : LOAD_MAX;
+	pipeline->load_max = load_max_for(options->window, (uint32_t)lanes->count);
+	pipeline->room_min = options->window / 4;
 	*pipeline_out = pipeline;
 	return SEMEL_OK;
 }
@@ -625,11 +735,11 @@ void semel_pipeline_connect(struct semel_pipeline *pipeline, semel_store *store,
 			    struct semel_broker *broker)
 {
 	while (pipeline->loads) {
-		struct load *load = pipeline->loads;
+		struct semel_load *load = pipeline->loads;
 		pipeline->loads = load->next;
 		load_give_back(pipeline, load);
 	}
-	pipeline->unanswered = 0;
+	pipeline->rows = pipeline->unanswered = 0;
 	pipeline->bytes = 0;
 	pipeline->refused = false;
 	pipeline->store = store;
@@ -642,11 +752,11 @@ uint64_t semel_pipeline_published(const struct semel_pipeline *pipeline)
 	return pipeline->published;
 }
 
-static void free_all(struct load *load)
+static void free_all(struct semel_load *load)
 {
 	while (load) {
-		struct load *next = load->next;
-		load_free(load);
+		struct semel_load *next = load->next;
+		semel_load_free(load);
 		load = next;
 	}
 }

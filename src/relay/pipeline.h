@@ -3,8 +3,9 @@
  *
  * Invariants:
  * - A row is marked PUBLISHED only after the broker confirmed that very event.
- * - The window of unanswered events is bounded by count and bytes; an answer that does not come
- *   within the confirm time-out is an outage.
+ * - The window is bounded by count and bytes, and holds what was offered until it is marked: a
+ *   crash repeats no more than that. An answer that does not come within the confirm time-out is an
+ *   outage.
  * - A load is marked as a whole, in one transaction that checks the lane's fence.
  * - After a refusal nothing more is read until it is marked, so that its siblings are found held.
  * - The low mark never passes a row that is not marked.

@@ -108,6 +108,18 @@ struct semel_mark_batch {
 	int64_t expires_at_ms; /* the lease's new end */
 };
 
+/* One lane of a fetch over several, and of a mark. */
+struct semel_lane_read {
+	const struct semel_lease *lease;
+	int64_t after_seq;
+	struct semel_outbox_batch *batch;
+};
+struct semel_lane_marks {
+	struct semel_lease *lease;
+	struct semel_mark_batch batch;
+	bool lost; /* out: the lease was, and nothing of the lane is marked */
+};
+
 struct semel_outbox_filter { /* for replay; NULL, 0: no bound */
 	const char *type, *aggregate_type, *aggregate_id;
 	int64_t since_ms, until_ms; /* of created_at; until is exclusive */
@@ -315,6 +327,9 @@ struct semel_store_driver {
 	semel_status (*outbox_fetch)(semel_store *store, const struct semel_lease *lease,
 				     int64_t after_seq, struct semel_outbox_batch *batch,
 				     semel_error *error);
+	/* Optional. The same for several lanes, each once, in one statement. */
+	semel_status (*outbox_fetch_lanes)(semel_store *store, const struct semel_lane_read *reads,
+					   size_t count, semel_error *error);
 	/* Exceptions of the lane that are due and not held by an earlier one, ascending; so at most
 	 * one per aggregate. */
 	semel_status (*outbox_fetch_due)(semel_store *store, const struct semel_lease *lease,
@@ -326,6 +341,10 @@ struct semel_store_driver {
 	 * aggregate go. */
 	semel_status (*outbox_mark)(semel_store *store, struct semel_lease *lease,
 				    const struct semel_mark_batch *batch, semel_error *error);
+	/* Optional. The same for several, a lane more than once with the same low_seq, in one
+	 * transaction: all are PUBLISHED and none is an exception. */
+	semel_status (*outbox_mark_lanes)(semel_store *store, struct semel_lane_marks *marks,
+					  size_t count, semel_error *error);
 	semel_status (*outbox_counts)(semel_store *store, int64_t now_ms,
 				      struct semel_outbox_counts *counts_out, semel_error *error);
 	/* Retained rows that match, PUBLISHED only, seq above after_seq, ascending. */

@@ -17,12 +17,14 @@
 /* The many: confirmed rows of the run. One statement is one transaction. */
 static const struct semel_pg_query mark_run = {
 	"mark events as published",
-	"WITH fence AS (UPDATE semel_lease SET low_seq = greatest(low_seq, $4::bigint),"
-	" expires_at = $5::timestamptz WHERE lane = $1::smallint AND epoch = $2 AND owner = $3"
-	" RETURNING lane, pg_current_xact_id()::text::bigint AS xid),"
+	"WITH fence AS (UPDATE semel_lease l SET low_seq = greatest(l.low_seq, c.low_seq),"
+	" expires_at = $5::timestamptz FROM unnest($1::smallint[], $2::bigint[], $4::bigint[])"
+	" AS c (lane, epoch, low_seq) WHERE l.lane = c.lane AND l.epoch = c.epoch AND l.owner = $3"
+	" RETURNING l.lane, pg_current_xact_id()::text::bigint AS xid),"
 	" marked AS (UPDATE semel_outbox o SET status = 'PUBLISHED', published_at = $6::timestamptz"
-	" FROM fence WHERE o.lane = fence.lane AND o.seq = ANY ($7::bigint[]))"
-	" SELECT xid FROM fence"
+	" FROM unnest($7::smallint[], $8::bigint[]) AS r (lane, seq), fence"
+	" WHERE fence.lane = r.lane AND o.lane = r.lane AND o.seq = r.seq)"
+	" SELECT lane, xid FROM fence"
 };
 static const struct semel_pg_query mark_refused = {
 	"mark a refused event",
@@ -198,36 +200,97 @@ static bool is_plain(const struct semel_mark *mark)
 	return mark->kind == SEMEL_MARK_PUBLISHED && !mark->row->exception;
 }
 
-static semel_status mark_published(semel_store *store, const struct semel_lease *lease,
-				   const struct semel_mark_batch *batch, semel_error *error)
+struct mark_arrays {
+	struct semel_buffer lanes, epochs, lows, row_lanes, row_seqs;
+};
+
+static void gather(struct mark_arrays *arrays, const struct semel_lane_marks *marks)
+{
+	const struct semel_mark_batch *batch = &marks->batch;
+	semel_pg_array_int(&arrays->lanes, marks->lease->lane);
+	semel_pg_array_int(&arrays->epochs, marks->lease->epoch);
+	semel_pg_array_int(&arrays->lows, batch->low_seq);
+	for (size_t i = 0; i < batch->count; i++)
+		if (batch->marks[i].kind == SEMEL_MARK_PUBLISHED) {
+			semel_pg_array_int(&arrays->row_lanes, marks->lease->lane);
+			semel_pg_array_int(&arrays->row_seqs, batch->marks[i].row->seq);
+		}
+}
+
+static void free_arrays(struct mark_arrays *arrays)
+{
+	semel_buffer_free(&arrays->lanes);
+	semel_buffer_free(&arrays->epochs);
+	semel_buffer_free(&arrays->lows);
+	semel_buffer_free(&arrays->row_lanes);
+	semel_buffer_free(&arrays->row_seqs);
+}
+
+/* Lanes that the fence let pass. */
+static void note_passed(const PGresult *result, struct semel_lane_marks *marks, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		marks[i].lost = true;
+		for (int at = 0; at < semel_pg_rows(result) && marks[i].lost; at++)
+			marks[i].lost = semel_pg_int(result, at, 0) != marks[i].lease->lane;
+	}
+}
+
+static semel_status mark_runs(semel_store *store, struct semel_lane_marks *marks, size_t count,
+			      semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
-	struct semel_buffer seqs = { 0 };
+	struct mark_arrays arrays = { 0 };
 	PGresult *result = NULL;
-	for (size_t i = 0; i < batch->count; i++)
-		if (batch->marks[i].kind == SEMEL_MARK_PUBLISHED)
-			semel_pg_array_int(&seqs, batch->marks[i].row->seq);
-	semel_pg_add_int(&params, lease->lane);
-	semel_pg_add_int(&params, lease->epoch);
-	semel_pg_add_string(&params, lease->owner);
-	semel_pg_add_int(&params, batch->low_seq);
-	semel_pg_add_time(&params, batch->expires_at_ms);
-	semel_pg_add_time(&params, batch->now_ms);
-	semel_pg_add_array(&params, &seqs);
+	for (size_t i = 0; i < count; i++)
+		gather(&arrays, &marks[i]);
+	semel_pg_add_array(&params, &arrays.lanes);
+	semel_pg_add_array(&params, &arrays.epochs);
+	semel_pg_add_string(&params, marks[0].lease->owner);
+	semel_pg_add_array(&params, &arrays.lows);
+	semel_pg_add_time(&params, marks[0].batch.expires_at_ms);
+	semel_pg_add_time(&params, marks[0].batch.now_ms);
+	semel_pg_add_array(&params, &arrays.row_lanes);
+	semel_pg_add_array(&params, &arrays.row_seqs);
 	semel_status status = semel_pg_run(semel_pg_tx(store), &mark_run, &params, &result, error);
-	if (status == SEMEL_OK && semel_pg_rows(result) == 0)
-		status = semel_error_set(error, SEMEL_LEASE_LOST,
-					 "lane %d has another owner since epoch %lld; nothing was "
-					 "marked",
-					 (int)lease->lane, (long long)lease->epoch);
-	if (status == SEMEL_OK)
-		semel_pg_horizon_note(semel_pg_of(store), (uint64_t)semel_pg_int(result, 0, 0));
+	if (semel_pg_rows(result) > 0)
+		semel_pg_horizon_note(semel_pg_of(store), (uint64_t)semel_pg_int(result, 0, 1));
+	note_passed(result, marks, count);
 	semel_pg_clear(result);
-	semel_buffer_free(&seqs);
+	free_arrays(&arrays);
 	return status;
 }
 
-static semel_status mark_all(semel_store *store, const struct semel_lease *lease,
+static semel_status mark_published(semel_store *store, struct semel_lease *lease,
+				   const struct semel_mark_batch *batch, semel_error *error)
+{
+	struct semel_lane_marks marks = { .lease = lease, .batch = *batch };
+	semel_status status = mark_runs(store, &marks, 1, error);
+	if (status != SEMEL_OK || !marks.lost)
+		return status;
+	return semel_error_set(error, SEMEL_LEASE_LOST,
+			       "lane %d has another owner since epoch %lld; nothing was marked",
+			       (int)lease->lane, (long long)lease->epoch);
+}
+
+static void renewed(struct semel_lease *lease, const struct semel_mark_batch *batch)
+{
+	lease->expires_at_ms = batch->expires_at_ms;
+	if (batch->low_seq > lease->low_seq)
+		lease->low_seq = batch->low_seq;
+}
+
+semel_status semel_pg_outbox_mark_lanes(semel_store *store, struct semel_lane_marks *marks,
+					size_t count, semel_error *error)
+{
+	semel_status status = mark_runs(store, marks, count, error);
+	for (size_t i = 0; i < count && status == SEMEL_OK; i++)
+		if (!marks[i].lost)
+			renewed(marks[i].lease, &marks[i].batch);
+	return status;
+}
+
+static semel_status mark_all(semel_store *store, struct semel_lease *lease,
 			     const struct semel_mark_batch *batch, semel_error *error)
 {
 	semel_tx tx = semel_pg_tx(store);
@@ -249,12 +312,9 @@ semel_status semel_pg_outbox_mark(semel_store *store, struct semel_lease *lease,
 		plain++;
 	semel_status status = plain == batch->count ? mark_published(store, lease, batch, error)
 						    : mark_all(store, lease, batch, error);
-	if (status != SEMEL_OK)
-		return status;
-	lease->expires_at_ms = batch->expires_at_ms;
-	if (batch->low_seq > lease->low_seq)
-		lease->low_seq = batch->low_seq;
-	return SEMEL_OK;
+	if (status == SEMEL_OK)
+		renewed(lease, batch);
+	return status;
 }
 
 /* ---- dead letters of the relay that a person has decided about --------------------------------

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The outbox, written by producers and read by the relay and by replays.
  *
- * - A batch is a stretch of the primary key (lane, seq), read from where the caller has come to.
+ * - A batch is a stretch of the primary key (lane, seq), read from where the caller has come to;
+ *   those of several lanes come in one statement, lane after lane.
  * - What may still commit late is told by complete_seq; see horizon.c.
  * - The run of a lane leaves the exceptions out; they come by their own way, when they are due.
  */
@@ -106,7 +107,8 @@ enum {
 	REPLAY,
 	XMIN,            /* of the run */
 	PREVIOUS = XMIN, /* of the exceptions */
-	DRAWN
+	DRAWN,
+	NUMBER /* of the lane, among those asked for */
 };
 
 #define EARLIER_EXCEPTION                                                                          \
@@ -126,11 +128,12 @@ enum {
 
 static const struct semel_pg_query fetch_run = {
 	"read the outbox",
-	"SELECT " EVENT_COLUMNS ", " EARLIER_EXCEPTION ", false, 0, " XMIN_AND_DRAWN
-	" FROM semel_outbox o WHERE o.lane = $1 AND o.seq > $2 AND o.status = 'NEW'"
-	" AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception x"
-	" WHERE x.lane = o.lane AND x.seq = o.seq)"
-	" ORDER BY o.lane, o.seq LIMIT $3"
+	"SELECT " EVENT_COLUMNS ", " EARLIER_EXCEPTION ", false, 0, " XMIN_AND_DRAWN ", l.number"
+	" FROM unnest($1::smallint[], $2::bigint[], $3::integer[])"
+	" WITH ORDINALITY AS l (lane, after, most, number),"
+	" LATERAL (SELECT * FROM semel_outbox w WHERE w.lane = l.lane AND w.seq > l.after"
+	" AND w.status = 'NEW' AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception x"
+	" WHERE x.lane = w.lane AND x.seq = w.seq) ORDER BY w.lane, w.seq LIMIT l.most) AS o"
 };
 static const struct semel_pg_query look_at_lanes = {
 	"look into the outbox",
@@ -197,14 +200,13 @@ static semel_status read_row(const PGresult *result, int at, struct semel_arena 
 }
 
 /* Rows until the batch is full by count or by bytes; at least one. */
-static semel_status fill(const PGresult *result, struct semel_outbox_batch *batch,
-			 semel_error *error)
+static semel_status fill_from(const PGresult *result, int first, int rows,
+			      struct semel_outbox_batch *batch, semel_error *error)
 {
 	uint64_t bytes = 0;
 	semel_status status = SEMEL_OK;
-	int rows = semel_pg_rows(result);
 	batch->count = 0;
-	for (int at = 0; at < rows && status == SEMEL_OK; at++) {
+	for (int at = first; at < first + rows && status == SEMEL_OK; at++) {
 		struct semel_outbox_row *row = &batch->rows[batch->count];
 		status = read_row(result, at, batch->arena, row, error);
 		bytes += row->event.payload.length;
@@ -213,6 +215,12 @@ static semel_status fill(const PGresult *result, struct semel_outbox_batch *batc
 		batch->count++;
 	}
 	return status;
+}
+
+static semel_status fill(const PGresult *result, struct semel_outbox_batch *batch,
+			 semel_error *error)
+{
+	return fill_from(result, 0, semel_pg_rows(result), batch, error);
 }
 
 semel_status semel_pg_outbox_look(semel_store *base, struct semel_lane_look *looks, size_t count,
@@ -244,33 +252,75 @@ semel_status semel_pg_outbox_look(semel_store *base, struct semel_lane_look *loo
 	return status == SEMEL_OK ? semel_pg_horizon_tend(store, error) : status;
 }
 
-semel_status semel_pg_outbox_fetch(semel_store *base, const struct semel_lease *lease,
+static semel_status ask_for_runs(semel_store *store, const struct semel_lane_read *reads,
+				 size_t count, PGresult **result_out, semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	struct semel_buffer lanes = { 0 }, afters = { 0 }, mosts = { 0 };
+	for (size_t i = 0; i < count; i++) {
+		semel_pg_array_int(&lanes, reads[i].lease->lane);
+		semel_pg_array_int(&afters, reads[i].after_seq);
+		semel_pg_array_int(&mosts, reads[i].batch->capacity);
+		reads[i].batch->count = 0;
+		reads[i].batch->complete_seq = reads[i].after_seq;
+	}
+	semel_pg_add_array(&params, &lanes);
+	semel_pg_add_array(&params, &afters);
+	semel_pg_add_array(&params, &mosts);
+	semel_status status =
+		semel_pg_run(semel_pg_tx(store), &fetch_run, &params, result_out, error);
+	semel_buffer_free(&lanes);
+	semel_buffer_free(&afters);
+	semel_buffer_free(&mosts);
+	return status;
+}
+
+/* The rows of one lane stand together, ascending: the lanes are looked up one after the other. */
+static semel_status take_run(struct semel_pg_store *store, const PGresult *result, int first,
+			     const struct semel_lane_read *read, semel_error *error)
+{
+	struct semel_outbox_batch *batch = read->batch;
+	int rows = 1, all = semel_pg_rows(result);
+	int64_t number = semel_pg_int(result, first, NUMBER);
+	while (first + rows < all && semel_pg_int(result, first + rows, NUMBER) == number)
+		rows++;
+	if (store->horizon.proven_seq > read->after_seq)
+		batch->complete_seq = store->horizon.proven_seq;
+	semel_status status = fill_from(result, first, rows, batch, error);
+	for (uint32_t i = 0; i < batch->count; i++)
+		semel_pg_previous_of(&store->previous, &batch->rows[i], batch->arena);
+	return status;
+}
+
+semel_status semel_pg_outbox_fetch_lanes(semel_store *base, const struct semel_lane_read *reads,
+					 size_t count, semel_error *error)
+{
+	struct semel_pg_store *store = semel_pg_of(base);
+	PGresult *result = NULL;
+	semel_status status = ask_for_runs(base, reads, count, &result, error);
+	int rows = semel_pg_rows(result);
+	if (rows > 0) {
+		(void)semel_pg_horizon_reach(store, (uint64_t)semel_pg_int(result, 0, XMIN));
+		semel_pg_horizon_saw(store, semel_pg_int(result, 0, DRAWN));
+	}
+	for (int at = 0, last = 0; at < rows && status == SEMEL_OK; at++) {
+		int number = (int)semel_pg_int(result, at, NUMBER);
+		if (number != last)
+			status = take_run(store, result, at, &reads[number - 1], error);
+		last = number;
+	}
+	if (rows >= BUSY_ROWS)
+		semel_pg_bell_quiet(store);
+	semel_pg_clear(result);
+	return status;
+}
+
+semel_status semel_pg_outbox_fetch(semel_store *store, const struct semel_lease *lease,
 				   int64_t after_seq, struct semel_outbox_batch *batch,
 				   semel_error *error)
 {
-	struct semel_pg_store *store = semel_pg_of(base);
-	struct semel_pg_params params = { 0 };
-	PGresult *result = NULL;
-	semel_pg_add_int(&params, lease->lane);
-	semel_pg_add_int(&params, after_seq);
-	semel_pg_add_int(&params, batch->capacity);
-	batch->count = 0;
-	batch->complete_seq = after_seq;
-	semel_status status = semel_pg_run(semel_pg_tx(base), &fetch_run, &params, &result, error);
-	if (status != SEMEL_OK || semel_pg_rows(result) == 0)
-		goto clear_result;
-	int64_t proven = semel_pg_horizon_reach(store, (uint64_t)semel_pg_int(result, 0, XMIN));
-	semel_pg_horizon_saw(store, semel_pg_int(result, 0, DRAWN));
-	if (proven > after_seq)
-		batch->complete_seq = proven;
-	status = fill(result, batch, error);
-	for (uint32_t i = 0; i < batch->count; i++)
-		semel_pg_previous_of(&store->previous, &batch->rows[i], batch->arena);
-	if (semel_pg_rows(result) >= BUSY_ROWS)
-		semel_pg_bell_quiet(store);
-clear_result:
-	semel_pg_clear(result);
-	return status;
+	struct semel_lane_read read = { lease, after_seq, batch };
+	return semel_pg_outbox_fetch_lanes(store, &read, 1, error);
 }
 
 semel_status semel_pg_outbox_fetch_due(semel_store *store, const struct semel_lease *lease,

@@ -192,6 +192,8 @@ semel_status semel_pg_outbox_look(semel_store *store, struct semel_lane_look *lo
 semel_status semel_pg_outbox_fetch(semel_store *store, const struct semel_lease *lease,
 				   int64_t after_seq, struct semel_outbox_batch *batch,
 				   semel_error *error);
+semel_status semel_pg_outbox_fetch_lanes(semel_store *store, const struct semel_lane_read *reads,
+					 size_t count, semel_error *error);
 semel_status semel_pg_outbox_fetch_due(semel_store *store, const struct semel_lease *lease,
 				       int64_t now_ms, struct semel_outbox_batch *batch,
 				       semel_error *error);
@@ -217,6 +219,8 @@ semel_status semel_pg_lease_renew(semel_store *store, struct semel_lease *lease,
 void semel_pg_lease_release(semel_store *store, const struct semel_lease *lease);
 
 /* mark.c */
+semel_status semel_pg_outbox_mark_lanes(semel_store *store, struct semel_lane_marks *marks,
+					size_t count, semel_error *error);
 semel_status semel_pg_outbox_mark(semel_store *store, struct semel_lease *lease,
 				  const struct semel_mark_batch *batch, semel_error *error);
 semel_status semel_pg_dead_relay_return(semel_tx tx, const struct semel_dead_entry *entry,
