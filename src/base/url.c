@@ -135,7 +135,7 @@ static void hide(char *text, size_t start, size_t end)
 		memset(text + start, '*', end - start);
 		return;
 	}
-	memcpy(text + start, "***", 3);
+	memset(text + start, '*', 3);
 	memmove(text + start + 3, text + end, rest + 1);
 }
 

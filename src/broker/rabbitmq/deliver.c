@@ -47,7 +47,7 @@ static bool write_whole_number(struct semel_buffer *buffer, const amqp_field_val
 	int64_t number;
 	switch (value->kind) {
 	case AMQP_FIELD_KIND_I8:
-		number = value->value.i8;
+		number = (int64_t)value->value.i8;
 		break;
 	case AMQP_FIELD_KIND_U8:
 		number = value->value.u8;

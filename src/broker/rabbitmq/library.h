@@ -54,6 +54,7 @@
 	ROW(encode_properties)                                                                     \
 	ROW(error_string2)
 
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration has its own */
 #define SEMEL_RABBIT_MEMBER(name) __typeof__(amqp_##name) *name;
 
 struct semel_rabbit_library {

@@ -63,6 +63,7 @@
 	F(clear, void, (PGresult * result))                                                        \
 	F(freemem, void, (void *memory))
 
+/* NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration has its own */
 #define SEMEL_LIBPQ_MEMBER(name, result, parameters) result(*name) parameters;
 
 struct semel_libpq {

@@ -149,7 +149,7 @@ static bool is_text(struct semel_text text)
 /* Every byte that cannot be text becomes U+FFFD. NULL: no memory. */
 static char *mend(struct semel_text text)
 {
-	char *mended = malloc(text.length * 3 + 1);
+	char *mended = calloc(text.length * 3 + 1, 1);
 	size_t length = 0, at = 0;
 	while (mended != NULL && at < text.length) {
 		const unsigned char *byte = (const unsigned char *)text.data + at;
