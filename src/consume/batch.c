@@ -560,7 +560,7 @@ static semel_status next_follower(struct semel_consumer *consumer, struct semel_
 	return strict ? check_predecessor(consumer, hold, entry_out, ready_out, error) : SEMEL_OK;
 }
 
-/* The next ones of a hold come with the next turn, in order. */
+/* The next ones of a hold come with the next round, in order. */
 semel_status semel_released_read(struct semel_consumer *consumer, uint32_t max,
 				 struct semel_arena *arena, struct semel_item **items_out,
 				 uint32_t *count_out, semel_error *error)
@@ -614,21 +614,74 @@ static semel_status finish_doomed(struct semel_consumer *consumer, struct semel_
 	return status;
 }
 
-/* Read, run and removed in one transaction, so that no other consumer comes in between. */
-static semel_status run_released(struct semel_consumer *consumer, struct semel_item *items,
-				 uint32_t count, semel_error *error)
+static bool any_put_off(const struct semel_item *items, uint32_t count)
 {
-	semel_status status = attempt_each(consumer, items, count, error);
+	for (uint32_t i = 0; i < count; i++)
+		if (items[i].fate == SEMEL_FATE_LATER)
+			return true;
+	return false;
+}
+
+/* What one transaction has done of the followers, round by round. */
+struct rounds {
+	struct semel_item *items; /* of the last round */
+	uint32_t count;
+	struct semel_item **all;
+	uint32_t total, max;
+	size_t start; /* of the arena */
+};
+
+/* A handler that ended the transaction undid the earlier rounds; it is told from the others when
+ * it comes in the first one. */
+static bool may_go_on(const struct semel_consumer *consumer, const struct rounds *rounds)
+{
+	return !consumer->one_round && rounds->total < rounds->max &&
+	       semel_arena_used(consumer->arena) - rounds->start < RELEASED_BYTES_MAX &&
+	       !any_put_off(rounds->items, rounds->count);
+}
+
+/* Each round has the next follower of every hold; so many followers of one cost one commit. */
+static semel_status run_rounds(struct semel_consumer *consumer, struct rounds *rounds,
+			       semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+
+	while (status == SEMEL_OK && rounds->count > 0) {
+		status = attempt_each(consumer, rounds->items, rounds->count, error);
+		for (uint32_t i = 0; i < rounds->count && status == SEMEL_OK; i++)
+			rounds->all[rounds->total++] = &rounds->items[i];
+		if (status != SEMEL_OK || !may_go_on(consumer, rounds))
+			return status;
+		uint32_t left = rounds->max - rounds->total;
+		status =
+			semel_released_read(consumer, left < RELEASED_MAX ? left : RELEASED_MAX,
+					    consumer->arena, &rounds->items, &rounds->count, error);
+	}
+	return status;
+}
+
+/* Read, run and removed in one transaction, so that no other consumer comes in between. */
+static semel_status run_released(struct semel_consumer *consumer, struct rounds *rounds,
+				 semel_error *error)
+{
+	rounds->all = semel_arena_alloc(consumer->arena, rounds->max * sizeof *rounds->all);
+	semel_status status =
+		rounds->all ? run_rounds(consumer, rounds, error)
+			    : semel_error_set(error, SEMEL_INTERNAL, "no memory for the followers");
 
 	if (status == SEMEL_OK) {
+		consumer->one_round = false;
 		status = commit(consumer, error);
-		return status == SEMEL_OK ? finish(consumer, items, count, error) : status;
+		return status == SEMEL_OK
+			       ? semel_settle(consumer, rounds->all, rounds->total, error)
+			       : status;
 	}
 	driver_of(consumer)->rollback(consumer->store);
 	if (status != SEMEL_NO_TRANSACTION)
 		return status;
-	return finish_doomed(consumer, items, count,
-			     error); /* the others come with the next turn */
+	consumer->one_round = true;
+	return rounds->total > 0 ? SEMEL_OK
+				 : finish_doomed(consumer, rounds->items, rounds->count, error);
 }
 
 /* One by one here too: a crash leaves one of them in doubt. */
@@ -644,24 +697,27 @@ semel_status semel_batch_released(struct semel_consumer *consumer, bool *ran_out
 				  semel_error *error)
 {
 	const struct semel_store_driver *driver = driver_of(consumer);
-	uint32_t count = 0, max = semel_breaker_allow(&consumer->breaker, RELEASED_MAX,
-						      semel_steady_ms(consumer->env));
-	struct semel_item *items = NULL;
+	struct rounds rounds = { .start = semel_arena_used(consumer->arena) };
 
+	rounds.max = semel_breaker_allow(&consumer->breaker, consumer->options.batch,
+					 semel_steady_ms(consumer->env));
 	*ran_out = false;
-	if (max == 0)
+	if (rounds.max == 0)
 		return SEMEL_OK;
 	semel_status status = driver->begin(consumer->store, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = semel_released_read(consumer, max, consumer->arena, &items, &count, error);
+	status =
+		semel_released_read(consumer, rounds.max < RELEASED_MAX ? rounds.max : RELEASED_MAX,
+				    consumer->arena, &rounds.items, &rounds.count, error);
 	if (status != SEMEL_OK) {
 		driver->rollback(consumer->store);
 		return status;
 	}
-	*ran_out = count > 0;
-	if (count == 0)
+	*ran_out = rounds.count > 0;
+	if (rounds.count == 0)
 		return driver->commit(consumer->store, error);
-	return semel_consumer_joins(consumer) ? run_released(consumer, items, count, error)
-					      : run_released_claimed(consumer, items, count, error);
+	return semel_consumer_joins(consumer)
+		       ? run_released(consumer, &rounds, error)
+		       : run_released_claimed(consumer, rounds.items, rounds.count, error);
 }

@@ -505,17 +505,24 @@ static bool looks_stale(const struct semel_consumer *consumer, const struct left
 	       is_past(left->holds.next_due_ms, now_ms);
 }
 
-static semel_status look(struct semel_consumer *consumer, struct left *left_out, semel_error *error)
+/* What is held is counted only for those who ask: there may be a million behind a dead letter. */
+static semel_status look(struct semel_consumer *consumer, bool draining, struct left *left_out,
+			 semel_error *error)
 {
+	const struct semel_store_driver *store = consumer->store->driver;
+
 	left_out->looked_ms = semel_steady_ms(consumer->env);
 	left_out->failures = failures_of(consumer);
 	semel_status status = consumer->broker->driver->backlog(
 		consumer->broker, consumer->scope.data, (const char *const *)consumer->topics,
 		&left_out->backlog, error);
 
+	if (status == SEMEL_OK && draining)
+		return store->hold_counts(consumer->store, consumer->scope, &left_out->holds,
+					  error);
 	if (status == SEMEL_OK)
-		status = consumer->store->driver->hold_counts(consumer->store, consumer->scope,
-							      &left_out->holds, error);
+		status = store->hold_due(consumer->store, consumer->scope,
+					 &left_out->holds.next_due_ms, error);
 	return status;
 }
 
@@ -615,7 +622,7 @@ static semel_status turn_or_sleep(struct semel_consumer *consumer, bool draining
 	if (status != SEMEL_OK || busy || is_over(consumer))
 		return status;
 	if (draining || looks_stale(consumer, left))
-		status = look(consumer, left, error);
+		status = look(consumer, draining, left, error);
 	if (status != SEMEL_OK)
 		return status;
 	*drained_out = draining && is_drained(consumer, left);
@@ -669,6 +676,8 @@ static semel_status run_until(struct semel_consumer *consumer, int64_t until_ms,
 		if (status == SEMEL_OK && draining && !drained && !is_over(consumer) &&
 		    semel_steady_ms(consumer->env) >= until_ms) {
 			finish(consumer);
+			if (consumer->store && consumer->broker)
+				(void)look(consumer, draining, &left, &trouble);
 			return not_drained(consumer, &left, error);
 		}
 	}

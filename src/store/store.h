@@ -414,6 +414,10 @@ struct semel_store_driver {
 	 * the engine can, those of others skipped. In the open transaction. */
 	semel_status (*hold_ready)(semel_tx tx, struct semel_text scope, int64_t now_ms,
 				   struct semel_holds *holds, semel_error *error);
+	/* When the first GAP or RELEASED one becomes due, whether past or to come; 0: none. Cheap,
+	 * whatever is parked. */
+	semel_status (*hold_due)(semel_store *store, struct semel_text scope, int64_t *due_ms_out,
+				 semel_error *error);
 	semel_status (*hold_counts)(semel_store *store, struct semel_text scope,
 				    struct semel_hold_counts *counts_out, semel_error *error);
 

@@ -119,6 +119,7 @@ static void what_is_held_is_counted_by_its_reason(void **state)
 	struct semel_hold blocking = hold_of("c", SEMEL_HOLD_DEAD),
 			  gap = hold_of("d", SEMEL_HOLD_GAP);
 	struct semel_hold_counts counts;
+	int64_t due_ms = 0;
 	put_hold(store, hold_of("a", SEMEL_HOLD_RETRY));
 	put_hold(store, hold_of("b", SEMEL_HOLD_DEAD));
 	blocking.blocks = true;
@@ -135,6 +136,10 @@ static void what_is_held_is_counted_by_its_reason(void **state)
 	assert_int_equal(counts.parked, 2);
 	assert_int_equal(counts.blocked, 1);
 	assert_int_equal(counts.next_due_ms, STORE_NOW + 1000);
+	assert_ok(store->driver->hold_due(store, BILLING, &due_ms, NULL));
+	assert_int_equal(due_ms, STORE_NOW + 1000);
+	assert_ok(store->driver->hold_due(store, SEMEL_TEXT("audit"), &due_ms, NULL));
+	assert_int_equal(due_ms, 0);
 	semel_store_close(store);
 }
 

@@ -85,3 +85,32 @@ def test_an_event_waits_for_its_twin_that_is_under_way(shop):
             "--exec", "echo $SEMEL_EVENT_ID >>ran; sleep 0.3", "--concurrency", "2", "--drain")
     assert shop.json("dlq", "list") == []
     assert len((shop.folder / "ran").read_text().split()) == 1
+
+
+def released(shop, *followers):
+    """An aggregate whose head was discarded; gives back the ids of its followers."""
+    ids = [publish(shop, word) for word in ("bad", *followers)]
+    relay(shop)
+    consume(shop)
+    decide(shop, "discard", ids[0])
+    return ids[1:]
+
+
+def test_followers_of_one_aggregate_share_a_commit(shop):
+    followers = [f"follower-{number}" for number in range(30)]
+    released(shop, *followers)
+    consume(shop, env={"SEMEL_FAILPOINT": "consume.after-commit:kill@3"})
+    assert words(shop) == followers
+
+
+def test_a_follower_that_ends_the_transaction_dooms_itself_only(shop):
+    shop.sql("CREATE TRIGGER fatal BEFORE INSERT ON effect WHEN NEW.word = 'fatal'"
+             " BEGIN SELECT RAISE(ROLLBACK, 'no more of this'); END")
+    ids = released(shop, "first", "second", "fatal", "last")
+    consume(shop)
+    assert words(shop) == ["first", "second"]
+    assert pending(shop) == [ids[2]]
+    decide(shop, "discard", ids[2])
+    consume(shop)
+    assert words(shop) == ["first", "second", "last"]
+    shop.ok("verify")

@@ -62,6 +62,7 @@ const struct semel_store_driver semel_store_postgres = {
 	.hold_put = semel_pg_hold_put,
 	.hold_remove = semel_pg_hold_remove,
 	.hold_ready = semel_pg_hold_ready,
+	.hold_due = semel_pg_hold_due,
 	.hold_counts = semel_pg_hold_counts,
 	.dead_add = semel_pg_dead_add,
 	.dead_get = semel_pg_dead_get,

@@ -39,6 +39,11 @@ static const struct semel_pg_query ready_holds = {
 	" AND state IN ('released', 'gap') AND (due_at IS NULL OR due_at <= $2::timestamptz)"
 	" LIMIT $3 FOR UPDATE SKIP LOCKED"
 };
+static const struct semel_pg_query first_due = {
+	"look when a hold is due",
+	"SELECT " SEMEL_PG_MS("min(due_at)") " FROM semel_hold"
+					     " WHERE scope = $1 AND state IN ('released', 'gap')"
+};
 /* A gap's head is parked like its followers; a hold without any counts for itself. */
 static const struct semel_pg_query count_holds = {
 	"count what is held",
@@ -152,6 +157,20 @@ semel_status semel_pg_hold_ready(semel_tx tx, struct semel_text scope, int64_t n
 	semel_status status = semel_pg_run(tx, &ready_holds, &params, &result, error);
 	for (int row = 0; row < semel_pg_rows(result); row++)
 		read_hold(result, row, holds->arena, &holds->holds[holds->count++]);
+	semel_pg_clear(result);
+	return status;
+}
+
+semel_status semel_pg_hold_due(semel_store *store, struct semel_text scope, int64_t *due_ms_out,
+			       semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	PGresult *result = NULL;
+	*due_ms_out = 0;
+	semel_pg_add_text(&params, scope);
+	semel_status status = semel_pg_run(semel_pg_tx(store), &first_due, &params, &result, error);
+	if (semel_pg_rows(result) > 0)
+		*due_ms_out = semel_pg_int(result, 0, 0);
 	semel_pg_clear(result);
 	return status;
 }

@@ -299,6 +299,7 @@ static semel_status claim_with_key(semel_tx tx, const struct semel_inbox_claim *
 		return claim_all(tx, claim, 1, now_ms, answer, error);
 
 	status = look_up_holder(tx, claim->scope, holder, answer, error);
+	answer->twin = true;
 	if (status != SEMEL_OK || answer->found == SEMEL_FOUND_CLAIMED)
 		return status; /* the other one is at work: come back later */
 	answer->found = SEMEL_FOUND_KEY;

@@ -266,6 +266,8 @@ semel_status semel_pg_hold_remove(semel_tx tx, struct semel_text scope,
 				  const struct semel_hold *hold, semel_error *error);
 semel_status semel_pg_hold_ready(semel_tx tx, struct semel_text scope, int64_t now_ms,
 				 struct semel_holds *holds, semel_error *error);
+semel_status semel_pg_hold_due(semel_store *store, struct semel_text scope, int64_t *due_ms_out,
+			       semel_error *error);
 semel_status semel_pg_hold_counts(semel_store *store, struct semel_text scope,
 				  struct semel_hold_counts *counts_out, semel_error *error);
 

@@ -60,6 +60,7 @@ const struct semel_store_driver semel_store_sqlite = {
 	.hold_put = semel_sqlite_hold_put,
 	.hold_remove = semel_sqlite_hold_remove,
 	.hold_ready = semel_sqlite_hold_ready,
+	.hold_due = semel_sqlite_hold_due,
 	.hold_counts = semel_sqlite_hold_counts,
 	.dead_add = semel_sqlite_dead_add,
 	.dead_get = semel_sqlite_dead_get,

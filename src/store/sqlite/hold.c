@@ -14,6 +14,10 @@ static const char *const state_names[] = { [SEMEL_HOLD_RETRY] = "retry",
 
 #define HOLD_COLUMNS "aggregate_type, aggregate_id, state, head_id, attempts, due_at, blocks"
 
+/* By name: the planner would walk all holds of the scope, and there may be many dead ones. */
+#define READY_HOLDS                                                                                \
+	"semel_hold INDEXED BY semel_hold_ready WHERE scope = ?1 AND state IN ('released', 'gap')"
+
 static const struct semel_sqlite_query any_hold = {
 	SEMEL_SQL_HOLD_ANY, "look for holds", "SELECT 1 FROM semel_hold WHERE scope = ?1 LIMIT 1"
 };
@@ -34,9 +38,10 @@ static const struct semel_sqlite_query remove_hold = {
 };
 static const struct semel_sqlite_query ready_holds = {
 	SEMEL_SQL_HOLD_READY, "look for aggregates that may go on",
-	"SELECT " HOLD_COLUMNS " FROM semel_hold WHERE scope = ?1"
-	" AND state IN ('released', 'gap') AND (due_at IS NULL OR due_at <= ?2) LIMIT ?3"
+	"SELECT " HOLD_COLUMNS " FROM " READY_HOLDS " AND (due_at IS NULL OR due_at <= ?2) LIMIT ?3"
 };
+static const struct semel_sqlite_query first_due = { SEMEL_SQL_ONCE, "look when a hold is due",
+						     "SELECT min(due_at) FROM " READY_HOLDS };
 /* A gap's head is parked like its followers; a hold without any counts for itself. */
 static const struct semel_sqlite_query count_holds = {
 	SEMEL_SQL_ONCE, "count what is held",
@@ -164,6 +169,24 @@ semel_status semel_sqlite_hold_ready(semel_tx tx, struct semel_text scope, int64
 			read_hold(statement, holds->arena, &holds->holds[holds->count++]);
 	} while (status == SEMEL_OK && row);
 	semel_sqlite_give(tx, &ready_holds, statement);
+	return status;
+}
+
+semel_status semel_sqlite_hold_due(semel_store *store, struct semel_text scope, int64_t *due_ms_out,
+				   semel_error *error)
+{
+	semel_tx tx = semel_sqlite_tx(store);
+	sqlite3_stmt *statement = NULL;
+	bool row = false;
+	*due_ms_out = 0;
+	semel_status status = semel_sqlite_take(tx, &first_due, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_sqlite_bind_text(statement, 1, scope);
+	status = semel_sqlite_step(tx, &first_due, statement, &row, error);
+	if (row)
+		*due_ms_out = semel_sqlite_time(statement, 0);
+	semel_sqlite_give(tx, &first_due, statement);
 	return status;
 }
 
