@@ -246,10 +246,13 @@ static semel_status not_drained(const struct semel_relay *relay,
 				const struct semel_outbox_counts *counts, semel_error *error)
 {
 	const char *why = counts->last_error[0] ? counts->last_error : relay->trouble;
+	const char *blocked = relay->broker ? relay->broker->driver->blocked(relay->broker) : NULL;
 	bool owner = false;
 
 	for (int32_t i = 0; i < relay->lanes.count; i++)
 		owner = owner || relay->lanes.lanes[i].mine;
+	if (blocked)
+		why = blocked;
 	if (!why[0])
 		why = owner ? "the time was too short (try a longer --timeout)"
 			    : "another relay holds the lanes (is it stuck?)";

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define TRANSIT_MS 1000
+#define MISSING_MS 60000
 
 /* ---- tiers ----------------------------------------------------------------------------------- */
 
@@ -36,6 +37,7 @@ void semel_rabbit_tier_added(struct semel_rabbit *rabbit, const char *queue)
 	if (!note)
 		return; /* it is a courtesy to those who drain */
 	note->count++;
+	note->missing_until_ms = 0;
 	note->added_ms = semel_now_ms(rabbit->env);
 }
 
@@ -72,6 +74,20 @@ static int64_t due_of(struct semel_rabbit *rabbit, const char *queue, uint32_t t
 	return due_ms > now_ms ? due_ms : now_ms + length_ms;
 }
 
+/* Each question for a queue that is not there is a line in the broker's log of errors. */
+static semel_status count_tier(struct semel_rabbit *rabbit, const char *queue, uint64_t *ready_out,
+			       semel_error *error)
+{
+	struct semel_rabbit_tier_note *note = note_of(rabbit, queue);
+	int64_t now_ms = semel_steady_ms(rabbit->env);
+	if (note && now_ms < note->missing_until_ms)
+		return SEMEL_NOT_FOUND;
+	semel_status status = semel_rabbit_count(rabbit, queue, ready_out, NULL, error);
+	if (note)
+		note->missing_until_ms = status == SEMEL_NOT_FOUND ? now_ms + MISSING_MS : 0;
+	return status;
+}
+
 static semel_status count_tiers(struct semel_rabbit *rabbit, const struct semel_rabbit_home *home,
 				struct semel_backlog *backlog, semel_error *error)
 {
@@ -81,7 +97,7 @@ static semel_status count_tiers(struct semel_rabbit *rabbit, const struct semel_
 		uint64_t ready = 0;
 		semel_status status = semel_rabbit_tier_name(home, tier, queue, error);
 		if (status == SEMEL_OK)
-			status = semel_rabbit_count(rabbit, queue, &ready, NULL, error);
+			status = count_tier(rabbit, queue, &ready, error);
 		if (status == SEMEL_NOT_FOUND)
 			return SEMEL_OK; /* nor are there longer ones */
 		if (status != SEMEL_OK)

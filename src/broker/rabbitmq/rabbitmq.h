@@ -128,8 +128,9 @@ struct semel_rabbit_known_home {
 
 struct semel_rabbit_tier_note {
 	char *queue;
-	uint64_t count;   /* when last seen, and what was added since */
-	int64_t added_ms; /* the last time we added something */
+	uint64_t count;           /* when last seen, and what was added since */
+	int64_t added_ms;         /* the last time we added something */
+	int64_t missing_until_ms; /* it was not there; not asked again before this (steady) */
 };
 
 struct semel_rabbit {
