@@ -272,7 +272,8 @@ struct semel_store_driver {
 	void (*close)(semel_store *store);
 	/* Creates or upgrades the tables, in one transaction. */
 	semel_status (*init)(const struct semel_url *url, semel_error *error);
-	/* Adds what wakes a sleeper when a commit may have happened. */
+	/* Adds what wakes a sleeper when a commit may have happened. The wake outlives the store.
+	 */
 	void (*watch)(semel_store *store, struct semel_wake *wake);
 
 	/* Transactions. begin takes the write lock at once. A commit that answers OUTAGE is in

@@ -91,9 +91,9 @@ static void a_commit_wakes_a_relay_that_dozes(void **state)
 	store->driver->rouse(store);
 	assert_string_equal(store_relay_fetch(&relay, 0), "e1");
 	store_relay_close(&relay);
-	semel_wake_free(wake);
 	semel_store_close(writer);
 	semel_store_close(store);
+	semel_wake_free(wake);
 }
 
 static void only_its_owner_releases_a_lane(void **state)

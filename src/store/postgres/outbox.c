@@ -165,7 +165,7 @@ static const struct semel_pg_query select_rows = {
 static const struct semel_pg_query select_aggregate = {
 	"select events of an aggregate",
 	"SELECT " EVENT_COLUMNS ", false, false, 0 FROM semel_outbox o WHERE o.seq > $1"
-	" AND o.lane = (hashtextextended($4, hashtextextended($3, 0)) & 15)::smallint"
+	" AND o.lane = semel_lane($3, $4)"
 	" AND o.status = 'PUBLISHED' AND ($2::text IS NULL OR o.event_type = $2)"
 	" AND o.aggregate_type = $3 AND o.aggregate_id = $4"
 	" AND ($5::timestamptz IS NULL OR o.created_at >= $5)"
