@@ -119,6 +119,35 @@ static void a_mistyped_parameter_is_told_its_neighbour(void **state)
 	assert_non_null(strstr(error.text, "\"partitions\""));
 }
 
+static void assert_shown(const char *text, const char *expected)
+{
+	char shown[128];
+	semel_url_show(text, shown, sizeof(shown));
+	assert_string_equal(shown, expected);
+}
+
+static void passwords_are_hidden_where_a_url_is_shown(void **state)
+{
+	(void)state;
+	assert_shown("sqlite:semel.db", "sqlite:semel.db");
+	assert_shown("postgres://shop@db/shop", "postgres://shop@db/shop");
+	assert_shown("postgres://shop:sesame@db:5432/shop", "postgres://shop:***@db:5432/shop");
+	assert_shown("postgres://shop:a@b:c@db/shop?x=@", "postgres://shop:***@db/shop?x=@");
+	assert_shown("postgres://db:5432/shop?user=u@v", "postgres://db:5432/shop?user=u@v");
+	assert_shown("postgres://db/shop?password=sesame&sslmode=disable",
+		     "postgres://db/shop?password=***&sslmode=disable");
+	assert_shown("postgres://db/shop?sslmode=disable&sslpassword=sesame",
+		     "postgres://db/shop?sslmode=disable&sslpassword=***");
+}
+
+static void what_is_shown_is_cut_to_its_room(void **state)
+{
+	(void)state;
+	char shown[12];
+	semel_url_show("postgres://shop:sesame@db/shop", shown, sizeof(shown));
+	assert_string_equal(shown, "postgres://");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -130,6 +159,8 @@ int main(void)
 		cmocka_unit_test_teardown(a_password_is_not_shown, drop),
 		cmocka_unit_test_teardown(numbers_have_bounds_and_a_fallback, drop),
 		cmocka_unit_test_teardown(a_mistyped_parameter_is_told_its_neighbour, drop),
+		cmocka_unit_test(passwords_are_hidden_where_a_url_is_shown),
+		cmocka_unit_test(what_is_shown_is_cut_to_its_room),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
