@@ -5,6 +5,7 @@
 #include "broker/rabbitmq/rabbitmq.h"
 #include "observe/log.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/time.h>
@@ -173,6 +174,21 @@ static void hush_bell(struct semel_rabbit *rabbit)
 	(void)got; /* it may not have rung */
 }
 
+/* Waits here and not in the library, which swallows heartbeats: to hear one is to know that the
+ * broker lives. With TLS the library has its own heartbeats, and alone knows what it has read. */
+static int64_t listen_first(struct semel_rabbit *rabbit, int64_t wait_ms)
+{
+	struct pollfd readable = { .fd = rabbit->fd, .events = POLLIN };
+	if (rabbit->settings.tls)
+		return wait_ms;
+	if (rabbit->library->frames_enqueued(rabbit->connection) ||
+	    rabbit->library->data_in_buffer(rabbit->connection))
+		wait_ms = 0;
+	if (poll(&readable, 1, (int)wait_ms) > 0)
+		rabbit->heard_ms = semel_steady_ms(rabbit->env);
+	return 0;
+}
+
 semel_status semel_rabbit_pump(struct semel_rabbit *rabbit, int64_t wait_ms, uint32_t parcels,
 			       semel_error *error)
 {
@@ -183,6 +199,8 @@ semel_status semel_rabbit_pump(struct semel_rabbit *rabbit, int64_t wait_ms, uin
 				       rabbit->place);
 	if (rabbit->share_count > 0)
 		hush_bell(rabbit);
+	if (status == SEMEL_OK)
+		wait_ms = listen_first(rabbit, wait_ms);
 	while (status == SEMEL_OK && (parcels == 0 || rabbit->parcel_count < parcels)) {
 		struct timeval wait = { .tv_sec = wait_ms / 1000,
 					.tv_usec = wait_ms % 1000 * 1000 };
