@@ -464,7 +464,7 @@ def test_an_event_at_work_elsewhere_is_neither_run_nor_skipped(shop):
     slow = scope_words("--exec", "echo >> calls; touch started; while ! test -e go; do sleep 0.05; done", "--lease", "200ms")
     first = shop.spawn(*slow, "--json")
     wait_for((shop.folder / "started").exists, what="the call")
-    first.send_signal(signal.SIGSTOP)
+    shop.freeze(first)
     done = shop.run(*slow, "--drain", "--timeout", "2s")
     assert done.returncode == 75, done.stderr
     assert shop.sql("SELECT status FROM semel_inbox") == [("CLAIMED",)]

@@ -2,7 +2,6 @@
 """A consumer that is stopped for so long that another one takes over, and then goes on, changes nothing of what
 the other one did."""
 import signal
-import sqlite3
 
 import pytest
 
@@ -26,25 +25,10 @@ def runs(shop):
     return ran.read_text().split() if ran.exists() else []
 
 
-def stopped_without_a_lock(shop, child):
-    """Whoever is stopped in the middle of a commit keeps everybody else out of the file."""
-    child.send_signal(signal.SIGSTOP)
-    for path in (shop.store, shop.broker):
-        connection = sqlite3.connect(path, timeout=0.2, isolation_level=None)
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError:
-            child.send_signal(signal.SIGCONT)
-            return False
-        finally:
-            connection.close()
-    return True
-
-
 def stop_at(shop, child, condition):
     """Stops the child at work, and lets the leases of its claims run out."""
     wait_for(condition, what="the consumer at work")
-    wait_for(lambda: stopped_without_a_lock(shop, child), what="a moment without a lock")
+    shop.freeze(child)
     shop.sql("UPDATE semel_inbox SET lease_until = '2000-01-01T00:00:00.000Z' WHERE status = 'CLAIMED'")
 
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whoever has nothing to do sleeps: no relay and no consumer turns in circles while it waits."""
-import signal
 import time
 from pathlib import Path
 
@@ -92,7 +91,7 @@ def test_a_consumer_rests_while_a_retry_is_due_at_another_one(shop):
     due = "SELECT 1 FROM semel_delayed"
     wait_for(lambda: shop.sql(due, database=shop.broker), what="a delayed retry")
     stopped, other = sorted(pair, key=lambda child: str(child.pid) != (shop.folder / "owner").read_text().strip())
-    stopped.send_signal(signal.SIGSTOP)
+    shop.freeze(stopped)
     wait_for(lambda: shop.sql(f"{due} WHERE due_at < unixepoch() * 1000", database=shop.broker), what="its moment")
     rests(other)
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of the built program share: the program in a folder of its own, and patience."""
+import fcntl
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import time
 from pathlib import Path
@@ -22,6 +24,25 @@ def wait_for(condition, timeout=30.0, what="the condition"):
             return answer
         assert time.monotonic() < until, f"{what} did not come true within {timeout} s"
         time.sleep(0.02)
+
+
+def _is_free(path):
+    """Could somebody write to this file now? The local broker's writers also queue at a file beside it."""
+    turn = Path(f"{path}-turn")
+    if turn.exists():
+        with open(turn) as queue:
+            try:
+                fcntl.flock(queue, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+    connection = sqlite3.connect(path, timeout=0.2, isolation_level=None)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError:
+        return False
+    finally:
+        connection.close()
+    return True
 
 
 class Semel:
@@ -103,6 +124,18 @@ class Semel:
         """Sends the signal and gives back the exit code."""
         child.send_signal(number)
         return child.wait(timeout)
+
+    def freeze(self, child):
+        """Stops the child (SIGSTOP) where it holds no lock: in the middle of a commit it would keep
+        everybody else out of the file."""
+        wait_for(lambda: self._frozen_without_a_lock(child), what="a moment without a lock")
+
+    def _frozen_without_a_lock(self, child):
+        child.send_signal(signal.SIGSTOP)
+        if all(_is_free(path) for path in (self.store, self.broker)):
+            return True
+        child.send_signal(signal.SIGCONT)
+        return False
 
     def close(self):
         for child in self.children:
