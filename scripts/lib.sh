@@ -31,6 +31,14 @@ python3-pytest python pytest
 sqlite3 command sqlite3
 mandoc command mandoc
 '
+# Servers that the tests, and the demo on real ones, start for themselves.
+packages_servers='
+postgresql-15 pattern /usr/lib/postgresql/*/bin/postgres
+rabbitmq-server file /usr/lib/rabbitmq/bin/rabbitmq-server
+python3-psycopg2 python psycopg2
+python3-pika python pika
+openssl command openssl
+'
 
 say() {
 	printf '%s\n' "$*" >&2
@@ -41,6 +49,7 @@ there() {
 	case $1 in
 	command) command -v "$2" ;;
 	file) test -e "$2" ;;
+	pattern) ls $2 ;; # a pattern of the shell: left bare on purpose
 	module) pkg-config --exists "$2" ;;
 	python) /usr/bin/python3 -c "import $2" ;;
 	runtime) ls "$(clang -print-resource-dir)"/lib/*/libclang_rt."$2"* ;;
@@ -58,11 +67,25 @@ missing_of() {
 	printf '%s' "${missing# }"
 }
 
+apt_line='apt-get install -y --no-install-recommends'
+
+# install LINE: with apt, quietly; what it said only when it fails
+install() {
+	export DEBIAN_FRONTEND=noninteractive
+	log=$(mktemp)
+	failed=0
+	# shellcheck disable=SC2086 # the names are words
+	{ apt-get update && $1; } >"$log" 2>&1 </dev/null || failed=1
+	[ $failed = 0 ] || cat "$log" >&2
+	rm -f "$log"
+	return $failed
+}
+
 # need LIST...: returns when everything in the lists is there, and ends the script otherwise
 need() {
 	wanted=$(missing_of "$*")
 	[ -n "$wanted" ] || return 0
-	line="apt-get install -y --no-install-recommends $wanted"
+	line="$apt_line $wanted"
 	if ! command -v apt-get >/dev/null 2>&1; then
 		say "missing here, by the names of Debian's packages: $wanted"
 		exit 69
@@ -73,21 +96,72 @@ need() {
 		exit 69
 	fi
 	say "installing: $wanted"
-	export DEBIAN_FRONTEND=noninteractive
-	log=$(mktemp)
-	# shellcheck disable=SC2086 # the names are words
-	if ! { apt-get update && $line; } >"$log" 2>&1 </dev/null; then
-		cat "$log" >&2
-		rm -f "$log"
+	install "$line" || {
 		say "could not install them (is the network there?). The line was: $line"
 		exit 69
-	fi
-	rm -f "$log"
+	}
 	wanted=$(missing_of "$*")
 	[ -z "$wanted" ] || {
 		say "installed, but still not found: $wanted"
 		exit 70
 	}
+}
+
+# ---- servers: installed, never started -----------------------------------------------------------
+# The files are the system's; the tests give another place.
+system=${SEMEL_SYSTEM:-}
+policy=$system/usr/sbin/policy-rc.d
+clusters=$system/etc/postgresql-common/createcluster.d
+no_cluster=$clusters/semel-tests.conf
+
+# enabled: every link by which something is started with the machine
+enabled() {
+	find "$system/etc/systemd/system" "$system"/etc/rc*.d -type l 2>/dev/null | sort
+}
+
+# forbid_services: while packages are installed nothing may be started, nor a cluster made
+forbid_services() {
+	kept=$(mktemp -d)
+	[ ! -e "$policy" ] || cp -p "$policy" "$kept/policy"
+	enabled >"$kept/enabled"
+	[ -d "$clusters" ] || : >"$kept/no-folder"
+	mkdir -p "$clusters" "${policy%/*}"
+	printf 'create_main_cluster = false\n' >"$no_cluster"
+	printf '#!/bin/sh\nexit 101\n' >"$policy"
+	chmod 755 "$policy"
+}
+
+# allow_services: all as it was, and what the packages enabled is not
+allow_services() {
+	[ -d "${kept:-}" ] || return 0
+	rm -f "$policy" "$no_cluster"
+	[ ! -e "$kept/policy" ] || cp -p "$kept/policy" "$policy"
+	[ ! -e "$kept/no-folder" ] || rmdir "$clusters" 2>/dev/null || :
+	enabled | while read -r link; do
+		grep -qxF "$link" "$kept/enabled" || rm -f "$link"
+	done
+	rm -rf "$kept"
+}
+
+# want_servers: installs what is missing of them; where that may not be, says how, and goes on
+want_servers() {
+	wanted=$(missing_of "$packages_servers")
+	[ -n "$wanted" ] || return 0
+	line="$apt_line $wanted"
+	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
+		say "tests on real servers are left out: some packages are missing. As root, run:"
+		say "  $line"
+		return 0
+	fi
+	say "installing, without starting or enabling anything: $wanted"
+	trap 'allow_services' EXIT
+	trap 'exit 130' INT TERM HUP
+	forbid_services
+	installed=0
+	install "$line" || installed=$?
+	allow_services
+	trap - EXIT INT TERM HUP
+	[ $installed = 0 ] || say "could not install them; tests on real servers are left out. The line was: $line"
 }
 
 # build_release: the shipped program in build/, quietly; the compiler's words only when it fails

@@ -24,6 +24,11 @@ import xml.etree.ElementTree
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+
+import servers  # noqa: E402
+from nest import Nest  # noqa: E402
+
 PYTHON = "/usr/bin/python3"
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
@@ -260,7 +265,7 @@ def tally_junit(tally, path, stage, suffix):
 
 def run_pytest(run, stage, words, tree, timeout_s, suffix="", extra=None):
     """A pytest run on the programs of a build tree."""
-    record = run.temporary / f"{stage}{suffix.strip()}.xml"
+    record = run.temporary / re.sub(r"\W", "-", f"{stage}{suffix}.xml")
     environment = {
         "SEMEL": str(tree / "semel"),
         "SEMEL_BIN": str(tree / "semel"),
@@ -268,8 +273,9 @@ def run_pytest(run, stage, words, tree, timeout_s, suffix="", extra=None):
         "SEMEL_PLANTED": str(tree / "semel-planted"),
         **(extra or {}),
     }
-    (run.temporary / "pytest").mkdir(mode=0o711, exist_ok=True)
-    base = ["-q", "-p", "no:cacheprovider", f"--junitxml={record}", f"--basetemp={run.temporary / 'pytest'}"]
+    folder = run.temporary / re.sub(r"\W", "-", f"pytest{suffix}")
+    folder.mkdir(mode=0o711, exist_ok=True)
+    base = ["-q", "-p", "no:cacheprovider", f"--junitxml={record}", f"--basetemp={folder}"]
     code, output = run.command([PYTHON, "-B", "-m", "pytest", *base, *words], timeout_s, environment)
     if record.exists() and code in (0, 1):
         tally_junit(run.tally, record, stage, suffix)
@@ -297,8 +303,51 @@ def stage_unit(run):
     run_programs(run, programs_of(run, ROOT / "build-test", "unit_"))
 
 
+def on_servers(programs, wanted=True):
+    """Those that talk to a server, or those that do not."""
+    return {name: words for name, words in programs.items() if bool(re.search("postgres|rabbitmq", name)) == wanted}
+
+
 def stage_contract(run):
-    run_programs(run, programs_of(run, ROOT / "build-test", "contract_"))
+    run_programs(run, on_servers(programs_of(run, ROOT / "build-test", "contract_"), wanted=False))
+
+
+# Of the matrix on the lesser mixes: each row of the table once or twice.
+ROWS = "every_row or everybody-3 or sql-3 or program-1 or sql_flaky-1 or replayer_dies-sql-1 or outlived"
+SHORT_SOAK = {"SEMEL_SOAK_SECONDS": "10"}
+# name, mix, what pytest is told, how long it may take, more environment; those of a line one after
+# another, the lines side by side
+SERVER_RUNS = (
+    (("matrix", "postgres+rabbitmq", ["tests/chaos/test_matrix.py"], 1200, {}),
+     ("matrix", "sqlite+rabbitmq", ["tests/chaos/test_matrix.py", "-k", ROWS], 600, {})),
+    (("e2e", "postgres+rabbitmq", ["tests/e2e", "-m", "anywhere"], 900, {}),
+     ("soak", "postgres+rabbitmq", ["tests/chaos/test_soak.py"], 400, SHORT_SOAK),
+     ("chaos", "postgres+rabbitmq", ["tests/chaos/test_servers.py"], 900, {}),
+     ("matrix", "postgres+local", ["tests/chaos/test_matrix.py", "-k", ROWS], 600, {}),
+     ("soak", "postgres+local", ["tests/chaos/test_soak.py"], 400, SHORT_SOAK),
+     ("soak", "sqlite+rabbitmq", ["tests/chaos/test_soak.py"], 400, SHORT_SOAK)),
+)
+
+
+def stage_servers(run):
+    """PostgreSQL and RabbitMQ are started once; the tests make databases and virtual hosts there."""
+    lacking = servers.what_is_missing()
+    if lacking:
+        for name, mix, *_ in (job for line in SERVER_RUNS for job in line):
+            run.tally.add(f"{name} on {mix}", SKIPPED, lacking)
+        run.tally.add("contract suites of PostgreSQL and RabbitMQ", SKIPPED, lacking)
+        return
+    tree = ROOT / "build-test"
+    with Nest(run.temporary) as nest:
+        there = servers.Servers(nest).environment()
+        run_programs(run, on_servers(programs_of(run, tree, ("contract_", "unit_"))), extra=there)
+
+        def one(line):
+            for name, mix, words, timeout_s, more in line:
+                run_pytest(run, name, words, tree, timeout_s, f" {mix}", {**there, "SEMEL_TEST_MIX": mix, **more})
+
+        with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
+            list(pool.map(one, SERVER_RUNS))
 
 
 def stage_docs(run):
@@ -414,13 +463,14 @@ STAGES = (
     ("e2e", stage_e2e, True, True, "pytest on the built program (in quick: without the slow ones)"),
     ("examples", stage_examples, True, False, "the C examples, built from an installed copy"),
     ("chaos", stage_chaos, True, False, "failure matrix, short soak, planted bugs"),
+    ("servers", stage_servers, True, False, "everything of the promise on PostgreSQL and RabbitMQ, in every mix"),
     ("asan", stage_asan, True, False, "AddressSanitizer and UndefinedBehaviorSanitizer"),
     ("tsan", stage_tsan, True, False, "ThreadSanitizer, on the tests with threads"),
     ("tidy", stage_tidy, True, False, "clang-tidy over src/"),
     ("soak", stage_soak, False, False, "the long soak (SEMEL_SOAK_SECONDS, 600)"),
 )
 # Stages that look at build-test need it built.
-NEED_BUILD = {"unit", "contract", "docs", "e2e", "examples", "tidy"}
+NEED_BUILD = {"unit", "contract", "docs", "e2e", "examples", "servers", "tidy"}
 
 
 def parse_arguments():

@@ -6,11 +6,13 @@ import json
 import subprocess
 import uuid
 
+import mix
 import pytest
 from program import PROGRAM
 from shop import FAIL_FIRST, REFUSE_POISON
 
-RELAY = ("relay", "--drain", "--window", "5", "--first-delay", "10ms")
+WINDOW = 5
+RELAY = ("relay", "--drain", "--window", str(WINDOW), "--first-delay", "10ms", "--lease", "500ms")
 # A small batch, so that every point is hit often; a short delay, so that a retry is soon.
 SMALL = ("--batch", "4", "--first-delay", "20ms", "--immediate", "1")
 KILLS = ((1,), (3,))
@@ -55,7 +57,9 @@ def relay_dies(shop, point, kills):
         shop.dies(point, nth, *RELAY)
     shop.recover()
     if point in ("relay.after-claim", "relay.before-publish", "relay.after-mark"):
-        assert shop.copies_at_the_broker() == []
+        # Where confirms overlap with what follows, a window may be unconfirmed, and one not marked yet.
+        in_flight = 0 if mix.BROKER == "local" else 2 * WINDOW
+        assert len(shop.copies_at_the_broker()) <= in_flight * len(kills)
 
 
 def consumer_dies(shop, point, kills):

@@ -175,7 +175,7 @@ class VirtualHost:
             return
         channel = self.channel()
         channel.exchange_declare(topic, "topic", durable=True)
-        channel.queue_declare(f"witness.{topic}", durable=True)
+        channel.queue_declare(f"witness.{topic}", durable=True, arguments={"x-queue-type": "quorum"})
         channel.queue_bind(f"witness.{topic}", topic, "#")
         self.connection.close()
         self.witnessed.add(topic)

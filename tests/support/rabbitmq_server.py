@@ -230,12 +230,18 @@ class Administrator:
         """Every client is thrown out, with a reason."""
         self.ask("[rabbit_networking:close_connection(Pid, \"test\") || Pid <- rabbit_networking:connections()]")
 
-    def queues(self, vhost):
-        """Names, with how many messages are in them."""
-        answer = self.ask(
-            f"[{{element(4, amqqueue:get_name(Q)), proplists:get_value(messages, element(2, {{ok, rabbit_amqqueue:info(Q, [messages])}}))}}"
-            f" || Q <- rabbit_amqqueue:list({binary(vhost)})]")
-        return answer
+    def delete_queues(self, vhost):
+        """All of them, as a person in the wrong window would."""
+        self.ask(f"[rabbit_amqqueue:delete(Q, false, false, <<\"test\">>) || Q <- rabbit_amqqueue:list({binary(vhost)})]")
+
+    def limit_queues(self, vhost, pattern, length):
+        """From now on a full queue refuses what is published."""
+        limits = f"[{{<<\"max-length\">>, {length}}}, {{<<\"overflow\">>, <<\"reject-publish\">>}}]"
+        self.ask(f"ok = rabbit_policy:set({binary(vhost)}, <<\"full\">>, {binary(pattern)}, {limits}, 0,"
+                 " <<\"queues\">>, <<\"test\">>)")
+
+    def lift_limits(self, vhost):
+        self.ask(f"ok = rabbit_policy:delete({binary(vhost)}, <<\"full\">>, <<\"test\">>)")
 
     def leader_of(self, vhost, queue):
         """The node on which the leader of a quorum queue is."""

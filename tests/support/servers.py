@@ -21,7 +21,7 @@ from postgres_server import Postgres
 from rabbitmq_server import Administrator, Control, RabbitMQ, cluster
 
 APT = "apt-get install -y --no-install-recommends"
-PACKAGES = "postgresql-15 rabbitmq-server python3-psycopg2 python3-pika nftables"
+PACKAGES = "postgresql-15 rabbitmq-server python3-psycopg2 python3-pika openssl"
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -62,7 +62,7 @@ class Servers:
     def environment(self):
         told = {self.VARIABLE: json.dumps({
             "authority": str(self.certificates.authority),
-            "postgres_port": self.postgres.port if self.postgres else None,
+            "postgres": f"127.0.0.1:{self.postgres.port}" if self.postgres else None,
             "rabbitmq": self.rabbitmq.told() if self.rabbitmq else None})}
         if self.postgres:
             told["SEMEL_TEST_POSTGRES"] = self.postgres.url()
@@ -81,7 +81,7 @@ def what_is_missing():
         if not rabbitmq_server.SERVER.exists():
             raise Missing("RabbitMQ is not installed")
     except (Missing, ImportError) as reason:
-        return f"{reason}; as root: scripts/servers-install (or: {APT} {PACKAGES})"
+        return f"{reason}; as root: {APT} {PACKAGES}"
     return ""
 
 
@@ -89,19 +89,24 @@ def what_is_missing():
 
 
 class Attached:
-    """The servers of a `run` above us."""
+    """The servers of a `run` above us, or those that told says."""
 
-    def __init__(self):
-        self.told = json.loads(os.environ[Servers.VARIABLE])
+    def __init__(self, told=None):
+        self.told = json.loads(told or os.environ[Servers.VARIABLE])
         self.authority, self.control = Path(self.told["authority"]), None
 
-    def postgres_url(self, database="semel", user="semel", host="127.0.0.1", **parameters):
+    def postgres_url(self, database="semel", user="semel", place=None, **parameters):
+        """place: host and port of a proxy before it."""
+        parameters = {**self.told.get("parameters", {}), **parameters}
         more = "&".join(f"{key}={value}" for key, value in parameters.items())
-        return f"postgres://{user}@{host}:{self.told['postgres_port']}/{database}{'?' + more if more else ''}"
+        return f"postgres://{user}@{place or self.told['postgres']}/{database}{'?' + more if more else ''}"
 
-    def rabbitmq_url(self, vhost="", user="guest:guest", scheme="amqp"):
-        port = self.told["rabbitmq"]["tls_port" if scheme == "amqps" else "port"]
-        return f"{scheme}://{user}@127.0.0.1:{port}/{vhost}"
+    def rabbitmq_url(self, vhost="", user="guest:guest"):
+        return f"amqp://{user}@127.0.0.1:{self.told['rabbitmq']['port']}/{vhost}"
+
+    def rabbitmq_tls_url(self, vhost, user):
+        """By name: the library compares the names of a certificate, not its addresses."""
+        return f"amqps://{user}@localhost:{self.told['rabbitmq']['tls_port']}/{vhost}"
 
     def ask(self, expression):
         if not self.control:

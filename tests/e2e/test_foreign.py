@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other people's clients: psycopg2 publishes and claims by SQL alone, pika reads and writes what travels.
+No library of ours is on their side, only the contracts."""
+import contextlib
+import json
+import re
+import uuid
+from datetime import datetime, timezone
+
+import mix
+import pytest
+from program import wait_for
+from servers import Certificates
+
+pytestmark = [pytest.mark.anywhere, pytest.mark.only("postgres"), pytest.mark.only("rabbitmq")]
+
+psycopg2 = pytest.importorskip("psycopg2")
+pika = pytest.importorskip("pika")
+
+TOPIC = "order.events"
+TABLES = "CREATE TABLE orders (id text PRIMARY KEY); CREATE TABLE invoice (place bigserial, event_id text, aggregate text, payload text)"
+INVOICE = "INSERT INTO invoice (event_id, aggregate, payload) VALUES (:id, :aggregate_id, :payload)"
+CONSUME = ("consume", "--scope", "billing", "--topic", TOPIC, "--sql", INVOICE, "--drain", "--first-delay", "20ms")
+
+
+@pytest.fixture
+def shop(semel):
+    with contextlib.closing(mix.connect(semel.store)) as connection:
+        connection.script(TABLES)
+    return semel
+
+
+@pytest.fixture
+def database(shop):
+    connection = psycopg2.connect(str(shop.store))
+    yield connection
+    connection.close()
+
+
+@pytest.fixture
+def channel(shop):
+    opened = shop.broker.channel()
+    opened.confirm_delivery()
+    yield opened
+    shop.broker.connection.close()
+
+
+def run(connection, statement, *parameters):
+    with connection.cursor() as cursor:
+        cursor.execute(statement, parameters)
+        return cursor.fetchall() if cursor.description else None
+
+
+def invoices(shop):
+    return shop.sql("SELECT event_id, aggregate, payload FROM invoice ORDER BY place")
+
+
+# ---- psycopg2 -----------------------------------------------------------------------------------
+
+
+def test_a_business_row_and_its_event_are_one_transaction(shop, database):
+    run(database, "INSERT INTO orders VALUES ('ord-1')")
+    ((event_id,),) = run(database, "SELECT semel_publish(%s, %s, %s, %s)", "order.created.v1", "order", "ord-1", '{"total": 5}')
+    database.commit()
+    run(database, "INSERT INTO orders VALUES ('ord-2')")
+    run(database, "SELECT semel_publish('order.created.v1', 'order', 'ord-2', '{}')")
+    database.rollback()
+    shop.ok("relay", "--drain")
+    shop.ok(*CONSUME)
+    assert uuid.UUID(event_id).version == 7
+    assert invoices(shop) == [(event_id, "ord-1", '{"total": 5}')]
+    assert shop.sql("SELECT id FROM orders") == [("ord-1",)]
+    shop.ok("verify")
+
+
+def test_a_plain_insert_needs_four_columns(shop, database):
+    run(database, "INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload)"
+                  " VALUES ('order', 'ord-1', 'order.created.v1', '{}')")
+    database.commit()
+    shop.ok("relay", "--drain")
+    shop.ok(*CONSUME)
+    ((event_id, aggregate, payload),) = invoices(shop)
+    assert uuid.UUID(event_id) and (aggregate, payload) == ("ord-1", "{}")
+
+
+def test_a_claim_is_won_once_and_joins_the_transaction(shop, database):
+    claim = "SELECT semel_try_claim('audit', %s, now(), 'order.events', 0, 42)"
+    event_id = str(uuid.uuid4())
+    assert run(database, claim, event_id) == [(True,)]
+    database.rollback()
+    assert run(database, claim, event_id) == [(True,)]
+    database.commit()
+    assert run(database, claim, event_id) == [(False,)]
+    database.commit()
+
+
+@pytest.mark.parametrize("arguments", ["'', 'e', now(), 't'", "'s', ' ', now(), 't'", "NULL, 'e', now(), 't'",
+                                       "'s', 'e', NULL, 't'", "'s', 'e', now(), NULL"])
+def test_a_claim_that_says_too_little_is_an_error_and_leaves_no_row(shop, database, arguments):
+    with pytest.raises(psycopg2.Error):
+        run(database, f"SELECT semel_try_claim({arguments}, 0, 1)")
+    database.rollback()
+    assert shop.sql("SELECT count(*) FROM semel_inbox") == [(0,)]
+
+
+def test_two_claimers_at_once_one_wins(shop, database):
+    event_id, claim = str(uuid.uuid4()), "SELECT semel_try_claim('audit', %s, now(), 'order.events')"
+    other = psycopg2.connect(str(shop.store))
+    try:
+        assert run(database, claim, event_id) == [(True,)]
+        run(other, "SET lock_timeout = '200ms'")
+        with pytest.raises(psycopg2.errors.LockNotAvailable):
+            run(other, claim, event_id)
+        other.rollback()
+        database.commit()
+        assert run(other, claim, event_id) == [(False,)]
+    finally:
+        other.close()
+
+
+# ---- pika ---------------------------------------------------------------------------------------
+
+
+def test_a_foreign_consumer_finds_properties_and_headers(shop, database, channel):
+    channel.queue_declare("theirs", durable=True)
+    channel.queue_bind("theirs", TOPIC, "#")
+    headers = {"correlationId": "c-1", "producer": "shop", "tenantId": "t-1", "traceparent": f"00-{'1' * 32}-{'2' * 16}-01"}
+    began = datetime.now(timezone.utc)
+    ((event_id,),) = run(database, "SELECT semel_publish('order.created.v1', 'order', 'ord-1', %s, %s)",
+                         '{"total": 5}', json.dumps(headers))
+    database.commit()
+    shop.ok("relay", "--drain")
+    method, properties, body = channel.basic_get("theirs", auto_ack=True)
+    assert (method.exchange, method.routing_key, body) == (TOPIC, "order.created.v1", b'{"total": 5}')
+    assert (properties.message_id, properties.type, properties.app_id) == (event_id, "order.created.v1", "shop")
+    assert (properties.correlation_id, properties.content_type, properties.delivery_mode) == ("c-1", "application/json", 2)
+    assert abs(properties.timestamp - began.timestamp()) < 60
+    told = properties.headers
+    assert (told["cloudEvents_id"], told["cloudEvents_type"], told["cloudEvents_source"]) == (event_id, "order.created.v1", "shop")
+    assert told["cloudEvents_time"].endswith("Z")
+    assert (told["semel-aggregate-type"], told["semel-aggregate-id"]) == ("order", "ord-1")
+    assert (told["tenantId"], told["traceparent"]) == ("t-1", headers["traceparent"])
+
+
+def send(channel, body=b'{"total": 5}', exchange=TOPIC, routing_key="order.created.v1", headers=None, **properties):
+    properties = {"message_id": str(uuid.uuid4()), "type": "order.created.v1", "content_type": "application/json",
+                  "delivery_mode": 2, **properties}
+    channel.basic_publish(exchange, routing_key, body, pika.BasicProperties(headers=headers, **properties), mandatory=True)
+    return properties["message_id"]
+
+
+def test_a_foreign_message_is_consumed_once_however_often_it_comes(shop, channel):
+    event_id = send(channel)
+    for _ in range(3):
+        send(channel, message_id=event_id)
+    shop.ok(*CONSUME)
+    send(channel, message_id=event_id)
+    shop.ok(*CONSUME)
+    assert [row[0] for row in invoices(shop)] == [event_id]
+
+
+def test_a_foreign_message_that_is_delivered_again_is_consumed_once(shop, channel):
+    event_id = send(channel)
+    done = shop.run(*CONSUME, env={"SEMEL_FAILPOINT": "consume.after-commit:kill"})
+    assert done.returncode == -9
+    shop.ok(*CONSUME)
+    assert [row[0] for row in invoices(shop)] == [event_id]
+
+
+def test_the_aggregate_of_a_foreign_message_is_its_routing_key_or_what_its_headers_say(shop, channel):
+    send(channel, routing_key="ord-7")
+    send(channel, headers={"semel-aggregate-type": "order", "semel-aggregate-id": "ord-8"})
+    shop.ok(*CONSUME)
+    assert sorted(row[1] for row in invoices(shop)) == ["ord-7", "ord-8"]
+
+
+@pytest.mark.parametrize("message, told", [
+    ({"message_id": None}, "id"), ({"body": b'{"total": '}, "application/json"), ({"body": b"\xff\x00\xfe"}, "application/json")],
+    ids=["no id", "broken JSON", "no UTF-8"])
+def test_a_foreign_message_that_breaks_the_contract_is_a_dead_letter(shop, channel, message, told):
+    send(channel, **message)
+    good = send(channel, routing_key="other")
+    shop.ok(*CONSUME)
+    assert [row[0] for row in invoices(shop)] == [good]
+    (letter,) = shop.json("dlq", "list")
+    assert told in letter["failureReason"] and letter["attempts"] == 0
+
+
+def test_a_foreign_message_that_claims_to_be_text_is_taken_as_it_is(shop, channel):
+    send(channel, b"no JSON at all", content_type="text/plain")
+    shop.ok(*CONSUME)
+    assert [row[2] for row in invoices(shop)] == ["no JSON at all"]
+
+
+def test_a_foreign_message_without_a_time_is_still_consumed_once(shop, channel):
+    """Its week is that of 1970, never the consumer's."""
+    event_id = send(channel)
+    shop.ok(*CONSUME)
+    assert shop.sql("SELECT week_start FROM semel_inbox WHERE event_id = ?", event_id) == [("1969-12-29",)]
+
+
+# ---- TLS and secrets ----------------------------------------------------------------------------
+
+SECRET = "s3cret-of-the-tests"
+
+
+@pytest.fixture
+def guarded(shop):
+    """A role and a user that need their password, and URLs with certificates checked."""
+    attached = mix.servers()
+    role = f"careful_{shop.store.rpartition('/')[2]}"
+    shop.sql(f"CREATE ROLE {role} LOGIN SUPERUSER PASSWORD '{SECRET}'")
+    shop.sql(f"GRANT careful TO {role}")
+    attached.administrator.add_user(role, SECRET)
+    attached.administrator.permit(role, shop.broker.name)
+    name = shop.store.rpartition("/")[2]
+
+    def urls(authority):
+        return {"SEMEL_STORE": attached.postgres_url(name, f"{role}:{SECRET}", sslmode="verify-full", sslrootcert=authority),
+                "SEMEL_BROKER": attached.rabbitmq_tls_url(shop.broker.name, f"{role}:{SECRET}") + f"?cacert={authority}"}
+    yield urls
+    shop.sql(f"REVOKE careful FROM {role}")
+
+
+def test_the_whole_way_over_checked_certificates(shop, guarded):
+    env = guarded(mix.servers().authority)
+    event_id = shop.publish("--payload", '{"total": 5}', env=env)
+    shop.ok("relay", "--drain", env=env)
+    shop.ok(*CONSUME, env=env)
+    assert [row[0] for row in invoices(shop)] == [event_id]
+
+
+class Folder:
+    """As much of a nest as certificates need."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+
+@pytest.mark.parametrize("which", ["SEMEL_STORE", "SEMEL_BROKER"])
+def test_a_certificate_of_somebody_else_is_refused(shop, guarded, tmp_path, which):
+    right, wrong = guarded(mix.servers().authority), guarded(Certificates(Folder(tmp_path), "foreign").authority)
+    shop.publish(env=right)
+    done = shop.run("relay", "--drain", "--timeout", "3s", env={**right, which: wrong[which]})
+    assert done.returncode in (69, 75, 78), done.stderr
+    assert re.search("certificate|verif|SSL|TLS", done.stderr, re.IGNORECASE), done.stderr
+    assert SECRET not in done.stdout + done.stderr
+    assert shop.sql("SELECT count(*) FROM semel_outbox WHERE status = 'PUBLISHED'") == [(0,)]
+
+
+@pytest.mark.parametrize("which", ["SEMEL_STORE", "SEMEL_BROKER"])
+@pytest.mark.parametrize("damage", ["wrong password", "no server", "no such place"])
+def test_a_password_is_in_no_log_error_or_list_of_processes(shop, guarded, which, damage):
+    env = {**guarded(mix.servers().authority), "SEMEL_LOG_LEVEL": "debug"}
+    broken = {"wrong password": env[which].replace(SECRET, f"{SECRET}-typo"),
+              "no server": re.sub(r"@(\w+|127.0.0.1):\d+", "@127.0.0.1:9", env[which]),
+              "no such place": re.sub(r"(:\d+)/[^?]+", r"\1/nowhere", env[which])}[damage]
+    for words in (("relay", "--drain", "--timeout", "1s"), (*CONSUME, "--timeout", "1s"), ("verify",), ("dlq", "count")):
+        done = shop.run(*words, env={**env, which: broken})
+        assert SECRET not in done.stdout + done.stderr, (words, done.stderr)
+    as_option = {"SEMEL_STORE": "--store", "SEMEL_BROKER": "--broker"}[which]
+    done = shop.run(as_option, broken, "relay", "--drain", "--timeout", "1s", env=env)
+    assert SECRET not in done.stdout + done.stderr
+
+
+def test_a_password_comes_from_a_file(shop, guarded, tmp_path, monkeypatch):
+    urls = guarded(mix.servers().authority)
+    for key, url in urls.items():
+        (tmp_path / key).write_text(url + "\n")
+    env = {f"{key}_FILE": str(tmp_path / key) for key in urls}
+    event_id = shop.publish()
+    monkeypatch.setattr(shop.place, "environment", dict)
+    relay = shop.spawn("relay", env=env)
+    wait_for(lambda: shop.sql("SELECT 1 FROM semel_outbox WHERE id = ? AND status = 'PUBLISHED'", event_id), what="the relay's work")
+    for name in ("cmdline", "environ"):
+        with open(f"/proc/{relay.pid}/{name}", "rb") as seen:
+            assert SECRET.encode() not in seen.read()
+    assert shop.stop(relay) == 0
