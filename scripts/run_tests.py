@@ -329,25 +329,34 @@ SERVER_RUNS = (
 )
 
 
-def stage_servers(run):
+def with_servers(run, names, job):
     """PostgreSQL and RabbitMQ are started once; the tests make databases and virtual hosts there."""
     lacking = servers.what_is_missing()
     if lacking:
-        for name, mix, *_ in (job for line in SERVER_RUNS for job in line):
-            run.tally.add(f"{name} on {mix}", SKIPPED, lacking)
-        run.tally.add("contract suites of PostgreSQL and RabbitMQ", SKIPPED, lacking)
+        for name in names:
+            run.tally.add(name, SKIPPED, lacking)
         return
-    tree = ROOT / "build-test"
     with Nest(run.temporary) as nest:
-        there = servers.Servers(nest).environment()
-        run_programs(run, on_servers(programs_of(run, tree, ("contract_", "unit_"))), extra=there)
+        job(servers.Servers(nest).environment())
 
+
+def stage_servers(run):
+    programs = on_servers(programs_of(run, ROOT / "build-test", ("contract_", "unit_")))
+    with_servers(run, ["contract suites of PostgreSQL and RabbitMQ"],
+                 lambda there: run_programs(run, programs, extra=there))
+
+
+def stage_mixes(run):
+    def jobs(there):
         def one(line):
             for name, mix, words, timeout_s, more in line:
-                run_pytest(run, name, words, tree, timeout_s, f" {mix}", {**there, "SEMEL_TEST_MIX": mix, **more})
+                extra = {**there, "SEMEL_TEST_MIX": mix, **more}
+                run_pytest(run, name, words, ROOT / "build-test", timeout_s, f" {mix}", extra)
 
         with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
             list(pool.map(one, SERVER_RUNS))
+
+    with_servers(run, [f"{name} on {mix}" for line in SERVER_RUNS for name, mix, *_ in line], jobs)
 
 
 def stage_docs(run):
@@ -463,14 +472,15 @@ STAGES = (
     ("e2e", stage_e2e, True, True, "pytest on the built program (in quick: without the slow ones)"),
     ("examples", stage_examples, True, False, "the C examples, built from an installed copy"),
     ("chaos", stage_chaos, True, False, "failure matrix, short soak, planted bugs"),
-    ("servers", stage_servers, True, False, "everything of the promise on PostgreSQL and RabbitMQ, in every mix"),
+    ("servers", stage_servers, True, False, "the contract suites on real PostgreSQL and RabbitMQ"),
     ("asan", stage_asan, True, False, "AddressSanitizer and UndefinedBehaviorSanitizer"),
     ("tsan", stage_tsan, True, False, "ThreadSanitizer, on the tests with threads"),
     ("tidy", stage_tidy, True, False, "clang-tidy over src/"),
+    ("mixes", stage_mixes, False, False, "matrix, soak, chaos, e2e on every mix of stores and brokers"),
     ("soak", stage_soak, False, False, "the long soak (SEMEL_SOAK_SECONDS, 600)"),
 )
 # Stages that look at build-test need it built.
-NEED_BUILD = {"unit", "contract", "docs", "e2e", "examples", "servers", "tidy"}
+NEED_BUILD = {"unit", "contract", "docs", "e2e", "examples", "servers", "mixes", "tidy"}
 
 
 def parse_arguments():
