@@ -149,7 +149,7 @@ want_servers() {
 	[ -n "$wanted" ] || return 0
 	line="$apt_line $wanted"
 	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
-		say "tests on real servers are left out: some packages are missing. As root, run:"
+		say "real servers cannot be started: some packages are missing. As root, run:"
 		say "  $line"
 		return 0
 	fi
@@ -161,7 +161,7 @@ want_servers() {
 	install "$line" || installed=$?
 	allow_services
 	trap - EXIT INT TERM HUP
-	[ $installed = 0 ] || say "could not install them; tests on real servers are left out. The line was: $line"
+	[ $installed = 0 ] || say "could not install them (real servers are left out). The line was: $line"
 }
 
 # build_release: the shipped program in build/, quietly; the compiler's words only when it fails

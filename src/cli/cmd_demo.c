@@ -4,18 +4,30 @@
 #include "cli/demo/demo.h"
 
 #include <stdio.h>
+#include <string.h>
+
+/* A URL of a server; files are made in the folder, whatever the URL says. */
+static const char *server(const char *url, const char *scheme)
+{
+	return strncmp(url, scheme, strlen(scheme)) == 0 ? url : NULL;
+}
 
 static semel_status run(struct semel_invocation *invocation)
 {
 	const struct semel_args *args = invocation->args;
 	const struct semel_stage_plan plan = { .parent = semel_args_text(args, "dir"),
 					       .fallback = "/tmp",
-					       .keep = semel_args_flag(args, "keep") };
-	struct semel_demo demo = { .colour = semel_demo_has_colour(), .error = &invocation->error };
+					       .keep = semel_args_flag(args, "keep"),
+					       .store = server(invocation->store, "postgres"),
+					       .broker = server(invocation->broker, "amqp") };
+	struct semel_demo demo = { .colour = semel_demo_has_colour(),
+				   .store = plan.store,
+				   .broker = plan.broker,
+				   .error = &invocation->error };
 	semel_status status = semel_stage_open(&demo.stage, &plan, &invocation->error);
 	if (status == SEMEL_OK)
 		status = semel_demo_tell(&demo);
-	sqlite3_close(demo.shop);
+	semel_demo_close_shop(&demo);
 	if (plan.keep && demo.stage.folder[0])
 		printf("\nEverything is left in %s\n", demo.stage.folder);
 	semel_stage_close(&demo.stage);
@@ -36,6 +48,7 @@ static const struct semel_option options[] = {
 static const struct semel_example examples[] = {
 	{ "semel demo", "a few seconds; nothing is left behind" },
 	{ "semel demo --keep", "look at the databases afterwards" },
+	{ "semel demo --store postgres://app@db/empty --broker amqp://mq/", "the same on servers" },
 	{ 0 },
 };
 
@@ -48,6 +61,8 @@ const struct semel_command semel_command_demo = {
 	.details = "Plays a story in a temporary folder, offline, with this very program as relay "
 		   "and services: orders are placed, processes are killed, deliveries come twice, "
 		   "an order is poisoned and mended. Every number that it shows is read from the "
-		   "databases. Exit 1 when anything does not add up.",
+		   "databases. Exit 1 when anything does not add up.\n\n"
+		   "With --store postgres://… and --broker amqp://… it plays there: on an empty "
+		   "database and virtual host, where its tables and queues stay.",
 	.examples = examples,
 };

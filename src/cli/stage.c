@@ -60,15 +60,25 @@ static int remove_one(const char *path, const struct stat *status, int kind, str
 /* ---- children's environment -------------------------------------------------------------------
  */
 
-/* Our own settings are not theirs: a child is told everything on its command line. It logs errors
- * only, since nobody listens before it has ended. */
-static semel_status copy_environment(struct semel_stage *stage, semel_error *error)
+/* NAME=value, unless there is no value. */
+static void set(struct semel_stage *stage, const char *name, const char *value, char **list,
+		size_t *count)
+{
+	char *text = value ? semel_arena_printf(stage->arena, "%s=%s", name, value) : NULL;
+	if (text)
+		list[(*count)++] = text;
+}
+
+/* Our own settings are not theirs: a child is told everything on its command line, but the URLs,
+ * which may hold passwords. It logs errors only, since nobody listens before it has ended. */
+static semel_status copy_environment(struct semel_stage *stage, const struct semel_stage_plan *plan,
+				     semel_error *error)
 {
 	static char quiet[] = "SEMEL_LOG_LEVEL=error";
 	size_t count = 0;
 	while (environ && environ[count])
 		count++;
-	char **list = semel_arena_alloc(stage->arena, (count + 2) * sizeof *list);
+	char **list = semel_arena_alloc(stage->arena, (count + 4) * sizeof *list);
 	if (!list)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
 	size_t kept = 0;
@@ -76,6 +86,8 @@ static semel_status copy_environment(struct semel_stage *stage, semel_error *err
 		if (strncmp(environ[i], "SEMEL_", 6) != 0)
 			list[kept++] = environ[i];
 	list[kept++] = quiet;
+	set(stage, "SEMEL_STORE", plan->store, list, &kept);
+	set(stage, "SEMEL_BROKER", plan->broker, list, &kept);
 	list[kept] = NULL;
 	stage->environment = list;
 	return SEMEL_OK;
@@ -100,7 +112,7 @@ semel_status semel_stage_open(struct semel_stage *stage, const struct semel_stag
 		return semel_error_set(error, SEMEL_OUTAGE, "cannot make an eventfd: %s",
 				       strerror(errno));
 	semel_signals_watch(ring, stage, GRACE_MS);
-	semel_status status = copy_environment(stage, error);
+	semel_status status = copy_environment(stage, plan, error);
 	return status == SEMEL_OK ? make_folder(stage, plan, error) : status;
 }
 

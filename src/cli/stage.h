@@ -24,6 +24,8 @@ struct semel_stage_plan {
 	const char *parent;   /* where the folder is made; NULL: fallback */
 	const char *fallback; /* used unless the environment has TMPDIR */
 	bool keep;            /* leave the folder in the end */
+	/* What the children work on; NULL: files in the folder. */
+	const char *store, *broker;
 };
 
 /* Makes the folder, named semel-… under the parent. Close it also after a failure. */

@@ -91,7 +91,7 @@ class Shop(Semel):
         words = (*store, "consume", "--scope", scope, "--topic", TOPIC, *handler, *options)
         subscription = Subscription(scope, words, effects)
         self.subscriptions.append(subscription)
-        self.subscribe(scope, TOPIC)
+        self.subscribe(scope, topic=TOPIC)
         return subscription
 
     def by_sql(self, scope, *options, before=(), store=None, **allowed):

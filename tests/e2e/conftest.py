@@ -16,5 +16,5 @@ def bare(tmp_path):
 def semel(bare):
     """A folder with tables, as `semel init` makes them."""
     bare.ok("init")
-    bare.subscribe("billing", "order.events")
+    bare.subscribe("billing", "audit", "stock", "x")
     return bare

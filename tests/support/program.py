@@ -99,16 +99,14 @@ class Semel:
         finally:
             connection.close()
 
-    def subscribe(self, scope, *topics):
-        """Before anything is published: RabbitMQ keeps nothing for who comes later. Its record goes
-        to a store that nobody looks at."""
+    def subscribe(self, *scopes, topic="order.events"):
+        """Before anything is published: RabbitMQ keeps nothing for who comes later."""
         if mix.BROKER != "rabbitmq":
             return
-        scratch = ("--store", f"sqlite:{self.folder / 'scratch.db'}")
-        if not (self.folder / "scratch.db").exists():
-            self.ok(*scratch, "init")
-        each = [word for topic in topics for word in ("--topic", topic)]
-        self.ok(*scratch, "consume", "--scope", scope, *each, "--print", "--drain")
+        wanted = [{"scope": scope, "topics": [topic], "exec": "true"} for scope in scopes]
+        config = self.folder / ".topology.yaml"
+        config.write_text(json.dumps({"subscriptions": wanted}))
+        self.ok("--config", str(config), "topology", "apply")
 
     def spawn(self, *words, env=None, **options):
         """A run in the background; whatever is left of it is killed when the test ends."""

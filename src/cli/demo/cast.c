@@ -15,7 +15,7 @@ const struct semel_demo_service semel_demo_services[SEMEL_DEMO_SERVICES] = {
 	[SEMEL_DEMO_BILLING] = {
 		.scope = "billing",
 		.effects = { "INSERT INTO invoice SELECT :aggregate_id,"
-			     " json_extract(:payload, '$.total')"
+			     " CAST(json_extract(:payload, '$.total') AS INTEGER)"
 			     " WHERE :type = 'order.placed.v1'" },
 		.failpoint = "consume.after-commit:kill@3",
 		.killed = "after commit, before ack",
@@ -34,7 +34,8 @@ const struct semel_demo_service semel_demo_services[SEMEL_DEMO_SERVICES] = {
 		.scope = "audit",
 		.effects = { "INSERT INTO audit VALUES (:aggregate_id,"
 			     " CASE :type WHEN 'order.placed.v1' THEN 'placed' ELSE 'paid' END)"
-			     " ON CONFLICT DO UPDATE SET trail = trail || ', ' || excluded.trail" },
+			     " ON CONFLICT (order_id) DO UPDATE"
+			     " SET trail = audit.trail || ', ' || excluded.trail" },
 		.failpoint = "consume.after-claim:kill@4",
 		.killed = "after claim, before effect",
 	},

@@ -8,15 +8,30 @@
 
 #include "cli/stage.h"
 
-#include <sqlite3.h>
+#include <semel/store.h>
 
 #define SEMEL_DEMO_ORDERS   40
 #define SEMEL_DEMO_POISONED 31 /* the number of the order that Fulfillment cannot serve */
 
+/* What the application knows of its database. Parameters are texts: $1, $2, … in their order. */
+struct semel_demo_engine {
+	const char *preparation; /* run before the shop's tables are made */
+	semel_status (*open)(const char *store, void **connection_out, semel_error *error);
+	void (*close)(void *connection);
+	semel_status (*execute)(void *connection, const char *sql, const char *const *parameters,
+				semel_error *error);
+	semel_status (*ask)(void *connection, const char *sql, int64_t *number_out,
+			    semel_error *error);
+	semel_tx (*borrow)(void *connection);
+};
+extern const struct semel_demo_engine semel_demo_sqlite, semel_demo_postgres;
+
 struct semel_demo {
 	struct semel_stage stage;
-	sqlite3 *shop; /* the application's own connection */
-	const char *broker_file;
+	const char *store, *broker; /* URLs of servers; NULL: files in the folder */
+	const struct semel_demo_engine *engine;
+	void *shop;              /* the application's own connection */
+	const char *broker_file; /* NULL: the broker is a server, and is not looked into */
 	bool colour;
 	bool wrong;         /* something did not add up */
 	int64_t crashes;    /* children that were killed */
@@ -48,15 +63,16 @@ void semel_demo_expect(struct semel_demo *demo, bool holds, const char *format, 
 	SEMEL_PRINTF(3, 4);
 
 /* ---- shop.c: the application ---- */
-/* Makes the tables of the shop and of Semel. */
+/* Makes the tables of the shop and of Semel, and what the services need at the broker. */
 semel_status semel_demo_open_shop(struct semel_demo *demo);
+void semel_demo_close_shop(struct semel_demo *demo);
 /* Orders with their events, each in one transaction; the poisoned one among them. */
 semel_status semel_demo_place_orders(struct semel_demo *demo);
 /* One more, rolled back. */
 semel_status semel_demo_roll_back_order(struct semel_demo *demo);
 /* What Fulfillment lacked for the poisoned one. */
 semel_status semel_demo_mend_stock(struct semel_demo *demo);
-/* One integer of the shop's database, or of the broker's. */
+/* One integer of the shop's database, or of the broker's file. */
 semel_status semel_demo_ask(struct semel_demo *demo, const char *sql, int64_t *number_out);
 semel_status semel_demo_ask_broker(struct semel_demo *demo, const char *sql, int64_t *number_out);
 

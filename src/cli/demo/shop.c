@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The shop: an application with a sqlite3 connection of its own, that publishes through the
- * library. Nothing in the services' tables forbids a double; only the inbox does. */
+/* The shop: an application with a connection of its own, that publishes through the library.
+ * Nothing in the services' tables forbids a double; only the inbox does. */
 #include "cli/demo/demo.h"
 
 #include "base/error.h"
@@ -8,10 +8,10 @@
 
 #include <semel/outbox.h>
 #include <semel/store.h>
+#include <sqlite3.h>
 #include <stdio.h>
 
 static const char tables[] =
-	"PRAGMA synchronous = FULL;"
 	"CREATE TABLE orders (id TEXT PRIMARY KEY, product TEXT NOT NULL, total INTEGER NOT NULL);"
 	"CREATE TABLE invoice (order_id TEXT NOT NULL, amount INTEGER NOT NULL);"
 	"CREATE TABLE stock (product TEXT PRIMARY KEY);"
@@ -22,21 +22,49 @@ static const char tables[] =
 
 static const char *const products[] = { "tea", "cup", "kettle" };
 
+static semel_status execute(struct semel_demo *demo, const char *sql)
+{
+	return demo->engine->execute(demo->shop, sql, NULL, demo->error);
+}
+
+static semel_status subscribe(struct semel_demo *demo)
+{
+	semel_status status = SEMEL_OK;
+	for (int i = 0; i < SEMEL_DEMO_SERVICES && status == SEMEL_OK; i++) {
+		const char *const words[] = { "topology", "apply",
+					      "--scope",  semel_demo_services[i].scope,
+					      "--topic",  "order.events",
+					      NULL };
+		status = semel_demo_play(demo, words, NULL, NULL);
+	}
+	return status;
+}
+
 semel_status semel_demo_open_shop(struct semel_demo *demo)
 {
-	const char *store = semel_stage_path(&demo->stage, "sqlite:", "semel.db");
-	const char *path = semel_stage_path(&demo->stage, "", "semel.db");
-	demo->broker_file = semel_stage_path(&demo->stage, "", "semel-broker.db");
-	if (!store || !demo->broker_file || !path)
+	const char *store = demo->store;
+	demo->engine = store ? &semel_demo_postgres : &semel_demo_sqlite;
+	if (!store)
+		store = semel_stage_path(&demo->stage, "sqlite:", "semel.db");
+	if (!demo->broker)
+		demo->broker_file = semel_stage_path(&demo->stage, "", "semel-broker.db");
+	if (!store || (!demo->broker && !demo->broker_file))
 		return semel_error_set(demo->error, SEMEL_INTERNAL, "no memory");
 	semel_status status = semel_store_init(store, demo->error);
-	if (status != SEMEL_OK)
-		return status;
-	int code = sqlite3_open(path, &demo->shop);
-	if (code != SQLITE_OK)
-		return semel_sqlite_error(demo->shop, code, "open the shop", demo->error);
-	sqlite3_busy_timeout(demo->shop, 10000);
-	return semel_sqlite_exec(demo->shop, tables, demo->error);
+	if (status == SEMEL_OK)
+		status = demo->engine->open(store, &demo->shop, demo->error);
+	if (status == SEMEL_OK)
+		status = execute(demo, demo->engine->preparation);
+	if (status == SEMEL_OK)
+		status = execute(demo, tables);
+	return status == SEMEL_OK ? subscribe(demo) : status;
+}
+
+void semel_demo_close_shop(struct semel_demo *demo)
+{
+	if (demo->engine && demo->shop)
+		demo->engine->close(demo->shop);
+	demo->shop = NULL;
 }
 
 /* ---- orders ---------------------------------------------------------------------------------- */
@@ -59,20 +87,11 @@ static struct order make_order(int number)
 
 static semel_status insert_order(struct semel_demo *demo, const struct order *order)
 {
-	sqlite3_stmt *insert = NULL;
-	int code = sqlite3_prepare_v2(demo->shop, "INSERT INTO orders VALUES (?1, ?2, ?3)", -1,
-				      &insert, NULL);
-	if (code == SQLITE_OK) {
-		sqlite3_bind_text(insert, 1, order->id, -1, SQLITE_STATIC);
-		sqlite3_bind_text(insert, 2, order->product, -1, SQLITE_STATIC);
-		sqlite3_bind_int(insert, 3, order->total);
-		code = sqlite3_step(insert);
-	}
-	semel_status status = SEMEL_OK;
-	if (code != SQLITE_DONE)
-		status = semel_sqlite_error(demo->shop, code, "place an order", demo->error);
-	sqlite3_finalize(insert);
-	return status;
+	char total[16];
+	snprintf(total, sizeof total, "%d", order->total);
+	const char *const values[] = { order->id, order->product, total, NULL };
+	return demo->engine->execute(demo->shop, "INSERT INTO orders VALUES ($1, $2, $3)", values,
+				     demo->error);
 }
 
 static semel_status publish(struct semel_demo *demo, const struct order *order, const char *type,
@@ -82,7 +101,7 @@ static semel_status publish(struct semel_demo *demo, const struct order *order, 
 					  .aggregate_type = "order",
 					  .aggregate_id = order->id,
 					  .payload = payload };
-	return semel_outbox_publish(semel_borrow_sqlite(demo->shop), &event, NULL, demo->error);
+	return semel_outbox_publish(demo->engine->borrow(demo->shop), &event, NULL, demo->error);
 }
 
 /* The order, and what happened to it, in the open transaction. */
@@ -97,10 +116,10 @@ static semel_status write_order(struct semel_demo *demo, int number)
 
 static semel_status place_order(struct semel_demo *demo, int number, const char *ending)
 {
-	semel_status status = semel_sqlite_exec(demo->shop, "BEGIN IMMEDIATE", demo->error);
+	semel_status status = execute(demo, "BEGIN");
 	if (status == SEMEL_OK)
 		status = write_order(demo, number);
-	return status == SEMEL_OK ? semel_sqlite_exec(demo->shop, ending, demo->error) : status;
+	return status == SEMEL_OK ? execute(demo, ending) : status;
 }
 
 semel_status semel_demo_place_orders(struct semel_demo *demo)
@@ -118,14 +137,14 @@ semel_status semel_demo_roll_back_order(struct semel_demo *demo)
 
 semel_status semel_demo_mend_stock(struct semel_demo *demo)
 {
-	return semel_sqlite_exec(demo->shop, "INSERT INTO stock VALUES ('samovar')", demo->error);
+	return execute(demo, "INSERT INTO stock VALUES ('samovar')");
 }
 
 /* ---- questions ------------------------------------------------------------------------------- */
 
 semel_status semel_demo_ask(struct semel_demo *demo, const char *sql, int64_t *number_out)
 {
-	return semel_sqlite_int(demo->shop, sql, 0, number_out, demo->error);
+	return demo->engine->ask(demo->shop, sql, number_out, demo->error);
 }
 
 semel_status semel_demo_ask_broker(struct semel_demo *demo, const char *sql, int64_t *number_out)
