@@ -6,10 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A URL of a server; files are made in the folder, whatever the URL says. */
-static const char *server(const char *url, const char *scheme)
+/* A server only when the command line names it: the environment or a config file may point to real
+ * work, where a demo has no business. Files are made in the folder, whatever a URL says. */
+static const char *server(const struct semel_args *args, const char *option, const char *scheme)
 {
-	return strncmp(url, scheme, strlen(scheme)) == 0 ? url : NULL;
+	const char *url = semel_args_text(args, option);
+	return url != NULL && strncmp(url, scheme, strlen(scheme)) == 0 ? url : NULL;
 }
 
 static semel_status run(struct semel_invocation *invocation)
@@ -18,8 +20,8 @@ static semel_status run(struct semel_invocation *invocation)
 	const struct semel_stage_plan plan = { .parent = semel_args_text(args, "dir"),
 					       .fallback = "/tmp",
 					       .keep = semel_args_flag(args, "keep"),
-					       .store = server(invocation->store, "postgres"),
-					       .broker = server(invocation->broker, "amqp") };
+					       .store = server(args, "store", "postgres"),
+					       .broker = server(args, "broker", "amqp") };
 	struct semel_demo demo = { .colour = semel_demo_has_colour(),
 				   .store = plan.store,
 				   .broker = plan.broker,
