@@ -57,10 +57,15 @@ static semel_status release_hold(struct semel_consumer *consumer, const struct s
 				 struct semel_arena *arena, semel_error *error)
 {
 	const struct semel_store_driver *driver = consumer->store->driver;
-	struct semel_hold hold = hold_of(item, SEMEL_HOLD_RELEASED);
+	struct semel_hold hold = hold_of(item, SEMEL_HOLD_RELEASED), found;
+	struct semel_event key = { .aggregate_type = item->key_type, .aggregate_id = item->key_id };
 	struct semel_dead_entry first = { .status = SEMEL_DEAD_PENDING };
+	/* Locked before the look behind it: nobody parks there until this is decided. */
 	semel_status status =
-		driver->parked_first(tx_of(consumer), consumer->scope, &hold, arena, &first, error);
+		driver->hold_get(tx_of(consumer), consumer->scope, &key, arena, &found, error);
+	if (status == SEMEL_OK)
+		status = driver->parked_first(tx_of(consumer), consumer->scope, &hold, arena,
+					      &first, error);
 	if (status != SEMEL_OK)
 		return status;
 	if (first.entry_id.data)

@@ -369,7 +369,8 @@ struct semel_store_driver {
 	semel_status (*inbox_change)(semel_tx tx, const struct semel_inbox_claim *claim,
 				     const struct semel_inbox_change *change, bool *taken_out,
 				     semel_error *error);
-	/* Forgets the claim (and its key), so that the event can be processed. */
+	/* Forgets the claim (and its key), so that the event can be processed. With an owner: only
+	 * while the claim is unfinished and that owner's. */
 	semel_status (*inbox_forget)(semel_tx tx, const struct semel_inbox_claim *claim,
 				     semel_error *error);
 	/* Longer leases for the claims of this owner that are not finished. */
@@ -403,7 +404,9 @@ struct semel_store_driver {
 	/* -- holds. */
 	semel_status (*hold_any)(semel_tx tx, struct semel_text scope, bool *any_out,
 				 semel_error *error);
-	/* The hold of the event's aggregate; state NONE: it is not held. */
+	/* The hold of the event's aggregate; state NONE: it is not held. In an open transaction it
+	 * is locked until its end: whoever parks behind it, or lets the last one behind it go,
+	 * looks at it first. */
 	semel_status (*hold_get)(semel_tx tx, struct semel_text scope,
 				 const struct semel_event *event, struct semel_arena *arena,
 				 struct semel_hold *hold_out, semel_error *error);
@@ -469,7 +472,8 @@ struct semel_store_driver {
 	semel_status (*parked_next)(semel_tx tx, struct semel_text scope,
 				    const struct semel_hold *hold, struct semel_arena *arena,
 				    struct semel_dead_entry *entry_out, semel_error *error);
-	/* Is it still there? Another consumer may have settled it. */
+	/* Is it still there? Another consumer may have settled it. Locked until the transaction's
+	 * end. */
 	semel_status (*parked_has)(semel_tx tx, struct semel_text entry_id, bool *parked_out,
 				   semel_error *error);
 	semel_status (*parked_remove)(semel_tx tx, struct semel_text entry_id, semel_error *error);

@@ -279,6 +279,30 @@ static void a_forgotten_claim_and_its_key_are_free_again(void **state)
 	semel_store_close(store);
 }
 
+static void forget_now(semel_store *store, struct semel_inbox_claim claim)
+{
+	store_begin(store);
+	assert_ok(store->driver->inbox_forget(store_tx(store), &claim, NULL));
+	store_commit(store);
+}
+
+static void a_claim_that_is_not_the_owners_any_more_is_not_forgotten_by_it(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_inbox_claim mine = claim_at_work("e1", "worker-1"), twin = store_claim("e2");
+	mine.key = twin.key = SEMEL_TEXT("k");
+	store_claim_now(store, mine);
+	forget_now(store, claim_at_work("e1", "worker-2"));
+	assert_int_equal(store_claim_now(store, store_claim("e1")).found, SEMEL_FOUND_CLAIMED);
+	assert_int_equal(store_claim_now(store, twin).found, SEMEL_FOUND_CLAIMED);
+	struct semel_inbox_change finish = { .from = SEMEL_INBOX_CLAIMED };
+	assert_true(store_change_now(store, store_claim("e1"), finish));
+	forget_now(store, mine); /* finished meanwhile, by whomever */
+	assert_int_equal(store_claim_now(store, store_claim("e1")).found, SEMEL_FOUND_PROCESSED);
+	semel_store_close(store);
+}
+
 static bool is_settled(semel_store *store, const char *id)
 {
 	bool settled = false;
@@ -387,6 +411,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_claim_is_changed_whatever_week_the_caller_believes),
 	cmocka_unit_test(only_unfinished_claims_of_the_owner_are_renewed),
 	cmocka_unit_test(a_forgotten_claim_and_its_key_are_free_again),
+	cmocka_unit_test(a_claim_that_is_not_the_owners_any_more_is_not_forgotten_by_it),
 	cmocka_unit_test(processed_failed_and_dead_events_are_settled),
 	cmocka_unit_test(a_claim_without_what_identifies_it_is_an_error),
 	cmocka_unit_test(a_claim_without_a_scope_takes_the_stores_default),

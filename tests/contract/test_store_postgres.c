@@ -359,6 +359,37 @@ static void an_old_week_goes_with_its_partition_and_claims_at_work_stay(void **s
 	semel_libpq.finish(connection);
 }
 
+/* ---- order between consumers ------------------------------------------------------------------
+ */
+
+/* Without the lock one consumer parks behind a hold that another one has just found empty. */
+static void a_hold_that_was_looked_at_stays_as_it_is_until_the_transaction_ends(void **state)
+{
+	(void)state;
+	static const char look[] = "SELECT 1 FROM semel_hold FOR UPDATE NOWAIT";
+	PGconn *connection = connect_as_application();
+	semel_store *store = store_open_one();
+	struct semel_arena *arena = semel_arena_new(1024);
+	struct semel_event event = store_event("e1", "a");
+	struct semel_hold hold = { .aggregate_type = event.aggregate_type,
+				   .aggregate_id = event.aggregate_id,
+				   .head_id = SEMEL_TEXT("e0"),
+				   .state = SEMEL_HOLD_DEAD };
+	struct semel_text scope = SEMEL_TEXT("billing");
+	store_begin(store);
+	assert_ok(store->driver->hold_put(store_tx(store), scope, &hold, NULL));
+	store_commit(store);
+	assert_answer(connection, look, "1");
+	store_begin(store);
+	assert_ok(store->driver->hold_get(store_tx(store), scope, &event, arena, &hold, NULL));
+	assert_refused(connection, look);
+	store_commit(store);
+	assert_answer(connection, look, "1");
+	semel_arena_free(arena);
+	semel_store_close(store);
+	semel_libpq.finish(connection);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 static const struct CMUnitTest tests[] = {
@@ -378,6 +409,7 @@ static const struct CMUnitTest tests[] = {
 	TEST(the_function_claims_once_and_joins_the_transaction),
 	TEST(every_event_finds_its_week),
 	TEST(an_old_week_goes_with_its_partition_and_claims_at_work_stay),
+	TEST(a_hold_that_was_looked_at_stays_as_it_is_until_the_transaction_ends),
 };
 
 int main(void)

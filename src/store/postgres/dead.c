@@ -129,8 +129,8 @@ static const struct semel_pg_query next_follower = {
 };
 static const struct semel_pg_query has_follower = {
 	"look for a parked event",
-	"SELECT EXISTS (SELECT 1 FROM semel_dead_letter WHERE entry_id = $1"
-	" AND parked_behind IS NOT NULL)"
+	"SELECT 1 FROM semel_dead_letter WHERE entry_id = $1 AND parked_behind IS NOT NULL"
+	" FOR UPDATE"
 };
 static const struct semel_pg_query remove_follower = {
 	"remove a parked event",
@@ -434,7 +434,7 @@ semel_status semel_pg_parked_has(semel_tx tx, struct semel_text entry_id, bool *
 	PGresult *result = NULL;
 	semel_pg_add_text(&params, entry_id);
 	semel_status status = semel_pg_run(tx, &has_follower, &params, &result, error);
-	*parked_out = status == SEMEL_OK && semel_pg_bool(result, 0, 0);
+	*parked_out = status == SEMEL_OK && semel_pg_rows(result) > 0;
 	semel_pg_clear(result);
 	return status;
 }

@@ -21,8 +21,9 @@ static const char *const state_names[] = { [SEMEL_HOLD_RETRY] = "retry",
 static const struct semel_pg_query any_hold = {
 	"look for holds", "SELECT EXISTS (SELECT 1 FROM semel_hold WHERE scope = $1)"
 };
-static const struct semel_pg_query get_hold = { "look up a hold", "SELECT " HOLD_COLUMNS
-								  " FROM semel_hold" THE_HOLD };
+static const struct semel_pg_query get_hold = { "look up a hold",
+						"SELECT " HOLD_COLUMNS " FROM semel_hold" THE_HOLD
+						" FOR UPDATE" };
 static const struct semel_pg_query put_hold = {
 	"hold an aggregate",
 	"INSERT INTO semel_hold (scope, " HOLD_NAMES ") VALUES ($1, $2, $3, $4, $5, $6,"

@@ -72,10 +72,11 @@ static const struct semel_pg_query change_claim = {
 	" AND ($9 <> 'FAILED' OR replay < $8::int)"
 };
 static const struct semel_pg_query forget_claim = {
-	"forget a claim", "DELETE FROM semel_inbox WHERE scope = $1 AND event_id = $2"
-};
-static const struct semel_pg_query forget_key = {
-	"forget a business key", "DELETE FROM semel_inbox_key WHERE scope = $1 AND event_id = $2"
+	"forget a claim",
+	"WITH gone AS (DELETE FROM semel_inbox WHERE scope = $1 AND event_id = $2"
+	" AND ($3::text IS NULL OR (status = 'CLAIMED' AND owner = $3)) RETURNING 1)"
+	" DELETE FROM semel_inbox_key WHERE scope = $1 AND event_id = $2"
+	" AND ($3::text IS NULL OR EXISTS (SELECT 1 FROM gone))"
 };
 static const struct semel_pg_query renew_claims = {
 	"renew the claims at work", "UPDATE semel_inbox SET lease_until = $2::timestamptz"
@@ -353,22 +354,17 @@ semel_status semel_pg_inbox_change(semel_tx tx, const struct semel_inbox_claim *
 	return status;
 }
 
-static semel_status forget(semel_tx tx, const struct semel_pg_query *query,
-			   const struct semel_inbox_claim *claim, semel_error *error)
-{
-	struct semel_pg_params params = { 0 };
-	semel_pg_add_text(&params, claim->scope);
-	semel_pg_add_text(&params, claim->event_id);
-	return semel_pg_run(tx, query, &params, NULL, error);
-}
-
 semel_status semel_pg_inbox_forget(semel_tx tx, const struct semel_inbox_claim *claim,
 				   semel_error *error)
 {
+	struct semel_pg_params params = { 0 };
 	semel_status status = semel_pg_demand_transaction(tx, forget_claim.what, error);
-	if (status == SEMEL_OK)
-		status = forget(tx, &forget_claim, claim, error);
-	return status == SEMEL_OK ? forget(tx, &forget_key, claim, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	semel_pg_add_text(&params, claim->scope);
+	semel_pg_add_text(&params, claim->event_id);
+	semel_pg_add_string(&params, claim->owner);
+	return semel_pg_run(tx, &forget_claim, &params, NULL, error);
 }
 
 semel_status semel_pg_inbox_renew(semel_store *store, const char *owner, int64_t lease_until_ms,

@@ -51,10 +51,12 @@ static const struct semel_sqlite_query change_claim = {
 static const struct semel_sqlite_query forget_claim = {
 	SEMEL_SQL_ONCE, "forget a claim",
 	"DELETE FROM semel_inbox WHERE scope = ?1 AND event_id = ?2"
+	" AND (?3 IS NULL OR (status = 'CLAIMED' AND owner = ?3))"
 };
 static const struct semel_sqlite_query forget_key = {
 	SEMEL_SQL_ONCE, "forget a business key",
-	"DELETE FROM semel_inbox_key WHERE scope = ?1 AND event_id = ?2"
+	"DELETE FROM semel_inbox_key WHERE scope = ?1 AND event_id = ?2 AND (?3 IS NULL"
+	" OR NOT EXISTS (SELECT 1 FROM semel_inbox WHERE scope = ?1 AND event_id = ?2))"
 };
 static const struct semel_sqlite_query renew_claims = {
 	SEMEL_SQL_ONCE, "renew the claims at work",
@@ -255,6 +257,7 @@ static semel_status forget(semel_tx tx, const struct semel_sqlite_query *query,
 		return status;
 	semel_sqlite_bind_text(statement, 1, claim->scope);
 	semel_sqlite_bind_text(statement, 2, claim->event_id);
+	semel_sqlite_bind_string(statement, 3, claim->owner);
 	status = semel_sqlite_run(tx, query, statement, error);
 	semel_sqlite_give(tx, query, statement);
 	return status;
