@@ -31,8 +31,15 @@ struct semel_wake {
 	nfds_t polled_count;
 	struct watched_file files[FILES_MAX];
 	size_t file_count;
+	size_t echo; /* of the last write to a file; ECHOES: none is left */
 	atomic_bool rung;
 };
+
+/* A write to a file is heard before its commit can be seen: the writer syncs it first. So one who
+ * was woken by a file, and may have looked too early, sleeps shorter a few times. */
+static const int64_t echoes_ms[] = { 2, 8, 30, 100 };
+
+#define ECHOES (sizeof(echoes_ms) / sizeof(echoes_ms[0]))
 
 semel_status semel_wake_new(struct semel_wake **wake_out, semel_error *error)
 {
@@ -51,6 +58,7 @@ semel_status semel_wake_new(struct semel_wake **wake_out, semel_error *error)
 	wake->polled[AT_BELL] = (struct pollfd){ .fd = bell, .events = POLLIN };
 	wake->polled[AT_FILES] = (struct pollfd){ .fd = -1, .events = POLLIN }; /* passed over */
 	wake->polled_count = AT_OTHERS;
+	wake->echo = ECHOES;
 	atomic_init(&wake->rung, false);
 	*wake_out = wake;
 	return SEMEL_OK;
@@ -151,8 +159,10 @@ static bool something_happened(struct semel_wake *wake)
 	for (nfds_t i = 0; i < wake->polled_count; i++)
 		if (i != AT_FILES && wake->polled[i].revents != 0)
 			happened = true;
-	if (wake->polled[AT_FILES].revents != 0 && drain_files(wake))
+	if (wake->polled[AT_FILES].revents != 0 && drain_files(wake)) {
 		happened = true;
+		wake->echo = 0;
+	}
 	return happened;
 }
 
@@ -161,6 +171,9 @@ bool semel_wake_sleep(struct semel_wake *wake, int64_t wait_ms)
 	const struct semel_env *env = semel_env_system();
 	if (wait_ms < 0)
 		wait_ms = 0;
+	bool echoes = wake->echo < ECHOES && echoes_ms[wake->echo] < wait_ms;
+	if (echoes)
+		wait_ms = echoes_ms[wake->echo++];
 	int64_t now = semel_steady_ms(env);
 	int64_t until = wait_ms < INT64_MAX - now ? now + wait_ms : INT64_MAX;
 	for (;;) {
@@ -173,7 +186,7 @@ bool semel_wake_sleep(struct semel_wake *wake, int64_t wait_ms)
 			return true;
 		now = semel_steady_ms(env);
 		if (now >= until)
-			return false;
+			return echoes;
 	}
 }
 

@@ -137,6 +137,20 @@ static void a_write_to_the_database_or_its_log_wakes(void **state)
 	}
 }
 
+/* The write is heard before its commit can be seen. */
+static void a_write_is_reason_to_look_again_a_few_times(void **state)
+{
+	(void)state;
+	int looks = 0;
+	semel_wake_watch(wake, path);
+	touch("-wal");
+	while (looks < 100 && semel_wake_sleep(wake, 200))
+		looks++;
+	assert_in_range(looks, 3, 10);
+	assert_false(semel_wake_sleep(wake, 200)); /* and then sleep is sleep */
+	forget("-wal");
+}
+
 static void a_neighbour_does_not_wake(void **state)
 {
 	(void)state;
@@ -208,6 +222,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_ring_from_another_thread_wakes, make, drop),
 		cmocka_unit_test_setup_teardown(a_signal_wakes, make, drop),
 		cmocka_unit_test_setup_teardown(a_write_to_the_database_or_its_log_wakes, make,
+						drop),
+		cmocka_unit_test_setup_teardown(a_write_is_reason_to_look_again_a_few_times, make,
 						drop),
 		cmocka_unit_test_setup_teardown(a_neighbour_does_not_wake, make, drop),
 		cmocka_unit_test_setup_teardown(two_databases_in_one_folder_both_wake, make, drop),
