@@ -23,6 +23,7 @@ struct semel_load {
 	struct semel_flight *flights;
 	struct semel_mark *marks;
 	struct semel_lane *lane;
+	int64_t epoch; /* of the lease under which it was read */
 	uint32_t unanswered;
 	bool refused;    /* an event in it was refused */
 	bool settling;   /* it is being marked */

@@ -48,6 +48,7 @@ static struct semel_load *load_take(struct semel_pipeline *pipeline, struct seme
 		return NULL;
 	load->next = NULL;
 	load->lane = lane;
+	load->epoch = lane->lease.epoch;
 	load->batch.arena = load->arena;
 	load->batch.count = 0;
 	load->unanswered = 0;
@@ -583,10 +584,17 @@ static struct semel_mark_batch marks_of(struct semel_pipeline *pipeline, struct 
 					  .expires_at_ms = semel_lanes_expiry(pipeline->lanes) };
 }
 
+/* A lane that was lost and taken again has a new epoch: another relay has had the rows meanwhile,
+ * and what was heard of them here is not the last word. */
+static bool is_of_this_lease(const struct semel_load *load)
+{
+	return load->lane->mine && load->epoch == load->lane->lease.epoch;
+}
+
 static semel_status mark_load(struct semel_pipeline *pipeline, struct semel_load *load,
 			      semel_error *error)
 {
-	if (!load->lane->mine)
+	if (!is_of_this_lease(load))
 		return SEMEL_LEASE_LOST;
 	struct semel_mark_batch batch = marks_of(pipeline, load);
 	return pipeline->store->driver->outbox_mark(pipeline->store, &load->lane->lease, &batch,
@@ -610,8 +618,10 @@ static semel_status settle_load(struct semel_pipeline *pipeline, struct semel_lo
 		status = semel_failpoint(SEMEL_FP_RELAY_AFTER_MARK, error);
 	} else if (status == SEMEL_LEASE_LOST) {
 		/* The new owner sends them again; the inbox knows them. */
-		load->lane->mine = false;
-		pipeline->lanes->tend_at_ms = 0;
+		if (is_of_this_lease(load)) {
+			load->lane->mine = false;
+			pipeline->lanes->tend_at_ms = 0;
+		}
 		status = SEMEL_OK;
 	}
 	pipeline->bytes -= load->bytes;
@@ -625,7 +635,8 @@ static semel_status settle_load(struct semel_pipeline *pipeline, struct semel_lo
 /* Nothing in it needs more than one plain mark. */
 static bool is_plain(const struct semel_load *load)
 {
-	return load->unanswered == 0 && !load->refused && !load->exceptions && load->lane->mine;
+	return load->unanswered == 0 && !load->refused && !load->exceptions &&
+	       is_of_this_lease(load);
 }
 
 /* Loads without a hitch, as many as one statement takes. */

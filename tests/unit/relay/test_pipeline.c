@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The pipeline between a store and a broker that answer when they are told to. */
+#include "relay/pipeline.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static const struct semel_text no_text = { NULL, 0 };
+
+/* ---- a store with one row ---------------------------------------------------------------------
+ */
+
+static unsigned marked;
+static int64_t marked_epoch;
+
+static semel_status look(semel_store *store, struct semel_lane_look *looks, size_t count,
+			 int64_t now_ms, semel_error *error)
+{
+	(void)store, (void)now_ms, (void)error;
+	for (size_t i = 0; i < count; i++) {
+		looks[i].run = true;
+		looks[i].due = false;
+	}
+	return SEMEL_OK;
+}
+
+static semel_status fetch(semel_store *store, const struct semel_lease *lease, int64_t after_seq,
+			  struct semel_outbox_batch *batch, semel_error *error)
+{
+	(void)store, (void)lease, (void)error;
+	batch->count = after_seq < 1 ? 1 : 0;
+	batch->complete_seq = 1;
+	if (batch->count == 1)
+		batch->rows[0] = (struct semel_outbox_row){
+			.seq = 1,
+			.previous = no_text,
+			.event = { .id = SEMEL_TEXT("e1"),
+				   .aggregate_type = SEMEL_TEXT("order"),
+				   .aggregate_id = SEMEL_TEXT("a"),
+				   .topic = SEMEL_TEXT("order.events"),
+				   .payload = SEMEL_TEXT("{}") },
+		};
+	return SEMEL_OK;
+}
+
+static semel_status mark(semel_store *store, struct semel_lease *lease,
+			 const struct semel_mark_batch *batch, semel_error *error)
+{
+	(void)store, (void)error;
+	marked += (unsigned)batch->count;
+	marked_epoch = lease->epoch;
+	return SEMEL_OK;
+}
+
+static const struct semel_store_driver store_driver = {
+	.scheme = "test", .outbox_look = look, .outbox_fetch = fetch, .outbox_mark = mark
+};
+
+/* ---- a broker that keeps its answers back -----------------------------------------------------
+ */
+
+static void *tokens[8];
+static unsigned offered, answered, allowed;
+
+static semel_status publish(struct semel_broker *broker, const struct semel_event *event,
+			    const struct semel_passage *passage, void *token, semel_error *error)
+{
+	(void)broker, (void)event, (void)passage, (void)error;
+	tokens[offered++] = token;
+	return SEMEL_OK;
+}
+
+static semel_status poll_answers(struct semel_broker *broker, int64_t wait_ms,
+				 semel_outcome_seen seen, void *user, semel_error *error)
+{
+	(void)broker, (void)wait_ms, (void)error;
+	while (answered < allowed && answered < offered) {
+		struct semel_publish_outcome outcome = { .token = tokens[answered++],
+							 .status = SEMEL_OK };
+		seen(&outcome, user);
+	}
+	return SEMEL_OK;
+}
+
+static const char *never_blocked(struct semel_broker *broker)
+{
+	(void)broker;
+	return NULL;
+}
+
+static const struct semel_broker_driver broker_driver = {
+	.scheme = "test", .publish = publish, .poll = poll_answers, .blocked = never_blocked
+};
+
+/* ---- one relay --------------------------------------------------------------------------------
+ */
+
+static semel_store store = { .driver = &store_driver };
+static struct semel_broker broker = { .driver = &broker_driver };
+static struct semel_lane lane;
+static struct semel_lanes lanes;
+static struct semel_pipeline *pipeline;
+
+static int set_up(void **state)
+{
+	(void)state;
+	const struct semel_pipeline_options options = {
+		.window = 4,
+		.window_bytes = 1000,
+		.confirm_timeout_ms = 30000,
+		.refusal = { .attempts_max = 3, .backoff = { 10, 10 } },
+	};
+	marked = offered = answered = allowed = 0;
+	lane = (struct semel_lane){ .lease = { .epoch = 1 }, .mine = true };
+	lanes = (struct semel_lanes){
+		.env = semel_env_system(), .lease_ms = 5000, .count = 1, .lanes = &lane
+	};
+	assert_int_equal(semel_pipeline_open(&options, semel_env_system(), &lanes, &pipeline, NULL),
+			 SEMEL_OK);
+	semel_pipeline_connect(pipeline, &store, &broker);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	semel_pipeline_close(pipeline);
+	return 0;
+}
+
+static void step(void)
+{
+	semel_error error = { .status = SEMEL_OK };
+	bool busy = false;
+	assert_int_equal(semel_pipeline_step(pipeline, false, &busy, &error), SEMEL_OK);
+}
+
+/* Another relay had the lane in between. */
+static void lose_and_take_again(void)
+{
+	lane.mine = false;
+	step();
+	lane.lease.epoch += 2;
+	lane.mine = true;
+	lane.cursor = lane.read_to = lane.lease.low_seq;
+}
+
+static void a_confirmed_row_is_marked_under_the_epoch_that_read_it(void **state)
+{
+	(void)state;
+	step();
+	assert_int_equal(offered, 1);
+	assert_int_equal(marked, 0);
+	allowed = 1;
+	step();
+	assert_int_equal(marked, 1);
+	assert_int_equal(marked_epoch, 1);
+}
+
+static void what_was_read_before_the_lane_was_lost_is_never_marked(void **state)
+{
+	(void)state;
+	step();
+	lose_and_take_again();
+	allowed = 1; /* the answer to what was offered before */
+	step();
+	assert_int_equal(marked, 0);
+	assert_true(lane.mine); /* the new lease is as good as before */
+}
+
+static void a_lane_that_was_taken_again_is_read_and_marked_anew(void **state)
+{
+	(void)state;
+	step();
+	lose_and_take_again();
+	allowed = 8;
+	for (int i = 0; i < 3; i++)
+		step();
+	assert_int_equal(offered, 2);
+	assert_int_equal(marked, 1);
+	assert_int_equal(marked_epoch, 3);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(
+			a_confirmed_row_is_marked_under_the_epoch_that_read_it, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			what_was_read_before_the_lane_was_lost_is_never_marked, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_lane_that_was_taken_again_is_read_and_marked_anew,
+						set_up, tear_down),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
