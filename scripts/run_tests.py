@@ -472,7 +472,7 @@ STAGES = (
     ("e2e", stage_e2e, True, True, "pytest on the built program (in quick: without the slow ones)"),
     ("examples", stage_examples, True, False, "the C examples, built from an installed copy"),
     ("chaos", stage_chaos, True, False, "failure matrix, short soak, planted bugs"),
-    ("servers", stage_servers, True, False, "the contract suites on real PostgreSQL and RabbitMQ"),
+    ("servers", stage_servers, False, False, "the contract suites on real PostgreSQL and RabbitMQ"),
     ("asan", stage_asan, True, False, "AddressSanitizer and UndefinedBehaviorSanitizer"),
     ("tsan", stage_tsan, True, False, "ThreadSanitizer, on the tests with threads"),
     ("tidy", stage_tidy, True, False, "clang-tidy over src/"),

@@ -23,6 +23,7 @@ bool semel_demo_has_colour(void)
 }
 
 /* One line at once, and shown at once: the next one may take a moment. */
+SEMEL_PRINTF(4, 0)
 static void say(const struct semel_demo *demo, enum semel_demo_style style, const char *before,
 		const char *format, va_list list)
 {
