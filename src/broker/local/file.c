@@ -74,6 +74,18 @@ roll_back:
 	return status;
 }
 
+/* In one transaction: somebody may be making the tables between two looks. */
+static semel_status read_version_at_once(struct semel_local *local, bool *ready_out,
+					 semel_error *error)
+{
+	semel_status status = semel_local_begin(local, SEMEL_LOCAL_BEGIN_READ, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = read_version(local, ready_out, error);
+	semel_local_rollback(local); /* nothing was written */
+	return status;
+}
+
 semel_status semel_local_file_open(struct semel_local *local, semel_error *error)
 {
 	const struct semel_sqlite_open how = {
@@ -88,7 +100,7 @@ semel_status semel_local_file_open(struct semel_local *local, semel_error *error
 		return status;
 	semel_local_turn_open(local);
 	bool ready = false;
-	status = read_version(local, &ready, error);
+	status = read_version_at_once(local, &ready, error);
 	if (status != SEMEL_OK || ready)
 		return status;
 	return make_tables(local, error);
