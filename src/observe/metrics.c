@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "observe/metrics.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LABELS_MAX  2
+#define VALUE_SIZE  96
+#define BUCKETS_MAX 16
+
+enum kind { COUNTER, GAUGE, HISTOGRAM };
+
+static const char *const kind_names[] = { "counter", "gauge", "histogram" };
+
+struct definition {
+	const char *name, *help;
+	enum kind kind;
+	const char *labels[LABELS_MAX];
+};
+
+static const struct definition definitions[SEMEL_METRIC_COUNT] = {
+	[SEMEL_METRIC_OUTBOX_UNPUBLISHED] = { "semel_outbox_unpublished",
+					      "Committed events that the broker has not confirmed.",
+					      GAUGE,
+					      { 0 } },
+	[SEMEL_METRIC_OUTBOX_UNPUBLISHED_AGE] = { "semel_outbox_unpublished_age_seconds",
+						  "How long the oldest of them has waited.",
+						  GAUGE,
+						  { 0 } },
+	[SEMEL_METRIC_PUBLISH_ATTEMPTS] = { "semel_outbox_publish_attempts_total",
+					    "Events handed to the broker, repeats included.",
+					    COUNTER,
+					    { 0 } },
+	[SEMEL_METRIC_PUBLISHED] = { "semel_published_total",
+				     "Events confirmed by the broker and marked.",
+				     COUNTER,
+				     { 0 } },
+	[SEMEL_METRIC_PUBLISH_CONFIRM] = { "semel_publish_confirm_seconds",
+					   "From handing an event over to the broker's answer.",
+					   HISTOGRAM,
+					   { 0 } },
+	[SEMEL_METRIC_PUBLISH_NACKED] = { "semel_publish_nacked_total",
+					  "Events that the broker refused.",
+					  COUNTER,
+					  { 0 } },
+	[SEMEL_METRIC_PUBLISH_RETURNED] = { "semel_publish_returned_total",
+					    "Events that the broker could not route.",
+					    COUNTER,
+					    { 0 } },
+	[SEMEL_METRIC_PUBLISH_OUTSTANDING] = { "semel_publish_outstanding",
+					       "Events handed over and not answered yet.",
+					       GAUGE,
+					       { 0 } },
+	[SEMEL_METRIC_CONSUMED] = { "semel_consumed_total",
+				    "Deliveries settled, by what became of them.",
+				    COUNTER,
+				    { "scope", "outcome" } },
+	[SEMEL_METRIC_CONSUME_ACK] = { "semel_consume_ack_seconds",
+				       "From receiving a delivery to its acknowledgement.",
+				       HISTOGRAM,
+				       { 0 } },
+	[SEMEL_METRIC_REDELIVERED] = { "semel_redelivered_total",
+				       "Deliveries that the broker flagged as redelivered.",
+				       COUNTER,
+				       { "scope" } },
+	[SEMEL_METRIC_DUPLICATES] = { "semel_duplicates_total",
+				      "Deliveries skipped: the event was processed already.",
+				      COUNTER,
+				      { "scope" } },
+	[SEMEL_METRIC_CLAIMS] = { "semel_claims_total",
+				  "Attempts to claim an event in the inbox.",
+				  COUNTER,
+				  { "scope", "outcome" } },
+	[SEMEL_METRIC_IDEMPOTENCY_CHECKS] = { "semel_idempotency_checks_total",
+					      "Requests looked up by their idempotency key.",
+					      COUNTER,
+					      { "result" } },
+	[SEMEL_METRIC_RETRIES] = { "semel_retries_total",
+				   "Events put back for another attempt.",
+				   COUNTER,
+				   { "scope", "reason" } },
+	[SEMEL_METRIC_ACK_AFTER_COMMIT_FAILURES] = { "semel_ack_after_commit_failures_total",
+						     "Effects committed whose ack failed: they "
+						     "come again and are found to be duplicates.",
+						     COUNTER,
+						     { "scope" } },
+	[SEMEL_METRIC_CONSUMER_LAG] = { "semel_consumer_lag",
+					"Events at the broker that the subscription has not "
+					"settled.",
+					GAUGE,
+					{ "scope", "topic" } },
+	[SEMEL_METRIC_BREAKER_STATE] = { "semel_breaker_state",
+					 "The subscription's circuit breaker: 0 closed, 1 "
+					 "half-open, 2 open.",
+					 GAUGE,
+					 { "scope" } },
+	[SEMEL_METRIC_DLQ_ADDED] = { "semel_dlq_entries_added_total",
+				     "Dead letters written.",
+				     COUNTER,
+				     { 0 } },
+	[SEMEL_METRIC_DLQ_REPLAYED] = { "semel_dlq_entries_replayed_total",
+					"Dead letters sent again by a person.",
+					COUNTER,
+					{ 0 } },
+	[SEMEL_METRIC_DLQ_DISCARDED] = { "semel_dlq_entries_discarded_total",
+					 "Dead letters given up by a person.",
+					 COUNTER,
+					 { 0 } },
+	[SEMEL_METRIC_DLQ_PENDING] = { "semel_dlq_pending",
+				       "Dead letters that nobody has decided about.",
+				       GAUGE,
+				       { 0 } },
+	[SEMEL_METRIC_EVENT_AGE] = { "semel_event_age_seconds",
+				     "From an event's own time to its effect.",
+				     HISTOGRAM,
+				     { "scope" } },
+	[SEMEL_METRIC_SLOT_RETAINED] = { "semel_slot_retained_bytes",
+					 "Log that the database keeps for the replication slot.",
+					 GAUGE,
+					 { 0 } },
+	[SEMEL_METRIC_LEASE_HELD] = { "semel_lease_held",
+				      "1 while somebody holds the lane.",
+				      GAUGE,
+				      { "lane" } },
+};
+
+/* Upper bounds in microseconds, and how they are written. */
+static const struct {
+	int64_t micros;
+	const char *text;
+} buckets[BUCKETS_MAX] = {
+	{ 500, "0.0005" },  { 1000, "0.001" },  { 2500, "0.0025" },   { 5000, "0.005" },
+	{ 10000, "0.01" },  { 25000, "0.025" }, { 50000, "0.05" },    { 100000, "0.1" },
+	{ 250000, "0.25" }, { 500000, "0.5" },  { 1000000, "1" },     { 2500000, "2.5" },
+	{ 10000000, "10" }, { 60000000, "60" }, { 600000000, "600" }, { 3600000000, "3600" },
+};
+
+struct semel_series {
+	struct semel_series *next;
+	char values[LABELS_MAX][VALUE_SIZE];
+	_Atomic bool shown; /* a gauge that was cleared is not, until it is set again */
+	_Atomic int64_t value;
+	_Atomic uint64_t counts[BUCKETS_MAX + 1]; /* histogram: per bucket; value is the sum */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct semel_series *heads[SEMEL_METRIC_COUNT];
+static uint32_t series_counts[SEMEL_METRIC_COUNT];
+static struct semel_series nowhere; /* counts of a process without memory */
+
+static bool has_values(const struct semel_series *series, const char *const *values)
+{
+	for (int i = 0; i < LABELS_MAX; i++)
+		if (strncmp(series->values[i], values[i], VALUE_SIZE - 1) != 0)
+			return false;
+	return true;
+}
+
+static struct semel_series *find(enum semel_metric metric, const char *const *values)
+{
+	struct semel_series *series = heads[metric];
+
+	while (series && !has_values(series, values))
+		series = series->next;
+	return series;
+}
+
+static struct semel_series *add(enum semel_metric metric, const char *const *values)
+{
+	struct semel_series *series = calloc(1, sizeof *series);
+
+	if (!series)
+		return &nowhere;
+	for (int i = 0; i < LABELS_MAX; i++)
+		snprintf(series->values[i], VALUE_SIZE, "%s", values[i]);
+	atomic_store(&series->shown, definitions[metric].kind != GAUGE);
+	series->next = heads[metric];
+	heads[metric] = series;
+	series_counts[metric]++;
+	return series;
+}
+
+struct semel_series *semel_series(enum semel_metric metric, const char *first, const char *second)
+{
+	const char *values[LABELS_MAX] = { first ? first : "", second ? second : "" };
+
+	pthread_mutex_lock(&lock);
+	struct semel_series *series = find(metric, values);
+	if (!series && series_counts[metric] >= SEMEL_SERIES_MAX) {
+		for (int i = 0; i < LABELS_MAX; i++)
+			values[i] = definitions[metric].labels[i] ? "other" : "";
+		series = find(metric, values);
+	}
+	if (!series)
+		series = add(metric, values);
+	pthread_mutex_unlock(&lock);
+	return series;
+}
+
+void semel_series_add(struct semel_series *series, uint64_t count)
+{
+	atomic_fetch_add_explicit(&series->value, (int64_t)count, memory_order_relaxed);
+}
+
+void semel_series_set(struct semel_series *series, int64_t value)
+{
+	atomic_store(&series->value, value);
+	atomic_store(&series->shown, true);
+}
+
+void semel_series_time(struct semel_series *series, int64_t micros)
+{
+	int bucket = 0;
+
+	if (micros < 0)
+		micros = 0;
+	while (bucket < BUCKETS_MAX && micros > buckets[bucket].micros)
+		bucket++;
+	atomic_fetch_add_explicit(&series->counts[bucket], 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&series->value, micros, memory_order_relaxed);
+}
+
+void semel_metric_clear(enum semel_metric metric)
+{
+	pthread_mutex_lock(&lock);
+	for (struct semel_series *series = heads[metric]; series; series = series->next)
+		atomic_store(&series->shown, false);
+	pthread_mutex_unlock(&lock);
+}
+
+/* ---- the text -------------------------------------------------------------------------------- */
+
+static void render_value(struct semel_buffer *text, const char *value)
+{
+	for (; *value; value++) {
+		if (*value == '\n')
+			semel_buffer_string(text, "\\n");
+		else if (*value == '"' || *value == '\\')
+			semel_buffer_printf(text, "\\%c", *value);
+		else
+			semel_buffer_append(text, value, 1);
+	}
+}
+
+/* {scope="billing",le="0.1"}, or nothing. */
+static void render_labels(struct semel_buffer *text, const struct definition *definition,
+			  const struct semel_series *series, const char *bound)
+{
+	const char *before = "{";
+
+	for (int i = 0; i < LABELS_MAX && definition->labels[i]; i++) {
+		semel_buffer_printf(text, "%s%s=\"", before, definition->labels[i]);
+		render_value(text, series->values[i]);
+		semel_buffer_string(text, "\"");
+		before = ",";
+	}
+	if (bound) {
+		semel_buffer_printf(text, "%sle=\"%s\"", before, bound);
+		before = ",";
+	}
+	semel_buffer_string(text, *before == ',' ? "} " : " ");
+}
+
+static void render_histogram(struct semel_buffer *text, const struct definition *definition,
+			     struct semel_series *series)
+{
+	uint64_t total = 0;
+
+	for (int i = 0; i <= BUCKETS_MAX; i++) {
+		total += atomic_load(&series->counts[i]);
+		semel_buffer_printf(text, "%s_bucket", definition->name);
+		render_labels(text, definition, series, i < BUCKETS_MAX ? buckets[i].text : "+Inf");
+		semel_buffer_printf(text, "%" PRIu64 "\n", total);
+	}
+	int64_t micros = atomic_load(&series->value);
+	semel_buffer_printf(text, "%s_sum", definition->name);
+	render_labels(text, definition, series, NULL);
+	semel_buffer_printf(text, "%" PRId64 ".%06" PRId64 "\n", micros / 1000000,
+			    micros % 1000000);
+	semel_buffer_printf(text, "%s_count", definition->name);
+	render_labels(text, definition, series, NULL);
+	semel_buffer_printf(text, "%" PRIu64 "\n", total);
+}
+
+static void render_plain(struct semel_buffer *text, const struct definition *definition,
+			 struct semel_series *series)
+{
+	semel_buffer_string(text, definition->name);
+	render_labels(text, definition, series, NULL);
+	semel_buffer_printf(text, "%" PRId64 "\n", atomic_load(&series->value));
+}
+
+/* A counter without labels is there from the start, at zero: a rate needs two samples. */
+static void make_sure(enum semel_metric metric)
+{
+	if (definitions[metric].kind == COUNTER && !definitions[metric].labels[0])
+		(void)semel_series(metric, NULL, NULL);
+}
+
+static void render_metric(struct semel_buffer *text, enum semel_metric metric)
+{
+	const struct definition *definition = &definitions[metric];
+
+	semel_buffer_printf(text, "# HELP %s %s\n# TYPE %s %s\n", definition->name,
+			    definition->help, definition->name, kind_names[definition->kind]);
+	pthread_mutex_lock(&lock);
+	for (struct semel_series *series = heads[metric]; series; series = series->next) {
+		if (!atomic_load(&series->shown))
+			continue;
+		if (definition->kind == HISTOGRAM)
+			render_histogram(text, definition, series);
+		else
+			render_plain(text, definition, series);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+void semel_metrics_render(struct semel_buffer *text)
+{
+	for (int i = 0; i < SEMEL_METRIC_COUNT; i++) {
+		make_sure((enum semel_metric)i);
+		render_metric(text, (enum semel_metric)i);
+	}
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Numbers of this process, in the words of Prometheus. One table (metrics.c) names them all.
+ *
+ * - Counters and histograms belong to the process that did the work. Gauges are set from the store
+ *   when they are asked for, and are the same everywhere.
+ * - A series (a metric with its label values) is looked up once and lives as long as the process;
+ *   to count on it is one atomic addition.
+ * - Labels are bounded: past SEMEL_SERIES_MAX of a metric everything is counted under "other".
+ * Any thread.
+ */
+#ifndef SEMEL_OBSERVE_METRICS_H
+#define SEMEL_OBSERVE_METRICS_H
+
+#include "base/buffer.h"
+
+#include <stdint.h>
+
+#define SEMEL_SERIES_MAX 200
+
+enum semel_metric {
+	SEMEL_METRIC_OUTBOX_UNPUBLISHED,
+	SEMEL_METRIC_OUTBOX_UNPUBLISHED_AGE,
+	SEMEL_METRIC_PUBLISH_ATTEMPTS,
+	SEMEL_METRIC_PUBLISHED,
+	SEMEL_METRIC_PUBLISH_CONFIRM,
+	SEMEL_METRIC_PUBLISH_NACKED,
+	SEMEL_METRIC_PUBLISH_RETURNED,
+	SEMEL_METRIC_PUBLISH_OUTSTANDING,
+	SEMEL_METRIC_CONSUMED,
+	SEMEL_METRIC_CONSUME_ACK,
+	SEMEL_METRIC_REDELIVERED,
+	SEMEL_METRIC_DUPLICATES,
+	SEMEL_METRIC_CLAIMS,
+	SEMEL_METRIC_IDEMPOTENCY_CHECKS,
+	SEMEL_METRIC_RETRIES,
+	SEMEL_METRIC_ACK_AFTER_COMMIT_FAILURES,
+	SEMEL_METRIC_CONSUMER_LAG,
+	SEMEL_METRIC_BREAKER_STATE,
+	SEMEL_METRIC_DLQ_ADDED,
+	SEMEL_METRIC_DLQ_REPLAYED,
+	SEMEL_METRIC_DLQ_DISCARDED,
+	SEMEL_METRIC_DLQ_PENDING,
+	SEMEL_METRIC_EVENT_AGE,
+	SEMEL_METRIC_SLOT_RETAINED,
+	SEMEL_METRIC_LEASE_HELD,
+	SEMEL_METRIC_COUNT
+};
+
+struct semel_series;
+
+/* The series with these label values, in the order of the table; NULL for labels that the metric
+ * does not have. Never NULL. */
+struct semel_series *semel_series(enum semel_metric metric, const char *first, const char *second);
+
+void semel_series_add(struct semel_series *series, uint64_t count);
+void semel_series_set(struct semel_series *series, int64_t value);
+/* A time into a histogram; below zero (clocks differ) counts as zero. */
+void semel_series_time(struct semel_series *series, int64_t micros);
+
+/* Takes a gauge's series away, so that what is gone is not shown for ever. */
+void semel_metric_clear(enum semel_metric metric);
+
+/* The text format, every name declared, also those without samples. */
+void semel_metrics_render(struct semel_buffer *text);
+
+#endif
