@@ -38,6 +38,10 @@ rabbitmq-server file /usr/lib/rabbitmq/bin/rabbitmq-server
 python3-psycopg2 python psycopg2
 python3-pika python pika
 openssl command openssl
+default-jre-headless command java
+maven command mvn
+kcat command kcat
+python3-confluent-kafka python confluent_kafka
 '
 
 say() {

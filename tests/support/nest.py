@@ -64,8 +64,8 @@ def listens(port):
 
 
 def identity(user):
-    """How a child becomes that user; nothing to do when we are not root."""
-    if os.getuid() != 0:
+    """How a child becomes that user (none: stays as we are); nothing to do when we are not root."""
+    if not user or os.getuid() != 0:
         return {}
     try:
         entry = pwd.getpwnam(user)
@@ -173,7 +173,7 @@ class Nest:
         """A folder of a server's own."""
         path = self.folder / name
         path.mkdir(mode=0o700)
-        who = identity(user) if user else {}
+        who = identity(user)
         if who:
             os.chown(path, who["user"], who["group"])
         return path

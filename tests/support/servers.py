@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real servers for tests and for developers, in one temporary folder, gone when it ends:
 
-    servers.py start postgres|rabbitmq|cluster    prints the URLs, and stays until it is interrupted
-    servers.py run -- COMMAND                     both, for as long as COMMAND runs; its exit code
+    servers.py start KIND                         prints the URLs, and stays until it is interrupted
+    servers.py run [--only KIND]… -- COMMAND      for as long as COMMAND runs; its exit code
 
-A command finds them in SEMEL_TEST_POSTGRES and SEMEL_TEST_RABBITMQ."""
+KIND is postgres, rabbitmq or kafka; start knows also cluster and kafka-cluster, of three nodes. Without
+--only a command gets PostgreSQL and RabbitMQ. It finds them in SEMEL_TEST_POSTGRES, SEMEL_TEST_RABBITMQ
+and SEMEL_TEST_KAFKA."""
 import argparse
 import json
 import os
@@ -14,6 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import kafka_server
 import postgres_server
 import rabbitmq_server
 from nest import Missing, Nest
@@ -22,6 +25,8 @@ from rabbitmq_server import Administrator, Control, RabbitMQ, cluster
 
 APT = "apt-get install -y --no-install-recommends"
 PACKAGES = "postgresql-15 rabbitmq-server python3-psycopg2 python3-pika openssl"
+PACKAGES_OF_KAFKA = "default-jre-headless maven python3-confluent-kafka kcat"
+KINDS, USUAL = ("postgres", "rabbitmq", "kafka"), ("postgres", "rabbitmq")
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -48,26 +53,35 @@ class Certificates:
 
 
 class Servers:
-    """PostgreSQL and RabbitMQ, with TLS. A child process attaches to them by the environment."""
+    """Those of the kinds, with TLS. A child process attaches to them by the environment."""
 
     VARIABLE = "SEMEL_TEST_SERVERS"
 
-    def __init__(self, nest, postgres=True, rabbitmq=True):
+    def __init__(self, nest, kinds=USUAL):
         self.nest, self.certificates = nest, Certificates(nest)
-        self.rabbitmq = RabbitMQ(nest, certificates=self.certificates).start(wait=False) if rabbitmq else None
-        self.postgres = Postgres(nest, certificates=self.certificates).create() if postgres else None
-        if self.rabbitmq:
-            self.rabbitmq.wait()
+        self.postgres = self.rabbitmq = self.kafka = None
+        if "rabbitmq" in kinds:
+            self.rabbitmq = RabbitMQ(nest, certificates=self.certificates).start(wait=False)
+        if "kafka" in kinds:
+            self.kafka = kafka_server.one(nest, self.certificates).start(wait=False)
+        if "postgres" in kinds:
+            self.postgres = Postgres(nest, certificates=self.certificates).create()
+        for slow in (self.rabbitmq, self.kafka):
+            if slow:
+                slow.wait()
 
     def environment(self):
         told = {self.VARIABLE: json.dumps({
             "authority": str(self.certificates.authority),
             "postgres": f"127.0.0.1:{self.postgres.port}" if self.postgres else None,
-            "rabbitmq": self.rabbitmq.told() if self.rabbitmq else None})}
+            "rabbitmq": self.rabbitmq.told() if self.rabbitmq else None,
+            "kafka": self.kafka.told() if self.kafka else None})}
         if self.postgres:
             told["SEMEL_TEST_POSTGRES"] = self.postgres.url()
         if self.rabbitmq:
             told["SEMEL_TEST_RABBITMQ"] = self.rabbitmq.url()
+        if self.kafka:
+            told["SEMEL_TEST_KAFKA"] = self.kafka.bootstrap()
         return told
 
 
@@ -82,6 +96,17 @@ def what_is_missing():
             raise Missing("RabbitMQ is not installed")
     except (Missing, ImportError) as reason:
         return f"{reason}; as root: {APT} {PACKAGES}"
+    return ""
+
+
+def what_kafka_is_missing():
+    """The same of Kafka, whose jars are fetched by this when they are not there."""
+    try:
+        import confluent_kafka  # noqa: F401
+
+        kafka_server.jars()
+    except (Missing, ImportError) as reason:
+        return f"{reason}; as root: {APT} {PACKAGES_OF_KAFKA}"
     return ""
 
 
@@ -107,6 +132,13 @@ class Attached:
     def rabbitmq_tls_url(self, vhost, user):
         """By name: the library compares the names of a certificate, not its addresses."""
         return f"amqps://{user}@localhost:{self.told['rabbitmq']['tls_port']}/{vhost}"
+
+    def kafka_place(self):
+        return f"127.0.0.1:{self.told['kafka']['port']}"
+
+    def kafka_secure_place(self):
+        """By name, with the password of kafka_server."""
+        return f"localhost:{self.told['kafka']['secure_port']}"
 
     def ask(self, expression):
         if not self.control:
@@ -136,8 +168,10 @@ def start(kind):
     with Nest() as nest:
         if kind == "cluster":
             lines = [f"SEMEL_TEST_RABBITMQ_{number}={node.url()}" for number, node in enumerate(cluster(nest), 1)]
+        elif kind == "kafka-cluster":
+            lines = ["SEMEL_TEST_KAFKA=" + ",".join(node.bootstrap() for node in kafka_server.cluster(nest))]
         else:
-            servers = Servers(nest, postgres=kind == "postgres", rabbitmq=kind == "rabbitmq")
+            servers = Servers(nest, [kind])
             told = servers.environment()
             lines = [f"{key}={value}" for key, value in told.items() if key != Servers.VARIABLE]
             lines.append(f"authority={servers.certificates.authority}")
@@ -146,9 +180,9 @@ def start(kind):
         signal.pause()
 
 
-def run(words):
+def run(words, kinds):
     with Nest() as nest:
-        servers = Servers(nest)
+        servers = Servers(nest, kinds)
         child = subprocess.Popen(words, env={**os.environ, **servers.environment()})
         try:
             code = child.wait()
@@ -167,8 +201,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     starting = commands.add_parser("start", help="print the URLs and stay")
-    starting.add_argument("kind", choices=("postgres", "rabbitmq", "cluster"))
-    running = commands.add_parser("run", help="run a command with both")
+    starting.add_argument("kind", choices=(*KINDS, "cluster", "kafka-cluster"))
+    running = commands.add_parser("run", help="run a command with them")
+    running.add_argument("--only", choices=KINDS, action="append", help="which ones; may be repeated")
     running.add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     arguments = parser.parse_args()
     for number in INTERRUPTS:
@@ -179,9 +214,9 @@ def main():
         words = arguments.words[1:] if arguments.words[:1] == ["--"] else arguments.words
         if not words:
             parser.error("run needs a command")
-        return run(words)
+        return run(words, arguments.only or USUAL)
     except Missing as reason:
-        print(f"{reason}; as root: {APT} {PACKAGES}", file=sys.stderr)
+        print(f"{reason}; as root: {APT} {PACKAGES} {PACKAGES_OF_KAFKA}", file=sys.stderr)
         return os.EX_UNAVAILABLE
 
 
