@@ -3,46 +3,29 @@
 
 Relay and consumers are expected to live through it: they are still running afterwards, end well when
 asked, and the checker finds nothing lost, nothing doubled, no ghosts, and the order kept."""
-import contextlib
 import json
 import random
 import signal
 import subprocess
-import threading
 import time
 
 import mix
 import pytest
+from company import LEASE, PATIENCE, RETRIES, Producer, attached_to, company, effects, is_right, moves, waiting
 from nest import Nest
 from program import wait_for
 from proxy import Proxy
 from rabbitmq_server import Administrator, cluster
-from servers import Attached, Servers
-from shop import TOPIC, Shop, write_order
+from servers import Servers
+from shop import TOPIC, Shop
 
 pytestmark = [pytest.mark.only("postgres"), pytest.mark.only("rabbitmq")]
 
-LEASE = ("--lease", "500ms")
-RETRIES = ("--first-delay", "50ms", "--delay-max", "500ms")
 CONFIRM = b"\x00\x3c\x00\x50"  # basic.ack, as the broker says it
 DELIVER = b"\x00\x3c\x00\x3c"
-PATIENCE = ("--timeout", "120s")
 
 
 # ---- the world ----------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def attached_to(told):
-    """Shops are made at these servers, not at those of the run."""
-    before, mix.servers.attached = getattr(mix.servers, "attached", None), Attached(json.dumps(told))
-    try:
-        yield mix.servers.attached
-    finally:
-        mix.servers.attached.close()
-        del mix.servers.attached
-        if before:
-            mix.servers.attached = before
 
 
 @pytest.fixture(scope="module")
@@ -63,76 +46,6 @@ def shop(servers, tmp_path):
         fresh.by_sql("billing", *LEASE, *RETRIES)
         yield fresh
         fresh.close()
-
-
-class Producer(threading.Thread):
-    """An application that goes on: it connects again, and what it could not commit it forgets."""
-
-    def __init__(self, store, pace_s=0.005, aggregates=20):
-        super().__init__(daemon=True)
-        self.store, self.pace_s, self.aggregates = store, pace_s, aggregates
-        self.ending, self.written = threading.Event(), 0
-
-    def run(self):
-        import psycopg2
-
-        chance, connection = random.Random(1), None
-        while not self.ending.wait(self.pace_s):
-            try:
-                connection = connection or mix.connect(self.store)
-                write_order(connection, f"o-{chance.randrange(self.aggregates)}")
-                connection.commit()
-                self.written += 1
-            except psycopg2.Error:
-                with contextlib.suppress(Exception):
-                    connection.close()
-                connection = None
-
-    def stop(self):
-        self.ending.set()
-        self.join(60)
-
-
-@contextlib.contextmanager
-def company(shop, relays=1, consumers=1, env=None, words=(), load=True):
-    """Relays and consumers at work under load; all of them must be there at the end, and end well."""
-    log = open(shop.folder / "log", "ab")  # noqa: SIM115
-    quiet = {"SEMEL_LOG_LEVEL": "warn", **(env or {})}
-    team = [shop.spawn("relay", *LEASE, *RETRIES, *words, env=quiet, stdout=log, stderr=log) for _ in range(relays)]
-    team += [shop.spawn(*shop.subscriptions[0].words, env=quiet, stdout=log, stderr=log) for _ in range(consumers)]
-    producer = Producer(shop.store)
-    if load:
-        producer.start()
-        moves(shop, producer)
-    yield producer
-    if load:
-        producer.stop()
-    log.close()
-    said = (shop.folder / "log").read_text()[-4000:]
-    for child in team:
-        assert child.poll() is None, f"{child.args[1:4]} ended with {child.returncode} by itself\n{said}"
-        assert shop.stop(child) == 0, said
-
-
-def effects(shop):
-    ((count,),) = shop.sql("SELECT count(*) FROM effect_billing")
-    return count
-
-
-def moves(shop, producer, timeout=60):
-    """What is written from now on comes through."""
-    written = producer.written
-    wait_for(lambda: producer.written > written + 20, timeout, "new orders")
-    seen = effects(shop)
-    wait_for(lambda: effects(shop) > seen + 20, timeout, "new effects")
-
-
-def is_right(shop):
-    shop.relay(*PATIENCE, timeout=150)
-    for subscription in shop.subscriptions:
-        shop.consume(subscription, *PATIENCE, timeout=150)
-    assert shop.dead_letters() == 0
-    shop.is_right()
 
 
 # ---- killed and restarted -----------------------------------------------------------------------
@@ -257,11 +170,6 @@ def test_a_broker_that_hears_and_does_not_answer_is_given_up_and_found_again(sho
 
 
 # ---- full, blocked, emptied ---------------------------------------------------------------------
-
-
-def waiting(shop):
-    ((count,),) = shop.sql("SELECT count(*) FROM semel_outbox WHERE status = 'NEW'")
-    return count
 
 
 def test_an_alarm_pauses_the_relay_and_costs_no_attempts(shop):
