@@ -6,10 +6,8 @@
 
 #define ARENA_BLOCK (64 * 1024)
 
-void semel_load_free(struct semel_load *load)
+static void load_free(struct semel_load *load)
 {
-	if (!load)
-		return;
 	semel_arena_free(load->arena);
 	free(load->batch.rows);
 	free(load->flights);
@@ -17,7 +15,7 @@ void semel_load_free(struct semel_load *load)
 	free(load);
 }
 
-struct semel_load *semel_load_new(uint32_t capacity)
+static struct semel_load *load_new(uint32_t capacity)
 {
 	struct semel_load *load = calloc(1, sizeof *load);
 	if (!load)
@@ -28,6 +26,72 @@ struct semel_load *semel_load_new(uint32_t capacity)
 	load->marks = calloc(capacity, sizeof *load->marks);
 	if (load->arena && load->batch.rows && load->flights && load->marks)
 		return load;
-	semel_load_free(load);
+	load_free(load);
 	return NULL;
+}
+
+struct semel_load *semel_load_take(struct semel_loads *loads, struct semel_lane *lane)
+{
+	struct semel_load *load = loads->spare;
+	if (load)
+		loads->spare = load->next;
+	else
+		load = load_new(loads->rows_max);
+	if (!load)
+		return NULL;
+	load->next = NULL;
+	load->lane = lane;
+	load->epoch = lane->lease.epoch;
+	load->batch.arena = load->arena;
+	load->batch.count = 0;
+	load->unanswered = 0;
+	load->refused = load->exceptions = load->settling = false;
+	load->bytes = 0;
+	return load;
+}
+
+void semel_load_give_back(struct semel_loads *loads, struct semel_load *load)
+{
+	semel_arena_reset(load->arena);
+	load->next = loads->spare;
+	loads->spare = load;
+}
+
+void semel_load_launch(struct semel_loads *loads, struct semel_load *load)
+{
+	struct semel_load **end = &loads->flying;
+
+	while (*end)
+		end = &(*end)->next;
+	*end = load;
+	load->lane->in_flight++;
+}
+
+void semel_load_land(struct semel_loads *loads, struct semel_load *load)
+{
+	struct semel_load **at = &loads->flying;
+
+	while (*at && *at != load)
+		at = &(*at)->next;
+	*at = load->next;
+	load->lane->in_flight--;
+}
+
+void semel_loads_ground(struct semel_loads *loads)
+{
+	while (loads->flying) {
+		struct semel_load *load = loads->flying;
+		loads->flying = load->next;
+		semel_load_give_back(loads, load);
+	}
+}
+
+void semel_loads_free(struct semel_loads *loads)
+{
+	semel_loads_ground(loads);
+	while (loads->spare) {
+		struct semel_load *load = loads->spare;
+		loads->spare = load->next;
+		load_free(load);
+	}
 }

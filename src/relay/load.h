@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the pipeline carries at a time, with room for what is heard of each row. */
+/* What the pipeline carries at a time, with room for what is heard of each row; and all the loads
+ * of one relay, which are made once and used again. */
 #ifndef SEMEL_RELAY_LOAD_H
 #define SEMEL_RELAY_LOAD_H
 
@@ -15,7 +16,7 @@ struct semel_flight {
 	const char *reason;
 };
 
-/* Rows of one lane that were read together and are marked together. */
+/* Rows that were read together and are marked together. */
 struct semel_load {
 	struct semel_load *next;
 	struct semel_arena *arena;
@@ -32,9 +33,20 @@ struct semel_load {
 	int64_t offered_at_ms; /* steady */
 };
 
-/* NULL: no memory. */
-struct semel_load *semel_load_new(uint32_t capacity);
-/* load may be NULL. */
-void semel_load_free(struct semel_load *load);
+struct semel_loads {
+	struct semel_load *flying; /* offered and not marked, oldest first */
+	struct semel_load *spare;
+	uint32_t rows_max; /* in a load */
+};
+
+/* A load for rows of this lane. NULL: no memory. */
+struct semel_load *semel_load_take(struct semel_loads *loads, struct semel_lane *lane);
+void semel_load_give_back(struct semel_loads *loads, struct semel_load *load);
+/* From here on it is in flight, until it is landed and given back. */
+void semel_load_launch(struct semel_loads *loads, struct semel_load *load);
+void semel_load_land(struct semel_loads *loads, struct semel_load *load);
+/* Everything in flight is spare again, whatever becomes of it. */
+void semel_loads_ground(struct semel_loads *loads);
+void semel_loads_free(struct semel_loads *loads);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Outbox → broker → mark, in loads that overlap: the next one is read while the last is confirmed.
+/* Source → broker → mark, in loads that overlap: the next one is read while the last is confirmed.
  *
  * Invariants:
  * - A row is marked PUBLISHED only after the broker confirmed that very event.
@@ -8,15 +8,14 @@
  *   outage.
  * - A load is marked as a whole, in one transaction that checks the lane's fence.
  * - After a refusal nothing more is read until it is marked, so that its siblings are found held.
- * - The low mark never passes a row that is not marked.
  * - After an outage everything not marked is read again: the same ids once more, never fewer.
  */
 #ifndef SEMEL_RELAY_PIPELINE_H
 #define SEMEL_RELAY_PIPELINE_H
 
 #include "broker/broker.h"
-#include "relay/lanes.h"
 #include "relay/refusal.h"
+#include "relay/source.h"
 
 struct semel_pipeline_options {
 	uint32_t window;
@@ -27,9 +26,11 @@ struct semel_pipeline_options {
 
 struct semel_pipeline;
 
+/* lanes and source outlive it. */
 semel_status semel_pipeline_open(const struct semel_pipeline_options *options,
 				 const struct semel_env *env, struct semel_lanes *lanes,
-				 struct semel_pipeline **pipeline_out, semel_error *error);
+				 struct semel_source *source, struct semel_pipeline **pipeline_out,
+				 semel_error *error);
 /* The connections to work with from now on. Everything in flight on earlier ones is forgotten, and
  * will be read again. */
 void semel_pipeline_connect(struct semel_pipeline *pipeline, semel_store *store,

@@ -22,6 +22,7 @@ struct semel_relay {
 	semel_store *store;
 	struct semel_broker *broker;
 	struct semel_lanes lanes;
+	struct semel_source *source;
 	struct semel_pipeline *pipeline;
 	uint32_t outages;                   /* in a row */
 	char trouble[SEMEL_ERROR_TEXT_MAX]; /* what the last outage was */
@@ -103,8 +104,10 @@ static semel_status assemble(struct semel_relay *relay, semel_error *error)
 		status = semel_lanes_open(&relay->lanes, relay->store, relay->env,
 					  options->lease_ms, error);
 	if (status == SEMEL_OK)
-		status = semel_pipeline_open(&pipeline, relay->env, &relay->lanes, &relay->pipeline,
-					     error);
+		status = semel_source_open_poll(relay->env, &relay->lanes, &relay->source, error);
+	if (status == SEMEL_OK)
+		status = semel_pipeline_open(&pipeline, relay->env, &relay->lanes, relay->source,
+					     &relay->pipeline, error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_pipeline_connect(relay->pipeline, relay->store, relay->broker);
@@ -197,13 +200,13 @@ static semel_status sleep_well(struct semel_relay *relay, semel_error *error)
 	bool busy = false;
 	semel_status status = SEMEL_OK;
 
-	if (relay->store->driver->doze(relay->store))
+	if (relay->source->driver->doze(relay->source))
 		status = turn(relay, &busy, error);
 	if (status != SEMEL_OK)
 		return status;
 	if (!busy)
 		semel_wake_sleep(relay->wake, sleep_ms(relay, &none));
-	relay->store->driver->rouse(relay->store);
+	relay->source->driver->rouse(relay->source);
 	return SEMEL_OK;
 }
 
@@ -316,6 +319,7 @@ void semel_relay_close(semel_relay *relay)
 {
 	if (!relay)
 		return;
+	semel_source_close(relay->source);
 	semel_pipeline_close(relay->pipeline);
 	semel_lanes_close(&relay->lanes, relay->store);
 	disconnect_all(relay);

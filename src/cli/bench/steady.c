@@ -24,8 +24,10 @@ semel_status semel_steady_open(struct semel_bench *bench, const char *store, con
 		status = semel_lanes_open(&steady->lanes, steady->store, env, LEASE_MS,
 					  bench->error);
 	if (status == SEMEL_OK)
-		status = semel_pipeline_open(&options, env, &steady->lanes, &steady->pipeline,
-					     bench->error);
+		status = semel_source_open_poll(env, &steady->lanes, &steady->source, bench->error);
+	if (status == SEMEL_OK)
+		status = semel_pipeline_open(&options, env, &steady->lanes, steady->source,
+					     &steady->pipeline, bench->error);
 	if (status == SEMEL_OK)
 		semel_pipeline_connect(steady->pipeline, steady->store, steady->broker);
 	return status;
@@ -47,6 +49,7 @@ semel_status semel_steady_relay(struct semel_steady *steady, uint64_t count)
 
 void semel_steady_close(struct semel_steady *steady)
 {
+	semel_source_close(steady->source);
 	semel_pipeline_close(steady->pipeline);
 	semel_lanes_close(&steady->lanes, steady->store);
 	semel_broker_close(steady->broker);

@@ -12,6 +12,7 @@ struct semel_steady {
 	semel_store *store;
 	struct semel_broker *broker;
 	struct semel_lanes lanes;
+	struct semel_source *source;
 	struct semel_pipeline *pipeline;
 };
 

@@ -103,6 +103,7 @@ static semel_store store = { .driver = &store_driver };
 static struct semel_broker broker = { .driver = &broker_driver };
 static struct semel_lane lane;
 static struct semel_lanes lanes;
+static struct semel_source *source;
 static struct semel_pipeline *pipeline;
 
 static int set_up(void **state)
@@ -119,8 +120,11 @@ static int set_up(void **state)
 	lanes = (struct semel_lanes){
 		.env = semel_env_system(), .lease_ms = 5000, .count = 1, .lanes = &lane
 	};
-	assert_int_equal(semel_pipeline_open(&options, semel_env_system(), &lanes, &pipeline, NULL),
+	assert_int_equal(semel_source_open_poll(semel_env_system(), &lanes, &source, NULL),
 			 SEMEL_OK);
+	assert_int_equal(
+		semel_pipeline_open(&options, semel_env_system(), &lanes, source, &pipeline, NULL),
+		SEMEL_OK);
 	semel_pipeline_connect(pipeline, &store, &broker);
 	return 0;
 }
@@ -128,6 +132,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
 	(void)state;
+	semel_source_close(source);
 	semel_pipeline_close(pipeline);
 	return 0;
 }

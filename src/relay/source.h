@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A source tells a relay of committed rows: by polling, or from the database's change stream.
+ *
+ * It only reads. What becomes of a row (published, refused, given up, parked) is the pipeline's
+ * business, the same behind every source; the source hears of it in settled().
+ *
+ * Threads: one source belongs to its relay's thread.
+ * Ownership: loads are taken from the pipeline's loads, and are the pipeline's once read() has
+ * handed them out.
+ * Order: rows of one aggregate are handed out in the order in which they were committed.
+ */
+#ifndef SEMEL_RELAY_SOURCE_H
+#define SEMEL_RELAY_SOURCE_H
+
+#include "relay/load.h"
+
+struct semel_source {
+	const struct semel_source_driver *driver;
+};
+
+/* How much more may be in flight. */
+struct semel_room {
+	uint32_t rows;
+	uint64_t bytes;
+};
+
+struct semel_source_driver {
+	const char *name; /* "poll" */
+
+	/* All slots are required. connect: the store to read from, and the loads to use, from now
+	 * on. What was read before and not settled is read again. */
+	void (*connect)(struct semel_source *source, semel_store *store, struct semel_loads *loads);
+	/* Looks for rows, once before the reads of a step. */
+	semel_status (*look)(struct semel_source *source, semel_error *error);
+	/* The next load of at least one row, within the room; NULL: that was all for now. Without
+	 * room only what the source has read already is handed out. */
+	semel_status (*read)(struct semel_source *source, const struct semel_room *room,
+			     struct semel_load **load_out, semel_error *error);
+	/* When this load is marked, nothing at or below the result waits in its lane. */
+	int64_t (*low_seq)(struct semel_source *source, const struct semel_load *load);
+	/* The relay is about to sleep; true: look once more first. rouse: it is awake. */
+	bool (*doze)(struct semel_source *source);
+	void (*rouse)(struct semel_source *source);
+	void (*close)(struct semel_source *source);
+};
+
+/* Reads lanes of the outbox that this relay owns. The lanes outlive the source. */
+semel_status semel_source_open_poll(const struct semel_env *env, struct semel_lanes *lanes,
+				    struct semel_source **source_out, semel_error *error);
+/* source may be NULL. */
+void semel_source_close(struct semel_source *source);
+
+#endif
