@@ -19,6 +19,7 @@ libyaml-dev module yaml-0.1
 libcurl4-openssl-dev module libcurl
 libpq-dev module libpq
 librabbitmq-dev module librabbitmq
+libmicrohttpd-dev module libmicrohttpd
 '
 packages_test='
 libcmocka-dev module cmocka

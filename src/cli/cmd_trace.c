@@ -11,32 +11,6 @@
 
 #define ARENA_BLOCK ((size_t)16 * 1024)
 
-static void fact_json(const struct semel_fact *fact, struct semel_buffer *buffer)
-{
-	char time[SEMEL_TIME_SIZE];
-	semel_time_format(fact->time_ms, time);
-	semel_buffer_printf(buffer, "{\"time\":\"%s\",\"what\":", time);
-	semel_buffer_json(buffer, semel_text_of(fact->what));
-	semel_buffer_string(buffer, ",\"scope\":");
-	semel_buffer_json_or_null(buffer, semel_text_of(fact->scope));
-	semel_buffer_string(buffer, ",\"detail\":");
-	semel_buffer_json_or_null(buffer, semel_text_of(fact->detail));
-	semel_buffer_string(buffer, "}");
-}
-
-static void life_json(const struct semel_life *life, const char *event_id,
-		      struct semel_buffer *buffer)
-{
-	semel_buffer_string(buffer, "{\"eventId\":");
-	semel_buffer_json(buffer, semel_text_of(event_id));
-	semel_buffer_string(buffer, ",\"facts\":[");
-	for (size_t i = 0; i < life->count; i++) {
-		semel_buffer_string(buffer, i ? ",\n " : "");
-		fact_json(&life->facts[i], buffer);
-	}
-	semel_buffer_string(buffer, "]}\n");
-}
-
 static int widest_scope(const struct semel_life *life)
 {
 	size_t widest = 1;
@@ -70,7 +44,7 @@ static semel_status print_life(const struct semel_invocation *invocation,
 {
 	struct semel_buffer buffer = { 0 };
 	if (invocation->json)
-		life_json(life, event_id, &buffer);
+		semel_life_to_json(life, event_id, &buffer);
 	else
 		life_text(life, &buffer);
 	bool failed = buffer.failed;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/time.h"
+#include "cli/admin_options.h"
 #include "cli/delivery_options.h"
 
 #include <errno.h>
@@ -36,15 +37,6 @@ static const struct semel_option retention_options[] = {
 	{ .name = "inbox", .kind = SEMEL_OPTION_DURATION, .min = 1, .fallback = "30d" },
 	{ .name = "dead-letters", .kind = SEMEL_OPTION_DURATION, .min = 1, .fallback = "168h" },
 	{ .name = "requests", .kind = SEMEL_OPTION_DURATION, .min = 1, .fallback = "24h" },
-	{ 0 },
-};
-
-static const struct semel_option admin_options[] = {
-	{ .name = "listen", .kind = SEMEL_OPTION_TEXT, .fallback = "127.0.0.1:8082" },
-	{ .name = "token-file", .kind = SEMEL_OPTION_TEXT },
-	{ .name = "tls-cert", .kind = SEMEL_OPTION_TEXT },
-	{ .name = "tls-key", .kind = SEMEL_OPTION_TEXT },
-	{ .name = "ready-stall", .kind = SEMEL_OPTION_DURATION, .min = 1, .fallback = "60s" },
 	{ 0 },
 };
 
@@ -375,7 +367,7 @@ static semel_status read_relay(struct reading *reading, const yaml_node_t *value
 static semel_status read_admin(struct reading *reading, const yaml_node_t *value)
 {
 	reading->config->has_admin = true;
-	return read_section(reading, value, admin_options, &reading->config->admin);
+	return read_section(reading, value, semel_admin_rows, &reading->config->admin);
 }
 
 static semel_status read_subscription(struct reading *reading, const yaml_node_t *item, void *user)

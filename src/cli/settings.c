@@ -108,6 +108,9 @@ static semel_status fill_from_config(struct semel_args *args, const struct semel
 	case SEMEL_CONFIG_PART_SUBSCRIPTION:
 		section = semel_config_subscription(config, semel_args_text(args, "scope"));
 		break;
+	case SEMEL_CONFIG_PART_ADMIN:
+		section = &config->admin;
+		break;
 	case SEMEL_CONFIG_PART_NONE:
 		break;
 	}

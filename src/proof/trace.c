@@ -4,6 +4,7 @@
 #include "proof/trace.h"
 
 #include "base/error.h"
+#include "base/time.h"
 #include "observe/log.h"
 #include "store/subscription.h"
 
@@ -128,4 +129,30 @@ semel_status semel_trace_run(const struct semel_trace_plan *plan, const char *ev
 				       "--consumer-store URL)",
 				       event_id);
 	return SEMEL_OK;
+}
+
+static void fact_json(const struct semel_fact *fact, struct semel_buffer *buffer)
+{
+	char time[SEMEL_TIME_SIZE];
+	semel_time_format(fact->time_ms, time);
+	semel_buffer_printf(buffer, "{\"time\":\"%s\",\"what\":", time);
+	semel_buffer_json(buffer, semel_text_of(fact->what));
+	semel_buffer_string(buffer, ",\"scope\":");
+	semel_buffer_json_or_null(buffer, semel_text_of(fact->scope));
+	semel_buffer_string(buffer, ",\"detail\":");
+	semel_buffer_json_or_null(buffer, semel_text_of(fact->detail));
+	semel_buffer_string(buffer, "}");
+}
+
+void semel_life_to_json(const struct semel_life *life, const char *event_id,
+			struct semel_buffer *buffer)
+{
+	semel_buffer_string(buffer, "{\"eventId\":");
+	semel_buffer_json(buffer, semel_text_of(event_id));
+	semel_buffer_string(buffer, ",\"facts\":[");
+	for (size_t i = 0; i < life->count; i++) {
+		semel_buffer_string(buffer, i ? ",\n " : "");
+		fact_json(&life->facts[i], buffer);
+	}
+	semel_buffer_string(buffer, "]}\n");
 }

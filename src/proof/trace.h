@@ -3,6 +3,7 @@
 #ifndef SEMEL_PROOF_TRACE_H
 #define SEMEL_PROOF_TRACE_H
 
+#include "base/buffer.h"
 #include "broker/broker.h"
 #include "store/store.h"
 
@@ -23,5 +24,9 @@ struct semel_life {
 semel_status semel_trace_run(const struct semel_trace_plan *plan, const char *event_id,
 			     struct semel_arena *arena, struct semel_life *life_out,
 			     semel_error *error);
+
+/* As other programs read it; text is appended. */
+void semel_life_to_json(const struct semel_life *life, const char *event_id,
+			struct semel_buffer *buffer);
 
 #endif

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "admin/admin.h"
+
+#include "admin/health.h"
+#include "admin/replays.h"
+#include "admin/routes.h"
+#include "base/error.h"
+#include "observe/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ARENA_BLOCK     ((size_t)16 * 1024)
+#define CONNECTIONS_MAX 200
+#define REQUEST_MS      30000
+#define FILE_MAX        (1024 * 1024)
+
+struct semel_admin {
+	struct semel_desk desk;
+	struct semel_listen listen;
+	struct semel_tokens tokens;
+	struct semel_http *http;
+	char *store, *broker, *certificate, *key;
+	char url[SEMEL_ADDRESS_SIZE + 24];
+};
+
+/* ---- the gate -------------------------------------------------------------------------------- */
+
+static bool may(const struct semel_admin *admin, const struct semel_route *route,
+		const struct semel_http_request *request, struct semel_http_answer *answer)
+{
+	if (admin->tokens.count == 0 || route->role == SEMEL_ROLE_NOBODY)
+		return true;
+	enum semel_role role =
+		semel_tokens_role(&admin->tokens, semel_http_header(request, "Authorization"));
+	if (role >= route->role)
+		return true;
+	if (role == SEMEL_ROLE_NOBODY) {
+		semel_answer_problem(answer, 401, "no-token",
+				     "Send the header Authorization: Bearer TOKEN.");
+		answer->authenticate = "Bearer";
+	} else {
+		semel_answer_problem(answer, 403, "role", "This token may read, not operate.");
+	}
+	return false;
+}
+
+static bool check(const struct semel_http_request *request, struct semel_http_answer *answer,
+		  void *user)
+{
+	const struct semel_admin *admin = user;
+	const char *host = semel_http_header(request, "Host");
+	char id[SEMEL_DESK_ID_SIZE];
+
+	if (!semel_host_is_ours(host, &admin->listen, admin->desk.options.hosts)) {
+		semel_answer_problem(answer, 403, "host",
+				     "The Host header is none of this server's names.");
+		return false;
+	}
+	const struct semel_route *route =
+		semel_route_find(request->method, request->path, id, answer);
+	if (!route)
+		return false;
+	if (strcmp(route->method, "GET") != 0 &&
+	    !semel_origin_is_ours(semel_http_header(request, "Origin"), host)) {
+		semel_answer_problem(answer, 403, "origin",
+				     "A page of another origin may not change anything here.");
+		return false;
+	}
+	return may(admin, route, request, answer);
+}
+
+/* ---- serving --------------------------------------------------------------------------------- */
+
+static semel_status check_query(const struct semel_route *route,
+				const struct semel_http_request *request, semel_error *error)
+{
+	const char *unknown = semel_http_unknown_query(request, route->query);
+	size_t known = 0;
+
+	if (!unknown)
+		return SEMEL_OK;
+	while (route->query[known])
+		known++;
+	const char *nearest = semel_text_nearest(unknown, route->query, known);
+	return semel_error_set(error, SEMEL_USAGE, "%.40s is no parameter here%s%s", unknown,
+			       nearest ? "; did you mean " : "", nearest ? nearest : "");
+}
+
+static void log_change(const struct semel_http_request *request, unsigned status)
+{
+	if (strcmp(request->method, "GET") != 0 && strcmp(request->method, "HEAD") != 0)
+		semel_logf(SEMEL_LOG_INFO, "admin: %s %.200s answered %u", request->method,
+			   request->path, status ? status : 200);
+}
+
+static void serve(const struct semel_http_request *request, struct semel_http_answer *answer,
+		  void *user)
+{
+	struct semel_admin *admin = user;
+	struct semel_visit visit = { .desk = &admin->desk, .request = request, .answer = answer };
+	semel_error error = { .status = SEMEL_OK };
+	const struct semel_route *route =
+		semel_route_find(request->method, request->path, visit.id, answer);
+
+	if (!route)
+		return;
+	visit.arena = semel_arena_new(ARENA_BLOCK);
+	semel_status status =
+		visit.arena ? check_query(route, request, &error)
+			    : semel_error_set(&error, SEMEL_INTERNAL, "no memory for a request");
+	if (status == SEMEL_OK)
+		status = route->serve(&visit, &error);
+	if (status != SEMEL_OK)
+		semel_answer_failure(answer, status, &error);
+	semel_visit_end(&visit, semel_status_class(status) != SEMEL_CLASS_OUTAGE);
+	semel_arena_free(visit.arena);
+	log_change(request, answer->status);
+}
+
+/* ---- starting -------------------------------------------------------------------------------- */
+
+static semel_status read_file(const char *path, char **text_out, semel_error *error)
+{
+	FILE *file = fopen(path, "re");
+	char *text = file ? calloc(1, FILE_MAX + 1) : NULL;
+	size_t length = text ? fread(text, 1, FILE_MAX, file) : 0;
+	bool failed = !text || ferror(file) || strlen(text) != length;
+
+	if (failed)
+		(void)semel_error_set(error, SEMEL_CONFIG, "cannot read %s: %s", path,
+				      file ? "it is no text file" : strerror(errno));
+	if (file)
+		fclose(file);
+	*text_out = failed ? NULL : text;
+	if (failed)
+		free(text);
+	return failed ? SEMEL_CONFIG : SEMEL_OK;
+}
+
+static semel_status read_secrets(struct semel_admin *admin,
+				 const struct semel_admin_options *options, semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+	char *tokens = NULL;
+
+	if (!options->tls_cert != !options->tls_key)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "--tls-cert and --tls-key belong together");
+	if (!admin->listen.is_loopback && (!options->token_file || !options->tls_cert))
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "%s is not loopback, so a token and TLS are needed: give "
+				       "--token-file, --tls-cert and --tls-key",
+				       options->listen);
+	if (options->token_file) {
+		status = read_file(options->token_file, &tokens, error);
+		if (status == SEMEL_OK)
+			status = semel_tokens_parse(tokens, &admin->tokens, error);
+		if (tokens)
+			explicit_bzero(tokens, strlen(tokens));
+		free(tokens);
+	}
+	if (status == SEMEL_OK && options->tls_cert)
+		status = read_file(options->tls_cert, &admin->certificate, error);
+	if (status == SEMEL_OK && options->tls_key)
+		status = read_file(options->tls_key, &admin->key, error);
+	return status;
+}
+
+static semel_status listen_and_serve(struct semel_admin *admin, semel_error *error)
+{
+	struct semel_http_options http = {
+		.listen = admin->listen,
+		.certificate = admin->certificate,
+		.key = admin->key,
+		.connections_max = CONNECTIONS_MAX,
+		.request_ms = REQUEST_MS,
+		.env = admin->desk.env,
+		.check = check,
+		.serve = serve,
+		.user = admin,
+	};
+	semel_status status = semel_http_start(&http, &admin->http, error);
+
+	if (status != SEMEL_OK)
+		return status;
+	admin->listen.port = semel_http_port(admin->http);
+	snprintf(admin->url, sizeof admin->url,
+		 admin->listen.is_ipv6 ? "%s://[%s]:%u" : "%s://%s:%u",
+		 admin->certificate ? "https" : "http", admin->listen.address, admin->listen.port);
+	return SEMEL_OK;
+}
+
+static semel_status copy_options(struct semel_admin *admin,
+				 const struct semel_admin_options *options, semel_error *error)
+{
+	admin->store = strdup(options->store);
+	admin->broker = strdup(options->broker);
+	admin->desk.options = *options;
+	admin->desk.options.store = admin->store;
+	admin->desk.options.broker = admin->broker;
+	if (options->ready_stall_ms == 0)
+		admin->desk.options.ready_stall_ms = 60000;
+	admin->desk.env = semel_env_system();
+	admin->desk.jobs = semel_jobs_new();
+	pthread_mutex_init(&admin->desk.lock, NULL);
+	if (!admin->store || !admin->broker || !admin->desk.jobs)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the admin server");
+	return semel_listen_parse(options->listen, &admin->listen, error);
+}
+
+semel_status semel_admin_start(const struct semel_admin_options *options,
+			       struct semel_admin **admin_out, semel_error *error)
+{
+	struct semel_admin *admin = calloc(1, sizeof *admin);
+
+	*admin_out = NULL;
+	if (!admin)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the admin server");
+	semel_status status = copy_options(admin, options, error);
+	if (status == SEMEL_OK)
+		status = read_secrets(admin, options, error);
+	if (status == SEMEL_OK)
+		status = semel_watch_start(&admin->desk, &admin->desk.watch, error);
+	if (status == SEMEL_OK)
+		status = listen_and_serve(admin, error);
+	if (status != SEMEL_OK) {
+		semel_admin_stop(admin);
+		return status;
+	}
+	*admin_out = admin;
+	return SEMEL_OK;
+}
+
+const char *semel_admin_url(const struct semel_admin *admin)
+{
+	return admin->url;
+}
+
+void semel_admin_stop(struct semel_admin *admin)
+{
+	if (!admin)
+		return;
+	semel_http_stop(admin->http);
+	semel_watch_stop(admin->desk.watch);
+	semel_jobs_free(admin->desk.jobs);
+	for (size_t i = 0; i < admin->desk.spare_count; i++)
+		semel_store_close(admin->desk.spare[i]);
+	pthread_mutex_destroy(&admin->desk.lock);
+	semel_tokens_free(&admin->tokens);
+	if (admin->key)
+		explicit_bzero(admin->key, strlen(admin->key));
+	free(admin->key);
+	free(admin->certificate);
+	free(admin->store);
+	free(admin->broker);
+	free(admin);
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The admin server: what people and tools ask and decide about events, over HTTP.
+ *
+ * Reads and changes go through the same rules as the command line; nothing here knows SQL. Requests
+ * are served by a few threads, each with a store of its own from a small pool. */
+#ifndef SEMEL_ADMIN_ADMIN_H
+#define SEMEL_ADMIN_ADMIN_H
+
+#include <semel/status.h>
+
+#include <stdint.h>
+
+/* Copied. */
+struct semel_admin_options {
+	const char *store, *broker; /* URLs */
+	const char *listen;         /* "127.0.0.1:8082" */
+	const char *token_file;     /* NULL: none */
+	const char *tls_cert, *tls_key;
+	const char *const *hosts;   /* further names of this server; NULL-ended, may be NULL */
+	int64_t ready_stall_ms;     /* 0: 60 s */
+	int64_t inbox_retention_ms; /* for replays */
+};
+
+struct semel_admin;
+
+/* Listens and serves on threads of its own. CONFIG when the address is beyond loopback and token
+ * or TLS is missing, or a file cannot be used. The store may be away. */
+semel_status semel_admin_start(const struct semel_admin_options *options,
+			       struct semel_admin **admin_out, semel_error *error);
+/* "http://127.0.0.1:8082" */
+const char *semel_admin_url(const struct semel_admin *admin);
+/* admin may be NULL. */
+void semel_admin_stop(struct semel_admin *admin);
+
+#endif

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "admin/desk.h"
+
+#include "base/error.h"
+#include "base/time.h"
+
+#include <stdio.h>
+#include <string.h>
+
+semel_status semel_visit_store(struct semel_visit *visit, semel_error *error)
+{
+	struct semel_desk *desk = visit->desk;
+
+	if (visit->store)
+		return SEMEL_OK;
+	pthread_mutex_lock(&desk->lock);
+	if (desk->spare_count > 0)
+		visit->store = desk->spare[--desk->spare_count];
+	pthread_mutex_unlock(&desk->lock);
+	if (visit->store)
+		return SEMEL_OK;
+	return semel_store_open(desk->options.store, &visit->store, error);
+}
+
+void semel_visit_end(struct semel_visit *visit, bool keep_store)
+{
+	struct semel_desk *desk = visit->desk;
+
+	if (visit->store && keep_store) {
+		pthread_mutex_lock(&desk->lock);
+		if (desk->spare_count < sizeof desk->spare / sizeof *desk->spare) {
+			desk->spare[desk->spare_count++] = visit->store;
+			visit->store = NULL;
+		}
+		pthread_mutex_unlock(&desk->lock);
+	}
+	semel_store_close(visit->store);
+	visit->store = NULL;
+}
+
+/* ---- problems -------------------------------------------------------------------------------- */
+
+static const struct {
+	unsigned status;
+	const char *title;
+} titles[] = {
+	{ 400, "The request is not right" }, { 401, "A token is needed" },
+	{ 403, "This is not allowed" },      { 404, "There is no such thing" },
+	{ 405, "This cannot be done here" }, { 409, "Its state does not allow this" },
+	{ 422, "This is refused" },          { 503, "Store or broker cannot be reached" },
+};
+
+static const char *title_of(unsigned status)
+{
+	for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
+		if (titles[i].status == status)
+			return titles[i].title;
+	return "Something went wrong";
+}
+
+void semel_answer_problem(struct semel_http_answer *answer, unsigned status, const char *type,
+			  const char *detail)
+{
+	struct semel_buffer *body = &answer->body;
+
+	semel_buffer_clear(body);
+	answer->status = status;
+	answer->content_type = "application/problem+json";
+	semel_buffer_printf(body, "{\"type\":\"/problems/%s\",\"title\":\"%s\",\"status\":%u", type,
+			    title_of(status), status);
+	semel_buffer_string(body, ",\"detail\":");
+	semel_buffer_json(body, semel_text_of(detail));
+	semel_buffer_string(body, "}\n");
+}
+
+static unsigned http_status(semel_status status)
+{
+	switch (status) {
+	case SEMEL_NOT_FOUND:
+		return 404;
+	case SEMEL_NOT_PENDING:
+	case SEMEL_REPLAY_LIMIT:
+		return 409;
+	case SEMEL_USAGE:
+		return 400;
+	case SEMEL_INVALID:
+		return 422;
+	case SEMEL_NO_SCHEMA:
+	case SEMEL_SCHEMA_NEWER:
+	case SEMEL_NOT_A_DATABASE:
+		return 503;
+	default:
+		return semel_status_class(status) == SEMEL_CLASS_OUTAGE ? 503 : 500;
+	}
+}
+
+void semel_answer_failure(struct semel_http_answer *answer, semel_status status,
+			  const semel_error *error)
+{
+	semel_answer_problem(answer, http_status(status), semel_status_name(status), error->text);
+}
+
+void semel_buffer_time(struct semel_buffer *buffer, int64_t time_ms)
+{
+	char time[SEMEL_TIME_SIZE];
+
+	if (time_ms == 0) {
+		semel_buffer_string(buffer, "null");
+		return;
+	}
+	semel_time_format(time_ms, time);
+	semel_buffer_printf(buffer, "\"%s\"", time);
+}
+
+semel_status semel_visit_number(struct semel_visit *visit, const char *name,
+				struct semel_range range, int64_t *number_out, semel_error *error)
+{
+	const char *text = semel_http_query(visit->request, name);
+	long long number = range.fallback;
+
+	if (text && !semel_text_to_int64(text, range.min, range.max, &number))
+		return semel_error_set(error, SEMEL_USAGE,
+				       "%s has to be a number from %lld to %lld", name,
+				       (long long)range.min, (long long)range.max);
+	*number_out = number;
+	return SEMEL_OK;
+}

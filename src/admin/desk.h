@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the routes share: the request at hand, the connections, and the words of an answer. */
+#ifndef SEMEL_ADMIN_DESK_H
+#define SEMEL_ADMIN_DESK_H
+
+#include "admin/admin.h"
+#include "admin/http.h"
+#include "broker/broker.h"
+#include "store/store.h"
+
+#include <pthread.h>
+
+#define SEMEL_DESK_ID_SIZE 128
+
+struct semel_jobs;
+struct semel_watch;
+
+/* One per server; shared by its threads. */
+struct semel_desk {
+	struct semel_admin_options options;
+	const struct semel_env *env;
+	struct semel_jobs *jobs;   /* replays */
+	struct semel_watch *watch; /* is anything stuck? */
+	pthread_mutex_t lock;      /* of the pool */
+	semel_store *spare[4];
+	size_t spare_count;
+};
+
+/* One request. */
+struct semel_visit {
+	struct semel_desk *desk;
+	const struct semel_http_request *request;
+	struct semel_http_answer *answer;
+	char id[SEMEL_DESK_ID_SIZE]; /* the part of the path that is a variable; empty: none */
+	struct semel_arena *arena;
+	semel_store *store;
+};
+
+/* A store for this request: from the pool, else opened. It goes back when the visit ends. */
+semel_status semel_visit_store(struct semel_visit *visit, semel_error *error);
+void semel_visit_end(struct semel_visit *visit, bool keep_store);
+
+/* The body of the answer, to be filled with JSON. */
+static inline struct semel_buffer *semel_visit_body(struct semel_visit *visit)
+{
+	return &visit->answer->body;
+}
+
+/* An RFC 9457 problem. type: the last part of "/problems/…". */
+void semel_answer_problem(struct semel_http_answer *answer, unsigned status, const char *type,
+			  const char *detail);
+/* The problem that a failed call is. */
+void semel_answer_failure(struct semel_http_answer *answer, semel_status status,
+			  const semel_error *error);
+/* "…" or null. */
+void semel_buffer_time(struct semel_buffer *buffer, int64_t time_ms);
+/* A number of the query within bounds. INVALID when it is none; the fallback when it is absent. */
+semel_status semel_visit_number(struct semel_visit *visit, const char *name,
+				struct semel_range range, int64_t *number_out, semel_error *error);
+
+#endif

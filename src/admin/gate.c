@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "admin/gate.h"
+
+#include "base/error.h"
+#include "base/text.h"
+
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* ---- where we listen ------------------------------------------------------------------------- */
+
+static void classify(struct semel_listen *listen)
+{
+	struct in_addr four;
+	struct in6_addr six;
+
+	if (inet_pton(AF_INET, listen->address, &four) == 1) {
+		uint32_t bits = ntohl(four.s_addr);
+		listen->is_loopback = bits >> 24 == 127;
+		listen->is_wildcard = bits == 0;
+	} else if (inet_pton(AF_INET6, listen->address, &six) == 1) {
+		listen->is_ipv6 = true;
+		listen->is_loopback = IN6_IS_ADDR_LOOPBACK(&six);
+		listen->is_wildcard = IN6_IS_ADDR_UNSPECIFIED(&six);
+	} else {
+		listen->address[0] = '\0';
+	}
+}
+
+semel_status semel_listen_parse(const char *text, struct semel_listen *listen_out,
+				semel_error *error)
+{
+	const char *colon = strrchr(text, ':');
+	size_t length = colon ? (size_t)(colon - text) : 0;
+	bool bracketed = length > 2 && text[0] == '[' && text[length - 1] == ']';
+	long long port = 0;
+
+	*listen_out = (struct semel_listen){ 0 };
+	if (bracketed)
+		text++, length -= 2;
+	if (length > 0 && length < SEMEL_ADDRESS_SIZE &&
+	    semel_text_to_int64(colon + 1, 0, 65535, &port)) {
+		memcpy(listen_out->address, text, length);
+		if (strcmp(listen_out->address, "localhost") == 0)
+			snprintf(listen_out->address, SEMEL_ADDRESS_SIZE, "127.0.0.1");
+		listen_out->port = (uint16_t)port;
+		classify(listen_out);
+	}
+	if (listen_out->address[0] == '\0' || listen_out->is_ipv6 != bracketed)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "%s is no address with a port, such as 127.0.0.1:8082 or "
+				       "[::1]:8082",
+				       bracketed ? text - 1 : text);
+	return SEMEL_OK;
+}
+
+/* ---- tokens ---------------------------------------------------------------------------------- */
+
+static semel_status add_token(struct semel_tokens *tokens, const char *line, size_t length,
+			      semel_error *error)
+{
+	enum semel_role role = SEMEL_ROLE_OPERATE;
+
+	if (length > 5 && strncmp(line, "read ", 5) == 0) {
+		role = SEMEL_ROLE_READ;
+		line += 5, length -= 5;
+	} else if (length > 8 && strncmp(line, "operate ", 8) == 0) {
+		line += 8, length -= 8;
+	}
+	if (length < SEMEL_TOKEN_MIN)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "a token has fewer than %d characters; make one with: "
+				       "openssl rand -hex 32",
+				       SEMEL_TOKEN_MIN);
+	if (tokens->count == SEMEL_TOKENS_MAX)
+		return semel_error_set(error, SEMEL_CONFIG, "more than %d tokens",
+				       SEMEL_TOKENS_MAX);
+	char *copy = strndup(line, length);
+	if (!copy)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a token");
+	tokens->all[tokens->count++] = (struct semel_token){ copy, role };
+	return SEMEL_OK;
+}
+
+semel_status semel_tokens_parse(const char *text, struct semel_tokens *tokens_out,
+				semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+
+	*tokens_out = (struct semel_tokens){ 0 };
+	while (*text && status == SEMEL_OK) {
+		const char *line = text + strspn(text, " \t\r");
+		size_t whole = strcspn(line, "\n"), length = whole;
+		while (length > 0 && strchr(" \t\r", line[length - 1]))
+			length--;
+		if (length > 0 && line[0] != '#')
+			status = add_token(tokens_out, line, length, error);
+		text = line + whole + (line[whole] == '\n');
+	}
+	if (status == SEMEL_OK && tokens_out->count == 0)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "the token file is empty; make one with: openssl rand -hex "
+				       "32");
+	return status;
+}
+
+void semel_tokens_free(struct semel_tokens *tokens)
+{
+	for (size_t i = 0; i < tokens->count; i++) {
+		explicit_bzero(tokens->all[i].text, strlen(tokens->all[i].text));
+		free(tokens->all[i].text);
+	}
+	tokens->count = 0;
+}
+
+/* Looks at every byte that was given, whatever it finds. */
+static bool is_secret(const char *given, const char *secret)
+{
+	size_t given_length = strlen(given), secret_length = strlen(secret);
+	unsigned difference = given_length != secret_length;
+
+	for (size_t i = 0; i < given_length; i++)
+		difference |= (unsigned char)given[i] ^ (unsigned char)secret[i % secret_length];
+	return difference == 0;
+}
+
+enum semel_role semel_tokens_role(const struct semel_tokens *tokens, const char *header)
+{
+	enum semel_role role = SEMEL_ROLE_NOBODY;
+
+	if (!header || strncasecmp(header, "Bearer ", 7) != 0)
+		return role;
+	header += 7 + strspn(header + 7, " ");
+	for (size_t i = 0; i < tokens->count; i++)
+		if (is_secret(header, tokens->all[i].text) && tokens->all[i].role > role)
+			role = tokens->all[i].role;
+	return role;
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+/* "name:port", or "name" where the port is the scheme's own. */
+static bool is_host(const char *host, const char *name, const struct semel_listen *listen)
+{
+	char full[300];
+
+	snprintf(full, sizeof full, strchr(name, ':') ? "[%s]:%u" : "%s:%u", name, listen->port);
+	if (strcasecmp(host, full) == 0)
+		return true;
+	return (listen->port == 80 || listen->port == 443) &&
+	       strncasecmp(host, full, strlen(host)) == 0 && full[strlen(host)] == ':' &&
+	       strrchr(full, ':') == full + strlen(host);
+}
+
+/* Where we listen on every address, any address is ours; a name is not. */
+static bool is_literal(const char *host, const struct semel_listen *listen)
+{
+	struct semel_listen parsed;
+
+	return semel_listen_parse(host, &parsed, NULL) == SEMEL_OK && parsed.port == listen->port;
+}
+
+bool semel_host_is_ours(const char *host, const struct semel_listen *listen,
+			const char *const *hosts)
+{
+	if (!host)
+		return false;
+	if (is_host(host, listen->address, listen) || is_host(host, "localhost", listen))
+		return true;
+	for (size_t i = 0; hosts && hosts[i]; i++)
+		if (is_host(host, hosts[i], listen))
+			return true;
+	return listen->is_wildcard && is_literal(host, listen);
+}
+
+bool semel_origin_is_ours(const char *origin, const char *host)
+{
+	if (!origin)
+		return true;
+	const char *name = strstr(origin, "://");
+	return name && host && strcasecmp(name + 3, host) == 0;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who may ask for what. Pure.
+ *
+ * - Beyond loopback nothing is served without token and TLS.
+ * - The Host must be a name of ours, so that a page elsewhere whose name was pointed at this
+ * machine (DNS rebinding) gets nothing. A change asked for by a page of another origin is refused.
+ * - Secrets are compared in a time that does not tell how much of them was right.
+ */
+#ifndef SEMEL_ADMIN_GATE_H
+#define SEMEL_ADMIN_GATE_H
+
+#include <semel/status.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SEMEL_ADDRESS_SIZE 64
+#define SEMEL_TOKENS_MAX   16
+#define SEMEL_TOKEN_MIN    16
+
+enum semel_role { SEMEL_ROLE_NOBODY, SEMEL_ROLE_READ, SEMEL_ROLE_OPERATE };
+
+struct semel_listen {
+	char address[SEMEL_ADDRESS_SIZE]; /* without brackets */
+	uint16_t port;
+	bool is_ipv6;
+	bool is_loopback;
+	bool is_wildcard;
+};
+
+struct semel_token {
+	char *text;
+	enum semel_role role;
+};
+
+struct semel_tokens {
+	struct semel_token all[SEMEL_TOKENS_MAX];
+	size_t count;
+};
+
+/* "127.0.0.1:8082", "[::1]:8082". CONFIG when it is no address with a port. */
+semel_status semel_listen_parse(const char *text, struct semel_listen *listen_out,
+				semel_error *error);
+/* Lines of "TOKEN", "operate TOKEN" or "read TOKEN"; blank lines and # lines are skipped. CONFIG
+ * when there is none, or one is short. Free it also after a failure. */
+semel_status semel_tokens_parse(const char *text, struct semel_tokens *tokens_out,
+				semel_error *error);
+void semel_tokens_free(struct semel_tokens *tokens);
+/* The role of "Bearer TOKEN"; header may be NULL. */
+enum semel_role semel_tokens_role(const struct semel_tokens *tokens, const char *header);
+
+/* hosts: further names, NULL-ended, may be NULL. */
+bool semel_host_is_ours(const char *host, const struct semel_listen *listen,
+			const char *const *hosts);
+/* Of a request that changes something: no Origin (no browser), or our own. */
+bool semel_origin_is_ours(const char *origin, const char *host);
+
+#endif

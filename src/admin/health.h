@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Is anything stuck? A thread looks at the store now and then and remembers when something last
+ * moved: so a server that was just started, and one that looks on while another process works, can
+ * tell too. */
+#ifndef SEMEL_ADMIN_HEALTH_H
+#define SEMEL_ADMIN_HEALTH_H
+
+#include "admin/desk.h"
+
+/* What one look at the store has seen. */
+struct semel_sight {
+	uint64_t waiting;
+	int64_t oldest_ms; /* since 1970; 0: nothing waits */
+};
+
+/* Pure: did an event move on between two looks? */
+bool semel_sight_moved(const struct semel_sight *before, const struct semel_sight *now);
+
+semel_status semel_watch_start(struct semel_desk *desk, struct semel_watch **watch_out,
+			       semel_error *error);
+/* watch may be NULL. */
+void semel_watch_stop(struct semel_watch *watch);
+
+#endif

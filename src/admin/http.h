@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* HTTP on libmicrohttpd: listens, bounds what may come in, and hands whole requests on.
+ *
+ * Invariants:
+ * - At most so many connections; a request's head is at most 32 KiB, its body 1 MiB; one that is
+ * not complete within 30 s is cut, however steadily it drips.
+ * - Nothing is served before the caller's check has let the head pass.
+ * - Every answer carries the headers that keep a browser from guessing, framing and leaking.
+ */
+#ifndef SEMEL_ADMIN_HTTP_H
+#define SEMEL_ADMIN_HTTP_H
+
+#include "admin/gate.h"
+#include "base/buffer.h"
+#include "base/env.h"
+
+#define SEMEL_HTTP_BODY_MAX (1024 * 1024)
+
+struct semel_http_request {
+	const char *method, *path;
+	struct semel_text body;
+	void *connection; /* the library's own */
+};
+
+struct semel_http_answer {
+	unsigned status;          /* 200 unless set */
+	const char *content_type; /* application/json unless set */
+	const char *allow;        /* NULL: no such header; so are the next ones */
+	char location[128];
+	const char *authenticate;
+	const char *cache_control; /* no-store unless set */
+	struct semel_buffer body;
+	/* A stream of server-sent events instead of the body: called about once a second with an
+	 * empty buffer to fill; false ends it. */
+	bool (*stream)(struct semel_buffer *chunk, void *user);
+	void *stream_user;
+};
+
+/* May this head go on? false: the answer says why not. */
+typedef bool (*semel_http_check)(const struct semel_http_request *request,
+				 struct semel_http_answer *answer, void *user);
+typedef void (*semel_http_serve)(const struct semel_http_request *request,
+				 struct semel_http_answer *answer, void *user);
+
+struct semel_http_options {
+	struct semel_listen listen; /* port 0: any that is free */
+	const char *certificate;    /* PEM; NULL: no TLS */
+	const char *key;
+	uint32_t connections_max;
+	int64_t request_ms;
+	const struct semel_env *env;
+	semel_http_check check;
+	semel_http_serve serve; /* on several threads at once */
+	void *user;
+};
+
+struct semel_http;
+
+/* Listens and serves on threads of its own until it is stopped. CONFIG when the address cannot be
+ * had, or the certificate not be used. */
+semel_status semel_http_start(const struct semel_http_options *options,
+			      struct semel_http **http_out, semel_error *error);
+uint16_t semel_http_port(const struct semel_http *http);
+/* Ends streams and connections; returns when nobody is in serve any more. http may be NULL. */
+void semel_http_stop(struct semel_http *http);
+
+/* NULL when absent. */
+const char *semel_http_query(const struct semel_http_request *request, const char *name);
+const char *semel_http_header(const struct semel_http_request *request, const char *name);
+/* The first query parameter that is not in the NULL-ended list, or NULL. */
+const char *semel_http_unknown_query(const struct semel_http_request *request,
+				     const char *const *known);
+
+#endif

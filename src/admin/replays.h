@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Replays that were asked for over HTTP: each runs on a thread of its own and can be looked at and
+ * cancelled. The newest SEMEL_JOBS_MAX are remembered; a few run at a time. */
+#ifndef SEMEL_ADMIN_REPLAYS_H
+#define SEMEL_ADMIN_REPLAYS_H
+
+#include "admin/desk.h"
+
+#define SEMEL_JOBS_MAX     64
+#define SEMEL_JOBS_RUNNING 4
+
+struct semel_jobs *semel_jobs_new(void);
+/* Cancels what runs and waits for it. jobs may be NULL. */
+void semel_jobs_free(struct semel_jobs *jobs);
+
+#endif

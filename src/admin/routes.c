@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "admin/routes.h"
+
+#include <semel/version.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#define API "/api/admin"
+
+const struct semel_route semel_routes[] = {
+	{ "GET",
+	  API "/dlq",
+	  SEMEL_ROLE_READ,
+	  semel_serve_dead_list,
+	  "Dead letters, the oldest failure first",
+	  { "limit", "status", "scope" },
+	  0,
+	  false },
+	{ "GET",
+	  API "/dlq/count",
+	  SEMEL_ROLE_READ,
+	  semel_serve_dead_count,
+	  "How many are pending",
+	  { "scope" },
+	  0,
+	  false },
+	{ "GET",
+	  API "/dlq/{id}",
+	  SEMEL_ROLE_READ,
+	  semel_serve_dead_one,
+	  "One dead letter with its whole event",
+	  { 0 },
+	  0,
+	  false },
+	{ "POST",
+	  API "/dlq/{id}/replay",
+	  SEMEL_ROLE_OPERATE,
+	  semel_serve_dead_replay,
+	  "Sends a pending one to its subscription again",
+	  { 0 },
+	  0,
+	  false },
+	{ "DELETE",
+	  API "/dlq/{id}",
+	  SEMEL_ROLE_OPERATE,
+	  semel_serve_dead_discard,
+	  "Gives a pending one up for good",
+	  { "reason" },
+	  0,
+	  false },
+	{ "GET",
+	  API "/outbox",
+	  SEMEL_ROLE_READ,
+	  semel_serve_outbox,
+	  "What waits to be published",
+	  { 0 },
+	  0,
+	  false },
+	{ "GET",
+	  API "/subscriptions",
+	  SEMEL_ROLE_READ,
+	  semel_serve_subscriptions,
+	  "Who reads what, and how far",
+	  { 0 },
+	  0,
+	  false },
+	{ "GET",
+	  API "/trace/{id}",
+	  SEMEL_ROLE_READ,
+	  semel_serve_trace,
+	  "The life of one event",
+	  { 0 },
+	  0,
+	  false },
+	{ "GET",
+	  API "/replays",
+	  SEMEL_ROLE_READ,
+	  semel_serve_replay_list,
+	  "Replay jobs of this process",
+	  { 0 },
+	  0,
+	  false },
+	{ "POST",
+	  API "/replays",
+	  SEMEL_ROLE_OPERATE,
+	  semel_serve_replay_start,
+	  "Starts a replay of what the outbox retains",
+	  { 0 },
+	  202,
+	  true },
+	{ "GET",
+	  API "/replays/{id}",
+	  SEMEL_ROLE_READ,
+	  semel_serve_replay_one,
+	  "How far a replay is",
+	  { 0 },
+	  0,
+	  false },
+	{ "DELETE",
+	  API "/replays/{id}",
+	  SEMEL_ROLE_OPERATE,
+	  semel_serve_replay_cancel,
+	  "Cancels a replay; what was sent stays sent",
+	  { 0 },
+	  0,
+	  false },
+	{ "GET",
+	  "/api/openapi.json",
+	  SEMEL_ROLE_READ,
+	  semel_serve_openapi,
+	  "This description",
+	  { 0 },
+	  0,
+	  false },
+	{ "GET",
+	  "/metrics",
+	  SEMEL_ROLE_READ,
+	  semel_serve_metrics,
+	  "Numbers for Prometheus",
+	  { 0 },
+	  0,
+	  false },
+	{ "GET",
+	  "/livez",
+	  SEMEL_ROLE_NOBODY,
+	  semel_serve_livez,
+	  "Whether the process lives",
+	  { 0 },
+	  0,
+	  false },
+	{ "GET",
+	  "/readyz",
+	  SEMEL_ROLE_NOBODY,
+	  semel_serve_readyz,
+	  "Whether events move",
+	  { 0 },
+	  0,
+	  false },
+};
+const size_t semel_route_count = sizeof semel_routes / sizeof *semel_routes;
+
+/* ---- finding --------------------------------------------------------------------------------- */
+
+/* The variable is one whole part of the path. */
+static bool fits(const char *pattern, const char *path, char id_out[SEMEL_DESK_ID_SIZE])
+{
+	const char *variable = strstr(pattern, "{id}");
+	size_t before = variable ? (size_t)(variable - pattern) : 0;
+
+	id_out[0] = '\0';
+	if (!variable)
+		return strcmp(pattern, path) == 0;
+	if (strncmp(pattern, path, before) != 0)
+		return false;
+	size_t length = strcspn(path + before, "/");
+	if (length == 0 || length >= SEMEL_DESK_ID_SIZE ||
+	    strcmp(path + before + length, variable + strlen("{id}")) != 0)
+		return false;
+	memcpy(id_out, path + before, length);
+	id_out[length] = '\0';
+	return true;
+}
+
+/* A path that is written out wins over one with a variable: "count" is no id. */
+static bool is_written_out(const char *path)
+{
+	for (size_t i = 0; i < semel_route_count; i++)
+		if (strcmp(semel_routes[i].path, path) == 0)
+			return true;
+	return false;
+}
+
+static bool is_method(const struct semel_route *route, const char *method)
+{
+	return strcmp(route->method, method) == 0 ||
+	       (strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0);
+}
+
+/* The same few lists come up again and again; the answer points at one of them. */
+static const char *allow_list(bool get, bool post, bool delete)
+{
+	static const char *const lists[] = {
+		"",       "GET, HEAD",         "POST",         "GET, HEAD, POST",
+		"DELETE", "GET, HEAD, DELETE", "POST, DELETE", "GET, HEAD, POST, DELETE"
+	};
+
+	return lists[(get ? 1 : 0) + (post ? 2 : 0) + (delete ? 4 : 0)];
+}
+
+const struct semel_route *semel_route_find(const char *method, const char *path,
+					   char id_out[SEMEL_DESK_ID_SIZE],
+					   struct semel_http_answer *answer)
+{
+	bool get = false, post = false, delete = false;
+	bool written_out = is_written_out(path);
+	char detail[300];
+
+	for (size_t i = 0; i < semel_route_count; i++) {
+		const struct semel_route *route = &semel_routes[i];
+		if (!fits(route->path, path, id_out) || (written_out && id_out[0] != '\0'))
+			continue;
+		if (is_method(route, method))
+			return route;
+		get = get || strcmp(route->method, "GET") == 0;
+		post = post || strcmp(route->method, "POST") == 0;
+		delete = delete || strcmp(route->method, "DELETE") == 0;
+	}
+	if (!get && !post && !delete) {
+		snprintf(detail, sizeof detail, "Nothing is at %.200s.", path);
+		semel_answer_problem(answer, 404, "not-found", detail);
+		return NULL;
+	}
+	snprintf(detail, sizeof detail, "%.20s is not possible at %.200s.", method, path);
+	semel_answer_problem(answer, 405, "method-not-allowed", detail);
+	answer->allow = allow_list(get, post, delete);
+	return NULL;
+}
+
+/* ---- OpenAPI --------------------------------------------------------------------------------- */
+
+static void parameter(struct semel_buffer *body, const char **comma, const char *name,
+		      const char *where)
+{
+	semel_buffer_printf(body,
+			    "%s{\"name\":\"%s\",\"in\":\"%s\",\"required\":%s,\"schema\":{\"type\":"
+			    "\"string\"}}",
+			    *comma, name, where, strcmp(where, "path") == 0 ? "true" : "false");
+	*comma = ",";
+}
+
+static void operation(struct semel_buffer *body, const struct semel_route *route)
+{
+	const char *comma = "";
+	char method[8] = "";
+
+	for (size_t i = 0; route->method[i] && i + 1 < sizeof method; i++)
+		method[i] = (char)(route->method[i] | 0x20);
+	semel_buffer_printf(body, "\"%s\":{\"summary\":\"%s\",\"parameters\":[", method,
+			    route->summary);
+	if (strstr(route->path, "{id}"))
+		parameter(body, &comma, "id", "path");
+	for (size_t i = 0; route->query[i]; i++)
+		parameter(body, &comma, route->query[i], "query");
+	semel_buffer_string(body, "],");
+	if (route->takes_body)
+		semel_buffer_string(body, "\"requestBody\":{\"content\":{\"application/json\":"
+					  "{\"schema\":{\"type\":\"object\"}}}},");
+	semel_buffer_printf(body,
+			    "\"responses\":{\"%u\":{\"description\":\"done\"},\"default\":{"
+			    "\"description\":\"what is wrong\",\"content\":{\"application/problem+"
+			    "json\":{\"schema\":{\"$ref\":\"#/components/schemas/Problem\"}}}}}}",
+			    route->status ? route->status : 200);
+}
+
+static bool is_first_of_path(size_t at)
+{
+	for (size_t i = 0; i < at; i++)
+		if (strcmp(semel_routes[i].path, semel_routes[at].path) == 0)
+			return false;
+	return true;
+}
+
+static void path_item(struct semel_buffer *body, size_t at)
+{
+	const char *comma = "";
+
+	semel_buffer_printf(body, "\"%s\":{", semel_routes[at].path);
+	for (size_t i = at; i < semel_route_count; i++) {
+		if (strcmp(semel_routes[i].path, semel_routes[at].path) != 0)
+			continue;
+		semel_buffer_string(body, comma);
+		operation(body, &semel_routes[i]);
+		comma = ",";
+	}
+	semel_buffer_string(body, "}");
+}
+
+semel_status semel_serve_openapi(struct semel_visit *visit, semel_error *error)
+{
+	struct semel_buffer *body = semel_visit_body(visit);
+	const char *comma = "";
+
+	(void)error;
+	semel_buffer_printf(body,
+			    "{\"openapi\":\"3.1.0\",\"info\":{\"title\":\"Semel\",\"version\":"
+			    "\"%s\"},\"components\":{\"securitySchemes\":{\"token\":{\"type\":"
+			    "\"http\",\"scheme\":\"bearer\"}},\"schemas\":{\"Problem\":{\"type\":"
+			    "\"object\",\"properties\":{\"type\":{\"type\":\"string\"},\"title\":{"
+			    "\"type\":\"string\"},\"status\":{\"type\":\"integer\"},\"detail\":{"
+			    "\"type\":\"string\"}}}}},\"security\":[{},{\"token\":[]}],\"paths\":{",
+			    semel_version());
+	for (size_t i = 0; i < semel_route_count; i++) {
+		if (!is_first_of_path(i))
+			continue;
+		semel_buffer_string(body, comma);
+		path_item(body, i);
+		comma = ",";
+	}
+	semel_buffer_string(body, "}}\n");
+	return SEMEL_OK;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The one table of what can be asked: serving, roles and the OpenAPI page are made from it. */
+#ifndef SEMEL_ADMIN_ROUTES_H
+#define SEMEL_ADMIN_ROUTES_H
+
+#include "admin/desk.h"
+
+#define SEMEL_ROUTE_QUERY_MAX 8
+
+struct semel_route {
+	const char *method;
+	const char *path;     /* "/api/admin/dlq/{id}" */
+	enum semel_role role; /* NOBODY: for everyone */
+	/* A status that is not OK becomes the problem that it is. */
+	semel_status (*serve)(struct semel_visit *visit, semel_error *error);
+	const char *summary;
+	const char *query[SEMEL_ROUTE_QUERY_MAX]; /* what it understands; NULL-ended */
+	unsigned status;                          /* when all went well; 0: 200 */
+	bool takes_body;
+};
+
+extern const struct semel_route semel_routes[];
+extern const size_t semel_route_count;
+
+/* The route, or NULL with the answer filled: 404, or 405 with Allow. id_out: the variable part. */
+const struct semel_route *semel_route_find(const char *method, const char *path,
+					   char id_out[SEMEL_DESK_ID_SIZE],
+					   struct semel_http_answer *answer);
+
+semel_status semel_serve_openapi(struct semel_visit *visit, semel_error *error);
+
+/* dead_letters.c */
+semel_status semel_serve_dead_list(struct semel_visit *visit, semel_error *error);
+semel_status semel_serve_dead_count(struct semel_visit *visit, semel_error *error);
+semel_status semel_serve_dead_one(struct semel_visit *visit, semel_error *error);
+semel_status semel_serve_dead_replay(struct semel_visit *visit, semel_error *error);
+semel_status semel_serve_dead_discard(struct semel_visit *visit, semel_error *error);
+/* views.c */
+semel_status semel_serve_outbox(struct semel_visit *visit, semel_error *error);
+semel_status semel_serve_subscriptions(struct semel_visit *visit, semel_error *error);
+semel_status semel_serve_trace(struct semel_visit *visit, semel_error *error);
+/* replays.c */
+semel_status semel_serve_replay_start(struct semel_visit *visit, semel_error *error);
+semel_status semel_serve_replay_list(struct semel_visit *visit, semel_error *error);
+semel_status semel_serve_replay_one(struct semel_visit *visit, semel_error *error);
+semel_status semel_serve_replay_cancel(struct semel_visit *visit, semel_error *error);
+/* health.c */
+semel_status semel_serve_livez(struct semel_visit *visit, semel_error *error);
+semel_status semel_serve_readyz(struct semel_visit *visit, semel_error *error);
+semel_status semel_serve_metrics(struct semel_visit *visit, semel_error *error);
+
+#endif

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What waits where: the outbox, the subscriptions, and the life of one event. */
+#include "admin/routes.h"
+#include "base/error.h"
+#include "proof/trace.h"
+#include "store/subscription.h"
+
+#include <inttypes.h>
+
+semel_status semel_serve_outbox(struct semel_visit *visit, semel_error *error)
+{
+	struct semel_outbox_counts counts = { 0 };
+	struct semel_buffer *body = semel_visit_body(visit);
+	int64_t now_ms = semel_now_ms(visit->desk->env);
+	semel_status status = semel_visit_store(visit, error);
+
+	if (status == SEMEL_OK)
+		status = visit->store->driver->outbox_counts(visit->store, now_ms, &counts, error);
+	semel_buffer_printf(body,
+			    "{\"waiting\":%" PRIu64 ",\"retrying\":%" PRIu64 ",\"parked\":%" PRIu64
+			    ",\"blocked\":%" PRIu64 ",\"failed\":%" PRIu64 ",\"oldest\":",
+			    counts.waiting, counts.retrying, counts.parked, counts.blocked,
+			    counts.failed);
+	semel_buffer_time(body, counts.oldest_ms);
+	semel_buffer_string(body, ",\"nextAttempt\":");
+	semel_buffer_time(body, counts.next_due_ms);
+	semel_buffer_string(body, ",\"lastError\":");
+	semel_buffer_json_or_null(body,
+				  semel_text_of(counts.last_error[0] ? counts.last_error : NULL));
+	semel_buffer_string(body, "}\n");
+	return status;
+}
+
+/* ---- subscriptions --------------------------------------------------------------------------- */
+
+static void text_member(struct semel_buffer *body, const char *name, struct semel_text text)
+{
+	semel_buffer_printf(body, "\"%s\":", name);
+	semel_buffer_json_or_null(body, text);
+	semel_buffer_string(body, ",");
+}
+
+/* What the broker says; null when it cannot be asked. */
+static void backlog_members(struct semel_visit *visit, struct semel_broker *broker,
+			    const struct semel_subscription_row *row)
+{
+	struct semel_backlog backlog = { 0 };
+	struct semel_topics topics = { 0 };
+	bool known =
+		broker && semel_subscription_topics(row, visit->arena, &topics, NULL) == SEMEL_OK &&
+		broker->driver->backlog(broker, row->scope.data, topics.names, &backlog, NULL) ==
+			SEMEL_OK;
+
+	if (known)
+		semel_buffer_printf(semel_visit_body(visit),
+				    "\"lag\":%" PRIu64 ",\"delayed\":%" PRIu64 ",", backlog.waiting,
+				    backlog.delayed);
+	else
+		semel_buffer_string(semel_visit_body(visit), "\"lag\":null,\"delayed\":null,");
+}
+
+static semel_status one_subscription(struct semel_visit *visit, struct semel_broker *broker,
+				     const struct semel_subscription_row *row, semel_error *error)
+{
+	struct semel_buffer *body = semel_visit_body(visit);
+	struct semel_hold_counts held = { 0 };
+	uint64_t dead = 0;
+	semel_status status =
+		visit->store->driver->hold_counts(visit->store, row->scope, &held, error);
+
+	if (status == SEMEL_OK)
+		status = visit->store->driver->dead_count(visit->store, row->scope.data, &dead,
+							  error);
+	semel_buffer_string(body, "{");
+	text_member(body, "scope", row->scope);
+	semel_buffer_printf(body, "\"topics\":%s,", row->topics.data);
+	text_member(body, "guarantee", row->guarantee);
+	text_member(body, "claim", row->claim);
+	text_member(body, "poison", row->poison);
+	text_member(body, "order", row->order);
+	text_member(body, "dedupBy", row->dedup_by);
+	text_member(body, "handler", row->handler);
+	semel_buffer_string(body, "\"since\":");
+	semel_buffer_time(body, row->since_ms);
+	semel_buffer_string(body, ",");
+	backlog_members(visit, broker, row);
+	semel_buffer_printf(body,
+			    "\"retrying\":%" PRIu64 ",\"blocked\":%" PRIu64 ",\"parked\":%" PRIu64
+			    ",\"deadLetters\":%" PRIu64 "}",
+			    held.waiting, held.blocked, held.parked, dead);
+	return status;
+}
+
+semel_status semel_serve_subscriptions(struct semel_visit *visit, semel_error *error)
+{
+	struct semel_subscription_row *rows = NULL;
+	struct semel_broker *broker = NULL;
+	uint32_t count = 0;
+	semel_status status = semel_visit_store(visit, error);
+
+	if (status == SEMEL_OK)
+		status = semel_subscription_read(visit->store, visit->arena, &rows, &count, error);
+	if (status == SEMEL_OK && count > 0)
+		(void)semel_broker_open(visit->desk->options.broker, visit->desk->env, 1, &broker,
+					NULL);
+	semel_buffer_string(semel_visit_body(visit), "[");
+	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
+		semel_buffer_string(semel_visit_body(visit), i ? ",\n " : "");
+		status = one_subscription(visit, broker, &rows[i], error);
+	}
+	semel_buffer_string(semel_visit_body(visit), "]\n");
+	semel_broker_close(broker);
+	return status;
+}
+
+/* ---- trace ----------------------------------------------------------------------------------- */
+
+semel_status semel_serve_trace(struct semel_visit *visit, semel_error *error)
+{
+	struct semel_life life = { 0 };
+	semel_status status = semel_visit_store(visit, error);
+
+	if (status != SEMEL_OK)
+		return status;
+	struct semel_trace_plan plan = { .stores = &visit->store,
+					 .store_count = 1,
+					 .broker_url = visit->desk->options.broker,
+					 .env = visit->desk->env };
+	status = semel_trace_run(&plan, visit->id, visit->arena, &life, error);
+	if (status == SEMEL_OK)
+		semel_life_to_json(&life, visit->id, semel_visit_body(visit));
+	return status;
+}

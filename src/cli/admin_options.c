@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/admin_options.h"
+
+#include "cli/config.h"
+#include "cli/signals.h"
+
+#include <stdlib.h>
+
+#define BEYOND "Beyond loopback"
+
+const struct semel_option semel_admin_rows[] = {
+	{ .name = "listen",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "ADDRESS:PORT",
+	  .fallback = "127.0.0.1:8082",
+	  .help = "where to listen; port 0: any that is free" },
+	{ .name = "ready-stall",
+	  .kind = SEMEL_OPTION_DURATION,
+	  .argument = "DURATION",
+	  .min = 1,
+	  .fallback = "60s",
+	  .help = "/readyz turns red when something waits and nothing has moved for so long" },
+	{ .name = "token-file",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "FILE",
+	  .group = BEYOND,
+	  .help = "who may ask: a line \"TOKEN\" or \"read TOKEN\" each (or "
+		  "SEMEL_ADMIN_TOKEN_FILE)" },
+	{ .name = "tls-cert",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "FILE",
+	  .group = BEYOND,
+	  .help = "certificate chain, PEM" },
+	{ .name = "tls-key",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "FILE",
+	  .group = BEYOND,
+	  .help = "its key, PEM" },
+	{ .name = "host",
+	  .kind = SEMEL_OPTION_MULTI,
+	  .argument = "NAME",
+	  .group = BEYOND,
+	  .help = "a name by which browsers reach this server" },
+	SEMEL_OPTION_GRACE,
+	{ 0 },
+};
+
+struct semel_admin_options semel_admin_options_read(const struct semel_invocation *invocation)
+{
+	const struct semel_args *args = invocation->args;
+	const char *token_file = semel_args_text(args, "token-file");
+	size_t hosts = 0;
+
+	return (struct semel_admin_options){
+		.store = invocation->store,
+		.broker = invocation->broker,
+		.listen = semel_args_text(args, "listen"),
+		.token_file = token_file ? token_file : getenv("SEMEL_ADMIN_TOKEN_FILE"),
+		.tls_cert = semel_args_text(args, "tls-cert"),
+		.tls_key = semel_args_text(args, "tls-key"),
+		.hosts = semel_args_list(args, "host", &hosts),
+		.ready_stall_ms = semel_args_duration_ms(args, "ready-stall"),
+		.inbox_retention_ms = invocation->config->retention.inbox_ms,
+	};
+}

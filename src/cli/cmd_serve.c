@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `semel serve`: the admin server alone. */
+#include "base/wake.h"
+#include "cli/admin_options.h"
+#include "cli/signals.h"
+
+#include <stdio.h>
+
+#define FOR_EVER_MS (INT64_C(24) * 3600 * 1000)
+
+static void stop(void *wake)
+{
+	semel_wake_ring(wake);
+}
+
+static semel_status run(struct semel_invocation *invocation)
+{
+	semel_error *error = &invocation->error;
+	struct semel_admin_options options = semel_admin_options_read(invocation);
+	struct semel_admin *admin = NULL;
+	struct semel_wake *wake = NULL;
+	semel_status status = semel_wake_new(&wake, error);
+	if (status == SEMEL_OK)
+		status = semel_admin_start(&options, &admin, error);
+	if (status == SEMEL_OK) {
+		semel_signals_watch(stop, wake, semel_args_duration_ms(invocation->args, "grace"));
+		printf("listening on %s\n", semel_admin_url(admin));
+		fflush(stdout);
+		while (!semel_wake_rung(wake))
+			semel_wake_sleep(wake, FOR_EVER_MS);
+		semel_signals_forget();
+	}
+	semel_admin_stop(admin);
+	semel_wake_free(wake);
+	return status;
+}
+
+static const struct semel_example examples[] = {
+	{ "semel serve", "on http://127.0.0.1:8082" },
+	{ "curl -s http://127.0.0.1:8082/api/admin/dlq/count", "how many dead letters wait" },
+	{ 0 },
+};
+
+const struct semel_command semel_command_serve = {
+	.name = "serve",
+	.run = run,
+	.group = SEMEL_GROUP_CARE,
+	.summary = "answer over HTTP: dead letters, outbox, subscriptions, metrics, health",
+	.options = semel_admin_rows,
+	.details =
+		"Beyond loopback a token and TLS are needed, or it does not start. A token of the "
+		"role read may look; one of the role operate may replay and discard too. The API "
+		"is described at /api/openapi.json, metrics are at /metrics, health at /livez and "
+		"/readyz. It works beside relays and consumers of other processes, and while the "
+		"store is away it says so instead of ending. The keys of the section admin of the "
+		"config file are these options.",
+	.examples = examples,
+	.config_part = SEMEL_CONFIG_PART_ADMIN,
+};

@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The admin server: what it answers, whom it lets in, and what it survives."""
+import json
+import re
+import socket
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+from program import wait_for
+from story import consume, deliver, mend, prepare, publish, relay, words
+
+TOKEN = "t0ken-that-is-long-enough-for-us"
+READER = "reader-that-is-long-enough-for-us"
+
+
+class Server:
+    def __init__(self, semel, *words, context=None):
+        self.semel, self.context = semel, context
+        self.child = semel.spawn("serve", "--listen", "127.0.0.1:0", *words)
+        line = self.child.stdout.readline()
+        assert line.startswith("listening on "), line + self.child.stderr.read()
+        self.url = line.split()[2]
+        self.port = int(self.url.rsplit(":", 1)[1])
+
+    def ask(self, path, method="GET", headers=None, body=None):
+        """(status, headers, text)"""
+        request = urllib.request.Request(self.url + path, method=method, headers=headers or {}, data=body)
+        try:
+            with urllib.request.urlopen(request, timeout=30, context=self.context) as answer:
+                return answer.status, answer.headers, answer.read().decode()
+        except urllib.error.HTTPError as refusal:
+            return refusal.code, refusal.headers, refusal.read().decode()
+
+    def json(self, path, method="GET", status=200, **options):
+        code, _, text = self.ask(path, method, **options)
+        assert code == status, text
+        return json.loads(text)
+
+    def problem(self, status, path, method="GET", **options):
+        code, headers, text = self.ask(path, method, **options)
+        assert (code, headers["Content-Type"]) == (status, "application/problem+json"), text
+        problem = json.loads(text)
+        assert problem["status"] == status and problem["title"] and problem["detail"]
+        return problem["type"].removeprefix("/problems/")
+
+
+@pytest.fixture
+def shop(semel):
+    prepare(semel)
+    return semel
+
+
+@pytest.fixture
+def server(shop):
+    return Server(shop)
+
+
+def test_a_dead_letter_is_listed_counted_and_shown_as_on_the_command_line(shop, server):
+    ids = deliver(shop, ("bad", "1"), ("second", "1"), ("good", "2"))
+    (entry,) = server.json("/api/admin/dlq")
+    assert entry == shop.json("dlq", "list")[0]
+    assert entry["originalEventId"] == ids[0]
+    assert entry["eventRecord"]["payload"] == {"word": "bad"}
+    assert server.json("/api/admin/dlq/count") == {"count": 1}
+    assert server.json(f"/api/admin/dlq/{entry['dlqEntryId']}") == entry
+    assert server.json("/api/admin/dlq?status=REPLAYED") == []
+    assert server.json("/api/admin/dlq?scope=audit") == []
+
+
+def test_a_replay_over_http_brings_the_effect_and_the_parked_ones_in_order(shop, server):
+    deliver(shop, ("bad", "1"), ("second", "1"))
+    mend(shop)
+    (entry,) = server.json("/api/admin/dlq")
+    answer = server.json(f"/api/admin/dlq/{entry['dlqEntryId']}/replay", "POST")
+    assert answer == {"status": "replayed", "dlqEntryId": entry["dlqEntryId"]}
+    consume(shop)
+    assert words(shop) == ["bad", "second"]
+    assert server.problem(409, f"/api/admin/dlq/{entry['dlqEntryId']}/replay", "POST") == "not-pending"
+
+
+def test_a_dead_letter_is_replayed_three_times_at_most_and_can_still_be_discarded(shop, server):
+    deliver(shop, ("bad", "1"))
+    (entry,) = server.json("/api/admin/dlq")
+    path = f"/api/admin/dlq/{entry['dlqEntryId']}"
+    for _ in range(3):
+        server.json(f"{path}/replay", "POST")
+        consume(shop)
+    assert server.problem(409, f"{path}/replay", "POST") == "replay-limit"
+    assert server.json(path, "DELETE") == {"status": "discarded", "dlqEntryId": entry["dlqEntryId"]}
+    assert server.json(path)["status"] == "DISCARDED"
+
+
+@pytest.mark.parametrize("limit", ["0", "1001", "-1", "x", "", "1e3"])
+def test_a_limit_out_of_bounds_is_refused(server, limit):
+    assert server.problem(400, f"/api/admin/dlq?limit={limit}") == "usage"
+
+
+@pytest.mark.parametrize("path", ["/api/admin/dlq/nope", "/api/admin/dlq/01930b5e-7c1a-7d10-8a3e-5f0a3c9d2b41", "/api/admin/dlq/%00", "/x"])
+def test_what_is_not_there_is_not_found(server, path):
+    assert server.problem(404, path) == "not-found"
+
+
+def test_a_parameter_that_is_not_known_is_refused_with_the_nearest_one(server):
+    code, _, text = server.ask("/api/admin/dlq?limt=3")
+    assert code == 400 and "did you mean limit" in text
+
+
+def test_a_wrong_method_is_answered_with_the_right_ones(server):
+    code, headers, _ = server.ask("/api/admin/dlq/count", "POST")
+    assert (code, headers["Allow"]) == (405, "GET, HEAD")
+    code, headers, _ = server.ask("/api/admin/dlq/x", "PUT")
+    assert (code, headers["Allow"]) == (405, "GET, HEAD, DELETE")
+
+
+def test_outbox_subscriptions_and_trace_tell_what_waits(shop, server):
+    (event_id,) = deliver(shop, ("good", "1"))
+    publish(shop, "waiting", "2")
+    assert server.json("/api/admin/outbox")["waiting"] == 1
+    (billing,) = server.json("/api/admin/subscriptions")
+    assert (billing["scope"], billing["topics"], billing["lag"], billing["deadLetters"]) == ("billing", ["order.events"], 0, 0)
+    relay(shop)
+    wait_for(lambda: server.json("/api/admin/subscriptions")[0]["lag"] == 1, what="the lag")
+    facts = [fact["what"] for fact in server.json(f"/api/admin/trace/{event_id}")["facts"]]
+    assert facts[0] == "committed" and "processed" in facts
+    assert server.problem(404, "/api/admin/trace/nobody") == "not-found"
+
+
+def replay_job(server, **body):
+    code, headers, text = server.ask("/api/admin/replays", "POST", body=json.dumps(body).encode())
+    assert code == 202, text
+    return wait_for(lambda: (job := server.json(headers["Location"]))["state"] not in ("running", "cancelling") and job)
+
+
+def test_a_replay_job_runs_and_tells_how_far_it_is(shop, server):
+    deliver(shop, ("one", "1"), ("two", "2"))
+    assert (job := replay_job(server, dryRun=True))["chosen"] == 2 and job["replayed"] == 0
+    job = replay_job(server, scope="billing", reprocess=True, aggregate="order:2")
+    assert (job["state"], job["replayed"], job["error"]) == ("done", 1, None)
+    consume(shop)
+    assert sorted(words(shop)) == ["one", "two", "two"]
+    assert [job["id"] for job in server.json("/api/admin/replays")] == ["2", "1"]
+
+
+def test_a_replay_job_can_be_cancelled(shop, server):
+    deliver(shop, *((str(number), str(number)) for number in range(30)))
+    code, headers, _ = server.ask("/api/admin/replays", "POST", body=b'{"rate": 1}')
+    assert code == 202
+    server.json(headers["Location"], "DELETE")
+    job = wait_for(lambda: (job := server.json(headers["Location"]))["state"] == "cancelled" and job)
+    assert job["replayed"] < 30
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{", b'{"tpye": "x"}', b'{"max": "1"}', b'{"reprocess": true}', b'{"since": "yesterday"}', b"\xff"])
+def test_a_replay_that_cannot_be_right_is_refused(server, body):
+    assert server.problem(400, "/api/admin/replays", "POST", body=body) == "usage"
+
+
+def test_the_description_lists_every_path(server):
+    page = server.json("/api/openapi.json")
+    assert page["openapi"] == "3.1.0"
+    assert {"/api/admin/dlq", "/api/admin/dlq/{id}", "/api/admin/dlq/{id}/replay", "/metrics", "/readyz"} <= page["paths"].keys()
+    assert page["paths"]["/api/admin/dlq/{id}"].keys() == {"get", "delete"}
+
+
+def samples(server):
+    _, headers, text = server.ask("/metrics")
+    assert headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if not line.startswith("#")}
+
+
+def test_gauges_are_the_stores(shop, server):
+    deliver(shop, ("bad", "1"))
+    publish(shop, "waiting", "2")
+    shown = samples(server)
+    assert shown["semel_outbox_unpublished"] == 1
+    assert shown["semel_dlq_pending"] == 1
+    assert shown['semel_consumer_lag{scope="billing",topic="order.events"}'] == 0
+
+
+def test_an_idle_system_is_ready_and_a_stuck_one_is_not(shop):
+    server = Server(shop, "--ready-stall", "300ms")
+    assert server.json("/readyz") == {"reasons": []}
+    publish(shop, "waiting")
+    wait_for(lambda: server.ask("/readyz")[0] == 503, what="red")
+    (reason,) = json.loads(server.ask("/readyz")[2])["reasons"]
+    assert reason.startswith("1 events wait")
+    assert server.json("/livez") == {"alive": True}
+    relay(shop)
+    assert server.json("/readyz") == {"reasons": []}
+
+
+def test_without_a_store_it_lives_is_not_ready_and_says_why(bare):
+    server = Server(bare)
+    assert server.json("/livez") == {"alive": True}
+    (reason,) = server.json("/readyz", status=503)["reasons"]
+    assert "semel init" in reason
+    assert server.problem(503, "/api/admin/dlq") in ("no-schema", "outage")
+    assert server.ask("/metrics")[0] == 200
+    bare.ok("init")
+    assert server.json("/readyz") == {"reasons": []}
+
+
+def test_every_answer_keeps_a_browser_from_guessing_and_framing(server):
+    for path in ("/api/admin/dlq", "/nope"):
+        headers = server.ask(path)[1]
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+        assert headers["Cache-Control"] == "no-store"
+        assert "Access-Control-Allow-Origin" not in headers
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "localhost", "localhost:1", "127.0.0.1"])
+def test_a_foreign_host_is_forbidden(server, host):
+    assert server.problem(403, "/api/admin/dlq", headers={"Host": host.format(port=server.port)}) == "host"
+
+
+def test_localhost_is_ours(server):
+    assert server.ask("/livez", headers={"Host": f"localhost:{server.port}"})[0] == 200
+
+
+def test_a_page_elsewhere_may_not_change_anything(shop, server):
+    deliver(shop, ("bad", "1"))
+    (entry,) = server.json("/api/admin/dlq")
+    path = f"/api/admin/dlq/{entry['dlqEntryId']}"
+    assert server.problem(403, path, "DELETE", headers={"Origin": "http://evil.example"}) == "origin"
+    assert server.problem(403, path, "DELETE", headers={"Origin": "null"}) == "origin"
+    assert server.json(path)["status"] == "PENDING"
+    assert server.json(path, "DELETE", headers={"Origin": server.url})["status"] == "discarded"
+
+
+@pytest.fixture
+def tokens(bare):
+    path = bare.folder / "tokens"
+    path.write_text(f"{TOKEN}\nread {READER}\n")
+    return path
+
+
+def test_a_token_is_asked_for_and_its_role_counts(shop, tokens):
+    server = Server(shop, "--token-file", str(tokens))
+    assert server.problem(401, "/api/admin/dlq") == "no-token"
+    assert server.problem(401, "/api/admin/dlq", headers={"Authorization": "Bearer wrong"}) == "no-token"
+    assert server.json("/api/admin/dlq", headers={"Authorization": f"Bearer {READER}"}) == []
+    replays = {"path": "/api/admin/replays", "method": "POST", "body": b'{"dryRun": true}'}
+    assert server.problem(403, **replays, headers={"Authorization": f"Bearer {READER}"}) == "role"
+    server.json(**replays, status=202, headers={"Authorization": f"Bearer {TOKEN}"})
+    assert server.json("/livez") == {"alive": True}
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
+def test_beyond_loopback_it_does_not_start_without_token_and_tls(semel, tokens, address):
+    complaint = semel.fails(78, "serve", "--listen", address)
+    assert "--token-file" in complaint and "--tls-cert" in complaint
+    complaint = semel.fails(78, "serve", "--listen", address, "--token-file", str(tokens))
+    assert "--tls-cert" in complaint
+
+
+def test_with_a_certificate_it_speaks_tls(shop, tokens):
+    cert, key = shop.folder / "cert.pem", shop.folder / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost", "-keyout", key, "-out", cert],
+        check=True, capture_output=True)
+    server = Server(
+        shop, "--tls-cert", str(cert), "--tls-key", str(key), "--token-file", str(tokens),
+        context=ssl.create_default_context(cafile=cert))
+    assert server.url.startswith("https://")
+    assert server.json("/api/admin/dlq", headers={"Authorization": f"Bearer {TOKEN}"}) == []
+
+
+def test_an_address_in_use_is_a_clear_error(semel):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        complaint = semel.fails(78, "serve", "--listen", f"127.0.0.1:{taken.getsockname()[1]}")
+    assert "--listen" in complaint
+
+
+def test_no_secret_is_logged(shop, tokens):
+    server = Server(shop, "--token-file", str(tokens))
+    server.ask("/api/admin/replays", "POST", headers={"Authorization": f"Bearer {TOKEN}"}, body=b"{}")
+    assert shop.stop(server.child) == 0
+    assert TOKEN not in server.child.stderr.read()
+
+
+def raw(server, data, timeout=10):
+    """What comes back for these bytes, until the server closes or is silent."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=timeout) as connection:
+        try:
+            connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+            answer = b""
+            while part := connection.recv(65536):
+                answer += part
+            return answer
+        except (ConnectionError, TimeoutError):
+            return b""
+
+
+@pytest.mark.parametrize("data", [
+    b"", b"\r\n\r\n", b"\0" * 100, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /livez HTTP/1.1\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", b"A" * 100000, b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20000 + b"\r\n",
+    b"POST /api/admin/replays HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+    b"POST /api/admin/replays HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 200,
+], ids=range(12))
+def test_broken_requests_are_refused_and_the_server_goes_on(server, data):
+    answer = raw(server, data)
+    assert not answer.startswith(b"HTTP/1.1 200")
+    assert server.json("/livez") == {"alive": True}
+
+
+def test_a_body_that_is_too_large_is_refused(server):
+    assert server.problem(413, "/api/admin/replays", "POST", body=b"x" * (1024 * 1024 + 1)) == "too-large"
+    assert server.problem(400, "/api/admin/replays", "POST", body=b"x" * (1024 * 1024)) == "usage"
+
+
+def test_many_idle_connections_do_not_keep_others_out(server):
+    idle = [socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(150)]
+    try:
+        assert server.json("/livez") == {"alive": True}
+    finally:
+        for connection in idle:
+            connection.close()
+
+
+@pytest.mark.slow
+def test_a_request_that_drips_is_cut(server):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as connection:
+        began = time.monotonic()
+        connection.sendall(b"GET /livez HTTP/1.1\r\nX: ")
+        with pytest.raises(ConnectionError):
+            while time.monotonic() - began < 120:
+                connection.sendall(b"y")
+                connection.settimeout(1)
+                try:
+                    if connection.recv(1) == b"":
+                        raise ConnectionResetError
+                except TimeoutError:
+                    pass
+
+
+def test_it_ends_at_once_when_it_is_told_to(server):
+    assert server.semel.stop(server.child) == 0
+
+
+def test_head_is_get_without_a_body(server):
+    code, headers, text = server.ask("/livez", "HEAD")
+    assert (code, text) == (200, "") and re.fullmatch(r"\d+", headers["Content-Length"])

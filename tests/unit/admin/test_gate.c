@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who gets in: addresses, tokens, names of hosts and origins, and what counts as movement. */
+#include "admin/gate.h"
+#include "admin/health.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+#define LONG_TOKEN  "0123456789abcdef0123456789abcdef"
+#define OTHER_TOKEN "fedcba9876543210fedcba9876543210"
+
+static struct semel_listen at(const char *text)
+{
+	struct semel_listen listen;
+	assert_int_equal(semel_listen_parse(text, &listen, NULL), SEMEL_OK);
+	return listen;
+}
+
+static void loopback_is_known_in_every_form(void **state)
+{
+	(void)state;
+	assert_true(at("127.0.0.1:8082").is_loopback);
+	assert_true(at("127.1.2.3:8082").is_loopback);
+	assert_true(at("[::1]:8082").is_loopback);
+	assert_true(at("localhost:8082").is_loopback);
+	assert_false(at("0.0.0.0:8082").is_loopback);
+	assert_false(at("[::]:8082").is_loopback);
+	assert_false(at("10.0.0.1:8082").is_loopback);
+}
+
+static void what_is_no_address_is_refused(void **state)
+{
+	(void)state;
+	static const char *const wrong[] = { "",
+					     "8082",
+					     ":8082",
+					     "127.0.0.1",
+					     "example:80",
+					     "127.0.0.1:x",
+					     "[::1]",
+					     "::1:80",
+					     "[127.0.0.1]:80",
+					     "127.0.0.1:70000",
+					     "127.0.0.1:-1" };
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		struct semel_listen listen;
+		if (semel_listen_parse(wrong[i], &listen, NULL) == SEMEL_OK)
+			fail_msg("%s was taken", wrong[i]);
+	}
+}
+
+static void a_token_has_the_role_of_its_line(void **state)
+{
+	(void)state;
+	struct semel_tokens tokens;
+	assert_int_equal(
+		semel_tokens_parse("# ours\n\n read " LONG_TOKEN "\r\n" OTHER_TOKEN, &tokens, NULL),
+		SEMEL_OK);
+	assert_int_equal(semel_tokens_role(&tokens, "Bearer " LONG_TOKEN), SEMEL_ROLE_READ);
+	assert_int_equal(semel_tokens_role(&tokens, "bearer  " OTHER_TOKEN), SEMEL_ROLE_OPERATE);
+	assert_int_equal(semel_tokens_role(&tokens, "Bearer " LONG_TOKEN "0"), SEMEL_ROLE_NOBODY);
+	assert_int_equal(semel_tokens_role(&tokens, "Bearer 0123"), SEMEL_ROLE_NOBODY);
+	assert_int_equal(semel_tokens_role(&tokens, "Bearer "), SEMEL_ROLE_NOBODY);
+	assert_int_equal(semel_tokens_role(&tokens, "Basic " LONG_TOKEN), SEMEL_ROLE_NOBODY);
+	assert_int_equal(semel_tokens_role(&tokens, NULL), SEMEL_ROLE_NOBODY);
+	semel_tokens_free(&tokens);
+}
+
+static void a_short_token_or_none_is_refused(void **state)
+{
+	(void)state;
+	static const char *const wrong[] = { "", "\n# only this\n", "short", "read short" };
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		struct semel_tokens tokens;
+		assert_int_equal(semel_tokens_parse(wrong[i], &tokens, NULL), SEMEL_CONFIG);
+		semel_tokens_free(&tokens);
+	}
+}
+
+static void only_our_own_names_are_ours(void **state)
+{
+	(void)state;
+	struct semel_listen listen = at("127.0.0.1:8082"), any = at("0.0.0.0:8082");
+	static const char *const named[] = { "ops.example", NULL };
+	assert_true(semel_host_is_ours("127.0.0.1:8082", &listen, NULL));
+	assert_true(semel_host_is_ours("LocalHost:8082", &listen, NULL));
+	assert_false(semel_host_is_ours("localhost", &listen, NULL));
+	assert_false(semel_host_is_ours("localhost:80", &listen, NULL));
+	assert_false(semel_host_is_ours("localhost:8082.evil", &listen, NULL));
+	assert_false(semel_host_is_ours("evil.example:8082", &listen, NULL));
+	assert_false(semel_host_is_ours("10.0.0.1:8082", &listen, NULL));
+	assert_false(semel_host_is_ours(NULL, &listen, NULL));
+	assert_false(semel_host_is_ours("", &listen, NULL));
+	assert_true(semel_host_is_ours("10.0.0.1:8082", &any, NULL));
+	assert_false(semel_host_is_ours("evil.example:8082", &any, NULL));
+	assert_true(semel_host_is_ours("ops.example:8082", &any, named));
+}
+
+static void a_name_without_a_port_is_enough_where_the_port_is_the_schemes(void **state)
+{
+	(void)state;
+	struct semel_listen listen = at("127.0.0.1:443");
+	assert_true(semel_host_is_ours("localhost", &listen, NULL));
+	assert_true(semel_host_is_ours("127.0.0.1", &listen, NULL));
+	assert_false(semel_host_is_ours("local", &listen, NULL));
+}
+
+static void a_foreign_origin_is_not_ours(void **state)
+{
+	(void)state;
+	assert_true(semel_origin_is_ours(NULL, "localhost:8082"));
+	assert_true(semel_origin_is_ours("http://localhost:8082", "localhost:8082"));
+	assert_false(semel_origin_is_ours("http://evil.example", "localhost:8082"));
+	assert_false(semel_origin_is_ours("null", "localhost:8082"));
+	assert_false(semel_origin_is_ours("http://localhost:8083", "localhost:8082"));
+}
+
+static void movement_is_an_empty_outbox_another_oldest_or_fewer(void **state)
+{
+	(void)state;
+	struct semel_sight before = { .waiting = 5, .oldest_ms = 100 };
+	assert_true(semel_sight_moved(&before, &(struct semel_sight){ 0, 0 }));
+	assert_true(semel_sight_moved(&before, &(struct semel_sight){ 5, 200 }));
+	assert_true(semel_sight_moved(&before, &(struct semel_sight){ 4, 100 }));
+	assert_false(semel_sight_moved(&before, &(struct semel_sight){ 5, 100 }));
+	assert_false(semel_sight_moved(&before, &(struct semel_sight){ 6, 100 }));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(loopback_is_known_in_every_form),
+		cmocka_unit_test(what_is_no_address_is_refused),
+		cmocka_unit_test(a_token_has_the_role_of_its_line),
+		cmocka_unit_test(a_short_token_or_none_is_refused),
+		cmocka_unit_test(only_our_own_names_are_ours),
+		cmocka_unit_test(a_name_without_a_port_is_enough_where_the_port_is_the_schemes),
+		cmocka_unit_test(a_foreign_origin_is_not_ours),
+		cmocka_unit_test(movement_is_an_empty_outbox_another_oldest_or_fewer),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
