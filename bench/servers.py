@@ -1,141 +1,223 @@
 #!/usr/bin/python3 -B
 # SPDX-License-Identifier: Apache-2.0
-"""PostgreSQL to RabbitMQ: the relay against a bare librabbitmq publisher, in turns, on the test servers.
+"""PostgreSQL and RabbitMQ: Semel against bare programs, in turns, on the test servers.
 
-    /usr/bin/python3 tests/support/servers.py run -- bench/servers.py build/semel [--events N] [--rounds N]
+    /usr/bin/python3 tests/support/servers.py run -- bench/servers.py build/semel [PART…] [--quick]
 
-Each round publishes N events by the bare program without headers, by the bare program with as many headers as the
-relay sends, and by the relay from a full outbox. The medians and their ratios are printed; the database is its own."""
+Parts: relay, consume, latency, backlog, kill, rows. All of them when none is named. Each is a ratio within one run;
+docs/benchmarks.md says what is compared with what, and README.md here how. The database is its own, and dropped."""
 import argparse
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from urllib.parse import urlsplit
 
-import pika
-import psycopg2
+import rows
+from rig import (BYTES, HEADERS, KIND, TOPIC, Broker, Database, Meter, Semel, compile_all, load, middle, output,
+                 resident_mb, used_s)
 
-HERE = Path(__file__).resolve().parent
-EXCHANGE, QUEUE, BYTES, HEADERS, KEYS = "bench.events", "bench.queue", 250, 9, 1000
-FILL = """INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload)
-SELECT 'bench', 'aggregate-' || n %% %s, 'made', json_build_object('n', n, 'fill', repeat('x', %s - 30))
-FROM generate_series(1, %s) AS n"""
+QUEUE, BARE_QUEUE, SCOPE = "bench.queue", "bench.bare", "bench"
+INSERT_EVENT = ("INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload)"
+                f" VALUES ('{KIND}', $1, 'made', $2)")
+INSERT_EFFECT = "INSERT INTO effect (id, payload) VALUES ({}, {})"
+BATCH = 500
 
 
-class Database:
-    """One of its own on the test server."""
+class Bench:
+    def __init__(self, told, folder):
+        self.told = told
+        self.database, self.broker = Database(os.environ["SEMEL_TEST_POSTGRES"]), Broker(os.environ["SEMEL_TEST_RABBITMQ"])
+        self.semel = Semel(told.semel, self.database, self.broker)
+        self.bare = compile_all(folder)
+        self.place = [self.broker.parts.hostname, self.broker.parts.port]
 
-    def __init__(self, url):
-        self.home, self.name = url, f"semel_bench_{os.getpid()}"
-        self.url = urlsplit(url)._replace(path="/" + self.name).geturl()
-        self.do(url, f"CREATE DATABASE {self.name}")
+    def init(self):
+        subprocess.run([*self.semel.words[:3], "init"], check=True, stdout=subprocess.DEVNULL)
+        self.database.do("CREATE TABLE effect (id text, payload text)")
+        self.meter = Meter(self.database, self.broker)
 
-    @staticmethod
-    def do(url, statement, values=None):
-        connection = psycopg2.connect(url)
-        connection.autocommit = True
-        cursor = connection.cursor()
-        cursor.execute(statement, values)
-        found = cursor.fetchall() if cursor.description else None
-        connection.close()
+    def close(self):
+        self.broker.delete(QUEUE, BARE_QUEUE, f"{SCOPE}.{TOPIC}")
+        self.database.drop()
+
+    def measured(self, events, action):
+        """Events per second, microseconds of processor time by party, and what the action gave back."""
+        before, begin = self.meter.read(), time.monotonic()
+        found = action()
+        return events / (time.monotonic() - begin), self.meter.microseconds(before, events), found
+
+    # ---- relay -----------------------------------------------------------------------------------
+
+    def publish_bare(self, way, headers, events):
+        self.broker.fresh(QUEUE)
+        return self.measured(events, lambda: output(self.bare["bare_publish"], *self.place, *way, events, BYTES,
+                                                    self.told.window, headers))
+
+    def drain(self, *more):
+        return self.semel.run("relay", "--drain", "--timeout", "10m", "--window", self.told.window, *more)
+
+    def publish_by_relay(self, events):
+        self.database.fill(events)
+        self.broker.fresh(QUEUE)
+        found = self.measured(events, self.drain)
+        if self.database.published() != events:
+            sys.exit("the relay did not publish all of them")
         return found
 
-    def fill(self, events):
-        self.do(self.url, "TRUNCATE semel_outbox, semel_outbox_exception")
-        self.do(self.url, FILL, (KEYS, BYTES, events))
-        self.do(self.url, "ANALYZE semel_outbox")
-        self.do(self.url, "CHECKPOINT")
+    def relay(self):
+        events, runs = self.told.events, {"bare": [], "bare, topic exchange and headers": [], "relay": []}
+        for _ in range(self.told.rounds):
+            runs["bare"].append(self.publish_bare(["", QUEUE], 0, events))
+            runs["relay"].append(self.publish_by_relay(events))
+            runs["bare, topic exchange and headers"].append(self.publish_bare([TOPIC, "made"], HEADERS, events))
+        self.compare("publish to a quorum queue", runs, "relay")
+        print(f"  relay, highest resident memory {max(run[2] for run in runs['relay']):.1f} MB")
 
-    def published(self):
-        return self.do(self.url, "SELECT count(*) FROM semel_outbox WHERE status = 'PUBLISHED'")[0][0]
+    def compare(self, title, runs, ours):
+        print(f"{title}: {self.told.events:,} events, {self.told.rounds} rounds, load {load()}")
+        rates = {name: middle([run[0] for run in rounds]) for name, rounds in runs.items()}
+        costs = {name: {party: middle([run[1][party] for run in rounds]) for party in rounds[0][1]}
+                 for name, rounds in runs.items()}
+        sums = {name: sum(cost.values()) for name, cost in costs.items()}
+        for name, rate in rates.items():
+            told = "  ".join(f"{party} {used:5.1f}" for party, used in costs[name].items())
+            print(f"  {name:34} {rate:8,.0f}/s  {ours} / it {rates[ours] / rate:5.2f}   processor µs each: {told}"
+                  f"  sum {sums[name]:5.1f}  it / {ours} {sums[name] / sums[ours]:5.2f}")
 
-    def drop(self):
-        self.do(self.home, f"DROP DATABASE {self.name}")
+    # ---- consume ---------------------------------------------------------------------------------
+
+    def consume_by_semel(self):
+        sql = INSERT_EFFECT.format(":id", ":payload")
+        self.semel.run("consume", "--scope", SCOPE, "--topic", TOPIC, "--sql", sql, "--batch", BATCH, "--drain", "--timeout", "10m")
+
+    def consume_bare(self, events):
+        sql = INSERT_EFFECT.format("$1", "$2")
+        output(self.bare["bare_consume"], *self.place, BARE_QUEUE, self.database.url, sql, events, BATCH)
+
+    def consume(self):
+        events, runs = self.told.events, {"bare loop, no guard": [], "consume": []}
+        self.broker.delete(QUEUE, f"{SCOPE}.{TOPIC}")
+        self.broker.fresh(BARE_QUEUE, single=True)
+        self.consume_by_semel()  # declares its queue
+        for number in range(self.told.rounds):
+            self.database.fill(events)
+            self.database.do("TRUNCATE effect")
+            self.drain()
+            self.database.settle()
+            turns = [("bare loop, no guard", lambda: self.consume_bare(events)), ("consume", self.consume_by_semel)]
+            for name, action in turns if number % 2 else reversed(turns):
+                runs[name].append(self.measured(events, action))
+            if self.database.number("SELECT count(*) FROM effect") != 2 * events:
+                sys.exit("an event was lost or doubled")
+        self.compare("consume effectively once", runs, "consume")
+
+    # ---- latency ---------------------------------------------------------------------------------
+
+    def delays(self, seconds, *more, statement=INSERT_EVENT):
+        rate, warm = self.told.rate, self.told.rate * 2
+        words = output(self.bare["latency"], self.database.url, statement, *self.place, QUEUE, rate,
+                       warm + rate * seconds, warm, *more).split()
+        return f"{words[1]}/s  p50 {words[3]} ms  p99 {words[4]} ms   (commit p50 {words[6]}  p99 {words[7]})  repeated {words[9]}"
+
+    def latency(self):
+        print(f"commit to consumer at {self.told.rate} commits a second, load {load()}")
+        self.database.fill(0)
+        self.broker.fresh(QUEUE)
+        for _ in range(self.told.rounds):
+            plain = "INSERT INTO effect (id, payload) VALUES ($1, $2)"
+            print("  no relay, published by the writer ", self.delays(self.told.seconds, TOPIC, "made", statement=plain))
+            relay = self.semel.start("relay")
+            time.sleep(2)
+            before, begin = used_s(relay.pid), time.monotonic()
+            told = self.delays(self.told.seconds)
+            share = (used_s(relay.pid) - before) * 100 / (time.monotonic() - begin)
+            print(f"  relay                              {told}   {share:.1f} % of a core, {resident_mb(relay.pid):.1f} MB")
+            relay.terminate()
+            relay.wait()
+
+    # ---- backlog ---------------------------------------------------------------------------------
+
+    def watch_queue(self, relay, level):
+        while self.broker.ready(QUEUE) < level:
+            if relay.poll() is not None:
+                sys.exit("the relay has ended")
+            time.sleep(0.05)
+        return self.broker.ready(QUEUE), time.monotonic(), self.meter.read(), used_s(relay.pid)
+
+    def stretch(self, backlog, events):
+        """Events per second and processor time over the same number of events, behind a warm-up of as many. The
+        database is the part that could get slower."""
+        self.database.fill(backlog)
+        self.broker.fresh(QUEUE)
+        relay = self.semel.start("relay", "--window", self.told.window)
+        first, begin, before, own = self.watch_queue(relay, events)
+        last, end, after, own_after = self.watch_queue(relay, events * 2)
+        relay.kill()
+        relay.wait()
+        return (last - first) / (end - begin), (after["postgres"] - before["postgres"] + own_after - own) * 1e6 / (last - first)
+
+    def backlog(self):
+        events = self.told.events // 4
+        runs = {events * 2 + 1000: [], self.told.backlog: []}
+        for _ in range(self.told.rounds):
+            for waiting, rounds in runs.items():
+                rounds.append(self.stretch(waiting, events))
+        print(f"relay, {events:,} events with so many waiting at their end, load {load()}")
+        for waiting, rounds in runs.items():
+            rate, used = middle([run[0] for run in rounds]), middle([run[1] for run in rounds])
+            print(f"  {waiting - 2 * events:10,} waiting: {rate:8,.0f}/s, processor µs each of database and relay {used:5.1f}")
+
+    # ---- kill ------------------------------------------------------------------------------------
+
+    def kill(self):
+        events = self.told.events
+        self.database.fill(events)
+        self.broker.fresh(QUEUE)
+        relay = self.semel.start("relay", "--window", self.told.window)
+        self.watch_queue(relay, events // 2)
+        relay.kill()
+        relay.wait()
+        self.drain()
+        print(f"killed in the middle of {events:,}: {self.broker.ready(QUEUE) - events:,} repeated, window {self.told.window:,}")
+
+    # ---- rows ------------------------------------------------------------------------------------
+
+    def rows(self):
+        rows.measure(self.database, self.semel, self.told)
 
 
-class Broker:
-    def __init__(self, url):
-        self.url, self.parts = url, urlsplit(url)
-
-    def fresh_queue(self):
-        connection = pika.BlockingConnection(pika.URLParameters(self.url))
-        channel = connection.channel()
-        channel.queue_delete(QUEUE)
-        channel.exchange_declare(EXCHANGE, "topic", durable=True)
-        channel.queue_declare(QUEUE, durable=True, arguments={"x-queue-type": "quorum"})
-        channel.queue_bind(QUEUE, EXCHANGE, "#")
-        connection.close()
-
-    def bare(self, program, events, window, headers):
-        self.fresh_queue()
-        way = [EXCHANGE, "made"] if headers else ["", QUEUE]
-        words = [program, self.parts.hostname, self.parts.port, *way, events, BYTES, window, headers]
-        return float(subprocess.run(list(map(str, words)), check=True, capture_output=True, text=True).stdout)
-
-
-def resident_mb(pid):
-    """The most so far; 0 when the process has just ended."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:
-        return 0.0
-    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), 0.0)
-
-
-def relay(semel, database, broker, events, window):
-    """Events per second from the start of the process to its end, and its highest resident memory in MB."""
-    database.fill(events)
-    broker.fresh_queue()
-    words = ["--store", database.url, "--broker", broker.url, "relay", "--drain", "--timeout", "10m", "--window", window]
-    begin = time.monotonic()
-    child = subprocess.Popen([semel, *map(str, words)], stdout=subprocess.DEVNULL)
-    peak = 0.0
-    while child.poll() is None:
-        peak = max(peak, resident_mb(child.pid))
-        time.sleep(0.02)
-    taken = time.monotonic() - begin
-    if child.returncode != 0 or database.published() != events:
-        sys.exit("the relay did not publish all of them")
-    return events / taken, peak
-
-
-def report(rows, memory):
-    middle = {name: statistics.median(values) for name, values in rows.items()}
-    for name, value in middle.items():
-        print(f"{name:42} {value:10,.0f} events/s   relay / it: {middle['relay'] / value:.2f}")
-    print(f"{'relay, highest resident memory':42} {max(memory):10.1f} MB")
+PARTS = ("relay", "consume", "latency", "backlog", "kill", "rows")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("semel")
+    parser.add_argument("parts", nargs="*", metavar="PART")
     parser.add_argument("--events", type=int, default=100000)
+    parser.add_argument("--backlog", type=int, default=1000000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--window", type=int, default=2000)
+    parser.add_argument("--window", type=int, default=1000)
+    parser.add_argument("--rate", type=int, default=500)
+    parser.add_argument("--seconds", type=int, default=20)
+    parser.add_argument("--quick", action="store_true", help="a few seconds each, to see that it works")
     told = parser.parse_args()
+    unknown = set(told.parts) - set(PARTS)
+    if unknown:
+        parser.error(f"no such part: {' '.join(unknown)} (there are {' '.join(PARTS)})")
     if "SEMEL_TEST_POSTGRES" not in os.environ:
         parser.error("run it by tests/support/servers.py run -- …")
-    database, broker = Database(os.environ["SEMEL_TEST_POSTGRES"]), Broker(os.environ["SEMEL_TEST_RABBITMQ"])
-    rows, memory = {"bare": [], "bare, topic exchange and headers": [], "relay": []}, []
+    if told.quick:
+        told.events, told.backlog, told.rounds, told.seconds = 4000, 8000, 1, 2
     with tempfile.TemporaryDirectory() as folder:
-        bare = Path(folder) / "bare_publish"
-        subprocess.run(["cc", "-O2", "-o", bare, HERE / "bare_publish.c", "-lrabbitmq"], check=True)
+        bench = Bench(told, Path(folder))
         try:
-            subprocess.run([told.semel, "--store", database.url, "init"], check=True, stdout=subprocess.DEVNULL)
-            for _ in range(told.rounds):
-                rows["bare"].append(broker.bare(bare, told.events, told.window, 0))
-                rate, peak = relay(told.semel, database, broker, told.events, told.window)
-                rows["relay"].append(rate)
-                memory.append(peak)
-                rows["bare, topic exchange and headers"].append(
-                    broker.bare(bare, told.events, told.window, HEADERS))
+            bench.init()
+            for part in told.parts or PARTS:
+                getattr(bench, part)()
         finally:
-            database.drop()
-    report(rows, memory)
+            bench.close()
 
 
 if __name__ == "__main__":

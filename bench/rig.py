@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the measurements at PostgreSQL and RabbitMQ share: a database of their own, queues, the bare programs, and the
+processor time that each of the parties has used. Times on a busy machine are noise; processor time is much less so."""
+import json
+import os
+import statistics
+import subprocess
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pika
+import psycopg2
+
+HERE = Path(__file__).resolve().parent
+TOPIC, KIND = "bench.events", "bench"
+BYTES, HEADERS, KEYS = 250, 9, 1000
+TICK = os.sysconf("SC_CLK_TCK")
+FILL = """INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload)
+SELECT 'bench', 'aggregate-' || n %% %s, 'made', json_build_object('n', n, 'fill', repeat('x', %s - 30))
+FROM generate_series(1, %s) AS n"""
+
+
+class Database:
+    """One of its own on the test server; without TLS, like the bare programs at the broker."""
+
+    def __init__(self, url):
+        self.home, self.name = url, f"semel_bench_{os.getpid()}"
+        self.url = urlsplit(url)._replace(path="/" + self.name, query="sslmode=disable").geturl()
+        self.run(url, f"CREATE DATABASE {self.name}")
+
+    @staticmethod
+    def run(url, statement, values=None):
+        connection = psycopg2.connect(url)
+        connection.autocommit = True
+        cursor = connection.cursor()
+        cursor.execute(statement, values)
+        found = cursor.fetchall() if cursor.description else None
+        connection.close()
+        return found
+
+    def do(self, statement, values=None):
+        return self.run(self.url, statement, values)
+
+    def number(self, statement):
+        return self.do(statement)[0][0]
+
+    def fill(self, events):
+        self.do("TRUNCATE semel_outbox, semel_outbox_exception")
+        self.do(FILL, (KEYS, BYTES, events))
+        self.settle()
+
+    def settle(self):
+        """Vacuum and checkpoint now, and not in the middle of what is measured."""
+        self.do("VACUUM ANALYZE semel_outbox")
+        self.do("CHECKPOINT")
+
+    def published(self):
+        return self.number("SELECT count(*) FROM semel_outbox WHERE status = 'PUBLISHED'")
+
+    def postmaster(self):
+        return parent_of(self.number("SELECT pg_backend_pid()"))
+
+    def drop(self):
+        self.run(self.home, f"DROP DATABASE {self.name} WITH (FORCE)")
+
+
+class Broker:
+    def __init__(self, url):
+        self.url, self.parts = url, urlsplit(url)
+        told = json.loads(os.environ.get("SEMEL_TEST_SERVERS", "{}"))
+        self.node = told.get("rabbitmq", {}).get("node")
+
+    def channel(self, what):
+        connection = pika.BlockingConnection(pika.URLParameters(self.url))
+        found = what(connection.channel())
+        connection.close()
+        return found
+
+    def fresh(self, queue, single=False):
+        """Empty, quorum, bound to the topic."""
+        arguments = {"x-queue-type": "quorum", **({"x-single-active-consumer": True} if single else {})}
+
+        def declare(channel):
+            channel.queue_delete(queue)
+            channel.exchange_declare(TOPIC, "topic", durable=True)
+            channel.queue_declare(queue, durable=True, arguments=arguments)
+            channel.queue_bind(queue, TOPIC, "#")
+
+        self.channel(declare)
+
+    def delete(self, *queues):
+        for queue in queues:
+            self.channel(lambda channel, name=queue: channel.queue_delete(name))
+
+    def ready(self, queue):
+        return self.channel(lambda channel: channel.queue_declare(queue, passive=True)).method.message_count
+
+    def process(self):
+        """Of the server, if it is the tests' own."""
+        mark = f"RABBITMQ_NODENAME={self.node}\0".encode()
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                if b"beam" in (folder / "cmdline").read_bytes() and mark in (folder / "environ").read_bytes():
+                    return int(folder.name)
+            except OSError:
+                continue
+        return None
+
+
+class Semel:
+    """The program, with its store and broker."""
+
+    def __init__(self, path, database, broker):
+        self.words = [path, "--store", database.url, "--broker", broker.url]
+
+    def start(self, *words):
+        return subprocess.Popen([*self.words, *map(str, words)], stdout=subprocess.DEVNULL)
+
+    def run(self, *words):
+        """Its highest resident memory in MB."""
+        child, peak = self.start(*words), 0.0
+        while child.poll() is None:
+            peak = max(peak, resident_mb(child.pid))
+            time.sleep(0.02)
+        if child.returncode != 0:
+            raise SystemExit(f"semel {words[0]} ended with {child.returncode}")
+        return peak
+
+
+# ---- the bare programs ---------------------------------------------------------------------------
+
+
+def compile_all(folder):
+    """Their paths, by name."""
+    include = subprocess.run(["pg_config", "--includedir"], check=True, capture_output=True, text=True).stdout.strip()
+    paths = {}
+    for name, libraries in (("bare_publish", ["-lrabbitmq"]), ("bare_consume", ["-lrabbitmq", "-lpq"]),
+                            ("latency", ["-lrabbitmq", "-lpq", "-lpthread"])):
+        paths[name] = str(Path(folder) / name)
+        subprocess.run(["cc", "-std=c17", "-D_GNU_SOURCE", "-O2", f"-I{include}", "-o", paths[name], HERE / f"{name}.c",
+                        *libraries], check=True)
+    return paths
+
+
+def output(*words):
+    return subprocess.run(list(map(str, words)), check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
+# ---- processes -----------------------------------------------------------------------------------
+
+
+def fields_of(pid):
+    """From the state on, which is the third."""
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+
+
+def parent_of(pid):
+    return int(fields_of(pid)[1])
+
+
+def used_s(pid, children=False):
+    fields = fields_of(pid)
+    return sum(int(field) for field in fields[11:15 if children else 13]) / TICK
+
+
+def family_used_s(parent):
+    """A server and its children, those that have ended too."""
+    used = used_s(parent, children=True)
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if parent_of(folder.name) == parent:
+                used += used_s(folder.name)
+        except (OSError, IndexError):
+            continue
+    return used
+
+
+def resident_mb(pid):
+    """The most so far; 0 when the process has just ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), 0.0)
+
+
+class Meter:
+    """Processor seconds of the servers and of the children of this program, between start and stop."""
+
+    def __init__(self, database, broker):
+        self.postmaster, self.broker = database.postmaster(), broker.process()
+
+    def read(self):
+        own = os.times()
+        return {"own": own.children_user + own.children_system,
+                "postgres": family_used_s(self.postmaster),
+                "rabbitmq": used_s(self.broker) if self.broker else 0.0}
+
+    def microseconds(self, before, events):
+        """For each event."""
+        return {name: (used - before[name]) * 1e6 / events for name, used in self.read().items()}
+
+
+def middle(values):
+    return statistics.median(values)
+
+
+def load():
+    return Path("/proc/loadavg").read_text().split()[0]

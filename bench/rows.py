@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the outbox row costs the business transaction: pgbench with 8 clients, in short turns.
+
+    trivial   a business row and a row in a plain table with a key
+    outbox    a business row and a row in the outbox, with no relay at work
+    asleep    the same, beside a relay that sleeps and is woken
+    no bell   as asleep, but the trigger that rings is off: the relay only polls"""
+import re
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from rig import load, middle
+
+CLIENTS = 8
+BUSINESS = "INSERT INTO business (customer, total) VALUES ('customer ' || :n, :n);"
+OUTBOX = ("INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload) VALUES"
+          " ('order', 'order-' || :n, 'order.created.v1', '{\"total\": 5, \"fill\": \"" + "x" * 200 + "\"}');")
+TRIVIAL = ("INSERT INTO trivial (kind, thing, name, payload) VALUES"
+           " ('order', 'order-' || :n, 'order.created.v1', '{\"total\": 5, \"fill\": \"" + "x" * 200 + "\"}');")
+TABLES = """CREATE TABLE IF NOT EXISTS business (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, customer text, total int);
+CREATE TABLE IF NOT EXISTS trivial (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, kind text, thing text, name text,
+    payload text, created_at timestamptz DEFAULT now())"""
+BELL = "ALTER TABLE semel_outbox {} TRIGGER semel_outbox_bell"
+
+
+def script(folder, name, second):
+    path = Path(folder) / name
+    path.write_text(f"\\set n random(1, 100000)\nBEGIN;\n{BUSINESS}\n{second}\nCOMMIT;\n")
+    return path
+
+
+def commits_per_second(database, path, seconds):
+    words = ["pgbench", "-n", "-M", "prepared", "-c", CLIENTS, "-j", "1", "-T", seconds, "-f", path, database.url]
+    told = subprocess.run(list(map(str, words)), check=True, capture_output=True, text=True).stdout
+    return float(re.search(r"tps = ([0-9.]+)", told).group(1))
+
+
+def turn(database, semel, path, seconds, name):
+    """One turn, from empty tables."""
+    database.do("TRUNCATE business, trivial, semel_outbox, semel_outbox_exception")
+    database.do("CHECKPOINT")
+    database.do(BELL.format("DISABLE" if name == "no bell" else "ENABLE"))
+    relay = semel.start("relay") if name in ("asleep", "no bell") else None
+    if relay:
+        time.sleep(2)
+    rate = commits_per_second(database, path, seconds)
+    if relay:
+        relay.terminate()
+        relay.wait()
+    return rate
+
+
+def measure(database, semel, told):
+    rates = {"trivial": [], "outbox": [], "asleep": [], "no bell": []}
+    seconds = max(told.seconds // 4, 1)
+    database.do(TABLES)
+    with tempfile.TemporaryDirectory() as folder:
+        paths = {"trivial": script(folder, "trivial", TRIVIAL), "outbox": script(folder, "outbox", OUTBOX)}
+        for number in range(told.rounds):
+            names = list(rates)
+            for name in names if number % 2 else reversed(names):
+                path = paths["trivial" if name == "trivial" else "outbox"]
+                rates[name].append(turn(database, semel, path, seconds, name))
+    database.do(BELL.format("ENABLE"))
+    middles = {name: middle(found) for name, found in rates.items()}
+    print(f"business transactions with {CLIENTS} clients, load {load()}")
+    for name, rate in middles.items():
+        print(f"  {name:10} {rate:8,.0f}/s")
+    print(f"  outbox / trivial {middles['outbox'] / middles['trivial']:.2f}, asleep / no bell "
+          f"{middles['asleep'] / middles['no bell']:.2f}")
