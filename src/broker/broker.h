@@ -13,6 +13,9 @@
  * Threads: one broker belongs to one thread. Outcomes are reported inside poll().
  * Ownership: an event offered stays the caller's, unchanged until its outcome was reported.
  * Deliveries are read into the caller's arena.
+ * Offsets: a log that keeps no place for its readers (a stream) is read from where the caller's
+ * keeper says, and a delivery of it says so (kept): its offset belongs into the transaction of its
+ * effect.
  * Errors: OUTAGE from any slot: the connection is gone; what was not reported may or may not have
  * arrived; the caller closes and opens anew.
  * Every driver passes tests/contract/broker_suite.c.
@@ -48,7 +51,25 @@ struct semel_delivery {
 	int32_t partition;
 	int64_t offset;
 	bool redelivered;
+	bool kept;    /* the keeper is asked where to go on, so the caller writes the offset down */
 	uint64_t tag; /* the driver's own */
+};
+
+/* Knows how far a scope has read a log: the store, where the offsets are kept with the effects. Its
+ * functions are called on the broker's thread inside the broker's own, and never in a transaction
+ * of the caller's. */
+struct semel_keeper {
+	void *user;
+	/* May this consumer read it, and from where? next_out -1: it was never read. granted: the
+	 * broker itself has made us its reader, so whoever was it before is fenced off. LEASE_LOST:
+	 * another one reads it; ask again later. */
+	semel_status (*take)(void *user, const char *topic, int32_t partition, bool granted,
+			     int64_t *next_out, semel_error *error);
+	/* Nothing of it is read any more. */
+	void (*release)(void *user, const char *topic, int32_t partition);
+	/* For those who only look: where the scope stands. */
+	semel_status (*look)(void *user, const char *scope, const char *topic, int32_t partition,
+			     int64_t *next_out, semel_error *error);
 };
 
 struct semel_subscribe_options {
@@ -76,8 +97,8 @@ struct semel_backlog {
 struct semel_broker_driver {
 	const char *scheme; /* "local", "amqp" */
 
-	/* All slots are required. open: CONFIG when the URL cannot be right, OUTAGE when nobody
-	 * answers. window: unconfirmed events at most. */
+	/* All slots are required but where it says so. open: CONFIG when the URL cannot be right,
+	 * OUTAGE when nobody answers. window: unconfirmed events at most. */
 	semel_status (*open)(const struct semel_url *url, const struct semel_env *env,
 			     uint32_t window, struct semel_broker **broker_out, semel_error *error);
 	void (*close)(struct semel_broker *broker);
@@ -98,6 +119,10 @@ struct semel_broker_driver {
 	/* Why the broker takes nothing for now (an alarm), or NULL. While it does so, poll reports
 	 * no outcome, and none is late. The text lives until the next call. */
 	const char *(*blocked)(struct semel_broker *broker);
+
+	/* Optional: of drivers that know such logs. Before subscribe, and before looking; the
+	 * keeper outlives the broker. Without one such a log cannot be read (CONFIG). */
+	void (*keep)(struct semel_broker *broker, const struct semel_keeper *keeper);
 
 	/* -- consuming. Declares what the subscription needs, once per broker. */
 	semel_status (*subscribe)(struct semel_broker *broker,
@@ -146,6 +171,8 @@ struct semel_broker_driver {
 /* The registry: one line per driver in registry.c. */
 semel_status semel_broker_open(const char *url, const struct semel_env *env, uint32_t window,
 			       struct semel_broker **broker_out, semel_error *error);
+/* Where the broker finds offsets that it does not keep itself; others do not mind. */
+void semel_broker_keep(struct semel_broker *broker, const struct semel_keeper *keeper);
 /* broker may be NULL. */
 void semel_broker_close(struct semel_broker *broker);
 

@@ -55,6 +55,13 @@ free_url:
 	return status;
 }
 
+void semel_broker_keep(struct semel_broker *broker, const struct semel_keeper *keeper)
+{
+	assert(broker != NULL && keeper != NULL);
+	if (broker->driver->keep != NULL)
+		broker->driver->keep(broker, keeper);
+}
+
 void semel_broker_close(struct semel_broker *broker)
 {
 	if (broker != NULL)

@@ -72,6 +72,16 @@ static semel_status commit(struct semel_consumer *consumer, semel_error *error)
 	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_CONSUME_AFTER_COMMIT, error) : status;
 }
 
+/* Before the commit: how far the deliveries are settled by it. */
+static semel_status write_places(struct semel_consumer *consumer, const struct semel_item *items,
+				 uint32_t count, semel_error *error)
+{
+	semel_places_begin(consumer->places);
+	for (uint32_t i = 0; i < count; i++)
+		semel_places_mark(consumer->places, &items[i]);
+	return semel_places_write(consumer->places, error);
+}
+
 static void report(struct semel_consumer *consumer, const struct semel_item *item)
 {
 	semel_breaker_report(&consumer->breaker, item->status, semel_steady_ms(consumer->env),
@@ -140,6 +150,8 @@ static semel_status try_together(struct semel_consumer *consumer, struct semel_i
 	if (status != SEMEL_OK)
 		goto roll_back;
 	status = run_all(consumer, items, count, guilty_out, error);
+	if (status == SEMEL_OK)
+		status = write_places(consumer, items, count, error);
 	if (status != SEMEL_OK)
 		goto roll_back;
 	if (SEMEL_PLANTED("ack-before-commit"))
@@ -275,6 +287,8 @@ static semel_status one_pass(struct semel_consumer *consumer, struct semel_item 
 
 	status = attempt_each(consumer, items, count, error);
 	if (status == SEMEL_OK)
+		status = write_places(consumer, items, count, error);
+	if (status == SEMEL_OK)
 		return commit(consumer, error);
 	driver_of(consumer)->rollback(consumer->store);
 	if (status != SEMEL_NO_TRANSACTION)
@@ -340,6 +354,8 @@ static semel_status claim_first(struct semel_consumer *consumer, struct semel_it
 	if (status != SEMEL_OK)
 		return status;
 	status = semel_admit(consumer, item, 1, consumer->arena, error);
+	if (status == SEMEL_OK)
+		status = write_places(consumer, item, 1, error);
 	if (status != SEMEL_OK) {
 		driver_of(consumer)->rollback(consumer->store);
 		return status;
@@ -414,10 +430,14 @@ static semel_status run_claimed(struct semel_consumer *consumer, struct semel_it
 	if (status == SEMEL_OK)
 		status = driver_of(consumer)->release(consumer->store, error);
 	if (status == SEMEL_OK)
+		status = write_places(consumer, item, 1, error);
+	if (status == SEMEL_OK)
 		return commit(consumer, error);
 
 roll_back:
 	driver_of(consumer)->rollback(consumer->store);
+	if (status == SEMEL_LEASE_LOST)
+		give_back(consumer, item);
 	return status;
 }
 

@@ -344,8 +344,10 @@ semel_status semel_settle(struct semel_consumer *consumer, struct semel_item *co
 	}
 	if (status == SEMEL_OK && ack_count > 0)
 		status = consumer->broker->driver->ack(consumer->broker, acks, ack_count, error);
-	if (status == SEMEL_OK)
+	if (status == SEMEL_OK) {
+		semel_places_settle(consumer->places, acks, ack_count);
 		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_ACK, error);
+	}
 	if (status != SEMEL_OK) {
 		semel_log(SEMEL_LOG_WARN, "committed, but not acked; duplicates will be skipped",
 			  &(struct semel_log_fields){ .consumer = consumer->scope.data,

@@ -129,6 +129,7 @@ static bool copy_options(struct semel_consumer *consumer, const semel_consumer_o
 	consumer->topics = list_copy(options->topics, list_length(options->topics));
 	consumer->arena = semel_arena_new(ARENA_BLOCK);
 	consumer->upcasters = semel_upcasters_new();
+	consumer->places = semel_places_new(consumer);
 	consumer->retry = (struct semel_retry_policy){
 		.attempts_max = consumer->options.attempts,
 		.immediate_max = consumer->options.immediate,
@@ -136,7 +137,7 @@ static bool copy_options(struct semel_consumer *consumer, const semel_consumer_o
 		.delayed = { consumer->options.first_delay_ms, consumer->options.delay_max_ms },
 	};
 	return consumer->store_url && consumer->broker_url && consumer->scope.data &&
-	       consumer->topics && consumer->arena && consumer->upcasters &&
+	       consumer->topics && consumer->arena && consumer->upcasters && consumer->places &&
 	       (!options->dedup_header || consumer->dedup_header) &&
 	       (!options->bind || consumer->bind);
 }
@@ -174,8 +175,10 @@ static semel_status connect_all(struct semel_consumer *consumer, semel_error *er
 	if (status == SEMEL_OK)
 		status = semel_broker_open(consumer->broker_url, consumer->env, 1,
 					   &consumer->broker, error);
-	if (status == SEMEL_OK)
+	if (status == SEMEL_OK) {
+		semel_broker_keep(consumer->broker, semel_places_keeper(consumer->places));
 		status = subscribe(consumer, error);
+	}
 	if (status == SEMEL_OK)
 		consumer->broker->driver->watch(consumer->broker, consumer->wake);
 	return status;
@@ -196,6 +199,8 @@ static void disconnect_all(struct semel_consumer *consumer)
 	semel_dispatch_close(consumer);
 	let_claims_go(consumer);
 	semel_broker_close(consumer->broker);
+	if (consumer->places)
+		semel_places_forget(consumer->places, false);
 	if (consumer->guard)
 		consumer->guard->driver->close(consumer->guard);
 	semel_store_close(consumer->store);
@@ -237,6 +242,7 @@ void semel_consumer_close(semel_consumer *consumer)
 	disconnect_all(consumer);
 	semel_wake_free(consumer->wake);
 	semel_upcasters_free(consumer->upcasters);
+	semel_places_free(consumer->places);
 	semel_arena_free(consumer->arena);
 	list_free(consumer->topics);
 	list_free(consumer->statements);
@@ -404,7 +410,9 @@ static semel_status take_batch(struct semel_consumer *consumer, bool *busy_out, 
 	if (status != SEMEL_OK || count == 0)
 		return status;
 	*busy_out = true;
-	status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_RECEIVE, error);
+	status = semel_places_note(consumer->places, deliveries, count, error);
+	if (status == SEMEL_OK)
+		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_RECEIVE, error);
 	if (status != SEMEL_OK)
 		return status;
 	struct semel_item *items = semel_items_make(consumer, deliveries, count, consumer->arena);
@@ -441,6 +449,8 @@ static semel_status turn(struct semel_consumer *consumer, bool *busy_out, semel_
 	semel_status status = connect_all(consumer, error);
 	if (status == SEMEL_OK && consumer->kind == SEMEL_HANDLER_OUTSIDE && !consumer->dispatch)
 		status = semel_dispatch_open(consumer, error);
+	if (status == SEMEL_OK)
+		status = semel_places_tend(consumer->places, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = consumer->kind == SEMEL_HANDLER_OUTSIDE
@@ -466,6 +476,8 @@ static semel_status survive(struct semel_consumer *consumer, semel_status status
 		  &(struct semel_log_fields){ .consumer = consumer->scope.data,
 					      .error = error->text,
 					      .attempt = consumer->outages });
+	if (status == SEMEL_LEASE_LOST)
+		semel_places_forget(consumer->places, true);
 	disconnect_all(consumer);
 	int64_t until_ms = semel_steady_ms(consumer->env) + wait_ms;
 	while (!semel_wake_rung(consumer->wake) && semel_steady_ms(consumer->env) < until_ms)

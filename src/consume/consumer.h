@@ -11,6 +11,7 @@
 #include "broker/broker.h"
 #include "consume/breaker.h"
 #include "consume/handler.h"
+#include "consume/place.h"
 #include "consume/retry.h"
 #include "consume/upcast.h"
 #include "guard/guard.h"
@@ -83,6 +84,7 @@ struct semel_consumer {
 	struct semel_guard *guard;
 	struct semel_arena *arena; /* of one batch */
 	struct semel_dispatch *dispatch;
+	struct semel_places *places;
 
 	struct semel_retry_policy retry;
 	struct semel_breaker breaker;

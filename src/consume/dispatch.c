@@ -191,7 +191,9 @@ static semel_status take_deliveries(struct semel_consumer *consumer, semel_error
 							      deliveries, &count, error);
 	if (status != SEMEL_OK || count == 0)
 		return status;
-	status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_RECEIVE, error);
+	status = semel_places_note(consumer->places, deliveries, count, error);
+	if (status == SEMEL_OK)
+		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_RECEIVE, error);
 	struct semel_item *items = semel_items_make(consumer, deliveries, count, arena);
 	if (status != SEMEL_OK || !items)
 		return status != SEMEL_OK
@@ -398,6 +400,18 @@ static semel_status admit_tasks(struct semel_consumer *consumer, const struct ch
 	return status;
 }
 
+/* How far the deliveries are settled by this transaction. */
+static semel_status write_places(struct semel_consumer *consumer, const struct choice *ended,
+				 const struct choice *starting, semel_error *error)
+{
+	semel_places_begin(consumer->places);
+	for (uint32_t i = 0; i < ended->count; i++)
+		semel_places_mark(consumer->places, &ended->tasks[i]->item);
+	for (uint32_t i = 0; i < starting->count; i++)
+		semel_places_mark(consumer->places, &starting->tasks[i]->item);
+	return semel_places_write(consumer->places, error);
+}
+
 static semel_status transact(struct semel_consumer *consumer, const struct choice *ended,
 			     const struct choice *starting, bool released, semel_error *error)
 {
@@ -413,6 +427,8 @@ static semel_status transact(struct semel_consumer *consumer, const struct choic
 		status = take_released(consumer, error);
 	if (status == SEMEL_OK && ended->count > 0)
 		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_EFFECT, error);
+	if (status == SEMEL_OK)
+		status = write_places(consumer, ended, starting, error);
 	if (status != SEMEL_OK) {
 		driver->rollback(consumer->store);
 		return status;

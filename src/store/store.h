@@ -201,6 +201,21 @@ struct semel_hold_counts {
 	int64_t next_due_ms; /* of the GAPs and the RELEASED; 0: none */
 };
 
+/* ---- positions: how far a scope has read a log of the broker ----------------------------------
+ */
+
+/* A stream, or a partition of a topic, whose offsets are kept here, with the effects. It has one
+ * reader at a time: the epoch grows with every new one, and is the fence that a put is checked
+ * against. */
+struct semel_position {
+	struct semel_text scope, topic;
+	int32_t partition;
+	int64_t next;  /* the first offset that is not settled; -1: never read */
+	int64_t epoch; /* 0: nobody has ever read it */
+	int64_t expires_at_ms;
+	char owner[SEMEL_OWNER_SIZE]; /* empty: nobody */
+};
+
 /* ---- dead letters --------------------------------------------------------------------------- */
 
 struct semel_dead_entry {
@@ -424,6 +439,19 @@ struct semel_store_driver {
 				 semel_error *error);
 	semel_status (*hold_counts)(semel_store *store, struct semel_text scope,
 				    struct semel_hold_counts *counts_out, semel_error *error);
+
+	/* -- positions. Fills in the rest for scope, topic and partition. */
+	semel_status (*position_get)(semel_store *store, struct semel_position *position,
+				     semel_error *error);
+	/* Takes it over if its epoch is still that of *position; fills in the new one. LEASE_LOST:
+	 * somebody was quicker. */
+	semel_status (*position_take)(semel_store *store, struct semel_position *position,
+				      const char *owner, int64_t expires_at_ms, semel_error *error);
+	/* Writes next and the lease's new end, in the open transaction if there is one. LEASE_LOST:
+	 * another one reads now, and nothing was written. */
+	semel_status (*position_put)(semel_tx tx, const struct semel_position *position,
+				     semel_error *error);
+	void (*position_release)(semel_store *store, const struct semel_position *position);
 
 	/* -- dead letters and parked followers. In the open transaction where a tx is given.
 	 * add: an entry of the same scope and event is used again and becomes PENDING: replay_count

@@ -365,14 +365,16 @@ const struct store_tests store_basic_tests = { tests, sizeof(tests) / sizeof(tes
 
 int store_suite_run(const struct store_suite_factory *factory)
 {
-	const struct store_tests *const parts[] = { &store_basic_tests, &store_outbox_tests,
-						    &store_relay_tests, &store_inbox_tests,
-						    &store_dead_tests,  &store_keep_tests };
-	struct CMUnitTest all[128];
+	const struct store_tests *const parts[] = {
+		&store_basic_tests,    &store_outbox_tests, &store_relay_tests, &store_inbox_tests,
+		&store_position_tests, &store_dead_tests,   &store_keep_tests,
+	};
+	struct CMUnitTest all[160];
 	size_t count = 0;
 	suite = factory;
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
-		for (size_t j = 0; j < parts[i]->count && count < 128; j++) {
+		for (size_t j = 0; j < parts[i]->count && count < sizeof(all) / sizeof(all[0]);
+		     j++) {
 			all[count] = parts[i]->tests[j];
 			all[count].setup_func = make_store;
 			all[count++].teardown_func = drop_store;

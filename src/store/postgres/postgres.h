@@ -271,6 +271,15 @@ semel_status semel_pg_hold_due(semel_store *store, struct semel_text scope, int6
 semel_status semel_pg_hold_counts(semel_store *store, struct semel_text scope,
 				  struct semel_hold_counts *counts_out, semel_error *error);
 
+/* position.c */
+semel_status semel_pg_position_get(semel_store *store, struct semel_position *position,
+				   semel_error *error);
+semel_status semel_pg_position_take(semel_store *store, struct semel_position *position,
+				    const char *owner, int64_t expires_at_ms, semel_error *error);
+semel_status semel_pg_position_put(semel_tx tx, const struct semel_position *position,
+				   semel_error *error);
+void semel_pg_position_release(semel_store *store, const struct semel_position *position);
+
 /* dead.c */
 semel_status semel_pg_dead_add(semel_tx tx, struct semel_dead_entry *entry,
 			       struct semel_arena *arena, semel_error *error);

@@ -37,6 +37,7 @@ enum semel_sqlite_slot {
 	SEMEL_SQL_HOLD_GET,
 	SEMEL_SQL_HOLD_PUT,
 	SEMEL_SQL_HOLD_READY,
+	SEMEL_SQL_POSITION_PUT,
 	SEMEL_SQL_PARKED_ADD,
 	SEMEL_SQL_PARKED_FIRST,
 	SEMEL_SQL_PARKED_REMOVE,
@@ -212,6 +213,16 @@ semel_status semel_sqlite_hold_due(semel_store *store, struct semel_text scope, 
 				   semel_error *error);
 semel_status semel_sqlite_hold_counts(semel_store *store, struct semel_text scope,
 				      struct semel_hold_counts *counts_out, semel_error *error);
+
+/* position.c */
+semel_status semel_sqlite_position_get(semel_store *store, struct semel_position *position,
+				       semel_error *error);
+semel_status semel_sqlite_position_take(semel_store *store, struct semel_position *position,
+					const char *owner, int64_t expires_at_ms,
+					semel_error *error);
+semel_status semel_sqlite_position_put(semel_tx tx, const struct semel_position *position,
+				       semel_error *error);
+void semel_sqlite_position_release(semel_store *store, const struct semel_position *position);
 
 /* dead.c */
 semel_status semel_sqlite_dead_add(semel_tx tx, struct semel_dead_entry *entry,

@@ -226,6 +226,19 @@ CREATE TABLE semel_hold (
 );
 CREATE INDEX semel_hold_ready ON semel_hold (scope) WHERE state IN ('released', 'gap');
 
+-- How far a scope has read a log of the broker (a stream, a partition), and who reads it now.
+-- Changed with every batch, and nothing that changes is indexed.
+CREATE TABLE semel_position (
+	scope text COLLATE "C" NOT NULL,
+	topic text COLLATE "C" NOT NULL,
+	"partition" integer NOT NULL,
+	next_offset bigint NOT NULL DEFAULT -1, -- the first that is not settled; -1: never read
+	epoch bigint NOT NULL,
+	owner text NOT NULL DEFAULT '',
+	expires_at timestamptz,
+	PRIMARY KEY (scope, topic, "partition")
+) WITH (fillfactor = 50);
+
 -- Events that were given up (parked_behind NULL), and the later ones of their aggregates that wait
 -- behind them, in the order of position. Names are kept as text, with U+FFFD for what is none;
 -- headers and payload also as the bytes that they were.

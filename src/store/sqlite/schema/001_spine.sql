@@ -127,6 +127,18 @@ CREATE TABLE semel_hold (
 ) WITHOUT ROWID;
 CREATE INDEX semel_hold_ready ON semel_hold (scope) WHERE state IN ('released', 'gap');
 
+-- How far a scope has read a log of the broker (a stream, a partition), and who reads it now.
+CREATE TABLE semel_position (
+	scope TEXT NOT NULL,
+	topic TEXT NOT NULL,
+	"partition" INTEGER NOT NULL,
+	next_offset INTEGER NOT NULL DEFAULT -1, -- the first that is not settled; -1: never read
+	epoch INTEGER NOT NULL,
+	owner TEXT NOT NULL DEFAULT '',
+	expires_at TEXT,
+	PRIMARY KEY (scope, topic, "partition")
+) WITHOUT ROWID;
+
 -- Events that were given up (parked_behind NULL), and the later ones of their aggregates that wait
 -- behind them, in the order of position. Any bytes may stand in the event's columns.
 CREATE TABLE semel_dead_letter (

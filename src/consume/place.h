@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where the consumer stands in logs that keep no place for their readers (streams, and partitions
+ * whose offsets are kept in the store). The broker asks the keeper; the consumer notes what it
+ * fetched, writes how far it got in the transaction of the effects, and tells what was settled.
+ * One thread, that of the consumer. */
+#ifndef SEMEL_CONSUME_PLACE_H
+#define SEMEL_CONSUME_PLACE_H
+
+#include "broker/broker.h"
+#include "store/store.h"
+
+struct semel_consumer;
+struct semel_item;
+struct semel_places;
+
+/* NULL: no memory. Lives as long as the consumer; what is read is forgotten by
+ * semel_places_forget. */
+struct semel_places *semel_places_new(struct semel_consumer *consumer);
+void semel_places_free(struct semel_places *places);
+/* For semel_broker_keep. */
+const struct semel_keeper *semel_places_keeper(const struct semel_places *places);
+/* Store and broker are gone: everything is asked for anew. lost: another reader had come, perhaps
+ * because the lease was too short for the work; the next one is longer. */
+void semel_places_forget(struct semel_places *places, bool lost);
+
+/* These were fetched, in this order. */
+semel_status semel_places_note(struct semel_places *places, const struct semel_delivery *deliveries,
+			       uint32_t count, semel_error *error);
+/* In the open transaction, before its commit: first begin, then mark its items, whose fates are
+ * known; then write how far everything will be settled. LEASE_LOST: another one reads now, so it
+ * must be rolled back. */
+void semel_places_begin(struct semel_places *places);
+void semel_places_mark(struct semel_places *places, const struct semel_item *item);
+semel_status semel_places_write(struct semel_places *places, semel_error *error);
+/* They are settled for good. */
+void semel_places_settle(struct semel_places *places, const struct semel_delivery *deliveries,
+			 uint32_t count);
+/* Between transactions, often: writes what was settled after its transaction, renews leases. */
+semel_status semel_places_tend(struct semel_places *places, semel_error *error);
+
+#endif

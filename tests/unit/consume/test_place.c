@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Places in logs: never past what is not settled for good, and written by one reader only. */
+#include "unit/world.h"
+
+#include "consume/consumer.h"
+
+#define TOPIC "order.events"
+
+struct reader {
+	struct semel_consumer consumer;
+	struct world *world;
+	int64_t next; /* where the keeper sent the broker to */
+};
+
+static semel_status take(struct reader *reader, bool granted)
+{
+	const struct semel_keeper *keeper = semel_places_keeper(reader->consumer.places);
+	return keeper->take(keeper->user, TOPIC, 0, granted, &reader->next, NULL);
+}
+
+static void make_reader(struct reader *reader, struct world *world)
+{
+	*reader = (struct reader){ .world = world };
+	reader->consumer.env = semel_env_system();
+	reader->consumer.scope = SEMEL_TEXT("billing");
+	reader->consumer.options.lease_ms = 60000;
+	semel_owner_make(reader->consumer.env, reader->consumer.owner);
+	world_ok(world, semel_store_open(world->store_url, &reader->consumer.store, &world->error));
+	reader->consumer.places = semel_places_new(&reader->consumer);
+	assert_non_null(reader->consumer.places);
+}
+
+static void drop_reader(struct reader *reader)
+{
+	semel_places_free(reader->consumer.places);
+	semel_store_close(reader->consumer.store);
+}
+
+static struct semel_delivery delivery_at(int64_t offset)
+{
+	return (struct semel_delivery){ .event = { .topic = SEMEL_TEXT(TOPIC) },
+					.offset = offset,
+					.kept = true };
+}
+
+static void fetch(struct reader *reader, int64_t first, int64_t last)
+{
+	for (int64_t offset = first; offset <= last; offset++) {
+		struct semel_delivery delivery = delivery_at(offset);
+		assert_int_equal(semel_places_note(reader->consumer.places, &delivery, 1, NULL),
+				 SEMEL_OK);
+	}
+}
+
+static void mark(struct reader *reader, int64_t offset, enum semel_fate fate)
+{
+	struct semel_delivery delivery = delivery_at(offset);
+	struct semel_item item = { .delivery = &delivery, .fate = fate };
+	semel_places_mark(reader->consumer.places, &item);
+}
+
+static void settle(struct reader *reader, int64_t offset)
+{
+	struct semel_delivery delivery = delivery_at(offset);
+	semel_places_settle(reader->consumer.places, &delivery, 1);
+}
+
+static semel_status write_place(struct reader *reader)
+{
+	return semel_places_write(reader->consumer.places, NULL);
+}
+
+static int64_t kept(const struct reader *reader)
+{
+	const struct semel_keeper *keeper = semel_places_keeper(reader->consumer.places);
+	char *text = world_ask(reader->world, "SELECT next_offset FROM semel_position");
+	int64_t next = text ? atoll(text) : -2, looked = -2;
+	free(text);
+	assert_int_equal(keeper->look(keeper->user, "audit", TOPIC, 0, &looked, NULL), SEMEL_OK);
+	assert_int_equal(looked, -1); /* of a scope that has never read */
+	return next;
+}
+
+static void a_place_stops_at_the_first_that_is_not_settled(void **state)
+{
+	struct reader reader;
+	make_reader(&reader, world_of(state));
+	assert_int_equal(take(&reader, false), SEMEL_OK);
+	assert_int_equal(reader.next, -1);
+	fetch(&reader, 10, 15);
+	semel_places_begin(reader.consumer.places);
+	mark(&reader, 10, SEMEL_FATE_DONE);
+	mark(&reader, 11, SEMEL_FATE_DUPLICATE);
+	mark(&reader, 12, SEMEL_FATE_RETRY); /* its copy is not sent yet */
+	mark(&reader, 13, SEMEL_FATE_DONE);
+	mark(&reader, 14, SEMEL_FATE_LATER);
+	assert_int_equal(write_place(&reader), SEMEL_OK);
+	assert_int_equal(kept(&reader), 12);
+	for (int64_t offset = 10; offset <= 13; offset++)
+		settle(&reader, offset);
+	semel_places_begin(reader.consumer.places);
+	assert_int_equal(write_place(&reader), SEMEL_OK);
+	assert_int_equal(kept(&reader), 14);
+	drop_reader(&reader);
+}
+
+static void dead_and_parked_events_are_settled_by_the_commit(void **state)
+{
+	struct reader reader;
+	make_reader(&reader, world_of(state));
+	assert_int_equal(take(&reader, false), SEMEL_OK);
+	fetch(&reader, 0, 1);
+	semel_places_begin(reader.consumer.places);
+	mark(&reader, 0, SEMEL_FATE_DEAD);
+	mark(&reader, 1, SEMEL_FATE_PARKED);
+	assert_int_equal(write_place(&reader), SEMEL_OK);
+	assert_int_equal(kept(&reader), 2);
+	drop_reader(&reader);
+}
+
+static void what_was_rolled_back_does_not_count(void **state)
+{
+	struct reader reader;
+	make_reader(&reader, world_of(state));
+	semel_store *store = reader.consumer.store;
+	assert_int_equal(take(&reader, false), SEMEL_OK);
+	fetch(&reader, 0, 3);
+	assert_int_equal(store->driver->begin(store, NULL), SEMEL_OK);
+	semel_places_begin(reader.consumer.places);
+	mark(&reader, 0, SEMEL_FATE_DONE);
+	mark(&reader, 1, SEMEL_FATE_DONE);
+	assert_int_equal(write_place(&reader), SEMEL_OK);
+	store->driver->rollback(store);
+	semel_places_begin(reader.consumer.places);
+	mark(&reader, 0, SEMEL_FATE_DONE);
+	assert_int_equal(write_place(&reader), SEMEL_OK);
+	assert_int_equal(kept(&reader), 1);
+	drop_reader(&reader);
+}
+
+static void who_takes_its_own_place_again_goes_on_behind_what_is_settled(void **state)
+{
+	struct reader reader;
+	make_reader(&reader, world_of(state));
+	assert_int_equal(take(&reader, false), SEMEL_OK);
+	fetch(&reader, 0, 9);
+	settle(&reader, 1);
+	settle(&reader, 0);
+	settle(&reader, 3);
+	assert_int_equal(take(&reader, false), SEMEL_OK);
+	assert_int_equal(reader.next, 2);
+	drop_reader(&reader);
+}
+
+static void a_place_has_one_reader_until_it_lets_go(void **state)
+{
+	struct reader first, second;
+	const struct semel_keeper *keeper;
+	make_reader(&first, world_of(state));
+	make_reader(&second, world_of(state));
+	assert_int_equal(take(&first, false), SEMEL_OK);
+	assert_int_equal(take(&second, false), SEMEL_LEASE_LOST);
+	fetch(&first, 0, 4);
+	settle(&first, 0); /* and not written yet */
+	keeper = semel_places_keeper(first.consumer.places);
+	keeper->release(keeper->user, TOPIC, 0);
+	assert_int_equal(take(&second, false), SEMEL_OK);
+	assert_int_equal(second.next, 1);
+	drop_reader(&first);
+	drop_reader(&second);
+}
+
+static void a_reader_that_was_replaced_commits_nothing(void **state)
+{
+	struct reader first, second;
+	make_reader(&first, world_of(state));
+	make_reader(&second, world_of(state));
+	assert_int_equal(take(&first, false), SEMEL_OK);
+	fetch(&first, 0, 4);
+	assert_int_equal(take(&second, true), SEMEL_OK); /* the broker says so */
+	semel_places_begin(first.consumer.places);
+	assert_int_equal(write_place(&first), SEMEL_LEASE_LOST);
+	assert_int_equal(kept(&second), -1);
+	semel_places_forget(first.consumer.places, true);
+	assert_int_equal(take(&first, false), SEMEL_LEASE_LOST);
+	drop_reader(&first);
+	drop_reader(&second);
+}
+
+#define WORLD_TEST(name) cmocka_unit_test_setup_teardown(name, world_begin, world_end)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		WORLD_TEST(a_place_stops_at_the_first_that_is_not_settled),
+		WORLD_TEST(dead_and_parked_events_are_settled_by_the_commit),
+		WORLD_TEST(what_was_rolled_back_does_not_count),
+		WORLD_TEST(who_takes_its_own_place_again_goes_on_behind_what_is_settled),
+		WORLD_TEST(a_place_has_one_reader_until_it_lets_go),
+		WORLD_TEST(a_reader_that_was_replaced_commits_nothing),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
