@@ -63,6 +63,11 @@ static bool check(const struct semel_http_request *request, struct semel_http_an
 		semel_route_find(request->method, request->path, id, answer);
 	if (!route)
 		return false;
+	if (admin->desk.options.numbers_only && !route->is_number) {
+		semel_answer_problem(answer, 404, "not-found",
+				     "Only /metrics, /livez and /readyz are served here.");
+		return false;
+	}
 	if (strcmp(route->method, "GET") != 0 &&
 	    !semel_origin_is_ours(semel_http_header(request, "Origin"), host)) {
 		semel_answer_problem(answer, 403, "origin",

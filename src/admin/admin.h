@@ -8,6 +8,7 @@
 
 #include <semel/status.h>
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Copied. */
@@ -16,8 +17,9 @@ struct semel_admin_options {
 	const char *listen;         /* "127.0.0.1:8082" */
 	const char *token_file;     /* NULL: none */
 	const char *tls_cert, *tls_key;
-	const char *const *hosts;   /* further names of this server; NULL-ended, may be NULL */
-	int64_t ready_stall_ms;     /* 0: 60 s */
+	const char *const *hosts; /* further names of this server; NULL-ended, may be NULL */
+	bool numbers_only;      /* metrics and health, nothing else: beside a relay or a consumer */
+	int64_t ready_stall_ms; /* 0: 60 s */
 	int64_t inbox_retention_ms; /* for replays */
 };
 

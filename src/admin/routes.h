@@ -17,6 +17,7 @@ struct semel_route {
 	const char *query[SEMEL_ROUTE_QUERY_MAX]; /* what it understands; NULL-ended */
 	unsigned status;                          /* when all went well; 0: 200 */
 	bool takes_body;
+	bool is_number; /* metrics and health */
 };
 
 extern const struct semel_route semel_routes[];

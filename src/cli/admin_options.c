@@ -3,6 +3,7 @@
 
 #include "cli/config.h"
 #include "cli/signals.h"
+#include "observe/log.h"
 
 #include <stdlib.h>
 
@@ -62,4 +63,24 @@ struct semel_admin_options semel_admin_options_read(const struct semel_invocatio
 		.ready_stall_ms = semel_args_duration_ms(args, "ready-stall"),
 		.inbox_retention_ms = invocation->config->retention.inbox_ms,
 	};
+}
+
+semel_status semel_metrics_start(struct semel_invocation *invocation,
+				 struct semel_admin **admin_out)
+{
+	struct semel_admin_options options = {
+		.store = invocation->store,
+		.broker = invocation->broker,
+		.listen = semel_args_text(invocation->args, "metrics"),
+		.numbers_only = true,
+	};
+
+	*admin_out = NULL;
+	if (!options.listen)
+		return SEMEL_OK;
+	semel_status status = semel_admin_start(&options, admin_out, &invocation->error);
+	if (status == SEMEL_OK)
+		semel_logf(SEMEL_LOG_INFO, "metrics are at %s/metrics",
+			   semel_admin_url(*admin_out));
+	return status;
 }

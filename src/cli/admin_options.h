@@ -8,6 +8,17 @@
 
 extern const struct semel_option semel_admin_rows[];
 
+/* Of relay and consume: --metrics ADDRESS:PORT. */
+#define SEMEL_OPTION_METRICS                                                                       \
+	{                                                                                          \
+		.name = "metrics", .kind = SEMEL_OPTION_TEXT, .argument = "ADDRESS:PORT",          \
+		.help = "serve /metrics, /livez and /readyz here, on loopback",                    \
+	}
+
+/* Serves them where the option is given; *admin_out is NULL otherwise. Stop it at the end. */
+semel_status semel_metrics_start(struct semel_invocation *invocation,
+				 struct semel_admin **admin_out);
+
 /* What the arguments say; points into the invocation. */
 struct semel_admin_options semel_admin_options_read(const struct semel_invocation *invocation);
 

@@ -2,7 +2,7 @@
 /* `semel consume`: fills in a subscription's options, gives it its handler, runs or drains it, and
  * says what it did. */
 #include "base/error.h"
-#include "cli/command.h"
+#include "cli/admin_options.h"
 #include "cli/delivery_options.h"
 #include "cli/signals.h"
 #include "consume/consumer.h"
@@ -153,10 +153,14 @@ static semel_status run(struct semel_invocation *invocation)
 	status = use_upcasters(args, consumer, error);
 	if (status == SEMEL_OK)
 		status = use_handler(args, consumer, error);
+	struct semel_admin *admin = NULL;
+	if (status == SEMEL_OK)
+		status = semel_metrics_start(invocation, &admin);
 	if (status == SEMEL_OK) {
 		status = work(invocation, consumer);
 		report(invocation, consumer);
 	}
+	semel_admin_stop(admin);
 	semel_consumer_close(consumer);
 	return status;
 }

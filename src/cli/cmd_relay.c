@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `semel relay`: fills in the relay's options, runs or drains it, says what it did. */
 #include "base/error.h"
-#include "cli/command.h"
+#include "cli/admin_options.h"
 #include "cli/delivery_options.h"
 #include "cli/signals.h"
 
@@ -56,13 +56,19 @@ static semel_status run(struct semel_invocation *invocation)
 	semel_status status = semel_relay_open(&options, &relay, error);
 	if (status != SEMEL_OK)
 		return status;
+	struct semel_admin *admin = NULL;
+	status = semel_metrics_start(invocation, &admin);
 	semel_signals_watch(stop, relay, semel_args_duration_ms(args, "grace"));
+	if (status != SEMEL_OK)
+		goto close;
 	if (semel_args_flag(args, "drain"))
 		status = semel_relay_drain(relay, semel_args_duration_ms(args, "timeout"), error);
 	else
 		status = semel_relay_run(relay, error);
-	semel_signals_forget();
 	report(invocation, relay);
+close:
+	semel_signals_forget();
+	semel_admin_stop(admin);
 	semel_relay_close(relay);
 	return status;
 }

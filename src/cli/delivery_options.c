@@ -2,6 +2,7 @@
 /* A file of its own, because deliveries have many settings and the commands' stories are short. */
 #include "cli/delivery_options.h"
 
+#include "cli/admin_options.h"
 #include "cli/signals.h"
 
 #include <semel/consumer.h>
@@ -57,6 +58,7 @@ const struct semel_option semel_relay_rows[] = {
 	  .fallback = "poll",
 	  .help = "how the relay learns of rows (SQLite has no change stream, so no cdc)" },
 	SEMEL_OPTION_GRACE,
+	SEMEL_OPTION_METRICS,
 	SEMEL_OPTION_JSON,
 	{ .name = "window",
 	  .kind = SEMEL_OPTION_NUMBER,
@@ -161,6 +163,7 @@ const struct semel_option semel_consume_rows[] = {
 	  .fallback = "beginning",
 	  .help = "where a scope starts that was never seen before" },
 	SEMEL_OPTION_GRACE,
+	SEMEL_OPTION_METRICS,
 	SEMEL_OPTION_JSON,
 
 	{ .name = "sql",

@@ -74,6 +74,7 @@ struct semel_item *semel_items_make(const struct semel_consumer *consumer,
 				    struct semel_arena *arena)
 {
 	bool total = consumer->options.order == SEMEL_ORDER_TOTAL;
+	int64_t received_ms = semel_steady_ms(consumer->env);
 	struct semel_item *items = semel_arena_alloc(arena, count * sizeof *items);
 	if (!items)
 		return NULL;
@@ -86,6 +87,7 @@ struct semel_item *semel_items_make(const struct semel_consumer *consumer,
 			.key_type = total ? SEMEL_TEXT("") : event->aggregate_type,
 			.key_id = total ? event->topic : event->aggregate_id,
 			.runs = deliveries[i].passage.attempt,
+			.received_ms = received_ms,
 		};
 		fill_claim(consumer, &items[i]);
 		inspect(consumer, &items[i], arena);

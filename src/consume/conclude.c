@@ -317,6 +317,7 @@ static void count(struct semel_consumer *consumer, const struct semel_item *item
 	counts->parked += item->fate == SEMEL_FATE_PARKED;
 	counts->redelivered += item->delivery->redelivered;
 	consumer->settled++;
+	semel_tally_settled(consumer, item);
 }
 
 static bool is_settled(const struct semel_item *item)
@@ -349,6 +350,7 @@ semel_status semel_settle(struct semel_consumer *consumer, struct semel_item *co
 		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_ACK, error);
 	}
 	if (status != SEMEL_OK) {
+		semel_tally_unacked(consumer);
 		semel_log(SEMEL_LOG_WARN, "committed, but not acked; duplicates will be skipped",
 			  &(struct semel_log_fields){ .consumer = consumer->scope.data,
 						      .error = error->text });
@@ -359,6 +361,8 @@ semel_status semel_settle(struct semel_consumer *consumer, struct semel_item *co
 			say(consumer, items[i]);
 		if (is_settled(items[i]))
 			count(consumer, items[i]);
+		else if (items[i]->fate == SEMEL_FATE_LATER)
+			semel_tally_put_off(consumer, items[i]);
 	}
 	return SEMEL_OK;
 }

@@ -222,6 +222,7 @@ semel_status semel_consumer_open(const semel_consumer_options *options,
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a consumer");
 	}
 	consumer->env = semel_env_system();
+	semel_tally_open(&consumer->tally, consumer->scope.data);
 	semel_owner_make(consumer->env, consumer->owner);
 	status = semel_wake_new(&consumer->wake, error);
 	if (status == SEMEL_OK)
@@ -446,6 +447,7 @@ static semel_status turn(struct semel_consumer *consumer, bool *busy_out, semel_
 	semel_arena_reset(consumer->arena);
 	*busy_out = false;
 	consumer->turned_at_ms = semel_now_ms(consumer->env);
+	semel_tally_breaker(consumer);
 	semel_status status = connect_all(consumer, error);
 	if (status == SEMEL_OK && consumer->kind == SEMEL_HANDLER_OUTSIDE && !consumer->dispatch)
 		status = semel_dispatch_open(consumer, error);

@@ -13,6 +13,7 @@
 #include "consume/handler.h"
 #include "consume/place.h"
 #include "consume/retry.h"
+#include "consume/tally.h"
 #include "consume/upcast.h"
 #include "guard/guard.h"
 #include "store/store.h"
@@ -44,11 +45,13 @@ struct semel_item {
 	bool head;           /* its aggregate's hold waits for this event */
 	bool in_doubt;       /* its claim is that of a consumer that died */
 	semel_status broken; /* how it breaks the contract; OK: it does not */
+	bool timed_out;      /* its last run did not end in time */
 	bool doomed;         /* its handler ended the transaction: never again */
 	uint32_t runs;       /* of the handler, so far */
 	int64_t delay_ms;    /* RETRY: of the copy; OPEN again: before the next run */
 	semel_status status; /* of the last run */
 	const char *reason;
+	int64_t received_ms; /* steady */
 };
 
 enum semel_handler_kind {
@@ -89,6 +92,7 @@ struct semel_consumer {
 	struct semel_retry_policy retry;
 	struct semel_breaker breaker;
 	semel_consumer_counts counts;
+	struct semel_tally tally;
 	uint64_t settled, max;  /* deliveries; max 0: no limit */
 	bool one_round;         /* of followers in a transaction: one of them ended the last */
 	bool put_off;           /* something came too early: it has to be fetched again … */

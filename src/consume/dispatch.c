@@ -294,6 +294,7 @@ static void choose(struct semel_consumer *consumer, struct choice *choice)
 /* A time-out where one run is all: nobody knows whether it happened. */
 static void doubt_timeouts(const struct semel_consumer *consumer, struct task *task)
 {
+	task->item.timed_out = task->job.outcome.timed_out;
 	if (!task->job.outcome.timed_out || task->job.outcome.status != SEMEL_OUTAGE ||
 	    !semel_consumer_runs_once(consumer))
 		return;

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/failpoint.h"
 #include "base/uuid.h"
+#include "observe/metrics.h"
 #include "store/hold_key.h"
 
 #include <stdio.h>
@@ -262,6 +263,8 @@ semel_status semel_dead_replayer_replay(struct semel_dead_replayer *replayer, co
 	else if (status == SEMEL_OK)
 		status = send_and_mark(replayer, &entry, error);
 	if (status == SEMEL_OK)
+		semel_series_add(semel_series(SEMEL_METRIC_DLQ_REPLAYED, NULL, NULL), 1);
+	if (status == SEMEL_OK)
 		status = semel_failpoint(SEMEL_FP_DLQ_AFTER_MARK, error);
 	semel_arena_free(arena);
 	return status;
@@ -391,6 +394,8 @@ semel_status semel_dead_letter_discard(semel_store *store, const char *entry_id,
 		status = discard_entry(store, entry_id, reason, arena, error);
 		status = finish_transaction(store, status, error);
 	}
+	if (status == SEMEL_OK)
+		semel_series_add(semel_series(SEMEL_METRIC_DLQ_DISCARDED, NULL, NULL), 1);
 	semel_arena_free(arena);
 	return status;
 }

@@ -6,6 +6,7 @@
 #include "base/plant.h"
 #include "base/uuid.h"
 #include "observe/log.h"
+#include "relay/tally.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,9 @@ struct semel_pipeline {
 	uint64_t bytes;
 	bool refused; /* read nothing before it is marked */
 	uint64_t published;
-	semel_status heard; /* a failpoint's error, met while hearing answers */
+	struct semel_relay_tally tally;
+	int64_t heard_at_ms; /* steady; 0: nothing was heard in this poll yet */
+	semel_status heard;  /* a failpoint's error, met while hearing answers */
 };
 
 /* ---- hearing --------------------------------------------------------------------------------- */
@@ -52,6 +55,12 @@ static void hear(const struct semel_publish_outcome *outcome, void *user)
 {
 	struct semel_pipeline *pipeline = user;
 
+	const struct semel_flight *flight = outcome->token;
+
+	if (pipeline->heard_at_ms == 0)
+		pipeline->heard_at_ms = semel_steady_ms(pipeline->env);
+	semel_relay_tally_answer(&pipeline->tally, outcome->status,
+				 pipeline->heard_at_ms - flight->load->offered_at_ms);
 	answer(pipeline, outcome->token, outcome->status, outcome->reason);
 	if (outcome->status == SEMEL_OK && pipeline->heard == SEMEL_OK)
 		pipeline->heard = semel_failpoint(SEMEL_FP_RELAY_AFTER_CONFIRM, NULL);
@@ -61,6 +70,7 @@ static semel_status poll_broker(struct semel_pipeline *pipeline, int64_t wait_ms
 				semel_error *error)
 {
 	pipeline->heard = SEMEL_OK;
+	pipeline->heard_at_ms = 0;
 	semel_status status =
 		pipeline->broker->driver->poll(pipeline->broker, wait_ms, hear, pipeline, error);
 	if (status == SEMEL_OK && pipeline->heard != SEMEL_OK)
@@ -281,8 +291,10 @@ static void judge(struct semel_pipeline *pipeline, struct semel_load *load, int6
 
 static void count_published(struct semel_pipeline *pipeline, const struct semel_load *load)
 {
-	for (uint32_t i = 0; i < load->batch.count; i++)
+	for (uint32_t i = 0; i < load->batch.count; i++) {
 		pipeline->published += load->marks[i].kind == SEMEL_MARK_PUBLISHED;
+		semel_relay_tally_mark(&pipeline->tally, &load->marks[i]);
+	}
 }
 
 static struct semel_mark_batch marks_of(struct semel_pipeline *pipeline, struct semel_load *load)
@@ -423,6 +435,7 @@ semel_status semel_pipeline_step(struct semel_pipeline *pipeline, bool finishing
 		status = check_patience(pipeline, error);
 	if (status == SEMEL_OK)
 		status = settle(pipeline, error);
+	semel_relay_tally_tell(&pipeline->tally, pipeline->unanswered);
 	*busy_out = *busy_out || pipeline->loads.flying != NULL;
 	return status;
 }
@@ -452,6 +465,7 @@ semel_status semel_pipeline_open(const struct semel_pipeline_options *options,
 	pipeline->env = env;
 	pipeline->lanes = lanes;
 	pipeline->source = source;
+	semel_relay_tally_open(&pipeline->tally);
 	pipeline->loads.rows_max = load_max_for(options->window, (uint32_t)lanes->count);
 	pipeline->room_min = options->window / 4;
 	*pipeline_out = pipeline;

@@ -348,3 +348,58 @@ def test_it_ends_at_once_when_it_is_told_to(server):
 def test_head_is_get_without_a_body(server):
     code, headers, text = server.ask("/livez", "HEAD")
     assert (code, text) == (200, "") and re.fullmatch(r"\d+", headers["Content-Length"])
+
+
+def spawn_with_metrics(shop, *words):
+    """A child that serves its numbers, as a Server."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    child = shop.spawn(*words, "--metrics", f"127.0.0.1:{port}")
+    server = Server.__new__(Server)
+    server.semel, server.context, server.child, server.url, server.port = shop, None, child, f"http://127.0.0.1:{port}", port
+
+    def answers():
+        assert child.poll() is None, child.stderr.read()
+        try:
+            return server.ask("/livez")[0] == 200
+        except urllib.error.URLError:
+            return False
+
+    wait_for(answers, what="the metrics")
+    return server
+
+
+def test_a_relay_and_a_consumer_serve_what_they_counted(shop):
+    relaying = spawn_with_metrics(shop, "relay")
+    publish(shop, "good", "1"), publish(shop, "bad", "2"), publish(shop, "second", "2")
+    wait_for(lambda: samples(relaying)["semel_published_total"] == 3, what="three published")
+    shown = samples(relaying)
+    assert shown["semel_outbox_publish_attempts_total"] == 3
+    assert shown["semel_publish_confirm_seconds_count"] == 3
+    assert shown["semel_publish_outstanding"] == 0
+    statement = "INSERT INTO effect (scope, id, word) VALUES ('billing', :id, json_extract(:payload, '$.word'))"
+    consuming = spawn_with_metrics(shop, "consume", "--scope", "billing", "--topic", "order.events", "--sql", statement)
+    done = 'semel_consumed_total{scope="billing",outcome="%s"}'
+    wait_for(lambda: samples(consuming)[done % "parked"] == 1, what="one parked")
+    shown = samples(consuming)
+    assert (shown[done % "done"], shown[done % "dead"], shown["semel_dlq_entries_added_total"]) == (1, 1, 1)
+    assert shown['semel_claims_total{scope="billing",outcome="claimed"}'] == 1
+    assert shown['semel_event_age_seconds_count{scope="billing"}'] == 1
+    assert shown['semel_breaker_state{scope="billing"}'] == 0
+    assert shown["semel_dlq_pending"] == 1
+    assert consuming.problem(404, "/api/admin/dlq") == "not-found"
+    assert shop.stop(relaying.child) == 0 and shop.stop(consuming.child) == 0
+
+
+def test_duplicates_and_retries_are_counted(shop):
+    deliver(shop, ("good", "1"))
+    consuming = spawn_with_metrics(shop, "consume", "--scope", "billing", "--topic", "order.events", "--exec", "exit 75")
+    shop.ok("replay")
+    wait_for(lambda: samples(consuming)['semel_duplicates_total{scope="billing"}'] == 1, what="a duplicate")
+    publish(shop, "again", "2")
+    relay(shop)
+    wait_for(lambda: samples(consuming)['semel_retries_total{scope="billing",reason="handler"}'] >= 1, what="a retry")
+
+
+def test_metrics_beyond_loopback_are_refused(semel):
+    assert "loopback" in semel.fails(78, "relay", "--drain", "--metrics", "0.0.0.0:0")

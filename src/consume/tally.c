@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "consume/tally.h"
+
+#include "consume/consumer.h"
+
+void semel_tally_open(struct semel_tally *tally, const char *scope)
+{
+	*tally = (struct semel_tally){
+		.done = semel_series(SEMEL_METRIC_CONSUMED, scope, "done"),
+		.duplicate = semel_series(SEMEL_METRIC_CONSUMED, scope, "duplicate"),
+		.retried = semel_series(SEMEL_METRIC_CONSUMED, scope, "retried"),
+		.dead = semel_series(SEMEL_METRIC_CONSUMED, scope, "dead"),
+		.parked = semel_series(SEMEL_METRIC_CONSUMED, scope, "parked"),
+		.redelivered = semel_series(SEMEL_METRIC_REDELIVERED, scope, NULL),
+		.skipped = semel_series(SEMEL_METRIC_DUPLICATES, scope, NULL),
+		.claimed = semel_series(SEMEL_METRIC_CLAIMS, scope, "claimed"),
+		.found = semel_series(SEMEL_METRIC_CLAIMS, scope, "duplicate"),
+		.retry_handler = semel_series(SEMEL_METRIC_RETRIES, scope, "handler"),
+		.retry_timeout = semel_series(SEMEL_METRIC_RETRIES, scope, "timeout"),
+		.retry_outage = semel_series(SEMEL_METRIC_RETRIES, scope, "outage"),
+		.retry_in_progress = semel_series(SEMEL_METRIC_RETRIES, scope, "in-progress"),
+		.unacked = semel_series(SEMEL_METRIC_ACK_AFTER_COMMIT_FAILURES, scope, NULL),
+		.ack_time = semel_series(SEMEL_METRIC_CONSUME_ACK, NULL, NULL),
+		.age = semel_series(SEMEL_METRIC_EVENT_AGE, scope, NULL),
+		.breaker = semel_series(SEMEL_METRIC_BREAKER_STATE, scope, NULL),
+		.letters = semel_series(SEMEL_METRIC_DLQ_ADDED, NULL, NULL),
+	};
+	semel_series_set(tally->breaker, SEMEL_BREAKER_CLOSED);
+}
+
+static struct semel_series *retry_reason(const struct semel_tally *tally,
+					 const struct semel_item *item)
+{
+	if (item->timed_out)
+		return tally->retry_timeout;
+	return semel_status_class(item->status) == SEMEL_CLASS_OUTAGE ? tally->retry_outage
+								      : tally->retry_handler;
+}
+
+static void count_fate(const struct semel_consumer *consumer, const struct semel_item *item)
+{
+	const struct semel_tally *tally = &consumer->tally;
+
+	switch (item->fate) {
+	case SEMEL_FATE_DONE:
+		semel_series_add(tally->done, 1);
+		if (semel_consumer_claims(consumer))
+			semel_series_add(tally->claimed, 1);
+		semel_series_time(tally->age,
+				  (semel_now_ms(consumer->env) - item->delivery->event.time_ms) *
+					  1000);
+		break;
+	case SEMEL_FATE_DUPLICATE:
+	case SEMEL_FATE_DROPPED:
+		semel_series_add(tally->duplicate, 1);
+		semel_series_add(tally->skipped, 1);
+		semel_series_add(tally->found, 1);
+		break;
+	case SEMEL_FATE_RETRY:
+		semel_series_add(tally->retried, 1);
+		semel_series_add(retry_reason(tally, item), 1);
+		break;
+	case SEMEL_FATE_DEAD:
+		semel_series_add(tally->dead, 1);
+		semel_series_add(tally->letters, 1);
+		break;
+	case SEMEL_FATE_PARKED:
+		semel_series_add(tally->parked, 1);
+		break;
+	default:
+		break;
+	}
+}
+
+void semel_tally_settled(struct semel_consumer *consumer, const struct semel_item *item)
+{
+	count_fate(consumer, item);
+	semel_series_add(consumer->tally.redelivered, item->delivery->redelivered);
+	semel_series_time(consumer->tally.ack_time,
+			  (semel_steady_ms(consumer->env) - item->received_ms) * 1000);
+}
+
+void semel_tally_put_off(struct semel_consumer *consumer, const struct semel_item *item)
+{
+	bool ran = semel_status_class(item->status) == SEMEL_CLASS_OUTAGE;
+
+	semel_series_add(
+		ran ? retry_reason(&consumer->tally, item) : consumer->tally.retry_in_progress, 1);
+}
+
+void semel_tally_unacked(struct semel_consumer *consumer)
+{
+	semel_series_add(consumer->tally.unacked, 1);
+}
+
+void semel_tally_breaker(struct semel_consumer *consumer)
+{
+	semel_series_set(consumer->tally.breaker, consumer->breaker.state);
+}

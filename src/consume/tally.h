@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a consumer counts for others to see: looked up once, then one addition each. */
+#ifndef SEMEL_CONSUME_TALLY_H
+#define SEMEL_CONSUME_TALLY_H
+
+#include "observe/metrics.h"
+
+struct semel_consumer;
+struct semel_item;
+
+struct semel_tally {
+	struct semel_series *done, *duplicate, *retried, *dead, *parked;
+	struct semel_series *redelivered, *skipped, *claimed, *found;
+	struct semel_series *retry_handler, *retry_timeout, *retry_outage, *retry_in_progress;
+	struct semel_series *unacked, *ack_time, *age, *breaker, *letters;
+};
+
+void semel_tally_open(struct semel_tally *tally, const char *scope);
+/* Its fate is committed and the broker knows. */
+void semel_tally_settled(struct semel_consumer *consumer, const struct semel_item *item);
+/* It comes again later and costs nothing: somebody else is at work on it, or nobody can be. */
+void semel_tally_put_off(struct semel_consumer *consumer, const struct semel_item *item);
+/* Committed, but the broker could not be told. */
+void semel_tally_unacked(struct semel_consumer *consumer);
+/* The breaker's state, as it is now. */
+void semel_tally_breaker(struct semel_consumer *consumer);
+
+#endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "relay/tally.h"
+
+#include "observe/metrics.h"
+
+void semel_relay_tally_open(struct semel_relay_tally *tally)
+{
+	*tally = (struct semel_relay_tally){
+		.attempts = semel_series(SEMEL_METRIC_PUBLISH_ATTEMPTS, NULL, NULL),
+		.done = semel_series(SEMEL_METRIC_PUBLISHED, NULL, NULL),
+		.refused = semel_series(SEMEL_METRIC_PUBLISH_NACKED, NULL, NULL),
+		.unroutable = semel_series(SEMEL_METRIC_PUBLISH_RETURNED, NULL, NULL),
+		.letters = semel_series(SEMEL_METRIC_DLQ_ADDED, NULL, NULL),
+		.outstanding = semel_series(SEMEL_METRIC_PUBLISH_OUTSTANDING, NULL, NULL),
+		.confirm = semel_series(SEMEL_METRIC_PUBLISH_CONFIRM, NULL, NULL),
+	};
+}
+
+void semel_relay_tally_answer(struct semel_relay_tally *tally, semel_status answer,
+			      int64_t waited_ms)
+{
+	tally->offered++;
+	tally->nacked += answer == SEMEL_NACKED;
+	tally->returned += answer == SEMEL_UNROUTABLE;
+	semel_series_time(tally->confirm, waited_ms * 1000);
+}
+
+void semel_relay_tally_mark(struct semel_relay_tally *tally, const struct semel_mark *mark)
+{
+	tally->published += mark->kind == SEMEL_MARK_PUBLISHED;
+	tally->failed += mark->kind == SEMEL_MARK_FAILED;
+}
+
+static void tell(struct semel_series *series, uint64_t *count)
+{
+	if (*count > 0)
+		semel_series_add(series, *count);
+	*count = 0;
+}
+
+void semel_relay_tally_tell(struct semel_relay_tally *tally, uint32_t outstanding)
+{
+	tell(tally->attempts, &tally->offered);
+	tell(tally->done, &tally->published);
+	tell(tally->refused, &tally->nacked);
+	tell(tally->unroutable, &tally->returned);
+	tell(tally->letters, &tally->failed);
+	semel_series_set(tally->outstanding, outstanding);
+}

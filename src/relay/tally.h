@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a relay counts for others to see. Per event it is a plain addition; the series hear of it
+ * once per step. */
+#ifndef SEMEL_RELAY_TALLY_H
+#define SEMEL_RELAY_TALLY_H
+
+#include "store/store.h"
+
+struct semel_series;
+
+struct semel_relay_tally {
+	uint64_t offered, published, nacked, returned, failed; /* since the last time */
+	struct semel_series *attempts, *done, *refused, *unroutable, *letters, *outstanding;
+	struct semel_series *confirm;
+};
+
+void semel_relay_tally_open(struct semel_relay_tally *tally);
+/* The broker answered for one event, so long after it was offered. */
+void semel_relay_tally_answer(struct semel_relay_tally *tally, semel_status answer,
+			      int64_t waited_ms);
+void semel_relay_tally_mark(struct semel_relay_tally *tally, const struct semel_mark *mark);
+void semel_relay_tally_tell(struct semel_relay_tally *tally, uint32_t outstanding);
+
+#endif
