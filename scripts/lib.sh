@@ -29,6 +29,7 @@ clang-tidy command clang-tidy
 libclang-rt-14-dev runtime asan
 python3 file /usr/bin/python3
 python3-pytest python pytest
+python3-pytest-xdist python xdist
 sqlite3 command sqlite3
 mandoc command mandoc
 '

@@ -263,8 +263,11 @@ def tally_junit(tally, path, stage, suffix):
             tally.add(name, PASSED)
 
 
-def run_pytest(run, stage, words, tree, timeout_s, suffix="", extra=None):
-    """A pytest run on the programs of a build tree."""
+WORKERS = 4  # most of a test's time it waits, so there may be more than processors
+
+
+def run_pytest(run, stage, words, tree, timeout_s, suffix="", extra=None, workers=0):
+    """A pytest run on the programs of a build tree, by several workers at once where it says so."""
     record = run.temporary / re.sub(r"\W", "-", f"{stage}{suffix}.xml")
     environment = {
         "SEMEL": str(tree / "semel"),
@@ -276,6 +279,8 @@ def run_pytest(run, stage, words, tree, timeout_s, suffix="", extra=None):
     folder = run.temporary / re.sub(r"\W", "-", f"pytest{suffix}")
     folder.mkdir(mode=0o711, exist_ok=True)
     base = ["-q", "-p", "no:cacheprovider", f"--junitxml={record}", f"--basetemp={folder}"]
+    if workers:
+        base += ["-n", str(workers)]
     code, output = run.command([PYTHON, "-B", "-m", "pytest", *base, *words], timeout_s, environment)
     if record.exists() and code in (0, 1):
         tally_junit(run.tally, record, stage, suffix)
@@ -284,6 +289,59 @@ def run_pytest(run, stage, words, tree, timeout_s, suffix="", extra=None):
     else:
         ending = "did not end in time" if code is None else f"pytest ended with {code}"
         run.tally.add(f"{stage}{suffix}", FAILED, f"{ending}\n{tail(output)}")
+
+
+# ---- real servers -----------------------------------------------------------------------------
+
+
+def on_servers(programs, wanted=True):
+    """Those that talk to a server, or those that do not."""
+    return {name: words for name, words in programs.items() if bool(re.search("postgres|rabbitmq", name)) == wanted}
+
+
+def with_servers(run, kinds, names, job):
+    """Each is started once; the tests make databases, virtual hosts and the like there."""
+    lacking = servers.what_is_missing(kinds)
+    if lacking:
+        for name in names:
+            run.tally.add(name, SKIPPED, lacking)
+        return
+    with Nest(run.temporary) as nest:
+        job(servers.Servers(nest, kinds).environment())
+
+
+def stage_servers(run):
+    programs = on_servers(programs_of(run, ROOT / "build-test", ("contract_", "unit_")))
+    with_servers(run, servers.USUAL, ["contract suites of PostgreSQL and RabbitMQ"],
+                 lambda there: run_programs(run, programs, extra=there))
+
+
+# The promise on every mix of store, source and broker: what pytest is told.
+# The soak comes first, since it takes longest and most of its time waits.
+PROMISE = ["tests/chaos/test_soak.py", "tests/chaos/test_hand_over.py", "tests/chaos/test_matrix.py", "tests/e2e"]
+WHOLE, CORE = [*PROMISE, "-m", "anywhere"], [*PROMISE, "-m", "anywhere and core"]
+# mix, how much of it
+MIXES = (
+    ("postgres+rabbitmq", WHOLE),
+    ("sqlite+rabbitmq", CORE),
+    ("postgres+local", CORE),
+)
+
+
+def kinds_of(mix):
+    """The servers that it needs."""
+    return [kind for kind in servers.KINDS if kind in re.split(r"\W", mix)]
+
+
+def stage_mixes(run):
+    for mix, words in MIXES:
+        def job(there, mix=mix, words=words):
+            extra = {**there, "SEMEL_TEST_MIX": mix, "SEMEL_SOAK_SECONDS": os.environ.get("SEMEL_SOAK_SECONDS", "10")}
+            run_pytest(run, "promise", words, ROOT / "build-test", 1200, f" {mix}", extra, WORKERS)
+
+        started = time.monotonic()
+        with_servers(run, kinds_of(mix), [f"the promise on {mix}"], job)
+        print(f"  {mix} ({time.monotonic() - started:.0f} s)", flush=True)
 
 
 # ---- the stages -------------------------------------------------------------------------------
@@ -303,60 +361,8 @@ def stage_unit(run):
     run_programs(run, programs_of(run, ROOT / "build-test", "unit_"))
 
 
-def on_servers(programs, wanted=True):
-    """Those that talk to a server, or those that do not."""
-    return {name: words for name, words in programs.items() if bool(re.search("postgres|rabbitmq", name)) == wanted}
-
-
 def stage_contract(run):
     run_programs(run, on_servers(programs_of(run, ROOT / "build-test", "contract_"), wanted=False))
-
-
-# Of the matrix on the lesser mixes: each row of the table once or twice.
-ROWS = "every_row or everybody-3 or sql-3 or program-1 or sql_flaky-1 or replayer_dies-sql-1 or outlived"
-SHORT_SOAK = {"SEMEL_SOAK_SECONDS": "10"}
-# name, mix, what pytest is told, how long it may take, more environment; those of a line one after
-# another, the lines side by side
-SERVER_RUNS = (
-    (("matrix", "postgres+rabbitmq", ["tests/chaos/test_matrix.py"], 1200, {}),
-     ("matrix", "sqlite+rabbitmq", ["tests/chaos/test_matrix.py", "-k", ROWS], 600, {})),
-    (("e2e", "postgres+rabbitmq", ["tests/e2e", "-m", "anywhere"], 900, {}),
-     ("soak", "postgres+rabbitmq", ["tests/chaos/test_soak.py"], 400, SHORT_SOAK),
-     ("chaos", "postgres+rabbitmq", ["tests/chaos/test_servers.py"], 900, {}),
-     ("matrix", "postgres+local", ["tests/chaos/test_matrix.py", "-k", ROWS], 600, {}),
-     ("soak", "postgres+local", ["tests/chaos/test_soak.py"], 400, SHORT_SOAK),
-     ("soak", "sqlite+rabbitmq", ["tests/chaos/test_soak.py"], 400, SHORT_SOAK)),
-)
-
-
-def with_servers(run, names, job):
-    """PostgreSQL and RabbitMQ are started once; the tests make databases and virtual hosts there."""
-    lacking = servers.what_is_missing()
-    if lacking:
-        for name in names:
-            run.tally.add(name, SKIPPED, lacking)
-        return
-    with Nest(run.temporary) as nest:
-        job(servers.Servers(nest).environment())
-
-
-def stage_servers(run):
-    programs = on_servers(programs_of(run, ROOT / "build-test", ("contract_", "unit_")))
-    with_servers(run, ["contract suites of PostgreSQL and RabbitMQ"],
-                 lambda there: run_programs(run, programs, extra=there))
-
-
-def stage_mixes(run):
-    def jobs(there):
-        def one(line):
-            for name, mix, words, timeout_s, more in line:
-                extra = {**there, "SEMEL_TEST_MIX": mix, **more}
-                run_pytest(run, name, words, ROOT / "build-test", timeout_s, f" {mix}", extra)
-
-        with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
-            list(pool.map(one, SERVER_RUNS))
-
-    with_servers(run, [f"{name} on {mix}" for line in SERVER_RUNS for name, mix, *_ in line], jobs)
 
 
 def stage_docs(run):
@@ -476,7 +482,7 @@ STAGES = (
     ("asan", stage_asan, True, False, "AddressSanitizer and UndefinedBehaviorSanitizer"),
     ("tsan", stage_tsan, True, False, "ThreadSanitizer, on the tests with threads"),
     ("tidy", stage_tidy, True, False, "clang-tidy over src/"),
-    ("mixes", stage_mixes, False, False, "matrix, soak, chaos, e2e on every mix of stores and brokers"),
+    ("mixes", stage_mixes, False, False, "matrix, hand-over, soak and e2e on every mix of stores and brokers"),
     ("soak", stage_soak, False, False, "the long soak (SEMEL_SOAK_SECONDS, 600)"),
 )
 # Stages that look at build-test need it built.

@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leaves out what cannot be said on the mix of this run: `only("sqlite")`, `only("local")`, … name the
-stores or brokers that a test is about."""
+"""What of the suite is run on the mix of this run. `only("local")`, `only("postgres")`, … name the stores or
+brokers that a test is about: elsewhere it is no test. `unless("rabbitmq", reason="…")` names one where the
+test has no meaning, and why: there it is skipped, and told."""
 import mix
 import pytest
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "only(name…): is about these stores or brokers, and not run on others")
+    config.addinivalue_line("markers", "unless(name…, reason): has no meaning on these, and is skipped there")
+
+
+def engines():
+    return {mix.STORE, mix.SOURCE, mix.BROKER}
 
 
 def fits(item):
     """For every mark: one of its names is in the mix."""
-    return all({mix.STORE, mix.BROKER} & set(mark.args) for mark in item.iter_markers("only"))
+    return all(engines() & set(mark.args) for mark in item.iter_markers("only"))
 
 
 def pytest_collection_modifyitems(config, items):
@@ -19,6 +25,10 @@ def pytest_collection_modifyitems(config, items):
     if out:
         config.hook.pytest_deselected(items=out)
         items[:] = [item for item in items if fits(item)]
+    for item in items:
+        for mark in item.iter_markers("unless"):
+            if engines() & set(mark.args):
+                item.add_marker(pytest.mark.skip(reason=mark.kwargs["reason"]))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -21,7 +21,8 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "support"))
 
-from mix import Database, Place, ask, number_of, row_order  # noqa: E402
+from brokers import log_of  # noqa: E402
+from mix import Database, ask, number_of, row_order  # noqa: E402
 
 SHOWN_MAX = 20
 
@@ -198,7 +199,7 @@ def main():
     parser.add_argument("--calls", type=lambda text: effects_of(text, True), action="append", default=[],
                         metavar="SCOPE=FILE[:TABLE]", help="calls that may be repeated")
     arguments = parser.parse_args()
-    log = Place.log_of(arguments.broker)
+    log = log_of(arguments.broker)
     problems = check(arguments.store, log, arguments.effects + arguments.calls)
     for problem in problems[:SHOWN_MAX]:
         print(problem)

@@ -5,7 +5,6 @@ Its orders are written as a foreign program would write them, by Python's sqlite
 INSERT, so that the outbox's contract is under test too."""
 import json
 import signal
-from collections import Counter
 from dataclasses import dataclass
 
 from checker import Effects, check
@@ -146,6 +145,7 @@ class Shop(Semel):
         words = ("--scope", scope) if scope else ()
         return int(self.ok("dlq", "count", *words))
 
-    def copies_at_the_broker(self):
-        """Events that came more than once."""
-        return [id for id, times in Counter(id for id, _, _ in self.place.log()).items() if times > 1]
+    def repeats_at_the_broker(self):
+        """How often an event came that had come before."""
+        arrived = [id for id, _, _ in self.place.log()]
+        return len(arrived) - len(set(arrived))

@@ -240,9 +240,9 @@ class Soak(Shop):
     def sum(self):
         ((orders,),) = ask(self.store, "SELECT count(*) FROM orders")
         ((dead,),) = ask(self.stock, "SELECT count(*) FROM semel_dead_letter")
-        copies = len(self.copies_at_the_broker())
+        repeats = self.repeats_at_the_broker()
         happened = ", ".join(f"{count} × {name}" for name, count in sorted(self.tally.items()))
-        return f"{orders} events, {copies} of them more than once at the broker, {dead} poisoned; {happened}"
+        return f"{orders} events, {repeats} repeats at the broker, {dead} poisoned; {happened}"
 
 
 def soak(folder, seconds, seed, program=PROGRAM):

@@ -5,6 +5,9 @@ import json
 
 import pytest
 from program import wait_for
+from shop import TOPIC
+
+pytestmark = [pytest.mark.anywhere, pytest.mark.core]
 
 SILENCE_MS = 1500
 LEASE = ("--lease", "200ms")
@@ -44,12 +47,12 @@ def test_a_consumer_that_was_given_up_comes_back_to_what_is_done(shop, point, ki
     if kind == "sql":
         subscription = shop.by_sql("billing", *LEASE)
     else:
-        subscription = shop.by_exec("mail", *LEASE)
+        subscription = shop.by_exec("mail", *LEASE, repeats=True)  # the call that was under way
     shop.load()
     shop.relay()
     first = shop.spawn(*subscription.words, "--batch", "4", "--json", env=silent(point))
-    wait_for(lambda: shop.sql("SELECT owner FROM semel_share WHERE owner IS NOT NULL", database=shop.broker),
-             what="the first owner")
+    wait_for(lambda: shop.place.broker.is_consumed(subscription.scope, TOPIC), what="the first owner")
+    shop.place.broker.give_up()
     shop.consume(subscription, "--timeout", "20s")
     shop.load(aggregates=3)
     shop.relay()

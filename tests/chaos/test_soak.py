@@ -3,7 +3,10 @@
 import os
 import random
 
+import pytest
 from soak import soak
+
+pytestmark = [pytest.mark.anywhere, pytest.mark.core]
 
 SECONDS = float(os.environ.get("SEMEL_SOAK_SECONDS", "25"))
 

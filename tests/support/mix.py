@@ -1,16 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which store and which broker a test runs on. SEMEL_TEST_MIX names them: sqlite+local (the default),
-postgres+rabbitmq, sqlite+rabbitmq, postgres+local. A test gets a database and a virtual host of its
+"""Which store and which broker a test runs on. SEMEL_TEST_MIX names them: STORE[-SOURCE]+BROKER, such as
+sqlite+local (the default), postgres+rabbitmq, postgres-cdc+rabbitmq. A test gets a database and a broker of its
 own, and says things once, in SQL that both stores understand; the few words that differ are here."""
-import itertools
 import json
 import os
 import sqlite3
 from pathlib import Path
 
+from brokers import BROKERS, fresh_name, servers
+
 NAME = os.environ.get("SEMEL_TEST_MIX", "sqlite+local")
-STORE, _, BROKER = NAME.partition("+")
-COUNTER = itertools.count(1)
+
+
+def parts_of(name):
+    """Its store, how the relay learns of rows there, and its broker."""
+    store, _, broker = name.partition("+")
+    store, _, source = store.partition("-")
+    return store, source or "poll", broker
+
+
+STORE, SOURCE, BROKER = parts_of(NAME)
 
 
 # ---- SQL ----------------------------------------------------------------------------------------
@@ -110,6 +119,12 @@ def row_order(database):
     return "place" if isinstance(database, Database) else "rowid"
 
 
+def is_idle(database):
+    """Is nobody in a transaction on a server? (Whether a file is free is asked otherwise.)"""
+    busy = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'"
+    return not isinstance(database, Database) or not ask(database, busy)
+
+
 def ask(database, statement, *parameters):
     connection = connect(database)
     try:
@@ -146,73 +161,20 @@ TAKE_BAD_WORDS = "DROP TRIGGER poison ON effect" if STORE == "postgres" else "DR
 # ---- the places -----------------------------------------------------------------------------------
 
 
-def servers():
-    """Those of the run above us."""
-    from servers import Attached
-
-    if not hasattr(servers, "attached"):
-        servers.attached = Attached()
-    return servers.attached
-
-
-class VirtualHost:
-    """A RabbitMQ of the test's own. It keeps a witness: a queue that gets whatever is published."""
-
-    def __init__(self):
-        self.name = f"test-{os.getpid()}-{next(COUNTER)}"
-        servers().administrator.add_vhost(self.name)
-        self.url = servers().rabbitmq_url(self.name)
-        self.seen, self.witnessed = [], set()
-
-    def channel(self):
-        import pika
-
-        self.connection = pika.BlockingConnection(pika.URLParameters(self.url))
-        return self.connection.channel()
-
-    def witness(self, topic):
-        if topic in self.witnessed:
-            return
-        channel = self.channel()
-        channel.exchange_declare(topic, "topic", durable=True)
-        channel.queue_declare(f"witness.{topic}", durable=True, arguments={"x-queue-type": "quorum"})
-        channel.queue_bind(f"witness.{topic}", topic, "#")
-        self.connection.close()
-        self.witnessed.add(topic)
-
-    def log(self):
-        """Everything that ever arrived: (id, aggregate id, payload)."""
-        channel = self.channel()
-        for topic in self.witnessed:
-            while True:
-                method, properties, body = channel.basic_get(f"witness.{topic}", auto_ack=True)
-                if method is None:
-                    break
-                self.seen.append((properties.message_id, properties.headers["semel-aggregate-id"], body))
-        self.connection.close()
-        return self.seen
-
-    def close(self):
-        servers().administrator.delete_vhost(self.name)
-
-
 class Place:
     """The store and the broker of one test."""
 
     def __init__(self, folder):
         self.folder, self.made = Path(folder), []
         self.store = self.database("semel")
-        if BROKER == "rabbitmq":
-            self.broker = VirtualHost()
-            self.made.append(self.broker)
-        else:
-            self.broker = self.folder / "semel-broker.db"
+        self.broker = BROKERS[BROKER](folder)
+        self.made.append(self.broker)
 
     def database(self, name):
         """One more, without Semel's tables."""
         if STORE != "postgres":
             return self.folder / f"{name}.db"
-        unique = f"{name}_{os.getpid()}_{next(COUNTER)}"
+        unique = fresh_name(name, "_")
         alone(f"CREATE DATABASE {unique}")
         made = Database(servers().postgres_url(unique))
         self.made.append(Dropped(unique))
@@ -223,28 +185,27 @@ class Place:
 
     def witness(self, topic):
         """Before anything is published there."""
-        if BROKER == "rabbitmq":
-            self.broker.witness(topic)
+        self.broker.witness(topic)
+
+    def log(self):
+        """What is, or was, at the broker: (id, aggregate id, payload)."""
+        return self.broker.log()
 
     def environment(self):
         """How the program finds them; the defaults are the files."""
         told = {}
-        if STORE == "postgres":
+        if STORE != "sqlite":
             told["SEMEL_STORE"] = str(self.store)
-        if BROKER == "rabbitmq":
+        if BROKER != "local":
             told["SEMEL_BROKER"] = self.broker.url
         return told
 
-    def log(self):
-        """What is, or was, at the broker: (id, aggregate id, payload)."""
-        return self.broker.log() if BROKER == "rabbitmq" else self.log_of(self.broker)
-
     @staticmethod
-    def log_of(path):
-        """Of the local broker's file."""
-        if not path.exists() or not ask(path, "SELECT 1 FROM sqlite_schema WHERE name = 'semel_log'"):
-            return []
-        return ask(path, "SELECT id, aggregate_id, payload FROM semel_log")
+    def words(words):
+        """A relay is told its source, where that is not the usual one."""
+        if SOURCE == "poll" or "relay" not in words or "--source" in words:
+            return words
+        return (*words, "--source", SOURCE)
 
     def close(self):
         while self.made:

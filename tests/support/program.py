@@ -52,7 +52,8 @@ class Semel:
     def __init__(self, folder, program=PROGRAM):
         self.folder, self.program = Path(folder), program
         self.place, self.children = mix.Place(folder), []
-        self.store, self.broker = self.place.store, self.place.broker
+        self.store = self.place.store
+        self.broker = self.place.broker.path if mix.BROKER == "local" else self.place.broker
 
     def environment(self, extra=None):
         mine = {key: value for key, value in os.environ.items() if not key.startswith("SEMEL_")}
@@ -64,7 +65,7 @@ class Semel:
         if "stdin" not in options and "input" not in options:
             options["stdin"] = subprocess.DEVNULL
         done = subprocess.run(
-            [self.program, *words], cwd=self.folder, env=self.environment(env), timeout=timeout, check=False,
+            [self.program, *self.place.words(words)], cwd=self.folder, env=self.environment(env), timeout=timeout, check=False,
             stdout=options.pop("stdout", subprocess.PIPE), stderr=options.pop("stderr", subprocess.PIPE), **options,
         )
         if check:
@@ -100,8 +101,8 @@ class Semel:
             connection.close()
 
     def subscribe(self, *scopes, topic="order.events"):
-        """Before anything is published: RabbitMQ keeps nothing for who comes later."""
-        if mix.BROKER != "rabbitmq":
+        """Before anything is published: not every broker keeps what was there for who comes later."""
+        if self.place.broker.remembers:
             return
         wanted = [{"scope": scope, "topics": [topic], "exec": "true"} for scope in scopes]
         config = self.folder / ".topology.yaml"
@@ -111,7 +112,7 @@ class Semel:
     def spawn(self, *words, env=None, **options):
         """A run in the background; whatever is left of it is killed when the test ends."""
         child = subprocess.Popen(
-            [self.program, *words], cwd=self.folder, env=self.environment(env), start_new_session=True,
+            [self.program, *self.place.words(words)], cwd=self.folder, env=self.environment(env), start_new_session=True,
             stdin=options.pop("stdin", subprocess.DEVNULL), stdout=options.pop("stdout", subprocess.PIPE),
             stderr=options.pop("stderr", subprocess.PIPE), text=True, **options,
         )
@@ -130,7 +131,8 @@ class Semel:
 
     def _frozen_without_a_lock(self, child):
         child.send_signal(signal.SIGSTOP)
-        if all(_is_free(path) for path in (self.store, self.broker)):
+        files = [path for path in (self.store, self.broker) if isinstance(path, Path)]
+        if all(map(_is_free, files)) and mix.is_idle(self.store):
             return True
         child.send_signal(signal.SIGCONT)
         return False

@@ -226,9 +226,12 @@ class Administrator:
     def alarms(self):
         return self.ask("rabbit_alarm:get_alarms()")
 
-    def close_connections(self):
-        """Every client is thrown out, with a reason."""
-        self.ask("[rabbit_networking:close_connection(Pid, \"test\") || Pid <- rabbit_networking:connections()]")
+    def close_connections(self, vhost=None):
+        """Every client is thrown out, with a reason; or those of one virtual host."""
+        close = "[rabbit_networking:close_connection(Pid, \"test\") || Pid <- rabbit_networking:connections()"
+        if vhost:
+            close += f", (catch rabbit_reader:info(Pid, [vhost])) =:= [{{vhost, {binary(vhost)}}}]"
+        self.ask(close + "]")
 
     def delete_queues(self, vhost):
         """All of them, as a person in the wrong window would."""

@@ -85,28 +85,38 @@ class Servers:
         return told
 
 
-def what_is_missing():
+def look_for_postgres():
+    import psycopg2  # noqa: F401
+
+    postgres_server.binaries()
+
+
+def look_for_rabbitmq():
+    import pika  # noqa: F401
+
+    if not rabbitmq_server.SERVER.exists():
+        raise Missing("RabbitMQ is not installed")
+
+
+def look_for_kafka():
+    """Its jars are fetched by this when they are not there."""
+    import confluent_kafka  # noqa: F401
+
+    kafka_server.jars()
+
+
+NEEDED = {"postgres": (look_for_postgres, PACKAGES), "rabbitmq": (look_for_rabbitmq, PACKAGES),
+          "kafka": (look_for_kafka, PACKAGES_OF_KAFKA)}
+
+
+def what_is_missing(kinds=USUAL):
     """Empty, or the line that says what to install."""
-    try:
-        import pika  # noqa: F401
-        import psycopg2  # noqa: F401
-
-        postgres_server.binaries()
-        if not rabbitmq_server.SERVER.exists():
-            raise Missing("RabbitMQ is not installed")
-    except (Missing, ImportError) as reason:
-        return f"{reason}; as root: {APT} {PACKAGES}"
-    return ""
-
-
-def what_kafka_is_missing():
-    """The same of Kafka, whose jars are fetched by this when they are not there."""
-    try:
-        import confluent_kafka  # noqa: F401
-
-        kafka_server.jars()
-    except (Missing, ImportError) as reason:
-        return f"{reason}; as root: {APT} {PACKAGES_OF_KAFKA}"
+    for kind in kinds:
+        look, packages = NEEDED[kind]
+        try:
+            look()
+        except (Missing, ImportError) as reason:
+            return f"{reason}; as root: {APT} {packages}"
     return ""
 
 

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The brokers of the mixes. A test gets one of its own: a file, or a corner of the server of the run that
+nobody else uses. Each says how the program finds it and what it was ever given:
+
+    url           for SEMEL_BROKER
+    remembers     whether who subscribes late gets what was published before
+    overlaps      whether events are confirmed while later ones are being sent
+    witness()     before anything is published to the topic
+    log()         whatever arrived since: (id, aggregate id, payload), repeats too
+    is_consumed() whether a consumer (of the scope) is there
+    give_up()     takes a consumer that is silent for dead, where time alone does not do it soon
+    close()       it is gone
+
+A new one is a class here, a line in BROKERS, and its starter in servers.py."""
+import itertools
+import os
+import sqlite3
+from pathlib import Path
+
+COUNTER = itertools.count(1)
+
+
+def fresh_name(word, joint="-"):
+    return joint.join((word, str(os.getpid()), str(next(COUNTER))))
+
+
+def servers():
+    """Those of the run above us."""
+    from servers import Attached
+
+    if not hasattr(servers, "attached"):
+        servers.attached = Attached()
+    return servers.attached
+
+
+class LocalFile:
+    """The local broker: its log is a table, where everything stays."""
+
+    remembers, overlaps = True, False
+
+    def __init__(self, folder):
+        self.path = Path(folder) / "semel-broker.db"
+        self.url = "local:semel-broker.db"  # from where the program is run, as a user would write it
+
+    def witness(self, topic):
+        """Nothing to do."""
+
+    def log(self):
+        return log_of(self.path)
+
+    def is_consumed(self, _scope, _topic):
+        return bool(rows_of(self.path, "SELECT 1 FROM semel_share WHERE owner IS NOT NULL"))
+
+    def give_up(self):
+        """Its lease runs out."""
+
+    def close(self):
+        """It goes with its folder."""
+
+
+def rows_of(path, statement, *parameters):
+    connection = sqlite3.connect(path, timeout=60)
+    try:
+        return connection.execute(statement, parameters).fetchall()
+    finally:
+        connection.close()
+
+
+def log_of(path):
+    """Of a local broker's file, which is not there before something was published."""
+    if not path.exists() or not rows_of(path, "SELECT 1 FROM sqlite_schema WHERE name = 'semel_log'"):
+        return []
+    return rows_of(path, "SELECT id, aggregate_id, payload FROM semel_log")
+
+
+class VirtualHost:
+    """A RabbitMQ of the test's own. It keeps a witness: a queue that gets whatever is published."""
+
+    remembers, overlaps = False, True
+
+    def __init__(self, _folder):
+        self.name = fresh_name("test")
+        servers().administrator.add_vhost(self.name)
+        self.url = servers().rabbitmq_url(self.name)
+        self.seen, self.witnessed = [], set()
+
+    def channel(self):
+        import pika
+
+        self.connection = pika.BlockingConnection(pika.URLParameters(self.url))
+        return self.connection.channel()
+
+    def witness(self, topic):
+        if topic in self.witnessed:
+            return
+        channel = self.channel()
+        channel.exchange_declare(topic, "topic", durable=True)
+        channel.queue_declare(f"witness.{topic}", durable=True, arguments={"x-queue-type": "quorum"})
+        channel.queue_bind(f"witness.{topic}", topic, "#")
+        self.connection.close()
+        self.witnessed.add(topic)
+
+    def log(self):
+        channel = self.channel()
+        for topic in self.witnessed:
+            while True:
+                method, properties, body = channel.basic_get(f"witness.{topic}", auto_ack=True)
+                if method is None:
+                    break
+                self.seen.append((properties.message_id, properties.headers["semel-aggregate-id"], body))
+        self.connection.close()
+        return self.seen
+
+    def is_consumed(self, scope, topic):
+        declared = self.channel().queue_declare(f"{scope}.{topic}", passive=True)
+        self.connection.close()
+        return declared.method.consumer_count > 0
+
+    def give_up(self):
+        """As when its heartbeats stay away, which takes longer than a test should."""
+        servers().administrator.close_connections(self.name)
+
+    def close(self):
+        servers().administrator.delete_vhost(self.name)
+
+
+BROKERS = {"local": LocalFile, "rabbitmq": VirtualHost}
