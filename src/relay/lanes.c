@@ -170,7 +170,7 @@ semel_status semel_lanes_tend(struct semel_lanes *lanes, semel_store *store, sem
 void semel_lanes_rewind(struct semel_lanes *lanes)
 {
 	for (int32_t i = 0; i < lanes->count; i++) {
-		lanes->lanes[i].cursor = lanes->lanes[i].read_to = lanes->lanes[i].lease.low_seq;
+		lanes->lanes[i].mine = false;
 		lanes->lanes[i].in_flight = 0;
 	}
 	lanes->tend_at_ms = 0;

@@ -47,7 +47,8 @@ semel_status semel_lanes_open(struct semel_lanes *lanes, semel_store *store,
 semel_status semel_lanes_tend(struct semel_lanes *lanes, semel_store *store, semel_error *error);
 /* When a lease that is renewed now ends. */
 int64_t semel_lanes_expiry(const struct semel_lanes *lanes);
-/* Forget the cursors: everything from the low marks on is read again. */
+/* Another connection, and perhaps another server that lacks what the last one had: forget all. The
+ * lanes are ours again when the store says so, from the low marks that it has. */
 void semel_lanes_rewind(struct semel_lanes *lanes);
 /* Gives the lanes back, so that another relay need not wait. store NULL: it is not reachable. */
 void semel_lanes_close(struct semel_lanes *lanes, semel_store *store);

@@ -116,7 +116,7 @@ static int set_up(void **state)
 		.refusal = { .attempts_max = 3, .backoff = { 10, 10 } },
 	};
 	marked = offered = answered = allowed = 0;
-	lane = (struct semel_lane){ .lease = { .epoch = 1 }, .mine = true };
+	lane = (struct semel_lane){ .lease = { .epoch = 1 } };
 	lanes = (struct semel_lanes){
 		.env = semel_env_system(), .lease_ms = 5000, .count = 1, .lanes = &lane
 	};
@@ -126,6 +126,7 @@ static int set_up(void **state)
 		semel_pipeline_open(&options, semel_env_system(), &lanes, source, &pipeline, NULL),
 		SEMEL_OK);
 	semel_pipeline_connect(pipeline, &store, &broker);
+	lane.mine = true;
 	return 0;
 }
 
