@@ -158,6 +158,42 @@ static void a_key_of_an_event_at_work_is_answered_with_its_owner(void **state)
 	semel_store_close(store);
 }
 
+static void business_keys_of_a_batch_are_answered_as_one_by_one(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_inbox_claim known = store_claim("e0");
+	struct semel_inbox_claim batch[] = { store_claim("e1"), store_claim("e2"),
+					     store_claim("e3"), store_claim("e4"),
+					     store_claim("e1"), store_claim("e5") };
+	static const enum semel_inbox_found expected[] = {
+		SEMEL_FOUND_NEW, SEMEL_FOUND_KEY,       SEMEL_FOUND_NEW,
+		SEMEL_FOUND_KEY, SEMEL_FOUND_PROCESSED, SEMEL_FOUND_CLAIMED
+	};
+	struct semel_inbox_answer answers[6];
+	char notes[512] = "";
+	known.key = batch[3].key = SEMEL_TEXT("used before");
+	batch[0].key = batch[1].key = batch[4].key = SEMEL_TEXT("used twice");
+	assert_int_equal(store_claim_now(store, known).found, SEMEL_FOUND_NEW);
+	struct semel_inbox_claim busy = store_claim("e6");
+	busy.key = batch[5].key = SEMEL_TEXT("at work");
+	busy.status = SEMEL_INBOX_CLAIMED;
+	busy.owner = "worker-1";
+	busy.lease_until_ms = STORE_NOW + 30000;
+	store_claim_now(store, busy);
+	store_begin(store);
+	assert_ok(store->driver->inbox_claim(store_tx(store), batch, 6, STORE_NOW, answers, NULL));
+	store_commit(store);
+	for (size_t i = 0; i < 6; i++)
+		assert_int_equal(answers[i].found, expected[i]);
+	assert_true(answers[5].twin);
+	assert_string_equal(answers[5].owner, "worker-1");
+	assert_ok(store->driver->inbox_each(store, SEMEL_TEXT("billing"), count_row, notes, NULL));
+	assert_string_equal(notes, "e0 PROCESSED 20402;e1 PROCESSED 20402;e2 PROCESSED 20402;"
+				   "e3 PROCESSED 20402;e4 PROCESSED 20402;e6 CLAIMED 20402;");
+	semel_store_close(store);
+}
+
 /* ---- claims at work -------------------------------------------------------------------------- */
 
 static struct semel_inbox_claim claim_at_work(const char *id, const char *owner)
@@ -404,6 +440,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(exactly_one_of_many_processes_wins_a_claim),
 	cmocka_unit_test(a_business_key_is_new_once_whatever_the_week),
 	cmocka_unit_test(a_key_of_an_event_at_work_is_answered_with_its_owner),
+	cmocka_unit_test(business_keys_of_a_batch_are_answered_as_one_by_one),
 	cmocka_unit_test(a_claim_at_work_tells_its_owner_and_lease),
 	cmocka_unit_test(a_claim_is_finished_by_its_owner_only),
 	cmocka_unit_test(a_dead_owners_claim_is_taken_over_once),

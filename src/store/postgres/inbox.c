@@ -3,7 +3,8 @@
  *
  * - Exactly one claimer of (scope, event, week) wins: the primary key decides. Whoever meets a
  *   claim that is not committed yet waits for its end.
- * - A batch of claims is one statement, and one more for those that were there already.
+ * - A batch of claims is one statement, and one more for those that were there already. Business
+ *   keys are one more, and two for those that another event has.
  * - A business key is unique over the whole window; its row is written before the claim's, and both
  *   commit together.
  * - An event whose key was used by another one is recorded as processed, so that it is accounted
@@ -15,53 +16,54 @@
 
 #include "base/error.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#define DAY_MS INT64_C(86400000)
 
 static const char *const status_names[] = { [SEMEL_INBOX_CLAIMED] = "CLAIMED",
 					    [SEMEL_INBOX_PROCESSED] = "PROCESSED",
 					    [SEMEL_INBOX_FAILED] = "FAILED" };
 
-/* $1 to $11: one array per column; $12 now. What comes back stands in the order of the arrays. */
+/* $1 to $12: one array per column; $13 now. What comes back stands in the order of the arrays. */
 static const struct semel_pg_query insert_claims = {
 	"claim events",
 	"INSERT INTO semel_inbox (scope, event_id, week_start, status, topic, \"partition\","
-	" \"offset\", handler_version, owner, lease_until, replay, first_seen_at, processed_at)"
-	" SELECT c.*, $12::timestamptz,"
-	" CASE WHEN c.status = 'PROCESSED' THEN $12::timestamptz END"
+	" \"offset\", handler_version, owner, lease_until, replay, error_code, first_seen_at,"
+	" processed_at) SELECT c.*, $13::timestamptz,"
+	" CASE WHEN c.status = 'PROCESSED' THEN $13::timestamptz END"
 	" FROM unnest($1::text[], $2::text[], $3::date[], $4::text[], $5::text[], $6::int[],"
-	" $7::bigint[], $8::text[], $9::text[], $10::timestamptz[], $11::int[])"
-	" AS c (scope, event_id, week_start, status, topic, p, o, v, w, l, r)"
-	" ON CONFLICT DO NOTHING RETURNING scope, event_id, week_start"
+	" $7::bigint[], $8::text[], $9::text[], $10::timestamptz[], $11::int[], $12::text[])"
+	" AS c (scope, event_id, week_start, status, topic, p, o, v, w, l, r, e)"
+	" ON CONFLICT DO NOTHING RETURNING scope, event_id, week_start - DATE '1970-01-01'"
 };
+#define ANSWER "i.status, i.owner, " SEMEL_PG_MS("i.lease_until")
 static const struct semel_pg_query find_claims = {
 	"look up claims",
-	"SELECT i.status, i.owner, " SEMEL_PG_MS(
-		"i.lease_until") " FROM unnest($1::text[], $2::text[], $3::date[]) WITH ORDINALITY"
-				 " AS c (scope, event_id, week_start, number) LEFT JOIN "
-				 "semel_inbox i"
-				 " ON i.scope = c.scope AND i.event_id = c.event_id AND "
-				 "i.week_start = c.week_start"
-				 " ORDER BY c.number"
+	"SELECT " ANSWER " FROM unnest($1::text[], $2::text[], $3::date[]) WITH ORDINALITY"
+	" AS c (scope, event_id, week_start, number) LEFT JOIN semel_inbox i"
+	" ON i.scope = c.scope AND i.event_id = c.event_id AND i.week_start = c.week_start"
+	" ORDER BY c.number"
 };
 static const struct semel_pg_query find_in_any_week = {
-	"look up a claim",
-	"SELECT status, owner, " SEMEL_PG_MS(
-		"lease_until") " FROM semel_inbox WHERE scope = $1 AND event_id = $2 LIMIT 1"
+	"look up claims",
+	"SELECT " ANSWER " FROM unnest($1::text[], $2::text[]) WITH ORDINALITY"
+	" AS c (scope, event_id, number) LEFT JOIN LATERAL (SELECT * FROM semel_inbox s"
+	" WHERE s.scope = c.scope AND s.event_id = c.event_id LIMIT 1) AS i ON true"
+	" ORDER BY c.number"
 };
-static const struct semel_pg_query insert_key = {
-	"claim a business key", "INSERT INTO semel_inbox_key (scope, key, event_id, first_seen_at)"
-				" VALUES ($1, $2, $3, $4::timestamptz) ON CONFLICT DO NOTHING"
+/* Of two events with one key in a batch the first has it. */
+static const struct semel_pg_query insert_keys = {
+	"claim business keys",
+	"INSERT INTO semel_inbox_key (scope, event_id, key, first_seen_at)"
+	" SELECT c.*, $4::timestamptz FROM unnest($1::text[], $2::text[], $3::text[])"
+	" AS c (scope, event_id, key) ON CONFLICT DO NOTHING"
 };
-static const struct semel_pg_query find_key = {
-	"look up a business key",
-	"SELECT event_id FROM semel_inbox_key WHERE scope = $1 AND key = $2"
-};
-static const struct semel_pg_query note_duplicate = {
-	"note a duplicate",
-	"INSERT INTO semel_inbox (scope, event_id, week_start, status, topic, \"partition\","
-	" \"offset\", handler_version, replay, first_seen_at, processed_at, error_code)"
-	" VALUES ($1, $2, $3::date, 'PROCESSED', $4, $5, $6, $7, $8, $9::timestamptz,"
-	" $9::timestamptz, 'duplicate-key') ON CONFLICT DO NOTHING"
+static const struct semel_pg_query find_holders = {
+	"look up business keys", "SELECT k.event_id, k.event_id IS DISTINCT FROM c.event_id"
+				 " FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY"
+				 " AS c (scope, event_id, key, number) LEFT JOIN semel_inbox_key k"
+				 " ON k.scope = c.scope AND k.key = c.key ORDER BY c.number"
 };
 static const struct semel_pg_query change_claim = {
 	"change a claim",
@@ -95,6 +97,7 @@ enum column {
 	SCOPE,
 	EVENT_ID,
 	WEEK,
+	KEY = WEEK, /* of the statements about keys */
 	STATUS,
 	TOPIC,
 	PARTITION,
@@ -103,28 +106,47 @@ enum column {
 	OWNER,
 	LEASE,
 	REPLAY,
+	ERROR_CODE,
 	COLUMNS
 };
 
-static void week_of(const struct semel_inbox_claim *claim, char week_out[SEMEL_DATE_SIZE])
+/* What is asked for, and the answers, in order. */
+struct claims {
+	const struct semel_inbox_claim *claims;
+	size_t count;
+	int64_t now_ms;
+	struct semel_inbox_answer *answers;
+};
+
+/* A statement over one array per column, and what it gets besides. */
+struct call {
+	const struct semel_pg_query *query;
+	int columns;
+	int64_t now_ms; /* 0: it is not asked for */
+	struct semel_buffer arrays[COLUMNS];
+};
+
+static void add_id(struct call *call, const struct semel_inbox_claim *claim)
 {
-	semel_time_format_date(semel_time_week_start(claim->event_time_ms), week_out);
+	semel_pg_array_text(&call->arrays[SCOPE], claim->scope);
+	semel_pg_array_text(&call->arrays[EVENT_ID], claim->event_id);
 }
 
-static void add_key(struct semel_buffer *arrays, const struct semel_inbox_claim *claim)
+static void add_place(struct call *call, const struct semel_inbox_claim *claim)
 {
 	char week[SEMEL_DATE_SIZE];
-	week_of(claim, week);
-	semel_pg_array_text(&arrays[SCOPE], claim->scope);
-	semel_pg_array_text(&arrays[EVENT_ID], claim->event_id);
-	semel_pg_array_text(&arrays[WEEK], semel_text_of(week));
+	semel_time_format_date(semel_time_week_start(claim->event_time_ms), week);
+	add_id(call, claim);
+	semel_pg_array_text(&call->arrays[WEEK], semel_text_of(week));
 }
 
-static void add_claim(struct semel_buffer *arrays, const struct semel_inbox_claim *claim)
+static void add_claim(struct call *call, const struct semel_inbox_claim *claim,
+		      const char *error_code)
 {
+	struct semel_buffer *arrays = call->arrays;
 	char lease[SEMEL_TIME_SIZE];
 	bool leased = claim->status == SEMEL_INBOX_CLAIMED && claim->lease_until_ms != 0;
-	add_key(arrays, claim);
+	add_place(call, claim);
 	semel_pg_array_text(&arrays[STATUS], semel_text_of(status_names[claim->status]));
 	semel_pg_array_text(&arrays[TOPIC], claim->topic);
 	semel_pg_array_int(&arrays[PARTITION], claim->partition);
@@ -135,36 +157,37 @@ static void add_claim(struct semel_buffer *arrays, const struct semel_inbox_clai
 		semel_time_format(claim->lease_until_ms, lease);
 	semel_pg_array_text(&arrays[LEASE], semel_text_of(leased ? lease : NULL));
 	semel_pg_array_int(&arrays[REPLAY], claim->replay);
+	semel_pg_array_text(&arrays[ERROR_CODE], semel_text_of(error_code));
 }
 
-/* now_ms 0: the keys alone are wanted. The arrays are used up. */
-static semel_status run_with_arrays(semel_tx tx, struct semel_buffer *arrays, int64_t now_ms,
-				    PGresult **result_out, semel_error *error)
+/* The arrays are used up. Nothing in them: nothing is asked, and there is no result. */
+static semel_status make_call(semel_tx tx, struct call *call, PGresult **result_out,
+			      semel_error *error)
 {
-	const struct semel_pg_query *query = now_ms == 0 ? &find_claims : &insert_claims;
-	int count = now_ms == 0 ? WEEK + 1 : COLUMNS;
 	struct semel_pg_params params = { 0 };
-	bool failed = false;
-	for (int i = 0; i < count; i++) {
-		semel_pg_add_array(&params, &arrays[i]);
-		failed = failed || arrays[i].failed;
+	bool failed = false, empty = call->arrays[SCOPE].length == 0;
+	for (int i = 0; i < call->columns; i++) {
+		semel_pg_add_array(&params, &call->arrays[i]);
+		failed = failed || call->arrays[i].failed;
 	}
-	if (now_ms != 0)
-		semel_pg_add_time(&params, now_ms);
-	semel_status status = failed ? semel_error_set(error, SEMEL_INTERNAL, "no memory to claim")
-				     : semel_pg_run(tx, query, &params, result_out, error);
-	for (int i = 0; i < count; i++)
-		semel_buffer_free(&arrays[i]);
+	if (call->now_ms != 0)
+		semel_pg_add_time(&params, call->now_ms);
+	semel_status status = SEMEL_OK;
+	if (failed)
+		status = semel_error_set(error, SEMEL_INTERNAL, "no memory to claim");
+	else if (!empty)
+		status = semel_pg_run(tx, call->query, &params, result_out, error);
+	for (int i = 0; i < call->columns; i++)
+		semel_buffer_free(&call->arrays[i]);
 	return status;
 }
 
 static bool is_claim(const PGresult *result, int row, const struct semel_inbox_claim *claim)
 {
-	char week[SEMEL_DATE_SIZE];
-	week_of(claim, week);
 	return row < semel_pg_rows(result) &&
 	       strcmp(semel_pg_value(result, row, EVENT_ID), claim->event_id.data) == 0 &&
-	       strcmp(semel_pg_value(result, row, WEEK), week) == 0 &&
+	       semel_pg_int(result, row, WEEK) * DAY_MS ==
+		       semel_time_week_start(claim->event_time_ms) &&
 	       strcmp(semel_pg_value(result, row, SCOPE), claim->scope.data) == 0;
 }
 
@@ -180,131 +203,165 @@ static void read_answer(const PGresult *result, int row, struct semel_inbox_answ
 	answer->lease_until_ms = semel_pg_int(result, row, 2);
 }
 
-/* Those that were not new: what stands there. */
-static semel_status look_up(semel_tx tx, const struct semel_inbox_claim *claims, size_t count,
-			    struct semel_inbox_answer *answers, semel_error *error)
+static semel_status error_of_absence(semel_error *error)
 {
-	struct semel_buffer arrays[COLUMNS] = { { 0 } };
+	return semel_error_set(error, SEMEL_OUTAGE, "a claim went away while it was looked at");
+}
+
+/* Twins are answered by their keys, see below. */
+static bool was_there(const struct semel_inbox_answer *answer)
+{
+	return !answer->twin && answer->found != SEMEL_FOUND_NEW;
+}
+
+/* Those that were not new: what stands there. */
+static semel_status look_up(semel_tx tx, const struct claims *all, semel_error *error)
+{
+	struct semel_inbox_answer *answers = all->answers;
+	struct call call = { .query = &find_claims, .columns = WEEK + 1 };
 	PGresult *result = NULL;
 	int row = 0;
-	for (size_t i = 0; i < count; i++)
-		if (answers[i].found != SEMEL_FOUND_NEW)
-			add_key(arrays, &claims[i]);
-	semel_status status = run_with_arrays(tx, arrays, 0, &result, error);
-	for (size_t i = 0; i < count && status == SEMEL_OK; i++) {
-		if (answers[i].found == SEMEL_FOUND_NEW)
+	for (size_t i = 0; i < all->count; i++)
+		if (was_there(&answers[i]))
+			add_place(&call, &all->claims[i]);
+	semel_status status = make_call(tx, &call, &result, error);
+	for (size_t i = 0; i < all->count && status == SEMEL_OK; i++) {
+		if (!was_there(&answers[i]))
 			continue;
 		if (semel_pg_is_null(result, row, 0))
-			status = semel_error_set(error, SEMEL_OUTAGE,
-						 "a claim went away while it was looked at");
+			status = error_of_absence(error);
 		read_answer(result, row++, &answers[i]);
 	}
 	semel_pg_clear(result);
 	return status;
 }
 
-static semel_status claim_all(semel_tx tx, const struct semel_inbox_claim *claims, size_t count,
-			      int64_t now_ms, struct semel_inbox_answer *answers,
-			      semel_error *error)
+/* All but the twins. */
+static semel_status claim_all(semel_tx tx, const struct claims *all, semel_error *error)
 {
-	struct semel_buffer arrays[COLUMNS] = { { 0 } };
+	struct call call = { .query = &insert_claims, .columns = COLUMNS, .now_ms = all->now_ms };
+	struct semel_inbox_answer *answers = all->answers;
 	PGresult *result = NULL;
 	int row = 0;
-	for (size_t i = 0; i < count; i++)
-		add_claim(arrays, &claims[i]);
-	semel_status status = run_with_arrays(tx, arrays, now_ms, &result, error);
+	bool all_new = true;
+	for (size_t i = 0; i < all->count; i++)
+		if (!answers[i].twin)
+			add_claim(&call, &all->claims[i], NULL);
+	semel_status status = make_call(tx, &call, &result, error);
 	if (status != SEMEL_OK)
 		return status;
-	for (size_t i = 0; i < count; i++) {
-		bool new = is_claim(result, row, &claims[i]);
-		answers[i] = (struct semel_inbox_answer){ .found = new ? SEMEL_FOUND_NEW
-								       : SEMEL_FOUND_PROCESSED };
+	for (size_t i = 0; i < all->count; i++) {
+		bool new = !answers[i].twin &&is_claim(result, row, &all->claims[i]);
+		answers[i].found = new ? SEMEL_FOUND_NEW : SEMEL_FOUND_PROCESSED;
+		all_new = all_new && (new || answers[i].twin);
 		row += new;
 	}
-	bool all_new = semel_pg_rows(result) == (int)count;
 	bool explained = row == semel_pg_rows(result);
 	semel_pg_clear(result);
 	if (!explained)
 		return semel_error_set(error, SEMEL_INTERNAL, "claims came back in another order");
-	return all_new ? SEMEL_OK : look_up(tx, claims, count, answers, error);
+	return all_new ? SEMEL_OK : look_up(tx, all, error);
 }
 
 /* ---- business keys --------------------------------------------------------------------------- */
 
-/* holder_out: the other event that has the key; length 0: it is ours. */
-static semel_status claim_key(semel_tx tx, const struct semel_inbox_claim *claim, int64_t now_ms,
-			      char holder_out[SEMEL_NAME_MAX + 1], semel_error *error)
-{
-	struct semel_pg_params params = { 0 };
-	PGresult *result = NULL;
-	uint64_t written = 0;
-	holder_out[0] = '\0';
-	semel_pg_add_text(&params, claim->scope);
-	semel_pg_add_text(&params, claim->key);
-	semel_pg_add_text(&params, claim->event_id);
-	semel_pg_add_time(&params, now_ms);
-	semel_status status = semel_pg_change(tx, &insert_key, &params, &written, error);
-	if (status != SEMEL_OK || written == 1)
-		return status;
-	semel_pg_add_text(&params, claim->scope);
-	semel_pg_add_text(&params, claim->key);
-	status = semel_pg_run(tx, &find_key, &params, &result, error);
-	if (semel_pg_rows(result) > 0)
-		semel_pg_copy(result, 0, 0, holder_out, SEMEL_NAME_MAX + 1);
-	semel_pg_clear(result);
-	if (semel_text_equal(semel_text_of(holder_out), claim->event_id))
-		holder_out[0] = '\0';
-	return status;
-}
-
-static semel_status look_up_holder(semel_tx tx, struct semel_text scope, const char *holder,
-				   struct semel_inbox_answer *answer, semel_error *error)
-{
-	struct semel_pg_params params = { 0 };
-	PGresult *result = NULL;
-	semel_pg_add_text(&params, scope);
-	semel_pg_add_string(&params, holder);
-	semel_status status = semel_pg_run(tx, &find_in_any_week, &params, &result, error);
-	if (semel_pg_rows(result) > 0)
-		read_answer(result, 0, answer);
-	semel_pg_clear(result);
-	return status;
-}
-
-static semel_status note(semel_tx tx, const struct semel_inbox_claim *claim, int64_t now_ms,
-			 semel_error *error)
-{
-	struct semel_pg_params params = { 0 };
-	semel_pg_add_text(&params, claim->scope);
-	semel_pg_add_text(&params, claim->event_id);
-	semel_pg_add_week(&params, claim->event_time_ms);
-	semel_pg_add_text(&params, claim->topic);
-	semel_pg_add_int(&params, claim->partition);
-	semel_pg_add_int(&params, claim->offset);
-	semel_pg_add_text(&params, claim->handler_version);
-	semel_pg_add_int(&params, claim->replay);
-	semel_pg_add_time(&params, now_ms);
-	return semel_pg_run(tx, &note_duplicate, &params, NULL, error);
-}
-
-static semel_status claim_with_key(semel_tx tx, const struct semel_inbox_claim *claim,
-				   int64_t now_ms, struct semel_inbox_answer *answer,
+static semel_status call_with_keys(semel_tx tx, const struct semel_pg_query *query,
+				   const struct claims *all, PGresult **result_out,
 				   semel_error *error)
 {
-	char holder[SEMEL_NAME_MAX + 1] = "";
-	*answer = (struct semel_inbox_answer){ 0 };
-	semel_status status = claim_key(tx, claim, now_ms, holder, error);
-	if (status != SEMEL_OK)
-		return status;
-	if (holder[0] == '\0')
-		return claim_all(tx, claim, 1, now_ms, answer, error);
+	struct call call = { .query = query,
+			     .columns = KEY + 1,
+			     .now_ms = query == &insert_keys ? all->now_ms : 0 };
+	for (size_t i = 0; i < all->count; i++) {
+		if (all->claims[i].key.data == NULL)
+			continue;
+		add_id(&call, &all->claims[i]);
+		semel_pg_array_text(&call.arrays[KEY], all->claims[i].key);
+	}
+	return make_call(tx, &call, result_out, error);
+}
 
-	status = look_up_holder(tx, claim->scope, holder, answer, error);
-	answer->twin = true;
-	if (status != SEMEL_OK || answer->found == SEMEL_FOUND_CLAIMED)
-		return status; /* the other one is at work: come back later */
-	answer->found = SEMEL_FOUND_KEY;
-	return note(tx, claim, now_ms, error);
+/* Writes the keys that are new. Those whose key another event has are twins; *holders_out has a
+ * row for every claim with a key then, and is NULL when there are none. */
+static semel_status claim_keys(semel_tx tx, const struct claims *all, PGresult **holders_out,
+			       semel_error *error)
+{
+	PGresult *written = NULL;
+	int row = 0, keys = 0;
+	for (size_t i = 0; i < all->count; i++)
+		keys += all->claims[i].key.data != NULL;
+	semel_status status = call_with_keys(tx, &insert_keys, all, &written, error);
+	bool all_new = status == SEMEL_OK && atoi(semel_libpq.cmdTuples(written)) == keys;
+	semel_pg_clear(written);
+	if (status != SEMEL_OK || all_new)
+		return status;
+	status = call_with_keys(tx, &find_holders, all, holders_out, error);
+	for (size_t i = 0; i < all->count && status == SEMEL_OK; i++) {
+		if (all->claims[i].key.data == NULL)
+			continue;
+		if (semel_pg_is_null(*holders_out, row, 0))
+			status = error_of_absence(error);
+		all->answers[i].twin = semel_pg_bool(*holders_out, row++, 1);
+	}
+	return status;
+}
+
+/* What stands there of the events that have the twins' keys. Of those whose claim has gone with its
+ * week the key is still known: they were processed. */
+static semel_status look_up_holders(semel_tx tx, const struct claims *all, const PGresult *holders,
+				    semel_error *error)
+{
+	struct call call = { .query = &find_in_any_week, .columns = EVENT_ID + 1 };
+	PGresult *result = NULL;
+	int row = 0;
+	for (size_t i = 0, key = 0; i < all->count; i++) {
+		if (all->answers[i].twin) {
+			semel_pg_array_text(&call.arrays[SCOPE], all->claims[i].scope);
+			semel_pg_array_text(&call.arrays[EVENT_ID],
+					    semel_text_of(semel_pg_value(holders, (int)key, 0)));
+		}
+		key += all->claims[i].key.data != NULL;
+	}
+	semel_status status = make_call(tx, &call, &result, error);
+	for (size_t i = 0; i < all->count && status == SEMEL_OK; i++) {
+		if (!all->answers[i].twin)
+			continue;
+		read_answer(result, row++, &all->answers[i]);
+		if (all->answers[i].found != SEMEL_FOUND_CLAIMED)
+			all->answers[i].found = SEMEL_FOUND_KEY;
+	}
+	semel_pg_clear(result);
+	return status;
+}
+
+static semel_status note_duplicates(semel_tx tx, const struct claims *all, semel_error *error)
+{
+	struct call call = { .query = &insert_claims, .columns = COLUMNS, .now_ms = all->now_ms };
+	PGresult *result = NULL;
+	for (size_t i = 0; i < all->count; i++) {
+		struct semel_inbox_claim claim = all->claims[i];
+		claim.status = SEMEL_INBOX_PROCESSED;
+		claim.owner = NULL;
+		if (all->answers[i].found == SEMEL_FOUND_KEY)
+			add_claim(&call, &claim, "duplicate-key");
+	}
+	semel_status status = make_call(tx, &call, &result, error);
+	semel_pg_clear(result);
+	return status;
+}
+
+static semel_status claim_with_keys(semel_tx tx, const struct claims *all, semel_error *error)
+{
+	PGresult *holders = NULL;
+	semel_status status = claim_keys(tx, all, &holders, error);
+	if (status == SEMEL_OK)
+		status = claim_all(tx, all, error);
+	if (status == SEMEL_OK && holders != NULL)
+		status = look_up_holders(tx, all, holders, error);
+	if (status == SEMEL_OK && holders != NULL)
+		status = note_duplicates(tx, all, error);
+	semel_pg_clear(holders);
+	return status;
 }
 
 /* ---- the slots ------------------------------------------------------------------------------- */
@@ -313,19 +370,16 @@ semel_status semel_pg_inbox_claim(semel_tx tx, const struct semel_inbox_claim *c
 				  int64_t now_ms, struct semel_inbox_answer *answers_out,
 				  semel_error *error)
 {
+	const struct claims all = { claims, count, now_ms, answers_out };
 	semel_status status = semel_pg_demand_transaction(tx, insert_claims.what, error);
 	bool keys = false;
-	for (size_t i = 0; i < count; i++)
+	for (size_t i = 0; i < count; i++) {
+		answers_out[i] = (struct semel_inbox_answer){ 0 };
 		keys = keys || claims[i].key.data != NULL;
+	}
 	if (status != SEMEL_OK || count == 0)
 		return status;
-	if (!keys)
-		return claim_all(tx, claims, count, now_ms, answers_out, error);
-	for (size_t i = 0; i < count && status == SEMEL_OK; i++)
-		status = claims[i].key.data == NULL
-				 ? claim_all(tx, &claims[i], 1, now_ms, &answers_out[i], error)
-				 : claim_with_key(tx, &claims[i], now_ms, &answers_out[i], error);
-	return status;
+	return keys ? claim_with_keys(tx, &all, error) : claim_all(tx, &all, error);
 }
 
 semel_status semel_pg_inbox_change(semel_tx tx, const struct semel_inbox_claim *claim,
