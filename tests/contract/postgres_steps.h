@@ -78,4 +78,55 @@ static inline void postgres_drop(void)
 	postgres_change_schema("DROP", " CASCADE");
 }
 
+static inline int postgres_set_up(void **state)
+{
+	(void)state;
+	postgres_make(store_url);
+	return 0;
+}
+
+static inline int postgres_tear_down(void **state)
+{
+	(void)state;
+	postgres_drop();
+	return 0;
+}
+
+/* The tables are there; the connection is an application's own. */
+static inline PGconn *connect_as_application(void)
+{
+	semel_store_close(store_open_one());
+	return postgres_connect(store_url);
+}
+
+static inline void assert_answer(PGconn *connection, const char *sql, const char *expected)
+{
+	assert_string_equal(postgres_ask(connection, sql), expected);
+}
+
+static inline void assert_refused(PGconn *connection, const char *sql)
+{
+	PGresult *result = semel_libpq.exec(connection, sql);
+	assert_int_equal(semel_libpq.resultStatus(result), PGRES_FATAL_ERROR);
+	semel_libpq.clear(result);
+}
+
+/* How far the relay may pass by, as the lanes are looked at now. */
+static inline int64_t complete_seq(struct store_relay *relay)
+{
+	struct semel_lane_look look = { .lane = 0 };
+	assert_ok(relay->store->driver->outbox_look(relay->store, &look, 1, STORE_NOW, NULL));
+	return look.complete_seq;
+}
+
+static inline void wait_for_complete(struct store_relay *relay, int64_t seq)
+{
+	for (int i = 0; i < 5000 && complete_seq(relay) < seq; i++)
+		usleep(1000);
+	assert_true(complete_seq(relay) >= seq);
+}
+
+#define POSTGRES_TEST(name)                                                                        \
+	cmocka_unit_test_setup_teardown(name, postgres_set_up, postgres_tear_down)
+
 #endif

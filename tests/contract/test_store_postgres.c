@@ -5,42 +5,9 @@
 #include <semel/inbox.h>
 #include <semel/outbox.h>
 
-static int set_up(void **state)
-{
-	(void)state;
-	postgres_make(store_url);
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	(void)state;
-	postgres_drop();
-	return 0;
-}
-
 static const semel_event_input input = {
 	.type = "order.created.v1", .aggregate_type = "order", .aggregate_id = "a", .payload = "{}"
 };
-
-/* The tables are there; the connection is an application's own. */
-static PGconn *connect_as_application(void)
-{
-	semel_store_close(store_open_one());
-	return postgres_connect(store_url);
-}
-
-static void assert_answer(PGconn *connection, const char *sql, const char *expected)
-{
-	assert_string_equal(postgres_ask(connection, sql), expected);
-}
-
-static void assert_refused(PGconn *connection, const char *sql)
-{
-	PGresult *result = semel_libpq.exec(connection, sql);
-	assert_int_equal(semel_libpq.resultStatus(result), PGRES_FATAL_ERROR);
-	semel_libpq.clear(result);
-}
 
 /* ---- borrowed connections -------------------------------------------------------------------- */
 
@@ -138,21 +105,6 @@ static void a_connection_that_was_ended_is_an_outage(void **state)
 }
 
 /* ---- commits that come late ------------------------------------------------------------------ */
-
-/* How far the relay may pass by, as the lanes are looked at now. */
-static int64_t complete_seq(struct store_relay *relay)
-{
-	struct semel_lane_look look = { .lane = 0 };
-	assert_ok(relay->store->driver->outbox_look(relay->store, &look, 1, STORE_NOW, NULL));
-	return look.complete_seq;
-}
-
-static void wait_for_complete(struct store_relay *relay, int64_t seq)
-{
-	for (int i = 0; i < 5000 && complete_seq(relay) < seq; i++)
-		usleep(1000);
-	assert_true(complete_seq(relay) >= seq);
-}
 
 static void the_mark_waits_for_a_number_that_is_drawn_and_not_committed(void **state)
 {
@@ -390,7 +342,7 @@ static void a_hold_that_was_looked_at_stays_as_it_is_until_the_transaction_ends(
 	semel_libpq.finish(connection);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name) POSTGRES_TEST(name)
 
 static const struct CMUnitTest tests[] = {
 	TEST(a_borrowed_transaction_commits_event_and_business_change_together),

@@ -209,9 +209,18 @@ static semel_status upgrade(PGconn *connection, semel_error *error)
 	return status;
 }
 
+/* A copy that came without the sequence (logical replication copies none) would give out numbers
+ * that its rows have already. */
+static const char catch_up[] =
+	"SELECT setval('semel_outbox_seq', highest) FROM (SELECT max(greatest(l.low_seq, o.seq))"
+	" AS highest FROM semel_lease l LEFT JOIN LATERAL (SELECT seq FROM semel_outbox w"
+	" WHERE w.lane = l.lane ORDER BY w.lane DESC, w.seq DESC LIMIT 1) AS o ON true) AS numbers,"
+	" semel_outbox_seq s WHERE highest > s.last_value";
+
 semel_status semel_pg_store_init(const struct semel_url *url, semel_error *error)
 {
 	static const char begin[] = "BEGIN; SET LOCAL lock_timeout = '60s';"
+				    " SET LOCAL statement_timeout = 0;"
 				    " SELECT pg_advisory_xact_lock(1936026988)";
 	PGconn *connection = NULL;
 	semel_status status = semel_pg_connect(url->text, &connection, error);
@@ -220,6 +229,8 @@ semel_status semel_pg_store_init(const struct semel_url *url, semel_error *error
 	status = semel_pg_execute_plain(connection, begin, "begin", error);
 	if (status == SEMEL_OK)
 		status = upgrade(connection, error);
+	if (status == SEMEL_OK)
+		status = semel_pg_execute_plain(connection, catch_up, "look at the numbers", error);
 	if (status == SEMEL_OK)
 		status = semel_pg_execute_plain(connection, "COMMIT", "make Semel's tables", error);
 	if (status == SEMEL_OK)

@@ -72,14 +72,34 @@ static const struct semel_pg_query list_holders = {
 	"look who writes to the outbox",
 	"SELECT coalesce(array_agg(DISTINCT virtualtransaction), '{}')" HOLDERS
 };
+/* A prepared transaction keeps the name it had, but for servers of 2021 and before: there it gets
+ * one that begins with -1, and might be any of those that were listed. */
 static const struct semel_pg_query count_holders = { "look who writes to the outbox",
 						     "SELECT count(*)" HOLDERS
-						     " AND virtualtransaction = ANY ($1::text[])" };
+						     " AND (virtualtransaction = ANY ($1::text[])"
+						     " OR virtualtransaction LIKE '-1/%')" };
+#define SINCE(column) "to_char(" column " AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"')"
 static const struct semel_pg_query oldest_transaction = {
 	"look for old transactions",
-	"SELECT a.pid, a.usename, a.application_name, a.query_start FROM pg_locks l"
-	" JOIN pg_stat_activity a ON a.pid = l.pid WHERE l.locktype = 'transactionid'"
-	" AND l.mode = 'ExclusiveLock' ORDER BY age(l.transactionid) DESC LIMIT 1"
+	"SELECT CASE WHEN p.gid IS NULL THEN 'pid ' || l.pid || ', user ' || coalesce(a.usename,"
+	" 'unknown') || ', application ' || coalesce(a.application_name, 'unknown') ||"
+	" ', query since ' || coalesce(" SINCE(
+		"a.query_start") ", 'unknown') ||"
+				 " ' (end it with: SELECT pg_terminate_backend(' || l.pid || '))'"
+				 " ELSE 'prepared as ' || p.gid || ', user ' || p.owner || ', "
+				 "since ' || " SINCE(
+					 "p.prepared") " || ' (end it with: ROLLBACK PREPARED ' || "
+						       "quote_literal(p.gid) || ')' END"
+						       " FROM pg_locks l LEFT JOIN "
+						       "pg_stat_activity a ON a.pid = l.pid"
+						       " LEFT JOIN pg_prepared_xacts p ON "
+						       "p.transaction = l.transactionid AND l.pid "
+						       "IS NULL"
+						       " WHERE l.locktype = 'transactionid' AND "
+						       "l.mode = 'ExclusiveLock'"
+						       " AND l.pid IS DISTINCT FROM "
+						       "pg_backend_pid() ORDER BY "
+						       "age(l.transactionid) DESC LIMIT 1"
 };
 
 #define PATIENCE_MS   1000
@@ -95,11 +115,8 @@ static void tell(struct semel_pg_store *store, int64_t waited_ms)
 	    semel_pg_rows(result) > 0)
 		semel_logf(SEMEL_LOG_WARN,
 			   "a transaction is open for %lld s and holds back the low mark of the "
-			   "outbox: pid %s, user %s, application %s, query since %s (end it with: "
-			   "SELECT pg_terminate_backend(%s))",
-			   (long long)(waited_ms / 1000), semel_pg_value(result, 0, 0),
-			   semel_pg_value(result, 0, 1), semel_pg_value(result, 0, 2),
-			   semel_pg_value(result, 0, 3), semel_pg_value(result, 0, 0));
+			   "outbox: %s",
+			   (long long)(waited_ms / 1000), semel_pg_value(result, 0, 0));
 	semel_pg_clear(result);
 }
 

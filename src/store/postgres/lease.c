@@ -8,23 +8,28 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LEASE_COLUMNS "lane, epoch, owner, " SEMEL_PG_MS("expires_at") ", low_seq"
+#define LEASE_COLUMNS "lane, epoch, owner, " SEMEL_PG_MS("expires_at")
+/* A low mark above every number that was drawn is from before the numbers went back: a copy of the
+ * tables without their sequence (logical replication copies none). Nothing it says is true. */
+#define LOW_SEQ                                                                                    \
+	"CASE WHEN low_seq > (SELECT last_value FROM semel_outbox_seq) THEN 0 ELSE low_seq END"
 
 static const struct semel_pg_query list_lanes = { "read the leases",
-						  "SELECT " LEASE_COLUMNS
+						  "SELECT " LEASE_COLUMNS ", " LOW_SEQ
 						  " FROM semel_lease ORDER BY lane" };
 /* Whoever is at this row now takes it, or marks in it: then it is not free. */
 static const struct semel_pg_query take_lane = {
 	"take a lane",
-	"UPDATE semel_lease SET owner = $3, epoch = epoch + 1, expires_at = $4::timestamptz"
+	"UPDATE semel_lease SET owner = $3, epoch = epoch + 1, expires_at = $4::timestamptz,"
+	" low_seq = " LOW_SEQ
 	" WHERE lane = (SELECT lane FROM semel_lease WHERE lane = $1 AND epoch = $2"
 	" FOR UPDATE SKIP LOCKED) AND epoch = $2 RETURNING " LEASE_COLUMNS
-	", pg_current_xact_id()::text::bigint"
+	", low_seq, pg_current_xact_id()::text::bigint"
 };
 static const struct semel_pg_query renew_lane = {
-	"renew a lease", "UPDATE semel_lease SET expires_at = $4::timestamptz"
+	"renew a lease", "UPDATE semel_lease SET expires_at = $4::timestamptz, low_seq = " LOW_SEQ
 			 " WHERE lane = $1 AND epoch = $2 AND owner = $3"
-			 " RETURNING " LEASE_COLUMNS ", pg_current_xact_id()::text::bigint"
+			 " RETURNING " LEASE_COLUMNS ", low_seq, pg_current_xact_id()::text::bigint"
 };
 static const struct semel_pg_query release_lane = {
 	"release a lane", "UPDATE semel_lease SET owner = '', expires_at = NULL"
@@ -33,6 +38,10 @@ static const struct semel_pg_query release_lane = {
 static const struct semel_pg_query drawn_numbers = {
 	"look at the outbox",
 	"SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM semel_outbox_seq"
+};
+static const struct semel_pg_query sequence_cache = {
+	"look at the outbox's numbers",
+	"SELECT seqcache FROM pg_sequence WHERE seqrelid = 'semel_outbox_seq'::regclass"
 };
 /* Those whose time ran out a while ago are forgotten on the way. */
 static const struct semel_pg_query join_crew = {
@@ -61,12 +70,32 @@ int32_t semel_pg_lane_count(semel_store *store)
 	return SEMEL_PG_LANES;
 }
 
+/* Numbers that a session has put by are drawn by transactions to come: nobody could know then
+ * whether a lower one is still to be written. */
+static semel_status check_sequence(struct semel_pg_store *store, semel_error *error)
+{
+	PGresult *result = NULL;
+	semel_status status =
+		semel_pg_run(semel_pg_tx(&store->base), &sequence_cache, NULL, &result, error);
+	if (status == SEMEL_OK && semel_pg_int(result, 0, 0) != 1)
+		status = semel_error_set(error, SEMEL_CONFIG,
+					 "semel_outbox_seq gives numbers out in blocks of %s, and "
+					 "an event could be passed by (ALTER SEQUENCE "
+					 "semel_outbox_seq CACHE 1, and let the writers connect "
+					 "anew)",
+					 semel_pg_value(result, 0, 0));
+	semel_pg_clear(result);
+	return status;
+}
+
 static semel_status set_up(struct semel_pg_store *store, semel_error *error)
 {
 	if (store->relays)
 		return SEMEL_OK;
 	semel_status status = semel_pg_execute_plain(store->connection, relay_settings,
 						     "set up the relay's connection", error);
+	if (status == SEMEL_OK)
+		status = check_sequence(store, error);
 	store->relays = status == SEMEL_OK;
 	return status;
 }
