@@ -15,6 +15,7 @@
 #define ARENA_BLOCK     ((size_t)16 * 1024)
 #define CONNECTIONS_MAX 200
 #define REQUEST_MS      30000
+#define HOSTS_MAX       16
 #define FILE_MAX        (1024 * 1024)
 
 struct semel_admin {
@@ -23,6 +24,7 @@ struct semel_admin {
 	struct semel_tokens tokens;
 	struct semel_http *http;
 	char *store, *broker, *certificate, *key;
+	char *hosts[HOSTS_MAX + 1];
 	char url[SEMEL_ADDRESS_SIZE + 24];
 };
 
@@ -201,16 +203,25 @@ static semel_status listen_and_serve(struct semel_admin *admin, semel_error *err
 static semel_status copy_options(struct semel_admin *admin,
 				 const struct semel_admin_options *options, semel_error *error)
 {
+	pthread_mutex_init(&admin->desk.lock, NULL);
 	admin->store = strdup(options->store);
 	admin->broker = strdup(options->broker);
 	admin->desk.options = *options;
 	admin->desk.options.store = admin->store;
 	admin->desk.options.broker = admin->broker;
+	admin->desk.options.hosts = (const char *const *)admin->hosts;
+	for (size_t i = 0; options->hosts && options->hosts[i]; i++) {
+		if (i == HOSTS_MAX)
+			return semel_error_set(error, SEMEL_CONFIG, "more than %d host names",
+					       HOSTS_MAX);
+		admin->hosts[i] = strdup(options->hosts[i]);
+		if (!admin->hosts[i])
+			return semel_error_set(error, SEMEL_INTERNAL, "no memory for host names");
+	}
 	if (options->ready_stall_ms == 0)
 		admin->desk.options.ready_stall_ms = 60000;
 	admin->desk.env = semel_env_system();
 	admin->desk.jobs = semel_jobs_new();
-	pthread_mutex_init(&admin->desk.lock, NULL);
 	if (!admin->store || !admin->broker || !admin->desk.jobs)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the admin server");
 	return semel_listen_parse(options->listen, &admin->listen, error);
@@ -259,6 +270,8 @@ void semel_admin_stop(struct semel_admin *admin)
 		explicit_bzero(admin->key, strlen(admin->key));
 	free(admin->key);
 	free(admin->certificate);
+	for (size_t i = 0; admin->hosts[i]; i++)
+		free(admin->hosts[i]);
 	free(admin->store);
 	free(admin->broker);
 	free(admin);

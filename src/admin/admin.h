@@ -11,6 +11,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Tells every reason why the process around the server is not ready. */
+typedef void (*semel_reason_seen)(const char *reason, void *user);
+typedef void (*semel_reasons_ask)(semel_reason_seen seen, void *seen_user, void *user);
+
 /* Copied. */
 struct semel_admin_options {
 	const char *store, *broker; /* URLs */
@@ -21,6 +25,8 @@ struct semel_admin_options {
 	bool numbers_only;      /* metrics and health, nothing else: beside a relay or a consumer */
 	int64_t ready_stall_ms; /* 0: 60 s */
 	int64_t inbox_retention_ms; /* for replays */
+	semel_reasons_ask reasons;  /* NULL: none; asked on any thread */
+	void *reasons_user;
 };
 
 struct semel_admin;

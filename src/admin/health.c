@@ -121,8 +121,21 @@ semel_status semel_serve_livez(struct semel_visit *visit, semel_error *error)
 	return SEMEL_OK;
 }
 
-static bool explain_stall(struct semel_watch *watch, const struct semel_desk *desk,
-			  struct semel_buffer *body)
+struct reasons {
+	struct semel_buffer *body;
+	uint32_t count;
+};
+
+static void add_reason(const char *reason, void *user)
+{
+	struct reasons *reasons = user;
+
+	semel_buffer_string(reasons->body, reasons->count++ ? "," : "");
+	semel_buffer_json(reasons->body, semel_text_of(reason));
+}
+
+static void explain_stall(struct semel_watch *watch, const struct semel_desk *desk,
+			  struct reasons *reasons)
 {
 	int64_t stall_ms = desk->options.ready_stall_ms;
 	int64_t still_ms = semel_steady_ms(desk->env) - watch->moved_at_ms;
@@ -130,34 +143,36 @@ static bool explain_stall(struct semel_watch *watch, const struct semel_desk *de
 	char reason[200];
 
 	if (watch->last.waiting == 0 || age_ms <= stall_ms || still_ms <= stall_ms)
-		return false;
+		return;
 	snprintf(
 		reason, sizeof reason,
 		"%llu events wait, the oldest for %lld s, and nothing has moved for %lld s: does a "
 		"relay run, and does it reach the broker?",
 		(unsigned long long)watch->last.waiting, (long long)(age_ms / 1000),
 		(long long)(still_ms / 1000));
-	semel_buffer_json(body, semel_text_of(reason));
-	return true;
+	add_reason(reason, reasons);
 }
 
 semel_status semel_serve_readyz(struct semel_visit *visit, semel_error *error)
 {
 	struct semel_watch *watch = visit->desk->watch;
 	struct semel_buffer *body = semel_visit_body(visit);
+	struct reasons reasons = { .body = body };
 
 	(void)error;
 	look(watch);
 	semel_buffer_string(body, "{\"reasons\":[");
 	pthread_mutex_lock(&watch->lock);
-	bool red = !watch->reached;
-	if (red)
-		semel_buffer_json(body, semel_text_of(watch->trouble));
+	if (!watch->reached)
+		add_reason(watch->trouble, &reasons);
 	else
-		red = explain_stall(watch, visit->desk, body);
+		explain_stall(watch, visit->desk, &reasons);
 	pthread_mutex_unlock(&watch->lock);
+	if (visit->desk->options.reasons)
+		visit->desk->options.reasons(add_reason, &reasons,
+					     visit->desk->options.reasons_user);
 	semel_buffer_string(body, "]}\n");
-	visit->answer->status = red ? 503 : 200;
+	visit->answer->status = reasons.count > 0 ? 503 : 200;
 	return SEMEL_OK;
 }
 

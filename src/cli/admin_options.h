@@ -12,6 +12,7 @@ extern const struct semel_option semel_admin_rows[];
 #define SEMEL_OPTION_METRICS                                                                       \
 	{                                                                                          \
 		.name = "metrics", .kind = SEMEL_OPTION_TEXT, .argument = "ADDRESS:PORT",          \
+		.command_line_only = true,                                                         \
 		.help = "serve /metrics, /livez and /readyz here, on loopback",                    \
 	}
 

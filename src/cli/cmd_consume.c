@@ -3,6 +3,7 @@
  * says what it did. */
 #include "base/error.h"
 #include "cli/admin_options.h"
+#include "cli/delivery.h"
 #include "cli/delivery_options.h"
 #include "cli/signals.h"
 #include "consume/consumer.h"
@@ -138,21 +139,35 @@ static semel_status work(struct semel_invocation *invocation, semel_consumer *co
 	return status;
 }
 
-static semel_status run(struct semel_invocation *invocation)
+semel_status semel_delivery_consumer(struct semel_invocation *invocation,
+				     semel_consumer **consumer_out)
 {
 	const struct semel_args *args = invocation->args;
 	semel_error *error = &invocation->error;
 	semel_status status = check_handler(args, error);
+	*consumer_out = NULL;
 	if (status != SEMEL_OK)
 		return status;
 	semel_consumer_options options = read_options(invocation);
-	semel_consumer *consumer = NULL;
-	status = semel_consumer_open(&options, &consumer, error);
+	status = semel_consumer_open(&options, consumer_out, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = use_upcasters(args, consumer, error);
+	status = use_upcasters(args, *consumer_out, error);
 	if (status == SEMEL_OK)
-		status = use_handler(args, consumer, error);
+		status = use_handler(args, *consumer_out, error);
+	if (status != SEMEL_OK) {
+		semel_consumer_close(*consumer_out);
+		*consumer_out = NULL;
+	}
+	return status;
+}
+
+static semel_status run(struct semel_invocation *invocation)
+{
+	semel_consumer *consumer = NULL;
+	semel_status status = semel_delivery_consumer(invocation, &consumer);
+	if (status != SEMEL_OK)
+		return status;
 	struct semel_admin *admin = NULL;
 	if (status == SEMEL_OK)
 		status = semel_metrics_start(invocation, &admin);

@@ -2,6 +2,7 @@
 /* `semel relay`: fills in the relay's options, runs or drains it, says what it did. */
 #include "base/error.h"
 #include "cli/admin_options.h"
+#include "cli/delivery.h"
 #include "cli/delivery_options.h"
 #include "cli/signals.h"
 
@@ -42,18 +43,24 @@ static void report(const struct semel_invocation *invocation, const semel_relay 
 		printf("published %" PRIu64 " event%s\n", published, published == 1 ? "" : "s");
 }
 
-static semel_status run(struct semel_invocation *invocation)
+semel_status semel_delivery_relay(struct semel_invocation *invocation, semel_relay **relay_out)
 {
-	const struct semel_args *args = invocation->args;
 	semel_error *error = &invocation->error;
-	if (semel_args_choice(args, "source") == SEMEL_SOURCE_CDC)
+	if (semel_args_choice(invocation->args, "source") == SEMEL_SOURCE_CDC)
 		return semel_error_set(error, SEMEL_CONFIG,
 				       "the store %.*s has no change stream (cdc is for "
 				       "postgres://; use --source poll)",
 				       (int)strcspn(invocation->store, ":"), invocation->store);
 	semel_relay_options options = read_options(invocation);
+	return semel_relay_open(&options, relay_out, error);
+}
+
+static semel_status run(struct semel_invocation *invocation)
+{
+	const struct semel_args *args = invocation->args;
+	semel_error *error = &invocation->error;
 	semel_relay *relay = NULL;
-	semel_status status = semel_relay_open(&options, &relay, error);
+	semel_status status = semel_delivery_relay(invocation, &relay);
 	if (status != SEMEL_OK)
 		return status;
 	struct semel_admin *admin = NULL;

@@ -9,6 +9,7 @@ const struct semel_command *const semel_commands[] = {
 	&semel_command_publish,
 	&semel_command_relay,
 	&semel_command_consume,
+	&semel_command_run,
 	&semel_command_dlq,
 	&semel_command_replay,
 	&semel_command_topology,

@@ -32,11 +32,27 @@ struct key {
 	semel_status (*read)(struct reading *reading, const yaml_node_t *value);
 };
 
-static const struct semel_option retention_options[] = {
-	{ .name = "outbox", .kind = SEMEL_OPTION_DURATION, .min = 1, .fallback = "14d" },
-	{ .name = "inbox", .kind = SEMEL_OPTION_DURATION, .min = 1, .fallback = "30d" },
-	{ .name = "dead-letters", .kind = SEMEL_OPTION_DURATION, .min = 1, .fallback = "168h" },
-	{ .name = "requests", .kind = SEMEL_OPTION_DURATION, .min = 1, .fallback = "24h" },
+const struct semel_option semel_retention_rows[] = {
+	{ .name = "outbox",
+	  .kind = SEMEL_OPTION_DURATION,
+	  .min = 1,
+	  .fallback = "14d",
+	  .help = "published events are kept for replay" },
+	{ .name = "inbox",
+	  .kind = SEMEL_OPTION_DURATION,
+	  .min = 1,
+	  .fallback = "30d",
+	  .help = "processed ids are remembered; longer than the outbox" },
+	{ .name = "dead-letters",
+	  .kind = SEMEL_OPTION_DURATION,
+	  .min = 1,
+	  .fallback = "168h",
+	  .help = "dead letters are kept" },
+	{ .name = "requests",
+	  .kind = SEMEL_OPTION_DURATION,
+	  .min = 1,
+	  .fallback = "24h",
+	  .help = "request keys are remembered" },
 	{ 0 },
 };
 
@@ -409,7 +425,7 @@ static int64_t kept_ms(const struct semel_section *section, const char *name)
 	const char *text = semel_section_text(section, name);
 	int64_t kept = 0;
 	if (!text)
-		text = semel_option_find(retention_options, name)->fallback;
+		text = semel_option_find(semel_retention_rows, name)->fallback;
 	return semel_duration_parse(text, &kept) ? kept : 0;
 }
 
@@ -425,8 +441,9 @@ static void keep(struct semel_config *config, const struct semel_section *sectio
 
 static semel_status read_retention(struct reading *reading, const yaml_node_t *value)
 {
+	reading->config->has_retention = true;
 	struct semel_section section = { 0 };
-	semel_status status = read_section(reading, value, retention_options, &section);
+	semel_status status = read_section(reading, value, semel_retention_rows, &section);
 	if (status == SEMEL_OK)
 		keep(reading->config, &section);
 	free_section(&section);

@@ -4,6 +4,7 @@
 #ifndef SEMEL_CLI_CONFIG_H
 #define SEMEL_CLI_CONFIG_H
 
+#include "base/buffer.h"
 #include "cli/command.h"
 
 #include <semel/status.h>
@@ -33,13 +34,16 @@ struct semel_section {
 struct semel_config {
 	char *path;           /* NULL: no file */
 	char *store, *broker; /* NULL: the file does not say */
-	bool has_relay, has_admin;
+	bool has_relay, has_admin, has_retention;
 	struct semel_section relay;          /* as the options of relay */
 	struct semel_section *subscriptions; /* each as the options of consume */
 	size_t subscription_count;
 	struct semel_section admin;
 	struct semel_retention retention; /* never zero: the defaults where the file is silent */
 };
+
+/* The keys of the section retention. */
+extern const struct semel_option semel_retention_rows[];
 
 /* path NULL: the defaults. CONFIG, with file, line and the nearest right key. */
 semel_status semel_config_read(const char *path, struct semel_config **config_out,
@@ -52,6 +56,8 @@ const struct semel_section *semel_config_subscription(const struct semel_config 
 						      const char *scope);
 /* NULL when the section does not have it. */
 const char *semel_section_text(const struct semel_section *section, const char *name);
+/* A file with every key, explained and commented out, made from the tables. */
+void semel_config_sample(struct semel_buffer *text);
 void semel_config_free(struct semel_config *config);
 
 #endif

@@ -16,6 +16,8 @@ static void (*stop_call)(void *target);
 static _Atomic(void *) stop_target;
 static unsigned grace_s;
 static atomic_int signals_seen;
+static void (*hangup_call)(void *target);
+static _Atomic(void *) hangup_target;
 
 static void say(const char *text)
 {
@@ -49,7 +51,11 @@ static void on_grace_over(int number)
 
 static void on_hangup(int number)
 {
-	(void)number; /* logs go to stderr, and a process cannot be given a new environment */
+	void *target = atomic_load(&hangup_target);
+
+	(void)number;
+	if (target) /* else: logs go to stderr, and a process cannot be given a new environment */
+		hangup_call(target);
 }
 
 static void handle(int number, void (*handler)(int))
@@ -77,4 +83,11 @@ void semel_signals_forget(void)
 	handle(SIGTERM, SIG_DFL);
 	handle(SIGINT, SIG_DFL);
 	atomic_store(&stop_target, NULL);
+	atomic_store(&hangup_target, NULL);
+}
+
+void semel_signals_hear_hangup(void (*hangup)(void *target), void *target)
+{
+	hangup_call = hangup;
+	atomic_store(&hangup_target, target);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the long-running commands do on signals: the first SIGTERM or SIGINT asks for a stop and
- * starts the grace period, the second one ends the process at once, SIGHUP changes nothing. */
+ * starts the grace period, the second one ends the process at once, SIGHUP changes
+ * nothing unless somebody asked to hear of it. */
 #ifndef SEMEL_CLI_SIGNALS_H
 #define SEMEL_CLI_SIGNALS_H
 
@@ -12,6 +13,8 @@
  * When the grace period is over and the process is still there, it ends with 75. */
 void semel_signals_watch(void (*stop)(void *target), void *target, int64_t grace_ms);
 void semel_signals_forget(void);
+/* Calls hangup(target) inside the signal handler from now on, until semel_signals_forget. */
+void semel_signals_hear_hangup(void (*hangup)(void *target), void *target);
 
 /* Of every long-running command. */
 #define SEMEL_OPTION_GRACE                                                                         \

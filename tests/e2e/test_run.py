@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One process with everything that a config file names."""
+import json
+import re
+import signal
+import socket
+import urllib.error
+import urllib.request
+
+import pytest
+from program import wait_for
+from story import HANDLER, mend, prepare, publish, words
+
+
+def ask(url):
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refusal:
+        return refusal.code, refusal.read().decode()
+
+
+def subscription(scope="billing", **more):
+    return {"scope": scope, "topics": ["order.events"], "sql": [HANDLER.format(scope=scope)], **more}
+
+
+@pytest.fixture
+def shop(semel):
+    prepare(semel)
+    return semel
+
+
+def write(shop, **parts):
+    path = shop.folder / "semel.yaml"
+    path.write_text(json.dumps(parts))  # JSON is YAML
+    return str(path)
+
+
+def start(shop, env=None, **parts):
+    """(child, url of its admin server)"""
+    config = write(shop, admin={"listen": "127.0.0.1:0"}, **parts)
+    child = shop.spawn("--config", config, "run", env=env)
+    line = child.stdout.readline()
+    assert line.startswith("listening on "), line + child.stderr.read()
+    return child, line.split()[2]
+
+
+def test_relay_and_subscriptions_deliver_in_one_process(shop):
+    child, url = start(shop, relay={}, subscriptions=[subscription("billing"), subscription("audit")])
+    publish(shop, "one")
+    publish(shop, "two")
+    for scope in ("billing", "audit"):
+        wait_for(lambda: words(shop, scope) == ["one", "two"], what=f"the effects in {scope}")
+    assert ask(f"{url}/readyz") == (200, '{"reasons":[]}\n')
+    text = ask(f"{url}/metrics")[1]
+    assert "\nsemel_published_total 2\n" in text
+    assert 'semel_consumed_total{scope="audit",outcome="done"} 2\n' in text
+    assert shop.stop(child) == 0
+
+
+def test_a_part_that_fails_is_started_again_and_is_a_reason_not_to_be_ready(shop):
+    child, url = start(shop, relay={}, subscriptions=[subscription()])
+    shop.sql("ALTER TABLE semel_inbox RENAME TO hidden")
+    publish(shop, "early")
+    wait_for(lambda: ask(f"{url}/readyz")[0] == 503, what="red")
+    assert "subscription billing" in ask(f"{url}/readyz")[1]
+    shop.sql("ALTER TABLE hidden RENAME TO semel_inbox")
+    wait_for(lambda: ask(f"{url}/readyz")[0] == 200, timeout=90, what="green")
+    publish(shop, "late")
+    wait_for(lambda: words(shop) == ["early", "late"], timeout=90)
+    assert shop.stop(child) == 0
+
+
+def test_hangup_starts_stops_and_restarts_what_changed(shop):
+    child, url = start(shop, relay={}, subscriptions=[subscription("billing")])
+    publish(shop, "one")
+    wait_for(lambda: words(shop) == ["one"])
+    write(shop, admin={"listen": "127.0.0.1:0"}, relay={"window": 10}, subscriptions=[subscription("audit")])
+    child.send_signal(signal.SIGHUP)
+    wait_for(lambda: words(shop, "audit") == ["one"], what="the new subscription")
+    publish(shop, "two")
+    wait_for(lambda: words(shop, "audit") == ["one", "two"])
+    assert words(shop) == ["one"]
+    assert shop.stop(child) == 0
+
+
+def test_a_file_with_a_mistake_changes_nothing_on_hangup(shop):
+    child, _ = start(shop, relay={}, subscriptions=[subscription()])
+    (shop.folder / "semel.yaml").write_text("relai: {}\n")
+    child.send_signal(signal.SIGHUP)
+    assert "not taken" in next(line for line in child.stderr if "config file" in line)
+    publish(shop, "one")
+    wait_for(lambda: words(shop) == ["one"])
+    assert shop.stop(child) == 0
+
+
+@pytest.mark.parametrize("text, complaint", [
+    ("relai: {}", "did you mean relay"),
+    ("relay: {windw: 3}", "did you mean window"),
+    ("relay: {window: many}", "window"),
+    ("store: sqlite:semel.db", "names nothing to run"),
+    ("subscriptions: [{scope: a, topics: [t], exec: 'true'}, {scope: a, topics: [t], exec: 'true'}]", "another subscription"),
+    ("subscriptions: [{scope: a, topics: [t], sql: ['NO SUCH SQL']}]", "NO"),
+    ("admin: {listen: '0.0.0.0:0'}", "token"),
+    ("retention: {inbox: 1d, outbox: 2d}", "inbox"),
+])
+def test_settings_that_cannot_be_right_end_it_before_anything_runs(shop, text, complaint):
+    path = shop.folder / "bad.yaml"
+    path.write_text(text)
+    done = shop.run("--config", str(path), "run")
+    assert done.returncode in (65, 78), done.stderr
+    assert complaint in done.stderr.splitlines()[-1]
+
+
+def test_without_a_config_file_it_says_where_to_get_one(shop):
+    assert "--sample" in shop.fails(78, "run")
+
+
+def test_the_sample_has_every_key_and_runs_as_it_stands(shop):
+    sample = shop.ok("run", "--sample")
+    for key in ("window:", "concurrency:", "ready-stall:", "dead-letters:", "claim:"):
+        assert f"# {key}" in sample
+    path = shop.folder / "sample.yaml"
+    path.write_text(sample.replace("admin:\n", 'admin:\n  listen: "127.0.0.1:0"\n'))
+    child = shop.spawn("--config", str(path), "run")
+    assert child.stdout.readline().startswith("listening on "), child.stderr.read()
+    publish(shop, "one")
+    wait_for(lambda: (shop.folder / "audit.log").exists(), what="the sample's handler")
+    assert shop.stop(child) == 0
+
+
+def test_every_commented_key_of_the_sample_is_a_key(shop):
+    sample = shop.ok("run", "--sample")
+    for match in re.finditer(r"^( +)# ([a-z-]+): (.*)$", sample, re.MULTILINE):
+        indent, key, value = match.groups()
+        if key in ("scope", "topics", "topic", "sql", "exec", "pipe", "http", "print"):
+            continue
+        section = re.findall(r"^([a-z]+):$", sample[: match.start()], re.MULTILINE)[-1]
+        lines = {"relay": f"relay: {{{key}: {value}}}", "admin": f"admin: {{{key}: {value}}}", "retention": f"retention: {{{key}: {value}}}"}
+        text = lines.get(section, f"subscriptions: [{{scope: a, topics: [t], exec: 'true', {key}: {value}}}]")
+        path = shop.folder / "one.yaml"
+        path.write_text(text)
+        done = shop.run("--config", str(path), "dlq", "count")
+        assert "unknown key" not in done.stderr and "did you mean" not in done.stderr, (text, done.stderr)
+
+
+def test_it_tells_systemd_that_it_is_ready_lives_and_stops(shop):
+    path = shop.folder / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(path))
+        listener.settimeout(30)
+        child, _ = start(shop, env={"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "200000"}, relay={})
+        told = [listener.recv(1000).decode() for _ in range(3)]
+        assert told[0].startswith("READY=1") and told[1:] == ["WATCHDOG=1", "WATCHDOG=1"]
+        child.send_signal(signal.SIGTERM)
+        while (last := listener.recv(1000).decode()) != "STOPPING=1":
+            assert last == "WATCHDOG=1"
+        assert child.wait(30) == 0
+
+
+def test_a_poisoned_event_of_one_subscription_does_not_stop_the_others(shop):
+    child, url = start(shop, relay={}, subscriptions=[subscription("billing"), {"scope": "audit", "topics": ["order.events"], "exec": "true"}])
+    publish(shop, "bad")
+    wait_for(lambda: json.loads(ask(f"{url}/api/admin/dlq/count")[1])["count"] == 1, what="a dead letter")
+    publish(shop, "good", "2")
+    wait_for(lambda: words(shop) == ["good"])
+    mend(shop)
+    entry = json.loads(ask(f"{url}/api/admin/dlq")[1])[0]["dlqEntryId"]
+    request = urllib.request.Request(f"{url}/api/admin/dlq/{entry}/replay", method="POST")
+    urllib.request.urlopen(request, timeout=30).close()
+    wait_for(lambda: words(shop) == ["good", "bad"])
+    assert shop.stop(child) == 0
+
+
+def test_killed_in_the_middle_nothing_is_lost_or_doubled(shop):
+    for number in range(30):
+        publish(shop, str(number), str(number))
+    child, _ = start(shop, relay={}, subscriptions=[subscription()], env={"SEMEL_FAILPOINT": "consume.after-commit:kill@1"})
+    assert child.wait(60) == -signal.SIGKILL
+    child, _ = start(shop, relay={}, subscriptions=[subscription()])
+    wait_for(lambda: sorted(words(shop), key=int) == [str(number) for number in range(30)])
+    assert shop.stop(child) == 0
