@@ -6,6 +6,7 @@
 #include "cli/help.h"
 #include "cli/settings.h"
 #include "observe/log.h"
+#include "observe/span.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define SPANS_WAIT_MS 2000 /* at the end, for a collector */
 
 /* A database opened on the number of a closed stderr would get our messages written into it. */
 static void open_missing_descriptors(void)
@@ -126,6 +129,7 @@ int main(int argc, char **argv)
 	keep_memory_small();
 	signal(SIGPIPE, SIG_IGN);
 	semel_status status = run(argc, argv, &error);
+	semel_spans_flush(SPANS_WAIT_MS);
 	if (status == SEMEL_STOPPED)
 		status = SEMEL_OK;
 	status = finish_output(status, &error);

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/uuid.h"
 #include "consume/consumer.h"
+#include "observe/span.h"
 
 #include <string.h>
 
@@ -353,6 +354,17 @@ static semel_status pass_gates(struct semel_consumer *consumer, struct semel_ite
 	return status;
 }
 
+static void note_claim_times(struct semel_item *items, uint32_t count, int64_t began_ms,
+			     int64_t ended_ms)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		if (items[i].fate != SEMEL_FATE_OPEN)
+			continue;
+		items[i].claim_began_ms = began_ms;
+		items[i].claim_ended_ms = ended_ms;
+	}
+}
+
 static semel_status claim_open(struct semel_consumer *consumer, struct semel_item *items,
 			       uint32_t count, struct semel_arena *arena, semel_error *error)
 {
@@ -372,8 +384,11 @@ static semel_status claim_open(struct semel_consumer *consumer, struct semel_ite
 	}
 	if (open == 0)
 		return SEMEL_OK;
-	semel_status status = consumer->guard->driver->claim(
-		consumer->guard, claims, open, semel_now_ms(consumer->env), answers, error);
+	int64_t began_ms = semel_now_ms(consumer->env);
+	semel_status status = consumer->guard->driver->claim(consumer->guard, claims, open,
+							     began_ms, answers, error);
+	if (semel_spans_wanted())
+		note_claim_times(items, count, began_ms, semel_now_ms(consumer->env));
 	bool later = any_later(items, count);
 	for (uint32_t i = 0, at = 0; i < count && status == SEMEL_OK; i++) {
 		if (items[i].fate != SEMEL_FATE_OPEN)

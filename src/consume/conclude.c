@@ -15,6 +15,7 @@
 #include "base/uuid.h"
 #include "consume/consumer.h"
 #include "observe/log.h"
+#include "observe/span.h"
 
 #include <stdio.h>
 
@@ -359,6 +360,8 @@ semel_status semel_settle(struct semel_consumer *consumer, struct semel_item *co
 	for (uint32_t i = 0; i < item_count; i++) {
 		if (is_settled(items[i]) || items[i]->fate == SEMEL_FATE_LATER)
 			say(consumer, items[i]);
+		if (semel_spans_wanted())
+			semel_tally_spans(consumer, items[i]);
 		if (is_settled(items[i]))
 			count(consumer, items[i]);
 		else if (items[i]->fate == SEMEL_FATE_LATER)

@@ -51,7 +51,8 @@ struct semel_item {
 	int64_t delay_ms;    /* RETRY: of the copy; OPEN again: before the next run */
 	semel_status status; /* of the last run */
 	const char *reason;
-	int64_t received_ms; /* steady */
+	int64_t received_ms;                    /* steady */
+	int64_t claim_began_ms, claim_ended_ms; /* since 1970; only for spans */
 };
 
 enum semel_handler_kind {

@@ -6,9 +6,9 @@
  * - Redirects are not followed: the payload goes where the user said, or nowhere.
  * - Proxies of the environment are not used, for the same reason.
  */
+#include "base/curl.h"
 #include "base/error.h"
 #include "base/time.h"
-#include "consume/curl.h"
 #include "consume/handler.h"
 #include "consume/http_headers.h"
 

@@ -4,7 +4,7 @@
 #ifndef SEMEL_CONSUME_HTTP_HEADERS_H
 #define SEMEL_CONSUME_HTTP_HEADERS_H
 
-#include "consume/curl.h"
+#include "base/curl.h"
 #include "event/event.h"
 
 struct semel_http_heading {

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "consume/tally.h"
 
+#include "base/time.h"
 #include "consume/consumer.h"
+#include "observe/span.h"
+
+#include <stdio.h>
 
 void semel_tally_open(struct semel_tally *tally, const char *scope)
 {
@@ -96,4 +100,63 @@ void semel_tally_unacked(struct semel_consumer *consumer)
 void semel_tally_breaker(struct semel_consumer *consumer)
 {
 	semel_series_set(consumer->tally.breaker, consumer->breaker.state);
+}
+
+static const char *outcome_of(const struct semel_item *item)
+{
+	switch (item->fate) {
+	case SEMEL_FATE_DUPLICATE:
+	case SEMEL_FATE_DROPPED:
+		return "duplicate";
+	case SEMEL_FATE_LATER:
+		return "in-progress";
+	default:
+		return "claimed";
+	}
+}
+
+static void where(struct semel_span *span, const struct semel_consumer *consumer,
+		  const struct semel_delivery *delivery)
+{
+	semel_span_text(span, "consumer.scope_id", consumer->scope);
+	semel_span_text(span, "event.id", delivery->event.id);
+	semel_span_text(span, "messaging.destination.name", delivery->event.topic);
+	semel_span_number(span, "messaging.kafka.partition", delivery->partition);
+	semel_span_number(span, "messaging.kafka.offset", delivery->offset);
+}
+
+static void claim_span(const struct semel_consumer *consumer, const struct semel_item *item,
+		       const struct semel_span *around)
+{
+	struct semel_span_context parent = semel_span_as_parent(around);
+	struct semel_span span = semel_span_make("semel.dedup.try_claim", SEMEL_SPAN_INTERNAL,
+						 &parent, consumer->env);
+	char day[SEMEL_TIME_SIZE];
+
+	span.began_ms = item->claim_began_ms;
+	span.ended_ms = item->claim_ended_ms;
+	where(&span, consumer, item->delivery);
+	semel_time_format(semel_time_week_start(item->delivery->event.time_ms), day);
+	day[10] = '\0'; /* of it the date */
+	semel_span_text(&span, "event.week_start", semel_text_of(day));
+	semel_span_text(&span, "dedup.outcome", semel_text_of(outcome_of(item)));
+	semel_span_end(&span);
+}
+
+void semel_tally_spans(struct semel_consumer *consumer, const struct semel_item *item)
+{
+	const struct semel_event *event = &item->delivery->event;
+	struct semel_span_context parent = semel_span_context_of(
+		semel_event_header(event, "traceparent", consumer->arena), event->id);
+	struct semel_span span =
+		semel_span_make("semel.consume", SEMEL_SPAN_CONSUMER, &parent, consumer->env);
+
+	span.began_ms -= semel_steady_ms(consumer->env) - item->received_ms;
+	if (item->fate == SEMEL_FATE_DEAD || item->fate == SEMEL_FATE_RETRY)
+		span.failure = semel_status_name(item->status);
+	where(&span, consumer, item->delivery);
+	semel_span_number(&span, "messaging.delivery_attempt", item->runs);
+	semel_span_end(&span);
+	if (item->claim_began_ms > 0)
+		claim_span(consumer, item, &span);
 }

@@ -22,6 +22,8 @@ void semel_tally_settled(struct semel_consumer *consumer, const struct semel_ite
 void semel_tally_put_off(struct semel_consumer *consumer, const struct semel_item *item);
 /* Committed, but the broker could not be told. */
 void semel_tally_unacked(struct semel_consumer *consumer);
+/* The spans of a delivery that was settled or put off, and of its claim. */
+void semel_tally_spans(struct semel_consumer *consumer, const struct semel_item *item);
 /* The breaker's state, as it is now. */
 void semel_tally_breaker(struct semel_consumer *consumer);
 

@@ -5,11 +5,14 @@
  * - No transaction is ever begun here: without one of the caller's the call fails.
  */
 #include "base/error.h"
+#include "base/json.h"
+#include "observe/span.h"
 #include "store/store.h"
 
 #include <semel/outbox.h>
 
 #include <stdio.h>
+#include <string.h>
 
 #define ARENA_BLOCK 4096
 
@@ -42,6 +45,55 @@ static semel_status complete(const semel_event_input *inputs, size_t count,
 	return SEMEL_OK;
 }
 
+/* The span of publishing one event; it is told when the row is written. An event without a
+ * traceparent is given one, so that everything after it joins the same trace. */
+static struct semel_span begin_span(struct semel_event *event, struct semel_arena *arena)
+{
+	const struct semel_env *env = semel_env_system();
+	struct semel_text given = semel_event_header(event, "traceparent", arena);
+	struct semel_span_context context;
+	struct semel_span span;
+
+	if (semel_traceparent_parse(given, &context)) {
+		span = semel_span_make("semel.publish", SEMEL_SPAN_PRODUCER, &context, env);
+	} else {
+		char text[SEMEL_TRACEPARENT_SIZE];
+		context = semel_trace_begin(env);
+		semel_traceparent_format(&context, text);
+		struct semel_text headers =
+			semel_json_with(event->headers, "traceparent", semel_text_of(text), arena);
+		if (headers.data)
+			event->headers = headers;
+		span = semel_span_make("semel.publish", SEMEL_SPAN_PRODUCER, &context, env);
+		memcpy(span.id, context.span, sizeof span.id);
+		memset(span.parent.span, 0, sizeof span.parent.span);
+	}
+	semel_span_text(&span, "event.id", event->id);
+	semel_span_text(&span, "event.type", event->type);
+	semel_span_text(&span, "messaging.destination.name", event->topic);
+	return span;
+}
+
+static struct semel_span *begin_spans(struct semel_event *events, size_t count,
+				      struct semel_arena *arena)
+{
+	struct semel_span *spans =
+		semel_spans_wanted() ? semel_arena_alloc(arena, count * sizeof *spans) : NULL;
+
+	for (size_t i = 0; spans && i < count; i++)
+		spans[i] = begin_span(&events[i], arena);
+	return spans;
+}
+
+static void end_spans(struct semel_span *spans, size_t count, semel_status status)
+{
+	for (size_t i = 0; spans && i < count; i++) {
+		spans[i].ended_ms = semel_now_ms(semel_env_system());
+		spans[i].failure = status == SEMEL_OK ? NULL : semel_status_name(status);
+		semel_span_end(&spans[i]);
+	}
+}
+
 static semel_status publish(semel_tx tx, const semel_event_input *inputs, size_t count,
 			    char (*ids_out)[SEMEL_ID_SIZE], semel_error *error)
 {
@@ -55,8 +107,11 @@ static semel_status publish(semel_tx tx, const semel_event_input *inputs, size_t
 		goto free_arena;
 	}
 	status = complete(inputs, count, arena, events, error);
-	if (status == SEMEL_OK)
+	if (status == SEMEL_OK) {
+		struct semel_span *spans = begin_spans(events, count, arena);
 		status = tx.driver->outbox_insert(tx, events, count, error);
+		end_spans(spans, count, status);
+	}
 	for (size_t i = 0; i < count && status == SEMEL_OK && ids_out != NULL; i++)
 		snprintf(ids_out[i], SEMEL_ID_SIZE, "%s", events[i].id.data);
 free_arena:

@@ -6,6 +6,7 @@
 #include "base/plant.h"
 #include "base/uuid.h"
 #include "observe/log.h"
+#include "observe/span.h"
 #include "relay/tally.h"
 
 #include <stdlib.h>
@@ -61,6 +62,8 @@ static void hear(const struct semel_publish_outcome *outcome, void *user)
 		pipeline->heard_at_ms = semel_steady_ms(pipeline->env);
 	semel_relay_tally_answer(&pipeline->tally, outcome->status,
 				 pipeline->heard_at_ms - flight->load->offered_at_ms);
+	if (semel_spans_wanted())
+		semel_relay_span(flight, outcome->status, pipeline->env);
 	answer(pipeline, outcome->token, outcome->status, outcome->reason);
 	if (outcome->status == SEMEL_OK && pipeline->heard == SEMEL_OK)
 		pipeline->heard = semel_failpoint(SEMEL_FP_RELAY_AFTER_CONFIRM, NULL);

@@ -2,6 +2,7 @@
 #include "relay/tally.h"
 
 #include "observe/metrics.h"
+#include "observe/span.h"
 
 void semel_relay_tally_open(struct semel_relay_tally *tally)
 {
@@ -29,6 +30,23 @@ void semel_relay_tally_mark(struct semel_relay_tally *tally, const struct semel_
 {
 	tally->published += mark->kind == SEMEL_MARK_PUBLISHED;
 	tally->failed += mark->kind == SEMEL_MARK_FAILED;
+}
+
+void semel_relay_span(const struct semel_flight *flight, semel_status answer,
+		      const struct semel_env *env)
+{
+	const struct semel_load *load = flight->load;
+	const struct semel_event *event = &load->batch.rows[flight - load->flights].event;
+	struct semel_text traceparent = semel_event_header(event, "traceparent", load->arena);
+	struct semel_span_context parent = semel_span_context_of(traceparent, event->id);
+	struct semel_span span =
+		semel_span_make("semel.relay.publish", SEMEL_SPAN_PRODUCER, &parent, env);
+
+	span.began_ms -= semel_steady_ms(env) - load->offered_at_ms;
+	span.failure = answer == SEMEL_OK ? NULL : semel_status_name(answer);
+	semel_span_text(&span, "event.id", event->id);
+	semel_span_text(&span, "messaging.destination.name", event->topic);
+	semel_span_end(&span);
 }
 
 static void tell(struct semel_series *series, uint64_t *count)

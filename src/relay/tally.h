@@ -4,7 +4,7 @@
 #ifndef SEMEL_RELAY_TALLY_H
 #define SEMEL_RELAY_TALLY_H
 
-#include "store/store.h"
+#include "relay/load.h"
 
 struct semel_series;
 
@@ -19,6 +19,9 @@ void semel_relay_tally_open(struct semel_relay_tally *tally);
 void semel_relay_tally_answer(struct semel_relay_tally *tally, semel_status answer,
 			      int64_t waited_ms);
 void semel_relay_tally_mark(struct semel_relay_tally *tally, const struct semel_mark *mark);
+/* The span of publishing one event that the broker has answered for. */
+void semel_relay_span(const struct semel_flight *flight, semel_status answer,
+		      const struct semel_env *env);
 void semel_relay_tally_tell(struct semel_relay_tally *tally, uint32_t outstanding);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One row per function of libcurl. Never linked: see base/dynamic.h. */
-#include "consume/curl.h"
+#include "base/curl.h"
 
 #include "base/dynamic.h"
 #include "base/error.h"
@@ -14,29 +14,12 @@
 	}
 
 static const struct semel_dynamic_symbol symbols[] = {
-	ROW(global_init),
-	ROW(easy_init),
-	ROW(easy_setopt),
-	ROW(easy_getinfo),
-	ROW(easy_strerror),
-	ROW(easy_reset),
-	ROW(easy_cleanup),
-	ROW(multi_init),
-	ROW(multi_add_handle),
-	ROW(multi_remove_handle),
-	ROW(multi_perform),
-	ROW(multi_poll),
-	ROW(multi_wakeup),
-	ROW(multi_info_read),
-	ROW(multi_strerror),
-	ROW(multi_cleanup),
-	ROW(slist_append),
-	ROW(slist_free_all),
-	ROW(url),
-	ROW(url_set),
-	ROW(url_get),
-	ROW(url_strerror),
-	ROW(url_cleanup),
+	ROW(global_init),   ROW(easy_init),        ROW(easy_perform),        ROW(easy_setopt),
+	ROW(easy_getinfo),  ROW(easy_strerror),    ROW(easy_reset),          ROW(easy_cleanup),
+	ROW(multi_init),    ROW(multi_add_handle), ROW(multi_remove_handle), ROW(multi_perform),
+	ROW(multi_poll),    ROW(multi_wakeup),     ROW(multi_info_read),     ROW(multi_strerror),
+	ROW(multi_cleanup), ROW(slist_append),     ROW(slist_free_all),      ROW(url),
+	ROW(url_set),       ROW(url_get),          ROW(url_strerror),        ROW(url_cleanup),
 	ROW(free),
 };
 
@@ -44,7 +27,7 @@ static const char *const names[] = { "libcurl.so.4", "libcurl.so", NULL };
 
 static const struct semel_dynamic library = {
 	.names = names,
-	.needed_for = "an http handler",
+	.needed_for = "HTTP",
 	.package = "libcurl4",
 	.symbols = symbols,
 	.symbol_count = sizeof symbols / sizeof *symbols,

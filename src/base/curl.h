@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions of libcurl that we use, loaded when the first http handler is opened: the library
+/* The functions of libcurl that we use, loaded when somebody first speaks HTTP: the library
  * would more than double the memory of a process that never needs it. */
-#ifndef SEMEL_CONSUME_CURL_H
-#define SEMEL_CONSUME_CURL_H
+#ifndef SEMEL_BASE_CURL_H
+#define SEMEL_BASE_CURL_H
 
 #include <semel/status.h>
 
@@ -11,6 +11,7 @@
 struct semel_curl {
 	CURLcode (*global_init)(long flags);
 	CURL *(*easy_init)(void);
+	CURLcode (*easy_perform)(CURL *easy);
 	CURLcode (*easy_setopt)(CURL *easy, CURLoption option, ...);
 	CURLcode (*easy_getinfo)(CURL *easy, CURLINFO info, ...);
 	const char *(*easy_strerror)(CURLcode code);
