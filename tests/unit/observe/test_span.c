@@ -63,8 +63,8 @@ static void an_event_without_a_traceparent_has_the_trace_that_its_id_spells(void
 {
 	(void)state;
 	struct semel_text none = { 0 };
-	struct semel_span_context context = semel_span_context_of(
-		none, SEMEL_TEXT("01930B5E-7c1a-7d10-8a3e-5f0a3c9d2b41"));
+	struct semel_span_context context =
+		semel_span_context_of(none, SEMEL_TEXT("01930B5E-7c1a-7d10-8a3e-5f0a3c9d2b41"));
 	assert_true(context.sampled);
 	assert_int_equal(context.trace[0], 0x01);
 	assert_int_equal(context.trace[2], 0x0b);
@@ -93,8 +93,8 @@ static void the_body_is_what_a_collector_reads(void **state)
 	(void)state;
 	struct semel_span_context parent;
 	assert_true(semel_traceparent_parse(SEMEL_TEXT(PARENT), &parent));
-	struct semel_span span = semel_span_make("semel.consume", SEMEL_SPAN_CONSUMER, &parent,
-						 semel_env_system());
+	struct semel_span span =
+		semel_span_make("semel.consume", SEMEL_SPAN_CONSUMER, &parent, semel_env_system());
 	span.failure = "nacked";
 	semel_span_text(&span, "event.id", SEMEL_TEXT("a\"b"));
 	semel_span_number(&span, "messaging.kafka.offset", INT64_C(9007199254740993));
