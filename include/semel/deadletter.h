@@ -46,7 +46,11 @@ typedef void (*semel_dead_letter_seen)(const semel_dead_letter *entry, void *use
 typedef struct semel_dead_filter {
 	uint32_t limit; /* 0: 20 */
 	semel_dead_status status;
-	const char *scope; /* NULL: all */
+	const char *scope;          /* NULL: all */
+	const char *type;           /* of the event; NULL: all */
+	int64_t since_ms, until_ms; /* of the failure; 0: no bound; until is exclusive */
+	const char
+		*after; /* entry id: only what comes behind it in the list; NULL: from the start */
 } semel_dead_filter;
 
 /* Oldest failure first. */

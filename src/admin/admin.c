@@ -30,16 +30,21 @@ struct semel_admin {
 
 /* ---- the gate -------------------------------------------------------------------------------- */
 
+static const struct semel_token *token_of(const struct semel_admin *admin,
+					  const struct semel_http_request *request)
+{
+	return semel_tokens_find(&admin->tokens, semel_http_header(request, "Authorization"));
+}
+
 static bool may(const struct semel_admin *admin, const struct semel_route *route,
 		const struct semel_http_request *request, struct semel_http_answer *answer)
 {
 	if (admin->tokens.count == 0 || route->role == SEMEL_ROLE_NOBODY)
 		return true;
-	enum semel_role role =
-		semel_tokens_role(&admin->tokens, semel_http_header(request, "Authorization"));
-	if (role >= route->role)
+	const struct semel_token *token = token_of(admin, request);
+	if (token && token->role >= route->role)
 		return true;
-	if (role == SEMEL_ROLE_NOBODY) {
+	if (!token) {
 		semel_answer_problem(answer, 401, "no-token",
 				     "Send the header Authorization: Bearer TOKEN.");
 		answer->authenticate = "Bearer";
@@ -109,11 +114,13 @@ static void serve(const struct semel_http_request *request, struct semel_http_an
 	struct semel_admin *admin = user;
 	struct semel_visit visit = { .desk = &admin->desk, .request = request, .answer = answer };
 	semel_error error = { .status = SEMEL_OK };
+	const struct semel_token *token = token_of(admin, request);
 	const struct semel_route *route =
 		semel_route_find(request->method, request->path, visit.id, answer);
 
 	if (!route)
 		return;
+	visit.who = token ? token->name : "loopback";
 	visit.arena = semel_arena_new(ARENA_BLOCK);
 	semel_status status =
 		visit.arena ? check_query(route, request, &error)

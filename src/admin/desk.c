@@ -38,6 +38,20 @@ void semel_visit_end(struct semel_visit *visit, bool keep_store)
 	visit->store = NULL;
 }
 
+semel_status semel_visit_audit(struct semel_visit *visit, const char *what, const char *target,
+			       const char *detail, semel_error *error)
+{
+	struct semel_audit_row row = { .at_ms = semel_now_ms(visit->desk->env),
+				       .who = semel_text_of(visit->who),
+				       .what = semel_text_of(what),
+				       .target = semel_text_of(target),
+				       .detail = semel_text_of(detail) };
+	semel_status status = semel_visit_store(visit, error);
+
+	return status == SEMEL_OK ? visit->store->driver->audit_add(visit->store, &row, error)
+				  : status;
+}
+
 /* ---- problems -------------------------------------------------------------------------------- */
 
 static const struct {

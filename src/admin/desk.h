@@ -28,6 +28,7 @@ struct semel_desk {
 
 /* One request. */
 struct semel_visit {
+	const char *who; /* for the audit */
 	struct semel_desk *desk;
 	const struct semel_http_request *request;
 	struct semel_http_answer *answer;
@@ -39,6 +40,10 @@ struct semel_visit {
 /* A store for this request: from the pool, else opened. It goes back when the visit ends. */
 semel_status semel_visit_store(struct semel_visit *visit, semel_error *error);
 void semel_visit_end(struct semel_visit *visit, bool keep_store);
+
+/* Writes down what a person does, before it is done: what cannot be written down is not done. */
+semel_status semel_visit_audit(struct semel_visit *visit, const char *what, const char *target,
+			       const char *detail, semel_error *error);
 
 /* The body of the answer, to be filled with JSON. */
 static inline struct semel_buffer *semel_visit_body(struct semel_visit *visit)

@@ -81,7 +81,9 @@ static semel_status add_token(struct semel_tokens *tokens, const char *line, siz
 	char *copy = strndup(line, length);
 	if (!copy)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a token");
-	tokens->all[tokens->count++] = (struct semel_token){ copy, role };
+	struct semel_token *token = &tokens->all[tokens->count++];
+	*token = (struct semel_token){ .text = copy, .role = role };
+	snprintf(token->name, sizeof token->name, "token %zu", tokens->count);
 	return SEMEL_OK;
 }
 
@@ -127,17 +129,17 @@ static bool is_secret(const char *given, const char *secret)
 	return difference == 0;
 }
 
-enum semel_role semel_tokens_role(const struct semel_tokens *tokens, const char *header)
+const struct semel_token *semel_tokens_find(const struct semel_tokens *tokens, const char *header)
 {
-	enum semel_role role = SEMEL_ROLE_NOBODY;
+	const struct semel_token *found = NULL;
 
 	if (!header || strncasecmp(header, "Bearer ", 7) != 0)
-		return role;
+		return NULL;
 	header += 7 + strspn(header + 7, " ");
 	for (size_t i = 0; i < tokens->count; i++)
-		if (is_secret(header, tokens->all[i].text) && tokens->all[i].role > role)
-			role = tokens->all[i].role;
-	return role;
+		if (is_secret(header, tokens->all[i].text))
+			found = &tokens->all[i];
+	return found;
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */

@@ -31,6 +31,7 @@ struct semel_listen {
 
 struct semel_token {
 	char *text;
+	char name[32]; /* "token 2": the second of the file */
 	enum semel_role role;
 };
 
@@ -47,8 +48,8 @@ semel_status semel_listen_parse(const char *text, struct semel_listen *listen_ou
 semel_status semel_tokens_parse(const char *text, struct semel_tokens *tokens_out,
 				semel_error *error);
 void semel_tokens_free(struct semel_tokens *tokens);
-/* The role of "Bearer TOKEN"; header may be NULL. */
-enum semel_role semel_tokens_role(const struct semel_tokens *tokens, const char *header);
+/* The token of "Bearer TOKEN", or NULL; header may be NULL. */
+const struct semel_token *semel_tokens_find(const struct semel_tokens *tokens, const char *header);
 
 /* hosts: further names, NULL-ended, may be NULL. */
 bool semel_host_is_ours(const char *host, const struct semel_listen *listen,

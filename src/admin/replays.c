@@ -316,6 +316,9 @@ static semel_status launch(struct job *job, struct semel_visit *visit, semel_err
 		job->joined = true;
 		return semel_error_set(error, SEMEL_INTERNAL, "no thread for a replay");
 	}
+	if (!job->plan.dry_run)
+		(void)semel_visit_audit(visit, "start replay", NULL, visit->request->body.data,
+					NULL);
 	snprintf(visit->answer->location, sizeof visit->answer->location,
 		 "/api/admin/replays/%" PRIu64, job->number);
 	visit->answer->status = 202;

@@ -5,7 +5,7 @@
 
 #include "admin/desk.h"
 
-#define SEMEL_ROUTE_QUERY_MAX 8
+#define SEMEL_ROUTE_QUERY_MAX 10
 
 struct semel_route {
 	const char *method;
@@ -36,9 +36,14 @@ semel_status semel_serve_dead_count(struct semel_visit *visit, semel_error *erro
 semel_status semel_serve_dead_one(struct semel_visit *visit, semel_error *error);
 semel_status semel_serve_dead_replay(struct semel_visit *visit, semel_error *error);
 semel_status semel_serve_dead_discard(struct semel_visit *visit, semel_error *error);
+semel_status semel_serve_dead_replay_all(struct semel_visit *visit, semel_error *error);
+semel_status semel_serve_dead_discard_all(struct semel_visit *visit, semel_error *error);
 /* views.c */
 semel_status semel_serve_outbox(struct semel_visit *visit, semel_error *error);
 semel_status semel_serve_subscriptions(struct semel_visit *visit, semel_error *error);
+semel_status semel_serve_pause(struct semel_visit *visit, semel_error *error);
+semel_status semel_serve_resume(struct semel_visit *visit, semel_error *error);
+semel_status semel_serve_audit(struct semel_visit *visit, semel_error *error);
 semel_status semel_serve_trace(struct semel_visit *visit, semel_error *error);
 /* replays.c */
 semel_status semel_serve_replay_start(struct semel_visit *visit, semel_error *error);

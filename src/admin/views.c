@@ -85,9 +85,10 @@ static semel_status one_subscription(struct semel_visit *visit, struct semel_bro
 	semel_buffer_string(body, ",");
 	backlog_members(visit, broker, row);
 	semel_buffer_printf(body,
-			    "\"retrying\":%" PRIu64 ",\"blocked\":%" PRIu64 ",\"parked\":%" PRIu64
-			    ",\"deadLetters\":%" PRIu64 "}",
-			    held.waiting, held.blocked, held.parked, dead);
+			    "\"paused\":%s,\"retrying\":%" PRIu64 ",\"blocked\":%" PRIu64
+			    ",\"parked\":%" PRIu64 ",\"deadLetters\":%" PRIu64 "}",
+			    row->paused ? "true" : "false", held.waiting, held.blocked, held.parked,
+			    dead);
 	return status;
 }
 
@@ -129,5 +130,74 @@ semel_status semel_serve_trace(struct semel_visit *visit, semel_error *error)
 	status = semel_trace_run(&plan, visit->id, visit->arena, &life, error);
 	if (status == SEMEL_OK)
 		semel_life_to_json(&life, visit->id, semel_visit_body(visit));
+	return status;
+}
+
+/* ---- pausing, and what people did -------------------------------------------------------------
+ */
+
+static semel_status set_paused(struct semel_visit *visit, bool paused, semel_error *error)
+{
+	semel_status status = semel_visit_store(visit, error);
+
+	if (status == SEMEL_OK)
+		status = visit->store->driver->subscription_pause(
+			visit->store, semel_text_of(visit->id), paused, error);
+	if (status == SEMEL_OK)
+		status = semel_visit_audit(visit, paused ? "pause" : "resume", visit->id, NULL,
+					   error);
+	semel_buffer_printf(semel_visit_body(visit),
+			    "{\"paused\":%s,\"scope\":", paused ? "true" : "false");
+	semel_buffer_json(semel_visit_body(visit), semel_text_of(visit->id));
+	semel_buffer_string(semel_visit_body(visit), "}\n");
+	return status;
+}
+
+semel_status semel_serve_pause(struct semel_visit *visit, semel_error *error)
+{
+	return set_paused(visit, true, error);
+}
+
+semel_status semel_serve_resume(struct semel_visit *visit, semel_error *error)
+{
+	return set_paused(visit, false, error);
+}
+
+static void audit_json(struct semel_buffer *body, const struct semel_audit_row *row)
+{
+	semel_buffer_string(body, "{\"at\":");
+	semel_buffer_time(body, row->at_ms);
+	semel_buffer_string(body, ",");
+	text_member(body, "who", row->who);
+	text_member(body, "what", row->what);
+	text_member(body, "target", row->target);
+	semel_buffer_string(body, "\"detail\":");
+	semel_buffer_json_or_null(body, row->detail);
+	semel_buffer_string(body, "}");
+}
+
+semel_status semel_serve_audit(struct semel_visit *visit, semel_error *error)
+{
+	int64_t limit = 0;
+	uint32_t count = 0;
+	semel_status status = semel_visit_number(
+		visit, "limit", (struct semel_range){ 1, 1000, 100 }, &limit, error);
+	struct semel_audit_row *rows =
+		status == SEMEL_OK ? semel_arena_alloc(visit->arena, (size_t)limit * sizeof *rows)
+				   : NULL;
+
+	if (status == SEMEL_OK && !rows)
+		status = semel_error_set(error, SEMEL_INTERNAL, "no memory for a list");
+	if (status == SEMEL_OK)
+		status = semel_visit_store(visit, error);
+	if (status == SEMEL_OK)
+		status = visit->store->driver->audit_list(visit->store, visit->arena, rows,
+							  (uint32_t)limit, &count, error);
+	semel_buffer_string(semel_visit_body(visit), "[");
+	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
+		semel_buffer_string(semel_visit_body(visit), i ? ",\n " : "");
+		audit_json(semel_visit_body(visit), &rows[i]);
+	}
+	semel_buffer_string(semel_visit_body(visit), "]\n");
 	return status;
 }

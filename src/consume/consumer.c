@@ -12,9 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ARENA_BLOCK (64 * 1024)
-#define POLL_MS     1000
-#define GRACE_MS    10000
+#define ARENA_BLOCK   (64 * 1024)
+#define POLL_MS       1000
+#define PAUSE_LOOK_MS 1000
+#define GRACE_MS      10000
 
 static const semel_consumer_options defaults = {
 	.store = "sqlite:semel.db",
@@ -389,12 +390,31 @@ uint32_t semel_consumer_room(const struct semel_consumer *consumer, uint32_t wan
 	return left < wanted_count ? (uint32_t)left : wanted_count;
 }
 
+/* Has a person paused the subscription? Looked at now and then: to pause is not urgent. */
+static semel_status look_for_pause(struct semel_consumer *consumer, semel_error *error)
+{
+	int64_t now_ms = semel_steady_ms(consumer->env);
+	bool before = consumer->paused;
+
+	if (now_ms < consumer->look_for_pause_ms)
+		return SEMEL_OK;
+	consumer->look_for_pause_ms = now_ms + PAUSE_LOOK_MS;
+	semel_status status = consumer->store->driver->subscription_paused(
+		consumer->store, consumer->scope, &consumer->paused, error);
+	if (status == SEMEL_OK && consumer->paused != before)
+		semel_log(SEMEL_LOG_WARN,
+			  consumer->paused ? "the subscription is paused: nothing is taken"
+					   : "the subscription goes on",
+			  &(struct semel_log_fields){ .consumer = consumer->scope.data });
+	return status;
+}
+
 static uint32_t wanted(struct semel_consumer *consumer)
 {
 	int64_t steady_ms = semel_steady_ms(consumer->env);
 	uint32_t batch = semel_consumer_room(consumer, consumer->options.batch, 0);
 
-	if (steady_ms < consumer->pause_until_ms)
+	if (consumer->paused || steady_ms < consumer->pause_until_ms)
 		return 0;
 	return semel_breaker_allow(&consumer->breaker, batch, steady_ms);
 }
@@ -433,7 +453,7 @@ static semel_status inside_turn(struct semel_consumer *consumer, bool *busy_out,
 	semel_status status =
 		driver->hold_any(driver->tx(consumer->store), consumer->scope, &holds, error);
 
-	if (status == SEMEL_OK && holds &&
+	if (status == SEMEL_OK && holds && !consumer->paused &&
 	    semel_steady_ms(consumer->env) >= consumer->pause_until_ms)
 		status = semel_batch_released(consumer, &ran, error);
 	if (status == SEMEL_OK)
@@ -453,6 +473,8 @@ static semel_status turn(struct semel_consumer *consumer, bool *busy_out, semel_
 		status = semel_dispatch_open(consumer, error);
 	if (status == SEMEL_OK)
 		status = semel_places_tend(consumer->places, error);
+	if (status == SEMEL_OK)
+		status = look_for_pause(consumer, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = consumer->kind == SEMEL_HANDLER_OUTSIDE
@@ -599,7 +621,9 @@ static semel_status not_drained(const struct semel_consumer *consumer, const str
 {
 	const char *why = consumer->trouble;
 
-	if (consumer->breaker.state != SEMEL_BREAKER_CLOSED)
+	if (consumer->paused)
+		why = "the subscription is paused by a person";
+	else if (consumer->breaker.state != SEMEL_BREAKER_CLOSED)
 		why = "the breaker is open: the handler's dependency does not answer";
 	else if (left->holds.blocked > 0)
 		why = "a dead letter blocks its aggregate (see: semel dlq list)";

@@ -94,12 +94,14 @@ struct semel_consumer {
 	struct semel_breaker breaker;
 	semel_consumer_counts counts;
 	struct semel_tally tally;
-	uint64_t settled, max;  /* deliveries; max 0: no limit */
-	bool one_round;         /* of followers in a transaction: one of them ended the last */
-	bool put_off;           /* something came too early: it has to be fetched again … */
-	int64_t pause_until_ms; /* … but not before this (steady) */
-	int64_t turned_at_ms;   /* when the last turn began */
-	uint32_t outages;       /* in a row */
+	uint64_t settled, max;     /* deliveries; max 0: no limit */
+	bool one_round;            /* of followers in a transaction: one of them ended the last */
+	bool put_off;              /* something came too early: it has to be fetched again … */
+	bool paused;               /* by a person */
+	int64_t look_for_pause_ms; /* steady: when it is looked for again */
+	int64_t pause_until_ms;    /* … but not before this (steady) */
+	int64_t turned_at_ms;      /* when the last turn began */
+	uint32_t outages;          /* in a row */
 	char trouble[SEMEL_ERROR_TEXT_MAX];
 };
 

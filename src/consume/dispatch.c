@@ -177,7 +177,8 @@ static semel_status take_deliveries(struct semel_consumer *consumer, semel_error
 	struct semel_arena *arena = load ? load->arena : consumer->arena;
 	uint32_t count = 0;
 
-	if (is_giving_back(consumer) || semel_steady_ms(consumer->env) < dispatch->take_at_ms)
+	if (consumer->paused || is_giving_back(consumer) ||
+	    semel_steady_ms(consumer->env) < dispatch->take_at_ms)
 		wanted = 0;
 	wanted = semel_breaker_allow(&consumer->breaker, wanted, semel_steady_ms(consumer->env));
 	wanted = semel_consumer_room(consumer, wanted, dispatch->at_hand);
@@ -225,7 +226,7 @@ static semel_status take_released(struct semel_consumer *consumer, semel_error *
 
 	uint32_t max = semel_breaker_allow(&consumer->breaker, dispatch->load_size,
 					   semel_steady_ms(consumer->env));
-	if (!load || max == 0)
+	if (!load || max == 0 || consumer->paused)
 		return SEMEL_OK;
 	semel_arena_reset(load->arena);
 	semel_status status =
@@ -280,6 +281,8 @@ static void choose(struct semel_consumer *consumer, struct choice *choice)
 	struct semel_dispatch *dispatch = consumer->dispatch;
 	uint32_t slots = consumer->options.concurrency - dispatch->at_work;
 
+	if (consumer->paused)
+		slots = 0;
 	slots = semel_breaker_allow(&consumer->breaker, slots, semel_steady_ms(consumer->env));
 	for (uint32_t i = 0; i < LOADS_MAX; i++) {
 		struct load *load = &dispatch->loads[i];

@@ -246,6 +246,13 @@ struct semel_subscription_row {
 	struct semel_text guarantee, claim, poison, order, dedup_by, handler;
 	bool from_latest;
 	int64_t since_ms; /* when it was first seen */
+	bool paused;      /* by a person; put leaves it as it is */
+};
+
+/* Something that a person did. */
+struct semel_audit_row {
+	int64_t at_ms;
+	struct semel_text who, what, target, detail; /* of the last two data NULL: none */
 };
 
 /* One fact in the life of an event; texts in the arena. */
@@ -513,6 +520,18 @@ struct semel_store_driver {
 	semel_status (*subscription_list)(semel_store *store, struct semel_arena *arena,
 					  struct semel_subscription_row *rows_out, uint32_t limit,
 					  uint32_t *count_out, semel_error *error);
+	/* NOT_FOUND when there is none of that scope. */
+	semel_status (*subscription_pause)(semel_store *store, struct semel_text scope, bool paused,
+					   semel_error *error);
+	/* One that is not known is not paused. */
+	semel_status (*subscription_paused)(semel_store *store, struct semel_text scope,
+					    bool *paused_out, semel_error *error);
+	semel_status (*audit_add)(semel_store *store, const struct semel_audit_row *row,
+				  semel_error *error);
+	/* The newest first. */
+	semel_status (*audit_list)(semel_store *store, struct semel_arena *arena,
+				   struct semel_audit_row *rows_out, uint32_t limit,
+				   uint32_t *count_out, semel_error *error);
 	/* Deletes a bounded number of rows in a short transaction, or counts (dry run: all that
 	 * would go). more_out: call again. Only PUBLISHED rows of the outbox (and FAILED ones whose
 	 * dead letter has gone), finished claims, and dead letters without followers go. A dead

@@ -478,6 +478,15 @@ static void the_list_begins_with_the_oldest_failure(void **state)
 	assert_string_equal(list_ids(store, (semel_dead_filter){ 0 }), "d2d3d1");
 	assert_string_equal(list_ids(store, (semel_dead_filter){ .limit = 1 }), "d2");
 	assert_string_equal(list_ids(store, (semel_dead_filter){ .scope = "audit" }), "d3");
+	assert_string_equal(list_ids(store, (semel_dead_filter){ .after = "d2" }), "d3d1");
+	assert_string_equal(list_ids(store, (semel_dead_filter){ .after = "d1" }), "");
+	assert_string_equal(list_ids(store, (semel_dead_filter){ .since_ms = STORE_NOW + 5 }),
+			    "d1");
+	assert_string_equal(list_ids(store, (semel_dead_filter){ .until_ms = STORE_NOW + 5 }),
+			    "d2d3");
+	assert_string_equal(list_ids(store, (semel_dead_filter){ .type = one.type.data }),
+			    "d2d3d1");
+	assert_string_equal(list_ids(store, (semel_dead_filter){ .type = "other.v1" }), "");
 	struct semel_dead_entry entry = get(store, "d2", arena);
 	assert_ok(move(store, &entry, SEMEL_DEAD_DISCARDED));
 	assert_string_equal(list_ids(store, (semel_dead_filter){ .status = SEMEL_DEAD_PENDING }),

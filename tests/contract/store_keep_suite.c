@@ -37,6 +37,57 @@ static void a_subscription_is_noted_once_and_kept_up_to_date(void **state)
 	semel_store_close(store);
 }
 
+static void a_subscription_is_paused_by_a_person_and_not_by_its_consumer(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_subscription_row row = { .scope = BILLING, .topics = SEMEL_TEXT("[]") };
+	bool paused = true;
+	assert_ok(store->driver->subscription_paused(store, BILLING, &paused, NULL));
+	assert_false(paused);
+	assert_int_equal(store->driver->subscription_pause(store, BILLING, true, NULL),
+			 SEMEL_NOT_FOUND);
+	assert_ok(store->driver->subscription_put(store, &row, STORE_NOW, NULL));
+	assert_ok(store->driver->subscription_pause(store, BILLING, true, NULL));
+	assert_ok(store->driver->subscription_put(store, &row, STORE_NOW, NULL));
+	assert_ok(store->driver->subscription_paused(store, BILLING, &paused, NULL));
+	assert_true(paused);
+	assert_ok(store->driver->subscription_pause(store, BILLING, false, NULL));
+	assert_ok(store->driver->subscription_paused(store, BILLING, &paused, NULL));
+	assert_false(paused);
+	semel_store_close(store);
+}
+
+static void what_people_did_is_listed_the_newest_first(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_arena *arena = semel_arena_new(1024);
+	struct semel_audit_row row = { .at_ms = STORE_NOW,
+				       .who = SEMEL_TEXT("ann"),
+				       .what = SEMEL_TEXT("discard") };
+	struct semel_audit_row found[4];
+	uint32_t count = 9;
+	assert_ok(store->driver->audit_list(store, arena, found, 4, &count, NULL));
+	assert_int_equal(count, 0);
+	assert_ok(store->driver->audit_add(store, &row, NULL));
+	row.at_ms += 1000;
+	row.target = SEMEL_TEXT("an entry");
+	row.detail = SEMEL_TEXT("it was \"wrong\"");
+	assert_ok(store->driver->audit_add(store, &row, NULL));
+	assert_ok(store->driver->audit_list(store, arena, found, 4, &count, NULL));
+	assert_int_equal(count, 2);
+	assert_int_equal(found[0].at_ms, STORE_NOW + 1000);
+	assert_string_equal(found[0].target.data, "an entry");
+	assert_string_equal(found[0].detail.data, "it was \"wrong\"");
+	assert_string_equal(found[1].who.data, "ann");
+	assert_null(found[1].target.data);
+	assert_ok(store->driver->audit_list(store, arena, found, 1, &count, NULL));
+	assert_int_equal(count, 1);
+	semel_arena_free(arena);
+	semel_store_close(store);
+}
+
 /* ---- retention ------------------------------------------------------------------------------- */
 
 static struct semel_prune_counts prune(semel_store *store, struct semel_horizons horizons,
@@ -237,6 +288,8 @@ static void the_life_of_an_event_is_told_in_its_order(void **state)
 
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_subscription_is_noted_once_and_kept_up_to_date),
+	cmocka_unit_test(a_subscription_is_paused_by_a_person_and_not_by_its_consumer),
+	cmocka_unit_test(what_people_did_is_listed_the_newest_first),
 	cmocka_unit_test(prune_forgets_published_rows_and_keeps_the_others),
 	cmocka_unit_test(prune_forgets_whole_weeks_of_finished_claims),
 	cmocka_unit_test(prune_goes_on_where_it_stopped),

@@ -114,6 +114,8 @@ def test_a_wrong_method_is_answered_with_the_right_ones(server):
     assert (code, headers["Allow"]) == (405, "GET, HEAD")
     code, headers, _ = server.ask("/api/admin/dlq/x", "PUT")
     assert (code, headers["Allow"]) == (405, "GET, HEAD, DELETE")
+    code, headers, _ = server.ask("/api/admin/dlq/replay", "DELETE")
+    assert (code, headers["Allow"]) == (405, "POST")
 
 
 def test_outbox_subscriptions_and_trace_tell_what_waits(shop, server):
@@ -403,3 +405,69 @@ def test_duplicates_and_retries_are_counted(shop):
 
 def test_metrics_beyond_loopback_are_refused(semel):
     assert "loopback" in semel.fails(78, "relay", "--drain", "--metrics", "0.0.0.0:0")
+
+
+def test_the_list_is_filtered_and_paged(shop, server):
+    deliver(shop, *(("bad", str(number)) for number in range(5)))
+    everything = [entry["dlqEntryId"] for entry in server.json("/api/admin/dlq")]
+    first = [entry["dlqEntryId"] for entry in server.json("/api/admin/dlq?limit=2")]
+    second = [entry["dlqEntryId"] for entry in server.json(f"/api/admin/dlq?limit=3&after={first[-1]}")]
+    assert first + second == everything and len(everything) == 5
+    assert server.json("/api/admin/dlq?type=other.v1") == []
+    assert len(server.json("/api/admin/dlq?type=order.created.v1&since=2020-01-01T00:00:00Z")) == 5
+    assert server.json("/api/admin/dlq?until=2020-01-01T00:00:00Z") == []
+    assert server.problem(400, "/api/admin/dlq?since=yesterday") == "usage"
+
+
+def test_many_are_replayed_at_once_after_a_preview(shop, server):
+    deliver(shop, ("bad", "1"), ("bad", "2"))
+    preview = server.json("/api/admin/dlq/replay?scope=billing&preview=1", "POST")
+    assert (preview["chosen"], preview["done"], preview["preview"]) == (2, 0, True)
+    assert server.json("/api/admin/dlq/count") == {"count": 2}
+    assert server.json("/api/admin/dlq/replay?scope=audit", "POST")["chosen"] == 0
+    mend(shop)
+    assert server.json("/api/admin/dlq/replay?scope=billing", "POST")["done"] == 2
+    consume(shop)
+    assert words(shop) == ["bad", "bad"]
+
+
+def test_many_are_discarded_at_once_with_a_reason(shop, server):
+    deliver(shop, ("bad", "1"), ("bad", "2"))
+    assert server.json("/api/admin/dlq/discard?reason=a%20test", "POST")["done"] == 2
+    assert {entry["discardReason"] for entry in server.json("/api/admin/dlq")} == {"a test"}
+
+
+def test_every_change_is_in_the_audit(shop, tokens):
+    server = Server(shop, "--token-file", str(tokens))
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    deliver(shop, ("bad", "1"))
+    (entry,) = server.json("/api/admin/dlq", headers=headers)
+    server.json(f"/api/admin/dlq/{entry['dlqEntryId']}?reason=wrong", "DELETE", headers=headers)
+    server.json("/api/admin/subscriptions/billing/pause", "POST", headers=headers)
+    newest, older = server.json("/api/admin/audit", headers=headers)
+    assert (newest["what"], newest["target"]) == ("pause", "billing")
+    assert (older["who"], older["what"], older["target"], older["detail"]) == ("token 1", "discard", entry["dlqEntryId"], "wrong")
+
+
+def test_a_paused_subscription_takes_nothing_until_it_is_resumed(shop, server):
+    deliver(shop, ("first", "1"))
+    server.json("/api/admin/subscriptions/billing/pause", "POST")
+    assert server.json("/api/admin/subscriptions")[0]["paused"] is True
+    publish(shop, "second")
+    relay(shop)
+    statement = "INSERT INTO effect (scope, id, word) VALUES ('billing', :id, json_extract(:payload, '$.word'))"
+    child = shop.spawn("consume", "--scope", "billing", "--topic", "order.events", "--sql", statement)
+    assert "paused" in next(line for line in child.stderr if "subscription is" in line)
+    assert words(shop) == ["first"]
+    server.json("/api/admin/subscriptions/billing/resume", "POST")
+    wait_for(lambda: words(shop) == ["first", "second"])
+    assert server.problem(404, "/api/admin/subscriptions/nobody/pause", "POST") == "not-found"
+
+
+def test_a_drain_of_a_paused_subscription_says_why_it_ends(shop, server):
+    deliver(shop, ("first", "1"))
+    server.json("/api/admin/subscriptions/billing/pause", "POST")
+    publish(shop, "second")
+    relay(shop)
+    complaint = shop.fails(75, "consume", "--scope", "billing", "--topic", "order.events", "--exec", "true", "--drain", "--timeout", "2s")
+    assert "paused" in complaint

@@ -101,6 +101,11 @@ static const struct semel_pg_query list_entries = {
 	"list the dead letters",
 	SELECT_ENTRY " WHERE d.parked_behind IS NULL AND ($1::text IS NULL OR d.status = $1)"
 		     " AND ($2::text IS NULL OR d.scope = $2)"
+		     " AND ($4::text IS NULL OR d.event_type = $4)"
+		     " AND ($5::timestamptz IS NULL OR d.failed_at >= $5::timestamptz)"
+		     " AND ($6::timestamptz IS NULL OR d.failed_at < $6::timestamptz)"
+		     " AND ($7::text IS NULL OR (d.failed_at, d.entry_id) > (SELECT a.failed_at,"
+		     " a.entry_id FROM semel_dead_letter a WHERE a.entry_id = $7))"
 		     " ORDER BY d.failed_at, d.entry_id LIMIT $3"
 };
 static const struct semel_pg_query first_follower = {
@@ -273,6 +278,14 @@ semel_status semel_pg_dead_get(semel_store *store, const char *entry_id, struct 
 	return status;
 }
 
+static void add_bound(struct semel_pg_params *params, int64_t time_ms)
+{
+	if (time_ms == 0)
+		semel_pg_add_string(params, NULL);
+	else
+		semel_pg_add_time(params, time_ms);
+}
+
 semel_status semel_pg_dead_list(semel_store *store, const semel_dead_filter *filter,
 				struct semel_arena *arena, struct semel_dead_entry *entries_out,
 				uint32_t *count_out, semel_error *error)
@@ -282,6 +295,10 @@ semel_status semel_pg_dead_list(semel_store *store, const semel_dead_filter *fil
 	semel_pg_add_string(&params, status_names[filter->status]);
 	semel_pg_add_string(&params, filter->scope);
 	semel_pg_add_int(&params, filter->limit == 0 ? 20 : filter->limit);
+	semel_pg_add_string(&params, filter->type);
+	add_bound(&params, filter->since_ms);
+	add_bound(&params, filter->until_ms);
+	semel_pg_add_string(&params, filter->after);
 	semel_status status =
 		semel_pg_run(semel_pg_tx(store), &list_entries, &params, &result, error);
 	*count_out = (uint32_t)semel_pg_rows(result);

@@ -83,6 +83,10 @@ const struct semel_store_driver semel_store_postgres = {
 	.parked_remove = semel_pg_parked_remove,
 	.subscription_put = semel_pg_subscription_put,
 	.subscription_list = semel_pg_subscription_list,
+	.subscription_pause = semel_pg_subscription_pause,
+	.subscription_paused = semel_pg_subscription_paused,
+	.audit_add = semel_pg_audit_add,
+	.audit_list = semel_pg_audit_list,
 	.prune = semel_pg_prune,
 	.trace = semel_pg_trace,
 };

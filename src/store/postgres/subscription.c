@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which scopes read which topics, as the last consumer of each said: for those who verify. A
  * consumer that comes has the inbox's next weeks made ready, too. */
+#include "base/error.h"
 #include "store/postgres/postgres.h"
 
 static const struct semel_pg_query put_subscription = {
@@ -15,7 +16,16 @@ static const struct semel_pg_query put_subscription = {
 static const struct semel_pg_query list_subscriptions = {
 	"list the subscriptions",
 	"SELECT scope, topics, guarantee, claim, poison, \"order\", dedup_by, handler, "
-	"from_latest, " SEMEL_PG_MS("since") " FROM semel_subscription ORDER BY scope LIMIT $1"
+	"from_latest, " SEMEL_PG_MS(
+		"since") ", paused FROM semel_subscription ORDER BY scope LIMIT $1"
+};
+static const struct semel_pg_query pause_subscription = {
+	"pause the subscription",
+	"UPDATE semel_subscription SET paused = $2 WHERE scope = $1 RETURNING 1"
+};
+static const struct semel_pg_query look_for_pause = {
+	"see whether the subscription is paused",
+	"SELECT paused FROM semel_subscription WHERE scope = $1"
 };
 static const struct semel_pg_query prepare_inbox = { "make the inbox's partitions",
 						     "SELECT semel_inbox_prepare()" };
@@ -49,6 +59,7 @@ static void read_subscription(const PGresult *result, int at, struct semel_arena
 		*texts[i] = semel_pg_text(result, at, i, arena);
 	row->from_latest = semel_pg_bool(result, at, 8);
 	row->since_ms = semel_pg_int(result, at, 9);
+	row->paused = semel_pg_bool(result, at, 10);
 }
 
 semel_status semel_pg_subscription_list(semel_store *store, struct semel_arena *arena,
@@ -63,6 +74,36 @@ semel_status semel_pg_subscription_list(semel_store *store, struct semel_arena *
 	*count_out = (uint32_t)semel_pg_rows(result);
 	for (int row = 0; row < semel_pg_rows(result); row++)
 		read_subscription(result, row, arena, &rows_out[row]);
+	semel_pg_clear(result);
+	return status;
+}
+
+semel_status semel_pg_subscription_pause(semel_store *store, struct semel_text scope, bool paused,
+					 semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	PGresult *result = NULL;
+	semel_pg_add_text(&params, scope);
+	semel_pg_add_bool(&params, paused);
+	semel_status status =
+		semel_pg_run(semel_pg_tx(store), &pause_subscription, &params, &result, error);
+	bool found = semel_pg_rows(result) > 0;
+	semel_pg_clear(result);
+	return status == SEMEL_OK && !found
+		       ? semel_error_set(error, SEMEL_NOT_FOUND, "no subscription has the scope %s",
+					 scope.data)
+		       : status;
+}
+
+semel_status semel_pg_subscription_paused(semel_store *store, struct semel_text scope,
+					  bool *paused_out, semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	PGresult *result = NULL;
+	semel_pg_add_text(&params, scope);
+	semel_status status =
+		semel_pg_run(semel_pg_tx(store), &look_for_pause, &params, &result, error);
+	*paused_out = semel_pg_rows(result) > 0 && semel_pg_bool(result, 0, 0);
 	semel_pg_clear(result);
 	return status;
 }

@@ -95,7 +95,11 @@ static const struct semel_sqlite_query get_entry = {
 static const struct semel_sqlite_query list_entries = {
 	SEMEL_SQL_ONCE, "list the dead letters",
 	SELECT_ENTRY " WHERE d.parked_behind IS NULL AND (?1 IS NULL OR d.status = ?1)"
-		     " AND (?2 IS NULL OR d.scope = ?2) ORDER BY d.failed_at, d.entry_id LIMIT ?3"
+		     " AND (?2 IS NULL OR d.scope = ?2) AND (?4 IS NULL OR d.event_type = ?4)"
+		     " AND (?5 IS NULL OR d.failed_at >= ?5) AND (?6 IS NULL OR d.failed_at < ?6)"
+		     " AND (?7 IS NULL OR (d.failed_at, d.entry_id) > (SELECT a.failed_at,"
+		     " a.entry_id FROM semel_dead_letter a WHERE a.entry_id = ?7))"
+		     " ORDER BY d.failed_at, d.entry_id LIMIT ?3"
 };
 static const struct semel_sqlite_query first_follower = {
 	SEMEL_SQL_PARKED_FIRST, "read a parked event",
@@ -298,6 +302,7 @@ semel_status semel_sqlite_dead_list(semel_store *store, const semel_dead_filter 
 {
 	semel_tx tx = semel_sqlite_tx(store);
 	sqlite3_stmt *statement = NULL;
+	char since[SEMEL_TIME_SIZE], until[SEMEL_TIME_SIZE];
 	bool row = false;
 	*count_out = 0;
 	semel_status status = semel_sqlite_take(tx, &list_entries, &statement, error);
@@ -306,6 +311,12 @@ semel_status semel_sqlite_dead_list(semel_store *store, const semel_dead_filter 
 	semel_sqlite_bind_string(statement, 1, status_names[filter->status]);
 	semel_sqlite_bind_string(statement, 2, filter->scope);
 	sqlite3_bind_int64(statement, 3, filter->limit == 0 ? 20 : filter->limit);
+	semel_sqlite_bind_string(statement, 4, filter->type);
+	if (filter->since_ms != 0)
+		semel_sqlite_bind_time(statement, 5, filter->since_ms, since);
+	if (filter->until_ms != 0)
+		semel_sqlite_bind_time(statement, 6, filter->until_ms, until);
+	semel_sqlite_bind_string(statement, 7, filter->after);
 	do {
 		status = semel_sqlite_step(tx, &list_entries, statement, &row, error);
 		if (row)

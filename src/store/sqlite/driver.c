@@ -81,6 +81,10 @@ const struct semel_store_driver semel_store_sqlite = {
 	.parked_remove = semel_sqlite_parked_remove,
 	.subscription_put = semel_sqlite_subscription_put,
 	.subscription_list = semel_sqlite_subscription_list,
+	.subscription_pause = semel_sqlite_subscription_pause,
+	.subscription_paused = semel_sqlite_subscription_paused,
+	.audit_add = semel_sqlite_audit_add,
+	.audit_list = semel_sqlite_audit_list,
 	.prune = semel_sqlite_prune,
 	.trace = semel_sqlite_trace,
 };

@@ -280,5 +280,14 @@ semel_status semel_sqlite_subscription_put(semel_store *store,
 semel_status semel_sqlite_subscription_list(semel_store *store, struct semel_arena *arena,
 					    struct semel_subscription_row *rows_out, uint32_t limit,
 					    uint32_t *count_out, semel_error *error);
+semel_status semel_sqlite_subscription_pause(semel_store *store, struct semel_text scope,
+					     bool paused, semel_error *error);
+semel_status semel_sqlite_subscription_paused(semel_store *store, struct semel_text scope,
+					      bool *paused_out, semel_error *error);
+semel_status semel_sqlite_audit_add(semel_store *store, const struct semel_audit_row *row,
+				    semel_error *error);
+semel_status semel_sqlite_audit_list(semel_store *store, struct semel_arena *arena,
+				     struct semel_audit_row *rows_out, uint32_t limit,
+				     uint32_t *count_out, semel_error *error);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which scopes read which topics, as the last consumer of each said: for those who verify. */
+#include "base/error.h"
 #include "store/sqlite/sqlite.h"
 
 static const struct semel_sqlite_query put_subscription = {
@@ -13,7 +14,15 @@ static const struct semel_sqlite_query put_subscription = {
 static const struct semel_sqlite_query list_subscriptions = {
 	SEMEL_SQL_ONCE, "list the subscriptions",
 	"SELECT scope, topics, guarantee, claim, poison, \"order\", dedup_by, handler, from_latest,"
-	" since FROM semel_subscription ORDER BY scope LIMIT ?1"
+	" since, paused FROM semel_subscription ORDER BY scope LIMIT ?1"
+};
+static const struct semel_sqlite_query pause_subscription = {
+	SEMEL_SQL_ONCE, "pause the subscription",
+	"UPDATE semel_subscription SET paused = ?2 WHERE scope = ?1"
+};
+static const struct semel_sqlite_query look_for_pause = {
+	SEMEL_SQL_ONCE, "see whether the subscription is paused",
+	"SELECT paused FROM semel_subscription WHERE scope = ?1"
 };
 
 semel_status semel_sqlite_subscription_put(semel_store *store,
@@ -50,6 +59,7 @@ static void read_subscription(sqlite3_stmt *statement, struct semel_arena *arena
 		*texts[i] = semel_sqlite_text(statement, i, arena);
 	row->from_latest = sqlite3_column_int(statement, 8) != 0;
 	row->since_ms = semel_sqlite_time(statement, 9);
+	row->paused = sqlite3_column_int(statement, 10) != 0;
 }
 
 semel_status semel_sqlite_subscription_list(semel_store *store, struct semel_arena *arena,
@@ -70,5 +80,40 @@ semel_status semel_sqlite_subscription_list(semel_store *store, struct semel_are
 			read_subscription(statement, arena, &rows_out[(*count_out)++]);
 	} while (status == SEMEL_OK && row);
 	semel_sqlite_give(tx, &list_subscriptions, statement);
+	return status;
+}
+
+semel_status semel_sqlite_subscription_pause(semel_store *store, struct semel_text scope,
+					     bool paused, semel_error *error)
+{
+	semel_tx tx = semel_sqlite_tx(store);
+	sqlite3_stmt *statement = NULL;
+	semel_status status = semel_sqlite_take(tx, &pause_subscription, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_sqlite_bind_text(statement, 1, scope);
+	sqlite3_bind_int(statement, 2, paused);
+	status = semel_sqlite_run(tx, &pause_subscription, statement, error);
+	bool found = sqlite3_changes(sqlite3_db_handle(statement)) > 0;
+	semel_sqlite_give(tx, &pause_subscription, statement);
+	return status == SEMEL_OK && !found
+		       ? semel_error_set(error, SEMEL_NOT_FOUND, "no subscription has the scope %s",
+					 scope.data)
+		       : status;
+}
+
+semel_status semel_sqlite_subscription_paused(semel_store *store, struct semel_text scope,
+					      bool *paused_out, semel_error *error)
+{
+	semel_tx tx = semel_sqlite_tx(store);
+	sqlite3_stmt *statement = NULL;
+	bool row = false;
+	semel_status status = semel_sqlite_take(tx, &look_for_pause, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_sqlite_bind_text(statement, 1, scope);
+	status = semel_sqlite_step(tx, &look_for_pause, statement, &row, error);
+	*paused_out = row && sqlite3_column_int(statement, 0) != 0;
+	semel_sqlite_give(tx, &look_for_pause, statement);
 	return status;
 }

@@ -294,7 +294,18 @@ CREATE TABLE semel_subscription (
 	dedup_by text,
 	handler text,
 	from_latest boolean NOT NULL DEFAULT false,
-	since timestamptz NOT NULL
+	since timestamptz NOT NULL,
+	paused boolean NOT NULL DEFAULT false -- by a person; whoever consumes looks at it
+);
+
+-- What people did: replays, discards, pauses.
+CREATE TABLE semel_audit (
+	number bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	at timestamptz NOT NULL,
+	who text NOT NULL,
+	what text NOT NULL,
+	target text,
+	detail text
 );
 
 -- Inbound idempotency keys with their stored answers.

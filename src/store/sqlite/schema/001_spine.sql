@@ -191,8 +191,19 @@ CREATE TABLE semel_subscription (
 	dedup_by TEXT,
 	handler TEXT,
 	from_latest INTEGER NOT NULL DEFAULT 0,
-	since TEXT NOT NULL
+	since TEXT NOT NULL,
+	paused INTEGER NOT NULL DEFAULT 0 -- by a person; whoever consumes looks at it
 ) WITHOUT ROWID;
+
+-- What people did: replays, discards, pauses.
+CREATE TABLE semel_audit (
+	number INTEGER PRIMARY KEY AUTOINCREMENT,
+	at TEXT NOT NULL,
+	who TEXT NOT NULL,
+	what TEXT NOT NULL,
+	target TEXT,
+	detail TEXT
+);
 
 -- Inbound idempotency keys with their stored answers.
 CREATE TABLE semel_request (
