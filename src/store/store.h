@@ -29,6 +29,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct semel_changes_driver; /* changes.h */
+
 struct semel_store {
 	const struct semel_store_driver *driver;
 	char *default_scope; /* owned; NULL: none */
@@ -57,7 +59,9 @@ struct semel_crew {
 struct semel_outbox_row {
 	struct semel_event event;
 	int64_t seq;
+	int32_t lane; /* of a row from the change stream; else it is its load's */
 	uint32_t attempts;
+	bool settled;    /* outbox_check: published already, or set aside as an exception */
 	bool held;       /* an earlier event of its aggregate is an exception that holds it back */
 	bool exception;  /* it comes from the exceptions, not from the run of the table */
 	uint32_t replay; /* how often its dead letter was replayed */
@@ -269,6 +273,8 @@ typedef void (*semel_fact_seen)(const struct semel_fact *fact, void *user);
 typedef semel_status (*semel_id_seen)(struct semel_text id, const char *status,
 				      struct semel_text topic, int64_t time_ms, void *user);
 
+typedef void (*semel_aggregate_seen)(struct semel_text type, struct semel_text id, void *user);
+
 struct semel_outbox_counts {
 	uint64_t waiting;  /* NEW and free to go */
 	uint64_t retrying; /* refused, backoff running, and those behind them */
@@ -284,6 +290,9 @@ struct semel_outbox_counts {
 
 struct semel_store_driver {
 	const char *scheme; /* "sqlite" */
+
+	/* NULL: the store has no change stream, and needs no outbox_check, outbox_exceptions. */
+	const struct semel_changes_driver *changes;
 
 	/* All slots are required. */
 
@@ -329,6 +338,8 @@ struct semel_store_driver {
 	 * did not before, so look once more first. rouse: it is awake, ring no more. */
 	bool (*doze)(semel_store *store);
 	void (*rouse)(semel_store *store);
+	/* With a change stream. The relay is woken by that: no commit needs to ring. */
+	void (*hush)(semel_store *store);
 	/* All lanes, in order; leases_out has lane_count places. */
 	semel_status (*lease_list)(semel_store *store, struct semel_lease *leases_out,
 				   semel_error *error);
@@ -368,6 +379,12 @@ struct semel_store_driver {
 	 * transaction: all are PUBLISHED and none is an exception. */
 	semel_status (*outbox_mark_lanes)(semel_store *store, struct semel_lane_marks *marks,
 					  size_t count, semel_error *error);
+	/* With a change stream. Fills in `settled` and `held` of rows that came through it. */
+	semel_status (*outbox_check)(semel_store *store, struct semel_outbox_row *rows,
+				     size_t count, semel_error *error);
+	/* With a change stream. Every aggregate that has exceptions. */
+	semel_status (*outbox_exceptions)(semel_store *store, semel_aggregate_seen seen, void *user,
+					  semel_error *error);
 	semel_status (*outbox_counts)(semel_store *store, int64_t now_ms,
 				      struct semel_outbox_counts *counts_out, semel_error *error);
 	/* Retained rows that match, PUBLISHED only, seq above after_seq, ascending. */

@@ -180,3 +180,8 @@ void semel_pg_bell_quiet(struct semel_pg_store *store)
 				   NULL) != SEMEL_OK)
 		lose(store);
 }
+
+void semel_pg_hush(semel_store *store)
+{
+	semel_pg_bell_quiet(semel_pg_of(store));
+}

@@ -18,9 +18,10 @@
 #define OPTIONS_MAX   64
 #define OLDEST_SERVER 130000
 
-extern const char semel_sql_store_postgres_001_spine[];
+extern const char semel_sql_store_postgres_001_spine[], semel_sql_store_postgres_002_slot[];
 
-static const char *const versions[SEMEL_PG_SCHEMA] = { semel_sql_store_postgres_001_spine };
+static const char *const versions[SEMEL_PG_SCHEMA] = { semel_sql_store_postgres_001_spine,
+						       semel_sql_store_postgres_002_slot };
 
 /* ---- the connection -------------------------------------------------------------------------- */
 
@@ -73,7 +74,7 @@ static const struct {
 		 { "tcp_user_timeout", "20000", NULL },
 		 { "gssencmode", "disable", "PGGSSENCMODE" } };
 
-static PGconn *connect_with(const PQconninfoOption *options)
+static PGconn *connect_with(const PQconninfoOption *options, bool stream)
 {
 	const char *keywords[OPTIONS_MAX + 1] = { NULL }, *values[OPTIONS_MAX + 1] = { NULL };
 	int count = 0;
@@ -85,6 +86,10 @@ static PGconn *connect_with(const PQconninfoOption *options)
 	}
 	keywords[count] = "client_encoding";
 	values[count++] = "UTF8";
+	if (stream) {
+		keywords[count] = "replication";
+		values[count++] = "database";
+	}
 	for (const PQconninfoOption *option = options; option->keyword != NULL; option++)
 		if (option->val != NULL && count < OPTIONS_MAX &&
 		    strcmp(option->keyword, "client_encoding") != 0) {
@@ -105,7 +110,8 @@ static semel_status settle_in(PGconn *connection, semel_error *error)
 	return semel_pg_execute_plain(connection, set_timeouts, "set the time-outs", error);
 }
 
-semel_status semel_pg_connect(const char *url, PGconn **connection_out, semel_error *error)
+static semel_status connect_to(const char *url, bool stream, PGconn **connection_out,
+			       semel_error *error)
 {
 	char *message = NULL;
 	semel_status status = semel_libpq_load(error);
@@ -117,7 +123,7 @@ semel_status semel_pg_connect(const char *url, PGconn **connection_out, semel_er
 		semel_libpq.freemem(message);
 		return status;
 	}
-	PGconn *connection = connect_with(options);
+	PGconn *connection = connect_with(options, stream);
 	semel_libpq.conninfoFree(options);
 	if (connection == NULL || semel_libpq.status(connection) != CONNECTION_OK)
 		status = error_of_connection(connection, error);
@@ -129,6 +135,16 @@ semel_status semel_pg_connect(const char *url, PGconn **connection_out, semel_er
 	}
 	*connection_out = connection;
 	return SEMEL_OK;
+}
+
+semel_status semel_pg_connect(const char *url, PGconn **connection_out, semel_error *error)
+{
+	return connect_to(url, false, connection_out, error);
+}
+
+semel_status semel_pg_connect_stream(const char *url, PGconn **connection_out, semel_error *error)
+{
+	return connect_to(url, true, connection_out, error);
 }
 
 /* ---- versions -------------------------------------------------------------------------------- */

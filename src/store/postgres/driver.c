@@ -14,6 +14,7 @@ struct pg_conn *semel_tx_postgres(semel_tx tx)
 
 const struct semel_store_driver semel_store_postgres = {
 	.scheme = "postgres",
+	.changes = &semel_pg_changes_driver,
 	.open = semel_pg_store_open,
 	.close = semel_pg_store_close,
 	.init = semel_pg_store_init,
@@ -33,6 +34,7 @@ const struct semel_store_driver semel_store_postgres = {
 	.relay_leave = semel_pg_relay_leave,
 	.doze = semel_pg_doze,
 	.rouse = semel_pg_rouse,
+	.hush = semel_pg_hush,
 	.lease_list = semel_pg_lease_list,
 	.lease_take = semel_pg_lease_take,
 	.lease_renew = semel_pg_lease_renew,
@@ -43,6 +45,8 @@ const struct semel_store_driver semel_store_postgres = {
 	.outbox_fetch_due = semel_pg_outbox_fetch_due,
 	.outbox_mark = semel_pg_outbox_mark,
 	.outbox_mark_lanes = semel_pg_outbox_mark_lanes,
+	.outbox_check = semel_pg_outbox_check,
+	.outbox_exceptions = semel_pg_outbox_exceptions,
 	.outbox_counts = semel_pg_outbox_counts,
 	.outbox_select = semel_pg_outbox_select,
 	.outbox_each = semel_pg_outbox_each,

@@ -88,7 +88,7 @@ static semel_status check_sequence(struct semel_pg_store *store, semel_error *er
 	return status;
 }
 
-static semel_status set_up(struct semel_pg_store *store, semel_error *error)
+semel_status semel_pg_relay_set_up(struct semel_pg_store *store, semel_error *error)
 {
 	if (store->relays)
 		return SEMEL_OK;
@@ -106,7 +106,7 @@ semel_status semel_pg_relay_join(semel_store *store, const char *owner, int64_t 
 {
 	struct semel_pg_params params = { 0 };
 	PGresult *result = NULL;
-	semel_status status = set_up(semel_pg_of(store), error);
+	semel_status status = semel_pg_relay_set_up(semel_pg_of(store), error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_pg_add_string(&params, owner);
@@ -192,7 +192,7 @@ static semel_status update_lease(semel_store *store, const struct semel_pg_query
 semel_status semel_pg_lease_take(semel_store *store, struct semel_lease *lease, const char *owner,
 				 int64_t expires_at_ms, semel_error *error)
 {
-	semel_status status = set_up(semel_pg_of(store), error);
+	semel_status status = semel_pg_relay_set_up(semel_pg_of(store), error);
 	if (status == SEMEL_OK)
 		status = look_at_numbers(store, error);
 	semel_pg_previous_clear(semel_pg_of(store)->previous);

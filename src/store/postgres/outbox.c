@@ -244,6 +244,7 @@ semel_status semel_pg_outbox_look(semel_store *base, struct semel_lane_look *loo
 	for (int i = 0; i < semel_pg_rows(result); i++) {
 		int64_t proven =
 			semel_pg_horizon_reach(store, (uint64_t)semel_pg_int(result, i, 2));
+		semel_pg_horizon_saw(store, semel_pg_int(result, i, 3));
 		looks[i].run = semel_pg_bool(result, i, 0);
 		looks[i].due = semel_pg_bool(result, i, 1);
 		looks[i].complete_seq = proven > looks[i].after_seq ? proven : looks[i].after_seq;

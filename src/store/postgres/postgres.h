@@ -12,7 +12,7 @@
 #include "store/postgres/previous.h"
 #include "store/store.h"
 
-#define SEMEL_PG_SCHEMA       1  /* the newest version that this code knows */
+#define SEMEL_PG_SCHEMA       2  /* the newest version that this code knows */
 #define SEMEL_PG_LANES        16 /* as the schema's generated column makes them */
 #define SEMEL_PG_PARAMS_MAX   26
 #define SEMEL_PG_PREPARED_MAX 96
@@ -45,6 +45,7 @@ struct semel_pg_bell;    /* what rings while the relay sleeps, in bell.c */
 struct semel_pg_effects; /* the prepared SQL handler, in effect.c */
 
 extern const struct semel_store_driver semel_store_postgres;
+extern const struct semel_changes_driver semel_pg_changes_driver;
 
 struct semel_pg_store {
 	semel_store base;
@@ -78,6 +79,8 @@ struct semel_pg_store {
 
 /* OUTAGE when nobody answers; CONFIG when the URL cannot be right. */
 semel_status semel_pg_connect(const char *url, PGconn **connection_out, semel_error *error);
+/* The same, for the change stream of the database. */
+semel_status semel_pg_connect_stream(const char *url, PGconn **connection_out, semel_error *error);
 semel_status semel_pg_store_open(const struct semel_url *url, semel_store **store_out,
 				 semel_error *error);
 void semel_pg_store_close(semel_store *store);
@@ -180,6 +183,7 @@ semel_status semel_pg_rollback_to(semel_store *store, semel_error *error);
 void semel_pg_watch(semel_store *store, struct semel_wake *wake);
 bool semel_pg_doze(semel_store *store);
 void semel_pg_rouse(semel_store *store);
+void semel_pg_hush(semel_store *store);
 /* A large batch: the relay is at work, and need not be woken. */
 void semel_pg_bell_quiet(struct semel_pg_store *store);
 void semel_pg_bell_free(struct semel_pg_bell *bell);
@@ -200,12 +204,19 @@ semel_status semel_pg_outbox_fetch_due(semel_store *store, const struct semel_le
 semel_status semel_pg_outbox_select(semel_store *store, const struct semel_outbox_filter *filter,
 				    int64_t after_seq, struct semel_outbox_batch *batch,
 				    semel_error *error);
+/* check.c */
+semel_status semel_pg_outbox_check(semel_store *store, struct semel_outbox_row *rows, size_t count,
+				   semel_error *error);
+semel_status semel_pg_outbox_exceptions(semel_store *store, semel_aggregate_seen seen, void *user,
+					semel_error *error);
 /* outbox_counts.c */
 semel_status semel_pg_outbox_counts(semel_store *store, int64_t now_ms,
 				    struct semel_outbox_counts *counts_out, semel_error *error);
 
 /* lease.c */
 int32_t semel_pg_lane_count(semel_store *store);
+/* Once per connection. */
+semel_status semel_pg_relay_set_up(struct semel_pg_store *store, semel_error *error);
 semel_status semel_pg_relay_join(semel_store *store, const char *owner, int64_t now_ms,
 				 int64_t expires_at_ms, struct semel_crew *crew_out,
 				 semel_error *error);

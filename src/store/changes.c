@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which stores have a change stream is known to their drivers alone. */
+#include "store/changes.h"
+
+#include "base/error.h"
+
+semel_status semel_changes_open(const char *store_url, const char *slot,
+				struct semel_changes **changes_out, semel_error *error)
+{
+	struct semel_url url = { 0 };
+	const struct semel_store_driver *store = NULL;
+	*changes_out = NULL;
+	semel_status status = semel_url_parse(store_url, &url, error);
+	if (status == SEMEL_OK)
+		status = semel_store_driver_find(url.scheme, &store, error);
+	if (status == SEMEL_OK && store->changes == NULL)
+		status = semel_error_set(error, SEMEL_CONFIG,
+					 "the store %s has no change stream (cdc is for "
+					 "postgres://; use --source poll)",
+					 url.scheme);
+	if (status == SEMEL_OK)
+		status = store->changes->open(store_url, slot, changes_out, error);
+	semel_url_free(&url);
+	return status;
+}

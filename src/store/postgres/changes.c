@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The slot of the change stream: what the server says of it, how it is made and removed, and what
+ * we remember of it.
+ *
+ * - The slot is made without waiting: the server waits for every transaction that is open, and the
+ *   relay goes on by polling meanwhile.
+ * - A new slot knows nothing of what was committed before it. So the highest number that was drawn
+ *   is remembered with it, after it was made: up to there the rows are polled.
+ */
+#include "store/postgres/changes.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NUMBER_OF(lsn) "pg_wal_lsn_diff(" lsn ", '0/0')"
+#define IDENTITY                                                                                   \
+	"(SELECT system_identifier FROM pg_control_system()) || '/' ||"                            \
+	" left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)"
+
+enum { STANDBY, WAL_LEVEL, ROLE, MAY, PUBLISHED };
+
+static const struct semel_pg_query look_around = {
+	"look at the server's settings",
+	"SELECT pg_is_in_recovery(), current_setting('wal_level'), current_user,"
+	" (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user),"
+	" EXISTS (SELECT 1 FROM pg_publication_tables WHERE pubname = '" SEMEL_PG_PUBLICATION
+	"' AND tablename = 'semel_outbox')"
+};
+
+enum {
+	EXISTS,
+	HERE,
+	OWNER,
+	STATUS,
+	ACTIVE,
+	POSITION,
+	CURRENT,
+	RETAINED,
+	WHO,
+	REMEMBERED,
+	REMEMBERED_POSITION,
+	REMEMBERED_IDENTITY,
+	POLL_TO
+};
+
+static const struct semel_pg_query look_at_slot = {
+	"look at the slot",
+	"SELECT s.slot_name IS NOT NULL, s.plugin = 'pgoutput' AND s.database = current_database(),"
+	" coalesce(s.plugin, 'physical') || ' of database ' || coalesce(s.database, '-'),"
+	" coalesce(s.wal_status, ''), s.active, " NUMBER_OF("s.confirmed_flush_lsn") ", " NUMBER_OF(
+		"pg_current_wal_insert_lsn()") ","
+					       " coalesce(pg_wal_lsn_diff("
+					       "pg_current_wal_insert_lsn(), s.restart_lsn), 0)"
+					       ", " IDENTITY ", m.name IS NOT NULL, " NUMBER_OF(
+						       "m.position") ", m.identity, m.poll_to"
+								     " FROM (SELECT $1::text AS "
+								     "name) AS n LEFT JOIN "
+								     "pg_replication_slots s"
+								     " ON s.slot_name = n.name "
+								     "LEFT JOIN semel_slot m ON "
+								     "m.name = n.name"
+};
+static const struct semel_pg_query drawn_numbers = {
+	"look at the outbox",
+	"SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM semel_outbox_seq"
+};
+static const struct semel_pg_query keep_in_mind = {
+	"remember the slot",
+	"INSERT INTO semel_slot (name, identity, position, poll_to)"
+	" VALUES ($1, " IDENTITY ", $2::pg_lsn, $3) ON CONFLICT (name) DO UPDATE"
+	" SET identity = excluded.identity, position = excluded.position,"
+	" poll_to = excluded.poll_to"
+};
+static const struct semel_pg_query oust_reader = {
+	"end the slot's reader", "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots"
+				 " WHERE slot_name = $1 AND active"
+};
+static const struct semel_pg_query drop_slot = {
+	"drop the slot", "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
+			 " WHERE slot_name = $1"
+};
+
+/* ---- connections ----------------------------------------------------------------------------- */
+
+void semel_pg_lsn_format(uint64_t position, char text_out[24])
+{
+	snprintf(text_out, 24, "%X/%X", (unsigned)(position >> 32), (unsigned)position);
+}
+
+semel_status semel_pg_changes_failed(struct semel_pg_changes *changes, semel_status status)
+{
+	if (status != SEMEL_OK && changes->side != NULL &&
+	    semel_libpq.status(semel_pg_of(changes->side)->connection) != CONNECTION_OK) {
+		semel_pg_store_close(changes->side);
+		changes->side = NULL;
+	}
+	return status;
+}
+
+/* Marks that are told to the slot must be on the disk, unlike a polling relay's. */
+static semel_status open_side(struct semel_pg_changes *changes, semel_error *error)
+{
+	struct semel_url url = { .text = changes->url };
+	semel_status status = semel_pg_store_open(&url, &changes->side, error);
+	if (status == SEMEL_OK)
+		status = semel_pg_relay_set_up(semel_pg_of(changes->side), error);
+	if (status == SEMEL_OK)
+		status = semel_pg_execute_plain(semel_pg_of(changes->side)->connection,
+						"SET synchronous_commit = local",
+						"set up the stream's connection", error);
+	if (status != SEMEL_OK && changes->side != NULL) {
+		semel_pg_store_close(changes->side);
+		changes->side = NULL;
+	}
+	return status;
+}
+
+semel_status semel_pg_changes_side(struct semel_pg_changes *changes, semel_tx *tx_out,
+				   semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+	semel_pg_flush_await(changes);
+	if (changes->side == NULL)
+		status = open_side(changes, error);
+	if (status == SEMEL_OK)
+		*tx_out = semel_pg_tx(changes->side);
+	return status;
+}
+
+static semel_status ask(struct semel_pg_changes *changes, const struct semel_pg_query *query,
+			struct semel_pg_params *params, PGresult **result_out, semel_error *error)
+{
+	semel_tx tx = { 0 };
+	semel_status status = semel_pg_changes_side(changes, &tx, error);
+	if (status != SEMEL_OK)
+		return status;
+	return semel_pg_changes_failed(changes, semel_pg_run(tx, query, params, result_out, error));
+}
+
+static semel_status ask_of_slot(struct semel_pg_changes *changes,
+				const struct semel_pg_query *query, PGresult **result_out,
+				semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	semel_pg_add_string(&params, changes->slot);
+	return ask(changes, query, &params, result_out, error);
+}
+
+/* ---- looking --------------------------------------------------------------------------------- */
+
+static void note_obstacle(const PGresult *result, struct semel_slot_state *state)
+{
+	const char *level = semel_pg_value(result, 0, WAL_LEVEL);
+	const char *role = semel_pg_value(result, 0, ROLE);
+	if (semel_pg_bool(result, 0, STANDBY))
+		snprintf(state->obstacle, sizeof(state->obstacle),
+			 "the database is a standby (use the address of the primary)");
+	else if (strcmp(level, "logical") != 0)
+		snprintf(state->obstacle, sizeof(state->obstacle),
+			 "wal_level is %.20s (set wal_level = logical in postgresql.conf and "
+			 "restart the server)",
+			 level);
+	else if (!semel_pg_bool(result, 0, MAY))
+		snprintf(state->obstacle, sizeof(state->obstacle),
+			 "the role %.60s may not replicate (run: ALTER ROLE %.60s REPLICATION)",
+			 role, role);
+	else if (!semel_pg_bool(result, 0, PUBLISHED))
+		snprintf(state->obstacle, sizeof(state->obstacle),
+			 "there is no publication " SEMEL_PG_PUBLICATION
+			 " of the outbox (run: semel --store URL init --cdc)");
+}
+
+static void note_slot(const PGresult *result, struct semel_slot_state *state)
+{
+	state->exists = semel_pg_bool(result, 0, EXISTS);
+	state->lost = strcmp(semel_pg_value(result, 0, STATUS), "lost") == 0;
+	state->active = semel_pg_bool(result, 0, ACTIVE);
+	state->position = (uint64_t)semel_pg_int(result, 0, POSITION);
+	state->current = (uint64_t)semel_pg_int(result, 0, CURRENT);
+	state->retained = (uint64_t)semel_pg_int(result, 0, RETAINED);
+	state->remembered = semel_pg_bool(result, 0, REMEMBERED);
+	state->remembered_position = (uint64_t)semel_pg_int(result, 0, REMEMBERED_POSITION);
+	state->poll_to_seq = semel_pg_int(result, 0, POLL_TO);
+	semel_pg_copy(result, 0, WHO, state->identity, sizeof(state->identity));
+	semel_pg_copy(result, 0, REMEMBERED_IDENTITY, state->remembered_identity,
+		      sizeof(state->remembered_identity));
+	if (state->exists && !semel_pg_bool(result, 0, HERE))
+		snprintf(state->obstacle, sizeof(state->obstacle),
+			 "a slot of this name is there already, %.100s (choose another: --slot)",
+			 semel_pg_value(result, 0, OWNER));
+}
+
+static semel_status look_at_numbers(struct semel_pg_changes *changes, int64_t *drawn_out,
+				    semel_error *error)
+{
+	PGresult *result = NULL;
+	semel_status status = ask(changes, &drawn_numbers, NULL, &result, error);
+	if (status == SEMEL_OK)
+		*drawn_out = semel_pg_int(result, 0, 0);
+	semel_pg_clear(result);
+	return status;
+}
+
+static semel_status look(struct semel_changes *base, struct semel_slot_state *state_out,
+			 semel_error *error)
+{
+	struct semel_pg_changes *changes = semel_pg_changes_of(base);
+	PGresult *result = NULL;
+	*state_out = (struct semel_slot_state){ .exists = false };
+	semel_status status = ask(changes, &look_around, NULL, &result, error);
+	if (status == SEMEL_OK)
+		note_obstacle(result, state_out);
+	semel_pg_clear(result);
+	if (status != SEMEL_OK || state_out->obstacle[0] != '\0')
+		return status;
+	result = NULL;
+	status = ask_of_slot(changes, &look_at_slot, &result, error);
+	if (status == SEMEL_OK)
+		note_slot(result, state_out);
+	semel_pg_clear(result);
+	return status == SEMEL_OK ? look_at_numbers(changes, &state_out->drawn_seq, error) : status;
+}
+
+/* ---- making and removing --------------------------------------------------------------------- */
+
+/* Several relays or inits at once: the first one makes it. */
+static semel_status prepare(struct semel_changes *base, semel_error *error)
+{
+	static const struct semel_pg_query make_publication = {
+		"make the publication",
+		"CREATE PUBLICATION " SEMEL_PG_PUBLICATION " FOR TABLE semel_outbox"
+		" WITH (publish = 'insert')"
+	};
+	struct semel_pg_changes *changes = semel_pg_changes_of(base);
+	struct semel_slot_state state;
+	semel_error refused = { 0 };
+	semel_status status = ask(changes, &make_publication, NULL, NULL, &refused);
+	if (status == SEMEL_OK)
+		return SEMEL_OK;
+	semel_status looked = look(base, &state, error);
+	if (looked != SEMEL_OK || strstr(state.obstacle, "publication") == NULL)
+		return looked;
+	return semel_error_set(error, status, "%s", refused.text);
+}
+
+static semel_status begin_making(struct semel_pg_changes *changes, semel_error *error)
+{
+	const char *values[] = { changes->slot };
+	semel_status status = semel_pg_connect(changes->url, &changes->making, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_pg_execute_plain(changes->making,
+					"SET statement_timeout = 0; SET lock_timeout = 0",
+					"make the slot", error);
+	if (status == SEMEL_OK &&
+	    semel_libpq.sendQueryParams(changes->making,
+					"SELECT pg_create_logical_replication_slot($1, 'pgoutput')",
+					1, NULL, values, NULL, NULL, 0) == 0)
+		status = semel_pg_error(changes->making, NULL, "make the slot", error);
+	return status;
+}
+
+static void end_making(struct semel_pg_changes *changes)
+{
+	if (changes->making != NULL)
+		semel_libpq.finish(changes->making);
+	changes->making = NULL;
+}
+
+/* One that nobody waits for any more would be made later, and keep the log for nobody. */
+static void cancel_making(struct semel_pg_changes *changes)
+{
+	static const struct semel_pg_query cancel = { "stop making the slot",
+						      "SELECT pg_terminate_backend($1)" };
+	struct semel_pg_params params = { 0 };
+	if (changes->making == NULL)
+		return;
+	semel_pg_add_int(&params, semel_libpq.backendPID(changes->making));
+	(void)ask(changes, &cancel, &params, NULL, NULL);
+	end_making(changes);
+}
+
+static semel_status hear_of_making(struct semel_pg_changes *changes, bool *made_out,
+				   semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+	if (semel_libpq.consumeInput(changes->making) == 0)
+		return semel_pg_error(changes->making, NULL, "make the slot", error);
+	if (semel_libpq.isBusy(changes->making))
+		return SEMEL_OK;
+	PGresult *result = semel_libpq.getResult(changes->making);
+	if (semel_libpq.resultStatus(result) == PGRES_TUPLES_OK)
+		*made_out = true;
+	else
+		status = semel_pg_error(changes->making, result, "make the slot", error);
+	semel_pg_clear(result);
+	return status;
+}
+
+static semel_status remember(struct semel_changes *base, uint64_t position, int64_t poll_to_seq,
+			     semel_error *error)
+{
+	struct semel_pg_changes *changes = semel_pg_changes_of(base);
+	struct semel_pg_params params = { 0 };
+	char text[24];
+	semel_pg_lsn_format(position, text);
+	semel_pg_add_string(&params, changes->slot);
+	semel_pg_add_string(&params, text);
+	semel_pg_add_int(&params, poll_to_seq);
+	return ask(changes, &keep_in_mind, &params, NULL, error);
+}
+
+static semel_status make(struct semel_changes *base, bool *made_out, semel_error *error)
+{
+	struct semel_pg_changes *changes = semel_pg_changes_of(base);
+	struct semel_slot_state state;
+	semel_status status = SEMEL_OK;
+	*made_out = false;
+	if (changes->making == NULL)
+		status = begin_making(changes, error);
+	else
+		status = hear_of_making(changes, made_out, error);
+	if (status != SEMEL_OK || *made_out)
+		end_making(changes);
+	if (status != SEMEL_OK || !*made_out)
+		return status;
+	status = look(base, &state, error);
+	return status == SEMEL_OK ? remember(base, state.position, state.drawn_seq, error) : status;
+}
+
+void semel_pg_changes_oust(struct semel_pg_changes *changes)
+{
+	(void)ask_of_slot(changes, &oust_reader, NULL, NULL);
+}
+
+static semel_status drop(struct semel_changes *base, semel_error *error)
+{
+	struct semel_pg_changes *changes = semel_pg_changes_of(base);
+	semel_pg_stream_stop(base);
+	cancel_making(changes);
+	semel_pg_changes_oust(changes);
+	return ask_of_slot(changes, &drop_slot, NULL, error);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static semel_status check_name(const char *slot, semel_error *error)
+{
+	static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
+	size_t length = strlen(slot);
+	if (length > 0 && length < 64 && strspn(slot, allowed) == length)
+		return SEMEL_OK;
+	return semel_error_set(error, SEMEL_CONFIG,
+			       "a slot's name has 1 to 63 of a-z, 0-9 and _, not \"%.80s\"", slot);
+}
+
+static void close_changes(struct semel_changes *base)
+{
+	struct semel_pg_changes *changes = semel_pg_changes_of(base);
+	semel_pg_stream_stop(base);
+	semel_pg_flush_await(changes);
+	cancel_making(changes);
+	if (changes->side != NULL)
+		semel_pg_store_close(changes->side);
+	semel_pg_flush_free(changes);
+	semel_pg_previous_free(changes->stream.previous);
+	free(changes->url);
+	free(changes->slot);
+	free(changes);
+}
+
+static semel_status open_changes(const char *url, const char *slot,
+				 struct semel_changes **changes_out, semel_error *error)
+{
+	*changes_out = NULL;
+	semel_status status = check_name(slot, error);
+	if (status != SEMEL_OK)
+		return status;
+	struct semel_pg_changes *changes = calloc(1, sizeof(*changes));
+	if (changes == NULL)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+	changes->base.driver = &semel_pg_changes_driver;
+	changes->url = strdup(url);
+	changes->slot = strdup(slot);
+	if (changes->url == NULL || changes->slot == NULL) {
+		close_changes(&changes->base);
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+	}
+	*changes_out = &changes->base;
+	return SEMEL_OK;
+}
+
+const struct semel_changes_driver semel_pg_changes_driver = {
+	.open = open_changes,
+	.close = close_changes,
+	.look = look,
+	.prepare = prepare,
+	.make = make,
+	.drop = drop,
+	.remember = remember,
+	.start = semel_pg_stream_start,
+	.read = semel_pg_stream_read,
+	.confirm = semel_pg_stream_confirm,
+	.patience_ms = semel_pg_stream_patience_ms,
+	.stop = semel_pg_stream_stop,
+	.flush_send = semel_pg_flush_send,
+	.flush_heard = semel_pg_flush_heard,
+};

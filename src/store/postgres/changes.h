@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of PostgreSQL's change stream share: two connections, one for statements (slot,
+ * marks) and one that the stream comes through. */
+#ifndef SEMEL_STORE_POSTGRES_CHANGES_H
+#define SEMEL_STORE_POSTGRES_CHANGES_H
+
+#include "base/buffer.h"
+#include "store/changes.h"
+#include "store/postgres/pgoutput.h"
+#include "store/postgres/postgres.h"
+
+#define SEMEL_PG_PUBLICATION "semel"
+
+struct semel_pg_changes {
+	struct semel_changes base;
+	char *url, *slot;
+	semel_store *side; /* for statements; NULL: to be connected anew */
+	PGconn *making;    /* makes the slot; NULL: nobody does */
+	struct {
+		PGconn *connection; /* NULL: stopped */
+		struct semel_wake *wake;
+		struct semel_pgoutput decoder;
+		struct semel_pg_previous *previous;
+		int64_t patience_ms;
+		uint64_t confirmed;
+		uint32_t gulp; /* messages in the last read of the socket */
+		bool gather;   /* data came: let more of it come before the next read */
+		bool in_transaction;
+	} stream;
+	struct {
+		struct semel_buffer lanes, epochs, lows, row_lanes, row_seqs;
+		bool sent, heard;
+		semel_status status; /* of what was heard */
+		semel_error error;
+		size_t lease_count;
+	} flush;
+};
+
+static inline struct semel_pg_changes *semel_pg_changes_of(struct semel_changes *changes)
+{
+	return (struct semel_pg_changes *)changes; /* base is its first member */
+}
+
+/* The connection for statements, with nothing on its way. */
+semel_status semel_pg_changes_side(struct semel_pg_changes *changes, semel_tx *tx_out,
+				   semel_error *error);
+/* After a failure: a connection that is gone is closed, and opened anew when it is needed. */
+semel_status semel_pg_changes_failed(struct semel_pg_changes *changes, semel_status status);
+/* Ends whoever reads from the slot, where that is permitted. */
+void semel_pg_changes_oust(struct semel_pg_changes *changes);
+/* "16/B374D848" */
+void semel_pg_lsn_format(uint64_t position, char text_out[24]);
+
+/* stream.c */
+semel_status semel_pg_stream_start(struct semel_changes *changes, struct semel_wake *wake,
+				   semel_error *error);
+semel_status semel_pg_stream_read(struct semel_changes *changes, struct semel_outbox_batch *batch,
+				  uint64_t *position_out, semel_error *error);
+semel_status semel_pg_stream_confirm(struct semel_changes *changes, uint64_t position, bool ask,
+				     semel_error *error);
+int64_t semel_pg_stream_patience_ms(struct semel_changes *changes);
+void semel_pg_stream_stop(struct semel_changes *changes);
+
+/* flush.c */
+semel_status semel_pg_flush_send(struct semel_changes *changes, const struct semel_flush *flush,
+				 semel_error *error);
+semel_status semel_pg_flush_heard(struct semel_changes *changes, bool wait, bool *done_out,
+				  semel_error *error);
+/* Waits for what is on its way; what came of it is kept for semel_pg_flush_heard. */
+void semel_pg_flush_await(struct semel_pg_changes *changes);
+void semel_pg_flush_free(struct semel_pg_changes *changes);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the table knows of rows that come through the change stream: some were published or set
+ * aside before, when the stream repeats itself; some wait behind an exception of their aggregate.
+ */
+#include "store/postgres/postgres.h"
+
+static const struct semel_pg_query check_rows = {
+	"look up events of the change stream",
+	"SELECT coalesce(o.status, 'GONE') <> 'NEW' OR x.seq IS NOT NULL,"
+	" EXISTS (SELECT 1 FROM semel_outbox_exception e"
+	" WHERE e.aggregate_type = o.aggregate_type"
+	" AND e.aggregate_id = o.aggregate_id AND e.seq < o.seq)"
+	" FROM unnest($1::smallint[], $2::bigint[]) WITH ORDINALITY AS r (lane, seq, number)"
+	" LEFT JOIN semel_outbox o ON o.lane = r.lane AND o.seq = r.seq"
+	" LEFT JOIN semel_outbox_exception x ON x.lane = r.lane AND x.seq = r.seq"
+	" ORDER BY r.number"
+};
+static const struct semel_pg_query list_aggregates = {
+	"look for exceptions",
+	"SELECT DISTINCT aggregate_type, aggregate_id FROM semel_outbox_exception"
+};
+
+/* A row that is gone was pruned, and so it was published. */
+semel_status semel_pg_outbox_check(semel_store *store, struct semel_outbox_row *rows, size_t count,
+				   semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	struct semel_buffer lanes = { 0 }, seqs = { 0 };
+	PGresult *result = NULL;
+	for (size_t i = 0; i < count; i++) {
+		semel_pg_array_int(&lanes, rows[i].lane);
+		semel_pg_array_int(&seqs, rows[i].seq);
+	}
+	semel_pg_add_array(&params, &lanes);
+	semel_pg_add_array(&params, &seqs);
+	semel_status status =
+		semel_pg_run(semel_pg_tx(store), &check_rows, &params, &result, error);
+	semel_buffer_free(&lanes);
+	semel_buffer_free(&seqs);
+	for (int i = 0; i < semel_pg_rows(result); i++) {
+		rows[i].settled = semel_pg_bool(result, i, 0);
+		rows[i].held = semel_pg_bool(result, i, 1);
+	}
+	semel_pg_clear(result);
+	return status;
+}
+
+semel_status semel_pg_outbox_exceptions(semel_store *store, semel_aggregate_seen seen, void *user,
+					semel_error *error)
+{
+	PGresult *result = NULL;
+	semel_status status =
+		semel_pg_run(semel_pg_tx(store), &list_aggregates, NULL, &result, error);
+	for (int i = 0; i < semel_pg_rows(result); i++)
+		seen(semel_text_of(semel_pg_value(result, i, 0)),
+		     semel_text_of(semel_pg_value(result, i, 1)), user);
+	semel_pg_clear(result);
+	return status;
+}

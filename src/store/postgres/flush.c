@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Marks of rows from the change stream, in large batches that nobody waits for.
+ *
+ * - One statement checks the fence of all lanes, marks, moves the low marks, renews the leases and
+ *   remembers the stream's position: all of it, or nothing.
+ * - It is on the disk when it is heard; and so is whatever our other connections have committed
+ *   before, since the server's log has one order.
+ */
+#include "store/postgres/changes.h"
+
+#include "base/error.h"
+
+#include <string.h>
+
+static const struct semel_pg_query flush_rows = {
+	"mark events as published",
+	"WITH fence AS (UPDATE semel_lease l SET low_seq = greatest(l.low_seq, c.low_seq),"
+	" expires_at = $5::timestamptz FROM unnest($1::smallint[], $2::bigint[], $4::bigint[])"
+	" AS c (lane, epoch, low_seq) WHERE l.lane = c.lane AND l.epoch = c.epoch AND l.owner = $3"
+	" RETURNING l.lane),"
+	" marked AS (UPDATE semel_outbox o SET status = 'PUBLISHED', published_at = $6::timestamptz"
+	" FROM unnest($7::smallint[], $8::bigint[]) AS r (lane, seq), fence"
+	" WHERE fence.lane = r.lane AND o.lane = r.lane AND o.seq = r.seq),"
+	" noted AS (UPDATE semel_slot SET position = greatest(position, $9::pg_lsn)"
+	" WHERE name = $10 AND (SELECT count(*) FROM fence) = $11)"
+	" SELECT count(*) FROM fence"
+};
+
+static void gather(struct semel_pg_changes *changes, const struct semel_flush *flush)
+{
+	semel_buffer_clear(&changes->flush.lanes);
+	semel_buffer_clear(&changes->flush.epochs);
+	semel_buffer_clear(&changes->flush.lows);
+	semel_buffer_clear(&changes->flush.row_lanes);
+	semel_buffer_clear(&changes->flush.row_seqs);
+	for (size_t i = 0; i < flush->lease_count; i++) {
+		semel_pg_array_int(&changes->flush.lanes, flush->leases[i].lane);
+		semel_pg_array_int(&changes->flush.epochs, flush->leases[i].epoch);
+		semel_pg_array_int(&changes->flush.lows, flush->low_seqs[i]);
+	}
+	for (size_t i = 0; i < flush->count; i++) {
+		semel_pg_array_int(&changes->flush.row_lanes, flush->lanes[i]);
+		semel_pg_array_int(&changes->flush.row_seqs, flush->seqs[i]);
+	}
+}
+
+static void add_params(struct semel_pg_changes *changes, const struct semel_flush *flush,
+		       const char *position, struct semel_pg_params *params)
+{
+	semel_pg_add_array(params, &changes->flush.lanes);
+	semel_pg_add_array(params, &changes->flush.epochs);
+	semel_pg_add_string(params, flush->leases[0].owner);
+	semel_pg_add_array(params, &changes->flush.lows);
+	semel_pg_add_time(params, flush->expires_at_ms);
+	semel_pg_add_time(params, flush->now_ms);
+	semel_pg_add_array(params, &changes->flush.row_lanes);
+	semel_pg_add_array(params, &changes->flush.row_seqs);
+	semel_pg_add_string(params, position);
+	semel_pg_add_string(params, changes->slot);
+	semel_pg_add_int(params, (int64_t)flush->lease_count);
+}
+
+semel_status semel_pg_flush_send(struct semel_changes *base, const struct semel_flush *flush,
+				 semel_error *error)
+{
+	struct semel_pg_changes *changes = semel_pg_changes_of(base);
+	struct semel_pg_params params = { 0 };
+	char name[16], position[24];
+	semel_tx tx = { 0 };
+	semel_status status = semel_pg_changes_side(changes, &tx, error);
+	if (status != SEMEL_OK)
+		return status;
+	struct semel_pg_store *side = semel_pg_of(changes->side);
+	status = semel_pg_prepare(side, &flush_rows, name, error);
+	if (status != SEMEL_OK)
+		return semel_pg_changes_failed(changes, status);
+	gather(changes, flush);
+	semel_pg_lsn_format(flush->position, position);
+	add_params(changes, flush, position, &params);
+	if (semel_libpq.sendQueryPrepared(side->connection, name, params.count, params.values,
+					  params.lengths, params.formats, 0) == 0)
+		status = semel_pg_error(side->connection, NULL, flush_rows.what, error);
+	semel_pg_params_free(&params);
+	changes->flush.lease_count = flush->lease_count;
+	changes->flush.sent = status == SEMEL_OK;
+	changes->flush.heard = false;
+	return semel_pg_changes_failed(changes, status);
+}
+
+static semel_status verdict(struct semel_pg_changes *changes, PGresult *result, semel_error *error)
+{
+	PGconn *connection = semel_pg_of(changes->side)->connection;
+	if (semel_libpq.resultStatus(result) != PGRES_TUPLES_OK)
+		return semel_pg_error(connection, result, flush_rows.what, error);
+	if ((size_t)semel_pg_int(result, 0, 0) != changes->flush.lease_count)
+		return semel_error_set(error, SEMEL_LEASE_LOST,
+				       "another relay has taken the lanes over");
+	return SEMEL_OK;
+}
+
+/* Reads the answer, and waits for it where it has not come. */
+static void hear(struct semel_pg_changes *changes)
+{
+	PGconn *connection = semel_pg_of(changes->side)->connection;
+	PGresult *result = semel_libpq.getResult(connection);
+	changes->flush.error = (semel_error){ .status = SEMEL_OK };
+	changes->flush.status = verdict(changes, result, &changes->flush.error);
+	while (result != NULL) {
+		semel_pg_clear(result);
+		result = semel_libpq.getResult(connection);
+	}
+	changes->flush.heard = true;
+}
+
+void semel_pg_flush_await(struct semel_pg_changes *changes)
+{
+	if (changes->flush.sent && !changes->flush.heard)
+		hear(changes);
+}
+
+semel_status semel_pg_flush_heard(struct semel_changes *base, bool wait, bool *done_out,
+				  semel_error *error)
+{
+	struct semel_pg_changes *changes = semel_pg_changes_of(base);
+	*done_out = false;
+	if (changes->flush.sent && !changes->flush.heard) {
+		PGconn *connection = semel_pg_of(changes->side)->connection;
+		bool alive = semel_libpq.consumeInput(connection) != 0;
+		if (wait || !alive || !semel_libpq.isBusy(connection))
+			hear(changes);
+	}
+	if (!changes->flush.heard)
+		return SEMEL_OK;
+	changes->flush.sent = changes->flush.heard = false;
+	*done_out = changes->flush.status == SEMEL_OK;
+	if (!*done_out)
+		semel_error_set(error, changes->flush.status, "%s", changes->flush.error.text);
+	return semel_pg_changes_failed(changes, changes->flush.status);
+}
+
+void semel_pg_flush_free(struct semel_pg_changes *changes)
+{
+	semel_buffer_free(&changes->flush.lanes);
+	semel_buffer_free(&changes->flush.epochs);
+	semel_buffer_free(&changes->flush.lows);
+	semel_buffer_free(&changes->flush.row_lanes);
+	semel_buffer_free(&changes->flush.row_seqs);
+}

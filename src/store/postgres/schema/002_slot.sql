@@ -1,0 +1,9 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- How far the change stream was settled, and under which history of the database: what the server
+-- says of the slot is compared with it, so that nothing is passed over in silence.
+CREATE TABLE semel_slot (
+	name text PRIMARY KEY,
+	identity text NOT NULL, -- system identifier and timeline
+	position pg_lsn NOT NULL, -- every commit up to it is settled
+	poll_to bigint NOT NULL DEFAULT 0 -- rows up to this number are polled before the stream
+) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0);
