@@ -18,11 +18,25 @@ typedef enum semel_poison {
 	SEMEL_POISON_SKIP      /* later events go on */
 } semel_poison;
 
+/* How the relay learns of rows. */
+typedef enum semel_source_kind {
+	SEMEL_SOURCE_POLL, /* it looks at the table, and is woken by commits */
+	SEMEL_SOURCE_CDC   /* it reads the database's change stream (PostgreSQL), and polls where
+			    * that cannot be */
+} semel_source_kind;
+
+/* What is written to a row that came through the change stream, once it is published. */
+typedef enum semel_marks {
+	SEMEL_MARKS_LAZY, /* it is marked, a little later, with many others */
+	SEMEL_MARKS_OFF   /* nothing: only the lanes' low marks move */
+} semel_marks;
+
 /* A plain input: zero means the default. Copied. */
 typedef struct semel_relay_options {
 	const char *store;          /* "sqlite:semel.db" */
 	const char *broker;         /* "local:semel-broker.db" */
-	uint32_t window;            /* unconfirmed events at most; 1: one by one; default 1000 */
+	uint32_t window;            /* unconfirmed events at most; 1: one by one; default 1000,
+				     * 8000 with cdc */
 	uint64_t window_bytes;      /* of payload in the window at most; default 16 MiB */
 	int64_t confirm_timeout_ms; /* an event not answered for within this is an outage; 30 s */
 	uint32_t attempts;      /* answers "no" to one event before it is given up; default 10 */
@@ -31,6 +45,10 @@ typedef struct semel_relay_options {
 	int64_t poll_ms;        /* the safety net under the wake-ups; default 1 s */
 	int64_t lease_ms;       /* a silent relay's lanes move on after this; default 5 s */
 	semel_poison poison;
+	semel_source_kind source;
+	const char *slot;     /* cdc: the replication slot; default "semel" */
+	uint64_t slot_budget; /* cdc: bytes of the log that the slot may keep; default 4 GiB */
+	semel_marks marks;    /* cdc */
 } semel_relay_options;
 
 typedef struct semel_relay semel_relay;

@@ -2,6 +2,7 @@
 /* `semel init`: creates or upgrades the tables, and says which of the two it was. */
 #include "base/url.h"
 #include "cli/command.h"
+#include "cli/slot.h"
 
 #include <semel/store.h>
 #include <stdio.h>
@@ -18,12 +19,16 @@ static semel_status run(struct semel_invocation *invocation)
 	char shown[512]; /* a URL may hold a password */
 	semel_url_show(invocation->store, shown, sizeof(shown));
 	printf("%s the tables in %s\n", found == SEMEL_OK ? "up to date:" : "created", shown);
-	return SEMEL_OK;
+	return semel_slot_make(invocation);
 }
+
+static const struct semel_option options[] = { SEMEL_OPTION_CDC, SEMEL_OPTION_SLOT, { 0 } };
 
 static const struct semel_example examples[] = {
 	{ "semel init", "in semel.db, in the current folder" },
 	{ "semel init --store sqlite:shop.db", "beside the tables of an application" },
+	{ "semel init --store postgres://app@db/shop --cdc",
+	  "and make a slot for the change stream" },
 	{ 0 },
 };
 
@@ -35,5 +40,6 @@ const struct semel_command semel_command_init = {
 	.details = "Safe to run twice, and from two processes at the same time. The tables begin "
 		   "with semel_ and stand beside the application's own. A file that does not exist "
 		   "is created.",
+	.options = options,
 	.examples = examples,
 };

@@ -26,6 +26,10 @@ static semel_relay_options read_options(const struct semel_invocation *invocatio
 		.poll_ms = semel_args_duration_ms(args, "poll"),
 		.lease_ms = semel_args_duration_ms(args, "lease"),
 		.poison = (semel_poison)semel_args_choice(args, "poison"),
+		.source = (semel_source_kind)semel_args_choice(args, "source"),
+		.slot = semel_args_text(args, "slot"),
+		.slot_budget = (uint64_t)semel_args_number(args, "slot-budget"),
+		.marks = (semel_marks)semel_args_choice(args, "marks"),
 	};
 }
 
@@ -46,11 +50,6 @@ static void report(const struct semel_invocation *invocation, const semel_relay 
 semel_status semel_delivery_relay(struct semel_invocation *invocation, semel_relay **relay_out)
 {
 	semel_error *error = &invocation->error;
-	if (semel_args_choice(invocation->args, "source") == SEMEL_SOURCE_CDC)
-		return semel_error_set(error, SEMEL_CONFIG,
-				       "the store %.*s has no change stream (cdc is for "
-				       "postgres://; use --source poll)",
-				       (int)strcspn(invocation->store, ":"), invocation->store);
 	semel_relay_options options = read_options(invocation);
 	return semel_relay_open(&options, relay_out, error);
 }

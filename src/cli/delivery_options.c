@@ -6,14 +6,25 @@
 #include "cli/signals.h"
 
 #include <semel/consumer.h>
+#include <semel/relay.h>
 #include <string.h>
 
 #define HANDLER "Handler (exactly one)"
 #define PROMISE "Promise"
 #define FAILURE "When the handler fails"
 #define PACE    "Pace"
+#define CHANGES "With --source cdc"
 
-static const char *const sources[] = { "poll", "cdc", NULL };
+static const char *const sources[] = {
+	[SEMEL_SOURCE_POLL] = "poll",
+	[SEMEL_SOURCE_CDC] = "cdc",
+	NULL,
+};
+static const char *const marks[] = {
+	[SEMEL_MARKS_LAZY] = "lazy",
+	[SEMEL_MARKS_OFF] = "off",
+	NULL,
+};
 static const char *const guarantees[] = {
 	[SEMEL_EFFECTIVELY_ONCE] = "effectively-once",
 	[SEMEL_AT_LEAST_ONCE] = "at-least-once",
@@ -56,7 +67,28 @@ const struct semel_option semel_relay_rows[] = {
 	  .argument = "SOURCE",
 	  .choices = sources,
 	  .fallback = "poll",
-	  .help = "how the relay learns of rows (SQLite has no change stream, so no cdc)" },
+	  .help = "how the relay learns of rows: by looking, or from PostgreSQL's change stream" },
+	{ .name = "slot",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "NAME",
+	  .fallback = "semel",
+	  .group = CHANGES,
+	  .help = "the replication slot (semel init --cdc makes it)" },
+	{ .name = "slot-budget",
+	  .kind = SEMEL_OPTION_NUMBER,
+	  .argument = "BYTES",
+	  .min = 1,
+	  .max = (int64_t)1 << 50,
+	  .fallback = "4294967296",
+	  .group = CHANGES,
+	  .help = "drop the slot, and poll, when it keeps more of the server's log than this" },
+	{ .name = "marks",
+	  .kind = SEMEL_OPTION_CHOICE,
+	  .argument = "WHEN",
+	  .choices = marks,
+	  .fallback = "lazy",
+	  .group = CHANGES,
+	  .help = "mark published rows in large batches, or leave them as they are" },
 	SEMEL_OPTION_GRACE,
 	SEMEL_OPTION_METRICS,
 	SEMEL_OPTION_JSON,
@@ -65,9 +97,9 @@ const struct semel_option semel_relay_rows[] = {
 	  .argument = "N",
 	  .min = 1,
 	  .max = 1000000,
-	  .fallback = "1000",
 	  .group = "Pace",
-	  .help = "how many events may be unconfirmed at once; 1 is one by one" },
+	  .help = "how many events may be unconfirmed at once (1000, with cdc 8000); 1: one by "
+		  "one" },
 	{ .name = "window-bytes",
 	  .kind = SEMEL_OPTION_NUMBER,
 	  .argument = "BYTES",

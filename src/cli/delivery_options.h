@@ -8,8 +8,6 @@
 
 #define SEMEL_DEDUP_HEADER "header:" /* of --dedup-by */
 
-enum semel_source { SEMEL_SOURCE_POLL, SEMEL_SOURCE_CDC };
-
 extern const struct semel_option semel_relay_rows[], semel_consume_rows[];
 
 #endif

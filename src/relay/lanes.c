@@ -45,10 +45,20 @@ semel_status semel_lanes_open(struct semel_lanes *lanes, semel_store *store,
 	return SEMEL_OK;
 }
 
-static void lose(struct semel_lane *lane)
+bool semel_lanes_are_all_mine(const struct semel_lanes *lanes)
 {
-	if (lane->mine)
+	bool all = true;
+	for (int32_t i = 0; i < lanes->count; i++)
+		all = all && lanes->lanes[i].mine;
+	return all;
+}
+
+static void lose(struct semel_lanes *lanes, struct semel_lane *lane)
+{
+	if (lane->mine) {
 		semel_logf(SEMEL_LOG_WARN, "lane %d has moved to another relay", lane->lease.lane);
+		lanes->tenure++;
+	}
 	lane->mine = false;
 }
 
@@ -64,8 +74,10 @@ static semel_status take(struct semel_lanes *lanes, semel_store *store, struct s
 	lane->lease = *found;
 	semel_status status = store->driver->lease_take(store, &lane->lease, lanes->owner,
 							semel_lanes_expiry(lanes), error);
-	if (status == SEMEL_OK)
+	if (status == SEMEL_OK) {
 		start_reading(lane);
+		lanes->tenure++;
+	}
 	return status;
 }
 
@@ -75,18 +87,20 @@ static semel_status keep(struct semel_lanes *lanes, semel_store *store, struct s
 	if (!lane->mine) {
 		lane->lease = *found;
 		start_reading(lane);
+		lanes->tenure++;
 	}
 	semel_status status =
 		store->driver->lease_renew(store, &lane->lease, semel_lanes_expiry(lanes), error);
 	if (status == SEMEL_LEASE_LOST)
-		lose(lane);
+		lose(lanes, lane);
 	return status;
 }
 
-static void give(semel_store *store, struct semel_lane *lane)
+static void give(struct semel_lanes *lanes, semel_store *store, struct semel_lane *lane)
 {
 	store->driver->lease_release(store, &lane->lease);
 	lane->mine = false;
+	lanes->tenure++;
 }
 
 static enum semel_share_holder holder_of(const struct semel_lanes *lanes,
@@ -111,12 +125,12 @@ static semel_status act(struct semel_lanes *lanes, semel_store *store, struct se
 	semel_status status = SEMEL_OK;
 
 	if (look->view.holder != SEMEL_SHARE_MINE)
-		lose(lane);
+		lose(lanes, lane);
 	lane->leaving = look->move == SEMEL_SHARE_LEAVE;
 	if (look->move == SEMEL_SHARE_TAKE)
 		status = take(lanes, store, lane, &look->lease, error);
 	else if (look->move == SEMEL_SHARE_GIVE)
-		give(store, lane);
+		give(lanes, store, lane);
 	else if (look->view.holder == SEMEL_SHARE_MINE)
 		status = keep(lanes, store, lane, &look->lease, error);
 	return status == SEMEL_LEASE_LOST ? SEMEL_OK : status;
@@ -141,25 +155,57 @@ static void decide(const struct semel_lanes *lanes, struct look *looks,
 		looks[i].move = moves[i];
 }
 
+/* Those of the change stream: all, when nobody else has one; else none. */
+static void decide_whole(const struct semel_lanes *lanes, struct look *looks)
+{
+	bool taken = false;
+
+	for (int32_t i = 0; i < lanes->count; i++) {
+		looks[i].view.holder = holder_of(lanes, &looks[i].lease);
+		taken = taken || looks[i].view.holder == SEMEL_SHARE_OTHERS;
+	}
+	for (int32_t i = 0; i < lanes->count; i++) {
+		enum semel_share_holder holder = looks[i].view.holder;
+		looks[i].move = SEMEL_SHARE_STAY;
+		if (taken && holder == SEMEL_SHARE_MINE)
+			looks[i].move = SEMEL_SHARE_GIVE;
+		if (!taken && holder == SEMEL_SHARE_FREE)
+			looks[i].move = SEMEL_SHARE_TAKE;
+	}
+}
+
+/* A relay that shares nothing is no member of the crew. */
+static semel_status decide_all(struct semel_lanes *lanes, semel_store *store, struct look *looks,
+			       semel_error *error)
+{
+	struct semel_crew crew = { .members = 1 };
+
+	if (lanes->whole) {
+		decide_whole(lanes, looks);
+		return SEMEL_OK;
+	}
+	semel_status status =
+		store->driver->relay_join(store, lanes->owner, semel_now_ms(lanes->env),
+					  semel_lanes_expiry(lanes), &crew, error);
+	if (status == SEMEL_OK)
+		decide(lanes, looks, &crew);
+	return status;
+}
+
 semel_status semel_lanes_tend(struct semel_lanes *lanes, semel_store *store, semel_error *error)
 {
 	int64_t steady_ms = semel_steady_ms(lanes->env);
 	struct semel_lease found[SEMEL_LANES_MAX];
 	struct look looks[SEMEL_LANES_MAX] = { 0 };
-	struct semel_crew crew = { .members = 1 };
 
 	if (steady_ms < lanes->tend_at_ms)
 		return SEMEL_OK;
-	semel_status status =
-		store->driver->relay_join(store, lanes->owner, semel_now_ms(lanes->env),
-					  semel_lanes_expiry(lanes), &crew, error);
-	if (status == SEMEL_OK)
-		status = store->driver->lease_list(store, found, error);
+	semel_status status = store->driver->lease_list(store, found, error);
 	if (status != SEMEL_OK)
 		return status;
 	for (int32_t i = 0; i < lanes->count; i++)
 		looks[i].lease = found[i];
-	decide(lanes, looks, &crew);
+	status = decide_all(lanes, store, looks, error);
 	for (int32_t i = 0; status == SEMEL_OK && i < lanes->count; i++)
 		status = act(lanes, store, &lanes->lanes[i], &looks[i], error);
 	if (status == SEMEL_OK)
@@ -181,7 +227,7 @@ void semel_lanes_close(struct semel_lanes *lanes, semel_store *store)
 	for (int32_t i = 0; store && i < lanes->count; i++)
 		if (lanes->lanes[i].mine)
 			store->driver->lease_release(store, &lanes->lanes[i].lease);
-	if (store && lanes->count > 0)
+	if (store && lanes->count > 0 && !lanes->whole)
 		store->driver->relay_leave(store, lanes->owner);
 	free(lanes->lanes);
 	lanes->lanes = NULL;

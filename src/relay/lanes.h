@@ -6,8 +6,10 @@
  * nothing.
  * - A lease is renewed at a third of its length, and by every mark.
  * - The lane of an owner that is known to be dead is free at once.
- * - Relays share the lanes evenly. One is given up only when nothing of it is in flight, so that
- * the order holds through the hand-over.
+ * - A relay that reads the change stream has all lanes or none: it waits until nobody holds one,
+ * and gives up what it has when somebody else takes one.
+ * - Polling relays share the lanes evenly. One is given up only when nothing of it is in flight, so
+ * that the order holds through the hand-over.
  */
 #ifndef SEMEL_RELAY_LANES_H
 #define SEMEL_RELAY_LANES_H
@@ -36,6 +38,8 @@ struct semel_lanes {
 	char owner[SEMEL_OWNER_SIZE];
 	int64_t lease_ms;
 	int64_t tend_at_ms; /* steady: when the leases are looked at again */
+	bool whole;         /* all or none */
+	int64_t tenure;     /* grows whenever a lane is taken or lost */
 	int32_t count;
 	struct semel_lane *lanes;
 };
@@ -45,6 +49,7 @@ semel_status semel_lanes_open(struct semel_lanes *lanes, semel_store *store,
 /* Renews what is ours and takes what is free, when it is time to. A lane that was lost has mine
  * false. */
 semel_status semel_lanes_tend(struct semel_lanes *lanes, semel_store *store, semel_error *error);
+bool semel_lanes_are_all_mine(const struct semel_lanes *lanes);
 /* When a lease that is renewed now ends. */
 int64_t semel_lanes_expiry(const struct semel_lanes *lanes);
 /* Another connection, and perhaps another server that lacks what the last one had: forget all. The

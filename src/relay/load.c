@@ -30,7 +30,7 @@ static struct semel_load *load_new(uint32_t capacity)
 	return NULL;
 }
 
-struct semel_load *semel_load_take(struct semel_loads *loads, struct semel_lane *lane)
+static struct semel_load *take(struct semel_loads *loads, struct semel_lane *lane, int64_t epoch)
 {
 	struct semel_load *load = loads->spare;
 	if (load)
@@ -41,13 +41,24 @@ struct semel_load *semel_load_take(struct semel_loads *loads, struct semel_lane 
 		return NULL;
 	load->next = NULL;
 	load->lane = lane;
-	load->epoch = lane->lease.epoch;
+	load->epoch = epoch;
+	load->ticket = 0;
 	load->batch.arena = load->arena;
 	load->batch.count = 0;
 	load->unanswered = 0;
 	load->refused = load->exceptions = load->settling = false;
 	load->bytes = 0;
 	return load;
+}
+
+struct semel_load *semel_load_take(struct semel_loads *loads, struct semel_lane *lane)
+{
+	return take(loads, lane, lane->lease.epoch);
+}
+
+struct semel_load *semel_load_take_mixed(struct semel_loads *loads, const struct semel_lanes *lanes)
+{
+	return take(loads, NULL, lanes->tenure);
 }
 
 void semel_load_give_back(struct semel_loads *loads, struct semel_load *load)
@@ -59,22 +70,31 @@ void semel_load_give_back(struct semel_loads *loads, struct semel_load *load)
 
 void semel_load_launch(struct semel_loads *loads, struct semel_load *load)
 {
-	struct semel_load **end = &loads->flying;
-
-	while (*end)
-		end = &(*end)->next;
-	*end = load;
-	load->lane->in_flight++;
+	if (loads->flying)
+		loads->last->next = load;
+	else
+		loads->flying = load;
+	loads->last = load;
+	loads->count++;
+	if (load->lane)
+		load->lane->in_flight++;
 }
 
 void semel_load_land(struct semel_loads *loads, struct semel_load *load)
 {
 	struct semel_load **at = &loads->flying;
+	struct semel_load *before = NULL;
 
-	while (*at && *at != load)
-		at = &(*at)->next;
+	while (*at && *at != load) {
+		before = *at;
+		at = &before->next;
+	}
 	*at = load->next;
-	load->lane->in_flight--;
+	if (loads->last == load)
+		loads->last = before;
+	loads->count--;
+	if (load->lane)
+		load->lane->in_flight--;
 }
 
 void semel_loads_ground(struct semel_loads *loads)
@@ -84,6 +104,7 @@ void semel_loads_ground(struct semel_loads *loads)
 		loads->flying = load->next;
 		semel_load_give_back(loads, load);
 	}
+	loads->count = 0;
 }
 
 void semel_loads_free(struct semel_loads *loads)

@@ -23,8 +23,9 @@ struct semel_load {
 	struct semel_outbox_batch batch;
 	struct semel_flight *flights;
 	struct semel_mark *marks;
-	struct semel_lane *lane;
-	int64_t epoch; /* of the lease under which it was read */
+	struct semel_lane *lane; /* NULL: rows of all lanes, each with its own */
+	int64_t epoch;           /* of the lease under which it was read; of all, without a lane */
+	uint64_t ticket;         /* the source's own */
 	uint32_t unanswered;
 	bool refused;    /* an event in it was refused */
 	bool settling;   /* it is being marked */
@@ -35,12 +36,17 @@ struct semel_load {
 
 struct semel_loads {
 	struct semel_load *flying; /* offered and not marked, oldest first */
+	struct semel_load *last;   /* of the flying */
 	struct semel_load *spare;
 	uint32_t rows_max; /* in a load */
+	uint32_t count;    /* of the flying */
 };
 
 /* A load for rows of this lane. NULL: no memory. */
 struct semel_load *semel_load_take(struct semel_loads *loads, struct semel_lane *lane);
+/* The same for rows of any lane; all of them are ours. */
+struct semel_load *semel_load_take_mixed(struct semel_loads *loads,
+					 const struct semel_lanes *lanes);
 void semel_load_give_back(struct semel_loads *loads, struct semel_load *load);
 /* From here on it is in flight, until it is landed and given back. */
 void semel_load_launch(struct semel_loads *loads, struct semel_load *load);

@@ -119,6 +119,8 @@ static bool behind_refused(const struct semel_pipeline *pipeline, const struct s
 {
 	const struct semel_event *event = &mine->batch.rows[at].event;
 
+	if (!pipeline->refused)
+		return false;
 	for (const struct semel_load *load = pipeline->loads.flying; load; load = load->next) {
 		uint32_t count = load == mine ? at : load->batch.count;
 		for (uint32_t i = 0; load->refused && i < count; i++)
@@ -143,6 +145,8 @@ static semel_status publish(struct semel_pipeline *pipeline, struct semel_flight
 	while ((status = broker->driver->publish(broker, &row->event, &flight->passage, flight,
 						 error)) == SEMEL_FULL) {
 		status = poll_broker(pipeline, POLL_MS, error);
+		if (pipeline->source->driver->beat)
+			pipeline->source->driver->beat(pipeline->source);
 		if (status == SEMEL_OK)
 			status = check_patience(pipeline, error);
 		if (status != SEMEL_OK)
@@ -315,16 +319,57 @@ static struct semel_mark_batch marks_of(struct semel_pipeline *pipeline, struct 
 
 /* A lane that was lost and taken again has a new epoch: another relay has had the rows meanwhile,
  * and what was heard of them here is not the last word. */
-static bool is_of_this_lease(const struct semel_load *load)
+static bool is_of_this_lease(const struct semel_pipeline *pipeline, const struct semel_load *load)
 {
+	if (!load->lane)
+		return load->epoch == pipeline->lanes->tenure;
 	return load->lane->mine && load->epoch == load->lane->lease.epoch;
+}
+
+/* The marks of one lane, out of those of a load of all lanes. */
+static semel_status mark_lane(struct semel_pipeline *pipeline, const struct semel_load *load,
+			      struct semel_lane *lane, struct semel_mark *marks, semel_error *error)
+{
+	struct semel_mark_batch batch = { .marks = marks,
+					  .low_seq = lane->lease.low_seq,
+					  .now_ms = semel_now_ms(pipeline->env),
+					  .expires_at_ms = semel_lanes_expiry(pipeline->lanes) };
+
+	for (uint32_t i = 0; i < load->batch.count; i++)
+		if (load->batch.rows[i].lane == lane->lease.lane)
+			marks[batch.count++] = load->marks[i];
+	if (batch.count == 0)
+		return SEMEL_OK;
+	return pipeline->store->driver->outbox_mark(pipeline->store, &lane->lease, &batch, error);
+}
+
+/* A load of all lanes: its source marks it later, with many others, unless something in it was
+ * refused. */
+static semel_status mark_mixed(struct semel_pipeline *pipeline, struct semel_load *load,
+			       semel_error *error)
+{
+	struct semel_lanes *lanes = pipeline->lanes;
+	semel_status status = SEMEL_OK;
+
+	judge(pipeline, load, semel_now_ms(pipeline->env));
+	if (!load->refused)
+		return SEMEL_OK;
+	struct semel_mark *marks =
+		semel_arena_alloc(load->arena, load->batch.count * sizeof *marks);
+	if (!marks)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for marks");
+	for (int32_t i = 0; i < lanes->count && status == SEMEL_OK; i++)
+		status = mark_lane(pipeline, load, &lanes->lanes[i], marks, error);
+	return status;
 }
 
 static semel_status mark_load(struct semel_pipeline *pipeline, struct semel_load *load,
 			      semel_error *error)
 {
-	if (!is_of_this_lease(load))
+	if (!is_of_this_lease(pipeline, load))
 		return SEMEL_LEASE_LOST;
+	if (!load->lane)
+		return mark_mixed(pipeline, load, error);
 	struct semel_mark_batch batch = marks_of(pipeline, load);
 	return pipeline->store->driver->outbox_mark(pipeline->store, &load->lane->lease, &batch,
 						    error);
@@ -344,28 +389,30 @@ static semel_status settle_load(struct semel_pipeline *pipeline, struct semel_lo
 {
 	if (status == SEMEL_OK) {
 		count_published(pipeline, load);
-		status = semel_failpoint(SEMEL_FP_RELAY_AFTER_MARK, error);
+		if (load->lane || load->refused)
+			status = semel_failpoint(SEMEL_FP_RELAY_AFTER_MARK, error);
+		if (pipeline->source->driver->settled)
+			pipeline->source->driver->settled(pipeline->source, load);
 	} else if (status == SEMEL_LEASE_LOST) {
 		/* The new owner sends them again; the inbox knows them. */
-		if (is_of_this_lease(load)) {
+		if (load->lane && is_of_this_lease(pipeline, load))
 			load->lane->mine = false;
-			pipeline->lanes->tend_at_ms = 0;
-		}
+		pipeline->lanes->tend_at_ms = 0;
 		status = SEMEL_OK;
 	}
 	pipeline->bytes -= load->bytes;
 	pipeline->rows -= load->batch.count;
 	semel_load_land(&pipeline->loads, load);
 	semel_load_give_back(&pipeline->loads, load);
-	pipeline->refused = any_refused(pipeline);
+	pipeline->refused = pipeline->refused && any_refused(pipeline);
 	return status;
 }
 
 /* Nothing in it needs more than one plain mark. */
-static bool is_plain(const struct semel_load *load)
+static bool is_plain(const struct semel_pipeline *pipeline, const struct semel_load *load)
 {
-	return load->unanswered == 0 && !load->refused && !load->exceptions &&
-	       is_of_this_lease(load);
+	return load->lane && load->unanswered == 0 && !load->refused && !load->exceptions &&
+	       is_of_this_lease(pipeline, load);
 }
 
 /* Loads without a hitch, as many as one statement takes. */
@@ -377,7 +424,7 @@ static semel_status settle_plain(struct semel_pipeline *pipeline, semel_error *e
 
 	for (struct semel_load *load = pipeline->loads.flying; load && count < ROUND_MAX;
 	     load = load->next) {
-		load->settling = is_plain(load);
+		load->settling = is_plain(pipeline, load);
 		if (load->settling)
 			settled[count++] = load;
 	}
@@ -424,9 +471,12 @@ semel_status semel_pipeline_step(struct semel_pipeline *pipeline, bool finishing
 				 semel_error *error)
 {
 	semel_status status = SEMEL_OK;
+	bool owes = false;
 
 	*busy_out = false;
-	if (!finishing)
+	if (pipeline->source->driver->tend)
+		status = pipeline->source->driver->tend(pipeline->source, finishing, &owes, error);
+	if (status == SEMEL_OK && !finishing)
 		status = fill(pipeline, busy_out, error);
 	if (status != SEMEL_OK)
 		return status;
@@ -439,7 +489,7 @@ semel_status semel_pipeline_step(struct semel_pipeline *pipeline, bool finishing
 	if (status == SEMEL_OK)
 		status = settle(pipeline, error);
 	semel_relay_tally_tell(&pipeline->tally, pipeline->unanswered);
-	*busy_out = *busy_out || pipeline->loads.flying != NULL;
+	*busy_out = *busy_out || owes || pipeline->loads.flying != NULL;
 	return status;
 }
 

@@ -6,9 +6,9 @@
  *   is visible; what lies above it is looked at again, without the rows in flight.
  * - The low mark never passes a row that is not marked.
  */
+#include "relay/poll.h"
 #include "base/error.h"
 #include "base/plant.h"
-#include "relay/source.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -273,6 +273,19 @@ static semel_status read_due(struct poll *poll, const struct semel_lane_look *fo
 	return status;
 }
 
+semel_status semel_poll_read_due(struct semel_source *source, const struct semel_room *room,
+				 struct semel_load **load_out, semel_error *error)
+{
+	struct poll *poll = poll_of(source);
+	semel_status status = SEMEL_OK;
+
+	*load_out = NULL;
+	while (room->rows > 0 && !*load_out && status == SEMEL_OK &&
+	       poll->due_at < poll->look_count)
+		status = read_due(poll, &poll->looks[poll->due_at++], room, load_out, error);
+	return status;
+}
+
 /* ---- the driver ------------------------------------------------------------------------------ */
 
 static semel_status read_next(struct semel_source *source, const struct semel_room *room,
@@ -284,8 +297,7 @@ static semel_status read_next(struct semel_source *source, const struct semel_ro
 	*load_out = hand_out(poll);
 	if (*load_out || room->rows == 0)
 		return SEMEL_OK;
-	while (!*load_out && status == SEMEL_OK && poll->due_at < poll->look_count)
-		status = read_due(poll, &poll->looks[poll->due_at++], room, load_out, error);
+	status = semel_poll_read_due(source, room, load_out, error);
 	if (*load_out || status != SEMEL_OK)
 		return status;
 	status = read_round(poll, room, error);
@@ -308,6 +320,28 @@ static int64_t low_seq(struct semel_source *source, const struct semel_load *set
 		    !load->settling && load->batch.rows[0].seq - 1 < low)
 			low = load->batch.rows[0].seq - 1;
 	return low;
+}
+
+int64_t semel_poll_read_to(const struct semel_source *source)
+{
+	const struct semel_lanes *lanes = ((const struct poll *)source)->lanes;
+	int64_t lowest = INT64_MAX;
+
+	for (int32_t i = 0; i < lanes->count; i++)
+		if (lanes->lanes[i].cursor < lowest)
+			lowest = lanes->lanes[i].cursor;
+	return lowest;
+}
+
+int64_t semel_poll_complete_seq(const struct semel_source *source)
+{
+	const struct poll *poll = (const struct poll *)source;
+	int64_t lowest = INT64_MAX;
+
+	for (size_t i = 0; i < poll->look_count; i++)
+		if (poll->looks[i].complete_seq < lowest)
+			lowest = poll->looks[i].complete_seq;
+	return poll->look_count > 0 ? lowest : 0;
 }
 
 static void connect_to(struct semel_source *source, semel_store *store, struct semel_loads *loads)

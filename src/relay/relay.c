@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "observe/log.h"
 #include "relay/pipeline.h"
+#include "store/changes.h"
 
 #include <semel/relay.h>
 
@@ -16,7 +17,7 @@
 
 struct semel_relay {
 	semel_relay_options options;
-	char *store_url, *broker_url;
+	char *store_url, *broker_url, *slot;
 	const struct semel_env *env;
 	struct semel_wake *wake;
 	semel_store *store;
@@ -39,7 +40,11 @@ static const semel_relay_options defaults = {
 	.delay_max_ms = 5 * 60 * 1000,
 	.poll_ms = 1000,
 	.lease_ms = 5000,
+	.slot = SEMEL_SLOT_DEFAULT,
+	.slot_budget = UINT64_C(4) << 30,
 };
+
+#define WINDOW_OF_STREAM 8000
 
 #define OR_DEFAULT(options, field)                                                                 \
 	((options)->field = (options)->field ? (options)->field : defaults.field)
@@ -48,6 +53,8 @@ static void complete(semel_relay_options *options)
 {
 	OR_DEFAULT(options, store);
 	OR_DEFAULT(options, broker);
+	if (options->window == 0 && options->source == SEMEL_SOURCE_CDC)
+		options->window = WINDOW_OF_STREAM;
 	OR_DEFAULT(options, window);
 	OR_DEFAULT(options, window_bytes);
 	OR_DEFAULT(options, confirm_timeout_ms);
@@ -56,6 +63,8 @@ static void complete(semel_relay_options *options)
 	OR_DEFAULT(options, delay_max_ms);
 	OR_DEFAULT(options, poll_ms);
 	OR_DEFAULT(options, lease_ms);
+	OR_DEFAULT(options, slot);
+	OR_DEFAULT(options, slot_budget);
 }
 
 /* Does nothing while both are there: to connect anew is to forget what was read. */
@@ -86,6 +95,22 @@ static void disconnect_all(struct semel_relay *relay)
 	relay->store = NULL;
 }
 
+static semel_status open_source(struct semel_relay *relay, semel_error *error)
+{
+	struct semel_cdc_options cdc = { .store_url = relay->store_url,
+					 .slot = relay->slot,
+					 .budget = relay->options.slot_budget,
+					 .window = relay->options.window,
+					 .poll_ms = relay->options.poll_ms,
+					 .marks = relay->options.marks == SEMEL_MARKS_LAZY,
+					 .wake = relay->wake };
+
+	if (relay->options.source == SEMEL_SOURCE_CDC)
+		return semel_source_open_cdc(&cdc, relay->env, &relay->lanes, &relay->source,
+					     error);
+	return semel_source_open_poll(relay->env, &relay->lanes, &relay->source, error);
+}
+
 static semel_status assemble(struct semel_relay *relay, semel_error *error)
 {
 	const semel_relay_options *options = &relay->options;
@@ -104,7 +129,7 @@ static semel_status assemble(struct semel_relay *relay, semel_error *error)
 		status = semel_lanes_open(&relay->lanes, relay->store, relay->env,
 					  options->lease_ms, error);
 	if (status == SEMEL_OK)
-		status = semel_source_open_poll(relay->env, &relay->lanes, &relay->source, error);
+		status = open_source(relay, error);
 	if (status == SEMEL_OK)
 		status = semel_pipeline_open(&pipeline, relay->env, &relay->lanes, relay->source,
 					     &relay->pipeline, error);
@@ -128,7 +153,8 @@ semel_status semel_relay_open(const semel_relay_options *options, semel_relay **
 	relay->env = semel_env_system();
 	relay->store_url = strdup(relay->options.store);
 	relay->broker_url = strdup(relay->options.broker);
-	if (!relay->store_url || !relay->broker_url)
+	relay->slot = strdup(relay->options.slot);
+	if (!relay->store_url || !relay->broker_url || !relay->slot)
 		goto no_memory;
 	status = assemble(relay, error);
 	if (status != SEMEL_OK) {
@@ -166,6 +192,8 @@ static void wait_out(struct semel_relay *relay, const semel_error *error)
 	semel_log(SEMEL_LOG_WARN, "the relay waits for store and broker",
 		  &(struct semel_log_fields){ .error = error->text, .attempt = relay->outages });
 	disconnect_all(relay);
+	if (relay->source->driver->guard)
+		relay->source->driver->guard(relay->source);
 	int64_t until_ms = semel_steady_ms(relay->env) + wait_ms;
 	while (!semel_wake_rung(relay->wake) && semel_steady_ms(relay->env) < until_ms)
 		semel_wake_sleep(relay->wake, until_ms - semel_steady_ms(relay->env));
@@ -188,6 +216,10 @@ static int64_t sleep_ms(const struct semel_relay *relay, const struct semel_outb
 
 	if (tend_ms < wait_ms)
 		wait_ms = tend_ms;
+	if (relay->source->driver->sleep_ms) {
+		int64_t source_ms = relay->source->driver->sleep_ms(relay->source);
+		wait_ms = source_ms < wait_ms ? source_ms : wait_ms;
+	}
 	if (counts->next_due_ms > 0 && counts->next_due_ms - semel_now_ms(relay->env) < wait_ms)
 		wait_ms = counts->next_due_ms - semel_now_ms(relay->env);
 	return wait_ms > 1 ? wait_ms : 1;
@@ -326,5 +358,6 @@ void semel_relay_close(semel_relay *relay)
 	semel_wake_free(relay->wake);
 	free(relay->store_url);
 	free(relay->broker_url);
+	free(relay->slot);
 	free(relay);
 }

@@ -25,9 +25,9 @@ struct semel_room {
 };
 
 struct semel_source_driver {
-	const char *name; /* "poll" */
+	const char *name; /* "poll", "cdc" */
 
-	/* All slots are required. connect: the store to read from, and the loads to use, from now
+	/* Required. connect: the store to read from, and the loads to use, from now
 	 * on. What was read before and not settled is read again. */
 	void (*connect)(struct semel_source *source, semel_store *store, struct semel_loads *loads);
 	/* Looks for rows, once before the reads of a step. */
@@ -42,11 +42,39 @@ struct semel_source_driver {
 	bool (*doze)(struct semel_source *source);
 	void (*rouse)(struct semel_source *source);
 	void (*close)(struct semel_source *source);
+
+	/* Optional. At the beginning of every step: what has to be done beside reading.
+	 * owes_out: it is not finished, and the relay should not end or sleep. */
+	semel_status (*tend)(struct semel_source *source, bool finishing, bool *owes_out,
+			     semel_error *error);
+	/* Optional. All events of the load are marked; one without a lane that had no refusal is
+	 * the source's to mark. */
+	void (*settled)(struct semel_source *source, const struct semel_load *load);
+	/* Optional. Called often while the broker is waited for: signs of life. */
+	void (*beat)(struct semel_source *source);
+	/* Optional. Called often while store or broker are away. */
+	void (*guard)(struct semel_source *source);
+	/* Optional. The longest time to sleep when nothing wakes the relay. */
+	int64_t (*sleep_ms)(struct semel_source *source);
 };
 
 /* Reads lanes of the outbox that this relay owns. The lanes outlive the source. */
 semel_status semel_source_open_poll(const struct semel_env *env, struct semel_lanes *lanes,
 				    struct semel_source **source_out, semel_error *error);
+/* What the change stream needs beside them; plain inputs, copied. */
+struct semel_cdc_options {
+	const char *store_url, *slot;
+	uint64_t budget;         /* bytes of the database's log that the slot may keep */
+	uint32_t window;         /* rows that may be unmarked */
+	int64_t poll_ms;         /* how often the exceptions and the slot are looked at */
+	bool marks;              /* rows are marked; else only the low marks move */
+	struct semel_wake *wake; /* outlives the source */
+};
+/* Reads the database's change stream, and polls where it cannot. All lanes or none are this
+ * relay's. CONFIG: the store has no change stream. */
+semel_status semel_source_open_cdc(const struct semel_cdc_options *options,
+				   const struct semel_env *env, struct semel_lanes *lanes,
+				   struct semel_source **source_out, semel_error *error);
 /* source may be NULL. */
 void semel_source_close(struct semel_source *source);
 

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of the change stream's source share. */
+#ifndef SEMEL_RELAY_CDC_CDC_H
+#define SEMEL_RELAY_CDC_CDC_H
+
+#include "relay/cdc/held.h"
+#include "relay/cdc/pile.h"
+#include "relay/cdc/slot_rule.h"
+#include "relay/poll.h"
+
+enum semel_cdc_state {
+	SEMEL_CDC_STANDBY,   /* another relay has the lanes */
+	SEMEL_CDC_POLLING,   /* there is no stream to read, for now */
+	SEMEL_CDC_STREAMING, /* rows come through the stream */
+	SEMEL_CDC_LEAVING    /* what came through the stream is settled before polling begins */
+};
+
+struct semel_cdc {
+	struct semel_source base;
+	struct semel_cdc_options options;
+	char *store_url, *slot;
+	const struct semel_env *env;
+	struct semel_lanes *lanes;
+	struct semel_source *poll;
+	struct semel_changes *changes;
+	semel_store *store;
+	struct semel_loads *loads;
+
+	enum semel_cdc_state state;
+	bool making;        /* polling: the slot is being made */
+	bool pausing;       /* polling: read no more, the stream is about to begin */
+	int64_t drained_ms; /* steady: when polling had last read all there was */
+	int64_t try_at_ms;  /* steady: when a stream is tried for again */
+	int64_t busy_since; /* steady: the slot has another reader; 0: it has not */
+	char told[320];     /* what the log has heard last about the slot */
+
+	struct semel_feedback *feedback;
+	struct semel_held held;
+	uint64_t catch_up_to; /* up to here the stream may repeat itself; 0: it does not */
+
+	struct semel_pile gathered, sent;
+	bool sending;
+	uint64_t sent_position, remembered, confirmed;
+	int64_t flushed_ms, confirmed_ms, look_at_ms; /* steady */
+	bool starved;                                 /* nothing is read before marks are written */
+
+	struct {
+		int64_t seq;  /* when the stream is settled up to … */
+		uint64_t lsn; /* … here, nothing up to this number waits; 0: no such point */
+	} point;
+	int64_t low_seqs[SEMEL_LANES_MAX];
+};
+
+/* settle.c: marks, feedback, signs of life. */
+semel_status semel_cdc_flush(struct semel_cdc *cdc, bool now, semel_error *error);
+/* What is confirmed by the broker is marked, as far as it can be; then everything is forgotten. */
+void semel_cdc_forget(struct semel_cdc *cdc);
+bool semel_cdc_owes(const struct semel_cdc *cdc);
+void semel_cdc_beat(struct semel_cdc *cdc);
+/* Nothing at or below the number waits once the stream is settled up to the position. */
+void semel_cdc_point(struct semel_cdc *cdc, int64_t seq, uint64_t position);
+
+/* guard.c: the slot. */
+/* Polling: is there a stream to be had? */
+semel_status semel_cdc_try(struct semel_cdc *cdc, semel_error *error);
+/* Streaming: may we go on? And are there exceptions that are due? */
+semel_status semel_cdc_watch(struct semel_cdc *cdc, semel_error *error);
+/* Neither store nor broker may be there: keeps the slot within its budget. */
+void semel_cdc_guard(struct semel_cdc *cdc);
+/* The stream is at an end; what came through it is settled first. */
+void semel_cdc_leave(struct semel_cdc *cdc, const char *reason);
+
+#endif

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From the broker's confirmation to the slot's.
+ *
+ * - Rows are marked in large batches, and nobody waits for the statement.
+ * - The slot is told of a position only after the statement that marks all rows up to it, and
+ *   remembers the position, is on the disk. Refused rows were marked before, over the store's own
+ *   connection; that statement makes them durable as well.
+ * - The database hears from us at least three times within its patience, whatever the broker does.
+ */
+#include "relay/cdc/cdc.h"
+
+#include "base/failpoint.h"
+#include "observe/log.h"
+
+#define LINGER_MS    100  /* the oldest confirmed row waits so long for others */
+#define IDLE_MS      5000 /* an idle stream's position is remembered so often */
+#define POINT_MS     1000
+#define ALIVE_MAX_MS 10000
+#define FLUSH_SHARE  4 /* of the window is worth a statement */
+
+bool semel_cdc_owes(const struct semel_cdc *cdc)
+{
+	return cdc->sending || !semel_pile_is_empty(&cdc->gathered);
+}
+
+/* ---- marks ----------------------------------------------------------------------------------- */
+
+void semel_cdc_point(struct semel_cdc *cdc, int64_t seq, uint64_t position)
+{
+	if (cdc->point.lsn != 0 || seq <= cdc->low_seqs[0])
+		return;
+	cdc->point.seq = seq;
+	cdc->point.lsn = position;
+}
+
+static void reach_point(struct semel_cdc *cdc)
+{
+	if (cdc->point.lsn == 0 || cdc->remembered < cdc->point.lsn)
+		return;
+	for (int32_t i = 0; i < cdc->lanes->count; i++)
+		cdc->low_seqs[i] = cdc->point.seq;
+	cdc->point.lsn = 0;
+}
+
+static bool is_worth_flushing(const struct semel_cdc *cdc, int64_t now_ms)
+{
+	const struct semel_pile *pile = &cdc->gathered;
+	int64_t idle_ms = cdc->point.lsn != 0 ? POINT_MS : IDLE_MS;
+
+	if (!semel_pile_is_empty(pile))
+		return cdc->starved || pile->rows >= cdc->options.window / FLUSH_SHARE ||
+		       now_ms - pile->since_ms >= LINGER_MS;
+	if (now_ms - cdc->flushed_ms < idle_ms || cdc->state != SEMEL_CDC_STREAMING)
+		return false;
+	return cdc->feedback->position > cdc->remembered ||
+	       cdc->low_seqs[0] > cdc->lanes->lanes[0].lease.low_seq;
+}
+
+static void swap_piles(struct semel_cdc *cdc)
+{
+	struct semel_pile empty = cdc->sent;
+	cdc->sent = cdc->gathered;
+	cdc->gathered = empty;
+}
+
+static semel_status send_flush(struct semel_cdc *cdc, semel_error *error)
+{
+	struct semel_lease leases[SEMEL_LANES_MAX];
+
+	for (int32_t i = 0; i < cdc->lanes->count; i++)
+		leases[i] = cdc->lanes->lanes[i].lease;
+	for (uint32_t i = 0; i < cdc->gathered.tickets; i++)
+		semel_feedback_settle(cdc->feedback, cdc->gathered.ticket[i]);
+	swap_piles(cdc);
+	struct semel_flush flush = { .leases = leases,
+				     .lease_count = (size_t)cdc->lanes->count,
+				     .low_seqs = cdc->low_seqs,
+				     .lanes = cdc->sent.lanes,
+				     .seqs = cdc->sent.seqs,
+				     .count = cdc->sent.count,
+				     .position = cdc->feedback->position,
+				     .now_ms = semel_now_ms(cdc->env),
+				     .expires_at_ms = semel_lanes_expiry(cdc->lanes) };
+	cdc->sent_position = cdc->feedback->position;
+	cdc->sending = true;
+	cdc->starved = false;
+	cdc->flushed_ms = semel_steady_ms(cdc->env);
+	return cdc->changes->driver->flush_send(cdc->changes, &flush, error);
+}
+
+static void confirm(struct semel_cdc *cdc, bool ask)
+{
+	semel_error error = { .status = SEMEL_OK };
+
+	cdc->confirmed_ms = semel_steady_ms(cdc->env);
+	cdc->confirmed = cdc->remembered;
+	/* A stream that is broken will say so when it is read. */
+	(void)cdc->changes->driver->confirm(cdc->changes, cdc->remembered, ask, &error);
+}
+
+/* Polling would begin there: a look at the table need not go further back. */
+static void move_low_marks(struct semel_cdc *cdc)
+{
+	for (int32_t i = 0; i < cdc->lanes->count; i++) {
+		struct semel_lane *lane = &cdc->lanes->lanes[i];
+		if (cdc->low_seqs[i] <= lane->lease.low_seq)
+			continue;
+		lane->lease.low_seq = cdc->low_seqs[i];
+		if (cdc->state == SEMEL_CDC_STREAMING && lane->cursor < lane->lease.low_seq)
+			lane->cursor = lane->read_to = lane->lease.low_seq;
+	}
+}
+
+static semel_status hear_flush(struct semel_cdc *cdc, bool wait, semel_error *error)
+{
+	bool done = false;
+	semel_status status = cdc->changes->driver->flush_heard(cdc->changes, wait, &done, error);
+
+	if (status != SEMEL_OK)
+		cdc->sending = false;
+	if (status == SEMEL_LEASE_LOST) {
+		cdc->lanes->tend_at_ms = 0;
+		cdc->lanes->tenure++;
+		return SEMEL_OK;
+	}
+	if (status != SEMEL_OK || !done)
+		return status;
+	cdc->sending = false;
+	semel_pile_clear(&cdc->sent);
+	move_low_marks(cdc);
+	if (cdc->sent_position > cdc->remembered)
+		cdc->remembered = cdc->sent_position;
+	reach_point(cdc);
+	if (cdc->state == SEMEL_CDC_STREAMING && cdc->remembered > cdc->confirmed)
+		confirm(cdc, false);
+	return semel_failpoint(SEMEL_FP_RELAY_AFTER_MARK, error);
+}
+
+semel_status semel_cdc_flush(struct semel_cdc *cdc, bool now, semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+
+	if (cdc->sending)
+		status = hear_flush(cdc, now, error);
+	if (status != SEMEL_OK || cdc->sending)
+		return status;
+	if (now ? !semel_pile_is_empty(&cdc->gathered)
+		: is_worth_flushing(cdc, semel_steady_ms(cdc->env)))
+		status = send_flush(cdc, error);
+	if (status == SEMEL_OK && now && cdc->sending)
+		status = hear_flush(cdc, true, error);
+	return status;
+}
+
+void semel_cdc_forget(struct semel_cdc *cdc)
+{
+	semel_error error = { .status = SEMEL_OK };
+
+	if (semel_cdc_owes(cdc) && semel_lanes_are_all_mine(cdc->lanes) &&
+	    semel_cdc_flush(cdc, true, &error) != SEMEL_OK)
+		semel_logf(SEMEL_LOG_WARN, "confirmed events are not marked and come again: %s",
+			   error.text);
+	cdc->sending = cdc->starved = false;
+	semel_pile_clear(&cdc->gathered);
+	semel_pile_clear(&cdc->sent);
+	semel_feedback_reset(cdc->feedback);
+	cdc->point.lsn = 0;
+}
+
+/* ---- signs of life --------------------------------------------------------------------------- */
+
+void semel_cdc_beat(struct semel_cdc *cdc)
+{
+	int64_t now_ms = semel_steady_ms(cdc->env);
+	int64_t alive_ms = cdc->changes->driver->patience_ms(cdc->changes) / 3;
+
+	if (cdc->state != SEMEL_CDC_STREAMING)
+		return;
+	if (alive_ms <= 0 || alive_ms > ALIVE_MAX_MS)
+		alive_ms = ALIVE_MAX_MS;
+	bool ask = cdc->point.lsn != 0 && semel_feedback_is_idle(cdc->feedback);
+	if (now_ms - cdc->confirmed_ms >= (ask ? POINT_MS : alive_ms))
+		confirm(cdc, true);
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parts of the polling source that another source makes use of. */
+#ifndef SEMEL_RELAY_POLL_H
+#define SEMEL_RELAY_POLL_H
+
+#include "relay/source.h"
+
+/* After a look: the next load of exceptions that are due; NULL: there are no more. */
+semel_status semel_poll_read_due(struct semel_source *source, const struct semel_room *room,
+				 struct semel_load **load_out, semel_error *error);
+/* Every row up to this number was read, in all lanes. */
+int64_t semel_poll_read_to(const struct semel_source *source);
+/* At the last look every row up to this number was visible, or never will be. */
+int64_t semel_poll_complete_seq(const struct semel_source *source);
+
+#endif

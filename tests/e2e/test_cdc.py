@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The change stream as the relay's source, on a real PostgreSQL: order, repeats, one reader, and the slot guard."""
+import json
+import re
+import signal
+import threading
+
+import mix
+import pytest
+from program import wait_for
+
+pytestmark = pytest.mark.skipif(mix.STORE != "postgres", reason="of PostgreSQL alone")
+PATIENCE = 60
+END_READER = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = ? AND active"
+DROP_SLOT = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = ?"
+
+
+class Stream:
+    """A relay on a slot of the test's own: the server's slots are shared by all its databases."""
+
+    def __init__(self, semel):
+        self.semel, self.slot = semel, str(semel.store).rsplit("/", 1)[1].split("?")[0]
+        self.relays = 0
+
+    def init(self):
+        return self.semel.ok("init", "--cdc", "--slot", self.slot)
+
+    def words(self, *more):
+        return ("relay", "--source", "cdc", "--slot", self.slot, *more)
+
+    def drain(self, *more, **options):
+        return self.semel.run(*self.words("--drain", "--timeout", f"{PATIENCE}s", *more), check=True, timeout=90, **options)
+
+    def start(self, *more, env=None):
+        """A relay in the background; what it says is in .log()."""
+        self.relays += 1
+        path = self.semel.folder / f"relay-{self.relays}.log"
+        with open(path, "w") as said:
+            child = self.semel.spawn(*self.words("--lease", "1s", *more), stderr=said, env=env)
+        child.log = path.read_text
+        return child
+
+    def insert(self, count, aggregate="a", first=1, connection=None):
+        values = f"SELECT 'order', '{aggregate}', 'order.changed.v1', n::text FROM generate_series({first}, {first + count - 1}) n"
+        statement = f"INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload) {values}"
+        if connection:
+            connection.execute(statement)
+        else:
+            self.semel.sql(statement)
+
+    def waiting(self):
+        return self.semel.sql("SELECT count(*) FROM semel_outbox WHERE status = 'NEW'")[0][0]
+
+    def wait_until_published(self):
+        wait_for(lambda: self.waiting() == 0, PATIENCE, "everything is marked")
+
+    def state(self):
+        rows = self.semel.sql(
+            "SELECT active, pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn) FROM pg_replication_slots"
+            " WHERE slot_name = ?", self.slot)
+        return rows[0] if rows else None
+
+    def is_read(self):
+        return bool(self.state() and self.state()[0])
+
+    def wait_until_read(self):
+        wait_for(self.is_read, PATIENCE, "the slot has a reader")
+
+    def drop(self):
+        wait_for(self.dropped, PATIENCE, "the slot is dropped")
+
+    def dropped(self):
+        try:
+            self.semel.sql(END_READER, self.slot)
+            self.semel.sql(DROP_SLOT, self.slot)
+        except Exception as trouble:  # it is read again already
+            assert "is active" in str(trouble)
+            return False
+        return True
+
+    def arrived(self, scope="x"):
+        """Per aggregate, the numbers in the order of their arrival, repeats included."""
+        said = self.semel.ok("consume", "--scope", scope, "--topic", "order.events", "--print", "--drain",
+                             "--guarantee", "at-least-once", timeout=120)
+        found = {}
+        for line in said.splitlines():
+            if line.startswith("{"):
+                event = json.loads(line)
+                found.setdefault(event["aggregateId"], []).append(int(event["payload"]))
+        return found
+
+
+@pytest.fixture
+def stream(semel):
+    stream = Stream(semel)
+    stream.init()
+    yield stream
+    for child in semel.children:
+        if child.poll() is None:
+            child.send_signal(signal.SIGCONT)
+            child.kill()
+            child.wait()
+    wait_for(lambda: not stream.is_read(), PATIENCE, "the last reader is gone")
+    semel.sql(DROP_SLOT, stream.slot)
+
+
+def first_of_each(numbers):
+    return list(dict.fromkeys(numbers))
+
+
+def test_rows_come_through_the_stream_and_are_marked(stream):
+    stream.insert(500)
+    done = stream.drain()
+    assert "reading the change stream" in done.stderr and "polls" not in done.stderr
+    assert "published 500 events" in done.stdout
+    assert stream.waiting() == 0
+    assert stream.arrived() == {"a": list(range(1, 501))}
+    assert not stream.is_read() and stream.state() is not None
+
+
+def test_what_was_settled_is_confirmed_and_does_not_come_again(stream):
+    stream.insert(200)
+    stream.drain()
+    assert "published 0 events" in stream.drain().stdout
+    assert stream.arrived() == {"a": list(range(1, 201))}
+
+
+def test_rows_from_before_the_slot_are_polled_first(semel):
+    stream = Stream(semel)
+    stream.insert(100)
+    stream.init()
+    stream.insert(100, first=101)
+    stream.drain()
+    assert stream.arrived() == {"a": list(range(1, 201))}
+    semel.sql("SELECT pg_drop_replication_slot(?)", stream.slot)
+
+
+def test_a_rolled_back_event_is_never_seen_and_late_commits_are(stream):
+    relay = stream.start()
+    stream.wait_until_read()
+    late, lost = mix.connect(stream.semel.store), mix.connect(stream.semel.store)
+    stream.insert(1, "late", 1, late)
+    stream.insert(1, "lost", 1, lost)
+    stream.insert(3, "early", 1)
+    wait_for(lambda: stream.semel.sql("SELECT count(*) FROM semel_outbox WHERE status = 'PUBLISHED'")[0][0] == 3, PATIENCE)
+    lost.rollback()
+    late.commit()
+    stream.wait_until_published()
+    assert stream.semel.stop(relay) == 0
+    assert stream.arrived() == {"early": [1, 2, 3], "late": [1]}
+
+
+def test_many_writers_and_each_aggregate_in_its_order(stream):
+    relay = stream.start()
+    stream.wait_until_read()
+
+    def write(name):
+        connection = mix.connect(stream.semel.store)
+        for number in range(1, 101):
+            stream.insert(1, name, number, connection)
+            connection.commit()
+        connection.close()
+
+    writers = [threading.Thread(target=write, args=(f"w{i}",)) for i in range(6)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    stream.wait_until_published()
+    assert stream.semel.stop(relay) == 0
+    assert stream.arrived() == {f"w{i}": list(range(1, 101)) for i in range(6)}
+
+
+def peak_kb(child):
+    with open(f"/proc/{child.pid}/status") as status:
+        return int(re.search(r"VmHWM:\s+(\d+)", status.read()).group(1))
+
+
+def test_a_large_transaction_is_never_held_in_memory(stream):
+    relay = stream.start()
+    stream.wait_until_read()
+    stream.insert(1000)
+    stream.wait_until_published()
+    before = peak_kb(relay)
+    stream.insert(100000, first=1001)
+    stream.wait_until_published()
+    assert peak_kb(relay) - before < 16 * 1024
+    assert stream.semel.stop(relay) == 0
+
+
+@pytest.mark.parametrize("point", ["relay.after-publish:kill@300", "relay.after-confirm:kill@300", "relay.after-mark:kill@1"])
+def test_a_relay_that_dies_repeats_its_window_at_most(stream, point):
+    stream.insert(2000)
+    relay = stream.start("--window", "500", env={"SEMEL_FAILPOINT": point})
+    assert relay.wait(PATIENCE) == -signal.SIGKILL
+    stream.drain("--window", "500")
+    numbers = stream.arrived()["a"]
+    assert sorted(set(numbers)) == list(range(1, 2001))
+    assert len(numbers) - 2000 <= 500
+
+
+def test_a_refused_event_is_overtaken_by_others_but_not_by_its_aggregate(stream):
+    relay = stream.start("--first-delay", "300ms", env={"SEMEL_FAILPOINT": "relay.before-publish:error@1"})
+    stream.wait_until_read()
+    for number in range(1, 21):
+        stream.insert(1, "a", number)
+        stream.insert(1, "b", number)
+    stream.wait_until_published()
+    assert stream.semel.stop(relay) == 0
+    assert "it comes again" in relay.log()
+    assert stream.arrived() == {"a": list(range(1, 21)), "b": list(range(1, 21))}
+    assert stream.semel.sql("SELECT count(*) FROM semel_outbox_exception") == [(0,)]
+
+
+def test_a_dead_letter_that_is_replayed_comes_before_those_behind_it(stream):
+    relay = stream.start("--attempts", "1", env={"SEMEL_FAILPOINT": "relay.before-publish:error@1"})
+    stream.wait_until_read()
+    stream.insert(1)
+    wait_for(lambda: stream.semel.sql("SELECT status FROM semel_outbox") == [("FAILED",)], PATIENCE)
+    stream.insert(5, first=2)
+    stream.insert(5, "b")
+    wait_for(lambda: stream.semel.sql("SELECT count(*) FROM semel_outbox_exception") == [(6,)], PATIENCE)
+    stream.semel.ok("dlq", "replay", "--all")
+    stream.wait_until_published()
+    assert stream.semel.stop(relay) == 0
+    assert stream.arrived() == {"a": list(range(1, 7)), "b": list(range(1, 6))}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_second_relay_waits_and_takes_over(stream, number):
+    first = stream.start()
+    stream.wait_until_read()
+    second = stream.start()
+    stream.insert(100)
+    stream.wait_until_published()
+    first.send_signal(number)
+    stream.insert(100, first=101)
+    stream.wait_until_published()
+    if number == signal.SIGSTOP:
+        first.send_signal(signal.SIGCONT)
+        stream.insert(100, first=201)
+        stream.wait_until_published()
+        assert stream.semel.stop(first) == 0
+    assert stream.semel.stop(second) == 0
+    assert "reading the change stream" in second.log()
+    numbers = first_of_each(stream.arrived()["a"])
+    assert numbers == sorted(numbers) and len(numbers) == (300 if number == signal.SIGSTOP else 200)
+
+
+def test_a_slot_that_is_dropped_under_the_relay_is_polled_around_and_made_anew(stream):
+    relay = stream.start()
+    stream.wait_until_read()
+    stream.insert(100)
+    stream.wait_until_published()
+    stream.drop()
+    stream.insert(100, first=101)
+    stream.wait_until_published()
+    stream.wait_until_read()
+    stream.insert(100, first=201)
+    stream.wait_until_published()
+    assert stream.semel.stop(relay) == 0
+    assert "the relay polls instead" in relay.log() and "made the slot" in relay.log()
+    assert stream.arrived() == {"a": list(range(1, 301))}
+
+
+def test_a_slot_that_was_made_by_somebody_else_meanwhile_hides_nothing(stream):
+    stream.insert(50)
+    stream.drop()
+    stream.semel.sql("SELECT pg_create_logical_replication_slot(?, 'pgoutput')", stream.slot)
+    stream.insert(50, first=51)
+    done = stream.drain()
+    assert "made or moved on by somebody else" in done.stderr
+    assert stream.arrived() == {"a": list(range(1, 101))}
+
+
+def test_a_slot_over_its_budget_is_dropped_and_taken_up_again(stream):
+    relay = stream.start("--slot-budget", "4000000", env={"SEMEL_FAILPOINT": "relay.before-publish:pause=5000@101"})
+    stream.wait_until_read()
+    stream.insert(100)
+    stream.wait_until_published()
+    stream.insert(100, first=101)
+    stream.semel.sql("CREATE TABLE other AS SELECT repeat('x', 1000) FROM generate_series(1, 8000)")
+    stream.insert(800, first=201)
+    wait_for(lambda: "dropped the slot" in relay.log(), PATIENCE, "the slot is dropped")
+    stream.wait_until_published()
+    stream.wait_until_read()
+    assert stream.semel.stop(relay) == 0
+    assert "more than its budget" in relay.log()
+    assert first_of_each(stream.arrived()["a"]) == list(range(1, 1001))
+
+
+def test_another_history_of_the_database_is_noticed(stream):
+    stream.insert(50)
+    stream.drain()
+    stream.semel.sql("UPDATE semel_slot SET identity = '1/00000001'")
+    stream.insert(50, first=51)
+    relay = stream.start()
+    stream.wait_until_published()
+    wait_for(lambda: "reading the change stream" in relay.log(), PATIENCE)
+    assert stream.semel.stop(relay) == 0
+    assert "another history" in relay.log()
+    assert stream.arrived() == {"a": list(range(1, 101))}
+
+
+def test_without_a_publication_the_relay_says_what_to_do_and_polls(semel):
+    stream = Stream(semel)
+    stream.insert(10)
+    done = stream.drain()
+    assert "init --cdc" in done.stderr
+    assert stream.arrived() == {"a": list(range(1, 11))}
+
+
+def test_a_role_that_may_not_replicate_is_told_so_and_polls(stream):
+    stream.semel.sql("DO $$ BEGIN CREATE ROLE plain LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
+    stream.semel.sql("GRANT ALL ON ALL TABLES IN SCHEMA public TO plain; GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO plain")
+    stream.insert(10)
+    url = re.sub(r"//[^@]*@", "//plain@", str(stream.semel.store))
+    done = stream.drain(env={"SEMEL_STORE": url})
+    assert "ALTER ROLE plain REPLICATION" in done.stderr
+    assert stream.waiting() == 0

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* When the relay reads the change stream, when it polls, and what becomes of the slot. */
+#include "relay/cdc/slot_rule.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct semel_slot_state sound = { .exists = true,
+					       .position = 100,
+					       .current = 500,
+					       .retained = 400,
+					       .identity = "7/1",
+					       .remembered = true,
+					       .remembered_position = 100,
+					       .remembered_identity = "7/1" };
+
+static enum semel_slot_move judge(struct semel_slot_state state, bool caught_up)
+{
+	struct semel_slot_verdict verdict;
+	semel_slot_judge(&(struct semel_slot_view){ .state = &state,
+						    .budget = 1000,
+						    .caught_up = caught_up },
+			 &verdict);
+	assert_true(verdict.move == SEMEL_SLOT_STREAM || verdict.reason[0] != '\0');
+	return verdict.move;
+}
+
+static void a_sound_slot_is_read(void **state)
+{
+	(void)state;
+	assert_int_equal(judge(sound, false), SEMEL_SLOT_STREAM);
+}
+
+static void a_slot_that_was_set_back_is_read(void **state)
+{
+	(void)state;
+	struct semel_slot_state back = sound;
+	back.position = 50;
+	assert_int_equal(judge(back, false), SEMEL_SLOT_STREAM);
+}
+
+static void a_slot_that_is_further_than_remembered_is_not_trusted(void **state)
+{
+	(void)state;
+	struct semel_slot_state further = sound, unknown = sound;
+	further.position = 101;
+	unknown.remembered = false;
+	assert_int_equal(judge(further, true), SEMEL_SLOT_DISTRUST);
+	assert_int_equal(judge(unknown, true), SEMEL_SLOT_DISTRUST);
+}
+
+static void what_is_older_than_the_slot_is_polled_first(void **state)
+{
+	(void)state;
+	struct semel_slot_state young = sound;
+	young.poll_to_seq = 1;
+	assert_int_equal(judge(young, true), SEMEL_SLOT_POLL_FIRST);
+}
+
+static void a_slot_over_its_budget_is_dropped_whatever_else(void **state)
+{
+	(void)state;
+	struct semel_slot_state fat = sound;
+	fat.retained = 1001;
+	fat.active = true;
+	fat.poll_to_seq = 5;
+	assert_int_equal(judge(fat, false), SEMEL_SLOT_DROP);
+	fat.retained = 1000;
+	assert_int_equal(judge(fat, false), SEMEL_SLOT_POLL_FIRST);
+}
+
+static void a_lost_slot_and_one_of_another_history_are_dropped(void **state)
+{
+	(void)state;
+	struct semel_slot_state lost = sound, promoted = sound;
+	lost.lost = true;
+	snprintf(promoted.identity, sizeof(promoted.identity), "7/2");
+	assert_int_equal(judge(lost, true), SEMEL_SLOT_DROP);
+	assert_int_equal(judge(promoted, true), SEMEL_SLOT_DROP);
+}
+
+static void a_missing_slot_is_made_only_when_polling_has_caught_up(void **state)
+{
+	(void)state;
+	struct semel_slot_state missing = sound;
+	missing.exists = false;
+	assert_int_equal(judge(missing, false), SEMEL_SLOT_WAIT);
+	assert_int_equal(judge(missing, true), SEMEL_SLOT_MAKE);
+}
+
+static void an_obstacle_means_polling(void **state)
+{
+	(void)state;
+	struct semel_slot_state hindered = sound;
+	snprintf(hindered.obstacle, sizeof(hindered.obstacle), "wal_level is replica");
+	assert_int_equal(judge(hindered, true), SEMEL_SLOT_POLL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_sound_slot_is_read),
+		cmocka_unit_test(a_slot_that_was_set_back_is_read),
+		cmocka_unit_test(a_slot_that_is_further_than_remembered_is_not_trusted),
+		cmocka_unit_test(what_is_older_than_the_slot_is_polled_first),
+		cmocka_unit_test(a_slot_over_its_budget_is_dropped_whatever_else),
+		cmocka_unit_test(a_lost_slot_and_one_of_another_history_are_dropped),
+		cmocka_unit_test(a_missing_slot_is_made_only_when_polling_has_caught_up),
+		cmocka_unit_test(an_obstacle_means_polling),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
