@@ -122,7 +122,10 @@ static semel_status assemble(struct semel_relay *relay, semel_error *error)
 			     .backoff = { options->first_delay_ms, options->delay_max_ms },
 			     .poison = options->poison },
 	};
+	const struct semel_changes_driver *changes = NULL;
 	semel_status status = semel_wake_new(&relay->wake, error);
+	if (status == SEMEL_OK && options->source == SEMEL_SOURCE_CDC)
+		status = semel_changes_find(relay->store_url, &changes, error);
 	if (status == SEMEL_OK)
 		status = connect_all(relay, error);
 	if (status == SEMEL_OK)

@@ -4,12 +4,11 @@
 
 #include "base/error.h"
 
-semel_status semel_changes_open(const char *store_url, const char *slot,
-				struct semel_changes **changes_out, semel_error *error)
+semel_status semel_changes_find(const char *store_url,
+				const struct semel_changes_driver **driver_out, semel_error *error)
 {
 	struct semel_url url = { 0 };
 	const struct semel_store_driver *store = NULL;
-	*changes_out = NULL;
 	semel_status status = semel_url_parse(store_url, &url, error);
 	if (status == SEMEL_OK)
 		status = semel_store_driver_find(url.scheme, &store, error);
@@ -19,7 +18,16 @@ semel_status semel_changes_open(const char *store_url, const char *slot,
 					 "postgres://; use --source poll)",
 					 url.scheme);
 	if (status == SEMEL_OK)
-		status = store->changes->open(store_url, slot, changes_out, error);
+		*driver_out = store->changes;
 	semel_url_free(&url);
 	return status;
+}
+
+semel_status semel_changes_open(const char *store_url, const char *slot,
+				struct semel_changes **changes_out, semel_error *error)
+{
+	const struct semel_changes_driver *driver = NULL;
+	*changes_out = NULL;
+	semel_status status = semel_changes_find(store_url, &driver, error);
+	return status == SEMEL_OK ? driver->open(store_url, slot, changes_out, error) : status;
 }

@@ -96,7 +96,9 @@ struct semel_changes_driver {
 				    semel_error *error);
 };
 
-/* CONFIG when the store has none. */
+/* Touches nothing. CONFIG when the store has none. */
+semel_status semel_changes_find(const char *store_url,
+				const struct semel_changes_driver **driver_out, semel_error *error);
 semel_status semel_changes_open(const char *store_url, const char *slot,
 				struct semel_changes **changes_out, semel_error *error);
 
