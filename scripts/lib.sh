@@ -20,6 +20,7 @@ libcurl4-openssl-dev module libcurl
 libpq-dev module libpq
 librabbitmq-dev module librabbitmq
 libmicrohttpd-dev module libmicrohttpd
+librdkafka-dev module rdkafka
 '
 packages_test='
 libcmocka-dev module cmocka

@@ -2,6 +2,7 @@
 /* The brokers that this build knows: one line each. */
 #include "base/error.h"
 #include "broker/broker.h"
+#include "broker/kafka/driver.h"
 #include "broker/local/driver.h"
 #include "broker/rabbitmq/driver.h"
 
@@ -12,6 +13,7 @@ static const struct semel_broker_driver *const drivers[] = {
 	&semel_local_driver,
 	&semel_rabbit_driver,
 	&semel_rabbit_tls_driver,
+	&semel_kafka_driver,
 };
 
 #define DRIVER_COUNT (sizeof(drivers) / sizeof(drivers[0]))
@@ -31,8 +33,8 @@ static semel_status error_unknown(const struct semel_url *url, semel_error *erro
 		schemes[i] = drivers[i]->scheme;
 	const char *nearest = semel_text_nearest(url->scheme, schemes, DRIVER_COUNT);
 	return semel_error_set(error, SEMEL_CONFIG,
-			       "no broker is called \"%s\" (%s%s%s try: local:PATH or "
-			       "amqp://user@host/)",
+			       "no broker is called \"%s\" (%s%s%s try: local:PATH, "
+			       "amqp://user@host/ or kafka://host:9092)",
 			       url->scheme, nearest ? "did you mean " : "", nearest ? nearest : "",
 			       nearest ? "?" : "");
 }

@@ -28,6 +28,16 @@ const struct semel_wire_names semel_wire_amqp = {
 	.source = SEMEL_TEXT_CONST("cloudEvents_source"),
 	.time = SEMEL_TEXT_CONST("cloudEvents_time"),
 	.version = SEMEL_TEXT_CONST("cloudEvents_specversion"),
+	.has_lanes = true,
+};
+
+const struct semel_wire_names semel_wire_kafka = {
+	.prefix = SEMEL_TEXT_CONST("ce_"),
+	.id = SEMEL_TEXT_CONST("ce_id"),
+	.type = SEMEL_TEXT_CONST("ce_type"),
+	.source = SEMEL_TEXT_CONST("ce_source"),
+	.time = SEMEL_TEXT_CONST("ce_time"),
+	.version = SEMEL_TEXT_CONST("ce_specversion"),
 };
 
 uint32_t semel_wire_lane(const struct semel_event *event)
@@ -150,7 +160,8 @@ bool semel_wire_write(const struct semel_event *event, const struct semel_passag
 	put_time(&writer, names->time, event->time_ms);
 	put(&writer, aggregate_type_name, event->aggregate_type);
 	put(&writer, aggregate_id_name, event->aggregate_id);
-	put_lane(&writer, event);
+	if (names->has_lanes)
+		put_lane(&writer, event);
 	put(&writer, previous_name, passage->previous);
 	put_number(&writer, attempt_name, passage->attempt);
 	put_number(&writer, replay_name, passage->replay);

@@ -23,9 +23,10 @@ struct semel_passage {
 struct semel_wire_names {
 	struct semel_text prefix; /* "cloudEvents_" */
 	struct semel_text id, type, source, time, version;
+	bool has_lanes; /* the broker chooses a queue by the header semel-lane */
 };
 
-extern const struct semel_wire_names semel_wire_amqp;
+extern const struct semel_wire_names semel_wire_amqp, semel_wire_kafka;
 
 /* The shares that a topic's aggregates can be spread over: the header semel-lane. */
 #define SEMEL_WIRE_LANES 16

@@ -354,6 +354,9 @@ void semel_relay_close(semel_relay *relay)
 {
 	if (!relay)
 		return;
+	/* It may still read events that lie in the pipeline. */
+	semel_broker_close(relay->broker);
+	relay->broker = NULL;
 	semel_source_close(relay->source);
 	semel_pipeline_close(relay->pipeline);
 	semel_lanes_close(&relay->lanes, relay->store);

@@ -784,6 +784,7 @@ int broker_suite_run(const struct broker_suite_factory *factory)
 		TEST(deliveries_of_a_killed_consumer_come_to_another_at_once),
 	};
 	suite = factory;
+	cmocka_set_test_filter(getenv("SEMEL_TEST_FILTER"));
 	return _cmocka_run_group_tests(factory->name, tests, sizeof(tests) / sizeof(tests[0]), NULL,
 				       NULL);
 }

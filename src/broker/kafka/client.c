@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Producers and consumers, and how the cluster fares.
+ *
+ * - What the promise rests on is set here, and no URL can change it: all replicas in sync, an
+ *   idempotent producer that never leaves a gap, commits by us alone.
+ * - Short outages are librdkafka's: it connects again and sends what is unanswered, once. Only when
+ *   nobody has answered for a while the caller is told, and opens anew.
+ */
+#include "base/error.h"
+#include "broker/kafka/kafka.h"
+#include "observe/log.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define REACH_MS   5000
+#define DOWN_MS    5000
+#define ERROR_SIZE 512
+
+/* librdkafka stops sending at so many; the window is smaller. */
+static const struct semel_kafka_setting producer_settings[] = {
+	{ "acks", "all" },
+	{ "enable.idempotence", "true" },
+	{ "enable.gapless.guarantee", "true" },
+	{ "message.timeout.ms", "0" },
+	{ "partitioner", "murmur2_random" },
+	{ "queue.buffering.max.messages", "1000000" },
+	{ "queue.buffering.max.kbytes", "1048576" },
+	{ "linger.ms", "0" },
+	{ "allow.auto.create.topics", "false" },
+	{ "topic.metadata.propagation.max.ms", "5000" },
+};
+
+static const struct semel_kafka_setting consumer_settings[] = {
+	{ "enable.auto.commit", "false" },
+	{ "enable.auto.offset.store", "false" },
+	{ "auto.offset.reset", "earliest" },
+	{ "partition.assignment.strategy", "cooperative-sticky" },
+	{ "enable.partition.eof", "true" },
+	{ "session.timeout.ms", "6000" },
+	{ "heartbeat.interval.ms", "1000" },
+	{ "max.poll.interval.ms", "60000" },
+	{ "queued.min.messages", "2000" },
+	{ "queued.max.messages.kbytes", "2048" },
+	{ "max.partition.fetch.bytes", "524288" },
+	{ "fetch.error.backoff.ms", "100" },
+};
+
+static const struct semel_kafka_setting common_settings[] = {
+	{ "client.id", "semel" },
+	{ "socket.nagle.disable", "true" },
+	{ "reconnect.backoff.ms", "50" },
+	{ "reconnect.backoff.max.ms", "1000" },
+	{ "topic.metadata.refresh.fast.interval.ms", "100" },
+	{ "log.connection.close", "false" },
+};
+
+#define COUNT(settings) (sizeof(settings) / sizeof((settings)[0]))
+
+/* ---- making ---------------------------------------------------------------------------------- */
+
+static void write_log(const rd_kafka_t *client, int level, const char *facility, const char *text)
+{
+	(void)client;
+	(void)level;
+	semel_logf(SEMEL_LOG_DEBUG, "librdkafka: %s: %s", facility, text);
+}
+
+static semel_status set(struct semel_kafka *kafka, rd_kafka_conf_t *conf,
+			const struct semel_kafka_setting *settings, size_t count,
+			semel_error *error)
+{
+	char text[ERROR_SIZE];
+	for (size_t i = 0; i < count; i++) {
+		rd_kafka_conf_res_t result = kafka->library->conf_set(
+			conf, settings[i].name, settings[i].value, text, sizeof(text));
+		if (result != RD_KAFKA_CONF_OK)
+			return semel_error_set(error, SEMEL_CONFIG, "the kafka: URL: %s: %s",
+					       settings[i].name, text);
+	}
+	return SEMEL_OK;
+}
+
+/* The caller's own settings come last, and win. */
+static semel_status make(struct semel_kafka *kafka, rd_kafka_type_t type, rd_kafka_conf_t *conf,
+			 rd_kafka_t **client_out, semel_error *error)
+{
+	const struct semel_kafka_library *library = kafka->library;
+	const struct semel_kafka_settings *settings = &kafka->settings;
+	const struct semel_kafka_setting servers = { .name = "bootstrap.servers",
+						     .value = settings->servers };
+	bool producing = type == RD_KAFKA_PRODUCER;
+	char text[ERROR_SIZE];
+	semel_status status = set(kafka, conf, &servers, 1, error);
+	if (status == SEMEL_OK)
+		status = set(kafka, conf, common_settings, COUNT(common_settings), error);
+	if (status == SEMEL_OK && producing)
+		status = set(kafka, conf, producer_settings, COUNT(producer_settings), error);
+	if (status == SEMEL_OK && !producing)
+		status = set(kafka, conf, consumer_settings, COUNT(consumer_settings), error);
+	if (status == SEMEL_OK)
+		status = set(kafka, conf, settings->passed, settings->passed_count, error);
+	if (status != SEMEL_OK) {
+		library->conf_destroy(conf);
+		return status;
+	}
+	library->conf_set_log_cb(conf, write_log);
+	library->conf_set_events(conf, producing ? RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR
+						 : RD_KAFKA_EVENT_REBALANCE | RD_KAFKA_EVENT_ERROR |
+							   RD_KAFKA_EVENT_OFFSET_COMMIT);
+	*client_out = library->new (type, conf, text, sizeof(text));
+	if (*client_out)
+		return SEMEL_OK;
+	library->conf_destroy(conf);
+	return semel_error_set(error, SEMEL_CONFIG, "the kafka: URL: %s", text);
+}
+
+semel_status semel_kafka_producer_make(struct semel_kafka *kafka, semel_error *error)
+{
+	rd_kafka_conf_t *conf = kafka->library->conf_new();
+	semel_status status = make(kafka, RD_KAFKA_PRODUCER, conf, &kafka->producer, error);
+	if (status != SEMEL_OK)
+		return status;
+	kafka->producer_queue = kafka->library->queue_get_main(kafka->producer);
+	if (kafka->wake)
+		semel_kafka_ring_on(kafka, kafka->producer_queue);
+	return SEMEL_OK;
+}
+
+void semel_kafka_producer_free(struct semel_kafka *kafka)
+{
+	const struct semel_kafka_library *library = kafka->library;
+	if (!kafka->producer)
+		return;
+	library->purge(kafka->producer, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
+	for (size_t i = 0; i < kafka->topic_count; i++) {
+		if (kafka->topics[i].handle)
+			library->topic_destroy(kafka->topics[i].handle);
+		kafka->topics[i].handle = NULL;
+	}
+	library->queue_destroy(kafka->producer_queue);
+	library->destroy(kafka->producer);
+	kafka->producer = NULL;
+	kafka->producer_queue = NULL;
+}
+
+semel_status semel_kafka_consumer_make(struct semel_kafka *kafka, const char *group,
+				       rd_kafka_t **consumer_out, semel_error *error)
+{
+	rd_kafka_conf_t *conf = kafka->library->conf_new();
+	const struct semel_kafka_setting name = {
+		.name = "group.id",
+		.value = group ? group : "semel-look",
+	};
+	semel_status status = set(kafka, conf, &name, 1, error);
+	if (group)
+		semel_kafka_joining_watch(kafka, conf);
+	if (status == SEMEL_OK)
+		return make(kafka, RD_KAFKA_CONSUMER, conf, consumer_out, error);
+	kafka->library->conf_destroy(conf);
+	return status;
+}
+
+void semel_kafka_ring_on(struct semel_kafka *kafka, rd_kafka_queue_t *queue)
+{
+	static const uint64_t one = 1;
+	kafka->library->queue_io_event_enable(queue, kafka->bell_fd, &one, sizeof(one));
+}
+
+/* ---- how it fares ---------------------------------------------------------------------------- */
+
+static bool is_distrust(rd_kafka_resp_err_t err)
+{
+	return err == RD_KAFKA_RESP_ERR__AUTHENTICATION || err == RD_KAFKA_RESP_ERR__SSL ||
+	       err == RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED ||
+	       err == RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED ||
+	       err == RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED ||
+	       err == RD_KAFKA_RESP_ERR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED;
+}
+
+static void note_trouble(struct semel_kafka *kafka, semel_status status, const char *text)
+{
+	if (kafka->trouble != SEMEL_OK)
+		return;
+	kafka->trouble = status;
+	snprintf(kafka->trouble_text, sizeof(kafka->trouble_text), "%s", text);
+}
+
+/* A gap that librdkafka did not leave is an answer about an event; publish.c sees to it. */
+static void note_fatal(struct semel_kafka *kafka, rd_kafka_t *client)
+{
+	char text[ERROR_SIZE] = "";
+	rd_kafka_resp_err_t err = kafka->library->fatal_error(client, text, sizeof(text));
+	if (err == RD_KAFKA_RESP_ERR__GAPLESS_GUARANTEE)
+		kafka->window.broken = true;
+	else
+		note_trouble(kafka, SEMEL_OUTAGE, text);
+}
+
+void semel_kafka_hear_error(struct semel_kafka *kafka, rd_kafka_t *client, rd_kafka_event_t *event)
+{
+	const struct semel_kafka_library *library = kafka->library;
+	rd_kafka_resp_err_t err = library->event_error(event);
+	const char *text = library->event_error_string(event);
+	semel_logf(SEMEL_LOG_DEBUG, "kafka: %s", text);
+	if (library->event_error_is_fatal(event) || err == RD_KAFKA_RESP_ERR__FATAL)
+		note_fatal(kafka, client);
+	else if (is_distrust(err))
+		note_trouble(kafka, SEMEL_CONFIG, text);
+	else if (err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN && kafka->down_since_ms == 0)
+		kafka->down_since_ms = semel_steady_ms(kafka->env);
+}
+
+static rd_kafka_resp_err_t ask(struct semel_kafka *kafka, int wait_ms)
+{
+	const struct rd_kafka_metadata *metadata = NULL;
+	rd_kafka_resp_err_t err =
+		kafka->library->metadata(kafka->producer, 0, NULL, &metadata, wait_ms);
+	if (metadata)
+		kafka->library->metadata_destroy(metadata);
+	return err;
+}
+
+static semel_status say_trouble(struct semel_kafka *kafka, semel_error *error)
+{
+	kafka->lost = true;
+	if (kafka->trouble == SEMEL_CONFIG)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "%s does not let us in: %s (are security.protocol, "
+				       "sasl.username, the password and ssl.ca.location right, and "
+				       "has the user its rights?)",
+				       kafka->place, kafka->trouble_text);
+	return semel_error_set(error, kafka->trouble, "%s: %s", kafka->place, kafka->trouble_text);
+}
+
+semel_status semel_kafka_health(struct semel_kafka *kafka, semel_error *error)
+{
+	if (kafka->trouble != SEMEL_OK)
+		return say_trouble(kafka, error);
+	if (kafka->lost)
+		return semel_error_set(error, SEMEL_OUTAGE, "the connection to %s is gone",
+				       kafka->place);
+	if (kafka->down_since_ms == 0 ||
+	    semel_steady_ms(kafka->env) - kafka->down_since_ms < DOWN_MS)
+		return SEMEL_OK;
+	rd_kafka_resp_err_t err = ask(kafka, 500);
+	kafka->down_since_ms = 0;
+	if (err == RD_KAFKA_RESP_ERR_NO_ERROR)
+		return SEMEL_OK;
+	kafka->lost = true;
+	return semel_error_set(error, SEMEL_OUTAGE, "no broker of %s answers: %s", kafka->place,
+			       kafka->library->err2str(err));
+}
+
+semel_status semel_kafka_reach(struct semel_kafka *kafka, semel_error *error)
+{
+	int64_t until_ms = semel_steady_ms(kafka->env) + REACH_MS;
+	rd_kafka_resp_err_t err;
+	do {
+		err = ask(kafka, 300);
+		if (err == RD_KAFKA_RESP_ERR_NO_ERROR) {
+			kafka->down_since_ms = 0;
+			return SEMEL_OK;
+		}
+		semel_kafka_producer_serve(kafka, 0);
+		if (kafka->trouble != SEMEL_OK)
+			return say_trouble(kafka, error);
+	} while (kafka->down_since_ms == 0 && semel_steady_ms(kafka->env) < until_ms);
+	kafka->lost = true;
+	return semel_error_set(error, SEMEL_OUTAGE, "cannot reach %s: %s (is Kafka running there?)",
+			       kafka->place, kafka->library->err2str(err));
+}
+
+semel_status semel_kafka_failed(struct semel_kafka *kafka, rd_kafka_resp_err_t err,
+				const char *what, semel_error *error)
+{
+	semel_status status =
+		is_distrust(err) || err == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED
+			? SEMEL_CONFIG
+			: SEMEL_OUTAGE;
+	return semel_error_set(error, status, "cannot %s at %s: %s", what, kafka->place,
+			       kafka->library->err2str(err));
+}

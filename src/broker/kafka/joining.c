@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Is the group being shared out anew just now?
+ *
+ * A commit that is sent while a request to join is unanswered waits behind it, and is then of an
+ * old generation; librdkafka takes that for the loss of all partitions. It does not tell when it
+ * joins; but its requests can be watched. The commits wait as long. */
+#include "broker/kafka/kafka.h"
+
+enum { JOIN_GROUP = 11, SYNC_GROUP = 14 }; /* Kafka's numbers of these requests */
+
+static void note(struct semel_kafka *kafka, int16_t request, bool joining)
+{
+	if (request == JOIN_GROUP || request == SYNC_GROUP)
+		atomic_store(&kafka->joining, joining);
+	if (request == JOIN_GROUP && !joining)
+		atomic_store(&kafka->joined, true);
+}
+
+/* On librdkafka's threads. */
+static rd_kafka_resp_err_t sent(rd_kafka_t *client, int fd, const char *broker, int32_t broker_id,
+				int16_t request, int16_t version, int32_t number, size_t size,
+				void *user)
+{
+	(void)client;
+	(void)fd;
+	(void)broker;
+	(void)broker_id;
+	(void)version;
+	(void)number;
+	(void)size;
+	note(user, request, true);
+	return RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+static rd_kafka_resp_err_t answered(rd_kafka_t *client, int fd, const char *broker,
+				    int32_t broker_id, int16_t request, int16_t version,
+				    int32_t number, size_t size, int64_t took_us,
+				    rd_kafka_resp_err_t err, void *user)
+{
+	(void)client;
+	(void)fd;
+	(void)broker;
+	(void)broker_id;
+	(void)version;
+	(void)number;
+	(void)size;
+	(void)took_us;
+	(void)err;
+	note(user, request, false);
+	return RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+static rd_kafka_resp_err_t watch(rd_kafka_t *client, const rd_kafka_conf_t *conf, void *user,
+				 char *text, size_t size)
+{
+	struct semel_kafka *kafka = user;
+	(void)conf;
+	(void)text;
+	(void)size;
+	rd_kafka_resp_err_t err =
+		kafka->library->interceptor_add_on_request_sent(client, "semel", sent, user);
+	return err ? err
+		   : kafka->library->interceptor_add_on_response_received(client, "semel", answered,
+									  user);
+}
+
+void semel_kafka_joining_watch(struct semel_kafka *kafka, rd_kafka_conf_t *conf)
+{
+	(void)kafka->library->conf_interceptor_add_on_new(conf, "semel", watch, kafka);
+}

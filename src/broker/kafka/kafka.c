@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The Kafka broker: opening, closing, and the table of its functions. */
+#include "broker/kafka/kafka.h"
+
+#include "base/error.h"
+#include "broker/kafka/driver.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define ARENA_BLOCK (64 * 1024)
+
+static void kafka_close(struct semel_broker *broker)
+{
+	struct semel_kafka *kafka = semel_kafka_of(broker);
+	if (kafka->wake)
+		semel_wake_unwatch_fd(kafka->wake, kafka->bell_fd);
+	semel_kafka_group_leave(kafka);
+	semel_kafka_producer_free(kafka);
+	semel_kafka_shares_free(kafka);
+	semel_kafka_topics_free(kafka);
+	semel_kafka_window_free(&kafka->window);
+	semel_kafka_settings_free(&kafka->settings);
+	semel_buffer_free(&kafka->header_text);
+	semel_arena_free(kafka->scratch);
+	free(kafka->scope);
+	if (kafka->bell_fd >= 0)
+		close(kafka->bell_fd);
+	free(kafka);
+}
+
+static semel_status kafka_open(const struct semel_url *url, const struct semel_env *env,
+			       uint32_t window, struct semel_broker **broker_out,
+			       semel_error *error)
+{
+	const struct semel_kafka_library *library = NULL;
+	semel_status status = semel_kafka_library_get(&library, error);
+	if (status != SEMEL_OK)
+		return status;
+	struct semel_kafka *kafka = calloc(1, sizeof(*kafka));
+	if (!kafka)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the broker");
+	kafka->broker.driver = &semel_kafka_driver;
+	kafka->library = library;
+	kafka->env = env;
+	kafka->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	kafka->scratch = semel_arena_new(ARENA_BLOCK);
+	if (kafka->bell_fd < 0 || !kafka->scratch ||
+	    !semel_kafka_window_make(&kafka->window, window))
+		status = semel_error_set(error, SEMEL_INTERNAL, "no memory for the broker");
+	else
+		status = semel_kafka_settings_read(url, &kafka->settings, error);
+	if (status == SEMEL_OK) {
+		snprintf(kafka->place, sizeof(kafka->place), "kafka://%s", kafka->settings.servers);
+		status = semel_kafka_producer_make(kafka, error);
+	}
+	if (status == SEMEL_OK)
+		status = semel_kafka_reach(kafka, error);
+	if (status != SEMEL_OK) {
+		kafka_close(&kafka->broker);
+		return status;
+	}
+	*broker_out = &kafka->broker;
+	return SEMEL_OK;
+}
+
+static void kafka_watch(struct semel_broker *broker, struct semel_wake *wake)
+{
+	struct semel_kafka *kafka = semel_kafka_of(broker);
+	kafka->wake = wake;
+	semel_kafka_ring_on(kafka, kafka->producer_queue);
+	semel_wake_watch_fd(wake, kafka->bell_fd);
+}
+
+const struct semel_broker_driver semel_kafka_driver = {
+	.scheme = "kafka",
+	.open = kafka_open,
+	.close = kafka_close,
+	.watch = kafka_watch,
+	.publish = semel_kafka_publish,
+	.poll = semel_kafka_poll,
+	.blocked = semel_kafka_blocked,
+	.subscribe = semel_kafka_subscribe,
+	.fetch = semel_kafka_fetch,
+	.ack = semel_kafka_ack,
+	.rewind = semel_kafka_rewind,
+	.requeue = semel_kafka_requeue,
+	.backlog = semel_kafka_backlog,
+	.find = semel_kafka_find,
+	.compare = semel_kafka_compare,
+	.prune = semel_kafka_prune,
+};

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The Kafka broker's inside, shared by the files of this folder.
+ *
+ * A producer is made when the broker is opened; it publishes, requeues, and asks the cluster. A
+ * consumer joins it with subscribe(). librdkafka's threads do the talking; everything that they
+ * have to say is an event in a queue, and is heard only inside our calls, on the caller's thread.
+ *
+ * kafka.c (open, close)  settings.c (the URL)  client.c (producers and consumers are made)
+ * publish.c (the window)  write.c, read.c (events as records)  topics.c (names, declaring)
+ * subscribe.c, share.c (one partition), consume.c (fetch, ack), group.c (rebalances, commits),
+ * joining.c (is one going on?)  survey.c (what waits)
+ * requeue.c (to one subscription)  look.c (backlog, find)  compare.c (settings of topics)
+ */
+#ifndef SEMEL_BROKER_KAFKA_KAFKA_H
+#define SEMEL_BROKER_KAFKA_KAFKA_H
+
+#include "base/buffer.h"
+#include "broker/broker.h"
+#include "broker/kafka/library.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SEMEL_KAFKA_NAME_MAX  249 /* of a topic */
+#define SEMEL_KAFKA_NAME_SIZE (SEMEL_KAFKA_NAME_MAX + 1)
+#define SEMEL_KAFKA_CALL_MS   10000 /* for a call that waits for an answer */
+
+/* ---- the URL (settings.c) ---- */
+
+struct semel_kafka_setting {
+	const char *name, *value; /* as librdkafka calls it */
+};
+
+struct semel_kafka_settings {
+	char *servers; /* "host:port,host:port" */
+	struct semel_kafka_setting passed[SEMEL_URL_PARAMS_MAX + 1];
+	size_t passed_count;
+	bool create_topics;
+	int64_t partitions, replication; /* of topics that are made; 0: the broker's defaults */
+};
+
+/* Reads the URL, and the files that it names; CONFIG tells what is wrong, never a secret. */
+semel_status semel_kafka_settings_read(const struct semel_url *url,
+				       struct semel_kafka_settings *settings_out,
+				       semel_error *error);
+void semel_kafka_settings_free(struct semel_kafka_settings *settings);
+
+/* ---- the window of unanswered events (publish.c) ---- */
+
+enum semel_kafka_slot_state { SEMEL_KAFKA_UNUSED, SEMEL_KAFKA_SENT, SEMEL_KAFKA_ANSWERED };
+
+struct semel_kafka_slot {
+	const struct semel_event *event;
+	struct semel_passage passage;
+	void *token;
+	uint64_t aggregate; /* its hash */
+	uint64_t sequence;  /* counts offers */
+	enum semel_kafka_slot_state state;
+	semel_status status;
+	char *reason; /* of a refusal */
+	struct semel_kafka_slot *next;
+};
+
+struct semel_kafka_window {
+	struct semel_kafka_slot *slots, *unused;
+	struct semel_kafka_slot *done, *last_done; /* answered, not reported */
+	uint32_t size, refused;                    /* of the done ones */
+	uint64_t sequence;
+	bool broken; /* something was not taken: the producer has to be made anew */
+};
+
+struct semel_kafka_topic {
+	char *name;
+	rd_kafka_topic_t *handle; /* of the producer; NULL: to be made */
+	uint32_t partitions;      /* 0: not known to be there */
+	int64_t missing_until_ms; /* steady: it was not there, and is not asked for before this */
+	int64_t refused_until_ms; /* steady: why it cannot be used is known until then */
+	semel_status refusal;
+	char reason[160];
+};
+
+/* ---- consuming ---- */
+
+/* A record that was read and not settled, or settled before one that stands before it. */
+struct semel_kafka_flight {
+	int64_t offset;
+	rd_kafka_message_t *message; /* NULL: settled */
+	bool out;                    /* in the caller's hands */
+	bool redelivered;
+};
+
+/* One partition that is, or was, assigned to us. */
+struct semel_kafka_share {
+	char *topic;       /* as it is at the broker */
+	char *event_topic; /* what its events belong to */
+	uint32_t tier;     /* 0: no retry topic */
+	int32_t partition;
+	bool held, leaving;
+	uint32_t epoch; /* counts assignments: what came before cannot be acked any more */
+	rd_kafka_queue_t *queue;
+	struct semel_kafka_flight *flights;
+	size_t start, length, capacity;
+	size_t next;         /* the first flight that may not be out, from start */
+	uint32_t out;        /* flights in the caller's hands */
+	int64_t position;    /* everything before it is settled; -1: not known */
+	int64_t committed;   /* as the broker was last told */
+	int64_t noted;       /* may have been handed out up to here, as the broker was told */
+	int64_t seen_to;     /* the same, as it was when the partition came */
+	int64_t next_offset; /* behind the last one that was read */
+	int64_t due_ms;      /* of the first in a tier; 0: none known */
+};
+
+struct semel_kafka {
+	struct semel_broker broker;
+	const struct semel_kafka_library *library;
+	const struct semel_env *env;
+	struct semel_kafka_settings settings;
+	char place[256]; /* for messages: "kafka://host:9092" */
+	int bell_fd;
+	struct semel_wake *wake;
+
+	rd_kafka_t *producer;
+	rd_kafka_queue_t *producer_queue;
+	struct semel_kafka_window window;
+	struct semel_kafka_topic *topics;
+	size_t topic_count, topic_last;
+	struct semel_arena *scratch;
+	struct semel_buffer header_text;
+	bool careful;          /* one event at a time is on its way */
+	int64_t down_since_ms; /* steady; 0: somebody answers */
+	bool lost;             /* open anew */
+	semel_status trouble;  /* what makes open anew necessary */
+	char trouble_text[256];
+
+	struct {
+		bool waiting;
+		rd_kafka_resp_err_t err;
+	} requeue;
+
+	rd_kafka_t *consumer;
+	rd_kafka_queue_t *consumer_queue;
+	char *scope;
+	uint32_t prefetch;
+	bool from_latest;
+	bool closing;
+	bool assigned; /* the group has taken us in */
+	struct semel_kafka_share *shares;
+	uint32_t share_count, share_next;
+	rd_kafka_topic_partition_list_t *leaving; /* asked back by the group; NULL: none */
+	atomic_bool joining;                      /* see joining.c */
+	atomic_bool joined;                       /* a request to join was answered */
+	int64_t commit_ms;                        /* steady: of the last commit */
+	bool committing;                          /* a commit is under way */
+	int64_t commit_again_ms;                  /* steady: not before this, after a failure */
+	uint32_t tiers;                           /* of the subscription */
+	int64_t tier_due_ms[16];                  /* by tier: of what we put there last */
+};
+
+static inline struct semel_kafka *semel_kafka_of(struct semel_broker *broker)
+{
+	return (struct semel_kafka *)broker;
+}
+
+/* ---- client.c ---- */
+semel_status semel_kafka_producer_make(struct semel_kafka *kafka, semel_error *error);
+/* What was not answered is dropped; nothing of it is referenced any more. */
+void semel_kafka_producer_free(struct semel_kafka *kafka);
+/* group: NULL for one that only looks. */
+semel_status semel_kafka_consumer_make(struct semel_kafka *kafka, const char *group,
+				       rd_kafka_t **consumer_out, semel_error *error);
+/* Asks somebody of the cluster for an answer. */
+semel_status semel_kafka_reach(struct semel_kafka *kafka, semel_error *error);
+/* Takes what an error event says. */
+void semel_kafka_hear_error(struct semel_kafka *kafka, rd_kafka_t *client, rd_kafka_event_t *event);
+/* Is the cluster there, as far as we know? Call it where events have been heard. */
+semel_status semel_kafka_health(struct semel_kafka *kafka, semel_error *error);
+/* The status for a call that failed. what: "read the offsets". */
+semel_status semel_kafka_failed(struct semel_kafka *kafka, rd_kafka_resp_err_t err,
+				const char *what, semel_error *error);
+void semel_kafka_ring_on(struct semel_kafka *kafka, rd_kafka_queue_t *queue);
+
+/* ---- publish.c ---- */
+bool semel_kafka_window_make(struct semel_kafka_window *window, uint32_t size);
+void semel_kafka_window_free(struct semel_kafka_window *window);
+semel_status semel_kafka_publish(struct semel_broker *broker, const struct semel_event *event,
+				 const struct semel_passage *passage, void *token,
+				 semel_error *error);
+semel_status semel_kafka_poll(struct semel_broker *broker, int64_t wait_ms, semel_outcome_seen seen,
+			      void *user, semel_error *error);
+const char *semel_kafka_blocked(struct semel_broker *broker);
+/* Hears what the producer has to say, waiting at most wait_ms for the first of it. */
+void semel_kafka_producer_serve(struct semel_kafka *kafka, int64_t wait_ms);
+/* What a delivery report of this kind means for the event. OK: nothing, it may be sent again. */
+semel_status semel_kafka_refusal_of(rd_kafka_resp_err_t err);
+
+/* ---- write.c ---- */
+struct semel_kafka_post {
+	const struct semel_event *event;
+	const struct semel_passage *passage;
+	const struct semel_wire_field *extra; /* more headers */
+	size_t extra_count;
+	void *opaque;
+};
+/* OK: it will be sent. TOO_LARGE; FULL: librdkafka's queue is. */
+semel_status semel_kafka_post(struct semel_kafka *kafka, rd_kafka_topic_t *topic,
+			      const struct semel_kafka_post *post, semel_error *error);
+
+/* ---- read.c ---- */
+/* The record as a delivery, in the arena. False: no memory. */
+bool semel_kafka_read(struct semel_kafka *kafka, const struct semel_kafka_share *share,
+		      const rd_kafka_message_t *message, struct semel_arena *arena,
+		      struct semel_delivery *delivery_out);
+/* When a record of a retry topic is due. */
+int64_t semel_kafka_due_of(const struct semel_kafka *kafka, const rd_kafka_message_t *message);
+/* A header as text; data NULL: it has none. */
+struct semel_text semel_kafka_header(const struct semel_kafka *kafka,
+				     const rd_kafka_message_t *message, const char *name);
+
+/* ---- topics.c ---- */
+/* partitions: of a topic that is made now; 0: as the URL or the broker has it. UNROUTABLE when it
+ * is missing and may not be made; NACKED when we may not use it. */
+semel_status semel_kafka_topic_need(struct semel_kafka *kafka, const char *name,
+				    uint32_t partitions, struct semel_kafka_topic **topic_out,
+				    semel_error *error);
+/* The same, but nothing is made: partitions 0 when it is not there. */
+semel_status semel_kafka_topic_look(struct semel_kafka *kafka, const char *name,
+				    struct semel_kafka_topic **topic_out, semel_error *error);
+/* Why it cannot be used is remembered for a moment. */
+void semel_kafka_topic_refuse(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
+			      semel_status status, const char *reason);
+struct semel_kafka_topic *semel_kafka_topic_find(struct semel_kafka *kafka, const char *name);
+/* The handle of the producer for it; NULL: no memory. */
+rd_kafka_topic_t *semel_kafka_topic_handle(struct semel_kafka *kafka,
+					   struct semel_kafka_topic *topic);
+void semel_kafka_topics_free(struct semel_kafka *kafka);
+/* "T.S.retry.N"; CONFIG when it gets too long. */
+semel_status semel_kafka_tier_name(const char *scope, const char *topic, uint32_t tier,
+				   char name_out[SEMEL_KAFKA_NAME_SIZE], semel_error *error);
+/* The tier, from 1 on, whose events are due in order when they wait so long. */
+uint32_t semel_kafka_tier_for(int64_t delay_ms);
+int64_t semel_kafka_tier_ms(uint32_t tier);
+#define SEMEL_KAFKA_TIERS 7
+
+/* ---- share.c ---- */
+struct semel_kafka_share *semel_kafka_share_of(struct semel_kafka *kafka, const char *topic,
+					       int32_t partition);
+/* It is ours from now on, and is read from the offset on; up to seen_to it may have been handed out
+ * before (-1: nothing was ever committed). Makes the share when it is new. */
+semel_status semel_kafka_share_take(struct semel_kafka *kafka, const char *topic, int32_t partition,
+				    int64_t offset, int64_t seen_to, semel_error *error);
+/* What is in hand of it is not ours any more. */
+void semel_kafka_share_forget(struct semel_kafka *kafka, struct semel_kafka_share *share);
+/* A record or the partition's end has been read. False: no memory. */
+bool semel_kafka_share_add(struct semel_kafka_share *share, rd_kafka_message_t *message,
+			   int64_t offset);
+/* False: it is not in the caller's hands. */
+bool semel_kafka_share_ack(struct semel_kafka *kafka, struct semel_kafka_share *share,
+			   int64_t offset);
+/* Moves the position over what is settled. */
+void semel_kafka_share_advance(struct semel_kafka_share *share);
+void semel_kafka_share_rewind(struct semel_kafka_share *share);
+/* Settled, but behind one that is not. */
+uint64_t semel_kafka_share_islands(const struct semel_kafka_share *share);
+void semel_kafka_shares_free(struct semel_kafka *kafka);
+
+/* ---- group.c ---- */
+/* Hears what the consumer has to say: partitions come and go, commits are done, errors. */
+semel_status semel_kafka_group_serve(struct semel_kafka *kafka, semel_error *error);
+/* Tells the broker the positions that have moved; the last time was a while ago, or idle. */
+void semel_kafka_group_commit(struct semel_kafka *kafka, bool idle);
+/* The same, all of it, and waits until it has answered. */
+semel_status semel_kafka_group_commit_now(struct semel_kafka *kafka, semel_error *error);
+/* Where a group that has no offset in these partitions begins: their offsets are set. */
+semel_status semel_kafka_group_begin(struct semel_kafka *kafka,
+				     rd_kafka_topic_partition_list_t *partitions,
+				     semel_error *error);
+/* The offsets that stand for beginning and end become those of the partitions. */
+semel_status semel_kafka_resolve(struct semel_kafka *kafka, rd_kafka_t *client,
+				 rd_kafka_topic_partition_list_t *list, semel_error *error);
+void semel_kafka_group_leave(struct semel_kafka *kafka);
+
+/* ---- joining.c ---- */
+void semel_kafka_joining_watch(struct semel_kafka *kafka, rd_kafka_conf_t *conf);
+
+/* ---- subscribe.c ---- */
+semel_status semel_kafka_subscribe(struct semel_broker *broker,
+				   const struct semel_subscribe_options *options,
+				   semel_error *error);
+
+/* ---- consume.c ---- */
+semel_status semel_kafka_fetch(struct semel_broker *broker, uint32_t max, struct semel_arena *arena,
+			       struct semel_delivery *deliveries_out, uint32_t *count_out,
+			       semel_error *error);
+semel_status semel_kafka_ack(struct semel_broker *broker, const struct semel_delivery *deliveries,
+			     size_t count, semel_error *error);
+semel_status semel_kafka_rewind(struct semel_broker *broker, semel_error *error);
+
+/* ---- requeue.c ---- */
+semel_status semel_kafka_requeue(struct semel_broker *broker, const char *scope,
+				 const struct semel_event *event,
+				 const struct semel_passage *passage, int64_t delay_ms,
+				 semel_error *error);
+
+/* ---- survey.c ---- */
+/* A partition of a subscription, and what of it waits. */
+struct semel_kafka_stretch {
+	const char *topic; /* lives as long as the broker */
+	uint32_t tier;
+	int32_t partition;
+	int64_t from, end;                     /* offsets */
+	const struct semel_kafka_share *share; /* NULL: it is not ours */
+};
+struct semel_kafka_survey {
+	struct semel_kafka_stretch *stretches;
+	size_t count;
+};
+/* Of all partitions of the scope's topics; free it also after a failure. */
+semel_status semel_kafka_survey_make(struct semel_kafka *kafka, const char *scope,
+				     const char *const *topics,
+				     struct semel_kafka_survey *survey_out, semel_error *error);
+void semel_kafka_survey_free(struct semel_kafka_survey *survey);
+
+/* ---- look.c ---- */
+semel_status semel_kafka_backlog(struct semel_broker *broker, const char *scope,
+				 const char *const *topics, struct semel_backlog *backlog_out,
+				 semel_error *error);
+semel_status semel_kafka_find(struct semel_broker *broker, const char *scope,
+			      const char *const *topics, const char *event_id, bool *waiting_out,
+			      semel_error *error);
+semel_status semel_kafka_prune(struct semel_broker *broker, int64_t before_ms, bool dry_run,
+			       uint64_t *count_out, semel_error *error);
+
+/* ---- compare.c ---- */
+semel_status semel_kafka_compare(struct semel_broker *broker,
+				 const struct semel_subscribe_options *options,
+				 semel_difference_seen seen, void *user, semel_error *error);
+
+#endif

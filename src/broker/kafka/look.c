@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How much waits for a subscription, and whether a certain event does. */
+#include "base/error.h"
+#include "broker/kafka/kafka.h"
+
+#include <string.h>
+
+/* ---- how much -------------------------------------------------------------------------------- */
+
+/* When the first of the retry topic is due, as far as we know. */
+static int64_t due_of(const struct semel_kafka *kafka, const struct semel_kafka_stretch *stretch)
+{
+	int64_t now_ms = semel_now_ms(kafka->env);
+	if (stretch->share && stretch->share->due_ms > 0)
+		return stretch->share->due_ms;
+	if (kafka->tier_due_ms[stretch->tier] > now_ms)
+		return kafka->tier_due_ms[stretch->tier];
+	return now_ms + semel_kafka_tier_ms(stretch->tier);
+}
+
+static void count(const struct semel_kafka *kafka, const struct semel_kafka_stretch *stretch,
+		  struct semel_backlog *backlog)
+{
+	uint64_t waiting = (uint64_t)(stretch->end - stretch->from);
+	if (stretch->share) {
+		uint64_t settled = semel_kafka_share_islands(stretch->share);
+		waiting -= settled < waiting ? settled : waiting;
+	}
+	backlog->waiting += waiting;
+	if (waiting == 0 || stretch->tier < 2)
+		return;
+	int64_t due_ms = due_of(kafka, stretch);
+	backlog->delayed += waiting;
+	if (backlog->next_due_ms == 0 || due_ms < backlog->next_due_ms)
+		backlog->next_due_ms = due_ms;
+}
+
+semel_status semel_kafka_backlog(struct semel_broker *broker, const char *scope,
+				 const char *const *topics, struct semel_backlog *backlog_out,
+				 semel_error *error)
+{
+	struct semel_kafka *kafka = semel_kafka_of(broker);
+	struct semel_kafka_survey survey;
+	*backlog_out = (struct semel_backlog){ 0 };
+	semel_status status = semel_kafka_survey_make(kafka, scope, topics, &survey, error);
+	for (size_t i = 0; i < survey.count && status == SEMEL_OK; i++)
+		count(kafka, &survey.stretches[i], backlog_out);
+	semel_kafka_survey_free(&survey);
+	return status;
+}
+
+/* ---- a certain event ------------------------------------------------------------------------- */
+
+/* A consumer of no group that reads what waits, once. */
+struct search {
+	rd_kafka_t *consumer;
+	struct semel_kafka_survey survey;
+	size_t unread; /* stretches that are not read to their end */
+	struct semel_text id;
+	bool found;
+};
+
+static struct semel_kafka_stretch *stretch_of(struct search *search, const char *topic,
+					      int32_t partition)
+{
+	for (size_t i = 0; i < search->survey.count; i++)
+		if (search->survey.stretches[i].partition == partition &&
+		    strcmp(search->survey.stretches[i].topic, topic) == 0)
+			return &search->survey.stretches[i];
+	return NULL;
+}
+
+static bool is_settled(const struct semel_kafka_stretch *stretch, int64_t offset)
+{
+	const struct semel_kafka_share *share = stretch->share;
+	for (size_t i = 0; share && i < share->length; i++)
+		if (share->flights[share->start + i].offset == offset)
+			return !share->flights[share->start + i].message;
+	return false;
+}
+
+static void inspect(struct semel_kafka *kafka, struct search *search, rd_kafka_message_t *message)
+{
+	struct semel_kafka_stretch *stretch =
+		stretch_of(search, kafka->library->topic_name(message->rkt), message->partition);
+	bool over = message->err != RD_KAFKA_RESP_ERR_NO_ERROR;
+	if (!stretch || stretch->from >= stretch->end ||
+	    (over && message->err != RD_KAFKA_RESP_ERR__PARTITION_EOF))
+		return;
+	struct semel_text id =
+		over ? (struct semel_text){ NULL, 0 } : semel_kafka_header(kafka, message, "ce_id");
+	if (id.data && message->offset < stretch->end && semel_text_equal(id, search->id) &&
+	    !is_settled(stretch, message->offset))
+		search->found = true;
+	stretch->from = over ? stretch->end : message->offset + 1;
+	if (stretch->from >= stretch->end)
+		search->unread--;
+}
+
+static semel_status read_stretches(struct semel_kafka *kafka, struct search *search,
+				   semel_error *error)
+{
+	const struct semel_kafka_library *library = kafka->library;
+	int64_t heard_ms = semel_steady_ms(kafka->env);
+	while (search->unread > 0 && !search->found) {
+		rd_kafka_message_t *message = library->consumer_poll(search->consumer, 100);
+		if (!message && semel_steady_ms(kafka->env) - heard_ms > SEMEL_KAFKA_CALL_MS)
+			return semel_error_set(error, SEMEL_OUTAGE,
+					       "%s does not show what waits in its topics",
+					       kafka->place);
+		if (!message)
+			continue;
+		heard_ms = semel_steady_ms(kafka->env);
+		inspect(kafka, search, message);
+		library->message_destroy(message);
+	}
+	return SEMEL_OK;
+}
+
+static semel_status run_search(struct semel_kafka *kafka, struct search *search, semel_error *error)
+{
+	const struct semel_kafka_library *library = kafka->library;
+	rd_kafka_topic_partition_list_t *list = library->topic_partition_list_new(8);
+	for (size_t i = 0; i < search->survey.count; i++) {
+		const struct semel_kafka_stretch *stretch = &search->survey.stretches[i];
+		if (stretch->from >= stretch->end)
+			continue;
+		library->topic_partition_list_add(list, stretch->topic, stretch->partition)
+			->offset = stretch->from;
+		search->unread++;
+	}
+	semel_status status = SEMEL_OK;
+	if (search->unread > 0)
+		status = semel_kafka_consumer_make(kafka, NULL, &search->consumer, error);
+	if (search->consumer) {
+		rd_kafka_resp_err_t err = library->assign(search->consumer, list);
+		status = err ? semel_kafka_failed(kafka, err, "read what waits", error)
+			     : read_stretches(kafka, search, error);
+		library->destroy_flags(search->consumer, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
+	}
+	library->topic_partition_list_destroy(list);
+	return status;
+}
+
+semel_status semel_kafka_find(struct semel_broker *broker, const char *scope,
+			      const char *const *topics, const char *event_id, bool *waiting_out,
+			      semel_error *error)
+{
+	struct semel_kafka *kafka = semel_kafka_of(broker);
+	struct search search = { .id = semel_text_of(event_id) };
+	semel_status status = semel_kafka_survey_make(kafka, scope, topics, &search.survey, error);
+	if (status == SEMEL_OK)
+		status = run_search(kafka, &search, error);
+	*waiting_out = search.found;
+	semel_kafka_survey_free(&search.survey);
+	return status;
+}
+
+/* Kafka forgets by the retention of its topics. */
+semel_status semel_kafka_prune(struct semel_broker *broker, int64_t before_ms, bool dry_run,
+			       uint64_t *count_out, semel_error *error)
+{
+	(void)broker;
+	(void)before_ms;
+	(void)dry_run;
+	(void)error;
+	*count_out = 0;
+	return SEMEL_OK;
+}

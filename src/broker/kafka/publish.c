@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The window of events that the cluster has not answered for.
+ *
+ * - librdkafka numbers the records of a partition; the broker takes them in this order or not at
+ *   all. So many events of one aggregate may be on their way.
+ * - When a broker refuses a batch, librdkafka stops for good instead of going on with the next (it
+ *   may not leave a gap). Nobody knows yet which event of the batch was at fault: a new producer
+ *   sends everything unanswered again, one by one in the order of the offers, and now an answer is
+ *   about one event.
+ * - While a refusal is not reported, later ones of its aggregate are refused too, as HELD.
+ * - What may have arrived and was not answered is sent twice, with the same id.
+ */
+#include "base/error.h"
+#include "base/hash.h"
+#include "broker/kafka/kafka.h"
+#include "observe/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SETTLE_MS  2000
+#define CAREFUL_MS 30000
+
+/* ---- slots ----------------------------------------------------------------------------------- */
+
+bool semel_kafka_window_make(struct semel_kafka_window *window, uint32_t size)
+{
+	window->slots = calloc(size, sizeof(window->slots[0]));
+	if (!window->slots)
+		return false;
+	window->size = size;
+	for (uint32_t i = size; i-- > 0;) {
+		window->slots[i].next = window->unused;
+		window->unused = &window->slots[i];
+	}
+	return true;
+}
+
+void semel_kafka_window_free(struct semel_kafka_window *window)
+{
+	for (uint32_t i = 0; i < window->size; i++)
+		free(window->slots[i].reason);
+	free(window->slots);
+}
+
+static void answer(struct semel_kafka_window *window, struct semel_kafka_slot *slot,
+		   semel_status status, const char *reason)
+{
+	slot->state = SEMEL_KAFKA_ANSWERED;
+	slot->status = status;
+	slot->next = NULL;
+	if (status != SEMEL_OK) {
+		slot->reason = strdup(reason);
+		window->refused++;
+	}
+	if (window->last_done)
+		window->last_done->next = slot;
+	else
+		window->done = slot;
+	window->last_done = slot;
+}
+
+/* An earlier one of its aggregate was refused, and the caller has not heard of it yet. */
+static bool is_held(const struct semel_kafka_window *window, const struct semel_kafka_slot *slot)
+{
+	if (window->refused == 0)
+		return false;
+	for (const struct semel_kafka_slot *done = window->done; done; done = done->next)
+		if (done->status != SEMEL_OK && done->aggregate == slot->aggregate)
+			return true;
+	return false;
+}
+
+static void hold(struct semel_kafka_window *window, struct semel_kafka_slot *slot)
+{
+	answer(window, slot, SEMEL_FULL, "waits behind an earlier event of its aggregate");
+}
+
+/* ---- hearing --------------------------------------------------------------------------------- */
+
+semel_status semel_kafka_refusal_of(rd_kafka_resp_err_t err)
+{
+	switch (err) {
+	case RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE:
+	case RD_KAFKA_RESP_ERR_RECORD_LIST_TOO_LARGE:
+	case RD_KAFKA_RESP_ERR_INVALID_MSG_SIZE:
+		return SEMEL_TOO_LARGE;
+	case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
+	case RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC:
+	case RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION:
+		return SEMEL_UNROUTABLE;
+	case RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED:
+	case RD_KAFKA_RESP_ERR_POLICY_VIOLATION:
+	case RD_KAFKA_RESP_ERR_INVALID_MSG:
+	case RD_KAFKA_RESP_ERR_INVALID_RECORD:
+	case RD_KAFKA_RESP_ERR_INVALID_TIMESTAMP:
+		return SEMEL_NACKED;
+	case RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION:
+		return SEMEL_INVALID;
+	default:
+		return SEMEL_OK;
+	}
+}
+
+/* What is wrong with the topic is wrong for its other events too. */
+static void refuse_topic(struct semel_kafka *kafka, const struct semel_kafka_slot *slot)
+{
+	struct semel_kafka_topic *topic = semel_kafka_topic_find(kafka, slot->event->topic.data);
+	if (topic && slot->status != SEMEL_TOO_LARGE)
+		semel_kafka_topic_refuse(kafka, topic, slot->status, slot->reason);
+}
+
+static void hear_refusal(struct semel_kafka *kafka, struct semel_kafka_slot *slot,
+			 rd_kafka_resp_err_t err)
+{
+	char reason[160];
+	semel_status refusal = semel_kafka_refusal_of(err);
+	kafka->window.broken = true;
+	if (!kafka->careful)
+		return; /* it is sent again, by itself */
+	if (refusal == SEMEL_OK) {
+		kafka->trouble = SEMEL_OUTAGE;
+		snprintf(kafka->trouble_text, sizeof(kafka->trouble_text), "an event failed: %s",
+			 kafka->library->err2str(err));
+		return;
+	}
+	snprintf(reason, sizeof(reason), "Kafka refused it: %s", kafka->library->err2str(err));
+	answer(&kafka->window, slot, refusal, reason);
+	if (slot->reason)
+		refuse_topic(kafka, slot);
+}
+
+static void hear_report(struct semel_kafka *kafka, const rd_kafka_message_t *report)
+{
+	struct semel_kafka_slot *slot = report->_private;
+	if (report->_private == &kafka->requeue) {
+		kafka->requeue.waiting = false;
+		kafka->requeue.err = report->err;
+		kafka->window.broken = kafka->window.broken || report->err;
+	} else if (report->err) {
+		hear_refusal(kafka, slot, report->err);
+	} else {
+		kafka->down_since_ms = 0;
+		answer(&kafka->window, slot, SEMEL_OK, NULL);
+	}
+}
+
+static void hear(struct semel_kafka *kafka, rd_kafka_event_t *event)
+{
+	const struct semel_kafka_library *library = kafka->library;
+	const rd_kafka_message_t *report;
+	if (library->event_type(event) == RD_KAFKA_EVENT_DR)
+		while ((report = library->event_message_next(event)) != NULL)
+			hear_report(kafka, report);
+	else if (library->event_type(event) == RD_KAFKA_EVENT_ERROR)
+		semel_kafka_hear_error(kafka, kafka->producer, event);
+	library->event_destroy(event);
+}
+
+void semel_kafka_producer_serve(struct semel_kafka *kafka, int64_t wait_ms)
+{
+	rd_kafka_event_t *event = kafka->library->queue_poll(kafka->producer_queue, (int)wait_ms);
+	while (event) {
+		hear(kafka, event);
+		event = kafka->library->queue_poll(kafka->producer_queue, 0);
+	}
+}
+
+/* ---- sending --------------------------------------------------------------------------------- */
+
+static bool is_about_event(semel_status status)
+{
+	semel_class class = semel_status_class(status);
+	return status != SEMEL_CONFIG &&
+	       (class == SEMEL_CLASS_REJECT || class == SEMEL_CLASS_RETRY);
+}
+
+static semel_status send_slot(struct semel_kafka *kafka, struct semel_kafka_slot *slot,
+			      semel_error *error)
+{
+	struct semel_kafka_topic *topic = NULL;
+	semel_error why = { 0 };
+	struct semel_kafka_post post = { .event = slot->event,
+					 .passage = &slot->passage,
+					 .opaque = slot };
+	semel_status status =
+		semel_kafka_topic_need(kafka, slot->event->topic.data, 0, &topic, &why);
+	rd_kafka_topic_t *handle =
+		status == SEMEL_OK ? semel_kafka_topic_handle(kafka, topic) : NULL;
+	if (status == SEMEL_OK && !handle)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a topic");
+	if (status == SEMEL_OK)
+		status = semel_kafka_post(kafka, handle, &post, &why);
+	if (status == SEMEL_OK || status == SEMEL_FULL)
+		return status;
+	if (!is_about_event(status))
+		return semel_error_set(error, status, "%s", why.text);
+	answer(&kafka->window, slot, status, why.text);
+	return SEMEL_OK;
+}
+
+semel_status semel_kafka_publish(struct semel_broker *broker, const struct semel_event *event,
+				 const struct semel_passage *passage, void *token,
+				 semel_error *error)
+{
+	struct semel_kafka *kafka = semel_kafka_of(broker);
+	struct semel_kafka_window *window = &kafka->window;
+	struct semel_kafka_slot *slot = window->unused;
+	if (kafka->lost)
+		return semel_kafka_health(kafka, error);
+	if (!slot)
+		return SEMEL_FULL;
+	window->unused = slot->next;
+	*slot = (struct semel_kafka_slot){
+		.event = event,
+		.passage = *passage,
+		.token = token,
+		.aggregate = semel_hash_aggregate(event->aggregate_type, event->aggregate_id),
+		.sequence = ++window->sequence,
+		.state = SEMEL_KAFKA_SENT,
+	};
+	if (is_held(window, slot)) {
+		hold(window, slot);
+		return SEMEL_OK;
+	}
+	if (window->broken)
+		return SEMEL_OK; /* poll sends it */
+	semel_status status = send_slot(kafka, slot, error);
+	if (status != SEMEL_OK) {
+		slot->state = SEMEL_KAFKA_UNUSED;
+		slot->next = window->unused;
+		window->unused = slot;
+	}
+	return status;
+}
+
+/* ---- after a refusal ------------------------------------------------------------------------- */
+
+static int by_sequence(const void *left, const void *right)
+{
+	const struct semel_kafka_slot *const *a = left, *const *b = right;
+	return (*a)->sequence < (*b)->sequence ? -1 : 1;
+}
+
+/* Those without an answer, in the order of the offers. NULL: no memory. */
+static struct semel_kafka_slot **unanswered(struct semel_kafka_window *window, size_t *count_out)
+{
+	struct semel_kafka_slot **list = malloc((window->size + 1) * sizeof(list[0]));
+	*count_out = 0;
+	for (uint32_t i = 0; list && i < window->size; i++)
+		if (window->slots[i].state == SEMEL_KAFKA_SENT)
+			list[(*count_out)++] = &window->slots[i];
+	if (list)
+		qsort(list, *count_out, sizeof(list[0]), by_sequence);
+	return list;
+}
+
+/* What is on its way is answered or given up first, so that little is sent twice. */
+static semel_status start_anew(struct semel_kafka *kafka, semel_error *error)
+{
+	int64_t until_ms = semel_steady_ms(kafka->env) + SETTLE_MS;
+	while (kafka->library->outq_len(kafka->producer) > 0 &&
+	       semel_steady_ms(kafka->env) < until_ms)
+		semel_kafka_producer_serve(kafka, 50);
+	semel_kafka_producer_free(kafka);
+	kafka->window.broken = false;
+	return semel_kafka_producer_make(kafka, error);
+}
+
+static semel_status send_alone(struct semel_kafka *kafka, struct semel_kafka_slot *slot,
+			       semel_error *error)
+{
+	int64_t until_ms = semel_steady_ms(kafka->env) + CAREFUL_MS;
+	semel_status status = kafka->window.broken ? start_anew(kafka, error) : SEMEL_OK;
+	if (status == SEMEL_OK)
+		status = send_slot(kafka, slot, error);
+	while (status == SEMEL_OK && slot->state == SEMEL_KAFKA_SENT) {
+		semel_kafka_producer_serve(kafka, 100);
+		status = semel_kafka_health(kafka, error);
+		if (status == SEMEL_OK && semel_steady_ms(kafka->env) >= until_ms)
+			status = semel_error_set(error, SEMEL_OUTAGE,
+						 "%s has not answered for an event in %d ms",
+						 kafka->place, CAREFUL_MS);
+	}
+	return status == SEMEL_FULL ? SEMEL_OUTAGE : status;
+}
+
+static semel_status repair(struct semel_kafka *kafka, semel_error *error)
+{
+	semel_status status = start_anew(kafka, error);
+	size_t count = 0;
+	struct semel_kafka_slot **list = unanswered(&kafka->window, &count);
+	if (!list && status == SEMEL_OK)
+		status = semel_error_set(error, SEMEL_INTERNAL, "no memory");
+	semel_logf(SEMEL_LOG_DEBUG, "kafka: a batch was refused; %zu events are sent one by one",
+		   count);
+	kafka->careful = true;
+	for (size_t i = 0; i < count && status == SEMEL_OK; i++) {
+		if (is_held(&kafka->window, list[i]))
+			hold(&kafka->window, list[i]);
+		else
+			status = send_alone(kafka, list[i], error);
+	}
+	kafka->careful = false;
+	if (status == SEMEL_OK && kafka->window.broken)
+		status = start_anew(kafka, error);
+	free(list);
+	return status;
+}
+
+/* ---- reporting ------------------------------------------------------------------------------- */
+
+static void report(struct semel_kafka_window *window, semel_outcome_seen seen, void *user)
+{
+	while (window->done) {
+		struct semel_kafka_slot *slot = window->done;
+		struct semel_publish_outcome outcome;
+		outcome.token = slot->token;
+		outcome.status = slot->status;
+		outcome.reason[0] = '\0';
+		if (slot->status != SEMEL_OK) {
+			snprintf(outcome.reason, sizeof(outcome.reason), "%s",
+				 slot->reason ? slot->reason : "refused");
+			window->refused--;
+			free(slot->reason);
+			slot->reason = NULL;
+		}
+		window->done = slot->next;
+		if (!window->done)
+			window->last_done = NULL;
+		slot->state = SEMEL_KAFKA_UNUSED;
+		slot->next = window->unused;
+		window->unused = slot;
+		seen(&outcome, user);
+	}
+}
+
+semel_status semel_kafka_poll(struct semel_broker *broker, int64_t wait_ms, semel_outcome_seen seen,
+			      void *user, semel_error *error)
+{
+	struct semel_kafka *kafka = semel_kafka_of(broker);
+	semel_status status = SEMEL_OK;
+	if (kafka->lost)
+		return semel_kafka_health(kafka, error);
+	semel_kafka_producer_serve(kafka, kafka->window.done || kafka->window.broken ? 0 : wait_ms);
+	if (kafka->window.broken)
+		status = repair(kafka, error);
+	report(&kafka->window, seen, user);
+	return status == SEMEL_OK ? semel_kafka_health(kafka, error) : status;
+}
+
+/* Quotas slow us down; they never stop us. */
+const char *semel_kafka_blocked(struct semel_broker *broker)
+{
+	(void)broker;
+	return NULL;
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* To one subscription: into the retry topic of its delay, with the time when it is due. Confirmed
+ * when it returns, so the original may be acked after it. */
+#include "base/error.h"
+#include "broker/kafka/kafka.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define CONFIRM_MS 30000
+
+/* As many partitions as the topic has; a topic that is not there will be made with as many. */
+static semel_status need_tier(struct semel_kafka *kafka, const char *scope, const char *topic_name,
+			      uint32_t tier, struct semel_kafka_topic **topic_out,
+			      semel_error *error)
+{
+	char name[SEMEL_KAFKA_NAME_SIZE];
+	struct semel_kafka_topic *topic = NULL;
+	semel_status status = semel_kafka_tier_name(scope, topic_name, tier, name, error);
+	if (status == SEMEL_OK)
+		status = semel_kafka_topic_look(kafka, topic_name, &topic, error);
+	if (status == SEMEL_OK)
+		status = semel_kafka_topic_need(kafka, name, topic->partitions, topic_out, error);
+	if (status == SEMEL_UNROUTABLE || status == SEMEL_NACKED)
+		status = SEMEL_OUTAGE; /* of the retry topic, and no fault of the event */
+	return status;
+}
+
+static semel_status confirm(struct semel_kafka *kafka, semel_error *error)
+{
+	int64_t until_ms = semel_steady_ms(kafka->env) + CONFIRM_MS;
+	semel_status status = SEMEL_OK;
+	while (status == SEMEL_OK && kafka->requeue.waiting) {
+		semel_kafka_producer_serve(kafka, 100);
+		status = semel_kafka_health(kafka, error);
+		if (status == SEMEL_OK && kafka->requeue.waiting && kafka->window.broken)
+			status = semel_error_set(error, SEMEL_OUTAGE, "%s refused a retry",
+						 kafka->place);
+		if (status == SEMEL_OK && kafka->requeue.waiting &&
+		    semel_steady_ms(kafka->env) >= until_ms)
+			status = semel_error_set(error, SEMEL_OUTAGE,
+						 "%s has not confirmed a retry in %d ms",
+						 kafka->place, CONFIRM_MS);
+	}
+	if (status == SEMEL_OK && kafka->requeue.err)
+		status = semel_error_set(error, SEMEL_OUTAGE, "an event could not be put back: %s",
+					 kafka->library->err2str(kafka->requeue.err));
+	if (status != SEMEL_OK)
+		kafka->lost = true; /* nothing may come out of it later */
+	return status;
+}
+
+static void note_due(struct semel_kafka *kafka, uint32_t tier, int64_t due_ms)
+{
+	if (tier > 1)
+		kafka->tier_due_ms[tier] = due_ms;
+}
+
+semel_status semel_kafka_requeue(struct semel_broker *broker, const char *scope,
+				 const struct semel_event *event,
+				 const struct semel_passage *passage, int64_t delay_ms,
+				 semel_error *error)
+{
+	struct semel_kafka *kafka = semel_kafka_of(broker);
+	struct semel_kafka_topic *topic = NULL;
+	uint32_t tier = semel_kafka_tier_for(delay_ms);
+	int64_t due_ms = semel_now_ms(kafka->env) + delay_ms;
+	char due[24];
+	if (kafka->lost)
+		return semel_kafka_health(kafka, error);
+	if (kafka->scope && strcmp(kafka->scope, scope) == 0 && tier > kafka->tiers)
+		tier = kafka->tiers; /* those we read */
+	int length = snprintf(due, sizeof(due), "%" PRId64, due_ms);
+	struct semel_wire_field field = { SEMEL_TEXT("semel-due"), { due, (size_t)length } };
+	struct semel_kafka_post post = { .event = event,
+					 .passage = passage,
+					 .extra = &field,
+					 .extra_count = 1,
+					 .opaque = &kafka->requeue };
+	semel_status status = need_tier(kafka, scope, event->topic.data, tier, &topic, error);
+	rd_kafka_topic_t *handle =
+		status == SEMEL_OK ? semel_kafka_topic_handle(kafka, topic) : NULL;
+	if (status == SEMEL_OK && !handle)
+		status = semel_error_set(error, SEMEL_INTERNAL, "no memory for a topic");
+	if (status == SEMEL_OK)
+		status = semel_kafka_post(kafka, handle, &post, error);
+	if (status != SEMEL_OK)
+		return status;
+	kafka->requeue.waiting = true;
+	status = confirm(kafka, error);
+	if (status == SEMEL_OK)
+		note_due(kafka, tier, due_ms);
+	return status;
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a kafka: URL says: kafka://host:port,host:port/?name=value. Most parameters are librdkafka's
+ * own, by its names; those that the promise of delivery rests on cannot be set. Secrets come from
+ * files, so that they stand neither in a URL nor in a process list. */
+#include "base/error.h"
+#include "base/text.h"
+#include "broker/kafka/kafka.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SECRET_MAX    4096
+#define PASSWORD_FILE "SEMEL_KAFKA_PASSWORD_FILE"
+
+/* Ours. The last two are files with the value of the setting of that name. */
+static const char *const own[] = { "create-topics", "partitions", "replication",
+				   "sasl.password-file", "ssl.key.password-file" };
+
+/* librdkafka's, handed on as they are. */
+static const char *const passed[] = {
+	"client.id",
+	"client.rack",
+	"security.protocol",
+	"sasl.mechanisms",
+	"sasl.mechanism",
+	"sasl.username",
+	"sasl.kerberos.service.name",
+	"sasl.kerberos.principal",
+	"sasl.kerberos.keytab",
+	"sasl.oauthbearer.method",
+	"sasl.oauthbearer.client.id",
+	"sasl.oauthbearer.token.endpoint.url",
+	"sasl.oauthbearer.scope",
+	"ssl.ca.location",
+	"ssl.certificate.location",
+	"ssl.key.location",
+	"ssl.crl.location",
+	"ssl.cipher.suites",
+	"ssl.endpoint.identification.algorithm",
+	"enable.ssl.certificate.verification",
+	"compression.type",
+	"compression.codec",
+	"compression.level",
+	"linger.ms",
+	"queue.buffering.max.ms",
+	"batch.size",
+	"batch.num.messages",
+	"message.max.bytes",
+	"max.in.flight",
+	"request.timeout.ms",
+	"partitioner",
+	"session.timeout.ms",
+	"heartbeat.interval.ms",
+	"max.poll.interval.ms",
+	"group.instance.id",
+	"isolation.level",
+	"fetch.wait.max.ms",
+	"fetch.min.bytes",
+	"fetch.max.bytes",
+	"max.partition.fetch.bytes",
+	"queued.min.messages",
+	"queued.max.messages.kbytes",
+	"receive.message.max.bytes",
+	"socket.timeout.ms",
+	"socket.keepalive.enable",
+	"socket.connection.setup.timeout.ms",
+	"reconnect.backoff.ms",
+	"reconnect.backoff.max.ms",
+	"connections.max.idle.ms",
+	"metadata.max.age.ms",
+	"broker.address.family",
+	"debug",
+};
+
+#define OWN_COUNT    (sizeof(own) / sizeof(own[0]))
+#define PASSED_COUNT (sizeof(passed) / sizeof(passed[0]))
+
+static bool is_secret(const char *name)
+{
+	return strcmp(name, "sasl.password") == 0 || strcmp(name, "ssl.key.password") == 0 ||
+	       strcmp(name, "sasl.oauthbearer.client.secret") == 0;
+}
+
+static semel_status check_names(const struct semel_url *url, semel_error *error)
+{
+	const char *known[OWN_COUNT + PASSED_COUNT];
+	memcpy(known, own, sizeof(own));
+	memcpy(known + OWN_COUNT, passed, sizeof(passed));
+	for (size_t i = 0; i < url->param_count; i++)
+		if (is_secret(url->params[i].name))
+			return semel_error_set(error, SEMEL_CONFIG,
+					       "%s may not stand in the URL, where others can read "
+					       "it: put it into a file, and give %s-file=PATH",
+					       url->params[i].name, url->params[i].name);
+	return semel_url_check_params(url, known, OWN_COUNT + PASSED_COUNT, error);
+}
+
+static semel_status no_memory(semel_error *error)
+{
+	return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+}
+
+static semel_status pass(struct semel_kafka_settings *settings, const char *name, const char *value,
+			 semel_error *error)
+{
+	struct semel_kafka_setting *setting = &settings->passed[settings->passed_count++];
+	setting->name = strdup(name);
+	setting->value = strdup(value);
+	return setting->name && setting->value ? SEMEL_OK : no_memory(error);
+}
+
+static bool is_passed(const char *name)
+{
+	for (size_t i = 0; i < PASSED_COUNT; i++)
+		if (strcmp(name, passed[i]) == 0)
+			return true;
+	return false;
+}
+
+/* The first line of the file. */
+static semel_status pass_secret(struct semel_kafka_settings *settings, const char *name,
+				const char *path, semel_error *error)
+{
+	char secret[SECRET_MAX] = "";
+	FILE *file = fopen(path, "re");
+	if (!file)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "%s-file=%.200s: the file cannot be read", name, path);
+	bool there = fgets(secret, sizeof(secret), file) != NULL;
+	fclose(file);
+	secret[strcspn(secret, "\r\n")] = '\0';
+	semel_status status =
+		there && secret[0]
+			? pass(settings, name, secret, error)
+			: semel_error_set(error, SEMEL_CONFIG, "%s-file=%.200s: the file is empty",
+					  name, path);
+	explicit_bzero(secret, sizeof(secret));
+	return status;
+}
+
+static semel_status pass_secrets(const struct semel_url *url, struct semel_kafka_settings *settings,
+				 semel_error *error)
+{
+	const char *password = semel_url_param(url, "sasl.password-file");
+	const char *key = semel_url_param(url, "ssl.key.password-file");
+	semel_status status = SEMEL_OK;
+	if (!password)
+		password = getenv(PASSWORD_FILE);
+	if (password && password[0])
+		status = pass_secret(settings, "sasl.password", password, error);
+	if (status == SEMEL_OK && key)
+		status = pass_secret(settings, "ssl.key.password", key, error);
+	return status;
+}
+
+static semel_status read_servers(const struct semel_url *url, struct semel_kafka_settings *settings,
+				 semel_error *error)
+{
+	const char *at = strncmp(url->path, "//", 2) == 0 ? url->path + 2 : url->path;
+	size_t length = strcspn(at, "/");
+	if (length == 0 || at[strspn(at + length, "/") + length] != '\0' || memchr(at, '@', length))
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "the kafka: URL cannot be read (write: "
+				       "kafka://host:port,host:port/?name=value; a user is "
+				       "sasl.username=NAME)");
+	settings->servers = strndup(at, length);
+	return settings->servers ? SEMEL_OK : no_memory(error);
+}
+
+static semel_status read_creation(const struct semel_url *url,
+				  struct semel_kafka_settings *settings, semel_error *error)
+{
+	const char *word = semel_url_param(url, "create-topics");
+	settings->create_topics = !word || strcmp(word, "yes") == 0;
+	if (!settings->create_topics && strcmp(word, "no") != 0)
+		return semel_error_set(
+			error, SEMEL_CONFIG,
+			"create-topics=%.40s: give yes (the default: a missing topic "
+			"is made) or no",
+			word);
+	semel_status status =
+		semel_url_param_int(url, "partitions", (struct semel_range){ 1, 100000, 0 },
+				    &settings->partitions, error);
+	if (status == SEMEL_OK)
+		status = semel_url_param_int(url, "replication", (struct semel_range){ 1, 1000, 0 },
+					     &settings->replication, error);
+	return status;
+}
+
+semel_status semel_kafka_settings_read(const struct semel_url *url,
+				       struct semel_kafka_settings *settings_out,
+				       semel_error *error)
+{
+	*settings_out = (struct semel_kafka_settings){ 0 };
+	semel_status status = check_names(url, error);
+	if (status == SEMEL_OK)
+		status = read_servers(url, settings_out, error);
+	if (status == SEMEL_OK)
+		status = read_creation(url, settings_out, error);
+	for (size_t i = 0; i < url->param_count && status == SEMEL_OK; i++)
+		if (is_passed(url->params[i].name))
+			status = pass(settings_out, url->params[i].name, url->params[i].value,
+				      error);
+	if (status == SEMEL_OK)
+		status = pass_secrets(url, settings_out, error);
+	return status;
+}
+
+void semel_kafka_settings_free(struct semel_kafka_settings *settings)
+{
+	for (size_t i = 0; i < settings->passed_count; i++) {
+		char *name = (char *)(uintptr_t)settings->passed[i].name;
+		char *value = (char *)(uintptr_t)settings->passed[i].value;
+		if (value)
+			explicit_bzero(value, strlen(value));
+		free(name);
+		free(value);
+	}
+	free(settings->servers);
+	*settings = (struct semel_kafka_settings){ 0 };
+}

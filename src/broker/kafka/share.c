@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One partition that is assigned to us.
+ *
+ * - Its flights are the records that were read, in the order of their offsets, from the first one
+ *   that is not settled. A record is kept until it is settled, so that it can be handed out again.
+ * - The position moves over settled flights only; so what is committed was settled, all of it.
+ * - An assignment has a number; what was handed out under an earlier one is not ours to ack.
+ */
+#include "base/error.h"
+#include "broker/kafka/kafka.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- finding and making ---------------------------------------------------------------------- */
+
+struct semel_kafka_share *semel_kafka_share_of(struct semel_kafka *kafka, const char *topic,
+					       int32_t partition)
+{
+	for (uint32_t i = 0; i < kafka->share_count; i++)
+		if (kafka->shares[i].partition == partition &&
+		    strcmp(kafka->shares[i].topic, topic) == 0)
+			return &kafka->shares[i];
+	return NULL;
+}
+
+/* "T.S.retry.N" belongs to T, when S is our scope. */
+static uint32_t tier_of(const struct semel_kafka *kafka, const char *topic, size_t *length_out)
+{
+	char middle[SEMEL_KAFKA_NAME_SIZE];
+	*length_out = strlen(topic);
+	snprintf(middle, sizeof(middle), ".%s.retry.", kafka->scope);
+	const char *at = NULL;
+	for (const char *found = strstr(topic, middle); found; found = strstr(found + 1, middle))
+		at = found;
+	long long tier = 0;
+	if (!at || !semel_text_to_int64(at + strlen(middle), 1, SEMEL_KAFKA_TIERS, &tier))
+		return 0;
+	*length_out = (size_t)(at - topic);
+	return (uint32_t)tier;
+}
+
+static struct semel_kafka_share *make_share(struct semel_kafka *kafka, const char *topic,
+					    int32_t partition)
+{
+	size_t length;
+	uint32_t tier = tier_of(kafka, topic, &length);
+	struct semel_kafka_share *shares =
+		realloc(kafka->shares, (kafka->share_count + 1) * sizeof(kafka->shares[0]));
+	if (!shares)
+		return NULL;
+	kafka->shares = shares;
+	struct semel_kafka_share *share = &shares[kafka->share_count];
+	*share = (struct semel_kafka_share){ .topic = strdup(topic),
+					     .event_topic = strndup(topic, length),
+					     .tier = tier,
+					     .partition = partition };
+	if (share->topic && share->event_topic) {
+		kafka->share_count++;
+		return share;
+	}
+	free(share->topic);
+	free(share->event_topic);
+	return NULL;
+}
+
+/* Its records go to a queue of their own, so that they are read as they are wanted. This has to be
+ * said before the partition is assigned. */
+semel_status semel_kafka_share_take(struct semel_kafka *kafka, const char *topic, int32_t partition,
+				    int64_t offset, int64_t seen_to, semel_error *error)
+{
+	struct semel_kafka_share *share = semel_kafka_share_of(kafka, topic, partition);
+	if (!share)
+		share = make_share(kafka, topic, partition);
+	rd_kafka_queue_t *queue =
+		share ? kafka->library->queue_get_partition(kafka->consumer, topic, partition)
+		      : NULL;
+	if (!queue)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a partition");
+	kafka->library->queue_forward(queue, NULL);
+	if (kafka->wake)
+		semel_kafka_ring_on(kafka, queue);
+	share->queue = queue;
+	share->held = true;
+	share->leaving = false;
+	share->epoch++;
+	share->position = share->next_offset = offset;
+	share->committed = seen_to >= 0 ? offset : -1;
+	share->noted = share->seen_to = seen_to >= 0 ? seen_to : 0;
+	share->due_ms = 0;
+	return SEMEL_OK;
+}
+
+void semel_kafka_share_forget(struct semel_kafka *kafka, struct semel_kafka_share *share)
+{
+	for (size_t i = 0; i < share->length; i++)
+		if (share->flights[share->start + i].message)
+			kafka->library->message_destroy(share->flights[share->start + i].message);
+	if (share->queue)
+		kafka->library->queue_destroy(share->queue);
+	share->queue = NULL;
+	share->held = share->leaving = false;
+	share->epoch++;
+	share->start = share->length = share->next = 0;
+	share->out = 0;
+	share->due_ms = 0;
+}
+
+void semel_kafka_shares_free(struct semel_kafka *kafka)
+{
+	for (uint32_t i = 0; i < kafka->share_count; i++) {
+		free(kafka->shares[i].topic);
+		free(kafka->shares[i].event_topic);
+		free(kafka->shares[i].flights);
+	}
+	free(kafka->shares);
+}
+
+/* ---- flights --------------------------------------------------------------------------------- */
+
+static bool make_room(struct semel_kafka_share *share)
+{
+	if (share->start + share->length < share->capacity)
+		return true;
+	if (share->start > share->capacity / 2) {
+		memmove(share->flights, share->flights + share->start,
+			share->length * sizeof(share->flights[0]));
+		share->start = 0;
+		return true;
+	}
+	size_t capacity = share->capacity ? share->capacity * 2 : 64;
+	struct semel_kafka_flight *flights = realloc(share->flights, capacity * sizeof(flights[0]));
+	if (!flights)
+		return false;
+	share->flights = flights;
+	share->capacity = capacity;
+	return true;
+}
+
+bool semel_kafka_share_add(struct semel_kafka_share *share, rd_kafka_message_t *message,
+			   int64_t offset)
+{
+	if (!make_room(share))
+		return false;
+	share->flights[share->start + share->length++] = (struct semel_kafka_flight){
+		.offset = offset, .message = message, .redelivered = offset < share->seen_to
+	};
+	share->next_offset = offset + 1;
+	return true;
+}
+
+void semel_kafka_share_advance(struct semel_kafka_share *share)
+{
+	while (share->length > 0 && !share->flights[share->start].message) {
+		share->position = share->flights[share->start].offset + 1;
+		share->start++;
+		share->length--;
+		if (share->next > 0)
+			share->next--;
+	}
+	if (share->length == 0)
+		share->start = share->next = 0;
+}
+
+static struct semel_kafka_flight *flight_at(struct semel_kafka_share *share, int64_t offset)
+{
+	size_t low = 0, high = share->length;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (share->flights[share->start + middle].offset < offset)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	if (low == share->length || share->flights[share->start + low].offset != offset)
+		return NULL;
+	return &share->flights[share->start + low];
+}
+
+bool semel_kafka_share_ack(struct semel_kafka *kafka, struct semel_kafka_share *share,
+			   int64_t offset)
+{
+	struct semel_kafka_flight *flight = flight_at(share, offset);
+	if (!flight || !flight->out)
+		return false;
+	kafka->library->message_destroy(flight->message);
+	flight->message = NULL;
+	flight->out = false;
+	share->out--;
+	return true;
+}
+
+void semel_kafka_share_rewind(struct semel_kafka_share *share)
+{
+	for (size_t i = 0; i < share->length; i++) {
+		struct semel_kafka_flight *flight = &share->flights[share->start + i];
+		flight->redelivered = flight->redelivered || flight->out;
+		flight->out = false;
+	}
+	share->out = 0;
+	share->next = 0;
+}
+
+uint64_t semel_kafka_share_islands(const struct semel_kafka_share *share)
+{
+	uint64_t count = 0;
+	for (size_t i = 0; i < share->length; i++)
+		count += share->flights[share->start + i].message == NULL;
+	return count;
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A subscription is a consumer group. Its topics and retry topics are made when they are missing,
+ * and where it begins is committed at once: so it is there from now on, also while nobody reads. */
+#include "base/error.h"
+#include "base/text.h"
+#include "broker/kafka/kafka.h"
+#include "observe/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static semel_status check_options(const struct semel_kafka *kafka,
+				  const struct semel_subscribe_options *options, semel_error *error)
+{
+	if (kafka->consumer)
+		return semel_error_set(error, SEMEL_INVALID,
+				       "this broker connection has a subscription already (open "
+				       "another one)");
+	if (semel_string_is_blank(options->scope))
+		return semel_error_set(error, SEMEL_INVALID, "a subscription needs a scope");
+	if (!options->topics || !options->topics[0])
+		return semel_error_set(error, SEMEL_INVALID, "a subscription needs a topic");
+	if (options->bind)
+		return semel_error_set(
+			error, SEMEL_CONFIG,
+			"Kafka has no routing keys to choose by: leave out the "
+			"binding %s, or publish those events to a topic of their own",
+			options->bind);
+	return SEMEL_OK;
+}
+
+static semel_status check_partitions(const struct semel_kafka_topic *topic,
+				     const struct semel_subscribe_options *options,
+				     semel_error *error)
+{
+	if (options->total_order && topic->partitions > 1)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "a total order cannot be kept: the topic %s has %u "
+				       "partitions (use a topic with one, or order by aggregate)",
+				       topic->name, topic->partitions);
+	if (options->partitions > 0 && topic->partitions != options->partitions)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "the topic %s has %u partitions, not %u (nothing was "
+				       "changed: make the settings agree)",
+				       topic->name, topic->partitions, options->partitions);
+	return SEMEL_OK;
+}
+
+/* A topic that nobody can give us is a matter of settings here. */
+static semel_status need(struct semel_kafka *kafka, const char *name, uint32_t partitions,
+			 struct semel_kafka_topic **topic_out, semel_error *error)
+{
+	semel_status status = semel_kafka_topic_need(kafka, name, partitions, topic_out, error);
+	if (status == SEMEL_UNROUTABLE || status == SEMEL_NACKED || status == SEMEL_INVALID)
+		status = SEMEL_CONFIG;
+	if (status == SEMEL_CONFIG && error)
+		error->status = status;
+	return status;
+}
+
+static void add_all(struct semel_kafka *kafka, rd_kafka_topic_partition_list_t *list,
+		    const struct semel_kafka_topic *topic)
+{
+	for (uint32_t i = 0; i < topic->partitions; i++)
+		kafka->library->topic_partition_list_add(list, topic->name, (int32_t)i);
+}
+
+/* The topic and its retry topics. The group shares out the topic only: see group.c. */
+static semel_status declare(struct semel_kafka *kafka, const char *name,
+			    const struct semel_subscribe_options *options,
+			    rd_kafka_topic_partition_list_t *names,
+			    rd_kafka_topic_partition_list_t *partitions, semel_error *error)
+{
+	struct semel_kafka_topic *topic = NULL;
+	uint32_t wanted = options->total_order ? 1 : options->partitions;
+	semel_status status = need(kafka, name, wanted, &topic, error);
+	if (status == SEMEL_OK)
+		status = check_partitions(topic, options, error);
+	if (status != SEMEL_OK)
+		return status;
+	uint32_t count = topic->partitions;
+	add_all(kafka, partitions, topic);
+	kafka->library->topic_partition_list_add(names, name, RD_KAFKA_PARTITION_UA);
+	for (uint32_t tier = 1; tier <= kafka->tiers && status == SEMEL_OK; tier++) {
+		char tier_name[SEMEL_KAFKA_NAME_SIZE];
+		status = semel_kafka_tier_name(options->scope, name, tier, tier_name, error);
+		if (status == SEMEL_OK)
+			status = need(kafka, tier_name, count, &topic, error);
+	}
+	return status;
+}
+
+static bool is_named_before(const char *const *topics, size_t at)
+{
+	for (size_t i = 0; i < at; i++)
+		if (strcmp(topics[i], topics[at]) == 0)
+			return true;
+	return false;
+}
+
+/* refused_out: others of the group are at work, and only its members may commit. */
+static semel_status commit_begin(struct semel_kafka *kafka,
+				 rd_kafka_topic_partition_list_t *partitions, bool *refused_out,
+				 semel_error *error)
+{
+	const struct semel_kafka_library *library = kafka->library;
+	rd_kafka_resp_err_t err =
+		library->committed(kafka->consumer, partitions, SEMEL_KAFKA_CALL_MS);
+	if (err)
+		return semel_kafka_failed(kafka, err, "read the group's offsets", error);
+	rd_kafka_topic_partition_list_t *fresh = library->topic_partition_list_new(partitions->cnt);
+	for (int i = 0; i < partitions->cnt; i++)
+		if (partitions->elems[i].offset < 0)
+			library->topic_partition_list_add(fresh, partitions->elems[i].topic,
+							  partitions->elems[i].partition);
+	semel_status status = SEMEL_OK;
+	if (fresh->cnt > 0)
+		status = semel_kafka_group_begin(kafka, fresh, error);
+	err = fresh->cnt > 0 && status == SEMEL_OK ? library->commit(kafka->consumer, fresh, 0)
+						   : RD_KAFKA_RESP_ERR_NO_ERROR;
+	*refused_out = err != RD_KAFKA_RESP_ERR_NO_ERROR;
+	if (err)
+		semel_logf(SEMEL_LOG_DEBUG, "kafka: where %s begins was not committed: %s",
+			   kafka->scope, library->err2str(err));
+	library->topic_partition_list_destroy(fresh);
+	return status;
+}
+
+static semel_status join(struct semel_kafka *kafka, const rd_kafka_topic_partition_list_t *names,
+			 semel_error *error)
+{
+	const struct semel_kafka_library *library = kafka->library;
+	kafka->consumer_queue = library->queue_get_consumer(kafka->consumer);
+	if (kafka->wake)
+		semel_kafka_ring_on(kafka, kafka->consumer_queue);
+	rd_kafka_resp_err_t err = library->subscribe(kafka->consumer, names);
+	return err ? semel_kafka_failed(kafka, err, "subscribe", error) : SEMEL_OK;
+}
+
+/* As a member we may say where the group begins. */
+static semel_status commit_as_member(struct semel_kafka *kafka, semel_error *error)
+{
+	int64_t until_ms = semel_steady_ms(kafka->env) + SEMEL_KAFKA_CALL_MS;
+	semel_status status = semel_kafka_group_serve(kafka, error);
+	while (status == SEMEL_OK && !kafka->assigned && semel_steady_ms(kafka->env) < until_ms) {
+		semel_wake_pause_us(10000);
+		status = semel_kafka_group_serve(kafka, error);
+	}
+	return status == SEMEL_OK ? semel_kafka_group_commit_now(kafka, error) : status;
+}
+
+semel_status semel_kafka_subscribe(struct semel_broker *broker,
+				   const struct semel_subscribe_options *options,
+				   semel_error *error)
+{
+	struct semel_kafka *kafka = semel_kafka_of(broker);
+	const struct semel_kafka_library *library = kafka->library;
+	semel_status status = check_options(kafka, options, error);
+	if (status != SEMEL_OK)
+		return status;
+	kafka->scope = strdup(options->scope);
+	kafka->prefetch = options->prefetch;
+	kafka->from_latest = options->from_latest;
+	kafka->tiers =
+		semel_kafka_tier_for(options->delay_max_ms > 0 ? options->delay_max_ms : 60000);
+	status = kafka->scope
+			 ? semel_kafka_consumer_make(kafka, kafka->scope, &kafka->consumer, error)
+			 : semel_error_set(error, SEMEL_INTERNAL, "no memory for a subscription");
+	if (status != SEMEL_OK)
+		return status;
+	rd_kafka_topic_partition_list_t *names = library->topic_partition_list_new(8);
+	rd_kafka_topic_partition_list_t *partitions = library->topic_partition_list_new(32);
+	for (size_t i = 0; options->topics[i] && status == SEMEL_OK; i++)
+		if (!is_named_before(options->topics, i))
+			status = declare(kafka, options->topics[i], options, names, partitions,
+					 error);
+	bool refused = false;
+	if (status == SEMEL_OK)
+		status = commit_begin(kafka, partitions, &refused, error);
+	if (status == SEMEL_OK && !options->declare_only)
+		status = join(kafka, names, error);
+	if (status == SEMEL_OK && !options->declare_only && refused)
+		status = commit_as_member(kafka, error);
+	library->topic_partition_list_destroy(names);
+	library->topic_partition_list_destroy(partitions);
+	return status;
+}

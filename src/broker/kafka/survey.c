@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What waits for a subscription, partition by partition: from the group's offset, or from our own
+ * position where the partition is ours, to the end. A group that has committed nothing in a topic
+ * is not subscribed to it; but what lies in its retry topics was put there for it. */
+#include "base/error.h"
+#include "broker/kafka/kafka.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NOT_KNOWN (-1)
+
+/* ---- which partitions ------------------------------------------------------------------------ */
+
+static bool is_own(const struct semel_kafka *kafka, const char *scope)
+{
+	return kafka->scope && strcmp(kafka->scope, scope) == 0;
+}
+
+static semel_status add_topic(struct semel_kafka *kafka, struct semel_kafka_survey *survey,
+			      const char *name, uint32_t tier, semel_error *error)
+{
+	struct semel_kafka_topic *topic = NULL;
+	semel_status status = semel_kafka_topic_look(kafka, name, &topic, error);
+	if (status != SEMEL_OK || topic->partitions == 0)
+		return status;
+	struct semel_kafka_stretch *stretches =
+		realloc(survey->stretches,
+			(survey->count + topic->partitions) * sizeof(survey->stretches[0]));
+	if (!stretches)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory to look");
+	survey->stretches = stretches;
+	for (uint32_t i = 0; i < topic->partitions; i++)
+		stretches[survey->count++] = (struct semel_kafka_stretch){ .topic = topic->name,
+									   .tier = tier,
+									   .partition = (int32_t)i,
+									   .from = NOT_KNOWN };
+	return SEMEL_OK;
+}
+
+static semel_status add_topics(struct semel_kafka *kafka, const char *scope, const char *name,
+			       struct semel_kafka_survey *survey, semel_error *error)
+{
+	uint32_t tiers = is_own(kafka, scope) ? kafka->tiers : SEMEL_KAFKA_TIERS;
+	semel_status status = add_topic(kafka, survey, name, 0, error);
+	for (uint32_t tier = 1; tier <= tiers && status == SEMEL_OK; tier++) {
+		char tier_name[SEMEL_KAFKA_NAME_SIZE];
+		status = semel_kafka_tier_name(scope, name, tier, tier_name, error);
+		if (status == SEMEL_OK)
+			status = add_topic(kafka, survey, tier_name, tier, error);
+	}
+	return status;
+}
+
+/* ---- offsets --------------------------------------------------------------------------------- */
+
+static rd_kafka_topic_partition_list_t *list_of(const struct semel_kafka *kafka,
+						const struct semel_kafka_survey *survey,
+						int64_t offset)
+{
+	rd_kafka_topic_partition_list_t *list =
+		kafka->library->topic_partition_list_new((int)survey->count);
+	for (size_t i = 0; i < survey->count; i++)
+		kafka->library
+			->topic_partition_list_add(list, survey->stretches[i].topic,
+						   survey->stretches[i].partition)
+			->offset = offset;
+	return list;
+}
+
+/* What the admin client was told of the group; NOT_KNOWN stays where there is nothing. */
+static void take_committed(const struct semel_kafka *kafka, rd_kafka_event_t *event,
+			   struct semel_kafka_survey *survey)
+{
+	const struct semel_kafka_library *library = kafka->library;
+	size_t groups = 0;
+	const rd_kafka_group_result_t **results = library->ListConsumerGroupOffsets_result_groups(
+		library->event_ListConsumerGroupOffsets_result(event), &groups);
+	const rd_kafka_topic_partition_list_t *list =
+		groups == 1 ? library->group_result_partitions(results[0]) : NULL;
+	for (int i = 0; list && i < list->cnt; i++)
+		for (size_t j = 0; j < survey->count; j++)
+			if (list->elems[i].offset >= 0 &&
+			    survey->stretches[j].partition == list->elems[i].partition &&
+			    strcmp(survey->stretches[j].topic, list->elems[i].topic) == 0)
+				survey->stretches[j].from = list->elems[i].offset;
+}
+
+static semel_status read_committed(struct semel_kafka *kafka, const char *scope,
+				   struct semel_kafka_survey *survey, semel_error *error)
+{
+	const struct semel_kafka_library *library = kafka->library;
+	rd_kafka_topic_partition_list_t *list = list_of(kafka, survey, 0);
+	rd_kafka_ListConsumerGroupOffsets_t *wanted =
+		library->ListConsumerGroupOffsets_new(scope, list);
+	rd_kafka_queue_t *queue = library->queue_new(kafka->producer);
+	rd_kafka_AdminOptions_t *options = library->AdminOptions_new(
+		kafka->producer, RD_KAFKA_ADMIN_OP_LISTCONSUMERGROUPOFFSETS);
+	library->AdminOptions_set_request_timeout(options, SEMEL_KAFKA_CALL_MS, NULL, 0);
+	library->ListConsumerGroupOffsets(kafka->producer, &wanted, 1, options, queue);
+	rd_kafka_event_t *event = library->queue_poll(queue, SEMEL_KAFKA_CALL_MS + 1000);
+	rd_kafka_resp_err_t err =
+		event ? library->event_error(event) : RD_KAFKA_RESP_ERR__TIMED_OUT;
+	if (!err)
+		take_committed(kafka, event, survey);
+	if (event)
+		library->event_destroy(event);
+	library->AdminOptions_destroy(options);
+	library->queue_destroy(queue);
+	library->ListConsumerGroupOffsets_destroy(wanted);
+	library->topic_partition_list_destroy(list);
+	return err ? semel_kafka_failed(kafka, err, "read the group's offsets", error) : SEMEL_OK;
+}
+
+/* from: RD_KAFKA_OFFSET_BEGINNING or _END. NULL: it failed. */
+static rd_kafka_topic_partition_list_t *read_bounds(struct semel_kafka *kafka,
+						    const struct semel_kafka_survey *survey,
+						    int64_t which, semel_error *error)
+{
+	rd_kafka_topic_partition_list_t *list = list_of(kafka, survey, which);
+	if (semel_kafka_resolve(kafka, kafka->producer, list, error) == SEMEL_OK)
+		return list;
+	kafka->library->topic_partition_list_destroy(list);
+	return NULL;
+}
+
+static bool is_subscribed(const struct semel_kafka_survey *survey, const char *topic)
+{
+	for (size_t i = 0; i < survey->count; i++)
+		if (survey->stretches[i].from != NOT_KNOWN &&
+		    strcmp(survey->stretches[i].topic, topic) == 0)
+			return true;
+	return false;
+}
+
+static semel_status read_ends(struct semel_kafka *kafka, struct semel_kafka_survey *survey,
+			      semel_error *error)
+{
+	rd_kafka_topic_partition_list_t *begins =
+		read_bounds(kafka, survey, RD_KAFKA_OFFSET_BEGINNING, error);
+	rd_kafka_topic_partition_list_t *ends =
+		begins ? read_bounds(kafka, survey, RD_KAFKA_OFFSET_END, error) : NULL;
+	for (size_t i = 0; ends && i < survey->count; i++) {
+		struct semel_kafka_stretch *stretch = &survey->stretches[i];
+		int64_t begin = begins->elems[i].offset;
+		stretch->end = ends->elems[i].offset;
+		if (stretch->from == NOT_KNOWN && stretch->tier == 0 &&
+		    !is_subscribed(survey, stretch->topic))
+			stretch->end = begin;
+		if (stretch->from < begin && !stretch->share)
+			stretch->from = begin;
+		if (stretch->end < stretch->from)
+			stretch->end = stretch->from;
+	}
+	if (begins)
+		kafka->library->topic_partition_list_destroy(begins);
+	if (ends)
+		kafka->library->topic_partition_list_destroy(ends);
+	return ends ? SEMEL_OK : SEMEL_OUTAGE;
+}
+
+/* Where a partition is ours, we know better than the broker. */
+static bool take_positions(struct semel_kafka *kafka, struct semel_kafka_survey *survey)
+{
+	bool all = true;
+	for (size_t i = 0; i < survey->count; i++) {
+		struct semel_kafka_stretch *stretch = &survey->stretches[i];
+		const struct semel_kafka_share *share =
+			semel_kafka_share_of(kafka, stretch->topic, stretch->partition);
+		if (share && share->held) {
+			stretch->share = share;
+			stretch->from = share->position;
+		} else {
+			all = false;
+		}
+	}
+	return all;
+}
+
+semel_status semel_kafka_survey_make(struct semel_kafka *kafka, const char *scope,
+				     const char *const *topics,
+				     struct semel_kafka_survey *survey_out, semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+	*survey_out = (struct semel_kafka_survey){ 0 };
+	for (size_t i = 0; topics[i] && status == SEMEL_OK; i++)
+		status = add_topics(kafka, scope, topics[i], survey_out, error);
+	if (status != SEMEL_OK || survey_out->count == 0)
+		return status;
+	if (!is_own(kafka, scope) || !take_positions(kafka, survey_out)) {
+		status = read_committed(kafka, scope, survey_out, error);
+		if (is_own(kafka, scope))
+			(void)take_positions(kafka, survey_out);
+	}
+	return status == SEMEL_OK ? read_ends(kafka, survey_out, error) : status;
+}
+
+void semel_kafka_survey_free(struct semel_kafka_survey *survey)
+{
+	free(survey->stretches);
+	*survey = (struct semel_kafka_survey){ 0 };
+}

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What stands at the cluster, by name:
+ *
+ *   topic T          the topic T, made with the broker's defaults when it is missing
+ *   subscription S   the consumer group S
+ *   its retries      topics T.S.retry.1 …, as many partitions as T: the first for what is to come
+ *                    at once, the others for longer and longer delays
+ *
+ * In a retry topic a record waits for the time in its header semel-due, and so do those behind it.
+ * Delays of one topic are alike, so that nobody waits much longer than he has to.
+ */
+#include "base/error.h"
+#include "broker/kafka/kafka.h"
+#include "observe/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define REFUSAL_MS 1000
+#define APPEAR_MS  10000
+#define MISSING_MS 2000
+
+/* Seconds: the longest delay of each. */
+static const int64_t tiers[SEMEL_KAFKA_TIERS] = { 0, 2, 10, 60, 600, 3600, 86400 };
+
+uint32_t semel_kafka_tier_for(int64_t delay_ms)
+{
+	uint32_t tier = 1;
+	while (tier < SEMEL_KAFKA_TIERS && semel_kafka_tier_ms(tier) < delay_ms)
+		tier++;
+	return tier;
+}
+
+int64_t semel_kafka_tier_ms(uint32_t tier)
+{
+	return tiers[tier - 1] * 1000;
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+semel_status semel_kafka_tier_name(const char *scope, const char *topic, uint32_t tier,
+				   char name_out[SEMEL_KAFKA_NAME_SIZE], semel_error *error)
+{
+	int length =
+		snprintf(name_out, SEMEL_KAFKA_NAME_SIZE, "%s.%s.retry.%u", topic, scope, tier);
+	if (length < 0 || length > SEMEL_KAFKA_NAME_MAX)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "the name of the retry topics for %s and %s would be longer "
+				       "than %d bytes (choose a shorter scope or topic)",
+				       scope, topic, SEMEL_KAFKA_NAME_MAX);
+	return SEMEL_OK;
+}
+
+static bool is_topic_name(const char *name)
+{
+	size_t length = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				     "0123456789._-");
+	return name[0] != '\0' && name[length] == '\0' && length <= SEMEL_KAFKA_NAME_MAX &&
+	       strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+}
+
+/* ---- the ones we know ------------------------------------------------------------------------ */
+
+struct semel_kafka_topic *semel_kafka_topic_find(struct semel_kafka *kafka, const char *name)
+{
+	if (kafka->topic_last < kafka->topic_count &&
+	    strcmp(kafka->topics[kafka->topic_last].name, name) == 0)
+		return &kafka->topics[kafka->topic_last];
+	for (size_t i = 0; i < kafka->topic_count; i++)
+		if (strcmp(kafka->topics[i].name, name) == 0) {
+			kafka->topic_last = i;
+			return &kafka->topics[i];
+		}
+	return NULL;
+}
+
+static struct semel_kafka_topic *topic_of(struct semel_kafka *kafka, const char *name)
+{
+	struct semel_kafka_topic *topic = semel_kafka_topic_find(kafka, name);
+	if (topic)
+		return topic;
+	struct semel_kafka_topic *topics =
+		realloc(kafka->topics, (kafka->topic_count + 1) * sizeof(kafka->topics[0]));
+	if (topics)
+		kafka->topics = topics;
+	char *copy = topics ? strdup(name) : NULL;
+	if (!copy)
+		return NULL;
+	kafka->topics[kafka->topic_count] = (struct semel_kafka_topic){ .name = copy };
+	return &kafka->topics[kafka->topic_count++];
+}
+
+rd_kafka_topic_t *semel_kafka_topic_handle(struct semel_kafka *kafka,
+					   struct semel_kafka_topic *topic)
+{
+	if (!topic->handle)
+		topic->handle = kafka->library->topic_new(kafka->producer, topic->name, NULL);
+	return topic->handle;
+}
+
+void semel_kafka_topic_refuse(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
+			      semel_status status, const char *reason)
+{
+	topic->partitions = 0;
+	topic->refusal = status;
+	topic->refused_until_ms = semel_steady_ms(kafka->env) + REFUSAL_MS;
+	snprintf(topic->reason, sizeof(topic->reason), "%.159s", reason);
+}
+
+void semel_kafka_topics_free(struct semel_kafka *kafka)
+{
+	for (size_t i = 0; i < kafka->topic_count; i++)
+		free(kafka->topics[i].name);
+	free(kafka->topics);
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+/* partitions_out 0: it is not there, or not yet. */
+static rd_kafka_resp_err_t count_partitions(const struct rd_kafka_metadata *metadata,
+					    uint32_t *partitions_out)
+{
+	const struct rd_kafka_metadata_topic *topic =
+		metadata->topic_cnt == 1 ? &metadata->topics[0] : NULL;
+	*partitions_out = 0;
+	if (!topic || topic->err)
+		return topic ? topic->err : RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
+	*partitions_out = (uint32_t)topic->partition_cnt;
+	return RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+static semel_status ask(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
+			rd_kafka_resp_err_t *err_out, semel_error *error)
+{
+	const struct semel_kafka_library *library = kafka->library;
+	const struct rd_kafka_metadata *metadata = NULL;
+	rd_kafka_topic_t *handle = semel_kafka_topic_handle(kafka, topic);
+	if (!handle)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a topic");
+	rd_kafka_resp_err_t err =
+		library->metadata(kafka->producer, 0, handle, &metadata, SEMEL_KAFKA_CALL_MS);
+	if (err)
+		return semel_kafka_failed(kafka, err, "ask for a topic", error);
+	*err_out = count_partitions(metadata, &topic->partitions);
+	library->metadata_destroy(metadata);
+	return SEMEL_OK;
+}
+
+static semel_status say_refusal(const struct semel_kafka *kafka,
+				const struct semel_kafka_topic *topic, rd_kafka_resp_err_t err,
+				semel_error *error)
+{
+	if (err == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED)
+		return semel_error_set(error, SEMEL_NACKED,
+				       "we have no right to use the topic %s (give the user WRITE "
+				       "and DESCRIBE on it)",
+				       topic->name);
+	if (err == RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE)
+		return semel_error_set(error, SEMEL_OUTAGE, "the topic %s has no leader at %s",
+				       topic->name, kafka->place);
+	if (err == RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION)
+		return semel_error_set(error, SEMEL_INVALID, "%.100s is no name of a topic",
+				       topic->name);
+	return semel_error_set(
+		error, SEMEL_UNROUTABLE, "the topic %s is not there (%s)%s", topic->name,
+		kafka->library->err2str(err),
+		kafka->settings.create_topics ? "" : ": create it, or leave out create-topics=no");
+}
+
+semel_status semel_kafka_topic_look(struct semel_kafka *kafka, const char *name,
+				    struct semel_kafka_topic **topic_out, semel_error *error)
+{
+	rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
+	*topic_out = topic_of(kafka, name);
+	if (!*topic_out)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a topic");
+	if ((*topic_out)->partitions > 0 ||
+	    semel_steady_ms(kafka->env) < (*topic_out)->missing_until_ms)
+		return SEMEL_OK;
+	semel_status status = ask(kafka, *topic_out, &err, error);
+	if (status == SEMEL_OK && (*topic_out)->partitions == 0)
+		(*topic_out)->missing_until_ms = semel_steady_ms(kafka->env) + MISSING_MS;
+	if (status == SEMEL_OK && err == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED)
+		return say_refusal(kafka, *topic_out, err, error);
+	return status;
+}
+
+/* ---- making ---------------------------------------------------------------------------------- */
+
+static rd_kafka_resp_err_t result_of(struct semel_kafka *kafka, rd_kafka_event_t *event, char *text,
+				     size_t size)
+{
+	const struct semel_kafka_library *library = kafka->library;
+	rd_kafka_resp_err_t err = library->event_error(event);
+	const char *words = err ? library->event_error_string(event) : "";
+	const rd_kafka_CreateTopics_result_t *result = library->event_CreateTopics_result(event);
+	size_t count = 0;
+	const rd_kafka_topic_result_t **topics =
+		result && !err ? library->CreateTopics_result_topics(result, &count) : NULL;
+	if (count == 1) {
+		err = library->topic_result_error(topics[0]);
+		words = library->topic_result_error_string(topics[0]);
+	}
+	snprintf(text, size, "%s", words ? words : library->err2str(err));
+	return err;
+}
+
+static rd_kafka_resp_err_t create(struct semel_kafka *kafka, const char *name, uint32_t partitions,
+				  char *text, size_t size)
+{
+	const struct semel_kafka_library *library = kafka->library;
+	const struct semel_kafka_settings *settings = &kafka->settings;
+	int count = partitions > 0 ? (int)partitions : -1;
+	if (partitions == 0 && settings->partitions > 0)
+		count = (int)settings->partitions;
+	rd_kafka_NewTopic_t *wanted = library->NewTopic_new(
+		name, count, settings->replication > 0 ? (int)settings->replication : -1, text,
+		size);
+	if (!wanted)
+		return RD_KAFKA_RESP_ERR__INVALID_ARG;
+	rd_kafka_AdminOptions_t *options =
+		library->AdminOptions_new(kafka->producer, RD_KAFKA_ADMIN_OP_CREATETOPICS);
+	rd_kafka_queue_t *queue = library->queue_new(kafka->producer);
+	library->AdminOptions_set_request_timeout(options, SEMEL_KAFKA_CALL_MS, NULL, 0);
+	library->CreateTopics(kafka->producer, &wanted, 1, options, queue);
+	rd_kafka_event_t *event = library->queue_poll(queue, SEMEL_KAFKA_CALL_MS + 1000);
+	rd_kafka_resp_err_t err =
+		event ? result_of(kafka, event, text, size) : RD_KAFKA_RESP_ERR__TIMED_OUT;
+	if (event)
+		library->event_destroy(event);
+	library->queue_destroy(queue);
+	library->AdminOptions_destroy(options);
+	library->NewTopic_destroy(wanted);
+	return err;
+}
+
+/* A topic that was made is known to all brokers a little later. */
+static semel_status await(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
+			  semel_error *error)
+{
+	int64_t until_ms = semel_steady_ms(kafka->env) + APPEAR_MS;
+	rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
+	semel_status status = ask(kafka, topic, &err, error);
+	while (status == SEMEL_OK && topic->partitions == 0 &&
+	       semel_steady_ms(kafka->env) < until_ms) {
+		semel_wake_pause_us(10000);
+		status = ask(kafka, topic, &err, error);
+	}
+	if (status == SEMEL_OK && topic->partitions == 0)
+		return say_refusal(kafka, topic, err, error);
+	return status;
+}
+
+static semel_status make(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
+			 uint32_t partitions, semel_error *error)
+{
+	char text[256] = "";
+	rd_kafka_resp_err_t err = create(kafka, topic->name, partitions, text, sizeof(text));
+	switch (err) {
+	case RD_KAFKA_RESP_ERR_NO_ERROR:
+		semel_logf(SEMEL_LOG_INFO, "made the topic %s", topic->name);
+		return await(kafka, topic, error);
+	case RD_KAFKA_RESP_ERR_TOPIC_ALREADY_EXISTS:
+	case RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE: /* perhaps it makes topics that are asked for
+						      */
+		return await(kafka, topic, error);
+	case RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED:
+	case RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED:
+		return semel_error_set(error, SEMEL_UNROUTABLE,
+				       "the topic %s is not there, and we have no right to create "
+				       "it: create it",
+				       topic->name);
+	case RD_KAFKA_RESP_ERR__TRANSPORT:
+	case RD_KAFKA_RESP_ERR__TIMED_OUT:
+	case RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT:
+	case RD_KAFKA_RESP_ERR_NOT_CONTROLLER:
+		return semel_kafka_failed(kafka, err, "create a topic", error);
+	default:
+		return semel_error_set(error, SEMEL_UNROUTABLE,
+				       "the topic %s is not there, and cannot be created: %s",
+				       topic->name, text);
+	}
+}
+
+semel_status semel_kafka_topic_need(struct semel_kafka *kafka, const char *name,
+				    uint32_t partitions, struct semel_kafka_topic **topic_out,
+				    semel_error *error)
+{
+	struct semel_kafka_topic *topic = *topic_out = topic_of(kafka, name);
+	rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
+	if (!topic)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a topic");
+	if (topic->partitions > 0)
+		return SEMEL_OK;
+	if (semel_steady_ms(kafka->env) < topic->refused_until_ms)
+		return semel_error_set(error, topic->refusal, "%s", topic->reason);
+	if (!is_topic_name(name))
+		return semel_error_set(error, SEMEL_INVALID,
+				       "%.100s is no name of a Kafka topic (letters, digits, and "
+				       "._- are allowed)",
+				       name);
+	semel_error why = { 0 };
+	semel_status status = ask(kafka, topic, &err, &why);
+	if (status == SEMEL_OK && topic->partitions == 0)
+		status = err == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART &&
+					 kafka->settings.create_topics
+				 ? make(kafka, topic, partitions, &why)
+			 : err == RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE
+				 ? await(kafka, topic, &why)
+				 : say_refusal(kafka, topic, err, &why);
+	if (status == SEMEL_UNROUTABLE || status == SEMEL_NACKED)
+		semel_kafka_topic_refuse(kafka, topic, status, why.text);
+	return status == SEMEL_OK ? SEMEL_OK : semel_error_set(error, status, "%s", why.text);
+}
