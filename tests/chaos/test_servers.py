@@ -120,7 +120,7 @@ def before_broker(shop, servers):
 def before_database(shop, servers):
     proxy = Proxy(("127.0.0.1", servers.postgres.port))
     name = shop.store.rpartition("/")[2]
-    proxy.env = {"SEMEL_STORE": mix.servers.attached.postgres_url(name, place=f"127.0.0.1:{proxy.port}")}
+    proxy.env = {"SEMEL_STORE": mix.servers.attached.postgres_url(name, place=f"127.0.0.1:{proxy.port}", sslmode="disable")}
     yield proxy
     proxy.close()
 
@@ -136,7 +136,7 @@ def test_the_connection_to_the_broker_is_cut_in_mid(shop, before_broker, text, f
     is_right(shop)
 
 
-@pytest.mark.parametrize("text, from_client", [(b"COMMIT", True), (b"COMMIT", False), (b"semel_outbox", True)],
+@pytest.mark.parametrize("text, from_client", [(b"COMMIT", True), (b"COMMIT", False), (b"UPDATE semel_outbox", True)],
                          ids=["before-commit", "after-commit", "mark"])
 def test_the_connection_to_the_database_is_cut_in_mid(shop, before_database, text, from_client):
     with company(shop, env=before_database.env) as producer:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A TCP proxy that misbehaves on request: it cuts connections in mid-stream, delays, swallows what
-comes back, or refuses. What it does can be bound to a number of bytes or to bytes it sees pass by."""
+comes back, or refuses. What it does can be bound to bytes it sees pass by, or to a statement that
+PostgreSQL was told to prepare before."""
+import re
 import select
 import socket
 import threading
@@ -8,13 +10,22 @@ import time
 
 from nest import free_port
 
+PREPARE = re.compile(rb"P.{4}(semel_\d+)\0([^\0]+)\0", re.DOTALL)
+
 
 class Link:
     """One connection: the client's end and the server's."""
 
     def __init__(self, client, server):
         self.client, self.server = client, server
-        self.sent = {client: 0, server: 0}
+        self.prepared = {}  # PostgreSQL's statements by name, as the client had them prepared
+
+    def listen(self, data):
+        self.prepared.update(PREPARE.findall(data))
+
+    def speaks_of(self, text, data):
+        """These bytes, or the name of a prepared statement that has them."""
+        return text in data or any(text in statement and b"\0" + name + b"\0" in data for name, statement in self.prepared.items())
 
     def other(self, end):
         return self.server if end is self.client else self.client
@@ -97,6 +108,8 @@ class Proxy:
     def carry(self, link, end):
         try:
             data = end.recv(65536)
+            if end is link.client:
+                link.listen(data)
             if self.delay_s:
                 time.sleep(self.delay_s)
             if data and self.must_cut(link, end, data):
@@ -114,7 +127,7 @@ class Proxy:
         if not self.cut_when:
             return False
         text, from_client, times = self.cut_when
-        if (end is link.client) != from_client or text not in data:
+        if (end is link.client) != from_client or not link.speaks_of(text, data):
             return False
         self.cut_when = [text, from_client, times - 1] if times > 1 else None
         return True

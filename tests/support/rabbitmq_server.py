@@ -35,14 +35,14 @@ class Names:
 
     def __init__(self, nest):
         self.nest, self.port = nest, free_port()
-        self.home = nest.room("erlang-home", "rabbitmq")
+        self.home = nest.room(f"erlang-home-{self.port}", "rabbitmq")
         cookie, who = self.home / ".erlang.cookie", identity("rabbitmq")
         cookie.write_text(secrets.token_hex(10))
         cookie.chmod(0o400)
         if who:
             os.chown(cookie, who["user"], who["group"])
         self.child = nest.start(["epmd", "-port", self.port, "-address", "127.0.0.1"], "rabbitmq",
-                                nest.folder / "epmd.log", self.environment())
+                                nest.folder / f"epmd-{self.port}.log", self.environment())
         wait_until(lambda: listens(self.port), 20, "epmd listens")
         nest.keep(self)
 
