@@ -141,7 +141,9 @@ struct semel_broker_driver {
 	semel_status (*rewind)(struct semel_broker *broker, semel_error *error);
 
 	/* -- to one subscription: delayed retries and replays. Durable when it returns OK. The
-	 * event comes to scope on event->topic after delay_ms, and to no other scope. */
+	 * event comes to scope on event->topic after delay_ms, and to no other scope. BUSY while
+	 * blocked() tells why: it was not put back, or will be later all the same; fetching and
+	 * acking go on. */
 	semel_status (*requeue)(struct semel_broker *broker, const char *scope,
 				const struct semel_event *event,
 				const struct semel_passage *passage, int64_t delay_ms,

@@ -19,6 +19,8 @@
 
 #include <stdio.h>
 
+#define BLOCKED_MS 1000
+
 static semel_tx tx_of(const struct semel_consumer *consumer)
 {
 	return consumer->store->driver->tx(consumer->store);
@@ -260,6 +262,19 @@ static semel_status send_copy(struct semel_consumer *consumer, const struct seme
 	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_CONSUME_AFTER_REQUEUE, error) : status;
 }
 
+/* The broker takes nothing for now: the original stays where it is, and comes again. Its attempt is
+ * counted already, in its hold. */
+static bool is_put_off(struct semel_consumer *consumer, struct semel_item *item,
+		       semel_status status)
+{
+	if (status != SEMEL_BUSY || !consumer->broker->driver->blocked(consumer->broker))
+		return false;
+	item->fate = SEMEL_FATE_LATER;
+	consumer->put_off = true;
+	consumer->pause_until_ms = semel_steady_ms(consumer->env) + BLOCKED_MS;
+	return true;
+}
+
 struct saying {
 	enum semel_log_level level;
 	const char *message, *dedup, *decision;
@@ -341,7 +356,9 @@ semel_status semel_settle(struct semel_consumer *consumer, struct semel_item *co
 			continue;
 		if (items[i]->fate == SEMEL_FATE_RETRY && !items[i]->entry_id.data)
 			status = send_copy(consumer, items[i], error);
-		if (!items[i]->entry_id.data)
+		if (is_put_off(consumer, items[i], status))
+			status = SEMEL_OK;
+		else if (!items[i]->entry_id.data)
 			acks[ack_count++] = *items[i]->delivery;
 	}
 	if (status == SEMEL_OK && ack_count > 0)

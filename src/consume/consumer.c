@@ -619,7 +619,9 @@ static bool topic_is_blocked(const struct semel_consumer *consumer)
 static semel_status not_drained(const struct semel_consumer *consumer, const struct left *left,
 				semel_error *error)
 {
-	const char *why = consumer->trouble;
+	const char *blocked =
+		consumer->broker ? consumer->broker->driver->blocked(consumer->broker) : NULL;
+	const char *why = blocked ? blocked : consumer->trouble;
 
 	if (consumer->paused)
 		why = "the subscription is paused by a person";

@@ -302,6 +302,14 @@ static semel_status not_drained(const struct semel_relay *relay,
 			       (unsigned long long)(counts->parked + counts->blocked), why);
 }
 
+/* While the relay was busy nobody counted. */
+static void count_again(struct semel_relay *relay, struct semel_outbox_counts *counts)
+{
+	if (relay->store)
+		(void)relay->store->driver->outbox_counts(relay->store, semel_now_ms(relay->env),
+							  counts, NULL);
+}
+
 static semel_status drain_turn(struct semel_relay *relay, struct semel_outbox_counts *counts,
 			       bool *drained_out, semel_error *error)
 {
@@ -331,8 +339,10 @@ semel_status semel_relay_drain(semel_relay *relay, int64_t timeout_ms, semel_err
 
 	while (status == SEMEL_OK && !drained && !semel_wake_rung(relay->wake)) {
 		status = survive(relay, drain_turn(relay, &counts, &drained, &trouble), &trouble);
-		if (status == SEMEL_OK && !drained && semel_steady_ms(relay->env) >= until_ms)
+		if (status == SEMEL_OK && !drained && semel_steady_ms(relay->env) >= until_ms) {
+			count_again(relay, &counts);
 			return not_drained(relay, &counts, error);
+		}
 	}
 	if (status != SEMEL_OK)
 		return semel_error_set(error, status, "%s", trouble.text);

@@ -18,7 +18,7 @@
 
 /* ---- time ----------------------------------------------------------------------------------- */
 
-static int64_t passed_ms;
+static _Atomic int64_t passed_ms; /* a driver may have a thread of its own */
 static bool env_is_followed = true;
 
 static int64_t shifted_now_ms(void *user)

@@ -37,6 +37,7 @@ static struct semel_rabbit *control_of(struct semel_broker *broker)
 {
 	semel_error error = { 0 };
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
+	semel_rabbit_beater_stop(rabbit); /* from here on we talk behind the driver's back */
 	assert_int_equal(semel_rabbit_need_channel(rabbit, SEMEL_RABBIT_CONTROL, &error), SEMEL_OK);
 	assert_int_equal(semel_rabbit_call_begin(rabbit, &error), SEMEL_OK);
 	return rabbit;
@@ -124,10 +125,10 @@ static void a_queue_that_is_full_refuses_by_nack(void **state)
 	char queue[96];
 	semel_error error = { 0 };
 	snprintf(queue, sizeof(queue), "late.%s", steps_topics()[0]); /* dropped with the scopes */
-	assert_int_equal(semel_rabbit_declare_topic(semel_rabbit_of(broker), steps_topics()[0],
-						    NULL, &error),
+	struct semel_rabbit *control = control_of(broker);
+	assert_int_equal(semel_rabbit_declare_topic(control, steps_topics()[0], NULL, &error),
 			 SEMEL_OK);
-	make_full_queue(control_of(broker), queue);
+	make_full_queue(control, queue);
 	publish_one(broker, &event, 1);
 	assert_int_equal(event.status, SEMEL_OK);
 	publish_one(broker, &event, 2);
@@ -147,10 +148,10 @@ static void a_queue_with_other_settings_is_explained_and_left_alone(void **state
 	char queue[96];
 	semel_error error = { 0 };
 	snprintf(queue, sizeof(queue), "late.%s", steps_topics()[0]);
-	assert_int_equal(semel_rabbit_declare_topic(semel_rabbit_of(broker), steps_topics()[0],
-						    NULL, &error),
+	struct semel_rabbit *control = control_of(broker);
+	assert_int_equal(semel_rabbit_declare_topic(control, steps_topics()[0], NULL, &error),
 			 SEMEL_OK);
-	make_full_queue(control_of(broker), queue);
+	make_full_queue(control, queue);
 	assert_int_equal(broker->driver->subscribe(broker, &options, &error), SEMEL_CONFIG);
 	assert_non_null(strstr(error.text, queue));
 	assert_non_null(strstr(error.text, "the broker has"));

@@ -266,6 +266,7 @@ semel_status semel_rabbit_fetch(struct semel_broker *broker, uint32_t max,
 {
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
 	*count_out = 0;
+	semel_rabbit_tend_outlet(rabbit);
 	semel_status status = semel_rabbit_pump(rabbit, 0, max > 0 ? max : 1, error);
 	if (status == SEMEL_OK)
 		status = reopen(rabbit, error);

@@ -45,6 +45,7 @@
 	ROW(basic_publish)                                                                         \
 	ROW(basic_ack)                                                                             \
 	ROW(get_rpc_reply)                                                                         \
+	ROW(send_frame)                                                                            \
 	ROW(send_method)                                                                           \
 	ROW(simple_wait_frame_noblock)                                                             \
 	ROW(frames_enqueued)                                                                       \

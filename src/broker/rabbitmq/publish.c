@@ -373,6 +373,8 @@ semel_status semel_rabbit_poll(struct semel_broker *broker, int64_t wait_ms,
 
 const char *semel_rabbit_blocked(struct semel_broker *broker)
 {
-	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
+	const struct semel_rabbit *rabbit = semel_rabbit_of(broker);
+	if (rabbit->outlet && rabbit->outlet->blocked[0])
+		return rabbit->outlet->blocked;
 	return rabbit->blocked[0] ? rabbit->blocked : NULL;
 }

@@ -20,9 +20,12 @@ static void free_shares(struct semel_rabbit *rabbit)
 	free(rabbit->shares);
 }
 
-static void rabbit_close(struct semel_broker *broker)
+void semel_rabbit_free(struct semel_rabbit *rabbit)
 {
-	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
+	if (!rabbit)
+		return;
+	semel_rabbit_free(rabbit->outlet);
+	semel_rabbit_beater_stop(rabbit);
 	semel_rabbit_disconnect(rabbit);
 	free_shares(rabbit);
 	for (size_t i = 0; i < rabbit->topic_count; i++)
@@ -38,8 +41,34 @@ static void rabbit_close(struct semel_broker *broker)
 	semel_arena_free(rabbit->scratch);
 	semel_arena_free(rabbit->stage);
 	semel_rabbit_window_free(&rabbit->window);
-	semel_rabbit_settings_free(&rabbit->settings);
+	if (!rabbit->is_beside)
+		semel_rabbit_settings_free(&rabbit->settings);
+	semel_rabbit_beater_free(rabbit);
 	free(rabbit);
+}
+
+static void rabbit_close(struct semel_broker *broker)
+{
+	semel_rabbit_free(semel_rabbit_of(broker));
+}
+
+/* Without a connection yet. */
+static struct semel_rabbit *make(const struct semel_rabbit_library *library,
+				 const struct semel_env *env, uint32_t window)
+{
+	struct semel_rabbit *rabbit = calloc(1, sizeof(*rabbit));
+	if (!rabbit)
+		return NULL;
+	rabbit->library = library;
+	rabbit->env = env;
+	rabbit->fd = rabbit->bell_fd = -1;
+	rabbit->scratch = semel_arena_new(ARENA_BLOCK);
+	rabbit->stage = semel_arena_new(ARENA_BLOCK);
+	if (semel_rabbit_beater_make(rabbit) && rabbit->scratch && rabbit->stage &&
+	    semel_rabbit_window_make(&rabbit->window, window))
+		return rabbit;
+	semel_rabbit_free(rabbit);
+	return NULL;
 }
 
 /* Never the password. */
@@ -51,6 +80,34 @@ static void name_place(struct semel_rabbit *rabbit)
 		 settings->vhost[0] == '/' ? "" : "/", settings->vhost);
 }
 
+/* The settings are there. */
+static semel_status begin(struct semel_rabbit *rabbit, semel_error *error)
+{
+	rabbit->broker.driver =
+		rabbit->settings.tls ? &semel_rabbit_tls_driver : &semel_rabbit_driver;
+	name_place(rabbit);
+	semel_status status = semel_rabbit_connect(rabbit, error);
+	if (status == SEMEL_OK)
+		semel_rabbit_beater_start(rabbit);
+	return status;
+}
+
+semel_status semel_rabbit_open_beside(const struct semel_rabbit *first,
+				      struct semel_rabbit **beside_out, semel_error *error)
+{
+	struct semel_rabbit *rabbit = make(first->library, first->env, 1);
+	if (!rabbit)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a connection");
+	rabbit->settings = first->settings;
+	rabbit->is_beside = true;
+	semel_status status = begin(rabbit, error);
+	if (status == SEMEL_OK)
+		*beside_out = rabbit;
+	else
+		semel_rabbit_free(rabbit);
+	return status;
+}
+
 static semel_status rabbit_open(const struct semel_url *url, const struct semel_env *env,
 				uint32_t window, struct semel_broker **broker_out,
 				semel_error *error)
@@ -59,31 +116,17 @@ static semel_status rabbit_open(const struct semel_url *url, const struct semel_
 	semel_status status = semel_rabbit_library_get(&library, error);
 	if (status != SEMEL_OK)
 		return status;
-	struct semel_rabbit *rabbit = calloc(1, sizeof(*rabbit));
+	struct semel_rabbit *rabbit = make(library, env, window);
 	if (!rabbit)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the broker");
-	rabbit->library = library;
-	rabbit->env = env;
-	rabbit->fd = rabbit->bell_fd = -1;
-	rabbit->scratch = semel_arena_new(ARENA_BLOCK);
-	rabbit->stage = semel_arena_new(ARENA_BLOCK);
-	if (!rabbit->scratch || !rabbit->stage ||
-	    !semel_rabbit_window_make(&rabbit->window, window))
-		status = semel_error_set(error, SEMEL_INTERNAL, "no memory for the broker");
+	status = semel_rabbit_settings_read(library, url, &rabbit->settings, error);
+	if (status == SEMEL_OK)
+		status = begin(rabbit, error);
+	if (status == SEMEL_OK)
+		*broker_out = &rabbit->broker;
 	else
-		status = semel_rabbit_settings_read(library, url, &rabbit->settings, error);
-	rabbit->broker.driver =
-		rabbit->settings.tls ? &semel_rabbit_tls_driver : &semel_rabbit_driver;
-	if (status == SEMEL_OK) {
-		name_place(rabbit);
-		status = semel_rabbit_connect(rabbit, error);
-	}
-	if (status != SEMEL_OK) {
-		rabbit_close(&rabbit->broker);
-		return status;
-	}
-	*broker_out = &rabbit->broker;
-	return SEMEL_OK;
+		semel_rabbit_free(rabbit);
+	return status;
 }
 
 static void rabbit_watch(struct semel_broker *broker, struct semel_wake *wake)
@@ -94,13 +137,59 @@ static void rabbit_watch(struct semel_broker *broker, struct semel_wake *wake)
 	semel_wake_watch_fd(wake, rabbit->bell_fd);
 }
 
+/* ---- the slots, with the line in hand (beat.c) ----------------------------------------------- */
+
+#define SLOT(name, parameters, ...)                                                                \
+	static semel_status held_##name parameters                                                 \
+	{                                                                                          \
+		semel_rabbit_enter(broker);                                                        \
+		return semel_rabbit_leave(broker, semel_rabbit_##name(broker, __VA_ARGS__));       \
+	}
+
+SLOT(publish,
+     (struct semel_broker * broker, const struct semel_event *event,
+      const struct semel_passage *passage, void *token, semel_error *error),
+     event, passage, token, error)
+SLOT(poll,
+     (struct semel_broker * broker, int64_t wait_ms, semel_outcome_seen seen, void *user,
+      semel_error *error),
+     wait_ms, seen, user, error)
+SLOT(subscribe,
+     (struct semel_broker * broker, const struct semel_subscribe_options *options,
+      semel_error *error),
+     options, error)
+SLOT(fetch,
+     (struct semel_broker * broker, uint32_t max, struct semel_arena *arena,
+      struct semel_delivery *deliveries_out, uint32_t *count_out, semel_error *error),
+     max, arena, deliveries_out, count_out, error)
+SLOT(ack,
+     (struct semel_broker * broker, const struct semel_delivery *deliveries, size_t count,
+      semel_error *error),
+     deliveries, count, error)
+SLOT(rewind, (struct semel_broker * broker, semel_error *error), error)
+SLOT(requeue,
+     (struct semel_broker * broker, const char *scope, const struct semel_event *event,
+      const struct semel_passage *passage, int64_t delay_ms, semel_error *error),
+     scope, event, passage, delay_ms, error)
+SLOT(backlog,
+     (struct semel_broker * broker, const char *scope, const char *const *topics,
+      struct semel_backlog *backlog_out, semel_error *error),
+     scope, topics, backlog_out, error)
+SLOT(find,
+     (struct semel_broker * broker, const char *scope, const char *const *topics,
+      const char *event_id, bool *waiting_out, semel_error *error),
+     scope, topics, event_id, waiting_out, error)
+SLOT(compare,
+     (struct semel_broker * broker, const struct semel_subscribe_options *options,
+      semel_difference_seen seen, void *user, semel_error *error),
+     options, seen, user, error)
+
 #define SLOTS                                                                                      \
 	.open = rabbit_open, .close = rabbit_close, .watch = rabbit_watch,                         \
-	.publish = semel_rabbit_publish, .poll = semel_rabbit_poll,                                \
-	.blocked = semel_rabbit_blocked, .subscribe = semel_rabbit_subscribe,                      \
-	.fetch = semel_rabbit_fetch, .ack = semel_rabbit_ack, .rewind = semel_rabbit_rewind,       \
-	.requeue = semel_rabbit_requeue, .backlog = semel_rabbit_backlog,                          \
-	.find = semel_rabbit_find, .prune = semel_rabbit_prune, .compare = semel_rabbit_compare
+	.publish = held_publish, .poll = held_poll, .blocked = semel_rabbit_blocked,               \
+	.subscribe = held_subscribe, .fetch = held_fetch, .ack = held_ack, .rewind = held_rewind,  \
+	.requeue = held_requeue, .backlog = held_backlog, .find = held_find,                       \
+	.prune = semel_rabbit_prune, .compare = held_compare
 
 const struct semel_broker_driver semel_rabbit_driver = { .scheme = "amqp", SLOTS };
 const struct semel_broker_driver semel_rabbit_tls_driver = { .scheme = "amqps", SLOTS };

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The RabbitMQ broker's inside, shared by the files of this folder.
  *
- * One connection, a channel for each concern: publishing (with confirms), requeueing (with
- * confirms, one at a time), control (declaring and counting), and one for each queue consumed, so
- * that a queue can be let go of by itself. What is sent without waiting (messages, acks,
- * heartbeats) is gathered in `out` and written when the socket takes it; calls that wait for an
- * answer are the library's, and `out` is written to its end before each of them.
+ * One connection (a consumer that retries has two, see requeue.c), a channel for each concern:
+ * publishing (with confirms), requeueing (with confirms, one at a time), control (declaring and
+ * counting), and one for each queue consumed, so that a queue can be let go of by itself. What is
+ * sent without waiting (messages, acks, heartbeats) is gathered in `out` and written when the
+ * socket takes it; calls that wait for an answer are the library's, and `out` is written to its end
+ * before each of them.
  *
  * connection.c (open, close, errors)  write.c (out)  read.c (frames in)  publish.c (the window)
  * settings.c (the URL)  topology.c (names, declaring)  share.c (one queue consumed)
  * consume.c (subscribe, fetch, ack)  requeue.c (to one subscription)  look.c (backlog)
+ * beat.c (heartbeats by a thread, and the lock that keeps it from the rest)
  */
 #ifndef SEMEL_BROKER_RABBITMQ_RABBITMQ_H
 #define SEMEL_BROKER_RABBITMQ_RABBITMQ_H
@@ -18,6 +20,7 @@
 #include "broker/broker.h"
 #include "broker/rabbitmq/library.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -144,9 +147,16 @@ struct semel_rabbit {
 	int fd, bell_fd; /* the bell: something has arrived that the socket no longer shows */
 	struct semel_wake *wake;
 	bool open_channels[SEMEL_RABBIT_SHARES];
-	bool lost; /* the connection broke: no more talking */
+	bool lost;      /* the connection broke: no more talking */
+	bool is_beside; /* the settings are another's */
 	char blocked[128];
 	int64_t heartbeat_ms, sent_ms, heard_ms;
+	struct {
+		pthread_t thread;
+		pthread_mutex_t line;   /* held by whoever uses the connection */
+		struct semel_wake *bed; /* where the thread sleeps */
+		bool running;
+	} beater;
 
 	struct {
 		char *data;
@@ -162,6 +172,7 @@ struct semel_rabbit {
 	char **topics; /* exchanges that are declared */
 	size_t topic_count;
 
+	struct semel_rabbit *outlet; /* a consumer's second connection; NULL: not needed yet */
 	struct {
 		struct semel_rabbit_assembly returned;
 		uint64_t tag;        /* of the last one */
@@ -210,6 +221,13 @@ static inline struct semel_text semel_rabbit_text(amqp_bytes_t bytes)
 #define SEMEL_RABBIT_NO_TABLE ((amqp_table_t){ 0 })
 #define SEMEL_RABBIT_NO_BYTES ((amqp_bytes_t){ 0 })
 
+/* ---- rabbitmq.c ---- */
+/* One more connection to the same place, which must be freed before the first. */
+semel_status semel_rabbit_open_beside(const struct semel_rabbit *first,
+				      struct semel_rabbit **beside_out, semel_error *error);
+/* Closes it; may be NULL. */
+void semel_rabbit_free(struct semel_rabbit *rabbit);
+
 /* ---- connection.c ---- */
 semel_status semel_rabbit_connect(struct semel_rabbit *rabbit, semel_error *error);
 void semel_rabbit_disconnect(struct semel_rabbit *rabbit);
@@ -251,7 +269,20 @@ semel_status semel_rabbit_flush_all(struct semel_rabbit *rabbit, int64_t wait_ms
 				    semel_error *error);
 /* Bytes that wait to be written. */
 size_t semel_rabbit_unsent(const struct semel_rabbit *rabbit);
+/* A heartbeat, when nothing was sent for half the agreed time. */
+semel_status semel_rabbit_send_beat(struct semel_rabbit *rabbit, semel_error *error);
+/* The same, and OUTAGE when the broker has been silent for too long. */
 semel_status semel_rabbit_beat(struct semel_rabbit *rabbit, semel_error *error);
+
+/* ---- beat.c ---- */
+bool semel_rabbit_beater_make(struct semel_rabbit *rabbit);
+/* Once the connection is there. Without it (no thread to be had) the owner's own beats remain. */
+void semel_rabbit_beater_start(struct semel_rabbit *rabbit);
+void semel_rabbit_beater_stop(struct semel_rabbit *rabbit);
+void semel_rabbit_beater_free(struct semel_rabbit *rabbit);
+/* Around every function of the driver. leave gives the status through. */
+void semel_rabbit_enter(struct semel_broker *broker);
+semel_status semel_rabbit_leave(struct semel_broker *broker, semel_status status);
 
 /* ---- read.c ---- */
 /* Takes the frames that are there, until as many parcels are at hand; waits at most wait_ms for the
@@ -369,6 +400,8 @@ semel_status semel_rabbit_requeue(struct semel_broker *broker, const char *scope
 				  const struct semel_event *event,
 				  const struct semel_passage *passage, int64_t delay_ms,
 				  semel_error *error);
+/* Keeps the outlet alive, or lets go of it when it is lost. */
+void semel_rabbit_tend_outlet(struct semel_rabbit *rabbit);
 /* What the broker said of the one under way. */
 void semel_rabbit_requeue_confirmed(struct semel_rabbit *rabbit, uint64_t tag, bool multiple,
 				    bool nacked);

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* To one subscription: straight to its queue, or to the tier that keeps it for the delay. Confirmed
- * when it returns, so the original may be acked after it. */
+ * when it returns, so the original may be acked after it.
+ *
+ * An alarm stops whole connections, those that publish. So a consumer puts events back over a
+ * second one, the outlet: deliveries and acks go on over the first. */
 #include "base/error.h"
 #include "broker/rabbitmq/rabbitmq.h"
 
@@ -119,18 +122,21 @@ static semel_status need_tier(struct semel_rabbit *rabbit, struct semel_rabbit_h
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
+/* While the broker is blocked, nobody waits for it: what was sent may still be taken later, and
+ * comes twice then, which the claims know. */
 static semel_status confirm(struct semel_rabbit *rabbit, semel_error *error)
 {
 	int64_t until_ms = semel_steady_ms(rabbit->env) + CONFIRM_MS;
 	semel_status status = SEMEL_OK;
 	while (status == SEMEL_OK && rabbit->requeue.waiting) {
+		if (rabbit->blocked[0])
+			return semel_error_set(error, SEMEL_BUSY, "%s", rabbit->blocked);
 		status = semel_rabbit_pump(rabbit, 100, 0, error);
 		if (status == SEMEL_OK && rabbit->requeue.waiting &&
 		    semel_steady_ms(rabbit->env) >= until_ms)
 			return semel_error_set(error, SEMEL_OUTAGE,
-					       "%s has not confirmed a retry in %d ms%s%s",
-					       rabbit->place, CONFIRM_MS,
-					       rabbit->blocked[0] ? ": " : "", rabbit->blocked);
+					       "%s has not confirmed a retry in %d ms",
+					       rabbit->place, CONFIRM_MS);
 	}
 	semel_rabbit_ring(rabbit);
 	if (status == SEMEL_OK && rabbit->requeue.status != SEMEL_OK)
@@ -143,13 +149,54 @@ static semel_status confirm(struct semel_rabbit *rabbit, semel_error *error)
 static semel_status send(struct semel_rabbit *rabbit, const struct semel_rabbit_post *post,
 			 semel_error *error)
 {
-	semel_status status = semel_rabbit_post(rabbit, post, error);
+	semel_status status = semel_rabbit_pump(rabbit, 0, 0, error);
+	if (status == SEMEL_OK && rabbit->blocked[0])
+		return semel_error_set(error, SEMEL_BUSY, "%s", rabbit->blocked);
+	if (status == SEMEL_OK)
+		status = semel_rabbit_need_channel(rabbit, SEMEL_RABBIT_REQUEUE, error);
+	if (status == SEMEL_OK)
+		status = semel_rabbit_post(rabbit, post, error);
 	if (status != SEMEL_OK)
 		return status;
 	rabbit->requeue.tag++;
 	rabbit->requeue.waiting = true;
 	rabbit->requeue.status = SEMEL_OK;
 	return confirm(rabbit, error);
+}
+
+/* ---- the outlet ------------------------------------------------------------------------------ */
+
+static void drop_outlet(struct semel_rabbit *rabbit)
+{
+	semel_rabbit_free(rabbit->outlet);
+	rabbit->outlet = NULL;
+}
+
+void semel_rabbit_tend_outlet(struct semel_rabbit *rabbit)
+{
+	if (!rabbit->outlet)
+		return;
+	semel_rabbit_enter(&rabbit->outlet->broker);
+	(void)semel_rabbit_leave(&rabbit->outlet->broker,
+				 semel_rabbit_pump(rabbit->outlet, 0, 0, NULL));
+	if (rabbit->outlet->lost)
+		drop_outlet(rabbit);
+}
+
+/* Who consumes nothing needs none. */
+static semel_status send_out(struct semel_rabbit *rabbit, const struct semel_rabbit_post *post,
+			     semel_error *error)
+{
+	if (rabbit->share_count == 0)
+		return send(rabbit, post, error);
+	semel_rabbit_tend_outlet(rabbit);
+	semel_status status = rabbit->outlet
+				      ? SEMEL_OK
+				      : semel_rabbit_open_beside(rabbit, &rabbit->outlet, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_rabbit_enter(&rabbit->outlet->broker);
+	return semel_rabbit_leave(&rabbit->outlet->broker, send(rabbit->outlet, post, error));
 }
 
 /* An aggregate that was made up from the routing key had no lane when it came. */
@@ -174,8 +221,6 @@ semel_status semel_rabbit_requeue(struct semel_broker *broker, const char *scope
 		status = need_tier(rabbit, &home, queue, tier, error);
 	if (status == SEMEL_OK && tier > 0)
 		status = semel_rabbit_tier_name(&home, tier, tier_queue, error);
-	if (status == SEMEL_OK)
-		status = semel_rabbit_need_channel(rabbit, SEMEL_RABBIT_REQUEUE, error);
 	if (status != SEMEL_OK)
 		return status;
 	struct semel_rabbit_post post = {
@@ -189,7 +234,7 @@ semel_status semel_rabbit_requeue(struct semel_broker *broker, const char *scope
 	};
 	if (tier == 0 && home.partitions > 1)
 		post.exchange = post.key;
-	status = send(rabbit, &post, error);
+	status = send_out(rabbit, &post, error);
 	if (status == SEMEL_OK && tier > 0)
 		semel_rabbit_tier_added(rabbit, tier_queue);
 	return status;

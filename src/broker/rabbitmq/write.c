@@ -258,19 +258,35 @@ semel_status semel_rabbit_flush_all(struct semel_rabbit *rabbit, int64_t wait_ms
 	}
 }
 
+/* With TLS the library's own count of them is left alone: one too many does no harm. */
+static semel_status beat_by_library(struct semel_rabbit *rabbit, semel_error *error)
+{
+	const amqp_frame_t frame = { .frame_type = AMQP_FRAME_HEARTBEAT };
+	int code = rabbit->library->send_frame(rabbit->connection, &frame);
+	return code == AMQP_STATUS_OK ? SEMEL_OK : semel_rabbit_lost(rabbit, code, error);
+}
+
 /* Half the agreed time, so that one may be late. */
-semel_status semel_rabbit_beat(struct semel_rabbit *rabbit, semel_error *error)
+semel_status semel_rabbit_send_beat(struct semel_rabbit *rabbit, semel_error *error)
 {
 	int64_t now_ms = semel_steady_ms(rabbit->env);
-	if (rabbit->settings.tls || rabbit->heartbeat_ms == 0)
-		return SEMEL_OK;
-	if (now_ms - rabbit->heard_ms > rabbit->heartbeat_ms * 2)
-		return semel_rabbit_lost(rabbit, AMQP_STATUS_HEARTBEAT_TIMEOUT, error);
 	if (now_ms - rabbit->sent_ms < rabbit->heartbeat_ms / 2)
 		return SEMEL_OK;
 	rabbit->sent_ms = now_ms;
+	if (rabbit->settings.tls)
+		return beat_by_library(rabbit, error);
 	if (!make_room(rabbit, FRAME_EXTRA))
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a heartbeat");
 	close_frame(rabbit, AMQP_FRAME_HEARTBEAT, 0, 0);
 	return semel_rabbit_flush(rabbit, error);
+}
+
+semel_status semel_rabbit_beat(struct semel_rabbit *rabbit, semel_error *error)
+{
+	int64_t silent_ms = semel_steady_ms(rabbit->env) - rabbit->heard_ms;
+	if (rabbit->settings.tls || rabbit->heartbeat_ms == 0)
+		return SEMEL_OK;
+	if (silent_ms > rabbit->heartbeat_ms * 2)
+		return semel_rabbit_lost(rabbit, AMQP_STATUS_HEARTBEAT_TIMEOUT, error);
+	return semel_rabbit_send_beat(rabbit, error);
 }
