@@ -58,29 +58,39 @@ class Producer(threading.Thread):
         self.join(60)
 
 
+def said_in(shop):
+    """What those who work in the background have logged so far."""
+    return (shop.folder / "log").read_text()
+
+
+def spawn_quietly(shop, *words, env=None):
+    """In the background, with its log in the folder."""
+    with open(shop.folder / "log", "ab") as log:
+        return shop.spawn(*words, env={"SEMEL_LOG_LEVEL": "warn", **(env or {})}, stdout=log, stderr=log)
+
+
 @contextlib.contextmanager
 def company(shop, relays=1, consumers=1, env=None, words=(), load=True):
     """Relays and consumers at work under load; all of them must be there at the end, and end well."""
-    log = open(shop.folder / "log", "ab")  # noqa: SIM115
-    quiet = {"SEMEL_LOG_LEVEL": "warn", **(env or {})}
-    team = [shop.spawn("relay", *LEASE, *RETRIES, *words, env=quiet, stdout=log, stderr=log) for _ in range(relays)]
-    team += [shop.spawn(*shop.subscriptions[0].words, env=quiet, stdout=log, stderr=log) for _ in range(consumers)]
+    team = [spawn_quietly(shop, "relay", *LEASE, *RETRIES, *words, env=env) for _ in range(relays)]
+    team += [spawn_quietly(shop, *shop.subscriptions[0].words, env=env) for _ in range(consumers)]
     producer = Producer(shop.store)
-    if load:
-        producer.start()
-        moves(shop, producer)
-    yield producer
-    if load:
-        producer.stop()
-    log.close()
-    said = (shop.folder / "log").read_text()[-4000:]
+    try:
+        if load:
+            producer.start()
+            moves(shop, producer)
+        yield producer
+    finally:
+        if load:
+            producer.stop()
+    said = said_in(shop)[-4000:]
     for child in team:
         assert child.poll() is None, f"{child.args[1:4]} ended with {child.returncode} by itself\n{said}"
         assert shop.stop(child) == 0, said
 
 
-def effects(shop):
-    ((count,),) = shop.sql("SELECT count(*) FROM effect_billing")
+def effects(shop, scope="billing"):
+    ((count,),) = shop.sql(f"SELECT count(*) FROM effect_{scope}")
     return count
 
 

@@ -1,7 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fresh shop for every chaos test."""
+"""A fresh shop for every chaos test. Those that do harm to servers have their own, one pair for a whole run."""
+import json
+
 import pytest
+from company import LEASE, RETRIES, attached_to
+from nest import Nest
+from servers import Servers
 from shop import Shop
+
+
+@pytest.fixture(scope="session")
+def nest():
+    with Nest() as fresh:
+        yield fresh
+
+
+@pytest.fixture(scope="session")
+def servers(nest):
+    return Servers(nest)
+
+
+@pytest.fixture
+def besieged(servers, tmp_path):
+    """A shop at servers that may be harmed, with one subscription."""
+    with attached_to(json.loads(servers.environment()[Servers.VARIABLE])):
+        fresh = Shop(tmp_path)
+        fresh.by_sql("billing", *LEASE, *RETRIES)
+        yield fresh
+        fresh.close()
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ REFUSE_POISON = """INSERT INTO healthy SELECT 0 WHERE CAST(json_extract(:payload
     AND NOT EXISTS (SELECT 1 FROM cured WHERE event_id = :id)"""
 # One line for each call, in a file of its own.
 CALL = """read -r body
+    {before}
     case "$body" in *'"flaky": true'*) [ "$SEMEL_ATTEMPT" = 1 ] && exit 75 ;; esac
     number=${{body##*: }}
     echo "$SEMEL_EVENT_ID $SEMEL_AGGREGATE_ID ${{number%\\}}}}" >> calls.{scope}"""
@@ -101,9 +102,9 @@ class Shop(Semel):
         effects = Effects(scope, store or self.store, f"effect_{scope}", store=store, **allowed)
         return self.add(scope, handler, effects, options)
 
-    def by_exec(self, scope, *options, **allowed):
+    def by_exec(self, scope, *options, before="", **allowed):
         """One whose effect is a line in a file, written by a program for each event."""
-        handler = ("--exec", CALL.format(scope=scope))
+        handler = ("--exec", CALL.format(scope=scope, before=before))
         return self.add(scope, handler, Effects(scope, self.folder / f"calls.{scope}", **allowed), options)
 
     # ---- work --------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 """RabbitMQ nodes of the test's own: one, or a cluster on loopback, with a name service (epmd), a
 cookie and folders of their own, and a control that asks a node in milliseconds, where rabbitmqctl
 would start a whole machine for each question."""
+import contextlib
 import json
 import os
 import secrets
@@ -232,6 +233,28 @@ class Administrator:
         if vhost:
             close += f", (catch rabbit_reader:info(Pid, [vhost])) =:= [{{vhost, {binary(vhost)}}}]"
         self.ask(close + "]")
+
+    def connections(self, vhost):
+        """Who is connected, as text; the same text later means that nobody has come or gone."""
+        return self.ask(f"lists:sort([P || [{{pid, P}}, {{vhost, V}}] <- rabbit_networking:connection_info_all([pid, vhost]),"
+                        f" V =:= {binary(vhost)}])")
+
+    @contextlib.contextmanager
+    def setting(self, **values):
+        """What channels that are opened from now on go by."""
+        before = {name: self.ask(f"application:get_env(rabbit, {name})") for name in values}
+        try:
+            for name, value in values.items():
+                self.ask(f"application:set_env(rabbit, {name}, {value})")
+            yield
+        finally:
+            for name, text in before.items():
+                value = text.removeprefix("{ok,").removesuffix("}")
+                self.ask(f"application:{'unset_env' if text == 'undefined' else 'set_env'}(rabbit, {name}"
+                         + ("" if text == "undefined" else f", {value}") + ")")
+
+    def delete_exchange(self, vhost, name):
+        self.ask(f"rabbit_exchange:delete(rabbit_misc:r({binary(vhost)}, exchange, {binary(name)}), false, <<\"test\">>)")
 
     def delete_queues(self, vhost):
         """All of them, as a person in the wrong window would."""
