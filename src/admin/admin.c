@@ -4,6 +4,7 @@
 #include "admin/health.h"
 #include "admin/replays.h"
 #include "admin/routes.h"
+#include "admin/sight.h"
 #include "base/error.h"
 #include "observe/log.h"
 
@@ -229,7 +230,8 @@ static semel_status copy_options(struct semel_admin *admin,
 		admin->desk.options.ready_stall_ms = 60000;
 	admin->desk.env = semel_env_system();
 	admin->desk.jobs = semel_jobs_new();
-	if (!admin->store || !admin->broker || !admin->desk.jobs)
+	admin->desk.sights = semel_sights_new(&admin->desk);
+	if (!admin->store || !admin->broker || !admin->desk.jobs || !admin->desk.sights)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the admin server");
 	return semel_listen_parse(options->listen, &admin->listen, error);
 }
@@ -269,6 +271,7 @@ void semel_admin_stop(struct semel_admin *admin)
 	semel_http_stop(admin->http);
 	semel_watch_stop(admin->desk.watch);
 	semel_jobs_free(admin->desk.jobs);
+	semel_sights_free(admin->desk.sights);
 	for (size_t i = 0; i < admin->desk.spare_count; i++)
 		semel_store_close(admin->desk.spare[i]);
 	pthread_mutex_destroy(&admin->desk.lock);

@@ -14,14 +14,16 @@
 
 struct semel_jobs;
 struct semel_watch;
+struct semel_sights;
 
 /* One per server; shared by its threads. */
 struct semel_desk {
 	struct semel_admin_options options;
 	const struct semel_env *env;
-	struct semel_jobs *jobs;   /* replays */
-	struct semel_watch *watch; /* is anything stuck? */
-	pthread_mutex_t lock;      /* of the pool */
+	struct semel_jobs *jobs;     /* replays */
+	struct semel_watch *watch;   /* is anything stuck? */
+	struct semel_sights *sights; /* what the page shows */
+	pthread_mutex_t lock;        /* of the pool */
 	semel_store *spare[4];
 	size_t spare_count;
 };

@@ -153,26 +153,30 @@ static void explain_stall(struct semel_watch *watch, const struct semel_desk *de
 	add_reason(reason, reasons);
 }
 
-semel_status semel_serve_readyz(struct semel_visit *visit, semel_error *error)
+uint32_t semel_reasons_tell(struct semel_desk *desk, struct semel_buffer *text)
 {
-	struct semel_watch *watch = visit->desk->watch;
-	struct semel_buffer *body = semel_visit_body(visit);
-	struct reasons reasons = { .body = body };
+	struct semel_watch *watch = desk->watch;
+	struct reasons reasons = { .body = text };
 
-	(void)error;
-	look(watch);
-	semel_buffer_string(body, "{\"reasons\":[");
 	pthread_mutex_lock(&watch->lock);
 	if (!watch->reached)
 		add_reason(watch->trouble, &reasons);
 	else
-		explain_stall(watch, visit->desk, &reasons);
+		explain_stall(watch, desk, &reasons);
 	pthread_mutex_unlock(&watch->lock);
-	if (visit->desk->options.reasons)
-		visit->desk->options.reasons(add_reason, &reasons,
-					     visit->desk->options.reasons_user);
-	semel_buffer_string(body, "]}\n");
-	visit->answer->status = reasons.count > 0 ? 503 : 200;
+	if (desk->options.reasons)
+		desk->options.reasons(add_reason, &reasons, desk->options.reasons_user);
+	return reasons.count;
+}
+
+semel_status semel_serve_readyz(struct semel_visit *visit, semel_error *error)
+{
+	(void)error;
+	look(visit->desk->watch);
+	semel_buffer_string(semel_visit_body(visit), "{\"reasons\":[");
+	uint32_t count = semel_reasons_tell(visit->desk, semel_visit_body(visit));
+	semel_buffer_string(semel_visit_body(visit), "]}\n");
+	visit->answer->status = count > 0 ? 503 : 200;
 	return SEMEL_OK;
 }
 

@@ -16,6 +16,9 @@ struct semel_sight {
 /* Pure: did an event move on between two looks? */
 bool semel_sight_moved(const struct semel_sight *before, const struct semel_sight *now);
 
+/* Every reason not to be ready, as JSON texts with commas between them; how many. */
+uint32_t semel_reasons_tell(struct semel_desk *desk, struct semel_buffer *text);
+
 semel_status semel_watch_start(struct semel_desk *desk, struct semel_watch **watch_out,
 			       semel_error *error);
 /* watch may be NULL. */

@@ -50,6 +50,13 @@ semel_status semel_serve_replay_start(struct semel_visit *visit, semel_error *er
 semel_status semel_serve_replay_list(struct semel_visit *visit, semel_error *error);
 semel_status semel_serve_replay_one(struct semel_visit *visit, semel_error *error);
 semel_status semel_serve_replay_cancel(struct semel_visit *visit, semel_error *error);
+/* sight.c */
+semel_status semel_serve_stream(struct semel_visit *visit, semel_error *error);
+/* page.c */
+semel_status semel_serve_page(struct semel_visit *visit, semel_error *error);
+semel_status semel_serve_page_script(struct semel_visit *visit, semel_error *error);
+semel_status semel_serve_page_style(struct semel_visit *visit, semel_error *error);
+semel_status semel_serve_page_icon(struct semel_visit *visit, semel_error *error);
 /* health.c */
 semel_status semel_serve_livez(struct semel_visit *visit, semel_error *error);
 semel_status semel_serve_readyz(struct semel_visit *visit, semel_error *error);

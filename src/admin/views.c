@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What waits where: the outbox, the subscriptions, and the life of one event. */
+#include "admin/views.h"
+
 #include "admin/routes.h"
 #include "base/error.h"
 #include "proof/trace.h"
@@ -7,27 +9,32 @@
 
 #include <inttypes.h>
 
+void semel_outbox_to_json(const struct semel_outbox_counts *counts, struct semel_buffer *text)
+{
+	semel_buffer_printf(text,
+			    "{\"waiting\":%" PRIu64 ",\"retrying\":%" PRIu64 ",\"parked\":%" PRIu64
+			    ",\"blocked\":%" PRIu64 ",\"failed\":%" PRIu64 ",\"oldest\":",
+			    counts->waiting, counts->retrying, counts->parked, counts->blocked,
+			    counts->failed);
+	semel_buffer_time(text, counts->oldest_ms);
+	semel_buffer_string(text, ",\"nextAttempt\":");
+	semel_buffer_time(text, counts->next_due_ms);
+	semel_buffer_string(text, ",\"lastError\":");
+	semel_buffer_json_or_null(text,
+				  semel_text_of(counts->last_error[0] ? counts->last_error : NULL));
+	semel_buffer_string(text, "}");
+}
+
 semel_status semel_serve_outbox(struct semel_visit *visit, semel_error *error)
 {
 	struct semel_outbox_counts counts = { 0 };
-	struct semel_buffer *body = semel_visit_body(visit);
-	int64_t now_ms = semel_now_ms(visit->desk->env);
 	semel_status status = semel_visit_store(visit, error);
 
 	if (status == SEMEL_OK)
-		status = visit->store->driver->outbox_counts(visit->store, now_ms, &counts, error);
-	semel_buffer_printf(body,
-			    "{\"waiting\":%" PRIu64 ",\"retrying\":%" PRIu64 ",\"parked\":%" PRIu64
-			    ",\"blocked\":%" PRIu64 ",\"failed\":%" PRIu64 ",\"oldest\":",
-			    counts.waiting, counts.retrying, counts.parked, counts.blocked,
-			    counts.failed);
-	semel_buffer_time(body, counts.oldest_ms);
-	semel_buffer_string(body, ",\"nextAttempt\":");
-	semel_buffer_time(body, counts.next_due_ms);
-	semel_buffer_string(body, ",\"lastError\":");
-	semel_buffer_json_or_null(body,
-				  semel_text_of(counts.last_error[0] ? counts.last_error : NULL));
-	semel_buffer_string(body, "}\n");
+		status = visit->store->driver->outbox_counts(
+			visit->store, semel_now_ms(visit->desk->env), &counts, error);
+	semel_outbox_to_json(&counts, semel_visit_body(visit));
+	semel_buffer_string(semel_visit_body(visit), "\n");
 	return status;
 }
 
@@ -41,8 +48,8 @@ static void text_member(struct semel_buffer *body, const char *name, struct seme
 }
 
 /* What the broker says; null when it cannot be asked. */
-static void backlog_members(struct semel_visit *visit, struct semel_broker *broker,
-			    const struct semel_subscription_row *row)
+static bool backlog_members(struct semel_visit *visit, struct semel_broker *broker,
+			    const struct semel_subscription_row *row, struct semel_buffer *text)
 {
 	struct semel_backlog backlog = { 0 };
 	struct semel_topics topics = { 0 };
@@ -52,44 +59,41 @@ static void backlog_members(struct semel_visit *visit, struct semel_broker *brok
 			SEMEL_OK;
 
 	if (known)
-		semel_buffer_printf(semel_visit_body(visit),
-				    "\"lag\":%" PRIu64 ",\"delayed\":%" PRIu64 ",", backlog.waiting,
-				    backlog.delayed);
+		semel_buffer_printf(text, "\"lag\":%" PRIu64 ",\"delayed\":%" PRIu64 ",",
+				    backlog.waiting, backlog.delayed);
 	else
-		semel_buffer_string(semel_visit_body(visit), "\"lag\":null,\"delayed\":null,");
+		semel_buffer_string(text, "\"lag\":null,\"delayed\":null,");
+	return known;
 }
 
-static semel_status one_subscription(struct semel_visit *visit, struct semel_broker *broker,
-				     const struct semel_subscription_row *row, semel_error *error)
+bool semel_subscription_to_json(struct semel_visit *visit, struct semel_broker *broker,
+				const struct semel_subscription_row *row, struct semel_buffer *text)
 {
-	struct semel_buffer *body = semel_visit_body(visit);
+	const struct semel_store_driver *driver = visit->store->driver;
 	struct semel_hold_counts held = { 0 };
 	uint64_t dead = 0;
-	semel_status status =
-		visit->store->driver->hold_counts(visit->store, row->scope, &held, error);
+	bool reached = driver->hold_counts(visit->store, row->scope, &held, NULL) == SEMEL_OK &&
+		       driver->dead_count(visit->store, row->scope.data, &dead, NULL) == SEMEL_OK;
 
-	if (status == SEMEL_OK)
-		status = visit->store->driver->dead_count(visit->store, row->scope.data, &dead,
-							  error);
-	semel_buffer_string(body, "{");
-	text_member(body, "scope", row->scope);
-	semel_buffer_printf(body, "\"topics\":%s,", row->topics.data);
-	text_member(body, "guarantee", row->guarantee);
-	text_member(body, "claim", row->claim);
-	text_member(body, "poison", row->poison);
-	text_member(body, "order", row->order);
-	text_member(body, "dedupBy", row->dedup_by);
-	text_member(body, "handler", row->handler);
-	semel_buffer_string(body, "\"since\":");
-	semel_buffer_time(body, row->since_ms);
-	semel_buffer_string(body, ",");
-	backlog_members(visit, broker, row);
-	semel_buffer_printf(body,
+	semel_buffer_string(text, "{");
+	text_member(text, "scope", row->scope);
+	semel_buffer_printf(text, "\"topics\":%s,", row->topics.data);
+	text_member(text, "guarantee", row->guarantee);
+	text_member(text, "claim", row->claim);
+	text_member(text, "poison", row->poison);
+	text_member(text, "order", row->order);
+	text_member(text, "dedupBy", row->dedup_by);
+	text_member(text, "handler", row->handler);
+	semel_buffer_string(text, "\"since\":");
+	semel_buffer_time(text, row->since_ms);
+	semel_buffer_string(text, ",");
+	reached = backlog_members(visit, broker, row, text) && reached;
+	semel_buffer_printf(text,
 			    "\"paused\":%s,\"retrying\":%" PRIu64 ",\"blocked\":%" PRIu64
 			    ",\"parked\":%" PRIu64 ",\"deadLetters\":%" PRIu64 "}",
 			    row->paused ? "true" : "false", held.waiting, held.blocked, held.parked,
 			    dead);
-	return status;
+	return reached;
 }
 
 semel_status semel_serve_subscriptions(struct semel_visit *visit, semel_error *error)
@@ -107,7 +111,7 @@ semel_status semel_serve_subscriptions(struct semel_visit *visit, semel_error *e
 	semel_buffer_string(semel_visit_body(visit), "[");
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
 		semel_buffer_string(semel_visit_body(visit), i ? ",\n " : "");
-		status = one_subscription(visit, broker, &rows[i], error);
+		(void)semel_subscription_to_json(visit, broker, &rows[i], semel_visit_body(visit));
 	}
 	semel_buffer_string(semel_visit_body(visit), "]\n");
 	semel_broker_close(broker);

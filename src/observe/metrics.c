@@ -224,6 +224,36 @@ void semel_series_time(struct semel_series *series, int64_t micros)
 	atomic_fetch_add_explicit(&series->value, micros, memory_order_relaxed);
 }
 
+bool semel_metric_find(enum semel_metric metric, const char *first, const char *second,
+		       int64_t *value_out)
+{
+	const char *values[LABELS_MAX] = { first ? first : "", second ? second : "" };
+
+	pthread_mutex_lock(&lock);
+	struct semel_series *series = find(metric, values);
+	bool shown = series && atomic_load(&series->shown);
+	if (shown)
+		*value_out = atomic_load(&series->value);
+	pthread_mutex_unlock(&lock);
+	return shown;
+}
+
+bool semel_metric_sum(enum semel_metric metric, const char *second, int64_t *sum_out)
+{
+	bool any = false;
+
+	*sum_out = 0;
+	pthread_mutex_lock(&lock);
+	for (struct semel_series *series = heads[metric]; series; series = series->next) {
+		if (second && strcmp(series->values[1], second) != 0)
+			continue;
+		*sum_out += atomic_load(&series->value);
+		any = any || atomic_load(&series->shown);
+	}
+	pthread_mutex_unlock(&lock);
+	return any;
+}
+
 void semel_metric_clear(enum semel_metric metric)
 {
 	pthread_mutex_lock(&lock);

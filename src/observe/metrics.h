@@ -13,6 +13,7 @@
 
 #include "base/buffer.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define SEMEL_SERIES_MAX 200
@@ -56,6 +57,12 @@ void semel_series_add(struct semel_series *series, uint64_t count);
 void semel_series_set(struct semel_series *series, int64_t value);
 /* A time into a histogram; below zero (clocks differ) counts as zero. */
 void semel_series_time(struct semel_series *series, int64_t micros);
+
+/* What a series shows now. False: it is not there, or not shown. */
+bool semel_metric_find(enum semel_metric metric, const char *first, const char *second,
+		       int64_t *value_out);
+/* The sum of the series with this second label (NULL: any). False: there are none. */
+bool semel_metric_sum(enum semel_metric metric, const char *second, int64_t *sum_out);
 
 /* Takes a gauge's series away, so that what is gone is not shown for ever. */
 void semel_metric_clear(enum semel_metric metric);

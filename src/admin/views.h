@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What several answers show alike. */
+#ifndef SEMEL_ADMIN_VIEWS_H
+#define SEMEL_ADMIN_VIEWS_H
+
+#include "admin/desk.h"
+
+void semel_outbox_to_json(const struct semel_outbox_counts *counts, struct semel_buffer *text);
+/* False: store or broker did not answer, and what they would have said is null or zero. broker may
+ * be NULL. */
+bool semel_subscription_to_json(struct semel_visit *visit, struct semel_broker *broker,
+				const struct semel_subscription_row *row,
+				struct semel_buffer *text);
+
+#endif
