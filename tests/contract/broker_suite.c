@@ -293,12 +293,12 @@ static void acks_in_any_order_settle_all(void **state)
 	struct semel_broker *broker = open_subscribed("billing");
 	struct steps_haul *haul = steps_haul_new();
 	semel_error error = { 0 };
-	publish_events("a", 1, 20);
-	publish_events("b", 1, 20);
-	steps_fetch_all(broker, 40, haul);
-	for (uint32_t i = 0; i < 40; i++) /* 7 and 40 have no common divisor */
+	publish_events("a", 1, 200);
+	publish_events("b", 1, 200);
+	steps_fetch_all(broker, 400, haul);
+	for (uint32_t i = 0; i < 400; i++) /* 7 and 400 have no common divisor */
 		assert_int_equal(
-			broker->driver->ack(broker, &haul->deliveries[i * 7 % 40], 1, &error),
+			broker->driver->ack(broker, &haul->deliveries[i * 7 % 400], 1, &error),
 			SEMEL_OK);
 	assert_int_equal(steps_backlog(broker, "billing").waiting, 0);
 	steps_haul_free(haul);

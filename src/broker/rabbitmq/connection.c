@@ -18,7 +18,7 @@
 
 #define CONNECT_TIMEOUT_S 5
 #define CALL_TIMEOUT_S    30
-#define CLOSE_TIMEOUT_S   2
+#define CLOSE_TIMEOUT_S   5
 #define FRAME_MAX         131072
 #define CHANNEL_MAX       2047
 
@@ -300,6 +300,14 @@ semel_status semel_rabbit_connect(struct semel_rabbit *rabbit, semel_error *erro
 	return SEMEL_OK;
 }
 
+static semel_status settle_all(struct semel_rabbit *rabbit)
+{
+	semel_status status = semel_rabbit_flush_all(rabbit, CLOSE_TIMEOUT_S * 1000, NULL);
+	for (uint32_t i = 0; i < rabbit->share_count && status == SEMEL_OK; i++)
+		status = semel_rabbit_share_settle(rabbit, i, NULL);
+	return status;
+}
+
 /* A broker that has blocked us reads no goodbye. */
 void semel_rabbit_disconnect(struct semel_rabbit *rabbit)
 {
@@ -308,10 +316,11 @@ void semel_rabbit_disconnect(struct semel_rabbit *rabbit)
 		semel_wake_unwatch_fd(rabbit->wake, rabbit->fd);
 		semel_wake_unwatch_fd(rabbit->wake, rabbit->bell_fd);
 	}
-	if (rabbit->connection && !rabbit->lost && !rabbit->blocked[0] &&
-	    semel_rabbit_flush_all(rabbit, CLOSE_TIMEOUT_S * 1000, NULL) == SEMEL_OK) {
+	if (rabbit->connection && !rabbit->lost && !rabbit->blocked[0]) {
 		rabbit->library->set_rpc_timeout(rabbit->connection, &patience);
-		(void)rabbit->library->connection_close(rabbit->connection, AMQP_REPLY_SUCCESS);
+		if (settle_all(rabbit) == SEMEL_OK)
+			(void)rabbit->library->connection_close(rabbit->connection,
+								AMQP_REPLY_SUCCESS);
 	}
 	if (rabbit->connection)
 		rabbit->library->destroy_connection(rabbit->connection);

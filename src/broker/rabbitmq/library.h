@@ -42,6 +42,7 @@
 	ROW(queue_delete)                                                                          \
 	ROW(basic_qos)                                                                             \
 	ROW(basic_consume)                                                                         \
+	ROW(basic_cancel)                                                                          \
 	ROW(basic_publish)                                                                         \
 	ROW(basic_ack)                                                                             \
 	ROW(get_rpc_reply)                                                                         \

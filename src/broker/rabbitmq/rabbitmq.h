@@ -114,6 +114,7 @@ struct semel_rabbit_share {
 	bool active;     /* something has come since it was opened */
 	uint16_t epoch;  /* counts openings: what came before cannot be acked any more */
 	uint32_t handed; /* fetched and not acked */
+	uint32_t told;   /* acks sent since it was opened, or since all of them were settled */
 	uint64_t first;  /* the tag of acked[start] */
 	uint8_t *acked;  /* by tag, since the oldest unacked one */
 	size_t start, length, capacity;
@@ -363,6 +364,9 @@ semel_status semel_rabbit_partitions_of(struct semel_rabbit *rabbit, const char 
 semel_status semel_rabbit_share_open(struct semel_rabbit *rabbit, uint32_t at, semel_error *error);
 /* Closes the channel: everything unacked goes back to the head of the queue, in order. */
 semel_status semel_rabbit_share_close(struct semel_rabbit *rabbit, uint32_t at, semel_error *error);
+/* Waits until the queue has settled the acks that were sent. */
+semel_status semel_rabbit_share_settle(struct semel_rabbit *rabbit, uint32_t at,
+				       semel_error *error);
 /* The broker closed it, or it was closed: what is in hand of it is not ours any more. */
 void semel_rabbit_share_forget(struct semel_rabbit *rabbit, uint32_t at);
 /* A delivery with this tag has come. False: no memory. */

@@ -7,6 +7,9 @@
  * - To let a queue go, the channel is closed: what is unacked goes back to its head, in order. (To
  *   cancel only would let the next consumer overtake what is unacked.)
  * - An opening has a number; what was delivered under an earlier one is not ours to ack.
+ * - The broker's channel passes on 32 acks to a quorum queue that has not settled them; the next
+ *   ones it keeps, and forgets when it is closed. So before it is closed the queue is made to
+ * answer.
  */
 #include "base/error.h"
 #include "broker/rabbitmq/rabbitmq.h"
@@ -17,6 +20,7 @@
 
 #define PREFETCH_MAX UINT16_MAX
 #define BALANCE_MS   500
+#define TOLD_MAX     31 /* acks that a channel passes on at once */
 
 enum { UNACKED, ACKED_NOW, ACKED };
 
@@ -87,6 +91,7 @@ semel_status semel_rabbit_share_send_acks(struct semel_rabbit *rabbit, uint32_t 
 	uint64_t last = 0;
 	size_t run = acked_run(share, &last);
 	semel_status status = SEMEL_OK;
+	share->told += last > 0;
 	if (last > 0)
 		status = semel_rabbit_send_ack(rabbit, channel_of(at), last, true, error);
 	share->start += run;
@@ -96,6 +101,7 @@ semel_status semel_rabbit_share_send_acks(struct semel_rabbit *rabbit, uint32_t 
 		if (share->acked[share->start + i] != ACKED_NOW)
 			continue;
 		share->acked[share->start + i] = ACKED;
+		share->told++;
 		status = semel_rabbit_send_ack(rabbit, channel_of(at), share->first + i, false,
 					       error);
 	}
@@ -146,12 +152,62 @@ semel_status semel_rabbit_share_open(struct semel_rabbit *rabbit, uint32_t at, s
 	return status;
 }
 
+static semel_status ask(struct semel_rabbit *rabbit, uint32_t at, uint64_t *ready_out,
+			semel_error *error)
+{
+	const amqp_queue_declare_ok_t *ok = rabbit->library->queue_declare(
+		rabbit->connection, channel_of(at), semel_rabbit_string(rabbit->shares[at].queue),
+		1, 0, 0, 0, SEMEL_RABBIT_NO_TABLE);
+	if (ok)
+		*ready_out = ok->message_count;
+	return semel_rabbit_call_end(rabbit, channel_of(at), NULL, error);
+}
+
+/* To add a consumer is a command that the queue answers after those before it; to take it away is
+ * another. (Behind a single active consumer it gets nothing; without one, a message at most.) */
+static semel_status ask_queue(struct semel_rabbit *rabbit, uint32_t at, semel_error *error)
+{
+	const struct semel_rabbit_library *library = rabbit->library;
+	const amqp_bytes_t tag = semel_rabbit_string("semel.settle");
+	uint16_t channel = channel_of(at);
+	uint64_t ready = 0;
+	library->basic_qos(rabbit->connection, channel, 0, 1, 0);
+	semel_status status = semel_rabbit_call_end(rabbit, channel, NULL, error);
+	if (status != SEMEL_OK)
+		return status;
+	library->basic_consume(rabbit->connection, channel,
+			       semel_rabbit_string(rabbit->shares[at].queue), tag, 0, 0, 0,
+			       SEMEL_RABBIT_NO_TABLE);
+	status = semel_rabbit_call_end(rabbit, channel, NULL, error);
+	if (status != SEMEL_OK)
+		return status;
+	library->basic_cancel(rabbit->connection, channel, tag);
+	status = semel_rabbit_call_end(rabbit, channel, NULL, error);
+	return status == SEMEL_OK ? ask(rabbit, at, &ready, error) : status;
+}
+
+/* The first time the queue has settled what had been passed on to it, and the channel hears of
+ * that, and passes on the rest; the second time it has settled that too. */
+semel_status semel_rabbit_share_settle(struct semel_rabbit *rabbit, uint32_t at, semel_error *error)
+{
+	struct semel_rabbit_share *share = &rabbit->shares[at];
+	semel_status status = SEMEL_OK;
+	if (!share->open || share->told <= TOLD_MAX ||
+	    strcmp(rabbit->settings.queue_type, "quorum") != 0)
+		return SEMEL_OK;
+	status = semel_rabbit_call_begin(rabbit, error);
+	for (int round = 0; round < 2 && status == SEMEL_OK; round++)
+		status = ask_queue(rabbit, at, error);
+	share->told = 0;
+	return status;
+}
+
 void semel_rabbit_share_forget(struct semel_rabbit *rabbit, uint32_t at)
 {
 	struct semel_rabbit_share *share = &rabbit->shares[at];
 	share->open = share->leaving = share->active = false;
 	share->epoch++;
-	share->handed = 0;
+	share->handed = share->told = 0;
 	share->start = share->length = 0;
 	share->assembly = (struct semel_rabbit_assembly){ 0 };
 	semel_rabbit_drop_stale(rabbit);
@@ -162,6 +218,8 @@ void semel_rabbit_share_forget(struct semel_rabbit *rabbit, uint32_t at)
 semel_status semel_rabbit_share_close(struct semel_rabbit *rabbit, uint32_t at, semel_error *error)
 {
 	semel_status status = semel_rabbit_call_begin(rabbit, error);
+	if (status == SEMEL_OK)
+		status = semel_rabbit_share_settle(rabbit, at, error);
 	if (status != SEMEL_OK)
 		return status;
 	amqp_rpc_reply_t reply = rabbit->library->channel_close(rabbit->connection, channel_of(at),
@@ -178,17 +236,6 @@ semel_status semel_rabbit_share_close(struct semel_rabbit *rabbit, uint32_t at, 
 }
 
 /* ---- counting -------------------------------------------------------------------------------- */
-
-static semel_status ask(struct semel_rabbit *rabbit, uint32_t at, uint64_t *ready_out,
-			semel_error *error)
-{
-	const amqp_queue_declare_ok_t *ok = rabbit->library->queue_declare(
-		rabbit->connection, channel_of(at), semel_rabbit_string(rabbit->shares[at].queue),
-		1, 0, 0, 0, SEMEL_RABBIT_NO_TABLE);
-	if (ok)
-		*ready_out = ok->message_count;
-	return semel_rabbit_call_end(rabbit, channel_of(at), NULL, error);
-}
 
 /* The channel answers before it passes on what the queue had sent to it earlier; it has passed that
  * on when it answers a second time. */
