@@ -324,6 +324,7 @@ WHOLE, CORE = [*PROMISE, "-m", "anywhere"], [*PROMISE, "-m", "anywhere and core"
 MIXES = (
     ("postgres+rabbitmq", WHOLE),
     ("sqlite+rabbitmq", CORE),
+    ("postgres+rabbitmq-stream", CORE),
     ("postgres+local", CORE),
 )
 

@@ -12,7 +12,7 @@ def pytest_configure(config):
 
 
 def engines():
-    return {mix.STORE, mix.SOURCE, mix.BROKER}
+    return {mix.STORE, mix.SOURCE, mix.BROKER, mix.BROKER.partition("-")[0]}
 
 
 def fits(item):

@@ -6,6 +6,7 @@
 #include "base/owner.h"
 #include "base/wake.h"
 #include "observe/metrics.h"
+#include "proof/onlooker.h"
 #include "store/subscription.h"
 
 #include <stdio.h>
@@ -246,6 +247,7 @@ static semel_status set_lags(struct semel_visit *visit, semel_error *error)
 {
 	struct semel_subscription_row *rows = NULL;
 	struct semel_broker *broker = NULL;
+	struct semel_onlooker onlooker;
 	uint32_t count = 0;
 	semel_status status =
 		semel_subscription_read(visit->store, visit->arena, &rows, &count, error);
@@ -255,6 +257,7 @@ static semel_status set_lags(struct semel_visit *visit, semel_error *error)
 	    semel_broker_open(visit->desk->options.broker, visit->desk->env, 1, &broker, NULL) !=
 		    SEMEL_OK)
 		return status;
+	semel_onlooker_attend(&onlooker, broker, visit->store);
 	for (uint32_t i = 0; i < count; i++)
 		set_lag(visit, broker, &rows[i]);
 	semel_broker_close(broker);

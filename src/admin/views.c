@@ -4,6 +4,7 @@
 
 #include "admin/routes.h"
 #include "base/error.h"
+#include "proof/onlooker.h"
 #include "proof/trace.h"
 #include "store/subscription.h"
 
@@ -100,6 +101,7 @@ semel_status semel_serve_subscriptions(struct semel_visit *visit, semel_error *e
 {
 	struct semel_subscription_row *rows = NULL;
 	struct semel_broker *broker = NULL;
+	struct semel_onlooker onlooker;
 	uint32_t count = 0;
 	semel_status status = semel_visit_store(visit, error);
 
@@ -108,6 +110,8 @@ semel_status semel_serve_subscriptions(struct semel_visit *visit, semel_error *e
 	if (status == SEMEL_OK && count > 0)
 		(void)semel_broker_open(visit->desk->options.broker, visit->desk->env, 1, &broker,
 					NULL);
+	if (broker)
+		semel_onlooker_attend(&onlooker, broker, visit->store);
 	semel_buffer_string(semel_visit_body(visit), "[");
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
 		semel_buffer_string(semel_visit_body(visit), i ? ",\n " : "");

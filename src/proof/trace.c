@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/time.h"
 #include "observe/log.h"
+#include "proof/onlooker.h"
 #include "store/subscription.h"
 
 #include <string.h>
@@ -96,10 +97,13 @@ static void ask_broker(const struct semel_trace_plan *plan, const char *event_id
 		       struct collection *collection)
 {
 	struct semel_broker *broker = NULL;
+	struct semel_onlooker onlooker;
 	semel_error error = { 0 };
 	semel_status status = semel_broker_open(plan->broker_url, plan->env, 1, &broker, &error);
-	for (size_t i = 0; i < plan->store_count && status == SEMEL_OK; i++)
+	for (size_t i = 0; i < plan->store_count && status == SEMEL_OK; i++) {
+		semel_onlooker_attend(&onlooker, broker, plan->stores[i]);
 		status = look_in(broker, plan->stores[i], plan, event_id, collection, &error);
+	}
 	semel_broker_close(broker);
 	if (status != SEMEL_OK)
 		semel_logf(SEMEL_LOG_WARN, "the broker could not be asked: %s", error.text);

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "proof/ledger.h"
+#include "proof/onlooker.h"
 #include "store/subscription.h"
 
 #include <stdio.h>
@@ -29,6 +30,7 @@ struct verification {
 	struct semel_arena *arena; /* of the report */
 	struct semel_ledger ledger;
 	struct semel_broker *broker; /* NULL: not opened, or not to be had */
+	struct semel_onlooker onlooker;
 };
 
 /* Claims whose event the outbox did not have, ascending: orphans, unless it has it now. */
@@ -194,16 +196,19 @@ static semel_status look_at_suspects(struct examination *at, semel_error *error)
 
 /* A broker that cannot be reached is no reason to say nothing: the report tells that it was not
  * asked. */
-static void need_broker(struct verification *of)
+static void need_broker(struct verification *of, semel_store *consumer)
 {
 	struct semel_verify_report *report = of->report;
 	semel_error error = { 0 };
+	of->onlooker.store = consumer;
 	if (of->broker || !of->plan->broker_url || report->broker_trouble[0])
 		return;
 	if (semel_broker_open(of->plan->broker_url, of->plan->env, 1, &of->broker, &error) !=
 	    SEMEL_OK)
 		snprintf(report->broker_trouble, sizeof(report->broker_trouble), "%.*s",
 			 (int)sizeof(report->broker_trouble) - 1, error.text);
+	else
+		semel_onlooker_attend(&of->onlooker, of->broker, consumer);
 }
 
 static semel_status ask_broker(const struct examination *at, struct semel_text id,
@@ -248,7 +253,7 @@ static semel_status ask_for_unsettled(struct examination *at, bool *any_out, sem
 		if (!is_unsettled(at, line))
 			continue;
 		bool waiting = false;
-		need_broker(at->of);
+		need_broker(at->of, at->consumer);
 		broker = at->guess_topics ? NULL : at->of->broker;
 		status = ask_broker(at, semel_ledger_id(ledger, line), &waiting, error);
 		line->marks |= SEMEL_MARKED_ASKED | (waiting ? SEMEL_MARKED_WAITING : 0);

@@ -70,6 +70,8 @@ uint32_t steps_fetch(struct semel_broker *broker, uint32_t max, struct steps_hau
 void steps_fetch_all(struct semel_broker *broker, uint32_t count, struct steps_haul *haul);
 /* Fetches a while: nothing may come. */
 void steps_fetch_nothing(struct semel_broker *broker);
+void steps_ack_some(struct semel_broker *broker, const struct semel_delivery *deliveries,
+		    size_t count);
 void steps_ack(struct semel_broker *broker, const struct steps_haul *haul);
 /* Opens, subscribes, fetches count and no more, acks, closes. */
 void steps_consume(const char *url, const char *scope, uint32_t count);

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "contract/broker_keeper.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -107,6 +108,7 @@ static char topic[64] = STEPS_TOPIC;
 void steps_name_topic(const char *name)
 {
 	snprintf(topic, sizeof(topic), "%s", name);
+	keeper_clear();
 }
 
 const char *const *steps_topics(void)
@@ -128,6 +130,7 @@ struct semel_broker *steps_open(const char *url)
 	semel_error error = { 0 };
 	struct semel_broker *broker = NULL;
 	assert_ok(semel_broker_open(url, steps_env(), STEPS_WINDOW, &broker, &error), &error);
+	keeper_attach(broker);
 	return broker;
 }
 
@@ -213,6 +216,7 @@ void steps_subscribe(struct semel_broker *broker, struct steps_subscription how)
 		.from_latest = how.from_latest,
 	};
 	semel_error error = { 0 };
+	keeper_name_scope(broker, how.scope);
 	assert_ok(broker->driver->subscribe(broker, &options, &error), &error);
 }
 
@@ -240,6 +244,7 @@ uint32_t steps_fetch(struct semel_broker *broker, uint32_t max, struct steps_hau
 					&count, &error),
 		  &error);
 	assert_true(count <= max);
+	keeper_note_fetched(broker, haul->deliveries + haul->count, count);
 	haul->count += count;
 	return count;
 }
@@ -266,10 +271,17 @@ void steps_fetch_nothing(struct semel_broker *broker)
 	steps_haul_free(haul);
 }
 
-void steps_ack(struct semel_broker *broker, const struct steps_haul *haul)
+void steps_ack_some(struct semel_broker *broker, const struct semel_delivery *deliveries,
+		    size_t count)
 {
 	semel_error error = { 0 };
-	assert_ok(broker->driver->ack(broker, haul->deliveries, haul->count, &error), &error);
+	assert_ok(broker->driver->ack(broker, deliveries, count, &error), &error);
+	keeper_note_acked(broker, deliveries, count);
+}
+
+void steps_ack(struct semel_broker *broker, const struct steps_haul *haul)
+{
+	steps_ack_some(broker, haul->deliveries, haul->count);
 }
 
 void steps_consume(const char *url, const char *scope, uint32_t count)

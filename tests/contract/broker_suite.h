@@ -25,6 +25,8 @@ struct broker_suite_factory {
 	/* Nothing is kept for a subscription that is not there yet, so those that a test reads
 	 * later are made before it. */
 	bool forgets_unread;
+	/* What another consumer had in its hands comes as if it were new. */
+	bool forgets_deliveries;
 	/* A topic is one share: one consumer of a scope works, the others stand by. */
 	bool stands_by;
 };

@@ -222,6 +222,7 @@ def guarded(shop):
     shop.sql(f"REVOKE careful FROM {role}")
 
 
+@pytest.mark.unless("rabbitmq-stream", reason="its URL says nothing of streams")
 def test_the_whole_way_over_checked_certificates(shop, guarded):
     env = guarded(mix.servers().authority)
     event_id = shop.publish("--payload", '{"total": 5}', env=env)

@@ -124,4 +124,23 @@ class VirtualHost:
         servers().administrator.delete_vhost(self.name)
 
 
-BROKERS = {"local": LocalFile, "rabbitmq": VirtualHost}
+class Streams(VirtualHost):
+    """The same, where the queue of a subscription is a stream."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.plain_url = self.url
+        self.url += "?queue-type=stream"
+
+    def channel(self):
+        import pika
+
+        self.connection = pika.BlockingConnection(pika.URLParameters(self.plain_url))
+        return self.connection.channel()
+
+    def is_consumed(self, scope, topic):
+        """A stream does not tell how many read it."""
+        return servers().administrator.is_consumed(self.name, f"{scope}.{topic}")
+
+
+BROKERS = {"local": LocalFile, "rabbitmq": VirtualHost, "rabbitmq-stream": Streams}

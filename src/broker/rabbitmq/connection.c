@@ -151,6 +151,23 @@ semel_status semel_rabbit_need_channel(struct semel_rabbit *rabbit,
 	return status;
 }
 
+semel_status semel_rabbit_close_channel(struct semel_rabbit *rabbit, uint16_t channel,
+					semel_error *error)
+{
+	semel_status status = semel_rabbit_call_begin(rabbit, error);
+	if (status != SEMEL_OK)
+		return status;
+	amqp_rpc_reply_t reply =
+		rabbit->library->channel_close(rabbit->connection, channel, AMQP_REPLY_SUCCESS);
+	if (reply.reply_type != AMQP_RESPONSE_NORMAL)
+		return semel_rabbit_lost(rabbit,
+					 reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION
+						 ? reply.library_error
+						 : AMQP_STATUS_CONNECTION_CLOSED,
+					 error);
+	return semel_rabbit_pump(rabbit, 0, 0, error);
+}
+
 /* ---- opening --------------------------------------------------------------------------------- */
 
 static semel_status refuse_files(const struct semel_rabbit *rabbit, const char *what,

@@ -42,6 +42,11 @@ static semel_status choose_partitions(const struct semel_rabbit *rabbit,
 						  : (uint32_t)rabbit->settings.partitions;
 	if (*partitions_out == 0)
 		*partitions_out = 1;
+	if (rabbit->settings.stream && !rabbit->keeper && !options->declare_only)
+		return semel_error_set(
+			error, SEMEL_CONFIG,
+			"a stream is read from where the store says, and nobody asks "
+			"the store here");
 	if (options->total_order && *partitions_out > 1)
 		return semel_error_set(error, SEMEL_CONFIG,
 				       "a total order cannot be kept over %u partitions (use one, "
@@ -93,9 +98,11 @@ static semel_status add_shares(struct semel_rabbit *rabbit, const struct semel_r
 			return semel_error_set(error, SEMEL_INTERNAL,
 					       "no memory for a subscription");
 		}
-		rabbit->shares[rabbit->share_count++] = (struct semel_rabbit_share){
-			.queue = queue_copy, .topic = topic_copy, .partition = (int32_t)number - 1
-		};
+		rabbit->shares[rabbit->share_count++] =
+			(struct semel_rabbit_share){ .queue = queue_copy,
+						     .topic = topic_copy,
+						     .partition = (int32_t)number - 1,
+						     .log = { .next = -1, .seen = -1 } };
 	}
 	return SEMEL_OK;
 }
@@ -253,10 +260,23 @@ static semel_status hand_out(struct semel_rabbit *rabbit, uint32_t max, struct s
 
 static semel_status reopen(struct semel_rabbit *rabbit, semel_error *error)
 {
+	int64_t now_ms = semel_steady_ms(rabbit->env);
 	semel_status status = SEMEL_OK;
 	for (uint32_t i = 0; i < rabbit->share_count && status == SEMEL_OK; i++)
-		if (!rabbit->shares[i].open)
+		if (!rabbit->shares[i].open && rabbit->shares[i].log.ask_at_ms <= now_ms)
 			status = semel_rabbit_share_open(rabbit, i, error);
+	return status;
+}
+
+static semel_status ack_needless(struct semel_rabbit *rabbit, semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+	for (uint32_t i = 0; i < rabbit->share_count && status == SEMEL_OK; i++) {
+		if (!rabbit->shares[i].log.needless)
+			continue;
+		rabbit->shares[i].log.needless = false;
+		status = semel_rabbit_share_send_acks(rabbit, i, error);
+	}
 	return status;
 }
 
@@ -272,6 +292,8 @@ semel_status semel_rabbit_fetch(struct semel_broker *broker, uint32_t max,
 		status = reopen(rabbit, error);
 	if (status == SEMEL_OK)
 		status = semel_rabbit_balance(rabbit, error);
+	if (status == SEMEL_OK)
+		status = ack_needless(rabbit, error);
 	if (status == SEMEL_OK)
 		status = hand_out(rabbit, max, arena, deliveries_out, count_out, error);
 	tidy_stage(rabbit);

@@ -160,14 +160,24 @@ static void note_tier(struct semel_rabbit *rabbit, const amqp_field_value_t *dea
 	}
 }
 
+/* A stream keeps no nested values; but what goes through a tier has died once only. */
+static void note_way(struct semel_rabbit *rabbit, struct semel_text name,
+		     const amqp_field_value_t *value)
+{
+	if (!rabbit->settings.stream && semel_text_equal(name, SEMEL_TEXT("x-death")))
+		note_tier(rabbit, value);
+	else if (rabbit->settings.stream && value->kind == AMQP_FIELD_KIND_UTF8 &&
+		 semel_text_equal(name, SEMEL_TEXT("x-first-death-queue")))
+		semel_rabbit_tier_arrived(rabbit, semel_rabbit_text(value->value.bytes));
+}
+
 static bool read_headers(struct semel_rabbit *rabbit, struct semel_wire_reading *reading,
 			 const amqp_table_t *table)
 {
 	for (int i = 0; i < table->num_entries; i++) {
 		struct semel_text name = semel_rabbit_text(table->entries[i].key);
 		if (is_broker_note(name)) {
-			if (semel_text_equal(name, SEMEL_TEXT("x-death")))
-				note_tier(rabbit, &table->entries[i].value);
+			note_way(rabbit, name, &table->entries[i].value);
 			continue;
 		}
 		struct semel_text value = text_of(rabbit, &table->entries[i].value);
@@ -255,11 +265,18 @@ semel_status semel_rabbit_deliver_header(struct semel_rabbit *rabbit,
 					 uint64_t body_size, semel_error *error)
 {
 	struct semel_rabbit_assembly *assembly = &share->assembly;
+	struct semel_delivery *delivery = &assembly->parcel->delivery;
 	char *body = semel_arena_alloc(rabbit->stage, body_size + 1);
-	if (!body || !read_message(rabbit, &assembly->parcel->delivery, properties))
+	if (rabbit->settings.stream) {
+		delivery->offset = semel_rabbit_offset_of(properties);
+		delivery->kept = true;
+		semel_rabbit_stream_seen(share, assembly->parcel,
+					 semel_rabbit_is_mark(properties, body_size));
+	}
+	if (!body || !read_message(rabbit, delivery, properties))
 		return no_memory(error);
 	body[body_size] = '\0';
-	assembly->parcel->delivery.event.payload = (struct semel_text){ body, body_size };
+	delivery->event.payload = (struct semel_text){ body, body_size };
 	assembly->body_at = body;
 	assembly->body_left = body_size;
 	assembly->expects_header = false;
@@ -270,6 +287,8 @@ void semel_rabbit_deliver_end(struct semel_rabbit *rabbit, struct semel_rabbit_s
 {
 	struct semel_rabbit_parcel *parcel = share->assembly.parcel;
 	share->assembly = (struct semel_rabbit_assembly){ 0 };
+	if (parcel->needless)
+		return;
 	if (rabbit->last_parcel)
 		rabbit->last_parcel->next = parcel;
 	else

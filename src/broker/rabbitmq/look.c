@@ -122,9 +122,23 @@ static semel_status count_own(struct semel_rabbit *rabbit, const char *topic,
 		uint64_t ready = 0;
 		if (strcmp(rabbit->shares[i].topic, topic) != 0)
 			continue;
+		if (rabbit->settings.stream) {
+			status = semel_rabbit_stream_waiting(rabbit, i, &ready, error);
+			backlog->waiting += ready;
+			continue;
+		}
 		status = semel_rabbit_share_count(rabbit, i, &ready, error);
 		backlog->waiting += ready + semel_rabbit_share_unacked(&rabbit->shares[i]);
 	}
+	return status;
+}
+
+static semel_status count_stream(struct semel_rabbit *rabbit, const struct semel_rabbit_home *home,
+				 uint32_t number, uint64_t *waiting_out, semel_error *error)
+{
+	struct semel_rabbit_probe probe = { 0 };
+	semel_status status = semel_rabbit_stream_look(rabbit, home, number, &probe, error);
+	*waiting_out = probe.count;
 	return status;
 }
 
@@ -137,7 +151,9 @@ static semel_status count_queues(struct semel_rabbit *rabbit, const struct semel
 		semel_status status = semel_rabbit_queue_name(
 			home, home->partitions > 1 ? number : 0, queue, error);
 		if (status == SEMEL_OK)
-			status = semel_rabbit_count(rabbit, queue, &ready, NULL, error);
+			status = rabbit->settings.stream
+					 ? count_stream(rabbit, home, number, &ready, error)
+					 : semel_rabbit_count(rabbit, queue, &ready, NULL, error);
 		if (status != SEMEL_OK)
 			return status;
 		backlog->waiting += ready;
@@ -187,15 +203,44 @@ semel_status semel_rabbit_backlog(struct semel_broker *broker, const char *scope
 	return status;
 }
 
+/* A stream can be read by anybody, without a trace. */
+static semel_status find_in_stream(struct semel_rabbit *rabbit, struct semel_rabbit_home *home,
+				   const char *event_id, bool *waiting_out, semel_error *error)
+{
+	struct semel_backlog tiers = { 0 };
+	semel_status status = semel_rabbit_partitions_of(rabbit, home->scope, home->topic,
+							 &home->partitions, error);
+	for (uint32_t number = 1; number <= home->partitions && status == SEMEL_OK && !*waiting_out;
+	     number++) {
+		struct semel_rabbit_probe probe = { .limit = UINT64_MAX,
+						    .wanted = semel_text_of(event_id) };
+		status = semel_rabbit_stream_look(rabbit, home, number, &probe, error);
+		*waiting_out = probe.found;
+	}
+	if (status == SEMEL_OK && home->partitions > 0 && !*waiting_out)
+		status = count_tiers(rabbit, home, &tiers, error);
+	*waiting_out = *waiting_out || tiers.waiting > 0;
+	return status;
+}
+
 /* A queue cannot be looked into without taking from it, which would disturb its order. */
 semel_status semel_rabbit_find(struct semel_broker *broker, const char *scope,
 			       const char *const *topics, const char *event_id, bool *waiting_out,
 			       semel_error *error)
 {
+	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
 	struct semel_backlog backlog = { 0 };
-	(void)event_id;
-	semel_status status = semel_rabbit_backlog(broker, scope, topics, &backlog, error);
-	*waiting_out = backlog.waiting > 0;
+	semel_status status = SEMEL_OK;
+	*waiting_out = false;
+	if (!rabbit->settings.stream) {
+		status = semel_rabbit_backlog(broker, scope, topics, &backlog, error);
+		*waiting_out = backlog.waiting > 0;
+		return status;
+	}
+	for (uint32_t i = 0; topics[i] && status == SEMEL_OK && !*waiting_out; i++) {
+		struct semel_rabbit_home home = { .scope = scope, .topic = topics[i] };
+		status = find_in_stream(rabbit, &home, event_id, waiting_out, error);
+	}
 	return status;
 }
 

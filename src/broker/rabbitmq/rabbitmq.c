@@ -16,6 +16,8 @@ static void free_shares(struct semel_rabbit *rabbit)
 		free(rabbit->shares[i].queue);
 		free((char *)(uintptr_t)rabbit->shares[i].topic);
 		free(rabbit->shares[i].acked);
+		free(rabbit->shares[i].log.offsets);
+		free(rabbit->shares[i].log.settled);
 	}
 	free(rabbit->shares);
 }
@@ -27,6 +29,8 @@ void semel_rabbit_free(struct semel_rabbit *rabbit)
 	semel_rabbit_free(rabbit->outlet);
 	semel_rabbit_beater_stop(rabbit);
 	semel_rabbit_disconnect(rabbit);
+	for (uint32_t i = 0; rabbit->settings.stream && i < rabbit->share_count; i++)
+		semel_rabbit_stream_release(rabbit, i);
 	free_shares(rabbit);
 	for (size_t i = 0; i < rabbit->topic_count; i++)
 		free(rabbit->topics[i]);
@@ -137,6 +141,11 @@ static void rabbit_watch(struct semel_broker *broker, struct semel_wake *wake)
 	semel_wake_watch_fd(wake, rabbit->bell_fd);
 }
 
+static void rabbit_keep(struct semel_broker *broker, const struct semel_keeper *keeper)
+{
+	semel_rabbit_of(broker)->keeper = keeper;
+}
+
 /* ---- the slots, with the line in hand (beat.c) ----------------------------------------------- */
 
 #define SLOT(name, parameters, ...)                                                                \
@@ -187,9 +196,9 @@ SLOT(compare,
 #define SLOTS                                                                                      \
 	.open = rabbit_open, .close = rabbit_close, .watch = rabbit_watch,                         \
 	.publish = held_publish, .poll = held_poll, .blocked = semel_rabbit_blocked,               \
-	.subscribe = held_subscribe, .fetch = held_fetch, .ack = held_ack, .rewind = held_rewind,  \
-	.requeue = held_requeue, .backlog = held_backlog, .find = held_find,                       \
-	.prune = semel_rabbit_prune, .compare = held_compare
+	.keep = rabbit_keep, .subscribe = held_subscribe, .fetch = held_fetch, .ack = held_ack,    \
+	.rewind = held_rewind, .requeue = held_requeue, .backlog = held_backlog,                   \
+	.find = held_find, .prune = semel_rabbit_prune, .compare = held_compare
 
 const struct semel_broker_driver semel_rabbit_driver = { .scheme = "amqp", SLOTS };
 const struct semel_broker_driver semel_rabbit_tls_driver = { .scheme = "amqps", SLOTS };

@@ -10,6 +10,7 @@
  *
  * connection.c (open, close, errors)  write.c (out)  read.c (frames in)  publish.c (the window)
  * settings.c (the URL)  topology.c (names, declaring)  share.c (one queue consumed)
+ * stream.c (a queue that is a log)  probe.c (looking into such a one)
  * consume.c (subscribe, fetch, ack)  requeue.c (to one subscription)  look.c (backlog)
  * beat.c (heartbeats by a thread, and the lock that keeps it from the rest)
  */
@@ -32,6 +33,7 @@ enum semel_rabbit_channel {
 	SEMEL_RABBIT_REQUEUE,
 	SEMEL_RABBIT_CONTROL,
 	SEMEL_RABBIT_MEMBERS, /* who else consumes a partitioned subscription */
+	SEMEL_RABBIT_PROBE,   /* to look into a stream; open for one look */
 	SEMEL_RABBIT_SHARES   /* this and the following: one per queue consumed */
 };
 
@@ -39,7 +41,8 @@ struct semel_rabbit_settings {
 	char *user, *password, *host, *vhost;
 	int port;
 	bool tls;
-	const char *queue_type; /* "quorum", "classic" */
+	const char *queue_type; /* "quorum", "classic", "stream" */
+	bool stream;
 	bool single_active;
 	char *alternate_exchange; /* NULL: none */
 	char *cacert, *cert, *key;
@@ -94,6 +97,7 @@ struct semel_rabbit_parcel {
 	struct semel_delivery delivery;
 	uint32_t share;
 	uint16_t epoch;
+	bool needless; /* a mark of our own, or settled before the stream was opened again */
 };
 
 /* A message that is arriving frame by frame. */
@@ -118,8 +122,38 @@ struct semel_rabbit_share {
 	uint64_t first;  /* the tag of acked[start] */
 	uint8_t *acked;  /* by tag, since the oldest unacked one */
 	size_t start, length, capacity;
+	struct {                  /* of a stream */
+		int64_t *offsets; /* as acked: by tag */
+		int64_t next;     /* after the last one that came; -1: none did */
+		int64_t seen;     /* after the last one that came before it was opened again */
+		int64_t *settled; /* ascending; acked ahead of others before it was opened again */
+		size_t settled_count;
+		bool needless;     /* some are acked that nobody fetched */
+		int64_t ask_at_ms; /* steady: another one reads it; not asked again before this */
+	} log;
 	struct semel_rabbit_assembly assembly;
 };
+
+/* ---- looking into a stream (probe.c) ---- */
+
+struct semel_rabbit_probe {
+	int64_t from;             /* SEMEL_RABBIT_FIRST, SEMEL_RABBIT_LAST, or an offset */
+	int64_t count_from;       /* those before it are not counted */
+	uint64_t limit;           /* so many are counted at most */
+	struct semel_text wanted; /* data set: an id to look for */
+	bool may_be_empty;        /* nothing may come at all */
+	int64_t first, last;      /* out: offsets that came; -1: none did */
+	uint64_t count;           /* out */
+	bool found;               /* out */
+	/* while it runs */
+	uint64_t tag;
+	bool expects_header, gone;
+};
+
+/* The type of a message without id and body that is ours, and no event. */
+#define SEMEL_RABBIT_MARK  "semel.mark"
+#define SEMEL_RABBIT_FIRST (-1)
+#define SEMEL_RABBIT_LAST  (-2)
 
 /* ---- the whole ---- */
 
@@ -142,7 +176,8 @@ struct semel_rabbit {
 	const struct semel_rabbit_library *library;
 	const struct semel_env *env;
 	struct semel_rabbit_settings settings;
-	char place[320]; /* for messages: "amqp://user@host:5672/vhost" */
+	const struct semel_keeper *keeper; /* of the streams' offsets; NULL: none */
+	char place[320];                   /* for messages: "amqp://user@host:5672/vhost" */
 
 	amqp_connection_state_t connection;
 	int fd, bell_fd; /* the bell: something has arrived that the socket no longer shows */
@@ -190,7 +225,9 @@ struct semel_rabbit {
 
 	struct semel_rabbit_share *shares;
 	uint32_t share_count;
+	uint32_t part; /* of the shares that is ours, where streams are shared; 0: all */
 	uint32_t prefetch, partitions;
+	struct semel_rabbit_probe *probe; /* at work; NULL: none */
 	char *scope;
 	char members[SEMEL_RABBIT_NAME_SIZE]; /* the queue that counts them; "": none */
 	int64_t balance_at_ms;
@@ -243,6 +280,10 @@ semel_status semel_rabbit_call_begin(struct semel_rabbit *rabbit, semel_error *e
  * tells; NOT_FOUND and CONFIG then carry the broker's words. */
 semel_status semel_rabbit_call_end(struct semel_rabbit *rabbit, uint16_t channel, bool *closed_out,
 				   semel_error *error);
+/* Closes it, and drops its frames that the library still holds: they would be taken for those of
+ * its next opening. */
+semel_status semel_rabbit_close_channel(struct semel_rabbit *rabbit, uint16_t channel,
+					semel_error *error);
 /* The channel was closed by the broker: confirms that, and sets the error. */
 semel_status semel_rabbit_closed(struct semel_rabbit *rabbit, uint16_t channel,
 				 const amqp_channel_close_t *close, semel_error *error);
@@ -383,6 +424,38 @@ semel_status semel_rabbit_share_count(struct semel_rabbit *rabbit, uint32_t at, 
 /* Gives away what is more than this consumer's part of a partitioned subscription. */
 semel_status semel_rabbit_balance(struct semel_rabbit *rabbit, semel_error *error);
 
+/* ---- stream.c ---- */
+/* May we read it, and from where? mine_out false: another one does, or it is not our part. */
+semel_status semel_rabbit_stream_take(struct semel_rabbit *rabbit, uint32_t at, bool *mine_out,
+				      int64_t *from_out, semel_error *error);
+/* Nothing of it is read here any more. */
+void semel_rabbit_stream_release(struct semel_rabbit *rabbit, uint32_t at);
+/* It is opened again: what was acked ahead of others is not delivered once more. */
+bool semel_rabbit_stream_remember(struct semel_rabbit_share *share);
+/* The header of a delivery was read. */
+void semel_rabbit_stream_seen(struct semel_rabbit_share *share, struct semel_rabbit_parcel *parcel,
+			      bool marked);
+/* A stream that nothing was ever written to cannot be told from one that is slow to answer. So each
+ * has a mark of ours in it. */
+semel_status semel_rabbit_stream_mark(struct semel_rabbit *rabbit, const char *queue,
+				      semel_error *error);
+/* What waits in the stream of a share, in hand included. */
+semel_status semel_rabbit_stream_waiting(struct semel_rabbit *rabbit, uint32_t at,
+					 uint64_t *waiting_out, semel_error *error);
+/* A stream of any scope. wanted: may be none; then found_out tells nothing. */
+semel_status semel_rabbit_stream_look(struct semel_rabbit *rabbit,
+				      const struct semel_rabbit_home *home, uint32_t number,
+				      struct semel_rabbit_probe *probe, semel_error *error);
+amqp_field_value_t semel_rabbit_stream_offset(int64_t from);
+
+/* ---- probe.c ---- */
+semel_status semel_rabbit_probe_run(struct semel_rabbit *rabbit, const char *queue,
+				    struct semel_rabbit_probe *probe, semel_error *error);
+semel_status semel_rabbit_probe_frame(struct semel_rabbit *rabbit, const amqp_frame_t *frame);
+/* Among a message's headers; -1: none. */
+int64_t semel_rabbit_offset_of(const amqp_basic_properties_t *properties);
+bool semel_rabbit_is_mark(const amqp_basic_properties_t *properties, uint64_t body_size);
+
 /* ---- consume.c ---- */
 semel_status semel_rabbit_subscribe(struct semel_broker *broker,
 				    const struct semel_subscribe_options *options,
@@ -406,6 +479,9 @@ semel_status semel_rabbit_requeue(struct semel_broker *broker, const char *scope
 				  semel_error *error);
 /* Keeps the outlet alive, or lets go of it when it is lost. */
 void semel_rabbit_tend_outlet(struct semel_rabbit *rabbit);
+/* A message of ours that is ready to go, by the outlet. BUSY as above. */
+semel_status semel_rabbit_send_confirmed(struct semel_rabbit *rabbit,
+					 const struct semel_rabbit_post *post, semel_error *error);
 /* What the broker said of the one under way. */
 void semel_rabbit_requeue_confirmed(struct semel_rabbit *rabbit, uint64_t tag, bool multiple,
 				    bool nacked);

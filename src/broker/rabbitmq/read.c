@@ -158,6 +158,8 @@ static semel_status take_frame(struct semel_rabbit *rabbit, const amqp_frame_t *
 			       : SEMEL_OK;
 	if (channel == SEMEL_RABBIT_PUBLISH || channel == SEMEL_RABBIT_REQUEUE)
 		return confirm_frame(rabbit, channel, frame, error);
+	if (channel == SEMEL_RABBIT_PROBE)
+		return semel_rabbit_probe_frame(rabbit, frame);
 	if (channel == SEMEL_RABBIT_MEMBERS && frame->frame_type == AMQP_FRAME_METHOD &&
 	    frame->payload.method.id == AMQP_CHANNEL_CLOSE_METHOD)
 		(void)semel_rabbit_closed(rabbit, channel, frame->payload.method.decoded, NULL);

@@ -183,12 +183,9 @@ void semel_rabbit_tend_outlet(struct semel_rabbit *rabbit)
 		drop_outlet(rabbit);
 }
 
-/* Who consumes nothing needs none. */
-static semel_status send_out(struct semel_rabbit *rabbit, const struct semel_rabbit_post *post,
-			     semel_error *error)
+semel_status semel_rabbit_send_confirmed(struct semel_rabbit *rabbit,
+					 const struct semel_rabbit_post *post, semel_error *error)
 {
-	if (rabbit->share_count == 0)
-		return send(rabbit, post, error);
 	semel_rabbit_tend_outlet(rabbit);
 	semel_status status = rabbit->outlet
 				      ? SEMEL_OK
@@ -197,6 +194,14 @@ static semel_status send_out(struct semel_rabbit *rabbit, const struct semel_rab
 		return status;
 	semel_rabbit_enter(&rabbit->outlet->broker);
 	return semel_rabbit_leave(&rabbit->outlet->broker, send(rabbit->outlet, post, error));
+}
+
+/* Who consumes nothing needs no outlet. */
+static semel_status send_out(struct semel_rabbit *rabbit, const struct semel_rabbit_post *post,
+			     semel_error *error)
+{
+	return rabbit->share_count == 0 ? send(rabbit, post, error)
+					: semel_rabbit_send_confirmed(rabbit, post, error);
 }
 
 /* An aggregate that was made up from the routing key had no lane when it came. */

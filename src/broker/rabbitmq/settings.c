@@ -58,12 +58,13 @@ static semel_status read_queue_type(const struct semel_url *url,
 	settings->queue_type = "classic";
 	if (strcmp(type, "classic") == 0)
 		return SEMEL_OK;
+	settings->queue_type = "stream";
+	settings->stream = true;
 	if (strcmp(type, "stream") == 0)
-		return semel_error_set(error, SEMEL_CONFIG,
-				       "queue-type=stream is not supported yet (use quorum, the "
-				       "default, or classic)");
+		return SEMEL_OK;
 	return semel_error_set(error, SEMEL_CONFIG,
-			       "queue-type=%.40s: give quorum (the default) or classic", type);
+			       "queue-type=%.40s: give quorum (the default), classic or stream",
+			       type);
 }
 
 static semel_status read_single_active(const struct semel_url *url,
@@ -71,6 +72,12 @@ static semel_status read_single_active(const struct semel_url *url,
 {
 	const char *word = semel_url_param(url, "single-active");
 	settings->single_active = !word || strcmp(word, "yes") == 0;
+	if (!settings->single_active && settings->stream)
+		return semel_error_set(
+			error, SEMEL_CONFIG,
+			"single-active=%.40s: a stream has one reader of a scope at a "
+			"time (spread it: ?partitions=N)",
+			word);
 	if (settings->single_active || strcmp(word, "no") == 0)
 		return SEMEL_OK;
 	return semel_error_set(error, SEMEL_CONFIG,

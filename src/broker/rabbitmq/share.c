@@ -36,6 +36,8 @@ static void compact(struct semel_rabbit_share *share)
 	if (share->start == 0)
 		return;
 	memmove(share->acked, share->acked + share->start, share->length);
+	memmove(share->log.offsets, share->log.offsets + share->start,
+		share->length * sizeof(share->log.offsets[0]));
 	share->start = 0;
 }
 
@@ -50,11 +52,16 @@ bool semel_rabbit_share_note(struct semel_rabbit_share *share, uint64_t tag)
 	if (share->length == share->capacity) {
 		size_t capacity = share->capacity ? share->capacity * 2 : 256;
 		uint8_t *acked = realloc(share->acked, capacity);
-		if (!acked)
+		if (acked)
+			share->acked = acked;
+		int64_t *offsets = realloc(share->log.offsets, capacity * sizeof(offsets[0]));
+		if (offsets)
+			share->log.offsets = offsets;
+		if (!acked || !offsets)
 			return false;
-		share->acked = acked;
 		share->capacity = capacity;
 	}
+	share->log.offsets[share->start + share->length] = -1;
 	share->acked[share->start + share->length++] = UNACKED;
 	return true;
 }
@@ -118,9 +125,14 @@ uint64_t semel_rabbit_share_unacked(const struct semel_rabbit_share *share)
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
-static semel_status consume(struct semel_rabbit *rabbit, uint32_t at, semel_error *error)
+/* from: where in a stream. */
+static semel_status consume(struct semel_rabbit *rabbit, uint32_t at, int64_t from,
+			    semel_error *error)
 {
 	const struct semel_rabbit_library *library = rabbit->library;
+	amqp_table_entry_t offset = { .key = semel_rabbit_string("x-stream-offset"),
+				      .value = semel_rabbit_stream_offset(from) };
+	amqp_table_t arguments = { .num_entries = rabbit->settings.stream, .entries = &offset };
 	uint16_t channel = channel_of(at);
 	uint16_t prefetch =
 		(uint16_t)(rabbit->prefetch < PREFETCH_MAX ? rabbit->prefetch : PREFETCH_MAX);
@@ -134,21 +146,29 @@ static semel_status consume(struct semel_rabbit *rabbit, uint32_t at, semel_erro
 		return status;
 	library->basic_consume(rabbit->connection, channel,
 			       semel_rabbit_string(rabbit->shares[at].queue), SEMEL_RABBIT_NO_BYTES,
-			       0, 0, 0, SEMEL_RABBIT_NO_TABLE);
+			       0, 0, 0, arguments);
 	return semel_rabbit_call_end(rabbit, channel, NULL, error);
 }
 
 semel_status semel_rabbit_share_open(struct semel_rabbit *rabbit, uint32_t at, semel_error *error)
 {
 	struct semel_rabbit_share *share = &rabbit->shares[at];
-	semel_status status = semel_rabbit_call_begin(rabbit, error);
+	bool mine = true;
+	int64_t from = SEMEL_RABBIT_FIRST;
+	semel_status status = SEMEL_OK;
+	if (rabbit->settings.stream)
+		status = semel_rabbit_stream_take(rabbit, at, &mine, &from, error);
+	if (status != SEMEL_OK || !mine)
+		return status;
+	status = semel_rabbit_call_begin(rabbit, error);
 	if (status == SEMEL_OK)
-		status = consume(rabbit, at, error);
+		status = consume(rabbit, at, from, error);
 	if (status == SEMEL_NOT_FOUND)
 		return semel_error_set(error, SEMEL_OUTAGE, "the queue %s is gone from %s",
 				       share->queue, rabbit->place);
 	share->open = status == SEMEL_OK;
-	share->leaving = share->active = false;
+	share->leaving = false;
+	share->active = share->open && rabbit->settings.stream;
 	return status;
 }
 
@@ -205,7 +225,9 @@ semel_status semel_rabbit_share_settle(struct semel_rabbit *rabbit, uint32_t at,
 void semel_rabbit_share_forget(struct semel_rabbit *rabbit, uint32_t at)
 {
 	struct semel_rabbit_share *share = &rabbit->shares[at];
-	share->open = share->leaving = share->active = false;
+	if (rabbit->settings.stream)
+		(void)semel_rabbit_stream_remember(share); /* or they come once more */
+	share->open = share->leaving = share->active = share->log.needless = false;
 	share->epoch++;
 	share->handed = share->told = 0;
 	share->start = share->length = 0;
@@ -213,24 +235,13 @@ void semel_rabbit_share_forget(struct semel_rabbit *rabbit, uint32_t at)
 	semel_rabbit_drop_stale(rabbit);
 }
 
-/* Frames of the channel that the library still holds are read and dropped first: they would be
- * taken for those of the next opening. */
 semel_status semel_rabbit_share_close(struct semel_rabbit *rabbit, uint32_t at, semel_error *error)
 {
 	semel_status status = semel_rabbit_call_begin(rabbit, error);
 	if (status == SEMEL_OK)
 		status = semel_rabbit_share_settle(rabbit, at, error);
-	if (status != SEMEL_OK)
-		return status;
-	amqp_rpc_reply_t reply = rabbit->library->channel_close(rabbit->connection, channel_of(at),
-								AMQP_REPLY_SUCCESS);
-	if (reply.reply_type != AMQP_RESPONSE_NORMAL)
-		return semel_rabbit_lost(rabbit,
-					 reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION
-						 ? reply.library_error
-						 : AMQP_STATUS_CONNECTION_CLOSED,
-					 error);
-	status = semel_rabbit_pump(rabbit, 0, 0, error);
+	if (status == SEMEL_OK)
+		status = semel_rabbit_close_channel(rabbit, channel_of(at), error);
 	semel_rabbit_share_forget(rabbit, at);
 	return status;
 }
@@ -300,6 +311,8 @@ static semel_status hand_over(struct semel_rabbit *rabbit, semel_error *error)
 		if (!rabbit->shares[i].leaving || rabbit->shares[i].handed > 0)
 			continue;
 		status = semel_rabbit_share_close(rabbit, i, error);
+		if (rabbit->settings.stream)
+			semel_rabbit_stream_release(rabbit, i);
 		if (status == SEMEL_OK)
 			status = semel_rabbit_share_open(rabbit, i, error);
 	}
@@ -307,7 +320,8 @@ static semel_status hand_over(struct semel_rabbit *rabbit, semel_error *error)
 }
 
 /* The broker makes the consumer that came first the active one of every queue. So whoever is active
- * in more than its part lets some go, and stands at the end of their line again. */
+ * in more than its part lets some go, and stands at the end of their line again. Of streams nobody
+ * takes more than its part. */
 semel_status semel_rabbit_balance(struct semel_rabbit *rabbit, semel_error *error)
 {
 	int64_t now_ms = semel_steady_ms(rabbit->env);
@@ -319,10 +333,11 @@ semel_status semel_rabbit_balance(struct semel_rabbit *rabbit, semel_error *erro
 		return status;
 	rabbit->balance_at_ms = now_ms + BALANCE_MS;
 	status = count_consumers(rabbit, &consumers, error);
-	if (status != SEMEL_OK || consumers < 2)
+	if (status != SEMEL_OK)
 		return status;
-	uint32_t part = (rabbit->share_count + consumers - 1) / consumers;
+	uint32_t part = (rabbit->share_count + consumers - 1) / (consumers > 0 ? consumers : 1);
 	uint32_t active = count_active(rabbit);
+	rabbit->part = part;
 	if (active > part)
 		mark_leaving(rabbit, active - part);
 	return SEMEL_OK;

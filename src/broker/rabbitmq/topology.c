@@ -3,6 +3,7 @@
  *
  *   topic T          durable topic exchange T
  *   subscription S   queue S.T, bound to T; single active consumer, quorum unless told otherwise
+ *                    (a stream: with a mark of ours in it, see stream.c)
  *   its retries      queues S.T.retry.1 …: what lies there for the tier's time goes back to S.T
  *   partitioned      queues S.T.1 … S.T.N behind the headers exchange S.T, which chooses by
  *                    semel-lane; what has none (foreign) goes to S.T.1
@@ -251,12 +252,17 @@ static semel_status declare_queue(struct semel_rabbit *rabbit, const char *name,
 				  const struct semel_rabbit_survey *survey, semel_error *error)
 {
 	struct arguments arguments = { 0 };
-	add_text(&arguments, "x-queue-type", rabbit->settings.queue_type);
-	if (consumed && rabbit->settings.single_active)
+	bool stream = consumed && rabbit->settings.stream;
+	const char *kept_aside = rabbit->settings.stream ? "quorum" : rabbit->settings.queue_type;
+	add_text(&arguments, "x-queue-type", consumed ? rabbit->settings.queue_type : kept_aside);
+	if (consumed && rabbit->settings.single_active && !stream)
 		add_true(&arguments, "x-single-active-consumer");
-	return need_thing(rabbit,
-			  &(struct thing){ .kind = "queue", .name = name, .arguments = &arguments },
-			  survey, error);
+	semel_status status = need_thing(
+		rabbit, &(struct thing){ .kind = "queue", .name = name, .arguments = &arguments },
+		survey, error);
+	return status == SEMEL_OK && stream && !survey
+		       ? semel_rabbit_stream_mark(rabbit, name, error)
+		       : status;
 }
 
 /* An exchange and a queue of its name, for what no subscription takes. */

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* For those who look at a broker and read nothing: where the scopes of a store stand in logs whose
+ * places it keeps. */
+#ifndef SEMEL_PROOF_ONLOOKER_H
+#define SEMEL_PROOF_ONLOOKER_H
+
+#include "broker/broker.h"
+#include "store/store.h"
+
+struct semel_onlooker {
+	struct semel_keeper keeper;
+	semel_store *store; /* whose scopes are looked at; may change from look to look */
+};
+
+/* The broker asks the onlooker from now on, which outlives it. */
+void semel_onlooker_attend(struct semel_onlooker *onlooker, struct semel_broker *broker,
+			   semel_store *store);
+
+#endif

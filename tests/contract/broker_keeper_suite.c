@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "contract/broker_keeper.h"
+
+#include "contract/broker_steps.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define PLACES  32
+#define SEATS   64
+#define OFFSETS 8192
+
+/* One log as one scope reads it. */
+struct place {
+	char scope[64], topic[96];
+	int32_t partition;
+	pid_t process; /* 0: nobody reads it */
+	const struct semel_broker *reader;
+	int64_t next; /* after the last one fetched */
+	size_t count;
+	int64_t offsets[OFFSETS];
+	bool acked[OFFSETS];
+};
+
+struct seat {
+	const struct semel_broker *broker;
+	char scope[64];
+	struct semel_keeper keeper;
+};
+
+static struct place *places;
+static struct seat seats[SEATS];
+static size_t seat_count;
+
+void keeper_clear(void)
+{
+	if (!places)
+		places = mmap(NULL, PLACES * sizeof(places[0]), PROT_READ | PROT_WRITE,
+			      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(places != MAP_FAILED);
+	memset(places, 0, PLACES * sizeof(places[0]));
+}
+
+static struct place *place_of(const char *scope, const char *topic, int32_t partition)
+{
+	for (size_t i = 0; i < PLACES; i++) {
+		struct place *place = &places[i];
+		if (!place->scope[0]) {
+			snprintf(place->scope, sizeof(place->scope), "%s", scope);
+			snprintf(place->topic, sizeof(place->topic), "%s", topic);
+			place->partition = partition;
+			place->next = -1;
+		}
+		if (strcmp(place->scope, scope) == 0 && strcmp(place->topic, topic) == 0 &&
+		    place->partition == partition)
+			return place;
+	}
+	fail_msg("too many");
+	return NULL;
+}
+
+static int64_t first_open(const struct place *place)
+{
+	for (size_t i = 0; i < place->count; i++)
+		if (!place->acked[i])
+			return place->offsets[i];
+	return place->next;
+}
+
+static semel_status take(void *user, const char *topic, int32_t partition, bool granted,
+			 int64_t *next_out, semel_error *error)
+{
+	const struct seat *seat = user;
+	struct place *place = place_of(seat->scope, topic, partition);
+	bool ours = place->process == getpid() && place->reader == seat->broker;
+	(void)error;
+	if (!granted && !ours && place->process != 0 && kill(place->process, 0) == 0)
+		return SEMEL_LEASE_LOST;
+	place->process = getpid();
+	place->reader = seat->broker;
+	place->next = *next_out = first_open(place);
+	place->count = 0;
+	return SEMEL_OK;
+}
+
+static void release(void *user, const char *topic, int32_t partition)
+{
+	const struct seat *seat = user;
+	struct place *place = place_of(seat->scope, topic, partition);
+	if (place->process == getpid() && place->reader == seat->broker)
+		place->process = 0;
+}
+
+static semel_status look(void *user, const char *scope, const char *topic, int32_t partition,
+			 int64_t *next_out, semel_error *error)
+{
+	(void)user;
+	(void)error;
+	*next_out = first_open(place_of(scope, topic, partition));
+	return SEMEL_OK;
+}
+
+static struct seat *seat_of(const struct semel_broker *broker)
+{
+	for (size_t i = seat_count; i-- > 0 && i + SEATS >= seat_count;)
+		if (seats[i % SEATS].broker == broker)
+			return &seats[i % SEATS];
+	fail_msg("too many");
+	return NULL;
+}
+
+void keeper_attach(struct semel_broker *broker)
+{
+	struct seat *seat = &seats[seat_count++ % SEATS];
+	if (!places)
+		keeper_clear();
+	*seat = (struct seat){ .broker = broker };
+	seat->keeper = (struct semel_keeper){
+		.user = seat, .take = take, .release = release, .look = look
+	};
+	semel_broker_keep(broker, &seat->keeper);
+}
+
+void keeper_name_scope(const struct semel_broker *broker, const char *scope)
+{
+	snprintf(seat_of(broker)->scope, sizeof(seats[0].scope), "%s", scope);
+}
+
+static struct place *place_of_delivery(const struct semel_broker *broker,
+				       const struct semel_delivery *delivery)
+{
+	return place_of(seat_of(broker)->scope, delivery->event.topic.data, delivery->partition);
+}
+
+void keeper_note_fetched(const struct semel_broker *broker, const struct semel_delivery *deliveries,
+			 size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		if (!deliveries[i].kept)
+			continue;
+		struct place *place = place_of_delivery(broker, &deliveries[i]);
+		assert_true(place->count < OFFSETS);
+		place->offsets[place->count] = deliveries[i].offset;
+		place->acked[place->count++] = false;
+		place->next = deliveries[i].offset + 1;
+	}
+}
+
+void keeper_note_acked(const struct semel_broker *broker, const struct semel_delivery *deliveries,
+		       size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		if (!deliveries[i].kept)
+			continue;
+		struct place *place = place_of_delivery(broker, &deliveries[i]);
+		for (size_t j = 0; j < place->count; j++)
+			if (place->offsets[j] == deliveries[i].offset)
+				place->acked[j] = true;
+	}
+}

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the queue of a subscription is a stream, the store remembers how far it was read: with the effect."""
+import contextlib
+
+import mix
+import pytest
+from program import wait_for
+
+pytestmark = [pytest.mark.anywhere, pytest.mark.core, pytest.mark.only("rabbitmq-stream")]
+
+TOPIC = "order.events"
+QUEUE = f"billing.{TOPIC}"
+INVOICE = "INSERT INTO invoice (event_id) VALUES (:id)"
+FAIL_FIRST = "SELECT fail_when(:attempt = 1)" if mix.STORE == "postgres" else "SELECT json(iif(:attempt = 1, '{', '{}'))"
+# No claim is kept: an event that comes twice is booked twice.
+LEAST = ("consume", "--scope", "billing", "--topic", TOPIC, "--sql", INVOICE, "--guarantee", "at-least-once", "--drain")
+
+
+@pytest.fixture
+def shop(semel):
+    with contextlib.closing(mix.connect(semel.store)) as connection:
+        connection.script(f"CREATE TABLE invoice (event_id text{mix.PLACE})")
+        connection.commit()
+    return semel
+
+
+def publish(shop, count):
+    ids = [shop.publish() for _ in range(count)]
+    shop.ok("relay", "--drain")
+    return ids
+
+
+def invoices(shop):
+    return [event_id for (event_id,) in shop.sql(f"SELECT event_id FROM invoice ORDER BY {mix.row_order(shop.store)}")]
+
+
+def test_a_restart_goes_on_behind_the_last_effect(shop):
+    ids = publish(shop, 7)
+    shop.ok(*LEAST, "--max", "3")
+    assert invoices(shop) == ids[:3]
+    shop.ok(*LEAST)
+    shop.ok(*LEAST)
+    assert invoices(shop) == ids
+
+
+def test_a_kill_behind_the_commit_doubles_nothing_although_no_claim_is_kept(shop):
+    ids = publish(shop, 5)
+    done = shop.run(*LEAST, env={"SEMEL_FAILPOINT": "consume.after-commit:kill@1"})
+    assert done.returncode == -9
+    shop.ok(*LEAST)
+    assert invoices(shop) == ids
+
+
+def test_a_kill_before_the_commit_loses_nothing(shop):
+    ids = publish(shop, 5)
+    done = shop.run(*LEAST, env={"SEMEL_FAILPOINT": "consume.after-effect:kill@2"})
+    assert done.returncode == -9
+    shop.ok(*LEAST)
+    assert invoices(shop) == ids
+
+
+def test_a_reader_that_was_replaced_while_it_was_paused_commits_nothing(shop):
+    ids = publish(shop, 1)
+    slow = shop.spawn(*LEAST, env={"SEMEL_FAILPOINT": "consume.after-effect:pause=20000"})
+    wait_for(lambda: shop.sql("SELECT 1 FROM semel_position WHERE owner <> ''"), what="a reader")
+    shop.sql("UPDATE semel_position SET expires_at = '2020-01-01T00:00:00Z'")
+    shop.ok(*LEAST, "--timeout", "50")
+    slow.wait(60)
+    assert invoices(shop) == ids
+
+
+def test_a_stream_that_was_made_anew_is_read_from_its_beginning(shop):
+    first = publish(shop, 6)
+    shop.ok(*LEAST)
+    channel = shop.broker.channel()
+    channel.queue_delete(QUEUE)
+    shop.broker.connection.close()
+    shop.subscribe("billing")
+    later = publish(shop, 2)
+    done = shop.run(*LEAST, check=True)
+    assert "made anew" in done.stderr
+    assert invoices(shop) == first + later
+    shop.ok("verify", "--scope", "billing")
+
+
+def test_trace_and_verify_look_into_the_stream(shop):
+    done, waiting = publish(shop, 2)
+    shop.ok(*LEAST[:-1], "--max", "1")
+    assert "at the broker" not in "\n".join(line for line in shop.ok("trace", done).splitlines() if "billing" in line)
+    assert any("billing" in line and "waiting" in line for line in shop.ok("trace", waiting).splitlines())
+
+
+def test_a_stranger_may_read_it_all_once_more(shop):
+    ids = publish(shop, 4)
+    shop.ok(*LEAST)
+    channel = shop.broker.channel()
+    channel.basic_qos(prefetch_count=10)
+    seen = []
+    for _, properties, _ in channel.consume(QUEUE, arguments={"x-stream-offset": "first"}, inactivity_timeout=60):
+        seen += [properties.message_id] if properties and properties.message_id else []
+        if properties is None or len(seen) == len(ids):
+            break
+    shop.broker.connection.close()
+    assert seen == ids
+
+
+def test_a_failed_event_comes_again_through_its_tiers(shop):
+    ids = publish(shop, 3)
+    command = ("consume", "--scope", "billing", "--topic", TOPIC, "--sql", FAIL_FIRST, "--sql", INVOICE,
+               "--first-delay", "20ms", "--immediate", "1", "--drain")
+    assert "retried" in shop.ok(*command)
+    assert sorted(invoices(shop)) == sorted(ids)
