@@ -82,6 +82,7 @@ struct semel_subscribe_options {
 	int64_t delay_max_ms; /* the longest that requeue will be asked for; 0: a minute */
 	uint32_t partitions;  /* spread over so many by aggregate; 0: as the broker has it */
 	bool declare_only;    /* make what is needed; nothing is fetched over this connection */
+	int64_t inbox_ms;     /* so long are ids remembered; 0: not known */
 	const char *bind;     /* of the topic's events those with such routing keys; NULL: all */
 };
 

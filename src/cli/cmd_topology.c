@@ -41,10 +41,12 @@ static semel_status survey_one(struct survey *survey, const struct semel_subscri
 	if (status != SEMEL_OK)
 		return status;
 	survey->subscriptions++;
+	struct semel_subscribe_options wanted = *options;
+	wanted.inbox_ms = survey->invocation->config->retention.inbox_ms;
 	if (survey->applying)
-		status = broker->driver->subscribe(broker, options, error);
+		status = broker->driver->subscribe(broker, &wanted, error);
 	else
-		status = broker->driver->compare(broker, options, print_difference, survey, error);
+		status = broker->driver->compare(broker, &wanted, print_difference, survey, error);
 	semel_broker_close(broker);
 	return status;
 }

@@ -287,6 +287,20 @@ static semel_status add_retries(struct semel_kafka *kafka, rd_kafka_topic_partit
 	return status;
 }
 
+/* Where the offsets are kept with the effects, the store knows better than the group. */
+static semel_status ask_keeper(struct semel_kafka *kafka, rd_kafka_topic_partition_t *entry,
+			       semel_error *error)
+{
+	int64_t next = -1;
+	if (!kafka->keeper || is_retry(kafka, entry->topic))
+		return SEMEL_OK;
+	semel_status status = kafka->keeper->take(kafka->keeper->user, entry->topic,
+						  entry->partition, true, &next, error);
+	if (status == SEMEL_OK && next >= 0)
+		entry->offset = next;
+	return status;
+}
+
 static semel_status take(struct semel_kafka *kafka, rd_kafka_topic_partition_list_t *list,
 			 semel_error *error)
 {
@@ -300,6 +314,8 @@ static semel_status take(struct semel_kafka *kafka, rd_kafka_topic_partition_lis
 	if (err)
 		return semel_kafka_failed(kafka, err, "read the group's offsets", error);
 	status = semel_kafka_group_begin(kafka, list, error);
+	for (int i = 0; i < list->cnt && status == SEMEL_OK; i++)
+		status = ask_keeper(kafka, &list->elems[i], error);
 	for (int i = 0; i < list->cnt && status == SEMEL_OK; i++) {
 		const rd_kafka_topic_partition_t *entry = &list->elems[i];
 		status = semel_kafka_share_take(kafka, entry->topic, entry->partition,

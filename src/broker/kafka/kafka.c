@@ -74,11 +74,18 @@ static void kafka_watch(struct semel_broker *broker, struct semel_wake *wake)
 	semel_wake_watch_fd(wake, kafka->bell_fd);
 }
 
+static void kafka_keep(struct semel_broker *broker, const struct semel_keeper *keeper)
+{
+	struct semel_kafka *kafka = semel_kafka_of(broker);
+	kafka->keeper = kafka->settings.offsets_in_store ? keeper : NULL;
+}
+
 const struct semel_broker_driver semel_kafka_driver = {
 	.scheme = "kafka",
 	.open = kafka_open,
 	.close = kafka_close,
 	.watch = kafka_watch,
+	.keep = kafka_keep,
 	.publish = semel_kafka_publish,
 	.poll = semel_kafka_poll,
 	.blocked = semel_kafka_blocked,

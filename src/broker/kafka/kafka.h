@@ -38,6 +38,7 @@ struct semel_kafka_settings {
 	size_t passed_count;
 	bool create_topics;
 	int64_t partitions, replication; /* of topics that are made; 0: the broker's defaults */
+	bool offsets_in_store;
 };
 
 /* Reads the URL, and the files that it names; CONFIG tells what is wrong, never a secret. */
@@ -74,6 +75,7 @@ struct semel_kafka_topic {
 	char *name;
 	rd_kafka_topic_t *handle; /* of the producer; NULL: to be made */
 	uint32_t partitions;      /* 0: not known to be there */
+	int copies, brokers;      /* replicas of the first partition; in the cluster */
 	int64_t missing_until_ms; /* steady: it was not there, and is not asked for before this */
 	int64_t refused_until_ms; /* steady: why it cannot be used is known until then */
 	semel_status refusal;
@@ -138,6 +140,7 @@ struct semel_kafka {
 		rd_kafka_resp_err_t err;
 	} requeue;
 
+	const struct semel_keeper *keeper; /* NULL: offsets are the broker's */
 	rd_kafka_t *consumer;
 	rd_kafka_queue_t *consumer_queue;
 	char *scope;

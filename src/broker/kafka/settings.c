@@ -14,7 +14,8 @@
 #define PASSWORD_FILE "SEMEL_KAFKA_PASSWORD_FILE"
 
 /* Ours. The last two are files with the value of the setting of that name. */
-static const char *const own[] = { "create-topics", "partitions", "replication",
+static const char *const own[] = { "create-topics",      "offsets",
+				   "partitions",         "replication",
 				   "sasl.password-file", "ssl.key.password-file" };
 
 /* librdkafka's, handed on as they are. */
@@ -188,6 +189,19 @@ static semel_status read_creation(const struct semel_url *url,
 	return status;
 }
 
+static semel_status read_offsets(const struct semel_url *url, struct semel_kafka_settings *settings,
+				 semel_error *error)
+{
+	const char *word = semel_url_param(url, "offsets");
+	settings->offsets_in_store = word && strcmp(word, "store") == 0;
+	if (!word || settings->offsets_in_store || strcmp(word, "broker") == 0)
+		return SEMEL_OK;
+	return semel_error_set(error, SEMEL_CONFIG,
+			       "offsets=%.40s: give broker (the default: with the group) or store "
+			       "(with the effects, in their transaction)",
+			       word);
+}
+
 semel_status semel_kafka_settings_read(const struct semel_url *url,
 				       struct semel_kafka_settings *settings_out,
 				       semel_error *error)
@@ -198,6 +212,8 @@ semel_status semel_kafka_settings_read(const struct semel_url *url,
 		status = read_servers(url, settings_out, error);
 	if (status == SEMEL_OK)
 		status = read_creation(url, settings_out, error);
+	if (status == SEMEL_OK)
+		status = read_offsets(url, settings_out, error);
 	for (size_t i = 0; i < url->param_count && status == SEMEL_OK; i++)
 		if (is_passed(url->params[i].name))
 			status = pass(settings_out, url->params[i].name, url->params[i].value,

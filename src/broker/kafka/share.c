@@ -99,6 +99,8 @@ void semel_kafka_share_forget(struct semel_kafka *kafka, struct semel_kafka_shar
 			kafka->library->message_destroy(share->flights[share->start + i].message);
 	if (share->queue)
 		kafka->library->queue_destroy(share->queue);
+	if (share->held && share->tier == 0 && kafka->keeper)
+		kafka->keeper->release(kafka->keeper->user, share->topic, share->partition);
 	share->queue = NULL;
 	share->held = share->leaving = false;
 	share->epoch++;

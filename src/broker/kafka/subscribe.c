@@ -20,6 +20,9 @@ static semel_status check_options(const struct semel_kafka *kafka,
 		return semel_error_set(error, SEMEL_INVALID, "a subscription needs a scope");
 	if (!options->topics || !options->topics[0])
 		return semel_error_set(error, SEMEL_INVALID, "a subscription needs a topic");
+	if (kafka->settings.offsets_in_store && !kafka->keeper && !options->declare_only)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "offsets=store: nobody here keeps them");
 	if (options->bind)
 		return semel_error_set(
 			error, SEMEL_CONFIG,

@@ -112,6 +112,23 @@ static semel_status read_committed(struct semel_kafka *kafka, const char *scope,
 	return err ? semel_kafka_failed(kafka, err, "read the group's offsets", error) : SEMEL_OK;
 }
 
+static semel_status ask_keeper(struct semel_kafka *kafka, const char *scope,
+			       struct semel_kafka_survey *survey, semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+	for (size_t i = 0; i < survey->count && status == SEMEL_OK; i++) {
+		struct semel_kafka_stretch *stretch = &survey->stretches[i];
+		int64_t next = -1;
+		if (stretch->tier > 0)
+			continue;
+		status = kafka->keeper->look(kafka->keeper->user, scope, stretch->topic,
+					     stretch->partition, &next, error);
+		if (status == SEMEL_OK && next >= 0)
+			stretch->from = next;
+	}
+	return status;
+}
+
 /* from: RD_KAFKA_OFFSET_BEGINNING or _END. NULL: it failed. */
 static rd_kafka_topic_partition_list_t *read_bounds(struct semel_kafka *kafka,
 						    const struct semel_kafka_survey *survey,
@@ -189,6 +206,8 @@ semel_status semel_kafka_survey_make(struct semel_kafka *kafka, const char *scop
 		return status;
 	if (!is_own(kafka, scope) || !take_positions(kafka, survey_out)) {
 		status = read_committed(kafka, scope, survey_out, error);
+		if (status == SEMEL_OK && kafka->keeper)
+			status = ask_keeper(kafka, scope, survey_out, error);
 		if (is_own(kafka, scope))
 			(void)take_positions(kafka, survey_out);
 	}

@@ -117,16 +117,18 @@ void semel_kafka_topics_free(struct semel_kafka *kafka)
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-/* partitions_out 0: it is not there, or not yet. */
-static rd_kafka_resp_err_t count_partitions(const struct rd_kafka_metadata *metadata,
-					    uint32_t *partitions_out)
+/* Its partitions are 0 when it is not there, or not yet. */
+static rd_kafka_resp_err_t take_metadata(const struct rd_kafka_metadata *metadata,
+					 struct semel_kafka_topic *known)
 {
 	const struct rd_kafka_metadata_topic *topic =
 		metadata->topic_cnt == 1 ? &metadata->topics[0] : NULL;
-	*partitions_out = 0;
+	known->partitions = 0;
 	if (!topic || topic->err)
 		return topic ? topic->err : RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
-	*partitions_out = (uint32_t)topic->partition_cnt;
+	known->partitions = (uint32_t)topic->partition_cnt;
+	known->copies = topic->partition_cnt > 0 ? topic->partitions[0].replica_cnt : 0;
+	known->brokers = metadata->broker_cnt;
 	return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
@@ -142,7 +144,7 @@ static semel_status ask(struct semel_kafka *kafka, struct semel_kafka_topic *top
 		library->metadata(kafka->producer, 0, handle, &metadata, SEMEL_KAFKA_CALL_MS);
 	if (err)
 		return semel_kafka_failed(kafka, err, "ask for a topic", error);
-	*err_out = count_partitions(metadata, &topic->partitions);
+	*err_out = take_metadata(metadata, topic);
 	library->metadata_destroy(metadata);
 	return SEMEL_OK;
 }
