@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other people's clients at Kafka: confluent-kafka reads what the relay sends, and what it writes is understood,
+also what nobody would write on purpose. SEMEL_TEST_KAFKA is host:port of a Kafka that may be filled."""
+import json
+import os
+import uuid
+
+import pytest
+
+SERVER = os.environ.get("SEMEL_TEST_KAFKA")
+pytestmark = pytest.mark.skipif(not SERVER, reason="SEMEL_TEST_KAFKA is not set")
+kafka = pytest.importorskip("confluent_kafka")
+
+EFFECT = "INSERT INTO effect VALUES (:id, :aggregate_type, :aggregate_id, :payload, :time)"
+
+
+class Shop:
+    """SQLite and a topic of the test's own."""
+
+    def __init__(self, semel):
+        self.semel, self.topic = semel, f"orders-{uuid.uuid4()}"
+        self.env = {"SEMEL_BROKER": f"kafka://{SERVER}/"}
+        semel.sql("CREATE TABLE effect (id, type, aggregate, payload, time)")
+        self.producer = kafka.Producer({"bootstrap.servers": SERVER})
+
+    def ok(self, *words):
+        return self.semel.ok(*words, env=self.env)
+
+    def publish(self, *words, aggregate="order:1", payload="{}"):
+        return self.ok("publish", "--type", "order.created.v1", "--aggregate", aggregate, "--topic", self.topic,
+                       "--payload", payload, *words).strip()
+
+    def consume(self, *words, scope="billing"):
+        return self.ok("consume", "--scope", scope, "--topic", self.topic, "--sql", EFFECT, "--first-delay", "20ms",
+                       "--drain", *words)
+
+    def write(self, key=None, value=b"{}", headers=None):
+        self.producer.produce(self.topic, value=value, key=key, headers=headers)
+        assert self.producer.flush(60) == 0
+
+    def read(self, count):
+        """Whatever is in the topic, by a consumer of no group to speak of."""
+        reader = kafka.Consumer({"bootstrap.servers": SERVER, "group.id": str(uuid.uuid4()),
+                                 "auto.offset.reset": "earliest"})
+        reader.subscribe([self.topic])
+        records = []
+        while len(records) < count:
+            record = reader.poll(60)
+            assert record is not None, f"{len(records)} of {count} records came"
+            if not record.error():
+                records.append(record)
+        reader.close()
+        return records
+
+    def effects(self):
+        return self.semel.sql("SELECT id, type, aggregate, payload, time FROM effect ORDER BY rowid")
+
+    def dead(self):
+        return self.semel.sql("SELECT event_id, failure_reason FROM semel_dead_letter WHERE status = 'PENDING'")
+
+
+@pytest.fixture
+def shop(semel):
+    made = Shop(semel)
+    made.ok("topology", "apply", "--scope", "billing", "--topic", made.topic)
+    return made
+
+
+def test_a_foreign_consumer_finds_the_event_as_the_contract_says(shop):
+    made = shop.publish("--header", "correlationId=c-1", "--routing-key", "orders.eu", aggregate="order:o-7",
+                        payload='{"total": 5}')
+    shop.ok("relay", "--drain")
+    record = shop.read(1)[0]
+    headers = {name: value.decode() for name, value in record.headers()}
+    assert record.key() == b"o-7" and json.loads(record.value()) == {"total": 5}
+    assert headers["ce_id"] == made and headers["ce_type"] == "order.created.v1"
+    assert headers["ce_specversion"] == "1.0" and headers["ce_source"] == "/semel" and "ce_time" in headers
+    assert headers["content-type"] == "application/json" and headers["correlationId"] == "c-1"
+    assert headers["semel-aggregate-type"] == "order" and headers["semel-aggregate-id"] == "o-7"
+    assert headers["semel-routing-key"] == "orders.eu" and "semel-lane" not in headers
+
+
+def test_a_foreign_record_is_an_event_and_its_repeat_a_duplicate(shop):
+    headers = {"ce_id": "f-1", "ce_type": "order.paid.v1", "ce_time": "2026-01-02T03:04:05Z",
+               "content-type": "application/json"}
+    shop.write("o-1", b'{"n": 1}', headers)
+    shop.write("o-1", b'{"n": 1}', headers)
+    shop.consume()
+    assert shop.effects() == [("f-1", shop.topic, "o-1", '{"n": 1}', "2026-01-02T03:04:05.000Z")]
+
+
+def test_a_tombstone_with_an_id_is_an_event_without_payload_and_one_without_is_kept(shop):
+    shop.write("o-1", None, {"ce_id": "t-1", "ce_type": "order.deleted.v1"})
+    shop.write("o-2", None)
+    shop.consume()
+    assert [(row[0], row[3]) for row in shop.effects()] == [("t-1", "")]
+    assert len(shop.dead()) == 1 and "id" in shop.dead()[0][1]
+
+
+def test_null_keys_strange_keys_and_empty_headers_do_no_harm(shop):
+    shop.write(None, b"{}", {"ce_id": "n-1"})
+    shop.write(None, b"{}", {"ce_id": "n-2"})
+    shop.write(b"\x00\xff\x01", b"{}", {"ce_id": "b-1"})
+    shop.write(b"", b"{}", [("ce_id", b"e-1"), ("empty", None), ("twice", b"1"), ("twice", b"2")])
+    shop.write(b"k", b"\xff\xfe", {"ce_id": "x-1", "content-type": "application/octet-stream"})
+    shop.consume()
+    seen = {row[0]: row[2] for row in shop.effects()}
+    assert seen["n-1"] == "n-1" and seen["n-2"] == "n-2" and seen["b-1"] == "AP8B" and seen["x-1"] == "k"
+    assert set(seen) | {row[0] for row in shop.dead()} >= {"n-1", "n-2", "b-1", "x-1", "e-1"}
+
+
+def test_a_failing_event_goes_through_the_retry_topics_and_is_a_dead_letter_in_the_end(shop):
+    shop.semel.sql("CREATE TABLE tried (attempt)")
+    shop.publish(aggregate="order:bad")
+    shop.publish(aggregate="order:good")
+    shop.ok("relay", "--drain")
+    shop.ok("consume", "--scope", "billing", "--topic", shop.topic, "--first-delay", "20ms", "--attempts", "3",
+            "--drain", "--exec", 'test "$SEMEL_AGGREGATE_ID" != bad')
+    assert len(shop.dead()) == 1
+    entry = shop.semel.json("dlq", "list", env=shop.env)[0]
+    assert entry["attempts"] == 3 and entry["eventRecord"]["aggregateId"] == "bad"
+    shop.ok("dlq", "replay", entry["dlqEntryId"])
+    shop.ok("consume", "--scope", "billing", "--topic", shop.topic, "--drain", "--exec", "true")
+    assert shop.dead() == []
+    assert "every committed event is accounted for" in shop.ok("verify", "--scope", "billing")
+
+
+def test_a_topic_that_is_missing_and_may_not_be_made_is_told_with_its_event(semel):
+    env = {"SEMEL_BROKER": f"kafka://{SERVER}/?create-topics=no"}
+    topic = f"missing-{uuid.uuid4()}"
+    semel.publish("--topic", topic)
+    said = semel.fails(75, "relay", "--drain", "--timeout", "3", env=env)
+    assert topic in said and "create it" in said
+
+
+def test_offsets_that_are_kept_in_the_store_win(shop):
+    shop.env["SEMEL_BROKER"] += "?offsets=store"
+    for number in range(10):
+        shop.publish(aggregate=f"order:{number}")
+    shop.ok("relay", "--drain")
+    shop.consume("--guarantee", "at-least-once")
+    assert len(shop.effects()) == 10
+    shop.semel.sql("UPDATE semel_position SET next_offset = 0 WHERE next_offset > 0")
+    shop.consume("--guarantee", "at-least-once")
+    assert len(shop.effects()) == 20
