@@ -6,9 +6,18 @@
 #include <semel/inbox.h>
 #include <semel/outbox.h>
 
+#include <sys/resource.h>
+
 static const semel_event_input input = {
 	.type = "order.created.v1", .aggregate_type = "order", .aggregate_id = "a", .payload = "{}"
 };
+
+static long resident_peak_kb(void)
+{
+	struct rusage usage;
+	assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
+	return usage.ru_maxrss;
+}
 
 /* ---- numbers that come late ------------------------------------------------------------------ */
 
@@ -100,6 +109,60 @@ static void init_brings_the_numbers_beyond_those_of_the_rows(void **state)
 	semel_libpq.finish(connection);
 }
 
+/* ---- sizes ----------------------------------------------------------------------------------- */
+
+/* 48 events of 4 MB would be all in memory at once, if the row count alone were asked for. */
+static void a_batch_of_large_events_is_bounded_by_its_bytes(void **state)
+{
+	(void)state;
+	PGconn *connection = connect_as_application();
+	semel_store *store = store_open_one();
+	struct store_relay relay;
+	postgres_ask(connection, "INSERT INTO semel_outbox (id, aggregate_type, aggregate_id,"
+				 " event_type, payload) SELECT 'e' || g, 'order', 'a', 't',"
+				 " repeat(g::text, 4000000 / length(g::text))"
+				 " FROM generate_series(10, 57) AS g");
+	long before_kb = resident_peak_kb();
+	store_relay_open(&relay, store, "r");
+	assert_string_equal(store_relay_fetch(&relay, 0), "e10"); /* bytes_max is 1 MB */
+	assert_int_equal(relay.rows[0].event.payload.length, 4000000);
+	assert_memory_equal(relay.rows[0].event.payload.data, "10101010", 8);
+	relay.batch.bytes_max = 9000000;
+	assert_string_equal(store_relay_fetch(&relay, relay.rows[0].seq), "e11 e12");
+	assert_memory_equal(relay.rows[1].event.payload.data, "12121212", 8);
+	assert_true(resident_peak_kb() - before_kb < 60000);
+	store_relay_close(&relay);
+	semel_store_close(store);
+	semel_libpq.finish(connection);
+}
+
+/* Large and small, text and bytes, side by side. */
+static void payloads_of_all_kinds_come_as_they_went(void **state)
+{
+	(void)state;
+	PGconn *connection = connect_as_application();
+	semel_store *store = store_open_one();
+	struct store_relay relay;
+	postgres_ask(
+		connection,
+		"INSERT INTO semel_outbox (id, aggregate_type, aggregate_id, event_type,"
+		" payload, payload_bytes) VALUES ('e1', 'order', 'a', 't', '', NULL),"
+		" ('e2', 'order', 'a', 't', NULL, '\\x00ff00'), ('e3', 'order', 'a', 't', NULL,"
+		" decode(repeat('ff00', 20000), 'hex')), ('e4', 'order', 'a', 't',"
+		" repeat(U&'\\00e4', 16384), NULL), ('e5', 'order', 'a', 't', NULL, '')");
+	store_relay_open(&relay, store, "r");
+	assert_string_equal(store_relay_fetch(&relay, 0), "e1 e2 e3 e4 e5");
+	static const size_t lengths[] = { 0, 3, 40000, 32768, 0 };
+	for (size_t i = 0; i < 5; i++)
+		assert_int_equal(relay.rows[i].event.payload.length, lengths[i]);
+	assert_memory_equal(relay.rows[1].event.payload.data, "\0\377\0", 3);
+	assert_memory_equal(relay.rows[2].event.payload.data + 39998, "\377\0", 2);
+	assert_memory_equal(relay.rows[3].event.payload.data + 32766, "\303\244", 2);
+	store_relay_close(&relay);
+	semel_store_close(store);
+	semel_libpq.finish(connection);
+}
+
 /* ---- settings -------------------------------------------------------------------------------- */
 
 static void a_claim_does_not_depend_on_how_the_session_writes_dates(void **state)
@@ -127,6 +190,8 @@ static const struct CMUnitTest tests[] = {
 	POSTGRES_TEST(numbers_in_blocks_are_refused),
 	POSTGRES_TEST(a_low_mark_above_all_numbers_is_not_believed),
 	POSTGRES_TEST(init_brings_the_numbers_beyond_those_of_the_rows),
+	POSTGRES_TEST(a_batch_of_large_events_is_bounded_by_its_bytes),
+	POSTGRES_TEST(payloads_of_all_kinds_come_as_they_went),
 	POSTGRES_TEST(a_claim_does_not_depend_on_how_the_session_writes_dates),
 };
 

@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 
+#include <string.h>
+
 #define BUSY_ROWS 16 /* a batch of so many: the relay need not be woken */
 
 /* ---- producing ------------------------------------------------------------------------------- */
@@ -82,11 +84,19 @@ semel_status semel_pg_outbox_insert(semel_tx tx, const struct semel_event *event
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+/* A batch is as many rows as were asked for, and its bytes are not known before; so what is large
+ * comes apart, when it is known how much of it is wanted. Its size is told without reading it. */
+#define SMALL_BYTES      "16384"
+#define IF_SMALL(column) "CASE WHEN octet_length(" column ") <= " SMALL_BYTES " THEN " column " END"
+#define IF_LARGE(column)                                                                           \
+	"CASE WHEN octet_length(" column ") > " SMALL_BYTES " THEN octet_length(" column ") END"
+
 #define EVENT_COLUMNS                                                                              \
 	"o.seq, o.attempts, o.id, o.event_type, o.aggregate_type, o.aggregate_id,"                 \
 	" coalesce(o.topic, o.aggregate_type || '.events'), coalesce(o.routing_key, "              \
 	"o.event_type),"                                                                           \
-	" o.content_type, o.headers, " SEMEL_PG_MS("o.created_at") ", o.payload, o.payload_bytes"
+	" o.content_type, o.headers, " SEMEL_PG_MS("o.created_at") ", " IF_SMALL(                  \
+		"o.payload") ", " IF_SMALL("o.payload_bytes") ", coalesce(" IF_LARGE("o.payload") ", " IF_LARGE("o.payload_bytes") ", 0)"
 
 enum {
 	SEQ,
@@ -102,6 +112,7 @@ enum {
 	CREATED_AT,
 	PAYLOAD,
 	PAYLOAD_BYTES,
+	LARGE, /* the bytes of a payload that comes apart; 0: it is here */
 	HELD,
 	EXCEPTION,
 	REPLAY,
@@ -172,6 +183,11 @@ static const struct semel_pg_query select_aggregate = {
 	" AND ($6::timestamptz IS NULL OR o.created_at < $6) ORDER BY o.lane, o.seq LIMIT $7"
 };
 
+static const struct semel_pg_query fetch_large = {
+	"read large events of the outbox",
+	"SELECT id, payload, payload_bytes FROM semel_outbox WHERE id = ANY ($1::text[])"
+};
+
 static semel_status read_row(const PGresult *result, int at, struct semel_arena *arena,
 			     struct semel_outbox_row *row, semel_error *error)
 {
@@ -185,7 +201,10 @@ static semel_status read_row(const PGresult *result, int at, struct semel_arena 
 	event->routing_key = semel_pg_text(result, at, ROUTING_KEY, arena);
 	event->content_type = semel_pg_text(result, at, CONTENT_TYPE, arena);
 	event->headers = semel_pg_text(result, at, HEADERS, arena);
-	event->payload = semel_pg_bytes(result, at, PAYLOAD, arena);
+	if (semel_pg_int(result, at, LARGE) == 0)
+		event->payload = semel_pg_bytes(result, at, PAYLOAD, arena);
+	else
+		event->payload.length = (size_t)semel_pg_int(result, at, LARGE);
 	event->time_ms = semel_pg_int(result, at, CREATED_AT);
 	row->attempts = (uint32_t)semel_pg_int(result, at, ATTEMPTS);
 	row->held = semel_pg_bool(result, at, HELD);
@@ -194,13 +213,63 @@ static semel_status read_row(const PGresult *result, int at, struct semel_arena 
 	if (row->exception)
 		row->previous = semel_pg_text(result, at, PREVIOUS, arena);
 	if (event->id.data == NULL || event->type.data == NULL || event->topic.data == NULL ||
-	    event->headers.data == NULL || event->payload.data == NULL)
+	    event->headers.data == NULL ||
+	    (event->payload.data == NULL && event->payload.length == 0))
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch of events");
 	return SEMEL_OK;
 }
 
+static bool comes_apart(const struct semel_outbox_row *row)
+{
+	return row->event.payload.data == NULL;
+}
+
+/* The rows come in any order, and are few. */
+static void give_payloads(const PGresult *result, struct semel_outbox_batch *batch)
+{
+	for (int at = 0; at < semel_pg_rows(result); at++)
+		for (uint32_t i = 0; i < batch->count; i++) {
+			struct semel_event *event = &batch->rows[i].event;
+			if (comes_apart(&batch->rows[i]) &&
+			    strcmp(event->id.data, semel_pg_value(result, at, 0)) == 0)
+				event->payload = semel_pg_bytes(result, at, 1, batch->arena);
+		}
+}
+
+/* A row that was forgotten between the two statements is left out. */
+static void leave_out_forgotten(struct semel_outbox_batch *batch)
+{
+	uint32_t kept = 0;
+	for (uint32_t i = 0; i < batch->count; i++)
+		if (!comes_apart(&batch->rows[i]))
+			batch->rows[kept++] = batch->rows[i];
+	batch->count = kept;
+}
+
+static semel_status fetch_payloads(semel_store *store, struct semel_outbox_batch *batch,
+				   semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	struct semel_buffer ids = { 0 };
+	PGresult *result = NULL;
+	for (uint32_t i = 0; i < batch->count; i++)
+		if (comes_apart(&batch->rows[i]))
+			semel_pg_array_text(&ids, batch->rows[i].event.id);
+	if (ids.length == 0)
+		return SEMEL_OK;
+	semel_pg_add_array(&params, &ids);
+	semel_status status =
+		semel_pg_run(semel_pg_tx(store), &fetch_large, &params, &result, error);
+	semel_buffer_free(&ids);
+	give_payloads(result, batch);
+	semel_pg_clear(result);
+	if (status == SEMEL_OK)
+		leave_out_forgotten(batch);
+	return status;
+}
+
 /* Rows until the batch is full by count or by bytes; at least one. */
-static semel_status fill_from(const PGresult *result, int first, int rows,
+static semel_status fill_from(semel_store *store, const PGresult *result, int first, int rows,
 			      struct semel_outbox_batch *batch, semel_error *error)
 {
 	uint64_t bytes = 0;
@@ -214,13 +283,13 @@ static semel_status fill_from(const PGresult *result, int first, int rows,
 			break;
 		batch->count++;
 	}
-	return status;
+	return status == SEMEL_OK ? fetch_payloads(store, batch, error) : status;
 }
 
-static semel_status fill(const PGresult *result, struct semel_outbox_batch *batch,
-			 semel_error *error)
+static semel_status fill(semel_store *store, const PGresult *result,
+			 struct semel_outbox_batch *batch, semel_error *error)
 {
-	return fill_from(result, 0, semel_pg_rows(result), batch, error);
+	return fill_from(store, result, 0, semel_pg_rows(result), batch, error);
 }
 
 semel_status semel_pg_outbox_look(semel_store *base, struct semel_lane_look *looks, size_t count,
@@ -287,7 +356,7 @@ static semel_status take_run(struct semel_pg_store *store, const PGresult *resul
 		rows++;
 	if (store->horizon.proven_seq > read->after_seq)
 		batch->complete_seq = store->horizon.proven_seq;
-	semel_status status = fill_from(result, first, rows, batch, error);
+	semel_status status = fill_from(&store->base, result, first, rows, batch, error);
 	for (uint32_t i = 0; i < batch->count; i++)
 		semel_pg_previous_of(&store->previous, &batch->rows[i], batch->arena);
 	return status;
@@ -336,7 +405,7 @@ semel_status semel_pg_outbox_fetch_due(semel_store *store, const struct semel_le
 	batch->count = 0;
 	semel_status status = semel_pg_run(semel_pg_tx(store), &fetch_due, &params, &result, error);
 	if (status == SEMEL_OK)
-		status = fill(result, batch, error);
+		status = fill(store, result, batch, error);
 	semel_pg_clear(result);
 	return status;
 }
@@ -360,7 +429,7 @@ semel_status semel_pg_outbox_select(semel_store *store, const struct semel_outbo
 		semel_pg_run(semel_pg_tx(store), one ? &select_aggregate : &select_rows, &params,
 			     &result, error);
 	if (status == SEMEL_OK)
-		status = fill(result, batch, error);
+		status = fill(store, result, batch, error);
 	semel_pg_clear(result);
 	return status;
 }
