@@ -185,6 +185,215 @@ static void a_claim_does_not_depend_on_how_the_session_writes_dates(void **state
 	semel_libpq.finish(connection);
 }
 
+/* ---- whoever rings, and who cannot ----------------------------------------------------------- */
+
+/* A relay that has been woken before, and hears what is rung from now on. */
+static struct semel_wake *listen(semel_store *store)
+{
+	struct semel_wake *wake = NULL;
+	assert_ok(semel_wake_new(&wake, NULL));
+	store->driver->watch(store, wake);
+	(void)store->driver->doze(store);
+	return wake;
+}
+
+static void a_relay_at_work_does_not_keep_what_is_rung_for_another(void **state)
+{
+	(void)state;
+	semel_store *busy = store_open_one(), *sleeper = store_open_one();
+	struct semel_wake *wakes[] = { listen(busy), listen(sleeper) };
+	struct store_relay relay;
+	store_relay_open(&relay, busy, "busy");
+	store_publish(sleeper, "e1", "a", NULL);
+	store_publish(sleeper, "e2", "a", NULL);
+	complete_seq(&relay);
+	complete_seq(&relay);
+	assert_null(semel_libpq.notifies(semel_tx_postgres(store_tx(busy))));
+	store_relay_close(&relay);
+	semel_store_close(sleeper);
+	semel_store_close(busy);
+	semel_wake_free(wakes[0]);
+	semel_wake_free(wakes[1]);
+}
+
+static void a_commit_in_two_phases_is_possible_while_a_relay_sleeps(void **state)
+{
+	(void)state;
+	static const char publish[] = "BEGIN; SELECT semel_publish('t', 'order', 'a', '{}')";
+	PGconn *connection = connect_as_application();
+	semel_store *store = store_open_one();
+	struct semel_wake *wake = listen(store);
+	postgres_ask(connection, publish);
+	assert_refused(connection, "PREPARE TRANSACTION 'semel_trap_2'");
+	postgres_ask(connection, "SET semel.ring = 'off'");
+	postgres_ask(connection, publish);
+	postgres_ask(connection, "PREPARE TRANSACTION 'semel_trap_2'");
+	postgres_ask(connection, "COMMIT PREPARED 'semel_trap_2'");
+	assert_answer(connection, "SELECT count(*) FROM semel_outbox", "1");
+	semel_store_close(store);
+	semel_wake_free(wake);
+	semel_libpq.finish(connection);
+}
+
+/* ---- what the server says -------------------------------------------------------------------- */
+
+/* The answer to the only statement of a handler. */
+static semel_status run_effect(semel_store *store, semel_error *error)
+{
+	struct semel_event event = store_event("e1", "a");
+	store_begin(store);
+	assert_ok(store->driver->savepoint(store, NULL));
+	semel_status status = store->driver->effect_run(store, &event, 1, error);
+	store->driver->rollback(store);
+	return status;
+}
+
+static void prepare_effect(semel_store *store, const char *sql)
+{
+	assert_ok(store->driver->effect_prepare(store, &sql, 1, NULL));
+}
+
+static void a_handler_whose_table_was_changed_is_prepared_anew_and_no_other_refusal_is(void **state)
+{
+	(void)state;
+	PGconn *connection = connect_as_application();
+	semel_store *store = store_open_one();
+	postgres_ask(connection, "CREATE TABLE t (a int); CREATE FUNCTION refuse() RETURNS void"
+				 " LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not here' USING"
+				 " ERRCODE = 'feature_not_supported'; END $$");
+	prepare_effect(store, "SELECT * FROM t");
+	assert_ok(run_effect(store, NULL));
+	postgres_ask(connection, "ALTER TABLE t ADD b int");
+	assert_int_equal(run_effect(store, NULL), SEMEL_OUTAGE);
+	prepare_effect(store, "SELECT refuse()");
+	assert_int_equal(run_effect(store, NULL), SEMEL_HANDLER_RETRY);
+	semel_store_close(store);
+	semel_libpq.finish(connection);
+}
+
+static void an_effect_that_takes_too_long_costs_an_attempt_and_a_lock_does_not(void **state)
+{
+	(void)state;
+	PGconn *connection = connect_as_application();
+	semel_store *store = store_open_one();
+	semel_error error = { 0 };
+	store_execute(store, "CREATE TABLE t (a int)");
+	store_execute(store, "SET statement_timeout = '100ms'");
+	prepare_effect(store, "SELECT pg_sleep(60)");
+	assert_int_equal(run_effect(store, &error), SEMEL_HANDLER_RETRY);
+	assert_int_equal(error.status, SEMEL_HANDLER_RETRY);
+	store_execute(store, "SET statement_timeout = '60s'; SET lock_timeout = '100ms'");
+	prepare_effect(store, "INSERT INTO t VALUES (1)");
+	postgres_ask(connection, "BEGIN; LOCK TABLE t");
+	assert_int_equal(run_effect(store, NULL), SEMEL_BUSY);
+	semel_store_close(store);
+	semel_libpq.finish(connection);
+}
+
+static void a_pooler_that_swaps_sessions_is_named(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	semel_error error = { 0 };
+	uint64_t count = 0;
+	assert_ok(store->driver->dead_count(store, NULL, &count, NULL));
+	semel_libpq.clear(semel_libpq.exec(semel_tx_postgres(store_tx(store)), "DEALLOCATE ALL"));
+	assert_int_equal(store->driver->dead_count(store, NULL, &count, &error), SEMEL_CONFIG);
+	assert_non_null(strstr(error.text, "pooler"));
+	semel_store_close(store);
+}
+
+static void a_borrowed_connection_of_another_encoding_is_refused(void **state)
+{
+	(void)state;
+	PGconn *connection = connect_as_application();
+	semel_error error = { 0 };
+	postgres_ask(connection, "SET client_encoding = 'LATIN1'; BEGIN");
+	assert_int_equal(
+		semel_outbox_publish(semel_borrow_postgres(connection), &input, NULL, &error),
+		SEMEL_CONFIG);
+	assert_non_null(strstr(error.text, "LATIN1"));
+	postgres_ask(connection, "SET client_encoding = 'UTF8'");
+	assert_ok(semel_outbox_publish(semel_borrow_postgres(connection), &input, NULL, NULL));
+	semel_libpq.finish(connection);
+}
+
+static void functions_look_nowhere_but_where_the_tables_are(void **state)
+{
+	(void)state;
+	PGconn *connection = connect_as_application();
+	assert_answer(
+		connection,
+		"SELECT count(*) FROM pg_proc WHERE pronamespace = current_schema()::regnamespace"
+		" AND proname IN ('semel_publish', 'semel_try_claim', 'semel_inbox_prepare',"
+		" 'semel_inbox_drop')"
+		" AND proconfig @> ARRAY['search_path=' || current_schema() || ', pg_temp']",
+		"5");
+	semel_libpq.finish(connection);
+}
+
+/* ---- prune ----------------------------------------------------------------------------------- */
+
+static uint64_t pruned_weeks(semel_store *store, PGconn *connection)
+{
+	struct semel_prune_counts counts;
+	struct semel_horizons horizons = { 0 };
+	uint64_t gone = 0;
+	bool more = true;
+	horizons.inbox_ms =
+		strtoll(postgres_ask(connection, "SELECT (extract(epoch FROM now()) * 1000)::bigint"
+						 " + 8 * 86400000::bigint"),
+			NULL, 10);
+	while (more) {
+		assert_ok(store->driver->prune(store, &horizons, false, &counts, &more, NULL));
+		gone += counts.inbox;
+	}
+	return gone;
+}
+
+static void a_week_in_use_stays_until_the_next_prune(void **state)
+{
+	(void)state;
+	PGconn *reader = connect_as_application(), *connection = connect_as_application();
+	semel_store *store = store_open_one();
+	postgres_ask(reader, "SELECT semel_try_claim('s', 'e1', now(), 't')");
+	postgres_ask(reader, "BEGIN; SELECT count(*) FROM semel_inbox");
+	assert_int_equal(pruned_weeks(store, connection), 0);
+	postgres_ask(reader, "COMMIT");
+	assert_int_equal(pruned_weeks(store, connection), 1);
+	semel_store_close(store);
+	semel_libpq.finish(connection);
+	semel_libpq.finish(reader);
+}
+
+/* 20,000 rows in one lane, of which the first hundred are old: a piece with them, a piece that
+ * finds the past at its end, and one look into each of the other lanes. */
+static void prune_does_not_read_what_is_young(void **state)
+{
+	(void)state;
+	PGconn *connection = connect_as_application();
+	semel_store *store = store_open_one();
+	struct semel_prune_counts counts;
+	struct semel_horizons horizons = { .outbox_ms = STORE_NOW };
+	uint64_t gone = 0;
+	int pieces = 0;
+	bool more = true;
+	postgres_ask(connection,
+		     "INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload,"
+		     " created_at) SELECT 'order', 'a', 't', '{}', CASE WHEN g <= 100 THEN"
+		     " timestamptz '2025-01-01' ELSE now() END FROM generate_series(1, 20000) AS g;"
+		     " UPDATE semel_outbox SET status = 'PUBLISHED'");
+	while (more) {
+		assert_ok(store->driver->prune(store, &horizons, false, &counts, &more, NULL));
+		gone += counts.outbox;
+		pieces += more;
+	}
+	assert_int_equal(gone, 100);
+	assert_int_equal(pieces, 17);
+	semel_store_close(store);
+	semel_libpq.finish(connection);
+}
+
 static const struct CMUnitTest tests[] = {
 	POSTGRES_TEST(a_prepared_transaction_is_waited_for),
 	POSTGRES_TEST(numbers_in_blocks_are_refused),
@@ -193,11 +402,19 @@ static const struct CMUnitTest tests[] = {
 	POSTGRES_TEST(a_batch_of_large_events_is_bounded_by_its_bytes),
 	POSTGRES_TEST(payloads_of_all_kinds_come_as_they_went),
 	POSTGRES_TEST(a_claim_does_not_depend_on_how_the_session_writes_dates),
+	POSTGRES_TEST(a_relay_at_work_does_not_keep_what_is_rung_for_another),
+	POSTGRES_TEST(a_commit_in_two_phases_is_possible_while_a_relay_sleeps),
+	POSTGRES_TEST(a_handler_whose_table_was_changed_is_prepared_anew_and_no_other_refusal_is),
+	POSTGRES_TEST(an_effect_that_takes_too_long_costs_an_attempt_and_a_lock_does_not),
+	POSTGRES_TEST(a_pooler_that_swaps_sessions_is_named),
+	POSTGRES_TEST(a_borrowed_connection_of_another_encoding_is_refused),
+	POSTGRES_TEST(functions_look_nowhere_but_where_the_tables_are),
+	POSTGRES_TEST(a_week_in_use_stays_until_the_next_prune),
+	POSTGRES_TEST(prune_does_not_read_what_is_young),
 };
 
 int main(void)
 {
-	(void)input;
 	if (postgres_is_missing("store: traps of postgres"))
 		return 0;
 	return cmocka_run_group_tests_name("store: traps of postgres", tests, NULL, NULL);

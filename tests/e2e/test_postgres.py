@@ -95,3 +95,66 @@ def test_a_commit_is_published_at_once(shop):
     wait_for(lambda: shop.sql("SELECT count(*) FROM semel_outbox WHERE status = 'NEW'") == [(0,)], 30)
     ((slow,),) = shop.sql("SELECT count(*) FROM semel_outbox WHERE published_at - created_at > interval '500 ms'")
     assert slow <= 2  # polling alone would take a second for each
+
+
+def test_marks_touch_no_index(shop):
+    """HOT updates, as the server counts them. A few rows whose page was full at that moment are not."""
+    shop.spawn("relay")
+    wait_for(lambda: lanes(shop), 60)
+    connection = mix.connect(shop.store)
+    for number in range(600):
+        connection.execute("SELECT semel_publish('order.created.v1', 'order', ?, ?)", (f"o{number % 50}", "x" * 300))
+        connection.commit()
+    connection.close()
+    wait_for(lambda: shop.sql("SELECT count(*) FROM semel_outbox WHERE status = 'NEW'") == [(0,)], 60)
+
+    def counted():
+        ((changed, hot),) = shop.sql("SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'semel_outbox'")
+        return (changed, hot) if changed >= 600 else None
+    changed, hot = wait_for(counted, 60)
+    assert hot >= 0.8 * changed
+
+
+def test_settings_of_the_database_change_nothing(semel):
+    """Whatever is set for it: what goes in comes out once."""
+    name = str(semel.store).rpartition("/")[2]
+    for setting in ("default_transaction_isolation = 'serializable'", "DateStyle = 'German'", "TimeZone = 'Pacific/Apia'",
+                    "IntervalStyle = 'sql_standard'", "standard_conforming_strings = off", "bytea_output = 'escape'",
+                    "client_encoding = 'LATIN1'", "extra_float_digits = 0", "array_nulls = off"):
+        semel.sql(f"ALTER DATABASE {name} SET {setting}")
+    semel.sql("CREATE TABLE invoice (id text PRIMARY KEY, payload text, at timestamptz)")
+    payload = '{"word": "naïve \\\\ \' café"}'
+    moment = "2026-11-15T12:00:00Z"
+    semel.ok("publish", "--type", "t.v1", "--aggregate", "order:o1", "--payload", payload, "--time", moment)
+    bytes_file = semel.folder / "bytes"
+    bytes_file.write_bytes(b"\x00\xff\\x")
+    semel.ok("publish", "--type", "t.v1", "--aggregate", "order:o2", "--payload", f"@{bytes_file}", "--content-type", "image/png")
+    semel.ok("relay", "--drain")
+    consume = ("consume", "--scope", "billing", "--topic", "order.events", "--drain", "--sql",
+               "INSERT INTO invoice VALUES (:aggregate_id, encode(convert_to('it''s ', 'UTF8'), 'escape') || :type, :time::timestamptz)")
+    semel.ok(*consume)
+    semel.ok(*consume)
+    assert semel.sql("SELECT payload FROM semel_outbox WHERE aggregate_id = 'o1'") == [(payload,)]
+    assert semel.sql("SELECT encode(payload_bytes, 'hex') FROM semel_outbox WHERE aggregate_id = 'o2'") == [("00ff5c78",)]
+    assert semel.sql(f"SELECT id, payload FROM invoice WHERE at = '{moment}'") == [("o1", "it's t.v1")]
+    assert semel.sql("SELECT count(*) FROM invoice") == [(2,)]
+    semel.ok("verify", "--scope", "billing")
+
+
+def test_a_policy_that_hides_rows_from_the_relay_is_an_error_and_not_a_loss(shop):
+    test_the_roles_of_the_guide_are_enough(shop)
+    shop.sql("ALTER TABLE semel_outbox ENABLE ROW LEVEL SECURITY")
+    shop.sql("CREATE POLICY own ON semel_outbox USING (aggregate_id = 'nobody')")
+    shop.publish()
+    said = shop.fails(78, "relay", "--drain", env={"SEMEL_STORE": url_of(shop, "semel_relay_role")})
+    assert "row-level security" in said
+
+
+def test_a_database_that_cannot_hold_every_event_is_refused(semel):
+    name = str(semel.store).rpartition("/")[2] + "_latin"
+    mix.alone(f"CREATE DATABASE {name} ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+    try:
+        said = semel.fails(78, "init", env={"SEMEL_STORE": re.sub(r"/[^/]*$", f"/{name}", str(semel.store))})
+        assert "LATIN1" in said and "UTF8" in said
+    finally:
+        mix.alone(f"DROP DATABASE {name}")

@@ -144,6 +144,14 @@ static void ask_for_lock(struct semel_pg_store *store)
 		hear_lock(store);
 }
 
+/* Rung for another relay, which sleeps: a relay at work would keep them all. */
+void semel_pg_bell_forget(struct semel_pg_store *store)
+{
+	PGnotify *notice = NULL;
+	while (store->bell != NULL && (notice = semel_libpq.notifies(store->connection)) != NULL)
+		semel_libpq.freemem(notice);
+}
+
 bool semel_pg_doze(semel_store *base)
 {
 	struct semel_pg_store *store = semel_pg_of(base);
@@ -160,12 +168,10 @@ bool semel_pg_doze(semel_store *base)
 void semel_pg_rouse(semel_store *base)
 {
 	struct semel_pg_store *store = semel_pg_of(base);
-	PGnotify *notice = NULL;
 	if (store->bell == NULL)
 		return;
 	if (semel_libpq.consumeInput(store->connection) != 0)
-		while ((notice = semel_libpq.notifies(store->connection)) != NULL)
-			semel_libpq.freemem(notice);
+		semel_pg_bell_forget(store);
 	hear_lock(store);
 }
 

@@ -25,8 +25,9 @@ static const char *const versions[SEMEL_PG_SCHEMA] = { semel_sql_store_postgres_
 
 /* ---- the connection -------------------------------------------------------------------------- */
 
-static const char set_timeouts[] =
-	"SELECT set_config(name, value, false) FROM (VALUES ('statement_timeout', '60s'),"
+static const char our_settings[] =
+	"SET standard_conforming_strings = on; SET array_nulls = on;"
+	" SELECT set_config(name, value, false) FROM (VALUES ('statement_timeout', '60s'),"
 	" ('lock_timeout', '5s'), ('idle_in_transaction_session_timeout', '60s'))"
 	" AS ours (name, value) WHERE current_setting(name) IN ('0', '')";
 
@@ -107,7 +108,13 @@ static semel_status settle_in(PGconn *connection, semel_error *error)
 		return semel_error_set(error, SEMEL_CONFIG,
 				       "PostgreSQL %d is too old: 13 or newer is needed",
 				       version / 10000);
-	return semel_pg_execute_plain(connection, set_timeouts, "set the time-outs", error);
+	const char *encoding = semel_libpq.parameterStatus(connection, "server_encoding");
+	if (encoding != NULL && strcmp(encoding, "UTF8") != 0 && strcmp(encoding, "SQL_ASCII") != 0)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "the database is in %s, which cannot hold every event (keep "
+				       "Semel's tables in one that was made with ENCODING 'UTF8')",
+				       encoding);
+	return semel_pg_execute_plain(connection, our_settings, "set the time-outs", error);
 }
 
 static semel_status connect_to(const char *url, bool stream, PGconn **connection_out,

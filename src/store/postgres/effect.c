@@ -4,7 +4,8 @@
  * - They run inside a transaction that is ours to end: whatever begins, ends or nests one is
  *   refused when it is read.
  * - What PostgreSQL says of the values (a constraint, a type) is about this event: reject. What it
- *   says of itself (gone, full, locked, deadlock) is an outage. Anything else may pass: retry.
+ *   says of itself (gone, full, locked, deadlock) is an outage. Anything else may pass: retry. That
+ *   is also for a statement that took too long, or one event could hold up the others for ever.
  * - Effects of a batch are sent without waiting for answers; whatever comes next reads them. Behind
  *   a savepoint each is answered at once.
  */
@@ -104,15 +105,27 @@ static semel_status answer_of(PGconn *connection, PGresult *result, const char *
 	return status;
 }
 
+static semel_status verdict_as(semel_status status, semel_error *error)
+{
+	if (error != NULL)
+		error->status = status;
+	return status;
+}
+
 /* What is neither an outage nor about this event's values may pass. */
 static semel_status verdict_of(semel_status status, semel_error *error)
 {
 	if (status == SEMEL_OK || semel_status_class(status) == SEMEL_CLASS_OUTAGE)
 		return status;
-	status = status == SEMEL_INVALID ? SEMEL_HANDLER_REJECT : SEMEL_HANDLER_RETRY;
-	if (error != NULL)
-		error->status = status;
-	return status;
+	return verdict_as(status == SEMEL_INVALID ? SEMEL_HANDLER_REJECT : SEMEL_HANDLER_RETRY,
+			  error);
+}
+
+static semel_status verdict_on(PGconn *connection, const PGresult *result, semel_error *error)
+{
+	semel_status status = semel_pg_error(connection, result, "run the SQL handler", error);
+	return semel_pg_was_cancelled(result) ? verdict_as(SEMEL_HANDLER_RETRY, error)
+					      : verdict_of(status, error);
 }
 
 static semel_status complaint_of(semel_status status, const char *sql, semel_error *error)
@@ -276,9 +289,7 @@ semel_status semel_pg_effects_hear(struct semel_pg_store *store, semel_error *er
 		if (result == NULL && semel_libpq.status(connection) != CONNECTION_OK)
 			more = false;
 		else if (said == PGRES_FATAL_ERROR && verdict == SEMEL_OK)
-			verdict = verdict_of(
-				semel_pg_error(connection, result, "run the SQL handler", error),
-				error);
+			verdict = verdict_on(connection, result, error);
 		semel_libpq.clear(result);
 	}
 	if (semel_libpq.pipelineStatus(connection) != PQ_PIPELINE_OFF &&

@@ -58,11 +58,13 @@ static const struct semel_pg_query leave_crew = { "leave the relays",
 
 /* A relay's connection reads stretches of one key and marks what it has read: whatever the
  * statistics of a young table say, an index is right. A mark that is lost with the server repeats
- * an event, which every consumer survives, so it need not wait for the disk. */
+ * an event, which every consumer survives, so it need not wait for the disk. A policy for rows that
+ * would hide some of them is an error, not a loss. */
 static const char relay_settings[] =
 	"SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_hashjoin = off;"
 	" SET enable_mergejoin = off; SET enable_sort = off; SET jit = off;"
-	" SET synchronous_commit = off; SET plan_cache_mode = force_generic_plan";
+	" SET row_security = off; SET synchronous_commit = off; SET plan_cache_mode = "
+	"force_generic_plan";
 
 int32_t semel_pg_lane_count(semel_store *store)
 {

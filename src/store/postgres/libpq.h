@@ -20,6 +20,7 @@
 	F(errorMessage, char *, (const PGconn *connection))                                        \
 	F(socket, int, (const PGconn *connection))                                                 \
 	F(backendPID, int, (const PGconn *connection))                                             \
+	F(parameterStatus, const char *, (const PGconn *connection, const char *name))             \
 	F(serverVersion, int, (const PGconn *connection))                                          \
 	F(setNoticeProcessor, PQnoticeProcessor,                                                   \
 	  (PGconn * connection, PQnoticeProcessor processor, void *user))                          \

@@ -90,13 +90,15 @@ semel_status semel_pg_outbox_insert(semel_tx tx, const struct semel_event *event
 #define IF_SMALL(column) "CASE WHEN octet_length(" column ") <= " SMALL_BYTES " THEN " column " END"
 #define IF_LARGE(column)                                                                           \
 	"CASE WHEN octet_length(" column ") > " SMALL_BYTES " THEN octet_length(" column ") END"
+#define SMALL_PAYLOAD IF_SMALL("o.payload") ", " IF_SMALL("o.payload_bytes")
+#define LARGE_SIZE    "coalesce(" IF_LARGE("o.payload") ", " IF_LARGE("o.payload_bytes") ", 0)"
+#define CREATED_AT_MS SEMEL_PG_MS("o.created_at")
 
 #define EVENT_COLUMNS                                                                              \
 	"o.seq, o.attempts, o.id, o.event_type, o.aggregate_type, o.aggregate_id,"                 \
 	" coalesce(o.topic, o.aggregate_type || '.events'), coalesce(o.routing_key, "              \
-	"o.event_type),"                                                                           \
-	" o.content_type, o.headers, " SEMEL_PG_MS("o.created_at") ", " IF_SMALL(                  \
-		"o.payload") ", " IF_SMALL("o.payload_bytes") ", coalesce(" IF_LARGE("o.payload") ", " IF_LARGE("o.payload_bytes") ", 0)"
+	"o.event_type), o.content_type, o.headers, " CREATED_AT_MS ", " SMALL_PAYLOAD              \
+	", " LARGE_SIZE
 
 enum {
 	SEQ,
@@ -319,6 +321,7 @@ semel_status semel_pg_outbox_look(semel_store *base, struct semel_lane_look *loo
 		looks[i].complete_seq = proven > looks[i].after_seq ? proven : looks[i].after_seq;
 	}
 	semel_pg_clear(result);
+	semel_pg_bell_forget(store);
 	return status == SEMEL_OK ? semel_pg_horizon_tend(store, error) : status;
 }
 

@@ -15,104 +15,37 @@
 	" AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception x WHERE x.lane = o.lane"            \
 	" AND x.seq = o.seq)"
 
+#define FIRST_OF(exception)                                                                        \
+	"(SELECT min(seq) FROM semel_outbox_exception f WHERE " OF_SAME_AGGREGATE("f",             \
+										  exception) ")"
+#define EARLIER_EXCEPTION                                                                          \
+	" AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception e WHERE " OF_SAME_AGGREGATE(        \
+		"e", "o") " AND e.seq < o.seq)"
+#define FIRST_DUE_OF_HEADS      SEMEL_PG_MS("min(h.due_at)")
+#define FIRST_DUE_OF_EXCEPTIONS SEMEL_PG_MS("min(x.due_at)")
+#define BEHIND_HEAD             "o.seq > h.seq AND " OF_SAME_AGGREGATE("o", "h")
+
 static const struct semel_pg_query count_run = {
 	"count what waits in the outbox",
-	"SELECT count(*), " SEMEL_PG_MS(
-		"min(o.created_at)") " FROM semel_lease l"
-				     " JOIN semel_outbox o ON o.lane = l.lane AND o.seq > l.low_seq"
-				     " WHERE o.status = 'NEW'" NOT_SET_ASIDE
-				     " AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception e"
-				     " WHERE " OF_SAME_AGGREGATE("e", "o") " AND e.seq < o.seq)"
+	"SELECT count(*), " OLDEST " FROM semel_lease l"
+	" JOIN semel_outbox o ON o.lane = l.lane AND o.seq > l.low_seq"
+	" WHERE o.status = 'NEW'" NOT_SET_ASIDE EARLIER_EXCEPTION
 };
 /* Events that the run has not come to yet, but which will be parked when it does. */
 static const struct semel_pg_query count_held = {
 	"count what is held in the outbox",
-	"SELECT h.state, h.state, h.blocks, count(*), " SEMEL_PG_MS(
-		"min(h.due_at)") ", " OLDEST ", NULL"
-				 " FROM "
-				 "semel_outbox_exception h "
-				 "JOIN "
-				 "semel_outbox o ON o.lane = "
-				 "h.lane AND o.seq > "
-				 "h.seq"
-				 " AND " OF_SAME_AGGREGATE(
-					 "o", "h") " WHERE h.seq "
-						   "= (SELECT "
-						   "min(seq) "
-						   "FROM "
-						   "semel_outbox_"
-						   "exception f "
-						   "WHERE"
-						   " " OF_SAME_AGGREGATE("f", "h") ")"
-										   " "
-										   "A"
-										   "N"
-										   "D"
-										   " "
-										   "o"
-										   "."
-										   "s"
-										   "t"
-										   "a"
-										   "t"
-										   "u"
-										   "s"
-										   " "
-										   "="
-										   " "
-										   "'"
-										   "N"
-										   "E"
-										   "W"
-										   "'" NOT_SET_ASIDE
-										   " "
-										   "G"
-										   "R"
-										   "O"
-										   "U"
-										   "P"
-										   " "
-										   "B"
-										   "Y"
-										   " "
-										   "h"
-										   "."
-										   "s"
-										   "t"
-										   "a"
-										   "t"
-										   "e"
-										   ","
-										   " "
-										   "h"
-										   "."
-										   "b"
-										   "l"
-										   "o"
-										   "c"
-										   "k"
-										   "s"
+	"SELECT h.state, h.state, h.blocks, count(*), " FIRST_DUE_OF_HEADS ", " OLDEST ", NULL"
+	" FROM semel_outbox_exception h JOIN semel_outbox o ON o.lane = h.lane AND " BEHIND_HEAD
+	" WHERE h.seq = " FIRST_OF("h") " AND o.status = 'NEW'" NOT_SET_ASIDE
+					" GROUP BY h.state, h.blocks"
 };
 static const struct semel_pg_query count_exceptions = {
 	"count the exceptions of the outbox",
-	"SELECT x.state, h.state, h.blocks, count(*), " SEMEL_PG_MS(
-		"min(x.due_at)") ", " OLDEST ", max(o.last_error)"
-				 " FROM "
-				 "semel_outbox_exception x "
-				 "JOIN semel_outbox o ON "
-				 "o.lane = x.lane AND o.seq "
-				 "= x.seq"
-				 " JOIN "
-				 "semel_outbox_exception h "
-				 "ON h.lane = x.lane AND "
-				 "h.seq = (SELECT min(seq)"
-				 " FROM "
-				 "semel_outbox_exception f "
-				 "WHERE " OF_SAME_AGGREGATE("f", "x") ")"
-								      " GROUP BY "
-								      "x.state, "
-								      "h.state, "
-								      "h.blocks"
+	"SELECT x.state, h.state, h.blocks, count(*), " FIRST_DUE_OF_EXCEPTIONS ", " OLDEST
+	", max(o.last_error) FROM semel_outbox_exception x"
+	" JOIN semel_outbox o ON o.lane = x.lane AND o.seq = x.seq"
+	" JOIN semel_outbox_exception h ON h.lane = x.lane AND h.seq = " FIRST_OF(
+		"x") " GROUP BY x.state, h.state, h.blocks"
 };
 static const struct semel_pg_query count_failed = {
 	"count the failed events of the outbox",

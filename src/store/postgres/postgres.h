@@ -69,9 +69,10 @@ struct semel_pg_store {
 		char *suspects; /* owned; those who wrote when drawn_seq was suspects_seq */
 		int64_t suspects_seq;
 	} horizon;
-	struct { /* where the last bounded prune stopped */
+	struct { /* where the last bounded prune stopped; see retention.c */
+		size_t kind;
 		int64_t lane, seq;
-		bool outbox_done, inbox_done;
+		int64_t dead_ms;
 	} prune;
 };
 
@@ -95,7 +96,8 @@ static inline struct semel_pg_store *semel_pg_of(semel_store *store)
 
 semel_tx semel_pg_tx(semel_store *store);
 bool semel_pg_in_transaction(semel_tx tx);
-/* NO_TRANSACTION, saying what was wanted, unless one is open and sound. */
+/* NO_TRANSACTION, saying what was wanted, unless one is open and sound. A borrowed connection must
+ * take its texts as UTF-8, or it is CONFIG. */
 semel_status semel_pg_demand_transaction(semel_tx tx, const char *what, semel_error *error);
 
 /* NULL for no data; what is no text (broken UTF-8, zero bytes) is mended. */
@@ -127,6 +129,8 @@ semel_status semel_pg_execute_plain(PGconn *connection, const char *sql, const c
 /* What a failed result means. result may be NULL: the connection tells. */
 semel_status semel_pg_error(PGconn *connection, const PGresult *result, const char *what,
 			    semel_error *error);
+/* The statement ran for longer than it may, or somebody has cancelled it. */
+bool semel_pg_was_cancelled(const PGresult *result);
 /* In a transaction of its own, unless one is open already. */
 semel_status semel_pg_enter(semel_store *store, bool *entered_out, semel_error *error);
 semel_status semel_pg_leave(semel_store *store, bool entered, semel_status status,
@@ -186,6 +190,8 @@ void semel_pg_rouse(semel_store *store);
 void semel_pg_hush(semel_store *store);
 /* A large batch: the relay is at work, and need not be woken. */
 void semel_pg_bell_quiet(struct semel_pg_store *store);
+/* Notices that were heard while at work say nothing new. */
+void semel_pg_bell_forget(struct semel_pg_store *store);
 void semel_pg_bell_free(struct semel_pg_bell *bell);
 
 /* outbox.c */

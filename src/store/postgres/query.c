@@ -33,11 +33,26 @@ bool semel_pg_in_transaction(semel_tx tx)
 	return is_sound(tx) || has_state(tx, PQTRANS_INERROR);
 }
 
+/* Texts are sent as they are, and must not be taken for something else. */
+static semel_status demand_encoding(semel_tx tx, const char *what, semel_error *error)
+{
+	const char *encoding =
+		tx.store != NULL ? NULL : semel_libpq.parameterStatus(tx.native, "client_encoding");
+	if (encoding == NULL || strcmp(encoding, "UTF8") == 0 || strcmp(encoding, "SQL_ASCII") == 0)
+		return SEMEL_OK;
+	return semel_error_set(error, SEMEL_CONFIG,
+			       "cannot %s: events are UTF-8, and the connection's client_encoding "
+			       "is %s (PQsetClientEncoding(connection, \"UTF8\") first)",
+			       what, encoding);
+}
+
 semel_status semel_pg_demand_transaction(semel_tx tx, const char *what, semel_error *error)
 {
 	semel_status status = semel_libpq_load(error);
-	if (status != SEMEL_OK || is_sound(tx))
+	if (status != SEMEL_OK)
 		return status;
+	if (is_sound(tx))
+		return demand_encoding(tx, what, error);
 	if (semel_libpq.status(tx.native) != CONNECTION_OK)
 		return semel_pg_error(tx.native, NULL, what, error);
 	if (semel_libpq.transactionStatus(tx.native) == PQTRANS_INERROR)
@@ -67,7 +82,8 @@ static const struct {
 	{ "55P03", SEMEL_BUSY },         /* lock time-out */
 	{ "25006", SEMEL_OUTAGE },       /* read-only: a standby that is not promoted yet */
 	{ "25P", SEMEL_OUTAGE },         /* failed or idle for too long in a transaction */
-	{ "0A000", SEMEL_OUTAGE },       /* a cached plan that no longer fits */
+	{ "26000", SEMEL_CONFIG },       /* a prepared statement that is not there: a pooler */
+	{ "42P05", SEMEL_CONFIG },       /* one that is there already: likewise */
 	{ "22", SEMEL_INVALID },         /* a value that does not fit its type */
 	{ "23", SEMEL_INVALID },         /* a constraint */
 	{ "42P01", SEMEL_NO_SCHEMA },    /* no such table */
@@ -83,8 +99,25 @@ static semel_status status_of(const char *state)
 	return SEMEL_INTERNAL;
 }
 
-static const char *advice_for(semel_status status, const char *message)
+/* A prepared statement whose tables have changed since: it is well on the next connection. No
+ * other error of this number passes by itself. */
+static bool is_stale_plan(const PGresult *result, const char *state)
 {
+	const char *where = semel_libpq.resultErrorField(result, PG_DIAG_SOURCE_FUNCTION);
+	return strcmp(state, "0A000") == 0 && where != NULL &&
+	       strcmp(where, "RevalidateCachedQuery") == 0;
+}
+
+bool semel_pg_was_cancelled(const PGresult *result)
+{
+	const char *state = semel_libpq.resultErrorField(result, PG_DIAG_SQLSTATE);
+	return state != NULL && strcmp(state, "57014") == 0;
+}
+
+static const char *advice_for(semel_status status, const char *state, const char *message)
+{
+	if (strcmp(state, "26000") == 0 || strcmp(state, "42P05") == 0)
+		return " (is there a pooler in between? let it pool sessions, not transactions)";
 	switch (status) {
 	case SEMEL_NO_SCHEMA: /* a user's statement may lack a table of his own */
 		return strstr(message, "semel_") == NULL
@@ -125,9 +158,9 @@ semel_status semel_pg_error(PGconn *connection, const PGresult *result, const ch
 		return semel_error_set(error, SEMEL_OUTAGE,
 				       "cannot %s: the connection to PostgreSQL is gone: %s", what,
 				       message);
-	semel_status status = status_of(state);
+	semel_status status = is_stale_plan(result, state) ? SEMEL_OUTAGE : status_of(state);
 	return semel_error_set(error, status, "cannot %s: %s [%s]%s", what, message, state,
-			       advice_for(status, message));
+			       advice_for(status, state, message));
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Forgetting what is old enough, a bounded piece at a time, so that writers wait for a moment at
- * most.
+/* Forgetting what is old enough, a bounded piece at a time, each in a transaction of its own, so
+ * that nobody waits for longer than a moment.
  *
  * - Only settled rows, finished claims and dead letters without followers go.
  * - A week of the inbox is dropped with its partition; what lies in the default one is deleted.
@@ -11,8 +11,13 @@
 #include "store/postgres/postgres.h"
 
 #include "base/error.h"
+#include "observe/log.h"
+
+#include <stddef.h>
+#include <string.h>
 
 #define ROWS_PER_STEP 5000
+#define DEAD_PER_STEP 500
 
 /* Published, or given up with its dead letter gone too. */
 #define SETTLED_ROW                                                                                \
@@ -22,7 +27,8 @@
 
 static const struct semel_pg_query outbox_span = {
 	"look for old rows of the outbox",
-	"SELECT coalesce(max(seq), 0), count(*) FROM (SELECT seq FROM semel_outbox"
+	"SELECT coalesce(max(seq), 0), count(*), count(*) FILTER (WHERE created_at <"
+	" $4::timestamptz) FROM (SELECT seq, created_at FROM semel_outbox"
 	" WHERE lane = $1 AND seq > $2 ORDER BY lane, seq LIMIT $3) AS span"
 };
 /* $1 the horizon, $2 the lane, $3 and $4 the span. */
@@ -50,8 +56,9 @@ static const struct semel_pg_query inbox_delete = {
 };
 static const struct semel_pg_query key_delete = {
 	"forget old business keys",
-	"DELETE FROM semel_inbox_key k WHERE first_seen_at < $1::timestamptz AND NOT EXISTS"
-	" (SELECT 1 FROM semel_inbox i WHERE i.scope = k.scope AND i.event_id = k.event_id)"
+	"DELETE FROM semel_inbox_key WHERE ctid = ANY (ARRAY(SELECT k.ctid FROM semel_inbox_key k"
+	" WHERE k.first_seen_at < $1::timestamptz AND NOT EXISTS (SELECT 1 FROM semel_inbox i"
+	" WHERE i.scope = k.scope AND i.event_id = k.event_id) LIMIT $2))"
 };
 static const struct semel_pg_query note_known_since = {
 	"note what the inbox forgets",
@@ -100,8 +107,18 @@ static const struct semel_pg_query dead_note = {
 static const struct semel_pg_query dead_delete = {
 	"forget old dead letters", "DELETE FROM semel_dead_letter d WHERE" OLD_DEAD_LETTER
 };
+/* The end of the next piece: so many entries behind the end of the last one. */
+static const struct semel_pg_query dead_span = {
+	"look for old dead letters",
+	"SELECT " SEMEL_PG_MS("failed_at") " + 1 FROM semel_dead_letter WHERE parked_behind IS NULL"
+					   " AND failed_at < $1::timestamptz AND ($2::timestamptz "
+					   "IS NULL OR failed_at >= $2)"
+					   " ORDER BY failed_at, entry_id OFFSET $3 LIMIT 1"
+};
 static const struct semel_pg_query requests_delete = {
-	"forget old requests", "DELETE FROM semel_request WHERE created_at < $1::timestamptz"
+	"forget old requests",
+	"DELETE FROM semel_request WHERE ctid = ANY (ARRAY(SELECT ctid FROM semel_request"
+	" WHERE created_at < $1::timestamptz LIMIT $2))"
 };
 
 /* The dry run counts with one statement each. */
@@ -152,102 +169,182 @@ static semel_status count_before(semel_tx tx, const struct semel_pg_query *query
 	return ask(tx, query, &params, count_out, error);
 }
 
+/* At most ROWS_PER_STEP of those before the horizon; *done_out: these were the last. */
+static semel_status delete_some(semel_tx tx, const struct semel_pg_query *query,
+				struct semel_pg_params *params, uint64_t *count_out, bool *done_out,
+				semel_error *error)
+{
+	semel_pg_add_int(params, ROWS_PER_STEP);
+	semel_status status = semel_pg_change(tx, query, params, count_out, error);
+	*done_out = *count_out < ROWS_PER_STEP;
+	return status;
+}
+
+/* One piece of one kind. *done_out: there is no more of it. */
+typedef semel_status (*prune_step)(struct semel_pg_store *store,
+				   const struct semel_horizons *horizons,
+				   struct semel_prune_counts *counts, bool *done_out,
+				   semel_error *error);
+
 struct span {
 	int64_t last;
 	bool more; /* the lane goes on behind it */
+	bool old;  /* something in it is old enough */
 };
 
-static semel_status find_span(struct semel_pg_store *store, struct span *span, semel_error *error)
+static semel_status find_span(struct semel_pg_store *store, int64_t horizon_ms, struct span *span,
+			      semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	PGresult *result = NULL;
 	semel_pg_add_int(&params, store->prune.lane);
 	semel_pg_add_int(&params, store->prune.seq);
 	semel_pg_add_int(&params, ROWS_PER_STEP);
+	semel_pg_add_time(&params, horizon_ms);
 	semel_status status =
 		semel_pg_run(semel_pg_tx(&store->base), &outbox_span, &params, &result, error);
 	if (status == SEMEL_OK) {
 		span->last = semel_pg_int(result, 0, 0);
 		span->more = semel_pg_int(result, 0, 1) == ROWS_PER_STEP;
+		span->old = semel_pg_int(result, 0, 2) > 0;
 	}
 	semel_pg_clear(result);
 	return status;
 }
 
-static semel_status prune_outbox(struct semel_pg_store *store, int64_t horizon_ms,
-				 uint64_t *count_out, semel_error *error)
+/* A whole span without anything old is where the lane's past ends: the millions behind it need not
+ * be read. An old row that was written after them goes when they do. */
+static semel_status prune_outbox(struct semel_pg_store *store,
+				 const struct semel_horizons *horizons,
+				 struct semel_prune_counts *counts, bool *done_out,
+				 semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	struct span span = { 0 };
-	semel_status status = find_span(store, &span, error);
+	semel_status status = find_span(store, horizons->outbox_ms, &span, error);
+	if (status == SEMEL_OK && span.old) {
+		semel_pg_add_time(&params, horizons->outbox_ms);
+		semel_pg_add_int(&params, store->prune.lane);
+		semel_pg_add_int(&params, store->prune.seq);
+		semel_pg_add_int(&params, span.last);
+		status = ask(semel_pg_tx(&store->base), &outbox_delete, &params, &counts->outbox,
+			     error);
+	}
 	if (status != SEMEL_OK)
 		return status;
-	semel_pg_add_time(&params, horizon_ms);
-	semel_pg_add_int(&params, store->prune.lane);
-	semel_pg_add_int(&params, store->prune.seq);
-	semel_pg_add_int(&params, span.last);
-	status = ask(semel_pg_tx(&store->base), &outbox_delete, &params, count_out, error);
-	if (status != SEMEL_OK)
-		return status;
-	store->prune.seq = span.more ? span.last : 0;
-	store->prune.lane += span.more ? 0 : 1;
-	store->prune.outbox_done = store->prune.lane == SEMEL_PG_LANES;
+	bool lane_ends = !span.more || !span.old;
+	store->prune.seq = lane_ends ? 0 : span.last;
+	store->prune.lane += lane_ends ? 1 : 0;
+	*done_out = store->prune.lane == SEMEL_PG_LANES;
 	return SEMEL_OK;
 }
 
-/* One partition, if there is an old one. */
-static semel_status drop_week(semel_tx tx, int64_t horizon_ms, bool *dropped_out,
-			      uint64_t *count_out, semel_error *error)
+static semel_status note_forgotten(semel_tx tx, int64_t horizon_ms, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
-	PGresult *result = NULL;
 	semel_pg_add_week(&params, horizon_ms);
-	semel_status status = semel_pg_run(tx, &old_partition, &params, &result, error);
-	*dropped_out = semel_pg_rows(result) > 0;
-	if (*dropped_out) {
-		semel_pg_add_string(&params, semel_pg_value(result, 0, 0));
-		status = ask(tx, &drop_partition, &params, count_out, error);
-	}
-	semel_pg_clear(result);
-	return status;
+	return semel_pg_run(tx, &note_known_since, &params, NULL, error);
 }
 
-static semel_status prune_inbox(struct semel_pg_store *store, int64_t horizon_ms,
-				uint64_t *count_out, semel_error *error)
+/* A partition, if there is an old one. It stays where its lock cannot be had in a moment. */
+static semel_status prune_weeks(struct semel_pg_store *store, const struct semel_horizons *horizons,
+				struct semel_prune_counts *counts, bool *done_out,
+				semel_error *error)
 {
 	semel_tx tx = semel_pg_tx(&store->base);
 	struct semel_pg_params params = { 0 };
-	bool dropped = false;
-	semel_status status = drop_week(tx, horizon_ms, &dropped, count_out, error);
-	if (status == SEMEL_OK && !dropped) {
-		semel_pg_add_week(&params, horizon_ms);
-		semel_pg_add_int(&params, ROWS_PER_STEP);
-		status = semel_pg_change(tx, &inbox_delete, &params, count_out, error);
-	}
-	if (status == SEMEL_OK && *count_out > 0) {
-		semel_pg_add_week(&params, horizon_ms);
-		status = semel_pg_run(tx, &note_known_since, &params, NULL, error);
-	}
-	store->prune.inbox_done = !dropped && *count_out < ROWS_PER_STEP;
-	if (status == SEMEL_OK && store->prune.inbox_done)
-		status = change_before(tx, &key_delete, horizon_ms, NULL, error);
+	PGresult *old = NULL, *dropped = NULL;
+	semel_pg_add_week(&params, horizons->inbox_ms);
+	semel_status status = semel_pg_run(tx, &old_partition, &params, &old, error);
+	*done_out = semel_pg_rows(old) == 0;
+	if (status != SEMEL_OK || *done_out)
+		goto clear_results;
+	semel_pg_add_string(&params, semel_pg_value(old, 0, 0));
+	status = semel_pg_run(tx, &drop_partition, &params, &dropped, error);
+	*done_out = status == SEMEL_OK && semel_pg_is_null(dropped, 0, 0);
+	if (*done_out)
+		semel_logf(SEMEL_LOG_WARN, "%s is in use and goes with the next prune",
+			   semel_pg_value(old, 0, 0));
+	if (status != SEMEL_OK || *done_out)
+		goto clear_results;
+	counts->inbox = (uint64_t)semel_pg_int(dropped, 0, 0);
+	status = note_forgotten(tx, horizons->inbox_ms, error);
+clear_results:
+	semel_pg_clear(dropped);
+	semel_pg_clear(old);
 	return status;
 }
 
-static semel_status prune_dead(semel_tx tx, const struct semel_horizons *horizons,
-			       struct semel_prune_counts *counts, semel_error *error)
+/* What has no week of its own. */
+static semel_status prune_other_weeks(struct semel_pg_store *store,
+				      const struct semel_horizons *horizons,
+				      struct semel_prune_counts *counts, bool *done_out,
+				      semel_error *error)
 {
-	semel_status status = change_before(tx, &dead_holds_delete, horizons->dead_ms, NULL, error);
-	if (status == SEMEL_OK)
-		status = change_before(tx, &dead_exceptions_delete, horizons->dead_ms, NULL, error);
-	if (status == SEMEL_OK)
-		status = change_before(tx, &dead_note, horizons->dead_ms, NULL, error);
-	if (status == SEMEL_OK)
-		status = change_before(tx, &dead_delete, horizons->dead_ms, &counts->dead, error);
-	if (status == SEMEL_OK)
-		status = change_before(tx, &requests_delete, horizons->requests_ms,
-				       &counts->requests, error);
+	semel_tx tx = semel_pg_tx(&store->base);
+	struct semel_pg_params params = { 0 };
+	semel_pg_add_week(&params, horizons->inbox_ms);
+	semel_status status =
+		delete_some(tx, &inbox_delete, &params, &counts->inbox, done_out, error);
+	if (status == SEMEL_OK && counts->inbox > 0)
+		status = note_forgotten(tx, horizons->inbox_ms, error);
 	return status;
+}
+
+static semel_status prune_keys(struct semel_pg_store *store, const struct semel_horizons *horizons,
+			       struct semel_prune_counts *counts, bool *done_out,
+			       semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	uint64_t gone = 0;
+	(void)counts;
+	semel_pg_add_time(&params, horizons->inbox_ms);
+	return delete_some(semel_pg_tx(&store->base), &key_delete, &params, &gone, done_out, error);
+}
+
+/* Where the next piece of dead letters ends; the horizon itself: it is the last one. */
+static semel_status find_dead_span(struct semel_pg_store *store, int64_t horizon_ms,
+				   int64_t *end_ms_out, semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	uint64_t end = 0;
+	semel_pg_add_time(&params, horizon_ms);
+	semel_pg_add_time(&params, store->prune.dead_ms);
+	semel_pg_add_int(&params, DEAD_PER_STEP);
+	semel_status status = ask(semel_pg_tx(&store->base), &dead_span, &params, &end, error);
+	*end_ms_out = end == 0 || (int64_t)end > horizon_ms ? horizon_ms : (int64_t)end;
+	return status;
+}
+
+static semel_status prune_dead(struct semel_pg_store *store, const struct semel_horizons *horizons,
+			       struct semel_prune_counts *counts, bool *done_out,
+			       semel_error *error)
+{
+	semel_tx tx = semel_pg_tx(&store->base);
+	int64_t end_ms = 0;
+	semel_status status = find_dead_span(store, horizons->dead_ms, &end_ms, error);
+	if (status == SEMEL_OK)
+		status = change_before(tx, &dead_holds_delete, end_ms, NULL, error);
+	if (status == SEMEL_OK)
+		status = change_before(tx, &dead_exceptions_delete, end_ms, NULL, error);
+	if (status == SEMEL_OK)
+		status = change_before(tx, &dead_note, end_ms, NULL, error);
+	if (status == SEMEL_OK)
+		status = change_before(tx, &dead_delete, end_ms, &counts->dead, error);
+	store->prune.dead_ms = end_ms;
+	*done_out = end_ms == horizons->dead_ms;
+	return status;
+}
+
+static semel_status prune_requests(struct semel_pg_store *store,
+				   const struct semel_horizons *horizons,
+				   struct semel_prune_counts *counts, bool *done_out,
+				   semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	semel_pg_add_time(&params, horizons->requests_ms);
+	return delete_some(semel_pg_tx(&store->base), &requests_delete, &params, &counts->requests,
+			   done_out, error);
 }
 
 static semel_status count_all(semel_tx tx, const struct semel_horizons *horizons,
@@ -268,33 +365,59 @@ static semel_status count_all(semel_tx tx, const struct semel_horizons *horizons
 	return status;
 }
 
+/* The kinds, in the order in which they go, and by whose horizon. */
+static const struct {
+	prune_step step;
+	size_t horizon; /* where it stands among the horizons */
+} kinds[] = {
+	{ prune_outbox, offsetof(struct semel_horizons, outbox_ms) },
+	{ prune_weeks, offsetof(struct semel_horizons, inbox_ms) },
+	{ prune_other_weeks, offsetof(struct semel_horizons, inbox_ms) },
+	{ prune_keys, offsetof(struct semel_horizons, inbox_ms) },
+	{ prune_dead, offsetof(struct semel_horizons, dead_ms) },
+	{ prune_requests, offsetof(struct semel_horizons, requests_ms) },
+};
+#define KINDS (sizeof(kinds) / sizeof(kinds[0]))
+
+static bool is_wanted(size_t kind, const struct semel_horizons *horizons)
+{
+	int64_t horizon_ms = 0;
+	memcpy(&horizon_ms, (const char *)horizons + kinds[kind].horizon, sizeof(horizon_ms));
+	return horizon_ms != 0;
+}
+
+/* One piece of the kind that is next. */
+static semel_status prune_some(struct semel_pg_store *store, const struct semel_horizons *horizons,
+			       struct semel_prune_counts *counts, semel_error *error)
+{
+	bool entered = false, done = false;
+	semel_status status = semel_pg_enter(&store->base, &entered, error);
+	if (status == SEMEL_OK)
+		status = kinds[store->prune.kind].step(store, horizons, counts, &done, error);
+	status = semel_pg_leave(&store->base, entered, status, error);
+	if (status == SEMEL_OK && done)
+		store->prune.kind++;
+	return status;
+}
+
 semel_status semel_pg_prune(semel_store *base, const struct semel_horizons *horizons, bool dry_run,
 			    struct semel_prune_counts *counts_out, bool *more_out,
 			    semel_error *error)
 {
 	struct semel_pg_store *store = semel_pg_of(base);
 	semel_tx tx = semel_pg_tx(base);
-	bool entered = false;
 	*counts_out = (struct semel_prune_counts){ 0 };
 	*more_out = false;
 	if (dry_run)
 		return count_all(tx, horizons, counts_out, error);
-	semel_status status = semel_pg_enter(base, &entered, error);
-	if (status == SEMEL_OK && horizons->outbox_ms != 0 && !store->prune.outbox_done)
-		status = prune_outbox(store, horizons->outbox_ms, &counts_out->outbox, error);
-	if (status == SEMEL_OK && horizons->inbox_ms != 0 && !store->prune.inbox_done)
-		status = prune_inbox(store, horizons->inbox_ms, &counts_out->inbox, error);
-	if (status == SEMEL_OK)
-		status = prune_dead(tx, horizons, counts_out, error);
-	status = semel_pg_leave(base, entered, status, error);
-	*more_out =
-		status == SEMEL_OK && ((horizons->outbox_ms != 0 && !store->prune.outbox_done) ||
-				       (horizons->inbox_ms != 0 && !store->prune.inbox_done));
-	if (status != SEMEL_OK || *more_out)
-		return status;
-	store->prune.lane = store->prune.seq = 0;
-	store->prune.outbox_done = store->prune.inbox_done = false;
-	return entered ? semel_pg_run(tx, &prepare_inbox, NULL, NULL, error) : SEMEL_OK;
+	while (store->prune.kind < KINDS && !is_wanted(store->prune.kind, horizons))
+		store->prune.kind++;
+	*more_out = store->prune.kind < KINDS;
+	if (*more_out)
+		return prune_some(store, horizons, counts_out, error);
+	memset(&store->prune, 0, sizeof(store->prune));
+	return semel_pg_in_transaction(tx) ? SEMEL_OK
+					   : semel_pg_run(tx, &prepare_inbox, NULL, NULL, error);
 }
 
 /* ---- the boundaries -------------------------------------------------------------------------- */

@@ -92,10 +92,12 @@ BEFORE UPDATE OF seq, id, aggregate_type, aggregate_id, event_type, topic, routi
 FOR EACH STATEMENT EXECUTE FUNCTION semel_outbox_refuse_change();
 
 -- Rings only while a relay sleeps. A sleeper holds the lock, or waits for it, alone; whoever gets
--- it shared has been seen by the sleeper's last look.
+-- it shared has been seen by the sleeper's last look. A transaction that rings cannot be prepared for
+-- a commit in two phases: who does that sets semel.ring to off, and leaves it to the relay's polling.
 CREATE FUNCTION semel_outbox_ring() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-	IF NOT pg_try_advisory_xact_lock_shared(TG_RELID::int, 1936026988) THEN
+	IF NOT pg_try_advisory_xact_lock_shared(TG_RELID::int, 1936026988)
+		AND current_setting('semel.ring', true) IS DISTINCT FROM 'off' THEN
 		PERFORM pg_notify('semel_outbox_' || TG_RELID, '');
 	END IF;
 	RETURN NULL;
@@ -163,7 +165,8 @@ CREATE INDEX semel_inbox_claimed ON semel_inbox (owner) WHERE status = 'CLAIMED'
 CREATE TABLE semel_inbox_other PARTITION OF semel_inbox DEFAULT;
 
 -- Partitions for last week and the five weeks to come. A week that has rows in the default
--- partition already, or that cannot be made now, stays there: nothing depends on it.
+-- partition already, or that cannot be made now, stays there: nothing depends on it. To make one
+-- takes a lock on all of them, so it is asked for once, and not for long.
 CREATE FUNCTION semel_inbox_prepare() RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '500ms' AS $$
 DECLARE
@@ -178,9 +181,9 @@ BEGIN
 				EXECUTE format('CREATE TABLE %I PARTITION OF semel_inbox'
 					' FOR VALUES FROM (%L) TO (%L)', name, week, week + 7);
 				made := made + 1;
-			EXCEPTION WHEN check_violation OR lock_not_available OR duplicate_table
-				OR unique_violation THEN
-				NULL;
+			EXCEPTION
+				WHEN lock_not_available THEN RETURN made;
+				WHEN check_violation OR duplicate_table OR unique_violation THEN NULL;
 			END;
 		END IF;
 		week := week + 7;
@@ -188,14 +191,20 @@ BEGIN
 	RETURN made;
 END $$;
 
--- Forgets one whole week that has a partition of its own. Claims at work move to the default one.
+-- Forgets one whole week that has a partition of its own; NULL: its lock was not to be had at once.
+-- Claims at work move to the default one. The rows are counted before: while the lock is held there
+-- is nothing to do but to look for claims at work, which have an index.
 CREATE FUNCTION semel_inbox_drop(name text) RETURNS bigint
-LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '500ms' AS $$
+LANGUAGE plpgsql SET lock_timeout = '500ms' AS $$
 DECLARE
 	gone bigint;
 BEGIN
-	EXECUTE format('ALTER TABLE semel_inbox DETACH PARTITION %I', name);
 	EXECUTE format('SELECT count(*) FROM %I WHERE status <> ''CLAIMED''', name) INTO gone;
+	BEGIN
+		EXECUTE format('ALTER TABLE semel_inbox DETACH PARTITION %I', name);
+	EXCEPTION WHEN lock_not_available THEN
+		RETURN NULL;
+	END;
 	EXECUTE format('INSERT INTO semel_inbox SELECT * FROM %I WHERE status = ''CLAIMED''', name);
 	EXECUTE format('DROP TABLE %I', name);
 	RETURN gone;
@@ -348,7 +357,7 @@ CREATE TABLE semel_schema (
 -- Writes an event in the caller's transaction; its id comes back.
 CREATE FUNCTION semel_publish(event_type text, aggregate_type text, aggregate_id text, payload text,
 	headers json DEFAULT '{}', topic text DEFAULT NULL, id text DEFAULT NULL)
-RETURNS text LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
 	made text;
@@ -360,7 +369,7 @@ BEGIN
 END $$;
 CREATE FUNCTION semel_publish(event_type text, aggregate_type text, aggregate_id text, payload jsonb,
 	headers json DEFAULT '{}', topic text DEFAULT NULL, id text DEFAULT NULL)
-RETURNS text LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
+RETURNS text LANGUAGE sql VOLATILE AS $$
 	SELECT semel_publish($1, $2, $3, $4::text, $5, $6, $7)
 $$;
 
@@ -368,7 +377,7 @@ $$;
 -- In a transaction block the claim commits with the effect; outside it commits at once.
 CREATE FUNCTION semel_try_claim(scope text, event_id text, event_time timestamptz, topic text,
 	"partition" integer DEFAULT 0, "offset" bigint DEFAULT 0)
-RETURNS boolean LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
+RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
 	IF $1 IS NULL OR btrim($1) = '' OR $2 IS NULL OR btrim($2) = '' THEN
 		RAISE EXCEPTION 'scope and event_id must not be blank' USING ERRCODE = '22023';
@@ -383,9 +392,16 @@ BEGIN
 	RETURN FOUND;
 END $$;
 
--- With the owner's rights, whoever calls it: so it looks nowhere but where the tables are.
+-- Whoever calls them, with whatever search_path: they look nowhere but where the tables are.
 DO $$
+DECLARE
+	name text;
 BEGIN
-	EXECUTE format('ALTER FUNCTION semel_inbox_prepare() SET search_path = %I, pg_temp',
-		current_schema());
+	FOREACH name IN ARRAY ARRAY['semel_inbox_prepare()', 'semel_inbox_drop(text)',
+		'semel_publish(text, text, text, text, json, text, text)',
+		'semel_publish(text, text, text, jsonb, json, text, text)',
+		'semel_try_claim(text, text, timestamptz, text, integer, bigint)'] LOOP
+		EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', name,
+			current_schema());
+	END LOOP;
 END $$;
