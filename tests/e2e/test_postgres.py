@@ -28,6 +28,7 @@ def url_of(semel, user):
 @pytest.fixture
 def shop(semel):
     semel.sql("CREATE TABLE invoice (id text PRIMARY KEY)")
+    semel.place.witness("order.events")
     return semel
 
 
