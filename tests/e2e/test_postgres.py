@@ -159,3 +159,19 @@ def test_a_database_that_cannot_hold_every_event_is_refused(semel):
         assert "LATIN1" in said and "UTF8" in said
     finally:
         mix.alone(f"DROP DATABASE {name}")
+
+
+def test_a_transaction_that_is_open_for_long_is_named_in_the_log(shop):
+    """It holds the horizon: no number that it may have drawn can be passed for good."""
+    log = shop.folder / "log"
+    with open(log, "wb") as said:
+        shop.spawn("relay", stdout=said, stderr=said)
+    old = mix.connect(shop.store)
+    ((pid, _),) = old.execute("SELECT pg_backend_pid(), pg_current_xact_id()::text").fetchall()
+
+    def is_named():
+        shop.sql(PUBLISH, "o1")
+        return re.search(rf"open for \d+ s .* pid {pid}, .* query since 20\d\d-\S+Z", log.read_text())
+    wait_for(is_named, 150, "its name")  # told once a minute: somebody else's may be the oldest first
+    old.close()
+    wait_for(lambda: shop.sql("SELECT count(*) FROM semel_outbox WHERE status = 'NEW'") == [(0,)], 60)
