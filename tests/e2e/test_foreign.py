@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 import mix
 import pytest
 from program import wait_for
+from proxy import Proxy
 from servers import Certificates
 
 pytestmark = [pytest.mark.anywhere, pytest.mark.only("postgres"), pytest.mark.only("rabbitmq")]
@@ -227,8 +228,20 @@ def test_the_whole_way_over_checked_certificates(shop, guarded):
     env = guarded(mix.servers().authority)
     event_id = shop.publish("--payload", '{"total": 5}', env=env)
     shop.ok("relay", "--drain", env=env)
+    env["SEMEL_BROKER"] = env["SEMEL_BROKER"].replace("@localhost:", "@127.0.0.1:")  # an address that it has, too
     shop.ok(*CONSUME, env=env)
     assert [row[0] for row in invoices(shop)] == [event_id]
+
+
+def test_an_address_that_is_not_in_the_certificate_is_refused(shop, guarded):
+    env = guarded(mix.servers().authority)
+    shop.publish(env=env)
+    proxy = Proxy(("127.0.0.1", mix.servers().told["rabbitmq"]["tls_port"]), "127.0.0.2")
+    elsewhere = re.sub(r"@localhost:\d+", f"@127.0.0.2:{proxy.port}", env["SEMEL_BROKER"])
+    done = shop.run("relay", "--drain", "--timeout", "3s", env={**env, "SEMEL_BROKER": elsewhere})
+    proxy.close()
+    assert done.returncode == 78 and "its certificate must be for 127.0.0.2" in done.stderr, done.stderr
+    assert shop.sql("SELECT count(*) FROM semel_outbox WHERE status = 'PUBLISHED'") == [(0,)]
 
 
 class Folder:

@@ -43,15 +43,15 @@ class Link:
 class Proxy:
     """Threads: one for all links. Settings may be changed at any time from outside."""
 
-    def __init__(self, target):
-        self.target, self.port = target, free_port()
+    def __init__(self, target, host="127.0.0.1"):
+        self.target, self.host, self.port = target, host, free_port()
         self.delay_s = 0.0
         self.refusing = False  # new connections are cut at once
         self.swallowing = False  # what the server says does not arrive
         self.cut_when = None  # (bytes that are looked for, from the client?, how many links still)
         self.cuts = 0
         self.links, self.lock, self.closed = [], threading.Lock(), False
-        self.door = socket.create_server(("127.0.0.1", self.port))
+        self.door = socket.create_server((self.host, self.port))
         self.thread = threading.Thread(target=self.serve, daemon=True)
         self.thread.start()
 

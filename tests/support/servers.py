@@ -140,7 +140,6 @@ class Attached:
         return f"amqp://{user}@127.0.0.1:{self.told['rabbitmq']['port']}/{vhost}"
 
     def rabbitmq_tls_url(self, vhost, user):
-        """By name: the library compares the names of a certificate, not its addresses."""
         return f"amqps://{user}@localhost:{self.told['rabbitmq']['tls_port']}/{vhost}"
 
     def kafka_place(self):

@@ -10,6 +10,7 @@
 #include "broker/rabbitmq/rabbitmq.h"
 #include "observe/log.h"
 
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -179,6 +180,27 @@ static semel_status refuse_files(const struct semel_rabbit *rabbit, const char *
 			       what, rabbit->place);
 }
 
+static bool is_address(const char *host)
+{
+	unsigned char bytes[sizeof(struct in6_addr)];
+	return inet_pton(AF_INET, host, bytes) == 1 || inet_pton(AF_INET6, host, bytes) == 1;
+}
+
+/* The library compares names only, and would refuse every address: those are OpenSSL's to compare,
+ * as a part of the handshake. */
+static bool expect_host(const struct semel_rabbit *rabbit, amqp_socket_t *socket)
+{
+	const struct semel_rabbit_library *library = rabbit->library;
+	const char *host = rabbit->settings.host;
+	bool by_address = is_address(host);
+	library->ssl_socket_set_verify_peer(socket, 1);
+	library->ssl_socket_set_verify_hostname(socket, !by_address);
+	if (!by_address)
+		return true;
+	void *parameters = library->tls_parameters(library->ssl_socket_get_context(socket));
+	return parameters && library->tls_expect_address(parameters, host) == 1;
+}
+
 static semel_status make_socket(struct semel_rabbit *rabbit, amqp_socket_t **socket_out,
 				semel_error *error)
 {
@@ -190,8 +212,8 @@ static semel_status make_socket(struct semel_rabbit *rabbit, amqp_socket_t **soc
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a connection");
 	if (!settings->tls)
 		return SEMEL_OK;
-	library->ssl_socket_set_verify_peer(*socket_out, 1);
-	library->ssl_socket_set_verify_hostname(*socket_out, 1);
+	if (!expect_host(rabbit, *socket_out))
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a connection");
 	if (library->ssl_socket_set_cacert(*socket_out, settings->cacert) != AMQP_STATUS_OK)
 		return refuse_files(rabbit, settings->cacert, error);
 	if (settings->cert && library->ssl_socket_set_key(*socket_out, settings->cert,

@@ -9,7 +9,12 @@
 
 #define ROW(member) { "amqp_" #member, offsetof(struct semel_rabbit_library, member) },
 
-static const struct semel_dynamic_symbol symbols[] = { SEMEL_RABBIT_FUNCTIONS(ROW) };
+static const struct semel_dynamic_symbol symbols[] = {
+	SEMEL_RABBIT_FUNCTIONS(ROW) /* and, found through it: */
+	{ "SSL_CTX_get0_param", offsetof(struct semel_rabbit_library, tls_parameters) },
+	{ "X509_VERIFY_PARAM_set1_ip_asc",
+	  offsetof(struct semel_rabbit_library, tls_expect_address) },
+};
 
 static const char *const names[] = { "librabbitmq.so.4", "librabbitmq.so", NULL };
 

@@ -26,6 +26,7 @@
 	ROW(ssl_socket_set_key)                                                                    \
 	ROW(ssl_socket_set_verify_peer)                                                            \
 	ROW(ssl_socket_set_verify_hostname)                                                        \
+	ROW(ssl_socket_get_context)                                                                \
 	ROW(socket_open_noblock)                                                                   \
 	ROW(set_handshake_timeout)                                                                 \
 	ROW(set_rpc_timeout)                                                                       \
@@ -61,6 +62,9 @@
 
 struct semel_rabbit_library {
 	SEMEL_RABBIT_FUNCTIONS(SEMEL_RABBIT_MEMBER)
+	/* Of the OpenSSL that it brings along. */
+	void *(*tls_parameters)(void *context);
+	int (*tls_expect_address)(void *parameters, const char *address);
 };
 
 /* Any thread. CONFIG when it is not installed. The table lives until the process ends. */
