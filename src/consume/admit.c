@@ -112,8 +112,8 @@ static struct semel_event key_event(const struct semel_item *item)
 }
 
 /* Behind the head; in strict order behind its own predecessor, if it names one. */
-static semel_status park(struct semel_consumer *consumer, struct semel_item *item,
-			 struct semel_text head_id, semel_error *error)
+semel_status semel_item_park(struct semel_consumer *consumer, struct semel_item *item,
+			     struct semel_text behind, semel_error *error)
 {
 	bool strict = consumer->options.order == SEMEL_ORDER_STRICT;
 	struct semel_text previous = item->delivery->passage.previous;
@@ -121,7 +121,7 @@ static semel_status park(struct semel_consumer *consumer, struct semel_item *ite
 	struct semel_dead_entry entry = {
 		.event = item->delivery->event,
 		.scope = consumer->scope,
-		.parked_behind = strict && previous.data ? previous : head_id,
+		.parked_behind = strict && previous.data ? previous : behind,
 		.reason = SEMEL_TEXT("waits behind an earlier event of its aggregate"),
 		.failed_at_ms = semel_now_ms(consumer->env),
 		.partition = item->delivery->partition,
@@ -153,6 +153,7 @@ static void pass_head(struct semel_consumer *consumer, struct semel_item *item,
 	/* A dead head keeps in `attempts` which replay failed last; older copies are done with. */
 	if (hold->state == SEMEL_HOLD_DEAD && passage->replay <= hold->attempts)
 		item->fate = SEMEL_FATE_DROPPED;
+	item->leads = item->fate == SEMEL_FATE_OPEN;
 }
 
 /* Settled, or about to be in this transaction. */
@@ -190,7 +191,7 @@ static semel_status wait_for_predecessor(struct semel_consumer *consumer, struct
 					  error);
 	if (status != SEMEL_OK)
 		return status;
-	return park(consumer, item, hold.head_id, error);
+	return semel_item_park(consumer, item, hold.head_id, error);
 }
 
 /* Lets the item stay OPEN, or gives it a fate. */
@@ -223,7 +224,7 @@ static semel_status gate(struct semel_consumer *consumer, struct semel_item *ite
 		item->fate = SEMEL_FATE_LATER;
 		return SEMEL_OK;
 	}
-	return park(consumer, item, hold.head_id, error);
+	return semel_item_park(consumer, item, hold.head_id, error);
 }
 
 /* ---- claims ---------------------------------------------------------------------------------- */
@@ -292,7 +293,7 @@ static semel_status judge(struct semel_consumer *consumer, struct semel_item *it
 
 bool semel_item_behind_put_off(const struct semel_item *items, uint32_t at)
 {
-	for (uint32_t i = 0; i < at; i++)
+	for (uint32_t i = 0; i < at && !items[at].leads; i++)
 		if (items[i].fate == SEMEL_FATE_LATER && semel_item_same_key(&items[i], &items[at]))
 			return true;
 	return false;

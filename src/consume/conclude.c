@@ -198,6 +198,17 @@ semel_status semel_conclude_dead(struct semel_consumer *consumer, struct semel_i
 	return status;
 }
 
+/* The head of a whole topic stays in the store too: a copy of it would come to the end of a queue
+ * in which everything waits for it. */
+static semel_status keep_head(struct semel_consumer *consumer, struct semel_item *item,
+			      semel_error *error)
+{
+	if (consumer->options.order != SEMEL_ORDER_TOTAL || item->entry_id.data || !can_hold(item))
+		return SEMEL_OK;
+	item->kept = true;
+	return semel_item_park(consumer, item, item->delivery->event.id, error);
+}
+
 static semel_status conclude_later(struct semel_consumer *consumer, struct semel_item *item,
 				   semel_error *error)
 {
@@ -206,10 +217,13 @@ static semel_status conclude_later(struct semel_consumer *consumer, struct semel
 
 	if (semel_consumer_claims(consumer) && !semel_consumer_joins(consumer))
 		status = consumer->guard->driver->forget(consumer->guard, &item->claim, error);
+	if (status == SEMEL_OK)
+		status = keep_head(consumer, item, error);
 	if (status == SEMEL_OK && (item->entry_id.data || holds_while_tried(consumer, item))) {
 		/* A follower stays in the store, and its hold comes up again when it is due. */
+		bool stored = item->entry_id.data || item->kept;
 		struct semel_hold hold =
-			hold_of(item, item->entry_id.data ? SEMEL_HOLD_RELEASED : SEMEL_HOLD_RETRY);
+			hold_of(item, stored ? SEMEL_HOLD_RELEASED : SEMEL_HOLD_RETRY);
 		hold.attempts = item->runs;
 		hold.due_ms = semel_now_ms(consumer->env) + item->delay_ms;
 		status = driver->hold_put(tx_of(consumer), consumer->scope, &hold, error);
@@ -354,7 +368,8 @@ semel_status semel_settle(struct semel_consumer *consumer, struct semel_item *co
 	for (uint32_t i = 0; i < item_count && status == SEMEL_OK; i++) {
 		if (!is_settled(items[i]))
 			continue;
-		if (items[i]->fate == SEMEL_FATE_RETRY && !items[i]->entry_id.data)
+		if (items[i]->fate == SEMEL_FATE_RETRY && !items[i]->entry_id.data &&
+		    !items[i]->kept)
 			status = send_copy(consumer, items[i], error);
 		if (is_put_off(consumer, items[i], status))
 			status = SEMEL_OK;

@@ -43,6 +43,8 @@ struct semel_item {
 	struct semel_inbox_claim claim;
 	enum semel_fate fate;
 	bool head;           /* its aggregate's hold waits for this event */
+	bool leads;          /* for this very copy: whoever was put off waits for it, too */
+	bool kept;           /* RETRY: it is parked in the store, no copy is sent */
 	bool in_doubt;       /* its claim is that of a consumer that died */
 	semel_status broken; /* how it breaks the contract; OK: it does not */
 	bool timed_out;      /* its last run did not end in time */
@@ -112,6 +114,9 @@ struct semel_item *semel_items_make(const struct semel_consumer *consumer,
 bool semel_item_same_key(const struct semel_item *left, const struct semel_item *right);
 /* One before it in the list has the same ordering key and was put off (LATER). */
 bool semel_item_behind_put_off(const struct semel_item *items, uint32_t at);
+/* Keeps it in the store, behind the event of that id. In the open transaction. */
+semel_status semel_item_park(struct semel_consumer *consumer, struct semel_item *item,
+			     struct semel_text behind, semel_error *error);
 
 /* ---- admit.c: in the open transaction. Every OPEN item becomes GO or has its fate; those behind
  * an unsettled sibling become LATER, and consumer->put_off tells that there are such. ---- */

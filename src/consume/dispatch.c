@@ -255,17 +255,29 @@ static bool key_chosen(const struct choice *choice, const struct semel_item *ite
 	return false;
 }
 
-/* An older task of the same key is not done, so this one must wait. */
-static bool key_waits(const struct semel_dispatch *dispatch, const struct task *task)
+/* An older task of the same key is not done, so this one must wait; one that leads waits only for
+ * what is under way. */
+static bool key_waits(const struct semel_dispatch *dispatch, const struct task *task, bool leading)
 {
 	for (uint32_t i = 0; i < LOADS_MAX; i++) {
 		const struct load *load = &dispatch->loads[i];
 		for (uint32_t j = 0; load->left > 0 && j < load->count; j++)
-			if (!load->tasks[j].ended && load->tasks[j].turn < task->turn &&
+			if (!load->tasks[j].ended &&
+			    (leading ? load->tasks[j].at_work || load->tasks[j].concluding
+				     : load->tasks[j].turn < task->turn) &&
 			    semel_item_same_key(&load->tasks[j].item, &task->item))
 				return true;
 	}
 	return false;
+}
+
+/* A topic waits for its head, and nothing but the head comes a second time. */
+static bool leads(const struct semel_consumer *consumer, const struct task *task)
+{
+	const struct semel_passage *passage = &task->item.delivery->passage;
+
+	return consumer->options.order == SEMEL_ORDER_TOTAL &&
+	       (passage->replay > 0 || passage->attempt > 0);
 }
 
 static bool may_start(const struct semel_consumer *consumer, const struct choice *choice,
@@ -273,23 +285,31 @@ static bool may_start(const struct semel_consumer *consumer, const struct choice
 {
 	return !task->at_work && !task->concluding && !task->ended &&
 	       task->not_before_ms <= semel_steady_ms(consumer->env) &&
-	       !key_waits(consumer->dispatch, task) && !key_chosen(choice, &task->item);
+	       !key_waits(consumer->dispatch, task, leads(consumer, task)) &&
+	       !key_chosen(choice, &task->item);
+}
+
+static void choose_from(struct semel_consumer *consumer, bool leading, struct choice *choice,
+			uint32_t slots)
+{
+	for (uint32_t i = 0; i < LOADS_MAX; i++) {
+		struct load *load = &consumer->dispatch->loads[i];
+		for (uint32_t j = 0; load->left > 0 && j < load->count; j++)
+			if (choice->count < slots && leads(consumer, &load->tasks[j]) == leading &&
+			    may_start(consumer, choice, &load->tasks[j]))
+				choice->tasks[choice->count++] = &load->tasks[j];
+	}
 }
 
 static void choose(struct semel_consumer *consumer, struct choice *choice)
 {
-	struct semel_dispatch *dispatch = consumer->dispatch;
-	uint32_t slots = consumer->options.concurrency - dispatch->at_work;
+	uint32_t slots = consumer->options.concurrency - consumer->dispatch->at_work;
 
 	if (consumer->paused)
 		slots = 0;
 	slots = semel_breaker_allow(&consumer->breaker, slots, semel_steady_ms(consumer->env));
-	for (uint32_t i = 0; i < LOADS_MAX; i++) {
-		struct load *load = &dispatch->loads[i];
-		for (uint32_t j = 0; load->left > 0 && j < load->count; j++)
-			if (choice->count < slots && may_start(consumer, choice, &load->tasks[j]))
-				choice->tasks[choice->count++] = &load->tasks[j];
-	}
+	choose_from(consumer, true, choice, slots);
+	choose_from(consumer, false, choice, slots);
 }
 
 /* ---- concluding ------------------------------------------------------------------------------ */
@@ -373,17 +393,27 @@ static void take_ended(struct semel_consumer *consumer, struct choice *ended)
 
 /* ---- one turn -------------------------------------------------------------------------------- */
 
-/* The current version of the event, for the call. */
+/* The current version of the event, for the call. Behind a savepoint: there are stores on which an
+ * expression that fails dooms the transaction of everybody. */
 static semel_status upcast(struct semel_consumer *consumer, struct task *task, semel_error *error)
 {
+	const struct semel_store_driver *driver = consumer->store->driver;
 	struct semel_item *item = &task->item;
 	semel_error said = { .status = SEMEL_OK };
 
 	item->event = item->delivery->event;
+	if (!semel_upcasters_change(consumer->upcasters, &item->event))
+		return SEMEL_OK;
+	semel_status status = driver->savepoint(consumer->store, error);
+	if (status != SEMEL_OK)
+		return status;
 	item->status = semel_upcasters_apply(consumer->upcasters, consumer->store, &item->event,
 					     task->load->arena, &said);
 	if (item->status == SEMEL_OK)
-		return SEMEL_OK;
+		return driver->release(consumer->store, error);
+	status = driver->rollback_to(consumer->store, error);
+	if (status != SEMEL_OK)
+		return status;
 	item->runs++;
 	item->reason = semel_arena_printf(task->load->arena, "%s", said.text);
 	return conclude_failed(consumer, task, 0, error);

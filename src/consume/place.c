@@ -294,7 +294,7 @@ semel_status semel_places_note(struct semel_places *places, const struct semel_d
 
 static bool is_settled_by_commit(const struct semel_item *item)
 {
-	return item->fate >= SEMEL_FATE_DONE && item->fate != SEMEL_FATE_RETRY;
+	return item->fate >= SEMEL_FATE_DONE && (item->fate != SEMEL_FATE_RETRY || item->kept);
 }
 
 /* What an earlier transaction wrote, and was not settled after it, was rolled back. */

@@ -346,6 +346,12 @@ static semel_status take_step(const struct step *step, struct applying *applying
 	return SEMEL_OK;
 }
 
+bool semel_upcasters_change(const struct semel_upcasters *upcasters,
+			    const struct semel_event *event)
+{
+	return find_step(upcasters, event->type) != NULL;
+}
+
 semel_status semel_upcasters_apply(const struct semel_upcasters *upcasters, semel_store *store,
 				   struct semel_event *event, struct semel_arena *arena,
 				   semel_error *error)
