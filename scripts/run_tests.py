@@ -3,8 +3,8 @@
 
 Every test of every suite is counted once: a cmocka test by its TAP line, a pytest test by its
 junit record, a check as one. A program that dies takes the tests it still owed with it, as failed.
-Everything is written under one temporary folder, and what a stage leaves running is ended and
-counted against it.
+Everything is written under one temporary folder, which goes with the run however that ends, and
+what a stage leaves running is ended and counted against it.
 """
 import argparse
 import concurrent.futures
@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -27,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 import servers  # noqa: E402
-from nest import Nest  # noqa: E402
+from nest import MARK, Nest  # noqa: E402
 
 PYTHON = "/usr/bin/python3"
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
@@ -60,9 +59,9 @@ class Processes:
     def __init__(self):
         pr_set_child_subreaper = 36
         ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
+        self.spared = set()  # that shall outlive a stage
 
-    @staticmethod
-    def descendants():
+    def descendants(self):
         """Living processes below this one: {pid: command line}."""
         parents, commands = {}, {}
         for entry in Path("/proc").iterdir():
@@ -73,7 +72,7 @@ class Processes:
                 command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             except (OSError, IndexError):
                 continue
-            if fields[0] not in "ZX":
+            if fields[0] not in "ZX" and int(entry.name) not in self.spared:
                 parents[int(entry.name)] = int(fields[1])
                 commands[int(entry.name)] = command.strip()
         found, wave = {}, {os.getpid()}
@@ -119,8 +118,9 @@ class Run:
         self.quick = quick
         self.tally = Tally()
         self.processes = Processes()
-        self.temporary = Path(tempfile.mkdtemp(prefix="semel-test-"))
-        self.temporary.chmod(0o711)  # some tests run the program as another user
+        self.nest = Nest()  # its watcher clears up after us, also when we are killed
+        self.processes.spared.add(self.nest.watcher.pid)
+        self.temporary = self.nest.folder
         self.environment = {
             key: value
             for key, value in os.environ.items()
@@ -131,6 +131,7 @@ class Run:
             PYTHONDONTWRITEBYTECODE="1",
             SEMEL_TREE=str(ROOT),
             LC_ALL="C.UTF-8",
+            **{MARK: str(self.temporary)},
         )
 
     def command(self, words, timeout_s, extra=None):
@@ -163,7 +164,7 @@ class Run:
 
     def close(self):
         self.processes.end_all()
-        shutil.rmtree(self.temporary, ignore_errors=True)
+        self.nest.close()
 
 
 def tail(text, lines=80):
@@ -316,13 +317,14 @@ def stage_servers(run):
                  lambda there: run_programs(run, programs, extra=there))
 
 
-# The promise on every mix of store, source and broker: what pytest is told.
-# The soak comes first, since it takes longest and most of its time waits.
+# What is run on a mix of store, source and broker; each is a pytest run of its own. The soak comes first,
+# since it takes longest, and there is time to do the rest beside it.
 PROMISE = ["tests/chaos/test_soak.py", "tests/chaos/test_hand_over.py", "tests/chaos/test_matrix.py", "tests/e2e"]
-WHOLE, CORE = [*PROMISE, "-m", "anywhere"], [*PROMISE, "-m", "anywhere and core"]
-# mix, how much of it
+WHOLE = ("promise", [*PROMISE, "-m", "anywhere"])
+CORE = ("core of the promise", [*PROMISE, "-m", "anywhere and core"])
+OUTAGES = ("outages", ["tests/chaos", "-m", "only"])
 MIXES = (
-    ("postgres+rabbitmq", WHOLE),
+    ("postgres+rabbitmq", WHOLE, OUTAGES),
     ("sqlite+rabbitmq", CORE),
     ("postgres+rabbitmq-stream", CORE),
     ("postgres+local", CORE),
@@ -334,15 +336,33 @@ def kinds_of(mix):
     return [kind for kind in servers.KINDS if kind in re.split(r"\W", mix)]
 
 
-def stage_mixes(run):
-    for mix, words in MIXES:
-        def job(there, mix=mix, words=words):
-            extra = {**there, "SEMEL_TEST_MIX": mix, "SEMEL_SOAK_SECONDS": os.environ.get("SEMEL_SOAK_SECONDS", "10")}
-            run_pytest(run, "promise", words, ROOT / "build-test", 1200, f" {mix}", extra, WORKERS)
-
+def run_mix(run, mix, suites, there):
+    seconds = os.environ.get("SEMEL_SOAK_SECONDS", "8")
+    extra = {**there, "SEMEL_TEST_MIX": mix, "SEMEL_SOAK_SECONDS": seconds}
+    for name, words in suites:
         started = time.monotonic()
-        with_servers(run, kinds_of(mix), [f"the promise on {mix}"], job)
-        print(f"  {mix} ({time.monotonic() - started:.0f} s)", flush=True)
+        run_pytest(run, name, words, ROOT / "build-test", 1200 + int(seconds) * 3, f" on {mix}", extra, WORKERS)
+        print(f"  {name} on {mix} ({time.monotonic() - started:.0f} s)", flush=True)
+
+
+def stage_mixes(run):
+    """All servers are started once. A mix is left out, by name, when one of its servers is not here."""
+    kinds = [kind for kind in servers.KINDS if any(kind in kinds_of(mix) for mix, *_ in MIXES)]
+    lacking = {kind: servers.what_is_missing([kind]) for kind in kinds}
+    possible = []
+    for mix, *suites in MIXES:
+        reasons = [lacking[kind] for kind in kinds_of(mix) if lacking[kind]]
+        if not reasons:
+            possible.append((mix, suites))
+        for name, _ in suites if reasons else ():
+            run.tally.add(f"{name} on {mix}", SKIPPED, reasons[0])
+
+    def job(there):
+        for mix, suites in possible:
+            run_mix(run, mix, suites, there)
+
+    if possible:
+        with_servers(run, [kind for kind in kinds if not lacking[kind]], [], job)
 
 
 # ---- the stages -------------------------------------------------------------------------------
@@ -351,7 +371,8 @@ def stage_mixes(run):
 def stage_checks(run):
     for name in ("format", "tail", "includes", "words", "api-docs"):
         run.check(f"check {name}", [ROOT / "scripts" / f"check-{name}"])
-    run_pytest(run, "checks", ["tests/checks"], ROOT / "build-test", 120)
+    words = ["tests/checks", *(["-m", "not slow"] if run.quick else [])]
+    run_pytest(run, "checks", words, ROOT / "build-test", 300, workers=2)
 
 
 def stage_build(run):
@@ -377,7 +398,7 @@ def stage_e2e(run):
     words = ["tests/e2e", "--deselect", "tests/e2e/test_examples.py"]
     if run.quick:
         words += ["-m", "not slow"]
-    run_pytest(run, "e2e", words, ROOT / "build-test", 600)
+    run_pytest(run, "e2e", words, ROOT / "build-test", 600, workers=WORKERS)
 
 
 def stage_examples(run):
@@ -386,7 +407,7 @@ def stage_examples(run):
 
 def stage_chaos(run):
     if build(run, "test", ["semel-planted"]):
-        run_pytest(run, "chaos", ["tests/chaos"], ROOT / "build-test", 900)
+        run_pytest(run, "chaos", ["tests/chaos"], ROOT / "build-test", 900, workers=WORKERS)
 
 
 def stage_asan(run):
@@ -479,11 +500,11 @@ STAGES = (
     ("e2e", stage_e2e, True, True, "pytest on the built program (in quick: without the slow ones)"),
     ("examples", stage_examples, True, False, "the C examples, built from an installed copy"),
     ("chaos", stage_chaos, True, False, "failure matrix, short soak, planted bugs"),
-    ("servers", stage_servers, False, False, "the contract suites on real PostgreSQL and RabbitMQ"),
+    ("servers", stage_servers, True, False, "the contract suites on real PostgreSQL and RabbitMQ"),
     ("asan", stage_asan, True, False, "AddressSanitizer and UndefinedBehaviorSanitizer"),
     ("tsan", stage_tsan, True, False, "ThreadSanitizer, on the tests with threads"),
     ("tidy", stage_tidy, True, False, "clang-tidy over src/"),
-    ("mixes", stage_mixes, False, False, "matrix, hand-over, soak and e2e on every mix of stores and brokers"),
+    ("mixes", stage_mixes, True, False, "matrix, hand-over, soak, e2e and outages on mixes of store and broker"),
     ("soak", stage_soak, False, False, "the long soak (SEMEL_SOAK_SECONDS, 600)"),
 )
 # Stages that look at build-test need it built.

@@ -51,7 +51,7 @@ def test_a_consumer_that_was_given_up_comes_back_to_what_is_done(shop, point, ki
     shop.load()
     shop.relay()
     first = shop.spawn(*subscription.words, "--batch", "4", "--json", env=silent(point))
-    wait_for(lambda: shop.place.broker.is_consumed(subscription.scope, TOPIC), what="the first owner")
+    wait_for(lambda: shop.place.broker.consumers(subscription.scope, TOPIC), what="the first owner")
     shop.place.broker.give_up()
     shop.consume(subscription, "--timeout", "20s")
     shop.load(aggregates=3)

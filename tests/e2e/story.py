@@ -3,18 +3,18 @@
 handler that writes the words down and rejects the word "bad" until it is mended."""
 import json
 
-from mix import REFUSE_BAD_WORDS, SERIAL, TAKE_BAD_WORDS
+from mix import SERIAL, refuse_no_more, refuse_when
 
 HANDLER = "INSERT INTO effect (scope, id, word) VALUES ('{scope}', :id, json_extract(:payload, '$.word'))"
 
 
 def prepare(semel, database=None):
     semel.sql(f"CREATE TABLE effect (number {SERIAL}, scope TEXT, id TEXT, word TEXT)", database=database)
-    semel.sql(REFUSE_BAD_WORDS, database=database)
+    semel.sql(refuse_when("NEW.word = 'bad'", "the word is bad"), database=database)
 
 
 def mend(semel):
-    semel.sql(TAKE_BAD_WORDS)
+    semel.sql(refuse_no_more())
 
 
 def publish(semel, word, aggregate="1", *more):

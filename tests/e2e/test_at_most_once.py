@@ -7,6 +7,8 @@ import pytest
 from program import wait_for
 from story import HANDLER, mend, prepare, publish, relay
 
+pytestmark = pytest.mark.anywhere
+
 ONCE = ("--guarantee", "at-most-once")
 
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A broken event behind a dead one waits its turn; it does not become the head of its aggregate."""
+import pytest
 import story
+
+pytestmark = pytest.mark.anywhere
 
 
 def test_a_broken_event_waits_behind_the_dead_letter_of_its_aggregate(semel):

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """dlq: what was given up can be seen, explained, replayed and discarded."""
 import json
+import re
 import uuid
+from pathlib import Path
 
 import pytest
 
 from story import consume, deliver, mend, prepare, publish, relay, words
 
-pytestmark = pytest.mark.sanitize
+pytestmark = [pytest.mark.sanitize, pytest.mark.anywhere]
 
 MEMBERS = {
     "dlqEntryId", "originalEventId", "eventType", "topicName", "eventRecord", "failureReason", "failureTimestamp",
@@ -230,9 +232,13 @@ def test_an_unknown_entry_is_said_to_be(shop, command):
 
 
 def test_a_store_without_tables_says_what_to_do(bare):
-    assert "semel init" in bare.fails(78, "dlq", "list") if bare.store.exists() else bare.fails(69, "dlq", "list")
+    if isinstance(bare.store, Path):
+        assert "semel init" in bare.fails(69, "dlq", "list")
+        bare.store.touch()
+    assert re.search("semel .*init", bare.fails(78, "dlq", "list"))
 
 
+@pytest.mark.only("local")
 def test_an_event_without_an_id_is_kept_and_cannot_be_replayed(shop):
     publish(shop, "good")
     relay(shop)

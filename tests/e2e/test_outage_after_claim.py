@@ -4,6 +4,8 @@ rolled back for certain, so the event runs again."""
 import pytest
 import story
 
+pytestmark = pytest.mark.anywhere
+
 
 @pytest.mark.parametrize("promise", [("--claim", "separate"), ("--guarantee", "at-most-once")])
 def test_an_outage_of_the_store_after_the_claim_makes_no_dead_letter(semel, promise):

@@ -8,7 +8,7 @@ import pytest
 from program import wait_for
 from story import HANDLER, deliver, prepare, publish, relay, words
 
-pytestmark = [pytest.mark.slow, pytest.mark.sanitize]
+pytestmark = [pytest.mark.slow, pytest.mark.sanitize, pytest.mark.anywhere]
 
 CONSUME = ("consume", "--scope", "billing", "--topic", "order.events", "--lease", "400ms")
 AT_WORK = "echo one:$SEMEL_EVENT_ID >>ran; touch at-work; while ! [ -e go ]; do sleep 0.01; done; "
@@ -29,6 +29,7 @@ def stop_at(shop, child, condition):
     """Stops the child at work, and lets the leases of its claims run out."""
     wait_for(condition, what="the consumer at work")
     shop.freeze(child)
+    shop.place.broker.give_up()
     shop.sql("UPDATE semel_inbox SET lease_until = '2000-01-01T00:00:00.000Z' WHERE status = 'CLAIMED'")
 
 

@@ -9,7 +9,7 @@ import mix
 import pytest
 from program import TREE, wait_for
 
-pytestmark = pytest.mark.skipif(mix.STORE != "postgres", reason="of PostgreSQL alone")
+pytestmark = [pytest.mark.anywhere, pytest.mark.only("postgres")]
 ROLES = ("semel_producer", "semel_relay_role", "semel_consumer")
 PUBLISH = "SELECT semel_publish('order.created.v1', 'order', ?, '{\"total\": 5}')"
 
@@ -73,6 +73,7 @@ def test_two_relays_share_the_lanes_and_one_takes_over_from_the_other(shop):
 def test_a_relay_that_was_stopped_for_longer_than_its_lease_marks_nothing(shop):
     stopped = shop.spawn("relay", "--lease", "1s", env={"SEMEL_FAILPOINT": "relay.after-confirm:pause=4000@1"})
     wait_for(lambda: lanes(shop), 30)
+    shop.place.witness("order.events")
     shop.sql(PUBLISH, "o1")
     (before,) = lanes(shop)
     wait_for(lambda: shop.place.log(), 30)  # confirmed, and not marked

@@ -4,8 +4,12 @@ import json
 
 import pytest
 
+from mix import BROKER, refuse_no_more, shifted
 from story import consume, deliver, mend, prepare, publish, words
 
+pytestmark = pytest.mark.anywhere
+
+KEPT = 3 if BROKER == "local" else 0  # of three events, at the broker; a server forgets by rules of its own
 OLD = ("--time", "2020-01-01T00:00:00Z")
 
 
@@ -22,15 +26,15 @@ def config(semel, retention):
 
 def age(semel, days=40):
     """Makes everything that is there so much older, as rows are when time has passed."""
-    semel.sql("DROP TRIGGER semel_outbox_immutable")
+    semel.sql(refuse_no_more("semel_outbox_immutable", "semel_outbox"))
     shift = f"-{days} days"
-    moment = "strftime('%Y-%m-%dT%H:%M:%fZ', {}, ?)"
-    semel.sql(f"UPDATE semel_outbox SET created_at = {moment.format('created_at')}", shift)
-    semel.sql(f"UPDATE semel_inbox SET week_start = date(week_start, ?), first_seen_at = {moment.format('first_seen_at')},"
-              f" processed_at = {moment.format('processed_at')}", shift, shift, shift)
-    semel.sql(f"UPDATE semel_dead_letter SET failed_at = {moment.format('failed_at')},"
-              f" event_time = {moment.format('event_time')}", shift, shift)
-    semel.sql("UPDATE semel_log SET appended_at = appended_at - ? * 86400000", days, database=semel.broker)
+    semel.sql(f"UPDATE semel_outbox SET created_at = {shifted('created_at')}", shift)
+    semel.sql(f"UPDATE semel_inbox SET week_start = {shifted('week_start', 'day')}, first_seen_at = {shifted('first_seen_at')},"
+              f" processed_at = {shifted('processed_at')}", shift, shift, shift)
+    semel.sql(f"UPDATE semel_dead_letter SET failed_at = {shifted('failed_at')},"
+              f" event_time = {shifted('event_time')}", shift, shift)
+    if BROKER == "local":
+        semel.sql("UPDATE semel_log SET appended_at = appended_at - ? * 86400000", days, database=semel.broker)
 
 
 def test_what_is_young_stays(shop):
@@ -45,16 +49,16 @@ def test_what_is_old_goes_from_every_table(shop):
     deliver(shop, ("first", "1"), ("second", "2"), ("bad", "3"))
     age(shop)
     dry = shop.json("prune", "--dry-run")
-    assert (dry["outbox"], dry["inbox"], dry["deadLetters"], dry["broker"], dry["dryRun"]) == (3, 2, 1, 3, True)
+    assert (dry["outbox"], dry["inbox"], dry["deadLetters"], dry["broker"], dry["dryRun"]) == (3, 2, 1, KEPT, True)
     assert shop.ok("prune", "--dry-run").startswith("would prune 3 events")
     assert len(shop.sql("SELECT * FROM semel_outbox")) == 3
     counts = shop.json("prune")
-    assert (counts["outbox"], counts["inbox"], counts["deadLetters"], counts["broker"]) == (3, 2, 1, 3)
+    assert (counts["outbox"], counts["inbox"], counts["deadLetters"], counts["broker"]) == (3, 2, 1, KEPT)
     for table in ("semel_outbox", "semel_dead_letter"):
         assert shop.sql(f"SELECT count(*) FROM {table}") == [(0,)]
     assert shop.sql("SELECT status, error_code FROM semel_inbox") == [("FAILED", "dead-letter-pruned")]
     assert shop.json("prune")["inbox"] == 1
-    assert shop.sql("SELECT count(*) FROM semel_log", database=shop.broker) == [(0,)]
+    assert BROKER != "local" or shop.place.log() == []
 
 
 def test_verify_accepts_what_was_pruned(shop):

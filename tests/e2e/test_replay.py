@@ -5,10 +5,11 @@ import time
 
 import pytest
 
+from mix import url_of
 from program import wait_for
 from story import consume, deliver, prepare, publish, relay, words
 
-pytestmark = pytest.mark.sanitize
+pytestmark = [pytest.mark.sanitize, pytest.mark.anywhere]
 
 THREE = (("first", "1"), ("second", "2"), ("third", "1"))
 
@@ -16,6 +17,7 @@ THREE = (("first", "1"), ("second", "2"), ("third", "1"))
 @pytest.fixture
 def shop(semel):
     prepare(semel)
+    semel.place.witness("order.events")
     return semel
 
 
@@ -69,13 +71,13 @@ def test_a_dry_run_only_counts(shop):
     deliver(shop, *THREE)
     assert shop.ok("replay", "--dry-run", "--max", "2") == "would replay 2 events, of 3 that match\n"
     assert shop.json("replay", "--dry-run")["replayed"] == 0
-    assert shop.sql("SELECT count(*) FROM semel_log", database=shop.broker) == [(3,)]
+    assert len(shop.place.log()) == 3
 
 
 def test_ids_and_payloads_stay_the_same(shop):
     ids = deliver(shop, *THREE)
     shop.ok("replay")
-    rows = shop.sql("SELECT id, payload, type FROM semel_log", database=shop.broker)
+    rows = shop.place.log()
     assert len(rows) == 6 and len(set(rows)) == 3
     assert {row[0] for row in rows} == set(ids)
 
@@ -85,7 +87,7 @@ def test_what_the_inbox_may_have_forgotten_is_refused(shop):
     deliver(shop, *THREE)
     complaint = shop.fails(65, "replay")
     assert "1 of 4" in complaint and "2020-01-01" in complaint and "--force" in complaint
-    assert shop.sql("SELECT count(*) FROM semel_log", database=shop.broker) == [(4,)]
+    assert len(shop.place.log()) == 4
     assert "refused without --force" in shop.ok("replay", "--dry-run")
     assert shop.ok("replay", "--since", "2020-02-01") == "replayed 3 events\n"
     assert shop.ok("replay", "--force") == "replayed 4 events\n"
@@ -133,15 +135,15 @@ def test_a_rate_is_kept(shop):
 def test_a_stopped_replay_ends_well_and_says_where(shop):
     deliver(shop, *THREE)
     child = shop.spawn("replay", "--rate", "1")
-    wait_for(lambda: shop.sql("SELECT count(*) FROM semel_log", database=shop.broker)[0][0] > 3)
+    wait_for(lambda: len(shop.place.log()) > 3)
     assert shop.stop(child) == 0
     out = child.stdout.read()
     assert "stopped" in out and out.startswith("replayed ")
 
 
-def test_the_inbox_of_another_database_is_found(shop, tmp_path):
-    other = tmp_path / "audit.db"
-    url = f"sqlite:{other}"
+def test_the_inbox_of_another_database_is_found(shop):
+    other = shop.place.database("audit")
+    url = url_of(other)
     shop.ok("--store", url, "init")
     prepare(shop, database=other)
     deliver(shop, *THREE)
@@ -155,6 +157,7 @@ def test_the_inbox_of_another_database_is_found(shop, tmp_path):
 
 def test_a_scope_is_sent_only_what_it_reads(shop):
     deliver(shop, *THREE)
+    shop.subscribe("stock", topic="item.events")
     shop.publish(type="item.added.v1", aggregate="item:1")
     relay(shop)
     assert shop.ok("replay", "--scope", "billing") == "replayed 3 events to billing\n"

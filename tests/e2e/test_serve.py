@@ -296,7 +296,7 @@ def raw(server, data, timeout=10):
             while part := connection.recv(65536):
                 answer += part
             return answer
-        except (ConnectionError, TimeoutError):
+        except OSError:  # closed before all was said, perhaps before we stopped talking
             return b""
 
 

@@ -4,6 +4,10 @@ import json
 
 import pytest
 
+from mix import SERIAL
+
+pytestmark = pytest.mark.anywhere
+
 CONFIG = """
 relay: { window: 7 }
 subscriptions:
@@ -23,7 +27,7 @@ subscriptions:
 def shop(semel):
     (semel.folder / "semel.yaml").write_text(CONFIG)
     semel.sql("CREATE TABLE invoice (order_id TEXT)")
-    semel.sql("CREATE TABLE audit (note TEXT)")
+    semel.sql(f"CREATE TABLE audit (number {SERIAL}, note TEXT)")
     semel.publish(aggregate="order:a")
     semel.ok("--config", "semel.yaml", "relay", "--drain")
     return semel
@@ -37,7 +41,7 @@ def test_a_subscription_of_the_config_needs_only_its_scope(shop):
 
 def test_a_list_of_statements_runs_in_order(shop):
     shop.ok("consume", "--scope", "audit", "--drain", env={"SEMEL_CONFIG": "semel.yaml"})
-    assert [note[0] for (note,) in shop.sql("SELECT note FROM audit ORDER BY rowid")] == ["a", "b"]
+    assert [note[0] for (note,) in shop.sql("SELECT note FROM audit ORDER BY number")] == ["a", "b"]
 
 
 def test_the_command_line_weighs_more_than_the_config(shop):

@@ -7,7 +7,9 @@ import pytest
 
 from program import wait_for
 
-CONSUME = ("consume", "--scope", "s", "--topic", "order.events")
+pytestmark = pytest.mark.anywhere
+
+CONSUME = ("consume", "--scope", "x", "--topic", "order.events")
 
 
 def at_work(semel, *words, marker="started"):
@@ -29,7 +31,7 @@ def test_a_relay_ends_in_peace_and_says_what_it_did(semel, number):
 
 
 def test_a_consumer_ends_in_peace_and_says_what_it_did(semel):
-    semel.sql("CREATE TABLE seen (id)")
+    semel.sql("CREATE TABLE seen (id TEXT)")
     semel.publish()
     semel.ok("relay", "--drain")
     child = semel.spawn(*CONSUME, "--sql", "INSERT INTO seen VALUES (:id)", "--json")

@@ -2,7 +2,10 @@
 """trace: the life of one event, in order."""
 import pytest
 
+from mix import url_of
 from story import consume, deliver, mend, prepare, publish, relay
+
+pytestmark = pytest.mark.anywhere
 
 UNKNOWN = "01930b5e-7c1a-7d10-8a3e-5f0a3c9d2b41"
 
@@ -54,9 +57,9 @@ def test_a_dead_letter_and_its_replay(shop):
     assert ("processed", "billing") in life(shop, follower)
 
 
-def test_another_database_tells_its_part(shop, tmp_path):
-    other = tmp_path / "audit.db"
-    url = f"sqlite:{other}"
+def test_another_database_tells_its_part(shop):
+    other = shop.place.database("audit")
+    url = url_of(other)
     shop.ok("--store", url, "init")
     prepare(shop, database=other)
     event_id = publish(shop, "first")

@@ -5,9 +5,10 @@ import uuid
 
 import pytest
 
+from mix import url_of
 from story import consume, deliver, mend, prepare, publish, relay, words
 
-pytestmark = pytest.mark.sanitize
+pytestmark = [pytest.mark.sanitize, pytest.mark.anywhere]
 
 CLAIM = (
     "INSERT INTO semel_inbox (scope, event_id, week_start, status, first_seen_at, processed_at, topic)"
@@ -35,7 +36,7 @@ def scope_of(report, name="billing"):
 def test_a_fresh_store_is_accounted_for(shop):
     report = verify(shop)
     assert (report["committed"], report["scopes"], report["ok"]) == (0, [], True)
-    assert not shop.broker.exists()
+    assert shop.broker_is_untouched()
 
 
 def test_everything_delivered_is_accounted_for(shop):
@@ -126,16 +127,16 @@ def test_a_replay_counts_when_it_has_arrived(shop):
 def test_at_least_once_is_not_tracked(shop):
     publish(shop, "first")
     relay(shop)
-    consume(shop, "metrics", "--guarantee", "at-least-once")
-    assert scope_of(verify(shop), "metrics")["tracked"] is False
+    consume(shop, "stock", "--guarantee", "at-least-once")
+    assert scope_of(verify(shop), "stock")["tracked"] is False
     assert "not tracked" in shop.ok("verify")
 
 
 def test_at_most_once_is_tracked(shop):
     publish(shop, "first")
     relay(shop)
-    consume(shop, "mail", "--guarantee", "at-most-once")
-    assert scope_of(verify(shop), "mail")["processed"] == 1
+    consume(shop, "stock", "--guarantee", "at-most-once")
+    assert scope_of(verify(shop), "stock")["processed"] == 1
 
 
 def test_duplicates_by_business_key_are_accounted_for(shop):
@@ -156,9 +157,9 @@ def test_one_scope_can_be_asked_for(shop):
     assert "biling" in shop.fails(65, "verify", "--scope", "biling")
 
 
-def test_a_consumers_own_database_is_verified(shop, tmp_path):
-    other = tmp_path / "audit.db"
-    url = f"sqlite:{other}"
+def test_a_consumers_own_database_is_verified(shop):
+    other = shop.place.database("audit")
+    url = url_of(other)
     shop.ok("--store", url, "init")
     prepare(shop, database=other)
     publish(shop, "first")

@@ -7,7 +7,7 @@ nobody else uses. Each says how the program finds it and what it was ever given:
     overlaps      whether events are confirmed while later ones are being sent
     witness()     before anything is published to the topic
     log()         whatever arrived since: (id, aggregate id, payload), repeats too
-    is_consumed() whether a consumer (of the scope) is there
+    consumers()   how many there are of the scope
     give_up()     takes a consumer that is silent for dead, where time alone does not do it soon
     close()       it is gone
 
@@ -48,8 +48,9 @@ class LocalFile:
     def log(self):
         return log_of(self.path)
 
-    def is_consumed(self, _scope, _topic):
-        return bool(rows_of(self.path, "SELECT 1 FROM semel_share WHERE owner IS NOT NULL"))
+    def consumers(self, _scope, _topic):
+        ((count,),) = rows_of(self.path, "SELECT count(DISTINCT owner) FROM semel_share")
+        return count
 
     def give_up(self):
         """Its lease runs out."""
@@ -111,10 +112,8 @@ class VirtualHost:
         self.connection.close()
         return self.seen
 
-    def is_consumed(self, scope, topic):
-        declared = self.channel().queue_declare(f"{scope}.{topic}", passive=True)
-        self.connection.close()
-        return declared.method.consumer_count > 0
+    def consumers(self, scope, topic):
+        return servers().administrator.consumers(self.name, f"{scope}.{topic}")
 
     def give_up(self):
         """As when its heartbeats stay away, which takes longer than a test should."""
@@ -138,9 +137,9 @@ class Streams(VirtualHost):
         self.connection = pika.BlockingConnection(pika.URLParameters(self.plain_url))
         return self.connection.channel()
 
-    def is_consumed(self, scope, topic):
-        """A stream does not tell how many read it."""
-        return servers().administrator.is_consumed(self.name, f"{scope}.{topic}")
+    def consumers(self, scope, topic):
+        """A stream does not tell who reads it; the node counts them."""
+        return servers().administrator.readers(self.name, f"{scope}.{topic}")
 
 
 BROKERS = {"local": LocalFile, "rabbitmq": VirtualHost, "rabbitmq-stream": Streams}

@@ -57,10 +57,10 @@ class PostgresConnection:
         import psycopg2
 
         self.connection = psycopg2.connect(url, options=f"-c TimeZone=UTC -c lock_timeout={timeout}s")
-        moment = lambda value, _: value and value.replace(" ", "T").replace("+00", "Z")  # noqa: E731
+        moment = lambda value, _: value and rfc3339(value)  # noqa: E731
         kinds = psycopg2.extensions.new_type((1114, 1184), "MOMENT", moment)
-        dates = psycopg2.extensions.new_type((1082,), "DATE", lambda value, _: value)
-        for kind in (kinds, dates):
+        texts = psycopg2.extensions.new_type((1082, 114, 3802), "TEXT", lambda value, _: value)
+        for kind in (kinds, texts):
             psycopg2.extensions.register_type(kind, self.connection)
 
     def execute(self, statement, parameters=()):
@@ -84,6 +84,12 @@ class PostgresConnection:
 
     def close(self):
         self.connection.close()
+
+
+def rfc3339(text):
+    """As SQLite's tables have it: 2026-11-15 12:00:00.5+00 is 2026-11-15T12:00:00.500Z."""
+    whole, _, part = text.removesuffix("+00").partition(".")
+    return f"{whole.replace(' ', 'T')}.{part:0<3.3}Z"
 
 
 class Rows:
@@ -138,24 +144,72 @@ def ask(database, statement, *parameters):
 # A column that counts the rows in the order of their insertion, and one to add where SQLite has its own.
 SERIAL = "BIGSERIAL PRIMARY KEY" if STORE == "postgres" else "INTEGER PRIMARY KEY"
 PLACE = f", place {SERIAL}" if STORE == "postgres" else ""
-# An error that may pass, the first time an event that says "flaky" is seen.
-FAIL_FIRST = (
-    "SELECT fail_when(:attempt = 1 AND json_extract(:payload, '$.flaky') = 'true')" if STORE == "postgres"
-    else "SELECT json(iif(:attempt = 1 AND json_extract(:payload, '$.flaky'), '{', '{}'))")
-# What SQLite's json_extract does for a member, and an error that is no fault of the values.
+
+
+def fail_when(condition):
+    """An error that may pass: no fault of the values."""
+    return f"SELECT fail_when({condition})" if STORE == "postgres" else f"SELECT json(iif({condition}, '{{', '{{}}'))"
+
+
+FAILURE = "it is too early" if STORE == "postgres" else "malformed JSON"
+
+# The first time that an event is seen which says "flaky".
+FAIL_FIRST = fail_when(f":attempt = 1 AND json_extract(:payload, '$.flaky'){' = %r' % 'true' if STORE == 'postgres' else ''}")
+# An expression that is an error when the word is no number.
+NUMBER_OF_WORD = "json_set(:payload, '$.number', " + (
+    "CAST(json_extract(:payload, '$.word') AS integer))" if STORE == "postgres" else "json(json_extract(:payload, '$.word')))")
+# The payload of a row, as it was.
+PAYLOAD_BYTES = (
+    "coalesce(payload_bytes, convert_to(payload, 'UTF8'))" if STORE == "postgres" else "CAST(payload AS BLOB)")
+# What SQLite's json_extract and json_set do for a member, and errors.
 FUNCTIONS = """
 CREATE FUNCTION json_extract(document text, path text) RETURNS text IMMUTABLE LANGUAGE sql AS
     $$ SELECT document::jsonb #>> ARRAY[substr(path, 3)] $$;
+CREATE FUNCTION json_set(document text, path text, value anyelement) RETURNS text IMMUTABLE LANGUAGE sql AS
+    $$ SELECT jsonb_set(document::jsonb, ARRAY[substr(path, 3)], to_jsonb(value), true)::text $$;
 CREATE FUNCTION fail_when(failing boolean) RETURNS void LANGUAGE plpgsql AS
     $$ BEGIN IF failing THEN RAISE EXCEPTION 'it is too early'; END IF; END $$;
-CREATE FUNCTION refuse_bad_word() RETURNS trigger LANGUAGE plpgsql AS
-    $$ BEGIN RAISE EXCEPTION 'the word is bad' USING ERRCODE = 'check_violation'; END $$;
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN RAISE EXCEPTION '%', TG_ARGV[0] USING ERRCODE = 'check_violation'; END $$;
 """
-REFUSE_BAD_WORDS = (
-    "CREATE TRIGGER poison BEFORE INSERT ON effect FOR EACH ROW WHEN (NEW.word = 'bad') EXECUTE FUNCTION refuse_bad_word()"
-    if STORE == "postgres" else
-    "CREATE TRIGGER poison BEFORE INSERT ON effect WHEN NEW.word = 'bad' BEGIN SELECT RAISE(ABORT, 'the word is bad'); END")
-TAKE_BAD_WORDS = "DROP TRIGGER poison ON effect" if STORE == "postgres" else "DROP TRIGGER poison"
+
+
+def refuse_when(condition, reason, name="poison", table="effect"):
+    """A trigger: rows of which the condition is true are refused, and that is their own fault."""
+    head = f"CREATE TRIGGER {name} BEFORE INSERT ON {table}"
+    if STORE == "postgres":
+        return f"{head} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION refuse('{reason}')"
+    return f"{head} WHEN {condition} BEGIN SELECT RAISE(ABORT, '{reason}'); END"
+
+
+def refuse_no_more(name="poison", table="effect"):
+    return f"DROP TRIGGER {name} ON {table}" if STORE == "postgres" else f"DROP TRIGGER {name}"
+
+
+def shifted(column, kind="moment"):
+    """The time, or the day, in a column, moved by a parameter such as '-8 days'."""
+    if STORE == "postgres":
+        moved = f"{column} + CAST(? AS interval)"
+        return moved if kind == "moment" else f"CAST({moved} AS date)"
+    return f"strftime('%Y-%m-%dT%H:%M:%fZ', {column}, ?)" if kind == "moment" else f"date({column}, ?)"
+
+
+def refusals():
+    """What a store says to a row that it does not take."""
+    if STORE == "sqlite":
+        return (sqlite3.IntegrityError,)
+    import psycopg2
+
+    return (psycopg2.Error, ValueError)
+
+
+REFUSED = refusals()
+
+
+def has_table(database, name):
+    if isinstance(database, Database):
+        return ask(database, "SELECT to_regclass(?) IS NOT NULL", name) == [(True,)]
+    return ask(database, "SELECT count(*) FROM sqlite_schema WHERE name = ?", name) == [(1,)]
 
 
 # ---- the places -----------------------------------------------------------------------------------

@@ -269,10 +269,16 @@ class Administrator:
     def lift_limits(self, vhost):
         self.ask(f"ok = rabbit_policy:delete({binary(vhost)}, <<\"full\">>, <<\"test\">>)")
 
-    def is_consumed(self, vhost, queue):
-        """Whether somebody reads it, as the node counts consumers; of streams it tells nobody else."""
+    def readers(self, vhost, queue):
+        """How many read it, as the node counts consumers; of streams it tells nobody else."""
         name = f"rabbit_misc:r({binary(vhost)}, queue, {binary(queue)})"
-        return self.ask(f"[] =/= [1 || Row <- ets:tab2list(consumer_created), element(1, element(1, Row)) =:= {name}]") == "true"
+        return int(self.ask(f"length([1 || Row <- ets:tab2list(consumer_created), element(1, element(1, Row)) =:= {name}])"))
+
+    def consumers(self, vhost, queue):
+        """Those in reserve too, which a client is not told of."""
+        return int(self.ask(
+            f"{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r({binary(vhost)}, queue, {binary(queue)})),"
+            " length(rabbit_amqqueue:consumers(Q))"))
 
     def leader_of(self, vhost, queue):
         """The node on which the leader of a quorum queue is."""

@@ -19,7 +19,7 @@ from pathlib import Path
 import kafka_server
 import postgres_server
 import rabbitmq_server
-from nest import Missing, Nest
+from nest import MARK, Missing, Nest
 from postgres_server import Postgres
 from rabbitmq_server import Administrator, Control, RabbitMQ, cluster
 
@@ -192,7 +192,7 @@ def start(kind):
 def run(words, kinds):
     with Nest() as nest:
         servers = Servers(nest, kinds)
-        child = subprocess.Popen(words, env={**os.environ, **servers.environment()})
+        child = subprocess.Popen(words, env={**os.environ, **servers.environment(), MARK: str(nest.folder)})
         try:
             code = child.wait()
         finally:
