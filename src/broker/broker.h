@@ -86,6 +86,15 @@ struct semel_subscribe_options {
 	const char *bind;     /* of the topic's events those with such routing keys; NULL: all */
 };
 
+/* An event that a subscription has given up. */
+struct semel_burial {
+	const char *scope;
+	const struct semel_delivery *delivery;
+	const char *reason;
+	uint32_t attempts;
+	int64_t failed_at_ms;
+};
+
 /* A thing at the broker that is missing, or is not as the subscription needs it. */
 typedef void (*semel_difference_seen)(const char *difference, void *user);
 
@@ -149,6 +158,11 @@ struct semel_broker_driver {
 				const struct semel_event *event,
 				const struct semel_passage *passage, int64_t delay_ms,
 				semel_error *error);
+
+	/* Optional: a copy of what was given up, for those who watch the broker; the dead letter
+	 * itself is in the store. Durable when it returns OK. */
+	semel_status (*bury)(struct semel_broker *broker, const struct semel_burial *burial,
+			     semel_error *error);
 
 	/* -- looking. Of the subscription's scope. */
 	semel_status (*backlog)(struct semel_broker *broker, const char *scope,

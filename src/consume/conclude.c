@@ -350,6 +350,24 @@ static void count(struct semel_consumer *consumer, const struct semel_item *item
 	semel_tally_settled(consumer, item);
 }
 
+/* Where the broker has a place for those who watch it. */
+static semel_status bury(struct semel_consumer *consumer, const struct semel_item *item,
+			 semel_error *error)
+{
+	const struct semel_burial burial = {
+		.scope = consumer->scope.data,
+		.delivery = item->delivery,
+		.reason = item->reason && item->reason[0] ? item->reason
+							  : semel_status_sentence(item->status),
+		.attempts = item->runs,
+		.failed_at_ms = semel_now_ms(consumer->env),
+	};
+
+	if (item->fate != SEMEL_FATE_DEAD || !consumer->broker->driver->bury)
+		return SEMEL_OK;
+	return consumer->broker->driver->bury(consumer->broker, &burial, error);
+}
+
 static bool is_settled(const struct semel_item *item)
 {
 	return item->fate >= SEMEL_FATE_DONE;
@@ -371,6 +389,8 @@ semel_status semel_settle(struct semel_consumer *consumer, struct semel_item *co
 		if (items[i]->fate == SEMEL_FATE_RETRY && !items[i]->entry_id.data &&
 		    !items[i]->kept)
 			status = send_copy(consumer, items[i], error);
+		else
+			status = bury(consumer, items[i], error);
 		if (is_put_off(consumer, items[i], status))
 			status = SEMEL_OK;
 		else if (!items[i]->entry_id.data)

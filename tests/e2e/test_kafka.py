@@ -38,11 +38,11 @@ class Shop:
         self.producer.produce(self.topic, value=value, key=key, headers=headers)
         assert self.producer.flush(60) == 0
 
-    def read(self, count):
+    def read(self, count, topic=None):
         """Whatever is in the topic, by a consumer of no group to speak of."""
         reader = kafka.Consumer({"bootstrap.servers": SERVER, "group.id": str(uuid.uuid4()),
                                  "auto.offset.reset": "earliest"})
-        reader.subscribe([self.topic])
+        reader.subscribe([topic or self.topic])
         records = []
         while len(records) < count:
             record = reader.poll(60)
@@ -119,6 +119,10 @@ def test_a_failing_event_goes_through_the_retry_topics_and_is_a_dead_letter_in_t
     assert len(shop.dead()) == 1
     entry = shop.semel.json("dlq", "list", env=shop.env)[0]
     assert entry["attempts"] == 3 and entry["eventRecord"]["aggregateId"] == "bad"
+    copy = shop.read(1, f"{shop.topic}.billing.dlt")[0]
+    headers = {name: value.decode() for name, value in copy.headers()}
+    assert headers["ce_id"] == entry["originalEventId"] and headers["semel-dead-attempts"] == "3"
+    assert headers["semel-dead-reason"] == entry["failureReason"] and headers["semel-dead-scope"] == "billing"
     shop.ok("dlq", "replay", entry["dlqEntryId"])
     shop.ok("consume", "--scope", "billing", "--topic", shop.topic, "--drain", "--exec", "true")
     assert shop.dead() == []

@@ -94,6 +94,7 @@ const struct semel_broker_driver semel_kafka_driver = {
 	.ack = semel_kafka_ack,
 	.rewind = semel_kafka_rewind,
 	.requeue = semel_kafka_requeue,
+	.bury = semel_kafka_bury,
 	.backlog = semel_kafka_backlog,
 	.find = semel_kafka_find,
 	.compare = semel_kafka_compare,

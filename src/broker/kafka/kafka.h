@@ -9,7 +9,8 @@
  * publish.c (the window)  write.c, read.c (events as records)  topics.c (names, declaring)
  * subscribe.c, share.c (one partition), consume.c (fetch, ack), group.c (rebalances, commits),
  * joining.c (is one going on?)  survey.c (what waits)
- * requeue.c (to one subscription)  look.c (backlog, find)  compare.c (settings of topics)
+ * requeue.c (to one subscription)  bury.c (what was given up)  look.c (backlog, find)  compare.c
+ * (settings of topics)
  */
 #ifndef SEMEL_BROKER_KAFKA_KAFKA_H
 #define SEMEL_BROKER_KAFKA_KAFKA_H
@@ -39,6 +40,7 @@ struct semel_kafka_settings {
 	bool create_topics;
 	int64_t partitions, replication; /* of topics that are made; 0: the broker's defaults */
 	bool offsets_in_store;
+	bool buries; /* what was given up goes to a topic too */
 };
 
 /* Reads the URL, and the files that it names; CONFIG tells what is wrong, never a secret. */
@@ -304,6 +306,14 @@ semel_status semel_kafka_requeue(struct semel_broker *broker, const char *scope,
 				 const struct semel_event *event,
 				 const struct semel_passage *passage, int64_t delay_ms,
 				 semel_error *error);
+
+/* Confirmed when it returns. */
+semel_status semel_kafka_post_now(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
+				  struct semel_kafka_post *post, semel_error *error);
+
+/* ---- bury.c ---- */
+semel_status semel_kafka_bury(struct semel_broker *broker, const struct semel_burial *burial,
+			      semel_error *error);
 
 /* ---- survey.c ---- */
 /* A partition of a subscription, and what of it waits. */

@@ -51,6 +51,20 @@ static semel_status confirm(struct semel_kafka *kafka, semel_error *error)
 	return status;
 }
 
+semel_status semel_kafka_post_now(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
+				  struct semel_kafka_post *post, semel_error *error)
+{
+	rd_kafka_topic_t *handle = semel_kafka_topic_handle(kafka, topic);
+	if (!handle)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a topic");
+	post->opaque = &kafka->requeue;
+	semel_status status = semel_kafka_post(kafka, handle, post, error);
+	if (status != SEMEL_OK)
+		return status;
+	kafka->requeue.waiting = true;
+	return confirm(kafka, error);
+}
+
 static void note_due(struct semel_kafka *kafka, uint32_t tier, int64_t due_ms)
 {
 	if (tier > 1)
@@ -73,22 +87,12 @@ semel_status semel_kafka_requeue(struct semel_broker *broker, const char *scope,
 		tier = kafka->tiers; /* those we read */
 	int length = snprintf(due, sizeof(due), "%" PRId64, due_ms);
 	struct semel_wire_field field = { SEMEL_TEXT("semel-due"), { due, (size_t)length } };
-	struct semel_kafka_post post = { .event = event,
-					 .passage = passage,
-					 .extra = &field,
-					 .extra_count = 1,
-					 .opaque = &kafka->requeue };
+	struct semel_kafka_post post = {
+		.event = event, .passage = passage, .extra = &field, .extra_count = 1
+	};
 	semel_status status = need_tier(kafka, scope, event->topic.data, tier, &topic, error);
-	rd_kafka_topic_t *handle =
-		status == SEMEL_OK ? semel_kafka_topic_handle(kafka, topic) : NULL;
-	if (status == SEMEL_OK && !handle)
-		status = semel_error_set(error, SEMEL_INTERNAL, "no memory for a topic");
 	if (status == SEMEL_OK)
-		status = semel_kafka_post(kafka, handle, &post, error);
-	if (status != SEMEL_OK)
-		return status;
-	kafka->requeue.waiting = true;
-	status = confirm(kafka, error);
+		status = semel_kafka_post_now(kafka, topic, &post, error);
 	if (status == SEMEL_OK)
 		note_due(kafka, tier, due_ms);
 	return status;

@@ -169,20 +169,31 @@ static semel_status read_servers(const struct semel_url *url, struct semel_kafka
 	return settings->servers ? SEMEL_OK : no_memory(error);
 }
 
+/* Both are yes unless they are no. */
+static semel_status read_choice(const struct semel_url *url, const char *name, const char *meaning,
+				bool *choice_out, semel_error *error)
+{
+	const char *word = semel_url_param(url, name);
+	*choice_out = !word || strcmp(word, "yes") == 0;
+	if (*choice_out || strcmp(word, "no") == 0)
+		return SEMEL_OK;
+	return semel_error_set(error, SEMEL_CONFIG, "%s=%.40s: give yes (the default: %s) or no",
+			       name, word, meaning);
+}
+
 static semel_status read_creation(const struct semel_url *url,
 				  struct semel_kafka_settings *settings, semel_error *error)
 {
-	const char *word = semel_url_param(url, "create-topics");
-	settings->create_topics = !word || strcmp(word, "yes") == 0;
-	if (!settings->create_topics && strcmp(word, "no") != 0)
-		return semel_error_set(
-			error, SEMEL_CONFIG,
-			"create-topics=%.40s: give yes (the default: a missing topic "
-			"is made) or no",
-			word);
-	semel_status status =
-		semel_url_param_int(url, "partitions", (struct semel_range){ 1, 100000, 0 },
-				    &settings->partitions, error);
+	semel_status status = read_choice(url, "create-topics", "a missing topic is made",
+					  &settings->create_topics, error);
+	if (status == SEMEL_OK)
+		status = read_choice(url, "dead-letter-topics",
+				     "what a subscription gives up goes to a topic too",
+				     &settings->buries, error);
+	if (status == SEMEL_OK)
+		status =
+			semel_url_param_int(url, "partitions", (struct semel_range){ 1, 100000, 0 },
+					    &settings->partitions, error);
 	if (status == SEMEL_OK)
 		status = semel_url_param_int(url, "replication", (struct semel_range){ 1, 1000, 0 },
 					     &settings->replication, error);

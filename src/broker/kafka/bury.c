@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a subscription has given up, as a record in T.S.dlt for those who watch Kafka: the event as
+ * it was, and why, when and from where it came. The dead letter that can be replayed is in the
+ * store. */
+#include "base/error.h"
+#include "base/time.h"
+#include "broker/kafka/kafka.h"
+#include "observe/log.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static semel_status need_grave(struct semel_kafka *kafka, const char *scope, const char *topic_name,
+			       struct semel_kafka_topic **grave_out, semel_error *error)
+{
+	char name[SEMEL_KAFKA_NAME_SIZE];
+	struct semel_kafka_topic *topic = NULL;
+	int length = snprintf(name, sizeof(name), "%s.%s.dlt", topic_name, scope);
+	if (length < 0 || length > SEMEL_KAFKA_NAME_MAX)
+		return semel_error_set(
+			error, SEMEL_CONFIG,
+			"the name of the topic for dead letters of %s and %s would "
+			"be too long (choose shorter ones, or dead-letter-topics=no)",
+			scope, topic_name);
+	semel_status status = semel_kafka_topic_look(kafka, topic_name, &topic, error);
+	if (status == SEMEL_OK)
+		status = semel_kafka_topic_need(kafka, name, topic->partitions, grave_out, error);
+	if (status == SEMEL_UNROUTABLE || status == SEMEL_NACKED)
+		status = SEMEL_OUTAGE; /* of that topic, and no fault of the event */
+	return status;
+}
+
+semel_status semel_kafka_bury(struct semel_broker *broker, const struct semel_burial *burial,
+			      semel_error *error)
+{
+	struct semel_kafka *kafka = semel_kafka_of(broker);
+	const struct semel_delivery *delivery = burial->delivery;
+	struct semel_kafka_topic *grave = NULL;
+	char attempts[16], time[SEMEL_TIME_SIZE], partition[16], offset[24];
+	if (!kafka->settings.buries)
+		return SEMEL_OK;
+	if (kafka->lost)
+		return semel_kafka_health(kafka, error);
+	snprintf(attempts, sizeof(attempts), "%u", burial->attempts);
+	snprintf(partition, sizeof(partition), "%d", delivery->partition);
+	snprintf(offset, sizeof(offset), "%" PRId64, delivery->offset);
+	semel_time_format(burial->failed_at_ms, time);
+	const struct semel_wire_field fields[] = {
+		{ SEMEL_TEXT("semel-dead-reason"), semel_text_of(burial->reason) },
+		{ SEMEL_TEXT("semel-dead-attempts"), semel_text_of(attempts) },
+		{ SEMEL_TEXT("semel-dead-time"), semel_text_of(time) },
+		{ SEMEL_TEXT("semel-dead-scope"), semel_text_of(burial->scope) },
+		{ SEMEL_TEXT("semel-dead-topic"), delivery->event.topic },
+		{ SEMEL_TEXT("semel-dead-partition"), semel_text_of(partition) },
+		{ SEMEL_TEXT("semel-dead-offset"), semel_text_of(offset) },
+	};
+	struct semel_kafka_post post = { .event = &delivery->event,
+					 .passage = &delivery->passage,
+					 .extra = fields,
+					 .extra_count = sizeof(fields) / sizeof(fields[0]) };
+	semel_status status =
+		need_grave(kafka, burial->scope, delivery->event.topic.data, &grave, error);
+	if (status == SEMEL_OK)
+		status = semel_kafka_post_now(kafka, grave, &post, error);
+	if (status != SEMEL_TOO_LARGE)
+		return status;
+	semel_log(SEMEL_LOG_WARN, "too large for the topic of dead letters; it is in the store",
+		  &(struct semel_log_fields){ .message_id = delivery->event.id.data,
+					      .topic = delivery->event.topic.data });
+	return SEMEL_OK;
+}
