@@ -10,7 +10,7 @@ import guide
 import mix
 import pytest
 
-pytestmark = [pytest.mark.only("postgres"), pytest.mark.only("rabbitmq")]
+pytestmark = [pytest.mark.anywhere, pytest.mark.only("postgres"), pytest.mark.only("rabbitmq")]
 PAGE = guide.page("docs/other-languages.md")
 SECTIONS = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S))
 PREPARE = PAGE.partition("\n## ")[0]

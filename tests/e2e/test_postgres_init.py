@@ -10,7 +10,7 @@ import postgres_server
 import pytest
 from program import TREE, wait_for
 
-pytestmark = pytest.mark.only("postgres")
+pytestmark = [pytest.mark.anywhere, pytest.mark.only("postgres")]
 # A release leaves the tables that it made here, with some rows in them: pg_dump --schema=public.
 RELEASED = TREE / "tests" / "schemas" / "postgres"
 
