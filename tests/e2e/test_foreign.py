@@ -4,12 +4,14 @@ No library of ours is on their side, only the contracts."""
 import contextlib
 import json
 import re
+import shlex
 import uuid
 from datetime import datetime, timezone
+from pathlib import Path
 
 import mix
 import pytest
-from program import wait_for
+from program import TREE, wait_for
 from proxy import Proxy
 from servers import Certificates
 
@@ -290,3 +292,24 @@ def test_a_password_comes_from_a_file(shop, guarded, tmp_path, monkeypatch):
         with open(f"/proc/{relay.pid}/{name}", "rb") as seen:
             assert SECRET.encode() not in seen.read()
     assert shop.stop(relay) == 0
+
+
+def test_users_with_the_rights_of_the_guide_can_do_their_work(shop):
+    """configure, write and read, as docs/rabbitmq.md has them."""
+    page = Path(TREE, "docs", "rabbitmq.md").read_text()
+    rights = dict(re.findall(r"^rabbitmqctl set_permissions -p VHOST (\w+) (.*)$", page, re.M))
+    env, attached = {}, mix.servers()
+    for user, patterns in rights.items():
+        name = f"{user}-{shop.broker.name}"
+        attached.administrator.add_user(name, SECRET)
+        attached.administrator.permit(name, shop.broker.name, *shlex.split(patterns))
+        env[user] = {"SEMEL_BROKER": attached.rabbitmq_url(shop.broker.name, f"{name}:{SECRET}")}
+    attached.administrator.delete_queues(shop.broker.name)
+    attached.administrator.delete_exchange(shop.broker.name, TOPIC)
+    retried = (*CONSUME, "--sql", "SELECT fail_when(:attempt < 4)")
+    assert shop.run(*retried, env=env["relay"]).returncode == 78
+    shop.ok(*retried, env=env["billing"])
+    event_id = shop.publish()
+    shop.ok("relay", "--drain", env=env["relay"])
+    shop.ok(*retried, env=env["billing"])
+    assert [row[0] for row in invoices(shop)] == [event_id]

@@ -258,10 +258,14 @@ semel_status semel_rabbit_flush_all(struct semel_rabbit *rabbit, int64_t wait_ms
 	}
 }
 
-/* With TLS the library's own count of them is left alone: one too many does no harm. */
+/* With TLS the library's own count of them is left alone: one too many does no harm. A socket that
+ * is full (an alarm) would make it wait, and needs no sign of life. */
 static semel_status beat_by_library(struct semel_rabbit *rabbit, semel_error *error)
 {
 	const amqp_frame_t frame = { .frame_type = AMQP_FRAME_HEARTBEAT };
+	struct pollfd writable = { .fd = rabbit->fd, .events = POLLOUT };
+	if (poll(&writable, 1, 0) <= 0)
+		return SEMEL_OK;
 	int code = rabbit->library->send_frame(rabbit->connection, &frame);
 	return code == AMQP_STATUS_OK ? SEMEL_OK : semel_rabbit_lost(rabbit, code, error);
 }
