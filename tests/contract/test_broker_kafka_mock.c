@@ -7,7 +7,7 @@
 
 static void make(char url_out[BROKER_SUITE_URL_SIZE])
 {
-	kafka_steps_make("message.max.bytes=100000&session.timeout.ms=2000&"
+	kafka_steps_make("message.max.bytes=100000&session.timeout.ms=4000&"
 			 "heartbeat.interval.ms=300",
 			 url_out, BROKER_SUITE_URL_SIZE);
 }
