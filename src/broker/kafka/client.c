@@ -11,6 +11,7 @@
 #include "observe/log.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define REACH_MS   5000
@@ -22,6 +23,11 @@ static const struct semel_kafka_setting producer_settings[] = {
 	{ "acks", "all" },
 	{ "enable.idempotence", "true" },
 	{ "enable.gapless.guarantee", "true" },
+	/* Of two batches that are on their way to a partition in which the producer is not known, a
+	 * broker that is only just becoming its leader may refuse the first and take the second: it
+	 * accepts any number as a producer's first. librdkafka then believes that the first is
+	 * there too ("implicitly acked"). So: one after the other. */
+	{ "max.in.flight", "1" },
 	{ "message.timeout.ms", "0" },
 	{ "partitioner", "murmur2_random" },
 	{ "queue.buffering.max.messages", "1000000" },
@@ -52,6 +58,7 @@ static const struct semel_kafka_setting common_settings[] = {
 	{ "socket.nagle.disable", "true" },
 	{ "reconnect.backoff.ms", "50" },
 	{ "reconnect.backoff.max.ms", "1000" },
+	{ "topic.metadata.refresh.interval.ms", "30000" }, /* so new partitions are seen */
 	{ "topic.metadata.refresh.fast.interval.ms", "100" },
 	{ "log.connection.close", "false" },
 };
@@ -149,11 +156,11 @@ semel_status semel_kafka_consumer_make(struct semel_kafka *kafka, const char *gr
 				       rd_kafka_t **consumer_out, semel_error *error)
 {
 	rd_kafka_conf_t *conf = kafka->library->conf_new();
-	const struct semel_kafka_setting name = {
-		.name = "group.id",
-		.value = group ? group : "semel-look",
-	};
-	semel_status status = set(kafka, conf, &name, 1, error);
+	char *full = semel_kafka_full_name(kafka, group ? group : "semel-look");
+	const struct semel_kafka_setting name = { .name = "group.id", .value = full };
+	semel_status status = full ? set(kafka, conf, &name, 1, error)
+				   : semel_error_set(error, SEMEL_INTERNAL, "no memory");
+	free(full);
 	if (group)
 		semel_kafka_joining_watch(kafka, conf);
 	if (status == SEMEL_OK)

@@ -92,7 +92,7 @@ static void compare_settings(const struct look *look, const struct semel_kafka_t
 	struct manner manner;
 	long long copies = topic->copies;
 	long long wanted = topic->brokers < COPIES_WANTED ? topic->brokers : COPIES_WANTED;
-	read_settings(look->kafka, topic->name, &manner);
+	read_settings(look->kafka, topic->full, &manner);
 	if (copies < wanted) {
 		snprintf(text, sizeof(text),
 			 "the topic %s has a replication factor of %lld: with less than %lld the "
@@ -128,7 +128,7 @@ static void compare_retention(const struct look *look, const struct semel_kafka_
 	char text[512], kept[SEMEL_TIME_SIZE] = "for ever", remembered[SEMEL_TIME_SIZE];
 	struct manner manner;
 	int64_t inbox_ms = look->options->inbox_ms;
-	read_settings(look->kafka, topic->name, &manner);
+	read_settings(look->kafka, topic->full, &manner);
 	if (inbox_ms == 0 || !manner.known ||
 	    (manner.retention_ms >= 0 && manner.retention_ms <= inbox_ms && !manner.compacted))
 		return;

@@ -258,17 +258,18 @@ static semel_status add_tier(struct semel_kafka *kafka, rd_kafka_topic_partition
 	char name[SEMEL_KAFKA_NAME_SIZE];
 	struct semel_kafka_topic *topic = NULL;
 	uint32_t partitions = 0, retries = 0;
-	semel_status status = semel_kafka_topic_look(kafka, of->topic, &topic, error);
+	const char *own = semel_kafka_own_name(kafka, of->topic);
+	semel_status status = semel_kafka_topic_look(kafka, own, &topic, error);
 	if (status == SEMEL_OK) {
 		partitions = topic->partitions > 0 ? topic->partitions : 1;
-		status = semel_kafka_tier_name(kafka->scope, of->topic, tier, name, error);
+		status = semel_kafka_tier_name(kafka->scope, own, tier, name, error);
 	}
 	if (status == SEMEL_OK)
 		status = semel_kafka_topic_look(kafka, name, &topic, error);
 	if (status == SEMEL_OK)
 		retries = topic->partitions;
 	for (uint32_t i = (uint32_t)of->partition; i < retries; i += partitions)
-		kafka->library->topic_partition_list_add(list, name, (int32_t)i);
+		kafka->library->topic_partition_list_add(list, topic->full, (int32_t)i);
 	return status;
 }
 
@@ -294,8 +295,9 @@ static semel_status ask_keeper(struct semel_kafka *kafka, rd_kafka_topic_partiti
 	int64_t next = -1;
 	if (!kafka->keeper || is_retry(kafka, entry->topic))
 		return SEMEL_OK;
-	semel_status status = kafka->keeper->take(kafka->keeper->user, entry->topic,
-						  entry->partition, true, &next, error);
+	semel_status status =
+		kafka->keeper->take(kafka->keeper->user, semel_kafka_own_name(kafka, entry->topic),
+				    entry->partition, true, &next, error);
 	if (status == SEMEL_OK && next >= 0)
 		entry->offset = next;
 	return status;

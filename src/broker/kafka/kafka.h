@@ -37,6 +37,7 @@ struct semel_kafka_settings {
 	char *servers; /* "host:port,host:port" */
 	struct semel_kafka_setting passed[SEMEL_URL_PARAMS_MAX + 1];
 	size_t passed_count;
+	char *prefix; /* before the names of topics and groups at the broker */
 	bool create_topics;
 	int64_t partitions, replication; /* of topics that are made; 0: the broker's defaults */
 	bool offsets_in_store;
@@ -74,7 +75,8 @@ struct semel_kafka_window {
 };
 
 struct semel_kafka_topic {
-	char *name;
+	char *name;               /* as events say it */
+	char *full;               /* as it is called at the broker */
 	rd_kafka_topic_t *handle; /* of the producer; NULL: to be made */
 	uint32_t partitions;      /* 0: not known to be there */
 	int copies, brokers;      /* replicas of the first partition; in the cluster */
@@ -223,6 +225,10 @@ struct semel_text semel_kafka_header(const struct semel_kafka *kafka,
 				     const rd_kafka_message_t *message, const char *name);
 
 /* ---- topics.c ---- */
+/* A topic or a group, as it is called at the broker; the caller frees it. NULL: no memory. */
+char *semel_kafka_full_name(const struct semel_kafka *kafka, const char *name);
+/* The other way round: within full. */
+const char *semel_kafka_own_name(const struct semel_kafka *kafka, const char *full);
 /* partitions: of a topic that is made now; 0: as the URL or the broker has it. UNROUTABLE when it
  * is missing and may not be made; NACKED when we may not use it. */
 semel_status semel_kafka_topic_need(struct semel_kafka *kafka, const char *name,

@@ -100,6 +100,8 @@ bool semel_kafka_read(struct semel_kafka *kafka, const struct semel_kafka_share 
 	complete(&reading, key_of(kafka, message, arena, reading.event.id));
 	if (!semel_wire_read_end(&reading))
 		return false;
+	if (!message->payload) /* a tombstone is no broken JSON, whatever its headers say */
+		reading.event.content_type = SEMEL_TEXT("application/octet-stream");
 	reading.event.payload = semel_arena_text(arena, message->payload ? message->payload : empty,
 						 message->payload ? message->len : 0);
 	*delivery_out = (struct semel_delivery){

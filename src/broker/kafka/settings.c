@@ -14,9 +14,13 @@
 #define PASSWORD_FILE "SEMEL_KAFKA_PASSWORD_FILE"
 
 /* Ours. The last two are files with the value of the setting of that name. */
-static const char *const own[] = { "create-topics",      "offsets",
-				   "partitions",         "replication",
-				   "sasl.password-file", "ssl.key.password-file" };
+static const char *const own[] = { "prefix",
+				   "create-topics",
+				   "offsets",
+				   "partitions",
+				   "replication",
+				   "sasl.password-file",
+				   "ssl.key.password-file" };
 
 /* librdkafka's, handed on as they are. */
 static const char *const passed[] = {
@@ -48,7 +52,6 @@ static const char *const passed[] = {
 	"batch.size",
 	"batch.num.messages",
 	"message.max.bytes",
-	"max.in.flight",
 	"request.timeout.ms",
 	"partitioner",
 	"session.timeout.ms",
@@ -70,6 +73,7 @@ static const char *const passed[] = {
 	"reconnect.backoff.max.ms",
 	"connections.max.idle.ms",
 	"metadata.max.age.ms",
+	"topic.metadata.refresh.interval.ms",
 	"broker.address.family",
 	"debug",
 };
@@ -181,6 +185,14 @@ static semel_status read_choice(const struct semel_url *url, const char *name, c
 			       name, word, meaning);
 }
 
+static semel_status read_prefix(const struct semel_url *url, struct semel_kafka_settings *settings,
+				semel_error *error)
+{
+	const char *word = semel_url_param(url, "prefix");
+	settings->prefix = strdup(word ? word : "");
+	return settings->prefix ? SEMEL_OK : no_memory(error);
+}
+
 static semel_status read_creation(const struct semel_url *url,
 				  struct semel_kafka_settings *settings, semel_error *error)
 {
@@ -222,6 +234,8 @@ semel_status semel_kafka_settings_read(const struct semel_url *url,
 	if (status == SEMEL_OK)
 		status = read_servers(url, settings_out, error);
 	if (status == SEMEL_OK)
+		status = read_prefix(url, settings_out, error);
+	if (status == SEMEL_OK)
 		status = read_creation(url, settings_out, error);
 	if (status == SEMEL_OK)
 		status = read_offsets(url, settings_out, error);
@@ -245,5 +259,6 @@ void semel_kafka_settings_free(struct semel_kafka_settings *settings)
 		free(value);
 	}
 	free(settings->servers);
+	free(settings->prefix);
 	*settings = (struct semel_kafka_settings){ 0 };
 }

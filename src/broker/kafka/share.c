@@ -45,7 +45,8 @@ static struct semel_kafka_share *make_share(struct semel_kafka *kafka, const cha
 					    int32_t partition)
 {
 	size_t length;
-	uint32_t tier = tier_of(kafka, topic, &length);
+	const char *own = semel_kafka_own_name(kafka, topic);
+	uint32_t tier = tier_of(kafka, own, &length);
 	struct semel_kafka_share *shares =
 		realloc(kafka->shares, (kafka->share_count + 1) * sizeof(kafka->shares[0]));
 	if (!shares)
@@ -53,7 +54,7 @@ static struct semel_kafka_share *make_share(struct semel_kafka *kafka, const cha
 	kafka->shares = shares;
 	struct semel_kafka_share *share = &shares[kafka->share_count];
 	*share = (struct semel_kafka_share){ .topic = strdup(topic),
-					     .event_topic = strndup(topic, length),
+					     .event_topic = strndup(own, length),
 					     .tier = tier,
 					     .partition = partition };
 	if (share->topic && share->event_topic) {
@@ -100,7 +101,7 @@ void semel_kafka_share_forget(struct semel_kafka *kafka, struct semel_kafka_shar
 	if (share->queue)
 		kafka->library->queue_destroy(share->queue);
 	if (share->held && share->tier == 0 && kafka->keeper)
-		kafka->keeper->release(kafka->keeper->user, share->topic, share->partition);
+		kafka->keeper->release(kafka->keeper->user, share->event_topic, share->partition);
 	share->queue = NULL;
 	share->held = share->leaving = false;
 	share->epoch++;

@@ -65,7 +65,7 @@ static void add_all(struct semel_kafka *kafka, rd_kafka_topic_partition_list_t *
 		    const struct semel_kafka_topic *topic)
 {
 	for (uint32_t i = 0; i < topic->partitions; i++)
-		kafka->library->topic_partition_list_add(list, topic->name, (int32_t)i);
+		kafka->library->topic_partition_list_add(list, topic->full, (int32_t)i);
 }
 
 /* The topic and its retry topics. The group shares out the topic only: see group.c. */
@@ -83,7 +83,7 @@ static semel_status declare(struct semel_kafka *kafka, const char *name,
 		return status;
 	uint32_t count = topic->partitions;
 	add_all(kafka, partitions, topic);
-	kafka->library->topic_partition_list_add(names, name, RD_KAFKA_PARTITION_UA);
+	kafka->library->topic_partition_list_add(names, topic->full, RD_KAFKA_PARTITION_UA);
 	for (uint32_t tier = 1; tier <= kafka->tiers && status == SEMEL_OK; tier++) {
 		char tier_name[SEMEL_KAFKA_NAME_SIZE];
 		status = semel_kafka_tier_name(options->scope, name, tier, tier_name, error);

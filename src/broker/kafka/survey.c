@@ -31,7 +31,7 @@ static semel_status add_topic(struct semel_kafka *kafka, struct semel_kafka_surv
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory to look");
 	survey->stretches = stretches;
 	for (uint32_t i = 0; i < topic->partitions; i++)
-		stretches[survey->count++] = (struct semel_kafka_stretch){ .topic = topic->name,
+		stretches[survey->count++] = (struct semel_kafka_stretch){ .topic = topic->full,
 									   .tier = tier,
 									   .partition = (int32_t)i,
 									   .from = NOT_KNOWN };
@@ -90,9 +90,13 @@ static semel_status read_committed(struct semel_kafka *kafka, const char *scope,
 				   struct semel_kafka_survey *survey, semel_error *error)
 {
 	const struct semel_kafka_library *library = kafka->library;
+	char *group = semel_kafka_full_name(kafka, scope);
+	if (!group)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
 	rd_kafka_topic_partition_list_t *list = list_of(kafka, survey, 0);
 	rd_kafka_ListConsumerGroupOffsets_t *wanted =
-		library->ListConsumerGroupOffsets_new(scope, list);
+		library->ListConsumerGroupOffsets_new(group, list);
+	free(group);
 	rd_kafka_queue_t *queue = library->queue_new(kafka->producer);
 	rd_kafka_AdminOptions_t *options = library->AdminOptions_new(
 		kafka->producer, RD_KAFKA_ADMIN_OP_LISTCONSUMERGROUPOFFSETS);
@@ -121,7 +125,8 @@ static semel_status ask_keeper(struct semel_kafka *kafka, const char *scope,
 		int64_t next = -1;
 		if (stretch->tier > 0)
 			continue;
-		status = kafka->keeper->look(kafka->keeper->user, scope, stretch->topic,
+		status = kafka->keeper->look(kafka->keeper->user, scope,
+					     semel_kafka_own_name(kafka, stretch->topic),
 					     stretch->partition, &next, error);
 		if (status == SEMEL_OK && next >= 0)
 			stretch->from = next;

@@ -52,6 +52,20 @@ semel_status semel_kafka_tier_name(const char *scope, const char *topic, uint32_
 	return SEMEL_OK;
 }
 
+char *semel_kafka_full_name(const struct semel_kafka *kafka, const char *name)
+{
+	size_t size = strlen(kafka->settings.prefix) + strlen(name) + 1;
+	char *full = malloc(size);
+	if (full)
+		snprintf(full, size, "%s%s", kafka->settings.prefix, name);
+	return full;
+}
+
+const char *semel_kafka_own_name(const struct semel_kafka *kafka, const char *full)
+{
+	return full + strlen(kafka->settings.prefix);
+}
+
 static bool is_topic_name(const char *name)
 {
 	size_t length = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -85,9 +99,13 @@ static struct semel_kafka_topic *topic_of(struct semel_kafka *kafka, const char 
 	if (topics)
 		kafka->topics = topics;
 	char *copy = topics ? strdup(name) : NULL;
-	if (!copy)
+	char *full = copy ? semel_kafka_full_name(kafka, name) : NULL;
+	if (!full) {
+		free(copy);
 		return NULL;
-	kafka->topics[kafka->topic_count] = (struct semel_kafka_topic){ .name = copy };
+	}
+	kafka->topics[kafka->topic_count] =
+		(struct semel_kafka_topic){ .name = copy, .full = full };
 	return &kafka->topics[kafka->topic_count++];
 }
 
@@ -95,7 +113,7 @@ rd_kafka_topic_t *semel_kafka_topic_handle(struct semel_kafka *kafka,
 					   struct semel_kafka_topic *topic)
 {
 	if (!topic->handle)
-		topic->handle = kafka->library->topic_new(kafka->producer, topic->name, NULL);
+		topic->handle = kafka->library->topic_new(kafka->producer, topic->full, NULL);
 	return topic->handle;
 }
 
@@ -110,8 +128,10 @@ void semel_kafka_topic_refuse(struct semel_kafka *kafka, struct semel_kafka_topi
 
 void semel_kafka_topics_free(struct semel_kafka *kafka)
 {
-	for (size_t i = 0; i < kafka->topic_count; i++)
+	for (size_t i = 0; i < kafka->topic_count; i++) {
 		free(kafka->topics[i].name);
+		free(kafka->topics[i].full);
+	}
 	free(kafka->topics);
 }
 
@@ -258,7 +278,7 @@ static semel_status make(struct semel_kafka *kafka, struct semel_kafka_topic *to
 			 uint32_t partitions, semel_error *error)
 {
 	char text[256] = "";
-	rd_kafka_resp_err_t err = create(kafka, topic->name, partitions, text, sizeof(text));
+	rd_kafka_resp_err_t err = create(kafka, topic->full, partitions, text, sizeof(text));
 	switch (err) {
 	case RD_KAFKA_RESP_ERR_NO_ERROR:
 		semel_logf(SEMEL_LOG_INFO, "made the topic %s", topic->name);
@@ -297,7 +317,7 @@ semel_status semel_kafka_topic_need(struct semel_kafka *kafka, const char *name,
 		return SEMEL_OK;
 	if (semel_steady_ms(kafka->env) < topic->refused_until_ms)
 		return semel_error_set(error, topic->refusal, "%s", topic->reason);
-	if (!is_topic_name(name))
+	if (!is_topic_name(topic->full))
 		return semel_error_set(error, SEMEL_INVALID,
 				       "%.100s is no name of a Kafka topic (letters, digits, and "
 				       "._- are allowed)",
