@@ -142,4 +142,11 @@ class Streams(VirtualHost):
         return servers().administrator.readers(self.name, f"{scope}.{topic}")
 
 
-BROKERS = {"local": LocalFile, "rabbitmq": VirtualHost, "rabbitmq-stream": Streams}
+def kafka(_folder):
+    """Topics of the test's own at the Kafka of the run."""
+    from kafka_space import Space
+
+    return Space(servers().kafka_place(), fresh_name("test"))
+
+
+BROKERS = {"local": LocalFile, "rabbitmq": VirtualHost, "rabbitmq-stream": Streams, "kafka": kafka}

@@ -254,12 +254,13 @@ class Place:
             told["SEMEL_BROKER"] = self.broker.url
         return told
 
-    @staticmethod
-    def words(words):
-        """A relay is told its source, where that is not the usual one."""
-        if SOURCE == "poll" or "relay" not in words or "--source" in words:
+    def words(self, words):
+        """The relay of a change stream is told so, and has a slot of the test's own, which `init` makes."""
+        if SOURCE == "poll" or "--source" in words or "--store" in words:
             return words
-        return (*words, "--source", SOURCE)
+        slot = ("--slot", self.store.rpartition("/")[2])
+        more = {"relay": ("--source", SOURCE, *slot), "init": ("--cdc", *slot)}
+        return (*words, *more.get(words[0] if words else "", ()))
 
     def close(self):
         while self.made:

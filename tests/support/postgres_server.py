@@ -11,7 +11,7 @@ BINARIES = "/usr/lib/postgresql/*/bin/postgres"
 USER, DATABASE, PASSWORD = "semel", "semel", "a secret of the tests"
 SETTINGS = {
     "wal_level": "logical", "fsync": "on", "max_connections": "200", "shared_buffers": "64MB",
-    "max_wal_senders": "10", "max_replication_slots": "10", "listen_addresses": "127.0.0.1",
+    "max_wal_senders": "30", "max_replication_slots": "30", "listen_addresses": "127.0.0.1",
     "autovacuum_naptime": "5s", "log_min_messages": "warning", "max_prepared_transactions": "10",
     "wal_receiver_status_interval": "1s", "hot_standby_feedback": "on",
 }

@@ -1,0 +1,431 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chaos at the replication slot: dropped, lost, set back, grown past its budget, gone with the machine that
+had it. The relay says so, goes on by polling, and takes a slot up again; nothing is lost or done twice."""
+import contextlib
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+from company import LEASE, RETRIES, attached_to, company, effects, is_right, moves, waiting
+from nest import Nest
+from postgres_server import Postgres
+from program import wait_for
+from servers import Servers
+from shop import TOPIC, Shop
+
+pytestmark = [pytest.mark.only("cdc"), pytest.mark.only("kafka")]
+
+# A sender that hears nothing for so long gives up: so answers are needed, also while Kafka is away.
+SETTINGS = {"wal_sender_timeout": "3s", "max_wal_size": "64MB", "min_wal_size": "32MB"}
+BUDGET = ("--slot-budget", str(16 * 1024 * 1024))
+SLOT = """SELECT slot_name, active_pid, confirmed_flush_lsn, wal_status, pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)
+    FROM pg_replication_slots WHERE database = current_database() AND slot_type = 'logical'"""
+
+
+@pytest.fixture(scope="module")
+def nest():
+    with Nest() as fresh:
+        yield fresh
+
+
+@pytest.fixture(scope="module")
+def servers(nest):
+    made = Servers(nest, ("kafka",))
+    made.postgres = Postgres(nest, settings=SETTINGS).create()
+    return made
+
+
+def at(servers, **other):
+    return {**json.loads(servers.environment()[Servers.VARIABLE]), **other}
+
+
+@contextlib.contextmanager
+def shop_at(told, folder):
+    with attached_to(told):
+        fresh = Shop(folder)
+        fresh.by_sql("billing", *LEASE, *RETRIES)
+        yield fresh
+        fresh.close()
+
+
+@pytest.fixture
+def shop(servers, tmp_path):
+    with shop_at(at(servers), tmp_path) as fresh:
+        yield fresh
+
+
+# ---- looking ------------------------------------------------------------------------------------------
+
+
+def slot(shop):
+    """(name, pid of its reader, confirmed, state, bytes kept back), or None"""
+    rows = shop.sql(SLOT)
+    return rows[0] if rows else None
+
+
+def reader(shop):
+    found = slot(shop)
+    return found and found[1]
+
+
+def streams(shop, timeout=60):
+    """Somebody reads the slot."""
+    return wait_for(lambda: reader(shop), timeout, "a reader of the slot")
+
+
+def said(shop):
+    return (shop.folder / "log").read_text()
+
+
+def drop(shop):
+    """As a person who needs the disk: the reader is thrown out, and the slot is gone."""
+    def is_dropped():
+        import psycopg2
+
+        name, pid, *_ = slot(shop)
+        try:
+            shop.sql("SELECT pg_terminate_backend(?)", pid)
+            shop.sql("SELECT pg_drop_replication_slot(?)", name)
+            return True
+        except psycopg2.Error:
+            return False  # it was taken up again in between
+    wait_for(is_dropped, 60, "the slot to be dropped")
+
+
+def write_log(shop, megabytes):
+    """Changes that are none of ours, so that the log grows."""
+    shop.sql("CREATE TABLE IF NOT EXISTS other (text text)")
+    for _ in range(megabytes):
+        shop.sql("INSERT INTO other SELECT repeat(md5(random()::text || n), 32) FROM generate_series(1, 1000) AS n")
+
+
+def relay(shop, *words, **env):
+    log = open(shop.folder / "log", "ab")  # noqa: SIM115
+    return shop.spawn("relay", *LEASE, *RETRIES, *words, env={"SEMEL_LOG_LEVEL": "info", **env}, stdout=log, stderr=log)
+
+
+def published(shop):
+    ((count,),) = shop.sql("SELECT count(*) FROM semel_outbox WHERE status = 'PUBLISHED'")
+    return count
+
+
+# ---- servers die -----------------------------------------------------------------------------------------
+
+
+def test_the_database_dies_and_comes_back(shop, servers):
+    with company(shop) as producer:
+        for _ in range(3):
+            streams(shop)
+            servers.postgres.kill()
+            servers.postgres.start()
+            moves(shop, producer)
+    is_right(shop)
+
+
+def test_kafka_dies_and_comes_back(shop, servers):
+    with company(shop) as producer:
+        for _ in range(2):
+            streams(shop)
+            servers.kafka.kill()
+            written = producer.written
+            wait_for(lambda: producer.written > written + 50, 60, "orders while Kafka is away")
+            servers.kafka.start()
+            moves(shop, producer)
+    assert shop.sql("SELECT count(*) FROM semel_outbox WHERE attempts > 0") == [(0,)]
+    is_right(shop)
+
+
+def test_the_sender_is_answered_while_kafka_is_silent(shop, servers):
+    with company(shop) as producer:
+        pid = streams(shop)
+        servers.kafka.pause()
+        try:
+            written = producer.written
+            begun = shop.sql("SELECT clock_timestamp()")[0][0]
+            wait_for(lambda: producer.written > written + 50, 60, "orders in the silence")
+            wait_for(lambda: shop.sql("SELECT clock_timestamp() > ?::timestamptz + interval '7 s'", begun)[0][0], 60, "7 s")
+            assert reader(shop) == pid
+        finally:
+            servers.kafka.resume()
+        moves(shop, producer)
+        assert reader(shop) == pid
+    is_right(shop)
+
+
+# ---- feedback --------------------------------------------------------------------------------------------
+
+
+def test_an_idle_slot_moves_on_and_one_with_something_pending_does_not(shop, servers):
+    relaying = relay(shop)
+    streams(shop)
+    shop.load(aggregates=3, each=1)
+    wait_for(lambda: published(shop) == 3, 60, "the first events")
+    write_log(shop, 2)
+    ((end,),) = shop.sql("SELECT pg_current_wal_lsn()::text")
+    wait_for(lambda: shop.sql(f"SELECT confirmed_flush_lsn >= '{end}' FROM ({SLOT}) AS slot")[0][0], 60, "the slot to move on")
+    servers.kafka.kill()
+    ((end,),) = shop.sql("SELECT pg_current_wal_lsn()::text")
+    shop.load(aggregates=1, each=1)
+    ((committed,),) = shop.sql("SELECT pg_current_wal_lsn()::text")
+    write_log(shop, 2)
+    begun = shop.sql("SELECT clock_timestamp()")[0][0]
+    wait_for(lambda: shop.sql("SELECT clock_timestamp() > ?::timestamptz + interval '5 s'", begun)[0][0], 60, "5 s of keepalives")
+    ((behind,),) = shop.sql(f"SELECT confirmed_flush_lsn < '{committed}' FROM ({SLOT}) AS slot")
+    assert behind, "the slot has passed an event that nobody has"
+    relaying.kill()
+    servers.kafka.start()
+    shop.relay()
+    assert published(shop) == 4
+    is_right(shop)
+
+
+def test_a_slot_that_was_set_back_repeats_no_more_than_was_in_flight(shop):
+    shop.relay()
+    name = slot(shop)[0]
+    shop.sql("SELECT pg_copy_logical_replication_slot(?, 'back')", name)
+    shop.load(aggregates=20, each=10)
+    shop.relay()
+    wait_for(lambda: not reader(shop), 30, "the slot to be free")
+    shop.sql("SELECT pg_drop_replication_slot(?)", name)
+    shop.sql("SELECT pg_copy_logical_replication_slot('back', ?)", name)
+    shop.sql("SELECT pg_drop_replication_slot('back')")
+    shop.load(aggregates=5, each=1)
+    shop.relay()
+    assert published(shop) == 205
+    assert shop.copies_at_the_broker() == []
+    is_right(shop)
+
+
+def test_after_a_kill_repeats_are_no_more_than_the_window(shop):
+    shop.load(aggregates=20, each=50)
+    done = shop.run("relay", "--drain", "--window", "50", *LEASE, env={"SEMEL_FAILPOINT": "relay.after-confirm:kill@3"})
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    shop.relay()
+    assert len(shop.copies_at_the_broker()) <= 100
+    is_right(shop)
+
+
+# ---- the slot guard ---------------------------------------------------------------------------------------
+
+
+def test_the_slot_is_dropped_under_the_relay(shop):
+    with company(shop) as producer:
+        for _ in range(2):
+            streams(shop)
+            drop(shop)
+            moves(shop, producer)
+        streams(shop)
+        moves(shop, producer)
+    assert "slot" in said(shop)
+    is_right(shop)
+
+
+def test_the_budget_is_kept_while_kafka_is_away_for_long_and_all_is_well_when_it_is_back(shop, servers):
+    with company(shop, words=BUDGET) as producer:
+        streams(shop)
+        servers.kafka.kill()
+        for _ in range(6):
+            write_log(shop, 8)
+        wait_for(lambda: slot(shop) is None or slot(shop)[4] < 16 * 1024 * 1024, 60, "the slot to let go of the log")
+        wait_for(lambda: "budget" in said(shop), 30, "a word of it in the log")
+        servers.kafka.start()
+        moves(shop, producer)
+        streams(shop)
+        moves(shop, producer)
+    assert shop.sql("SELECT count(*) FROM semel_outbox WHERE attempts > 0") == [(0,)]
+    is_right(shop)
+
+
+def test_a_slot_that_the_server_has_invalidated_is_made_anew(nest, servers, tmp_path):
+    strict = Postgres(nest, "strict", settings={**SETTINGS, "max_slot_wal_keep_size": "16MB"}).create()
+    try:
+        with shop_at(at(servers, postgres=f"127.0.0.1:{strict.port}"), tmp_path) as shop:
+            shop.load(aggregates=5, each=2)
+            shop.relay()
+            shop.load(aggregates=5, each=2)
+            for _ in range(8):
+                write_log(shop, 8)
+                shop.sql("SELECT pg_switch_wal()")
+                strict.psql("CHECKPOINT")
+                if slot(shop)[3] == "lost":
+                    break
+            assert slot(shop)[3] == "lost"
+            with company(shop) as producer:
+                streams(shop)
+                moves(shop, producer)
+            assert "slot" in said(shop)
+            is_right(shop)
+    finally:
+        strict.close()
+
+
+def test_without_logical_decoding_the_relay_says_what_to_set_and_polls(nest, servers, tmp_path):
+    plain = Postgres(nest, "plain", settings={"wal_level": "replica"}).create()
+    try:
+        with shop_at(at(servers, postgres=f"127.0.0.1:{plain.port}"), tmp_path) as shop:
+            with company(shop) as producer:
+                moves(shop, producer)
+            assert "wal_level" in said(shop)
+            is_right(shop)
+    finally:
+        plain.close()
+
+
+def test_a_standby_is_promoted_that_never_had_the_slot(nest, servers, tmp_path):
+    primary = Postgres(nest, "primary", settings=SETTINGS).create()
+    standby = primary.standby()
+    told = at(servers, postgres=f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}",
+              parameters={"target_session_attrs": "read-write", "connect_timeout": "2"})
+    try:
+        with shop_at(told, tmp_path) as shop:
+            with company(shop) as producer:
+                streams(shop)
+                primary.kill()
+                standby.promote()
+                moves(shop, producer)
+                streams(shop)
+                moves(shop, producer)
+            is_right(shop)
+    finally:
+        primary.close()
+        standby.close()
+
+
+def test_a_database_that_was_restored_elsewhere_is_noticed_and_nothing_is_skipped(nest, servers, tmp_path):
+    """What was waiting in the copy is published from there; its slot is a new one."""
+    other = Postgres(nest, "restored", settings=SETTINGS).create()
+    try:
+        with shop_at(at(servers), tmp_path) as shop:
+            shop.load(aggregates=5, each=2)
+            shop.relay()
+            shop.load(aggregates=5, each=2)
+            name = shop.store.rpartition("/")[2]
+            copy = subprocess.run([other.bin / "pg_dump", "-C", str(shop.store)], capture_output=True, check=True, timeout=60)
+            subprocess.run([other.bin / "psql", "-q", "-v", "ON_ERROR_STOP=1", other.url("postgres")], input=copy.stdout,
+                           capture_output=True, check=True, timeout=60)
+            moved = {"SEMEL_STORE": other.url(name)}
+            shop.ok("relay", "--drain", env=moved)
+            shop.ok(*shop.subscriptions[0].words, "--drain", env=moved)
+            assert other.psql("SELECT count(*) FROM semel_outbox WHERE status = 'PUBLISHED'", name) == "20"
+            assert other.psql("SELECT count(DISTINCT event_id), count(*) FROM effect_billing", name) == "20|20"
+    finally:
+        other.close()
+
+
+# ---- one reader --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_a_second_relay_takes_over(shop, number):
+    """On a quiet machine within ten seconds."""
+    first = relay(shop)
+    pid = streams(shop)
+    second = relay(shop)
+    shop.load(aggregates=5, each=2)
+    wait_for(lambda: published(shop) == 10, 60, "the work of the first")
+    first.send_signal(number)
+    shop.load(aggregates=5, each=2)
+    wait_for(lambda: published(shop) == 20, 60, "the work of the second")
+    wait_for(lambda: reader(shop) not in (None, pid), 60, "a new reader")
+    if number == signal.SIGSTOP:
+        first.send_signal(signal.SIGCONT)
+        shop.load(aggregates=5, each=2)
+        wait_for(lambda: published(shop) == 30, 60, "the work of one of them")
+        assert shop.stop(first) == 0, said(shop)
+    assert shop.stop(second) == 0, said(shop)
+    is_right(shop)
+
+
+# ---- large transactions --------------------------------------------------------------------------------------
+
+MANY = """INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload)
+    SELECT 'order', 'o-' || n % 100, 'order.changed.v1', json_build_object('number', n / 100 + 1) FROM generate_series(0, ?) AS n"""
+
+
+def many_in_one_transaction(shop, count):
+    relaying = relay(shop)
+    streams(shop)
+    shop.sql(MANY, count - 1)
+    shop.sql("INSERT INTO orders SELECT id, aggregate_id, (payload::json ->> 'number')::int FROM semel_outbox")
+    wait_for(lambda: published(shop) == count, 600, "all of it")
+    with open(f"/proc/{relaying.pid}/status", encoding="ascii") as status:
+        (peak,) = [int(line.split()[1]) for line in status if line.startswith("VmHWM")]
+    assert shop.stop(relaying) == 0, said(shop)
+    assert peak < 64 * 1024, f"{peak} kB for {count} events"
+
+
+def test_a_transaction_of_a_hundred_thousand_events_needs_no_memory_for_all_of_them(shop):
+    many_in_one_transaction(shop, 100_000)
+    assert len(shop.broker.records(TOPIC)) == 100_000
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("SEMEL_TEST_MILLION" not in os.environ, reason="some minutes: SEMEL_TEST_MILLION=1 asks for it")
+def test_a_transaction_of_a_million_events_needs_no_memory_for_all_of_them(shop):
+    many_in_one_transaction(shop, 1_000_000)
+
+
+# ---- the same meaning as under polling -------------------------------------------------------------------------
+
+
+def test_a_refused_event_is_retried_given_up_and_replayed_as_under_polling(shop):
+    shop.broker.create(TOPIC, max_message_bytes=3000)
+    bad = shop.order("o-1", text="x" * 9000)
+    behind, other = shop.order("o-1"), shop.order("o-2")
+    shop.relay("--attempts", "2", "--first-delay", "50ms")
+    assert shop.sql("SELECT id, status FROM semel_outbox ORDER BY seq") == [
+        (bad, "FAILED"), (behind, "NEW"), (other, "PUBLISHED")]
+    (letter,) = shop.json("dlq", "list")
+    assert (letter["originalEventId"], letter["sourceService"]) == (bad, "relay")
+    trace = shop.ok("trace", bad)
+    assert "committed" in trace and "dead" in trace
+    allow_large(shop)
+    relaying = relay(shop)
+    streams(shop)
+    shop.ok("dlq", "replay", "--all")
+    wait_for(lambda: published(shop) == 3, 60, "the replayed one and the one behind it")
+    assert shop.stop(relaying) == 0
+    is_right(shop)
+
+
+def allow_large(shop):
+    from confluent_kafka.admin import ConfigResource
+
+    topic = ConfigResource("topic", shop.broker.topic(TOPIC), set_config={"max.message.bytes": "1000000"})
+    for done in shop.broker.administrator.client.alter_configs([topic]).values():
+        done.result(30)
+
+
+def test_a_replay_reaches_the_pipeline(shop):
+    relaying = relay(shop)
+    streams(shop)
+    shop.load(aggregates=4, each=2)
+    wait_for(lambda: published(shop) == 8, 60, "the first time")
+    shop.ok("replay", "--aggregate", "order:o-1")
+    wait_for(lambda: len(shop.copies_at_the_broker()) == 2, 60, "the second time")
+    assert shop.stop(relaying) == 0
+    shop.consume(shop.subscriptions[0])
+    assert effects(shop) == 8
+    is_right(shop)
+
+
+def test_events_from_before_the_slot_are_not_forgotten(shop):
+    """Some wait when cdc is used for the first time, and others are written while it begins."""
+    shop.load(aggregates=10, each=5)
+    with company(shop) as producer:
+        moves(shop, producer)
+    is_right(shop)
+    assert waiting(shop) == 0
+
+
+def test_polling_and_cdc_may_take_turns(shop):
+    shop.load(aggregates=10, each=2)
+    shop.relay()
+    shop.load(aggregates=10, each=2)
+    shop.ok("relay", "--drain", "--source", "poll")
+    shop.load(aggregates=10, each=2)
+    shop.relay()
+    assert shop.copies_at_the_broker() == []
+    is_right(shop)

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chaos at Kafka: it is killed, stopped, loses brokers and leaders under load, and groups that are never
+at rest. Nothing is lost, nothing is done twice, and the order of an aggregate is kept."""
+import json
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+from company import LEASE, RETRIES, Producer, attached_to, company, effects, is_right, moves
+from kafka_server import cluster
+from nest import Nest
+from program import wait_for
+from servers import Servers
+from shop import TOPIC, Shop
+
+pytestmark = [pytest.mark.only("postgres"), pytest.mark.only("kafka")]
+
+
+@pytest.fixture(scope="module")
+def nest():
+    with Nest() as fresh:
+        yield fresh
+
+
+@pytest.fixture(scope="module")
+def servers(nest):
+    return Servers(nest, ("postgres", "kafka"))
+
+
+def at(servers):
+    return json.loads(servers.environment()[Servers.VARIABLE])
+
+
+@pytest.fixture
+def shop(servers, tmp_path):
+    with attached_to(at(servers)):
+        fresh = Shop(tmp_path)
+        fresh.by_sql("billing", *LEASE, *RETRIES)
+        yield fresh
+        fresh.close()
+
+
+# ---- killed, stopped, restarted -------------------------------------------------------------------
+
+
+def test_kafka_dies_and_comes_back(shop, servers):
+    with company(shop) as producer:
+        for _ in range(2):
+            servers.kafka.kill()
+            written = producer.written
+            wait_for(lambda: producer.written > written + 20, 60, "orders while Kafka is away")
+            servers.kafka.start()
+            moves(shop, producer)
+    assert shop.sql("SELECT count(*) FROM semel_outbox WHERE attempts > 0") == [(0,)]
+    is_right(shop)
+
+
+def test_kafka_is_restarted_politely(shop, servers):
+    with company(shop, consumers=2) as producer:
+        servers.kafka.stop()
+        servers.kafka.start()
+        moves(shop, producer)
+    assert shop.sql("SELECT count(*) FROM semel_outbox WHERE attempts > 0") == [(0,)]
+    is_right(shop)
+
+
+def test_kafka_hears_and_does_not_answer_for_a_while(shop, servers):
+    with company(shop) as producer:
+        servers.kafka.pause()
+        written = producer.written
+        wait_for(lambda: producer.written > written + 300, 60, "orders in the silence")
+        servers.kafka.resume()
+        moves(shop, producer)
+    assert shop.sql("SELECT count(*) FROM semel_outbox WHERE attempts > 0") == [(0,)]
+    is_right(shop)
+
+
+def test_the_database_dies_and_comes_back(shop, servers):
+    with company(shop, consumers=2) as producer:
+        for _ in range(2):
+            servers.postgres.kill()
+            servers.postgres.start()
+            moves(shop, producer)
+    is_right(shop)
+
+
+def test_who_starts_while_kafka_is_away_says_so(shop, servers):
+    """As on every broker: a typing error in a URL should not look like patience."""
+    servers.kafka.kill()
+    try:
+        for words in (("relay", *LEASE), shop.subscriptions[0].words):
+            assert "Kafka" in shop.fails(69, *words)
+    finally:
+        servers.kafka.start()
+
+
+# ---- groups that are never at rest ------------------------------------------------------------------
+
+
+def said(shop):
+    return (shop.folder / "log").read_text()[-3000:]
+
+
+def test_consumers_come_and_go_every_second(shop):
+    """Half of them are killed, so the group must find that out by itself; half say goodbye."""
+    chance, log = random.Random(5), open(shop.folder / "log", "ab")  # noqa: SIM115
+    quiet = {"SEMEL_LOG_LEVEL": "error"}
+    start = lambda: shop.spawn(*shop.subscriptions[0].words, env=quiet, stdout=log, stderr=log)  # noqa: E731
+    relay = shop.spawn("relay", *LEASE, *RETRIES, env=quiet, stdout=log, stderr=log)
+    producer = Producer(shop.store)
+    producer.start()
+    team = [start() for _ in range(3)]
+    for number in range(15):
+        time.sleep(chance.uniform(0.5, 1.5))  # not for a condition: this is how often they come and go
+        child = team.pop(0)
+        if number % 2:
+            child.kill()
+            child.wait()
+        else:
+            assert shop.stop(child) in (0, -signal.SIGTERM), said(shop)  # the latter: it has only just begun
+        team.append(start())
+    moves(shop, producer)
+    producer.stop()
+    for child in (relay, *team):
+        assert shop.stop(child) == 0, said(shop)
+    log.close()
+    is_right(shop)
+
+
+def test_the_share_of_a_consumer_that_was_killed_is_taken_over(shop):
+    shop.load(aggregates=20, each=1)
+    shop.relay()
+    paused = shop.spawn(*shop.subscriptions[0].words, env={"SEMEL_FAILPOINT": "consume.after-claim:pause=60000@1"},
+                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    other = shop.spawn(*shop.subscriptions[0].words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    paused.kill()
+    paused.wait()
+    wait_for(lambda: effects(shop) == 20, 60, "everything, by the other")
+    assert shop.stop(other) == 0
+    is_right(shop)
+
+
+# ---- three nodes ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nodes(nest):
+    started = cluster(nest)
+    yield started
+    for node in started:
+        node.close()
+
+
+@pytest.fixture
+def spread(nodes, servers, tmp_path):
+    """A shop at a Kafka of three nodes, of which one may be lost."""
+    with attached_to({**at(servers), "kafka": nodes[0].told()}):
+        fresh = Shop(tmp_path)
+        fresh.broker.place = ",".join(node.bootstrap() for node in nodes)
+        fresh.by_sql("billing", *LEASE, *RETRIES)
+        yield fresh
+        fresh.close()
+
+
+def leader(nodes, shop, partition):
+    """By a node that lives."""
+    living = next(node for node in nodes if node.child.poll() is None)
+    number = living.administrator().leader_of(shop.broker.topic(TOPIC), partition)
+    return next((node for node in nodes if node.number == number), None)
+
+
+def test_leaders_change_and_brokers_are_lost_under_load(spread, nodes):
+    shop = spread
+    with company(shop, relays=2, consumers=2) as producer:
+        for partition in range(2):
+            lost = leader(nodes, shop, partition)
+            lost.kill()
+            wait_for(lambda lost=lost, partition=partition: leader(nodes, shop, partition) not in (None, lost), 60, "a new leader")
+            moves(shop, producer)
+            lost.start()
+            moves(shop, producer)
+    assert shop.sql("SELECT count(*) FROM semel_outbox WHERE attempts > 0") == [(0,)]
+    is_right(shop)
+
+
+def test_with_too_few_brokers_nothing_is_confirmed_and_nothing_lost(spread, nodes):
+    """min.insync.replicas is two: with one of three left the relay waits, and that costs no attempts."""
+    shop = spread
+    with company(shop) as producer:
+        for node in nodes[1:]:
+            node.kill()
+        written = producer.written
+        wait_for(lambda: producer.written > written + 200, 60, "orders while most of Kafka is away")
+        for node in nodes[1:]:
+            node.start(wait=False)
+        for node in nodes[1:]:
+            node.wait()
+        moves(shop, producer)
+    assert shop.sql("SELECT count(*) FROM semel_outbox WHERE status = 'FAILED'") == [(0,)]
+    is_right(shop)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Topics and groups of one test at a Kafka that all tests share: they have the test's prefix."""
+import subprocess
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from kafka_server import Administrator
+from nest import wait_until
+
+QUIET = {"log_level": 0, "socket.timeout.ms": 10000}
+
+
+class Space:
+    remembers, overlaps = True, True
+
+    def __init__(self, place, name):
+        self.place, self.prefix = place, f"{name}."
+        self.administrator = Administrator(place)
+
+    @property
+    def url(self):
+        return self.url_with()
+
+    def url_with(self, place=None, **parameters):
+        """parameters: of the URL, with _ for the dots."""
+        words = {"prefix": self.prefix, **dotted(parameters)}
+        return f"kafka://{place or self.place}/?" + "&".join(f"{key}={value}" for key, value in words.items())
+
+    # ---- topics --------------------------------------------------------------------------------
+
+    def topic(self, name):
+        """As it is called at the broker."""
+        return self.prefix + name
+
+    def create(self, name, partitions=4, **settings):
+        self.administrator.create(self.topic(name), partitions, **settings)
+
+    def topics(self):
+        """Those of the test, by the names that Semel uses."""
+        return {name.removeprefix(self.prefix) for name in self.administrator.topics() if name.startswith(self.prefix)}
+
+    def allow(self, user, name, jars):
+        """To write there. By Kafka's own tool: the library of the tests knows no access rules."""
+        words = ["java", "-Xmx128m", "-cp", f"{jars}/*", "kafka.admin.AclCommand", "--bootstrap-server", self.place, "--add",
+                 "--allow-principal", f"User:{user}", "--producer", "--topic", self.topic(name)]
+        subprocess.run(words, check=True, capture_output=True, timeout=60)
+
+    # ---- foreign clients -------------------------------------------------------------------------
+
+    def producer(self, **settings):
+        return Producer({"bootstrap.servers": self.place, "acks": "all", **QUIET, **dotted(settings)})
+
+    def produce(self, name, value=b"{}", key=None, headers=(), producer=None, **more):
+        """One record, which has arrived when this returns; gives back (partition, offset)."""
+        arrived = []
+
+        def report(error, record):
+            arrived.append((error, record))
+        producer = producer or self.producer()
+        producer.produce(self.topic(name), value=value, key=key, headers=list(headers), on_delivery=report, **more)
+        assert producer.flush(60) == 0
+        ((error, record),) = arrived
+        assert error is None, error
+        return record.partition(), record.offset()
+
+    def records(self, name, isolation="read_uncommitted"):
+        """All records of a topic, those of a partition in their order."""
+        topic = self.topic(name)
+        consumer = Consumer({"bootstrap.servers": self.place, "group.id": "witness", "enable.auto.commit": False,
+                             "isolation.level": isolation, "enable.partition.eof": True, **QUIET})
+        try:
+            there = wait_until(lambda: consumer.list_topics(topic, timeout=20).topics[topic].partitions, 20, "its partitions")
+            consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in there])
+            return list(read_to_the_end(consumer, set(there)))
+        finally:
+            consumer.close()
+
+    # ---- as the mix has it -----------------------------------------------------------------------
+
+    def witness(self, topic):
+        """Nothing to do: Kafka keeps what it got."""
+
+    def log(self):
+        """Everything that ever arrived: (id, aggregate id, payload)."""
+        main = [name for name in self.topics() if ".retry." not in name and not name.endswith(".dlt")]
+        seen = [(headers_of(record), record.value()) for name in main for record in self.records(name)]
+        return [(headers["ce_id"], headers["semel-aggregate-id"], value) for headers, value in seen]
+
+    def is_consumed(self, scope, _topic):
+        """A member of the group has been given something."""
+        found = self.administrator.client.list_groups(self.prefix + scope, timeout=20)
+        return any(group.state == "Stable" and group.members for group in found)
+
+    def give_up(self):
+        """Kafka hears the client's own thread, so who is silent here is alive there; partitions move all the same."""
+
+    def close(self):
+        mine = [self.topic(name) for name in self.topics()]
+        if mine:
+            self.administrator.delete(*mine)
+
+
+def dotted(settings):
+    return {key.replace("_", "."): value for key, value in settings.items()}
+
+
+def read_to_the_end(consumer, partitions):
+    from confluent_kafka import KafkaError
+
+    silent = 0
+    while partitions:
+        record = consumer.poll(1)
+        if record is None:
+            silent += 1
+            assert silent < 60, f"no end of {partitions}"
+            continue
+        silent = 0
+        if not record.error():
+            yield record
+        elif record.error().code() == KafkaError._PARTITION_EOF:
+            partitions.discard(record.partition())
+        elif not record.error().retriable():
+            raise KafkaException(record.error())
+
+
+def headers_of(record):
+    """As text; a name that comes twice has its last value."""
+    return {name: value.decode() if value is not None else None for name, value in record.headers() or ()}
