@@ -276,6 +276,36 @@ static semel_status send_copy(struct semel_consumer *consumer, const struct seme
 	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_CONSUME_AFTER_REQUEUE, error) : status;
 }
 
+/* The broker will never take its copy (headers that have grown beyond a frame): it cannot be tried
+ * again later, so it is given up. */
+static semel_status give_up_copy(struct semel_consumer *consumer, struct semel_item *item,
+				 semel_error *error)
+{
+	const struct semel_store_driver *driver = consumer->store->driver;
+
+	item->reason = semel_arena_printf(consumer->arena, "%s (and it cannot be put back: %s)",
+					  item->reason ? item->reason : "failed", error->text);
+	item->head = item->head || holds_while_tried(consumer, item); /* by its first transaction */
+	semel_status status = driver->begin(consumer->store, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_conclude_dead(consumer, item, consumer->arena, error);
+	if (status == SEMEL_OK)
+		return driver->commit(consumer->store, error);
+	driver->rollback(consumer->store);
+	return status;
+}
+
+static semel_status put_back(struct semel_consumer *consumer, struct semel_item *item,
+			     semel_error *error)
+{
+	semel_status status = send_copy(consumer, item, error);
+
+	return semel_status_class(status) == SEMEL_CLASS_REJECT
+		       ? give_up_copy(consumer, item, error)
+		       : status;
+}
+
 /* The broker takes nothing for now: the original stays where it is, and comes again. Its attempt is
  * counted already, in its hold. */
 static bool is_put_off(struct semel_consumer *consumer, struct semel_item *item,
@@ -388,8 +418,8 @@ semel_status semel_settle(struct semel_consumer *consumer, struct semel_item *co
 			continue;
 		if (items[i]->fate == SEMEL_FATE_RETRY && !items[i]->entry_id.data &&
 		    !items[i]->kept)
-			status = send_copy(consumer, items[i], error);
-		else
+			status = put_back(consumer, items[i], error);
+		if (status == SEMEL_OK)
 			status = bury(consumer, items[i], error);
 		if (is_put_off(consumer, items[i], status))
 			status = SEMEL_OK;

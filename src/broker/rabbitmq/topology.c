@@ -131,12 +131,16 @@ static bool explain(const struct thing *thing, const char *words, char *text_out
 	while (current_length > 0 && current[current_length - 1] == ' ')
 		current_length--;
 	ours += strlen("received ");
+	/* A tier goes back to a queue, or to the exchange before several. */
+	bool spread = strncmp(argument, "x-dead-letter-exchange'",
+			      strlen("x-dead-letter-exchange'")) == 0;
 	snprintf(text_out, size,
 		 "the %s %s is there with another %.*s: the broker has %.*s, semel wants %.*s "
-		 "(nothing was changed: make the settings agree, or delete the %s once it is "
+		 "(nothing was changed: make the settings agree%s, or delete the %s once it is "
 		 "empty)",
 		 thing->kind, thing->name, (int)strcspn(argument, "'"), argument,
-		 (int)current_length, current, (int)(theirs - ours), ours, thing->kind);
+		 (int)current_length, current, (int)(theirs - ours), ours,
+		 spread ? ", the number of partitions first of all" : "", thing->kind);
 	return true;
 }
 

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What only RabbitMQ can bring: messages as odd as its clients can make them, and subscriptions that are not as
+they were."""
+import contextlib
+import json
+from datetime import datetime, timezone
+
+import mix
+import pytest
+
+pytestmark = [pytest.mark.anywhere, pytest.mark.only("rabbitmq")]
+
+pika = pytest.importorskip("pika")
+
+TOPIC = "order.events"
+SEEN = "INSERT INTO seen (id, type, headers, payload, time) VALUES (:id, :type, :headers, :payload, :time)"
+CONSUME = ("consume", "--scope", "billing", "--topic", TOPIC, "--first-delay", "20ms", "--drain")
+LARGE = 130_800  # bytes of a header; a frame has 131,072
+
+
+@pytest.fixture
+def shop(semel):
+    with contextlib.closing(mix.connect(semel.store)) as connection:
+        connection.script("CREATE TABLE seen (id text, type text, headers text, payload text, time text)")
+        connection.commit()
+    return semel
+
+
+@pytest.fixture
+def send(shop):
+    """Publishes one message of a stranger."""
+    channel = shop.broker.channel()
+    channel.confirm_delivery()
+
+    def basic_publish(body=b'{"total": 5}', routing_key="order.created.v1", **properties):
+        channel.basic_publish(TOPIC, routing_key, body, pika.BasicProperties(**properties), mandatory=True)
+
+    yield basic_publish
+    shop.broker.connection.close()
+
+
+def seen(shop, columns="id"):
+    return shop.sql(f"SELECT {columns} FROM seen")
+
+
+@pytest.mark.unless("rabbitmq-stream", reason="a stream keeps no nested values")
+def test_headers_of_every_kind_become_texts(shop, send):
+    send(message_id="m1", content_type="application/json", headers={
+        "number": 5, "large": 2**40, "negative": -7, "yes": True, "no": False, "nothing": None, "bytes": b"plain",
+        "when": datetime(2026, 1, 2, tzinfo=timezone.utc), "table": {"a": {"b": [1, "x", True]}}, "list": [1, 2], "text": "ä"})
+    shop.ok(*CONSUME, "--sql", SEEN)
+    headers = json.loads(seen(shop, "headers")[0][0])
+    assert headers["number"] == "5" and headers["large"] == str(2**40) and headers["negative"] == "-7"
+    assert headers["yes"] == "true" and headers["no"] == "false" and headers["text"] == "ä"
+    assert headers["bytes"] == "plain" and headers["when"] == "1767312000"
+    assert json.loads(headers["table"]) == {"a": {"b": [1, "x", True]}} and json.loads(headers["list"]) == [1, 2]
+
+
+def test_a_message_with_an_id_and_nothing_else_is_an_event(shop, send):
+    send(body=b"", message_id="m1")
+    shop.ok(*CONSUME, "--sql", SEEN)
+    assert seen(shop, "id, type, payload") == [("m1", "order.created.v1", "")]
+
+
+@pytest.mark.parametrize("broken", [
+    {"message_id": None}, {"message_id": "m1", "content_type": "application/json", "body": b"\xff\xfe"},
+    {"message_id": "m1", "content_type": "application/json", "body": b"{"},
+])
+def test_a_broken_message_is_a_dead_letter_and_the_next_one_goes_on(shop, send, broken):
+    send(**broken)
+    send(message_id="m2", routing_key="other")
+    shop.ok(*CONSUME, "--sql", SEEN)
+    assert seen(shop) == [("m2",)]
+    assert shop.ok("dlq", "count").strip() == "1"
+
+
+def test_a_time_in_milliseconds_where_seconds_belong_stops_nobody(shop, send):
+    send(message_id="m1", timestamp=1_767_312_000_000)
+    send(message_id="m2", timestamp=2**63 - 1, routing_key="other")
+    send(message_id="m3", timestamp=1_767_312_000, routing_key="third")
+    shop.ok(*CONSUME, "--sql", SEEN)
+    shop.ok(*CONSUME, "--sql", SEEN)
+    settled = len(seen(shop)) + int(shop.ok("dlq", "count"))
+    assert settled == 3 and ("m3",) in seen(shop)
+
+
+def test_an_event_that_is_too_large_to_be_put_back_is_a_dead_letter(shop, send):
+    send(message_id="m1", headers={"large": "x" * LARGE})
+    send(message_id="m2", routing_key="other")
+    shop.ok(*CONSUME, "--sql", FAIL_FIRST, "--sql", SEEN, "--immediate", "1", "--timeout", "30s")
+    ((reason,),) = shop.sql("SELECT failure_reason FROM semel_dead_letter WHERE event_id = 'm1'")
+    assert "put back" in reason and "frame" in reason
+    assert seen(shop) == [("m2",)]
+
+
+FAIL_FIRST = "SELECT fail_when(:attempt = 1)" if mix.STORE == "postgres" else "SELECT json(iif(:attempt = 1, '{', '{}'))"
+
+
+def test_another_number_of_partitions_is_refused_before_events_are_left_behind(shop, send):
+    send(message_id="m1")
+    said = shop.fails(78, *CONSUME, "--sql", SEEN, "--partitions", "4")
+    assert "billing.order.events" in said and "partitions" in said
+    shop.ok(*CONSUME, "--sql", SEEN)
+    assert seen(shop) == [("m1",)]
+
+
+def test_a_spread_subscription_is_not_read_as_a_single_queue(shop):
+    shop.ok("consume", "--scope", "spread", "--topic", TOPIC, "--sql", SEEN, "--drain", "--partitions", "4")
+    said = shop.fails(78, "consume", "--scope", "spread", "--topic", TOPIC, "--sql", SEEN, "--drain")
+    assert "spread.order.events" in said and "partitions" in said
+    done = shop.run("topology", "check", "--scope", "spread", "--topic", TOPIC)
+    assert done.returncode == 1 and "partitions" in done.stdout
