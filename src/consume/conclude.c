@@ -380,7 +380,9 @@ static void count(struct semel_consumer *consumer, const struct semel_item *item
 	semel_tally_settled(consumer, item);
 }
 
-/* Where the broker has a place for those who watch it. */
+/* Where the broker has a place for those who watch it. The dead letter is in the store, so one that
+ * does not take the copy is no reason to stop; only when it is away the event is not acked either.
+ */
 static semel_status bury(struct semel_consumer *consumer, const struct semel_item *item,
 			 semel_error *error)
 {
@@ -395,7 +397,15 @@ static semel_status bury(struct semel_consumer *consumer, const struct semel_ite
 
 	if (item->fate != SEMEL_FATE_DEAD || !consumer->broker->driver->bury)
 		return SEMEL_OK;
-	return consumer->broker->driver->bury(consumer->broker, &burial, error);
+	semel_status status = consumer->broker->driver->bury(consumer->broker, &burial, error);
+	if (status == SEMEL_OK ||
+	    (semel_status_class(status) == SEMEL_CLASS_OUTAGE && status != SEMEL_BUSY))
+		return status;
+	semel_log(SEMEL_LOG_WARN, "a dead letter has no copy at the broker",
+		  &(struct semel_log_fields){ .message_id = item->delivery->event.id.data,
+					      .consumer = consumer->scope.data,
+					      .error = error->text });
+	return SEMEL_OK;
 }
 
 static bool is_settled(const struct semel_item *item)

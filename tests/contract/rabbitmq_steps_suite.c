@@ -71,6 +71,8 @@ static void drop_scope(struct semel_rabbit *rabbit, const char *scope, const cha
 		snprintf(name, sizeof(name), "%s.%s.retry.%u", scope, topic, tier);
 		drop_queue(rabbit, name);
 	}
+	snprintf(name, sizeof(name), "%s.%s.parked", scope, topic);
+	drop_queue(rabbit, name);
 	for (uint32_t number = 1; number <= 4; number++) {
 		snprintf(name, sizeof(name), "%s.%s.%u", scope, topic, number);
 		drop_queue(rabbit, name);

@@ -15,13 +15,15 @@ pika = pytest.importorskip("pika")
 TOPIC = "order.events"
 SEEN = "INSERT INTO seen (id, type, headers, payload, time) VALUES (:id, :type, :headers, :payload, :time)"
 CONSUME = ("consume", "--scope", "billing", "--topic", TOPIC, "--first-delay", "20ms", "--drain")
+FAIL_FIRST = "SELECT fail_when(:attempt = 1)" if mix.STORE == "postgres" else "SELECT json(iif(:attempt = 1, '{', '{}'))"
 LARGE = 130_800  # bytes of a header; a frame has 131,072
 
 
 @pytest.fixture
 def shop(semel):
     with contextlib.closing(mix.connect(semel.store)) as connection:
-        connection.script("CREATE TABLE seen (id text, type text, headers text, payload text, time text)")
+        connection.script("CREATE TABLE seen (id text, type text, headers text, payload text, time text);"
+                          " CREATE TABLE bad (word text NOT NULL)")
         connection.commit()
     return semel
 
@@ -93,7 +95,17 @@ def test_an_event_that_is_too_large_to_be_put_back_is_a_dead_letter(shop, send):
     assert seen(shop) == [("m2",)]
 
 
-FAIL_FIRST = "SELECT fail_when(:attempt = 1)" if mix.STORE == "postgres" else "SELECT json(iif(:attempt = 1, '{', '{}'))"
+def test_a_copy_of_what_was_given_up_lies_in_the_parking_queue_and_tells_why(shop, send):
+    send(message_id="m1", headers={"mine": "x"})
+    send(body=b"{", content_type="application/json", routing_key="other")
+    shop.ok(*CONSUME, "--sql", "INSERT INTO bad (word) VALUES (NULL)", "--sql", SEEN)
+    assert shop.ok("dlq", "count").strip() == "2"
+    channel = shop.broker.channel()
+    copies = [channel.basic_get(f"billing.{TOPIC}.parked", auto_ack=True)[1:] for _ in range(2)]
+    assert [properties.message_id for properties, _ in copies] == ["m1", None]
+    assert copies[0][0].headers["mine"] == "x" and "bad" in copies[0][0].headers["semel-reason"]
+    assert copies[1][1] == b"{" and "id" in copies[1][0].headers["semel-reason"]
+    assert channel.basic_get(f"billing.{TOPIC}.parked", auto_ack=True)[0] is None
 
 
 def test_another_number_of_partitions_is_refused_before_events_are_left_behind(shop, send):

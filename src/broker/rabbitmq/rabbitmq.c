@@ -180,6 +180,8 @@ SLOT(requeue,
      (struct semel_broker * broker, const char *scope, const struct semel_event *event,
       const struct semel_passage *passage, int64_t delay_ms, semel_error *error),
      scope, event, passage, delay_ms, error)
+SLOT(bury, (struct semel_broker * broker, const struct semel_burial *burial, semel_error *error),
+     burial, error)
 SLOT(backlog,
      (struct semel_broker * broker, const char *scope, const char *const *topics,
       struct semel_backlog *backlog_out, semel_error *error),
@@ -197,8 +199,9 @@ SLOT(compare,
 	.open = rabbit_open, .close = rabbit_close, .watch = rabbit_watch,                         \
 	.publish = held_publish, .poll = held_poll, .blocked = semel_rabbit_blocked,               \
 	.keep = rabbit_keep, .subscribe = held_subscribe, .fetch = held_fetch, .ack = held_ack,    \
-	.rewind = held_rewind, .requeue = held_requeue, .backlog = held_backlog,                   \
-	.find = held_find, .prune = semel_rabbit_prune, .compare = held_compare
+	.rewind = held_rewind, .requeue = held_requeue, .bury = held_bury,                         \
+	.backlog = held_backlog, .find = held_find, .prune = semel_rabbit_prune,                   \
+	.compare = held_compare
 
 const struct semel_broker_driver semel_rabbit_driver = { .scheme = "amqp", SLOTS };
 const struct semel_broker_driver semel_rabbit_tls_driver = { .scheme = "amqps", SLOTS };

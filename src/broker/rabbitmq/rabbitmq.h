@@ -298,6 +298,7 @@ struct semel_rabbit_post {
 	const struct semel_passage *passage;
 	bool keeps_key;     /* the event's own routing key travels as a header */
 	bool keeps_no_lane; /* it came without one, and must find the same queue again */
+	const char *reason; /* why it was given up; NULL: it was not */
 };
 /* INVALID when it cannot be put into frames; SEMEL_OK: it will be sent. */
 semel_status semel_rabbit_post(struct semel_rabbit *rabbit, const struct semel_rabbit_post *post,
@@ -386,6 +387,9 @@ semel_status semel_rabbit_declare_tiers(struct semel_rabbit *rabbit,
 /* CONFIG when the names get too long. number 0: of the only queue. */
 semel_status semel_rabbit_queue_name(const struct semel_rabbit_home *home, uint32_t number,
 				     char name_out[SEMEL_RABBIT_NAME_SIZE], semel_error *error);
+/* Where copies of what it gave up lie. */
+semel_status semel_rabbit_parking_name(const struct semel_rabbit_home *home,
+				       char name_out[SEMEL_RABBIT_NAME_SIZE], semel_error *error);
 semel_status semel_rabbit_tier_name(const struct semel_rabbit_home *home, uint32_t tier,
 				    char name_out[SEMEL_RABBIT_NAME_SIZE], semel_error *error);
 /* The tier, from 1 on, that is at least as long; the longest there is for more. */
@@ -479,6 +483,8 @@ semel_status semel_rabbit_requeue(struct semel_broker *broker, const char *scope
 				  semel_error *error);
 /* Keeps the outlet alive, or lets go of it when it is lost. */
 void semel_rabbit_tend_outlet(struct semel_rabbit *rabbit);
+semel_status semel_rabbit_bury(struct semel_broker *broker, const struct semel_burial *burial,
+			       semel_error *error);
 /* A message of ours that is ready to go, by the outlet. BUSY as above. */
 semel_status semel_rabbit_send_confirmed(struct semel_rabbit *rabbit,
 					 const struct semel_rabbit_post *post, semel_error *error);

@@ -244,3 +244,26 @@ semel_status semel_rabbit_requeue(struct semel_broker *broker, const char *scope
 		semel_rabbit_tier_added(rabbit, tier_queue);
 	return status;
 }
+
+/* Where it lies it need not find a queue again. */
+semel_status semel_rabbit_bury(struct semel_broker *broker, const struct semel_burial *burial,
+			       semel_error *error)
+{
+	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
+	const struct semel_event *event = &burial->delivery->event;
+	struct semel_rabbit_home home = { .scope = burial->scope, .topic = event->topic.data };
+	struct semel_passage passage = burial->delivery->passage;
+	char parking[SEMEL_RABBIT_NAME_SIZE];
+	semel_status status = semel_rabbit_parking_name(&home, parking, error);
+	if (status != SEMEL_OK)
+		return status;
+	passage.attempt = burial->attempts;
+	struct semel_rabbit_post post = { .channel = SEMEL_RABBIT_REQUEUE,
+					  .exchange = SEMEL_TEXT(""),
+					  .key = semel_text_of(parking),
+					  .event = event,
+					  .passage = &passage,
+					  .keeps_key = true,
+					  .reason = burial->reason };
+	return send_out(rabbit, &post, error);
+}

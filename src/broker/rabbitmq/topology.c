@@ -5,6 +5,7 @@
  *   subscription S   queue S.T, bound to T; single active consumer, quorum unless told otherwise
  *                    (a stream: with a mark of ours in it, see stream.c)
  *   its retries      queues S.T.retry.1 …: what lies there for the tier's time goes back to S.T
+ *   what it gave up  a copy each in the queue S.T.parked, for a week; dead letters are the store's
  *   partitioned      queues S.T.1 … S.T.N behind the headers exchange S.T, which chooses by
  *                    semel-lane; what has none (foreign) goes to S.T.1
  *
@@ -27,6 +28,9 @@ static const int tiers[] = { 1, 2, 4, 8, 16, 32, 60, 300, 900, 3600, 21600, 8640
 
 #define TIER_COUNT ((uint32_t)(sizeof(tiers) / sizeof(tiers[0])))
 #define MINUTE_MS  60000
+#define PARKED     ".parked"
+#define PARKED_MS  604800000 /* a week: as long as dead letters are kept */
+#define PARKED_MAX 100000
 
 uint32_t semel_rabbit_tier_for(int64_t delay_ms)
 {
@@ -71,6 +75,18 @@ semel_status semel_rabbit_tier_name(const struct semel_rabbit_home *home, uint32
 				    char name_out[SEMEL_RABBIT_NAME_SIZE], semel_error *error)
 {
 	return make_name(home, ".retry.", tier, name_out, error);
+}
+
+semel_status semel_rabbit_parking_name(const struct semel_rabbit_home *home,
+				       char name_out[SEMEL_RABBIT_NAME_SIZE], semel_error *error)
+{
+	semel_status status = make_name(home, "", 0, name_out, error);
+	size_t length = status == SEMEL_OK ? strlen(name_out) : 0;
+	if (length + strlen(PARKED) > SEMEL_RABBIT_NAME_MAX)
+		return make_name(home, PARKED, 1, name_out, error); /* which tells */
+	if (status == SEMEL_OK)
+		memcpy(name_out + length, PARKED, sizeof(PARKED));
+	return status;
 }
 
 /* ---- arguments ------------------------------------------------------------------------------- */
@@ -321,6 +337,23 @@ static semel_status declare_tier(struct semel_rabbit *rabbit, const struct semel
 			  survey, error);
 }
 
+static semel_status declare_parking(struct semel_rabbit *rabbit,
+				    const struct semel_rabbit_home *home,
+				    const struct semel_rabbit_survey *survey, semel_error *error)
+{
+	char name[SEMEL_RABBIT_NAME_SIZE];
+	struct arguments arguments = { 0 };
+	semel_status status = semel_rabbit_parking_name(home, name, error);
+	if (status != SEMEL_OK)
+		return status;
+	add_text(&arguments, "x-queue-type", "quorum");
+	add_number(&arguments, "x-message-ttl", PARKED_MS);
+	add_number(&arguments, "x-max-length", PARKED_MAX);
+	return need_thing(rabbit,
+			  &(struct thing){ .kind = "queue", .name = name, .arguments = &arguments },
+			  survey, error);
+}
+
 static semel_status survey_tiers(struct semel_rabbit *rabbit, const struct semel_rabbit_home *home,
 				 const struct semel_rabbit_survey *survey, semel_error *error)
 {
@@ -402,6 +435,8 @@ semel_status semel_rabbit_declare_home(struct semel_rabbit *rabbit,
 		status = semel_rabbit_declare_topic(rabbit, home->topic, survey, error);
 	if (status == SEMEL_OK)
 		status = survey_tiers(rabbit, home, survey, error);
+	if (status == SEMEL_OK)
+		status = declare_parking(rabbit, home, survey, error);
 	if (status != SEMEL_OK)
 		return status;
 	if (home->partitions > 1)

@@ -111,6 +111,13 @@ static void set_text(amqp_basic_properties_t *properties, amqp_flags_t flag, amq
 	properties->_flags |= flag;
 }
 
+static amqp_table_entry_t text_entry(struct semel_text name, struct semel_text value)
+{
+	return (amqp_table_entry_t){ .key = semel_rabbit_bytes(name),
+				     .value = { .kind = AMQP_FIELD_KIND_UTF8,
+						.value.bytes = semel_rabbit_bytes(value) } };
+}
+
 /* The event as properties and headers; room_out is enough for their encoded form. */
 static bool make_properties(struct semel_rabbit *rabbit, const struct semel_rabbit_post *post,
 			    amqp_basic_properties_t *properties, size_t *room_out)
@@ -120,7 +127,7 @@ static bool make_properties(struct semel_rabbit *rabbit, const struct semel_rabb
 	if (!semel_wire_write(event, post->passage, &semel_wire_amqp, rabbit->scratch, &message))
 		return false;
 	amqp_table_entry_t *entries =
-		semel_arena_alloc(rabbit->scratch, (message.count + 1) * sizeof(entries[0]));
+		semel_arena_alloc(rabbit->scratch, (message.count + 2) * sizeof(entries[0]));
 	if (!entries)
 		return false;
 	int count = 0;
@@ -132,12 +139,13 @@ static bool make_properties(struct semel_rabbit *rabbit, const struct semel_rabb
 			break;
 		if (post->keeps_no_lane && semel_text_equal(field.name, SEMEL_TEXT("semel-lane")))
 			continue;
-		entries[count++] = (amqp_table_entry_t){
-			.key = semel_rabbit_bytes(field.name),
-			.value = { .kind = AMQP_FIELD_KIND_UTF8,
-				   .value.bytes = semel_rabbit_bytes(field.value) },
-		};
+		entries[count++] = text_entry(field.name, field.value);
 		*room_out += field.name.length + field.value.length + FIELD_ROOM;
+	}
+	if (post->reason) {
+		entries[count++] =
+			text_entry(SEMEL_TEXT("semel-reason"), semel_text_of(post->reason));
+		*room_out += strlen(post->reason) + FIELD_ROOM * 2;
 	}
 	*properties = (amqp_basic_properties_t){
 		._flags = AMQP_BASIC_DELIVERY_MODE_FLAG | AMQP_BASIC_HEADERS_FLAG,
