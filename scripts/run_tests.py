@@ -192,21 +192,25 @@ def build(run, preset, targets=()):
 
 TAP_SKIP = re.compile(r"^not ok \d+ # SKIP (?P<name>.+)$")
 TAP_TEST = re.compile(r"^(?P<no>not )?ok \d+ - (?P<name>.+)$")
+WHY = "# why: "
 TAP_PLAN = re.compile(r"^\s*1[.][.](?P<count>\d+)$")
 
 
 def read_tap(text):
     """(planned, [(name, outcome, comments)]) of a cmocka program's output."""
-    planned, results = 0, []
+    planned, results, why = 0, [], []
     for line in text.splitlines():
         plan, skip, test = TAP_PLAN.match(line), TAP_SKIP.match(line), TAP_TEST.match(line)
         if plan:
             planned += int(plan["count"])
         elif skip:
-            results.append((skip["name"], SKIPPED, []))
+            results.append((skip["name"], SKIPPED, why))
+            why = []
+        elif line.startswith(WHY):  # a test says so before it is skipped
+            why = [line.removeprefix(WHY)]
         elif test:
             results.append((test["name"], FAILED if test["no"] else PASSED, []))
-        elif line.startswith("# ") and results:
+        elif line.startswith("# ") and results and results[-1][1] != SKIPPED:
             results[-1][2].append(line[2:])
     return planned, results
 

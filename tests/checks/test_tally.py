@@ -45,3 +45,9 @@ def test_skips_keep_their_names():
     tally_program(tally, "program", 0, "1..1\nnot ok 1 # SKIP three\n")
     assert tally.skips == ["program: three: no reason given"]
     assert tally.line() == "0 passed, 0 failed, 1 skipped"
+
+
+def test_a_skipped_test_tells_why_and_not_what_its_group_says():
+    tally = Tally()
+    tally_program(tally, "program", 0, "1..1\n# why: no server\nnot ok 1 # SKIP three\n# ok - without\n")
+    assert tally.skips == ["program: three: no server"]

@@ -18,6 +18,13 @@
 #define STEPS_FETCH_MAX 4096
 #define STEPS_TOPIC     "order.events" /* unless it was named otherwise */
 
+/* The test has no meaning here, and why: the test command tells. */
+#define STEPS_SKIP(why)                                                                            \
+	do {                                                                                       \
+		print_message("# why: %s\n", (why));                                               \
+		skip();                                                                            \
+	} while (0)
+
 /* Events of the tests: "aggregate-number", with the number in the payload. */
 struct steps_event {
 	struct semel_event event;

@@ -107,7 +107,7 @@ static void a_refused_event_holds_its_later_siblings(void **state)
 {
 	(void)state;
 	if (suite->refused_payload_size == 0)
-		skip();
+		STEPS_SKIP("this broker takes an event of any size");
 	struct semel_broker *broker = open_subscribed("billing");
 	struct steps_haul *haul = steps_haul_new();
 	struct steps_event events[4];
@@ -221,7 +221,7 @@ static void a_subscription_made_later_starts_at_the_beginning(void **state)
 {
 	(void)state;
 	if (suite->forgets_unread)
-		skip();
+		STEPS_SKIP("this broker keeps nothing for a subscription that is not there yet");
 	publish_events("a", 1, 10);
 	steps_consume(url, "billing", 10);
 	publish_events("a", 11, 20);
@@ -531,7 +531,8 @@ static void two_consumers_of_a_scope_share_the_work(void **state)
 {
 	(void)state;
 	if (suite->stands_by)
-		skip();
+		STEPS_SKIP(
+			"of one queue one consumer is active; the suite runs with partitions too");
 	struct semel_broker *publisher = steps_open(url);
 	struct semel_broker *first = open_subscribed("billing"),
 			    *second = open_subscribed("billing");
@@ -581,7 +582,8 @@ static void a_consumer_that_joins_gets_a_share_and_order_holds(void **state)
 {
 	(void)state;
 	if (suite->stands_by)
-		skip();
+		STEPS_SKIP(
+			"of one queue one consumer is active; the suite runs with partitions too");
 	struct semel_broker *publisher = steps_open(url);
 	struct worker first = { .broker = open_subscribed("billing") }, second = { 0 };
 	struct steps_haul *haul = steps_haul_new();
@@ -614,7 +616,8 @@ static void a_silent_consumer_loses_its_share_and_its_late_ack_is_refused(void *
 {
 	(void)state;
 	if (!suite->has_leases)
-		skip();
+		STEPS_SKIP(
+			"a consumer of this broker has its share as long as its connection lives");
 	struct steps_subscription how = { .scope = "billing", .lease_ms = 2000 };
 	struct semel_broker *silent = steps_open(url), *other = steps_open(url);
 	struct steps_haul *late = steps_haul_new(), *haul = steps_haul_new();

@@ -17,16 +17,16 @@ const char *rabbit_steps_url(void)
 	return url && url[0] ? url : NULL;
 }
 
-static void skipped_as_SEMEL_TEST_RABBITMQ_names_no_server(void **state)
+static void rabbitmq_keeps_the_contract_of_brokers(void **state)
 {
 	(void)state;
-	skip();
+	STEPS_SKIP("SEMEL_TEST_RABBITMQ names no server (amqp://user:password@host:port/)");
 }
 
 int rabbit_steps_skip(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(skipped_as_SEMEL_TEST_RABBITMQ_names_no_server),
+		cmocka_unit_test(rabbitmq_keeps_the_contract_of_brokers),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,7 +30,7 @@ static int drop(void **state)
 static void need_server(void)
 {
 	if (!rabbit_steps_url())
-		skip();
+		STEPS_SKIP("SEMEL_TEST_RABBITMQ names no server (amqp://user:password@host:port/)");
 }
 
 static struct semel_rabbit *control_of(struct semel_broker *broker)
