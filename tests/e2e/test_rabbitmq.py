@@ -5,8 +5,10 @@ import contextlib
 import json
 from datetime import datetime, timezone
 
+import guide
 import mix
 import pytest
+from program import wait_for
 
 pytestmark = [pytest.mark.anywhere, pytest.mark.only("rabbitmq")]
 
@@ -122,3 +124,42 @@ def test_a_spread_subscription_is_not_read_as_a_single_queue(shop):
     assert "spread.order.events" in said and "partitions" in said
     done = shop.run("topology", "check", "--scope", "spread", "--topic", TOPIC)
     assert done.returncode == 1 and "partitions" in done.stdout
+
+
+def snippet(word):
+    """The Python of the page that has this word in it, as a function of the broker's URL."""
+    (text,) = [block["text"] for block in guide.BLOCK.finditer(guide.page("docs/rabbitmq.md"))
+               if block["kind"] == "python" and word in block["text"]]
+    return lambda url: exec(text, {"url": url})  # pylint: disable=exec-used
+
+
+def test_the_page_shows_a_producer_and_a_consumer_that_work(shop, capsys):
+    shop.broker.channel()
+    url = getattr(shop.broker, "plain_url", shop.broker.url)
+    snippet('"reports"')(url)
+    snippet("basic_publish")(url)
+    shop.ok(*CONSUME, "--sql", SEEN)
+    ((event_id, payload),) = seen(shop, "id, payload")
+    assert json.loads(payload) == {"total": 5}
+    event_of_ours = shop.publish()
+    shop.ok("relay", "--drain")
+    said = []
+
+    def read():
+        snippet('"reports"')(url)
+        said.append(capsys.readouterr().out)
+        return event_id in "".join(said) and event_of_ours in "".join(said)
+
+    wait_for(read, what="both events at the foreign consumer")
+
+
+@pytest.mark.only("rabbitmq-stream")
+def test_the_page_shows_how_to_read_a_stream(shop, capsys):
+    event_id = shop.publish()
+    shop.ok("relay", "--drain")
+
+    def read():
+        snippet("x-stream-offset")(shop.broker.plain_url)
+        return event_id in capsys.readouterr().out
+
+    wait_for(read, what="the event in the stream")
