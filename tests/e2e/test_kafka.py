@@ -6,11 +6,14 @@ import os
 import uuid
 
 import pytest
+from kafka_server import ADMINISTRATOR, PASSWORD, USER, Administrator
 
 SERVER = os.environ.get("SEMEL_TEST_KAFKA")
 pytestmark = pytest.mark.skipif(not SERVER, reason="SEMEL_TEST_KAFKA is not set")
 kafka = pytest.importorskip("confluent_kafka")
 
+TOLD = json.loads(os.environ.get("SEMEL_TEST_SERVERS", "{}"))
+secured = pytest.mark.skipif(not TOLD.get("kafka"), reason="the server of SEMEL_TEST_KAFKA is not one of servers.py")
 EFFECT = "INSERT INTO effect VALUES (:id, :aggregate_type, :aggregate_id, :payload, :time)"
 
 
@@ -147,3 +150,54 @@ def test_offsets_that_are_kept_in_the_store_win(shop):
     shop.semel.sql("UPDATE semel_position SET next_offset = 0 WHERE next_offset > 0")
     shop.consume("--guarantee", "at-least-once")
     assert len(shop.effects()) == 20
+
+
+# ---- what the server says -------------------------------------------------------------------------
+
+
+def test_an_event_too_large_for_its_topic_is_a_dead_letter_and_the_others_go_on(semel):
+    env, topic = {"SEMEL_BROKER": f"kafka://{SERVER}/"}, f"small-{uuid.uuid4()}"
+    Administrator(SERVER).create(topic, partitions=1, max_message_bytes=2000)
+    for number in range(20):
+        large = number == 7
+        semel.ok("publish", "--type", "t.v1", "--aggregate", f"order:{'large' if large else number % 5}", "--topic", topic,
+                 "--payload", json.dumps({"n": number, "fill": "x" * (5000 if large else 10)}))
+    semel.ok("relay", "--drain", env=env)
+    assert semel.sql("SELECT status, count(*) FROM semel_outbox GROUP BY status ORDER BY status") == [
+        ("FAILED", 1), ("PUBLISHED", 19)]
+    reason = semel.sql("SELECT failure_reason FROM semel_dead_letter")[0][0]
+    assert "too large" in reason.lower() or "larger" in reason.lower()
+
+
+def url_with(folder, user, password, authority=True):
+    secret = folder / "secret"
+    secret.write_text(password + "\n")
+    place = f"kafka://localhost:{TOLD['kafka']['secure_port']}/?security.protocol=sasl_ssl&sasl.mechanisms=PLAIN"
+    words = f"&sasl.username={user}&sasl.password-file={secret}"
+    return {"SEMEL_BROKER": place + words + (f"&ssl.ca.location={TOLD['authority']}" if authority else "")}
+
+
+@secured
+def test_tls_and_a_password_from_a_file_let_us_in(semel, tmp_path):
+    env, topic = url_with(tmp_path, ADMINISTRATOR, PASSWORD), f"secure-{uuid.uuid4()}"
+    semel.publish("--topic", topic)
+    semel.ok("relay", "--drain", env=env)
+    said = semel.ok("consume", "--scope", "billing", "--topic", topic, "--print", "--drain", env=env)
+    assert json.loads(said)["topic"] == topic
+
+
+@secured
+@pytest.mark.parametrize("password, authority", [("not the word", True), (PASSWORD, False)])
+def test_a_wrong_password_and_an_unknown_authority_are_told_and_end_the_relay(semel, tmp_path, password, authority):
+    said = semel.fails(78, "relay", "--drain", env=url_with(tmp_path, ADMINISTRATOR, password, authority))
+    assert "does not let us in" in said and password not in said
+
+
+@secured
+def test_a_user_without_any_right_to_write_is_told(semel, tmp_path):
+    topic = f"closed-{uuid.uuid4()}"
+    Administrator(SERVER).create(topic)
+    semel.publish("--topic", topic)
+    said = semel.fails(78, "relay", "--drain", "--timeout", "20", env=url_with(tmp_path, USER, PASSWORD))
+    assert "has the user its rights" in said and "authorization failed" in said
+    assert semel.sql("SELECT status, attempts FROM semel_outbox") == [("NEW", 0)]

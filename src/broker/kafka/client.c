@@ -16,6 +16,7 @@
 
 #define REACH_MS   5000
 #define DOWN_MS    5000
+#define GRACE_MS   1500
 #define ERROR_SIZE 512
 
 /* librdkafka stops sending at so many; the window is smaller. */
@@ -202,7 +203,16 @@ static void note_fatal(struct semel_kafka *kafka, rd_kafka_t *client)
 	if (err == RD_KAFKA_RESP_ERR__GAPLESS_GUARANTEE)
 		kafka->window.broken = true;
 	else
-		note_trouble(kafka, SEMEL_OUTAGE, text);
+		note_trouble(kafka, is_distrust(err) ? SEMEL_CONFIG : SEMEL_OUTAGE, text);
+}
+
+/* Once we were let in, and where a connection broke in the middle of a greeting, it is an outage: a
+ * broker that restarts does that. */
+static bool is_kept_out(const struct semel_kafka *kafka, rd_kafka_resp_err_t err, const char *text)
+{
+	if (kafka->let_in)
+		return false;
+	return err == RD_KAFKA_RESP_ERR__SSL ? strstr(text, "verify") != NULL : is_distrust(err);
 }
 
 void semel_kafka_hear_error(struct semel_kafka *kafka, rd_kafka_t *client, rd_kafka_event_t *event)
@@ -213,9 +223,10 @@ void semel_kafka_hear_error(struct semel_kafka *kafka, rd_kafka_t *client, rd_ka
 	semel_logf(SEMEL_LOG_DEBUG, "kafka: %s", text);
 	if (library->event_error_is_fatal(event) || err == RD_KAFKA_RESP_ERR__FATAL)
 		note_fatal(kafka, client);
-	else if (is_distrust(err))
+	else if (is_kept_out(kafka, err, text))
 		note_trouble(kafka, SEMEL_CONFIG, text);
-	else if (err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN && kafka->down_since_ms == 0)
+	else if (kafka->down_since_ms == 0 &&
+		 (err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || is_distrust(err)))
 		kafka->down_since_ms = semel_steady_ms(kafka->env);
 }
 
@@ -260,6 +271,14 @@ semel_status semel_kafka_health(struct semel_kafka *kafka, semel_error *error)
 			       kafka->library->err2str(err));
 }
 
+/* A name may stand for several addresses, of which the first does not answer. */
+static bool is_given_up(const struct semel_kafka *kafka, int64_t until_ms)
+{
+	int64_t now_ms = semel_steady_ms(kafka->env);
+	return now_ms >= until_ms ||
+	       (kafka->down_since_ms > 0 && now_ms - kafka->down_since_ms >= GRACE_MS);
+}
+
 semel_status semel_kafka_reach(struct semel_kafka *kafka, semel_error *error)
 {
 	int64_t until_ms = semel_steady_ms(kafka->env) + REACH_MS;
@@ -268,12 +287,13 @@ semel_status semel_kafka_reach(struct semel_kafka *kafka, semel_error *error)
 		err = ask(kafka, 300);
 		if (err == RD_KAFKA_RESP_ERR_NO_ERROR) {
 			kafka->down_since_ms = 0;
+			kafka->let_in = true;
 			return SEMEL_OK;
 		}
 		semel_kafka_producer_serve(kafka, 0);
 		if (kafka->trouble != SEMEL_OK)
 			return say_trouble(kafka, error);
-	} while (kafka->down_since_ms == 0 && semel_steady_ms(kafka->env) < until_ms);
+	} while (!is_given_up(kafka, until_ms));
 	kafka->lost = true;
 	return semel_error_set(error, SEMEL_OUTAGE, "cannot reach %s: %s (is Kafka running there?)",
 			       kafka->place, kafka->library->err2str(err));

@@ -135,6 +135,7 @@ struct semel_kafka {
 	struct semel_buffer header_text;
 	bool careful;          /* one event at a time is on its way */
 	int64_t down_since_ms; /* steady; 0: somebody answers */
+	bool let_in;           /* the cluster has answered once */
 	bool lost;             /* open anew */
 	semel_status trouble;  /* what makes open anew necessary */
 	char trouble_text[256];
