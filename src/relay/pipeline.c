@@ -483,7 +483,8 @@ semel_status semel_pipeline_step(struct semel_pipeline *pipeline, bool finishing
 	if (SEMEL_PLANTED("mark-before-confirm"))
 		pretend_confirmed(pipeline, error);
 	/* With nothing to hear of, too: it keeps the connection alive. */
-	status = poll_broker(pipeline, *busy_out || pipeline->unanswered == 0 ? 0 : POLL_MS, error);
+	int64_t wait_ms = pipeline->source->driver->wait_ms;
+	status = poll_broker(pipeline, *busy_out || pipeline->unanswered == 0 ? 0 : wait_ms, error);
 	if (status == SEMEL_OK)
 		status = check_patience(pipeline, error);
 	if (status == SEMEL_OK)

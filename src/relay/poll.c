@@ -377,6 +377,7 @@ static void close_poll(struct semel_source *source)
 
 static const struct semel_source_driver driver = {
 	.name = "poll",
+	.wait_ms = 20,
 	.connect = connect_to,
 	.look = look,
 	.read = read_next,

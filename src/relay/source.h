@@ -26,6 +26,7 @@ struct semel_room {
 
 struct semel_source_driver {
 	const char *name; /* "poll", "cdc" */
+	int64_t wait_ms;  /* for the broker's answers, before the source is asked again */
 
 	/* Required. connect: the store to read from, and the loads to use, from now
 	 * on. What was read before and not settled is read again. */

@@ -88,11 +88,12 @@ struct semel_changes_driver {
 	void (*stop)(struct semel_changes *changes);
 
 	/* -- marks, which need not be waited for. send: one at a time. What it points to is not
-	 * kept. heard: *done_out when it is durable, and everything committed before it over other
-	 * connections of ours. LEASE_LOST: another relay has the lanes. */
+	 * kept. heard: waits at most wait_ms (below 0: as long as it takes); *done_out when it is
+	 * durable, and everything committed before it over other connections of ours. LEASE_LOST:
+	 * another relay has the lanes. */
 	semel_status (*flush_send)(struct semel_changes *changes, const struct semel_flush *flush,
 				   semel_error *error);
-	semel_status (*flush_heard)(struct semel_changes *changes, bool wait, bool *done_out,
+	semel_status (*flush_heard)(struct semel_changes *changes, int64_t wait_ms, bool *done_out,
 				    semel_error *error);
 };
 

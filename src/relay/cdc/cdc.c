@@ -4,8 +4,8 @@
  * - Rows come in the order of their commits. Exceptions (refused events, those behind them, and
  *   dead letters that were replayed) do not come through the stream: they are polled, and a row
  *   whose aggregate has one is looked up before it is handed out.
- * - After every start the stream repeats what was not confirmed. Up to the end of the log, as it
- *   was then, each row is looked up, and what was settled before is left out.
+ * - After every start the stream repeats what was not confirmed, and brings what was polled in
+ *   between. There each row is looked up, and what was settled before is left out.
  * - Between stream and polling there is always a moment in which nothing is in flight.
  */
 #include "relay/cdc/cdc.h"
@@ -100,7 +100,7 @@ static semel_status look(struct semel_source *source, semel_error *error)
 
 static bool must_check(const struct semel_cdc *cdc, const struct semel_outbox_batch *batch)
 {
-	if (cdc->catch_up_to != 0)
+	if (cdc->catch_up_to != 0 || cdc->check_left > 0)
 		return true;
 	if (cdc->held.count == 0 && !cdc->held.all)
 		return false;
@@ -120,12 +120,18 @@ static semel_status check(struct semel_cdc *cdc, struct semel_outbox_batch *batc
 		return SEMEL_OK;
 	semel_status status =
 		cdc->store->driver->outbox_check(cdc->store, batch->rows, batch->count, error);
-	for (uint32_t i = 0; i < batch->count && status == SEMEL_OK; i++)
+	if (status != SEMEL_OK)
+		return status;
+	for (uint32_t i = 0; i < batch->count; i++)
 		if (!batch->rows[i].settled)
 			batch->rows[kept++] = batch->rows[i];
-	if (status == SEMEL_OK)
-		batch->count = kept;
-	return status;
+	/* Where one was marked before, others may follow. */
+	if (kept < batch->count && cdc->check_left > 0)
+		cdc->check_left = SEMEL_CDC_CHECK_WINDOWS * cdc->options.window;
+	else
+		cdc->check_left -= kept < cdc->check_left ? kept : cdc->check_left;
+	batch->count = kept;
+	return SEMEL_OK;
 }
 
 /* How many rows may be read: what is not marked counts, too. */
@@ -199,6 +205,7 @@ static semel_status read_poll(struct semel_cdc *cdc, const struct semel_room *ro
 
 	if (status == SEMEL_OK && !*load_out && room->rows > 0 && !cdc->pausing)
 		cdc->drained_ms = semel_steady_ms(cdc->env);
+	cdc->polled = cdc->polled || *load_out;
 	return status;
 }
 
@@ -320,6 +327,7 @@ static void close_cdc(struct semel_source *source)
 
 static const struct semel_source_driver driver = {
 	.name = "cdc",
+	.wait_ms = 1, /* rows come at any time */
 	.connect = connect_to,
 	.look = look,
 	.read = read_next,

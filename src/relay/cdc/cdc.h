@@ -8,6 +8,10 @@
 #include "relay/cdc/slot_rule.h"
 #include "relay/poll.h"
 
+/* After a start so much is looked up: a crash leaves no more than a window behind that was marked
+ * and not confirmed. */
+#define SEMEL_CDC_CHECK_WINDOWS 2
+
 enum semel_cdc_state {
 	SEMEL_CDC_STANDBY,   /* another relay has the lanes */
 	SEMEL_CDC_POLLING,   /* there is no stream to read, for now */
@@ -36,7 +40,9 @@ struct semel_cdc {
 
 	struct semel_feedback *feedback;
 	struct semel_held held;
-	uint64_t catch_up_to; /* up to here the stream may repeat itself; 0: it does not */
+	uint64_t catch_up_to; /* up to here rows may have been polled; 0: none */
+	uint32_t check_left; /* so many more rows are looked up: they may have been marked before */
+	bool polled;         /* rows were, since the stream was read last */
 
 	struct semel_pile gathered, sent;
 	bool sending;

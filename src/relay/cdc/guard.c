@@ -4,8 +4,7 @@
  * - A slot that keeps too much of the log is dropped at once, whatever is in flight; the rows are
  *   in the table, and polling reads them.
  * - The stream begins only when everything that was committed before its slot has been polled and
- *   marked, and nothing polled is in flight. From there to the end of the log, as it was when the
- *   stream began, every row is looked up: what polling has published is not published again.
+ *   marked, and nothing polled is in flight.
  */
 #include "relay/cdc/cdc.h"
 
@@ -68,7 +67,9 @@ static semel_status begin(struct semel_cdc *cdc, const struct semel_slot_state *
 	if (status != SEMEL_OK)
 		return status;
 	semel_feedback_reset(cdc->feedback);
-	cdc->catch_up_to = state->current;
+	cdc->catch_up_to = cdc->polled ? state->current : 0;
+	cdc->check_left = SEMEL_CDC_CHECK_WINDOWS * cdc->options.window;
+	cdc->polled = false;
 	cdc->remembered = state->remembered_position;
 	cdc->confirmed = state->position;
 	cdc->confirmed_ms = cdc->flushed_ms = semel_steady_ms(cdc->env);

@@ -12,7 +12,8 @@
 #include "base/failpoint.h"
 #include "observe/log.h"
 
-#define LINGER_MS    100  /* the oldest confirmed row waits so long for others */
+#define LINGER_MS    100 /* the oldest confirmed row waits so long for others */
+#define STARVED_MS   20
 #define IDLE_MS      5000 /* an idle stream's position is remembered so often */
 #define POINT_MS     1000
 #define ALIVE_MAX_MS 10000
@@ -83,7 +84,6 @@ static semel_status send_flush(struct semel_cdc *cdc, semel_error *error)
 				     .expires_at_ms = semel_lanes_expiry(cdc->lanes) };
 	cdc->sent_position = cdc->feedback->position;
 	cdc->sending = true;
-	cdc->starved = false;
 	cdc->flushed_ms = semel_steady_ms(cdc->env);
 	return cdc->changes->driver->flush_send(cdc->changes, &flush, error);
 }
@@ -111,10 +111,11 @@ static void move_low_marks(struct semel_cdc *cdc)
 	}
 }
 
-static semel_status hear_flush(struct semel_cdc *cdc, bool wait, semel_error *error)
+static semel_status hear_flush(struct semel_cdc *cdc, int64_t wait_ms, semel_error *error)
 {
 	bool done = false;
-	semel_status status = cdc->changes->driver->flush_heard(cdc->changes, wait, &done, error);
+	semel_status status =
+		cdc->changes->driver->flush_heard(cdc->changes, wait_ms, &done, error);
 
 	if (status != SEMEL_OK)
 		cdc->sending = false;
@@ -125,7 +126,7 @@ static semel_status hear_flush(struct semel_cdc *cdc, bool wait, semel_error *er
 	}
 	if (status != SEMEL_OK || !done)
 		return status;
-	cdc->sending = false;
+	cdc->sending = cdc->starved = false;
 	semel_pile_clear(&cdc->sent);
 	move_low_marks(cdc);
 	if (cdc->sent_position > cdc->remembered)
@@ -138,17 +139,19 @@ static semel_status hear_flush(struct semel_cdc *cdc, bool wait, semel_error *er
 
 semel_status semel_cdc_flush(struct semel_cdc *cdc, bool now, semel_error *error)
 {
+	/* With nothing else to do until it is heard: the stream would wake us for nothing. */
+	bool idle = cdc->starved && !cdc->loads->flying;
 	semel_status status = SEMEL_OK;
 
 	if (cdc->sending)
-		status = hear_flush(cdc, now, error);
+		status = hear_flush(cdc, now ? -1 : idle ? STARVED_MS : 0, error);
 	if (status != SEMEL_OK || cdc->sending)
 		return status;
 	if (now ? !semel_pile_is_empty(&cdc->gathered)
 		: is_worth_flushing(cdc, semel_steady_ms(cdc->env)))
 		status = send_flush(cdc, error);
 	if (status == SEMEL_OK && now && cdc->sending)
-		status = hear_flush(cdc, true, error);
+		status = hear_flush(cdc, -1, error);
 	return status;
 }
 

@@ -23,8 +23,7 @@ struct semel_pg_changes {
 		struct semel_pg_previous *previous;
 		int64_t patience_ms;
 		uint64_t confirmed;
-		uint32_t gulp; /* messages in the last read of the socket */
-		bool gather;   /* data came: let more of it come before the next read */
+		bool gather; /* data came: let more of it come before the next read */
 		bool in_transaction;
 	} stream;
 	struct {
@@ -64,7 +63,7 @@ void semel_pg_stream_stop(struct semel_changes *changes);
 /* flush.c */
 semel_status semel_pg_flush_send(struct semel_changes *changes, const struct semel_flush *flush,
 				 semel_error *error);
-semel_status semel_pg_flush_heard(struct semel_changes *changes, bool wait, bool *done_out,
+semel_status semel_pg_flush_heard(struct semel_changes *changes, int64_t wait_ms, bool *done_out,
 				  semel_error *error);
 /* Waits for what is on its way; what came of it is kept for semel_pg_flush_heard. */
 void semel_pg_flush_await(struct semel_pg_changes *changes);

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 
-#include <string.h>
+#include <poll.h>
 
 static const struct semel_pg_query flush_rows = {
 	"mark events as published",
@@ -112,21 +112,29 @@ static void hear(struct semel_pg_changes *changes)
 	changes->flush.heard = true;
 }
 
+static void await_answer(PGconn *connection, int64_t wait_ms)
+{
+	struct pollfd answer = { .fd = semel_libpq.socket(connection), .events = POLLIN };
+	(void)poll(&answer, 1, (int)wait_ms);
+}
+
 void semel_pg_flush_await(struct semel_pg_changes *changes)
 {
 	if (changes->flush.sent && !changes->flush.heard)
 		hear(changes);
 }
 
-semel_status semel_pg_flush_heard(struct semel_changes *base, bool wait, bool *done_out,
+semel_status semel_pg_flush_heard(struct semel_changes *base, int64_t wait_ms, bool *done_out,
 				  semel_error *error)
 {
 	struct semel_pg_changes *changes = semel_pg_changes_of(base);
 	*done_out = false;
 	if (changes->flush.sent && !changes->flush.heard) {
 		PGconn *connection = semel_pg_of(changes->side)->connection;
+		if (wait_ms > 0)
+			await_answer(connection, wait_ms);
 		bool alive = semel_libpq.consumeInput(connection) != 0;
-		if (wait || !alive || !semel_libpq.isBusy(connection))
+		if (wait_ms < 0 || !alive || !semel_libpq.isBusy(connection))
 			hear(changes);
 	}
 	if (!changes->flush.heard)

@@ -45,6 +45,7 @@
 	F(isBusy, int, (PGconn * connection))                                                      \
 	F(consumeInput, int, (PGconn * connection))                                                \
 	F(flush, int, (PGconn * connection))                                                       \
+	F(sslInUse, int, (PGconn * connection))                                                    \
 	F(putCopyData, int, (PGconn * connection, const char *bytes, int length))                  \
 	F(getCopyData, int, (PGconn * connection, char **bytes_out, int async))                    \
 	F(notifies, PGnotify *, (PGconn * connection))                                             \

@@ -235,24 +235,40 @@ static semel_status take_message(struct semel_pg_changes *changes, const char *b
 			       "the change stream has a message that cannot be read");
 }
 
-/* Is it better to read on than to hand out what was read before? */
-static bool is_worth_reading(const struct semel_pg_changes *changes, bool rows_wait,
-			     uint32_t pauses)
+static bool is_full(const struct semel_outbox_batch *batch, size_t used)
 {
-	return !rows_wait || (changes->stream.gulp >= GULP_MIN && pauses < PAUSES_MAX);
+	return batch->count >= batch->capacity ||
+	       semel_arena_used(batch->arena) - used >= batch->bytes_max;
 }
 
-static semel_status read_socket(struct semel_pg_changes *changes, uint32_t *pauses,
-				semel_error *error)
+/* What libpq has in its buffer. */
+static semel_status take_buffered(struct semel_pg_changes *changes,
+				  struct semel_outbox_batch *batch, size_t used,
+				  uint64_t *position_out, uint32_t *taken_out, semel_error *error)
 {
-	if (changes->stream.gather) {
-		semel_wake_pause_us(GATHER_US);
-		++*pauses;
+	semel_status status = SEMEL_OK;
+	*taken_out = 0;
+	while (status == SEMEL_OK && !is_full(batch, used)) {
+		char *bytes = NULL;
+		int length = semel_libpq.getCopyData(changes->stream.connection, &bytes, 1);
+		if (length < 0)
+			return broken(changes, error);
+		if (length == 0)
+			break;
+		++*taken_out;
+		status = take_message(changes, bytes, (size_t)length, batch, position_out, error);
+		semel_libpq.freemem(bytes);
 	}
-	changes->stream.gulp = 0;
-	if (semel_libpq.consumeInput(changes->stream.connection) == 0)
-		return broken(changes, error);
-	return SEMEL_OK;
+	return status;
+}
+
+/* The socket is dry. Rows that came alone go out at once; while many come, or just came, a pause
+ * lets more of them gather. */
+static bool is_worth_a_pause(const struct semel_pg_changes *changes, uint32_t rows, uint32_t pauses)
+{
+	if (rows == 0)
+		return changes->stream.gather && pauses == 0;
+	return rows >= GULP_MIN && pauses < PAUSES_MAX;
 }
 
 semel_status semel_pg_stream_read(struct semel_changes *base, struct semel_outbox_batch *batch,
@@ -260,34 +276,28 @@ semel_status semel_pg_stream_read(struct semel_changes *base, struct semel_outbo
 {
 	struct semel_pg_changes *changes = semel_pg_changes_of(base);
 	size_t used = semel_arena_used(batch->arena);
-	uint32_t pauses = 0;
-	bool read = false;
-	semel_status status = SEMEL_OK;
+	uint32_t taken = 0, pauses = 0;
 	batch->count = 0;
 	*position_out = 0;
 	if (changes->stream.connection == NULL)
 		return broken(changes, error);
-	while (status == SEMEL_OK && batch->count < batch->capacity &&
-	       semel_arena_used(batch->arena) - used < batch->bytes_max) {
-		char *bytes = NULL;
-		int length = semel_libpq.getCopyData(changes->stream.connection, &bytes, 1);
-		if (length < 0)
+	/* A read that brought less than this was all there is. With TLS it is one message. */
+	uint32_t dry = semel_libpq.sslInUse(changes->stream.connection) ? 1 : GULP_MIN;
+	semel_status status = take_buffered(changes, batch, used, position_out, &taken, error);
+	bool came = taken > 0, paused = false;
+	while (status == SEMEL_OK && !is_full(batch, used)) {
+		if (semel_libpq.consumeInput(changes->stream.connection) == 0)
 			return broken(changes, error);
-		if (length > 0) {
-			changes->stream.gather = true;
-			changes->stream.gulp++;
-			read = false;
-			status = take_message(changes, bytes, (size_t)length, batch, position_out,
-					      error);
-			semel_libpq.freemem(bytes);
+		status = take_buffered(changes, batch, used, position_out, &taken, error);
+		came = came || taken > 0;
+		if (taken >= dry)
 			continue;
-		}
-		if (read || !is_worth_reading(changes, batch->count > 0, pauses))
+		if ((paused && taken == 0) || !is_worth_a_pause(changes, batch->count, pauses))
 			break;
-		status = read_socket(changes, &pauses, error);
-		read = true;
+		semel_wake_pause_us(GATHER_US);
+		paused = true;
+		pauses++;
 	}
-	if (read)
-		changes->stream.gather = false;
+	changes->stream.gather = came;
 	return status;
 }
