@@ -81,7 +81,7 @@ class Stream:
     def arrived(self, scope="x"):
         """Per aggregate, the numbers in the order of their arrival, repeats included."""
         said = self.semel.ok("consume", "--scope", scope, "--topic", "order.events", "--print", "--drain",
-                             "--guarantee", "at-least-once", timeout=120)
+                             "--timeout", f"{PATIENCE}s", "--guarantee", "at-least-once", timeout=120)
         found = {}
         for line in said.splitlines():
             if line.startswith("{"):
@@ -169,6 +169,40 @@ def test_many_writers_and_each_aggregate_in_its_order(stream):
     stream.wait_until_published()
     assert stream.semel.stop(relay) == 0
     assert stream.arrived() == {f"w{i}": list(range(1, 101)) for i in range(6)}
+
+
+def outside(semel, *statements):
+    """Settings of the server, which no transaction block may change."""
+    connection = mix.connect(semel.store)
+    connection.commit()
+    connection.connection.autocommit = True
+    for statement in statements:
+        connection.execute(statement)
+    connection.close()
+
+
+@pytest.mark.skipif(mix.BROKER != "local", reason="the broker's file tells when the event has arrived")
+def test_the_stream_may_be_quicker_than_its_commit(stream):
+    """A commit that waits for a standby is in the log, and nobody can see it yet."""
+    relay = stream.start()
+    stream.wait_until_read()
+    stream.insert(1)
+    stream.wait_until_published()
+    log = stream.semel.folder / "semel-broker.db-wal"
+    before = log.stat().st_size
+    outside(stream.semel, "ALTER SYSTEM SET synchronous_standby_names = 'nobody'", "SELECT pg_reload_conf()")
+    writer = threading.Thread(target=stream.insert, args=(1,), kwargs={"first": 2})
+    try:
+        wait_for(lambda: stream.semel.sql("SHOW synchronous_standby_names") == [("nobody",)], PATIENCE)
+        writer.start()
+        wait_for(lambda: log.stat().st_size > before, PATIENCE, "the event has arrived")
+        assert stream.semel.sql("SELECT count(*) FROM semel_outbox") == [(1,)]
+    finally:
+        outside(stream.semel, "ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
+    writer.join(PATIENCE)
+    stream.wait_until_published()
+    assert stream.semel.stop(relay) == 0
+    assert stream.arrived() == {"a": [1, 2]}
 
 
 def peak_kb(child):

@@ -46,6 +46,7 @@ struct semel_cdc {
 
 	struct semel_pile gathered, sent;
 	bool sending;
+	int64_t resend_ms, resend_since_ms; /* steady: not all could be marked; 0: they could */
 	uint64_t sent_position, remembered, confirmed;
 	int64_t flushed_ms, confirmed_ms, look_at_ms; /* steady */
 	bool starved;                                 /* nothing is read before marks are written */

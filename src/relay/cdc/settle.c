@@ -12,12 +12,14 @@
 #include "base/failpoint.h"
 #include "observe/log.h"
 
-#define LINGER_MS    100 /* the oldest confirmed row waits so long for others */
-#define STARVED_MS   20
-#define IDLE_MS      5000 /* an idle stream's position is remembered so often */
-#define POINT_MS     1000
-#define ALIVE_MAX_MS 10000
-#define FLUSH_SHARE  4 /* of the window is worth a statement */
+#define LINGER_MS     100 /* the oldest confirmed row waits so long for others */
+#define STARVED_MS    20
+#define RESEND_MS     10
+#define RESEND_MAX_MS 60000
+#define IDLE_MS       5000 /* an idle stream's position is remembered so often */
+#define POINT_MS      1000
+#define ALIVE_MAX_MS  10000
+#define FLUSH_SHARE   4 /* of the window is worth a statement */
 
 bool semel_cdc_owes(const struct semel_cdc *cdc)
 {
@@ -64,28 +66,54 @@ static void swap_piles(struct semel_cdc *cdc)
 	cdc->gathered = empty;
 }
 
-static semel_status send_flush(struct semel_cdc *cdc, semel_error *error)
+static semel_status send_pile(struct semel_cdc *cdc, semel_error *error)
 {
 	struct semel_lease leases[SEMEL_LANES_MAX];
 
 	for (int32_t i = 0; i < cdc->lanes->count; i++)
 		leases[i] = cdc->lanes->lanes[i].lease;
-	for (uint32_t i = 0; i < cdc->gathered.tickets; i++)
-		semel_feedback_settle(cdc->feedback, cdc->gathered.ticket[i]);
-	swap_piles(cdc);
 	struct semel_flush flush = { .leases = leases,
 				     .lease_count = (size_t)cdc->lanes->count,
 				     .low_seqs = cdc->low_seqs,
 				     .lanes = cdc->sent.lanes,
 				     .seqs = cdc->sent.seqs,
 				     .count = cdc->sent.count,
-				     .position = cdc->feedback->position,
+				     .position = cdc->sent_position,
 				     .now_ms = semel_now_ms(cdc->env),
 				     .expires_at_ms = semel_lanes_expiry(cdc->lanes) };
-	cdc->sent_position = cdc->feedback->position;
 	cdc->sending = true;
+	cdc->resend_ms = 0;
 	cdc->flushed_ms = semel_steady_ms(cdc->env);
 	return cdc->changes->driver->flush_send(cdc->changes, &flush, error);
+}
+
+static semel_status send_flush(struct semel_cdc *cdc, semel_error *error)
+{
+	for (uint32_t i = 0; i < cdc->gathered.tickets; i++)
+		semel_feedback_settle(cdc->feedback, cdc->gathered.ticket[i]);
+	cdc->sent_position = cdc->feedback->position;
+	cdc->resend_since_ms = 0;
+	swap_piles(cdc);
+	return send_pile(cdc, error);
+}
+
+/* Commits become visible a little after the stream has told of them; with a synchronous standby
+ * that may take a while. A row that somebody has deleted never does. */
+static semel_status resend_later(struct semel_cdc *cdc, const semel_error *error)
+{
+	int64_t now_ms = semel_steady_ms(cdc->env);
+
+	cdc->sending = true;
+	cdc->resend_ms = now_ms + RESEND_MS;
+	if (cdc->resend_since_ms == 0)
+		cdc->resend_since_ms = now_ms;
+	if (now_ms - cdc->resend_since_ms < RESEND_MAX_MS)
+		return SEMEL_OK;
+	semel_logf(SEMEL_LOG_WARN,
+		   "published events are gone from the outbox, and cannot be marked: %s",
+		   error->text);
+	cdc->sent.count = 0;
+	return SEMEL_OK;
 }
 
 static void confirm(struct semel_cdc *cdc, bool ask)
@@ -117,6 +145,8 @@ static semel_status hear_flush(struct semel_cdc *cdc, int64_t wait_ms, semel_err
 	semel_status status =
 		cdc->changes->driver->flush_heard(cdc->changes, wait_ms, &done, error);
 
+	if (status == SEMEL_NOT_FINISHED)
+		return resend_later(cdc, error);
 	if (status != SEMEL_OK)
 		cdc->sending = false;
 	if (status == SEMEL_LEASE_LOST) {
@@ -143,7 +173,12 @@ semel_status semel_cdc_flush(struct semel_cdc *cdc, bool now, semel_error *error
 	bool idle = cdc->starved && !cdc->loads->flying;
 	semel_status status = SEMEL_OK;
 
-	if (cdc->sending)
+	if (cdc->sending && cdc->resend_ms != 0) {
+		if (!now && semel_steady_ms(cdc->env) < cdc->resend_ms)
+			return SEMEL_OK;
+		status = send_pile(cdc, error);
+	}
+	if (status == SEMEL_OK && cdc->sending)
 		status = hear_flush(cdc, now ? -1 : idle ? STARVED_MS : 0, error);
 	if (status != SEMEL_OK || cdc->sending)
 		return status;
@@ -164,6 +199,7 @@ void semel_cdc_forget(struct semel_cdc *cdc)
 		semel_logf(SEMEL_LOG_WARN, "confirmed events are not marked and come again: %s",
 			   error.text);
 	cdc->sending = cdc->starved = false;
+	cdc->resend_ms = 0;
 	semel_pile_clear(&cdc->gathered);
 	semel_pile_clear(&cdc->sent);
 	semel_feedback_reset(cdc->feedback);

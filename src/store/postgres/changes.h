@@ -31,7 +31,7 @@ struct semel_pg_changes {
 		bool sent, heard;
 		semel_status status; /* of what was heard */
 		semel_error error;
-		size_t lease_count;
+		size_t lease_count, row_count;
 	} flush;
 };
 

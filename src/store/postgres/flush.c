@@ -3,6 +3,8 @@
  *
  * - One statement checks the fence of all lanes, marks, moves the low marks, renews the leases and
  *   remembers the stream's position: all of it, or nothing.
+ * - The stream may be quicker than the commit that it tells of: a row that cannot be seen yet is
+ *   not marked, the position is not remembered, and the whole is sent once more.
  * - It is on the disk when it is heard; and so is whatever our other connections have committed
  *   before, since the server's log has one order.
  */
@@ -20,10 +22,11 @@ static const struct semel_pg_query flush_rows = {
 	" RETURNING l.lane),"
 	" marked AS (UPDATE semel_outbox o SET status = 'PUBLISHED', published_at = $6::timestamptz"
 	" FROM unnest($7::smallint[], $8::bigint[]) AS r (lane, seq), fence"
-	" WHERE fence.lane = r.lane AND o.lane = r.lane AND o.seq = r.seq),"
+	" WHERE fence.lane = r.lane AND o.lane = r.lane AND o.seq = r.seq RETURNING 1),"
 	" noted AS (UPDATE semel_slot SET position = greatest(position, $9::pg_lsn)"
-	" WHERE name = $10 AND (SELECT count(*) FROM fence) = $11)"
-	" SELECT count(*) FROM fence"
+	" WHERE name = $10 AND (SELECT count(*) FROM fence) = $11"
+	" AND (SELECT count(*) FROM marked) = $12)"
+	" SELECT (SELECT count(*) FROM fence), (SELECT count(*) FROM marked)"
 };
 
 static void gather(struct semel_pg_changes *changes, const struct semel_flush *flush)
@@ -58,6 +61,7 @@ static void add_params(struct semel_pg_changes *changes, const struct semel_flus
 	semel_pg_add_string(params, position);
 	semel_pg_add_string(params, changes->slot);
 	semel_pg_add_int(params, (int64_t)flush->lease_count);
+	semel_pg_add_int(params, (int64_t)flush->count);
 }
 
 semel_status semel_pg_flush_send(struct semel_changes *base, const struct semel_flush *flush,
@@ -82,6 +86,7 @@ semel_status semel_pg_flush_send(struct semel_changes *base, const struct semel_
 		status = semel_pg_error(side->connection, NULL, flush_rows.what, error);
 	semel_pg_params_free(&params);
 	changes->flush.lease_count = flush->lease_count;
+	changes->flush.row_count = flush->count;
 	changes->flush.sent = status == SEMEL_OK;
 	changes->flush.heard = false;
 	return semel_pg_changes_failed(changes, status);
@@ -95,6 +100,10 @@ static semel_status verdict(struct semel_pg_changes *changes, PGresult *result, 
 	if ((size_t)semel_pg_int(result, 0, 0) != changes->flush.lease_count)
 		return semel_error_set(error, SEMEL_LEASE_LOST,
 				       "another relay has taken the lanes over");
+	if ((size_t)semel_pg_int(result, 0, 1) != changes->flush.row_count)
+		return semel_error_set(error, SEMEL_NOT_FINISHED,
+				       "%s of %zu events can be marked so far",
+				       semel_pg_value(result, 0, 1), changes->flush.row_count);
 	return SEMEL_OK;
 }
 
