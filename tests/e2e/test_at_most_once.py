@@ -52,6 +52,7 @@ def test_a_replayed_head_that_is_lost_in_a_crash_lets_its_followers_go(shop, kin
     assert shop.sql("SELECT * FROM semel_hold") == []
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("kind", ["sql", "exec"])
 def test_a_crash_costs_the_effect_of_one_follower_at_most(shop, kind):
     ids = [publish(shop, word, aggregate) for aggregate in "123456" for word in ("bad", "good")]

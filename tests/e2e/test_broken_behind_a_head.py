@@ -6,6 +6,7 @@ import story
 pytestmark = pytest.mark.anywhere
 
 
+@pytest.mark.core
 def test_a_broken_event_waits_behind_the_dead_letter_of_its_aggregate(semel):
     story.prepare(semel)
     story.publish(semel, "bad")

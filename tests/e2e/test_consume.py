@@ -50,12 +50,14 @@ def counts(**some):
 # ---- guarantees and claims ----------------------------------------------------------------------
 
 
+@pytest.mark.core
 def test_a_duplicate_is_skipped_and_counted(shop):
     publish_twice(shop, "one", "two")
     assert consume(shop, *SQL) == counts(done=2, duplicate=2)
     assert words(shop) == ["one", "two"]
 
 
+@pytest.mark.core
 def test_a_duplicate_of_a_call_is_skipped_too(shop):
     publish_twice(shop, "one", "two")
     assert consume(shop, "--exec", "echo $SEMEL_EVENT_ID >> calls") == counts(done=2, duplicate=2)
@@ -70,6 +72,7 @@ def test_at_least_once_keeps_no_record_and_repeats(shop):
     assert shop.sql("SELECT * FROM semel_inbox") == []
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("handler", [SQL, ("--exec", "cat >> calls; exit 75")], ids=["sql", "exec"])
 @pytest.mark.parametrize("setting", [("--guarantee", "at-most-once"), ("--claim", "separate")], ids=["once", "separate"])
 def test_who_claims_first_never_runs_a_second_time(shop, handler, setting):
@@ -83,6 +86,7 @@ def test_who_claims_first_never_runs_a_second_time(shop, handler, setting):
     shop.ok("verify")
 
 
+@pytest.mark.core
 def test_every_scope_gets_every_event(shop):
     publish(shop, "one")
     relay(shop)
@@ -101,6 +105,7 @@ def test_the_inbox_knows_place_time_and_version(shop):
     assert week.startswith("2026-11-09")
 
 
+@pytest.mark.core
 def test_a_business_key_counts_over_all_weeks(shop):
     for word, time in (("one", "2026-10-05T12:00:00Z"), ("two", "2026-11-02T12:00:00Z"), ("one", "2026-11-03T12:00:00Z")):
         publish(shop, word, word, "--time", time, "--header", f"idempotencyKey=key-{word}")
@@ -130,6 +135,7 @@ def test_a_rejected_event_leaves_its_business_key_free(shop):
     assert consume(shop, *SQL, *by_key) == counts(done=1)
 
 
+@pytest.mark.core
 def test_one_bad_event_in_a_batch_fails_alone(shop):
     for word, aggregate in (("one", "1"), ("bad", "2"), ("three", "3")):
         publish(shop, word, aggregate)
@@ -141,6 +147,7 @@ def test_one_bad_event_in_a_batch_fails_alone(shop):
 # ---- handlers -----------------------------------------------------------------------------------
 
 
+@pytest.mark.core
 def test_statements_get_everything_about_the_event_and_run_together(shop):
     shop.sql("CREATE TABLE seen (id TEXT, type TEXT, aggregate_type TEXT, aggregate_id TEXT, topic TEXT, payload TEXT,"
              " headers TEXT, time TEXT, attempt INTEGER)")
@@ -193,6 +200,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.core
 def test_a_pipe_answers_line_by_line(shop):
     (shop.folder / "pipe.py").write_text(PIPE)
     ids = [publish(shop, word, word) for word in ("now", "later", "never")]
@@ -211,6 +219,7 @@ def test_print_writes_an_envelope_per_line(shop):
     assert (event["id"], event["aggregateId"], event["payload"]) == (event_id, "7", {"word": "one"})
 
 
+@pytest.mark.core
 def test_an_endpoint_gets_the_payload_and_the_idempotency_key(shop):
     event_id = publish(shop, "one", "7", "--header", "correlationId=c-1")
     relay(shop)
@@ -255,6 +264,7 @@ FIRST = "order.created.v1=order.created.v2:sql:json_set(:payload, '$.word', json
 SECOND = "order.created.v2=order.created.v3:exec:sed 's/!/?/'"
 
 
+@pytest.mark.core
 def test_upcasters_are_chained_to_the_newest_version(shop):
     shop.sql("CREATE TABLE seen (type TEXT, word TEXT)")
     publish(shop, "one")
@@ -284,6 +294,7 @@ def test_an_event_that_cannot_be_upcast_is_a_dead_letter_in_its_old_version(shop
     assert "cannot" in letter["failureReason"]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("handler", [SQL, ("--exec", "cat >> calls")], ids=["sql", "exec"])
 def test_an_expression_that_fails_is_the_events_own_affair(shop, handler):
     """Where an error dooms the transaction, the claims and effects of the others must not go with it."""
@@ -342,6 +353,7 @@ def test_a_later_subscription_starts_at_the_beginning(shop):
     assert consume(shop, "--exec", "cat >> calls", scope="late") == counts(done=2)
 
 
+@pytest.mark.core
 def test_a_subscription_may_start_at_the_end(shop):
     publish(shop, "one")
     relay(shop)
@@ -354,6 +366,7 @@ def test_a_subscription_may_start_at_the_end(shop):
     shop.ok("verify")
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("handler", [SQL, ("--exec", "cat >> calls", "--concurrency", "2")], ids=["sql", "exec"])
 def test_a_maximum_ends_the_run_and_the_next_one_goes_on(shop, handler):
     for number in range(5):
@@ -364,6 +377,7 @@ def test_a_maximum_ends_the_run_and_the_next_one_goes_on(shop, handler):
     assert consume(shop, *handler) == counts()
 
 
+@pytest.mark.core
 def test_a_signal_ends_a_busy_consumer_between_two_transactions(shop):
     lines = [{"type": "t.v1", "aggregateType": "order", "aggregateId": str(n % 7), "payload": {"word": f"w{n}"}}
              for n in range(300)]
@@ -463,6 +477,7 @@ def test_consumers_of_one_scope_share_the_work(shop):
     assert len(words(shop)) == 65
 
 
+@pytest.mark.core
 @pytest.mark.slow
 def test_the_share_of_a_killed_consumer_moves_on(shop):
     publish(shop, "first")

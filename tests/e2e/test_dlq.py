@@ -46,6 +46,7 @@ def test_nothing_is_dead_in_a_fresh_store(shop):
     shop.ok("dlq", "replay", "--all")
 
 
+@pytest.mark.core
 def test_a_dead_letter_tells_everything(shop):
     event_id = shop.publish("--payload", '{"word": "bad"}', "--header", "sagaId=s-1", "--header", "correlationId=c-1")
     relay(shop)
@@ -73,6 +74,7 @@ def test_unknown_members_are_null_and_never_absent(shop):
     assert letter["sagaId"] is None and letter["correlationId"] is None
 
 
+@pytest.mark.core
 def test_a_replay_works_at_once_and_brings_followers_in_order(shop):
     deliver(shop, ("bad", "1"), ("second", "1"), ("other", "2"), ("third", "1"))
     assert words(shop) == ["other"]
@@ -102,6 +104,7 @@ def test_a_replay_that_fails_again_returns_to_its_entry_and_three_are_the_limit(
     assert entry(shop)["status"] == "DISCARDED"
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("settings", [
     ("--claim", "same-tx"), ("--claim", "separate"), ("--guarantee", "at-most-once"), ("--guarantee", "at-least-once"),
     ("--poison", "skip"), ("--poison", "block")])
@@ -168,6 +171,7 @@ def test_only_pending_ones_are_replayed_or_discarded(shop):
     assert "DISCARDED" in shop.fails(65, "dlq", "discard", entry_id)
 
 
+@pytest.mark.core
 def test_a_discarded_head_lets_its_followers_go(shop):
     deliver(shop, ("bad", "1"), ("second", "1"), ("third", "1"))
     shop.ok("dlq", "discard", entry(shop)["dlqEntryId"])
@@ -260,6 +264,7 @@ def test_a_reason_with_control_characters_does_not_reach_the_terminal(shop):
     assert "evil" in listed and "\x1b" not in listed and "\x07" not in listed
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("point", ["dlq.after-publish", "dlq.after-mark"])
 def test_a_replayer_that_is_killed_neither_loses_nor_doubles(shop, point):
     deliver(shop, ("bad", "1"), ("second", "1"))
@@ -288,6 +293,7 @@ def test_ids_of_entries_are_uuids(shop):
     assert uuid.UUID(entry(shop)["dlqEntryId"])
 
 
+@pytest.mark.core
 def test_a_second_copy_of_a_discarded_event_is_skipped(shop):
     """The relay died after the broker's confirm, and sends the events again when a person has decided already."""
     bad, second = publish(shop, "bad"), publish(shop, "second")

@@ -138,6 +138,7 @@ def test_strict_waits_only_within_its_bound(shop):
     assert words(shop) == ["a1", "a2", "a3"]
 
 
+@pytest.mark.core
 def test_strict_takes_a_dead_letter_for_settled_and_parks_behind_it(shop):
     published(shop, ("bad", "a"), ("a2", "a"))
     consume(shop, "--order", "strict")
@@ -172,6 +173,7 @@ def arrived(semel):
     return [json.loads(payload)["word"] for _, _, payload in semel.place.log()]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("batch", ["1", "100"])
 def test_total_order_keeps_the_whole_topic_behind_an_event_under_retry(shop, batch):
     published(shop, *MIXED)
@@ -180,6 +182,7 @@ def test_total_order_keeps_the_whole_topic_behind_an_event_under_retry(shop, bat
     assert STORE != "sqlite" or words(shop) == [word for word, _ in MIXED]
 
 
+@pytest.mark.core
 def test_total_order_stops_at_a_dead_letter_and_goes_on_after_its_replay(shop):
     published(shop, ("a1", "a"), ("bad", "b"), ("a2", "a"), ("c1", "c"))
     complaint = shop.fails(75, *run_words("--drain", "--order", "total", "--poison", "block", "--timeout", "3s"))
@@ -231,6 +234,7 @@ def test_total_order_with_a_program_is_one_call_after_the_other(shop):
 # ---- several at work ----------------------------------------------------------------------------
 
 
+@pytest.mark.core
 def test_two_relays_and_two_consumers_keep_the_order_of_every_aggregate(shop):
     children = [shop.spawn("relay", "--lease", "500ms") for _ in range(2)]
     consumer = ("consume", "--scope", "billing", "--topic", "order.events", "--sql", HANDLER.format(scope="billing"))

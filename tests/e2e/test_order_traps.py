@@ -54,6 +54,7 @@ def test_a_broken_event_in_the_middle_of_a_batch_holds_only_the_later_ones(shop)
     assert pending(shop) == [ids[1]]
 
 
+@pytest.mark.core
 def test_a_follower_is_known_by_its_business_key(shop):
     by_key = ("--dedup-by", "header:idempotencyKey")
     head = publish(shop, "bad", "1", "--header", "idempotencyKey=a")
@@ -72,6 +73,7 @@ def test_a_follower_is_known_by_its_business_key(shop):
     assert words(shop) == ["twin", "bad"]
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("concurrency", ["1", "8"])
 def test_a_topic_waits_for_the_retry_of_a_program(shop, concurrency):
     shop.place.witness("order.events")
@@ -102,6 +104,7 @@ def released(shop, *followers):
     return ids[1:]
 
 
+@pytest.mark.core
 def test_followers_of_one_aggregate_share_a_commit(shop):
     followers = [f"follower-{number}" for number in range(30)]
     released(shop, *followers)

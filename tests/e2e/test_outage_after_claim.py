@@ -7,6 +7,7 @@ import story
 pytestmark = pytest.mark.anywhere
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("promise", [("--claim", "separate"), ("--guarantee", "at-most-once")])
 def test_an_outage_of_the_store_after_the_claim_makes_no_dead_letter(semel, promise):
     story.prepare(semel)

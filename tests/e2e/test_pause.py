@@ -44,6 +44,7 @@ def claims(shop):
     return shop.sql("SELECT event_id, status FROM semel_inbox WHERE scope = 'billing' ORDER BY event_id")
 
 
+@pytest.mark.core
 def test_a_separate_claim_that_has_moved_on_leaves_no_effect(shop):
     event_id = publish(shop, "good")
     relay(shop)
@@ -76,6 +77,7 @@ def test_a_call_whose_claim_has_moved_on_concludes_nothing(shop, verdict):
     assert shop.json("dlq", "list") == []
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("guarantee", ["effectively-once", "at-least-once"])
 def test_a_follower_that_has_moved_on_does_not_release_the_others(shop, guarantee):
     """a is discarded; b is under way here, when another consumer has done it and rejects c: d stays behind c."""

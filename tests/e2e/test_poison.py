@@ -40,6 +40,7 @@ def replay_all(semel):
 # ---- park-key -----------------------------------------------------------------------------------
 
 
+@pytest.mark.core
 def test_by_default_followers_wait_and_others_do_not(shop):
     deliver(shop, ("a1", "a"), ("bad", "a"), ("a3", "a"), ("b1", "b"), ("a4", "a"), ("b2", "b"))
     assert sorted(words(shop)) == ["a1", "b1", "b2"]
@@ -80,6 +81,7 @@ def test_a_follower_that_is_poison_itself_holds_back_the_rest(shop):
     assert words(shop) == ["bad", "a3"]
 
 
+@pytest.mark.core
 def test_each_scope_has_its_own_opinion(shop):
     mend(shop)
     shop.sql(refuse_when("NEW.word = 'bad' AND NEW.scope = 'billing'", "the word is bad"))
@@ -108,6 +110,7 @@ def test_a_blocked_aggregate_keeps_the_drain_from_its_end_until_it_is_discarded(
     assert words(shop) == ["b1", "a2", "a3"]
 
 
+@pytest.mark.core
 def test_a_blocked_aggregate_goes_on_after_the_replay(shop):
     for word in ("bad", "a2"):
         publish(shop, word, "a")
@@ -132,6 +135,7 @@ def test_with_skip_the_followers_go_on_and_the_replay_comes_after_them(shop):
 # ---- retries ------------------------------------------------------------------------------------
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("settings", [(), ("--poison", "block"), ("--batch", "1")])
 def test_an_event_under_retry_holds_back_its_siblings_and_nobody_else(shop, settings):
     for word, aggregate in (("flaky", "a"), ("a2", "a"), ("b1", "b"), ("a3", "a")):
@@ -196,6 +200,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("handler, program", [("--exec", EACH), ("--pipe", ALL)], ids=["exec", "pipe"])
 def test_programs_under_retry_hold_back_their_siblings_and_nobody_else(shop, handler, program):
     """The first event of a fails until the other aggregate has gone on, so it must not wait."""

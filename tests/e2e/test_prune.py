@@ -45,6 +45,7 @@ def test_what_is_young_stays(shop):
     assert len(shop.sql("SELECT * FROM semel_outbox")) == 1
 
 
+@pytest.mark.core
 def test_what_is_old_goes_from_every_table(shop):
     deliver(shop, ("first", "1"), ("second", "2"), ("bad", "3"))
     age(shop)

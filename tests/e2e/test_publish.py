@@ -63,6 +63,7 @@ def test_the_payload_comes_from_a_file_or_standard_input(semel):
     assert [json.loads(event["payload"])["from"] for event in events(semel)] == ["file", "stdin"]
 
 
+@pytest.mark.core
 def test_the_business_change_commits_with_the_event(semel):
     semel.publish("--sql", "CREATE TABLE orders (id TEXT PRIMARY KEY)", "--sql", "INSERT INTO orders VALUES ('a')")
     assert semel.sql("SELECT id FROM orders") == [("a",)]
@@ -94,6 +95,7 @@ def test_an_id_is_published_once(semel):
     assert len(events(semel)) == 1
 
 
+@pytest.mark.core
 def test_a_crash_before_the_commit_leaves_nothing(semel):
     done = semel.run("publish", "--type", "t", "--aggregate", "a:b", "--sql", "CREATE TABLE orders (id TEXT)",
                      env={"SEMEL_FAILPOINT": "publish.before-commit:kill"})
@@ -102,6 +104,7 @@ def test_a_crash_before_the_commit_leaves_nothing(semel):
     assert not has_table(semel.store, "orders")
 
 
+@pytest.mark.core
 def test_a_crash_after_the_commit_leaves_both(semel):
     done = semel.run("publish", "--type", "t", "--aggregate", "a:b", "--sql", "CREATE TABLE orders (id TEXT)",
                      env={"SEMEL_FAILPOINT": "publish.after-commit:kill"})
@@ -129,6 +132,7 @@ def test_inside_a_handler_correlation_and_causation_flow_on(semel):
     assert (third["correlationId"], third["causationId"]) == (cause, cause)
 
 
+@pytest.mark.core
 def test_an_event_published_by_a_handler_names_its_cause(semel):
     cause = semel.publish("--header", "correlationId=c")
     semel.ok("relay", "--drain")

@@ -29,6 +29,7 @@ def test_a_replay_is_skipped_by_who_has_the_events(shop):
     shop.ok("verify")
 
 
+@pytest.mark.core
 def test_reprocessing_builds_a_projection_anew(shop):
     deliver(shop, *THREE)
     consume(shop, "audit")
@@ -141,6 +142,7 @@ def test_a_stopped_replay_ends_well_and_says_where(shop):
     assert "stopped" in out and out.startswith("replayed ")
 
 
+@pytest.mark.core
 def test_the_inbox_of_another_database_is_found(shop):
     other = shop.place.database("audit")
     url = url_of(other)
@@ -163,6 +165,7 @@ def test_a_scope_is_sent_only_what_it_reads(shop):
     assert shop.ok("replay", "--scope", "billing") == "replayed 3 events to billing\n"
 
 
+@pytest.mark.core
 def test_a_replay_that_is_killed_is_run_again(shop):
     deliver(shop, *THREE)
     shop.sql("DELETE FROM effect")

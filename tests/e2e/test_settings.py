@@ -33,6 +33,7 @@ def shop(semel):
     return semel
 
 
+@pytest.mark.core
 def test_a_subscription_of_the_config_needs_only_its_scope(shop):
     assert shop.ok("--config", "semel.yaml", "consume", "--scope", "billing", "--drain").startswith("done 1, duplicate 0")
     assert shop.sql("SELECT order_id FROM invoice") == [("a",)]

@@ -30,6 +30,7 @@ def test_a_relay_ends_in_peace_and_says_what_it_did(semel, number):
     assert child.stdout.read() == "published 1 event\n"
 
 
+@pytest.mark.core
 def test_a_consumer_ends_in_peace_and_says_what_it_did(semel):
     semel.sql("CREATE TABLE seen (id TEXT)")
     semel.publish()
@@ -50,6 +51,7 @@ def test_a_hangup_changes_nothing(semel):
     assert semel.stop(child) == 0
 
 
+@pytest.mark.core
 def test_what_is_in_flight_is_finished_within_the_grace_period(semel):
     child = at_work(semel, "--exec", "touch started; while ! test -e go; do sleep 0.05; done; touch finished")
     child.send_signal(signal.SIGTERM)

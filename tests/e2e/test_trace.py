@@ -44,6 +44,7 @@ def test_an_event_on_its_way(shop):
     assert ("waiting", "billing") in life(shop, event_id)
 
 
+@pytest.mark.core
 def test_a_dead_letter_and_its_replay(shop):
     head, follower = deliver(shop, ("bad", "1"), ("second", "1"))
     assert ("dead-lettered", "billing") in life(shop, head)

@@ -39,6 +39,7 @@ def test_a_fresh_store_is_accounted_for(shop):
     assert shop.broker_is_untouched()
 
 
+@pytest.mark.core
 def test_everything_delivered_is_accounted_for(shop):
     deliver(shop, ("first", "1"), ("second", "2"))
     consume(shop, "audit")
@@ -65,6 +66,7 @@ def test_events_at_the_broker_wait(shop):
     assert (scope_of(report)["waiting"], scope_of(report)["missing"]) == (1, 0)
 
 
+@pytest.mark.core
 def test_a_lost_event_is_named(shop):
     first, second = deliver(shop, ("first", "1"), ("second", "2"))
     shop.sql("DELETE FROM semel_inbox WHERE event_id = ?", second)
@@ -175,6 +177,7 @@ def test_a_store_that_is_not_there_is_said_to_be(shop):
     shop.fails(69, "verify", "--consumer-store", "sqlite:none/nothing.db")
 
 
+@pytest.mark.core
 def test_verifying_while_everything_is_at_work_finds_no_ghosts(shop):
     deliver(shop, ("first", "1"))
     running = shop.spawn("relay"), shop.spawn(
