@@ -175,6 +175,38 @@ static void a_login_that_is_refused_shows_no_password(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make, drop)
 
+/* A consumer starts over after an outage, and declares what it needs; anything else would end it.
+ */
+static void a_subscription_that_is_deleted_under_a_retry_is_an_outage(void **state)
+{
+	(void)state;
+	need_server();
+	rabbit_steps_make("partitions=4", url, sizeof(url));
+	struct semel_broker *broker = steps_open(url), *other = steps_open(url);
+	struct semel_rabbit *rabbit = control_of(other);
+	struct steps_event event;
+	semel_error error = { 0 };
+	char exchange[128];
+	steps_subscribe(broker, (struct steps_subscription){ .scope = "billing" });
+	steps_event_make(&event, "a", 1);
+	steps_requeue(broker, "billing", &event, 0);
+	snprintf(exchange, sizeof(exchange), "billing.%s", steps_topics()[0]);
+	rabbit->library->exchange_delete(rabbit->connection, SEMEL_RABBIT_CONTROL,
+					 semel_rabbit_string(exchange), 0);
+	assert_int_equal(semel_rabbit_call_end(rabbit, SEMEL_RABBIT_CONTROL, NULL, &error),
+			 SEMEL_OK);
+	assert_int_equal(
+		broker->driver->requeue(broker, "billing", &event.event, &event.passage, 0, &error),
+		SEMEL_OUTAGE);
+	semel_broker_close(other);
+	semel_broker_close(broker);
+
+	broker = steps_open(url);
+	steps_subscribe(broker, (struct steps_subscription){ .scope = "billing" });
+	steps_requeue(broker, "billing", &event, 0);
+	semel_broker_close(broker);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -183,6 +215,7 @@ int main(void)
 		TEST(a_queue_that_is_full_refuses_by_nack),
 		TEST(a_queue_with_other_settings_is_explained_and_left_alone),
 		TEST(a_login_that_is_refused_shows_no_password),
+		TEST(a_subscription_that_is_deleted_under_a_retry_is_an_outage),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

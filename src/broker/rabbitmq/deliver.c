@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define BODY_MAX ((uint64_t)1 << 30) /* RabbitMQ itself takes half of it at most */
+
 static semel_status no_memory(semel_error *error)
 {
 	return semel_error_set(error, SEMEL_INTERNAL, "no memory for a delivery");
@@ -266,7 +268,7 @@ semel_status semel_rabbit_deliver_header(struct semel_rabbit *rabbit,
 {
 	struct semel_rabbit_assembly *assembly = &share->assembly;
 	struct semel_delivery *delivery = &assembly->parcel->delivery;
-	char *body = semel_arena_alloc(rabbit->stage, body_size + 1);
+	char *body = body_size > BODY_MAX ? NULL : semel_arena_alloc(rabbit->stage, body_size + 1);
 	if (rabbit->settings.stream) {
 		delivery->offset = semel_rabbit_offset_of(properties);
 		delivery->kept = true;

@@ -212,6 +212,14 @@ static bool is_foreign(const struct semel_event *event)
 		semel_text_equal(event->aggregate_id, event->routing_key));
 }
 
+/* Somebody has deleted it under us: whoever starts over declares it again. */
+static semel_status home_is_gone(struct semel_rabbit *rabbit, const char *queue, semel_error *error)
+{
+	rabbit->home_count = 0;
+	return semel_error_set(error, SEMEL_OUTAGE, "the subscription %s is gone from %s", queue,
+			       rabbit->place);
+}
+
 semel_status semel_rabbit_requeue(struct semel_broker *broker, const char *scope,
 				  const struct semel_event *event,
 				  const struct semel_passage *passage, int64_t delay_ms,
@@ -242,7 +250,7 @@ semel_status semel_rabbit_requeue(struct semel_broker *broker, const char *scope
 	status = send_out(rabbit, &post, error);
 	if (status == SEMEL_OK && tier > 0)
 		semel_rabbit_tier_added(rabbit, tier_queue);
-	return status;
+	return status == SEMEL_NOT_FOUND ? home_is_gone(rabbit, queue, error) : status;
 }
 
 /* Where it lies it need not find a queue again. */
