@@ -2,6 +2,7 @@
 /* What a server, its settings and its users may do that would lose an event or double an effect,
  * and must not. */
 #include "contract/postgres_steps.h"
+#include "store/postgres/postgres.h"
 
 #include <semel/inbox.h>
 #include <semel/outbox.h>
@@ -235,6 +236,48 @@ static void a_commit_in_two_phases_is_possible_while_a_relay_sleeps(void **state
 	semel_libpq.finish(connection);
 }
 
+/* ---- clocks ---------------------------------------------------------------------------------- */
+
+/* A machine whose clock is an hour behind the server's. */
+static semel_store *open_an_hour_behind(void)
+{
+	semel_store *store = store_open_one();
+	((struct semel_pg_store *)store)->ahead_ms = 3600000;
+	return store;
+}
+
+static void leases_go_by_the_clock_of_the_server(void **state)
+{
+	(void)state;
+	static const int64_t hour_ms = 3600000;
+	semel_store *behind = open_an_hour_behind(), *right = store_open_one();
+	struct store_relay relay;
+	store_relay_open(&relay, behind, "r"); /* until STORE_NOW + 5 s of its own clock */
+	assert_int_equal(relay.leases.all[3].expires_at_ms, STORE_NOW + 5000);
+	assert_int_equal(store_leases(behind).all[3].expires_at_ms, STORE_NOW + 5000);
+	assert_int_equal(store_leases(right).all[3].expires_at_ms, STORE_NOW + 5000 + hour_ms);
+
+	struct semel_inbox_claim claim = store_claim("e1");
+	claim.status = SEMEL_INBOX_CLAIMED;
+	claim.owner = "worker";
+	claim.lease_until_ms = STORE_NOW + 30000;
+	store_claim_now(behind, claim);
+	assert_int_equal(store_claim_now(behind, claim).lease_until_ms, STORE_NOW + 30000);
+	assert_int_equal(store_claim_now(right, claim).lease_until_ms, STORE_NOW + 30000 + hour_ms);
+	store_relay_close(&relay);
+	semel_store_close(right);
+	semel_store_close(behind);
+}
+
+static void clocks_that_agree_are_left_alone(void **state)
+{
+	(void)state;
+	semel_store *store = open_an_hour_behind();
+	assert_ok(store->driver->inbox_renew(store, "worker", STORE_NOW, NULL)); /* looks again */
+	assert_int_equal(((struct semel_pg_store *)store)->ahead_ms, 0);
+	semel_store_close(store);
+}
+
 /* ---- what the server says -------------------------------------------------------------------- */
 
 /* The answer to the only statement of a handler. */
@@ -404,6 +447,8 @@ static const struct CMUnitTest tests[] = {
 	POSTGRES_TEST(a_claim_does_not_depend_on_how_the_session_writes_dates),
 	POSTGRES_TEST(a_relay_at_work_does_not_keep_what_is_rung_for_another),
 	POSTGRES_TEST(a_commit_in_two_phases_is_possible_while_a_relay_sleeps),
+	POSTGRES_TEST(leases_go_by_the_clock_of_the_server),
+	POSTGRES_TEST(clocks_that_agree_are_left_alone),
 	POSTGRES_TEST(a_handler_whose_table_was_changed_is_prepared_anew_and_no_other_refusal_is),
 	POSTGRES_TEST(an_effect_that_takes_too_long_costs_an_attempt_and_a_lock_does_not),
 	POSTGRES_TEST(a_pooler_that_swaps_sessions_is_named),

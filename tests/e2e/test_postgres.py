@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is true on PostgreSQL alone: roles as the guide gives them, relays that share, and a relay that slept too long."""
 import re
+import shutil
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -176,3 +178,40 @@ def test_a_transaction_that_is_open_for_long_is_named_in_the_log(shop):
     wait_for(is_named, 150, "its name")  # told once a minute: somebody else's may be the oldest first
     old.close()
     wait_for(lambda: shop.sql("SELECT count(*) FROM semel_outbox WHERE status = 'NEW'") == [(0,)], 60)
+
+
+HOUR_AHEAD = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <time.h>
+int clock_gettime(clockid_t id, struct timespec *time)
+{
+	int (*real)(clockid_t, struct timespec *) = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+	int done = real(id, time);
+	if (id == CLOCK_REALTIME)
+		time->tv_sec += 3600;
+	return done;
+}
+"""
+
+
+def test_relays_whose_clocks_disagree_share_the_lanes_in_peace(shop, tmp_path):
+    """To the one that is ahead every lease of the other would have run out, again and again."""
+    if not shutil.which("cc"):
+        pytest.skip("cc: not installed")
+    library = tmp_path / "hour_ahead.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-o", library, "-", "-ldl"], input=HOUR_AHEAD, text=True, check=True)
+    right, ahead = shop.spawn("relay"), shop.spawn("relay", env={"LD_PRELOAD": str(library)})
+    wait_for(lambda: sorted(lanes(shop).values()) == [8, 8], 60)
+
+    def epochs():
+        return shop.sql("SELECT sum(epoch) FROM semel_lease")[0][0]
+
+    def renewals():
+        return shop.sql("SELECT min(xmin::text::bigint) FROM semel_relay")[0][0]
+    before = epochs()
+    for _ in range(4):  # both have looked at all leases again
+        seen = renewals()
+        wait_for(lambda last=seen: renewals() > last, 60)
+    assert epochs() == before and sorted(lanes(shop).values()) == [8, 8]
+    assert right.poll() is None and ahead.poll() is None

@@ -286,6 +286,11 @@ semel_status semel_pg_store_open(const struct semel_url *url, semel_store **stor
 	store->base.driver = &semel_store_postgres;
 	store->connection = connection;
 	store->url = text;
+	status = semel_pg_clock_look(store, error);
+	if (status != SEMEL_OK) {
+		semel_pg_store_close(&store->base);
+		return status;
+	}
 	*store_out = &store->base;
 	return SEMEL_OK;
 

@@ -54,7 +54,8 @@ static void add_params(struct semel_pg_changes *changes, const struct semel_flus
 	semel_pg_add_array(params, &changes->flush.epochs);
 	semel_pg_add_string(params, flush->leases[0].owner);
 	semel_pg_add_array(params, &changes->flush.lows);
-	semel_pg_add_time(params, flush->expires_at_ms);
+	semel_pg_add_time(params,
+			  semel_pg_clock_theirs(semel_pg_tx(changes->side), flush->expires_at_ms));
 	semel_pg_add_time(params, flush->now_ms);
 	semel_pg_add_array(params, &changes->flush.row_lanes);
 	semel_pg_add_array(params, &changes->flush.row_seqs);

@@ -141,11 +141,11 @@ static void add_place(struct call *call, const struct semel_inbox_claim *claim)
 }
 
 static void add_claim(struct call *call, const struct semel_inbox_claim *claim,
-		      const char *error_code)
+		      int64_t lease_until_ms, const char *error_code)
 {
 	struct semel_buffer *arrays = call->arrays;
 	char lease[SEMEL_TIME_SIZE];
-	bool leased = claim->status == SEMEL_INBOX_CLAIMED && claim->lease_until_ms != 0;
+	bool leased = claim->status == SEMEL_INBOX_CLAIMED && lease_until_ms != 0;
 	add_place(call, claim);
 	semel_pg_array_text(&arrays[STATUS], semel_text_of(status_names[claim->status]));
 	semel_pg_array_text(&arrays[TOPIC], claim->topic);
@@ -154,7 +154,7 @@ static void add_claim(struct call *call, const struct semel_inbox_claim *claim,
 	semel_pg_array_text(&arrays[VERSION], claim->handler_version);
 	semel_pg_array_text(&arrays[OWNER], semel_text_of(claim->owner));
 	if (leased)
-		semel_time_format(claim->lease_until_ms, lease);
+		semel_time_format(lease_until_ms, lease);
 	semel_pg_array_text(&arrays[LEASE], semel_text_of(leased ? lease : NULL));
 	semel_pg_array_int(&arrays[REPLAY], claim->replay);
 	semel_pg_array_text(&arrays[ERROR_CODE], semel_text_of(error_code));
@@ -191,7 +191,8 @@ static bool is_claim(const PGresult *result, int row, const struct semel_inbox_c
 	       strcmp(semel_pg_value(result, row, SCOPE), claim->scope.data) == 0;
 }
 
-static void read_answer(const PGresult *result, int row, struct semel_inbox_answer *answer)
+static void read_answer(semel_tx tx, const PGresult *result, int row,
+			struct semel_inbox_answer *answer)
 {
 	const char *status = semel_pg_value(result, row, 0);
 	answer->found = SEMEL_FOUND_PROCESSED;
@@ -200,7 +201,7 @@ static void read_answer(const PGresult *result, int row, struct semel_inbox_answ
 	else if (strcmp(status, status_names[SEMEL_INBOX_FAILED]) == 0)
 		answer->found = SEMEL_FOUND_FAILED;
 	semel_pg_copy(result, row, 1, answer->owner, sizeof(answer->owner));
-	answer->lease_until_ms = semel_pg_int(result, row, 2);
+	answer->lease_until_ms = semel_pg_clock_ours(tx, semel_pg_int(result, row, 2));
 }
 
 static semel_status error_of_absence(semel_error *error)
@@ -230,7 +231,7 @@ static semel_status look_up(semel_tx tx, const struct claims *all, semel_error *
 			continue;
 		if (semel_pg_is_null(result, row, 0))
 			status = error_of_absence(error);
-		read_answer(result, row++, &answers[i]);
+		read_answer(tx, result, row++, &answers[i]);
 	}
 	semel_pg_clear(result);
 	return status;
@@ -246,7 +247,8 @@ static semel_status claim_all(semel_tx tx, const struct claims *all, semel_error
 	bool all_new = true;
 	for (size_t i = 0; i < all->count; i++)
 		if (!answers[i].twin)
-			add_claim(&call, &all->claims[i], NULL);
+			add_claim(&call, &all->claims[i],
+				  semel_pg_clock_theirs(tx, all->claims[i].lease_until_ms), NULL);
 	semel_status status = make_call(tx, &call, &result, error);
 	if (status != SEMEL_OK)
 		return status;
@@ -326,7 +328,7 @@ static semel_status look_up_holders(semel_tx tx, const struct claims *all, const
 	for (size_t i = 0; i < all->count && status == SEMEL_OK; i++) {
 		if (!all->answers[i].twin)
 			continue;
-		read_answer(result, row++, &all->answers[i]);
+		read_answer(tx, result, row++, &all->answers[i]);
 		if (all->answers[i].found != SEMEL_FOUND_CLAIMED)
 			all->answers[i].found = SEMEL_FOUND_KEY;
 	}
@@ -343,7 +345,7 @@ static semel_status note_duplicates(semel_tx tx, const struct claims *all, semel
 		claim.status = SEMEL_INBOX_PROCESSED;
 		claim.owner = NULL;
 		if (all->answers[i].found == SEMEL_FOUND_KEY)
-			add_claim(&call, &claim, "duplicate-key");
+			add_claim(&call, &claim, 0, "duplicate-key");
 	}
 	semel_status status = make_call(tx, &call, &result, error);
 	semel_pg_clear(result);
@@ -397,7 +399,7 @@ semel_status semel_pg_inbox_change(semel_tx tx, const struct semel_inbox_claim *
 	semel_pg_add_text(&params, claim->event_id);
 	semel_pg_add_string(&params, status_names[claim->status]);
 	semel_pg_add_string(&params, at_work ? claim->owner : NULL);
-	semel_pg_add_time(&params, at_work ? claim->lease_until_ms : 0);
+	semel_pg_add_time(&params, at_work ? semel_pg_clock_theirs(tx, claim->lease_until_ms) : 0);
 	semel_pg_add_time(&params, at_work ? 0 : change->now_ms);
 	semel_pg_add_string(&params, change->error_code);
 	semel_pg_add_int(&params, claim->replay);
@@ -425,9 +427,13 @@ semel_status semel_pg_inbox_renew(semel_store *store, const char *owner, int64_t
 				  semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
+	semel_tx tx = semel_pg_tx(store);
+	semel_status status = semel_pg_clock_look(semel_pg_of(store), error);
+	if (status != SEMEL_OK)
+		return status;
 	semel_pg_add_string(&params, owner);
-	semel_pg_add_time(&params, lease_until_ms);
-	return semel_pg_run(semel_pg_tx(store), &renew_claims, &params, NULL, error);
+	semel_pg_add_time(&params, semel_pg_clock_theirs(tx, lease_until_ms));
+	return semel_pg_run(tx, &renew_claims, &params, NULL, error);
 }
 
 semel_status semel_pg_inbox_settled(semel_tx tx, struct semel_text scope, struct semel_text id,

@@ -107,14 +107,17 @@ semel_status semel_pg_relay_join(semel_store *store, const char *owner, int64_t 
 				 semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
+	semel_tx tx = semel_pg_tx(store);
 	PGresult *result = NULL;
 	semel_status status = semel_pg_relay_set_up(semel_pg_of(store), error);
+	if (status == SEMEL_OK)
+		status = semel_pg_clock_look(semel_pg_of(store), error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_pg_add_string(&params, owner);
-	semel_pg_add_time(&params, now_ms);
-	semel_pg_add_time(&params, expires_at_ms);
-	status = semel_pg_run(semel_pg_tx(store), &join_crew, &params, &result, error);
+	semel_pg_add_time(&params, semel_pg_clock_theirs(tx, now_ms));
+	semel_pg_add_time(&params, semel_pg_clock_theirs(tx, expires_at_ms));
+	status = semel_pg_run(tx, &join_crew, &params, &result, error);
 	if (status == SEMEL_OK)
 		*crew_out = (struct semel_crew){
 			.members = 1 + (uint32_t)semel_pg_int(result, 0, 0),
@@ -131,12 +134,12 @@ void semel_pg_relay_leave(semel_store *store, const char *owner)
 	(void)semel_pg_run(semel_pg_tx(store), &leave_crew, &params, NULL, NULL);
 }
 
-static void read_lease(const PGresult *result, int row, struct semel_lease *lease)
+static void read_lease(semel_tx tx, const PGresult *result, int row, struct semel_lease *lease)
 {
 	lease->lane = (int32_t)semel_pg_int(result, row, 0);
 	lease->epoch = semel_pg_int(result, row, 1);
 	semel_pg_copy(result, row, 2, lease->owner, sizeof(lease->owner));
-	lease->expires_at_ms = semel_pg_int(result, row, 3);
+	lease->expires_at_ms = semel_pg_clock_ours(tx, semel_pg_int(result, row, 3));
 	lease->low_seq = semel_pg_int(result, row, 4);
 }
 
@@ -152,7 +155,7 @@ semel_status semel_pg_lease_list(semel_store *store, struct semel_lease *leases_
 					 "15) ON CONFLICT DO NOTHING)",
 					 semel_pg_rows(result), SEMEL_PG_LANES);
 	for (int i = 0; status == SEMEL_OK && i < SEMEL_PG_LANES; i++)
-		read_lease(result, i, &leases_out[i]);
+		read_lease(semel_pg_tx(store), result, i, &leases_out[i]);
 	semel_pg_clear(result);
 	return status;
 }
@@ -173,18 +176,19 @@ static semel_status update_lease(semel_store *store, const struct semel_pg_query
 				 const char *owner, struct semel_lease *lease, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
+	semel_tx tx = semel_pg_tx(store);
 	PGresult *result = NULL;
 	semel_pg_add_int(&params, lease->lane);
 	semel_pg_add_int(&params, lease->epoch);
 	semel_pg_add_string(&params, owner);
-	semel_pg_add_time(&params, lease->expires_at_ms);
-	semel_status status = semel_pg_run(semel_pg_tx(store), query, &params, &result, error);
+	semel_pg_add_time(&params, semel_pg_clock_theirs(tx, lease->expires_at_ms));
+	semel_status status = semel_pg_run(tx, query, &params, &result, error);
 	if (status == SEMEL_OK && semel_pg_rows(result) == 0)
 		status = semel_error_set(error, SEMEL_LEASE_LOST,
 					 "lane %d has another owner since epoch %lld",
 					 (int)lease->lane, (long long)lease->epoch);
 	if (status == SEMEL_OK) {
-		read_lease(result, 0, lease);
+		read_lease(tx, result, 0, lease);
 		semel_pg_horizon_note(semel_pg_of(store), (uint64_t)semel_pg_int(result, 0, 5));
 	}
 	semel_pg_clear(result);

@@ -248,7 +248,8 @@ static semel_status mark_runs(semel_store *store, struct semel_lane_marks *marks
 	semel_pg_add_array(&params, &arrays.epochs);
 	semel_pg_add_string(&params, marks[0].lease->owner);
 	semel_pg_add_array(&params, &arrays.lows);
-	semel_pg_add_time(&params, marks[0].batch.expires_at_ms);
+	semel_pg_add_time(&params,
+			  semel_pg_clock_theirs(semel_pg_tx(store), marks[0].batch.expires_at_ms));
 	semel_pg_add_time(&params, marks[0].batch.now_ms);
 	semel_pg_add_array(&params, &arrays.row_lanes);
 	semel_pg_add_array(&params, &arrays.row_seqs);

@@ -37,12 +37,12 @@ static void add_key(struct semel_pg_params *params, const struct semel_position 
 	semel_pg_add_int(params, position->partition);
 }
 
-static void read_position(const PGresult *result, struct semel_position *position)
+static void read_position(semel_tx tx, const PGresult *result, struct semel_position *position)
 {
 	position->next = semel_pg_int(result, 0, 0);
 	position->epoch = semel_pg_int(result, 0, 1);
 	semel_pg_copy(result, 0, 2, position->owner, sizeof(position->owner));
-	position->expires_at_ms = semel_pg_int(result, 0, 3);
+	position->expires_at_ms = semel_pg_clock_ours(tx, semel_pg_int(result, 0, 3));
 }
 
 static semel_status error_of_loss(const struct semel_position *position, semel_error *error)
@@ -66,7 +66,7 @@ semel_status semel_pg_position_get(semel_store *store, struct semel_position *po
 	semel_status status =
 		semel_pg_run(semel_pg_tx(store), &get_position, &params, &result, error);
 	if (status == SEMEL_OK && semel_pg_rows(result) > 0)
-		read_position(result, position);
+		read_position(semel_pg_tx(store), result, position);
 	semel_pg_clear(result);
 	return status;
 }
@@ -79,13 +79,13 @@ semel_status semel_pg_position_take(semel_store *store, struct semel_position *p
 	add_key(&params, position);
 	semel_pg_add_int(&params, position->epoch);
 	semel_pg_add_string(&params, owner);
-	semel_pg_add_time(&params, expires_at_ms);
+	semel_pg_add_time(&params, semel_pg_clock_theirs(semel_pg_tx(store), expires_at_ms));
 	semel_status status =
 		semel_pg_run(semel_pg_tx(store), &take_position, &params, &result, error);
 	if (status == SEMEL_OK && semel_pg_rows(result) == 0)
 		status = error_of_loss(position, error);
 	else if (status == SEMEL_OK)
-		read_position(result, position);
+		read_position(semel_pg_tx(store), result, position);
 	semel_pg_clear(result);
 	return status;
 }
@@ -99,7 +99,7 @@ semel_status semel_pg_position_put(semel_tx tx, const struct semel_position *pos
 	semel_pg_add_int(&params, position->epoch);
 	semel_pg_add_string(&params, position->owner);
 	semel_pg_add_int(&params, position->next);
-	semel_pg_add_time(&params, position->expires_at_ms);
+	semel_pg_add_time(&params, semel_pg_clock_theirs(tx, position->expires_at_ms));
 	semel_status status = semel_pg_change(tx, &put_position, &params, &changes, error);
 	return status == SEMEL_OK && changes == 0 ? error_of_loss(position, error) : status;
 }

@@ -52,7 +52,8 @@ struct semel_pg_store {
 	PGconn *connection;
 	char *url;
 	bool savepoint_open;
-	bool relays; /* its connection was set up for a relay */
+	bool relays;      /* its connection was set up for a relay */
+	int64_t ahead_ms; /* the server's clock, of ours; see clock.c */
 	const struct semel_pg_query *prepared[SEMEL_PG_PREPARED_MAX];
 	size_t prepared_count;
 	struct semel_pg_effects *effects;
@@ -172,6 +173,14 @@ int64_t semel_pg_horizon_reach(struct semel_pg_store *store, uint64_t xmin);
 /* From time to time: looks closer when somebody is open for long, and names him in the log. What it
  * finds out holds for later snapshots. */
 semel_status semel_pg_horizon_tend(struct semel_pg_store *store, semel_error *error);
+
+/* ---- whose clock (clock.c) ------------------------------------------------------------------- */
+
+/* Compares the clocks; from time to time, since ours may be set. */
+semel_status semel_pg_clock_look(struct semel_pg_store *store, semel_error *error);
+/* A time of a lease as the server has it, and back; 0 stays 0. */
+int64_t semel_pg_clock_theirs(semel_tx tx, int64_t time_ms);
+int64_t semel_pg_clock_ours(semel_tx tx, int64_t time_ms);
 
 /* ---- the slots ------------------------------------------------------------------------------- */
 

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whose lease has run out is judged on many machines, whose clocks need not agree. So leases go by
+ * the server's clock, which all of them have in common: times of leases are turned into the
+ * server's when they are written, and back when they are read. Clocks that agree to a second are
+ * left alone. */
+#include "store/postgres/postgres.h"
+
+#include "base/env.h"
+#include "observe/log.h"
+
+#include <stdlib.h>
+
+#define AGREED_MS 1000
+
+static const struct semel_pg_query server_time = { "ask for the server's time",
+						   "SELECT " SEMEL_PG_MS("clock_timestamp()") };
+
+static void settle(struct semel_pg_store *store, int64_t ahead_ms)
+{
+	int64_t before_ms = store->ahead_ms;
+	store->ahead_ms = llabs(ahead_ms) <= AGREED_MS ? 0 : ahead_ms;
+	if (store->ahead_ms != 0 && llabs(store->ahead_ms - before_ms) > AGREED_MS)
+		semel_logf(SEMEL_LOG_WARN,
+			   "this machine's clock is %lld s %s PostgreSQL's; leases go by the "
+			   "server's (is the time synchronised?)",
+			   (long long)(llabs(ahead_ms) / 1000),
+			   ahead_ms > 0 ? "behind" : "ahead of");
+}
+
+semel_status semel_pg_clock_look(struct semel_pg_store *store, semel_error *error)
+{
+	PGresult *result = NULL;
+	int64_t asked_ms = semel_now_ms(semel_env_system());
+	semel_status status =
+		semel_pg_run(semel_pg_tx(&store->base), &server_time, NULL, &result, error);
+	int64_t heard_ms = semel_now_ms(semel_env_system());
+	if (status == SEMEL_OK)
+		settle(store, semel_pg_int(result, 0, 0) - (asked_ms + heard_ms) / 2);
+	semel_pg_clear(result);
+	return status;
+}
+
+static int64_t ahead_of(semel_tx tx)
+{
+	return tx.store == NULL ? 0 : semel_pg_of(tx.store)->ahead_ms;
+}
+
+int64_t semel_pg_clock_theirs(semel_tx tx, int64_t time_ms)
+{
+	return time_ms == 0 ? 0 : time_ms + ahead_of(tx);
+}
+
+int64_t semel_pg_clock_ours(semel_tx tx, int64_t time_ms)
+{
+	return time_ms == 0 ? 0 : time_ms - ahead_of(tx);
+}
