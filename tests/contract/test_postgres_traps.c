@@ -110,6 +110,30 @@ static void init_brings_the_numbers_beyond_those_of_the_rows(void **state)
 	semel_libpq.finish(connection);
 }
 
+/* ---- predecessors ---------------------------------------------------------------------------- */
+
+static void a_relay_that_takes_over_knows_what_was_sent_before_it(void **state)
+{
+	(void)state;
+	semel_store *first = store_open_one(), *second = store_open_one();
+	struct store_relay one, other;
+	store_publish(first, "e1", "a", "e2", "b", "e3", "a", NULL);
+	store_relay_open(&one, first, "one");
+	assert_string_equal(store_relay_fetch(&one, 0), "e1 e2 e3");
+	store_relay_published(&one, "e1");
+	store_relay_published(&one, "e2");
+	store_relay_published(&one, "e3");
+	store_publish(first, "e4", "a", "e5", "c", NULL);
+	store_relay_open(&other, second, "other");
+	assert_string_equal(store_relay_fetch(&other, 0), "e4 e5");
+	assert_string_equal(other.rows[0].previous.data, "e3");
+	assert_null(other.rows[1].previous.data);
+	store_relay_close(&one);
+	store_relay_close(&other);
+	semel_store_close(second);
+	semel_store_close(first);
+}
+
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
 /* 48 events of 4 MB would be all in memory at once, if the row count alone were asked for. */
@@ -442,6 +466,7 @@ static const struct CMUnitTest tests[] = {
 	POSTGRES_TEST(numbers_in_blocks_are_refused),
 	POSTGRES_TEST(a_low_mark_above_all_numbers_is_not_believed),
 	POSTGRES_TEST(init_brings_the_numbers_beyond_those_of_the_rows),
+	POSTGRES_TEST(a_relay_that_takes_over_knows_what_was_sent_before_it),
 	POSTGRES_TEST(a_batch_of_large_events_is_bounded_by_its_bytes),
 	POSTGRES_TEST(payloads_of_all_kinds_come_as_they_went),
 	POSTGRES_TEST(a_claim_does_not_depend_on_how_the_session_writes_dates),

@@ -202,6 +202,7 @@ semel_status semel_pg_lease_take(semel_store *store, struct semel_lease *lease, 
 	if (status == SEMEL_OK)
 		status = look_at_numbers(store, error);
 	semel_pg_previous_clear(semel_pg_of(store)->previous);
+	semel_pg_of(store)->recalled = 0;
 	lease->expires_at_ms = expires_at_ms;
 	return status == SEMEL_OK ? update_lease(store, &take_lane, owner, lease, error) : status;
 }

@@ -62,7 +62,8 @@ struct semel_pg_store {
 	struct semel_wake *wake; /* NULL: nobody sleeps on it */
 	struct semel_pg_bell *bell;
 	struct semel_pg_previous *previous;
-	struct { /* what is known of late commits; see horizon.c */
+	uint32_t recalled; /* lanes, as bits, whose last published events are in it */
+	struct {           /* what is known of late commits; see horizon.c */
 		int64_t drawn_seq, proven_seq;
 		struct semel_pg_note notes[SEMEL_PG_NOTES_MAX];
 		uint32_t count;

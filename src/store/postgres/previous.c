@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLOTS  2048
+#define SLOTS  8192
 #define ID_MAX 39
 
 struct slot {
@@ -33,15 +33,29 @@ static void remember(struct slot *slot, uint64_t hash, const struct semel_outbox
 	memcpy(slot->id, row->event.id.data, row->event.id.length);
 }
 
-void semel_pg_previous_of(struct semel_pg_previous **memory, struct semel_outbox_row *row,
-			  struct semel_arena *arena)
+/* NULL: no memory. */
+static struct slot *slot_of(struct semel_pg_previous **memory, uint64_t hash)
 {
 	if (*memory == NULL)
 		*memory = calloc(1, sizeof(**memory));
-	if (*memory == NULL)
-		return;
+	return *memory == NULL ? NULL : &(*memory)->slots[hash % SLOTS];
+}
+
+void semel_pg_previous_seen(struct semel_pg_previous **memory, const struct semel_outbox_row *row)
+{
 	uint64_t hash = semel_hash_aggregate(row->event.aggregate_type, row->event.aggregate_id);
-	struct slot *slot = &(*memory)->slots[hash % SLOTS];
+	struct slot *slot = slot_of(memory, hash);
+	if (slot != NULL && (slot->length == 0 || slot->hash != hash || slot->seq < row->seq))
+		remember(slot, hash, row);
+}
+
+void semel_pg_previous_of(struct semel_pg_previous **memory, struct semel_outbox_row *row,
+			  struct semel_arena *arena)
+{
+	uint64_t hash = semel_hash_aggregate(row->event.aggregate_type, row->event.aggregate_id);
+	struct slot *slot = slot_of(memory, hash);
+	if (slot == NULL)
+		return;
 	bool same = slot->length > 0 && slot->hash == hash;
 	if (same && slot->seq >= row->seq)
 		return;
