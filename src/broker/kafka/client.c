@@ -34,7 +34,6 @@ static const struct semel_kafka_setting producer_settings[] = {
 	{ "queue.buffering.max.messages", "1000000" },
 	{ "queue.buffering.max.kbytes", "1048576" },
 	{ "linger.ms", "0" },
-	{ "max.in.flight", "2" }, /* while they are on their way, batches form */
 	{ "allow.auto.create.topics", "false" },
 	{ "topic.metadata.propagation.max.ms", "5000" },
 };

@@ -14,13 +14,10 @@
 #define PASSWORD_FILE "SEMEL_KAFKA_PASSWORD_FILE"
 
 /* Ours. The last two are files with the value of the setting of that name. */
-static const char *const own[] = { "prefix",
-				   "create-topics",
-				   "offsets",
-				   "partitions",
-				   "replication",
-				   "sasl.password-file",
-				   "ssl.key.password-file" };
+static const char *const own[] = {
+	"prefix",     "create-topics", "dead-letter-topics", "offsets",
+	"partitions", "replication",   "sasl.password-file", "ssl.key.password-file"
+};
 
 /* librdkafka's, handed on as they are. */
 static const char *const passed[] = {
