@@ -110,3 +110,26 @@ def test_a_failed_event_comes_again_through_its_tiers(shop):
                "--first-delay", "20ms", "--immediate", "1", "--drain")
     assert "retried" in shop.ok(*command)
     assert sorted(invoices(shop)) == sorted(ids)
+
+
+def test_topology_knows_a_stream_from_a_queue(shop):
+    check = ("topology", "check", "--scope", "billing", "--topic", TOPIC)
+    shop.ok(*check)
+    done = shop.run("--broker", shop.broker.plain_url, *check)
+    assert done.returncode == 1
+    assert "x-queue-type" in done.stdout and "'stream'" in done.stdout and "'quorum'" in done.stdout
+
+
+def test_several_streams_are_shared_and_nothing_is_read_twice(shop):
+    spread = ("consume", "--scope", "spread", "--topic", TOPIC, "--sql", INVOICE, "--guarantee", "at-least-once",
+              "--partitions", "4")
+    shop.ok(*spread, "--drain")
+    readers = [shop.spawn(*spread) for _ in range(2)]
+    wait_for(lambda: len(shop.sql("SELECT DISTINCT owner FROM semel_position WHERE scope = 'spread' AND owner <> ''")) == 2,
+             what="two readers")
+    ids = [shop.publish(aggregate=f"order:{number}") for number in range(12)]
+    shop.ok("relay", "--drain")
+    wait_for(lambda: sorted(invoices(shop)) == sorted(ids), what="every event once")
+    assert [shop.stop(reader) for reader in readers] == [0, 0]
+    shop.ok(*spread, "--drain")
+    assert sorted(invoices(shop)) == sorted(ids)
