@@ -322,16 +322,22 @@ def stage_servers(run):
 
 
 # What is run on a mix of store, source and broker; each is a pytest run of its own. The soak comes first,
-# since it takes longest, and there is time to do the rest beside it.
-PROMISE = ["tests/chaos/test_soak.py", "tests/chaos/test_hand_over.py", "tests/chaos/test_matrix.py", "tests/e2e"]
-WHOLE = ("promise", [*PROMISE, "-m", "anywhere"])
-CORE = ("core of the promise", [*PROMISE, "-m", "anywhere and core"])
+# since it takes longest, and there is time to do the rest beside it. With SEMEL_TEST_WHOLE=1 the lesser
+# mixes get everything, too, and every mix all of the end-to-end tests.
+STORM = ["tests/chaos/test_soak.py", "tests/chaos/test_hand_over.py", "tests/chaos/test_matrix.py"]
+ALL = "anywhere"
+CORE = ALL if os.environ.get("SEMEL_TEST_WHOLE") else "anywhere and core"
+OWN = ALL if os.environ.get("SEMEL_TEST_WHOLE") else "anywhere and (core or only)"
+MATRIX = ("matrix and soak", [*STORM, "-m", ALL])
+ROWS = ("rows of the matrix and soak", [*STORM, "-m", CORE])
+FEATURES = ("e2e", ["tests/e2e", "-m", OWN])
+PROMISE = ("promise", [*STORM, "tests/e2e", "-m", CORE])
 OUTAGES = ("outages", ["tests/chaos", "-m", "only"])
 MIXES = (
-    ("postgres+rabbitmq", WHOLE, OUTAGES),
-    ("sqlite+rabbitmq", CORE),
-    ("postgres+rabbitmq-stream", CORE),
-    ("postgres+local", CORE),
+    ("postgres+rabbitmq", MATRIX, FEATURES, OUTAGES),
+    ("sqlite+rabbitmq", PROMISE),
+    ("postgres+rabbitmq-stream", ROWS),
+    ("postgres+local", PROMISE),
 )
 
 
