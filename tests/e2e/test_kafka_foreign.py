@@ -280,7 +280,7 @@ def test_a_missing_topic_is_made_unless_that_is_forbidden(shop):
     assert [record[0] for record in shop.broker.log()] == [event_id]
 
 
-def secure(shop, user=kafka_server.USER, password=kafka_server.PASSWORD):
+def secure(shop, user, password=kafka_server.PASSWORD):
     """By the listener with certificates and passwords; the password is in a file."""
     secret, attached = shop.folder / "secret", mix.servers()
     secret.write_text(password + "\n")
@@ -291,9 +291,9 @@ def secure(shop, user=kafka_server.USER, password=kafka_server.PASSWORD):
 
 def test_who_may_not_write_to_a_topic_has_a_dead_letter_that_says_so(shop, topic):
     shop.broker.create("other.events")
-    shop.broker.allow(kafka_server.USER, "other.events", mix.servers().told["kafka"]["jars"])
+    shop.broker.allow(kafka_server.WRITER, "other.events", mix.servers().told["kafka"]["jars"])
     refused, taken = shop.publish(), shop.publish("--topic", "other.events", aggregate="order:2")
-    shop.ok("relay", "--drain", "--attempts", "2", "--first-delay", "20ms", env=secure(shop))
+    shop.ok("relay", "--drain", "--attempts", "2", "--first-delay", "20ms", env=secure(shop, kafka_server.WRITER))
     (letter,) = shop.json("dlq", "list")
     assert letter["originalEventId"] == refused
     assert TOPIC in letter["failureReason"] and re.search("right|uthoriz", letter["failureReason"]), letter

@@ -36,7 +36,8 @@ PROJECT = f"""\
 # Small and quick to start: a test's server does not live long enough for the second compiler.
 MACHINE = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData",
            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true")
-ADMINISTRATOR, USER, PASSWORD = "administrator", "careful", "a-secret-of-the-tests"
+# Of the users the first may do everything, the second nothing, the third what a test allows it.
+ADMINISTRATOR, USER, WRITER, PASSWORD = "administrator", "careful", "writer", "a-secret-of-the-tests"
 # What is declared is declared by us: the server makes no topic by itself. Who comes by the plain
 # listener may do everything, who comes by the secure one what an access rule allows.
 SETTINGS = {
@@ -163,7 +164,7 @@ class Kafka:
     def secure(self):
         both = self.room / "server.pem"
         both.write_text(self.certificates.key.read_text() + self.certificates.certificate.read_text())
-        users = " ".join(f'user_{name}="{PASSWORD}"' for name in (ADMINISTRATOR, USER))
+        users = " ".join(f'user_{name}="{PASSWORD}"' for name in (ADMINISTRATOR, USER, WRITER))
         login = f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
         return {"ssl.keystore.type": "PEM", "ssl.keystore.location": both,
                 "listener.name.secure.plain.sasl.jaas.config": login}

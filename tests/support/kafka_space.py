@@ -85,10 +85,10 @@ class Space:
         seen = [(headers_of(record), record.value()) for name in main for record in self.records(name)]
         return [(headers["ce_id"], headers["semel-aggregate-id"], value) for headers, value in seen]
 
-    def is_consumed(self, scope, _topic):
-        """A member of the group has been given something."""
+    def consumers(self, scope, _topic):
+        """Members of the group, once it has shared the partitions out."""
         found = self.administrator.client.list_groups(self.prefix + scope, timeout=20)
-        return any(group.state == "Stable" and group.members for group in found)
+        return sum(len(group.members) for group in found if group.state == "Stable")
 
     def give_up(self):
         """Kafka hears the client's own thread, so who is silent here is alive there; partitions move all the same."""

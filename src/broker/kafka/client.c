@@ -24,10 +24,7 @@ static const struct semel_kafka_setting producer_settings[] = {
 	{ "acks", "all" },
 	{ "enable.idempotence", "true" },
 	{ "enable.gapless.guarantee", "true" },
-	/* Of two batches that are on their way to a partition in which the producer is not known, a
-	 * broker that is only just becoming its leader may refuse the first and take the second: it
-	 * accepts any number as a producer's first. librdkafka then believes that the first is
-	 * there too ("implicitly acked"). So: one after the other. */
+	/* the fewer batches are on their way, the fewer pass one that is refused (publish.c) */
 	{ "max.in.flight", "1" },
 	{ "message.timeout.ms", "0" },
 	{ "partitioner", "murmur2_random" },

@@ -9,6 +9,10 @@
  *   about one event.
  * - While a refusal is not reported, later ones of its aggregate are refused too, as HELD.
  * - What may have arrived and was not answered is sent twice, with the same id.
+ * - A broker takes any number as the first of a producer that it does not know. One that is only
+ *   just becoming a leader may so refuse a batch and take the one behind it, from which librdkafka
+ *   concludes that both are there. Such a report has no offset, and is none for us. That this does
+ *   not happen on a new topic, topics.c sees to: its leaders have answered before.
  */
 #include "base/error.h"
 #include "base/hash.h"
@@ -140,6 +144,8 @@ static void hear_report(struct semel_kafka *kafka, const rd_kafka_message_t *rep
 		kafka->window.broken = kafka->window.broken || report->err;
 	} else if (report->err) {
 		hear_refusal(kafka, slot, report->err);
+	} else if (report->offset == RD_KAFKA_OFFSET_INVALID) {
+		kafka->window.broken = true; /* believed, not told */
 	} else {
 		kafka->down_since_ms = 0;
 		answer(&kafka->window, slot, SEMEL_OK, NULL);

@@ -20,6 +20,7 @@
 #define REFUSAL_MS 1000
 #define APPEAR_MS  10000
 #define MISSING_MS 2000
+#define LEADERS_MS 2000
 
 /* Seconds: the longest delay of each. */
 static const int64_t tiers[SEMEL_KAFKA_TIERS] = { 0, 2, 10, 60, 600, 3600, 86400 };
@@ -305,6 +306,31 @@ static semel_status make(struct semel_kafka *kafka, struct semel_kafka_topic *to
 	}
 }
 
+static bool leaders_answer(struct semel_kafka *kafka, const struct semel_kafka_topic *topic)
+{
+	const struct semel_kafka_library *library = kafka->library;
+	rd_kafka_topic_partition_list_t *list =
+		library->topic_partition_list_new((int)topic->partitions);
+	for (uint32_t i = 0; i < topic->partitions; i++)
+		library->topic_partition_list_add(list, topic->full, (int32_t)i)->offset =
+			RD_KAFKA_OFFSET_BEGINNING;
+	bool answer = library->offsets_for_times(kafka->producer, list, LEADERS_MS) ==
+		      RD_KAFKA_RESP_ERR_NO_ERROR;
+	for (int i = 0; i < list->cnt; i++)
+		answer = answer && !list->elems[i].err;
+	library->topic_partition_list_destroy(list);
+	return answer;
+}
+
+/* Who is named as a leader may only just be becoming it, and would refuse a batch and take the next
+ * (publish.c). A partition whose leader is away for longer is waited for when it is written to. */
+static void await_leaders(struct semel_kafka *kafka, const struct semel_kafka_topic *topic)
+{
+	int64_t until_ms = semel_steady_ms(kafka->env) + LEADERS_MS;
+	while (!leaders_answer(kafka, topic) && semel_steady_ms(kafka->env) < until_ms)
+		semel_wake_pause_us(10000);
+}
+
 semel_status semel_kafka_topic_need(struct semel_kafka *kafka, const char *name,
 				    uint32_t partitions, struct semel_kafka_topic **topic_out,
 				    semel_error *error)
@@ -331,6 +357,8 @@ semel_status semel_kafka_topic_need(struct semel_kafka *kafka, const char *name,
 			 : err == RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE
 				 ? await(kafka, topic, &why)
 				 : say_refusal(kafka, topic, err, &why);
+	if (status == SEMEL_OK)
+		await_leaders(kafka, topic);
 	if (status == SEMEL_UNROUTABLE || status == SEMEL_NACKED)
 		semel_kafka_topic_refuse(kafka, topic, status, why.text);
 	return status == SEMEL_OK ? SEMEL_OK : semel_error_set(error, status, "%s", why.text);
