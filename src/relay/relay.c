@@ -245,14 +245,16 @@ static semel_status sleep_well(struct semel_relay *relay, semel_error *error)
 	return SEMEL_OK;
 }
 
-/* Marks what the broker still answers for, within the grace. */
+/* Marks what the broker still answers for, within the grace. One that is blocked answers nothing;
+ * what it has comes again. */
 static void finish(struct semel_relay *relay)
 {
 	int64_t until_ms = semel_steady_ms(relay->env) + GRACE_MS;
 	semel_error error = { .status = SEMEL_OK };
 	bool busy = relay->store && relay->broker;
 
-	while (busy && semel_steady_ms(relay->env) < until_ms)
+	while (busy && !relay->broker->driver->blocked(relay->broker) &&
+	       semel_steady_ms(relay->env) < until_ms)
 		if (semel_pipeline_step(relay->pipeline, true, &busy, &error) != SEMEL_OK)
 			return;
 }

@@ -65,6 +65,23 @@ def test_a_drain_that_ends_under_an_alarm_says_why_and_how_much_waits(shop, alar
     assert attempts(shop) == 0
 
 
+def tls_url(shop):
+    attached = mix.servers.attached
+    return attached.rabbitmq_tls_url(shop.broker.name, "guest:guest") + f"?cacert={attached.authority}&heartbeat=2"
+
+
+@pytest.mark.parametrize("scheme", ["amqp", "amqps"])
+def test_a_relay_that_is_stopped_under_an_alarm_ends_well(shop, alarm, scheme):
+    """Also with more on its way than a socket holds."""
+    shop.load(aggregates=200, each=1, text="x" * 100_000)
+    alarm()
+    env = {"SEMEL_BROKER": tls_url(shop)} if scheme == "amqps" else {}
+    relay = spawn_quietly(shop, "relay", *LEASE, env=env)
+    wait_for(lambda: "is blocked" in said_in(shop), 60, "a word of it in the log")
+    assert shop.stop(relay, timeout=60) == 0, said_in(shop)
+    assert attempts(shop) == 0
+
+
 def test_a_consumer_that_cannot_put_a_retry_back_goes_on_with_the_rest(shop, administrator, alarm):
     """Its retries wait at the broker's door; deliveries and acks are on another connection."""
     audit = shop.by_sql("audit", *LEASE, *RETRIES, before=(FAIL_THREE_TIMES,))
@@ -240,9 +257,8 @@ def watch(shop, administrator, seconds):
 @pytest.mark.parametrize("scheme", ["amqp", "amqps"])
 def test_heartbeats_are_kept_while_the_relay_sleeps_and_while_a_handler_is_slow(shop, administrator, scheme):
     """The broker lets go of who is silent for three times two seconds."""
-    slow, attached = slow_by_sql(shop), mix.servers.attached
-    tls = attached.rabbitmq_tls_url(shop.broker.name, "guest:guest") + f"?cacert={attached.authority}&heartbeat=2"
-    env = {"SEMEL_BROKER": tls if scheme == "amqps" else shop.broker.url + "?heartbeat=2"}
+    slow = slow_by_sql(shop)
+    env = {"SEMEL_BROKER": tls_url(shop) if scheme == "amqps" else shop.broker.url + "?heartbeat=2"}
     shop.order("o-0", slow=True)
     relay = spawn_quietly(shop, "relay", "--lease", "60s", "--poll", "60s", env=env)
     wait_for(lambda: waiting(shop) == 0, 60, "its work")

@@ -18,9 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REASON_MAX   159
-#define FLUSH_BYTES  (32 * 1024)
-#define UNSENT_BYTES (1024 * 1024)
+#define REASON_MAX  159
+#define FLUSH_BYTES (32 * 1024)
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
@@ -289,7 +288,7 @@ static semel_status send_ready(struct semel_rabbit *rabbit, semel_error *error)
 	struct semel_rabbit_window *window = &rabbit->window;
 	semel_status status = SEMEL_OK;
 	while (status == SEMEL_OK && window->ready.first && !rabbit->blocked[0] &&
-	       semel_rabbit_unsent(rabbit) < UNSENT_BYTES)
+	       semel_rabbit_has_room(rabbit))
 		status = send_slot(rabbit, pop(&window->ready), error);
 	return status;
 }

@@ -310,6 +310,8 @@ semel_status semel_rabbit_flush(struct semel_rabbit *rabbit, semel_error *error)
 /* Writes all, waiting at most wait_ms. */
 semel_status semel_rabbit_flush_all(struct semel_rabbit *rabbit, int64_t wait_ms,
 				    semel_error *error);
+/* One more message may be sent now. */
+bool semel_rabbit_has_room(const struct semel_rabbit *rabbit);
 /* Bytes that wait to be written. */
 size_t semel_rabbit_unsent(const struct semel_rabbit *rabbit);
 /* A heartbeat, when nothing was sent for half the agreed time. */

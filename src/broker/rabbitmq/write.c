@@ -13,10 +13,11 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define FRAME_HEAD  7
-#define FRAME_EXTRA (FRAME_HEAD + 1) /* with the byte at its end */
-#define METHOD_ROOM 1024
-#define FIELD_ROOM  16
+#define FRAME_HEAD   7
+#define FRAME_EXTRA  (FRAME_HEAD + 1) /* with the byte at its end */
+#define METHOD_ROOM  1024
+#define UNSENT_BYTES (1024 * 1024)
+#define FIELD_ROOM   16
 
 /* ---- frames ---------------------------------------------------------------------------------- */
 
@@ -232,6 +233,15 @@ size_t semel_rabbit_unsent(const struct semel_rabbit *rabbit)
 	return rabbit->out.length - rabbit->out.at;
 }
 
+/* The library would wait for a socket that is full, and meanwhile nothing could be heard. */
+bool semel_rabbit_has_room(const struct semel_rabbit *rabbit)
+{
+	struct pollfd writable = { .fd = rabbit->fd, .events = POLLOUT };
+	if (!rabbit->settings.tls)
+		return semel_rabbit_unsent(rabbit) < UNSENT_BYTES;
+	return poll(&writable, 1, 0) > 0;
+}
+
 semel_status semel_rabbit_flush(struct semel_rabbit *rabbit, semel_error *error)
 {
 	while (semel_rabbit_unsent(rabbit) > 0) {
@@ -271,8 +281,7 @@ semel_status semel_rabbit_flush_all(struct semel_rabbit *rabbit, int64_t wait_ms
 static semel_status beat_by_library(struct semel_rabbit *rabbit, semel_error *error)
 {
 	const amqp_frame_t frame = { .frame_type = AMQP_FRAME_HEARTBEAT };
-	struct pollfd writable = { .fd = rabbit->fd, .events = POLLOUT };
-	if (poll(&writable, 1, 0) <= 0)
+	if (!semel_rabbit_has_room(rabbit))
 		return SEMEL_OK;
 	int code = rabbit->library->send_frame(rabbit->connection, &frame);
 	return code == AMQP_STATUS_OK ? SEMEL_OK : semel_rabbit_lost(rabbit, code, error);
