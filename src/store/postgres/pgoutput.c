@@ -289,13 +289,16 @@ static bool fill_row(struct value values[COLUMNS], struct semel_arena *arena,
 	event->content_type = text_of(&values[CONTENT_TYPE]);
 	event->headers = text_of(&values[HEADERS]);
 	event->payload = text_of(&values[bytes ? PAYLOAD_BYTES : PAYLOAD]);
-	if (event->aggregate_type.data != NULL && event->topic.data == NULL)
-		event->topic = default_topic(event->aggregate_type, arena);
 	if (event->routing_key.data == NULL)
 		event->routing_key = event->type;
-	return event->id.data != NULL && event->type.data != NULL &&
-	       event->aggregate_id.data != NULL && event->topic.data != NULL &&
-	       event->headers.data != NULL && event->payload.data != NULL;
+	if (event->id.data == NULL || event->type.data == NULL ||
+	    event->aggregate_type.data == NULL || event->aggregate_id.data == NULL ||
+	    event->content_type.data == NULL || event->headers.data == NULL ||
+	    event->payload.data == NULL)
+		return false;
+	if (event->topic.data == NULL)
+		event->topic = default_topic(event->aggregate_type, arena);
+	return event->topic.data != NULL;
 }
 
 static semel_status read_insert(const struct semel_pgoutput *stream, struct bytes *bytes,
