@@ -355,6 +355,18 @@ static void connect_to(struct semel_source *source, semel_store *store, struct s
 	semel_lanes_rewind(poll->lanes);
 }
 
+void semel_poll_restart(struct semel_source *source)
+{
+	struct poll *poll = poll_of(source);
+
+	round_forget(poll);
+	poll->look_count = poll->due_at = poll->run_at = 0;
+	for (int32_t i = 0; i < poll->lanes->count; i++) {
+		struct semel_lane *lane = &poll->lanes->lanes[i];
+		lane->cursor = lane->read_to = lane->lease.low_seq;
+	}
+}
+
 static bool doze(struct semel_source *source)
 {
 	semel_store *store = poll_of(source)->store;

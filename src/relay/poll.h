@@ -8,6 +8,8 @@
 /* After a look: the next load of exceptions that are due; NULL: there are no more. */
 semel_status semel_poll_read_due(struct semel_source *source, const struct semel_room *room,
 				 struct semel_load **load_out, semel_error *error);
+/* Begins at the low marks again, over the same connection. */
+void semel_poll_restart(struct semel_source *source);
 /* Every row up to this number was read, in all lanes. */
 int64_t semel_poll_read_to(const struct semel_source *source);
 /* At the last look every row up to this number was visible, or never will be. */

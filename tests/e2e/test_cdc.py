@@ -323,6 +323,14 @@ def test_a_slot_over_its_budget_is_dropped_and_taken_up_again(stream):
     assert first_of_each(stream.arrived()["a"]) == list(range(1, 1001))
 
 
+def test_without_marks_the_low_marks_move_and_polling_repeats_nothing(stream):
+    stream.insert(100)
+    assert "published 100 events" in stream.drain("--marks", "off").stdout
+    assert stream.waiting() == 100
+    assert "published 0 events" in stream.semel.ok("relay", "--source", "poll", "--drain")
+    assert stream.arrived() == {"a": list(range(1, 101))}
+
+
 def test_another_history_of_the_database_is_noticed(stream):
     stream.insert(50)
     stream.drain()

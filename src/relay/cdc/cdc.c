@@ -35,9 +35,19 @@ static void stand_by(struct semel_cdc *cdc)
 	cdc->state = SEMEL_CDC_STANDBY;
 }
 
+/* What came through the stream under an older lease is never marked: another relay has had the rows
+ * meanwhile. So the stream begins anew. */
+static bool has_lost_the_lanes(const struct semel_cdc *cdc)
+{
+	bool streamed = cdc->state == SEMEL_CDC_STREAMING || cdc->state == SEMEL_CDC_LEAVING;
+
+	return !semel_lanes_are_all_mine(cdc->lanes) ||
+	       (streamed && cdc->tenure != cdc->lanes->tenure);
+}
+
 static void begin_polling(struct semel_cdc *cdc)
 {
-	cdc->poll->driver->connect(cdc->poll, cdc->store, cdc->loads);
+	semel_poll_restart(cdc->poll);
 	cdc->state = SEMEL_CDC_POLLING;
 	cdc->drained_ms = 0;
 }
@@ -75,10 +85,10 @@ static semel_status tend(struct semel_source *source, bool finishing, bool *owes
 	struct semel_cdc *cdc = cdc_of(source);
 	bool hurry = finishing || cdc->state == SEMEL_CDC_LEAVING;
 
-	if (!semel_lanes_are_all_mine(cdc->lanes)) {
+	if (has_lost_the_lanes(cdc))
 		stand_by(cdc);
+	if (!semel_lanes_are_all_mine(cdc->lanes))
 		return SEMEL_OK;
-	}
 	semel_status status = semel_cdc_flush(cdc, hurry && !cdc->loads->flying, error);
 	if (status == SEMEL_OK)
 		status = move_on(cdc, finishing, error);

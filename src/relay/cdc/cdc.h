@@ -31,6 +31,7 @@ struct semel_cdc {
 	struct semel_loads *loads;
 
 	enum semel_cdc_state state;
+	int64_t tenure;     /* of the lanes, when the stream began */
 	bool making;        /* polling: the slot is being made */
 	bool pausing;       /* polling: read no more, the stream is about to begin */
 	int64_t drained_ms; /* steady: when polling had last read all there was */
@@ -60,7 +61,7 @@ struct semel_cdc {
 
 /* settle.c: marks, feedback, signs of life. */
 semel_status semel_cdc_flush(struct semel_cdc *cdc, bool now, semel_error *error);
-/* What is confirmed by the broker is marked, as far as it can be; then everything is forgotten. */
+/* What is confirmed by the broker is marked, if the lanes are still ours; then all is forgotten. */
 void semel_cdc_forget(struct semel_cdc *cdc);
 bool semel_cdc_owes(const struct semel_cdc *cdc);
 void semel_cdc_beat(struct semel_cdc *cdc);

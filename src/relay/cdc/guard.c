@@ -67,6 +67,7 @@ static semel_status begin(struct semel_cdc *cdc, const struct semel_slot_state *
 	if (status != SEMEL_OK)
 		return status;
 	semel_feedback_reset(cdc->feedback);
+	cdc->tenure = cdc->lanes->tenure;
 	cdc->catch_up_to = cdc->polled ? state->current : 0;
 	cdc->check_left = SEMEL_CDC_CHECK_WINDOWS * cdc->options.window;
 	cdc->polled = false;

@@ -194,8 +194,8 @@ void semel_cdc_forget(struct semel_cdc *cdc)
 {
 	semel_error error = { .status = SEMEL_OK };
 
-	if (semel_cdc_owes(cdc) && semel_lanes_are_all_mine(cdc->lanes) &&
-	    semel_cdc_flush(cdc, true, &error) != SEMEL_OK)
+	if (semel_cdc_owes(cdc) && cdc->tenure == cdc->lanes->tenure &&
+	    semel_lanes_are_all_mine(cdc->lanes) && semel_cdc_flush(cdc, true, &error) != SEMEL_OK)
 		semel_logf(SEMEL_LOG_WARN, "confirmed events are not marked and come again: %s",
 			   error.text);
 	cdc->sending = cdc->starved = false;
