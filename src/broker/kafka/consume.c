@@ -199,10 +199,10 @@ semel_status semel_kafka_ack(struct semel_broker *broker, const struct semel_del
 	bool late = false;
 	for (size_t i = 0; i < count; i++) {
 		uint32_t at = (uint32_t)(deliveries[i].tag >> 32);
-		struct semel_kafka_share *share =
-			at < kafka->share_count ? &kafka->shares[at] : NULL;
-		if (share && share->held && share->epoch == (uint32_t)deliveries[i].tag)
-			(void)semel_kafka_share_ack(kafka, share, deliveries[i].offset);
+		if (at < kafka->share_count && kafka->shares[at].held &&
+		    kafka->shares[at].epoch == (uint32_t)deliveries[i].tag)
+			(void)semel_kafka_share_ack(kafka, &kafka->shares[at],
+						    deliveries[i].offset);
 		else
 			late = true;
 	}
