@@ -293,7 +293,8 @@ static semel_status claim_keys(semel_tx tx, const struct claims *all, PGresult *
 	for (size_t i = 0; i < all->count; i++)
 		keys += all->claims[i].key.data != NULL;
 	semel_status status = call_with_keys(tx, &insert_keys, all, &written, error);
-	bool all_new = status == SEMEL_OK && atoi(semel_libpq.cmdTuples(written)) == keys;
+	bool all_new =
+		status == SEMEL_OK && strtol(semel_libpq.cmdTuples(written), NULL, 10) == keys;
 	semel_pg_clear(written);
 	if (status != SEMEL_OK || all_new)
 		return status;
