@@ -319,6 +319,9 @@ def stage_servers(run):
     programs = on_servers(programs_of(run, ROOT / "build-test", ("contract_", "unit_")))
     with_servers(run, servers.USUAL, ["contract suites of PostgreSQL and RabbitMQ"],
                  lambda there: run_programs(run, programs, extra=there))
+    kafka = programs_of(run, ROOT / "build-test", "contract_test_broker_kafka")
+    kafka = {name: words for name, words in kafka.items() if not name.endswith("_mock")}
+    with_servers(run, ["kafka"], ["contract suite of Kafka"], lambda there: run_programs(run, kafka, extra=there))
 
 
 # What is run on a mix of store, source and broker; each is a pytest run of its own. The soak comes first,
@@ -338,6 +341,7 @@ MIXES = (
     ("sqlite+rabbitmq", PROMISE),
     ("postgres+rabbitmq-stream", ROWS),
     ("postgres+local", PROMISE),
+    ("sqlite+kafka", ROWS, FEATURES),
 )
 
 
@@ -510,7 +514,7 @@ STAGES = (
     ("e2e", stage_e2e, True, True, "pytest on the built program (in quick: without the slow ones)"),
     ("examples", stage_examples, True, False, "the C examples, built from an installed copy"),
     ("chaos", stage_chaos, True, False, "failure matrix, short soak, planted bugs"),
-    ("servers", stage_servers, True, False, "the contract suites on real PostgreSQL and RabbitMQ"),
+    ("servers", stage_servers, True, False, "the contract suites on real PostgreSQL, RabbitMQ and Kafka"),
     ("asan", stage_asan, True, False, "AddressSanitizer and UndefinedBehaviorSanitizer"),
     ("tsan", stage_tsan, True, False, "ThreadSanitizer, on the tests with threads"),
     ("tidy", stage_tidy, True, False, "clang-tidy over src/"),
