@@ -313,8 +313,9 @@ static int64_t low_seq(struct semel_source *source, const struct semel_load *set
 	const struct poll *poll = poll_of(source);
 	int64_t low = settled->lane->cursor;
 
+	/* As if what is read ahead were settled with what was sent. */
 	if (SEMEL_PLANTED("high-water-mark"))
-		return settled->lane->lease.low_seq;
+		return settled->lane->lease.low_seq + settled->batch.count;
 	for (const struct semel_load *load = poll->loads->flying; load; load = load->next)
 		if (load != settled && load->lane == settled->lane && !load->exceptions &&
 		    !load->settling && load->batch.rows[0].seq - 1 < low)
