@@ -55,8 +55,10 @@ static semel_status status_of(const amqp_channel_close_t *close)
 	case AMQP_NOT_FOUND:
 		return has_words(close->reply_text, "down or inaccessible") ? SEMEL_OUTAGE
 									    : SEMEL_NOT_FOUND;
+	case AMQP_PRECONDITION_FAILED: /* a consumer time-out is nobody's mistake */
+		return has_words(close->reply_text, "delivery acknowledgement") ? SEMEL_OUTAGE
+										: SEMEL_CONFIG;
 	case AMQP_ACCESS_REFUSED:
-	case AMQP_PRECONDITION_FAILED:
 	case AMQP_RESOURCE_LOCKED:
 	case AMQP_NOT_ALLOWED:
 	case AMQP_NOT_IMPLEMENTED:

@@ -115,7 +115,9 @@ static semel_status share_method(struct semel_rabbit *rabbit, uint32_t at,
 				       "%s no longer has the queue %s for us (it was deleted, or "
 				       "its node went away)",
 				       rabbit->place, share->queue);
-	if (method->id == AMQP_CHANNEL_CLOSE_METHOD)
+	/* Under a consumer time-out the broker says so again and again until it is answered; but
+	 * one answer is all it understands. */
+	if (method->id == AMQP_CHANNEL_CLOSE_METHOD && share->open)
 		share_closed(rabbit, at, method->decoded);
 	return SEMEL_OK;
 }

@@ -173,14 +173,14 @@ semel_status semel_rabbit_share_open(struct semel_rabbit *rabbit, uint32_t at, s
 }
 
 static semel_status ask(struct semel_rabbit *rabbit, uint32_t at, uint64_t *ready_out,
-			semel_error *error)
+			bool *closed_out, semel_error *error)
 {
 	const amqp_queue_declare_ok_t *ok = rabbit->library->queue_declare(
 		rabbit->connection, channel_of(at), semel_rabbit_string(rabbit->shares[at].queue),
 		1, 0, 0, 0, SEMEL_RABBIT_NO_TABLE);
 	if (ok)
 		*ready_out = ok->message_count;
-	return semel_rabbit_call_end(rabbit, channel_of(at), NULL, error);
+	return semel_rabbit_call_end(rabbit, channel_of(at), closed_out, error);
 }
 
 /* To add a consumer is a command that the queue answers after those before it; to take it away is
@@ -203,7 +203,7 @@ static semel_status ask_queue(struct semel_rabbit *rabbit, uint32_t at, semel_er
 		return status;
 	library->basic_cancel(rabbit->connection, channel, tag);
 	status = semel_rabbit_call_end(rabbit, channel, NULL, error);
-	return status == SEMEL_OK ? ask(rabbit, at, &ready, error) : status;
+	return status == SEMEL_OK ? ask(rabbit, at, &ready, NULL, error) : status;
 }
 
 /* The first time the queue has settled what had been passed on to it, and the channel hears of
@@ -254,13 +254,19 @@ semel_status semel_rabbit_share_count(struct semel_rabbit *rabbit, uint32_t at, 
 				      semel_error *error)
 {
 	uint64_t again = 0;
+	bool closed = false;
 	if (!rabbit->shares[at].open)
 		return semel_rabbit_count(rabbit, rabbit->shares[at].queue, ready_out, NULL, error);
 	semel_status status = semel_rabbit_call_begin(rabbit, error);
 	if (status == SEMEL_OK)
-		status = ask(rabbit, at, ready_out, error);
+		status = ask(rabbit, at, ready_out, &closed, error);
 	if (status == SEMEL_OK)
-		status = ask(rabbit, at, &again, error);
+		status = ask(rabbit, at, &again, &closed, error);
+	/* A consumer time-out: the next fetch opens it again. */
+	if (closed && status != SEMEL_NOT_FOUND) {
+		semel_rabbit_share_forget(rabbit, at);
+		return semel_rabbit_count(rabbit, rabbit->shares[at].queue, ready_out, NULL, error);
+	}
 	if (status == SEMEL_OK)
 		status = semel_rabbit_pump(rabbit, 0, 0, error);
 	semel_rabbit_ring(rabbit);
