@@ -116,6 +116,13 @@ void semel_wake_unwatch_fd(struct semel_wake *wake, int fd)
 			wake->polled[i--] = wake->polled[--wake->polled_count];
 }
 
+void semel_wake_await_room(struct semel_wake *wake, int fd, bool awaited)
+{
+	for (nfds_t i = AT_OTHERS; i < wake->polled_count; i++)
+		if (wake->polled[i].fd == fd)
+			wake->polled[i].events = (short)(awaited ? POLLIN | POLLOUT : POLLIN);
+}
+
 static bool is_of_database(const char *name, const char *database)
 {
 	size_t length = strlen(database);

@@ -19,6 +19,9 @@ semel_status semel_wake_new(struct semel_wake **wake_out, semel_error *error);
 void semel_wake_watch(struct semel_wake *wake, const char *database_path);
 /* Also wakes when this descriptor is readable (a worker's completions). */
 void semel_wake_watch_fd(struct semel_wake *wake, int fd);
+/* Of a descriptor that is watched: wakes when it can be written to as well, as long as that is
+ * awaited. */
+void semel_wake_await_room(struct semel_wake *wake, int fd, bool awaited);
 /* Before it is closed. */
 void semel_wake_unwatch_fd(struct semel_wake *wake, int fd);
 /* True: something may have happened; false: wait_ms have passed. */

@@ -115,6 +115,9 @@ struct semel_broker_driver {
 	/* Adds what wakes a sleeper when something may have arrived; close takes away again what
 	 * does not outlive the connection. The wake outlives the broker. */
 	void (*watch)(struct semel_broker *broker, struct semel_wake *wake);
+	/* Optional. The same for one who publishes: it wakes when outcomes may have come, so that
+	 * poll need not wait for them. NULL: poll waits. */
+	void (*watch_outcomes)(struct semel_broker *broker, struct semel_wake *wake);
 
 	/* -- publishing. The topic is declared when it is not known yet. FULL: poll first. Another
 	 * status of class RETRY or REJECT is this event's outcome, said at once. */

@@ -31,7 +31,8 @@ struct semel_load {
 	bool settling;   /* it is being marked */
 	bool exceptions; /* its rows come from the exceptions */
 	uint64_t bytes;
-	int64_t offered_at_ms; /* steady */
+	int64_t offered_at_ms;  /* steady */
+	int64_t answered_at_ms; /* the last of its rows; steady */
 };
 
 struct semel_loads {

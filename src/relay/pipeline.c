@@ -30,6 +30,10 @@ struct semel_pipeline {
 	uint32_t unanswered;
 	uint64_t bytes;
 	bool refused; /* read nothing before it is marked */
+	bool read;    /* in the last step something was read, */
+	bool settled; /* or marked, */
+	bool owes;    /* or the source has not finished something */
+	bool more;    /* the last look has left something */
 	uint64_t published;
 	struct semel_relay_tally tally;
 	int64_t heard_at_ms; /* steady; 0: nothing was heard in this poll yet */
@@ -47,6 +51,8 @@ static void answer(struct semel_pipeline *pipeline, struct semel_flight *flight,
 	flight->answer = status;
 	flight->reason = status == SEMEL_OK ? NULL : semel_arena_printf(load->arena, "%s", reason);
 	load->unanswered--;
+	if (load->unanswered == 0)
+		load->answered_at_ms = semel_steady_ms(pipeline->env);
 	pipeline->unanswered--;
 	if (status != SEMEL_OK)
 		load->refused = pipeline->refused = true;
@@ -212,18 +218,21 @@ static semel_status offer(struct semel_pipeline *pipeline, struct semel_load *lo
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /* Everything unmarked counts, for all of it would be repeated after a crash. */
-static bool window_has_room(const struct semel_pipeline *pipeline)
+static uint32_t free_rows(const struct semel_pipeline *pipeline)
 {
-	return pipeline->rows < pipeline->options.window &&
-	       pipeline->bytes < pipeline->options.window_bytes && !pipeline->refused;
+	if (pipeline->rows >= pipeline->options.window || pipeline->refused ||
+	    pipeline->bytes >= pipeline->options.window_bytes)
+		return 0;
+	return pipeline->options.window - pipeline->rows;
 }
 
 /* A window that is nearly full is not topped up row by row: a statement for a few rows costs nearly
  * as much as one for many. */
-static bool is_worth_reading(const struct semel_pipeline *pipeline)
+bool semel_pipeline_has_room(const struct semel_pipeline *pipeline)
 {
-	return pipeline->rows + pipeline->room_min <= pipeline->options.window &&
-	       window_has_room(pipeline);
+	uint32_t rows = free_rows(pipeline);
+
+	return rows > 0 && rows >= pipeline->room_min;
 }
 
 /* From here on it is the pipeline's. */
@@ -240,28 +249,40 @@ static semel_status carry(struct semel_pipeline *pipeline, struct semel_load *lo
 
 static struct semel_room room_in(const struct semel_pipeline *pipeline)
 {
-	if (!window_has_room(pipeline))
+	uint32_t rows = free_rows(pipeline);
+
+	if (rows == 0)
 		return (struct semel_room){ 0 };
-	return (struct semel_room){ .rows = pipeline->options.window - pipeline->rows,
+	return (struct semel_room){ .rows = rows,
 				    .bytes = pipeline->options.window_bytes - pipeline->bytes };
 }
 
-static semel_status fill(struct semel_pipeline *pipeline, bool *busy_out, semel_error *error)
+static bool is_dry(const struct semel_pipeline *pipeline)
+{
+	const struct semel_source *source = pipeline->source;
+
+	return source->driver->is_dry ? source->driver->is_dry(source) : !pipeline->read;
+}
+
+static semel_status fill(struct semel_pipeline *pipeline, semel_error *error)
 {
 	struct semel_source *source = pipeline->source;
 	struct semel_load *load = NULL;
 
-	if (!is_worth_reading(pipeline))
+	if (!semel_pipeline_has_room(pipeline)) {
+		pipeline->more = true;
 		return SEMEL_OK;
+	}
 	semel_status status = source->driver->look(source, error);
 	while (status == SEMEL_OK) {
 		struct semel_room room = room_in(pipeline);
 		status = source->driver->read(source, &room, &load, error);
 		if (status != SEMEL_OK || !load)
 			break;
-		*busy_out = true;
+		pipeline->read = true;
 		status = carry(pipeline, load, error);
 	}
+	pipeline->more = !is_dry(pipeline);
 	return status;
 }
 
@@ -400,6 +421,7 @@ static semel_status settle_load(struct semel_pipeline *pipeline, struct semel_lo
 		pipeline->lanes->tend_at_ms = 0;
 		status = SEMEL_OK;
 	}
+	pipeline->settled = true;
 	pipeline->bytes -= load->bytes;
 	pipeline->rows -= load->batch.count;
 	semel_load_land(&pipeline->loads, load);
@@ -416,7 +438,8 @@ static bool is_plain(const struct semel_pipeline *pipeline, const struct semel_l
 }
 
 /* Loads without a hitch, as many as one statement takes. */
-static semel_status settle_plain(struct semel_pipeline *pipeline, semel_error *error)
+static semel_status settle_plain(struct semel_pipeline *pipeline, bool *more_out,
+				 semel_error *error)
 {
 	struct semel_lane_marks marks[ROUND_MAX];
 	struct semel_load *settled[ROUND_MAX];
@@ -437,15 +460,17 @@ static semel_status settle_plain(struct semel_pipeline *pipeline, semel_error *e
 	for (size_t i = 0; i < count && status == SEMEL_OK; i++)
 		status = settle_load(pipeline, settled[i],
 				     marks[i].lost ? SEMEL_LEASE_LOST : SEMEL_OK, error);
+	*more_out = count == ROUND_MAX;
 	return status;
 }
 
 static semel_status settle(struct semel_pipeline *pipeline, semel_error *error)
 {
+	bool more = pipeline->store->driver->outbox_mark_lanes != NULL;
 	semel_status status = SEMEL_OK;
 
-	if (pipeline->store->driver->outbox_mark_lanes)
-		status = settle_plain(pipeline, error);
+	while (more && status == SEMEL_OK)
+		status = settle_plain(pipeline, &more, error);
 	for (struct semel_load *load = pipeline->loads.flying, *next; load && status == SEMEL_OK;
 	     load = next) {
 		next = load->next;
@@ -467,31 +492,101 @@ static void pretend_confirmed(struct semel_pipeline *pipeline, semel_error *erro
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-semel_status semel_pipeline_step(struct semel_pipeline *pipeline, bool finishing, bool *busy_out,
-				 semel_error *error)
+/* When the loads that are answered must be marked; steady. INT64_MAX: none is. */
+static int64_t mark_at_ms(const struct semel_pipeline *pipeline)
 {
-	semel_status status = SEMEL_OK;
-	bool owes = false;
+	int64_t first_ms = INT64_MAX;
+	uint32_t rows = 0, loads = 0;
 
-	*busy_out = false;
-	if (pipeline->source->driver->tend)
-		status = pipeline->source->driver->tend(pipeline->source, finishing, &owes, error);
-	if (status == SEMEL_OK && !finishing)
-		status = fill(pipeline, busy_out, error);
+	for (const struct semel_load *load = pipeline->loads.flying; load; load = load->next) {
+		if (load->unanswered > 0)
+			continue;
+		rows += load->batch.count;
+		loads++;
+		if (load->exceptions || !load->lane)
+			first_ms = 0; /* others of their aggregates wait; the source gathers */
+		else if (load->answered_at_ms < first_ms)
+			first_ms = load->answered_at_ms;
+	}
+	if (loads == 0)
+		return INT64_MAX;
+	if (pipeline->refused || rows >= pipeline->room_min || loads >= ROUND_MAX)
+		return 0;
+	return first_ms + pipeline->options.mark_delay_ms;
+}
+
+/* The broker wakes whoever sleeps on it. A source that cannot tell when it is dry may wake all the
+ * time, also while there is no room for what it has: there the broker is waited for alone. */
+static bool is_woken(const struct semel_pipeline *pipeline)
+{
+	return pipeline->broker->driver->watch_outcomes && pipeline->source->driver->is_dry;
+}
+
+/* With nothing to hear of, too: it keeps the connection alive. */
+static semel_status hear_all(struct semel_pipeline *pipeline, enum semel_step kind,
+			     semel_error *error)
+{
+	bool wait = kind == SEMEL_STEP_FINISH || !is_woken(pipeline);
+
+	if (pipeline->read || pipeline->unanswered == 0)
+		wait = false;
+	int64_t wait_ms = wait ? pipeline->source->driver->wait_ms : 0;
+	semel_status status = poll_broker(pipeline, wait_ms, error);
+	return status == SEMEL_OK ? check_patience(pipeline, error) : status;
+}
+
+semel_status semel_pipeline_step(struct semel_pipeline *pipeline, enum semel_step kind,
+				 bool *busy_out, semel_error *error)
+{
+	struct semel_source *source = pipeline->source;
+	semel_status status = SEMEL_OK;
+
+	*busy_out = pipeline->read = pipeline->settled = pipeline->owes = false;
+	if (source->driver->tend)
+		status = source->driver->tend(source, kind == SEMEL_STEP_FINISH, &pipeline->owes,
+					      error);
+	if (status == SEMEL_OK && kind == SEMEL_STEP_READ)
+		status = fill(pipeline, error);
 	if (status != SEMEL_OK)
 		return status;
 	if (SEMEL_PLANTED("mark-before-confirm"))
 		pretend_confirmed(pipeline, error);
-	/* With nothing to hear of, too: it keeps the connection alive. */
-	int64_t wait_ms = pipeline->source->driver->wait_ms;
-	status = poll_broker(pipeline, *busy_out || pipeline->unanswered == 0 ? 0 : wait_ms, error);
-	if (status == SEMEL_OK)
-		status = check_patience(pipeline, error);
-	if (status == SEMEL_OK)
+	status = hear_all(pipeline, kind, error);
+	if (status == SEMEL_OK &&
+	    (kind == SEMEL_STEP_FINISH || mark_at_ms(pipeline) <= semel_steady_ms(pipeline->env)))
 		status = settle(pipeline, error);
 	semel_relay_tally_tell(&pipeline->tally, pipeline->unanswered);
-	*busy_out = *busy_out || owes || pipeline->loads.flying != NULL;
+	*busy_out = pipeline->read || pipeline->owes || pipeline->loads.flying != NULL;
 	return status;
+}
+
+bool semel_pipeline_is_carrying(const struct semel_pipeline *pipeline)
+{
+	return pipeline->loads.flying != NULL;
+}
+
+bool semel_pipeline_has_more(const struct semel_pipeline *pipeline)
+{
+	return pipeline->more;
+}
+
+int64_t semel_pipeline_rest_ms(const struct semel_pipeline *pipeline, int64_t most_ms)
+{
+	int64_t mark_ms = mark_at_ms(pipeline);
+
+	if (pipeline->unanswered > 0 && !is_woken(pipeline))
+		return 0; /* the next step waits */
+	if ((pipeline->read || pipeline->settled) && pipeline->more &&
+	    semel_pipeline_has_room(pipeline))
+		return 0;
+	if (pipeline->owes)
+		most_ms = 1;
+	if (mark_ms == INT64_MAX)
+		return most_ms;
+	mark_ms -= semel_steady_ms(pipeline->env);
+	if (mark_ms < 0)
+		return 0;
+	return mark_ms < most_ms ? mark_ms : most_ms;
 }
 
 /* The window is shared by the lanes, as far as loads do not get too small for that. */
@@ -532,7 +627,7 @@ void semel_pipeline_connect(struct semel_pipeline *pipeline, semel_store *store,
 	semel_loads_ground(&pipeline->loads);
 	pipeline->rows = pipeline->unanswered = 0;
 	pipeline->bytes = 0;
-	pipeline->refused = false;
+	pipeline->refused = pipeline->read = pipeline->more = false;
 	pipeline->store = store;
 	pipeline->broker = broker;
 	pipeline->source->driver->connect(pipeline->source, store, &pipeline->loads);

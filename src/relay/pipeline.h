@@ -6,6 +6,8 @@
  * - The window is bounded by count and bytes, and holds what was offered until it is marked: a
  *   crash repeats no more than that. An answer that does not come within the confirm time-out is an
  *   outage.
+ * - Marks may gather for mark_delay_ms, or until they are a quarter of the window, so that single
+ *   events do not cost a transaction each; a refusal waits for nothing.
  * - A load is marked as a whole, in one transaction that checks the lane's fence.
  * - After a refusal nothing more is read until it is marked, so that its siblings are found held.
  * - After an outage everything not marked is read again: the same ids once more, never fewer.
@@ -21,7 +23,14 @@ struct semel_pipeline_options {
 	uint32_t window;
 	uint64_t window_bytes;
 	int64_t confirm_timeout_ms;
+	int64_t mark_delay_ms; /* 0: mark at once */
 	struct semel_refusal_policy refusal;
+};
+
+enum semel_step {
+	SEMEL_STEP_READ,   /* look for rows first */
+	SEMEL_STEP_HEAR,   /* there are none: only hear answers, and mark */
+	SEMEL_STEP_FINISH, /* the same, and mark at once */
 };
 
 struct semel_pipeline;
@@ -35,10 +44,19 @@ semel_status semel_pipeline_open(const struct semel_pipeline_options *options,
  * will be read again. */
 void semel_pipeline_connect(struct semel_pipeline *pipeline, semel_store *store,
 			    struct semel_broker *broker);
-/* Reads (unless finishing), offers, hears, marks; waits at most wait_ms for answers. busy_out:
- * something was done or is in flight. OUTAGE: connect anew. */
-semel_status semel_pipeline_step(struct semel_pipeline *pipeline, bool finishing, bool *busy_out,
-				 semel_error *error);
+/* Reads, offers, hears, marks; waits a little for answers unless the broker wakes by them.
+ * busy_out: something was read or is in flight. OUTAGE: connect anew. */
+semel_status semel_pipeline_step(struct semel_pipeline *pipeline, enum semel_step kind,
+				 bool *busy_out, semel_error *error);
+/* After a step: for so long nothing is to be done unless somebody rings or an answer wakes; not
+ * longer than most_ms. 0: step again at once. */
+int64_t semel_pipeline_rest_ms(const struct semel_pipeline *pipeline, int64_t most_ms);
+/* Something is on its way, or is answered and not marked. */
+bool semel_pipeline_is_carrying(const struct semel_pipeline *pipeline);
+/* There may be rows that the next step should look for although nobody rings. */
+bool semel_pipeline_has_more(const struct semel_pipeline *pipeline);
+/* More would be read if it were there. */
+bool semel_pipeline_has_room(const struct semel_pipeline *pipeline);
 uint64_t semel_pipeline_published(const struct semel_pipeline *pipeline);
 /* pipeline may be NULL. */
 void semel_pipeline_close(struct semel_pipeline *pipeline);

@@ -5,6 +5,8 @@
  * - A lane is read from its cursor on. The cursor stops at the last number below which everything
  *   is visible; what lies above it is looked at again, without the rows in flight.
  * - The low mark never passes a row that is not marked.
+ * - Where all lanes are read by one statement, that statement is the look: another one is made only
+ *   now and then, and when exceptions are at work.
  */
 #include "relay/poll.h"
 #include "base/error.h"
@@ -13,7 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROUND_MAX 16
+#define ROUND_MAX     16
+#define LOOK_EVERY_MS 100 /* for exceptions that are due, while rows come anyway */
+#define REREAD_MAX    8
+#define LOADS_MAX     48 /* in flight: one of a single row takes as much memory as a full one */
 
 struct poll {
 	struct semel_source base;
@@ -23,6 +28,9 @@ struct poll {
 	struct semel_loads *loads;
 	struct semel_lane_look looks[SEMEL_LANES_MAX];
 	size_t look_count;
+	int64_t look_at_ms; /* steady; until then a read is as good as a look */
+	bool found;         /* rows, since the last look or guess */
+	bool left;          /* rows were passed over that may hide others */
 	size_t due_at;      /* the next look whose exceptions are read */
 	size_t run_at;      /* the look that the next round begins with */
 	int32_t first_lane; /* where the next look begins */
@@ -64,14 +72,21 @@ static void pass_by(struct semel_lane *lane, const struct semel_lane_look *look)
 		lane->read_to = lane->cursor;
 }
 
-static semel_status look(struct semel_source *source, semel_error *error)
+static size_t begin_look(struct poll *poll)
+{
+	poll->look_count = poll->due_at = poll->run_at = 0;
+	poll->found = poll->left = false;
+	return choose_lanes(poll);
+}
+
+semel_status semel_poll_look(struct semel_source *source, semel_error *error)
 {
 	struct poll *poll = poll_of(source);
-	size_t count = choose_lanes(poll);
+	size_t count = begin_look(poll);
 
-	poll->look_count = poll->due_at = poll->run_at = 0;
 	if (count == 0)
 		return SEMEL_OK;
+	poll->look_at_ms = semel_steady_ms(poll->env) + LOOK_EVERY_MS;
 	semel_status status = poll->store->driver->outbox_look(poll->store, poll->looks, count,
 							       semel_now_ms(poll->env), error);
 	if (status != SEMEL_OK)
@@ -79,6 +94,20 @@ static semel_status look(struct semel_source *source, semel_error *error)
 	poll->look_count = count;
 	for (size_t i = 0; i < count; i++)
 		pass_by(&poll->lanes->lanes[poll->looks[i].lane], &poll->looks[i]);
+	return SEMEL_OK;
+}
+
+/* A look, or the guess that every lane has something. */
+static semel_status look(struct semel_source *source, semel_error *error)
+{
+	struct poll *poll = poll_of(source);
+
+	if (!poll->store->driver->outbox_fetch_lanes ||
+	    semel_steady_ms(poll->env) >= poll->look_at_ms)
+		return semel_poll_look(source, error);
+	poll->look_count = begin_look(poll);
+	for (size_t i = 0; i < poll->look_count; i++)
+		poll->looks[i].run = true;
 	return SEMEL_OK;
 }
 
@@ -158,11 +187,22 @@ static void round_forget(struct poll *poll)
 	poll->read_count = poll->read_at = 0;
 }
 
-/* Rows that are in flight and may be joined by late ones are read again with them, but not before
- * they are marked: until then most of what came would be left out. */
-static bool may_read_on(const struct semel_lane *lane)
+static uint32_t rows_in_flight(const struct poll *poll, const struct semel_lane *lane)
 {
-	return lane->in_flight == 0 || lane->cursor >= lane->read_to;
+	uint32_t rows = 0;
+
+	for (const struct semel_load *load = poll->loads->flying; load; load = load->next)
+		if (load->lane == lane)
+			rows += load->batch.count;
+	return rows;
+}
+
+/* Rows that are in flight and may be joined by late ones are read again with them; many of them
+ * not before they are marked, for until then most of what came would be left out. */
+static bool may_read_on(const struct poll *poll, const struct semel_lane *lane)
+{
+	return lane->in_flight == 0 || lane->cursor >= lane->read_to ||
+	       rows_in_flight(poll, lane) <= REREAD_MAX;
 }
 
 /* A load from each of as many lanes as there is room for: side by side they hold more aggregates
@@ -170,7 +210,7 @@ static bool may_read_on(const struct semel_lane *lane)
 static semel_status round_choose(struct poll *poll, const struct semel_room *room,
 				 semel_error *error)
 {
-	size_t most = room->rows / poll->loads->rows_max;
+	size_t most = (room->rows + poll->loads->rows_max - 1) / poll->loads->rows_max;
 	size_t begin = poll->run_at;
 	semel_status status = SEMEL_OK;
 
@@ -178,7 +218,7 @@ static semel_status round_choose(struct poll *poll, const struct semel_room *roo
 	for (size_t i = 0; i < poll->look_count && poll->read_count < most; i++) {
 		size_t at = (begin + i) % poll->look_count;
 		struct semel_lane_look *found = &poll->looks[at];
-		if (!found->run || !may_read_on(&poll->lanes->lanes[found->lane]))
+		if (!found->run || !may_read_on(poll, &poll->lanes->lanes[found->lane]))
 			continue;
 		poll->run_at = (at + 1) % poll->look_count;
 		status = round_add(poll, found, error);
@@ -220,16 +260,27 @@ static semel_status read_round(struct poll *poll, const struct semel_room *room,
 	return status;
 }
 
+/* A store that reads all lanes at once also tells when it has left something out. */
+static bool is_exhausted(const struct poll *poll, const struct semel_outbox_batch *batch)
+{
+	if (!poll->store->driver->outbox_fetch_lanes)
+		return batch->count == 0;
+	return batch->count < batch->capacity && !batch->cut;
+}
+
 /* The next load of the round that has rows; looks of lanes that have no more say so afterwards. */
 static struct semel_load *hand_out(struct poll *poll)
 {
 	while (poll->read_at < poll->read_count) {
 		struct semel_lane_look *found = poll->read_looks[poll->read_at];
 		struct semel_load *load = poll->read[poll->read_at++];
+		bool exhausted = is_exhausted(poll, &load->batch);
 		if (load->batch.count > 0)
 			move_cursor(poll, load);
-		found->run = load->batch.count > 0;
-		if (found->run) {
+		found->run = !exhausted && load->batch.count > 0;
+		poll->left = poll->left || (!exhausted && !found->run);
+		if (load->batch.count > 0) {
+			poll->found = true;
 			poll->first_lane = found->lane + 1;
 			return load;
 		}
@@ -249,13 +300,16 @@ static bool exceptions_in_flight(const struct poll *poll, const struct semel_lan
 }
 
 /* Those of a lane that are due. */
-static semel_status read_due(struct poll *poll, const struct semel_lane_look *found,
+static semel_status read_due(struct poll *poll, struct semel_lane_look *found,
 			     const struct semel_room *room, struct semel_load **load_out,
 			     semel_error *error)
 {
 	struct semel_lane *lane = &poll->lanes->lanes[found->lane];
 
-	if (!found->due || exceptions_in_flight(poll, lane))
+	if (!found->due)
+		return SEMEL_OK;
+	poll->look_at_ms = 0; /* once they are marked, more of their aggregates may be due */
+	if (exceptions_in_flight(poll, lane))
 		return SEMEL_OK;
 	struct semel_load *load = semel_load_take(poll->loads, lane);
 	if (!load)
@@ -266,7 +320,8 @@ static semel_status read_due(struct poll *poll, const struct semel_lane_look *fo
 	load->batch.bytes_max = room->bytes;
 	semel_status status = poll->store->driver->outbox_fetch_due(
 		poll->store, &lane->lease, semel_now_ms(poll->env), &load->batch, error);
-	if (status == SEMEL_OK && load->batch.count > 0)
+	found->due = load->batch.count > 0;
+	if (status == SEMEL_OK && found->due)
 		*load_out = load;
 	else
 		semel_load_give_back(poll->loads, load);
@@ -300,9 +355,17 @@ static semel_status read_next(struct semel_source *source, const struct semel_ro
 	status = semel_poll_read_due(source, room, load_out, error);
 	if (*load_out || status != SEMEL_OK)
 		return status;
-	status = read_round(poll, room, error);
-	if (status == SEMEL_OK)
-		*load_out = hand_out(poll);
+	if (poll->loads->count >= LOADS_MAX) {
+		poll->left = true;
+		return SEMEL_OK;
+	}
+	do {
+		status = read_round(poll, room, error);
+		if (status == SEMEL_OK)
+			*load_out = hand_out(poll);
+	} while (status == SEMEL_OK && !*load_out && poll->read_count > 0);
+	if (!*load_out && !poll->found)
+		poll->look_at_ms = 0; /* something else may be waiting, or nothing: look */
 	return status;
 }
 
@@ -353,6 +416,7 @@ static void connect_to(struct semel_source *source, semel_store *store, struct s
 	round_forget(poll);
 	poll->store = store;
 	poll->look_count = poll->due_at = poll->run_at = 0;
+	poll->look_at_ms = 0;
 	semel_lanes_rewind(poll->lanes);
 }
 
@@ -362,22 +426,33 @@ void semel_poll_restart(struct semel_source *source)
 
 	round_forget(poll);
 	poll->look_count = poll->due_at = poll->run_at = 0;
+	poll->look_at_ms = 0;
 	for (int32_t i = 0; i < poll->lanes->count; i++) {
 		struct semel_lane *lane = &poll->lanes->lanes[i];
 		lane->cursor = lane->read_to = lane->lease.low_seq;
 	}
 }
 
-static bool doze(struct semel_source *source)
+static bool doze(struct semel_source *source, bool lightly)
 {
 	semel_store *store = poll_of(source)->store;
-	return store->driver->doze(store);
+	return store->driver->doze(store, lightly);
 }
 
-static void rouse(struct semel_source *source)
+static bool rouse(struct semel_source *source)
 {
 	semel_store *store = poll_of(source)->store;
-	store->driver->rouse(store);
+	return store->driver->rouse(store);
+}
+
+static bool is_dry(const struct semel_source *source)
+{
+	const struct poll *poll = (const struct poll *)source;
+
+	for (size_t i = 0; i < poll->look_count; i++)
+		if (poll->looks[i].run || poll->looks[i].due)
+			return false;
+	return !poll->left;
 }
 
 static void close_poll(struct semel_source *source)
@@ -397,6 +472,7 @@ static const struct semel_source_driver driver = {
 	.low_seq = low_seq,
 	.doze = doze,
 	.rouse = rouse,
+	.is_dry = is_dry,
 	.close = close_poll,
 };
 

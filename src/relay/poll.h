@@ -5,6 +5,8 @@
 
 #include "relay/source.h"
 
+/* The look itself: what the driver's slot makes is mostly a guess. */
+semel_status semel_poll_look(struct semel_source *source, semel_error *error);
 /* After a look: the next load of exceptions that are due; NULL: there are no more. */
 semel_status semel_poll_read_due(struct semel_source *source, const struct semel_room *room,
 				 struct semel_load **load_out, semel_error *error);

@@ -13,7 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GRACE_MS 10000
+#define GRACE_MS      10000
+#define MARK_DELAY_MS 10
+#define DRAIN_POLL_MS 100
 
 struct semel_relay {
 	semel_relay_options options;
@@ -25,6 +27,8 @@ struct semel_relay {
 	struct semel_lanes lanes;
 	struct semel_source *source;
 	struct semel_pipeline *pipeline;
+	bool looks;                         /* the next turn looks for rows */
+	int64_t look_at_ms;                 /* at the latest; steady */
 	uint32_t outages;                   /* in a row */
 	char trouble[SEMEL_ERROR_TEXT_MAX]; /* what the last outage was */
 };
@@ -82,9 +86,14 @@ static semel_status connect_all(struct semel_relay *relay, semel_error *error)
 	if (status == SEMEL_OK && !relay->broker)
 		status = semel_broker_open(relay->broker_url, relay->env, relay->options.window,
 					   &relay->broker, error);
-	if (status == SEMEL_OK && relay->pipeline)
+	if (status != SEMEL_OK)
+		return status;
+	if (relay->broker->driver->watch_outcomes)
+		relay->broker->driver->watch_outcomes(relay->broker, relay->wake);
+	if (relay->pipeline)
 		semel_pipeline_connect(relay->pipeline, relay->store, relay->broker);
-	return status;
+	relay->looks = true;
+	return SEMEL_OK;
 }
 
 static void disconnect_all(struct semel_relay *relay)
@@ -128,6 +137,8 @@ static semel_status assemble(struct semel_relay *relay, semel_error *error)
 		status = semel_changes_find(relay->store_url, &changes, error);
 	if (status == SEMEL_OK)
 		status = connect_all(relay, error);
+	if (status == SEMEL_OK && relay->store->driver->outbox_mark_lanes)
+		pipeline.mark_delay_ms = MARK_DELAY_MS; /* it can mark many at once */
 	if (status == SEMEL_OK)
 		status = semel_lanes_open(&relay->lanes, relay->store, relay->env,
 					  options->lease_ms, error);
@@ -172,14 +183,38 @@ no_memory:
 	return semel_error_set(error, SEMEL_INTERNAL, "no memory for a relay");
 }
 
+/* A lane that has come or gone changes what there is to read. */
+static semel_status tend(struct semel_relay *relay, semel_error *error)
+{
+	int64_t before_ms = relay->lanes.tend_at_ms;
+	semel_status status = semel_lanes_tend(&relay->lanes, relay->store, error);
+
+	relay->looks = relay->looks || relay->lanes.tend_at_ms != before_ms;
+	return status;
+}
+
+static semel_status step(struct semel_relay *relay, bool *busy_out, semel_error *error)
+{
+	int64_t now_ms = semel_steady_ms(relay->env);
+	bool reads = relay->looks || semel_pipeline_has_more(relay->pipeline) ||
+		     now_ms >= relay->look_at_ms;
+
+	if (reads) {
+		relay->looks = false;
+		relay->look_at_ms = now_ms + relay->options.poll_ms;
+	}
+	return semel_pipeline_step(relay->pipeline, reads ? SEMEL_STEP_READ : SEMEL_STEP_HEAR,
+				   busy_out, error);
+}
+
 static semel_status turn(struct semel_relay *relay, bool *busy_out, semel_error *error)
 {
 	*busy_out = false;
 	semel_status status = connect_all(relay, error);
 	if (status == SEMEL_OK)
-		status = semel_lanes_tend(&relay->lanes, relay->store, error);
+		status = tend(relay, error);
 	if (status == SEMEL_OK)
-		status = semel_pipeline_step(relay->pipeline, false, busy_out, error);
+		status = step(relay, busy_out, error);
 	if (status == SEMEL_OK)
 		relay->outages = 0;
 	return status;
@@ -228,21 +263,27 @@ static int64_t sleep_ms(const struct semel_relay *relay, const struct semel_outb
 	return wait_ms > 1 ? wait_ms : 1;
 }
 
-/* Asks to be woken, and looks once more where a commit could have come before that was heard. */
-static semel_status sleep_well(struct semel_relay *relay, semel_error *error)
+/* Until something is to be done, or somebody rings. Asks to be woken first, and looks once more
+ * where a commit could have come before that was heard. */
+static void rest(struct semel_relay *relay)
 {
+	const struct semel_source_driver *driver = relay->source->driver;
 	struct semel_outbox_counts none = { 0 };
-	bool busy = false;
-	semel_status status = SEMEL_OK;
+	int64_t look_ms = relay->look_at_ms - semel_steady_ms(relay->env);
+	int64_t most_ms = sleep_ms(relay, &none);
 
-	if (relay->source->driver->doze(relay->source))
-		status = turn(relay, &busy, error);
-	if (status != SEMEL_OK)
-		return status;
-	if (!busy)
-		semel_wake_sleep(relay->wake, sleep_ms(relay, &none));
-	relay->source->driver->rouse(relay->source);
-	return SEMEL_OK;
+	if (look_ms < most_ms)
+		most_ms = look_ms > 1 ? look_ms : 1;
+	int64_t rest_ms = semel_pipeline_rest_ms(relay->pipeline, most_ms);
+	if (rest_ms == 0)
+		return;
+	if (semel_pipeline_has_room(relay->pipeline) &&
+	    driver->doze(relay->source, semel_pipeline_is_carrying(relay->pipeline))) {
+		relay->looks = true;
+		return;
+	}
+	semel_wake_sleep(relay->wake, rest_ms);
+	relay->looks = driver->rouse(relay->source) || relay->looks;
 }
 
 /* Marks what the broker still answers for, within the grace. One that is blocked answers nothing;
@@ -255,7 +296,8 @@ static void finish(struct semel_relay *relay)
 
 	while (busy && !relay->broker->driver->blocked(relay->broker) &&
 	       semel_steady_ms(relay->env) < until_ms)
-		if (semel_pipeline_step(relay->pipeline, true, &busy, &error) != SEMEL_OK)
+		if (semel_pipeline_step(relay->pipeline, SEMEL_STEP_FINISH, &busy, &error) !=
+		    SEMEL_OK)
 			return;
 }
 
@@ -267,8 +309,8 @@ semel_status semel_relay_run(semel_relay *relay, semel_error *error)
 	while (status == SEMEL_OK && !semel_wake_rung(relay->wake)) {
 		bool busy = false;
 		status = turn(relay, &busy, &trouble);
-		if (status == SEMEL_OK && !busy)
-			status = sleep_well(relay, &trouble);
+		if (status == SEMEL_OK)
+			rest(relay);
 		status = survive(relay, status, &trouble);
 	}
 	if (status != SEMEL_OK)
@@ -312,12 +354,23 @@ static void count_again(struct semel_relay *relay, struct semel_outbox_counts *c
 							  counts, NULL);
 }
 
+static void wait_for_answers(struct semel_relay *relay)
+{
+	int64_t rest_ms = semel_pipeline_rest_ms(relay->pipeline, DRAIN_POLL_MS);
+
+	if (rest_ms > 0)
+		semel_wake_sleep(relay->wake, rest_ms);
+}
+
 static semel_status drain_turn(struct semel_relay *relay, struct semel_outbox_counts *counts,
 			       bool *drained_out, semel_error *error)
 {
 	bool busy = false;
+	relay->looks = true; /* nobody was asked to ring */
 	semel_status status = turn(relay, &busy, error);
 
+	if (status == SEMEL_OK && busy)
+		wait_for_answers(relay);
 	if (status != SEMEL_OK || busy)
 		return status;
 	status = relay->store->driver->outbox_counts(relay->store, semel_now_ms(relay->env), counts,
@@ -326,8 +379,9 @@ static semel_status drain_turn(struct semel_relay *relay, struct semel_outbox_co
 		return status;
 	*drained_out = is_drained(counts);
 	if (!*drained_out)
-		semel_wake_sleep(relay->wake,
-				 sleep_ms(relay, counts) < 100 ? sleep_ms(relay, counts) : 100);
+		semel_wake_sleep(relay->wake, sleep_ms(relay, counts) < DRAIN_POLL_MS
+						      ? sleep_ms(relay, counts)
+						      : DRAIN_POLL_MS);
 	return SEMEL_OK;
 }
 

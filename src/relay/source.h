@@ -28,8 +28,8 @@ struct semel_source_driver {
 	const char *name; /* "poll", "cdc" */
 	int64_t wait_ms;  /* for the broker's answers, before the source is asked again */
 
-	/* Required. connect: the store to read from, and the loads to use, from now
-	 * on. What was read before and not settled is read again. */
+	/* Slots are required unless they say otherwise. connect: the store to read from, and the
+	 * loads to use, from now on. What was read before and not settled is read again. */
 	void (*connect)(struct semel_source *source, semel_store *store, struct semel_loads *loads);
 	/* Looks for rows, once before the reads of a step. */
 	semel_status (*look)(struct semel_source *source, semel_error *error);
@@ -39,9 +39,14 @@ struct semel_source_driver {
 			     struct semel_load **load_out, semel_error *error);
 	/* When this load is marked, nothing at or below the result waits in its lane. */
 	int64_t (*low_seq)(struct semel_source *source, const struct semel_load *load);
-	/* The relay is about to sleep; true: look once more first. rouse: it is awake. */
-	bool (*doze)(struct semel_source *source);
-	void (*rouse)(struct semel_source *source);
+	/* The relay is about to sleep; true: look once more first. lightly: only until the next
+	 * answer, which is not worth asking to be woken. rouse: it is awake; false: it would have
+	 * been woken if there were anything new. */
+	bool (*doze)(struct semel_source *source, bool lightly);
+	bool (*rouse)(struct semel_source *source);
+	/* Optional. After a look and its reads: there is nothing more before somebody rings. NULL:
+	 * only a look that finds nothing tells. */
+	bool (*is_dry)(const struct semel_source *source);
 	void (*close)(struct semel_source *source);
 
 	/* Optional. At the beginning of every step: what has to be done beside reading.

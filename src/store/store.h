@@ -76,6 +76,7 @@ struct semel_outbox_batch {
 	uint32_t capacity;
 	uint64_t bytes_max;
 	uint32_t count;
+	bool cut;             /* out: bytes_max left rows out that were there */
 	int64_t complete_seq; /* every number at or below it is visible now or never will be */
 };
 
@@ -335,9 +336,10 @@ struct semel_store_driver {
 				   semel_error *error);
 	void (*relay_leave)(semel_store *store, const char *owner);
 	/* The relay is about to sleep: from now on commits ring what watch() has added. True: they
-	 * did not before, so look once more first. rouse: it is awake, ring no more. */
-	bool (*doze)(semel_store *store);
-	void (*rouse)(semel_store *store);
+	 * did not before, or have rung already: look once more first. lightly: whether they ring
+	 * is left as it is. rouse: it is awake; false: commits ring, and none did. */
+	bool (*doze)(semel_store *store, bool lightly);
+	bool (*rouse)(semel_store *store);
 	/* With a change stream. The relay is woken by that: no commit needs to ring. */
 	void (*hush)(semel_store *store);
 	/* All lanes, in order; leases_out has lane_count places. */

@@ -124,6 +124,7 @@ void semel_rabbit_ring(struct semel_rabbit *rabbit)
 	    rabbit->library->data_in_buffer(rabbit->connection) || rabbit->parcel_count > 0) {
 		ssize_t written = write(rabbit->bell_fd, &one, sizeof(one));
 		(void)written; /* it fails only when it rings without end already */
+		rabbit->rung = true;
 	}
 }
 

@@ -366,6 +366,8 @@ semel_status semel_rabbit_poll(struct semel_broker *broker, int64_t wait_ms,
 		status = send_ready(rabbit, error);
 	if (status == SEMEL_OK)
 		status = semel_rabbit_flush(rabbit, error);
+	if (rabbit->wake)
+		semel_wake_await_room(rabbit->wake, rabbit->fd, semel_rabbit_unsent(rabbit) > 0);
 	report(window, seen, user);
 	return status;
 }

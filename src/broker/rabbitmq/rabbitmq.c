@@ -197,11 +197,11 @@ SLOT(compare,
 
 #define SLOTS                                                                                      \
 	.open = rabbit_open, .close = rabbit_close, .watch = rabbit_watch,                         \
-	.publish = held_publish, .poll = held_poll, .blocked = semel_rabbit_blocked,               \
-	.keep = rabbit_keep, .subscribe = held_subscribe, .fetch = held_fetch, .ack = held_ack,    \
-	.rewind = held_rewind, .requeue = held_requeue, .bury = held_bury,                         \
-	.backlog = held_backlog, .find = held_find, .prune = semel_rabbit_prune,                   \
-	.compare = held_compare
+	.watch_outcomes = rabbit_watch, .publish = held_publish, .poll = held_poll,                \
+	.blocked = semel_rabbit_blocked, .keep = rabbit_keep, .subscribe = held_subscribe,         \
+	.fetch = held_fetch, .ack = held_ack, .rewind = held_rewind, .requeue = held_requeue,      \
+	.bury = held_bury, .backlog = held_backlog, .find = held_find,                             \
+	.prune = semel_rabbit_prune, .compare = held_compare
 
 const struct semel_broker_driver semel_rabbit_driver = { .scheme = "amqp", SLOTS };
 const struct semel_broker_driver semel_rabbit_tls_driver = { .scheme = "amqps", SLOTS };

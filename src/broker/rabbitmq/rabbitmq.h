@@ -181,6 +181,7 @@ struct semel_rabbit {
 
 	amqp_connection_state_t connection;
 	int fd, bell_fd; /* the bell: something has arrived that the socket no longer shows */
+	bool rung;
 	struct semel_wake *wake;
 	bool open_channels[SEMEL_RABBIT_SHARES];
 	bool lost;      /* the connection broke: no more talking */

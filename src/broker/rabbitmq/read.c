@@ -174,8 +174,11 @@ static semel_status take_frame(struct semel_rabbit *rabbit, const amqp_frame_t *
 static void hush_bell(struct semel_rabbit *rabbit)
 {
 	uint64_t rung;
+	if (!rabbit->rung)
+		return;
+	rabbit->rung = false;
 	ssize_t got = read(rabbit->bell_fd, &rung, sizeof(rung));
-	(void)got; /* it may not have rung */
+	(void)got; /* it has rung, so it cannot fail */
 }
 
 /* Waits here and not in the library, which swallows heartbeats: to hear one is to know that the
@@ -201,8 +204,7 @@ semel_status semel_rabbit_pump(struct semel_rabbit *rabbit, int64_t wait_ms, uin
 	if (rabbit->lost)
 		return semel_error_set(error, SEMEL_OUTAGE, "the connection to %s is gone",
 				       rabbit->place);
-	if (rabbit->share_count > 0)
-		hush_bell(rabbit);
+	hush_bell(rabbit);
 	if (status == SEMEL_OK)
 		wait_ms = listen_first(rabbit, wait_ms);
 	while (status == SEMEL_OK && (parcels == 0 || rabbit->parcel_count < parcels)) {

@@ -42,7 +42,8 @@ semel_status semel_steady_relay(struct semel_steady *steady, uint64_t count)
 	while (status == SEMEL_OK && semel_pipeline_published(steady->pipeline) < until) {
 		status = semel_lanes_tend(&steady->lanes, steady->store, error);
 		if (status == SEMEL_OK)
-			status = semel_pipeline_step(steady->pipeline, false, &busy, error);
+			status = semel_pipeline_step(steady->pipeline, SEMEL_STEP_READ, &busy,
+						     error);
 	}
 	return status;
 }

@@ -103,7 +103,7 @@ static semel_status look(struct semel_source *source, semel_error *error)
 
 	if (cdc->state != SEMEL_CDC_POLLING || cdc->pausing)
 		return SEMEL_OK;
-	return cdc->poll->driver->look(cdc->poll, error);
+	return semel_poll_look(cdc->poll, error);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -213,7 +213,8 @@ static semel_status read_poll(struct semel_cdc *cdc, const struct semel_room *ro
 	semel_status status =
 		cdc->poll->driver->read(cdc->poll, cdc->pausing ? &none : room, load_out, error);
 
-	if (status == SEMEL_OK && !*load_out && room->rows > 0 && !cdc->pausing)
+	if (status == SEMEL_OK && !*load_out && room->rows > 0 && !cdc->pausing &&
+	    cdc->poll->driver->is_dry(cdc->poll))
 		cdc->drained_ms = semel_steady_ms(cdc->env);
 	cdc->polled = cdc->polled || *load_out;
 	return status;
@@ -267,16 +268,18 @@ static int64_t low_seq(struct semel_source *source, const struct semel_load *loa
 
 /* ---- sleeping, and the whole ----------------------------------------------------------------- */
 
-static bool doze(struct semel_source *source)
+static bool doze(struct semel_source *source, bool lightly)
 {
 	struct semel_cdc *cdc = cdc_of(source);
-	return cdc->state == SEMEL_CDC_POLLING && cdc->poll->driver->doze(cdc->poll);
+	return cdc->state == SEMEL_CDC_POLLING && cdc->poll->driver->doze(cdc->poll, lightly);
 }
 
-static void rouse(struct semel_source *source)
+/* What the stream has is known by reading it. */
+static bool rouse(struct semel_source *source)
 {
 	struct semel_cdc *cdc = cdc_of(source);
-	cdc->poll->driver->rouse(cdc->poll);
+	(void)cdc->poll->driver->rouse(cdc->poll);
+	return true;
 }
 
 static int64_t sleep_ms(struct semel_source *source)

@@ -241,7 +241,7 @@ semel_status semel_cdc_watch(struct semel_cdc *cdc, semel_error *error)
 {
 	struct semel_slot_state state;
 	struct semel_slot_verdict verdict;
-	semel_status status = cdc->poll->driver->look(cdc->poll, error);
+	semel_status status = semel_poll_look(cdc->poll, error);
 
 	if (status == SEMEL_OK)
 		status = look(cdc, &state, &verdict, error);

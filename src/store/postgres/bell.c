@@ -26,6 +26,7 @@ struct semel_pg_bell {
 	PGconn *connection; /* holds or awaits the lock */
 	int listen_fd, lock_fd;
 	enum bell_state state;
+	bool rung;
 	char lock[96], unlock[96];
 };
 
@@ -144,35 +145,49 @@ static void ask_for_lock(struct semel_pg_store *store)
 		hear_lock(store);
 }
 
-/* Rung for another relay, which sleeps: a relay at work would keep them all. */
-void semel_pg_bell_forget(struct semel_pg_store *store)
+/* A relay at work does not keep them all, but remembers that somebody has rung: a ring may come
+ * with the answer to a statement that did not see the commit yet. */
+void semel_pg_bell_hear(struct semel_pg_store *store)
 {
 	PGnotify *notice = NULL;
-	while (store->bell != NULL && (notice = semel_libpq.notifies(store->connection)) != NULL)
+	while (store->bell != NULL && (notice = semel_libpq.notifies(store->connection)) != NULL) {
 		semel_libpq.freemem(notice);
+		store->bell->rung = true;
+	}
 }
 
-bool semel_pg_doze(semel_store *base)
+/* Somebody has rung since this was asked last. */
+static bool take_rings(struct semel_pg_store *store)
+{
+	semel_pg_bell_hear(store);
+	bool rung = store->bell->rung;
+	store->bell->rung = false;
+	return rung;
+}
+
+bool semel_pg_doze(semel_store *base, bool lightly)
 {
 	struct semel_pg_store *store = semel_pg_of(base);
-	if (store->bell == NULL && store->wake != NULL)
+	if (store->bell == NULL && store->wake != NULL && !lightly)
 		make(store);
-	if (store->bell != NULL)
-		hear_lock(store);
-	if (store->bell == NULL || store->bell->state != BELL_OFF)
+	if (store->bell == NULL || (store->bell->state == BELL_OFF && lightly))
 		return false;
+	if (store->bell->state != BELL_OFF)
+		return take_rings(store);
 	ask_for_lock(store);
 	return store->bell != NULL && store->bell->state == BELL_ON;
 }
 
-void semel_pg_rouse(semel_store *base)
+/* Where nobody would ring, only a look can tell. */
+bool semel_pg_rouse(semel_store *base)
 {
 	struct semel_pg_store *store = semel_pg_of(base);
-	if (store->bell == NULL)
-		return;
-	if (semel_libpq.consumeInput(store->connection) != 0)
-		semel_pg_bell_forget(store);
+	if (store->bell == NULL || semel_libpq.consumeInput(store->connection) == 0)
+		return true;
+	bool rung = take_rings(store);
+	enum bell_state before = store->bell->state;
 	hear_lock(store);
+	return rung || store->bell == NULL || store->bell->state != before || before == BELL_OFF;
 }
 
 void semel_pg_bell_quiet(struct semel_pg_store *store)

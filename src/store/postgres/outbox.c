@@ -277,11 +277,13 @@ static semel_status fill_from(semel_store *store, const PGresult *result, int fi
 	uint64_t bytes = 0;
 	semel_status status = SEMEL_OK;
 	batch->count = 0;
+	batch->cut = false;
 	for (int at = first; at < first + rows && status == SEMEL_OK; at++) {
 		struct semel_outbox_row *row = &batch->rows[batch->count];
 		status = read_row(result, at, batch->arena, row, error);
 		bytes += row->event.payload.length;
-		if (status != SEMEL_OK || (batch->count > 0 && bytes > batch->bytes_max))
+		batch->cut = batch->count > 0 && bytes > batch->bytes_max;
+		if (status != SEMEL_OK || batch->cut)
 			break;
 		batch->count++;
 	}
@@ -321,7 +323,7 @@ semel_status semel_pg_outbox_look(semel_store *base, struct semel_lane_look *loo
 		looks[i].complete_seq = proven > looks[i].after_seq ? proven : looks[i].after_seq;
 	}
 	semel_pg_clear(result);
-	semel_pg_bell_forget(store);
+	semel_pg_bell_hear(store);
 	return status == SEMEL_OK ? semel_pg_horizon_tend(store, error) : status;
 }
 
@@ -394,6 +396,7 @@ static semel_status ask_for_runs(semel_store *store, const struct semel_lane_rea
 		semel_pg_array_int(&afters, reads[i].after_seq);
 		semel_pg_array_int(&mosts, reads[i].batch->capacity);
 		reads[i].batch->count = 0;
+		reads[i].batch->cut = false;
 		reads[i].batch->complete_seq = reads[i].after_seq;
 	}
 	semel_pg_add_array(&params, &lanes);

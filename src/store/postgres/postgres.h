@@ -195,13 +195,13 @@ semel_status semel_pg_rollback_to(semel_store *store, semel_error *error);
 
 /* bell.c */
 void semel_pg_watch(semel_store *store, struct semel_wake *wake);
-bool semel_pg_doze(semel_store *store);
-void semel_pg_rouse(semel_store *store);
+bool semel_pg_doze(semel_store *store, bool lightly);
+bool semel_pg_rouse(semel_store *store);
 void semel_pg_hush(semel_store *store);
 /* A large batch: the relay is at work, and need not be woken. */
 void semel_pg_bell_quiet(struct semel_pg_store *store);
-/* Notices that were heard while at work say nothing new. */
-void semel_pg_bell_forget(struct semel_pg_store *store);
+/* Takes in what has rung meanwhile. */
+void semel_pg_bell_hear(struct semel_pg_store *store);
 void semel_pg_bell_free(struct semel_pg_bell *bell);
 
 /* outbox.c */

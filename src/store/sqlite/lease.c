@@ -47,15 +47,17 @@ void semel_sqlite_relay_leave(semel_store *store, const char *owner)
 }
 
 /* Changes of the file are always heard of. */
-bool semel_sqlite_doze(semel_store *store)
+bool semel_sqlite_doze(semel_store *store, bool lightly)
 {
-	(void)store;
+	(void)store, (void)lightly;
 	return false;
 }
 
-void semel_sqlite_rouse(semel_store *store)
+/* A file does not tell what was written to it. */
+bool semel_sqlite_rouse(semel_store *store)
 {
 	(void)store;
+	return true;
 }
 
 static void read_lease(sqlite3_stmt *statement, struct semel_lease *lease)

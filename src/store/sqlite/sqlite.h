@@ -156,8 +156,8 @@ semel_status semel_sqlite_relay_join(semel_store *store, const char *owner, int6
 				     int64_t expires_at_ms, struct semel_crew *crew_out,
 				     semel_error *error);
 void semel_sqlite_relay_leave(semel_store *store, const char *owner);
-bool semel_sqlite_doze(semel_store *store);
-void semel_sqlite_rouse(semel_store *store);
+bool semel_sqlite_doze(semel_store *store, bool lightly);
+bool semel_sqlite_rouse(semel_store *store);
 semel_status semel_sqlite_lease_list(semel_store *store, struct semel_lease *leases_out,
 				     semel_error *error);
 semel_status semel_sqlite_lease_take(semel_store *store, struct semel_lease *lease,

@@ -142,7 +142,7 @@ static void step(void)
 {
 	semel_error error = { .status = SEMEL_OK };
 	bool busy = false;
-	assert_int_equal(semel_pipeline_step(pipeline, false, &busy, &error), SEMEL_OK);
+	assert_int_equal(semel_pipeline_step(pipeline, SEMEL_STEP_READ, &busy, &error), SEMEL_OK);
 }
 
 /* Another relay had the lane in between. */
