@@ -75,7 +75,6 @@ static void a_wrong_url_is_refused_without_its_password(void **state)
 		const char *url, *words;
 	} rows[] = {
 		{ "amqp://app:secret@mq:x/", "amqp://user:password@host" },
-		{ "amqp://app:secret@mq/?queue-type=stream", "not supported yet" },
 		{ "amqp://app:secret@mq/?queue-type=fast", "quorum" },
 		{ "amqp://app:secret@mq/?queuetype=quorum", "queue-type" },
 		{ "amqp://app:secret@mq/?single-active=maybe", "yes" },
