@@ -508,6 +508,8 @@ static void find_tells_whether_an_event_waits(void **state)
 
 /* ---- several consumers ---------------------------------------------------------------------- */
 
+#define TURNS_MAX 1000 /* a minute of real time: shares may have to be made anew meanwhile */
+
 /* One event for each of twenty aggregates. */
 static void publish_round(struct semel_broker *broker, int number)
 {
@@ -543,7 +545,7 @@ static void two_consumers_of_a_scope_share_the_work(void **state)
 		uint32_t by_first = 0, by_second = 0;
 		assert_true(rounds < 100); /* or the second one gets nothing */
 		publish_round(publisher, ++rounds);
-		for (int turn = 0; turn < 100 && by_first + by_second < 20; turn++) {
+		for (int turn = 0; turn < TURNS_MAX && by_first + by_second < 20; turn++) {
 			by_first += fetch_and_ack(first, haul);
 			by_second += fetch_and_ack(second, haul);
 			steps_pass(60);

@@ -10,6 +10,7 @@ from program import wait_for
 from story import HANDLER, mend, prepare, publish, words
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="the page: python3-selenium is not installed")
+from selenium.common.exceptions import NoSuchElementException, StaleElementReferenceException  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 
@@ -70,11 +71,21 @@ def station(browser, label):
     return None
 
 
+def until(browser, selector, act):
+    """Does it with the element; the list may be drawn anew in between, and then it is tried again."""
+    def done():
+        try:
+            return act(browser.find_element(By.CSS_SELECTOR, selector)) is not False
+        except (StaleElementReferenceException, NoSuchElementException):
+            return False
+    wait_for(done, timeout=60, what=selector)
+
+
 def wait_station(browser, label, value):
     def there():
         try:
             return station(browser, label) == value
-        except Exception:  # noqa: BLE001 (the list was drawn anew meanwhile)
+        except StaleElementReferenceException:  # the list was drawn anew meanwhile
             return False
     wait_for(there, timeout=60, what=f"{label} {value}")
 
@@ -145,12 +156,12 @@ def test_what_an_event_says_is_never_markup(shop, url, browser):
 def test_a_subscription_is_paused_and_resumed(shop, url, browser):
     publish(shop, "good")
     browser.get(url)
-    wait_for(lambda: browser.find_elements(By.CSS_SELECTOR, "tr[data-scope=billing] button"), timeout=60)
-    browser.find_element(By.CSS_SELECTOR, "tr[data-scope=billing] button").click()
+    row = "tr[data-scope=billing]"
+    until(browser, f"{row} button", lambda button: button.click())
     browser.find_element(By.ID, "ask-yes").click()
-    wait_for(lambda: "paused" in text(browser, "tr[data-scope=billing]"), timeout=60)
-    browser.find_element(By.CSS_SELECTOR, "tr[data-scope=billing] button").click()
-    wait_for(lambda: "taking" in text(browser, "tr[data-scope=billing]"), timeout=60)
+    until(browser, row, lambda one: "paused" in one.text)
+    until(browser, f"{row} button", lambda button: button.click())
+    until(browser, row, lambda one: "taking" in one.text)
 
 
 def test_it_fits_a_phone(shop, url, browser):
