@@ -158,7 +158,7 @@ class Kafka:
         settings["advertised.listeners"] = ",".join(f"{name}://{place}" for name, place in advertised.items())
         text = "".join(f"{key}={value}\n" for key, value in {**settings, **self.more}.items())
         (self.room / "server.properties").write_text(text, encoding="utf-8")
-        self.tool("kafka.tools.StorageTool", "format", "-t", cluster, "-c", self.room / "server.properties")
+        self.tool("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", self.room / "server.properties")
         return self
 
     def secure(self):
