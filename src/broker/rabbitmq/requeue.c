@@ -187,13 +187,16 @@ semel_status semel_rabbit_send_confirmed(struct semel_rabbit *rabbit,
 					 const struct semel_rabbit_post *post, semel_error *error)
 {
 	semel_rabbit_tend_outlet(rabbit);
-	semel_status status = rabbit->outlet
-				      ? SEMEL_OK
-				      : semel_rabbit_open_beside(rabbit, &rabbit->outlet, error);
+	struct semel_rabbit *outlet = rabbit->outlet;
+	semel_status status =
+		outlet ? SEMEL_OK : semel_rabbit_open_beside(rabbit, &rabbit->outlet, error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_rabbit_enter(&rabbit->outlet->broker);
-	return semel_rabbit_leave(&rabbit->outlet->broker, send(rabbit->outlet, post, error));
+	outlet = rabbit->outlet;
+	if (!outlet)
+		return semel_error_set(error, SEMEL_INTERNAL, "no second connection was opened");
+	semel_rabbit_enter(&outlet->broker);
+	return semel_rabbit_leave(&outlet->broker, send(outlet, post, error));
 }
 
 /* Who consumes nothing needs no outlet. */
