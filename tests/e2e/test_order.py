@@ -173,6 +173,7 @@ def arrived(semel):
     return [json.loads(payload)["word"] for _, _, payload in semel.place.log()]
 
 
+@pytest.mark.unless("kafka", reason="a new topic has several partitions there, and a total order needs one")
 @pytest.mark.core
 @pytest.mark.parametrize("batch", ["1", "100"])
 def test_total_order_keeps_the_whole_topic_behind_an_event_under_retry(shop, batch):
@@ -182,6 +183,7 @@ def test_total_order_keeps_the_whole_topic_behind_an_event_under_retry(shop, bat
     assert STORE != "sqlite" or words(shop) == [word for word, _ in MIXED]
 
 
+@pytest.mark.unless("kafka", reason="a new topic has several partitions there, and a total order needs one")
 @pytest.mark.core
 def test_total_order_stops_at_a_dead_letter_and_goes_on_after_its_replay(shop):
     published(shop, ("a1", "a"), ("bad", "b"), ("a2", "a"), ("c1", "c"))
