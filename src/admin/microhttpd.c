@@ -4,7 +4,6 @@
 
 #include "base/dynamic.h"
 
-#include <pthread.h>
 #include <stdbool.h>
 
 #define ROW(member)                                                                                \
@@ -38,19 +37,11 @@ static const struct semel_dynamic library = {
 	.symbol_count = sizeof symbols / sizeof *symbols,
 };
 
-static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct semel_microhttpd table; /* constant once it was loaded */
 static bool loaded;
 
 semel_status semel_microhttpd_load(const struct semel_microhttpd **library_out, semel_error *error)
 {
-	semel_status status = SEMEL_OK;
-
-	pthread_mutex_lock(&load_lock);
-	if (!loaded)
-		status = semel_dynamic_load(&library, &table, error);
-	loaded = loaded || status == SEMEL_OK;
-	pthread_mutex_unlock(&load_lock);
 	*library_out = &table;
-	return status;
+	return semel_dynamic_need(&library, &table, &loaded, error);
 }

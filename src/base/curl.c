@@ -5,7 +5,6 @@
 #include "base/dynamic.h"
 #include "base/error.h"
 
-#include <pthread.h>
 #include <stdbool.h>
 
 #define ROW(member)                                                                                \
@@ -25,36 +24,30 @@ static const struct semel_dynamic_symbol symbols[] = {
 
 static const char *const names[] = { "libcurl.so.4", "libcurl.so", NULL };
 
+static semel_status begin(void *loaded_table, semel_error *error)
+{
+	const struct semel_curl *curl = loaded_table;
+	CURLcode code = curl->global_init(CURL_GLOBAL_DEFAULT);
+
+	return code == CURLE_OK ? SEMEL_OK
+				: semel_error_set(error, SEMEL_OUTAGE, "libcurl does not start: %s",
+						  curl->easy_strerror(code));
+}
+
 static const struct semel_dynamic library = {
 	.names = names,
 	.needed_for = "HTTP",
 	.package = "libcurl4",
 	.symbols = symbols,
 	.symbol_count = sizeof symbols / sizeof *symbols,
+	.begin = begin,
 };
 
-static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct semel_curl table; /* constant once it was loaded */
 static bool loaded;
 
-static semel_status load(semel_error *error)
-{
-	semel_status status = semel_dynamic_load(&library, &table, error);
-	if (status != SEMEL_OK)
-		return status;
-	CURLcode code = table.global_init(CURL_GLOBAL_DEFAULT);
-	if (code != CURLE_OK)
-		return semel_error_set(error, SEMEL_OUTAGE, "libcurl does not start: %s",
-				       table.easy_strerror(code));
-	loaded = true;
-	return SEMEL_OK;
-}
-
 semel_status semel_curl_get(const struct semel_curl **curl_out, semel_error *error)
 {
-	pthread_mutex_lock(&load_lock);
-	semel_status status = loaded ? SEMEL_OK : load(error);
-	pthread_mutex_unlock(&load_lock);
 	*curl_out = &table;
-	return status;
+	return semel_dynamic_need(&library, &table, &loaded, error);
 }

@@ -6,6 +6,7 @@
 #include "base/error.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <string.h>
 
 static void *open_first(const char *const *names)
@@ -49,4 +50,20 @@ semel_status semel_dynamic_load(const struct semel_dynamic *library, void *table
 		memcpy((char *)table + library->symbols[i].offset, &symbol, sizeof symbol);
 	}
 	return SEMEL_OK;
+}
+
+semel_status semel_dynamic_need(const struct semel_dynamic *library, void *table, bool *loaded,
+				semel_error *error)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	semel_status status = SEMEL_OK;
+
+	pthread_mutex_lock(&lock);
+	if (!*loaded)
+		status = semel_dynamic_load(library, table, error);
+	if (!*loaded && status == SEMEL_OK && library->begin)
+		status = library->begin(table, error);
+	*loaded = status == SEMEL_OK;
+	pthread_mutex_unlock(&lock);
+	return status;
 }

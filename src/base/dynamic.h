@@ -6,6 +6,7 @@
 
 #include <semel/status.h>
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Where in the caller's table of function pointers a symbol belongs. */
@@ -20,11 +21,18 @@ struct semel_dynamic {
 	const char *package;      /* Debian's: "libcurl4" */
 	const struct semel_dynamic_symbol *symbols;
 	size_t symbol_count;
+	/* What the library wants to be called first; NULL: nothing. */
+	semel_status (*begin)(void *table, semel_error *error);
 };
 
 /* Loads the library and fills the table. CONFIG, naming the package to install, when it is missing
  * or too old; the table is unchanged then. The library stays loaded until the process ends. */
 semel_status semel_dynamic_load(const struct semel_dynamic *library, void *table,
+				semel_error *error);
+
+/* The same, once for all threads: nothing is done when *loaded is set, which it is afterwards. The
+ * table is constant from then on. */
+semel_status semel_dynamic_need(const struct semel_dynamic *library, void *table, bool *loaded,
 				semel_error *error);
 
 #endif

@@ -4,7 +4,6 @@
 
 #include "base/dynamic.h"
 
-#include <pthread.h>
 #include <stdbool.h>
 
 #define ROW(member) { "amqp_" #member, offsetof(struct semel_rabbit_library, member) },
@@ -26,17 +25,12 @@ static const struct semel_dynamic library = {
 	.symbol_count = sizeof symbols / sizeof *symbols,
 };
 
-static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct semel_rabbit_library table; /* constant once it was loaded */
 static bool loaded;
 
 semel_status semel_rabbit_library_get(const struct semel_rabbit_library **library_out,
 				      semel_error *error)
 {
-	pthread_mutex_lock(&load_lock);
-	semel_status status = loaded ? SEMEL_OK : semel_dynamic_load(&library, &table, error);
-	loaded = status == SEMEL_OK;
-	pthread_mutex_unlock(&load_lock);
 	*library_out = &table;
-	return status;
+	return semel_dynamic_need(&library, &table, &loaded, error);
 }

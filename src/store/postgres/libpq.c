@@ -4,7 +4,6 @@
 
 #include "base/dynamic.h"
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -24,14 +23,9 @@ static const struct semel_dynamic library = {
 
 struct semel_libpq semel_libpq;
 
-static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool loaded;
 
 semel_status semel_libpq_load(semel_error *error)
 {
-	pthread_mutex_lock(&load_lock);
-	semel_status status = loaded ? SEMEL_OK : semel_dynamic_load(&library, &semel_libpq, error);
-	loaded = status == SEMEL_OK;
-	pthread_mutex_unlock(&load_lock);
-	return status;
+	return semel_dynamic_need(&library, &semel_libpq, &loaded, error);
 }

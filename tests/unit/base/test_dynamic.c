@@ -24,7 +24,7 @@ static const char *const nowhere[] = { "libnobody-has-this.so.9", NULL };
 static void functions_are_found_in_the_first_library_that_is_there(void **state)
 {
 	(void)state;
-	const struct semel_dynamic library = { mathematics, "a test", "libc6", cosine, 1 };
+	const struct semel_dynamic library = { mathematics, "a test", "libc6", cosine, 1, NULL };
 	struct table table = { 0 };
 	assert_int_equal(semel_dynamic_load(&library, &table, NULL), SEMEL_OK);
 	assert_true(table.cosine(0.0) > 0.99);
@@ -33,7 +33,7 @@ static void functions_are_found_in_the_first_library_that_is_there(void **state)
 static void a_missing_library_is_told_with_its_package(void **state)
 {
 	(void)state;
-	const struct semel_dynamic library = { nowhere, "a test", "libnobody9", cosine, 1 };
+	const struct semel_dynamic library = { nowhere, "a test", "libnobody9", cosine, 1, NULL };
 	struct table table = { 0 };
 	semel_error error;
 	assert_int_equal(semel_dynamic_load(&library, &table, &error), SEMEL_CONFIG);
@@ -44,12 +44,41 @@ static void a_missing_library_is_told_with_its_package(void **state)
 static void a_library_that_is_too_old_leaves_the_table_alone(void **state)
 {
 	(void)state;
-	const struct semel_dynamic library = { mathematics, "a test", "libc6", future, 2 };
+	const struct semel_dynamic library = { mathematics, "a test", "libc6", future, 2, NULL };
 	struct table table = { 0 };
 	semel_error error;
 	assert_int_equal(semel_dynamic_load(&library, &table, &error), SEMEL_CONFIG);
 	assert_non_null(strstr(error.text, "function_of_a_later_version"));
 	assert_null(table.cosine);
+}
+
+static unsigned begun;
+static semel_status answer_of_begin;
+
+static semel_status count_begin(void *table, semel_error *error)
+{
+	(void)table, (void)error;
+	begun++;
+	return answer_of_begin;
+}
+
+static void what_was_loaded_is_not_loaded_again(void **state)
+{
+	(void)state;
+	const struct semel_dynamic library = { mathematics, "a test", "libc6",
+					       cosine,      1,        count_begin };
+	double (*table[1])(double) = { NULL };
+	bool loaded = false;
+	begun = 0;
+	answer_of_begin = SEMEL_OUTAGE;
+	assert_int_equal(semel_dynamic_need(&library, table, &loaded, NULL), SEMEL_OUTAGE);
+	assert_false(loaded);
+	answer_of_begin = SEMEL_OK;
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(semel_dynamic_need(&library, table, &loaded, NULL), SEMEL_OK);
+	assert_true(loaded);
+	assert_int_equal(begun, 2); /* once in vain, and once */
+	assert_non_null(table[0]);
 }
 
 int main(void)
@@ -58,6 +87,7 @@ int main(void)
 		cmocka_unit_test(functions_are_found_in_the_first_library_that_is_there),
 		cmocka_unit_test(a_missing_library_is_told_with_its_package),
 		cmocka_unit_test(a_library_that_is_too_old_leaves_the_table_alone),
+		cmocka_unit_test(what_was_loaded_is_not_loaded_again),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
