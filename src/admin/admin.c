@@ -128,6 +128,13 @@ static void serve(const struct semel_http_request *request, struct semel_http_an
 			    : semel_error_set(&error, SEMEL_INTERNAL, "no memory for a request");
 	if (status == SEMEL_OK)
 		status = route->serve(&visit, &error);
+	/* The database was restarted since: every spare connection is as dead as this one. */
+	while (strcmp(route->method, "GET") == 0 && visit.pooled &&
+	       semel_status_class(status) == SEMEL_CLASS_OUTAGE) {
+		semel_visit_end(&visit, false);
+		semel_buffer_clear(&answer->body);
+		status = route->serve(&visit, &error);
+	}
 	if (status != SEMEL_OK)
 		semel_answer_failure(answer, status, &error);
 	semel_visit_end(&visit, semel_status_class(status) != SEMEL_CLASS_OUTAGE);

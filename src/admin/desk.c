@@ -17,6 +17,7 @@ semel_status semel_visit_store(struct semel_visit *visit, semel_error *error)
 	if (desk->spare_count > 0)
 		visit->store = desk->spare[--desk->spare_count];
 	pthread_mutex_unlock(&desk->lock);
+	visit->pooled = visit->store != NULL;
 	if (visit->store)
 		return SEMEL_OK;
 	return semel_store_open(desk->options.store, &visit->store, error);

@@ -37,6 +37,7 @@ struct semel_visit {
 	char id[SEMEL_DESK_ID_SIZE]; /* the part of the path that is a variable; empty: none */
 	struct semel_arena *arena;
 	semel_store *store;
+	bool pooled; /* the store was used before, and may have been cut off since */
 };
 
 /* A store for this request: from the pool, else opened. It goes back when the visit ends. */

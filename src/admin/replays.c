@@ -316,9 +316,6 @@ static semel_status launch(struct job *job, struct semel_visit *visit, semel_err
 		job->joined = true;
 		return semel_error_set(error, SEMEL_INTERNAL, "no thread for a replay");
 	}
-	if (!job->plan.dry_run)
-		(void)semel_visit_audit(visit, "start replay", NULL, visit->request->body.data,
-					NULL);
 	snprintf(visit->answer->location, sizeof visit->answer->location,
 		 "/api/admin/replays/%" PRIu64, job->number);
 	visit->answer->status = 202;
@@ -341,6 +338,9 @@ semel_status semel_serve_replay_start(struct semel_visit *visit, semel_error *er
 	} else {
 		clear_job(job);
 		status = prepare(job, visit->desk, visit->request->body, error);
+		if (status == SEMEL_OK && !job->plan.dry_run)
+			status = semel_visit_audit(visit, "start replay", NULL,
+						   visit->request->body.data, error);
 		if (status == SEMEL_OK)
 			status = launch(job, visit, error);
 		if (status != SEMEL_OK)

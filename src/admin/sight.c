@@ -47,17 +47,6 @@ void semel_sights_free(struct semel_sights *sights)
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
-static void breaker_of(struct semel_buffer *text, const char *scope)
-{
-	int64_t state = 0;
-
-	if (semel_metric_find(SEMEL_METRIC_BREAKER_STATE, scope, NULL, &state))
-		semel_buffer_printf(text, "%" PRId64, state);
-	else
-		semel_buffer_string(text, "null");
-}
-
-/* Of each what the subscription view shows, and its breaker where it works in this process. */
 static void tell_subscriptions(struct semel_sights *sights, struct semel_visit *visit,
 			       struct semel_buffer *text)
 {
@@ -76,10 +65,6 @@ static void tell_subscriptions(struct semel_sights *sights, struct semel_visit *
 		semel_buffer_string(text, i ? "," : "");
 		reached = semel_subscription_to_json(visit, sights->broker, &rows[i], text) &&
 			  reached;
-		text->length--; /* its closing brace: one more member comes */
-		semel_buffer_string(text, ",\"breaker\":");
-		breaker_of(text, rows[i].scope.data);
-		semel_buffer_string(text, "}");
 	}
 	semel_buffer_string(text, "],");
 	if (!reached) {

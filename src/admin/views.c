@@ -4,6 +4,7 @@
 
 #include "admin/routes.h"
 #include "base/error.h"
+#include "observe/metrics.h"
 #include "proof/onlooker.h"
 #include "proof/trace.h"
 #include "store/subscription.h"
@@ -67,6 +68,17 @@ static bool backlog_members(struct semel_visit *visit, struct semel_broker *brok
 	return known;
 }
 
+/* Known where the subscription works in this process. */
+static void breaker_member(struct semel_buffer *text, const char *scope)
+{
+	int64_t state = 0;
+
+	if (semel_metric_find(SEMEL_METRIC_BREAKER_STATE, scope, NULL, &state))
+		semel_buffer_printf(text, "\"breaker\":%" PRId64 ",", state);
+	else
+		semel_buffer_string(text, "\"breaker\":null,");
+}
+
 bool semel_subscription_to_json(struct semel_visit *visit, struct semel_broker *broker,
 				const struct semel_subscription_row *row, struct semel_buffer *text)
 {
@@ -89,6 +101,7 @@ bool semel_subscription_to_json(struct semel_visit *visit, struct semel_broker *
 	semel_buffer_time(text, row->since_ms);
 	semel_buffer_string(text, ",");
 	reached = backlog_members(visit, broker, row, text) && reached;
+	breaker_member(text, row->scope.data);
 	semel_buffer_printf(text,
 			    "\"paused\":%s,\"retrying\":%" PRIu64 ",\"blocked\":%" PRIu64
 			    ",\"parked\":%" PRIu64 ",\"deadLetters\":%" PRIu64 "}",
@@ -149,11 +162,11 @@ static semel_status set_paused(struct semel_visit *visit, bool paused, semel_err
 	semel_status status = semel_visit_store(visit, error);
 
 	if (status == SEMEL_OK)
-		status = visit->store->driver->subscription_pause(
-			visit->store, semel_text_of(visit->id), paused, error);
-	if (status == SEMEL_OK)
 		status = semel_visit_audit(visit, paused ? "pause" : "resume", visit->id, NULL,
 					   error);
+	if (status == SEMEL_OK)
+		status = visit->store->driver->subscription_pause(
+			visit->store, semel_text_of(visit->id), paused, error);
 	semel_buffer_printf(semel_visit_body(visit),
 			    "{\"paused\":%s,\"scope\":", paused ? "true" : "false");
 	semel_buffer_json(semel_visit_body(visit), semel_text_of(visit->id));

@@ -123,6 +123,7 @@ def test_outbox_subscriptions_and_trace_tell_what_waits(shop, server):
     publish(shop, "waiting", "2")
     assert server.json("/api/admin/outbox")["waiting"] == 1
     (billing,) = server.json("/api/admin/subscriptions")
+    assert billing["breaker"] is None and billing["paused"] is False
     assert (billing["scope"], billing["topics"], billing["lag"], billing["deadLetters"]) == ("billing", ["order.events"], 0, 0)
     relay(shop)
     wait_for(lambda: server.json("/api/admin/subscriptions")[0]["lag"] == 1, what="the lag")
@@ -447,6 +448,20 @@ def test_every_change_is_in_the_audit(shop, tokens):
     newest, older = server.json("/api/admin/audit", headers=headers)
     assert (newest["what"], newest["target"]) == ("pause", "billing")
     assert (older["who"], older["what"], older["target"], older["detail"]) == ("token 1", "discard", entry["dlqEntryId"], "wrong")
+
+
+def test_what_cannot_be_written_down_is_not_done(shop, server):
+    deliver(shop, ("bad", "1"))
+    (entry,) = server.json("/api/admin/dlq")
+    shop.sql("ALTER TABLE semel_audit RENAME TO hidden")
+    path = f"/api/admin/dlq/{entry['dlqEntryId']}"
+    for changing in ((path, "DELETE"), (f"{path}/replay", "POST"), ("/api/admin/dlq/replay", "POST"), ("/api/admin/replays", "POST"),
+                     ("/api/admin/subscriptions/billing/pause", "POST")):
+        assert server.ask(*changing)[0] >= 500, changing
+    shop.sql("ALTER TABLE hidden RENAME TO semel_audit")
+    assert server.json(path) == entry
+    assert server.json("/api/admin/subscriptions")[0]["paused"] is False
+    assert server.json("/api/admin/replays") == []
 
 
 def test_a_paused_subscription_takes_nothing_until_it_is_resumed(shop, server):
