@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is true on PostgreSQL alone: roles as the guide gives them, relays that share, and a relay that slept too long."""
+import json
 import re
 import shutil
 import signal
 import subprocess
 import time
+import urllib.request
 from pathlib import Path
 
 import mix
@@ -215,3 +217,16 @@ def test_relays_whose_clocks_disagree_share_the_lanes_in_peace(shop, tmp_path):
         wait_for(lambda last=seen: renewals() > last, 60)
     assert epochs() == before and sorted(lanes(shop).values()) == [8, 8]
     assert right.poll() is None and ahead.poll() is None
+
+
+def test_the_admin_server_answers_after_its_connections_were_cut(shop):
+    child = shop.spawn("serve", "--listen", "127.0.0.1:0")
+    url = child.stdout.readline().split()[2]
+
+    def count():
+        with urllib.request.urlopen(f"{url}/api/admin/dlq/count", timeout=30) as answer:
+            return json.load(answer)
+
+    assert count() == {"count": 0}
+    shop.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+    assert count() == {"count": 0}
