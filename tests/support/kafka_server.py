@@ -11,7 +11,6 @@ import fcntl
 import hashlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from base64 import urlsafe_b64encode
 from pathlib import Path
 
 from nest import Missing, free_port, listens, wait_until
+from process import Process
 
 VERSION = "3.9.1"
 LIST = Path(__file__).with_name("kafka_jars.sha256")
@@ -116,7 +116,7 @@ def cluster_id():
     return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
-class Kafka:
+class Kafka(Process):
     """One node, broker and controller at once."""
 
     def __init__(self, nest, number=1, certificates=None, settings=None):
@@ -196,26 +196,6 @@ class Kafka:
 
     def administrator(self):
         return Administrator(self.bootstrap())
-
-    def stop(self):
-        if self.child and self.child.poll() is None:
-            self.child.terminate()
-            self.child.wait(60)
-
-    def kill(self):
-        """kill -9: nothing is flushed, nobody is told."""
-        self.child.kill()
-        self.child.wait()
-
-    def pause(self):
-        self.child.send_signal(signal.SIGSTOP)
-
-    def resume(self):
-        self.child.send_signal(signal.SIGCONT)
-
-    def close(self):
-        if self.child and self.child.poll() is None:
-            self.kill()
 
     def told(self):
         """What another process needs to know of it."""

@@ -100,6 +100,18 @@ def family(pid):
     return found
 
 
+def alive(pids):
+    """Those of them that still live."""
+    return [pid for pid in pids if pid in all_processes()]
+
+
+def hold(pid):
+    """SIGSTOP, and back when it stands still."""
+    os.kill(pid, signal.SIGSTOP)
+    stat = Path(f"/proc/{pid}/stat")
+    wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", 20, f"process {pid} stands still")
+
+
 def members_of(folder):
     """Processes of a nest: at work in its folder, named after it, or marked with it."""
     text, found = str(folder), []
@@ -128,10 +140,10 @@ def kill_all(pids, number=signal.SIGKILL):
 def clear(folder, spared=()):
     """Ends everything in the nest, then the nest."""
     for _ in range(100):
-        alive = [pid for pid in members_of(folder) if pid not in spared]
-        if not alive:
+        left = [pid for pid in members_of(folder) if pid not in spared]
+        if not left:
             break
-        kill_all(alive)
+        kill_all(left)
         time.sleep(0.05)
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -5,7 +5,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from nest import Missing, family, free_port, identity, kill_all, listens, wait_until
+from nest import Missing, alive, family, free_port, hold, identity, kill_all, listens, wait_until
 
 BINARIES = "/usr/lib/postgresql/*/bin/postgres"
 USER, DATABASE, PASSWORD = "semel", "semel", "a secret of the tests"
@@ -95,9 +95,13 @@ class Postgres:
             self.child.wait(60)
 
     def kill(self):
-        """kill -9 of all its processes at once, as when the machine dies."""
-        kill_all(family(self.child.pid))
+        """kill -9 of all its processes at once, as when the machine dies. It is held still first: a
+        session that it forks meanwhile would live on, and with its memory no server starts again."""
+        hold(self.child.pid)
+        members = family(self.child.pid)
+        kill_all(members)
         self.child.wait()
+        wait_until(lambda: not alive(members), 20, f"all of {self.name} is gone")
         wait_until(lambda: not listens(self.port), 10, f"{self.name} is gone")
 
     def close(self):

@@ -7,11 +7,11 @@ import json
 import os
 import secrets
 import select
-import signal
 import subprocess
 from pathlib import Path
 
 from nest import Missing, free_port, identity, listens, wait_until
+from process import Process
 
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 EMULATOR = "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none -kernel inet_dist_use_interface {127,0,0,1}"
@@ -86,7 +86,7 @@ def binary(text):
     return f"<<{json.dumps(text)}>>"
 
 
-class RabbitMQ:
+class RabbitMQ(Process):
     """One node. What is asked of it is asked of its cluster."""
 
     def __init__(self, nest, names=None, name="rabbit", certificates=None, peers=(), settings=""):
@@ -162,28 +162,11 @@ class RabbitMQ:
         except RuntimeError:
             return False
 
-    def stop(self):
-        if self.child and self.child.poll() is None:
-            self.child.terminate()
-            self.child.wait(60)
-
-    def kill(self):
-        """kill -9: nothing is flushed, nobody is told."""
-        self.child.kill()
-        self.child.wait()
-
-    def pause(self):
-        self.child.send_signal(signal.SIGSTOP)
-
-    def resume(self):
-        self.child.send_signal(signal.SIGCONT)
-
     def close(self):
         if self.asked:
             self.asked.close()
             self.asked = None
-        if self.child and self.child.poll() is None:
-            self.kill()
+        super().close()
 
     # ---- what an administrator does --------------------------------------------------------------
 
