@@ -5,7 +5,6 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 import urllib.request
 from pathlib import Path
 
@@ -93,14 +92,12 @@ def test_a_relay_that_was_stopped_for_longer_than_its_lease_marks_nothing(shop):
 
 
 def test_a_commit_is_published_at_once(shop):
-    shop.spawn("relay")
+    """The relay looks by itself only every ten minutes here: what is published was rung for."""
+    shop.spawn("relay", "--poll", "10m")
     wait_for(lambda: lanes(shop), 30)
     for number in range(20):
         shop.sql(PUBLISH, f"o{number}")
-        time.sleep(0.05)  # the relay sleeps in between
-    wait_for(lambda: shop.sql("SELECT count(*) FROM semel_outbox WHERE status = 'NEW'") == [(0,)], 30)
-    ((slow,),) = shop.sql("SELECT count(*) FROM semel_outbox WHERE published_at - created_at > interval '500 ms'")
-    assert slow <= 2  # polling alone would take a second for each
+        wait_for(lambda: shop.sql("SELECT count(*) FROM semel_outbox WHERE status = 'NEW'") == [(0,)], 60)
 
 
 def test_marks_touch_no_index(shop):
