@@ -46,6 +46,19 @@ maven command mvn
 kcat command kcat
 python3-confluent-kafka python confluent_kafka
 '
+# A browser for the tests of the page.
+packages_page='
+chromium command chromium
+chromium-driver command chromedriver
+python3-selenium python selenium
+'
+# What looks at alert rules, units, packages and manifests.
+packages_lint='
+prometheus command promtool
+yamllint command yamllint
+systemd command systemd-analyze
+dpkg-dev command dpkg-shlibdeps
+'
 
 say() {
 	printf '%s\n' "$*" >&2
@@ -150,13 +163,13 @@ allow_services() {
 	rm -rf "$kept"
 }
 
-# want_servers: installs what is missing of them; where that may not be, says how, and goes on
-want_servers() {
-	wanted=$(missing_of "$packages_servers")
+# want LIST WHAT: installs what is missing of the list; where that may not be, says how, and goes on
+want() {
+	wanted=$(missing_of "$1")
 	[ -n "$wanted" ] || return 0
 	line="$apt_line $wanted"
 	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
-		say "real servers cannot be started: some packages are missing. As root, run:"
+		say "$2: left out, since some packages are missing. As root, run:"
 		say "  $line"
 		return 0
 	fi
@@ -168,7 +181,11 @@ want_servers() {
 	install "$line" || installed=$?
 	allow_services
 	trap - EXIT INT TERM HUP
-	[ $installed = 0 ] || say "could not install them (real servers are left out). The line was: $line"
+	[ $installed = 0 ] || say "could not install them ($2: left out). The line was: $line"
+}
+
+want_servers() {
+	want "$packages_servers" "real servers"
 }
 
 # build_release: the shipped program in build/, quietly; the compiler's words only when it fails
