@@ -19,7 +19,7 @@ static semel_status run(struct semel_invocation *invocation)
 	char shown[512]; /* a URL may hold a password */
 	semel_url_show(invocation->store, shown, sizeof(shown));
 	printf("%s the tables in %s\n", found == SEMEL_OK ? "up to date:" : "created", shown);
-	return semel_slot_make(invocation);
+	return semel_slot_make(invocation, stdout);
 }
 
 static const struct semel_option options[] = { SEMEL_OPTION_CDC, SEMEL_OPTION_SLOT, { 0 } };

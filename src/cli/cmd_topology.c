@@ -5,6 +5,7 @@
 #include "base/time.h"
 #include "broker/broker.h"
 #include "cli/config.h"
+#include "cli/slot.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -113,6 +114,8 @@ static semel_status survey_all(struct survey *survey, semel_error *error)
 	semel_status status = SEMEL_OK;
 	if (semel_args_given(survey->invocation->args, "scope"))
 		return survey_named(survey, error);
+	if (config->subscription_count == 0 && semel_slot_is_configured(survey->invocation))
+		return SEMEL_OK; /* then it is about the change stream alone */
 	if (config->subscription_count == 0)
 		return semel_error_set(error, SEMEL_USAGE,
 				       "no subscription is named: give --scope and --topic, or a "
@@ -128,6 +131,8 @@ static semel_status run_apply(struct semel_invocation *invocation)
 {
 	struct survey survey = { .invocation = invocation, .applying = true };
 	semel_status status = survey_all(&survey, &invocation->error);
+	if (status == SEMEL_OK)
+		status = semel_slot_make(invocation, invocation->json ? NULL : stdout);
 	if (status != SEMEL_OK)
 		return status;
 	printf(invocation->json ? "{\"subscriptions\":%" PRIu64 "}\n"
@@ -142,17 +147,19 @@ static semel_status run_check(struct semel_invocation *invocation)
 	if (invocation->json)
 		fputs("{\"differences\":[", stdout);
 	semel_status status = survey_all(&survey, &invocation->error);
+	if (status == SEMEL_OK)
+		status = semel_slot_check(invocation, print_difference, &survey);
 	if (invocation->json)
 		fputs("]}\n", stdout);
 	if (status != SEMEL_OK)
 		return status;
 	if (survey.differences > 0)
 		return semel_error_set(&invocation->error, SEMEL_PROBLEM_FOUND,
-				       "the broker has not what the subscriptions need: %" PRIu64
+				       "something is missing or different: %" PRIu64
 				       " differences (semel topology apply makes what is missing)",
 				       survey.differences);
 	if (!invocation->json)
-		puts("the broker has what the subscriptions need");
+		puts("everything that is needed is there");
 	return SEMEL_OK;
 }
 
@@ -186,6 +193,8 @@ static const struct semel_option options[] = {
 	  .min = 1,
 	  .fallback = "1m",
 	  .help = "with --scope: as for consume" },
+	SEMEL_OPTION_CDC,
+	SEMEL_OPTION_SLOT,
 	SEMEL_OPTION_JSON,
 	{ 0 },
 };
@@ -205,7 +214,9 @@ static const struct semel_command command_check = {
 	.run = run_check,
 	.summary = "tell what is missing or different",
 	.options = options,
-	.details = "Changes nothing. Exit 1 when there is a difference, one line for each.",
+	.details = "Changes nothing. Exit 1 when there is a difference, one line for each. What "
+		   "the change stream needs is looked at with --cdc, and when the relay of the "
+		   "config file has source: cdc.",
 	.parent = &semel_command_topology,
 };
 
@@ -214,6 +225,8 @@ static const struct semel_command *const subcommands[] = { &command_apply, &comm
 static const struct semel_example examples[] = {
 	{ "semel topology check --config semel.yaml", "before a deployment" },
 	{ "semel topology apply --scope billing --topic order.events", "for one subscription" },
+	{ "semel topology apply --cdc --store postgres://app@db/shop",
+	  "the publication and the slot of relay --source cdc" },
 	{ 0 },
 };
 
@@ -221,9 +234,11 @@ const struct semel_command semel_command_topology = {
 	.name = "topology",
 	.group = SEMEL_GROUP_CARE,
 	.summary = "declare or compare what subscriptions need at the broker",
-	.details = "Exchanges, queues and retry tiers on RabbitMQ; topics and subscriptions in a "
-		   "local broker's file. `semel consume` declares them itself: this is for those "
-		   "who want it done before, or by somebody else.",
+	.details =
+		"Exchanges, queues and retry tiers on RabbitMQ; topics and subscriptions in a "
+		"local broker's file; with --cdc the publication and the slot of the change "
+		"stream in the database. `semel consume` declares them itself: this is for those "
+		"who want it done before, or by somebody else.",
 	.examples = examples,
 	.subcommands = subcommands,
 };

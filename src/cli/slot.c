@@ -3,9 +3,10 @@
 
 #include "base/error.h"
 #include "base/wake.h"
+#include "cli/config.h"
 #include "store/changes.h"
 
-#include <stdio.h>
+#include <string.h>
 
 #define WAIT_MS  60000
 #define PAUSE_MS 20
@@ -29,7 +30,8 @@ static semel_status wait_until_made(struct semel_changes *changes, semel_error *
 	return status;
 }
 
-static semel_status make(struct semel_changes *changes, const char *slot, semel_error *error)
+static semel_status make(struct semel_changes *changes, const char *slot, FILE *said,
+			 semel_error *error)
 {
 	struct semel_slot_state state;
 	semel_status status = changes->driver->prepare(changes, error);
@@ -41,21 +43,76 @@ static semel_status make(struct semel_changes *changes, const char *slot, semel_
 		return semel_error_set(error, SEMEL_CONFIG, "%s", state.obstacle);
 	if (!state.exists)
 		status = wait_until_made(changes, error);
-	if (status == SEMEL_OK)
-		printf("%s the replication slot %s\n", state.exists ? "up to date:" : "made", slot);
+	if (status == SEMEL_OK && said != NULL)
+		fprintf(said, "%s the replication slot %s\n", state.exists ? "up to date:" : "made",
+			slot);
 	return status;
 }
 
-semel_status semel_slot_make(struct semel_invocation *invocation)
+static const char *slot_of(const struct semel_invocation *invocation)
 {
-	const char *slot = semel_args_text(invocation->args, "slot");
+	const char *configured = semel_section_text(&invocation->config->relay, "slot");
+	if (semel_args_given(invocation->args, "slot") || configured == NULL)
+		return semel_args_text(invocation->args, "slot");
+	return configured;
+}
+
+bool semel_slot_is_wanted(const struct semel_invocation *invocation)
+{
+	return semel_args_flag(invocation->args, "cdc");
+}
+
+bool semel_slot_is_configured(const struct semel_invocation *invocation)
+{
+	const char *source = semel_section_text(&invocation->config->relay, "source");
+	return semel_slot_is_wanted(invocation) || (source != NULL && strcmp(source, "cdc") == 0);
+}
+
+semel_status semel_slot_make(struct semel_invocation *invocation, FILE *said)
+{
+	const char *slot = slot_of(invocation);
 	struct semel_changes *changes = NULL;
-	if (!semel_args_flag(invocation->args, "cdc"))
+	if (!semel_slot_is_wanted(invocation))
 		return SEMEL_OK;
 	semel_status status =
 		semel_changes_open(invocation->store, slot, &changes, &invocation->error);
 	if (status == SEMEL_OK)
-		status = make(changes, slot, &invocation->error);
+		status = make(changes, slot, said, &invocation->error);
+	if (changes != NULL)
+		changes->driver->close(changes);
+	return status;
+}
+
+static void tell(const struct semel_slot_state *state, const char *slot, semel_difference_seen seen,
+		 void *user)
+{
+	char text[512];
+	if (state->obstacle[0] != '\0')
+		seen(state->obstacle, user);
+	if (!state->looked || (state->exists && !state->lost))
+		return;
+	snprintf(text, sizeof(text),
+		 state->lost ? "the server has removed a part of the log that the slot %s needs "
+			       "(the relay drops it and makes a new one)"
+			     : "there is no replication slot %s (run: semel topology apply --cdc)",
+		 slot);
+	seen(text, user);
+}
+
+semel_status semel_slot_check(struct semel_invocation *invocation, semel_difference_seen seen,
+			      void *user)
+{
+	const char *slot = slot_of(invocation);
+	struct semel_changes *changes = NULL;
+	struct semel_slot_state state;
+	if (!semel_slot_is_configured(invocation))
+		return SEMEL_OK;
+	semel_status status =
+		semel_changes_open(invocation->store, slot, &changes, &invocation->error);
+	if (status == SEMEL_OK)
+		status = changes->driver->look(changes, &state, &invocation->error);
+	if (status == SEMEL_OK)
+		tell(&state, slot, seen, user);
 	if (changes != NULL)
 		changes->driver->close(changes);
 	return status;

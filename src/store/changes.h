@@ -25,6 +25,7 @@ struct semel_changes {
 /* All that is known of the slot at one moment. */
 struct semel_slot_state {
 	char obstacle[256]; /* why there can be no stream, and what to do; empty: nothing */
+	bool looked;        /* what follows is known */
 	bool exists;
 	bool lost;         /* the database has removed parts of the log that it needs */
 	bool active;       /* somebody reads from it */

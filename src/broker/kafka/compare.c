@@ -190,7 +190,7 @@ semel_status semel_kafka_compare(struct semel_broker *broker,
 				 semel_difference_seen seen, void *user, semel_error *error)
 {
 	const struct look look = { semel_kafka_of(broker), options, seen, user };
-	semel_status status = SEMEL_OK;
+	semel_status status = semel_kafka_check_bind(options, error);
 	for (size_t i = 0; options->topics[i] && status == SEMEL_OK; i++)
 		status = compare_all(&look, options->topics[i], error);
 	return status;

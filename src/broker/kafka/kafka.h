@@ -296,6 +296,9 @@ void semel_kafka_group_leave(struct semel_kafka *kafka);
 void semel_kafka_joining_watch(struct semel_kafka *kafka, rd_kafka_conf_t *conf);
 
 /* ---- subscribe.c ---- */
+/* CONFIG when the subscription wants only some routing keys. */
+semel_status semel_kafka_check_bind(const struct semel_subscribe_options *options,
+				    semel_error *error);
 semel_status semel_kafka_subscribe(struct semel_broker *broker,
 				   const struct semel_subscribe_options *options,
 				   semel_error *error);

@@ -9,6 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+semel_status semel_kafka_check_bind(const struct semel_subscribe_options *options,
+				    semel_error *error)
+{
+	if (!options->bind)
+		return SEMEL_OK;
+	return semel_error_set(error, SEMEL_CONFIG,
+			       "Kafka has no routing keys to choose by: leave out the binding %s, "
+			       "or publish those events to a topic of their own (--topic)",
+			       options->bind);
+}
+
 static semel_status check_options(const struct semel_kafka *kafka,
 				  const struct semel_subscribe_options *options, semel_error *error)
 {
@@ -23,13 +34,7 @@ static semel_status check_options(const struct semel_kafka *kafka,
 	if (kafka->settings.offsets_in_store && !kafka->keeper && !options->declare_only)
 		return semel_error_set(error, SEMEL_CONFIG,
 				       "offsets=store: nobody here keeps them");
-	if (options->bind)
-		return semel_error_set(
-			error, SEMEL_CONFIG,
-			"Kafka has no routing keys to choose by: leave out the "
-			"binding %s, or publish those events to a topic of their own",
-			options->bind);
-	return SEMEL_OK;
+	return semel_kafka_check_bind(options, error);
 }
 
 static semel_status check_partitions(const struct semel_kafka_topic *topic,

@@ -167,14 +167,11 @@ static void note_obstacle(const PGresult *result, struct semel_slot_state *state
 		snprintf(state->obstacle, sizeof(state->obstacle),
 			 "the role %.60s may not replicate (run: ALTER ROLE %.60s REPLICATION)",
 			 role, role);
-	else if (!semel_pg_bool(result, 0, PUBLISHED))
-		snprintf(state->obstacle, sizeof(state->obstacle),
-			 "there is no publication " SEMEL_PG_PUBLICATION
-			 " of the outbox (run: semel --store URL init --cdc)");
 }
 
 static void note_slot(const PGresult *result, struct semel_slot_state *state)
 {
+	state->looked = true;
 	state->exists = semel_pg_bool(result, 0, EXISTS);
 	state->lost = strcmp(semel_pg_value(result, 0, STATUS), "lost") == 0;
 	state->active = semel_pg_bool(result, 0, ACTIVE);
@@ -213,8 +210,13 @@ static semel_status look(struct semel_changes *base, struct semel_slot_state *st
 	semel_status status = ask(changes, &look_around, NULL, &result, error);
 	if (status == SEMEL_OK)
 		note_obstacle(result, state_out);
+	bool unfit = state_out->obstacle[0] != '\0';
+	if (status == SEMEL_OK && !unfit && !semel_pg_bool(result, 0, PUBLISHED))
+		snprintf(state_out->obstacle, sizeof(state_out->obstacle),
+			 "there is no publication " SEMEL_PG_PUBLICATION
+			 " of the outbox (run: semel --store URL init --cdc)");
 	semel_pg_clear(result);
-	if (status != SEMEL_OK || state_out->obstacle[0] != '\0')
+	if (status != SEMEL_OK || unfit)
 		return status;
 	result = NULL;
 	status = ask_of_slot(changes, &look_at_slot, &result, error);
