@@ -279,6 +279,8 @@ semel_status semel_sqlite_open(const struct semel_sqlite_open *how, sqlite3 **db
 		    (how->create ? SQLITE_OPEN_CREATE : 0);
 	sqlite3 *db = NULL;
 	int code = sqlite3_open_v2(path, &db, flags, NULL);
+	if (db != NULL)
+		sqlite3_wal_hook(db, NULL, NULL); /* SQLite's own: not for us to free */
 	if (code != SQLITE_OK) {
 		status = error_of_opening(db, code, how, error);
 		goto close_db;

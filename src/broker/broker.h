@@ -25,6 +25,7 @@
 
 #include "base/arena.h"
 #include "base/env.h"
+#include "base/finding.h"
 #include "base/url.h"
 #include "base/wake.h"
 #include "event/event.h"
@@ -81,9 +82,10 @@ struct semel_subscribe_options {
 	bool total_order;     /* CONFIG when the topic is spread over several partitions */
 	int64_t delay_max_ms; /* the longest that requeue will be asked for; 0: a minute */
 	uint32_t partitions;  /* spread over so many by aggregate; 0: as the broker has it */
-	bool declare_only;    /* make what is needed; nothing is fetched over this connection */
-	int64_t inbox_ms;     /* so long are ids remembered; 0: not known */
-	const char *bind;     /* of the topic's events those with such routing keys; NULL: all */
+	bool as_found;     /* compare: partitions and delays were not said; as the broker has it */
+	bool declare_only; /* make what is needed; nothing is fetched over this connection */
+	int64_t inbox_ms;  /* so long are ids remembered; 0: not known */
+	const char *bind;  /* of the topic's events those with such routing keys; NULL: all */
 };
 
 /* An event that a subscription has given up. */
@@ -186,11 +188,24 @@ struct semel_broker_driver {
 	 */
 	semel_status (*prune)(struct semel_broker *broker, int64_t before_ms, bool dry_run,
 			      uint64_t *count_out, semel_error *error);
+
+	/* Tells all that can be seen of the broker itself; compare tells of a subscription. Changes
+	 * nothing. What is wrong is a finding; another answer than OK means that it cannot be
+	 * opened, which was told too, or (NOT_FOUND) that it is still to be made. */
+	semel_status (*examine)(const struct semel_url *url,
+				const struct semel_examination *examination);
+	/* Optional: of brokers with bindings, where compare cannot see them. Tells, as findings,
+	 * which of the subscription's bindings are missing. */
+	void (*examine_bindings)(struct semel_broker *broker,
+				 const struct semel_subscribe_options *options,
+				 const struct semel_examination *examination);
 };
 
 /* The registry: one line per driver in registry.c. */
 semel_status semel_broker_open(const char *url, const struct semel_env *env, uint32_t window,
 			       struct semel_broker **broker_out, semel_error *error);
+/* The driver's examine. CONFIG, when the URL names none; told as a finding too. */
+semel_status semel_broker_examine(const char *url, const struct semel_examination *examination);
 /* Where the broker finds offsets that it does not keep itself; others do not mind. */
 void semel_broker_keep(struct semel_broker *broker, const struct semel_keeper *keeper);
 /* broker may be NULL. */

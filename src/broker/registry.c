@@ -57,6 +57,23 @@ free_url:
 	return status;
 }
 
+semel_status semel_broker_examine(const char *text, const struct semel_examination *examination)
+{
+	struct semel_url url = { 0 };
+	semel_error error = { .status = SEMEL_OK };
+	semel_status status = semel_url_parse(text, &url, &error);
+	const struct semel_broker_driver *driver =
+		status == SEMEL_OK ? driver_of(url.scheme) : NULL;
+	if (status == SEMEL_OK && driver == NULL)
+		status = error_unknown(&url, &error);
+	if (driver != NULL)
+		status = driver->examine(&url, examination);
+	else
+		semel_examination_failed(examination, SEMEL_CHECK_BROKER_REACHED, &error);
+	semel_url_free(&url);
+	return status;
+}
+
 void semel_broker_keep(struct semel_broker *broker, const struct semel_keeper *keeper)
 {
 	assert(broker != NULL && keeper != NULL);

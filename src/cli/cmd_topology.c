@@ -2,15 +2,12 @@
 /* `semel topology`: what the subscriptions need at the broker, made or compared before anything
  * runs, so that a deployment can do it with other rights than the program has later. */
 #include "base/error.h"
-#include "base/time.h"
 #include "broker/broker.h"
-#include "cli/config.h"
 #include "cli/slot.h"
+#include "cli/wanted.h"
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 struct survey {
 	const struct semel_invocation *invocation;
@@ -42,86 +39,45 @@ static semel_status survey_one(struct survey *survey, const struct semel_subscri
 	if (status != SEMEL_OK)
 		return status;
 	survey->subscriptions++;
-	struct semel_subscribe_options wanted = *options;
-	wanted.inbox_ms = survey->invocation->config->retention.inbox_ms;
 	if (survey->applying)
-		status = broker->driver->subscribe(broker, &wanted, error);
+		status = broker->driver->subscribe(broker, options, error);
 	else
-		status = broker->driver->compare(broker, &wanted, print_difference, survey, error);
+		status = broker->driver->compare(broker, options, print_difference, survey, error);
 	semel_broker_close(broker);
 	return status;
 }
 
 /* ---- which subscriptions --------------------------------------------------------------------- */
 
-static struct semel_subscribe_options options_with(const char *scope, const char *const *topics)
-{
-	return (struct semel_subscribe_options){ .scope = scope,
-						 .topics = topics,
-						 .prefetch = 1,
-						 .lease_ms = 1000,
-						 .declare_only = true };
-}
-
 static semel_status survey_named(struct survey *survey, semel_error *error)
 {
 	const struct semel_args *args = survey->invocation->args;
 	size_t topics = 0;
-	struct semel_subscribe_options options = options_with(
+	struct semel_subscribe_options options = semel_wanted_with(
 		semel_args_text(args, "scope"), semel_args_list(args, "topic", &topics));
 	if (topics == 0)
 		return semel_error_set(error, SEMEL_USAGE, "--scope needs a --topic too");
 	options.partitions = (uint32_t)semel_args_number(args, "partitions");
 	options.bind = semel_args_text(args, "bind");
 	options.delay_max_ms = semel_args_duration_ms(args, "delay-max");
+	options.inbox_ms = survey->invocation->config->retention.inbox_ms;
 	return survey_one(survey, &options, error);
-}
-
-static const struct semel_setting *setting_of(const struct semel_section *section, const char *name)
-{
-	for (size_t i = 0; i < section->count; i++)
-		if (strcmp(section->settings[i].name, name) == 0)
-			return &section->settings[i];
-	return NULL;
-}
-
-static semel_status survey_section(struct survey *survey, const struct semel_section *section,
-				   semel_error *error)
-{
-	const struct semel_setting *topic = setting_of(section, "topic");
-	const char *partitions = semel_section_text(section, "partitions");
-	const char *delay_max = semel_section_text(section, "delay-max");
-	size_t count = topic ? topic->count : 0;
-	const char **topics = calloc(count + 1, sizeof(topics[0]));
-	if (!topics)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
-	for (size_t i = 0; i < count; i++)
-		topics[i] = topic->values[i];
-	struct semel_subscribe_options options =
-		options_with(semel_section_text(section, "scope"), topics);
-	options.partitions = partitions ? (uint32_t)strtoul(partitions, NULL, 10) : 0;
-	options.bind = semel_section_text(section, "bind");
-	if (delay_max)
-		(void)semel_duration_parse(delay_max, &options.delay_max_ms);
-	semel_status status = survey_one(survey, &options, error);
-	free(topics);
-	return status;
 }
 
 static semel_status survey_all(struct survey *survey, semel_error *error)
 {
-	const struct semel_config *config = survey->invocation->config;
-	semel_status status = SEMEL_OK;
+	struct semel_wanted wanted = { 0 };
 	if (semel_args_given(survey->invocation->args, "scope"))
 		return survey_named(survey, error);
-	if (config->subscription_count == 0 && semel_slot_is_configured(survey->invocation))
-		return SEMEL_OK; /* then it is about the change stream alone */
-	if (config->subscription_count == 0)
-		return semel_error_set(error, SEMEL_USAGE,
-				       "no subscription is named: give --scope and --topic, or a "
-				       "--config with subscriptions");
-	for (size_t i = 0; i < config->subscription_count && status == SEMEL_OK; i++)
-		status = survey_section(survey, &config->subscriptions[i], error);
+	semel_status status = semel_wanted_read(survey->invocation->config, &wanted, error);
+	if (status == SEMEL_OK && wanted.count == 0 &&
+	    !semel_slot_is_configured(survey->invocation)) /* else it is about the stream alone */
+		status = semel_error_set(error, SEMEL_USAGE,
+					 "no subscription is named: give --scope and --topic, or a "
+					 "--config with subscriptions");
+	for (size_t i = 0; i < wanted.count && status == SEMEL_OK; i++)
+		status = survey_one(survey, &wanted.all[i], error);
+	semel_wanted_free(&wanted);
 	return status;
 }
 

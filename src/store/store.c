@@ -48,6 +48,20 @@ semel_status semel_store_init(const char *text, semel_error *error)
 	return status;
 }
 
+semel_status semel_store_examine(const char *text, const struct semel_examination *examination)
+{
+	struct semel_url url = { 0 };
+	const struct semel_store_driver *driver = NULL;
+	semel_error error = { .status = SEMEL_OK };
+	semel_status status = find_driver(text, &url, &driver, &error);
+	if (status == SEMEL_OK)
+		status = driver->examine(&url, examination);
+	else
+		semel_examination_failed(examination, SEMEL_CHECK_STORE_REACHED, &error);
+	semel_url_free(&url);
+	return status;
+}
+
 semel_status semel_store_set_default_scope(semel_store *store, const char *scope,
 					   semel_error *error)
 {

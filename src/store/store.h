@@ -17,6 +17,7 @@
 
 #include "base/arena.h"
 #include "base/env.h"
+#include "base/finding.h"
 #include "base/owner.h"
 #include "base/url.h"
 #include "base/wake.h"
@@ -285,6 +286,15 @@ struct semel_outbox_counts {
 	int64_t next_due_ms;  /* of the retrying; 0: none */
 	int64_t oldest_ms;    /* created_at of the oldest that waits; 0: none */
 	char last_error[256]; /* of one that is retried or failed */
+};
+
+/* What is known of the slot of the change stream. */
+struct semel_slot_look {
+	bool exists;
+	bool lost;   /* the database has removed parts of the log that it needs */
+	bool active; /* somebody reads from it */
+	uint64_t retained;
+	int64_t limit; /* bytes that the server keeps at most; -1: no limit */
 };
 
 /* ---- the driver ------------------------------------------------------------------------------ */
@@ -560,6 +570,15 @@ struct semel_store_driver {
 			      semel_error *error);
 	semel_status (*trace)(semel_store *store, const char *event_id, struct semel_arena *arena,
 			      semel_fact_seen seen, void *user, semel_error *error);
+
+	/* -- for those who watch. With a change stream: the slot of this name. */
+	semel_status (*slot_look)(semel_store *store, const char *slot,
+				  struct semel_slot_look *look_out, semel_error *error);
+	/* Tells all that can be seen of the database, from reaching it to its disk; changes
+	 * nothing. What is wrong is a finding; another answer than OK means that the store cannot
+	 * be opened, which was told too. */
+	semel_status (*examine)(const struct semel_url *url,
+				const struct semel_examination *examination);
 };
 
 /* ---- callers use these ----------------------------------------------------------------------- */
@@ -568,6 +587,8 @@ struct semel_store_driver {
 semel_status semel_store_driver_find(const char *scheme,
 				     const struct semel_store_driver **driver_out,
 				     semel_error *error);
+/* The driver's examine. CONFIG, when the URL names none; told as a finding too. */
+semel_status semel_store_examine(const char *url, const struct semel_examination *examination);
 /* Like semel_store_open, tried again (with backoff, until wake rings or wait_ms passed) while the
  * answer is an outage. */
 semel_status semel_store_reopen(const char *url, const struct semel_env *env,

@@ -63,6 +63,8 @@ def test_a_drain_that_ends_under_an_alarm_says_why_and_how_much_waits(shop, alar
     complaint = shop.fails(75, "relay", "--drain", "--timeout", "3s")
     assert "40 events wait" in complaint and "is blocked" in complaint
     assert attempts(shop) == 0
+    done = shop.run("doctor")
+    assert done.returncode == 1 and "problem  broker-alarm        it takes no events for now" in done.stdout, done.stdout
 
 
 def tls_url(shop):

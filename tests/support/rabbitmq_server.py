@@ -222,6 +222,22 @@ class Administrator:
         return self.ask(f"lists:sort([P || [{{pid, P}}, {{vhost, V}}] <- rabbit_networking:connection_info_all([pid, vhost]),"
                         f" V =:= {binary(vhost)}])")
 
+    def enable_plugins(self, names):
+        """As rabbitmq-plugins does, without a restart."""
+        self.ask('{ok, File} = application:get_env(rabbit, enabled_plugins_file),'
+                 f' ok = file:write_file(File, "[{names}]."), {{ok, _, _}} = rabbit_plugins:ensure(File)')
+
+    @contextlib.contextmanager
+    def management(self):
+        """The URL at which the management plugin answers meanwhile."""
+        port = free_port()
+        self.ask(f'application:set_env(rabbitmq_management, tcp_config, [{{port, {port}}}, {{ip, "127.0.0.1"}}])')
+        self.enable_plugins("rabbitmq_management")
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            self.enable_plugins("")
+
     @contextlib.contextmanager
     def setting(self, **values):
         """What channels that are opened from now on go by."""

@@ -99,4 +99,5 @@ const struct semel_broker_driver semel_kafka_driver = {
 	.find = semel_kafka_find,
 	.compare = semel_kafka_compare,
 	.prune = semel_kafka_prune,
+	.examine = semel_kafka_examine,
 };

@@ -359,4 +359,8 @@ semel_status semel_kafka_compare(struct semel_broker *broker,
 				 const struct semel_subscribe_options *options,
 				 semel_difference_seen seen, void *user, semel_error *error);
 
+/* ---- examine.c ---- */
+semel_status semel_kafka_examine(const struct semel_url *url,
+				 const struct semel_examination *examination);
+
 #endif

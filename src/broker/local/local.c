@@ -131,4 +131,5 @@ const struct semel_broker_driver semel_local_driver = {
 	.find = semel_local_find,
 	.compare = semel_local_compare,
 	.prune = semel_local_prune,
+	.examine = semel_local_examine,
 };

@@ -207,6 +207,10 @@ semel_status semel_local_compare(struct semel_broker *broker,
 semel_status semel_local_prune(struct semel_broker *broker, int64_t before_ms, bool dry_run,
 			       uint64_t *count_out, semel_error *error);
 
+/* examine.c */
+semel_status semel_local_examine(const struct semel_url *url,
+				 const struct semel_examination *examination);
+
 /* -- a delivery's tag: which share it came from, and whether it was delayed. */
 #define SEMEL_LOCAL_TAG_DELAYED (UINT64_C(1) << 63)
 

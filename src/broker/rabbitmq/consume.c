@@ -34,10 +34,13 @@ static semel_status check_options(const struct semel_rabbit *rabbit,
 	return SEMEL_OK;
 }
 
-static semel_status choose_partitions(const struct semel_rabbit *rabbit,
+static semel_status choose_partitions(struct semel_rabbit *rabbit,
 				      const struct semel_subscribe_options *options,
 				      uint32_t *partitions_out, semel_error *error)
 {
+	if (options->as_found)
+		return semel_rabbit_partitions_of(rabbit, options->scope, options->topics[0],
+						  partitions_out, error);
 	*partitions_out = options->partitions > 0 ? options->partitions
 						  : (uint32_t)rabbit->settings.partitions;
 	if (*partitions_out == 0)

@@ -18,6 +18,7 @@
 	ROW(get_channel_max)                                                                       \
 	ROW(get_frame_max)                                                                         \
 	ROW(get_heartbeat)                                                                         \
+	ROW(get_server_properties)                                                                 \
 	ROW(parse_url)                                                                             \
 	ROW(default_connection_info)                                                               \
 	ROW(tcp_socket_new)                                                                        \

@@ -201,7 +201,8 @@ SLOT(compare,
 	.blocked = semel_rabbit_blocked, .keep = rabbit_keep, .subscribe = held_subscribe,         \
 	.fetch = held_fetch, .ack = held_ack, .rewind = held_rewind, .requeue = held_requeue,      \
 	.bury = held_bury, .backlog = held_backlog, .find = held_find,                             \
-	.prune = semel_rabbit_prune, .compare = held_compare
+	.prune = semel_rabbit_prune, .compare = held_compare, .examine = semel_rabbit_examine,     \
+	.examine_bindings = semel_rabbit_examine_bindings
 
 const struct semel_broker_driver semel_rabbit_driver = { .scheme = "amqp", SLOTS };
 const struct semel_broker_driver semel_rabbit_tls_driver = { .scheme = "amqps", SLOTS };

@@ -11,6 +11,7 @@
  * connection.c (open, close, errors)  write.c (out)  read.c (frames in)  publish.c (the window)
  * settings.c (the URL)  topology.c (names, declaring)  share.c (one queue consumed)
  * stream.c (a queue that is a log)  probe.c (looking into such a one)
+ * examine.c, management.c (for semel doctor)
  * consume.c (subscribe, fetch, ack)  requeue.c (to one subscription)  look.c (backlog)
  * beat.c (heartbeats by a thread, and the lock that keeps it from the rest)
  */
@@ -509,5 +510,14 @@ semel_status semel_rabbit_prune(struct semel_broker *broker, int64_t before_ms, 
 void semel_rabbit_tier_added(struct semel_rabbit *rabbit, const char *queue);
 /* One has arrived that had been in this tier. */
 void semel_rabbit_tier_arrived(struct semel_rabbit *rabbit, struct semel_text queue);
+
+/* ---- examine.c, management.c ---- */
+semel_status semel_rabbit_examine(const struct semel_url *url,
+				  const struct semel_examination *examination);
+void semel_rabbit_examine_nodes(struct semel_rabbit *rabbit,
+				const struct semel_examination *examination);
+void semel_rabbit_examine_bindings(struct semel_broker *broker,
+				   const struct semel_subscribe_options *options,
+				   const struct semel_examination *examination);
 
 #endif

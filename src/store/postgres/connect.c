@@ -193,7 +193,7 @@ static semel_status refuse_newer(int64_t version, semel_error *error)
 			       (long long)version, SEMEL_PG_SCHEMA);
 }
 
-static semel_status check_version(PGconn *connection, semel_error *error)
+semel_status semel_pg_check_version(PGconn *connection, semel_error *error)
 {
 	int64_t version = 0;
 	semel_status status = read_version(connection, &version, error);
@@ -272,7 +272,7 @@ semel_status semel_pg_store_open(const struct semel_url *url, semel_store **stor
 	semel_status status = semel_pg_connect(url->text, &connection, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = check_version(connection, error);
+	status = semel_pg_check_version(connection, error);
 	if (status != SEMEL_OK)
 		goto finish_connection;
 	struct semel_pg_store *store = calloc(1, sizeof(*store));

@@ -86,6 +86,8 @@ semel_status semel_pg_connect(const char *url, PGconn **connection_out, semel_er
 semel_status semel_pg_connect_stream(const char *url, PGconn **connection_out, semel_error *error);
 semel_status semel_pg_store_open(const struct semel_url *url, semel_store **store_out,
 				 semel_error *error);
+/* NO_SCHEMA, SCHEMA_NEWER. */
+semel_status semel_pg_check_version(PGconn *connection, semel_error *error);
 void semel_pg_store_close(semel_store *store);
 semel_status semel_pg_store_init(const struct semel_url *url, semel_error *error);
 
@@ -344,6 +346,12 @@ semel_status semel_pg_dead_each(semel_store *store, struct semel_text scope, sem
 /* trace.c */
 semel_status semel_pg_trace(semel_store *store, const char *event_id, struct semel_arena *arena,
 			    semel_fact_seen seen, void *user, semel_error *error);
+
+/* examine.c */
+semel_status semel_pg_slot_look(semel_store *store, const char *slot,
+				struct semel_slot_look *look_out, semel_error *error);
+semel_status semel_pg_store_examine(const struct semel_url *url,
+				    const struct semel_examination *examination);
 
 /* retention.c */
 semel_status semel_pg_prune(semel_store *store, const struct semel_horizons *horizons, bool dry_run,

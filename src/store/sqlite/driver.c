@@ -87,4 +87,5 @@ const struct semel_store_driver semel_store_sqlite = {
 	.audit_list = semel_sqlite_audit_list,
 	.prune = semel_sqlite_prune,
 	.trace = semel_sqlite_trace,
+	.examine = semel_sqlite_store_examine,
 };

@@ -8,6 +8,7 @@
 #include "store/sqlite/sqlite.h"
 
 #include "base/error.h"
+#include "base/sqlite_look.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -118,6 +119,59 @@ semel_status semel_sqlite_store_init(const struct semel_url *url, semel_error *e
 	if (sqlite3_get_autocommit(db) == 0)
 		sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
 close_db:
+	semel_sqlite_close(db);
+	return status;
+}
+
+/* ---- examine --------------------------------------------------------------------------------- */
+
+static void examine_schema(sqlite3 *db, const struct semel_url *url,
+			   const struct semel_examination *examination, semel_status *status)
+{
+	semel_error error = { .status = SEMEL_OK };
+	*status = check_version(db, url, &error);
+	if (*status == SEMEL_OK)
+		semel_examination_fine(examination, SEMEL_CHECK_STORE_SCHEMA, "version %d",
+				       SEMEL_SQLITE_SCHEMA);
+	else
+		semel_examination_failed(examination, SEMEL_CHECK_STORE_SCHEMA, &error);
+}
+
+static void examine_journal(sqlite3 *db, const struct semel_examination *examination)
+{
+	int64_t wal = 0;
+	semel_status status = semel_sqlite_int(
+		db, "SELECT journal_mode = 'wal' FROM pragma_journal_mode", 0, &wal, NULL);
+	if (status == SEMEL_OK && wal == 1)
+		semel_examination_fine(examination, SEMEL_CHECK_STORE_SETTINGS,
+				       "the journal is a write-ahead log");
+	else if (status == SEMEL_OK)
+		semel_examination_tell(
+			examination, SEMEL_CHECK_STORE_SETTINGS, SEMEL_GRAVITY_ADVICE,
+			"the journal is no write-ahead log: readers and writers wait for each "
+			"other",
+			"PRAGMA journal_mode = WAL, once, unless the application needs it so");
+}
+
+semel_status semel_sqlite_store_examine(const struct semel_url *url,
+					const struct semel_examination *examination)
+{
+	static const struct semel_sqlite_checks checks = { SEMEL_CHECK_STORE_RIGHTS,
+							   SEMEL_CHECK_STORE_TRANSACTIONS,
+							   SEMEL_CHECK_STORE_DISK };
+	sqlite3 *db = NULL;
+	semel_error error = { .status = SEMEL_OK };
+	semel_status status = open_file(url, false, &db, &error);
+	if (status != SEMEL_OK) {
+		semel_examination_failed(examination, SEMEL_CHECK_STORE_REACHED, &error);
+		return status;
+	}
+	semel_examination_fine(examination, SEMEL_CHECK_STORE_REACHED, "%s", url->path);
+	semel_examination_fine(examination, SEMEL_CHECK_STORE_VERSION, "SQLite %s",
+			       sqlite3_libversion());
+	examine_schema(db, url, examination, &status);
+	examine_journal(db, examination);
+	semel_sqlite_look(db, url->path, &checks, examination);
 	semel_sqlite_close(db);
 	return status;
 }

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/finding.h"
+
+#include <assert.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+#define MIB             (UINT64_C(1) << 20)
+#define ROOM_NEEDED     (256 * MIB)
+#define ROOM_WANTED     (2048 * MIB)
+#define CLOCK_AGREED_MS 1000
+#define CLOCK_ODD_MS    60000
+#define TEXT_SIZE       512
+
+static const struct {
+	const char *name, *aim;
+} checks[SEMEL_CHECK_COUNT] = {
+	[SEMEL_CHECK_STORE_REACHED] = { "store-reached", "the store answers" },
+	[SEMEL_CHECK_STORE_VERSION] = { "store-version", "its version is one that is supported" },
+	[SEMEL_CHECK_STORE_SCHEMA] = { "store-schema", "Semel's tables are those of this program" },
+	[SEMEL_CHECK_STORE_RIGHTS] = { "store-rights", "this user may do what relay and consumers "
+						       "do" },
+	[SEMEL_CHECK_STORE_SETTINGS] = { "store-settings", "what is committed survives a crash" },
+	[SEMEL_CHECK_STORE_CLOCK] = { "store-clock", "its clock and ours agree" },
+	[SEMEL_CHECK_STORE_TRANSACTIONS] = { "store-transactions",
+					     "no transaction is open for long" },
+	[SEMEL_CHECK_STORE_DISK] = { "store-disk", "there is room on its disk" },
+	[SEMEL_CHECK_SLOT] = { "slot", "the change stream can be read, and keeps little log" },
+	[SEMEL_CHECK_SLOT_LIMIT] = { "slot-limit", "a slot that nobody reads cannot fill the "
+						   "disk" },
+	[SEMEL_CHECK_RELAY] = { "relay", "somebody carries what waits" },
+	[SEMEL_CHECK_RETENTION] = { "retention", "what can be replayed is still known to the "
+						 "inbox" },
+	[SEMEL_CHECK_BROKER_REACHED] = { "broker-reached", "the broker answers" },
+	[SEMEL_CHECK_BROKER_VERSION] = { "broker-version", "its version is one that is "
+							   "supported" },
+	[SEMEL_CHECK_BROKER_RIGHTS] = { "broker-rights", "this user may use it" },
+	[SEMEL_CHECK_BROKER_ALARM] = { "broker-alarm", "it takes events" },
+	[SEMEL_CHECK_BROKER_DISK] = { "broker-disk", "there is room on its disk" },
+	[SEMEL_CHECK_TOPOLOGY] = { "topology", "queues and topics are there, durable, and of the "
+					       "right type" },
+	[SEMEL_CHECK_BINDINGS] = { "bindings", "every queue gets the events of its topic" },
+};
+
+static const char *const gravity_names[] = { "fine", "advice", "problem" };
+
+const char *semel_check_name(enum semel_check check)
+{
+	assert(check < SEMEL_CHECK_COUNT);
+	return checks[check].name;
+}
+
+const char *semel_check_aim(enum semel_check check)
+{
+	assert(check < SEMEL_CHECK_COUNT);
+	return checks[check].aim;
+}
+
+const char *semel_gravity_name(enum semel_gravity gravity)
+{
+	assert(gravity <= SEMEL_GRAVITY_PROBLEM);
+	return gravity_names[gravity];
+}
+
+void semel_examination_tell(const struct semel_examination *examination, enum semel_check check,
+			    enum semel_gravity gravity, const char *text, const char *remedy)
+{
+	const struct semel_finding finding = { check, gravity, text, remedy };
+
+	assert(gravity == SEMEL_GRAVITY_FINE || remedy != NULL);
+	examination->seen(&finding, examination->user);
+}
+
+void semel_examination_fine(const struct semel_examination *examination, enum semel_check check,
+			    const char *format, ...)
+{
+	char text[TEXT_SIZE];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(text, sizeof text, format, arguments);
+	va_end(arguments);
+	semel_examination_tell(examination, check, SEMEL_GRAVITY_FINE, text, NULL);
+}
+
+void semel_examination_failed(const struct semel_examination *examination, enum semel_check check,
+			      const semel_error *error)
+{
+	char text[SEMEL_ERROR_TEXT_MAX];
+	const char *remedy = "see what the message says, then run semel doctor again";
+
+	snprintf(text, sizeof text, "%s", error->text);
+	size_t length = strlen(text);
+	char *bracket = strstr(text, " (");
+	for (char *next = bracket; next != NULL; next = strstr(next + 1, " ("))
+		bracket = next;
+	if (bracket != NULL && text[length - 1] == ')') {
+		text[length - 1] = '\0';
+		*bracket = '\0';
+		remedy = bracket + 2;
+	}
+	semel_examination_tell(examination, check, SEMEL_GRAVITY_PROBLEM, text, remedy);
+}
+
+/* ---- room and time --------------------------------------------------------------------------- */
+
+enum semel_gravity semel_room_gravity(uint64_t free_bytes, uint64_t total_bytes)
+{
+	if (free_bytes < ROOM_NEEDED)
+		return SEMEL_GRAVITY_PROBLEM;
+	return free_bytes < ROOM_WANTED && free_bytes < total_bytes / 10 ? SEMEL_GRAVITY_ADVICE
+									 : SEMEL_GRAVITY_FINE;
+}
+
+void semel_examination_room(const struct semel_examination *examination, enum semel_check check,
+			    const char *where, uint64_t free_bytes, uint64_t total_bytes)
+{
+	enum semel_gravity gravity = semel_room_gravity(free_bytes, total_bytes);
+	char text[TEXT_SIZE];
+
+	snprintf(text, sizeof text, "%.300s: %llu MB free", where,
+		 (unsigned long long)(free_bytes / MIB));
+	semel_examination_tell(examination, check, gravity, text,
+			       gravity == SEMEL_GRAVITY_FINE
+				       ? NULL
+				       : "make room, or have old rows removed: semel prune");
+}
+
+void semel_examination_disk(const struct semel_examination *examination, enum semel_check check,
+			    const char *path)
+{
+	struct statvfs disk;
+
+	if (statvfs(path, &disk) == 0)
+		semel_examination_room(examination, check, path,
+				       (uint64_t)disk.f_bavail * disk.f_frsize,
+				       (uint64_t)disk.f_blocks * disk.f_frsize);
+}
+
+enum semel_gravity semel_clock_gravity(int64_t ahead_ms)
+{
+	if (llabs(ahead_ms) <= CLOCK_AGREED_MS)
+		return SEMEL_GRAVITY_FINE;
+	return llabs(ahead_ms) < CLOCK_ODD_MS ? SEMEL_GRAVITY_ADVICE : SEMEL_GRAVITY_PROBLEM;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What `semel doctor` sees of a SQLite file, be it the store's or the local broker's. */
+#ifndef SEMEL_BASE_SQLITE_LOOK_H
+#define SEMEL_BASE_SQLITE_LOOK_H
+
+#include "base/finding.h"
+
+#include <sqlite3.h>
+
+/* Under which checks it is told. */
+struct semel_sqlite_checks {
+	enum semel_check rights, lock, disk;
+};
+
+/* Takes the write lock for a moment, and changes nothing. */
+void semel_sqlite_look(sqlite3 *db, const char *path, const struct semel_sqlite_checks *checks,
+		       const struct semel_examination *examination);
+
+#endif

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What AMQP cannot be asked, and the management plugin shows over HTTP: bindings, alarms, disks.
+ * Only `semel doctor` asks. Where the plugin is not there, that is advice, no problem. */
+#include "base/curl_fetch.h"
+#include "base/error.h"
+#include "broker/rabbitmq/rabbitmq.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#define FETCH_MS  5000
+#define BODY_MAX  (16 * 1024 * 1024)
+#define TEXT_SIZE 1024
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+static void add_escaped(struct semel_buffer *url, const char *part)
+{
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				    "0123456789-._~";
+	for (; *part; part++) {
+		if (strchr(plain, *part))
+			semel_buffer_append(url, part, 1);
+		else
+			semel_buffer_printf(url, "%%%02X", (unsigned char)*part);
+	}
+}
+
+static void add_base(const struct semel_rabbit *rabbit, const char *management,
+		     struct semel_buffer *url)
+{
+	const struct semel_rabbit_settings *settings = &rabbit->settings;
+	size_t length = management ? strlen(management) : 0;
+	while (length > 0 && management[length - 1] == '/')
+		length--;
+	if (management)
+		semel_buffer_append(url, management, length);
+	else
+		semel_buffer_printf(url,
+				    strchr(settings->host, ':') ? "%s://[%s]:%d" : "%s://%s:%d",
+				    settings->tls ? "https" : "http", settings->host,
+				    settings->tls ? 15671 : 15672);
+}
+
+/* "/api/KIND", "/api/KIND/VHOST/NAME/WHAT". The caller's to release; NULL: error says why. */
+static json_t *get(const struct semel_rabbit *rabbit, const char *management, const char *kind,
+		   const char *name, const char *what, semel_error *error)
+{
+	struct semel_buffer url = { 0 }, body = { 0 };
+	long code = 0;
+	json_t *answer = NULL;
+	add_base(rabbit, management, &url);
+	size_t base = url.length;
+	semel_buffer_printf(&url, "/api/%s", kind);
+	if (name) {
+		semel_buffer_string(&url, "/");
+		add_escaped(&url, rabbit->settings.vhost);
+		semel_buffer_string(&url, "/");
+		add_escaped(&url, name);
+		semel_buffer_printf(&url, "/%s", what);
+	}
+	const struct semel_fetch fetch = { .url = url.failed ? "" : url.data,
+					   .user = rabbit->settings.user,
+					   .password = rabbit->settings.password,
+					   .authorities = rabbit->settings.cacert,
+					   .timeout_ms = FETCH_MS,
+					   .body_max = BODY_MAX };
+	semel_status status = semel_fetch_run(&fetch, &code, &body, error);
+	if (status == SEMEL_OK && code == 200)
+		answer = json_loadb(body.data ? body.data : "", body.length, 0, NULL);
+	if (status == SEMEL_OK && !answer)
+		(void)semel_error_set(error, code == 404 ? SEMEL_NOT_FOUND : SEMEL_OUTAGE,
+				      "it answered %ld", code);
+	if (!answer)
+		(void)semel_error_prefix(error, "the management plugin at %.*s", (int)base,
+					 url.failed ? "" : url.data);
+	semel_buffer_free(&url);
+	semel_buffer_free(&body);
+	return answer;
+}
+
+/* ---- nodes ----------------------------------------------------------------------------------- */
+
+static bool is_true(const json_t *node, const char *name)
+{
+	return json_is_true(json_object_get(node, name));
+}
+
+static void examine_node(const json_t *node, const struct semel_examination *examination)
+{
+	const char *name = json_string_value(json_object_get(node, "name"));
+	json_int_t room = json_integer_value(json_object_get(node, "disk_free"));
+	json_int_t limit = json_integer_value(json_object_get(node, "disk_free_limit"));
+	char text[TEXT_SIZE];
+	if (!name)
+		name = "a node";
+	if (json_is_false(json_object_get(node, "running"))) {
+		snprintf(text, sizeof(text), "the node %.200s does not run", name);
+		semel_examination_tell(examination, SEMEL_CHECK_BROKER_ALARM, SEMEL_GRAVITY_PROBLEM,
+				       text, "start it, or take it out of the cluster");
+		return;
+	}
+	if (json_array_size(json_object_get(node, "partitions")) > 0) {
+		snprintf(text, sizeof(text),
+			 "the node %.200s does not see all others (a network "
+			 "partition)",
+			 name);
+		semel_examination_tell(examination, SEMEL_CHECK_BROKER_ALARM, SEMEL_GRAVITY_PROBLEM,
+				       text, "mend the network, then restart the minority");
+	}
+	if (is_true(node, "mem_alarm") || is_true(node, "disk_free_alarm")) {
+		snprintf(text, sizeof(text), "the node %.200s has an alarm: %s", name,
+			 is_true(node, "mem_alarm") ? "memory" : "disk");
+		semel_examination_tell(examination, SEMEL_CHECK_BROKER_ALARM, SEMEL_GRAVITY_PROBLEM,
+				       text, "docs/runbooks/broker-alarm.md");
+	}
+	if (room > 0) {
+		snprintf(text, sizeof(text), "%.200s above its limit of %lld MB", name,
+			 (long long)(limit >> 20));
+		semel_examination_room(examination, SEMEL_CHECK_BROKER_DISK, text,
+				       room > limit ? (uint64_t)(room - limit) : 0, UINT64_MAX);
+	}
+}
+
+void semel_rabbit_examine_nodes(struct semel_rabbit *rabbit,
+				const struct semel_examination *examination)
+{
+	semel_error error = { 0 };
+	json_t *nodes = get(rabbit, examination->management, "nodes", NULL, NULL, &error);
+	for (size_t i = 0; i < json_array_size(nodes); i++)
+		examine_node(json_array_get(nodes, i), examination);
+	json_decref(nodes);
+}
+
+/* ---- bindings -------------------------------------------------------------------------------- */
+
+static bool has_member(const json_t *object, const char *name, const char *wanted)
+{
+	const char *value = json_string_value(json_object_get(object, name));
+	return value && strcmp(value, wanted) == 0;
+}
+
+/* key NULL: any. */
+static bool binds(const json_t *bindings, const char *source, const char *key)
+{
+	for (size_t i = 0; i < json_array_size(bindings); i++) {
+		const json_t *binding = json_array_get(bindings, i);
+		if (has_member(binding, "source", source) &&
+		    (!key || has_member(binding, "routing_key", key)))
+			return true;
+	}
+	return false;
+}
+
+struct wanted {
+	const char *kind, *name, *what; /* whose bindings: "queues", its name, "bindings" */
+	const char *source, *key;
+};
+
+/* False: the plugin cannot be asked, so the rest need not be either. */
+static bool examine_binding(const struct semel_rabbit *rabbit, const struct wanted *wanted,
+			    const struct semel_examination *examination)
+{
+	char text[TEXT_SIZE];
+	semel_error error = { 0 };
+	json_t *bindings = get(rabbit, examination->management, wanted->kind, wanted->name,
+			       wanted->what, &error);
+	if (!bindings && error.status == SEMEL_NOT_FOUND)
+		return true; /* what is missing altogether was told already */
+	if (!bindings) {
+		snprintf(text, sizeof(text), "cannot be seen: %.900s", error.text);
+		semel_examination_tell(
+			examination, SEMEL_CHECK_BINDINGS, SEMEL_GRAVITY_ADVICE, text,
+			"rabbitmq-plugins enable rabbitmq_management, and give the user the tag "
+			"monitoring; another address: --management URL. Or run semel topology "
+			"apply, which makes what is missing");
+		return false;
+	}
+	bool there = binds(bindings, wanted->source, wanted->key);
+	json_decref(bindings);
+	snprintf(text, sizeof(text), "%.255s is %sbound to the exchange %.255s%s%.255s",
+		 wanted->name, there ? "" : "not ", wanted->source, wanted->key ? " by " : "",
+		 wanted->key ? wanted->key : "");
+	semel_examination_tell(examination, SEMEL_CHECK_BINDINGS,
+			       there ? SEMEL_GRAVITY_FINE : SEMEL_GRAVITY_PROBLEM, text,
+			       there ? NULL
+				     : "semel topology apply binds it; what was published "
+				       "meanwhile: semel replay --scope SCOPE");
+	return true;
+}
+
+static bool examine_home(const struct semel_rabbit *rabbit, const struct semel_rabbit_home *home,
+			 const struct semel_examination *examination)
+{
+	char first[SEMEL_RABBIT_NAME_SIZE], queue[SEMEL_RABBIT_NAME_SIZE];
+	if (semel_rabbit_queue_name(home, 0, first, NULL) != SEMEL_OK)
+		return true;
+	bool spread = home->partitions > 1;
+	const struct wanted of_topic = { .kind = spread ? "exchanges" : "queues",
+					 .name = first,
+					 .what = spread ? "bindings/destination" : "bindings",
+					 .source = home->topic,
+					 .key = home->bind };
+	bool asked = examine_binding(rabbit, &of_topic, examination);
+	for (uint32_t number = 1; spread && asked && number <= home->partitions; number++) {
+		const struct wanted of_part = {
+			.kind = "queues", .name = queue, .what = "bindings", .source = first
+		};
+		if (semel_rabbit_queue_name(home, number, queue, NULL) == SEMEL_OK)
+			asked = examine_binding(rabbit, &of_part, examination);
+	}
+	return asked;
+}
+
+void semel_rabbit_examine_bindings(struct semel_broker *broker,
+				   const struct semel_subscribe_options *options,
+				   const struct semel_examination *examination)
+{
+	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
+	bool asked = true;
+	for (uint32_t i = 0; options->topics[i] && asked; i++) {
+		struct semel_rabbit_home home = { .scope = options->scope,
+						  .topic = options->topics[i],
+						  .bind = options->bind };
+		semel_rabbit_enter(broker);
+		semel_status status = semel_rabbit_partitions_of(rabbit, home.scope, home.topic,
+								 &home.partitions, NULL);
+		(void)semel_rabbit_leave(broker, status);
+		if (status == SEMEL_OK && home.partitions > 0)
+			asked = examine_home(rabbit, &home, examination);
+	}
+}

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What `semel doctor` sees of PostgreSQL. Each question is a statement of its own, so that one that
+ * this role may not ask takes nothing from the others. Queries of other sessions are never shown:
+ * their text may hold payloads. */
+#include "store/postgres/postgres.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TEXT_SIZE 1024
+#define MIB       20
+
+struct look {
+	PGconn *connection;
+	const struct semel_examination *examination;
+};
+
+static void fine(const struct look *look, enum semel_check check, const char *text)
+{
+	semel_examination_tell(look->examination, check, SEMEL_GRAVITY_FINE, text, NULL);
+}
+
+static void problem(const struct look *look, enum semel_check check, const char *text,
+		    const char *remedy)
+{
+	semel_examination_tell(look->examination, check, SEMEL_GRAVITY_PROBLEM, text, remedy);
+}
+
+static void advise(const struct look *look, enum semel_check check, const char *text,
+		   const char *remedy)
+{
+	semel_examination_tell(look->examination, check, SEMEL_GRAVITY_ADVICE, text, remedy);
+}
+
+/* NULL: it could not be asked, which was told. */
+static PGresult *ask(const struct look *look, enum semel_check check, const char *sql,
+		     const char *value)
+{
+	const char *values[] = { value };
+	semel_error error = { .status = SEMEL_OK };
+	PGresult *result = semel_libpq.execParams(look->connection, sql, value != NULL, NULL,
+						  values, NULL, NULL, 0);
+	if (semel_libpq.resultStatus(result) == PGRES_TUPLES_OK)
+		return result;
+	(void)semel_pg_error(look->connection, result, "look at the server", &error);
+	semel_examination_failed(look->examination, check, &error);
+	semel_pg_clear(result);
+	return NULL;
+}
+
+/* ---- rights ---------------------------------------------------------------------------------- */
+
+/* As docs/postgresql.md has them. */
+static const char missing_rights[] =
+	"SELECT part, string_agg(rights || ' on ' || name, ', ' ORDER BY name),"
+	" string_agg('GRANT ' || rights || ' ON ' || name || ' TO ' || quote_ident(current_user),"
+	" '; ' ORDER BY name) FROM (SELECT part, name, string_agg(r, ', ' ORDER BY r) AS rights"
+	" FROM (VALUES"
+	" ('relay', 'semel_outbox_seq', '{SELECT}'),"
+	" ('relay', 'semel_outbox', '{SELECT,UPDATE}'),"
+	" ('relay', 'semel_lease', '{SELECT,UPDATE}'),"
+	" ('relay', 'semel_outbox_exception', '{SELECT,INSERT,UPDATE,DELETE}'),"
+	" ('relay', 'semel_relay', '{SELECT,INSERT,UPDATE,DELETE}'),"
+	" ('relay', 'semel_dead_letter', '{SELECT,INSERT,UPDATE}'),"
+	" ('relay', 'semel_hold', '{SELECT}'),"
+	" ('consume', 'semel_inbox', '{SELECT,INSERT,UPDATE,DELETE}'),"
+	" ('consume', 'semel_inbox_key', '{SELECT,INSERT,UPDATE,DELETE}'),"
+	" ('consume', 'semel_hold', '{SELECT,INSERT,UPDATE,DELETE}'),"
+	" ('consume', 'semel_dead_letter', '{SELECT,INSERT,UPDATE,DELETE}'),"
+	" ('consume', 'semel_subscription', '{SELECT,INSERT,UPDATE}'),"
+	" ('consume', 'semel_position', '{SELECT,INSERT,UPDATE}')"
+	") AS need (part, name, rights), unnest(rights::text[]) AS r"
+	" WHERE to_regclass(name) IS NOT NULL AND NOT has_table_privilege(name, r)"
+	" GROUP BY part, name) AS lacking GROUP BY part ORDER BY part";
+
+static bool is_wanted(const struct look *look, const char *part)
+{
+	return strcmp(part, "relay") == 0 ? look->examination->relays : look->examination->consumes;
+}
+
+static void examine_rights(const struct look *look)
+{
+	PGresult *result = ask(look, SEMEL_CHECK_STORE_RIGHTS, missing_rights, NULL);
+	bool lacking = false;
+	for (int i = 0; i < semel_pg_rows(result); i++) {
+		char text[TEXT_SIZE];
+		const char *part = semel_pg_value(result, i, 0);
+		if (!is_wanted(look, part))
+			continue;
+		snprintf(text, sizeof(text), "this role cannot %s: it has no %.800s", part,
+			 semel_pg_value(result, i, 1));
+		problem(look, SEMEL_CHECK_STORE_RIGHTS, text, semel_pg_value(result, i, 2));
+		lacking = true;
+	}
+	if (result != NULL && !lacking)
+		fine(look, SEMEL_CHECK_STORE_RIGHTS, "this role may use the tables");
+	semel_pg_clear(result);
+}
+
+/* ---- settings -------------------------------------------------------------------------------- */
+
+static void examine_settings(const struct look *look)
+{
+	static const char sql[] = "SELECT current_setting('fsync') = 'off',"
+				  " current_setting('full_page_writes') = 'off',"
+				  " current_setting('synchronous_commit') = 'off',"
+				  " pg_is_in_recovery(), current_setting('transaction_read_only')"
+				  " = 'on'";
+	enum { FSYNC, PAGES, COMMIT, STANDBY, READ_ONLY };
+	PGresult *result = ask(look, SEMEL_CHECK_STORE_SETTINGS, sql, NULL);
+	if (result == NULL)
+		return;
+	bool unsafe = semel_pg_bool(result, 0, FSYNC) || semel_pg_bool(result, 0, PAGES);
+	bool closed = semel_pg_bool(result, 0, STANDBY) || semel_pg_bool(result, 0, READ_ONLY);
+	if (unsafe)
+		problem(look, SEMEL_CHECK_STORE_SETTINGS,
+			"fsync or full_page_writes is off: a crash of the machine can lose "
+			"committed events, or the whole database",
+			"set both to on in postgresql.conf, then reload");
+	if (closed)
+		problem(look, SEMEL_CHECK_STORE_SETTINGS,
+			"the database is a standby or read-only: nothing can be marked or claimed",
+			"use the address of the primary: both hosts and "
+			"target_session_attrs=read-write in the URL find it");
+	if (semel_pg_bool(result, 0, COMMIT))
+		advise(look, SEMEL_CHECK_STORE_SETTINGS,
+		       "synchronous_commit is off: a crash takes the last commits, with their "
+		       "events",
+		       "set it to on for the roles whose changes must last");
+	else if (!unsafe && !closed)
+		fine(look, SEMEL_CHECK_STORE_SETTINGS, "commits are written to the disk");
+	semel_pg_clear(result);
+}
+
+static void examine_clock(const struct look *look)
+{
+	char text[TEXT_SIZE];
+	int64_t asked_ms = semel_now_ms(look->examination->env);
+	PGresult *result = ask(look, SEMEL_CHECK_STORE_CLOCK,
+			       "SELECT " SEMEL_PG_MS("clock_timestamp()"), NULL);
+	int64_t heard_ms = semel_now_ms(look->examination->env);
+	if (result == NULL)
+		return;
+	int64_t ahead_ms = semel_pg_int(result, 0, 0) - (asked_ms + heard_ms) / 2;
+	semel_pg_clear(result);
+	snprintf(text, sizeof(text), "the server's clock is %lld.%03lld s %s ours",
+		 (long long)(llabs(ahead_ms) / 1000), (long long)(llabs(ahead_ms) % 1000),
+		 ahead_ms >= 0 ? "ahead of" : "behind");
+	enum semel_gravity gravity = semel_clock_gravity(ahead_ms);
+	semel_examination_tell(look->examination, SEMEL_CHECK_STORE_CLOCK, gravity, text,
+			       gravity == SEMEL_GRAVITY_FINE
+				       ? NULL
+				       : "synchronise both machines (chrony, systemd-timesyncd)");
+}
+
+/* ---- transactions ---------------------------------------------------------------------------- */
+
+/* Whoever has written to the outbox holds back the low mark of all lanes; others only keep vacuum
+ * from cleaning. */
+static const char open_transactions[] =
+	"SELECT CASE WHEN gid IS NULL THEN 'pid ' || pid || ', user ' || coalesce(who, 'unknown')"
+	" || ', application ' || coalesce(application, 'unknown') ELSE 'prepared as ' || gid ||"
+	" ', user ' || coalesce(who, 'unknown') END, extract(epoch FROM clock_timestamp() -"
+	" since)::bigint, CASE WHEN gid IS NULL THEN 'SELECT pg_terminate_backend(' || pid || ')'"
+	" ELSE 'ROLLBACK PREPARED ' || quote_literal(gid) END,"
+	" gid IS NOT NULL OR EXISTS (SELECT 1 FROM pg_locks l WHERE l.pid = o.pid"
+	" AND l.relation = to_regclass('semel_outbox') AND l.mode = 'RowExclusiveLock')"
+	" FROM (SELECT pid, usename::text AS who, application_name AS application, NULL AS gid,"
+	" xact_start AS since FROM pg_stat_activity WHERE datname = current_database()"
+	" AND pid <> pg_backend_pid() UNION ALL SELECT NULL, owner::text, NULL, gid, prepared"
+	" FROM pg_prepared_xacts WHERE database = current_database()) AS o"
+	" WHERE since < clock_timestamp() - $1::bigint * interval '1 millisecond'"
+	" ORDER BY since LIMIT 10";
+
+static void examine_transactions(const struct look *look)
+{
+	char bound[24], text[TEXT_SIZE];
+	snprintf(bound, sizeof(bound), "%lld", (long long)look->examination->open_max_ms);
+	PGresult *result = ask(look, SEMEL_CHECK_STORE_TRANSACTIONS, open_transactions, bound);
+	if (result == NULL)
+		return;
+	for (int i = 0; i < semel_pg_rows(result); i++) {
+		bool writes = semel_pg_bool(result, i, 3);
+		snprintf(text, sizeof(text), "a transaction is open for %lld s%s: %.500s",
+			 (long long)semel_pg_int(result, i, 1),
+			 writes ? " and holds back the low mark of the outbox"
+				: " and keeps vacuum from cleaning",
+			 semel_pg_value(result, i, 0));
+		semel_examination_tell(look->examination, SEMEL_CHECK_STORE_TRANSACTIONS,
+				       writes ? SEMEL_GRAVITY_PROBLEM : SEMEL_GRAVITY_ADVICE, text,
+				       semel_pg_value(result, i, 2));
+	}
+	if (semel_pg_rows(result) == 0)
+		fine(look, SEMEL_CHECK_STORE_TRANSACTIONS, "none is open for long");
+	semel_pg_clear(result);
+}
+
+/* Only where the server is on this machine, and this role may know its folder. */
+static void examine_disk(const struct look *look)
+{
+	PGresult *result = ask(look, SEMEL_CHECK_STORE_DISK,
+			       "SELECT setting FROM pg_settings WHERE name = 'data_directory' AND"
+			       " (inet_server_addr() IS NULL OR inet_server_addr() ="
+			       " inet_client_addr())",
+			       NULL);
+	if (semel_pg_rows(result) == 1)
+		semel_examination_disk(look->examination, SEMEL_CHECK_STORE_DISK,
+				       semel_pg_value(result, 0, 0));
+	else if (result != NULL)
+		fine(look, SEMEL_CHECK_STORE_DISK, "cannot be seen from here");
+	semel_pg_clear(result);
+}
+
+/* ---- the slot -------------------------------------------------------------------------------- */
+
+static const struct semel_pg_query look_at_slot = {
+	"look at the slot",
+	"SELECT s.slot_name IS NOT NULL, coalesce(s.wal_status, '') = 'lost', coalesce(s.active,"
+	" false), coalesce(pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN"
+	" pg_last_wal_receive_lsn() ELSE pg_current_wal_insert_lsn() END, s.restart_lsn), "
+	"0)::bigint,"
+	" (SELECT CASE WHEN setting::bigint < 0 THEN -1 ELSE setting::bigint * 1048576 END FROM"
+	" pg_settings WHERE name = 'max_slot_wal_keep_size'), current_setting('wal_level')"
+	" FROM (SELECT $1::text AS name) AS n LEFT JOIN pg_replication_slots s ON s.slot_name ="
+	" n.name"
+};
+enum { EXISTS, LOST, ACTIVE, RETAINED, LIMIT, WAL_LEVEL };
+
+static void read_slot(const PGresult *result, struct semel_slot_look *slot)
+{
+	*slot = (struct semel_slot_look){
+		.exists = semel_pg_bool(result, 0, EXISTS),
+		.lost = semel_pg_bool(result, 0, LOST),
+		.active = semel_pg_bool(result, 0, ACTIVE),
+		.retained = (uint64_t)semel_pg_int(result, 0, RETAINED),
+		.limit = semel_pg_is_null(result, 0, LIMIT) ? -1 : semel_pg_int(result, 0, LIMIT),
+	};
+}
+
+semel_status semel_pg_slot_look(semel_store *store, const char *slot,
+				struct semel_slot_look *look_out, semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	PGresult *result = NULL;
+	*look_out = (struct semel_slot_look){ .limit = -1 };
+	semel_pg_add_string(&params, slot);
+	semel_status status =
+		semel_pg_run(semel_pg_tx(store), &look_at_slot, &params, &result, error);
+	if (status == SEMEL_OK)
+		read_slot(result, look_out);
+	semel_pg_clear(result);
+	return status;
+}
+
+static void judge_slot(const struct look *look, const struct semel_slot_look *slot)
+{
+	const struct semel_examination *examination = look->examination;
+	char text[TEXT_SIZE], remedy[TEXT_SIZE];
+	snprintf(remedy, sizeof(remedy),
+		 "start semel relay --source cdc; or, if it is no longer wanted: SELECT "
+		 "pg_drop_replication_slot('%.64s')",
+		 examination->slot);
+	snprintf(text, sizeof(text), "the slot %.64s keeps %llu MB of the log%s", examination->slot,
+		 (unsigned long long)(slot->retained >> MIB),
+		 slot->active ? "" : ", and nobody reads it");
+	if (slot->lost)
+		problem(look, SEMEL_CHECK_SLOT,
+			"the slot is lost: the server has removed parts of the log that it needs",
+			"nothing for a relay that runs: it polls and makes a new one; else run "
+			"semel relay --source cdc");
+	else if (slot->retained > examination->slot_budget)
+		problem(look, SEMEL_CHECK_SLOT, text, remedy);
+	else if (!slot->active)
+		semel_examination_tell(examination, SEMEL_CHECK_SLOT,
+				       examination->slot_wanted ? SEMEL_GRAVITY_PROBLEM
+								: SEMEL_GRAVITY_ADVICE,
+				       text, remedy);
+	else
+		fine(look, SEMEL_CHECK_SLOT, text);
+	if (slot->limit < 0)
+		advise(look, SEMEL_CHECK_SLOT_LIMIT,
+		       "max_slot_wal_keep_size is not set: while no relay runs, the slot can fill "
+		       "the disk",
+		       "ALTER SYSTEM SET max_slot_wal_keep_size = '8GB'; SELECT pg_reload_conf()");
+	else
+		semel_examination_fine(examination, SEMEL_CHECK_SLOT_LIMIT,
+				       "the server keeps at most %lld MB for a slot",
+				       (long long)(slot->limit >> MIB));
+}
+
+static void examine_slot(const struct look *look)
+{
+	const struct semel_examination *examination = look->examination;
+	PGresult *result = ask(look, SEMEL_CHECK_SLOT, look_at_slot.sql, examination->slot);
+	struct semel_slot_look slot;
+	char text[TEXT_SIZE];
+	if (result == NULL)
+		return;
+	read_slot(result, &slot);
+	const char *level = semel_pg_value(result, 0, WAL_LEVEL);
+	if (examination->slot_wanted && strcmp(level, "logical") != 0) {
+		snprintf(text, sizeof(text), "wal_level is %.20s: there can be no change stream",
+			 level);
+		problem(look, SEMEL_CHECK_SLOT, text,
+			"set wal_level = logical in postgresql.conf and restart the server");
+	} else if (slot.exists) {
+		judge_slot(look, &slot);
+	} else if (examination->slot_wanted) {
+		snprintf(text, sizeof(text), "there is no slot %.64s: the relay polls",
+			 examination->slot);
+		problem(look, SEMEL_CHECK_SLOT, text, "semel --store URL init --cdc");
+	}
+	semel_pg_clear(result);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static semel_status examine_schema(const struct look *look)
+{
+	semel_error error = { .status = SEMEL_OK };
+	semel_status status = semel_pg_check_version(look->connection, &error);
+	if (status == SEMEL_OK)
+		semel_examination_fine(look->examination, SEMEL_CHECK_STORE_SCHEMA, "version %d",
+				       SEMEL_PG_SCHEMA);
+	else
+		semel_examination_failed(look->examination, SEMEL_CHECK_STORE_SCHEMA, &error);
+	return status;
+}
+
+semel_status semel_pg_store_examine(const struct semel_url *url,
+				    const struct semel_examination *examination)
+{
+	struct look look = { .examination = examination };
+	semel_error error = { .status = SEMEL_OK };
+	semel_status status = semel_pg_connect(url->text, &look.connection, &error);
+	if (status != SEMEL_OK) {
+		semel_examination_failed(examination, SEMEL_CHECK_STORE_REACHED, &error);
+		return status;
+	}
+	const char *version = semel_libpq.parameterStatus(look.connection, "server_version");
+	fine(&look, SEMEL_CHECK_STORE_REACHED, "PostgreSQL answers");
+	semel_examination_fine(examination, SEMEL_CHECK_STORE_VERSION, "PostgreSQL %.60s",
+			       version != NULL ? version : "of an unknown version");
+	status = examine_schema(&look);
+	if (status == SEMEL_OK)
+		examine_rights(&look);
+	examine_settings(&look);
+	examine_clock(&look);
+	examine_transactions(&look);
+	examine_disk(&look);
+	examine_slot(&look);
+	semel_libpq.finish(look.connection);
+	return status;
+}
