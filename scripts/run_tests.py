@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -242,8 +243,8 @@ def programs_of(run, tree, prefix):
 PROGRAM_S = 480  # Kafka's suite waits for its groups for minutes
 
 
-def run_programs(run, programs, wrapper=(), extra=None, suffix=""):
-    """All of them, three at a time: some wait more than they work."""
+def run_programs(run, programs, wrapper=(), extra=None, suffix="", workers=3):
+    """All of them, several at a time: some wait more than they work."""
     extra = dict(extra or {}, CMOCKA_MESSAGE_OUTPUT="TAP")
 
     def one(name):
@@ -251,7 +252,7 @@ def run_programs(run, programs, wrapper=(), extra=None, suffix=""):
 
     if not programs:
         run.tally.add(f"cmocka programs{suffix}", FAILED, "there are none")
-    with concurrent.futures.ThreadPoolExecutor(max_workers=3) as pool:
+    with concurrent.futures.ThreadPoolExecutor(max_workers=workers) as pool:
         for name, code, output in pool.map(one, sorted(programs)):
             tally_program(run.tally, name + suffix, code, output)
 
@@ -299,12 +300,20 @@ def run_pytest(run, stage, words, tree, timeout_s, suffix="", extra=None, worker
         run.tally.add(f"{stage}{suffix}", FAILED, f"{ending}\n{tail(output)}")
 
 
+SANITIZED = {
+    "ASAN_OPTIONS": "abort_on_error=0:detect_leaks=1:strict_string_checks=1",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+}
+
 # ---- real servers -----------------------------------------------------------------------------
+
+
+SERVED = re.compile("postgres|rabbitmq|broker_kafka$")  # the mock cluster is none
 
 
 def on_servers(programs, wanted=True):
     """Those that talk to a server, or those that do not."""
-    return {name: words for name, words in programs.items() if bool(re.search("postgres|rabbitmq", name)) == wanted}
+    return {name: words for name, words in programs.items() if bool(SERVED.search(name)) == wanted}
 
 
 def with_servers(run, kinds, names, job):
@@ -319,12 +328,20 @@ def with_servers(run, kinds, names, job):
 
 
 def stage_servers(run):
-    programs = on_servers(programs_of(run, ROOT / "build-test", ("contract_", "unit_")))
-    with_servers(run, servers.USUAL, ["contract suites of PostgreSQL and RabbitMQ"],
-                 lambda there: run_programs(run, programs, extra=there))
-    kafka = programs_of(run, ROOT / "build-test", "contract_test_broker_kafka")
-    kafka = {name: words for name, words in kafka.items() if not name.endswith("_mock")}
-    with_servers(run, ["kafka"], ["contract suite of Kafka"], lambda there: run_programs(run, kafka, extra=there))
+    """With the sanitizers: what is said to a server is checked nowhere else at that depth."""
+    tree = build(run, "asan")
+    if not tree:
+        return
+    programs = on_servers(programs_of(run, tree, ("contract_", "unit_")))
+    lacking = {kind: servers.what_is_missing([kind]) for kind in servers.KINDS}
+    for kind, reason in lacking.items():
+        if reason:
+            run.tally.add(f"contract suites of {kind}", SKIPPED, reason)
+            programs = {name: words for name, words in programs.items() if kind not in name}
+    there = [kind for kind in servers.KINDS if not lacking[kind]]
+    if there:
+        with_servers(run, there, [],
+                     lambda places: run_programs(run, programs, extra={**SANITIZED, **places}, workers=6))
 
 
 # What is run on a mix of store, source and broker; each is a pytest run of its own. The soak comes first,
@@ -389,7 +406,7 @@ def stage_checks(run):
     for name in ("format", "tail", "includes", "words", "api-docs"):
         run.check(f"check {name}", [ROOT / "scripts" / f"check-{name}"])
     words = ["tests/checks", *(["-m", "not slow"] if run.quick else [])]
-    run_pytest(run, "checks", words, ROOT / "build-test", 300, workers=2)
+    run_pytest(run, "checks", words, ROOT / "build-test", 300)
 
 
 def stage_build(run):
@@ -433,12 +450,13 @@ def stage_asan(run):
     tree = build(run, "asan")
     if not tree:
         return
-    extra = {
-        "ASAN_OPTIONS": "abort_on_error=0:detect_leaks=1:strict_string_checks=1",
-        "UBSAN_OPTIONS": "print_stacktrace=1",
-    }
-    run_programs(run, programs_of(run, tree, ("unit_", "contract_")), extra=extra, suffix=" (asan)")
-    run_pytest(run, "e2e", ["tests/e2e", "-m", "sanitize"], tree, 400, " (asan)", extra)
+    programs = on_servers(programs_of(run, tree, ("unit_", "contract_")), wanted=False)
+    words = ["tests/e2e", "-m", "sanitize"]
+    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:  # Kafka's suite waits more than it works
+        parts = (pool.submit(run_programs, run, programs, extra=SANITIZED, suffix=" (asan)"),
+                 pool.submit(run_pytest, run, "e2e", words, tree, 600, " (asan)", SANITIZED, WORKERS))
+        for part in parts:
+            part.result()
 
 
 THREADS = re.compile(r"pthread_create|thrd_create|semel_workers_start|fork\(")
@@ -466,7 +484,7 @@ def stage_tsan(run):
             run_programs(run, programs, wrapper, extra, " (tsan)")
             words = ["tests/e2e/test_consume.py", "-k", "program or pipe or endpoint or maximum"]
             if not wrapper:
-                run_pytest(run, "e2e", words, tree, 300, " (tsan)", extra)
+                run_pytest(run, "e2e", words, tree, 300, " (tsan)", extra, WORKERS)
             return
     run.tally.add("threads (tsan)", SKIPPED, f"ThreadSanitizer does not start here: {tail(output, 1)}")
 
@@ -519,15 +537,15 @@ STAGES = (
     ("e2e", stage_e2e, True, True, "pytest on the built program (in quick: without the slow ones)"),
     ("examples", stage_examples, True, False, "the C examples, built from an installed copy"),
     ("chaos", stage_chaos, True, False, "failure matrix, short soak, planted bugs"),
-    ("servers", stage_servers, True, False, "the contract suites on real PostgreSQL, RabbitMQ and Kafka"),
     ("asan", stage_asan, True, False, "AddressSanitizer and UndefinedBehaviorSanitizer"),
+    ("servers", stage_servers, True, False, "the contract suites on real PostgreSQL, RabbitMQ and Kafka, with them"),
     ("tsan", stage_tsan, True, False, "ThreadSanitizer, on the tests with threads"),
     ("tidy", stage_tidy, False, False, "clang-tidy over src/"),
     ("mixes", stage_mixes, True, False, "matrix, hand-over, soak, e2e and outages on mixes of store and broker"),
     ("soak", stage_soak, False, False, "the long soak (SEMEL_SOAK_SECONDS, 600)"),
 )
 # Stages that look at build-test need it built.
-NEED_BUILD = {"unit", "contract", "docs", "e2e", "examples", "servers", "mixes", "tidy"}
+NEED_BUILD = {"unit", "contract", "docs", "e2e", "examples", "mixes", "tidy"}
 
 
 def parse_arguments():
@@ -559,8 +577,14 @@ def chosen_stages(names):
     return chosen
 
 
+def worked():
+    """Seconds of a processor that our children used and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def run_stage(run, name, function):
-    before, started = dict(run.tally.counts), time.monotonic()
+    before, started, used = dict(run.tally.counts), time.monotonic(), worked()
     print(f"{name} …", flush=True)
     try:
         function(run)
@@ -572,7 +596,8 @@ def run_stage(run, name, function):
         run.processes.end_all()
     found = {key: run.tally.counts[key] - before[key] for key in before}
     told = ", ".join(f"{count} {key}" for key, count in found.items() if count) or "nothing to do"
-    print(f"{name}: {told} ({time.monotonic() - started:.0f} s)", flush=True)
+    took = time.monotonic() - started
+    print(f"{name}: {told} ({took:.0f} s, {(worked() - used) / max(took, 1):.1f} processors)", flush=True)
 
 
 def interrupted(number, _frame):
