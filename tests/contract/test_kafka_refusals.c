@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What becomes of events when Kafka will not take one: answers of the mock cluster, made to order.
  * All events of a test are of one aggregate and fit into one batch, so the answers are too. */
+#include "base/wake.h"
 #include "contract/broker_steps.h"
 #include "contract/kafka_steps.h"
 
@@ -8,7 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PRODUCE 0 /* Kafka's number of the request */
+/* Kafka's numbers of the requests */
+#define PRODUCE      0
+#define OFFSET_FETCH 9
 
 static char url[512];
 
@@ -137,6 +140,29 @@ static void a_broker_that_is_not_there_is_an_outage(void **state)
 	assert_non_null(strstr(error.text, "is Kafka running there?"));
 }
 
+/* The group has given us partitions, and we cannot learn where to begin in them. Whoever opens anew
+ * finds a group that has been told goodbye, and nothing of the first one is left to do harm. */
+static void a_share_that_cannot_be_taken_is_an_outage_and_left_in_order(void **state)
+{
+	(void)state;
+	struct semel_broker *broker = open_warm();
+	struct steps_haul *haul = steps_haul_new();
+	struct semel_delivery delivery;
+	semel_error error = { 0 };
+	semel_status status = SEMEL_OK;
+	uint32_t count = 0;
+	steps_subscribe(broker, (struct steps_subscription){ .scope = "billing" });
+	kafka_steps_mock_fail(OFFSET_FETCH, RD_KAFKA_RESP_ERR_UNKNOWN);
+	for (int i = 0; i < 3000 && status == SEMEL_OK; i++) {
+		status = broker->driver->fetch(broker, 1, haul->arena, &delivery, &count, &error);
+		semel_wake_pause_us(10000);
+	}
+	assert_int_equal(status, SEMEL_OUTAGE);
+	semel_broker_close(broker);
+	steps_haul_free(haul);
+	steps_consume(url, "billing", 1);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make, drop)
 
 int main(void)
@@ -146,6 +172,7 @@ int main(void)
 		TEST(an_event_that_the_broker_finds_too_large_holds_its_later_siblings),
 		TEST(a_topic_that_we_may_not_write_to_is_an_answer_about_the_event),
 		TEST(a_producer_that_has_lost_count_is_an_outage),
+		TEST(a_share_that_cannot_be_taken_is_an_outage_and_left_in_order),
 		cmocka_unit_test(a_broker_that_is_not_there_is_an_outage),
 	};
 	return cmocka_run_group_tests_name("what Kafka refuses", tests, NULL, NULL);

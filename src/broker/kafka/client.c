@@ -158,8 +158,8 @@ semel_status semel_kafka_consumer_make(struct semel_kafka *kafka, const char *gr
 	semel_status status = full ? set(kafka, conf, &name, 1, error)
 				   : semel_error_set(error, SEMEL_INTERNAL, "no memory");
 	free(full);
-	if (group)
-		semel_kafka_joining_watch(kafka, conf);
+	if (status == SEMEL_OK && group)
+		status = semel_kafka_joining_watch(kafka, conf, error);
 	if (status == SEMEL_OK)
 		return make(kafka, RD_KAFKA_CONSUMER, conf, consumer_out, error);
 	kafka->library->conf_destroy(conf);
@@ -170,6 +170,11 @@ void semel_kafka_ring_on(struct semel_kafka *kafka, rd_kafka_queue_t *queue)
 {
 	static const uint64_t one = 1;
 	kafka->library->queue_io_event_enable(queue, kafka->bell_fd, &one, sizeof(one));
+}
+
+void semel_kafka_ring_off(struct semel_kafka *kafka, rd_kafka_queue_t *queue)
+{
+	kafka->library->queue_io_event_enable(queue, -1, NULL, 0);
 }
 
 /* ---- how it fares ---------------------------------------------------------------------------- */

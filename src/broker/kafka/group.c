@@ -106,7 +106,7 @@ static bool is_moved_on(rd_kafka_resp_err_t err)
 static void await_group(struct semel_kafka *kafka)
 {
 	int64_t until_ms = semel_steady_ms(kafka->env) + JOIN_MS;
-	while (atomic_load(&kafka->joining) && semel_steady_ms(kafka->env) < until_ms)
+	while (semel_kafka_joining_goes_on(kafka) && semel_steady_ms(kafka->env) < until_ms)
 		semel_wake_pause_us(1000);
 }
 
@@ -129,7 +129,7 @@ void semel_kafka_group_commit(struct semel_kafka *kafka, bool idle)
 {
 	int64_t now_ms = semel_steady_ms(kafka->env);
 	bool early = kafka->committing || (!idle && now_ms - kafka->commit_ms < COMMIT_MS);
-	if (now_ms < kafka->commit_again_ms || atomic_load(&kafka->joining) ||
+	if (now_ms < kafka->commit_again_ms || semel_kafka_joining_goes_on(kafka) ||
 	    (early && !is_urgent(kafka)))
 		return;
 	rd_kafka_topic_partition_list_t *list = list_news(kafka, false);
@@ -325,10 +325,7 @@ static semel_status take(struct semel_kafka *kafka, rd_kafka_topic_partition_lis
 		semel_logf(SEMEL_LOG_DEBUG, "kafka: %s reads %s [%d] from %" PRId64, kafka->scope,
 			   entry->topic, entry->partition, entry->offset);
 	}
-	if (status != SEMEL_OK)
-		return status;
-	kafka->assigned = true;
-	return check_move(kafka, library->incremental_assign(kafka->consumer, list), error);
+	return status;
 }
 
 static void forget(struct semel_kafka *kafka, const rd_kafka_topic_partition_list_t *list)
@@ -339,6 +336,23 @@ static void forget(struct semel_kafka *kafka, const rd_kafka_topic_partition_lis
 		if (share && share->held)
 			semel_kafka_share_forget(kafka, share);
 	}
+}
+
+/* The group waits for an answer, also when we can do nothing with what it gave: without one the
+ * consumer can neither go on nor be closed. */
+static semel_status hear_assignment(struct semel_kafka *kafka,
+				    rd_kafka_topic_partition_list_t *list, semel_error *error)
+{
+	const struct semel_kafka_library *library = kafka->library;
+	kafka->assigned = true;
+	semel_status status = take(kafka, list, error);
+	if (status == SEMEL_OK)
+		return check_move(kafka, library->incremental_assign(kafka->consumer, list), error);
+	forget(kafka, list);
+	rd_kafka_topic_partition_list_t *none = library->topic_partition_list_new(0);
+	(void)check_move(kafka, library->incremental_assign(kafka->consumer, none), NULL);
+	library->topic_partition_list_destroy(none);
+	return status;
 }
 
 static bool is_in_hand(struct semel_kafka *kafka, const rd_kafka_topic_partition_list_t *list)
@@ -376,7 +390,7 @@ static semel_status hear_rebalance(struct semel_kafka *kafka, rd_kafka_event_t *
 	rd_kafka_topic_partition_list_t *list = library->event_topic_partition_list(event);
 	rd_kafka_resp_err_t err = library->event_error(event);
 	if (err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS)
-		return take(kafka, list, error);
+		return hear_assignment(kafka, list, error);
 	if (kafka->leaving)
 		library->topic_partition_list_destroy(kafka->leaving);
 	kafka->leaving = library->topic_partition_list_copy(list);
@@ -427,17 +441,18 @@ semel_status semel_kafka_group_serve(struct semel_kafka *kafka, semel_error *err
 
 /* librdkafka 2.0 ends the process when a consumer is closed between the answer to its first request
  * to join and its first assignment. So that is waited for; and if it does not come, the consumer is
- * left to itself: the group forgets it, because nobody reads. */
+ * left to itself, with nothing of ours in its hands: the group forgets it, because nobody reads. */
 static bool can_close(struct semel_kafka *kafka)
 {
 	int64_t until_ms = semel_steady_ms(kafka->env) + SEMEL_KAFKA_CALL_MS;
 	while (kafka->consumer_queue && !kafka->assigned &&
-	       (!kafka->lost || atomic_load(&kafka->joined)) &&
+	       (!kafka->lost || semel_kafka_joining_was_answered(kafka)) &&
 	       semel_steady_ms(kafka->env) < until_ms) {
 		semel_wake_pause_us(2000);
 		(void)semel_kafka_group_serve(kafka, NULL);
 	}
-	return !kafka->consumer_queue || kafka->assigned || !atomic_load(&kafka->joined);
+	return !kafka->consumer_queue || kafka->assigned ||
+	       !semel_kafka_joining_was_answered(kafka);
 }
 
 /* Where nobody answers no goodbye is said. */
@@ -457,12 +472,16 @@ void semel_kafka_group_leave(struct semel_kafka *kafka)
 		semel_kafka_share_forget(kafka, &kafka->shares[i]);
 	if (kafka->leaving)
 		library->topic_partition_list_destroy(kafka->leaving);
-	if (kafka->consumer_queue)
+	if (kafka->consumer_queue) {
+		semel_kafka_ring_off(kafka, kafka->consumer_queue);
 		library->queue_destroy(kafka->consumer_queue);
+	}
 	if (!lost && closable)
 		(void)library->consumer_close(kafka->consumer);
 	if (closable)
 		library->destroy_flags(kafka->consumer,
 				       lost ? RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE : 0);
+	else
+		kafka->joining = NULL; /* its threads go on, and note there */
 	kafka->consumer = NULL;
 }

@@ -3,17 +3,22 @@
  *
  * A commit that is sent while a request to join is unanswered waits behind it, and is then of an
  * old generation; librdkafka takes that for the loss of all partitions. It does not tell when it
- * joins; but its requests can be watched. The commits wait as long. */
+ * joins; but its requests can be watched. The commits wait as long.
+ *
+ * What is noted belongs to the consumer, which may outlive the broker connection (group.c). */
+#include "base/error.h"
 #include "broker/kafka/kafka.h"
+
+#include <stdlib.h>
 
 enum { JOIN_GROUP = 11, SYNC_GROUP = 14 }; /* Kafka's numbers of these requests */
 
-static void note(struct semel_kafka *kafka, int16_t request, bool joining)
+static void note(struct semel_kafka_joining *joining, int16_t request, bool going_on)
 {
 	if (request == JOIN_GROUP || request == SYNC_GROUP)
-		atomic_store(&kafka->joining, joining);
-	if (request == JOIN_GROUP && !joining)
-		atomic_store(&kafka->joined, true);
+		atomic_store(&joining->going_on, going_on);
+	if (request == JOIN_GROUP && !going_on)
+		atomic_store(&joining->answered, true);
 }
 
 /* On librdkafka's threads. */
@@ -53,18 +58,34 @@ static rd_kafka_resp_err_t answered(rd_kafka_t *client, int fd, const char *brok
 static rd_kafka_resp_err_t watch(rd_kafka_t *client, const rd_kafka_conf_t *conf, void *user,
 				 char *text, size_t size)
 {
-	struct semel_kafka *kafka = user;
+	const struct semel_kafka_joining *joining = user;
+	const struct semel_kafka_library *library = joining->library;
 	(void)conf;
 	(void)text;
 	(void)size;
 	rd_kafka_resp_err_t err =
-		kafka->library->interceptor_add_on_request_sent(client, "semel", sent, user);
+		library->interceptor_add_on_request_sent(client, "semel", sent, user);
 	return err ? err
-		   : kafka->library->interceptor_add_on_response_received(client, "semel", answered,
-									  user);
+		   : library->interceptor_add_on_response_received(client, "semel", answered, user);
 }
 
-void semel_kafka_joining_watch(struct semel_kafka *kafka, rd_kafka_conf_t *conf)
+semel_status semel_kafka_joining_watch(struct semel_kafka *kafka, rd_kafka_conf_t *conf,
+				       semel_error *error)
 {
-	(void)kafka->library->conf_interceptor_add_on_new(conf, "semel", watch, kafka);
+	kafka->joining = calloc(1, sizeof(*kafka->joining));
+	if (!kafka->joining)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a subscription");
+	kafka->joining->library = kafka->library;
+	(void)kafka->library->conf_interceptor_add_on_new(conf, "semel", watch, kafka->joining);
+	return SEMEL_OK;
+}
+
+bool semel_kafka_joining_goes_on(const struct semel_kafka *kafka)
+{
+	return kafka->joining && atomic_load(&kafka->joining->going_on);
+}
+
+bool semel_kafka_joining_was_answered(const struct semel_kafka *kafka)
+{
+	return kafka->joining && atomic_load(&kafka->joining->answered);
 }

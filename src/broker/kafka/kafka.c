@@ -25,6 +25,7 @@ static void kafka_close(struct semel_broker *broker)
 	semel_kafka_settings_free(&kafka->settings);
 	semel_buffer_free(&kafka->header_text);
 	semel_arena_free(kafka->scratch);
+	free(kafka->joining);
 	free(kafka->scope);
 	if (kafka->bell_fd >= 0)
 		close(kafka->bell_fd);
@@ -71,6 +72,11 @@ static void kafka_watch(struct semel_broker *broker, struct semel_wake *wake)
 	struct semel_kafka *kafka = semel_kafka_of(broker);
 	kafka->wake = wake;
 	semel_kafka_ring_on(kafka, kafka->producer_queue);
+	if (kafka->consumer_queue)
+		semel_kafka_ring_on(kafka, kafka->consumer_queue);
+	for (uint32_t i = 0; i < kafka->share_count; i++)
+		if (kafka->shares[i].queue)
+			semel_kafka_ring_on(kafka, kafka->shares[i].queue);
 	semel_wake_watch_fd(wake, kafka->bell_fd);
 }
 

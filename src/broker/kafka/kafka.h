@@ -117,6 +117,13 @@ struct semel_kafka_share {
 	int64_t due_ms;      /* of the first in a tier; 0: none known */
 };
 
+/* What librdkafka's threads note of a consumer: see joining.c. */
+struct semel_kafka_joining {
+	const struct semel_kafka_library *library;
+	atomic_bool going_on;
+	atomic_bool answered; /* a request to join was, once */
+};
+
 struct semel_kafka {
 	struct semel_broker broker;
 	const struct semel_kafka_library *library;
@@ -156,8 +163,7 @@ struct semel_kafka {
 	struct semel_kafka_share *shares;
 	uint32_t share_count, share_next;
 	rd_kafka_topic_partition_list_t *leaving; /* asked back by the group; NULL: none */
-	atomic_bool joining;                      /* see joining.c */
-	atomic_bool joined;                       /* a request to join was answered */
+	struct semel_kafka_joining *joining;      /* see joining.c */
 	int64_t commit_ms;                        /* steady: of the last commit */
 	bool committing;                          /* a commit is under way */
 	int64_t commit_again_ms;                  /* steady: not before this, after a failure */
@@ -186,7 +192,9 @@ semel_status semel_kafka_health(struct semel_kafka *kafka, semel_error *error);
 /* The status for a call that failed. what: "read the offsets". */
 semel_status semel_kafka_failed(struct semel_kafka *kafka, rd_kafka_resp_err_t err,
 				const char *what, semel_error *error);
+/* What comes to the queue rings our bell; or does not any more. */
 void semel_kafka_ring_on(struct semel_kafka *kafka, rd_kafka_queue_t *queue);
+void semel_kafka_ring_off(struct semel_kafka *kafka, rd_kafka_queue_t *queue);
 
 /* ---- publish.c ---- */
 bool semel_kafka_window_make(struct semel_kafka_window *window, uint32_t size);
@@ -293,7 +301,11 @@ semel_status semel_kafka_resolve(struct semel_kafka *kafka, rd_kafka_t *client,
 void semel_kafka_group_leave(struct semel_kafka *kafka);
 
 /* ---- joining.c ---- */
-void semel_kafka_joining_watch(struct semel_kafka *kafka, rd_kafka_conf_t *conf);
+/* Of the consumer that is about to be made. */
+semel_status semel_kafka_joining_watch(struct semel_kafka *kafka, rd_kafka_conf_t *conf,
+				       semel_error *error);
+bool semel_kafka_joining_goes_on(const struct semel_kafka *kafka);
+bool semel_kafka_joining_was_answered(const struct semel_kafka *kafka);
 
 /* ---- subscribe.c ---- */
 /* CONFIG when the subscription wants only some routing keys. */

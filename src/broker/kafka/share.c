@@ -98,8 +98,10 @@ void semel_kafka_share_forget(struct semel_kafka *kafka, struct semel_kafka_shar
 	for (size_t i = 0; i < share->length; i++)
 		if (share->flights[share->start + i].message)
 			kafka->library->message_destroy(share->flights[share->start + i].message);
-	if (share->queue)
+	if (share->queue) {
+		semel_kafka_ring_off(kafka, share->queue);
 		kafka->library->queue_destroy(share->queue);
+	}
 	if (share->held && share->tier == 0 && kafka->keeper)
 		kafka->keeper->release(kafka->keeper->user, share->event_topic, share->partition);
 	share->queue = NULL;
