@@ -4,17 +4,19 @@ share. They are expected to live through it, and the checker finds nothing lost,
 and the order kept."""
 import contextlib
 import json
+import os
 import random
 import threading
 
 import mix
 from program import wait_for
-from servers import Attached
-from shop import write_order
+from servers import Attached, Servers
+from shop import Shop, write_order
 
 LEASE = ("--lease", "500ms")
 RETRIES = ("--first-delay", "50ms", "--delay-max", "500ms")
 PATIENCE = ("--timeout", "120s")
+LOG_LEVEL = os.environ.get("SEMEL_TEST_LOG_LEVEL", "warn")
 
 
 @contextlib.contextmanager
@@ -28,6 +30,23 @@ def attached_to(told):
         del mix.servers.attached
         if before:
             mix.servers.attached = before
+
+
+def at(servers, **other):
+    """What a shop has to know of servers that are the test's own."""
+    return {**json.loads(servers.environment()[Servers.VARIABLE]), **other}
+
+
+@contextlib.contextmanager
+def shop_at(told, folder, place=None):
+    """A shop at these servers, with one subscription. place: of its broker, where it has several addresses."""
+    with attached_to(told):
+        fresh = Shop(folder)
+        if place:
+            fresh.broker.place = place
+        fresh.by_sql("billing", *LEASE, *RETRIES)
+        yield fresh
+        fresh.close()
 
 
 class Producer(threading.Thread):
@@ -66,7 +85,7 @@ def said_in(shop):
 def spawn_quietly(shop, *words, env=None):
     """In the background, with its log in the folder."""
     with open(shop.folder / "log", "ab") as log:
-        return shop.spawn(*words, env={"SEMEL_LOG_LEVEL": "warn", **(env or {})}, stdout=log, stderr=log)
+        return shop.spawn(*words, env={"SEMEL_LOG_LEVEL": LOG_LEVEL, **(env or {})}, stdout=log, stderr=log)
 
 
 @contextlib.contextmanager
@@ -94,10 +113,20 @@ def effects(shop, scope="billing"):
     return count
 
 
+def go_on_without(producer, count=20):
+    """Orders are written while somebody is away."""
+    written = producer.written
+    wait_for(lambda: producer.written > written + count, 60, "orders in the meantime")
+
+
+def cost_no_attempts(shop):
+    """An outage is no fault of the events."""
+    assert shop.sql("SELECT count(*) FROM semel_outbox WHERE attempts > 0") == [(0,)]
+
+
 def moves(shop, producer, timeout=60):
     """What is written from now on comes through."""
-    written = producer.written
-    wait_for(lambda: producer.written > written + 20, timeout, "new orders")
+    go_on_without(producer)
     seen = effects(shop)
     wait_for(lambda: effects(shop) > seen + 20, timeout, "new effects")
 

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fresh shop for every chaos test. Those that do harm to servers have their own, one pair for a whole run."""
-import json
-
 import pytest
-from company import LEASE, RETRIES, attached_to
+from company import at, shop_at
 from nest import Nest
 from servers import Servers
 from shop import Shop
@@ -23,11 +21,8 @@ def servers(nest):
 @pytest.fixture
 def besieged(servers, tmp_path):
     """A shop at servers that may be harmed, with one subscription."""
-    with attached_to(json.loads(servers.environment()[Servers.VARIABLE])):
-        fresh = Shop(tmp_path)
-        fresh.by_sql("billing", *LEASE, *RETRIES)
+    with shop_at(at(servers), tmp_path) as fresh:
         yield fresh
-        fresh.close()
 
 
 @pytest.fixture

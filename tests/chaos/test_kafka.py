@@ -1,27 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chaos at Kafka: it is killed, stopped, loses brokers and leaders under load, and groups that are never
 at rest. Nothing is lost, nothing is done twice, and the order of an aggregate is kept."""
-import json
 import random
 import signal
 import subprocess
 import time
 
 import pytest
-from company import LEASE, RETRIES, Producer, attached_to, company, effects, is_right, moves
+from company import (LEASE, RETRIES, Producer, at, company, cost_no_attempts, effects, go_on_without, is_right, moves, said_in,
+                     shop_at, spawn_quietly)
 from kafka_server import cluster
-from nest import Nest
 from program import wait_for
 from servers import Servers
-from shop import TOPIC, Shop
+from shop import TOPIC
 
 pytestmark = [pytest.mark.only("postgres"), pytest.mark.only("kafka")]
-
-
-@pytest.fixture(scope="module")
-def nest():
-    with Nest() as fresh:
-        yield fresh
 
 
 @pytest.fixture(scope="module")
@@ -29,17 +22,9 @@ def servers(nest):
     return Servers(nest, ("postgres", "kafka"))
 
 
-def at(servers):
-    return json.loads(servers.environment()[Servers.VARIABLE])
-
-
 @pytest.fixture
-def shop(servers, tmp_path):
-    with attached_to(at(servers)):
-        fresh = Shop(tmp_path)
-        fresh.by_sql("billing", *LEASE, *RETRIES)
-        yield fresh
-        fresh.close()
+def shop(besieged):
+    return besieged
 
 
 # ---- killed, stopped, restarted -------------------------------------------------------------------
@@ -49,11 +34,10 @@ def test_kafka_dies_and_comes_back(shop, servers):
     with company(shop) as producer:
         for _ in range(2):
             servers.kafka.kill()
-            written = producer.written
-            wait_for(lambda: producer.written > written + 20, 60, "orders while Kafka is away")
+            go_on_without(producer)
             servers.kafka.start()
             moves(shop, producer)
-    assert shop.sql("SELECT count(*) FROM semel_outbox WHERE attempts > 0") == [(0,)]
+    cost_no_attempts(shop)
     is_right(shop)
 
 
@@ -62,18 +46,17 @@ def test_kafka_is_restarted_politely(shop, servers):
         servers.kafka.stop()
         servers.kafka.start()
         moves(shop, producer)
-    assert shop.sql("SELECT count(*) FROM semel_outbox WHERE attempts > 0") == [(0,)]
+    cost_no_attempts(shop)
     is_right(shop)
 
 
 def test_kafka_hears_and_does_not_answer_for_a_while(shop, servers):
     with company(shop) as producer:
         servers.kafka.pause()
-        written = producer.written
-        wait_for(lambda: producer.written > written + 300, 60, "orders in the silence")
+        go_on_without(producer, 300)
         servers.kafka.resume()
         moves(shop, producer)
-    assert shop.sql("SELECT count(*) FROM semel_outbox WHERE attempts > 0") == [(0,)]
+    cost_no_attempts(shop)
     is_right(shop)
 
 
@@ -99,19 +82,12 @@ def test_who_starts_while_kafka_is_away_says_so(shop, servers):
 # ---- groups that are never at rest ------------------------------------------------------------------
 
 
-def said(shop):
-    return (shop.folder / "log").read_text()[-3000:]
-
-
 def test_consumers_come_and_go_every_second(shop):
     """Half of them are killed, so the group must find that out by itself; half say goodbye."""
-    chance, log = random.Random(5), open(shop.folder / "log", "ab")  # noqa: SIM115
-    quiet = {"SEMEL_LOG_LEVEL": "error"}
-    start = lambda: shop.spawn(*shop.subscriptions[0].words, env=quiet, stdout=log, stderr=log)  # noqa: E731
-    relay = shop.spawn("relay", *LEASE, *RETRIES, env=quiet, stdout=log, stderr=log)
-    producer = Producer(shop.store)
+    chance, words = random.Random(5), shop.subscriptions[0].words
+    relay, producer = spawn_quietly(shop, "relay", *LEASE, *RETRIES), Producer(shop.store)
     producer.start()
-    team = [start() for _ in range(3)]
+    team = [spawn_quietly(shop, *words) for _ in range(3)]
     for number in range(15):
         time.sleep(chance.uniform(0.5, 1.5))  # not for a condition: this is how often they come and go
         child = team.pop(0)
@@ -119,13 +95,12 @@ def test_consumers_come_and_go_every_second(shop):
             child.kill()
             child.wait()
         else:
-            assert shop.stop(child) in (0, -signal.SIGTERM), said(shop)  # the latter: it has only just begun
-        team.append(start())
+            assert shop.stop(child) in (0, -signal.SIGTERM), said_in(shop)  # the latter: it has only just begun
+        team.append(spawn_quietly(shop, *words))
     moves(shop, producer)
     producer.stop()
     for child in (relay, *team):
-        assert shop.stop(child) == 0, said(shop)
-    log.close()
+        assert shop.stop(child) == 0, said_in(shop)
     is_right(shop)
 
 
@@ -156,12 +131,9 @@ def nodes(nest):
 @pytest.fixture
 def spread(nodes, servers, tmp_path):
     """A shop at a Kafka of three nodes, of which one may be lost."""
-    with attached_to({**at(servers), "kafka": nodes[0].told()}):
-        fresh = Shop(tmp_path)
-        fresh.broker.place = ",".join(node.bootstrap() for node in nodes)
-        fresh.by_sql("billing", *LEASE, *RETRIES)
+    place = ",".join(node.bootstrap() for node in nodes)
+    with shop_at(at(servers, kafka=nodes[0].told()), tmp_path, place) as fresh:
         yield fresh
-        fresh.close()
 
 
 def leader(nodes, shop, partition):
@@ -181,7 +153,7 @@ def test_leaders_change_and_brokers_are_lost_under_load(spread, nodes):
             moves(shop, producer)
             lost.start()
             moves(shop, producer)
-    assert shop.sql("SELECT count(*) FROM semel_outbox WHERE attempts > 0") == [(0,)]
+    cost_no_attempts(shop)
     is_right(shop)
 
 
@@ -191,8 +163,7 @@ def test_with_too_few_brokers_nothing_is_confirmed_and_nothing_lost(spread, node
     with company(shop) as producer:
         for node in nodes[1:]:
             node.kill()
-        written = producer.written
-        wait_for(lambda: producer.written > written + 200, 60, "orders while most of Kafka is away")
+        go_on_without(producer, 200)
         for node in nodes[1:]:
             node.start(wait=False)
         for node in nodes[1:]:
