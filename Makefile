@@ -23,13 +23,13 @@ asan tsan tidy soak:
 bench:
 	@bench/run
 
-debug planted:
+debug planted fuzz:
 	@cmake --preset $@ && cmake --build --preset $@
 
 format:
 	@scripts/check-format --fix
 
 clean:
-	rm -rf build build-test build-debug build-asan build-tsan build-planted
+	rm -rf build build-test build-debug build-asan build-tsan build-planted build-fuzz
 
-.PHONY: all install check test asan tsan tidy soak bench debug planted format clean
+.PHONY: all install check test asan tsan tidy soak bench debug planted fuzz format clean

@@ -459,6 +459,21 @@ def stage_asan(run):
             part.result()
 
 
+FUZZ_RUNS = 10000
+
+
+def stage_fuzz(run):
+    """Each fuzz program for a moment, from the same seed: it still builds, and finds nothing at once."""
+    tree = build(run, "fuzz")
+    for source in sorted((ROOT / "tests" / "fuzz").glob("fuzz_*.c")) if tree else ():
+        corpus = run.temporary / source.stem
+        corpus.mkdir()
+        seeds = [path for path in [ROOT / "tests" / "fuzz" / "seeds" / source.stem] if path.is_dir()]
+        words = [tree / "tests" / "fuzz" / source.stem, "-seed=1", f"-runs={FUZZ_RUNS}", "-max_len=2000",
+                 f"-artifact_prefix={corpus}/", corpus, *seeds]
+        run.check(f"fuzz {source.stem}", words)
+
+
 THREADS = re.compile(r"pthread_create|thrd_create|semel_workers_start|fork\(")
 
 
@@ -540,6 +555,7 @@ STAGES = (
     ("asan", stage_asan, True, False, "AddressSanitizer and UndefinedBehaviorSanitizer"),
     ("servers", stage_servers, True, False, "the contract suites on real PostgreSQL, RabbitMQ and Kafka, with them"),
     ("tsan", stage_tsan, True, False, "ThreadSanitizer, on the tests with threads"),
+    ("fuzz", stage_fuzz, True, False, "every fuzz program for a moment"),
     ("tidy", stage_tidy, False, False, "clang-tidy over src/"),
     ("mixes", stage_mixes, True, False, "matrix, hand-over, soak, e2e and outages on mixes of store and broker"),
     ("soak", stage_soak, False, False, "the long soak (SEMEL_SOAK_SECONDS, 600)"),

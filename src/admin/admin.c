@@ -102,6 +102,18 @@ static semel_status check_query(const struct semel_route *route,
 			       nearest ? "; did you mean " : "", nearest ? nearest : "");
 }
 
+/* Texts go into the store as they are, and a store takes UTF-8 only. */
+static semel_status check_texts(const struct semel_visit *visit, semel_error *error)
+{
+	const char *broken = semel_http_broken_query(visit->request);
+
+	if (broken)
+		return semel_error_set(error, SEMEL_USAGE, "%.40s has to be UTF-8", broken);
+	if (!semel_text_is_utf8(semel_text_of(visit->id)))
+		return semel_error_set(error, SEMEL_NOT_FOUND, "nothing has such an id");
+	return SEMEL_OK;
+}
+
 static void log_change(const struct semel_http_request *request, unsigned status)
 {
 	if (strcmp(request->method, "GET") != 0 && strcmp(request->method, "HEAD") != 0)
@@ -127,6 +139,8 @@ static void serve(const struct semel_http_request *request, struct semel_http_an
 		visit.arena ? check_query(route, request, &error)
 			    : semel_error_set(&error, SEMEL_INTERNAL, "no memory for a request");
 	if (status == SEMEL_OK)
+		status = check_texts(&visit, &error);
+	if (status == SEMEL_OK)
 		status = route->serve(&visit, &error);
 	/* The database was restarted since: every spare connection is as dead as this one. */
 	while (strcmp(route->method, "GET") == 0 && visit.pooled &&
@@ -140,6 +154,17 @@ static void serve(const struct semel_http_request *request, struct semel_http_an
 	semel_visit_end(&visit, semel_status_class(status) != SEMEL_CLASS_OUTAGE);
 	semel_arena_free(visit.arena);
 	log_change(request, answer->status);
+}
+
+static bool is_quick(const struct semel_http_request *request)
+{
+	struct semel_http_answer unused = { 0 };
+	char id[SEMEL_DESK_ID_SIZE];
+	const struct semel_route *route =
+		semel_route_find(request->method, request->path, id, &unused);
+
+	semel_buffer_free(&unused.body);
+	return route && route->is_quick;
 }
 
 /* ---- starting -------------------------------------------------------------------------------- */
@@ -202,6 +227,7 @@ static semel_status listen_and_serve(struct semel_admin *admin, semel_error *err
 		.env = admin->desk.env,
 		.check = check,
 		.serve = serve,
+		.is_quick = is_quick,
 		.user = admin,
 	};
 	semel_status status = semel_http_start(&http, &admin->http, error);

@@ -1,50 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "admin/http.h"
 
+#include "admin/crew.h"
+#include "admin/guests.h"
 #include "admin/microhttpd.h"
+#include "admin/streams.h"
 #include "base/error.h"
-#include "base/wake.h"
 #include "observe/log.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define HEAD_MAX    (32 * 1024)
-#define IDLE_MS     60000
-#define TICK_MS     1000
-#define THREADS     4
-#define STREAMS_MAX 32
+#define HEAD_MAX     (32 * 1024)
+#define IDLE_MS      60000
+#define ANSWER_MS    300000
+#define SOCKETS      2 /* threads that speak with sockets and never wait for anything else */
+#define WORKERS      4 /* threads that serve */
+#define WAITING_MAX  64
+#define CROWDED_PART 4 /* the last quarter of the connections is for newcomers */
 
-/* One connection, and when it is cut. */
-struct guest {
-	struct guest *next, *previous;
-	int fd;
-	int64_t deadline_ms; /* steady */
-};
-
-/* One request while it comes in and is answered. */
+/* One request while it comes in and is answered. A worker has it, alone, while it is HANDED. */
 struct exchange {
+	struct semel_task task; /* first */
 	struct semel_http *http;
+	struct semel_http_request request;
+	struct semel_http_answer answer;
 	struct semel_buffer body;
-	bool too_large;
-};
-
-struct stream {
-	struct stream *next, *previous;
-	struct semel_http *http;
-	struct MHD_Connection *connection;
-	bool (*fill)(struct semel_buffer *chunk, void *user);
-	void *user;
-	struct semel_buffer chunk;
-	size_t sent;
-	bool suspended;
+	bool too_large, handed;
 };
 
 struct semel_http {
@@ -53,190 +41,10 @@ struct semel_http {
 	struct MHD_Daemon *daemon;
 	int listener;
 	uint16_t port;
-	struct semel_wake *wake;
-	pthread_t keeper;
-	bool keeper_runs;
-	pthread_mutex_t lock; /* of the lists and stopping */
-	struct guest *guests;
-	struct stream *streams;
-	uint32_t stream_count;
-	bool stopping;
+	struct semel_guests *guests;
+	struct semel_streams *streams;
+	struct semel_crew *crew;
 };
-
-/* ---- guests: who is connected, and for how long ---------------------------------------------- */
-
-static void guest_arrives(struct semel_http *http, struct MHD_Connection *connection,
-			  void **context)
-{
-	const union MHD_ConnectionInfo *info =
-		http->library->get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-	struct guest *guest = calloc(1, sizeof *guest);
-
-	*context = guest;
-	if (!guest)
-		return;
-	guest->fd = info ? info->connect_fd : -1;
-	guest->deadline_ms = semel_steady_ms(http->options.env) + http->options.request_ms;
-	pthread_mutex_lock(&http->lock);
-	guest->next = http->guests;
-	if (guest->next)
-		guest->next->previous = guest;
-	http->guests = guest;
-	pthread_mutex_unlock(&http->lock);
-}
-
-static void guest_leaves(struct semel_http *http, struct guest *guest)
-{
-	if (!guest)
-		return;
-	pthread_mutex_lock(&http->lock);
-	if (guest->next)
-		guest->next->previous = guest->previous;
-	if (guest->previous)
-		guest->previous->next = guest->next;
-	else
-		http->guests = guest->next;
-	pthread_mutex_unlock(&http->lock);
-	free(guest);
-}
-
-static void connection_seen(void *user, struct MHD_Connection *connection, void **context,
-			    enum MHD_ConnectionNotificationCode code)
-{
-	if (code == MHD_CONNECTION_NOTIFY_STARTED)
-		guest_arrives(user, connection, context);
-	else
-		guest_leaves(user, *context);
-}
-
-static void allow_until(struct semel_http *http, struct MHD_Connection *connection,
-			int64_t deadline_ms)
-{
-	const union MHD_ConnectionInfo *info =
-		http->library->get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-	struct guest *guest = info ? info->socket_context : NULL;
-
-	if (!guest)
-		return;
-	pthread_mutex_lock(&http->lock);
-	guest->deadline_ms = deadline_ms;
-	pthread_mutex_unlock(&http->lock);
-}
-
-static void cut_overdue(struct semel_http *http)
-{
-	int64_t now_ms = semel_steady_ms(http->options.env);
-
-	for (struct guest *guest = http->guests; guest; guest = guest->next)
-		if (guest->fd >= 0 && now_ms > guest->deadline_ms)
-			shutdown(guest->fd, SHUT_RDWR);
-}
-
-/* ---- streams --------------------------------------------------------------------------------- */
-
-static void resume(struct stream *stream)
-{
-	if (!stream->suspended)
-		return;
-	stream->suspended = false;
-	stream->http->library->resume_connection(stream->connection);
-}
-
-static ssize_t stream_read(void *user, uint64_t position, char *out, size_t max)
-{
-	struct stream *stream = user;
-	struct semel_http *http = stream->http;
-
-	(void)position;
-	pthread_mutex_lock(&http->lock);
-	bool stopping = http->stopping;
-	pthread_mutex_unlock(&http->lock);
-	if (stopping)
-		return MHD_CONTENT_READER_END_OF_STREAM;
-	if (stream->sent == stream->chunk.length) {
-		semel_buffer_clear(&stream->chunk);
-		stream->sent = 0;
-		if (!stream->fill(&stream->chunk, stream->user) || stream->chunk.failed)
-			return MHD_CONTENT_READER_END_OF_STREAM;
-	}
-	size_t left = stream->chunk.length - stream->sent;
-	size_t taken = left < max ? left : max;
-	memcpy(out, stream->chunk.data + stream->sent, taken);
-	stream->sent += taken;
-	if (stream->sent < stream->chunk.length)
-		return (ssize_t)taken;
-	pthread_mutex_lock(&http->lock);
-	if (!http->stopping && !stream->suspended) {
-		stream->suspended = true;
-		http->library->suspend_connection(stream->connection);
-	}
-	pthread_mutex_unlock(&http->lock);
-	return (ssize_t)taken;
-}
-
-static void stream_free(void *user)
-{
-	struct stream *stream = user;
-	struct semel_http *http = stream->http;
-
-	pthread_mutex_lock(&http->lock);
-	if (stream->next)
-		stream->next->previous = stream->previous;
-	if (stream->previous)
-		stream->previous->next = stream->next;
-	else if (http->streams == stream)
-		http->streams = stream->next;
-	http->stream_count--;
-	pthread_mutex_unlock(&http->lock);
-	semel_buffer_free(&stream->chunk);
-	free(stream);
-}
-
-/* NULL: too many, or no memory. */
-static struct stream *stream_new(struct semel_http *http, struct MHD_Connection *connection,
-				 const struct semel_http_answer *answer)
-{
-	struct stream *stream = calloc(1, sizeof *stream);
-
-	if (!stream)
-		return NULL;
-	*stream = (struct stream){ .http = http,
-				   .connection = connection,
-				   .fill = answer->stream,
-				   .user = answer->stream_user };
-	pthread_mutex_lock(&http->lock);
-	bool room = http->stream_count < STREAMS_MAX && !http->stopping;
-	if (room) {
-		http->stream_count++;
-		stream->next = http->streams;
-		if (stream->next)
-			stream->next->previous = stream;
-		http->streams = stream;
-	}
-	pthread_mutex_unlock(&http->lock);
-	if (room)
-		return stream;
-	free(stream);
-	return NULL;
-}
-
-/* ---- the keeper: once a second it cuts who is overdue and feeds the streams -------------------
- */
-
-static void *keep(void *user)
-{
-	struct semel_http *http = user;
-
-	while (!semel_wake_rung(http->wake)) {
-		semel_wake_sleep(http->wake, TICK_MS);
-		pthread_mutex_lock(&http->lock);
-		cut_overdue(http);
-		for (struct stream *stream = http->streams; stream; stream = stream->next)
-			resume(stream);
-		pthread_mutex_unlock(&http->lock);
-	}
-	return NULL;
-}
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
@@ -289,19 +97,33 @@ static struct MHD_Response *plain_response(const struct semel_http *http,
 							  MHD_RESPMEM_MUST_FREE);
 }
 
-static struct MHD_Response *stream_response(struct semel_http *http,
-					    struct MHD_Connection *connection,
-					    struct semel_http_answer *answer)
+static void refuse(struct semel_http_answer *answer, unsigned status, const char *problem)
 {
-	struct stream *stream = stream_new(http, connection, answer);
+	semel_buffer_clear(&answer->body);
+	answer->stream = NULL;
+	answer->status = status;
+	answer->content_type = "application/problem+json";
+	semel_buffer_printf(&answer->body, "{\"status\":%u,%s}\n", status, problem);
+}
 
-	if (!stream) {
-		answer->status = MHD_HTTP_SERVICE_UNAVAILABLE;
-		return plain_response(http, answer);
-	}
-	allow_until(http, connection, INT64_MAX);
-	return http->library->create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, stream_read,
-							    stream, stream_free);
+static void say_busy(struct semel_http_answer *answer)
+{
+	refuse(answer, MHD_HTTP_SERVICE_UNAVAILABLE,
+	       "\"type\":\"/problems/busy\",\"title\":\"Too many ask at once\","
+	       "\"detail\":\"Try again in a moment.\"");
+}
+
+static struct MHD_Response *response_of(struct semel_http *http, struct MHD_Connection *connection,
+					struct semel_http_answer *answer)
+{
+	struct MHD_Response *response =
+		answer->stream ? semel_streams_response(http->streams, connection, answer) : NULL;
+
+	if (!response && answer->stream)
+		say_busy(answer);
+	semel_guest_step(http->guests, connection,
+			 response ? SEMEL_GUEST_LISTENS : SEMEL_GUEST_READS);
+	return response ? response : plain_response(http, answer);
 }
 
 static enum MHD_Result send_answer(struct semel_http *http, struct MHD_Connection *connection,
@@ -311,10 +133,10 @@ static enum MHD_Result send_answer(struct semel_http *http, struct MHD_Connectio
 		semel_buffer_free(&answer->body);
 		return MHD_NO;
 	}
-	struct MHD_Response *response = answer->stream ? stream_response(http, connection, answer)
-						       : plain_response(http, answer);
+	struct MHD_Response *response = response_of(http, connection, answer);
 	if (!response)
 		return MHD_NO;
+	answer->body = (struct semel_buffer){ 0 }; /* the response has it */
 	add_headers(http, response, answer);
 	enum MHD_Result result = http->library->queue_response(
 		connection, answer->status ? answer->status : MHD_HTTP_OK, response);
@@ -322,7 +144,47 @@ static enum MHD_Result send_answer(struct semel_http *http, struct MHD_Connectio
 	return result;
 }
 
-/* ---- requests -------------------------------------------------------------------------------- */
+/* ---- requests that cannot be right -----------------------------------------------------------
+ */
+
+/* What another server in between might read in another way. */
+struct framing {
+	uint32_t hosts, lengths, encodings;
+	bool chunked;
+};
+
+static enum MHD_Result look_at_framing(void *user, enum MHD_ValueKind kind, const char *name,
+				       const char *value)
+{
+	struct framing *framing = user;
+
+	(void)kind;
+	framing->hosts += strcasecmp(name, "Host") == 0;
+	framing->lengths += strcasecmp(name, "Content-Length") == 0;
+	if (strcasecmp(name, "Transfer-Encoding") == 0) {
+		framing->encodings++;
+		framing->chunked = value && strcasecmp(value, "chunked") == 0;
+	}
+	return MHD_YES;
+}
+
+static bool is_ambiguous(const struct semel_http *http, const struct semel_http_request *request)
+{
+	struct framing framing = { 0 };
+
+	http->library->get_connection_values(request->connection, MHD_HEADER_KIND, look_at_framing,
+					     &framing);
+	return framing.hosts > 1 || framing.lengths + framing.encodings > 1 ||
+	       (framing.encodings == 1 && !framing.chunked);
+}
+
+static bool has_long_head(const struct semel_http *http, const struct semel_http_request *request)
+{
+	const union MHD_ConnectionInfo *info = http->library->get_connection_info(
+		request->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+
+	return info && info->header_size > HEAD_MAX;
+}
 
 /* A body somewhat too large is read and thrown away, so that its sender hears the answer; what is
  * far too large is not worth reading. */
@@ -335,25 +197,66 @@ static bool declares_too_much(const struct semel_http_request *request)
 
 static void say_too_large(struct semel_http_answer *answer)
 {
-	answer->status = MHD_HTTP_CONTENT_TOO_LARGE;
-	answer->content_type = "application/problem+json";
-	semel_buffer_string(&answer->body,
-			    "{\"type\":\"/problems/too-large\",\"title\":\"The body is too large\","
-			    "\"status\":413,\"detail\":\"A body may have 1 MiB.\"}");
+	refuse(answer, MHD_HTTP_CONTENT_TOO_LARGE,
+	       "\"type\":\"/problems/too-large\",\"title\":\"The body is too large\","
+	       "\"detail\":\"A body may have 1 MiB.\"");
 }
+
+/* The library would cut a text at a zero byte, and act on what stands before it. These are not
+ * exchanges but signs, from the first line to the first call. */
+static char zero_in_path, zero_in_query;
+
+static bool is_sign(const void *context)
+{
+	return context == &zero_in_path || context == &zero_in_query;
+}
+
+static void *first_line_seen(void *user, const char *uri, struct MHD_Connection *connection)
+{
+	struct semel_http *http = user;
+	const char *zero = strstr(uri, "%00");
+
+	semel_guest_step(http->guests, connection, SEMEL_GUEST_ASKS);
+	if (!zero)
+		return NULL;
+	return zero < uri + strcspn(uri, "?") ? &zero_in_path : &zero_in_query;
+}
+
+/* true: the answer says what is wrong. */
+static bool is_wrong(const struct semel_http *http, const struct semel_http_request *request,
+		     const void *context, struct semel_http_answer *answer)
+{
+	if (has_long_head(http, request))
+		refuse(answer, MHD_HTTP_REQUEST_HEADER_FIELDS_TOO_LARGE,
+		       "\"type\":\"/problems/head\",\"title\":\"The head is too large\","
+		       "\"detail\":\"Request line and headers may have 32 KiB.\"");
+	else if (context == &zero_in_path)
+		refuse(answer, MHD_HTTP_NOT_FOUND,
+		       "\"type\":\"/problems/not-found\",\"title\":\"There is no such thing\","
+		       "\"detail\":\"No path has a zero byte.\"");
+	else if (context == &zero_in_query || is_ambiguous(http, request))
+		refuse(answer, MHD_HTTP_BAD_REQUEST,
+		       "\"type\":\"/problems/malformed\",\"title\":\"The request is not right\","
+		       "\"detail\":\"Its query has a zero byte, or its headers contradict each "
+		       "other.\"");
+	else if (declares_too_much(request))
+		say_too_large(answer);
+	else
+		return false;
+	return true;
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
 
 static enum MHD_Result begin(struct semel_http *http, struct semel_http_request *request,
 			     void **context)
 {
 	struct semel_http_answer answer = { 0 };
+	bool wrong = is_wrong(http, request, *context, &answer);
 
-	if (declares_too_much(request))
-		say_too_large(&answer);
-	else if (http->options.check(request, &answer, http->options.user))
-		goto go_on;
-	return send_answer(http, request->connection, &answer);
-
-go_on:
+	*context = NULL;
+	if (wrong || !http->options.check(request, &answer, http->options.user))
+		return send_answer(http, request->connection, &answer);
 	semel_buffer_free(&answer.body);
 	struct exchange *exchange = calloc(1, sizeof *exchange);
 	if (!exchange)
@@ -372,17 +275,49 @@ static void take_part(struct exchange *exchange, const char *data, size_t *size)
 	*size = 0;
 }
 
-static enum MHD_Result finish(struct semel_http *http, struct semel_http_request *request,
+/* On a worker's thread. Resuming comes last: from there on the exchange is the library's again. */
+static void serve_exchange(struct semel_task *task, bool given_up)
+{
+	struct exchange *exchange = (struct exchange *)task;
+	struct semel_http *http = exchange->http;
+
+	if (given_up)
+		say_busy(&exchange->answer);
+	else
+		http->options.serve(&exchange->request, &exchange->answer, http->options.user);
+	http->library->resume_connection(exchange->request.connection);
+}
+
+/* The library calls again, with nothing new, once the connection was resumed. */
+static enum MHD_Result hand_over(struct semel_http *http, struct exchange *exchange)
+{
+	struct MHD_Connection *connection = exchange->request.connection;
+
+	exchange->handed = true;
+	exchange->task.run = serve_exchange;
+	semel_guest_step(http->guests, connection, SEMEL_GUEST_WAITS);
+	http->library->suspend_connection(connection);
+	if (!semel_crew_hand(http->crew, &exchange->task)) {
+		say_busy(&exchange->answer);
+		http->library->resume_connection(connection);
+	}
+	return MHD_YES;
+}
+
+static enum MHD_Result finish(struct semel_http *http, const struct semel_http_request *request,
 			      struct exchange *exchange)
 {
-	struct semel_http_answer answer = { 0 };
-
-	request->body = semel_buffer_text(&exchange->body);
+	if (exchange->handed)
+		return send_answer(http, request->connection, &exchange->answer);
+	exchange->request = *request;
+	exchange->request.body = semel_buffer_text(&exchange->body);
+	if (!exchange->too_large && !http->options.is_quick(request))
+		return hand_over(http, exchange);
 	if (exchange->too_large)
-		say_too_large(&answer);
+		say_too_large(&exchange->answer);
 	else
-		http->options.serve(request, &answer, http->options.user);
-	return send_answer(http, request->connection, &answer);
+		http->options.serve(&exchange->request, &exchange->answer, http->options.user);
+	return send_answer(http, request->connection, &exchange->answer);
 }
 
 static enum MHD_Result handle(void *user, struct MHD_Connection *connection, const char *path,
@@ -396,7 +331,7 @@ static enum MHD_Result handle(void *user, struct MHD_Connection *connection, con
 	struct exchange *exchange = *context;
 
 	(void)version;
-	if (!exchange)
+	if (!exchange || is_sign(exchange))
 		return begin(http, &request, context);
 	if (*size > 0) {
 		take_part(exchange, data, size);
@@ -412,10 +347,11 @@ static void completed(void *user, struct MHD_Connection *connection, void **cont
 	struct exchange *exchange = *context;
 
 	(void)code;
-	allow_until(http, connection, semel_steady_ms(http->options.env) + IDLE_MS);
-	if (!exchange)
+	semel_guest_step(http->guests, connection, SEMEL_GUEST_RESTS);
+	if (!exchange || is_sign(exchange))
 		return;
 	semel_buffer_free(&exchange->body);
+	semel_buffer_free(&exchange->answer.body);
 	free(exchange);
 	*context = NULL;
 }
@@ -442,6 +378,30 @@ struct unknown {
 	const char *const *known;
 	const char *found;
 };
+
+static enum MHD_Result look_for_broken(void *user, enum MHD_ValueKind kind, const char *name,
+				       const char *value)
+{
+	const char **found = user;
+
+	(void)kind;
+	if (semel_text_is_utf8(semel_text_of(value)))
+		return MHD_YES;
+	*found = name;
+	return MHD_NO;
+}
+
+const char *semel_http_broken_query(const struct semel_http_request *request)
+{
+	const struct semel_microhttpd *library = NULL;
+	const char *found = NULL;
+
+	if (semel_microhttpd_load(&library, NULL) != SEMEL_OK)
+		return NULL;
+	library->get_connection_values(request->connection, MHD_GET_ARGUMENT_KIND, look_for_broken,
+				       &found);
+	return found;
+}
 
 static enum MHD_Result look_at_query(void *user, enum MHD_ValueKind kind, const char *name,
 				     const char *value)
@@ -541,10 +501,11 @@ static semel_status start_daemon(struct semel_http *http, semel_error *error)
 	http->daemon = http->library->start_daemon(
 		flags, http->port, NULL, NULL, handle, http, MHD_OPTION_EXTERNAL_LOGGER, say, NULL,
 		MHD_OPTION_LISTEN_SOCKET, http->listener, MHD_OPTION_THREAD_POOL_SIZE,
-		(unsigned)THREADS, MHD_OPTION_CONNECTION_LIMIT, (unsigned)options->connections_max,
+		(unsigned)SOCKETS, MHD_OPTION_CONNECTION_LIMIT, (unsigned)options->connections_max,
 		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_MAX * 2,
 		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(IDLE_MS / 1000),
-		MHD_OPTION_NOTIFY_CONNECTION, connection_seen, http, MHD_OPTION_NOTIFY_COMPLETED,
+		MHD_OPTION_NOTIFY_CONNECTION, semel_guests_seen, http->guests,
+		MHD_OPTION_URI_LOG_CALLBACK, first_line_seen, http, MHD_OPTION_NOTIFY_COMPLETED,
 		completed, http, MHD_OPTION_ARRAY, options->certificate ? tls : tls + 2,
 		MHD_OPTION_END);
 	if (!http->daemon)
@@ -557,6 +518,26 @@ static semel_status start_daemon(struct semel_http *http, semel_error *error)
 	return SEMEL_OK;
 }
 
+static semel_status start_helpers(struct semel_http *http, semel_error *error)
+{
+	const struct semel_http_options *options = &http->options;
+	struct semel_guests_options guests = {
+		.library = http->library,
+		.env = options->env,
+		.crowded = options->connections_max - options->connections_max / CROWDED_PART,
+		.request_ms = options->request_ms,
+		.idle_ms = IDLE_MS,
+		.answer_ms = ANSWER_MS,
+	};
+	semel_status status = semel_guests_start(&guests, &http->guests, error);
+
+	if (status == SEMEL_OK)
+		status = semel_streams_start(http->library, options->env, &http->streams, error);
+	if (status == SEMEL_OK)
+		status = semel_crew_start(WORKERS, WAITING_MAX, &http->crew, error);
+	return status;
+}
+
 semel_status semel_http_start(const struct semel_http_options *options,
 			      struct semel_http **http_out, semel_error *error)
 {
@@ -567,17 +548,13 @@ semel_status semel_http_start(const struct semel_http_options *options,
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the admin server");
 	http->options = *options;
 	http->listener = -1;
-	pthread_mutex_init(&http->lock, NULL);
 	semel_status status = semel_microhttpd_load(&http->library, error);
-	if (status == SEMEL_OK)
-		status = semel_wake_new(&http->wake, error);
 	if (status == SEMEL_OK)
 		status = open_listener(http, error);
 	if (status == SEMEL_OK)
+		status = start_helpers(http, error);
+	if (status == SEMEL_OK)
 		status = start_daemon(http, error);
-	if (status == SEMEL_OK && pthread_create(&http->keeper, NULL, keep, http) != 0)
-		status = semel_error_set(error, SEMEL_INTERNAL, "no thread for the admin server");
-	http->keeper_runs = status == SEMEL_OK;
 	if (status != SEMEL_OK) {
 		semel_http_stop(http);
 		return status;
@@ -591,24 +568,23 @@ uint16_t semel_http_port(const struct semel_http *http)
 	return http->port;
 }
 
+/* No connection may be suspended when the daemon stops: so whoever resumes them goes first. */
 void semel_http_stop(struct semel_http *http)
 {
 	if (!http)
 		return;
-	if (http->keeper_runs) {
-		semel_wake_ring(http->wake);
-		pthread_join(http->keeper, NULL);
-	}
-	pthread_mutex_lock(&http->lock);
-	http->stopping = true;
-	for (struct stream *stream = http->streams; stream; stream = stream->next)
-		resume(stream);
-	pthread_mutex_unlock(&http->lock);
+	if (http->guests)
+		semel_guests_stop(http->guests);
+	if (http->crew)
+		semel_crew_stop(http->crew);
+	if (http->streams)
+		semel_streams_stop(http->streams);
 	if (http->daemon)
 		http->library->stop_daemon(http->daemon);
 	if (http->listener >= 0)
 		close(http->listener);
-	semel_wake_free(http->wake);
-	pthread_mutex_destroy(&http->lock);
+	semel_crew_free(http->crew);
+	semel_streams_free(http->streams);
+	semel_guests_free(http->guests);
 	free(http);
 }

@@ -3,7 +3,10 @@
  *
  * Invariants:
  * - At most so many connections; a request's head is at most 32 KiB, its body 1 MiB; one that is
- * not complete within 30 s is cut, however steadily it drips.
+ * not complete within 30 s is cut, however steadily it drips. When the connections run out, those
+ * who are silent for longest go.
+ * - Whoever speaks with sockets waits for nothing else: requests are served on other threads, and
+ * the quick ones are answered at once even while all of those wait for a store.
  * - Nothing is served before the caller's check has let the head pass.
  * - Every answer carries the headers that keep a browser from guessing, framing and leaking.
  */
@@ -51,6 +54,8 @@ struct semel_http_options {
 	const struct semel_env *env;
 	semel_http_check check;
 	semel_http_serve serve; /* on several threads at once */
+	/* true: it is answered without waiting for anybody, however busy those threads are. */
+	bool (*is_quick)(const struct semel_http_request *request);
 	void *user;
 };
 
@@ -70,5 +75,7 @@ const char *semel_http_header(const struct semel_http_request *request, const ch
 /* The first query parameter that is not in the NULL-ended list, or NULL. */
 const char *semel_http_unknown_query(const struct semel_http_request *request,
 				     const char *const *known);
+/* The first query parameter whose value is no UTF-8, or NULL. */
+const char *semel_http_broken_query(const struct semel_http_request *request);
 
 #endif

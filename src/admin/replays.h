@@ -5,11 +5,17 @@
 #define SEMEL_ADMIN_REPLAYS_H
 
 #include "admin/desk.h"
+#include "deadletter/replay.h"
 
 #define SEMEL_JOBS_MAX     64
 #define SEMEL_JOBS_RUNNING 4
 
 struct semel_jobs *semel_jobs_new(void);
+/* What the body of a request asks for, on top of what stands in the plan; empty: everything. USAGE
+ * when it cannot be right. The texts are the arena's. */
+semel_status semel_replay_plan_read(struct semel_text body, struct semel_arena *arena,
+				    struct semel_replay_plan *plan, semel_error *error);
+
 /* Cancels what runs and waits for it. jobs may be NULL. */
 void semel_jobs_free(struct semel_jobs *jobs);
 

@@ -18,6 +18,7 @@ struct semel_route {
 	unsigned status;                          /* when all went well; 0: 200 */
 	bool takes_body;
 	bool is_number; /* metrics and health */
+	bool is_quick;  /* waits for nobody: neither store nor broker */
 };
 
 extern const struct semel_route semel_routes[];

@@ -11,41 +11,11 @@ import urllib.request
 
 import pytest
 from program import wait_for
+from server import Server
 from story import consume, deliver, mend, prepare, publish, relay, words
 
 TOKEN = "t0ken-that-is-long-enough-for-us"
 READER = "reader-that-is-long-enough-for-us"
-
-
-class Server:
-    def __init__(self, semel, *words, context=None):
-        self.semel, self.context = semel, context
-        self.child = semel.spawn("serve", "--listen", "127.0.0.1:0", *words)
-        line = self.child.stdout.readline()
-        assert line.startswith("listening on "), line + self.child.stderr.read()
-        self.url = line.split()[2]
-        self.port = int(self.url.rsplit(":", 1)[1])
-
-    def ask(self, path, method="GET", headers=None, body=None):
-        """(status, headers, text)"""
-        request = urllib.request.Request(self.url + path, method=method, headers=headers or {}, data=body)
-        try:
-            with urllib.request.urlopen(request, timeout=30, context=self.context) as answer:
-                return answer.status, answer.headers, answer.read().decode()
-        except urllib.error.HTTPError as refusal:
-            return refusal.code, refusal.headers, refusal.read().decode()
-
-    def json(self, path, method="GET", status=200, **options):
-        code, _, text = self.ask(path, method, **options)
-        assert code == status, text
-        return json.loads(text)
-
-    def problem(self, status, path, method="GET", **options):
-        code, headers, text = self.ask(path, method, **options)
-        assert (code, headers["Content-Type"]) == (status, "application/problem+json"), text
-        problem = json.loads(text)
-        assert problem["status"] == status and problem["title"] and problem["detail"]
-        return problem["type"].removeprefix("/problems/")
 
 
 @pytest.fixture
@@ -285,47 +255,6 @@ def test_no_secret_is_logged(shop, tokens):
     server.ask("/api/admin/replays", "POST", headers={"Authorization": f"Bearer {TOKEN}"}, body=b"{}")
     assert shop.stop(server.child) == 0
     assert TOKEN not in server.child.stderr.read()
-
-
-def raw(server, data, timeout=10):
-    """What comes back for these bytes, until the server closes or is silent."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=timeout) as connection:
-        try:
-            connection.sendall(data)
-            connection.shutdown(socket.SHUT_WR)
-            answer = b""
-            while part := connection.recv(65536):
-                answer += part
-            return answer
-        except OSError:  # closed before all was said, perhaps before we stopped talking
-            return b""
-
-
-@pytest.mark.parametrize("data", [
-    b"", b"\r\n\r\n", b"\0" * 100, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /livez HTTP/1.1\r\n\r\n",
-    b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", b"A" * 100000, b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20000 + b"\r\n",
-    b"POST /api/admin/replays HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
-    b"POST /api/admin/replays HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\0" * 200,
-], ids=range(12))
-def test_broken_requests_are_refused_and_the_server_goes_on(server, data):
-    answer = raw(server, data)
-    assert not answer.startswith(b"HTTP/1.1 200")
-    assert server.json("/livez") == {"alive": True}
-
-
-def test_a_body_that_is_too_large_is_refused(server):
-    assert server.problem(413, "/api/admin/replays", "POST", body=b"x" * (1024 * 1024 + 1)) == "too-large"
-    assert server.problem(400, "/api/admin/replays", "POST", body=b"x" * (1024 * 1024)) == "usage"
-
-
-def test_many_idle_connections_do_not_keep_others_out(server):
-    idle = [socket.create_connection(("127.0.0.1", server.port), timeout=10) for _ in range(150)]
-    try:
-        assert server.json("/livez") == {"alive": True}
-    finally:
-        for connection in idle:
-            connection.close()
 
 
 @pytest.mark.slow

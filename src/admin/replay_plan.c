@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The body of a request for a replay: the options of `semel replay` as the members of an object. */
+#include "admin/replays.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "base/time.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct reading {
+	struct semel_arena *arena; /* of the plan's texts */
+	struct semel_replay_plan *plan;
+};
+
+static semel_status wrong(semel_error *error, struct semel_text name, const char *what)
+{
+	return semel_error_set(error, SEMEL_USAGE, "%.*s has to be %s", (int)name.length, name.data,
+			       what);
+}
+
+static semel_status read_text(struct reading *reading, struct semel_text name,
+			      struct semel_text value, const char **text_out, semel_error *error)
+{
+	if (value.length == 0 || value.data[0] != '"')
+		return wrong(error, name, "a text");
+	*text_out = semel_json_unquote(value, reading->arena).data;
+	return *text_out ? SEMEL_OK : wrong(error, name, "a text");
+}
+
+static semel_status read_number(struct reading *reading, struct semel_text name,
+				struct semel_text value, long long max, semel_error *error)
+{
+	char text[32];
+	long long number = 0;
+
+	snprintf(text, sizeof text, "%.*s", (int)(value.length < 31 ? value.length : 31),
+		 value.data);
+	if (!semel_text_to_int64(text, 0, max, &number))
+		return wrong(error, name, "a whole number, not below 0");
+	if (semel_text_equal(name, SEMEL_TEXT("max")))
+		reading->plan->max = (uint64_t)number;
+	else
+		reading->plan->rate = (uint32_t)number;
+	return SEMEL_OK;
+}
+
+static semel_status read_moment(struct reading *reading, struct semel_text name,
+				struct semel_text value, int64_t *time_ms_out, semel_error *error)
+{
+	const char *text = NULL;
+	semel_status status = read_text(reading, name, value, &text, error);
+
+	if (status == SEMEL_OK && !semel_time_parse(text, time_ms_out))
+		return wrong(error, name, "a time such as 2026-01-31T12:00:00Z");
+	return status;
+}
+
+static semel_status read_flag(struct semel_text name, struct semel_text value, bool *flag_out,
+			      semel_error *error)
+{
+	*flag_out = semel_text_equal(value, SEMEL_TEXT("true"));
+	return *flag_out || semel_text_equal(value, SEMEL_TEXT("false"))
+		       ? SEMEL_OK
+		       : wrong(error, name, "true or false");
+}
+
+static semel_status read_aggregate(struct reading *reading, struct semel_text name,
+				   struct semel_text value, semel_error *error)
+{
+	const char *text = NULL;
+	semel_status status = read_text(reading, name, value, &text, error);
+	const char *colon = status == SEMEL_OK ? strchr(text, ':') : NULL;
+
+	if (status != SEMEL_OK)
+		return status;
+	if (!colon || colon == text || !colon[1])
+		return wrong(error, name, "of the form TYPE:ID");
+	reading->plan->filter.aggregate_type =
+		semel_arena_text(reading->arena, text, (size_t)(colon - text)).data;
+	reading->plan->filter.aggregate_id = colon + 1;
+	return SEMEL_OK;
+}
+
+static semel_status read_member(struct reading *reading, struct semel_text name,
+				struct semel_text value, semel_error *error)
+{
+	struct semel_replay_plan *plan = reading->plan;
+
+	if (semel_text_equal(name, SEMEL_TEXT("type")))
+		return read_text(reading, name, value, &plan->filter.type, error);
+	if (semel_text_equal(name, SEMEL_TEXT("scope")))
+		return read_text(reading, name, value, &plan->scope, error);
+	if (semel_text_equal(name, SEMEL_TEXT("aggregate")))
+		return read_aggregate(reading, name, value, error);
+	if (semel_text_equal(name, SEMEL_TEXT("since")))
+		return read_moment(reading, name, value, &plan->filter.since_ms, error);
+	if (semel_text_equal(name, SEMEL_TEXT("until")))
+		return read_moment(reading, name, value, &plan->filter.until_ms, error);
+	if (semel_text_equal(name, SEMEL_TEXT("max")))
+		return read_number(reading, name, value, INT64_MAX, error);
+	if (semel_text_equal(name, SEMEL_TEXT("rate")))
+		return read_number(reading, name, value, 1000000, error);
+	if (semel_text_equal(name, SEMEL_TEXT("reprocess")))
+		return read_flag(name, value, &plan->reprocess, error);
+	if (semel_text_equal(name, SEMEL_TEXT("force")))
+		return read_flag(name, value, &plan->force, error);
+	if (semel_text_equal(name, SEMEL_TEXT("dryRun")))
+		return read_flag(name, value, &plan->dry_run, error);
+	return semel_error_set(error, SEMEL_USAGE,
+			       "%.*s is not known; there are type, scope, aggregate, since, until, "
+			       "max, rate, reprocess, force and dryRun",
+			       (int)(name.length < 40 ? name.length : 40), name.data);
+}
+
+semel_status semel_replay_plan_read(struct semel_text body, struct semel_arena *arena,
+				    struct semel_replay_plan *plan, semel_error *error)
+{
+	struct reading reading = { arena, plan };
+	struct semel_text name, value;
+	semel_status status = SEMEL_OK;
+
+	if (body.length == 0)
+		body = SEMEL_TEXT("{}");
+	if (!semel_json_is_valid(body) || body.data[strspn(body.data, " \t\r\n")] != '{')
+		return semel_error_set(error, SEMEL_USAGE, "the body has to be a JSON object");
+	struct semel_json_walk walk = semel_json_walk(body);
+	while (status == SEMEL_OK && semel_json_next(&walk, &name, &value))
+		status = read_member(&reading, semel_json_unquote(name, arena), value, error);
+	if (status == SEMEL_OK && plan->reprocess && !plan->scope)
+		return semel_error_set(error, SEMEL_USAGE,
+				       "reprocess needs scope: say whose claims are freed");
+	return status;
+}

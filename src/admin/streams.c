@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A connection is suspended exactly while its stream is hungry. The library frees a stream only
+ * when its connection is not suspended, so the feeder may hold on to a hungry one without the lock;
+ * it alone resumes, and it does so last. */
+#include "admin/streams.h"
+
+#include "base/error.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define TICK_MS     1000
+#define STREAMS_MAX 32
+#define BLOCK       4096
+
+struct stream {
+	struct stream *next, *previous;
+	struct semel_streams *streams;
+	struct MHD_Connection *connection;
+	bool (*fill)(struct semel_buffer *chunk, void *user);
+	void *user;
+	struct semel_buffer chunk;
+	size_t sent;
+	bool hungry, fresh, ended;
+};
+
+struct semel_streams {
+	const struct semel_microhttpd *library;
+	const struct semel_env *env;
+	pthread_t feeder;
+	bool feeder_runs;
+	pthread_mutex_t lock; /* of what follows */
+	pthread_cond_t news;  /* somebody came, or it is over */
+	struct stream *first;
+	uint32_t count;
+	bool stopping;
+};
+
+/* ---- on the library's threads ---------------------------------------------------------------- */
+
+static ssize_t stream_read(void *user, uint64_t position, char *out, size_t max)
+{
+	struct stream *stream = user;
+	struct semel_streams *streams = stream->streams;
+	size_t left = stream->chunk.length - stream->sent;
+	size_t taken = left < max ? left : max;
+	ssize_t result = (ssize_t)taken;
+
+	(void)position;
+	if (taken > 0) {
+		memcpy(out, stream->chunk.data + stream->sent, taken);
+		stream->sent += taken;
+		return result;
+	}
+	pthread_mutex_lock(&streams->lock);
+	if (streams->stopping || stream->ended) {
+		result = MHD_CONTENT_READER_END_OF_STREAM;
+	} else {
+		streams->library->suspend_connection(stream->connection);
+		stream->hungry = true;
+		if (stream->fresh)
+			pthread_cond_signal(&streams->news);
+	}
+	pthread_mutex_unlock(&streams->lock);
+	return result;
+}
+
+static void stream_free(void *user)
+{
+	struct stream *stream = user;
+	struct semel_streams *streams = stream->streams;
+
+	pthread_mutex_lock(&streams->lock);
+	if (stream->next)
+		stream->next->previous = stream->previous;
+	if (stream->previous)
+		stream->previous->next = stream->next;
+	else
+		streams->first = stream->next;
+	streams->count--;
+	pthread_mutex_unlock(&streams->lock);
+	semel_buffer_free(&stream->chunk);
+	free(stream);
+}
+
+static struct stream *stream_new(struct semel_streams *streams, struct MHD_Connection *connection,
+				 const struct semel_http_answer *answer)
+{
+	struct stream *stream = calloc(1, sizeof *stream);
+
+	if (!stream)
+		return NULL;
+	*stream = (struct stream){ .streams = streams,
+				   .connection = connection,
+				   .fill = answer->stream,
+				   .user = answer->stream_user,
+				   .fresh = true };
+	pthread_mutex_lock(&streams->lock);
+	bool room = streams->count < STREAMS_MAX && !streams->stopping;
+	if (room) {
+		streams->count++;
+		stream->next = streams->first;
+		if (stream->next)
+			stream->next->previous = stream;
+		streams->first = stream;
+	}
+	pthread_mutex_unlock(&streams->lock);
+	if (room)
+		return stream;
+	free(stream);
+	return NULL;
+}
+
+struct MHD_Response *semel_streams_response(struct semel_streams *streams,
+					    struct MHD_Connection *connection,
+					    const struct semel_http_answer *answer)
+{
+	struct stream *stream = stream_new(streams, connection, answer);
+
+	if (!stream)
+		return NULL;
+	struct MHD_Response *response = streams->library->create_response_from_callback(
+		MHD_SIZE_UNKNOWN, BLOCK, stream_read, stream, stream_free);
+	if (!response)
+		stream_free(stream);
+	return response;
+}
+
+/* ---- the feeder ------------------------------------------------------------------------------ */
+
+/* Under the lock. Who came since the last round does not wait for the next one. */
+static uint32_t take_hungry(struct semel_streams *streams, bool only_fresh,
+			    struct stream *taken[STREAMS_MAX])
+{
+	uint32_t count = 0;
+
+	for (struct stream *stream = streams->first; stream; stream = stream->next) {
+		if (!stream->hungry || (only_fresh && !stream->fresh))
+			continue;
+		stream->hungry = false;
+		taken[count++] = stream;
+	}
+	return count;
+}
+
+static void feed(struct semel_streams *streams, struct stream *stream)
+{
+	semel_buffer_clear(&stream->chunk);
+	stream->sent = 0;
+	stream->fresh = false;
+	stream->ended = !stream->fill(&stream->chunk, stream->user) || stream->chunk.failed;
+	streams->library->resume_connection(stream->connection);
+}
+
+/* Under the lock. true: a second has passed since the last round; false: there is news. */
+static bool await_round(struct semel_streams *streams, struct timespec *next_round)
+{
+	if (!streams->first) {
+		pthread_cond_wait(&streams->news, &streams->lock);
+		return false;
+	}
+	if (pthread_cond_timedwait(&streams->news, &streams->lock, next_round) == 0)
+		return false;
+	int64_t next_ms = semel_steady_ms(streams->env) + TICK_MS;
+	*next_round = (struct timespec){ next_ms / 1000, next_ms % 1000 * 1000000 };
+	return true;
+}
+
+static void *keep_feeding(void *user)
+{
+	struct semel_streams *streams = user;
+	struct stream *taken[STREAMS_MAX];
+	struct timespec next_round = { 0 };
+
+	pthread_mutex_lock(&streams->lock);
+	while (!streams->stopping) {
+		bool all = await_round(streams, &next_round);
+		uint32_t count = streams->stopping ? 0 : take_hungry(streams, !all, taken);
+		pthread_mutex_unlock(&streams->lock);
+		for (uint32_t i = 0; i < count; i++)
+			feed(streams, taken[i]);
+		pthread_mutex_lock(&streams->lock);
+	}
+	pthread_mutex_unlock(&streams->lock);
+	return NULL;
+}
+
+static void init_news(pthread_cond_t *news)
+{
+	pthread_condattr_t attributes;
+
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(news, &attributes);
+	pthread_condattr_destroy(&attributes);
+}
+
+semel_status semel_streams_start(const struct semel_microhttpd *library,
+				 const struct semel_env *env, struct semel_streams **streams_out,
+				 semel_error *error)
+{
+	struct semel_streams *streams = calloc(1, sizeof *streams);
+
+	*streams_out = NULL;
+	if (!streams)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the admin server");
+	streams->library = library;
+	streams->env = env;
+	pthread_mutex_init(&streams->lock, NULL);
+	init_news(&streams->news);
+	if (pthread_create(&streams->feeder, NULL, keep_feeding, streams) != 0) {
+		semel_streams_free(streams);
+		return semel_error_set(error, SEMEL_INTERNAL, "no thread for the admin server");
+	}
+	streams->feeder_runs = true;
+	*streams_out = streams;
+	return SEMEL_OK;
+}
+
+void semel_streams_stop(struct semel_streams *streams)
+{
+	if (!streams->feeder_runs)
+		return;
+	pthread_mutex_lock(&streams->lock);
+	streams->stopping = true;
+	pthread_cond_signal(&streams->news);
+	pthread_mutex_unlock(&streams->lock);
+	pthread_join(streams->feeder, NULL);
+	streams->feeder_runs = false;
+	pthread_mutex_lock(&streams->lock);
+	for (struct stream *stream = streams->first; stream; stream = stream->next) {
+		if (!stream->hungry)
+			continue;
+		stream->hungry = false;
+		streams->library->resume_connection(stream->connection);
+	}
+	pthread_mutex_unlock(&streams->lock);
+}
+
+void semel_streams_free(struct semel_streams *streams)
+{
+	if (!streams)
+		return;
+	pthread_cond_destroy(&streams->news);
+	pthread_mutex_destroy(&streams->lock);
+	free(streams);
+}
