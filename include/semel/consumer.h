@@ -67,6 +67,7 @@ typedef struct semel_consumer_options {
 	const char *const *topics; /* required */
 	const char *handler_version;
 	const char *dedup_header; /* NULL: by event id; else the header with the business key */
+	const char *id_header;    /* NULL: none; where messages of others have their id */
 	semel_guarantee guarantee;
 	semel_claim_mode claim;
 	semel_poison poison;

@@ -28,6 +28,7 @@ static semel_consumer_options read_options(const struct semel_invocation *invoca
 		.dedup_header = strncmp(dedup_by, SEMEL_DEDUP_HEADER, prefix) == 0
 					? dedup_by + prefix
 					: NULL,
+		.id_header = semel_args_text(args, "id-header"),
 		.guarantee = (semel_guarantee)semel_args_choice(args, "guarantee"),
 		.claim = (semel_claim_mode)semel_args_choice(args, "claim"),
 		.poison = (semel_poison)semel_args_choice(args, "poison"),

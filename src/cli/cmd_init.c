@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `semel init`: creates or upgrades the tables, and says which of the two it was. */
 #include "base/url.h"
+#include "cli/adopt.h"
 #include "cli/command.h"
 #include "cli/slot.h"
 
@@ -19,7 +20,8 @@ static semel_status run(struct semel_invocation *invocation)
 	char shown[512]; /* a URL may hold a password */
 	semel_url_show(invocation->store, shown, sizeof(shown));
 	printf("%s the tables in %s\n", found == SEMEL_OK ? "up to date:" : "created", shown);
-	return semel_slot_make(invocation, stdout);
+	status = semel_adopt_make(invocation);
+	return status == SEMEL_OK ? semel_slot_make(invocation, stdout) : status;
 }
 
 static const struct semel_option options[] = { SEMEL_OPTION_CDC, SEMEL_OPTION_SLOT, { 0 } };
@@ -39,7 +41,8 @@ const struct semel_command semel_command_init = {
 	.summary = "create or upgrade the tables in the store",
 	.details = "Safe to run twice, and from two processes at the same time. The tables begin "
 		   "with semel_ and stand beside the application's own. A file that does not exist "
-		   "is created.",
+		   "is created. With a section adopt in the config file, that table's rows become "
+		   "events from now on.",
 	.options = options,
 	.examples = examples,
 };

@@ -2,6 +2,7 @@
 /* `semel relay`: fills in the relay's options, runs or drains it, says what it did. */
 #include "base/error.h"
 #include "cli/admin_options.h"
+#include "cli/adopt.h"
 #include "cli/delivery.h"
 #include "cli/delivery_options.h"
 #include "cli/signals.h"
@@ -51,7 +52,9 @@ semel_status semel_delivery_relay(struct semel_invocation *invocation, semel_rel
 {
 	semel_error *error = &invocation->error;
 	semel_relay_options options = read_options(invocation);
-	return semel_relay_open(&options, relay_out, error);
+	*relay_out = NULL;
+	semel_status status = semel_adopt_check(invocation);
+	return status == SEMEL_OK ? semel_relay_open(&options, relay_out, error) : status;
 }
 
 static semel_status run(struct semel_invocation *invocation)

@@ -3,6 +3,8 @@
  * the option would accept. Every complaint names file, line and the nearest right key. */
 #include "cli/config.h"
 
+#include "cli/adopt.h"
+
 #include "base/buffer.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -380,6 +382,12 @@ static semel_status read_relay(struct reading *reading, const yaml_node_t *value
 	return read_section(reading, value, semel_relay_rows, &reading->config->relay);
 }
 
+static semel_status read_adopt(struct reading *reading, const yaml_node_t *value)
+{
+	reading->config->has_adopt = true;
+	return read_section(reading, value, semel_adopt_rows, &reading->config->adopt);
+}
+
 static semel_status read_admin(struct reading *reading, const yaml_node_t *value)
 {
 	reading->config->has_admin = true;
@@ -454,6 +462,7 @@ static const struct key file_keys[] = {
 	{ "store", read_store }, { "broker", read_broker },
 	{ "relay", read_relay }, { "subscriptions", read_subscriptions },
 	{ "admin", read_admin }, { "retention", read_retention },
+	{ "adopt", read_adopt },
 };
 #define FILE_KEYS (sizeof file_keys / sizeof *file_keys)
 
@@ -583,6 +592,7 @@ void semel_config_free(struct semel_config *config)
 	free(config->subscriptions);
 	free_section(&config->relay);
 	free_section(&config->admin);
+	free_section(&config->adopt);
 	free(config->store);
 	free(config->broker);
 	free(config->path);

@@ -34,8 +34,9 @@ struct semel_section {
 struct semel_config {
 	char *path;           /* NULL: no file */
 	char *store, *broker; /* NULL: the file does not say */
-	bool has_relay, has_admin, has_retention;
+	bool has_relay, has_admin, has_retention, has_adopt;
 	struct semel_section relay;          /* as the options of relay */
+	struct semel_section adopt;          /* an outbox of somebody else's making */
 	struct semel_section *subscriptions; /* each as the options of consume */
 	size_t subscription_count;
 	struct semel_section admin;

@@ -262,6 +262,12 @@ const struct semel_option semel_consume_rows[] = {
 	  .fallback = "id",
 	  .group = PROMISE,
 	  .help = "what makes two events the same" },
+	{ .name = "id-header",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "NAME",
+	  .group = PROMISE,
+	  .help = "the header with the id of messages that have none of ours (id: Debezium's "
+		  "router)" },
 	{ .name = "order",
 	  .kind = SEMEL_OPTION_CHOICE,
 	  .argument = "ORDER",

@@ -2,6 +2,7 @@
 /* The sample of a config file, made from the same tables that the reader goes by: what is not in
  * them cannot be in the sample, and nothing is missing from it. */
 #include "cli/admin_options.h"
+#include "cli/adopt.h"
 #include "cli/config.h"
 #include "cli/delivery_options.h"
 
@@ -78,6 +79,9 @@ void semel_config_sample(struct semel_buffer *text)
 	keys(text, "    ", semel_consume_rows);
 	semel_buffer_string(text, "\n# Present: the admin server.\nadmin:\n");
 	keys(text, "  ", semel_admin_rows);
+	semel_buffer_string(text, "\n# Present: rows of this table, in Debezium's layout, become "
+				  "events (postgres:// only).\n# adopt:\n");
+	keys(text, "  ", semel_adopt_rows);
 	semel_buffer_string(text, "\n# Present: old rows are pruned every hour.\nretention:\n");
 	keys(text, "  ", semel_retention_rows);
 }

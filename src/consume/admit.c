@@ -81,7 +81,9 @@ struct semel_item *semel_items_make(const struct semel_consumer *consumer,
 		return NULL;
 
 	for (uint32_t i = 0; i < count; i++) {
-		const struct semel_event *event = &deliveries[i].event;
+		struct semel_event *event = &deliveries[i].event;
+		if (consumer->id_header && semel_text_is_blank(event->id))
+			event->id = semel_event_header(event, consumer->id_header, arena);
 		items[i] = (struct semel_item){
 			.delivery = &deliveries[i],
 			.event = *event,

@@ -125,6 +125,8 @@ static bool copy_options(struct semel_consumer *consumer, const semel_consumer_o
 		consumer->handler_version = text_copy(options->handler_version);
 	if (options->dedup_header)
 		consumer->dedup_header = strdup(options->dedup_header);
+	if (options->id_header)
+		consumer->id_header = strdup(options->id_header);
 	if (options->bind)
 		consumer->bind = strdup(options->bind);
 	consumer->topics = list_copy(options->topics, list_length(options->topics));
@@ -140,7 +142,7 @@ static bool copy_options(struct semel_consumer *consumer, const semel_consumer_o
 	return consumer->store_url && consumer->broker_url && consumer->scope.data &&
 	       consumer->topics && consumer->arena && consumer->upcasters && consumer->places &&
 	       (!options->dedup_header || consumer->dedup_header) &&
-	       (!options->bind || consumer->bind);
+	       (!options->id_header || consumer->id_header) && (!options->bind || consumer->bind);
 }
 
 static semel_status subscribe(struct semel_consumer *consumer, semel_error *error)
@@ -250,6 +252,7 @@ void semel_consumer_close(semel_consumer *consumer)
 	list_free(consumer->statements);
 	free(consumer->target);
 	free(consumer->dedup_header);
+	free(consumer->id_header);
 	free(consumer->bind);
 	free((char *)(uintptr_t)consumer->handler_version.data);
 	free((char *)(uintptr_t)consumer->scope.data);

@@ -71,7 +71,7 @@ struct semel_consumer {
 	char *store_url, *broker_url;
 	char **topics; /* NULL-ended */
 	struct semel_text scope, handler_version;
-	char *dedup_header, *bind;
+	char *dedup_header, *id_header, *bind;
 
 	enum semel_handler_kind kind;
 	semel_handler function;

@@ -18,6 +18,7 @@ static const struct semel_text aggregate_type_name = SEMEL_TEXT_CONST(OURS "aggr
 			       replay_name = SEMEL_TEXT_CONST(OURS "replay"),
 			       lane_name = SEMEL_TEXT_CONST(OURS "lane"),
 			       routing_key_name = SEMEL_TEXT_CONST(OURS "routing-key"),
+			       wire_name = SEMEL_TEXT_CONST(OURS "wire"),
 			       own_prefix = SEMEL_TEXT_CONST(OURS),
 			       own_source = SEMEL_TEXT_CONST("/semel");
 
@@ -38,6 +39,7 @@ const struct semel_wire_names semel_wire_kafka = {
 	.source = SEMEL_TEXT_CONST("ce_source"),
 	.time = SEMEL_TEXT_CONST("ce_time"),
 	.version = SEMEL_TEXT_CONST("ce_specversion"),
+	.may_be_plain = true,
 };
 
 uint32_t semel_wire_lane(const struct semel_event *event)
@@ -112,8 +114,9 @@ static size_t count_headers(struct semel_text headers)
 	return count;
 }
 
+/* The event's own headers; is_plain_out: there shall be no others. */
 static void put_headers(struct writer *writer, const struct semel_wire_names *names,
-			struct semel_text headers)
+			struct semel_text headers, bool *is_plain_out)
 {
 	struct semel_json_walk walk = semel_json_walk(headers);
 	struct semel_text name, value;
@@ -127,6 +130,8 @@ static void put_headers(struct writer *writer, const struct semel_wire_names *na
 			writer->failed = true;
 			return;
 		}
+		if (semel_text_equal(name, wire_name))
+			*is_plain_out = semel_text_equal(value, SEMEL_TEXT("plain"));
 		if (is_reserved(names, name))
 			continue;
 		put(writer, name, value);
@@ -144,14 +149,17 @@ bool semel_wire_write(const struct semel_event *event, const struct semel_passag
 		      struct semel_wire_message *message_out)
 {
 	struct writer writer = { .message = message_out, .arena = arena };
-	bool plain = semel_text_equal(event->headers, SEMEL_TEXT("{}"));
-	size_t room = OWN_FIELDS + (plain ? 0 : count_headers(event->headers));
+	bool none = semel_text_equal(event->headers, SEMEL_TEXT("{}"));
+	size_t room = OWN_FIELDS + (none ? 0 : count_headers(event->headers));
 	*message_out = (struct semel_wire_message){ 0 };
 	message_out->fields = semel_arena_alloc(arena, room * sizeof(message_out->fields[0]));
 	if (!message_out->fields)
 		return false;
-	if (!plain)
-		put_headers(&writer, names, event->headers);
+	if (!none)
+		put_headers(&writer, names, event->headers, &message_out->plain);
+	message_out->plain = message_out->plain && names->may_be_plain;
+	if (message_out->plain)
+		return !writer.failed;
 	put(&writer, names->id, event->id);
 	put(&writer, names->type, event->type);
 	put(&writer, names->source,

@@ -23,7 +23,8 @@ struct semel_passage {
 struct semel_wire_names {
 	struct semel_text prefix; /* "cloudEvents_" */
 	struct semel_text id, type, source, time, version;
-	bool has_lanes; /* the broker chooses a queue by the header semel-lane */
+	bool has_lanes;    /* the broker chooses a queue by the header semel-lane */
+	bool may_be_plain; /* an event may go without ours: its own header semel-wire says plain */
 };
 
 extern const struct semel_wire_names semel_wire_amqp, semel_wire_kafka;
@@ -42,6 +43,7 @@ struct semel_wire_message {
 	struct semel_wire_field *fields;
 	size_t count;
 	struct semel_text correlation, producer; /* data NULL: none */
+	bool plain; /* only the event's own headers, as somebody else's program would send it */
 };
 
 /* Everything but the payload, the content type and the routing key, which have places of their own

@@ -297,6 +297,13 @@ struct semel_slot_look {
 	int64_t limit; /* bytes that the server keeps at most; -1: no limit */
 };
 
+/* An outbox of somebody else's making. */
+struct semel_adoption {
+	const char *table;
+	const char *mapping; /* JSON: which column is what, where the events go */
+	bool existing;       /* rows that are there already become events, too */
+};
+
 /* ---- the driver ------------------------------------------------------------------------------ */
 
 struct semel_store_driver {
@@ -305,7 +312,7 @@ struct semel_store_driver {
 	/* NULL: the store has no change stream, and needs no outbox_check, outbox_exceptions. */
 	const struct semel_changes_driver *changes;
 
-	/* All slots are required. */
+	/* All slots are required unless they say otherwise. */
 
 	/* Opens a connection and checks the schema's version. CONFIG when the URL cannot be right.
 	 */
@@ -314,6 +321,13 @@ struct semel_store_driver {
 	void (*close)(semel_store *store);
 	/* Creates or upgrades the tables, in one transaction. */
 	semel_status (*init)(const struct semel_url *url, semel_error *error);
+	/* Optional, both: a store that can make rows of another table events. Outside of a
+	 * transaction. CONFIG when the table or a column is not there; *fresh_out: it was not
+	 * adopted before. adopted: CONFIG when it is not, or otherwise. */
+	semel_status (*adopt)(semel_store *store, const struct semel_adoption *adoption,
+			      bool *fresh_out, semel_error *error);
+	semel_status (*adopted)(semel_store *store, const struct semel_adoption *adoption,
+				semel_error *error);
 	/* Adds what wakes a sleeper when a commit may have happened. The wake outlives the store.
 	 */
 	void (*watch)(semel_store *store, struct semel_wake *wake);

@@ -135,9 +135,10 @@ def test_every_commented_key_of_the_sample_is_a_key(shop):
         indent, key, value = match.groups()
         if key in ("scope", "topics", "topic", "sql", "exec", "pipe", "http", "print"):
             continue
-        section = re.findall(r"^([a-z]+):$", sample[: match.start()], re.MULTILINE)[-1]
-        lines = {"relay": f"relay: {{{key}: {value}}}", "admin": f"admin: {{{key}: {value}}}", "retention": f"retention: {{{key}: {value}}}"}
-        text = lines.get(section, f"subscriptions: [{{scope: a, topics: [t], exec: 'true', {key}: {value}}}]")
+        section = re.findall(r"^(?:# )?([a-z]+):$", sample[: match.start()], re.MULTILINE)[-1]
+        text = f"{section}: {{{key}: {value}}}"
+        if section == "subscriptions":
+            text = f"subscriptions: [{{scope: a, topics: [t], exec: 'true', {key}: {value}}}]"
         path = shop.folder / "one.yaml"
         path.write_text(text)
         done = shop.run("--config", str(path), "dlq", "count")

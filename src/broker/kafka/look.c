@@ -89,6 +89,8 @@ static void inspect(struct semel_kafka *kafka, struct search *search, rd_kafka_m
 		return;
 	struct semel_text id =
 		over ? (struct semel_text){ NULL, 0 } : semel_kafka_header(kafka, message, "ce_id");
+	if (!id.data && !over)
+		id = semel_kafka_header(kafka, message, "id"); /* of an adopted outbox */
 	if (id.data && message->offset < stretch->end && semel_text_equal(id, search->id) &&
 	    !is_settled(stretch, message->offset))
 		search->found = true;

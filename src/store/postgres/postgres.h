@@ -378,4 +378,10 @@ semel_status semel_pg_audit_list(semel_store *store, struct semel_arena *arena,
 				 struct semel_audit_row *rows_out, uint32_t limit,
 				 uint32_t *count_out, semel_error *error);
 
+/* adopt.c */
+semel_status semel_pg_adopt(semel_store *store, const struct semel_adoption *adoption,
+			    bool *fresh_out, semel_error *error);
+semel_status semel_pg_adopted(semel_store *store, const struct semel_adoption *adoption,
+			      semel_error *error);
+
 #endif

@@ -163,6 +163,23 @@ static void an_aggregate_keeps_its_lane(void **state)
 	assert_true(lane < SEMEL_WIRE_LANES);
 }
 
+static void an_adopted_event_goes_to_kafka_with_its_own_headers_alone(void **state)
+{
+	(void)state;
+	struct semel_event event = order_event();
+	struct semel_passage passage = { .replay = 1 };
+	struct semel_wire_message message;
+	event.headers = SEMEL_TEXT("{\"id\":\"id-1\",\"semel-wire\":\"plain\"}");
+	assert_true(semel_wire_write(&event, &passage, &semel_wire_kafka, arena, &message));
+	assert_true(message.plain);
+	assert_int_equal(message.count, 1);
+	assert_string_equal(field(&message, "id"), "id-1");
+	assert_true(semel_wire_write(&event, &passage, &semel_wire_amqp, arena, &message));
+	assert_false(message.plain);
+	assert_string_equal(field(&message, "cloudEvents_id"), "id-1");
+	assert_null(field(&message, "semel-wire"));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make, drop)
 
 int main(void)
@@ -174,6 +191,7 @@ int main(void)
 		TEST(the_own_property_wins_over_the_attribute),
 		TEST(names_with_a_meaning_of_their_own_are_no_headers),
 		TEST(an_aggregate_keeps_its_lane),
+		TEST(an_adopted_event_goes_to_kafka_with_its_own_headers_alone),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
