@@ -24,7 +24,7 @@ struct semel_admin {
 	struct semel_listen listen;
 	struct semel_tokens tokens;
 	struct semel_http *http;
-	char *store, *broker, *certificate, *key;
+	char *store, *broker, *slot, *certificate, *key;
 	char *hosts[HOSTS_MAX + 1];
 	char url[SEMEL_ADDRESS_SIZE + 24];
 };
@@ -250,6 +250,10 @@ static semel_status copy_options(struct semel_admin *admin,
 	admin->desk.options = *options;
 	admin->desk.options.store = admin->store;
 	admin->desk.options.broker = admin->broker;
+	admin->slot = strdup(options->slot ? options->slot : "semel");
+	admin->desk.options.slot = admin->slot;
+	if (options->slot_budget == 0)
+		admin->desk.options.slot_budget = UINT64_C(4) << 30;
 	admin->desk.options.hosts = (const char *const *)admin->hosts;
 	for (size_t i = 0; options->hosts && options->hosts[i]; i++) {
 		if (i == HOSTS_MAX)
@@ -264,7 +268,8 @@ static semel_status copy_options(struct semel_admin *admin,
 	admin->desk.env = semel_env_system();
 	admin->desk.jobs = semel_jobs_new();
 	admin->desk.sights = semel_sights_new(&admin->desk);
-	if (!admin->store || !admin->broker || !admin->desk.jobs || !admin->desk.sights)
+	if (!admin->store || !admin->broker || !admin->slot || !admin->desk.jobs ||
+	    !admin->desk.sights)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the admin server");
 	return semel_listen_parse(options->listen, &admin->listen, error);
 }
@@ -317,5 +322,6 @@ void semel_admin_stop(struct semel_admin *admin)
 		free(admin->hosts[i]);
 	free(admin->store);
 	free(admin->broker);
+	free(admin->slot);
 	free(admin);
 }

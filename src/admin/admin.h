@@ -25,6 +25,8 @@ struct semel_admin_options {
 	bool numbers_only;      /* metrics and health, nothing else: beside a relay or a consumer */
 	int64_t ready_stall_ms; /* 0: 60 s */
 	int64_t inbox_retention_ms; /* for replays */
+	const char *slot;           /* of the change stream; NULL: "semel" */
+	uint64_t slot_budget;       /* bytes; 0: 4 GiB */
 	semel_reasons_ask reasons;  /* NULL: none; asked on any thread */
 	void *reasons_user;
 };

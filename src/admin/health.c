@@ -3,11 +3,7 @@
 
 #include "admin/routes.h"
 #include "base/error.h"
-#include "base/owner.h"
 #include "base/wake.h"
-#include "observe/metrics.h"
-#include "proof/onlooker.h"
-#include "store/subscription.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +17,7 @@ struct semel_watch {
 	pthread_mutex_t lock; /* of what follows */
 	struct semel_sight last;
 	int64_t moved_at_ms; /* steady */
+	int64_t held_at_ms;  /* steady: every lane had a relay, or nothing waited */
 	bool reached;        /* the store answered the last look */
 	char trouble[SEMEL_ERROR_TEXT_MAX];
 };
@@ -44,23 +41,47 @@ static void remember(struct semel_watch *watch, semel_status status, const semel
 		snprintf(watch->trouble, sizeof watch->trouble, "%s", error->text);
 	else if (semel_sight_moved(&watch->last, now))
 		watch->moved_at_ms = steady_ms;
+	if (status == SEMEL_OK && (now->lanes.unheld == 0 || now->waiting == 0))
+		watch->held_at_ms = steady_ms;
 	if (status == SEMEL_OK)
 		watch->last = *now;
 	pthread_mutex_unlock(&watch->lock);
 }
 
+static semel_status see(struct semel_visit *visit, struct semel_sight *sight, semel_error *error)
+{
+	struct semel_desk *desk = visit->desk;
+	struct semel_outbox_counts counts = { 0 };
+	int64_t now_ms = semel_now_ms(desk->env);
+	semel_status status = semel_visit_store(visit, error);
+
+	if (status != SEMEL_OK)
+		return status;
+	const struct semel_store_driver *driver = visit->store->driver;
+	status = driver->check_schema(visit->store, error);
+	if (status == SEMEL_OK)
+		status = driver->outbox_counts(visit->store, now_ms, &counts, error);
+	sight->waiting = counts.waiting + counts.retrying;
+	sight->oldest_ms = counts.oldest_ms;
+	if (status == SEMEL_OK)
+		status = semel_store_lanes(visit->store, now_ms, &sight->lanes, error);
+	if (status == SEMEL_OK && driver->slot_look)
+		status = driver->slot_look(visit->store, desk->options.slot, &sight->slot, error);
+	return status;
+}
+
 static void look(struct semel_watch *watch)
 {
 	struct semel_visit visit = { .desk = watch->desk };
-	struct semel_outbox_counts counts = { 0 };
+	struct semel_sight now = { 0 };
 	semel_error error = { .status = SEMEL_OK };
-	semel_status status = semel_visit_store(&visit, &error);
+	semel_status status = see(&visit, &now, &error);
 
-	if (status == SEMEL_OK)
-		status = visit.store->driver->outbox_counts(
-			visit.store, semel_now_ms(watch->desk->env), &counts, &error);
+	while (visit.pooled && semel_status_class(status) == SEMEL_CLASS_OUTAGE) {
+		semel_visit_end(&visit, false); /* it was cut since it was used last */
+		status = see(&visit, &now, &error);
+	}
 	semel_visit_end(&visit, status == SEMEL_OK);
-	struct semel_sight now = { counts.waiting + counts.retrying, counts.oldest_ms };
 	remember(watch, status, &error, &now);
 }
 
@@ -86,7 +107,7 @@ semel_status semel_watch_start(struct semel_desk *desk, struct semel_watch **wat
 	if (!watch)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the health check");
 	watch->desk = desk;
-	watch->moved_at_ms = semel_steady_ms(desk->env);
+	watch->moved_at_ms = watch->held_at_ms = semel_steady_ms(desk->env);
 	pthread_mutex_init(&watch->lock, NULL);
 	semel_status status = semel_wake_new(&watch->wake, error);
 	if (status == SEMEL_OK && pthread_create(&watch->thread, NULL, keep_looking, watch) != 0)
@@ -135,22 +156,59 @@ static void add_reason(const char *reason, void *user)
 	semel_buffer_json(reasons->body, semel_text_of(reason));
 }
 
+/* Things wait, and the oldest of them for longer than they should. */
+static bool waits_long(const struct semel_watch *watch, const struct semel_desk *desk)
+{
+	int64_t age_ms = semel_now_ms(desk->env) - watch->last.oldest_ms;
+
+	return watch->last.waiting > 0 && age_ms > desk->options.ready_stall_ms;
+}
+
+/* Nothing moves; or the rest does, and what a lane without a relay has does not. */
 static void explain_stall(struct semel_watch *watch, const struct semel_desk *desk,
 			  struct reasons *reasons)
 {
 	int64_t stall_ms = desk->options.ready_stall_ms;
 	int64_t still_ms = semel_steady_ms(desk->env) - watch->moved_at_ms;
+	int64_t unheld_ms = semel_steady_ms(desk->env) - watch->held_at_ms;
 	int64_t age_ms = semel_now_ms(desk->env) - watch->last.oldest_ms;
-	char reason[200];
+	const struct semel_lanes_state *lanes = &watch->last.lanes;
+	char reason[320], still[80] = "", lost[120] = "";
 
-	if (watch->last.waiting == 0 || age_ms <= stall_ms || still_ms <= stall_ms)
+	if (!waits_long(watch, desk) || (still_ms <= stall_ms && unheld_ms <= stall_ms))
 		return;
-	snprintf(
-		reason, sizeof reason,
-		"%llu events wait, the oldest for %lld s, and nothing has moved for %lld s: does a "
-		"relay run, and does it reach the broker?",
-		(unsigned long long)watch->last.waiting, (long long)(age_ms / 1000),
-		(long long)(still_ms / 1000));
+	if (still_ms > stall_ms)
+		snprintf(still, sizeof still, ", and nothing has moved for %lld s",
+			 (long long)(still_ms / 1000));
+	if (unheld_ms > stall_ms)
+		snprintf(lost, sizeof lost, "; no relay holds the lease of %d of %d lanes",
+			 (int)lanes->unheld, (int)lanes->count);
+	snprintf(reason, sizeof reason,
+		 "%llu events wait, the oldest for %lld s%s%s: does a relay run, and does it reach "
+		 "the broker?",
+		 (unsigned long long)watch->last.waiting, (long long)(age_ms / 1000), still, lost);
+	add_reason(reason, reasons);
+}
+
+static void explain_slot(const struct semel_watch *watch, const struct semel_desk *desk,
+			 struct reasons *reasons)
+{
+	const struct semel_slot_look *slot = &watch->last.slot;
+	char reason[320];
+
+	if (slot->exists && slot->lost)
+		snprintf(reason, sizeof reason,
+			 "the replication slot %.64s is lost: the server "
+			 "has removed log that it needs",
+			 desk->options.slot);
+	else if (slot->exists && slot->retained > desk->options.slot_budget)
+		snprintf(reason, sizeof reason,
+			 "the replication slot %.64s keeps %llu MB of the log, more than its "
+			 "budget of %llu MB: does a relay read it?",
+			 desk->options.slot, (unsigned long long)(slot->retained >> 20),
+			 (unsigned long long)(desk->options.slot_budget >> 20));
+	else
+		return;
 	add_reason(reason, reasons);
 }
 
@@ -160,10 +218,12 @@ uint32_t semel_reasons_tell(struct semel_desk *desk, struct semel_buffer *text)
 	struct reasons reasons = { .body = text };
 
 	pthread_mutex_lock(&watch->lock);
-	if (!watch->reached)
+	if (!watch->reached) {
 		add_reason(watch->trouble, &reasons);
-	else
+	} else {
 		explain_stall(watch, desk, &reasons);
+		explain_slot(watch, desk, &reasons);
+	}
 	pthread_mutex_unlock(&watch->lock);
 	if (desk->options.reasons)
 		desk->options.reasons(add_reason, &reasons, desk->options.reasons_user);
@@ -178,112 +238,5 @@ semel_status semel_serve_readyz(struct semel_visit *visit, semel_error *error)
 	uint32_t count = semel_reasons_tell(visit->desk, semel_visit_body(visit));
 	semel_buffer_string(semel_visit_body(visit), "]}\n");
 	visit->answer->status = count > 0 ? 503 : 200;
-	return SEMEL_OK;
-}
-
-/* ---- metrics: the gauges are the store's ------------------------------------------------------
- */
-
-static semel_status set_outbox(struct semel_visit *visit, semel_error *error)
-{
-	struct semel_outbox_counts counts = { 0 };
-	int64_t now_ms = semel_now_ms(visit->desk->env);
-	uint64_t dead = 0;
-	semel_status status =
-		visit->store->driver->outbox_counts(visit->store, now_ms, &counts, error);
-
-	if (status == SEMEL_OK)
-		status = visit->store->driver->dead_count(visit->store, NULL, &dead, error);
-	if (status != SEMEL_OK)
-		return status;
-	uint64_t unpublished = counts.waiting + counts.retrying + counts.parked + counts.blocked;
-	semel_series_set(semel_series(SEMEL_METRIC_OUTBOX_UNPUBLISHED, NULL, NULL),
-			 (int64_t)unpublished);
-	semel_series_set(semel_series(SEMEL_METRIC_OUTBOX_UNPUBLISHED_AGE, NULL, NULL),
-			 counts.oldest_ms > 0 ? (now_ms - counts.oldest_ms) / 1000 : 0);
-	semel_series_set(semel_series(SEMEL_METRIC_DLQ_PENDING, NULL, NULL), (int64_t)dead);
-	return SEMEL_OK;
-}
-
-static semel_status set_leases(struct semel_visit *visit, semel_error *error)
-{
-	int32_t count = visit->store->driver->lane_count(visit->store);
-	struct semel_lease *leases =
-		semel_arena_alloc(visit->arena, (size_t)count * sizeof *leases);
-
-	if (!leases)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the leases");
-	semel_status status = visit->store->driver->lease_list(visit->store, leases, error);
-	for (int32_t i = 0; i < count && status == SEMEL_OK; i++) {
-		char lane[16];
-		bool held = leases[i].owner[0] &&
-			    leases[i].expires_at_ms > semel_now_ms(visit->desk->env);
-		snprintf(lane, sizeof lane, "%d", (int)leases[i].lane);
-		semel_series_set(semel_series(SEMEL_METRIC_LEASE_HELD, lane, NULL), held);
-	}
-	return status;
-}
-
-static void set_lag(struct semel_visit *visit, struct semel_broker *broker,
-		    const struct semel_subscription_row *row)
-{
-	struct semel_topics topics = { 0 };
-
-	if (semel_subscription_topics(row, visit->arena, &topics, NULL) != SEMEL_OK)
-		return;
-	for (size_t i = 0; i < topics.count; i++) {
-		const char *one[] = { topics.names[i], NULL };
-		struct semel_backlog backlog = { 0 };
-		if (broker->driver->backlog(broker, row->scope.data, one, &backlog, NULL) ==
-		    SEMEL_OK)
-			semel_series_set(semel_series(SEMEL_METRIC_CONSUMER_LAG, row->scope.data,
-						      topics.names[i]),
-					 (int64_t)backlog.waiting);
-	}
-}
-
-/* A broker that is away has no lag to show. */
-static semel_status set_lags(struct semel_visit *visit, semel_error *error)
-{
-	struct semel_subscription_row *rows = NULL;
-	struct semel_broker *broker = NULL;
-	struct semel_onlooker onlooker;
-	uint32_t count = 0;
-	semel_status status =
-		semel_subscription_read(visit->store, visit->arena, &rows, &count, error);
-
-	semel_metric_clear(SEMEL_METRIC_CONSUMER_LAG);
-	if (status != SEMEL_OK || count == 0 ||
-	    semel_broker_open(visit->desk->options.broker, visit->desk->env, 1, &broker, NULL) !=
-		    SEMEL_OK)
-		return status;
-	semel_onlooker_attend(&onlooker, broker, visit->store);
-	for (uint32_t i = 0; i < count; i++)
-		set_lag(visit, broker, &rows[i]);
-	semel_broker_close(broker);
-	return SEMEL_OK;
-}
-
-semel_status semel_serve_metrics(struct semel_visit *visit, semel_error *error)
-{
-	semel_status status = semel_visit_store(visit, error);
-
-	if (status == SEMEL_OK)
-		status = set_outbox(visit, error);
-	if (status == SEMEL_OK)
-		status = set_leases(visit, error);
-	if (status == SEMEL_OK)
-		status = set_lags(visit, error);
-	/* Without the store the gauges are gone; what this process counted is still worth seeing.
-	 */
-	if (status != SEMEL_OK) {
-		semel_metric_clear(SEMEL_METRIC_OUTBOX_UNPUBLISHED);
-		semel_metric_clear(SEMEL_METRIC_OUTBOX_UNPUBLISHED_AGE);
-		semel_metric_clear(SEMEL_METRIC_DLQ_PENDING);
-		semel_metric_clear(SEMEL_METRIC_LEASE_HELD);
-		semel_visit_end(visit, false);
-	}
-	visit->answer->content_type = "text/plain; version=0.0.4; charset=utf-8";
-	semel_metrics_render(semel_visit_body(visit));
 	return SEMEL_OK;
 }

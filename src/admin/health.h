@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Is anything stuck? A thread looks at the store now and then and remembers when something last
- * moved: so a server that was just started, and one that looks on while another process works, can
- * tell too. */
+ * moved, and when every lane last had a relay: so a server that was just started, and one that
+ * looks on while another process works, can tell too. */
 #ifndef SEMEL_ADMIN_HEALTH_H
 #define SEMEL_ADMIN_HEALTH_H
 
@@ -11,6 +11,8 @@
 struct semel_sight {
 	uint64_t waiting;
 	int64_t oldest_ms; /* since 1970; 0: nothing waits */
+	struct semel_lanes_state lanes;
+	struct semel_slot_look slot;
 };
 
 /* Pure: did an event move on between two looks? */

@@ -17,6 +17,9 @@ struct semel_env {
 /* The machine's clock and random source. random() does not block and is not predictable. */
 const struct semel_env *semel_env_system(void);
 
+/* The machine's steady clock, for measuring; no rule goes by it. */
+int64_t semel_steady_us(void);
+
 static inline int64_t semel_now_ms(const struct semel_env *env)
 {
 	return env->now_ms(env->user);

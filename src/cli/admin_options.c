@@ -46,13 +46,27 @@ const struct semel_option semel_admin_rows[] = {
 	{ 0 },
 };
 
+/* As the relay has it that is run beside, or that the config file names. */
+static void read_slot(const struct semel_invocation *invocation,
+		      struct semel_admin_options *options)
+{
+	const struct semel_section *relay = &invocation->config->relay;
+	const struct semel_command *command = semel_args_command(invocation->args);
+	bool relays = command->config_part == SEMEL_CONFIG_PART_RELAY;
+	const char *budget = relays ? semel_args_text(invocation->args, "slot-budget")
+				    : semel_section_text(relay, "slot-budget");
+
+	options->slot = relays ? semel_args_text(invocation->args, "slot")
+			       : semel_section_text(relay, "slot");
+	options->slot_budget = budget ? strtoull(budget, NULL, 10) : 0;
+}
+
 struct semel_admin_options semel_admin_options_read(const struct semel_invocation *invocation)
 {
 	const struct semel_args *args = invocation->args;
 	const char *token_file = semel_args_text(args, "token-file");
 	size_t hosts = 0;
-
-	return (struct semel_admin_options){
+	struct semel_admin_options options = {
 		.store = invocation->store,
 		.broker = invocation->broker,
 		.listen = semel_args_text(args, "listen"),
@@ -63,6 +77,9 @@ struct semel_admin_options semel_admin_options_read(const struct semel_invocatio
 		.ready_stall_ms = semel_args_duration_ms(args, "ready-stall"),
 		.inbox_retention_ms = invocation->config->retention.inbox_ms,
 	};
+
+	read_slot(invocation, &options);
+	return options;
 }
 
 semel_status semel_metrics_start(struct semel_invocation *invocation,
@@ -78,6 +95,7 @@ semel_status semel_metrics_start(struct semel_invocation *invocation,
 	*admin_out = NULL;
 	if (!options.listen)
 		return SEMEL_OK;
+	read_slot(invocation, &options);
 	semel_status status = semel_admin_start(&options, admin_out, &invocation->error);
 	if (status == SEMEL_OK)
 		semel_logf(SEMEL_LOG_INFO, "metrics are at %s/metrics",

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/uuid.h"
 #include "consume/consumer.h"
+#include "observe/meter.h"
 #include "observe/span.h"
 
 #include <string.h>
@@ -387,9 +388,10 @@ static semel_status claim_open(struct semel_consumer *consumer, struct semel_ite
 	}
 	if (open == 0)
 		return SEMEL_OK;
-	int64_t began_ms = semel_now_ms(consumer->env);
+	int64_t began_ms = semel_now_ms(consumer->env), began_us = semel_meter_begin();
 	semel_status status = consumer->guard->driver->claim(consumer->guard, claims, open,
 							     began_ms, answers, error);
+	semel_meter_end(SEMEL_WORK_CLAIM, began_us);
 	if (semel_spans_wanted())
 		note_claim_times(items, count, began_ms, semel_now_ms(consumer->env));
 	bool later = any_later(items, count);

@@ -15,6 +15,7 @@
 #include "base/plant.h"
 #include "consume/consumer.h"
 #include "observe/log.h"
+#include "observe/meter.h"
 
 #include <string.h>
 
@@ -47,7 +48,9 @@ static semel_status run_item(struct semel_consumer *consumer, struct semel_item 
 			     semel_error *error)
 {
 	item->runs++;
+	int64_t began_us = semel_meter_begin();
 	semel_status status = run_handler(consumer, item, error);
+	semel_meter_end(SEMEL_WORK_EFFECT, began_us);
 	item->status = status;
 	if (status == SEMEL_OK)
 		status = item->status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_EFFECT, error);
@@ -67,8 +70,10 @@ static semel_status finish(struct semel_consumer *consumer, struct semel_item *i
 
 static semel_status commit(struct semel_consumer *consumer, semel_error *error)
 {
+	int64_t began_us = semel_meter_begin();
 	semel_status status = driver_of(consumer)->commit(consumer->store, error);
 
+	semel_meter_end(SEMEL_WORK_COMMIT, began_us);
 	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_CONSUME_AFTER_COMMIT, error) : status;
 }
 
@@ -708,8 +713,10 @@ static semel_status run_released(struct semel_consumer *consumer, struct rounds 
 static semel_status run_released_claimed(struct semel_consumer *consumer, struct semel_item *items,
 					 uint32_t count, semel_error *error)
 {
+	int64_t began_us = semel_meter_begin();
 	semel_status status = driver_of(consumer)->commit(consumer->store, error);
 
+	semel_meter_end(SEMEL_WORK_COMMIT, began_us);
 	return status == SEMEL_OK ? one_by_one(consumer, items, count, error) : status;
 }
 

@@ -15,6 +15,7 @@
 #include "base/uuid.h"
 #include "consume/consumer.h"
 #include "observe/log.h"
+#include "observe/meter.h"
 #include "observe/span.h"
 
 #include <stdio.h>
@@ -436,8 +437,11 @@ semel_status semel_settle(struct semel_consumer *consumer, struct semel_item *co
 		else if (!items[i]->entry_id.data)
 			acks[ack_count++] = *items[i]->delivery;
 	}
-	if (status == SEMEL_OK && ack_count > 0)
+	if (status == SEMEL_OK && ack_count > 0) {
+		int64_t began_us = semel_meter_begin();
 		status = consumer->broker->driver->ack(consumer->broker, acks, ack_count, error);
+		semel_meter_end(SEMEL_WORK_ACK, began_us);
+	}
 	if (status == SEMEL_OK) {
 		semel_places_settle(consumer->places, acks, ack_count);
 		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_ACK, error);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/failpoint.h"
 #include "observe/log.h"
+#include "observe/meter.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -429,8 +430,10 @@ static semel_status take_batch(struct semel_consumer *consumer, bool *busy_out, 
 		semel_arena_alloc(consumer->arena, (max + 1) * sizeof *deliveries);
 	if (!deliveries)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for deliveries");
+	int64_t began_us = semel_meter_begin();
 	semel_status status = consumer->broker->driver->fetch(
 		consumer->broker, max, consumer->arena, deliveries, &count, error);
+	semel_meter_end(SEMEL_WORK_RECEIVE, began_us);
 	if (status != SEMEL_OK || count == 0)
 		return status;
 	*busy_out = true;

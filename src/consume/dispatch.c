@@ -13,6 +13,7 @@
 #include "consume/consumer.h"
 #include "consume/workers.h"
 #include "observe/log.h"
+#include "observe/meter.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -188,8 +189,10 @@ static semel_status take_deliveries(struct semel_consumer *consumer, semel_error
 		semel_arena_alloc(arena, (wanted + 1) * sizeof *deliveries);
 	if (!deliveries)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for deliveries");
+	int64_t began_us = semel_meter_begin();
 	semel_status status = consumer->broker->driver->fetch(consumer->broker, wanted, arena,
 							      deliveries, &count, error);
+	semel_meter_end(SEMEL_WORK_RECEIVE, began_us);
 	if (status != SEMEL_OK || count == 0)
 		return status;
 	status = semel_places_note(consumer->places, deliveries, count, error);
@@ -467,7 +470,9 @@ static semel_status transact(struct semel_consumer *consumer, const struct choic
 		driver->rollback(consumer->store);
 		return status;
 	}
+	int64_t began_us = semel_meter_begin();
 	status = driver->commit(consumer->store, error);
+	semel_meter_end(SEMEL_WORK_COMMIT, began_us);
 	if (status == SEMEL_OK && ended->count > 0)
 		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_COMMIT, error);
 	if (status == SEMEL_OK && starting->count > 0)

@@ -28,38 +28,19 @@ static void tell(const struct visit *visit, enum semel_check check, enum semel_g
 
 /* ---- the store ------------------------------------------------------------------------------- */
 
-static semel_status count_free_lanes(struct visit *visit, int32_t *free_out, int32_t *lanes_out,
-				     semel_error *error)
-{
-	const struct semel_store_driver *driver = visit->store->driver;
-	int64_t now_ms = semel_now_ms(visit->plan->examination.env);
-	int32_t lanes = driver->lane_count(visit->store);
-	struct semel_lease *leases =
-		semel_arena_alloc(visit->arena, (size_t)lanes * sizeof *leases);
-
-	*free_out = 0;
-	*lanes_out = lanes;
-	if (!leases)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the leases");
-	semel_status status = driver->lease_list(visit->store, leases, error);
-	for (int32_t i = 0; i < lanes && status == SEMEL_OK; i++)
-		*free_out += !leases[i].owner[0] || leases[i].expires_at_ms <= now_ms;
-	return status;
-}
-
 /* An idle system needs no relay; one in which something waits does. */
 static void examine_relay(struct visit *visit)
 {
 	struct semel_outbox_counts counts = { 0 };
 	semel_error error = { .status = SEMEL_OK };
 	int64_t now_ms = semel_now_ms(visit->plan->examination.env);
-	int32_t lanes = 0, unheld = 0;
+	struct semel_lanes_state lanes = { 0 };
 	char text[TEXT_SIZE];
 	semel_status status =
 		visit->store->driver->outbox_counts(visit->store, now_ms, &counts, &error);
 
 	if (status == SEMEL_OK)
-		status = count_free_lanes(visit, &unheld, &lanes, &error);
+		status = semel_store_lanes(visit->store, now_ms, &lanes, &error);
 	if (status != SEMEL_OK) {
 		semel_examination_failed(&visit->plan->examination, SEMEL_CHECK_RELAY, &error);
 		return;
@@ -67,9 +48,10 @@ static void examine_relay(struct visit *visit)
 	snprintf(text, sizeof text,
 		 "%" PRIu64 " events wait, %" PRIu64
 		 " are tried again later; a relay holds %d of %d lanes",
-		 counts.waiting, counts.retrying, (int)(lanes - unheld), (int)lanes);
+		 counts.waiting, counts.retrying, (int)(lanes.count - lanes.unheld),
+		 (int)lanes.count);
 	bool waits = counts.waiting > 0 && now_ms - counts.oldest_ms > LONG_WAIT_MS;
-	bool stuck = waits && unheld > 0;
+	bool stuck = waits && lanes.unheld > 0;
 	tell(visit, SEMEL_CHECK_RELAY, stuck ? SEMEL_GRAVITY_PROBLEM : SEMEL_GRAVITY_FINE, text,
 	     stuck ? "start a relay (semel relay, or semel run); if one runs, its log says why it "
 		     "holds no lane"

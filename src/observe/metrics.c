@@ -12,9 +12,9 @@
 #define VALUE_SIZE  96
 #define BUCKETS_MAX 16
 
-enum kind { COUNTER, GAUGE, HISTOGRAM };
+enum kind { COUNTER, SECONDS, GAUGE, HISTOGRAM }; /* SECONDS: a counter of microseconds */
 
-static const char *const kind_names[] = { "counter", "gauge", "histogram" };
+static const char *const kind_names[] = { "counter", "counter", "gauge", "histogram" };
 
 struct definition {
 	const char *name, *help;
@@ -126,6 +126,49 @@ static const struct definition definitions[SEMEL_METRIC_COUNT] = {
 				      "1 while somebody holds the lane.",
 				      GAUGE,
 				      { "lane" } },
+	[SEMEL_METRIC_UP] = { "semel_up",
+			      "1 when this process reached it just now.",
+			      GAUGE,
+			      { "part" } },
+	[SEMEL_METRIC_READY] = { "semel_ready", "1 when /readyz is green.", GAUGE, { 0 } },
+	[SEMEL_METRIC_BUILD] = { "semel_build_info", "1, with the version.", GAUGE, { "version" } },
+	[SEMEL_METRIC_STEP_TIME] = { "semel_step_seconds_total",
+				     "Time that this process spent in each step of the way.",
+				     SECONDS,
+				     { "step" } },
+	[SEMEL_METRIC_OUTBOX_EVENTS] = { "semel_outbox_events",
+					 "Events that are not published, by what they wait for; "
+					 "failed ones are dead letters.",
+					 GAUGE,
+					 { "state" } },
+	[SEMEL_METRIC_LANES_UNHELD] = { "semel_lanes_unheld",
+					"Lanes that no relay holds.",
+					GAUGE,
+					{ 0 } },
+	[SEMEL_METRIC_LEASES_LOST] = { "semel_leases_lost_total",
+				       "Lanes that this relay held and lost to another one.",
+				       COUNTER,
+				       { 0 } },
+	[SEMEL_METRIC_HELD_EVENTS] = { "semel_held_events",
+				       "Events that the subscription keeps back in the store.",
+				       GAUGE,
+				       { "scope", "state" } },
+	[SEMEL_METRIC_PAUSED] = { "semel_subscription_paused",
+				  "1 while a person has paused it.",
+				  GAUGE,
+				  { "scope" } },
+	[SEMEL_METRIC_DLQ_PENDING_AGE] = { "semel_dlq_pending_age_seconds",
+					   "How long the oldest pending dead letter has waited.",
+					   GAUGE,
+					   { 0 } },
+	[SEMEL_METRIC_SPANS_DROPPED] = { "semel_spans_dropped_total",
+					 "Spans that the collector did not take in time.",
+					 COUNTER,
+					 { 0 } },
+	[SEMEL_METRIC_LOG_OMITTED] = { "semel_log_lines_omitted_total",
+				       "Log lines left out because they repeat themselves.",
+				       COUNTER,
+				       { 0 } },
 };
 
 /* Upper bounds in microseconds, and how they are written. */
@@ -295,6 +338,15 @@ static void render_labels(struct semel_buffer *text, const struct definition *de
 	semel_buffer_string(text, *before == ',' ? "} " : " ");
 }
 
+/* The value is in microseconds. */
+static void render_seconds(struct semel_buffer *text, struct semel_series *series)
+{
+	int64_t micros = atomic_load(&series->value);
+
+	semel_buffer_printf(text, "%" PRId64 ".%06" PRId64 "\n", micros / 1000000,
+			    micros % 1000000);
+}
+
 static void render_histogram(struct semel_buffer *text, const struct definition *definition,
 			     struct semel_series *series)
 {
@@ -306,11 +358,9 @@ static void render_histogram(struct semel_buffer *text, const struct definition 
 		render_labels(text, definition, series, i < BUCKETS_MAX ? buckets[i].text : "+Inf");
 		semel_buffer_printf(text, "%" PRIu64 "\n", total);
 	}
-	int64_t micros = atomic_load(&series->value);
 	semel_buffer_printf(text, "%s_sum", definition->name);
 	render_labels(text, definition, series, NULL);
-	semel_buffer_printf(text, "%" PRId64 ".%06" PRId64 "\n", micros / 1000000,
-			    micros % 1000000);
+	render_seconds(text, series);
 	semel_buffer_printf(text, "%s_count", definition->name);
 	render_labels(text, definition, series, NULL);
 	semel_buffer_printf(text, "%" PRIu64 "\n", total);
@@ -321,7 +371,10 @@ static void render_plain(struct semel_buffer *text, const struct definition *def
 {
 	semel_buffer_string(text, definition->name);
 	render_labels(text, definition, series, NULL);
-	semel_buffer_printf(text, "%" PRId64 "\n", atomic_load(&series->value));
+	if (definition->kind == SECONDS)
+		render_seconds(text, series);
+	else
+		semel_buffer_printf(text, "%" PRId64 "\n", atomic_load(&series->value));
 }
 
 /* A counter without labels is there from the start, at zero: a rate needs two samples. */

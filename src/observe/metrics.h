@@ -44,6 +44,18 @@ enum semel_metric {
 	SEMEL_METRIC_EVENT_AGE,
 	SEMEL_METRIC_SLOT_RETAINED,
 	SEMEL_METRIC_LEASE_HELD,
+	SEMEL_METRIC_UP,
+	SEMEL_METRIC_READY,
+	SEMEL_METRIC_BUILD,
+	SEMEL_METRIC_STEP_TIME,
+	SEMEL_METRIC_OUTBOX_EVENTS,
+	SEMEL_METRIC_LANES_UNHELD,
+	SEMEL_METRIC_LEASES_LOST,
+	SEMEL_METRIC_HELD_EVENTS,
+	SEMEL_METRIC_PAUSED,
+	SEMEL_METRIC_DLQ_PENDING_AGE,
+	SEMEL_METRIC_SPANS_DROPPED,
+	SEMEL_METRIC_LOG_OMITTED,
 	SEMEL_METRIC_COUNT
 };
 
@@ -55,7 +67,8 @@ struct semel_series *semel_series(enum semel_metric metric, const char *first, c
 
 void semel_series_add(struct semel_series *series, uint64_t count);
 void semel_series_set(struct semel_series *series, int64_t value);
-/* A time into a histogram; below zero (clocks differ) counts as zero. */
+/* A time into a histogram, or onto a counter of seconds; below zero (clocks differ) counts as zero.
+ */
 void semel_series_time(struct semel_series *series, int64_t micros);
 
 /* What a series shows now. False: it is not there, or not shown. */

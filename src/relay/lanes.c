@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/share.h"
 #include "observe/log.h"
+#include "observe/metrics.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -57,6 +58,7 @@ static void lose(struct semel_lanes *lanes, struct semel_lane *lane)
 {
 	if (lane->mine) {
 		semel_logf(SEMEL_LOG_WARN, "lane %d has moved to another relay", lane->lease.lane);
+		semel_series_add(semel_series(SEMEL_METRIC_LEASES_LOST, NULL, NULL), 1);
 		lanes->tenure++;
 	}
 	lane->mine = false;

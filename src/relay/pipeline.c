@@ -6,6 +6,7 @@
 #include "base/plant.h"
 #include "base/uuid.h"
 #include "observe/log.h"
+#include "observe/meter.h"
 #include "observe/span.h"
 #include "relay/tally.h"
 
@@ -80,8 +81,10 @@ static semel_status poll_broker(struct semel_pipeline *pipeline, int64_t wait_ms
 {
 	pipeline->heard = SEMEL_OK;
 	pipeline->heard_at_ms = 0;
+	int64_t began_us = semel_meter_begin();
 	semel_status status =
 		pipeline->broker->driver->poll(pipeline->broker, wait_ms, hear, pipeline, error);
+	semel_meter_end(SEMEL_WORK_CONFIRM, began_us);
 	if (status == SEMEL_OK && pipeline->heard != SEMEL_OK)
 		return semel_error_set(error, pipeline->heard, "failpoint relay.after-confirm");
 	return status;
@@ -273,15 +276,21 @@ static semel_status fill(struct semel_pipeline *pipeline, semel_error *error)
 		pipeline->more = true;
 		return SEMEL_OK;
 	}
+	int64_t began_us = semel_meter_begin();
 	semel_status status = source->driver->look(source, error);
 	while (status == SEMEL_OK) {
 		struct semel_room room = room_in(pipeline);
 		status = source->driver->read(source, &room, &load, error);
 		if (status != SEMEL_OK || !load)
 			break;
+		semel_meter_end(SEMEL_WORK_READ, began_us);
 		pipeline->read = true;
+		began_us = semel_meter_begin();
 		status = carry(pipeline, load, error);
+		semel_meter_end(SEMEL_WORK_PUBLISH, began_us);
+		began_us = semel_meter_begin();
 	}
+	semel_meter_end(SEMEL_WORK_READ, began_us);
 	pipeline->more = !is_dry(pipeline);
 	return status;
 }
@@ -553,8 +562,11 @@ semel_status semel_pipeline_step(struct semel_pipeline *pipeline, enum semel_ste
 		pretend_confirmed(pipeline, error);
 	status = hear_all(pipeline, kind, error);
 	if (status == SEMEL_OK &&
-	    (kind == SEMEL_STEP_FINISH || mark_at_ms(pipeline) <= semel_steady_ms(pipeline->env)))
+	    (kind == SEMEL_STEP_FINISH || mark_at_ms(pipeline) <= semel_steady_ms(pipeline->env))) {
+		int64_t began_us = semel_meter_begin();
 		status = settle(pipeline, error);
+		semel_meter_end(SEMEL_WORK_MARK, began_us);
+	}
 	semel_relay_tally_tell(&pipeline->tally, pipeline->unanswered);
 	*busy_out = pipeline->read || pipeline->owes || pipeline->loads.flying != NULL;
 	return status;

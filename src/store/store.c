@@ -62,6 +62,22 @@ semel_status semel_store_examine(const char *text, const struct semel_examinatio
 	return status;
 }
 
+semel_status semel_store_lanes(semel_store *store, int64_t now_ms,
+			       struct semel_lanes_state *state_out, semel_error *error)
+{
+	int32_t count = store->driver->lane_count(store);
+	struct semel_lease *leases = calloc((size_t)count, sizeof(leases[0]));
+	*state_out = (struct semel_lanes_state){ .count = count };
+	if (leases == NULL)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the leases");
+	semel_status status = store->driver->lease_list(store, leases, error);
+	for (int32_t i = 0; i < count && status == SEMEL_OK; i++)
+		if (leases[i].owner[0] == '\0' || leases[i].expires_at_ms <= now_ms)
+			state_out->unheld++;
+	free(leases);
+	return status;
+}
+
 semel_status semel_store_set_default_scope(semel_store *store, const char *scope,
 					   semel_error *error)
 {

@@ -585,7 +585,10 @@ struct semel_store_driver {
 	semel_status (*trace)(semel_store *store, const char *event_id, struct semel_arena *arena,
 			      semel_fact_seen seen, void *user, semel_error *error);
 
-	/* -- for those who watch. With a change stream: the slot of this name. */
+	/* -- for those who watch. Are the tables (still) those of this program? NO_SCHEMA,
+	 * SCHEMA_NEWER, as open says. */
+	semel_status (*check_schema)(semel_store *store, semel_error *error);
+	/* With a change stream: the slot of this name. */
 	semel_status (*slot_look)(semel_store *store, const char *slot,
 				  struct semel_slot_look *look_out, semel_error *error);
 	/* Tells all that can be seen of the database, from reaching it to its disk; changes
@@ -603,6 +606,12 @@ semel_status semel_store_driver_find(const char *scheme,
 				     semel_error *error);
 /* The driver's examine. CONFIG, when the URL names none; told as a finding too. */
 semel_status semel_store_examine(const char *url, const struct semel_examination *examination);
+/* How many lanes there are, and how many of them no relay holds at this moment. */
+struct semel_lanes_state {
+	int32_t count, unheld;
+};
+semel_status semel_store_lanes(semel_store *store, int64_t now_ms,
+			       struct semel_lanes_state *state_out, semel_error *error);
 /* Like semel_store_open, tried again (with backoff, until wake rings or wait_ms passed) while the
  * answer is an outage. */
 semel_status semel_store_reopen(const char *url, const struct semel_env *env,

@@ -95,6 +95,7 @@ const struct semel_store_driver semel_store_postgres = {
 	.audit_list = semel_pg_audit_list,
 	.prune = semel_pg_prune,
 	.trace = semel_pg_trace,
+	.check_schema = semel_pg_check_schema,
 	.slot_look = semel_pg_slot_look,
 	.examine = semel_pg_store_examine,
 };

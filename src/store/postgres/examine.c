@@ -240,6 +240,13 @@ static void read_slot(const PGresult *result, struct semel_slot_look *slot)
 	};
 }
 
+semel_status semel_pg_check_schema(semel_store *store, semel_error *error)
+{
+	semel_status status = semel_pg_effects_hear(semel_pg_of(store), error);
+	return status == SEMEL_OK ? semel_pg_check_version(semel_pg_of(store)->connection, error)
+				  : status;
+}
+
 semel_status semel_pg_slot_look(semel_store *store, const char *slot,
 				struct semel_slot_look *look_out, semel_error *error)
 {

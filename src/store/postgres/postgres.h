@@ -348,6 +348,7 @@ semel_status semel_pg_trace(semel_store *store, const char *event_id, struct sem
 			    semel_fact_seen seen, void *user, semel_error *error);
 
 /* examine.c */
+semel_status semel_pg_check_schema(semel_store *store, semel_error *error);
 semel_status semel_pg_slot_look(semel_store *store, const char *slot,
 				struct semel_slot_look *look_out, semel_error *error);
 semel_status semel_pg_store_examine(const struct semel_url *url,

@@ -87,5 +87,6 @@ const struct semel_store_driver semel_store_sqlite = {
 	.audit_list = semel_sqlite_audit_list,
 	.prune = semel_sqlite_prune,
 	.trace = semel_sqlite_trace,
+	.check_schema = semel_sqlite_check_schema,
 	.examine = semel_sqlite_store_examine,
 };

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/sqlite_look.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -121,6 +122,14 @@ semel_status semel_sqlite_store_init(const struct semel_url *url, semel_error *e
 close_db:
 	semel_sqlite_close(db);
 	return status;
+}
+
+semel_status semel_sqlite_check_schema(semel_store *store, semel_error *error)
+{
+	char text[PATH_MAX + 8];
+	const struct semel_url url = { .text = text };
+	sqlite3_snprintf((int)sizeof(text), text, "sqlite:%s", semel_sqlite_of(store)->path);
+	return check_version(semel_sqlite_of(store)->db, &url, error);
 }
 
 /* ---- examine --------------------------------------------------------------------------------- */

@@ -131,6 +131,7 @@ semel_status semel_sqlite_store_open(const struct semel_url *url, semel_store **
 void semel_sqlite_store_close(semel_store *store);
 semel_status semel_sqlite_store_init(const struct semel_url *url, semel_error *error);
 void semel_sqlite_store_watch(semel_store *store, struct semel_wake *wake);
+semel_status semel_sqlite_check_schema(semel_store *store, semel_error *error);
 semel_status semel_sqlite_store_examine(const struct semel_url *url,
 					const struct semel_examination *examination);
 

@@ -130,11 +130,16 @@ static void movement_is_an_empty_outbox_another_oldest_or_fewer(void **state)
 {
 	(void)state;
 	struct semel_sight before = { .waiting = 5, .oldest_ms = 100 };
-	assert_true(semel_sight_moved(&before, &(struct semel_sight){ 0, 0 }));
-	assert_true(semel_sight_moved(&before, &(struct semel_sight){ 5, 200 }));
-	assert_true(semel_sight_moved(&before, &(struct semel_sight){ 4, 100 }));
-	assert_false(semel_sight_moved(&before, &(struct semel_sight){ 5, 100 }));
-	assert_false(semel_sight_moved(&before, &(struct semel_sight){ 6, 100 }));
+	assert_true(
+		semel_sight_moved(&before, &(struct semel_sight){ .waiting = 0, .oldest_ms = 0 }));
+	assert_true(semel_sight_moved(&before,
+				      &(struct semel_sight){ .waiting = 5, .oldest_ms = 200 }));
+	assert_true(semel_sight_moved(&before,
+				      &(struct semel_sight){ .waiting = 4, .oldest_ms = 100 }));
+	assert_false(semel_sight_moved(&before,
+				       &(struct semel_sight){ .waiting = 5, .oldest_ms = 100 }));
+	assert_false(semel_sight_moved(&before,
+				       &(struct semel_sight){ .waiting = 6, .oldest_ms = 100 }));
 }
 
 int main(void)

@@ -50,6 +50,8 @@ static void every_name_is_declared_also_without_samples(void **state)
 		"semel_event_age_seconds histogram",
 		"semel_slot_retained_bytes gauge",
 		"semel_lease_held gauge",
+		"semel_step_seconds_total counter",
+		"semel_up gauge",
 	};
 	const char *shown = render();
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

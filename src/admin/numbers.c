@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The numbers at /metrics. What this process counted is there already; the gauges are the store's
+ * and the broker's, looked up when they are asked for, and so the same everywhere. What cannot be
+ * seen now is not shown, rather than shown as it was. */
+#include "admin/health.h"
+#include "admin/routes.h"
+#include "base/error.h"
+#include "observe/metrics.h"
+#include "observe/span.h"
+#include "proof/onlooker.h"
+#include "store/subscription.h"
+
+#include <semel/version.h>
+
+#include <stdio.h>
+
+static void set(enum semel_metric metric, const char *first, const char *second, uint64_t value)
+{
+	semel_series_set(semel_series(metric, first, second), (int64_t)value);
+}
+
+static uint64_t age_s(int64_t now_ms, int64_t then_ms)
+{
+	return then_ms > 0 && now_ms > then_ms ? (uint64_t)(now_ms - then_ms) / 1000 : 0;
+}
+
+/* ---- the store ------------------------------------------------------------------------------- */
+
+static semel_status set_outbox(struct semel_visit *visit, semel_error *error)
+{
+	struct semel_outbox_counts counts = { 0 };
+	int64_t now_ms = semel_now_ms(visit->desk->env);
+	semel_status status =
+		visit->store->driver->outbox_counts(visit->store, now_ms, &counts, error);
+
+	if (status != SEMEL_OK)
+		return status;
+	set(SEMEL_METRIC_OUTBOX_UNPUBLISHED, NULL, NULL,
+	    counts.waiting + counts.retrying + counts.parked + counts.blocked);
+	set(SEMEL_METRIC_OUTBOX_UNPUBLISHED_AGE, NULL, NULL, age_s(now_ms, counts.oldest_ms));
+	set(SEMEL_METRIC_OUTBOX_EVENTS, "waiting", NULL, counts.waiting);
+	set(SEMEL_METRIC_OUTBOX_EVENTS, "retrying", NULL, counts.retrying);
+	set(SEMEL_METRIC_OUTBOX_EVENTS, "parked", NULL, counts.parked);
+	set(SEMEL_METRIC_OUTBOX_EVENTS, "blocked", NULL, counts.blocked);
+	set(SEMEL_METRIC_OUTBOX_EVENTS, "failed", NULL, counts.failed);
+	return SEMEL_OK;
+}
+
+static semel_status set_dead(struct semel_visit *visit, semel_error *error)
+{
+	const struct semel_store_driver *driver = visit->store->driver;
+	const semel_dead_filter oldest = { .status = SEMEL_DEAD_PENDING, .limit = 1 };
+	struct semel_dead_entry entry = { .failed_at_ms = 0 };
+	uint64_t pending = 0;
+	uint32_t count = 0;
+	semel_status status = driver->dead_count(visit->store, NULL, &pending, error);
+
+	if (status == SEMEL_OK)
+		status = driver->dead_list(visit->store, &oldest, visit->arena, &entry, &count,
+					   error);
+	if (status != SEMEL_OK)
+		return status;
+	set(SEMEL_METRIC_DLQ_PENDING, NULL, NULL, pending);
+	set(SEMEL_METRIC_DLQ_PENDING_AGE, NULL, NULL,
+	    count > 0 ? age_s(semel_now_ms(visit->desk->env), entry.failed_at_ms) : 0);
+	return SEMEL_OK;
+}
+
+static semel_status set_slot(struct semel_visit *visit, semel_error *error)
+{
+	const struct semel_store_driver *driver = visit->store->driver;
+	struct semel_slot_look slot = { 0 };
+	semel_status status =
+		driver->slot_look
+			? driver->slot_look(visit->store, visit->desk->options.slot, &slot, error)
+			: SEMEL_OK;
+
+	semel_metric_clear(SEMEL_METRIC_SLOT_RETAINED);
+	if (status == SEMEL_OK && slot.exists)
+		set(SEMEL_METRIC_SLOT_RETAINED, NULL, NULL, slot.retained);
+	return status;
+}
+
+static semel_status set_leases(struct semel_visit *visit, semel_error *error)
+{
+	int32_t count = visit->store->driver->lane_count(visit->store);
+	uint64_t unheld = 0;
+	struct semel_lease *leases =
+		semel_arena_alloc(visit->arena, (size_t)count * sizeof *leases);
+
+	if (!leases)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the leases");
+	semel_status status = visit->store->driver->lease_list(visit->store, leases, error);
+	for (int32_t i = 0; i < count && status == SEMEL_OK; i++) {
+		char lane[16];
+		bool held = leases[i].owner[0] &&
+			    leases[i].expires_at_ms > semel_now_ms(visit->desk->env);
+		snprintf(lane, sizeof lane, "%d", (int)leases[i].lane);
+		set(SEMEL_METRIC_LEASE_HELD, lane, NULL, held);
+		unheld += !held;
+	}
+	if (status == SEMEL_OK)
+		set(SEMEL_METRIC_LANES_UNHELD, NULL, NULL, unheld);
+	return status;
+}
+
+/* ---- subscriptions --------------------------------------------------------------------------- */
+
+static void set_lag(struct semel_visit *visit, struct semel_broker *broker,
+		    const struct semel_subscription_row *row)
+{
+	struct semel_topics topics = { 0 };
+
+	if (semel_subscription_topics(row, visit->arena, &topics, NULL) != SEMEL_OK)
+		return;
+	for (size_t i = 0; i < topics.count; i++) {
+		const char *one[] = { topics.names[i], NULL };
+		struct semel_backlog backlog = { 0 };
+		if (broker->driver->backlog(broker, row->scope.data, one, &backlog, NULL) ==
+		    SEMEL_OK)
+			set(SEMEL_METRIC_CONSUMER_LAG, row->scope.data, topics.names[i],
+			    backlog.waiting);
+	}
+}
+
+static semel_status set_held(struct semel_visit *visit, const struct semel_subscription_row *row,
+			     semel_error *error)
+{
+	struct semel_hold_counts held = { 0 };
+	semel_status status =
+		visit->store->driver->hold_counts(visit->store, row->scope, &held, error);
+
+	if (status != SEMEL_OK)
+		return status;
+	set(SEMEL_METRIC_HELD_EVENTS, row->scope.data, "retrying", held.waiting);
+	set(SEMEL_METRIC_HELD_EVENTS, row->scope.data, "blocked", held.blocked);
+	set(SEMEL_METRIC_HELD_EVENTS, row->scope.data, "parked", held.parked);
+	set(SEMEL_METRIC_PAUSED, row->scope.data, NULL, row->paused);
+	return SEMEL_OK;
+}
+
+/* A broker that is away has no lag to show. Where nobody subscribes it is not asked. */
+static semel_status set_subscriptions(struct semel_visit *visit, semel_error *error)
+{
+	struct semel_subscription_row *rows = NULL;
+	struct semel_broker *broker = NULL;
+	struct semel_onlooker onlooker;
+	uint32_t count = 0;
+	semel_status status =
+		semel_subscription_read(visit->store, visit->arena, &rows, &count, error);
+
+	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++)
+		status = set_held(visit, &rows[i], error);
+	if (status != SEMEL_OK || count == 0)
+		return status;
+	bool reached = semel_broker_open(visit->desk->options.broker, visit->desk->env, 1, &broker,
+					 NULL) == SEMEL_OK;
+	set(SEMEL_METRIC_UP, "broker", NULL, reached);
+	if (!reached)
+		return SEMEL_OK;
+	semel_onlooker_attend(&onlooker, broker, visit->store);
+	for (uint32_t i = 0; i < count; i++)
+		set_lag(visit, broker, &rows[i]);
+	semel_broker_close(broker);
+	return SEMEL_OK;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+static void set_process(struct semel_desk *desk)
+{
+	struct semel_buffer reasons = { 0 };
+	struct semel_series *dropped = semel_series(SEMEL_METRIC_SPANS_DROPPED, NULL, NULL);
+
+	set(SEMEL_METRIC_READY, NULL, NULL, semel_reasons_tell(desk, &reasons) == 0);
+	set(SEMEL_METRIC_BUILD, SEMEL_VERSION, NULL, 1);
+	semel_series_set(dropped, (int64_t)semel_spans_dropped());
+	semel_buffer_free(&reasons);
+}
+
+static semel_status set_gauges(struct semel_visit *visit, semel_error *error)
+{
+	static const enum semel_metric of_store[] = {
+		SEMEL_METRIC_OUTBOX_UNPUBLISHED, SEMEL_METRIC_OUTBOX_UNPUBLISHED_AGE,
+		SEMEL_METRIC_OUTBOX_EVENTS,      SEMEL_METRIC_DLQ_PENDING,
+		SEMEL_METRIC_DLQ_PENDING_AGE,    SEMEL_METRIC_LEASE_HELD,
+		SEMEL_METRIC_LANES_UNHELD,       SEMEL_METRIC_SLOT_RETAINED,
+		SEMEL_METRIC_HELD_EVENTS,        SEMEL_METRIC_PAUSED,
+		SEMEL_METRIC_CONSUMER_LAG,       SEMEL_METRIC_UP,
+	};
+	semel_status status = semel_visit_store(visit, error);
+
+	for (size_t i = 0; i < sizeof of_store / sizeof *of_store; i++)
+		semel_metric_clear(of_store[i]);
+	if (status == SEMEL_OK)
+		status = set_outbox(visit, error);
+	if (status == SEMEL_OK)
+		status = set_dead(visit, error);
+	if (status == SEMEL_OK)
+		status = set_leases(visit, error);
+	if (status == SEMEL_OK)
+		status = set_slot(visit, error);
+	if (status == SEMEL_OK)
+		status = set_subscriptions(visit, error);
+	return status;
+}
+
+/* One at a time: the gauges are the process's, and are taken away before they are set anew. */
+static pthread_mutex_t one_scrape = PTHREAD_MUTEX_INITIALIZER;
+
+/* Without the store the gauges are gone; what this process counted is still worth seeing. */
+semel_status semel_serve_metrics(struct semel_visit *visit, semel_error *error)
+{
+	pthread_mutex_lock(&one_scrape);
+	semel_status status = set_gauges(visit, error);
+	while (visit->pooled && semel_status_class(status) == SEMEL_CLASS_OUTAGE) {
+		semel_visit_end(visit, false); /* it was cut since it was used last */
+		status = set_gauges(visit, error);
+	}
+	set(SEMEL_METRIC_UP, "store", NULL, status == SEMEL_OK);
+	set_process(visit->desk);
+	if (status != SEMEL_OK)
+		semel_visit_end(visit, false);
+	visit->answer->content_type = "text/plain; version=0.0.4; charset=utf-8";
+	semel_metrics_render(semel_visit_body(visit));
+	pthread_mutex_unlock(&one_scrape);
+	return SEMEL_OK;
+}
