@@ -53,17 +53,6 @@ static semel_dead_letter view_of(const struct semel_dead_entry *entry)
 	};
 }
 
-const char *semel_dead_status_name(semel_dead_status status)
-{
-	static const char *const names[] = {
-		[SEMEL_DEAD_ANY] = "ANY",
-		[SEMEL_DEAD_PENDING] = "PENDING",
-		[SEMEL_DEAD_REPLAYED] = "REPLAYED",
-		[SEMEL_DEAD_DISCARDED] = "DISCARDED",
-	};
-	return (size_t)status < sizeof(names) / sizeof(names[0]) ? names[status] : "UNKNOWN";
-}
-
 /* ---- looking --------------------------------------------------------------------------------- */
 
 semel_status semel_dead_letter_list(semel_store *store, const semel_dead_filter *filter,

@@ -6,14 +6,11 @@
 
 #include "base/buffer.h"
 #include "broker/broker.h"
-#include "store/store.h"
+#include "store/rules.h"
 
 #include <semel/deadletter.h>
 
 #define SEMEL_DEAD_LIST_DEFAULT 20
-
-/* The scope of events that the broker would not take from the relay. */
-#define SEMEL_SCOPE_RELAY "relay"
 
 /* Replays through one broker, which is opened when the first event needs it: dead letters of the
  * relay need none. */
@@ -28,9 +25,6 @@ struct semel_dead_replayer {
 semel_status semel_dead_replayer_replay(struct semel_dead_replayer *replayer, const char *entry_id,
 					semel_error *error);
 void semel_dead_replayer_close(struct semel_dead_replayer *replayer);
-
-/* "PENDING", "REPLAYED", "DISCARDED"; "ANY" for the filter's word. */
-const char *semel_dead_status_name(semel_dead_status status);
 
 /* One JSON object, every member present, null where it is unknown. */
 void semel_dead_letter_to_json(const semel_dead_letter *letter, struct semel_buffer *buffer);

@@ -9,12 +9,7 @@
 #include "store/postgres/postgres.h"
 
 #include "base/error.h"
-
-#include <string.h>
-
-static const char *const status_names[] = { [SEMEL_DEAD_PENDING] = "PENDING",
-					    [SEMEL_DEAD_REPLAYED] = "REPLAYED",
-					    [SEMEL_DEAD_DISCARDED] = "DISCARDED" };
+#include "store/rules.h"
 
 #define NAMES_BEFORE_TIME                                                                          \
 	"entry_id, scope, event_id, event_type, aggregate_type, aggregate_id, topic, routing_key," \
@@ -192,14 +187,6 @@ static void add_values(struct semel_pg_params *params, const struct semel_dead_e
 	semel_pg_add_text(params, entry->parked_behind);
 }
 
-static enum semel_dead_status status_of(const char *name)
-{
-	for (int i = SEMEL_DEAD_PENDING; i <= SEMEL_DEAD_DISCARDED; i++)
-		if (strcmp(name, status_names[i]) == 0)
-			return (enum semel_dead_status)i;
-	return SEMEL_DEAD_ANY;
-}
-
 static void read_entry(const PGresult *result, int row, struct semel_arena *arena,
 		       struct semel_dead_entry *entry)
 {
@@ -227,7 +214,7 @@ static void read_entry(const PGresult *result, int row, struct semel_arena *aren
 	entry->attempts = (uint32_t)semel_pg_int(result, row, ATTEMPTS);
 	entry->replay_count = (uint32_t)semel_pg_int(result, row, REPLAY_COUNT);
 	entry->parked_behind = semel_pg_text(result, row, PARKED_BEHIND, arena);
-	entry->status = status_of(semel_pg_value(result, row, STATUS));
+	entry->status = semel_dead_status_of(semel_pg_value(result, row, STATUS));
 	entry->discard_reason = semel_pg_text(result, row, DISCARD_REASON, arena);
 	entry->parked = (uint64_t)semel_pg_int(result, row, PARKED);
 }
@@ -257,12 +244,6 @@ semel_status semel_pg_dead_add(semel_tx tx, struct semel_dead_entry *entry,
 	return SEMEL_OK;
 }
 
-static semel_status error_of_absence(const char *entry_id, semel_error *error)
-{
-	return semel_error_set(error, SEMEL_NOT_FOUND,
-			       "there is no dead letter %s (see: semel dlq list)", entry_id);
-}
-
 semel_status semel_pg_dead_get(semel_store *store, const char *entry_id, struct semel_arena *arena,
 			       struct semel_dead_entry *entry_out, semel_error *error)
 {
@@ -271,7 +252,7 @@ semel_status semel_pg_dead_get(semel_store *store, const char *entry_id, struct 
 	semel_pg_add_string(&params, entry_id);
 	semel_status status = semel_pg_run(semel_pg_tx(store), &get_entry, &params, &result, error);
 	if (status == SEMEL_OK && semel_pg_rows(result) == 0)
-		status = error_of_absence(entry_id, error);
+		status = semel_dead_absent(entry_id, error);
 	if (status == SEMEL_OK)
 		read_entry(result, 0, arena, entry_out);
 	semel_pg_clear(result);
@@ -292,7 +273,9 @@ semel_status semel_pg_dead_list(semel_store *store, const semel_dead_filter *fil
 {
 	struct semel_pg_params params = { 0 };
 	PGresult *result = NULL;
-	semel_pg_add_string(&params, status_names[filter->status]);
+	semel_pg_add_string(&params, filter->status == SEMEL_DEAD_ANY
+					     ? NULL
+					     : semel_dead_status_name(filter->status));
 	semel_pg_add_string(&params, filter->scope);
 	semel_pg_add_int(&params, filter->limit == 0 ? 20 : filter->limit);
 	semel_pg_add_string(&params, filter->type);
@@ -321,20 +304,6 @@ semel_status semel_pg_dead_count(semel_store *store, const char *scope, uint64_t
 	return status;
 }
 
-static semel_status judge_move(const struct semel_dead_entry *entry, enum semel_dead_status now,
-			       enum semel_dead_status status, uint32_t count, semel_error *error)
-{
-	if (now != SEMEL_DEAD_PENDING)
-		return semel_error_set(error, SEMEL_NOT_PENDING, "dead letter %s is %s already",
-				       entry->entry_id.data, status_names[now]);
-	if (status == SEMEL_DEAD_REPLAYED && count >= SEMEL_REPLAYS_MAX)
-		return semel_error_set(error, SEMEL_REPLAY_LIMIT,
-				       "dead letter %s was replayed %u times, which is the limit "
-				       "(mend the cause and publish the event anew, or discard it)",
-				       entry->entry_id.data, (unsigned)count);
-	return SEMEL_OK;
-}
-
 /* May the entry be moved? *moved_on_out: it came back since the caller looked; leave it alone. */
 static semel_status check_move(semel_tx tx, const struct semel_dead_entry *entry,
 			       enum semel_dead_status status, bool *moved_on_out,
@@ -346,13 +315,12 @@ static semel_status check_move(semel_tx tx, const struct semel_dead_entry *entry
 	semel_pg_add_text(&params, entry->entry_id);
 	semel_status found = semel_pg_run(tx, &look_at_entry, &params, &result, error);
 	if (found == SEMEL_OK && semel_pg_rows(result) == 0)
-		found = error_of_absence(entry->entry_id.data, error);
+		found = semel_dead_absent(entry->entry_id.data, error);
 	if (found == SEMEL_OK) {
-		uint32_t count = (uint32_t)semel_pg_int(result, 0, 1);
-		*moved_on_out = status == SEMEL_DEAD_REPLAYED && count != entry->replay_count;
-		if (!*moved_on_out)
-			found = judge_move(entry, status_of(semel_pg_value(result, 0, 0)), status,
-					   count, error);
+		enum semel_dead_status now = semel_dead_status_of(semel_pg_value(result, 0, 0));
+		found = semel_dead_judge_move(entry, now, status,
+					      (uint32_t)semel_pg_int(result, 0, 1), moved_on_out,
+					      error);
 	}
 	semel_pg_clear(result);
 	return found;
@@ -370,7 +338,7 @@ semel_status semel_pg_dead_move(semel_tx tx, const struct semel_dead_entry *entr
 	if (result != SEMEL_OK || moved_on)
 		return result;
 	semel_pg_add_text(&params, entry->entry_id);
-	semel_pg_add_string(&params, status_names[status]);
+	semel_pg_add_string(&params, semel_dead_status_name(status));
 	semel_pg_add_string(&params, status == SEMEL_DEAD_DISCARDED ? reason : NULL);
 	semel_pg_add_time(&params, now_ms);
 	semel_pg_add_int(&params, status == SEMEL_DEAD_REPLAYED);

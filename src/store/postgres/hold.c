@@ -3,14 +3,7 @@
  * one look into an index tells. */
 #include "store/postgres/postgres.h"
 
-#include "base/error.h"
-
-#include <string.h>
-
-static const char *const state_names[] = { [SEMEL_HOLD_RETRY] = "retry",
-					   [SEMEL_HOLD_DEAD] = "dead",
-					   [SEMEL_HOLD_GAP] = "gap",
-					   [SEMEL_HOLD_RELEASED] = "released" };
+#include "store/rules.h"
 
 #define HOLD_NAMES "aggregate_type, aggregate_id, state, head_id, attempts, due_at, blocks"
 #define HOLD_COLUMNS                                                                               \
@@ -61,20 +54,12 @@ static const struct semel_pg_query count_holds = {
 			    " FROM semel_hold h WHERE h.scope = $1"
 };
 
-static enum semel_hold_state state_of(const char *name)
-{
-	for (int i = SEMEL_HOLD_RETRY; i <= SEMEL_HOLD_RELEASED; i++)
-		if (strcmp(name, state_names[i]) == 0)
-			return (enum semel_hold_state)i;
-	return SEMEL_HOLD_NONE;
-}
-
 static void read_hold(const PGresult *result, int row, struct semel_arena *arena,
 		      struct semel_hold *hold)
 {
 	hold->aggregate_type = semel_pg_text(result, row, 0, arena);
 	hold->aggregate_id = semel_pg_text(result, row, 1, arena);
-	hold->state = state_of(semel_pg_value(result, row, 2));
+	hold->state = semel_hold_state_of(semel_pg_value(result, row, 2));
 	hold->head_id = semel_pg_text(result, row, 3, arena);
 	hold->attempts = (uint32_t)semel_pg_int(result, row, 4);
 	hold->due_ms = semel_pg_int(result, row, 5);
@@ -127,7 +112,7 @@ semel_status semel_pg_hold_put(semel_tx tx, struct semel_text scope, const struc
 	if (status != SEMEL_OK)
 		return status;
 	add_key(&params, scope, hold->aggregate_type, hold->aggregate_id);
-	semel_pg_add_string(&params, state_names[hold->state]);
+	semel_pg_add_string(&params, semel_hold_state_name(hold->state));
 	semel_pg_add_text(&params, hold->head_id);
 	semel_pg_add_int(&params, hold->attempts);
 	semel_pg_add_time(&params, hold->due_ms);
@@ -178,7 +163,7 @@ semel_status semel_pg_hold_due(semel_store *store, struct semel_text scope, int6
 
 static void count_hold(const PGresult *result, int row, struct semel_hold_counts *counts)
 {
-	enum semel_hold_state state = state_of(semel_pg_value(result, row, 0));
+	enum semel_hold_state state = semel_hold_state_of(semel_pg_value(result, row, 0));
 	int64_t due_ms = semel_pg_int(result, row, 2);
 	uint64_t behind = (uint64_t)semel_pg_int(result, row, 3);
 	if (state == SEMEL_HOLD_DEAD && semel_pg_bool(result, row, 1))

@@ -15,15 +15,12 @@
 #include "store/postgres/postgres.h"
 
 #include "base/error.h"
+#include "store/rules.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define DAY_MS INT64_C(86400000)
-
-static const char *const status_names[] = { [SEMEL_INBOX_CLAIMED] = "CLAIMED",
-					    [SEMEL_INBOX_PROCESSED] = "PROCESSED",
-					    [SEMEL_INBOX_FAILED] = "FAILED" };
 
 /* $1 to $12: one array per column; $13 now. What comes back stands in the order of the arrays. */
 static const struct semel_pg_query insert_claims = {
@@ -147,7 +144,7 @@ static void add_claim(struct call *call, const struct semel_inbox_claim *claim,
 	char lease[SEMEL_TIME_SIZE];
 	bool leased = claim->status == SEMEL_INBOX_CLAIMED && lease_until_ms != 0;
 	add_place(call, claim);
-	semel_pg_array_text(&arrays[STATUS], semel_text_of(status_names[claim->status]));
+	semel_pg_array_text(&arrays[STATUS], semel_text_of(semel_inbox_status_name(claim->status)));
 	semel_pg_array_text(&arrays[TOPIC], claim->topic);
 	semel_pg_array_int(&arrays[PARTITION], claim->partition);
 	semel_pg_array_int(&arrays[OFFSET], claim->offset);
@@ -194,12 +191,7 @@ static bool is_claim(const PGresult *result, int row, const struct semel_inbox_c
 static void read_answer(semel_tx tx, const PGresult *result, int row,
 			struct semel_inbox_answer *answer)
 {
-	const char *status = semel_pg_value(result, row, 0);
-	answer->found = SEMEL_FOUND_PROCESSED;
-	if (strcmp(status, status_names[SEMEL_INBOX_CLAIMED]) == 0)
-		answer->found = SEMEL_FOUND_CLAIMED;
-	else if (strcmp(status, status_names[SEMEL_INBOX_FAILED]) == 0)
-		answer->found = SEMEL_FOUND_FAILED;
+	answer->found = semel_inbox_found_of(semel_pg_value(result, row, 0));
 	semel_pg_copy(result, row, 1, answer->owner, sizeof(answer->owner));
 	answer->lease_until_ms = semel_pg_clock_ours(tx, semel_pg_int(result, row, 2));
 }
@@ -398,13 +390,13 @@ semel_status semel_pg_inbox_change(semel_tx tx, const struct semel_inbox_claim *
 		return status;
 	semel_pg_add_text(&params, claim->scope);
 	semel_pg_add_text(&params, claim->event_id);
-	semel_pg_add_string(&params, status_names[claim->status]);
+	semel_pg_add_string(&params, semel_inbox_status_name(claim->status));
 	semel_pg_add_string(&params, at_work ? claim->owner : NULL);
 	semel_pg_add_time(&params, at_work ? semel_pg_clock_theirs(tx, claim->lease_until_ms) : 0);
 	semel_pg_add_time(&params, at_work ? 0 : change->now_ms);
 	semel_pg_add_string(&params, change->error_code);
 	semel_pg_add_int(&params, claim->replay);
-	semel_pg_add_string(&params, status_names[change->from]);
+	semel_pg_add_string(&params, semel_inbox_status_name(change->from));
 	semel_pg_add_string(&params, change->from_owner);
 	status = semel_pg_change(tx, &change_claim, &params, &changed, error);
 	*taken_out = status == SEMEL_OK && changed > 0;

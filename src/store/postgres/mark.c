@@ -10,9 +10,7 @@
 #include "store/postgres/postgres.h"
 
 #include "base/error.h"
-#include "base/uuid.h"
-
-#include <string.h>
+#include "store/rules.h"
 
 /* The many: confirmed rows of the run. One statement is one transaction. */
 static const struct semel_pg_query mark_run = {
@@ -136,30 +134,6 @@ static semel_status note_refusal(semel_tx tx, const struct semel_mark *mark,
 	return semel_pg_run(tx, &mark_refused, &params, NULL, error);
 }
 
-static semel_status bury(semel_tx tx, const struct semel_mark *mark, int64_t now_ms,
-			 semel_error *error)
-{
-	char entry_id[SEMEL_UUID_SIZE];
-	struct semel_arena *arena = semel_arena_new(4096);
-	if (arena == NULL)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a dead letter");
-	semel_uuid_make(semel_env_system(), entry_id);
-	struct semel_dead_entry entry = {
-		.entry_id = semel_text_of(entry_id),
-		.event = mark->row->event,
-		.scope = SEMEL_TEXT("relay"),
-		.reason = semel_text_of(mark->reason),
-		.saga_id = semel_event_header(&mark->row->event, "sagaId", arena),
-		.correlation_id = semel_event_header(&mark->row->event, "correlationId", arena),
-		.failed_at_ms = now_ms,
-		.attempts = mark->attempts,
-		.replay_count = mark->row->replay,
-	};
-	semel_status status = semel_pg_dead_add(tx, &entry, arena, error);
-	semel_arena_free(arena);
-	return status;
-}
-
 static semel_status mark_failed(semel_tx tx, const struct semel_mark *mark,
 				struct exception *exception, int64_t now_ms, semel_error *error)
 {
@@ -167,7 +141,7 @@ static semel_status mark_failed(semel_tx tx, const struct semel_mark *mark,
 	exception->blocks = mark->blocks;
 	semel_status status = note_refusal(tx, mark, exception, "FAILED", error);
 	if (status == SEMEL_OK)
-		status = bury(tx, mark, now_ms, error);
+		status = semel_dead_bury(tx, mark, now_ms, error);
 	if (status != SEMEL_OK)
 		return status;
 	return mark->holds ? put(tx, exception, error) : let_go(tx, exception, error);

@@ -4,7 +4,7 @@
  * not be committed. */
 #include "store/postgres/postgres.h"
 
-#include "base/error.h"
+#include "store/rules.h"
 
 #define POSITION_COLUMNS "next_offset, epoch, owner, " SEMEL_PG_MS("expires_at")
 #define THE_POSITION     " WHERE scope = $1 AND topic = $2 AND \"partition\" = $3"
@@ -45,15 +45,6 @@ static void read_position(semel_tx tx, const PGresult *result, struct semel_posi
 	position->expires_at_ms = semel_pg_clock_ours(tx, semel_pg_int(result, 0, 3));
 }
 
-static semel_status error_of_loss(const struct semel_position *position, semel_error *error)
-{
-	return semel_error_set(error, SEMEL_LEASE_LOST,
-			       "partition %d of %.*s has another reader in %.*s since epoch %lld",
-			       (int)position->partition, (int)position->topic.length,
-			       position->topic.data, (int)position->scope.length,
-			       position->scope.data, (long long)position->epoch);
-}
-
 semel_status semel_pg_position_get(semel_store *store, struct semel_position *position,
 				   semel_error *error)
 {
@@ -83,7 +74,7 @@ semel_status semel_pg_position_take(semel_store *store, struct semel_position *p
 	semel_status status =
 		semel_pg_run(semel_pg_tx(store), &take_position, &params, &result, error);
 	if (status == SEMEL_OK && semel_pg_rows(result) == 0)
-		status = error_of_loss(position, error);
+		status = semel_position_lost(position, error);
 	else if (status == SEMEL_OK)
 		read_position(semel_pg_tx(store), result, position);
 	semel_pg_clear(result);
@@ -101,7 +92,7 @@ semel_status semel_pg_position_put(semel_tx tx, const struct semel_position *pos
 	semel_pg_add_int(&params, position->next);
 	semel_pg_add_time(&params, semel_pg_clock_theirs(tx, position->expires_at_ms));
 	semel_status status = semel_pg_change(tx, &put_position, &params, &changes, error);
-	return status == SEMEL_OK && changes == 0 ? error_of_loss(position, error) : status;
+	return status == SEMEL_OK && changes == 0 ? semel_position_lost(position, error) : status;
 }
 
 /* What is not released runs out. */

@@ -9,12 +9,7 @@
 #include "store/sqlite/sqlite.h"
 
 #include "base/error.h"
-
-#include <string.h>
-
-static const char *const status_names[] = { [SEMEL_DEAD_PENDING] = "PENDING",
-					    [SEMEL_DEAD_REPLAYED] = "REPLAYED",
-					    [SEMEL_DEAD_DISCARDED] = "DISCARDED" };
+#include "store/rules.h"
 
 #define ENTRY_COLUMNS                                                                              \
 	"entry_id, scope, event_id, event_type, aggregate_type, aggregate_id, topic, routing_key," \
@@ -199,14 +194,6 @@ static void bind_entry(sqlite3_stmt *statement, const struct semel_dead_entry *e
 	bind(statement, PARKED_BEHIND, entry->parked_behind);
 }
 
-static enum semel_dead_status status_of(const char *name)
-{
-	for (int i = SEMEL_DEAD_PENDING; i <= SEMEL_DEAD_DISCARDED; i++)
-		if (strcmp(name, status_names[i]) == 0)
-			return (enum semel_dead_status)i;
-	return SEMEL_DEAD_ANY;
-}
-
 static void read_entry(sqlite3_stmt *statement, struct semel_arena *arena,
 		       struct semel_dead_entry *entry)
 {
@@ -234,7 +221,7 @@ static void read_entry(sqlite3_stmt *statement, struct semel_arena *arena,
 	entry->attempts = (uint32_t)sqlite3_column_int64(statement, ATTEMPTS);
 	entry->replay_count = (uint32_t)sqlite3_column_int64(statement, REPLAY_COUNT);
 	entry->parked_behind = semel_sqlite_text(statement, PARKED_BEHIND, arena);
-	entry->status = status_of((const char *)sqlite3_column_text(statement, STATUS));
+	entry->status = semel_dead_status_of((const char *)sqlite3_column_text(statement, STATUS));
 	entry->discard_reason = semel_sqlite_text(statement, DISCARD_REASON, arena);
 	entry->parked = (uint64_t)sqlite3_column_int64(statement, PARKED);
 }
@@ -272,12 +259,6 @@ semel_status semel_sqlite_dead_add(semel_tx tx, struct semel_dead_entry *entry,
 	return SEMEL_OK;
 }
 
-static semel_status error_of_absence(const char *entry_id, semel_error *error)
-{
-	return semel_error_set(error, SEMEL_NOT_FOUND,
-			       "there is no dead letter %s (see: semel dlq list)", entry_id);
-}
-
 semel_status semel_sqlite_dead_get(semel_store *store, const char *entry_id,
 				   struct semel_arena *arena, struct semel_dead_entry *entry_out,
 				   semel_error *error)
@@ -293,7 +274,7 @@ semel_status semel_sqlite_dead_get(semel_store *store, const char *entry_id,
 	if (row)
 		read_entry(statement, arena, entry_out);
 	semel_sqlite_give(tx, &get_entry, statement);
-	return status == SEMEL_OK && !row ? error_of_absence(entry_id, error) : status;
+	return status == SEMEL_OK && !row ? semel_dead_absent(entry_id, error) : status;
 }
 
 semel_status semel_sqlite_dead_list(semel_store *store, const semel_dead_filter *filter,
@@ -308,7 +289,9 @@ semel_status semel_sqlite_dead_list(semel_store *store, const semel_dead_filter 
 	semel_status status = semel_sqlite_take(tx, &list_entries, &statement, error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_sqlite_bind_string(statement, 1, status_names[filter->status]);
+	semel_sqlite_bind_string(
+		statement, 1,
+		filter->status == SEMEL_DEAD_ANY ? NULL : semel_dead_status_name(filter->status));
 	semel_sqlite_bind_string(statement, 2, filter->scope);
 	sqlite3_bind_int64(statement, 3, filter->limit == 0 ? 20 : filter->limit);
 	semel_sqlite_bind_string(statement, 4, filter->type);
@@ -360,26 +343,15 @@ static semel_status check_move(semel_tx tx, const struct semel_dead_entry *entry
 	semel_sqlite_bind_text(statement, 1, entry->entry_id);
 	found = semel_sqlite_step(tx, &look_at_entry, statement, &row, error);
 	if (row) {
-		now = status_of((const char *)sqlite3_column_text(statement, 0));
+		now = semel_dead_status_of((const char *)sqlite3_column_text(statement, 0));
 		count = (uint32_t)sqlite3_column_int64(statement, 1);
 	}
 	semel_sqlite_give(tx, &look_at_entry, statement);
 	if (found != SEMEL_OK)
 		return found;
 	if (!row)
-		return error_of_absence(entry->entry_id.data, error);
-	*moved_on_out = status == SEMEL_DEAD_REPLAYED && count != entry->replay_count;
-	if (*moved_on_out)
-		return SEMEL_OK;
-	if (now != SEMEL_DEAD_PENDING)
-		return semel_error_set(error, SEMEL_NOT_PENDING, "dead letter %s is %s already",
-				       entry->entry_id.data, status_names[now]);
-	if (status == SEMEL_DEAD_REPLAYED && count >= SEMEL_REPLAYS_MAX)
-		return semel_error_set(error, SEMEL_REPLAY_LIMIT,
-				       "dead letter %s was replayed %u times, which is the limit "
-				       "(mend the cause and publish the event anew, or discard it)",
-				       entry->entry_id.data, (unsigned)count);
-	return SEMEL_OK;
+		return semel_dead_absent(entry->entry_id.data, error);
+	return semel_dead_judge_move(entry, now, status, count, moved_on_out, error);
 }
 
 semel_status semel_sqlite_dead_move(semel_tx tx, const struct semel_dead_entry *entry,
@@ -398,7 +370,7 @@ semel_status semel_sqlite_dead_move(semel_tx tx, const struct semel_dead_entry *
 	if (result != SEMEL_OK)
 		return result;
 	semel_sqlite_bind_text(statement, 1, entry->entry_id);
-	semel_sqlite_bind_string(statement, 2, status_names[status]);
+	semel_sqlite_bind_string(statement, 2, semel_dead_status_name(status));
 	semel_sqlite_bind_string(statement, 3, status == SEMEL_DEAD_DISCARDED ? reason : NULL);
 	semel_sqlite_bind_time(statement, 4, now_ms, now);
 	sqlite3_bind_int(statement, 5, status == SEMEL_DEAD_REPLAYED);

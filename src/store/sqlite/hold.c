@@ -3,14 +3,7 @@
  * one look into an index tells. */
 #include "store/sqlite/sqlite.h"
 
-#include "base/error.h"
-
-#include <string.h>
-
-static const char *const state_names[] = { [SEMEL_HOLD_RETRY] = "retry",
-					   [SEMEL_HOLD_DEAD] = "dead",
-					   [SEMEL_HOLD_GAP] = "gap",
-					   [SEMEL_HOLD_RELEASED] = "released" };
+#include "store/rules.h"
 
 #define HOLD_COLUMNS "aggregate_type, aggregate_id, state, head_id, attempts, due_at, blocks"
 
@@ -54,19 +47,11 @@ static const struct semel_sqlite_query count_holds = {
 	" FROM semel_hold h WHERE h.scope = ?1"
 };
 
-static enum semel_hold_state state_of(const char *name)
-{
-	for (int i = SEMEL_HOLD_RETRY; i <= SEMEL_HOLD_RELEASED; i++)
-		if (strcmp(name, state_names[i]) == 0)
-			return (enum semel_hold_state)i;
-	return SEMEL_HOLD_NONE;
-}
-
 static void read_hold(sqlite3_stmt *statement, struct semel_arena *arena, struct semel_hold *hold)
 {
 	hold->aggregate_type = semel_sqlite_text(statement, 0, arena);
 	hold->aggregate_id = semel_sqlite_text(statement, 1, arena);
-	hold->state = state_of((const char *)sqlite3_column_text(statement, 2));
+	hold->state = semel_hold_state_of((const char *)sqlite3_column_text(statement, 2));
 	hold->head_id = semel_sqlite_text(statement, 3, arena);
 	hold->attempts = (uint32_t)sqlite3_column_int64(statement, 4);
 	hold->due_ms = semel_sqlite_time(statement, 5);
@@ -123,7 +108,7 @@ semel_status semel_sqlite_hold_put(semel_tx tx, struct semel_text scope,
 	semel_sqlite_bind_text(statement, 1, scope);
 	semel_sqlite_bind_text(statement, 2, hold->aggregate_type);
 	semel_sqlite_bind_text(statement, 3, hold->aggregate_id);
-	semel_sqlite_bind_string(statement, 4, state_names[hold->state]);
+	semel_sqlite_bind_string(statement, 4, semel_hold_state_name(hold->state));
 	semel_sqlite_bind_text(statement, 5, hold->head_id);
 	sqlite3_bind_int64(statement, 6, hold->attempts);
 	semel_sqlite_bind_time(statement, 7, hold->due_ms, due);
@@ -192,7 +177,8 @@ semel_status semel_sqlite_hold_due(semel_store *store, struct semel_text scope, 
 
 static void count_hold(sqlite3_stmt *statement, struct semel_hold_counts *counts)
 {
-	enum semel_hold_state state = state_of((const char *)sqlite3_column_text(statement, 0));
+	enum semel_hold_state state =
+		semel_hold_state_of((const char *)sqlite3_column_text(statement, 0));
 	int64_t due_ms = semel_sqlite_time(statement, 2);
 	uint64_t behind = (uint64_t)sqlite3_column_int64(statement, 3);
 	if (state == SEMEL_HOLD_DEAD && sqlite3_column_int(statement, 1) != 0)

@@ -11,13 +11,7 @@
  */
 #include "store/sqlite/sqlite.h"
 
-#include "base/error.h"
-
-#include <string.h>
-
-static const char *const status_names[] = { [SEMEL_INBOX_CLAIMED] = "CLAIMED",
-					    [SEMEL_INBOX_PROCESSED] = "PROCESSED",
-					    [SEMEL_INBOX_FAILED] = "FAILED" };
+#include "store/rules.h"
 
 static const struct semel_sqlite_query insert_claim = {
 	SEMEL_SQL_INBOX_CLAIM, "claim an event",
@@ -82,14 +76,6 @@ static semel_status take_once(semel_tx tx, const struct semel_sqlite_query *quer
 	return *statement != NULL ? SEMEL_OK : semel_sqlite_take(tx, query, statement, error);
 }
 
-static enum semel_inbox_found found_by_status(const char *status)
-{
-	if (strcmp(status, status_names[SEMEL_INBOX_CLAIMED]) == 0)
-		return SEMEL_FOUND_CLAIMED;
-	return strcmp(status, status_names[SEMEL_INBOX_FAILED]) == 0 ? SEMEL_FOUND_FAILED
-								     : SEMEL_FOUND_PROCESSED;
-}
-
 /* What is there under this id; week NULL: in whatever week. found_out false: nothing is. */
 static semel_status look_up(struct claiming *claiming, struct semel_text scope,
 			    struct semel_text event_id, const char *week,
@@ -106,7 +92,7 @@ static semel_status look_up(struct claiming *claiming, struct semel_text scope,
 	answer->found = SEMEL_FOUND_NEW;
 	if (row) {
 		answer->found =
-			found_by_status((const char *)sqlite3_column_text(claiming->find, 0));
+			semel_inbox_found_of((const char *)sqlite3_column_text(claiming->find, 0));
 		semel_sqlite_copy(claiming->find, 1, answer->owner, sizeof(answer->owner));
 		answer->lease_until_ms = semel_sqlite_time(claiming->find, 2);
 	}
@@ -126,8 +112,9 @@ static semel_status insert(struct claiming *claiming, const struct semel_inbox_c
 	semel_sqlite_bind_text(statement, 1, claim->scope);
 	semel_sqlite_bind_text(statement, 2, claim->event_id);
 	semel_sqlite_bind_string(statement, 3, week);
-	semel_sqlite_bind_string(statement, 4,
-				 status_names[processed ? SEMEL_INBOX_PROCESSED : claim->status]);
+	semel_sqlite_bind_string(
+		statement, 4,
+		semel_inbox_status_name(processed ? SEMEL_INBOX_PROCESSED : claim->status));
 	semel_sqlite_bind_string(statement, 5, claiming->now);
 	semel_sqlite_bind_string(statement, 6, processed ? claiming->now : NULL);
 	semel_sqlite_bind_text(statement, 7, claim->handler_version);
@@ -234,13 +221,13 @@ semel_status semel_sqlite_inbox_change(semel_tx tx, const struct semel_inbox_cla
 		return status;
 	semel_sqlite_bind_text(statement, 1, claim->scope);
 	semel_sqlite_bind_text(statement, 2, claim->event_id);
-	semel_sqlite_bind_string(statement, 3, status_names[claim->status]);
+	semel_sqlite_bind_string(statement, 3, semel_inbox_status_name(claim->status));
 	semel_sqlite_bind_string(statement, 4, at_work ? claim->owner : NULL);
 	semel_sqlite_bind_time(statement, 5, at_work ? claim->lease_until_ms : 0, lease);
 	semel_sqlite_bind_time(statement, 6, at_work ? 0 : change->now_ms, now);
 	semel_sqlite_bind_string(statement, 7, change->error_code);
 	sqlite3_bind_int64(statement, 8, claim->replay);
-	semel_sqlite_bind_string(statement, 9, status_names[change->from]);
+	semel_sqlite_bind_string(statement, 9, semel_inbox_status_name(change->from));
 	semel_sqlite_bind_string(statement, 10, change->from_owner);
 	status = semel_sqlite_run(tx, &change_claim, statement, error);
 	*taken_out = status == SEMEL_OK && semel_sqlite_changes(tx) > 0;

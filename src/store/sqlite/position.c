@@ -4,7 +4,7 @@
  * not be committed. */
 #include "store/sqlite/sqlite.h"
 
-#include "base/error.h"
+#include "store/rules.h"
 
 #define POSITION_COLUMNS "next_offset, epoch, owner, expires_at"
 #define THE_POSITION     " WHERE scope = ?1 AND topic = ?2 AND \"partition\" = ?3"
@@ -51,15 +51,6 @@ static void read_position(sqlite3_stmt *statement, struct semel_position *positi
 	position->expires_at_ms = semel_sqlite_time(statement, 3);
 }
 
-static semel_status error_of_loss(const struct semel_position *position, semel_error *error)
-{
-	return semel_error_set(error, SEMEL_LEASE_LOST,
-			       "partition %d of %.*s has another reader in %.*s since epoch %lld",
-			       (int)position->partition, (int)position->topic.length,
-			       position->topic.data, (int)position->scope.length,
-			       position->scope.data, (long long)position->epoch);
-}
-
 semel_status semel_sqlite_position_get(semel_store *store, struct semel_position *position,
 				       semel_error *error)
 {
@@ -97,7 +88,7 @@ semel_status semel_sqlite_position_take(semel_store *store, struct semel_positio
 	semel_sqlite_bind_time(statement, 6, expires_at_ms, expires);
 	status = semel_sqlite_step(tx, &take_position, statement, &row, error);
 	if (status == SEMEL_OK && !row)
-		status = error_of_loss(position, error);
+		status = semel_position_lost(position, error);
 	if (row) {
 		read_position(statement, &taken);
 		status = semel_sqlite_run(tx, &take_position, statement, error);
@@ -122,7 +113,7 @@ semel_status semel_sqlite_position_put(semel_tx tx, const struct semel_position 
 	semel_sqlite_bind_time(statement, 7, position->expires_at_ms, expires);
 	status = semel_sqlite_run(tx, &put_position, statement, error);
 	if (status == SEMEL_OK && semel_sqlite_changes(tx) == 0)
-		status = error_of_loss(position, error);
+		status = semel_position_lost(position, error);
 	semel_sqlite_give(tx, &put_position, statement);
 	return status;
 }

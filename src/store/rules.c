@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rules of a store that are the same whatever the database. */
+#include "store/rules.h"
+
+#include "base/error.h"
+#include "base/uuid.h"
+
+#include <string.h>
+
+/* ---- words in the tables ------------------------------------------------------------------------
+ */
+
+static const char *const dead_names[] = { [SEMEL_DEAD_ANY] = "ANY",
+					  [SEMEL_DEAD_PENDING] = "PENDING",
+					  [SEMEL_DEAD_REPLAYED] = "REPLAYED",
+					  [SEMEL_DEAD_DISCARDED] = "DISCARDED" };
+static const char *const hold_names[] = { [SEMEL_HOLD_RETRY] = "retry",
+					  [SEMEL_HOLD_DEAD] = "dead",
+					  [SEMEL_HOLD_GAP] = "gap",
+					  [SEMEL_HOLD_RELEASED] = "released" };
+static const char *const inbox_names[] = { [SEMEL_INBOX_CLAIMED] = "CLAIMED",
+					   [SEMEL_INBOX_PROCESSED] = "PROCESSED",
+					   [SEMEL_INBOX_FAILED] = "FAILED" };
+
+const char *semel_dead_status_name(enum semel_dead_status status)
+{
+	return dead_names[status];
+}
+
+enum semel_dead_status semel_dead_status_of(const char *name)
+{
+	for (int i = SEMEL_DEAD_PENDING; i <= SEMEL_DEAD_DISCARDED; i++)
+		if (strcmp(name, dead_names[i]) == 0)
+			return (enum semel_dead_status)i;
+	return SEMEL_DEAD_ANY;
+}
+
+const char *semel_hold_state_name(enum semel_hold_state state)
+{
+	return hold_names[state];
+}
+
+enum semel_hold_state semel_hold_state_of(const char *name)
+{
+	for (int i = SEMEL_HOLD_RETRY; i <= SEMEL_HOLD_RELEASED; i++)
+		if (strcmp(name, hold_names[i]) == 0)
+			return (enum semel_hold_state)i;
+	return SEMEL_HOLD_NONE;
+}
+
+const char *semel_inbox_status_name(enum semel_inbox_status status)
+{
+	return inbox_names[status];
+}
+
+enum semel_inbox_found semel_inbox_found_of(const char *name)
+{
+	if (strcmp(name, inbox_names[SEMEL_INBOX_CLAIMED]) == 0)
+		return SEMEL_FOUND_CLAIMED;
+	return strcmp(name, inbox_names[SEMEL_INBOX_FAILED]) == 0 ? SEMEL_FOUND_FAILED
+								  : SEMEL_FOUND_PROCESSED;
+}
+
+/* ---- dead letters -------------------------------------------------------------------------------
+ */
+
+semel_status semel_dead_judge_move(const struct semel_dead_entry *entry, enum semel_dead_status now,
+				   enum semel_dead_status status, uint32_t count,
+				   bool *moved_on_out, semel_error *error)
+{
+	*moved_on_out = status == SEMEL_DEAD_REPLAYED && count != entry->replay_count;
+	if (*moved_on_out)
+		return SEMEL_OK;
+	if (now != SEMEL_DEAD_PENDING)
+		return semel_error_set(error, SEMEL_NOT_PENDING, "dead letter %s is %s already",
+				       entry->entry_id.data, dead_names[now]);
+	if (status == SEMEL_DEAD_REPLAYED && count >= SEMEL_REPLAYS_MAX)
+		return semel_error_set(error, SEMEL_REPLAY_LIMIT,
+				       "dead letter %s was replayed %u times, which is the limit "
+				       "(mend the cause and publish the event anew, or discard it)",
+				       entry->entry_id.data, (unsigned)count);
+	return SEMEL_OK;
+}
+
+semel_status semel_dead_absent(const char *entry_id, semel_error *error)
+{
+	return semel_error_set(error, SEMEL_NOT_FOUND,
+			       "there is no dead letter %s (see: semel dlq list)", entry_id);
+}
+
+semel_status semel_dead_bury(semel_tx tx, const struct semel_mark *mark, int64_t now_ms,
+			     semel_error *error)
+{
+	char entry_id[SEMEL_UUID_SIZE];
+	struct semel_arena *arena = semel_arena_new(4096);
+	if (arena == NULL)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a dead letter");
+	semel_uuid_make(semel_env_system(), entry_id);
+	struct semel_dead_entry entry = {
+		.entry_id = semel_text_of(entry_id),
+		.event = mark->row->event,
+		.scope = SEMEL_TEXT(SEMEL_SCOPE_RELAY),
+		.reason = semel_text_of(mark->reason),
+		.saga_id = semel_event_header(&mark->row->event, "sagaId", arena),
+		.correlation_id = semel_event_header(&mark->row->event, "correlationId", arena),
+		.failed_at_ms = now_ms,
+		.attempts = mark->attempts,
+		.replay_count = mark->row->replay,
+	};
+	semel_status status = tx.driver->dead_add(tx, &entry, arena, error);
+	semel_arena_free(arena);
+	return status;
+}
+
+/* ---- positions ----------------------------------------------------------------------------------
+ */
+
+semel_status semel_position_lost(const struct semel_position *position, semel_error *error)
+{
+	return semel_error_set(error, SEMEL_LEASE_LOST,
+			       "partition %d of %.*s has another reader in %.*s since epoch %lld",
+			       (int)position->partition, (int)position->topic.length,
+			       position->topic.data, (int)position->scope.length,
+			       position->scope.data, (long long)position->epoch);
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What every driver of a store says and decides alike: the words that stand in its tables, and the
+ * rules that need no database. */
+#ifndef SEMEL_STORE_RULES_H
+#define SEMEL_STORE_RULES_H
+
+#include "store/store.h"
+
+/* The scope of events that the broker would not take from the relay. */
+#define SEMEL_SCOPE_RELAY "relay"
+
+/* The word in the table; "ANY" for the filter's. */
+const char *semel_dead_status_name(enum semel_dead_status status);
+/* ANY when it is no status. */
+enum semel_dead_status semel_dead_status_of(const char *name);
+const char *semel_hold_state_name(enum semel_hold_state state);
+/* NONE when it is no state. */
+enum semel_hold_state semel_hold_state_of(const char *name);
+const char *semel_inbox_status_name(enum semel_inbox_status status);
+/* What a claim found, by the status of the row that was there first. */
+enum semel_inbox_found semel_inbox_found_of(const char *name);
+
+/* May an entry that is `now`, and was replayed `count` times, become `status`? *moved_on_out: it
+ * came back since the caller looked, so it is left alone. */
+semel_status semel_dead_judge_move(const struct semel_dead_entry *entry, enum semel_dead_status now,
+				   enum semel_dead_status status, uint32_t count,
+				   bool *moved_on_out, semel_error *error);
+semel_status semel_dead_absent(const char *entry_id, semel_error *error);
+/* Adds the dead letter of an event that the broker refused for good. */
+semel_status semel_dead_bury(semel_tx tx, const struct semel_mark *mark, int64_t now_ms,
+			     semel_error *error);
+
+semel_status semel_position_lost(const struct semel_position *position, semel_error *error);
+
+#endif

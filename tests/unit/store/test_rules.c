@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rules of a store that are the same whatever the database. */
+#include "store/rules.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static void every_word_in_the_tables_is_read_back(void **state)
+{
+	(void)state;
+	for (int i = SEMEL_DEAD_PENDING; i <= SEMEL_DEAD_DISCARDED; i++)
+		assert_int_equal(semel_dead_status_of(semel_dead_status_name(i)), i);
+	for (int i = SEMEL_HOLD_RETRY; i <= SEMEL_HOLD_RELEASED; i++)
+		assert_int_equal(semel_hold_state_of(semel_hold_state_name(i)), i);
+	assert_int_equal(semel_dead_status_of("pending"), SEMEL_DEAD_ANY);
+	assert_int_equal(semel_hold_state_of("DEAD"), SEMEL_HOLD_NONE);
+	assert_int_equal(semel_inbox_found_of("CLAIMED"), SEMEL_FOUND_CLAIMED);
+	assert_int_equal(semel_inbox_found_of("PROCESSED"), SEMEL_FOUND_PROCESSED);
+	assert_int_equal(semel_inbox_found_of("FAILED"), SEMEL_FOUND_FAILED);
+}
+
+static semel_status judge(enum semel_dead_status now, enum semel_dead_status status, uint32_t count,
+			  bool *moved_on)
+{
+	struct semel_dead_entry entry = { .entry_id = SEMEL_TEXT("e-1"), .replay_count = 2 };
+	return semel_dead_judge_move(&entry, now, status, count, moved_on, NULL);
+}
+
+static void only_a_pending_dead_letter_is_moved_and_replayed_up_to_the_limit(void **state)
+{
+	(void)state;
+	bool moved_on = true;
+	assert_int_equal(judge(SEMEL_DEAD_PENDING, SEMEL_DEAD_REPLAYED, 2, &moved_on), SEMEL_OK);
+	assert_false(moved_on);
+	assert_int_equal(judge(SEMEL_DEAD_REPLAYED, SEMEL_DEAD_REPLAYED, 2, &moved_on),
+			 SEMEL_NOT_PENDING);
+	assert_int_equal(judge(SEMEL_DEAD_DISCARDED, SEMEL_DEAD_DISCARDED, 2, &moved_on),
+			 SEMEL_NOT_PENDING);
+	assert_int_equal(judge(SEMEL_DEAD_PENDING, SEMEL_DEAD_DISCARDED, 9, &moved_on), SEMEL_OK);
+	assert_false(moved_on);
+
+	struct semel_dead_entry worn = { .entry_id = SEMEL_TEXT("e-1"),
+					 .replay_count = SEMEL_REPLAYS_MAX };
+	assert_int_equal(semel_dead_judge_move(&worn, SEMEL_DEAD_PENDING, SEMEL_DEAD_REPLAYED,
+					       SEMEL_REPLAYS_MAX, &moved_on, NULL),
+			 SEMEL_REPLAY_LIMIT);
+}
+
+static void a_dead_letter_that_came_back_meanwhile_is_left_alone(void **state)
+{
+	(void)state;
+	bool moved_on = false;
+	assert_int_equal(judge(SEMEL_DEAD_PENDING, SEMEL_DEAD_REPLAYED, 3, &moved_on), SEMEL_OK);
+	assert_true(moved_on);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_word_in_the_tables_is_read_back),
+		cmocka_unit_test(only_a_pending_dead_letter_is_moved_and_replayed_up_to_the_limit),
+		cmocka_unit_test(a_dead_letter_that_came_back_meanwhile_is_left_alone),
+	};
+	return cmocka_run_group_tests_name("store: rules", tests, NULL, NULL);
+}
