@@ -199,6 +199,12 @@ struct semel_broker_driver {
 	void (*examine_bindings)(struct semel_broker *broker,
 				 const struct semel_subscribe_options *options,
 				 const struct semel_examination *examination);
+
+	/* Optional: not where all of it is a file. Takes away the topic and what was made for these
+	 * subscriptions of it (NULL-ended), with whatever is in them: for trials under names of
+	 * their own. What is not there is no error. */
+	semel_status (*remove)(struct semel_broker *broker, const char *topic,
+			       const char *const *scopes, semel_error *error);
 };
 
 /* The registry: one line per driver in registry.c. */

@@ -33,5 +33,7 @@ struct broker_suite_factory {
 
 /* Runs all tests; the number of those that failed. */
 int broker_suite_run(const struct broker_suite_factory *factory);
+/* The same for the slot remove, of drivers that have it. */
+int broker_remove_suite_run(const struct broker_suite_factory *factory);
 
 #endif

@@ -29,6 +29,6 @@ int main(void)
 	const struct CMUnitTest without[] = {
 		cmocka_unit_test(a_real_kafka_keeps_the_contract_of_brokers),
 	};
-	return kafka_steps_use_real() ? broker_suite_run(&kafka)
+	return kafka_steps_use_real() ? broker_suite_run(&kafka) + broker_remove_suite_run(&kafka)
 				      : cmocka_run_group_tests(without, NULL, NULL);
 }

@@ -26,9 +26,9 @@ int main(void)
 	};
 	if (!rabbit_steps_url())
 		return rabbit_steps_skip();
-	int failed = broker_suite_run(&rabbit);
+	int failed = broker_suite_run(&rabbit) + broker_remove_suite_run(&rabbit);
 	rabbit.name = "broker contract: rabbitmq, partitioned";
 	rabbit.make = make_partitioned;
 	rabbit.stands_by = false;
-	return failed + broker_suite_run(&rabbit);
+	return failed + broker_suite_run(&rabbit) + broker_remove_suite_run(&rabbit);
 }

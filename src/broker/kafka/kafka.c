@@ -106,4 +106,5 @@ const struct semel_broker_driver semel_kafka_driver = {
 	.compare = semel_kafka_compare,
 	.prune = semel_kafka_prune,
 	.examine = semel_kafka_examine,
+	.remove = semel_kafka_remove,
 };

@@ -375,4 +375,8 @@ semel_status semel_kafka_compare(struct semel_broker *broker,
 semel_status semel_kafka_examine(const struct semel_url *url,
 				 const struct semel_examination *examination);
 
+/* ---- remove.c ---- */
+semel_status semel_kafka_remove(struct semel_broker *broker, const char *topic,
+				const char *const *scopes, semel_error *error);
+
 #endif

@@ -60,6 +60,8 @@
 	ROW(event_message_next)                                                                    \
 	ROW(event_topic_partition_list)                                                            \
 	ROW(event_CreateTopics_result)                                                             \
+	ROW(event_DeleteTopics_result)                                                             \
+	ROW(event_DeleteGroups_result)                                                             \
 	ROW(event_DescribeConfigs_result)                                                          \
 	ROW(event_ListConsumerGroupOffsets_result)                                                 \
 	ROW(topic_partition_list_new)                                                              \
@@ -81,11 +83,20 @@
 	ROW(NewTopic_destroy)                                                                      \
 	ROW(CreateTopics)                                                                          \
 	ROW(CreateTopics_result_topics)                                                            \
+	ROW(DeleteTopic_new)                                                                       \
+	ROW(DeleteTopic_destroy)                                                                   \
+	ROW(DeleteTopics)                                                                          \
+	ROW(DeleteTopics_result_topics)                                                            \
+	ROW(DeleteGroup_new)                                                                       \
+	ROW(DeleteGroup_destroy)                                                                   \
+	ROW(DeleteGroups)                                                                          \
+	ROW(DeleteGroups_result_groups)                                                            \
 	ROW(topic_result_error)                                                                    \
 	ROW(topic_result_error_string)                                                             \
 	ROW(topic_result_name)                                                                     \
 	ROW(AdminOptions_new)                                                                      \
 	ROW(AdminOptions_destroy)                                                                  \
+	ROW(AdminOptions_set_operation_timeout)                                                    \
 	ROW(AdminOptions_set_request_timeout)                                                      \
 	ROW(ConfigResource_new)                                                                    \
 	ROW(ConfigResource_destroy)                                                                \

@@ -194,6 +194,10 @@ SLOT(compare,
      (struct semel_broker * broker, const struct semel_subscribe_options *options,
       semel_difference_seen seen, void *user, semel_error *error),
      options, seen, user, error)
+SLOT(remove,
+     (struct semel_broker * broker, const char *topic, const char *const *scopes,
+      semel_error *error),
+     topic, scopes, error)
 
 #define SLOTS                                                                                      \
 	.open = rabbit_open, .close = rabbit_close, .watch = rabbit_watch,                         \
@@ -202,7 +206,7 @@ SLOT(compare,
 	.fetch = held_fetch, .ack = held_ack, .rewind = held_rewind, .requeue = held_requeue,      \
 	.bury = held_bury, .backlog = held_backlog, .find = held_find,                             \
 	.prune = semel_rabbit_prune, .compare = held_compare, .examine = semel_rabbit_examine,     \
-	.examine_bindings = semel_rabbit_examine_bindings
+	.examine_bindings = semel_rabbit_examine_bindings, .remove = held_remove
 
 const struct semel_broker_driver semel_rabbit_driver = { .scheme = "amqp", SLOTS };
 const struct semel_broker_driver semel_rabbit_tls_driver = { .scheme = "amqps", SLOTS };

@@ -520,4 +520,8 @@ void semel_rabbit_examine_bindings(struct semel_broker *broker,
 				   const struct semel_subscribe_options *options,
 				   const struct semel_examination *examination);
 
+/* ---- remove.c ---- */
+semel_status semel_rabbit_remove(struct semel_broker *broker, const char *topic,
+				 const char *const *scopes, semel_error *error);
+
 #endif
