@@ -29,7 +29,7 @@ static semel_status run(struct semel_invocation *invocation)
 	semel_status status = semel_stage_open(&demo.stage, &plan, &invocation->error);
 	if (status == SEMEL_OK)
 		status = semel_demo_tell(&demo);
-	semel_demo_close_shop(&demo);
+	semel_shop_close(&demo.shop);
 	if (plan.keep && demo.stage.folder[0])
 		printf("\nEverything is left in %s\n", demo.stage.folder);
 	semel_stage_close(&demo.stage);

@@ -11,34 +11,11 @@
 #define BATCH  "10" /* small, so that a kill comes in the middle */
 #define WINDOW "20"
 
-const struct semel_demo_service semel_demo_services[SEMEL_DEMO_SERVICES] = {
-	[SEMEL_DEMO_BILLING] = {
-		.scope = "billing",
-		.effects = { "INSERT INTO invoice SELECT :aggregate_id,"
-			     " CAST(json_extract(:payload, '$.total') AS INTEGER)"
-			     " WHERE :type = 'order.placed.v1'" },
-		.failpoint = "consume.after-commit:kill@3",
-		.killed = "after commit, before ack",
-	},
-	[SEMEL_DEMO_FULFILLMENT] = {
-		.scope = "fulfillment",
-		.effects = { "INSERT INTO reservation (order_id, product) SELECT :aggregate_id,"
-			     " json_extract(:payload, '$.product')"
-			     " WHERE :type = 'order.placed.v1'",
-			     "UPDATE reservation SET shipped = shipped + 1"
-			     " WHERE order_id = :aggregate_id AND :type = 'order.paid.v1'" },
-		.failpoint = "consume.after-effect:kill@26",
-		.killed = "after effect, before commit",
-	},
-	[SEMEL_DEMO_AUDIT] = {
-		.scope = "audit",
-		.effects = { "INSERT INTO audit VALUES (:aggregate_id,"
-			     " CASE :type WHEN 'order.placed.v1' THEN 'placed' ELSE 'paid' END)"
-			     " ON CONFLICT (order_id) DO UPDATE"
-			     " SET trail = audit.trail || ', ' || excluded.trail" },
-		.failpoint = "consume.after-claim:kill@4",
-		.killed = "after claim, before effect",
-	},
+const struct semel_demo_service semel_demo_services[SEMEL_SHOP_SERVICES] = {
+	[SEMEL_SHOP_BILLING] = { "consume.after-commit:kill@3", "after commit, before ack" },
+	[SEMEL_SHOP_FULFILLMENT] = { "consume.after-effect:kill@26",
+				     "after effect, before commit" },
+	[SEMEL_SHOP_AUDIT] = { "consume.after-claim:kill@4", "after claim, before effect" },
 };
 
 semel_status semel_demo_play(struct semel_demo *demo, const char *const *words,
@@ -71,7 +48,7 @@ int64_t semel_demo_member(struct semel_text object, const char *name)
 	return number;
 }
 
-semel_status semel_demo_consume(struct semel_demo *demo, const struct semel_demo_service *service,
+semel_status semel_demo_consume(struct semel_demo *demo, const struct semel_shop_service *service,
 				const char *failpoint, struct semel_demo_answer *answer_out)
 {
 	const char *second = service->effects[1];

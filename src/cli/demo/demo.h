@@ -6,31 +6,16 @@
 #ifndef SEMEL_CLI_DEMO_DEMO_H
 #define SEMEL_CLI_DEMO_DEMO_H
 
+#include "cli/shop/shop.h"
 #include "cli/stage.h"
-
-#include <semel/store.h>
 
 #define SEMEL_DEMO_ORDERS   40
 #define SEMEL_DEMO_POISONED 31 /* the number of the order that Fulfillment cannot serve */
 
-/* What the application knows of its database. Parameters are texts: $1, $2, … in their order. */
-struct semel_demo_engine {
-	const char *preparation; /* run before the shop's tables are made */
-	semel_status (*open)(const char *store, void **connection_out, semel_error *error);
-	void (*close)(void *connection);
-	semel_status (*execute)(void *connection, const char *sql, const char *const *parameters,
-				semel_error *error);
-	semel_status (*ask)(void *connection, const char *sql, int64_t *number_out,
-			    semel_error *error);
-	semel_tx (*borrow)(void *connection);
-};
-extern const struct semel_demo_engine semel_demo_sqlite, semel_demo_postgres;
-
 struct semel_demo {
 	struct semel_stage stage;
 	const char *store, *broker; /* URLs of servers; NULL: files in the folder */
-	const struct semel_demo_engine *engine;
-	void *shop;              /* the application's own connection */
+	struct semel_shop shop;
 	const char *broker_file; /* NULL: the broker is a server, and is not looked into */
 	bool colour;
 	bool wrong;         /* something did not add up */
@@ -65,7 +50,6 @@ void semel_demo_expect(struct semel_demo *demo, bool holds, const char *format, 
 /* ---- shop.c: the application ---- */
 /* Makes the tables of the shop and of Semel, and what the services need at the broker. */
 semel_status semel_demo_open_shop(struct semel_demo *demo);
-void semel_demo_close_shop(struct semel_demo *demo);
 /* Orders with their events, each in one transaction; the poisoned one among them. */
 semel_status semel_demo_place_orders(struct semel_demo *demo);
 /* One more, rolled back. */
@@ -78,14 +62,11 @@ semel_status semel_demo_ask_broker(struct semel_demo *demo, const char *sql, int
 
 /* ---- cast.c: the children ---- */
 struct semel_demo_service {
-	const char *scope;
-	const char *effects[2]; /* SQL handlers; the second may be NULL */
-	const char *failpoint;  /* where it is killed */
-	const char *killed;     /* the same for a person */
+	const char *failpoint; /* where it is killed */
+	const char *killed;    /* the same for a person */
 };
-#define SEMEL_DEMO_SERVICES 3
-enum { SEMEL_DEMO_BILLING, SEMEL_DEMO_FULFILLMENT, SEMEL_DEMO_AUDIT };
-extern const struct semel_demo_service semel_demo_services[SEMEL_DEMO_SERVICES];
+/* By SEMEL_SHOP_BILLING and so on. */
+extern const struct semel_demo_service semel_demo_services[SEMEL_SHOP_SERVICES];
 
 /* Runs semel with these words. With a failpoint it must die of it; without one it must end with 0.
  * answer_out (may be NULL) has its output. A crash is counted. */
@@ -95,7 +76,7 @@ semel_status semel_demo_relay(struct semel_demo *demo, const char *failpoint);
 struct semel_demo_answer {
 	int64_t done, duplicate, dead;
 };
-semel_status semel_demo_consume(struct semel_demo *demo, const struct semel_demo_service *service,
+semel_status semel_demo_consume(struct semel_demo *demo, const struct semel_shop_service *service,
 				const char *failpoint, struct semel_demo_answer *answer_out);
 /* A number in a JSON object; 0 when it is not there. */
 int64_t semel_demo_member(struct semel_text object, const char *name);

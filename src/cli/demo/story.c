@@ -134,11 +134,13 @@ static semel_status count_claims(struct semel_demo *demo, const char *scope, int
 	return semel_demo_ask(demo, sql, count_out);
 }
 
-static semel_status kill_service(struct semel_demo *demo, const struct semel_demo_service *service)
+static semel_status kill_service(struct semel_demo *demo, int number)
 {
+	const struct semel_shop_service *service = &semel_shop_services[number];
+	const struct semel_demo_service *fate = &semel_demo_services[number];
 	struct semel_demo_answer answer = { 0 };
 	int64_t before = 0;
-	semel_status status = semel_demo_consume(demo, service, service->failpoint, NULL);
+	semel_status status = semel_demo_consume(demo, service, fate->failpoint, NULL);
 	if (status == SEMEL_OK)
 		status = count_claims(demo, service->scope, &before);
 	if (status == SEMEL_OK)
@@ -147,7 +149,7 @@ static semel_status kill_service(struct semel_demo *demo, const struct semel_dem
 		return status;
 	semel_demo_line(demo, SEMEL_DEMO_PLAIN,
 			SERVICE_ROW "  %11" PRId64 "  %5" PRId64 "  %7" PRId64 "%s", service->scope,
-			service->killed, before, answer.done, answer.duplicate,
+			fate->killed, before, answer.done, answer.duplicate,
 			answer.dead > 0 ? "  see 5" : "");
 	semel_demo_expect(demo, before > 0 && answer.done > 0, "%s should be killed in the middle",
 			  service->scope);
@@ -162,15 +164,15 @@ static semel_status services_are_killed(struct semel_demo *demo)
 	semel_demo_line(demo, SEMEL_DEMO_DIM, SERVICE_ROW "  %11s  %5s  %7s", "", "killed",
 			"done before", "after", "skipped");
 	semel_status status = SEMEL_OK;
-	for (int i = 0; i < SEMEL_DEMO_SERVICES && status == SEMEL_OK; i++)
-		status = kill_service(demo, &semel_demo_services[i]);
+	for (int i = 0; i < SEMEL_SHOP_SERVICES && status == SEMEL_OK; i++)
+		status = kill_service(demo, i);
 	return status;
 }
 
 /* ---- 4: deliveries twice --------------------------------------------------------------------- */
 
 static semel_status show_duplicates(struct semel_demo *demo,
-				    const struct semel_demo_service *service, int64_t replayed)
+				    const struct semel_shop_service *service, int64_t replayed)
 {
 	struct semel_demo_answer answer = { 0 };
 	semel_status status = semel_demo_consume(demo, service, NULL, &answer);
@@ -193,8 +195,8 @@ static semel_status deliveries_are_doubled(struct semel_demo *demo)
 	if (status != SEMEL_OK)
 		return status;
 	int64_t replayed = semel_demo_member(answer, "replayed");
-	for (int i = 0; i < SEMEL_DEMO_SERVICES && status == SEMEL_OK; i++)
-		status = show_duplicates(demo, &semel_demo_services[i], replayed);
+	for (int i = 0; i < SEMEL_SHOP_SERVICES && status == SEMEL_OK; i++)
+		status = show_duplicates(demo, &semel_shop_services[i], replayed);
 	return status;
 }
 
@@ -236,7 +238,7 @@ static semel_status replay_dead_letter(struct semel_demo *demo, const char *entr
 	if (status == SEMEL_OK)
 		status = semel_demo_play(demo, words, NULL, NULL);
 	if (status == SEMEL_OK)
-		status = semel_demo_consume(demo, &semel_demo_services[SEMEL_DEMO_FULFILLMENT],
+		status = semel_demo_consume(demo, &semel_shop_services[SEMEL_SHOP_FULFILLMENT],
 					    NULL, &answer);
 	if (status == SEMEL_OK)
 		status = semel_demo_ask(demo,

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The shop on PostgreSQL: a connection of its own, through libpq as it was loaded. */
-#include "cli/demo/demo.h"
-
 #include "base/error.h"
+#include "cli/shop/shop.h"
 #include "store/postgres/libpq.h"
 
 #include <stdlib.h>
@@ -18,9 +17,7 @@ static semel_status finish(PGconn *connection, PGresult *result, int64_t *number
 		*number_out = strtoll(semel_libpq.getvalue(result, 0, 0), NULL, 10);
 	if (state != PGRES_TUPLES_OK && state != PGRES_COMMAND_OK) {
 		const char *said = semel_libpq.errorMessage(connection);
-		status = semel_error_set(error, SEMEL_INTERNAL,
-					 "the shop's database says: %.*s (the demo wants an empty "
-					 "one)",
+		status = semel_error_set(error, SEMEL_INTERNAL, "the shop's database says: %.*s",
 					 (int)strcspn(said, "\n"), said);
 	}
 	semel_libpq.clear(result);
@@ -46,22 +43,27 @@ static void close_connection(void *connection)
 	semel_libpq.finish(connection);
 }
 
-static semel_status execute(void *connection, const char *sql, const char *const *parameters,
-			    semel_error *error)
+static PGresult *send(PGconn *connection, const char *sql, const char *const *parameters)
 {
 	int count = 0;
 	while (parameters && parameters[count])
 		count++;
-	PGresult *result = parameters ? semel_libpq.execParams(connection, sql, count, NULL,
-							       parameters, NULL, NULL, 0)
-				      : semel_libpq.exec(connection, sql);
-	return finish(connection, result, NULL, error);
+	return parameters ? semel_libpq.execParams(connection, sql, count, NULL, parameters, NULL,
+						   NULL, 0)
+			  : semel_libpq.exec(connection, sql);
 }
 
-static semel_status ask(void *connection, const char *sql, int64_t *number_out, semel_error *error)
+static semel_status execute(void *connection, const char *sql, const char *const *parameters,
+			    semel_error *error)
+{
+	return finish(connection, send(connection, sql, parameters), NULL, error);
+}
+
+static semel_status ask(void *connection, const char *sql, const char *const *parameters,
+			int64_t *number_out, semel_error *error)
 {
 	*number_out = 0;
-	return finish(connection, semel_libpq.exec(connection, sql), number_out, error);
+	return finish(connection, send(connection, sql, parameters), number_out, error);
 }
 
 static semel_tx borrow(void *connection)
@@ -69,11 +71,14 @@ static semel_tx borrow(void *connection)
 	return semel_borrow_postgres(connection);
 }
 
-const struct semel_demo_engine semel_demo_postgres = {
+const struct semel_shop_engine semel_shop_postgres = {
 	/* The services' SQL is the same on both. */
 	.preparation = "CREATE FUNCTION json_extract(document text, path text) RETURNS text"
 		       " IMMUTABLE LANGUAGE sql AS"
-		       " $$ SELECT document::jsonb #>> ARRAY[substr(path, 3)] $$",
+		       " $$ SELECT document::jsonb #>> ARRAY[substr(path, 3)] $$;"
+		       "CREATE FUNCTION fail_when(failing boolean) RETURNS void LANGUAGE plpgsql AS"
+		       " $$ BEGIN IF failing THEN RAISE EXCEPTION 'not yet'; END IF; END $$",
+	.fail_first = "SELECT fail_when(:attempt = 1)",
 	.open = open_connection,
 	.close = close_connection,
 	.execute = execute,
