@@ -18,6 +18,7 @@ const struct semel_command *const semel_commands[] = {
 	&semel_command_doctor,
 	&semel_command_trace,
 	&semel_command_verify,
+	&semel_command_drill,
 	&semel_command_failpoints,
 	&semel_command_bench,
 	&semel_command_help,

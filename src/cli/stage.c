@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -34,20 +35,20 @@ static semel_status make_folder(struct semel_stage *stage, const struct semel_st
 	if (!parent || !parent[0])
 		parent = plan->fallback;
 	char *whole = realpath(parent, NULL);
-	int length = snprintf(stage->folder, sizeof stage->folder, "%s/semel-XXXXXX",
-			      whole ? whole : parent);
+	int length = snprintf(stage->folder, sizeof stage->folder, "%s/%s", whole ? whole : parent,
+			      plan->name ? plan->name : "semel-XXXXXX");
 	free(whole);
 	if (length < 0 || (size_t)length >= sizeof stage->folder) {
 		stage->folder[0] = '\0';
 		return semel_error_set(error, SEMEL_USAGE, "the name of the folder is too long");
 	}
-	if (mkdtemp(stage->folder))
+	if (plan->name ? mkdir(stage->folder, 0700) == 0 : mkdtemp(stage->folder) != NULL)
 		return SEMEL_OK;
 	int reason = errno;
 	stage->folder[0] = '\0';
-	return semel_error_set(error, SEMEL_OUTAGE,
-			       "cannot make a folder in %s: %s (name another one with --dir)",
-			       parent, strerror(reason));
+	return semel_error_set(error, SEMEL_OUTAGE, "cannot make a folder in %s: %s%s", parent,
+			       strerror(reason),
+			       plan->name ? "" : " (name another one with --dir)");
 }
 
 static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *walk)
@@ -55,6 +56,11 @@ static int remove_one(const char *path, const struct stat *status, int kind, str
 	(void)status, (void)kind, (void)walk;
 	(void)remove(path); /* what cannot be removed keeps its folder, too */
 	return 0;
+}
+
+void semel_stage_remove(const char *folder)
+{
+	nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 /* ---- children's environment -------------------------------------------------------------------
@@ -70,22 +76,24 @@ static void set(struct semel_stage *stage, const char *name, const char *value, 
 }
 
 /* Our own settings are not theirs: a child is told everything on its command line, but the URLs,
- * which may hold passwords. It logs errors only, since nobody listens before it has ended. */
+ * which may hold passwords. It logs errors only, since nobody listens before it has ended, and no
+ * collector hears of what is only played. */
 static semel_status copy_environment(struct semel_stage *stage, const struct semel_stage_plan *plan,
 				     semel_error *error)
 {
-	static char quiet[] = "SEMEL_LOG_LEVEL=error";
+	static char quiet[] = "SEMEL_LOG_LEVEL=error", untraced[] = "OTEL_SDK_DISABLED=true";
 	size_t count = 0;
 	while (environ && environ[count])
 		count++;
-	char **list = semel_arena_alloc(stage->arena, (count + 4) * sizeof *list);
+	char **list = semel_arena_alloc(stage->arena, (count + 5) * sizeof *list);
 	if (!list)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
 	size_t kept = 0;
 	for (size_t i = 0; i < count; i++)
-		if (strncmp(environ[i], "SEMEL_", 6) != 0)
+		if (strncmp(environ[i], "SEMEL_", 6) != 0 && strncmp(environ[i], "OTEL_", 5) != 0)
 			list[kept++] = environ[i];
 	list[kept++] = quiet;
+	list[kept++] = untraced;
 	set(stage, "SEMEL_STORE", plan->store, list, &kept);
 	set(stage, "SEMEL_BROKER", plan->broker, list, &kept);
 	list[kept] = NULL;
@@ -119,7 +127,7 @@ semel_status semel_stage_open(struct semel_stage *stage, const struct semel_stag
 void semel_stage_close(struct semel_stage *stage)
 {
 	if (stage->folder[0] && !stage->keep)
-		nftw(stage->folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+		semel_stage_remove(stage->folder);
 	semel_signals_forget();
 	if (stage->bell >= 0)
 		close(stage->bell);

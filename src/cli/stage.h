@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where `demo` and `bench` play: a folder of their own, and children of this very program in it.
- * Both are gone in the end, also after an interrupt. */
+/* Where `demo`, `drill` and `bench` play: a folder of their own, and children of this very program
+ * in it. Both are gone in the end, also after an interrupt. */
 #ifndef SEMEL_CLI_STAGE_H
 #define SEMEL_CLI_STAGE_H
 
@@ -23,16 +23,19 @@ struct semel_stage {
 struct semel_stage_plan {
 	const char *parent;   /* where the folder is made; NULL: fallback */
 	const char *fallback; /* used unless the environment has TMPDIR */
+	const char *name;     /* of the folder, which nobody else has; NULL: semel-XXXXXX */
 	bool keep;            /* leave the folder in the end */
 	/* What the children work on; NULL: files in the folder. */
 	const char *store, *broker;
 };
 
-/* Makes the folder, named semel-… under the parent. Close it also after a failure. */
+/* Makes the folder under the parent. Close it also after a failure. */
 semel_status semel_stage_open(struct semel_stage *stage, const struct semel_stage_plan *plan,
 			      semel_error *error);
 /* Removes the folder with all that is in it, unless it is to be kept. */
 void semel_stage_close(struct semel_stage *stage);
+/* The same for one that somebody left. */
+void semel_stage_remove(const char *folder);
 /* A file in the folder, behind a prefix such as "sqlite:". In the arena; NULL: no memory. */
 const char *semel_stage_path(struct semel_stage *stage, const char *prefix, const char *name);
 /* OK, or NOT_FINISHED when somebody wants us to stop. */

@@ -7,6 +7,7 @@ nobody else uses. Each says how the program finds it and what it was ever given:
     overlaps      whether events are confirmed while later ones are being sent
     witness()     before anything is published to the topic
     log()         whatever arrived since: (id, aggregate id, payload), repeats too
+    things()      names of what was made there
     consumers()   how many there are of the scope
     give_up()     takes a consumer that is silent for dead, where time alone does not do it soon
     close()       it is gone
@@ -47,6 +48,11 @@ class LocalFile:
 
     def log(self):
         return log_of(self.path)
+
+    def things(self):
+        if not self.path.exists():
+            return set()
+        return {name for (name,) in rows_of(self.path, "SELECT name FROM semel_topic UNION SELECT scope FROM semel_subscription")}
 
     def consumers(self, _scope, _topic):
         ((count,),) = rows_of(self.path, "SELECT count(DISTINCT owner) FROM semel_share")
@@ -111,6 +117,9 @@ class VirtualHost:
                 self.seen.append((properties.message_id, properties.headers["semel-aggregate-id"], body))
         self.connection.close()
         return self.seen
+
+    def things(self):
+        return servers().administrator.names(self.name)
 
     def consumers(self, scope, topic):
         return servers().administrator.consumers(self.name, f"{scope}.{topic}")

@@ -85,6 +85,11 @@ class Space:
         seen = [(headers_of(record), record.value()) for name in main for record in self.records(name)]
         return [(headers["ce_id"], headers["semel-aggregate-id"], value) for headers, value in seen]
 
+    def things(self):
+        """Topics and groups."""
+        groups = {group.id for group in self.administrator.client.list_groups(timeout=20)}
+        return self.topics() | {name.removeprefix(self.prefix) for name in groups if name.startswith(self.prefix)}
+
     def consumers(self, scope, _topic):
         """Members of the group, once it has shared the partitions out."""
         found = self.administrator.client.list_groups(self.prefix + scope, timeout=20)

@@ -26,7 +26,7 @@ def wait_for(condition, timeout=30.0, what="the condition"):
         time.sleep(0.02)
 
 
-def _is_free(path):
+def is_free(path):
     """Could somebody write to this file now? The local broker's writers also queue at a file beside it."""
     turn = Path(f"{path}-turn")
     if turn.exists():
@@ -136,7 +136,7 @@ class Semel:
     def _frozen_without_a_lock(self, child):
         child.send_signal(signal.SIGSTOP)
         files = [path for path in (self.store, self.broker) if isinstance(path, Path)]
-        if all(map(_is_free, files)) and mix.is_idle(self.store):
+        if all(map(is_free, files)) and mix.is_idle(self.store):
             return True
         child.send_signal(signal.SIGCONT)
         return False

@@ -5,6 +5,7 @@ would start a whole machine for each question."""
 import contextlib
 import json
 import os
+import re
 import secrets
 import select
 import subprocess
@@ -254,6 +255,12 @@ class Administrator:
 
     def delete_exchange(self, vhost, name):
         self.ask(f"rabbit_exchange:delete(rabbit_misc:r({binary(vhost)}, exchange, {binary(name)}), false, <<\"test\">>)")
+
+    def names(self, vhost):
+        """Of all queues and exchanges."""
+        told = self.ask(f"[rabbit_amqqueue:list_names({binary(vhost)}),"
+                        f" [element(2, X) || X <- rabbit_exchange:list({binary(vhost)})]]")
+        return set(re.findall(r'(?:queue|exchange),<<"(.*?)">>', told))
 
     def delete_queues(self, vhost):
         """All of them, as a person in the wrong window would."""

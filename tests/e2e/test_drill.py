@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`semel drill` plays on the user's own store and broker, tells what it found, and leaves nothing there: not at its
+end, not when it is killed, and not when whoever clears up after it is killed too."""
+import json
+import os
+import signal
+from pathlib import Path
+
+import mix
+import pytest
+from program import is_free, wait_for
+
+HELD = "of 2 rows held: nothing lost, nothing done twice, nothing out of order"
+# One where something is left undone for a moment, and the sum of it all.
+ROWS = ("--row", "relay.after-confirm", "--row", "books")
+# Two that take longer.
+LONG = ("--row", "broker-is-away", "--row", "order-is-poisoned")
+
+
+def drills(semel):
+    """Whatever a drill has made and not taken away."""
+    folders = [str(path) for path in semel.folder.iterdir() if path.name.startswith("semel-drill")]
+    folders += [str(path) for path in (semel.folder / "tmp").glob("semel-drill*")]
+    things = [name for name in semel.place.broker.things() if "semel-drill" in name]
+    schemas = []
+    if mix.STORE == "postgres":
+        schemas = semel.sql("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'semel%drill%'")
+    return folders + things + schemas
+
+
+def watchers(semel):
+    """Processes that hold the lock of a drill's folder: the drill, and who clears up after it."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            held = [os.readlink(link) for link in (entry / "fd").iterdir()] if entry.name.isdigit() else []
+        except OSError:
+            continue
+        if any(name.startswith(str(semel.folder)) and name.endswith("/lock") for name in held):
+            found.append(int(entry.name))
+    return found
+
+
+def begun(semel, *words):
+    """A drill that has made what it needs, and is at work."""
+    child = semel.spawn("drill", *words, env=temporary(semel))
+    for line in child.stdout:
+        if line.startswith("under the name semel-drill-"):
+            child.drill = line.split()[-1]
+            return child
+    raise AssertionError(child.stderr.read())
+
+
+def temporary(semel):
+    return {"TMPDIR": str(semel.folder / "tmp")}
+
+
+def frozen(child, database):
+    """Stopped where it has no transaction of its own; a child of it may have one, which ends."""
+    child.send_signal(signal.SIGSTOP)
+    if is_free(database):
+        return True
+    child.send_signal(signal.SIGCONT)
+    return False
+
+
+def nothing_is_left(semel):
+    """Kafka's brokers hear of a deletion a moment after it was confirmed."""
+    wait_for(lambda: drills(semel) == [], timeout=120, what="the end of what the drill had made")
+
+
+@pytest.fixture
+def user(semel):
+    """Somebody with work of his own: an event that waits in the outbox, and one at the broker."""
+    semel.subscribe("billing")
+    semel.publish(aggregate="order:1")
+    semel.ok("relay", "--drain")
+    semel.publish(aggregate="order:2")
+    (semel.folder / "tmp").mkdir()
+    return semel
+
+
+def state(semel):
+    """What the user would notice."""
+    tables = ("semel_outbox", "semel_inbox", "semel_subscription", "semel_lease", "semel_dead_letter")
+    rows = {table: semel.sql(f"SELECT count(*) FROM {table}") for table in tables}
+    return rows, semel.sql("SELECT id, status, attempts FROM semel_outbox ORDER BY seq"), semel.place.broker.things()
+
+
+@pytest.mark.anywhere
+@pytest.mark.core
+def test_a_drill_holds_and_the_users_own_things_are_as_they_were(user):
+    before = state(user)
+    screen = user.ok("drill", *ROWS, env=temporary(user), timeout=120)
+    assert HELD in screen
+    nothing_is_left(user)
+    assert state(user) == before
+
+
+@pytest.mark.anywhere
+@pytest.mark.core
+def test_a_killed_drill_is_cleared_up_after(user):
+    before = state(user)
+    child = begun(user, *LONG)
+    assert drills(user) != []
+    child.kill()
+    child.wait(30)
+    nothing_is_left(user)
+    assert state(user) == before
+
+
+@pytest.mark.anywhere
+def test_what_nobody_could_clear_up_the_next_drill_does(user):
+    child = begun(user, *LONG)
+    for process in {child.pid, *watchers(user)}:
+        os.kill(process, signal.SIGKILL)
+    child.wait(30)
+    wait_for(lambda: watchers(user) == [], timeout=60, what="the end of the watcher")
+    assert drills(user) != []
+    assert f"{child.drill} was left by an earlier drill: taken away" in user.ok("drill", "--clean", env=temporary(user), timeout=120)
+    nothing_is_left(user)
+    assert user.ok("drill", "--clean", env=temporary(user), timeout=120) == ""
+
+
+def test_every_row_of_the_matrix_and_the_seven_what_ifs_are_played(bare):
+    points = [row["name"] for row in json.loads(bare.ok("failpoints", "--json"))]
+    report = json.loads(bare.ok("drill", "--json", timeout=300))
+    assert report["ok"] and report["failed"] == 0
+    assert [row["name"] for row in report["rows"] if row["kind"] == "crash"] == points
+    assert len([row for row in report["rows"] if row["kind"] == "what-if"]) == 7
+    assert all(row["ok"] and row["found"] is None for row in report["rows"])
+    assert list(bare.folder.iterdir()) == []
+
+
+def test_the_names_of_the_rows_are_those_that_row_takes(bare):
+    names = [line.split()[0] for line in bare.ok("drill", "--list").splitlines()]
+    assert "relay.after-confirm" in names and "order-is-poisoned" in names and "books" in names
+    assert "did you mean relay.after-confirm" in bare.fails(64, "drill", "--row", "relay.after-confrm")
+
+
+def test_a_row_that_fails_is_told_and_ends_with_1(bare):
+    """Somebody makes the drill's own audit forget what it was told, while the drill stands still."""
+    child = begun(bare, "--row", "relay.after-confirm", "--row", "consume.after-ack", "--row", "books")
+    (folder,) = bare.folder.iterdir()
+    wait_for(lambda: frozen(child, folder / "semel.db"), what="a moment without a lock")
+    bare.sql("CREATE TRIGGER forget AFTER INSERT ON audit BEGIN DELETE FROM audit WHERE order_id = NEW.order_id; END",
+             database=folder / "semel.db")
+    child.send_signal(signal.SIGCONT)
+    screen = child.stdout.read()
+    assert child.wait(60) == 1
+    assert 'found: orders with the trail "placed, paid": 0, not 6' in screen
+    assert "of 3 rows failed" in screen
+    assert list(bare.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_drill_clears_up_itself(bare, number):
+    child = begun(bare, *LONG)
+    child.send_signal(number)
+    child.stdout.read()
+    assert child.wait(30) == 75
+    assert list(bare.folder.iterdir()) == []
+
+
+def test_a_drill_that_is_alive_is_not_taken_away(bare):
+    child = begun(bare, *LONG)
+    assert bare.ok("drill", "--clean") == ""
+    assert HELD in child.stdout.read()
+    assert child.wait(30) == 0
+
+
+def test_a_broker_that_is_away_is_told_and_nothing_is_made(bare):
+    assert "127.0.0.1" in bare.fails(69, "--broker", "amqp://127.0.0.1:9/", "drill")
+    assert list(bare.folder.iterdir()) == []
+
+
+def test_a_drill_of_another_broker_is_left_for_it(bare):
+    folder = bare.folder / "semel-drill-0000000100000001"
+    folder.mkdir()
+    (folder / "lock").touch()
+    (folder / "semel.db").touch()
+    assert "with another broker" in bare.ok("drill", "--clean")
+    assert folder.exists()
+
+
+@pytest.mark.parametrize("name", ["semel-drill-", "semel-drill-12", "semel-drill-000000010000000g", "semel-drills"])
+def test_a_folder_that_is_only_called_alike_is_left_alone(bare, name):
+    (bare.folder / name).mkdir()
+    (bare.folder / name / "lock").touch()
+    assert bare.ok("drill", "--clean") == ""
+    assert (bare.folder / name).exists()
