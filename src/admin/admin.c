@@ -2,6 +2,7 @@
 #include "admin/admin.h"
 
 #include "admin/health.h"
+#include "admin/redact.h"
 #include "admin/replays.h"
 #include "admin/routes.h"
 #include "admin/sight.h"
@@ -271,7 +272,9 @@ static semel_status copy_options(struct semel_admin *admin,
 	if (!admin->store || !admin->broker || !admin->slot || !admin->desk.jobs ||
 	    !admin->desk.sights)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the admin server");
-	return semel_listen_parse(options->listen, &admin->listen, error);
+	semel_status status = semel_redaction_make(options->redact, &admin->desk.redaction, error);
+	return status == SEMEL_OK ? semel_listen_parse(options->listen, &admin->listen, error)
+				  : status;
 }
 
 semel_status semel_admin_start(const struct semel_admin_options *options,
@@ -310,6 +313,7 @@ void semel_admin_stop(struct semel_admin *admin)
 	semel_watch_stop(admin->desk.watch);
 	semel_jobs_free(admin->desk.jobs);
 	semel_sights_free(admin->desk.sights);
+	semel_redaction_free(admin->desk.redaction);
 	for (size_t i = 0; i < admin->desk.spare_count; i++)
 		semel_store_close(admin->desk.spare[i]);
 	pthread_mutex_destroy(&admin->desk.lock);

@@ -21,7 +21,8 @@ struct semel_admin_options {
 	const char *listen;         /* "127.0.0.1:8082" */
 	const char *token_file;     /* NULL: none */
 	const char *tls_cert, *tls_key;
-	const char *const *hosts; /* further names of this server; NULL-ended, may be NULL */
+	const char *const *hosts;  /* further names of this server; NULL-ended, may be NULL */
+	const char *const *redact; /* paths of what is not shown (redact.h); likewise */
 	bool numbers_only;      /* metrics and health, nothing else: beside a relay or a consumer */
 	int64_t ready_stall_ms; /* 0: 60 s */
 	int64_t inbox_retention_ms; /* for replays */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dead letters over HTTP: the same rules, and the same record, as `semel dlq`. */
+#include "admin/redact.h"
 #include "admin/routes.h"
 #include "base/error.h"
 #include "base/time.h"
@@ -30,16 +31,27 @@ static semel_status read_status(struct semel_visit *visit, semel_dead_status *st
 }
 
 struct listing {
-	struct semel_buffer *body;
+	struct semel_visit *visit;
 	uint64_t count;
+	semel_status status;
 };
 
 static void list_seen(const semel_dead_letter *letter, void *user)
 {
 	struct listing *listing = user;
+	struct semel_visit *visit = listing->visit;
 
-	semel_buffer_string(listing->body, listing->count++ ? ",\n " : "");
-	semel_dead_letter_to_json(letter, listing->body);
+	semel_buffer_string(semel_visit_body(visit), listing->count++ ? ",\n " : "");
+	if (listing->status == SEMEL_OK)
+		listing->status = semel_redaction_show(visit->desk->redaction, letter, visit->arena,
+						       semel_visit_body(visit));
+}
+
+static semel_status listed(const struct listing *listing, semel_status status, semel_error *error)
+{
+	return status == SEMEL_OK && listing->status != SEMEL_OK
+		       ? semel_error_set(error, listing->status, "no memory for a dead letter")
+		       : status;
 }
 
 static semel_status read_time(struct semel_visit *visit, const char *name, int64_t *time_ms_out,
@@ -78,16 +90,16 @@ static semel_status read_filter(struct semel_visit *visit, int64_t fallback,
 
 semel_status semel_serve_dead_list(struct semel_visit *visit, semel_error *error)
 {
-	struct listing listing = { .body = semel_visit_body(visit) };
+	struct listing listing = { .visit = visit };
 	semel_dead_filter filter;
 	semel_status status = read_filter(visit, SEMEL_DEAD_LIST_DEFAULT, &filter, error);
 
 	if (status != SEMEL_OK)
 		return status;
-	semel_buffer_string(listing.body, "[");
+	semel_buffer_string(semel_visit_body(visit), "[");
 	status = semel_dead_letter_list(visit->store, &filter, list_seen, &listing, error);
-	semel_buffer_string(listing.body, "]\n");
-	return status;
+	semel_buffer_string(semel_visit_body(visit), "]\n");
+	return listed(&listing, status, error);
 }
 
 semel_status semel_serve_dead_count(struct semel_visit *visit, semel_error *error)
@@ -110,20 +122,15 @@ static semel_status find_store(struct semel_visit *visit, semel_error *error)
 	return semel_visit_store(visit, error);
 }
 
-static void one_seen(const semel_dead_letter *letter, void *user)
-{
-	semel_dead_letter_to_json(letter, user);
-}
-
 semel_status semel_serve_dead_one(struct semel_visit *visit, semel_error *error)
 {
+	struct listing listing = { .visit = visit };
 	semel_status status = find_store(visit, error);
 
 	if (status == SEMEL_OK)
-		status = semel_dead_letter_get(visit->store, visit->id, one_seen,
-					       semel_visit_body(visit), error);
+		status = semel_dead_letter_get(visit->store, visit->id, list_seen, &listing, error);
 	semel_buffer_string(semel_visit_body(visit), "\n");
-	return status;
+	return listed(&listing, status, error);
 }
 
 static void say_done(struct semel_visit *visit, const char *what)

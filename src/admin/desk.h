@@ -15,15 +15,17 @@
 struct semel_jobs;
 struct semel_watch;
 struct semel_sights;
+struct semel_redaction;
 
 /* One per server; shared by its threads. */
 struct semel_desk {
 	struct semel_admin_options options;
 	const struct semel_env *env;
-	struct semel_jobs *jobs;     /* replays */
-	struct semel_watch *watch;   /* is anything stuck? */
-	struct semel_sights *sights; /* what the page shows */
-	pthread_mutex_t lock;        /* of the pool */
+	struct semel_jobs *jobs;           /* replays */
+	struct semel_watch *watch;         /* is anything stuck? */
+	struct semel_sights *sights;       /* what the page shows */
+	struct semel_redaction *redaction; /* what is not shown; NULL: all is */
+	pthread_mutex_t lock;              /* of the pool */
 	semel_store *spare[4];
 	size_t spare_count;
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/admin_options.h"
 
+#include "admin/redact.h"
 #include "cli/config.h"
 #include "cli/signals.h"
 #include "observe/log.h"
@@ -21,6 +22,12 @@ const struct semel_option semel_admin_rows[] = {
 	  .min = 1,
 	  .fallback = "60s",
 	  .help = "/readyz turns red when something waits and nothing has moved for so long" },
+	{ .name = "redact",
+	  .kind = SEMEL_OPTION_MULTI,
+	  .argument = "PATH",
+	  .fits = semel_redaction_fits,
+	  .needs = "$.card.number, $.items[*].name, $..password or headers.NAME",
+	  .help = "hide this member of payloads, or this header: in the API and on the page" },
 	{ .name = "token-file",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "FILE",
@@ -65,7 +72,7 @@ struct semel_admin_options semel_admin_options_read(const struct semel_invocatio
 {
 	const struct semel_args *args = invocation->args;
 	const char *token_file = semel_args_text(args, "token-file");
-	size_t hosts = 0;
+	size_t hosts = 0, redacted = 0;
 	struct semel_admin_options options = {
 		.store = invocation->store,
 		.broker = invocation->broker,
@@ -74,6 +81,7 @@ struct semel_admin_options semel_admin_options_read(const struct semel_invocatio
 		.tls_cert = semel_args_text(args, "tls-cert"),
 		.tls_key = semel_args_text(args, "tls-key"),
 		.hosts = semel_args_list(args, "host", &hosts),
+		.redact = semel_args_list(args, "redact", &redacted),
 		.ready_stall_ms = semel_args_duration_ms(args, "ready-stall"),
 		.inbox_retention_ms = invocation->config->retention.inbox_ms,
 	};
