@@ -50,11 +50,13 @@ def test_a_consumer_takes_the_settings_of_each_workload(semel, work):
 def test_systemd_takes_the_units(tmp_path):
     if not shutil.which("systemd-analyze"):
         pytest.skip("systemd-analyze is not installed")
-    for unit in sorted((TREE / "packaging" / "systemd").glob("semel-*")):
+    units = TREE / "packaging" / "systemd"
+    for unit in [*units.glob("*.service"), *units.glob("*.timer")]:
         text = unit.read_text(encoding="utf-8").replace("/usr/local/bin/semel", str(PROGRAM))
         (tmp_path / unit.name).write_text(text, encoding="utf-8")
     names = [path.name.replace("@.", "@billing.") for path in sorted(tmp_path.iterdir())]
-    assert len(names) == 6
+    assert len(names) == 7
+    shutil.copytree(units / "semel-.service.d", tmp_path / "semel-.service.d")
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", *(f"./{name}" for name in names)],
         cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
@@ -65,7 +67,7 @@ def test_systemd_takes_the_units(tmp_path):
 
 def test_the_config_file_of_the_units_is_accepted(bare):
     sample = (TREE / "packaging" / "systemd" / "semel.yaml").read_text(encoding="utf-8")
-    (bare.folder / "semel.yaml").write_text(sample.replace("/var/lib/shop/", ""), encoding="utf-8")
+    (bare.folder / "semel.yaml").write_text(sample.replace("/var/lib/semel/", ""), encoding="utf-8")
     bare.ok("--config", "semel.yaml", "init")
     bare.sql("CREATE TABLE invoice(order_id, total)", database=bare.folder / "shop.db")
     for words in (["relay", "--drain"], ["consume", "--scope", "billing", "--drain"], ["prune"], ["verify"]):

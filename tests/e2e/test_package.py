@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packages, units, image and manifests: what can be shown of them without another machine."""
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from program import PROGRAM, TREE, wait_for
+from test_run import ask
+
+PACKAGING = TREE / "packaging"
+BUILD = Path(os.environ.get("SEMEL_BUILD", TREE / "build"))
+
+
+def needs(*programs):
+    lacking = [name for name in programs if not shutil.which(name)]
+    return pytest.mark.skipif(bool(lacking), reason=f"packages: {', '.join(lacking)} not installed")
+
+
+def run(*words, cwd=None, env=None, code=0):
+    done = subprocess.run([str(word) for word in words], cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
+
+
+# ---- Debian packages ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory):
+    """{name: file}, built by the one command from the tree that is tested."""
+    folder = tmp_path_factory.mktemp("packages")
+    paths = run(TREE / "scripts" / "package", folder, env={"SEMEL_BUILD": str(BUILD)}).split()
+    return {Path(path).name.partition("_")[0]: path for path in paths}
+
+
+class Machine:
+    """A folder that dpkg takes for a whole machine; no script of a package leaves it."""
+
+    def __init__(self, folder):
+        self.root = folder
+        for name in ("var/lib/dpkg/updates", "var/lib/dpkg/info", "etc"):
+            (folder / name).mkdir(parents=True)
+        (folder / "var/lib/dpkg/status").touch()
+
+    def dpkg(self, *words):
+        return run("dpkg", f"--root={self.root}", "--force-script-chrootless", "--force-depends", "--force-confold", "--log=/dev/null", *words)
+
+
+@pytest.mark.slow
+@needs("dpkg", "dpkg-shlibdeps", "cpack")
+@pytest.mark.skipif(os.geteuid() != 0, reason="packages: only root may install them, even into a folder")
+def test_the_package_is_installed_runs_and_keeps_its_config_file(packages, tmp_path, bare):
+    machine = Machine(tmp_path / "machine")
+    machine.dpkg("--install", packages["semel"])
+    program, config = machine.root / "usr/bin/semel", machine.root / "etc/semel/semel.yaml"
+    assert run(program, "--version") == run(PROGRAM, "--version")
+    config.write_text(config.read_text().replace("/var/lib/semel/", "").replace("127.0.0.1:8082", "127.0.0.1:0"))
+    bare.program = program
+    env = {"SEMEL_CONFIG": str(config)}
+    bare.ok("init", env=env)
+    child = bare.spawn("run", env=env)
+    url = child.stdout.readline().split()[2]
+    bare.publish("--payload", "{}", env=env)
+    wait_for(lambda: "\nsemel_published_total 1\n" in ask(f"{url}/metrics")[1], timeout=60, what="a published event")
+    assert bare.stop(child) == 0
+    mine = config.read_text()
+    machine.dpkg("--install", packages["semel"])
+    assert config.read_text() == mine
+    machine.dpkg("--remove", "semel")
+    assert config.exists() and not program.exists()
+    machine.dpkg("--purge", "semel")
+    assert not config.exists()
+
+
+@pytest.mark.slow
+@needs("dpkg-deb", "dpkg-shlibdeps", "cpack")
+def test_the_packages_have_what_belongs_to_them(packages, tmp_path):
+    for path in packages.values():
+        run("dpkg-deb", "-x", path, tmp_path)
+    assert packages.keys() == {"semel", "libsemel0", "libsemel-dev"}
+    fields = json.loads(run("dpkg-deb", "-W", "--showformat", '{"depends": "${Depends}", "version": "${Version}"}', packages["semel"]))
+    for library in ("libc6", "libsqlite3-0", "libjansson4", "libyaml-0-2", "libmicrohttpd12"):
+        assert library in fields["depends"]
+    assert fields["version"] in run(PROGRAM, "--version")
+    assert run("dpkg-deb", "-I", packages["semel"], "conffiles") == "/etc/semel/semel.yaml\n"
+    there = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if not path.is_dir()}
+    units = sorted((tmp_path / "usr/lib/systemd/system").glob("*.service"))
+    assert len(units) == 5 and "usr/lib/systemd/system/semel-.service.d/hardening.conf" in there
+    for unit in units:
+        for command in re.findall(r"^Exec\w+=(\S+semel) ", unit.read_text(), re.MULTILINE):
+            assert command.removeprefix("/") in there, unit.name
+        for page, section in re.findall(r"man:([\w-]+)\((\d)\)", unit.read_text()):
+            assert f"usr/share/man/man{section}/{page}.{section}" in there, unit.name
+    for page in re.findall(r"docs/(runbooks/\S+)", (PACKAGING / "prometheus/semel-alerts.yaml").read_text()):
+        if page.endswith(".md"):
+            assert f"usr/share/doc/semel/{page}" in there
+    for name in ("usr/share/doc/semel/examples/semel.yaml", "usr/share/doc/semel/copyright", "usr/lib/sysusers.d/semel.conf",
+                 "usr/include/semel/semel.h", "usr/lib/libsemel.so.0", "usr/lib/pkgconfig/semel.pc"):
+        assert name in there
+
+
+@needs("dash")
+def test_the_scripts_of_the_package_are_sound():
+    for name in ("postinst", "prerm", "postrm"):
+        path = PACKAGING / "debian" / name
+        assert os.access(path, os.X_OK)
+        run("dash", "-n", path)
+        for word in ("configure", "remove", "purge", "upgrade"):
+            run("dash", path, word, env={"DPKG_ROOT": "/nowhere"})
+
+
+# ---- systemd -----------------------------------------------------------------------------------
+
+
+@needs("systemd-analyze")
+def test_the_units_leave_little_to_an_intruder(tmp_path):
+    """systemd's own judgement: below 2 of 10."""
+    shutil.copytree(PACKAGING / "systemd", tmp_path / "units")
+    for unit in sorted((tmp_path / "units").glob("*.service")):
+        unit.write_text(unit.read_text().replace("/usr/local/bin/semel", str(PROGRAM)))
+        name = unit.name.replace("@.", "@billing.")
+        run("systemd-analyze", "security", "--offline=true", "--threshold=20", "--no-pager", f"./{name}", cwd=unit.parent)
+
+
+def test_the_unit_of_run_is_told_and_watched():
+    text = (PACKAGING / "systemd" / "semel-run.service").read_text()
+    for line in ("Type=notify", "WatchdogSec=30", "ExecReload=/bin/kill -HUP $MAINPID", "RestartPreventExitStatus=64 78"):
+        assert f"\n{line}\n" in text
+
+
+# ---- image and manifests -----------------------------------------------------------------------
+
+KNOWN = {"FROM", "COPY", "WORKDIR", "RUN", "USER", "VOLUME", "ENV", "STOPSIGNAL", "ENTRYPOINT", "CMD", "EXPOSE", "LABEL", "ARG"}
+
+
+def instructions():
+    """[(word, rest)] of the Dockerfile."""
+    text = re.sub(r"^#.*\n", "", (PACKAGING / "docker" / "Dockerfile").read_text(), flags=re.MULTILINE)
+    return [line.split(None, 1) for line in text.replace("\\\n", " ").splitlines() if line.strip()]
+
+
+def test_the_image_is_made_as_images_should_be():
+    found = instructions()
+    assert {word for word, _ in found} <= KNOWN
+    stages = [rest.split() for word, rest in found if word == "FROM"]
+    for stage in stages:
+        assert re.fullmatch(r"[\w./-]+:[\w.-]+", stage[0]) and not stage[0].endswith(":latest")
+    last = found[max(at for at, (word, _) in enumerate(found) if word == "FROM"):]
+    users = [rest.strip() for word, rest in last if word == "USER"]
+    assert users and users[-1].isdigit() and users[-1] != "0"
+    for word, rest in found:
+        if word in ("ENTRYPOINT", "CMD"):
+            assert json.loads(rest)
+        if word == "RUN" and "apt-get install" in rest:
+            assert "--no-install-recommends" in rest and "rm -rf /var/lib/apt/lists/*" in rest
+        if word == "COPY" and "--from=" in rest:
+            assert re.search(r"--from=(\w+)", rest)[1] in {stage[-1] for stage in stages}
+    for _, rest in found:
+        for part in shlex.split(rest) if "scripts/" in rest else ():
+            assert not part.startswith("scripts/") or os.access(TREE / part, os.X_OK), part
+
+
+yaml = pytest.importorskip("yaml", reason="manifests: python3-yaml (of yamllint) is not installed")
+
+
+def manifests():
+    return {one["kind"]: one for one in yaml.safe_load_all((PACKAGING / "kubernetes" / "semel.yaml").read_text())}
+
+
+def pods():
+    kinds = manifests()
+    yield kinds["Deployment"]["spec"]["template"]["spec"]
+    yield kinds["CronJob"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+
+
+@needs("yamllint")
+def test_every_yaml_file_is_tidy():
+    run("yamllint", "--strict", "-c", TREE / ".yamllint", PACKAGING)
+
+
+def test_the_pods_have_no_more_rights_than_they_need():
+    image = instructions()
+    user = int(next(rest for word, rest in image if word == "USER"))
+    for pod in pods():
+        assert pod["automountServiceAccountToken"] is False
+        assert (pod["securityContext"]["runAsNonRoot"], pod["securityContext"]["runAsUser"]) == (True, user)
+        mounted = {volume["name"] for volume in pod["volumes"]}
+        for container in [*pod["containers"], *pod.get("initContainers", ())]:
+            rights = container["securityContext"]
+            assert rights == {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+            assert {mount["name"] for mount in container["volumeMounts"]} <= mounted
+            assert container["resources"]["limits"]["memory"]
+            assert not container["image"].endswith(":latest")
+
+
+def test_the_manifests_fit_together_and_to_the_program(bare):
+    kinds = manifests()
+    deployment, service = kinds["Deployment"]["spec"], kinds["Service"]["spec"]
+    labels = deployment["template"]["metadata"]["labels"]
+    for selector in (deployment["selector"]["matchLabels"], service["selector"], kinds["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"]):
+        assert selector.items() <= labels.items()
+    (container,) = deployment["template"]["spec"]["containers"]
+    assert service["ports"][0]["targetPort"] in {port["name"] for port in container["ports"]}
+    for probe, path in (("livenessProbe", "/livez"), ("readinessProbe", "/readyz")):
+        assert container[probe]["httpGet"] == {"path": path, "port": "admin", "scheme": "HTTPS"}
+    config = kinds["ConfigMap"]["data"]["semel.yaml"]
+    port = container["ports"][0]["containerPort"]
+    assert f":{port}\"" in config
+    for path in re.findall(r"/run/\S+", config):
+        assert any(path.startswith(mount["mountPath"]) for mount in container["volumeMounts"]), path
+    bare.ok("init")
+    (bare.folder / "semel.yaml").write_text(config)
+    bare.ok("--config", "semel.yaml", "dlq", "count")
