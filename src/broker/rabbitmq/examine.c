@@ -67,9 +67,12 @@ static void examine_alarm(struct semel_rabbit *rabbit, const struct semel_examin
 						.passage = &passage };
 	char text[TEXT_SIZE];
 	semel_error error = { 0 };
+	/* The first one makes us somebody who publishes, and is answered all the same. */
 	semel_rabbit_enter(&rabbit->broker);
-	semel_status status = semel_rabbit_leave(
-		&rabbit->broker, semel_rabbit_send_confirmed(rabbit, &post, &error));
+	semel_status status = semel_rabbit_send_confirmed(rabbit, &post, &error);
+	if (status != SEMEL_BUSY && status != SEMEL_CONFIG)
+		status = semel_rabbit_send_confirmed(rabbit, &post, &error);
+	status = semel_rabbit_leave(&rabbit->broker, status);
 	snprintf(text, sizeof(text), "it takes no events for now: %.400s", error.text);
 	if (status == SEMEL_BUSY)
 		semel_examination_tell(examination, SEMEL_CHECK_BROKER_ALARM, SEMEL_GRAVITY_PROBLEM,
