@@ -406,7 +406,7 @@ def stage_checks(run):
     for name in ("format", "tail", "includes", "words", "api-docs"):
         run.check(f"check {name}", [ROOT / "scripts" / f"check-{name}"])
     words = ["tests/checks", *(["-m", "not slow"] if run.quick else [])]
-    run_pytest(run, "checks", words, ROOT / "build-test", 300)
+    run_pytest(run, "checks", words, ROOT / "build-test", 300, workers=2)
 
 
 def stage_build(run):
