@@ -251,10 +251,9 @@ static semel_status copy_options(struct semel_admin *admin,
 	admin->desk.options = *options;
 	admin->desk.options.store = admin->store;
 	admin->desk.options.broker = admin->broker;
-	admin->slot = strdup(options->slot ? options->slot : "semel");
+	semel_admin_defaults(&admin->desk.options);
+	admin->slot = strdup(admin->desk.options.slot);
 	admin->desk.options.slot = admin->slot;
-	if (options->slot_budget == 0)
-		admin->desk.options.slot_budget = UINT64_C(4) << 30;
 	admin->desk.options.hosts = (const char *const *)admin->hosts;
 	for (size_t i = 0; options->hosts && options->hosts[i]; i++) {
 		if (i == HOSTS_MAX)
@@ -264,8 +263,6 @@ static semel_status copy_options(struct semel_admin *admin,
 		if (!admin->hosts[i])
 			return semel_error_set(error, SEMEL_INTERNAL, "no memory for host names");
 	}
-	if (options->ready_stall_ms == 0)
-		admin->desk.options.ready_stall_ms = 60000;
 	admin->desk.env = semel_env_system();
 	admin->desk.jobs = semel_jobs_new();
 	admin->desk.sights = semel_sights_new(&admin->desk);

@@ -7,6 +7,16 @@
 #include <stdio.h>
 #include <string.h>
 
+void semel_admin_defaults(struct semel_admin_options *options)
+{
+	if (options->ready_stall_ms == 0)
+		options->ready_stall_ms = 60000;
+	if (options->slot_budget == 0)
+		options->slot_budget = UINT64_C(4) << 30;
+	if (!options->slot)
+		options->slot = "semel";
+}
+
 semel_status semel_visit_store(struct semel_visit *visit, semel_error *error)
 {
 	struct semel_desk *desk = visit->desk;

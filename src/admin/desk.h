@@ -30,6 +30,9 @@ struct semel_desk {
 	size_t spare_count;
 };
 
+/* What is not set gets its default. */
+void semel_admin_defaults(struct semel_admin_options *options);
+
 /* One request. */
 struct semel_visit {
 	const char *who; /* for the audit */

@@ -70,7 +70,7 @@ static semel_status see(struct semel_visit *visit, struct semel_sight *sight, se
 	return status;
 }
 
-static void look(struct semel_watch *watch)
+void semel_watch_look(struct semel_watch *watch)
 {
 	struct semel_visit visit = { .desk = watch->desk };
 	struct semel_sight now = { 0 };
@@ -92,7 +92,7 @@ static void *keep_looking(void *user)
 	int64_t every_ms = stall_ms / 4 < 1000 ? stall_ms / 4 + 1 : 1000;
 
 	while (!semel_wake_rung(watch->wake)) {
-		look(watch);
+		semel_watch_look(watch);
 		semel_wake_sleep(watch->wake, every_ms);
 	}
 	return NULL;
@@ -233,7 +233,7 @@ uint32_t semel_reasons_tell(struct semel_desk *desk, struct semel_buffer *text)
 semel_status semel_serve_readyz(struct semel_visit *visit, semel_error *error)
 {
 	(void)error;
-	look(visit->desk->watch);
+	semel_watch_look(visit->desk->watch);
 	semel_buffer_string(semel_visit_body(visit), "{\"reasons\":[");
 	uint32_t count = semel_reasons_tell(visit->desk, semel_visit_body(visit));
 	semel_buffer_string(semel_visit_body(visit), "]}\n");

@@ -23,6 +23,8 @@ uint32_t semel_reasons_tell(struct semel_desk *desk, struct semel_buffer *text);
 
 semel_status semel_watch_start(struct semel_desk *desk, struct semel_watch **watch_out,
 			       semel_error *error);
+/* One look now, beside those of its thread. */
+void semel_watch_look(struct semel_watch *watch);
 /* watch may be NULL. */
 void semel_watch_stop(struct semel_watch *watch);
 

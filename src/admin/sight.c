@@ -5,6 +5,7 @@
 #include "admin/routes.h"
 #include "admin/views.h"
 #include "observe/metrics.h"
+#include "proof/onlooker.h"
 #include "store/subscription.h"
 
 #include <inttypes.h>
@@ -20,6 +21,7 @@ struct semel_sights {
 	int64_t made_at_ms; /* steady; 0: never */
 	struct semel_arena *arena;
 	struct semel_broker *broker; /* kept open between looks; NULL: not reached */
+	struct semel_onlooker onlooker;
 };
 
 struct semel_sights *semel_sights_new(struct semel_desk *desk)
@@ -59,6 +61,8 @@ static void tell_subscriptions(struct semel_sights *sights, struct semel_visit *
 	if (count > 0 && !sights->broker)
 		(void)semel_broker_open(sights->desk->options.broker, sights->desk->env, 1,
 					&sights->broker, NULL);
+	if (sights->broker && visit->store)
+		semel_onlooker_attend(&sights->onlooker, sights->broker, visit->store);
 	bool reached = true;
 	semel_buffer_string(text, "\"subscriptions\":[");
 	for (uint32_t i = 0; i < count; i++) {

@@ -90,20 +90,25 @@ struct semel_admin_options semel_admin_options_read(const struct semel_invocatio
 	return options;
 }
 
+struct semel_admin_options semel_lookout_options_read(const struct semel_invocation *invocation)
+{
+	struct semel_admin_options options = { .store = invocation->store,
+					       .broker = invocation->broker };
+
+	read_slot(invocation, &options);
+	return options;
+}
+
 semel_status semel_metrics_start(struct semel_invocation *invocation,
 				 struct semel_admin **admin_out)
 {
-	struct semel_admin_options options = {
-		.store = invocation->store,
-		.broker = invocation->broker,
-		.listen = semel_args_text(invocation->args, "metrics"),
-		.numbers_only = true,
-	};
+	struct semel_admin_options options = semel_lookout_options_read(invocation);
 
+	options.listen = semel_args_text(invocation->args, "metrics");
+	options.numbers_only = true;
 	*admin_out = NULL;
 	if (!options.listen)
 		return SEMEL_OK;
-	read_slot(invocation, &options);
 	semel_status status = semel_admin_start(&options, admin_out, &invocation->error);
 	if (status == SEMEL_OK)
 		semel_logf(SEMEL_LOG_INFO, "metrics are at %s/metrics",

@@ -15,6 +15,7 @@ const struct semel_command *const semel_commands[] = {
 	&semel_command_topology,
 	&semel_command_serve,
 	&semel_command_prune,
+	&semel_command_top,
 	&semel_command_doctor,
 	&semel_command_trace,
 	&semel_command_verify,
