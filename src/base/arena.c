@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Blocks in a list, filled from the front. What does not fit a fresh block gets one of its own,
- * behind the current block, so that the current one goes on being filled. */
+ * behind the current block, so that the current one goes on being filled. Some blocks are kept when
+ * a batch is over: to free and allocate large ones all the time makes the C library tidy up its
+ * small ones as often. */
 #include "base/arena.h"
 
 #include <stdarg.h>
@@ -15,8 +17,11 @@ struct block {
 	_Alignas(max_align_t) unsigned char bytes[];
 };
 
+#define KEPT_MAX (128 * 1024)
+
 struct semel_arena {
 	struct block *current; /* of block_size; the list goes on with full and oversized ones */
+	struct block *spare;   /* of block_size, too; kept for the next batch */
 	size_t block_size;
 	size_t handed_out;
 };
@@ -30,6 +35,26 @@ static struct block *block_new(size_t size)
 		return NULL;
 	*block = (struct block){ .size = size };
 	return block;
+}
+
+/* Of the usual size. */
+static struct block *block_take(struct semel_arena *arena)
+{
+	struct block *block = arena->spare;
+	if (!block)
+		return block_new(arena->block_size);
+	arena->spare = block->next;
+	*block = (struct block){ .size = block->size };
+	return block;
+}
+
+static void free_all(struct block *block)
+{
+	while (block) {
+		struct block *next = block->next;
+		free(block);
+		block = next;
+	}
 }
 
 struct semel_arena *semel_arena_new(size_t block_size)
@@ -76,7 +101,7 @@ void *semel_arena_alloc(struct semel_arena *arena, size_t size)
 	} else if (size > arena->block_size / 4) {
 		memory = alloc_oversized(arena, size);
 	} else {
-		struct block *fresh = block_new(arena->block_size);
+		struct block *fresh = block_take(arena);
 		if (!fresh)
 			return NULL;
 		fresh->next = current;
@@ -123,17 +148,21 @@ char *semel_arena_printf(struct semel_arena *arena, const char *format, ...)
 
 void semel_arena_reset(struct semel_arena *arena)
 {
-	struct block *kept = NULL;
+	size_t kept = 0;
+	for (const struct block *block = arena->spare; block; block = block->next)
+		kept += block->size;
 	for (struct block *block = arena->current, *next; block; block = next) {
 		next = block->next;
-		if (!kept && block->size == arena->block_size)
-			kept = block;
-		else
+		if (block->size != arena->block_size ||
+		    (kept > 0 && kept + block->size > KEPT_MAX)) {
 			free(block);
+			continue;
+		}
+		kept += block->size;
+		block->next = arena->spare;
+		arena->spare = block;
 	}
-	if (kept)
-		*kept = (struct block){ .size = kept->size };
-	arena->current = kept;
+	arena->current = NULL;
 	arena->handed_out = 0;
 }
 
@@ -146,7 +175,7 @@ void semel_arena_free(struct semel_arena *arena)
 {
 	if (!arena)
 		return;
-	semel_arena_reset(arena);
-	free(arena->current);
+	free_all(arena->current);
+	free_all(arena->spare);
 	free(arena);
 }

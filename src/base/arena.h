@@ -18,7 +18,8 @@ void *semel_arena_alloc(struct semel_arena *arena, size_t size);
 struct semel_text semel_arena_text(struct semel_arena *arena, const void *data, size_t length);
 char *semel_arena_printf(struct semel_arena *arena, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
-/* Everything handed out is gone; one block is kept for the next batch, oversized ones are freed. */
+/* Everything handed out is gone; some blocks are kept for the next batch, oversized ones are freed.
+ */
 void semel_arena_reset(struct semel_arena *arena);
 /* Bytes handed out since the last reset. */
 size_t semel_arena_used(const struct semel_arena *arena);
