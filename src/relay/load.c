@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#define ARENA_BLOCK (64 * 1024)
+#define ARENA_BLOCK (16 * 1024)
 
 static void load_free(struct semel_load *load)
 {

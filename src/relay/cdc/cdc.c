@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define LOOK_MS   1000
-#define LOADS_MAX 64  /* in flight; when there are more, the next one had better be larger */
+#define LOADS_MAX 24  /* in flight, for the memory they take; the next one had better be larger */
 #define ROWS_MAX  128 /* in a load */
 
 static struct semel_cdc *cdc_of(struct semel_source *source)
@@ -108,15 +108,19 @@ static semel_status look(struct semel_source *source, semel_error *error)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+static bool must_check_row(const struct semel_cdc *cdc, const struct semel_outbox_row *row)
+{
+	if (cdc->catch_up_to != 0 && row->seq <= cdc->catch_up_seq)
+		return true;
+	return semel_held_has(&cdc->held, row->event.aggregate_type, row->event.aggregate_id);
+}
+
 static bool must_check(const struct semel_cdc *cdc, const struct semel_outbox_batch *batch)
 {
-	if (cdc->catch_up_to != 0 || cdc->check_left > 0)
+	if (cdc->check_left > 0)
 		return true;
-	if (cdc->held.count == 0 && !cdc->held.all)
-		return false;
 	for (uint32_t i = 0; i < batch->count; i++)
-		if (semel_held_has(&cdc->held, batch->rows[i].event.aggregate_type,
-				   batch->rows[i].event.aggregate_id))
+		if (must_check_row(cdc, &batch->rows[i]))
 			return true;
 	return false;
 }
@@ -216,7 +220,9 @@ static semel_status read_poll(struct semel_cdc *cdc, const struct semel_room *ro
 	if (status == SEMEL_OK && !*load_out && room->rows > 0 && !cdc->pausing &&
 	    cdc->poll->driver->is_dry(cdc->poll))
 		cdc->drained_ms = semel_steady_ms(cdc->env);
-	cdc->polled = cdc->polled || *load_out;
+	for (uint32_t i = 0; *load_out && i < (*load_out)->batch.count; i++)
+		if ((*load_out)->batch.rows[i].seq > cdc->polled_seq)
+			cdc->polled_seq = (*load_out)->batch.rows[i].seq;
 	return status;
 }
 

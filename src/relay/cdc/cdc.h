@@ -42,8 +42,9 @@ struct semel_cdc {
 	struct semel_feedback *feedback;
 	struct semel_held held;
 	uint64_t catch_up_to; /* up to here rows may have been polled; 0: none */
+	int64_t catch_up_seq; /* with numbers up to this one */
 	uint32_t check_left; /* so many more rows are looked up: they may have been marked before */
-	bool polled;         /* rows were, since the stream was read last */
+	int64_t polled_seq;  /* the highest that was, since the stream was read last; 0: none */
 
 	struct semel_pile gathered, sent;
 	bool sending;

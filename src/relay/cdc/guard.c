@@ -58,6 +58,18 @@ void semel_cdc_leave(struct semel_cdc *cdc, const char *reason)
 
 /* ---- taking it up ---------------------------------------------------------------------------- */
 
+/* What was polled comes through the stream as well, until it has come to where the database is now.
+ * An earlier stream may have ended before it was so far. */
+static void catch_up(struct semel_cdc *cdc, uint64_t position)
+{
+	if (cdc->polled_seq == 0)
+		return;
+	if (cdc->catch_up_to == 0 || cdc->catch_up_seq < cdc->polled_seq)
+		cdc->catch_up_seq = cdc->polled_seq;
+	cdc->catch_up_to = position;
+	cdc->polled_seq = 0;
+}
+
 static semel_status begin(struct semel_cdc *cdc, const struct semel_slot_state *state,
 			  semel_error *error)
 {
@@ -68,9 +80,8 @@ static semel_status begin(struct semel_cdc *cdc, const struct semel_slot_state *
 		return status;
 	semel_feedback_reset(cdc->feedback);
 	cdc->tenure = cdc->lanes->tenure;
-	cdc->catch_up_to = cdc->polled ? state->current : 0;
+	catch_up(cdc, state->current);
 	cdc->check_left = SEMEL_CDC_CHECK_WINDOWS * cdc->options.window;
-	cdc->polled = false;
 	cdc->remembered = state->remembered_position;
 	cdc->confirmed = state->position;
 	cdc->confirmed_ms = cdc->flushed_ms = semel_steady_ms(cdc->env);
