@@ -74,6 +74,14 @@ static void put(struct writer *writer, struct semel_text name, struct semel_text
 			(struct semel_wire_field){ name, value };
 }
 
+/* Without headers of the event's own there are fewer fields than bits. */
+static void put_varying(struct writer *writer, struct semel_text name, struct semel_text value)
+{
+	if (value.data && writer->message->count < 32)
+		writer->message->varying |= UINT32_C(1) << writer->message->count;
+	put(writer, name, value);
+}
+
 static void put_number(struct writer *writer, struct semel_text name, uint32_t number)
 {
 	char text[16];
@@ -92,7 +100,7 @@ static void put_time(struct writer *writer, struct semel_text name, int64_t time
 	if (!text)
 		return;
 	semel_time_format(time_ms, text);
-	put(writer, name, semel_text_of(text));
+	put_varying(writer, name, semel_text_of(text));
 }
 
 static void put_lane(struct writer *writer, const struct semel_event *event)
@@ -160,17 +168,17 @@ bool semel_wire_write(const struct semel_event *event, const struct semel_passag
 	message_out->plain = message_out->plain && names->may_be_plain;
 	if (message_out->plain)
 		return !writer.failed;
-	put(&writer, names->id, event->id);
+	put_varying(&writer, names->id, event->id);
 	put(&writer, names->type, event->type);
 	put(&writer, names->source,
 	    message_out->producer.data ? message_out->producer : own_source);
 	put(&writer, names->version, SEMEL_TEXT("1.0"));
 	put_time(&writer, names->time, event->time_ms);
 	put(&writer, aggregate_type_name, event->aggregate_type);
-	put(&writer, aggregate_id_name, event->aggregate_id);
+	put_varying(&writer, aggregate_id_name, event->aggregate_id);
 	if (names->has_lanes)
 		put_lane(&writer, event);
-	put(&writer, previous_name, passage->previous);
+	put_varying(&writer, previous_name, passage->previous);
 	put_number(&writer, attempt_name, passage->attempt);
 	put_number(&writer, replay_name, passage->replay);
 	return !writer.failed;

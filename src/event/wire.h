@@ -42,6 +42,7 @@ struct semel_wire_field {
 struct semel_wire_message {
 	struct semel_wire_field *fields;
 	size_t count;
+	uint32_t varying; /* bits of the fields that every event has its own value of */
 	struct semel_text correlation, producer; /* data NULL: none */
 	bool plain; /* only the event's own headers, as somebody else's program would send it */
 };

@@ -79,6 +79,25 @@ def test_a_foreign_consumer_finds_key_value_and_headers(shop):
     assert kind == confluent_kafka.TIMESTAMP_CREATE_TIME and abs(stamp / 1000 - moment.timestamp()) < 60
 
 
+def test_headers_are_each_events_own_although_they_are_used_again(shop):
+    """With a window of one, every event finds the headers of the one before it."""
+    kinds = ["order.created.v1", "order.paid.v1", "order.paid.v1", "order.paid.v1", "order.paid.v1", "order.created.v1"]
+    own = ["{}", "{}", "{}", '{"tenantId": "t-1"}', "{}", "{}"]
+    ids = [str(uuid.uuid4()) for _ in kinds]
+    for event_id, kind, headers in zip(ids, kinds, own):
+        shop.sql("INSERT INTO semel_outbox (id, aggregate_type, aggregate_id, event_type, headers, payload)"
+                 " VALUES (?, 'order', 'ord-1', ?, ?, '{}')", event_id, kind, headers)
+    shop.ok("relay", "--drain", "--window", "1")
+    seen = [{name: value.decode() for name, value in record.headers()} for record in shop.broker.records(TOPIC)]
+    assert [found["ce_id"] for found in seen] == ids
+    assert [found["ce_type"] for found in seen] == kinds
+    assert [found.get("semel-previous") for found in seen] == [None, *ids[:-1]]
+    assert [found.get("tenantId") for found in seen] == [None, None, None, "t-1", None, None]
+    assert all(len(record.headers()) == len(found) for record, found in zip(shop.broker.records(TOPIC), seen))
+    assert sorted(found["ce_time"] for found in seen) == [found["ce_time"] for found in seen]
+
+
+
 def test_events_of_one_aggregate_are_in_one_partition_in_their_order(shop):
     for number in range(30):
         shop.publish("--payload", json.dumps({"number": number}), aggregate=f"order:ord-{number % 3}")

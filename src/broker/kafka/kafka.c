@@ -21,7 +21,7 @@ static void kafka_close(struct semel_broker *broker)
 	semel_kafka_producer_free(kafka);
 	semel_kafka_shares_free(kafka);
 	semel_kafka_topics_free(kafka);
-	semel_kafka_window_free(&kafka->window);
+	semel_kafka_window_free(kafka);
 	semel_kafka_settings_free(&kafka->settings);
 	semel_buffer_free(&kafka->header_text);
 	semel_arena_free(kafka->scratch);

@@ -62,7 +62,9 @@ struct semel_kafka_slot {
 	uint64_t sequence;  /* counts offers */
 	enum semel_kafka_slot_state state;
 	semel_status status;
-	char *reason; /* of a refusal */
+	char *reason;                /* of a refusal */
+	rd_kafka_headers_t *headers; /* of an earlier event, to be used again; NULL: none */
+	uint64_t kind;               /* of the event whose headers they are, or will be; 0: none */
 	struct semel_kafka_slot *next;
 };
 
@@ -72,6 +74,15 @@ struct semel_kafka_window {
 	uint32_t size, refused;                    /* of the done ones */
 	uint64_t sequence;
 	bool broken; /* something was not taken: the producer has to be made anew */
+};
+
+/* What the events of a kind have in common. */
+#define SEMEL_KAFKA_KINDS 16
+
+struct semel_kafka_kind {
+	uint64_t number; /* never given twice; 0: empty */
+	size_t length;
+	char text[256]; /* its type, aggregate type and content type */
 };
 
 struct semel_kafka_topic {
@@ -136,6 +147,8 @@ struct semel_kafka {
 	rd_kafka_t *producer;
 	rd_kafka_queue_t *producer_queue;
 	struct semel_kafka_window window;
+	struct semel_kafka_kind kinds[SEMEL_KAFKA_KINDS]; /* by hash */
+	uint64_t kind_count;
 	struct semel_kafka_topic *topics;
 	size_t topic_count, topic_last;
 	struct semel_arena *scratch;
@@ -198,7 +211,7 @@ void semel_kafka_ring_off(struct semel_kafka *kafka, rd_kafka_queue_t *queue);
 
 /* ---- publish.c ---- */
 bool semel_kafka_window_make(struct semel_kafka_window *window, uint32_t size);
-void semel_kafka_window_free(struct semel_kafka_window *window);
+void semel_kafka_window_free(struct semel_kafka *kafka);
 semel_status semel_kafka_publish(struct semel_broker *broker, const struct semel_event *event,
 				 const struct semel_passage *passage, void *token,
 				 semel_error *error);
@@ -217,7 +230,10 @@ struct semel_kafka_post {
 	const struct semel_wire_field *extra; /* more headers */
 	size_t extra_count;
 	void *opaque;
+	rd_kafka_headers_t *used; /* of an earlier event of its kind, or NULL; gone afterwards */
 };
+/* Events of one kind have the same headers but for those that vary. 0: it has others. */
+uint64_t semel_kafka_kind_of(struct semel_kafka *kafka, const struct semel_kafka_post *post);
 /* OK: it will be sent. TOO_LARGE; FULL: librdkafka's queue is. */
 semel_status semel_kafka_post(struct semel_kafka *kafka, rd_kafka_topic_t *topic,
 			      const struct semel_kafka_post *post, semel_error *error);

@@ -34,9 +34,11 @@
 	ROW(headers_new)                                                                           \
 	ROW(headers_destroy)                                                                       \
 	ROW(header_add)                                                                            \
+	ROW(header_remove)                                                                         \
 	ROW(header_get_all)                                                                        \
 	ROW(header_get_last)                                                                       \
 	ROW(message_headers)                                                                       \
+	ROW(message_detach_headers)                                                                \
 	ROW(message_timestamp)                                                                     \
 	ROW(message_destroy)                                                                       \
 	ROW(message_errstr)                                                                        \

@@ -41,10 +41,14 @@ bool semel_kafka_window_make(struct semel_kafka_window *window, uint32_t size)
 	return true;
 }
 
-void semel_kafka_window_free(struct semel_kafka_window *window)
+void semel_kafka_window_free(struct semel_kafka *kafka)
 {
-	for (uint32_t i = 0; i < window->size; i++)
+	struct semel_kafka_window *window = &kafka->window;
+	for (uint32_t i = 0; i < window->size; i++) {
 		free(window->slots[i].reason);
+		if (window->slots[i].headers)
+			kafka->library->headers_destroy(window->slots[i].headers);
+	}
 	free(window->slots);
 }
 
@@ -135,6 +139,16 @@ static void hear_refusal(struct semel_kafka *kafka, struct semel_kafka_slot *slo
 		refuse_topic(kafka, slot);
 }
 
+/* The next event of this slot has most of them in common with this one. */
+static void keep_headers(struct semel_kafka *kafka, struct semel_kafka_slot *slot,
+			 const rd_kafka_message_t *report)
+{
+	rd_kafka_message_t *message = (rd_kafka_message_t *)(uintptr_t)report;
+	if (slot->kind != 0 && kafka->library->message_detach_headers(message, &slot->headers) !=
+				       RD_KAFKA_RESP_ERR_NO_ERROR)
+		slot->headers = NULL;
+}
+
 static void hear_report(struct semel_kafka *kafka, const rd_kafka_message_t *report)
 {
 	struct semel_kafka_slot *slot = report->_private;
@@ -148,6 +162,7 @@ static void hear_report(struct semel_kafka *kafka, const rd_kafka_message_t *rep
 		kafka->window.broken = true; /* believed, not told */
 	} else {
 		kafka->down_since_ms = 0;
+		keep_headers(kafka, slot, report);
 		answer(&kafka->window, slot, SEMEL_OK, NULL);
 	}
 }
@@ -182,6 +197,20 @@ static bool is_about_event(semel_status status)
 	       (class == SEMEL_CLASS_REJECT || class == SEMEL_CLASS_RETRY);
 }
 
+/* Those of the event before it in this slot, if they fit its kind. */
+static rd_kafka_headers_t *take_headers(struct semel_kafka *kafka, struct semel_kafka_slot *slot,
+					uint64_t kind)
+{
+	rd_kafka_headers_t *headers = slot->headers;
+	slot->headers = NULL;
+	if (headers && slot->kind != kind) {
+		kafka->library->headers_destroy(headers);
+		headers = NULL;
+	}
+	slot->kind = kind;
+	return headers;
+}
+
 static semel_status send_slot(struct semel_kafka *kafka, struct semel_kafka_slot *slot,
 			      semel_error *error)
 {
@@ -196,8 +225,10 @@ static semel_status send_slot(struct semel_kafka *kafka, struct semel_kafka_slot
 		status == SEMEL_OK ? semel_kafka_topic_handle(kafka, topic) : NULL;
 	if (status == SEMEL_OK && !handle)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a topic");
-	if (status == SEMEL_OK)
+	if (status == SEMEL_OK) {
+		post.used = take_headers(kafka, slot, semel_kafka_kind_of(kafka, &post));
 		status = semel_kafka_post(kafka, handle, &post, &why);
+	}
 	if (status == SEMEL_OK || status == SEMEL_FULL)
 		return status;
 	if (!is_about_event(status))
@@ -224,6 +255,8 @@ semel_status semel_kafka_publish(struct semel_broker *broker, const struct semel
 		.token = token,
 		.aggregate = semel_hash_aggregate(event->aggregate_type, event->aggregate_id),
 		.sequence = ++window->sequence,
+		.headers = slot->headers,
+		.kind = slot->kind,
 		.state = SEMEL_KAFKA_SENT,
 	};
 	if (is_held(window, slot)) {
