@@ -32,6 +32,7 @@ python3 file /usr/bin/python3
 python3-pytest python pytest
 python3-pytest-xdist python xdist
 sqlite3 command sqlite3
+curl command curl
 mandoc command mandoc
 '
 # Servers that the tests, and the demo on real ones, start for themselves.

@@ -9,6 +9,7 @@ import mix
 import pytest
 from company import LEASE, PATIENCE, RETRIES, company, effects, is_right, moves, said_in, spawn_quietly, waiting
 from program import wait_for
+from runbook import Night
 from shop import TOPIC
 
 pytestmark = [pytest.mark.only("postgres"), pytest.mark.only("rabbitmq")]
@@ -65,6 +66,20 @@ def test_a_drain_that_ends_under_an_alarm_says_why_and_how_much_waits(shop, alar
     assert attempts(shop) == 0
     done = shop.run("doctor")
     assert done.returncode == 1 and "problem  broker-alarm        it takes no events for now" in done.stdout, done.stdout
+
+
+def test_the_runbook_of_an_alarm_tells_it_and_afterwards_everything_is_done(shop, administrator, alarm):
+    shop.load(aggregates=4, each=2)
+    alarm()
+    night = Night(shop.folder, shop.place.environment())
+    night.follow("broker-alarm", until="\n## Afterwards")
+    assert (75, "relay --drain --timeout 5s") in night.codes()
+    assert "problem  broker-alarm" in night.answer("semel doctor")
+    administrator.clear_memory_alarm()
+    night.follow("broker-alarm", since="\n## Afterwards")
+    assert "published 8 events" in night.said[0] and "0 not yet published" in night.said[0]
+    shop.recover()
+    shop.is_right()
 
 
 def tls_url(shop):

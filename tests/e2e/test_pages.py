@@ -35,6 +35,25 @@ def test_the_table_of_workloads_is_found():
     assert len(workloads()) > 10
 
 
+def shown_by():
+    """The commands of the last column of the ten questions."""
+    table = guide.page("docs/guarantees.md").partition("\n## Ten questions before production\n")[2].partition("\n## ")[0]
+    cells = [line.strip("|").split("|")[-1] for line in table.splitlines() if re.match(r"\| \d+ \|", line)]
+    assert len(cells) == 10
+    return [command for cell in cells for command in re.findall("`(semel .*?)`", cell)]
+
+
+def test_the_ten_questions_are_answered_by_commands_that_can_be_typed(semel):
+    """And that find nothing wrong."""
+    semel.ok("consume", "--scope", "NAME", "--topic", "order.events", "--drain", "--sql", "SELECT :id")
+    semel.publish()
+    semel.ok("relay", "--drain")
+    semel.ok("consume", "--scope", "NAME", "--topic", "order.events", "--drain", "--sql", "SELECT :id")
+    assert len(shown_by()) >= 9
+    for command in shown_by():
+        semel.ok(*command.split()[1:])
+
+
 @pytest.mark.parametrize("work", workloads())
 def test_a_consumer_takes_the_settings_of_each_workload(semel, work):
     handler, settings = workloads()[work]

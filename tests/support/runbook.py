@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A runbook, followed by somebody on call: the trouble is there, the words that the page leaves to its reader are set,
+and every ```sh block is run as it stands. Commands may well find a problem; they may not be mistyped."""
+import guide
+from program import PROGRAM
+
+# Wrong options and settings, and faults of the program: no page should make a reader type such a thing.
+MISTAKES = {2, 64, 70, 78, 126, 127}
+SAYS_HOW_IT_ENDED = """#!/bin/sh
+"{program}" "$@"
+code=$?
+echo "$code $*" >> "{told}"
+exit $code
+"""
+
+
+class Night(guide.Reader):
+    strict = False
+
+    def __init__(self, folder, environment):
+        super().__init__(folder, environment)
+        self.told = folder / "bin" / "told"
+        self.told.touch()
+        program = folder / "bin" / "semel"
+        program.unlink()
+        program.write_text(SAYS_HOW_IT_ENDED.format(program=PROGRAM, told=self.told), encoding="utf-8")
+        program.chmod(0o755)
+
+    def follow(self, name, since="", until=None):
+        """The whole page, or what stands from one heading to another, where something has to happen in between."""
+        text = guide.page(f"docs/runbooks/{name}.md")
+        assert since in text and (until is None or until in text)
+        text = since + text.partition(since)[2] if since else text
+        self.commands, self.expected, self.said = [], [], []
+        self.read(text.partition(until)[0] if until else text)
+        assert self.commands, "the page has no command to run"
+        return self
+
+    def codes(self):
+        """Of every run of semel: how it ended, and its words."""
+        lines = [line.partition(" ") for line in self.told.read_text(encoding="utf-8").splitlines()]
+        return [(int(code), words) for code, _, words in lines]
+
+    def check(self, code, output, errors):
+        mistakes = [(code, words) for code, words in self.codes() if code in MISTAKES]
+        assert not mistakes and "not found" not in errors, f"{mistakes}\n{output}{errors}"
+        assert "unbound" not in errors and "not set" not in errors, errors
+
+    def answer(self, word):
+        """What the only block that begins so, or has such a line, printed."""
+        (said,) = [said for command, said in zip(self.commands, self.said) if word in command]
+        return said
+
+
+def sql_blocks(name):
+    """For a page that asks the database itself."""
+    return [block["text"] for block in guide.BLOCK.finditer(guide.page(f"docs/runbooks/{name}.md")) if block["kind"] == "sql"]
