@@ -212,6 +212,20 @@ static semel_status discard_one(struct semel_visit *visit, const char *entry_id,
 					 semel_http_query(visit->request, "reason"), error);
 }
 
+/* How many, and which: "3 entries, scope billing". For the audit. */
+static const char *tell_choice(struct semel_visit *visit, uint32_t count)
+{
+	static const char *const names[] = { "scope", "type", "since", "until", "reason" };
+	const char *text = semel_arena_printf(visit->arena, "%u entries", count);
+
+	for (size_t i = 0; text && i < sizeof names / sizeof *names; i++) {
+		const char *value = semel_http_query(visit->request, names[i]);
+		if (value)
+			text = semel_arena_printf(visit->arena, "%s, %s %s", text, names[i], value);
+	}
+	return text;
+}
+
 /* One that fails says why and does not stop the others; an outage does. */
 static semel_status act_on_all(struct semel_visit *visit, const char *what, action act,
 			       semel_error *error)
@@ -223,9 +237,8 @@ static semel_status act_on_all(struct semel_visit *visit, const char *what, acti
 	semel_status status = choose_pending(visit, &chosen, error);
 
 	if (status == SEMEL_OK && !preview)
-		status = semel_visit_audit(
-			visit, what, NULL,
-			semel_arena_printf(visit->arena, "%u entries", chosen.count), error);
+		status = semel_visit_audit(visit, what, NULL, tell_choice(visit, chosen.count),
+					   error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_buffer_string(body, "{\"failures\":[");

@@ -15,6 +15,7 @@ from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+DESK, PHONE = (1280, 900), (400, 800)
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not CHROMIUM or not DRIVER, reason="the page: chromium or chromium-driver is not installed"),
@@ -41,17 +42,27 @@ def url(shop):
     return child.stdout.readline().split()[2]
 
 
-@pytest.fixture
-def browser(tmp_path):
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
-    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={tmp_path}/chromium", "--window-size=1280,900"):
+    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={tmp_path_factory.mktemp('chromium')}", "--window-size=1280,900"):
         options.add_argument(word)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     from selenium.webdriver.chrome.service import Service
     one = webdriver.Chrome(options=options, service=Service(DRIVER))
     yield one
     one.quit()
+
+
+@pytest.fixture
+def browser(chromium):
+    """As on a desk, by day; nothing of the last test is left."""
+    chromium.set_window_size(*DESK)
+    chromium.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    chromium.get_log("browser")
+    yield chromium
+    chromium.get("about:blank")  # the stream ends before its server does
 
 
 def text(browser, selector):
@@ -165,13 +176,76 @@ def test_a_subscription_is_paused_and_resumed(shop, url, browser):
 
 
 def test_it_fits_a_phone(shop, url, browser):
-    browser.set_window_size(400, 800)
+    browser.set_window_size(*PHONE)
     publish(shop, "bad")
     browser.get(url)
     wait_station(browser, "dead", "1")
     wide = browser.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert wide <= 0
     shoot(browser, "phone")
+
+
+def test_what_needs_a_person_stands_on_top_with_the_way_to_it(shop, url, browser):
+    browser.get(url)
+    wait_for(lambda: "Nothing" in text(browser, "#no-findings"), timeout=60, what="a calm page")
+    assert browser.title == "Semel"
+    publish(shop, "bad", "1")
+    publish(shop, "second", "1")
+    until(browser, "#findings", lambda one: "billing: 1 dead letter waits for a decision, and 1 behind" in one.text)
+    assert browser.title == "(1) Semel"
+    until(browser, "#findings a", lambda link: link.click())
+    wait_for(lambda: browser.find_elements(By.CSS_SELECTOR, "#letters li"), timeout=60, what="the dead letter")
+    assert browser.find_element(By.NAME, "scope").get_attribute("value") == "billing"
+
+
+def test_what_was_opened_stays_open_when_another_one_comes(shop, url, browser):
+    publish(shop, "bad", "1")
+    browser.get(f"{url}/#dead")
+    wait_for(lambda: browser.find_elements(By.CSS_SELECTOR, "#letters li"), timeout=60)
+    browser.find_element(By.XPATH, "//button[text()='Event']").click()
+    publish(shop, "bad", "2")
+    wait_for(lambda: len(browser.find_elements(By.CSS_SELECTOR, "#letters li")) == 2, timeout=60, what="the second one")
+    shown = [one.is_displayed() for one in browser.find_elements(By.CSS_SELECTOR, "#letters pre")]
+    assert shown == [True, False]
+    assert browser.switch_to.active_element.text == "Event"
+
+
+# The share of light between text and what lies behind it, as WCAG counts it; 4.5 is enough for all to read.
+CONTRAST = """
+const light = (color) => {
+  const parts = color.match(/[0-9.]+/g).slice(0, 3).map((one) => one / 255).map((one) => one <= 0.03928 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
+};
+const behind = (one) => { while (one && /, 0\\)$|transparent/.test(getComputedStyle(one).backgroundColor)) one = one.parentElement; return getComputedStyle(one || document.body).backgroundColor; };
+return [...document.querySelectorAll('body *')].filter((one) => one.offsetParent && [...one.childNodes].some((child) => child.nodeType === 3 && child.data.trim()))
+  .map((one) => { const [a, b] = [light(getComputedStyle(one).color), light(behind(one))].sort((x, y) => y - x); return [(a + 0.05) / (b + 0.05), one.outerHTML.slice(0, 80)]; })
+  .filter(([share]) => share < 4.5);
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everything_can_be_read(shop, url, browser, scheme):
+    publish(shop, "bad", "1")
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+    browser.get(url)
+    wait_station(browser, "dead", "1")
+    assert browser.execute_script(CONTRAST) == []
+    shoot(browser, f"overview-{scheme}")
+    browser.get(f"{url}/#dead")
+    wait_for(lambda: browser.find_elements(By.CSS_SELECTOR, "#letters li"), timeout=60)
+    assert browser.execute_script(CONTRAST) == []
+    shoot(browser, f"dead-{scheme}")
+
+
+NAMED = {"button", "link", "textbox", "combobox", "table", "list", "img", "dialog", "navigation"}
+
+
+def unnamed(browser):
+    """What a screen reader would meet without a name."""
+    nodes = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    seen = [(one["role"]["value"], one.get("name", {}).get("value", "")) for one in nodes if not one["ignored"] and "role" in one]
+    assert {"banner", "navigation", "main", "status"} <= {role for role, _ in seen}
+    return [role for role, name in seen if role in NAMED - {"list", "table"} and not name]
 
 
 def test_every_control_has_a_name_and_can_be_reached_by_keyboard(shop, url, browser):
@@ -183,6 +257,39 @@ def test_every_control_has_a_name_and_can_be_reached_by_keyboard(shop, url, brow
         nameless = browser.execute_script("""
             return [...document.querySelectorAll('button, a, input, select')].filter((one) => one.offsetParent !== null)
                 .filter((one) => !(one.textContent.trim() || one.getAttribute('aria-label') || one.closest('label'))).length""")
-        assert nameless == 0
+        assert nameless == 0 and unnamed(browser) == []
     browser.find_element(By.TAG_NAME, "body").send_keys(Keys.TAB)
     assert browser.switch_to.active_element.text == "Skip to the content"
+    browser.switch_to.active_element.send_keys(Keys.ENTER)
+    assert browser.find_element(By.ID, "h-audit").is_displayed()
+    assert browser.switch_to.active_element.get_attribute("id") == "main"
+
+
+def test_a_dead_letter_is_discarded_by_keyboard_alone(shop, url, browser):
+    publish(shop, "bad", "1")
+    browser.get(f"{url}/#dead")
+    wait_for(lambda: browser.find_elements(By.CSS_SELECTOR, "#letters .danger"), timeout=60)
+    for _ in range(40):
+        if browser.switch_to.active_element.text == "Discard…":
+            break
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+    browser.switch_to.active_element.send_keys(Keys.ENTER)
+    wait_for(lambda: browser.find_element(By.ID, "ask").get_attribute("open"), timeout=60)
+    browser.switch_to.active_element.send_keys("a test", Keys.ENTER)
+    wait_for(lambda: shop.json("dlq", "count") == {"count": 0}, timeout=60, what="it to be discarded")
+    (entry,) = shop.json("dlq", "list")
+    assert entry["discardReason"] == "a test"
+
+
+def test_the_picture_of_the_readme_can_be_taken(shop, url, browser):
+    """What somebody sees who is woken: scripts/screenshot keeps it."""
+    browser.set_window_size(1180, 900)
+    browser.get(url)
+    for number in range(12):
+        publish(shop, "good", str(number))
+    publish(shop, "bad", "7")
+    publish(shop, "second", "7")
+    wait_station(browser, "dead", "1")
+    wait_station(browser, "parked", "1")
+    until(browser, "tr[data-scope=audit]", lambda row: "taking" in row.text)
+    shoot(browser, "page")

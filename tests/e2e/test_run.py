@@ -11,6 +11,8 @@ import pytest
 from program import wait_for
 from story import HANDLER, mend, prepare, publish, words
 
+pytestmark = pytest.mark.anywhere
+
 
 def ask(url):
     try:
@@ -45,6 +47,7 @@ def start(shop, env=None, **parts):
     return child, line.split()[2]
 
 
+@pytest.mark.core
 def test_relay_and_subscriptions_deliver_in_one_process(shop):
     child, url = start(shop, relay={}, subscriptions=[subscription("billing"), subscription("audit")])
     publish(shop, "one")

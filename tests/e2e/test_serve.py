@@ -17,6 +17,8 @@ from story import consume, deliver, mend, prepare, publish, relay, words
 TOKEN = "t0ken-that-is-long-enough-for-us"
 READER = "reader-that-is-long-enough-for-us"
 
+pytestmark = pytest.mark.anywhere
+
 
 @pytest.fixture
 def shop(semel):
@@ -41,6 +43,7 @@ def test_a_dead_letter_is_listed_counted_and_shown_as_on_the_command_line(shop, 
     assert server.json("/api/admin/dlq?scope=audit") == []
 
 
+@pytest.mark.core
 def test_a_replay_over_http_brings_the_effect_and_the_parked_ones_in_order(shop, server):
     deliver(shop, ("bad", "1"), ("second", "1"))
     mend(shop)
@@ -88,6 +91,7 @@ def test_a_wrong_method_is_answered_with_the_right_ones(server):
     assert (code, headers["Allow"]) == (405, "POST")
 
 
+@pytest.mark.core
 def test_outbox_subscriptions_and_trace_tell_what_waits(shop, server):
     (event_id,) = deliver(shop, ("good", "1"))
     publish(shop, "waiting", "2")
@@ -108,6 +112,7 @@ def replay_job(server, **body):
     return wait_for(lambda: (job := server.json(headers["Location"]))["state"] not in ("running", "cancelling") and job)
 
 
+@pytest.mark.core
 def test_a_replay_job_runs_and_tells_how_far_it_is(shop, server):
     deliver(shop, ("one", "1"), ("two", "2"))
     assert (job := replay_job(server, dryRun=True))["chosen"] == 2 and job["replayed"] == 0
@@ -125,6 +130,7 @@ def test_a_replay_job_can_be_cancelled(shop, server):
     server.json(headers["Location"], "DELETE")
     job = wait_for(lambda: (job := server.json(headers["Location"]))["state"] == "cancelled" and job)
     assert job["replayed"] < 30
+    assert [(row["what"], row["target"]) for row in server.json("/api/admin/audit")] == [("cancel replay", job["id"]), ("start replay", None)]
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{", b'{"tpye": "x"}', b'{"max": "1"}', b'{"reprocess": true}', b'{"since": "yesterday"}', b"\xff"])
@@ -170,7 +176,7 @@ def test_without_a_store_it_lives_is_not_ready_and_says_why(bare):
     server = Server(bare)
     assert server.json("/livez") == {"alive": True}
     (reason,) = server.json("/readyz", status=503)["reasons"]
-    assert "semel init" in reason
+    assert re.search(r"semel .*init", reason)
     assert server.problem(503, "/api/admin/dlq") in ("no-schema", "outage")
     assert server.ask("/metrics")[0] == 200
     bare.ok("init")
@@ -349,6 +355,7 @@ def test_the_list_is_filtered_and_paged(shop, server):
     assert server.problem(400, "/api/admin/dlq?since=yesterday") == "usage"
 
 
+@pytest.mark.core
 def test_many_are_replayed_at_once_after_a_preview(shop, server):
     deliver(shop, ("bad", "1"), ("bad", "2"))
     preview = server.json("/api/admin/dlq/replay?scope=billing&preview=1", "POST")
@@ -357,6 +364,7 @@ def test_many_are_replayed_at_once_after_a_preview(shop, server):
     assert server.json("/api/admin/dlq/replay?scope=audit", "POST")["chosen"] == 0
     mend(shop)
     assert server.json("/api/admin/dlq/replay?scope=billing", "POST")["done"] == 2
+    assert [(row["what"], row["detail"]) for row in server.json("/api/admin/audit?limit=1")] == [("replay all", "2 entries, scope billing")]
     consume(shop)
     assert words(shop) == ["bad", "bad"]
 
@@ -367,6 +375,7 @@ def test_many_are_discarded_at_once_with_a_reason(shop, server):
     assert {entry["discardReason"] for entry in server.json("/api/admin/dlq")} == {"a test"}
 
 
+@pytest.mark.core
 def test_every_change_is_in_the_audit(shop, tokens):
     server = Server(shop, "--token-file", str(tokens))
     headers = {"Authorization": f"Bearer {TOKEN}"}

@@ -68,6 +68,16 @@ function duration(seconds) {
   return `${Math.round(seconds / 3600)} h`;
 }
 
+function many(count, one, more) {
+  return `${number(count)} ${count === 1 ? one : more}`;
+}
+
+// A moment as it stands in the logs, and how long ago that was.
+function moment(time) {
+  const seconds = (Date.now() - Date.parse(time)) / 1000;
+  return element("time", { datetime: time }, `${time.replace("T", " ").replace(/\.\d+Z$/, " UTC")} (${duration(Math.max(0, seconds))} ago)`);
+}
+
 function draw(name, value, shown) {
   const series = history[name];
   series.push(value);
@@ -82,8 +92,37 @@ function draw(name, value, shown) {
 
 // ---- the overview -----------------------------------------------------------------------------
 
-function station(label, value, note, kind = "") {
-  return element("li", { class: kind }, element("small", {}, label), element("b", {}, number(value)), element("small", {}, note));
+function station(label, value, note, kind = "", href = null) {
+  const parts = [element("small", {}, label), element("b", {}, number(value)), element("small", {}, note)];
+  return element("li", { class: kind }, ...(href ? [element("a", { href }, ...parts)] : parts));
+}
+
+// What a person should know first, the worst on top, each with where to go on.
+function findings(sight) {
+  const found = sight.reasons.map((reason) => ["bad", reason]);
+  for (const one of sight.subscriptions) {
+    const dead = one.deadLetters;
+    if (dead) found.push(["bad", `${one.scope}: ${many(dead, "dead letter waits", "dead letters wait")} for a decision${one.parked ? `, and ${number(one.parked)} behind` : ""}`, `#dead/${encodeURIComponent(one.scope)}`, "look"]);
+    if (one.breaker === 2) found.push(["bad", `${one.scope}: the breaker is open; what its handler depends on is down`]);
+    if (one.paused) found.push(["warn", `${one.scope} is paused${one.lag ? `, and ${many(one.lag, "event waits", "events wait")} for it` : ""}`]);
+    if (one.lag === null) found.push(["warn", `${one.scope}: the broker cannot be asked how much waits`]);
+    if (one.retrying) found.push(["warn", `${one.scope}: ${many(one.retrying, "event is", "events are")} tried again`]);
+  }
+  const relay = sight.pending - sum(sight.subscriptions, "deadLetters");
+  if (relay > 0) found.push(["bad", `relay: ${many(relay, "event was", "events were")} given up by the broker or by hand`, "#dead", "look"]);
+  if (sight.outbox.retrying) found.push(["warn", `relay: the broker refuses ${many(sight.outbox.retrying, "event", "events")}${sight.outbox.lastError ? `: ${sight.outbox.lastError}` : ""}`]);
+  return found.sort((one, other) => (one[0] === "bad" ? 0 : 1) - (other[0] === "bad" ? 0 : 1));
+}
+
+function showFindings(sight) {
+  const found = findings(sight);
+  const key = JSON.stringify(found);
+  if (showFindings.key === key) return;
+  showFindings.key = key;
+  $("findings").replaceChildren(...found.map(([kind, text, href, word]) => element("li", { class: kind }, text, ...(href ? [" ", element("a", { href, "aria-label": `${word}: ${text}` }, word)] : []))));
+  $("no-findings").hidden = found.length > 0;
+  const bad = found.filter(([kind]) => kind === "bad").length;
+  document.title = bad ? `(${bad}) Semel` : "Semel";
 }
 
 function sum(list, key) {
@@ -105,7 +144,7 @@ function showWay(sight) {
     station("refused", outbox.retrying, outbox.lastError || "by the broker, tried again", outbox.retrying ? "warn" : ""),
     station("retrying", sum(subscriptions, "retrying"), "at subscriptions", sum(subscriptions, "retrying") ? "warn" : ""),
     station("parked", sum(subscriptions, "parked") + sum(subscriptions, "blocked") + outbox.parked + outbox.blocked, "behind dead letters"),
-    station("dead", dead, dead ? "wait for a person" : "none", dead ? "bad" : ""),
+    station("dead", dead, dead ? "wait for a person" : "none", dead ? "bad" : "", "#dead"),
   );
 }
 
@@ -156,6 +195,7 @@ function showState(reasons) {
 }
 
 function show(sight) {
+  showFindings(sight);
   showWay(sight);
   showRates(sight);
   showSubscriptions(sight.subscriptions);
@@ -199,17 +239,28 @@ function letterCard(entry) {
   }
   return element("li", { class: entry.status, "data-entry": entry.dlqEntryId },
     element("h3", {}, `${entry.eventType || "unknown type"} · ${entry.sourceService || ""}`),
-    element("p", { class: "meta" }, `${entry.originalEventId || "no id"} · ${entry.failureTimestamp} · ${entry.topicName || ""} · ${entry.status.toLowerCase()}`),
+    element("p", { class: "meta" }, `${entry.originalEventId || "no id"} · ${entry.topicName || ""} · ${entry.status.toLowerCase()} · `, moment(entry.failureTimestamp)),
     element("p", { class: "why" }, entry.failureReason || ""),
-    element("p", { class: "meta" }, `${entry.attempts} attempts, replayed ${entry.replayCount} of 3${entry.parked ? `, ${entry.parked} wait behind it` : ""}${entry.discardReason ? `, discarded: ${entry.discardReason}` : ""}`),
+    element("p", { class: "meta" }, `${many(entry.attempts, "attempt", "attempts")}, replayed ${entry.replayCount} of 3${entry.parked ? `, ${entry.parked} wait behind it` : ""}${entry.discardReason ? `, discarded: ${entry.discardReason}` : ""}`),
     buttons, details);
 }
 
 async function loadLetters(after = null) {
   const entries = await attempt(() => call(`/api/admin/dlq?${filterQuery(after ? { limit: 50, after } : { limit: 50 })}`));
   if (!entries) return;
-  const cards = entries.map(letterCard);
+  // One that has not changed stays, with what was opened in it, and the focus.
+  const before = new Map([...$("letters").children].map((card) => [card.dataset.entry, card]));
+  const cards = entries.map((entry) => {
+    const key = JSON.stringify(entry);
+    const old = before.get(entry.dlqEntryId);
+    if (old && old.dataset.key === key) return old;
+    const card = letterCard(entry);
+    card.dataset.key = key;
+    return card;
+  });
+  const focused = document.activeElement;
   if (after) $("letters").append(...cards); else $("letters").replaceChildren(...cards);
+  if ($("letters").contains(focused)) focused.focus();
   $("no-letters").hidden = $("letters").children.length > 0;
   $("more").hidden = entries.length < 50;
 }
@@ -277,7 +328,7 @@ async function showLife(id) {
   try {
     const life = await call(`/api/admin/trace/${encodeURIComponent(id)}`);
     $("life").replaceChildren(...life.facts.map((fact) => element("li", { class: /dead|refused|failed/.test(fact.what) ? "bad" : "" },
-      element("time", { datetime: fact.time }, fact.time), ` ${fact.scope || "producer"}: `, element("strong", {}, fact.what), fact.detail ? ` — ${fact.detail}` : "")));
+      moment(fact.time), ` ${fact.scope || "producer"}: `, element("strong", {}, fact.what), fact.detail ? ` — ${fact.detail}` : "")));
   } catch (error) { $("no-life").textContent = error.message; }
 }
 
@@ -286,22 +337,31 @@ async function showLife(id) {
 async function loadAudit() {
   const rows = await attempt(() => call("/api/admin/audit?limit=200"));
   if (!rows) return;
-  $("audit-rows").replaceChildren(...rows.map((row) => element("tr", {}, ...[row.at, row.who, row.what, row.target, row.detail].map((text) => element("td", {}, text || "–")))));
+  $("audit-rows").replaceChildren(...rows.map((row) => element("tr", {}, element("td", {}, moment(row.at)), ...[row.who, row.what, row.target, row.detail].map((text) => element("td", {}, text || "–")))));
   $("no-audit").hidden = rows.length > 0;
 }
 
 // ---- views and the stream ---------------------------------------------------------------------
 
+function decoded(text) {
+  try { return decodeURIComponent(text || ""); } catch { return ""; }
+}
+
 function route() {
   const [view, rest] = (location.hash.slice(1) || "overview").split("/");
+  if (!$(`view-${view}`)) {  // a place on the page, or a mistake
+    if (!document.querySelector("nav a[aria-current]")) location.hash = "#overview";
+    return;
+  }
   for (const link of document.querySelectorAll("nav a")) {
     const current = link.dataset.view === view;
     if (current) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
     $(`view-${link.dataset.view}`).hidden = !current;
   }
+  if (view === "dead" && rest) $("filter").elements.scope.value = decoded(rest);
   if (view === "dead") loadLetters();
   if (view === "audit") loadAudit();
-  if (view === "event") showLife(decodeURIComponent(rest || ""));
+  if (view === "event") showLife(decoded(rest));
 }
 
 // Server-sent events by fetch, because an EventSource cannot carry a token.
@@ -330,6 +390,7 @@ async function listen() {
   }
 }
 
+$("ask-no").addEventListener("click", () => $("ask").close("no"));
 addEventListener("hashchange", route);
 $("filter").addEventListener("submit", (event) => { event.preventDefault(); loadLetters(); });
 $("search").addEventListener("submit", (event) => { event.preventDefault(); trace(event.target.elements.id.value.trim()); });
