@@ -20,7 +20,7 @@ LONG = ("--row", "broker-is-away", "--row", "order-is-poisoned")
 def drills(semel):
     """Whatever a drill has made and not taken away."""
     folders = [str(path) for path in semel.folder.iterdir() if path.name.startswith("semel-drill")]
-    folders += [str(path) for path in (semel.folder / "tmp").glob("semel-drill*")]
+    folders += map(str, (semel.folder / "tmp").glob("semel-drill*"))
     things = [name for name in semel.place.broker.things() if "semel-drill" in name]
     schemas = []
     if mix.STORE == "postgres":
@@ -189,3 +189,28 @@ def test_a_folder_that_is_only_called_alike_is_left_alone(bare, name):
     (bare.folder / name / "lock").touch()
     assert bare.ok("drill", "--clean") == ""
     assert (bare.folder / name).exists()
+
+
+@pytest.mark.anywhere
+@pytest.mark.only("rabbitmq")
+def test_the_users_own_exchange_for_what_nobody_takes_is_not_used(bare):
+    url = bare.place.environment()["SEMEL_BROKER"]
+    joint = "&" if "?" in url else "?"
+    broker = f"{url}{joint}alternate-exchange=leftovers&heartbeat=20"
+    assert "1 of 1 rows held" in bare.ok("--broker", broker, "drill", "--row", "publish.before-commit", timeout=120)
+    assert "leftovers" not in bare.place.broker.things()
+
+
+@pytest.mark.anywhere
+@pytest.mark.only("postgres")
+def test_a_user_who_may_make_no_schema_is_told_what_is_needed(bare):
+    role = f"drill_{os.getpid()}"
+    bare.sql(f"CREATE ROLE {role} LOGIN")
+    try:
+        url = str(bare.store).replace("://semel@", f"://{role}@")
+        assert role in url
+        complaint = bare.fails(78, "--store", url, "--broker", "local:semel-broker.db", "drill")
+        assert "permission denied" in complaint and "needs CREATE on the database" in complaint
+        assert drills(bare) == []
+    finally:
+        bare.sql(f"DROP ROLE {role}")
