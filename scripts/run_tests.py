@@ -356,12 +356,14 @@ ROWS = ("rows of the matrix and soak", [*STORM, "-m", CORE])
 FEATURES = ("e2e", ["tests/e2e", "-m", OWN])
 PROMISE = ("promise", [*STORM, "tests/e2e", "-m", CORE])
 OUTAGES = ("outages", ["tests/chaos", "-m", "only"])
+PAIR = ("e2e of the pair", ["tests/e2e/test_adopt.py", "tests/e2e/test_kafka_transactions.py"])
 MIXES = (
     ("postgres+rabbitmq", MATRIX, FEATURES, OUTAGES),
     ("sqlite+rabbitmq", PROMISE),
     ("postgres+rabbitmq-stream", ROWS),
     ("postgres+local", PROMISE),
     ("sqlite+kafka", ROWS, FEATURES),
+    ("postgres+kafka", PAIR),
 )
 
 

@@ -5,6 +5,7 @@
 
 #include <semel/status.h>
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -49,6 +50,7 @@ typedef struct semel_relay_options {
 	const char *slot;     /* cdc: the replication slot; default "semel" */
 	uint64_t slot_budget; /* cdc: bytes of the log that the slot may keep; default 4 GiB */
 	semel_marks marks;    /* cdc */
+	bool transactions;    /* cdc, Kafka: what was committed together is seen together */
 } semel_relay_options;
 
 typedef struct semel_relay semel_relay;

@@ -131,6 +131,14 @@ struct semel_broker_driver {
 	semel_status (*poll)(struct semel_broker *broker, int64_t wait_ms, semel_outcome_seen seen,
 			     void *user, semel_error *error);
 
+	/* Optional, both: of brokers that can show several events at once. transact: from now on
+	 * events of one transaction (passage) are seen together or not at all; before the first
+	 * publish. Whoever publishes under this name is shut out. When one of them is refused, the
+	 * others are. complete: all that was offered so far is whole; until then nothing of the
+	 * last transaction is shown or answered for. */
+	semel_status (*transact)(struct semel_broker *broker, const char *name, semel_error *error);
+	void (*complete)(struct semel_broker *broker);
+
 	/* Why the broker takes nothing for now (an alarm), or NULL. While it does so, poll reports
 	 * no outcome, and none is late. The text lives until the next call. */
 	const char *(*blocked)(struct semel_broker *broker);

@@ -31,6 +31,7 @@ static semel_relay_options read_options(const struct semel_invocation *invocatio
 		.slot = semel_args_text(args, "slot"),
 		.slot_budget = (uint64_t)semel_args_number(args, "slot-budget"),
 		.marks = (semel_marks)semel_args_choice(args, "marks"),
+		.transactions = semel_args_flag(args, "transactions"),
 	};
 }
 

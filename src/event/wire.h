@@ -17,6 +17,8 @@ struct semel_passage {
 	struct semel_text previous; /* semel-previous; data NULL: unknown or none */
 	uint32_t attempt;           /* semel-attempt: runs of the handler so far; 0: none */
 	uint32_t replay;            /* semel-replay; 0: the first time */
+	uint64_t transaction; /* those of one number were committed together, and come one after
+			       * another; 0: not known. It does not travel. */
 };
 
 /* How a protocol spells the attributes of CloudEvents. */

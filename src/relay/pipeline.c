@@ -35,6 +35,7 @@ struct semel_pipeline {
 	bool settled; /* or marked, */
 	bool owes;    /* or the source has not finished something */
 	bool more;    /* the last look has left something */
+	bool joined;  /* the broker knows of transactions */
 	uint64_t published;
 	struct semel_relay_tally tally;
 	int64_t heard_at_ms; /* steady; 0: nothing was heard in this poll yet */
@@ -179,7 +180,9 @@ static semel_status offer_row(struct semel_pipeline *pipeline, struct semel_load
 	struct semel_flight *flight = &load->flights[at];
 
 	flight->passage =
-		(struct semel_passage){ .replay = row->replay, .previous = row->previous };
+		(struct semel_passage){ .replay = row->replay,
+					.previous = row->previous,
+					.transaction = pipeline->joined ? row->transaction : 0 };
 	if (row->held || behind_refused(pipeline, load, at)) {
 		answer(pipeline, flight, SEMEL_FULL, "waits behind an earlier event");
 		return SEMEL_OK;
@@ -220,10 +223,20 @@ static semel_status offer(struct semel_pipeline *pipeline, struct semel_load *lo
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Everything unmarked counts, for all of it would be repeated after a crash. */
+/* The last row that was read has others behind it that were committed with it. */
+static bool is_amid_transaction(const struct semel_pipeline *pipeline)
+{
+	const struct semel_source *source = pipeline->source;
+
+	return pipeline->joined && source->driver->is_amid && source->driver->is_amid(source);
+}
+
+/* Everything unmarked counts, for all of it would be repeated after a crash. A refusal may have to
+ * wait for the end of a transaction. */
 static uint32_t free_rows(const struct semel_pipeline *pipeline)
 {
-	if (pipeline->rows >= pipeline->options.window || pipeline->refused ||
+	if (pipeline->rows >= pipeline->options.window ||
+	    (pipeline->refused && !is_amid_transaction(pipeline)) ||
 	    pipeline->bytes >= pipeline->options.window_bytes)
 		return 0;
 	return pipeline->options.window - pipeline->rows;
@@ -238,12 +251,26 @@ bool semel_pipeline_has_room(const struct semel_pipeline *pipeline)
 	return rows > 0 && rows >= pipeline->room_min;
 }
 
+/* Only now, for it shuts out whoever has published so far: the lanes are ours. */
+static semel_status join(struct semel_pipeline *pipeline, semel_error *error)
+{
+	char name[SEMEL_SOURCE_LABEL_SIZE];
+	semel_status status = pipeline->source->driver->label(pipeline->source, name, error);
+
+	if (status == SEMEL_OK)
+		status = pipeline->broker->driver->transact(pipeline->broker, name, error);
+	pipeline->joined = status == SEMEL_OK;
+	return status;
+}
+
 /* From here on it is the pipeline's. */
 static semel_status carry(struct semel_pipeline *pipeline, struct semel_load *load,
 			  semel_error *error)
 {
 	semel_status status = semel_failpoint(SEMEL_FP_RELAY_AFTER_CLAIM, error);
 
+	if (status == SEMEL_OK && pipeline->options.transactions && !pipeline->joined)
+		status = join(pipeline, error);
 	if (status == SEMEL_OK)
 		return offer(pipeline, load, error);
 	semel_load_give_back(&pipeline->loads, load);
@@ -531,6 +558,30 @@ static bool is_woken(const struct semel_pipeline *pipeline)
 	return pipeline->broker->driver->watch_outcomes && pipeline->source->driver->is_dry;
 }
 
+static bool is_any_answered(const struct semel_pipeline *pipeline)
+{
+	for (const struct semel_load *load = pipeline->loads.flying; load; load = load->next)
+		if (load->unanswered == 0)
+			return true;
+	return false;
+}
+
+/* Between two transactions the broker may show what it has. One that fills the window alone would
+ * wait for ever. */
+static void tell_whole(struct semel_pipeline *pipeline)
+{
+	bool amid = is_amid_transaction(pipeline);
+
+	if (!pipeline->joined || (amid && (free_rows(pipeline) > 0 || is_any_answered(pipeline))))
+		return;
+	if (amid)
+		semel_logf(SEMEL_LOG_WARN,
+			   "a transaction of more than %u events, or %llu bytes, is shown in parts "
+			   "(raise --window and --window-bytes to twice its size)",
+			   pipeline->unanswered, (unsigned long long)pipeline->bytes);
+	pipeline->broker->driver->complete(pipeline->broker);
+}
+
 /* With nothing to hear of, too: it keeps the connection alive. */
 static semel_status hear_all(struct semel_pipeline *pipeline, enum semel_step kind,
 			     semel_error *error)
@@ -540,6 +591,7 @@ static semel_status hear_all(struct semel_pipeline *pipeline, enum semel_step ki
 	if (pipeline->read || pipeline->unanswered == 0)
 		wait = false;
 	int64_t wait_ms = wait ? pipeline->source->driver->wait_ms : 0;
+	tell_whole(pipeline);
 	semel_status status = poll_broker(pipeline, wait_ms, error);
 	return status == SEMEL_OK ? check_patience(pipeline, error) : status;
 }
@@ -569,6 +621,9 @@ semel_status semel_pipeline_step(struct semel_pipeline *pipeline, enum semel_ste
 	}
 	semel_relay_tally_tell(&pipeline->tally, pipeline->unanswered);
 	*busy_out = pipeline->read || pipeline->owes || pipeline->loads.flying != NULL;
+	/* Nobody reads the rest of a transaction any more; what there is of it is not shown. */
+	if (kind == SEMEL_STEP_FINISH && is_amid_transaction(pipeline))
+		*busy_out = pipeline->owes || is_any_answered(pipeline);
 	return status;
 }
 
@@ -628,7 +683,7 @@ semel_status semel_pipeline_open(const struct semel_pipeline_options *options,
 	pipeline->source = source;
 	semel_relay_tally_open(&pipeline->tally);
 	pipeline->loads.rows_max = load_max_for(options->window, (uint32_t)lanes->count);
-	pipeline->room_min = options->window / 4;
+	pipeline->room_min = options->transactions ? 1 : options->window / 4;
 	*pipeline_out = pipeline;
 	return SEMEL_OK;
 }
@@ -639,7 +694,7 @@ void semel_pipeline_connect(struct semel_pipeline *pipeline, semel_store *store,
 	semel_loads_ground(&pipeline->loads);
 	pipeline->rows = pipeline->unanswered = 0;
 	pipeline->bytes = 0;
-	pipeline->refused = pipeline->read = pipeline->more = false;
+	pipeline->refused = pipeline->read = pipeline->more = pipeline->joined = false;
 	pipeline->store = store;
 	pipeline->broker = broker;
 	pipeline->source->driver->connect(pipeline->source, store, &pipeline->loads);

@@ -10,6 +10,8 @@
  *   events do not cost a transaction each; a refusal waits for nothing.
  * - A load is marked as a whole, in one transaction that checks the lane's fence.
  * - After a refusal nothing more is read until it is marked, so that its siblings are found held.
+ * - With transactions the broker is told that what was offered is whole only between two of them,
+ *   or when one alone fills the window: then it is shown in parts, and the log says so.
  * - After an outage everything not marked is read again: the same ids once more, never fewer.
  */
 #ifndef SEMEL_RELAY_PIPELINE_H
@@ -25,6 +27,7 @@ struct semel_pipeline_options {
 	int64_t confirm_timeout_ms;
 	int64_t mark_delay_ms; /* 0: mark at once */
 	struct semel_refusal_policy refusal;
+	bool transactions; /* what was committed together is shown together, or not at all */
 };
 
 enum semel_step {

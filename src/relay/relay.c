@@ -112,12 +112,28 @@ static semel_status open_source(struct semel_relay *relay, semel_error *error)
 					 .window = relay->options.window,
 					 .poll_ms = relay->options.poll_ms,
 					 .marks = relay->options.marks == SEMEL_MARKS_LAZY,
+					 .transactions = relay->options.transactions,
 					 .wake = relay->wake };
 
 	if (relay->options.source == SEMEL_SOURCE_CDC)
 		return semel_source_open_cdc(&cdc, relay->env, &relay->lanes, &relay->source,
 					     error);
 	return semel_source_open_poll(relay->env, &relay->lanes, &relay->source, error);
+}
+
+/* Polling reads lanes, and several relays may share them: none of them sees a transaction whole. */
+static semel_status check_transactions(const struct semel_relay *relay, semel_error *error)
+{
+	if (relay->options.source != SEMEL_SOURCE_CDC)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "transactions need --source cdc: only the change stream "
+				       "tells what was committed together");
+	if (!relay->broker->driver->transact)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "the broker %s has no transactions (they are for kafka://; "
+				       "leave out --transactions)",
+				       relay->broker->driver->scheme);
+	return SEMEL_OK;
 }
 
 static semel_status assemble(struct semel_relay *relay, semel_error *error)
@@ -130,6 +146,7 @@ static semel_status assemble(struct semel_relay *relay, semel_error *error)
 		.refusal = { .attempts_max = options->attempts,
 			     .backoff = { options->first_delay_ms, options->delay_max_ms },
 			     .poison = options->poison },
+		.transactions = options->transactions,
 	};
 	const struct semel_changes_driver *changes = NULL;
 	semel_status status = semel_wake_new(&relay->wake, error);
@@ -137,6 +154,8 @@ static semel_status assemble(struct semel_relay *relay, semel_error *error)
 		status = semel_changes_find(relay->store_url, &changes, error);
 	if (status == SEMEL_OK)
 		status = connect_all(relay, error);
+	if (status == SEMEL_OK && options->transactions)
+		status = check_transactions(relay, error);
 	if (status == SEMEL_OK && relay->store->driver->outbox_mark_lanes)
 		pipeline.mark_delay_ms = MARK_DELAY_MS; /* it can mark many at once */
 	if (status == SEMEL_OK)

@@ -24,6 +24,8 @@ struct semel_room {
 	uint64_t bytes;
 };
 
+#define SEMEL_SOURCE_LABEL_SIZE 160
+
 struct semel_source_driver {
 	const char *name; /* "poll", "cdc" */
 	int64_t wait_ms;  /* for the broker's answers, before the source is asked again */
@@ -60,6 +62,11 @@ struct semel_source_driver {
 	void (*beat)(struct semel_source *source);
 	/* Optional. Called often while store or broker are away. */
 	void (*guard)(struct semel_source *source);
+	/* Optional, both: of sources that know what was committed together. is_amid: the last row
+	 * handed out has others behind it that were. label: a name that no other outbox has. */
+	bool (*is_amid)(const struct semel_source *source);
+	semel_status (*label)(struct semel_source *source, char name_out[SEMEL_SOURCE_LABEL_SIZE],
+			      semel_error *error);
 	/* Optional. The longest time to sleep when nothing wakes the relay. */
 	int64_t (*sleep_ms)(struct semel_source *source);
 };
@@ -74,6 +81,7 @@ struct semel_cdc_options {
 	uint32_t window;         /* rows that may be unmarked */
 	int64_t poll_ms;         /* how often the exceptions and the slot are looked at */
 	bool marks;              /* rows are marked; else only the low marks move */
+	bool transactions;       /* none is left in the middle */
 	struct semel_wake *wake; /* outlives the source */
 };
 /* Reads the database's change stream, and polls where it cannot. All lanes or none are this

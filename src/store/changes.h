@@ -81,6 +81,8 @@ struct semel_changes_driver {
 	 * every row handed out so far is settled, this may be confirmed; 0: nothing new. */
 	semel_status (*read)(struct semel_changes *changes, struct semel_outbox_batch *batch,
 			     uint64_t *position_out, semel_error *error);
+	/* The last row read has others behind it, of the same transaction. */
+	bool (*is_amid)(const struct semel_changes *changes);
 	/* Confirms, and says that we are alive. ask: be told where the database stands. */
 	semel_status (*confirm)(struct semel_changes *changes, uint64_t position, bool ask,
 				semel_error *error);

@@ -66,6 +66,7 @@ struct semel_outbox_row {
 	bool held;       /* an earlier event of its aggregate is an exception that holds it back */
 	bool exception;  /* it comes from the exceptions, not from the run of the table */
 	uint32_t replay; /* how often its dead letter was replayed */
+	uint64_t transaction; /* of the change stream: the same for what was committed together */
 	struct semel_text previous; /* id of the event before it in its aggregate; data NULL: none,
 				     * or not known */
 };

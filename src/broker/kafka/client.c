@@ -17,6 +17,7 @@
 #define REACH_MS   5000
 #define DOWN_MS    5000
 #define GRACE_MS   1500
+#define ABORT_MS   2000
 #define ERROR_SIZE 512
 
 /* librdkafka stops sending at so many; the window is smaller. */
@@ -35,7 +36,15 @@ static const struct semel_kafka_setting producer_settings[] = {
 	{ "topic.metadata.propagation.max.ms", "5000" },
 };
 
+/* A transaction that is not finished is given up, so no record waits for longer. */
+static const struct semel_kafka_setting transaction_settings[] = {
+	{ "enable.gapless.guarantee", "false" },
+	{ "transaction.timeout.ms", "60000" },
+	{ "message.timeout.ms", "60000" },
+};
+
 static const struct semel_kafka_setting consumer_settings[] = {
+	{ "isolation.level", "read_committed" },
 	{ "enable.auto.commit", "false" },
 	{ "enable.auto.offset.store", "false" },
 	{ "auto.offset.reset", "earliest" },
@@ -86,6 +95,17 @@ static semel_status set(struct semel_kafka *kafka, rd_kafka_conf_t *conf,
 	return SEMEL_OK;
 }
 
+static semel_status set_transactions(struct semel_kafka *kafka, rd_kafka_conf_t *conf,
+				     semel_error *error)
+{
+	const struct semel_kafka_setting name = { .name = "transactional.id",
+						  .value = kafka->bundle.name };
+	semel_status status = set(kafka, conf, &name, 1, error);
+	return status == SEMEL_OK
+		       ? set(kafka, conf, transaction_settings, COUNT(transaction_settings), error)
+		       : status;
+}
+
 /* The caller's own settings come last, and win. */
 static semel_status make(struct semel_kafka *kafka, rd_kafka_type_t type, rd_kafka_conf_t *conf,
 			 rd_kafka_t **client_out, semel_error *error)
@@ -101,6 +121,8 @@ static semel_status make(struct semel_kafka *kafka, rd_kafka_type_t type, rd_kaf
 		status = set(kafka, conf, common_settings, COUNT(common_settings), error);
 	if (status == SEMEL_OK && producing)
 		status = set(kafka, conf, producer_settings, COUNT(producer_settings), error);
+	if (status == SEMEL_OK && producing && kafka->bundle.name)
+		status = set_transactions(kafka, conf, error);
 	if (status == SEMEL_OK && !producing)
 		status = set(kafka, conf, consumer_settings, COUNT(consumer_settings), error);
 	if (status == SEMEL_OK)
@@ -132,12 +154,26 @@ semel_status semel_kafka_producer_make(struct semel_kafka *kafka, semel_error *e
 	return SEMEL_OK;
 }
 
+/* Else its readers wait until its time is up. librdkafka wants to be rid of every record first. */
+static void abort_transaction(struct semel_kafka *kafka)
+{
+	int64_t until_ms = semel_steady_ms(kafka->env) + ABORT_MS;
+	while (kafka->library->outq_len(kafka->producer) > 0 &&
+	       semel_steady_ms(kafka->env) < until_ms)
+		semel_kafka_producer_serve(kafka, 20);
+	rd_kafka_error_t *failure = kafka->library->abort_transaction(kafka->producer, ABORT_MS);
+	if (failure)
+		kafka->library->error_destroy(failure);
+}
+
 void semel_kafka_producer_free(struct semel_kafka *kafka)
 {
 	const struct semel_kafka_library *library = kafka->library;
 	if (!kafka->producer)
 		return;
 	library->purge(kafka->producer, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
+	if (kafka->bundle.begun && !kafka->lost && kafka->trouble == SEMEL_OK)
+		abort_transaction(kafka);
 	for (size_t i = 0; i < kafka->topic_count; i++) {
 		if (kafka->topics[i].handle)
 			library->topic_destroy(kafka->topics[i].handle);

@@ -27,6 +27,7 @@ static void kafka_close(struct semel_broker *broker)
 	semel_arena_free(kafka->scratch);
 	free(kafka->joining);
 	free(kafka->scope);
+	free(kafka->bundle.name);
 	if (kafka->bell_fd >= 0)
 		close(kafka->bell_fd);
 	free(kafka);
@@ -94,6 +95,8 @@ const struct semel_broker_driver semel_kafka_driver = {
 	.keep = kafka_keep,
 	.publish = semel_kafka_publish,
 	.poll = semel_kafka_poll,
+	.transact = semel_kafka_transact,
+	.complete = semel_kafka_complete,
 	.blocked = semel_kafka_blocked,
 	.subscribe = semel_kafka_subscribe,
 	.fetch = semel_kafka_fetch,

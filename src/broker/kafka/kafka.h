@@ -6,11 +6,10 @@
  * have to say is an event in a queue, and is heard only inside our calls, on the caller's thread.
  *
  * kafka.c (open, close)  settings.c (the URL)  client.c (producers and consumers are made)
- * publish.c (the window)  write.c, read.c (events as records)  topics.c (names, declaring)
- * subscribe.c, share.c (one partition), consume.c (fetch, ack), group.c (rebalances, commits),
- * joining.c (is one going on?)  survey.c (what waits)
- * requeue.c (to one subscription)  bury.c (what was given up)  look.c (backlog, find)  compare.c
- * (settings of topics)
+ * publish.c (the window)  bundle.c (transactions)  write.c, read.c (events as records)  topics.c
+ * (names, declaring) subscribe.c, share.c (one partition), consume.c (fetch, ack), group.c
+ * (rebalances, commits), joining.c (is one going on?)  survey.c (what waits) requeue.c (to one
+ * subscription)  bury.c (what was given up)  look.c (backlog, find)  compare.c (settings of topics)
  */
 #ifndef SEMEL_BROKER_KAFKA_KAFKA_H
 #define SEMEL_BROKER_KAFKA_KAFKA_H
@@ -52,7 +51,12 @@ void semel_kafka_settings_free(struct semel_kafka_settings *settings);
 
 /* ---- the window of unanswered events (publish.c) ---- */
 
-enum semel_kafka_slot_state { SEMEL_KAFKA_UNUSED, SEMEL_KAFKA_SENT, SEMEL_KAFKA_ANSWERED };
+enum semel_kafka_slot_state {
+	SEMEL_KAFKA_UNUSED,
+	SEMEL_KAFKA_SENT,
+	SEMEL_KAFKA_TAKEN, /* the broker has it; its transaction is not committed */
+	SEMEL_KAFKA_ANSWERED
+};
 
 struct semel_kafka_slot {
 	const struct semel_event *event;
@@ -66,6 +70,25 @@ struct semel_kafka_slot {
 	rd_kafka_headers_t *headers; /* of an earlier event, to be used again; NULL: none */
 	uint64_t kind;               /* of the event whose headers they are, or will be; 0: none */
 	struct semel_kafka_slot *next;
+	struct semel_kafka_slot *follower; /* in its bundle */
+};
+
+/* What is shown together (bundle.c). */
+struct semel_kafka_bundle {
+	char *name;                               /* transactional.id; NULL: no transactions */
+	struct semel_kafka_slot *oldest, *newest; /* in the order of the offers */
+	uint32_t count, unreported;
+	uint64_t bytes;
+	uint64_t last;    /* the transaction of the last event, */
+	bool open;        /* of which more may come */
+	bool begun;       /* librdkafka has a transaction */
+	bool closing;     /* it is large enough: shown before more is taken */
+	bool committing;  /* and is not answered for yet */
+	uint64_t refused; /* a transaction of which nothing will be shown; 0: none */
+	semel_status refused_by;
+	semel_status refusal; /* while it is repaired: of what was sent last */
+	const struct semel_kafka_slot *guilty;
+	char reason[160];
 };
 
 struct semel_kafka_window {
@@ -149,6 +172,7 @@ struct semel_kafka {
 	struct semel_kafka_window window;
 	struct semel_kafka_kind kinds[SEMEL_KAFKA_KINDS]; /* by hash */
 	uint64_t kind_count;
+	struct semel_kafka_bundle bundle;
 	struct semel_kafka_topic *topics;
 	size_t topic_count, topic_last;
 	struct semel_arena *scratch;
@@ -222,6 +246,35 @@ const char *semel_kafka_blocked(struct semel_broker *broker);
 void semel_kafka_producer_serve(struct semel_kafka *kafka, int64_t wait_ms);
 /* What a delivery report of this kind means for the event. OK: nothing, it may be sent again. */
 semel_status semel_kafka_refusal_of(rd_kafka_resp_err_t err);
+
+/* For bundle.c: */
+void semel_kafka_answer(struct semel_kafka_window *window, struct semel_kafka_slot *slot,
+			semel_status status, const char *reason);
+/* An earlier one of its aggregate was refused, and the caller has not heard of it yet. */
+bool semel_kafka_is_held(const struct semel_kafka_window *window,
+			 const struct semel_kafka_slot *slot);
+void semel_kafka_hold(struct semel_kafka_window *window, struct semel_kafka_slot *slot);
+/* OK also when it was refused: then it is answered, or its bundle is broken. */
+semel_status semel_kafka_send(struct semel_kafka *kafka, struct semel_kafka_slot *slot,
+			      semel_error *error);
+
+/* ---- bundle.c ---- */
+semel_status semel_kafka_transact(struct semel_broker *broker, const char *name,
+				  semel_error *error);
+void semel_kafka_complete(struct semel_broker *broker);
+/* May an event of this transaction be sent now? FULL: what is there has to be shown first. */
+semel_status semel_kafka_bundle_admit(struct semel_kafka *kafka, uint64_t transaction,
+				      semel_error *error);
+void semel_kafka_bundle_add(struct semel_kafka *kafka, struct semel_kafka_slot *slot);
+/* The broker has it. */
+void semel_kafka_bundle_take(struct semel_kafka *kafka, struct semel_kafka_slot *slot);
+/* The broker will not have it. */
+void semel_kafka_bundle_refuse(struct semel_kafka *kafka, const struct semel_kafka_slot *slot,
+			       semel_status refusal, const char *reason);
+bool semel_kafka_bundle_is_whole(const struct semel_kafka *kafka);
+/* Commits it when it is whole, and answers for its events. */
+semel_status semel_kafka_bundle_show(struct semel_kafka *kafka, semel_error *error);
+semel_status semel_kafka_bundle_repair(struct semel_kafka *kafka, semel_error *error);
 
 /* ---- write.c ---- */
 struct semel_kafka_post {

@@ -114,6 +114,8 @@
 	ROW(ListConsumerGroupOffsets_result_groups)                                                \
 	ROW(group_result_error)                                                                    \
 	ROW(group_result_partitions)                                                               \
+	ROW(error_is_retriable)                                                                    \
+	ROW(error_txn_requires_abort)                                                              \
 	ROW(init_transactions)                                                                     \
 	ROW(begin_transaction)                                                                     \
 	ROW(commit_transaction)                                                                    \

@@ -52,8 +52,8 @@ void semel_kafka_window_free(struct semel_kafka *kafka)
 	free(window->slots);
 }
 
-static void answer(struct semel_kafka_window *window, struct semel_kafka_slot *slot,
-		   semel_status status, const char *reason)
+void semel_kafka_answer(struct semel_kafka_window *window, struct semel_kafka_slot *slot,
+			semel_status status, const char *reason)
 {
 	slot->state = SEMEL_KAFKA_ANSWERED;
 	slot->status = status;
@@ -69,8 +69,8 @@ static void answer(struct semel_kafka_window *window, struct semel_kafka_slot *s
 	window->last_done = slot;
 }
 
-/* An earlier one of its aggregate was refused, and the caller has not heard of it yet. */
-static bool is_held(const struct semel_kafka_window *window, const struct semel_kafka_slot *slot)
+bool semel_kafka_is_held(const struct semel_kafka_window *window,
+			 const struct semel_kafka_slot *slot)
 {
 	if (window->refused == 0)
 		return false;
@@ -80,9 +80,10 @@ static bool is_held(const struct semel_kafka_window *window, const struct semel_
 	return false;
 }
 
-static void hold(struct semel_kafka_window *window, struct semel_kafka_slot *slot)
+void semel_kafka_hold(struct semel_kafka_window *window, struct semel_kafka_slot *slot)
 {
-	answer(window, slot, SEMEL_FULL, "waits behind an earlier event of its aggregate");
+	semel_kafka_answer(window, slot, SEMEL_FULL,
+			   "waits behind an earlier event of its aggregate");
 }
 
 /* ---- hearing --------------------------------------------------------------------------------- */
@@ -134,7 +135,11 @@ static void hear_refusal(struct semel_kafka *kafka, struct semel_kafka_slot *slo
 		return;
 	}
 	snprintf(reason, sizeof(reason), "Kafka refused it: %s", kafka->library->err2str(err));
-	answer(&kafka->window, slot, refusal, reason);
+	if (kafka->bundle.name) {
+		semel_kafka_bundle_refuse(kafka, slot, refusal, reason);
+		return;
+	}
+	semel_kafka_answer(&kafka->window, slot, refusal, reason);
 	if (slot->reason)
 		refuse_topic(kafka, slot);
 }
@@ -156,6 +161,9 @@ static void hear_report(struct semel_kafka *kafka, const rd_kafka_message_t *rep
 		kafka->requeue.waiting = false;
 		kafka->requeue.err = report->err;
 		kafka->window.broken = kafka->window.broken || report->err;
+	} else if (report->err == RD_KAFKA_RESP_ERR__PURGE_QUEUE ||
+		   report->err == RD_KAFKA_RESP_ERR__PURGE_INFLIGHT) {
+		return; /* by us */
 	} else if (report->err) {
 		hear_refusal(kafka, slot, report->err);
 	} else if (report->offset == RD_KAFKA_OFFSET_INVALID) {
@@ -163,7 +171,10 @@ static void hear_report(struct semel_kafka *kafka, const rd_kafka_message_t *rep
 	} else {
 		kafka->down_since_ms = 0;
 		keep_headers(kafka, slot, report);
-		answer(&kafka->window, slot, SEMEL_OK, NULL);
+		if (kafka->bundle.name)
+			semel_kafka_bundle_take(kafka, slot);
+		else
+			semel_kafka_answer(&kafka->window, slot, SEMEL_OK, NULL);
 	}
 }
 
@@ -211,7 +222,7 @@ static rd_kafka_headers_t *take_headers(struct semel_kafka *kafka, struct semel_
 	return headers;
 }
 
-static semel_status send_slot(struct semel_kafka *kafka, struct semel_kafka_slot *slot,
+semel_status semel_kafka_send(struct semel_kafka *kafka, struct semel_kafka_slot *slot,
 			      semel_error *error)
 {
 	struct semel_kafka_topic *topic = NULL;
@@ -233,7 +244,10 @@ static semel_status send_slot(struct semel_kafka *kafka, struct semel_kafka_slot
 		return status;
 	if (!is_about_event(status))
 		return semel_error_set(error, status, "%s", why.text);
-	answer(&kafka->window, slot, status, why.text);
+	if (kafka->bundle.name)
+		semel_kafka_bundle_refuse(kafka, slot, status, why.text);
+	else
+		semel_kafka_answer(&kafka->window, slot, status, why.text);
 	return SEMEL_OK;
 }
 
@@ -248,6 +262,11 @@ semel_status semel_kafka_publish(struct semel_broker *broker, const struct semel
 		return semel_kafka_health(kafka, error);
 	if (!slot)
 		return SEMEL_FULL;
+	semel_status status = SEMEL_OK;
+	if (kafka->bundle.name)
+		status = semel_kafka_bundle_admit(kafka, passage->transaction, error);
+	if (status != SEMEL_OK)
+		return status;
 	window->unused = slot->next;
 	*slot = (struct semel_kafka_slot){
 		.event = event,
@@ -259,17 +278,23 @@ semel_status semel_kafka_publish(struct semel_broker *broker, const struct semel
 		.kind = slot->kind,
 		.state = SEMEL_KAFKA_SENT,
 	};
-	if (is_held(window, slot)) {
-		hold(window, slot);
+	if (semel_kafka_is_held(window, slot)) {
+		semel_kafka_hold(window, slot);
 		return SEMEL_OK;
 	}
-	if (window->broken)
-		return SEMEL_OK; /* poll sends it */
-	semel_status status = send_slot(kafka, slot, error);
+	if (passage->transaction != 0 && passage->transaction == kafka->bundle.refused) {
+		semel_kafka_answer(window, slot, kafka->bundle.refused_by,
+				   "an earlier event of its transaction was refused");
+		return SEMEL_OK;
+	}
+	if (!window->broken) /* else poll sends it */
+		status = semel_kafka_send(kafka, slot, error);
 	if (status != SEMEL_OK) {
 		slot->state = SEMEL_KAFKA_UNUSED;
 		slot->next = window->unused;
 		window->unused = slot;
+	} else if (kafka->bundle.name) {
+		semel_kafka_bundle_add(kafka, slot);
 	}
 	return status;
 }
@@ -313,7 +338,7 @@ static semel_status send_alone(struct semel_kafka *kafka, struct semel_kafka_slo
 	int64_t until_ms = semel_steady_ms(kafka->env) + CAREFUL_MS;
 	semel_status status = kafka->window.broken ? start_anew(kafka, error) : SEMEL_OK;
 	if (status == SEMEL_OK)
-		status = send_slot(kafka, slot, error);
+		status = semel_kafka_send(kafka, slot, error);
 	while (status == SEMEL_OK && slot->state == SEMEL_KAFKA_SENT) {
 		semel_kafka_producer_serve(kafka, 100);
 		status = semel_kafka_health(kafka, error);
@@ -336,8 +361,8 @@ static semel_status repair(struct semel_kafka *kafka, semel_error *error)
 		   count);
 	kafka->careful = true;
 	for (size_t i = 0; i < count && status == SEMEL_OK; i++) {
-		if (is_held(&kafka->window, list[i]))
-			hold(&kafka->window, list[i]);
+		if (semel_kafka_is_held(&kafka->window, list[i]))
+			semel_kafka_hold(&kafka->window, list[i]);
 		else
 			status = send_alone(kafka, list[i], error);
 	}
@@ -382,9 +407,14 @@ semel_status semel_kafka_poll(struct semel_broker *broker, int64_t wait_ms, seme
 	semel_status status = SEMEL_OK;
 	if (kafka->lost)
 		return semel_kafka_health(kafka, error);
-	semel_kafka_producer_serve(kafka, kafka->window.done || kafka->window.broken ? 0 : wait_ms);
+	bool ready =
+		kafka->window.done || kafka->window.broken || semel_kafka_bundle_is_whole(kafka);
+	semel_kafka_producer_serve(kafka, ready ? 0 : wait_ms);
 	if (kafka->window.broken)
-		status = repair(kafka, error);
+		status = kafka->bundle.name ? semel_kafka_bundle_repair(kafka, error)
+					    : repair(kafka, error);
+	if (status == SEMEL_OK)
+		status = semel_kafka_bundle_show(kafka, error);
 	report(&kafka->window, seen, user);
 	return status == SEMEL_OK ? semel_kafka_health(kafka, error) : status;
 }

@@ -15,9 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK_MS   1000
-#define LOADS_MAX 24  /* in flight, for the memory they take; the next one had better be larger */
-#define ROWS_MAX  128 /* in a load */
+#define LOOK_MS     1000
+#define LOADS_MAX   24 /* in flight, for the memory they take; the next one had better be larger */
+#define LOADS_WHOLE (SEMEL_FEEDBACK_MAX / 2) /* of one transaction */
+#define ROWS_MAX    128                      /* in a load */
 
 static struct semel_cdc *cdc_of(struct semel_source *source)
 {
@@ -85,8 +86,11 @@ static semel_status tend(struct semel_source *source, bool finishing, bool *owes
 	struct semel_cdc *cdc = cdc_of(source);
 	bool hurry = finishing || cdc->state == SEMEL_CDC_LEAVING;
 
-	if (has_lost_the_lanes(cdc))
+	if (has_lost_the_lanes(cdc)) {
+		if (semel_cdc_is_amid(cdc))
+			return semel_cdc_leave(cdc, "another relay has the lanes", error);
 		stand_by(cdc);
+	}
 	if (!semel_lanes_are_all_mine(cdc->lanes))
 		return SEMEL_OK;
 	semel_status status = semel_cdc_flush(cdc, hurry && !cdc->loads->flying, error);
@@ -154,7 +158,7 @@ static uint32_t rows_in(struct semel_cdc *cdc, const struct semel_room *room)
 	uint32_t unmarked = cdc->gathered.rows + (cdc->sending ? cdc->sent.rows : 0);
 	uint32_t rows = room->rows > unmarked ? room->rows - unmarked : 0;
 
-	if (cdc->loads->count >= LOADS_MAX)
+	if (cdc->loads->count >= (cdc->options.transactions ? LOADS_WHOLE : LOADS_MAX))
 		return 0;
 	cdc->starved = cdc->starved || (room->rows > 0 && rows == 0);
 	if (semel_feedback_is_full(cdc->feedback) ||
@@ -199,8 +203,7 @@ static semel_status read_stream(struct semel_cdc *cdc, const struct semel_room *
 		cdc->changes->driver->read(cdc->changes, &load->batch, &position, &trouble);
 	if (status != SEMEL_OK) {
 		semel_load_give_back(cdc->loads, load);
-		semel_cdc_leave(cdc, trouble.text);
-		return SEMEL_OK;
+		return semel_cdc_leave(cdc, trouble.text, error);
 	}
 	status = take_in(cdc, load, position, error);
 	if (status == SEMEL_OK && load->batch.count > 0)
@@ -236,10 +239,17 @@ static semel_status read_next(struct semel_source *source, const struct semel_ro
 		return read_poll(cdc, room, load_out, error);
 	if (cdc->state != SEMEL_CDC_STREAMING || room->rows == 0)
 		return SEMEL_OK;
-	semel_status status = semel_poll_read_due(cdc->poll, room, load_out, error);
+	semel_status status = SEMEL_OK;
+	if (!semel_cdc_is_amid(cdc))
+		status = semel_poll_read_due(cdc->poll, room, load_out, error);
 	if (status != SEMEL_OK || *load_out)
 		return status;
 	return read_stream(cdc, room, load_out, error);
+}
+
+static bool is_amid(const struct semel_source *source)
+{
+	return semel_cdc_is_amid((const struct semel_cdc *)source);
 }
 
 /* ---- settling -------------------------------------------------------------------------------- */
@@ -359,6 +369,8 @@ static const struct semel_source_driver driver = {
 	.beat = beat,
 	.guard = guard,
 	.sleep_ms = sleep_ms,
+	.is_amid = is_amid,
+	.label = semel_cdc_label,
 };
 
 /* What has to be there before the change stream is opened. */

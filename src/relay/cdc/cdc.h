@@ -76,7 +76,15 @@ semel_status semel_cdc_try(struct semel_cdc *cdc, semel_error *error);
 semel_status semel_cdc_watch(struct semel_cdc *cdc, semel_error *error);
 /* Neither store nor broker may be there: keeps the slot within its budget. */
 void semel_cdc_guard(struct semel_cdc *cdc);
-/* The stream is at an end; what came through it is settled first. */
-void semel_cdc_leave(struct semel_cdc *cdc, const char *reason);
+/* The stream is at an end; what came through it is settled first. OUTAGE when it ends in the middle
+ * of a transaction that is shown as a whole or not at all: then nobody may see what is there of it.
+ */
+SEMEL_MUST_CHECK semel_status semel_cdc_leave(struct semel_cdc *cdc, const char *reason,
+					      semel_error *error);
+/* What the stream has handed out has more behind it that was committed with it. */
+bool semel_cdc_is_amid(const struct semel_cdc *cdc);
+/* The server's own number and the slot, which are unlike any other's. */
+semel_status semel_cdc_label(struct semel_source *source, char name_out[SEMEL_SOURCE_LABEL_SIZE],
+			     semel_error *error);
 
 #endif

@@ -48,12 +48,38 @@ static void seen_exception(struct semel_text type, struct semel_text id, void *u
 	semel_held_add(user, type, id);
 }
 
-void semel_cdc_leave(struct semel_cdc *cdc, const char *reason)
+bool semel_cdc_is_amid(const struct semel_cdc *cdc)
 {
+	return cdc->options.transactions && cdc->state == SEMEL_CDC_STREAMING &&
+	       cdc->changes->driver->is_amid(cdc->changes);
+}
+
+semel_status semel_cdc_leave(struct semel_cdc *cdc, const char *reason, semel_error *error)
+{
+	bool amid = semel_cdc_is_amid(cdc);
+
 	cdc->changes->driver->stop(cdc->changes);
 	cdc->state = SEMEL_CDC_LEAVING;
 	tell(cdc, reason);
 	again_in(cdc, SOON_MS);
+	if (!amid)
+		return SEMEL_OK;
+	return semel_error_set(error, SEMEL_OUTAGE,
+			       "the change stream has ended within a transaction: %s", reason);
+}
+
+semel_status semel_cdc_label(struct semel_source *source, char name_out[SEMEL_SOURCE_LABEL_SIZE],
+			     semel_error *error)
+{
+	struct semel_cdc *cdc = (struct semel_cdc *)source; /* base is its first member */
+	struct semel_slot_state state;
+	semel_status status = cdc->changes->driver->look(cdc->changes, &state, error);
+
+	if (status != SEMEL_OK)
+		return status;
+	state.identity[strcspn(state.identity, "/")] = '\0';
+	snprintf(name_out, SEMEL_SOURCE_LABEL_SIZE, "semel-%s-%s", state.identity, cdc->slot);
+	return SEMEL_OK;
 }
 
 /* ---- taking it up ---------------------------------------------------------------------------- */
@@ -261,12 +287,12 @@ semel_status semel_cdc_watch(struct semel_cdc *cdc, semel_error *error)
 	semel_cdc_point(cdc, semel_poll_complete_seq(cdc->poll), state.current);
 	if (verdict.move == SEMEL_SLOT_STREAM || verdict.move == SEMEL_SLOT_POLL_FIRST)
 		return SEMEL_OK;
-	semel_cdc_leave(cdc, verdict.reason);
+	status = semel_cdc_leave(cdc, verdict.reason, error);
 	if (verdict.move == SEMEL_SLOT_DROP) {
 		semel_error trouble = { .status = SEMEL_OK };
-		return forgive(cdc, drop_slot(cdc, verdict.reason, &trouble), &trouble);
+		(void)forgive(cdc, drop_slot(cdc, verdict.reason, &trouble), &trouble);
 	}
-	return SEMEL_OK;
+	return status;
 }
 
 void semel_cdc_guard(struct semel_cdc *cdc)

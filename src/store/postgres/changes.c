@@ -405,6 +405,7 @@ const struct semel_changes_driver semel_pg_changes_driver = {
 	.remember = remember,
 	.start = semel_pg_stream_start,
 	.read = semel_pg_stream_read,
+	.is_amid = semel_pg_stream_is_amid,
 	.confirm = semel_pg_stream_confirm,
 	.patience_ms = semel_pg_stream_patience_ms,
 	.stop = semel_pg_stream_stop,

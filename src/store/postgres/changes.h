@@ -25,6 +25,7 @@ struct semel_pg_changes {
 		uint64_t confirmed;
 		bool gather; /* data came: let more of it come before the next read */
 		bool in_transaction;
+		uint64_t transaction; /* counts them, over all streams */
 	} stream;
 	struct {
 		struct semel_buffer lanes, epochs, lows, row_lanes, row_seqs;
@@ -57,6 +58,7 @@ semel_status semel_pg_stream_read(struct semel_changes *changes, struct semel_ou
 				  uint64_t *position_out, semel_error *error);
 semel_status semel_pg_stream_confirm(struct semel_changes *changes, uint64_t position, bool ask,
 				     semel_error *error);
+bool semel_pg_stream_is_amid(const struct semel_changes *changes);
 int64_t semel_pg_stream_patience_ms(struct semel_changes *changes);
 void semel_pg_stream_stop(struct semel_changes *changes);
 

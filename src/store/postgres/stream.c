@@ -179,8 +179,14 @@ static semel_status take_row(struct semel_pg_changes *changes, struct semel_outb
 {
 	struct semel_outbox_row *row = &batch->rows[batch->count++];
 	*row = message->row;
+	row->transaction = changes->stream.transaction;
 	semel_pg_previous_of(&changes->stream.previous, row, batch->arena);
 	return SEMEL_OK;
+}
+
+bool semel_pg_stream_is_amid(const struct semel_changes *base)
+{
+	return ((const struct semel_pg_changes *)base)->stream.in_transaction;
 }
 
 static semel_status take_data(struct semel_pg_changes *changes, const char *bytes, size_t length,
@@ -201,6 +207,7 @@ static semel_status take_data(struct semel_pg_changes *changes, const char *byte
 		return take_row(changes, batch, &message);
 	case SEMEL_PGOUTPUT_BEGIN:
 		changes->stream.in_transaction = true;
+		changes->stream.transaction++;
 		break;
 	case SEMEL_PGOUTPUT_COMMIT:
 		changes->stream.in_transaction = false;

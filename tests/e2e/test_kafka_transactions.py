@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transactions of the database as transactions of Kafka's: whoever reads committed records sees all of one or nothing."""
+import json
+import signal
+import uuid
+
+import pytest
+from program import wait_for
+
+pytestmark = [pytest.mark.anywhere, pytest.mark.only("postgres"), pytest.mark.only("kafka")]
+PATIENCE = 60
+TOPICS = ("orders", "stock", "ledger")
+
+
+class Shop:
+    """An outbox whose transactions spread over three topics, and readers of them."""
+
+    def __init__(self, semel):
+        self.semel, self.slot, self.relays = semel, str(semel.store).rsplit("/", 1)[1].split("?")[0], 0
+        semel.ok("init", "--cdc", "--slot", self.slot)
+        for topic in TOPICS:
+            semel.broker.create(topic, 3)
+
+    def words(self, *more):
+        return ("relay", "--source", "cdc", "--slot", self.slot, "--transactions", *more)
+
+    def drain(self, *more):
+        return self.semel.run(*self.words("--drain", "--timeout", f"{PATIENCE}s", *more), check=True, timeout=90)
+
+    def start(self, *more, env=None):
+        self.relays += 1
+        path = self.semel.folder / f"relay-{self.relays}.log"
+        with open(path, "w") as said:
+            child = self.semel.spawn(*self.words("--lease", "1s", *more), stderr=said, env=env)
+        child.log = path.read_text
+        return child
+
+    def commit(self, count, name="t", payload="''"):
+        """One transaction: so many events, each topic in its turn."""
+        self.semel.sql(
+            "INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, topic, payload, content_type)"
+            f" SELECT 'order', '{name}-' || n % 10, 't.v1', (ARRAY['orders', 'stock', 'ledger'])[n % 3 + 1], '{name}' || {payload},"
+            f" 'text/plain' FROM generate_series(1, {count}) n")
+
+    def waiting(self):
+        return self.semel.sql("SELECT count(*) FROM semel_outbox WHERE status = 'NEW'")[0][0]
+
+    def wait_until_published(self):
+        wait_for(lambda: self.waiting() == 0, PATIENCE, "everything is marked")
+
+    def read(self, committed=True):
+        """How often each id can be read now."""
+        kafka = pytest.importorskip("confluent_kafka")
+        level = "read_committed" if committed else "read_uncommitted"
+        reader = kafka.Consumer({
+            "bootstrap.servers": self.semel.broker.place, "group.id": str(uuid.uuid4()), "auto.offset.reset": "earliest",
+            "enable.partition.eof": True, "isolation.level": level})
+        parts = []
+        for topic in TOPICS:
+            name = self.semel.broker.prefix + topic
+            known = reader.list_topics(name, timeout=PATIENCE).topics[name].partitions
+            parts += [kafka.TopicPartition(name, number, kafka.OFFSET_BEGINNING) for number in known]
+        reader.assign(parts)
+        found, ended = {}, set()
+        while len(ended) < len(parts):
+            record = reader.poll(PATIENCE)
+            assert record is not None, "a partition has no end"
+            if record.error():
+                assert record.error().code() == kafka.KafkaError._PARTITION_EOF, record.error()
+                ended.add((record.topic(), record.partition()))
+            else:
+                made = dict(record.headers())["ce_id"].decode()
+                found[made] = found.get(made, 0) + 1
+        reader.close()
+        return found
+
+    def ids(self, like="%"):
+        return {row[0]: 1 for row in self.semel.sql("SELECT id FROM semel_outbox WHERE aggregate_id LIKE ?", like)}
+
+
+@pytest.fixture
+def shop(semel):
+    shop = Shop(semel)
+    yield shop
+    for child in semel.children:
+        if child.poll() is None:
+            child.send_signal(signal.SIGCONT)
+            child.kill()
+            child.wait()
+    active = "SELECT 1 FROM pg_replication_slots WHERE slot_name = ? AND active"
+    wait_for(lambda: not semel.sql(active, shop.slot), PATIENCE, "the last reader is gone")
+    semel.sql("SELECT pg_drop_replication_slot(?)", shop.slot)
+
+
+def test_a_relay_that_dies_in_the_middle_of_a_transaction_has_shown_nothing_of_it(shop):
+    first = shop.start(env={"SEMEL_FAILPOINT": "relay.after-publish:pause=600000@300"})
+    shop.commit(100, "before")
+    shop.wait_until_published()
+    shop.commit(600, "after")
+    wait_for(lambda: len(shop.read(committed=False)) > 100, PATIENCE, "some of it is at Kafka")
+    assert shop.read() == shop.ids("before%")
+    first.kill()
+    second = shop.start()
+    shop.wait_until_published()
+    assert shop.semel.stop(second) == 0
+    assert shop.read() == shop.ids()
+    words = [word for topic in TOPICS for word in ("--topic", topic)]
+    said = shop.semel.ok("consume", "--scope", "x", *words, "--print", "--drain", "--timeout", f"{PATIENCE}s")
+    seen = [json.loads(line)["id"] for line in said.splitlines() if line.startswith("{")]
+    assert sorted(seen) == sorted(shop.ids())
+
+
+def test_a_transaction_with_an_event_that_kafka_refuses_is_not_shown_at_all(shop):
+    large = "CASE WHEN n = 17 THEN repeat('x', {}) ELSE '' END"
+    shop.commit(30, "good1")
+    shop.commit(30, "bad1", large.format(2000000))  # more than the client may send
+    shop.commit(30, "good2")
+    shop.commit(30, "bad2", large.format(1200000))  # more than the broker takes
+    shop.commit(30, "good3")
+    url = shop.semel.broker.url_with(message_max_bytes=1500000)
+    shop.semel.run(*shop.words("--drain", "--timeout", f"{PATIENCE}s"), check=True, timeout=90, env={"SEMEL_BROKER": url})
+    assert shop.read() == shop.ids("good%")
+    assert shop.semel.sql("SELECT status, count(*) FROM semel_outbox GROUP BY 1 ORDER BY 1") == [("FAILED", 60), ("PUBLISHED", 90)]
+    reasons = [row[0] for row in shop.semel.sql("SELECT failure_reason FROM semel_dead_letter")]
+    assert len(reasons) == 60 and sum("of its transaction" in reason for reason in reasons) == 58
+
+
+def test_a_transaction_that_fills_the_window_is_shown_in_parts_and_said_so(shop):
+    shop.commit(100)
+    assert "in parts" not in shop.drain("--window", "200").stderr
+    shop.commit(1000, "large")
+    assert "is shown in parts" in shop.drain("--window", "200").stderr
+    assert shop.read() == shop.ids()
+
+
+def test_transactions_need_the_change_stream(semel):
+    assert "--source cdc" in semel.fails(78, "relay", "--transactions", "--source", "poll", "--drain")
