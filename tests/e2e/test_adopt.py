@@ -27,7 +27,7 @@ class Shop:
         self.file.write_text(json.dumps({"relay": {}, "adopt": keys}))
 
     def run(self, *words):
-        return self.semel.run("--config", str(self.file), *words)
+        return self.semel.run("--config", str(self.file), *words, timeout=120)
 
     def ok(self, *words):
         done = self.run(*words)

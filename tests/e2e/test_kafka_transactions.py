@@ -105,7 +105,7 @@ def test_a_relay_that_dies_in_the_middle_of_a_transaction_has_shown_nothing_of_i
     assert shop.semel.stop(second) == 0
     assert shop.read() == shop.ids()
     words = [word for topic in TOPICS for word in ("--topic", topic)]
-    said = shop.semel.ok("consume", "--scope", "x", *words, "--print", "--drain", "--timeout", f"{PATIENCE}s")
+    said = shop.semel.ok("consume", "--scope", "x", *words, "--print", "--drain", "--timeout", f"{PATIENCE}s", timeout=120)
     seen = [json.loads(line)["id"] for line in said.splitlines() if line.startswith("{")]
     assert sorted(seen) == sorted(shop.ids())
 
