@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "admin/routes.h"
 
-#include <semel/version.h>
-
 #include <stdio.h>
 #include <string.h>
 
@@ -13,82 +11,101 @@ const struct semel_route semel_routes[] = {
 	  .path = API "/dlq",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_dead_list,
+	  .answer = "DeadLetter",
+	  .is_list = true,
 	  .summary = "Dead letters, the oldest failure first",
 	  .query = { "limit", "status", "scope", "type", "since", "until", "after" } },
 	{ .method = "GET",
 	  .path = API "/dlq/count",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_dead_count,
+	  .answer = "Count",
 	  .summary = "How many are pending",
 	  .query = { "scope" } },
 	{ .method = "GET",
 	  .path = API "/dlq/{id}",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_dead_one,
+	  .answer = "DeadLetter",
 	  .summary = "One dead letter with its whole event" },
 	{ .method = "POST",
 	  .path = API "/dlq/{id}/replay",
 	  .role = SEMEL_ROLE_OPERATE,
 	  .serve = semel_serve_dead_replay,
+	  .answer = "Done",
 	  .summary = "Sends a pending one to its subscription again" },
 	{ .method = "DELETE",
 	  .path = API "/dlq/{id}",
 	  .role = SEMEL_ROLE_OPERATE,
 	  .serve = semel_serve_dead_discard,
+	  .answer = "Done",
 	  .summary = "Gives a pending one up for good",
 	  .query = { "reason" } },
 	{ .method = "POST",
 	  .path = API "/dlq/replay",
 	  .role = SEMEL_ROLE_OPERATE,
 	  .serve = semel_serve_dead_replay_all,
+	  .answer = "Bulk",
 	  .summary = "Replays the pending ones of a filter; preview=1 only counts them",
 	  .query = { "scope", "type", "since", "until", "limit", "after", "preview" } },
 	{ .method = "POST",
 	  .path = API "/dlq/discard",
 	  .role = SEMEL_ROLE_OPERATE,
 	  .serve = semel_serve_dead_discard_all,
+	  .answer = "Bulk",
 	  .summary = "Discards the pending ones of a filter; preview=1 only counts them",
 	  .query = { "scope", "type", "since", "until", "limit", "after", "preview", "reason" } },
 	{ .method = "GET",
 	  .path = API "/outbox",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_outbox,
+	  .answer = "Outbox",
 	  .summary = "What waits to be published" },
 	{ .method = "GET",
 	  .path = API "/subscriptions",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_subscriptions,
+	  .answer = "Subscription",
+	  .is_list = true,
 	  .summary = "Who reads what, and how far" },
 	{ .method = "POST",
 	  .path = API "/subscriptions/{id}/pause",
 	  .role = SEMEL_ROLE_OPERATE,
 	  .serve = semel_serve_pause,
+	  .answer = "Paused",
 	  .summary = "Lets a subscription take nothing more" },
 	{ .method = "POST",
 	  .path = API "/subscriptions/{id}/resume",
 	  .role = SEMEL_ROLE_OPERATE,
 	  .serve = semel_serve_resume,
+	  .answer = "Paused",
 	  .summary = "Lets it go on" },
 	{ .method = "GET",
 	  .path = API "/audit",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_audit,
+	  .answer = "Audit",
+	  .is_list = true,
 	  .summary = "What people did, the newest first",
 	  .query = { "limit" } },
 	{ .method = "GET",
 	  .path = API "/trace/{id}",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_trace,
+	  .answer = "Life",
 	  .summary = "The life of one event" },
 	{ .method = "GET",
 	  .path = API "/replays",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_replay_list,
+	  .answer = "Replay",
+	  .is_list = true,
 	  .summary = "Replay jobs of this process" },
 	{ .method = "POST",
 	  .path = API "/replays",
 	  .role = SEMEL_ROLE_OPERATE,
 	  .serve = semel_serve_replay_start,
+	  .answer = "Replay",
 	  .summary = "Starts a replay of what the outbox retains",
 	  .status = 202,
 	  .takes_body = true },
@@ -96,11 +113,13 @@ const struct semel_route semel_routes[] = {
 	  .path = API "/replays/{id}",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_replay_one,
+	  .answer = "Replay",
 	  .summary = "How far a replay is" },
 	{ .method = "DELETE",
 	  .path = API "/replays/{id}",
 	  .role = SEMEL_ROLE_OPERATE,
 	  .serve = semel_serve_replay_cancel,
+	  .answer = "Replay",
 	  .summary = "Cancels a replay; what was sent stays sent" },
 	{ .method = "GET",
 	  .path = API "/stream",
@@ -147,6 +166,7 @@ const struct semel_route semel_routes[] = {
 	  .path = "/livez",
 	  .role = SEMEL_ROLE_NOBODY,
 	  .serve = semel_serve_livez,
+	  .answer = "Alive",
 	  .summary = "Whether the process lives",
 	  .is_number = true,
 	  .is_quick = true },
@@ -154,6 +174,7 @@ const struct semel_route semel_routes[] = {
 	  .path = "/readyz",
 	  .role = SEMEL_ROLE_NOBODY,
 	  .serve = semel_serve_readyz,
+	  .answer = "Ready",
 	  .summary = "Whether events move",
 	  .is_number = true },
 };
@@ -234,88 +255,4 @@ const struct semel_route *semel_route_find(const char *method, const char *path,
 	semel_answer_problem(answer, 405, "method-not-allowed", detail);
 	answer->allow = allow_list(get, post, delete);
 	return NULL;
-}
-
-/* ---- OpenAPI --------------------------------------------------------------------------------- */
-
-static void parameter(struct semel_buffer *body, const char **comma, const char *name,
-		      const char *where)
-{
-	semel_buffer_printf(body,
-			    "%s{\"name\":\"%s\",\"in\":\"%s\",\"required\":%s,\"schema\":{\"type\":"
-			    "\"string\"}}",
-			    *comma, name, where, strcmp(where, "path") == 0 ? "true" : "false");
-	*comma = ",";
-}
-
-static void operation(struct semel_buffer *body, const struct semel_route *route)
-{
-	const char *comma = "";
-	char method[8] = "";
-
-	for (size_t i = 0; route->method[i] && i + 1 < sizeof method; i++)
-		method[i] = (char)(route->method[i] | 0x20);
-	semel_buffer_printf(body, "\"%s\":{\"summary\":\"%s\",\"parameters\":[", method,
-			    route->summary);
-	if (strstr(route->path, "{id}"))
-		parameter(body, &comma, "id", "path");
-	for (size_t i = 0; route->query[i]; i++)
-		parameter(body, &comma, route->query[i], "query");
-	semel_buffer_string(body, "],");
-	if (route->takes_body)
-		semel_buffer_string(body, "\"requestBody\":{\"content\":{\"application/json\":"
-					  "{\"schema\":{\"type\":\"object\"}}}},");
-	semel_buffer_printf(body,
-			    "\"responses\":{\"%u\":{\"description\":\"done\"},\"default\":{"
-			    "\"description\":\"what is wrong\",\"content\":{\"application/problem+"
-			    "json\":{\"schema\":{\"$ref\":\"#/components/schemas/Problem\"}}}}}}",
-			    route->status ? route->status : 200);
-}
-
-static bool is_first_of_path(size_t at)
-{
-	for (size_t i = 0; i < at; i++)
-		if (strcmp(semel_routes[i].path, semel_routes[at].path) == 0)
-			return false;
-	return true;
-}
-
-static void path_item(struct semel_buffer *body, size_t at)
-{
-	const char *comma = "";
-
-	semel_buffer_printf(body, "\"%s\":{", semel_routes[at].path);
-	for (size_t i = at; i < semel_route_count; i++) {
-		if (strcmp(semel_routes[i].path, semel_routes[at].path) != 0)
-			continue;
-		semel_buffer_string(body, comma);
-		operation(body, &semel_routes[i]);
-		comma = ",";
-	}
-	semel_buffer_string(body, "}");
-}
-
-semel_status semel_serve_openapi(struct semel_visit *visit, semel_error *error)
-{
-	struct semel_buffer *body = semel_visit_body(visit);
-	const char *comma = "";
-
-	(void)error;
-	semel_buffer_printf(body,
-			    "{\"openapi\":\"3.1.0\",\"info\":{\"title\":\"Semel\",\"version\":"
-			    "\"%s\"},\"components\":{\"securitySchemes\":{\"token\":{\"type\":"
-			    "\"http\",\"scheme\":\"bearer\"}},\"schemas\":{\"Problem\":{\"type\":"
-			    "\"object\",\"properties\":{\"type\":{\"type\":\"string\"},\"title\":{"
-			    "\"type\":\"string\"},\"status\":{\"type\":\"integer\"},\"detail\":{"
-			    "\"type\":\"string\"}}}}},\"security\":[{},{\"token\":[]}],\"paths\":{",
-			    semel_version());
-	for (size_t i = 0; i < semel_route_count; i++) {
-		if (!is_first_of_path(i))
-			continue;
-		semel_buffer_string(body, comma);
-		path_item(body, i);
-		comma = ",";
-	}
-	semel_buffer_string(body, "}}\n");
-	return SEMEL_OK;
 }

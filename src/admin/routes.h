@@ -15,6 +15,8 @@ struct semel_route {
 	semel_status (*serve)(struct semel_visit *visit, semel_error *error);
 	const char *summary;
 	const char *query[SEMEL_ROUTE_QUERY_MAX]; /* what it understands; NULL-ended */
+	const char *answer;                       /* a schema of openapi.c; NULL: no JSON */
+	bool is_list;                             /* of such */
 	unsigned status;                          /* when all went well; 0: 200 */
 	bool takes_body;
 	bool is_number; /* metrics and health */
@@ -29,6 +31,7 @@ const struct semel_route *semel_route_find(const char *method, const char *path,
 					   char id_out[SEMEL_DESK_ID_SIZE],
 					   struct semel_http_answer *answer);
 
+/* openapi.c */
 semel_status semel_serve_openapi(struct semel_visit *visit, semel_error *error);
 
 /* dead_letters.c */

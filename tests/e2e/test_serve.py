@@ -145,6 +145,45 @@ def test_the_description_lists_every_path(server):
     assert page["paths"]["/api/admin/dlq/{id}"].keys() == {"get", "delete"}
 
 
+def fits(value, schema, whole):
+    """Is the value what the schema says? As far as schemas go here; every member that is there has to be named."""
+    if "$ref" in schema:
+        return fits(value, whole["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]], whole)
+    kinds = {"string": str, "integer": int, "boolean": bool, "object": dict, "array": list, "null": type(None)}
+    allowed = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    assert type(value) in [kinds[kind] for kind in allowed], (value, schema)
+    assert value in schema.get("enum", [value])
+    if isinstance(value, list):
+        return all(fits(one, schema["items"], whole) for one in value)
+    if isinstance(value, dict) and "properties" in schema:
+        assert value.keys() == schema["properties"].keys()
+        return all(fits(value[name], one, whole) for name, one in schema["properties"].items())
+    return True
+
+
+def test_every_answer_is_as_it_is_described(shop, server):
+    (event_id,) = deliver(shop, ("bad", "1"))
+    whole = server.json("/api/openapi.json")
+    (entry,) = server.json("/api/admin/dlq")
+    admin, letter = "/api/admin", entry["dlqEntryId"]
+    asked = {  # path and method, what stands for {id}, query
+        (f"{admin}/dlq", "get"): ("", ""), (f"{admin}/dlq/count", "get"): ("", ""), (f"{admin}/dlq/{{id}}", "get"): (letter, ""),
+        (f"{admin}/dlq/replay", "post"): ("", "?preview=1"), (f"{admin}/dlq/discard", "post"): ("", "?preview=1"),
+        (f"{admin}/dlq/{{id}}/replay", "post"): (letter, ""), (f"{admin}/outbox", "get"): ("", ""),
+        (f"{admin}/subscriptions", "get"): ("", ""), (f"{admin}/subscriptions/{{id}}/pause", "post"): ("billing", ""),
+        (f"{admin}/subscriptions/{{id}}/resume", "post"): ("billing", ""), (f"{admin}/trace/{{id}}", "get"): (event_id, ""),
+        (f"{admin}/replays", "post"): ("", ""), (f"{admin}/replays", "get"): ("", ""), (f"{admin}/replays/{{id}}", "get"): ("1", ""),
+        (f"{admin}/replays/{{id}}", "delete"): ("1", ""), (f"{admin}/audit", "get"): ("", ""), ("/livez", "get"): ("", ""), ("/readyz", "get"): ("", ""),
+    }
+    for (path, method), (name, query) in asked.items():
+        ((code, answer),) = [(code, one) for code, one in whole["paths"][path][method]["responses"].items() if code != "default"]
+        value = server.json(path.replace("{id}", name) + query, method.upper(), status=int(code))
+        assert fits(value, answer["content"]["application/json"]["schema"], whole), path
+    described = {(path, method) for path, methods in whole["paths"].items() for method, one in methods.items()
+                 if any("content" in answer for code, answer in one["responses"].items() if code != "default")}
+    assert described - asked.keys() == {(f"{admin}/dlq/{{id}}", "delete")}
+
+
 def samples(server):
     _, headers, text = server.ask("/metrics")
     assert headers["Content-Type"].startswith("text/plain; version=0.0.4")
