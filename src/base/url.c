@@ -141,11 +141,11 @@ static void hide(char *text, size_t start, size_t end)
 
 static void hide_user_password(char *text)
 {
-	char *authority = strstr(text, "://");
+	char *authority = strncmp(text, "//", 2) == 0 ? text : strstr(text, "://");
 	if (!authority)
 		return;
-	authority += 3;
-	size_t length = strcspn(authority, "/?#");
+	authority = strstr(authority, "//") + 2;
+	size_t length = strcspn(authority, "?#"); /* a password may have a slash in it */
 	char *at = memrchr(authority, '@', length), *colon = NULL;
 	if (at)
 		colon = memchr(authority, ':', (size_t)(at - authority));
@@ -155,7 +155,8 @@ static void hide_user_password(char *text)
 
 static void hide_parameters(char *text)
 {
-	static const char *const secrets[] = { "password=", "sslpassword=" };
+	static const char *const secrets[] = { "password=", "sslpassword=", "sasl.password=",
+					       "ssl.key.password=" };
 	for (char *at = strchr(text, '?'); at; at = strpbrk(at + 1, "&"))
 		for (size_t i = 0; i < sizeof secrets / sizeof *secrets; i++) {
 			size_t name = strlen(secrets[i]);

@@ -108,6 +108,8 @@ struct semel_backlog {
 
 struct semel_broker_driver {
 	const char *scheme; /* "local", "amqp" */
+	bool has_exchanges; /* in logs a topic is an exchange, and a delivery of a queue has a tag
+			     * (its offset), not a place */
 
 	/* All slots are required but where it says so. open: CONFIG when the URL cannot be right,
 	 * OUTAGE when nobody answers. window: unconfirmed events at most. */

@@ -130,6 +130,7 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	semel_status status = run(argc, argv, &error);
 	semel_spans_flush(SPANS_WAIT_MS);
+	semel_log_end();
 	if (status == SEMEL_STOPPED)
 		status = SEMEL_OK;
 	status = finish_output(status, &error);

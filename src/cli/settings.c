@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/url.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -67,8 +68,10 @@ static semel_status check_url(const struct place *place, const char *url, const 
 	if (semel_string_is_blank(url))
 		return semel_error_set(error, status, "%s is empty (write for example %s:%s.db)",
 				       from, place->scheme, "semel");
+	char shown[URL_SIZE];
+	semel_url_show(url, shown, sizeof shown);
 	return semel_error_set(error, status, "%s \"%s\" has no scheme (for a file write %s:%s)",
-			       from, url, place->scheme, url);
+			       from, shown, place->scheme, shown);
 }
 
 static semel_status resolve(const struct semel_args *args, const struct place *place,

@@ -341,6 +341,8 @@ static void say(const struct semel_consumer *consumer, const struct semel_item *
 {
 	const struct saying *saying = &sayings[item->fate];
 	const struct semel_delivery *delivery = item->delivery;
+	bool exchanges = consumer->broker->driver->has_exchanges;
+	bool tagged = exchanges && !delivery->kept;
 	char queue[512];
 
 	if (!semel_log_enabled(saying->level))
@@ -350,21 +352,23 @@ static void say(const struct semel_consumer *consumer, const struct semel_item *
 	snprintf(queue, sizeof queue, "%s.%s", consumer->scope.data,
 		 delivery->event.topic.data ? delivery->event.topic.data : "");
 	semel_log(saying->level, saying->message,
-		  &(struct semel_log_fields){ .message_id = delivery->event.id.data,
-					      .correlation_id = correlation.data,
-					      .topic = delivery->event.topic.data,
-					      .routing_key = delivery->event.routing_key.data,
-					      .queue = queue,
-					      .consumer = consumer->scope.data,
-					      .dedup_status = saying->dedup,
-					      .ack_decision = saying->decision,
-					      .error = item->fate == SEMEL_FATE_DONE ? NULL
-										     : item->reason,
-					      .partition = delivery->partition,
-					      .offset = delivery->offset,
-					      .has_position = true,
-					      .redelivered = delivery->redelivered,
-					      .attempt = item->runs });
+		  &(struct semel_log_fields){
+			  .message_id = delivery->event.id.data,
+			  .correlation_id = correlation.data,
+			  .exchange = exchanges ? delivery->event.topic.data : NULL,
+			  .topic = delivery->event.topic.data,
+			  .routing_key = delivery->event.routing_key.data,
+			  .queue = queue,
+			  .consumer = consumer->scope.data,
+			  .dedup_status = saying->dedup,
+			  .ack_decision = saying->decision,
+			  .error = item->fate == SEMEL_FATE_DONE ? NULL : item->reason,
+			  .partition = delivery->partition,
+			  .offset = delivery->offset,
+			  .has_position = !tagged,
+			  .delivery_tag = tagged ? delivery->offset : 0,
+			  .redelivered = delivery->redelivered,
+			  .attempt = item->runs });
 }
 
 static void count(struct semel_consumer *consumer, const struct semel_item *item)

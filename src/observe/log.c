@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One line, one write, never longer than a pipe takes in one piece: lines of several processes on
+/* A line that repeats itself is left out and counted (repeat.h).
+ *
+ * One line, one write, never longer than a pipe takes in one piece: lines of several processes on
  * one pipe do not mix. A line that is too long has its texts cut, not its end. */
 #include "observe/log.h"
 
@@ -8,8 +10,11 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/time.h"
+#include "observe/metrics.h"
+#include "observe/repeat.h"
 
 #include <limits.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -19,6 +24,7 @@
 #include <unistd.h>
 
 enum { LINE_MAX_BYTES = PIPE_BUF, LEVEL_COUNT = SEMEL_LOG_ERROR + 1 };
+enum { END_ROOM = 32 }; /* for the count of those left out, and the end */
 enum { NOT_SET_UP = -1, LEVEL_BITS = 3, AS_JSON = 4 };
 
 static const char *const level_names[LEVEL_COUNT] = { "debug", "info", "warn", "error" };
@@ -93,6 +99,7 @@ static const struct text_field {
 } text_fields[] = {
 	{ "messageId", offsetof(struct semel_log_fields, message_id) },
 	{ "correlationId", offsetof(struct semel_log_fields, correlation_id) },
+	{ "exchange", offsetof(struct semel_log_fields, exchange) },
 	{ "topic", offsetof(struct semel_log_fields, topic) },
 	{ "routingKey", offsetof(struct semel_log_fields, routing_key) },
 	{ "queue", offsetof(struct semel_log_fields, queue) },
@@ -169,6 +176,8 @@ static void put_fields(const struct line *line, const struct semel_log_fields *f
 		put_number(line, "partition", fields->partition);
 		put_number(line, "offset", fields->offset);
 	}
+	if (fields->delivery_tag > 0)
+		put_number(line, "deliveryTag", fields->delivery_tag);
 	if (fields->redelivered) {
 		put_name(line, "redelivered");
 		semel_buffer_string(line->buffer, "true");
@@ -191,44 +200,125 @@ static void put_message(const struct line *line, const char *message)
 	}
 }
 
-static void put_line(const struct line *line, enum semel_log_level level, const char *message,
-		     const struct semel_log_fields *fields)
+/* Where the rest of the line begins, behind the time. */
+static size_t put_time(const struct line *line)
 {
 	char time[SEMEL_TIME_SIZE];
 	semel_time_format(semel_now_ms(semel_env_system()), time);
 	semel_buffer_clear(line->buffer);
-	if (line->json)
-		semel_buffer_printf(line->buffer,
-				    "{\"time\":\"%s\",\"level\":\"%s\",\"msg\":", time,
-				    level_names[level]);
-	else
-		semel_buffer_printf(line->buffer, "%s %-5s ", time, level_names[level]);
+	semel_buffer_printf(line->buffer, line->json ? "{\"time\":\"%s\"," : "%s ", time);
+	return line->buffer->length;
+}
+
+static void put_rest(const struct line *line, enum semel_log_level level, const char *message,
+		     const struct semel_log_fields *fields)
+{
+	semel_buffer_printf(line->buffer, line->json ? "\"level\":\"%s\",\"msg\":" : "%-5s ",
+			    level_names[level]);
 	put_message(line, message);
 	if (fields)
 		put_fields(line, fields);
-	semel_buffer_string(line->buffer, line->json ? "}\n" : "\n");
 }
 
-void semel_log(enum semel_log_level level, const char *message,
-	       const struct semel_log_fields *fields)
+/* Short enough to be one write. Where the rest of the line begins. */
+static size_t put_line(struct line *line, enum semel_log_level level, const char *message,
+		       const struct semel_log_fields *fields)
 {
 	/* The smallest makes any line fit, even if every byte were escaped. */
 	static const size_t text_limits[] = { 1024, 256, 48 };
+	size_t rest = 0;
+	for (size_t i = 0; i < sizeof(text_limits) / sizeof(text_limits[0]); i++) {
+		line->text_limit = text_limits[i];
+		rest = put_time(line);
+		put_rest(line, level, message, fields);
+		if (line->buffer->length + END_ROOM <= LINE_MAX_BYTES)
+			break;
+	}
+	return rest;
+}
+
+static void write_line(const struct line *line, uint32_t omitted)
+{
+	if (omitted > 0)
+		put_number(line, "omitted", omitted);
+	semel_buffer_string(line->buffer, line->json ? "}\n" : "\n");
+	if (line->buffer->failed)
+		return;
+	ssize_t written = write(STDERR_FILENO, line->buffer->data, line->buffer->length);
+	(void)written; /* there is no other place to complain */
+}
+
+/* ---- repeats ------------------------------------------------------------------------------- */
+
+static pthread_mutex_t repeats_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct semel_repeats repeats;
+
+static uint64_t hash_of(const char *data, size_t length)
+{
+	uint64_t hash = UINT64_C(0xcbf29ce484222325);
+	for (size_t i = 0; i < length; i++)
+		hash = (hash ^ (unsigned char)data[i]) * UINT64_C(0x100000001b3);
+	return hash | 1;
+}
+
+static bool is_admitted(const struct line *line, size_t rest, enum semel_log_level level,
+			const char *message, uint32_t *omitted_out)
+{
+	struct semel_repeat entry = { .level = (int)level };
+	if (line->buffer->failed)
+		return true;
+	entry.hash = hash_of(line->buffer->data + rest, line->buffer->length - rest);
+	snprintf(entry.message, sizeof(entry.message), "%s", message);
+	pthread_mutex_lock(&repeats_lock);
+	bool admitted = semel_repeats_admit(&repeats, &entry, semel_steady_ms(semel_env_system()),
+					    omitted_out);
+	pthread_mutex_unlock(&repeats_lock);
+	if (!admitted)
+		semel_series_add(semel_series(SEMEL_METRIC_LOG_OMITTED, NULL, NULL), 1);
+	return admitted;
+}
+
+/* What has stopped repeating itself before its count was told. */
+static void tell_overdue(struct line *line, bool all)
+{
+	struct semel_repeat entry;
+	for (;;) {
+		pthread_mutex_lock(&repeats_lock);
+		bool any = semel_repeats_overdue(&repeats, semel_steady_ms(semel_env_system()), all,
+						 &entry);
+		pthread_mutex_unlock(&repeats_lock);
+		if (!any)
+			return;
+		put_line(line, (enum semel_log_level)entry.level, entry.message, NULL);
+		write_line(line, entry.omitted);
+	}
+}
+
+void semel_log_end(void)
+{
+	struct semel_buffer buffer = { 0 };
+	struct line line = { .buffer = &buffer, .json = (current_settings() & AS_JSON) != 0 };
+	tell_overdue(&line, true);
+	semel_buffer_free(&buffer);
+}
+
+/* A line about one event is never a repeat: each decision has its own. */
+void semel_log(enum semel_log_level level, const char *message,
+	       const struct semel_log_fields *fields)
+{
 	int now = current_settings();
 	if ((int)level < (now & LEVEL_BITS))
 		return;
 	struct semel_buffer buffer = { 0 };
 	struct line line = { .buffer = &buffer, .json = (now & AS_JSON) != 0 };
-	for (size_t i = 0; i < sizeof(text_limits) / sizeof(text_limits[0]); i++) {
-		line.text_limit = text_limits[i];
-		put_line(&line, level, message, fields);
-		if (buffer.length <= LINE_MAX_BYTES)
-			break;
-	}
-	if (!buffer.failed) {
-		ssize_t written = write(STDERR_FILENO, buffer.data, buffer.length);
-		(void)written; /* there is no other place to complain */
-	}
+	bool single = level == SEMEL_LOG_DEBUG ||
+		      (fields && (fields->message_id || fields->ack_decision));
+	uint32_t omitted = 0;
+	if (!single)
+		tell_overdue(&line, false);
+	size_t rest = put_line(&line, level, message, fields);
+	if (single || is_admitted(&line, rest, level, message, &omitted))
+		write_line(&line, omitted);
 	semel_buffer_free(&buffer);
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Structured logs on stderr: text on a terminal, one JSON object per line otherwise.
- * SEMEL_LOG=text|json, SEMEL_LOG_LEVEL=debug|info|warn|error. Payloads are never logged.
+ * SEMEL_LOG=text|json, SEMEL_LOG_LEVEL=debug|info|warn|error. Payloads are never logged. Of a line
+ * that repeats itself three are written in ten seconds; the next one says how many were left out.
+ * Lines about one event, and those for debugging, are all written.
  * Any thread; one line is one write. A library user hears warnings and errors only, unless the
  * environment says otherwise. */
 #ifndef SEMEL_OBSERVE_LOG_H
@@ -15,11 +17,12 @@ enum semel_log_level { SEMEL_LOG_DEBUG, SEMEL_LOG_INFO, SEMEL_LOG_WARN, SEMEL_LO
 
 /* What is not set (NULL, 0, false) is left out. */
 struct semel_log_fields {
-	const char *message_id, *correlation_id, *topic, *routing_key, *queue, *consumer;
+	const char *message_id, *correlation_id, *exchange, *topic, *routing_key, *queue, *consumer;
 	const char *dedup_status, *ack_decision, *error;
 	int32_t partition;
 	int64_t offset;
 	bool has_position; /* partition and offset count */
+	int64_t delivery_tag;
 	bool redelivered;
 	uint32_t attempt;
 };
@@ -29,6 +32,8 @@ semel_status semel_log_setup(enum semel_log_level level, semel_error *error);
 bool semel_log_enabled(enum semel_log_level level);
 void semel_log(enum semel_log_level level, const char *message,
 	       const struct semel_log_fields *fields);
+/* Tells how often lines were left out that nobody was told of yet; before the process ends. */
+void semel_log_end(void);
 /* Without fields. */
 void semel_logf(enum semel_log_level level, const char *format, ...) SEMEL_PRINTF(2, 3);
 

@@ -208,5 +208,9 @@ SLOT(remove,
 	.prune = semel_rabbit_prune, .compare = held_compare, .examine = semel_rabbit_examine,     \
 	.examine_bindings = semel_rabbit_examine_bindings, .remove = held_remove
 
-const struct semel_broker_driver semel_rabbit_driver = { .scheme = "amqp", SLOTS };
-const struct semel_broker_driver semel_rabbit_tls_driver = { .scheme = "amqps", SLOTS };
+const struct semel_broker_driver semel_rabbit_driver = { .scheme = "amqp",
+							 .has_exchanges = true,
+							 SLOTS };
+const struct semel_broker_driver semel_rabbit_tls_driver = { .scheme = "amqps",
+							     .has_exchanges = true,
+							     SLOTS };

@@ -140,9 +140,22 @@ static void the_longest_line_is_valid_and_one_atomic_write(void **state)
 	char longest[5000];
 	for (size_t i = 0; i + 4 < sizeof(longest); i += 4)
 		memcpy(longest + i, "\x01\xE2\x82\xAC", 5);
-	const struct semel_log_fields fields = { longest,   longest, longest, longest,   longest,
-						 longest,   longest, longest, longest,   INT32_MIN,
-						 INT64_MIN, true,    true,    UINT32_MAX };
+	const struct semel_log_fields fields = { .message_id = longest,
+						 .correlation_id = longest,
+						 .exchange = longest,
+						 .topic = longest,
+						 .routing_key = longest,
+						 .queue = longest,
+						 .consumer = longest,
+						 .dedup_status = longest,
+						 .ack_decision = longest,
+						 .error = longest,
+						 .partition = INT32_MIN,
+						 .offset = INT64_MIN,
+						 .has_position = true,
+						 .delivery_tag = INT64_MAX,
+						 .redelivered = true,
+						 .attempt = UINT32_MAX };
 	const char *text = log_one(longest, &fields);
 	assert_in_range(strlen(text), 100, PIPE_BUF);
 	assert_int_equal(text[strlen(text) - 1], '\n');
@@ -180,6 +193,39 @@ static void wrong_settings_are_told_with_the_choices(void **state)
 	assert_false(semel_log_enabled(SEMEL_LOG_DEBUG));
 }
 
+static int count_of(const char *text, const char *part)
+{
+	int count = 0;
+	for (; (text = strstr(text, part)) != NULL; text += strlen(part))
+		count++;
+	return count;
+}
+
+static void a_line_that_repeats_itself_is_left_out_and_counted(void **state)
+{
+	(void)state;
+	setup("json", "");
+	catch_stderr();
+	for (int i = 0; i < 10; i++)
+		semel_logf(SEMEL_LOG_WARN, "again and %s", "again");
+	semel_log_end();
+	semel_log_end();
+	const char *shown = release_stderr();
+	assert_int_equal(count_of(shown, "\"msg\":\"again and again\""), 4);
+	assert_int_equal(count_of(shown, "\"omitted\":7}\n"), 1);
+}
+
+static void a_decision_about_an_event_is_always_written(void **state)
+{
+	(void)state;
+	setup("text", "");
+	catch_stderr();
+	for (int i = 0; i < 10; i++)
+		semel_log(SEMEL_LOG_WARN, "it comes again",
+			  &(struct semel_log_fields){ .message_id = "id-1" });
+	assert_int_equal(count_of(release_stderr(), "it comes again"), 10);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -190,6 +236,8 @@ int main(void)
 		cmocka_unit_test(the_longest_line_is_valid_and_one_atomic_write),
 		cmocka_unit_test(the_level_holds_back_what_is_below_it),
 		cmocka_unit_test(wrong_settings_are_told_with_the_choices),
+		cmocka_unit_test(a_line_that_repeats_itself_is_left_out_and_counted),
+		cmocka_unit_test(a_decision_about_an_event_is_always_written),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lines that repeat themselves: of the same line a few are written in a stretch of time, the rest
+ * is counted, and the count is told. Pure but for its memory; the caller has the lock and the time.
+ */
+#ifndef SEMEL_OBSERVE_REPEAT_H
+#define SEMEL_OBSERVE_REPEAT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SEMEL_REPEAT_BURST   3
+#define SEMEL_REPEAT_MS      10000
+#define SEMEL_REPEAT_LINES   64 /* different ones that are remembered */
+#define SEMEL_REPEAT_MESSAGE 160
+
+struct semel_repeat {
+	uint64_t hash; /* of the line; 0: none */
+	int64_t since_ms;
+	uint32_t written, omitted; /* since then */
+	int level;
+	char message[SEMEL_REPEAT_MESSAGE];
+};
+
+struct semel_repeats {
+	struct semel_repeat lines[SEMEL_REPEAT_LINES];
+};
+
+/* May the line be written? *omitted_out: so many like it were left out since the last. */
+bool semel_repeats_admit(struct semel_repeats *repeats, const struct semel_repeat *line,
+			 int64_t now_ms, uint32_t *omitted_out);
+/* One that was left out and did not come again within its time (all: at any time), so that it was
+ * not told; its count is taken. False: there is none. */
+bool semel_repeats_overdue(struct semel_repeats *repeats, int64_t now_ms, bool all,
+			   struct semel_repeat *line_out);
+
+#endif
