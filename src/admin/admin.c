@@ -221,6 +221,7 @@ static semel_status listen_and_serve(struct semel_admin *admin, semel_error *err
 {
 	struct semel_http_options http = {
 		.listen = admin->listen,
+		.port_out = &admin->listen.port,
 		.certificate = admin->certificate,
 		.key = admin->key,
 		.connections_max = CONNECTIONS_MAX,
@@ -235,7 +236,6 @@ static semel_status listen_and_serve(struct semel_admin *admin, semel_error *err
 
 	if (status != SEMEL_OK)
 		return status;
-	admin->listen.port = semel_http_port(admin->http);
 	snprintf(admin->url, sizeof admin->url,
 		 admin->listen.is_ipv6 ? "%s://[%s]:%u" : "%s://%s:%u",
 		 admin->certificate ? "https" : "http", admin->listen.address, admin->listen.port);

@@ -469,7 +469,7 @@ static semel_status open_listener(struct semel_http *http, semel_error *error)
 	getsockname(http->listener, (struct sockaddr *)&address, &length);
 	http->port = ntohs(listen_at->is_ipv6 ? ((struct sockaddr_in6 *)&address)->sin6_port
 					      : ((struct sockaddr_in *)&address)->sin_port);
-	http->options.listen.port = http->port;
+	*http->options.port_out = http->port;
 	return SEMEL_OK;
 }
 
@@ -561,11 +561,6 @@ semel_status semel_http_start(const struct semel_http_options *options,
 	}
 	*http_out = http;
 	return SEMEL_OK;
-}
-
-uint16_t semel_http_port(const struct semel_http *http)
-{
-	return http->port;
 }
 
 /* No connection may be suspended when the daemon stops: so whoever resumes them goes first. */

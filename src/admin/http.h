@@ -47,6 +47,7 @@ typedef void (*semel_http_serve)(const struct semel_http_request *request,
 
 struct semel_http_options {
 	struct semel_listen listen; /* port 0: any that is free */
+	uint16_t *port_out;         /* the port it is, before anybody can ask */
 	const char *certificate;    /* PEM; NULL: no TLS */
 	const char *key;
 	uint32_t connections_max;
@@ -65,7 +66,6 @@ struct semel_http;
  * had, or the certificate not be used. */
 semel_status semel_http_start(const struct semel_http_options *options,
 			      struct semel_http **http_out, semel_error *error);
-uint16_t semel_http_port(const struct semel_http *http);
 /* Ends streams and connections; returns when nobody is in serve any more. http may be NULL. */
 void semel_http_stop(struct semel_http *http);
 

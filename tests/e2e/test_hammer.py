@@ -177,7 +177,7 @@ def test_a_thousand_half_requests_keep_nobody_out(server):
         for connection in half:
             connection.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
-    wait_for(lambda: files_of(server) <= before + 5, timeout=60, what="closed connections")
+    wait_for(lambda: files_of(server) <= before + 12, timeout=60, what="closed connections")
 
 
 def test_too_many_streams_are_refused_and_the_others_go_on(server):

@@ -48,7 +48,8 @@ class Machine:
         (folder / "var/lib/dpkg/status").touch()
 
     def dpkg(self, *words):
-        return run("dpkg", f"--root={self.root}", "--force-script-chrootless", "--force-depends", "--force-confold", "--log=/dev/null", *words)
+        return run("dpkg", f"--root={self.root}", "--force-script-chrootless", "--force-depends", "--force-confold", "--log=/dev/null", *words,
+                   env={"PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"})
 
 
 @pytest.mark.slow

@@ -192,7 +192,7 @@ def test_what_needs_a_person_stands_on_top_with_the_way_to_it(shop, url, browser
     publish(shop, "bad", "1")
     publish(shop, "second", "1")
     until(browser, "#findings", lambda one: "billing: 1 dead letter waits for a decision, and 1 behind" in one.text)
-    assert browser.title == "(1) Semel"
+    wait_for(lambda: browser.title == "(1) Semel", timeout=60, what="the number in the title")
     until(browser, "#findings a", lambda link: link.click())
     wait_for(lambda: browser.find_elements(By.CSS_SELECTOR, "#letters li"), timeout=60, what="the dead letter")
     assert browser.find_element(By.NAME, "scope").get_attribute("value") == "billing"
