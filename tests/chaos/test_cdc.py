@@ -4,16 +4,19 @@ had it. The relay says so, goes on by polling, and takes a slot up again; nothin
 import os
 import signal
 import subprocess
+import threading
 
+import mix
 import pytest
 from company import (LEASE, RETRIES, at, company, cost_no_attempts, effects, go_on_without, is_right, moves, said_in, shop_at,
                      spawn_quietly, waiting)
 from postgres_server import Postgres
 from program import wait_for
 from servers import Servers
-from shop import TOPIC
+from shop import TOPIC, write_order
 
-pytestmark = [pytest.mark.only("cdc"), pytest.mark.only("kafka")]
+pytestmark = [pytest.mark.only("cdc"), pytest.mark.only("kafka"),
+              pytest.mark.unless("kafka-mock", reason="a mock cluster cannot be killed and come back")]
 
 # A sender that hears nothing for so long gives up: so answers are needed, also while Kafka is away.
 SETTINGS = {"wal_sender_timeout": "3s", "max_wal_size": "64MB", "min_wal_size": "32MB"}
@@ -87,6 +90,7 @@ def published(shop):
 # ---- servers die -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.core
 def test_the_database_dies_and_comes_back(shop, servers):
     with company(shop) as producer:
         for _ in range(3):
@@ -152,6 +156,7 @@ def test_an_idle_slot_moves_on_and_one_with_something_pending_does_not(shop, ser
     is_right(shop)
 
 
+@pytest.mark.core
 def test_a_slot_that_was_set_back_repeats_no_more_than_was_in_flight(shop):
     shop.relay()
     name = slot(shop)[0]
@@ -181,6 +186,7 @@ def test_after_a_kill_repeats_are_no_more_than_the_window(shop):
 # ---- the slot guard ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.core
 def test_the_slot_is_dropped_under_the_relay(shop):
     with company(shop) as producer:
         for _ in range(2):
@@ -193,6 +199,7 @@ def test_the_slot_is_dropped_under_the_relay(shop):
     is_right(shop)
 
 
+@pytest.mark.core
 def test_the_budget_is_kept_while_kafka_is_away_for_long_and_all_is_well_when_it_is_back(shop, servers):
     with company(shop, words=BUDGET) as producer:
         streams(shop)
@@ -269,6 +276,7 @@ def test_a_standby_is_promoted_that_never_had_the_slot(nest, servers, tmp_path):
         standby.close()
 
 
+@pytest.mark.core
 def test_a_database_that_was_restored_elsewhere_is_noticed_and_nothing_is_skipped(nest, servers, tmp_path):
     """What was waiting in the copy is published from there; its slot is a new one."""
     other = Postgres(nest, "restored", settings=SETTINGS).create()
@@ -293,6 +301,7 @@ def test_a_database_that_was_restored_elsewhere_is_noticed_and_nothing_is_skippe
 # ---- one reader --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 def test_a_second_relay_takes_over(shop, number):
     """On a quiet machine within ten seconds."""
@@ -346,6 +355,7 @@ def test_a_transaction_of_a_million_events_needs_no_memory_for_all_of_them(shop)
 # ---- the same meaning as under polling -------------------------------------------------------------------------
 
 
+@pytest.mark.core
 def test_a_refused_event_is_retried_given_up_and_replayed_as_under_polling(shop):
     shop.broker.create(TOPIC, max_message_bytes=3000)
     bad = shop.order("o-1", text="x" * 9000)
@@ -366,6 +376,40 @@ def test_a_refused_event_is_retried_given_up_and_replayed_as_under_polling(shop)
     is_right(shop)
 
 
+MARKING = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'UPDATE semel_outbox SET status%' AND pid <> pg_backend_pid()"
+
+
+def test_an_event_that_is_refused_before_others_see_its_commit_keeps_its_count(shop, servers):
+    """As with a synchronous standby that is slow: the stream has the commit, and its writer waits for it."""
+    name = shop.store.rpartition("/")[2]
+    shop.sql(f"ALTER DATABASE {name} SET synchronous_commit = local")
+    shop.broker.create(TOPIC, max_message_bytes=3000)
+    relaying = relay(shop, "--attempts", "1")
+    streams(shop)
+    try:
+        servers.postgres.psql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+        servers.postgres.psql("SELECT pg_reload_conf()")
+        writer = threading.Thread(target=write_patiently, args=(shop,))
+        writer.start()
+        wait_for(lambda: shop.sql(MARKING), 60, "the relay about to mark what it cannot see")
+        assert shop.sql("SELECT count(*) FROM semel_outbox") == [(0,)]
+    finally:
+        servers.postgres.psql("ALTER SYSTEM RESET synchronous_standby_names")
+        servers.postgres.psql("SELECT pg_reload_conf()")
+    writer.join(60)
+    wait_for(lambda: shop.dead_letters() == 1, 60, "a dead letter")
+    assert shop.sql("SELECT status, attempts FROM semel_outbox") == [("FAILED", 1)]
+    assert shop.stop(relaying) == 0
+
+
+def write_patiently(shop):
+    connection = mix.connect(shop.store)
+    connection.execute("SET synchronous_commit = on")
+    write_order(connection, "o-1", text="x" * 9000)
+    connection.commit()
+    connection.close()
+
+
 def allow_large(shop):
     from confluent_kafka.admin import ConfigResource
 
@@ -374,6 +418,7 @@ def allow_large(shop):
         done.result(30)
 
 
+@pytest.mark.core
 def test_a_replay_reaches_the_pipeline(shop):
     relaying = relay(shop)
     streams(shop)
@@ -387,6 +432,7 @@ def test_a_replay_reaches_the_pipeline(shop):
     is_right(shop)
 
 
+@pytest.mark.core
 def test_events_from_before_the_slot_are_not_forgotten(shop):
     """Some wait when cdc is used for the first time, and others are written while it begins."""
     shop.load(aggregates=10, each=5)
@@ -396,6 +442,7 @@ def test_events_from_before_the_slot_are_not_forgotten(shop):
     assert waiting(shop) == 0
 
 
+@pytest.mark.core
 def test_polling_and_cdc_may_take_turns(shop):
     shop.load(aggregates=10, each=2)
     shop.relay()

@@ -10,7 +10,10 @@
 #include "store/postgres/postgres.h"
 
 #include "base/error.h"
+#include "base/wake.h"
 #include "store/rules.h"
+
+#define VISIBLE_MS 10000
 
 /* The many: confirmed rows of the run. One statement is one transaction. */
 static const struct semel_pg_query mark_run = {
@@ -121,9 +124,9 @@ static semel_status let_go(semel_tx tx, const struct exception *exception, semel
 	return status == SEMEL_OK ? semel_pg_run(tx, &free_next, &aggregate, NULL, error) : status;
 }
 
-static semel_status note_refusal(semel_tx tx, const struct semel_mark *mark,
-				 const struct exception *exception, const char *state,
-				 semel_error *error)
+static semel_status try_refusal(semel_tx tx, const struct semel_mark *mark,
+				const struct exception *exception, const char *state,
+				uint64_t *changed_out, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	add_place(&params, exception);
@@ -131,7 +134,24 @@ static semel_status note_refusal(semel_tx tx, const struct semel_mark *mark,
 	semel_pg_add_int(&params, mark->attempts);
 	semel_pg_add_time(&params, mark->kind == SEMEL_MARK_RETRY ? mark->due_ms : 0);
 	semel_pg_add_string(&params, mark->reason);
-	return semel_pg_run(tx, &mark_refused, &params, NULL, error);
+	return semel_pg_change(tx, &mark_refused, &params, changed_out, error);
+}
+
+/* The change stream tells of a commit a little before others see it, and with a synchronous standby
+ * long before. A row that somebody has deleted is not waited for in vain for long. */
+static semel_status note_refusal(semel_tx tx, const struct semel_mark *mark,
+				 const struct exception *exception, const char *state,
+				 semel_error *error)
+{
+	int64_t until_ms = semel_steady_ms(semel_env_system()) + VISIBLE_MS;
+	uint64_t changed = 0;
+	semel_status status = try_refusal(tx, mark, exception, state, &changed, error);
+	while (status == SEMEL_OK && changed == 0 &&
+	       semel_steady_ms(semel_env_system()) < until_ms) {
+		semel_wake_pause_us(2000);
+		status = try_refusal(tx, mark, exception, state, &changed, error);
+	}
+	return status;
 }
 
 static semel_status mark_failed(semel_tx tx, const struct semel_mark *mark,
