@@ -13,9 +13,11 @@ static void every_word_in_the_tables_is_read_back(void **state)
 {
 	(void)state;
 	for (int i = SEMEL_DEAD_PENDING; i <= SEMEL_DEAD_DISCARDED; i++)
-		assert_int_equal(semel_dead_status_of(semel_dead_status_name(i)), i);
+		assert_int_equal(
+			semel_dead_status_of(semel_dead_status_name((enum semel_dead_status)i)), i);
 	for (int i = SEMEL_HOLD_RETRY; i <= SEMEL_HOLD_RELEASED; i++)
-		assert_int_equal(semel_hold_state_of(semel_hold_state_name(i)), i);
+		assert_int_equal(
+			semel_hold_state_of(semel_hold_state_name((enum semel_hold_state)i)), i);
 	assert_int_equal(semel_dead_status_of("pending"), SEMEL_DEAD_ANY);
 	assert_int_equal(semel_hold_state_of("DEAD"), SEMEL_HOLD_NONE);
 	assert_int_equal(semel_inbox_found_of("CLAIMED"), SEMEL_FOUND_CLAIMED);
