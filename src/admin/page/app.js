@@ -202,7 +202,9 @@ function show(sight) {
   showState(sight.reasons);
   $("dead-badge").hidden = sight.pending === 0;
   $("dead-badge").textContent = number(sight.pending);
-  if (last && last.pending !== sight.pending && !$("view-dead").hidden) loadLetters();
+  const letters = [sight.pending, sum(sight.subscriptions, "parked"), sight.outbox.parked].join();
+  if (show.letters !== letters && !$("view-dead").hidden) loadLetters();
+  show.letters = letters;
   last = sight;
 }
 
@@ -246,8 +248,10 @@ function letterCard(entry) {
 }
 
 async function loadLetters(after = null) {
-  const entries = await attempt(() => call(`/api/admin/dlq?${filterQuery(after ? { limit: 50, after } : { limit: 50 })}`));
-  if (!entries) return;
+  const limit = after ? 50 : Math.min(1000, Math.max(50, $("letters").children.length));
+  const turn = loadLetters.turn = (loadLetters.turn || 0) + 1;
+  const entries = await attempt(() => call(`/api/admin/dlq?${filterQuery(after ? { limit, after } : { limit })}`));
+  if (!entries || turn !== loadLetters.turn) return;  // a later question has a newer answer
   // One that has not changed stays, with what was opened in it, and the focus.
   const before = new Map([...$("letters").children].map((card) => [card.dataset.entry, card]));
   const cards = entries.map((entry) => {
@@ -262,7 +266,7 @@ async function loadLetters(after = null) {
   if (after) $("letters").append(...cards); else $("letters").replaceChildren(...cards);
   if ($("letters").contains(focused)) focused.focus();
   $("no-letters").hidden = $("letters").children.length > 0;
-  $("more").hidden = entries.length < 50;
+  $("more").hidden = entries.length < limit;
 }
 
 async function replay(entry) {
