@@ -43,7 +43,7 @@ CREATE TABLE semel_outbox (
 	payload_bytes bytea, -- what is not: broken UTF-8, zero bytes
 	CONSTRAINT semel_outbox_pkey PRIMARY KEY (lane, seq) WITH (fillfactor = 90),
 	CONSTRAINT "an id is published once" UNIQUE (id)
-) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
 	autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05,
 	autovacuum_vacuum_cost_delay = 0);
 ALTER SEQUENCE semel_outbox_seq OWNED BY semel_outbox.seq;
