@@ -7,6 +7,8 @@
 
 /* The look itself: what the driver's slot makes is mostly a guess. */
 semel_status semel_poll_look(struct semel_source *source, semel_error *error);
+/* The same for exceptions alone; rows that come another way are not looked for. */
+semel_status semel_poll_look_for_due(struct semel_source *source, semel_error *error);
 /* After a look: the next load of exceptions that are due; NULL: there are no more. */
 semel_status semel_poll_read_due(struct semel_source *source, const struct semel_room *room,
 				 struct semel_load **load_out, semel_error *error);

@@ -85,7 +85,7 @@ struct semel_outbox_batch {
 /* Is there anything to read in this lane? */
 struct semel_lane_look {
 	int32_t lane;
-	int64_t after_seq;    /* in: the run is asked for above it */
+	int64_t after_seq;    /* in: the run is asked for above it; INT64_MAX: not at all */
 	bool run, due;        /* out: outbox_fetch, outbox_fetch_due may find something */
 	int64_t complete_seq; /* out: as in a batch; where run is false, nothing up to it waits */
 };

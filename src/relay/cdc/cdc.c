@@ -19,6 +19,7 @@
 #define LOADS_MAX   24 /* in flight, for the memory they take; the next one had better be larger */
 #define LOADS_WHOLE (SEMEL_FEEDBACK_MAX / 2) /* of one transaction */
 #define ROWS_MAX    128                      /* in a load */
+#define FEW_ROWS    8                        /* so few came because there were no more */
 
 static struct semel_cdc *cdc_of(struct semel_source *source)
 {
@@ -105,6 +106,7 @@ static semel_status look(struct semel_source *source, semel_error *error)
 {
 	struct semel_cdc *cdc = cdc_of(source);
 
+	cdc->dry = false;
 	if (cdc->state != SEMEL_CDC_POLLING || cdc->pausing)
 		return SEMEL_OK;
 	return semel_poll_look(cdc->poll, error);
@@ -178,6 +180,8 @@ static semel_status take_in(struct semel_cdc *cdc, struct semel_load *load, uint
 		return status;
 	if (position >= cdc->catch_up_to && position != 0)
 		cdc->catch_up_to = 0;
+	if (position >= cdc->check_to && position != 0)
+		cdc->check_left = 0;
 	if (load->batch.count > 0)
 		load->ticket = semel_feedback_open(cdc->feedback, position);
 	else if (position != 0)
@@ -192,7 +196,7 @@ static semel_status read_stream(struct semel_cdc *cdc, const struct semel_room *
 	uint64_t position = 0;
 	semel_error trouble = { .status = SEMEL_OK };
 
-	if (rows == 0)
+	if (rows == 0 || cdc->dry)
 		return SEMEL_OK;
 	struct semel_load *load = semel_load_take_mixed(cdc->loads, cdc->lanes);
 	if (!load)
@@ -205,6 +209,7 @@ static semel_status read_stream(struct semel_cdc *cdc, const struct semel_room *
 		semel_load_give_back(cdc->loads, load);
 		return semel_cdc_leave(cdc, trouble.text, error);
 	}
+	cdc->dry = load->batch.count < FEW_ROWS && load->batch.count < rows;
 	status = take_in(cdc, load, position, error);
 	if (status == SEMEL_OK && load->batch.count > 0)
 		*load_out = load;

@@ -44,6 +44,7 @@ struct semel_cdc {
 	uint64_t catch_up_to; /* up to here rows may have been polled; 0: none */
 	int64_t catch_up_seq; /* with numbers up to this one */
 	uint32_t check_left; /* so many more rows are looked up: they may have been marked before */
+	uint64_t check_to;   /* but not behind here: what was committed later is new */
 	int64_t polled_seq;  /* the highest that was, since the stream was read last; 0: none */
 
 	struct semel_pile gathered, sent;
@@ -52,6 +53,7 @@ struct semel_cdc {
 	uint64_t sent_position, remembered, confirmed;
 	int64_t flushed_ms, confirmed_ms, look_at_ms; /* steady */
 	bool starved;                                 /* nothing is read before marks are written */
+	bool dry; /* in this step the stream has given all it had */
 
 	struct {
 		int64_t seq;  /* when the stream is settled up to … */

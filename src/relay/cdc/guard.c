@@ -108,6 +108,7 @@ static semel_status begin(struct semel_cdc *cdc, const struct semel_slot_state *
 	cdc->tenure = cdc->lanes->tenure;
 	catch_up(cdc, state->current);
 	cdc->check_left = SEMEL_CDC_CHECK_WINDOWS * cdc->options.window;
+	cdc->check_to = state->current;
 	cdc->remembered = state->remembered_position;
 	cdc->confirmed = state->position;
 	cdc->confirmed_ms = cdc->flushed_ms = semel_steady_ms(cdc->env);
@@ -278,7 +279,7 @@ semel_status semel_cdc_watch(struct semel_cdc *cdc, semel_error *error)
 {
 	struct semel_slot_state state;
 	struct semel_slot_verdict verdict;
-	semel_status status = semel_poll_look(cdc->poll, error);
+	semel_status status = semel_poll_look_for_due(cdc->poll, error);
 
 	if (status == SEMEL_OK)
 		status = look(cdc, &state, &verdict, error);

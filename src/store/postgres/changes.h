@@ -23,7 +23,7 @@ struct semel_pg_changes {
 		struct semel_pg_previous *previous;
 		int64_t patience_ms;
 		uint64_t confirmed;
-		bool gather; /* data came: let more of it come before the next read */
+		bool gather; /* much came: let more of it come before the next read */
 		bool in_transaction;
 		uint64_t transaction; /* counts them, over all streams */
 	} stream;

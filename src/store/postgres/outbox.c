@@ -318,9 +318,12 @@ semel_status semel_pg_outbox_look(semel_store *base, struct semel_lane_look *loo
 		int64_t proven =
 			semel_pg_horizon_reach(store, (uint64_t)semel_pg_int(result, i, 2));
 		semel_pg_horizon_saw(store, semel_pg_int(result, i, 3));
-		looks[i].run = semel_pg_bool(result, i, 0);
+		bool asked = looks[i].after_seq != INT64_MAX;
+		looks[i].run = !asked || semel_pg_bool(result, i, 0);
 		looks[i].due = semel_pg_bool(result, i, 1);
-		looks[i].complete_seq = proven > looks[i].after_seq ? proven : looks[i].after_seq;
+		looks[i].complete_seq = proven;
+		if (asked && proven < looks[i].after_seq)
+			looks[i].complete_seq = looks[i].after_seq;
 	}
 	semel_pg_clear(result);
 	semel_pg_bell_hear(store);

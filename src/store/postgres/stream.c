@@ -291,12 +291,13 @@ semel_status semel_pg_stream_read(struct semel_changes *base, struct semel_outbo
 	/* A read that brought less than this was all there is. With TLS it is one message. */
 	uint32_t dry = semel_libpq.sslInUse(changes->stream.connection) ? 1 : GULP_MIN;
 	semel_status status = take_buffered(changes, batch, used, position_out, &taken, error);
-	bool came = taken > 0, paused = false;
+	uint32_t came = taken;
+	bool paused = false;
 	while (status == SEMEL_OK && !is_full(batch, used)) {
 		if (semel_libpq.consumeInput(changes->stream.connection) == 0)
 			return broken(changes, error);
 		status = take_buffered(changes, batch, used, position_out, &taken, error);
-		came = came || taken > 0;
+		came += taken;
 		if (taken >= dry)
 			continue;
 		if ((paused && taken == 0) || !is_worth_a_pause(changes, batch->count, pauses))
@@ -305,6 +306,6 @@ semel_status semel_pg_stream_read(struct semel_changes *base, struct semel_outbo
 		paused = true;
 		pauses++;
 	}
-	changes->stream.gather = came;
+	changes->stream.gather = came >= GULP_MIN;
 	return status;
 }
