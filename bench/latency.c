@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How long an event is on its way: commits one row at a time at a steady rate, and takes the
- * messages off the queue at the other end, in one process and so by one clock.
+ * messages off the queue or the topic at the other end, in one process and so by one clock.
  *
  *     latency DATABASE STATEMENT HOST PORT QUEUE RATE EVENTS WARM_UP [EXCHANGE KEY]
  *
@@ -10,34 +10,17 @@
  * mandatory: what the two servers need at the least, with no relay. The first WARM_UP events do not
  * count. Prints the rate that was reached, the median and the 99th percentile from the commit's
  * return to the arrival in ms, the same of the commit itself, and how many came late or twice. */
-#include <amqp.h>
-#include <amqp_tcp_socket.h>
+#include "far.h"
+
 #include <libpq-fe.h>
 
 #include <pthread.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/time.h>
 #include <time.h>
 
-#define CHANNEL     1
-#define PATIENCE_NS INT64_C(30000000000)
-
-struct run {
-	const char *host, *queue, *exchange, *key;
-	int port;
-	int64_t rate, events, warm_up;
-	int64_t *sent_ns, *committed_ns, *arrived_ns; /* by number, from 0 */
-	_Atomic int64_t arrived;
-	int64_t repeated;
-	atomic_bool listening;
-};
-
-static void die(const char *what)
+void die(const char *what)
 {
 	fprintf(stderr, "latency: %s failed\n", what);
 	exit(1);
@@ -50,32 +33,13 @@ static int64_t now_ns(void)
 	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static void need(amqp_rpc_reply_t reply, const char *what)
-{
-	if (reply.reply_type != AMQP_RESPONSE_NORMAL)
-		die(what);
-}
-
-static amqp_connection_state_t open_broker(const struct run *run)
-{
-	amqp_connection_state_t broker = amqp_new_connection();
-	amqp_socket_t *socket = amqp_tcp_socket_new(broker);
-	if (!socket || amqp_socket_open(socket, run->host, run->port) != AMQP_STATUS_OK)
-		die("connecting");
-	need(amqp_login(broker, "/", 0, 131072, 0, AMQP_SASL_METHOD_PLAIN, "guest", "guest"),
-	     "logging in");
-	amqp_channel_open(broker, CHANNEL);
-	need(amqp_get_rpc_reply(broker), "opening a channel");
-	return broker;
-}
-
 /* ---- the far end ------------------------------------------------------------------------------
  */
 
-static void note_arrival(struct run *run, amqp_bytes_t body)
+void note_arrival(struct run *run, const void *body, size_t length)
 {
 	char text[32] = "";
-	memcpy(text, body.bytes, body.len < sizeof text - 1 ? body.len : sizeof text - 1);
+	memcpy(text, body, length < sizeof text - 1 ? length : sizeof text - 1);
 	int64_t number = strtoll(text + 1, NULL, 10);
 	if (number < 0 || number >= run->events)
 		die("reading a message");
@@ -87,41 +51,8 @@ static void note_arrival(struct run *run, amqp_bytes_t body)
 	atomic_fetch_add(&run->arrived, 1);
 }
 
-static void *receive(void *user)
-{
-	struct run *run = user;
-	amqp_connection_state_t broker = open_broker(run);
-	amqp_basic_qos(broker, CHANNEL, 0, 1000, 0);
-	need(amqp_get_rpc_reply(broker), "setting the prefetch");
-	amqp_basic_consume(broker, CHANNEL, amqp_cstring_bytes(run->queue), amqp_empty_bytes, 0, 0,
-			   0, amqp_empty_table);
-	need(amqp_get_rpc_reply(broker), "consuming");
-	atomic_store(&run->listening, true);
-	while (atomic_load(&run->arrived) < run->events) {
-		struct timeval patience = { .tv_sec = PATIENCE_NS / 1000000000 };
-		amqp_envelope_t envelope;
-		amqp_maybe_release_buffers(broker);
-		need(amqp_consume_message(broker, &envelope, &patience, 0), "waiting for messages");
-		note_arrival(run, envelope.message.body);
-		amqp_basic_ack(broker, CHANNEL, envelope.delivery_tag, 0);
-		amqp_destroy_envelope(&envelope);
-	}
-	amqp_connection_close(broker, AMQP_REPLY_SUCCESS);
-	return NULL;
-}
-
 /* ---- the near end -----------------------------------------------------------------------------
  */
-
-static void publish(amqp_connection_state_t broker, const struct run *run, const char *payload)
-{
-	amqp_basic_properties_t properties = { ._flags = AMQP_BASIC_DELIVERY_MODE_FLAG,
-					       .delivery_mode = 2 };
-	if (amqp_basic_publish(broker, CHANNEL, amqp_cstring_bytes(run->exchange),
-			       amqp_cstring_bytes(run->key), 1, 0, &properties,
-			       amqp_cstring_bytes(payload)) != AMQP_STATUS_OK)
-		die("publishing");
-}
 
 static void wait_until(int64_t at_ns)
 {
@@ -129,8 +60,7 @@ static void wait_until(int64_t at_ns)
 	clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
 }
 
-static void commit_one(PGconn *database, struct run *run, int64_t number,
-		       amqp_connection_state_t broker)
+static void commit_one(PGconn *database, struct run *run, int64_t number, void *far)
 {
 	char aggregate[32], payload[256];
 	snprintf(aggregate, sizeof aggregate, "aggregate-%lld", (long long)(number % 1000));
@@ -142,17 +72,17 @@ static void commit_one(PGconn *database, struct run *run, int64_t number,
 		die(PQerrorMessage(database));
 	PQclear(result);
 	run->committed_ns[number] = now_ns();
-	if (broker)
-		publish(broker, run, payload);
+	if (far)
+		far_publish(far, run, payload);
 }
 
 static double send_all(PGconn *database, struct run *run)
 {
-	amqp_connection_state_t broker = run->exchange ? open_broker(run) : NULL;
+	void *far = run->exchange ? far_open(run) : NULL;
 	int64_t begin_ns = now_ns();
 	for (int64_t i = 0; i < run->events; i++) {
 		wait_until(begin_ns + i * 1000000000 / run->rate);
-		commit_one(database, run, i, broker);
+		commit_one(database, run, i, far);
 	}
 	return (double)run->events / ((double)(now_ns() - begin_ns) / 1e9);
 }
@@ -207,7 +137,7 @@ int main(int count, char **words)
 	if (PQresultStatus(prepared) != PGRES_COMMAND_OK)
 		die(PQerrorMessage(database));
 	PQclear(prepared);
-	if (pthread_create(&receiver, NULL, receive, &run) != 0)
+	if (pthread_create(&receiver, NULL, far_receive, &run) != 0)
 		die("starting a thread");
 	while (!atomic_load(&run.listening))
 		wait_until(now_ns() + 1000000);

@@ -131,15 +131,22 @@ class Semel:
 # ---- the bare programs ---------------------------------------------------------------------------
 
 
-def compile_all(folder):
+# Their files and libraries, by name.
+BARE = {
+    "bare_publish": ["bare_publish.c", "-lrabbitmq"],
+    "bare_consume": ["bare_consume.c", "-lrabbitmq", "-lpq"],
+    "bare_stream": ["bare_stream.c", "-lpq"],
+    "latency_rabbitmq": ["latency.c", "far_rabbitmq.c", "-lrabbitmq", "-lpq", "-lpthread"],
+    "latency_kafka": ["latency.c", "far_kafka.c", "-lrdkafka", "-lpq", "-lpthread"],
+}
+
+
+def compile_all(folder, names):
     """Their paths, by name."""
     include = subprocess.run(["pg_config", "--includedir"], check=True, capture_output=True, text=True).stdout.strip()
-    paths = {}
-    for name, libraries in (("bare_publish", ["-lrabbitmq"]), ("bare_consume", ["-lrabbitmq", "-lpq"]),
-                            ("latency", ["-lrabbitmq", "-lpq", "-lpthread"])):
-        paths[name] = str(Path(folder) / name)
-        subprocess.run(["cc", "-std=c17", "-D_GNU_SOURCE", "-O2", f"-I{include}", "-o", paths[name], HERE / f"{name}.c",
-                        *libraries], check=True)
+    paths = {name: str(Path(folder) / name) for name in names}
+    for name, path in paths.items():
+        subprocess.run(["cc", "-std=c17", "-D_GNU_SOURCE", "-O2", f"-I{include}", "-o", path, *BARE[name]], check=True, cwd=HERE)
     return paths
 
 
@@ -159,21 +166,28 @@ def parent_of(pid):
     return int(fields_of(pid)[1])
 
 
-def used_s(pid, children=False):
-    fields = fields_of(pid)
-    return sum(int(field) for field in fields[11:15 if children else 13]) / TICK
+def used_s(pid):
+    return sum(int(field) for field in fields_of(pid)[11:13]) / TICK
+
+
+def ended_s(parent):
+    """Of the children that have ended."""
+    return sum(int(field) for field in fields_of(parent)[13:15]) / TICK
 
 
 def family_used_s(parent):
-    """A server and its children, those that have ended too."""
-    used = used_s(parent, children=True)
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if parent_of(folder.name) == parent:
-                used += used_s(folder.name)
-        except (OSError, IndexError):
-            continue
-    return used
+    """A server and its children, those that have ended too. One that ends while we look is in neither sum, or in both;
+    then we look again."""
+    while True:
+        ended, living = ended_s(parent), 0.0
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                if parent_of(folder.name) == parent:
+                    living += used_s(folder.name)
+            except (OSError, IndexError):
+                continue
+        if ended_s(parent) == ended:
+            return used_s(parent) + ended + living
 
 
 def resident_mb(pid):
@@ -195,7 +209,7 @@ class Meter:
         own = os.times()
         return {"own": own.children_user + own.children_system,
                 "postgres": family_used_s(self.postmaster),
-                "rabbitmq": used_s(self.broker) if self.broker else 0.0}
+                "broker": used_s(self.broker) if self.broker else 0.0}
 
     def microseconds(self, before, events):
         """For each event."""

@@ -11,12 +11,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from rig import load, middle
+from rig import KIND, load, middle
 
 CLIENTS = 8
 BUSINESS = "INSERT INTO business (customer, total) VALUES ('customer ' || :n, :n);"
 OUTBOX = ("INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload) VALUES"
-          " ('order', 'order-' || :n, 'order.created.v1', '{\"total\": 5, \"fill\": \"" + "x" * 200 + "\"}');")
+          f" ('{KIND}', 'order-' || :n, 'order.created.v1', '{{\"total\": 5, \"fill\": \"" + "x" * 200 + "\"}');")
 TRIVIAL = ("INSERT INTO trivial (kind, thing, name, payload) VALUES"
            " ('order', 'order-' || :n, 'order.created.v1', '{\"total\": 5, \"fill\": \"" + "x" * 200 + "\"}');")
 TABLES = """CREATE TABLE IF NOT EXISTS business (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, customer text, total int);

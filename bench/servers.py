@@ -30,7 +30,7 @@ class Bench:
         self.told = told
         self.database, self.broker = Database(os.environ["SEMEL_TEST_POSTGRES"]), Broker(os.environ["SEMEL_TEST_RABBITMQ"])
         self.semel = Semel(told.semel, self.database, self.broker)
-        self.bare = compile_all(folder)
+        self.bare = compile_all(folder, ("bare_publish", "bare_consume", "latency_rabbitmq"))
         self.place = [self.broker.parts.hostname, self.broker.parts.port]
 
     def init(self):
@@ -117,7 +117,7 @@ class Bench:
 
     def delays(self, seconds, *more, statement=INSERT_EVENT):
         rate, warm = self.told.rate, self.told.rate * 2
-        words = output(self.bare["latency"], self.database.url, statement, *self.place, QUEUE, rate,
+        words = output(self.bare["latency_rabbitmq"], self.database.url, statement, *self.place, QUEUE, rate,
                        warm + rate * seconds, warm, *more).split()
         return f"{words[1]}/s  p50 {words[3]} ms  p99 {words[4]} ms   (commit p50 {words[6]}  p99 {words[7]})  repeated {words[9]}"
 
@@ -185,6 +185,7 @@ class Bench:
     # ---- rows ------------------------------------------------------------------------------------
 
     def rows(self):
+        self.broker.fresh(QUEUE)  # without one every event would be refused, and the relay never sleep
         rows.measure(self.database, self.semel, self.told)
 
 

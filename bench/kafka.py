@@ -1,0 +1,248 @@
+#!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
+"""PostgreSQL and Kafka: the change stream and polling against bare programs, in turns, on the test servers.
+
+    /usr/bin/python3 tests/support/servers.py run --only postgres --only kafka -- bench/kafka.py build/semel [PART…] [--quick]
+
+Parts: drain, latency, kill. All of them when none is named. Each is a ratio within one run; docs/benchmarks.md says what is
+compared with what, and README.md here how. The database is its own, and dropped."""
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from rig import Database, Meter, compile_all, load, middle, output, resident_mb, used_s
+
+PARTITIONS, KEYS, ROWS, BYTES = 4, 1000, 10, 250
+PAUSE_US = 100
+FILL = """DO $$ BEGIN
+FOR i IN 0 .. %s LOOP
+    INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, topic, payload)
+    SELECT 'bench', 'aggregate-' || (i * %s + n) %% %s, 'made', '%s', '[' || i * %s + n || ',"' || repeat('x', %s) || '"]'
+    FROM generate_series(1, %s) AS n;
+    COMMIT;
+END LOOP; END $$"""
+INSERT_EVENT = ("INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, topic, payload)"
+                " VALUES ('bench', $1, 'made', '{}', $2)")
+CDC, CDC_MARKED, POLL = ("--source", "cdc", "--marks", "off"), ("--source", "cdc"), ("--source", "poll")
+
+
+class Kafka:
+    def __init__(self, place):
+        self.place, self.url, self.count = place, f"kafka://{place}", 0
+        self.admin = AdminClient({"bootstrap.servers": place})
+        self.looker = Consumer({"bootstrap.servers": place, "group.id": "bench-look"})
+
+    def fresh(self):
+        """The name of a topic that nobody has used."""
+        self.count += 1
+        name = f"bench-{os.getpid()}-{self.count}"
+        for future in self.admin.create_topics([NewTopic(name, PARTITIONS, 1)]).values():
+            future.result(30)
+        while len(self.admin.list_topics(name, 10).topics[name].partitions) != PARTITIONS:
+            time.sleep(0.05)
+        return name
+
+    def arrived(self, topic):
+        ends = [self.looker.get_watermark_offsets(TopicPartition(topic, number), 10)[1] for number in range(PARTITIONS)]
+        return sum(ends)
+
+    def process(self):
+        nest = os.environ.get("SEMEL_TEST_NEST", "no nest").encode()
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                if b"java" in (folder / "cmdline").read_bytes() and nest in (folder / "environ").read_bytes():
+                    return int(folder.name)
+            except OSError:
+                continue
+        return None
+
+
+class Bench:
+    def __init__(self, told, folder):
+        self.told = told
+        self.database, self.kafka = Database(os.environ["SEMEL_TEST_POSTGRES"]), Kafka(os.environ["SEMEL_TEST_KAFKA"])
+        self.slot = f"bench_{os.getpid()}"
+        self.words = [told.semel, "--store", self.database.url]
+        self.bare = compile_all(folder, ("bare_stream", "latency_kafka"))
+        self.meter = Meter(self.database, self.kafka)
+
+    def close(self):
+        self.drop_slot()
+        self.database.drop()
+
+    def drop_slot(self):
+        self.database.do("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = %s AND active",
+                         (self.slot,))
+        for _ in range(100):
+            if not self.database.number(f"SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{self.slot}' AND active"):
+                break
+            time.sleep(0.1)
+        self.database.do("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s", (self.slot,))
+
+    def fill(self, topic, events):
+        """Events in transactions of ten behind a fresh slot."""
+        self.drop_slot()
+        self.run("init")
+        self.database.do("TRUNCATE semel_outbox, semel_outbox_exception")
+        self.run("init", "--cdc", "--slot", self.slot)
+        if events:
+            self.database.do(FILL % (events // ROWS - 1, ROWS, KEYS, topic, ROWS, BYTES - 12, ROWS))
+        self.database.settle()
+
+    def run(self, *words):
+        subprocess.run([*self.words, *words], check=True, stdout=subprocess.DEVNULL)
+
+    def start(self, source):
+        more = ("--slot", self.slot) if "cdc" in source else ()
+        return subprocess.Popen([*self.words, "--broker", self.kafka.url, "relay", *source, *more],
+                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL if not self.told.verbose else None)
+
+    # ---- drain -----------------------------------------------------------------------------------
+
+    def read_bare(self, events, pause_us):
+        before = self.meter.read()
+        rate = float(output(self.bare["bare_stream"], self.database.url, self.slot, "semel", events, pause_us))
+        return {"rate": rate, **self.meter.microseconds(before, events)}
+
+    def watch(self, relay, topic, level):
+        while (arrived := self.kafka.arrived(topic)) < level:
+            if relay.poll() is not None:
+                sys.exit("the relay has ended")
+            time.sleep(0.02)
+        return arrived, time.monotonic()
+
+    def relay_all(self, topic, source, events):
+        """From the start of the program to the last event; and between a tenth and nine tenths of them."""
+        before, begin = self.meter.read(), time.monotonic()
+        relay = self.start(source)
+        low, low_at = self.watch(relay, topic, events // 10)
+        high, high_at = self.watch(relay, topic, events * 9 // 10)
+        _, end = self.watch(relay, topic, events)
+        cost, own = self.meter.microseconds(before, events), used_s(relay.pid) * 1e6 / events
+        memory = resident_mb(relay.pid)
+        relay.send_signal(signal.SIGTERM)
+        relay.wait()
+        return {"rate": events / (end - begin), "steady": (high - low) / (high_at - low_at), **cost, "own": own, "memory": memory}
+
+    def drain(self):
+        events, runs = self.told.events, {}
+        for _ in range(self.told.rounds):
+            for source in (CDC, CDC_MARKED, POLL):
+                topic = self.kafka.fresh()
+                self.fill(topic, events)
+                if source == CDC:
+                    runs.setdefault("bare reader, at once", []).append(self.read_bare(events, 0))
+                if source != POLL:
+                    runs.setdefault(f"bare reader, {PAUSE_US} µs", []).append(self.read_bare(events, PAUSE_US))
+                runs.setdefault("relay " + " ".join(source), []).append(self.relay_all(topic, source, events))
+        self.tell(events, runs)
+
+    def tell(self, events, runs):
+        limit = middle([run["rate"] for run in runs[f"bare reader, {PAUSE_US} µs"]])
+        print(f"{events:,} events in transactions of {ROWS}, {PARTITIONS} partitions, {self.told.rounds} rounds, load {load()}")
+        for name, rounds in runs.items():
+            seen = {key: middle([run[key] for run in rounds]) for key in rounds[0]}
+            steady = f", steady {seen['steady']:8,.0f}/s = {seen['steady'] / limit:.2f}" if "steady" in seen else ""
+            memory = f", {seen['memory']:.1f} MB" if "memory" in seen else ""
+            parties = "  ".join(f"{party} {seen[party]:4.1f}" for party in ("own", "postgres", "broker"))
+            print(f"  {name:31} {seen['rate']:8,.0f}/s = {seen['rate'] / limit:.2f} of the reader{steady}; "
+                  f"own {seen['own'] / 10:.2f} s for 100k{memory}; processor µs each: {parties}")
+
+    # ---- latency ---------------------------------------------------------------------------------
+
+    def delays(self, topic, *more, statement=INSERT_EVENT):
+        rate, warm = self.told.rate, self.told.rate * 2
+        host, port = self.kafka.place.rsplit(":", 1)
+        words = output(self.bare["latency_kafka"], self.database.url, statement.format(topic), host, port, topic, rate,
+                       warm + rate * self.told.seconds, warm, *more).split()
+        return f"{words[1]}/s  p50 {words[3]} ms  p99 {words[4]} ms   (commit p50 {words[6]}  p99 {words[7]})  repeated {words[9]}"
+
+    def latency(self):
+        print(f"commit to consumer at {self.told.rate} commits a second, load {load()}")
+        self.database.do("CREATE TABLE IF NOT EXISTS effect (id text, payload text)")
+        for _ in range(self.told.rounds):
+            plain = "INSERT INTO effect (id, payload) VALUES ($1, $2)"
+            topic = self.kafka.fresh()
+            print("  no relay, published by the writer ", self.delays(topic, topic, "key", statement=plain))
+            for source in (CDC, CDC_MARKED, POLL):
+                self.delays_of_relay(source)
+
+    def delays_of_relay(self, source):
+        topic = self.kafka.fresh()
+        self.fill(topic, 0)
+        relay = self.start(source)
+        time.sleep(2)
+        before, begin = used_s(relay.pid), time.monotonic()
+        told = self.delays(topic)
+        share = (used_s(relay.pid) - before) * 100 / (time.monotonic() - begin)
+        print(f"  relay {' '.join(source):28} {told}   {share:.1f} % of a core, {resident_mb(relay.pid):.1f} MB")
+        relay.terminate()
+        relay.wait()
+
+    # ---- kill ------------------------------------------------------------------------------------
+
+    def kill(self):
+        events = self.told.events
+        for source in (CDC, CDC_MARKED, POLL):
+            topic = self.kafka.fresh()
+            self.fill(topic, events)
+            relay = self.start(source)
+            self.watch(relay, topic, events // 2)
+            relay.kill()
+            relay.wait()
+            at = self.kafka.arrived(topic)
+            relay = self.start(source)
+            self.watch(relay, topic, events)
+            self.wait_until_quiet(topic)
+            relay.terminate()
+            relay.wait()
+            print(f"relay {' '.join(source)}, killed at {at:,} of {events:,}: {self.kafka.arrived(topic) - events:,} repeated")
+
+    def wait_until_quiet(self, topic):
+        """Nothing new for two seconds."""
+        last, since = self.kafka.arrived(topic), time.monotonic()
+        while time.monotonic() - since < 2:
+            time.sleep(0.1)
+            if (now := self.kafka.arrived(topic)) != last:
+                last, since = now, time.monotonic()
+
+
+PARTS = ("drain", "latency", "kill")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("semel")
+    parser.add_argument("parts", nargs="*", metavar="PART")
+    parser.add_argument("--events", type=int, default=300000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rate", type=int, default=500)
+    parser.add_argument("--seconds", type=int, default=10)
+    parser.add_argument("--verbose", action="store_true", help="what the relay has to say, too")
+    parser.add_argument("--quick", action="store_true", help="a few seconds each, to see that it works")
+    told = parser.parse_args()
+    unknown = set(told.parts) - set(PARTS)
+    if unknown:
+        parser.error(f"no such part: {' '.join(unknown)} (there are {' '.join(PARTS)})")
+    if "SEMEL_TEST_KAFKA" not in os.environ or "SEMEL_TEST_POSTGRES" not in os.environ:
+        parser.error("run it by tests/support/servers.py run --only postgres --only kafka -- …")
+    if told.quick:
+        told.events, told.rounds, told.seconds = 10000, 1, 2
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(told, Path(folder))
+        try:
+            for part in told.parts or PARTS:
+                getattr(bench, part)()
+        finally:
+            bench.close()
+
+
+if __name__ == "__main__":
+    main()
