@@ -185,21 +185,33 @@ void semel_kafka_producer_free(struct semel_kafka *kafka)
 	kafka->producer_queue = NULL;
 }
 
-semel_status semel_kafka_consumer_make(struct semel_kafka *kafka, const char *group,
-				       rd_kafka_t **consumer_out, semel_error *error)
+static semel_status make_consumer(struct semel_kafka *kafka, const char *group, bool joins,
+				  rd_kafka_t **consumer_out, semel_error *error)
 {
 	rd_kafka_conf_t *conf = kafka->library->conf_new();
-	char *full = semel_kafka_full_name(kafka, group ? group : "semel-look");
+	char *full = semel_kafka_full_name(kafka, group);
 	const struct semel_kafka_setting name = { .name = "group.id", .value = full };
 	semel_status status = full ? set(kafka, conf, &name, 1, error)
 				   : semel_error_set(error, SEMEL_INTERNAL, "no memory");
 	free(full);
-	if (status == SEMEL_OK && group)
+	if (status == SEMEL_OK && joins)
 		status = semel_kafka_joining_watch(kafka, conf, error);
 	if (status == SEMEL_OK)
 		return make(kafka, RD_KAFKA_CONSUMER, conf, consumer_out, error);
 	kafka->library->conf_destroy(conf);
 	return status;
+}
+
+semel_status semel_kafka_consumer_make(struct semel_kafka *kafka, const char *group,
+				       rd_kafka_t **consumer_out, semel_error *error)
+{
+	return make_consumer(kafka, group, true, consumer_out, error);
+}
+
+semel_status semel_kafka_guest_make(struct semel_kafka *kafka, const char *group,
+				    rd_kafka_t **guest_out, semel_error *error)
+{
+	return make_consumer(kafka, group, false, guest_out, error);
 }
 
 void semel_kafka_ring_on(struct semel_kafka *kafka, rd_kafka_queue_t *queue)

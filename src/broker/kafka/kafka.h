@@ -217,9 +217,11 @@ static inline struct semel_kafka *semel_kafka_of(struct semel_broker *broker)
 semel_status semel_kafka_producer_make(struct semel_kafka *kafka, semel_error *error);
 /* What was not answered is dropped; nothing of it is referenced any more. */
 void semel_kafka_producer_free(struct semel_kafka *kafka);
-/* group: NULL for one that only looks. */
 semel_status semel_kafka_consumer_make(struct semel_kafka *kafka, const char *group,
 				       rd_kafka_t **consumer_out, semel_error *error);
+/* One that looks, and joins nobody. */
+semel_status semel_kafka_guest_make(struct semel_kafka *kafka, const char *group,
+				    rd_kafka_t **guest_out, semel_error *error);
 /* Asks somebody of the cluster for an answer. */
 semel_status semel_kafka_reach(struct semel_kafka *kafka, semel_error *error);
 /* Takes what an error event says. */

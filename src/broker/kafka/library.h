@@ -65,7 +65,6 @@
 	ROW(event_DeleteTopics_result)                                                             \
 	ROW(event_DeleteGroups_result)                                                             \
 	ROW(event_DescribeConfigs_result)                                                          \
-	ROW(event_ListConsumerGroupOffsets_result)                                                 \
 	ROW(topic_partition_list_new)                                                              \
 	ROW(topic_partition_list_add)                                                              \
 	ROW(topic_partition_list_copy)                                                             \
@@ -108,12 +107,7 @@
 	ROW(ConfigEntry_value)                                                                     \
 	ROW(DescribeConfigs)                                                                       \
 	ROW(DescribeConfigs_result_resources)                                                      \
-	ROW(ListConsumerGroupOffsets_new)                                                          \
-	ROW(ListConsumerGroupOffsets_destroy)                                                      \
-	ROW(ListConsumerGroupOffsets)                                                              \
-	ROW(ListConsumerGroupOffsets_result_groups)                                                \
 	ROW(group_result_error)                                                                    \
-	ROW(group_result_partitions)                                                               \
 	ROW(error_is_retriable)                                                                    \
 	ROW(error_txn_requires_abort)                                                              \
 	ROW(init_transactions)                                                                     \

@@ -133,7 +133,7 @@ static semel_status run_search(struct semel_kafka *kafka, struct search *search,
 	}
 	semel_status status = SEMEL_OK;
 	if (search->unread > 0)
-		status = semel_kafka_consumer_make(kafka, NULL, &search->consumer, error);
+		status = semel_kafka_guest_make(kafka, "semel-look", &search->consumer, error);
 	if (search->consumer) {
 		rd_kafka_resp_err_t err = library->assign(search->consumer, list);
 		status = err ? semel_kafka_failed(kafka, err, "read what waits", error)

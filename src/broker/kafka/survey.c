@@ -68,52 +68,38 @@ static rd_kafka_topic_partition_list_t *list_of(const struct semel_kafka *kafka,
 	return list;
 }
 
-/* What the admin client was told of the group; NOT_KNOWN stays where there is nothing. */
-static void take_committed(const struct semel_kafka *kafka, rd_kafka_event_t *event,
+/* NOT_KNOWN stays where there is nothing. */
+static void take_committed(const rd_kafka_topic_partition_list_t *list,
 			   struct semel_kafka_survey *survey)
 {
-	const struct semel_kafka_library *library = kafka->library;
-	size_t groups = 0;
-	const rd_kafka_group_result_t **results = library->ListConsumerGroupOffsets_result_groups(
-		library->event_ListConsumerGroupOffsets_result(event), &groups);
-	const rd_kafka_topic_partition_list_t *list =
-		groups == 1 ? library->group_result_partitions(results[0]) : NULL;
-	for (int i = 0; list && i < list->cnt; i++)
-		for (size_t j = 0; j < survey->count; j++)
-			if (list->elems[i].offset >= 0 &&
-			    survey->stretches[j].partition == list->elems[i].partition &&
-			    strcmp(survey->stretches[j].topic, list->elems[i].topic) == 0)
-				survey->stretches[j].from = list->elems[i].offset;
+	for (int i = 0; i < list->cnt; i++)
+		if (list->elems[i].offset >= 0)
+			survey->stretches[i].from = list->elems[i].offset;
 }
 
+/* As a member of the group would ask. librdkafka's administrator can ask for any group, but 2.0
+ * ends the process when it is closed before such a request has come to its end. */
 static semel_status read_committed(struct semel_kafka *kafka, const char *scope,
 				   struct semel_kafka_survey *survey, semel_error *error)
 {
 	const struct semel_kafka_library *library = kafka->library;
-	char *group = semel_kafka_full_name(kafka, scope);
-	if (!group)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
-	rd_kafka_topic_partition_list_t *list = list_of(kafka, survey, 0);
-	rd_kafka_ListConsumerGroupOffsets_t *wanted =
-		library->ListConsumerGroupOffsets_new(group, list);
-	free(group);
-	rd_kafka_queue_t *queue = library->queue_new(kafka->producer);
-	rd_kafka_AdminOptions_t *options = library->AdminOptions_new(
-		kafka->producer, RD_KAFKA_ADMIN_OP_LISTCONSUMERGROUPOFFSETS);
-	library->AdminOptions_set_request_timeout(options, SEMEL_KAFKA_CALL_MS, NULL, 0);
-	library->ListConsumerGroupOffsets(kafka->producer, &wanted, 1, options, queue);
-	rd_kafka_event_t *event = library->queue_poll(queue, SEMEL_KAFKA_CALL_MS + 1000);
+	rd_kafka_t *member = is_own(kafka, scope) ? kafka->consumer : NULL, *guest = NULL;
+	semel_status status = SEMEL_OK;
+	if (!member)
+		status = semel_kafka_guest_make(kafka, scope, &guest, error);
+	if (status != SEMEL_OK)
+		return status;
+	rd_kafka_topic_partition_list_t *list = list_of(kafka, survey, RD_KAFKA_OFFSET_INVALID);
 	rd_kafka_resp_err_t err =
-		event ? library->event_error(event) : RD_KAFKA_RESP_ERR__TIMED_OUT;
-	if (!err)
-		take_committed(kafka, event, survey);
-	if (event)
-		library->event_destroy(event);
-	library->AdminOptions_destroy(options);
-	library->queue_destroy(queue);
-	library->ListConsumerGroupOffsets_destroy(wanted);
+		library->committed(member ? member : guest, list, SEMEL_KAFKA_CALL_MS);
+	if (err)
+		status = semel_kafka_failed(kafka, err, "read the group's offsets", error);
+	else
+		take_committed(list, survey);
 	library->topic_partition_list_destroy(list);
-	return err ? semel_kafka_failed(kafka, err, "read the group's offsets", error) : SEMEL_OK;
+	if (guest)
+		library->destroy_flags(guest, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
+	return status;
 }
 
 static semel_status ask_keeper(struct semel_kafka *kafka, const char *scope,
