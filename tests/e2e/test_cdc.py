@@ -9,7 +9,7 @@ import mix
 import pytest
 from program import wait_for
 
-pytestmark = pytest.mark.skipif(mix.STORE != "postgres", reason="of PostgreSQL alone")
+pytestmark = [pytest.mark.anywhere, pytest.mark.only("postgres")]
 PATIENCE = 60
 END_READER = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = ? AND active"
 DROP_SLOT = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = ?"
@@ -40,8 +40,10 @@ class Stream:
         child.log = path.read_text
         return child
 
-    def insert(self, count, aggregate="a", first=1, connection=None):
-        values = f"SELECT 'order', '{aggregate}', 'order.changed.v1', n::text FROM generate_series({first}, {first + count - 1}) n"
+    def insert(self, count, aggregate="a", first=1, connection=None, size=0):
+        """Their payloads are their numbers, filled up to the size."""
+        values = (f"SELECT 'order', '{aggregate}', 'order.changed.v1', rpad(n::text, greatest(length(n::text), {size}))"
+                  f" FROM generate_series({first}, {first + count - 1}) n")
         statement = f"INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload) {values}"
         if connection:
             connection.execute(statement)
@@ -181,7 +183,8 @@ def outside(semel, *statements):
     connection.close()
 
 
-@pytest.mark.skipif(mix.BROKER != "local", reason="the broker's file tells when the event has arrived")
+@pytest.mark.core
+@pytest.mark.only("local")  # its file tells when the event has arrived
 def test_the_stream_may_be_quicker_than_its_commit(stream):
     """A commit that waits for a standby is in the log, and nobody can see it yet."""
     relay = stream.start()
@@ -211,12 +214,13 @@ def peak_kb(child):
 
 
 def test_a_large_transaction_is_never_held_in_memory(stream):
-    relay = stream.start()
+    """48 MB in one transaction, of which 2 MB may be on the way."""
+    relay = stream.start("--window-bytes", "2000000")
     stream.wait_until_read()
-    stream.insert(1000)
+    stream.insert(400, size=12000)
     stream.wait_until_published()
     before = peak_kb(relay)
-    stream.insert(100000, first=1001)
+    stream.insert(4000, first=401, size=12000)
     stream.wait_until_published()
     assert peak_kb(relay) - before < 16 * 1024 and peak_kb(relay) < 64 * 1024
     assert stream.semel.stop(relay) == 0
