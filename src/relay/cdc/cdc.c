@@ -47,8 +47,11 @@ static bool has_lost_the_lanes(const struct semel_cdc *cdc)
 	       (streamed && cdc->tenure != cdc->lanes->tenure);
 }
 
+/* Polling tears transactions apart: where they are to be whole, nothing is read before it is known
+ * that there is no stream to be had. */
 static void begin_polling(struct semel_cdc *cdc)
 {
+	cdc->pausing = cdc->options.transactions;
 	semel_poll_restart(cdc->poll);
 	cdc->state = SEMEL_CDC_POLLING;
 	cdc->drained_ms = 0;
@@ -61,7 +64,6 @@ static semel_status move_on(struct semel_cdc *cdc, bool finishing, semel_error *
 	switch (cdc->state) {
 	case SEMEL_CDC_STANDBY:
 		begin_polling(cdc);
-		cdc->pausing = false;
 		cdc->try_at_ms = 0;
 		break;
 	case SEMEL_CDC_LEAVING:

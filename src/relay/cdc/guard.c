@@ -134,8 +134,9 @@ static void wait_for_reader(struct semel_cdc *cdc, const char *reason)
 
 	if (cdc->busy_since == 0)
 		cdc->busy_since = now_ms;
-	cdc->pausing = now_ms - cdc->busy_since < PATIENCE_MS;
-	if (!cdc->pausing)
+	bool patient = now_ms - cdc->busy_since < PATIENCE_MS;
+	cdc->pausing = patient || cdc->options.transactions;
+	if (!patient)
 		tell(cdc, reason);
 	again_in(cdc, SOON_MS);
 }
@@ -217,8 +218,10 @@ static semel_status act(struct semel_cdc *cdc, const struct semel_slot_state *st
 {
 	semel_error trouble = { .status = SEMEL_OK };
 
-	if (verdict->move != SEMEL_SLOT_STREAM)
+	if (verdict->move != SEMEL_SLOT_STREAM) {
 		tell(cdc, verdict->reason);
+		cdc->pausing = false;
+	}
 	switch (verdict->move) {
 	case SEMEL_SLOT_STREAM:
 		return start(cdc, state, error);
