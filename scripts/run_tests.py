@@ -355,16 +355,24 @@ MATRIX = ("matrix and soak", [*STORM, "-m", ALL])
 ROWS = ("rows of the matrix and soak", [*STORM, "-m", CORE])
 FEATURES = ("e2e", ["tests/e2e", "-m", OWN])
 PROMISE = ("promise", [*STORM, "tests/e2e", "-m", CORE])
+CHANCE = ("soak and hand-over", [*STORM[:2], "-m", CORE]) if CORE != ALL else PROMISE
 OUTAGES = ("outages", ["tests/chaos", "-m", "only"])
 PAIR = ("e2e of the pair", ["tests/e2e/test_adopt.py", "tests/e2e/test_kafka_transactions.py"])
+# Kafka and the slot: some of them, and all on request (stage outages). Each file starts servers of its own.
+LOG_OUTAGES = ["tests/chaos/test_kafka.py", "tests/chaos/test_cdc.py", "--dist", "loadfile"]
+SOME_OUTAGES = ("outages", [*LOG_OUTAGES, "-m", "core"])
 MIXES = (
     ("postgres+rabbitmq", MATRIX, FEATURES, OUTAGES),
     ("sqlite+rabbitmq", PROMISE),
     ("postgres+rabbitmq-stream", ROWS),
     ("postgres+local", PROMISE),
-    ("sqlite+kafka", ROWS, FEATURES),
-    ("postgres+kafka", PAIR),
+    ("sqlite+kafka", FEATURES),
+    ("postgres+kafka", PAIR, CHANCE),
+    ("postgres-cdc+kafka", ROWS, SOME_OUTAGES),
+    ("postgres-cdc+rabbitmq", CHANCE),
 )
+# Where no real Kafka can be had: what of it can be shown on one that is played.
+PLAYED = ("sqlite+kafka-mock", [ROWS])
 
 
 def kinds_of(mix):
@@ -397,8 +405,22 @@ def stage_mixes(run):
         for mix, suites in possible:
             run_mix(run, mix, suites, there)
 
+    started = [kind for kind in kinds if not lacking[kind]]
+    if lacking["kafka"] and not servers.what_is_missing([servers.MOCK]):
+        possible.append(PLAYED)
+        started.append(servers.MOCK)
     if possible:
-        with_servers(run, [kind for kind in kinds if not lacking[kind]], [], job)
+        with_servers(run, started, [], job)
+
+
+def stage_outages(run):
+    """They start servers of their own, and do them harm."""
+    lacking = servers.what_is_missing(["postgres", "kafka"])
+    if lacking:
+        run.tally.add("outages of Kafka and of the slot", SKIPPED, lacking)
+        return
+    mix = {"SEMEL_TEST_MIX": "postgres-cdc+kafka"}
+    run_pytest(run, "outages", LOG_OUTAGES, ROOT / "build-test", 1800, " of Kafka and of the slot", mix, workers=2)
 
 
 # ---- the stages -------------------------------------------------------------------------------
@@ -560,10 +582,11 @@ STAGES = (
     ("fuzz", stage_fuzz, True, False, "every fuzz program for a moment"),
     ("tidy", stage_tidy, False, False, "clang-tidy over src/"),
     ("mixes", stage_mixes, True, False, "matrix, hand-over, soak, e2e and outages on mixes of store and broker"),
+    ("outages", stage_outages, False, False, "all outages of Kafka and of the replication slot"),
     ("soak", stage_soak, False, False, "the long soak (SEMEL_SOAK_SECONDS, 600)"),
 )
 # Stages that look at build-test need it built.
-NEED_BUILD = {"unit", "contract", "docs", "e2e", "examples", "mixes", "tidy"}
+NEED_BUILD = {"unit", "contract", "docs", "e2e", "examples", "mixes", "outages", "tidy"}
 
 
 def parse_arguments():

@@ -41,6 +41,7 @@ def test_a_relay_that_was_given_up_comes_back_to_marked_rows(shop, point):
     shop.is_right()
 
 
+@pytest.mark.unless("kafka-mock", reason="the mock cluster does not tell who is in a group")
 @pytest.mark.parametrize("point", ["consume.after-receive", "consume.after-commit", "consume.after-ack"])
 @pytest.mark.parametrize("kind", ["sql", "exec"])
 def test_a_consumer_that_was_given_up_comes_back_to_what_is_done(shop, point, kind):

@@ -14,7 +14,8 @@ from program import wait_for
 from servers import Servers
 from shop import TOPIC
 
-pytestmark = [pytest.mark.only("postgres"), pytest.mark.only("kafka")]
+pytestmark = [pytest.mark.only("postgres"), pytest.mark.only("kafka"),
+              pytest.mark.unless("kafka-mock", reason="a mock cluster cannot be killed and come back")]
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +42,7 @@ def test_kafka_dies_and_comes_back(shop, servers):
     is_right(shop)
 
 
+@pytest.mark.core
 def test_kafka_is_restarted_politely(shop, servers):
     with company(shop, consumers=2) as producer:
         servers.kafka.stop()
@@ -82,13 +84,14 @@ def test_who_starts_while_kafka_is_away_says_so(shop, servers):
 # ---- groups that are never at rest ------------------------------------------------------------------
 
 
+@pytest.mark.core
 def test_consumers_come_and_go_every_second(shop):
     """Half of them are killed, so the group must find that out by itself; half say goodbye."""
     chance, words = random.Random(5), shop.subscriptions[0].words
     relay, producer = spawn_quietly(shop, "relay", *LEASE, *RETRIES), Producer(shop.store)
     producer.start()
     team = [spawn_quietly(shop, *words) for _ in range(3)]
-    for number in range(15):
+    for number in range(10):
         time.sleep(chance.uniform(0.5, 1.5))  # not for a condition: this is how often they come and go
         child = team.pop(0)
         if number % 2:
@@ -104,6 +107,7 @@ def test_consumers_come_and_go_every_second(shop):
     is_right(shop)
 
 
+@pytest.mark.core
 def test_the_share_of_a_consumer_that_was_killed_is_taken_over(shop):
     shop.load(aggregates=20, each=1)
     shop.relay()
@@ -168,6 +172,8 @@ def test_with_too_few_brokers_nothing_is_confirmed_and_nothing_lost(spread, node
             node.start(wait=False)
         for node in nodes[1:]:
             node.wait()
-        moves(shop, producer)
-    assert shop.sql("SELECT count(*) FROM semel_outbox WHERE status = 'FAILED'") == [(0,)]
+        # A coordinator that is chosen in the middle of it may leave a consumer's request to join without an answer;
+        # librdkafka asks again when the group's longest patience is over, after 63 seconds.
+        moves(shop, producer, 180)
+    cost_no_attempts(shop)
     is_right(shop)

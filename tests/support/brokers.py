@@ -158,4 +158,11 @@ def kafka(_folder):
     return Space(servers().kafka_place(), fresh_name("test"))
 
 
-BROKERS = {"local": LocalFile, "rabbitmq": VirtualHost, "rabbitmq-stream": Streams, "kafka": kafka}
+def kafka_mock(_folder):
+    """The same at one that is only played."""
+    from kafka_space import Lasting
+
+    return Lasting(servers().kafka_place(), fresh_name("test"))
+
+
+BROKERS = {"local": LocalFile, "rabbitmq": VirtualHost, "rabbitmq-stream": Streams, "kafka": kafka, "kafka-mock": kafka_mock}

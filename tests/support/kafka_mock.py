@@ -1,8 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""librdkafka's mock cluster, in this process: a Kafka that needs no Java, and that errs on command. What it
-cannot do (declare topics, remember after its end) is for the real one."""
+"""librdkafka's mock cluster: a Kafka that needs no Java, and that errs on command. In this process for tests that
+command it; in one of its own for the suites of the mixes, where no real one can be had. What it cannot do
+(declare and delete topics, list groups, remember after its end) is for the real one.
+
+    kafka_mock.py FILE      runs one, writes its address to the file, and stays"""
 import contextlib
 import ctypes
+import signal
+import sys
+from pathlib import Path
+
+from nest import wait_until
 
 PRODUCE, FETCH, METADATA, OFFSET_COMMIT, JOIN, HEARTBEAT, PRODUCER_ID = 0, 1, 3, 8, 11, 12, 22
 # Errors as a broker says them.
@@ -83,3 +91,52 @@ class MockKafka:
     def close(self):
         self.lib.rd_kafka_mock_cluster_destroy(self.cluster)
         self.lib.rd_kafka_destroy(self.client)
+
+
+class MockServer:
+    """One that many processes talk to, in the place of a kafka_server.Kafka."""
+
+    def __init__(self, nest):
+        library()  # else there is nothing to run
+        self.nest, self.child = nest, None
+        self.room, self.log = nest.room("kafka-mock"), nest.folder / "kafka-mock.log"
+        self.address = self.room / "address"
+        nest.keep(self)
+
+    def start(self, wait=True):
+        words = [sys.executable, "-B", __file__, self.address]
+        self.child = self.nest.start(words, None, self.log, cwd=self.room)
+        if wait:
+            self.wait()
+        return self
+
+    def wait(self):
+        wait_until(self.answers, 60, "the mock cluster answers")
+
+    def answers(self):
+        if self.child.poll() is not None:
+            raise RuntimeError(f"the mock cluster ended with {self.child.returncode}\n{self.log.read_text()[-3000:]}")
+        return self.address.exists()
+
+    def bootstrap(self):
+        return self.address.read_text(encoding="ascii")
+
+    def told(self):
+        return {"port": int(self.bootstrap().rpartition(":")[2])}
+
+    def close(self):
+        if self.child and self.child.poll() is None:
+            self.child.kill()
+            self.child.wait()
+
+
+def main():
+    cluster, address = MockKafka(), Path(sys.argv[1])
+    half = address.with_suffix(".half")
+    half.write_text(cluster.bootstrap(), encoding="ascii")
+    half.rename(address)
+    signal.pause()
+
+
+if __name__ == "__main__":
+    main()

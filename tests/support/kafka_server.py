@@ -74,7 +74,9 @@ def faults(folder):
 
 
 def jars():
-    """The folder with them; they are fetched when they are not there."""
+    """The folder with them; they are fetched when they are not there. SEMEL_TEST_NO_JARS=1: as if they could not be had."""
+    if os.environ.get("SEMEL_TEST_NO_JARS"):
+        raise Missing("Kafka's jars are not to be had (SEMEL_TEST_NO_JARS)")
     if not shutil.which("java"):
         raise Missing("Java is not installed (Debian: default-jre-headless)")
     folder = cache() / f"kafka-{VERSION}"

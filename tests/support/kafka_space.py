@@ -104,6 +104,13 @@ class Space:
             self.administrator.delete(*mine)
 
 
+class Lasting(Space):
+    """At the mock cluster, where a topic cannot be deleted: it goes with the cluster."""
+
+    def close(self):
+        """Nothing to do."""
+
+
 def dotted(settings):
     return {key.replace("_", "."): value for key, value in settings.items()}
 

@@ -5,7 +5,8 @@
     servers.py start KIND                         prints the URLs, and stays until it is interrupted
     servers.py run [--only KIND]… -- COMMAND      for as long as COMMAND runs; its exit code
 
-KIND is postgres, rabbitmq or kafka; start knows also cluster and kafka-cluster, of three nodes. Without
+KIND is postgres, rabbitmq, kafka, or kafka-mock, a Kafka that needs no Java and can do less;
+start knows also cluster and kafka-cluster, of three nodes. Without
 --only a command gets PostgreSQL and RabbitMQ. It finds them in SEMEL_TEST_POSTGRES, SEMEL_TEST_RABBITMQ
 and SEMEL_TEST_KAFKA."""
 import argparse
@@ -16,6 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import kafka_mock
 import kafka_server
 import postgres_server
 import rabbitmq_server
@@ -26,7 +28,7 @@ from rabbitmq_server import Administrator, Control, RabbitMQ, cluster
 APT = "apt-get install -y --no-install-recommends"
 PACKAGES = "postgresql-15 rabbitmq-server python3-psycopg2 python3-pika openssl"
 PACKAGES_OF_KAFKA = "default-jre-headless maven python3-confluent-kafka kcat"
-KINDS, USUAL = ("postgres", "rabbitmq", "kafka"), ("postgres", "rabbitmq")
+KINDS, USUAL, MOCK = ("postgres", "rabbitmq", "kafka"), ("postgres", "rabbitmq"), "kafka-mock"
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -64,6 +66,8 @@ class Servers:
             self.rabbitmq = RabbitMQ(nest, certificates=self.certificates).start(wait=False)
         if "kafka" in kinds:
             self.kafka = kafka_server.one(nest, self.certificates).start(wait=False)
+        elif MOCK in kinds:
+            self.kafka = kafka_mock.MockServer(nest).start(wait=False)
         if "postgres" in kinds:
             self.postgres = Postgres(nest, certificates=self.certificates).create()
         for slow in (self.rabbitmq, self.kafka):
@@ -105,8 +109,17 @@ def look_for_kafka():
     kafka_server.jars()
 
 
+def look_for_mock():
+    import confluent_kafka  # noqa: F401
+
+    try:
+        kafka_mock.library()
+    except OSError as reason:
+        raise Missing("librdkafka is not installed") from reason
+
+
 NEEDED = {"postgres": (look_for_postgres, PACKAGES), "rabbitmq": (look_for_rabbitmq, PACKAGES),
-          "kafka": (look_for_kafka, PACKAGES_OF_KAFKA)}
+          "kafka": (look_for_kafka, PACKAGES_OF_KAFKA), MOCK: (look_for_mock, "librdkafka1 python3-confluent-kafka")}
 
 
 def what_is_missing(kinds=USUAL):
@@ -210,9 +223,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     starting = commands.add_parser("start", help="print the URLs and stay")
-    starting.add_argument("kind", choices=(*KINDS, "cluster", "kafka-cluster"))
+    starting.add_argument("kind", choices=(*KINDS, MOCK, "cluster", "kafka-cluster"))
     running = commands.add_parser("run", help="run a command with them")
-    running.add_argument("--only", choices=KINDS, action="append", help="which ones; may be repeated")
+    running.add_argument("--only", choices=(*KINDS, MOCK), action="append", help="which ones; may be repeated")
     running.add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     arguments = parser.parse_args()
     for number in INTERRUPTS:
