@@ -49,6 +49,16 @@ def shop_at(told, folder, place=None):
         fresh.close()
 
 
+@contextlib.contextmanager
+def killed(server):
+    """With -9; it comes back, whatever happens meanwhile: others need it too."""
+    server.kill()
+    try:
+        yield
+    finally:
+        server.start()
+
+
 class Producer(threading.Thread):
     """An application that goes on: it connects again, and what it could not commit it forgets."""
 

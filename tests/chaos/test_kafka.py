@@ -7,8 +7,8 @@ import subprocess
 import time
 
 import pytest
-from company import (LEASE, RETRIES, Producer, at, company, cost_no_attempts, effects, go_on_without, is_right, moves, said_in,
-                     shop_at, spawn_quietly)
+from company import (LEASE, RETRIES, Producer, at, company, cost_no_attempts, effects, go_on_without, is_right, killed, moves,
+                     said_in, shop_at, spawn_quietly)
 from kafka_server import cluster
 from program import wait_for
 from servers import Servers
@@ -34,9 +34,8 @@ def shop(besieged):
 def test_kafka_dies_and_comes_back(shop, servers):
     with company(shop) as producer:
         for _ in range(2):
-            servers.kafka.kill()
-            go_on_without(producer)
-            servers.kafka.start()
+            with killed(servers.kafka):
+                go_on_without(producer)
             moves(shop, producer)
     cost_no_attempts(shop)
     is_right(shop)
@@ -65,20 +64,17 @@ def test_kafka_hears_and_does_not_answer_for_a_while(shop, servers):
 def test_the_database_dies_and_comes_back(shop, servers):
     with company(shop, consumers=2) as producer:
         for _ in range(2):
-            servers.postgres.kill()
-            servers.postgres.start()
+            with killed(servers.postgres):
+                pass
             moves(shop, producer)
     is_right(shop)
 
 
 def test_who_starts_while_kafka_is_away_says_so(shop, servers):
     """As on every broker: a typing error in a URL should not look like patience."""
-    servers.kafka.kill()
-    try:
+    with killed(servers.kafka):
         for words in (("relay", *LEASE), shop.subscriptions[0].words):
             assert "Kafka" in shop.fails(69, *words)
-    finally:
-        servers.kafka.start()
 
 
 # ---- groups that are never at rest ------------------------------------------------------------------
