@@ -102,7 +102,7 @@ const struct semel_option semel_relay_rows[] = {
 	  .min = 1,
 	  .max = 1000000,
 	  .group = "Pace",
-	  .help = "how many events may be unconfirmed at once (1000, with cdc 4000); 1: one by "
+	  .help = "how many events may be unconfirmed at once (1000, with cdc 3200); 1: one by "
 		  "one" },
 	{ .name = "window-bytes",
 	  .kind = SEMEL_OPTION_NUMBER,

@@ -48,7 +48,7 @@ static const semel_relay_options defaults = {
 	.slot_budget = UINT64_C(4) << 30,
 };
 
-#define WINDOW_OF_STREAM 4000
+#define WINDOW_OF_STREAM 3200
 
 #define OR_DEFAULT(options, field)                                                                 \
 	((options)->field = (options)->field ? (options)->field : defaults.field)
