@@ -17,7 +17,7 @@ class Shop:
 
     def __init__(self, semel):
         self.semel, self.slot, self.relays = semel, str(semel.store).rsplit("/", 1)[1].split("?")[0], 0
-        semel.ok("init", "--cdc", "--slot", self.slot)
+        semel.ok("topology", "apply", "--cdc", "--slot", self.slot)
         for topic in TOPICS:
             semel.broker.create(topic, 3)
 
