@@ -2,10 +2,11 @@
 """Topics and groups of one test at a Kafka that all tests share: they have the test's prefix."""
 import subprocess
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from kafka_server import Administrator
 from nest import wait_until
 
+NOT_YET = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR)
 QUIET = {"log_level": 0, "socket.timeout.ms": 10000}
 
 
@@ -91,8 +92,14 @@ class Space:
         return self.topics() | {name.removeprefix(self.prefix) for name in groups if name.startswith(self.prefix)}
 
     def consumers(self, scope, _topic):
-        """Members of the group, once it has shared the partitions out."""
-        found = self.administrator.client.list_groups(self.prefix + scope, timeout=20)
+        """Members of the group, once it has shared the partitions out. A coordinator that has only just come to its
+        office does not know yet."""
+        try:
+            found = self.administrator.client.list_groups(self.prefix + scope, timeout=20)
+        except KafkaException as trouble:
+            if trouble.args[0].code() not in NOT_YET:
+                raise
+            return 0
         return sum(len(group.members) for group in found if group.state == "Stable")
 
     def give_up(self):
@@ -116,8 +123,6 @@ def dotted(settings):
 
 
 def read_to_the_end(consumer, partitions):
-    from confluent_kafka import KafkaError
-
     silent = 0
     while partitions:
         record = consumer.poll(1)
