@@ -35,7 +35,7 @@ def publish_twice(semel, *names):
     """The relay dies between confirm and mark: the broker gets every event a second time."""
     for word in names:
         publish(semel, word)
-    assert semel.run("relay", "--drain", env={"SEMEL_FAILPOINT": "relay.after-confirm:kill"}).returncode == -signal.SIGKILL
+    assert semel.run("relay", "--drain", env={"SEMEL_FAILPOINT": f"relay.after-confirm:kill@{len(names)}"}).returncode == -signal.SIGKILL
     relay(semel)
 
 
