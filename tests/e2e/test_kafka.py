@@ -9,7 +9,7 @@ import pytest
 from kafka_server import ADMINISTRATOR, PASSWORD, USER, Administrator
 
 SERVER = os.environ.get("SEMEL_TEST_KAFKA")
-pytestmark = pytest.mark.skipif(not SERVER, reason="SEMEL_TEST_KAFKA is not set")
+pytestmark = [pytest.mark.anywhere, pytest.mark.only("sqlite"), pytest.mark.only("kafka")]
 kafka = pytest.importorskip("confluent_kafka")
 
 TOLD = json.loads(os.environ.get("SEMEL_TEST_SERVERS", "{}"))
