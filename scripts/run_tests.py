@@ -327,21 +327,38 @@ def with_servers(run, kinds, names, job):
         job(servers.Servers(nest, kinds).environment())
 
 
-def stage_servers(run):
-    """With the sanitizers: what is said to a server is checked nowhere else at that depth."""
-    tree = build(run, "asan")
-    if not tree:
-        return
+def all_at_once(parts):
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        for part in [pool.submit(part) for part in parts]:
+            part.result()
+
+
+def run_on_servers(run, tree, beside=()):
+    """With the sanitizers: what is said to a server is checked nowhere else at that depth. Such suites wait more
+    than they work, so there is time to do others beside them."""
     programs = on_servers(programs_of(run, tree, ("contract_", "unit_")))
     lacking = {kind: servers.what_is_missing([kind]) for kind in servers.KINDS}
     for kind, reason in lacking.items():
         if reason:
             run.tally.add(f"contract suites of {kind}", SKIPPED, reason)
             programs = {name: words for name, words in programs.items() if kind not in name}
+
+    def job(places):
+        def suites():
+            run_programs(run, programs, extra={**SANITIZED, **places}, workers=6)
+        all_at_once([suites, *beside])
+
     there = [kind for kind in servers.KINDS if not lacking[kind]]
     if there:
-        with_servers(run, there, [],
-                     lambda places: run_programs(run, programs, extra={**SANITIZED, **places}, workers=6))
+        with_servers(run, there, [], job)
+    else:
+        all_at_once(beside)
+
+
+def stage_servers(run):
+    tree = build(run, "asan")
+    if tree:
+        run_on_servers(run, tree)
 
 
 # What is run on a mix of store, source and broker; each is a pytest run of its own. The soak comes first,
@@ -474,13 +491,15 @@ def stage_asan(run):
     tree = build(run, "asan")
     if not tree:
         return
-    programs = on_servers(programs_of(run, tree, ("unit_", "contract_")), wanted=False)
-    words = ["tests/e2e", "-m", "sanitize"]
-    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:  # Kafka's suite waits more than it works
-        parts = (pool.submit(run_programs, run, programs, extra=SANITIZED, suffix=" (asan)"),
-                 pool.submit(run_pytest, run, "e2e", words, tree, 600, " (asan)", SANITIZED, WORKERS))
-        for part in parts:
-            part.result()
+
+    def programs():
+        chosen = on_servers(programs_of(run, tree, ("unit_", "contract_")), wanted=False)
+        run_programs(run, chosen, extra=SANITIZED, suffix=" (asan)")
+
+    def end_to_end():
+        run_pytest(run, "e2e", ["tests/e2e", "-m", "sanitize"], tree, 600, " (asan)", SANITIZED, WORKERS)
+
+    run_on_servers(run, tree, beside=(programs, end_to_end))
 
 
 FUZZ_RUNS = 10000
@@ -576,8 +595,8 @@ STAGES = (
     ("e2e", stage_e2e, True, True, "pytest on the built program (in quick: without the slow ones)"),
     ("examples", stage_examples, True, False, "the C examples, built from an installed copy"),
     ("chaos", stage_chaos, True, False, "failure matrix, short soak, planted bugs"),
-    ("asan", stage_asan, True, False, "AddressSanitizer and UndefinedBehaviorSanitizer"),
-    ("servers", stage_servers, True, False, "the contract suites on real PostgreSQL, RabbitMQ and Kafka, with them"),
+    ("asan", stage_asan, True, False, "AddressSanitizer and UndefinedBehaviorSanitizer, on real servers too"),
+    ("servers", stage_servers, False, False, "of these the contract suites on real PostgreSQL, RabbitMQ and Kafka"),
     ("tsan", stage_tsan, True, False, "ThreadSanitizer, on the tests with threads"),
     ("fuzz", stage_fuzz, True, False, "every fuzz program for a moment"),
     ("tidy", stage_tidy, False, False, "clang-tidy over src/"),

@@ -141,26 +141,37 @@ static bool behind_refused(const struct semel_pipeline *pipeline, const struct s
 	return false;
 }
 
-static semel_status publish(struct semel_pipeline *pipeline, struct semel_flight *flight,
-			    struct semel_outbox_row *row, semel_error *error)
+/* The broker has no room: hears it out for a while. */
+static semel_status make_room(struct semel_pipeline *pipeline, semel_error *error)
+{
+	semel_status status = poll_broker(pipeline, POLL_MS, error);
+
+	if (pipeline->source->driver->beat)
+		pipeline->source->driver->beat(pipeline->source);
+	return status == SEMEL_OK ? check_patience(pipeline, error) : status;
+}
+
+/* FULL: it has to wait behind an event that was refused while the broker had no room. */
+static semel_status publish(struct semel_pipeline *pipeline, struct semel_load *load, uint32_t at,
+			    semel_error *error)
 {
 	struct semel_broker *broker = pipeline->broker;
+	struct semel_flight *flight = &load->flights[at];
+	struct semel_outbox_row *row = &load->batch.rows[at];
 	semel_status status;
 
 	if (SEMEL_PLANTED("new-id-on-retry")) {
 		char id[SEMEL_UUID_SIZE];
 		semel_uuid_make(pipeline->env, id);
-		row->event.id = semel_arena_text(flight->load->arena, id, strlen(id));
+		row->event.id = semel_arena_text(load->arena, id, strlen(id));
 	}
 	while ((status = broker->driver->publish(broker, &row->event, &flight->passage, flight,
 						 error)) == SEMEL_FULL) {
-		status = poll_broker(pipeline, POLL_MS, error);
-		if (pipeline->source->driver->beat)
-			pipeline->source->driver->beat(pipeline->source);
-		if (status == SEMEL_OK)
-			status = check_patience(pipeline, error);
+		status = make_room(pipeline, error);
 		if (status != SEMEL_OK)
 			return status;
+		if (behind_refused(pipeline, load, at))
+			return SEMEL_FULL;
 	}
 	return status;
 }
@@ -171,6 +182,11 @@ static bool is_about_event(semel_status status)
 	semel_class class = semel_status_class(status);
 
 	return class == SEMEL_CLASS_REJECT || class == SEMEL_CLASS_RETRY;
+}
+
+static void hold(struct semel_pipeline *pipeline, struct semel_flight *flight)
+{
+	answer(pipeline, flight, SEMEL_FULL, "waits behind an earlier event");
 }
 
 static semel_status offer_row(struct semel_pipeline *pipeline, struct semel_load *load, uint32_t at,
@@ -184,7 +200,7 @@ static semel_status offer_row(struct semel_pipeline *pipeline, struct semel_load
 					.previous = row->previous,
 					.transaction = pipeline->joined ? row->transaction : 0 };
 	if (row->held || behind_refused(pipeline, load, at)) {
-		answer(pipeline, flight, SEMEL_FULL, "waits behind an earlier event");
+		hold(pipeline, flight);
 		return SEMEL_OK;
 	}
 	semel_status status = semel_failpoint(SEMEL_FP_RELAY_BEFORE_PUBLISH, error);
@@ -192,7 +208,11 @@ static semel_status offer_row(struct semel_pipeline *pipeline, struct semel_load
 		answer(pipeline, flight, SEMEL_NACKED, "failpoint relay.before-publish");
 		return SEMEL_OK;
 	}
-	status = publish(pipeline, flight, row, error);
+	status = publish(pipeline, load, at, error);
+	if (status == SEMEL_FULL) {
+		hold(pipeline, flight);
+		return SEMEL_OK;
+	}
 	if (is_about_event(status)) {
 		answer(pipeline, flight, status, error->text);
 		return SEMEL_OK;

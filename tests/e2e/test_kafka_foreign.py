@@ -263,8 +263,11 @@ def test_an_event_that_is_too_large_for_its_topic_is_a_dead_letter_and_others_pa
     (letter,) = shop.json("dlq", "list")
     assert letter["originalEventId"] == large and letter["sourceService"] == "relay"
     assert re.search("large|size", letter["failureReason"]), letter
-    assert [record[0] for record in shop.broker.log()] == [other]
-    assert shop.sql("SELECT status FROM semel_outbox WHERE id = ?", behind) == [("NEW",)]
+    arrived = [record[0] for record in shop.broker.log()]
+    assert other in arrived and large not in arrived
+    # librdkafka may have sent the one behind it already (docs/kafka.md, Order): then it is there, else it waits
+    waits = shop.sql("SELECT status FROM semel_outbox WHERE id = ?", behind) == [("NEW",)]
+    assert sorted(arrived) == sorted([other] if waits else [behind, other])
 
 
 def test_a_topic_with_a_small_limit_takes_small_events_however_many_come(shop):

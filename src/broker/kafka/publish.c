@@ -3,10 +3,11 @@
  *
  * - librdkafka numbers the records of a partition; the broker takes them in this order or not at
  *   all. So many events of one aggregate may be on their way.
- * - When a broker refuses a batch, librdkafka stops for good instead of going on with the next (it
- *   may not leave a gap). Nobody knows yet which event of the batch was at fault: a new producer
- *   sends everything unanswered again, one by one in the order of the offers, and now an answer is
- *   about one event.
+ * - When a broker refuses a batch, librdkafka takes no more from us (it may not leave a gap).
+ * Nobody knows yet which event of the batch was at fault: a new producer sends everything
+ * unanswered again, one by one in the order of the offers, and now an answer is about one event.
+ * - What librdkafka had gathered by then it still sends, and a broker that has nothing of this
+ *   producer yet takes it: so events may pass one that was refused for its size (docs/kafka.md).
  * - While a refusal is not reported, later ones of its aggregate are refused too, as HELD.
  * - What may have arrived and was not answered is sent twice, with the same id.
  * - A broker takes any number as the first of a producer that it does not know. One that is only
