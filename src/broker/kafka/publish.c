@@ -4,8 +4,8 @@
  * - librdkafka numbers the records of a partition; the broker takes them in this order or not at
  *   all. So many events of one aggregate may be on their way.
  * - When a broker refuses a batch, librdkafka takes no more from us (it may not leave a gap).
- * Nobody knows yet which event of the batch was at fault: a new producer sends everything
- * unanswered again, one by one in the order of the offers, and now an answer is about one event.
+ *   Nobody knows yet which event of the batch was at fault: a new producer sends everything
+ *   unanswered again, one by one in the order of the offers, and now an answer is about one event.
  * - What librdkafka had gathered by then it still sends, and a broker that has nothing of this
  *   producer yet takes it: so events may pass one that was refused for its size (docs/kafka.md).
  * - While a refusal is not reported, later ones of its aggregate are refused too, as HELD.

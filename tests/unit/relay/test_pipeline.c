@@ -14,6 +14,7 @@ static const struct semel_text no_text = { NULL, 0 };
 /* ---- a store with one row ---------------------------------------------------------------------
  */
 
+static uint32_t written; /* rows, all of one aggregate */
 static unsigned marked;
 static int64_t marked_epoch;
 
@@ -32,13 +33,14 @@ static semel_status fetch(semel_store *store, const struct semel_lease *lease, i
 			  struct semel_outbox_batch *batch, semel_error *error)
 {
 	(void)store, (void)lease, (void)error;
-	batch->count = after_seq < 1 ? 1 : 0;
-	batch->complete_seq = 1;
-	if (batch->count == 1)
-		batch->rows[0] = (struct semel_outbox_row){
-			.seq = 1,
+	const struct semel_text names[] = { SEMEL_TEXT("e1"), SEMEL_TEXT("e2") };
+	batch->count = after_seq < 1 ? written : 0;
+	batch->complete_seq = written;
+	for (uint32_t i = 0; i < batch->count; i++)
+		batch->rows[i] = (struct semel_outbox_row){
+			.seq = i + 1,
 			.previous = no_text,
-			.event = { .id = SEMEL_TEXT("e1"),
+			.event = { .id = names[i],
 				   .aggregate_type = SEMEL_TEXT("order"),
 				   .aggregate_id = SEMEL_TEXT("a"),
 				   .topic = SEMEL_TEXT("order.events"),
@@ -64,12 +66,15 @@ static const struct semel_store_driver store_driver = {
  */
 
 static void *tokens[8];
-static unsigned offered, answered, allowed;
+static unsigned offered, answered, allowed, room;
+static semel_status verdict;
 
 static semel_status publish(struct semel_broker *broker, const struct semel_event *event,
 			    const struct semel_passage *passage, void *token, semel_error *error)
 {
 	(void)broker, (void)event, (void)passage, (void)error;
+	if (offered - answered >= room)
+		return SEMEL_FULL;
 	tokens[offered++] = token;
 	return SEMEL_OK;
 }
@@ -80,7 +85,7 @@ static semel_status poll_answers(struct semel_broker *broker, int64_t wait_ms,
 	(void)broker, (void)wait_ms, (void)error;
 	while (answered < allowed && answered < offered) {
 		struct semel_publish_outcome outcome = { .token = tokens[answered++],
-							 .status = SEMEL_OK };
+							 .status = verdict };
 		seen(&outcome, user);
 	}
 	return SEMEL_OK;
@@ -116,6 +121,9 @@ static int set_up(void **state)
 		.refusal = { .attempts_max = 3, .backoff = { 10, 10 } },
 	};
 	marked = offered = answered = allowed = 0;
+	written = 1;
+	room = 8;
+	verdict = SEMEL_OK;
 	lane = (struct semel_lane){ .lease = { .epoch = 1 } };
 	lanes = (struct semel_lanes){
 		.env = semel_env_system(), .lease_ms = 5000, .count = 1, .lanes = &lane
@@ -191,9 +199,23 @@ static void a_lane_that_was_taken_again_is_read_and_marked_anew(void **state)
 	assert_int_equal(marked_epoch, 3);
 }
 
+static void an_event_that_waited_for_room_does_not_pass_one_that_was_refused_meanwhile(void **state)
+{
+	(void)state;
+	written = 2;
+	room = 1;
+	verdict = SEMEL_NACKED;
+	allowed = 8;
+	step();
+	assert_int_equal(offered, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(
+			an_event_that_waited_for_room_does_not_pass_one_that_was_refused_meanwhile,
+			set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			a_confirmed_row_is_marked_under_the_epoch_that_read_it, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
