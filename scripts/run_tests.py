@@ -308,7 +308,7 @@ SANITIZED = {
 # ---- real servers -----------------------------------------------------------------------------
 
 
-SERVED = re.compile("postgres|rabbitmq|broker_kafka$")  # the mock cluster is none
+SERVED = re.compile("postgres|rabbitmq|broker_kafka(?!_mock)")  # the mock cluster is none
 
 
 def on_servers(programs, wanted=True):
