@@ -270,6 +270,20 @@ def test_an_event_that_is_too_large_for_its_topic_is_a_dead_letter_and_others_pa
     assert sorted(arrived) == sorted([other] if waits else [behind, other])
 
 
+def test_with_the_limit_of_the_topic_in_the_url_nothing_passes_an_event_that_is_too_large(shop):
+    """librdkafka refuses it itself then, before anything behind it is taken."""
+    shop.broker.create(TOPIC, max_message_bytes=2000)
+    large = shop.publish("--payload", json.dumps({"text": "x" * 5000}), aggregate="order:ord-1")
+    behind = shop.publish("--payload", "{}", aggregate="order:ord-1")
+    other = shop.publish("--payload", "{}", aggregate="order:ord-2")
+    limited = {"SEMEL_BROKER": shop.broker.url_with(message_max_bytes=1900)}
+    shop.run("relay", "--drain", "--attempts", "2", "--first-delay", "20ms", env=limited, check=True)
+    (letter,) = shop.json("dlq", "list")
+    assert letter["originalEventId"] == large
+    assert [record[0] for record in shop.broker.log()] == [other]
+    assert shop.sql("SELECT status FROM semel_outbox WHERE id = ?", behind) == [("NEW",)]
+
+
 def test_a_topic_with_a_small_limit_takes_small_events_however_many_come(shop):
     """Kafka measures a batch: many small events may be too large together."""
     shop.broker.create(TOPIC, partitions=1, max_message_bytes=3000)
@@ -380,6 +394,14 @@ def test_topics_are_declared_and_the_check_agrees(shop, declared):
     assert TOPIC in shop.broker.topics()
     assert any(name.startswith(f"{TOPIC}.billing.retry.") for name in shop.broker.topics())
     shop.ok(*declared, "check")
+
+
+def test_a_topic_whose_limit_is_below_our_batches_is_told_with_what_to_do(shop, declared):
+    shop.broker.create(TOPIC, max_message_bytes=2000)
+    shop.ok(*declared, "apply")
+    said = shop.run(*declared, "check")
+    assert said.returncode == 1 and "message.max.bytes=1900" in said.stdout + said.stderr
+    shop.run(*declared, "check", env={"SEMEL_BROKER": shop.broker.url_with(message_max_bytes=1900)}, check=True)
 
 
 # ---- retries and dead letters, as they are at the broker --------------------------------------------

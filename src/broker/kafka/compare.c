@@ -13,6 +13,8 @@
 
 #define COPIES_WANTED  3
 #define IN_SYNC_WANTED 2
+#define BATCH_BYTES    1000000 /* librdkafka's message.max.bytes */
+#define BATCH_HEAD     100     /* what a batch has beside its records */
 
 struct look {
 	struct semel_kafka *kafka;
@@ -23,7 +25,7 @@ struct look {
 
 /* -1: not known; retention_ms -1 too: for ever. */
 struct manner {
-	long long in_sync, retention_ms;
+	long long in_sync, retention_ms, largest;
 	bool unclean, compacted, known;
 };
 
@@ -42,6 +44,8 @@ static void take_setting(struct manner *manner, const char *name, const char *va
 		(void)semel_text_to_int64(value, 1, INT32_MAX, &manner->in_sync);
 	else if (strcmp(name, "retention.ms") == 0)
 		(void)semel_text_to_int64(value, -1, INT64_MAX, &manner->retention_ms);
+	else if (strcmp(name, "max.message.bytes") == 0)
+		(void)semel_text_to_int64(value, 0, INT32_MAX, &manner->largest);
 	else if (strcmp(name, "unclean.leader.election.enable") == 0)
 		manner->unclean = strcmp(value, "true") == 0;
 	else if (strcmp(name, "cleanup.policy") == 0)
@@ -76,7 +80,7 @@ static void read_settings(struct semel_kafka *kafka, const char *topic, struct m
 	library->AdminOptions_set_request_timeout(options, SEMEL_KAFKA_CALL_MS, NULL, 0);
 	library->DescribeConfigs(kafka->producer, &wanted, 1, options, queue);
 	rd_kafka_event_t *event = library->queue_poll(queue, SEMEL_KAFKA_CALL_MS + 1000);
-	*manner = (struct manner){ .in_sync = -1, .retention_ms = -1 };
+	*manner = (struct manner){ .in_sync = -1, .retention_ms = -1, .largest = -1 };
 	if (event && !library->event_error(event))
 		take_settings(library, event, manner);
 	if (event)
@@ -84,6 +88,31 @@ static void read_settings(struct semel_kafka *kafka, const char *topic, struct m
 	library->queue_destroy(queue);
 	library->AdminOptions_destroy(options);
 	library->ConfigResource_destroy(wanted);
+}
+
+static long long batch_bytes(const struct semel_kafka_settings *settings)
+{
+	long long bytes = BATCH_BYTES;
+	for (size_t i = 0; i < settings->passed_count; i++)
+		if (strcmp(settings->passed[i].name, "message.max.bytes") == 0)
+			(void)semel_text_to_int64(settings->passed[i].value, 0, INT32_MAX, &bytes);
+	return bytes;
+}
+
+/* What librdkafka itself finds too large is never sent, so nothing can pass it (publish.c). */
+static void compare_size(const struct look *look, const struct semel_kafka_topic *topic,
+			 const struct manner *manner)
+{
+	char text[512];
+	long long ours = batch_bytes(&look->kafka->settings);
+	if (!manner->known || manner->largest < 0 || manner->largest >= ours + BATCH_HEAD)
+		return;
+	snprintf(text, sizeof(text),
+		 "the topic %s has max.message.bytes=%lld, and batches of up to %lld are sent: "
+		 "events may pass one that it refuses for its size (add "
+		 "message.max.bytes=%lld to the broker's URL, or raise the topic's limit)",
+		 topic->name, manner->largest, ours, manner->largest - BATCH_HEAD);
+	tell(look, text);
 }
 
 static void compare_settings(const struct look *look, const struct semel_kafka_topic *topic)
@@ -121,6 +150,7 @@ static void compare_settings(const struct look *look, const struct semel_kafka_t
 			 topic->name);
 		tell(look, text);
 	}
+	compare_size(look, topic, &manner);
 }
 
 static void compare_retention(const struct look *look, const struct semel_kafka_topic *topic)
