@@ -2,7 +2,7 @@
 /* The shop on PostgreSQL: a connection of its own, through libpq as it was loaded. */
 #include "base/error.h"
 #include "cli/shop/shop.h"
-#include "store/postgres/libpq.h"
+#include "store/postgres/postgres.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,16 +26,12 @@ static semel_status finish(PGconn *connection, PGresult *result, int64_t *number
 
 static semel_status open_connection(const char *store, void **connection_out, semel_error *error)
 {
-	static const char *const keywords[] = { "dbname", NULL };
-	const char *const values[] = { store, NULL };
+	PGconn *connection = NULL;
 	semel_status status = semel_libpq_load(error);
-	if (status != SEMEL_OK)
-		return status;
-	PGconn *connection = semel_libpq.connectdbParams(keywords, values, 1);
+	if (status == SEMEL_OK)
+		status = semel_pg_connect(store, &connection, error);
 	*connection_out = connection;
-	if (connection && semel_libpq.status(connection) == CONNECTION_OK)
-		return SEMEL_OK;
-	return semel_error_set(error, SEMEL_OUTAGE, "the shop cannot reach its database");
+	return status;
 }
 
 static void close_connection(void *connection)
