@@ -184,9 +184,11 @@ static void explain_stall(struct semel_watch *watch, const struct semel_desk *de
 		snprintf(lost, sizeof lost, "; no relay holds the lease of %d of %d lanes",
 			 (int)lanes->unheld, (int)lanes->count);
 	snprintf(reason, sizeof reason,
-		 "%llu events wait, the oldest for %lld s%s%s: does a relay run, and does it reach "
-		 "the broker?",
-		 (unsigned long long)watch->last.waiting, (long long)(age_ms / 1000), still, lost);
+		 "%llu event%s, the oldest for %lld s%s%s: does a relay run, and does it reach the "
+		 "broker?",
+		 (unsigned long long)watch->last.waiting,
+		 watch->last.waiting == 1 ? " waits" : "s wait", (long long)(age_ms / 1000), still,
+		 lost);
 	add_reason(reason, reasons);
 }
 

@@ -265,7 +265,8 @@ semel_status semel_sqlite_open(const struct semel_sqlite_open *how, sqlite3 **db
 {
 	*db_out = NULL;
 	if (how->path == NULL || how->path[0] == '\0')
-		return semel_error_set(error, SEMEL_CONFIG, "the %s's URL names no file",
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "the %s's URL names no file (write one behind the colon)",
 				       how->what);
 	bool empty = false;
 	semel_status status = look_at_file(how, &empty, error);

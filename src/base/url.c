@@ -6,8 +6,11 @@
 #include "base/error.h"
 #include "base/text.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define KNOWN_SIZE 512 /* the names of all parameters of a scheme */
 
 static bool is_scheme(const char *text, size_t length)
 {
@@ -111,6 +114,24 @@ static bool is_one_of(const char *name, const char *const *known, size_t count)
 	return false;
 }
 
+static semel_status refuse_param(const char *scheme, const char *name, const char *const *known,
+				 size_t count, semel_error *error)
+{
+	const char *nearest = semel_text_nearest(name, known, count);
+	if (nearest)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "%s: URLs know no parameter \"%.60s\": did you mean \"%s\"?",
+				       scheme, name, nearest);
+	char all[KNOWN_SIZE] = "";
+	size_t length = 0;
+	for (size_t i = 0; i < count && length < sizeof(all); i++)
+		length += (size_t)snprintf(all + length, sizeof(all) - length, "%s%s",
+					   i > 0 ? ", " : "", known[i]);
+	return semel_error_set(error, SEMEL_CONFIG,
+			       "%s: URLs know no parameter \"%.60s\" (known are: %s)", scheme, name,
+			       all);
+}
+
 semel_status semel_url_check_params(const struct semel_url *url, const char *const *known,
 				    size_t known_count, semel_error *error)
 {
@@ -118,11 +139,7 @@ semel_status semel_url_check_params(const struct semel_url *url, const char *con
 		const char *name = url->params[i].name;
 		if (is_one_of(name, known, known_count))
 			continue;
-		const char *nearest = semel_text_nearest(name, known, known_count);
-		return semel_error_set(error, SEMEL_CONFIG,
-				       "%s: URLs know no parameter \"%.60s\"%s%s%s", url->scheme,
-				       name, nearest ? ": did you mean \"" : "",
-				       nearest ? nearest : "", nearest ? "\"?" : "");
+		return refuse_param(url->scheme, name, known, known_count, error);
 	}
 	return SEMEL_OK;
 }

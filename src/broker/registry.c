@@ -33,10 +33,10 @@ static semel_status error_unknown(const struct semel_url *url, semel_error *erro
 		schemes[i] = drivers[i]->scheme;
 	const char *nearest = semel_text_nearest(url->scheme, schemes, DRIVER_COUNT);
 	return semel_error_set(error, SEMEL_CONFIG,
-			       "no broker is called \"%s\" (%s%s%s try: local:PATH, "
+			       "no broker of the kind %s: is built in (%s%s%stry: local:PATH, "
 			       "amqp://user@host/ or kafka://host:9092)",
 			       url->scheme, nearest ? "did you mean " : "", nearest ? nearest : "",
-			       nearest ? "?" : "");
+			       nearest ? "? " : "");
 }
 
 semel_status semel_broker_open(const char *text, const struct semel_env *env, uint32_t window,

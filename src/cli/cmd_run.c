@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/wake.h"
 #include "cli/admin_options.h"
+#include "cli/delivery_options.h"
 #include "cli/run/notify.h"
 #include "cli/run/part.h"
 #include "cli/settings.h"
@@ -51,14 +52,31 @@ static struct wish wish_for(const struct crew *crew, const char *command, const 
 	return wish;
 }
 
-static semel_status check_scopes(const struct semel_config *config, semel_error *error)
+static bool has_handler(const struct semel_section *subscription)
+{
+	const struct semel_option *option = semel_consume_rows;
+
+	for (; option->name; option++)
+		if (option->one_of && semel_section_text(subscription, option->name))
+			return true;
+	return false;
+}
+
+/* A command line may still add what a subscription lacks; here is none. */
+static semel_status check_subscriptions(const struct semel_config *config, semel_error *error)
 {
 	for (size_t i = 0; i < config->subscription_count; i++) {
-		const char *scope = semel_section_text(&config->subscriptions[i], "scope");
+		const struct semel_section *subscription = &config->subscriptions[i];
+		const char *scope = semel_section_text(subscription, "scope");
 		if (semel_string_is_blank(scope))
 			return semel_error_set(error, SEMEL_CONFIG,
 					       "%s:%d: this subscription has no scope",
-					       config->path, config->subscriptions[i].line);
+					       config->path, subscription->line);
+		if (!has_handler(subscription))
+			return semel_error_set(error, SEMEL_CONFIG,
+					       "%s:%d: %s has no handler (add one of sql, exec, "
+					       "pipe, http, print)",
+					       config->path, subscription->line, scope);
 	}
 	return SEMEL_OK;
 }
@@ -186,7 +204,7 @@ static void reload(struct crew *crew)
 	semel_notify("RELOADING=1");
 	semel_status status = semel_config_read(crew->config_path, &config, &error);
 	if (status == SEMEL_OK)
-		status = check_scopes(config, &error);
+		status = check_subscriptions(config, &error);
 	if (status == SEMEL_OK && wishes)
 		apply(crew, wishes, wishes_of(crew, config, wishes));
 	semel_logf(status == SEMEL_OK ? SEMEL_LOG_INFO : SEMEL_LOG_ERROR,
@@ -222,7 +240,7 @@ static semel_status start_all(struct crew *crew, const struct semel_config *conf
 {
 	struct wish *wishes = calloc(PARTS_MAX, sizeof *wishes);
 	size_t count = wishes ? wishes_of(crew, config, wishes) : 0;
-	semel_status status = wishes ? check_scopes(config, error)
+	semel_status status = wishes ? check_subscriptions(config, error)
 				     : semel_error_set(error, SEMEL_INTERNAL, "no memory");
 
 	if (status == SEMEL_OK && count == 0 && !config->has_admin)

@@ -34,25 +34,30 @@ struct key {
 	semel_status (*read)(struct reading *reading, const yaml_node_t *value);
 };
 
+/* Meant as days and read as seconds, a bare 14 would remove everything: a unit is needed. */
 const struct semel_option semel_retention_rows[] = {
 	{ .name = "outbox",
 	  .kind = SEMEL_OPTION_DURATION,
 	  .min = 1,
+	  .unit_needed = true,
 	  .fallback = "14d",
 	  .help = "published events are kept for replay" },
 	{ .name = "inbox",
 	  .kind = SEMEL_OPTION_DURATION,
 	  .min = 1,
+	  .unit_needed = true,
 	  .fallback = "30d",
 	  .help = "processed ids are remembered; longer than the outbox" },
 	{ .name = "dead-letters",
 	  .kind = SEMEL_OPTION_DURATION,
 	  .min = 1,
+	  .unit_needed = true,
 	  .fallback = "168h",
 	  .help = "dead letters are kept" },
 	{ .name = "requests",
 	  .kind = SEMEL_OPTION_DURATION,
 	  .min = 1,
+	  .unit_needed = true,
 	  .fallback = "24h",
 	  .help = "request keys are remembered" },
 	{ 0 },

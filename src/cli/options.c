@@ -115,6 +115,11 @@ static void name_bounds(const struct semel_option *option, char *what_out, size_
 		snprintf(what_out, size, "%s", noun);
 }
 
+static bool lacks_unit(const char *duration)
+{
+	return duration[strspn(duration, "0123456789")] == '\0';
+}
+
 static bool accepts_bounded(const struct semel_option *option, const char *value, char *what_out,
 			    size_t size)
 {
@@ -122,7 +127,8 @@ static bool accepts_bounded(const struct semel_option *option, const char *value
 	int64_t duration_ms = 0;
 	bool good = option->kind == SEMEL_OPTION_NUMBER
 			    ? semel_text_to_int64(value, INT64_MIN, INT64_MAX, &number)
-			    : semel_duration_parse(value, &duration_ms);
+			    : semel_duration_parse(value, &duration_ms) &&
+				      !(option->unit_needed && lacks_unit(value));
 	int64_t amount = option->kind == SEMEL_OPTION_NUMBER ? number : duration_ms;
 	if (good && amount >= option->min && (!option->max || amount <= option->max))
 		return true;
@@ -225,7 +231,8 @@ static void title_of(const struct reader *reader, char title_out[WHAT_SIZE])
 	snprintf(title_out, WHAT_SIZE, " for %s", title);
 }
 
-static semel_status unknown_option(const struct reader *reader, const char *name)
+static semel_status unknown_option(const struct reader *reader, const char *dashes,
+				   const char *name)
 {
 	const char *names[NAMES_MAX];
 	size_t count = 0;
@@ -234,7 +241,6 @@ static semel_status unknown_option(const struct reader *reader, const char *name
 	char title[WHAT_SIZE];
 	title_of(reader, title);
 	const char *nearest = semel_text_nearest(name, names, count);
-	const char *dashes = strlen(name) > 1 ? "--" : "-";
 	if (nearest)
 		return semel_error_set(reader->error, SEMEL_USAGE,
 				       "unknown option %s%s%s (did you mean --%s?)", dashes, name,
@@ -306,7 +312,7 @@ static semel_status read_long(struct reader *reader, const char *word)
 	snprintf(name, sizeof name, "%.*s", (int)length, word);
 	struct slot *slot = find_slot(reader->args, name);
 	if (!slot)
-		return unknown_option(reader, name);
+		return unknown_option(reader, "--", name);
 	return read_value(reader, slot, word[length] == '=' ? word + length + 1 : NULL);
 }
 
@@ -317,7 +323,7 @@ static semel_status read_short(struct reader *reader, const char *word)
 		if (slot->option->letter == word[0] && word[1] == '\0')
 			return read_value(reader, slot, NULL);
 	}
-	return unknown_option(reader, word);
+	return unknown_option(reader, "-", word);
 }
 
 static semel_status read_command(struct reader *reader, const char *word)

@@ -29,6 +29,7 @@ struct semel_option {
 	const char *argument;            /* how the value is called in the help: "URL" */
 	const char *const *choices;      /* CHOICE: NULL-ended */
 	int64_t min, max;                /* NUMBER, DURATION; max 0: no upper bound */
+	bool unit_needed;                /* DURATION: a bare number is a slip, not seconds */
 	const char *fallback;            /* the default, as one would write it; NULL: none */
 	bool (*fits)(const char *value); /* TEXT, MULTI: is it of the right form? NULL: any is */
 	const char *needs;               /* what fits, for a person: "TYPE:ID" */

@@ -46,8 +46,8 @@ static void examine_relay(struct visit *visit)
 		return;
 	}
 	snprintf(text, sizeof text,
-		 "%" PRIu64 " events wait, %" PRIu64
-		 " are tried again later; a relay holds %d of %d lanes",
+		 "waiting: %" PRIu64 ", tried again later: %" PRIu64
+		 "; a relay holds %d of %d lanes",
 		 counts.waiting, counts.retrying, (int)(lanes.count - lanes.unheld),
 		 (int)lanes.count);
 	bool waits = counts.waiting > 0 && now_ms - counts.oldest_ms > LONG_WAIT_MS;

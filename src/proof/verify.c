@@ -426,10 +426,11 @@ static semel_status verify_unsubscribed(struct verification *of, const char *nam
 		if (claims)
 			return add_scope(of, store, NULL, semel_text_of(name), error);
 	}
-	return semel_error_set(error, SEMEL_INVALID,
-			       "no subscription and no claim is of the scope %s: if it keeps its "
-			       "inbox in another database, add --consumer-store URL",
-			       name);
+	return semel_error_set(
+		error, SEMEL_INVALID,
+		"no subscription and no claim is of the scope \"%s\": if it keeps its "
+		"inbox in another database, add --consumer-store URL",
+		name);
 }
 
 static semel_status verify_named(struct verification *of, const struct subscriptions *known,

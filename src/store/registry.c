@@ -32,6 +32,8 @@ semel_status semel_store_driver_find(const char *scheme,
 	}
 	const char *near = semel_text_nearest(scheme, schemes, DRIVER_COUNT);
 	return semel_error_set(error, SEMEL_CONFIG,
-			       "no store of the kind %s: is built in (did you mean %s:PATH?)",
-			       scheme, near == NULL ? schemes[0] : near);
+			       "no store of the kind %s: is built in (%s%s%stry: sqlite:PATH or "
+			       "postgres://user@host/database)",
+			       scheme, near ? "did you mean " : "", near ? near : "",
+			       near ? "? " : "");
 }

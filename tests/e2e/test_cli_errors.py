@@ -24,6 +24,7 @@ def outbox(semel):
 
 @pytest.mark.parametrize("words, complaint", [
     (["publish", "--payloda", "{}"], "unknown option --payloda for publish (did you mean --payload?)"),
+    (["publish", "--p", "{}"], "unknown option --p for publish (try: semel publish --help)"),
     (["pubish"], 'unknown command "pubish" (did you mean publish?)'),
     (["xyzzy"], 'unknown command "xyzzy" (try: semel --help)'),
     ([], "no command given (try: semel --help)"),
@@ -90,8 +91,12 @@ def test_an_option_weighs_more_than_the_environment_that_more_than_the_config(ba
     ({"SEMEL_STORE": "shop.db"}, "SEMEL_STORE"),
     ({"SEMEL_STORE_FILE": "missing"}, "missing"),
     ({"SEMEL_CONFIG": "missing.yaml"}, "missing.yaml"),
-    ({"SEMEL_STORE": "oracle:shop"}, "oracle"),
-    ({"SEMEL_BROKER": "pigeon:loft"}, "pigeon"),
+    ({"SEMEL_STORE": "oracle:shop"}, "no store of the kind oracle: is built in (try: sqlite:PATH or postgres://"),
+    ({"SEMEL_STORE": "postgers://shop"}, "did you mean postgres?"),
+    ({"SEMEL_BROKER": "pigeon:loft"}, "no broker of the kind pigeon: is built in (try: local:PATH"),
+    ({"SEMEL_BROKER": "amqq://loft"}, "did you mean amqp?"),
+    ({"SEMEL_BROKER": "amqp://mq/?hartbeat=3"}, 'did you mean "heartbeat"?'),
+    ({"SEMEL_BROKER": "amqp://mq/?colour=3"}, "known are: queue-type, "),
     ({"SEMEL_LOG": "loud"}, "SEMEL_LOG"),
     ({"SEMEL_LOG_LEVEL": "loud"}, "SEMEL_LOG_LEVEL"),
     ({"SEMEL_FAILPOINT": "relay.after-confrm:kill"}, "relay.after-confirm"),
@@ -105,6 +110,7 @@ def test_a_wrong_environment_is_a_bad_configuration(semel, environment, complain
     ("relay:\n  window: lots\n", ":2:", "a number from 1"),
     ("subscriptions:\n- scope: a\n  topics: [t]\n  exce: x\n", ":4:", "did you mean exec?"),
     ("retention: { inbox: never }\n", ":1:", "duration"),
+    ("retention:\n  outbox: 14\n", ":2:", "write a duration like"),
     ("a: [\n", ":2:", "not YAML"),
     ("- a\n", ":1:", "keys with values"),
 ])

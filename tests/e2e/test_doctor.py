@@ -157,6 +157,13 @@ def test_a_broker_that_nobody_made_yet_is_not_made_by_looking(bare):
     assert not bare.broker.exists()
 
 
+@pytest.mark.only("local")
+def test_a_broker_in_a_folder_that_is_not_there_is_a_problem(bare):
+    bare.ok("init")
+    found = the(doctor(bare, "--broker", "local:nowhere/broker.db"), "broker-reached", "problem")
+    assert "neither is its folder" in found["text"]
+
+
 # ---- PostgreSQL -------------------------------------------------------------------------------------
 
 

@@ -104,6 +104,7 @@ def test_a_file_with_a_mistake_changes_nothing_on_hangup(shop):
     ("store: sqlite:semel.db", "names nothing to run"),
     ("subscriptions: [{scope: a, topics: [t], exec: 'true'}, {scope: a, topics: [t], exec: 'true'}]", "another subscription"),
     ("subscriptions: [{scope: a, topics: [t], sql: ['NO SUCH SQL']}]", "NO"),
+    ("relay: {}\nsubscriptions:\n- {scope: a, topics: [t]}", "bad.yaml:3: a has no handler (add one of sql"),
     ("admin: {listen: '0.0.0.0:0'}", "token"),
     ("retention: {inbox: 1d, outbox: 2d}", "inbox"),
 ])

@@ -205,7 +205,7 @@ def test_an_idle_system_is_ready_and_a_stuck_one_is_not(shop):
     publish(shop, "waiting")
     wait_for(lambda: server.ask("/readyz")[0] == 503, what="red")
     (reason,) = json.loads(server.ask("/readyz")[2])["reasons"]
-    assert reason.startswith("1 events wait")
+    assert reason.startswith("1 event waits")
     assert server.json("/livez") == {"alive": True}
     relay(shop)
     assert server.json("/readyz") == {"reasons": []}

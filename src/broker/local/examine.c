@@ -6,8 +6,33 @@
 #include "broker/local/local.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
+
+static bool is_there(const char *path)
+{
+	struct stat found;
+	return stat(path, &found) == 0 || errno != ENOENT;
+}
+
+/* A file is made when it is needed, a folder is not. */
+static void tell_absent(const char *path, const struct semel_examination *examination)
+{
+	char text[512], folder[400];
+	const char *slash = strrchr(path, '/');
+	snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash - path) + 1 : 1,
+		 slash ? path : ".");
+	bool can_be_made = is_there(folder);
+	snprintf(text, sizeof(text), "%.400s is not there%s", path,
+		 can_be_made ? " yet" : ", and neither is its folder");
+	semel_examination_tell(
+		examination, SEMEL_CHECK_BROKER_REACHED,
+		can_be_made ? SEMEL_GRAVITY_ADVICE : SEMEL_GRAVITY_PROBLEM, text,
+		can_be_made ? "nothing: the first relay or consumer makes it; or is the path wrong?"
+			    : "make the folder, or correct the path in the broker's URL");
+}
 
 semel_status semel_local_examine(const struct semel_url *url,
 				 const struct semel_examination *examination)
@@ -15,16 +40,10 @@ semel_status semel_local_examine(const struct semel_url *url,
 	static const struct semel_sqlite_checks checks = { SEMEL_CHECK_BROKER_RIGHTS,
 							   SEMEL_CHECK_BROKER_ALARM,
 							   SEMEL_CHECK_BROKER_DISK };
-	struct stat file;
 	struct semel_broker *broker = NULL;
 	semel_error error = { 0 };
-	char text[512];
-	if (url->path[0] != '\0' && stat(url->path, &file) != 0 && errno == ENOENT) {
-		snprintf(text, sizeof(text), "%.400s is not there yet", url->path);
-		semel_examination_tell(examination, SEMEL_CHECK_BROKER_REACHED,
-				       SEMEL_GRAVITY_ADVICE, text,
-				       "nothing: the first relay or consumer makes it; or is the "
-				       "path wrong?");
+	if (url->path[0] != '\0' && !is_there(url->path)) {
+		tell_absent(url->path, examination);
 		return SEMEL_NOT_FOUND;
 	}
 	semel_status status = semel_local_driver.open(url, examination->env, 1, &broker, &error);

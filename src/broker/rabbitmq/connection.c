@@ -245,9 +245,11 @@ static semel_status reach(struct semel_rabbit *rabbit, semel_error *error)
 				       "come from an authority in %s; another one: ?cacert=FILE)",
 				       rabbit->place, rabbit->library->error_string2(code),
 				       settings->host, settings->cacert);
-	return semel_error_set(error, SEMEL_OUTAGE,
-			       "cannot reach %s: %s (is RabbitMQ running there?)", rabbit->place,
-			       rabbit->library->error_string2(code));
+	return semel_error_set(error, SEMEL_OUTAGE, "cannot reach %s: %s (%s)", rabbit->place,
+			       rabbit->library->error_string2(code),
+			       code == AMQP_STATUS_SSL_CONNECTION_FAILED
+				       ? "does this port speak TLS? if not, write amqp://"
+				       : "is RabbitMQ running there?");
 }
 
 static amqp_table_entry_t flag_entry(const char *name)
@@ -299,10 +301,13 @@ static semel_status log_in(struct semel_rabbit *rabbit, semel_error *error)
 			       : status;
 	}
 	return semel_error_set(
-		error, SEMEL_OUTAGE, "%s does not talk AMQP to us: %s", rabbit->place,
+		error, SEMEL_OUTAGE, "%s does not talk AMQP to us: %s (%s)", rabbit->place,
 		rabbit->library->error_string2(reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION
 						       ? reply.library_error
-						       : AMQP_STATUS_CONNECTION_CLOSED));
+						       : AMQP_STATUS_CONNECTION_CLOSED),
+		rabbit->settings.tls
+			? "is it RabbitMQ that listens there?"
+			: "is it RabbitMQ that listens there? if with TLS, write amqps://");
 }
 
 static void take_heartbeats_over(struct semel_rabbit *rabbit)

@@ -44,9 +44,9 @@ static semel_status error_of_url(const char *message, semel_error *error)
 	static const char known[] = "invalid URI query parameter";
 	if (message != NULL && strncmp(message, known, strlen(known)) == 0)
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "the postgres: URL has an %.120s (libpq's documentation "
-				       "lists the parameters)",
-				       message);
+				       "the postgres: URL has an %.*s (libpq's documentation lists "
+				       "the parameters)",
+				       (int)strcspn(message, "\n"), message);
 	return semel_error_set(error, SEMEL_CONFIG,
 			       "the postgres: URL cannot be read (write "
 			       "postgres://user@host:port/database?sslmode=verify-full)");
@@ -59,7 +59,8 @@ static semel_status error_of_connection(PGconn *connection, semel_error *error)
 		snprintf(message, sizeof(message), "%s", semel_libpq.errorMessage(connection));
 	message[strcspn(message, "\n")] = '\0';
 	return semel_error_set(error, SEMEL_OUTAGE,
-			       "cannot reach PostgreSQL: %s (is it running? is the URL right?)",
+			       "cannot reach PostgreSQL: %s (is it running? are host, database, "
+			       "user, password and TLS settings of the URL right?)",
 			       message);
 }
 
