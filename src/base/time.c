@@ -13,7 +13,9 @@
 enum {
 	ERA_YEARS = 400,
 	ERA_DAYS = 146097,
-	EPOCH_DAY = 719468, /* 1970-01-01, counted from 0000-03-01 */
+	EPOCH_DAY = 719468,  /* 1970-01-01, counted from 0000-03-01 */
+	FIRST_DAY = -719162, /* 0001-01-01, counted from 1970 as all days below */
+	END_DAY = 2932897,   /* 10000-01-01 */
 };
 
 struct date {
@@ -108,6 +110,11 @@ void semel_time_format_date(int64_t time_ms, char text_out[SEMEL_DATE_SIZE])
 	struct date date = date_of(floor_div(time_ms, DAY_MS));
 	snprintf(text_out, SEMEL_DATE_SIZE, "%04lld-%02d-%02d", (long long)date.year, date.month,
 		 date.day);
+}
+
+bool semel_time_in_calendar(int64_t time_ms)
+{
+	return time_ms >= FIRST_DAY * DAY_MS && time_ms < END_DAY * DAY_MS;
 }
 
 int64_t semel_time_week_start(int64_t time_ms)
@@ -206,7 +213,7 @@ bool semel_time_parse(const char *text, int64_t *time_ms_out)
 	int64_t time_ms = day_of(date) * DAY_MS;
 	if (*text == '\0') {
 		*time_ms_out = time_ms;
-		return true;
+		return semel_time_in_calendar(time_ms);
 	}
 	int64_t clock_ms, offset_ms;
 	bool leap_second;
@@ -219,7 +226,7 @@ bool semel_time_parse(const char *text, int64_t *time_ms_out)
 	if (leap_second && floor_rest(time_ms, DAY_MS) >= 1000)
 		return false;
 	*time_ms_out = time_ms;
-	return true;
+	return semel_time_in_calendar(time_ms);
 }
 
 /* Largest first: the first that divides a duration gives its shortest form. */

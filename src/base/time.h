@@ -9,10 +9,12 @@
 #define SEMEL_TIME_SIZE 32 /* "2026-11-15T12:00:00.000Z" and room to spare */
 #define SEMEL_DATE_SIZE 16 /* "2026-11-09" */
 
-/* RFC 3339 in UTC with milliseconds. Sorts as text within the years 0 to 9999. */
+/* The years 1 to 9999: what every store can keep, and what sorts as text. */
+bool semel_time_in_calendar(int64_t time_ms);
+/* RFC 3339 in UTC with milliseconds. Sorts as text within the calendar. */
 void semel_time_format(int64_t time_ms, char text_out[SEMEL_TIME_SIZE]);
 /* RFC 3339 with any offset, fraction optional (cut to milliseconds); a bare date is its midnight
- * in UTC. Impossible dates (30 February) are refused. */
+ * in UTC. Impossible dates (30 February) and what is outside the calendar are refused. */
 bool semel_time_parse(const char *text, int64_t *time_ms_out);
 /* Monday 00:00 UTC of the week, also before 1970. */
 int64_t semel_time_week_start(int64_t time_ms);

@@ -13,8 +13,6 @@
 #include <strings.h>
 
 #define JSON_TYPE    "application/json"
-#define TIME_MIN_MS  INT64_C(-62167219200000) /* 0000-01-01 */
-#define TIME_MAX_MS  INT64_C(253402300799999) /* 9999-12-31, the last that sorts as text */
 #define TOPIC_SUFFIX ".events"
 
 const char *semel_event_id(const semel_event *event)
@@ -347,9 +345,9 @@ static semel_status take_time(const semel_event_input *input, const struct semel
 			      struct semel_event *event, semel_error *error)
 {
 	event->time_ms = input->time_ms != 0 ? input->time_ms : semel_now_ms(env);
-	if (event->time_ms < TIME_MIN_MS || event->time_ms > TIME_MAX_MS)
+	if (!semel_time_in_calendar(event->time_ms))
 		return semel_error_set(error, SEMEL_INVALID,
-				       "time is outside the years 0 to 9999: give milliseconds "
+				       "time is outside the years 1 to 9999: give milliseconds "
 				       "since 1970");
 	return SEMEL_OK;
 }

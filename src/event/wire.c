@@ -243,7 +243,6 @@ static void take_time(struct semel_wire_reading *reading, struct semel_text valu
 	if (!semel_time_parse(text, &time_ms))
 		return;
 	reading->event.time_ms = time_ms;
-	reading->has_time = true;
 }
 
 /* The protocol's own property wins over the attribute. */
@@ -318,6 +317,9 @@ bool semel_wire_read_end(struct semel_wire_reading *reading)
 	fall_back(&event->aggregate_type, event->topic);
 	fall_back(&event->aggregate_id, event->routing_key);
 	fall_back(&event->content_type, SEMEL_TEXT("application/octet-stream"));
+	/* Milliseconds in a field of seconds, and the like: no store could keep such a time. */
+	if (!semel_time_in_calendar(event->time_ms))
+		event->time_ms = 0;
 	event->headers = semel_buffer_text(reading->headers);
 	struct semel_text *texts[] = { &event->id,
 				       &event->type,

@@ -67,7 +67,6 @@ struct semel_wire_reading {
 	struct semel_event event;
 	struct semel_passage passage;
 	struct semel_text correlation, producer;
-	bool has_time; /* event.time_ms is set */
 	bool has_correlation, has_producer, has_headers;
 };
 

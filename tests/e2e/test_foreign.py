@@ -195,11 +195,13 @@ def test_a_foreign_message_that_claims_to_be_text_is_taken_as_it_is(shop, channe
     assert [row[2] for row in invoices(shop)] == ["no JSON at all"]
 
 
-def test_a_foreign_message_without_a_time_is_still_consumed_once(shop, channel):
+def test_a_foreign_message_without_a_time_that_can_be_kept_is_still_consumed_once(shop, channel):
     """Its week is that of 1970, never the consumer's."""
-    event_id = send(channel)
+    event_ids = [send(channel), send(channel, headers={"cloudEvents_time": "0000-01-05T00:00:00Z"}),
+                 send(channel, timestamp=10**15), send(channel, timestamp=1794744000000)]  # milliseconds, not seconds
     shop.ok(*CONSUME)
-    assert shop.sql("SELECT week_start FROM semel_inbox WHERE event_id = ?", event_id) == [("1969-12-29",)]
+    assert sorted(row[0] for row in invoices(shop)) == sorted(event_ids)
+    assert shop.sql("SELECT DISTINCT week_start FROM semel_inbox") == [("1969-12-29",)]
 
 
 # ---- TLS and secrets ----------------------------------------------------------------------------

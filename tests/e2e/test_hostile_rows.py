@@ -29,6 +29,7 @@ ODD = [
     {"aggregate_type": "\xa0"}, {"aggregate_id": "y" * 5000}, {"event_type": "\n"}, {"event_type": "z" * 5000},
     {"routing_key": ""}, {"content_type": ""}, {"content_type": "\n"}, {"created_at": "2026-01-01"},
     {"created_at": "2026-01-01 10:00"}, {"created_at": "9999-12-31T23:59:59Z"}, {"created_at": "0000-01-01"},
+    {"created_at": "infinity"}, {"created_at": "20000-01-01"}, {"created_at": "0044-03-15 BC"},
 ]
 
 

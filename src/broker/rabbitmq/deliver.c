@@ -212,10 +212,8 @@ static bool read_message(struct semel_rabbit *rabbit, struct semel_delivery *del
 	reading.correlation =
 		property(properties, AMQP_BASIC_CORRELATION_ID_FLAG, properties->correlation_id);
 	if (properties->_flags & AMQP_BASIC_TIMESTAMP_FLAG &&
-	    properties->timestamp < INT64_MAX / 1000) {
+	    properties->timestamp < INT64_MAX / 1000)
 		reading.event.time_ms = (int64_t)properties->timestamp * 1000;
-		reading.has_time = true;
-	}
 	if (properties->_flags & AMQP_BASIC_HEADERS_FLAG &&
 	    !read_headers(rabbit, &reading, &properties->headers))
 		return false;

@@ -17,7 +17,7 @@
 static void every_day_of_the_calendar_goes_there_and_back(void **state)
 {
 	(void)state;
-	for (int64_t day = -719528; day <= 2932896; day += 13) { /* the years 0 to 9999 */
+	for (int64_t day = -719162; day <= 2932896; day += 13) { /* the years 1 to 9999 */
 		char text[SEMEL_TIME_SIZE], expected[64];
 		int64_t time_ms = day * DAY_MS + 3723004, parsed;
 		semel_time_format(time_ms, text);
@@ -58,6 +58,8 @@ static void times_are_read_as_people_write_them(void **state)
 	parsed_as("2000-02-29", INT64_C(951782400000));
 	parsed_as("2016-12-31T23:59:60Z", INT64_C(1483228800000));
 	parsed_as("2017-01-01T00:59:60+01:00", INT64_C(1483228800000));
+	parsed_as("0001-01-01", INT64_C(-62135596800000));
+	parsed_as("9999-12-31T23:59:59.999Z", INT64_C(253402300799999));
 }
 
 static void impossible_times_are_refused(void **state)
@@ -90,6 +92,9 @@ static void impossible_times_are_refused(void **state)
 		" 2026-11-15T12:00:00Z",
 		"+026-11-15",
 		"12026-11-15",
+		"0000-12-31",
+		"0001-01-01T00:00:00+00:01",
+		"9999-12-31T23:59:59-00:01",
 	};
 	int64_t ignored;
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)

@@ -137,8 +137,22 @@ static void the_own_property_wins_over_the_attribute(void **state)
 	semel_wire_read_field(&reading, SEMEL_TEXT("semel-attempt"), SEMEL_TEXT("many"));
 	assert_true(semel_wire_read_end(&reading));
 	assert_text(reading.event.id, "mine");
-	assert_false(reading.has_time);
+	assert_int_equal(reading.event.time_ms, 0);
 	assert_int_equal(reading.passage.attempt, 0);
+}
+
+static void a_time_that_no_store_can_keep_is_none(void **state)
+{
+	(void)state;
+	static const int64_t strange[] = { INT64_MAX, INT64_MIN, INT64_C(1794744000000000),
+					   INT64_C(-62135596800001) };
+	for (size_t i = 0; i < sizeof(strange) / sizeof(strange[0]); i++) {
+		struct semel_wire_reading reading;
+		semel_wire_read_begin(&reading, &semel_wire_kafka, arena, &headers);
+		reading.event.time_ms = strange[i];
+		assert_true(semel_wire_read_end(&reading));
+		assert_int_equal(reading.event.time_ms, 0);
+	}
 }
 
 static void names_with_a_meaning_of_their_own_are_no_headers(void **state)
@@ -189,6 +203,7 @@ int main(void)
 		TEST(what_was_written_is_read_back),
 		TEST(a_foreign_message_is_understood_by_its_routing_key),
 		TEST(the_own_property_wins_over_the_attribute),
+		TEST(a_time_that_no_store_can_keep_is_none),
 		TEST(names_with_a_meaning_of_their_own_are_no_headers),
 		TEST(an_aggregate_keeps_its_lane),
 		TEST(an_adopted_event_goes_to_kafka_with_its_own_headers_alone),

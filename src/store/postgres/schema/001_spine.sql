@@ -58,7 +58,8 @@ BEGIN
 	IF btrim(NEW.aggregate_type) = '' OR btrim(NEW.aggregate_id) = ''
 		OR btrim(NEW.event_type) = '' OR btrim(NEW.topic) = '' OR btrim(NEW.id) = ''
 		OR octet_length(NEW.id) > 255 OR json_typeof(NEW.headers) <> 'object'
-		OR (NEW.payload IS NULL) = (NEW.payload_bytes IS NULL) OR NEW.status <> 'NEW' THEN
+		OR (NEW.payload IS NULL) = (NEW.payload_bytes IS NULL) OR NEW.status <> 'NEW'
+		OR NEW.created_at NOT BETWEEN '0001-01-01Z' AND '9999-12-31 23:59:59.999Z' THEN
 		wrong := CASE
 			WHEN btrim(NEW.aggregate_type) = '' THEN 'aggregate_type must not be blank'
 			WHEN btrim(NEW.aggregate_id) = '' THEN 'aggregate_id must not be blank'
@@ -68,6 +69,8 @@ BEGIN
 			WHEN octet_length(NEW.id) > 255 THEN 'id must not be longer than 255 bytes'
 			WHEN json_typeof(NEW.headers) <> 'object' THEN 'headers must be a JSON object'
 			WHEN NEW.status <> 'NEW' THEN 'status of a new event is NEW'
+			WHEN NEW.created_at NOT BETWEEN '0001-01-01Z' AND '9999-12-31 23:59:59.999Z'
+				THEN 'created_at must lie in the years 1 to 9999'
 			ELSE 'payload must be given, or payload_bytes'
 		END;
 		RAISE EXCEPTION '%', wrong USING ERRCODE = 'check_violation';
