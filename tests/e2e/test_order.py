@@ -56,7 +56,6 @@ def previous(semel):
 
 
 @pytest.mark.only("local")
-@pytest.mark.unless("postgres", reason="a relay that was started anew knows no predecessors there")
 @pytest.mark.parametrize("window", ["1", "1000"])
 def test_every_event_names_the_one_before_it_in_its_aggregate(shop, window):
     for number in range(3):

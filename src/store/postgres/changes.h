@@ -21,6 +21,7 @@ struct semel_pg_changes {
 		struct semel_wake *wake;
 		struct semel_pgoutput decoder;
 		struct semel_pg_previous *previous;
+		bool recalled; /* previous knows what went out before this stream */
 		int64_t patience_ms;
 		uint64_t confirmed;
 		bool gather; /* much came: let more of it come before the next read */

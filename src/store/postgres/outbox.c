@@ -330,62 +330,24 @@ semel_status semel_pg_outbox_look(semel_store *base, struct semel_lane_look *loo
 	return status == SEMEL_OK ? semel_pg_horizon_tend(store, error) : status;
 }
 
-/* What was published last in these lanes, around where reading begins; newest first. */
-static const struct semel_pg_query fetch_published = {
-	"read what was published last",
-	"SELECT p.seq, p.id, p.aggregate_type, p.aggregate_id"
-	" FROM unnest($1::smallint[], $2::bigint[]) AS l (lane, after),"
-	" LATERAL (SELECT * FROM semel_outbox w WHERE w.lane = l.lane AND w.seq <= l.after + 5000"
-	" AND w.status = 'PUBLISHED' ORDER BY w.lane DESC, w.seq DESC LIMIT 500) AS p"
-};
-
-static struct semel_text peek(const PGresult *result, int row, int column)
-{
-	return semel_text_of(semel_pg_value(result, row, column));
-}
-
-static void remember_published(struct semel_pg_store *store, const PGresult *result)
-{
-	for (int at = semel_pg_rows(result) - 1; at >= 0; at--) {
-		const struct semel_outbox_row row = {
-			.seq = semel_pg_int(result, at, 0),
-			.event = { .id = peek(result, at, 1),
-				   .aggregate_type = peek(result, at, 2),
-				   .aggregate_id = peek(result, at, 3) },
-		};
-		semel_pg_previous_seen(&store->previous, &row);
-	}
-}
-
 /* Once for each lane that was taken over: the predecessors of what waits there were sent by
  * somebody else. */
 static semel_status recall(struct semel_pg_store *store, const struct semel_lane_read *reads,
 			   size_t count, semel_error *error)
 {
-	struct semel_pg_params params = { 0 };
-	struct semel_buffer lanes = { 0 }, afters = { 0 };
-	PGresult *result = NULL;
-	uint32_t new = 0;
-	for (size_t i = 0; i < count; i++) {
-		uint32_t bit = UINT32_C(1) << reads[i].lease->lane;
-		if ((store->recalled & bit) != 0)
+	int32_t lanes[SEMEL_PG_LANES];
+	int64_t afters[SEMEL_PG_LANES];
+	size_t fresh = 0;
+	for (size_t i = 0; i < count && fresh < SEMEL_PG_LANES; i++) {
+		if ((store->recalled & UINT32_C(1) << reads[i].lease->lane) != 0)
 			continue;
-		new |= bit;
-		semel_pg_array_int(&lanes, reads[i].lease->lane);
-		semel_pg_array_int(&afters, reads[i].after_seq);
+		lanes[fresh] = reads[i].lease->lane;
+		afters[fresh++] = reads[i].after_seq;
 	}
-	if (new == 0)
-		return SEMEL_OK;
-	semel_pg_add_array(&params, &lanes);
-	semel_pg_add_array(&params, &afters);
-	semel_status status =
-		semel_pg_run(semel_pg_tx(&store->base), &fetch_published, &params, &result, error);
-	semel_buffer_free(&lanes);
-	semel_buffer_free(&afters);
-	remember_published(store, result);
-	semel_pg_clear(result);
-	if (status == SEMEL_OK)
-		store->recalled |= new;
+	semel_status status = semel_pg_previous_recall(&store->previous, semel_pg_tx(&store->base),
+						       lanes, afters, fresh, error);
+	for (size_t i = 0; status == SEMEL_OK && i < fresh; i++)
+		store->recalled |= UINT32_C(1) << lanes[i];
 	return status;
 }
 

@@ -128,6 +128,7 @@ semel_status semel_pg_stream_start(struct semel_changes *base, struct semel_wake
 	changes->stream.decoder = (struct semel_pgoutput){ 0 };
 	changes->stream.confirmed = 0;
 	changes->stream.gather = changes->stream.in_transaction = false;
+	changes->stream.recalled = false;
 	semel_pg_previous_clear(changes->stream.previous);
 	if (wake != NULL)
 		semel_wake_watch_fd(wake, semel_libpq.socket(changes->stream.connection));
@@ -180,7 +181,6 @@ static semel_status take_row(struct semel_pg_changes *changes, struct semel_outb
 	struct semel_outbox_row *row = &batch->rows[batch->count++];
 	*row = message->row;
 	row->transaction = changes->stream.transaction;
-	semel_pg_previous_of(&changes->stream.previous, row, batch->arena);
 	return SEMEL_OK;
 }
 
@@ -278,6 +278,36 @@ static bool is_worth_a_pause(const struct semel_pg_changes *changes, uint32_t ro
 	return rows >= GULP_MIN && pauses < PAUSES_MAX;
 }
 
+/* What the first row is behind was sent by somebody else, or before the stream broke off. */
+static semel_status recall(struct semel_pg_changes *changes, int64_t first_seq, semel_error *error)
+{
+	int32_t lanes[SEMEL_PG_LANES];
+	int64_t afters[SEMEL_PG_LANES];
+	semel_tx tx = { 0 };
+	semel_status status = semel_pg_changes_side(changes, &tx, error);
+	if (status != SEMEL_OK)
+		return status;
+	for (int32_t i = 0; i < SEMEL_PG_LANES; i++) {
+		lanes[i] = i;
+		afters[i] = first_seq - 1;
+	}
+	status = semel_pg_previous_recall(&changes->stream.previous, tx, lanes, afters,
+					  SEMEL_PG_LANES, error);
+	changes->stream.recalled = status == SEMEL_OK;
+	return semel_pg_changes_failed(changes, status);
+}
+
+static semel_status name_predecessors(struct semel_pg_changes *changes,
+				      struct semel_outbox_batch *batch, semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+	if (batch->count > 0 && !changes->stream.recalled)
+		status = recall(changes, batch->rows[0].seq, error);
+	for (uint32_t i = 0; status == SEMEL_OK && i < batch->count; i++)
+		semel_pg_previous_of(&changes->stream.previous, &batch->rows[i], batch->arena);
+	return status;
+}
+
 semel_status semel_pg_stream_read(struct semel_changes *base, struct semel_outbox_batch *batch,
 				  uint64_t *position_out, semel_error *error)
 {
@@ -307,5 +337,5 @@ semel_status semel_pg_stream_read(struct semel_changes *base, struct semel_outbo
 		pauses++;
 	}
 	changes->stream.gather = came >= GULP_MIN;
-	return status;
+	return status == SEMEL_OK ? name_predecessors(changes, batch, error) : status;
 }
