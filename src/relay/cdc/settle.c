@@ -48,15 +48,15 @@ static void reach_point(struct semel_cdc *cdc)
 static bool is_worth_flushing(const struct semel_cdc *cdc, int64_t now_ms)
 {
 	const struct semel_pile *pile = &cdc->gathered;
-	int64_t idle_ms = cdc->point.lsn != 0 ? POINT_MS : IDLE_MS;
+	bool low = cdc->low_seqs[0] > cdc->lanes->lanes[0].lease.low_seq;
+	int64_t idle_ms = cdc->point.lsn != 0 || low ? POINT_MS : IDLE_MS;
 
 	if (!semel_pile_is_empty(pile))
 		return cdc->starved || pile->rows >= cdc->options.window / FLUSH_SHARE ||
 		       now_ms - pile->since_ms >= LINGER_MS;
 	if (now_ms - cdc->flushed_ms < idle_ms || cdc->state != SEMEL_CDC_STREAMING)
 		return false;
-	return cdc->feedback->position > cdc->remembered ||
-	       cdc->low_seqs[0] > cdc->lanes->lanes[0].lease.low_seq;
+	return low || cdc->feedback->position > cdc->remembered;
 }
 
 static void swap_piles(struct semel_cdc *cdc)
