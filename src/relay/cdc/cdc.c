@@ -57,6 +57,16 @@ static void begin_polling(struct semel_cdc *cdc)
 	cdc->drained_ms = 0;
 }
 
+/* Those behind an exception are due as soon as it is settled, one after the other: they do not wait
+ * for the next look each. */
+static semel_status look_for_followers(struct semel_cdc *cdc, semel_error *error)
+{
+	if (!cdc->due_again)
+		return SEMEL_OK;
+	cdc->due_again = false;
+	return semel_poll_look_for_due(cdc->poll, error);
+}
+
 static semel_status move_on(struct semel_cdc *cdc, bool finishing, semel_error *error)
 {
 	int64_t now_ms = semel_steady_ms(cdc->env);
@@ -76,8 +86,11 @@ static semel_status move_on(struct semel_cdc *cdc, bool finishing, semel_error *
 	}
 	if (cdc->state == SEMEL_CDC_POLLING && !finishing && now_ms >= cdc->try_at_ms)
 		return semel_cdc_try(cdc, error);
-	if (cdc->state != SEMEL_CDC_STREAMING || finishing || now_ms < cdc->look_at_ms)
+	if (cdc->state != SEMEL_CDC_STREAMING || finishing)
 		return SEMEL_OK;
+	if (now_ms < cdc->look_at_ms)
+		return look_for_followers(cdc, error);
+	cdc->due_again = false;
 	cdc->look_at_ms =
 		now_ms + (cdc->options.poll_ms < LOOK_MS ? cdc->options.poll_ms : LOOK_MS);
 	return semel_cdc_watch(cdc, error);
@@ -275,6 +288,7 @@ static void settled(struct semel_source *source, const struct semel_load *load)
 
 	if (load->refused)
 		hold_back(cdc, load);
+	cdc->due_again = cdc->due_again || load->exceptions;
 	if (!load->lane)
 		semel_pile_add(&cdc->gathered, load, cdc->options.marks && !load->refused,
 			       semel_steady_ms(cdc->env));
@@ -317,7 +331,7 @@ static int64_t sleep_ms(struct semel_source *source)
 	if (!semel_pile_is_empty(&cdc->gathered))
 		return 20;
 	if (cdc->state == SEMEL_CDC_STREAMING)
-		return cdc->look_at_ms - now_ms;
+		return cdc->due_again ? 0 : cdc->look_at_ms - now_ms;
 	return cdc->try_at_ms - now_ms;
 }
 

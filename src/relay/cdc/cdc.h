@@ -53,7 +53,8 @@ struct semel_cdc {
 	uint64_t sent_position, remembered, confirmed;
 	int64_t flushed_ms, confirmed_ms, look_at_ms; /* steady */
 	bool starved;                                 /* nothing is read before marks are written */
-	bool dry; /* in this step the stream has given all it had */
+	bool dry;       /* in this step the stream has given all it had */
+	bool due_again; /* exceptions were settled: those behind them may be due */
 
 	struct {
 		int64_t seq;  /* when the stream is settled up to … */
