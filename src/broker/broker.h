@@ -217,7 +217,10 @@ struct semel_broker_driver {
 			       const char *const *scopes, semel_error *error);
 };
 
-/* The registry: one line per driver in registry.c. */
+/* The registry: one line per driver in registry.c. find: touches nothing. */
+semel_status semel_broker_driver_find(const char *url,
+				      const struct semel_broker_driver **driver_out,
+				      semel_error *error);
 semel_status semel_broker_open(const char *url, const struct semel_env *env, uint32_t window,
 			       struct semel_broker **broker_out, semel_error *error);
 /* The driver's examine. CONFIG, when the URL names none; told as a finding too. */

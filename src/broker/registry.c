@@ -39,20 +39,37 @@ static semel_status error_unknown(const struct semel_url *url, semel_error *erro
 			       nearest ? "? " : "");
 }
 
+static semel_status find(const char *text, struct semel_url *url_out,
+			 const struct semel_broker_driver **driver_out, semel_error *error)
+{
+	*driver_out = NULL;
+	semel_status status = semel_url_parse(text, url_out, error);
+	if (status != SEMEL_OK)
+		return status;
+	*driver_out = driver_of(url_out->scheme);
+	return *driver_out == NULL ? error_unknown(url_out, error) : SEMEL_OK;
+}
+
+semel_status semel_broker_driver_find(const char *text,
+				      const struct semel_broker_driver **driver_out,
+				      semel_error *error)
+{
+	struct semel_url url = { 0 };
+	semel_status status = find(text, &url, driver_out, error);
+	semel_url_free(&url);
+	return status;
+}
+
 semel_status semel_broker_open(const char *text, const struct semel_env *env, uint32_t window,
 			       struct semel_broker **broker_out, semel_error *error)
 {
 	assert(text != NULL && env != NULL && window > 0 && broker_out != NULL);
 	*broker_out = NULL;
 	struct semel_url url = { 0 };
-	semel_status status = semel_url_parse(text, &url, error);
-	if (status != SEMEL_OK)
-		goto free_url;
-
-	const struct semel_broker_driver *driver = driver_of(url.scheme);
-	status = driver == NULL ? error_unknown(&url, error)
-				: driver->open(&url, env, window, broker_out, error);
-free_url:
+	const struct semel_broker_driver *driver = NULL;
+	semel_status status = find(text, &url, &driver, error);
+	if (status == SEMEL_OK)
+		status = driver->open(&url, env, window, broker_out, error);
 	semel_url_free(&url);
 	return status;
 }
@@ -61,12 +78,9 @@ semel_status semel_broker_examine(const char *text, const struct semel_examinati
 {
 	struct semel_url url = { 0 };
 	semel_error error = { .status = SEMEL_OK };
-	semel_status status = semel_url_parse(text, &url, &error);
-	const struct semel_broker_driver *driver =
-		status == SEMEL_OK ? driver_of(url.scheme) : NULL;
-	if (status == SEMEL_OK && driver == NULL)
-		status = error_unknown(&url, &error);
-	if (driver != NULL)
+	const struct semel_broker_driver *driver = NULL;
+	semel_status status = find(text, &url, &driver, &error);
+	if (status == SEMEL_OK)
 		status = driver->examine(&url, examination);
 	else
 		semel_examination_failed(examination, SEMEL_CHECK_BROKER_REACHED, &error);

@@ -121,19 +121,29 @@ static semel_status open_source(struct semel_relay *relay, semel_error *error)
 	return semel_source_open_poll(relay->env, &relay->lanes, &relay->source, error);
 }
 
-/* Polling reads lanes, and several relays may share them: none of them sees a transaction whole. */
-static semel_status check_transactions(const struct semel_relay *relay, semel_error *error)
+/* What cannot be is refused before anything is opened. Polling reads lanes, and several relays may
+ * share them: none of them sees a transaction whole. */
+static semel_status check_options(const struct semel_relay *relay, semel_error *error)
 {
-	if (relay->options.source != SEMEL_SOURCE_CDC)
-		return semel_error_set(error, SEMEL_CONFIG,
-				       "transactions need --source cdc: only the change stream "
+	const semel_relay_options *options = &relay->options;
+	const struct semel_changes_driver *changes = NULL;
+	const struct semel_broker_driver *broker = NULL;
+	semel_status status = SEMEL_OK;
+
+	if (options->transactions && options->source != SEMEL_SOURCE_CDC)
+		return semel_error_set(error, SEMEL_USAGE,
+				       "--transactions needs --source cdc: only the change stream "
 				       "tells what was committed together");
-	if (!relay->broker->driver->transact)
+	if (options->source == SEMEL_SOURCE_CDC)
+		status = semel_changes_find(relay->store_url, &changes, error);
+	if (status == SEMEL_OK && options->transactions)
+		status = semel_broker_driver_find(relay->broker_url, &broker, error);
+	if (status == SEMEL_OK && options->transactions && !broker->transact)
 		return semel_error_set(error, SEMEL_CONFIG,
 				       "the broker %s has no transactions (they are for kafka://; "
 				       "leave out --transactions)",
-				       relay->broker->driver->scheme);
-	return SEMEL_OK;
+				       broker->scheme);
+	return status;
 }
 
 static semel_status assemble(struct semel_relay *relay, semel_error *error)
@@ -148,14 +158,11 @@ static semel_status assemble(struct semel_relay *relay, semel_error *error)
 			     .poison = options->poison },
 		.transactions = options->transactions,
 	};
-	const struct semel_changes_driver *changes = NULL;
-	semel_status status = semel_wake_new(&relay->wake, error);
-	if (status == SEMEL_OK && options->source == SEMEL_SOURCE_CDC)
-		status = semel_changes_find(relay->store_url, &changes, error);
+	semel_status status = check_options(relay, error);
+	if (status == SEMEL_OK)
+		status = semel_wake_new(&relay->wake, error);
 	if (status == SEMEL_OK)
 		status = connect_all(relay, error);
-	if (status == SEMEL_OK && options->transactions)
-		status = check_transactions(relay, error);
 	if (status == SEMEL_OK && relay->store->driver->outbox_mark_lanes)
 		pipeline.mark_delay_ms = MARK_DELAY_MS; /* it can mark many at once */
 	if (status == SEMEL_OK)

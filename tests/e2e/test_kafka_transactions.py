@@ -1,39 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Transactions of the database as transactions of Kafka's: whoever reads committed records sees all of one or nothing."""
 import json
-import signal
 import uuid
 
 import pytest
 from program import wait_for
+from stream import PATIENCE, Stream
 
 pytestmark = [pytest.mark.anywhere, pytest.mark.only("postgres"), pytest.mark.only("kafka")]
-PATIENCE = 60
 TOPICS = ("orders", "stock", "ledger")
 
 
-class Shop:
+class Shop(Stream):
     """An outbox whose transactions spread over three topics, and readers of them."""
 
+    options = ("--transactions",)
+
     def __init__(self, semel):
-        self.semel, self.slot, self.relays = semel, str(semel.store).rsplit("/", 1)[1].split("?")[0], 0
+        super().__init__(semel)
         semel.ok("topology", "apply", "--cdc", "--slot", self.slot)
         for topic in TOPICS:
             semel.broker.create(topic, 3)
-
-    def words(self, *more):
-        return ("relay", "--source", "cdc", "--slot", self.slot, "--transactions", *more)
-
-    def drain(self, *more):
-        return self.semel.run(*self.words("--drain", "--timeout", f"{PATIENCE}s", *more), check=True, timeout=90)
-
-    def start(self, *more, env=None):
-        self.relays += 1
-        path = self.semel.folder / f"relay-{self.relays}.log"
-        with open(path, "w") as said:
-            child = self.semel.spawn(*self.words("--lease", "1s", *more), stderr=said, env=env)
-        child.log = path.read_text
-        return child
 
     def commit(self, count, name="t", payload="''"):
         """One transaction: so many events, each topic in its turn."""
@@ -41,12 +28,6 @@ class Shop:
             "INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, topic, payload, content_type)"
             f" SELECT 'order', '{name}-' || n % 10, 't.v1', (ARRAY['orders', 'stock', 'ledger'])[n % 3 + 1], '{name}' || {payload},"
             f" 'text/plain' FROM generate_series(1, {count}) n")
-
-    def waiting(self):
-        return self.semel.sql("SELECT count(*) FROM semel_outbox WHERE status = 'NEW'")[0][0]
-
-    def wait_until_published(self):
-        wait_for(lambda: self.waiting() == 0, PATIENCE, "everything is marked")
 
     def read(self, committed=True):
         """How often each id can be read now."""
@@ -81,15 +62,8 @@ class Shop:
 @pytest.fixture
 def shop(semel):
     shop = Shop(semel)
-    yield shop
-    for child in semel.children:
-        if child.poll() is None:
-            child.send_signal(signal.SIGCONT)
-            child.kill()
-            child.wait()
-    active = "SELECT 1 FROM pg_replication_slots WHERE slot_name = ? AND active"
-    wait_for(lambda: not semel.sql(active, shop.slot), PATIENCE, "the last reader is gone")
-    semel.sql("SELECT pg_drop_replication_slot(?)", shop.slot)
+    with shop.ended():
+        yield shop
 
 
 def test_a_relay_that_dies_in_the_middle_of_a_transaction_has_shown_nothing_of_it(shop):
@@ -118,7 +92,7 @@ def test_a_transaction_with_an_event_that_kafka_refuses_is_not_shown_at_all(shop
     shop.commit(30, "bad2", large.format(1200000))  # more than the broker takes
     shop.commit(30, "good3")
     url = shop.semel.broker.url_with(message_max_bytes=1500000)
-    shop.semel.run(*shop.words("--drain", "--timeout", f"{PATIENCE}s"), check=True, timeout=90, env={"SEMEL_BROKER": url})
+    shop.drain(env={"SEMEL_BROKER": url})
     assert shop.read() == shop.ids("good%")
     assert shop.semel.sql("SELECT status, count(*) FROM semel_outbox GROUP BY 1 ORDER BY 1") == [("FAILED", 60), ("PUBLISHED", 90)]
     reasons = [row[0] for row in shop.semel.sql("SELECT failure_reason FROM semel_dead_letter")]
@@ -133,5 +107,9 @@ def test_a_transaction_that_fills_the_window_is_shown_in_parts_and_said_so(shop)
     assert shop.read() == shop.ids()
 
 
-def test_transactions_need_the_change_stream(semel):
-    assert "--source cdc" in semel.fails(78, "relay", "--transactions", "--source", "poll", "--drain")
+def test_transactions_need_the_change_stream_and_kafka_which_is_said_before_anything_is_opened(semel):
+    nowhere = {"SEMEL_STORE": "postgres://nobody@127.0.0.1:1/none"}
+    assert "--source cdc" in semel.fails(64, "relay", "--transactions", "--source", "poll", "--drain", env=nowhere)
+    local = {**nowhere, "SEMEL_BROKER": "local:semel-broker.db"}
+    assert "kafka://" in semel.fails(78, "relay", "--transactions", "--source", "cdc", "--drain", env=local)
+    assert not (semel.folder / "semel-broker.db").exists()

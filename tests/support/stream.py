@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A relay on the change stream, with a slot of the test's own: the server's slots are shared by all its databases."""
+import contextlib
+import signal
+
+from program import wait_for
+
+PATIENCE = 60
+END_READER = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = ? AND active"
+DROP_SLOT = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = ?"
+
+
+class Stream:
+    options = ()  # of every relay
+
+    def __init__(self, semel):
+        self.semel, self.slot = semel, str(semel.store).rsplit("/", 1)[1].split("?")[0]
+        self.relays = 0
+
+    def init(self):
+        return self.semel.ok("init", "--cdc", "--slot", self.slot)
+
+    def words(self, *more):
+        return ("relay", "--source", "cdc", "--slot", self.slot, *self.options, *more)
+
+    def drain(self, *more, **options):
+        return self.semel.run(*self.words("--drain", "--timeout", f"{PATIENCE}s", *more), check=True, timeout=90, **options)
+
+    def start(self, *more, env=None):
+        """A relay in the background; what it says is in .log()."""
+        self.relays += 1
+        path = self.semel.folder / f"relay-{self.relays}.log"
+        with open(path, "w") as said:
+            child = self.semel.spawn(*self.words("--lease", "1s", *more), stderr=said, env=env)
+        child.log = path.read_text
+        return child
+
+    def waiting(self):
+        return self.semel.sql("SELECT count(*) FROM semel_outbox WHERE status = 'NEW'")[0][0]
+
+    def wait_until_published(self):
+        wait_for(lambda: self.waiting() == 0, PATIENCE, "everything is marked")
+
+    def state(self):
+        rows = self.semel.sql(
+            "SELECT active, pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn) FROM pg_replication_slots"
+            " WHERE slot_name = ?", self.slot)
+        return rows[0] if rows else None
+
+    def is_read(self):
+        return bool(self.state() and self.state()[0])
+
+    def wait_until_read(self):
+        wait_for(self.is_read, PATIENCE, "the slot has a reader")
+
+    def drop(self):
+        wait_for(self.dropped, PATIENCE, "the slot is dropped")
+
+    def dropped(self):
+        try:
+            self.semel.sql(END_READER, self.slot)
+            self.semel.sql(DROP_SLOT, self.slot)
+        except Exception as trouble:  # it is read again already
+            assert "is active" in str(trouble)
+            return False
+        return True
+
+    @contextlib.contextmanager
+    def ended(self):
+        """Afterwards nobody reads the slot, and it is gone."""
+        yield self
+        for child in self.semel.children:
+            if child.poll() is None:
+                child.send_signal(signal.SIGCONT)
+                child.kill()
+                child.wait()
+        wait_for(lambda: not self.is_read(), PATIENCE, "the last reader is gone")
+        self.semel.sql(DROP_SLOT, self.slot)
