@@ -25,7 +25,7 @@ static const struct semel_kafka_setting producer_settings[] = {
 	{ "acks", "all" },
 	{ "enable.idempotence", "true" },
 	{ "enable.gapless.guarantee", "true" },
-	/* the fewer batches are on their way, the fewer pass one that is refused (publish.c) */
+	/* what is behind a refused batch is then one other, and not four */
 	{ "max.in.flight", "1" },
 	{ "message.timeout.ms", "0" },
 	{ "partitioner", "murmur2_random" },
@@ -179,6 +179,7 @@ void semel_kafka_producer_free(struct semel_kafka *kafka)
 			library->topic_destroy(kafka->topics[i].handle);
 		kafka->topics[i].handle = NULL;
 	}
+	semel_kafka_introduce_anew(kafka);
 	library->queue_destroy(kafka->producer_queue);
 	library->destroy(kafka->producer);
 	kafka->producer = NULL;

@@ -99,7 +99,7 @@ static long long batch_bytes(const struct semel_kafka_settings *settings)
 	return bytes;
 }
 
-/* What librdkafka itself finds too large is never sent, so nothing can pass it (publish.c). */
+/* A batch that is refused for its size is sent again one by one (publish.c). */
 static void compare_size(const struct look *look, const struct semel_kafka_topic *topic,
 			 const struct manner *manner)
 {
@@ -109,7 +109,7 @@ static void compare_size(const struct look *look, const struct semel_kafka_topic
 		return;
 	snprintf(text, sizeof(text),
 		 "the topic %s has max.message.bytes=%lld, and batches of up to %lld are sent: "
-		 "events may pass one that it refuses for its size (add "
+		 "those that it refuses are sent again one by one, which is slow (add "
 		 "message.max.bytes=%lld to the broker's URL, or raise the topic's limit)",
 		 topic->name, manner->largest, ours, manner->largest - BATCH_HEAD);
 	tell(look, text);

@@ -6,10 +6,11 @@
  * have to say is an event in a queue, and is heard only inside our calls, on the caller's thread.
  *
  * kafka.c (open, close)  settings.c (the URL)  client.c (producers and consumers are made)
- * publish.c (the window)  bundle.c (transactions)  write.c, read.c (events as records)  topics.c
- * (names, declaring) subscribe.c, share.c (one partition), consume.c (fetch, ack), group.c
- * (rebalances, commits), joining.c (is one going on?)  survey.c (what waits) requeue.c (to one
- * subscription)  bury.c (what was given up)  look.c (backlog, find)  compare.c (settings of topics)
+ * publish.c (the window)  introduce.c (the first event at a partition)  bundle.c (transactions)
+ * write.c, read.c (events as records)  topics.c (names, declaring) subscribe.c, share.c (one
+ * partition), consume.c (fetch, ack), group.c (rebalances, commits), joining.c (is one going on?)
+ * survey.c (what waits) requeue.c (to one subscription)  bury.c (what was given up)  look.c
+ * (backlog, find)  compare.c (settings of topics)
  */
 #ifndef SEMEL_BROKER_KAFKA_KAFKA_H
 #define SEMEL_BROKER_KAFKA_KAFKA_H
@@ -69,6 +70,8 @@ struct semel_kafka_slot {
 	char *reason;                /* of a refusal */
 	rd_kafka_headers_t *headers; /* of an earlier event, to be used again; NULL: none */
 	uint64_t kind;               /* of the event whose headers they are, or will be; 0: none */
+	size_t topic;                /* its number */
+	int32_t partition;           /* -1: any */
 	struct semel_kafka_slot *next;
 	struct semel_kafka_slot *follower; /* in its bundle */
 };
@@ -93,8 +96,10 @@ struct semel_kafka_bundle {
 
 struct semel_kafka_window {
 	struct semel_kafka_slot *slots, *unused;
-	struct semel_kafka_slot *done, *last_done; /* answered, not reported */
-	uint32_t size, refused;                    /* of the done ones */
+	struct semel_kafka_slot *done, *last_done;       /* answered, not reported */
+	struct semel_kafka_slot *waiting, *last_waiting; /* for the first one at their partition */
+	int64_t heard_ms;                                /* steady: when reports were heard last */
+	uint32_t size, refused;                          /* of the done ones */
 	uint64_t sequence;
 	bool broken; /* something was not taken: the producer has to be made anew */
 };
@@ -108,12 +113,22 @@ struct semel_kafka_kind {
 	char text[256]; /* its type, aggregate type and content type */
 };
 
+/* What a partition has of the producer: see introduce.c. */
+struct semel_kafka_partition {
+	bool taken;
+	int64_t taken_ms;                     /* steady: the last time */
+	const struct semel_kafka_slot *first; /* introduces us, and is not answered; NULL: none */
+	uint32_t waiting;
+};
+
 struct semel_kafka_topic {
 	char *name;               /* as events say it */
 	char *full;               /* as it is called at the broker */
 	rd_kafka_topic_t *handle; /* of the producer; NULL: to be made */
 	uint32_t partitions;      /* 0: not known to be there */
 	int copies, brokers;      /* replicas of the first partition; in the cluster */
+	struct semel_kafka_partition *met;
+	uint32_t met_count;
 	int64_t missing_until_ms; /* steady: it was not there, and is not asked for before this */
 	int64_t refused_until_ms; /* steady: why it cannot be used is known until then */
 	semel_status refusal;
@@ -173,6 +188,7 @@ struct semel_kafka {
 	struct semel_kafka_kind kinds[SEMEL_KAFKA_KINDS]; /* by hash */
 	uint64_t kind_count;
 	struct semel_kafka_bundle bundle;
+	semel_kafka_partitioner *partitioner;
 	struct semel_kafka_topic *topics;
 	size_t topic_count, topic_last;
 	struct semel_arena *scratch;
@@ -249,16 +265,33 @@ void semel_kafka_producer_serve(struct semel_kafka *kafka, int64_t wait_ms);
 /* What a delivery report of this kind means for the event. OK: nothing, it may be sent again. */
 semel_status semel_kafka_refusal_of(rd_kafka_resp_err_t err);
 
-/* For bundle.c: */
+/* For bundle.c and introduce.c: */
 void semel_kafka_answer(struct semel_kafka_window *window, struct semel_kafka_slot *slot,
 			semel_status status, const char *reason);
 /* An earlier one of its aggregate was refused, and the caller has not heard of it yet. */
 bool semel_kafka_is_held(const struct semel_kafka_window *window,
 			 const struct semel_kafka_slot *slot);
 void semel_kafka_hold(struct semel_kafka_window *window, struct semel_kafka_slot *slot);
-/* OK also when it was refused: then it is answered, or its bundle is broken. */
+/* OK also when it was refused: then it is answered, or its bundle is broken; and when it has to
+ * wait for the first one at its partition. */
 semel_status semel_kafka_send(struct semel_kafka *kafka, struct semel_kafka_slot *slot,
 			      semel_error *error);
+
+/* ---- introduce.c ---- */
+/* Where it will go. False: no memory. */
+bool semel_kafka_reckon(struct semel_kafka *kafka, const struct semel_kafka_topic *topic,
+			struct semel_kafka_slot *slot);
+bool semel_kafka_must_wait(struct semel_kafka *kafka, const struct semel_kafka_slot *slot);
+void semel_kafka_line_up(struct semel_kafka *kafka, struct semel_kafka_slot *slot);
+/* It is on its way. */
+void semel_kafka_introduce(struct semel_kafka *kafka, const struct semel_kafka_slot *slot);
+/* This partition has taken it. */
+void semel_kafka_introduced(struct semel_kafka *kafka, const struct semel_kafka_slot *slot,
+			    int32_t taken_by);
+/* Those who need not wait any longer. */
+semel_status semel_kafka_send_waiting(struct semel_kafka *kafka, semel_error *error);
+/* The producer is another one, and nobody waits. */
+void semel_kafka_introduce_anew(struct semel_kafka *kafka);
 
 /* ---- bundle.c ---- */
 semel_status semel_kafka_transact(struct semel_broker *broker, const char *name,

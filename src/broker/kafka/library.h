@@ -37,6 +37,9 @@
 	ROW(header_remove)                                                                         \
 	ROW(header_get_all)                                                                        \
 	ROW(header_get_last)                                                                       \
+	ROW(msg_partitioner_consistent)                                                            \
+	ROW(msg_partitioner_fnv1a)                                                                 \
+	ROW(msg_partitioner_murmur2)                                                               \
 	ROW(message_headers)                                                                       \
 	ROW(message_detach_headers)                                                                \
 	ROW(message_timestamp)                                                                     \
@@ -121,6 +124,8 @@
 struct semel_kafka_library {
 	SEMEL_KAFKA_FUNCTIONS(SEMEL_KAFKA_MEMBER)
 };
+
+typedef __typeof__(rd_kafka_msg_partitioner_murmur2) semel_kafka_partitioner;
 
 /* Any thread. CONFIG when it is not installed. The table lives until the process ends. */
 semel_status semel_kafka_library_get(const struct semel_kafka_library **library_out,

@@ -6,8 +6,8 @@
  * - When a broker refuses a batch, librdkafka takes no more from us (it may not leave a gap).
  *   Nobody knows yet which event of the batch was at fault: a new producer sends everything
  *   unanswered again, one by one in the order of the offers, and now an answer is about one event.
- * - What librdkafka had gathered by then it still sends, and a broker that has nothing of this
- *   producer yet takes it: so events may pass one that was refused for its size (docs/kafka.md).
+ * - What librdkafka had gathered by then it still sends; the broker refuses it too, because it
+ *   knows the producer: introduce.c sees to that.
  * - While a refusal is not reported, later ones of its aggregate are refused too, as HELD.
  * - What may have arrived and was not answered is sent twice, with the same id.
  * - A broker takes any number as the first of a producer that it does not know. One that is only
@@ -172,6 +172,7 @@ static void hear_report(struct semel_kafka *kafka, const rd_kafka_message_t *rep
 	} else {
 		kafka->down_since_ms = 0;
 		keep_headers(kafka, slot, report);
+		semel_kafka_introduced(kafka, slot, report->partition);
 		if (kafka->bundle.name)
 			semel_kafka_bundle_take(kafka, slot);
 		else
@@ -194,6 +195,7 @@ static void hear(struct semel_kafka *kafka, rd_kafka_event_t *event)
 void semel_kafka_producer_serve(struct semel_kafka *kafka, int64_t wait_ms)
 {
 	rd_kafka_event_t *event = kafka->library->queue_poll(kafka->producer_queue, (int)wait_ms);
+	kafka->window.heard_ms = semel_steady_ms(kafka->env);
 	while (event) {
 		hear(kafka, event);
 		event = kafka->library->queue_poll(kafka->producer_queue, 0);
@@ -223,24 +225,36 @@ static rd_kafka_headers_t *take_headers(struct semel_kafka *kafka, struct semel_
 	return headers;
 }
 
+static semel_status post(struct semel_kafka *kafka, struct semel_kafka_slot *slot,
+			 rd_kafka_topic_t *handle, semel_error *error)
+{
+	struct semel_kafka_post post = { .event = slot->event,
+					 .passage = &slot->passage,
+					 .opaque = slot };
+	post.used = take_headers(kafka, slot, semel_kafka_kind_of(kafka, &post));
+	semel_status status = semel_kafka_post(kafka, handle, &post, error);
+	if (status == SEMEL_OK)
+		semel_kafka_introduce(kafka, slot);
+	return status;
+}
+
 semel_status semel_kafka_send(struct semel_kafka *kafka, struct semel_kafka_slot *slot,
 			      semel_error *error)
 {
 	struct semel_kafka_topic *topic = NULL;
 	semel_error why = { 0 };
-	struct semel_kafka_post post = { .event = slot->event,
-					 .passage = &slot->passage,
-					 .opaque = slot };
 	semel_status status =
 		semel_kafka_topic_need(kafka, slot->event->topic.data, 0, &topic, &why);
 	rd_kafka_topic_t *handle =
 		status == SEMEL_OK ? semel_kafka_topic_handle(kafka, topic) : NULL;
-	if (status == SEMEL_OK && !handle)
+	if (status == SEMEL_OK && (!handle || !semel_kafka_reckon(kafka, topic, slot)))
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a topic");
-	if (status == SEMEL_OK) {
-		post.used = take_headers(kafka, slot, semel_kafka_kind_of(kafka, &post));
-		status = semel_kafka_post(kafka, handle, &post, &why);
+	if (status == SEMEL_OK && semel_kafka_must_wait(kafka, slot)) {
+		semel_kafka_line_up(kafka, slot);
+		return SEMEL_OK;
 	}
+	if (status == SEMEL_OK)
+		status = post(kafka, slot, handle, &why);
 	if (status == SEMEL_OK || status == SEMEL_FULL)
 		return status;
 	if (!is_about_event(status))
@@ -277,6 +291,7 @@ semel_status semel_kafka_publish(struct semel_broker *broker, const struct semel
 		.sequence = ++window->sequence,
 		.headers = slot->headers,
 		.kind = slot->kind,
+		.partition = -1,
 		.state = SEMEL_KAFKA_SENT,
 	};
 	if (semel_kafka_is_held(window, slot)) {
@@ -411,7 +426,9 @@ semel_status semel_kafka_poll(struct semel_broker *broker, int64_t wait_ms, seme
 	bool ready =
 		kafka->window.done || kafka->window.broken || semel_kafka_bundle_is_whole(kafka);
 	semel_kafka_producer_serve(kafka, ready ? 0 : wait_ms);
-	if (kafka->window.broken)
+	if (kafka->window.waiting && !kafka->window.broken)
+		status = semel_kafka_send_waiting(kafka, error);
+	if (status == SEMEL_OK && kafka->window.broken)
 		status = kafka->bundle.name ? semel_kafka_bundle_repair(kafka, error)
 					    : repair(kafka, error);
 	if (status == SEMEL_OK)

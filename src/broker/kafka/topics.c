@@ -132,6 +132,7 @@ void semel_kafka_topics_free(struct semel_kafka *kafka)
 	for (size_t i = 0; i < kafka->topic_count; i++) {
 		free(kafka->topics[i].name);
 		free(kafka->topics[i].full);
+		free(kafka->topics[i].met);
 	}
 	free(kafka->topics);
 }
