@@ -37,6 +37,76 @@ static void two_claims_of_one_id_in_one_call_find_each_other(void **state)
 	semel_store_close(store);
 }
 
+/* ---- batches: mostly new, sometimes not ------------------------------------------------------ */
+
+#define BATCH 40
+
+/* first, first + 1, …: one letter on each answer, N for new and P for processed before. */
+static void claim_batch(semel_store *store, int first, char letters_out[static BATCH + 1])
+{
+	static char ids[BATCH][16];
+	struct semel_inbox_claim claims[BATCH];
+	struct semel_inbox_answer answers[BATCH];
+	for (int i = 0; i < BATCH; i++) {
+		snprintf(ids[i], sizeof(ids[i]), "e%d", first + i);
+		claims[i] = store_claim(ids[i]);
+	}
+	assert_ok(store->driver->inbox_claim(store_tx(store), claims, BATCH, STORE_NOW, answers,
+					     NULL));
+	for (int i = 0; i < BATCH; i++)
+		letters_out[i] = answers[i].found == SEMEL_FOUND_NEW         ? 'N'
+				 : answers[i].found == SEMEL_FOUND_PROCESSED ? 'P'
+									     : '?';
+	letters_out[BATCH] = '\0';
+}
+
+/* So many claims that were there, and then new ones. */
+static void assert_batch(semel_store *store, int first, int known)
+{
+	char letters[BATCH + 1], expected[BATCH + 1];
+	memset(expected, 'N', BATCH);
+	memset(expected, 'P', (size_t)known);
+	expected[BATCH] = '\0';
+	store_begin(store);
+	claim_batch(store, first, letters);
+	store_commit(store);
+	assert_string_equal(letters, expected);
+}
+
+static void a_batch_that_overlaps_another_finds_what_was_there(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	assert_batch(store, 0, 0);
+	assert_batch(store, BATCH, 0);
+	assert_batch(store, 2 * BATCH - 1, 1); /* one is enough */
+	assert_batch(store, 2 * BATCH - 1, BATCH);
+	assert_batch(store, 3 * BATCH - 11, 10);
+	int first = 4 * BATCH - 11;
+	for (int i = 0; i < 20;
+	     i++, first += BATCH) /* new ones for a while: taken to be new again */
+		assert_batch(store, first, 0);
+	assert_batch(store, first - 5, 5);
+	semel_store_close(store);
+}
+
+static void a_batch_after_a_rollback_is_new_again(void **state)
+{
+	(void)state;
+	char letters[BATCH + 1];
+	semel_store *store = store_open_one();
+	assert_batch(store, BATCH / 2, 0);
+	store_begin(store);
+	claim_batch(store, 0, letters); /* its second half was there */
+	store->driver->rollback(store);
+	store_begin(store);
+	claim_batch(store, 2 * BATCH, letters);
+	store->driver->rollback(store);
+	assert_batch(store, 2 * BATCH, 0);
+	assert_batch(store, BATCH / 2, BATCH);
+	semel_store_close(store);
+}
+
 static void a_claim_belongs_to_the_week_of_the_event(void **state)
 {
 	(void)state;
@@ -434,6 +504,8 @@ static void a_same_tx_claim_without_a_transaction_fails_at_once(void **state)
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(the_first_claim_wins_and_the_second_finds_it),
 	cmocka_unit_test(two_claims_of_one_id_in_one_call_find_each_other),
+	cmocka_unit_test(a_batch_that_overlaps_another_finds_what_was_there),
+	cmocka_unit_test(a_batch_after_a_rollback_is_new_again),
 	cmocka_unit_test(a_claim_belongs_to_the_week_of_the_event),
 	cmocka_unit_test(a_rolled_back_claim_is_free_again),
 	cmocka_unit_test(a_claim_wants_a_transaction),

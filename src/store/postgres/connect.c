@@ -18,10 +18,12 @@
 #define OPTIONS_MAX   64
 #define OLDEST_SERVER 130000
 
-extern const char semel_sql_store_postgres_001_spine[], semel_sql_store_postgres_002_slot[];
+extern const char semel_sql_store_postgres_001_spine[], semel_sql_store_postgres_002_slot[],
+	semel_sql_store_postgres_003_claim[];
 
 static const char *const versions[SEMEL_PG_SCHEMA] = { semel_sql_store_postgres_001_spine,
-						       semel_sql_store_postgres_002_slot };
+						       semel_sql_store_postgres_002_slot,
+						       semel_sql_store_postgres_003_claim };
 
 /* ---- the connection -------------------------------------------------------------------------- */
 

@@ -3,8 +3,9 @@
  *
  * - Exactly one claimer of (scope, event, week) wins: the primary key decides. Whoever meets a
  *   claim that is not committed yet waits for its end.
- * - A batch of claims is one statement, and one more for those that were there already. Business
- *   keys are one more, and two for those that another event has.
+ * - A batch of claims is one statement that takes all of them to be new. Where one was not, two
+ *   more: one for each claim by itself, and one for what was there. Business keys are one more, and
+ *   two for those that another event has.
  * - A business key is unique over the whole window; its row is written before the claim's, and both
  *   commit together.
  * - An event whose key was used by another one is recorded as processed, so that it is accounted
@@ -22,7 +23,19 @@
 
 #define DAY_MS INT64_C(86400000)
 
-/* $1 to $12: one array per column; $13 now. What comes back stands in the order of the arrays. */
+/* Below it the call costs more than it saves. */
+#define HOPEFUL_MIN 4
+/* Duplicates come in swarms: so many batches are claimed with care after one. */
+#define CAREFUL_BATCHES 16
+
+/* $1 to $12: one array per column; $13 now. All, or none and false. */
+static const struct semel_pg_query claim_new = {
+	"claim new events",
+	"SELECT semel_inbox_claim_new($1::text[], $2::text[], $3::date[], $4::text[], $5::text[],"
+	" $6::int[], $7::bigint[], $8::text[], $9::text[], $10::timestamptz[], $11::int[],"
+	" $12::text[], $13::timestamptz)"
+};
+/* The same. What comes back stands in the order of the arrays. */
 static const struct semel_pg_query insert_claims = {
 	"claim events",
 	"INSERT INTO semel_inbox (scope, event_id, week_start, status, topic, \"partition\","
@@ -230,18 +243,39 @@ static semel_status look_up(semel_tx tx, const struct claims *all, semel_error *
 }
 
 /* All but the twins. */
-static semel_status claim_all(semel_tx tx, const struct claims *all, semel_error *error)
+static semel_status call_with_claims(semel_tx tx, const struct semel_pg_query *query,
+				     const struct claims *all, PGresult **result_out,
+				     semel_error *error)
 {
-	struct call call = { .query = &insert_claims, .columns = COLUMNS, .now_ms = all->now_ms };
+	struct call call = { .query = query, .columns = COLUMNS, .now_ms = all->now_ms };
+	for (size_t i = 0; i < all->count; i++)
+		if (!all->answers[i].twin)
+			add_claim(&call, &all->claims[i],
+				  semel_pg_clock_theirs(tx, all->claims[i].lease_until_ms), NULL);
+	return make_call(tx, &call, result_out, error);
+}
+
+/* As if all were new: they are, and claimed, when *done_out is set. */
+static semel_status claim_hopefully(semel_tx tx, const struct claims *all, bool *done_out,
+				    semel_error *error)
+{
+	PGresult *result = NULL;
+	semel_status status = call_with_claims(tx, &claim_new, all, &result, error);
+	*done_out = status == SEMEL_OK && semel_pg_bool(result, 0, 0);
+	for (size_t i = 0; i < all->count && *done_out; i++)
+		all->answers[i].found = SEMEL_FOUND_NEW;
+	semel_pg_clear(result);
+	return status;
+}
+
+/* Each by itself, and what stands there of those that were not new. */
+static semel_status claim_carefully(semel_tx tx, const struct claims *all, semel_error *error)
+{
 	struct semel_inbox_answer *answers = all->answers;
 	PGresult *result = NULL;
 	int row = 0;
 	bool all_new = true;
-	for (size_t i = 0; i < all->count; i++)
-		if (!answers[i].twin)
-			add_claim(&call, &all->claims[i],
-				  semel_pg_clock_theirs(tx, all->claims[i].lease_until_ms), NULL);
-	semel_status status = make_call(tx, &call, &result, error);
+	semel_status status = call_with_claims(tx, &insert_claims, all, &result, error);
 	if (status != SEMEL_OK)
 		return status;
 	for (size_t i = 0; i < all->count; i++) {
@@ -255,6 +289,30 @@ static semel_status claim_all(semel_tx tx, const struct claims *all, semel_error
 	if (!explained)
 		return semel_error_set(error, SEMEL_INTERNAL, "claims came back in another order");
 	return all_new ? SEMEL_OK : look_up(tx, all, error);
+}
+
+/* Whether a batch is taken to be new; counts down where it is not. */
+static bool is_hopeful(semel_tx tx, size_t count)
+{
+	struct semel_pg_store *store = tx.store == NULL ? NULL : semel_pg_of(tx.store);
+	if (store == NULL || count < HOPEFUL_MIN)
+		return false;
+	if (store->careful == 0)
+		return true;
+	store->careful--;
+	return false;
+}
+
+static semel_status claim_all(semel_tx tx, const struct claims *all, semel_error *error)
+{
+	bool done = false;
+	if (!is_hopeful(tx, all->count))
+		return claim_carefully(tx, all, error);
+	semel_status status = claim_hopefully(tx, all, &done, error);
+	if (status != SEMEL_OK || done)
+		return status;
+	semel_pg_of(tx.store)->careful = CAREFUL_BATCHES;
+	return claim_carefully(tx, all, error);
 }
 
 /* ---- business keys --------------------------------------------------------------------------- */
@@ -350,7 +408,7 @@ static semel_status claim_with_keys(semel_tx tx, const struct claims *all, semel
 	PGresult *holders = NULL;
 	semel_status status = claim_keys(tx, all, &holders, error);
 	if (status == SEMEL_OK)
-		status = claim_all(tx, all, error);
+		status = claim_carefully(tx, all, error);
 	if (status == SEMEL_OK && holders != NULL)
 		status = look_up_holders(tx, all, holders, error);
 	if (status == SEMEL_OK && holders != NULL)

@@ -12,7 +12,7 @@
 #include "store/postgres/previous.h"
 #include "store/store.h"
 
-#define SEMEL_PG_SCHEMA       2  /* the newest version that this code knows */
+#define SEMEL_PG_SCHEMA       3  /* the newest version that this code knows */
 #define SEMEL_PG_LANES        16 /* as the schema's generated column makes them */
 #define SEMEL_PG_PARAMS_MAX   26
 #define SEMEL_PG_PREPARED_MAX 96
@@ -58,6 +58,7 @@ struct semel_pg_store {
 	size_t prepared_count;
 	struct semel_pg_effects *effects;
 	uint32_t effect_generations;
+	uint32_t careful;        /* batches of claims before they are taken to be new again */
 	uint32_t unheard;        /* effects on their way whose answers were not read yet */
 	struct semel_wake *wake; /* NULL: nobody sleeps on it */
 	struct semel_pg_bell *bell;
