@@ -112,6 +112,49 @@ semel_status semel_dead_bury(semel_tx tx, const struct semel_mark *mark, int64_t
 	return status;
 }
 
+/* ---- counts -------------------------------------------------------------------------------------
+ */
+
+static void keep_earliest(int64_t *earliest, int64_t time_ms)
+{
+	if (time_ms != 0 && (*earliest == 0 || time_ms < *earliest))
+		*earliest = time_ms;
+}
+
+void semel_outbox_counts_age(struct semel_outbox_counts *counts, int64_t time_ms)
+{
+	keep_earliest(&counts->oldest_ms, time_ms);
+}
+
+void semel_outbox_counts_add(struct semel_outbox_counts *counts, struct semel_outbox_tally tally)
+{
+	bool behind_failed = strcmp(tally.head, "failed") == 0;
+	if (tally.state != NULL && strcmp(tally.state, "failed") == 0)
+		return; /* counted with the dead letters */
+	if (behind_failed) {
+		*(tally.blocks ? &counts->blocked : &counts->parked) += tally.count;
+		return;
+	}
+	bool due = tally.state != NULL && strcmp(tally.state, "due") == 0;
+	*(due ? &counts->waiting : &counts->retrying) += tally.count;
+	if (tally.state == NULL)
+		return; /* the exception before them tells age and time */
+	keep_earliest(&counts->oldest_ms, tally.oldest_ms);
+	if (!due)
+		keep_earliest(&counts->next_due_ms, tally.due_ms);
+}
+
+void semel_hold_counts_add(struct semel_hold_counts *counts, struct semel_hold_tally tally)
+{
+	bool gap = tally.state == SEMEL_HOLD_GAP;
+	if (tally.state == SEMEL_HOLD_DEAD)
+		*(tally.blocks ? &counts->blocked : &counts->parked) += tally.behind;
+	else
+		counts->waiting += gap && tally.behind == 0 ? 1 : tally.behind;
+	if (gap || tally.state == SEMEL_HOLD_RELEASED)
+		keep_earliest(&counts->next_due_ms, tally.due_ms);
+}
+
 /* ---- positions ----------------------------------------------------------------------------------
  */
 

@@ -30,6 +30,27 @@ semel_status semel_dead_absent(const char *entry_id, semel_error *error);
 semel_status semel_dead_bury(semel_tx tx, const struct semel_mark *mark, int64_t now_ms,
 			     semel_error *error);
 
+/* Some rows of the outbox that wait for the same reason. */
+struct semel_outbox_tally {
+	const char *state; /* their own as exceptions; NULL: the run has not come to them yet */
+	const char *head;  /* that of the first exception of their aggregate */
+	bool blocks;       /* so does that one */
+	uint64_t count;
+	int64_t due_ms, oldest_ms; /* 0: none */
+};
+void semel_outbox_counts_add(struct semel_outbox_counts *counts, struct semel_outbox_tally tally);
+/* One that waits since then; 0: there is none. */
+void semel_outbox_counts_age(struct semel_outbox_counts *counts, int64_t time_ms);
+
+/* One hold of a scope. */
+struct semel_hold_tally {
+	enum semel_hold_state state;
+	bool blocks;
+	int64_t due_ms;  /* 0: none */
+	uint64_t behind; /* events that are parked behind it */
+};
+void semel_hold_counts_add(struct semel_hold_counts *counts, struct semel_hold_tally tally);
+
 semel_status semel_position_lost(const struct semel_position *position, semel_error *error);
 
 #endif

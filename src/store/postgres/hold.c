@@ -161,20 +161,14 @@ semel_status semel_pg_hold_due(semel_store *store, struct semel_text scope, int6
 	return status;
 }
 
-static void count_hold(const PGresult *result, int row, struct semel_hold_counts *counts)
+static struct semel_hold_tally tally_of(const PGresult *result, int row)
 {
-	enum semel_hold_state state = semel_hold_state_of(semel_pg_value(result, row, 0));
-	int64_t due_ms = semel_pg_int(result, row, 2);
-	uint64_t behind = (uint64_t)semel_pg_int(result, row, 3);
-	if (state == SEMEL_HOLD_DEAD && semel_pg_bool(result, row, 1))
-		counts->blocked += behind;
-	else if (state == SEMEL_HOLD_DEAD)
-		counts->parked += behind;
-	else
-		counts->waiting += behind > 0 || state != SEMEL_HOLD_GAP ? behind : 1;
-	if ((state == SEMEL_HOLD_GAP || state == SEMEL_HOLD_RELEASED) && due_ms != 0 &&
-	    (counts->next_due_ms == 0 || due_ms < counts->next_due_ms))
-		counts->next_due_ms = due_ms;
+	return (struct semel_hold_tally){
+		.state = semel_hold_state_of(semel_pg_value(result, row, 0)),
+		.blocks = semel_pg_bool(result, row, 1),
+		.due_ms = semel_pg_int(result, row, 2),
+		.behind = (uint64_t)semel_pg_int(result, row, 3),
+	};
 }
 
 semel_status semel_pg_hold_counts(semel_store *store, struct semel_text scope,
@@ -187,7 +181,7 @@ semel_status semel_pg_hold_counts(semel_store *store, struct semel_text scope,
 	semel_status status =
 		semel_pg_run(semel_pg_tx(store), &count_holds, &params, &result, error);
 	for (int row = 0; row < semel_pg_rows(result); row++)
-		count_hold(result, row, counts_out);
+		semel_hold_counts_add(counts_out, tally_of(result, row));
 	semel_pg_clear(result);
 	return status;
 }

@@ -4,8 +4,7 @@
 #include "store/postgres/postgres.h"
 
 #include "base/error.h"
-
-#include <string.h>
+#include "store/rules.h"
 
 #define OF_SAME_AGGREGATE(left, right)                                                             \
 	left ".aggregate_type = " right ".aggregate_type AND " left ".aggregate_id = " right       \
@@ -53,12 +52,6 @@ static const struct semel_pg_query count_failed = {
 	" WHERE scope = 'relay' AND parked_behind IS NULL AND status = 'PENDING'"
 };
 
-static void keep_oldest(struct semel_outbox_counts *counts, int64_t time_ms)
-{
-	if (time_ms != 0 && (counts->oldest_ms == 0 || time_ms < counts->oldest_ms))
-		counts->oldest_ms = time_ms;
-}
-
 static void keep_error(struct semel_outbox_counts *counts, const PGresult *result, int row,
 		       int column)
 {
@@ -69,44 +62,33 @@ static void keep_error(struct semel_outbox_counts *counts, const PGresult *resul
 static void add_run(const PGresult *result, int row, struct semel_outbox_counts *counts)
 {
 	counts->waiting = (uint64_t)semel_pg_int(result, row, 0);
-	keep_oldest(counts, semel_pg_int(result, row, 1));
+	semel_outbox_counts_age(counts, semel_pg_int(result, row, 1));
 }
 
-/* state: its own; head: that of the first exception of its aggregate. */
+static struct semel_outbox_tally tally_of(const PGresult *result, int row)
+{
+	return (struct semel_outbox_tally){
+		.state = semel_pg_value(result, row, 0),
+		.head = semel_pg_value(result, row, 1),
+		.blocks = semel_pg_bool(result, row, 2),
+		.count = (uint64_t)semel_pg_int(result, row, 3),
+		.due_ms = semel_pg_int(result, row, 4),
+		.oldest_ms = semel_pg_int(result, row, 5),
+	};
+}
+
 static void add_exceptions(const PGresult *result, int row, struct semel_outbox_counts *counts)
 {
-	const char *state = semel_pg_value(result, row, 0);
-	bool behind_failed = strcmp(semel_pg_value(result, row, 1), "failed") == 0;
-	uint64_t count = (uint64_t)semel_pg_int(result, row, 3);
 	keep_error(counts, result, row, 6);
-	if (strcmp(state, "failed") == 0)
-		return; /* counted with the dead letters */
-	if (behind_failed && semel_pg_bool(result, row, 2)) {
-		counts->blocked += count;
-	} else if (behind_failed) {
-		counts->parked += count;
-	} else if (strcmp(state, "due") == 0) {
-		counts->waiting += count;
-		keep_oldest(counts, semel_pg_int(result, row, 5));
-	} else {
-		int64_t due_ms = semel_pg_int(result, row, 4);
-		counts->retrying += count;
-		keep_oldest(counts, semel_pg_int(result, row, 5));
-		if (due_ms != 0 && (counts->next_due_ms == 0 || due_ms < counts->next_due_ms))
-			counts->next_due_ms = due_ms;
-	}
+	semel_outbox_counts_add(counts, tally_of(result, row));
 }
 
 /* The head's own state stands in the first column; here it is the followers that are counted. */
 static void add_held(const PGresult *result, int row, struct semel_outbox_counts *counts)
 {
-	uint64_t count = (uint64_t)semel_pg_int(result, row, 3);
-	if (strcmp(semel_pg_value(result, row, 1), "failed") != 0)
-		counts->retrying += count;
-	else if (semel_pg_bool(result, row, 2))
-		counts->blocked += count;
-	else
-		counts->parked += count;
+	struct semel_outbox_tally tally = tally_of(result, row);
+	tally.state = NULL;
+	semel_outbox_counts_add(counts, tally);
 }
 
 static void add_failed(const PGresult *result, int row, struct semel_outbox_counts *counts)

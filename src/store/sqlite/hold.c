@@ -175,21 +175,14 @@ semel_status semel_sqlite_hold_due(semel_store *store, struct semel_text scope, 
 	return status;
 }
 
-static void count_hold(sqlite3_stmt *statement, struct semel_hold_counts *counts)
+static struct semel_hold_tally tally_of(sqlite3_stmt *statement)
 {
-	enum semel_hold_state state =
-		semel_hold_state_of((const char *)sqlite3_column_text(statement, 0));
-	int64_t due_ms = semel_sqlite_time(statement, 2);
-	uint64_t behind = (uint64_t)sqlite3_column_int64(statement, 3);
-	if (state == SEMEL_HOLD_DEAD && sqlite3_column_int(statement, 1) != 0)
-		counts->blocked += behind;
-	else if (state == SEMEL_HOLD_DEAD)
-		counts->parked += behind;
-	else
-		counts->waiting += behind > 0 || state != SEMEL_HOLD_GAP ? behind : 1;
-	if ((state == SEMEL_HOLD_GAP || state == SEMEL_HOLD_RELEASED) && due_ms != 0 &&
-	    (counts->next_due_ms == 0 || due_ms < counts->next_due_ms))
-		counts->next_due_ms = due_ms;
+	return (struct semel_hold_tally){
+		.state = semel_hold_state_of((const char *)sqlite3_column_text(statement, 0)),
+		.blocks = sqlite3_column_int(statement, 1) != 0,
+		.due_ms = semel_sqlite_time(statement, 2),
+		.behind = (uint64_t)sqlite3_column_int64(statement, 3),
+	};
 }
 
 semel_status semel_sqlite_hold_counts(semel_store *store, struct semel_text scope,
@@ -206,7 +199,7 @@ semel_status semel_sqlite_hold_counts(semel_store *store, struct semel_text scop
 	do {
 		status = semel_sqlite_step(tx, &count_holds, statement, &row, error);
 		if (row)
-			count_hold(statement, counts_out);
+			semel_hold_counts_add(counts_out, tally_of(statement));
 	} while (status == SEMEL_OK && row);
 	semel_sqlite_give(tx, &count_holds, statement);
 	return status;

@@ -4,8 +4,7 @@
 #include "store/sqlite/sqlite.h"
 
 #include "base/error.h"
-
-#include <string.h>
+#include "store/rules.h"
 
 static const struct semel_sqlite_query count_run = {
 	SEMEL_SQL_ONCE, "count what waits in the outbox",
@@ -43,12 +42,6 @@ static const struct semel_sqlite_query count_failed = {
 	" WHERE scope = 'relay' AND parked_behind IS NULL AND status = 'PENDING'"
 };
 
-static void keep_oldest(struct semel_outbox_counts *counts, int64_t time_ms)
-{
-	if (time_ms != 0 && (counts->oldest_ms == 0 || time_ms < counts->oldest_ms))
-		counts->oldest_ms = time_ms;
-}
-
 static void keep_error(struct semel_outbox_counts *counts, sqlite3_stmt *statement, int column)
 {
 	if (counts->last_error[0] == '\0')
@@ -59,46 +52,33 @@ static void keep_error(struct semel_outbox_counts *counts, sqlite3_stmt *stateme
 static void add_run(sqlite3_stmt *statement, struct semel_outbox_counts *counts)
 {
 	counts->waiting = (uint64_t)sqlite3_column_int64(statement, 0);
-	keep_oldest(counts, semel_sqlite_time(statement, 1));
+	semel_outbox_counts_age(counts, semel_sqlite_time(statement, 1));
 }
 
-/* state: its own; head: that of the first exception of its aggregate. */
+static struct semel_outbox_tally tally_of(sqlite3_stmt *statement)
+{
+	return (struct semel_outbox_tally){
+		.state = (const char *)sqlite3_column_text(statement, 0),
+		.head = (const char *)sqlite3_column_text(statement, 1),
+		.blocks = sqlite3_column_int(statement, 2) != 0,
+		.count = (uint64_t)sqlite3_column_int64(statement, 3),
+		.due_ms = semel_sqlite_time(statement, 4),
+		.oldest_ms = semel_sqlite_time(statement, 5),
+	};
+}
+
 static void add_exceptions(sqlite3_stmt *statement, struct semel_outbox_counts *counts)
 {
-	const char *state = (const char *)sqlite3_column_text(statement, 0);
-	const char *head = (const char *)sqlite3_column_text(statement, 1);
-	uint64_t count = (uint64_t)sqlite3_column_int64(statement, 3);
-	bool behind_failed = strcmp(head, "failed") == 0;
 	keep_error(counts, statement, 6);
-	if (strcmp(state, "failed") == 0)
-		return; /* counted with the dead letters */
-	if (behind_failed && sqlite3_column_int(statement, 2) != 0) {
-		counts->blocked += count;
-	} else if (behind_failed) {
-		counts->parked += count;
-	} else if (strcmp(state, "due") == 0) {
-		counts->waiting += count;
-		keep_oldest(counts, semel_sqlite_time(statement, 5));
-	} else {
-		int64_t due_ms = semel_sqlite_time(statement, 4);
-		counts->retrying += count;
-		keep_oldest(counts, semel_sqlite_time(statement, 5));
-		if (due_ms != 0 && (counts->next_due_ms == 0 || due_ms < counts->next_due_ms))
-			counts->next_due_ms = due_ms;
-	}
+	semel_outbox_counts_add(counts, tally_of(statement));
 }
 
 /* The head's own state stands in the first column; here it is the followers that are counted. */
 static void add_held(sqlite3_stmt *statement, struct semel_outbox_counts *counts)
 {
-	const char *head = (const char *)sqlite3_column_text(statement, 1);
-	uint64_t count = (uint64_t)sqlite3_column_int64(statement, 3);
-	if (strcmp(head, "failed") != 0)
-		counts->retrying += count;
-	else if (sqlite3_column_int(statement, 2) != 0)
-		counts->blocked += count;
-	else
-		counts->parked += count;
+	struct semel_outbox_tally tally = tally_of(statement);
+	tally.state = NULL;
+	semel_outbox_counts_add(counts, tally);
 }
 
 static void add_failed(sqlite3_stmt *statement, struct semel_outbox_counts *counts)

@@ -60,9 +60,56 @@ static void a_dead_letter_that_came_back_meanwhile_is_left_alone(void **state)
 	assert_true(moved_on);
 }
 
+static void what_waits_in_the_outbox_is_counted_by_its_reason(void **state)
+{
+	(void)state;
+	struct semel_outbox_counts counts = { 0 };
+	semel_outbox_counts_age(&counts, 0);
+	semel_outbox_counts_age(&counts, 90);
+	const struct semel_outbox_tally tallies[] = {
+		{ .state = "retry", .head = "retry", .count = 1, .due_ms = 500, .oldest_ms = 80 },
+		{ .state = "parked", .head = "retry", .count = 2, .due_ms = 0, .oldest_ms = 85 },
+		{ .state = NULL, .head = "retry", .count = 4, .due_ms = 400, .oldest_ms = 70 },
+		{ .state = "due", .head = "due", .count = 8, .due_ms = 300, .oldest_ms = 75 },
+		{ .state = "failed", .head = "failed", .count = 16, .oldest_ms = 1 },
+		{ .state = "parked", .head = "failed", .count = 32, .oldest_ms = 1 },
+		{ .state = NULL, .head = "failed", .blocks = true, .count = 64, .oldest_ms = 1 },
+	};
+	for (size_t i = 0; i < sizeof(tallies) / sizeof(tallies[0]); i++)
+		semel_outbox_counts_add(&counts, tallies[i]);
+	assert_int_equal(counts.retrying, 1 + 2 + 4);
+	assert_int_equal(counts.waiting, 8);
+	assert_int_equal(counts.parked, 32);
+	assert_int_equal(counts.blocked, 64);
+	assert_int_equal(counts.next_due_ms, 500);
+	assert_int_equal(counts.oldest_ms, 75);
+}
+
+static void what_waits_behind_holds_is_counted_by_their_state(void **state)
+{
+	(void)state;
+	struct semel_hold_counts counts = { 0 };
+	const struct semel_hold_tally tallies[] = {
+		{ .state = SEMEL_HOLD_RETRY, .due_ms = 10, .behind = 0 },
+		{ .state = SEMEL_HOLD_RETRY, .due_ms = 10, .behind = 2 },
+		{ .state = SEMEL_HOLD_GAP, .due_ms = 90, .behind = 0 },
+		{ .state = SEMEL_HOLD_RELEASED, .due_ms = 80, .behind = 4 },
+		{ .state = SEMEL_HOLD_DEAD, .due_ms = 10, .behind = 8 },
+		{ .state = SEMEL_HOLD_DEAD, .blocks = true, .due_ms = 10, .behind = 16 },
+	};
+	for (size_t i = 0; i < sizeof(tallies) / sizeof(tallies[0]); i++)
+		semel_hold_counts_add(&counts, tallies[i]);
+	assert_int_equal(counts.waiting, 2 + 1 + 4);
+	assert_int_equal(counts.parked, 8);
+	assert_int_equal(counts.blocked, 16);
+	assert_int_equal(counts.next_due_ms, 80);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_waits_in_the_outbox_is_counted_by_its_reason),
+		cmocka_unit_test(what_waits_behind_holds_is_counted_by_their_state),
 		cmocka_unit_test(every_word_in_the_tables_is_read_back),
 		cmocka_unit_test(only_a_pending_dead_letter_is_moved_and_replayed_up_to_the_limit),
 		cmocka_unit_test(a_dead_letter_that_came_back_meanwhile_is_left_alone),
