@@ -120,21 +120,11 @@ semel_status semel_item_park(struct semel_consumer *consumer, struct semel_item 
 {
 	bool strict = consumer->options.order == SEMEL_ORDER_STRICT;
 	struct semel_text previous = item->delivery->passage.previous;
-	char entry_id[SEMEL_ID_SIZE];
-	struct semel_dead_entry entry = {
-		.event = item->delivery->event,
-		.scope = consumer->scope,
-		.parked_behind = strict && previous.data ? previous : behind,
-		.reason = SEMEL_TEXT("waits behind an earlier event of its aggregate"),
-		.failed_at_ms = semel_now_ms(consumer->env),
-		.partition = item->delivery->partition,
-		.offset = item->delivery->offset,
-		.attempts = item->runs,
-		.replay_count = item->delivery->passage.replay,
-		.status = SEMEL_DEAD_PENDING,
-	};
-	semel_uuid_make(consumer->env, entry_id);
-	entry.entry_id = semel_text_of(entry_id);
+	char entry_id[SEMEL_UUID_SIZE];
+	struct semel_dead_entry entry = semel_item_entry(consumer, item, entry_id);
+
+	entry.parked_behind = strict && previous.data ? previous : behind;
+	entry.reason = SEMEL_TEXT("waits behind an earlier event of its aggregate");
 	item->fate = SEMEL_FATE_PARKED;
 	return consumer->store->driver->parked_add(consumer->store->driver->tx(consumer->store),
 						   &entry, error);

@@ -122,19 +122,15 @@ semel_status semel_conclude_done(struct semel_consumer *consumer, struct semel_i
 
 /* ---- failed ---------------------------------------------------------------------------------- */
 
-static semel_status write_entry(struct semel_consumer *consumer, struct semel_item *item,
-				struct semel_arena *arena, semel_error *error)
+struct semel_dead_entry semel_item_entry(const struct semel_consumer *consumer,
+					 const struct semel_item *item,
+					 char entry_id_out[SEMEL_UUID_SIZE])
 {
-	const struct semel_event *event = &item->delivery->event;
-	char entry_id[SEMEL_UUID_SIZE];
-	struct semel_dead_entry entry = {
-		.event = *event,
+	semel_uuid_make(consumer->env, entry_id_out);
+	return (struct semel_dead_entry){
+		.entry_id = semel_text_of(entry_id_out),
+		.event = item->delivery->event,
 		.scope = consumer->scope,
-		.reason = semel_text_of(item->reason && item->reason[0]
-						? item->reason
-						: semel_status_sentence(item->status)),
-		.saga_id = semel_event_header(event, "sagaId", arena),
-		.correlation_id = semel_event_header(event, "correlationId", arena),
 		.failed_at_ms = semel_now_ms(consumer->env),
 		.partition = item->delivery->partition,
 		.offset = item->delivery->offset,
@@ -142,9 +138,20 @@ static semel_status write_entry(struct semel_consumer *consumer, struct semel_it
 		.replay_count = item->delivery->passage.replay,
 		.status = SEMEL_DEAD_PENDING,
 	};
+}
 
-	semel_uuid_make(consumer->env, entry_id);
-	entry.entry_id = semel_text_of(entry_id);
+static semel_status write_entry(struct semel_consumer *consumer, struct semel_item *item,
+				struct semel_arena *arena, semel_error *error)
+{
+	const struct semel_event *event = &item->delivery->event;
+	char entry_id[SEMEL_UUID_SIZE];
+	struct semel_dead_entry entry = semel_item_entry(consumer, item, entry_id);
+
+	entry.reason = semel_text_of(item->reason && item->reason[0]
+					     ? item->reason
+					     : semel_status_sentence(item->status));
+	entry.saga_id = semel_event_header(event, "sagaId", arena);
+	entry.correlation_id = semel_event_header(event, "correlationId", arena);
 	return consumer->store->driver->dead_add(tx_of(consumer), &entry, arena, error);
 }
 

@@ -423,28 +423,42 @@ static uint32_t wanted(struct semel_consumer *consumer)
 	return semel_breaker_allow(&consumer->breaker, batch, steady_ms);
 }
 
-static semel_status take_batch(struct semel_consumer *consumer, bool *busy_out, semel_error *error)
+semel_status semel_consumer_take(struct semel_consumer *consumer, uint32_t max,
+				 struct semel_arena *arena, struct semel_item **items_out,
+				 uint32_t *count_out, semel_error *error)
 {
-	uint32_t max = wanted(consumer), count = 0;
 	struct semel_delivery *deliveries =
-		semel_arena_alloc(consumer->arena, (max + 1) * sizeof *deliveries);
+		semel_arena_alloc(arena, (max + 1) * sizeof *deliveries);
+
+	*count_out = 0;
 	if (!deliveries)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for deliveries");
 	int64_t began_us = semel_meter_begin();
-	semel_status status = consumer->broker->driver->fetch(
-		consumer->broker, max, consumer->arena, deliveries, &count, error);
+	semel_status status = consumer->broker->driver->fetch(consumer->broker, max, arena,
+							      deliveries, count_out, error);
 	semel_meter_end(SEMEL_WORK_RECEIVE, began_us);
-	if (status != SEMEL_OK || count == 0)
+	if (status != SEMEL_OK || *count_out == 0)
 		return status;
-	*busy_out = true;
-	status = semel_places_note(consumer->places, deliveries, count, error);
+	status = semel_places_note(consumer->places, deliveries, *count_out, error);
 	if (status == SEMEL_OK)
 		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_RECEIVE, error);
 	if (status != SEMEL_OK)
 		return status;
-	struct semel_item *items = semel_items_make(consumer, deliveries, count, consumer->arena);
-	if (!items)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch");
+	*items_out = semel_items_make(consumer, deliveries, *count_out, arena);
+	return *items_out ? SEMEL_OK
+			  : semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch");
+}
+
+static semel_status take_batch(struct semel_consumer *consumer, bool *busy_out, semel_error *error)
+{
+	struct semel_item *items = NULL;
+	uint32_t count = 0;
+	semel_status status = semel_consumer_take(consumer, wanted(consumer), consumer->arena,
+						  &items, &count, error);
+
+	*busy_out = *busy_out || count > 0;
+	if (status != SEMEL_OK || count == 0)
+		return status;
 	consumer->put_off = false;
 	status = semel_batch_process(consumer, items, count, error);
 	if (status == SEMEL_OK && consumer->put_off)

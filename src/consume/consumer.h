@@ -8,6 +8,7 @@
 #ifndef SEMEL_CONSUME_CONSUMER_H
 #define SEMEL_CONSUME_CONSUMER_H
 
+#include "base/uuid.h"
 #include "broker/broker.h"
 #include "consume/breaker.h"
 #include "consume/handler.h"
@@ -134,6 +135,11 @@ semel_status semel_conclude_failed(struct semel_consumer *consumer, struct semel
 /* A dead letter, whatever the retry policy says. */
 semel_status semel_conclude_dead(struct semel_consumer *consumer, struct semel_item *item,
 				 struct semel_arena *arena, semel_error *error);
+/* What the store keeps of an item that is parked or given up, but for why. Its id is made into the
+ * caller's room, which must outlive it. */
+struct semel_dead_entry semel_item_entry(const struct semel_consumer *consumer,
+					 const struct semel_item *item,
+					 char entry_id_out[SEMEL_UUID_SIZE]);
 /* After the commit: delayed copies first, then the acks, then counts and logs. Items whose fate is
  * OPEN, GO or LATER are left alone. */
 semel_status semel_settle(struct semel_consumer *consumer, struct semel_item *const *items,
@@ -183,6 +189,11 @@ bool semel_consumer_runs_once(const struct semel_consumer *consumer);
 /* How many of wanted more deliveries may be taken under --max, with so many at hand. */
 uint32_t semel_consumer_room(const struct semel_consumer *consumer, uint32_t wanted,
 			     uint32_t at_hand);
+/* At most max deliveries of the broker as items, and their places noted. count_out is right also
+ * after a failure. */
+semel_status semel_consumer_take(struct semel_consumer *consumer, uint32_t max,
+				 struct semel_arena *arena, struct semel_item **items_out,
+				 uint32_t *count_out, semel_error *error);
 
 /* ---- for the program: handlers that are no C functions; copied ---- */
 semel_status semel_consumer_use_sql(semel_consumer *consumer, const char *const *statements,

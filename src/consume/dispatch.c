@@ -176,6 +176,7 @@ static semel_status take_deliveries(struct semel_consumer *consumer, semel_error
 	struct load *load = free_load(dispatch);
 	uint32_t wanted = load && dispatch->at_hand < dispatch->load_size ? dispatch->load_size : 0;
 	struct semel_arena *arena = load ? load->arena : consumer->arena;
+	struct semel_item *items = NULL;
 	uint32_t count = 0;
 
 	if (consumer->paused || is_giving_back(consumer) ||
@@ -185,26 +186,10 @@ static semel_status take_deliveries(struct semel_consumer *consumer, semel_error
 	wanted = semel_consumer_room(consumer, wanted, dispatch->at_hand);
 	if (load)
 		semel_arena_reset(arena);
-	struct semel_delivery *deliveries =
-		semel_arena_alloc(arena, (wanted + 1) * sizeof *deliveries);
-	if (!deliveries)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for deliveries");
-	int64_t began_us = semel_meter_begin();
-	semel_status status = consumer->broker->driver->fetch(consumer->broker, wanted, arena,
-							      deliveries, &count, error);
-	semel_meter_end(SEMEL_WORK_RECEIVE, began_us);
-	if (status != SEMEL_OK || count == 0)
-		return status;
-	status = semel_places_note(consumer->places, deliveries, count, error);
-	if (status == SEMEL_OK)
-		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_RECEIVE, error);
-	struct semel_item *items = semel_items_make(consumer, deliveries, count, arena);
-	if (status != SEMEL_OK || !items)
-		return status != SEMEL_OK
-			       ? status
-			       : semel_error_set(error, SEMEL_INTERNAL, "no memory for items");
-	fill_load(dispatch, load, items, count);
-	return SEMEL_OK;
+	semel_status status = semel_consumer_take(consumer, wanted, arena, &items, &count, error);
+	if (status == SEMEL_OK && count > 0)
+		fill_load(dispatch, load, items, count);
+	return status;
 }
 
 static bool key_at_hand(const struct semel_dispatch *dispatch, const struct semel_item *item)

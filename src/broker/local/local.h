@@ -139,8 +139,10 @@ semel_status semel_local_subscription_declare(struct semel_local *local, const c
 					      const struct semel_local_topic *topic,
 					      bool from_latest, int64_t *number_out,
 					      semel_error *error);
-/* Forgets what was made in a transaction that did not commit, or keeps it. */
-void semel_local_topics_settle(struct semel_local *local, bool committed);
+/* Ends the write transaction: commits when all went well so far, and keeps the topics that were
+ * made in it; or rolls back, and forgets them. */
+semel_status semel_local_topics_commit(struct semel_local *local, semel_status status,
+				       semel_error *error);
 uint32_t semel_local_partition_of(const struct semel_local_topic *topic,
 				  const struct semel_event *event);
 

@@ -172,12 +172,7 @@ static semel_status write_offers(struct semel_local *local, semel_error *error)
 	if (status != SEMEL_OK)
 		return status;
 	status = append_all(local, error);
-	if (status == SEMEL_OK)
-		status = semel_local_commit(local, error);
-	else
-		semel_local_rollback(local);
-	semel_local_topics_settle(local, status == SEMEL_OK);
-	return status;
+	return semel_local_topics_commit(local, status, error);
 }
 
 static void explain(const struct semel_local *local, const struct semel_local_offer *offer,

@@ -40,10 +40,5 @@ semel_status semel_local_requeue(struct semel_broker *broker, const char *scope,
 	if (status != SEMEL_OK)
 		return status;
 	status = add_delayed(local, scope, event, passage, delay_ms > 0 ? delay_ms : 0, error);
-	if (status == SEMEL_OK)
-		status = semel_local_commit(local, error);
-	else
-		semel_local_rollback(local);
-	semel_local_topics_settle(local, status == SEMEL_OK);
-	return status;
+	return semel_local_topics_commit(local, status, error);
 }

@@ -93,12 +93,7 @@ static semel_status declare_all(struct semel_local *local,
 		if (!is_named_before(options->topics, i))
 			status = declare(local, options, options->topics[i],
 					 &subscriptions[(*count_out)++], error);
-	if (status == SEMEL_OK)
-		status = semel_local_commit(local, error);
-	else
-		semel_local_rollback(local);
-	semel_local_topics_settle(local, status == SEMEL_OK);
-	return status;
+	return semel_local_topics_commit(local, status, error);
 }
 
 static bool make_shares(struct semel_local_subscription *subscriptions, uint32_t count)

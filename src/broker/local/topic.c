@@ -148,7 +148,7 @@ semel_status semel_local_topic_declare(struct semel_local *local, struct semel_t
 	return check_partitions(local, topic, error);
 }
 
-void semel_local_topics_settle(struct semel_local *local, bool committed)
+static void settle_topics(struct semel_local *local, bool committed)
 {
 	uint32_t kept = 0;
 	for (uint32_t i = 0; i < local->topic_count; i++) {
@@ -165,6 +165,17 @@ void semel_local_topics_settle(struct semel_local *local, bool committed)
 		local->topics[kept++] = topic;
 	}
 	local->topic_count = kept;
+}
+
+semel_status semel_local_topics_commit(struct semel_local *local, semel_status status,
+				       semel_error *error)
+{
+	if (status == SEMEL_OK)
+		status = semel_local_commit(local, error);
+	else
+		semel_local_rollback(local);
+	settle_topics(local, status == SEMEL_OK);
+	return status;
 }
 
 /* ---- subscriptions -------------------------------------------------------------------------- */
