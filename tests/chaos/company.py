@@ -60,11 +60,12 @@ def killed(server):
 
 
 class Producer(threading.Thread):
-    """An application that goes on: it connects again, and what it could not commit it forgets."""
+    """An application that goes on: it connects again, and what it could not commit it forgets. Each of its
+    transactions writes so many orders."""
 
-    def __init__(self, store, pace_s=0.005, aggregates=20):
+    def __init__(self, store, pace_s=0.005, aggregates=20, orders=1):
         super().__init__(daemon=True)
-        self.store, self.pace_s, self.aggregates = store, pace_s, aggregates
+        self.store, self.pace_s, self.aggregates, self.orders = store, pace_s, aggregates, orders
         self.ending, self.written = threading.Event(), 0
 
     def run(self):
@@ -74,7 +75,8 @@ class Producer(threading.Thread):
         while not self.ending.wait(self.pace_s):
             try:
                 connection = connection or mix.connect(self.store)
-                write_order(connection, f"o-{chance.randrange(self.aggregates)}")
+                for number in chance.sample(range(self.aggregates), self.orders):
+                    write_order(connection, f"o-{number}", bundle=self.written)
                 connection.commit()
                 self.written += 1
             except psycopg2.Error:
@@ -99,11 +101,11 @@ def spawn_quietly(shop, *words, env=None):
 
 
 @contextlib.contextmanager
-def company(shop, relays=1, consumers=1, env=None, words=(), load=True):
+def company(shop, relays=1, consumers=1, env=None, words=(), load=True, orders=1):
     """Relays and consumers at work under load; all of them must be there at the end, and end well."""
     team = [spawn_quietly(shop, "relay", *LEASE, *RETRIES, *words, env=env) for _ in range(relays)]
     team += [spawn_quietly(shop, *shop.subscriptions[0].words, env=env) for _ in range(consumers)]
-    producer = Producer(shop.store)
+    producer = Producer(shop.store, orders=orders)
     try:
         if load:
             producer.start()

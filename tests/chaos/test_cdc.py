@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chaos at the replication slot: dropped, lost, set back, grown past its budget, gone with the machine that
 had it. The relay says so, goes on by polling, and takes a slot up again; nothing is lost or done twice."""
+import json
 import os
 import signal
 import subprocess
@@ -134,6 +135,47 @@ def test_the_sender_is_answered_while_kafka_is_silent(shop, servers):
         moves(shop, producer)
         assert reader(shop) == pid
     is_right(shop)
+
+
+# ---- transactions ----------------------------------------------------------------------------------------
+
+ORDERS = 5
+
+
+def torn(shop):
+    """Transactions of which a reader of committed records sees something, but not everything."""
+    seen = {}
+    for record in shop.broker.records(TOPIC, "read_committed"):
+        seen.setdefault(json.loads(record.value())["bundle"], set()).add(record.key())
+    return [number for number, keys in seen.items() if len(keys) < ORDERS]
+
+
+def is_whole(shop):
+    """With no relay at work Kafka ends what it has begun, partition by partition; then nothing is in parts."""
+    wait_for(lambda: not torn(shop), 60, "whole transactions")
+
+
+@pytest.mark.core
+def test_kafka_and_the_relay_are_killed_under_transactions_and_each_is_seen_as_a_whole(shop, servers):
+    relaying = relay(shop, "--transactions")
+    with company(shop, relays=0, orders=ORDERS) as producer:
+        for also_meanwhile in (False, True):
+            streams(shop)
+            with killed(servers.kafka):
+                go_on_without(producer)
+                if also_meanwhile:
+                    relaying.kill()
+            if not also_meanwhile:
+                moves(shop, producer)
+                relaying.kill()
+            relaying.wait()
+            is_whole(shop)
+            relaying = relay(shop, "--transactions")
+            moves(shop, producer)
+    assert shop.stop(relaying) == 0, said_in(shop)
+    cost_no_attempts(shop)
+    is_right(shop)
+    assert not torn(shop)
 
 
 # ---- feedback --------------------------------------------------------------------------------------------
