@@ -6,18 +6,17 @@
 
 Parts: drain, latency, kill. All of them when none is named. Each is a ratio within one run; docs/benchmarks.md says what is
 compared with what, and README.md here how. The database is its own, and dropped."""
-import argparse
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from rig import Database, Meter, compile_all, load, middle, output, resident_mb, used_s
+from rig import (Database, Meter, compile_all, load, middle, output, read_arguments, resident_mb, run,
+                 used_s)
 
 PARTITIONS, KEYS, ROWS, BYTES = 4, 1000, 10, 250
 PAUSE_US = 100
@@ -73,6 +72,9 @@ class Bench:
         self.bare = compile_all(folder, ("bare_stream", "latency_kafka"))
         self.meter = Meter(self.database, self.kafka)
 
+    def init(self):
+        self.run("init")
+
     def close(self):
         self.drop_slot()
         self.database.drop()
@@ -89,7 +91,6 @@ class Bench:
     def fill(self, topic, events):
         """Events in transactions of ten behind a fresh slot."""
         self.drop_slot()
-        self.run("init")
         self.database.do("TRUNCATE semel_outbox, semel_outbox_exception")
         self.run("init", "--cdc", "--slot", self.slot)
         if events:
@@ -217,33 +218,8 @@ class Bench:
 PARTS = ("drain", "latency", "kill")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("semel")
-    parser.add_argument("parts", nargs="*", metavar="PART")
-    parser.add_argument("--events", type=int, default=300000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rate", type=int, default=500)
-    parser.add_argument("--seconds", type=int, default=10)
-    parser.add_argument("--verbose", action="store_true", help="what the relay has to say, too")
-    parser.add_argument("--quick", action="store_true", help="a few seconds each, to see that it works")
-    told = parser.parse_args()
-    unknown = set(told.parts) - set(PARTS)
-    if unknown:
-        parser.error(f"no such part: {' '.join(unknown)} (there are {' '.join(PARTS)})")
-    if "SEMEL_TEST_KAFKA" not in os.environ or "SEMEL_TEST_POSTGRES" not in os.environ:
-        parser.error("run it by tests/support/servers.py run --only postgres --only kafka -- …")
-    if told.quick:
-        told.events, told.rounds, told.seconds = 10000, 1, 2
-    with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(told, Path(folder))
-        try:
-            for part in told.parts or PARTS:
-                getattr(bench, part)()
-        finally:
-            bench.close()
+NUMBERS = {"events": (300000, 10000), "rounds": (3, 1), "rate": (500, 500), "seconds": (10, 2)}
 
 
 if __name__ == "__main__":
-    sys.stdout.reconfigure(line_buffering=True)
-    main()
+    run(Bench, read_arguments(__doc__, PARTS, NUMBERS, ("postgres", "kafka"), {"verbose": "what the relay has to say, too"}))

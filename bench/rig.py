@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the measurements at PostgreSQL and RabbitMQ share: a database of their own, queues, the bare programs, and the
+"""What the measurements on real servers share: their arguments, a database of their own, queues, the bare programs, and the
 processor time that each of the parties has used. Times on a busy machine are noise; processor time is much less so."""
+import argparse
 import json
 import os
 import statistics
 import subprocess
+import sys
+import tempfile
 import time
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -222,3 +225,39 @@ def middle(values):
 
 def load():
     return Path("/proc/loadavg").read_text().split()[0]
+
+
+def read_arguments(description, parts, numbers, servers, flags=None):
+    """numbers: by name, as usual and with --quick; servers: kinds that have to be there; flags: by name, with their help."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("semel")
+    parser.add_argument("parts", nargs="*", metavar="PART")
+    for name, (usual, _) in numbers.items():
+        parser.add_argument(f"--{name}", type=int, default=usual)
+    for name, explanation in (flags or {}).items():
+        parser.add_argument(f"--{name}", action="store_true", help=explanation)
+    parser.add_argument("--quick", action="store_true", help="a few seconds each, to see that it works")
+    told = parser.parse_args()
+    unknown = set(told.parts) - set(parts)
+    if unknown:
+        parser.error(f"no such part: {' '.join(unknown)} (there are {' '.join(parts)})")
+    if any(f"SEMEL_TEST_{kind.upper()}" not in os.environ for kind in servers):
+        only = " ".join(f"--only {kind}" for kind in servers)
+        parser.error(f"run it by tests/support/servers.py run {only} -- …")
+    if told.quick:
+        vars(told).update({name: quick for name, (_, quick) in numbers.items()})
+    told.parts = told.parts or list(parts)
+    return told
+
+
+def run(kind, told):
+    """The parts of a bench, which are its methods, one after the other."""
+    sys.stdout.reconfigure(line_buffering=True)
+    with tempfile.TemporaryDirectory() as folder:
+        bench = kind(told, Path(folder))
+        try:
+            bench.init()
+            for part in told.parts:
+                getattr(bench, part)()
+        finally:
+            bench.close()

@@ -6,17 +6,15 @@
 
 Parts: relay, consume, latency, backlog, kill, rows. All of them when none is named. Each is a ratio within one run;
 docs/benchmarks.md says what is compared with what, and README.md here how. The database is its own, and dropped."""
-import argparse
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import rows
 from rig import (BYTES, HEADERS, KIND, TOPIC, Broker, Database, Meter, Semel, compile_all, load, middle, output,
-                 resident_mb, used_s)
+                 read_arguments, resident_mb, run, used_s)
 
 QUEUE, BARE_QUEUE, SCOPE = "bench.queue", "bench.bare", "bench"
 INSERT_EVENT = ("INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload)"
@@ -192,35 +190,9 @@ class Bench:
 PARTS = ("relay", "consume", "latency", "backlog", "kill", "rows")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("semel")
-    parser.add_argument("parts", nargs="*", metavar="PART")
-    parser.add_argument("--events", type=int, default=100000)
-    parser.add_argument("--backlog", type=int, default=1000000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--window", type=int, default=1000)
-    parser.add_argument("--rate", type=int, default=500)
-    parser.add_argument("--seconds", type=int, default=20)
-    parser.add_argument("--quick", action="store_true", help="a few seconds each, to see that it works")
-    told = parser.parse_args()
-    unknown = set(told.parts) - set(PARTS)
-    if unknown:
-        parser.error(f"no such part: {' '.join(unknown)} (there are {' '.join(PARTS)})")
-    if "SEMEL_TEST_POSTGRES" not in os.environ:
-        parser.error("run it by tests/support/servers.py run -- …")
-    if told.quick:
-        told.events, told.backlog, told.rounds, told.seconds = 4000, 8000, 1, 2
-    with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(told, Path(folder))
-        try:
-            bench.init()
-            for part in told.parts or PARTS:
-                getattr(bench, part)()
-        finally:
-            bench.close()
+NUMBERS = {"events": (100000, 4000), "backlog": (1000000, 8000), "rounds": (3, 1), "window": (1000, 1000),
+           "rate": (500, 500), "seconds": (20, 2)}
 
 
 if __name__ == "__main__":
-    sys.stdout.reconfigure(line_buffering=True)
-    main()
+    run(Bench, read_arguments(__doc__, PARTS, NUMBERS, ("postgres", "rabbitmq")))
