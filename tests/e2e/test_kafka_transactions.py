@@ -99,6 +99,21 @@ def test_a_transaction_with_an_event_that_kafka_refuses_is_not_shown_at_all(shop
     assert len(reasons) == 60 and sum("of its transaction" in reason for reason in reasons) == 58
 
 
+def test_a_transaction_of_small_events_is_shown_though_a_batch_of_them_is_too_large_for_the_topic(shop):
+    """Kafka measures batches; so what was refused is sent again event by event."""
+    admin = pytest.importorskip("confluent_kafka.admin")
+    stock = admin.ConfigResource("topic", shop.semel.broker.topic("stock"), set_config={"max.message.bytes": "3000"})
+    for done in shop.semel.broker.administrator.client.alter_configs([stock]).values():
+        done.result(PATIENCE)
+    shop.commit(90, "one", "repeat('x', 500)")
+    shop.commit(90, "two", "repeat('x', 500)")
+    shop.commit(30, "bad", "CASE WHEN n % 3 = 1 THEN repeat('x', 5000) ELSE '' END")
+    shop.commit(30, "three")
+    shop.drain()
+    assert shop.semel.sql("SELECT status, count(*) FROM semel_outbox GROUP BY 1 ORDER BY 1") == [("FAILED", 30), ("PUBLISHED", 210)]
+    assert shop.read() == {**shop.ids("one%"), **shop.ids("two%"), **shop.ids("three%")}
+
+
 def test_a_transaction_that_fills_the_window_is_shown_in_parts_and_said_so(shop):
     shop.commit(100)
     assert "in parts" not in shop.drain("--window", "200").stderr

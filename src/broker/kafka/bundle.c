@@ -8,7 +8,8 @@
  * - An event is answered for when its bundle is committed. Until then a crash shows nothing of it:
  *   whoever comes next under the same name has it aborted, and shuts out those before him.
  * - When Kafka refuses an event, its transaction cannot be shown as a whole; so none of it is. The
- *   others of the bundle are sent again, each transaction by itself.
+ *   others of the bundle are sent again, each transaction by itself, and each event as a batch: a
+ *   batch may be too large of which no event is.
  */
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
@@ -98,7 +99,11 @@ semel_status semel_kafka_bundle_admit(struct semel_kafka *kafka, uint64_t transa
 		return SEMEL_FULL;
 	}
 	if (!bundle->begun && !kafka->window.broken) {
-		semel_status status = begin(kafka, error);
+		bool was_singly = kafka->singly;
+		kafka->singly = false;
+		semel_status status = was_singly ? restart(kafka, error) : SEMEL_OK;
+		if (status == SEMEL_OK)
+			status = begin(kafka, error);
 		if (status != SEMEL_OK)
 			return status;
 	}
@@ -314,14 +319,20 @@ semel_status semel_kafka_bundle_repair(struct semel_kafka *kafka, semel_error *e
 	semel_logf(SEMEL_LOG_DEBUG, "kafka: a transaction failed; %u events are sent again",
 		   bundle->count);
 	empty(bundle);
+	kafka->singly = true;
 	semel_status status = restart(kafka, error);
+	bool small = true; /* none of them is too large by itself */
 	kafka->careful = true;
 	while (slot && status == SEMEL_OK) {
 		struct semel_kafka_slot *end = end_of_run(slot);
 		status = redo(kafka, slot, end,
 			      open && !end && slot->passage.transaction == bundle->last, error);
+		small = small && bundle->refusal != SEMEL_TOO_LARGE;
 		slot = end;
 	}
 	kafka->careful = false;
+	if (status == SEMEL_OK && small && kafka->window.refused_bytes > 0)
+		semel_kafka_shrink(kafka);
+	kafka->window.refused_bytes = 0;
 	return status;
 }

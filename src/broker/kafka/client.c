@@ -10,6 +10,7 @@
 #include "broker/kafka/kafka.h"
 #include "observe/log.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,6 +107,22 @@ static semel_status set_transactions(struct semel_kafka *kafka, rd_kafka_conf_t 
 		       : status;
 }
 
+/* As we have learned that they have to be. */
+static semel_status set_batches(struct semel_kafka *kafka, rd_kafka_conf_t *conf,
+				semel_error *error)
+{
+	char size[24];
+	snprintf(size, sizeof(size), "%" PRIu64, kafka->batch_bytes);
+	const struct semel_kafka_setting single = { "batch.num.messages", "1" };
+	const struct semel_kafka_setting small = { "batch.size", size };
+	semel_status status = SEMEL_OK;
+	if (kafka->singly)
+		status = set(kafka, conf, &single, 1, error);
+	if (status == SEMEL_OK && kafka->batch_bytes > 0)
+		status = set(kafka, conf, &small, 1, error);
+	return status;
+}
+
 /* The caller's own settings come last, and win. */
 static semel_status make(struct semel_kafka *kafka, rd_kafka_type_t type, rd_kafka_conf_t *conf,
 			 rd_kafka_t **client_out, semel_error *error)
@@ -127,6 +144,8 @@ static semel_status make(struct semel_kafka *kafka, rd_kafka_type_t type, rd_kaf
 		status = set(kafka, conf, consumer_settings, COUNT(consumer_settings), error);
 	if (status == SEMEL_OK)
 		status = set(kafka, conf, settings->passed, settings->passed_count, error);
+	if (status == SEMEL_OK && producing)
+		status = set_batches(kafka, conf, error);
 	if (status != SEMEL_OK) {
 		library->conf_destroy(conf);
 		return status;

@@ -101,7 +101,8 @@ struct semel_kafka_window {
 	int64_t heard_ms;                                /* steady: when reports were heard last */
 	uint32_t size, refused;                          /* of the done ones */
 	uint64_t sequence;
-	bool broken; /* something was not taken: the producer has to be made anew */
+	uint64_t refused_bytes; /* in batches that were too large, since the producer was made */
+	bool broken;            /* something was not taken: the producer has to be made anew */
 };
 
 /* What the events of a kind have in common. */
@@ -194,6 +195,8 @@ struct semel_kafka {
 	struct semel_arena *scratch;
 	struct semel_buffer header_text;
 	bool careful;          /* one event at a time is on its way */
+	bool singly;           /* the producer makes a batch of every event */
+	uint64_t batch_bytes;  /* of a batch, as we have learned it; 0: librdkafka's own */
 	int64_t down_since_ms; /* steady; 0: somebody answers */
 	bool let_in;           /* the cluster has answered once */
 	bool lost;             /* open anew */
@@ -262,6 +265,9 @@ semel_status semel_kafka_poll(struct semel_broker *broker, int64_t wait_ms, seme
 const char *semel_kafka_blocked(struct semel_broker *broker);
 /* Hears what the producer has to say, waiting at most wait_ms for the first of it. */
 void semel_kafka_producer_serve(struct semel_kafka *kafka, int64_t wait_ms);
+/* Batches were refused for their size, and none of their events is too large by itself: the next
+ * producer makes smaller ones. */
+void semel_kafka_shrink(struct semel_kafka *kafka);
 /* What a delivery report of this kind means for the event. OK: nothing, it may be sent again. */
 semel_status semel_kafka_refusal_of(rd_kafka_resp_err_t err);
 

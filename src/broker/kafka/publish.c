@@ -8,6 +8,7 @@
  *   unanswered again, one by one in the order of the offers, and now an answer is about one event.
  * - What librdkafka had gathered by then it still sends; the broker refuses it too, because it
  *   knows the producer: introduce.c sees to that.
+ * - A batch may be too large of which no event is; smaller ones are made then.
  * - While a refusal is not reported, later ones of its aggregate are refused too, as HELD.
  * - What may have arrived and was not answered is sent twice, with the same id.
  * - A broker takes any number as the first of a producer that it does not know. One that is only
@@ -20,12 +21,17 @@
 #include "broker/kafka/kafka.h"
 #include "observe/log.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define SETTLE_MS  2000
 #define CAREFUL_MS 30000
+
+#define BATCH_BYTES  1000000 /* librdkafka's, unless it is told otherwise */
+#define BATCH_LEAST  1000
+#define RECORD_BYTES 300 /* of a usual record, beside its value */
 
 /* ---- slots ----------------------------------------------------------------------------------- */
 
@@ -127,8 +133,11 @@ static void hear_refusal(struct semel_kafka *kafka, struct semel_kafka_slot *slo
 	char reason[160];
 	semel_status refusal = semel_kafka_refusal_of(err);
 	kafka->window.broken = true;
-	if (!kafka->careful)
-		return; /* it is sent again, by itself */
+	if (!kafka->careful) { /* it is sent again, by itself */
+		if (refusal == SEMEL_TOO_LARGE)
+			kafka->window.refused_bytes += RECORD_BYTES + slot->event->payload.length;
+		return;
+	}
 	if (refusal == SEMEL_OK) {
 		kafka->trouble = SEMEL_OUTAGE;
 		snprintf(kafka->trouble_text, sizeof(kafka->trouble_text), "an event failed: %s",
@@ -366,8 +375,21 @@ static semel_status send_alone(struct semel_kafka *kafka, struct semel_kafka_slo
 	return status == SEMEL_FULL ? SEMEL_OUTAGE : status;
 }
 
+void semel_kafka_shrink(struct semel_kafka *kafka)
+{
+	uint64_t bytes = kafka->batch_bytes > 0 ? kafka->batch_bytes : BATCH_BYTES;
+	if (bytes > kafka->window.refused_bytes)
+		bytes = kafka->window.refused_bytes;
+	kafka->batch_bytes = bytes / 2 > BATCH_LEAST ? bytes / 2 : BATCH_LEAST;
+	semel_logf(SEMEL_LOG_INFO,
+		   "%s refuses batches that are larger than max.message.bytes of a topic: from now "
+		   "on they have at most %" PRIu64 " bytes",
+		   kafka->place, kafka->batch_bytes);
+}
+
 static semel_status repair(struct semel_kafka *kafka, semel_error *error)
 {
+	bool small = true; /* none of them is too large by itself */
 	semel_status status = start_anew(kafka, error);
 	size_t count = 0;
 	struct semel_kafka_slot **list = unanswered(&kafka->window, &count);
@@ -381,9 +403,14 @@ static semel_status repair(struct semel_kafka *kafka, semel_error *error)
 			semel_kafka_hold(&kafka->window, list[i]);
 		else
 			status = send_alone(kafka, list[i], error);
+		small = small && list[i]->status != SEMEL_TOO_LARGE;
 	}
 	kafka->careful = false;
-	if (status == SEMEL_OK && kafka->window.broken)
+	bool shrinks = status == SEMEL_OK && small && kafka->window.refused_bytes > 0;
+	if (shrinks)
+		semel_kafka_shrink(kafka);
+	kafka->window.refused_bytes = 0;
+	if (status == SEMEL_OK && (kafka->window.broken || shrinks))
 		status = start_anew(kafka, error);
 	free(list);
 	return status;
