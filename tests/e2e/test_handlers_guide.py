@@ -1,15 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples of docs/handlers.md, run as a reader would: top to bottom, in an empty folder."""
-import socket
-
 import pytest
 from guide import TREE, Reader
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+from nest import free_port
 
 
 @pytest.fixture(scope="module")

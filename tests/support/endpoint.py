@@ -1,14 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small HTTP server whose answers a test writes down beforehand."""
 import http.server
-import socket
 import threading
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Endpoint:

@@ -38,20 +38,23 @@ def wait_until(condition, timeout, what):
         time.sleep(0.05)
 
 
-def free_port(taken=set()):  # noqa: B006: one set for the process, on purpose
+def free_port(kept=[]):  # noqa: B006: one list for the process, on purpose
     """Below the range that the system gives to clients: else a client that knocks at a server's port
-    while it restarts may be given that very port, and talk to itself."""
+    while it restarts may be given that very port, and talk to itself. As long as this process lives the
+    port is given to no other process of a test run, which would choose it while nobody listens there: a
+    name among the system's abstract sockets says whose it is."""
     while True:
         port = random.randrange(10000, 32000)
-        if port in taken:
-            continue
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0semel-test-port-{port}")
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        taken.add(port)
+        except OSError:
+            claim.close()
+            continue
+        kept.append(claim)
         return port
 
 
