@@ -15,10 +15,11 @@
 static const struct semel_pg_query server_time = { "ask for the server's time",
 						   "SELECT " SEMEL_PG_MS("clock_timestamp()") };
 
-static void settle(struct semel_pg_store *store, int64_t ahead_ms)
+/* doubt_ms: by so much the difference may be wrong, since the answer took its time. */
+static void settle(struct semel_pg_store *store, int64_t ahead_ms, int64_t doubt_ms)
 {
 	int64_t before_ms = store->ahead_ms;
-	store->ahead_ms = llabs(ahead_ms) <= AGREED_MS ? 0 : ahead_ms;
+	store->ahead_ms = llabs(ahead_ms) <= AGREED_MS + doubt_ms ? 0 : ahead_ms;
 	if (store->ahead_ms != 0 && llabs(store->ahead_ms - before_ms) > AGREED_MS)
 		semel_logf(SEMEL_LOG_WARN,
 			   "this machine's clock is %lld s %s PostgreSQL's; leases go by the "
@@ -35,7 +36,8 @@ semel_status semel_pg_clock_look(struct semel_pg_store *store, semel_error *erro
 		semel_pg_run(semel_pg_tx(&store->base), &server_time, NULL, &result, error);
 	int64_t heard_ms = semel_now_ms(semel_env_system());
 	if (status == SEMEL_OK)
-		settle(store, semel_pg_int(result, 0, 0) - (asked_ms + heard_ms) / 2);
+		settle(store, semel_pg_int(result, 0, 0) - (asked_ms + heard_ms) / 2,
+		       (heard_ms - asked_ms) / 2);
 	semel_pg_clear(result);
 	return status;
 }
