@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PATIENCE_MS 20000
+#define PATIENCE_MS 90000
 
 /* ---- time ----------------------------------------------------------------------------------- */
 

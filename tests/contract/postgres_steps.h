@@ -121,7 +121,7 @@ static inline int64_t complete_seq(struct store_relay *relay)
 
 static inline void wait_for_complete(struct store_relay *relay, int64_t seq)
 {
-	for (int i = 0; i < 5000 && complete_seq(relay) < seq; i++)
+	for (int i = 0; i < 60000 && complete_seq(relay) < seq; i++)
 		usleep(1000);
 	assert_true(complete_seq(relay) >= seq);
 }

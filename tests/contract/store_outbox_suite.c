@@ -226,7 +226,7 @@ static void a_batch_is_bounded_by_count_and_by_bytes(void **state)
 	relay.batch.bytes_max = 1;
 	assert_string_equal(store_relay_fetch(&relay, 0), "e1");
 	/* Somebody else's transaction may be open for a moment. */
-	for (int i = 0; i < 1000 && relay.batch.complete_seq < relay.rows[0].seq; i++) {
+	for (int i = 0; i < 6000 && relay.batch.complete_seq < relay.rows[0].seq; i++) {
 		usleep(10000);
 		store_relay_fetch(&relay, 0);
 	}

@@ -87,7 +87,7 @@ static void a_commit_wakes_a_relay_that_dozes(void **state)
 	while (semel_wake_sleep(wake, 50))
 		store->driver->rouse(store); /* hears what happened before */
 	store_publish(writer, "e1", "a", NULL);
-	assert_true(semel_wake_sleep(wake, 10000));
+	assert_true(semel_wake_sleep(wake, 60000));
 	assert_true(store->driver->rouse(store));
 	assert_string_equal(store_relay_fetch(&relay, 0), "e1");
 	store_relay_close(&relay);

@@ -112,12 +112,12 @@ static void a_program_that_takes_too_long_is_ended_and_retried(void **state)
 	struct semel_outcome outcome;
 	struct semel_event event = sample_event();
 	struct semel_outside *outside =
-		open_handler(&semel_outside_exec, "echo nearly there >&2; exec sleep 1000", 500);
+		open_handler(&semel_outside_exec, "echo nearly there >&2; exec sleep 1000", 3000);
 	semel_outside_exec.run(outside, &event, 1, &outcome);
 	semel_outside_exec.close(outside);
 	assert_int_equal(outcome.status, SEMEL_HANDLER_RETRY);
 	assert_true(outcome.timed_out);
-	assert_says(&outcome, "500ms");
+	assert_says(&outcome, "3s");
 	assert_says(&outcome, "nearly there");
 }
 

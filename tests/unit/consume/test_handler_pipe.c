@@ -152,7 +152,7 @@ static void an_answer_that_comes_too_late_does_not_reach_the_next_event(void **s
 		&semel_outside_pipe,
 		"while read -r x; do case $x in *order.slow*) sleep 1000;; esac; " ANSWER(
 			"done") "; done",
-		2000);
+		5000);
 	event.type = SEMEL_TEXT("order.slow");
 	semel_outside_pipe.run(outside, &event, 1, &outcome);
 	assert_int_equal(outcome.status, SEMEL_HANDLER_RETRY);
