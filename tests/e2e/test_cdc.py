@@ -57,7 +57,8 @@ def test_rows_come_through_the_stream_and_are_marked(stream):
     assert "published 500 events" in done.stdout
     assert stream.waiting() == 0
     assert stream.arrived() == {"a": list(range(1, 501))}
-    assert not stream.is_read() and stream.state() is not None
+    wait_for(lambda: not stream.is_read(), PATIENCE, "the server knows that its reader is gone")
+    assert stream.state() is not None
 
 
 def test_what_was_settled_is_confirmed_and_does_not_come_again(stream):
@@ -74,7 +75,7 @@ def test_rows_from_before_the_slot_are_polled_first(semel):
     stream.insert(100, first=101)
     stream.drain()
     assert stream.arrived() == {"a": list(range(1, 201))}
-    semel.sql("SELECT pg_drop_replication_slot(?)", stream.slot)
+    stream.drop()
 
 
 def test_a_rolled_back_event_is_never_seen_and_late_commits_are(stream):
@@ -111,67 +112,6 @@ def test_many_writers_and_each_aggregate_in_its_order(stream):
     stream.wait_until_published()
     assert stream.semel.stop(relay) == 0
     assert stream.arrived() == {f"w{i}": list(range(1, 101)) for i in range(6)}
-
-
-def outside(semel, *statements):
-    """Settings of the server, which no transaction block may change."""
-    connection = mix.connect(semel.store)
-    connection.commit()
-    connection.connection.autocommit = True
-    for statement in statements:
-        connection.execute(statement)
-    connection.close()
-
-
-class HeldCommits:
-    """No commit is answered: each waits for a standby that never comes.
-
-    A session may see the setting before the server's checkpointer has: commits go on until then. So one is tried after the
-    other until the first is held."""
-
-    def __init__(self, semel):
-        self.semel, self.over = semel, threading.Event()
-        self.tries = threading.Thread(target=self.try_commits)
-
-    def __enter__(self):
-        outside(self.semel, "ALTER SYSTEM SET synchronous_standby_names = 'nobody'", "SELECT pg_reload_conf()")
-        self.tries.start()
-        wait_for(self.holds, PATIENCE, "a commit is held")
-
-    def __exit__(self, *_):
-        self.over.set()
-        outside(self.semel, "ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
-        self.tries.join(PATIENCE)
-
-    def try_commits(self):
-        while not self.over.is_set():
-            self.semel.sql("CREATE TABLE IF NOT EXISTS tried (one int)")
-            self.semel.sql("DROP TABLE tried")
-
-    def holds(self):
-        held = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND datname = current_database()"
-        return self.semel.sql(held)[0][0] > 0
-
-
-@pytest.mark.core
-@pytest.mark.only("local")  # its file tells when the event has arrived
-def test_the_stream_may_be_quicker_than_its_commit(stream):
-    """A commit that waits for a standby is in the log, and nobody can see it yet."""
-    relay = stream.start()
-    stream.wait_until_read()
-    stream.insert(1)
-    stream.wait_until_published()
-    log = stream.semel.folder / "semel-broker.db-wal"
-    before = log.stat().st_size
-    writer = threading.Thread(target=stream.insert, args=(1,), kwargs={"first": 2})
-    with HeldCommits(stream.semel):
-        writer.start()
-        wait_for(lambda: log.stat().st_size > before, PATIENCE, "the event has arrived")
-        assert stream.semel.sql("SELECT count(*) FROM semel_outbox") == [(1,)]
-    writer.join(PATIENCE)
-    stream.wait_until_published()
-    assert stream.semel.stop(relay) == 0
-    assert stream.arrived() == {"a": [1, 2]}
 
 
 def peak_kb(child):
@@ -278,7 +218,8 @@ def test_a_slot_that_is_dropped_under_the_relay_is_polled_around_and_made_anew(s
     stream.drop()
     stream.insert(100, first=101)
     stream.wait_until_published()
-    stream.wait_until_read()
+    # Who makes a slot holds it, as a reader does, until every transaction of before has ended: only the log tells them apart.
+    wait_for(lambda: "reading the change stream (" in relay.log().partition("made the slot")[2], PATIENCE, "the new slot is read")
     stream.insert(100, first=201)
     stream.wait_until_published()
     assert stream.semel.stop(relay) == 0
@@ -342,7 +283,7 @@ def test_without_a_publication_the_relay_says_what_to_do_and_polls(semel):
 
 
 def test_a_role_that_may_not_replicate_is_told_so_and_polls(stream):
-    stream.semel.sql("DO $$ BEGIN CREATE ROLE plain LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
+    stream.semel.sql("DO $$ BEGIN CREATE ROLE plain LOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$")
     stream.semel.sql("GRANT ALL ON ALL TABLES IN SCHEMA public TO plain; GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO plain")
     stream.insert(10)
     url = re.sub(r"//[^@]*@", "//plain@", str(stream.semel.store))

@@ -8,6 +8,7 @@ import sqlite3
 from pathlib import Path
 
 from brokers import BROKERS, fresh_name, servers
+from nest import wait_until
 
 NAME = os.environ.get("SEMEL_TEST_MIX", "sqlite+local")
 
@@ -272,7 +273,17 @@ class Dropped:
         self.name = name
 
     def close(self):
-        alone(f"DROP DATABASE {self.name} WITH (FORCE)")
+        wait_until(self.is_gone, 60, f"the end of {self.name}")
+
+    def is_gone(self):
+        """The reader of a slot that was killed is one to the server for a moment more, and in the way."""
+        import psycopg2
+
+        try:
+            alone(f"DROP DATABASE IF EXISTS {self.name} WITH (FORCE)")
+            return True
+        except psycopg2.errors.ObjectInUse:
+            return False
 
 
 def alone(statement):
@@ -281,8 +292,10 @@ def alone(statement):
 
     connection = psycopg2.connect(servers().postgres_url("postgres"))
     connection.autocommit = True
-    connection.cursor().execute(statement)
-    connection.close()
+    try:
+        connection.cursor().execute(statement)
+    finally:
+        connection.close()
 
 
 def number_of(payload):

@@ -48,7 +48,8 @@ class Stream:
         return rows[0] if rows else None
 
     def is_read(self):
-        return bool(self.state() and self.state()[0])
+        found = self.state()
+        return bool(found and found[0])
 
     def wait_until_read(self):
         wait_for(self.is_read, PATIENCE, "the slot has a reader")
