@@ -211,7 +211,7 @@ def test_a_slot_that_was_set_back_repeats_no_more_than_was_in_flight(shop):
     shop.sql("SELECT pg_copy_logical_replication_slot(?, 'back')", name)
     shop.load(aggregates=20, each=10)
     shop.relay()
-    wait_for(lambda: not reader(shop), 30, "the slot to be free")
+    wait_for(lambda: not reader(shop), 60, "the slot to be free")
     shop.sql("SELECT pg_drop_replication_slot(?)", name)
     shop.sql("SELECT pg_copy_logical_replication_slot('back', ?)", name)
     shop.sql("SELECT pg_drop_replication_slot('back')")
@@ -434,15 +434,13 @@ def test_an_event_that_is_refused_before_others_see_its_commit_keeps_its_count(s
     relaying = relay(shop, "--attempts", "1")
     streams(shop)
     try:
-        servers.postgres.psql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
-        servers.postgres.psql("SELECT pg_reload_conf()")
+        servers.postgres.set("synchronous_standby_names", "nobody")
         writer = threading.Thread(target=write_patiently, args=(shop,))
         writer.start()
         wait_for(lambda: shop.sql(MARKING), 60, "the relay about to mark what it cannot see")
         assert shop.sql("SELECT count(*) FROM semel_outbox") == [(0,)]
     finally:
-        servers.postgres.psql("ALTER SYSTEM RESET synchronous_standby_names")
-        servers.postgres.psql("SELECT pg_reload_conf()")
+        servers.postgres.set("synchronous_standby_names", None)
     writer.join(60)
     wait_for(lambda: shop.dead_letters() == 1, 60, "a dead letter")
     assert shop.sql("SELECT status, attempts FROM semel_outbox") == [("FAILED", 1)]

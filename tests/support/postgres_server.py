@@ -123,9 +123,15 @@ class Postgres:
         other.start()
         wait_until(lambda: self.psql("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'") == "1",
                    30, f"{name} follows")
-        self.psql(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
-        self.psql("SELECT pg_reload_conf()")
+        self.set("synchronous_standby_names", name)
         return other
+
+    def set(self, name, value):
+        """A setting of the running server; None: as it was. Commits wait for standbys when the checkpointer has heard of
+        them, which may be later than others do: when it has made a checkpoint, it has."""
+        self.psql(f"ALTER SYSTEM SET {name} = '{value}'" if value else f"ALTER SYSTEM RESET {name}")
+        self.psql("SELECT pg_reload_conf()")
+        self.psql("CHECKPOINT")
 
     def promote(self):
         self.psql("SELECT pg_promote(true, 60)")
