@@ -69,7 +69,7 @@ def test_a_call_that_is_not_answered_in_time_is_not_repeated(shop):
     publish(shop, "good")
     relay(shop)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(10)
+        server.settimeout(60)
         url = f"http://127.0.0.1:{server.getsockname()[1]}/"
         child = shop.spawn("consume", "--scope", "billing", "--topic", "order.events", "--http", url, "--handler-timeout", "300ms",
                            *ONCE, "--drain")

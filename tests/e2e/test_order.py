@@ -186,8 +186,7 @@ def test_total_order_keeps_the_whole_topic_behind_an_event_under_retry(shop, bat
 @pytest.mark.core
 def test_total_order_stops_at_a_dead_letter_and_goes_on_after_its_replay(shop):
     published(shop, ("a1", "a"), ("bad", "b"), ("a2", "a"), ("c1", "c"))
-    complaint = shop.fails(75, *run_words("--drain", "--order", "total", "--poison", "block", "--timeout", "3s"))
-    assert "dlq list" in complaint
+    shop.drains_in_vain(*run_words("--order", "total", "--poison", "block"), told=["dlq list"])
     before = arrived(shop)
     assert words(shop) == before[: before.index("bad")]
     mend(shop)
@@ -198,7 +197,7 @@ def test_total_order_stops_at_a_dead_letter_and_goes_on_after_its_replay(shop):
 
 def test_total_order_goes_on_when_the_head_is_discarded(shop):
     published(shop, ("bad", "b"), ("a1", "a"))
-    shop.fails(75, *run_words("--drain", "--order", "total", "--poison", "block", "--timeout", "1s"))
+    shop.drains_in_vain(*run_words("--order", "total", "--poison", "block"), told=["dlq list"])
     shop.ok("dlq", "discard", shop.json("dlq", "list")[0]["dlqEntryId"])
     consume(shop, "--order", "total", "--poison", "block")
     assert words(shop) == ["a1"]

@@ -15,7 +15,10 @@ TREE = Path(__file__).resolve().parent.parent.parent
 PROGRAM = Path(os.environ.get("SEMEL_BIN", TREE / "build" / "semel")).absolute()
 
 
-def wait_for(condition, timeout=30.0, what="the condition"):
+DRAIN = ("--timeout", "120s")  # where a test says nothing else: a machine may be slow, and that is no failure
+
+
+def wait_for(condition, timeout=60.0, what="the condition"):
     """Asks until the answer is true, and gives it back."""
     until = time.monotonic() + timeout
     while True:
@@ -59,13 +62,18 @@ class Semel:
         mine = {key: value for key, value in os.environ.items() if not key.startswith("SEMEL_")}
         return {**mine, **self.place.environment(), **(extra or {})}
 
-    def run(self, *words, check=False, env=None, timeout=60, **options):
+    def words(self, words):
+        """As they are given to the program."""
+        patience = DRAIN if "--drain" in words and "--timeout" not in words else ()
+        return self.place.words((*words, *patience))
+
+    def run(self, *words, check=False, env=None, timeout=180, **options):
         """One run to its end. Words may be bytes; output is text unless text=False."""
         options.setdefault("text", True)
         if "stdin" not in options and "input" not in options:
             options["stdin"] = subprocess.DEVNULL
         done = subprocess.run(
-            [self.program, *self.place.words(words)], cwd=self.folder, env=self.environment(env), timeout=timeout, check=False,
+            [self.program, *self.words(words)], cwd=self.folder, env=self.environment(env), timeout=timeout, check=False,
             stdout=options.pop("stdout", subprocess.PIPE), stderr=options.pop("stderr", subprocess.PIPE), **options,
         )
         if check:
@@ -86,6 +94,15 @@ class Semel:
         lines = [line for line in done.stderr.splitlines() if line.startswith("semel: ")]
         assert len(lines) == 1, done.stderr
         return lines[0].removeprefix("semel: ")
+
+    def drains_in_vain(self, *words, told, **options):
+        """The complaint of a drain that cannot end, and that has come as far as to say so: with all of these words.
+        Where it has not, it gets more time."""
+        for seconds in (1, 4, 16, 64):
+            complaint = self.fails(75, *words, "--drain", "--timeout", f"{seconds}s", **options)
+            if all(text in complaint for text in told):
+                return complaint
+        raise AssertionError(f"{told} is not in: {complaint}")
 
     def publish(self, *words, type="order.created.v1", aggregate="order:1", **options):
         """The id of a published event."""
@@ -116,14 +133,14 @@ class Semel:
     def spawn(self, *words, env=None, **options):
         """A run in the background; whatever is left of it is killed when the test ends."""
         child = subprocess.Popen(
-            [self.program, *self.place.words(words)], cwd=self.folder, env=self.environment(env), start_new_session=True,
+            [self.program, *self.words(words)], cwd=self.folder, env=self.environment(env), start_new_session=True,
             stdin=options.pop("stdin", subprocess.DEVNULL), stdout=options.pop("stdout", subprocess.PIPE),
             stderr=options.pop("stderr", subprocess.PIPE), text=True, **options,
         )
         self.children.append(child)
         return child
 
-    def stop(self, child, number=signal.SIGTERM, timeout=30):
+    def stop(self, child, number=signal.SIGTERM, timeout=60):
         """Sends the signal and gives back the exit code."""
         child.send_signal(number)
         return child.wait(timeout)
