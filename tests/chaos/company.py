@@ -136,8 +136,10 @@ def cost_no_attempts(shop):
     assert shop.sql("SELECT count(*) FROM semel_outbox WHERE attempts > 0") == [(0,)]
 
 
-def moves(shop, producer, timeout=60):
-    """What is written from now on comes through."""
+def moves(shop, producer, timeout=180):
+    """What is written from now on comes through. At Kafka it may take a while: a coordinator that is chosen in the middle
+    of it may leave a consumer's request to join without an answer; librdkafka asks again when the group's longest
+    patience is over, after 63 seconds."""
     go_on_without(producer)
     seen = effects(shop)
     wait_for(lambda: effects(shop) > seen + 20, timeout, "new effects")

@@ -168,8 +168,6 @@ def test_with_too_few_brokers_nothing_is_confirmed_and_nothing_lost(spread, node
             node.start(wait=False)
         for node in nodes[1:]:
             node.wait()
-        # A coordinator that is chosen in the middle of it may leave a consumer's request to join without an answer;
-        # librdkafka asks again when the group's longest patience is over, after 63 seconds.
-        moves(shop, producer, 180)
+        moves(shop, producer)
     cost_no_attempts(shop)
     is_right(shop)

@@ -188,16 +188,16 @@ class Kafka(Process):
         return self
 
     def wait(self):
-        wait_until(self.answers, 60, f"Kafka {self.number} answers")
+        wait_until(self.answers, 120, f"Kafka {self.number} answers")
 
     def answers(self):
         """The port is open before the node may be asked; only an answer counts."""
         if self.child.poll() is not None:
             raise RuntimeError(f"Kafka ended with {self.child.returncode}\n{self.log.read_text()[-3000:]}")
-        return listens(self.port) and self.administrator().knows(self.number)
+        return listens(self.port) and self.administrator(5).knows(self.number)
 
-    def administrator(self):
-        return Administrator(self.bootstrap())
+    def administrator(self, patience_s=60):
+        return Administrator(self.bootstrap(), patience_s)
 
     def told(self):
         """What another process needs to know of it."""
@@ -224,14 +224,14 @@ def cluster(nest, size=3, settings=None):
 
 
 class Administrator:
-    def __init__(self, bootstrap, jar_folder=None):
+    def __init__(self, bootstrap, patience_s=60):
         from confluent_kafka.admin import AdminClient
 
-        self.bootstrap, self.jar_folder = bootstrap, jar_folder
-        self.client = AdminClient({"bootstrap.servers": bootstrap, "log_level": "0", "socket.timeout.ms": 5000})
+        self.bootstrap, self.patience_s = bootstrap, patience_s
+        self.client = AdminClient({"bootstrap.servers": bootstrap, "log_level": "0", "socket.timeout.ms": 30000})
 
     def metadata(self, topic=None):
-        return self.client.list_topics(topic, timeout=5)
+        return self.client.list_topics(topic, timeout=self.patience_s)
 
     def brokers(self):
         return self.metadata().brokers
@@ -256,16 +256,23 @@ class Administrator:
 
         config = {key.replace("_", "."): str(value) for key, value in settings.items()}
         made = self.client.create_topics([NewTopic(topic, partitions, copies, config=config)], operation_timeout=30)
-        made[topic].result(30)
-        wait_until(lambda: self.has_leaders(topic, partitions), 30, f"{topic} has leaders")
+        made[topic].result(60)
+        wait_until(lambda: self.has_leaders(topic, partitions), 60, f"{topic} has leaders")
 
     def has_leaders(self, topic, partitions):
         there = self.metadata().topics.get(topic)
         return there and len(there.partitions) == partitions and all(p.leader >= 0 for p in there.partitions.values())
 
     def delete(self, *topics):
+        """What is gone already is no trouble: a node hears a moment late of what was deleted."""
+        from confluent_kafka import KafkaError, KafkaException
+
         for done in self.client.delete_topics(list(topics), operation_timeout=30).values():
-            done.result(30)
+            try:
+                done.result(60)
+            except KafkaException as trouble:
+                if trouble.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise
 
 
 def main():

@@ -7,7 +7,8 @@ from kafka_server import Administrator
 from nest import wait_until
 
 NOT_YET = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR)
-QUIET = {"log_level": 0, "socket.timeout.ms": 10000}
+IN_PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)  # the client connects again
+QUIET = {"log_level": 0, "socket.timeout.ms": 30000}
 
 
 class Space:
@@ -69,7 +70,7 @@ class Space:
         consumer = Consumer({"bootstrap.servers": self.place, "group.id": "witness", "enable.auto.commit": False,
                              "isolation.level": isolation, "enable.partition.eof": True, **QUIET})
         try:
-            there = wait_until(lambda: consumer.list_topics(topic, timeout=20).topics[topic].partitions, 20, "its partitions")
+            there = wait_until(lambda: consumer.list_topics(topic, timeout=60).topics[topic].partitions, 60, "its partitions")
             consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in there])
             return list(read_to_the_end(consumer, set(there)))
         finally:
@@ -88,14 +89,14 @@ class Space:
 
     def things(self):
         """Topics and groups."""
-        groups = {group.id for group in self.administrator.client.list_groups(timeout=20)}
+        groups = {group.id for group in self.administrator.client.list_groups(timeout=60)}
         return self.topics() | {name.removeprefix(self.prefix) for name in groups if name.startswith(self.prefix)}
 
     def consumers(self, scope, _topic):
         """Members of the group, once it has shared the partitions out. A coordinator that has only just come to its
         office does not know yet."""
         try:
-            found = self.administrator.client.list_groups(self.prefix + scope, timeout=20)
+            found = self.administrator.client.list_groups(self.prefix + scope, timeout=60)
         except KafkaException as trouble:
             if trouble.args[0].code() not in NOT_YET:
                 raise
@@ -126,7 +127,7 @@ def read_to_the_end(consumer, partitions):
     silent = 0
     while partitions:
         record = consumer.poll(1)
-        if record is None:
+        if record is None or (record.error() and record.error().code() in IN_PASSING):
             silent += 1
             assert silent < 60, f"no end of {partitions}"
             continue
