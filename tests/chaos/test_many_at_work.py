@@ -53,7 +53,7 @@ def test_three_relays_and_four_consumers_are_killed_and_stopped_at_random(shop):
 def test_a_relay_that_was_stopped_for_longer_than_its_lease_cannot_mark(shop):
     shop.load(aggregates=10, each=2)
     sleeper = shop.spawn("relay", *LEASE, env={"SEMEL_FAILPOINT": "relay.after-confirm:pause=5000@1"})
-    wait_for(lambda: shop.place.log(), 30, "something at the broker")
+    wait_for(lambda: shop.place.log(), 60, "something at the broker")
     sleeper.send_signal(signal.SIGSTOP)
     shop.relay(*LEASE)
     times = "SELECT seq, published_at FROM semel_outbox ORDER BY seq"
@@ -61,7 +61,7 @@ def test_a_relay_that_was_stopped_for_longer_than_its_lease_cannot_mark(shop):
     assert all(moment for _, moment in marked)
     sleeper.send_signal(signal.SIGCONT)
     last = shop.order("o-0")
-    wait_for(lambda: shop.sql("SELECT 1 FROM semel_outbox WHERE id = ? AND status = 'PUBLISHED'", last), 30, "it works again")
+    wait_for(lambda: shop.sql("SELECT 1 FROM semel_outbox WHERE id = ? AND status = 'PUBLISHED'", last), 60, "it works again")
     assert shop.sql(times)[: len(marked)] == marked
     assert shop.stop(sleeper) == 0
     is_right(shop)

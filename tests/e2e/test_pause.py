@@ -36,7 +36,7 @@ def stop_at(shop, child, condition):
 def go_on(shop, child):
     (shop.folder / "go").touch()
     child.send_signal(signal.SIGCONT)
-    code = child.wait(30)
+    code = child.wait(60)
     assert code == 0, child.stderr.read()
 
 
@@ -49,7 +49,7 @@ def test_a_separate_claim_that_has_moved_on_leaves_no_effect(shop):
     event_id = publish(shop, "good")
     relay(shop)
     handler = ("--claim", "separate", "--sql", HANDLER.format(scope="billing"), "--drain")
-    slow = shop.spawn(*CONSUME, *handler, env={"SEMEL_FAILPOINT": "consume.after-claim:pause=2000"})
+    slow = shop.spawn(*CONSUME, *handler, env={"SEMEL_FAILPOINT": "consume.after-claim:pause=4000"})
     stop_at(shop, slow, lambda: claims(shop))
     shop.ok(*CONSUME, *handler)
     assert claims(shop) == [(event_id, "FAILED")]
