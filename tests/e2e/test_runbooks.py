@@ -134,6 +134,7 @@ def test_duplicates_are_told_by_kind_and_nothing_was_doubled(shop):
     told = f'semel_duplicates_total{{scope="billing"}} {again}\n'
     wait_for(lambda: told in metrics(address), 60, "the deliveries that come again")
     wait_for(lambda: len(shop.invoices()) == 5, 60, "the invoices")
+    wait_for(lambda: log.read_text().count("ack_duplicate") == again + 1, 60, "their lines in the log")
 
     night = shop.night("duplicate-spike", METRICS=f"http://{address}/metrics", LOG="billing.log")
     kinds = night.answer("grep -c")
