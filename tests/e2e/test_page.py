@@ -65,8 +65,38 @@ def browser(chromium):
     chromium.get("about:blank")  # the stream ends before its server does
 
 
+def seen(look):
+    """What the look saw; the page may be drawn anew in the middle of it, and then it is repeated."""
+    found = []
+
+    def looked():
+        try:
+            found[:] = [look()]
+            return True
+        except StaleElementReferenceException:
+            return False
+    wait_for(looked, what="a look at a page that stands still")
+    return found[0]
+
+
 def text(browser, selector):
-    return browser.find_element(By.CSS_SELECTOR, selector).text
+    return seen(lambda: browser.find_element(By.CSS_SELECTOR, selector).text)
+
+
+def click(browser, selector, is_done):
+    """A click may meet a button that is just being replaced: it is repeated until it was heard."""
+    def heard():
+        until(browser, selector, lambda button: button.click())
+        try:
+            wait_for(is_done, timeout=5)
+        except AssertionError:
+            return False
+        return True
+    wait_for(heard, what=f"an answer to the click on {selector}")
+
+
+def asks(browser):
+    return browser.find_element(By.ID, "ask").get_attribute("open")
 
 
 def shoot(browser, name):
@@ -112,7 +142,7 @@ def test_the_way_of_an_event_is_drawn_live(shop, url, browser):
         publish(shop, "good", str(number))
     wait_station(browser, "processed", "8")
     wait_station(browser, "confirmed", "4")
-    rows = {row.text.split()[0] for row in browser.find_elements(By.CSS_SELECTOR, "#subscriptions tbody tr")}
+    rows = seen(lambda: {row.text.split()[0] for row in browser.find_elements(By.CSS_SELECTOR, "#subscriptions tbody tr")})
     assert rows == {"audit", "billing"}
     shoot(browser, "overview")
     assert complaints(browser) == []
@@ -126,7 +156,7 @@ def test_a_dead_letter_is_replayed_by_a_click_and_the_effect_happens(shop, url, 
     wait_for(lambda: "1 wait behind it" in text(browser, "#letters li"), timeout=60)
     shoot(browser, "dead-letters")
     mend(shop)
-    browser.find_element(By.CSS_SELECTOR, "#letters .replay").click()
+    click(browser, "#letters .replay", lambda: asks(browser))
     assert "Replay this event?" in text(browser, "#ask")
     shoot(browser, "confirm")
     browser.find_element(By.ID, "ask-yes").click()
@@ -139,9 +169,9 @@ def test_cancelling_changes_nothing(shop, url, browser):
     publish(shop, "bad", "1")
     browser.get(f"{url}/#dead")
     wait_for(lambda: browser.find_elements(By.CSS_SELECTOR, "#letters .danger"), timeout=60)
-    browser.find_element(By.CSS_SELECTOR, "#letters .danger").click()
+    click(browser, "#letters .danger", lambda: asks(browser))
     browser.switch_to.active_element.send_keys(Keys.ESCAPE)
-    wait_for(lambda: not browser.find_element(By.ID, "ask").get_attribute("open"))
+    wait_for(lambda: not asks(browser))
     assert shop.json("dlq", "count") == {"count": 1}
 
 
@@ -159,7 +189,7 @@ def test_what_an_event_says_is_never_markup(shop, url, browser):
     shop.publish("--payload", '{"word": "bad"}', "--header", "correlationId=<img src=x onerror=alert(1)>", type="<b>x</b>.v1")
     browser.get(f"{url}/#dead")
     wait_for(lambda: browser.find_elements(By.CSS_SELECTOR, "#letters li"), timeout=60)
-    browser.find_element(By.XPATH, "//button[text()='Event']").click()
+    click(browser, "#letters .buttons button", lambda: text(browser, "#letters pre"))  # text that is hidden is none
     assert "<b>x</b>.v1" in text(browser, "#letters h3")
     assert browser.find_elements(By.CSS_SELECTOR, "#letters img, #letters b") == []
 
@@ -168,11 +198,10 @@ def test_a_subscription_is_paused_and_resumed(shop, url, browser):
     publish(shop, "good")
     browser.get(url)
     row = "tr[data-scope=billing]"
-    until(browser, f"{row} button", lambda button: button.click())
+    click(browser, f"{row} button", lambda: asks(browser))
     browser.find_element(By.ID, "ask-yes").click()
     until(browser, row, lambda one: "paused" in one.text)
-    until(browser, f"{row} button", lambda button: button.click())
-    until(browser, row, lambda one: "taking" in one.text)
+    click(browser, f"{row} button", lambda: "taking" in text(browser, row))
 
 
 def test_it_fits_a_phone(shop, url, browser):
@@ -202,7 +231,7 @@ def test_what_was_opened_stays_open_when_another_one_comes(shop, url, browser):
     publish(shop, "bad", "1")
     browser.get(f"{url}/#dead")
     wait_for(lambda: browser.find_elements(By.CSS_SELECTOR, "#letters li"), timeout=60)
-    browser.find_element(By.XPATH, "//button[text()='Event']").click()
+    click(browser, "#letters .buttons button", lambda: text(browser, "#letters pre"))  # text that is hidden is none
     publish(shop, "bad", "2")
     wait_for(lambda: len(browser.find_elements(By.CSS_SELECTOR, "#letters li")) == 2, timeout=60, what="the second one")
     shown = [one.is_displayed() for one in browser.find_elements(By.CSS_SELECTOR, "#letters pre")]
@@ -274,7 +303,7 @@ def test_a_dead_letter_is_discarded_by_keyboard_alone(shop, url, browser):
             break
         browser.switch_to.active_element.send_keys(Keys.TAB)
     browser.switch_to.active_element.send_keys(Keys.ENTER)
-    wait_for(lambda: browser.find_element(By.ID, "ask").get_attribute("open"), timeout=60)
+    wait_for(lambda: asks(browser), timeout=60)
     browser.switch_to.active_element.send_keys("a test", Keys.ENTER)
     wait_for(lambda: shop.json("dlq", "count") == {"count": 0}, timeout=60, what="it to be discarded")
     (entry,) = shop.json("dlq", "list")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`semel top`: the page's numbers, once into a pipe, and again and again on a terminal, which is left as it was."""
+import codecs
 import contextlib
 import fcntl
 import os
@@ -31,7 +32,7 @@ class Terminal:
         self.resize(rows, columns)
         self.before = termios.tcgetattr(theirs)
         self.child = semel.spawn("top", *words, stdin=theirs, stdout=theirs, stderr=theirs)
-        self.theirs, self.seen = theirs, ""
+        self.theirs, self.seen, self.decoder = theirs, "", codecs.getincrementaldecoder("utf-8")()
 
     def resize(self, rows, columns):
         fcntl.ioctl(self.ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -39,7 +40,7 @@ class Terminal:
     def text(self):
         """All that was written so far."""
         while select.select([self.ours], [], [], 0)[0]:
-            self.seen += os.read(self.ours, 65536).decode()
+            self.seen += self.decoder.decode(os.read(self.ours, 65536))  # a read may end in the middle of a letter
         return self.seen
 
     def screens(self):
