@@ -37,7 +37,7 @@ def shop(semel):
 
 def test_the_roles_of_the_guide_are_enough(shop):
     for role in ROLES:
-        shop.sql(f"DO $$ BEGIN CREATE ROLE {role} LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$")
+        shop.sql(f"DO $$ BEGIN CREATE ROLE {role} LOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$")
     shop.sql(grants())
     shop.sql("GRANT INSERT ON invoice TO semel_consumer")
     producer = url_of(shop, "semel_producer")
@@ -64,29 +64,29 @@ def lanes(shop):
 
 def test_two_relays_share_the_lanes_and_one_takes_over_from_the_other(shop):
     first, second = shop.spawn("relay"), shop.spawn("relay")
-    wait_for(lambda: sorted(lanes(shop).values()) == [8, 8], 30)
+    wait_for(lambda: sorted(lanes(shop).values()) == [8, 8], 60)
     first.send_signal(signal.SIGKILL)
     first.wait()
     for number in range(50):
         shop.sql(PUBLISH, f"o{number}")
-    wait_for(lambda: shop.sql("SELECT count(*) FROM semel_outbox WHERE status = 'NEW'") == [(0,)], 30)
+    wait_for(lambda: shop.sql("SELECT count(*) FROM semel_outbox WHERE status = 'NEW'") == [(0,)], 60)
     assert second.poll() is None
 
 
 def test_a_relay_that_was_stopped_for_longer_than_its_lease_marks_nothing(shop):
     stopped = shop.spawn("relay", "--lease", "1s", env={"SEMEL_FAILPOINT": "relay.after-confirm:pause=4000@1"})
-    wait_for(lambda: lanes(shop), 30)
+    wait_for(lambda: lanes(shop), 60)
     shop.place.witness("order.events")
     shop.sql(PUBLISH, "o1")
     (before,) = lanes(shop)
-    wait_for(lambda: shop.place.log(), 30)  # confirmed, and not marked
+    wait_for(lambda: shop.place.log(), 60)  # confirmed, and not marked
     stopped.send_signal(signal.SIGSTOP)
     other = shop.spawn("relay", "--lease", "1s")
-    wait_for(lambda: before not in lanes(shop), 30)
-    wait_for(lambda: shop.sql("SELECT count(*) FROM semel_outbox WHERE status = 'NEW'") == [(0,)], 30)
+    wait_for(lambda: before not in lanes(shop), 60)
+    wait_for(lambda: shop.sql("SELECT count(*) FROM semel_outbox WHERE status = 'NEW'") == [(0,)], 60)
     marked = shop.sql("SELECT published_at FROM semel_outbox")
     stopped.send_signal(signal.SIGCONT)
-    wait_for(lambda: len(lanes(shop)) == 2, 30)  # it came back, and took its share anew
+    wait_for(lambda: len(lanes(shop)) == 2, 60)  # it came back, and took its share anew
     assert shop.sql("SELECT published_at FROM semel_outbox") == marked
     assert other.poll() is None
 
@@ -94,7 +94,7 @@ def test_a_relay_that_was_stopped_for_longer_than_its_lease_marks_nothing(shop):
 def test_a_commit_is_published_at_once(shop):
     """The relay looks by itself only every ten minutes here: what is published was rung for."""
     shop.spawn("relay", "--poll", "10m")
-    wait_for(lambda: lanes(shop), 30)
+    wait_for(lambda: lanes(shop), 60)
     for number in range(20):
         shop.sql(PUBLISH, f"o{number}")
         wait_for(lambda: shop.sql("SELECT count(*) FROM semel_outbox WHERE status = 'NEW'") == [(0,)], 60)

@@ -134,9 +134,11 @@ def test_a_rate_is_kept(shop):
 
 
 def test_a_stopped_replay_ends_well_and_says_where(shop):
-    deliver(shop, *THREE)
+    lines = [{"type": "t.v1", "aggregateType": "order", "aggregateId": str(n), "payload": {"word": "x"}} for n in range(100)]
+    shop.ok("publish", "--batch", input="".join(json.dumps(line) + "\n" for line in lines))
+    relay(shop)
     child = shop.spawn("replay", "--rate", "1")
-    wait_for(lambda: len(shop.place.log()) > 3)
+    wait_for(lambda: len(shop.place.log()) > len(lines))
     assert shop.stop(child) == 0
     out = child.stdout.read()
     assert "stopped" in out and out.startswith("replayed ")
