@@ -82,7 +82,7 @@ class Processes:
             found.update({pid: commands[pid] for pid in wave})
         return found
 
-    def left_over(self, patience_s=3.0):
+    def left_over(self, patience_s=20.0):
         """What is still running after a stage, given a moment to end by itself."""
         until = time.monotonic() + patience_s
         while self.descendants() and time.monotonic() < until:
