@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chaos at the replication slot: dropped, lost, set back, grown past its budget, gone with the machine that
 had it. The relay says so, goes on by polling, and takes a slot up again; nothing is lost or done twice."""
+import contextlib
 import json
 import os
 import signal
@@ -426,33 +427,53 @@ def test_a_refused_event_is_retried_given_up_and_replayed_as_under_polling(shop)
 MARKING = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'UPDATE semel_outbox SET status%' AND pid <> pg_backend_pid()"
 
 
-def test_an_event_that_is_refused_before_others_see_its_commit_keeps_its_count(shop, servers):
-    """As with a synchronous standby that is slow: the stream has the commit, and its writer waits for it."""
-    name = shop.store.rpartition("/")[2]
-    shop.sql(f"ALTER DATABASE {name} SET synchronous_commit = local")
-    shop.broker.create(TOPIC, max_message_bytes=3000)
-    relaying = relay(shop, "--attempts", "1")
-    streams(shop)
+@contextlib.contextmanager
+def slow_commit(shop, servers, **more):
+    """As with a synchronous standby that is slow: the stream has an order, and its writer waits for the commit. Nobody
+    else does: whoever connects meanwhile."""
+    shop.sql(f"ALTER DATABASE {shop.store.rpartition('/')[2]} SET synchronous_commit = local")
+    writer = threading.Thread(target=write_patiently, args=(shop,), kwargs=more)
     try:
         servers.postgres.set("synchronous_standby_names", "nobody")
-        writer = threading.Thread(target=write_patiently, args=(shop,))
-        writer.start()
-        wait_for(lambda: shop.sql(MARKING), 60, "the relay about to mark what it cannot see")
+        yield writer
         assert shop.sql("SELECT count(*) FROM semel_outbox") == [(0,)]
     finally:
         servers.postgres.set("synchronous_standby_names", None)
     writer.join(60)
+
+
+def write_patiently(shop, **more):
+    connection = mix.connect(shop.store)
+    connection.execute("SET synchronous_commit = on")
+    write_order(connection, "o-1", **more)
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.core
+def test_the_stream_may_be_quicker_than_its_commit(shop, servers):
+    """A commit that waits for a standby is in the log, and nobody can see it yet."""
+    with slow_commit(shop, servers) as writer:
+        relaying = spawn_quietly(shop, "relay", *RETRIES)  # with a lease that it does not lose, and so repeats nothing
+        streams(shop)
+        writer.start()
+        wait_for(shop.place.log, 60, "the event at the broker")
+    wait_for(lambda: published(shop) == 1, 60, "its mark")
+    assert shop.stop(relaying) == 0, said_in(shop)
+    assert shop.repeats_at_the_broker() == 0
+    is_right(shop)
+
+
+def test_an_event_that_is_refused_before_others_see_its_commit_keeps_its_count(shop, servers):
+    shop.broker.create(TOPIC, max_message_bytes=3000)
+    with slow_commit(shop, servers, text="x" * 9000) as writer:
+        relaying = relay(shop, "--attempts", "1")
+        streams(shop)
+        writer.start()
+        wait_for(lambda: shop.sql(MARKING), 60, "the relay about to mark what it cannot see")
     wait_for(lambda: shop.dead_letters() == 1, 60, "a dead letter")
     assert shop.sql("SELECT status, attempts FROM semel_outbox") == [("FAILED", 1)]
     assert shop.stop(relaying) == 0
-
-
-def write_patiently(shop):
-    connection = mix.connect(shop.store)
-    connection.execute("SET synchronous_commit = on")
-    write_order(connection, "o-1", text="x" * 9000)
-    connection.commit()
-    connection.close()
 
 
 def allow_large(shop):

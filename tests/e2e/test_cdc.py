@@ -135,7 +135,7 @@ def test_a_large_transaction_is_never_held_in_memory(stream):
 @pytest.mark.parametrize("point", ["relay.after-publish:kill@300", "relay.after-confirm:kill@300", "relay.after-mark:kill@1"])
 def test_a_relay_that_dies_repeats_its_window_at_most(stream, point):
     stream.insert(2000)
-    relay = stream.start("--window", "500", env={"SEMEL_FAILPOINT": point})
+    relay = stream.start("--window", "500", lease="1s", env={"SEMEL_FAILPOINT": point})
     assert relay.wait(PATIENCE) == -signal.SIGKILL
     stream.drain("--window", "500")
     numbers = stream.arrived()["a"]
@@ -173,9 +173,9 @@ def test_a_dead_letter_that_is_replayed_comes_before_those_behind_it(stream):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_second_relay_waits_and_takes_over(stream, number):
-    first = stream.start()
+    first = stream.start(lease="1s")
     stream.wait_until_read()
-    second = stream.start()
+    second = stream.start(lease="1s")
     stream.insert(100)
     stream.wait_until_published()
     first.send_signal(number)
@@ -199,7 +199,7 @@ def test_who_takes_over_knows_the_predecessors(stream):
         stream.insert(3, "a", first)
         stream.insert(3, "b", first)
         stream.drain("--marks", marks)
-    relay = stream.start(env={"SEMEL_FAILPOINT": "relay.after-confirm:kill@2"})
+    relay = stream.start(lease="1s", env={"SEMEL_FAILPOINT": "relay.after-confirm:kill@2"})
     stream.insert(3, "a", 7)
     assert relay.wait(PATIENCE) == -signal.SIGKILL
     stream.insert(3, "b", 7)
@@ -238,7 +238,7 @@ def test_a_slot_that_was_made_by_somebody_else_meanwhile_hides_nothing(stream):
 
 
 def test_a_slot_over_its_budget_is_dropped_and_taken_up_again(stream):
-    relay = stream.start("--slot-budget", "4000000", env={"SEMEL_FAILPOINT": "relay.before-publish:pause=5000@101"})
+    relay = stream.start("--slot-budget", "4000000", lease="1s", env={"SEMEL_FAILPOINT": "relay.before-publish:pause=5000@101"})
     stream.wait_until_read()
     stream.insert(100)
     stream.wait_until_published()

@@ -67,14 +67,14 @@ def shop(semel):
 
 
 def test_a_relay_that_dies_in_the_middle_of_a_transaction_has_shown_nothing_of_it(shop):
-    first = shop.start(env={"SEMEL_FAILPOINT": "relay.after-publish:pause=600000@300"})
+    first = shop.start(lease="1s", env={"SEMEL_FAILPOINT": "relay.after-publish:pause=600000@300"})
     shop.commit(100, "before")
     shop.wait_until_published()
     shop.commit(600, "after")
     wait_for(lambda: len(shop.read(committed=False)) > 100, PATIENCE, "some of it is at Kafka")
     assert shop.read() == shop.ids("before%")
     first.kill()
-    second = shop.start()
+    second = shop.start(lease="1s")
     shop.wait_until_published()
     assert shop.semel.stop(second) == 0
     assert shop.read() == shop.ids()

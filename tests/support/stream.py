@@ -26,12 +26,13 @@ class Stream:
     def drain(self, *more, **options):
         return self.semel.run(*self.words("--drain", "--timeout", f"{PATIENCE}s", *more), check=True, timeout=90, **options)
 
-    def start(self, *more, env=None):
-        """A relay in the background; what it says is in .log()."""
+    def start(self, *more, lease="20s", env=None):
+        """A relay in the background; what it says is in .log(). lease: a short one where another relay is to take over;
+        else it is none that a slow machine could make it lose, and so repeat what it has sent."""
         self.relays += 1
         path = self.semel.folder / f"relay-{self.relays}.log"
         with open(path, "w") as said:
-            child = self.semel.spawn(*self.words("--lease", "1s", *more), stderr=said, env=env)
+            child = self.semel.spawn(*self.words("--lease", lease, *more), stderr=said, env=env)
         child.log = path.read_text
         return child
 
