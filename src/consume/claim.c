@@ -6,6 +6,7 @@
  * - same-tx joins the caller's transaction and never begins one; the other commits its own.
  */
 #include "base/error.h"
+#include "base/time.h"
 #include "store/store.h"
 
 #include <semel/inbox.h>
@@ -34,6 +35,10 @@ static semel_status check(const semel_claim *claim, const semel_store *store,
 		return semel_error_set(error, SEMEL_INVALID,
 				       "the claim has no event time (give the event's own, not "
 				       "the clock's)");
+	if (!semel_time_in_calendar(claim->event_time_ms))
+		return semel_error_set(error, SEMEL_INVALID,
+				       "the claim's event time is outside the years 1 to 9999 "
+				       "(give milliseconds since 1970)");
 	return SEMEL_OK;
 }
 

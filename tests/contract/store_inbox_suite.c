@@ -439,7 +439,7 @@ static void a_claim_without_what_identifies_it_is_an_error(void **state)
 	(void)state;
 	semel_store *store = store_open_one();
 	const semel_claim good = { "billing", "e1", STORE_NOW, "order.events", 0, 0, NULL };
-	semel_claim bad[] = { good, good, good, good, good, good };
+	semel_claim bad[] = { good, good, good, good, good, good, good };
 	semel_claim_outcome outcome;
 	bad[0].scope = NULL;
 	bad[1].scope = "  ";
@@ -447,6 +447,7 @@ static void a_claim_without_what_identifies_it_is_an_error(void **state)
 	bad[3].event_id = NULL;
 	bad[4].topic = NULL;
 	bad[5].event_time_ms = 0;
+	bad[6].event_time_ms = INT64_MAX;
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		semel_error error = { 0 };
 		assert_int_equal(semel_inbox_try_claim(store, &bad[i], &outcome, &error),

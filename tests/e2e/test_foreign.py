@@ -98,7 +98,7 @@ def test_a_claim_is_won_once_and_joins_the_transaction(shop, database):
 
 
 @pytest.mark.parametrize("arguments", ["'', 'e', now(), 't'", "'s', ' ', now(), 't'", "NULL, 'e', now(), 't'",
-                                       "'s', 'e', NULL, 't'", "'s', 'e', now(), NULL"])
+                                       "'s', 'e', NULL, 't'", "'s', 'e', now(), NULL", "'s', 'e', 'infinity', 't'"])
 def test_a_claim_that_says_too_little_is_an_error_and_leaves_no_row(shop, database, arguments):
     with pytest.raises(psycopg2.Error):
         run(database, f"SELECT semel_try_claim({arguments}, 0, 1)")

@@ -388,6 +388,9 @@ BEGIN
 	IF $3 IS NULL OR $4 IS NULL THEN
 		RAISE EXCEPTION 'event_time and topic must be given' USING ERRCODE = '22004';
 	END IF;
+	IF $3 NOT BETWEEN '0001-01-01Z' AND '9999-12-31 23:59:59.999Z' THEN
+		RAISE EXCEPTION 'event_time must lie in the years 1 to 9999' USING ERRCODE = '22008';
+	END IF;
 	INSERT INTO semel_inbox (scope, event_id, week_start, status, first_seen_at, processed_at,
 		topic, "partition", "offset")
 	VALUES ($1, $2, date_trunc('week', $3 AT TIME ZONE 'UTC')::date, 'PROCESSED',
