@@ -41,6 +41,7 @@ struct semel_broker {
 struct semel_publish_outcome {
 	void *token;
 	semel_status status; /* OK; NACKED, UNROUTABLE, TOO_LARGE, …; SEMEL_FULL stands for HELD */
+	int64_t took_us;     /* from the offer to the answer; 0: it has only just come */
 	char reason[160];    /* empty when OK */
 };
 
@@ -108,6 +109,7 @@ struct semel_backlog {
 
 struct semel_broker_driver {
 	const char *scheme; /* "local", "amqp" */
+	bool works_alone;   /* publishing goes on while nobody polls: outcomes may be heard later */
 	bool has_exchanges; /* in logs a topic is an exchange, and a delivery of a queue has a tag
 			     * (its offset), not a place */
 

@@ -17,6 +17,7 @@
 #define LOAD_MIN  16
 #define ROUND_MAX 16
 #define POLL_MS   20
+#define HEAR_MS   5 /* answers that nobody waits for are heard with the next row, or after this */
 
 struct semel_pipeline {
 	struct semel_pipeline_options options;
@@ -30,12 +31,14 @@ struct semel_pipeline {
 	uint32_t rows;     /* in flight: offered, and not marked */
 	uint32_t unanswered;
 	uint64_t bytes;
-	bool refused; /* read nothing before it is marked */
-	bool read;    /* in the last step something was read, */
-	bool settled; /* or marked, */
-	bool owes;    /* or the source has not finished something */
-	bool more;    /* the last look has left something */
-	bool joined;  /* the broker knows of transactions */
+	bool refused;          /* read nothing before it is marked */
+	bool read;             /* in the last step something was read, */
+	bool settled;          /* or marked, */
+	bool owes;             /* or the source has not finished something */
+	bool more;             /* the last look has left something */
+	bool joined;           /* the broker knows of transactions */
+	bool seldom;           /* the last load came a while after the one before */
+	int64_t offered_at_ms; /* steady: the last load */
 	uint64_t published;
 	struct semel_relay_tally tally;
 	int64_t heard_at_ms; /* steady; 0: nothing was heard in this poll yet */
@@ -66,10 +69,13 @@ static void hear(const struct semel_publish_outcome *outcome, void *user)
 
 	const struct semel_flight *flight = outcome->token;
 
+	int64_t took_us = outcome->took_us;
+
 	if (pipeline->heard_at_ms == 0)
 		pipeline->heard_at_ms = semel_steady_ms(pipeline->env);
-	semel_relay_tally_answer(&pipeline->tally, outcome->status,
-				 pipeline->heard_at_ms - flight->load->offered_at_ms);
+	if (took_us <= 0)
+		took_us = (pipeline->heard_at_ms - flight->load->offered_at_ms) * 1000;
+	semel_relay_tally_answer(&pipeline->tally, outcome->status, took_us);
 	if (semel_spans_wanted())
 		semel_relay_span(flight, outcome->status, pipeline->env);
 	answer(pipeline, outcome->token, outcome->status, outcome->reason);
@@ -228,6 +234,8 @@ static semel_status offer(struct semel_pipeline *pipeline, struct semel_load *lo
 
 	semel_load_launch(&pipeline->loads, load);
 	load->offered_at_ms = semel_steady_ms(pipeline->env);
+	pipeline->seldom = load->offered_at_ms > pipeline->offered_at_ms;
+	pipeline->offered_at_ms = load->offered_at_ms;
 	load->unanswered = load->batch.count;
 	pipeline->unanswered += load->batch.count;
 	pipeline->rows += load->batch.count;
@@ -307,10 +315,19 @@ static struct semel_room room_in(const struct semel_pipeline *pipeline)
 				    .bytes = pipeline->options.window_bytes - pipeline->bytes };
 }
 
+static bool is_listening(const struct semel_pipeline *pipeline)
+{
+	const struct semel_source *source = pipeline->source;
+
+	return source->driver->is_listening && source->driver->is_listening(source);
+}
+
 static bool is_dry(const struct semel_pipeline *pipeline)
 {
 	const struct semel_source *source = pipeline->source;
 
+	if (is_listening(pipeline))
+		return true;
 	return source->driver->is_dry ? source->driver->is_dry(source) : !pipeline->read;
 }
 
@@ -571,11 +588,21 @@ static int64_t mark_at_ms(const struct semel_pipeline *pipeline)
 	return first_ms + pipeline->options.mark_delay_ms;
 }
 
+/* Single rows: whoever sleeps is woken by the next one, and hears the answers then. To be woken by
+ * each answer as well would double the work. While many come, waiting for answers lets them gather.
+ */
+static bool may_hear_later(const struct semel_pipeline *pipeline)
+{
+	return pipeline->broker->driver->works_alone && pipeline->seldom && !pipeline->joined &&
+	       is_listening(pipeline) && semel_pipeline_has_room(pipeline);
+}
+
 /* The broker wakes whoever sleeps on it. A source that cannot tell when it is dry may wake all the
  * time, also while there is no room for what it has: there the broker is waited for alone. */
 static bool is_woken(const struct semel_pipeline *pipeline)
 {
-	return pipeline->broker->driver->watch_outcomes && pipeline->source->driver->is_dry;
+	return (pipeline->broker->driver->watch_outcomes && pipeline->source->driver->is_dry) ||
+	       may_hear_later(pipeline);
 }
 
 static bool is_any_answered(const struct semel_pipeline *pipeline)
@@ -668,6 +695,8 @@ int64_t semel_pipeline_rest_ms(const struct semel_pipeline *pipeline, int64_t mo
 		return 0;
 	if (pipeline->owes)
 		most_ms = 1;
+	if (pipeline->unanswered > 0 && may_hear_later(pipeline) && most_ms > HEAR_MS)
+		most_ms = HEAR_MS;
 	if (mark_ms == INT64_MAX)
 		return most_ms;
 	mark_ms -= semel_steady_ms(pipeline->env);

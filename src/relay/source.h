@@ -49,6 +49,9 @@ struct semel_source_driver {
 	/* Optional. After a look and its reads: there is nothing more before somebody rings. NULL:
 	 * only a look that finds nothing tells. */
 	bool (*is_dry)(const struct semel_source *source);
+	/* Optional, of sources whose rows wake a sleeper until they are read. After a step: it has
+	 * read all there was, so the next row wakes, and nothing else does. */
+	bool (*is_listening)(const struct semel_source *source);
 	void (*close)(struct semel_source *source);
 
 	/* Optional. At the beginning of every step: what has to be done beside reading.

@@ -17,13 +17,12 @@ void semel_relay_tally_open(struct semel_relay_tally *tally)
 	};
 }
 
-void semel_relay_tally_answer(struct semel_relay_tally *tally, semel_status answer,
-			      int64_t waited_ms)
+void semel_relay_tally_answer(struct semel_relay_tally *tally, semel_status answer, int64_t took_us)
 {
 	tally->offered++;
 	tally->nacked += answer == SEMEL_NACKED;
 	tally->returned += answer == SEMEL_UNROUTABLE;
-	semel_series_time(tally->confirm, waited_ms * 1000);
+	semel_series_time(tally->confirm, took_us);
 }
 
 void semel_relay_tally_mark(struct semel_relay_tally *tally, const struct semel_mark *mark)

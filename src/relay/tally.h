@@ -17,7 +17,7 @@ struct semel_relay_tally {
 void semel_relay_tally_open(struct semel_relay_tally *tally);
 /* The broker answered for one event, so long after it was offered. */
 void semel_relay_tally_answer(struct semel_relay_tally *tally, semel_status answer,
-			      int64_t waited_ms);
+			      int64_t took_us);
 void semel_relay_tally_mark(struct semel_relay_tally *tally, const struct semel_mark *mark);
 /* The span of publishing one event that the broker has answered for. */
 void semel_relay_span(const struct semel_flight *flight, semel_status answer,

@@ -73,12 +73,15 @@ struct semel_changes_driver {
 	semel_status (*remember)(struct semel_changes *changes, uint64_t position,
 				 int64_t poll_to_seq, semel_error *error);
 
-	/* -- the stream. start: from the confirmed position on; wake is rung by what comes. BUSY:
-	 * somebody else reads; he is told to end, where that is permitted. */
-	semel_status (*start)(struct semel_changes *changes, struct semel_wake *wake,
+	/* -- the stream. start: from the confirmed position on; wake is rung by rows that come. The
+	 * end of a transaction alone rings where it is asked for; else, while is_amid, look again
+	 * after some milliseconds. BUSY: somebody else reads; he is told to end, where that is
+	 * permitted. */
+	semel_status (*start)(struct semel_changes *changes, struct semel_wake *wake, bool ends,
 			      semel_error *error);
-	/* Rows that are here, until the batch is full; does not wait for more. *position_out: when
-	 * every row handed out so far is settled, this may be confirmed; 0: nothing new. */
+	/* Rows that are here, until the batch is full (cut): there may be more then, which wakes
+	 * nobody. Does not wait for more. *position_out: when every row handed out so far is
+	 * settled, this may be confirmed; 0: nothing new. */
 	semel_status (*read)(struct semel_changes *changes, struct semel_outbox_batch *batch,
 			     uint64_t *position_out, semel_error *error);
 	/* The last row read has others behind it, of the same transaction. */

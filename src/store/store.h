@@ -78,7 +78,7 @@ struct semel_outbox_batch {
 	uint32_t capacity;
 	uint64_t bytes_max;
 	uint32_t count;
-	bool cut;             /* out: bytes_max left rows out that were there */
+	bool cut;             /* out: bytes_max left rows out that were there, or may be */
 	int64_t complete_seq; /* every number at or below it is visible now or never will be */
 };
 

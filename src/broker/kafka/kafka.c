@@ -89,6 +89,7 @@ static void kafka_keep(struct semel_broker *broker, const struct semel_keeper *k
 
 const struct semel_broker_driver semel_kafka_driver = {
 	.scheme = "kafka",
+	.works_alone = true, /* librdkafka's threads */
 	.open = kafka_open,
 	.close = kafka_close,
 	.watch = kafka_watch,

@@ -67,6 +67,7 @@ struct semel_kafka_slot {
 	uint64_t sequence;  /* counts offers */
 	enum semel_kafka_slot_state state;
 	semel_status status;
+	int64_t took_us;             /* until it was answered; 0: nobody knows */
 	char *reason;                /* of a refusal */
 	rd_kafka_headers_t *headers; /* of an earlier event, to be used again; NULL: none */
 	uint64_t kind;               /* of the event whose headers they are, or will be; 0: none */

@@ -42,6 +42,7 @@
 	ROW(msg_partitioner_murmur2)                                                               \
 	ROW(message_headers)                                                                       \
 	ROW(message_detach_headers)                                                                \
+	ROW(message_latency)                                                                       \
 	ROW(message_timestamp)                                                                     \
 	ROW(message_destroy)                                                                       \
 	ROW(message_errstr)                                                                        \

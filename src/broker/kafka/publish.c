@@ -182,10 +182,12 @@ static void hear_report(struct semel_kafka *kafka, const rd_kafka_message_t *rep
 		kafka->down_since_ms = 0;
 		keep_headers(kafka, slot, report);
 		semel_kafka_introduced(kafka, slot, report->partition);
-		if (kafka->bundle.name)
+		if (kafka->bundle.name) {
 			semel_kafka_bundle_take(kafka, slot);
-		else
-			semel_kafka_answer(&kafka->window, slot, SEMEL_OK, NULL);
+			return;
+		}
+		slot->took_us = kafka->library->message_latency(report);
+		semel_kafka_answer(&kafka->window, slot, SEMEL_OK, NULL);
 	}
 }
 
@@ -425,6 +427,7 @@ static void report(struct semel_kafka_window *window, semel_outcome_seen seen, v
 		struct semel_publish_outcome outcome;
 		outcome.token = slot->token;
 		outcome.status = slot->status;
+		outcome.took_us = slot->took_us;
 		outcome.reason[0] = '\0';
 		if (slot->status != SEMEL_OK) {
 			snprintf(outcome.reason, sizeof(outcome.reason), "%s",

@@ -20,6 +20,7 @@
 #define LOADS_WHOLE (SEMEL_FEEDBACK_MAX / 2) /* of one transaction */
 #define ROWS_MAX    128                      /* in a load */
 #define FEW_ROWS    8                        /* so few came because there were no more */
+#define AMID_MS     5 /* what is left of a transaction wakes nobody if it is small */
 
 static struct semel_cdc *cdc_of(struct semel_source *source)
 {
@@ -224,7 +225,7 @@ static semel_status read_stream(struct semel_cdc *cdc, const struct semel_room *
 		semel_load_give_back(cdc->loads, load);
 		return semel_cdc_leave(cdc, trouble.text, error);
 	}
-	cdc->dry = load->batch.count < FEW_ROWS && load->batch.count < rows;
+	cdc->dry = load->batch.count < FEW_ROWS && !load->batch.cut;
 	status = take_in(cdc, load, position, error);
 	if (status == SEMEL_OK && load->batch.count > 0)
 		*load_out = load;
@@ -265,6 +266,12 @@ static semel_status read_next(struct semel_source *source, const struct semel_ro
 	if (status != SEMEL_OK || *load_out)
 		return status;
 	return read_stream(cdc, room, load_out, error);
+}
+
+static bool is_listening(const struct semel_source *source)
+{
+	const struct semel_cdc *cdc = (const struct semel_cdc *)source;
+	return cdc->state == SEMEL_CDC_STREAMING && cdc->dry;
 }
 
 static bool is_amid(const struct semel_source *source)
@@ -328,6 +335,8 @@ static int64_t sleep_ms(struct semel_source *source)
 		return LOOK_MS / 4;
 	if (cdc->sending || cdc->state == SEMEL_CDC_LEAVING)
 		return 5;
+	if (cdc->state == SEMEL_CDC_STREAMING && cdc->changes->driver->is_amid(cdc->changes))
+		return AMID_MS;
 	if (!semel_pile_is_empty(&cdc->gathered))
 		return 20;
 	if (cdc->state == SEMEL_CDC_STREAMING)
@@ -381,6 +390,7 @@ static const struct semel_source_driver driver = {
 	.connect = connect_to,
 	.look = look,
 	.read = read_next,
+	.is_listening = is_listening,
 	.low_seq = low_seq,
 	.doze = doze,
 	.rouse = rouse,

@@ -157,7 +157,8 @@ static semel_status start(struct semel_cdc *cdc, const struct semel_slot_state *
 							error);
 	if (status != SEMEL_OK)
 		return status;
-	status = cdc->changes->driver->start(cdc->changes, cdc->options.wake, &trouble);
+	status = cdc->changes->driver->start(cdc->changes, cdc->options.wake,
+					     cdc->options.transactions, &trouble);
 	if (status == SEMEL_OK)
 		return begin(cdc, state, error);
 	if (status == SEMEL_BUSY) {

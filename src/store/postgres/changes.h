@@ -26,7 +26,9 @@ struct semel_pg_changes {
 		uint64_t confirmed;
 		bool gather; /* much came: let more of it come before the next read */
 		bool in_transaction;
-		uint64_t transaction; /* counts them, over all streams */
+		bool awaits_row;           /* in a transaction that has brought none */
+		int row_bytes, wake_bytes; /* so many wake; so many do now */
+		uint64_t transaction;      /* counts them, over all streams */
 	} stream;
 	struct {
 		struct semel_buffer lanes, epochs, lows, row_lanes, row_seqs;
@@ -54,7 +56,7 @@ void semel_pg_lsn_format(uint64_t position, char text_out[24]);
 
 /* stream.c */
 semel_status semel_pg_stream_start(struct semel_changes *changes, struct semel_wake *wake,
-				   semel_error *error);
+				   bool ends, semel_error *error);
 semel_status semel_pg_stream_read(struct semel_changes *changes, struct semel_outbox_batch *batch,
 				  uint64_t *position_out, semel_error *error);
 semel_status semel_pg_stream_confirm(struct semel_changes *changes, uint64_t position, bool ask,

@@ -100,6 +100,12 @@ static int32_t play_partitioner(const rd_kafka_topic_t *topic, const void *key, 
 	return (((const char *)key)[length - 1] - '0') % count;
 }
 
+static int64_t play_latency(const rd_kafka_message_t *message)
+{
+	(void)message;
+	return 1000;
+}
+
 static const struct semel_kafka_library library = {
 	.headers_new = play_headers_new,
 	.header_add = play_header_add,
@@ -108,6 +114,7 @@ static const struct semel_kafka_library library = {
 	.event_type = play_event_type,
 	.event_message_next = play_message_next,
 	.message_detach_headers = play_detach,
+	.message_latency = play_latency,
 	.event_destroy = play_destroy,
 	.msg_partitioner_murmur2 = play_partitioner,
 };
