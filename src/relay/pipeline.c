@@ -39,6 +39,10 @@ struct semel_pipeline {
 	bool joined;           /* the broker knows of transactions */
 	bool seldom;           /* the last load came a while after the one before */
 	int64_t offered_at_ms; /* steady: the last load */
+	struct {               /* the transaction of the row offered last; more of it may come */
+		uint64_t number;
+		semel_status spoilt; /* by the refusal of one of its events */
+	} transaction;
 	uint64_t published;
 	struct semel_relay_tally tally;
 	int64_t heard_at_ms; /* steady; 0: nothing was heard in this poll yet */
@@ -61,6 +65,9 @@ static void answer(struct semel_pipeline *pipeline, struct semel_flight *flight,
 	pipeline->unanswered--;
 	if (status != SEMEL_OK)
 		load->refused = pipeline->refused = true;
+	if (semel_status_class(status) == SEMEL_CLASS_REJECT && flight->passage.transaction != 0 &&
+	    flight->passage.transaction == pipeline->transaction.number)
+		pipeline->transaction.spoilt = status;
 }
 
 static void hear(const struct semel_publish_outcome *outcome, void *user)
@@ -147,6 +154,13 @@ static bool behind_refused(const struct semel_pipeline *pipeline, const struct s
 	return false;
 }
 
+/* It is not to be offered: an event before it was refused. */
+static bool must_wait(const struct semel_pipeline *pipeline, const struct semel_load *load,
+		      uint32_t at)
+{
+	return pipeline->transaction.spoilt != SEMEL_OK || behind_refused(pipeline, load, at);
+}
+
 /* The broker has no room: hears it out for a while. */
 static semel_status make_room(struct semel_pipeline *pipeline, semel_error *error)
 {
@@ -176,7 +190,7 @@ static semel_status publish(struct semel_pipeline *pipeline, struct semel_load *
 		status = make_room(pipeline, error);
 		if (status != SEMEL_OK)
 			return status;
-		if (behind_refused(pipeline, load, at))
+		if (must_wait(pipeline, load, at))
 			return SEMEL_FULL;
 	}
 	return status;
@@ -190,9 +204,22 @@ static bool is_about_event(semel_status status)
 	return class == SEMEL_CLASS_REJECT || class == SEMEL_CLASS_RETRY;
 }
 
+/* What is left of a transaction that cannot be shown is refused as well. */
 static void hold(struct semel_pipeline *pipeline, struct semel_flight *flight)
 {
-	answer(pipeline, flight, SEMEL_FULL, "waits behind an earlier event");
+	if (pipeline->transaction.spoilt != SEMEL_OK)
+		answer(pipeline, flight, pipeline->transaction.spoilt,
+		       "an earlier event of its transaction was refused");
+	else
+		answer(pipeline, flight, SEMEL_FULL, "waits behind an earlier event");
+}
+
+static void enter_transaction(struct semel_pipeline *pipeline, uint64_t number)
+{
+	if (number == pipeline->transaction.number)
+		return;
+	pipeline->transaction.number = number;
+	pipeline->transaction.spoilt = SEMEL_OK;
 }
 
 static semel_status offer_row(struct semel_pipeline *pipeline, struct semel_load *load, uint32_t at,
@@ -205,7 +232,8 @@ static semel_status offer_row(struct semel_pipeline *pipeline, struct semel_load
 		(struct semel_passage){ .replay = row->replay,
 					.previous = row->previous,
 					.transaction = pipeline->joined ? row->transaction : 0 };
-	if (row->held || behind_refused(pipeline, load, at)) {
+	enter_transaction(pipeline, flight->passage.transaction);
+	if (row->held || must_wait(pipeline, load, at)) {
 		hold(pipeline, flight);
 		return SEMEL_OK;
 	}
@@ -744,6 +772,8 @@ void semel_pipeline_connect(struct semel_pipeline *pipeline, semel_store *store,
 	pipeline->rows = pipeline->unanswered = 0;
 	pipeline->bytes = 0;
 	pipeline->refused = pipeline->read = pipeline->more = pipeline->joined = false;
+	pipeline->transaction.number = 0;
+	pipeline->transaction.spoilt = SEMEL_OK;
 	pipeline->store = store;
 	pipeline->broker = broker;
 	pipeline->source->driver->connect(pipeline->source, store, &pipeline->loads);

@@ -305,13 +305,13 @@ semel_status semel_kafka_publish(struct semel_broker *broker, const struct semel
 		.partition = -1,
 		.state = SEMEL_KAFKA_SENT,
 	};
-	if (semel_kafka_is_held(window, slot)) {
-		semel_kafka_hold(window, slot);
-		return SEMEL_OK;
-	}
 	if (passage->transaction != 0 && passage->transaction == kafka->bundle.refused) {
 		semel_kafka_answer(window, slot, kafka->bundle.refused_by,
 				   "an earlier event of its transaction was refused");
+		return SEMEL_OK;
+	}
+	if (semel_kafka_is_held(window, slot)) {
+		semel_kafka_hold(window, slot);
 		return SEMEL_OK;
 	}
 	if (!window->broken) /* else poll sends it */

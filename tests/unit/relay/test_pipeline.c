@@ -14,8 +14,8 @@ static const struct semel_text no_text = { NULL, 0 };
 /* ---- a store with one row ---------------------------------------------------------------------
  */
 
-static uint32_t written; /* rows, all of one aggregate */
-static unsigned marked;
+static uint32_t written; /* rows, all of one aggregate and one transaction */
+static unsigned marked, failed;
 static int64_t marked_epoch;
 
 static semel_status look(semel_store *store, struct semel_lane_look *looks, size_t count,
@@ -40,6 +40,7 @@ static semel_status fetch(semel_store *store, const struct semel_lease *lease, i
 		batch->rows[i] = (struct semel_outbox_row){
 			.seq = i + 1,
 			.previous = no_text,
+			.transaction = 7,
 			.event = { .id = names[i],
 				   .aggregate_type = SEMEL_TEXT("order"),
 				   .aggregate_id = SEMEL_TEXT("a"),
@@ -55,6 +56,8 @@ static semel_status mark(semel_store *store, struct semel_lease *lease,
 	(void)store, (void)error;
 	marked += (unsigned)batch->count;
 	marked_epoch = lease->epoch;
+	for (size_t i = 0; i < batch->count; i++)
+		failed += batch->marks[i].kind == SEMEL_MARK_FAILED;
 	return SEMEL_OK;
 }
 
@@ -97,9 +100,23 @@ static const char *never_blocked(struct semel_broker *broker)
 	return NULL;
 }
 
-static const struct semel_broker_driver broker_driver = {
-	.scheme = "test", .publish = publish, .poll = poll_answers, .blocked = never_blocked
-};
+static semel_status transact(struct semel_broker *broker, const char *name, semel_error *error)
+{
+	(void)broker, (void)name, (void)error;
+	return SEMEL_OK;
+}
+
+static void complete(struct semel_broker *broker)
+{
+	(void)broker;
+}
+
+static const struct semel_broker_driver broker_driver = { .scheme = "test",
+							  .publish = publish,
+							  .poll = poll_answers,
+							  .blocked = never_blocked,
+							  .transact = transact,
+							  .complete = complete };
 
 /* ---- one relay --------------------------------------------------------------------------------
  */
@@ -111,16 +128,33 @@ static struct semel_lanes lanes;
 static struct semel_source *source;
 static struct semel_pipeline *pipeline;
 
-static int set_up(void **state)
+/* The source has a name, as the change stream has. */
+static semel_status label(struct semel_source *named, char label_out[SEMEL_SOURCE_LABEL_SIZE],
+			  semel_error *error)
 {
-	(void)state;
+	(void)named, (void)error;
+	label_out[0] = '\0';
+	return SEMEL_OK;
+}
+
+static void give_label(void)
+{
+	static struct semel_source_driver labelled;
+	labelled = *source->driver;
+	labelled.label = label;
+	source->driver = &labelled;
+}
+
+static int set_up_with(bool transactions)
+{
 	const struct semel_pipeline_options options = {
+		.transactions = transactions,
 		.window = 4,
 		.window_bytes = 1000,
 		.confirm_timeout_ms = 30000,
 		.refusal = { .attempts_max = 3, .backoff = { 10, 10 } },
 	};
-	marked = offered = answered = allowed = 0;
+	marked = failed = offered = answered = allowed = 0;
 	written = 1;
 	room = 8;
 	verdict = SEMEL_OK;
@@ -130,12 +164,25 @@ static int set_up(void **state)
 	};
 	assert_int_equal(semel_source_open_poll(semel_env_system(), &lanes, &source, NULL),
 			 SEMEL_OK);
+	give_label();
 	assert_int_equal(
 		semel_pipeline_open(&options, semel_env_system(), &lanes, source, &pipeline, NULL),
 		SEMEL_OK);
 	semel_pipeline_connect(pipeline, &store, &broker);
 	lane.mine = true;
 	return 0;
+}
+
+static int set_up(void **state)
+{
+	(void)state;
+	return set_up_with(false);
+}
+
+static int set_up_transactions(void **state)
+{
+	(void)state;
+	return set_up_with(true);
 }
 
 static int tear_down(void **state)
@@ -210,12 +257,45 @@ static void an_event_that_waited_for_room_does_not_pass_one_that_was_refused_mea
 	assert_int_equal(offered, 1);
 }
 
+static void what_is_left_of_a_transaction_that_was_refused_is_refused_too(void **state)
+{
+	(void)state;
+	written = 2;
+	room = 1;
+	verdict = SEMEL_INVALID;
+	allowed = 8;
+	for (int i = 0; i < 3; i++)
+		step();
+	assert_int_equal(offered, 1);
+	assert_int_equal(failed, 2);
+}
+
+static void without_transactions_what_is_behind_a_refused_event_waits(void **state)
+{
+	(void)state;
+	written = 2;
+	room = 1;
+	verdict = SEMEL_INVALID;
+	allowed = 8;
+	for (int i = 0; i < 3; i++)
+		step();
+	assert_int_equal(offered, 1);
+	assert_int_equal(marked, 2);
+	assert_int_equal(failed, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(
 			an_event_that_waited_for_room_does_not_pass_one_that_was_refused_meanwhile,
 			set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			what_is_left_of_a_transaction_that_was_refused_is_refused_too,
+			set_up_transactions, tear_down),
+		cmocka_unit_test_setup_teardown(
+			without_transactions_what_is_behind_a_refused_event_waits, set_up,
+			tear_down),
 		cmocka_unit_test_setup_teardown(
 			a_confirmed_row_is_marked_under_the_epoch_that_read_it, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
