@@ -188,6 +188,20 @@ static semel_status read_file(const char *path, char **text_out, semel_error *er
 	return failed ? SEMEL_CONFIG : SEMEL_OK;
 }
 
+static semel_status refuse_address(const struct semel_admin_options *options, semel_error *error)
+{
+	if (options->numbers_only)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "%s is not loopback, and metrics alone are served nowhere "
+				       "else (use semel run with a section admin, which takes a "
+				       "token and TLS)",
+				       options->listen);
+	return semel_error_set(error, SEMEL_CONFIG,
+			       "%s is not loopback, so a token and TLS are needed: give "
+			       "--token-file, --tls-cert and --tls-key",
+			       options->listen);
+}
+
 static semel_status read_secrets(struct semel_admin *admin,
 				 const struct semel_admin_options *options, semel_error *error)
 {
@@ -198,10 +212,7 @@ static semel_status read_secrets(struct semel_admin *admin,
 		return semel_error_set(error, SEMEL_CONFIG,
 				       "--tls-cert and --tls-key belong together");
 	if (!admin->listen.is_loopback && (!options->token_file || !options->tls_cert))
-		return semel_error_set(error, SEMEL_CONFIG,
-				       "%s is not loopback, so a token and TLS are needed: give "
-				       "--token-file, --tls-cert and --tls-key",
-				       options->listen);
+		return refuse_address(options, error);
 	if (options->token_file) {
 		status = read_file(options->token_file, &tokens, error);
 		if (status == SEMEL_OK)

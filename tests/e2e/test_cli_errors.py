@@ -125,6 +125,11 @@ def test_change_data_capture_needs_a_store_that_has_it(bare):
     assert "postgres" in bare.fails(78, "relay", "--source", "cdc", "--drain")
 
 
+def test_metrics_beyond_loopback_name_a_way_that_there_is(semel):
+    complaint = semel.fails(78, "relay", "--drain", "--metrics", "0.0.0.0:0")
+    assert "semel run" in complaint and "--token-file" not in complaint
+
+
 # ---- data ---------------------------------------------------------------------------------------
 
 
