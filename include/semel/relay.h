@@ -37,7 +37,7 @@ typedef struct semel_relay_options {
 	const char *store;          /* "sqlite:semel.db" */
 	const char *broker;         /* "local:semel-broker.db" */
 	uint32_t window;            /* unconfirmed events at most; 1: one by one; default 1000,
-				     * 3200 with cdc */
+				     * 2400 with cdc, 3200 with transactions */
 	uint64_t window_bytes;      /* of payload in the window at most; default 16 MiB */
 	int64_t confirm_timeout_ms; /* an event not answered for within this is an outage; 30 s */
 	uint32_t attempts;      /* answers "no" to one event before it is given up; default 10 */

@@ -102,8 +102,8 @@ const struct semel_option semel_relay_rows[] = {
 	  .min = 1,
 	  .max = 1000000,
 	  .group = "Pace",
-	  .help = "how many events may be unconfirmed at once (1000, with cdc 3200); 1: one by "
-		  "one" },
+	  .help = "how many events may be unconfirmed at once (1000, with cdc 2400, with "
+		  "--transactions 3200); 1: one by one" },
 	{ .name = "window-bytes",
 	  .kind = SEMEL_OPTION_NUMBER,
 	  .argument = "BYTES",

@@ -48,7 +48,8 @@ static const semel_relay_options defaults = {
 	.slot_budget = UINT64_C(4) << 30,
 };
 
-#define WINDOW_OF_STREAM 3200
+#define WINDOW_OF_STREAM       2400
+#define WINDOW_OF_TRANSACTIONS 3200 /* one of half of it is shown as a whole */
 
 #define OR_DEFAULT(options, field)                                                                 \
 	((options)->field = (options)->field ? (options)->field : defaults.field)
@@ -58,7 +59,7 @@ static void complete(semel_relay_options *options)
 	OR_DEFAULT(options, store);
 	OR_DEFAULT(options, broker);
 	if (options->window == 0 && options->source == SEMEL_SOURCE_CDC)
-		options->window = WINDOW_OF_STREAM;
+		options->window = options->transactions ? WINDOW_OF_TRANSACTIONS : WINDOW_OF_STREAM;
 	OR_DEFAULT(options, window);
 	OR_DEFAULT(options, window_bytes);
 	OR_DEFAULT(options, confirm_timeout_ms);
