@@ -240,7 +240,7 @@ def programs_of(run, tree, prefix):
     return {t["name"]: t.get("command", missing) for t in listed if t["name"].startswith(prefix)}
 
 
-PROGRAM_S = 480  # Kafka's suite waits for its groups for minutes
+PROGRAM_S = 900  # Kafka's suite waits for its groups for minutes
 
 
 def run_programs(run, programs, wrapper=(), extra=None, suffix="", workers=3):

@@ -20,7 +20,8 @@ static int make(void **state)
 	(void)state;
 	steps_follow_env(false);
 	kafka_steps_use_mock();
-	kafka_steps_make("linger.ms=100", url, sizeof(url));
+	/* long enough for three events to be offered on a busy machine */
+	kafka_steps_make("linger.ms=500", url, sizeof(url));
 	return 0;
 }
 
