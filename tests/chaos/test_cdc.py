@@ -25,6 +25,8 @@ SETTINGS = {"wal_sender_timeout": "3s", "max_wal_size": "64MB", "min_wal_size": 
 BUDGET = ("--slot-budget", str(16 * 1024 * 1024))
 SLOT = """SELECT slot_name, active_pid, confirmed_flush_lsn, wal_status, pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)
     FROM pg_replication_slots WHERE database = current_database() AND slot_type = 'logical'"""
+# Whoever is still making the slot does not read it.
+READER = f"SELECT active_pid FROM ({SLOT}) AS slot JOIN pg_stat_activity ON pid = active_pid AND backend_type = 'walsender'"
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +56,8 @@ def kept_back(shop):
 
 
 def reader(shop):
-    found = slot(shop)
-    return found and found[1]
+    found = shop.sql(READER)
+    return found[0][0] if found else None
 
 
 def streams(shop, timeout=60):
@@ -246,6 +248,24 @@ def test_the_slot_is_dropped_under_the_relay(shop):
         moves(shop, producer)
     assert "slot" in said_in(shop)
     is_right(shop)
+
+
+@pytest.mark.core
+def test_the_budget_is_kept_while_an_open_transaction_holds_up_the_making_of_the_slot(shop):
+    relaying = relay(shop, *BUDGET)
+    streams(shop)
+    other = mix.connect(shop.store)
+    other.execute("SELECT pg_current_xact_id()")
+    drop(shop)
+    wait_for(lambda: slot(shop), 60, "the making of a new slot")
+    write_log(shop, 24)
+    wait_for(lambda: "gave up making the slot" in said_in(shop), 60, "the slot to let go of the log")
+    other.rollback()
+    streams(shop)
+    shop.load(aggregates=3, each=2)
+    wait_for(lambda: published(shop) == 6, 60, "the events")
+    assert shop.stop(relaying) == 0, said_in(shop)
+    other.close()
 
 
 @pytest.mark.core

@@ -19,7 +19,7 @@
 #define AGAIN_MS    1000
 #define LATER_MS    5000
 #define PATIENCE_MS 5000 /* for another reader to end, before polling begins */
-#define DRAINED_MS  1000
+#define DRAINED_MS  1000 /* beside the time between two looks */
 
 static void note_retained(const struct semel_slot_state *state)
 {
@@ -250,7 +250,8 @@ static semel_status look(struct semel_cdc *cdc, struct semel_slot_state *state,
 			 struct semel_slot_verdict *verdict, semel_error *error)
 {
 	int64_t now_ms = semel_steady_ms(cdc->env);
-	bool drained = cdc->drained_ms > 0 && now_ms - cdc->drained_ms < DRAINED_MS;
+	bool drained =
+		cdc->drained_ms > 0 && now_ms - cdc->drained_ms < cdc->options.poll_ms + DRAINED_MS;
 	semel_status status = cdc->changes->driver->look(cdc->changes, state, error);
 
 	if (status != SEMEL_OK)
@@ -263,6 +264,24 @@ static semel_status look(struct semel_cdc *cdc, struct semel_slot_state *state,
 	return SEMEL_OK;
 }
 
+/* The log is kept from when the making began, and somebody's open transaction may hold it up for
+ * hours. Of all that can be wrong with a slot only this concerns one that is not finished. */
+static semel_status go_on_making(struct semel_cdc *cdc, semel_error *error)
+{
+	struct semel_slot_state state;
+	struct semel_slot_verdict verdict;
+	semel_status status = look(cdc, &state, &verdict, error);
+
+	if (status != SEMEL_OK)
+		return status;
+	if (!state.exists || state.retained <= cdc->options.budget)
+		return make_slot(cdc, error);
+	semel_logf(SEMEL_LOG_WARN,
+		   "gave up making the slot %s, which waits for an open transaction: %s", cdc->slot,
+		   verdict.reason);
+	return drop_slot(cdc, verdict.reason, error);
+}
+
 semel_status semel_cdc_try(struct semel_cdc *cdc, semel_error *error)
 {
 	struct semel_slot_state state;
@@ -270,7 +289,7 @@ semel_status semel_cdc_try(struct semel_cdc *cdc, semel_error *error)
 	semel_error trouble = { .status = SEMEL_OK };
 
 	if (cdc->making)
-		return forgive(cdc, make_slot(cdc, &trouble), &trouble);
+		return forgive(cdc, go_on_making(cdc, &trouble), &trouble);
 	semel_status status = look(cdc, &state, &verdict, &trouble);
 	if (status != SEMEL_OK)
 		return forgive(cdc, status, &trouble);

@@ -79,7 +79,8 @@ static const struct semel_pg_query oust_reader = {
 				 " WHERE slot_name = $1 AND active"
 };
 static const struct semel_pg_query drop_slot = {
-	"drop the slot", "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
+	"drop the slot", "SELECT active, CASE WHEN NOT active THEN"
+			 " pg_drop_replication_slot(slot_name) END FROM pg_replication_slots"
 			 " WHERE slot_name = $1"
 };
 
@@ -341,10 +342,16 @@ void semel_pg_changes_oust(struct semel_pg_changes *changes)
 static semel_status drop(struct semel_changes *base, semel_error *error)
 {
 	struct semel_pg_changes *changes = semel_pg_changes_of(base);
+	PGresult *result = NULL;
 	semel_pg_stream_stop(base);
 	cancel_making(changes);
 	semel_pg_changes_oust(changes);
-	return ask_of_slot(changes, &drop_slot, NULL, error);
+	semel_status status = ask_of_slot(changes, &drop_slot, &result, error);
+	if (status == SEMEL_OK && semel_pg_rows(result) > 0 && semel_pg_bool(result, 0, 0))
+		status = semel_error_set(error, SEMEL_BUSY, "somebody else reads from the slot %s",
+					 changes->slot);
+	semel_pg_clear(result);
+	return status;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
