@@ -58,7 +58,7 @@ def test_rows_come_through_the_stream_and_are_marked(stream):
     assert stream.waiting() == 0
     assert stream.arrived() == {"a": list(range(1, 501))}
     wait_for(lambda: not stream.is_read(), PATIENCE, "the server knows that its reader is gone")
-    assert stream.state() is not None
+    assert stream.exists()
 
 
 def test_what_was_settled_is_confirmed_and_does_not_come_again(stream):
