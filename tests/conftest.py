@@ -3,6 +3,7 @@
 brokers that a test is about: elsewhere it is no test. `unless("rabbitmq", reason="…")` names one where the
 test has no meaning, and why: there it is skipped, and told."""
 import mix
+import program
 import pytest
 
 
@@ -29,6 +30,16 @@ def pytest_collection_modifyitems(config, items):
         for mark in item.iter_markers("unless"):
             if engines() & set(mark.args):
                 item.add_marker(pytest.mark.skip(reason=mark.kwargs["reason"]))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """A failure that is seen once, far away, should say what the programs said."""
+    report = (yield).get_result()
+    if report.when == "call" and report.failed:
+        shops = [value for value in item.funcargs.values() if isinstance(value, program.Semel)]
+        for shop in {id(shop): shop for shop in shops}.values():
+            report.sections.append(("what its children said", shop.last_words()))
 
 
 @pytest.fixture(scope="session", autouse=True)

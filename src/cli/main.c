@@ -5,6 +5,7 @@
 #include "base/failpoint.h"
 #include "cli/help.h"
 #include "cli/settings.h"
+#include "cli/signals.h"
 #include "observe/log.h"
 #include "observe/span.h"
 
@@ -48,6 +49,8 @@ static semel_status run_command(struct semel_args *args, semel_error *error)
 	semel_status status = SEMEL_OK;
 	if (!command || command->subcommands)
 		return semel_args_check(args, error);
+	if (semel_option_find(command->options, "grace"))
+		semel_signals_expect();
 	status = semel_settings_resolve(args, &settings, error);
 	if (status == SEMEL_OK)
 		status = semel_args_check(args, error);

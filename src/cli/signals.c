@@ -33,13 +33,22 @@ _Noreturn static void leave(int code)
 	_exit(code);
 }
 
+/* Without a target the work is over already, and what is left is closing. */
 static void on_stop(int number)
 {
-	void *target = atomic_load(&stop_target);
-	if (!target || atomic_fetch_add(&signals_seen, 1) > 0)
+	if (atomic_fetch_add(&signals_seen, 1) > 0)
 		leave(128 + number);
 	alarm(grace_s);
-	stop_call(target);
+	void *target = atomic_load(&stop_target);
+	if (target)
+		stop_call(target);
+}
+
+/* Nothing has been taken yet, so there is nothing to finish. */
+static void on_stop_while_starting(int number)
+{
+	(void)number;
+	leave(EX_OK);
 }
 
 static void on_grace_over(int number)
@@ -66,6 +75,13 @@ static void handle(int number, void (*handler)(int))
 	sigaction(number, &action, NULL);
 }
 
+void semel_signals_expect(void)
+{
+	handle(SIGHUP, on_hangup);
+	handle(SIGTERM, on_stop_while_starting);
+	handle(SIGINT, on_stop_while_starting);
+}
+
 void semel_signals_watch(void (*stop)(void *target), void *target, int64_t grace_ms)
 {
 	stop_call = stop;
@@ -80,8 +96,6 @@ void semel_signals_watch(void (*stop)(void *target), void *target, int64_t grace
 
 void semel_signals_forget(void)
 {
-	handle(SIGTERM, SIG_DFL);
-	handle(SIGINT, SIG_DFL);
 	atomic_store(&stop_target, NULL);
 	atomic_store(&hangup_target, NULL);
 }

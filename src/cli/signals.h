@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the long-running commands do on signals: the first SIGTERM or SIGINT asks for a stop and
  * starts the grace period, the second one ends the process at once, SIGHUP changes
- * nothing unless somebody asked to hear of it. */
+ * nothing unless somebody asked to hear of it. One that comes while a command is still starting (a
+ * broker may take seconds to answer) ends it at once, with 0. */
 #ifndef SEMEL_CLI_SIGNALS_H
 #define SEMEL_CLI_SIGNALS_H
 
@@ -9,6 +10,8 @@
 
 #include <stdint.h>
 
+/* The command is one of these, and starts. */
+void semel_signals_expect(void);
 /* stop(target) is called inside the signal handler. Call semel_signals_forget before target goes.
  * When the grace period is over and the process is still there, it ends with 75. */
 void semel_signals_watch(void (*stop)(void *target), void *target, int64_t grace_ms);

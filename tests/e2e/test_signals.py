@@ -2,6 +2,7 @@
 """Long-running commands: one signal asks, a second one insists, time runs out."""
 import json
 import signal
+import socket
 
 import pytest
 
@@ -49,6 +50,24 @@ def test_a_hangup_changes_nothing(semel):
     semel.publish()
     wait_for(lambda: semel.sql("SELECT count(*) FROM semel_outbox WHERE status = 'PUBLISHED'") == [(2,)])
     assert semel.stop(child) == 0
+
+
+def waiting_for_its_broker(semel, silent, *words):
+    """A child whose broker has taken the call, and says nothing."""
+    child = semel.spawn("--broker", f"amqp://127.0.0.1:{silent.getsockname()[1]}", *words)
+    silent.settimeout(60)
+    return child, silent.accept()[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("words", [("relay",), (*CONSUME, "--exec", "true")], ids=["relay", "consume"])
+def test_who_is_still_starting_ends_at_once_and_in_peace(semel, words, number):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        child, call = waiting_for_its_broker(semel, silent, *words)
+        with call:
+            child.send_signal(signal.SIGHUP)
+            assert semel.stop(child, number) == 0
+    assert (child.stdout.read(), child.stderr.read()) == ("", "")
 
 
 @pytest.mark.core

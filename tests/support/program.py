@@ -29,6 +29,35 @@ def wait_for(condition, timeout=60.0, what="the condition"):
         time.sleep(0.02)
 
 
+def hears(pid, number):
+    """Has the program a word of its own for this signal? Where it has only just been started, not yet."""
+    if number == signal.SIGKILL:
+        return True
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("SigCgt:"):
+            return int(line.split()[1], 16) >> (number - 1) & 1
+    return False
+
+
+def kill_group(child):
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    child.wait()
+
+
+def rest_of(stream):
+    """What is left in a pipe, without waiting for the end of whoever else may hold it."""
+    if not stream or stream.closed:
+        return ""
+    os.set_blocking(stream.fileno(), False)
+    try:
+        return os.read(stream.fileno(), 65536).decode(errors="replace")[-2000:]
+    except BlockingIOError:
+        return ""
+
+
 def is_free(path):
     """Could somebody write to this file now? The local broker's writers also queue at a file beside it."""
     turn = Path(f"{path}-turn")
@@ -142,6 +171,7 @@ class Semel:
 
     def stop(self, child, number=signal.SIGTERM, timeout=60):
         """Sends the signal and gives back the exit code."""
+        wait_for(lambda: child.poll() is not None or hears(child.pid, number), what="a program that hears signals")
         child.send_signal(number)
         return child.wait(timeout)
 
@@ -158,13 +188,18 @@ class Semel:
         child.send_signal(signal.SIGCONT)
         return False
 
+    def last_words(self):
+        """What the children said on stderr, for the report of a test that failed; it ends them."""
+        said = []
+        for child in self.children:
+            ended = child.poll()
+            kill_group(child)
+            said.append(f"{' '.join(map(str, child.args[1:]))} ({'at work' if ended is None else ended})\n{rest_of(child.stderr)}")
+        return "\n".join(said)
+
     def close(self):
         for child in self.children:
-            try:
-                os.killpg(child.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            child.wait()
+            kill_group(child)
             for stream in (child.stdin, child.stdout, child.stderr):
                 if stream:
                     stream.close()
