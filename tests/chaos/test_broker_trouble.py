@@ -98,6 +98,12 @@ def test_a_relay_that_is_stopped_under_an_alarm_ends_well(shop, alarm, scheme):
     assert attempts(shop) == 0
 
 
+def healthy(shop):
+    """Of the effects: the flaky one may be done before the alarm, or after it."""
+    ((count,),) = shop.sql("SELECT count(*) FROM effect_audit WHERE aggregate LIKE 'healthy-%'")
+    return count
+
+
 def test_a_consumer_that_cannot_put_a_retry_back_goes_on_with_the_rest(shop, administrator, alarm):
     """Its retries wait at the broker's door; deliveries and acks are on another connection."""
     audit = shop.by_sql("audit", *LEASE, *RETRIES, before=(FAIL_THREE_TIMES,))
@@ -113,7 +119,7 @@ def test_a_consumer_that_cannot_put_a_retry_back_goes_on_with_the_rest(shop, adm
     shop.order("o-0", flaky=True)
     shop.relay()
     alarm()
-    wait_for(lambda: effects(shop, "audit") == 36, 60, "the healthy ones, under the alarm")
+    wait_for(lambda: healthy(shop) == 30, 60, "the healthy ones, under the alarm")
     assert "memory" in administrator.alarms()
     administrator.clear_memory_alarm()
     wait_for(lambda: effects(shop, "audit") == 37, 60, "the last one")
@@ -220,17 +226,7 @@ def test_a_queue_that_vanishes_under_its_consumer_is_made_again(shop, administra
     administrator.delete_queues(vhost)
     shop.broker.witnessed.clear()
     shop.place.witness(TOPIC)
-    channel = shop.broker.channel()
-
-    def is_there():
-        nonlocal channel
-        try:
-            channel.queue_declare(f"billing.{TOPIC}", passive=True)
-            return True
-        except Exception:  # noqa: BLE001: pika closes the channel
-            channel = shop.broker.connection.channel()
-            return False
-    wait_for(is_there, 60, "the queue")
+    wait_for(lambda: administrator.is_bound(vhost, f"billing.{TOPIC}", TOPIC), 60, "the queue, where events come to it")
     shop.load(aggregates=5, each=1)
     shop.relay(*PATIENCE)
     wait_for(lambda: effects(shop) == 20, 60, "its work")

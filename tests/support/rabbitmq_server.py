@@ -286,6 +286,12 @@ class Administrator:
             f"{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r({binary(vhost)}, queue, {binary(queue)})),"
             " length(rabbit_amqqueue:consumers(Q))"))
 
+    def is_bound(self, vhost, queue, exchange):
+        """A queue is there a moment before its binding is."""
+        name = f"rabbit_misc:r({binary(vhost)}, queue, {binary(queue)})"
+        return self.ask(f"length([1 || B <- rabbit_binding:list_for_destination({name}),"
+                        f" element(4, element(2, B)) =:= {binary(exchange)}])") != "0"
+
     def leader_of(self, vhost, queue):
         """The node on which the leader of a quorum queue is."""
         answer = self.ask(
