@@ -173,6 +173,7 @@ def test_a_relay_that_drains_lives_through_a_restart_of_the_broker(shop, servers
     administrator = mix.servers.attached.administrator
     shop.load()
     administrator.raise_memory_alarm()
+    wait_for(lambda: "memory" in administrator.alarms(), 60, "the alarm")
     relay = spawn_quietly(shop, "relay", "--drain", *PATIENCE)
     wait_for(lambda: "blocked" in said_in(shop), 60, "an alarm")
     servers.rabbitmq.stop()
