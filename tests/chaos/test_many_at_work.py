@@ -54,7 +54,7 @@ def test_a_relay_that_was_stopped_for_longer_than_its_lease_cannot_mark(shop):
     shop.load(aggregates=10, each=2)
     sleeper = shop.spawn("relay", *LEASE, env={"SEMEL_FAILPOINT": "relay.after-confirm:pause=5000@1"})
     wait_for(lambda: shop.place.log(), 60, "something at the broker")
-    sleeper.send_signal(signal.SIGSTOP)
+    shop.freeze(sleeper)
     shop.relay(*LEASE)
     times = "SELECT seq, published_at FROM semel_outbox ORDER BY seq"
     marked = shop.sql(times)

@@ -127,8 +127,9 @@ def row_order(database):
 
 
 def is_idle(database):
-    """Is nobody in a transaction on a server? (Whether a file is free is asked otherwise.)"""
-    busy = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'"
+    """Is nobody in a transaction on a server? (Whether a file is free is asked otherwise.) The reader of a slot is in none."""
+    busy = """SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'
+        AND backend_type = 'client backend'"""
     return not isinstance(database, Database) or not ask(database, busy)
 
 
