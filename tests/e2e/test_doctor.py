@@ -240,6 +240,18 @@ def test_a_slot_that_is_missing_unread_or_over_its_budget_is_a_problem(semel):
         semel.sql("SELECT pg_drop_replication_slot(?)", slot)
 
 
+@pytest.mark.only("postgres")
+def test_a_slot_of_somebody_else_is_no_concern_of_ours_unless_we_want_its_name(semel):
+    slot = f"d_{name_of(semel)}"
+    semel.sql("SELECT pg_create_physical_replication_slot(?, true)", slot)
+    try:
+        assert not [one for one in doctor(semel, *config(semel, relay={"slot": slot})) if one["check"].startswith("slot")]
+        told = the(doctor(semel, *config(semel, relay={"source": "cdc", "slot": slot})), "slot")
+        assert "physical" in told["text"] and "drop" not in told["do"] and "--slot NAME" in told["do"]
+    finally:
+        semel.sql("SELECT pg_drop_replication_slot(?)", slot)
+
+
 # ---- RabbitMQ -------------------------------------------------------------------------------------------
 
 

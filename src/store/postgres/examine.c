@@ -216,28 +216,34 @@ static void examine_disk(const struct look *look)
 
 /* ---- the slot -------------------------------------------------------------------------------- */
 
+/* Slots belong to the server: one of another database is not ours to watch, or to drop. */
 static const struct semel_pg_query look_at_slot = {
 	"look at the slot",
-	"SELECT s.slot_name IS NOT NULL, coalesce(s.wal_status, '') = 'lost', coalesce(s.active,"
-	" false), coalesce(pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN"
-	" pg_last_wal_receive_lsn() ELSE pg_current_wal_insert_lsn() END, s.restart_lsn), "
+	"SELECT coalesce(s.plugin = 'pgoutput' AND s.database = current_database(), false),"
+	" coalesce(s.plugin, 'physical') || ' of database ' || coalesce(s.database, '-'),"
+	" coalesce(s.wal_status, '') = 'lost', coalesce(s.active, false), coalesce(pg_wal_lsn_diff("
+	"CASE WHEN pg_is_in_recovery() THEN pg_last_wal_receive_lsn() ELSE "
+	"pg_current_wal_insert_lsn() END, s.restart_lsn), "
 	"0)::bigint,"
 	" (SELECT CASE WHEN setting::bigint < 0 THEN -1 ELSE setting::bigint * 1048576 END FROM"
-	" pg_settings WHERE name = 'max_slot_wal_keep_size'), current_setting('wal_level')"
+	" pg_settings WHERE name = 'max_slot_wal_keep_size'), current_setting('wal_level'),"
+	" s.slot_name IS NOT NULL"
 	" FROM (SELECT $1::text AS name) AS n LEFT JOIN pg_replication_slots s ON s.slot_name ="
 	" n.name"
 };
-enum { EXISTS, LOST, ACTIVE, RETAINED, LIMIT, WAL_LEVEL };
+enum { OURS, WHOSE, LOST, ACTIVE, RETAINED, LIMIT, WAL_LEVEL, TAKEN };
 
 static void read_slot(const PGresult *result, struct semel_slot_look *slot)
 {
 	*slot = (struct semel_slot_look){
-		.exists = semel_pg_bool(result, 0, EXISTS),
-		.lost = semel_pg_bool(result, 0, LOST),
-		.active = semel_pg_bool(result, 0, ACTIVE),
-		.retained = (uint64_t)semel_pg_int(result, 0, RETAINED),
 		.limit = semel_pg_is_null(result, 0, LIMIT) ? -1 : semel_pg_int(result, 0, LIMIT),
 	};
+	if (!semel_pg_bool(result, 0, OURS))
+		return;
+	slot->exists = true;
+	slot->lost = semel_pg_bool(result, 0, LOST);
+	slot->active = semel_pg_bool(result, 0, ACTIVE);
+	slot->retained = (uint64_t)semel_pg_int(result, 0, RETAINED);
 }
 
 semel_status semel_pg_check_schema(semel_store *store, semel_error *error)
@@ -315,6 +321,12 @@ static void examine_slot(const struct look *look)
 			"set wal_level = logical in postgresql.conf and restart the server");
 	} else if (slot.exists) {
 		judge_slot(look, &slot);
+	} else if (examination->slot_wanted && semel_pg_bool(result, 0, TAKEN)) {
+		snprintf(text, sizeof(text), "the slot %.64s is not ours: %.100s; the relay polls",
+			 examination->slot, semel_pg_value(result, 0, WHOSE));
+		problem(look, SEMEL_CHECK_SLOT, text,
+			"give the relay a slot of its own: the key slot of the section relay, or "
+			"--slot NAME, and semel init --cdc --slot NAME");
 	} else if (examination->slot_wanted) {
 		snprintf(text, sizeof(text), "there is no slot %.64s: the relay polls",
 			 examination->slot);
