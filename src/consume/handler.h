@@ -22,6 +22,7 @@ struct semel_outcome {
 	semel_status status;
 	int64_t retry_after_ms; /* the handler's own wish; 0: none */
 	bool timed_out;
+	bool is_over; /* nobody will take another one, ever: the consumer may go */
 	char reason[SEMEL_REASON_MAX];
 };
 

@@ -212,6 +212,18 @@ def test_a_pipe_answers_line_by_line(shop):
     assert sorted(seen) == sorted([[ids[0], "now", "1"], *([ids[1], "later", str(n)] for n in (1, 2, 3)), [ids[2], "never", "1"]])
 
 
+def test_a_reader_who_has_seen_enough_ends_the_printing(shop):
+    publish(shop, "seen", "1")
+    relay(shop)
+    with shop.spawn(*scope_words("--print")) as consumer:
+        assert json.loads(consumer.stdout.readline())["aggregateId"] == "1"
+        consumer.stdout.close()
+        publish(shop, "unseen", "2")
+        relay(shop)
+        assert consumer.wait(60) == 0
+    assert consume(shop, *SQL) == counts(done=1)
+
+
 def test_print_writes_an_envelope_per_line(shop):
     event_id = publish(shop, "one", "7")
     relay(shop)
