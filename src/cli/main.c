@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
+#include <poll.h>
 #include <semel/version.h>
 #include <signal.h>
 #include <stdio.h>
@@ -95,15 +96,24 @@ static semel_status run(int argc, char **argv, semel_error *error)
 	return status;
 }
 
+/* When it failed long ago, errno has forgotten why. */
+static bool is_reader_gone(void)
+{
+	struct pollfd out = { .fd = STDOUT_FILENO, .events = POLLOUT };
+	return poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
+}
+
 /* Whoever closed our stdout has seen enough; a full disk is another matter. */
 static semel_status finish_output(semel_status status, semel_error *error)
 {
 	errno = 0;
 	bool failed = fflush(stdout) != 0 || ferror(stdout);
-	if (!failed || errno == EPIPE || errno == 0 || status != SEMEL_OK)
+	if (!failed || errno == EPIPE || status != SEMEL_OK || (errno == 0 && is_reader_gone()))
 		return status;
-	return semel_error_set(error, errno == ENOSPC ? SEMEL_STORAGE_FULL : SEMEL_OUTAGE,
-			       "cannot write to standard output: %s", strerror(errno));
+	return semel_error_set(error,
+			       errno == ENOSPC || errno == 0 ? SEMEL_STORAGE_FULL : SEMEL_OUTAGE,
+			       "cannot write to standard output: %s",
+			       errno ? strerror(errno) : "a part of it is lost");
 }
 
 /* One line, whatever a user's text had in it. */

@@ -56,9 +56,10 @@ def test_a_closed_standard_output_ends_the_program_quietly(bare):
 
 
 def test_a_full_disk_under_standard_output_is_told(bare):
-    with open("/dev/full", "w", encoding="utf-8") as full:
-        done = bare.run("--help", stdout=full)
-    assert done.returncode == 75 and "standard output" in done.stderr
+    for words in (("--help",), ("run", "--sample")):  # one that fits into a buffer, and one that does not
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = bare.run(*words, stdout=full)
+        assert done.returncode == 75 and "standard output" in done.stderr
 
 
 def test_every_command_has_a_man_page(bare):
