@@ -46,7 +46,7 @@ struct examination {
 	struct semel_verify_scope *scope;
 	bool *reads;       /* by number of a ledger's topic: has the scope to see it? */
 	bool guess_topics; /* no subscription says so: those of which it has claims */
-	int64_t since_ms;  /* earlier events are not its own; 0: all are */
+	int64_t since_ms;  /* earlier events are not its own */
 	char last_id[256]; /* of the stream, to find doubles */
 	size_t last_length;
 	struct semel_topics topics; /* of the subscription */
@@ -385,7 +385,9 @@ static semel_status add_scope(struct verification *of, semel_store *consumer,
 		.tracked = !row || !semel_text_equal(row->guarantee, SEMEL_TEXT("at-least-once")),
 	};
 	of->report->scope_count++;
-	struct examination at = { .of = of, .consumer = consumer, .scope = scope };
+	struct examination at = {
+		.of = of, .consumer = consumer, .scope = scope, .since_ms = INT64_MIN
+	};
 	semel_status status = prepare(&at, row, error);
 	if (status == SEMEL_OK && scope->tracked)
 		status = examine(&at, error);

@@ -66,6 +66,13 @@ def test_events_at_the_broker_wait(shop):
     assert (scope_of(report)["waiting"], scope_of(report)["missing"]) == (1, 0)
 
 
+def test_an_event_of_long_ago_is_expected_too(shop):
+    deliver(shop, ("first", "1"))
+    publish(shop, "second", "2", "--time", "1969-07-20T20:17:40Z")
+    relay(shop)
+    assert (scope_of(verify(shop, code=1))["expected"], scope_of(verify(shop, code=1))["waiting"]) == (2, 1)
+
+
 @pytest.mark.core
 def test_a_lost_event_is_named(shop):
     first, second = deliver(shop, ("first", "1"), ("second", "2"))
