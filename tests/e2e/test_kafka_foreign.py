@@ -62,6 +62,7 @@ def test_a_foreign_consumer_finds_key_value_and_headers(shop):
     headers = {"correlationId": "c-1", "producer": "shop", "tenantId": "t-1", "traceparent": f"00-{'1' * 32}-{'2' * 16}-01"}
     began = datetime.now(timezone.utc)
     words = [word for item in headers.items() for word in ("--header", "=".join(item))]
+    words += ["--header", "content-type=text/html"]  # the name of one that is not an event's own
     event_id = shop.publish("--payload", '{"total": 5}', *words, aggregate="order:ord-1")
     shop.ok("relay", "--drain")
     (record,) = shop.broker.records(TOPIC)

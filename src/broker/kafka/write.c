@@ -97,6 +97,9 @@ static rd_kafka_headers_t *renew_headers(struct semel_kafka *kafka,
 	return NULL;
 }
 
+/* There is one of this name; an event's own header cannot stand beside it. */
+static const struct semel_text content_type_name = SEMEL_TEXT_CONST("content-type");
+
 /* NULL: no memory. What goes to one of our own subscriptions is never plain. */
 static rd_kafka_headers_t *make_headers(struct semel_kafka *kafka,
 					const struct semel_kafka_post *post, bool *plain_out)
@@ -112,14 +115,15 @@ static rd_kafka_headers_t *make_headers(struct semel_kafka *kafka,
 	rd_kafka_headers_t *headers =
 		kafka->library->headers_new(message.count + 2 + post->extra_count);
 	bool added = headers != NULL;
+	bool typed = event->content_type.data && !message.plain;
 	for (size_t i = 0; i < message.count && added; i++)
-		added = add(kafka->library, headers, message.fields[i]);
+		added = (typed && semel_text_equal(message.fields[i].name, content_type_name)) ||
+			add(kafka->library, headers, message.fields[i]);
 	for (size_t i = 0; i < post->extra_count && added; i++)
 		added = add(kafka->library, headers, post->extra[i]);
-	if (added && event->content_type.data && !message.plain)
+	if (added && typed)
 		added = add(kafka->library, headers,
-			    (struct semel_wire_field){ SEMEL_TEXT("content-type"),
-						       event->content_type });
+			    (struct semel_wire_field){ content_type_name, event->content_type });
 	if (added && !message.plain && has_own_routing_key(event))
 		added = add(kafka->library, headers, semel_wire_routing_key(event));
 	if (added || !headers)
