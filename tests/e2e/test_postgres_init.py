@@ -94,6 +94,11 @@ def test_a_table_in_the_way_is_named_and_nothing_is_left_half_done(bare):
     bare.ok("init")
 
 
+def test_a_search_path_without_a_schema_is_told_as_what_it_is(bare):
+    path = f"{bare.store}{'&' if '?' in bare.store else '?'}options=-csearch_path%3Dnot_there"
+    assert "CREATE SCHEMA" in bare.fails(78, "--store", path, "init")
+
+
 def test_tables_of_a_newer_program_are_left_alone(semel):
     semel.sql("INSERT INTO semel_schema SELECT max(version) + 1, now() FROM semel_schema")
     for words in (("init",), ("relay", "--drain"), ("verify",)):

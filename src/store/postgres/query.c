@@ -89,6 +89,7 @@ static const struct {
 	{ "42P01", SEMEL_NO_SCHEMA },    /* no such table */
 	{ "42883", SEMEL_NO_SCHEMA },    /* no such function */
 	{ "42501", SEMEL_CONFIG },       /* not allowed */
+	{ "3F000", SEMEL_CONFIG },       /* no schema of the search_path is there */
 };
 
 static semel_status status_of(const char *state)
@@ -118,6 +119,9 @@ static const char *advice_for(semel_status status, const char *state, const char
 {
 	if (strcmp(state, "26000") == 0 || strcmp(state, "42P05") == 0)
 		return " (is there a pooler in between? let it pool sessions, not transactions)";
+	if (strcmp(state, "3F000") == 0)
+		return " (the search_path names no schema that is there: CREATE SCHEMA, or name "
+		       "another)";
 	switch (status) {
 	case SEMEL_NO_SCHEMA: /* a user's statement may lack a table of his own */
 		return strstr(message, "semel_") == NULL
