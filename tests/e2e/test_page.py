@@ -106,10 +106,10 @@ def shoot(browser, name):
 
 
 def station(browser, label):
-    for item in browser.find_elements(By.CSS_SELECTOR, ".way li"):
-        if item.text.startswith(label + "\n"):
-            return item.find_element(By.TAG_NAME, "b").text
-    return None
+    """In one look: they are drawn anew every second, and on a slow machine one by one would take longer."""
+    return browser.execute_script("""
+        const one = [...document.querySelectorAll('.way li')].find((item) => item.querySelector('small').textContent === arguments[0]);
+        return one ? one.querySelector('b').textContent : null""", label)
 
 
 def until(browser, selector, act):
@@ -123,12 +123,7 @@ def until(browser, selector, act):
 
 
 def wait_station(browser, label, value):
-    def there():
-        try:
-            return station(browser, label) == value
-        except StaleElementReferenceException:  # the list was drawn anew meanwhile
-            return False
-    wait_for(there, timeout=60, what=f"{label} {value}")
+    wait_for(lambda: station(browser, label) == value, timeout=60, what=f"{label} {value}")
 
 
 def complaints(browser):
@@ -234,7 +229,7 @@ def test_what_was_opened_stays_open_when_another_one_comes(shop, url, browser):
     click(browser, "#letters .buttons button", lambda: text(browser, "#letters pre"))  # text that is hidden is none
     publish(shop, "bad", "2")
     wait_for(lambda: len(browser.find_elements(By.CSS_SELECTOR, "#letters li")) == 2, timeout=60, what="the second one")
-    shown = [one.is_displayed() for one in browser.find_elements(By.CSS_SELECTOR, "#letters pre")]
+    shown = seen(lambda: [one.is_displayed() for one in browser.find_elements(By.CSS_SELECTOR, "#letters pre")])
     assert shown == [True, False]
     assert browser.switch_to.active_element.text == "Event"
 
