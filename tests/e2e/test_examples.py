@@ -32,7 +32,7 @@ endforeach()
 def run(*words, code=0, **options):
     """Standard output of a command that must end with this code."""
     done = subprocess.run(
-        [str(word) for word in words], capture_output=True, text=True, timeout=240, check=False, **options
+        [str(word) for word in words], capture_output=True, text=True, timeout=900, check=False, **options
     )
     assert done.returncode == code, f"{words} ended with {done.returncode}\n{done.stdout}{done.stderr}"
     return done.stdout
