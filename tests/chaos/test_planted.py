@@ -11,7 +11,7 @@ from program import PROGRAM, TREE
 from shop import Shop
 
 PLANTED = Path(os.environ.get("SEMEL_PLANTED", TREE / "build-planted" / "semel-planted")).absolute()
-SMALL = ("--batch", "4", "--drain", "--timeout", "20s")
+SMALL = ("--batch", "4", "--drain", "--timeout", "60s")
 
 
 class PlantedShop(Shop):
@@ -25,8 +25,8 @@ class PlantedShop(Shop):
         return {**super().environment(extra), "SEMEL_PLANT": self.bug}
 
     def recover(self):
-        """As far as it comes: a bug may leave a drain without an end."""
-        patience = "3s" if self.bug else "60s"
+        """As far as it comes: a bug that loses something may leave a drain without an end."""
+        patience = "3s" if self.bug and PLANTS[self.bug][1] == "lost" else "60s"
         runs = [("relay",), *(subscription.words for subscription in self.subscriptions)]
         for words in runs:
             done = self.run(*words, "--drain", "--timeout", patience)
