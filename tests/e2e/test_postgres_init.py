@@ -3,6 +3,7 @@
 import re
 import subprocess
 import threading
+from datetime import datetime, timezone
 from pathlib import Path
 
 import mix
@@ -34,13 +35,19 @@ def test_the_tables_of_every_release_are_brought_up_to_date(bare):
         bare.ok("verify")
 
 
+def this_week():
+    """By its Monday, 00:00 UTC."""
+    return datetime.now(timezone.utc).isocalendar()[:2]
+
+
 def test_many_at_once_make_the_tables_once(bare):
+    begun = this_week()
     children = [bare.spawn("init") for _ in range(4)]
     assert [child.wait(60) for child in children] == [0, 0, 0, 0]
     assert bare.sql("SELECT count(*) FROM semel_schema") == bare.sql("SELECT max(version) FROM semel_schema")
     assert bare.sql("SELECT count(*) FROM semel_lease") == [(16,)]
     ((weeks,),) = bare.sql("SELECT count(*) FROM pg_inherits WHERE inhparent = 'semel_inbox'::regclass")
-    assert weeks == 8  # seven, and the one for all others
+    assert weeks == 8 or (weeks == 9 and this_week() != begun)  # seven, and the one for all others
 
 
 class Writer(threading.Thread):
