@@ -220,7 +220,7 @@ def test_transactions_that_are_open_for_long_are_named(semel):
         (told,) = grave(found())
         ((pid,),) = writer.execute("SELECT pg_backend_pid()").fetchall()
         assert told["do"] == f"SELECT pg_terminate_backend({pid})" and "secret" not in told["text"]
-    assert not grave(found())
+    wait_for(lambda: not grave(found()), 60, "the server has heard that they are gone")
 
 
 @pytest.mark.only("postgres")

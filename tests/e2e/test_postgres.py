@@ -227,5 +227,6 @@ def test_the_admin_server_answers_after_its_connections_were_cut(shop):
             return json.load(answer)
 
     assert count() == {"count": 0}
-    shop.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+    shop.sql("SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity"  # and waited for: not in the middle of an answer
+             " WHERE datname = current_database() AND pid <> pg_backend_pid()")
     assert count() == {"count": 0}
