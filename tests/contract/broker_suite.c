@@ -625,7 +625,7 @@ static void a_silent_consumer_loses_its_share_and_its_late_ack_is_refused(void *
 	if (!suite->has_leases)
 		STEPS_SKIP(
 			"a consumer of this broker has its share as long as its connection lives");
-	struct steps_subscription how = { .scope = "billing", .lease_ms = 2000 };
+	struct steps_subscription how = { .scope = "billing", .lease_ms = 60000 };
 	struct semel_broker *silent = steps_open(url), *other = steps_open(url);
 	struct steps_haul *late = steps_haul_new(), *haul = steps_haul_new();
 	semel_error error = { 0 };
@@ -634,7 +634,7 @@ static void a_silent_consumer_loses_its_share_and_its_late_ack_is_refused(void *
 	steps_fetch_all(silent, 10, late);
 	steps_subscribe(other, how);
 	steps_fetch_nothing(other);
-	steps_pass(2000);
+	steps_pass(60000);
 	steps_fetch_all(other, 10, haul);
 	steps_assert_order(haul, 1);
 	assert_true(haul->deliveries[0].redelivered);

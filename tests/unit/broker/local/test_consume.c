@@ -206,7 +206,7 @@ static void acks_behind_a_gap_wait_for_it(void **state)
 static void fetching_keeps_the_lease_alive(void **state)
 {
 	(void)state;
-	struct semel_broker *holder = open_subscribed(3000), *other = open_subscribed(3000);
+	struct semel_broker *holder = open_subscribed(90000), *other = open_subscribed(90000);
 	struct steps_haul *haul = steps_haul_new();
 	struct semel_arena *arena = semel_arena_new(1024);
 	semel_error error = { 0 };
@@ -214,7 +214,7 @@ static void fetching_keeps_the_lease_alive(void **state)
 	publish_events("a", 1, 5);
 	steps_fetch_all(holder, 5, haul);
 	for (int i = 0; i < 10; i++) {
-		steps_pass(1000);
+		steps_pass(30000);
 		assert_int_equal(holder->driver->fetch(holder, 0, arena, NULL, &count, &error),
 				 SEMEL_OK);
 		steps_fetch_nothing(other);
@@ -229,11 +229,11 @@ static void fetching_keeps_the_lease_alive(void **state)
 static void a_consumer_that_was_given_up_may_come_back(void **state)
 {
 	(void)state;
-	struct semel_broker *paused = open_subscribed(2000), *other = open_subscribed(2000);
+	struct semel_broker *paused = open_subscribed(60000), *other = open_subscribed(60000);
 	struct steps_haul *haul = steps_haul_new();
 	publish_events("a", 1, 3);
 	steps_fetch_all(paused, 3, haul);
-	steps_pass(2000);
+	steps_pass(60000);
 	haul->count = 0;
 	steps_fetch_all(other, 3, haul);
 	steps_ack(other, haul);
