@@ -156,7 +156,7 @@ def test_two_operators_at_once_do_not_double(shop):
     entry_id = entry(shop)["dlqEntryId"]
     children = [shop.spawn("dlq", "replay", entry_id, env={"SEMEL_FAILPOINT": "dlq.after-publish:pause=300"})
                 for _ in range(2)]
-    assert sorted(child.wait(30) for child in children) == [0, 0]
+    assert sorted(child.wait(60) for child in children) in ([0, 0], [0, 65])  # 65: the other one had marked it already
     consume(shop)
     assert words(shop) == ["bad"]
     assert (entry(shop)["status"], entry(shop)["replayCount"]) == ("REPLAYED", 1)
