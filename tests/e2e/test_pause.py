@@ -49,7 +49,7 @@ def test_a_separate_claim_that_has_moved_on_leaves_no_effect(shop):
     event_id = publish(shop, "good")
     relay(shop)
     handler = ("--claim", "separate", "--sql", HANDLER.format(scope="billing"), "--drain")
-    slow = shop.spawn(*CONSUME, *handler, env={"SEMEL_FAILPOINT": "consume.after-claim:pause=4000"})
+    slow = shop.spawn(*CONSUME, *handler, env={"SEMEL_FAILPOINT": "consume.after-claim:pause=8000"})
     stop_at(shop, slow, lambda: claims(shop))
     shop.ok(*CONSUME, *handler)
     assert claims(shop) == [(event_id, "FAILED")]
