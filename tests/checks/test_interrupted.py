@@ -103,7 +103,7 @@ def test_servers_end_with_who_started_them(home, tmp_path, number):
         pytest.skip(lacking)
     words = [sys.executable, "-B", servers, "run", "--", "sh", "-c", f"touch {tmp_path / 'told'}; exec sleep 1000"]
     child = start(home, tmp_path, words)
-    wait_until((tmp_path / "told").exists, "servers that answer", 120)
+    wait_until((tmp_path / "told").exists, "servers that answer", 300)
     assert len(family(home)) > 5
     child.send_signal(number)
     is_gone_without_a_trace(home, child)

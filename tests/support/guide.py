@@ -57,7 +57,7 @@ class Reader:
             ["sh", "-euc" if self.strict else "-uc", "\n".join(marked)], cwd=self.folder, env=self.environment, text=True,
             start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         ) as shell:
-            output, errors = shell.communicate(timeout=120)
+            output, errors = shell.communicate(timeout=600)
         self.said = re.split(MARK.format(r"\d+") + r"\n", output)[1:]
         self.check(shell.returncode, output, errors)
 

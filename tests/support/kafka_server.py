@@ -18,7 +18,7 @@ import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
 
-from nest import Missing, free_port, listens, wait_until
+from nest import START_S, Missing, free_port, listens, wait_until
 from process import Process
 
 VERSION = "3.9.1"
@@ -188,7 +188,7 @@ class Kafka(Process):
         return self
 
     def wait(self):
-        wait_until(self.answers, 120, f"Kafka {self.number} answers")
+        wait_until(self.answers, START_S, f"Kafka {self.number} answers")
 
     def answers(self):
         """The port is open before the node may be asked; only an answer counts."""

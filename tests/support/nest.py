@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 MARK = "SEMEL_TEST_NEST"
+START_S = 300  # for a server to start or to end: every worker of a run may have its own, and all start at once
 LIBC = ctypes.CDLL(None)
 
 
@@ -208,7 +209,7 @@ class Nest:
                 stdin=options.pop("stdin", subprocess.DEVNULL), start_new_session=True,
                 cwd=options.pop("cwd", self.folder), preexec_fn=hear_of_our_death, **identity(user), **options)
 
-    def run(self, words, user, environment=None, timeout=120, **options):
+    def run(self, words, user, environment=None, timeout=START_S, **options):
         """A helper to its end; gives back what it printed."""
         done = subprocess.run(
             [str(word) for word in words], env=self.environment(environment), timeout=timeout, check=False,

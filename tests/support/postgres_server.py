@@ -5,7 +5,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from nest import Missing, alive, family, free_port, hold, identity, kill_all, listens, wait_until
+from nest import START_S, Missing, alive, family, free_port, hold, identity, kill_all, listens, wait_until
 
 BINARIES = "/usr/lib/postgresql/*/bin/postgres"
 USER, DATABASE, PASSWORD = "semel", "semel", "a secret of the tests"
@@ -75,7 +75,7 @@ class Postgres:
         for key, value in self.settings.items():
             words += ["-c", f"{key}={value}"]
         self.child = self.nest.start(words, "postgres", self.log, end=signal.SIGQUIT, cwd=self.room)
-        wait_until(self.answers, 60, f"{self.name} answers")
+        wait_until(self.answers, START_S, f"{self.name} answers")
         return self
 
     def answers(self):
@@ -92,7 +92,7 @@ class Postgres:
         """As an administrator restarts it: connections are ended, nothing is lost."""
         if self.child and self.child.poll() is None:
             self.child.send_signal(signal.SIGINT)
-            self.child.wait(60)
+            self.child.wait(START_S)
 
     def kill(self):
         """kill -9 of all its processes at once, as when the machine dies. It is held still first: a
@@ -122,7 +122,7 @@ class Postgres:
                        f"host=127.0.0.1 port={self.port} user={USER} application_name={name}"], "postgres")
         other.start()
         wait_until(lambda: self.psql("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'") == "1",
-                   30, f"{name} follows")
+                   START_S, f"{name} follows")
         self.set("synchronous_standby_names", name)
         return other
 

@@ -2,6 +2,8 @@
 """What every server that the tests start can have done to it."""
 import signal
 
+from nest import START_S
+
 
 class Process:
     """self.child is its process; None: it was not started yet."""
@@ -14,7 +16,7 @@ class Process:
     def stop(self):
         if self.is_alive():
             self.child.terminate()
-            self.child.wait(60)
+            self.child.wait(START_S)
 
     def kill(self):
         """kill -9: nothing is flushed, nobody is told."""

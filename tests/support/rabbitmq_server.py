@@ -11,7 +11,7 @@ import select
 import subprocess
 from pathlib import Path
 
-from nest import Missing, free_port, identity, listens, wait_until
+from nest import START_S, Missing, free_port, identity, listens, wait_until
 from process import Process
 
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
@@ -45,7 +45,7 @@ class Names:
             os.chown(cookie, who["user"], who["group"])
         self.child = nest.start(["epmd", "-port", self.port, "-address", "127.0.0.1"], "rabbitmq",
                                 nest.folder / f"epmd-{self.port}.log", self.environment())
-        wait_until(lambda: listens(self.port), 20, "epmd listens")
+        wait_until(lambda: listens(self.port), START_S, "epmd listens")
         nest.keep(self)
 
     def environment(self):
@@ -149,8 +149,8 @@ class RabbitMQ(Process):
         return self
 
     def wait(self):
-        wait_until(self.answers, 120, f"{self.node} answers")
-        wait_until(self.is_up, 60, f"{self.node} is up")
+        wait_until(self.answers, START_S, f"{self.node} answers")
+        wait_until(self.is_up, START_S, f"{self.node} is up")
 
     def answers(self):
         if self.child.poll() is not None:
