@@ -175,10 +175,10 @@ bool semel_wire_write(const struct semel_event *event, const struct semel_passag
 	put(&writer, names->version, SEMEL_TEXT("1.0"));
 	put_time(&writer, names->time, event->time_ms);
 	put(&writer, aggregate_type_name, event->aggregate_type);
-	put_varying(&writer, aggregate_id_name, event->aggregate_id);
 	if (names->has_lanes)
 		put_lane(&writer, event);
 	put_varying(&writer, previous_name, passage->previous);
+	put_varying(&writer, aggregate_id_name, event->aggregate_id);
 	put_number(&writer, attempt_name, passage->attempt);
 	put_number(&writer, replay_name, passage->replay);
 	return !writer.failed;

@@ -82,21 +82,25 @@ def test_a_foreign_consumer_finds_key_value_and_headers(shop):
 
 def test_headers_are_each_events_own_although_they_are_used_again(shop):
     """With a window of one, every event finds the headers of the one before it."""
-    kinds = ["order.created.v1", "order.paid.v1", "order.paid.v1", "order.paid.v1", "order.paid.v1", "order.created.v1"]
-    own = ["{}", "{}", "{}", '{"tenantId": "t-1"}', "{}", "{}"]
+    kinds = ["order.created.v1", *["order.paid.v1"] * 4, "order.created.v1", *["order.paid.v1"] * 5]
+    own = ["{}", "{}", "{}", '{"tenantId": "t-1"}', *["{}"] * 7]
+    keys = [*["ord-1"] * 6, "ord-10", "ord-10", "ord-1", "ord-10", "ord-1"]
     ids = [str(uuid.uuid4()) for _ in kinds]
-    for event_id, kind, headers in zip(ids, kinds, own):
+    for row in zip(ids, keys, kinds, own):
         shop.sql("INSERT INTO semel_outbox (id, aggregate_type, aggregate_id, event_type, headers, payload)"
-                 " VALUES (?, 'order', 'ord-1', ?, ?, '{}')", event_id, kind, headers)
+                 " VALUES (?, 'order', ?, ?, ?, '{}')", *row)
     shop.ok("relay", "--drain", "--window", "1")
-    seen = [{name: value.decode() for name, value in record.headers()} for record in shop.broker.records(TOPIC)]
-    assert [found["ce_id"] for found in seen] == ids
-    assert [found["ce_type"] for found in seen] == kinds
-    assert [found.get("semel-previous") for found in seen] == [None, *ids[:-1]]
-    assert [found.get("tenantId") for found in seen] == [None, None, None, "t-1", None, None]
-    assert all(len(record.headers()) == len(found) for record, found in zip(shop.broker.records(TOPIC), seen))
-    assert sorted(found["ce_time"] for found in seen) == [found["ce_time"] for found in seen]
-
+    records = shop.broker.records(TOPIC)
+    seen = {dict(record.headers())["ce_id"].decode(): record for record in records}
+    assert sorted(seen) == sorted(ids) and len(records) == len(ids)
+    found = [{name: value.decode() for name, value in seen[event_id].headers()} for event_id in ids]
+    assert [headers["ce_type"] for headers in found] == kinds
+    assert [headers["semel-aggregate-id"] for headers in found] == [seen[event_id].key().decode() for event_id in ids] == keys
+    before = [None, *ids[:5], None, ids[6], ids[5], ids[7], ids[8]]
+    assert [headers.get("semel-previous") for headers in found] == before
+    assert [headers.get("tenantId") for headers in found] == [None, None, None, "t-1", *[None] * 7]
+    assert all(len(seen[event_id].headers()) == len(headers) for event_id, headers in zip(ids, found))
+    assert sorted(headers["ce_time"] for headers in found) == [headers["ce_time"] for headers in found]
 
 
 def test_events_of_one_aggregate_are_in_one_partition_in_their_order(shop):

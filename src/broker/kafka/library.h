@@ -21,6 +21,7 @@
 	ROW(destroy)                                                                               \
 	ROW(destroy_flags)                                                                         \
 	ROW(err2str)                                                                               \
+	ROW(version)                                                                               \
 	ROW(version_str)                                                                           \
 	ROW(fatal_error)                                                                           \
 	ROW(purge)                                                                                 \

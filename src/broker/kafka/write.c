@@ -3,13 +3,19 @@
  * reads where it lies (the event is unchanged until its outcome); everything else is a header.
  *
  * librdkafka allocates every header by itself, which is a fifth of what a record costs. Most events
- * of a kind differ in a few headers only; so those of a record that was delivered are used again,
- * and what differs is replaced. */
+ * of a kind differ in a few headers only; so those of a record that was delivered are used again.
+ * They are ours until the next record has them, and a value is written over one of its length. */
 #include "base/error.h"
 #include "base/hash.h"
 #include "broker/kafka/kafka.h"
 
 #include <string.h>
+
+/* Where librdkafka shows a value it also keeps it, and reads it when the record is sent, in all of
+ * its versions so far. Of those to come nobody knows: there the headers are made anew. */
+#define VERSION_UNKNOWN 0x03000000
+
+#define FIELDS_AT 1 /* of the headers of a usual event: behind the content type */
 
 static bool add(const struct semel_kafka_library *library, rd_kafka_headers_t *headers,
 		struct semel_wire_field field)
@@ -24,6 +30,21 @@ static bool replace(const struct semel_kafka_library *library, rd_kafka_headers_
 {
 	(void)library->header_remove(headers, field.name.data);
 	return add(library, headers, field);
+}
+
+/* False: the one before has another length. */
+static bool write_over(const struct semel_kafka_library *library, rd_kafka_headers_t *headers,
+		       size_t at, struct semel_wire_field field)
+{
+	const char *name = NULL;
+	const void *value = NULL;
+	size_t size = 0;
+	if (library->header_get_all(headers, at, &name, &value, &size) !=
+		    RD_KAFKA_RESP_ERR_NO_ERROR ||
+	    size != field.value.length || strcmp(name, field.name.data) != 0)
+		return false;
+	memcpy((void *)(uintptr_t)value, field.value.data, size);
+	return true;
 }
 
 static bool has_own_routing_key(const struct semel_event *event)
@@ -64,7 +85,8 @@ uint64_t semel_kafka_kind_of(struct semel_kafka *kafka, const struct semel_kafka
 {
 	const struct semel_event *event = post->event;
 	char text[sizeof(kafka->kinds[0].text)];
-	size_t length = is_usual(post) ? write_kind(event, text, sizeof(text)) : 0;
+	bool usual = kafka->library->version() < VERSION_UNKNOWN && is_usual(post);
+	size_t length = usual ? write_kind(event, text, sizeof(text)) : 0;
 	if (length == 0)
 		return 0;
 	struct semel_kafka_kind *kind =
@@ -80,18 +102,32 @@ uint64_t semel_kafka_kind_of(struct semel_kafka *kafka, const struct semel_kafka
 
 /* ---- headers --------------------------------------------------------------------------------- */
 
-/* NULL: no memory. */
+/* The last may have any length: a header that is replaced comes last again. */
+static bool renew(const struct semel_kafka_library *library, rd_kafka_headers_t *headers,
+		  const struct semel_wire_message *message)
+{
+	bool done = true;
+	for (size_t i = 0; done && i < message->count; i++) {
+		if ((message->varying >> i & 1) == 0)
+			continue;
+		done = write_over(library, headers, FIELDS_AT + i, message->fields[i]);
+		if (!done && i == message->count - 1)
+			done = replace(library, headers, message->fields[i]);
+	}
+	return done;
+}
+
+/* NULL: they do not fit. */
 static rd_kafka_headers_t *renew_headers(struct semel_kafka *kafka,
 					 const struct semel_kafka_post *post)
 {
 	struct semel_wire_message message;
+	if (!post->used)
+		return NULL;
 	semel_arena_reset(kafka->scratch);
-	bool done = semel_wire_write(post->event, post->passage, &semel_wire_kafka, kafka->scratch,
-				     &message);
-	for (size_t i = 0; done && i < message.count; i++)
-		if (message.varying >> i & 1)
-			done = replace(kafka->library, post->used, message.fields[i]);
-	if (done)
+	if (semel_wire_write(post->event, post->passage, &semel_wire_kafka, kafka->scratch,
+			     &message) &&
+	    renew(kafka->library, post->used, &message))
 		return post->used;
 	kafka->library->headers_destroy(post->used);
 	return NULL;
@@ -116,14 +152,14 @@ static rd_kafka_headers_t *make_headers(struct semel_kafka *kafka,
 		kafka->library->headers_new(message.count + 2 + post->extra_count);
 	bool added = headers != NULL;
 	bool typed = event->content_type.data && !message.plain;
+	if (added && typed)
+		added = add(kafka->library, headers,
+			    (struct semel_wire_field){ content_type_name, event->content_type });
 	for (size_t i = 0; i < message.count && added; i++)
 		added = (typed && semel_text_equal(message.fields[i].name, content_type_name)) ||
 			add(kafka->library, headers, message.fields[i]);
 	for (size_t i = 0; i < post->extra_count && added; i++)
 		added = add(kafka->library, headers, post->extra[i]);
-	if (added && typed)
-		added = add(kafka->library, headers,
-			    (struct semel_wire_field){ content_type_name, event->content_type });
 	if (added && !message.plain && has_own_routing_key(event))
 		added = add(kafka->library, headers, semel_wire_routing_key(event));
 	if (added || !headers)
@@ -159,8 +195,9 @@ semel_status semel_kafka_post(struct semel_kafka *kafka, rd_kafka_topic_t *topic
 	const struct semel_kafka_library *library = kafka->library;
 	const struct semel_event *event = post->event;
 	bool plain = false;
-	rd_kafka_headers_t *headers =
-		post->used ? renew_headers(kafka, post) : make_headers(kafka, post, &plain);
+	rd_kafka_headers_t *headers = renew_headers(kafka, post);
+	if (!headers)
+		headers = make_headers(kafka, post, &plain);
 	if (!headers)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a record");
 	void *value = (void *)(uintptr_t)event->payload.data;

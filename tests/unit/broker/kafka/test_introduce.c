@@ -31,6 +31,11 @@ static struct {
 
 /* ---- librdkafka ------------------------------------------------------------------------------ */
 
+static int play_version(void)
+{
+	return 0;
+}
+
 static rd_kafka_headers_t *play_headers_new(size_t count)
 {
 	(void)count;
@@ -107,6 +112,7 @@ static int64_t play_latency(const rd_kafka_message_t *message)
 }
 
 static const struct semel_kafka_library library = {
+	.version = play_version,
 	.headers_new = play_headers_new,
 	.header_add = play_header_add,
 	.produceva = play_produceva,
