@@ -61,16 +61,30 @@ struct bytes {
 	bool broken; /* it was shorter than it says */
 };
 
-static uint64_t take_number(struct bytes *bytes, size_t size)
+static inline uint64_t take_number(struct bytes *bytes, size_t size)
 {
+	const unsigned char *at = (const unsigned char *)bytes->at;
 	uint64_t number = 0;
 	if ((size_t)(bytes->end - bytes->at) < size) {
 		bytes->broken = true;
 		return 0;
 	}
 	for (size_t i = 0; i < size; i++)
-		number = number << 8 | (unsigned char)*bytes->at++;
+		number = number << 8 | at[i];
+	bytes->at += size;
 	return number;
+}
+
+/* As many as lengths have, in every column of every row. */
+static inline uint32_t take_length(struct bytes *bytes)
+{
+	const unsigned char *at = (const unsigned char *)bytes->at;
+	if (bytes->end - bytes->at < 4) {
+		bytes->broken = true;
+		return 0;
+	}
+	bytes->at += 4;
+	return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
 static char *take_bytes(struct bytes *bytes, size_t length)
@@ -243,7 +257,7 @@ static bool take_values(const struct semel_pgoutput *stream, struct bytes *bytes
 		ending = NULL;
 		if (kind == 't' || kind == 'b') {
 			value.binary = kind == 'b';
-			value.length = take_number(bytes, 4);
+			value.length = take_length(bytes);
 			value.data = take_bytes(bytes, value.length);
 			ending = bytes->at;
 		} else if (kind != 'n') {
