@@ -400,6 +400,12 @@ semel_status semel_event_check(const struct semel_event *event, semel_error *err
 	return SEMEL_OK;
 }
 
+bool semel_event_is_sibling(const struct semel_event *event, const struct semel_event *other)
+{
+	return semel_text_equal(event->aggregate_id, other->aggregate_id) &&
+	       semel_text_equal(event->aggregate_type, other->aggregate_type);
+}
+
 struct semel_text semel_event_header(const struct semel_event *event, const char *name,
 				     struct semel_arena *arena)
 {

@@ -40,6 +40,8 @@ semel_status semel_event_from_input(const semel_event_input *input, const struct
 semel_status semel_event_check(const struct semel_event *event, semel_error *error);
 
 bool semel_event_is_json(const struct semel_event *event);
+/* Both are of one aggregate. */
+bool semel_event_is_sibling(const struct semel_event *event, const struct semel_event *other);
 
 /* A known header ("correlationId"), or data NULL. */
 struct semel_text semel_event_header(const struct semel_event *event, const char *name,

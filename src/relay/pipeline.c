@@ -130,12 +130,6 @@ static semel_status check_patience(struct semel_pipeline *pipeline, semel_error 
 
 /* ---- offering -------------------------------------------------------------------------------- */
 
-static bool same_aggregate(const struct semel_event *left, const struct semel_event *right)
-{
-	return semel_text_equal(left->aggregate_id, right->aggregate_id) &&
-	       semel_text_equal(left->aggregate_type, right->aggregate_type);
-}
-
 /* A sibling before it was refused, and the broker need not know that this one is behind it. */
 static bool behind_refused(const struct semel_pipeline *pipeline, const struct semel_load *mine,
 			   uint32_t at)
@@ -148,7 +142,7 @@ static bool behind_refused(const struct semel_pipeline *pipeline, const struct s
 		uint32_t count = load == mine ? at : load->batch.count;
 		for (uint32_t i = 0; load->refused && i < count; i++)
 			if (load->flights[i].answered && load->flights[i].answer != SEMEL_OK &&
-			    same_aggregate(&load->batch.rows[i].event, event))
+			    semel_event_is_sibling(&load->batch.rows[i].event, event))
 				return true;
 	}
 	return false;

@@ -63,8 +63,7 @@ struct semel_kafka_slot {
 	const struct semel_event *event;
 	struct semel_passage passage;
 	void *token;
-	uint64_t aggregate; /* its hash */
-	uint64_t sequence;  /* counts offers */
+	uint64_t sequence; /* counts offers */
 	enum semel_kafka_slot_state state;
 	semel_status status;
 	int64_t took_us;             /* until it was answered; 0: nobody knows */

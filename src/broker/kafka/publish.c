@@ -17,7 +17,6 @@
  *   not happen on a new topic, topics.c sees to: its leaders have answered before.
  */
 #include "base/error.h"
-#include "base/hash.h"
 #include "broker/kafka/kafka.h"
 #include "observe/log.h"
 
@@ -82,7 +81,7 @@ bool semel_kafka_is_held(const struct semel_kafka_window *window,
 	if (window->refused == 0)
 		return false;
 	for (const struct semel_kafka_slot *done = window->done; done; done = done->next)
-		if (done->status != SEMEL_OK && done->aggregate == slot->aggregate)
+		if (done->status != SEMEL_OK && semel_event_is_sibling(done->event, slot->event))
 			return true;
 	return false;
 }
@@ -298,7 +297,6 @@ semel_status semel_kafka_publish(struct semel_broker *broker, const struct semel
 		.event = event,
 		.passage = *passage,
 		.token = token,
-		.aggregate = semel_hash_aggregate(event->aggregate_type, event->aggregate_id),
 		.sequence = ++window->sequence,
 		.headers = slot->headers,
 		.kind = slot->kind,
