@@ -75,7 +75,7 @@ static semel_status check_subscriptions(const struct semel_config *config, semel
 		if (!has_handler(subscription))
 			return semel_error_set(error, SEMEL_CONFIG,
 					       "%s:%d: %s has no handler (add one of sql, exec, "
-					       "pipe, http, print)",
+					       "pipe, http)",
 					       config->path, subscription->line, scope);
 	}
 	return SEMEL_OK;
@@ -127,15 +127,28 @@ static void remove_all(struct crew *crew)
 		remove_part(crew, crew->count - 1);
 }
 
+/* What the part says of its settings is said of the file: which one, and of whom. */
+static semel_status blame_file(const struct crew *crew, const struct wish *wish,
+			       semel_status status, semel_error *error)
+{
+	semel_error cause = *error;
+
+	if (status != SEMEL_INVALID && status != SEMEL_CONFIG)
+		return status;
+	return semel_error_set(error, SEMEL_CONFIG, "%s: %s: %s", crew->config_path, wish->name,
+			       cause.text);
+}
+
 static semel_status start_wish(struct crew *crew, const struct wish *wish, bool patient,
 			       semel_error *error)
 {
 	struct semel_part *part = NULL;
 	semel_status status = semel_part_start(wish->name, wish->words, patient, &part, error);
 
-	if (status == SEMEL_OK)
-		add_part(crew, part);
-	return status;
+	if (status != SEMEL_OK)
+		return blame_file(crew, wish, status, error);
+	add_part(crew, part);
+	return SEMEL_OK;
 }
 
 static void tell_reasons(semel_reason_seen seen, void *seen_user, void *user)
