@@ -163,3 +163,8 @@ def test_the_page_shows_how_to_read_a_stream(shop, capsys):
         return event_id in capsys.readouterr().out
 
     wait_for(read, what="the event in the stream")
+
+
+def test_a_broker_that_does_not_answer_is_named_as_its_url_was_written(semel):
+    for url in ("amqp://guest@[::1]:1/", "amqp://guest@127.0.0.1:1/"):
+        assert f"cannot reach {url}" in semel.fails(69, "--broker", url, "relay", "--drain")

@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define ARENA_BLOCK (64 * 1024)
 
@@ -79,8 +80,10 @@ static struct semel_rabbit *make(const struct semel_rabbit_library *library,
 static void name_place(struct semel_rabbit *rabbit)
 {
 	const struct semel_rabbit_settings *settings = &rabbit->settings;
-	snprintf(rabbit->place, sizeof(rabbit->place), "%s://%s@%s:%d%s%s",
-		 settings->tls ? "amqps" : "amqp", settings->user, settings->host, settings->port,
+	bool bracketed = strchr(settings->host, ':') != NULL; /* IPv6 */
+	snprintf(rabbit->place, sizeof(rabbit->place), "%s://%s@%s%s%s:%d%s%s",
+		 settings->tls ? "amqps" : "amqp", settings->user, bracketed ? "[" : "",
+		 settings->host, bracketed ? "]" : "", settings->port,
 		 settings->vhost[0] == '/' ? "" : "/", settings->vhost);
 }
 
