@@ -285,6 +285,25 @@ def test_without_a_publication_the_relay_says_what_to_do_and_polls(semel):
     assert stream.arrived() == {"a": list(range(1, 11))}
 
 
+def test_outboxes_of_two_schemas_share_the_publication_and_nothing_else(stream):
+    """Their rows have the same numbers: those of one must never count as those of the other."""
+    semel, second = stream.semel, Outbox(stream.semel)
+    second.slot += "_other"
+    semel.sql("CREATE SCHEMA other")
+    other = ("--store", f"{semel.store}{'&' if '?' in str(semel.store) else '?'}options=-csearch_path%3Dother")
+    with second.ended():
+        semel.ok(*other, "init", "--cdc", "--slot", second.slot)
+        stream.insert(3)
+        for number in range(11, 16):
+            semel.publish("--payload", str(number), *other, aggregate="order:a")
+        done = stream.drain()
+        assert "reading the change stream" in done.stderr and "published 3 events" in done.stdout
+        assert semel.sql("SELECT status, count(*) FROM other.semel_outbox GROUP BY status") == [("NEW", 5)]
+        assert "published 5 events" in second.drain(*other).stdout
+        assert semel.sql("SELECT status, count(*) FROM other.semel_outbox GROUP BY status") == [("PUBLISHED", 5)]
+        assert stream.arrived() == {"a": [1, 2, 3, *range(11, 16)]}
+
+
 def test_a_role_that_may_not_replicate_is_told_so_and_polls(stream):
     stream.semel.sql("DO $$ BEGIN CREATE ROLE plain LOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$")
     stream.semel.sql("GRANT ALL ON ALL TABLES IN SCHEMA public TO plain; GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO plain")

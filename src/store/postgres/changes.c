@@ -27,7 +27,7 @@ static const struct semel_pg_query look_around = {
 	"SELECT pg_is_in_recovery(), current_setting('wal_level'), current_user,"
 	" (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user),"
 	" EXISTS (SELECT 1 FROM pg_publication_tables WHERE pubname = '" SEMEL_PG_PUBLICATION
-	"' AND tablename = 'semel_outbox')"
+	"' AND tablename = 'semel_outbox' AND schemaname = " SEMEL_PG_OUTBOX_SCHEMA ")"
 };
 
 enum {
@@ -229,6 +229,21 @@ static semel_status look(struct semel_changes *base, struct semel_slot_state *st
 
 /* ---- making and removing --------------------------------------------------------------------- */
 
+/* The publication is there, for the outbox of another schema. A slot that is there already would
+ * lack our rows from before: as one that we do not remember it is distrusted, and they are polled.
+ */
+static semel_status join_publication(struct semel_pg_changes *changes, semel_error *error)
+{
+	semel_tx tx = { 0 };
+	semel_status status = semel_pg_changes_side(changes, &tx, error);
+	if (status == SEMEL_OK)
+		status = semel_pg_execute_plain(semel_pg_of(changes->side)->connection,
+						"ALTER PUBLICATION " SEMEL_PG_PUBLICATION
+						" ADD TABLE semel_outbox; DELETE FROM semel_slot",
+						"add the outbox to the publication", error);
+	return semel_pg_changes_failed(changes, status);
+}
+
 /* Several relays or inits at once: the first one makes it. */
 static semel_status prepare(struct semel_changes *base, semel_error *error)
 {
@@ -246,7 +261,12 @@ static semel_status prepare(struct semel_changes *base, semel_error *error)
 	semel_status looked = look(base, &state, error);
 	if (looked != SEMEL_OK || strstr(state.obstacle, "publication") == NULL)
 		return looked;
-	return semel_error_set(error, status, "%s", refused.text);
+	semel_error denied = { 0 };
+	semel_status joined = join_publication(changes, &denied);
+	if (joined == SEMEL_OK)
+		return SEMEL_OK;
+	return semel_error_set(error, status == SEMEL_INTERNAL ? joined : status, "%s; %s",
+			       refused.text, denied.text);
 }
 
 static semel_status begin_making(struct semel_pg_changes *changes, semel_error *error)

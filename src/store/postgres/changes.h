@@ -10,6 +10,10 @@
 #include "store/postgres/postgres.h"
 
 #define SEMEL_PG_PUBLICATION "semel"
+/* The publication is the database's, and outboxes of several schemas may be in it. */
+#define SEMEL_PG_OUTBOX_SCHEMA                                                                     \
+	"(SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"            \
+	" WHERE c.oid = 'semel_outbox'::regclass)"
 
 struct semel_pg_changes {
 	struct semel_changes base;

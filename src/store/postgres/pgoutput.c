@@ -139,18 +139,19 @@ static bool has_all(const struct semel_pgoutput *stream)
 	return all;
 }
 
-/* Tables that are not the outbox are of no interest, and neither are their rows. */
+/* Tables that are not our outbox are of no interest, and neither are their rows. An outbox of
+ * another schema has the same name and the same numbers: its rows would mark ours. */
 static semel_status read_relation(struct semel_pgoutput *stream, struct bytes *bytes,
 				  semel_error *error)
 {
 	uint32_t relation = (uint32_t)take_number(bytes, 4);
-	(void)take_string(bytes); /* schema */
+	const char *schema = take_string(bytes);
 	const char *name = take_string(bytes);
 	(void)take_number(bytes, 1); /* replica identity */
 	uint16_t count = (uint16_t)take_number(bytes, 2);
 	if (bytes->broken)
 		return refuse("a table", error);
-	if (strcmp(name, "semel_outbox") != 0)
+	if (strcmp(name, "semel_outbox") != 0 || strcmp(schema, stream->schema) != 0)
 		return SEMEL_OK;
 	if (count > SEMEL_PGOUTPUT_COLUMNS_MAX)
 		return refuse("an outbox with too many columns", error);

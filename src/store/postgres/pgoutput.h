@@ -18,6 +18,7 @@ enum semel_pgoutput_kind {
 #define SEMEL_PGOUTPUT_COLUMNS_MAX 64
 
 struct semel_pgoutput {
+	char schema[64];   /* of our outbox: the publication may hold those of others, too */
 	uint32_t relation; /* 0: not told yet */
 	uint16_t column_count;
 	int8_t columns[SEMEL_PGOUTPUT_COLUMNS_MAX];

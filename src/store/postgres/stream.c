@@ -75,19 +75,24 @@ int64_t semel_pg_stream_patience_ms(struct semel_changes *base)
 	return semel_pg_changes_of(base)->stream.patience_ms;
 }
 
-static semel_status learn_patience(struct semel_pg_changes *changes, semel_error *error)
+static semel_status learn_surroundings(struct semel_pg_changes *changes, semel_error *error)
 {
-	static const struct semel_pg_query patience = {
-		"read wal_sender_timeout",
-		"SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout'"
+	static const struct semel_pg_query surroundings = {
+		"read wal_sender_timeout and the outbox's schema",
+		"SELECT setting, " SEMEL_PG_OUTBOX_SCHEMA
+		" FROM pg_settings WHERE name = 'wal_sender_timeout'"
 	};
 	PGresult *result = NULL;
 	semel_tx tx = { 0 };
 	semel_status status = semel_pg_changes_side(changes, &tx, error);
 	if (status == SEMEL_OK)
-		status = semel_pg_run(tx, &patience, NULL, &result, error);
-	if (semel_pg_rows(result) > 0)
+		status = semel_pg_run(tx, &surroundings, NULL, &result, error);
+	changes->stream.decoder = (struct semel_pgoutput){ 0 };
+	if (semel_pg_rows(result) > 0) {
 		changes->stream.patience_ms = semel_pg_int(result, 0, 0);
+		semel_pg_copy(result, 0, 1, changes->stream.decoder.schema,
+			      sizeof(changes->stream.decoder.schema));
+	}
 	semel_pg_clear(result);
 	return semel_pg_changes_failed(changes, status);
 }
@@ -129,7 +134,7 @@ semel_status semel_pg_stream_start(struct semel_changes *base, struct semel_wake
 {
 	struct semel_pg_changes *changes = semel_pg_changes_of(base);
 	semel_pg_stream_stop(base);
-	semel_status status = learn_patience(changes, error);
+	semel_status status = learn_surroundings(changes, error);
 	if (status == SEMEL_OK)
 		status = semel_pg_connect_stream(changes->url, &changes->stream.connection, error);
 	if (status != SEMEL_OK)
@@ -141,7 +146,6 @@ semel_status semel_pg_stream_start(struct semel_changes *base, struct semel_wake
 		return status;
 	}
 	changes->stream.wake = wake;
-	changes->stream.decoder = (struct semel_pgoutput){ 0 };
 	changes->stream.confirmed = 0;
 	changes->stream.gather = changes->stream.in_transaction = false;
 	changes->stream.recalled = changes->stream.awaits_row = false;

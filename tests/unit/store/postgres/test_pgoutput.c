@@ -21,7 +21,7 @@ static char *kept; /* what the last message's row points into */
 static int set_up(void **state)
 {
 	(void)state;
-	stream = (struct semel_pgoutput){ 0 };
+	stream = (struct semel_pgoutput){ .schema = "public" };
 	arena = semel_arena_new(4096);
 	bytes = (struct semel_buffer){ 0 };
 	return arena == NULL;
@@ -74,12 +74,12 @@ static const char *const columns[] = { "lane",        "colour",        "id",    
 				       "routing_key", "content_type" };
 #define COUNT (sizeof(columns) / sizeof(columns[0]))
 
-static void describe(uint32_t relation, const char *name)
+static void describe_in(const char *schema, uint32_t relation, const char *name)
 {
 	put_string("R");
 	bytes.length--;
 	put_number(relation, 4);
-	put_string("public");
+	put_string(schema);
 	put_string(name);
 	put_number('d', 1);
 	put_number(COUNT, 2);
@@ -89,6 +89,11 @@ static void describe(uint32_t relation, const char *name)
 		put_number(25, 4);
 		put_number(0xffffffff, 4);
 	}
+}
+
+static void describe(uint32_t relation, const char *name)
+{
+	describe_in("public", relation, name);
 }
 
 static void begin_row(uint32_t relation)
@@ -215,6 +220,18 @@ static void rows_of_other_tables_are_passed_over(void **state)
 	forget();
 }
 
+static void an_outbox_of_another_schema_is_not_ours(void **state)
+{
+	(void)state;
+	struct semel_pgoutput_message message;
+	learn_table();
+	uint32_t ours = stream.relation;
+	describe_in("other", 8, "semel_outbox");
+	assert_int_equal(read_bytes(bytes.length, &message), SEMEL_OK);
+	forget();
+	assert_int_equal(stream.relation, ours);
+}
+
 static void a_commit_tells_where_it_ends(void **state)
 {
 	(void)state;
@@ -251,6 +268,8 @@ int main(void)
 						tear_down),
 		cmocka_unit_test_setup_teardown(binary_values_mean_the_same, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(rows_of_other_tables_are_passed_over, set_up,
+						tear_down),
+		cmocka_unit_test_setup_teardown(an_outbox_of_another_schema_is_not_ours, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(a_commit_tells_where_it_ends, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_message_that_is_cut_short_is_refused, set_up,
