@@ -47,6 +47,10 @@ maven command mvn
 kcat command kcat
 python3-confluent-kafka python confluent_kafka
 '
+# A pooler before PostgreSQL, for the tests of one.
+packages_pooler='
+pgbouncer file /usr/sbin/pgbouncer
+'
 # A browser for the tests of the page.
 packages_page='
 chromium command chromium

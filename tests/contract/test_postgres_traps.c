@@ -370,6 +370,30 @@ static void a_pooler_that_swaps_sessions_is_named(void **state)
 	semel_store_close(store);
 }
 
+/* In another's session, where a pooler shows us one, a name is missing; it must not be another's.
+ */
+static void two_connections_give_no_statement_the_same_name(void **state)
+{
+	(void)state;
+	semel_store *one = store_open_one(), *other = store_open_one();
+	uint64_t count = 0;
+	assert_ok(one->driver->dead_count(one, NULL, &count, NULL));
+	assert_ok(other->driver->dead_count(other, NULL, &count, NULL));
+	PGresult *result = semel_libpq.exec(semel_tx_postgres(store_tx(one)),
+					    "SELECT name FROM pg_prepared_statements");
+	assert_true(semel_libpq.ntuples(result) > 0);
+	for (int row = 0; row < semel_libpq.ntuples(result); row++) {
+		const char *name = semel_libpq.getvalue(result, row, 0);
+		PGresult *there = semel_libpq.execPrepared(semel_tx_postgres(store_tx(other)), name,
+							   0, NULL, NULL, NULL, 0);
+		assert_string_equal(semel_libpq.resultErrorField(there, PG_DIAG_SQLSTATE), "26000");
+		semel_libpq.clear(there);
+	}
+	semel_libpq.clear(result);
+	semel_store_close(one);
+	semel_store_close(other);
+}
+
 static void a_borrowed_connection_of_another_encoding_is_refused(void **state)
 {
 	(void)state;
@@ -477,6 +501,7 @@ static const struct CMUnitTest tests[] = {
 	POSTGRES_TEST(a_handler_whose_table_was_changed_is_prepared_anew_and_no_other_refusal_is),
 	POSTGRES_TEST(an_effect_that_takes_too_long_costs_an_attempt_and_a_lock_does_not),
 	POSTGRES_TEST(a_pooler_that_swaps_sessions_is_named),
+	POSTGRES_TEST(two_connections_give_no_statement_the_same_name),
 	POSTGRES_TEST(a_borrowed_connection_of_another_encoding_is_refused),
 	POSTGRES_TEST(functions_look_nowhere_but_where_the_tables_are),
 	POSTGRES_TEST(a_week_in_use_stays_until_the_next_prune),

@@ -11,6 +11,7 @@
  */
 #include "store/postgres/postgres.h"
 
+#include "base/env.h"
 #include "observe/log.h"
 
 #include <poll.h>
@@ -18,6 +19,7 @@
 #include <stdlib.h>
 
 #define GRANT_WAIT_MS 5
+#define AGAIN_MS      60000 /* who waits for a connection in vain renews no lease meanwhile */
 
 enum bell_state { BELL_OFF, BELL_ASKED, BELL_ON };
 
@@ -55,7 +57,7 @@ static semel_status listen_for(struct semel_pg_store *store, struct semel_pg_bel
 static semel_status open_lock(struct semel_pg_store *store, struct semel_pg_bell *bell,
 			      semel_error *error)
 {
-	semel_status status = semel_pg_connect(store->url, &bell->connection, error);
+	semel_status status = semel_pg_connect_briefly(store->url, &bell->connection, error);
 	return status != SEMEL_OK
 		       ? status
 		       : semel_pg_execute_plain(bell->connection,
@@ -71,6 +73,9 @@ void semel_pg_watch(semel_store *store, struct semel_wake *wake)
 /* Made when a relay first sleeps: consumers watch, too, but never doze. */
 static void make(struct semel_pg_store *store)
 {
+	int64_t now_ms = semel_steady_ms(semel_env_system());
+	if (now_ms < store->bell_after_ms)
+		return;
 	struct semel_pg_bell *bell = calloc(1, sizeof(*bell));
 	semel_error error = { 0 };
 	if (bell == NULL)
@@ -79,6 +84,7 @@ static void make(struct semel_pg_store *store)
 	    open_lock(store, bell, &error) != SEMEL_OK) {
 		semel_logf(SEMEL_LOG_WARN, "the relay will not be woken, and only polls: %s",
 			   error.text);
+		store->bell_after_ms = now_ms + AGAIN_MS;
 		semel_pg_bell_free(bell);
 		return;
 	}

@@ -5,6 +5,8 @@
  *   appears in a message: it may hold a password.
  * - An upgrade is one transaction behind an advisory lock, so two at once do it once.
  * - Time-outs are ours unless the user or the server has set some.
+ * - A session that may be another's in the next transaction is refused, before anything is set in
+ * it.
  */
 #include "store/postgres/postgres.h"
 
@@ -15,8 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPTIONS_MAX   64
-#define OLDEST_SERVER 130000
+#define OPTIONS_MAX     64
+#define OLDEST_SERVER   130000
+#define SESSION_WAIT_MS 10000
+#define BRIEF_WAIT_MS   2000
 
 extern const char semel_sql_store_postgres_001_spine[], semel_sql_store_postgres_002_slot[],
 	semel_sql_store_postgres_003_claim[];
@@ -103,6 +107,22 @@ static PGconn *connect_with(const PQconninfoOption *options, bool stream)
 	return semel_libpq.connectdbParams(keywords, values, 0);
 }
 
+/* Who cannot have a second connection goes on: what a swapped session lacks will be noticed then.
+ */
+static semel_status demand_session(PGconn *connection, const PQconninfoOption *options, int wait_ms,
+				   semel_error *error)
+{
+	bool pooled = false;
+	semel_status status = semel_pg_find_pooler(connection, wait_ms, &pooled, error);
+	if (status != SEMEL_OK || !pooled)
+		return status;
+	PGconn *second = connect_with(options, false);
+	bool swapped = second != NULL && semel_libpq.status(second) == CONNECTION_OK &&
+		       semel_pg_is_swapped(connection, second, wait_ms);
+	semel_libpq.finish(second);
+	return swapped ? semel_pg_refuse_pooler(error) : SEMEL_OK;
+}
+
 static semel_status settle_in(PGconn *connection, semel_error *error)
 {
 	semel_libpq.setNoticeProcessor(connection, ignore_notice, NULL);
@@ -120,7 +140,8 @@ static semel_status settle_in(PGconn *connection, semel_error *error)
 	return semel_pg_execute_plain(connection, our_settings, "set the time-outs", error);
 }
 
-static semel_status connect_to(const char *url, bool stream, PGconn **connection_out,
+/* wait_ms: for a session, where poolers have them; 0: for the change stream, which has its own. */
+static semel_status connect_to(const char *url, int wait_ms, PGconn **connection_out,
 			       semel_error *error)
 {
 	char *message = NULL;
@@ -133,11 +154,13 @@ static semel_status connect_to(const char *url, bool stream, PGconn **connection
 		semel_libpq.freemem(message);
 		return status;
 	}
-	PGconn *connection = connect_with(options, stream);
-	semel_libpq.conninfoFree(options);
+	PGconn *connection = connect_with(options, wait_ms == 0);
 	if (connection == NULL || semel_libpq.status(connection) != CONNECTION_OK)
 		status = error_of_connection(connection, error);
-	else
+	else if (wait_ms != 0)
+		status = demand_session(connection, options, wait_ms, error);
+	semel_libpq.conninfoFree(options);
+	if (status == SEMEL_OK)
 		status = settle_in(connection, error);
 	if (status != SEMEL_OK) {
 		semel_libpq.finish(connection);
@@ -149,12 +172,17 @@ static semel_status connect_to(const char *url, bool stream, PGconn **connection
 
 semel_status semel_pg_connect(const char *url, PGconn **connection_out, semel_error *error)
 {
-	return connect_to(url, false, connection_out, error);
+	return connect_to(url, SESSION_WAIT_MS, connection_out, error);
+}
+
+semel_status semel_pg_connect_briefly(const char *url, PGconn **connection_out, semel_error *error)
+{
+	return connect_to(url, BRIEF_WAIT_MS, connection_out, error);
 }
 
 semel_status semel_pg_connect_stream(const char *url, PGconn **connection_out, semel_error *error)
 {
-	return connect_to(url, true, connection_out, error);
+	return connect_to(url, 0, connection_out, error);
 }
 
 /* ---- versions -------------------------------------------------------------------------------- */

@@ -181,7 +181,7 @@ semel_status semel_pg_execute(semel_store *store, const char *sql, semel_error *
 
 struct effect {
 	struct semel_pg_statement statement;
-	char name[32]; /* as it was prepared */
+	char name[SEMEL_PG_NAME_SIZE]; /* as it was prepared */
 };
 
 struct semel_pg_effects {
@@ -219,8 +219,9 @@ static struct effect *new_effect(struct semel_pg_effects *effects)
 static semel_status prepare_effect(PGconn *connection, struct semel_pg_effects *effects,
 				   struct effect *effect, semel_error *error)
 {
-	snprintf(effect->name, sizeof(effect->name), "effect_%u_%zu", effects->generation,
-		 effects->count);
+	char kind[24];
+	snprintf(kind, sizeof(kind), "effect_%u", effects->generation);
+	semel_pg_name(connection, kind, effects->count, effect->name);
 	PGresult *result =
 		semel_libpq.prepare(connection, effect->name, effect->statement.sql.data, 0, NULL);
 	return complaint_of(answer_of(connection, result, "prepare SQL", error),

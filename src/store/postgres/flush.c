@@ -70,7 +70,7 @@ semel_status semel_pg_flush_send(struct semel_changes *base, const struct semel_
 {
 	struct semel_pg_changes *changes = semel_pg_changes_of(base);
 	struct semel_pg_params params = { 0 };
-	char name[16], position[24];
+	char name[SEMEL_PG_NAME_SIZE], position[24];
 	semel_tx tx = { 0 };
 	semel_status status = semel_pg_changes_side(changes, &tx, error);
 	if (status != SEMEL_OK)

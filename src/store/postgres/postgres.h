@@ -16,6 +16,7 @@
 #define SEMEL_PG_LANES        16 /* as the schema's generated column makes them */
 #define SEMEL_PG_PARAMS_MAX   26
 #define SEMEL_PG_PREPARED_MAX 96
+#define SEMEL_PG_NAME_SIZE    48
 #define SEMEL_PG_NOTES_MAX    64
 
 /* A time of the table as milliseconds; a name of a column goes in. */
@@ -62,6 +63,7 @@ struct semel_pg_store {
 	uint32_t unheard;        /* effects on their way whose answers were not read yet */
 	struct semel_wake *wake; /* NULL: nobody sleeps on it */
 	struct semel_pg_bell *bell;
+	int64_t bell_after_ms; /* steady; before it, none is tried again */
 	struct semel_pg_previous *previous;
 	uint32_t recalled; /* lanes, as bits, whose last published events are in it */
 	struct {           /* what is known of late commits; see horizon.c */
@@ -83,8 +85,21 @@ struct semel_pg_store {
 
 /* OUTAGE when nobody answers; CONFIG when the URL cannot be right. */
 semel_status semel_pg_connect(const char *url, PGconn **connection_out, semel_error *error);
+/* The same for a connection that is no must: a pooler that has no session left is not waited for.
+ */
+semel_status semel_pg_connect_briefly(const char *url, PGconn **connection_out, semel_error *error);
 /* The same, for the change stream of the database. */
 semel_status semel_pg_connect_stream(const char *url, PGconn **connection_out, semel_error *error);
+
+/* ---- poolers (pooler.c) ---------------------------------------------------------------------- */
+
+/* Does somebody stand between this connection and the server? OUTAGE: no answer in that time. */
+semel_status semel_pg_find_pooler(PGconn *connection, int wait_ms, bool *found_out,
+				  semel_error *error);
+/* Two connections of one URL, neither in a transaction: do they share sessions? */
+bool semel_pg_is_swapped(PGconn *first, PGconn *second, int wait_ms);
+/* CONFIG, with what to do. */
+semel_status semel_pg_refuse_pooler(semel_error *error);
 semel_status semel_pg_store_open(const struct semel_url *url, semel_store **store_out,
 				 semel_error *error);
 /* NO_SCHEMA, SCHEMA_NEWER. */
@@ -140,9 +155,13 @@ bool semel_pg_was_cancelled(const PGresult *result);
 semel_status semel_pg_enter(semel_store *store, bool *entered_out, semel_error *error);
 semel_status semel_pg_leave(semel_store *store, bool entered, semel_status status,
 			    semel_error *error);
+/* A name that no other connection gives to a statement: a pooler may show us another's session, and
+ * there it must be missing, not mean something else. */
+void semel_pg_name(PGconn *connection, const char *kind, size_t number,
+		   char name_out[SEMEL_PG_NAME_SIZE]);
 /* The name of the query on this connection, prepared when it is new. */
 semel_status semel_pg_prepare(struct semel_pg_store *store, const struct semel_pg_query *query,
-			      char name_out[16], semel_error *error);
+			      char name_out[SEMEL_PG_NAME_SIZE], semel_error *error);
 
 /* Reading results. */
 int semel_pg_rows(const PGresult *result);

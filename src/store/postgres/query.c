@@ -118,7 +118,8 @@ bool semel_pg_was_cancelled(const PGresult *result)
 static const char *advice_for(semel_status status, const char *state, const char *message)
 {
 	if (strcmp(state, "26000") == 0 || strcmp(state, "42P05") == 0)
-		return " (is there a pooler in between? let it pool sessions, not transactions)";
+		return " (is there a pooler in between? let it pool sessions, not transactions, or "
+		       "connect to PostgreSQL directly)";
 	if (strcmp(state, "3F000") == 0)
 		return " (the search_path names no schema that is there: CREATE SCHEMA, or name "
 		       "another)";
@@ -308,13 +309,20 @@ static bool is_fine(const PGresult *result)
 	return status == PGRES_COMMAND_OK || status == PGRES_TUPLES_OK;
 }
 
+void semel_pg_name(PGconn *connection, const char *kind, size_t number,
+		   char name_out[SEMEL_PG_NAME_SIZE])
+{
+	snprintf(name_out, SEMEL_PG_NAME_SIZE, "%s_%x_%zu", kind,
+		 (unsigned)semel_libpq.backendPID(connection), number);
+}
+
 semel_status semel_pg_prepare(struct semel_pg_store *store, const struct semel_pg_query *query,
-			      char name_out[16], semel_error *error)
+			      char name_out[SEMEL_PG_NAME_SIZE], semel_error *error)
 {
 	size_t at = 0;
 	while (at < store->prepared_count && store->prepared[at] != query)
 		at++;
-	snprintf(name_out, 16, "semel_%zu", at);
+	semel_pg_name(store->connection, "semel", at, name_out);
 	if (at < store->prepared_count)
 		return SEMEL_OK;
 	if (at == SEMEL_PG_PREPARED_MAX)
@@ -333,7 +341,7 @@ static semel_status send(semel_tx tx, const struct semel_pg_query *query,
 			 const struct semel_pg_params *params, PGresult **result_out,
 			 semel_error *error)
 {
-	char name[16];
+	char name[SEMEL_PG_NAME_SIZE];
 	if (tx.store == NULL) {
 		*result_out =
 			semel_libpq.execParams(tx.native, query->sql, params->count, NULL,

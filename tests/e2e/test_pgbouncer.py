@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Between us and PostgreSQL stands PgBouncer. Where it pools sessions nothing is different. Where it pools transactions
+the program refuses to work, and leaves nothing behind in the sessions of others; the SQL functions work there too."""
+import mix
+import pytest
+from nest import Missing, Nest
+from pgbouncer_server import PgBouncer
+from program import wait_for
+
+pytestmark = [pytest.mark.anywhere, pytest.mark.only("postgres")]
+HANDLER = ("--scope", "billing", "--topic", "order.events", "--sql", "INSERT INTO invoice VALUES (:aggregate_id, :payload)")
+PUBLISH = "SELECT semel_publish('order.created.v1', 'order', %s, %s)"
+CLAIM = "SELECT semel_try_claim('by hand', %s, now(), 'order.events', 0, 1)"
+WAITING = "SELECT count(*) FROM semel_outbox WHERE status = 'NEW'"
+
+
+@pytest.fixture
+def pooler(semel):
+    database = semel.store.rpartition("/")[2].partition("?")[0]
+    with Nest() as nest:
+        try:
+            yield PgBouncer(nest, mix.servers().told["postgres"], database).start()
+        except Missing as reason:
+            pytest.skip(f"{reason}; as root: apt-get install -y --no-install-recommends pgbouncer")
+
+
+@pytest.fixture
+def shop(semel):
+    semel.sql(f"CREATE TABLE invoice (id text, payload text{mix.PLACE})")
+    semel.place.witness("order.events")
+    return semel
+
+
+def connect(pooler, mode):
+    """As an application does."""
+    import psycopg2
+
+    return psycopg2.connect(pooler.url(mode))
+
+
+def ask(connection, statement, *parameters):
+    cursor = connection.cursor()
+    cursor.execute(statement, parameters)
+    return cursor.fetchone()[0]
+
+
+def is_rung(shop):
+    """A relay sleeps, and a commit will wake it."""
+    return shop.sql("SELECT 1 FROM pg_locks l JOIN pg_database d ON d.oid = l.database WHERE datname = current_database()"
+                    " AND locktype = 'advisory' AND objid = 1936026988 AND granted")
+
+
+def test_pooled_sessions_are_as_good_as_ones_of_our_own(shop, pooler):
+    through = {"SEMEL_STORE": pooler.url("session")}
+    assert "up to date" in shop.ok("init", env=through)
+    relay = shop.spawn("relay", env=through)
+    wait_for(lambda: is_rung(shop))
+    ids = [shop.publish(aggregate=f"order:{number}", env=through) for number in range(3)]
+    wait_for(lambda: shop.sql(WAITING) == [(0,)])
+    shop.ok("consume", *HANDLER, "--drain", env=through)
+    assert sorted(row[0] for row in shop.sql("SELECT id FROM invoice")) == ["0", "1", "2"]
+    assert shop.ok("dlq", "count", env=through).strip() == "0"
+    shop.ok("verify", "--scope", "billing", env=through)
+    assert "of order:0" in shop.ok("trace", ids[0], env=through)
+    relay.terminate()
+    assert relay.wait(60) == 0
+
+
+def test_pooled_transactions_are_refused_and_nothing_is_left_in_them(shop, pooler):
+    through = {"SEMEL_STORE": pooler.url("transaction")}
+    application = connect(pooler, "transaction")
+    before = ask(application, "SHOW statement_timeout")
+    application.commit()
+    for words in (("init",), ("relay", "--drain"), ("consume", *HANDLER, "--drain"), ("dlq", "count"), ("verify",),
+                  ("publish", "--type", "order.created.v1", "--aggregate", "order:1")):
+        assert "pool_mode = session" in shop.fails(78, *words, env=through)
+    looked = shop.run("doctor", env=through)
+    assert looked.returncode == 1 and "pool_mode = session" in looked.stdout
+    assert ask(application, "SHOW statement_timeout") == before
+    assert ask(application, "SELECT count(*) FROM pg_prepared_statements") == 0
+    application.close()
+    assert shop.sql("SELECT count(*) FROM semel_outbox") == [(0,)]
+
+
+def test_an_application_publishes_and_claims_through_pooled_transactions(shop, pooler):
+    one, other = connect(pooler, "transaction"), connect(pooler, "transaction")
+    for number in range(10):
+        ask(one, PUBLISH, "a", f'{{"number": {number}}}')
+        event = ask(other, PUBLISH, "b", f'{{"number": {number}}}')
+        assert ask(other, CLAIM, event) is True
+        other.commit()
+        one.commit()
+        assert ask(other, CLAIM, event) is False
+        ask(one, PUBLISH, "gone", "{}")
+        one.rollback()
+        other.rollback()
+    one.close()
+    other.close()
+    shop.ok("relay", "--drain")
+    shop.ok("consume", *HANDLER, "--drain")
+    effects = shop.sql("SELECT id, payload FROM invoice ORDER BY place")
+    for aggregate in "ab":
+        assert [mix.number_of(payload) for name, payload in effects if name == aggregate] == list(range(10))
+    assert len(effects) == 20
