@@ -138,6 +138,7 @@ static void a_broker_that_is_not_there_is_an_outage(void **state)
 	semel_error error = { 0 };
 	assert_int_equal(semel_broker_open("kafka://127.0.0.1:1", steps_env(), 1, &broker, &error),
 			 SEMEL_OUTAGE);
+	assert_non_null(strstr(error.text, "127.0.0.1:1 failed: Connection refused"));
 	assert_non_null(strstr(error.text, "is Kafka running there?"));
 }
 

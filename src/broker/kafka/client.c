@@ -284,12 +284,41 @@ static bool is_kept_out(const struct semel_kafka *kafka, rd_kafka_resp_err_t err
 	return err == RD_KAFKA_RESP_ERR__SSL ? strstr(text, "verify") != NULL : is_distrust(err);
 }
 
+/* "host:port/bootstrap: Failed to resolve … (after 2ms in state CONNECT)", without its edges. */
+static void note_complaint(struct semel_kafka *kafka, const char *text)
+{
+	const char *begin = strstr(text, ": "), *end = strstr(text, " (after ");
+	char complaint[ERROR_SIZE];
+	size_t used = strlen(kafka->complaints);
+	begin = begin ? begin + 2 : text;
+	int length = (int)(end && end > begin ? (size_t)(end - begin) : strlen(begin));
+	snprintf(complaint, sizeof(complaint), "%.*s", length, begin);
+	if (!strstr(kafka->complaints, complaint))
+		snprintf(kafka->complaints + used, sizeof(kafka->complaints) - used, "%s%s",
+			 used > 0 ? "; " : "", complaint);
+}
+
+/* What stands behind an error that only says that nobody answers. */
+static const char *reason_of(const struct semel_kafka *kafka, rd_kafka_resp_err_t err)
+{
+	return kafka->complaints[0] ? kafka->complaints : kafka->library->err2str(err);
+}
+
+static void note_answer(struct semel_kafka *kafka)
+{
+	kafka->down_since_ms = 0;
+	kafka->complaints[0] = '\0';
+}
+
 void semel_kafka_hear_error(struct semel_kafka *kafka, rd_kafka_t *client, rd_kafka_event_t *event)
 {
 	const struct semel_kafka_library *library = kafka->library;
 	rd_kafka_resp_err_t err = library->event_error(event);
 	const char *text = library->event_error_string(event);
 	semel_logf(SEMEL_LOG_DEBUG, "kafka: %s", text);
+	if (err == RD_KAFKA_RESP_ERR__RESOLVE || err == RD_KAFKA_RESP_ERR__TRANSPORT ||
+	    err == RD_KAFKA_RESP_ERR__SSL)
+		note_complaint(kafka, text);
 	if (library->event_error_is_fatal(event) || err == RD_KAFKA_RESP_ERR__FATAL)
 		note_fatal(kafka, client);
 	else if (is_kept_out(kafka, err, text))
@@ -333,11 +362,13 @@ semel_status semel_kafka_health(struct semel_kafka *kafka, semel_error *error)
 		return SEMEL_OK;
 	rd_kafka_resp_err_t err = ask(kafka, 500);
 	kafka->down_since_ms = 0;
-	if (err == RD_KAFKA_RESP_ERR_NO_ERROR)
+	if (err == RD_KAFKA_RESP_ERR_NO_ERROR) {
+		note_answer(kafka);
 		return SEMEL_OK;
+	}
 	kafka->lost = true;
 	return semel_error_set(error, SEMEL_OUTAGE, "no broker of %s answers: %s", kafka->place,
-			       kafka->library->err2str(err));
+			       reason_of(kafka, err));
 }
 
 /* A name may stand for several addresses, of which the first does not answer. */
@@ -355,7 +386,7 @@ semel_status semel_kafka_reach(struct semel_kafka *kafka, semel_error *error)
 	do {
 		err = ask(kafka, 300);
 		if (err == RD_KAFKA_RESP_ERR_NO_ERROR) {
-			kafka->down_since_ms = 0;
+			note_answer(kafka);
 			kafka->let_in = true;
 			return SEMEL_OK;
 		}
@@ -365,7 +396,7 @@ semel_status semel_kafka_reach(struct semel_kafka *kafka, semel_error *error)
 	} while (!is_given_up(kafka, until_ms));
 	kafka->lost = true;
 	return semel_error_set(error, SEMEL_OUTAGE, "cannot reach %s: %s (is Kafka running there?)",
-			       kafka->place, kafka->library->err2str(err));
+			       kafka->place, reason_of(kafka, err));
 }
 
 semel_status semel_kafka_failed(struct semel_kafka *kafka, rd_kafka_resp_err_t err,

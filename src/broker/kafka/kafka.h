@@ -202,6 +202,7 @@ struct semel_kafka {
 	bool lost;             /* open anew */
 	semel_status trouble;  /* what makes open anew necessary */
 	char trouble_text[256];
+	char complaints[512]; /* whom librdkafka could not reach, and why, until somebody answers */
 
 	struct {
 		bool waiting;

@@ -10,8 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SECRET_MAX    4096
-#define PASSWORD_FILE "SEMEL_KAFKA_PASSWORD_FILE"
+#define SECRET_MAX      4096
+#define SHOWN_MAX       100
+#define PORT_DIGITS_MAX 9
+#define PASSWORD_FILE   "SEMEL_KAFKA_PASSWORD_FILE"
 
 /* Ours. The last two are files with the value of the setting of that name. */
 static const char *const own[] = {
@@ -156,6 +158,35 @@ static semel_status pass_secrets(const struct semel_url *url, struct semel_kafka
 	return status;
 }
 
+/* Nothing, or a number after the last colon; an IPv6 address without brackets has several, and is
+ * no name with a port. */
+static bool has_good_port(const char *server, size_t length)
+{
+	const char *bracket = memchr(server, ']', length);
+	const char *begin = bracket ? bracket : server, *end = server + length;
+	const char *colon = memchr(begin, ':', (size_t)(end - begin));
+	if (!colon || memchr(colon + 1, ':', (size_t)(end - colon - 1)))
+		return true;
+	size_t digits = strspn(colon + 1, "0123456789");
+	long port = digits <= PORT_DIGITS_MAX ? strtol(colon + 1, NULL, 10) : 0;
+	return colon + 1 + digits == end && port > 0 && port <= UINT16_MAX;
+}
+
+static semel_status check_servers(const char *servers, semel_error *error)
+{
+	for (const char *at = servers; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+		size_t length = strcspn(at, ",");
+		if (length == 0 || (at[0] == ':' && at[1] != ':') || !has_good_port(at, length))
+			return semel_error_set(
+				error, SEMEL_CONFIG,
+				"the kafka: URL names \"%.*s\", which is no host and "
+				"port (write: kafka://host:port,host:port; a port is "
+				"a number up to 65535)",
+				(int)(length < SHOWN_MAX ? length : SHOWN_MAX), at);
+	}
+	return SEMEL_OK;
+}
+
 static semel_status read_servers(const struct semel_url *url, struct semel_kafka_settings *settings,
 				 semel_error *error)
 {
@@ -167,7 +198,7 @@ static semel_status read_servers(const struct semel_url *url, struct semel_kafka
 				       "kafka://host:port,host:port/?name=value; a user is "
 				       "sasl.username=NAME)");
 	settings->servers = strndup(at, length);
-	return settings->servers ? SEMEL_OK : no_memory(error);
+	return settings->servers ? check_servers(settings->servers, error) : no_memory(error);
 }
 
 /* Both are yes unless they are no. */

@@ -49,6 +49,20 @@ static void a_short_url_has_the_defaults(void **state)
 	}
 }
 
+static void addresses_of_every_kind_are_servers(void **state)
+{
+	(void)state;
+	static const char *const urls[] = { "kafka://a", "kafka://a,b:1,c:65535", "kafka://[::1]",
+					    "kafka://[::1]:9092", "kafka://::1" };
+	for (size_t i = 0; i < sizeof(urls) / sizeof(urls[0]); i++) {
+		struct semel_kafka_settings settings;
+		semel_error error = { 0 };
+		assert_int_equal(read_url(urls[i], &settings, &error), SEMEL_OK);
+		assert_string_equal(settings.servers, urls[i] + strlen("kafka://"));
+		semel_kafka_settings_free(&settings);
+	}
+}
+
 static void settings_of_librdkafka_are_handed_on(void **state)
 {
 	(void)state;
@@ -76,6 +90,14 @@ static void a_wrong_url_is_explained(void **state)
 		{ "kafka://", "write: kafka://host:port" },
 		{ "kafka://user@host", "sasl.username=NAME" },
 		{ "kafka://host/topic", "write: kafka://host:port" },
+		{ "kafka://a:b", "\"a:b\", which is no host and port" },
+		{ "kafka://a:0", "no host and port" },
+		{ "kafka://a:9092,b:65536", "\"b:65536\"" },
+		{ "kafka://a:9092,b:99999999999999999999", "no host and port" },
+		{ "kafka://a:", "no host and port" },
+		{ "kafka://:9092", "no host and port" },
+		{ "kafka://a:9092,", "no host and port" },
+		{ "kafka://[::1]:x", "no host and port" },
 		{ "kafka://host/?acks=1", "no parameter \"acks\"" },
 		{ "kafka://host/?enable.idempotence=false", "no parameter" },
 		{ "kafka://host/?linger-ms=1", "did you mean \"linger.ms\"" },
@@ -133,6 +155,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_short_url_has_the_defaults),
+		cmocka_unit_test(addresses_of_every_kind_are_servers),
 		cmocka_unit_test(settings_of_librdkafka_are_handed_on),
 		cmocka_unit_test(a_wrong_url_is_explained),
 		cmocka_unit_test(a_password_comes_from_a_file),
