@@ -463,7 +463,8 @@ static semel_status open_listener(struct semel_http *http, semel_error *error)
 	if (http->listener < 0 || bind(http->listener, (struct sockaddr *)&address, length) != 0 ||
 	    listen(http->listener, SOMAXCONN) != 0)
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "cannot listen on %s port %u: %s; choose another address",
+				       "cannot listen on %s port %u: %s; choose another with "
+				       "--listen (or --metrics)",
 				       listen_at->address, listen_at->port, strerror(errno));
 	getsockname(http->listener, (struct sockaddr *)&address, &length);
 	http->port = ntohs(listen_at->is_ipv6 ? ((struct sockaddr_in6 *)&address)->sin6_port
