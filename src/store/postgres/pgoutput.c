@@ -121,9 +121,9 @@ static semel_status refuse(const char *what, semel_error *error)
 
 static int8_t column_of(const char *name)
 {
-	for (int8_t i = 0; i < COLUMNS; i++)
+	for (int i = 0; i < COLUMNS; i++)
 		if (strcmp(name, names[i]) == 0)
-			return i;
+			return (int8_t)i;
 	return -1;
 }
 
@@ -207,14 +207,15 @@ static bool read_time(const struct value *value, int64_t *time_ms_out)
 		return ok;
 	}
 	char *zone = value->data == NULL ? NULL : strrchr(value->data, '+');
-	if (zone == NULL || (size_t)(zone - value->data) > sizeof(text) - 2)
+	size_t length = zone == NULL ? 0 : (size_t)(zone - value->data);
+	if (zone == NULL || length > sizeof(text) - 2)
 		return false;
-	memcpy(text, value->data, (size_t)(zone - value->data));
+	memcpy(text, value->data, length);
 	char *space = strchr(text, ' ');
 	if (space == NULL)
 		return false;
 	*space = 'T';
-	strcat(text, "Z");
+	text[length] = 'Z';
 	return semel_time_parse(text, time_ms_out);
 }
 
