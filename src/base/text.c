@@ -170,6 +170,14 @@ const char *semel_text_nearest(const char *word, const char *const *candidates, 
 	return nearest;
 }
 
+bool semel_string_is_repeated(const char *const *strings, size_t at)
+{
+	for (size_t i = 0; i < at; i++)
+		if (strcmp(strings[i], strings[at]) == 0)
+			return true;
+	return false;
+}
+
 bool semel_text_to_int64(const char *string, long long min, long long max, long long *number_out)
 {
 	if (!string || !((*string >= '0' && *string <= '9') || *string == '-'))

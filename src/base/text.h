@@ -36,6 +36,8 @@ bool semel_text_has_control(struct semel_text text);
 bool semel_text_is_token(struct semel_text text);
 /* The candidate nearest to word by edit distance, or NULL when none is near. */
 const char *semel_text_nearest(const char *word, const char *const *candidates, size_t count);
+/* The string at this place of the list stands there before, too. */
+bool semel_string_is_repeated(const char *const *strings, size_t at);
 /* The whole string is a decimal number within the bounds. */
 bool semel_text_to_int64(const char *string, long long min, long long max, long long *number_out);
 

@@ -196,8 +196,8 @@ struct semel_broker_driver {
 	semel_status (*compare)(struct semel_broker *broker,
 				const struct semel_subscribe_options *options,
 				semel_difference_seen seen, void *user, semel_error *error);
-	/* Forgets what every subscription has settled and is older than before_ms; dry run counts.
-	 */
+	/* Optional: others forget by themselves (what was acked, or by the age of a topic). Forgets
+	 * what every subscription has settled and is older than before_ms; dry run counts. */
 	semel_status (*prune)(struct semel_broker *broker, int64_t before_ms, bool dry_run,
 			      uint64_t *count_out, semel_error *error);
 

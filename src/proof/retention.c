@@ -60,7 +60,7 @@ semel_status semel_retention_run(const struct semel_retention_plan *plan,
 
 	int64_t now_ms = semel_now_ms(plan->env);
 	status = prune_rows(plan, now_ms, &counts_out->rows, error);
-	if (status == SEMEL_OK && plan->broker)
+	if (status == SEMEL_OK && plan->broker && plan->broker->driver->prune)
 		status = plan->broker->driver->prune(plan->broker, now_ms - plan->ages.outbox_ms,
 						     plan->dry_run, &counts_out->broker, error);
 	return status;

@@ -108,7 +108,6 @@ const struct semel_broker_driver semel_kafka_driver = {
 	.backlog = semel_kafka_backlog,
 	.find = semel_kafka_find,
 	.compare = semel_kafka_compare,
-	.prune = semel_kafka_prune,
 	.examine = semel_kafka_examine,
 	.remove = semel_kafka_remove,
 };

@@ -474,8 +474,6 @@ semel_status semel_kafka_backlog(struct semel_broker *broker, const char *scope,
 semel_status semel_kafka_find(struct semel_broker *broker, const char *scope,
 			      const char *const *topics, const char *event_id, bool *waiting_out,
 			      semel_error *error);
-semel_status semel_kafka_prune(struct semel_broker *broker, int64_t before_ms, bool dry_run,
-			       uint64_t *count_out, semel_error *error);
 
 /* ---- compare.c ---- */
 semel_status semel_kafka_compare(struct semel_broker *broker,

@@ -157,15 +157,3 @@ semel_status semel_kafka_find(struct semel_broker *broker, const char *scope,
 	semel_kafka_survey_free(&search.survey);
 	return status;
 }
-
-/* Kafka forgets by the retention of its topics. */
-semel_status semel_kafka_prune(struct semel_broker *broker, int64_t before_ms, bool dry_run,
-			       uint64_t *count_out, semel_error *error)
-{
-	(void)broker;
-	(void)before_ms;
-	(void)dry_run;
-	(void)error;
-	*count_out = 0;
-	return SEMEL_OK;
-}

@@ -98,14 +98,6 @@ static semel_status declare(struct semel_kafka *kafka, const char *name,
 	return status;
 }
 
-static bool is_named_before(const char *const *topics, size_t at)
-{
-	for (size_t i = 0; i < at; i++)
-		if (strcmp(topics[i], topics[at]) == 0)
-			return true;
-	return false;
-}
-
 /* refused_out: others of the group are at work, and only its members may commit. */
 static semel_status commit_begin(struct semel_kafka *kafka,
 				 rd_kafka_topic_partition_list_t *partitions, bool *refused_out,
@@ -179,7 +171,7 @@ semel_status semel_kafka_subscribe(struct semel_broker *broker,
 	rd_kafka_topic_partition_list_t *names = library->topic_partition_list_new(8);
 	rd_kafka_topic_partition_list_t *partitions = library->topic_partition_list_new(32);
 	for (size_t i = 0; options->topics[i] && status == SEMEL_OK; i++)
-		if (!is_named_before(options->topics, i))
+		if (!semel_string_is_repeated(options->topics, i))
 			status = declare(kafka, options->topics[i], options, names, partitions,
 					 error);
 	bool refused = false;

@@ -2,6 +2,7 @@
 /* Declaring a subscription. A new one starts at the beginning of the log, or at its end when asked
  * to; its cursors are made in the same transaction, so nothing can slip in between. */
 #include "base/error.h"
+#include "base/text.h"
 #include "broker/local/local.h"
 
 #include <stdlib.h>
@@ -72,14 +73,6 @@ static semel_status declare(struct semel_local *local,
 						&subscription->number, error);
 }
 
-static bool is_named_before(const char *const *topics, uint32_t at)
-{
-	for (uint32_t i = 0; i < at; i++)
-		if (strcmp(topics[i], topics[at]) == 0)
-			return true;
-	return false;
-}
-
 static semel_status declare_all(struct semel_local *local,
 				const struct semel_subscribe_options *options,
 				struct semel_local_subscription *subscriptions, uint32_t *count_out,
@@ -90,7 +83,7 @@ static semel_status declare_all(struct semel_local *local,
 	if (status != SEMEL_OK)
 		return status;
 	for (uint32_t i = 0; options->topics[i] != NULL && status == SEMEL_OK; i++)
-		if (!is_named_before(options->topics, i))
+		if (!semel_string_is_repeated(options->topics, i))
 			status = declare(local, options, options->topics[i],
 					 &subscriptions[(*count_out)++], error);
 	return semel_local_topics_commit(local, status, error);

@@ -6,6 +6,7 @@
  * - A delivery's tag names its queue (8 bits), the opening of that queue (16) and the broker's tag.
  */
 #include "base/error.h"
+#include "base/text.h"
 #include "broker/rabbitmq/rabbitmq.h"
 
 #include <stdio.h>
@@ -56,14 +57,6 @@ static semel_status choose_partitions(struct semel_rabbit *rabbit,
 				       "or order by aggregate)",
 				       *partitions_out);
 	return SEMEL_OK;
-}
-
-static bool is_named_before(const char *const *topics, uint32_t at)
-{
-	for (uint32_t i = 0; i < at; i++)
-		if (strcmp(topics[i], topics[at]) == 0)
-			return true;
-	return false;
 }
 
 static struct semel_rabbit_home home_of(const struct semel_subscribe_options *options,
@@ -137,7 +130,7 @@ semel_status semel_rabbit_subscribe(struct semel_broker *broker,
 	rabbit->scope = strdup(options->scope);
 	for (uint32_t i = 0; options->topics[i] && status == SEMEL_OK; i++) {
 		struct semel_rabbit_home home = home_of(options, i, partitions);
-		if (is_named_before(options->topics, i))
+		if (semel_string_is_repeated(options->topics, i))
 			continue;
 		status = semel_rabbit_declare_home(rabbit, &home, NULL, error);
 		if (status == SEMEL_OK)

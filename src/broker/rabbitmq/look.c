@@ -243,15 +243,3 @@ semel_status semel_rabbit_find(struct semel_broker *broker, const char *scope,
 	}
 	return status;
 }
-
-/* What is acked is gone already. */
-semel_status semel_rabbit_prune(struct semel_broker *broker, int64_t before_ms, bool dry_run,
-				uint64_t *count_out, semel_error *error)
-{
-	(void)broker;
-	(void)before_ms;
-	(void)dry_run;
-	(void)error;
-	*count_out = 0;
-	return SEMEL_OK;
-}

@@ -207,9 +207,9 @@ SLOT(remove,
 	.watch_outcomes = rabbit_watch, .publish = held_publish, .poll = held_poll,                \
 	.blocked = semel_rabbit_blocked, .keep = rabbit_keep, .subscribe = held_subscribe,         \
 	.fetch = held_fetch, .ack = held_ack, .rewind = held_rewind, .requeue = held_requeue,      \
-	.bury = held_bury, .backlog = held_backlog, .find = held_find,                             \
-	.prune = semel_rabbit_prune, .compare = held_compare, .examine = semel_rabbit_examine,     \
-	.examine_bindings = semel_rabbit_examine_bindings, .remove = held_remove
+	.bury = held_bury, .backlog = held_backlog, .find = held_find, .compare = held_compare,    \
+	.examine = semel_rabbit_examine, .examine_bindings = semel_rabbit_examine_bindings,        \
+	.remove = held_remove
 
 const struct semel_broker_driver semel_rabbit_driver = { .scheme = "amqp",
 							 .has_exchanges = true,

@@ -504,8 +504,6 @@ semel_status semel_rabbit_backlog(struct semel_broker *broker, const char *scope
 semel_status semel_rabbit_find(struct semel_broker *broker, const char *scope,
 			       const char *const *topics, const char *event_id, bool *waiting_out,
 			       semel_error *error);
-semel_status semel_rabbit_prune(struct semel_broker *broker, int64_t before_ms, bool dry_run,
-				uint64_t *count_out, semel_error *error);
 /* A tier got one more; it will arrive later. */
 void semel_rabbit_tier_added(struct semel_rabbit *rabbit, const char *queue);
 /* One has arrived that had been in this tier. */

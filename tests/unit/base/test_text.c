@@ -120,9 +120,20 @@ static void numbers_are_taken_whole_and_within_bounds(void **state)
 	assert_false(semel_text_to_int64(NULL, 0, 9, &ignored));
 }
 
+static void a_name_that_stands_before_is_repeated(void **state)
+{
+	(void)state;
+	static const char *const names[] = { "a", "b", "a", "ab", NULL };
+	assert_false(semel_string_is_repeated(names, 0));
+	assert_false(semel_string_is_repeated(names, 1));
+	assert_true(semel_string_is_repeated(names, 2));
+	assert_false(semel_string_is_repeated(names, 3));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_name_that_stands_before_is_repeated),
 		cmocka_unit_test(no_text_differs_from_an_empty_one),
 		cmocka_unit_test(white_space_alone_is_blank),
 		cmocka_unit_test(utf8_is_taken_strictly),
