@@ -10,7 +10,7 @@ import time
 
 from nest import free_port
 
-PREPARE = re.compile(rb"P.{4}(semel_\d+)\0([^\0]+)\0", re.DOTALL)
+PREPARE = re.compile(rb"P.{4}(semel_[0-9a-f]+_\d+)\0([^\0]+)\0", re.DOTALL)
 
 
 class Link:
