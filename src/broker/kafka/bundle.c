@@ -60,7 +60,9 @@ static semel_status begin(struct semel_kafka *kafka, semel_error *error)
 	return status;
 }
 
-/* A new producer shuts the old one out, and with it whatever it has left. */
+/* A new producer shuts the old one out, and with it whatever it has left. The old one is asked to
+ * abort all the same: librdkafka 2.0 may end the process when it is destroyed while it waits for a
+ * partition to be added to a transaction. */
 static semel_status restart(struct semel_kafka *kafka, semel_error *error)
 {
 	semel_kafka_producer_free(kafka);
@@ -318,9 +320,9 @@ semel_status semel_kafka_bundle_repair(struct semel_kafka *kafka, semel_error *e
 		return semel_error_set(error, SEMEL_OUTAGE, "%s: %s", kafka->place, text);
 	semel_logf(SEMEL_LOG_DEBUG, "kafka: a transaction failed; %u events are sent again",
 		   bundle->count);
-	empty(bundle);
 	kafka->singly = true;
 	semel_status status = restart(kafka, error);
+	empty(bundle);
 	bool small = true; /* none of them is too large by itself */
 	kafka->careful = true;
 	while (slot && status == SEMEL_OK) {

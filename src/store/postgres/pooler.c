@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 
+#include <errno.h>
 #include <poll.h>
 
 #define ROUNDS         2
@@ -26,9 +27,12 @@ static int hear_backend(PGconn *connection, int wait_ms)
 {
 	struct pollfd answer = { .fd = semel_libpq.socket(connection), .events = POLLIN };
 	int number = 0;
-	while (semel_libpq.isBusy(connection))
-		if (poll(&answer, 1, wait_ms) <= 0 || semel_libpq.consumeInput(connection) == 0)
+	while (semel_libpq.isBusy(connection)) {
+		int heard = poll(&answer, 1, wait_ms);
+		bool interrupted = heard < 0 && errno == EINTR;
+		if (!interrupted && (heard <= 0 || semel_libpq.consumeInput(connection) == 0))
 			return 0;
+	}
 	for (PGresult *result = NULL; (result = semel_libpq.getResult(connection)) != NULL;) {
 		if (semel_libpq.resultStatus(result) == PGRES_TUPLES_OK)
 			number = (int)semel_pg_int(result, 0, 0);
