@@ -2,7 +2,8 @@
 /* What the long-running commands do on signals: the first SIGTERM or SIGINT asks for a stop and
  * starts the grace period, the second one ends the process at once, SIGHUP changes
  * nothing unless somebody asked to hear of it. One that comes while a command is still starting (a
- * broker may take seconds to answer) ends it at once, with 0. */
+ * broker may take seconds to answer) ends it at once, with 0; one that comes while it is closing
+ * only bounds that by the grace period. */
 #ifndef SEMEL_CLI_SIGNALS_H
 #define SEMEL_CLI_SIGNALS_H
 
