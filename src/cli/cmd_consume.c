@@ -5,6 +5,7 @@
 #include "cli/admin_options.h"
 #include "cli/delivery.h"
 #include "cli/delivery_options.h"
+#include "cli/notify.h"
 #include "cli/signals.h"
 #include "consume/consumer.h"
 #include "consume/handler.h"
@@ -131,6 +132,7 @@ static semel_status work(struct semel_invocation *invocation, semel_consumer *co
 	const struct semel_args *args = invocation->args;
 	uint64_t max = (uint64_t)semel_args_number(args, "max");
 	semel_signals_watch(stop, consumer, semel_args_duration_ms(args, "grace"));
+	semel_notify("READY=1");
 	semel_status status =
 		semel_args_flag(args, "drain")
 			? semel_consumer_drain(consumer, semel_args_duration_ms(args, "timeout"),

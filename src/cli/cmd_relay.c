@@ -5,6 +5,7 @@
 #include "cli/adopt.h"
 #include "cli/delivery.h"
 #include "cli/delivery_options.h"
+#include "cli/notify.h"
 #include "cli/signals.h"
 
 #include <inttypes.h>
@@ -71,6 +72,7 @@ static semel_status run(struct semel_invocation *invocation)
 	semel_signals_watch(stop, relay, semel_args_duration_ms(args, "grace"));
 	if (status != SEMEL_OK)
 		goto close;
+	semel_notify("READY=1");
 	if (semel_args_flag(args, "drain"))
 		status = semel_relay_drain(relay, semel_args_duration_ms(args, "timeout"), error);
 	else

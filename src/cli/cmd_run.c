@@ -4,7 +4,7 @@
 #include "base/wake.h"
 #include "cli/admin_options.h"
 #include "cli/delivery_options.h"
-#include "cli/run/notify.h"
+#include "cli/notify.h"
 #include "cli/run/part.h"
 #include "cli/settings.h"
 #include "cli/signals.h"

@@ -2,6 +2,7 @@
 /* `semel serve`: the admin server alone. */
 #include "base/wake.h"
 #include "cli/admin_options.h"
+#include "cli/notify.h"
 #include "cli/signals.h"
 
 #include <stdio.h>
@@ -26,6 +27,7 @@ static semel_status run(struct semel_invocation *invocation)
 		semel_signals_watch(stop, wake, semel_args_duration_ms(invocation->args, "grace"));
 		printf("listening on %s\n", semel_admin_url(admin));
 		fflush(stdout);
+		semel_notify("READY=1");
 		while (!semel_wake_rung(wake))
 			semel_wake_sleep(wake, FOR_EVER_MS);
 		semel_signals_forget();

@@ -13,10 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ARENA_BLOCK   (64 * 1024)
-#define POLL_MS       1000
-#define PAUSE_LOOK_MS 1000
-#define GRACE_MS      10000
+#define ARENA_BLOCK     (64 * 1024)
+#define POLL_MS         1000
+#define PAUSE_LOOK_MS   1000
+#define GRACE_MS        10000
+#define SETTLE_MS       20000
+#define SETTLE_PAUSE_US 100000
 
 static const semel_consumer_options defaults = {
 	.store = "sqlite:semel.db",
@@ -213,6 +215,22 @@ static void disconnect_all(struct semel_consumer *consumer)
 	consumer->store = NULL;
 }
 
+/* Who was reached once is waited for here too: a broker that is about to restart still lets us in,
+ * and one that has just restarted does so before it can do everything. */
+static semel_status connect_first(struct semel_consumer *consumer, semel_error *error)
+{
+	int64_t until_ms = semel_steady_ms(consumer->env) + SETTLE_MS;
+	semel_status status = connect_all(consumer, error);
+	bool reached = consumer->broker != NULL;
+
+	while (status == SEMEL_OUTAGE && reached && semel_steady_ms(consumer->env) < until_ms) {
+		disconnect_all(consumer);
+		semel_wake_pause_us(SETTLE_PAUSE_US);
+		status = connect_all(consumer, error);
+	}
+	return status;
+}
+
 semel_status semel_consumer_open(const semel_consumer_options *options,
 				 semel_consumer **consumer_out, semel_error *error)
 {
@@ -230,7 +248,7 @@ semel_status semel_consumer_open(const semel_consumer_options *options,
 	semel_owner_make(consumer->env, consumer->owner);
 	status = semel_wake_new(&consumer->wake, error);
 	if (status == SEMEL_OK)
-		status = connect_all(consumer, error);
+		status = connect_first(consumer, error);
 	if (status != SEMEL_OK) {
 		semel_consumer_close(consumer);
 		return status;

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import socket
 import threading
 
 import mix
@@ -101,10 +102,24 @@ def spawn_quietly(shop, *words, env=None):
 
 
 @contextlib.contextmanager
+def at_work(count):
+    """Gives what children need to be told; at the end it waits until so many of them have started. They say so as they
+    would to systemd. Whoever finds a server away while it is still starting ends, and should."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind("")  # a name of the kernel's choice, outside the file system
+        listener.settimeout(60)
+        yield {"NOTIFY_SOCKET": "@" + listener.getsockname()[1:].decode()}
+        for _ in range(count):
+            assert listener.recv(1000).startswith(b"READY=1")
+
+
+@contextlib.contextmanager
 def company(shop, relays=1, consumers=1, env=None, words=(), load=True, orders=1):
     """Relays and consumers at work under load; all of them must be there at the end, and end well."""
-    team = [spawn_quietly(shop, "relay", *LEASE, *RETRIES, *words, env=env) for _ in range(relays)]
-    team += [spawn_quietly(shop, *shop.subscriptions[0].words, env=env) for _ in range(consumers)]
+    with at_work(relays + consumers) as told:
+        env = {**told, **(env or {})}
+        team = [spawn_quietly(shop, "relay", *LEASE, *RETRIES, *words, env=env) for _ in range(relays)]
+        team += [spawn_quietly(shop, *shop.subscriptions[0].words, env=env) for _ in range(consumers)]
     producer = Producer(shop.store, orders=orders)
     try:
         if load:

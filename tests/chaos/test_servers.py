@@ -128,6 +128,16 @@ def test_the_connection_to_the_database_is_cut_in_mid(shop, before_database, tex
     is_right(shop)
 
 
+def test_a_consumer_that_is_cut_off_while_it_subscribes_begins_all_the_same(shop, before_broker):
+    """It was let in, so it is no typing error in a URL."""
+    shop.load()
+    shop.relay()
+    before_broker.cut_at(b"x-queue-type", times=3)
+    shop.consume(shop.subscriptions[0], *PATIENCE, env=before_broker.env)
+    assert before_broker.cuts == 3
+    is_right(shop)
+
+
 def test_everything_is_cut_at_random(shop, before_broker, before_database):
     chance = random.Random(7)
     with company(shop, relays=2, consumers=2, env={**before_broker.env, **before_database.env}) as producer:

@@ -161,6 +161,17 @@ def test_it_tells_systemd_that_it_is_ready_lives_and_stops(shop):
         assert child.wait(30) == 0
 
 
+@pytest.mark.parametrize("words", [("relay",), ("consume", "--scope", "a", "--topic", "order.events", "--exec", "true"),
+                                   ("serve", "--listen", "127.0.0.1:0")], ids=["relay", "consume", "serve"])
+def test_the_others_that_run_on_tell_systemd_when_they_are_ready(shop, words):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind("")
+        listener.settimeout(60)
+        child = shop.spawn(*words, env={"NOTIFY_SOCKET": "@" + listener.getsockname()[1:].decode()})
+        assert listener.recv(1000) == b"READY=1"
+        assert shop.stop(child) == 0
+
+
 def test_a_poisoned_event_of_one_subscription_does_not_stop_the_others(shop):
     child, url = start(shop, relay={}, subscriptions=[subscription("billing"), {"scope": "audit", "topics": ["order.events"], "exec": "true"}])
     publish(shop, "bad")

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Telling systemd how we are: readiness, stopping, and signs of life for its watchdog. Does nothing
  * where nobody listens. */
-#ifndef SEMEL_CLI_RUN_NOTIFY_H
-#define SEMEL_CLI_RUN_NOTIFY_H
+#ifndef SEMEL_CLI_NOTIFY_H
+#define SEMEL_CLI_NOTIFY_H
 
 #include <stdint.h>
 

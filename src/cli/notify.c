@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/run/notify.h"
+#include "cli/notify.h"
 
 #include "base/text.h"
 
