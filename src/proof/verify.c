@@ -51,7 +51,7 @@ struct examination {
 	size_t last_length;
 	struct semel_topics topics; /* of the subscription */
 	uint64_t at_broker;         /* what the broker has for the scope */
-	uint64_t found;             /* of it, by asking for unsettled events one by one */
+	uint64_t found;             /* of it, by name, and not settled since */
 	uint64_t rest;              /* unsettled, and not asked for */
 	struct suspects suspects;
 };
@@ -257,7 +257,6 @@ static semel_status ask_for_unsettled(struct examination *at, bool *any_out, sem
 		broker = at->guess_topics ? NULL : at->of->broker;
 		status = ask_broker(at, semel_ledger_id(ledger, line), &waiting, error);
 		line->marks |= SEMEL_MARKED_ASKED | (waiting ? SEMEL_MARKED_WAITING : 0);
-		at->found += waiting;
 		asked++;
 		*any_out = true;
 	}
@@ -275,7 +274,7 @@ static semel_status ask_for_unsettled(struct examination *at, bool *any_out, sem
 static void judge_unsettled(struct examination *at, const struct semel_ledger_line *line)
 {
 	if (line->marks & SEMEL_MARKED_WAITING)
-		at->scope->waiting++;
+		at->found++;
 	else if (line->marks & SEMEL_MARKED_ASKED)
 		note(&at->scope->missing, semel_ledger_id(&at->of->ledger, line), at->of->arena);
 	else
@@ -314,10 +313,11 @@ static void account_for_all(struct examination *at)
 	for (size_t i = 0; i < ledger->count; i++)
 		account_for(at, &ledger->lines[i]);
 
-	/* What the broker has, apart from what was found there by name, may be of the rest. */
+	/* What the broker has, apart from what was found there by name, may be of the rest. Those
+	 * found and settled since are not taken off: the broker was perhaps counted after it. */
 	uint64_t left = at->at_broker > at->found ? at->at_broker - at->found : 0;
 	uint64_t waiting = at->rest < left ? at->rest : left;
-	at->scope->waiting += waiting;
+	at->scope->waiting += at->found + waiting;
 	at->scope->missing.count += at->rest - waiting;
 }
 

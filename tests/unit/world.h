@@ -198,7 +198,9 @@ static inline semel_verdict world_handle(const semel_event *event, semel_context
 }
 
 /* Drains the scope; what options leaves out is filled in. */
-static inline void world_consume_with(struct world *world, semel_consumer_options options)
+/* max 0: all that is there. */
+static inline void world_consume_some(struct world *world, semel_consumer_options options,
+				      uint64_t max)
 {
 	static const char *const orders[] = { "order.events", NULL };
 	options.store = world->store_url;
@@ -208,8 +210,13 @@ static inline void world_consume_with(struct world *world, semel_consumer_option
 	semel_consumer *consumer = NULL;
 	world_ok(world, semel_consumer_open(&options, &consumer, &world->error));
 	world_ok(world, semel_consumer_handle(consumer, world_handle, &reader, &world->error));
-	world_ok(world, semel_consumer_drain(consumer, WORLD_DRAIN_MS, 0, &world->error));
+	world_ok(world, semel_consumer_drain(consumer, WORLD_DRAIN_MS, max, &world->error));
 	semel_consumer_close(consumer);
+}
+
+static inline void world_consume_with(struct world *world, semel_consumer_options options)
+{
+	world_consume_some(world, options, 0);
 }
 
 static inline void world_consume(struct world *world, const char *scope)
