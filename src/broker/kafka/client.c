@@ -402,10 +402,14 @@ semel_status semel_kafka_reach(struct semel_kafka *kafka, semel_error *error)
 semel_status semel_kafka_failed(struct semel_kafka *kafka, rd_kafka_resp_err_t err,
 				const char *what, semel_error *error)
 {
-	semel_status status =
-		is_distrust(err) || err == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED
-			? SEMEL_CONFIG
-			: SEMEL_OUTAGE;
-	return semel_error_set(error, status, "cannot %s at %s: %s", what, kafka->place,
-			       kafka->library->err2str(err));
+	bool distrust = is_distrust(err) || err == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
+	const char *advice = "(try: semel doctor)";
+	if (distrust)
+		advice = "(give the user this right, or use another user)";
+	else if (semel_kafka_is_passing(err))
+		advice = "(a cluster that is being restarted answers so: try again; if it stays "
+			 "so, look at the log of its brokers)";
+	return semel_error_set(error, distrust ? SEMEL_CONFIG : SEMEL_OUTAGE,
+			       "cannot %s at %s: %s %s", what, kafka->place,
+			       kafka->library->err2str(err), advice);
 }

@@ -52,24 +52,28 @@ static void take_setting(struct manner *manner, const char *name, const char *va
 		manner->compacted = strstr(value, "compact") != NULL;
 }
 
-static void take_settings(const struct semel_kafka_library *library, rd_kafka_event_t *event,
-			  struct manner *manner)
+static rd_kafka_resp_err_t take_settings(const struct semel_kafka_library *library,
+					 rd_kafka_event_t *event, struct manner *manner)
 {
 	size_t count = 0, entries = 0;
 	const rd_kafka_ConfigResource_t **resources = library->DescribeConfigs_result_resources(
 		library->event_DescribeConfigs_result(event), &count);
-	if (count != 1 || library->ConfigResource_error(resources[0]))
-		return;
+	rd_kafka_resp_err_t err =
+		count == 1 ? library->ConfigResource_error(resources[0]) : RD_KAFKA_RESP_ERR__FAIL;
+	if (err)
+		return err;
 	const rd_kafka_ConfigEntry_t **settings =
 		library->ConfigResource_configs(resources[0], &entries);
 	for (size_t i = 0; i < entries; i++)
 		take_setting(manner, library->ConfigEntry_name(settings[i]),
 			     library->ConfigEntry_value(settings[i]));
 	manner->known = true;
+	return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-/* Where we may not see them, nothing is said of them. */
-static void read_settings(struct semel_kafka *kafka, const char *topic, struct manner *manner)
+/* Asks once. */
+static rd_kafka_resp_err_t ask_settings(struct semel_kafka *kafka, const char *topic,
+					struct manner *manner)
 {
 	const struct semel_kafka_library *library = kafka->library;
 	rd_kafka_ConfigResource_t *wanted =
@@ -80,14 +84,31 @@ static void read_settings(struct semel_kafka *kafka, const char *topic, struct m
 	library->AdminOptions_set_request_timeout(options, SEMEL_KAFKA_CALL_MS, NULL, 0);
 	library->DescribeConfigs(kafka->producer, &wanted, 1, options, queue);
 	rd_kafka_event_t *event = library->queue_poll(queue, SEMEL_KAFKA_CALL_MS + 1000);
-	*manner = (struct manner){ .in_sync = -1, .retention_ms = -1, .largest = -1 };
-	if (event && !library->event_error(event))
-		take_settings(library, event, manner);
+	rd_kafka_resp_err_t err =
+		event ? library->event_error(event) : RD_KAFKA_RESP_ERR__TIMED_OUT;
+	if (!err)
+		err = take_settings(library, event, manner);
 	if (event)
 		library->event_destroy(event);
 	library->queue_destroy(queue);
 	library->AdminOptions_destroy(options);
 	library->ConfigResource_destroy(wanted);
+	return err;
+}
+
+/* Where we may not see them, nothing is said of them. */
+static semel_status read_settings(struct semel_kafka *kafka, const char *topic,
+				  struct manner *manner_out, semel_error *error)
+{
+	int64_t until_ms = semel_kafka_call_until(kafka);
+	rd_kafka_resp_err_t err;
+	*manner_out = (struct manner){ .in_sync = -1, .retention_ms = -1, .largest = -1 };
+	do
+		err = ask_settings(kafka, topic, manner_out);
+	while (semel_kafka_call_again(kafka, err, until_ms));
+	return semel_kafka_is_passing(err)
+		       ? semel_kafka_failed(kafka, err, "read the settings of a topic", error)
+		       : SEMEL_OK;
 }
 
 static long long batch_bytes(const struct semel_kafka_settings *settings)
@@ -116,13 +137,12 @@ static void compare_size(const struct look *look, const struct semel_kafka_topic
 	tell(look, text);
 }
 
-static void compare_settings(const struct look *look, const struct semel_kafka_topic *topic)
+static void compare_settings(const struct look *look, const struct semel_kafka_topic *topic,
+			     const struct manner *manner)
 {
 	char text[512];
-	struct manner manner;
 	long long copies = topic->copies;
 	long long wanted = topic->brokers < COPIES_WANTED ? topic->brokers : COPIES_WANTED;
-	read_settings(look->kafka, topic->full, &manner);
 	if (copies < wanted) {
 		snprintf(text, sizeof(text),
 			 "the topic %s has a replication factor of %lld: with less than %lld the "
@@ -130,41 +150,40 @@ static void compare_settings(const struct look *look, const struct semel_kafka_t
 			 topic->name, copies, wanted);
 		tell(look, text);
 	}
-	if (manner.known && copies >= COPIES_WANTED && manner.in_sync < IN_SYNC_WANTED) {
+	if (manner->known && copies >= COPIES_WANTED && manner->in_sync < IN_SYNC_WANTED) {
 		snprintf(text, sizeof(text),
 			 "the topic %s has min.insync.replicas=%lld: an event may be confirmed "
 			 "that is on one broker only; set it to %d",
-			 topic->name, manner.in_sync, IN_SYNC_WANTED);
+			 topic->name, manner->in_sync, IN_SYNC_WANTED);
 		tell(look, text);
 	}
-	if (manner.known && copies > 1 && manner.in_sync >= copies) {
+	if (manner->known && copies > 1 && manner->in_sync >= copies) {
 		snprintf(text, sizeof(text),
 			 "the topic %s has min.insync.replicas=%lld of %lld: it takes nothing when "
 			 "one broker is away; set it to %lld",
-			 topic->name, manner.in_sync, copies, copies - 1);
+			 topic->name, manner->in_sync, copies, copies - 1);
 		tell(look, text);
 	}
-	if (manner.unclean) {
+	if (manner->unclean) {
 		snprintf(text, sizeof(text),
 			 "the topic %s has unclean.leader.election.enable=true: confirmed events "
 			 "can be lost",
 			 topic->name);
 		tell(look, text);
 	}
-	compare_size(look, topic, &manner);
+	compare_size(look, topic, manner);
 }
 
-static void compare_retention(const struct look *look, const struct semel_kafka_topic *topic)
+static void compare_retention(const struct look *look, const struct semel_kafka_topic *topic,
+			      const struct manner *manner)
 {
 	char text[512], kept[SEMEL_TIME_SIZE] = "for ever", remembered[SEMEL_TIME_SIZE];
-	struct manner manner;
 	int64_t inbox_ms = look->options->inbox_ms;
-	read_settings(look->kafka, topic->full, &manner);
-	if (inbox_ms == 0 || !manner.known ||
-	    (manner.retention_ms >= 0 && manner.retention_ms <= inbox_ms && !manner.compacted))
+	if (inbox_ms == 0 || !manner->known ||
+	    (manner->retention_ms >= 0 && manner->retention_ms <= inbox_ms && !manner->compacted))
 		return;
-	if (manner.retention_ms >= 0 && !manner.compacted)
-		semel_duration_format(manner.retention_ms, kept);
+	if (manner->retention_ms >= 0 && !manner->compacted)
+		semel_duration_format(manner->retention_ms, kept);
 	semel_duration_format(inbox_ms, remembered);
 	snprintf(text, sizeof(text),
 		 "the topic %s keeps events %s, the inbox remembers them %s: a group that is set "
@@ -180,6 +199,7 @@ static semel_status compare_topic(const struct look *look, const char *name, uin
 				  bool of_events, semel_error *error)
 {
 	struct semel_kafka_topic *topic = NULL;
+	struct manner manner;
 	char text[512];
 	semel_status status = semel_kafka_topic_look(look->kafka, name, &topic, error);
 	if (status != SEMEL_OK)
@@ -194,9 +214,12 @@ static semel_status compare_topic(const struct look *look, const char *name, uin
 			 topic->partitions, wanted);
 		tell(look, text);
 	}
-	compare_settings(look, topic);
+	status = read_settings(look->kafka, topic->full, &manner, error);
+	if (status != SEMEL_OK)
+		return status;
+	compare_settings(look, topic, &manner);
 	if (of_events)
-		compare_retention(look, topic);
+		compare_retention(look, topic, &manner);
 	return SEMEL_OK;
 }
 

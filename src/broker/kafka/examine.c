@@ -11,8 +11,12 @@
 static void examine_cluster(struct semel_kafka *kafka, const struct semel_examination *examination)
 {
 	const struct rd_kafka_metadata *metadata = NULL;
-	rd_kafka_resp_err_t err =
-		kafka->library->metadata(kafka->producer, 0, NULL, &metadata, SEMEL_KAFKA_CALL_MS);
+	int64_t until_ms = semel_kafka_call_until(kafka);
+	rd_kafka_resp_err_t err;
+	do
+		err = kafka->library->metadata(kafka->producer, 0, NULL, &metadata,
+					       semel_kafka_call_left(kafka, until_ms));
+	while (semel_kafka_call_again(kafka, err, until_ms));
 	semel_error error = { 0 };
 	if (err) {
 		(void)semel_kafka_failed(kafka, err, "ask for the brokers", &error);

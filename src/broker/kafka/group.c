@@ -112,11 +112,13 @@ static void await_group(struct semel_kafka *kafka)
 
 semel_status semel_kafka_group_commit_now(struct semel_kafka *kafka, semel_error *error)
 {
+	if (kafka->committing)
+		forget_commits(kafka); /* it may fail, and nobody would tell it again */
 	rd_kafka_topic_partition_list_t *list = list_news(kafka, true);
 	if (!list)
 		return SEMEL_OK;
 	await_group(kafka);
-	rd_kafka_resp_err_t err = kafka->library->commit(kafka->consumer, list, 0);
+	rd_kafka_resp_err_t err = semel_kafka_commit(kafka, list);
 	kafka->library->topic_partition_list_destroy(list);
 	if (!err || err == RD_KAFKA_RESP_ERR__NO_OFFSET)
 		return SEMEL_OK;
@@ -155,39 +157,6 @@ static void hear_commit(struct semel_kafka *kafka, rd_kafka_event_t *event)
 }
 
 /* ---- where to begin -------------------------------------------------------------------------- */
-
-/* A topic that was just made has leaders a little later. */
-static bool is_passing(rd_kafka_resp_err_t err)
-{
-	return err == RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION ||
-	       err == RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE ||
-	       err == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
-}
-
-semel_status semel_kafka_resolve(struct semel_kafka *kafka, rd_kafka_t *client,
-				 rd_kafka_topic_partition_list_t *list, semel_error *error)
-{
-	int64_t until_ms = semel_steady_ms(kafka->env) + SEMEL_KAFKA_CALL_MS;
-	rd_kafka_topic_partition_list_t *asked = NULL;
-	rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
-	bool again = list->cnt > 0;
-	while (again) {
-		if (asked)
-			kafka->library->topic_partition_list_destroy(asked);
-		asked = kafka->library->topic_partition_list_copy(list);
-		err = kafka->library->offsets_for_times(client, asked, SEMEL_KAFKA_CALL_MS);
-		for (int i = 0; i < asked->cnt && !err; i++)
-			err = asked->elems[i].err;
-		again = is_passing(err) && semel_steady_ms(kafka->env) < until_ms;
-		if (again)
-			semel_wake_pause_us(20000);
-	}
-	for (int i = 0; i < list->cnt && !err; i++)
-		list->elems[i].offset = asked->elems[i].offset;
-	if (asked)
-		kafka->library->topic_partition_list_destroy(asked);
-	return err ? semel_kafka_failed(kafka, err, "read the offsets", error) : SEMEL_OK;
-}
 
 static bool is_retry(const struct semel_kafka *kafka, const char *topic)
 {
@@ -306,16 +275,12 @@ static semel_status ask_keeper(struct semel_kafka *kafka, rd_kafka_topic_partiti
 static semel_status take(struct semel_kafka *kafka, rd_kafka_topic_partition_list_t *list,
 			 semel_error *error)
 {
-	const struct semel_kafka_library *library = kafka->library;
 	semel_status status = add_retries(kafka, list, error);
 	if (status != SEMEL_OK)
 		return status;
-	rd_kafka_resp_err_t err =
-		list->cnt == 0 ? RD_KAFKA_RESP_ERR_NO_ERROR
-			       : library->committed(kafka->consumer, list, SEMEL_KAFKA_CALL_MS);
-	if (err)
-		return semel_kafka_failed(kafka, err, "read the group's offsets", error);
-	status = semel_kafka_group_begin(kafka, list, error);
+	status = semel_kafka_committed(kafka, kafka->consumer, list, error);
+	if (status == SEMEL_OK)
+		status = semel_kafka_group_begin(kafka, list, error);
 	for (int i = 0; i < list->cnt && status == SEMEL_OK; i++)
 		status = ask_keeper(kafka, &list->elems[i], error);
 	for (int i = 0; i < list->cnt && status == SEMEL_OK; i++) {

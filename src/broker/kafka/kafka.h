@@ -10,7 +10,7 @@
  * write.c, read.c (events as records)  topics.c (names, declaring) subscribe.c, share.c (one
  * partition), consume.c (fetch, ack), group.c (rebalances, commits), joining.c (is one going on?)
  * survey.c (what waits) requeue.c (to one subscription)  bury.c (what was given up)  look.c
- * (backlog, find)  compare.c (settings of topics)
+ * (backlog, find)  compare.c (settings of topics)  passing.c (which answers are asked for again)
  */
 #ifndef SEMEL_BROKER_KAFKA_KAFKA_H
 #define SEMEL_BROKER_KAFKA_KAFKA_H
@@ -255,6 +255,25 @@ semel_status semel_kafka_failed(struct semel_kafka *kafka, rd_kafka_resp_err_t e
 void semel_kafka_ring_on(struct semel_kafka *kafka, rd_kafka_queue_t *queue);
 void semel_kafka_ring_off(struct semel_kafka *kafka, rd_kafka_queue_t *queue);
 
+/* ---- passing.c ---- */
+/* Does the answer pass by itself, as those of a cluster that is being restarted do? */
+bool semel_kafka_is_passing(rd_kafka_resp_err_t err);
+/* A call begins: how long it may ask (steady), what of it the next question has, and whether there
+ * is to be one after this answer; then a moment has passed. */
+int64_t semel_kafka_call_until(const struct semel_kafka *kafka);
+int semel_kafka_call_left(const struct semel_kafka *kafka, int64_t until_ms);
+bool semel_kafka_call_again(const struct semel_kafka *kafka, rd_kafka_resp_err_t err,
+			    int64_t until_ms);
+/* The offsets of the client's group. */
+semel_status semel_kafka_committed(struct semel_kafka *kafka, rd_kafka_t *client,
+				   rd_kafka_topic_partition_list_t *list, semel_error *error);
+/* The offsets that stand for beginning and end become those of the partitions. */
+semel_status semel_kafka_resolve(struct semel_kafka *kafka, rd_kafka_t *client,
+				 rd_kafka_topic_partition_list_t *list, semel_error *error);
+/* Waits until the broker has answered. */
+rd_kafka_resp_err_t semel_kafka_commit(struct semel_kafka *kafka,
+				       const rd_kafka_topic_partition_list_t *list);
+
 /* ---- publish.c ---- */
 bool semel_kafka_window_make(struct semel_kafka_window *window, uint32_t size);
 void semel_kafka_window_free(struct semel_kafka *kafka);
@@ -406,9 +425,6 @@ semel_status semel_kafka_group_commit_now(struct semel_kafka *kafka, semel_error
 semel_status semel_kafka_group_begin(struct semel_kafka *kafka,
 				     rd_kafka_topic_partition_list_t *partitions,
 				     semel_error *error);
-/* The offsets that stand for beginning and end become those of the partitions. */
-semel_status semel_kafka_resolve(struct semel_kafka *kafka, rd_kafka_t *client,
-				 rd_kafka_topic_partition_list_t *list, semel_error *error);
 void semel_kafka_group_leave(struct semel_kafka *kafka);
 
 /* ---- joining.c ---- */

@@ -81,8 +81,9 @@ static bool is_settled(const struct semel_kafka_stretch *stretch, int64_t offset
 
 static void inspect(struct semel_kafka *kafka, struct search *search, rd_kafka_message_t *message)
 {
+	const char *topic = message->rkt ? kafka->library->topic_name(message->rkt) : NULL;
 	struct semel_kafka_stretch *stretch =
-		stretch_of(search, kafka->library->topic_name(message->rkt), message->partition);
+		topic ? stretch_of(search, topic, message->partition) : NULL;
 	bool over = message->err != RD_KAFKA_RESP_ERR_NO_ERROR;
 	if (!stretch || stretch->from >= stretch->end ||
 	    (over && message->err != RD_KAFKA_RESP_ERR__PARTITION_EOF))
@@ -108,11 +109,14 @@ static semel_status read_stretches(struct semel_kafka *kafka, struct search *sea
 		rd_kafka_message_t *message = library->consumer_poll(search->consumer, 100);
 		if (!message && semel_steady_ms(kafka->env) - heard_ms > SEMEL_KAFKA_CALL_MS)
 			return semel_error_set(error, SEMEL_OUTAGE,
-					       "%s does not show what waits in its topics",
+					       "%s does not show what waits in its topics (has "
+					       "every partition a leader? try again, or look at "
+					       "the log of its brokers)",
 					       kafka->place);
 		if (!message)
 			continue;
-		heard_ms = semel_steady_ms(kafka->env);
+		if (!message->err)
+			heard_ms = semel_steady_ms(kafka->env);
 		inspect(kafka, search, message);
 		library->message_destroy(message);
 	}

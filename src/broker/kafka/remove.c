@@ -20,25 +20,27 @@ static rd_kafka_event_t *await_answer(struct semel_kafka *kafka, rd_kafka_queue_
 
 /* ---- topics ---------------------------------------------------------------------------------- */
 
+/* *err_out: the first of what is in the way. */
 static semel_status read_topics(struct semel_kafka *kafka, rd_kafka_event_t *event,
-				semel_error *error)
+				rd_kafka_resp_err_t *err_out, semel_error *error)
 {
 	const struct semel_kafka_library *library = kafka->library;
 	size_t count = 0;
-	if (!event)
-		return semel_kafka_failed(kafka, RD_KAFKA_RESP_ERR__TIMED_OUT, "delete topics",
-					  error);
-	if (library->event_error(event))
-		return semel_kafka_failed(kafka, library->event_error(event), "delete topics",
-					  error);
+	*err_out = event ? library->event_error(event) : RD_KAFKA_RESP_ERR__TIMED_OUT;
+	if (*err_out)
+		return semel_kafka_failed(kafka, *err_out, "delete topics", error);
 	const rd_kafka_topic_result_t **topics = library->DeleteTopics_result_topics(
 		library->event_DeleteTopics_result(event), &count);
 	for (size_t i = 0; i < count; i++) {
 		rd_kafka_resp_err_t err = library->topic_result_error(topics[i]);
-		if (err && err != RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART)
-			return semel_error_set(
-				error, SEMEL_NACKED, "the topic %s cannot be deleted: %s",
-				library->topic_result_name(topics[i]), library->err2str(err));
+		if (!err || err == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART)
+			continue;
+		*err_out = err;
+		if (semel_kafka_is_passing(err))
+			return semel_kafka_failed(kafka, err, "delete topics", error);
+		return semel_error_set(error, SEMEL_NACKED, "the topic %s cannot be deleted: %s",
+				       library->topic_result_name(topics[i]),
+				       library->err2str(err));
 	}
 	return SEMEL_OK;
 }
@@ -47,17 +49,22 @@ static semel_status delete_topics(struct semel_kafka *kafka, rd_kafka_DeleteTopi
 				  size_t count, semel_error *error)
 {
 	const struct semel_kafka_library *library = kafka->library;
+	int64_t until_ms = semel_kafka_call_until(kafka);
+	rd_kafka_resp_err_t err;
+	semel_status status;
 	rd_kafka_AdminOptions_t *options =
 		library->AdminOptions_new(kafka->producer, RD_KAFKA_ADMIN_OP_DELETETOPICS);
 	rd_kafka_queue_t *queue = library->queue_new(kafka->producer);
 	library->AdminOptions_set_request_timeout(options, SEMEL_KAFKA_CALL_MS, NULL, 0);
 	/* Answered when the brokers have heard of it, not before. */
 	library->AdminOptions_set_operation_timeout(options, SEMEL_KAFKA_CALL_MS, NULL, 0);
-	library->DeleteTopics(kafka->producer, topics, count, options, queue);
-	rd_kafka_event_t *event = await_answer(kafka, queue);
-	semel_status status = read_topics(kafka, event, error);
-	if (event)
-		library->event_destroy(event);
+	do {
+		library->DeleteTopics(kafka->producer, topics, count, options, queue);
+		rd_kafka_event_t *event = await_answer(kafka, queue);
+		status = read_topics(kafka, event, &err, error);
+		if (event)
+			library->event_destroy(event);
+	} while (semel_kafka_call_again(kafka, err, until_ms));
 	library->queue_destroy(queue);
 	library->AdminOptions_destroy(options);
 	return status;
@@ -133,6 +140,17 @@ static rd_kafka_resp_err_t ask_delete_group(struct semel_kafka *kafka,
 	return err;
 }
 
+static rd_kafka_resp_err_t ask_delete_group_patiently(struct semel_kafka *kafka,
+						      rd_kafka_DeleteGroup_t *group)
+{
+	int64_t until_ms = semel_kafka_call_until(kafka);
+	rd_kafka_resp_err_t err;
+	do
+		err = ask_delete_group(kafka, group);
+	while (semel_kafka_call_again(kafka, err, until_ms));
+	return err;
+}
+
 static semel_status delete_group(struct semel_kafka *kafka, const char *scope, semel_error *error)
 {
 	char *full = semel_kafka_full_name(kafka, scope);
@@ -141,10 +159,10 @@ static semel_status delete_group(struct semel_kafka *kafka, const char *scope, s
 	if (!group)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
 	int64_t until_ms = semel_steady_ms(kafka->env) + GROUP_MS;
-	rd_kafka_resp_err_t err = ask_delete_group(kafka, group);
+	rd_kafka_resp_err_t err = ask_delete_group_patiently(kafka, group);
 	while (err == RD_KAFKA_RESP_ERR_NON_EMPTY_GROUP && semel_steady_ms(kafka->env) < until_ms) {
 		semel_wake_pause_us(GROUP_LOOK);
-		err = ask_delete_group(kafka, group);
+		err = ask_delete_group_patiently(kafka, group);
 	}
 	kafka->library->DeleteGroup_destroy(group);
 	if (!err || err == RD_KAFKA_RESP_ERR_GROUP_ID_NOT_FOUND)

@@ -98,28 +98,35 @@ static semel_status declare(struct semel_kafka *kafka, const char *name,
 	return status;
 }
 
+/* Who rebalances has members, and they may commit. */
+static bool is_unanswered(rd_kafka_resp_err_t err)
+{
+	return semel_kafka_is_passing(err) && err != RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
+}
+
 /* refused_out: others of the group are at work, and only its members may commit. */
 static semel_status commit_begin(struct semel_kafka *kafka,
 				 rd_kafka_topic_partition_list_t *partitions, bool *refused_out,
 				 semel_error *error)
 {
 	const struct semel_kafka_library *library = kafka->library;
-	rd_kafka_resp_err_t err =
-		library->committed(kafka->consumer, partitions, SEMEL_KAFKA_CALL_MS);
-	if (err)
-		return semel_kafka_failed(kafka, err, "read the group's offsets", error);
+	semel_status status = semel_kafka_committed(kafka, kafka->consumer, partitions, error);
+	if (status != SEMEL_OK)
+		return status;
 	rd_kafka_topic_partition_list_t *fresh = library->topic_partition_list_new(partitions->cnt);
 	for (int i = 0; i < partitions->cnt; i++)
 		if (partitions->elems[i].offset < 0)
 			library->topic_partition_list_add(fresh, partitions->elems[i].topic,
 							  partitions->elems[i].partition);
-	semel_status status = SEMEL_OK;
 	if (fresh->cnt > 0)
 		status = semel_kafka_group_begin(kafka, fresh, error);
-	err = fresh->cnt > 0 && status == SEMEL_OK ? library->commit(kafka->consumer, fresh, 0)
-						   : RD_KAFKA_RESP_ERR_NO_ERROR;
+	rd_kafka_resp_err_t err = fresh->cnt > 0 && status == SEMEL_OK
+					  ? semel_kafka_commit(kafka, fresh)
+					  : RD_KAFKA_RESP_ERR_NO_ERROR;
 	*refused_out = err != RD_KAFKA_RESP_ERR_NO_ERROR;
-	if (err)
+	if (is_unanswered(err))
+		status = semel_kafka_failed(kafka, err, "say where the group begins", error);
+	else if (err)
 		semel_logf(SEMEL_LOG_DEBUG, "kafka: where %s begins was not committed: %s",
 			   kafka->scope, library->err2str(err));
 	library->topic_partition_list_destroy(fresh);

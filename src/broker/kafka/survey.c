@@ -90,11 +90,8 @@ static semel_status read_committed(struct semel_kafka *kafka, const char *scope,
 	if (status != SEMEL_OK)
 		return status;
 	rd_kafka_topic_partition_list_t *list = list_of(kafka, survey, RD_KAFKA_OFFSET_INVALID);
-	rd_kafka_resp_err_t err =
-		library->committed(member ? member : guest, list, SEMEL_KAFKA_CALL_MS);
-	if (err)
-		status = semel_kafka_failed(kafka, err, "read the group's offsets", error);
-	else
+	status = semel_kafka_committed(kafka, member ? member : guest, list, error);
+	if (status == SEMEL_OK)
 		take_committed(list, survey);
 	library->topic_partition_list_destroy(list);
 	if (guest)
@@ -120,18 +117,6 @@ static semel_status ask_keeper(struct semel_kafka *kafka, const char *scope,
 	return status;
 }
 
-/* from: RD_KAFKA_OFFSET_BEGINNING or _END. NULL: it failed. */
-static rd_kafka_topic_partition_list_t *read_bounds(struct semel_kafka *kafka,
-						    const struct semel_kafka_survey *survey,
-						    int64_t which, semel_error *error)
-{
-	rd_kafka_topic_partition_list_t *list = list_of(kafka, survey, which);
-	if (semel_kafka_resolve(kafka, kafka->producer, list, error) == SEMEL_OK)
-		return list;
-	kafka->library->topic_partition_list_destroy(list);
-	return NULL;
-}
-
 static bool is_subscribed(const struct semel_kafka_survey *survey, const char *topic)
 {
 	for (size_t i = 0; i < survey->count; i++)
@@ -144,11 +129,12 @@ static bool is_subscribed(const struct semel_kafka_survey *survey, const char *t
 static semel_status read_ends(struct semel_kafka *kafka, struct semel_kafka_survey *survey,
 			      semel_error *error)
 {
-	rd_kafka_topic_partition_list_t *begins =
-		read_bounds(kafka, survey, RD_KAFKA_OFFSET_BEGINNING, error);
-	rd_kafka_topic_partition_list_t *ends =
-		begins ? read_bounds(kafka, survey, RD_KAFKA_OFFSET_END, error) : NULL;
-	for (size_t i = 0; ends && i < survey->count; i++) {
+	rd_kafka_topic_partition_list_t *begins = list_of(kafka, survey, RD_KAFKA_OFFSET_BEGINNING);
+	rd_kafka_topic_partition_list_t *ends = list_of(kafka, survey, RD_KAFKA_OFFSET_END);
+	semel_status status = semel_kafka_resolve(kafka, kafka->producer, begins, error);
+	if (status == SEMEL_OK)
+		status = semel_kafka_resolve(kafka, kafka->producer, ends, error);
+	for (size_t i = 0; status == SEMEL_OK && i < survey->count; i++) {
 		struct semel_kafka_stretch *stretch = &survey->stretches[i];
 		int64_t begin = begins->elems[i].offset;
 		stretch->end = ends->elems[i].offset;
@@ -160,11 +146,9 @@ static semel_status read_ends(struct semel_kafka *kafka, struct semel_kafka_surv
 		if (stretch->end < stretch->from)
 			stretch->end = stretch->from;
 	}
-	if (begins)
-		kafka->library->topic_partition_list_destroy(begins);
-	if (ends)
-		kafka->library->topic_partition_list_destroy(ends);
-	return ends ? SEMEL_OK : SEMEL_OUTAGE;
+	kafka->library->topic_partition_list_destroy(begins);
+	kafka->library->topic_partition_list_destroy(ends);
+	return status;
 }
 
 /* Where a partition is ours, we know better than the broker. */

@@ -154,26 +154,38 @@ static rd_kafka_resp_err_t take_metadata(const struct rd_kafka_metadata *metadat
 	return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
+/* That it is not there is an answer here. */
+static bool is_undecided(rd_kafka_resp_err_t err)
+{
+	return semel_kafka_is_passing(err) && err != RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
+}
+
+/* *err_out: what was answered about the topic. */
 static semel_status ask(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
 			rd_kafka_resp_err_t *err_out, semel_error *error)
 {
 	const struct semel_kafka_library *library = kafka->library;
-	const struct rd_kafka_metadata *metadata = NULL;
+	int64_t until_ms = semel_kafka_call_until(kafka);
 	rd_kafka_topic_t *handle = semel_kafka_topic_handle(kafka, topic);
+	rd_kafka_resp_err_t err;
 	if (!handle)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a topic");
-	rd_kafka_resp_err_t err =
-		library->metadata(kafka->producer, 0, handle, &metadata, SEMEL_KAFKA_CALL_MS);
-	if (err)
-		return semel_kafka_failed(kafka, err, "ask for a topic", error);
-	*err_out = take_metadata(metadata, topic);
-	library->metadata_destroy(metadata);
-	return SEMEL_OK;
+	do {
+		const struct rd_kafka_metadata *metadata = NULL;
+		*err_out = RD_KAFKA_RESP_ERR_NO_ERROR;
+		err = library->metadata(kafka->producer, 0, handle, &metadata,
+					semel_kafka_call_left(kafka, until_ms));
+		if (err)
+			continue;
+		*err_out = take_metadata(metadata, topic);
+		library->metadata_destroy(metadata);
+	} while ((err || is_undecided(*err_out)) &&
+		 semel_kafka_call_again(kafka, err ? err : *err_out, until_ms));
+	return err ? semel_kafka_failed(kafka, err, "ask for a topic", error) : SEMEL_OK;
 }
 
-static semel_status say_refusal(const struct semel_kafka *kafka,
-				const struct semel_kafka_topic *topic, rd_kafka_resp_err_t err,
-				semel_error *error)
+static semel_status say_refusal(struct semel_kafka *kafka, const struct semel_kafka_topic *topic,
+				rd_kafka_resp_err_t err, semel_error *error)
 {
 	if (err == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED)
 		return semel_error_set(error, SEMEL_NACKED,
@@ -181,8 +193,12 @@ static semel_status say_refusal(const struct semel_kafka *kafka,
 				       "and DESCRIBE on it)",
 				       topic->name);
 	if (err == RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE)
-		return semel_error_set(error, SEMEL_OUTAGE, "the topic %s has no leader at %s",
+		return semel_error_set(error, SEMEL_OUTAGE,
+				       "the topic %s has no leader at %s (is a broker away? try: "
+				       "semel doctor)",
 				       topic->name, kafka->place);
+	if (is_undecided(err))
+		return semel_kafka_failed(kafka, err, "use a topic", error);
 	if (err == RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION)
 		return semel_error_set(error, SEMEL_INVALID, "%.100s is no name of a topic",
 				       topic->name);
@@ -203,9 +219,10 @@ semel_status semel_kafka_topic_look(struct semel_kafka *kafka, const char *name,
 	    semel_steady_ms(kafka->env) < (*topic_out)->missing_until_ms)
 		return SEMEL_OK;
 	semel_status status = ask(kafka, *topic_out, &err, error);
-	if (status == SEMEL_OK && (*topic_out)->partitions == 0)
+	if (status == SEMEL_OK && (*topic_out)->partitions == 0 && !is_undecided(err))
 		(*topic_out)->missing_until_ms = semel_steady_ms(kafka->env) + MISSING_MS;
-	if (status == SEMEL_OK && err == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED)
+	if (status == SEMEL_OK &&
+	    (err == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED || is_undecided(err)))
 		return say_refusal(kafka, *topic_out, err, error);
 	return status;
 }
@@ -230,8 +247,9 @@ static rd_kafka_resp_err_t result_of(struct semel_kafka *kafka, rd_kafka_event_t
 	return err;
 }
 
-static rd_kafka_resp_err_t create(struct semel_kafka *kafka, const char *name, uint32_t partitions,
-				  char *text, size_t size)
+/* Asks once. */
+static rd_kafka_resp_err_t ask_create(struct semel_kafka *kafka, const char *name,
+				      uint32_t partitions, char *text, size_t size)
 {
 	const struct semel_kafka_library *library = kafka->library;
 	const struct semel_kafka_settings *settings = &kafka->settings;
@@ -256,6 +274,18 @@ static rd_kafka_resp_err_t create(struct semel_kafka *kafka, const char *name, u
 	library->queue_destroy(queue);
 	library->AdminOptions_destroy(options);
 	library->NewTopic_destroy(wanted);
+	return err;
+}
+
+/* One that was made by a question whose answer was lost is there already; its maker finds it. */
+static rd_kafka_resp_err_t create(struct semel_kafka *kafka, const char *name, uint32_t partitions,
+				  char *text, size_t size)
+{
+	int64_t until_ms = semel_kafka_call_until(kafka);
+	rd_kafka_resp_err_t err;
+	do
+		err = ask_create(kafka, name, partitions, text, size);
+	while (semel_kafka_call_again(kafka, err, until_ms));
 	return err;
 }
 
@@ -295,12 +325,9 @@ static semel_status make(struct semel_kafka *kafka, struct semel_kafka_topic *to
 				       "the topic %s is not there, and we have no right to create "
 				       "it: create it",
 				       topic->name);
-	case RD_KAFKA_RESP_ERR__TRANSPORT:
-	case RD_KAFKA_RESP_ERR__TIMED_OUT:
-	case RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT:
-	case RD_KAFKA_RESP_ERR_NOT_CONTROLLER:
-		return semel_kafka_failed(kafka, err, "create a topic", error);
 	default:
+		if (semel_kafka_is_passing(err))
+			return semel_kafka_failed(kafka, err, "create a topic", error);
 		return semel_error_set(error, SEMEL_UNROUTABLE,
 				       "the topic %s is not there, and cannot be created: %s",
 				       topic->name, text);
@@ -355,8 +382,6 @@ semel_status semel_kafka_topic_need(struct semel_kafka *kafka, const char *name,
 		status = err == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART &&
 					 kafka->settings.create_topics
 				 ? make(kafka, topic, partitions, &why)
-			 : err == RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE
-				 ? await(kafka, topic, &why)
 				 : say_refusal(kafka, topic, err, &why);
 	if (status == SEMEL_OK)
 		await_leaders(kafka, topic);

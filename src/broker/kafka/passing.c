@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which answers pass by themselves, and how long they are waited for.
+ *
+ * - A broker that stops, starts or hands over says so, and librdkafka says so of one that it has
+ *   lost: a moment later the same question is answered. librdkafka asks twice more at most, and
+ *   after NOT_COORDINATOR not at all: it only looks for the coordinator, and tells the caller.
+ * - A call has SEMEL_KAFKA_CALL_MS for all of its questions, and one question half of it: put to a
+ *   broker that is gone it waits for that one; asked anew it goes to whoever has taken over.
+ */
+#include "base/error.h"
+#include "broker/kafka/kafka.h"
+
+#define PAUSE_US 20000
+
+bool semel_kafka_is_passing(rd_kafka_resp_err_t err)
+{
+	switch (err) {
+	/* librdkafka's: nobody is there, or it does not know yet who is */
+	case RD_KAFKA_RESP_ERR__TRANSPORT:
+	case RD_KAFKA_RESP_ERR__RESOLVE:
+	case RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN:
+	case RD_KAFKA_RESP_ERR__NODE_UPDATE:
+	case RD_KAFKA_RESP_ERR__TIMED_OUT:
+	case RD_KAFKA_RESP_ERR__TIMED_OUT_QUEUE:
+	case RD_KAFKA_RESP_ERR__WAIT_COORD:
+	case RD_KAFKA_RESP_ERR__WAIT_CACHE:
+	case RD_KAFKA_RESP_ERR__RETRY:
+	/* a topic that was just made is known to all a little later, and has leaders a little later
+	 */
+	case RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC:
+	case RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION:
+	case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
+	case RD_KAFKA_RESP_ERR_LEADER_NOT_AVAILABLE:
+	case RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION:
+	case RD_KAFKA_RESP_ERR_FENCED_LEADER_EPOCH:
+	case RD_KAFKA_RESP_ERR_UNKNOWN_LEADER_EPOCH:
+	case RD_KAFKA_RESP_ERR_OFFSET_NOT_AVAILABLE:
+	case RD_KAFKA_RESP_ERR_REPLICA_NOT_AVAILABLE:
+	case RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS:
+	case RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS_AFTER_APPEND:
+	case RD_KAFKA_RESP_ERR_LISTENER_NOT_FOUND:
+	/* another one does it now, or is about to */
+	case RD_KAFKA_RESP_ERR_NOT_COORDINATOR:
+	case RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE:
+	case RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS:
+	case RD_KAFKA_RESP_ERR_NOT_CONTROLLER:
+	/* it is busy with something */
+	case RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS:
+	case RD_KAFKA_RESP_ERR_REASSIGNMENT_IN_PROGRESS:
+	case RD_KAFKA_RESP_ERR_CONCURRENT_TRANSACTIONS:
+	case RD_KAFKA_RESP_ERR_UNSTABLE_OFFSET_COMMIT:
+	case RD_KAFKA_RESP_ERR_THROTTLING_QUOTA_EXCEEDED:
+	/* or ends */
+	case RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT:
+	case RD_KAFKA_RESP_ERR_BROKER_NOT_AVAILABLE:
+	case RD_KAFKA_RESP_ERR_NETWORK_EXCEPTION:
+	case RD_KAFKA_RESP_ERR_KAFKA_STORAGE_ERROR:
+		return true;
+	default:
+		return false;
+	}
+}
+
+int64_t semel_kafka_call_until(const struct semel_kafka *kafka)
+{
+	return semel_steady_ms(kafka->env) + SEMEL_KAFKA_CALL_MS;
+}
+
+int semel_kafka_call_left(const struct semel_kafka *kafka, int64_t until_ms)
+{
+	int64_t left_ms = until_ms - semel_steady_ms(kafka->env);
+	if (left_ms > SEMEL_KAFKA_CALL_MS / 2)
+		return SEMEL_KAFKA_CALL_MS / 2;
+	return left_ms > 1 ? (int)left_ms : 1;
+}
+
+bool semel_kafka_call_again(const struct semel_kafka *kafka, rd_kafka_resp_err_t err,
+			    int64_t until_ms)
+{
+	if (!semel_kafka_is_passing(err) || semel_steady_ms(kafka->env) >= until_ms)
+		return false;
+	semel_wake_pause_us(PAUSE_US);
+	return true;
+}
+
+/* Of a partition that has a passing answer nothing is known: it is not one without an offset. */
+static rd_kafka_resp_err_t passing_of(const rd_kafka_topic_partition_list_t *list)
+{
+	for (int i = 0; i < list->cnt; i++)
+		if (semel_kafka_is_passing(list->elems[i].err))
+			return list->elems[i].err;
+	return RD_KAFKA_RESP_ERR_NO_ERROR;
+}
+
+semel_status semel_kafka_committed(struct semel_kafka *kafka, rd_kafka_t *client,
+				   rd_kafka_topic_partition_list_t *list, semel_error *error)
+{
+	int64_t until_ms = semel_kafka_call_until(kafka);
+	rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
+	if (list->cnt == 0)
+		return SEMEL_OK;
+	do {
+		err = kafka->library->committed(client, list,
+						semel_kafka_call_left(kafka, until_ms));
+		if (!err)
+			err = passing_of(list);
+	} while (semel_kafka_call_again(kafka, err, until_ms));
+	return err ? semel_kafka_failed(kafka, err, "read the group's offsets", error) : SEMEL_OK;
+}
+
+semel_status semel_kafka_resolve(struct semel_kafka *kafka, rd_kafka_t *client,
+				 rd_kafka_topic_partition_list_t *list, semel_error *error)
+{
+	const struct semel_kafka_library *library = kafka->library;
+	int64_t until_ms = semel_kafka_call_until(kafka);
+	rd_kafka_topic_partition_list_t *asked = NULL;
+	rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
+	if (list->cnt == 0)
+		return SEMEL_OK;
+	do {
+		if (asked)
+			library->topic_partition_list_destroy(asked);
+		asked = library->topic_partition_list_copy(list);
+		err = library->offsets_for_times(client, asked,
+						 semel_kafka_call_left(kafka, until_ms));
+		for (int i = 0; i < asked->cnt && !err; i++)
+			err = asked->elems[i].err;
+	} while (semel_kafka_call_again(kafka, err, until_ms));
+	for (int i = 0; i < list->cnt && !err; i++)
+		list->elems[i].offset = asked->elems[i].offset;
+	library->topic_partition_list_destroy(asked);
+	return err ? semel_kafka_failed(kafka, err, "read the offsets", error) : SEMEL_OK;
+}
+
+/* librdkafka waits by itself for a coordinator that is away, and longer than is good at an end; it
+ * is asked again only after what a broker has answered. */
+rd_kafka_resp_err_t semel_kafka_commit(struct semel_kafka *kafka,
+				       const rd_kafka_topic_partition_list_t *list)
+{
+	int64_t until_ms = semel_kafka_call_until(kafka);
+	rd_kafka_resp_err_t err;
+	do
+		err = kafka->library->commit(kafka->consumer, list, 0);
+	while (err > 0 && err != RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS &&
+	       semel_kafka_call_again(kafka, err, until_ms));
+	return err;
+}
