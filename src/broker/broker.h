@@ -105,6 +105,7 @@ struct semel_backlog {
 	uint64_t waiting;    /* published, not yet settled by this scope */
 	uint64_t delayed;    /* of them in retry tiers */
 	int64_t next_due_ms; /* of the delayed; 0: none */
+	bool unseen;         /* somebody consumes, and what he has in hand is not counted */
 };
 
 struct semel_broker_driver {

@@ -84,6 +84,24 @@ semel_status semel_ledger_read(struct semel_ledger *ledger, semel_store *produce
 	return status;
 }
 
+static semel_status line_seen_again(struct semel_text id, const char *status,
+				    struct semel_text topic, int64_t time_ms, void *user)
+{
+	(void)topic;
+	(void)time_ms;
+	struct semel_ledger_line *line = semel_ledger_seek(user, id);
+	if (line)
+		line->status = status_of(status);
+	return SEMEL_OK;
+}
+
+semel_status semel_ledger_read_again(struct semel_ledger *ledger, semel_store *producer,
+				     semel_error *error)
+{
+	semel_ledger_clear_marks(ledger);
+	return producer->driver->outbox_each(producer, line_seen_again, ledger, error);
+}
+
 void semel_ledger_free(struct semel_ledger *ledger)
 {
 	free(ledger->lines);

@@ -43,6 +43,9 @@ struct semel_ledger {
 /* Reads the outbox. Free it also after a failure. */
 semel_status semel_ledger_read(struct semel_ledger *ledger, semel_store *producer,
 			       semel_error *error);
+/* What has become of the same events; those that are new are left out. */
+semel_status semel_ledger_read_again(struct semel_ledger *ledger, semel_store *producer,
+				     semel_error *error);
 void semel_ledger_free(struct semel_ledger *ledger);
 
 struct semel_text semel_ledger_id(const struct semel_ledger *ledger,

@@ -5,6 +5,9 @@
  *   the scope's tables nor at the broker may have been settled in between: the tables are read once
  *   more after the broker was asked, and only then is it missing. For what looks orphaned the
  *   outbox is read again: it may have been committed since.
+ * - A broker that does not see what consumers have in hand gives no proof: there an event is
+ * missing when it has been nowhere for a while. Whoever waits looks again at the same events; those
+ * that came later are not looked at.
  * - A dead letter accounts for its event while it is PENDING or DISCARDED. A REPLAYED one does not:
  *   the replay has to arrive.
  * - What the outbox has pruned is beyond proof: such events are neither missing nor orphaned.
@@ -12,6 +15,7 @@
 #include "proof/verify.h"
 
 #include "base/error.h"
+#include "base/wake.h"
 #include "proof/ledger.h"
 #include "proof/onlooker.h"
 #include "store/subscription.h"
@@ -20,6 +24,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define DOUBT_MS       10000 /* longer than handlers mostly take */
+#define LOOK_AGAIN_MS  250
 #define ASKED_MAX      100 /* events that the broker is asked for one by one, per scope */
 #define FIRST_SUSPECTS 64
 #define SCOPE_RELAY    SEMEL_TEXT("relay")
@@ -53,6 +59,7 @@ struct examination {
 	uint64_t at_broker;         /* what the broker has for the scope */
 	uint64_t found;             /* of it, by name, and not settled since */
 	uint64_t rest;              /* unsettled, and not asked for */
+	bool unseen;                /* nor does it tell what consumers have in hand */
 	struct suspects suspects;
 };
 
@@ -245,7 +252,7 @@ static semel_status ask_for_unsettled(struct examination *at, bool *any_out, sem
 {
 	const struct semel_ledger *ledger = &at->of->ledger;
 	struct semel_broker *broker = NULL;
-	uint32_t asked = 0;
+	uint32_t asked = 0, found = 0;
 	semel_status status = SEMEL_OK;
 	*any_out = false;
 	for (size_t i = 0; i < ledger->count && asked < ASKED_MAX && status == SEMEL_OK; i++) {
@@ -257,15 +264,17 @@ static semel_status ask_for_unsettled(struct examination *at, bool *any_out, sem
 		broker = at->guess_topics ? NULL : at->of->broker;
 		status = ask_broker(at, semel_ledger_id(ledger, line), &waiting, error);
 		line->marks |= SEMEL_MARKED_ASKED | (waiting ? SEMEL_MARKED_WAITING : 0);
+		found += waiting;
 		asked++;
 		*any_out = true;
 	}
-	if (status != SEMEL_OK || asked < ASKED_MAX || !broker)
+	if (status != SEMEL_OK || !broker || (asked < ASKED_MAX && found == asked))
 		return status;
 	struct semel_backlog backlog = { 0 };
 	status = broker->driver->backlog(broker, at->scope->scope.data, at->topics.names, &backlog,
 					 error);
 	at->at_broker = backlog.waiting;
+	at->unseen = backlog.unseen;
 	return status;
 }
 
@@ -319,6 +328,7 @@ static void account_for_all(struct examination *at)
 	uint64_t waiting = at->rest < left ? at->rest : left;
 	at->scope->waiting += at->found + waiting;
 	at->scope->missing.count += at->rest - waiting;
+	at->scope->doubtful = at->scope->missing.count > 0 && at->unseen;
 }
 
 /* Marks only: doubles and orphans were counted the first time. */
@@ -509,7 +519,8 @@ static semel_status verify_outbox(struct verification *of, semel_error *error)
 	semel_status status =
 		producer->driver->outbox_pruned_until(producer, &report->pruned_until_ms, error);
 	if (status == SEMEL_OK)
-		status = semel_ledger_read(ledger, producer, error);
+		status = ledger->arena ? semel_ledger_read_again(ledger, producer, error)
+				       : semel_ledger_read(ledger, producer, error);
 	if (status == SEMEL_OK)
 		status = mark_letters(of, producer, SCOPE_RELAY, error);
 	if (status == SEMEL_OK)
@@ -539,14 +550,53 @@ static semel_status verify_outbox(struct verification *of, semel_error *error)
 	return SEMEL_OK;
 }
 
+/* ---- patience -------------------------------------------------------------------------------- */
+
+/* So long the first look may be wrong; 0: nothing will come of looking again. */
+static int64_t patience_ms(const struct verification *of)
+{
+	const struct semel_verify_report *report = of->report;
+	bool on_its_way = report->unpublished > 0, doubtful = false;
+	for (size_t i = 0; i < report->scope_count; i++) {
+		on_its_way |= report->scopes[i].waiting + report->scopes[i].missing.count > 0;
+		doubtful |= report->scopes[i].doubtful;
+	}
+	if (doubtful && of->plan->wait_ms < DOUBT_MS)
+		return DOUBT_MS;
+	return on_its_way ? of->plan->wait_ms : 0;
+}
+
+static semel_status look(struct verification *of, semel_error *error)
+{
+	*of->report = (struct semel_verify_report){ 0 };
+	semel_status status = verify_outbox(of, error);
+	return status == SEMEL_OK ? verify_scopes(of, error) : status;
+}
+
+/* Looking takes longer the more there is, and so do the pauses. */
+static semel_status look_patiently(struct verification *of, semel_error *error)
+{
+	const struct semel_env *env = of->plan->env;
+	int64_t begun_ms = semel_steady_ms(env), last_ms = begun_ms;
+	semel_status status = look(of, error);
+	while (status == SEMEL_OK) {
+		int64_t now_ms = semel_steady_ms(env);
+		int64_t left_ms = begun_ms + patience_ms(of) - now_ms;
+		int64_t pause_ms = now_ms - last_ms + LOOK_AGAIN_MS;
+		if (left_ms <= 0)
+			break;
+		semel_wake_pause_us((pause_ms < left_ms ? pause_ms : left_ms) * 1000);
+		last_ms = semel_steady_ms(env);
+		status = look(of, error);
+	}
+	return status;
+}
+
 semel_status semel_verify_run(const struct semel_verify_plan *plan, struct semel_arena *arena,
 			      struct semel_verify_report *report_out, semel_error *error)
 {
-	*report_out = (struct semel_verify_report){ 0 };
 	struct verification of = { .plan = plan, .report = report_out, .arena = arena };
-	semel_status status = verify_outbox(&of, error);
-	if (status == SEMEL_OK)
-		status = verify_scopes(&of, error);
+	semel_status status = look_patiently(&of, error);
 	semel_ledger_free(&of.ledger);
 	semel_broker_close(of.broker);
 	return status;

@@ -27,6 +27,7 @@ struct semel_verify_scope {
 	uint64_t undelivered;        /* the relay gave them up; their dead letter is the relay's */
 	uint64_t waiting;            /* not published, at the broker, or being processed */
 	struct semel_verify_finding missing;
+	bool doubtful; /* the missing may be in a consumer's hands, where the broker sees nothing */
 	struct semel_verify_finding doubled;  /* the same id twice */
 	struct semel_verify_finding orphaned; /* processed, but never committed */
 	uint64_t foreign; /* processed, of topics that this outbox does not write */
@@ -51,6 +52,7 @@ struct semel_verify_plan {
 	size_t consumer_count;
 	const char *broker_url;    /* asked only when something is not settled; NULL: never */
 	const char *const *scopes; /* NULL-ended; empty: every subscription of the consumers */
+	int64_t wait_ms;           /* so long events that are on their way may take to arrive */
 	const struct semel_env *env;
 };
 

@@ -148,15 +148,18 @@ static semel_status count_queues(struct semel_rabbit *rabbit, const struct semel
 	for (uint32_t number = 1; number <= home->partitions; number++) {
 		char queue[SEMEL_RABBIT_NAME_SIZE];
 		uint64_t ready = 0;
+		uint32_t consumers = 0;
 		semel_status status = semel_rabbit_queue_name(
 			home, home->partitions > 1 ? number : 0, queue, error);
 		if (status == SEMEL_OK)
 			status = rabbit->settings.stream
 					 ? count_stream(rabbit, home, number, &ready, error)
-					 : semel_rabbit_count(rabbit, queue, &ready, NULL, error);
+					 : semel_rabbit_count(rabbit, queue, &ready, &consumers,
+							      error);
 		if (status != SEMEL_OK)
 			return status;
 		backlog->waiting += ready;
+		backlog->unseen |= consumers > 0;
 	}
 	return SEMEL_OK;
 }
