@@ -36,8 +36,8 @@ static semel_status read_number(struct reading *reading, struct semel_text name,
 
 	snprintf(text, sizeof text, "%.*s", (int)(value.length < 31 ? value.length : 31),
 		 value.data);
-	if (!semel_text_to_int64(text, 0, max, &number))
-		return wrong(error, name, "a whole number, not below 0");
+	if (!semel_text_to_int64(text, 1, max, &number))
+		return wrong(error, name, "a whole number, at least 1");
 	if (semel_text_equal(name, SEMEL_TEXT("max")))
 		reading->plan->max = (uint64_t)number;
 	else

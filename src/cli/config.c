@@ -491,6 +491,23 @@ static semel_status read_file_key(struct reading *reading, const yaml_node_t *ke
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
+/* What nobody reads would look as if it held. */
+static semel_status refuse_more(struct reading *reading, yaml_parser_t *parser)
+{
+	yaml_document_t document;
+	if (!yaml_parser_load(parser, &document))
+		return complain(reading, (int)parser->problem_mark.line + 1, "not YAML: %s",
+				parser->problem ? parser->problem : "unreadable");
+	const yaml_node_t *root = yaml_document_get_root_node(&document);
+	semel_status status = SEMEL_OK;
+	if (root)
+		status = complain(reading, line_of(root),
+				  "a second document begins here, and one is all that is read "
+				  "(remove the line --- and join them)");
+	yaml_document_delete(&document);
+	return status;
+}
+
 static semel_status read_document(struct reading *reading, yaml_parser_t *parser)
 {
 	yaml_document_t document;
@@ -503,7 +520,7 @@ static semel_status read_document(struct reading *reading, yaml_parser_t *parser
 	semel_status status = root ? each_pair(reading, root, read_file_key, seen) : SEMEL_OK;
 	reading->document = NULL;
 	yaml_document_delete(&document);
-	return status;
+	return status == SEMEL_OK && root ? refuse_more(reading, parser) : status;
 }
 
 static semel_status read_file(struct reading *reading)

@@ -134,7 +134,7 @@ def test_a_replay_job_can_be_cancelled(shop, server):
     assert [(row["what"], row["target"]) for row in server.json("/api/admin/audit")] == [("cancel replay", job["id"]), ("start replay", None)]
 
 
-@pytest.mark.parametrize("body", [b"[]", b"{", b'{"tpye": "x"}', b'{"max": "1"}', b'{"reprocess": true}', b'{"since": "yesterday"}', b"\xff"])
+@pytest.mark.parametrize("body", [b"[]", b"{", b'{"tpye": "x"}', b'{"max": "1"}', b'{"rate": 0}', b'{"reprocess": true}', b'{"since": "yesterday"}', b"\xff"])
 def test_a_replay_that_cannot_be_right_is_refused(server, body):
     assert server.problem(400, "/api/admin/replays", "POST", body=body) == "usage"
 

@@ -173,6 +173,7 @@ static void what_is_no_yaml_is_refused_with_its_line(void **state)
 {
 	(void)state;
 	assert_refused("store: sqlite:a\nrelay: [\n", 3, "not YAML");
+	assert_refused("store: sqlite:a\n---\nbroker: local:b\n", 3, "second document");
 }
 
 static void a_file_that_is_not_there_is_named(void **state)
