@@ -186,6 +186,11 @@ struct semel_broker_driver {
 	semel_status (*backlog)(struct semel_broker *broker, const char *scope,
 				const char *const *topics, struct semel_backlog *backlog_out,
 				semel_error *error);
+	/* Optional: only when the first of its delayed events is due (0: none), for one who
+	 * consumes and is idle, again and again; where there is none, backlog tells it. */
+	semel_status (*next_due)(struct semel_broker *broker, const char *scope,
+				 const char *const *topics, int64_t *due_ms_out,
+				 semel_error *error);
 	/* Is this event waiting for the scope (in a queue, or in a retry tier)? For verify and
 	 * trace; may be slow. A broker that cannot look into its queues says yes as long as there
 	 * is anything in them. */

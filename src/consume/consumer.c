@@ -579,6 +579,20 @@ static bool looks_stale(const struct semel_consumer *consumer, const struct left
 	       is_past(left->holds.next_due_ms, now_ms);
 }
 
+/* One who drains has to know how much is left; one who goes on, only when to wake. */
+static semel_status look_at_broker(struct semel_consumer *consumer, bool draining,
+				   struct semel_backlog *backlog, semel_error *error)
+{
+	const struct semel_broker_driver *driver = consumer->broker->driver;
+	const char *const *topics = (const char *const *)consumer->topics;
+
+	if (draining || !driver->next_due)
+		return driver->backlog(consumer->broker, consumer->scope.data, topics, backlog,
+				       error);
+	return driver->next_due(consumer->broker, consumer->scope.data, topics,
+				&backlog->next_due_ms, error);
+}
+
 /* What is held is counted only for those who ask: there may be a million behind a dead letter. */
 static semel_status look(struct semel_consumer *consumer, bool draining, struct left *left_out,
 			 semel_error *error)
@@ -587,10 +601,7 @@ static semel_status look(struct semel_consumer *consumer, bool draining, struct 
 
 	left_out->looked_ms = semel_steady_ms(consumer->env);
 	left_out->failures = failures_of(consumer);
-	semel_status status = consumer->broker->driver->backlog(
-		consumer->broker, consumer->scope.data, (const char *const *)consumer->topics,
-		&left_out->backlog, error);
-
+	semel_status status = look_at_broker(consumer, draining, &left_out->backlog, error);
 	if (status == SEMEL_OK && draining)
 		return store->hold_counts(consumer->store, consumer->scope, &left_out->holds,
 					  error);

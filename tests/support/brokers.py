@@ -147,8 +147,9 @@ class Streams(VirtualHost):
         return self.connection.channel()
 
     def consumers(self, scope, topic):
-        """A stream does not tell who reads it; the node counts them."""
-        return servers().administrator.readers(self.name, f"{scope}.{topic}")
+        """A stream does not tell who reads it; the node counts them. Who stands by reads nothing, but is connected."""
+        administrator = servers().administrator
+        return administrator.readers(self.name, f"{scope}.{topic}") and administrator.connections(self.name).count("<")
 
 
 def kafka(_folder):

@@ -49,15 +49,22 @@ static bool has_words(amqp_bytes_t text, const char *words)
 	return memmem(text.bytes, text.len, words, strlen(words)) != NULL;
 }
 
+/* Nobody's mistake: a consumer time-out; and a node that has just come back answers before its
+ * replicas of streams run. */
+static bool is_passing(amqp_bytes_t text)
+{
+	return has_words(text, "delivery acknowledgement") ||
+	       has_words(text, "replica on the local node");
+}
+
 static semel_status status_of(const amqp_channel_close_t *close)
 {
 	switch (close->reply_code) {
 	case AMQP_NOT_FOUND:
 		return has_words(close->reply_text, "down or inaccessible") ? SEMEL_OUTAGE
 									    : SEMEL_NOT_FOUND;
-	case AMQP_PRECONDITION_FAILED: /* a consumer time-out is nobody's mistake */
-		return has_words(close->reply_text, "delivery acknowledgement") ? SEMEL_OUTAGE
-										: SEMEL_CONFIG;
+	case AMQP_PRECONDITION_FAILED:
+		return is_passing(close->reply_text) ? SEMEL_OUTAGE : SEMEL_CONFIG;
 	case AMQP_ACCESS_REFUSED:
 	case AMQP_RESOURCE_LOCKED:
 	case AMQP_NOT_ALLOWED:

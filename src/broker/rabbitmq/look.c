@@ -175,11 +175,11 @@ static void count_transit(const struct semel_rabbit *rabbit, struct semel_backlo
 		backlog->waiting += rabbit->in_transit;
 }
 
-semel_status semel_rabbit_backlog(struct semel_broker *broker, const char *scope,
-				  const char *const *topics, struct semel_backlog *backlog_out,
-				  semel_error *error)
+/* tiers_only: what waits in the queues themselves is not asked for. */
+static semel_status count_all(struct semel_rabbit *rabbit, const char *scope,
+			      const char *const *topics, bool tiers_only,
+			      struct semel_backlog *backlog_out, semel_error *error)
 {
-	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
 	bool own = is_own_scope(rabbit, scope);
 	semel_status status = SEMEL_OK;
 	*backlog_out = (struct semel_backlog){ 0 };
@@ -194,7 +194,7 @@ semel_status semel_rabbit_backlog(struct semel_broker *broker, const char *scope
 			continue; /* nobody subscribed */
 		if (status == SEMEL_OK)
 			status = count_tiers(rabbit, &home, backlog_out, error);
-		if (status == SEMEL_OK)
+		if (status == SEMEL_OK && !tiers_only)
 			status = own ? count_own(rabbit, topics[i], backlog_out, error)
 				     : count_queues(rabbit, &home, backlog_out, error);
 	}
@@ -203,6 +203,27 @@ semel_status semel_rabbit_backlog(struct semel_broker *broker, const char *scope
 	if (status == SEMEL_NOT_FOUND)
 		return semel_error_set(error, SEMEL_OUTAGE, "a queue of %s is gone from %s", scope,
 				       rabbit->place);
+	return status;
+}
+
+semel_status semel_rabbit_backlog(struct semel_broker *broker, const char *scope,
+				  const char *const *topics, struct semel_backlog *backlog_out,
+				  semel_error *error)
+{
+	return count_all(semel_rabbit_of(broker), scope, topics, false, backlog_out, error);
+}
+
+/* To count what waits in a stream is to read it once more, and a new reader needs what one that
+ * is at work does not: the coordinator of streams, which may be away for hours. */
+semel_status semel_rabbit_next_due(struct semel_broker *broker, const char *scope,
+				   const char *const *topics, int64_t *due_ms_out,
+				   semel_error *error)
+{
+	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
+	struct semel_backlog backlog = { 0 };
+	semel_status status =
+		count_all(rabbit, scope, topics, rabbit->settings.stream, &backlog, error);
+	*due_ms_out = backlog.next_due_ms;
 	return status;
 }
 

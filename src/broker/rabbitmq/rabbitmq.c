@@ -189,6 +189,10 @@ SLOT(backlog,
      (struct semel_broker * broker, const char *scope, const char *const *topics,
       struct semel_backlog *backlog_out, semel_error *error),
      scope, topics, backlog_out, error)
+SLOT(next_due,
+     (struct semel_broker * broker, const char *scope, const char *const *topics,
+      int64_t *due_ms_out, semel_error *error),
+     scope, topics, due_ms_out, error)
 SLOT(find,
      (struct semel_broker * broker, const char *scope, const char *const *topics,
       const char *event_id, bool *waiting_out, semel_error *error),
@@ -207,9 +211,9 @@ SLOT(remove,
 	.watch_outcomes = rabbit_watch, .publish = held_publish, .poll = held_poll,                \
 	.blocked = semel_rabbit_blocked, .keep = rabbit_keep, .subscribe = held_subscribe,         \
 	.fetch = held_fetch, .ack = held_ack, .rewind = held_rewind, .requeue = held_requeue,      \
-	.bury = held_bury, .backlog = held_backlog, .find = held_find, .compare = held_compare,    \
-	.examine = semel_rabbit_examine, .examine_bindings = semel_rabbit_examine_bindings,        \
-	.remove = held_remove
+	.bury = held_bury, .backlog = held_backlog, .next_due = held_next_due, .find = held_find,  \
+	.compare = held_compare, .examine = semel_rabbit_examine,                                  \
+	.examine_bindings = semel_rabbit_examine_bindings, .remove = held_remove
 
 const struct semel_broker_driver semel_rabbit_driver = { .scheme = "amqp",
 							 .has_exchanges = true,

@@ -501,6 +501,9 @@ void semel_rabbit_requeue_came_back(struct semel_rabbit *rabbit, const char *tex
 semel_status semel_rabbit_backlog(struct semel_broker *broker, const char *scope,
 				  const char *const *topics, struct semel_backlog *backlog_out,
 				  semel_error *error);
+semel_status semel_rabbit_next_due(struct semel_broker *broker, const char *scope,
+				   const char *const *topics, int64_t *due_ms_out,
+				   semel_error *error);
 semel_status semel_rabbit_find(struct semel_broker *broker, const char *scope,
 			       const char *const *topics, const char *event_id, bool *waiting_out,
 			       semel_error *error);
