@@ -67,6 +67,9 @@ struct semel_keeper {
 	 * another one reads it; ask again later. */
 	semel_status (*take)(void *user, const char *topic, int32_t partition, bool granted,
 			     int64_t *next_out, semel_error *error);
+	/* Of one that was taken: the last event settled before its place, by which the broker may
+	 * know the log again. */
+	struct semel_anchor (*anchor)(void *user, const char *topic, int32_t partition);
 	/* Nothing of it is read any more. */
 	void (*release)(void *user, const char *topic, int32_t partition);
 	/* For those who only look: where the scope stands. */

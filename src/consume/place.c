@@ -21,7 +21,7 @@
 enum mark { OPEN, WRITTEN, SETTLED }; /* WRITTEN: with a transaction that may have failed */
 
 struct fetched {
-	int64_t offset;
+	struct semel_anchor event;
 	enum mark mark;
 };
 
@@ -30,8 +30,9 @@ struct place {
 	char *topic;
 	struct semel_position position; /* as the store has it */
 	bool held;
-	int64_t next;            /* after the last one fetched */
-	struct fetched *fetched; /* ascending, since the first that is not settled */
+	int64_t next;               /* after the last one fetched */
+	struct semel_anchor behind; /* the last one settled before those fetched */
+	struct fetched *fetched;    /* ascending, since the first that is not settled */
 	size_t start, length, capacity;
 	int64_t renew_at_ms; /* steady */
 };
@@ -81,15 +82,15 @@ static struct fetched *find_fetched(const struct place *place, int64_t offset)
 	struct fetched *first = place->fetched ? place->fetched + place->start : NULL;
 	while (low < high) {
 		size_t middle = (low + high) / 2;
-		if (first[middle].offset < offset)
+		if (first[middle].event.offset < offset)
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	return low < place->length && first[low].offset == offset ? &first[low] : NULL;
+	return low < place->length && first[low].event.offset == offset ? &first[low] : NULL;
 }
 
-static bool add_fetched(struct place *place, int64_t offset)
+static bool add_fetched(struct place *place, const struct semel_delivery *delivery)
 {
 	if (place->start > 0 && place->start + place->length == place->capacity) {
 		memmove(place->fetched, place->fetched + place->start,
@@ -104,23 +105,32 @@ static bool add_fetched(struct place *place, int64_t offset)
 		place->fetched = grown;
 		place->capacity = capacity;
 	}
-	place->fetched[place->start + place->length++] = (struct fetched){ .offset = offset };
-	place->next = offset + 1;
+	place->fetched[place->start + place->length++] =
+		(struct fetched){ .event = { .offset = delivery->offset,
+					     .hash = semel_event_hash_id(delivery->event.id) } };
+	place->next = delivery->offset + 1;
 	return true;
 }
 
-/* The first offset that is not settled, if what has the lowest mark counts as settled. */
-static int64_t first_open(const struct place *place, enum mark lowest)
+/* The first offset that is not settled, if what has the lowest mark counts as settled; and the last
+ * event before it. */
+static int64_t first_open(const struct place *place, enum mark lowest,
+			  struct semel_anchor *behind_out)
 {
-	for (size_t i = 0; i < place->length; i++)
-		if (place->fetched[place->start + i].mark < lowest)
-			return place->fetched[place->start + i].offset;
+	*behind_out = place->behind;
+	for (size_t i = 0; i < place->length; i++) {
+		const struct fetched *one = &place->fetched[place->start + i];
+		if (one->mark < lowest)
+			return one->event.offset;
+		*behind_out = one->event;
+	}
 	return place->next;
 }
 
 static void forget_settled(struct place *place)
 {
 	while (place->length > 0 && place->fetched[place->start].mark == SETTLED) {
+		place->behind = place->fetched[place->start].event;
 		place->start++;
 		place->length--;
 	}
@@ -160,6 +170,7 @@ static semel_status take_over(struct semel_places *places, struct place *place, 
 		return status;
 	place->held = true;
 	place->renew_at_ms = semel_steady_ms(consumer->env) + places->lease_ms / 3;
+	place->behind = place->position.anchor;
 	go_on_from(place, place->position.next);
 	return SEMEL_OK;
 }
@@ -173,20 +184,27 @@ static semel_status keeper_take(void *user, const char *topic, int32_t partition
 	if (!place)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a position");
 	if (place->held)
-		go_on_from(place, first_open(place, SETTLED));
+		go_on_from(place, first_open(place, SETTLED, &place->behind));
 	else
 		status = take_over(places, place, granted, error);
 	*next_out = place->next;
 	return status;
 }
 
-static semel_status write_place(struct semel_places *places, struct place *place, int64_t next,
+static struct semel_anchor keeper_anchor(void *user, const char *topic, int32_t partition)
+{
+	const struct place *place = find_place(user, semel_text_of(topic), partition);
+	return place ? place->behind : SEMEL_ANCHOR_NONE;
+}
+
+/* With what has the lowest mark as settled. */
+static semel_status write_place(struct semel_places *places, struct place *place, enum mark lowest,
 				semel_error *error)
 {
 	const struct semel_consumer *consumer = places->consumer;
 	const struct semel_store_driver *driver = consumer->store->driver;
 	struct semel_position position = place->position;
-	position.next = next;
+	position.next = first_open(place, lowest, &position.anchor);
 	position.expires_at_ms = semel_now_ms(consumer->env) + places->lease_ms;
 	semel_status status = driver->position_put(driver->tx(consumer->store), &position, error);
 	if (status == SEMEL_OK)
@@ -197,10 +215,9 @@ static semel_status write_place(struct semel_places *places, struct place *place
 static semel_status write_settled(struct semel_places *places, struct place *place,
 				  semel_error *error)
 {
-	int64_t next = first_open(place, SETTLED);
-	semel_status status = write_place(places, place, next, error);
+	semel_status status = write_place(places, place, SETTLED, error);
 	if (status == SEMEL_OK)
-		place->position.next = next;
+		place->position.next = first_open(place, SETTLED, &place->position.anchor);
 	return status;
 }
 
@@ -222,11 +239,12 @@ static semel_status keeper_look(void *user, const char *scope, const char *topic
 	struct semel_places *places = user;
 	semel_store *store = places->consumer->store;
 	struct place *place = find_place(places, semel_text_of(topic), partition);
+	struct semel_anchor anchor;
 	struct semel_position position = { .scope = semel_text_of(scope),
 					   .topic = semel_text_of(topic),
 					   .partition = partition };
 	if (place && place->held && semel_text_equal(position.scope, place->position.scope)) {
-		*next_out = first_open(place, SETTLED);
+		*next_out = first_open(place, SETTLED, &anchor);
 		return SEMEL_OK;
 	}
 	semel_status status = store->driver->position_get(store, &position, error);
@@ -244,7 +262,11 @@ struct semel_places *semel_places_new(struct semel_consumer *consumer)
 	places->consumer = consumer;
 	places->lease_ms = consumer->options.lease_ms;
 	places->keeper = (struct semel_keeper){
-		.user = places, .take = keeper_take, .release = keeper_release, .look = keeper_look
+		.user = places,
+		.take = keeper_take,
+		.anchor = keeper_anchor,
+		.release = keeper_release,
+		.look = keeper_look,
 	};
 	return places;
 }
@@ -286,7 +308,7 @@ semel_status semel_places_note(struct semel_places *places, const struct semel_d
 			continue;
 		struct place *place =
 			find_place(places, deliveries[i].event.topic, deliveries[i].partition);
-		if (place && !add_fetched(place, deliveries[i].offset))
+		if (place && !add_fetched(place, &deliveries[i]))
 			return semel_error_set(error, SEMEL_INTERNAL, "no memory for a position");
 	}
 	return SEMEL_OK;
@@ -324,8 +346,7 @@ semel_status semel_places_write(struct semel_places *places, semel_error *error)
 	semel_status status = SEMEL_OK;
 	for (size_t i = 0; i < places->count && status == SEMEL_OK; i++)
 		if (places->places[i].held && places->places[i].length > 0)
-			status = write_place(places, &places->places[i],
-					     first_open(&places->places[i], WRITTEN), error);
+			status = write_place(places, &places->places[i], WRITTEN, error);
 	return status;
 }
 

@@ -4,6 +4,7 @@
 #include "event/event.h"
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/json.h"
 #include "base/time.h"
 #include "base/uuid.h"
@@ -398,6 +399,11 @@ semel_status semel_event_check(const struct semel_event *event, semel_error *err
 				       "the event's payload is not what its content type %s says",
 				       event->content_type.data);
 	return SEMEL_OK;
+}
+
+uint64_t semel_event_hash_id(struct semel_text id)
+{
+	return semel_hash_aggregate(SEMEL_TEXT(""), id);
 }
 
 bool semel_event_is_sibling(const struct semel_event *event, const struct semel_event *other)

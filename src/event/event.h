@@ -25,6 +25,17 @@ struct semel_event {
 	int64_t time_ms;
 };
 
+/* An event in a log, by which a reader knows the log again. offset -1: none is known. */
+struct semel_anchor {
+	int64_t offset;
+	uint64_t hash; /* of its id */
+};
+
+#define SEMEL_ANCHOR_NONE ((struct semel_anchor){ .offset = -1 })
+
+/* Kept in the store: it never changes. */
+uint64_t semel_event_hash_id(struct semel_text id);
+
 #define SEMEL_NAME_MAX    255 /* type, aggregate, topic, routing key, id */
 #define SEMEL_HEADERS_MAX 65536
 

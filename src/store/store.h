@@ -220,6 +220,7 @@ struct semel_position {
 	int64_t next;  /* the first offset that is not settled; -1: never read */
 	int64_t epoch; /* 0: nobody has ever read it */
 	int64_t expires_at_ms;
+	struct semel_anchor anchor;
 	char owner[SEMEL_OWNER_SIZE]; /* empty: nobody */
 };
 

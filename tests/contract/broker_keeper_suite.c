@@ -19,9 +19,11 @@ struct place {
 	int32_t partition;
 	pid_t process; /* 0: nobody reads it */
 	const struct semel_broker *reader;
-	int64_t next; /* after the last one fetched */
+	int64_t next;               /* after the last one fetched */
+	struct semel_anchor behind; /* the last one acked before those fetched */
 	size_t count;
 	int64_t offsets[OFFSETS];
+	uint64_t hashes[OFFSETS];
 	bool acked[OFFSETS];
 };
 
@@ -53,6 +55,7 @@ static struct place *place_of(const char *scope, const char *topic, int32_t part
 			snprintf(place->topic, sizeof(place->topic), "%s", topic);
 			place->partition = partition;
 			place->next = -1;
+			place->behind = SEMEL_ANCHOR_NONE;
 		}
 		if (strcmp(place->scope, scope) == 0 && strcmp(place->topic, topic) == 0 &&
 		    place->partition == partition)
@@ -70,6 +73,15 @@ static int64_t first_open(const struct place *place)
 	return place->next;
 }
 
+static void forget_acked(struct place *place)
+{
+	place->next = first_open(place);
+	for (size_t i = 0; i < place->count && place->acked[i]; i++)
+		place->behind = (struct semel_anchor){ .offset = place->offsets[i],
+						       .hash = place->hashes[i] };
+	place->count = 0;
+}
+
 static semel_status take(void *user, const char *topic, int32_t partition, bool granted,
 			 int64_t *next_out, semel_error *error)
 {
@@ -81,9 +93,15 @@ static semel_status take(void *user, const char *topic, int32_t partition, bool 
 		return SEMEL_LEASE_LOST;
 	place->process = getpid();
 	place->reader = seat->broker;
-	place->next = *next_out = first_open(place);
-	place->count = 0;
+	forget_acked(place);
+	*next_out = place->next;
 	return SEMEL_OK;
+}
+
+static struct semel_anchor anchor(void *user, const char *topic, int32_t partition)
+{
+	const struct seat *seat = user;
+	return place_of(seat->scope, topic, partition)->behind;
 }
 
 static void release(void *user, const char *topic, int32_t partition)
@@ -119,7 +137,7 @@ void keeper_attach(struct semel_broker *broker)
 		keeper_clear();
 	*seat = (struct seat){ .broker = broker };
 	seat->keeper = (struct semel_keeper){
-		.user = seat, .take = take, .release = release, .look = look
+		.user = seat, .take = take, .anchor = anchor, .release = release, .look = look
 	};
 	semel_broker_keep(broker, &seat->keeper);
 }
@@ -144,6 +162,7 @@ void keeper_note_fetched(const struct semel_broker *broker, const struct semel_d
 		struct place *place = place_of_delivery(broker, &deliveries[i]);
 		assert_true(place->count < OFFSETS);
 		place->offsets[place->count] = deliveries[i].offset;
+		place->hashes[place->count] = semel_event_hash_id(deliveries[i].event.id);
 		place->acked[place->count++] = false;
 		place->next = deliveries[i].offset + 1;
 	}

@@ -30,6 +30,7 @@ static void a_log_that_was_never_read_has_no_position(void **state)
 	semel_store *store = store_open_one();
 	struct semel_position position = position_of(store, "order.events", 0);
 	assert_int_equal(position.next, -1);
+	assert_int_equal(position.anchor.offset, -1);
 	assert_int_equal(position.epoch, 0);
 	assert_string_equal(position.owner, "");
 	semel_store_close(store);
@@ -42,9 +43,13 @@ static void a_position_commits_with_the_effect_or_not_at_all(void **state)
 	struct semel_position position = taken_by(store, "one");
 	assert_int_equal(position.next, -1);
 	store_begin(store);
+	position.anchor = (struct semel_anchor){ .offset = 40, .hash = UINT64_MAX - 7 };
 	put(store, &position, 42);
 	store_commit(store);
-	assert_int_equal(position_of(store, "order.events", 3).next, 42);
+	struct semel_position found = position_of(store, "order.events", 3);
+	assert_int_equal(found.next, 42);
+	assert_int_equal(found.anchor.offset, 40);
+	assert_true(found.anchor.hash == UINT64_MAX - 7);
 	store_begin(store);
 	put(store, &position, INT64_C(1) << 40);
 	store->driver->rollback(store);

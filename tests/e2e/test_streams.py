@@ -69,18 +69,20 @@ def test_a_reader_that_was_replaced_while_it_was_paused_commits_nothing(shop):
     assert invoices(shop) == ids
 
 
-def test_a_stream_that_was_made_anew_is_read_from_its_beginning(shop):
+@pytest.mark.parametrize("count, told", [(2, "ends before the place"), (9, "has another event")], ids=["shorter", "longer"])
+def test_a_stream_that_was_made_anew_is_read_from_its_beginning(shop, count, told):
     first = publish(shop, 6)
     shop.ok(*LEAST)
     channel = shop.broker.channel()
     channel.queue_delete(QUEUE)
     shop.broker.connection.close()
     shop.subscribe("billing")
-    later = publish(shop, 2)
+    later = publish(shop, count)
     done = shop.run(*LEAST, check=True)
-    assert "made anew" in done.stderr
+    assert told in done.stderr and "made anew" in done.stderr
     assert invoices(shop) == first + later
     shop.ok("verify", "--scope", "billing")
+    assert "made anew" not in shop.run(*LEAST, check=True).stderr  # its place is in the new one now
 
 
 def test_trace_and_verify_look_into_the_stream(shop):

@@ -38,13 +38,18 @@ static void see_message(struct semel_rabbit_probe *probe, const amqp_basic_prope
 			uint64_t body_size)
 {
 	int64_t offset = semel_rabbit_offset_of(properties);
-	if (probe->first < 0)
+	bool named = properties->_flags & AMQP_BASIC_MESSAGE_ID_FLAG;
+	if (probe->first < 0) {
 		probe->first = offset;
+		probe->first_named = named;
+		probe->first_hash =
+			named ? semel_event_hash_id(semel_rabbit_text(properties->message_id)) : 0;
+	}
 	probe->last = offset;
 	if (offset < probe->count_from || semel_rabbit_is_mark(properties, body_size))
 		return;
 	probe->count++;
-	if (probe->wanted.data && properties->_flags & AMQP_BASIC_MESSAGE_ID_FLAG &&
+	if (probe->wanted.data && named &&
 	    semel_text_equal(semel_rabbit_text(properties->message_id), probe->wanted))
 		probe->found = true;
 }

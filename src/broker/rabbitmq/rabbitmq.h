@@ -144,6 +144,8 @@ struct semel_rabbit_probe {
 	struct semel_text wanted; /* data set: an id to look for */
 	bool may_be_empty;        /* nothing may come at all */
 	int64_t first, last;      /* out: offsets that came; -1: none did */
+	bool first_named;         /* out: the first has an id as its property */
+	uint64_t first_hash;      /* out: of that */
 	uint64_t count;           /* out */
 	bool found;               /* out */
 	/* while it runs */

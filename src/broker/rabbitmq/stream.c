@@ -4,7 +4,8 @@
  *
  * - The keeper says who reads it and from where; an ack is only leave to send more.
  * - A stream that was deleted and made anew begins at 0 again, and the broker would pass over what
- *   lies before the place that we ask for. So a place beyond the end means the beginning.
+ *   lies before the place that we ask for. So a place beyond the end means the beginning; and so
+ *   does one behind an event that is not the one which the keeper remembers there.
  * - What was acked ahead of others comes again when the stream is opened again, and is dropped.
  */
 #include "base/error.h"
@@ -34,22 +35,28 @@ static void tell(const struct semel_rabbit_share *share, const char *what)
 	semel_log(SEMEL_LOG_WARN, what, &(struct semel_log_fields){ .queue = share->queue });
 }
 
-/* The one before the place has to be there, unless it was given up to the stream's retention. */
+/* The event before the place has to be there, unless it was given up to the stream's retention. */
 static semel_status check_place(struct semel_rabbit *rabbit, const struct semel_rabbit_share *share,
 				int64_t *from, semel_error *error)
 {
-	struct semel_rabbit_probe probe = { .from = *from - 1, .limit = 1, .may_be_empty = true };
+	const struct semel_keeper *keeper = rabbit->keeper;
+	struct semel_anchor anchor = keeper->anchor(keeper->user, share->topic, share->partition);
+	struct semel_rabbit_probe probe = { .from = anchor.offset >= 0 ? anchor.offset : *from - 1,
+					    .limit = 1,
+					    .may_be_empty = true };
 	semel_status status = semel_rabbit_probe_run(rabbit, share->queue, &probe, error);
-	if (status != SEMEL_OK || probe.first == *from - 1)
+	bool there = probe.first == probe.from, known = anchor.offset >= 0 && probe.first_named;
+	if (status != SEMEL_OK || (there && (!known || probe.first_hash == anchor.hash)))
 		return status;
-	if (probe.first >= *from) {
+	if (!there && probe.first >= *from) {
 		tell(share, "the stream has forgotten events that this scope had not read: its "
 			    "retention is too short");
 		return SEMEL_OK;
 	}
-	tell(share,
-	     "the stream ends before the place where this scope stands: it was made anew, and "
-	     "is read from its beginning");
+	tell(share, there ? "the stream has another event where this scope has read: it was made "
+			    "anew, or has lost its end, and is read from its beginning"
+			  : "the stream ends before the place where this scope stands: it was made "
+			    "anew, and is read from its beginning");
 	*from = SEMEL_RABBIT_FIRST;
 	return SEMEL_OK;
 }

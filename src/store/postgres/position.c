@@ -6,8 +6,9 @@
 
 #include "store/rules.h"
 
-#define POSITION_COLUMNS "next_offset, epoch, owner, " SEMEL_PG_MS("expires_at")
-#define THE_POSITION     " WHERE scope = $1 AND topic = $2 AND \"partition\" = $3"
+#define POSITION_COLUMNS                                                                           \
+	"next_offset, epoch, owner, " SEMEL_PG_MS("expires_at") ", anchor_offset, anchor_hash"
+#define THE_POSITION " WHERE scope = $1 AND topic = $2 AND \"partition\" = $3"
 
 static const struct semel_pg_query get_position = { "look up a position",
 						    "SELECT " POSITION_COLUMNS
@@ -22,8 +23,8 @@ static const struct semel_pg_query take_position = {
 };
 static const struct semel_pg_query put_position = {
 	"write a position",
-	"UPDATE semel_position SET next_offset = $6, expires_at = $7::timestamptz" THE_POSITION
-	" AND epoch = $4 AND owner = $5"
+	"UPDATE semel_position SET next_offset = $6, expires_at = $7::timestamptz,"
+	" anchor_offset = $8, anchor_hash = $9" THE_POSITION " AND epoch = $4 AND owner = $5"
 };
 static const struct semel_pg_query release_position = {
 	"release a position", "UPDATE semel_position SET owner = '', expires_at = NULL" THE_POSITION
@@ -43,6 +44,8 @@ static void read_position(semel_tx tx, const PGresult *result, struct semel_posi
 	position->epoch = semel_pg_int(result, 0, 1);
 	semel_pg_copy(result, 0, 2, position->owner, sizeof(position->owner));
 	position->expires_at_ms = semel_pg_clock_ours(tx, semel_pg_int(result, 0, 3));
+	position->anchor.offset = semel_pg_int(result, 0, 4);
+	position->anchor.hash = (uint64_t)semel_pg_int(result, 0, 5);
 }
 
 semel_status semel_pg_position_get(semel_store *store, struct semel_position *position,
@@ -52,6 +55,7 @@ semel_status semel_pg_position_get(semel_store *store, struct semel_position *po
 	PGresult *result = NULL;
 	position->next = -1;
 	position->epoch = position->expires_at_ms = 0;
+	position->anchor = SEMEL_ANCHOR_NONE;
 	position->owner[0] = '\0';
 	add_key(&params, position);
 	semel_status status =
@@ -91,6 +95,8 @@ semel_status semel_pg_position_put(semel_tx tx, const struct semel_position *pos
 	semel_pg_add_string(&params, position->owner);
 	semel_pg_add_int(&params, position->next);
 	semel_pg_add_time(&params, semel_pg_clock_theirs(tx, position->expires_at_ms));
+	semel_pg_add_int(&params, position->anchor.offset);
+	semel_pg_add_int(&params, (int64_t)position->anchor.hash);
 	semel_status status = semel_pg_change(tx, &put_position, &params, &changes, error);
 	return status == SEMEL_OK && changes == 0 ? semel_position_lost(position, error) : status;
 }

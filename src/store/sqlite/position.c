@@ -6,7 +6,7 @@
 
 #include "store/rules.h"
 
-#define POSITION_COLUMNS "next_offset, epoch, owner, expires_at"
+#define POSITION_COLUMNS "next_offset, epoch, owner, expires_at, anchor_offset, anchor_hash"
 #define THE_POSITION     " WHERE scope = ?1 AND topic = ?2 AND \"partition\" = ?3"
 
 static const struct semel_sqlite_query get_position = { SEMEL_SQL_ONCE, "look up a position",
@@ -21,8 +21,8 @@ static const struct semel_sqlite_query take_position = {
 };
 static const struct semel_sqlite_query put_position = {
 	SEMEL_SQL_POSITION_PUT, "write a position",
-	"UPDATE semel_position SET next_offset = ?6, expires_at = ?7" THE_POSITION
-	" AND epoch = ?4 AND owner = ?5"
+	"UPDATE semel_position SET next_offset = ?6, expires_at = ?7, anchor_offset = ?8,"
+	" anchor_hash = ?9" THE_POSITION " AND epoch = ?4 AND owner = ?5"
 };
 static const struct semel_sqlite_query release_position = {
 	SEMEL_SQL_ONCE, "release a position",
@@ -49,6 +49,8 @@ static void read_position(sqlite3_stmt *statement, struct semel_position *positi
 	position->epoch = sqlite3_column_int64(statement, 1);
 	semel_sqlite_copy(statement, 2, position->owner, sizeof(position->owner));
 	position->expires_at_ms = semel_sqlite_time(statement, 3);
+	position->anchor.offset = sqlite3_column_int64(statement, 4);
+	position->anchor.hash = (uint64_t)sqlite3_column_int64(statement, 5);
 }
 
 semel_status semel_sqlite_position_get(semel_store *store, struct semel_position *position,
@@ -59,6 +61,7 @@ semel_status semel_sqlite_position_get(semel_store *store, struct semel_position
 	bool row = false;
 	position->next = -1;
 	position->epoch = position->expires_at_ms = 0;
+	position->anchor = SEMEL_ANCHOR_NONE;
 	position->owner[0] = '\0';
 	semel_status status = take(tx, &get_position, position, &statement, error);
 	if (status == SEMEL_OK)
@@ -111,6 +114,8 @@ semel_status semel_sqlite_position_put(semel_tx tx, const struct semel_position 
 	semel_sqlite_bind_string(statement, 5, position->owner);
 	sqlite3_bind_int64(statement, 6, position->next);
 	semel_sqlite_bind_time(statement, 7, position->expires_at_ms, expires);
+	sqlite3_bind_int64(statement, 8, position->anchor.offset);
+	sqlite3_bind_int64(statement, 9, (int64_t)position->anchor.hash);
 	status = semel_sqlite_run(tx, &put_position, statement, error);
 	if (status == SEMEL_OK && semel_sqlite_changes(tx) == 0)
 		status = semel_position_lost(position, error);

@@ -11,7 +11,7 @@
 #include "base/time.h"
 #include "store/store.h"
 
-#define SEMEL_SQLITE_SCHEMA 1 /* the newest version that this code knows */
+#define SEMEL_SQLITE_SCHEMA 2 /* the newest version that this code knows */
 
 /* The statements of the hot paths; ONCE is never kept. */
 enum semel_sqlite_slot {

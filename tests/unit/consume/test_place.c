@@ -81,6 +81,51 @@ static int64_t kept(const struct reader *reader)
 	return next;
 }
 
+/* The offset of the event that stands in the store beside the place. */
+static int64_t anchored(const struct reader *reader)
+{
+	char *text = world_ask(reader->world, "SELECT anchor_offset FROM semel_position");
+	int64_t offset = text ? atoll(text) : -2;
+	free(text);
+	return offset;
+}
+
+static void the_last_event_before_a_place_is_kept_with_it(void **state)
+{
+	struct reader reader, next;
+	struct semel_delivery named = delivery_at(21);
+	named.event.id = SEMEL_TEXT("the one");
+	make_reader(&reader, world_of(state));
+	assert_int_equal(take(&reader, false), SEMEL_OK);
+	const struct semel_keeper *keeper = semel_places_keeper(reader.consumer.places);
+	assert_int_equal(keeper->anchor(keeper->user, TOPIC, 0).offset, -1);
+	fetch(&reader, 20, 20);
+	assert_int_equal(semel_places_note(reader.consumer.places, &named, 1, NULL), SEMEL_OK);
+	fetch(&reader, 25, 26); /* what lies between is no event */
+	semel_places_begin(reader.consumer.places);
+	mark(&reader, 20, SEMEL_FATE_DONE);
+	mark(&reader, 21, SEMEL_FATE_DONE);
+	assert_int_equal(write_place(&reader), SEMEL_OK);
+	assert_int_equal(kept(&reader), 25);
+	assert_int_equal(anchored(&reader), 21);
+	settle(&reader, 20);
+	assert_int_equal(keeper->anchor(keeper->user, TOPIC, 0).offset, 20);
+	keeper->release(keeper->user, TOPIC, 0);
+	assert_int_equal(anchored(&reader), 20);
+	drop_reader(&reader);
+
+	make_reader(&next, world_of(state));
+	assert_int_equal(take(&next, false), SEMEL_OK);
+	fetch(&next, 20, 20);
+	assert_int_equal(semel_places_note(next.consumer.places, &named, 1, NULL), SEMEL_OK);
+	settle(&next, 20);
+	settle(&next, 21);
+	keeper = semel_places_keeper(next.consumer.places);
+	assert_true(keeper->anchor(keeper->user, TOPIC, 0).hash ==
+		    semel_event_hash_id(SEMEL_TEXT("the one")));
+	drop_reader(&next);
+}
+
 static void a_place_stops_at_the_first_that_is_not_settled(void **state)
 {
 	struct reader reader;
@@ -192,6 +237,7 @@ static void a_reader_that_was_replaced_commits_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		WORLD_TEST(the_last_event_before_a_place_is_kept_with_it),
 		WORLD_TEST(a_place_stops_at_the_first_that_is_not_settled),
 		WORLD_TEST(dead_and_parked_events_are_settled_by_the_commit),
 		WORLD_TEST(what_was_rolled_back_does_not_count),
