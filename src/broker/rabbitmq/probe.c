@@ -38,7 +38,9 @@ static void see_message(struct semel_rabbit_probe *probe, const amqp_basic_prope
 			uint64_t body_size)
 {
 	int64_t offset = semel_rabbit_offset_of(properties);
-	bool named = properties->_flags & AMQP_BASIC_MESSAGE_ID_FLAG;
+	/* As in a delivery: an empty one is none. */
+	bool named =
+		properties->_flags & AMQP_BASIC_MESSAGE_ID_FLAG && properties->message_id.len > 0;
 	if (probe->first < 0) {
 		probe->first = offset;
 		probe->first_named = named;
