@@ -94,11 +94,12 @@ static semel_status add_shares(struct semel_rabbit *rabbit, const struct semel_r
 			return semel_error_set(error, SEMEL_INTERNAL,
 					       "no memory for a subscription");
 		}
-		rabbit->shares[rabbit->share_count++] =
-			(struct semel_rabbit_share){ .queue = queue_copy,
-						     .topic = topic_copy,
-						     .partition = (int32_t)number - 1,
-						     .log = { .next = -1, .seen = -1 } };
+		rabbit->shares[rabbit->share_count++] = (struct semel_rabbit_share){
+			.queue = queue_copy,
+			.topic = topic_copy,
+			.partition = (int32_t)number - 1,
+			.log = { .next = -1, .seen = -1, .still_at = -1 }
+		};
 	}
 	return SEMEL_OK;
 }

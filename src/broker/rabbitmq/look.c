@@ -214,7 +214,8 @@ semel_status semel_rabbit_backlog(struct semel_broker *broker, const char *scope
 }
 
 /* To count what waits in a stream is to read it once more, and a new reader needs what one that
- * is at work does not: the coordinator of streams, which may be away for hours. */
+ * is at work does not: the coordinator of streams, which may be away for hours. So that is done
+ * only when nothing has come for a while. */
 semel_status semel_rabbit_next_due(struct semel_broker *broker, const char *scope,
 				   const char *const *topics, int64_t *due_ms_out,
 				   semel_error *error)
@@ -224,6 +225,9 @@ semel_status semel_rabbit_next_due(struct semel_broker *broker, const char *scop
 	semel_status status =
 		count_all(rabbit, scope, topics, rabbit->settings.stream, &backlog, error);
 	*due_ms_out = backlog.next_due_ms;
+	for (uint32_t i = 0; i < rabbit->share_count && status == SEMEL_OK; i++)
+		if (rabbit->settings.stream)
+			status = semel_rabbit_stream_check(rabbit, i, error);
 	return status;
 }
 

@@ -131,6 +131,8 @@ struct semel_rabbit_share {
 		size_t settled_count;
 		bool needless;     /* some are acked that nobody fetched */
 		int64_t ask_at_ms; /* steady: another one reads it; not asked again before this */
+		int64_t still_at, still_ms; /* nothing has come since: next, and since when */
+		bool behind;                /* there was something to come at the last check */
 	} log;
 	struct semel_rabbit_assembly assembly;
 };
@@ -452,6 +454,9 @@ semel_status semel_rabbit_stream_mark(struct semel_rabbit *rabbit, const char *q
 /* What waits in the stream of a share, in hand included. */
 semel_status semel_rabbit_stream_waiting(struct semel_rabbit *rabbit, uint32_t at,
 					 uint64_t *waiting_out, semel_error *error);
+/* For one who is idle: a reader that gets nothing although something is there is an OUTAGE. */
+semel_status semel_rabbit_stream_check(struct semel_rabbit *rabbit, uint32_t at,
+				       semel_error *error);
 /* A stream of any scope. wanted: may be none; then found_out tells nothing. */
 semel_status semel_rabbit_stream_look(struct semel_rabbit *rabbit,
 				      const struct semel_rabbit_home *home, uint32_t number,

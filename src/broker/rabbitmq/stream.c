@@ -17,6 +17,8 @@
 
 #define ASK_AGAIN_MS 500
 #define COUNT_MAX    1000 /* one by one */
+#define STILL_BEATS  3
+#define STILL_MS     30000 /* where there are no heartbeats */
 
 enum { UNACKED, ACKED_NOW }; /* as in share.c */
 
@@ -239,4 +241,43 @@ semel_status semel_rabbit_stream_waiting(struct semel_rabbit *rabbit, uint32_t a
 		probe.count = behind > 0 ? (uint64_t)behind : 0;
 	*waiting_out = probe.count + semel_rabbit_share_unacked(share);
 	return status;
+}
+
+/* ---- a reader that stands still -------------------------------------------------------------- */
+
+static int64_t patience_ms(const struct semel_rabbit *rabbit)
+{
+	return rabbit->settings.heartbeat_s > 0 ? rabbit->settings.heartbeat_s * STILL_BEATS * 1000
+						: STILL_MS;
+}
+
+/* Nobody tells a reader that the replica of its node was removed, or did not come back: nothing
+ * arrives any more, and the connection is well. After a silence of some heartbeats another reader
+ * looks: it is refused, or it finds what does not come here. What it finds may just have been on
+ * its way, so it looks twice. */
+semel_status semel_rabbit_stream_check(struct semel_rabbit *rabbit, uint32_t at, semel_error *error)
+{
+	struct semel_rabbit_share *share = &rabbit->shares[at];
+	int64_t now_ms = semel_steady_ms(rabbit->env);
+	uint64_t waiting = 0;
+	bool moved = share->log.next != share->log.still_at;
+	if (!share->open || moved || semel_rabbit_share_unacked(share) > 0) {
+		share->log.still_at = share->log.next;
+		share->log.still_ms = now_ms;
+		share->log.behind = false;
+		return SEMEL_OK;
+	}
+	if (now_ms - share->log.still_ms < patience_ms(rabbit))
+		return SEMEL_OK;
+	share->log.still_ms = now_ms;
+	semel_status status = semel_rabbit_stream_waiting(rabbit, at, &waiting, error);
+	if (status != SEMEL_OK)
+		return status;
+	bool was_behind = share->log.behind;
+	share->log.behind = waiting > 0 && share->log.next == share->log.still_at;
+	if (!was_behind || !share->log.behind)
+		return SEMEL_OK;
+	return semel_error_set(error, SEMEL_OUTAGE,
+			       "%s brings nothing of the stream %s, where %llu wait", rabbit->place,
+			       share->queue, (unsigned long long)waiting);
 }
