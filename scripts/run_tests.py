@@ -371,6 +371,7 @@ CORE = ALL if os.environ.get("SEMEL_TEST_WHOLE") else "anywhere and core"
 OWN = ALL if os.environ.get("SEMEL_TEST_WHOLE") else "anywhere and (core or only)"
 MATRIX = ("matrix and soak", [*STORM, "-m", ALL])
 ROWS = ("rows of the matrix and soak", [*STORM, "-m", CORE])
+STREAMS = (ROWS[0], [*STORM, "tests/e2e/test_streams.py", "-m", CORE])
 FEATURES = ("e2e", ["tests/e2e", "-m", OWN])
 PROMISE = ("promise", [*STORM, "tests/e2e", "-m", CORE])
 CHANCE = ("soak and hand-over", [*STORM[:2], "-m", CORE]) if CORE != ALL else PROMISE
@@ -382,7 +383,7 @@ SOME_OUTAGES = ("outages", [*LOG_OUTAGES, "-m", "core"])
 MIXES = (
     ("postgres+rabbitmq", MATRIX, FEATURES, OUTAGES),
     ("sqlite+rabbitmq", PROMISE),
-    ("postgres+rabbitmq-stream", ROWS),
+    ("postgres+rabbitmq-stream", STREAMS),
     ("postgres+local", PROMISE),
     ("sqlite+kafka", FEATURES),
     ("postgres+kafka", PAIR, CHANCE),

@@ -299,6 +299,16 @@ class Administrator:
             " case amqqueue:get_pid(Q) of {_, Node} -> Node; Pid -> node(Pid) end")
         return answer.strip("'")
 
+    def remove_replica(self, vhost, stream, node):
+        """It is gone when this returns."""
+        self.ask(f"ok = rabbit_stream_queue:delete_replica({binary(vhost)}, {binary(stream)}, '{node}')")
+        members = (f"{{ok, Q}} = rabbit_amqqueue:lookup(rabbit_misc:r({binary(vhost)}, queue, {binary(stream)})),"
+                   " rabbit_stream_coordinator:members(maps:get(name, amqqueue:get_type_state(Q)))")
+        wait_until(lambda: node not in self.ask(members), 60, "a stream without that replica")
+
+    def add_replica(self, vhost, stream, node):
+        self.ask(f"ok = rabbit_stream_queue:add_replica({binary(vhost)}, {binary(stream)}, '{node}')")
+
 
 def cluster(nest, size=3):
     """Nodes that know each other; the first one is up before the others join."""
