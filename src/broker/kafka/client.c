@@ -367,8 +367,9 @@ semel_status semel_kafka_health(struct semel_kafka *kafka, semel_error *error)
 		return SEMEL_OK;
 	}
 	kafka->lost = true;
-	return semel_error_set(error, SEMEL_OUTAGE, "no broker of %s answers: %s", kafka->place,
-			       reason_of(kafka, err));
+	return semel_error_set(error, SEMEL_OUTAGE,
+			       "no broker of %s answers: %s (is Kafka running there?)",
+			       kafka->place, reason_of(kafka, err));
 }
 
 /* A name may stand for several addresses, of which the first does not answer. */
@@ -403,6 +404,15 @@ semel_status semel_kafka_failed(struct semel_kafka *kafka, rd_kafka_resp_err_t e
 				const char *what, semel_error *error)
 {
 	bool distrust = is_distrust(err) || err == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
+	/* What librdkafka says of a cluster that is away has many forms; it does not tell that. */
+	if (err < 0 && semel_kafka_is_passing(err) && kafka->producer) {
+		rd_kafka_resp_err_t now = ask(kafka, 300);
+		if (now)
+			return semel_error_set(error, SEMEL_OUTAGE,
+					       "cannot %s: no broker of %s answers: %s (is Kafka "
+					       "running there?)",
+					       what, kafka->place, reason_of(kafka, now));
+	}
 	const char *advice = "(try: semel doctor)";
 	if (distrust)
 		advice = "(give the user this right, or use another user)";

@@ -10,7 +10,8 @@
 #include "base/error.h"
 #include "broker/kafka/kafka.h"
 
-#define PAUSE_US 20000
+#define PAUSE_MIN_MS 20
+#define PAUSE_MAX_MS 200
 
 bool semel_kafka_is_passing(rd_kafka_resp_err_t err)
 {
@@ -77,9 +78,14 @@ int semel_kafka_call_left(const struct semel_kafka *kafka, int64_t until_ms)
 bool semel_kafka_call_again(const struct semel_kafka *kafka, rd_kafka_resp_err_t err,
 			    int64_t until_ms)
 {
-	if (!semel_kafka_is_passing(err) || semel_steady_ms(kafka->env) >= until_ms)
+	int64_t left_ms = until_ms - semel_steady_ms(kafka->env);
+	if (!semel_kafka_is_passing(err) || left_ms <= 0)
 		return false;
-	semel_wake_pause_us(PAUSE_US);
+	/* longer and longer: many may ask a broker that has just begun */
+	int64_t pause_ms = (SEMEL_KAFKA_CALL_MS - left_ms) / 10;
+	if (pause_ms < PAUSE_MIN_MS)
+		pause_ms = PAUSE_MIN_MS;
+	semel_wake_pause_us((pause_ms < PAUSE_MAX_MS ? pause_ms : PAUSE_MAX_MS) * 1000);
 	return true;
 }
 

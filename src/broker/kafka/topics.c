@@ -21,6 +21,7 @@
 #define APPEAR_MS  10000
 #define MISSING_MS 2000
 #define LEADERS_MS 2000
+#define COUNTED_MS 2000
 
 /* Seconds: the longest delay of each. */
 static const int64_t tiers[SEMEL_KAFKA_TIERS] = { 0, 2, 10, 60, 600, 3600, 86400 };
@@ -277,15 +278,35 @@ static rd_kafka_resp_err_t ask_create(struct semel_kafka *kafka, const char *nam
 	return err;
 }
 
-/* One that was made by a question whose answer was lost is there already; its maker finds it. */
+static bool shows_brokers(struct semel_kafka *kafka, int64_t until_ms)
+{
+	const struct rd_kafka_metadata *metadata = NULL;
+	rd_kafka_resp_err_t err = kafka->library->metadata(kafka->producer, 0, NULL, &metadata,
+							   semel_kafka_call_left(kafka, until_ms));
+	bool some = !err && metadata->broker_cnt > 0;
+	if (metadata)
+		kafka->library->metadata_destroy(metadata);
+	return some;
+}
+
+/* One that was made by a question whose answer was lost is there already, and is found.
+ *
+ * A broker answers a moment before its cluster counts it, and a moment after that: if it is the
+ * only one, no topic can have its replicas then. So that there are too few is believed when there
+ * were some before it was asked, and not in the first moment. */
 static rd_kafka_resp_err_t create(struct semel_kafka *kafka, const char *name, uint32_t partitions,
 				  char *text, size_t size)
 {
 	int64_t until_ms = semel_kafka_call_until(kafka);
-	rd_kafka_resp_err_t err;
-	do
+	int64_t counted_ms = semel_steady_ms(kafka->env) + COUNTED_MS;
+	rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
+	do {
+		bool none = err && !shows_brokers(kafka, until_ms);
 		err = ask_create(kafka, name, partitions, text, size);
-	while (semel_kafka_call_again(kafka, err, until_ms));
+		if (err == RD_KAFKA_RESP_ERR_INVALID_REPLICATION_FACTOR &&
+		    (none || semel_steady_ms(kafka->env) < counted_ms))
+			err = RD_KAFKA_RESP_ERR_BROKER_NOT_AVAILABLE;
+	} while (semel_kafka_call_again(kafka, err, until_ms));
 	return err;
 }
 
