@@ -380,6 +380,8 @@ PAIR = ("e2e of the pair", ["tests/e2e/test_adopt.py", "tests/e2e/test_kafka_tra
 # Kafka and the slot: some of them, and all on request (stage outages). Each file starts servers of its own.
 LOG_OUTAGES = ["tests/chaos/test_kafka.py", "tests/chaos/test_cdc.py", "--dist", "loadfile"]
 SOME_OUTAGES = ("outages", [*LOG_OUTAGES, "-m", "core"])
+ALL_OUTAGES = (("Kafka and of the slot", "postgres-cdc+kafka", LOG_OUTAGES),
+               ("streams", "postgres+rabbitmq-stream", ["tests/chaos/test_stream_cluster.py", "--dist", "loadfile"]))
 MIXES = (
     ("postgres+rabbitmq", MATRIX, FEATURES, OUTAGES),
     ("sqlite+rabbitmq", PROMISE),
@@ -434,12 +436,12 @@ def stage_mixes(run):
 
 def stage_outages(run):
     """They start servers of their own, and do them harm."""
-    lacking = servers.what_is_missing(["postgres", "kafka"])
-    if lacking:
-        run.tally.add("outages of Kafka and of the slot", SKIPPED, lacking)
-        return
-    mix = {"SEMEL_TEST_MIX": "postgres-cdc+kafka"}
-    run_pytest(run, "outages", LOG_OUTAGES, ROOT / "build-test", PYTEST_S, " of Kafka and of the slot", mix, workers=2)
+    for what, mix, words in ALL_OUTAGES:
+        lacking = servers.what_is_missing(kinds_of(mix))
+        if lacking:
+            run.tally.add(f"outages of {what}", SKIPPED, lacking)
+        else:
+            run_pytest(run, "outages", words, ROOT / "build-test", PYTEST_S, f" of {what}", {"SEMEL_TEST_MIX": mix}, workers=2)
 
 
 # ---- the stages -------------------------------------------------------------------------------
@@ -603,7 +605,7 @@ STAGES = (
     ("fuzz", stage_fuzz, True, False, "every fuzz program for a moment"),
     ("tidy", stage_tidy, False, False, "clang-tidy over src/"),
     ("mixes", stage_mixes, True, False, "matrix, hand-over, soak, e2e and outages on mixes of store and broker"),
-    ("outages", stage_outages, False, False, "all outages of Kafka and of the replication slot"),
+    ("outages", stage_outages, False, False, "all outages of Kafka, of the replication slot and of streams in a cluster"),
     ("soak", stage_soak, False, False, "the long soak (SEMEL_SOAK_SECONDS, 600)"),
 )
 # Stages that look at build-test need it built.

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Streams in a cluster of RabbitMQ whose nodes are killed one after the other, and whose replicas go. On request."""
+import time
+
+import pytest
+from company import LEASE, RETRIES, at, attached_to, company, effects, is_right, moves, said_in, spawn_quietly
+from program import wait_for
+from rabbitmq_server import Administrator, cluster
+from servers import Servers
+from shop import TOPIC, Shop
+
+pytestmark = [pytest.mark.only("postgres"), pytest.mark.only("rabbitmq-stream")]
+
+QUEUE = f"billing.{TOPIC}"
+WRITTEN_DOWN_S = 10  # RabbitMQ 3.10 forgets the coordinator's member of a node that dies sooner after the first stream
+
+
+@pytest.fixture(scope="module")
+def nodes(nest):
+    started = cluster(nest)
+    yield started
+    for node in started:
+        node.close()
+
+
+@pytest.fixture(scope="module")
+def postgres(nest):
+    return Servers(nest, ["postgres"])
+
+
+@pytest.fixture
+def shop(postgres, nodes, tmp_path):
+    """Its stream is made at the first node, which leads it so."""
+    with attached_to(at(postgres, rabbitmq=nodes[0].told())):
+        fresh = Shop(tmp_path)
+        fresh.by_sql("billing", *LEASE, *RETRIES)
+        yield fresh
+        fresh.close()
+
+
+def test_every_node_is_killed_in_its_turn_and_again(shop, nodes):
+    with company(shop, relays=2, consumers=2) as producer:
+        time.sleep(WRITTEN_DOWN_S)
+        for number in (1, 0, 2, 1, 2, 0):
+            nodes[number].kill()
+            nodes[number].start()
+            moves(shop, producer)
+    is_right(shop)
+
+
+def test_who_reads_goes_on_without_the_coordinator_of_streams(shop, nodes):
+    with company(shop) as producer:
+        for node in nodes[1:]:
+            node.ask("ra:stop_server(coordination, {rabbit_stream_coordinator, node()})")
+        for _ in range(3):
+            moves(shop, producer)
+        for node in nodes[1:]:
+            node.ask("ra:restart_server(coordination, {rabbit_stream_coordinator, node()})")
+        moves(shop, producer)
+    assert "starts over" not in said_in(shop)
+    is_right(shop)
+
+
+def test_a_reader_whose_replica_is_gone_is_not_silent_for_ever(shop, nodes):
+    administrator, follower = Administrator(nodes[0].ask), nodes[2]
+    place = {"SEMEL_BROKER": f"{follower.url(shop.broker.name)}?queue-type=stream&heartbeat=2"}
+    assert administrator.leader_of(shop.broker.name, QUEUE) == nodes[0].node
+    consumer = spawn_quietly(shop, *shop.subscriptions[0].words, env=place)
+    shop.load()
+    shop.relay()
+    wait_for(lambda: effects(shop) == 40, 60, "a reader at work")
+    administrator.remove_replica(shop.broker.name, QUEUE, follower.node)
+    shop.load()
+    shop.relay()
+    wait_for(lambda: "replica on the local node" in said_in(shop), 60, "its being refused")
+    assert consumer.poll() is None and effects(shop) == 40
+    administrator.add_replica(shop.broker.name, QUEUE, follower.node)
+    wait_for(lambda: effects(shop) == 80, 60, "its work")
+    assert shop.stop(consumer) == 0
+    is_right(shop)
