@@ -295,13 +295,16 @@ static semel_status list_pending(semel_store *store, const char *scope, struct i
 	return status;
 }
 
+/* listed: these were pending; what somebody else has replayed or discarded since is passed over. */
 static void replay_ids(struct answers *answers, struct semel_dead_replayer *replayer,
-		       const char *const *ids, size_t count)
+		       const char *const *ids, size_t count, bool listed)
 {
 	bool go_on = true;
 	for (size_t i = 0; i < count && go_on; i++) {
 		semel_error error = { 0 };
 		semel_status status = semel_dead_replayer_replay(replayer, ids[i], &error);
+		if (listed && status == SEMEL_NOT_PENDING)
+			continue;
 		go_on = answer(answers, ids[i], status, &error);
 	}
 }
@@ -313,8 +316,8 @@ static semel_status replay_all(struct answers *answers, struct semel_dead_replay
 	semel_status status =
 		list_pending(replayer->store, scope, &list, &answers->invocation->error);
 	if (status == SEMEL_OK) {
-		replay_ids(answers, replayer, (const char *const *)list.ids, list.count);
-		if (list.count == 0 && !answers->invocation->json)
+		replay_ids(answers, replayer, (const char *const *)list.ids, list.count, true);
+		if (answers->count == 0 && !answers->invocation->json)
 			printf("no dead letter is pending\n");
 		status = finish_answers(answers);
 	}
@@ -346,7 +349,7 @@ static semel_status run_replay(struct semel_invocation *invocation)
 	if (all) {
 		status = replay_all(&answers, &replayer, scope);
 	} else {
-		replay_ids(&answers, &replayer, ids, count);
+		replay_ids(&answers, &replayer, ids, count, false);
 		status = finish_answers(&answers);
 	}
 	semel_dead_replayer_close(&replayer);

@@ -191,6 +191,18 @@ def test_all_that_is_pending_is_replayed_together(shop):
     assert shop.ok("dlq", "replay", "--all") == "no dead letter is pending\n"
 
 
+@pytest.mark.only("sqlite")
+def test_replaying_all_passes_over_what_somebody_else_has_settled_meanwhile(shop):
+    for number in range(3):
+        publish(shop, "bad", str(number))
+    relay(shop)
+    consume(shop)
+    shop.sql("CREATE TRIGGER somebody AFTER UPDATE ON semel_dead_letter WHEN NEW.status = 'REPLAYED'"
+             " BEGIN UPDATE semel_dead_letter SET status = 'DISCARDED' WHERE status = 'PENDING'; END")
+    assert len(shop.json("dlq", "replay", "--all")) == 1
+    assert shop.ok("dlq", "replay", "--all") == "no dead letter is pending\n"
+
+
 def test_all_of_one_scope_leaves_the_others(shop):
     deliver(shop, ("bad", "1"))
     consume(shop, "audit")
