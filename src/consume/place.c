@@ -79,7 +79,9 @@ static struct place *need_place(struct semel_places *places, const char *topic, 
 static struct fetched *find_fetched(const struct place *place, int64_t offset)
 {
 	size_t low = 0, high = place->length;
-	struct fetched *first = place->fetched ? place->fetched + place->start : NULL;
+	if (!place->fetched)
+		return NULL;
+	struct fetched *first = place->fetched + place->start;
 	while (low < high) {
 		size_t middle = (low + high) / 2;
 		if (first[middle].event.offset < offset)
