@@ -6,6 +6,7 @@
 #include "cli/delivery.h"
 #include "cli/delivery_options.h"
 #include "cli/notify.h"
+#include "cli/progress.h"
 #include "cli/signals.h"
 #include "consume/consumer.h"
 #include "consume/handler.h"
@@ -133,11 +134,14 @@ static semel_status work(struct semel_invocation *invocation, semel_consumer *co
 	uint64_t max = (uint64_t)semel_args_number(args, "max");
 	semel_signals_watch(stop, consumer, semel_args_duration_ms(args, "grace"));
 	semel_notify("READY=1");
+	if (semel_args_flag(args, "drain") && !semel_args_flag(args, "print"))
+		semel_progress_follow("events done", SEMEL_METRIC_CONSUMED, "done");
 	semel_status status =
 		semel_args_flag(args, "drain")
 			? semel_consumer_drain(consumer, semel_args_duration_ms(args, "timeout"),
 					       max, &invocation->error)
 			: semel_consumer_run(consumer, max, &invocation->error);
+	semel_progress_end();
 	semel_signals_forget();
 	return status;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `semel prune`: forgets what was kept long enough. */
 #include "cli/config.h"
+#include "cli/progress.h"
 #include "cli/signals.h"
 #include "proof/retention.h"
 
@@ -30,12 +31,20 @@ static void stop(void *wake)
 	semel_wake_ring(wake);
 }
 
+static void show_progress(const struct semel_retention_counts *counts, void *user)
+{
+	const struct semel_prune_counts *rows = &counts->rows;
+	(void)user;
+	semel_progress_show("rows", rows->outbox + rows->inbox + rows->dead + rows->requests);
+}
+
 static semel_status prune(struct semel_invocation *invocation, struct semel_retention_plan *plan)
 {
 	struct semel_retention_counts counts = { 0 };
 	semel_signals_watch(stop, plan->wake, GRACE_MS);
 	semel_status status = semel_retention_run(plan, &counts, &invocation->error);
 	semel_signals_forget();
+	semel_progress_end();
 	if (status != SEMEL_OK && status != SEMEL_STOPPED)
 		return status;
 	if (invocation->json)
@@ -56,6 +65,7 @@ static semel_status run(struct semel_invocation *invocation)
 			  .dead_ms = retention->dead_ms,
 			  .requests_ms = retention->requests_ms },
 		.dry_run = semel_args_flag(invocation->args, "dry-run"),
+		.progress = show_progress,
 	};
 	/* Before anything is opened: a wrong configuration is wrong without a database too. */
 	semel_status status = semel_retention_check(&plan.ages, error);

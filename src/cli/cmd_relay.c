@@ -6,6 +6,7 @@
 #include "cli/delivery.h"
 #include "cli/delivery_options.h"
 #include "cli/notify.h"
+#include "cli/progress.h"
 #include "cli/signals.h"
 
 #include <inttypes.h>
@@ -59,6 +60,15 @@ semel_status semel_delivery_relay(struct semel_invocation *invocation, semel_rel
 	return status == SEMEL_OK ? semel_relay_open(&options, relay_out, error) : status;
 }
 
+static semel_status drain(struct semel_invocation *invocation, semel_relay *relay)
+{
+	semel_progress_follow("events published", SEMEL_METRIC_PUBLISHED, NULL);
+	semel_status status = semel_relay_drain(
+		relay, semel_args_duration_ms(invocation->args, "timeout"), &invocation->error);
+	semel_progress_end();
+	return status;
+}
+
 static semel_status run(struct semel_invocation *invocation)
 {
 	const struct semel_args *args = invocation->args;
@@ -74,7 +84,7 @@ static semel_status run(struct semel_invocation *invocation)
 		goto close;
 	semel_notify("READY=1");
 	if (semel_args_flag(args, "drain"))
-		status = semel_relay_drain(relay, semel_args_duration_ms(args, "timeout"), error);
+		status = drain(invocation, relay);
 	else
 		status = semel_relay_run(relay, error);
 	report(invocation, relay);

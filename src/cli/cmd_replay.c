@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/time.h"
 #include "cli/config.h"
+#include "cli/progress.h"
 #include "cli/signals.h"
 #include "cli/stores.h"
 #include "deadletter/replay.h"
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define GRACE_MS 10000
 
@@ -103,10 +103,7 @@ static void stop(void *wake)
 static void show_progress(const struct semel_replay_counts *counts, void *user)
 {
 	(void)user;
-	fprintf(stderr, "\rreplayed %" PRIu64 " of %" PRIu64 " events", counts->sent,
-		counts->chosen);
-	if (counts->sent == counts->chosen)
-		fputs("\n", stderr);
+	semel_progress_show_of("events replayed", counts->sent, counts->chosen);
 }
 
 static void report_json(const struct semel_replay_plan *plan,
@@ -159,11 +156,11 @@ static semel_status run(struct semel_invocation *invocation)
 	if (status != SEMEL_OK)
 		goto close_session;
 
-	if (isatty(STDERR_FILENO) && !invocation->json)
-		plan.progress = show_progress;
+	plan.progress = show_progress;
 	semel_signals_watch(stop, session.wake, GRACE_MS);
 	status = semel_replay_run(&plan, &counts, error);
 	semel_signals_forget();
+	semel_progress_end();
 	if (invocation->json)
 		report_json(&plan, &counts);
 	else if (status == SEMEL_OK || status == SEMEL_STOPPED || counts.sent > 0)

@@ -3,6 +3,7 @@
 #include "base/buffer.h"
 #include "base/error.h"
 #include "base/time.h"
+#include "cli/progress.h"
 #include "cli/stores.h"
 #include "proof/verify.h"
 
@@ -213,6 +214,12 @@ static semel_status print_report(const struct semel_invocation *invocation,
 	return semel_verify_is_clean(report) ? SEMEL_OK : SEMEL_PROBLEM_FOUND;
 }
 
+static void show_progress(const char *what, uint64_t count, void *user)
+{
+	(void)user;
+	semel_progress_show(what, count);
+}
+
 static semel_status run(struct semel_invocation *invocation)
 {
 	semel_error *error = &invocation->error;
@@ -230,10 +237,12 @@ static semel_status run(struct semel_invocation *invocation)
 			.broker_url = invocation->broker,
 			.scopes = semel_args_list(invocation->args, "scope", NULL),
 			.wait_ms = semel_args_duration_ms(invocation->args, "wait"),
+			.progress = show_progress,
 			.env = semel_env_system(),
 		};
 		struct semel_verify_report report;
 		status = semel_verify_run(&plan, arena, &report, error);
+		semel_progress_end();
 		if (status == SEMEL_OK)
 			status = print_report(invocation, &report, error);
 	}

@@ -31,6 +31,7 @@ static const char *const level_names[LEVEL_COUNT] = { "debug", "info", "warn", "
 
 /* The level and AS_JSON in one number, so that any thread may read it. */
 static atomic_int settings = NOT_SET_UP;
+static atomic_bool wipes_first;
 
 static semel_status wrong_value(const char *variable, const char *value, const char *choices,
 				semel_error *error)
@@ -237,6 +238,11 @@ static size_t put_line(struct line *line, enum semel_log_level level, const char
 	return rest;
 }
 
+void semel_log_wipe_first(bool wipe)
+{
+	atomic_store(&wipes_first, wipe);
+}
+
 static void write_line(const struct line *line, uint32_t omitted)
 {
 	if (omitted > 0)
@@ -244,7 +250,10 @@ static void write_line(const struct line *line, uint32_t omitted)
 	semel_buffer_string(line->buffer, line->json ? "}\n" : "\n");
 	if (line->buffer->failed)
 		return;
-	ssize_t written = write(STDERR_FILENO, line->buffer->data, line->buffer->length);
+	ssize_t written = 0;
+	if (atomic_load(&wipes_first))
+		written = write(STDERR_FILENO, SEMEL_LOG_WIPE, strlen(SEMEL_LOG_WIPE));
+	written += write(STDERR_FILENO, line->buffer->data, line->buffer->length);
 	(void)written; /* there is no other place to complain */
 }
 

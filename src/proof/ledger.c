@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_LINES  1024
-#define FIRST_TOPICS 16
-#define ARENA_BLOCK  4096
+#define FIRST_LINES    1024
+#define FIRST_TOPICS   16
+#define ARENA_BLOCK    4096
+#define PROGRESS_EVERY 4096
 
 static bool grow(void **array, size_t count, size_t *capacity, size_t item_size, size_t first)
 {
@@ -65,6 +66,8 @@ static semel_status line_seen(struct semel_text id, const char *status, struct s
 	semel_buffer_append(&ledger->ids, id.data, id.length);
 	semel_buffer_append(&ledger->ids, "", 1); /* so that an id is a C string in its place */
 	ledger->lines[ledger->count++] = line;
+	if (ledger->progress && ledger->count % PROGRESS_EVERY == 0)
+		ledger->progress("events read", ledger->count, ledger->user);
 	return ledger->ids.failed ? SEMEL_INTERNAL : SEMEL_OK;
 }
 

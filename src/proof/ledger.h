@@ -37,7 +37,9 @@ struct semel_ledger {
 	struct semel_arena *arena; /* of the topics' names */
 	struct semel_text *topics;
 	size_t topic_count, topic_capacity;
-	size_t cursor; /* of semel_ledger_seek */
+	size_t cursor;                                                  /* of semel_ledger_seek */
+	void (*progress)(const char *what, uint64_t count, void *user); /* may be NULL */
+	void *user;
 };
 
 /* Reads the outbox. Free it also after a failure. */

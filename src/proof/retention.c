@@ -27,8 +27,9 @@ semel_status semel_retention_check(const struct semel_retention_ages *ages, seme
 }
 
 static semel_status prune_rows(const struct semel_retention_plan *plan, int64_t now_ms,
-			       struct semel_prune_counts *counts_out, semel_error *error)
+			       struct semel_retention_counts *counts_out, semel_error *error)
 {
+	struct semel_prune_counts *rows = &counts_out->rows;
 	struct semel_horizons horizons = { .outbox_ms = now_ms - plan->ages.outbox_ms,
 					   .inbox_ms = now_ms - plan->ages.inbox_ms,
 					   .dead_ms = now_ms - plan->ages.dead_ms,
@@ -42,10 +43,12 @@ static semel_status prune_rows(const struct semel_retention_plan *plan, int64_t 
 			plan->store, &horizons, plan->dry_run, &step, &more, error);
 		if (status != SEMEL_OK)
 			return status;
-		counts_out->outbox += step.outbox;
-		counts_out->inbox += step.inbox;
-		counts_out->dead += step.dead;
-		counts_out->requests += step.requests;
+		rows->outbox += step.outbox;
+		rows->inbox += step.inbox;
+		rows->dead += step.dead;
+		rows->requests += step.requests;
+		if (plan->progress)
+			plan->progress(counts_out, plan->user);
 	}
 	return SEMEL_OK;
 }
@@ -59,7 +62,7 @@ semel_status semel_retention_run(const struct semel_retention_plan *plan,
 		return status;
 
 	int64_t now_ms = semel_now_ms(plan->env);
-	status = prune_rows(plan, now_ms, &counts_out->rows, error);
+	status = prune_rows(plan, now_ms, counts_out, error);
 	if (status == SEMEL_OK && plan->broker && plan->broker->driver->prune)
 		status = plan->broker->driver->prune(plan->broker, now_ms - plan->ages.outbox_ms,
 						     plan->dry_run, &counts_out->broker, error);

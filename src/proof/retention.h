@@ -11,6 +11,11 @@ struct semel_retention_ages {
 	int64_t outbox_ms, inbox_ms, dead_ms, requests_ms;
 };
 
+struct semel_retention_counts {
+	struct semel_prune_counts rows;
+	uint64_t broker;
+};
+
 struct semel_retention_plan {
 	semel_store *store;
 	struct semel_broker *broker; /* NULL: its log is left alone */
@@ -18,11 +23,9 @@ struct semel_retention_plan {
 	struct semel_wake *wake; /* rung: stop between two steps; may be NULL */
 	struct semel_retention_ages ages;
 	bool dry_run;
-};
-
-struct semel_retention_counts {
-	struct semel_prune_counts rows;
-	uint64_t broker;
+	/* After each step; may be NULL. */
+	void (*progress)(const struct semel_retention_counts *counts, void *user);
+	void *user;
 };
 
 /* Pure. CONFIG when the inbox would forget before the outbox does: a replay could then double. */

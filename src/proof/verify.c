@@ -552,18 +552,28 @@ static semel_status verify_outbox(struct verification *of, semel_error *error)
 
 /* ---- patience -------------------------------------------------------------------------------- */
 
+static uint64_t on_their_way(const struct semel_verify_report *report)
+{
+	uint64_t count = report->unpublished;
+	for (size_t i = 0; i < report->scope_count; i++)
+		count += report->scopes[i].waiting + report->scopes[i].missing.count;
+	return count;
+}
+
+static bool is_doubtful(const struct semel_verify_report *report)
+{
+	for (size_t i = 0; i < report->scope_count; i++)
+		if (report->scopes[i].doubtful)
+			return true;
+	return false;
+}
+
 /* So long the first look may be wrong; 0: nothing will come of looking again. */
 static int64_t patience_ms(const struct verification *of)
 {
-	const struct semel_verify_report *report = of->report;
-	bool on_its_way = report->unpublished > 0, doubtful = false;
-	for (size_t i = 0; i < report->scope_count; i++) {
-		on_its_way |= report->scopes[i].waiting + report->scopes[i].missing.count > 0;
-		doubtful |= report->scopes[i].doubtful;
-	}
-	if (doubtful && of->plan->wait_ms < DOUBT_MS)
+	if (is_doubtful(of->report) && of->plan->wait_ms < DOUBT_MS)
 		return DOUBT_MS;
-	return on_its_way ? of->plan->wait_ms : 0;
+	return on_their_way(of->report) > 0 ? of->plan->wait_ms : 0;
 }
 
 static semel_status look(struct verification *of, semel_error *error)
@@ -585,6 +595,9 @@ static semel_status look_patiently(struct verification *of, semel_error *error)
 		int64_t pause_ms = now_ms - last_ms + LOOK_AGAIN_MS;
 		if (left_ms <= 0)
 			break;
+		if (of->plan->progress)
+			of->plan->progress("deliveries on their way", on_their_way(of->report),
+					   of->plan->user);
 		semel_wake_pause_us((pause_ms < left_ms ? pause_ms : left_ms) * 1000);
 		last_ms = semel_steady_ms(env);
 		status = look(of, error);
@@ -596,6 +609,8 @@ semel_status semel_verify_run(const struct semel_verify_plan *plan, struct semel
 			      struct semel_verify_report *report_out, semel_error *error)
 {
 	struct verification of = { .plan = plan, .report = report_out, .arena = arena };
+	of.ledger.progress = plan->progress;
+	of.ledger.user = plan->user;
 	semel_status status = look_patiently(&of, error);
 	semel_ledger_free(&of.ledger);
 	semel_broker_close(of.broker);

@@ -53,6 +53,9 @@ struct semel_verify_plan {
 	const char *broker_url;    /* asked only when something is not settled; NULL: never */
 	const char *const *scopes; /* NULL-ended; empty: every subscription of the consumers */
 	int64_t wait_ms;           /* so long events that are on their way may take to arrive */
+	/* What is done just now, and of how much; may be NULL. */
+	void (*progress)(const char *what, uint64_t count, void *user);
+	void *user;
 	const struct semel_env *env;
 };
 
