@@ -8,8 +8,33 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <string.h>
+
+#define CONFIRM_TIMEOUT_MS 30000
 
 static const struct semel_text no_text = { NULL, 0 };
+
+/* ---- a clock that stands still unless it is set ------------------------------------------------
+ */
+
+static int64_t clock_ms;
+static int64_t ticks_ms; /* go by whenever the broker is heard */
+
+static int64_t tell_time(void *user)
+{
+	(void)user;
+	return clock_ms;
+}
+
+static uint64_t chance(void *user)
+{
+	(void)user;
+	return 0;
+}
+
+static const struct semel_env env = { .now_ms = tell_time,
+				      .steady_ms = tell_time,
+				      .random = chance };
 
 /* ---- a store with one row ---------------------------------------------------------------------
  */
@@ -71,6 +96,7 @@ static const struct semel_store_driver store_driver = {
 static void *tokens[8];
 static unsigned offered, answered, allowed, room;
 static semel_status verdict;
+static const char *blocked_by; /* NULL: it takes everything */
 
 static semel_status publish(struct semel_broker *broker, const struct semel_event *event,
 			    const struct semel_passage *passage, void *token, semel_error *error)
@@ -86,6 +112,7 @@ static semel_status poll_answers(struct semel_broker *broker, int64_t wait_ms,
 				 semel_outcome_seen seen, void *user, semel_error *error)
 {
 	(void)broker, (void)wait_ms, (void)error;
+	clock_ms += ticks_ms;
 	while (answered < allowed && answered < offered) {
 		struct semel_publish_outcome outcome = { .token = tokens[answered++],
 							 .status = verdict };
@@ -94,10 +121,10 @@ static semel_status poll_answers(struct semel_broker *broker, int64_t wait_ms,
 	return SEMEL_OK;
 }
 
-static const char *never_blocked(struct semel_broker *broker)
+static const char *blocked(struct semel_broker *broker)
 {
 	(void)broker;
-	return NULL;
+	return blocked_by;
 }
 
 static semel_status transact(struct semel_broker *broker, const char *name, semel_error *error)
@@ -114,7 +141,7 @@ static void complete(struct semel_broker *broker)
 static const struct semel_broker_driver broker_driver = { .scheme = "test",
 							  .publish = publish,
 							  .poll = poll_answers,
-							  .blocked = never_blocked,
+							  .blocked = blocked,
 							  .transact = transact,
 							  .complete = complete };
 
@@ -151,23 +178,22 @@ static int set_up_with(bool transactions)
 		.transactions = transactions,
 		.window = 4,
 		.window_bytes = 1000,
-		.confirm_timeout_ms = 30000,
+		.confirm_timeout_ms = CONFIRM_TIMEOUT_MS,
 		.refusal = { .attempts_max = 3, .backoff = { 10, 10 } },
 	};
 	marked = failed = offered = answered = allowed = 0;
 	written = 1;
 	room = 8;
+	clock_ms = 1000000;
+	ticks_ms = 0;
+	blocked_by = NULL;
 	verdict = SEMEL_OK;
 	lane = (struct semel_lane){ .lease = { .epoch = 1 } };
-	lanes = (struct semel_lanes){
-		.env = semel_env_system(), .lease_ms = 5000, .count = 1, .lanes = &lane
-	};
-	assert_int_equal(semel_source_open_poll(semel_env_system(), &lanes, &source, NULL),
-			 SEMEL_OK);
+	lanes = (struct semel_lanes){ .env = &env, .lease_ms = 5000, .count = 1, .lanes = &lane };
+	assert_int_equal(semel_source_open_poll(&env, &lanes, &source, NULL), SEMEL_OK);
 	give_label();
-	assert_int_equal(
-		semel_pipeline_open(&options, semel_env_system(), &lanes, source, &pipeline, NULL),
-		SEMEL_OK);
+	assert_int_equal(semel_pipeline_open(&options, &env, &lanes, source, &pipeline, NULL),
+			 SEMEL_OK);
 	semel_pipeline_connect(pipeline, &store, &broker);
 	lane.mine = true;
 	return 0;
@@ -284,9 +310,87 @@ static void without_transactions_what_is_behind_a_refused_event_waits(void **sta
 	assert_int_equal(failed, 1);
 }
 
+/* ---- a broker that does not answer ------------------------------------------------------------
+ */
+
+static void expect_outage_of(const char *events)
+{
+	semel_error error = { .status = SEMEL_OK };
+	bool busy = false;
+	assert_int_equal(semel_pipeline_step(pipeline, SEMEL_STEP_HEAR, &busy, &error),
+			 SEMEL_OUTAGE);
+	assert_non_null(strstr(error.text, events));
+	assert_int_equal(marked, 0);
+}
+
+static void a_broker_that_does_not_answer_within_the_limit_is_an_outage(void **state)
+{
+	(void)state;
+	written = 2;
+	allowed = 1;
+	step();
+	assert_int_equal(offered, 2);
+	clock_ms += CONFIRM_TIMEOUT_MS;
+	step();
+	clock_ms++;
+	expect_outage_of("1 events in 30000 ms");
+}
+
+static void what_was_answered_is_not_late(void **state)
+{
+	(void)state;
+	step();
+	clock_ms += CONFIRM_TIMEOUT_MS + 1;
+	allowed = 1;
+	step();
+	assert_int_equal(marked, 1);
+	clock_ms += CONFIRM_TIMEOUT_MS + 1;
+	step();
+}
+
+static void a_broker_that_has_told_us_to_wait_has_the_whole_limit_again_afterwards(void **state)
+{
+	(void)state;
+	step();
+	blocked_by = "low on memory";
+	for (int i = 0; i < 3; i++) {
+		clock_ms += CONFIRM_TIMEOUT_MS + 1;
+		step();
+	}
+	blocked_by = NULL;
+	clock_ms += CONFIRM_TIMEOUT_MS;
+	step();
+	clock_ms++;
+	expect_outage_of("1 events in 30000 ms");
+}
+
+static void a_broker_that_makes_no_room_within_the_limit_is_an_outage(void **state)
+{
+	(void)state;
+	semel_error error = { .status = SEMEL_OK };
+	bool busy = false;
+	written = 2;
+	room = 1;
+	ticks_ms = 1000;
+	assert_int_equal(semel_pipeline_step(pipeline, SEMEL_STEP_READ, &busy, &error),
+			 SEMEL_OUTAGE);
+	assert_int_equal(offered, 1);
+	assert_int_equal(marked, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(
+			a_broker_that_does_not_answer_within_the_limit_is_an_outage, set_up,
+			tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_broker_that_makes_no_room_within_the_limit_is_an_outage, set_up,
+			tear_down),
+		cmocka_unit_test_setup_teardown(what_was_answered_is_not_late, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_broker_that_has_told_us_to_wait_has_the_whole_limit_again_afterwards,
+			set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			an_event_that_waited_for_room_does_not_pass_one_that_was_refused_meanwhile,
 			set_up, tear_down),
