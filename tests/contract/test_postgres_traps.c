@@ -423,6 +423,62 @@ static void functions_look_nowhere_but_where_the_tables_are(void **state)
 	semel_libpq.finish(connection);
 }
 
+/* ---- settings ---------------------------------------------------------------------------------
+ */
+
+static void expect_time_outs(const char *given, const char *expected)
+{
+	char url[STORE_SUITE_URL_SIZE * 2];
+	semel_store *store = NULL;
+	snprintf(url, sizeof(url), "%s%s", store_url,
+		 given); /* its end are the session's options */
+	assert_ok(semel_store_open(url, &store, NULL));
+	assert_answer(semel_pg_of(store)->connection,
+		      "SELECT current_setting('statement_timeout') || ' ' ||"
+		      " current_setting('lock_timeout') || ' ' ||"
+		      " current_setting('idle_in_transaction_session_timeout')",
+		      expected);
+	semel_store_close(store);
+}
+
+static void time_outs_that_nobody_has_set_are_set_and_others_are_kept(void **state)
+{
+	(void)state;
+	semel_store_close(store_open_one());
+	expect_time_outs("%20-cstatement_timeout%3D0%20-clock_timeout%3D0"
+			 "%20-cidle_in_transaction_session_timeout%3D0",
+			 "1min 5s 1min");
+	expect_time_outs("%20-cstatement_timeout%3D7s%20-clock_timeout%3D8s"
+			 "%20-cidle_in_transaction_session_timeout%3D9s",
+			 "7s 8s 9s");
+	expect_time_outs("%20-cstatement_timeout%3D0%20-clock_timeout%3D8s"
+			 "%20-cidle_in_transaction_session_timeout%3D0",
+			 "1min 8s 1min");
+}
+
+/* docs/benchmarks.md measured them: a mark stays in its page, and vacuum comes in time. */
+static void the_outbox_has_room_for_marks_and_is_vacuumed_early(void **state)
+{
+	(void)state;
+	PGconn *connection = connect_as_application();
+	assert_answer(connection,
+		      "SELECT reloptions @> ARRAY['fillfactor=50',"
+		      " 'autovacuum_vacuum_scale_factor=0.02', 'autovacuum_vacuum_threshold=1000',"
+		      " 'autovacuum_vacuum_insert_scale_factor=0.05',"
+		      " 'autovacuum_analyze_scale_factor=0.05', 'autovacuum_vacuum_cost_delay=0']"
+		      " FROM pg_class WHERE oid = 'semel_outbox'::regclass",
+		      "t");
+	assert_answer(connection,
+		      "SELECT reloptions FROM pg_class WHERE oid = 'semel_outbox_pkey'::regclass",
+		      "{fillfactor=90}");
+	assert_answer(connection,
+		      "SELECT reloptions @> ARRAY['fillfactor=10',"
+		      " 'autovacuum_vacuum_threshold=100', 'autovacuum_vacuum_scale_factor=0']"
+		      " FROM pg_class WHERE oid = 'semel_lease'::regclass",
+		      "t");
+	semel_libpq.finish(connection);
+}
+
 /* ---- prune ----------------------------------------------------------------------------------- */
 
 static uint64_t pruned_weeks(semel_store *store, PGconn *connection)
@@ -504,6 +560,8 @@ static const struct CMUnitTest tests[] = {
 	POSTGRES_TEST(two_connections_give_no_statement_the_same_name),
 	POSTGRES_TEST(a_borrowed_connection_of_another_encoding_is_refused),
 	POSTGRES_TEST(functions_look_nowhere_but_where_the_tables_are),
+	POSTGRES_TEST(time_outs_that_nobody_has_set_are_set_and_others_are_kept),
+	POSTGRES_TEST(the_outbox_has_room_for_marks_and_is_vacuumed_early),
 	POSTGRES_TEST(a_week_in_use_stays_until_the_next_prune),
 	POSTGRES_TEST(prune_does_not_read_what_is_young),
 };
