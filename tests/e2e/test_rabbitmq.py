@@ -9,6 +9,7 @@ import guide
 import mix
 import pytest
 from program import wait_for
+from story import HANDLER, prepare, publish, words
 
 pytestmark = [pytest.mark.anywhere, pytest.mark.only("rabbitmq")]
 
@@ -168,3 +169,46 @@ def test_the_page_shows_how_to_read_a_stream(shop, capsys):
 def test_a_broker_that_does_not_answer_is_named_as_its_url_was_written(semel):
     for url in ("amqp://guest@[::1]:1/", "amqp://guest@127.0.0.1:1/"):
         assert f"cannot reach {url}" in semel.fails(69, "--broker", url, "relay", "--drain")
+
+
+# ---- settings in the URL ----------------------------------------------------------------------------
+
+
+@pytest.mark.unless("rabbitmq-stream", reason="the type of the queue is the mix's own there")
+def test_classic_queues_keep_the_order_over_a_retry_and_are_not_taken_for_others(bare):
+    classic = ("--broker", f"{bare.broker.url}?queue-type=classic")
+    named = ("--scope", "billing", "--topic", TOPIC)
+    bare.ok("init")
+    prepare(bare)
+    bare.ok(*classic, "topology", "apply", *named)
+    for word, aggregate in (("flaky", "1"), ("second", "1"), ("other", "2"), ("third", "1")):
+        publish(bare, word, aggregate)
+    bare.ok(*classic, "relay", "--drain")
+    flaky = mix.fail_when(":attempt = 1 AND json_extract(:payload, '$.word') = 'flaky'")
+    done = bare.json(*classic, *CONSUME, "--immediate", "1", "--sql", flaky, "--sql", HANDLER.format(scope="billing"))
+    assert done["done"] == 4 and done["retried"] > 0
+    assert [word for word in words(bare) if word != "other"] == ["flaky", "second", "third"] and len(words(bare)) == 4
+    bare.ok(*classic, "verify", "--scope", "billing")
+    bare.ok(*classic, "topology", "check", *named)
+    differs = bare.run("topology", "check", *named)
+    assert differs.returncode == 1 and "the broker has 'classic', semel wants 'quorum'" in differs.stdout
+
+
+@pytest.mark.unless("rabbitmq-stream", reason="it is about the topic, which is the same there")
+def test_what_no_subscription_takes_lies_in_the_alternate_exchanges_queue(bare):
+    kept = ("--broker", f"{bare.broker.url}?alternate-exchange=lost")
+    named = ("--scope", "billing", "--topic", TOPIC)
+    bare.ok("init")
+    early = bare.publish()
+    bare.ok(*kept, "relay", "--drain")
+    assert bare.sql("SELECT id, status FROM semel_outbox") == [(early, "PUBLISHED")]
+    bare.ok(*kept, "topology", "apply", *named)
+    bare.ok(*kept, "topology", "check", *named)
+    bare.publish()
+    bare.ok(*kept, "relay", "--drain")
+    assert bare.json(*kept, *CONSUME, "--exec", "true")["done"] == 1
+    channel = bare.broker.channel()
+    assert channel.basic_get("lost", auto_ack=True)[1].message_id == early
+    assert channel.basic_get("lost", auto_ack=True)[0] is None
+    bare.broker.connection.close()
+    assert bare.ok("dlq", "count").strip() == "0"
