@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `semel drill`: would it survive here? Played on the user's own store and broker, and cleared up
  * again, whatever happens. */
+#include "base/buffer.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -53,12 +54,37 @@ static semel_status check_wanted(const char *const *wanted, semel_error *error)
 	return SEMEL_OK;
 }
 
-static semel_status list_rows(void)
+static void put_row(struct semel_buffer *buffer, const struct semel_drill_row *row)
+{
+	semel_buffer_string(buffer, "{\"name\":");
+	semel_buffer_json(buffer, semel_text_of(row->name));
+	semel_buffer_string(buffer, ",\"kind\":");
+	semel_buffer_json(buffer, semel_text_of(row->kind));
+	semel_buffer_string(buffer, ",\"outcome\":");
+	semel_buffer_json(buffer, semel_text_of(row->outcome));
+	semel_buffer_string(buffer, "}");
+}
+
+static semel_status list_rows(bool json, semel_error *error)
 {
 	const struct semel_drill_row *row;
-	for (size_t at = 0; (row = row_at(at)) != NULL; at++)
-		printf("%-26s %-8s %s\n", row->name, row->kind, row->outcome);
-	return SEMEL_OK;
+	struct semel_buffer buffer = { 0 };
+	for (size_t at = 0; (row = row_at(at)) != NULL; at++) {
+		if (json) {
+			semel_buffer_string(&buffer, at == 0 ? "[" : ",\n ");
+			put_row(&buffer, row);
+		} else {
+			semel_buffer_printf(&buffer, "%-26s %-8s %s\n", row->name, row->kind,
+					    row->outcome);
+		}
+	}
+	if (json)
+		semel_buffer_string(&buffer, "]\n");
+	bool failed = buffer.failed;
+	if (!failed)
+		fputs(buffer.data, stdout);
+	semel_buffer_free(&buffer);
+	return failed ? semel_error_set(error, SEMEL_INTERNAL, "no memory") : SEMEL_OK;
 }
 
 /* ---- the play -------------------------------------------------------------------------------- */
@@ -193,7 +219,7 @@ static semel_status run(struct semel_invocation *invocation)
 	if (status != SEMEL_OK)
 		return status;
 	if (semel_args_flag(args, "list"))
-		return list_rows();
+		return list_rows(invocation->json, drill.error);
 	struct semel_arena *arena = semel_arena_new(4096);
 	if (!arena)
 		return semel_error_set(drill.error, SEMEL_INTERNAL, "no memory");

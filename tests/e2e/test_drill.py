@@ -138,6 +138,12 @@ def test_the_names_of_the_rows_are_those_that_row_takes(bare):
     assert "did you mean relay.after-confirm" in bare.fails(64, "drill", "--row", "relay.after-confrm")
 
 
+def test_the_list_as_json_tells_what_the_table_shows(bare):
+    table = [line.split(maxsplit=2) for line in bare.ok("drill", "--list").splitlines()]
+    rows = json.loads(bare.ok("drill", "--list", "--json"))
+    assert [[row["name"], row["kind"], row["outcome"]] for row in rows] == table
+
+
 def test_a_row_that_fails_is_told_and_ends_with_1(bare):
     """Somebody makes the drill's own audit forget what it was told, while the drill stands still."""
     child = begun(bare)
