@@ -4,6 +4,7 @@ also what nobody would write on purpose. SEMEL_TEST_KAFKA is host:port of a Kafk
 import json
 import os
 import uuid
+from datetime import datetime, timedelta
 
 import pytest
 from kafka_server import ADMINISTRATOR, PASSWORD, USER, Administrator
@@ -54,6 +55,14 @@ class Shop:
                 records.append(record)
         reader.close()
         return records
+
+    def read_at(self, partition, offset):
+        reader = kafka.Consumer({"bootstrap.servers": SERVER, "group.id": str(uuid.uuid4())})
+        reader.assign([kafka.TopicPartition(self.topic, partition, offset)])
+        record = reader.poll(60)
+        reader.close()
+        assert record is not None and not record.error() and record.offset() == offset
+        return record
 
     def effects(self):
         return self.semel.sql("SELECT id, type, aggregate, payload, time FROM effect ORDER BY rowid")
@@ -126,6 +135,11 @@ def test_a_failing_event_goes_through_the_retry_topics_and_is_a_dead_letter_in_t
     headers = {name: value.decode() for name, value in copy.headers()}
     assert headers["ce_id"] == entry["originalEventId"] and headers["semel-dead-attempts"] == "3"
     assert headers["semel-dead-reason"] == entry["failureReason"] and headers["semel-dead-scope"] == "billing"
+    assert headers["semel-dead-topic"] == shop.topic
+    buried, failed = (datetime.fromisoformat(text) for text in (headers["semel-dead-time"], entry["failureTimestamp"]))
+    assert abs(buried - failed) < timedelta(hours=1)
+    origin = shop.read_at(int(headers["semel-dead-partition"]), int(headers["semel-dead-offset"]))
+    assert dict(origin.headers())["ce_id"].decode() == headers["ce_id"]
     shop.ok("dlq", "replay", entry["dlqEntryId"])
     shop.ok("consume", "--scope", "billing", "--topic", shop.topic, "--drain", "--exec", "true")
     assert shop.dead() == []
@@ -149,6 +163,17 @@ def test_offsets_that_are_kept_in_the_store_win(shop):
     shop.semel.sql("UPDATE semel_position SET next_offset = 0 WHERE next_offset > 0")
     shop.consume("--guarantee", "at-least-once")
     assert len(shop.effects()) == 20
+
+
+def test_a_topic_that_may_lose_what_was_confirmed_or_refuses_whole_batches_is_told(shop):
+    topic = f"careless-{uuid.uuid4()}"
+    Administrator(SERVER).create(topic, partitions=1, unclean_leader_election_enable="true", max_message_bytes=2000)
+    done = shop.semel.run("topology", "check", "--scope", "billing", "--topic", topic, env=shop.env)
+    assert done.returncode == 1, done.stderr
+    assert f"the topic {topic} has unclean.leader.election.enable=true: confirmed events can be lost" in done.stdout
+    assert f"the topic {topic} has max.message.bytes=2000" in done.stdout and "message.max.bytes=1900" in done.stdout
+    other = shop.semel.run("topology", "check", "--scope", "billing", "--topic", shop.topic, env=shop.env).stdout
+    assert "unclean" not in other and "max.message.bytes" not in other and "replica" not in other, other
 
 
 # ---- what the server says -------------------------------------------------------------------------
