@@ -465,9 +465,11 @@ semel_status semel_settle(struct semel_consumer *consumer, struct semel_item *co
 		return status;
 	}
 	for (uint32_t i = 0; i < item_count; i++) {
-		if (is_settled(items[i]) || items[i]->fate == SEMEL_FATE_LATER)
+		/* Else a worker has it: it comes here again when its handler has ended. */
+		bool is_over = is_settled(items[i]) || items[i]->fate == SEMEL_FATE_LATER;
+		if (is_over)
 			say(consumer, items[i]);
-		if (semel_spans_wanted())
+		if (is_over && semel_spans_wanted())
 			semel_tally_spans(consumer, items[i]);
 		if (is_settled(items[i]))
 			count(consumer, items[i]);

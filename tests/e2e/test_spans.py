@@ -91,6 +91,13 @@ def test_one_trace_from_publish_to_the_claim(shop, collector):
     assert all(int(span["endTimeUnixNano"]) >= int(span["startTimeUnixNano"]) for span in collector.spans)
 
 
+def test_an_event_that_a_worker_has_handled_has_one_span_of_each_kind(shop, collector):
+    publish(shop, "one")
+    relay(shop)
+    shop.ok("consume", "--scope", "billing", "--topic", "order.events", "--exec", "true", "--drain", env=collector.env)
+    assert sorted(span["name"] for span in collector.spans) == ["semel.consume", "semel.dedup.try_claim"]
+
+
 def test_publish_makes_and_stores_a_traceparent_where_there_is_none(shop, collector):
     run_all(shop, collector.env)
     ((headers,),) = shop.sql("SELECT headers FROM semel_outbox")
