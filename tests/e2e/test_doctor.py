@@ -109,6 +109,16 @@ def test_a_subscription_without_its_queues_is_a_problem(semel):
     assert not grave(doctor(semel, *wanted), "topology")
 
 
+@pytest.mark.skipif(mix.BROKER != "local", reason="of the local broker: others have queues or groups of their own")
+def test_a_topic_that_is_there_does_not_hide_a_subscription_that_is_not(semel):
+    one_delivered(semel)
+    check = ("topology", "check", "--scope", "never", "--topic", TOPIC)
+    missing = semel.run(*check)
+    assert missing.returncode == 1 and "never" in missing.stdout and TOPIC in missing.stdout
+    semel.ok("topology", "apply", *check[2:])
+    semel.ok(*check)
+
+
 def test_every_check_is_on_the_page():
     known = set(re.findall(r'\[SEMEL_CHECK_\w+\] =\s+\{\s*"([a-z-]+)"', (TREE / "src/base/finding.c").read_text()))
     told = set(re.findall(r"^\| `([a-z-]+)` \|", (TREE / "docs/admin.md").read_text(), re.MULTILINE))

@@ -180,15 +180,18 @@ static semel_status compare_topic(struct semel_local *local, const char *scope, 
 				  bool *there_out, semel_error *error)
 {
 	const enum semel_local_sql rows = SEMEL_LOCAL_BACKLOG;
+	bool row = false;
 	semel_status status = semel_local_bind(local, rows, SEMEL_LOCAL_NO_INTS, error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_local_bind_text(local, rows, 1, semel_text_of(scope));
 	semel_local_bind_text(local, rows, 2, semel_text_of(topic));
-	status = semel_local_next(local, rows, there_out, error);
-	if (status == SEMEL_OK && *there_out)
-		semel_local_reset(local, rows);
-	return status;
+	status = semel_local_next(local, rows, &row, error);
+	if (status != SEMEL_OK || !row)
+		return status;
+	*there_out = semel_local_int(local, rows, 4) != 0; /* the topic alone is not enough */
+	semel_local_reset(local, rows);
+	return SEMEL_OK;
 }
 
 semel_status semel_local_compare(struct semel_broker *broker,
