@@ -197,7 +197,10 @@ def test_gauges_are_the_stores(shop, server):
     shown = samples(server)
     assert shown["semel_outbox_unpublished"] == 1
     assert shown["semel_dlq_pending"] == 1
-    assert shown['semel_consumer_lag{scope="billing",topic="order.events"}'] == 0
+    lag = 'semel_consumer_lag{scope="billing",topic="order.events"}'
+    assert shown[lag] == 0
+    relay(shop)
+    wait_for(lambda: samples(server)[lag] == 1, what="one event at the broker")
 
 
 def test_an_idle_system_is_ready_and_a_stuck_one_is_not(shop):
@@ -378,6 +381,43 @@ def test_duplicates_and_retries_are_counted(shop):
     wait_for(lambda: samples(consuming).get('semel_retries_total{scope="billing",reason="handler"}', 0) >= 1, what="a retry")
 
 
+@pytest.mark.only("local")
+def test_what_a_full_broker_refused_is_counted(shop):
+    publish(shop, "fits", "1"), publish(shop, "waits", "2")
+    relaying = spawn_with_metrics(shop, "--broker", "local:semel-broker.db?max-length=1", "relay")
+    wait_for(lambda: samples(relaying).get("semel_publish_nacked_total", 0) >= 1, what="a refusal")
+    wait_for(lambda: samples(relaying).get("semel_published_total") == 1, what="the one that fits")
+    assert samples(relaying)["semel_publish_returned_total"] == 0
+
+
+@pytest.mark.only("rabbitmq")
+def test_what_the_broker_gave_back_because_nobody_takes_it_is_counted(shop):
+    relaying = spawn_with_metrics(shop, "relay", "--first-delay", "20ms", "--attempts", "2")
+    shop.publish("--topic", "nobody.listens")
+    wait_for(lambda: samples(relaying).get("semel_dlq_entries_added_total") == 1, what="the dead letter")
+    shown = samples(relaying)
+    assert shown["semel_publish_returned_total"] == 2 and shown["semel_publish_nacked_total"] == 0
+
+
+@pytest.mark.only("local", "rabbitmq")
+@pytest.mark.unless("rabbitmq-stream", reason="a log does not tell a new reader what another one had in hand")
+def test_deliveries_that_come_again_are_counted(shop):
+    publish(shop, "good")
+    relay(shop)
+    again = ("consume", "--scope", "billing", "--topic", "order.events", "--exec", "true")
+    assert shop.run(*again, env={"SEMEL_FAILPOINT": "consume.after-commit:kill@1"}).returncode == -9
+    consuming = spawn_with_metrics(shop, *again)
+    wait_for(lambda: samples(consuming).get('semel_redelivered_total{scope="billing"}') == 1, what="the delivery that comes again")
+
+
+def test_an_open_breaker_is_told(shop):
+    publish(shop, "good")
+    relay(shop)
+    outage = ("--http", "http://127.0.0.1:1/")
+    consuming = spawn_with_metrics(shop, "consume", "--scope", "billing", "--topic", "order.events", *outage)
+    wait_for(lambda: samples(consuming)['semel_breaker_state{scope="billing"}'] == 2, what="an open breaker")
+
+
 def test_metrics_beyond_loopback_are_refused(semel):
     assert "loopback" in semel.fails(78, "relay", "--drain", "--metrics", "0.0.0.0:0")
 
@@ -403,6 +443,7 @@ def test_many_are_replayed_at_once_after_a_preview(shop, server):
     assert server.json("/api/admin/dlq/replay?scope=audit", "POST")["chosen"] == 0
     mend(shop)
     assert server.json("/api/admin/dlq/replay?scope=billing", "POST")["done"] == 2
+    assert samples(server)["semel_dlq_entries_replayed_total"] == 2
     assert [(row["what"], row["detail"]) for row in server.json("/api/admin/audit?limit=1")] == [("replay all", "2 entries, scope billing")]
     consume(shop)
     assert words(shop) == ["bad", "bad"]
@@ -411,6 +452,7 @@ def test_many_are_replayed_at_once_after_a_preview(shop, server):
 def test_many_are_discarded_at_once_with_a_reason(shop, server):
     deliver(shop, ("bad", "1"), ("bad", "2"))
     assert server.json("/api/admin/dlq/discard?reason=a%20test", "POST")["done"] == 2
+    assert samples(server)["semel_dlq_entries_discarded_total"] == 2
     assert {entry["discardReason"] for entry in server.json("/api/admin/dlq")} == {"a test"}
 
 
