@@ -296,6 +296,17 @@ def test_a_password_comes_from_a_file(shop, guarded, tmp_path, monkeypatch):
     assert shop.stop(relay) == 0
 
 
+def test_the_password_of_a_store_comes_from_a_passfile(shop, guarded, tmp_path):
+    url = guarded(mix.servers().authority)["SEMEL_STORE"].replace(f":{SECRET}@", "@")
+    passfile = tmp_path / "passfile"
+    passfile.write_text(f"*:*:*:*:{SECRET}\n")
+    passfile.chmod(0o600)  # others are not believed
+    refused = shop.run("dlq", "count", env={"SEMEL_STORE": url, "PGPASSFILE": str(tmp_path / "none")})
+    assert refused.returncode != 0 and "password" in refused.stderr, refused.stderr
+    shop.ok("dlq", "count", env={"SEMEL_STORE": url, "PGPASSFILE": str(passfile)})
+    shop.ok("dlq", "count", env={"SEMEL_STORE": f"{url}&passfile={passfile}"})
+
+
 def test_users_with_the_rights_of_the_guide_can_do_their_work(shop):
     """configure, write and read, as docs/rabbitmq.md has them."""
     page = Path(TREE, "docs", "rabbitmq.md").read_text()
