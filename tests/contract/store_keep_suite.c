@@ -164,6 +164,26 @@ static void prune_forgets_whole_weeks_of_finished_claims(void **state)
 	semel_store_close(store);
 }
 
+/* It may come again tomorrow, however long ago it happened; and one without a time too. */
+static void prune_keeps_a_claim_of_late_of_an_old_event(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_inbox_claim old = store_claim("old"), timeless = store_claim("timeless");
+	const struct semel_horizons month_ago = { .inbox_ms = STORE_NOW - 4 * STORE_WEEK },
+				    later = { .inbox_ms = STORE_NOW + 2 * STORE_WEEK };
+	old.event_time_ms = STORE_NOW - 10 * STORE_WEEK;
+	timeless.event_time_ms = 0;
+	store_claim_now(store, old);
+	store_claim_now(store, timeless);
+	assert_int_equal(prune(store, month_ago, true).inbox, 0);
+	assert_int_equal(prune(store, month_ago, false).inbox, 0);
+	assert_int_equal(store_claim_now(store, old).found, SEMEL_FOUND_PROCESSED);
+	assert_int_equal(store_claim_now(store, timeless).found, SEMEL_FOUND_PROCESSED);
+	assert_int_equal(prune(store, later, false).inbox, 2);
+	semel_store_close(store);
+}
+
 static void prune_goes_on_where_it_stopped(void **state)
 {
 	(void)state;
@@ -292,6 +312,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(what_people_did_is_listed_the_newest_first),
 	cmocka_unit_test(prune_forgets_published_rows_and_keeps_the_others),
 	cmocka_unit_test(prune_forgets_whole_weeks_of_finished_claims),
+	cmocka_unit_test(prune_keeps_a_claim_of_late_of_an_old_event),
 	cmocka_unit_test(prune_goes_on_where_it_stopped),
 	cmocka_unit_test(prune_keeps_dead_letters_with_followers),
 	cmocka_unit_test(an_aggregate_is_not_held_by_a_dead_letter_that_is_gone),

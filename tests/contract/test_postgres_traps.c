@@ -481,16 +481,17 @@ static void the_outbox_has_room_for_marks_and_is_vacuumed_early(void **state)
 
 /* ---- prune ----------------------------------------------------------------------------------- */
 
-static uint64_t pruned_weeks(semel_store *store, PGconn *connection)
+static uint64_t pruned_weeks(semel_store *store, PGconn *connection, int days)
 {
 	struct semel_prune_counts counts;
 	struct semel_horizons horizons = { 0 };
 	uint64_t gone = 0;
 	bool more = true;
 	horizons.inbox_ms =
-		strtoll(postgres_ask(connection, "SELECT (extract(epoch FROM now()) * 1000)::bigint"
-						 " + 8 * 86400000::bigint"),
-			NULL, 10);
+		strtoll(postgres_ask(connection,
+				     "SELECT (extract(epoch FROM now()) * 1000)::bigint"),
+			NULL, 10) +
+		days * INT64_C(86400000);
 	while (more) {
 		assert_ok(store->driver->prune(store, &horizons, false, &counts, &more, NULL));
 		gone += counts.inbox;
@@ -505,12 +506,33 @@ static void a_week_in_use_stays_until_the_next_prune(void **state)
 	semel_store *store = store_open_one();
 	postgres_ask(reader, "SELECT semel_try_claim('s', 'e1', now(), 't')");
 	postgres_ask(reader, "BEGIN; SELECT count(*) FROM semel_inbox");
-	assert_int_equal(pruned_weeks(store, connection), 0);
+	assert_int_equal(pruned_weeks(store, connection, 8), 0);
 	postgres_ask(reader, "COMMIT");
-	assert_int_equal(pruned_weeks(store, connection), 1);
+	assert_int_equal(pruned_weeks(store, connection, 8), 1);
 	semel_store_close(store);
 	semel_libpq.finish(connection);
 	semel_libpq.finish(reader);
+}
+
+static void a_week_with_a_claim_of_late_stays(void **state)
+{
+	(void)state;
+	PGconn *connection = connect_as_application();
+	semel_store *store = store_open_one();
+	postgres_ask(connection, "CREATE TABLE semel_inbox_20250106 PARTITION OF semel_inbox"
+				 " FOR VALUES FROM ('2025-01-06') TO ('2025-01-13')");
+	postgres_ask(connection, "SELECT semel_try_claim('s', 'e1', '2025-01-08', 't')");
+	assert_int_equal(pruned_weeks(store, connection, -30), 0);
+	assert_answer(connection, "SELECT count(*) FROM semel_inbox_20250106", "1");
+	postgres_ask(connection,
+		     "SELECT semel_try_claim('s', 'e2', '2025-01-08', 't'); UPDATE"
+		     " semel_inbox SET first_seen_at = '2025-01-08' WHERE event_id = 'e2'");
+	assert_answer(connection, "SELECT semel_inbox_drop('semel_inbox_20250106', '2025-02-01')",
+		      "1");
+	assert_answer(connection, "SELECT string_agg(event_id, ',') FROM semel_inbox_other", "e1");
+	assert_int_equal(pruned_weeks(store, connection, 8), 1);
+	semel_store_close(store);
+	semel_libpq.finish(connection);
 }
 
 /* 20,000 rows in one lane, of which the first hundred are old: a piece with them, a piece that
@@ -563,6 +585,7 @@ static const struct CMUnitTest tests[] = {
 	POSTGRES_TEST(time_outs_that_nobody_has_set_are_set_and_others_are_kept),
 	POSTGRES_TEST(the_outbox_has_room_for_marks_and_is_vacuumed_early),
 	POSTGRES_TEST(a_week_in_use_stays_until_the_next_prune),
+	POSTGRES_TEST(a_week_with_a_claim_of_late_stays),
 	POSTGRES_TEST(prune_does_not_read_what_is_young),
 };
 

@@ -3,6 +3,8 @@
  * that nobody waits for longer than a moment.
  *
  * - Only settled rows, finished claims and dead letters without followers go.
+ * - A claim goes by the week of its event and by when it was first seen, whichever is later: an
+ *   event may be old, or have no time at all, and come again tomorrow all the same.
  * - A week of the inbox is dropped with its partition; what lies in the default one is deleted.
  * - A dead letter leaves a FAILED claim behind: its event stays accounted for, and does not run by
  *   itself, for as long as the inbox remembers.
@@ -41,18 +43,25 @@ static const struct semel_pg_query outbox_delete = {
 	" ON CONFLICT (name) DO UPDATE SET value = greatest(m.value, excluded.value))"
 	" SELECT count(*) FROM gone"
 };
+/* $1 is a Monday, as a week_start. */
+#define HORIZON   "($1::date::timestamp AT TIME ZONE 'UTC')"
+#define OLD_CLAIM "status <> 'CLAIMED' AND week_start < $1::date AND first_seen_at < " HORIZON
+
+/* The LIMIT keeps the inner question one about a single partition. */
 static const struct semel_pg_query old_partition = {
 	"look for old weeks of the inbox",
 	"SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
 	" WHERE i.inhparent = 'semel_inbox'::regclass AND c.relname ~ '^semel_inbox_[0-9]{8}$'"
-	" AND to_date(right(c.relname, 8), 'YYYYMMDD') < $1::date ORDER BY c.relname LIMIT 1"
+	" AND to_date(right(c.relname, 8), 'YYYYMMDD') < $1::date AND NOT coalesce((SELECT true"
+	" FROM semel_inbox y WHERE y.week_start = to_date(right(c.relname, 8), 'YYYYMMDD')"
+	" AND y.first_seen_at >= " HORIZON " LIMIT 1), false) ORDER BY c.relname LIMIT 1"
 };
 static const struct semel_pg_query drop_partition = { "forget a week of the inbox",
-						      "SELECT semel_inbox_drop($1)" };
+						      "SELECT semel_inbox_drop($2, " HORIZON ")" };
 static const struct semel_pg_query inbox_delete = {
 	"forget old claims",
 	"DELETE FROM semel_inbox_other WHERE ctid = ANY (ARRAY(SELECT ctid FROM semel_inbox_other"
-	" WHERE status <> 'CLAIMED' AND week_start < $1::date LIMIT $2))"
+	" WHERE " OLD_CLAIM " LIMIT $2))"
 };
 static const struct semel_pg_query key_delete = {
 	"forget old business keys",
@@ -127,8 +136,7 @@ static const struct semel_pg_query outbox_count = {
 	"SELECT count(*) FROM semel_outbox o WHERE " SETTLED_ROW " AND created_at < $1::timestamptz"
 };
 static const struct semel_pg_query inbox_count = {
-	"count old claims",
-	"SELECT count(*) FROM semel_inbox WHERE status <> 'CLAIMED' AND week_start < $1::date"
+	"count old claims", "SELECT count(*) FROM semel_inbox WHERE " OLD_CLAIM
 };
 static const struct semel_pg_query dead_count = {
 	"count old dead letters",
@@ -259,6 +267,7 @@ static semel_status prune_weeks(struct semel_pg_store *store, const struct semel
 	*done_out = semel_pg_rows(old) == 0;
 	if (status != SEMEL_OK || *done_out)
 		goto clear_results;
+	semel_pg_add_week(&params, horizons->inbox_ms);
 	semel_pg_add_string(&params, semel_pg_value(old, 0, 0));
 	status = semel_pg_run(tx, &drop_partition, &params, &dropped, error);
 	*done_out = status == SEMEL_OK && semel_pg_is_null(dropped, 0, 0);

@@ -3,6 +3,8 @@
  * most.
  *
  * - Only settled rows, finished claims and dead letters without followers go.
+ * - A claim goes by the week of its event and by when it was first seen, whichever is later: an
+ *   event may be old, or have no time at all, and come again tomorrow all the same.
  * - A dead letter leaves a FAILED claim behind: its event stays accounted for, and does not run by
  *   itself, for as long as the inbox remembers.
  * - What was forgotten is remembered as a boundary (semel_meta), written in the same transaction.
@@ -45,6 +47,9 @@ static const struct semel_sqlite_query outbox_delete = {
 	"DELETE FROM semel_outbox WHERE seq > ?2 AND seq <= ?3 AND " SETTLED_ROW
 	" AND " CREATED_AT_NORMAL " < ?1"
 };
+/* ?1 is a Monday, as a week_start; a time of that day or later sorts behind it. */
+#define OLD_CLAIM "status <> 'CLAIMED' AND week_start < ?1 AND first_seen_at < ?1"
+
 static const struct semel_sqlite_query inbox_span = {
 	SEMEL_SQL_ONCE, "look for old claims",
 	"SELECT scope, event_id FROM semel_inbox WHERE (scope, event_id) > (?1, ?2)"
@@ -54,7 +59,7 @@ static const struct semel_sqlite_query inbox_delete = {
 	SEMEL_SQL_ONCE, "forget old claims",
 	"DELETE FROM semel_inbox WHERE (scope, event_id) > (?2, ?3)"
 	" AND (?4 IS NULL OR (scope, event_id) <= (?4, ?5))"
-	" AND status <> 'CLAIMED' AND week_start < ?1"
+	" AND " OLD_CLAIM
 };
 static const struct semel_sqlite_query key_delete = {
 	SEMEL_SQL_ONCE, "forget old business keys",
@@ -117,8 +122,7 @@ static const struct semel_sqlite_query outbox_count = {
 	"SELECT count(*) FROM semel_outbox WHERE " SETTLED_ROW " AND " CREATED_AT_NORMAL " < ?1"
 };
 static const struct semel_sqlite_query inbox_count = {
-	SEMEL_SQL_ONCE, "count old claims",
-	"SELECT count(*) FROM semel_inbox WHERE status <> 'CLAIMED' AND week_start < ?1"
+	SEMEL_SQL_ONCE, "count old claims", "SELECT count(*) FROM semel_inbox WHERE " OLD_CLAIM
 };
 static const struct semel_sqlite_query dead_count = {
 	SEMEL_SQL_ONCE, "count old dead letters",
