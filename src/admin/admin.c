@@ -10,6 +10,7 @@
 #include "observe/log.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,30 +24,39 @@
 struct semel_admin {
 	struct semel_desk desk;
 	struct semel_listen listen;
+	pthread_mutex_t tokens_lock;
 	struct semel_tokens tokens;
 	struct semel_http *http;
-	char *store, *broker, *slot, *certificate, *key;
+	char *store, *broker, *slot, *token_file, *certificate, *key;
 	char *hosts[HOSTS_MAX + 1];
 	char url[SEMEL_ADDRESS_SIZE + 24];
 };
 
 /* ---- the gate -------------------------------------------------------------------------------- */
 
-static const struct semel_token *token_of(const struct semel_admin *admin,
-					  const struct semel_http_request *request)
+/* A copy without the secret: the tokens may be renewed meanwhile. The role of an unknown one is
+ * nobody's. */
+static struct semel_token token_of(struct semel_admin *admin,
+				   const struct semel_http_request *request)
 {
-	return semel_tokens_find(&admin->tokens, semel_http_header(request, "Authorization"));
+	struct semel_token token = { .name = "loopback", .role = SEMEL_ROLE_NOBODY };
+
+	pthread_mutex_lock(&admin->tokens_lock);
+	const struct semel_token *found =
+		semel_tokens_find(&admin->tokens, semel_http_header(request, "Authorization"));
+	if (found)
+		token = *found;
+	pthread_mutex_unlock(&admin->tokens_lock);
+	token.text = NULL;
+	return token;
 }
 
 static bool may(const struct semel_admin *admin, const struct semel_route *route,
-		const struct semel_http_request *request, struct semel_http_answer *answer)
+		const struct semel_token *token, struct semel_http_answer *answer)
 {
-	if (admin->tokens.count == 0 || route->role == SEMEL_ROLE_NOBODY)
+	if (!admin->token_file || token->role >= route->role)
 		return true;
-	const struct semel_token *token = token_of(admin, request);
-	if (token && token->role >= route->role)
-		return true;
-	if (!token) {
+	if (token->role == SEMEL_ROLE_NOBODY) {
 		semel_answer_problem(answer, 401, "no-token",
 				     "Send the header Authorization: Bearer TOKEN.");
 		answer->authenticate = "Bearer";
@@ -59,7 +69,7 @@ static bool may(const struct semel_admin *admin, const struct semel_route *route
 static bool check(const struct semel_http_request *request, struct semel_http_answer *answer,
 		  void *user)
 {
-	const struct semel_admin *admin = user;
+	struct semel_admin *admin = user;
 	const char *host = semel_http_header(request, "Host");
 	char id[SEMEL_DESK_ID_SIZE];
 
@@ -83,7 +93,8 @@ static bool check(const struct semel_http_request *request, struct semel_http_an
 				     "A page of another origin may not change anything here.");
 		return false;
 	}
-	return may(admin, route, request, answer);
+	struct semel_token token = token_of(admin, request);
+	return may(admin, route, &token, answer);
 }
 
 /* ---- serving --------------------------------------------------------------------------------- */
@@ -128,13 +139,14 @@ static void serve(const struct semel_http_request *request, struct semel_http_an
 	struct semel_admin *admin = user;
 	struct semel_visit visit = { .desk = &admin->desk, .request = request, .answer = answer };
 	semel_error error = { .status = SEMEL_OK };
-	const struct semel_token *token = token_of(admin, request);
+	struct semel_token token = token_of(admin, request);
 	const struct semel_route *route =
 		semel_route_find(request->method, request->path, visit.id, answer);
 
-	if (!route)
+	/* Asked again: the token may have been withdrawn while the body came in. */
+	if (!route || !may(admin, route, &token, answer))
 		return;
-	visit.who = token ? token->name : "loopback";
+	visit.who = token.name;
 	visit.arena = semel_arena_new(ARENA_BLOCK);
 	semel_status status =
 		visit.arena ? check_query(route, request, &error)
@@ -202,25 +214,32 @@ static semel_status refuse_address(const struct semel_admin_options *options, se
 			       options->listen);
 }
 
+static semel_status read_tokens(const char *path, struct semel_tokens *tokens_out,
+				semel_error *error)
+{
+	char *text = NULL;
+	semel_status status = read_file(path, &text, error);
+
+	if (status == SEMEL_OK)
+		status = semel_tokens_parse(text, tokens_out, error);
+	if (text)
+		explicit_bzero(text, strlen(text));
+	free(text);
+	return status;
+}
+
 static semel_status read_secrets(struct semel_admin *admin,
 				 const struct semel_admin_options *options, semel_error *error)
 {
 	semel_status status = SEMEL_OK;
-	char *tokens = NULL;
 
 	if (!options->tls_cert != !options->tls_key)
 		return semel_error_set(error, SEMEL_CONFIG,
 				       "--tls-cert and --tls-key belong together");
 	if (!admin->listen.is_loopback && (!options->token_file || !options->tls_cert))
 		return refuse_address(options, error);
-	if (options->token_file) {
-		status = read_file(options->token_file, &tokens, error);
-		if (status == SEMEL_OK)
-			status = semel_tokens_parse(tokens, &admin->tokens, error);
-		if (tokens)
-			explicit_bzero(tokens, strlen(tokens));
-		free(tokens);
-	}
+	if (admin->token_file)
+		status = read_tokens(admin->token_file, &admin->tokens, error);
 	if (status == SEMEL_OK && options->tls_cert)
 		status = read_file(options->tls_cert, &admin->certificate, error);
 	if (status == SEMEL_OK && options->tls_key)
@@ -257,6 +276,7 @@ static semel_status copy_options(struct semel_admin *admin,
 				 const struct semel_admin_options *options, semel_error *error)
 {
 	pthread_mutex_init(&admin->desk.lock, NULL);
+	pthread_mutex_init(&admin->tokens_lock, NULL);
 	admin->store = strdup(options->store);
 	admin->broker = strdup(options->broker);
 	admin->desk.options = *options;
@@ -265,6 +285,8 @@ static semel_status copy_options(struct semel_admin *admin,
 	semel_admin_defaults(&admin->desk.options);
 	admin->slot = strdup(admin->desk.options.slot);
 	admin->desk.options.slot = admin->slot;
+	admin->token_file = options->token_file ? strdup(options->token_file) : NULL;
+	admin->desk.options.token_file = admin->token_file;
 	admin->desk.options.hosts = (const char *const *)admin->hosts;
 	for (size_t i = 0; options->hosts && options->hosts[i]; i++) {
 		if (i == HOSTS_MAX)
@@ -278,7 +300,7 @@ static semel_status copy_options(struct semel_admin *admin,
 	admin->desk.jobs = semel_jobs_new();
 	admin->desk.sights = semel_sights_new(&admin->desk);
 	if (!admin->store || !admin->broker || !admin->slot || !admin->desk.jobs ||
-	    !admin->desk.sights)
+	    !admin->desk.sights || !admin->token_file != !options->token_file)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the admin server");
 	semel_status status = semel_redaction_make(options->redact, &admin->desk.redaction, error);
 	return status == SEMEL_OK ? semel_listen_parse(options->listen, &admin->listen, error)
@@ -308,6 +330,29 @@ semel_status semel_admin_start(const struct semel_admin_options *options,
 	return SEMEL_OK;
 }
 
+void semel_admin_renew_tokens(struct semel_admin *admin)
+{
+	struct semel_tokens tokens = { 0 };
+	semel_error error = { .status = SEMEL_OK };
+
+	if (!admin || !admin->token_file)
+		return;
+	semel_status status = read_tokens(admin->token_file, &tokens, &error);
+	if (status == SEMEL_OK) {
+		pthread_mutex_lock(&admin->tokens_lock);
+		struct semel_tokens old = admin->tokens;
+		admin->tokens = tokens;
+		tokens = old;
+		pthread_mutex_unlock(&admin->tokens_lock);
+		semel_logf(SEMEL_LOG_INFO, "the token file was read again");
+	} else {
+		semel_logf(SEMEL_LOG_ERROR,
+			   "the token file was not taken, the old tokens stay valid: %s",
+			   error.text);
+	}
+	semel_tokens_free(&tokens);
+}
+
 const char *semel_admin_url(const struct semel_admin *admin)
 {
 	return admin->url;
@@ -325,6 +370,7 @@ void semel_admin_stop(struct semel_admin *admin)
 	for (size_t i = 0; i < admin->desk.spare_count; i++)
 		semel_store_close(admin->desk.spare[i]);
 	pthread_mutex_destroy(&admin->desk.lock);
+	pthread_mutex_destroy(&admin->tokens_lock);
 	semel_tokens_free(&admin->tokens);
 	if (admin->key)
 		explicit_bzero(admin->key, strlen(admin->key));
@@ -335,5 +381,6 @@ void semel_admin_stop(struct semel_admin *admin)
 	free(admin->store);
 	free(admin->broker);
 	free(admin->slot);
+	free(admin->token_file);
 	free(admin);
 }

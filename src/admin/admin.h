@@ -38,6 +38,9 @@ struct semel_admin;
  * or TLS is missing, or a file cannot be used. The store may be away. */
 semel_status semel_admin_start(const struct semel_admin_options *options,
 			       struct semel_admin **admin_out, semel_error *error);
+/* Reads the token file again, if there is one, so that a token can be withdrawn. One that cannot be
+ * used changes nothing; the log says why. admin may be NULL. */
+void semel_admin_renew_tokens(struct semel_admin *admin);
 /* "http://127.0.0.1:8082" */
 const char *semel_admin_url(const struct semel_admin *admin);
 /* admin may be NULL. */

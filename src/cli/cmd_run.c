@@ -23,8 +23,9 @@
 struct crew {
 	const char *config_path, *store, *broker;
 	struct semel_wake *wake;
-	int hangup;           /* an eventfd that SIGHUP writes to */
-	pthread_mutex_t lock; /* of the list: the admin server reads it */
+	struct semel_admin *admin; /* NULL: the file names none */
+	int hangup;                /* an eventfd that SIGHUP writes to */
+	pthread_mutex_t lock;      /* of the list: the admin server reads it */
 	struct semel_part *parts[PARTS_MAX];
 	size_t count;
 };
@@ -215,6 +216,7 @@ static void reload(struct crew *crew)
 	struct wish *wishes = calloc(PARTS_MAX, sizeof *wishes);
 
 	semel_notify("RELOADING=1");
+	semel_admin_renew_tokens(crew->admin);
 	semel_status status = semel_config_read(crew->config_path, &config, &error);
 	if (status == SEMEL_OK)
 		status = check_subscriptions(config, &error);
@@ -237,15 +239,6 @@ static void stop(void *user)
 	struct crew *crew = user;
 
 	semel_wake_ring(crew->wake);
-}
-
-static void hang_up(void *user)
-{
-	struct crew *crew = user;
-
-	uint64_t one = 1;
-	ssize_t written = write(crew->hangup, &one, sizeof one);
-	(void)written; /* one that was not read yet is enough */
 }
 
 static semel_status start_all(struct crew *crew, const struct semel_config *config,
@@ -324,7 +317,6 @@ static semel_status deliver(struct semel_invocation *invocation)
 	struct crew crew = { .config_path = config->path,
 			     .store = invocation->store,
 			     .broker = invocation->broker };
-	struct semel_admin *admin = NULL;
 
 	pthread_mutex_init(&crew.lock, NULL);
 	semel_status status = semel_wake_new(&crew.wake, error);
@@ -332,15 +324,15 @@ static semel_status deliver(struct semel_invocation *invocation)
 	if (status == SEMEL_OK) {
 		semel_wake_watch_fd(crew.wake, crew.hangup);
 		semel_signals_watch(stop, &crew, semel_args_duration_ms(invocation->args, "grace"));
-		semel_signals_hear_hangup(hang_up, &crew);
+		semel_signals_hear_hangup(crew.hangup);
 		status = start_all(&crew, config, error);
 	}
 	if (status == SEMEL_OK && config->has_admin)
-		status = start_admin(&crew, invocation, &admin);
+		status = start_admin(&crew, invocation, &crew.admin);
 	if (status == SEMEL_OK)
 		wait_for_end(&crew);
 	remove_all(&crew);
-	semel_admin_stop(admin);
+	semel_admin_stop(crew.admin);
 	semel_signals_forget();
 	semel_wake_free(crew.wake);
 	close(crew.hangup);
@@ -391,8 +383,9 @@ const struct semel_command semel_command_run = {
 		"longer pauses, and /readyz says why; the others go on. Settings that cannot be "
 		"right end the program before anything runs.\n\n"
 		"On SIGHUP the file is read again: parts whose settings changed are restarted, new "
-		"ones started, others stopped; a file with a mistake changes nothing. The section "
-		"admin is read at the start only. On SIGTERM or SIGINT all parts finish what is in "
-		"flight. Under systemd it tells when it is ready and feeds the watchdog.",
+		"ones started, others stopped; a file with a mistake changes nothing. Of the "
+		"section admin only the token file is read again. On SIGTERM or SIGINT all parts "
+		"finish what is in flight. Under systemd it tells when it is ready and feeds the "
+		"watchdog.",
 	.examples = examples,
 };

@@ -16,8 +16,7 @@ static void (*stop_call)(void *target);
 static _Atomic(void *) stop_target;
 static unsigned grace_s;
 static atomic_int signals_seen;
-static void (*hangup_call)(void *target);
-static _Atomic(void *) hangup_target;
+static atomic_int hangup_event = -1;
 
 static void say(const char *text)
 {
@@ -60,11 +59,14 @@ static void on_grace_over(int number)
 
 static void on_hangup(int number)
 {
-	void *target = atomic_load(&hangup_target);
+	const uint64_t one = 1;
+	int event = atomic_load(&hangup_event);
 
 	(void)number;
-	if (target) /* else: logs go to stderr, and a process cannot be given a new environment */
-		hangup_call(target);
+	if (event < 0) /* logs go to stderr, and a process cannot be given a new environment */
+		return;
+	ssize_t written = write(event, &one, sizeof one);
+	(void)written; /* one that was not read yet is enough */
 }
 
 static void handle(int number, void (*handler)(int))
@@ -97,11 +99,10 @@ void semel_signals_watch(void (*stop)(void *target), void *target, int64_t grace
 void semel_signals_forget(void)
 {
 	atomic_store(&stop_target, NULL);
-	atomic_store(&hangup_target, NULL);
+	atomic_store(&hangup_event, -1);
 }
 
-void semel_signals_hear_hangup(void (*hangup)(void *target), void *target)
+void semel_signals_hear_hangup(int event)
 {
-	hangup_call = hangup;
-	atomic_store(&hangup_target, target);
+	atomic_store(&hangup_event, event);
 }

@@ -86,6 +86,24 @@ def test_hangup_starts_stops_and_restarts_what_changed(shop):
     assert shop.stop(child) == 0
 
 
+def test_hangup_withdraws_a_token(shop):
+    tokens = shop.folder / "tokens"
+    tokens.write_text("kept-that-is-long-enough\nwithdrawn-that-is-long-enough\n")
+    config = write(shop, admin={"listen": "127.0.0.1:0", "token-file": str(tokens)})
+    child = shop.spawn("--config", config, "run")
+    url = child.stdout.readline().split()[2]
+
+    def answer(token):
+        return ask(urllib.request.Request(f"{url}/api/admin/dlq", headers={"Authorization": f"Bearer {token}"}))[0]
+
+    assert [answer(f"{name}-that-is-long-enough") for name in ("kept", "withdrawn")] == [200, 200]
+    tokens.write_text("kept-that-is-long-enough\n")
+    child.send_signal(signal.SIGHUP)
+    wait_for(lambda: answer("withdrawn-that-is-long-enough") == 401, what="the token is refused")
+    assert answer("kept-that-is-long-enough") == 200
+    assert shop.stop(child) == 0
+
+
 def test_a_file_with_a_mistake_changes_nothing_on_hangup(shop):
     child, _ = start(shop, relay={}, subscriptions=[subscription()])
     (shop.folder / "semel.yaml").write_text("relai: {}\n")

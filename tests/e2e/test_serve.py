@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The admin server: what it answers, whom it lets in, and what it survives."""
+import contextlib
 import json
+import os
 import re
+import signal
 import socket
 import ssl
 import subprocess
@@ -270,6 +273,42 @@ def test_a_token_is_asked_for_and_its_role_counts(shop, tokens):
     assert server.problem(403, **replays, headers={"Authorization": f"Bearer {READER}"}) == "role"
     server.json(**replays, status=202, headers={"Authorization": f"Bearer {TOKEN}"})
     assert server.json("/livez") == {"alive": True}
+
+
+def hang_up(server, answer):
+    """Has the token file read again, and awaits what the log says of it."""
+    said, log = [], server.child.stderr.fileno()
+    os.set_blocking(log, False)
+
+    def heard():
+        with contextlib.suppress(BlockingIOError):
+            said.append(os.read(log, 65536).decode())
+        text = "".join(said)
+        return text.endswith("\n") and answer in text and text
+
+    server.child.send_signal(signal.SIGHUP)
+    return wait_for(heard, what=answer)
+
+
+def test_a_withdrawn_token_is_refused_after_a_hangup(shop, tokens):
+    server = Server(shop, "--token-file", str(tokens))
+    as_reader = {"path": "/api/admin/dlq", "headers": {"Authorization": f"Bearer {READER}"}}
+    assert server.json(**as_reader) == []
+    tokens.write_text(f"{TOKEN}\n")
+    hang_up(server, "the token file was read again")
+    assert server.problem(401, **as_reader) == "no-token"
+    assert server.json("/api/admin/dlq", headers={"Authorization": f"Bearer {TOKEN}"}) == []
+    assert shop.stop(server.child) == 0
+
+
+def test_a_token_file_with_a_mistake_changes_nothing_on_hangup(shop, tokens):
+    server = Server(shop, "--token-file", str(tokens))
+    tokens.write_text("short\n")
+    assert "fewer than" in hang_up(server, "the token file was not taken")
+    tokens.unlink()
+    assert "cannot read" in hang_up(server, "the token file was not taken")
+    assert server.json("/api/admin/dlq", headers={"Authorization": f"Bearer {READER}"}) == []
+    assert shop.stop(server.child) == 0
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
