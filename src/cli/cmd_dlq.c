@@ -165,7 +165,7 @@ static void show_text(const semel_dead_letter *letter, struct semel_buffer *buff
 	semel_buffer_printf(buffer, "%-13s%u\n%-13s%u of %d\n%-13s%" PRIu64 "\n%-13s", "attempts",
 			    letter->attempts, "replays", letter->replay_count, SEMEL_REPLAYS_MAX,
 			    "parked", letter->parked, "record");
-	semel_event_to_json(letter->event, buffer);
+	semel_event_to_record(letter->event, buffer);
 	semel_buffer_string(buffer, "\n");
 }
 

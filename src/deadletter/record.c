@@ -27,7 +27,7 @@ void semel_dead_letter_to_json(const semel_dead_letter *letter, struct semel_buf
 	text_member(buffer, "eventType", letter->event_type);
 	text_member(buffer, "topicName", letter->topic);
 	semel_buffer_string(buffer, "\"eventRecord\":");
-	semel_event_to_json(letter->event, buffer);
+	semel_event_to_record(letter->event, buffer);
 	semel_buffer_string(buffer, ",");
 	text_member(buffer, "failureReason", letter->failure_reason);
 	time_member(buffer, "failureTimestamp", letter->failed_at_ms);

@@ -67,6 +67,9 @@ struct semel_text semel_event_flow_headers(const struct semel_event *event,
  * contentType, headers, payload (the value itself when it is JSON, else a string; payloadBase64
  * when it is not UTF-8). Always one line: line breaks between JSON tokens become spaces. */
 void semel_event_to_json(const struct semel_event *event, struct semel_buffer *buffer);
+/* The same for those who look, as at a dead letter: a time that is not known is null. Handlers get
+ * the first moment of 1970 for it, since a claim of their own needs a time. */
+void semel_event_to_record(const struct semel_event *event, struct semel_buffer *buffer);
 
 /* A line of `publish --batch`, the same members (payload may be any JSON value: a text stays as it
  * is only with a contentType that is not JSON). Unknown members are INVALID. All in the arena. */

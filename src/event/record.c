@@ -58,10 +58,9 @@ static void put_headers(struct semel_buffer *buffer, struct semel_text headers)
 	semel_buffer_append(buffer, ",", 1);
 }
 
-void semel_event_to_json(const struct semel_event *event, struct semel_buffer *buffer)
+static void put_event(const struct semel_event *event, struct semel_text time,
+		      struct semel_buffer *buffer)
 {
-	char time[SEMEL_TIME_SIZE];
-	semel_time_format(event->time_ms, time);
 	semel_buffer_append(buffer, "{", 1);
 	put_text(buffer, "id", event->id);
 	put_text(buffer, "type", event->type);
@@ -69,11 +68,26 @@ void semel_event_to_json(const struct semel_event *event, struct semel_buffer *b
 	put_text(buffer, "aggregateId", event->aggregate_id);
 	put_text(buffer, "topic", event->topic);
 	put_text(buffer, "routingKey", event->routing_key);
-	put_text(buffer, "time", semel_text_of(time));
+	put_text(buffer, "time", time);
 	put_text(buffer, "contentType", event->content_type);
 	put_headers(buffer, event->headers);
 	put_payload(buffer, event);
 	semel_buffer_append(buffer, "}", 1);
+}
+
+void semel_event_to_json(const struct semel_event *event, struct semel_buffer *buffer)
+{
+	char time[SEMEL_TIME_SIZE];
+	semel_time_format(event->time_ms, time);
+	put_event(event, semel_text_of(time), buffer);
+}
+
+void semel_event_to_record(const struct semel_event *event, struct semel_buffer *buffer)
+{
+	if (event->time_ms == 0)
+		put_event(event, (struct semel_text){ 0 }, buffer);
+	else
+		semel_event_to_json(event, buffer);
 }
 
 enum kind { KIND_TEXT, KIND_TIME, KIND_HEADERS, KIND_PAYLOAD, KIND_BASE64 };

@@ -106,6 +106,23 @@ static void a_broken_delivery_still_makes_a_valid_line(void **state)
 	line_of((struct semel_event){ 0 });
 }
 
+static void a_time_that_is_not_known_is_null_to_those_who_look(void **state)
+{
+	(void)state;
+	struct semel_event event = sample();
+	event.time_ms = 0;
+	assert_non_null(strstr(line_of(event), "\"time\":\"1970-01-01T00:00:00.000Z\","));
+	semel_buffer_clear(&buffer);
+	semel_event_to_record(&event, &buffer);
+	assert_non_null(strstr(buffer.data, "\"time\":null,\"contentType\":"));
+	assert_int_equal(read_line(buffer.data), SEMEL_OK);
+	assert_true(input.time_ms == 0);
+	event.time_ms = 1000;
+	semel_buffer_clear(&buffer);
+	semel_event_to_record(&event, &buffer);
+	assert_non_null(strstr(buffer.data, "\"time\":\"1970-01-01T00:00:01.000Z\","));
+}
+
 static void a_line_is_read_member_by_member(void **state)
 {
 	(void)state;
@@ -231,6 +248,7 @@ int main(void)
 		cmocka_unit_test(an_event_is_one_line),
 		cmocka_unit_test(a_payload_is_shown_as_what_it_is),
 		cmocka_unit_test(a_broken_delivery_still_makes_a_valid_line),
+		cmocka_unit_test(a_time_that_is_not_known_is_null_to_those_who_look),
 		cmocka_unit_test(a_line_is_read_member_by_member),
 		cmocka_unit_test(null_is_as_good_as_absent),
 		cmocka_unit_test(a_text_payload_means_what_the_content_type_says),
