@@ -58,6 +58,7 @@ static semel_status run(struct semel_invocation *invocation)
 	semel_status status = semel_stage_open(&stage, &plan, &invocation->error);
 	if (status == SEMEL_OK)
 		status = measure(&bench);
+	semel_progress_end();
 	if (status == SEMEL_OK)
 		status = print(invocation, &bench);
 	semel_stage_close(&stage);

@@ -10,6 +10,7 @@ import pytest
 from story import HANDLER, consume, prepare, publish, relay
 
 WIPE = "\r\033[K"
+BENCH = ("bench", "--rounds", "1", "--turns", "1", "--transactions", "1", "--events", "1", "--backlog", "1000", "--dir", ".")
 SCOPE = ("consume", "--scope", "billing", "--topic", "order.events")
 
 
@@ -94,6 +95,12 @@ def test_a_prune_counts_rows(shop):
     terminal = Terminal(shop, "prune")
     assert terminal.ends() == 0
     assert " rows" in terminal.shown
+
+
+def test_a_bench_tells_its_rounds(shop):
+    terminal = Terminal(shop, *BENCH)
+    assert terminal.ends() == 0
+    assert "0% 0 rounds: publish, one event in a transaction" in terminal.shown
 
 
 def test_in_a_pipe_there_is_nothing_of_it(shop):

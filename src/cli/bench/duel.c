@@ -5,7 +5,9 @@
 #include "cli/bench/bench.h"
 
 #include "base/error.h"
+#include "cli/progress.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -70,6 +72,14 @@ static semel_status fight_round(struct semel_bench *bench, const struct semel_be
 	return status;
 }
 
+/* Between the rounds, so that nothing of it is timed. */
+static void show(const struct semel_bench_row *row, size_t done, size_t count)
+{
+	char what[96];
+	snprintf(what, sizeof what, "rounds: %s", row->name);
+	semel_progress_show_of(what, done, count);
+}
+
 semel_status semel_bench_fight(struct semel_bench *bench, const struct semel_bench_duel *duel,
 			       struct semel_bench_row *row)
 {
@@ -77,6 +87,7 @@ semel_status semel_bench_fight(struct semel_bench *bench, const struct semel_ben
 	size_t count = bench->rounds < ROUNDS_MAX ? bench->rounds : ROUNDS_MAX;
 	double events = (double)(duel->events * turns_of(bench, duel));
 	struct semel_bench_row round;
+	show(row, 0, count);
 	/* The first round warms up both sides, and does not count. */
 	semel_status status = fight_round(bench, duel, 0, &round);
 	for (size_t i = 0; i < count && status == SEMEL_OK; i++) {
@@ -84,6 +95,7 @@ semel_status semel_bench_fight(struct semel_bench *bench, const struct semel_ben
 		lefts[i] = round.left;
 		rights[i] = round.right;
 		ratios[i] = round.right / round.left;
+		show(row, i + 1, count);
 	}
 	if (status != SEMEL_OK)
 		return status;
