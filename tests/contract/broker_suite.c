@@ -723,6 +723,7 @@ static void fetch_and_wait_in_child(const char *broker_url, int argument, int re
 	struct steps_haul *haul = steps_haul_new();
 	steps_subscribe(broker, (struct steps_subscription){ .scope = "billing" });
 	steps_fetch_all(broker, (uint32_t)argument, haul);
+	steps_fetch_nothing(broker); /* so that the broker hears what is in hand here */
 	say_ready(ready_fd);
 	for (;;)
 		pause();
