@@ -89,8 +89,8 @@ static semel_status write_places(struct semel_consumer *consumer, const struct s
 
 static void report(struct semel_consumer *consumer, const struct semel_item *item)
 {
-	semel_breaker_report(&consumer->breaker, item->status, semel_steady_ms(consumer->env),
-			     semel_random(consumer->env));
+	semel_breaker_report(&consumer->breaker, item->status, item->reason,
+			     semel_steady_ms(consumer->env), semel_random(consumer->env));
 }
 
 /* ---- the hopeful way: one transaction, no savepoints ------------------------------------------
@@ -163,8 +163,8 @@ static semel_status try_together(struct semel_consumer *consumer, struct semel_i
 		(void)finish(consumer, items, count, error);
 	status = commit(consumer, error);
 	if (status == SEMEL_OK && any_done(items, count))
-		semel_breaker_report(&consumer->breaker, SEMEL_OK, semel_steady_ms(consumer->env),
-				     0);
+		semel_breaker_report(&consumer->breaker, SEMEL_OK, NULL,
+				     semel_steady_ms(consumer->env), 0);
 	*guilty_out = is_verdict(status);
 	return status;
 

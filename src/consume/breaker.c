@@ -8,7 +8,7 @@
 static const struct semel_backoff pause = { .first_ms = 250, .cap_ms = 30000 };
 
 /* The one place where the state changes. */
-static void move(struct semel_breaker *breaker, enum semel_breaker_state state)
+static void move(struct semel_breaker *breaker, enum semel_breaker_state state, const char *reason)
 {
 	static const char *const said[] = {
 		[SEMEL_BREAKER_CLOSED] = "the breaker is closed: deliveries are taken again",
@@ -19,14 +19,14 @@ static void move(struct semel_breaker *breaker, enum semel_breaker_state state)
 	if (breaker->state == state)
 		return;
 	breaker->state = state;
-	semel_logf(state == SEMEL_BREAKER_OPEN ? SEMEL_LOG_WARN : SEMEL_LOG_INFO, "%s",
-		   said[state]);
+	semel_log(state == SEMEL_BREAKER_OPEN ? SEMEL_LOG_WARN : SEMEL_LOG_INFO, said[state],
+		  &(struct semel_log_fields){ .consumer = breaker->consumer, .error = reason });
 }
 
 uint32_t semel_breaker_allow(struct semel_breaker *breaker, uint32_t wanted, int64_t now_ms)
 {
 	if (breaker->state == SEMEL_BREAKER_OPEN && now_ms >= breaker->open_until_ms)
-		move(breaker, SEMEL_BREAKER_HALF_OPEN);
+		move(breaker, SEMEL_BREAKER_HALF_OPEN, NULL);
 	if (breaker->state == SEMEL_BREAKER_OPEN)
 		return 0;
 	if (breaker->state == SEMEL_BREAKER_HALF_OPEN)
@@ -34,31 +34,32 @@ uint32_t semel_breaker_allow(struct semel_breaker *breaker, uint32_t wanted, int
 	return wanted;
 }
 
-static void open_for_a_while(struct semel_breaker *breaker, int64_t now_ms, uint64_t chance)
+static void open_for_a_while(struct semel_breaker *breaker, const char *reason, int64_t now_ms,
+			     uint64_t chance)
 {
 	breaker->openings++;
 	breaker->open_until_ms = now_ms + semel_backoff_ms(pause, breaker->openings, chance);
-	move(breaker, SEMEL_BREAKER_OPEN);
+	move(breaker, SEMEL_BREAKER_OPEN, reason);
 }
 
-void semel_breaker_report(struct semel_breaker *breaker, semel_status status, int64_t now_ms,
-			  uint64_t chance)
+void semel_breaker_report(struct semel_breaker *breaker, semel_status status, const char *reason,
+			  int64_t now_ms, uint64_t chance)
 {
 	semel_class class = semel_status_class(status);
 
 	if (class == SEMEL_CLASS_OUTAGE) {
 		if (breaker->state != SEMEL_BREAKER_OPEN)
-			open_for_a_while(breaker, now_ms, chance);
+			open_for_a_while(breaker, reason, now_ms, chance);
 		return;
 	}
 	if (class == SEMEL_CLASS_RETRY) {
 		breaker->failures++;
 		if (breaker->state == SEMEL_BREAKER_HALF_OPEN ||
 		    (breaker->state == SEMEL_BREAKER_CLOSED && breaker->failures >= FAILURES_MAX))
-			open_for_a_while(breaker, now_ms, chance);
+			open_for_a_while(breaker, reason, now_ms, chance);
 		return;
 	}
 	breaker->failures = 0;
 	breaker->openings = 0;
-	move(breaker, SEMEL_BREAKER_CLOSED);
+	move(breaker, SEMEL_BREAKER_CLOSED, NULL);
 }

@@ -19,6 +19,7 @@
 enum semel_breaker_state { SEMEL_BREAKER_CLOSED, SEMEL_BREAKER_HALF_OPEN, SEMEL_BREAKER_OPEN };
 
 struct semel_breaker {
+	const char *consumer; /* for the log; borrowed, may be NULL */
 	enum semel_breaker_state state;
 	uint32_t failures;     /* in a row */
 	uint32_t openings;     /* in a row */
@@ -27,8 +28,9 @@ struct semel_breaker {
 
 /* Deliveries that may be taken now: all of wanted, one, or none. */
 uint32_t semel_breaker_allow(struct semel_breaker *breaker, uint32_t wanted, int64_t now_ms);
-/* One run has ended so. A rejected event says nothing about the dependency. */
-void semel_breaker_report(struct semel_breaker *breaker, semel_status status, int64_t now_ms,
-			  uint64_t chance);
+/* One run has ended so; reason is for the log, and may be NULL. A rejected event says nothing about
+ * the dependency. */
+void semel_breaker_report(struct semel_breaker *breaker, semel_status status, const char *reason,
+			  int64_t now_ms, uint64_t chance);
 
 #endif

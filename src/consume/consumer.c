@@ -124,6 +124,7 @@ static bool copy_options(struct semel_consumer *consumer, const semel_consumer_o
 	consumer->store_url = strdup(consumer->options.store);
 	consumer->broker_url = strdup(consumer->options.broker);
 	consumer->scope = text_copy(options->scope);
+	consumer->breaker.consumer = consumer->scope.data;
 	if (options->handler_version)
 		consumer->handler_version = text_copy(options->handler_version);
 	if (options->dedup_header)

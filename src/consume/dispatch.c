@@ -358,7 +358,7 @@ static semel_status conclude(struct semel_consumer *consumer, struct task *task,
 	if (outcome->is_over)
 		semel_consumer_stop(consumer);
 	else
-		semel_breaker_report(&consumer->breaker, outcome->status,
+		semel_breaker_report(&consumer->breaker, outcome->status, outcome->reason,
 				     semel_steady_ms(consumer->env), semel_random(consumer->env));
 	if (outcome->status == SEMEL_OK)
 		return semel_conclude_done(consumer, item, task->load->arena, error);

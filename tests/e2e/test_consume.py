@@ -417,6 +417,8 @@ def test_an_outage_costs_no_attempts_and_is_over_when_the_dependency_is_back(sho
     with (shop.folder / "log").open("w") as log:
         child = shop.spawn(*scope_words("--http", url, "--attempts", "2", "--json"), stderr=log)
         wait_for(lambda: (shop.folder / "log").read_text().count("the breaker is open") > 1, what="an open breaker")
+        opening = next(line for line in (shop.folder / "log").read_text().splitlines() if "the breaker is open" in line)
+        assert (json.loads(opening)["consumer"], "no answer from" in json.loads(opening)["error"]) == ("billing", True)
         with Endpoint(port=port) as endpoint:
             wait_for(lambda: len(endpoint.requests) == 2, what="both requests")
             wait_for(lambda: shop.sql("SELECT count(*) FROM semel_inbox WHERE status = 'PROCESSED'") == [(2,)])

@@ -16,7 +16,7 @@ static void an_outage_opens_it_at_once(void **state)
 	struct semel_breaker breaker = { 0 };
 	(void)state;
 	assert_int_equal(semel_breaker_allow(&breaker, BATCH, 0), BATCH);
-	semel_breaker_report(&breaker, SEMEL_OUTAGE, 1000, 0);
+	semel_breaker_report(&breaker, SEMEL_OUTAGE, NULL, 1000, 0);
 	assert_int_equal(breaker.state, SEMEL_BREAKER_OPEN);
 	assert_int_equal(semel_breaker_allow(&breaker, BATCH, 1001), 0);
 }
@@ -25,7 +25,7 @@ static void after_the_pause_one_delivery_is_tried(void **state)
 {
 	struct semel_breaker breaker = { 0 };
 	(void)state;
-	semel_breaker_report(&breaker, SEMEL_OUTAGE, 1000, 0);
+	semel_breaker_report(&breaker, SEMEL_OUTAGE, NULL, 1000, 0);
 	assert_int_equal(semel_breaker_allow(&breaker, BATCH, breaker.open_until_ms), 1);
 	assert_int_equal(breaker.state, SEMEL_BREAKER_HALF_OPEN);
 }
@@ -34,16 +34,16 @@ static void a_good_probe_closes_it_and_a_bad_one_doubles_the_pause(void **state)
 {
 	struct semel_breaker breaker = { 0 };
 	(void)state;
-	semel_breaker_report(&breaker, SEMEL_OUTAGE, 0, 0);
+	semel_breaker_report(&breaker, SEMEL_OUTAGE, NULL, 0, 0);
 	int64_t first_ms = breaker.open_until_ms;
 	semel_breaker_allow(&breaker, BATCH, first_ms);
-	semel_breaker_report(&breaker, SEMEL_HANDLER_RETRY, first_ms, 0);
+	semel_breaker_report(&breaker, SEMEL_HANDLER_RETRY, NULL, first_ms, 0);
 	assert_int_equal(breaker.state, SEMEL_BREAKER_OPEN);
 	assert_int_equal(breaker.open_until_ms - first_ms, 2 * first_ms);
 	semel_breaker_allow(&breaker, BATCH, breaker.open_until_ms);
-	semel_breaker_report(&breaker, SEMEL_OK, 5000, 0);
+	semel_breaker_report(&breaker, SEMEL_OK, NULL, 5000, 0);
 	assert_int_equal(breaker.state, SEMEL_BREAKER_CLOSED);
-	semel_breaker_report(&breaker, SEMEL_OUTAGE, 0, 0);
+	semel_breaker_report(&breaker, SEMEL_OUTAGE, NULL, 0, 0);
 	assert_int_equal(breaker.open_until_ms, first_ms);
 }
 
@@ -54,7 +54,7 @@ static void the_pause_is_capped(void **state)
 	for (int i = 0; i < 50; i++) {
 		int64_t now_ms = breaker.open_until_ms;
 		semel_breaker_allow(&breaker, BATCH, now_ms);
-		semel_breaker_report(&breaker, SEMEL_OUTAGE, now_ms, UINT64_MAX);
+		semel_breaker_report(&breaker, SEMEL_OUTAGE, NULL, now_ms, UINT64_MAX);
 		assert_in_range(breaker.open_until_ms - now_ms, 1, 30000);
 	}
 }
@@ -64,9 +64,9 @@ static void many_failures_in_a_row_look_like_a_dependency_that_is_down(void **st
 	struct semel_breaker breaker = { 0 };
 	(void)state;
 	for (int i = 0; i < 19; i++)
-		semel_breaker_report(&breaker, SEMEL_HANDLER_RETRY, 0, 0);
+		semel_breaker_report(&breaker, SEMEL_HANDLER_RETRY, NULL, 0, 0);
 	assert_int_equal(breaker.state, SEMEL_BREAKER_CLOSED);
-	semel_breaker_report(&breaker, SEMEL_HANDLER_RETRY, 0, 0);
+	semel_breaker_report(&breaker, SEMEL_HANDLER_RETRY, NULL, 0, 0);
 	assert_int_equal(breaker.state, SEMEL_BREAKER_OPEN);
 }
 
@@ -75,8 +75,9 @@ static void a_success_or_a_rejection_between_them_starts_the_count_again(void **
 	struct semel_breaker breaker = { 0 };
 	(void)state;
 	for (int i = 0; i < 100; i++)
-		semel_breaker_report(
-			&breaker, i % 10 == 9 ? SEMEL_HANDLER_REJECT : SEMEL_HANDLER_RETRY, 0, 0);
+		semel_breaker_report(&breaker,
+				     i % 10 == 9 ? SEMEL_HANDLER_REJECT : SEMEL_HANDLER_RETRY, NULL,
+				     0, 0);
 	assert_int_equal(breaker.state, SEMEL_BREAKER_CLOSED);
 }
 
