@@ -53,10 +53,20 @@ static bool begins_with(struct semel_text text, struct semel_text prefix)
 	return text.length >= prefix.length && memcmp(text.data, prefix.data, prefix.length) == 0;
 }
 
+/* The attributes that Semel writes itself; others of CloudEvents (subject, dataschema, extensions)
+ * are headers like any other. */
+static bool is_attribute(const struct semel_wire_names *names, struct semel_text name)
+{
+	return begins_with(name, names->prefix) &&
+	       (semel_text_equal(name, names->id) || semel_text_equal(name, names->type) ||
+		semel_text_equal(name, names->source) || semel_text_equal(name, names->time) ||
+		semel_text_equal(name, names->version));
+}
+
 /* Names with a meaning of their own are never headers of an event. */
 static bool is_reserved(const struct semel_wire_names *names, struct semel_text name)
 {
-	return begins_with(name, own_prefix) || begins_with(name, names->prefix);
+	return begins_with(name, own_prefix) || is_attribute(names, name);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -279,7 +289,7 @@ void semel_wire_read_field(struct semel_wire_reading *reading, struct semel_text
 		take_own(reading, name, value);
 		return;
 	}
-	if (begins_with(name, reading->names->prefix)) {
+	if (is_attribute(reading->names, name)) {
 		take_attribute(reading, name, value);
 		return;
 	}

@@ -167,6 +167,37 @@ static void names_with_a_meaning_of_their_own_are_no_headers(void **state)
 	assert_string_equal(field(&message, "cloudEvents_id"), "id-1");
 }
 
+static size_t count_of(const struct semel_wire_message *message, const char *name)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < message->count; i++)
+		count += semel_text_equal(message->fields[i].name, semel_text_of(name));
+	return count;
+}
+
+static void attributes_that_are_not_understood_travel_untouched(void **state)
+{
+	(void)state;
+	struct semel_wire_reading reading;
+	struct semel_passage passage = { .attempt = 1 };
+	struct semel_wire_message message;
+	semel_wire_read_begin(&reading, &semel_wire_kafka, arena, &headers);
+	reading.event.topic = SEMEL_TEXT("order.events");
+	semel_wire_read_field(&reading, SEMEL_TEXT("ce_id"), SEMEL_TEXT("id-1"));
+	semel_wire_read_field(&reading, SEMEL_TEXT("ce_specversion"), SEMEL_TEXT("1.0"));
+	semel_wire_read_field(&reading, SEMEL_TEXT("ce_subject"), SEMEL_TEXT("cart"));
+	semel_wire_read_field(&reading, SEMEL_TEXT("ce_idea"), SEMEL_TEXT("own"));
+	assert_true(semel_wire_read_end(&reading));
+	assert_text(reading.event.id, "id-1");
+	assert_text(reading.event.headers, "{\"ce_subject\":\"cart\",\"ce_idea\":\"own\"}");
+	assert_true(semel_wire_write(&reading.event, &passage, &semel_wire_kafka, arena, &message));
+	assert_string_equal(field(&message, "ce_subject"), "cart");
+	assert_string_equal(field(&message, "ce_idea"), "own");
+	assert_int_equal(count_of(&message, "ce_subject"), 1);
+	assert_int_equal(count_of(&message, "ce_id"), 1);
+	assert_int_equal(count_of(&message, "ce_specversion"), 1);
+}
+
 static void an_aggregate_keeps_its_lane(void **state)
 {
 	(void)state;
@@ -205,6 +236,7 @@ int main(void)
 		TEST(the_own_property_wins_over_the_attribute),
 		TEST(a_time_that_no_store_can_keep_is_none),
 		TEST(names_with_a_meaning_of_their_own_are_no_headers),
+		TEST(attributes_that_are_not_understood_travel_untouched),
 		TEST(an_aggregate_keeps_its_lane),
 		TEST(an_adopted_event_goes_to_kafka_with_its_own_headers_alone),
 	};
