@@ -180,6 +180,7 @@ static void what_the_inbox_has_forgotten_is_refused_whatever_the_settings_say(vo
 {
 	struct world *world = world_of(state);
 	publish_old(world, 40 * DAY_MS);
+	world_sql(world, "UPDATE semel_inbox SET first_seen_at = '2020-01-01T00:00:00.000Z'");
 	struct semel_horizons horizons = { .inbox_ms =
 						   semel_now_ms(semel_env_system()) - 20 * DAY_MS };
 	struct semel_prune_counts counts = { 0 };
