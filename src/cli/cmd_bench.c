@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "cli/bench/bench.h"
 #include "cli/command.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 
 #include <stdio.h>
@@ -24,11 +25,7 @@ static semel_status print(struct semel_invocation *invocation, const struct seme
 		semel_bench_json(bench, &buffer);
 	else
 		semel_bench_text(bench, &buffer);
-	bool failed = buffer.failed;
-	if (!failed)
-		fputs(buffer.data, stdout);
-	semel_buffer_free(&buffer);
-	return failed ? semel_error_set(&invocation->error, SEMEL_INTERNAL, "no memory") : SEMEL_OK;
+	return semel_output_print(&buffer, &invocation->error);
 }
 
 static bool all_met(const struct semel_bench_row *rows, size_t count)

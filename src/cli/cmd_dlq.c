@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/time.h"
 #include "cli/command.h"
+#include "cli/output.h"
 #include "deadletter/deadletter.h"
 
 #include <inttypes.h>
@@ -12,15 +13,6 @@
 #include <strings.h>
 
 #define REASON_SHOWN 100
-
-static semel_status print_buffer(struct semel_buffer *buffer, semel_error *error)
-{
-	bool failed = buffer->failed;
-	if (!failed && buffer->length > 0)
-		fwrite(buffer->data, 1, buffer->length, stdout);
-	semel_buffer_free(buffer);
-	return failed ? semel_error_set(error, SEMEL_INTERNAL, "no memory") : SEMEL_OK;
-}
 
 /* What came from outside may hold anything: a terminal is shown one line without control
  * characters. max 0: all of it. */
@@ -119,7 +111,7 @@ static semel_status run_list(struct semel_invocation *invocation)
 	semel_buffer_string(&listing.buffer, invocation->json     ? "]\n"
 					     : listing.count == 0 ? "no dead letters\n"
 								  : "");
-	return print_buffer(&listing.buffer, error);
+	return semel_output_print(&listing.buffer, error);
 }
 
 static semel_status run_count(struct semel_invocation *invocation)
@@ -191,7 +183,8 @@ static semel_status run_show(struct semel_invocation *invocation)
 	struct listing listing = { .json = invocation->json };
 	status = semel_dead_letter_get(store, ids[0], show_seen, &listing, error);
 	semel_store_close(store);
-	semel_status printed = print_buffer(&listing.buffer, status == SEMEL_OK ? error : NULL);
+	semel_status printed =
+		semel_output_print(&listing.buffer, status == SEMEL_OK ? error : NULL);
 	return status == SEMEL_OK ? printed : status;
 }
 
@@ -219,7 +212,7 @@ static void answer_json(const struct answers *answers, const char *id, semel_sta
 		semel_buffer_json(&buffer, semel_text_of(error->text));
 	}
 	semel_buffer_string(&buffer, "}");
-	(void)print_buffer(&buffer, NULL);
+	(void)semel_output_print(&buffer, NULL);
 }
 
 /* False: nobody answers any more, and the rest need not be tried. */

@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/demo/demo.h"
 #include "cli/drill/drill.h"
+#include "cli/output.h"
 
 #include <libgen.h>
 #include <stdio.h>
@@ -80,11 +81,7 @@ static semel_status list_rows(bool json, semel_error *error)
 	}
 	if (json)
 		semel_buffer_string(&buffer, "]\n");
-	bool failed = buffer.failed;
-	if (!failed)
-		fputs(buffer.data, stdout);
-	semel_buffer_free(&buffer);
-	return failed ? semel_error_set(error, SEMEL_INTERNAL, "no memory") : SEMEL_OK;
+	return semel_output_print(&buffer, error);
 }
 
 /* ---- the play -------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/failpoint.h"
 #include "cli/command.h"
+#include "cli/output.h"
 
 #include <stdio.h>
 
@@ -39,11 +40,7 @@ static semel_status run(struct semel_invocation *invocation)
 	}
 	if (invocation->json)
 		semel_buffer_string(&buffer, "]\n");
-	if (!buffer.failed)
-		fputs(buffer.data, stdout);
-	bool failed = buffer.failed;
-	semel_buffer_free(&buffer);
-	return failed ? semel_error_set(&invocation->error, SEMEL_INTERNAL, "no memory") : SEMEL_OK;
+	return semel_output_print(&buffer, &invocation->error);
 }
 
 static const struct semel_option options[] = { SEMEL_OPTION_JSON, { 0 } };

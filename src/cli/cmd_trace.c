@@ -3,6 +3,7 @@
 #include "base/buffer.h"
 #include "base/error.h"
 #include "base/time.h"
+#include "cli/output.h"
 #include "cli/stores.h"
 #include "proof/trace.h"
 
@@ -47,11 +48,7 @@ static semel_status print_life(const struct semel_invocation *invocation,
 		semel_life_to_json(life, event_id, &buffer);
 	else
 		life_text(life, &buffer);
-	bool failed = buffer.failed;
-	if (!failed)
-		fputs(buffer.data, stdout);
-	semel_buffer_free(&buffer);
-	return failed ? semel_error_set(error, SEMEL_INTERNAL, "no memory") : SEMEL_OK;
+	return semel_output_print(&buffer, error);
 }
 
 static semel_status run(struct semel_invocation *invocation)

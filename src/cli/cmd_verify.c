@@ -3,6 +3,7 @@
 #include "base/buffer.h"
 #include "base/error.h"
 #include "base/time.h"
+#include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/stores.h"
 #include "proof/verify.h"
@@ -205,12 +206,9 @@ static semel_status print_report(const struct semel_invocation *invocation,
 		report_json(report, &buffer);
 	else
 		report_text(report, &buffer);
-	bool failed = buffer.failed;
-	if (!failed)
-		fputs(buffer.data, stdout);
-	semel_buffer_free(&buffer);
-	if (failed)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+	semel_status status = semel_output_print(&buffer, error);
+	if (status != SEMEL_OK)
+		return status;
 	return semel_verify_is_clean(report) ? SEMEL_OK : SEMEL_PROBLEM_FOUND;
 }
 

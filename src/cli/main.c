@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/failpoint.h"
 #include "cli/help.h"
+#include "cli/output.h"
 #include "cli/settings.h"
 #include "cli/signals.h"
 #include "observe/log.h"
@@ -36,11 +37,7 @@ static semel_status print_help(const struct semel_command *command, semel_error 
 {
 	struct semel_buffer buffer = { 0 };
 	semel_help_text(command, &buffer);
-	bool failed = buffer.failed;
-	if (!failed)
-		fputs(buffer.data, stdout);
-	semel_buffer_free(&buffer);
-	return failed ? semel_error_set(error, SEMEL_INTERNAL, "no memory") : SEMEL_OK;
+	return semel_output_print(&buffer, error);
 }
 
 static semel_status run_command(struct semel_args *args, semel_error *error)

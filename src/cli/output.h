@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a command answers, on standard output. */
+#ifndef SEMEL_CLI_OUTPUT_H
+#define SEMEL_CLI_OUTPUT_H
+
+#include "base/buffer.h"
+
+#include <semel/status.h>
+
+/* All of it, or nothing when there was no memory for it. Frees the buffer. error may be NULL. */
+semel_status semel_output_print(struct semel_buffer *buffer, semel_error *error);
+
+#endif
