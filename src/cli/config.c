@@ -491,15 +491,23 @@ static semel_status read_file_key(struct reading *reading, const yaml_node_t *ke
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
+static semel_status load(struct reading *reading, yaml_parser_t *parser,
+			 yaml_document_t *document_out)
+{
+	if (yaml_parser_load(parser, document_out))
+		return SEMEL_OK;
+	return complain(reading, (int)parser->problem_mark.line + 1, "not YAML: %s",
+			parser->problem ? parser->problem : "unreadable");
+}
+
 /* What nobody reads would look as if it held. */
 static semel_status refuse_more(struct reading *reading, yaml_parser_t *parser)
 {
 	yaml_document_t document;
-	if (!yaml_parser_load(parser, &document))
-		return complain(reading, (int)parser->problem_mark.line + 1, "not YAML: %s",
-				parser->problem ? parser->problem : "unreadable");
+	semel_status status = load(reading, parser, &document);
+	if (status != SEMEL_OK)
+		return status;
 	const yaml_node_t *root = yaml_document_get_root_node(&document);
-	semel_status status = SEMEL_OK;
 	if (root)
 		status = complain(reading, line_of(root),
 				  "a second document begins here, and one is all that is read "
@@ -511,13 +519,14 @@ static semel_status refuse_more(struct reading *reading, yaml_parser_t *parser)
 static semel_status read_document(struct reading *reading, yaml_parser_t *parser)
 {
 	yaml_document_t document;
-	if (!yaml_parser_load(parser, &document))
-		return complain(reading, (int)parser->problem_mark.line + 1, "not YAML: %s",
-				parser->problem ? parser->problem : "unreadable");
+	semel_status status = load(reading, parser, &document);
+	if (status != SEMEL_OK)
+		return status;
 	reading->document = &document;
 	const yaml_node_t *root = yaml_document_get_root_node(&document);
 	bool seen[FILE_KEYS] = { false };
-	semel_status status = root ? each_pair(reading, root, read_file_key, seen) : SEMEL_OK;
+	if (root)
+		status = each_pair(reading, root, read_file_key, seen);
 	reading->document = NULL;
 	yaml_document_delete(&document);
 	return status == SEMEL_OK && root ? refuse_more(reading, parser) : status;
