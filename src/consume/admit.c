@@ -20,91 +20,6 @@
 
 #define LATER_MS 200
 
-bool semel_consumer_claims(const struct semel_consumer *consumer)
-{
-	return consumer->options.guarantee != SEMEL_AT_LEAST_ONCE;
-}
-
-bool semel_consumer_joins(const struct semel_consumer *consumer)
-{
-	return consumer->kind != SEMEL_HANDLER_OUTSIDE &&
-	       consumer->options.guarantee != SEMEL_AT_MOST_ONCE &&
-	       (consumer->options.claim == SEMEL_CLAIM_SAME_TX || !semel_consumer_claims(consumer));
-}
-
-static void fill_claim(const struct semel_consumer *consumer, struct semel_item *item)
-{
-	bool finished =
-		semel_consumer_joins(consumer) || consumer->options.guarantee == SEMEL_AT_MOST_ONCE;
-
-	item->claim = (struct semel_inbox_claim){
-		.scope = consumer->scope,
-		.event_id = item->delivery->event.id,
-		.topic = item->delivery->event.topic,
-		.handler_version = consumer->handler_version,
-		.event_time_ms = item->delivery->event.time_ms,
-		.partition = item->delivery->partition,
-		.offset = item->delivery->offset,
-		.status = finished ? SEMEL_INBOX_PROCESSED : SEMEL_INBOX_CLAIMED,
-		.owner = finished ? NULL : consumer->owner,
-		.replay = item->delivery->passage.replay,
-	};
-}
-
-/* Broken contracts have no claim and no retry; but they have their place in the order. */
-static void inspect(const struct semel_consumer *consumer, struct semel_item *item,
-		    struct semel_arena *arena)
-{
-	const struct semel_event *event = &item->delivery->event;
-	semel_error said = { .status = SEMEL_OK };
-
-	item->broken = semel_event_check(event, &said);
-	if (item->broken == SEMEL_OK && consumer->dedup_header) {
-		item->claim.key = semel_event_header(event, consumer->dedup_header, arena);
-		if (semel_text_is_blank(item->claim.key))
-			item->broken = semel_error_set(&said, SEMEL_CONTRACT,
-						       "header %s is missing, and the "
-						       "subscription dedups by it",
-						       consumer->dedup_header);
-	}
-	if (item->broken != SEMEL_OK)
-		item->reason = semel_arena_printf(arena, "%s", said.text);
-}
-
-struct semel_item *semel_items_make(const struct semel_consumer *consumer,
-				    struct semel_delivery *deliveries, uint32_t count,
-				    struct semel_arena *arena)
-{
-	bool total = consumer->options.order == SEMEL_ORDER_TOTAL;
-	int64_t received_ms = semel_steady_ms(consumer->env);
-	struct semel_item *items = semel_arena_alloc(arena, count * sizeof *items);
-	if (!items)
-		return NULL;
-
-	for (uint32_t i = 0; i < count; i++) {
-		struct semel_event *event = &deliveries[i].event;
-		if (consumer->id_header && semel_text_is_blank(event->id))
-			event->id = semel_event_header(event, consumer->id_header, arena);
-		items[i] = (struct semel_item){
-			.delivery = &deliveries[i],
-			.event = *event,
-			.key_type = total ? SEMEL_TEXT("") : event->aggregate_type,
-			.key_id = total ? event->topic : event->aggregate_id,
-			.runs = deliveries[i].passage.attempt,
-			.received_ms = received_ms,
-		};
-		fill_claim(consumer, &items[i]);
-		inspect(consumer, &items[i], arena);
-	}
-	return items;
-}
-
-bool semel_item_same_key(const struct semel_item *left, const struct semel_item *right)
-{
-	return semel_text_equal(left->key_id, right->key_id) &&
-	       semel_text_equal(left->key_type, right->key_type);
-}
-
 /* ---- the order gate -------------------------------------------------------------------------- */
 
 /* The event that stands for the item's ordering key, for looking up its hold. */
@@ -112,22 +27,6 @@ static struct semel_event key_event(const struct semel_item *item)
 {
 	return (struct semel_event){ .aggregate_type = item->key_type,
 				     .aggregate_id = item->key_id };
-}
-
-/* Behind the head; in strict order behind its own predecessor, if it names one. */
-semel_status semel_item_park(struct semel_consumer *consumer, struct semel_item *item,
-			     struct semel_text behind, semel_error *error)
-{
-	bool strict = consumer->options.order == SEMEL_ORDER_STRICT;
-	struct semel_text previous = item->delivery->passage.previous;
-	char entry_id[SEMEL_UUID_SIZE];
-	struct semel_dead_entry entry = semel_item_entry(consumer, item, entry_id);
-
-	entry.parked_behind = strict && previous.data ? previous : behind;
-	entry.reason = SEMEL_TEXT("waits behind an earlier event of its aggregate");
-	item->fate = SEMEL_FATE_PARKED;
-	return consumer->store->driver->parked_add(consumer->store->driver->tx(consumer->store),
-						   &entry, error);
 }
 
 /* The head itself: is this copy the one that its hold is waiting for? */
@@ -284,14 +183,6 @@ static semel_status judge(struct semel_consumer *consumer, struct semel_item *it
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-bool semel_item_behind_put_off(const struct semel_item *items, uint32_t at)
-{
-	for (uint32_t i = 0; i < at && !items[at].leads; i++)
-		if (items[i].fate == SEMEL_FATE_LATER && semel_item_same_key(&items[i], &items[at]))
-			return true;
-	return false;
-}
-
 static bool any_later(const struct semel_item *items, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)
@@ -316,11 +207,6 @@ static semel_status look_again(struct semel_consumer *consumer, struct semel_ite
 	return status;
 }
 
-static bool can_be_held(const struct semel_item *item)
-{
-	return !semel_text_is_blank(item->delivery->event.id) && !semel_text_is_blank(item->key_id);
-}
-
 static semel_status pass_gates(struct semel_consumer *consumer, struct semel_item *items,
 			       uint32_t count, struct semel_arena *arena, semel_error *error)
 {
@@ -335,7 +221,7 @@ static semel_status pass_gates(struct semel_consumer *consumer, struct semel_ite
 			continue;
 		if (items[i].entry_id.data)
 			status = look_again(consumer, &items[i], error);
-		else if (gated && can_be_held(&items[i]))
+		else if (gated && semel_item_can_hold(&items[i]))
 			status = gate(consumer, items, i, arena, error);
 		/* Behind the gate: a broken one waits its turn too, and never replaces the head. */
 		if (status == SEMEL_OK && items[i].fate == SEMEL_FATE_OPEN &&

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The consumer's inside, shared by the files of this room.
  *
- * An item is one delivery (or one parked follower) on its way to a fate. The rooms' files follow
- * its way: admit.c (may it run? is it ours?), batch.c and dispatch.c (run it, inside or outside the
- * transaction), conclude.c (what became of it), consumer.c (the loop around).
+ * An item is one delivery (or one parked follower) on its way to a fate. The files follow its way,
+ * and each calls only those before it: item.c, verdict.c (what became of it, inside the
+ * transaction), admit.c (may it run? is it ours?), settle.c (after the commit), batch.c and
+ * dispatch.c (run it, inside or outside the transaction), followers.c (those that were parked),
+ * open.c, drain.c, and loop.c around all of them.
  */
 #ifndef SEMEL_CONSUME_CONSUMER_H
 #define SEMEL_CONSUME_CONSUMER_H
@@ -108,6 +110,7 @@ struct semel_consumer {
 	char trouble[SEMEL_ERROR_TEXT_MAX];
 };
 
+/* ---- item.c ---- */
 /* Room for the batch's items in the arena, one per delivery. NULL: no memory. */
 struct semel_item *semel_items_make(const struct semel_consumer *consumer,
 				    struct semel_delivery *deliveries, uint32_t count,
@@ -115,6 +118,13 @@ struct semel_item *semel_items_make(const struct semel_consumer *consumer,
 bool semel_item_same_key(const struct semel_item *left, const struct semel_item *right);
 /* One before it in the list has the same ordering key and was put off (LATER). */
 bool semel_item_behind_put_off(const struct semel_item *items, uint32_t at);
+/* What the store keeps of an item that is parked or given up, but for why. Its id is made into the
+ * caller's room, which must outlive it. */
+struct semel_dead_entry semel_item_entry(const struct semel_consumer *consumer,
+					 const struct semel_item *item,
+					 char entry_id_out[SEMEL_UUID_SIZE]);
+/* Can others wait for it? Not for one without an id or an ordering key. */
+bool semel_item_can_hold(const struct semel_item *item);
 /* Keeps it in the store, behind the event of that id. In the open transaction. */
 semel_status semel_item_park(struct semel_consumer *consumer, struct semel_item *item,
 			     struct semel_text behind, semel_error *error);
@@ -124,7 +134,10 @@ semel_status semel_item_park(struct semel_consumer *consumer, struct semel_item 
 semel_status semel_admit(struct semel_consumer *consumer, struct semel_item *items, uint32_t count,
 			 struct semel_arena *arena, semel_error *error);
 
-/* ---- conclude.c: in the open transaction ---- */
+/* ---- verdict.c: in the open transaction ---- */
+/* Later ones wait while it is tried again. */
+bool semel_item_holds_while_tried(const struct semel_consumer *consumer,
+				  const struct semel_item *item);
 semel_status semel_conclude_done(struct semel_consumer *consumer, struct semel_item *item,
 				 struct semel_arena *arena, semel_error *error);
 /* The run ended with item->status. Sets the fate, or leaves it OPEN with delay_ms for a run at
@@ -135,11 +148,8 @@ semel_status semel_conclude_failed(struct semel_consumer *consumer, struct semel
 /* A dead letter, whatever the retry policy says. */
 semel_status semel_conclude_dead(struct semel_consumer *consumer, struct semel_item *item,
 				 struct semel_arena *arena, semel_error *error);
-/* What the store keeps of an item that is parked or given up, but for why. Its id is made into the
- * caller's room, which must outlive it. */
-struct semel_dead_entry semel_item_entry(const struct semel_consumer *consumer,
-					 const struct semel_item *item,
-					 char entry_id_out[SEMEL_UUID_SIZE]);
+
+/* ---- settle.c ---- */
 /* After the commit: delayed copies first, then the acks, then counts and logs. Items whose fate is
  * OPEN, GO or LATER are left alone. */
 semel_status semel_settle(struct semel_consumer *consumer, struct semel_item *const *items,
@@ -153,14 +163,28 @@ semel_status semel_still_ours(struct semel_consumer *consumer, const struct seme
 /* ---- batch.c: handlers inside the transaction ---- */
 semel_status semel_batch_process(struct semel_consumer *consumer, struct semel_item *items,
 				 uint32_t count, semel_error *error);
+/* In the open transaction, each behind a savepoint. */
+semel_status semel_batch_attempt_each(struct semel_consumer *consumer, struct semel_item *items,
+				      uint32_t count, semel_error *error);
+/* With the claim committed first. */
+semel_status semel_batch_one_by_one(struct semel_consumer *consumer, struct semel_item *items,
+				    uint32_t count, semel_error *error);
+/* Its handler ended the transaction: the dead letter gets a new one. */
+semel_status semel_batch_conclude_doomed(struct semel_consumer *consumer, struct semel_item *item,
+					 semel_error *error);
+semel_status semel_batch_commit(struct semel_consumer *consumer, semel_error *error);
+semel_status semel_batch_finish(struct semel_consumer *consumer, struct semel_item *items,
+				uint32_t count, semel_error *error);
+
+/* ---- followers.c ---- */
 /* Parked followers whose head is settled. ran_out: there were any. */
-semel_status semel_batch_released(struct semel_consumer *consumer, bool *ran_out,
-				  semel_error *error);
+semel_status semel_followers_run(struct semel_consumer *consumer, bool *ran_out,
+				 semel_error *error);
 /* Reads the first followers of at most max ready holds into the arena as items. In the open
  * transaction. */
-semel_status semel_released_read(struct semel_consumer *consumer, uint32_t max,
-				 struct semel_arena *arena, struct semel_item **items_out,
-				 uint32_t *count_out, semel_error *error);
+semel_status semel_followers_read(struct semel_consumer *consumer, uint32_t max,
+				  struct semel_arena *arena, struct semel_item **items_out,
+				  uint32_t *count_out, semel_error *error);
 
 /* ---- dispatch.c: handlers outside ---- */
 semel_status semel_dispatch_open(struct semel_consumer *consumer, semel_error *error);
@@ -180,6 +204,13 @@ void semel_dispatch_close(struct semel_consumer *consumer);
 /* ---- context.c ---- */
 semel_verdict semel_context_run(struct semel_consumer *consumer, const struct semel_item *item,
 				semel_error *error);
+
+/* ---- open.c, subscription.c ---- */
+/* Opens what is not open: store, guard, broker; and subscribes. */
+semel_status semel_consumer_connect(struct semel_consumer *consumer, semel_error *error);
+void semel_consumer_disconnect(struct semel_consumer *consumer);
+/* Writes the subscription down for people and for verify. */
+semel_status semel_consumer_register(struct semel_consumer *consumer, semel_error *error);
 
 /* How claims are made: at once as PROCESSED in the effect's transaction, or first as CLAIMED. */
 bool semel_consumer_claims(const struct semel_consumer *consumer);

@@ -218,7 +218,7 @@ static semel_status take_released(struct semel_consumer *consumer, semel_error *
 		return SEMEL_OK;
 	semel_arena_reset(load->arena);
 	semel_status status =
-		semel_released_read(consumer, max, load->arena, &items, &count, error);
+		semel_followers_read(consumer, max, load->arena, &items, &count, error);
 	if (status != SEMEL_OK)
 		return status;
 	for (uint32_t i = 0; i < count; i++)

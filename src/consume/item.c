@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One delivery, or one parked follower, on its way through the consumer: made here, and what can be
+ * told of it without the store. */
+#include "base/error.h"
+#include "base/uuid.h"
+#include "consume/consumer.h"
+
+bool semel_consumer_claims(const struct semel_consumer *consumer)
+{
+	return consumer->options.guarantee != SEMEL_AT_LEAST_ONCE;
+}
+
+bool semel_consumer_joins(const struct semel_consumer *consumer)
+{
+	return consumer->kind != SEMEL_HANDLER_OUTSIDE &&
+	       consumer->options.guarantee != SEMEL_AT_MOST_ONCE &&
+	       (consumer->options.claim == SEMEL_CLAIM_SAME_TX || !semel_consumer_claims(consumer));
+}
+
+static void fill_claim(const struct semel_consumer *consumer, struct semel_item *item)
+{
+	bool finished =
+		semel_consumer_joins(consumer) || consumer->options.guarantee == SEMEL_AT_MOST_ONCE;
+
+	item->claim = (struct semel_inbox_claim){
+		.scope = consumer->scope,
+		.event_id = item->delivery->event.id,
+		.topic = item->delivery->event.topic,
+		.handler_version = consumer->handler_version,
+		.event_time_ms = item->delivery->event.time_ms,
+		.partition = item->delivery->partition,
+		.offset = item->delivery->offset,
+		.status = finished ? SEMEL_INBOX_PROCESSED : SEMEL_INBOX_CLAIMED,
+		.owner = finished ? NULL : consumer->owner,
+		.replay = item->delivery->passage.replay,
+	};
+}
+
+/* Broken contracts have no claim and no retry; but they have their place in the order. */
+static void inspect(const struct semel_consumer *consumer, struct semel_item *item,
+		    struct semel_arena *arena)
+{
+	const struct semel_event *event = &item->delivery->event;
+	semel_error said = { .status = SEMEL_OK };
+
+	item->broken = semel_event_check(event, &said);
+	if (item->broken == SEMEL_OK && consumer->dedup_header) {
+		item->claim.key = semel_event_header(event, consumer->dedup_header, arena);
+		if (semel_text_is_blank(item->claim.key))
+			item->broken = semel_error_set(&said, SEMEL_CONTRACT,
+						       "header %s is missing, and the "
+						       "subscription dedups by it",
+						       consumer->dedup_header);
+	}
+	if (item->broken != SEMEL_OK)
+		item->reason = semel_arena_printf(arena, "%s", said.text);
+}
+
+struct semel_item *semel_items_make(const struct semel_consumer *consumer,
+				    struct semel_delivery *deliveries, uint32_t count,
+				    struct semel_arena *arena)
+{
+	bool total = consumer->options.order == SEMEL_ORDER_TOTAL;
+	int64_t received_ms = semel_steady_ms(consumer->env);
+	struct semel_item *items = semel_arena_alloc(arena, count * sizeof *items);
+	if (!items)
+		return NULL;
+
+	for (uint32_t i = 0; i < count; i++) {
+		struct semel_event *event = &deliveries[i].event;
+		if (consumer->id_header && semel_text_is_blank(event->id))
+			event->id = semel_event_header(event, consumer->id_header, arena);
+		items[i] = (struct semel_item){
+			.delivery = &deliveries[i],
+			.event = *event,
+			.key_type = total ? SEMEL_TEXT("") : event->aggregate_type,
+			.key_id = total ? event->topic : event->aggregate_id,
+			.runs = deliveries[i].passage.attempt,
+			.received_ms = received_ms,
+		};
+		fill_claim(consumer, &items[i]);
+		inspect(consumer, &items[i], arena);
+	}
+	return items;
+}
+
+bool semel_item_same_key(const struct semel_item *left, const struct semel_item *right)
+{
+	return semel_text_equal(left->key_id, right->key_id) &&
+	       semel_text_equal(left->key_type, right->key_type);
+}
+
+bool semel_item_can_hold(const struct semel_item *item)
+{
+	return !semel_text_is_blank(item->delivery->event.id) && !semel_text_is_blank(item->key_id);
+}
+
+/* A separate claim allows one run: whatever went wrong, it is not repeated without a person. */
+bool semel_consumer_runs_once(const struct semel_consumer *consumer)
+{
+	return consumer->options.guarantee == SEMEL_AT_MOST_ONCE ||
+	       (consumer->options.claim == SEMEL_CLAIM_SEPARATE && semel_consumer_claims(consumer));
+}
+
+struct semel_dead_entry semel_item_entry(const struct semel_consumer *consumer,
+					 const struct semel_item *item,
+					 char entry_id_out[SEMEL_UUID_SIZE])
+{
+	semel_uuid_make(consumer->env, entry_id_out);
+	return (struct semel_dead_entry){
+		.entry_id = semel_text_of(entry_id_out),
+		.event = item->delivery->event,
+		.scope = consumer->scope,
+		.failed_at_ms = semel_now_ms(consumer->env),
+		.partition = item->delivery->partition,
+		.offset = item->delivery->offset,
+		.attempts = item->runs,
+		.replay_count = item->delivery->passage.replay,
+		.status = SEMEL_DEAD_PENDING,
+	};
+}
+
+/* Behind the head; in strict order behind its own predecessor, if it names one. */
+semel_status semel_item_park(struct semel_consumer *consumer, struct semel_item *item,
+			     struct semel_text behind, semel_error *error)
+{
+	bool strict = consumer->options.order == SEMEL_ORDER_STRICT;
+	struct semel_text previous = item->delivery->passage.previous;
+	char entry_id[SEMEL_UUID_SIZE];
+	struct semel_dead_entry entry = semel_item_entry(consumer, item, entry_id);
+
+	entry.parked_behind = strict && previous.data ? previous : behind;
+	entry.reason = SEMEL_TEXT("waits behind an earlier event of its aggregate");
+	item->fate = SEMEL_FATE_PARKED;
+	return consumer->store->driver->parked_add(consumer->store->driver->tx(consumer->store),
+						   &entry, error);
+}
+
+bool semel_item_behind_put_off(const struct semel_item *items, uint32_t at)
+{
+	for (uint32_t i = 0; i < at && !items[at].leads; i++)
+		if (items[i].fate == SEMEL_FATE_LATER && semel_item_same_key(&items[i], &items[at]))
+			return true;
+	return false;
+}

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The consumer's loop: fetch, process, sleep until woken; after an outage start over. What was
+ * fetched and not acked comes again, and the claims tell what was done. */
+#include "consume/consumer.h"
+#include "consume/drain.h"
+
+#include "base/backoff.h"
+#include "base/error.h"
+#include "base/failpoint.h"
+#include "observe/log.h"
+#include "observe/meter.h"
+
+#include <stdio.h>
+
+#define PAUSE_LOOK_MS 1000
+#define GRACE_MS      10000
+
+uint32_t semel_consumer_room(const struct semel_consumer *consumer, uint32_t wanted_count,
+			     uint32_t at_hand)
+{
+	uint64_t taken = consumer->settled + at_hand;
+
+	if (consumer->max == 0)
+		return wanted_count;
+	uint64_t left = consumer->max > taken ? consumer->max - taken : 0;
+	return left < wanted_count ? (uint32_t)left : wanted_count;
+}
+
+/* Has a person paused the subscription? Looked at now and then: to pause is not urgent. */
+static semel_status look_for_pause(struct semel_consumer *consumer, semel_error *error)
+{
+	int64_t now_ms = semel_steady_ms(consumer->env);
+	bool before = consumer->paused;
+
+	if (now_ms < consumer->look_for_pause_ms)
+		return SEMEL_OK;
+	consumer->look_for_pause_ms = now_ms + PAUSE_LOOK_MS;
+	semel_status status = consumer->store->driver->subscription_paused(
+		consumer->store, consumer->scope, &consumer->paused, error);
+	if (status == SEMEL_OK && consumer->paused != before)
+		semel_log(SEMEL_LOG_WARN,
+			  consumer->paused ? "the subscription is paused: nothing is taken"
+					   : "the subscription goes on",
+			  &(struct semel_log_fields){ .consumer = consumer->scope.data });
+	return status;
+}
+
+static uint32_t wanted(struct semel_consumer *consumer)
+{
+	int64_t steady_ms = semel_steady_ms(consumer->env);
+	uint32_t batch = semel_consumer_room(consumer, consumer->options.batch, 0);
+
+	if (consumer->paused || steady_ms < consumer->pause_until_ms)
+		return 0;
+	return semel_breaker_allow(&consumer->breaker, batch, steady_ms);
+}
+
+semel_status semel_consumer_take(struct semel_consumer *consumer, uint32_t max,
+				 struct semel_arena *arena, struct semel_item **items_out,
+				 uint32_t *count_out, semel_error *error)
+{
+	struct semel_delivery *deliveries =
+		semel_arena_alloc(arena, (max + 1) * sizeof *deliveries);
+
+	*count_out = 0;
+	if (!deliveries)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for deliveries");
+	int64_t began_us = semel_meter_begin();
+	semel_status status = consumer->broker->driver->fetch(consumer->broker, max, arena,
+							      deliveries, count_out, error);
+	semel_meter_end(SEMEL_WORK_RECEIVE, began_us);
+	if (status != SEMEL_OK || *count_out == 0)
+		return status;
+	status = semel_places_note(consumer->places, deliveries, *count_out, error);
+	if (status == SEMEL_OK)
+		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_RECEIVE, error);
+	if (status != SEMEL_OK)
+		return status;
+	*items_out = semel_items_make(consumer, deliveries, *count_out, arena);
+	return *items_out ? SEMEL_OK
+			  : semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch");
+}
+
+static semel_status take_batch(struct semel_consumer *consumer, bool *busy_out, semel_error *error)
+{
+	struct semel_item *items = NULL;
+	uint32_t count = 0;
+	semel_status status = semel_consumer_take(consumer, wanted(consumer), consumer->arena,
+						  &items, &count, error);
+
+	*busy_out = *busy_out || count > 0;
+	if (status != SEMEL_OK || count == 0)
+		return status;
+	consumer->put_off = false;
+	status = semel_batch_process(consumer, items, count, error);
+	if (status == SEMEL_OK && consumer->put_off)
+		status = consumer->broker->driver->rewind(consumer->broker, error);
+	return status;
+}
+
+static semel_status inside_turn(struct semel_consumer *consumer, bool *busy_out, semel_error *error)
+{
+	const struct semel_store_driver *driver = consumer->store->driver;
+	bool holds = false, ran = false;
+	semel_status status =
+		driver->hold_any(driver->tx(consumer->store), consumer->scope, &holds, error);
+
+	if (status == SEMEL_OK && holds && !consumer->paused &&
+	    semel_steady_ms(consumer->env) >= consumer->pause_until_ms)
+		status = semel_followers_run(consumer, &ran, error);
+	if (status == SEMEL_OK)
+		status = take_batch(consumer, busy_out, error);
+	*busy_out = *busy_out || ran;
+	return status;
+}
+
+static semel_status turn(struct semel_consumer *consumer, bool *busy_out, semel_error *error)
+{
+	semel_arena_reset(consumer->arena);
+	*busy_out = false;
+	consumer->turned_at_ms = semel_now_ms(consumer->env);
+	semel_tally_breaker(consumer);
+	semel_status status = semel_consumer_connect(consumer, error);
+	if (status == SEMEL_OK && consumer->kind == SEMEL_HANDLER_OUTSIDE && !consumer->dispatch)
+		status = semel_dispatch_open(consumer, error);
+	if (status == SEMEL_OK)
+		status = semel_places_tend(consumer->places, error);
+	if (status == SEMEL_OK)
+		status = look_for_pause(consumer, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = consumer->kind == SEMEL_HANDLER_OUTSIDE
+			 ? semel_dispatch_turn(consumer, busy_out, error)
+			 : inside_turn(consumer, busy_out, error);
+	if (status == SEMEL_OK)
+		consumer->outages = 0;
+	return status;
+}
+
+/* A share that moved on is no outage: what was fetched of it comes again elsewhere. */
+static semel_status survive(struct semel_consumer *consumer, semel_status status,
+			    const semel_error *error)
+{
+	struct semel_backoff backoff = { .first_ms = 50, .cap_ms = 5000 };
+
+	if (status == SEMEL_OK || semel_status_class(status) != SEMEL_CLASS_OUTAGE)
+		return status;
+	int64_t wait_ms =
+		semel_backoff_ms(backoff, ++consumer->outages, semel_random(consumer->env));
+	snprintf(consumer->trouble, sizeof consumer->trouble, "%s", error->text);
+	semel_log(SEMEL_LOG_WARN, "the consumer starts over",
+		  &(struct semel_log_fields){ .consumer = consumer->scope.data,
+					      .error = error->text,
+					      .attempt = consumer->outages });
+	if (status == SEMEL_LEASE_LOST)
+		semel_places_forget(consumer->places, true);
+	semel_consumer_disconnect(consumer);
+	int64_t until_ms = semel_steady_ms(consumer->env) + wait_ms;
+	while (!semel_wake_rung(consumer->wake) && semel_steady_ms(consumer->env) < until_ms)
+		semel_wake_sleep(consumer->wake, until_ms - semel_steady_ms(consumer->env));
+	return SEMEL_OK;
+}
+
+/* ---- running -----------------------------------------------------------------------------------
+ */
+
+static bool is_over(const struct semel_consumer *consumer)
+{
+	return semel_wake_rung(consumer->wake) ||
+	       (consumer->max > 0 && consumer->settled >= consumer->max);
+}
+
+/* One turn, and a sleep when there was nothing to do. until_ms < 0: for ever. */
+static semel_status turn_or_sleep(struct semel_consumer *consumer, bool draining, bool *drained_out,
+				  struct semel_left *left, semel_error *error)
+{
+	bool busy = false;
+	semel_status status = turn(consumer, &busy, error);
+
+	if (status != SEMEL_OK || busy || is_over(consumer))
+		return status;
+	if (draining || semel_left_is_stale(consumer, left))
+		status = semel_left_look(consumer, draining, left, error);
+	if (status != SEMEL_OK)
+		return status;
+	*drained_out = draining && semel_left_is_none(consumer, left);
+	if (!*drained_out)
+		semel_wake_sleep(consumer->wake, semel_left_sleep_ms(consumer, left));
+	return SEMEL_OK;
+}
+
+/* Calls under way are concluded within the grace. */
+static void finish(struct semel_consumer *consumer)
+{
+	int64_t until_ms = semel_steady_ms(consumer->env) + GRACE_MS;
+	semel_error error = { .status = SEMEL_OK };
+	bool busy = false;
+
+	while (consumer->dispatch && semel_dispatch_at_work(consumer) > 0 &&
+	       semel_steady_ms(consumer->env) < until_ms) {
+		semel_arena_reset(consumer->arena);
+		if (semel_dispatch_turn(consumer, &busy, &error) != SEMEL_OK)
+			return;
+		if (!busy)
+			semel_dispatch_wait(consumer, 20);
+	}
+}
+
+static semel_status prepare(struct semel_consumer *consumer, uint64_t max, semel_error *error)
+{
+	if (consumer->kind == SEMEL_HANDLER_NONE)
+		return semel_error_set(error, SEMEL_INVALID,
+				       "the consumer of %s has no handler; give it one before it "
+				       "runs",
+				       consumer->scope.data);
+	consumer->max = max > 0 ? consumer->settled + max : 0;
+	semel_status status = semel_consumer_connect(consumer, error);
+	return status == SEMEL_OK ? semel_consumer_register(consumer, error) : status;
+}
+
+static semel_status run_until(struct semel_consumer *consumer, int64_t until_ms, uint64_t max,
+			      semel_error *error)
+{
+	bool draining = until_ms >= 0, drained = false;
+	semel_error trouble = { .status = SEMEL_OK };
+	struct semel_left left = { 0 };
+	semel_status status = prepare(consumer, max, error);
+	if (status != SEMEL_OK)
+		return status;
+
+	while (status == SEMEL_OK && !drained && !is_over(consumer)) {
+		status = turn_or_sleep(consumer, draining, &drained, &left, &trouble);
+		status = survive(consumer, status, &trouble);
+		if (status == SEMEL_OK && draining && !drained && !is_over(consumer) &&
+		    semel_steady_ms(consumer->env) >= until_ms) {
+			finish(consumer);
+			if (consumer->store && consumer->broker)
+				(void)semel_left_look(consumer, draining, &left, &trouble);
+			return semel_left_explain(consumer, &left, error);
+		}
+	}
+	if (status != SEMEL_OK)
+		return semel_error_set(error, status, "%s", trouble.text);
+	finish(consumer);
+	return SEMEL_OK;
+}
+
+semel_status semel_consumer_run(semel_consumer *consumer, uint64_t max, semel_error *error)
+{
+	return run_until(consumer, -1, max, error);
+}
+
+semel_status semel_consumer_drain(semel_consumer *consumer, int64_t timeout_ms, uint64_t max,
+				  semel_error *error)
+{
+	return run_until(consumer, semel_steady_ms(consumer->env) + timeout_ms, max, error);
+}
+
+void semel_consumer_stop(semel_consumer *consumer)
+{
+	semel_wake_ring(consumer->wake);
+}
+
+semel_consumer_counts semel_consumer_count(const semel_consumer *consumer)
+{
+	return consumer->counts;
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* After the commit: delayed copies first, then the acks, then counts and logs.
+ *
+ * - The delayed copy of an item that failed for now is confirmed by the broker before the original
+ *   is acked. A crash between any two steps repeats one and loses nothing.
+ * - An item whose copy the broker will never take is given up.
+ */
+#include "base/error.h"
+#include "base/failpoint.h"
+#include "consume/consumer.h"
+#include "observe/log.h"
+#include "observe/meter.h"
+#include "observe/span.h"
+
+#include <stdio.h>
+
+#define BLOCKED_MS 1000
+
+static semel_status send_copy(struct semel_consumer *consumer, const struct semel_item *item,
+			      semel_error *error)
+{
+	struct semel_passage passage = item->delivery->passage;
+
+	passage.attempt = item->runs;
+	semel_status status = consumer->broker->driver->requeue(
+		consumer->broker, consumer->scope.data, &item->delivery->event, &passage,
+		item->delay_ms, error);
+	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_CONSUME_AFTER_REQUEUE, error) : status;
+}
+
+/* The broker will never take its copy (headers that have grown beyond a frame): it cannot be tried
+ * again later, so it is given up. */
+static semel_status give_up_copy(struct semel_consumer *consumer, struct semel_item *item,
+				 semel_error *error)
+{
+	const struct semel_store_driver *driver = consumer->store->driver;
+
+	item->reason = semel_arena_printf(consumer->arena, "%s (and it cannot be put back: %s)",
+					  item->reason ? item->reason : "failed", error->text);
+	item->head = item->head ||
+		     semel_item_holds_while_tried(consumer, item); /* by its first transaction */
+	semel_status status = driver->begin(consumer->store, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_conclude_dead(consumer, item, consumer->arena, error);
+	if (status == SEMEL_OK)
+		return driver->commit(consumer->store, error);
+	driver->rollback(consumer->store);
+	return status;
+}
+
+static semel_status put_back(struct semel_consumer *consumer, struct semel_item *item,
+			     semel_error *error)
+{
+	semel_status status = send_copy(consumer, item, error);
+
+	return semel_status_class(status) == SEMEL_CLASS_REJECT
+		       ? give_up_copy(consumer, item, error)
+		       : status;
+}
+
+/* The broker takes nothing for now: the original stays where it is, and comes again. Its attempt is
+ * counted already, in its hold. */
+static bool is_put_off(struct semel_consumer *consumer, struct semel_item *item,
+		       semel_status status)
+{
+	if (status != SEMEL_BUSY || !consumer->broker->driver->blocked(consumer->broker))
+		return false;
+	item->fate = SEMEL_FATE_LATER;
+	consumer->put_off = true;
+	consumer->pause_until_ms = semel_steady_ms(consumer->env) + BLOCKED_MS;
+	return true;
+}
+
+struct saying {
+	enum semel_log_level level;
+	const char *message, *dedup, *decision;
+};
+
+static const struct saying sayings[] = {
+	[SEMEL_FATE_LATER] = { SEMEL_LOG_DEBUG, "not now, comes again", "in-progress", "retry" },
+	[SEMEL_FATE_DONE] = { SEMEL_LOG_DEBUG, "done", "claimed", "ack" },
+	[SEMEL_FATE_DUPLICATE] = { SEMEL_LOG_INFO, "duplicate, skipped", "duplicate",
+				   "ack_duplicate" },
+	[SEMEL_FATE_DROPPED] = { SEMEL_LOG_INFO, "stale copy of a dead letter, skipped",
+				 "duplicate", "ack_duplicate" },
+	[SEMEL_FATE_RETRY] = { SEMEL_LOG_WARN, "failed for now, comes again", "claimed", "retry" },
+	[SEMEL_FATE_DEAD] = { SEMEL_LOG_WARN, "given up, dead letter", "claimed", "dead-letter" },
+	[SEMEL_FATE_PARKED] = { SEMEL_LOG_INFO, "parked behind an earlier event", NULL, "park" },
+};
+
+static void say(const struct semel_consumer *consumer, const struct semel_item *item)
+{
+	const struct saying *saying = &sayings[item->fate];
+	const struct semel_delivery *delivery = item->delivery;
+	bool exchanges = consumer->broker->driver->has_exchanges;
+	bool tagged = exchanges && !delivery->kept;
+	char queue[512];
+
+	if (!semel_log_enabled(saying->level))
+		return;
+	struct semel_text correlation =
+		semel_event_header(&delivery->event, "correlationId", consumer->arena);
+	snprintf(queue, sizeof queue, "%s.%s", consumer->scope.data,
+		 delivery->event.topic.data ? delivery->event.topic.data : "");
+	semel_log(saying->level, saying->message,
+		  &(struct semel_log_fields){
+			  .message_id = delivery->event.id.data,
+			  .correlation_id = correlation.data,
+			  .exchange = exchanges ? delivery->event.topic.data : NULL,
+			  .topic = delivery->event.topic.data,
+			  .routing_key = delivery->event.routing_key.data,
+			  .queue = queue,
+			  .consumer = consumer->scope.data,
+			  .dedup_status = saying->dedup,
+			  .ack_decision = saying->decision,
+			  .error = item->fate == SEMEL_FATE_DONE ? NULL : item->reason,
+			  .partition = delivery->partition,
+			  .offset = delivery->offset,
+			  .has_position = !tagged,
+			  .delivery_tag = tagged ? delivery->offset : 0,
+			  .redelivered = delivery->redelivered,
+			  .attempt = item->runs });
+}
+
+static void count(struct semel_consumer *consumer, const struct semel_item *item)
+{
+	semel_consumer_counts *counts = &consumer->counts;
+
+	counts->done += item->fate == SEMEL_FATE_DONE;
+	counts->duplicate += item->fate == SEMEL_FATE_DUPLICATE || item->fate == SEMEL_FATE_DROPPED;
+	counts->retried += item->fate == SEMEL_FATE_RETRY;
+	counts->dead += item->fate == SEMEL_FATE_DEAD;
+	counts->parked += item->fate == SEMEL_FATE_PARKED;
+	counts->redelivered += item->delivery->redelivered;
+	consumer->settled++;
+	semel_tally_settled(consumer, item);
+}
+
+/* Where the broker has a place for those who watch it. The dead letter is in the store, so one that
+ * does not take the copy is no reason to stop; only when it is away the event is not acked either.
+ */
+static semel_status bury(struct semel_consumer *consumer, const struct semel_item *item,
+			 semel_error *error)
+{
+	const struct semel_burial burial = {
+		.scope = consumer->scope.data,
+		.delivery = item->delivery,
+		.reason = item->reason && item->reason[0] ? item->reason
+							  : semel_status_sentence(item->status),
+		.attempts = item->runs,
+		.failed_at_ms = semel_now_ms(consumer->env),
+	};
+
+	if (item->fate != SEMEL_FATE_DEAD || !consumer->broker->driver->bury)
+		return SEMEL_OK;
+	semel_status status = consumer->broker->driver->bury(consumer->broker, &burial, error);
+	if (status == SEMEL_OK ||
+	    (semel_status_class(status) == SEMEL_CLASS_OUTAGE && status != SEMEL_BUSY))
+		return status;
+	semel_log(SEMEL_LOG_WARN, "a dead letter has no copy at the broker",
+		  &(struct semel_log_fields){ .message_id = item->delivery->event.id.data,
+					      .consumer = consumer->scope.data,
+					      .error = error->text });
+	return SEMEL_OK;
+}
+
+static bool is_settled(const struct semel_item *item)
+{
+	return item->fate >= SEMEL_FATE_DONE;
+}
+
+semel_status semel_settle(struct semel_consumer *consumer, struct semel_item *const *items,
+			  uint32_t item_count, semel_error *error)
+{
+	struct semel_arena *arena = consumer->arena;
+	struct semel_delivery *acks = semel_arena_alloc(arena, item_count * sizeof *acks + 1);
+	semel_status status = SEMEL_OK;
+	uint32_t ack_count = 0;
+
+	if (!acks)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the acks");
+	for (uint32_t i = 0; i < item_count && status == SEMEL_OK; i++) {
+		if (!is_settled(items[i]))
+			continue;
+		if (items[i]->fate == SEMEL_FATE_RETRY && !items[i]->entry_id.data &&
+		    !items[i]->kept)
+			status = put_back(consumer, items[i], error);
+		if (status == SEMEL_OK)
+			status = bury(consumer, items[i], error);
+		if (is_put_off(consumer, items[i], status))
+			status = SEMEL_OK;
+		else if (!items[i]->entry_id.data)
+			acks[ack_count++] = *items[i]->delivery;
+	}
+	if (status == SEMEL_OK && ack_count > 0) {
+		int64_t began_us = semel_meter_begin();
+		status = consumer->broker->driver->ack(consumer->broker, acks, ack_count, error);
+		semel_meter_end(SEMEL_WORK_ACK, began_us);
+	}
+	if (status == SEMEL_OK) {
+		semel_places_settle(consumer->places, acks, ack_count);
+		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_ACK, error);
+	}
+	if (status != SEMEL_OK) {
+		semel_tally_unacked(consumer);
+		semel_log(SEMEL_LOG_WARN, "committed, but not acked; duplicates will be skipped",
+			  &(struct semel_log_fields){ .consumer = consumer->scope.data,
+						      .error = error->text });
+		return status;
+	}
+	for (uint32_t i = 0; i < item_count; i++) {
+		/* Else a worker has it: it comes here again when its handler has ended. */
+		bool is_over = is_settled(items[i]) || items[i]->fate == SEMEL_FATE_LATER;
+		if (is_over)
+			say(consumer, items[i]);
+		if (is_over && semel_spans_wanted())
+			semel_tally_spans(consumer, items[i]);
+		if (is_settled(items[i]))
+			count(consumer, items[i]);
+		else if (items[i]->fate == SEMEL_FATE_LATER)
+			semel_tally_put_off(consumer, items[i]);
+	}
+	return SEMEL_OK;
+}
