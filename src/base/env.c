@@ -91,7 +91,8 @@ static uint64_t system_random(void *user)
 
 const struct semel_env *semel_env_system(void)
 {
-	static const struct semel_env env = { system_now_ms, system_steady_ms, system_random,
-					      NULL };
+	static const struct semel_env env = { .now_ms = system_now_ms,
+					      .steady_ms = system_steady_ms,
+					      .random = system_random };
 	return &env;
 }

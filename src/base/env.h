@@ -4,6 +4,7 @@
 #ifndef SEMEL_BASE_ENV_H
 #define SEMEL_BASE_ENV_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 struct semel_env {
@@ -12,6 +13,8 @@ struct semel_env {
 		void *user); /* never goes back; for waiting and leases held in memory */
 	uint64_t (*random)(void *user);
 	void *user;
+	/* NULL: whoever waits sleeps. Else nobody does: it makes its clock go on by so much. */
+	void (*pass)(void *user, int64_t wait_ms);
 };
 
 /* The machine's clock and random source. random() does not block and is not predictable. */

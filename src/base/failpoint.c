@@ -105,6 +105,8 @@ bool semel_failpoints_armed;
 static struct rule rules[RULES_MAX];
 static size_t rule_count;
 static atomic_llong hits[SEMEL_FP_COUNT];
+static semel_failpoint_seen watcher;
+static void *watcher_user;
 
 const struct semel_failpoint_row *semel_failpoint_rows(void)
 {
@@ -190,8 +192,15 @@ semel_status semel_failpoints_arm(const char *specification, semel_error *error)
 		at += length;
 		at += *at == ',';
 	}
-	semel_failpoints_armed = rule_count > 0;
+	semel_failpoints_armed = rule_count > 0 || watcher;
 	return SEMEL_OK;
+}
+
+void semel_failpoints_watch(semel_failpoint_seen seen, void *user)
+{
+	watcher = seen;
+	watcher_user = user;
+	semel_failpoints_armed = rule_count > 0 || watcher;
 }
 
 static void sleep_ms(long long ms)
@@ -222,6 +231,8 @@ semel_status semel_failpoint_hit(enum semel_failpoint point, semel_error *error)
 {
 	semel_status status = SEMEL_OK;
 	long long hit = atomic_fetch_add(&hits[point], 1) + 1;
+	if (watcher)
+		watcher(point, watcher_user);
 	for (size_t i = 0; i < rule_count && status == SEMEL_OK; i++)
 		if (rules[i].point == point && (rules[i].nth == 0 || rules[i].nth == hit))
 			status = act(&rules[i], error);

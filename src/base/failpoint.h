@@ -49,6 +49,11 @@ extern bool semel_failpoints_armed;
  * the program, before any thread; an unset variable arms nothing. */
 semel_status semel_failpoints_arm(const char *specification, semel_error *error);
 
+/* For tests in one process: called at every hit before any rule; it may leave by longjmp, as a kill
+ * would. NULL: none. */
+typedef void (*semel_failpoint_seen)(enum semel_failpoint point, void *user);
+void semel_failpoints_watch(semel_failpoint_seen seen, void *user);
+
 /* Counts the hit and acts: kill does not return, pause sleeps, error returns SEMEL_OUTAGE. */
 semel_status semel_failpoint_hit(enum semel_failpoint point, semel_error *error);
 

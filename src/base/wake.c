@@ -5,7 +5,6 @@
  * is never emptied, so that whoever rang it is heard by every later sleep. */
 #include "base/wake.h"
 
-#include "base/env.h"
 #include "base/error.h"
 
 #include <errno.h>
@@ -32,6 +31,7 @@ struct semel_wake {
 	struct watched_file files[FILES_MAX];
 	size_t file_count;
 	size_t echo; /* of the last write to a file; ECHOES: none is left */
+	const struct semel_env *env;
 	atomic_bool rung;
 };
 
@@ -59,9 +59,15 @@ semel_status semel_wake_new(struct semel_wake **wake_out, semel_error *error)
 	wake->polled[AT_FILES] = (struct pollfd){ .fd = -1, .events = POLLIN }; /* passed over */
 	wake->polled_count = AT_OTHERS;
 	wake->echo = ECHOES;
+	wake->env = semel_env_system();
 	atomic_init(&wake->rung, false);
 	*wake_out = wake;
 	return SEMEL_OK;
+}
+
+void semel_wake_use(struct semel_wake *wake, const struct semel_env *env)
+{
+	wake->env = env;
 }
 
 /* SQLite keeps its other files beside what a symbolic link points to. */
@@ -175,9 +181,13 @@ static bool something_happened(struct semel_wake *wake)
 
 bool semel_wake_sleep(struct semel_wake *wake, int64_t wait_ms)
 {
-	const struct semel_env *env = semel_env_system();
+	const struct semel_env *env = wake->env;
 	if (wait_ms < 0)
 		wait_ms = 0;
+	if (env->pass) {
+		env->pass(env->user, wait_ms);
+		return false;
+	}
 	bool echoes = wake->echo < ECHOES && echoes_ms[wake->echo] < wait_ms;
 	if (echoes)
 		wait_ms = echoes_ms[wake->echo++];
@@ -229,4 +239,12 @@ void semel_wake_pause_us(int64_t pause_us)
 	nanosleep(&(struct timespec){ .tv_sec = pause_us / 1000000,
 				      .tv_nsec = pause_us % 1000000 * 1000 },
 		  NULL);
+}
+
+void semel_wake_pause_in(const struct semel_env *env, int64_t pause_ms)
+{
+	if (env->pass)
+		env->pass(env->user, pause_ms);
+	else
+		semel_wake_pause_us(pause_ms * 1000);
 }

@@ -6,6 +6,8 @@
 #ifndef SEMEL_BASE_WAKE_H
 #define SEMEL_BASE_WAKE_H
 
+#include "base/env.h"
+
 #include <semel/status.h>
 
 #include <stdbool.h>
@@ -14,6 +16,8 @@
 struct semel_wake;
 
 semel_status semel_wake_new(struct semel_wake **wake_out, semel_error *error);
+/* Sleeps in this environment instead of the machine's; it outlives the wake. */
+void semel_wake_use(struct semel_wake *wake, const struct semel_env *env);
 /* Watches a database file with its -wal and -journal. Where the system has no inotify left, the
  * polling interval is all there is; that is no error. Once is enough; more does no harm. */
 void semel_wake_watch(struct semel_wake *wake, const char *database_path);
@@ -32,5 +36,7 @@ void semel_wake_free(struct semel_wake *wake);
 
 /* A short sleep, where there is nothing that could wake. */
 void semel_wake_pause_us(int64_t pause_us);
+/* The same for a rule, in its environment. */
+void semel_wake_pause_in(const struct semel_env *env, int64_t pause_ms);
 
 #endif

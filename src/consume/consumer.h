@@ -226,6 +226,20 @@ semel_status semel_consumer_take(struct semel_consumer *consumer, uint32_t max,
 				 struct semel_arena *arena, struct semel_item **items_out,
 				 uint32_t *count_out, semel_error *error);
 
+/* ---- turn by turn, so that one thread can run many on a clock of its own ---- */
+/* As semel_consumer_open; env outlives the consumer. */
+semel_status semel_consumer_open_in(const struct semel_env *env,
+				    const semel_consumer_options *options,
+				    semel_consumer **consumer_out, semel_error *error);
+/* Before the first step: connects, and tells the store of the subscription. max as in
+ * semel_consumer_run. */
+semel_status semel_consumer_prepare(semel_consumer *consumer, uint64_t max, semel_error *error);
+/* One turn, asleep only between two runs of a handler at once; what semel_consumer_run and
+ * semel_consumer_drain are made of. busy_out: something was done. pause_ms_out: 0, or after an
+ * outage, which has closed the connections, how long to wait before the next step. */
+semel_status semel_consumer_step(semel_consumer *consumer, bool *busy_out, int64_t *pause_ms_out,
+				 semel_error *error);
+
 /* ---- for the program: handlers that are no C functions; copied ---- */
 semel_status semel_consumer_use_sql(semel_consumer *consumer, const char *const *statements,
 				    size_t count, semel_error *error);

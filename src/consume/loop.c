@@ -139,14 +139,14 @@ static semel_status turn(struct semel_consumer *consumer, bool *busy_out, semel_
 
 /* A share that moved on is no outage: what was fetched of it comes again elsewhere. */
 static semel_status survive(struct semel_consumer *consumer, semel_status status,
-			    const semel_error *error)
+			    int64_t *pause_ms_out, const semel_error *error)
 {
 	struct semel_backoff backoff = { .first_ms = 50, .cap_ms = 5000 };
 
+	*pause_ms_out = 0;
 	if (status == SEMEL_OK || semel_status_class(status) != SEMEL_CLASS_OUTAGE)
 		return status;
-	int64_t wait_ms =
-		semel_backoff_ms(backoff, ++consumer->outages, semel_random(consumer->env));
+	*pause_ms_out = semel_backoff_ms(backoff, ++consumer->outages, semel_random(consumer->env));
 	snprintf(consumer->trouble, sizeof consumer->trouble, "%s", error->text);
 	semel_log(SEMEL_LOG_WARN, "the consumer starts over",
 		  &(struct semel_log_fields){ .consumer = consumer->scope.data,
@@ -155,10 +155,21 @@ static semel_status survive(struct semel_consumer *consumer, semel_status status
 	if (status == SEMEL_LEASE_LOST)
 		semel_places_forget(consumer->places, true);
 	semel_consumer_disconnect(consumer);
+	return SEMEL_OK;
+}
+
+static void pause_for(const struct semel_consumer *consumer, int64_t wait_ms)
+{
 	int64_t until_ms = semel_steady_ms(consumer->env) + wait_ms;
+
 	while (!semel_wake_rung(consumer->wake) && semel_steady_ms(consumer->env) < until_ms)
 		semel_wake_sleep(consumer->wake, until_ms - semel_steady_ms(consumer->env));
-	return SEMEL_OK;
+}
+
+semel_status semel_consumer_step(semel_consumer *consumer, bool *busy_out, int64_t *pause_ms_out,
+				 semel_error *error)
+{
+	return survive(consumer, turn(consumer, busy_out, error), pause_ms_out, error);
 }
 
 /* ---- running -----------------------------------------------------------------------------------
@@ -175,9 +186,12 @@ static semel_status turn_or_sleep(struct semel_consumer *consumer, bool draining
 				  struct semel_left *left, semel_error *error)
 {
 	bool busy = false;
-	semel_status status = turn(consumer, &busy, error);
+	int64_t pause_ms = 0;
+	semel_status status = semel_consumer_step(consumer, &busy, &pause_ms, error);
 
-	if (status != SEMEL_OK || busy || is_over(consumer))
+	if (status == SEMEL_OK && pause_ms > 0)
+		pause_for(consumer, pause_ms);
+	if (status != SEMEL_OK || busy || pause_ms > 0 || is_over(consumer))
 		return status;
 	if (draining || semel_left_is_stale(consumer, left))
 		status = semel_left_look(consumer, draining, left, error);
@@ -206,7 +220,7 @@ static void finish(struct semel_consumer *consumer)
 	}
 }
 
-static semel_status prepare(struct semel_consumer *consumer, uint64_t max, semel_error *error)
+semel_status semel_consumer_prepare(semel_consumer *consumer, uint64_t max, semel_error *error)
 {
 	if (consumer->kind == SEMEL_HANDLER_NONE)
 		return semel_error_set(error, SEMEL_INVALID,
@@ -224,13 +238,16 @@ static semel_status run_until(struct semel_consumer *consumer, int64_t until_ms,
 	bool draining = until_ms >= 0, drained = false;
 	semel_error trouble = { .status = SEMEL_OK };
 	struct semel_left left = { 0 };
-	semel_status status = prepare(consumer, max, error);
+	semel_status status = semel_consumer_prepare(consumer, max, error);
 	if (status != SEMEL_OK)
 		return status;
 
 	while (status == SEMEL_OK && !drained && !is_over(consumer)) {
 		status = turn_or_sleep(consumer, draining, &drained, &left, &trouble);
-		status = survive(consumer, status, &trouble);
+		int64_t pause_ms = 0;
+		status = survive(consumer, status, &pause_ms, &trouble); /* of a look */
+		if (pause_ms > 0)
+			pause_for(consumer, pause_ms);
 		if (status == SEMEL_OK && draining && !drained && !is_over(consumer) &&
 		    semel_steady_ms(consumer->env) >= until_ms) {
 			finish(consumer);

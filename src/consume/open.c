@@ -10,7 +10,7 @@
 
 #define ARENA_BLOCK     (64 * 1024)
 #define SETTLE_MS       20000
-#define SETTLE_PAUSE_US 100000
+#define SETTLE_PAUSE_MS 100
 
 static const semel_consumer_options defaults = {
 	.store = "sqlite:semel.db",
@@ -164,7 +164,7 @@ semel_status semel_consumer_connect(struct semel_consumer *consumer, semel_error
 
 	if (consumer->store && consumer->broker)
 		return SEMEL_OK;
-	status = semel_store_open(consumer->store_url, &consumer->store, error);
+	status = semel_store_open_in(consumer->env, consumer->store_url, &consumer->store, error);
 	if (status == SEMEL_OK)
 		status = semel_guard_open_inbox(consumer->store, &consumer->guard, error);
 	if (status == SEMEL_OK && consumer->kind == SEMEL_HANDLER_SQL)
@@ -218,7 +218,7 @@ static semel_status connect_first(struct semel_consumer *consumer, semel_error *
 
 	while (status == SEMEL_OUTAGE && reached && semel_steady_ms(consumer->env) < until_ms) {
 		semel_consumer_disconnect(consumer);
-		semel_wake_pause_us(SETTLE_PAUSE_US);
+		semel_wake_pause_in(consumer->env, SETTLE_PAUSE_MS);
 		status = semel_consumer_connect(consumer, error);
 	}
 	return status;
@@ -226,6 +226,13 @@ static semel_status connect_first(struct semel_consumer *consumer, semel_error *
 
 semel_status semel_consumer_open(const semel_consumer_options *options,
 				 semel_consumer **consumer_out, semel_error *error)
+{
+	return semel_consumer_open_in(semel_env_system(), options, consumer_out, error);
+}
+
+semel_status semel_consumer_open_in(const struct semel_env *env,
+				    const semel_consumer_options *options,
+				    semel_consumer **consumer_out, semel_error *error)
 {
 	*consumer_out = NULL;
 	semel_status status = check_options(options, error);
@@ -236,10 +243,12 @@ semel_status semel_consumer_open(const semel_consumer_options *options,
 		semel_consumer_close(consumer);
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a consumer");
 	}
-	consumer->env = semel_env_system();
+	consumer->env = env;
 	semel_tally_open(&consumer->tally, consumer->scope.data);
 	semel_owner_make(consumer->env, consumer->owner);
 	status = semel_wake_new(&consumer->wake, error);
+	if (status == SEMEL_OK)
+		semel_wake_use(consumer->wake, env);
 	if (status == SEMEL_OK)
 		status = connect_first(consumer, error);
 	if (status != SEMEL_OK) {

@@ -270,7 +270,7 @@ semel_status semel_dead_letter_replay(semel_store *store, const char *broker_url
 {
 	struct semel_dead_replayer replayer = { .store = store,
 						.broker_url = broker_url,
-						.env = semel_env_system() };
+						.env = semel_store_env(store) };
 	semel_status status = semel_dead_replayer_replay(&replayer, entry_id, error);
 	semel_dead_replayer_close(&replayer);
 	return status;
@@ -362,7 +362,7 @@ static semel_status discard_entry(semel_store *store, const char *entry_id, cons
 		return status;
 
 	semel_tx tx = driver->tx(store);
-	int64_t now_ms = semel_now_ms(semel_env_system());
+	int64_t now_ms = semel_now_ms(semel_store_env(store));
 	status = driver->dead_move(tx, &entry, SEMEL_DEAD_DISCARDED, reason, now_ms, error);
 	if (status != SEMEL_OK)
 		return status;
@@ -407,7 +407,7 @@ static semel_status add_entry(semel_tx tx, struct semel_dead_entry *entry,
 			      const semel_event_input *input, struct semel_arena *arena,
 			      semel_error *error)
 {
-	const struct semel_env *env = semel_env_system();
+	const struct semel_env *env = semel_tx_env(tx);
 	semel_status status = semel_event_from_input(input, env, arena, &entry->event, error);
 	if (status != SEMEL_OK)
 		return status;

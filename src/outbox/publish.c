@@ -29,13 +29,13 @@ static semel_status check_tx(semel_tx tx, semel_error *error)
 	return SEMEL_OK;
 }
 
-static semel_status complete(const semel_event_input *inputs, size_t count,
-			     struct semel_arena *arena, struct semel_event *events,
+static semel_status complete(const struct semel_env *env, const semel_event_input *inputs,
+			     size_t count, struct semel_arena *arena, struct semel_event *events,
 			     semel_error *error)
 {
 	for (size_t i = 0; i < count; i++) {
-		semel_status status = semel_event_from_input(&inputs[i], semel_env_system(), arena,
-							     &events[i], error);
+		semel_status status =
+			semel_event_from_input(&inputs[i], env, arena, &events[i], error);
 		if (status == SEMEL_OK)
 			continue;
 		if (count > 1 && error != NULL)
@@ -47,9 +47,9 @@ static semel_status complete(const semel_event_input *inputs, size_t count,
 
 /* The span of publishing one event; it is told when the row is written. An event without a
  * traceparent is given one, so that everything after it joins the same trace. */
-static struct semel_span begin_span(struct semel_event *event, struct semel_arena *arena)
+static struct semel_span begin_span(const struct semel_env *env, struct semel_event *event,
+				    struct semel_arena *arena)
 {
-	const struct semel_env *env = semel_env_system();
 	struct semel_text given = semel_event_header(event, "traceparent", arena);
 	struct semel_span_context context;
 	struct semel_span span;
@@ -74,21 +74,22 @@ static struct semel_span begin_span(struct semel_event *event, struct semel_aren
 	return span;
 }
 
-static struct semel_span *begin_spans(struct semel_event *events, size_t count,
-				      struct semel_arena *arena)
+static struct semel_span *begin_spans(const struct semel_env *env, struct semel_event *events,
+				      size_t count, struct semel_arena *arena)
 {
 	struct semel_span *spans =
 		semel_spans_wanted() ? semel_arena_alloc(arena, count * sizeof *spans) : NULL;
 
 	for (size_t i = 0; spans && i < count; i++)
-		spans[i] = begin_span(&events[i], arena);
+		spans[i] = begin_span(env, &events[i], arena);
 	return spans;
 }
 
-static void end_spans(struct semel_span *spans, size_t count, semel_status status)
+static void end_spans(const struct semel_env *env, struct semel_span *spans, size_t count,
+		      semel_status status)
 {
 	for (size_t i = 0; spans && i < count; i++) {
-		spans[i].ended_ms = semel_now_ms(semel_env_system());
+		spans[i].ended_ms = semel_now_ms(env);
 		spans[i].failure = status == SEMEL_OK ? NULL : semel_status_name(status);
 		semel_span_end(&spans[i]);
 	}
@@ -106,11 +107,11 @@ static semel_status publish(semel_tx tx, const semel_event_input *inputs, size_t
 		status = semel_error_set(error, SEMEL_INTERNAL, "no memory for %zu events", count);
 		goto free_arena;
 	}
-	status = complete(inputs, count, arena, events, error);
+	status = complete(semel_tx_env(tx), inputs, count, arena, events, error);
 	if (status == SEMEL_OK) {
-		struct semel_span *spans = begin_spans(events, count, arena);
+		struct semel_span *spans = begin_spans(semel_tx_env(tx), events, count, arena);
 		status = tx.driver->outbox_insert(tx, events, count, error);
-		end_spans(spans, count, status);
+		end_spans(semel_tx_env(tx), spans, count, status);
 	}
 	for (size_t i = 0; i < count && status == SEMEL_OK && ids_out != NULL; i++)
 		snprintf(ids_out[i], SEMEL_ID_SIZE, "%s", events[i].id.data);

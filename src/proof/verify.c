@@ -598,7 +598,7 @@ static semel_status look_patiently(struct verification *of, semel_error *error)
 		if (of->plan->progress)
 			of->plan->progress("deliveries on their way", on_their_way(of->report),
 					   of->plan->user);
-		semel_wake_pause_us((pause_ms < left_ms ? pause_ms : left_ms) * 1000);
+		semel_wake_pause_in(env, pause_ms < left_ms ? pause_ms : left_ms);
 		last_ms = semel_steady_ms(env);
 		status = look(of, error);
 	}

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The relay's life: connect, tend the lanes, step the pipeline, sleep until woken; after an outage
  * start over. An outage is nobody's failure: no event loses an attempt by it. */
+#include "relay/relay.h"
 #include "base/backoff.h"
 #include "base/error.h"
 #include "observe/log.h"
 #include "relay/pipeline.h"
 #include "store/changes.h"
-
-#include <semel/relay.h>
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,7 +79,7 @@ static semel_status connect_all(struct semel_relay *relay, semel_error *error)
 	if (relay->store && relay->broker)
 		return SEMEL_OK;
 	if (!relay->store) {
-		status = semel_store_open(relay->store_url, &relay->store, error);
+		status = semel_store_open_in(relay->env, relay->store_url, &relay->store, error);
 		if (status == SEMEL_OK)
 			relay->store->driver->watch(relay->store, relay->wake);
 	}
@@ -163,6 +162,8 @@ static semel_status assemble(struct semel_relay *relay, semel_error *error)
 	if (status == SEMEL_OK)
 		status = semel_wake_new(&relay->wake, error);
 	if (status == SEMEL_OK)
+		semel_wake_use(relay->wake, relay->env);
+	if (status == SEMEL_OK)
 		status = connect_all(relay, error);
 	if (status == SEMEL_OK && relay->store->driver->outbox_mark_lanes)
 		pipeline.mark_delay_ms = MARK_DELAY_MS; /* it can mark many at once */
@@ -183,6 +184,12 @@ static semel_status assemble(struct semel_relay *relay, semel_error *error)
 semel_status semel_relay_open(const semel_relay_options *options, semel_relay **relay_out,
 			      semel_error *error)
 {
+	return semel_relay_open_in(semel_env_system(), options, relay_out, error);
+}
+
+semel_status semel_relay_open_in(const struct semel_env *env, const semel_relay_options *options,
+				 semel_relay **relay_out, semel_error *error)
+{
 	struct semel_relay *relay = calloc(1, sizeof *relay);
 	semel_status status = SEMEL_INTERNAL;
 
@@ -191,7 +198,7 @@ semel_status semel_relay_open(const semel_relay_options *options, semel_relay **
 		goto no_memory;
 	relay->options = *options;
 	complete(&relay->options);
-	relay->env = semel_env_system();
+	relay->env = env;
 	relay->store_url = strdup(relay->options.store);
 	relay->broker_url = strdup(relay->options.broker);
 	relay->slot = strdup(relay->options.slot);
@@ -247,8 +254,8 @@ static semel_status turn(struct semel_relay *relay, bool *busy_out, semel_error 
 	return status;
 }
 
-/* Lets go of the connections and waits a little; the next turn connects anew. */
-static void wait_out(struct semel_relay *relay, const semel_error *error)
+/* Lets go of the connections; returns how long to wait before the next turn connects anew. */
+static int64_t let_go(struct semel_relay *relay, const semel_error *error)
 {
 	struct semel_backoff backoff = { .first_ms = 50, .cap_ms = 5000 };
 	int64_t wait_ms = semel_backoff_ms(backoff, ++relay->outages, semel_random(relay->env));
@@ -259,19 +266,31 @@ static void wait_out(struct semel_relay *relay, const semel_error *error)
 	disconnect_all(relay);
 	if (relay->source->driver->guard)
 		relay->source->driver->guard(relay->source);
+	return wait_ms;
+}
+
+static void pause_for(const struct semel_relay *relay, int64_t wait_ms)
+{
 	int64_t until_ms = semel_steady_ms(relay->env) + wait_ms;
 	while (!semel_wake_rung(relay->wake) && semel_steady_ms(relay->env) < until_ms)
 		semel_wake_sleep(relay->wake, until_ms - semel_steady_ms(relay->env));
 }
 
-/* An outage is waited out; anything else ends the relay. */
-static semel_status survive(struct semel_relay *relay, semel_status status,
+/* An outage is to be waited out; anything else ends the relay. */
+static semel_status survive(struct semel_relay *relay, semel_status status, int64_t *pause_ms_out,
 			    const semel_error *error)
 {
+	*pause_ms_out = 0;
 	if (status == SEMEL_OK || semel_status_class(status) != SEMEL_CLASS_OUTAGE)
 		return status;
-	wait_out(relay, error);
+	*pause_ms_out = let_go(relay, error);
 	return SEMEL_OK;
+}
+
+semel_status semel_relay_step(semel_relay *relay, bool *busy_out, int64_t *pause_ms_out,
+			      semel_error *error)
+{
+	return survive(relay, turn(relay, busy_out, error), pause_ms_out, error);
 }
 
 static int64_t sleep_ms(const struct semel_relay *relay, const struct semel_outbox_counts *counts)
@@ -335,10 +354,12 @@ semel_status semel_relay_run(semel_relay *relay, semel_error *error)
 
 	while (status == SEMEL_OK && !semel_wake_rung(relay->wake)) {
 		bool busy = false;
-		status = turn(relay, &busy, &trouble);
-		if (status == SEMEL_OK)
+		int64_t pause_ms = 0;
+		status = semel_relay_step(relay, &busy, &pause_ms, &trouble);
+		if (status == SEMEL_OK && pause_ms > 0)
+			pause_for(relay, pause_ms);
+		else if (status == SEMEL_OK)
 			rest(relay);
-		status = survive(relay, status, &trouble);
 	}
 	if (status != SEMEL_OK)
 		return semel_error_set(error, status, "%s", trouble.text);
@@ -393,12 +414,15 @@ static semel_status drain_turn(struct semel_relay *relay, struct semel_outbox_co
 			       bool *drained_out, semel_error *error)
 {
 	bool busy = false;
+	int64_t pause_ms = 0;
 	relay->looks = true; /* nobody was asked to ring */
-	semel_status status = turn(relay, &busy, error);
+	semel_status status = semel_relay_step(relay, &busy, &pause_ms, error);
 
-	if (status == SEMEL_OK && busy)
+	if (status == SEMEL_OK && pause_ms > 0)
+		pause_for(relay, pause_ms);
+	else if (status == SEMEL_OK && busy)
 		wait_for_answers(relay);
-	if (status != SEMEL_OK || busy)
+	if (status != SEMEL_OK || busy || pause_ms > 0)
 		return status;
 	status = relay->store->driver->outbox_counts(relay->store, semel_now_ms(relay->env), counts,
 						     error);
@@ -421,7 +445,11 @@ semel_status semel_relay_drain(semel_relay *relay, int64_t timeout_ms, semel_err
 	semel_status status = SEMEL_OK;
 
 	while (status == SEMEL_OK && !drained && !semel_wake_rung(relay->wake)) {
-		status = survive(relay, drain_turn(relay, &counts, &drained, &trouble), &trouble);
+		int64_t pause_ms = 0;
+		status = survive(relay, drain_turn(relay, &counts, &drained, &trouble), &pause_ms,
+				 &trouble);
+		if (pause_ms > 0)
+			pause_for(relay, pause_ms);
 		if (status == SEMEL_OK && !drained && semel_steady_ms(relay->env) >= until_ms) {
 			count_again(relay, &counts);
 			return not_drained(relay, &counts, error);

@@ -95,7 +95,7 @@ semel_status semel_dead_bury(semel_tx tx, const struct semel_mark *mark, int64_t
 	struct semel_arena *arena = semel_arena_new(4096);
 	if (arena == NULL)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a dead letter");
-	semel_uuid_make(semel_env_system(), entry_id);
+	semel_uuid_make(semel_tx_env(tx), entry_id);
 	struct semel_dead_entry entry = {
 		.entry_id = semel_text_of(entry_id),
 		.event = mark->row->event,

@@ -23,7 +23,23 @@ static semel_status find_driver(const char *text, struct semel_url *url,
 				  : status;
 }
 
+const struct semel_env *semel_store_env(const semel_store *store)
+{
+	return store != NULL && store->env != NULL ? store->env : semel_env_system();
+}
+
+const struct semel_env *semel_tx_env(semel_tx tx)
+{
+	return semel_store_env(tx.store);
+}
+
 semel_status semel_store_open(const char *text, semel_store **store_out, semel_error *error)
+{
+	return semel_store_open_in(semel_env_system(), text, store_out, error);
+}
+
+semel_status semel_store_open_in(const struct semel_env *env, const char *text,
+				 semel_store **store_out, semel_error *error)
 {
 	struct semel_url url = { 0 };
 	const struct semel_store_driver *driver = NULL;
@@ -33,6 +49,8 @@ semel_status semel_store_open(const char *text, semel_store **store_out, semel_e
 	semel_status status = find_driver(text, &url, &driver, error);
 	if (status == SEMEL_OK)
 		status = driver->open(&url, store_out, error);
+	if (status == SEMEL_OK)
+		(*store_out)->env = env;
 	semel_url_free(&url);
 	return status;
 }
@@ -109,7 +127,7 @@ semel_status semel_store_reopen(const char *url, const struct semel_env *env,
 	const struct semel_backoff backoff = { REOPEN_FIRST_MS, REOPEN_CAP_MS };
 	int64_t until_ms = semel_steady_ms(env) + wait_ms;
 	for (uint32_t number = 1;; number++) {
-		semel_status status = semel_store_open(url, store_out, error);
+		semel_status status = semel_store_open_in(env, url, store_out, error);
 		int64_t left_ms = until_ms - semel_steady_ms(env);
 		if (semel_status_class(status) != SEMEL_CLASS_OUTAGE || left_ms <= 0 ||
 		    semel_wake_rung(wake))

@@ -34,7 +34,8 @@ struct semel_changes_driver; /* changes.h */
 
 struct semel_store {
 	const struct semel_store_driver *driver;
-	char *default_scope; /* owned; NULL: none */
+	char *default_scope;         /* owned; NULL: none */
+	const struct semel_env *env; /* NULL while it is being opened: the machine's */
 };
 
 /* ---- lanes ---------------------------------------------------------------------------------- */
@@ -614,8 +615,15 @@ struct semel_lanes_state {
 };
 semel_status semel_store_lanes(semel_store *store, int64_t now_ms,
 			       struct semel_lanes_state *state_out, semel_error *error);
-/* Like semel_store_open, tried again (with backoff, until wake rings or wait_ms passed) while the
- * answer is an outage. */
+/* As semel_store_open, in an environment that outlives the store. */
+semel_status semel_store_open_in(const struct semel_env *env, const char *url,
+				 semel_store **store_out, semel_error *error);
+/* The environment of a store, and that of its transactions; the machine's for a connection of the
+ * caller's own. */
+const struct semel_env *semel_store_env(const semel_store *store);
+const struct semel_env *semel_tx_env(semel_tx tx);
+/* Like semel_store_open_in, tried again (with backoff, until wake rings or wait_ms passed) while
+ * the answer is an outage. */
 semel_status semel_store_reopen(const char *url, const struct semel_env *env,
 				struct semel_wake *wake, int64_t wait_ms, semel_store **store_out,
 				semel_error *error);

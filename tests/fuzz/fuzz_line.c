@@ -18,7 +18,9 @@ static uint64_t fixed_chance(void *user)
 	return 7;
 }
 
-static const struct semel_env env = { fixed_number, fixed_number, fixed_chance, NULL };
+static const struct semel_env env = { .now_ms = fixed_number,
+				      .steady_ms = fixed_number,
+				      .random = fixed_chance };
 
 /* Line breaks between tokens become spaces in a record; nothing else may change. */
 static void compare_payloads(struct semel_text first, struct semel_text second)

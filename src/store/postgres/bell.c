@@ -73,7 +73,7 @@ void semel_pg_watch(semel_store *store, struct semel_wake *wake)
 /* Made when a relay first sleeps: consumers watch, too, but never doze. */
 static void make(struct semel_pg_store *store)
 {
-	int64_t now_ms = semel_steady_ms(semel_env_system());
+	int64_t now_ms = semel_steady_ms(semel_store_env(&store->base));
 	if (now_ms < store->bell_after_ms)
 		return;
 	struct semel_pg_bell *bell = calloc(1, sizeof(*bell));

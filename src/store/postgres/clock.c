@@ -31,10 +31,10 @@ static void settle(struct semel_pg_store *store, int64_t ahead_ms, int64_t doubt
 semel_status semel_pg_clock_look(struct semel_pg_store *store, semel_error *error)
 {
 	PGresult *result = NULL;
-	int64_t asked_ms = semel_now_ms(semel_env_system());
+	int64_t asked_ms = semel_now_ms(semel_store_env(&store->base));
 	semel_status status =
 		semel_pg_run(semel_pg_tx(&store->base), &server_time, NULL, &result, error);
-	int64_t heard_ms = semel_now_ms(semel_env_system());
+	int64_t heard_ms = semel_now_ms(semel_store_env(&store->base));
 	if (status == SEMEL_OK)
 		settle(store, semel_pg_int(result, 0, 0) - (asked_ms + heard_ms) / 2,
 		       (heard_ms - asked_ms) / 2);

@@ -162,7 +162,7 @@ static semel_status ask_for_suspects(struct semel_pg_store *store, semel_error *
 
 semel_status semel_pg_horizon_tend(struct semel_pg_store *store, semel_error *error)
 {
-	int64_t now_ms = semel_steady_ms(semel_env_system());
+	int64_t now_ms = semel_steady_ms(semel_store_env(&store->base));
 	if (store->horizon.count == 0 || store->horizon.waiting_since_ms == 0)
 		store->horizon.waiting_since_ms = now_ms;
 	int64_t waited_ms = now_ms - store->horizon.waiting_since_ms;

@@ -143,12 +143,11 @@ static semel_status note_refusal(semel_tx tx, const struct semel_mark *mark,
 				 const struct exception *exception, const char *state,
 				 semel_error *error)
 {
-	int64_t until_ms = semel_steady_ms(semel_env_system()) + VISIBLE_MS;
+	int64_t until_ms = semel_steady_ms(semel_tx_env(tx)) + VISIBLE_MS;
 	uint64_t changed = 0;
 	semel_status status = try_refusal(tx, mark, exception, state, &changed, error);
-	while (status == SEMEL_OK && changed == 0 &&
-	       semel_steady_ms(semel_env_system()) < until_ms) {
-		semel_wake_pause_us(2000);
+	while (status == SEMEL_OK && changed == 0 && semel_steady_ms(semel_tx_env(tx)) < until_ms) {
+		semel_wake_pause_in(semel_tx_env(tx), 2);
 		status = try_refusal(tx, mark, exception, state, &changed, error);
 	}
 	return status;

@@ -25,7 +25,9 @@ static uint64_t counted_chance(void *user)
 	return chance;
 }
 
-static const struct semel_env env = { fixed_clock, fixed_clock, counted_chance, NULL };
+static const struct semel_env env = { .now_ms = fixed_clock,
+				      .steady_ms = fixed_clock,
+				      .random = counted_chance };
 
 static void an_id_has_the_layout_of_version_7(void **state)
 {

@@ -216,6 +216,34 @@ static void a_readable_descriptor_wakes(void **state)
 	close(ends[1]);
 }
 
+static int64_t test_clock_ms;
+
+static int64_t tell_time(void *user)
+{
+	(void)user;
+	return test_clock_ms;
+}
+
+static void pass_time(void *user, int64_t wait_ms)
+{
+	(void)user;
+	test_clock_ms += wait_ms;
+}
+
+static void on_the_clock_of_a_test_time_passes_without_sleeping(void **state)
+{
+	(void)state;
+	const struct semel_env env = { .now_ms = tell_time,
+				       .steady_ms = tell_time,
+				       .pass = pass_time };
+	int64_t before_ms = semel_steady_ms(semel_env_system());
+	semel_wake_use(wake, &env);
+	assert_false(semel_wake_sleep(wake, FOR_EVER_MS));
+	semel_wake_pause_in(&env, FOR_EVER_MS);
+	assert_int_equal(test_clock_ms, 2 * FOR_EVER_MS);
+	assert_true(semel_steady_ms(semel_env_system()) - before_ms < FOR_EVER_MS);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -232,6 +260,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_link_is_followed_to_the_real_file, make, drop),
 		cmocka_unit_test_setup_teardown(a_missing_folder_is_no_error, make, drop),
 		cmocka_unit_test_setup_teardown(a_readable_descriptor_wakes, make, drop),
+		cmocka_unit_test_setup_teardown(on_the_clock_of_a_test_time_passes_without_sleeping,
+						make, drop),
 	};
 	return cmocka_run_group_tests(tests, make_folder, drop_folder);
 }

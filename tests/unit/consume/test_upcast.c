@@ -51,7 +51,7 @@ static semel_status evaluate(semel_store *store, const char *expression,
 }
 
 static const struct semel_store_driver fake_driver = { .scheme = "fake", .evaluate = evaluate };
-static semel_store fake_store = { &fake_driver, NULL };
+static semel_store fake_store = { .driver = &fake_driver };
 
 static semel_status parse(struct fixture *fixture, const char *specification)
 {

@@ -31,7 +31,9 @@ static uint64_t fixed_chance(void *user)
 	return 7;
 }
 
-static const struct semel_env env = { fixed_clock, fixed_clock, fixed_chance, NULL };
+static const struct semel_env env = { .now_ms = fixed_clock,
+				      .steady_ms = fixed_clock,
+				      .random = fixed_chance };
 
 static const semel_event_input good = { .type = "order.created.v1",
 					.aggregate_type = "order",

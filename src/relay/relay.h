@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The relay beyond the public API: in a given environment, and turn by turn, so that one thread can
+ * run many of them on a clock of its own. */
+#ifndef SEMEL_RELAY_RELAY_H
+#define SEMEL_RELAY_RELAY_H
+
+#include "base/env.h"
+
+#include <semel/relay.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* As semel_relay_open; env outlives the relay. */
+semel_status semel_relay_open_in(const struct semel_env *env, const semel_relay_options *options,
+				 semel_relay **relay_out, semel_error *error);
+/* One turn, never asleep; what semel_relay_run and semel_relay_drain are made of. busy_out:
+ * something was read or is in flight. pause_ms_out: 0, or after an outage, which has closed the
+ * connections, how long to wait before the next step opens them anew. */
+semel_status semel_relay_step(semel_relay *relay, bool *busy_out, int64_t *pause_ms_out,
+			      semel_error *error);
+
+#endif

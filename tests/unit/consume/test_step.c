@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A relay and a consumer, turn by turn in one thread, on a clock that the test owns. */
+#include "base/failpoint.h"
+#include "consume/consumer.h"
+#include "relay/relay.h"
+#include "unit/world.h"
+
+enum { LONG_MS = 3600000 };
+
+static int64_t clock_ms;
+
+static int64_t tell_time(void *user)
+{
+	(void)user;
+	return clock_ms;
+}
+
+static uint64_t tell_chance(void *user)
+{
+	static uint64_t state = 1;
+	(void)user;
+	return state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+}
+
+static void pass_time(void *user, int64_t wait_ms)
+{
+	(void)user;
+	clock_ms += wait_ms;
+}
+
+static const struct semel_env env = {
+	.now_ms = tell_time, .steady_ms = tell_time, .random = tell_chance, .pass = pass_time
+};
+
+static semel_verdict try_later(const semel_event *event, semel_context *context, void *user)
+{
+	uint32_t *attempt = user;
+
+	(void)event;
+	*attempt = semel_context_attempt(context);
+	return *attempt < 4 ? SEMEL_RETRY : SEMEL_DONE;
+}
+
+static void relay_all(struct world *world)
+{
+	semel_relay_options options = { .store = world->store_url, .broker = world->broker_url };
+	semel_relay *relay = NULL;
+	int64_t pause_ms = 0;
+	bool busy = true;
+
+	world_ok(world, semel_relay_open_in(&env, &options, &relay, &world->error));
+	for (int i = 0; i < 10 && busy; i++)
+		world_ok(world, semel_relay_step(relay, &busy, &pause_ms, &world->error));
+	semel_relay_close(relay);
+	world_expect(world, "SELECT count(*) FROM semel_outbox WHERE status = 'PUBLISHED'", "1");
+}
+
+static semel_consumer *open_consumer(struct world *world, semel_handler handler, void *user)
+{
+	static const char *const topics[] = { "order.events", NULL };
+	semel_consumer_options options = { .store = world->store_url,
+					   .broker = world->broker_url,
+					   .scope = "billing",
+					   .topics = topics,
+					   .first_delay_ms = LONG_MS,
+					   .delay_max_ms = LONG_MS };
+	semel_consumer *consumer = NULL;
+
+	world_ok(world, semel_consumer_open_in(&env, &options, &consumer, &world->error));
+	world_ok(world, semel_consumer_handle(consumer, handler, user, &world->error));
+	world_ok(world, semel_consumer_prepare(consumer, 0, &world->error));
+	return consumer;
+}
+
+static void step_until_idle(struct world *world, semel_consumer *consumer)
+{
+	int64_t pause_ms = 0;
+	bool busy = true;
+
+	for (int i = 0; busy; i++) {
+		assert_true(i < 20);
+		world_ok(world, semel_consumer_step(consumer, &busy, &pause_ms, &world->error));
+	}
+}
+
+static void an_hour_of_delays_passes_in_a_moment(void **state)
+{
+	struct world *world = world_of(state);
+	char id[SEMEL_ID_SIZE];
+	uint32_t attempt = 0;
+
+	clock_ms = semel_now_ms(semel_env_system());
+	world_publish(world, "o-1", "a", id);
+	relay_all(world);
+	semel_consumer *consumer = open_consumer(world, try_later, &attempt);
+	step_until_idle(world, consumer);
+	assert_int_equal(attempt, 2); /* at once, as often as that is allowed */
+	pass_time(NULL, LONG_MS);
+	step_until_idle(world, consumer);
+	assert_int_equal(attempt, 3);
+	pass_time(NULL, 2 * (int64_t)LONG_MS);
+	step_until_idle(world, consumer);
+	assert_int_equal(attempt, 4);
+	world_expect(world, "SELECT count(*) FROM semel_inbox WHERE status = 'PROCESSED'", "1");
+	semel_consumer_close(consumer);
+}
+
+static void note_point(enum semel_failpoint point, void *user)
+{
+	bool *seen = user;
+
+	seen[point] = true;
+}
+
+static void whoever_watches_the_failpoints_is_told_of_every_hit(void **state)
+{
+	struct world *world = world_of(state);
+	bool seen[SEMEL_FP_COUNT] = { 0 };
+	char id[SEMEL_ID_SIZE];
+	uint32_t attempt = 0;
+
+	clock_ms = semel_now_ms(semel_env_system());
+	semel_failpoints_watch(note_point, seen);
+	world_publish(world, "o-1", "a", id);
+	relay_all(world);
+	semel_consumer *consumer = open_consumer(world, try_later, &attempt);
+	step_until_idle(world, consumer);
+	semel_consumer_close(consumer);
+	semel_failpoints_watch(NULL, NULL);
+	assert_true(seen[SEMEL_FP_RELAY_AFTER_MARK]);
+	assert_true(seen[SEMEL_FP_CONSUME_AFTER_REQUEUE]);
+	assert_false(seen[SEMEL_FP_DLQ_AFTER_MARK]);
+	assert_false(semel_failpoints_armed);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(an_hour_of_delays_passes_in_a_moment, world_begin,
+						world_end),
+		cmocka_unit_test_setup_teardown(whoever_watches_the_failpoints_is_told_of_every_hit,
+						world_begin, world_end),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
