@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `semel run`: everything that the config file names, in one process. */
+#include "base/env.h"
 #include "base/error.h"
 #include "base/wake.h"
 #include "cli/admin_options.h"
@@ -19,12 +20,15 @@
 
 #define PARTS_MAX 256
 #define IDLE_MS   (INT64_C(3600) * 1000)
+#define WAIT_MS   100 /* for the end of a part, before the signals are looked at again */
 
 struct crew {
 	const char *config_path, *store, *broker;
 	struct semel_wake *wake;
 	struct semel_admin *admin; /* NULL: the file names none */
 	int hangup;                /* an eventfd that SIGHUP writes to */
+	int64_t watchdog_ms;       /* how often systemd wants a sign of life; 0: never */
+	int64_t fed_ms;            /* when it had the last one */
 	pthread_mutex_t lock;      /* of the list: the admin server reads it */
 	struct semel_part *parts[PARTS_MAX];
 	size_t count;
@@ -120,12 +124,41 @@ static void remove_part(struct crew *crew, size_t at)
 	semel_part_free(part);
 }
 
-static void remove_all(struct crew *crew)
+/* Feeds the watchdog when it is time. Gives back for how long it need not be called again. */
+static int64_t feed_watchdog(struct crew *crew)
+{
+	int64_t now_ms = semel_steady_ms(semel_env_system());
+
+	if (crew->watchdog_ms <= 0)
+		return IDLE_MS;
+	if (now_ms >= crew->fed_ms + crew->watchdog_ms) {
+		semel_notify("WATCHDOG=1");
+		crew->fed_ms = now_ms;
+	}
+	return crew->fed_ms + crew->watchdog_ms - now_ms;
+}
+
+static void stop_all(struct crew *crew)
 {
 	for (size_t i = 0; i < crew->count; i++)
 		semel_part_stop(crew->parts[i]);
-	while (crew->count > 0)
-		remove_part(crew, crew->count - 1);
+}
+
+/* All have been asked already, so that it takes as long as the slowest. A SIGTERM that comes
+ * meanwhile is the others' too. */
+static void await_stopping(struct crew *crew)
+{
+	for (size_t i = crew->count; i-- > 0;) {
+		if (!semel_part_stopping(crew->parts[i]))
+			continue;
+		int64_t due_ms = feed_watchdog(crew);
+		while (!semel_part_wait(crew->parts[i], due_ms < WAIT_MS ? due_ms : WAIT_MS)) {
+			due_ms = feed_watchdog(crew);
+			if (semel_wake_rung(crew->wake))
+				stop_all(crew);
+		}
+		remove_part(crew, i);
+	}
 }
 
 /* What the part says of its settings is said of the file: which one, and of whom. */
@@ -197,11 +230,12 @@ static void apply(struct crew *crew, const struct wish *wishes, size_t count)
 {
 	semel_error error = { .status = SEMEL_OK };
 
-	for (size_t i = crew->count; i-- > 0;)
+	for (size_t i = 0; i < crew->count; i++)
 		if (!is_current(crew->parts[i],
 				wish_of(wishes, count, semel_part_name(crew->parts[i]))))
-			remove_part(crew, i);
-	for (size_t i = 0; i < count; i++)
+			semel_part_stop(crew->parts[i]);
+	await_stopping(crew);
+	for (size_t i = 0; i < count && !semel_wake_rung(crew->wake); i++)
 		if (!has_part(crew, wishes[i].name) &&
 		    start_wish(crew, &wishes[i], true, &error) != SEMEL_OK)
 			semel_logf(SEMEL_LOG_ERROR, "%s does not start: %s", wishes[i].name,
@@ -296,16 +330,13 @@ static semel_status start_admin(struct crew *crew, struct semel_invocation *invo
 
 static void wait_for_end(struct crew *crew)
 {
-	int64_t watchdog_ms = semel_notify_watchdog_ms();
-
+	crew->watchdog_ms = semel_notify_watchdog_ms();
 	semel_notify("READY=1\nSTATUS=delivering");
 	while (!semel_wake_rung(crew->wake)) {
 		uint64_t hangups = 0;
 		if (read(crew->hangup, &hangups, sizeof hangups) > 0)
 			reload(crew);
-		if (watchdog_ms > 0)
-			semel_notify("WATCHDOG=1");
-		semel_wake_sleep(crew->wake, watchdog_ms > 0 ? watchdog_ms : IDLE_MS);
+		semel_wake_sleep(crew->wake, feed_watchdog(crew));
 	}
 	semel_notify("STOPPING=1");
 }
@@ -331,7 +362,8 @@ static semel_status deliver(struct semel_invocation *invocation)
 		status = start_admin(&crew, invocation, &crew.admin);
 	if (status == SEMEL_OK)
 		wait_for_end(&crew);
-	remove_all(&crew);
+	stop_all(&crew);
+	await_stopping(&crew);
 	semel_admin_stop(crew.admin);
 	semel_signals_forget();
 	semel_wake_free(crew.wake);

@@ -179,6 +179,88 @@ def test_it_tells_systemd_that_it_is_ready_lives_and_stops(shop):
         assert child.wait(30) == 0
 
 
+# A program that handles one event at a time, is busy with the first until a file is there, and leaves files when
+# it is done and when it ends.
+BUSY_PROGRAM = """
+import json, pathlib, sys, time
+name, until = sys.argv[1:]
+for line in sys.stdin:
+    pathlib.Path(f"{name}.busy").touch()
+    while not pathlib.Path(until).exists():
+        time.sleep(0.02)
+    pathlib.Path(f"{name}.done").touch()
+    print(json.dumps({"id": json.loads(line)["id"], "verdict": "done"}), flush=True)
+pathlib.Path(f"{name}.ended").touch()
+"""
+
+
+def busy(shop, scope, until):
+    """A subscription that has an event in flight until this file is there."""
+    path = shop.folder / "busy.py"
+    path.write_text(BUSY_PROGRAM)
+    return {"scope": scope, "topics": ["order.events"], "handler-timeout": "10m",
+            "pipe": f"exec /usr/bin/python3 {path} {scope} {until}"}
+
+
+def wait_until_busy(shop, *scopes):
+    publish(shop, "one")
+    for scope in scopes:
+        wait_for((shop.folder / f"{scope}.busy").exists, what=f"an event in flight of {scope}")
+
+
+@pytest.mark.parametrize("slow, quick", [("billing", "audit"), ("audit", "billing")])
+def test_hangup_asks_all_parts_to_stop_before_it_waits_for_one(shop, slow, quick):
+    """The slow one has its event in flight until the other one has ended, whichever would be stopped first."""
+    subscriptions = [busy(shop, scope, f"{quick}.ended" if scope == slow else "go") for scope in ("billing", "audit")]
+    child, _ = start(shop, relay={}, subscriptions=subscriptions)
+    wait_until_busy(shop, "billing", "audit")
+    write(shop, admin={"listen": "127.0.0.1:0"}, relay={}, subscriptions=[subscription("stock")])
+    child.send_signal(signal.SIGHUP)
+    (shop.folder / "go").touch()
+    wait_for(lambda: words(shop, "stock") == ["one"], what="the new subscription")
+    assert (shop.folder / f"{slow}.done").exists(), "the slow one was given up"
+    assert shop.stop(child) == 0
+
+
+def heard_until(listener, last):
+    """All that is told up to this word."""
+    told = [listener.recv(1000).decode()]
+    while told[-1] != last:
+        told.append(listener.recv(1000).decode())
+    return told
+
+
+@pytest.mark.parametrize("number, begins", [(signal.SIGHUP, "RELOADING=1"), (signal.SIGTERM, "STOPPING=1")], ids=["hangup", "end"])
+def test_the_watchdog_is_fed_while_parts_finish_what_is_in_flight(shop, number, begins):
+    path = shop.folder / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(path))
+        listener.settimeout(60)
+        told = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "200000"}
+        child, _ = start(shop, env=told, relay={}, subscriptions=[busy(shop, "billing", "go"), busy(shop, "audit", "go")])
+        wait_until_busy(shop, "billing", "audit")
+        write(shop, admin={"listen": "127.0.0.1:0"}, relay={})
+        child.send_signal(number)
+        heard_until(listener, begins)
+        assert [listener.recv(1000) for _ in range(3)] == [b"WATCHDOG=1"] * 3
+        (shop.folder / "go").touch()
+        if number == signal.SIGHUP:
+            heard_until(listener, "READY=1")
+            child.send_signal(signal.SIGTERM)
+        assert child.wait(60) == 0
+
+
+def test_an_end_that_is_asked_for_amid_a_reload_is_heard_by_all_parts(shop):
+    kept = busy(shop, "audit", "go")
+    child, _ = start(shop, relay={}, subscriptions=[busy(shop, "billing", "audit.ended"), kept])
+    wait_until_busy(shop, "billing", "audit")
+    write(shop, admin={"listen": "127.0.0.1:0"}, relay={}, subscriptions=[kept])
+    child.send_signal(signal.SIGHUP)
+    child.send_signal(signal.SIGTERM)
+    (shop.folder / "go").touch()
+    assert child.wait(60) == 0
+
+
 @pytest.mark.parametrize("words", [("relay",), ("consume", "--scope", "a", "--topic", "order.events", "--exec", "true"),
                                    ("serve", "--listen", "127.0.0.1:0")], ids=["relay", "consume", "serve"])
 def test_the_others_that_run_on_tell_systemd_when_they_are_ready(shop, words):

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define STEADY_MS 60000 /* whoever ran for so long starts over without a history */
 
@@ -40,8 +41,9 @@ struct semel_part {
 	bool runs;
 	uint32_t failures;    /* in a row */
 	pthread_mutex_t lock; /* of what follows */
+	pthread_cond_t over;
 	void *handle;
-	bool stopping;
+	bool stopping, ended;
 	char trouble[SEMEL_ERROR_TEXT_MAX]; /* empty: none */
 };
 
@@ -203,6 +205,10 @@ static void *keep_alive(void *user)
 			continue;
 		pause_before_next(part, &error);
 	}
+	pthread_mutex_lock(&part->lock);
+	part->ended = true;
+	pthread_cond_broadcast(&part->over);
+	pthread_mutex_unlock(&part->lock);
 	return NULL;
 }
 
@@ -274,17 +280,28 @@ static semel_status read_settings(struct semel_part *part, semel_error *error)
 }
 
 /* An outage passes; the thread waits for that. Anything else has to be mended first. */
-static semel_status try_once(struct semel_part *part, bool patient, semel_error *error)
+static semel_status try_once(struct semel_part *part, semel_error *error)
 {
 	semel_status status = part->kind->open(&part->invocation, &part->handle);
 
 	if (status == SEMEL_OK)
 		return SEMEL_OK;
 	*error = part->invocation.error;
-	if (semel_status_class(status) != SEMEL_CLASS_OUTAGE && !patient)
+	if (semel_status_class(status) != SEMEL_CLASS_OUTAGE)
 		return status;
 	note_trouble(part, error);
 	return SEMEL_OK;
+}
+
+static void init_locks(struct semel_part *part)
+{
+	pthread_condattr_t attributes;
+
+	pthread_mutex_init(&part->lock, NULL);
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&part->over, &attributes);
+	pthread_condattr_destroy(&attributes);
 }
 
 /* Free it also after a failure. */
@@ -296,7 +313,7 @@ static semel_status prepare(const char *name, const char *const *words,
 	*part_out = part;
 	if (!part)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for %s", name);
-	pthread_mutex_init(&part->lock, NULL);
+	init_locks(part);
 	semel_status status = copy_words(part, name, words, error);
 	return status == SEMEL_OK ? read_settings(part, error) : status;
 }
@@ -309,8 +326,8 @@ semel_status semel_part_start(const char *name, const char *const *words, bool p
 
 	if (status == SEMEL_OK)
 		status = semel_wake_new(&part->wake, error);
-	if (status == SEMEL_OK)
-		status = try_once(part, patient, error);
+	if (status == SEMEL_OK && !patient)
+		status = try_once(part, error);
 	if (status == SEMEL_OK && pthread_create(&part->thread, NULL, keep_alive, part) != 0)
 		status = semel_error_set(error, SEMEL_INTERNAL, "no thread for %s", name);
 	if (status == SEMEL_OK)
@@ -361,6 +378,30 @@ void semel_part_stop(struct semel_part *part)
 	pthread_mutex_unlock(&part->lock);
 }
 
+bool semel_part_stopping(struct semel_part *part)
+{
+	pthread_mutex_lock(&part->lock);
+	bool stopping = part->stopping;
+	pthread_mutex_unlock(&part->lock);
+	return stopping;
+}
+
+bool semel_part_wait(struct semel_part *part, int64_t wait_ms)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	int64_t nanos = until.tv_nsec + wait_ms % 1000 * 1000000;
+	until.tv_sec += (time_t)(wait_ms / 1000 + nanos / 1000000000);
+	until.tv_nsec = (long)(nanos % 1000000000);
+	pthread_mutex_lock(&part->lock);
+	while (!part->ended && pthread_cond_timedwait(&part->over, &part->lock, &until) == 0)
+		;
+	bool ended = part->ended;
+	pthread_mutex_unlock(&part->lock);
+	return ended;
+}
+
 void semel_part_free(struct semel_part *part)
 {
 	if (!part)
@@ -377,6 +418,7 @@ void semel_part_free(struct semel_part *part)
 	semel_buffer_free(&part->fingerprint);
 	for (size_t i = 0; part->words[i]; i++)
 		free(part->words[i]);
+	pthread_cond_destroy(&part->over);
 	pthread_mutex_destroy(&part->lock);
 	free(part->name);
 	free(part);

@@ -18,7 +18,7 @@ struct semel_part;
 
 /* words: of the command line after the program's name; NULL-ended, copied. name: for people.
  * CONFIG, or what else is wrong, when it cannot start; an outage is no reason. patient: nothing but
- * wrong settings is, the rest is tried again. */
+ * wrong settings is; it is opened on its own thread, and tried again, so that nobody waits here. */
 semel_status semel_part_start(const char *name, const char *const *words, bool patient,
 			      struct semel_part **part_out, semel_error *error);
 const char *semel_part_name(const struct semel_part *part);
@@ -30,6 +30,10 @@ char *semel_part_fingerprint_of(const char *name, const char *const *words);
 bool semel_part_trouble(struct semel_part *part, char *text_out, size_t size);
 /* Asks; does not wait. */
 void semel_part_stop(struct semel_part *part);
+/* Was it asked to? */
+bool semel_part_stopping(struct semel_part *part);
+/* Waits for at most so long. True: it has ended, and semel_part_free does not wait. */
+bool semel_part_wait(struct semel_part *part, int64_t wait_ms);
 /* Waits for the end. part may be NULL. */
 void semel_part_free(struct semel_part *part);
 
