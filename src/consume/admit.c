@@ -22,13 +22,6 @@
 
 /* ---- the order gate -------------------------------------------------------------------------- */
 
-/* The event that stands for the item's ordering key, for looking up its hold. */
-static struct semel_event key_event(const struct semel_item *item)
-{
-	return (struct semel_event){ .aggregate_type = item->key_type,
-				     .aggregate_id = item->key_id };
-}
-
 /* The head itself: is this copy the one that its hold is waiting for? */
 static void pass_head(struct semel_consumer *consumer, struct semel_item *item,
 		      const struct semel_hold *hold)
@@ -92,7 +85,7 @@ static semel_status gate(struct semel_consumer *consumer, struct semel_item *ite
 {
 	const struct semel_store_driver *driver = consumer->store->driver;
 	struct semel_item *item = &items[at];
-	struct semel_event key = key_event(item);
+	struct semel_hold_key key = { .type = item->key_type, .id = item->key_id };
 	struct semel_hold hold = { .state = SEMEL_HOLD_NONE };
 	bool strict = consumer->options.order == SEMEL_ORDER_STRICT;
 	bool seen = true;

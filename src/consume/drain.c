@@ -107,8 +107,8 @@ static bool topic_is_blocked(const struct semel_consumer *consumer)
 	if (!driver || consumer->options.order != SEMEL_ORDER_TOTAL)
 		return false;
 	for (size_t i = 0; consumer->topics[i] && hold.state != SEMEL_HOLD_DEAD; i++) {
-		struct semel_event key = { .aggregate_type = SEMEL_TEXT(""),
-					   .aggregate_id = semel_text_of(consumer->topics[i]) };
+		struct semel_hold_key key = { .type = SEMEL_TEXT(""),
+					      .id = semel_text_of(consumer->topics[i]) };
 		if (driver->hold_get(driver->tx(consumer->store), consumer->scope, &key,
 				     consumer->arena, &hold, NULL) != SEMEL_OK)
 			return false;

@@ -49,7 +49,7 @@ static semel_status release_hold(struct semel_consumer *consumer, const struct s
 {
 	const struct semel_store_driver *driver = consumer->store->driver;
 	struct semel_hold hold = hold_of(item, SEMEL_HOLD_RELEASED), found;
-	struct semel_event key = { .aggregate_type = item->key_type, .aggregate_id = item->key_id };
+	struct semel_hold_key key = { .type = item->key_type, .id = item->key_id };
 	struct semel_dead_entry first = { .status = SEMEL_DEAD_PENDING };
 	/* Locked before the look behind it: nobody parks there until this is decided. */
 	semel_status status =
@@ -101,7 +101,8 @@ semel_status semel_conclude_done(struct semel_consumer *consumer, struct semel_i
 		status = release_hold(consumer, item, arena, error);
 	if (status == SEMEL_OK && replay > 0)
 		status = driver->dead_settle(tx_of(consumer), consumer->scope,
-					     item->delivery->event.id, replay, error);
+					     item->delivery->event.id, replay,
+					     semel_now_ms(consumer->env), error);
 	if (status == SEMEL_OK && item->fate != SEMEL_FATE_DUPLICATE)
 		item->fate = SEMEL_FATE_DONE;
 	return status;

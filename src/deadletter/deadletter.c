@@ -283,10 +283,10 @@ static semel_status find_hold(semel_tx tx, const struct semel_dead_entry *entry,
 			      struct semel_arena *arena, struct semel_hold *hold_out,
 			      semel_error *error)
 {
-	for (int i = 0; i < SEMEL_HOLD_KEY_COUNT; i++) {
-		struct semel_event key = semel_hold_key_of(&entry->event, (enum semel_hold_key)i);
+	for (int i = 0; i < SEMEL_HOLD_BY_COUNT; i++) {
+		struct semel_hold_key key = semel_hold_key_of(&entry->event, (enum semel_hold_by)i);
 		*hold_out = (struct semel_hold){ .state = SEMEL_HOLD_NONE };
-		if (!key.aggregate_type.data || !key.aggregate_id.data)
+		if (!key.type.data || !key.id.data)
 			continue; /* it came without */
 		semel_status status =
 			tx.driver->hold_get(tx, entry->scope, &key, arena, hold_out, error);

@@ -83,8 +83,8 @@ static semel_status count_held(struct run *run, const struct semel_event *event,
 	const struct semel_store_driver *driver = run->target->driver;
 	struct semel_hold hold = { .state = SEMEL_HOLD_NONE };
 	semel_status status = SEMEL_OK;
-	for (int i = 0; i < SEMEL_HOLD_KEY_COUNT && hold.state == SEMEL_HOLD_NONE; i++) {
-		struct semel_event key = semel_hold_key_of(event, (enum semel_hold_key)i);
+	for (int i = 0; i < SEMEL_HOLD_BY_COUNT && hold.state == SEMEL_HOLD_NONE; i++) {
+		struct semel_hold_key key = semel_hold_key_of(event, (enum semel_hold_by)i);
 		status = driver->hold_get(driver->tx(run->target), semel_text_of(run->plan->scope),
 					  &key, run->arena, &hold, error);
 		if (status != SEMEL_OK)

@@ -4,19 +4,17 @@
 #ifndef SEMEL_STORE_HOLD_KEY_H
 #define SEMEL_STORE_HOLD_KEY_H
 
-#include "event/event.h"
+#include "store/store.h"
 
-enum semel_hold_key { SEMEL_HOLD_KEY_AGGREGATE, SEMEL_HOLD_KEY_TOPIC, SEMEL_HOLD_KEY_COUNT };
+enum semel_hold_by { SEMEL_HOLD_BY_AGGREGATE, SEMEL_HOLD_BY_TOPIC, SEMEL_HOLD_BY_COUNT };
 
-/* What hold_get asks with. */
-static inline struct semel_event semel_hold_key_of(const struct semel_event *event,
-						   enum semel_hold_key key)
+/* Texts of the event: they live as long as its own. */
+static inline struct semel_hold_key semel_hold_key_of(const struct semel_event *event,
+						      enum semel_hold_by by)
 {
-	if (key == SEMEL_HOLD_KEY_TOPIC)
-		return (struct semel_event){ .aggregate_type = SEMEL_TEXT(""),
-					     .aggregate_id = event->topic };
-	return (struct semel_event){ .aggregate_type = event->aggregate_type,
-				     .aggregate_id = event->aggregate_id };
+	if (by == SEMEL_HOLD_BY_TOPIC)
+		return (struct semel_hold_key){ .type = SEMEL_TEXT(""), .id = event->topic };
+	return (struct semel_hold_key){ .type = event->aggregate_type, .id = event->aggregate_id };
 }
 
 #endif

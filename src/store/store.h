@@ -185,6 +185,11 @@ enum semel_hold_state {
 	SEMEL_HOLD_RELEASED /* the head is settled; the parked followers may go, in order */
 };
 
+/* What is held: an aggregate, or with a blank type the topic that id names (total order). */
+struct semel_hold_key {
+	struct semel_text type, id;
+};
+
 struct semel_hold {
 	/* A blank aggregate_type holds the whole topic that aggregate_id names (total order). */
 	struct semel_text aggregate_type, aggregate_id;
@@ -237,7 +242,31 @@ struct semel_dead_entry {
 	int64_t offset;
 	uint32_t attempts, replay_count;
 	enum semel_dead_status status;
-	uint64_t parked; /* followers behind it; filled by get and list */
+	int64_t settled_at_ms; /* REPLAYED: when the replay was processed; 0: not yet */
+	uint64_t parked;       /* followers behind it; filled by get and list */
+};
+
+/* ---- what is known of an event at a scope -----------------------------------------------------
+ */
+
+struct semel_state_query {
+	struct semel_text event_id;
+	struct semel_hold_key key; /* texts with data NULL: it has none */
+};
+
+struct semel_state_answer {
+	struct semel_hold hold;        /* of the key; state NONE: it is not held */
+	enum semel_dead_status letter; /* of the event; ANY: it has none */
+	uint32_t replay_count;         /* of the letter */
+	bool settled;                  /* REPLAYED: the replay was processed */
+};
+
+/* Answers in the order of the queries; what they point to is in the arena. */
+struct semel_state_batch {
+	struct semel_arena *arena;
+	const struct semel_state_query *queries;
+	struct semel_state_answer *answers;
+	size_t count;
 };
 
 /* ---- retention, trace, verify ---------------------------------------------------------------- */
@@ -469,14 +498,25 @@ struct semel_store_driver {
 				 const struct semel_event *event, struct semel_arena *arena,
 				 struct semel_text *value_out, semel_error *error);
 
+	/* -- admission. Does the scope have any hold, or any dead letter with an event id? Cheap.
+	 */
+	semel_status (*states_any)(semel_tx tx, struct semel_text scope, bool *any_out,
+				   semel_error *error);
+	/* What the scope's tables say of each event: the hold of its key and its dead letter. In
+	 * the open transaction. Holds that are found are locked as by hold_get, and so are letters
+	 * whose replay is not processed yet: of two consumers the second sees what the first has
+	 * settled. One statement for the batch where the engine can. */
+	semel_status (*states_look)(semel_tx tx, struct semel_text scope,
+				    struct semel_state_batch *batch, semel_error *error);
+
 	/* -- holds. */
 	semel_status (*hold_any)(semel_tx tx, struct semel_text scope, bool *any_out,
 				 semel_error *error);
-	/* The hold of the event's aggregate; state NONE: it is not held. In an open transaction it
-	 * is locked until its end: whoever parks behind it, or lets the last one behind it go,
-	 * looks at it first. */
+	/* The hold of this key; state NONE: it is not held. In an open transaction it is locked
+	 * until its end: whoever parks behind it, or lets the last one behind it go, looks at it
+	 * first. */
 	semel_status (*hold_get)(semel_tx tx, struct semel_text scope,
-				 const struct semel_event *event, struct semel_arena *arena,
+				 const struct semel_hold_key *key, struct semel_arena *arena,
 				 struct semel_hold *hold_out, semel_error *error);
 	semel_status (*hold_put)(semel_tx tx, struct semel_text scope,
 				 const struct semel_hold *hold, semel_error *error);
@@ -507,9 +547,10 @@ struct semel_store_driver {
 	void (*position_release)(semel_store *store, const struct semel_position *position);
 
 	/* -- dead letters and parked followers. In the open transaction where a tx is given.
-	 * add: an entry of the same scope and event is used again and becomes PENDING: replay_count
-	 * the higher of both, attempts, reason and time brought up to date. entry_id is made by the
-	 * caller and overwritten with the one used. A blank event id is always a new entry. */
+	 * add: an entry of the same scope and event is used again and becomes PENDING (not
+	 * settled): replay_count the higher of both, attempts, reason and time brought up to date.
+	 * entry_id is made by the caller and overwritten with the one used. A blank event id is
+	 * always a new entry. */
 	semel_status (*dead_add)(semel_tx tx, struct semel_dead_entry *entry,
 				 struct semel_arena *arena, semel_error *error);
 	/* NOT_FOUND also for a parked follower: it goes with its head. */
@@ -522,17 +563,24 @@ struct semel_store_driver {
 				  uint32_t *count_out, semel_error *error);
 	semel_status (*dead_count)(semel_store *store, const char *scope, uint64_t *count_out,
 				   semel_error *error);
-	/* PENDING → REPLAYED (replay_count + 1; REPLAY_LIMIT at the limit) or DISCARDED.
-	 * NOT_FOUND; NOT_PENDING. An entry whose replay_count is no longer that of *entry came back
+	/* PENDING → REPLAYED (replay_count + 1; REPLAY_LIMIT at the limit; not settled, but for
+	 * one of the relay, which the outbox accounts for from then on) or DISCARDED. NOT_FOUND;
+	 * NOT_PENDING. An entry whose replay_count is no longer that of *entry came back
 	 * in the meantime: OK, and nothing is changed. In the open transaction. */
 	semel_status (*dead_move)(semel_tx tx, const struct semel_dead_entry *entry,
 				  enum semel_dead_status status, const char *reason, int64_t now_ms,
 				  semel_error *error);
-	/* The replay of this number was processed: an entry that is still PENDING with a lower
-	 * count (the replayer died before it could mark it) becomes REPLAYED. */
+	/* A delivery of the event, which is the replay of this number (0: none), was processed: an
+	 * entry that is REPLAYED and not settled is settled now. One that is still PENDING with a
+	 * lower count (the replayer died before it could mark it) becomes REPLAYED, and settled. */
 	semel_status (*dead_settle)(semel_tx tx, struct semel_text scope,
-				    struct semel_text event_id, uint32_t replay,
+				    struct semel_text event_id, uint32_t replay, int64_t now_ms,
 				    semel_error *error);
+	/* The event is to run once more, by the word of a person (--reprocess): its entry, whatever
+	 * its status, becomes REPLAYED and not settled; its count stays. Without one: nothing. */
+	semel_status (*dead_authorize)(semel_tx tx, struct semel_text scope,
+				       struct semel_text event_id, int64_t now_ms,
+				       semel_error *error);
 	/* A dead letter of the relay goes back to the outbox as a due exception, same transaction
 	 * as its dead_move; on discard its hold is lifted. */
 	semel_status (*dead_relay_return)(semel_tx tx, const struct semel_dead_entry *entry,

@@ -17,6 +17,12 @@ static struct semel_hold hold_of(const char *aggregate, enum semel_hold_state st
 				    .state = state };
 }
 
+static struct semel_hold_key key_of(const char *aggregate)
+{
+	return (struct semel_hold_key){ .type = SEMEL_TEXT("order"),
+					.id = semel_text_of(aggregate) };
+}
+
 static void put_hold(semel_store *store, struct semel_hold hold)
 {
 	store_begin(store);
@@ -36,27 +42,27 @@ static void a_hold_is_put_changed_and_removed(void **state)
 	(void)state;
 	semel_store *store = store_open_one();
 	struct semel_arena *arena = semel_arena_new(1024);
-	struct semel_event event = store_event("e1", "a"), other = store_event("e1", "b");
+	struct semel_hold_key key = key_of("a"), other = key_of("b");
 	struct semel_hold hold = hold_of("a", SEMEL_HOLD_RETRY), found;
 	assert_false(any_hold(store));
 	hold.attempts = 3;
 	hold.due_ms = STORE_NOW + 1000;
 	put_hold(store, hold);
 	assert_true(any_hold(store));
-	assert_ok(store->driver->hold_get(store_tx(store), BILLING, &event, arena, &found, NULL));
+	assert_ok(store->driver->hold_get(store_tx(store), BILLING, &key, arena, &found, NULL));
 	assert_int_equal(found.state, SEMEL_HOLD_RETRY);
 	assert_string_equal(found.head_id.data, "head");
 	assert_int_equal(found.attempts, 3);
 	assert_int_equal(found.due_ms, STORE_NOW + 1000);
 	assert_ok(store->driver->hold_get(store_tx(store), BILLING, &other, arena, &found, NULL));
 	assert_int_equal(found.state, SEMEL_HOLD_NONE);
-	assert_ok(store->driver->hold_get(store_tx(store), SEMEL_TEXT("audit"), &event, arena,
-					  &found, NULL));
+	assert_ok(store->driver->hold_get(store_tx(store), SEMEL_TEXT("audit"), &key, arena, &found,
+					  NULL));
 	assert_int_equal(found.state, SEMEL_HOLD_NONE);
 	hold.state = SEMEL_HOLD_DEAD;
 	hold.blocks = true;
 	put_hold(store, hold);
-	assert_ok(store->driver->hold_get(store_tx(store), BILLING, &event, arena, &found, NULL));
+	assert_ok(store->driver->hold_get(store_tx(store), BILLING, &key, arena, &found, NULL));
 	assert_int_equal(found.state, SEMEL_HOLD_DEAD);
 	assert_true(found.blocks);
 	store_begin(store);
@@ -424,6 +430,14 @@ static void a_replay_that_came_back_before_its_mark_is_left_alone(void **state)
 	semel_store_close(store);
 }
 
+static void settle(semel_store *store, const char *scope, struct semel_text id, uint32_t replay)
+{
+	store_begin(store);
+	assert_ok(store->driver->dead_settle(store_tx(store), semel_text_of(scope), id, replay,
+					     STORE_NOW + 7, NULL));
+	store_commit(store);
+}
+
 static void a_processed_replay_settles_an_entry_that_nobody_marked(void **state)
 {
 	(void)state;
@@ -432,18 +446,198 @@ static void a_processed_replay_settles_an_entry_that_nobody_marked(void **state)
 	struct semel_event event = store_event("e1", "a");
 	store_bury(store, store_dead("d1", &event));
 	struct semel_dead_entry seen = get(store, "d1", arena);
-	store_begin(store);
-	assert_ok(store->driver->dead_settle(store_tx(store), BILLING, event.id, 0, NULL));
-	assert_ok(store->driver->dead_settle(store_tx(store), SEMEL_TEXT("audit"), event.id, 1,
-					     NULL));
-	store_commit(store);
+	settle(store, "billing", event.id, 0);
+	settle(store, "audit", event.id, 1);
 	assert_int_equal(get(store, "d1", arena).status, SEMEL_DEAD_PENDING);
-	store_begin(store);
-	assert_ok(store->driver->dead_settle(store_tx(store), BILLING, event.id, 1, NULL));
-	store_commit(store);
-	assert_int_equal(get(store, "d1", arena).status, SEMEL_DEAD_REPLAYED);
+	settle(store, "billing", event.id, 1);
+	struct semel_dead_entry settled = get(store, "d1", arena);
+	assert_int_equal(settled.status, SEMEL_DEAD_REPLAYED);
+	assert_int_equal(settled.settled_at_ms, STORE_NOW + 7);
 	assert_ok(move(store, &seen, SEMEL_DEAD_REPLAYED)); /* the late mark of the replayer */
 	assert_int_equal(get(store, "d1", arena).replay_count, 1);
+	semel_arena_free(arena);
+	semel_store_close(store);
+}
+
+static void a_replayed_entry_is_settled_when_any_copy_was_processed(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_arena *arena = semel_arena_new(1024);
+	struct semel_event event = store_event("e1", "a");
+	store_bury(store, store_dead("d1", &event));
+	struct semel_dead_entry entry = get(store, "d1", arena);
+	assert_ok(move(store, &entry, SEMEL_DEAD_REPLAYED));
+	assert_int_equal(get(store, "d1", arena).settled_at_ms, 0);
+	settle(store, "audit", event.id, 0);
+	assert_int_equal(get(store, "d1", arena).settled_at_ms, 0);
+	settle(store, "billing", event.id, 0);
+	entry = get(store, "d1", arena);
+	assert_int_equal(entry.status, SEMEL_DEAD_REPLAYED);
+	assert_int_equal(entry.settled_at_ms, STORE_NOW + 7);
+	assert_int_equal(entry.replay_count, 1);
+	store_bury(store, store_dead("d2", &event)); /* it failed once more */
+	entry = get(store, "d1", arena);
+	assert_int_equal(entry.status, SEMEL_DEAD_PENDING);
+	assert_int_equal(entry.settled_at_ms, 0);
+	assert_ok(move(store, &entry, SEMEL_DEAD_DISCARDED));
+	settle(store, "billing", event.id, 0);
+	assert_int_equal(get(store, "d1", arena).status, SEMEL_DEAD_DISCARDED);
+	semel_arena_free(arena);
+	semel_store_close(store);
+}
+
+static void an_entry_of_the_relay_is_settled_when_it_goes_back_to_the_outbox(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_arena *arena = semel_arena_new(1024);
+	struct semel_event event = store_event("e1", "a");
+	struct semel_dead_entry entry = store_dead("d1", &event);
+	entry.scope = SEMEL_TEXT("relay");
+	store_bury(store, entry);
+	entry = get(store, "d1", arena);
+	assert_ok(move(store, &entry, SEMEL_DEAD_REPLAYED));
+	assert_int_not_equal(get(store, "d1", arena).settled_at_ms, 0);
+	semel_arena_free(arena);
+	semel_store_close(store);
+}
+
+static void authorize(semel_store *store, const char *scope, struct semel_text id)
+{
+	store_begin(store);
+	assert_ok(store->driver->dead_authorize(store_tx(store), semel_text_of(scope), id,
+						STORE_NOW, NULL));
+	store_commit(store);
+}
+
+static void an_entry_of_any_status_can_be_authorized_to_run_again(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_arena *arena = semel_arena_new(1024);
+	struct semel_event event = store_event("e1", "a");
+	struct semel_dead_entry entry = store_dead("d1", &event);
+	entry.replay_count = 2;
+	store_bury(store, entry);
+	park_behind(store, "e2", "a", "e1");
+	authorize(store, "audit", event.id);
+	assert_int_equal(get(store, "d1", arena).status, SEMEL_DEAD_PENDING);
+	authorize(store, "billing", event.id); /* PENDING */
+	entry = get(store, "d1", arena);
+	assert_int_equal(entry.status, SEMEL_DEAD_REPLAYED);
+	assert_int_equal(entry.replay_count, 2);
+	settle(store, "billing", event.id, 0);
+	authorize(store, "billing", event.id); /* REPLAYED and settled */
+	assert_int_equal(get(store, "d1", arena).settled_at_ms, 0);
+	store_bury(store, store_dead("d2", &event));
+	entry = get(store, "d1", arena);
+	assert_ok(move(store, &entry, SEMEL_DEAD_DISCARDED));
+	authorize(store, "billing", event.id); /* DISCARDED */
+	entry = get(store, "d1", arena);
+	assert_int_equal(entry.status, SEMEL_DEAD_REPLAYED);
+	assert_null(entry.discard_reason.data);
+	authorize(store, "billing", SEMEL_TEXT("e2")); /* a follower has no letter */
+	assert_parked(store, SEMEL_TEXT("entry-e2"), true);
+	assert_int_equal(
+		store->driver->dead_authorize(store_tx(store), BILLING, event.id, STORE_NOW, NULL),
+		SEMEL_NO_TRANSACTION);
+	semel_arena_free(arena);
+	semel_store_close(store);
+}
+
+/* ---- what is known of an event --------------------------------------------------------------- */
+
+static bool any_state(semel_store *store, const char *scope)
+{
+	bool any = false;
+	assert_ok(store->driver->states_any(store_tx(store), semel_text_of(scope), &any, NULL));
+	return any;
+}
+
+static void a_scope_has_states_when_it_has_a_hold_or_a_dead_letter(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_event event = store_event("e1", "a");
+	struct semel_hold hold = hold_of("a", SEMEL_HOLD_RETRY);
+	assert_false(any_state(store, "billing"));
+	park(store, "e2", "a");
+	assert_false(any_state(store, "billing"));
+	put_hold(store, hold);
+	assert_true(any_state(store, "billing"));
+	assert_false(any_state(store, "audit"));
+	hold.state = SEMEL_HOLD_NONE;
+	put_hold(store, hold);
+	assert_false(any_state(store, "billing"));
+	store_bury(store, store_dead("d1", &event));
+	assert_true(any_state(store, "billing"));
+	semel_store_close(store);
+}
+
+static void one_look_tells_the_hold_and_the_letter_of_every_event(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_arena *arena = semel_arena_new(1024);
+	struct semel_event one = store_event("e1", "a"), two = store_event("e2", "b");
+	struct semel_dead_entry letter = store_dead("d2", &two);
+	const struct semel_text none = { NULL, 0 };
+	struct semel_state_query queries[] = {
+		{ SEMEL_TEXT("e0"), key_of("a") }, { one.id, key_of("a") },
+		{ two.id, key_of("c") },           { SEMEL_TEXT("e9"), key_of("c") },
+		{ none, { none, none } },          { two.id, key_of("b") },
+		{ SEMEL_TEXT("e3"), key_of("b") },
+	};
+	struct semel_state_answer answers[7];
+	struct semel_state_batch batch = { arena, queries, answers, 7 };
+	struct semel_hold hold = hold_of("a", SEMEL_HOLD_DEAD);
+	hold.attempts = 4;
+	hold.due_ms = STORE_NOW + 5;
+	hold.blocks = true;
+	put_hold(store, hold);
+	store_bury(store, store_dead("d1", &one));
+	letter.replay_count = 2;
+	store_bury(store, letter);
+	authorize(store, "billing", two.id);
+	park(store, "e3", "b"); /* is no letter */
+	assert_int_equal(store->driver->states_look(store_tx(store), BILLING, &batch, NULL),
+			 SEMEL_NO_TRANSACTION);
+	store_begin(store);
+	assert_ok(store->driver->states_look(store_tx(store), BILLING, &batch, NULL));
+	assert_int_equal(answers[0].hold.state, SEMEL_HOLD_DEAD);
+	assert_int_equal(answers[0].letter, SEMEL_DEAD_ANY);
+	assert_int_equal(answers[1].hold.state, SEMEL_HOLD_DEAD);
+	assert_string_equal(answers[1].hold.head_id.data, "head");
+	assert_string_equal(answers[1].hold.aggregate_id.data, "a");
+	assert_int_equal(answers[1].hold.attempts, 4);
+	assert_int_equal(answers[1].hold.due_ms, STORE_NOW + 5);
+	assert_true(answers[1].hold.blocks);
+	assert_int_equal(answers[1].letter, SEMEL_DEAD_PENDING);
+	assert_int_equal(answers[1].replay_count, 0);
+	for (int i = 2; i < 7; i++)
+		assert_int_equal(answers[i].hold.state, SEMEL_HOLD_NONE);
+	assert_string_equal(answers[2].hold.aggregate_id.data, "c");
+	assert_int_equal(answers[2].letter, SEMEL_DEAD_REPLAYED);
+	assert_int_equal(answers[2].replay_count, 2);
+	assert_false(answers[2].settled);
+	assert_int_equal(answers[3].letter, SEMEL_DEAD_ANY);
+	assert_int_equal(answers[4].letter, SEMEL_DEAD_ANY);
+	assert_int_equal(answers[5].letter, SEMEL_DEAD_REPLAYED);
+	assert_int_equal(answers[6].letter, SEMEL_DEAD_ANY);
+	store_commit(store);
+	settle(store, "billing", two.id, 0);
+	store_begin(store);
+	assert_ok(store->driver->states_look(store_tx(store), BILLING, &batch, NULL));
+	assert_true(answers[2].settled);
+	assert_true(answers[5].settled);
+	batch.count = 0;
+	assert_ok(store->driver->states_look(store_tx(store), BILLING, &batch, NULL));
+	batch.count = 2;
+	assert_ok(store->driver->states_look(store_tx(store), SEMEL_TEXT("audit"), &batch, NULL));
+	assert_int_equal(answers[1].hold.state, SEMEL_HOLD_NONE);
+	assert_int_equal(answers[1].letter, SEMEL_DEAD_ANY);
+	store_commit(store);
 	semel_arena_free(arena);
 	semel_store_close(store);
 }
@@ -552,6 +746,11 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(only_a_pending_dead_letter_is_moved),
 	cmocka_unit_test(a_replay_that_came_back_before_its_mark_is_left_alone),
 	cmocka_unit_test(a_processed_replay_settles_an_entry_that_nobody_marked),
+	cmocka_unit_test(a_replayed_entry_is_settled_when_any_copy_was_processed),
+	cmocka_unit_test(an_entry_of_the_relay_is_settled_when_it_goes_back_to_the_outbox),
+	cmocka_unit_test(an_entry_of_any_status_can_be_authorized_to_run_again),
+	cmocka_unit_test(a_scope_has_states_when_it_has_a_hold_or_a_dead_letter),
+	cmocka_unit_test(one_look_tells_the_hold_and_the_letter_of_every_event),
 	cmocka_unit_test(the_list_begins_with_the_oldest_failure),
 	cmocka_unit_test(an_entry_tells_how_many_wait_behind_it),
 	cmocka_unit_test(every_entry_and_follower_is_told_in_the_order_of_ids),

@@ -328,12 +328,13 @@ static void a_hold_that_was_looked_at_stays_as_it_is_until_the_transaction_ends(
 				   .head_id = SEMEL_TEXT("e0"),
 				   .state = SEMEL_HOLD_DEAD };
 	struct semel_text scope = SEMEL_TEXT("billing");
+	struct semel_hold_key key = { event.aggregate_type, event.aggregate_id };
 	store_begin(store);
 	assert_ok(store->driver->hold_put(store_tx(store), scope, &hold, NULL));
 	store_commit(store);
 	assert_answer(connection, look, "1");
 	store_begin(store);
-	assert_ok(store->driver->hold_get(store_tx(store), scope, &event, arena, &hold, NULL));
+	assert_ok(store->driver->hold_get(store_tx(store), scope, &key, arena, &hold, NULL));
 	assert_refused(connection, look);
 	store_commit(store);
 	assert_answer(connection, look, "1");

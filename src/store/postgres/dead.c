@@ -20,7 +20,8 @@
 #define ENTRY_NAMES NAMES_BEFORE_TIME ", event_time, " NAMES_BETWEEN ", failed_at, " NAMES_AFTER
 #define ENTRY_COLUMNS                                                                              \
 	NAMES_BEFORE_TIME ", " SEMEL_PG_MS("event_time") ", " NAMES_BETWEEN ", " SEMEL_PG_MS(      \
-		"failed_at") ", " NAMES_AFTER ", status, discard_reason"
+		"failed_at") ", " NAMES_AFTER                                                      \
+			     ", status, discard_reason, " SEMEL_PG_MS("settled_at")
 
 enum column {
 	ENTRY_ID,
@@ -48,6 +49,7 @@ enum column {
 	PARKED_BEHIND,
 	STATUS, /* these are not in an insert */
 	DISCARD_REASON,
+	SETTLED_AT,
 	PARKED
 };
 
@@ -61,7 +63,8 @@ static const struct semel_pg_query add_entry = {
 	" ON CONFLICT (scope, event_id) WHERE parked_behind IS NULL AND event_id IS NOT NULL"
 	" DO UPDATE SET status = 'PENDING', failure_reason = excluded.failure_reason,"
 	" failed_at = excluded.failed_at, attempts = excluded.attempts,"
-	" replay_count = greatest(d.replay_count, excluded.replay_count), discard_reason = NULL"
+	" replay_count = greatest(d.replay_count, excluded.replay_count), discard_reason = NULL,"
+	" settled_at = NULL"
 	" RETURNING entry_id, replay_count"
 };
 static const struct semel_pg_query add_follower = {
@@ -149,13 +152,24 @@ static const struct semel_pg_query look_at_entry = {
 static const struct semel_pg_query move_entry = {
 	"move a dead letter",
 	"UPDATE semel_dead_letter SET status = $2, discard_reason = $3,"
-	" moved_at = $4::timestamptz, replay_count = replay_count + $5 WHERE entry_id = $1"
+	" moved_at = $4::timestamptz, settled_at = CASE WHEN scope = '" SEMEL_SCOPE_RELAY "'"
+	" AND $2 = 'REPLAYED' THEN $4::timestamptz END, replay_count = replay_count + $5"
+	" WHERE entry_id = $1"
 };
 static const struct semel_pg_query settle_entry = {
 	"settle a dead letter",
-	"UPDATE semel_dead_letter SET status = 'REPLAYED', replay_count = $3, moved_at = now()"
-	" WHERE scope = $1 AND event_id = $2 AND parked_behind IS NULL AND status = 'PENDING'"
-	" AND replay_count < $3"
+	"UPDATE semel_dead_letter SET status = 'REPLAYED', settled_at = $4::timestamptz,"
+	" moved_at = CASE WHEN status = 'PENDING' THEN $4::timestamptz ELSE moved_at END,"
+	" replay_count = greatest(replay_count, $3)"
+	" WHERE scope = $1 AND event_id = $2 AND parked_behind IS NULL"
+	" AND ((status = 'PENDING' AND replay_count < $3)"
+	" OR (status = 'REPLAYED' AND settled_at IS NULL))"
+};
+static const struct semel_pg_query authorize_entry = {
+	"let a dead letter run again",
+	"UPDATE semel_dead_letter SET status = 'REPLAYED', discard_reason = NULL,"
+	" moved_at = $3::timestamptz, settled_at = NULL"
+	" WHERE scope = $1 AND event_id = $2 AND parked_behind IS NULL"
 };
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -216,6 +230,7 @@ static void read_entry(const PGresult *result, int row, struct semel_arena *aren
 	entry->parked_behind = semel_pg_text(result, row, PARKED_BEHIND, arena);
 	entry->status = semel_dead_status_of(semel_pg_value(result, row, STATUS));
 	entry->discard_reason = semel_pg_text(result, row, DISCARD_REASON, arena);
+	entry->settled_at_ms = semel_pg_int(result, row, SETTLED_AT);
 	entry->parked = (uint64_t)semel_pg_int(result, row, PARKED);
 }
 
@@ -346,7 +361,7 @@ semel_status semel_pg_dead_move(semel_tx tx, const struct semel_dead_entry *entr
 }
 
 semel_status semel_pg_dead_settle(semel_tx tx, struct semel_text scope, struct semel_text event_id,
-				  uint32_t replay, semel_error *error)
+				  uint32_t replay, int64_t now_ms, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	semel_status status = semel_pg_demand_transaction(tx, settle_entry.what, error);
@@ -355,7 +370,21 @@ semel_status semel_pg_dead_settle(semel_tx tx, struct semel_text scope, struct s
 	semel_pg_add_text(&params, scope);
 	semel_pg_add_text(&params, event_id);
 	semel_pg_add_int(&params, replay);
+	semel_pg_add_time(&params, now_ms);
 	return semel_pg_run(tx, &settle_entry, &params, NULL, error);
+}
+
+semel_status semel_pg_dead_authorize(semel_tx tx, struct semel_text scope,
+				     struct semel_text event_id, int64_t now_ms, semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	semel_status status = semel_pg_demand_transaction(tx, authorize_entry.what, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_pg_add_text(&params, scope);
+	semel_pg_add_text(&params, event_id);
+	semel_pg_add_time(&params, now_ms);
+	return semel_pg_run(tx, &authorize_entry, &params, NULL, error);
 }
 
 /* ---- followers ------------------------------------------------------------------------------- */

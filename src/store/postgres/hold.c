@@ -6,17 +6,14 @@
 #include "store/rules.h"
 
 #define HOLD_NAMES "aggregate_type, aggregate_id, state, head_id, attempts, due_at, blocks"
-#define HOLD_COLUMNS                                                                               \
-	"aggregate_type, aggregate_id, state, head_id, attempts, " SEMEL_PG_MS("due_at") ", "      \
-											 "blocks"
-#define THE_HOLD " WHERE scope = $1 AND aggregate_type = $2 AND aggregate_id = $3"
+#define THE_HOLD   " WHERE scope = $1 AND aggregate_type = $2 AND aggregate_id = $3"
 
 static const struct semel_pg_query any_hold = {
 	"look for holds", "SELECT EXISTS (SELECT 1 FROM semel_hold WHERE scope = $1)"
 };
 static const struct semel_pg_query get_hold = { "look up a hold",
-						"SELECT " HOLD_COLUMNS " FROM semel_hold" THE_HOLD
-						" FOR UPDATE" };
+						"SELECT " SEMEL_PG_HOLD_COLUMNS
+						" FROM semel_hold" THE_HOLD " FOR UPDATE" };
 static const struct semel_pg_query put_hold = {
 	"hold an aggregate",
 	"INSERT INTO semel_hold (scope, " HOLD_NAMES ") VALUES ($1, $2, $3, $4, $5, $6,"
@@ -29,7 +26,7 @@ static const struct semel_pg_query remove_hold = { "remove a hold",
 /* Locked for this transaction; those of others are left to them. */
 static const struct semel_pg_query ready_holds = {
 	"look for aggregates that may go on",
-	"SELECT " HOLD_COLUMNS " FROM semel_hold WHERE scope = $1"
+	"SELECT " SEMEL_PG_HOLD_COLUMNS " FROM semel_hold WHERE scope = $1"
 	" AND state IN ('released', 'gap') AND (due_at IS NULL OR due_at <= $2::timestamptz)"
 	" LIMIT $3 FOR UPDATE SKIP LOCKED"
 };
@@ -54,16 +51,16 @@ static const struct semel_pg_query count_holds = {
 			    " FROM semel_hold h WHERE h.scope = $1"
 };
 
-static void read_hold(const PGresult *result, int row, struct semel_arena *arena,
-		      struct semel_hold *hold)
+void semel_pg_hold_read(const PGresult *result, int row, int first, struct semel_arena *arena,
+			struct semel_hold *hold)
 {
-	hold->aggregate_type = semel_pg_text(result, row, 0, arena);
-	hold->aggregate_id = semel_pg_text(result, row, 1, arena);
-	hold->state = semel_hold_state_of(semel_pg_value(result, row, 2));
-	hold->head_id = semel_pg_text(result, row, 3, arena);
-	hold->attempts = (uint32_t)semel_pg_int(result, row, 4);
-	hold->due_ms = semel_pg_int(result, row, 5);
-	hold->blocks = semel_pg_bool(result, row, 6);
+	hold->aggregate_type = semel_pg_text(result, row, first, arena);
+	hold->aggregate_id = semel_pg_text(result, row, first + 1, arena);
+	hold->state = semel_hold_state_of(semel_pg_value(result, row, first + 2));
+	hold->head_id = semel_pg_text(result, row, first + 3, arena);
+	hold->attempts = (uint32_t)semel_pg_int(result, row, first + 4);
+	hold->due_ms = semel_pg_int(result, row, first + 5);
+	hold->blocks = semel_pg_bool(result, row, first + 6);
 }
 
 semel_status semel_pg_hold_any(semel_tx tx, struct semel_text scope, bool *any_out,
@@ -87,17 +84,16 @@ static void add_key(struct semel_pg_params *params, struct semel_text scope,
 }
 
 semel_status semel_pg_hold_get(semel_tx tx, struct semel_text scope,
-			       const struct semel_event *event, struct semel_arena *arena,
+			       const struct semel_hold_key *key, struct semel_arena *arena,
 			       struct semel_hold *hold_out, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	PGresult *result = NULL;
-	*hold_out = (struct semel_hold){ .aggregate_type = event->aggregate_type,
-					 .aggregate_id = event->aggregate_id };
-	add_key(&params, scope, event->aggregate_type, event->aggregate_id);
+	*hold_out = (struct semel_hold){ .aggregate_type = key->type, .aggregate_id = key->id };
+	add_key(&params, scope, key->type, key->id);
 	semel_status status = semel_pg_run(tx, &get_hold, &params, &result, error);
 	if (semel_pg_rows(result) > 0)
-		read_hold(result, 0, arena, hold_out);
+		semel_pg_hold_read(result, 0, 0, arena, hold_out);
 	semel_pg_clear(result);
 	return status;
 }
@@ -142,7 +138,7 @@ semel_status semel_pg_hold_ready(semel_tx tx, struct semel_text scope, int64_t n
 	holds->count = 0;
 	semel_status status = semel_pg_run(tx, &ready_holds, &params, &result, error);
 	for (int row = 0; row < semel_pg_rows(result); row++)
-		read_hold(result, row, holds->arena, &holds->holds[holds->count++]);
+		semel_pg_hold_read(result, row, 0, holds->arena, &holds->holds[holds->count++]);
 	semel_pg_clear(result);
 	return status;
 }

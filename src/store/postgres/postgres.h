@@ -12,7 +12,7 @@
 #include "store/postgres/previous.h"
 #include "store/store.h"
 
-#define SEMEL_PG_SCHEMA       5  /* the newest version that this code knows */
+#define SEMEL_PG_SCHEMA       6  /* the newest version that this code knows */
 #define SEMEL_PG_LANES        16 /* as the schema's generated column makes them */
 #define SEMEL_PG_PARAMS_MAX   26
 #define SEMEL_PG_PREPARED_MAX 96
@@ -303,11 +303,22 @@ semel_status semel_pg_evaluate(semel_store *store, const char *expression,
 semel_status semel_pg_effects_hear(struct semel_pg_store *store, semel_error *error);
 void semel_pg_effects_free(struct semel_pg_effects *effects);
 
-/* hold.c */
+/* states.c */
+semel_status semel_pg_states_any(semel_tx tx, struct semel_text scope, bool *any_out,
+				 semel_error *error);
+semel_status semel_pg_states_look(semel_tx tx, struct semel_text scope,
+				  struct semel_state_batch *batch, semel_error *error);
+/* hold.c: a row of these columns, from `first` on */
+#define SEMEL_PG_HOLD_WIDTH 7
+#define SEMEL_PG_HOLD_COLUMNS                                                                      \
+	"aggregate_type, aggregate_id, state, head_id, attempts, " SEMEL_PG_MS("due_at") ", "      \
+											 "blocks"
+void semel_pg_hold_read(const PGresult *result, int row, int first, struct semel_arena *arena,
+			struct semel_hold *hold);
 semel_status semel_pg_hold_any(semel_tx tx, struct semel_text scope, bool *any_out,
 			       semel_error *error);
 semel_status semel_pg_hold_get(semel_tx tx, struct semel_text scope,
-			       const struct semel_event *event, struct semel_arena *arena,
+			       const struct semel_hold_key *key, struct semel_arena *arena,
 			       struct semel_hold *hold_out, semel_error *error);
 semel_status semel_pg_hold_put(semel_tx tx, struct semel_text scope, const struct semel_hold *hold,
 			       semel_error *error);
@@ -343,7 +354,10 @@ semel_status semel_pg_dead_move(semel_tx tx, const struct semel_dead_entry *entr
 				enum semel_dead_status status, const char *reason, int64_t now_ms,
 				semel_error *error);
 semel_status semel_pg_dead_settle(semel_tx tx, struct semel_text scope, struct semel_text event_id,
-				  uint32_t replay, semel_error *error);
+				  uint32_t replay, int64_t now_ms, semel_error *error);
+semel_status semel_pg_dead_authorize(semel_tx tx, struct semel_text scope,
+				     struct semel_text event_id, int64_t now_ms,
+				     semel_error *error);
 semel_status semel_pg_parked_add(semel_tx tx, const struct semel_dead_entry *entry,
 				 semel_error *error);
 semel_status semel_pg_parked_first(semel_tx tx, struct semel_text scope,

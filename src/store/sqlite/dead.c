@@ -41,6 +41,7 @@ enum column {
 	PARKED_BEHIND,
 	STATUS, /* these are not in an insert */
 	DISCARD_REASON,
+	SETTLED_AT,
 	PARKED
 };
 
@@ -54,7 +55,8 @@ static const struct semel_sqlite_query add_entry = {
 	" ON CONFLICT (scope, event_id) WHERE parked_behind IS NULL AND event_id IS NOT NULL"
 	" DO UPDATE SET status = 'PENDING', failure_reason = excluded.failure_reason,"
 	" failed_at = excluded.failed_at, attempts = excluded.attempts,"
-	" replay_count = max(replay_count, excluded.replay_count), discard_reason = NULL"
+	" replay_count = max(replay_count, excluded.replay_count), discard_reason = NULL,"
+	" settled_at = NULL"
 	" RETURNING entry_id, replay_count"
 };
 static const struct semel_sqlite_query add_follower = {
@@ -69,7 +71,7 @@ static const struct semel_sqlite_query add_follower = {
 
 /* Followers behind an entry: of the consumer in this table, of the relay among the exceptions. */
 #define SELECT_ENTRY                                                                               \
-	"SELECT " ENTRY_COLUMNS ", status, discard_reason,"                                        \
+	"SELECT " ENTRY_COLUMNS ", status, discard_reason, settled_at,"                            \
 	" CASE WHEN " TOPIC_HELD_BY_ENTRY " THEN (SELECT count(*) FROM semel_dead_letter f"        \
 	" WHERE f.scope = d.scope AND f.topic = d.topic AND f.parked_behind IS NOT NULL)"          \
 	" ELSE (SELECT count(*) FROM semel_dead_letter f WHERE f.scope = d.scope"                  \
@@ -98,20 +100,21 @@ static const struct semel_sqlite_query list_entries = {
 };
 static const struct semel_sqlite_query first_follower = {
 	SEMEL_SQL_PARKED_FIRST, "read a parked event",
-	"SELECT " ENTRY_COLUMNS ", status, discard_reason, 0 FROM semel_dead_letter"
+	"SELECT " ENTRY_COLUMNS ", status, discard_reason, settled_at, 0 FROM semel_dead_letter"
 	" WHERE scope = ?1 AND aggregate_type = ?2 AND aggregate_id = ?3"
 	" AND parked_behind IS NOT NULL ORDER BY position LIMIT 1"
 };
 static const struct semel_sqlite_query first_of_topic = {
 	SEMEL_SQL_ONCE, "read a parked event",
-	"SELECT " ENTRY_COLUMNS ", status, discard_reason, 0 FROM semel_dead_letter"
+	"SELECT " ENTRY_COLUMNS ", status, discard_reason, settled_at, 0 FROM semel_dead_letter"
 	" WHERE scope = ?1 AND topic = ?2 AND parked_behind IS NOT NULL ORDER BY position LIMIT 1"
 };
 /* Looks at all followers of the aggregate: for strict order, where a gap should be rare and short.
  */
 static const struct semel_sqlite_query next_follower = {
 	SEMEL_SQL_ONCE, "read a parked event",
-	"SELECT " ENTRY_COLUMNS ", status, discard_reason, 0 FROM semel_dead_letter AS f"
+	"SELECT " ENTRY_COLUMNS
+	", status, discard_reason, settled_at, 0 FROM semel_dead_letter AS f"
 	" WHERE scope = ?1 AND aggregate_type = ?2 AND aggregate_id = ?3"
 	" AND parked_behind IS NOT NULL ORDER BY event_id <> ?4,"
 	" NOT (EXISTS (SELECT 1 FROM semel_inbox AS i WHERE i.scope = f.scope"
@@ -142,14 +145,22 @@ static const struct semel_sqlite_query look_at_entry = {
 static const struct semel_sqlite_query move_entry = {
 	SEMEL_SQL_ONCE, "move a dead letter",
 	"UPDATE semel_dead_letter SET status = ?2, discard_reason = ?3, moved_at = ?4,"
+	" settled_at = CASE WHEN scope = '" SEMEL_SCOPE_RELAY "' AND ?2 = 'REPLAYED' THEN ?4 END,"
 	" replay_count = replay_count + ?5 WHERE entry_id = ?1"
 };
 static const struct semel_sqlite_query settle_entry = {
 	SEMEL_SQL_ONCE, "settle a dead letter",
-	"UPDATE semel_dead_letter SET status = 'REPLAYED', replay_count = ?3,"
-	" moved_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')"
-	" WHERE scope = ?1 AND event_id = ?2 AND parked_behind IS NULL AND status = 'PENDING'"
-	" AND replay_count < ?3"
+	"UPDATE semel_dead_letter SET status = 'REPLAYED', settled_at = ?4,"
+	" moved_at = CASE WHEN status = 'PENDING' THEN ?4 ELSE moved_at END,"
+	" replay_count = max(replay_count, ?3)"
+	" WHERE scope = ?1 AND event_id = ?2 AND parked_behind IS NULL"
+	" AND ((status = 'PENDING' AND replay_count < ?3)"
+	" OR (status = 'REPLAYED' AND settled_at IS NULL))"
+};
+static const struct semel_sqlite_query authorize_entry = {
+	SEMEL_SQL_ONCE, "let a dead letter run again",
+	"UPDATE semel_dead_letter SET status = 'REPLAYED', discard_reason = NULL, moved_at = ?3,"
+	" settled_at = NULL WHERE scope = ?1 AND event_id = ?2 AND parked_behind IS NULL"
 };
 
 /* ---- binding and reading --------------------------------------------------------------------- */
@@ -223,6 +234,7 @@ static void read_entry(sqlite3_stmt *statement, struct semel_arena *arena,
 	entry->parked_behind = semel_sqlite_text(statement, PARKED_BEHIND, arena);
 	entry->status = semel_dead_status_of((const char *)sqlite3_column_text(statement, STATUS));
 	entry->discard_reason = semel_sqlite_text(statement, DISCARD_REASON, arena);
+	entry->settled_at_ms = semel_sqlite_time(statement, SETTLED_AT);
 	entry->parked = (uint64_t)sqlite3_column_int64(statement, PARKED);
 }
 
@@ -380,9 +392,10 @@ semel_status semel_sqlite_dead_move(semel_tx tx, const struct semel_dead_entry *
 }
 
 semel_status semel_sqlite_dead_settle(semel_tx tx, struct semel_text scope,
-				      struct semel_text event_id, uint32_t replay,
+				      struct semel_text event_id, uint32_t replay, int64_t now_ms,
 				      semel_error *error)
 {
+	char now[SEMEL_TIME_SIZE];
 	sqlite3_stmt *statement = NULL;
 	semel_status status = semel_sqlite_demand_transaction(tx, settle_entry.what, error);
 	if (status == SEMEL_OK)
@@ -392,8 +405,28 @@ semel_status semel_sqlite_dead_settle(semel_tx tx, struct semel_text scope,
 	semel_sqlite_bind_bytes(statement, 1, scope);
 	semel_sqlite_bind_bytes(statement, 2, event_id);
 	sqlite3_bind_int64(statement, 3, replay);
+	semel_sqlite_bind_time(statement, 4, now_ms, now);
 	status = semel_sqlite_run(tx, &settle_entry, statement, error);
 	semel_sqlite_give(tx, &settle_entry, statement);
+	return status;
+}
+
+semel_status semel_sqlite_dead_authorize(semel_tx tx, struct semel_text scope,
+					 struct semel_text event_id, int64_t now_ms,
+					 semel_error *error)
+{
+	char now[SEMEL_TIME_SIZE];
+	sqlite3_stmt *statement = NULL;
+	semel_status status = semel_sqlite_demand_transaction(tx, authorize_entry.what, error);
+	if (status == SEMEL_OK)
+		status = semel_sqlite_take(tx, &authorize_entry, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_sqlite_bind_bytes(statement, 1, scope);
+	semel_sqlite_bind_bytes(statement, 2, event_id);
+	semel_sqlite_bind_time(statement, 3, now_ms, now);
+	status = semel_sqlite_run(tx, &authorize_entry, statement, error);
+	semel_sqlite_give(tx, &authorize_entry, statement);
 	return status;
 }
 

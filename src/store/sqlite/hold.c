@@ -5,8 +5,6 @@
 
 #include "store/rules.h"
 
-#define HOLD_COLUMNS "aggregate_type, aggregate_id, state, head_id, attempts, due_at, blocks"
-
 /* By name: the planner would walk all holds of the scope, and there may be many dead ones. */
 #define READY_HOLDS                                                                                \
 	"semel_hold INDEXED BY semel_hold_ready WHERE scope = ?1 AND state IN ('released', 'gap')"
@@ -16,12 +14,13 @@ static const struct semel_sqlite_query any_hold = {
 };
 static const struct semel_sqlite_query get_hold = {
 	SEMEL_SQL_HOLD_GET, "look up a hold",
-	"SELECT " HOLD_COLUMNS " FROM semel_hold"
+	"SELECT " SEMEL_SQLITE_HOLD_COLUMNS " FROM semel_hold"
 	" WHERE scope = ?1 AND aggregate_type = ?2 AND aggregate_id = ?3"
 };
 static const struct semel_sqlite_query put_hold = {
 	SEMEL_SQL_HOLD_PUT, "hold an aggregate",
-	"INSERT INTO semel_hold (scope, " HOLD_COLUMNS ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
+	"INSERT INTO semel_hold (scope, " SEMEL_SQLITE_HOLD_COLUMNS
+	") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
 	" ON CONFLICT DO UPDATE SET state = excluded.state, head_id = excluded.head_id,"
 	" attempts = excluded.attempts, due_at = excluded.due_at, blocks = excluded.blocks"
 };
@@ -31,7 +30,8 @@ static const struct semel_sqlite_query remove_hold = {
 };
 static const struct semel_sqlite_query ready_holds = {
 	SEMEL_SQL_HOLD_READY, "look for aggregates that may go on",
-	"SELECT " HOLD_COLUMNS " FROM " READY_HOLDS " AND (due_at IS NULL OR due_at <= ?2) LIMIT ?3"
+	"SELECT " SEMEL_SQLITE_HOLD_COLUMNS " FROM " READY_HOLDS
+	" AND (due_at IS NULL OR due_at <= ?2) LIMIT ?3"
 };
 static const struct semel_sqlite_query first_due = { SEMEL_SQL_ONCE, "look when a hold is due",
 						     "SELECT min(due_at) FROM " READY_HOLDS };
@@ -47,7 +47,8 @@ static const struct semel_sqlite_query count_holds = {
 	" FROM semel_hold h WHERE h.scope = ?1"
 };
 
-static void read_hold(sqlite3_stmt *statement, struct semel_arena *arena, struct semel_hold *hold)
+void semel_sqlite_hold_read(sqlite3_stmt *statement, struct semel_arena *arena,
+			    struct semel_hold *hold)
 {
 	hold->aggregate_type = semel_sqlite_text(statement, 0, arena);
 	hold->aggregate_id = semel_sqlite_text(statement, 1, arena);
@@ -73,22 +74,21 @@ semel_status semel_sqlite_hold_any(semel_tx tx, struct semel_text scope, bool *a
 }
 
 semel_status semel_sqlite_hold_get(semel_tx tx, struct semel_text scope,
-				   const struct semel_event *event, struct semel_arena *arena,
+				   const struct semel_hold_key *key, struct semel_arena *arena,
 				   struct semel_hold *hold_out, semel_error *error)
 {
 	sqlite3_stmt *statement = NULL;
 	bool row = false;
-	*hold_out = (struct semel_hold){ .aggregate_type = event->aggregate_type,
-					 .aggregate_id = event->aggregate_id };
+	*hold_out = (struct semel_hold){ .aggregate_type = key->type, .aggregate_id = key->id };
 	semel_status status = semel_sqlite_take(tx, &get_hold, &statement, error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_sqlite_bind_text(statement, 1, scope);
-	semel_sqlite_bind_text(statement, 2, event->aggregate_type);
-	semel_sqlite_bind_text(statement, 3, event->aggregate_id);
+	semel_sqlite_bind_text(statement, 2, key->type);
+	semel_sqlite_bind_text(statement, 3, key->id);
 	status = semel_sqlite_step(tx, &get_hold, statement, &row, error);
 	if (row)
-		read_hold(statement, arena, hold_out);
+		semel_sqlite_hold_read(statement, arena, hold_out);
 	semel_sqlite_give(tx, &get_hold, statement);
 	return status;
 }
@@ -151,7 +151,8 @@ semel_status semel_sqlite_hold_ready(semel_tx tx, struct semel_text scope, int64
 	do {
 		status = semel_sqlite_step(tx, &ready_holds, statement, &row, error);
 		if (row)
-			read_hold(statement, holds->arena, &holds->holds[holds->count++]);
+			semel_sqlite_hold_read(statement, holds->arena,
+					       &holds->holds[holds->count++]);
 	} while (status == SEMEL_OK && row);
 	semel_sqlite_give(tx, &ready_holds, statement);
 	return status;

@@ -11,7 +11,7 @@
 #include "base/time.h"
 #include "store/store.h"
 
-#define SEMEL_SQLITE_SCHEMA 2 /* the newest version that this code knows */
+#define SEMEL_SQLITE_SCHEMA 3 /* the newest version that this code knows */
 
 /* The statements of the hot paths; ONCE is never kept. */
 enum semel_sqlite_slot {
@@ -33,6 +33,8 @@ enum semel_sqlite_slot {
 	SEMEL_SQL_INBOX_SETTLED,
 	SEMEL_SQL_KEY_CLAIM,
 	SEMEL_SQL_KEY_FIND,
+	SEMEL_SQL_STATES_ANY,
+	SEMEL_SQL_STATES_LOOK,
 	SEMEL_SQL_HOLD_ANY,
 	SEMEL_SQL_HOLD_GET,
 	SEMEL_SQL_HOLD_PUT,
@@ -200,11 +202,21 @@ semel_status semel_sqlite_evaluate(semel_store *store, const char *expression,
 				   struct semel_text *value_out, semel_error *error);
 void semel_sqlite_effects_free(struct semel_sqlite_effects *effects);
 
-/* hold.c */
+/* states.c */
+semel_status semel_sqlite_states_any(semel_tx tx, struct semel_text scope, bool *any_out,
+				     semel_error *error);
+semel_status semel_sqlite_states_look(semel_tx tx, struct semel_text scope,
+				      struct semel_state_batch *batch, semel_error *error);
+/* hold.c: a row of these columns */
+#define SEMEL_SQLITE_HOLD_WIDTH 7
+#define SEMEL_SQLITE_HOLD_COLUMNS                                                                  \
+	"aggregate_type, aggregate_id, state, head_id, attempts, due_at, blocks"
+void semel_sqlite_hold_read(sqlite3_stmt *statement, struct semel_arena *arena,
+			    struct semel_hold *hold);
 semel_status semel_sqlite_hold_any(semel_tx tx, struct semel_text scope, bool *any_out,
 				   semel_error *error);
 semel_status semel_sqlite_hold_get(semel_tx tx, struct semel_text scope,
-				   const struct semel_event *event, struct semel_arena *arena,
+				   const struct semel_hold_key *key, struct semel_arena *arena,
 				   struct semel_hold *hold_out, semel_error *error);
 semel_status semel_sqlite_hold_put(semel_tx tx, struct semel_text scope,
 				   const struct semel_hold *hold, semel_error *error);
@@ -242,8 +254,11 @@ semel_status semel_sqlite_dead_move(semel_tx tx, const struct semel_dead_entry *
 				    enum semel_dead_status status, const char *reason,
 				    int64_t now_ms, semel_error *error);
 semel_status semel_sqlite_dead_settle(semel_tx tx, struct semel_text scope,
-				      struct semel_text event_id, uint32_t replay,
+				      struct semel_text event_id, uint32_t replay, int64_t now_ms,
 				      semel_error *error);
+semel_status semel_sqlite_dead_authorize(semel_tx tx, struct semel_text scope,
+					 struct semel_text event_id, int64_t now_ms,
+					 semel_error *error);
 semel_status semel_sqlite_parked_add(semel_tx tx, const struct semel_dead_entry *entry,
 				     semel_error *error);
 semel_status semel_sqlite_parked_first(semel_tx tx, struct semel_text scope,

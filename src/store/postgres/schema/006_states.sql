@@ -1,0 +1,42 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- ---- replays that were processed ---------------------------------------------------------------
+
+-- REPLAYED and NULL: the run was asked for and has not happened yet. What was replayed before this
+-- column was there is settled where that can be known: it was processed, its scope keeps no claims,
+-- or it went back to the outbox.
+ALTER TABLE semel_dead_letter ADD COLUMN settled_at timestamptz;
+UPDATE semel_dead_letter AS d SET settled_at = coalesce(d.moved_at, d.failed_at)
+WHERE d.status = 'REPLAYED' AND d.parked_behind IS NULL
+	AND (d.scope = 'relay'
+	OR EXISTS (SELECT 1 FROM semel_inbox i WHERE i.scope = d.scope AND i.event_id = d.event_id
+		AND i.status = 'PROCESSED')
+	OR EXISTS (SELECT 1 FROM semel_subscription s WHERE s.scope = d.scope
+		AND s.guarantee = 'at-least-once'));
+
+-- What is known of a batch of events at a scope: the hold of each one's key and its dead letter;
+-- only those with either. The locks come first, in statements of their own: the last statement has
+-- a snapshot of its own, and sees what those who held the locks have done.
+CREATE FUNCTION semel_states_look(of_scope text, event_ids text[], key_types text[], key_ids text[])
+RETURNS TABLE (number bigint, aggregate_type text, aggregate_id text, state text, head_id text,
+	attempts integer, due_at timestamptz, blocks boolean, letter text, replay_count integer,
+	settled boolean)
+LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+BEGIN
+	PERFORM 1 FROM semel_hold AS h
+	WHERE h.scope = of_scope AND (h.aggregate_type, h.aggregate_id) IN
+		(SELECT k.t, k.i FROM unnest(key_types, key_ids) AS k (t, i))
+	ORDER BY h.aggregate_type, h.aggregate_id FOR UPDATE;
+	PERFORM 1 FROM semel_dead_letter AS d
+	WHERE d.scope = of_scope AND d.event_id = ANY (event_ids) AND d.parked_behind IS NULL
+		AND d.event_id IS NOT NULL AND d.status = 'REPLAYED' AND d.settled_at IS NULL
+	ORDER BY d.event_id FOR UPDATE;
+	RETURN QUERY SELECT q.n, h.aggregate_type, h.aggregate_id, h.state, h.head_id, h.attempts,
+		h.due_at, h.blocks, d.status, d.replay_count, d.settled_at IS NOT NULL
+	FROM unnest(event_ids, key_types, key_ids) WITH ORDINALITY AS q (e, t, i, n)
+	LEFT JOIN semel_hold AS h
+		ON h.scope = of_scope AND h.aggregate_type = q.t AND h.aggregate_id = q.i
+	LEFT JOIN semel_dead_letter AS d ON d.scope = of_scope AND d.event_id = q.e
+		AND d.parked_behind IS NULL AND d.event_id IS NOT NULL
+	WHERE h.scope IS NOT NULL OR d.scope IS NOT NULL;
+END $$;
