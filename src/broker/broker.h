@@ -168,6 +168,9 @@ struct semel_broker_driver {
 	 * and they come again elsewhere. */
 	semel_status (*ack)(struct semel_broker *broker, const struct semel_delivery *deliveries,
 			    size_t count, semel_error *error);
+	/* Optional: of brokers that do not tell others what a consumer has in hand (unseen). What
+	 * this connection was given and has not acked, fetched or not. */
+	uint64_t (*in_hand)(struct semel_broker *broker);
 	/* Everything fetched and not acked comes again. */
 	semel_status (*rewind)(struct semel_broker *broker, semel_error *error);
 

@@ -3,6 +3,8 @@
 
 #include "observe/log.h"
 
+#include <stdio.h>
+
 #define FAILURES_MAX 20
 
 static const struct semel_backoff pause = { .first_ms = 250, .cap_ms = 30000 };
@@ -19,6 +21,10 @@ static void move(struct semel_breaker *breaker, enum semel_breaker_state state, 
 	if (breaker->state == state)
 		return;
 	breaker->state = state;
+	if (state == SEMEL_BREAKER_CLOSED)
+		breaker->reason[0] = '\0';
+	else if (reason)
+		snprintf(breaker->reason, sizeof breaker->reason, "%s", reason);
 	semel_log(state == SEMEL_BREAKER_OPEN ? SEMEL_LOG_WARN : SEMEL_LOG_INFO, said[state],
 		  &(struct semel_log_fields){ .consumer = breaker->consumer, .error = reason });
 }

@@ -24,6 +24,7 @@ struct semel_breaker {
 	uint32_t failures;     /* in a row */
 	uint32_t openings;     /* in a row */
 	int64_t open_until_ms; /* steady */
+	char reason[256];      /* why it was opened last; empty: it is closed */
 };
 
 /* Deliveries that may be taken now: all of wanted, one, or none. */

@@ -15,6 +15,7 @@
 #include "consume/breaker.h"
 #include "consume/handler.h"
 #include "consume/place.h"
+#include "consume/presence.h"
 #include "consume/retry.h"
 #include "consume/tally.h"
 #include "consume/upcast.h"
@@ -97,6 +98,7 @@ struct semel_consumer {
 
 	struct semel_retry_policy retry;
 	struct semel_breaker breaker;
+	struct semel_presence_state presence;
 	semel_consumer_counts counts;
 	struct semel_tally tally;
 	uint64_t settled, max;     /* deliveries; max 0: no limit */

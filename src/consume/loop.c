@@ -129,6 +129,7 @@ static semel_status turn(struct semel_consumer *consumer, bool *busy_out, semel_
 		status = look_for_pause(consumer, error);
 	if (status != SEMEL_OK)
 		return status;
+	semel_presence_tell(consumer, NULL);
 	status = consumer->kind == SEMEL_HANDLER_OUTSIDE
 			 ? semel_dispatch_turn(consumer, busy_out, error)
 			 : inside_turn(consumer, busy_out, error);
@@ -154,6 +155,8 @@ static semel_status survive(struct semel_consumer *consumer, semel_status status
 					      .attempt = consumer->outages });
 	if (status == SEMEL_LEASE_LOST)
 		semel_places_forget(consumer->places, true);
+	else
+		semel_presence_tell(consumer, error->text);
 	semel_consumer_disconnect(consumer);
 	return SEMEL_OK;
 }

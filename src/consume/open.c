@@ -264,6 +264,7 @@ void semel_consumer_close(semel_consumer *consumer)
 {
 	if (!consumer)
 		return;
+	semel_presence_end(consumer);
 	semel_consumer_disconnect(consumer);
 	semel_wake_free(consumer->wake);
 	semel_upcasters_free(consumer->upcasters);

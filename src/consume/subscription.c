@@ -47,6 +47,7 @@ semel_status semel_consumer_register(struct semel_consumer *consumer, semel_erro
 		.order = semel_text_of(orders[consumer->options.order]),
 		.dedup_by = semel_text_of(dedup_by),
 		.handler = semel_text_of(handler_name(consumer)),
+		.bind = semel_text_of(consumer->bind),
 		.from_latest = consumer->options.from_latest,
 	};
 	semel_status status = consumer->store->driver->subscription_put(

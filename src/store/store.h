@@ -230,6 +230,25 @@ struct semel_position {
 	char owner[SEMEL_OWNER_SIZE]; /* empty: nobody */
 };
 
+/* ---- presence: consumers at work --------------------------------------------------------------
+ */
+
+/* What a consumer says of itself. */
+struct semel_presence {
+	struct semel_text scope, owner;
+	uint64_t in_hand;         /* deliveries that were fetched and are not settled */
+	uint32_t breaker;         /* 0 closed, 1 half-open, 2 open */
+	struct semel_text reason; /* why it takes nothing; data NULL: it does */
+	int64_t next_try_ms;      /* 0: not known */
+	bool paused;
+	int64_t waits_since_ms; /* 0: it does not wait */
+	int64_t updated_ms;
+	int64_t expires_at_ms; /* of its lease: later it is dead */
+};
+
+/* The texts live until the call returns. */
+typedef void (*semel_presence_seen)(const struct semel_presence *presence, void *user);
+
 /* ---- dead letters --------------------------------------------------------------------------- */
 
 struct semel_dead_entry {
@@ -282,10 +301,15 @@ struct semel_prune_counts {
 struct semel_subscription_row {
 	struct semel_text scope, topics; /* topics: JSON array of texts */
 	struct semel_text guarantee, claim, poison, order, dedup_by, handler;
+	struct semel_text bind; /* it wants such routing keys; data NULL: all */
 	bool from_latest;
 	int64_t since_ms; /* when it was first seen */
 	bool paused;      /* by a person; put leaves it as it is */
 };
+
+/* A topic that a scope reads, or has read once. */
+typedef void (*semel_topic_seen)(struct semel_text topic, int64_t since_ms,
+				 int64_t removed_at_ms /* 0: it still does */, void *user);
 
 /* Something that a person did. */
 struct semel_audit_row {
@@ -607,13 +631,28 @@ struct semel_store_driver {
 				   semel_error *error);
 	semel_status (*parked_remove)(semel_tx tx, struct semel_text entry_id, semel_error *error);
 
-	/* -- subscriptions, retention, trace. */
+	/* -- presence. Writes the consumer's row. Outside of a transaction. */
+	semel_status (*presence_put)(semel_store *store, const struct semel_presence *presence,
+				     semel_error *error);
+	/* Removes it; and those of the scope whose lease ended before forget_ms. */
+	semel_status (*presence_remove)(semel_store *store, const struct semel_presence *presence,
+					int64_t forget_ms, semel_error *error);
+	/* Of one scope (data NULL: of all), ordered by scope and owner; also those whose lease is
+	 * over. */
+	semel_status (*presence_each)(semel_store *store, struct semel_text scope,
+				      semel_presence_seen seen, void *user, semel_error *error);
+
+	/* -- subscriptions, retention, trace. put also remembers which topics the scope reads: one
+	 * that is not among them any more was removed now. */
 	semel_status (*subscription_put)(semel_store *store,
 					 const struct semel_subscription_row *row, int64_t now_ms,
 					 semel_error *error);
 	semel_status (*subscription_list)(semel_store *store, struct semel_arena *arena,
 					  struct semel_subscription_row *rows_out, uint32_t limit,
 					  uint32_t *count_out, semel_error *error);
+	/* Every topic that the scope has ever read, in byte order. */
+	semel_status (*subscription_topics)(semel_store *store, struct semel_text scope,
+					    semel_topic_seen seen, void *user, semel_error *error);
 	/* NOT_FOUND when there is none of that scope. */
 	semel_status (*subscription_pause)(semel_store *store, struct semel_text scope, bool paused,
 					   semel_error *error);

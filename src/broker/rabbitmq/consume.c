@@ -325,6 +325,16 @@ semel_status semel_rabbit_ack(struct semel_broker *broker, const struct semel_de
 	return status;
 }
 
+/* A stream keeps what was delivered: anybody can look for it there. */
+uint64_t semel_rabbit_in_hand(struct semel_broker *broker)
+{
+	const struct semel_rabbit *rabbit = semel_rabbit_of(broker);
+	uint64_t count = 0;
+	for (uint32_t i = 0; i < rabbit->share_count; i++)
+		count += semel_rabbit_share_unacked(&rabbit->shares[i]);
+	return count;
+}
+
 semel_status semel_rabbit_rewind(struct semel_broker *broker, semel_error *error)
 {
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);

@@ -210,8 +210,9 @@ SLOT(remove,
 	.open = rabbit_open, .close = rabbit_close, .watch = rabbit_watch,                         \
 	.watch_outcomes = rabbit_watch, .publish = held_publish, .poll = held_poll,                \
 	.blocked = semel_rabbit_blocked, .keep = rabbit_keep, .subscribe = held_subscribe,         \
-	.fetch = held_fetch, .ack = held_ack, .rewind = held_rewind, .requeue = held_requeue,      \
-	.bury = held_bury, .backlog = held_backlog, .next_due = held_next_due, .find = held_find,  \
+	.fetch = held_fetch, .ack = held_ack, .in_hand = semel_rabbit_in_hand,                     \
+	.rewind = held_rewind, .requeue = held_requeue, .bury = held_bury,                         \
+	.backlog = held_backlog, .next_due = held_next_due, .find = held_find,                     \
 	.compare = held_compare, .examine = semel_rabbit_examine,                                  \
 	.examine_bindings = semel_rabbit_examine_bindings, .remove = held_remove
 

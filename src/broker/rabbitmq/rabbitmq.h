@@ -480,6 +480,7 @@ semel_status semel_rabbit_fetch(struct semel_broker *broker, uint32_t max,
 				uint32_t *count_out, semel_error *error);
 semel_status semel_rabbit_ack(struct semel_broker *broker, const struct semel_delivery *deliveries,
 			      size_t count, semel_error *error);
+uint64_t semel_rabbit_in_hand(struct semel_broker *broker);
 semel_status semel_rabbit_rewind(struct semel_broker *broker, semel_error *error);
 semel_status semel_rabbit_compare(struct semel_broker *broker,
 				  const struct semel_subscribe_options *options,

@@ -291,7 +291,18 @@ semel_status semel_sqlite_outbox_pruned_until(semel_store *store, int64_t *time_
 semel_status semel_sqlite_inbox_known_since(semel_store *store, int64_t *time_ms_out,
 					    semel_error *error);
 
+/* presence.c */
+semel_status semel_sqlite_presence_put(semel_store *store, const struct semel_presence *presence,
+				       semel_error *error);
+semel_status semel_sqlite_presence_remove(semel_store *store, const struct semel_presence *presence,
+					  int64_t forget_ms, semel_error *error);
+semel_status semel_sqlite_presence_each(semel_store *store, struct semel_text scope,
+					semel_presence_seen seen, void *user, semel_error *error);
+
 /* subscription.c */
+semel_status semel_sqlite_subscription_topics(semel_store *store, struct semel_text scope,
+					      semel_topic_seen seen, void *user,
+					      semel_error *error);
 semel_status semel_sqlite_subscription_put(semel_store *store,
 					   const struct semel_subscription_row *row, int64_t now_ms,
 					   semel_error *error);

@@ -40,3 +40,37 @@ BEGIN
 		AND d.parked_behind IS NULL AND d.event_id IS NOT NULL
 	WHERE h.scope IS NOT NULL OR d.scope IS NOT NULL;
 END $$;
+
+-- ---- consumers at work, and what subscriptions read ----------------------------------------------
+
+-- Consumers at work, one row each, written by themselves: what they have in hand, and what they
+-- wait for. A row whose lease is over belongs to one that died.
+CREATE TABLE semel_consumer (
+	scope text COLLATE "C" NOT NULL,
+	owner text COLLATE "C" NOT NULL,
+	in_hand bigint NOT NULL DEFAULT 0, -- deliveries that were fetched and are not settled
+	breaker integer NOT NULL DEFAULT 0, -- 0 closed, 1 half-open, 2 open
+	reason text, -- why nothing is taken; NULL: it is
+	next_try_at timestamptz,
+	paused boolean NOT NULL DEFAULT false,
+	waits_since timestamptz, -- NULL: it does not wait
+	updated_at timestamptz NOT NULL,
+	expires_at timestamptz NOT NULL,
+	PRIMARY KEY (scope, owner)
+) WITH (fillfactor = 20, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0);
+
+-- Of the topic's events a subscription wants those with such routing keys; NULL: all.
+ALTER TABLE semel_subscription ADD COLUMN bind text;
+
+-- Which topics a scope has ever read. removed_at NULL: it still does.
+CREATE TABLE semel_subscription_topic (
+	scope text COLLATE "C" NOT NULL,
+	topic text COLLATE "C" NOT NULL,
+	since timestamptz NOT NULL,
+	removed_at timestamptz,
+	PRIMARY KEY (scope, topic)
+);
+INSERT INTO semel_subscription_topic (scope, topic, since)
+	SELECT s.scope, t.topic, s.since
+	FROM semel_subscription s, jsonb_array_elements_text(s.topics::jsonb) AS t (topic)
+	ON CONFLICT DO NOTHING;
