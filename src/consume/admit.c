@@ -2,6 +2,8 @@
 /* May this delivery run now, and is it ours to run?
  *
  * - An event that is behind a held one of its aggregate is parked, in the transaction that saw it.
+ * - A dead letter decides first: a copy of an event that a person has to decide about, or has
+ *   discarded, is stale; one whose run a person has authorised goes on, whatever its own number.
  * - The head of a hold passes: it is what the others wait for. A copy of it that is older than the
  *   hold (its consumer died between scheduling the retry and the ack) does not run; it is put back.
  * - A duplicate is skipped only when the claim proves that the event was processed.
@@ -11,6 +13,7 @@
  * - Whatever is put off puts off the later ones of its key in the same batch.
  */
 #include "base/error.h"
+#include "base/plant.h"
 #include "base/uuid.h"
 #include "consume/consumer.h"
 #include "observe/meter.h"
@@ -26,19 +29,21 @@
 static void pass_head(struct semel_consumer *consumer, struct semel_item *item,
 		      const struct semel_hold *hold)
 {
-	const struct semel_passage *passage = &item->delivery->passage;
-
 	item->head = true;
-	if (hold->state == SEMEL_HOLD_RETRY && passage->attempt < hold->attempts) {
+	if (hold->state == SEMEL_HOLD_RETRY && item->delivery->passage.attempt < hold->attempts) {
 		int64_t left_ms = hold->due_ms - semel_now_ms(consumer->env);
 		item->runs = hold->attempts;
 		item->delay_ms = left_ms > 0 ? left_ms : 0;
-		item->fate = SEMEL_FATE_RETRY;
+		semel_item_move(item, SEMEL_FATE_RETRY);
 	}
-	/* A dead head keeps in `attempts` which replay failed last; older copies are done with. */
-	if (hold->state == SEMEL_HOLD_DEAD && passage->replay <= hold->attempts)
-		item->fate = SEMEL_FATE_DROPPED;
 	item->leads = item->fate == SEMEL_FATE_OPEN;
+}
+
+static semel_status park(struct semel_consumer *consumer, struct semel_item *item,
+			 struct semel_text behind, semel_error *error)
+{
+	semel_item_move(item, SEMEL_FATE_PARKED);
+	return semel_item_park(consumer, item, behind, error);
 }
 
 /* Settled, or about to be in this transaction. */
@@ -63,8 +68,8 @@ static semel_status wait_for_predecessor(struct semel_consumer *consumer, struct
 {
 	const struct semel_store_driver *driver = consumer->store->driver;
 	struct semel_hold hold = {
-		.aggregate_type = item->key_type,
-		.aggregate_id = item->key_id,
+		.aggregate_type = item->key.type,
+		.aggregate_id = item->key.id,
 		.head_id = item->delivery->passage.previous,
 		.state = SEMEL_HOLD_GAP,
 		.due_ms = semel_now_ms(consumer->env) + consumer->options.strict_wait_ms,
@@ -72,62 +77,103 @@ static semel_status wait_for_predecessor(struct semel_consumer *consumer, struct
 	semel_status status = SEMEL_OK;
 
 	if (found->state == SEMEL_HOLD_NONE)
-		status = driver->hold_put(driver->tx(consumer->store), consumer->scope, &hold,
-					  error);
-	if (status != SEMEL_OK)
-		return status;
-	return semel_item_park(consumer, item, hold.head_id, error);
+		status = semel_hold_move(driver->tx(consumer->store), consumer->scope, found, &hold,
+					 SEMEL_BY_CONSUMER, error);
+	return status == SEMEL_OK ? park(consumer, item, hold.head_id, error) : status;
 }
 
 /* Lets the item stay OPEN, or gives it a fate. */
 static semel_status gate(struct semel_consumer *consumer, struct semel_item *items, uint32_t at,
-			 struct semel_arena *arena, semel_error *error)
+			 const struct semel_hold *hold, semel_error *error)
 {
-	const struct semel_store_driver *driver = consumer->store->driver;
 	struct semel_item *item = &items[at];
-	struct semel_hold_key key = { .type = item->key_type, .id = item->key_id };
-	struct semel_hold hold = { .state = SEMEL_HOLD_NONE };
-	bool strict = consumer->options.order == SEMEL_ORDER_STRICT;
 	bool seen = true;
-	semel_status status = driver->hold_get(driver->tx(consumer->store), consumer->scope, &key,
-					       arena, &hold, error);
+	semel_status status = SEMEL_OK;
 
-	if (status == SEMEL_OK && strict)
+	if (consumer->options.order == SEMEL_ORDER_STRICT)
 		status = predecessor_seen(consumer, items, at, &seen, error);
 	if (status != SEMEL_OK)
 		return status;
-	if ((hold.state == SEMEL_HOLD_RETRY || hold.state == SEMEL_HOLD_DEAD) &&
-	    semel_text_equal(hold.head_id, item->delivery->event.id)) {
-		pass_head(consumer, item, &hold);
+	if ((hold->state == SEMEL_HOLD_RETRY || hold->state == SEMEL_HOLD_DEAD) &&
+	    semel_text_equal(hold->head_id, item->delivery->event.id)) {
+		pass_head(consumer, item, hold);
 		return SEMEL_OK;
 	}
-	if (hold.state == SEMEL_HOLD_NONE || hold.state == SEMEL_HOLD_GAP) {
-		item->head = hold.state == SEMEL_HOLD_GAP; /* done, it lets the others go */
-		return seen ? SEMEL_OK : wait_for_predecessor(consumer, item, &hold, error);
+	if (hold->state == SEMEL_HOLD_NONE || hold->state == SEMEL_HOLD_GAP) {
+		item->head = hold->state == SEMEL_HOLD_GAP; /* done, it lets the others go */
+		return seen ? SEMEL_OK : wait_for_predecessor(consumer, item, hold, error);
 	}
 	if (consumer->options.order == SEMEL_ORDER_TOTAL) {
-		item->fate = SEMEL_FATE_LATER;
+		semel_item_move(item, SEMEL_FATE_LATER);
 		return SEMEL_OK;
 	}
-	return semel_item_park(consumer, item, hold.head_id, error);
+	return park(consumer, item, hold->head_id, error);
+}
+
+/* ---- what the store says of it --------------------------------------------------------------- */
+
+/* Holds and dead letters of the items that are open, in one statement. */
+static semel_status look_at_states(struct semel_consumer *consumer, const struct semel_item *items,
+				   uint32_t count, struct semel_state_batch *batch,
+				   semel_error *error)
+{
+	const struct semel_store_driver *driver = consumer->store->driver;
+	struct semel_state_query *queries =
+		semel_arena_alloc(batch->arena, count * sizeof *queries);
+
+	batch->answers = semel_arena_alloc(batch->arena, count * sizeof *batch->answers);
+	batch->queries = queries;
+	batch->count = count;
+	if (!queries || !batch->answers)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch");
+	for (uint32_t i = 0; i < count; i++)
+		queries[i] = (struct semel_state_query){ .event_id = items[i].delivery->event.id,
+							 .key = items[i].key };
+	return driver->states_look(driver->tx(consumer->store), consumer->scope, batch, error);
+}
+
+/* A dead letter decides whether a copy may run at all, before the order of its key does. */
+static semel_status decide(struct semel_consumer *consumer, struct semel_item *items, uint32_t at,
+			   const struct semel_state_answer *answer, struct semel_arena *arena,
+			   semel_error *error)
+{
+	struct semel_item *item = &items[at];
+	enum semel_authority authority = semel_letter_authority(answer, item->replay);
+
+	if (SEMEL_PLANTED("follower-left-parked") && authority == SEMEL_AUTHORITY_STALE)
+		authority = SEMEL_AUTHORITY_CLAIMS;
+	if (authority == SEMEL_AUTHORITY_STALE)
+		return semel_conclude_stale(consumer, item, arena, error);
+	if (authority == SEMEL_AUTHORITY_REPLAY) {
+		item->has_letter = true;
+		if (item->replay < answer->replay_count)
+			item->replay = item->claim.replay = answer->replay_count;
+	}
+	if (item->entry_id.data || !semel_item_can_hold(item))
+		return SEMEL_OK;
+	return gate(consumer, items, at, &answer->hold, error);
 }
 
 /* ---- claims ---------------------------------------------------------------------------------- */
 
 static semel_status take_over(struct semel_consumer *consumer, struct semel_item *item,
-			      enum semel_inbox_status from, const char *owner, semel_error *error)
+			      const struct semel_inbox_answer *answer, struct semel_arena *arena,
+			      semel_error *error)
 {
+	bool failed = answer->found == SEMEL_FOUND_FAILED;
+	enum semel_inbox_status from = failed ? SEMEL_INBOX_FAILED : SEMEL_INBOX_CLAIMED;
 	struct semel_inbox_change change = { .from = from,
-					     .from_owner = owner,
+					     .from_owner = failed ? NULL : answer->owner,
 					     .now_ms = semel_now_ms(consumer->env) };
 	bool taken = false;
 	semel_status status = consumer->guard->driver->change(consumer->guard, &item->claim,
 							      &change, &taken, error);
-	if (status == SEMEL_OK)
-		item->fate = taken                        ? SEMEL_FATE_GO
-			     : from == SEMEL_INBOX_FAILED ? SEMEL_FATE_DROPPED
-							  : SEMEL_FATE_LATER;
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	if (!taken && failed)
+		return semel_conclude_stale(consumer, item, arena, error);
+	semel_item_move(item, taken ? SEMEL_FATE_GO : SEMEL_FATE_LATER);
+	return SEMEL_OK;
 }
 
 static semel_status judge_claimed(struct semel_consumer *consumer, struct semel_item *item,
@@ -140,11 +186,11 @@ static semel_status judge_claimed(struct semel_consumer *consumer, struct semel_
 
 	/* What becomes of a twin's claim is decided with the twin. */
 	if (!abandoned || answer->twin) {
-		item->fate = SEMEL_FATE_LATER;
+		semel_item_move(item, SEMEL_FATE_LATER);
 		return SEMEL_OK;
 	}
 	if (consumer->options.claim == SEMEL_CLAIM_SAME_TX)
-		return take_over(consumer, item, SEMEL_INBOX_CLAIMED, answer->owner, error);
+		return take_over(consumer, item, answer, arena, error);
 	item->in_doubt = true;
 	item->status = SEMEL_CONTRACT;
 	item->reason = "in doubt: a consumer died after it had claimed the event; look whether the "
@@ -158,16 +204,16 @@ static semel_status judge(struct semel_consumer *consumer, struct semel_item *it
 {
 	switch (answer->found) {
 	case SEMEL_FOUND_NEW:
-		item->fate = SEMEL_FATE_GO;
+		semel_item_move(item, SEMEL_FATE_GO);
 		return SEMEL_OK;
 	case SEMEL_FOUND_PROCESSED:
 	case SEMEL_FOUND_KEY:
-		item->fate = SEMEL_FATE_DUPLICATE;
-		return item->head || item->entry_id.data
+		semel_item_move(item, SEMEL_FATE_DUPLICATE);
+		return item->head || item->entry_id.data || item->has_letter
 			       ? semel_conclude_done(consumer, item, arena, error)
 			       : SEMEL_OK;
 	case SEMEL_FOUND_FAILED:
-		return take_over(consumer, item, SEMEL_INBOX_FAILED, NULL, error);
+		return take_over(consumer, item, answer, arena, error);
 	case SEMEL_FOUND_CLAIMED:
 		return judge_claimed(consumer, item, answer, arena, error);
 	}
@@ -196,33 +242,50 @@ static semel_status look_again(struct semel_consumer *consumer, struct semel_ite
 		status = driver->parked_has(driver->tx(consumer->store), item->entry_id, &parked,
 					    error);
 	if (!parked)
-		item->fate = SEMEL_FATE_DUPLICATE;
+		semel_item_move(item, SEMEL_FATE_DUPLICATE);
 	return status;
 }
 
+/* A broken one waits its turn too, and never replaces the head. */
+static semel_status give_up_broken(struct semel_consumer *consumer, struct semel_item *item,
+				   struct semel_arena *arena, semel_error *error)
+{
+	item->status = item->broken;
+	return semel_conclude_dead(consumer, item, arena, error);
+}
+
+/* The states are looked up for the whole batch; once an item of it has put a hold, the rest are
+ * looked up one by one. */
 static semel_status pass_gates(struct semel_consumer *consumer, struct semel_item *items,
 			       uint32_t count, struct semel_arena *arena, semel_error *error)
 {
 	const struct semel_store_driver *driver = consumer->store->driver;
-	bool holds = false;
+	struct semel_state_batch batch = { .arena = arena };
+	bool any = false, changed = false;
 	semel_status status =
-		driver->hold_any(driver->tx(consumer->store), consumer->scope, &holds, error);
-	bool gated = holds || consumer->options.order == SEMEL_ORDER_STRICT;
+		driver->states_any(driver->tx(consumer->store), consumer->scope, &any, error);
+	bool gated = any || consumer->options.order == SEMEL_ORDER_STRICT;
 
+	if (status == SEMEL_OK && gated)
+		status = look_at_states(consumer, items, count, &batch, error);
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
+		const struct semel_state_answer *answer = gated ? &batch.answers[i] : NULL;
+		struct semel_state_batch one = { .arena = arena };
 		if (items[i].fate != SEMEL_FATE_OPEN)
 			continue;
 		if (items[i].entry_id.data)
 			status = look_again(consumer, &items[i], error);
-		else if (gated && semel_item_can_hold(&items[i]))
-			status = gate(consumer, items, i, arena, error);
-		/* Behind the gate: a broken one waits its turn too, and never replaces the head. */
-		if (status == SEMEL_OK && items[i].fate == SEMEL_FATE_OPEN &&
-		    items[i].broken != SEMEL_OK) {
-			items[i].status = items[i].broken;
-			status = semel_conclude_dead(consumer, &items[i], arena, error);
-			gated = true; /* it has just put a hold */
+		if (status == SEMEL_OK && changed) {
+			status = look_at_states(consumer, &items[i], 1, &one, error);
+			answer = one.answers;
 		}
+		if (status == SEMEL_OK && answer && items[i].fate == SEMEL_FATE_OPEN)
+			status = decide(consumer, items, i, answer, arena, error);
+		if (status == SEMEL_OK && items[i].fate == SEMEL_FATE_OPEN &&
+		    items[i].broken != SEMEL_OK)
+			status = give_up_broken(consumer, &items[i], arena, error);
+		changed = changed || items[i].fate == SEMEL_FATE_PARKED ||
+			  items[i].fate == SEMEL_FATE_DEAD;
 	}
 	return status;
 }
@@ -272,7 +335,7 @@ static semel_status claim_open(struct semel_consumer *consumer, struct semel_ite
 		/* Claimed, but a sibling before it was put off: the claim is given back. */
 		if (status == SEMEL_OK && later && items[i].fate == SEMEL_FATE_GO &&
 		    semel_item_behind_put_off(items, i)) {
-			items[i].fate = SEMEL_FATE_LATER;
+			semel_item_move(&items[i], SEMEL_FATE_LATER);
 			status = consumer->guard->driver->forget(consumer->guard, &items[i].claim,
 								 error);
 		}
@@ -290,9 +353,9 @@ semel_status semel_admit(struct semel_consumer *consumer, struct semel_item *ite
 	bool later = any_later(items, count);
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++)
 		if (items[i].fate == SEMEL_FATE_OPEN)
-			items[i].fate = later && semel_item_behind_put_off(items, i)
-						? SEMEL_FATE_LATER
-						: SEMEL_FATE_GO;
+			semel_item_move(&items[i], later && semel_item_behind_put_off(items, i)
+							   ? SEMEL_FATE_LATER
+							   : SEMEL_FATE_GO);
 	consumer->put_off = consumer->put_off || later;
 	if (later)
 		consumer->pause_until_ms = semel_steady_ms(consumer->env) + LATER_MS;

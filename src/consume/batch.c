@@ -78,6 +78,9 @@ semel_status semel_batch_commit(struct semel_consumer *consumer, semel_error *er
 static semel_status write_places(struct semel_consumer *consumer, const struct semel_item *items,
 				 uint32_t count, semel_error *error)
 {
+	semel_status status = semel_items_check(items, count, error);
+	if (status != SEMEL_OK)
+		return status;
 	semel_places_begin(consumer->places);
 	for (uint32_t i = 0; i < count; i++)
 		semel_places_mark(consumer->places, &items[i]);
@@ -255,7 +258,7 @@ semel_status semel_batch_attempt_each(struct semel_consumer *consumer, struct se
 		if (items[i].fate != SEMEL_FATE_OPEN || waits_for_sibling(items, i))
 			continue;
 		if (semel_item_behind_put_off(items, i))
-			items[i].fate = SEMEL_FATE_LATER;
+			semel_item_move(&items[i], SEMEL_FATE_LATER);
 		else
 			status = attempt_behind_savepoint(consumer, &items[i], error);
 	}
@@ -383,7 +386,7 @@ semel_status semel_batch_conclude_doomed(struct semel_consumer *consumer, struct
 /* Another consumer has taken it over: it comes again, and the claim tells. */
 static void put_off(struct semel_consumer *consumer, struct semel_item *item)
 {
-	item->fate = SEMEL_FATE_LATER;
+	semel_item_move(item, SEMEL_FATE_LATER);
 	consumer->put_off = true;
 }
 
@@ -462,7 +465,7 @@ semel_status semel_batch_one_by_one(struct semel_consumer *consumer, struct seme
 		if (semel_wake_rung(consumer->wake))
 			break;
 		if (semel_item_behind_put_off(items, i)) {
-			items[i].fate = SEMEL_FATE_LATER;
+			semel_item_move(&items[i], SEMEL_FATE_LATER);
 			continue;
 		}
 		status = claim_first(consumer, &items[i], error);
@@ -478,7 +481,7 @@ semel_status semel_batch_one_by_one(struct semel_consumer *consumer, struct seme
 static void reset(struct semel_item *items, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		items[i].fate = SEMEL_FATE_OPEN;
+		semel_item_reset(&items[i]);
 		items[i].head = false;
 		items[i].delay_ms = 0;
 		items[i].runs = items[i].delivery->passage.attempt;

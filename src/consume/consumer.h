@@ -20,20 +20,23 @@
 #include "consume/tally.h"
 #include "consume/upcast.h"
 #include "guard/guard.h"
+#include "state/state.h"
 #include "store/store.h"
 
 #include <semel/consumer.h>
 
 #define SEMEL_CLAIM_LEASE_MS 30000
 
-/* What becomes of an item. All but OPEN, GO and LATER are acked once they are durable. */
+/* What becomes of a copy of an event. All but OPEN, GO and LATER are acked once they are durable.
+ * Each stands for a state of the event at the subscription (state/state.h), and only
+ * semel_item_move changes it. */
 enum semel_fate {
 	SEMEL_FATE_OPEN,  /* not decided */
 	SEMEL_FATE_GO,    /* admitted and claimed: run the handler */
 	SEMEL_FATE_LATER, /* not now, and not acked: it comes again */
 	SEMEL_FATE_DONE,
 	SEMEL_FATE_DUPLICATE, /* proven processed */
-	SEMEL_FATE_DROPPED,   /* a stale copy of an event that is a dead letter */
+	SEMEL_FATE_STALE,     /* its dead letter accounts for the event: nothing runs */
 	SEMEL_FATE_RETRY,     /* a delayed copy goes to the broker */
 	SEMEL_FATE_DEAD,      /* a dead letter */
 	SEMEL_FATE_PARKED     /* kept in the store behind an earlier one */
@@ -42,11 +45,14 @@ enum semel_fate {
 struct semel_item {
 	const struct semel_delivery *delivery; /* as it came */
 	struct semel_event event;              /* as the handler sees it */
-	struct semel_text key_type, key_id; /* what order is kept within: its aggregate or topic */
-	struct semel_text entry_id;         /* data set: a parked follower, kept in the store */
+	struct semel_hold_key key;  /* what order is kept within: its aggregate or topic */
+	struct semel_text entry_id; /* data set: a parked follower, kept in the store */
 	struct semel_inbox_claim claim;
 	enum semel_fate fate;
+	bool illegal;        /* a move that no table has: nothing of it may be committed */
 	bool head;           /* its aggregate's hold waits for this event */
+	bool has_letter;     /* a dead letter of it is settled when it is done */
+	uint32_t replay;     /* which replay of its dead letter this run is; 0: none */
 	bool leads;          /* for this very copy: whoever was put off waits for it, too */
 	bool kept;           /* RETRY: it is parked in the store, no copy is sent */
 	bool in_doubt;       /* its claim is that of a consumer that died */
@@ -118,6 +124,12 @@ struct semel_item *semel_items_make(const struct semel_consumer *consumer,
 				    struct semel_delivery *deliveries, uint32_t count,
 				    struct semel_arena *arena);
 bool semel_item_same_key(const struct semel_item *left, const struct semel_item *right);
+/* The one way in which its fate changes; see semel_items_check. */
+void semel_item_move(struct semel_item *item, enum semel_fate to);
+/* Its transaction was rolled back, or its claim given back: it is as it came. */
+void semel_item_reset(struct semel_item *item);
+/* Before a commit. INTERNAL: one of them was moved as no table says. */
+semel_status semel_items_check(const struct semel_item *items, uint32_t count, semel_error *error);
 /* One before it in the list has the same ordering key and was put off (LATER). */
 bool semel_item_behind_put_off(const struct semel_item *items, uint32_t at);
 /* What the store keeps of an item that is parked or given up, but for why. Its id is made into the
@@ -147,6 +159,9 @@ semel_status semel_conclude_done(struct semel_consumer *consumer, struct semel_i
 semel_status semel_conclude_failed(struct semel_consumer *consumer, struct semel_item *item,
 				   int64_t retry_after_ms, struct semel_arena *arena,
 				   semel_error *error);
+/* Nothing runs: it leaves the parked ones, and those behind it go on. */
+semel_status semel_conclude_stale(struct semel_consumer *consumer, struct semel_item *item,
+				  struct semel_arena *arena, semel_error *error);
 /* A dead letter, whatever the retry policy says. */
 semel_status semel_conclude_dead(struct semel_consumer *consumer, struct semel_item *item,
 				 struct semel_arena *arena, semel_error *error);

@@ -338,7 +338,7 @@ static void leave_to_other(const struct semel_consumer *consumer, struct task *t
 	semel_log(SEMEL_LOG_WARN, "the event has moved to another consumer meanwhile",
 		  &(struct semel_log_fields){ .message_id = item->claim.event_id.data,
 					      .consumer = consumer->scope.data });
-	item->fate = item->entry_id.data ? SEMEL_FATE_DUPLICATE : SEMEL_FATE_LATER;
+	semel_item_move(item, item->entry_id.data ? SEMEL_FATE_DUPLICATE : SEMEL_FATE_LATER);
 	task->not_before_ms = semel_steady_ms(consumer->env) + MOVED_MS;
 }
 
@@ -417,7 +417,7 @@ static semel_status admit_tasks(struct semel_consumer *consumer, const struct ch
 
 	for (uint32_t i = 0; i < starting->count && status == SEMEL_OK; i++) {
 		struct task *task = starting->tasks[i];
-		task->item.fate = SEMEL_FATE_OPEN;
+		semel_item_reset(&task->item);
 		status = semel_admit(consumer, &task->item, 1, task->load->arena, error);
 		if (status == SEMEL_OK && task->item.fate == SEMEL_FATE_GO)
 			status = upcast(consumer, task, error);
@@ -429,12 +429,18 @@ static semel_status admit_tasks(struct semel_consumer *consumer, const struct ch
 static semel_status write_places(struct semel_consumer *consumer, const struct choice *ended,
 				 const struct choice *starting, semel_error *error)
 {
+	semel_status status = SEMEL_OK;
+
 	semel_places_begin(consumer->places);
-	for (uint32_t i = 0; i < ended->count; i++)
+	for (uint32_t i = 0; i < ended->count && status == SEMEL_OK; i++) {
+		status = semel_items_check(&ended->tasks[i]->item, 1, error);
 		semel_places_mark(consumer->places, &ended->tasks[i]->item);
-	for (uint32_t i = 0; i < starting->count; i++)
+	}
+	for (uint32_t i = 0; i < starting->count && status == SEMEL_OK; i++) {
+		status = semel_items_check(&starting->tasks[i]->item, 1, error);
 		semel_places_mark(consumer->places, &starting->tasks[i]->item);
-	return semel_places_write(consumer->places, error);
+	}
+	return status == SEMEL_OK ? semel_places_write(consumer->places, error) : status;
 }
 
 static semel_status transact(struct semel_consumer *consumer, const struct choice *ended,

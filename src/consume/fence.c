@@ -33,10 +33,9 @@ static semel_status is_not_overtaken(struct semel_consumer *consumer, const stru
 				     struct semel_arena *arena, bool *ours_out, semel_error *error)
 {
 	const struct semel_store_driver *driver = consumer->store->driver;
-	struct semel_hold_key key = { .type = item->key_type, .id = item->key_id };
 	struct semel_hold hold = { .state = SEMEL_HOLD_NONE };
-	semel_status status = driver->hold_get(driver->tx(consumer->store), consumer->scope, &key,
-					       arena, &hold, error);
+	semel_status status = driver->hold_get(driver->tx(consumer->store), consumer->scope,
+					       &item->key, arena, &hold, error);
 
 	*ours_out = hold.state == SEMEL_HOLD_NONE || hold.state == SEMEL_HOLD_GAP ||
 		    semel_text_equal(hold.head_id, item->delivery->event.id);

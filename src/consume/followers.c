@@ -39,7 +39,8 @@ static void tell_gap(const struct semel_consumer *consumer, const struct semel_h
 
 /* In strict order a follower goes when its own predecessor is settled, or was waited for in vain.
  */
-static semel_status check_predecessor(struct semel_consumer *consumer, struct semel_hold *hold,
+static semel_status check_predecessor(struct semel_consumer *consumer,
+				      const struct semel_hold *hold,
 				      const struct semel_dead_entry *entry, bool *ready_out,
 				      semel_error *error)
 {
@@ -54,14 +55,15 @@ static semel_status check_predecessor(struct semel_consumer *consumer, struct se
 		driver->inbox_settled(tx, consumer->scope, entry->parked_behind, ready_out, error);
 	if (status != SEMEL_OK || *ready_out)
 		return status;
-	hold->state = SEMEL_HOLD_GAP;
-	hold->head_id = entry->parked_behind;
-	hold->due_ms = semel_now_ms(consumer->env) + consumer->options.strict_wait_ms;
-	return driver->hold_put(tx, consumer->scope, hold, error);
+	struct semel_hold gap = *hold;
+	gap.state = SEMEL_HOLD_GAP;
+	gap.head_id = entry->parked_behind;
+	gap.due_ms = semel_now_ms(consumer->env) + consumer->options.strict_wait_ms;
+	return semel_hold_move(tx, consumer->scope, hold, &gap, SEMEL_BY_CONSUMER, error);
 }
 
 /* ready_out false: none is left, or the next one has to wait. */
-static semel_status next_follower(struct semel_consumer *consumer, struct semel_hold *hold,
+static semel_status next_follower(struct semel_consumer *consumer, const struct semel_hold *hold,
 				  struct semel_arena *arena, struct semel_dead_entry *entry_out,
 				  bool *ready_out, semel_error *error)
 {
@@ -74,8 +76,10 @@ static semel_status next_follower(struct semel_consumer *consumer, struct semel_
 	*ready_out = false;
 	if (status != SEMEL_OK)
 		return status;
-	if (!entry_out->entry_id.data)
-		return driver->hold_remove(tx, consumer->scope, hold, error);
+	if (!entry_out->entry_id.data) {
+		struct semel_hold none = { .state = SEMEL_HOLD_NONE };
+		return semel_hold_move(tx, consumer->scope, hold, &none, SEMEL_BY_CONSUMER, error);
+	}
 	tell_gap(consumer, hold);
 	*ready_out = true;
 	return strict ? check_predecessor(consumer, hold, entry_out, ready_out, error) : SEMEL_OK;
@@ -169,6 +173,8 @@ static semel_status run_rounds(struct semel_consumer *consumer, struct rounds *r
 
 	while (status == SEMEL_OK && rounds->count > 0) {
 		status = semel_batch_attempt_each(consumer, rounds->items, rounds->count, error);
+		if (status == SEMEL_OK)
+			status = semel_items_check(rounds->items, rounds->count, error);
 		for (uint32_t i = 0; i < rounds->count && status == SEMEL_OK; i++)
 			rounds->all[rounds->total++] = &rounds->items[i];
 		if (status != SEMEL_OK || !may_go_on(consumer, rounds))

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/uuid.h"
 #include "consume/consumer.h"
+#include "store/hold_key.h"
 
 bool semel_consumer_claims(const struct semel_consumer *consumer)
 {
@@ -32,7 +33,7 @@ static void fill_claim(const struct semel_consumer *consumer, struct semel_item 
 		.offset = item->delivery->offset,
 		.status = finished ? SEMEL_INBOX_PROCESSED : SEMEL_INBOX_CLAIMED,
 		.owner = finished ? NULL : consumer->owner,
-		.replay = item->delivery->passage.replay,
+		.replay = item->replay,
 	};
 }
 
@@ -73,8 +74,9 @@ struct semel_item *semel_items_make(const struct semel_consumer *consumer,
 		items[i] = (struct semel_item){
 			.delivery = &deliveries[i],
 			.event = *event,
-			.key_type = total ? SEMEL_TEXT("") : event->aggregate_type,
-			.key_id = total ? event->topic : event->aggregate_id,
+			.key = semel_hold_key_of(event, total ? SEMEL_HOLD_BY_TOPIC
+							      : SEMEL_HOLD_BY_AGGREGATE),
+			.replay = deliveries[i].passage.replay,
 			.runs = deliveries[i].passage.attempt,
 			.received_ms = received_ms,
 		};
@@ -86,13 +88,13 @@ struct semel_item *semel_items_make(const struct semel_consumer *consumer,
 
 bool semel_item_same_key(const struct semel_item *left, const struct semel_item *right)
 {
-	return semel_text_equal(left->key_id, right->key_id) &&
-	       semel_text_equal(left->key_type, right->key_type);
+	return semel_text_equal(left->key.id, right->key.id) &&
+	       semel_text_equal(left->key.type, right->key.type);
 }
 
 bool semel_item_can_hold(const struct semel_item *item)
 {
-	return !semel_text_is_blank(item->delivery->event.id) && !semel_text_is_blank(item->key_id);
+	return !semel_text_is_blank(item->delivery->event.id) && !semel_text_is_blank(item->key.id);
 }
 
 /* A separate claim allows one run: whatever went wrong, it is not repeated without a person. */
@@ -115,7 +117,7 @@ struct semel_dead_entry semel_item_entry(const struct semel_consumer *consumer,
 		.partition = item->delivery->partition,
 		.offset = item->delivery->offset,
 		.attempts = item->runs,
-		.replay_count = item->delivery->passage.replay,
+		.replay_count = item->replay,
 		.status = SEMEL_DEAD_PENDING,
 	};
 }
@@ -131,7 +133,6 @@ semel_status semel_item_park(struct semel_consumer *consumer, struct semel_item 
 
 	entry.parked_behind = strict && previous.data ? previous : behind;
 	entry.reason = SEMEL_TEXT("waits behind an earlier event of its aggregate");
-	item->fate = SEMEL_FATE_PARKED;
 	return consumer->store->driver->parked_add(consumer->store->driver->tx(consumer->store),
 						   &entry, error);
 }
@@ -142,4 +143,57 @@ bool semel_item_behind_put_off(const struct semel_item *items, uint32_t at)
 		if (items[i].fate == SEMEL_FATE_LATER && semel_item_same_key(&items[i], &items[at]))
 			return true;
 	return false;
+}
+
+/* ---- moving ---------------------------------------------------------------------------------- */
+
+/* The state of the event that a fate of its copy stands for. */
+static enum semel_state state_of(const struct semel_item *item, enum semel_fate fate)
+{
+	switch (fate) {
+	case SEMEL_FATE_GO:
+		return SEMEL_STATE_CLAIMED;
+	case SEMEL_FATE_DONE:
+	case SEMEL_FATE_DUPLICATE:
+		return SEMEL_STATE_DONE;
+	case SEMEL_FATE_RETRY:
+		return item->entry_id.data || item->kept ? SEMEL_STATE_PARKED
+							 : SEMEL_STATE_RETRYING;
+	case SEMEL_FATE_DEAD:
+		return item->in_doubt ? SEMEL_STATE_IN_DOUBT : SEMEL_STATE_DEAD;
+	case SEMEL_FATE_PARKED:
+		return SEMEL_STATE_PARKED;
+	case SEMEL_FATE_OPEN:
+	case SEMEL_FATE_LATER:
+	case SEMEL_FATE_STALE:
+		break;
+	}
+	return SEMEL_STATE_RECEIVED;
+}
+
+void semel_item_move(struct semel_item *item, enum semel_fate to)
+{
+	enum semel_state from_state = state_of(item, item->fate), to_state = state_of(item, to);
+
+	/* A stale copy leaves its event in the state in which it is. */
+	if (to != SEMEL_FATE_STALE &&
+	    semel_state_check(from_state, to_state, SEMEL_BY_CONSUMER, NULL) != SEMEL_OK)
+		item->illegal = true;
+	item->fate = to;
+}
+
+void semel_item_reset(struct semel_item *item)
+{
+	item->fate = SEMEL_FATE_OPEN;
+}
+
+semel_status semel_items_check(const struct semel_item *items, uint32_t count, semel_error *error)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (items[i].illegal)
+			return semel_error_set(error, SEMEL_INTERNAL,
+					       "event %s was moved as docs/states.md does not "
+					       "allow: nothing of this batch is committed",
+					       items[i].delivery->event.id.data);
+	return SEMEL_OK;
 }

@@ -22,6 +22,7 @@ static semel_status send_copy(struct semel_consumer *consumer, const struct seme
 	struct semel_passage passage = item->delivery->passage;
 
 	passage.attempt = item->runs;
+	passage.replay = item->replay;
 	semel_status status = consumer->broker->driver->requeue(
 		consumer->broker, consumer->scope.data, &item->delivery->event, &passage,
 		item->delay_ms, error);
@@ -66,7 +67,7 @@ static bool is_put_off(struct semel_consumer *consumer, struct semel_item *item,
 {
 	if (status != SEMEL_BUSY || !consumer->broker->driver->blocked(consumer->broker))
 		return false;
-	item->fate = SEMEL_FATE_LATER;
+	semel_item_move(item, SEMEL_FATE_LATER);
 	consumer->put_off = true;
 	consumer->pause_until_ms = semel_steady_ms(consumer->env) + BLOCKED_MS;
 	return true;
@@ -82,8 +83,8 @@ static const struct saying sayings[] = {
 	[SEMEL_FATE_DONE] = { SEMEL_LOG_DEBUG, "done", "claimed", "ack" },
 	[SEMEL_FATE_DUPLICATE] = { SEMEL_LOG_INFO, "duplicate, skipped", "duplicate",
 				   "ack_duplicate" },
-	[SEMEL_FATE_DROPPED] = { SEMEL_LOG_INFO, "stale copy of a dead letter, skipped",
-				 "duplicate", "ack_duplicate" },
+	[SEMEL_FATE_STALE] = { SEMEL_LOG_INFO, "stale copy of a dead letter, skipped", "duplicate",
+			       "ack_duplicate" },
 	[SEMEL_FATE_RETRY] = { SEMEL_LOG_WARN, "failed for now, comes again", "claimed", "retry" },
 	[SEMEL_FATE_DEAD] = { SEMEL_LOG_WARN, "given up, dead letter", "claimed", "dead-letter" },
 	[SEMEL_FATE_PARKED] = { SEMEL_LOG_INFO, "parked behind an earlier event", NULL, "park" },
@@ -128,7 +129,7 @@ static void count(struct semel_consumer *consumer, const struct semel_item *item
 	semel_consumer_counts *counts = &consumer->counts;
 
 	counts->done += item->fate == SEMEL_FATE_DONE;
-	counts->duplicate += item->fate == SEMEL_FATE_DUPLICATE || item->fate == SEMEL_FATE_DROPPED;
+	counts->duplicate += item->fate == SEMEL_FATE_DUPLICATE || item->fate == SEMEL_FATE_STALE;
 	counts->retried += item->fate == SEMEL_FATE_RETRY;
 	counts->dead += item->fate == SEMEL_FATE_DEAD;
 	counts->parked += item->fate == SEMEL_FATE_PARKED;

@@ -55,7 +55,7 @@ static void count_fate(const struct semel_consumer *consumer, const struct semel
 					  1000);
 		break;
 	case SEMEL_FATE_DUPLICATE:
-	case SEMEL_FATE_DROPPED:
+	case SEMEL_FATE_STALE:
 		semel_series_add(tally->duplicate, 1);
 		semel_series_add(tally->skipped, 1);
 		semel_series_add(tally->found, 1);
@@ -106,7 +106,7 @@ static const char *outcome_of(const struct semel_item *item)
 {
 	switch (item->fate) {
 	case SEMEL_FATE_DUPLICATE:
-	case SEMEL_FATE_DROPPED:
+	case SEMEL_FATE_STALE:
 		return "duplicate";
 	case SEMEL_FATE_LATER:
 		return "in-progress";

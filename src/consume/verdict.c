@@ -9,6 +9,7 @@
  *   acked.
  */
 #include "base/error.h"
+#include "base/plant.h"
 #include "base/uuid.h"
 #include "consume/consumer.h"
 #include "observe/log.h"
@@ -20,8 +21,8 @@ static semel_tx tx_of(const struct semel_consumer *consumer)
 
 static struct semel_hold hold_of(const struct semel_item *item, enum semel_hold_state state)
 {
-	return (struct semel_hold){ .aggregate_type = item->key_type,
-				    .aggregate_id = item->key_id,
+	return (struct semel_hold){ .aggregate_type = item->key.type,
+				    .aggregate_id = item->key.id,
 				    .head_id = item->delivery->event.id,
 				    .state = state };
 }
@@ -43,25 +44,44 @@ static bool holds_when_dead(const struct semel_consumer *consumer, const struct 
 
 /* ---- done ------------------------------------------------------------------------------------ */
 
-/* The followers may go; without any, the hold goes itself. */
+/* Locked until the transaction's end: nobody parks behind it until this is decided. */
+static semel_status read_hold(struct semel_consumer *consumer, const struct semel_item *item,
+			      struct semel_arena *arena, struct semel_hold *hold_out,
+			      semel_error *error)
+{
+	return consumer->store->driver->hold_get(tx_of(consumer), consumer->scope, &item->key,
+						 arena, hold_out, error);
+}
+
 static semel_status release_hold(struct semel_consumer *consumer, const struct semel_item *item,
 				 struct semel_arena *arena, semel_error *error)
 {
-	const struct semel_store_driver *driver = consumer->store->driver;
-	struct semel_hold hold = hold_of(item, SEMEL_HOLD_RELEASED), found;
-	struct semel_hold_key key = { .type = item->key_type, .id = item->key_id };
-	struct semel_dead_entry first = { .status = SEMEL_DEAD_PENDING };
-	/* Locked before the look behind it: nobody parks there until this is decided. */
-	semel_status status =
-		driver->hold_get(tx_of(consumer), consumer->scope, &key, arena, &found, error);
-	if (status == SEMEL_OK)
-		status = driver->parked_first(tx_of(consumer), consumer->scope, &hold, arena,
-					      &first, error);
+	struct semel_hold found;
+	semel_status status = read_hold(consumer, item, arena, &found, error);
+
+	if (status != SEMEL_OK || found.state == SEMEL_HOLD_NONE)
+		return status;
+	found.head_id = item->delivery->event.id; /* what the next ones have waited for */
+	return semel_hold_release(tx_of(consumer), consumer->scope, &found, SEMEL_BY_CONSUMER,
+				  arena, error);
+}
+
+/* The item is what its key waits for from now on; unless it waits for another one, behind which the
+ * item comes to stand when a copy of it arrives. */
+static semel_status hold_for(struct semel_consumer *consumer, const struct semel_item *item,
+			     const struct semel_hold *hold, struct semel_arena *arena,
+			     semel_error *error)
+{
+	struct semel_hold found;
+	semel_status status = read_hold(consumer, item, arena, &found, error);
+
 	if (status != SEMEL_OK)
 		return status;
-	if (first.entry_id.data)
-		return driver->hold_put(tx_of(consumer), consumer->scope, &hold, error);
-	return driver->hold_remove(tx_of(consumer), consumer->scope, &hold, error);
+	if (found.state != SEMEL_HOLD_NONE && !item->head && !item->entry_id.data &&
+	    !semel_text_equal(found.head_id, hold->head_id))
+		return SEMEL_OK;
+	return semel_hold_move(tx_of(consumer), consumer->scope, &found, hold, SEMEL_BY_CONSUMER,
+			       error);
 }
 
 static semel_status change_claim(struct semel_consumer *consumer, struct semel_item *item,
@@ -89,7 +109,6 @@ semel_status semel_conclude_done(struct semel_consumer *consumer, struct semel_i
 				 struct semel_arena *arena, semel_error *error)
 {
 	const struct semel_store_driver *driver = consumer->store->driver;
-	uint32_t replay = item->delivery->passage.replay;
 	semel_status status = SEMEL_OK;
 
 	if (item->fate == SEMEL_FATE_GO && item->claim.status == SEMEL_INBOX_CLAIMED &&
@@ -99,12 +118,28 @@ semel_status semel_conclude_done(struct semel_consumer *consumer, struct semel_i
 		status = driver->parked_remove(tx_of(consumer), item->entry_id, error);
 	if (status == SEMEL_OK && (item->head || item->entry_id.data))
 		status = release_hold(consumer, item, arena, error);
-	if (status == SEMEL_OK && replay > 0)
+	if (status == SEMEL_OK && (item->has_letter || item->replay > 0))
 		status = driver->dead_settle(tx_of(consumer), consumer->scope,
-					     item->delivery->event.id, replay,
+					     item->delivery->event.id, item->replay,
 					     semel_now_ms(consumer->env), error);
 	if (status == SEMEL_OK && item->fate != SEMEL_FATE_DUPLICATE)
-		item->fate = SEMEL_FATE_DONE;
+		semel_item_move(item, SEMEL_FATE_DONE);
+	return status;
+}
+
+semel_status semel_conclude_stale(struct semel_consumer *consumer, struct semel_item *item,
+				  struct semel_arena *arena, semel_error *error)
+{
+	const struct semel_store_driver *driver = consumer->store->driver;
+	semel_status status = SEMEL_OK;
+
+	semel_item_move(item, SEMEL_FATE_STALE);
+	if (SEMEL_PLANTED("follower-left-parked"))
+		return SEMEL_OK;
+	if (item->entry_id.data)
+		status = driver->parked_remove(tx_of(consumer), item->entry_id, error);
+	if (status == SEMEL_OK && (item->head || item->entry_id.data))
+		status = release_hold(consumer, item, arena, error);
 	return status;
 }
 
@@ -166,13 +201,13 @@ semel_status semel_conclude_dead(struct semel_consumer *consumer, struct semel_i
 		status = driver->parked_remove(tx_of(consumer), item->entry_id, error);
 	if (status == SEMEL_OK && holds_when_dead(consumer, item)) {
 		struct semel_hold hold = hold_of(item, SEMEL_HOLD_DEAD);
-		hold.attempts = item->delivery->passage.replay;
+		hold.attempts = item->replay;
 		hold.blocks = consumer->options.poison == SEMEL_POISON_BLOCK;
-		status = driver->hold_put(tx_of(consumer), consumer->scope, &hold, error);
+		status = hold_for(consumer, item, &hold, arena, error);
 	} else if (status == SEMEL_OK && (item->head || item->entry_id.data)) {
 		status = release_hold(consumer, item, arena, error);
 	}
-	item->fate = SEMEL_FATE_DEAD;
+	semel_item_move(item, SEMEL_FATE_DEAD);
 	return status;
 }
 
@@ -189,9 +224,8 @@ static semel_status keep_head(struct semel_consumer *consumer, struct semel_item
 }
 
 static semel_status conclude_later(struct semel_consumer *consumer, struct semel_item *item,
-				   semel_error *error)
+				   struct semel_arena *arena, semel_error *error)
 {
-	const struct semel_store_driver *driver = consumer->store->driver;
 	semel_status status = SEMEL_OK;
 
 	if (semel_consumer_claims(consumer) && !semel_consumer_joins(consumer))
@@ -206,9 +240,9 @@ static semel_status conclude_later(struct semel_consumer *consumer, struct semel
 			hold_of(item, stored ? SEMEL_HOLD_RELEASED : SEMEL_HOLD_RETRY);
 		hold.attempts = item->runs;
 		hold.due_ms = semel_now_ms(consumer->env) + item->delay_ms;
-		status = driver->hold_put(tx_of(consumer), consumer->scope, &hold, error);
+		status = hold_for(consumer, item, &hold, arena, error);
 	}
-	item->fate = SEMEL_FATE_RETRY;
+	semel_item_move(item, SEMEL_FATE_RETRY);
 	return status;
 }
 
@@ -224,13 +258,13 @@ semel_status semel_conclude_failed(struct semel_consumer *consumer, struct semel
 
 	if (next == SEMEL_RETRY_FREE) {
 		item->runs--;
-		item->fate = SEMEL_FATE_LATER;
+		semel_item_move(item, SEMEL_FATE_LATER);
 		return SEMEL_OK;
 	}
 	if (next == SEMEL_RETRY_GIVE_UP || semel_consumer_runs_once(consumer))
 		return semel_conclude_dead(consumer, item, arena, error);
 	if (next == SEMEL_RETRY_LATER || item->entry_id.data)
-		return conclude_later(consumer, item, error);
-	item->fate = SEMEL_FATE_OPEN;
+		return conclude_later(consumer, item, arena, error);
+	semel_item_move(item, SEMEL_FATE_OPEN);
 	return SEMEL_OK;
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a person can do with an event that was given up.
  *
- * - A replay is sent before its entry is marked: a crash in between repeats it, and never loses it.
- *   Whoever processes the repeated event settles the entry (store.dead_settle).
- * - The mark names the count that was read: if the event came back meanwhile, its entry has a
- *   higher one, and the mark leaves it PENDING.
+ * - A replay is marked and sent in one transaction, which locks the entry: of several at once one
+ *   wins. A crash between the send and the commit leaves the entry PENDING, and a copy with the
+ * next number under way: the consumer runs it, and settles the entry (store.dead_settle).
+ * - A REPLAYED entry that is not settled authorises one more run, whichever copy of the event
+ * comes: a copy that is lost can be sent again (semel repair).
  * - Dead letters of the relay go back to the outbox in the transaction of the mark.
  * - A discarded head lets its followers go, in the transaction that discards it. Whatever copy of
  *   it comes later is skipped.
@@ -13,8 +14,10 @@
 
 #include "base/error.h"
 #include "base/failpoint.h"
+#include "base/plant.h"
 #include "base/uuid.h"
 #include "observe/metrics.h"
+#include "state/state.h"
 #include "store/hold_key.h"
 
 #include <stdio.h>
@@ -138,8 +141,13 @@ static semel_status check_pending(const struct semel_dead_entry *entry, semel_er
 	if (entry->status != SEMEL_DEAD_PENDING)
 		return semel_error_set(error, SEMEL_NOT_PENDING,
 				       "dead letter %s is %s, and only PENDING ones can be "
-				       "replayed or discarded",
-				       entry->entry_id.data, semel_dead_status_name(entry->status));
+				       "replayed or discarded%s",
+				       entry->entry_id.data, semel_dead_status_name(entry->status),
+				       entry->status == SEMEL_DEAD_REPLAYED &&
+						       entry->settled_at_ms == 0
+					       ? " (its replay is under way; if its copy is lost, "
+						 "semel repair sends it again)"
+					       : "");
 	return SEMEL_OK;
 }
 
@@ -199,41 +207,80 @@ static semel_status return_to_outbox(const struct semel_dead_replayer *replayer,
 	return finish_transaction(store, status, error);
 }
 
-static semel_status send_to_scope(struct semel_dead_replayer *replayer,
-				  const struct semel_dead_entry *entry, semel_error *error)
+/* Connects before a transaction is open: nobody waits for a lock while a broker is looked for. */
+static semel_status need_broker(struct semel_dead_replayer *replayer, semel_error *error)
 {
-	if (!replayer->broker) {
-		semel_status status = semel_broker_open(replayer->broker_url, replayer->env, 1,
-							&replayer->broker, error);
-		if (status != SEMEL_OK)
-			return status;
-	}
-	struct semel_passage passage = { .replay = entry->replay_count + 1 };
-	return replayer->broker->driver->requeue(replayer->broker, entry->scope.data, &entry->event,
-						 &passage, 0, error);
+	if (replayer->broker)
+		return SEMEL_OK;
+	return semel_broker_open(replayer->broker_url, replayer->env, 1, &replayer->broker, error);
 }
 
-static semel_status mark_replayed(const struct semel_dead_replayer *replayer,
-				  const struct semel_dead_entry *entry, semel_error *error)
+/* The entry becomes REPLAYED, and stays locked until the transaction's end. */
+static semel_status mark_replayed(const struct semel_dead_replayer *replayer, const char *entry_id,
+				  struct semel_arena *arena, struct semel_dead_entry *entry_out,
+				  semel_error *error)
 {
 	semel_store *store = replayer->store;
-	semel_status status = store->driver->begin(store, error);
+	struct semel_dead_entry marked = { 0 };
+	semel_status status = read_entry(store, entry_id, arena, entry_out, error);
+	if (status == SEMEL_OK)
+		status = check_replayable(entry_out, error);
+	if (status == SEMEL_OK)
+		status = store->driver->dead_move(store->driver->tx(store), entry_out,
+						  SEMEL_DEAD_REPLAYED, NULL,
+						  semel_now_ms(replayer->env), error);
+	if (status == SEMEL_OK)
+		status = read_entry(store, entry_id, arena, &marked, error);
+	if (status == SEMEL_OK && marked.status != SEMEL_DEAD_REPLAYED)
+		return semel_error_set(error, SEMEL_NOT_PENDING,
+				       "dead letter %s has come back meanwhile, from a replay of "
+				       "somebody else: look at it again (semel dlq show %s)",
+				       entry_id, entry_id);
+	return status;
+}
+
+static semel_status send_copy(const struct semel_dead_replayer *replayer,
+			      const struct semel_dead_entry *entry, semel_error *error)
+{
+	struct semel_passage passage = { .replay = entry->replay_count + 1 };
+	semel_status status = replayer->broker->driver->requeue(replayer->broker, entry->scope.data,
+								&entry->event, &passage, 0, error);
+
+	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_DLQ_AFTER_PUBLISH, error) : status;
+}
+
+/* Marked and sent in one transaction: of several replayers at once one wins. */
+static semel_status mark_and_send(struct semel_dead_replayer *replayer, const char *entry_id,
+				  struct semel_arena *arena, semel_error *error)
+{
+	semel_store *store = replayer->store;
+	struct semel_dead_entry entry = { 0 };
+	semel_status status = need_broker(replayer, error);
+	if (status == SEMEL_OK)
+		status = store->driver->begin(store, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = store->driver->dead_move(store->driver->tx(store), entry, SEMEL_DEAD_REPLAYED,
-					  NULL, semel_now_ms(replayer->env), error);
+	status = mark_replayed(replayer, entry_id, arena, &entry, error);
+	if (status == SEMEL_OK)
+		status = send_copy(replayer, &entry, error);
 	return finish_transaction(store, status, error);
 }
 
+/* The mistake of old: whoever has read a PENDING entry sends it. */
 static semel_status send_and_mark(struct semel_dead_replayer *replayer,
 				  const struct semel_dead_entry *entry, semel_error *error)
 {
-	semel_status status = send_to_scope(replayer, entry, error);
+	semel_store *store = replayer->store;
+	semel_status status = need_broker(replayer, error);
 	if (status == SEMEL_OK)
-		status = semel_failpoint(SEMEL_FP_DLQ_AFTER_PUBLISH, error);
+		status = send_copy(replayer, entry, error);
 	if (status == SEMEL_OK)
-		status = mark_replayed(replayer, entry, error);
-	return status;
+		status = store->driver->begin(store, error);
+	if (status != SEMEL_OK)
+		return status;
+	(void)store->driver->dead_move(store->driver->tx(store), entry, SEMEL_DEAD_REPLAYED, NULL,
+				       semel_now_ms(replayer->env), NULL);
+	return finish_transaction(store, SEMEL_OK, error);
 }
 
 semel_status semel_dead_replayer_replay(struct semel_dead_replayer *replayer, const char *entry_id,
@@ -249,8 +296,10 @@ semel_status semel_dead_replayer_replay(struct semel_dead_replayer *replayer, co
 		status = check_replayable(&entry, error);
 	if (status == SEMEL_OK && is_of_relay(&entry))
 		status = return_to_outbox(replayer, entry_id, arena, error);
-	else if (status == SEMEL_OK)
+	else if (status == SEMEL_OK && SEMEL_PLANTED("two-replays-win"))
 		status = send_and_mark(replayer, &entry, error);
+	else if (status == SEMEL_OK)
+		status = mark_and_send(replayer, entry_id, arena, error);
 	if (status == SEMEL_OK)
 		semel_series_add(semel_series(SEMEL_METRIC_DLQ_REPLAYED, NULL, NULL), 1);
 	if (status == SEMEL_OK)
@@ -303,24 +352,11 @@ static semel_status find_hold(semel_tx tx, const struct semel_dead_entry *entry,
 static semel_status release_followers(semel_tx tx, const struct semel_dead_entry *entry,
 				      struct semel_arena *arena, semel_error *error)
 {
-	const struct semel_store_driver *driver = tx.driver;
 	struct semel_hold hold = { 0 };
 	semel_status status = find_hold(tx, entry, arena, &hold, error);
 	if (status != SEMEL_OK || hold.state == SEMEL_HOLD_NONE)
 		return status;
-
-	struct semel_dead_entry follower = { 0 };
-	status = driver->parked_first(tx, entry->scope, &hold, arena, &follower, error);
-	if (status != SEMEL_OK)
-		return status;
-	if (!follower.entry_id.data)
-		return driver->hold_remove(tx, entry->scope, &hold, error);
-	/* Nothing else of it is kept: its counts were the head's. */
-	struct semel_hold released = { .aggregate_type = hold.aggregate_type,
-				       .aggregate_id = hold.aggregate_id,
-				       .head_id = hold.head_id,
-				       .state = SEMEL_HOLD_RELEASED };
-	return driver->hold_put(tx, entry->scope, &released, error);
+	return semel_hold_release(tx, entry->scope, &hold, SEMEL_BY_DISCARD, arena, error);
 }
 
 /* A copy that is still under way (the relay sent it twice, a replay was sent and not marked) finds

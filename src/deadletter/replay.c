@@ -4,6 +4,9 @@
  * - Nothing is sent before everything was looked at: a refusal leaves no trace.
  * - Ids never change. A subscription that has an event knows it by its id, as long as its inbox
  *   remembers; so what is older than that is refused, unless it is forced.
+ * - A copy sent here carries no authority: what is dead, in doubt or discarded stays so. Only
+ *   reprocess authorises the dead letters of what it sends, in the transaction that frees the
+ * claims.
  * - reprocess forgets a claim and commits before it sends. The other way round the event could
  *   arrive while its claim is still there, be taken for a duplicate and be gone. A crash in between
  *   leaves an event without a claim that was not sent: the same replay, run again, sends it, and
@@ -15,6 +18,7 @@
 
 #include "base/error.h"
 #include "base/failpoint.h"
+#include "base/plant.h"
 #include "base/time.h"
 #include "store/hold_key.h"
 #include "store/subscription.h"
@@ -230,7 +234,13 @@ static semel_status check_selection(const struct run *run, semel_error *error)
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-static const struct semel_passage replayed = { .replay = 1 };
+/* A copy without authority: it runs where the event has not run, or where a person has authorised
+ * another run. */
+static struct semel_passage copy_passage(void)
+{
+	return (struct semel_passage){ .replayed = true,
+				       .replay = SEMEL_PLANTED("replay-runs-the-dead") ? 1 : 0 };
+}
 
 struct confirms {
 	uint64_t outstanding;
@@ -275,11 +285,12 @@ static semel_status offer(const struct run *run, const struct semel_event *event
 			  struct confirms *confirms, semel_error *error)
 {
 	struct semel_broker *broker = run->plan->broker;
-	semel_status status = broker->driver->publish(broker, event, &replayed, NULL, error);
+	struct semel_passage passage = copy_passage();
+	semel_status status = broker->driver->publish(broker, event, &passage, NULL, error);
 	while (status == SEMEL_FULL && confirms->outstanding > 0) {
 		status = await_confirms(run, confirms, confirms->outstanding - 1, error);
 		if (status == SEMEL_OK)
-			status = broker->driver->publish(broker, event, &replayed, NULL, error);
+			status = broker->driver->publish(broker, event, &passage, NULL, error);
 	}
 	if (status == SEMEL_OK)
 		confirms->outstanding++;
@@ -304,10 +315,12 @@ static semel_status send_to_everybody(struct run *run, const struct semel_outbox
 	return settled;
 }
 
+/* And what a person was asked to decide, or has discarded, is decided anew. */
 static semel_status forget_claims(const struct run *run, const struct semel_outbox_row *rows,
 				  uint32_t count, semel_error *error)
 {
 	const struct semel_store_driver *driver = run->target->driver;
+	int64_t now_ms = semel_now_ms(run->plan->env);
 	semel_status status = driver->begin(run->target, error);
 	if (status != SEMEL_OK)
 		return status;
@@ -318,6 +331,9 @@ static semel_status forget_claims(const struct run *run, const struct semel_outb
 						   .topic = event->topic,
 						   .event_time_ms = event->time_ms };
 		status = driver->inbox_forget(driver->tx(run->target), &claim, error);
+		if (status == SEMEL_OK)
+			status = driver->dead_authorize(driver->tx(run->target), claim.scope,
+							event->id, now_ms, error);
 	}
 	if (status == SEMEL_OK)
 		return driver->commit(run->target, error);
@@ -329,11 +345,12 @@ static semel_status send_to_scope(struct run *run, const struct semel_outbox_row
 				  uint32_t count, semel_error *error)
 {
 	struct semel_broker *broker = run->plan->broker;
+	struct semel_passage passage = copy_passage();
 	semel_status status =
 		run->plan->reprocess ? forget_claims(run, rows, count, error) : SEMEL_OK;
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
-		status = broker->driver->requeue(broker, run->plan->scope, &rows[i].event,
-						 &replayed, 0, error);
+		status = broker->driver->requeue(broker, run->plan->scope, &rows[i].event, &passage,
+						 0, error);
 		if (status == SEMEL_OK)
 			run->counts->sent++;
 	}

@@ -191,6 +191,8 @@ bool semel_wire_write(const struct semel_event *event, const struct semel_passag
 	put_varying(&writer, aggregate_id_name, event->aggregate_id);
 	put_number(&writer, attempt_name, passage->attempt);
 	put_number(&writer, replay_name, passage->replay);
+	if (passage->replayed && passage->replay == 0)
+		put(&writer, replay_name, SEMEL_TEXT("0"));
 	return !writer.failed;
 }
 

@@ -16,7 +16,8 @@
 struct semel_passage {
 	struct semel_text previous; /* semel-previous; data NULL: unknown or none */
 	uint32_t attempt;           /* semel-attempt: runs of the handler so far; 0: none */
-	uint32_t replay;            /* semel-replay; 0: the first time */
+	uint32_t replay;            /* semel-replay: which replay of its dead letter; 0: none */
+	bool replayed;              /* sent again from the outbox: semel-replay says 0 */
 	uint64_t transaction; /* those of one number were committed together, and come one after
 			       * another; 0: not known. It does not travel. */
 };

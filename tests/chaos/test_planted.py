@@ -64,6 +64,13 @@ PLANTS = {
 }
 
 
+# These need an operator's action in a certain state: tests/model finds them.
+BY_MODEL = {
+    "follower-left-parked", "replay-runs-the-dead", "prune-without-lock", "verify-trusts-parked", "replay-by-lost-copy",
+    "two-replays-win",
+}
+
+
 @pytest.fixture(scope="module", autouse=True)
 def planted_program():
     if not PLANTED.exists():
@@ -96,7 +103,7 @@ def test_every_bug_that_can_be_planted_is_tried():
     asked = set()
     for source in (TREE / "src").rglob("*.c"):
         asked |= set(re.findall(r'SEMEL_PLANTED\("([^"]+)"\)', source.read_text()))
-    assert asked == set(PLANTS)
+    assert set(PLANTS) <= asked <= set(PLANTS) | BY_MODEL
 
 
 def test_the_shipped_program_knows_nothing_of_them():

@@ -37,9 +37,9 @@ def words(semel, scope="billing", database=None):
     return [row[0] for row in rows]
 
 
-def deliver(semel, *pairs, scope="billing"):
+def deliver(semel, *pairs, scope="billing", more=()):
     """Publishes (word, aggregate) pairs, relays and consumes them; gives back their ids."""
     ids = [publish(semel, word, aggregate) for word, aggregate in pairs]
     relay(semel)
-    consume(semel, scope)
+    consume(semel, scope, *more)
     return ids

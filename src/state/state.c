@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "state/state.h"
+
+#include "base/error.h"
+#include "base/plant.h"
+#include "store/rules.h"
+
+#include <assert.h>
+
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+/* ---- an event at a subscription -------------------------------------------------------------- */
+
+#define FETCH   "none: nothing is durable"
+#define ADMIT   "the one that looks at holds, letters and claims"
+#define EFFECT  "the one of the effect"
+#define VERDICT "the one that writes the verdict down"
+#define PERSON  "one of its own"
+
+#define MOVE(from, to, by, when, transaction)                                                      \
+	{                                                                                          \
+		SEMEL_STATE_##from, SEMEL_STATE_##to, SEMEL_BY_##by, when, transaction             \
+	}
+
+static const struct semel_transition moves[] = {
+	MOVE(UNSEEN, RECEIVED, CONSUMER, "a copy is fetched", FETCH),
+	MOVE(RETRYING, RECEIVED, CONSUMER, "its delayed copy, or another one, is fetched", FETCH),
+	MOVE(REPLAYED, RECEIVED, CONSUMER, "any copy of it is fetched", FETCH),
+	MOVE(DEAD, RECEIVED, CONSUMER,
+	     "the copy of a replay is fetched before its replayer has committed", FETCH),
+	MOVE(IN_DOUBT, RECEIVED, CONSUMER,
+	     "the copy of a replay is fetched before its replayer has committed", FETCH),
+	MOVE(RECEIVED, RECEIVED, CONSUMER,
+	     "not now: somebody else has it in hand, or its topic waits", FETCH),
+	MOVE(RECEIVED, CLAIMED, CONSUMER, "admitted: it may run", ADMIT),
+	MOVE(RECEIVED, PARKED, CONSUMER, "its ordering key is held by an earlier event", ADMIT),
+	MOVE(RECEIVED, RETRYING, CONSUMER, "an early copy of the head of a hold is put back",
+	     ADMIT),
+	MOVE(RECEIVED, DONE, CONSUMER, "the claim proves that it was processed", ADMIT),
+	MOVE(RECEIVED, DEAD, CONSUMER, "it breaks the contract", ADMIT),
+	MOVE(RECEIVED, IN_DOUBT, CONSUMER, "its separate claim is that of a consumer that died",
+	     ADMIT),
+	MOVE(CLAIMED, DONE, CONSUMER, "the handler says done", EFFECT),
+	MOVE(CLAIMED, RECEIVED, CONSUMER, "it runs again at once, or an outage costs no attempt",
+	     VERDICT),
+	MOVE(CLAIMED, RETRYING, CONSUMER, "the handler says retry, and attempts are left", VERDICT),
+	MOVE(CLAIMED, PARKED, CONSUMER, "the same for a follower, which stays in the store",
+	     VERDICT),
+	MOVE(CLAIMED, DEAD, CONSUMER, "the handler rejects it, or its attempts are spent", VERDICT),
+	MOVE(CLAIMED, IN_DOUBT, CONSUMER, "its one run did not answer in time", VERDICT),
+	MOVE(RETRYING, DEAD, CONSUMER, "the broker does not take the delayed copy", VERDICT),
+	MOVE(PARKED, RECEIVED, CONSUMER, "its hold is released, and it is the next one", FETCH),
+	MOVE(DEAD, REPLAYED, REPLAY, "a person replays the entry", PERSON),
+	MOVE(IN_DOUBT, REPLAYED, REPLAY, "a person replays the entry", PERSON),
+	MOVE(DEAD, DISCARDED, DISCARD, "a person discards the entry", PERSON),
+	MOVE(IN_DOUBT, DISCARDED, DISCARD, "a person discards the entry", PERSON),
+	MOVE(DEAD, REPLAYED, REPROCESS, "a person reprocesses it", PERSON),
+	MOVE(IN_DOUBT, REPLAYED, REPROCESS, "a person reprocesses it", PERSON),
+	MOVE(DISCARDED, REPLAYED, REPROCESS, "a person reprocesses it", PERSON),
+	MOVE(DONE, UNSEEN, REPROCESS, "a person reprocesses it: its claim is freed", PERSON),
+	MOVE(EXPIRED, UNSEEN, REPROCESS, "a person reprocesses it: its claim is freed", PERSON),
+	MOVE(DEAD, EXPIRED, PRUNE, "the dead letter is past its retention", PERSON),
+	MOVE(IN_DOUBT, EXPIRED, PRUNE, "the dead letter is past its retention", PERSON),
+	MOVE(DISCARDED, EXPIRED, PRUNE, "the dead letter is past its retention", PERSON),
+	MOVE(DONE, UNSEEN, PRUNE, "the claim is past the inbox's retention", PERSON),
+	MOVE(EXPIRED, UNSEEN, PRUNE, "the claim is past the inbox's retention", PERSON),
+	MOVE(REPLAYED, REPLAYED, REPAIR, "the copy of the replay is gone, and is sent again",
+	     PERSON),
+};
+
+struct state_row {
+	const char *name, *sentence;
+};
+
+static const struct state_row states[SEMEL_STATE_COUNT] = {
+	[SEMEL_STATE_UNSEEN] = { "unseen", "not received yet" },
+	[SEMEL_STATE_RECEIVED] = { "received", "in a consumer's hands" },
+	[SEMEL_STATE_CLAIMED] = { "claimed", "its handler runs" },
+	[SEMEL_STATE_DONE] = { "done", "processed" },
+	[SEMEL_STATE_RETRYING] = { "retrying", "failed for now, and is tried again" },
+	[SEMEL_STATE_PARKED] = { "parked", "waits behind an earlier event of its ordering key" },
+	[SEMEL_STATE_DEAD] = { "dead", "a dead letter: replay or discard it" },
+	[SEMEL_STATE_IN_DOUBT] = { "in doubt",
+				   "a dead letter in doubt: find out whether the effect "
+				   "happened, then replay or discard it" },
+	[SEMEL_STATE_DISCARDED] = { "discarded", "given up by a person" },
+	[SEMEL_STATE_REPLAYED] = { "replayed", "runs again as soon as a copy of it arrives" },
+	[SEMEL_STATE_EXPIRED] = { "expired", "its dead letter is past its retention" },
+};
+
+static const char *const actors[SEMEL_ACTOR_COUNT] = {
+	[SEMEL_BY_CONSUMER] = "consumer",
+	[SEMEL_BY_REPLAY] = "`semel dlq replay`",
+	[SEMEL_BY_DISCARD] = "`semel dlq discard`",
+	[SEMEL_BY_REPROCESS] = "`semel replay --reprocess`",
+	[SEMEL_BY_PRUNE] = "`semel prune`",
+	[SEMEL_BY_REPAIR] = "`semel repair`",
+};
+
+struct semel_transitions semel_state_transitions(void)
+{
+	return (struct semel_transitions){ moves, COUNT_OF(moves) };
+}
+
+const char *semel_state_name(enum semel_state state)
+{
+	return states[state].name;
+}
+
+const char *semel_state_sentence(enum semel_state state)
+{
+	return states[state].sentence;
+}
+
+const char *semel_actor_name(enum semel_actor actor)
+{
+	return actors[actor];
+}
+
+/* A run that is authorised and has not happened may be anywhere between the broker and the handler.
+ */
+static enum semel_state state_under_way(const struct semel_state_facts *facts,
+					enum semel_state otherwise)
+{
+	if (facts->claimed)
+		return SEMEL_STATE_CLAIMED;
+	if (facts->parked)
+		return SEMEL_STATE_PARKED;
+	return facts->retrying ? SEMEL_STATE_RETRYING : otherwise;
+}
+
+enum semel_state semel_state_of(const struct semel_state_facts *facts)
+{
+	if (facts->processed)
+		return SEMEL_STATE_DONE;
+	switch (facts->letter) {
+	case SEMEL_DEAD_PENDING:
+		return facts->in_doubt ? SEMEL_STATE_IN_DOUBT : SEMEL_STATE_DEAD;
+	case SEMEL_DEAD_DISCARDED:
+		return SEMEL_STATE_DISCARDED;
+	case SEMEL_DEAD_REPLAYED:
+		return facts->settled ? SEMEL_STATE_DONE
+				      : state_under_way(facts, SEMEL_STATE_REPLAYED);
+	case SEMEL_DEAD_ANY:
+		break;
+	}
+	return state_under_way(facts, facts->failed ? SEMEL_STATE_EXPIRED : SEMEL_STATE_UNSEEN);
+}
+
+static bool is_listed(struct semel_transitions table, int from, int to, enum semel_actor by)
+{
+	for (size_t i = 0; i < table.count; i++)
+		if (table.rows[i].from == from && table.rows[i].to == to && table.rows[i].by == by)
+			return true;
+	return false;
+}
+
+semel_status semel_state_check(enum semel_state from, enum semel_state to, enum semel_actor by,
+			       semel_error *error)
+{
+	bool legal = is_listed(semel_state_transitions(), (int)from, (int)to, by);
+
+	assert(legal);
+	return legal ? SEMEL_OK
+		     : semel_error_set(
+			       error, SEMEL_INTERNAL,
+			       "an event cannot go from %s to %s by %s (see docs/states.md)",
+			       semel_state_name(from), semel_state_name(to), semel_actor_name(by));
+}
+
+/* ---- holds ----------------------------------------------------------------------------------- */
+
+#define HOLD(from, to, by, when, transaction)                                                      \
+	{                                                                                          \
+		SEMEL_HOLD_##from, SEMEL_HOLD_##to, SEMEL_BY_##by, when, transaction               \
+	}
+
+static const struct semel_transition hold_moves[] = {
+	HOLD(NONE, RETRY, CONSUMER, "an event fails for now: the later ones wait for it", VERDICT),
+	HOLD(NONE, DEAD, CONSUMER, "an event becomes a dead letter: the later ones wait for it",
+	     VERDICT),
+	HOLD(NONE, GAP, CONSUMER, "strict order: the predecessor has not been seen", ADMIT),
+	HOLD(NONE, RELEASED, CONSUMER,
+	     "total order: the event that fails for now stays in the store", VERDICT),
+	HOLD(RETRY, RETRY, CONSUMER, "the head fails again", VERDICT),
+	HOLD(RETRY, DEAD, CONSUMER, "the head becomes a dead letter", VERDICT),
+	HOLD(RETRY, RELEASED, CONSUMER, "the head is settled, and events are parked behind it",
+	     EFFECT),
+	HOLD(RETRY, NONE, CONSUMER, "the head is settled, and nothing waits behind it", EFFECT),
+	HOLD(DEAD, DEAD, CONSUMER, "the head was replayed, and is a dead letter again", VERDICT),
+	HOLD(DEAD, RETRY, CONSUMER, "the head was replayed, and fails for now", VERDICT),
+	HOLD(DEAD, RELEASED, CONSUMER,
+	     "the head's replay is settled, and events are parked behind it", EFFECT),
+	HOLD(DEAD, NONE, CONSUMER, "the head's replay is settled, and nothing waits behind it",
+	     EFFECT),
+	HOLD(DEAD, RELEASED, DISCARD, "the head is discarded, and events are parked behind it",
+	     PERSON),
+	HOLD(DEAD, NONE, DISCARD, "the head is discarded, and nothing waits behind it", PERSON),
+	HOLD(DEAD, NONE, PRUNE,
+	     "the head's dead letter is past its retention, and nothing waits "
+	     "behind it",
+	     PERSON),
+	HOLD(GAP, GAP, CONSUMER, "the next follower has a predecessor that was not seen either",
+	     ADMIT),
+	HOLD(GAP, RETRY, CONSUMER, "an event of the key fails for now", VERDICT),
+	HOLD(GAP, DEAD, CONSUMER, "an event of the key becomes a dead letter", VERDICT),
+	HOLD(GAP, RELEASED, CONSUMER, "the predecessor came, or was waited for long enough",
+	     EFFECT),
+	HOLD(GAP, NONE, CONSUMER, "the same, and nothing is parked", EFFECT),
+	HOLD(RELEASED, RELEASED, CONSUMER, "a follower is settled, or is tried again later",
+	     EFFECT),
+	HOLD(RELEASED, DEAD, CONSUMER, "a follower becomes a dead letter, and the head", VERDICT),
+	HOLD(RELEASED, GAP, CONSUMER, "strict order: the next follower's predecessor is missing",
+	     ADMIT),
+	HOLD(RELEASED, NONE, CONSUMER, "the last follower is settled", EFFECT),
+	HOLD(NONE, RELEASED, REPAIR, "events are parked, and nothing holds them", PERSON),
+	HOLD(DEAD, RELEASED, REPAIR, "the head's dead letter is settled or gone", PERSON),
+	HOLD(DEAD, NONE, REPAIR, "the same, and nothing is parked", PERSON),
+	HOLD(RETRY, RELEASED, REPAIR, "the head was settled", PERSON),
+	HOLD(RETRY, NONE, REPAIR, "the same, and nothing is parked", PERSON),
+};
+
+static const char *const hold_sentences[] = {
+	[SEMEL_HOLD_NONE] = "the ordering key is free",
+	[SEMEL_HOLD_RETRY] = "the head is tried again later; its copy is at the broker",
+	[SEMEL_HOLD_DEAD] = "the head is a dead letter; a person moves it on",
+	[SEMEL_HOLD_GAP] = "a predecessor has not been seen; it is waited for, within a bound",
+	[SEMEL_HOLD_RELEASED] = "the head is settled; a consumer runs the parked events, in order",
+};
+
+struct semel_transitions semel_hold_transitions(void)
+{
+	return (struct semel_transitions){ hold_moves, COUNT_OF(hold_moves) };
+}
+
+const char *semel_hold_state_sentence(enum semel_hold_state state)
+{
+	return hold_sentences[state];
+}
+
+semel_status semel_hold_move(semel_tx tx, struct semel_text scope, const struct semel_hold *from,
+			     const struct semel_hold *to, enum semel_actor by, semel_error *error)
+{
+	bool legal = is_listed(semel_hold_transitions(), (int)from->state, (int)to->state, by) ||
+		     (from->state == SEMEL_HOLD_NONE && to->state == SEMEL_HOLD_NONE);
+
+	assert(legal);
+	if (!legal)
+		return semel_error_set(error, SEMEL_INTERNAL,
+				       "a hold cannot go from %s to %s by %s (see docs/states.md)",
+				       semel_hold_state_name(from->state),
+				       semel_hold_state_name(to->state), semel_actor_name(by));
+	if (to->state == SEMEL_HOLD_NONE)
+		return tx.driver->hold_remove(tx, scope, from, error);
+	return tx.driver->hold_put(tx, scope, to, error);
+}
+
+semel_status semel_hold_release(semel_tx tx, struct semel_text scope, const struct semel_hold *from,
+				enum semel_actor by, struct semel_arena *arena, semel_error *error)
+{
+	struct semel_dead_entry first = { .status = SEMEL_DEAD_PENDING };
+	/* Nothing else of it is kept: its counts were the head's. */
+	struct semel_hold to = { .aggregate_type = from->aggregate_type,
+				 .aggregate_id = from->aggregate_id,
+				 .head_id = from->head_id,
+				 .state = SEMEL_HOLD_RELEASED };
+	semel_status status = tx.driver->parked_first(tx, scope, from, arena, &first, error);
+
+	if (status != SEMEL_OK)
+		return status;
+	if (!first.entry_id.data)
+		to.state = SEMEL_HOLD_NONE;
+	return semel_hold_move(tx, scope, from, &to, by, error);
+}
+
+/* ---- dead letters ---------------------------------------------------------------------------- */
+
+enum semel_authority semel_letter_authority(const struct semel_state_answer *answer,
+					    uint32_t copy_replay)
+{
+	switch (answer->letter) {
+	case SEMEL_DEAD_PENDING:
+		return copy_replay > answer->replay_count ? SEMEL_AUTHORITY_REPLAY
+							  : SEMEL_AUTHORITY_STALE;
+	case SEMEL_DEAD_DISCARDED:
+		return SEMEL_AUTHORITY_STALE;
+	case SEMEL_DEAD_REPLAYED:
+		if (SEMEL_PLANTED("replay-by-lost-copy") && copy_replay < answer->replay_count)
+			return SEMEL_AUTHORITY_STALE;
+		return answer->settled ? SEMEL_AUTHORITY_CLAIMS : SEMEL_AUTHORITY_REPLAY;
+	case SEMEL_DEAD_ANY:
+		break;
+	}
+	return SEMEL_AUTHORITY_CLAIMS;
+}

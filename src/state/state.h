@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The life of an event at one subscription, and of the hold of an ordering key: every state, every
+ * transition, who may make it, and in which transaction.
+ *
+ * An event has one state at a subscription. It is derived from the rows of the scope (claim, dead
+ * letter, parked row, hold); a copy of the event at the broker carries no authority of its own, it
+ * only makes the consumer look. So a copy may be lost, repeated or late: what may run is decided
+ * here, from what the store says.
+ *
+ * These tables are the source of docs/states.md and of the sentences of `semel trace`.
+ */
+#ifndef SEMEL_STATE_STATE_H
+#define SEMEL_STATE_STATE_H
+
+#include "store/store.h"
+
+enum semel_state {
+	SEMEL_STATE_UNSEEN,    /* the scope's tables know nothing of it */
+	SEMEL_STATE_RECEIVED,  /* in a consumer's hands, nothing is decided; not durable */
+	SEMEL_STATE_CLAIMED,   /* claimed: its handler runs, or its consumer died */
+	SEMEL_STATE_DONE,      /* processed */
+	SEMEL_STATE_RETRYING,  /* failed for now; a delayed copy is at the broker */
+	SEMEL_STATE_PARKED,    /* in the store, behind an earlier event of its ordering key */
+	SEMEL_STATE_DEAD,      /* a dead letter that a person decides about */
+	SEMEL_STATE_IN_DOUBT,  /* the same, and nobody knows whether its effect happened */
+	SEMEL_STATE_DISCARDED, /* a person has given it up */
+	SEMEL_STATE_REPLAYED,  /* a person has authorised another run, which has not happened yet */
+	SEMEL_STATE_EXPIRED,   /* its dead letter is past its retention */
+	SEMEL_STATE_COUNT
+};
+
+enum semel_actor {
+	SEMEL_BY_CONSUMER,
+	SEMEL_BY_REPLAY,    /* semel dlq replay */
+	SEMEL_BY_DISCARD,   /* semel dlq discard */
+	SEMEL_BY_REPROCESS, /* semel replay --reprocess */
+	SEMEL_BY_PRUNE,
+	SEMEL_BY_REPAIR,
+	SEMEL_ACTOR_COUNT
+};
+
+/* One row of a table. from and to: enum semel_state, or enum semel_hold_state. */
+struct semel_transition {
+	int from, to;
+	enum semel_actor by;
+	const char *when;
+	const char *transaction; /* in which it is written */
+};
+
+struct semel_transitions {
+	const struct semel_transition *rows;
+	size_t count;
+};
+
+struct semel_transitions semel_state_transitions(void);
+struct semel_transitions semel_hold_transitions(void);
+
+const char *semel_state_name(enum semel_state state);
+/* What it means for the event, and what moves it on: a clause for `trace` and docs. */
+const char *semel_state_sentence(enum semel_state state);
+const char *semel_hold_state_sentence(enum semel_hold_state state);
+const char *semel_actor_name(enum semel_actor actor);
+
+/* What the rows of the scope say of one event. */
+struct semel_state_facts {
+	bool claimed, processed, failed; /* the claim's status; none of them: no claim */
+	bool in_doubt;                   /* FAILED, because a consumer died over it */
+	enum semel_dead_status letter;   /* ANY: none */
+	bool settled;                    /* REPLAYED: the replay was processed */
+	bool parked;
+	bool retrying; /* a hold in RETRY waits for it */
+};
+
+/* Pure. */
+enum semel_state semel_state_of(const struct semel_state_facts *facts);
+
+/* OK, or INTERNAL: the transition is not in the table. That is our bug, so it is an assertion in
+ * debug builds. */
+semel_status semel_state_check(enum semel_state from, enum semel_state to, enum semel_actor by,
+			       semel_error *error);
+
+/* The one way in which a hold changes. from: as hold_get or states_look has just read and locked it
+ * in this transaction; to->state NONE removes it. INTERNAL as above. */
+semel_status semel_hold_move(semel_tx tx, struct semel_text scope, const struct semel_hold *from,
+			     const struct semel_hold *to, enum semel_actor by, semel_error *error);
+/* The head is settled: its followers may go, or without any the hold is over. */
+semel_status semel_hold_release(semel_tx tx, struct semel_text scope, const struct semel_hold *from,
+				enum semel_actor by, struct semel_arena *arena, semel_error *error);
+
+/* May a copy of an event run, as far as its dead letter says? */
+enum semel_authority {
+	SEMEL_AUTHORITY_CLAIMS, /* there is no undecided letter: the claims decide */
+	SEMEL_AUTHORITY_REPLAY, /* a person has authorised this run */
+	SEMEL_AUTHORITY_STALE   /* a letter accounts for the event: the copy is dropped */
+};
+
+/* Pure. answer: what states_look found; copy_replay: the number that the copy carries. */
+enum semel_authority semel_letter_authority(const struct semel_state_answer *answer,
+					    uint32_t copy_replay);
+
+#endif
