@@ -667,8 +667,9 @@ struct semel_store_driver {
 				   uint32_t *count_out, semel_error *error);
 	/* Deletes a bounded number of rows in a short transaction, or counts (dry run: all that
 	 * would go). more_out: call again. Only PUBLISHED rows of the outbox (and FAILED ones whose
-	 * dead letter has gone), finished claims, and dead letters without followers go. A dead
-	 * letter with an event id leaves a FAILED claim in its scope, unless there is a claim. */
+	 * dead letter has gone), finished claims, and dead letters without followers go, but none
+	 * whose replay is not settled. A dead letter with an event id leaves a FAILED claim in its
+	 * scope, unless there is a claim. */
 	semel_status (*prune)(semel_store *store, const struct semel_horizons *horizons,
 			      bool dry_run, struct semel_prune_counts *counts_out, bool *more_out,
 			      semel_error *error);

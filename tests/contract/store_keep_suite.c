@@ -238,6 +238,27 @@ static void prune_keeps_dead_letters_with_followers(void **state)
 	semel_store_close(store);
 }
 
+static void prune_keeps_a_dead_letter_whose_replay_was_not_processed_yet(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_event event = store_event("e1", "a");
+	const struct semel_horizons later = { .dead_ms = STORE_NOW + 1 };
+	store_bury(store, store_dead("d1", &event));
+	store_begin(store);
+	assert_ok(
+		store->driver->dead_authorize(store_tx(store), BILLING, event.id, STORE_NOW, NULL));
+	store_commit(store);
+	assert_int_equal(prune(store, later, true).dead, 0);
+	assert_int_equal(prune(store, later, false).dead, 0);
+	store_begin(store);
+	assert_ok(
+		store->driver->dead_settle(store_tx(store), BILLING, event.id, 0, STORE_NOW, NULL));
+	store_commit(store);
+	assert_int_equal(prune(store, later, false).dead, 1);
+	semel_store_close(store);
+}
+
 static void an_aggregate_is_not_held_by_a_dead_letter_that_is_gone(void **state)
 {
 	(void)state;
@@ -315,6 +336,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(prune_keeps_a_claim_of_late_of_an_old_event),
 	cmocka_unit_test(prune_goes_on_where_it_stopped),
 	cmocka_unit_test(prune_keeps_dead_letters_with_followers),
+	cmocka_unit_test(prune_keeps_a_dead_letter_whose_replay_was_not_processed_yet),
 	cmocka_unit_test(an_aggregate_is_not_held_by_a_dead_letter_that_is_gone),
 	cmocka_unit_test(without_horizons_nothing_goes),
 	cmocka_unit_test(the_life_of_an_event_is_told_in_its_order),

@@ -6,6 +6,8 @@
  * - An exception holds the later events of its aggregate. When one goes, the next of its aggregate
  *   becomes due in the same transaction, so an aggregate never waits for nothing.
  * - A FAILED event and its dead letter are written together.
+ * - Whoever changes the exceptions of a lane has the lock of its lease, the relay by its fence: so
+ *   nobody is parked behind one that goes at this moment.
  */
 #include "store/postgres/postgres.h"
 
@@ -324,6 +326,10 @@ static const struct semel_pg_query reset_failed = {
 	" WHERE lane = $1 AND seq = $2"
 };
 
+static const struct semel_pg_query lock_lane = {
+	"lock the lane", "SELECT 1 FROM semel_lease WHERE lane = $1 FOR UPDATE"
+};
+
 static semel_status find_row(semel_tx tx, struct semel_text id, struct semel_arena *arena,
 			     struct exception *exception_out, semel_error *error)
 {
@@ -339,6 +345,13 @@ static semel_status find_row(semel_tx tx, struct semel_text id, struct semel_are
 	}
 	semel_pg_clear(result);
 	return status;
+}
+
+static semel_status take_lane(semel_tx tx, int32_t lane, semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	semel_pg_add_int(&params, lane);
+	return semel_pg_run(tx, &lock_lane, &params, NULL, error);
 }
 
 static semel_status set_back(semel_tx tx, const struct exception *exception, semel_error *error)
@@ -364,8 +377,11 @@ semel_status semel_pg_dead_relay_return(semel_tx tx, const struct semel_dead_ent
 	if (status != SEMEL_OK)
 		goto free_arena;
 	if (exception.seq != 0)
+		status = take_lane(tx, exception.lane, error);
+	if (status == SEMEL_OK && exception.seq != 0)
 		status = discard ? let_go(tx, &exception, error) : set_back(tx, &exception, error);
-	else if (!discard) /* the row is gone: the dead letter still has the event */
+	else if (status == SEMEL_OK &&
+		 !discard) /* the row is gone: the dead letter still has the event */
 		status = semel_pg_outbox_insert(tx, &entry->event, 1, error);
 free_arena:
 	semel_arena_free(arena);

@@ -6,6 +6,10 @@
  * - A claim goes by the week of its event and by when it was first seen, whichever is later: an
  *   event may be old, or have no time at all, and come again tomorrow all the same.
  * - A week of the inbox is dropped with its partition; what lies in the default one is deleted.
+ * - A replay that was asked for and not processed yet keeps its dead letter.
+ * - Whoever parks behind a head has the lock of its hold, or of its lane's lease. A statement that
+ *   waited for a lock goes on with what it saw before: so first all locks are taken, in the order
+ *   hold, lease, letter, and the next statement decides.
  * - A dead letter leaves a FAILED claim behind: its event stays accounted for, and does not run by
  *   itself, for as long as the inbox remembers.
  * - What was forgotten is remembered as a boundary (semel_meta), written in the same transaction.
@@ -13,6 +17,7 @@
 #include "store/postgres/postgres.h"
 
 #include "base/error.h"
+#include "base/plant.h"
 #include "observe/log.h"
 
 #include <stddef.h>
@@ -78,9 +83,15 @@ static const struct semel_pg_query note_known_since = {
 static const struct semel_pg_query prepare_inbox = { "make the inbox's partitions",
 						     "SELECT semel_inbox_prepare()" };
 
+/* $1 and $2: the piece that is looked at; $2 NULL: from the beginning. */
+#define OLD_BY_TIME                                                                                \
+	" d.parked_behind IS NULL AND d.failed_at < $1::timestamptz"                               \
+	" AND ($2::timestamptz IS NULL OR d.failed_at >= $2::timestamptz)"
+
 /* Followers wait behind the entry, or behind what it holds. */
 #define OLD_DEAD_LETTER                                                                            \
-	" d.parked_behind IS NULL AND d.failed_at < $1::timestamptz AND NOT EXISTS (SELECT 1"      \
+	OLD_BY_TIME                                                                                \
+	" AND NOT (d.status = 'REPLAYED' AND d.settled_at IS NULL) AND NOT EXISTS (SELECT 1"       \
 	" FROM semel_dead_letter f WHERE f.scope = d.scope"                                        \
 	" AND f.aggregate_type = d.aggregate_type AND f.aggregate_id = d.aggregate_id"             \
 	" AND f.parked_behind IS NOT NULL)"                                                        \
@@ -92,6 +103,23 @@ static const struct semel_pg_query prepare_inbox = { "make the inbox's partition
 	" FROM semel_outbox_exception x WHERE x.aggregate_type = d.aggregate_type"                 \
 	" AND x.aggregate_id = d.aggregate_id AND x.state = 'parked'))"
 
+static const struct semel_pg_query dead_holds_lock = {
+	"lock the holds of old dead letters",
+	"SELECT 1 FROM semel_hold w WHERE w.state = 'dead' AND EXISTS (SELECT 1"
+	" FROM semel_dead_letter d WHERE d.scope = w.scope AND d.event_id = w.head_id"
+	" AND" OLD_BY_TIME ") ORDER BY scope, aggregate_type, aggregate_id FOR UPDATE"
+};
+static const struct semel_pg_query dead_lanes_lock = {
+	"lock the lanes of old dead letters",
+	"SELECT 1 FROM semel_lease WHERE lane IN (SELECT q.lane FROM semel_outbox_exception q"
+	" JOIN semel_outbox o ON q.lane = o.lane AND q.seq = o.seq JOIN semel_dead_letter d"
+	" ON o.id = d.event_id WHERE q.state = 'failed' AND d.scope = 'relay'"
+	" AND" OLD_BY_TIME ") ORDER BY lane FOR UPDATE"
+};
+static const struct semel_pg_query dead_lock = {
+	"lock old dead letters", "SELECT 1 FROM semel_dead_letter d WHERE" OLD_BY_TIME
+				 " ORDER BY failed_at, entry_id FOR UPDATE"
+};
 static const struct semel_pg_query dead_holds_delete = {
 	"lift the holds of old dead letters",
 	"DELETE FROM semel_hold w WHERE w.state = 'dead' AND EXISTS (SELECT 1"
@@ -160,15 +188,21 @@ static semel_status ask(semel_tx tx, const struct semel_pg_query *query,
 	return status;
 }
 
-/* With the horizon (0: none, so nothing is older) as the only parameter. */
-static semel_status change_before(semel_tx tx, const struct semel_pg_query *query, int64_t time_ms,
-				  uint64_t *changes_out, semel_error *error)
+/* Dead letters that failed since from_ms (0: ever) and before until_ms. */
+struct piece {
+	int64_t from_ms, until_ms;
+};
+
+static semel_status change_piece(semel_tx tx, const struct semel_pg_query *query,
+				 struct piece piece, uint64_t *changes_out, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
-	semel_pg_add_time(&params, time_ms);
+	semel_pg_add_time(&params, piece.until_ms);
+	semel_pg_add_time(&params, piece.from_ms);
 	return semel_pg_change(tx, query, &params, changes_out, error);
 }
 
+/* With the horizon (0: none, so nothing is older) as the only parameter. */
 static semel_status count_before(semel_tx tx, const struct semel_pg_query *query, int64_t time_ms,
 				 uint64_t *count_out, semel_error *error)
 {
@@ -325,23 +359,35 @@ static semel_status find_dead_span(struct semel_pg_store *store, int64_t horizon
 	return status;
 }
 
+static semel_status lock_piece(semel_tx tx, struct piece piece, semel_error *error)
+{
+	semel_status status = change_piece(tx, &dead_holds_lock, piece, NULL, error);
+	if (status == SEMEL_OK)
+		status = change_piece(tx, &dead_lanes_lock, piece, NULL, error);
+	if (status == SEMEL_OK)
+		status = change_piece(tx, &dead_lock, piece, NULL, error);
+	return status;
+}
+
 static semel_status prune_dead(struct semel_pg_store *store, const struct semel_horizons *horizons,
 			       struct semel_prune_counts *counts, bool *done_out,
 			       semel_error *error)
 {
 	semel_tx tx = semel_pg_tx(&store->base);
-	int64_t end_ms = 0;
-	semel_status status = find_dead_span(store, horizons->dead_ms, &end_ms, error);
+	struct piece piece = { .from_ms = store->prune.dead_ms };
+	semel_status status = find_dead_span(store, horizons->dead_ms, &piece.until_ms, error);
+	if (status == SEMEL_OK && !SEMEL_PLANTED("prune-without-lock"))
+		status = lock_piece(tx, piece, error);
 	if (status == SEMEL_OK)
-		status = change_before(tx, &dead_holds_delete, end_ms, NULL, error);
+		status = change_piece(tx, &dead_holds_delete, piece, NULL, error);
 	if (status == SEMEL_OK)
-		status = change_before(tx, &dead_exceptions_delete, end_ms, NULL, error);
+		status = change_piece(tx, &dead_exceptions_delete, piece, NULL, error);
 	if (status == SEMEL_OK)
-		status = change_before(tx, &dead_note, end_ms, NULL, error);
+		status = change_piece(tx, &dead_note, piece, NULL, error);
 	if (status == SEMEL_OK)
-		status = change_before(tx, &dead_delete, end_ms, &counts->dead, error);
-	store->prune.dead_ms = end_ms;
-	*done_out = end_ms == horizons->dead_ms;
+		status = change_piece(tx, &dead_delete, piece, &counts->dead, error);
+	store->prune.dead_ms = piece.until_ms;
+	*done_out = piece.until_ms == horizons->dead_ms;
 	return status;
 }
 
@@ -359,15 +405,18 @@ static semel_status prune_requests(struct semel_pg_store *store,
 static semel_status count_all(semel_tx tx, const struct semel_horizons *horizons,
 			      struct semel_prune_counts *counts, semel_error *error)
 {
-	struct semel_pg_params week = { 0 };
+	struct semel_pg_params week = { 0 }, dead = { 0 };
 	semel_status status =
 		count_before(tx, &outbox_count, horizons->outbox_ms, &counts->outbox, error);
 	if (status == SEMEL_OK && horizons->inbox_ms != 0) {
 		semel_pg_add_week(&week, horizons->inbox_ms);
 		status = ask(tx, &inbox_count, &week, &counts->inbox, error);
 	}
-	if (status == SEMEL_OK)
-		status = count_before(tx, &dead_count, horizons->dead_ms, &counts->dead, error);
+	if (status == SEMEL_OK) {
+		semel_pg_add_time(&dead, horizons->dead_ms);
+		semel_pg_add_time(&dead, 0);
+		status = ask(tx, &dead_count, &dead, &counts->dead, error);
+	}
 	if (status == SEMEL_OK)
 		status = count_before(tx, &requests_count, horizons->requests_ms, &counts->requests,
 				      error);
