@@ -51,6 +51,10 @@ python3-confluent-kafka python confluent_kafka
 packages_pooler='
 pgbouncer file /usr/sbin/pgbouncer
 '
+# A clock that a test may set, for programs that it starts.
+packages_clock='
+faketime pattern /usr/lib/*/faketime/libfaketime.so.1
+'
 # A browser for the tests of the page.
 packages_page='
 chromium command chromium

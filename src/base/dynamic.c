@@ -6,14 +6,18 @@
 #include "base/error.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <string.h>
 
-static void *open_first(const char *const *names)
+/* Where none can be opened: why not. */
+static void *open_first(const char *const *names, const char **reason_out)
 {
 	void *handle = NULL;
 	for (size_t i = 0; names[i] != NULL && handle == NULL; i++)
 		handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+	const char *reason = handle == NULL ? dlerror() : NULL;
+	*reason_out = reason != NULL ? reason : "";
 	return handle;
 }
 
@@ -28,7 +32,13 @@ static const char *missing_symbol(const struct semel_dynamic *library, void *han
 semel_status semel_dynamic_load(const struct semel_dynamic *library, void *table,
 				semel_error *error)
 {
-	void *handle = open_first(library->names);
+	const char *reason = NULL;
+	void *handle = open_first(library->names, &reason);
+	if (handle == NULL && strstr(reason, strerror(EMFILE)) != NULL)
+		return semel_error_set(error, SEMEL_OUTAGE,
+				       "%s needs %s, and no file can be opened any more (raise the "
+				       "limit: ulimit -n)",
+				       library->needed_for, library->names[0]);
 	if (handle == NULL)
 		return semel_error_set(error, SEMEL_CONFIG,
 				       "%s needs %s, which is not here (try: apt install %s)",

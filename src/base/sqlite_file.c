@@ -38,6 +38,11 @@ static bool is_space_missing(int system_errno)
 	return system_errno == ENOSPC || system_errno == EDQUOT || system_errno == EFBIG;
 }
 
+static bool is_descriptor_missing(int system_errno)
+{
+	return system_errno == EMFILE || system_errno == ENFILE;
+}
+
 /* ---- what went wrong ------------------------------------------------------------------------ */
 
 struct finding {
@@ -62,6 +67,10 @@ static const struct finding findings[] = {
 	{ SQLITE_PROTOCOL, SEMEL_OUTAGE, "too many processes want the file at once; try again" },
 	{ SQLITE_INTERRUPT, SEMEL_OUTAGE, "somebody interrupted the connection; try again" },
 	{ SQLITE_TOOBIG, SEMEL_TOO_LARGE, "SQLite takes no value of this size" },
+};
+
+static const struct finding no_descriptor = {
+	SQLITE_CANTOPEN, SEMEL_OUTAGE, "no file can be opened any more: raise the limit (ulimit -n)"
 };
 
 /* Empty for a database in memory, and for a file that could not be opened. */
@@ -113,6 +122,8 @@ semel_status semel_sqlite_error(sqlite3 *db, int code, const char *what, semel_e
 	const struct finding *finding = finding_of(code);
 	if (primary == SQLITE_IOERR && is_space_missing(sqlite3_system_errno(db)))
 		finding = finding_of(SQLITE_FULL);
+	if (primary == SQLITE_CANTOPEN && is_descriptor_missing(sqlite3_system_errno(db)))
+		finding = &no_descriptor;
 	if (finding == NULL)
 		return semel_error_set(error, SEMEL_INTERNAL, "cannot %s: %s%s%s (code %d)", what,
 				       file, colon, sqlite3_errmsg(db), code);

@@ -150,7 +150,8 @@ semel_status semel_workers_start(const struct semel_outside_kind *kind,
 {
 	struct semel_workers *crew = new_crew(count > 0 ? count : 1);
 	if (crew == NULL)
-		return semel_error_set(error, SEMEL_OUTAGE, "no memory for %u workers", count);
+		return semel_error_set(error, SEMEL_OUTAGE,
+				       "no memory or no descriptors for %u workers", count);
 	for (uint32_t i = 0; i < crew->count; i++) {
 		semel_status status = start_worker(&crew->workers[i], kind, options, error);
 		if (status != SEMEL_OK) {

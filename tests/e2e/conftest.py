@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program in a fresh folder, for every end-to-end test."""
+import ctypes
+import os
+
 import pytest
 from program import Semel
 
@@ -18,3 +21,21 @@ def semel(bare):
     bare.ok("init")
     bare.subscribe("billing", "audit", "stock", "x")
     return bare
+
+
+@pytest.fixture
+def disk_of(tmp_path):
+    """Makes a file system of so many megabytes, in the folder `disk` of the test's own."""
+    place, libc = tmp_path / "disk", ctypes.CDLL(None, use_errno=True)
+
+    def make(megabytes):
+        if os.geteuid() != 0:
+            pytest.skip("a small file system can only be made by root")
+        place.mkdir()
+        if libc.mount(b"tmpfs", os.fsencode(place), b"tmpfs", 0, f"size={megabytes}m".encode()) != 0:
+            pytest.skip(f"a small file system cannot be made here: {os.strerror(ctypes.get_errno())}")
+        return place
+
+    yield make
+    if place.exists():
+        libc.umount2(os.fsencode(place), 2)

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bad input gets one line that says what to do, the right exit code, and nothing half-written."""
-import ctypes
 import os
 import shutil
 import sqlite3
@@ -320,17 +319,8 @@ def test_a_read_only_folder_is_told_and_left_alone(bare):
 
 
 @pytest.fixture
-def small_disk(bare):
-    """A file system of 1 MB under the test's folder."""
-    if os.geteuid() != 0:
-        pytest.skip("a file system of 1 MB can only be made by root")
-    place = bare.folder / "disk"
-    place.mkdir()
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mount(b"tmpfs", os.fsencode(place), b"tmpfs", 0, b"size=1m") != 0:
-        pytest.skip(f"a file system of 1 MB cannot be made here: {os.strerror(ctypes.get_errno())}")
-    yield place
-    libc.umount2(os.fsencode(place), 2)
+def small_disk(disk_of):
+    return disk_of(1)
 
 
 def test_a_full_disk_is_told_and_nothing_is_half_written(bare, small_disk):
