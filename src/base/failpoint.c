@@ -76,8 +76,8 @@ static const struct semel_failpoint_row rows[SEMEL_FP_COUNT] = {
 					     "both copies come; the attempt is counted once, the "
 					     "effect applied once" },
 	[SEMEL_FP_DLQ_AFTER_PUBLISH] = { "dlq.after-publish", "operator",
-					 "the event of a dead letter was sent again, its entry is "
-					 "still pending",
+					 "the event of a dead letter was sent again, the "
+					 "transaction that marks its entry is open",
 					 "the consumer that processes it settles the entry; the "
 					 "effect is applied once" },
 	[SEMEL_FP_DLQ_AFTER_MARK] = { "dlq.after-mark", "operator",

@@ -112,6 +112,13 @@ static semel_status run_reference(struct semel_invocation *invocation)
 	return put(invocation, &buffer, stdout);
 }
 
+static semel_status run_states(struct semel_invocation *invocation)
+{
+	struct semel_buffer buffer = { 0 };
+	semel_states_markdown(&buffer);
+	return put(invocation, &buffer, stdout);
+}
+
 static const struct semel_option man_options[] = {
 	{ .name = "output",
 	  .kind = SEMEL_OPTION_TEXT,
@@ -150,4 +157,10 @@ const struct semel_command semel_command_reference = {
 	.name = "reference",
 	.run = run_reference,
 	.summary = "write the reference of all commands in Markdown",
+};
+
+const struct semel_command semel_command_states = {
+	.name = "states",
+	.run = run_states,
+	.summary = "write the states of events and holds in Markdown",
 };

@@ -26,6 +26,7 @@ const struct semel_command *const semel_commands[] = {
 	&semel_command_man,
 	&semel_command_completion,
 	&semel_command_reference,
+	&semel_command_states,
 	NULL,
 };
 // clang-format on

@@ -16,6 +16,8 @@ void semel_manual_name(const struct semel_command *command, char *name_out, size
 void semel_completion_bash(struct semel_buffer *buffer);
 /* docs/commands.md. */
 void semel_reference_markdown(struct semel_buffer *buffer);
+/* docs/states.md. */
+void semel_states_markdown(struct semel_buffer *buffer);
 
 /* Shared by the writers above. */
 

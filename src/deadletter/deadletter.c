@@ -221,22 +221,13 @@ static semel_status mark_replayed(const struct semel_dead_replayer *replayer, co
 				  semel_error *error)
 {
 	semel_store *store = replayer->store;
-	struct semel_dead_entry marked = { 0 };
 	semel_status status = read_entry(store, entry_id, arena, entry_out, error);
 	if (status == SEMEL_OK)
 		status = check_replayable(entry_out, error);
-	if (status == SEMEL_OK)
-		status = store->driver->dead_move(store->driver->tx(store), entry_out,
-						  SEMEL_DEAD_REPLAYED, NULL,
-						  semel_now_ms(replayer->env), error);
-	if (status == SEMEL_OK)
-		status = read_entry(store, entry_id, arena, &marked, error);
-	if (status == SEMEL_OK && marked.status != SEMEL_DEAD_REPLAYED)
-		return semel_error_set(error, SEMEL_NOT_PENDING,
-				       "dead letter %s has come back meanwhile, from a replay of "
-				       "somebody else: look at it again (semel dlq show %s)",
-				       entry_id, entry_id);
-	return status;
+	return status == SEMEL_OK ? store->driver->dead_move(store->driver->tx(store), entry_out,
+							     SEMEL_DEAD_REPLAYED, NULL,
+							     semel_now_ms(replayer->env), error)
+				  : status;
 }
 
 static semel_status send_copy(const struct semel_dead_replayer *replayer,

@@ -66,14 +66,16 @@ enum semel_inbox_found semel_inbox_found_of(const char *name)
 
 semel_status semel_dead_judge_move(const struct semel_dead_entry *entry, enum semel_dead_status now,
 				   enum semel_dead_status status, uint32_t count,
-				   bool *moved_on_out, semel_error *error)
+				   semel_error *error)
 {
-	*moved_on_out = status == SEMEL_DEAD_REPLAYED && count != entry->replay_count;
-	if (*moved_on_out)
-		return SEMEL_OK;
 	if (now != SEMEL_DEAD_PENDING)
 		return semel_error_set(error, SEMEL_NOT_PENDING, "dead letter %s is %s already",
 				       entry->entry_id.data, dead_names[now]);
+	if (status == SEMEL_DEAD_REPLAYED && count != entry->replay_count)
+		return semel_error_set(error, SEMEL_NOT_PENDING,
+				       "dead letter %s has come back meanwhile, from a replay of "
+				       "somebody else: look at it again (semel dlq show %s)",
+				       entry->entry_id.data, entry->entry_id.data);
 	if (status == SEMEL_DEAD_REPLAYED && count >= SEMEL_REPLAYS_MAX)
 		return semel_error_set(error, SEMEL_REPLAY_LIMIT,
 				       "dead letter %s was replayed %u times, which is the limit "

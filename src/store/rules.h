@@ -20,11 +20,11 @@ const char *semel_inbox_status_name(enum semel_inbox_status status);
 /* What a claim found, by the status of the row that was there first. */
 enum semel_inbox_found semel_inbox_found_of(const char *name);
 
-/* May an entry that is `now`, and was replayed `count` times, become `status`? *moved_on_out: it
- * came back since the caller looked, so it is left alone. */
+/* May an entry that is `now`, and was replayed `count` times, become `status`? NOT_PENDING also
+ * when it came back since the caller read it. */
 semel_status semel_dead_judge_move(const struct semel_dead_entry *entry, enum semel_dead_status now,
 				   enum semel_dead_status status, uint32_t count,
-				   bool *moved_on_out, semel_error *error);
+				   semel_error *error);
 semel_status semel_dead_absent(const char *entry_id, semel_error *error);
 /* Adds the dead letter of an event that the broker refused for good. */
 semel_status semel_dead_bury(semel_tx tx, const struct semel_mark *mark, int64_t now_ms,

@@ -589,8 +589,8 @@ struct semel_store_driver {
 				   semel_error *error);
 	/* PENDING → REPLAYED (replay_count + 1; REPLAY_LIMIT at the limit; not settled, but for
 	 * one of the relay, which the outbox accounts for from then on) or DISCARDED. NOT_FOUND;
-	 * NOT_PENDING. An entry whose replay_count is no longer that of *entry came back
-	 * in the meantime: OK, and nothing is changed. In the open transaction. */
+	 * NOT_PENDING, also when its replay_count is no longer that of
+	 * *entry: it came back in the meantime. In the open transaction: it is locked. */
 	semel_status (*dead_move)(semel_tx tx, const struct semel_dead_entry *entry,
 				  enum semel_dead_status status, const char *reason, int64_t now_ms,
 				  semel_error *error);

@@ -319,14 +319,12 @@ semel_status semel_pg_dead_count(semel_store *store, const char *scope, uint64_t
 	return status;
 }
 
-/* May the entry be moved? *moved_on_out: it came back since the caller looked; leave it alone. */
+/* May the entry be moved? */
 static semel_status check_move(semel_tx tx, const struct semel_dead_entry *entry,
-			       enum semel_dead_status status, bool *moved_on_out,
-			       semel_error *error)
+			       enum semel_dead_status status, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	PGresult *result = NULL;
-	*moved_on_out = false;
 	semel_pg_add_text(&params, entry->entry_id);
 	semel_status found = semel_pg_run(tx, &look_at_entry, &params, &result, error);
 	if (found == SEMEL_OK && semel_pg_rows(result) == 0)
@@ -334,8 +332,7 @@ static semel_status check_move(semel_tx tx, const struct semel_dead_entry *entry
 	if (found == SEMEL_OK) {
 		enum semel_dead_status now = semel_dead_status_of(semel_pg_value(result, 0, 0));
 		found = semel_dead_judge_move(entry, now, status,
-					      (uint32_t)semel_pg_int(result, 0, 1), moved_on_out,
-					      error);
+					      (uint32_t)semel_pg_int(result, 0, 1), error);
 	}
 	semel_pg_clear(result);
 	return found;
@@ -346,11 +343,10 @@ semel_status semel_pg_dead_move(semel_tx tx, const struct semel_dead_entry *entr
 				semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
-	bool moved_on = false;
 	semel_status result = semel_pg_demand_transaction(tx, move_entry.what, error);
 	if (result == SEMEL_OK)
-		result = check_move(tx, entry, status, &moved_on, error);
-	if (result != SEMEL_OK || moved_on)
+		result = check_move(tx, entry, status, error);
+	if (result != SEMEL_OK)
 		return result;
 	semel_pg_add_text(&params, entry->entry_id);
 	semel_pg_add_string(&params, semel_dead_status_name(status));

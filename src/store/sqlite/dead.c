@@ -339,16 +339,14 @@ semel_status semel_sqlite_dead_count(semel_store *store, const char *scope, uint
 	return status;
 }
 
-/* May the entry be moved? *moved_on_out: it came back since the caller looked; leave it alone. */
+/* May the entry be moved? */
 static semel_status check_move(semel_tx tx, const struct semel_dead_entry *entry,
-			       enum semel_dead_status status, bool *moved_on_out,
-			       semel_error *error)
+			       enum semel_dead_status status, semel_error *error)
 {
 	sqlite3_stmt *statement = NULL;
 	bool row = false;
 	enum semel_dead_status now = SEMEL_DEAD_ANY;
 	uint32_t count = 0;
-	*moved_on_out = false;
 	semel_status found = semel_sqlite_take(tx, &look_at_entry, &statement, error);
 	if (found != SEMEL_OK)
 		return found;
@@ -363,7 +361,7 @@ static semel_status check_move(semel_tx tx, const struct semel_dead_entry *entry
 		return found;
 	if (!row)
 		return semel_dead_absent(entry->entry_id.data, error);
-	return semel_dead_judge_move(entry, now, status, count, moved_on_out, error);
+	return semel_dead_judge_move(entry, now, status, count, error);
 }
 
 semel_status semel_sqlite_dead_move(semel_tx tx, const struct semel_dead_entry *entry,
@@ -372,11 +370,10 @@ semel_status semel_sqlite_dead_move(semel_tx tx, const struct semel_dead_entry *
 {
 	char now[SEMEL_TIME_SIZE];
 	sqlite3_stmt *statement = NULL;
-	bool moved_on = false;
 	semel_status result = semel_sqlite_demand_transaction(tx, move_entry.what, error);
 	if (result == SEMEL_OK)
-		result = check_move(tx, entry, status, &moved_on, error);
-	if (result != SEMEL_OK || moved_on)
+		result = check_move(tx, entry, status, error);
+	if (result != SEMEL_OK)
 		return result;
 	result = semel_sqlite_take(tx, &move_entry, &statement, error);
 	if (result != SEMEL_OK)
