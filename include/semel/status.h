@@ -38,9 +38,10 @@ typedef enum semel_status {
 	SEMEL_NACKED,         /* the broker refused to take this event now */
 	SEMEL_UNROUTABLE,     /* the broker knows no way for this event */
 	SEMEL_FULL,           /* the window is full: poll, then offer again */
-	SEMEL_BUSY,           /* somebody else held the lock for too long */
-	SEMEL_LEASE_LOST,     /* another owner has taken over */
-	SEMEL_OUTAGE,         /* store, broker or dependency cannot be reached or used now */
+	SEMEL_HELD,       /* an earlier event of its aggregate was refused: not this one's fault */
+	SEMEL_BUSY,       /* somebody else held the lock for too long */
+	SEMEL_LEASE_LOST, /* another owner has taken over */
+	SEMEL_OUTAGE,     /* store, broker or dependency cannot be reached or used now */
 	SEMEL_STORAGE_FULL,   /* no space left */
 	SEMEL_NOT_A_DATABASE, /* the file is something else */
 	SEMEL_NO_SCHEMA,      /* the tables are missing: run semel init */

@@ -42,6 +42,8 @@ static const struct row rows[SEMEL_STATUS_COUNT] = {
 			       "the broker knows no way for this event" },
 	[SEMEL_FULL] = { "full", SEMEL_CLASS_RETRY, EX_TEMPFAIL,
 			 "the window of unconfirmed events is full" },
+	[SEMEL_HELD] = { "held", SEMEL_CLASS_RETRY, EX_TEMPFAIL,
+			 "an earlier event of its aggregate was refused" },
 	[SEMEL_BUSY] = { "busy", SEMEL_CLASS_OUTAGE, EX_TEMPFAIL,
 			 "somebody else held the lock for too long: try again" },
 	[SEMEL_LEASE_LOST] = { "lease-lost", SEMEL_CLASS_OUTAGE, EX_TEMPFAIL,

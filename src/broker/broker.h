@@ -40,7 +40,7 @@ struct semel_broker {
 
 struct semel_publish_outcome {
 	void *token;
-	semel_status status; /* OK; NACKED, UNROUTABLE, TOO_LARGE, …; SEMEL_FULL stands for HELD */
+	semel_status status; /* OK; NACKED, UNROUTABLE, TOO_LARGE, HELD, … */
 	int64_t took_us;     /* from the offer to the answer; 0: it has only just come */
 	char reason[160];    /* empty when OK */
 };

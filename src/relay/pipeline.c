@@ -205,7 +205,7 @@ static void hold(struct semel_pipeline *pipeline, struct semel_flight *flight)
 		answer(pipeline, flight, pipeline->transaction.spoilt,
 		       "an earlier event of its transaction was refused");
 	else
-		answer(pipeline, flight, SEMEL_FULL, "waits behind an earlier event");
+		answer(pipeline, flight, SEMEL_HELD, "waits behind an earlier event");
 }
 
 static void enter_transaction(struct semel_pipeline *pipeline, uint64_t number)

@@ -15,7 +15,7 @@ void semel_refusal_judge(const struct semel_refusal_policy *policy, semel_status
 		mark->kind = SEMEL_MARK_PUBLISHED;
 		return;
 	}
-	if (answer == SEMEL_FULL) {
+	if (answer == SEMEL_HELD) {
 		mark->kind = SEMEL_MARK_PARKED;
 		return;
 	}

@@ -127,7 +127,7 @@ static void a_refused_event_holds_its_later_siblings(void **state)
 	assert_int_equal(events[1].status, SEMEL_TOO_LARGE);
 	assert_string_not_equal(events[1].reason, "");
 	assert_int_equal(events[2].status, SEMEL_OK);
-	assert_int_equal(events[3].status, SEMEL_FULL); /* HELD */
+	assert_int_equal(events[3].status, SEMEL_HELD);
 	assert_string_not_equal(events[3].reason, "");
 
 	steps_fetch_all(broker, 2, haul);

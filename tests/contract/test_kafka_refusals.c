@@ -80,8 +80,8 @@ static void refuse(rd_kafka_resp_err_t error, semel_status expected)
 	steps_confirm(broker, events, 3);
 	assert_int_equal(events[0].status, expected);
 	assert_string_not_equal(events[0].reason, "");
-	assert_int_equal(events[1].status, SEMEL_FULL); /* HELD */
-	assert_int_equal(events[2].status, SEMEL_FULL);
+	assert_int_equal(events[1].status, SEMEL_HELD);
+	assert_int_equal(events[2].status, SEMEL_HELD);
 	steps_pass(1100); /* what was wrong with the topic is forgotten */
 	steps_event_make(&later, "a", 4);
 	steps_offer(broker, &later);

@@ -88,7 +88,7 @@ bool semel_kafka_is_held(const struct semel_kafka_window *window,
 
 void semel_kafka_hold(struct semel_kafka_window *window, struct semel_kafka_slot *slot)
 {
-	semel_kafka_answer(window, slot, SEMEL_FULL,
+	semel_kafka_answer(window, slot, SEMEL_HELD,
 			   "waits behind an earlier event of its aggregate");
 }
 

@@ -16,8 +16,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define HELD SEMEL_FULL
-
 semel_status semel_local_publish(struct semel_broker *broker, const struct semel_event *event,
 				 const struct semel_passage *passage, void *token,
 				 semel_error *error)
@@ -78,7 +76,7 @@ static semel_status judge(struct semel_local *local, uint32_t at, bool any_refus
 	const struct semel_event *event = offer->event;
 	offer->status = SEMEL_OK;
 	if (any_refused && is_held(local, at)) {
-		offer->status = HELD;
+		offer->status = SEMEL_HELD;
 		return SEMEL_OK;
 	}
 	if (event->payload.length + event->headers.length > (uint64_t)local->settings.message_max) {
@@ -181,7 +179,7 @@ static void explain(const struct semel_local *local, const struct semel_local_of
 	const struct semel_event *event = offer->event;
 	size_t size = sizeof(outcome->reason);
 	outcome->reason[0] = '\0';
-	if (offer->status == HELD)
+	if (offer->status == SEMEL_HELD)
 		snprintf(outcome->reason, size, "an earlier event of its aggregate was refused");
 	if (offer->status == SEMEL_NACKED)
 		snprintf(outcome->reason, size, "topic %.80s is full (max-length %lld)",

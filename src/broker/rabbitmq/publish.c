@@ -345,7 +345,7 @@ static void report(struct semel_rabbit_window *window, semel_outcome_seen seen, 
 		report_one(window, slot, seen, user);
 		while (held) {
 			struct semel_rabbit_slot *behind = held->behind;
-			held->status = SEMEL_FULL;
+			held->status = SEMEL_HELD;
 			snprintf(held->reason, sizeof(held->reason),
 				 "waits behind an earlier event of its aggregate");
 			report_one(window, held, seen, user);

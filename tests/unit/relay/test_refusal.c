@@ -59,7 +59,7 @@ static void what_can_never_be_taken_is_given_up_at_once(void **state)
 
 static void a_held_event_is_parked_and_keeps_its_attempts(void **state)
 {
-	struct semel_mark mark = judged(&park, SEMEL_FULL, 2);
+	struct semel_mark mark = judged(&park, SEMEL_HELD, 2);
 	(void)state;
 	assert_int_equal(mark.kind, SEMEL_MARK_PARKED);
 	assert_int_equal(mark.attempts, 0);

@@ -318,7 +318,7 @@ static void who_waited_stays_behind_one_that_was_refused(void **state)
 	take(0, 1);
 	assert_sent("0");
 	assert_int_equal(outcomes[1], SEMEL_TOO_LARGE);
-	assert_int_equal(outcomes[2], SEMEL_FULL); /* HELD */
+	assert_int_equal(outcomes[2], SEMEL_HELD);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make, drop)

@@ -104,7 +104,7 @@ static void a_full_topic_refuses_until_the_slowest_has_settled(void **state)
 	assert_int_equal(events[0].status, SEMEL_OK);
 	assert_int_equal(events[1].status, SEMEL_NACKED);
 	assert_string_equal(events[1].reason, "topic order.events is full (max-length 5)");
-	assert_int_equal(events[2].status, SEMEL_FULL); /* held behind the refused one */
+	assert_int_equal(events[2].status, SEMEL_HELD);
 
 	steps_consume(url, "quick", 5);
 	struct semel_broker *slow = steps_open(url);
