@@ -180,9 +180,10 @@ static semel_status judge_claimed(struct semel_consumer *consumer, struct semel_
 				  const struct semel_inbox_answer *answer,
 				  struct semel_arena *arena, semel_error *error)
 {
-	bool abandoned = strcmp(answer->owner, consumer->owner) == 0 ||
-			 semel_owner_is_dead(answer->owner) ||
-			 answer->lease_until_ms <= semel_now_ms(consumer->env);
+	bool abandoned = strcmp(answer->owner, consumer->owner) == 0
+				 ? !semel_dispatch_has_call(consumer, item->claim.event_id)
+				 : semel_owner_is_dead(answer->owner) ||
+					   answer->lease_until_ms <= semel_now_ms(consumer->env);
 
 	/* What becomes of a twin's claim is decided with the twin. */
 	if (!abandoned || answer->twin) {
@@ -316,7 +317,11 @@ static semel_status claim_open(struct semel_consumer *consumer, struct semel_ite
 			continue;
 		if (items[i].claim.status == SEMEL_INBOX_CLAIMED)
 			items[i].claim.lease_until_ms = lease_until_ms;
-		claims[open++] = items[i].claim;
+		claims[open] = items[i].claim;
+		/* At most once: so that it can be told from another's, if it is to be returned. */
+		if (!semel_consumer_joins(consumer))
+			claims[open].owner = consumer->owner;
+		open++;
 	}
 	if (open == 0)
 		return SEMEL_OK;

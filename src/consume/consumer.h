@@ -55,6 +55,7 @@ struct semel_item {
 	uint32_t replay;     /* which replay of its dead letter this run is; 0: none */
 	bool leads;          /* for this very copy: whoever was put off waits for it, too */
 	bool kept;           /* RETRY: it is parked in the store, no copy is sent */
+	bool unbound;        /* its connection is gone: it comes again, and is not acked */
 	bool in_doubt;       /* its claim is that of a consumer that died */
 	semel_status broken; /* how it breaks the contract; OK: it does not */
 	bool timed_out;      /* its last run did not end in time */
@@ -111,6 +112,8 @@ struct semel_consumer {
 	bool one_round;            /* of followers in a transaction: one of them ended the last */
 	bool put_off;              /* something came too early: it has to be fetched again … */
 	bool paused;               /* by a person */
+	bool connected;            /* and subscribed */
+	bool ending;               /* nothing new is begun */
 	int64_t look_for_pause_ms; /* steady: when it is looked for again */
 	int64_t pause_until_ms;    /* … but not before this (steady) */
 	int64_t turned_at_ms;      /* when the last turn began */
@@ -177,6 +180,11 @@ semel_status semel_settle(struct semel_consumer *consumer, struct semel_item *co
 semel_status semel_still_ours(struct semel_consumer *consumer, const struct semel_item *item,
 			      struct semel_arena *arena, bool *ours_out, semel_error *error);
 
+/* Its handler did not run: a claim of this consumer's goes, whether it was to be finished later or
+ * stands as processed already (at most once). */
+semel_status semel_claim_return(struct semel_consumer *consumer,
+				const struct semel_inbox_claim *claim, semel_error *error);
+
 /* ---- batch.c: handlers inside the transaction ---- */
 semel_status semel_batch_process(struct semel_consumer *consumer, struct semel_item *items,
 				 uint32_t count, semel_error *error);
@@ -210,12 +218,18 @@ semel_status semel_dispatch_turn(struct semel_consumer *consumer, bool *busy_out
 				 semel_error *error);
 /* Deliveries that wait or are at work. */
 uint32_t semel_dispatch_load(const struct semel_consumer *consumer);
-/* Calls under way. */
-uint32_t semel_dispatch_at_work(const struct semel_consumer *consumer);
+/* Calls under way, and those that ended and are not concluded. */
+uint32_t semel_dispatch_calls(const struct semel_consumer *consumer);
+/* Of this event? */
+bool semel_dispatch_has_call(const struct semel_consumer *consumer, struct semel_text event_id);
 /* When the first of those that wait for a moment may start (steady); 0: none does. */
 int64_t semel_dispatch_next_ms(const struct semel_consumer *consumer);
 /* Waits for a call to end, also when the consumer was told to stop. */
 void semel_dispatch_wait(const struct semel_consumer *consumer, int64_t wait_ms);
+/* The connections are gone: what waits comes again, calls under way go on. */
+void semel_dispatch_unbind(struct semel_consumer *consumer);
+/* Ends the calls under way soon; they are concluded as interrupted. */
+void semel_dispatch_interrupt(const struct semel_consumer *consumer);
 void semel_dispatch_close(struct semel_consumer *consumer);
 
 /* ---- context.c ---- */
@@ -225,6 +239,7 @@ semel_verdict semel_context_run(struct semel_consumer *consumer, const struct se
 /* ---- open.c, subscription.c ---- */
 /* Opens what is not open: store, guard, broker; and subscribes. */
 semel_status semel_consumer_connect(struct semel_consumer *consumer, semel_error *error);
+/* Closes them. Calls under way go on. */
 void semel_consumer_disconnect(struct semel_consumer *consumer);
 /* Writes the subscription down for people and for verify. */
 semel_status semel_consumer_register(struct semel_consumer *consumer, semel_error *error);
@@ -237,8 +252,12 @@ bool semel_consumer_runs_once(const struct semel_consumer *consumer);
 /* How many of wanted more deliveries may be taken under --max, with so many at hand. */
 uint32_t semel_consumer_room(const struct semel_consumer *consumer, uint32_t wanted,
 			     uint32_t at_hand);
-/* At most max deliveries of the broker as items, and their places noted. count_out is right also
- * after a failure. */
+/* At most max deliveries of the broker, and their places noted. count_out is right also after a
+ * failure. */
+semel_status semel_consumer_fetch(struct semel_consumer *consumer, uint32_t max,
+				  struct semel_arena *arena, struct semel_delivery **deliveries_out,
+				  uint32_t *count_out, semel_error *error);
+/* The same as items. */
 semel_status semel_consumer_take(struct semel_consumer *consumer, uint32_t max,
 				 struct semel_arena *arena, struct semel_item **items_out,
 				 uint32_t *count_out, semel_error *error);

@@ -4,48 +4,40 @@
  * Invariants:
  * - A claim is committed before the call, and finished after it, both by this thread.
  * - At most one call per ordering key is under way, so order holds whatever the concurrency.
- * - One turn is one transaction: it concludes the calls that ended and admits those that start.
- * - Deliveries at hand are bounded by a few loads; a slow call holds back its own key, not the
- * rest.
+ * - One turn is one transaction: it concludes the calls that ended and admits those that start. If
+ *   it fails, every task is as it was, and the next turn does it again.
+ * - A call goes on while the store or the broker is away, and its outcome is kept until it can be
+ *   committed. Its delivery comes again over the new connection and takes the place of the old one,
+ *   or finds the claim processed.
+ * - A slow call holds back its own key, not the rest.
  */
 #include "base/error.h"
 #include "base/failpoint.h"
 #include "consume/consumer.h"
+#include "consume/hand.h"
+#include "consume/timeouts.h"
 #include "consume/workers.h"
 #include "observe/log.h"
 #include "observe/meter.h"
 
 #include <poll.h>
 #include <stdlib.h>
+#include <string.h>
 
-#define LOADS_MAX   4
-#define RENEW_MS    10000
-#define MOVED_MS    200
-#define ARENA_BLOCK (16 * 1024)
-
-/* One item at hand: waiting (FATE_OPEN or LATER), at work (job submitted), or ended. */
-struct task {
-	struct semel_item item;
-	struct semel_job job;
-	struct load *load;
-	uint64_t turn; /* when it was taken, among all */
-	bool at_work, concluding, ended;
-	int64_t not_before_ms; /* steady */
-};
-
-/* Deliveries that were fetched together; their memory is one arena. */
-struct load {
-	struct semel_arena *arena;
-	struct task *tasks;
-	uint32_t count, left; /* left: not settled; 0: the load is free */
-};
+#define HAND_MIN       64
+#define HAND_PER_CALL  16
+#define HAND_BYTES_MAX ((size_t)16 * 1024 * 1024) /* one fetch may exceed it */
+#define RENEW_MS       10000
+#define MOVED_MS       200
+#define ARENA_BLOCK    (16 * 1024)
 
 struct semel_dispatch {
 	struct semel_workers *workers;
-	struct load loads[LOADS_MAX];
-	uint32_t load_size;
-	uint32_t at_work, at_hand;
-	uint64_t turns;
+	struct semel_hand hand;
+	struct semel_arena *fetched; /* of one fetch; the hand has copies */
+	struct semel_timeouts timeouts;
+	const struct semel_task *probe; /* of a half-open breaker; NULL: none is at work */
+	uint32_t at_work;
 	int64_t renew_at_ms; /* steady */
 	int64_t take_at_ms;  /* steady: after a giving back */
 };
@@ -55,21 +47,16 @@ semel_status semel_dispatch_open(struct semel_consumer *consumer, semel_error *e
 	struct semel_outside_options options = { .target = consumer->target,
 						 .timeout_ms = consumer->options.timeout_ms,
 						 .scope = consumer->scope.data };
+	uint32_t capacity = consumer->options.concurrency * HAND_PER_CALL;
 	struct semel_dispatch *dispatch = calloc(1, sizeof *dispatch);
 	if (!dispatch)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the handlers");
 
 	consumer->dispatch = dispatch;
-	dispatch->load_size = consumer->options.concurrency * 4;
-	if (dispatch->load_size < 16)
-		dispatch->load_size = 16;
-	for (uint32_t i = 0; i < LOADS_MAX; i++) {
-		dispatch->loads[i].arena = semel_arena_new(ARENA_BLOCK);
-		dispatch->loads[i].tasks =
-			calloc(dispatch->load_size, sizeof *dispatch->loads[i].tasks);
-		if (!dispatch->loads[i].arena || !dispatch->loads[i].tasks)
-			return semel_error_set(error, SEMEL_INTERNAL, "no memory for deliveries");
-	}
+	dispatch->fetched = semel_arena_new(ARENA_BLOCK);
+	if (!dispatch->fetched ||
+	    !semel_hand_init(&dispatch->hand, capacity > HAND_MIN ? capacity : HAND_MIN))
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for deliveries");
 	semel_status status =
 		semel_workers_start(consumer->outside, &options, consumer->options.concurrency,
 				    &dispatch->workers, error);
@@ -86,38 +73,45 @@ void semel_dispatch_close(struct semel_consumer *consumer)
 	if (dispatch->workers)
 		semel_wake_unwatch_fd(consumer->wake, semel_workers_fd(dispatch->workers));
 	semel_workers_stop(dispatch->workers);
-	for (uint32_t i = 0; i < LOADS_MAX; i++) {
-		semel_arena_free(dispatch->loads[i].arena);
-		free(dispatch->loads[i].tasks);
-	}
+	semel_hand_clear(&dispatch->hand);
+	semel_arena_free(dispatch->fetched);
 	free(dispatch);
 	consumer->dispatch = NULL;
 }
 
 uint32_t semel_dispatch_load(const struct semel_consumer *consumer)
 {
-	return consumer->dispatch ? consumer->dispatch->at_hand : 0;
+	return consumer->dispatch ? consumer->dispatch->hand.count : 0;
 }
 
-uint32_t semel_dispatch_at_work(const struct semel_consumer *consumer)
+uint32_t semel_dispatch_calls(const struct semel_consumer *consumer)
 {
-	return consumer->dispatch ? consumer->dispatch->at_work : 0;
+	uint32_t count = 0;
+
+	if (!consumer->dispatch)
+		return 0;
+	for (const struct semel_task *task = consumer->dispatch->hand.first; task;
+	     task = task->next)
+		count += task->state != SEMEL_TASK_WAITING;
+	return count;
+}
+
+bool semel_dispatch_has_call(const struct semel_consumer *consumer, struct semel_text event_id)
+{
+	return consumer->dispatch && semel_hand_has_call(&consumer->dispatch->hand, event_id);
 }
 
 int64_t semel_dispatch_next_ms(const struct semel_consumer *consumer)
 {
-	const struct semel_dispatch *dispatch = consumer->dispatch;
 	int64_t now_ms = semel_steady_ms(consumer->env), next_ms = 0;
 
-	for (uint32_t i = 0; dispatch && i < LOADS_MAX; i++) {
-		const struct load *load = &dispatch->loads[i];
-		for (uint32_t j = 0; load->left > 0 && j < load->count; j++) {
-			const struct task *task = &load->tasks[j];
-			if (!task->ended && task->not_before_ms > now_ms &&
-			    (next_ms == 0 || task->not_before_ms < next_ms))
-				next_ms = task->not_before_ms;
-		}
-	}
+	if (!consumer->dispatch)
+		return 0;
+	for (const struct semel_task *task = consumer->dispatch->hand.first; task;
+	     task = task->next)
+		if (task->state == SEMEL_TASK_WAITING && task->not_before_ms > now_ms &&
+		    (next_ms == 0 || task->not_before_ms < next_ms))
+			next_ms = task->not_before_ms;
 	return next_ms;
 }
 
@@ -129,24 +123,45 @@ void semel_dispatch_wait(const struct semel_consumer *consumer, int64_t wait_ms)
 	poll(&ended, 1, (int)wait_ms);
 }
 
-/* ---- taking ---------------------------------------------------------------------------------- */
-
-static struct load *free_load(struct semel_dispatch *dispatch)
+void semel_dispatch_interrupt(const struct semel_consumer *consumer)
 {
-	for (uint32_t i = 0; i < LOADS_MAX; i++)
-		if (dispatch->loads[i].left == 0)
-			return &dispatch->loads[i];
-	return NULL;
+	if (consumer->dispatch)
+		semel_workers_interrupt(consumer->dispatch->workers);
 }
 
-static void fill_load(struct semel_dispatch *dispatch, struct load *load,
-		      const struct semel_item *items, uint32_t count)
+/* ---- taking ---------------------------------------------------------------------------------- */
+
+void semel_dispatch_unbind(struct semel_consumer *consumer)
 {
-	load->count = load->left = count;
-	dispatch->at_hand += count;
-	for (uint32_t i = 0; i < count; i++)
-		load->tasks[i] =
-			(struct task){ .item = items[i], .load = load, .turn = dispatch->turns++ };
+	struct semel_dispatch *dispatch = consumer->dispatch;
+	struct semel_task *next = NULL;
+
+	if (!dispatch)
+		return;
+	for (struct semel_task *task = dispatch->hand.first; task; task = next) {
+		next = task->next;
+		if (task->state == SEMEL_TASK_WAITING)
+			semel_hand_remove(&dispatch->hand, task);
+		else
+			task->item.unbound = !task->item.entry_id.data;
+	}
+	dispatch->renew_at_ms = 0; /* at once: the leases may have run out */
+}
+
+/* The copy of an event whose call is in hand: it is settled by that call. */
+static bool bind_again(struct semel_hand *hand, const struct semel_delivery *delivery)
+{
+	struct semel_task *task = semel_hand_find_unbound(hand, delivery);
+
+	if (!task)
+		return false;
+	task->item.unbound = false;
+	task->delivery.partition = delivery->partition;
+	task->delivery.offset = delivery->offset;
+	task->delivery.redelivered = delivery->redelivered;
+	task->delivery.kept = delivery->kept;
+	task->delivery.tag = delivery->tag;
+	return true;
 }
 
 /* A topic that waits as a whole: its head comes by the broker, and in its place. So what is at hand
@@ -156,51 +171,80 @@ static bool is_giving_back(const struct semel_consumer *consumer)
 	return consumer->options.order == SEMEL_ORDER_TOTAL && consumer->put_off;
 }
 
+/* The broker has not done what it was told: only a new connection makes it certain. */
+static semel_status start_over(semel_status status, semel_error *error)
+{
+	if (status != SEMEL_BUSY)
+		return status;
+	char said[SEMEL_ERROR_TEXT_MAX];
+	memcpy(said, error->text, sizeof said);
+	return semel_error_set(error, SEMEL_OUTAGE, "%s", said);
+}
+
 static semel_status give_back(struct semel_consumer *consumer, semel_error *error)
 {
 	struct semel_dispatch *dispatch = consumer->dispatch;
 
-	if (!is_giving_back(consumer) || dispatch->at_work > 0)
+	if (!is_giving_back(consumer) || semel_dispatch_calls(consumer) > 0)
 		return SEMEL_OK;
-	for (uint32_t i = 0; i < LOADS_MAX; i++)
-		dispatch->loads[i].left = 0;
-	dispatch->at_hand = 0;
+	while (dispatch->hand.first)
+		semel_hand_remove(&dispatch->hand, dispatch->hand.first);
 	dispatch->take_at_ms = consumer->pause_until_ms;
 	consumer->put_off = false;
-	return consumer->broker->driver->rewind(consumer->broker, error);
+	return start_over(consumer->broker->driver->rewind(consumer->broker, error), error);
+}
+
+static bool may_start(const struct semel_consumer *consumer, const struct semel_task *task);
+
+static bool is_suspect(const struct semel_dispatch *dispatch, const struct semel_task *task)
+{
+	return semel_timeouts_has(&dispatch->timeouts, task->id_hash);
+}
+
+/* A half-open breaker is tried with an event that has not timed out, if there is one. */
+static bool wants_probe(const struct semel_consumer *consumer)
+{
+	const struct semel_dispatch *dispatch = consumer->dispatch;
+
+	if (dispatch->probe)
+		return false;
+	for (const struct semel_task *task = dispatch->hand.first; task; task = task->next)
+		if (!is_suspect(dispatch, task) && may_start(consumer, task))
+			return false;
+	return true;
+}
+
+static uint32_t wanted_deliveries(struct semel_consumer *consumer)
+{
+	const struct semel_dispatch *dispatch = consumer->dispatch;
+	const struct semel_hand *hand = &dispatch->hand;
+	int64_t now_ms = semel_steady_ms(consumer->env);
+	uint32_t room = hand->capacity - hand->count;
+
+	if (room < hand->capacity / 4 || hand->bytes >= HAND_BYTES_MAX || consumer->paused ||
+	    is_giving_back(consumer) || now_ms < dispatch->take_at_ms)
+		room = 0;
+	room = semel_breaker_allow(&consumer->breaker, room, now_ms);
+	if (consumer->breaker.state == SEMEL_BREAKER_HALF_OPEN && !wants_probe(consumer))
+		room = 0;
+	return semel_consumer_room(consumer, room, hand->count);
 }
 
 static semel_status take_deliveries(struct semel_consumer *consumer, semel_error *error)
 {
 	struct semel_dispatch *dispatch = consumer->dispatch;
-	struct load *load = free_load(dispatch);
-	uint32_t wanted = load && dispatch->at_hand < dispatch->load_size ? dispatch->load_size : 0;
-	struct semel_arena *arena = load ? load->arena : consumer->arena;
-	struct semel_item *items = NULL;
+	struct semel_delivery *deliveries = NULL;
 	uint32_t count = 0;
 
-	if (consumer->paused || is_giving_back(consumer) ||
-	    semel_steady_ms(consumer->env) < dispatch->take_at_ms)
-		wanted = 0;
-	wanted = semel_breaker_allow(&consumer->breaker, wanted, semel_steady_ms(consumer->env));
-	wanted = semel_consumer_room(consumer, wanted, dispatch->at_hand);
-	if (load)
-		semel_arena_reset(arena);
-	semel_status status = semel_consumer_take(consumer, wanted, arena, &items, &count, error);
-	if (status == SEMEL_OK && count > 0)
-		fill_load(dispatch, load, items, count);
+	semel_arena_reset(dispatch->fetched);
+	semel_status status = semel_consumer_fetch(consumer, wanted_deliveries(consumer),
+						   dispatch->fetched, &deliveries, &count, error);
+	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++)
+		if (!bind_again(&dispatch->hand, &deliveries[i]) &&
+		    !semel_hand_add(&dispatch->hand, consumer, &deliveries[i],
+				    (struct semel_text){ 0 }))
+			status = semel_error_set(error, SEMEL_INTERNAL, "no memory for a delivery");
 	return status;
-}
-
-static bool key_at_hand(const struct semel_dispatch *dispatch, const struct semel_item *item)
-{
-	for (uint32_t i = 0; i < LOADS_MAX; i++)
-		for (uint32_t j = 0; dispatch->loads[i].left > 0 && j < dispatch->loads[i].count;
-		     j++)
-			if (!dispatch->loads[i].tasks[j].ended &&
-			    semel_item_same_key(&dispatch->loads[i].tasks[j].item, item))
-				return true;
-	return false;
 }
 
 /* Followers whose head is settled; those whose key is at hand come with a later turn. In the open
@@ -208,130 +252,178 @@ static bool key_at_hand(const struct semel_dispatch *dispatch, const struct seme
 static semel_status take_released(struct semel_consumer *consumer, semel_error *error)
 {
 	struct semel_dispatch *dispatch = consumer->dispatch;
-	struct load *load = free_load(dispatch);
+	struct semel_hand *hand = &dispatch->hand;
 	struct semel_item *items = NULL;
-	uint32_t count = 0, kept = 0;
+	uint32_t count = 0;
 
-	uint32_t max = semel_breaker_allow(&consumer->breaker, dispatch->load_size,
+	uint32_t max = semel_breaker_allow(&consumer->breaker, hand->capacity - hand->count,
 					   semel_steady_ms(consumer->env));
-	if (!load || max == 0 || consumer->paused)
+	if (max == 0 || consumer->paused || hand->bytes >= HAND_BYTES_MAX)
 		return SEMEL_OK;
-	semel_arena_reset(load->arena);
+	semel_arena_reset(dispatch->fetched);
 	semel_status status =
-		semel_followers_read(consumer, max, load->arena, &items, &count, error);
-	if (status != SEMEL_OK)
-		return status;
-	for (uint32_t i = 0; i < count; i++)
-		if (!key_at_hand(dispatch, &items[i]))
-			items[kept++] = items[i];
-	fill_load(dispatch, load, items, kept);
-	return SEMEL_OK;
+		semel_followers_read(consumer, max, dispatch->fetched, &items, &count, error);
+	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++)
+		if (!semel_hand_has_key(hand, &items[i]) &&
+		    !semel_hand_add(hand, consumer, items[i].delivery, items[i].entry_id))
+			status = semel_error_set(error, SEMEL_INTERNAL, "no memory for a follower");
+	return status;
 }
 
 /* ---- choosing -------------------------------------------------------------------------------- */
 
 struct choice {
-	struct task **tasks;
+	struct semel_task **tasks;
 	uint32_t count;
 };
 
-static bool key_chosen(const struct choice *choice, const struct semel_item *item)
+static bool key_chosen(const struct choice *choice, const struct semel_task *task)
 {
 	for (uint32_t i = 0; i < choice->count; i++)
-		if (semel_item_same_key(&choice->tasks[i]->item, item))
+		if (semel_task_same_key(choice->tasks[i], task))
 			return true;
 	return false;
 }
 
-/* An older task of the same key is not done, so this one must wait; one that leads waits only for
- * what is under way. */
-static bool key_waits(const struct semel_dispatch *dispatch, const struct task *task, bool leading)
-{
-	for (uint32_t i = 0; i < LOADS_MAX; i++) {
-		const struct load *load = &dispatch->loads[i];
-		for (uint32_t j = 0; load->left > 0 && j < load->count; j++)
-			if (!load->tasks[j].ended &&
-			    (leading ? load->tasks[j].at_work || load->tasks[j].concluding
-				     : load->tasks[j].turn < task->turn) &&
-			    semel_item_same_key(&load->tasks[j].item, &task->item))
-				return true;
-	}
-	return false;
-}
-
 /* A topic waits for its head, and nothing but the head comes a second time. */
-static bool leads(const struct semel_consumer *consumer, const struct task *task)
+static bool leads(const struct semel_consumer *consumer, const struct semel_task *task)
 {
-	const struct semel_passage *passage = &task->item.delivery->passage;
+	const struct semel_passage *passage = &task->delivery.passage;
 
 	return consumer->options.order == SEMEL_ORDER_TOTAL &&
 	       (passage->replay > 0 || passage->attempt > 0);
 }
 
-static bool may_start(const struct semel_consumer *consumer, const struct choice *choice,
-		      const struct task *task)
+/* An older task of the same key is not done, so this one must wait; one that leads waits only for
+ * what is under way. */
+static bool key_waits(const struct semel_consumer *consumer, const struct semel_task *task)
 {
-	return !task->at_work && !task->concluding && !task->ended &&
-	       task->not_before_ms <= semel_steady_ms(consumer->env) &&
-	       !key_waits(consumer->dispatch, task, leads(consumer, task)) &&
-	       !key_chosen(choice, &task->item);
+	bool leading = leads(consumer, task);
+	bool older = true;
+
+	for (const struct semel_task *other = consumer->dispatch->hand.first; other;
+	     other = other->next) {
+		if (other == task)
+			older = false;
+		else if ((leading ? other->state != SEMEL_TASK_WAITING : older) &&
+			 semel_task_same_key(other, task))
+			return true;
+		if (!older && !leading)
+			return false;
+	}
+	return false;
 }
 
-static void choose_from(struct semel_consumer *consumer, bool leading, struct choice *choice,
+static bool may_start(const struct semel_consumer *consumer, const struct semel_task *task)
+{
+	return task->state == SEMEL_TASK_WAITING &&
+	       task->not_before_ms <= semel_steady_ms(consumer->env) && !key_waits(consumer, task);
+}
+
+/* Which ones are looked at in one go. probing: not those that timed out. */
+struct pass {
+	bool leading, probing;
+};
+
+static void choose_from(struct semel_consumer *consumer, struct pass pass, struct choice *choice,
 			uint32_t slots)
 {
-	for (uint32_t i = 0; i < LOADS_MAX; i++) {
-		struct load *load = &consumer->dispatch->loads[i];
-		for (uint32_t j = 0; load->left > 0 && j < load->count; j++)
-			if (choice->count < slots && leads(consumer, &load->tasks[j]) == leading &&
-			    may_start(consumer, choice, &load->tasks[j]))
-				choice->tasks[choice->count++] = &load->tasks[j];
-	}
+	struct semel_dispatch *dispatch = consumer->dispatch;
+
+	for (struct semel_task *task = dispatch->hand.first; task && choice->count < slots;
+	     task = task->next)
+		if (task->state == SEMEL_TASK_WAITING && leads(consumer, task) == pass.leading &&
+		    !(pass.probing && is_suspect(dispatch, task)) && !key_chosen(choice, task) &&
+		    may_start(consumer, task))
+			choice->tasks[choice->count++] = task;
 }
 
 static void choose(struct semel_consumer *consumer, struct choice *choice)
 {
-	uint32_t slots = consumer->options.concurrency - consumer->dispatch->at_work;
+	struct semel_dispatch *dispatch = consumer->dispatch;
+	uint32_t slots = consumer->options.concurrency - dispatch->at_work;
 
 	if (consumer->paused)
 		slots = 0;
 	slots = semel_breaker_allow(&consumer->breaker, slots, semel_steady_ms(consumer->env));
-	choose_from(consumer, true, choice, slots);
-	choose_from(consumer, false, choice, slots);
+	bool probing = consumer->breaker.state == SEMEL_BREAKER_HALF_OPEN;
+	if (probing && dispatch->probe)
+		slots = 0;
+	choose_from(consumer, (struct pass){ .leading = true, .probing = probing }, choice, slots);
+	choose_from(consumer, (struct pass){ .probing = probing }, choice, slots);
+	if (!probing)
+		return;
+	choose_from(consumer, (struct pass){ .leading = true }, choice, slots);
+	choose_from(consumer, (struct pass){ .leading = false }, choice, slots);
 }
 
 /* ---- concluding ------------------------------------------------------------------------------ */
 
-/* A time-out where one run is all: nobody knows whether it happened. */
-static void doubt_timeouts(const struct semel_consumer *consumer, struct task *task)
+/* What the outcome says about the dependency; once for each call. */
+static void judge(struct semel_consumer *consumer, struct semel_task *task)
 {
-	task->item.timed_out = task->job.outcome.timed_out;
-	if (!task->job.outcome.timed_out || task->job.outcome.status != SEMEL_OUTAGE ||
-	    !semel_consumer_runs_once(consumer))
+	struct semel_dispatch *dispatch = consumer->dispatch;
+	struct semel_outcome *outcome = &task->job.outcome;
+
+	if (dispatch->probe == task)
+		dispatch->probe = NULL;
+	if (outcome->is_over)
+		semel_consumer_stop(consumer);
+	if (outcome->is_over || outcome->interrupted)
 		return;
-	task->item.status = SEMEL_HANDLER_REJECT;
-	task->item.reason = "in doubt: the handler did not answer in time; look whether the effect "
-			    "happened, then replay or discard";
+	semel_class class = semel_status_class(outcome->status);
+	if (outcome->timed_out) {
+		outcome->status = semel_timeouts_count(&dispatch->timeouts, task->id_hash,
+						       task->call, consumer->outside->is_program)
+					  ? SEMEL_HANDLER_RETRY
+					  : SEMEL_OUTAGE;
+	} else if (class == SEMEL_CLASS_OK || class == SEMEL_CLASS_REJECT) {
+		semel_timeouts_answered(&dispatch->timeouts, task->call);
+		semel_timeouts_forget(&dispatch->timeouts, task->id_hash);
+	}
+	semel_breaker_report(&consumer->breaker, outcome->status, outcome->reason,
+			     semel_steady_ms(consumer->env), semel_random(consumer->env));
 }
 
-static semel_status conclude_failed(struct semel_consumer *consumer, struct task *task,
+/* A call that was not answered where one run is all: nobody knows whether it happened. */
+static void doubt(const struct semel_consumer *consumer, struct semel_task *task)
+{
+	const struct semel_outcome *outcome = &task->job.outcome;
+
+	task->item.timed_out = outcome->timed_out;
+	if ((!outcome->timed_out && !outcome->interrupted) || !semel_consumer_runs_once(consumer))
+		return;
+	task->item.status = SEMEL_HANDLER_REJECT;
+	task->item.reason =
+		outcome->interrupted
+			? "in doubt: the consumer stopped before the handler answered; look "
+			  "whether "
+			  "the effect happened, then replay or discard"
+			: "in doubt: the handler did not answer in time; look whether the effect "
+			  "happened, then replay or discard";
+}
+
+static semel_status conclude_failed(struct semel_consumer *consumer, struct semel_task *task,
 				    int64_t retry_after_ms, semel_error *error)
 {
 	struct semel_item *item = &task->item;
 	semel_status status =
-		semel_conclude_failed(consumer, item, retry_after_ms, task->load->arena, error);
+		semel_conclude_failed(consumer, item, retry_after_ms, consumer->arena, error);
 
 	/* Once more here: the claim is given back, and made anew when the call starts. */
 	if (status == SEMEL_OK && semel_consumer_claims(consumer) &&
 	    (item->fate == SEMEL_FATE_OPEN || item->fate == SEMEL_FATE_LATER))
 		status = consumer->guard->driver->forget(consumer->guard, &item->claim, error);
+	if (item->fate == SEMEL_FATE_LATER && item->timed_out)
+		item->delay_ms =
+			semel_backoff_ms(consumer->retry.delayed, 1, semel_random(consumer->env));
 	task->not_before_ms = semel_steady_ms(consumer->env) + item->delay_ms;
 	return status;
 }
 
 /* It has moved to another consumer, whose answer counts. A delivery comes again, and the claim
  * tells then; a follower is kept in the store. */
-static void leave_to_other(const struct semel_consumer *consumer, struct task *task)
+static void leave_to_other(const struct semel_consumer *consumer, struct semel_task *task)
 {
 	struct semel_item *item = &task->item;
 
@@ -342,71 +434,77 @@ static void leave_to_other(const struct semel_consumer *consumer, struct task *t
 	task->not_before_ms = semel_steady_ms(consumer->env) + MOVED_MS;
 }
 
-static semel_status conclude(struct semel_consumer *consumer, struct task *task, semel_error *error)
+static semel_status conclude(struct semel_consumer *consumer, struct semel_task *task,
+			     semel_error *error)
 {
-	struct semel_outcome *outcome = &task->job.outcome;
+	const struct semel_outcome *outcome = &task->job.outcome;
 	struct semel_item *item = &task->item;
 	bool ours = true;
-	semel_status status = semel_still_ours(consumer, item, task->load->arena, &ours, error);
 
+	if (task->state == SEMEL_TASK_UNSURE) {
+		semel_item_reset(item);
+		semel_item_move(item, SEMEL_FATE_LATER);
+		return semel_claim_return(consumer, &item->claim, error);
+	}
+	semel_status status = semel_still_ours(consumer, item, consumer->arena, &ours, error);
 	if (status != SEMEL_OK)
 		return status;
 	if (!ours) {
 		leave_to_other(consumer, task);
 		return SEMEL_OK;
 	}
-	if (outcome->is_over)
-		semel_consumer_stop(consumer);
-	else
-		semel_breaker_report(&consumer->breaker, outcome->status, outcome->reason,
-				     semel_steady_ms(consumer->env), semel_random(consumer->env));
 	if (outcome->status == SEMEL_OK)
-		return semel_conclude_done(consumer, item, task->load->arena, error);
+		return semel_conclude_done(consumer, item, consumer->arena, error);
 	item->status = outcome->status;
-	item->reason = semel_arena_printf(task->load->arena, "%s", outcome->reason);
-	doubt_timeouts(consumer, task);
+	item->reason = outcome->reason;
+	doubt(consumer, task);
 	return conclude_failed(consumer, task, outcome->retry_after_ms, error);
 }
 
 static void take_ended(struct semel_consumer *consumer, struct choice *ended)
 {
+	struct semel_dispatch *dispatch = consumer->dispatch;
 	struct semel_job *job;
 
-	while (ended->count < consumer->options.concurrency &&
-	       (job = semel_workers_take(consumer->dispatch->workers)) != NULL) {
-		struct task *task = job->user;
-		task->at_work = false;
-		task->concluding = true;
-		consumer->dispatch->at_work--;
-		ended->tasks[ended->count++] = task;
+	while ((job = semel_workers_take(dispatch->workers)) != NULL) {
+		struct semel_task *task = job->user;
+		task->state = SEMEL_TASK_CALLED;
+		dispatch->at_work--;
+		judge(consumer, task);
 	}
+	for (struct semel_task *task = dispatch->hand.first; task; task = task->next)
+		if (task->state == SEMEL_TASK_CALLED || task->state == SEMEL_TASK_UNSURE)
+			ended->tasks[ended->count++] = task;
 }
 
 /* ---- one turn -------------------------------------------------------------------------------- */
 
 /* The current version of the event, for the call. Behind a savepoint: there are stores on which an
  * expression that fails dooms the transaction of everybody. */
-static semel_status upcast(struct semel_consumer *consumer, struct task *task, semel_error *error)
+static semel_status upcast(struct semel_consumer *consumer, struct semel_task *task,
+			   semel_error *error)
 {
 	const struct semel_store_driver *driver = consumer->store->driver;
 	struct semel_item *item = &task->item;
 	semel_error said = { .status = SEMEL_OK };
 
-	item->event = item->delivery->event;
-	if (!semel_upcasters_change(consumer->upcasters, &item->event))
+	if (task->upcast || !semel_upcasters_change(consumer->upcasters, &item->event))
 		return SEMEL_OK;
 	semel_status status = driver->savepoint(consumer->store, error);
 	if (status != SEMEL_OK)
 		return status;
 	item->status = semel_upcasters_apply(consumer->upcasters, consumer->store, &item->event,
-					     task->load->arena, &said);
-	if (item->status == SEMEL_OK)
+					     task->arena, &said);
+	if (item->status == SEMEL_OK) {
+		task->upcast = true;
 		return driver->release(consumer->store, error);
+	}
 	status = driver->rollback_to(consumer->store, error);
 	if (status != SEMEL_OK)
 		return status;
+	item->event = task->delivery.event;
 	item->runs++;
-	item->reason = semel_arena_printf(task->load->arena, "%s", said.text);
+	item->reason = semel_arena_printf(consumer->arena, "%s", said.text);
 	return conclude_failed(consumer, task, 0, error);
 }
 
@@ -416,9 +514,9 @@ static semel_status admit_tasks(struct semel_consumer *consumer, const struct ch
 	semel_status status = SEMEL_OK;
 
 	for (uint32_t i = 0; i < starting->count && status == SEMEL_OK; i++) {
-		struct task *task = starting->tasks[i];
+		struct semel_task *task = starting->tasks[i];
 		semel_item_reset(&task->item);
-		status = semel_admit(consumer, &task->item, 1, task->load->arena, error);
+		status = semel_admit(consumer, &task->item, 1, consumer->arena, error);
 		if (status == SEMEL_OK && task->item.fate == SEMEL_FATE_GO)
 			status = upcast(consumer, task, error);
 	}
@@ -443,13 +541,11 @@ static semel_status write_places(struct semel_consumer *consumer, const struct c
 	return status == SEMEL_OK ? semel_places_write(consumer->places, error) : status;
 }
 
-static semel_status transact(struct semel_consumer *consumer, const struct choice *ended,
-			     const struct choice *starting, bool released, semel_error *error)
+static semel_status write_all(struct semel_consumer *consumer, const struct choice *ended,
+			      const struct choice *starting, bool released, semel_error *error)
 {
-	const struct semel_store_driver *driver = consumer->store->driver;
-	semel_status status = driver->begin(consumer->store, error);
-	if (status != SEMEL_OK)
-		return status;
+	semel_status status = SEMEL_OK;
+
 	for (uint32_t i = 0; i < ended->count && status == SEMEL_OK; i++)
 		status = conclude(consumer, ended->tasks[i], error);
 	if (status == SEMEL_OK)
@@ -458,14 +554,36 @@ static semel_status transact(struct semel_consumer *consumer, const struct choic
 		status = take_released(consumer, error);
 	if (status == SEMEL_OK && ended->count > 0)
 		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_EFFECT, error);
-	if (status == SEMEL_OK)
-		status = write_places(consumer, ended, starting, error);
-	if (status != SEMEL_OK) {
-		driver->rollback(consumer->store);
-		return status;
-	}
+	return status == SEMEL_OK ? write_places(consumer, ended, starting, error) : status;
+}
+
+static void remember(const struct choice *choice)
+{
+	for (uint32_t i = 0; i < choice->count; i++)
+		choice->tasks[i]->before = choice->tasks[i]->item;
+}
+
+static void step_back(const struct choice *choice)
+{
+	for (uint32_t i = 0; i < choice->count; i++)
+		choice->tasks[i]->item = choice->tasks[i]->before;
+}
+
+/* Nobody knows whether it was committed, or it was and the way behind it is closed: those that did
+ * not start have perhaps a claim, which is given back when the store answers again. */
+static void be_unsure(const struct choice *starting)
+{
+	for (uint32_t i = 0; i < starting->count; i++)
+		if (starting->tasks[i]->item.fate == SEMEL_FATE_GO)
+			starting->tasks[i]->state = SEMEL_TASK_UNSURE;
+}
+
+static semel_status commit(struct semel_consumer *consumer, const struct choice *ended,
+			   const struct choice *starting, semel_error *error)
+{
 	int64_t began_us = semel_meter_begin();
-	status = driver->commit(consumer->store, error);
+	semel_status status = consumer->store->driver->commit(consumer->store, error);
+
 	semel_meter_end(SEMEL_WORK_COMMIT, began_us);
 	if (status == SEMEL_OK && ended->count > 0)
 		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_COMMIT, error);
@@ -474,44 +592,88 @@ static semel_status transact(struct semel_consumer *consumer, const struct choic
 	return status;
 }
 
+static semel_status transact(struct semel_consumer *consumer, const struct choice *ended,
+			     const struct choice *starting, bool released, semel_error *error)
+{
+	const struct semel_store_driver *driver = consumer->store->driver;
+	semel_status status = driver->begin(consumer->store, error);
+	if (status != SEMEL_OK)
+		return status;
+
+	remember(ended);
+	remember(starting);
+	status = write_all(consumer, ended, starting, released, error);
+	if (status != SEMEL_OK) {
+		driver->rollback(consumer->store);
+	} else {
+		status = commit(consumer, ended, starting, error);
+		if (status != SEMEL_OK) {
+			be_unsure(starting);
+			status = start_over(status, error);
+		}
+	}
+	if (status != SEMEL_OK) {
+		step_back(ended);
+		step_back(starting);
+	}
+	return status;
+}
+
+/* What is durable leaves the hand, also when the broker was not told: it comes again, and the store
+ * knows it. */
+static void put_away(struct semel_consumer *consumer, const struct choice *choice)
+{
+	struct semel_hand *hand = &consumer->dispatch->hand;
+
+	for (uint32_t i = 0; i < choice->count; i++) {
+		struct semel_task *task = choice->tasks[i];
+		if (task->state == SEMEL_TASK_AT_WORK)
+			continue;
+		task->state = SEMEL_TASK_WAITING;
+		if (task->item.fate >= SEMEL_FATE_DONE || task->item.unbound)
+			semel_hand_remove(hand, task);
+	}
+}
+
 static semel_status settle(struct semel_consumer *consumer, const struct choice *choice,
 			   semel_error *error)
 {
 	struct semel_item **items =
 		semel_arena_alloc(consumer->arena, (choice->count + 1) * sizeof(*items));
-	if (!items)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the acks");
-	for (uint32_t i = 0; i < choice->count; i++)
-		items[i] = &choice->tasks[i]->item;
-	semel_status status = semel_settle(consumer, items, choice->count, error);
-	for (uint32_t i = 0; i < choice->count && status == SEMEL_OK; i++) {
-		struct task *task = choice->tasks[i];
-		task->concluding = false;
-		if (task->item.fate < SEMEL_FATE_DONE)
-			continue;
-		task->ended = true;
-		task->load->left--;
-		consumer->dispatch->at_hand--;
+	semel_status status = SEMEL_INTERNAL;
+
+	if (!items) {
+		status = semel_error_set(error, SEMEL_INTERNAL, "no memory for the acks");
+	} else {
+		for (uint32_t i = 0; i < choice->count; i++)
+			items[i] = &choice->tasks[i]->item;
+		status = semel_settle(consumer, items, choice->count, error);
 	}
-	return status;
+	put_away(consumer, choice);
+	return start_over(status, error);
 }
 
 static void start(struct semel_consumer *consumer, const struct choice *starting)
 {
+	struct semel_dispatch *dispatch = consumer->dispatch;
+
 	for (uint32_t i = 0; i < starting->count; i++) {
-		struct task *task = starting->tasks[i];
+		struct semel_task *task = starting->tasks[i];
 		if (task->item.fate == SEMEL_FATE_LATER &&
 		    task->not_before_ms < consumer->pause_until_ms)
 			task->not_before_ms = consumer->pause_until_ms;
 		if (task->item.fate != SEMEL_FATE_GO)
 			continue;
+		if (consumer->breaker.state == SEMEL_BREAKER_HALF_OPEN)
+			dispatch->probe = task;
 		task->item.runs++;
 		task->job = (struct semel_job){ .event = &task->item.event,
 						.attempt = task->item.runs,
 						.user = task };
-		task->at_work = true;
-		consumer->dispatch->at_work++;
-		semel_workers_submit(consumer->dispatch->workers, &task->job);
+		task->state = SEMEL_TASK_AT_WORK;
+		task->call = semel_timeouts_begin(&dispatch->timeouts);
+		dispatch->at_work++;
+		semel_workers_submit(dispatch->workers, &task->job);
 	}
 }
 
@@ -521,19 +683,28 @@ static semel_status renew_claims(struct semel_consumer *consumer, semel_error *e
 	struct semel_dispatch *dispatch = consumer->dispatch;
 	int64_t steady_ms = semel_steady_ms(consumer->env);
 
-	if (dispatch->at_work == 0 || steady_ms < dispatch->renew_at_ms)
+	if (steady_ms < dispatch->renew_at_ms || semel_dispatch_calls(consumer) == 0)
 		return SEMEL_OK;
-	dispatch->renew_at_ms = steady_ms + RENEW_MS;
-	return consumer->guard->driver->renew(consumer->guard, consumer->owner,
-					      semel_now_ms(consumer->env) + SEMEL_CLAIM_LEASE_MS,
-					      error);
+	semel_status status = consumer->guard->driver->renew(
+		consumer->guard, consumer->owner,
+		semel_now_ms(consumer->env) + SEMEL_CLAIM_LEASE_MS, error);
+	if (status == SEMEL_OK)
+		dispatch->renew_at_ms = steady_ms + RENEW_MS;
+	return status;
 }
 
 static struct choice make_choice(struct semel_consumer *consumer)
 {
+	size_t count = consumer->dispatch->hand.capacity;
+
 	return (struct choice){ .tasks = semel_arena_alloc(consumer->arena,
-							   consumer->options.concurrency *
-								   sizeof(struct task *)) };
+							   count * sizeof(struct semel_task *)) };
+}
+
+/* Is it told to stop, so that nothing new is begun? */
+static bool is_ending(const struct semel_consumer *consumer)
+{
+	return consumer->ending || semel_wake_rung(consumer->wake);
 }
 
 semel_status semel_dispatch_turn(struct semel_consumer *consumer, bool *busy_out,
@@ -547,26 +718,27 @@ semel_status semel_dispatch_turn(struct semel_consumer *consumer, bool *busy_out
 	if (!ended.tasks || !starting.tasks)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a turn");
 	semel_status status = renew_claims(consumer, error);
-	if (status == SEMEL_OK && !semel_wake_rung(consumer->wake))
+	if (status == SEMEL_OK && !is_ending(consumer))
 		status = take_deliveries(consumer, error);
-	if (status == SEMEL_OK)
+	if (status == SEMEL_OK && !is_ending(consumer))
 		status = driver->hold_any(driver->tx(consumer->store), consumer->scope, &holds,
 					  error);
 	if (status != SEMEL_OK)
 		return status;
 	take_ended(consumer, &ended);
-	if (!semel_wake_rung(consumer->wake) && !is_giving_back(consumer))
+	if (!is_ending(consumer) && !is_giving_back(consumer))
 		choose(consumer, &starting);
 	if (ended.count == 0 && starting.count == 0 && !holds)
 		return SEMEL_OK;
 	status = transact(consumer, &ended, &starting, holds, error);
-	if (status == SEMEL_OK)
-		status = settle(consumer, &ended, error);
-	if (status == SEMEL_OK)
-		status = settle(consumer, &starting, error);
-	*busy_out = ended.count > 0 || starting.count > 0;
 	if (status != SEMEL_OK)
 		return status;
 	start(consumer, &starting);
-	return give_back(consumer, error);
+	*busy_out = ended.count > 0 || starting.count > 0;
+	status = settle(consumer, &ended, error);
+	semel_error second = { .status = SEMEL_OK };
+	semel_status other = settle(consumer, &starting, status == SEMEL_OK ? error : &second);
+	if (status == SEMEL_OK)
+		status = other;
+	return status == SEMEL_OK ? give_back(consumer, error) : status;
 }

@@ -42,6 +42,28 @@ static semel_status is_not_overtaken(struct semel_consumer *consumer, const stru
 	return status;
 }
 
+semel_status semel_claim_return(struct semel_consumer *consumer,
+				const struct semel_inbox_claim *claim, semel_error *error)
+{
+	struct semel_inbox_claim ours = *claim;
+	struct semel_inbox_change reopen = { .from = SEMEL_INBOX_PROCESSED,
+					     .from_owner = consumer->owner,
+					     .now_ms = semel_now_ms(consumer->env) };
+	bool taken = false;
+	semel_status status = SEMEL_OK;
+
+	if (!semel_consumer_claims(consumer))
+		return SEMEL_OK;
+	ours.owner = consumer->owner;
+	ours.status = SEMEL_INBOX_CLAIMED;
+	ours.lease_until_ms = reopen.now_ms;
+	if (claim->status == SEMEL_INBOX_PROCESSED)
+		status = consumer->guard->driver->change(consumer->guard, &ours, &reopen, &taken,
+							 error);
+	return status == SEMEL_OK ? consumer->guard->driver->forget(consumer->guard, &ours, error)
+				  : status;
+}
+
 semel_status semel_still_ours(struct semel_consumer *consumer, const struct semel_item *item,
 			      struct semel_arena *arena, bool *ours_out, semel_error *error)
 {

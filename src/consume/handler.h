@@ -21,8 +21,9 @@
 struct semel_outcome {
 	semel_status status;
 	int64_t retry_after_ms; /* the handler's own wish; 0: none */
-	bool timed_out;
-	bool is_over; /* nobody will take another one, ever: the consumer may go */
+	bool timed_out;         /* it was asked, and did not answer in time */
+	bool interrupted;       /* by interrupt(); nobody knows what it has done */
+	bool is_over;           /* nobody will take another one, ever: the consumer may go */
 	char reason[SEMEL_REASON_MAX];
 };
 
@@ -50,6 +51,8 @@ struct semel_outside_kind {
 	 */
 	void (*interrupt)(struct semel_outside *outside);
 	void (*close)(struct semel_outside *outside);
+
+	bool is_program; /* what hangs is presumed to be the event's doing, not an outage */
 };
 
 extern const struct semel_outside_kind semel_outside_exec, semel_outside_pipe, semel_outside_http,

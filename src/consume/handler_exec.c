@@ -93,6 +93,7 @@ static void exec_close(struct semel_outside *outside)
 
 const struct semel_outside_kind semel_outside_exec = {
 	.name = "exec",
+	.is_program = true,
 	.open = exec_open,
 	.run = exec_run,
 	.interrupt = semel_program_interrupt,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An HTTP endpoint: the payload is posted, the status is the verdict.
  *
- * - Nobody there, or no answer in time: an outage, which costs no attempt.
+ * - Nobody there: an outage, which costs no attempt. No answer in time: the same, unless the caller
+ *   knows that others are answered.
  * - Somebody was there and broke the connection off: a retry, since it may be this event's doing.
  * - Redirects are not followed: the payload goes where the user said, or nowhere.
  * - Proxies of the environment are not used, for the same reason.
@@ -274,11 +275,20 @@ static bool somebody_was_there(CURLcode code)
 	}
 }
 
+/* Without a connection nothing was sent: nobody was there. */
+static bool was_asked(const struct http_handler *handler)
+{
+	curl_off_t connected_us = 0;
+	handler->curl->easy_getinfo(handler->easy, CURLINFO_PRETRANSFER_TIME_T, &connected_us);
+	return connected_us > 0;
+}
+
 static void take_failure(struct http_handler *handler, CURLcode code,
 			 struct semel_outcome *outcome_out)
 {
 	outcome_out->status = somebody_was_there(code) ? SEMEL_HANDLER_RETRY : SEMEL_OUTAGE;
-	outcome_out->timed_out = code == CURLE_OPERATION_TIMEDOUT;
+	outcome_out->timed_out = code == CURLE_OPERATION_TIMEDOUT && was_asked(handler);
+	outcome_out->interrupted = code == CURLE_ABORTED_BY_CALLBACK;
 	if (code == CURLE_ABORTED_BY_CALLBACK)
 		snprintf(outcome_out->reason, sizeof outcome_out->reason,
 			 "the request to %s was broken off because the consumer stops",

@@ -180,6 +180,7 @@ static void pipe_close(struct semel_outside *outside)
 
 const struct semel_outside_kind semel_outside_pipe = {
 	.name = "pipe",
+	.is_program = true,
 	.open = pipe_open,
 	.run = pipe_run,
 	.interrupt = semel_program_interrupt,

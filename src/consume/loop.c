@@ -12,8 +12,10 @@
 
 #include <stdio.h>
 
-#define PAUSE_LOOK_MS 1000
-#define GRACE_MS      10000
+#define PAUSE_LOOK_MS      1000
+#define GRACE_MS           10000
+#define INTERRUPTED_MS     2000
+#define RECONNECT_PAUSE_US 50000
 
 uint32_t semel_consumer_room(const struct semel_consumer *consumer, uint32_t wanted_count,
 			     uint32_t at_hand)
@@ -55,14 +57,15 @@ static uint32_t wanted(struct semel_consumer *consumer)
 	return semel_breaker_allow(&consumer->breaker, batch, steady_ms);
 }
 
-semel_status semel_consumer_take(struct semel_consumer *consumer, uint32_t max,
-				 struct semel_arena *arena, struct semel_item **items_out,
-				 uint32_t *count_out, semel_error *error)
+semel_status semel_consumer_fetch(struct semel_consumer *consumer, uint32_t max,
+				  struct semel_arena *arena, struct semel_delivery **deliveries_out,
+				  uint32_t *count_out, semel_error *error)
 {
 	struct semel_delivery *deliveries =
 		semel_arena_alloc(arena, (max + 1) * sizeof *deliveries);
 
 	*count_out = 0;
+	*deliveries_out = deliveries;
 	if (!deliveries)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for deliveries");
 	int64_t began_us = semel_meter_begin();
@@ -72,9 +75,18 @@ semel_status semel_consumer_take(struct semel_consumer *consumer, uint32_t max,
 	if (status != SEMEL_OK || *count_out == 0)
 		return status;
 	status = semel_places_note(consumer->places, deliveries, *count_out, error);
-	if (status == SEMEL_OK)
-		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_RECEIVE, error);
-	if (status != SEMEL_OK)
+	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_CONSUME_AFTER_RECEIVE, error) : status;
+}
+
+semel_status semel_consumer_take(struct semel_consumer *consumer, uint32_t max,
+				 struct semel_arena *arena, struct semel_item **items_out,
+				 uint32_t *count_out, semel_error *error)
+{
+	struct semel_delivery *deliveries = NULL;
+	semel_status status =
+		semel_consumer_fetch(consumer, max, arena, &deliveries, count_out, error);
+
+	if (status != SEMEL_OK || *count_out == 0)
 		return status;
 	*items_out = semel_items_make(consumer, deliveries, *count_out, arena);
 	return *items_out ? SEMEL_OK
@@ -138,6 +150,14 @@ static semel_status turn(struct semel_consumer *consumer, bool *busy_out, semel_
 	return status;
 }
 
+/* Somebody holds a lock: the connections are sound, and nothing of what is in hand is lost. What a
+ * handler inside the transaction was given has to be fetched again. */
+static bool is_only_locked(const struct semel_consumer *consumer, semel_status status)
+{
+	return status == SEMEL_BUSY && consumer->kind == SEMEL_HANDLER_OUTSIDE &&
+	       consumer->connected;
+}
+
 /* A share that moved on is no outage: what was fetched of it comes again elsewhere. */
 static semel_status survive(struct semel_consumer *consumer, semel_status status,
 			    int64_t *pause_ms_out, const semel_error *error)
@@ -157,7 +177,8 @@ static semel_status survive(struct semel_consumer *consumer, semel_status status
 		semel_places_forget(consumer->places, true);
 	else
 		semel_presence_tell(consumer, error->text);
-	semel_consumer_disconnect(consumer);
+	if (!is_only_locked(consumer, status))
+		semel_consumer_disconnect(consumer);
 	return SEMEL_OK;
 }
 
@@ -206,21 +227,43 @@ static semel_status turn_or_sleep(struct semel_consumer *consumer, bool draining
 	return SEMEL_OK;
 }
 
-/* Calls under way are concluded within the grace. */
-static void finish(struct semel_consumer *consumer)
+/* Also while the store or the broker comes back. */
+static void conclude_calls(struct semel_consumer *consumer, int64_t until_ms)
 {
-	int64_t until_ms = semel_steady_ms(consumer->env) + GRACE_MS;
 	semel_error error = { .status = SEMEL_OK };
-	bool busy = false;
 
-	while (consumer->dispatch && semel_dispatch_at_work(consumer) > 0 &&
-	       semel_steady_ms(consumer->env) < until_ms) {
+	while (semel_dispatch_calls(consumer) > 0 && semel_steady_ms(consumer->env) < until_ms) {
+		bool busy = false;
 		semel_arena_reset(consumer->arena);
-		if (semel_dispatch_turn(consumer, &busy, &error) != SEMEL_OK)
+		semel_status status = semel_consumer_connect(consumer, &error);
+		if (status == SEMEL_OK)
+			status = semel_dispatch_turn(consumer, &busy, &error);
+		if (status != SEMEL_OK && semel_status_class(status) != SEMEL_CLASS_OUTAGE)
 			return;
+		if (status != SEMEL_OK && !is_only_locked(consumer, status))
+			semel_consumer_disconnect(consumer);
 		if (!busy)
 			semel_dispatch_wait(consumer, 20);
+		if (status != SEMEL_OK)
+			semel_wake_pause_us(RECONNECT_PAUSE_US);
 	}
+}
+
+/* Calls under way are concluded within the grace; the rest is interrupted, and concluded as such.
+ */
+static void finish(struct semel_consumer *consumer)
+{
+	consumer->ending = true;
+	conclude_calls(consumer, semel_steady_ms(consumer->env) + GRACE_MS);
+	if (semel_dispatch_calls(consumer) > 0) {
+		semel_dispatch_interrupt(consumer);
+		conclude_calls(consumer, semel_steady_ms(consumer->env) + INTERRUPTED_MS);
+		if (semel_dispatch_calls(consumer) > 0)
+			semel_log(SEMEL_LOG_WARN, "calls ended that could not be concluded",
+				  &(struct semel_log_fields){ .consumer = consumer->scope.data });
+		semel_dispatch_close(consumer);
+	}
+	consumer->ending = false;
 }
 
 semel_status semel_consumer_prepare(semel_consumer *consumer, uint64_t max, semel_error *error)

@@ -162,7 +162,7 @@ semel_status semel_consumer_connect(struct semel_consumer *consumer, semel_error
 {
 	semel_status status = SEMEL_OK;
 
-	if (consumer->store && consumer->broker)
+	if (consumer->connected)
 		return SEMEL_OK;
 	status = semel_store_open_in(consumer->env, consumer->store_url, &consumer->store, error);
 	if (status == SEMEL_OK)
@@ -180,6 +180,7 @@ semel_status semel_consumer_connect(struct semel_consumer *consumer, semel_error
 	}
 	if (status == SEMEL_OK)
 		consumer->broker->driver->watch(consumer->broker, consumer->wake);
+	consumer->connected = status == SEMEL_OK;
 	return status;
 }
 
@@ -195,14 +196,14 @@ static void let_claims_go(struct semel_consumer *consumer)
 
 void semel_consumer_disconnect(struct semel_consumer *consumer)
 {
-	semel_dispatch_close(consumer);
-	let_claims_go(consumer);
+	semel_dispatch_unbind(consumer);
 	semel_broker_close(consumer->broker);
 	if (consumer->places)
 		semel_places_forget(consumer->places, false);
 	if (consumer->guard)
 		consumer->guard->driver->close(consumer->guard);
 	semel_store_close(consumer->store);
+	consumer->connected = false;
 	consumer->broker = NULL;
 	consumer->guard = NULL;
 	consumer->store = NULL;
@@ -265,6 +266,8 @@ void semel_consumer_close(semel_consumer *consumer)
 	if (!consumer)
 		return;
 	semel_presence_end(consumer);
+	semel_dispatch_close(consumer);
+	let_claims_go(consumer);
 	semel_consumer_disconnect(consumer);
 	semel_wake_free(consumer->wake);
 	semel_upcasters_free(consumer->upcasters);

@@ -76,6 +76,7 @@ void semel_program_give_up(const struct semel_program *program, struct semel_chi
 		break;
 	case SEMEL_CHILD_INTERRUPTED:
 		outcome_out->status = SEMEL_OUTAGE;
+		outcome_out->interrupted = true;
 		snprintf(outcome_out->reason, sizeof outcome_out->reason,
 			 "the program was ended because the consumer stops");
 		break;

@@ -191,7 +191,7 @@ semel_status semel_settle(struct semel_consumer *consumer, struct semel_item *co
 			status = bury(consumer, items[i], error);
 		if (is_put_off(consumer, items[i], status))
 			status = SEMEL_OK;
-		else if (!items[i]->entry_id.data)
+		else if (!items[i]->entry_id.data && !items[i]->unbound)
 			acks[ack_count++] = *items[i]->delivery;
 	}
 	if (status == SEMEL_OK && ack_count > 0) {

@@ -220,15 +220,29 @@ int semel_workers_fd(const struct semel_workers *workers)
 	return workers->finished_fd;
 }
 
-static void say_stop(struct semel_workers *crew)
+/* With the lock. */
+static void interrupt_all(struct semel_workers *crew)
 {
-	pthread_mutex_lock(&crew->lock);
 	for (uint32_t i = 0; i < crew->count; i++) {
 		struct worker *worker = &crew->workers[i];
 		if (worker->running && worker->outside->kind->interrupt != NULL)
 			worker->outside->kind->interrupt(worker->outside);
-		pthread_cond_signal(&worker->called);
 	}
+}
+
+void semel_workers_interrupt(struct semel_workers *workers)
+{
+	pthread_mutex_lock(&workers->lock);
+	interrupt_all(workers);
+	pthread_mutex_unlock(&workers->lock);
+}
+
+static void say_stop(struct semel_workers *crew)
+{
+	pthread_mutex_lock(&crew->lock);
+	interrupt_all(crew);
+	for (uint32_t i = 0; i < crew->count; i++)
+		pthread_cond_signal(&crew->workers[i].called);
 	crew->stopping = true;
 	pthread_mutex_unlock(&crew->lock);
 }

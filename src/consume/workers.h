@@ -30,6 +30,8 @@ void semel_workers_submit(struct semel_workers *workers, struct semel_job *job);
 struct semel_job *semel_workers_take(struct semel_workers *workers);
 /* Readable while a finished job may be there. */
 int semel_workers_fd(const struct semel_workers *workers);
+/* Ends what is under way soon, and all that is submitted from now on. */
+void semel_workers_interrupt(struct semel_workers *workers);
 /* Interrupts what is under way and waits for the threads; jobs not taken are dropped. May be NULL.
  */
 void semel_workers_stop(struct semel_workers *workers);

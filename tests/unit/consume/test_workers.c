@@ -108,12 +108,17 @@ static semel_status open_endless(const struct semel_outside_options *options,
 	return fake_open_as(&endless, outside_out, error);
 }
 
-static const struct semel_outside_kind counting = { "counting", open_counting, count_run, NULL,
-						    fake_close };
-static const struct semel_outside_kind meeting_kind = { "meeting", open_meeting, meet_run, NULL,
-							fake_close };
-static const struct semel_outside_kind endless = { "endless", open_endless, endless_run,
-						   fake_interrupt, fake_close };
+static const struct semel_outside_kind counting = {
+	.name = "counting", .open = open_counting, .run = count_run, .close = fake_close
+};
+static const struct semel_outside_kind meeting_kind = {
+	.name = "meeting", .open = open_meeting, .run = meet_run, .close = fake_close
+};
+static const struct semel_outside_kind endless = { .name = "endless",
+						   .open = open_endless,
+						   .run = endless_run,
+						   .interrupt = fake_interrupt,
+						   .close = fake_close };
 
 static int reset(void **state)
 {

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "consume/hand.h"
+
+#include <stdlib.h>
+
+#define TASK_BLOCK 4096
+
+bool semel_hand_init(struct semel_hand *hand, uint32_t capacity)
+{
+	*hand = (struct semel_hand){ .tasks = calloc(capacity, sizeof *hand->tasks) };
+	if (!hand->tasks)
+		return false;
+	hand->capacity = capacity;
+	for (uint32_t i = capacity; i > 0; i--) {
+		hand->tasks[i - 1].next = hand->unused;
+		hand->unused = &hand->tasks[i - 1];
+	}
+	return true;
+}
+
+void semel_hand_clear(struct semel_hand *hand)
+{
+	for (uint32_t i = 0; i < hand->capacity; i++)
+		semel_arena_free(hand->tasks[i].arena);
+	free(hand->tasks);
+	*hand = (struct semel_hand){ 0 };
+}
+
+static uint64_t hash_key(const struct semel_item *item)
+{
+	return semel_event_hash_id(item->key.id);
+}
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+static bool copy_text(struct semel_arena *arena, struct semel_text from, struct semel_text *to)
+{
+	*to = semel_arena_text(arena, from.data, from.length);
+	return to->data || !from.data;
+}
+
+static bool copy_delivery(struct semel_arena *arena, const struct semel_delivery *from,
+			  struct semel_delivery *to)
+{
+	const struct semel_event *event = &from->event;
+	struct semel_event *copy = &to->event;
+
+	*to = *from;
+	return copy_text(arena, event->id, &copy->id) &&
+	       copy_text(arena, event->type, &copy->type) &&
+	       copy_text(arena, event->aggregate_type, &copy->aggregate_type) &&
+	       copy_text(arena, event->aggregate_id, &copy->aggregate_id) &&
+	       copy_text(arena, event->topic, &copy->topic) &&
+	       copy_text(arena, event->routing_key, &copy->routing_key) &&
+	       copy_text(arena, event->content_type, &copy->content_type) &&
+	       copy_text(arena, event->headers, &copy->headers) &&
+	       copy_text(arena, event->payload, &copy->payload) &&
+	       copy_text(arena, from->passage.previous, &to->passage.previous);
+}
+
+static bool fill(struct semel_task *task, const struct semel_consumer *consumer,
+		 const struct semel_delivery *delivery, struct semel_text entry_id)
+{
+	struct semel_item *item = NULL;
+
+	if (copy_delivery(task->arena, delivery, &task->delivery))
+		item = semel_items_make(consumer, &task->delivery, 1, task->arena);
+	if (!item || !copy_text(task->arena, entry_id, &item->entry_id))
+		return false;
+	task->item = *item;
+	task->id_hash = semel_event_hash_id(task->delivery.event.id);
+	task->key_hash = hash_key(&task->item);
+	task->bytes = semel_arena_used(task->arena);
+	return true;
+}
+
+/* ---- in and out ------------------------------------------------------------------------------ */
+
+struct semel_task *semel_hand_add(struct semel_hand *hand, const struct semel_consumer *consumer,
+				  const struct semel_delivery *delivery, struct semel_text entry_id)
+{
+	struct semel_task *task = hand->unused;
+	struct semel_arena *arena = task ? task->arena : NULL;
+
+	if (task && !arena)
+		arena = semel_arena_new(TASK_BLOCK);
+	if (!task || !arena)
+		return NULL;
+	struct semel_task *unused = task->next;
+	*task = (struct semel_task){ .arena = arena, .next = unused };
+	if (!fill(task, consumer, delivery, entry_id)) {
+		semel_arena_reset(arena);
+		return NULL;
+	}
+	hand->unused = unused;
+	task->next = NULL;
+	task->previous = hand->last;
+	*(hand->last ? &hand->last->next : &hand->first) = task;
+	hand->last = task;
+	hand->count++;
+	hand->bytes += task->bytes;
+	return task;
+}
+
+void semel_hand_remove(struct semel_hand *hand, struct semel_task *task)
+{
+	*(task->previous ? &task->previous->next : &hand->first) = task->next;
+	*(task->next ? &task->next->previous : &hand->last) = task->previous;
+	hand->count--;
+	hand->bytes -= task->bytes;
+	semel_arena_reset(task->arena);
+	task->previous = NULL;
+	task->next = hand->unused;
+	hand->unused = task;
+}
+
+/* ---- looking --------------------------------------------------------------------------------- */
+
+bool semel_task_same_key(const struct semel_task *left, const struct semel_task *right)
+{
+	return left->key_hash == right->key_hash && semel_item_same_key(&left->item, &right->item);
+}
+
+struct semel_task *semel_hand_find_unbound(const struct semel_hand *hand,
+					   const struct semel_delivery *delivery)
+{
+	uint64_t hash = semel_event_hash_id(delivery->event.id);
+
+	for (struct semel_task *task = hand->first; task; task = task->next)
+		if (task->item.unbound && task->id_hash == hash &&
+		    task->delivery.passage.attempt == delivery->passage.attempt &&
+		    task->delivery.passage.replay == delivery->passage.replay &&
+		    semel_text_equal(task->delivery.event.id, delivery->event.id) &&
+		    semel_text_equal(task->delivery.event.topic, delivery->event.topic))
+			return task;
+	return NULL;
+}
+
+bool semel_hand_has_call(const struct semel_hand *hand, struct semel_text event_id)
+{
+	uint64_t hash = semel_event_hash_id(event_id);
+
+	for (const struct semel_task *task = hand->first; task; task = task->next)
+		if ((task->state == SEMEL_TASK_AT_WORK || task->state == SEMEL_TASK_CALLED) &&
+		    task->id_hash == hash && semel_text_equal(task->item.claim.event_id, event_id))
+			return true;
+	return false;
+}
+
+bool semel_hand_has_key(const struct semel_hand *hand, const struct semel_item *item)
+{
+	uint64_t hash = hash_key(item);
+
+	for (const struct semel_task *task = hand->first; task; task = task->next)
+		if (task->key_hash == hash && semel_item_same_key(&task->item, item))
+			return true;
+	return false;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a consumer with an outside handler has in hand: deliveries that wait, calls under way, and
+ * calls that have ended. Bounded by count here, and by bytes by whoever adds.
+ *
+ * A task has memory of its own, which is kept for the next one; so a slow call keeps nothing but
+ * its own event, and an event costs no allocation once the hand has been full.
+ *
+ * Threads: the consumer's. A worker reads the event of a task that is at work, and fills its job.
+ */
+#ifndef SEMEL_CONSUME_HAND_H
+#define SEMEL_CONSUME_HAND_H
+
+#include "consume/consumer.h"
+#include "consume/workers.h"
+
+enum semel_task_state {
+	SEMEL_TASK_WAITING,
+	SEMEL_TASK_AT_WORK, /* its job was submitted */
+	SEMEL_TASK_CALLED,  /* its call has ended; the outcome is not committed */
+	SEMEL_TASK_UNSURE   /* it did not start, and nobody knows whether its claim was committed */
+};
+
+struct semel_task {
+	struct semel_item item, before; /* before: as it was when the transaction began */
+	struct semel_delivery delivery; /* what item.delivery is */
+	struct semel_job job;
+	struct semel_arena *arena;
+	struct semel_task *previous, *next; /* in the order in which they were taken */
+	enum semel_task_state state;
+	uint64_t id_hash, key_hash;
+	uint64_t call; /* its number */
+	size_t bytes;
+	bool upcast;           /* item.event is the version that the handler wants */
+	int64_t not_before_ms; /* steady */
+};
+
+struct semel_hand {
+	struct semel_task *tasks;
+	struct semel_task *first, *last, *unused;
+	uint32_t capacity, count;
+	size_t bytes; /* of all in hand */
+};
+
+/* False: no memory. clear also after a failure. */
+bool semel_hand_init(struct semel_hand *hand, uint32_t capacity);
+void semel_hand_clear(struct semel_hand *hand);
+
+/* A copy of the delivery, last in the order. entry_id: of a follower, else data NULL. NULL: the
+ * hand is full, or no memory. */
+struct semel_task *semel_hand_add(struct semel_hand *hand, const struct semel_consumer *consumer,
+				  const struct semel_delivery *delivery,
+				  struct semel_text entry_id);
+void semel_hand_remove(struct semel_hand *hand, struct semel_task *task);
+
+/* The task of this very copy whose connection is gone, or NULL. */
+struct semel_task *semel_hand_find_unbound(const struct semel_hand *hand,
+					   const struct semel_delivery *delivery);
+/* A call of this event is under way, or has ended and is not concluded. */
+bool semel_hand_has_call(const struct semel_hand *hand, struct semel_text event_id);
+bool semel_hand_has_key(const struct semel_hand *hand, const struct semel_item *item);
+bool semel_task_same_key(const struct semel_task *left, const struct semel_task *right);
+
+#endif
