@@ -6,6 +6,7 @@
 #include "cli/output.h"
 #include "cli/progress.h"
 #include "cli/stores.h"
+#include "proof/advice.h"
 #include "proof/verify.h"
 
 #include <inttypes.h>
@@ -56,14 +57,57 @@ static void scope_json(const struct semel_verify_scope *scope, struct semel_buff
 	finding_members(buffer, "missing", &scope->missing);
 	finding_members(buffer, "doubled", &scope->doubled);
 	finding_members(buffer, "orphaned", &scope->orphaned);
+	finding_members(buffer, "stuck", &scope->stuck);
+	finding_members(buffer, "unread", &scope->unread);
+	number_member(buffer, "consumers", scope->consumers.alive);
+	number_member(buffer, "inHand", scope->consumers.in_hand);
 	number_member(buffer, "foreign", scope->foreign);
 	semel_buffer_printf(buffer, "\"doubtful\":%s,", scope->doubtful ? "true" : "false");
 	semel_buffer_printf(buffer, "\"ok\":%s}",
 			    semel_verify_scope_is_clean(scope) ? "true" : "false");
 }
 
+struct advising {
+	struct semel_buffer *buffer;
+	uint32_t count;
+};
+
+static void advice_json(const struct semel_advice *advice, void *user)
+{
+	struct advising *advising = user;
+	struct semel_buffer *buffer = advising->buffer;
+	semel_buffer_printf(buffer,
+			    "%s{\"problem\":\"%s\",\"scope\":", advising->count++ ? ",\n " : "",
+			    advice->problem);
+	semel_buffer_json_or_null(buffer, semel_text_of(advice->scope));
+	semel_buffer_string(buffer, ",\"text\":");
+	semel_buffer_json(buffer, semel_text_of(advice->text));
+	semel_buffer_string(buffer, ",\"command\":");
+	semel_buffer_json_or_null(buffer, semel_text_of(advice->command));
+	semel_buffer_string(buffer, "}");
+}
+
+static void unread_json(const struct semel_verify_report *report, struct semel_buffer *buffer)
+{
+	uint64_t events = 0;
+	for (size_t i = 0; i < report->unread_count; i++)
+		events += report->unread[i].events;
+	number_member(buffer, "unread", events);
+	semel_buffer_string(buffer, "\"unreadTopics\":[");
+	for (size_t i = 0; i < report->unread_count; i++) {
+		semel_buffer_printf(buffer, "%s{\"topic\":", i ? "," : "");
+		semel_buffer_json(buffer, report->unread[i].topic);
+		semel_buffer_printf(
+			buffer, ",\"events\":%" PRIu64 ",\"nearest\":", report->unread[i].events);
+		semel_buffer_json_or_null(buffer, report->unread[i].nearest);
+		semel_buffer_string(buffer, "}");
+	}
+	semel_buffer_string(buffer, "],");
+}
+
 static void report_json(const struct semel_verify_report *report, struct semel_buffer *buffer)
 {
+	struct advising advising = { buffer, 0 };
 	semel_buffer_string(buffer, "{");
 	number_member(buffer, "committed", report->committed);
 	number_member(buffer, "published", report->published);
@@ -85,6 +129,10 @@ static void report_json(const struct semel_verify_report *report, struct semel_b
 		semel_buffer_string(buffer, i ? ",\n " : "");
 		scope_json(&report->scopes[i], buffer);
 	}
+	semel_buffer_string(buffer, "],");
+	unread_json(report, buffer);
+	semel_buffer_string(buffer, "\"advice\":[");
+	semel_verify_advise(report, semel_now_ms(semel_env_system()), advice_json, &advising);
 	semel_buffer_printf(buffer, "],\"ok\":%s}\n",
 			    semel_verify_is_clean(report) ? "true" : "false");
 }
@@ -122,7 +170,7 @@ static void scopes_text(const struct semel_verify_report *report, struct semel_b
 {
 	static const char *const columns[] = { "expected", "processed",   "pending", "discarded",
 					       "parked",   "undelivered", "waiting", "missing",
-					       "doubled",  "orphaned" };
+					       "doubled",  "orphaned",    "stuck",   "unread" };
 	const size_t column_count = sizeof(columns) / sizeof(columns[0]);
 	int width = widest_scope(report);
 	semel_buffer_printf(buffer, "\n%-*s", width, "scope");
@@ -141,7 +189,8 @@ static void scopes_text(const struct semel_verify_report *report, struct semel_b
 					     scope->pending,       scope->discarded,
 					     scope->parked,        scope->undelivered,
 					     scope->waiting,       scope->missing.count,
-					     scope->doubled.count, scope->orphaned.count };
+					     scope->doubled.count, scope->orphaned.count,
+					     scope->stuck.count,   scope->unread.count };
 		for (size_t j = 0; j < column_count; j++)
 			semel_buffer_printf(buffer, "  %*" PRIu64, (int)strlen(columns[j]),
 					    numbers[j]);
@@ -162,8 +211,18 @@ static void finding_text(struct semel_buffer *buffer, const char *what, struct s
 				    finding->count - listed(finding));
 }
 
+static void advice_text(const struct semel_advice *advice, void *user)
+{
+	struct advising *advising = user;
+	semel_buffer_printf(advising->buffer, "%s%s: %s\n", advising->count++ ? "" : "\n",
+			    advice->problem, advice->text);
+	if (advice->command)
+		semel_buffer_printf(advising->buffer, "  do: %s\n", advice->command);
+}
+
 static void report_text(const struct semel_verify_report *report, struct semel_buffer *buffer)
 {
+	struct advising advising = { buffer, 0 };
 	outbox_text(report, buffer);
 	if (report->scope_count > 0)
 		scopes_text(report, buffer);
@@ -184,7 +243,11 @@ static void report_text(const struct semel_verify_report *report, struct semel_b
 		finding_text(buffer, "doubled", scope->scope, &scope->doubled);
 		finding_text(buffer, "orphaned (processed, never committed)", scope->scope,
 			     &scope->orphaned);
+		finding_text(buffer, "stuck", scope->scope, &scope->stuck);
+		finding_text(buffer, "unread, of a topic that is read no more", scope->scope,
+			     &scope->unread);
 	}
+	semel_verify_advise(report, semel_now_ms(semel_env_system()), advice_text, &advising);
 	if (report->broker_trouble[0])
 		semel_buffer_printf(buffer,
 				    "\nthe broker could not be asked (%s): what is missing may "
@@ -234,6 +297,7 @@ static semel_status run(struct semel_invocation *invocation)
 			.consumer_count = stores.count,
 			.broker_url = invocation->broker,
 			.scopes = semel_args_list(invocation->args, "scope", NULL),
+			.elsewhere = semel_args_list(invocation->args, "read-elsewhere", NULL),
 			.wait_ms = semel_args_duration_ms(invocation->args, "wait"),
 			.progress = show_progress,
 			.env = semel_env_system(),
@@ -262,6 +326,11 @@ static const struct semel_option options[] = {
 	  .max = 86400000,
 	  .fallback = "0s",
 	  .help = "let events that are on their way arrive first, for so long at most" },
+	{ .name = "read-elsewhere",
+	  .kind = SEMEL_OPTION_MULTI,
+	  .command_line_only = true,
+	  .argument = "TOPIC",
+	  .help = "its readers keep no record in these stores; it is not told as unread" },
 	SEMEL_OPTION_CONSUMER_STORE,
 	SEMEL_OPTION_JSON,
 	{ 0 },
@@ -282,10 +351,13 @@ const struct semel_command semel_command_verify = {
 	.options = options,
 	.details = "Lays the outbox beside each subscription: an event was processed, or is a dead "
 		   "letter, or is parked behind one. Exit 1 when something is missing, doubled, "
-		   "orphaned (processed but never committed) or still waiting. It may run while "
+		   "orphaned (processed but never committed), stuck (it waits, and nothing will "
+		   "ever move it) or still waiting, or was published to a topic that nobody "
+		   "reads. Each problem is told with the command that heals it. It may run while "
 		   "everything is at work; what is on its way then counts as waiting. With --wait "
 		   "it looks again until all that was committed when it began has arrived. "
 		   "Where a broker does not tell what consumers have in hand (RabbitMQ's queues), "
-		   "an event is missing when it has been nowhere for 10 s.",
+		   "the consumers do, in the store; an event is missing when it has been nowhere "
+		   "for 10 s.",
 	.examples = examples,
 };

@@ -12,6 +12,8 @@ const struct semel_command *const semel_commands[] = {
 	&semel_command_run,
 	&semel_command_dlq,
 	&semel_command_replay,
+	&semel_command_repair,
+	&semel_command_subscriptions,
 	&semel_command_topology,
 	&semel_command_serve,
 	&semel_command_prune,

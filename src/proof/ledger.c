@@ -167,3 +167,20 @@ struct semel_ledger_line *semel_ledger_seek(struct semel_ledger *ledger, struct 
 	}
 	return NULL;
 }
+
+struct semel_ledger_line *semel_ledger_find(const struct semel_ledger *ledger, struct semel_text id)
+{
+	size_t low = 0, high = ledger->count;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		struct semel_ledger_line *line = &ledger->lines[middle];
+		int order = semel_ledger_compare(semel_ledger_id(ledger, line), id);
+		if (order == 0)
+			return line;
+		if (order < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return NULL;
+}

@@ -18,8 +18,12 @@ enum semel_ledger_mark {
 	SEMEL_MARKED_DISCARDED = 16,
 	SEMEL_MARKED_REPLAYED = 32,
 	SEMEL_MARKED_PARKED = 64,
-	SEMEL_MARKED_ASKED = 128,  /* the broker was asked for it */
-	SEMEL_MARKED_WAITING = 256 /* and had it */
+	SEMEL_MARKED_ASKED = 128,    /* the broker was asked for it */
+	SEMEL_MARKED_WAITING = 256,  /* and had it */
+	SEMEL_MARKED_UNWANTED = 512, /* the subscription's binding leaves it out */
+	SEMEL_MARKED_MOVING =
+		1024,             /* it waits in the scope's tables for something that will come */
+	SEMEL_MARKED_STUCK = 2048 /* or for something that will not */
 };
 
 struct semel_ledger_line {
@@ -61,6 +65,9 @@ void semel_ledger_rewind(struct semel_ledger *ledger);
 void semel_ledger_clear_marks(struct semel_ledger *ledger);
 /* The line of this id, or NULL. Ids are asked for in ascending byte order. */
 struct semel_ledger_line *semel_ledger_seek(struct semel_ledger *ledger, struct semel_text id);
+/* The same without the cursor, for ids in any order. */
+struct semel_ledger_line *semel_ledger_find(const struct semel_ledger *ledger,
+					    struct semel_text id);
 /* Ascending byte order. */
 int semel_ledger_compare(struct semel_text left, struct semel_text right);
 

@@ -10,14 +10,19 @@
  * that came later are not looked at.
  * - A dead letter accounts for its event while it is PENDING or DISCARDED. A REPLAYED one does not:
  *   the replay has to arrive.
+ * - What waits in the scope's tables is stuck when nothing moves it (stuck.h): that is asked after
+ *   the first reading, and believed if the second still says so.
  * - What the outbox has pruned is beyond proof: such events are neither missing nor orphaned.
  */
 #include "proof/verify.h"
 
 #include "base/error.h"
+#include "base/pattern.h"
 #include "base/wake.h"
 #include "proof/ledger.h"
 #include "proof/onlooker.h"
+#include "proof/stuck.h"
+#include "proof/unread.h"
 #include "store/subscription.h"
 
 #include <stdio.h>
@@ -50,17 +55,21 @@ struct examination {
 	struct verification *of;
 	semel_store *consumer;
 	struct semel_verify_scope *scope;
-	bool *reads;       /* by number of a ledger's topic: has the scope to see it? */
-	bool guess_topics; /* no subscription says so: those of which it has claims */
-	int64_t since_ms;  /* earlier events are not its own */
-	char last_id[256]; /* of the stream, to find doubles */
+	/* By number of a ledger's topic. */
+	bool *reads;            /* has the scope to see it? */
+	int64_t *read_until_ms; /* it did until then; 0: it never did, or does */
+	bool guess_topics;      /* no subscription says so: those of which it has claims */
+	int64_t since_ms;       /* earlier events are not its own */
+	char last_id[256];      /* of the stream, to find doubles */
 	size_t last_length;
-	struct semel_topics topics; /* of the subscription */
+	struct semel_topics topics; /* of the subscription, and those that it read once */
+	struct semel_text bind;     /* data NULL: none */
 	uint64_t at_broker;         /* what the broker has for the scope */
 	uint64_t found;             /* of it, by name, and not settled since */
 	uint64_t rest;              /* unsettled, and not asked for */
 	bool unseen;                /* nor does it tell what consumers have in hand */
 	struct suspects suspects;
+	struct semel_stuck stuck;
 };
 
 static semel_status no_memory(semel_error *error)
@@ -237,7 +246,11 @@ static semel_status ask_broker(const struct examination *at, struct semel_text i
 
 static bool is_expected(const struct examination *at, const struct semel_ledger_line *line)
 {
-	return at->reads[line->topic] && (line->marks != 0 || line->time_ms >= at->since_ms);
+	bool known = (line->marks & ~SEMEL_MARKED_UNWANTED) != 0;
+	if (known)
+		return at->reads[line->topic];
+	return at->reads[line->topic] && !(line->marks & SEMEL_MARKED_UNWANTED) &&
+	       line->time_ms >= at->since_ms;
 }
 
 /* Published, and the scope's tables do not tell what became of it. */
@@ -278,6 +291,73 @@ static semel_status ask_for_unsettled(struct examination *at, bool *any_out, sem
 	return status;
 }
 
+/* ---- what waits in the scope's tables -------------------------------------------------------- */
+
+static semel_status wait_counted(const struct semel_wait *wait, void *user)
+{
+	const struct examination *at = user;
+	struct semel_need need = semel_wait_need(wait, at->stuck.now_ms);
+	return need.cure == SEMEL_CURE_SEND ? SEMEL_STOPPED : SEMEL_OK;
+}
+
+static semel_status ask_for_movers(struct examination *at, semel_error *error)
+{
+	const struct semel_store_driver *driver = at->consumer->driver;
+	at->stuck = (struct semel_stuck){
+		.store = at->consumer,
+		.scope = at->scope->scope.data,
+		.topics = at->topics.names,
+		.in_hand = at->scope->consumers.in_hand,
+		.now_ms = semel_now_ms(at->of->plan->env),
+		.arena = at->of->arena,
+	};
+	semel_status status =
+		driver->waits_each(at->consumer, at->scope->scope, wait_counted, at, error);
+	if (status != SEMEL_STOPPED)
+		return status;
+	need_broker(at->of, at->consumer);
+	at->stuck.broker = at->guess_topics ? NULL : at->of->broker;
+	return semel_stuck_ask(&at->stuck, error);
+}
+
+/* A hold whose head is settled keeps whoever comes next, also while nobody is parked. */
+static bool is_left_over(const struct semel_wait *wait)
+{
+	return wait->kind == SEMEL_WAIT_HOLD && wait->state == SEMEL_HOLD_DEAD &&
+	       !(wait->letter == SEMEL_DEAD_REPLAYED && !wait->settled);
+}
+
+static semel_status wait_judged(const struct semel_wait *wait, void *user)
+{
+	struct examination *at = user;
+	struct semel_ledger_line *line = semel_ledger_find(&at->of->ledger, wait->event_id);
+	bool stuck = semel_stuck_holds(&at->stuck, wait);
+	bool left_over = is_left_over(wait);
+	if (line && !left_over)
+		line->marks |= stuck ? SEMEL_MARKED_STUCK : SEMEL_MARKED_MOVING;
+	else if (stuck && (left_over || wait->kind != SEMEL_WAIT_HOLD))
+		note(&at->scope->stuck, wait->event_id, at->of->arena);
+	return SEMEL_OK;
+}
+
+static semel_status routing_seen(struct semel_text id, struct semel_text routing_key, void *user)
+{
+	struct examination *at = user;
+	struct semel_ledger_line *line = semel_ledger_seek(&at->of->ledger, id);
+	if (line && !semel_pattern_matches(at->bind, routing_key))
+		line->marks |= SEMEL_MARKED_UNWANTED;
+	return SEMEL_OK;
+}
+
+static semel_status mark_unwanted(struct examination *at, semel_error *error)
+{
+	semel_store *producer = at->of->plan->producer;
+	if (!at->bind.data)
+		return SEMEL_OK;
+	semel_ledger_rewind(&at->of->ledger);
+	return producer->driver->outbox_routing_each(producer, routing_seen, at, error);
+}
+
 /* ---- the sum --------------------------------------------------------------------------------- */
 
 static void judge_unsettled(struct examination *at, const struct semel_ledger_line *line)
@@ -288,18 +368,40 @@ static void judge_unsettled(struct examination *at, const struct semel_ledger_li
 		note(&at->scope->missing, semel_ledger_id(&at->of->ledger, line), at->of->arena);
 	else
 		at->rest++;
+	if (!(line->marks & SEMEL_MARKED_WAITING) &&
+	    (at->scope->missing_since_ms == 0 || line->time_ms < at->scope->missing_since_ms))
+		at->scope->missing_since_ms = line->time_ms;
+}
+
+/* Of a topic that the scope reads no more: what it had to read and did not. */
+static void judge_unread(struct examination *at, const struct semel_ledger_line *line)
+{
+	struct semel_verify_scope *scope = at->scope;
+	if (line->status != SEMEL_LEDGER_PUBLISHED || line->time_ms < at->since_ms ||
+	    line->time_ms > at->read_until_ms[line->topic] || line->marks != 0)
+		return;
+	note(&scope->unread, semel_ledger_id(&at->of->ledger, line), at->of->arena);
+	struct semel_text topic = semel_ledger_topic(&at->of->ledger, line);
+	if (!scope->unread_topic.data)
+		scope->unread_topic = semel_arena_text(at->of->arena, topic.data, topic.length);
 }
 
 static void account_for(struct examination *at, const struct semel_ledger_line *line)
 {
 	struct semel_verify_scope *scope = at->scope;
+	if (at->read_until_ms[line->topic] > 0)
+		judge_unread(at, line);
 	if (!is_expected(at, line))
 		return;
 	scope->expected++;
 	if (line->marks & SEMEL_MARKED_PROCESSED)
 		scope->processed++;
+	else if (line->marks & SEMEL_MARKED_STUCK)
+		note(&scope->stuck, semel_ledger_id(&at->of->ledger, line), at->of->arena);
 	else if (line->marks & SEMEL_MARKED_PENDING)
 		scope->pending++;
+	else if (line->marks & SEMEL_MARKED_MOVING)
+		scope->waiting++;
 	else if (line->marks & (SEMEL_MARKED_DISCARDED | SEMEL_MARKED_GIVEN_UP))
 		scope->discarded++; /* or its dead letter is past its retention */
 	else if (line->marks & SEMEL_MARKED_PARKED)
@@ -316,6 +418,15 @@ static void account_for(struct examination *at, const struct semel_ledger_line *
 		judge_unsettled(at, line);
 }
 
+/* The broker does not tell what its consumers have in hand; they do. Which ones is not known. */
+static void spare_those_in_hand(struct semel_verify_scope *scope)
+{
+	uint64_t in_hand = scope->consumers.in_hand;
+	uint64_t spared = scope->missing.count < in_hand ? scope->missing.count : in_hand;
+	scope->missing.count -= spared;
+	scope->waiting += spared;
+}
+
 static void account_for_all(struct examination *at)
 {
 	const struct semel_ledger *ledger = &at->of->ledger;
@@ -328,7 +439,12 @@ static void account_for_all(struct examination *at)
 	uint64_t waiting = at->rest < left ? at->rest : left;
 	at->scope->waiting += at->found + waiting;
 	at->scope->missing.count += at->rest - waiting;
-	at->scope->doubtful = at->scope->missing.count > 0 && at->unseen;
+	if (at->unseen)
+		spare_those_in_hand(at->scope);
+	bool unseen = at->unseen || (at->stuck.broker && at->stuck.broker->driver->in_hand &&
+				     at->scope->consumers.alive > 0);
+	at->scope->doubtful =
+		unseen && (at->scope->missing.count > 0 || at->scope->stuck.count > 0);
 }
 
 /* Marks only: doubles and orphans were counted the first time. */
@@ -343,23 +459,65 @@ static semel_status read_again(struct examination *at, semel_error *error)
 	return status;
 }
 
+static semel_status read_consumers(struct examination *at, semel_error *error)
+{
+	return semel_consumers_read(at->consumer, at->scope->scope, semel_now_ms(at->of->plan->env),
+				    &at->scope->consumers, error);
+}
+
 static semel_status examine(struct examination *at, semel_error *error)
 {
 	struct verification *of = at->of;
 	semel_ledger_clear_marks(&of->ledger);
-	semel_status status = at->consumer->driver->inbox_each(at->consumer, at->scope->scope,
-							       claim_seen, at, error);
+	semel_status status = mark_unwanted(at, error);
+	semel_ledger_rewind(&of->ledger);
+	if (status == SEMEL_OK)
+		status = at->consumer->driver->inbox_each(at->consumer, at->scope->scope,
+							  claim_seen, at, error);
 	if (status == SEMEL_OK)
 		status = mark_letters(of, at->consumer, at->scope->scope, error);
+	if (status == SEMEL_OK)
+		status = read_consumers(at, error);
+	if (status == SEMEL_OK)
+		status = ask_for_movers(at, error);
 	bool unsettled = false;
 	if (status == SEMEL_OK)
 		status = ask_for_unsettled(at, &unsettled, error);
 	if (status == SEMEL_OK && unsettled)
+		status = read_consumers(at, error);
+	if (status == SEMEL_OK && unsettled)
 		status = read_again(at, error);
+	if (status == SEMEL_OK)
+		status = at->consumer->driver->waits_each(at->consumer, at->scope->scope,
+							  wait_judged, at, error);
 	if (status != SEMEL_OK)
 		return status;
 	account_for_all(at);
 	return look_at_suspects(at, error);
+}
+
+/* Only an exchange goes by bindings. */
+static bool broker_binds(const struct verification *of)
+{
+	const struct semel_broker_driver *driver = NULL;
+	return of->plan->broker_url &&
+	       semel_broker_driver_find(of->plan->broker_url, &driver, NULL) == SEMEL_OK &&
+	       driver->has_exchanges;
+}
+
+/* Copies of events of topics that it reads no more may still be looked for. */
+static void old_topic_seen(struct semel_text topic, int64_t since_ms, int64_t removed_at_ms,
+			   void *user)
+{
+	struct examination *at = user;
+	const struct semel_ledger *ledger = &at->of->ledger;
+	(void)since_ms;
+	if (removed_at_ms == 0 || semel_topics_have(&at->topics, topic))
+		return;
+	for (size_t i = 0; i < ledger->topic_count; i++)
+		if (semel_text_equal(ledger->topics[i], topic))
+			at->read_until_ms[i] = removed_at_ms;
+	(void)semel_topics_add(&at->topics, topic, at->of->arena);
 }
 
 static semel_status prepare(struct examination *at, const struct semel_subscription_row *row,
@@ -367,10 +525,13 @@ static semel_status prepare(struct examination *at, const struct semel_subscript
 {
 	const struct semel_ledger *ledger = &at->of->ledger;
 	struct semel_arena *arena = at->of->arena;
+	size_t times_size = (ledger->topic_count + 1) * sizeof(*at->read_until_ms);
 	at->reads = semel_arena_alloc(arena, ledger->topic_count + 1);
-	if (!at->reads)
+	at->read_until_ms = semel_arena_alloc(arena, times_size);
+	if (!at->reads || !at->read_until_ms)
 		return no_memory(error);
 	memset(at->reads, 0, ledger->topic_count + 1);
+	memset(at->read_until_ms, 0, times_size);
 	at->guess_topics = row == NULL;
 	if (!row)
 		return SEMEL_OK;
@@ -380,6 +541,11 @@ static semel_status prepare(struct examination *at, const struct semel_subscript
 		at->reads[i] = semel_topics_have(&at->topics, ledger->topics[i]);
 	if (row->from_latest)
 		at->since_ms = row->since_ms;
+	if (row->bind.data && broker_binds(at->of))
+		at->bind = row->bind;
+	if (status == SEMEL_OK)
+		status = at->consumer->driver->subscription_topics(at->consumer, row->scope,
+								   old_topic_seen, at, error);
 	return status;
 }
 
@@ -393,6 +559,7 @@ static semel_status add_scope(struct verification *of, semel_store *consumer,
 		.scope = name,
 		.guarantee = row ? row->guarantee : semel_text_of(NULL),
 		.tracked = !row || !semel_text_equal(row->guarantee, SEMEL_TEXT("at-least-once")),
+		.paused = row && row->paused,
 	};
 	of->report->scope_count++;
 	struct examination at = {
@@ -406,12 +573,6 @@ static semel_status add_scope(struct verification *of, semel_store *consumer,
 }
 
 /* ---- which scopes ---------------------------------------------------------------------------- */
-
-struct subscriptions {
-	semel_store *store;
-	struct semel_subscription_row *rows;
-	uint32_t count;
-};
 
 static semel_status claim_counted(struct semel_text id, const char *status, struct semel_text topic,
 				  int64_t time_ms, void *user)
@@ -445,8 +606,9 @@ static semel_status verify_unsubscribed(struct verification *of, const char *nam
 		name);
 }
 
-static semel_status verify_named(struct verification *of, const struct subscriptions *known,
-				 const char *name, semel_error *error)
+static semel_status verify_named(struct verification *of,
+				 const struct semel_store_subscriptions *known, const char *name,
+				 semel_error *error)
 {
 	for (size_t i = 0; i < of->plan->consumer_count; i++) {
 		const struct semel_subscription_row *row =
@@ -457,7 +619,8 @@ static semel_status verify_named(struct verification *of, const struct subscript
 	return verify_unsubscribed(of, name, error);
 }
 
-static semel_status verify_subscribed(struct verification *of, const struct subscriptions *known,
+static semel_status verify_subscribed(struct verification *of,
+				      const struct semel_store_subscriptions *known,
 				      semel_error *error)
 {
 	semel_status status = SEMEL_OK;
@@ -471,13 +634,13 @@ static semel_status verify_subscribed(struct verification *of, const struct subs
 static semel_status verify_scopes(struct verification *of, semel_error *error)
 {
 	const struct semel_verify_plan *plan = of->plan;
-	struct subscriptions *known =
+	struct semel_store_subscriptions *known =
 		semel_arena_alloc(of->arena, sizeof(*known) * (plan->consumer_count + 1));
 	if (!known)
 		return no_memory(error);
 	size_t places = 0;
 	for (size_t i = 0; i < plan->consumer_count; i++) {
-		known[i] = (struct subscriptions){ .store = plan->consumers[i] };
+		known[i] = (struct semel_store_subscriptions){ .store = plan->consumers[i] };
 		semel_status status = semel_subscription_read(
 			known[i].store, of->arena, &known[i].rows, &known[i].count, error);
 		if (status != SEMEL_OK)
@@ -491,9 +654,13 @@ static semel_status verify_scopes(struct verification *of, semel_error *error)
 	if (!of->report->scopes)
 		return no_memory(error);
 
-	if (!plan->scopes || !plan->scopes[0])
-		return verify_subscribed(of, known, error);
 	semel_status status = SEMEL_OK;
+	if (!plan->scopes || !plan->scopes[0]) {
+		status = verify_subscribed(of, known, error);
+		return status == SEMEL_OK ? semel_unread_find(plan, &of->ledger, known, of->arena,
+							      of->report, error)
+					  : status;
+	}
 	for (size_t i = 0; plan->scopes[i] && status == SEMEL_OK; i++)
 		status = verify_named(of, known, plan->scopes[i], error);
 	return status;
@@ -615,20 +782,4 @@ semel_status semel_verify_run(const struct semel_verify_plan *plan, struct semel
 	semel_ledger_free(&of.ledger);
 	semel_broker_close(of.broker);
 	return status;
-}
-
-bool semel_verify_scope_is_clean(const struct semel_verify_scope *scope)
-{
-	return scope->missing.count == 0 && scope->doubled.count == 0 &&
-	       scope->orphaned.count == 0 && scope->waiting == 0;
-}
-
-bool semel_verify_is_clean(const struct semel_verify_report *report)
-{
-	if (report->unexplained.count > 0 || report->unpublished > 0)
-		return false;
-	for (size_t i = 0; i < report->scope_count; i++)
-		if (!semel_verify_scope_is_clean(&report->scopes[i]))
-			return false;
-	return true;
 }

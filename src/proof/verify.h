@@ -7,6 +7,7 @@
 #define SEMEL_PROOF_VERIFY_H
 
 #include "broker/broker.h"
+#include "proof/consumers.h"
 #include "store/store.h"
 
 #define SEMEL_VERIFY_SAMPLES 20 /* ids that a report lists of one kind */
@@ -25,12 +26,26 @@ struct semel_verify_scope {
 	uint64_t pending, discarded; /* dead letters */
 	uint64_t parked;             /* behind a dead letter */
 	uint64_t undelivered;        /* the relay gave them up; their dead letter is the relay's */
-	uint64_t waiting;            /* not published, at the broker, or being processed */
+	uint64_t waiting; /* not published, at the broker, in a consumer's hands, or about to go on
+			   */
 	struct semel_verify_finding missing;
+	int64_t missing_since_ms;           /* time of the oldest of them, or of one on its way */
+	struct semel_verify_finding stuck;  /* wait, and nothing will ever move them */
+	struct semel_verify_finding unread; /* of topics that it reads no more, from when it did */
+	struct semel_text unread_topic;     /* the first of those */
+	struct semel_consumers consumers;   /* those alive */
+	bool paused;                        /* by a person */
 	bool doubtful; /* the missing may be in a consumer's hands, where the broker sees nothing */
 	struct semel_verify_finding doubled;  /* the same id twice */
 	struct semel_verify_finding orphaned; /* processed, but never committed */
 	uint64_t foreign; /* processed, of topics that this outbox does not write */
+};
+
+/* A topic that nobody reads. */
+struct semel_verify_topic {
+	struct semel_text topic;
+	struct semel_text nearest; /* one that is read, with nearly this name; data NULL: none */
+	uint64_t events;           /* published there */
 };
 
 struct semel_verify_report {
@@ -44,15 +59,18 @@ struct semel_verify_report {
 				   */
 	struct semel_verify_scope *scopes;
 	size_t scope_count;
+	struct semel_verify_topic *unread; /* looked for when no scope was named */
+	size_t unread_count;
 };
 
 struct semel_verify_plan {
 	semel_store *producer;
 	semel_store *const *consumers;
 	size_t consumer_count;
-	const char *broker_url;    /* asked only when something is not settled; NULL: never */
-	const char *const *scopes; /* NULL-ended; empty: every subscription of the consumers */
-	int64_t wait_ms;           /* so long events that are on their way may take to arrive */
+	const char *broker_url;       /* asked only when something is not settled; NULL: never */
+	const char *const *scopes;    /* NULL-ended; empty: every subscription of the consumers */
+	const char *const *elsewhere; /* NULL-ended: topics whose readers keep no record here */
+	int64_t wait_ms;              /* so long events that are on their way may take to arrive */
 	/* What is done just now, and of how much; may be NULL. */
 	void (*progress)(const char *what, uint64_t count, void *user);
 	void *user;
@@ -62,7 +80,7 @@ struct semel_verify_plan {
 /* The report lives in the arena. INVALID: nobody knows a scope that was asked for. */
 semel_status semel_verify_run(const struct semel_verify_plan *plan, struct semel_arena *arena,
 			      struct semel_verify_report *report_out, semel_error *error);
-/* Nothing missing, doubled, orphaned, unexplained or waiting. */
+/* Nothing missing, doubled, orphaned, stuck, unread, unexplained or waiting. */
 bool semel_verify_scope_is_clean(const struct semel_verify_scope *scope);
 bool semel_verify_is_clean(const struct semel_verify_report *report);
 

@@ -214,6 +214,8 @@ static const struct semel_transition hold_moves[] = {
 	     ADMIT),
 	HOLD(RELEASED, NONE, CONSUMER, "the last follower is settled", EFFECT),
 	HOLD(NONE, RELEASED, REPAIR, "events are parked, and nothing holds them", PERSON),
+	HOLD(NONE, DEAD, REPAIR, "events are parked behind a dead letter, and nothing holds them",
+	     PERSON),
 	HOLD(DEAD, RELEASED, REPAIR, "the head's dead letter is settled or gone", PERSON),
 	HOLD(DEAD, NONE, REPAIR, "the same, and nothing is parked", PERSON),
 	HOLD(RETRY, RELEASED, REPAIR, "the head was settled", PERSON),

@@ -129,6 +129,7 @@ struct semel_lane_marks {
 };
 
 struct semel_outbox_filter { /* for replay; NULL, 0: no bound */
+	const char *id;      /* this event alone; the others do not count then */
 	const char *type, *aggregate_type, *aggregate_id;
 	int64_t since_ms, until_ms; /* of created_at; until is exclusive */
 };
@@ -311,6 +312,35 @@ struct semel_subscription_row {
 typedef void (*semel_topic_seen)(struct semel_text topic, int64_t since_ms,
 				 int64_t removed_at_ms /* 0: it still does */, void *user);
 
+/* ---- what waits in a scope, and not for a person ----------------------------------------------
+ */
+
+enum semel_wait_kind {
+	SEMEL_WAIT_PARKED, /* a parked event; not those behind a dead letter that is PENDING */
+	SEMEL_WAIT_HOLD,   /* the head of a hold in RETRY; or in DEAD, without a PENDING letter */
+	SEMEL_WAIT_REPLAY, /* a dead letter that is REPLAYED and not settled */
+	SEMEL_WAIT_CLAIM   /* a claim that is not finished */
+};
+
+struct semel_wait {
+	enum semel_wait_kind kind;
+	struct semel_text event_id;
+	struct semel_hold_key key;     /* of the event, or of the hold that keeps it */
+	enum semel_hold_state state;   /* PARKED, HOLD: of that hold; NONE: there is none */
+	struct semel_text head_id;     /* of that hold */
+	enum semel_dead_status letter; /* of the hold's head, or of the event; ANY: none */
+	bool settled;                  /* REPLAYED: the replay was processed */
+	struct semel_text entry_id;    /* of that letter */
+	struct semel_text owner;       /* CLAIM */
+	int64_t due_ms; /* HOLD: as in the hold; CLAIM: its lease ends; REPLAY: it was replayed */
+};
+
+/* The texts live until the call returns. */
+typedef semel_status (*semel_wait_seen)(const struct semel_wait *wait, void *user);
+
+typedef semel_status (*semel_routing_seen)(struct semel_text id, struct semel_text routing_key,
+					   void *user);
+
 /* Something that a person did. */
 struct semel_audit_row {
 	int64_t at_ms;
@@ -475,6 +505,9 @@ struct semel_store_driver {
 				      semel_error *error);
 	semel_status (*outbox_each)(semel_store *store, semel_id_seen seen, void *user,
 				    semel_error *error);
+	/* Ids in ascending byte order, and what a binding is compared with. */
+	semel_status (*outbox_routing_each)(semel_store *store, semel_routing_seen seen, void *user,
+					    semel_error *error);
 	/* The newest created_at that prune has removed; 0: nothing was ever pruned. */
 	semel_status (*outbox_pruned_until)(semel_store *store, int64_t *time_ms_out,
 					    semel_error *error);
@@ -502,6 +535,9 @@ struct semel_store_driver {
 				      bool *settled_out, semel_error *error);
 	semel_status (*inbox_each)(semel_store *store, struct semel_text scope, semel_id_seen seen,
 				   void *user, semel_error *error);
+	/* Has any scope claimed an event of this topic? Reads the whole inbox if none has. */
+	semel_status (*inbox_has_topic)(semel_store *store, struct semel_text topic, bool *has_out,
+					semel_error *error);
 	/* The oldest week that the inbox still knows; 0: it has forgotten nothing. */
 	semel_status (*inbox_known_since)(semel_store *store, int64_t *time_ms_out,
 					  semel_error *error);
@@ -546,6 +582,11 @@ struct semel_store_driver {
 				 const struct semel_hold *hold, semel_error *error);
 	semel_status (*hold_remove)(semel_tx tx, struct semel_text scope,
 				    const struct semel_hold *hold, semel_error *error);
+	/* The same for a key that is not held; *added_out false: it is by now, and was left alone.
+	 */
+	semel_status (*hold_add)(semel_tx tx, struct semel_text scope,
+				 const struct semel_hold *hold, bool *added_out,
+				 semel_error *error);
 	/* RELEASED ones that are due, GAPs whose waiting ended; locked for this transaction where
 	 * the engine can, those of others skipped. In the open transaction. */
 	semel_status (*hold_ready)(semel_tx tx, struct semel_text scope, int64_t now_ms,
@@ -630,6 +671,10 @@ struct semel_store_driver {
 	semel_status (*parked_has)(semel_tx tx, struct semel_text entry_id, bool *parked_out,
 				   semel_error *error);
 	semel_status (*parked_remove)(semel_tx tx, struct semel_text entry_id, semel_error *error);
+
+	/* Everything in the scope that waits for something else than a person, kind by kind. */
+	semel_status (*waits_each)(semel_store *store, struct semel_text scope,
+				   semel_wait_seen seen, void *user, semel_error *error);
 
 	/* -- presence. Writes the consumer's row. Outside of a transaction. */
 	semel_status (*presence_put)(semel_store *store, const struct semel_presence *presence,

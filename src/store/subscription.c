@@ -70,3 +70,49 @@ bool semel_topics_have(const struct semel_topics *topics, struct semel_text topi
 			return true;
 	return false;
 }
+
+bool semel_topics_add(struct semel_topics *topics, struct semel_text topic,
+		      struct semel_arena *arena)
+{
+	if (semel_topics_have(topics, topic))
+		return true;
+	const char **names = semel_arena_alloc(arena, sizeof(char *) * (topics->count + 2));
+	const char *name = semel_arena_text(arena, topic.data, topic.length).data;
+	if (!names || !name)
+		return false;
+	if (topics->count > 0)
+		memcpy(names, topics->names, sizeof(char *) * topics->count);
+	names[topics->count++] = name;
+	names[topics->count] = NULL;
+	topics->names = names;
+	return true;
+}
+
+struct gathering {
+	struct semel_topics *topics;
+	struct semel_arena *arena;
+	bool failed;
+};
+
+static void gather(struct semel_text topic, int64_t since_ms, int64_t removed_at_ms, void *user)
+{
+	struct gathering *gathering = user;
+	(void)since_ms;
+	(void)removed_at_ms;
+	if (!semel_topics_add(gathering->topics, topic, gathering->arena))
+		gathering->failed = true;
+}
+
+semel_status semel_subscription_ever(semel_store *store, const struct semel_subscription_row *row,
+				     struct semel_arena *arena, struct semel_topics *topics_out,
+				     semel_error *error)
+{
+	struct gathering gathering = { topics_out, arena, false };
+	semel_status status = semel_subscription_topics(row, arena, topics_out, error);
+	if (status == SEMEL_OK)
+		status = store->driver->subscription_topics(store, row->scope, gather, &gathering,
+							    error);
+	if (gathering.failed)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for topics");
+	return status;
+}

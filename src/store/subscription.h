@@ -23,6 +23,13 @@ const struct semel_subscription_row *semel_subscription_of(
 semel_status semel_subscription_topics(const struct semel_subscription_row *row,
 				       struct semel_arena *arena, struct semel_topics *topics_out,
 				       semel_error *error);
+/* The same, and those that it read once: copies of their events may still be somewhere. */
+semel_status semel_subscription_ever(semel_store *store, const struct semel_subscription_row *row,
+				     struct semel_arena *arena, struct semel_topics *topics_out,
+				     semel_error *error);
+/* Adds one that is not among them. False: no memory. */
+bool semel_topics_add(struct semel_topics *topics, struct semel_text topic,
+		      struct semel_arena *arena);
 bool semel_topics_have(const struct semel_topics *topics, struct semel_text topic);
 
 #endif

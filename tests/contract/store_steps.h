@@ -91,6 +91,6 @@ struct store_tests {
 };
 extern const struct store_tests store_basic_tests, store_outbox_tests, store_relay_tests,
 	store_inbox_tests, store_position_tests, store_dead_tests, store_keep_tests,
-	store_presence_tests;
+	store_presence_tests, store_waits_tests;
 
 #endif

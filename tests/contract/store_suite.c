@@ -368,7 +368,7 @@ int store_suite_run(const struct store_suite_factory *factory)
 	const struct store_tests *const parts[] = {
 		&store_basic_tests, &store_outbox_tests,   &store_relay_tests,
 		&store_inbox_tests, &store_position_tests, &store_dead_tests,
-		&store_keep_tests,  &store_presence_tests,
+		&store_keep_tests,  &store_presence_tests, &store_waits_tests,
 	};
 	struct CMUnitTest all[160];
 	size_t count = 0;

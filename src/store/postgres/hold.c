@@ -21,6 +21,12 @@ static const struct semel_pg_query put_hold = {
 	" state = excluded.state, head_id = excluded.head_id, attempts = excluded.attempts,"
 	" due_at = excluded.due_at, blocks = excluded.blocks"
 };
+/* Waits for another one who is about to hold the key, and then leaves it to him. */
+static const struct semel_pg_query add_hold = {
+	"hold an aggregate",
+	"INSERT INTO semel_hold (scope, " HOLD_NAMES ") VALUES ($1, $2, $3, $4,"
+	" $5, $6, $7::timestamptz, $8) ON CONFLICT DO NOTHING"
+};
 static const struct semel_pg_query remove_hold = { "remove a hold",
 						   "DELETE FROM semel_hold" THE_HOLD };
 /* Locked for this transaction; those of others are left to them. */
@@ -98,6 +104,17 @@ semel_status semel_pg_hold_get(semel_tx tx, struct semel_text scope,
 	return status;
 }
 
+static void add_hold_params(struct semel_pg_params *params, struct semel_text scope,
+			    const struct semel_hold *hold)
+{
+	add_key(params, scope, hold->aggregate_type, hold->aggregate_id);
+	semel_pg_add_string(params, semel_hold_state_name(hold->state));
+	semel_pg_add_text(params, hold->head_id);
+	semel_pg_add_int(params, hold->attempts);
+	semel_pg_add_time(params, hold->due_ms);
+	semel_pg_add_bool(params, hold->blocks);
+}
+
 semel_status semel_pg_hold_put(semel_tx tx, struct semel_text scope, const struct semel_hold *hold,
 			       semel_error *error)
 {
@@ -107,13 +124,22 @@ semel_status semel_pg_hold_put(semel_tx tx, struct semel_text scope, const struc
 	semel_status status = semel_pg_demand_transaction(tx, put_hold.what, error);
 	if (status != SEMEL_OK)
 		return status;
-	add_key(&params, scope, hold->aggregate_type, hold->aggregate_id);
-	semel_pg_add_string(&params, semel_hold_state_name(hold->state));
-	semel_pg_add_text(&params, hold->head_id);
-	semel_pg_add_int(&params, hold->attempts);
-	semel_pg_add_time(&params, hold->due_ms);
-	semel_pg_add_bool(&params, hold->blocks);
+	add_hold_params(&params, scope, hold);
 	return semel_pg_run(tx, &put_hold, &params, NULL, error);
+}
+
+semel_status semel_pg_hold_add(semel_tx tx, struct semel_text scope, const struct semel_hold *hold,
+			       bool *added_out, semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	uint64_t changes = 0;
+	semel_status status = semel_pg_demand_transaction(tx, add_hold.what, error);
+	if (status == SEMEL_OK) {
+		add_hold_params(&params, scope, hold);
+		status = semel_pg_change(tx, &add_hold, &params, &changes, error);
+	}
+	*added_out = status == SEMEL_OK && changes > 0;
+	return status;
 }
 
 semel_status semel_pg_hold_remove(semel_tx tx, struct semel_text scope,

@@ -175,6 +175,11 @@ static const struct semel_pg_query select_rows = {
 	" AND ($5::timestamptz IS NULL OR o.created_at >= $5)"
 	" AND ($6::timestamptz IS NULL OR o.created_at < $6) ORDER BY o.seq LIMIT $7"
 };
+static const struct semel_pg_query select_one = {
+	"select an event of the outbox",
+	"SELECT " EVENT_COLUMNS ", false, false, 0 FROM semel_outbox o WHERE o.seq > $1"
+	" AND o.id = $2 AND o.status = 'PUBLISHED'"
+};
 static const struct semel_pg_query select_aggregate = {
 	"select events of an aggregate",
 	"SELECT " EVENT_COLUMNS ", false, false, 0 FROM semel_outbox o WHERE o.seq > $1"
@@ -446,20 +451,25 @@ semel_status semel_pg_outbox_select(semel_store *store, const struct semel_outbo
 				    int64_t after_seq, struct semel_outbox_batch *batch,
 				    semel_error *error)
 {
-	bool one = filter->aggregate_type != NULL && filter->aggregate_id != NULL;
+	bool aggregate = filter->aggregate_type != NULL && filter->aggregate_id != NULL;
+	const struct semel_pg_query *query = filter->id  ? &select_one
+					     : aggregate ? &select_aggregate
+							 : &select_rows;
 	struct semel_pg_params params = { 0 };
 	PGresult *result = NULL;
 	semel_pg_add_int(&params, after_seq);
-	semel_pg_add_string(&params, filter->type);
-	semel_pg_add_string(&params, filter->aggregate_type);
-	semel_pg_add_string(&params, filter->aggregate_id);
-	semel_pg_add_time(&params, filter->since_ms);
-	semel_pg_add_time(&params, filter->until_ms);
-	semel_pg_add_int(&params, batch->capacity);
+	if (filter->id) {
+		semel_pg_add_string(&params, filter->id);
+	} else {
+		semel_pg_add_string(&params, filter->type);
+		semel_pg_add_string(&params, filter->aggregate_type);
+		semel_pg_add_string(&params, filter->aggregate_id);
+		semel_pg_add_time(&params, filter->since_ms);
+		semel_pg_add_time(&params, filter->until_ms);
+		semel_pg_add_int(&params, batch->capacity);
+	}
 	batch->count = 0;
-	semel_status status =
-		semel_pg_run(semel_pg_tx(store), one ? &select_aggregate : &select_rows, &params,
-			     &result, error);
+	semel_status status = semel_pg_run(semel_pg_tx(store), query, &params, &result, error);
 	if (status == SEMEL_OK)
 		status = fill(store, result, batch, error);
 	semel_pg_clear(result);

@@ -322,6 +322,8 @@ semel_status semel_pg_hold_get(semel_tx tx, struct semel_text scope,
 			       struct semel_hold *hold_out, semel_error *error);
 semel_status semel_pg_hold_put(semel_tx tx, struct semel_text scope, const struct semel_hold *hold,
 			       semel_error *error);
+semel_status semel_pg_hold_add(semel_tx tx, struct semel_text scope, const struct semel_hold *hold,
+			       bool *added_out, semel_error *error);
 semel_status semel_pg_hold_remove(semel_tx tx, struct semel_text scope,
 				  const struct semel_hold *hold, semel_error *error);
 semel_status semel_pg_hold_ready(semel_tx tx, struct semel_text scope, int64_t now_ms,
@@ -396,6 +398,14 @@ semel_status semel_pg_outbox_pruned_until(semel_store *store, int64_t *time_ms_o
 					  semel_error *error);
 semel_status semel_pg_inbox_known_since(semel_store *store, int64_t *time_ms_out,
 					semel_error *error);
+
+/* waits.c */
+semel_status semel_pg_waits_each(semel_store *store, struct semel_text scope, semel_wait_seen seen,
+				 void *user, semel_error *error);
+semel_status semel_pg_inbox_has_topic(semel_store *store, struct semel_text topic, bool *has_out,
+				      semel_error *error);
+semel_status semel_pg_outbox_routing_each(semel_store *store, semel_routing_seen seen, void *user,
+					  semel_error *error);
 
 /* presence.c */
 semel_status semel_pg_presence_put(semel_store *store, const struct semel_presence *presence,

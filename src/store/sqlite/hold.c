@@ -3,6 +3,7 @@
  * one look into an index tells. */
 #include "store/sqlite/sqlite.h"
 
+#include "base/error.h"
 #include "store/rules.h"
 
 /* By name: the planner would walk all holds of the scope, and there may be many dead ones. */
@@ -116,6 +117,23 @@ semel_status semel_sqlite_hold_put(semel_tx tx, struct semel_text scope,
 	status = semel_sqlite_run(tx, &put_hold, statement, error);
 	semel_sqlite_give(tx, &put_hold, statement);
 	return status;
+}
+
+/* One writer at a time: what is read in this transaction stays so until its end. */
+semel_status semel_sqlite_hold_add(semel_tx tx, struct semel_text scope,
+				   const struct semel_hold *hold, bool *added_out,
+				   semel_error *error)
+{
+	const struct semel_hold_key key = { hold->aggregate_type, hold->aggregate_id };
+	struct semel_arena *arena = semel_arena_new(1024);
+	struct semel_hold found = { .state = SEMEL_HOLD_NONE };
+	*added_out = false;
+	if (arena == NULL)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a hold");
+	semel_status status = semel_sqlite_hold_get(tx, scope, &key, arena, &found, error);
+	*added_out = status == SEMEL_OK && found.state == SEMEL_HOLD_NONE;
+	semel_arena_free(arena);
+	return *added_out ? semel_sqlite_hold_put(tx, scope, hold, error) : status;
 }
 
 semel_status semel_sqlite_hold_remove(semel_tx tx, struct semel_text scope,

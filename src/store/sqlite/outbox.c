@@ -145,6 +145,11 @@ static const struct semel_sqlite_query select_all = {
 	SELECT_HEAD " AND (?3 IS NULL OR o.aggregate_type = ?3)"
 		    " AND (?4 IS NULL OR o.aggregate_id = ?4) ORDER BY o.seq"
 };
+static const struct semel_sqlite_query select_one = {
+	SEMEL_SQL_ONCE, "select an event of the outbox",
+	"SELECT " EVENT_COLUMNS ", 0, 0, 0, NULL FROM semel_outbox o WHERE o.seq > ?1"
+	" AND o.status = 'PUBLISHED' AND o.id = ?7"
+};
 static const struct semel_sqlite_query select_aggregate = {
 	SEMEL_SQL_ONCE, "select events of an aggregate",
 	SELECT_HEAD " AND o.aggregate_type = ?3 AND o.aggregate_id = ?4 ORDER BY o.seq"
@@ -273,7 +278,9 @@ semel_status semel_sqlite_outbox_select(semel_store *store,
 {
 	semel_tx tx = semel_sqlite_tx(store);
 	bool one = filter->aggregate_type != NULL && filter->aggregate_id != NULL;
-	const struct semel_sqlite_query *query = one ? &select_aggregate : &select_all;
+	const struct semel_sqlite_query *query = filter->id ? &select_one
+						 : one      ? &select_aggregate
+							    : &select_all;
 	char since[SEMEL_TIME_SIZE], until[SEMEL_TIME_SIZE];
 	sqlite3_stmt *statement = NULL;
 	semel_status status = semel_sqlite_take(tx, query, &statement, error);
@@ -285,6 +292,8 @@ semel_status semel_sqlite_outbox_select(semel_store *store,
 	semel_sqlite_bind_string(statement, 4, filter->aggregate_id);
 	semel_sqlite_bind_time(statement, 5, filter->since_ms, since);
 	semel_sqlite_bind_time(statement, 6, filter->until_ms, until);
+	if (filter->id)
+		semel_sqlite_bind_string(statement, 7, filter->id);
 	status = fill(tx, query, statement, batch, error);
 	semel_sqlite_give(tx, query, statement);
 	return status;

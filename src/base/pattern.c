@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* As for a shell's star: where a # was passed last is remembered, and it takes one word more each
+ * time the rest does not fit. */
+#include "base/pattern.h"
+
+#include <string.h>
+
+/* One word of a text; begun past its end: there is none. */
+struct words {
+	const char *at, *end;
+	bool over;
+};
+
+static struct words words_of(struct semel_text text)
+{
+	return (struct words){ .at = text.data, .end = text.data + text.length };
+}
+
+static struct semel_text first_word(const struct words *words)
+{
+	const char *dot = memchr(words->at, '.', (size_t)(words->end - words->at));
+	const char *end = dot ? dot : words->end;
+	return (struct semel_text){ words->at, (size_t)(end - words->at) };
+}
+
+static struct words rest_of(struct words words)
+{
+	const char *dot = memchr(words.at, '.', (size_t)(words.end - words.at));
+	return (struct words){ .at = dot ? dot + 1 : words.end, .end = words.end, .over = !dot };
+}
+
+bool semel_pattern_matches(struct semel_text pattern, struct semel_text key)
+{
+	struct words wanted = words_of(pattern), given = words_of(key);
+	struct words behind = wanted, retry = given; /* of the last # */
+	bool any = false;
+
+	while (!given.over) {
+		struct semel_text word = wanted.over ? semel_text_of(NULL) : first_word(&wanted);
+		if (!wanted.over && semel_text_equal(word, SEMEL_TEXT("#"))) {
+			behind = wanted = rest_of(wanted);
+			retry = given;
+			any = true;
+		} else if (!wanted.over && (semel_text_equal(word, SEMEL_TEXT("*")) ||
+					    semel_text_equal(word, first_word(&given)))) {
+			wanted = rest_of(wanted);
+			given = rest_of(given);
+		} else if (any) {
+			given = retry = rest_of(retry);
+			wanted = behind;
+		} else {
+			return false;
+		}
+	}
+	while (!wanted.over && semel_text_equal(first_word(&wanted), SEMEL_TEXT("#")))
+		wanted = rest_of(wanted);
+	return wanted.over;
+}

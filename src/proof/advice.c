@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "proof/advice.h"
+
+#include "base/time.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#define TEXT_SIZE 1024
+
+struct telling {
+	semel_advice_seen seen;
+	void *user;
+	int64_t now_ms;
+};
+
+bool semel_verify_scope_is_clean(const struct semel_verify_scope *scope)
+{
+	return scope->missing.count == 0 && scope->doubled.count == 0 &&
+	       scope->orphaned.count == 0 && scope->waiting == 0 && scope->stuck.count == 0 &&
+	       scope->unread.count == 0;
+}
+
+bool semel_verify_is_clean(const struct semel_verify_report *report)
+{
+	if (report->unexplained.count > 0 || report->unpublished > 0 || report->unread_count > 0)
+		return false;
+	for (size_t i = 0; i < report->scope_count; i++)
+		if (!semel_verify_scope_is_clean(&report->scopes[i]))
+			return false;
+	return true;
+}
+
+static void tell(const struct telling *telling, const char *problem, const char *scope,
+		 const char *text, const char *command)
+{
+	const struct semel_advice advice = { problem, scope, text, command };
+
+	telling->seen(&advice, telling->user);
+}
+
+/* ---- of one scope ---------------------------------------------------------------------------- */
+
+static void tell_stuck(const struct telling *telling, const struct semel_verify_scope *scope)
+{
+	char text[TEXT_SIZE];
+
+	snprintf(text, sizeof text,
+		 "%" PRIu64 " in %.100s wait, and nothing will ever move them: repair releases "
+		 "what nothing holds, and sends again what is gone",
+		 scope->stuck.count, scope->scope.data);
+	tell(telling, "stuck", scope->scope.data, text, "semel repair");
+}
+
+static void tell_missing(const struct telling *telling, const struct semel_verify_scope *scope)
+{
+	char text[TEXT_SIZE], command[TEXT_SIZE], since[SEMEL_TIME_SIZE];
+
+	semel_time_format(scope->missing_since_ms, since);
+	snprintf(text, sizeof text,
+		 "%" PRIu64 " of %.100s were published, and are neither in its tables nor at the "
+		 "broker: send them again; what was processed stays as it is",
+		 scope->missing.count, scope->scope.data);
+	snprintf(command, sizeof command, "semel replay --scope %.100s --since %s",
+		 scope->scope.data, since);
+	tell(telling, "missing", scope->scope.data, text, command);
+}
+
+static void tell_unread(const struct telling *telling, const struct semel_verify_scope *scope)
+{
+	char text[TEXT_SIZE];
+
+	snprintf(text, sizeof text,
+		 "%" PRIu64 " of %.200s were not read before %.100s stopped to read that topic: "
+		 "start its consumer with --topic %.200s again until they are read",
+		 scope->unread.count, scope->unread_topic.data, scope->scope.data,
+		 scope->unread_topic.data);
+	tell(telling, "unread", scope->scope.data, text, NULL);
+}
+
+static void tell_waiting(const struct telling *telling, const struct semel_verify_scope *scope)
+{
+	char text[TEXT_SIZE], command[TEXT_SIZE];
+	struct semel_buffer why = { 0 };
+	bool stands = semel_consumers_explain(&scope->consumers, telling->now_ms, &why);
+	bool paused = scope->paused || scope->consumers.paused;
+	bool absent = scope->consumers.alive == 0 && !paused;
+
+	snprintf(command, sizeof command, "semel subscriptions resume %.100s", scope->scope.data);
+	snprintf(text, sizeof text, "%" PRIu64 " wait for %.100s: %.600s%s", scope->waiting,
+		 scope->scope.data,
+		 scope->paused        ? "the subscription is paused"
+		 : stands && why.data ? why.data
+				      : "they are on their way",
+		 paused   ? ""
+		 : absent ? " (start one: semel consume, or semel run)"
+		 : stands ? ""
+			  : " (verify --wait 1m lets them arrive)");
+	semel_buffer_free(&why);
+	tell(telling, "waiting", scope->scope.data, text, paused ? command : NULL);
+}
+
+static void tell_oddities(const struct telling *telling, const struct semel_verify_scope *scope)
+{
+	char text[TEXT_SIZE], command[TEXT_SIZE];
+
+	if (scope->doubled.count > 0) {
+		snprintf(text, sizeof text,
+			 "%" PRIu64 " were processed twice by %.100s: one id with two times is "
+			 "two events to it; the producer must keep the time of a repeated id",
+			 scope->doubled.count, scope->scope.data);
+		snprintf(command, sizeof command, "semel trace %.255s", scope->doubled.ids[0].data);
+		tell(telling, "doubled", scope->scope.data, text, command);
+	}
+	if (scope->orphaned.count > 0) {
+		snprintf(text, sizeof text,
+			 "%" PRIu64 " were processed by %.100s and are not in this outbox: is it "
+			 "another database's, or was it restored?",
+			 scope->orphaned.count, scope->scope.data);
+		snprintf(command, sizeof command, "semel trace %.255s",
+			 scope->orphaned.ids[0].data);
+		tell(telling, "orphaned", scope->scope.data, text, command);
+	}
+}
+
+static void tell_scope(const struct telling *telling, const struct semel_verify_scope *scope)
+{
+	if (scope->stuck.count > 0)
+		tell_stuck(telling, scope);
+	if (scope->missing.count > 0)
+		tell_missing(telling, scope);
+	if (scope->unread.count > 0)
+		tell_unread(telling, scope);
+	if (scope->waiting > 0)
+		tell_waiting(telling, scope);
+	tell_oddities(telling, scope);
+}
+
+/* ---- of all ---------------------------------------------------------------------------------- */
+
+static void tell_topic(const struct telling *telling, const struct semel_verify_topic *topic)
+{
+	char text[TEXT_SIZE];
+
+	snprintf(text, sizeof text,
+		 "%" PRIu64 " were published to %.200s, which no subscription reads%s%.200s%s: add "
+		 "--topic %.200s to the one that wants them, or name it with --read-elsewhere",
+		 topic->events, topic->topic.data,
+		 topic->nearest.data ? " (did the producer mean " : "",
+		 topic->nearest.data ? topic->nearest.data : "", topic->nearest.data ? "?)" : "",
+		 topic->topic.data);
+	tell(telling, "unread", NULL, text, NULL);
+}
+
+void semel_verify_advise(const struct semel_verify_report *report, int64_t now_ms,
+			 semel_advice_seen seen, void *user)
+{
+	const struct telling telling = { seen, user, now_ms };
+	char text[TEXT_SIZE];
+
+	if (report->unpublished > 0) {
+		snprintf(text, sizeof text,
+			 "%" PRIu64 " are not published yet: a relay does that; if one runs, "
+			 "doctor says what keeps it",
+			 report->unpublished);
+		tell(&telling, "unpublished", NULL, text, "semel relay --drain");
+	}
+	for (size_t i = 0; i < report->scope_count; i++)
+		tell_scope(&telling, &report->scopes[i]);
+	for (size_t i = 0; i < report->unread_count; i++)
+		tell_topic(&telling, &report->unread[i]);
+}

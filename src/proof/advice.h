@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What heals each thing that verify finds. */
+#ifndef SEMEL_PROOF_ADVICE_H
+#define SEMEL_PROOF_ADVICE_H
+
+#include "proof/verify.h"
+
+/* One problem. The texts live until the call returns. */
+struct semel_advice {
+	const char *problem; /* "stuck", "missing", … */
+	const char *scope;   /* NULL: it is not of one scope */
+	const char *text;    /* what is the matter, and what to do */
+	const char
+		*command; /* the one command that heals it; NULL: there is none to type as it is */
+};
+
+typedef void (*semel_advice_seen)(const struct semel_advice *advice, void *user);
+
+/* In the order of the report. Nothing for a clean one. */
+void semel_verify_advise(const struct semel_verify_report *report, int64_t now_ms,
+			 semel_advice_seen seen, void *user);
+
+#endif

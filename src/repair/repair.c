@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two readings, as verify does: what waits in vain is collected first, and each of it is moved in a
+ * transaction of its own, which looks again.
+ *
+ * - A key is released only while its hold is locked and its head is settled; or while there is no
+ *   hold, by adding one where none is by then.
+ * - A copy is sent only while what waits for it is locked, and the broker says that there is none.
+ * A second copy would do no harm (the store decides what may run), but it would be noise.
+ */
+#include "repair/repair.h"
+
+#include "base/error.h"
+#include "proof/consumers.h"
+#include "proof/onlooker.h"
+#include "proof/stuck.h"
+#include "state/state.h"
+#include "store/subscription.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define ARENA_BLOCK ((size_t)16 * 1024)
+#define STEPS_MAX   1000 /* of one scope and round */
+#define ROUNDS_MAX  1000
+#define PAYLOAD_MAX (UINT64_C(1) << 30)
+
+/* One thing to move, in the arena. */
+struct step {
+	enum semel_cure cure;
+	enum semel_wait_kind kind;
+	struct semel_text mover; /* SEND */
+	struct semel_hold_key key;
+	enum semel_hold_state state;
+	struct semel_text entry_id; /* SEND: of the letter that was replayed; data NULL: none */
+};
+
+struct repair {
+	const struct semel_repair_plan *plan;
+	struct semel_repair_counts *counts;
+	struct semel_broker *broker;
+	struct semel_onlooker onlooker;
+	struct semel_arena *arena; /* of one scope */
+	semel_store *store;
+	struct semel_text scope;
+	struct semel_stuck stuck;
+	struct step *steps;
+	uint32_t step_count;
+	char text[512]; /* of the step at work */
+};
+
+static semel_status no_memory(semel_error *error)
+{
+	return semel_error_set(error, SEMEL_INTERNAL, "no memory to repair");
+}
+
+/* ---- collecting ------------------------------------------------------------------------------ */
+
+static struct semel_text keep(struct repair *repair, struct semel_text text)
+{
+	return text.data ? semel_arena_text(repair->arena, text.data, text.length) : text;
+}
+
+static bool is_same(const struct step *left, const struct step *right)
+{
+	if (left->cure != right->cure)
+		return false;
+	if (left->cure == SEMEL_CURE_SEND)
+		return semel_text_equal(left->mover, right->mover);
+	return semel_text_equal(left->key.type, right->key.type) &&
+	       semel_text_equal(left->key.id, right->key.id);
+}
+
+static semel_status collect(const struct semel_wait *wait, void *user)
+{
+	struct repair *repair = user;
+	struct semel_need need = semel_wait_need(wait, repair->stuck.now_ms);
+	struct step step = { need.cure, wait->kind,  need.mover,
+			     wait->key, wait->state, wait->entry_id };
+
+	if (!semel_stuck_holds(&repair->stuck, wait))
+		return SEMEL_OK;
+	if (wait->letter != SEMEL_DEAD_REPLAYED)
+		step.entry_id = semel_text_of(NULL);
+	for (uint32_t i = 0; i < repair->step_count; i++)
+		if (is_same(&repair->steps[i], &step))
+			return SEMEL_OK;
+	if (repair->step_count == STEPS_MAX)
+		return SEMEL_OK;
+	step.mover = keep(repair, step.mover);
+	step.key =
+		(struct semel_hold_key){ keep(repair, step.key.type), keep(repair, step.key.id) };
+	step.entry_id = keep(repair, step.entry_id);
+	repair->steps[repair->step_count++] = step;
+	return SEMEL_OK;
+}
+
+/* ---- releasing ------------------------------------------------------------------------------- */
+
+/* What the tables say of an event, its hold and its letter locked. */
+static semel_status look_at(struct repair *repair, struct semel_text event_id,
+			    struct semel_hold_key key, struct semel_state_answer *answer_out,
+			    semel_error *error)
+{
+	const struct semel_store_driver *driver = repair->store->driver;
+	struct semel_state_query query = { event_id, key };
+	struct semel_state_batch batch = {
+		.arena = repair->arena, .queries = &query, .answers = answer_out, .count = 1
+	};
+
+	return driver->states_look(driver->tx(repair->store), repair->scope, &batch, error);
+}
+
+static bool is_decided(const struct semel_state_answer *answer)
+{
+	return answer->letter != SEMEL_DEAD_PENDING &&
+	       !(answer->letter == SEMEL_DEAD_REPLAYED && !answer->settled);
+}
+
+/* Parked, and no hold: behind the dead letter that they name, if a person has still to decide. */
+static semel_status hold_anew(struct repair *repair, const struct step *step,
+			      enum semel_repair_result *result_out, semel_error *error)
+{
+	const struct semel_store_driver *driver = repair->store->driver;
+	semel_tx tx = driver->tx(repair->store);
+	struct semel_dead_entry first = { .attempts = 0 };
+	struct semel_state_answer head = { .letter = SEMEL_DEAD_ANY };
+	struct semel_hold hold = { .aggregate_type = step->key.type,
+				   .aggregate_id = step->key.id,
+				   .state = SEMEL_HOLD_RELEASED };
+	bool added = false;
+	semel_status status =
+		driver->parked_first(tx, repair->scope, &hold, repair->arena, &first, error);
+
+	*result_out = SEMEL_REPAIR_NEEDLESS;
+	if (status != SEMEL_OK || !first.entry_id.data)
+		return status;
+	hold.head_id = first.parked_behind;
+	status = look_at(repair, first.parked_behind, step->key, &head, error);
+	if (status == SEMEL_OK && !is_decided(&head)) {
+		hold.state = SEMEL_HOLD_DEAD;
+		hold.attempts = head.letter == SEMEL_DEAD_PENDING ? head.replay_count : 0;
+	}
+	if (status == SEMEL_OK)
+		status = driver->hold_add(tx, repair->scope, &hold, &added, error);
+	if (added)
+		*result_out = SEMEL_REPAIR_DONE;
+	return status;
+}
+
+static semel_status release(struct repair *repair, const struct step *step,
+			    enum semel_repair_result *result_out, semel_error *error)
+{
+	const struct semel_store_driver *driver = repair->store->driver;
+	semel_tx tx = driver->tx(repair->store);
+	struct semel_hold hold = { .state = SEMEL_HOLD_NONE };
+	struct semel_state_answer answer = { .letter = SEMEL_DEAD_ANY };
+	semel_status status =
+		driver->hold_get(tx, repair->scope, &step->key, repair->arena, &hold, error);
+
+	if (status == SEMEL_OK && hold.state == SEMEL_HOLD_NONE)
+		return hold_anew(repair, step, result_out, error);
+	*result_out = SEMEL_REPAIR_NEEDLESS;
+	if (status != SEMEL_OK || hold.state != SEMEL_HOLD_DEAD)
+		return status;
+	status = look_at(repair, hold.head_id, step->key, &answer, error);
+	if (status != SEMEL_OK || !is_decided(&answer))
+		return status;
+	*result_out = SEMEL_REPAIR_DONE;
+	return semel_hold_release(tx, repair->scope, &hold, SEMEL_BY_REPAIR, repair->arena, error);
+}
+
+/* ---- sending --------------------------------------------------------------------------------- */
+
+/* As the outbox has it; found_out false: none of the stores retains it. */
+static semel_status find_event(struct repair *repair, struct semel_text id,
+			       struct semel_event *event_out, bool *found_out, semel_error *error)
+{
+	const struct semel_outbox_filter filter = { .id = id.data };
+	semel_status status = SEMEL_OK;
+
+	*found_out = false;
+	for (size_t i = 0; i < repair->plan->store_count && status == SEMEL_OK; i++) {
+		semel_store *store = repair->plan->stores[i];
+		struct semel_outbox_row row = { .seq = 0 };
+		struct semel_outbox_batch batch = { .arena = repair->arena,
+						    .rows = &row,
+						    .capacity = 1,
+						    .bytes_max = PAYLOAD_MAX };
+		status = store->driver->outbox_select(store, &filter, 0, &batch, error);
+		if (status != SEMEL_OK || batch.count == 0)
+			continue;
+		*event_out = row.event;
+		*found_out = true;
+		return SEMEL_OK;
+	}
+	return status;
+}
+
+/* The event, and how it travels; result DONE: it is still wanted. */
+static semel_status prepare_copy(struct repair *repair, const struct step *step,
+				 struct semel_event *event, struct semel_passage *passage,
+				 enum semel_repair_result *result_out, semel_error *error)
+{
+	const struct semel_store_driver *driver = repair->store->driver;
+	struct semel_state_answer answer = { .letter = SEMEL_DEAD_ANY };
+	struct semel_dead_entry entry = { .attempts = 0 };
+	bool found = true;
+	semel_status status = look_at(repair, step->mover, step->key, &answer, error);
+
+	*result_out = SEMEL_REPAIR_NEEDLESS;
+	if (status != SEMEL_OK)
+		return status;
+	if (step->entry_id.data) {
+		if (answer.letter != SEMEL_DEAD_REPLAYED || answer.settled)
+			return SEMEL_OK;
+		status = driver->dead_get(repair->store, step->entry_id.data, repair->arena, &entry,
+					  error);
+		*event = entry.event;
+		passage->replay = answer.replay_count;
+	} else {
+		bool retries = answer.hold.state == SEMEL_HOLD_RETRY &&
+			       semel_text_equal(answer.hold.head_id, step->mover);
+		if (step->kind != SEMEL_WAIT_CLAIM && !retries)
+			return SEMEL_OK;
+		passage->attempt = retries ? answer.hold.attempts : 0;
+		status = find_event(repair, step->mover, event, &found, error);
+	}
+	if (!found)
+		snprintf(repair->text, sizeof repair->text,
+			 "no copy of it is on its way, and the outbox does not retain it: publish "
+			 "it again with this id");
+	*result_out = found ? SEMEL_REPAIR_DONE : SEMEL_REPAIR_IMPOSSIBLE;
+	return status;
+}
+
+static semel_status send(struct repair *repair, const struct step *step,
+			 enum semel_repair_result *result_out, semel_error *error)
+{
+	struct semel_event event = { .time_ms = 0 };
+	struct semel_passage passage = { .attempt = 0 };
+	bool gone = false;
+	semel_status status = prepare_copy(repair, step, &event, &passage, result_out, error);
+
+	if (status != SEMEL_OK || *result_out != SEMEL_REPAIR_DONE)
+		return status;
+	status = semel_stuck_is_gone(&repair->stuck, step->mover, &gone, error);
+	if (status == SEMEL_OK && !gone)
+		*result_out = SEMEL_REPAIR_NEEDLESS;
+	if (status != SEMEL_OK || !gone)
+		return status;
+	return repair->broker->driver->requeue(repair->broker, repair->scope.data, &event, &passage,
+					       0, error);
+}
+
+/* ---- one step -------------------------------------------------------------------------------- */
+
+static const char *target_of(struct repair *repair, const struct step *step)
+{
+	if (step->cure == SEMEL_CURE_SEND)
+		return step->mover.data;
+	return semel_arena_printf(repair->arena, "%s:%s",
+				  semel_text_is_blank(step->key.type) ? "topic"
+								      : step->key.type.data,
+				  step->key.id.data ? step->key.id.data : "");
+}
+
+static void describe(struct repair *repair, const struct step *step)
+{
+	const char *text = "its replay is gone, and is sent again";
+
+	if (step->cure == SEMEL_CURE_RELEASE)
+		text = step->state == SEMEL_HOLD_NONE
+			       ? "events are parked, and nothing holds them: they may go on"
+			       : "the head of its hold is settled: what waits behind it may go on";
+	else if (!step->entry_id.data)
+		text = step->kind == SEMEL_WAIT_CLAIM
+			       ? "its consumer died, and no copy is left: it is sent again"
+			       : "its retry is gone, and is sent again";
+	snprintf(repair->text, sizeof repair->text, "%s", text);
+}
+
+static semel_status note_in_audit(struct repair *repair, const char *what, const char *target,
+				  semel_error *error)
+{
+	struct semel_buffer detail = { 0 };
+	semel_buffer_printf(&detail, "%s: %s: %s", repair->scope.data, what, repair->text);
+	const struct semel_audit_row row = {
+		.at_ms = semel_now_ms(repair->plan->env),
+		.who = semel_text_of(repair->plan->who),
+		.what = SEMEL_TEXT("repair"),
+		.target = semel_text_of(target),
+		.detail = semel_buffer_text(&detail),
+	};
+	semel_status status = repair->store->driver->audit_add(repair->store, &row, error);
+	semel_buffer_free(&detail);
+	return status;
+}
+
+static semel_status carry_out(struct repair *repair, const struct step *step, const char *target,
+			      enum semel_repair_result *result_out, semel_error *error)
+{
+	const struct semel_store_driver *driver = repair->store->driver;
+	bool sends = step->cure == SEMEL_CURE_SEND;
+	semel_status status = driver->begin(repair->store, error);
+
+	if (status != SEMEL_OK)
+		return status;
+	status = sends ? send(repair, step, result_out, error)
+		       : release(repair, step, result_out, error);
+	if (status == SEMEL_OK && *result_out == SEMEL_REPAIR_DONE)
+		status = note_in_audit(repair, sends ? "send" : "release", target, error);
+	if (status == SEMEL_OK && *result_out == SEMEL_REPAIR_DONE)
+		return driver->commit(repair->store, error);
+	driver->rollback(repair->store);
+	return status;
+}
+
+static semel_status take_step(struct repair *repair, const struct step *step, semel_error *error)
+{
+	enum semel_repair_result result = SEMEL_REPAIR_PLANNED;
+	const char *target = target_of(repair, step);
+	semel_status status = SEMEL_OK;
+
+	describe(repair, step);
+	if (!target)
+		return no_memory(error);
+	if (!repair->plan->dry_run)
+		status = carry_out(repair, step, target, &result, error);
+	if (status != SEMEL_OK)
+		return status;
+	const struct semel_repair_step told = {
+		.scope = repair->scope.data,
+		.what = step->cure == SEMEL_CURE_SEND ? "send" : "release",
+		.target = target,
+		.text = repair->text,
+		.result = result,
+	};
+	repair->counts->done += result == SEMEL_REPAIR_DONE || result == SEMEL_REPAIR_PLANNED;
+	repair->counts->impossible += result == SEMEL_REPAIR_IMPOSSIBLE;
+	repair->plan->seen(&told, repair->plan->user);
+	return SEMEL_OK;
+}
+
+/* ---- scopes ---------------------------------------------------------------------------------- */
+
+static semel_status look(struct repair *repair, const struct semel_subscription_row *row,
+			 semel_error *error)
+{
+	struct semel_topics topics = { 0 };
+	struct semel_consumers consumers = { 0 };
+	int64_t now_ms = semel_now_ms(repair->plan->env);
+	semel_status status =
+		semel_subscription_ever(repair->store, row, repair->arena, &topics, error);
+
+	if (status == SEMEL_OK)
+		status = semel_consumers_read(repair->store, row->scope, now_ms, &consumers, error);
+	repair->stuck = (struct semel_stuck){
+		.store = repair->store,
+		.broker = repair->broker,
+		.scope = row->scope.data,
+		.topics = topics.names,
+		.in_hand = consumers.in_hand,
+		.now_ms = now_ms,
+		.arena = repair->arena,
+	};
+	repair->step_count = 0;
+	if (status == SEMEL_OK)
+		status = semel_stuck_ask(&repair->stuck, error);
+	if (status == SEMEL_OK)
+		status = repair->store->driver->waits_each(repair->store, row->scope, collect,
+							   repair, error);
+	return status;
+}
+
+/* Round by round: a round looks at so many at most. One that moves nothing is the last. */
+static semel_status repair_scope(struct repair *repair, const struct semel_subscription_row *row,
+				 semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+	uint32_t before = UINT32_MAX;
+
+	repair->scope = row->scope;
+	repair->onlooker.store = repair->store;
+	for (uint32_t round = 0; round < ROUNDS_MAX && status == SEMEL_OK; round++) {
+		uint32_t done = repair->counts->done;
+		if (done == before)
+			break;
+		before = done;
+		repair->steps = semel_arena_alloc(repair->arena, STEPS_MAX * sizeof *repair->steps);
+		status = repair->steps ? look(repair, row, error) : no_memory(error);
+		for (uint32_t i = 0; i < repair->step_count && status == SEMEL_OK; i++)
+			status = take_step(repair, &repair->steps[i], error);
+		if (repair->plan->dry_run || repair->step_count < STEPS_MAX)
+			break;
+	}
+	return status;
+}
+
+static bool is_asked_for(const struct semel_repair_plan *plan, struct semel_text scope)
+{
+	if (!plan->scopes || !plan->scopes[0])
+		return true;
+	for (size_t i = 0; plan->scopes[i]; i++)
+		if (semel_text_equal(semel_text_of(plan->scopes[i]), scope))
+			return true;
+	return false;
+}
+
+static semel_status repair_store(struct repair *repair, semel_store *store, semel_error *error)
+{
+	struct semel_subscription_row *rows = NULL;
+	struct semel_arena *arena = semel_arena_new(ARENA_BLOCK);
+	uint32_t count = 0;
+
+	if (!arena)
+		return no_memory(error);
+	repair->store = store;
+	semel_status status = semel_subscription_read(store, arena, &rows, &count, error);
+	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
+		if (!is_asked_for(repair->plan, rows[i].scope))
+			continue;
+		status = repair_scope(repair, &rows[i], error);
+		semel_arena_reset(repair->arena);
+	}
+	semel_arena_free(arena);
+	return status;
+}
+
+semel_status semel_repair_run(const struct semel_repair_plan *plan,
+			      struct semel_repair_counts *counts_out, semel_error *error)
+{
+	struct repair repair = { .plan = plan,
+				 .counts = counts_out,
+				 .arena = semel_arena_new(ARENA_BLOCK) };
+
+	*counts_out = (struct semel_repair_counts){ 0 };
+	if (!repair.arena)
+		return no_memory(error);
+	semel_status status =
+		semel_broker_open(plan->broker_url, plan->env, 1, &repair.broker, error);
+	if (status == SEMEL_OK)
+		semel_onlooker_attend(&repair.onlooker, repair.broker, plan->stores[0]);
+	for (size_t i = 0; i < plan->store_count && status == SEMEL_OK; i++)
+		status = repair_store(&repair, plan->stores[i], error);
+	semel_broker_close(repair.broker);
+	semel_arena_free(repair.arena);
+	return status;
+}
