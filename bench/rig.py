@@ -27,8 +27,8 @@ FROM generate_series(1, %s) AS n"""
 class Database:
     """One of its own on the test server; without TLS, like the bare programs at the broker."""
 
-    def __init__(self, url):
-        self.home, self.name = url, f"semel_bench_{os.getpid()}"
+    def __init__(self, url, suffix="bench"):
+        self.home, self.name = url, f"semel_{suffix}_{os.getpid()}"
         self.url = urlsplit(url)._replace(path="/" + self.name, query="sslmode=disable").geturl()
         self.run(url, f"CREATE DATABASE {self.name}")
 

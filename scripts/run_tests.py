@@ -365,7 +365,7 @@ def stage_servers(run):
 # What is run on a mix of store, source and broker; each is a pytest run of its own. The soak comes first,
 # since it takes longest, and there is time to do the rest beside it. With SEMEL_TEST_WHOLE=1 the lesser
 # mixes get everything, too, and every mix all of the end-to-end tests.
-STORM = ["tests/chaos/test_soak.py", "tests/chaos/test_hand_over.py", "tests/chaos/test_matrix.py"]
+STORM = ["tests/chaos/test_soak.py", "tests/chaos/test_hand_over.py", "tests/chaos/test_matrix.py", "tests/chaos/test_walk.py"]
 ALL = "anywhere"
 CORE = ALL if os.environ.get("SEMEL_TEST_WHOLE") else "anywhere and core"
 OWN = ALL if os.environ.get("SEMEL_TEST_WHOLE") else "anywhere and (core or only)"

@@ -16,6 +16,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define ALARM_MS 2000
+
 static semel_consumer_options read_options(const struct semel_invocation *invocation)
 {
 	const struct semel_args *args = invocation->args;
@@ -159,6 +161,8 @@ semel_status semel_delivery_consumer(struct semel_invocation *invocation,
 	status = semel_consumer_open(&options, consumer_out, error);
 	if (status != SEMEL_OK)
 		return status;
+	/* A process that is told to end does so by its alarm, with 75, before this is over. */
+	semel_consumer_set_grace(*consumer_out, semel_args_duration_ms(args, "grace") + ALARM_MS);
 	status = use_upcasters(args, *consumer_out, error);
 	if (status == SEMEL_OK)
 		status = use_handler(args, *consumer_out, error);

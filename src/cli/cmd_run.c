@@ -11,6 +11,7 @@
 #include "cli/signals.h"
 #include "observe/log.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,7 @@
 
 struct crew {
 	const char *config_path, *store, *broker;
+	char grace[32]; /* as a part is told; empty: nothing was said */
 	struct semel_wake *wake;
 	struct semel_admin *admin; /* NULL: the file names none */
 	int hangup;                /* an eventfd that SIGHUP writes to */
@@ -53,6 +55,8 @@ static struct wish wish_for(const struct crew *crew, const char *command, const 
 	if (scope) {
 		wish.words[7] = "--scope";
 		wish.words[8] = scope;
+		wish.words[9] = crew->grace[0] ? "--grace" : NULL;
+		wish.words[10] = crew->grace;
 	}
 	return wish;
 }
@@ -349,12 +353,15 @@ static semel_status deliver(struct semel_invocation *invocation)
 			     .store = invocation->store,
 			     .broker = invocation->broker };
 
+	int64_t grace_ms = semel_args_duration_ms(invocation->args, "grace");
+	if (semel_args_given(invocation->args, "grace"))
+		snprintf(crew.grace, sizeof crew.grace, "%" PRId64 "ms", grace_ms);
 	pthread_mutex_init(&crew.lock, NULL);
 	semel_status status = semel_wake_new(&crew.wake, error);
 	crew.hangup = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (status == SEMEL_OK) {
 		semel_wake_watch_fd(crew.wake, crew.hangup);
-		semel_signals_watch(stop, &crew, semel_args_duration_ms(invocation->args, "grace"));
+		semel_signals_watch(stop, &crew, grace_ms);
 		semel_signals_hear_hangup(crew.hangup);
 		status = start_all(&crew, config, error);
 	}

@@ -117,6 +117,7 @@ struct semel_consumer {
 	int64_t look_for_pause_ms; /* steady: when it is looked for again */
 	int64_t pause_until_ms;    /* … but not before this (steady) */
 	int64_t turned_at_ms;      /* when the last turn began */
+	int64_t grace_ms;          /* for calls in hand, when the run ends */
 	uint32_t outages;          /* in a row */
 	char trouble[SEMEL_ERROR_TEXT_MAX];
 };
@@ -283,5 +284,7 @@ semel_status semel_consumer_use_outside(semel_consumer *consumer,
 					const struct semel_outside_kind *kind, const char *target,
 					semel_error *error);
 struct semel_upcasters *semel_consumer_upcasters(semel_consumer *consumer);
+/* How long a run that ends waits for calls in hand; 10 s unless told otherwise. */
+void semel_consumer_set_grace(semel_consumer *consumer, int64_t grace_ms);
 
 #endif

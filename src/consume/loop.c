@@ -13,7 +13,6 @@
 #include <stdio.h>
 
 #define PAUSE_LOOK_MS      1000
-#define GRACE_MS           10000
 #define INTERRUPTED_MS     2000
 #define RECONNECT_PAUSE_US 50000
 
@@ -254,7 +253,7 @@ static void conclude_calls(struct semel_consumer *consumer, int64_t until_ms)
 static void finish(struct semel_consumer *consumer)
 {
 	consumer->ending = true;
-	conclude_calls(consumer, semel_steady_ms(consumer->env) + GRACE_MS);
+	conclude_calls(consumer, semel_steady_ms(consumer->env) + consumer->grace_ms);
 	if (semel_dispatch_calls(consumer) > 0) {
 		semel_dispatch_interrupt(consumer);
 		conclude_calls(consumer, semel_steady_ms(consumer->env) + INTERRUPTED_MS);

@@ -11,6 +11,7 @@
 #define ARENA_BLOCK     (64 * 1024)
 #define SETTLE_MS       20000
 #define SETTLE_PAUSE_MS 100
+#define GRACE_MS        10000
 
 static const semel_consumer_options defaults = {
 	.store = "sqlite:semel.db",
@@ -117,6 +118,7 @@ static bool copy_options(struct semel_consumer *consumer, const semel_consumer_o
 	consumer->broker_url = strdup(consumer->options.broker);
 	consumer->scope = text_copy(options->scope);
 	consumer->breaker.consumer = consumer->scope.data;
+	consumer->grace_ms = GRACE_MS;
 	if (options->handler_version)
 		consumer->handler_version = text_copy(options->handler_version);
 	if (options->dedup_header)
@@ -333,6 +335,11 @@ semel_status semel_consumer_use_outside(semel_consumer *consumer,
 	consumer->outside = kind;
 	consumer->target = target ? strdup(target) : NULL;
 	return semel_dispatch_open(consumer, error);
+}
+
+void semel_consumer_set_grace(semel_consumer *consumer, int64_t grace_ms)
+{
+	consumer->grace_ms = grace_ms;
 }
 
 struct semel_upcasters *semel_consumer_upcasters(semel_consumer *consumer)

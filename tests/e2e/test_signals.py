@@ -80,6 +80,14 @@ def test_what_is_in_flight_is_finished_within_the_grace_period(semel):
     assert semel.sql("SELECT status FROM semel_inbox") == [("PROCESSED",)]
 
 
+@pytest.mark.slow
+def test_a_longer_grace_period_is_the_calls_too(semel):
+    """A call that takes longer than the grace period's default is finished, and not made again."""
+    child = at_work(semel, "--grace", "2m", "--exec", "touch started; sleep 13; echo >>finished")
+    assert semel.stop(child) == 0
+    assert semel.sql("SELECT status FROM semel_inbox") == [("PROCESSED",)]
+
+
 def test_after_the_grace_period_it_ends_with_75(semel):
     child = at_work(semel, "--grace", "1s", "--exec", "touch started; sleep 600")
     assert semel.stop(child) == 75

@@ -1,0 +1,154 @@
+#!/usr/bin/python3 -B
+# SPDX-License-Identifier: Apache-2.0
+"""Two builds of the program, in turns: is the second slower than the first?
+
+    bench/compare.py BEFORE AFTER [--rounds N] [--events N]
+    /usr/bin/python3 tests/support/servers.py run --only postgres --only rabbitmq -- bench/compare.py BEFORE AFTER
+
+Without servers: publish, relay and consume on files. With them: relay and consume on PostgreSQL and RabbitMQ, and consuming
+beside one aggregate that is held. Each side has a place of its own; which one begins changes from round to round. Told are
+medians, the ratio after / before of rates and of the program's own processor time, and the spread of that over the rounds."""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rig import Broker, Database, load, middle
+
+HELD_EVENTS = 4000
+FILL = """INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload)
+SELECT %s, 'aggregate-' || n %% 1000, 'made', json_build_object('n', n, 'fill', repeat('x', 220)) FROM generate_series(1, %s) AS n"""
+POISON = "INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload) VALUES (%s, 'poison', 'made', '{\"n\": 0}')"
+EFFECT = "INSERT INTO effect (id, payload) VALUES (:id, :payload)"
+# Breaks the constraint for the event without a number.
+REFUSE = "INSERT INTO refused SELECT 1 WHERE :aggregate_id = 'poison'"
+
+
+class Side:
+    def __init__(self, name, program, folder):
+        self.name, self.program, self.folder = name, str(Path(program).absolute()), Path(folder)
+        self.folder.mkdir()
+
+    def run(self, *words, text=None):
+        """Seconds, and seconds of a processor, of one run."""
+        begin = time.monotonic()
+        child = subprocess.Popen([self.program, *map(str, words)], cwd=self.folder, stdin=subprocess.PIPE if text else subprocess.DEVNULL,
+                                 stdout=subprocess.DEVNULL)
+        if text:
+            child.stdin.write(text)
+            child.stdin.close()
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode != 0:
+            sys.exit(f"{self.name}: {words} ended with {child.returncode}")
+        return time.monotonic() - begin, used.ru_utime + used.ru_stime
+
+
+def lines_of(events):
+    rows = ({"type": "made", "aggregateType": "bench", "aggregateId": f"aggregate-{n % 1000}", "payload": {"n": n, "fill": "x" * 220}}
+            for n in range(events))
+    return "\n".join(map(json.dumps, rows)).encode()
+
+
+class Files(Side):
+    """SQLite and the local broker."""
+    PARTS = ("publish, all in a transaction", "relay", "consume, SQL handler")
+
+    def round(self, events, number):
+        place = self.folder / str(number)
+        place.mkdir()
+        words = ["--store", f"sqlite:{place}/semel.db", "--broker", f"local:{place}/broker.db"]
+        self.run(*words, "init")
+        subprocess.run(["sqlite3", place / "semel.db", "CREATE TABLE effect (id TEXT, payload TEXT)"], check=True)
+        return [
+            self.run(*words, "publish", "--batch", text=lines_of(events)),
+            self.run(*words, "relay", "--drain", "--timeout", "10m"),
+            self.run(*words, "consume", "--scope", "bench", "--topic", "bench.events", "--sql", EFFECT, "--drain", "--timeout", "10m"),
+        ]
+
+
+class Servers(Side):
+    """PostgreSQL and RabbitMQ."""
+    PARTS = ("relay", "consume, SQL handler", f"consume {HELD_EVENTS:,}, none held", f"consume {HELD_EVENTS:,}, one aggregate held")
+
+    def __init__(self, name, program, folder):
+        super().__init__(name, program, folder)
+        self.database, self.kind = Database(os.environ["SEMEL_TEST_POSTGRES"], name), f"bench{name}"
+        self.words = ["--store", self.database.url, "--broker", Broker(os.environ["SEMEL_TEST_RABBITMQ"]).url]
+        self.run(*self.words, "init")
+        self.database.do("CREATE TABLE effect (id text, payload text)")
+        self.database.do("CREATE TABLE refused (one integer CHECK (one = 0))")
+        self.consume()
+
+    def consume(self):
+        return self.run(*self.words, "consume", "--scope", "bench", "--topic", f"{self.kind}.events", "--sql", REFUSE, "--sql", EFFECT,
+                        "--batch", 500, "--drain", "--timeout", "10m")
+
+    def relay(self):
+        return self.run(*self.words, "relay", "--drain", "--timeout", "10m")
+
+    def fill(self, events):
+        self.database.do("TRUNCATE semel_outbox, semel_outbox_exception, effect")
+        self.database.do(FILL, (self.kind, events))
+        self.database.settle()
+
+    def held(self):
+        """The time of so many events, in a scope that had none, and then one aggregate on hold."""
+        found = []
+        for poison in (False, True):
+            if poison:
+                self.database.do(POISON, (self.kind,))
+                self.relay()
+                self.consume()
+            self.fill(HELD_EVENTS)
+            self.relay()
+            found.append(self.consume())
+        for table in ("semel_hold", "semel_dead_letter"):
+            self.database.do(f"DELETE FROM {table}")
+        return found
+
+    def round(self, events, _number):
+        self.fill(events)
+        return [self.relay(), self.consume(), *self.held()]
+
+    def close(self):
+        self.database.drop()
+
+
+def compare(sides, told):
+    rounds = []
+    for number in range(told.rounds):
+        found = {side.name: side.round(told.events, number) for side in (sides if number % 2 else sides[::-1])}
+        rounds.append((found["before"], found["after"]))
+    print(f"{told.rounds} rounds, {told.events:,} events, load {load()}")
+    for at, part in enumerate(sides[0].PARTS):
+        for kind, name in ((0, "seconds"), (1, "processor")):
+            pairs = [(before[at][kind], after[at][kind]) for before, after in rounds]
+            ratios = sorted(after / before for before, after in pairs)
+            print(f"  {part:40} {name:10} before {middle([p[0] for p in pairs]):7.3f}  after {middle([p[1] for p in pairs]):7.3f}"
+                  f"  after / before {middle(ratios):5.2f}  ({ratios[0]:.2f} to {ratios[-1]:.2f})")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("before")
+    parser.add_argument("after")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--events", type=int, default=20000)
+    told = parser.parse_args()
+    kind = Servers if "SEMEL_TEST_POSTGRES" in os.environ else Files
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp")) as folder:
+        sides = [kind("before", told.before, f"{folder}/before"), kind("after", told.after, f"{folder}/after")]
+        try:
+            compare(sides, told)
+        finally:
+            for side in sides:
+                getattr(side, "close", lambda: None)()
+
+
+if __name__ == "__main__":
+    main()
