@@ -139,7 +139,7 @@ static bool any_done(const struct semel_item *items, uint32_t count)
 }
 
 /* A store may answer for an effect later, when it is asked for something else. */
-static bool is_verdict(semel_status status)
+bool semel_batch_is_verdict(semel_status status)
 {
 	return status == SEMEL_HANDLER_REJECT || status == SEMEL_HANDLER_RETRY;
 }
@@ -165,12 +165,12 @@ static semel_status try_together(struct semel_consumer *consumer, struct semel_i
 	if (status == SEMEL_OK && any_done(items, count))
 		semel_breaker_report(&consumer->breaker, SEMEL_OK, NULL,
 				     semel_steady_ms(consumer->env), 0);
-	*guilty_out = is_verdict(status);
+	*guilty_out = semel_batch_is_verdict(status);
 	return status;
 
 roll_back:
 	driver_of(consumer)->rollback(consumer->store);
-	*guilty_out = *guilty_out || is_verdict(status);
+	*guilty_out = *guilty_out || semel_batch_is_verdict(status);
 	return status;
 }
 
@@ -213,6 +213,31 @@ static semel_status doom(struct semel_consumer *consumer, struct semel_item *ite
 				  : status;
 }
 
+void semel_batch_refuse(struct semel_consumer *consumer, struct semel_item *item,
+			const semel_error *error)
+{
+	static const char prefix[] = "cannot commit: ";
+	const char *text = error->text;
+
+	if (strncmp(text, prefix, sizeof prefix - 1) == 0)
+		text += sizeof prefix - 1;
+	item->refused = true;
+	item->status = error->status;
+	item->reason = semel_arena_printf(consumer->arena, "commit failed: %s", text);
+}
+
+static semel_status conclude_refused(struct semel_consumer *consumer, struct semel_item *item,
+				     semel_error *error)
+{
+	semel_status status = driver_of(consumer)->rollback_to(consumer->store, error);
+
+	item->runs++;
+	item->refused = false;
+	report(consumer, item);
+	return status == SEMEL_OK ? semel_conclude_failed(consumer, item, 0, consumer->arena, error)
+				  : status;
+}
+
 /* The claim is made behind the savepoint too: a failed effect leaves none. */
 static semel_status attempt(struct semel_consumer *consumer, struct semel_item *item,
 			    semel_error *error)
@@ -223,6 +248,8 @@ static semel_status attempt(struct semel_consumer *consumer, struct semel_item *
 		return status;
 	if (item->doomed)
 		return doom(consumer, item, error);
+	if (item->refused)
+		return conclude_refused(consumer, item, error);
 	bool done = run_item(consumer, item, &said) == SEMEL_OK;
 	if (ended_transaction(consumer, item, &said))
 		return semel_error_set(error, SEMEL_NO_TRANSACTION, "%s", item->reason);
@@ -279,8 +306,10 @@ static void step_back(struct semel_item *items, const struct semel_item *before,
 	}
 }
 
+/* alone_out: the store has refused to commit what they did together, and nothing of it happened; of
+ * a single one its refusal is known now. */
 static semel_status one_pass(struct semel_consumer *consumer, struct semel_item *items,
-			     uint32_t count, semel_error *error)
+			     uint32_t count, bool *alone_out, semel_error *error)
 {
 	struct semel_item *before = semel_arena_alloc(consumer->arena, count * sizeof *before);
 	if (!before)
@@ -294,12 +323,41 @@ static semel_status one_pass(struct semel_consumer *consumer, struct semel_item 
 	if (status == SEMEL_OK)
 		status = write_places(consumer, items, count, error);
 	if (status == SEMEL_OK)
-		return semel_batch_commit(consumer, error);
-	driver_of(consumer)->rollback(consumer->store);
-	if (status != SEMEL_NO_TRANSACTION)
+		status = semel_batch_commit(consumer, error);
+	else
+		driver_of(consumer)->rollback(consumer->store);
+	*alone_out = semel_batch_is_verdict(status);
+	if (status != SEMEL_NO_TRANSACTION && !*alone_out)
 		return status;
 	step_back(items, before, count);
+	if (*alone_out && count == 1)
+		semel_batch_refuse(consumer, items, error);
 	return SEMEL_OK;
+}
+
+/* Each in a transaction of its own, in their order. */
+static semel_status pass_alone(struct semel_consumer *consumer, struct semel_item *items,
+			       uint32_t count, semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+
+	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
+		bool refused = false;
+		if (semel_wake_rung(consumer->wake))
+			return SEMEL_OK;
+		if (items[i].fate != SEMEL_FATE_OPEN || waits_for_sibling(items, i))
+			continue;
+		if (semel_item_behind_put_off(items, i)) {
+			semel_item_move(&items[i], SEMEL_FATE_LATER);
+			continue;
+		}
+		status = one_pass(consumer, &items[i], 1, &refused, error);
+		if (status == SEMEL_OK && refused)
+			status = one_pass(consumer, &items[i], 1, &refused, error);
+		if (status == SEMEL_OK)
+			status = semel_batch_finish(consumer, &items[i], 1, error);
+	}
+	return status;
 }
 
 /* What is left to run again; delay_ms_out: when. */
@@ -332,6 +390,7 @@ static void forget_settled(struct semel_item *items, uint32_t *count)
 static semel_status with_care(struct semel_consumer *consumer, struct semel_item *items,
 			      uint32_t count, semel_error *error)
 {
+	bool alone = false;
 	int64_t delay_ms;
 
 	while (still_open(items, count, &delay_ms) > 0) {
@@ -339,8 +398,12 @@ static semel_status with_care(struct semel_consumer *consumer, struct semel_item
 			semel_wake_sleep(consumer->wake, delay_ms);
 		if (semel_wake_rung(consumer->wake))
 			return SEMEL_OK; /* not acked: they come again */
-		semel_status status = one_pass(consumer, items, count, error);
-		if (status == SEMEL_OK)
+		semel_status status = SEMEL_OK;
+		if (alone)
+			status = pass_alone(consumer, items, count, error);
+		else
+			status = one_pass(consumer, items, count, &alone, error);
+		if (status == SEMEL_OK && !alone)
 			status = semel_batch_finish(consumer, items, count, error);
 		if (status != SEMEL_OK)
 			return status;
@@ -366,7 +429,11 @@ static semel_status claim_first(struct semel_consumer *consumer, struct semel_it
 		return status;
 	}
 	status = driver_of(consumer)->commit(consumer->store, error);
-	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_CONSUME_AFTER_CLAIM, error) : status;
+	if (status == SEMEL_OK)
+		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_CLAIM, error);
+	if (semel_status_class(status) == SEMEL_CLASS_OUTAGE && item->fate == SEMEL_FATE_GO)
+		semel_owed_note(consumer, item, false);
+	return status;
 }
 
 /* Its own transaction is gone; the dead letter gets a new one. */
@@ -390,19 +457,27 @@ static void put_off(struct semel_consumer *consumer, struct semel_item *item)
 	consumer->put_off = true;
 }
 
-/* An outage is not the event's failure, and its effect was rolled back for certain: it may run
- * again. If the claim cannot be given back either, it stays, and a person is asked. */
-static void give_back(struct semel_consumer *consumer, const struct semel_item *item)
+/* item is as it was when its run ended. doubt_out: nobody knows whether it was committed, and the
+ * claim does not tell. */
+static semel_status commit_claimed(struct semel_consumer *consumer, struct semel_item *item,
+				   const struct semel_item *ended, bool *doubt_out,
+				   semel_error *error)
 {
-	if (driver_of(consumer)->begin(consumer->store, NULL) != SEMEL_OK)
-		return;
-	if (consumer->guard->driver->forget(consumer->guard, &item->claim, NULL) != SEMEL_OK ||
-	    driver_of(consumer)->commit(consumer->store, NULL) != SEMEL_OK)
-		driver_of(consumer)->rollback(consumer->store);
+	int64_t began_us = semel_meter_begin();
+	semel_status status = driver_of(consumer)->commit(consumer->store, error);
+
+	semel_meter_end(SEMEL_WORK_COMMIT, began_us);
+	*doubt_out = status == SEMEL_OUTAGE && item->claim.status == SEMEL_INBOX_PROCESSED;
+	if (semel_batch_is_verdict(status)) {
+		*item = *ended;
+		semel_batch_refuse(consumer, item, error);
+		return semel_batch_conclude_doomed(consumer, item, error);
+	}
+	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_CONSUME_AFTER_COMMIT, error) : status;
 }
 
 static semel_status run_claimed(struct semel_consumer *consumer, struct semel_item *item,
-				semel_error *error)
+				bool *doubt_out, semel_error *error)
 {
 	semel_error said = { .status = SEMEL_OK };
 	bool ours = true;
@@ -422,9 +497,9 @@ static semel_status run_claimed(struct semel_consumer *consumer, struct semel_it
 	report(consumer, item);
 	if (semel_status_class(item->status) == SEMEL_CLASS_OUTAGE) {
 		driver_of(consumer)->rollback(consumer->store);
-		give_back(consumer, item);
 		return semel_error_set(error, item->status, "%s", said.text);
 	}
+	struct semel_item ended = *item;
 	if (!done) {
 		item->reason = semel_arena_printf(consumer->arena, "%s", said.text);
 		status = driver_of(consumer)->rollback_to(consumer->store, error);
@@ -437,22 +512,27 @@ static semel_status run_claimed(struct semel_consumer *consumer, struct semel_it
 	if (status == SEMEL_OK)
 		status = write_places(consumer, item, 1, error);
 	if (status == SEMEL_OK)
-		return semel_batch_commit(consumer, error);
+		return commit_claimed(consumer, item, &ended, doubt_out, error);
 
 roll_back:
 	driver_of(consumer)->rollback(consumer->store);
-	if (status == SEMEL_LEASE_LOST)
-		give_back(consumer, item);
 	return status;
 }
 
 static semel_status run_and_finish(struct semel_consumer *consumer, struct semel_item *item,
 				   semel_error *error)
 {
+	struct semel_item claimed = *item;
+	bool doubt = false;
 	semel_status status = SEMEL_OK;
 
-	if (item->fate == SEMEL_FATE_GO)
-		status = run_claimed(consumer, item, error);
+	if (item->fate == SEMEL_FATE_GO) {
+		status = run_claimed(consumer, item, &doubt, error);
+		/* Nobody's failure, and its effect was rolled back for certain: it may run again.
+		 */
+		if (semel_status_class(status) == SEMEL_CLASS_OUTAGE)
+			semel_owed_note(consumer, &claimed, doubt);
+	}
 	return status == SEMEL_OK ? semel_batch_finish(consumer, item, 1, error) : status;
 }
 

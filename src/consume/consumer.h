@@ -60,6 +60,7 @@ struct semel_item {
 	semel_status broken; /* how it breaks the contract; OK: it does not */
 	bool timed_out;      /* its last run did not end in time */
 	bool doomed;         /* its handler ended the transaction: never again */
+	bool refused;        /* its run is over, with status and reason: it is not run once more */
 	uint32_t runs;       /* of the handler, so far */
 	int64_t delay_ms;    /* RETRY: of the copy; OPEN again: before the next run */
 	semel_status status; /* of the last run */
@@ -76,6 +77,7 @@ enum semel_handler_kind {
 };
 
 struct semel_dispatch;
+struct semel_owed;
 
 struct semel_consumer {
 	semel_consumer_options options;
@@ -102,6 +104,7 @@ struct semel_consumer {
 	struct semel_arena *arena; /* of one batch */
 	struct semel_dispatch *dispatch;
 	struct semel_places *places;
+	struct semel_owed *owed; /* NULL: nothing is */
 
 	struct semel_retry_policy retry;
 	struct semel_breaker breaker;
@@ -110,6 +113,7 @@ struct semel_consumer {
 	struct semel_tally tally;
 	uint64_t settled, max;     /* deliveries; max 0: no limit */
 	bool one_round;            /* of followers in a transaction: one of them ended the last */
+	uint32_t alone;            /* so many followers come next, in transactions of their own */
 	bool put_off;              /* something came too early: it has to be fetched again … */
 	bool paused;               /* by a person */
 	bool connected;            /* and subscribed */
@@ -192,6 +196,11 @@ semel_status semel_batch_process(struct semel_consumer *consumer, struct semel_i
 /* In the open transaction, each behind a savepoint. */
 semel_status semel_batch_attempt_each(struct semel_consumer *consumer, struct semel_item *items,
 				      uint32_t count, semel_error *error);
+/* The store has refused to commit what it did, alone, and nothing of it happened: its run counts as
+ * failed. */
+void semel_batch_refuse(struct semel_consumer *consumer, struct semel_item *item,
+			const semel_error *error);
+bool semel_batch_is_verdict(semel_status status);
 /* With the claim committed first. */
 semel_status semel_batch_one_by_one(struct semel_consumer *consumer, struct semel_item *items,
 				    uint32_t count, semel_error *error);
@@ -201,6 +210,15 @@ semel_status semel_batch_conclude_doomed(struct semel_consumer *consumer, struct
 semel_status semel_batch_commit(struct semel_consumer *consumer, semel_error *error);
 semel_status semel_batch_finish(struct semel_consumer *consumer, struct semel_item *items,
 				uint32_t count, semel_error *error);
+
+/* ---- owed.c: a claim that was committed before the effect, and an outage between both ---- */
+/* Its handler did not run to the end, or, doubt: nobody knows whether its effect was committed. */
+void semel_owed_note(struct semel_consumer *consumer, const struct semel_item *item, bool doubt);
+/* Before anything else is taken: the claim is returned, or the event becomes a dead letter in
+ * doubt.
+ */
+semel_status semel_owed_settle(struct semel_consumer *consumer, semel_error *error);
+void semel_owed_free(struct semel_owed *owed);
 
 /* ---- followers.c ---- */
 /* Parked followers whose head is settled. ran_out: there were any. */

@@ -187,6 +187,32 @@ static semel_status run_rounds(struct semel_consumer *consumer, struct rounds *r
 	return status;
 }
 
+/* The store has refused to commit what they did, and nothing of it happened: they run again, each
+ * in a transaction of its own. Of a single one it is known then that it is its own doing. */
+static semel_status part(struct semel_consumer *consumer, const struct rounds *rounds,
+			 semel_error *error)
+{
+	struct semel_item *item = rounds->all[0];
+
+	if (rounds->total > 1) {
+		consumer->alone = rounds->total;
+		return SEMEL_OK;
+	}
+	semel_item_reset(item);
+	item->runs--;
+	semel_batch_refuse(consumer, item, error);
+	semel_status status = driver_of(consumer)->begin(consumer->store, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_batch_attempt_each(consumer, item, 1, error);
+	if (status != SEMEL_OK) {
+		driver_of(consumer)->rollback(consumer->store);
+		return status;
+	}
+	status = semel_batch_commit(consumer, error);
+	return status == SEMEL_OK ? semel_batch_finish(consumer, item, 1, error) : status;
+}
+
 /* Read, run and removed in one transaction, so that no other consumer comes in between. */
 static semel_status run_released(struct semel_consumer *consumer, struct rounds *rounds,
 				 semel_error *error)
@@ -199,9 +225,9 @@ static semel_status run_released(struct semel_consumer *consumer, struct rounds 
 	if (status == SEMEL_OK) {
 		consumer->one_round = false;
 		status = semel_batch_commit(consumer, error);
-		return status == SEMEL_OK
-			       ? semel_settle(consumer, rounds->all, rounds->total, error)
-			       : status;
+		if (status == SEMEL_OK)
+			return semel_settle(consumer, rounds->all, rounds->total, error);
+		return semel_batch_is_verdict(status) ? part(consumer, rounds, error) : status;
 	}
 	driver_of(consumer)->rollback(consumer->store);
 	if (status != SEMEL_NO_TRANSACTION)
@@ -232,6 +258,10 @@ semel_status semel_followers_run(struct semel_consumer *consumer, bool *ran_out,
 	*ran_out = false;
 	if (rounds.max == 0)
 		return SEMEL_OK;
+	if (consumer->alone > 0) {
+		consumer->alone--;
+		rounds.max = 1;
+	}
 	semel_status status = driver->begin(consumer->store, error);
 	if (status != SEMEL_OK)
 		return status;

@@ -39,8 +39,8 @@ static bool copy_text(struct semel_arena *arena, struct semel_text from, struct 
 	return to->data || !from.data;
 }
 
-static bool copy_delivery(struct semel_arena *arena, const struct semel_delivery *from,
-			  struct semel_delivery *to)
+bool semel_delivery_copy(struct semel_arena *arena, const struct semel_delivery *from,
+			 struct semel_delivery *to)
 {
 	const struct semel_event *event = &from->event;
 	struct semel_event *copy = &to->event;
@@ -63,7 +63,7 @@ static bool fill(struct semel_task *task, const struct semel_consumer *consumer,
 {
 	struct semel_item *item = NULL;
 
-	if (copy_delivery(task->arena, delivery, &task->delivery))
+	if (semel_delivery_copy(task->arena, delivery, &task->delivery))
 		item = semel_items_make(consumer, &task->delivery, 1, task->arena);
 	if (!item || !copy_text(task->arena, entry_id, &item->entry_id))
 		return false;

@@ -34,6 +34,10 @@ struct semel_task {
 	int64_t not_before_ms; /* steady */
 };
 
+/* All of it in the arena. False: no memory. */
+bool semel_delivery_copy(struct semel_arena *arena, const struct semel_delivery *from,
+			 struct semel_delivery *to);
+
 struct semel_hand {
 	struct semel_task *tasks;
 	struct semel_task *first, *last, *unused;

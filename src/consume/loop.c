@@ -135,6 +135,8 @@ static semel_status turn(struct semel_consumer *consumer, bool *busy_out, semel_
 	if (status == SEMEL_OK && consumer->kind == SEMEL_HANDLER_OUTSIDE && !consumer->dispatch)
 		status = semel_dispatch_open(consumer, error);
 	if (status == SEMEL_OK)
+		status = semel_owed_settle(consumer, error);
+	if (status == SEMEL_OK)
 		status = semel_places_tend(consumer->places, error);
 	if (status == SEMEL_OK)
 		status = look_for_pause(consumer, error);

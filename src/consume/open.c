@@ -274,6 +274,7 @@ void semel_consumer_close(semel_consumer *consumer)
 	semel_wake_free(consumer->wake);
 	semel_upcasters_free(consumer->upcasters);
 	semel_places_free(consumer->places);
+	semel_owed_free(consumer->owed);
 	semel_arena_free(consumer->arena);
 	list_free(consumer->topics);
 	list_free(consumer->statements);

@@ -419,7 +419,9 @@ struct semel_store_driver {
 	void (*watch)(semel_store *store, struct semel_wake *wake);
 
 	/* Transactions. begin takes the write lock at once. A commit that answers OUTAGE is in
-	 * doubt. Savepoints are not nested: one is open at most. */
+	 * doubt; one that answers HANDLER_REJECT or HANDLER_RETRY was refused because of what was
+	 * written (a constraint that is checked at the end), and is rolled back. Savepoints are not
+	 * nested: one is open at most. */
 	semel_status (*begin)(semel_store *store, semel_error *error);
 	semel_status (*commit)(semel_store *store, semel_error *error);
 	void (*rollback)(semel_store *store);

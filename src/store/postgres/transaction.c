@@ -29,14 +29,16 @@ static semel_status run_inside(semel_store *store, const struct semel_pg_query *
 	return status == SEMEL_OK ? semel_pg_run(tx, query, NULL, NULL, error) : status;
 }
 
-/* What a constraint says that is checked at the end only. */
+/* What a constraint says that is checked at the end only; a trigger of that kind may say anything.
+ */
 static semel_status error_of_commit(semel_status status, semel_error *error)
 {
-	if (status != SEMEL_INVALID)
+	if (status != SEMEL_INVALID && status != SEMEL_INTERNAL)
 		return status;
+	status = status == SEMEL_INVALID ? SEMEL_HANDLER_REJECT : SEMEL_HANDLER_RETRY;
 	if (error != NULL)
-		error->status = SEMEL_HANDLER_REJECT;
-	return SEMEL_HANDLER_REJECT;
+		error->status = status;
+	return status;
 }
 
 semel_status semel_pg_commit(semel_store *store, semel_error *error)

@@ -44,11 +44,21 @@ semel_status semel_sqlite_begin(semel_store *store, semel_error *error)
 	return run(store, &begin_now, error);
 }
 
+/* A foreign key that is checked at the end only. */
+static bool is_broken_constraint(semel_store *store)
+{
+	return (sqlite3_errcode(semel_sqlite_of(store)->db) & 0xff) == SQLITE_CONSTRAINT;
+}
+
 semel_status semel_sqlite_commit(semel_store *store, semel_error *error)
 {
 	semel_status status = run_inside(store, &commit_all, error);
-	if (status != SEMEL_OK)
-		semel_sqlite_rollback(store);
+	if (status == SEMEL_OK)
+		return SEMEL_OK;
+	if (status != SEMEL_NO_TRANSACTION && is_broken_constraint(store))
+		status = semel_error_set(error, SEMEL_HANDLER_REJECT, "cannot commit: %s",
+					 sqlite3_errmsg(semel_sqlite_of(store)->db));
+	semel_sqlite_rollback(store);
 	return status;
 }
 

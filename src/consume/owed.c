@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* With a claim that is committed before the effect, an outage between both leaves the claim of an
+ * event that did not run. It is remembered here until the store answers again: one at most, since
+ * such events run one by one.
+ *
+ * - The effect was rolled back for certain: the claim is returned, and the event runs again.
+ * - Nobody knows whether the effect was committed: the claim tells, where it is finished with the
+ *   effect. At most once it is finished before, and the event becomes a dead letter in doubt.
+ */
+#include "base/error.h"
+#include "consume/consumer.h"
+#include "consume/hand.h"
+#include "observe/log.h"
+
+#include <stdlib.h>
+
+#define ARENA_BLOCK 4096
+
+struct semel_owed {
+	struct semel_arena *arena;
+	struct semel_delivery delivery;
+	struct semel_text entry_id;
+	bool head, doubt;
+};
+
+void semel_owed_free(struct semel_owed *owed)
+{
+	if (!owed)
+		return;
+	semel_arena_free(owed->arena);
+	free(owed);
+}
+
+void semel_owed_note(struct semel_consumer *consumer, const struct semel_item *item, bool doubt)
+{
+	struct semel_owed *owed = calloc(1, sizeof *owed);
+
+	if (owed) {
+		owed->arena = semel_arena_new(ARENA_BLOCK);
+		owed->head = item->head;
+		owed->doubt = doubt;
+	}
+	if (!owed || !owed->arena ||
+	    !semel_delivery_copy(owed->arena, item->delivery, &owed->delivery)) {
+		semel_log(SEMEL_LOG_ERROR, "no memory for an event that did not run",
+			  &(struct semel_log_fields){ .message_id = item->delivery->event.id.data,
+						      .consumer = consumer->scope.data });
+		semel_owed_free(owed);
+		return;
+	}
+	owed->entry_id = semel_arena_text(owed->arena, item->entry_id.data, item->entry_id.length);
+	semel_owed_free(consumer->owed);
+	consumer->owed = owed;
+}
+
+/* In the open transaction. */
+static semel_status write_down(struct semel_consumer *consumer, semel_error *error)
+{
+	struct semel_owed *owed = consumer->owed;
+	struct semel_item *item = semel_items_make(consumer, &owed->delivery, 1, consumer->arena);
+
+	if (!item)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for an item");
+	if (!owed->doubt)
+		return semel_claim_return(consumer, &item->claim, error);
+	item->entry_id = owed->entry_id;
+	item->head = owed->head;
+	item->runs++;
+	item->status = SEMEL_HANDLER_REJECT;
+	item->reason = "in doubt: the store went away while the effect was committed; look whether "
+		       "the effect happened, then replay or discard";
+	semel_item_move(item, SEMEL_FATE_GO);
+	return semel_conclude_dead(consumer, item, consumer->arena, error);
+}
+
+semel_status semel_owed_settle(struct semel_consumer *consumer, semel_error *error)
+{
+	const struct semel_store_driver *driver = consumer->store->driver;
+
+	if (!consumer->owed)
+		return SEMEL_OK;
+	semel_status status = driver->begin(consumer->store, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = write_down(consumer, error);
+	if (status != SEMEL_OK) {
+		driver->rollback(consumer->store);
+		return status;
+	}
+	status = driver->commit(consumer->store, error);
+	if (status == SEMEL_OK) {
+		semel_owed_free(consumer->owed);
+		consumer->owed = NULL;
+	}
+	return status;
+}
