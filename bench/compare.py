@@ -7,7 +7,8 @@
 
 Without servers: publish, relay and consume on files. With them: relay and consume on PostgreSQL and RabbitMQ, and consuming
 beside one aggregate that is held. Each side has a place of its own; which one begins changes from round to round. Told are
-medians, the ratio after / before of rates and of the program's own processor time, and the spread of that over the rounds."""
+medians, the ratio after / before of the time and of the processor time of the program (and of PostgreSQL), and the spread of
+that over the rounds."""
 import argparse
 import json
 import os
@@ -17,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from rig import Broker, Database, load, middle
+from rig import Broker, Database, family_used_s, load, middle
 
 HELD_EVENTS = 4000
 FILL = """INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload)
@@ -34,10 +35,10 @@ class Side:
         self.folder.mkdir()
 
     def run(self, *words, text=None):
-        """Seconds, and seconds of a processor, of one run."""
-        begin = time.monotonic()
+        """Seconds of one run, and seconds of a processor of the program and of the database."""
+        served, begin = self.served_s(), time.monotonic()
         child = subprocess.Popen([self.program, *map(str, words)], cwd=self.folder, stdin=subprocess.PIPE if text else subprocess.DEVNULL,
-                                 stdout=subprocess.DEVNULL)
+                                 stdout=subprocess.DEVNULL, env={**os.environ, "SEMEL_LOG_LEVEL": "error"})
         if text:
             child.stdin.write(text)
             child.stdin.close()
@@ -45,7 +46,10 @@ class Side:
         child.returncode = os.waitstatus_to_exitcode(status)
         if child.returncode != 0:
             sys.exit(f"{self.name}: {words} ended with {child.returncode}")
-        return time.monotonic() - begin, used.ru_utime + used.ru_stime
+        return time.monotonic() - begin, used.ru_utime + used.ru_stime, self.served_s() - served
+
+    def served_s(self):
+        return 0.0
 
 
 def lines_of(events):
@@ -77,12 +81,17 @@ class Servers(Side):
 
     def __init__(self, name, program, folder):
         super().__init__(name, program, folder)
+        self.postmaster = None
         self.database, self.kind = Database(os.environ["SEMEL_TEST_POSTGRES"], name), f"bench{name}"
         self.words = ["--store", self.database.url, "--broker", Broker(os.environ["SEMEL_TEST_RABBITMQ"]).url]
         self.run(*self.words, "init")
         self.database.do("CREATE TABLE effect (id text, payload text)")
         self.database.do("CREATE TABLE refused (one integer CHECK (one = 0))")
+        self.postmaster = self.database.postmaster()
         self.consume()
+
+    def served_s(self):
+        return family_used_s(self.postmaster) if self.postmaster else 0.0
 
     def consume(self):
         return self.run(*self.words, "consume", "--scope", "bench", "--topic", f"{self.kind}.events", "--sql", REFUSE, "--sql", EFFECT,
@@ -126,8 +135,10 @@ def compare(sides, told):
         rounds.append((found["before"], found["after"]))
     print(f"{told.rounds} rounds, {told.events:,} events, load {load()}")
     for at, part in enumerate(sides[0].PARTS):
-        for kind, name in ((0, "seconds"), (1, "processor")):
+        for kind, name in ((0, "seconds"), (1, "processor"), (2, "PostgreSQL")):
             pairs = [(before[at][kind], after[at][kind]) for before, after in rounds]
+            if not all(before > 0 for before, _ in pairs):
+                continue
             ratios = sorted(after / before for before, after in pairs)
             print(f"  {part:40} {name:10} before {middle([p[0] for p in pairs]):7.3f}  after {middle([p[1] for p in pairs]):7.3f}"
                   f"  after / before {middle(ratios):5.2f}  ({ratios[0]:.2f} to {ratios[-1]:.2f})")
