@@ -7,7 +7,7 @@
 
 #define WIDTH        80
 #define OPTION_WIDTH 26 /* where the help of an option begins */
-#define NAME_WIDTH   12 /* of commands in the program's help */
+#define NAME_WIDTH   15 /* of commands in the program's help */
 
 const struct semel_exit_row semel_exit_rows[] = {
 	{ 0, "done" },

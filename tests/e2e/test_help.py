@@ -17,7 +17,7 @@ def commands(bare):
 def test_the_program_explains_itself(bare):
     text = bare.ok("--help")
     assert text.startswith("Usage: semel ")
-    for name in ("init", "publish", "relay", "consume", "failpoints"):
+    for name in ("init", "publish", "relay", "consume", "subscriptions", "failpoints"):
         assert f"\n  {name} " in text
     assert text == bare.ok("-h") == bare.ok("help")
 
