@@ -20,6 +20,9 @@ pytestmark = pytest.mark.anywhere
 
 STEPS = int(os.environ.get("SEMEL_WALK_STEPS", "60"))
 SEEDS = [int(word) for word in os.environ.get("SEMEL_WALK_SEEDS", "2 8").split()]
+# More options of both subscriptions.
+SHAPES = {"plain": (), "strict": ("--order", "strict", "--strict-wait", "1s"), "skip": ("--poison", "skip")}
+WALKS = [(shape, seed) for shape in SHAPES for seed in SEEDS[:None if shape == "plain" else 1]]
 AGGREGATES = ("order:a", "order:b")
 TOPIC = "order.events"
 TABLES = """
@@ -49,8 +52,8 @@ LINES_MAX, PROCESSOR_S = 400, 20.0  # of one drain of at most some dozens of eve
 
 
 class Walk:
-    def __init__(self, folder, seed):
-        self.semel, self.chance = Semel(folder), random.Random(seed)
+    def __init__(self, folder, shape, seed):
+        self.semel, self.chance, self.more = Semel(folder), random.Random(seed), SHAPES[shape]
         self.semel.ok("init")
         for statement in filter(str.strip, TABLES.split(";\n")):
             self.semel.sql(statement)
@@ -105,7 +108,8 @@ class Walk:
     def drain(self, scope, kill=None):
         """It ends, killed or not; paused it takes nothing, and gives up soon."""
         waits = ("--timeout", "1s") if scope in self.paused else QUICK[-2:]
-        done = self.run("consume", "--scope", scope, "--topic", TOPIC, *SCOPES[scope], *QUICK[:-2], *waits, "--drain", kill=kill)
+        done = self.run("consume", "--scope", scope, "--topic", TOPIC, *SCOPES[scope], *self.more, *QUICK[:-2], *waits, "--drain",
+                        kill=kill)
         good = (0, -signal.SIGKILL) if kill else (0,)
         assert done.returncode in good or scope in self.paused, self.story(f"a drain does not end:\n{done.stderr[-3000:]}")
 
@@ -224,9 +228,9 @@ class Walk:
         assert self.semel.ok("dlq", "count").strip() == "0"
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_whatever_operators_do_it_can_be_brought_to_an_end(tmp_path, seed):
-    walk = Walk(tmp_path, seed)
+@pytest.mark.parametrize("shape, seed", WALKS)
+def test_whatever_operators_do_it_can_be_brought_to_an_end(tmp_path, shape, seed):
+    walk = Walk(tmp_path, shape, seed)
     try:
         for _ in range(STEPS):
             walk.chance.choice(Walk.STEPS)(walk)
