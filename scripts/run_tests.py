@@ -589,6 +589,32 @@ def stage_soak(run):
         run_pytest(run, "soak", ["tests/chaos", "-k", "soak"], ROOT / "build-test", int(seconds) * 3 + 300, "", extra)
 
 
+# Bugs that were there once, planted again: the model has to find each of them.
+MODEL_PLANTS = (
+    "follower-left-parked", "replay-runs-the-dead", "prune-without-lock", "verify-trusts-parked",
+    "replay-by-lost-copy", "two-replays-win",
+)
+
+
+def stage_model(run):
+    """All short sequences, and long ones by chance, side by side; then each planted bug, until it is found."""
+    tree = build(run, "test", ["semel_model"])
+    if not tree:
+        return
+    seconds = os.environ.get("SEMEL_MODEL_SECONDS", "60")
+    seed = os.environ.get("SEMEL_MODEL_SEED", "1")
+    jobs = [(f"model: {kind} sequences", ["--kind", kind, "--seconds", seconds]) for kind in ("short", "chance")]
+    jobs += [(f"model: finds {bug}", ["--plant", bug, "--seconds", "300"]) for bug in MODEL_PLANTS]
+
+    def one(job):
+        name, words = job
+        return name, *run.command([tree / "tests" / "semel_model", "--seed", seed, *words], int(seconds) + 600)
+
+    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
+        for name, code, output in pool.map(one, jobs):
+            run.tally.add(name, PASSED if code == 0 else FAILED, tail(output))
+
+
 # name, function, in the whole run, in `quick`, what it does
 STAGES = (
     ("checks", stage_checks, True, True, "format, tail numbers, include direction, words, the checks' own tests"),
@@ -599,6 +625,7 @@ STAGES = (
     ("e2e", stage_e2e, True, True, "pytest on the built program (in quick: without the slow ones)"),
     ("examples", stage_examples, True, False, "the C examples, built from an installed copy"),
     ("chaos", stage_chaos, True, False, "failure matrix, short soak, planted bugs"),
+    ("model", stage_model, True, False, "sequences of steps explored, and planted bugs found (SEMEL_MODEL_SECONDS, 60)"),
     ("asan", stage_asan, True, False, "AddressSanitizer and UndefinedBehaviorSanitizer, on real servers too"),
     ("servers", stage_servers, False, False, "of these the contract suites on real PostgreSQL, RabbitMQ and Kafka"),
     ("tsan", stage_tsan, True, False, "ThreadSanitizer, on the tests with threads"),

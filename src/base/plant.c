@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which planted bug is at work, in the test program only. SEMEL_PLANT is a list with commas:
  * ack-before-commit, mark-before-confirm, claim-outside-transaction, new-id-on-retry,
- * high-water-mark, order-ignored-on-hand-over. */
+ * high-water-mark, order-ignored-on-hand-over are found by tests/chaos; follower-left-parked,
+ * replay-runs-the-dead, prune-without-lock, verify-trusts-parked, replay-by-lost-copy and
+ * two-replays-win by tests/model. */
 #include "base/plant.h"
 
 #ifdef SEMEL_PLANT_BUGS

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sequences run in a child that is watched: one that ends the process is found like any other, and
+ * what a ghost leaves behind in memory goes with the child. */
+#include "model/explore.h"
+
+#include "model/disk.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SEQUENCES_OF_CHILD = 400, HANG_S = 30, DEEPEST = 6 };
+
+static struct board *board;
+static const char *wanted; /* what a shortened sequence must break */
+static double until_s;
+
+static double seconds_now(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* A child that hangs is ended. */
+static bool is_over_in_child(void *user)
+{
+	(void)user;
+	alarm(HANG_S);
+	return seconds_now() >= until_s;
+}
+
+static bool is_over(void)
+{
+	return seconds_now() >= until_s;
+}
+
+static uint64_t next_number(void *user)
+{
+	uint64_t *state = user;
+	uint64_t mixed = *state += UINT64_C(0x9e3779b97f4a7c15);
+	mixed = (mixed ^ mixed >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	mixed = (mixed ^ mixed >> 27) * UINT64_C(0x94d049bb133111eb);
+	return mixed ^ mixed >> 31;
+}
+
+static void make_sequence(const struct exploration *exploration, uint64_t seed,
+			  struct sequence *sequence)
+{
+	uint64_t state = seed;
+
+	*sequence = (struct sequence){ .seed = seed };
+	sequence->setting = exploration->setting >= 0
+				    ? exploration->setting
+				    : (int)(next_number(&state) % (unsigned)setting_count);
+	sequence->discards = next_number(&state) % 2;
+	sequence->count = 3 + (int)(next_number(&state) % (unsigned)exploration->steps);
+	if (sequence->count > SEQUENCE_MAX)
+		sequence->count = SEQUENCE_MAX;
+	for (int i = 0; i < sequence->count; i++) {
+		const struct step *last = i > 0 ? &sequence->steps[i - 1] : NULL;
+		sequence->steps[i] = step_draw(next_number, &state);
+		/* Two people often do the same at once. */
+		if (last && last->fault == FAULT_MEANWHILE && next_number(&state) % 2 == 0) {
+			sequence->steps[i] = *last;
+			sequence->steps[i].fault = FAULT_NONE;
+		}
+	}
+}
+
+/* ---- in the child ---------------------------------------------------------------------------- */
+
+static void begin_world(struct world *world)
+{
+	disk_setup();
+	if (!world_begin(world)) {
+		fprintf(stderr, "cannot begin: %s\n", world->error.text);
+		_exit(2);
+	}
+}
+
+static void tell(struct world *world)
+{
+	board->turns += world->turns;
+	world->turns = 0;
+	if (!world->broken)
+		return;
+	board->broken = true;
+	snprintf(board->what, sizeof board->what, "%s", world->broken);
+	snprintf(board->detail, sizeof board->detail, "%s", world->detail);
+}
+
+static bool run_sequence(struct world *world, const struct sequence *sequence)
+{
+	alarm(HANG_S);
+	world_reset(world, &settings[sequence->setting], sequence->seed);
+	for (int i = 0; i < sequence->count && !world->broken;)
+		i += step_run(world, &sequence->steps[i], sequence->count - i);
+	if (!world->broken)
+		rest_and_judge(world, sequence->discards);
+	board->sequences++;
+	board->steps += (uint64_t)sequence->count;
+	tell(world);
+	return !world->broken;
+}
+
+/* ---- children -------------------------------------------------------------------------------- */
+
+static pid_t begin_child(void)
+{
+	fflush(NULL);
+	return fork();
+}
+
+/* A child that was ended by a signal has broken the promise, too. */
+static void end_child(pid_t child)
+{
+	int code = 0;
+
+	waitpid(child, &code, 0);
+	if (!WIFSIGNALED(code))
+		return;
+	board->broken = true;
+	snprintf(board->what, sizeof board->what, "the process was ended");
+	snprintf(board->detail, sizeof board->detail, "signal %d", WTERMSIG(code));
+}
+
+static bool breaks(const struct sequence *sequence)
+{
+	struct world world;
+
+	board->broken = false;
+	pid_t child = begin_child();
+	if (child == 0) {
+		begin_world(&world);
+		run_sequence(&world, sequence);
+		world_end(&world);
+		_exit(0);
+	}
+	end_child(child);
+	return board->broken && strcmp(board->what, wanted) == 0;
+}
+
+static void explore_by_chance(const struct exploration *exploration)
+{
+	struct world world;
+	uint64_t seed = exploration->seed;
+
+	for (; !is_over() && !board->broken; seed += SEQUENCES_OF_CHILD) {
+		pid_t child = begin_child();
+		if (child == 0) {
+			bool good = true;
+			begin_world(&world);
+			for (uint64_t i = 0; i < SEQUENCES_OF_CHILD && good && !is_over(); i++) {
+				make_sequence(exploration, seed + i, &board->now);
+				good = run_sequence(&world, &board->now);
+			}
+			world_end(&world);
+			_exit(0);
+		}
+		end_child(child);
+	}
+}
+
+static void explore_short(const struct exploration *exploration)
+{
+	struct world world;
+	int first = exploration->setting < 0 ? 0 : exploration->setting;
+	int last = exploration->setting < 0 ? setting_count - 1 : exploration->setting;
+
+	for (int depth = 1; depth <= DEEPEST; depth++)
+		for (int setting = first; setting <= last && !is_over() && !board->broken;
+		     setting++) {
+			pid_t child = begin_child();
+			if (child == 0) {
+				begin_world(&world);
+				board->now = (struct sequence){ .setting = setting,
+								.seed = exploration->seed };
+				walk_short(&world, &board->now, board, depth, is_over_in_child,
+					   NULL);
+				tell(&world);
+				if (setting == last && !is_over() && !world.broken)
+					board->depth = depth;
+				world_end(&world);
+				_exit(0);
+			}
+			end_child(child);
+		}
+}
+
+/* ---- all together ---------------------------------------------------------------------------- */
+
+static void show_work(double begun)
+{
+	struct rusage usage = { 0 };
+
+	getrusage(RUSAGE_CHILDREN, &usage);
+	double busy = (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+		      (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+	printf("# %llu sequences, %llu steps and %llu turns in %.1f s, %.0f of them a second of "
+	       "processor time",
+	       (unsigned long long)board->sequences, (unsigned long long)board->steps,
+	       (unsigned long long)board->turns, seconds_now() - begun,
+	       (double)(board->steps + board->turns) / (busy > 0 ? busy : 1));
+	if (board->depth > 0)
+		printf("; all of %d letters", board->depth);
+	putchar('\n');
+}
+
+static void show_found(const struct exploration *exploration)
+{
+	struct sequence sequence = board->now;
+	char what[160];
+
+	snprintf(what, sizeof what, "%s", board->what);
+	wanted = what;
+	printf("# broken: %s (%s)\n", what, board->detail);
+	if (!exploration->plant) {
+		if (breaks(&sequence))
+			sequence_shorten(&sequence, breaks);
+		else
+			printf("# (it is not broken by the sequence alone)\n");
+		if (breaks(&sequence))
+			printf("# shortest found: %s\n", board->detail);
+		board->broken = true;
+	}
+	sequence_print(&sequence, stdout);
+	if (strcmp(exploration->kind, "short") == 0)
+		printf("# again: semel_model --kind short --setting %s",
+		       settings[sequence.setting].name);
+	else
+		printf("# again: semel_model --kind one --seed %llu --steps %d%s%s",
+		       (unsigned long long)sequence.seed, exploration->steps,
+		       exploration->setting >= 0 ? " --setting " : "",
+		       exploration->setting >= 0 ? settings[sequence.setting].name : "");
+	printf("%s%s\n", exploration->plant ? " --plant " : "",
+	       exploration->plant ? exploration->plant : "");
+}
+
+int explore(const struct exploration *exploration)
+{
+	double begun = seconds_now();
+
+	until_s = begun + exploration->seconds;
+	board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		     0);
+	if (board == MAP_FAILED)
+		return 2;
+	if (strcmp(exploration->kind, "one") == 0) {
+		wanted = "";
+		make_sequence(exploration, exploration->seed, &board->now);
+		(void)breaks(&board->now);
+	} else if (strcmp(exploration->kind, "short") == 0) {
+		explore_short(exploration);
+	} else {
+		explore_by_chance(exploration);
+	}
+	show_work(begun);
+	if (board->broken)
+		show_found(exploration);
+	return board->broken == (exploration->plant != NULL) ? 0 : 1;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which sequences are run, and how one that breaks the promise is shortened and shown. */
+#ifndef SEMEL_TESTS_MODEL_EXPLORE_H
+#define SEMEL_TESTS_MODEL_EXPLORE_H
+
+#include "model/steps.h"
+
+enum { SEQUENCE_MAX = 256 };
+
+struct exploration {
+	double seconds;
+	uint64_t seed;
+	int steps;         /* of a sequence by chance */
+	int setting;       /* -1: all of them in turn */
+	const char *plant; /* the bug that is to be found; NULL: none is expected */
+	const char *kind;  /* "chance", "short", or "one" (the sequence of the seed) */
+};
+
+struct sequence {
+	int setting, count;
+	uint64_t seed;
+	bool discards; /* at rest what is dead is; else it is replayed */
+	struct step steps[SEQUENCE_MAX];
+};
+
+/* What the child that explores tells its parent, in memory that they share. */
+struct board {
+	struct sequence now;
+	uint64_t sequences, steps, turns;
+	int depth; /* all sequences of so many letters were run */
+	bool broken;
+	char what[160], detail[256];
+};
+
+/* 0: nothing was found, or the planted bug was; 1 otherwise. */
+int explore(const struct exploration *exploration);
+
+/* ---- short.c: all sequences of so many letters; false: world->broken tells what was found ---- */
+bool walk_short(struct world *world, struct sequence *sequence, struct board *board, int depth,
+		bool (*is_over)(void *user), void *user);
+
+/* ---- shrink.c ---- */
+/* Removes and simplifies steps as long as the same is broken. breaks() runs one. */
+void sequence_shorten(struct sequence *sequence, bool (*breaks)(const struct sequence *sequence));
+void sequence_print(const struct sequence *sequence, FILE *out);
+
+#endif

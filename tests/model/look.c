@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a stranger sees in the tables, by statements of its own: nothing here goes through the
+ * library that is judged. */
+#include "model/world.h"
+
+#include "model/disk.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum query {
+	Q_CLAIM,
+	Q_LETTER,
+	Q_PARKED,
+	Q_EFFECTS,
+	Q_PENDING,
+	Q_DUE,
+	Q_WAITING,
+	Q_BLOCKED,
+	Q_VERSION,
+	Q_COUNT
+};
+
+#define MS(column) "CAST(round((julianday(" column ") - 2440587.5) * 86400000) AS INTEGER)"
+
+static const char *const texts[Q_COUNT] = {
+	[Q_CLAIM] = "SELECT status FROM semel_inbox WHERE scope = ?1 AND event_id = ?2"
+		    " ORDER BY status DESC",
+	[Q_LETTER] = "SELECT status, replay_count, settled_at IS NOT NULL FROM semel_dead_letter"
+		     " WHERE scope = ?1 AND event_id = ?2 AND parked_behind IS NULL",
+	[Q_PARKED] = "SELECT EXISTS (SELECT 1 FROM semel_hold AS h JOIN semel_dead_letter AS d"
+		     " ON d.scope = h.scope AND d.event_id = h.head_id AND d.parked_behind IS NULL"
+		     " WHERE h.scope = p.scope AND h.state = 'dead' AND d.status = 'PENDING' AND"
+		     " (h.aggregate_type = p.aggregate_type AND h.aggregate_id = p.aggregate_id"
+		     " OR h.aggregate_type = '' AND h.aggregate_id = p.topic))"
+		     " FROM semel_dead_letter AS p WHERE p.scope = ?1 AND p.event_id = ?2"
+		     " AND p.parked_behind IS NOT NULL",
+	[Q_EFFECTS] = "SELECT count(*), min(number) FROM effect WHERE scope = ?1 AND event = ?2",
+	[Q_PENDING] = "SELECT entry_id, scope, event_id FROM semel_dead_letter"
+		      " WHERE parked_behind IS NULL AND status = 'PENDING' ORDER BY position"
+		      " LIMIT 1 OFFSET ?1",
+	/* Leases of the living are renewed; what a dead one has left is waited for otherwise. */
+	[Q_DUE] =
+		"SELECT min(due) FROM (SELECT due_at AS due FROM b.semel_delayed UNION ALL"
+		" SELECT " MS("due_at") " FROM semel_hold WHERE due_at IS NOT NULL UNION ALL"
+					" SELECT " MS(
+						"due_at") " FROM semel_outbox_exception WHERE "
+							  "due_at IS NOT NULL"
+							  " UNION ALL SELECT " MS(
+								  "lease_until") " FROM semel_inbox"
+										 " WHERE status = "
+										 "'CLAIMED') WHERE "
+										 "due > ?1",
+	[Q_WAITING] =
+		"SELECT (SELECT count(*) FROM b.semel_delayed AS d JOIN b.semel_subscription AS s"
+		" ON s.number = d.subscription WHERE s.scope = ?1 AND d.id = ?2) +"
+		" (SELECT count(*) FROM b.semel_log AS l, b.semel_subscription AS s"
+		" JOIN b.semel_share AS h ON h.subscription = s.number WHERE s.scope = ?1"
+		" AND l.id = ?2 AND h.partition = l.position >> 44 & 63"
+		" AND (l.position & 17592186044415) > h.cursor)",
+	[Q_BLOCKED] = "SELECT count(*) FROM semel_hold AS h JOIN semel_dead_letter AS d"
+		      " ON d.scope = h.scope AND d.event_id = h.head_id"
+		      " AND d.parked_behind IS NULL WHERE h.scope = ?1 AND h.aggregate_type = ''"
+		      " AND h.state = 'dead' AND d.status = 'PENDING'",
+	[Q_VERSION] = "PRAGMA main.data_version",
+};
+
+static sqlite3 *looker_of(struct world *world)
+{
+	char sql[160];
+
+	if (world->looker)
+		return world->looker;
+	snprintf(sql, sizeof sql, "%s/store.db", world->folder);
+	if (sqlite3_open_v2(sql, &world->looker, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK)
+		abort();
+	snprintf(sql, sizeof sql, "ATTACH '%s/broker.db' AS b", world->folder);
+	if (sqlite3_exec(world->looker, sql, NULL, NULL, NULL) != SQLITE_OK)
+		abort();
+	sqlite3_exec(world->looker, "PRAGMA wal_autocheckpoint = 0", NULL, NULL, NULL);
+	return world->looker;
+}
+
+void look_close(struct world *world)
+{
+	for (int i = 0; i < Q_COUNT; i++) {
+		sqlite3_finalize(world->queries[i]);
+		world->queries[i] = NULL;
+	}
+	sqlite3_close(world->looker);
+	world->looker = NULL;
+	world->version = -1;
+}
+
+static void complain(struct world *world, const char *sql)
+{
+	fprintf(stderr, "%s: %s\n", sqlite3_errmsg(world->looker), sql);
+	abort();
+}
+
+static sqlite3_stmt *ask(struct world *world, enum query query)
+{
+	sqlite3 *db = looker_of(world);
+
+	if (!world->queries[query] &&
+	    sqlite3_prepare_v3(db, texts[query], -1, SQLITE_PREPARE_PERSISTENT,
+			       &world->queries[query], NULL) != SQLITE_OK)
+		complain(world, texts[query]);
+	sqlite3_reset(world->queries[query]);
+	return world->queries[query];
+}
+
+static sqlite3_stmt *ask_event(struct world *world, enum query query, int scope, int event)
+{
+	sqlite3_stmt *statement = ask(world, query);
+
+	sqlite3_bind_text(statement, 1, world->setting->scopes[scope].scope, -1, SQLITE_STATIC);
+	sqlite3_bind_text(statement, 2, world->reference.events[event].id, -1, SQLITE_STATIC);
+	return statement;
+}
+
+bool look_changed(struct world *world)
+{
+	sqlite3_stmt *statement = ask(world, Q_VERSION);
+	int64_t version =
+		sqlite3_step(statement) == SQLITE_ROW ? sqlite3_column_int64(statement, 0) : 0;
+	bool changed = version != world->version;
+
+	sqlite3_reset(statement);
+	world->version = version;
+	return changed;
+}
+
+static const char *text_at(sqlite3_stmt *statement, int column)
+{
+	const char *text = (const char *)sqlite3_column_text(statement, column);
+	return text ? text : "";
+}
+
+static enum claim claim_of(const char *status)
+{
+	if (strcmp(status, "PROCESSED") == 0)
+		return CLAIM_DONE;
+	return strcmp(status, "FAILED") == 0 ? CLAIM_FAILED : CLAIM_OPEN;
+}
+
+static enum letter letter_of(const char *status)
+{
+	if (strcmp(status, "PENDING") == 0)
+		return LETTER_PENDING;
+	return strcmp(status, "DISCARDED") == 0 ? LETTER_DISCARDED : LETTER_REPLAYED;
+}
+
+struct seen look_event(struct world *world, int scope, int event)
+{
+	struct seen seen = { 0 };
+	sqlite3_stmt *statement = ask_event(world, Q_CLAIM, scope, event);
+
+	if (sqlite3_step(statement) == SQLITE_ROW)
+		seen.claim = claim_of(text_at(statement, 0));
+	sqlite3_reset(statement);
+	statement = ask_event(world, Q_LETTER, scope, event);
+	if (sqlite3_step(statement) == SQLITE_ROW) {
+		seen.letter = letter_of(text_at(statement, 0));
+		seen.replays = (unsigned)sqlite3_column_int(statement, 1);
+		seen.settled = sqlite3_column_int(statement, 2) != 0;
+	}
+	sqlite3_reset(statement);
+	statement = ask_event(world, Q_PARKED, scope, event);
+	if (sqlite3_step(statement) == SQLITE_ROW) {
+		seen.parked = true;
+		seen.behind_pending = sqlite3_column_int(statement, 0) != 0;
+	}
+	sqlite3_reset(statement);
+	statement = ask_event(world, Q_EFFECTS, scope, event);
+	sqlite3_bind_int(statement, 2, event);
+	if (sqlite3_step(statement) == SQLITE_ROW) {
+		seen.effects = (unsigned)sqlite3_column_int(statement, 0);
+		seen.first = sqlite3_column_int64(statement, 1);
+	}
+	sqlite3_reset(statement);
+	return seen;
+}
+
+void look_all(struct world *world, int scope, struct seen seen[EVENTS_MAX])
+{
+	for (int i = 0; i < world->reference.count; i++)
+		seen[i] = look_event(world, scope, i);
+}
+
+bool look_letter(struct world *world, int nth, char entry_id_out[40], int *scope_out,
+		 int *event_out)
+{
+	sqlite3_stmt *statement = ask(world, Q_PENDING);
+
+	*scope_out = *event_out = -1;
+	sqlite3_bind_int(statement, 1, nth);
+	bool found = sqlite3_step(statement) == SQLITE_ROW;
+	if (found) {
+		snprintf(entry_id_out, 40, "%s", text_at(statement, 0));
+		for (int i = 0; i < SCOPES; i++)
+			if (strcmp(text_at(statement, 1), world->setting->scopes[i].scope) == 0)
+				*scope_out = i;
+		for (int i = 0; i < world->reference.count; i++)
+			if (strcmp(text_at(statement, 2), world->reference.events[i].id) == 0)
+				*event_out = i;
+	}
+	sqlite3_reset(statement);
+	return found;
+}
+
+int64_t look_due(struct world *world)
+{
+	sqlite3_stmt *statement = ask(world, Q_DUE);
+
+	sqlite3_bind_int64(statement, 1, disk_clock_ms);
+	int64_t due_ms =
+		sqlite3_step(statement) == SQLITE_ROW ? sqlite3_column_int64(statement, 0) : 0;
+	sqlite3_reset(statement);
+	return due_ms;
+}
+
+int look_waiting(struct world *world, int scope, int event)
+{
+	sqlite3_stmt *statement = ask_event(world, Q_WAITING, scope, event);
+	int count = sqlite3_step(statement) == SQLITE_ROW ? sqlite3_column_int(statement, 0) : 0;
+
+	sqlite3_reset(statement);
+	return count;
+}
+
+bool look_blocked(struct world *world, int scope)
+{
+	sqlite3_stmt *statement = ask(world, Q_BLOCKED);
+
+	sqlite3_bind_text(statement, 1, world->setting->scopes[scope].scope, -1, SQLITE_STATIC);
+	bool blocked =
+		sqlite3_step(statement) == SQLITE_ROW && sqlite3_column_int(statement, 0) > 0;
+	sqlite3_reset(statement);
+	return blocked;
+}
+
+int64_t look_number(struct world *world, const char *sql, int64_t first, int64_t second)
+{
+	sqlite3_stmt *statement = NULL;
+
+	if (sqlite3_prepare_v2(looker_of(world), sql, -1, &statement, NULL) != SQLITE_OK)
+		complain(world, sql);
+	sqlite3_bind_int64(statement, 1, first);
+	sqlite3_bind_int64(statement, 2, second);
+	int64_t number =
+		sqlite3_step(statement) == SQLITE_ROW ? sqlite3_column_int64(statement, 0) : 0;
+	sqlite3_finalize(statement);
+	return number;
+}
+
+int look_change(struct world *world, const char *sql, int64_t first, int64_t second)
+{
+	int before = sqlite3_total_changes(looker_of(world));
+
+	(void)look_number(world, sql, first, second);
+	return sqlite3_total_changes(world->looker) - before;
+}
+
+/* ---- the digest ------------------------------------------------------------------------------ */
+
+#define NUMBER_OF(id)  "(SELECT payload FROM semel_outbox AS o WHERE o.id = " id ")"
+#define BUCKET_OF(due) "(" due " > ?1) + (" due " > ?1 + 2500) + (" due " > ?1 + 45000)"
+
+/* Rows that are the same in equal states, in an order that is, too. */
+static const char *const digests[] = {
+	"SELECT payload, aggregate_id, status FROM semel_outbox ORDER BY seq",
+	"SELECT scope, " NUMBER_OF("event_id") ", status, replay, " BUCKET_OF(
+		MS("coalesce(lease_until, 0)")) " FROM semel_inbox ORDER BY 1, 2",
+	"SELECT scope, payload, status, replay_count, settled_at IS NULL, parked_behind IS NULL,"
+	" " MS("failed_at") " < ?1 - 3600000 FROM semel_dead_letter ORDER BY position",
+	"SELECT scope, aggregate_id, state, " NUMBER_OF("head_id") ", attempts, " BUCKET_OF(
+		MS("coalesce(due_at, 0)")) " FROM semel_hold ORDER BY 1, 2",
+	"SELECT s.scope, l.payload, l.attempt, l.replay FROM b.semel_log AS l,"
+	" b.semel_subscription AS s JOIN b.semel_share AS h ON h.subscription = s.number"
+	" WHERE h.partition = l.position >> 44 & 63 AND (l.position & 17592186044415) > h.cursor"
+	" ORDER BY s.scope, l.position",
+	"SELECT s.scope, d.payload, d.attempt, d.replay, " BUCKET_OF(
+		"d.due_at") " FROM b.semel_delayed AS d JOIN b.semel_subscription AS s ON s.number "
+			    "= d.subscription"
+			    " ORDER BY s.scope, d.due_at, d.number",
+	"SELECT scope, event, count(*) FROM effect GROUP BY 1, 2 ORDER BY min(number)",
+};
+
+static uint64_t mix(uint64_t digest, const void *bytes, size_t size)
+{
+	const unsigned char *at = bytes;
+
+	for (size_t i = 0; i < size; i++)
+		digest = (digest ^ at[i]) * UINT64_C(0x100000001b3);
+	return digest;
+}
+
+uint64_t look_digest(struct world *world)
+{
+	uint64_t digest = UINT64_C(0xcbf29ce484222325);
+
+	for (size_t i = 0; i < sizeof digests / sizeof digests[0]; i++) {
+		sqlite3_stmt *statement = NULL;
+		if (sqlite3_prepare_v2(looker_of(world), digests[i], -1, &statement, NULL) !=
+		    SQLITE_OK)
+			complain(world, digests[i]);
+		sqlite3_bind_int64(statement, 1, disk_clock_ms);
+		while (sqlite3_step(statement) == SQLITE_ROW)
+			for (int column = 0; column < sqlite3_column_count(statement); column++) {
+				const char *text = text_at(statement, column);
+				digest = mix(digest, text, strlen(text) + 1);
+			}
+		digest = mix(digest, &i, sizeof i);
+		sqlite3_finalize(statement);
+	}
+	digest = mix(digest, world->natures, sizeof world->natures);
+	for (int scope = 0; scope < SCOPES; scope++)
+		for (int i = 0; i < world->reference.count; i++) {
+			const struct asked *asked = &world->reference.asked[scope][i];
+			unsigned facts[] = { asked->replays, asked->again, asked->given_up,
+					     asked->excused, asked->runs > 2 ? 2 : asked->runs };
+			digest = mix(digest, facts, sizeof facts);
+		}
+	return mix(digest, &world->lossy, sizeof world->lossy);
+}

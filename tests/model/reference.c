@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The promise; see reference.h. */
+#include "model/reference.h"
+
+#include <stddef.h>
+
+/* ---- 2 and 3: who may run -------------------------------------------------------------------- */
+
+static bool asked_again(const struct asked *asked, const struct seen *seen)
+{
+	return asked->again > 0 && seen->effects <= asked->again;
+}
+
+const char *reference_run(struct reference *reference, int scope, int event,
+			  const struct terms *terms, const struct seen *seen)
+{
+	struct asked *asked = &reference->asked[scope][event];
+
+	asked->runs++;
+	if (terms->once_at_most &&
+	    asked->runs > 1 + asked->replays + asked->again + asked->interrupted)
+		return "it was run a second time, and nobody had asked for it";
+	if (asked_again(asked, seen))
+		return NULL;
+	if (seen->claim == CLAIM_DONE && !terms->once_at_most)
+		return "it was run although it was done";
+	if (seen->letter == LETTER_PENDING && asked->replays <= seen->replays)
+		return "it was run although its dead letter waits for a person";
+	if (seen->letter == LETTER_DISCARDED)
+		return "it was run although it was discarded";
+	if (seen->letter == LETTER_REPLAYED && seen->settled && terms->tracked)
+		return "it was run although its replay was processed";
+	if (seen->letter == LETTER_NONE && seen->claim == CLAIM_FAILED &&
+	    asked->replays <= asked->answered)
+		return "it was run although it was given up";
+	return NULL;
+}
+
+/* ---- 1 and 4: effects ------------------------------------------------------------------------ */
+
+static bool same_key(const struct reference *reference, const struct terms *terms, int left,
+		     int right)
+{
+	return terms->whole_topic ||
+	       reference->events[left].aggregate == reference->events[right].aggregate;
+}
+
+/* Was the later one applied before the earlier one, or without it? */
+static bool is_overtaken(const struct reference *reference, int scope, const struct seen *seen,
+			 int earlier, int later)
+{
+	const struct asked *asked = reference->asked[scope];
+
+	if (seen[later].effects == 0 || asked[earlier].excused || asked[later].excused)
+		return false;
+	if (seen[earlier].effects == 0)
+		return !asked[earlier].given_up;
+	return seen[earlier].first > seen[later].first;
+}
+
+static bool is_given_up(const struct terms *terms, const struct seen *seen)
+{
+	if (terms->may_lose && seen->claim == CLAIM_DONE)
+		return true;
+	return seen->letter == LETTER_DISCARDED ||
+	       (seen->letter == LETTER_NONE && seen->claim == CLAIM_FAILED);
+}
+
+const char *reference_effects(struct reference *reference, int scope, const struct terms *terms,
+			      const struct seen *seen)
+{
+	struct asked *asked = reference->asked[scope];
+
+	for (int i = 0; i < reference->count; i++) {
+		if (seen[i].replays > asked[i].answered)
+			asked[i].answered = seen[i].replays;
+		asked[i].given_up = asked[i].given_up || is_given_up(terms, &seen[i]);
+		if (terms->tracked && seen[i].effects > 1 + asked[i].again)
+			return "its effect was applied a second time, and nobody had asked for it";
+		if (seen[i].claim == CLAIM_DONE && seen[i].effects == 0 && !terms->may_lose)
+			return "it is claimed to be done, and its effect is not there";
+	}
+	for (int later = 1; terms->in_order && later < reference->count; later++)
+		for (int i = 0; i < later; i++)
+			if (reference->events[i].committed && reference->events[later].committed &&
+			    same_key(reference, terms, i, later) &&
+			    is_overtaken(reference, scope, seen, i, later))
+				return "an event was overtaken by a later one of its key";
+	return NULL;
+}
+
+/* ---- 5: accounted for ------------------------------------------------------------------------ */
+
+bool reference_accounted(const struct terms *terms, const struct seen *seen)
+{
+	if (terms->tracked ? seen->claim == CLAIM_DONE : seen->effects > 0)
+		return true;
+	if (seen->letter == LETTER_PENDING || seen->letter == LETTER_DISCARDED)
+		return true;
+	if (seen->parked)
+		return seen->behind_pending;
+	return seen->letter == LETTER_NONE && seen->claim == CLAIM_FAILED;
+}

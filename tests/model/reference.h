@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The promise, as a person would check it, in as few words as it can be said:
+ *
+ * 1. An effect is applied once, and once more for each time that somebody asked for it again.
+ * 2. What is dead, in doubt, discarded or done runs again only when somebody asked for that.
+ * 3. Where it is run at most once, it is run once for each time that it was asked for.
+ * 4. Effects of a key are applied in the order in which its events were committed.
+ * 5. When everything has come to rest, every committed event is done, a dead letter, parked behind
+ *    one that is pending, or `verify` names it, and what it prints heals that.
+ * 6. It comes to rest.
+ *
+ * The reference knows what was committed, what was asked for and what was taken away by force. What
+ * the tables say is seen (struct seen) and judged; how the library gets there is none of its
+ * business.
+ */
+#ifndef SEMEL_TESTS_MODEL_REFERENCE_H
+#define SEMEL_TESTS_MODEL_REFERENCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { EVENTS_MAX = 24, SCOPES = 2 };
+
+/* How a subscription is run, as far as the promise depends on it. */
+struct terms {
+	bool once_at_most; /* a run is never repeated unless it is asked for */
+	bool may_lose;     /* … and a crash may leave it without its effect */
+	bool tracked;      /* claims are kept */
+	bool in_order;     /* a failed event holds back those behind it */
+	bool whole_topic;  /* … of all aggregates */
+};
+
+enum claim { CLAIM_NONE, CLAIM_OPEN, CLAIM_DONE, CLAIM_FAILED };
+enum letter { LETTER_NONE, LETTER_PENDING, LETTER_REPLAYED, LETTER_DISCARDED };
+
+/* What the tables say of an event at a subscription. */
+struct seen {
+	enum claim claim;
+	enum letter letter;
+	unsigned replays;    /* the letter's count */
+	bool settled;        /* REPLAYED: and processed since */
+	bool parked;         /* kept behind another one */
+	bool behind_pending; /* parked, and a hold of its key has a pending letter at its head */
+	unsigned effects;
+	int64_t first; /* place of its first effect among all; 0: none */
+};
+
+/* What was asked for, and done by force. */
+struct asked {
+	unsigned runs;        /* of the handler */
+	unsigned replays;     /* of its dead letter: the highest number that was begun */
+	unsigned answered;    /* of them, the last that its dead letter counts */
+	unsigned again;       /* reprocess */
+	unsigned interrupted; /* runs that the store rolled back under a living consumer */
+	bool given_up;        /* discarded or expired: nobody waits for it any more */
+	bool excused; /* copies of it were taken away, or it was run again: order is undone */
+};
+
+struct event {
+	int aggregate;
+	bool committed;
+	char id[40];
+};
+
+struct reference {
+	int count; /* of events, whether committed or not */
+	struct event events[EVENTS_MAX];
+	struct asked asked[SCOPES][EVENTS_MAX];
+};
+
+/* Each returns NULL, or which part of the promise is broken. */
+
+/* The handler is called; seen is what was committed before. */
+const char *reference_run(struct reference *reference, int scope, int event,
+			  const struct terms *terms, const struct seen *seen);
+/* After every step: 1 and 4. */
+const char *reference_effects(struct reference *reference, int scope, const struct terms *terms,
+			      const struct seen *seen);
+/* Of 5: is this event accounted for by what the tables say? */
+bool reference_accounted(const struct terms *terms, const struct seen *seen);
+
+#endif

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Coming to rest, and what must be true then. */
+#include "model/steps.h"
+
+#include "model/disk.h"
+#include "proof/verify.h"
+#include "repair/repair.h"
+
+#include <string.h>
+
+enum { TURNS_MAX = 100, ROUNDS_MAX = 80, DECISIONS_MAX = 60 };
+
+#define LEASES_MS 6500
+#define LONG_MS   70000
+
+/* ---- until nothing moves ----------------------------------------------------------------------
+ */
+
+static bool run_relay(struct world *world)
+{
+	bool busy = true;
+
+	for (int i = 0; i < TURNS_MAX; i++) {
+		if (!world_relay_turn(world, &busy) && world->error.status == SEMEL_INTERNAL)
+			world_break(world, "an internal error", "relay: %s", world->error.text);
+		if (world->broken || !busy)
+			return !world->broken;
+	}
+	world_break(world, "it does not come to rest", "the relay spins");
+	return false;
+}
+
+static bool run_consumer(struct world *world, int scope)
+{
+	const char *name = world->setting->scopes[scope].scope;
+	bool busy = true;
+
+	for (int i = 0; i < TURNS_MAX; i++) {
+		if (!world_consumer_turn(world, scope, 0, &busy) &&
+		    world->error.status == SEMEL_INTERNAL)
+			world_break(world, "an internal error", "consume: %s", world->error.text);
+		if (world->broken || !busy)
+			return !world->broken;
+	}
+	world_break(world, "it does not come to rest", "the consumer of %s spins", name);
+	return false;
+}
+
+static bool is_accounted(struct world *world, int scope, int event, const struct seen *seen)
+{
+	if (reference_accounted(&world->terms[scope], seen))
+		return true;
+	return world->terms[scope].whole_topic && look_blocked(world, scope) &&
+	       look_waiting(world, scope, event) > 0;
+}
+
+static int count_open(struct world *world, int scope)
+{
+	struct seen seen[EVENTS_MAX];
+	int count = 0;
+
+	look_all(world, scope, seen);
+	for (int i = 0; i < world->reference.count; i++)
+		count += world->reference.events[i].committed &&
+			 !is_accounted(world, scope, i, &seen[i]);
+	return count;
+}
+
+static void resume_all(struct world *world)
+{
+	disk_act();
+	for (int scope = 0; scope < SCOPES; scope++) {
+		world_bury_consumer(world, scope, 1);
+		if (world->paused[scope])
+			step_do(world, (struct step){ .action = STEP_PAUSE, .a = (uint8_t)scope });
+	}
+}
+
+void rest(struct world *world)
+{
+	bool waited = false;
+	int patience = 2;
+
+	resume_all(world);
+	for (int round = 0; round < ROUNDS_MAX && !world->broken; round++) {
+		if (!run_relay(world) || !run_consumer(world, 0) || !run_consumer(world, 1))
+			return;
+		int64_t due_ms = look_due(world);
+		if (due_ms > disk_clock_ms) {
+			disk_clock_ms = due_ms + 1;
+		} else if (!waited) { /* the dead hold leases */
+			disk_clock_ms += LEASES_MS;
+			waited = true;
+		} else if (patience > 0 && count_open(world, 0) + count_open(world, 1) > 0) {
+			disk_clock_ms += LONG_MS;
+			patience--;
+		} else {
+			step_do(world, (struct step){ .action = STEP_STOP }); /* judges */
+			return;
+		}
+	}
+	world_break(world, "it does not come to rest", "something is due again and again");
+}
+
+/* ---- what verify says -------------------------------------------------------------------------
+ */
+
+static const struct semel_verify_scope *scope_of(const struct semel_verify_report *report,
+						 const char *name)
+{
+	for (size_t i = 0; i < report->scope_count; i++)
+		if (semel_text_equal(report->scopes[i].scope, semel_text_of(name)))
+			return &report->scopes[i];
+	return NULL;
+}
+
+static void compare(struct world *world, int scope, const struct semel_verify_scope *told)
+{
+	struct seen seen[EVENTS_MAX];
+	uint64_t done = 0, pending = 0, open = 0, committed = 0;
+	const char *name = world->setting->scopes[scope].scope;
+
+	look_all(world, scope, seen);
+	for (int i = 0; i < world->reference.count; i++) {
+		if (!world->reference.events[i].committed)
+			continue;
+		committed++;
+		done += seen[i].claim == CLAIM_DONE;
+		pending += seen[i].claim != CLAIM_DONE && seen[i].letter == LETTER_PENDING;
+		open += !is_accounted(world, scope, i, &seen[i]);
+	}
+	if (open > 0 && !world->lossy)
+		world_break(world, "an event is lost", "%d at %s", (int)open, name);
+	if (told->expected != committed)
+		world_break(world, "verify counts otherwise", "%s: expects %d of %d", name,
+			    (int)told->expected, (int)committed);
+	if (told->processed != done || told->pending != pending)
+		world_break(world, "verify counts otherwise",
+			    "%s: %d processed (are %d), %d pending (are %d)", name,
+			    (int)told->processed, (int)done, (int)told->pending, (int)pending);
+	if (told->missing.count + told->stuck.count != open)
+		world_break(world, "verify does not tell what is missing or stuck",
+			    "%s: %d missing and %d stuck are told, %d are", name,
+			    (int)told->missing.count, (int)told->stuck.count, (int)open);
+}
+
+static void verify(struct world *world)
+{
+	struct semel_arena *arena = semel_arena_new(16384);
+	struct semel_verify_report report = { 0 };
+	semel_store *consumers[] = { world->office };
+
+	if (!world_office(world))
+		return;
+	consumers[0] = world->office;
+	struct semel_verify_plan plan = { .producer = world->office,
+					  .consumers = consumers,
+					  .consumer_count = 1,
+					  .broker_url = world->broker_url,
+					  .env = disk_env() };
+	if (semel_verify_run(&plan, arena, &report, &world->error) != SEMEL_OK)
+		world_break(world, "verify fails", "%s", world->error.text);
+	for (int scope = 0; scope < SCOPES && !world->broken; scope++) {
+		const struct semel_verify_scope *told =
+			scope_of(&report, world->setting->scopes[scope].scope);
+		if (!told)
+			world_break(world, "verify does not know a subscription", "%s",
+				    world->setting->scopes[scope].scope);
+		else if (told->tracked)
+			compare(world, scope, told);
+	}
+	semel_arena_free(arena);
+}
+
+/* ---- the way out ------------------------------------------------------------------------------
+ */
+
+static void ignore(const struct semel_repair_step *step, void *user)
+{
+	(void)step;
+	(void)user;
+}
+
+static void repair(struct world *world)
+{
+	semel_store *stores[1];
+	struct semel_repair_counts counts = { 0 };
+
+	disk_act();
+	if (!world_office(world))
+		return;
+	stores[0] = world->office;
+	struct semel_repair_plan plan = { .stores = stores,
+					  .store_count = 1,
+					  .broker_url = world->broker_url,
+					  .env = disk_env(),
+					  .who = "model",
+					  .seen = ignore };
+	if (semel_repair_run(&plan, &counts, &world->error) != SEMEL_OK)
+		world_break(world, "repair fails", "%s", world->error.text);
+}
+
+/* Any copy of the event will do for a run that was asked for and has not happened. */
+static void replay_all(struct world *world)
+{
+	struct seen seen[EVENTS_MAX];
+
+	step_do(world, (struct step){ .action = STEP_REPLAY });
+	rest(world);
+	for (int scope = 0; scope < SCOPES && !world->broken; scope++) {
+		look_all(world, scope, seen);
+		for (int i = 0; i < world->reference.count; i++)
+			if (world->reference.events[i].committed && !seen[i].parked &&
+			    seen[i].letter == LETTER_REPLAYED && !seen[i].settled)
+				world_break(world, "a lost replay is not made good by another copy",
+					    "event %d at %s", i + 1,
+					    world->setting->scopes[scope].scope);
+	}
+}
+
+/* What verify prints is done, and heals: repair for what is stuck, replay for what is missing. */
+static void heal(struct world *world, bool repairs)
+{
+	if (count_open(world, 0) + count_open(world, 1) == 0 || world->broken)
+		return;
+	if (!repairs)
+		replay_all(world);
+	if (!world->broken)
+		repair(world);
+	rest(world);
+	if (!world->broken && count_open(world, 0) + count_open(world, 1) > 0)
+		replay_all(world);
+	int open = count_open(world, 0) + count_open(world, 1);
+	if (open > 0)
+		world_break(world, "what is missing cannot be healed", "%d events", open);
+}
+
+static void decide_all(struct world *world, bool discards)
+{
+	char entry_id[40];
+	int scope, event;
+
+	for (int i = 0; i < EVENTS_MAX; i++)
+		world->natures[i] = NATURE_GOOD;
+	for (int i = 0; i < DECISIONS_MAX && !world->broken; i++) {
+		if (!look_letter(world, 0, entry_id, &scope, &event))
+			return;
+		struct step step = { .action = discards || i % 5 == 4 ? STEP_DLQ_DISCARD
+								      : STEP_DLQ_REPLAY };
+		step_do(world, step);
+		rest(world);
+	}
+	if (!world->broken)
+		world_break(world, "the dead letters do not come to an end", "%d", DECISIONS_MAX);
+}
+
+/* An event of every aggregate still goes its way. */
+static void publish_more(struct world *world)
+{
+	int before = world->reference.count;
+
+	for (uint8_t i = 0; i < AGGREGATES; i++)
+		step_do(world, (struct step){ .action = STEP_PUBLISH, .a = i });
+	rest(world);
+	for (int scope = 0; scope < SCOPES && !world->broken; scope++)
+		for (int i = before; i < world->reference.count; i++)
+			if (look_event(world, scope, i).effects != 1)
+				world_break(world, "an aggregate stands still", "o-%d at %s",
+					    world->reference.events[i].aggregate + 1,
+					    world->setting->scopes[scope].scope);
+}
+
+void rest_and_judge(struct world *world, bool discards)
+{
+	rest(world);
+	if (!world->broken)
+		verify(world);
+	heal(world, discards);
+	if (!world->broken)
+		decide_all(world, discards);
+	if (!world->broken)
+		publish_more(world);
+	if (!world->broken)
+		verify(world);
+	if (!world->broken && count_open(world, 0) + count_open(world, 1) > 0)
+		world_break(world, "an event is lost", "after everything was decided");
+	if (!world->broken &&
+	    look_number(world,
+			"SELECT count(*) FROM semel_dead_letter WHERE parked_behind IS NOT NULL", 0,
+			0) > 0)
+		world_break(world, "an event is parked for ever", "nothing holds it");
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All short sequences over a small alphabet, depth first. Between two letters everybody is stopped,
+ * as between two commands; so the files are the whole state, and are put back instead of walking
+ * the same way again. What leads to a state that was seen with as many letters left is not gone
+ * into once more. */
+#include "model/explore.h"
+
+#include "base/failpoint.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define STOP                                                                                       \
+	{                                                                                          \
+		.action = STEP_STOP, .a = STOP_ALL                                                 \
+	}
+#define RELAY                                                                                      \
+	{                                                                                          \
+		.action = STEP_RELAY, .a = 5                                                       \
+	}
+#define CONSUME(scope)                                                                             \
+	{                                                                                          \
+		.action = STEP_CONSUME, .a = scope, .c = 60                                        \
+	}
+#define KILLED(scope, n)                                                                           \
+	{                                                                                          \
+		.action = STEP_CONSUME, .a = scope, .c = 60, .fault = FAULT_KILL, .at = n          \
+	}
+#define PUBLISH(nature)                                                                            \
+	{                                                                                          \
+		.action = STEP_PUBLISH, .b = nature                                                \
+	}
+#define PASS(span)                                                                                 \
+	{                                                                                          \
+		.action = STEP_PASS, .a = span                                                     \
+	}
+#define JUST(what)                                                                                 \
+	{                                                                                          \
+		.action = what                                                                     \
+	}
+
+struct move {
+	int count;
+	struct step steps[4];
+};
+
+static const struct move alphabet[] = {
+	{ 3, { PUBLISH(NATURE_BAD), RELAY, STOP } },
+	{ 3, { CONSUME(0), CONSUME(1), STOP } },
+	{ 2, { JUST(STEP_DLQ_DISCARD), STOP } },
+	{ 2, { JUST(STEP_DLQ_REPLAY), STOP } },
+	{ 2, { { .action = STEP_REPLAY, .b = 1, .c = 1 }, STOP } },
+	{ 3, { KILLED(0, 2), KILLED(1, 2), STOP } },
+	{ 3, { PUBLISH(NATURE_GOOD), RELAY, STOP } },
+	{ 2,
+	  { { .action = STEP_DLQ_REPLAY, .fault = FAULT_POINT, .at = SEMEL_FP_DLQ_AFTER_PUBLISH },
+	    STOP } },
+	{ 3,
+	  { { .action = STEP_DLQ_REPLAY,
+	      .fault = FAULT_MEANWHILE,
+	      .at = SEMEL_FP_DLQ_AFTER_PUBLISH },
+	    JUST(STEP_DLQ_REPLAY),
+	    STOP } },
+	{ 2, { JUST(STEP_LOSE), STOP } },
+	{ 3, { KILLED(0, 3), KILLED(1, 3), STOP } },
+	{ 3, { PUBLISH(NATURE_LATER), RELAY, STOP } },
+	{ 3, { PASS(5), JUST(STEP_PRUNE), STOP } },
+	{ 2, { { .action = STEP_VERDICT, .a = 0, .b = NATURE_GOOD }, STOP } },
+	{ 2, { PASS(4), STOP } },
+	{ 2, { JUST(STEP_REPLAY), STOP } },
+	{ 3, { KILLED(0, 4), KILLED(1, 4), STOP } },
+	{ 2, { JUST(STEP_REPROCESS), STOP } },
+	{ 2, { { .action = STEP_REPROCESS, .a = 1 }, STOP } },
+	{ 2, { { .action = STEP_DLQ_DISCARD, .a = 1 }, STOP } },
+	{ 2, { { .action = STEP_DLQ_REPLAY, .a = 1 }, STOP } },
+};
+
+enum { LETTERS = sizeof alphabet / sizeof alphabet[0], DEPTH_MAX = 8, SEEN_SIZE = 1 << 20 };
+
+struct walk {
+	struct world *world;
+	struct sequence *sequence;
+	struct board *board;
+	bool (*is_over)(void *user);
+	void *user;
+	int depth; /* of this walk: only there is it new */
+	struct saved saves[DEPTH_MAX + 1];
+	struct {
+		uint64_t digest;
+		int left;
+	} * seen;
+};
+
+/* Was it seen with as many letters left? From now on it is. */
+static bool was_seen(struct walk *walk, uint64_t digest, int left)
+{
+	size_t at = digest & (SEEN_SIZE - 1);
+
+	for (int i = 0; i < 64; i++, at = (at + 1) & (SEEN_SIZE - 1)) {
+		if (walk->seen[at].digest == digest && walk->seen[at].left >= left)
+			return true;
+		if (walk->seen[at].digest == digest || walk->seen[at].digest == 0) {
+			walk->seen[at].digest = digest;
+			walk->seen[at].left = left;
+			return false;
+		}
+	}
+	return false;
+}
+
+static bool add_letter(struct walk *walk, const struct move *move)
+{
+	struct sequence *sequence = walk->sequence;
+
+	memcpy(&sequence->steps[sequence->count], move->steps, sizeof move->steps);
+	sequence->count += move->count;
+	for (int i = 0; i < move->count && !walk->world->broken;)
+		i += step_run(walk->world, &move->steps[i], move->count - i);
+	walk->board->steps += (uint64_t)move->count;
+	return !walk->world->broken;
+}
+
+static bool judge(struct walk *walk, uint64_t digest)
+{
+	walk->sequence->discards = digest % 2;
+	walk->board->sequences++;
+	rest_and_judge(walk->world, walk->sequence->discards);
+	return !walk->world->broken;
+}
+
+static bool go_into(struct walk *walk, int at)
+{
+	struct sequence *sequence = walk->sequence;
+	int count = sequence->count;
+
+	for (int i = 0; i < LETTERS && !walk->is_over(walk->user); i++) {
+		sequence->count = count;
+		world_return(walk->world, &walk->saves[at]);
+		if (!add_letter(walk, &alphabet[i]))
+			return false;
+		uint64_t digest = look_digest(walk->world);
+		if (was_seen(walk, digest, walk->depth - at))
+			continue;
+		if (at + 1 == walk->depth) {
+			if (!judge(walk, digest))
+				return false;
+			continue;
+		}
+		if (!world_save(walk->world, &walk->saves[at + 1]) || !go_into(walk, at + 1))
+			return false;
+	}
+	return true;
+}
+
+bool walk_short(struct world *world, struct sequence *sequence, struct board *board, int depth,
+		bool (*is_over)(void *user), void *user)
+{
+	struct walk walk = { .world = world,
+			     .sequence = sequence,
+			     .board = board,
+			     .is_over = is_over,
+			     .user = user,
+			     .depth = depth };
+
+	walk.seen = calloc(SEEN_SIZE, sizeof *walk.seen);
+	if (!walk.seen || depth > DEPTH_MAX)
+		abort();
+	sequence->count = 0;
+	world_reset(world, &settings[sequence->setting], sequence->seed);
+	bool good = world_save(world, &walk.saves[0]) && go_into(&walk, 0);
+	for (int i = 0; i <= depth; i++)
+		saved_free(&walk.saves[i]);
+	free(walk.seen);
+	return good;
+}

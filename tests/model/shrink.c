@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The shortest sequence that still breaks the promise in the same way. */
+#include "model/explore.h"
+
+#include <string.h>
+#include <time.h>
+
+#define PATIENCE_S 30
+
+static void without(const struct sequence *from, int first, int count, struct sequence *out)
+{
+	*out = *from;
+	memmove(&out->steps[first], &from->steps[first + count],
+		(size_t)(from->count - first - count) * sizeof out->steps[0]);
+	out->count = from->count - count;
+}
+
+static bool drop_steps(struct sequence *sequence, bool (*breaks)(const struct sequence *),
+		       time_t until)
+{
+	struct sequence shorter;
+	bool dropped = false;
+
+	for (int size = sequence->count / 2; size >= 1; size /= 2)
+		for (int at = 0; at + size <= sequence->count && time(NULL) < until;) {
+			without(sequence, at, size, &shorter);
+			if (breaks(&shorter)) {
+				*sequence = shorter;
+				dropped = true;
+			} else {
+				at += size;
+			}
+		}
+	return dropped;
+}
+
+static bool simplify(struct sequence *sequence, bool (*breaks)(const struct sequence *),
+		     time_t until)
+{
+	bool simpler = false;
+
+	for (int i = 0; i < sequence->count; i++)
+		for (int field = 0; field < 5 && time(NULL) < until; field++) {
+			struct sequence other = *sequence;
+			struct step *step = &other.steps[i];
+			uint8_t *fields[] = { &step->fault, &step->at, &step->b, &step->c,
+					      &step->a };
+			if (*fields[field] == 0)
+				continue;
+			*fields[field] = 0;
+			if (breaks(&other)) {
+				*sequence = other;
+				simpler = true;
+			}
+		}
+	return simpler;
+}
+
+void sequence_shorten(struct sequence *sequence, bool (*breaks)(const struct sequence *sequence))
+{
+	time_t until = time(NULL) + PATIENCE_S;
+
+	while ((drop_steps(sequence, breaks, until) || simplify(sequence, breaks, until)) &&
+	       time(NULL) < until)
+		;
+}
+
+void sequence_print(const struct sequence *sequence, FILE *out)
+{
+	const struct setting *setting = &settings[sequence->setting];
+
+	fprintf(out, "# setting %s; at rest what is dead is %s\n", setting->name,
+		sequence->discards ? "discarded" : "replayed, with mended handlers");
+	for (int i = 0; i < sequence->count; i++) {
+		fprintf(out, "#   ");
+		step_print(setting, &sequence->steps[i], out);
+	}
+}

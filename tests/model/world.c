@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening, running, losing and restoring the parties of the model. */
+#include "model/world.h"
+
+#include "model/disk.h"
+
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BEGIN_MS INT64_C(1767225600000) /* 2026-01-01 */
+
+static const char *const file_names[FILES] = { "store.db", "store.db-wal", "broker.db",
+					       "broker.db-wal" };
+static const char *const topics[] = { "order.events", NULL };
+
+#define SAME_TX(poison, order)                                                                     \
+	{                                                                                          \
+		"mail", SEMEL_EFFECTIVELY_ONCE, SEMEL_CLAIM_SAME_TX, poison, order                 \
+	}
+#define SEPARATE(poison, order)                                                                    \
+	{                                                                                          \
+		"pay", SEMEL_EFFECTIVELY_ONCE, SEMEL_CLAIM_SEPARATE, poison, order                 \
+	}
+#define AT_MOST(poison, order)                                                                     \
+	{                                                                                          \
+		"pay", SEMEL_AT_MOST_ONCE, SEMEL_CLAIM_SAME_TX, poison, order                      \
+	}
+
+const struct setting settings[] = {
+	{ "park-key",
+	  { SAME_TX(SEMEL_POISON_PARK_KEY, SEMEL_ORDER_AGGREGATE),
+	    SEPARATE(SEMEL_POISON_PARK_KEY, SEMEL_ORDER_AGGREGATE) } },
+	{ "block",
+	  { SAME_TX(SEMEL_POISON_BLOCK, SEMEL_ORDER_AGGREGATE),
+	    SEPARATE(SEMEL_POISON_BLOCK, SEMEL_ORDER_AGGREGATE) } },
+	{ "skip",
+	  { SAME_TX(SEMEL_POISON_SKIP, SEMEL_ORDER_AGGREGATE),
+	    SEPARATE(SEMEL_POISON_SKIP, SEMEL_ORDER_AGGREGATE) } },
+	{ "strict",
+	  { SAME_TX(SEMEL_POISON_PARK_KEY, SEMEL_ORDER_STRICT),
+	    SEPARATE(SEMEL_POISON_PARK_KEY, SEMEL_ORDER_STRICT) } },
+	{ "total",
+	  { SAME_TX(SEMEL_POISON_BLOCK, SEMEL_ORDER_TOTAL),
+	    SEPARATE(SEMEL_POISON_SKIP, SEMEL_ORDER_TOTAL) } },
+	{ "at-most-once",
+	  { SAME_TX(SEMEL_POISON_PARK_KEY, SEMEL_ORDER_AGGREGATE),
+	    AT_MOST(SEMEL_POISON_PARK_KEY, SEMEL_ORDER_AGGREGATE) } },
+};
+const int setting_count = (int)(sizeof settings / sizeof settings[0]);
+
+void world_break(struct world *world, const char *broken, const char *format, ...)
+{
+	va_list arguments;
+
+	if (world->broken)
+		return;
+	world->broken = broken;
+	va_start(arguments, format);
+	vsnprintf(world->detail, sizeof world->detail, format, arguments);
+	va_end(arguments);
+}
+
+/* ---- handlers -------------------------------------------------------------------------------- */
+
+static bool apply(semel_context *context, const char *scope, int event)
+{
+	sqlite3 *db = semel_tx_sqlite(semel_context_tx(context));
+	sqlite3_stmt *statement = NULL;
+
+	if (sqlite3_prepare_v2(db, "INSERT INTO effect (scope, event) VALUES (?1, ?2)", -1,
+			       &statement, NULL) != SQLITE_OK)
+		return false;
+	sqlite3_bind_text(statement, 1, scope, -1, SQLITE_STATIC);
+	sqlite3_bind_int(statement, 2, event);
+	bool done = sqlite3_step(statement) == SQLITE_DONE;
+	sqlite3_finalize(statement);
+	return done;
+}
+
+/* A ghost's run is nobody's: nothing of it lasts. */
+static semel_verdict handle(const semel_event *event, semel_context *context, void *user)
+{
+	const struct reader *reader = user;
+	struct world *world = reader->world;
+	int number = atoi(semel_event_payload(event, NULL));
+
+	if (!disk_is_dead()) {
+		struct seen seen = look_event(world, reader->scope, number);
+		const char *broken = reference_run(&world->reference, reader->scope, number,
+						   &world->terms[reader->scope], &seen);
+		if (broken)
+			world_break(world, broken, "event %d at %s", number + 1,
+				    world->setting->scopes[reader->scope].scope);
+	}
+	switch (world->natures[number]) {
+	case NATURE_BAD:
+		return SEMEL_REJECT;
+	case NATURE_LATER:
+		return SEMEL_RETRY;
+	case NATURE_GOOD:
+	case NATURES:
+		break;
+	}
+	return apply(context, world->setting->scopes[reader->scope].scope, number) ? SEMEL_DONE
+										   : SEMEL_RETRY;
+}
+
+/* ---- parties --------------------------------------------------------------------------------- */
+
+bool world_office(struct world *world)
+{
+	if (!world->office && semel_store_open_in(disk_env(), world->store_url, &world->office,
+						  &world->error) != SEMEL_OK)
+		world->office = NULL;
+	return world->office != NULL;
+}
+
+bool world_relay_turn(struct world *world, bool *busy_out)
+{
+	semel_relay_options options = { .store = world->store_url,
+					.broker = world->broker_url,
+					.poll_ms = 1 };
+	int64_t pause_ms = 0;
+
+	*busy_out = false;
+	world->turns++;
+	if (!world->relay &&
+	    semel_relay_open_in(disk_env(), &options, &world->relay, &world->error) != SEMEL_OK)
+		return false;
+	disk_clock_ms += 2; /* it looks for rows once in a while */
+	return semel_relay_step(world->relay, busy_out, &pause_ms, &world->error) == SEMEL_OK &&
+	       pause_ms == 0;
+}
+
+static bool open_consumer(struct world *world, int scope, semel_consumer **out)
+{
+	semel_consumer_options options = { .store = world->store_url,
+					   .broker = world->broker_url,
+					   .scope = world->setting->scopes[scope].scope,
+					   .topics = topics,
+					   .guarantee = world->setting->scopes[scope].guarantee,
+					   .claim = world->setting->scopes[scope].claim,
+					   .poison = world->setting->scopes[scope].poison,
+					   .order = world->setting->scopes[scope].order,
+					   .attempts = 3,
+					   .immediate = 1,
+					   .first_delay_ms = 1000,
+					   .delay_max_ms = 2000,
+					   .strict_wait_ms = 3000 };
+	semel_consumer *consumer = NULL;
+
+	if (semel_consumer_open_in(disk_env(), &options, &consumer, &world->error) != SEMEL_OK)
+		return false;
+	if (semel_consumer_handle(consumer, handle, &world->readers[scope], &world->error) !=
+		    SEMEL_OK ||
+	    semel_consumer_prepare(consumer, 0, &world->error) != SEMEL_OK) {
+		semel_consumer_close(consumer);
+		return false;
+	}
+	*out = consumer;
+	return true;
+}
+
+bool world_consumer_turn(struct world *world, int scope, int which, bool *busy_out)
+{
+	semel_consumer **consumer = &world->consumers[scope][which];
+	int64_t pause_ms = 0;
+
+	*busy_out = false;
+	world->turns++;
+	if (!*consumer && !open_consumer(world, scope, consumer))
+		return false;
+	disk_clock_ms += 2;
+	return semel_consumer_step(*consumer, busy_out, &pause_ms, &world->error) == SEMEL_OK &&
+	       pause_ms == 0;
+}
+
+void world_bury_office(struct world *world)
+{
+	semel_store_close(world->office);
+	world->office = NULL;
+}
+
+void world_bury_relay(struct world *world)
+{
+	semel_relay_close(world->relay);
+	world->relay = NULL;
+}
+
+void world_bury_consumer(struct world *world, int scope, int which)
+{
+	semel_consumer_close(world->consumers[scope][which]);
+	world->consumers[scope][which] = NULL;
+}
+
+void world_close_all(struct world *world)
+{
+	disk_act();
+	world_bury_office(world);
+	world_bury_relay(world);
+	for (int scope = 0; scope < SCOPES; scope++)
+		for (int which = 0; which < CONSUMERS; which++)
+			world_bury_consumer(world, scope, which);
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static void path_of(const struct world *world, const char *name, char path_out[128])
+{
+	snprintf(path_out, 128, "%s/%s", world->folder, name);
+}
+
+void saved_free(struct saved *saved)
+{
+	for (int i = 0; i < FILES; i++)
+		free(saved->files[i].bytes);
+	*saved = (struct saved){ 0 };
+}
+
+static bool read_whole(const char *path, char **bytes_out, size_t *size_out)
+{
+	struct stat facts;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	*bytes_out = NULL;
+	*size_out = 0;
+	if (fd < 0)
+		return true; /* a log that nobody has written */
+	bool read_all = fstat(fd, &facts) == 0;
+	if (read_all && facts.st_size > 0) {
+		*size_out = (size_t)facts.st_size;
+		*bytes_out = malloc(*size_out);
+		read_all = *bytes_out && read(fd, *bytes_out, *size_out) == (ssize_t)*size_out;
+	}
+	close(fd);
+	return read_all;
+}
+
+bool world_save(struct world *world, struct saved *saved)
+{
+	char path[128];
+	bool read_all = true;
+
+	saved_free(saved);
+	for (int i = 0; i < FILES && read_all; i++) {
+		path_of(world, file_names[i], path);
+		read_all = read_whole(path, &saved->files[i].bytes, &saved->files[i].size);
+	}
+	saved->there = read_all;
+	saved->clock_ms = disk_clock_ms;
+	saved->chance = disk_chance();
+	saved->reference = world->reference;
+	memcpy(saved->natures, world->natures, sizeof saved->natures);
+	memcpy(saved->paused, world->paused, sizeof saved->paused);
+	saved->lossy = world->lossy;
+	return read_all;
+}
+
+static void write_whole(const char *path, const char *bytes, size_t size)
+{
+	unlink(path);
+	if (!bytes)
+		return;
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0 || write(fd, bytes, size) != (ssize_t)size)
+		abort();
+	close(fd);
+}
+
+void world_load(struct world *world, const struct saved *saved, int which)
+{
+	char path[128];
+
+	world_close_all(world);
+	look_close(world);
+	for (int i = 0; i < FILES; i++) {
+		if (!(which & 1 << i / 2))
+			continue;
+		path_of(world, file_names[i], path);
+		write_whole(path, saved->files[i].bytes, saved->files[i].size);
+	}
+	if (which & 1) {
+		path_of(world, "store.db-shm", path);
+		unlink(path);
+	}
+	if (which & 2) {
+		path_of(world, "broker.db-shm", path);
+		unlink(path);
+	}
+}
+
+void world_return(struct world *world, const struct saved *saved)
+{
+	world_load(world, saved, 3);
+	disk_clock_ms = saved->clock_ms;
+	disk_seed(saved->chance);
+	world->reference = saved->reference;
+	memcpy(world->natures, saved->natures, sizeof world->natures);
+	memcpy(world->paused, saved->paused, sizeof world->paused);
+	memset(world->won, 0, sizeof world->won);
+	world->lossy = saved->lossy;
+	world->broken = NULL;
+}
+
+static void set_terms(struct world *world)
+{
+	for (int i = 0; i < SCOPES; i++) {
+		semel_guarantee guarantee = world->setting->scopes[i].guarantee;
+		world->terms[i] = (struct terms){
+			.once_at_most = guarantee == SEMEL_AT_MOST_ONCE ||
+					world->setting->scopes[i].claim == SEMEL_CLAIM_SEPARATE,
+			.may_lose = guarantee == SEMEL_AT_MOST_ONCE,
+			.tracked = guarantee != SEMEL_AT_LEAST_ONCE,
+			.in_order = world->setting->scopes[i].poison != SEMEL_POISON_SKIP,
+			.whole_topic = world->setting->scopes[i].order == SEMEL_ORDER_TOTAL,
+		};
+	}
+}
+
+void world_reset(struct world *world, const struct setting *setting, uint64_t seed)
+{
+	saved_free(&world->kept);
+	world_load(world, &world->fresh, 3);
+	disk_clock_ms = BEGIN_MS;
+	disk_seed(seed);
+	world->setting = setting;
+	set_terms(world);
+	world->reference = (struct reference){ 0 };
+	memset(world->natures, 0, sizeof world->natures);
+	memset(world->paused, 0, sizeof world->paused);
+	memset(world->won, 0, sizeof world->won);
+	world->lossy = false;
+	world->broken = NULL;
+	world->detail[0] = '\0';
+}
+
+bool world_begin(struct world *world)
+{
+	const char *places[] = { "/dev/shm", getenv("TMPDIR"), "/tmp" };
+	bool made = false;
+
+	*world = (struct world){ .setting = settings };
+	for (size_t i = 0; i < sizeof places / sizeof places[0] && !made; i++) {
+		if (!places[i] || strlen(places[i]) > 32)
+			continue;
+		snprintf(world->folder, sizeof world->folder, "%s/semel-model-XXXXXX", places[i]);
+		made = mkdtemp(world->folder) != NULL;
+	}
+	snprintf(world->store_url, sizeof world->store_url, "sqlite:%s/store.db?busy-timeout=0",
+		 world->folder);
+	snprintf(world->broker_url, sizeof world->broker_url,
+		 "local:%s/broker.db?partitions=1&busy-timeout=0", world->folder);
+	for (int i = 0; i < SCOPES; i++)
+		world->readers[i] = (struct reader){ world, i };
+	disk_clock_ms = BEGIN_MS;
+	if (!made || semel_store_init(world->store_url, &world->error) != SEMEL_OK)
+		return false;
+	struct semel_broker *broker = NULL;
+	if (semel_broker_open(world->broker_url, disk_env(), 1, &broker, &world->error) != SEMEL_OK)
+		return false;
+	semel_broker_close(broker);
+	look_change(world,
+		    "CREATE TABLE effect (number INTEGER PRIMARY KEY AUTOINCREMENT, "
+		    "scope TEXT NOT NULL, event INTEGER NOT NULL)",
+		    0, 0);
+	look_change(world, "PRAGMA main.wal_checkpoint(TRUNCATE)", 0, 0);
+	look_change(world, "PRAGMA b.wal_checkpoint(TRUNCATE)", 0, 0);
+	look_close(world);
+	return world_save(world, &world->fresh);
+}
+
+void world_end(struct world *world)
+{
+	char command[96];
+
+	world_close_all(world);
+	look_close(world);
+	saved_free(&world->fresh);
+	saved_free(&world->kept);
+	snprintf(command, sizeof command, "rm -rf %s", world->folder);
+	if (system(command) != 0)
+		fprintf(stderr, "cannot remove %s\n", world->folder);
+}

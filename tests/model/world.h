@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The real library in one process: a store, a local broker, a relay, two subscriptions with two
+ * consumers each, and an operator; all of them turn by turn, on the machine of disk.h. */
+#ifndef SEMEL_TESTS_MODEL_WORLD_H
+#define SEMEL_TESTS_MODEL_WORLD_H
+
+#include "consume/consumer.h"
+#include "model/reference.h"
+#include "relay/relay.h"
+#include "store/store.h"
+
+#include <sqlite3.h>
+
+enum { CONSUMERS = 2, FILES = 4, AGGREGATES = 2, REPLAYS = 8 };
+
+/* What the handlers say of an event, at every run, until the test changes it. */
+enum nature { NATURE_GOOD, NATURE_BAD, NATURE_LATER, NATURES };
+
+/* How the two subscriptions are run. */
+struct setting {
+	const char *name;
+	struct {
+		const char *scope;
+		semel_guarantee guarantee;
+		semel_claim_mode claim;
+		semel_poison poison;
+		semel_order order;
+	} scopes[SCOPES];
+};
+
+extern const struct setting settings[];
+extern const int setting_count;
+
+/* Both files with their logs, and what the reference knew then. */
+struct saved {
+	bool there;
+	int64_t clock_ms;
+	uint64_t chance;
+	struct reference reference;
+	enum nature natures[EVENTS_MAX];
+	bool lossy, paused[SCOPES];
+	struct {
+		char *bytes;
+		size_t size;
+	} files[FILES];
+};
+
+struct world;
+
+struct reader { /* what a handler is given */
+	struct world *world;
+	int scope;
+};
+
+struct world {
+	char folder[64], store_url[128], broker_url[128];
+	const struct setting *setting;
+	struct terms terms[SCOPES];
+	semel_store *office; /* of producers and operators */
+	semel_relay *relay;
+	semel_consumer *consumers[SCOPES][CONSUMERS];
+	struct reader readers[SCOPES];
+	sqlite3 *looker;           /* a stranger's, attached to both files */
+	sqlite3_stmt *queries[16]; /* of look.c */
+	int64_t version;           /* of the store, when it was looked at last */
+	struct saved fresh;        /* as it was made */
+	struct saved kept;         /* by the step save */
+	struct reference reference;
+	enum nature natures[EVENTS_MAX];
+	bool lossy; /* copies were taken away, a file was put back: what is missing must be told */
+	bool paused[SCOPES];
+	bool won[SCOPES][EVENTS_MAX][REPLAYS]; /* the replay of this number was accepted */
+	bool outage;                           /* the party at work lives on when its writes fail */
+	semel_error error;
+	uint64_t turns;     /* of relays and consumers */
+	const char *broken; /* of the promise; NULL: nothing */
+	char detail[256];
+};
+
+/* Once per process; the folder is removed by world_end. */
+bool world_begin(struct world *world);
+void world_end(struct world *world);
+/* As it was made, with another setting and chance. */
+void world_reset(struct world *world, const struct setting *setting, uint64_t seed);
+
+/* Notes the first thing that is broken. */
+void world_break(struct world *world, const char *broken, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+/* Parties: opened when they are needed. False: it could not be done. */
+bool world_office(struct world *world);
+bool world_relay_turn(struct world *world, bool *busy_out);
+bool world_consumer_turn(struct world *world, int scope, int which, bool *busy_out);
+/* Closes everybody, each of whom lives. */
+void world_close_all(struct world *world);
+/* The one at work is dead: what is left of it goes. */
+void world_bury_office(struct world *world);
+void world_bury_relay(struct world *world);
+void world_bury_consumer(struct world *world, int scope, int which);
+
+/* Files. which: bit 0 the store, bit 1 the broker; load closes everybody first. */
+bool world_save(struct world *world, struct saved *saved);
+void world_load(struct world *world, const struct saved *saved, int which);
+/* All of it, clock and reference too, as if nothing had happened since. */
+void world_return(struct world *world, const struct saved *saved);
+void saved_free(struct saved *saved);
+
+/* ---- look.c: what a stranger sees in the tables ---- */
+void look_close(struct world *world);
+/* Has anybody written to the store since it was asked last? */
+bool look_changed(struct world *world);
+struct seen look_event(struct world *world, int scope, int event);
+void look_all(struct world *world, int scope, struct seen seen[EVENTS_MAX]);
+/* A pending dead letter, the nth of them; scope and event are -1 when they are not the model's.
+ * False: there is none. */
+bool look_letter(struct world *world, int nth, char entry_id_out[40], int *scope_out,
+		 int *event_out);
+/* The next moment at which something is due; 0: none is. */
+int64_t look_due(struct world *world);
+/* Events that wait at the broker for the scope. */
+int look_waiting(struct world *world, int scope, int event);
+/* Does a pending dead letter hold the whole topic? */
+bool look_blocked(struct world *world, int scope);
+/* Statements on both files, by a stranger's hand; how many rows were changed. */
+int look_change(struct world *world, const char *sql, int64_t first, int64_t second);
+int64_t look_number(struct world *world, const char *sql, int64_t first, int64_t second);
+/* The whole state, without what differs between equals: times, ids. */
+uint64_t look_digest(struct world *world);
+
+#endif
