@@ -25,7 +25,7 @@ struct semel_watch {
 bool semel_sight_moved(const struct semel_sight *before, const struct semel_sight *now)
 {
 	return now->waiting == 0 || now->oldest_ms != before->oldest_ms ||
-	       now->waiting < before->waiting;
+	       now->waiting < before->waiting || now->lanes.low_sum != before->lanes.low_sum;
 }
 
 /* ---- looking --------------------------------------------------------------------------------- */

@@ -7,12 +7,16 @@
 #include "base/error.h"
 #include "observe/metrics.h"
 #include "observe/span.h"
+#include "proof/consumers.h"
 #include "proof/onlooker.h"
+#include "proof/stuck.h"
 #include "store/subscription.h"
 
 #include <semel/version.h>
 
 #include <stdio.h>
+
+#define OVERDUE_MS 30000
 
 static void set(enum semel_metric metric, const char *first, const char *second, uint64_t value)
 {
@@ -123,6 +127,30 @@ static void set_lag(struct semel_visit *visit, struct semel_broker *broker,
 	}
 }
 
+/* What is late for long is asked for; to ask for everything under retry would cost too much. */
+static void set_stuck(struct semel_visit *visit, struct semel_broker *broker,
+		      const struct semel_subscription_row *row)
+{
+	struct semel_topics topics = { 0 };
+	struct semel_consumers consumers = { 0 };
+	int64_t now_ms = semel_now_ms(visit->desk->env);
+	uint64_t count = 0;
+
+	if (semel_subscription_ever(visit->store, row, visit->arena, &topics, NULL) != SEMEL_OK ||
+	    semel_consumers_read(visit->store, row->scope, now_ms, &consumers, NULL) != SEMEL_OK)
+		return;
+	struct semel_stuck stuck = { .store = visit->store,
+				     .broker = broker,
+				     .scope = row->scope.data,
+				     .topics = topics.names,
+				     .in_hand = consumers.in_hand,
+				     .now_ms = now_ms,
+				     .overdue_ms = OVERDUE_MS,
+				     .arena = visit->arena };
+	if (semel_stuck_count(&stuck, &count, NULL) == SEMEL_OK)
+		set(SEMEL_METRIC_STUCK, row->scope.data, NULL, count);
+}
+
 static semel_status set_held(struct semel_visit *visit, const struct semel_subscription_row *row,
 			     semel_error *error)
 {
@@ -159,8 +187,10 @@ static semel_status set_subscriptions(struct semel_visit *visit, semel_error *er
 	if (!reached)
 		return SEMEL_OK;
 	semel_onlooker_attend(&onlooker, broker, visit->store);
-	for (uint32_t i = 0; i < count; i++)
+	for (uint32_t i = 0; i < count; i++) {
 		set_lag(visit, broker, &rows[i]);
+		set_stuck(visit, broker, &rows[i]);
+	}
 	semel_broker_close(broker);
 	return SEMEL_OK;
 }
@@ -181,12 +211,19 @@ static void set_process(struct semel_desk *desk)
 static semel_status set_gauges(struct semel_visit *visit, semel_error *error)
 {
 	static const enum semel_metric of_store[] = {
-		SEMEL_METRIC_OUTBOX_UNPUBLISHED, SEMEL_METRIC_OUTBOX_UNPUBLISHED_AGE,
-		SEMEL_METRIC_OUTBOX_EVENTS,      SEMEL_METRIC_DLQ_PENDING,
-		SEMEL_METRIC_DLQ_PENDING_AGE,    SEMEL_METRIC_LEASE_HELD,
-		SEMEL_METRIC_LANES_UNHELD,       SEMEL_METRIC_SLOT_RETAINED,
-		SEMEL_METRIC_HELD_EVENTS,        SEMEL_METRIC_PAUSED,
-		SEMEL_METRIC_CONSUMER_LAG,       SEMEL_METRIC_UP,
+		SEMEL_METRIC_OUTBOX_UNPUBLISHED,
+		SEMEL_METRIC_OUTBOX_UNPUBLISHED_AGE,
+		SEMEL_METRIC_OUTBOX_EVENTS,
+		SEMEL_METRIC_DLQ_PENDING,
+		SEMEL_METRIC_DLQ_PENDING_AGE,
+		SEMEL_METRIC_LEASE_HELD,
+		SEMEL_METRIC_LANES_UNHELD,
+		SEMEL_METRIC_SLOT_RETAINED,
+		SEMEL_METRIC_HELD_EVENTS,
+		SEMEL_METRIC_PAUSED,
+		SEMEL_METRIC_STUCK,
+		SEMEL_METRIC_CONSUMER_LAG,
+		SEMEL_METRIC_UP,
 	};
 	semel_status status = semel_visit_store(visit, error);
 

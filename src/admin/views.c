@@ -5,6 +5,7 @@
 #include "admin/routes.h"
 #include "base/error.h"
 #include "observe/metrics.h"
+#include "proof/consumers.h"
 #include "proof/onlooker.h"
 #include "proof/trace.h"
 #include "store/subscription.h"
@@ -51,7 +52,8 @@ static void text_member(struct semel_buffer *body, const char *name, struct seme
 
 /* What the broker says; null when it cannot be asked. */
 static bool backlog_members(struct semel_visit *visit, struct semel_broker *broker,
-			    const struct semel_subscription_row *row, struct semel_buffer *text)
+			    const struct semel_subscription_row *row, uint64_t in_hand,
+			    struct semel_buffer *text)
 {
 	struct semel_backlog backlog = { 0 };
 	struct semel_topics topics = { 0 };
@@ -60,6 +62,8 @@ static bool backlog_members(struct semel_visit *visit, struct semel_broker *brok
 		broker->driver->backlog(broker, row->scope.data, topics.names, &backlog, NULL) ==
 			SEMEL_OK;
 
+	if (known && broker->driver->in_hand)
+		backlog.waiting += in_hand; /* the broker does not tell */
 	if (known)
 		semel_buffer_printf(text, "\"lag\":%" PRIu64 ",\"delayed\":%" PRIu64 ",",
 				    backlog.waiting, backlog.delayed);
@@ -68,15 +72,24 @@ static bool backlog_members(struct semel_visit *visit, struct semel_broker *brok
 	return known;
 }
 
-/* Known where the subscription works in this process. */
-static void breaker_member(struct semel_buffer *text, const char *scope)
+/* Known where the subscription works in this process, and from what consumers say in the store. */
+static void consumer_members(struct semel_visit *visit, const char *scope,
+			     const struct semel_consumers *consumers, struct semel_buffer *text)
 {
-	int64_t state = 0;
+	struct semel_buffer why = { 0 };
+	bool stands = semel_consumers_explain(consumers, semel_now_ms(visit->desk->env), &why);
+	int64_t state = consumers->breaker;
 
-	if (semel_metric_find(SEMEL_METRIC_BREAKER_STATE, scope, NULL, &state))
+	if (semel_metric_find(SEMEL_METRIC_BREAKER_STATE, scope, NULL, &state) ||
+	    consumers->alive > 0)
 		semel_buffer_printf(text, "\"breaker\":%" PRId64 ",", state);
 	else
 		semel_buffer_string(text, "\"breaker\":null,");
+	semel_buffer_printf(text, "\"consumers\":%u,\"inHand\":%" PRIu64 ",\"waitsFor\":",
+			    consumers->alive, consumers->in_hand);
+	semel_buffer_json_or_null(text, semel_text_of(stands ? why.data : NULL));
+	semel_buffer_string(text, ",");
+	semel_buffer_free(&why);
 }
 
 bool semel_subscription_to_json(struct semel_visit *visit, struct semel_broker *broker,
@@ -84,7 +97,10 @@ bool semel_subscription_to_json(struct semel_visit *visit, struct semel_broker *
 {
 	const struct semel_store_driver *driver = visit->store->driver;
 	struct semel_hold_counts held = { 0 };
+	struct semel_consumers consumers = { 0 };
 	uint64_t dead = 0;
+	(void)semel_consumers_read(visit->store, row->scope, semel_now_ms(visit->desk->env),
+				   &consumers, NULL);
 	bool reached = driver->hold_counts(visit->store, row->scope, &held, NULL) == SEMEL_OK &&
 		       driver->dead_count(visit->store, row->scope.data, &dead, NULL) == SEMEL_OK;
 
@@ -100,8 +116,8 @@ bool semel_subscription_to_json(struct semel_visit *visit, struct semel_broker *
 	semel_buffer_string(text, "\"since\":");
 	semel_buffer_time(text, row->since_ms);
 	semel_buffer_string(text, ",");
-	reached = backlog_members(visit, broker, row, text) && reached;
-	breaker_member(text, row->scope.data);
+	reached = backlog_members(visit, broker, row, consumers.in_hand, text) && reached;
+	consumer_members(visit, row->scope.data, &consumers, text);
 	semel_buffer_printf(text,
 			    "\"paused\":%s,\"retrying\":%" PRIu64 ",\"blocked\":%" PRIu64
 			    ",\"parked\":%" PRIu64 ",\"deadLetters\":%" PRIu64 "}",

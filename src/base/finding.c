@@ -43,6 +43,10 @@ static const struct {
 	[SEMEL_CHECK_TOPOLOGY] = { "topology", "queues and topics are there, durable, and of the "
 					       "right type" },
 	[SEMEL_CHECK_BINDINGS] = { "bindings", "every queue gets the events of its topic" },
+	[SEMEL_CHECK_CONSUMERS] = { "consumers", "every subscription has a consumer at work" },
+	[SEMEL_CHECK_STUCK] = { "stuck", "what waits will move" },
+	[SEMEL_CHECK_TOPICS] = { "topics", "what is published is read, and what is read is "
+					   "published" },
 };
 
 static const char *const gravity_names[] = { "fine", "advice", "problem" };

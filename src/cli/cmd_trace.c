@@ -37,6 +37,15 @@ static void life_text(const struct semel_life *life, struct semel_buffer *buffer
 			buffer->data[--buffer->length] = '\0';
 		semel_buffer_string(buffer, "\n");
 	}
+	for (size_t i = 0; i < life->verdict_count; i++) {
+		const struct semel_trace_verdict *verdict = &life->verdicts[i];
+		semel_buffer_printf(buffer, "%s%s%s%s", i ? "" : "\n",
+				    verdict->scope ? verdict->scope : "",
+				    verdict->scope ? ": " : "", verdict->text);
+		if (verdict->command)
+			semel_buffer_printf(buffer, " (%s)", verdict->command);
+		semel_buffer_string(buffer, "\n");
+	}
 }
 
 static semel_status print_life(const struct semel_invocation *invocation,
@@ -96,8 +105,11 @@ const struct semel_command semel_command_trace = {
 	.positionals_min = 1,
 	.positionals_max = 1,
 	.options = options,
-	.details = "When it was committed, attempted and confirmed, who claimed it, whether it was "
-		   "retried, dead-lettered or replayed, and where it still waits; in the order of "
-		   "time. An event that nobody knows is exit 65.",
+	.details =
+		"When it was committed, attempted and confirmed, who claimed it, whether it was "
+		"retried, dead-lettered or replayed, and where it still waits; in the order of "
+		"time. It ends with a verdict for each subscription that wants the event: done, "
+		"waiting and for what, a dead letter, parked behind which event, stuck. An event "
+		"that nobody knows is exit 65.",
 	.examples = examples,
 };

@@ -3,6 +3,8 @@
 #include "consume/consumer.h"
 
 #include "base/buffer.h"
+#include "observe/log.h"
+#include "store/subscription.h"
 
 #include <stdio.h>
 
@@ -24,6 +26,26 @@ static const char *handler_name(const struct semel_consumer *consumer)
 		break;
 	}
 	return "none";
+}
+
+/* A hint only: the producer may have another database, and a role may not be allowed to look. */
+static void hint_at_topics(const struct semel_consumer *consumer)
+{
+	struct semel_topics published = { 0 };
+	if (semel_topics_published(consumer->store, consumer->arena, &published, NULL) != SEMEL_OK)
+		return;
+	for (size_t i = 0; consumer->topics[i]; i++) {
+		const char *meant = semel_topics_meant(&published, consumer->topics[i]);
+		char hint[2 * SEMEL_NAME_MAX + 64];
+		if (!meant)
+			continue;
+		snprintf(hint, sizeof hint, "nothing is published to %s; did you mean %s?",
+			 consumer->topics[i], meant);
+		semel_log(SEMEL_LOG_WARN, "the subscription reads a topic that nobody publishes",
+			  &(struct semel_log_fields){ .consumer = consumer->scope.data,
+						      .topic = consumer->topics[i],
+						      .error = hint });
+	}
 }
 
 semel_status semel_consumer_register(struct semel_consumer *consumer, semel_error *error)
@@ -53,5 +75,7 @@ semel_status semel_consumer_register(struct semel_consumer *consumer, semel_erro
 	semel_status status = consumer->store->driver->subscription_put(
 		consumer->store, &row, semel_now_ms(consumer->env), error);
 	semel_buffer_free(&topics);
+	if (status == SEMEL_OK)
+		hint_at_topics(consumer);
 	return status;
 }

@@ -201,6 +201,8 @@ static void examine_broker(struct visit *visit)
 	for (size_t i = 0; i < plan->wanted_count; i++)
 		examine_subscription(visit, &plan->wanted[i]);
 	examine_known(visit);
+	if (visit->store)
+		semel_doctor_look_at_work(plan, visit->store, visit->arena);
 }
 
 semel_status semel_doctor_run(const struct semel_doctor_plan *plan, semel_error *error)

@@ -23,4 +23,9 @@ struct semel_doctor_plan {
  * memory). */
 semel_status semel_doctor_run(const struct semel_doctor_plan *plan, semel_error *error);
 
+/* Of a store and a broker that can be reached: who is at work, what is stuck, which topics nobody
+ * reads (work.c). */
+void semel_doctor_look_at_work(const struct semel_doctor_plan *plan, semel_store *store,
+			       struct semel_arena *arena);
+
 #endif

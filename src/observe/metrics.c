@@ -157,6 +157,11 @@ static const struct definition definitions[SEMEL_METRIC_COUNT] = {
 				  "1 while a person has paused it.",
 				  GAUGE,
 				  { "scope" } },
+	[SEMEL_METRIC_STUCK] = { "semel_stuck",
+				 "Events that wait, and nothing will ever move them (semel "
+				 "repair).",
+				 GAUGE,
+				 { "scope" } },
 	[SEMEL_METRIC_DLQ_PENDING_AGE] = { "semel_dlq_pending_age_seconds",
 					   "How long the oldest pending dead letter has waited.",
 					   GAUGE,

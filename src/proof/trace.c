@@ -7,6 +7,7 @@
 #include "base/time.h"
 #include "observe/log.h"
 #include "proof/onlooker.h"
+#include "proof/verdict.h"
 #include "store/subscription.h"
 
 #include <string.h>
@@ -92,21 +93,113 @@ static semel_status look_in(struct semel_broker *broker, semel_store *store,
 	return status;
 }
 
+/* ---- how it stands ----------------------------------------------------------------------------
+ */
+
+/* As the outbox has it, once it is published. */
+static semel_status find_event(const struct semel_trace_plan *plan, const char *event_id,
+			       struct semel_arena *arena, struct semel_outbox_row *row,
+			       bool *found_out, semel_error *error)
+{
+	const struct semel_outbox_filter filter = { .id = event_id };
+	semel_status status = SEMEL_OK;
+	*found_out = false;
+	for (size_t i = 0; i < plan->store_count && status == SEMEL_OK && !*found_out; i++) {
+		semel_store *store = plan->stores[i];
+		struct semel_outbox_batch batch = {
+			.arena = arena, .rows = row, .capacity = 1, .bytes_max = 1
+		};
+		status = store->driver->outbox_select(store, &filter, 0, &batch, error);
+		*found_out = status == SEMEL_OK && batch.count > 0;
+	}
+	return status;
+}
+
+static bool has_fact(const struct semel_life *life, const char *what)
+{
+	for (size_t i = 0; i < life->count; i++)
+		if (!life->facts[i].scope && strcmp(life->facts[i].what, what) == 0)
+			return true;
+	return false;
+}
+
+static void add_verdict(struct collection *collection, const struct semel_trace_verdict *verdict)
+{
+	struct semel_life *life = collection->life;
+	struct semel_trace_verdict *bigger =
+		semel_arena_alloc(collection->arena, sizeof(*bigger) * (life->verdict_count + 1));
+	if (!bigger) {
+		collection->failed = true;
+		return;
+	}
+	if (life->verdict_count > 0)
+		memcpy(bigger, life->verdicts, sizeof(*bigger) * life->verdict_count);
+	bigger[life->verdict_count++] = *verdict;
+	life->verdicts = bigger;
+}
+
+static semel_status judge_store(const struct semel_verdict_case *of, semel_store *store,
+				struct collection *collection, semel_error *error)
+{
+	struct semel_subscription_row *rows = NULL;
+	uint32_t count = 0;
+	semel_status status =
+		semel_subscription_read(store, collection->arena, &rows, &count, error);
+	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
+		struct semel_trace_verdict verdict = { 0 };
+		status = semel_verdict_of(of, store, &rows[i], &verdict, error);
+		if (status == SEMEL_OK && verdict.text)
+			add_verdict(collection, &verdict);
+	}
+	return status;
+}
+
+static void judge_unpublished(struct collection *collection)
+{
+	const struct semel_trace_verdict verdict = { .state = "unpublished",
+						     .text = "not published yet: a relay does that",
+						     .command = "semel relay --drain" };
+	const struct semel_life *life = collection->life;
+	if (has_fact(life, "committed") && !has_fact(life, "published"))
+		add_verdict(collection, &verdict);
+}
+
 /* The story is worth telling without the broker too. */
-static void ask_broker(const struct semel_trace_plan *plan, const char *event_id,
-		       struct collection *collection)
+static semel_status judge(const struct semel_trace_plan *plan, const char *event_id,
+			  struct collection *collection, semel_error *error)
 {
 	struct semel_broker *broker = NULL;
 	struct semel_onlooker onlooker;
-	semel_error error = { 0 };
-	semel_status status = semel_broker_open(plan->broker_url, plan->env, 1, &broker, &error);
-	for (size_t i = 0; i < plan->store_count && status == SEMEL_OK; i++) {
+	struct semel_outbox_row row = { .seq = 0 };
+	bool found = false;
+	semel_error trouble = { 0 };
+	semel_status reached = plan->broker_url ? semel_broker_open(plan->broker_url, plan->env, 1,
+								    &broker, &trouble)
+						: SEMEL_OK;
+	if (reached != SEMEL_OK)
+		semel_logf(SEMEL_LOG_WARN, "the broker could not be asked: %s", trouble.text);
+	for (size_t i = 0; i < plan->store_count && broker && reached == SEMEL_OK; i++) {
 		semel_onlooker_attend(&onlooker, broker, plan->stores[i]);
-		status = look_in(broker, plan->stores[i], plan, event_id, collection, &error);
+		reached = look_in(broker, plan->stores[i], plan, event_id, collection, &trouble);
+		if (reached != SEMEL_OK)
+			semel_logf(SEMEL_LOG_WARN, "the broker could not be asked: %s",
+				   trouble.text);
+	}
+	semel_status status = find_event(plan, event_id, collection->arena, &row, &found, error);
+	const struct semel_verdict_case of = { .event_id = event_id,
+					       .event = found ? &row.event : NULL,
+					       .life = collection->life,
+					       .broker = reached == SEMEL_OK ? broker : NULL,
+					       .env = plan->env,
+					       .arena = collection->arena };
+	judge_unpublished(collection);
+	for (size_t i = 0; i < plan->store_count && status == SEMEL_OK; i++) {
+		if (broker)
+			semel_onlooker_attend(&onlooker, broker, plan->stores[i]);
+		status = judge_store(&of, plan->stores[i], collection, error);
 	}
 	semel_broker_close(broker);
-	if (status != SEMEL_OK)
-		semel_logf(SEMEL_LOG_WARN, "the broker could not be asked: %s", error.text);
+	return status;
 }
 
 semel_status semel_trace_run(const struct semel_trace_plan *plan, const char *event_id,
@@ -122,8 +215,10 @@ semel_status semel_trace_run(const struct semel_trace_plan *plan, const char *ev
 		if (status != SEMEL_OK && status != SEMEL_NOT_FOUND)
 			return status;
 	}
-	if (plan->broker_url && life_out->count > 0)
-		ask_broker(plan, event_id, &collection);
+	semel_status status =
+		life_out->count > 0 ? judge(plan, event_id, &collection, error) : SEMEL_OK;
+	if (status != SEMEL_OK)
+		return status;
 	if (collection.failed)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory to trace");
 	if (life_out->count == 0)
@@ -157,6 +252,19 @@ void semel_life_to_json(const struct semel_life *life, const char *event_id,
 	for (size_t i = 0; i < life->count; i++) {
 		semel_buffer_string(buffer, i ? ",\n " : "");
 		fact_json(&life->facts[i], buffer);
+	}
+	semel_buffer_string(buffer, "],\n\"verdicts\":[");
+	for (size_t i = 0; i < life->verdict_count; i++) {
+		const struct semel_trace_verdict *verdict = &life->verdicts[i];
+		semel_buffer_string(buffer, i ? ",\n {\"scope\":" : "{\"scope\":");
+		semel_buffer_json_or_null(buffer, semel_text_of(verdict->scope));
+		semel_buffer_string(buffer, ",\"state\":");
+		semel_buffer_json(buffer, semel_text_of(verdict->state));
+		semel_buffer_string(buffer, ",\"text\":");
+		semel_buffer_json(buffer, semel_text_of(verdict->text));
+		semel_buffer_string(buffer, ",\"command\":");
+		semel_buffer_json_or_null(buffer, semel_text_of(verdict->command));
+		semel_buffer_string(buffer, "}");
 	}
 	semel_buffer_string(buffer, "]}\n");
 }

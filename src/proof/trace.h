@@ -15,9 +15,19 @@ struct semel_trace_plan {
 	const struct semel_env *env;
 };
 
+/* How it stands at one subscription. */
+struct semel_trace_verdict {
+	const char *scope;   /* NULL: it has not been published yet */
+	const char *state;   /* "done", "waiting", "stuck", … */
+	const char *text;    /* a clause */
+	const char *command; /* what helps; NULL: nothing needs to be done, or it is in the text */
+};
+
 struct semel_life {
 	struct semel_fact *facts; /* in the order of time */
 	size_t count;
+	struct semel_trace_verdict *verdicts; /* one for each subscription whose event it is */
+	size_t verdict_count;
 };
 
 /* In the arena. NOT_FOUND when nobody knows the event. */

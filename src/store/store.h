@@ -361,6 +361,7 @@ typedef void (*semel_fact_seen)(const struct semel_fact *fact, void *user);
 typedef semel_status (*semel_id_seen)(struct semel_text id, const char *status,
 				      struct semel_text topic, int64_t time_ms, void *user);
 
+typedef void (*semel_text_seen)(struct semel_text text, void *user);
 typedef void (*semel_aggregate_seen)(struct semel_text type, struct semel_text id, void *user);
 
 struct semel_outbox_counts {
@@ -507,6 +508,9 @@ struct semel_store_driver {
 				      semel_error *error);
 	semel_status (*outbox_each)(semel_store *store, semel_id_seen seen, void *user,
 				    semel_error *error);
+	/* The topics of the newest events, some thousands, each once. Cheap, whatever is kept. */
+	semel_status (*outbox_topics)(semel_store *store, semel_text_seen seen, void *user,
+				      semel_error *error);
 	/* Ids in ascending byte order, and what a binding is compared with. */
 	semel_status (*outbox_routing_each)(semel_store *store, semel_routing_seen seen, void *user,
 					    semel_error *error);
@@ -747,6 +751,7 @@ semel_status semel_store_examine(const char *url, const struct semel_examination
 /* How many lanes there are, and how many of them no relay holds at this moment. */
 struct semel_lanes_state {
 	int32_t count, unheld;
+	int64_t low_sum; /* of their low marks: it grows when events are published */
 };
 semel_status semel_store_lanes(semel_store *store, int64_t now_ms,
 			       struct semel_lanes_state *state_out, semel_error *error);

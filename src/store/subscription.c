@@ -116,3 +116,27 @@ semel_status semel_subscription_ever(semel_store *store, const struct semel_subs
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for topics");
 	return status;
 }
+
+static void gather_published(struct semel_text topic, void *user)
+{
+	gather(topic, 0, 0, user);
+}
+
+semel_status semel_topics_published(semel_store *store, struct semel_arena *arena,
+				    struct semel_topics *topics_out, semel_error *error)
+{
+	struct gathering gathering = { topics_out, arena, false };
+	*topics_out = (struct semel_topics){ 0 };
+	semel_status status =
+		store->driver->outbox_topics(store, gather_published, &gathering, error);
+	if (gathering.failed)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for topics");
+	return status;
+}
+
+const char *semel_topics_meant(const struct semel_topics *topics, const char *topic)
+{
+	if (topics->count == 0 || semel_topics_have(topics, semel_text_of(topic)))
+		return NULL;
+	return semel_text_nearest(topic, topics->names, topics->count);
+}

@@ -30,6 +30,11 @@ semel_status semel_subscription_ever(semel_store *store, const struct semel_subs
 /* Adds one that is not among them. False: no memory. */
 bool semel_topics_add(struct semel_topics *topics, struct semel_text topic,
 		      struct semel_arena *arena);
+/* Topics of the newest events of the outbox, in the arena. */
+semel_status semel_topics_published(semel_store *store, struct semel_arena *arena,
+				    struct semel_topics *topics_out, semel_error *error);
+/* Is a topic not among these, but one with nearly its name? NULL: it is, or there is none. */
+const char *semel_topics_meant(const struct semel_topics *topics, const char *topic);
 bool semel_topics_have(const struct semel_topics *topics, struct semel_text topic);
 
 #endif

@@ -195,6 +195,26 @@ static void topics_with_claims_are_known(void **state)
 	semel_store_close(store);
 }
 
+static void topic_told(struct semel_text topic, void *user)
+{
+	size_t length = strlen(lines);
+	(void)user;
+	snprintf(lines + length, sizeof(lines) - length, "%s\n", topic.data);
+}
+
+static void the_topics_of_the_newest_events_are_told_once_each(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	lines[0] = '\0';
+	assert_ok(store->driver->outbox_topics(store, topic_told, NULL, NULL));
+	assert_string_equal(lines, "");
+	store_publish(store, "e1", "a", "e2", "b", NULL);
+	assert_ok(store->driver->outbox_topics(store, topic_told, NULL, NULL));
+	assert_string_equal(lines, "order.events\n");
+	semel_store_close(store);
+}
+
 static semel_status routing_told(struct semel_text id, struct semel_text routing_key, void *user)
 {
 	size_t length = strlen(lines);
@@ -256,6 +276,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_claim_that_is_not_finished_is_told),
 	cmocka_unit_test(a_key_that_is_held_already_is_left_alone),
 	cmocka_unit_test(topics_with_claims_are_known),
+	cmocka_unit_test(the_topics_of_the_newest_events_are_told_once_each),
 	cmocka_unit_test(an_event_has_a_routing_key_which_is_its_type_unless_it_names_one),
 	cmocka_unit_test(one_event_is_selected_by_its_id),
 };

@@ -29,7 +29,8 @@ def test_a_delivered_event(shop):
     facts = life(shop, event_id)
     assert facts.index(("committed", None)) < facts.index(("published", None)) < facts.index(("processed", "billing"))
     told = shop.ok("trace", event_id)
-    assert [line.split()[2] for line in told.splitlines()][0] == "committed"
+    assert told.splitlines()[0].split()[2] == "committed"
+    assert told.splitlines()[-1] == "billing: done"
 
 
 def test_an_event_that_was_only_committed(shop):

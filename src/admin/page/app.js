@@ -160,6 +160,11 @@ function showRates(sight) {
 
 const breakers = ["closed", "half open", "open"];
 
+function standing(one) {
+  if (one.consumers === 0) return "no consumer";
+  return one.waitsFor ? "waiting" : "taking";
+}
+
 function subscriptionRow(one) {
   const button = element("button", { type: "button", onclick: () => pause(one) }, one.paused ? "Resume" : "Pause");
   button.setAttribute("aria-label", `${one.paused ? "Resume" : "Pause"} ${one.scope}`);
@@ -167,7 +172,7 @@ function subscriptionRow(one) {
     element("td", {}, one.scope), element("td", {}, one.topics.join(", ")),
     ...["lag", "retrying", "parked", "deadLetters"].map((key) => element("td", { class: "number" }, number(one[key]))),
     element("td", {}, one.breaker === null ? "–" : breakers[one.breaker]),
-    element("td", {}, one.paused ? "paused" : "taking"), element("td", {}, button));
+    element("td", {}, one.paused ? "paused" : standing(one)), element("td", {}, button));
   return row;
 }
 

@@ -52,6 +52,7 @@ const struct semel_store_driver semel_store_postgres = {
 	.outbox_counts = semel_pg_outbox_counts,
 	.outbox_select = semel_pg_outbox_select,
 	.outbox_each = semel_pg_outbox_each,
+	.outbox_topics = semel_pg_outbox_topics,
 	.outbox_routing_each = semel_pg_outbox_routing_each,
 	.outbox_pruned_until = semel_pg_outbox_pruned_until,
 	.inbox_claim = semel_pg_inbox_claim,

@@ -402,6 +402,8 @@ semel_status semel_pg_inbox_known_since(semel_store *store, int64_t *time_ms_out
 /* waits.c */
 semel_status semel_pg_waits_each(semel_store *store, struct semel_text scope, semel_wait_seen seen,
 				 void *user, semel_error *error);
+semel_status semel_pg_outbox_topics(semel_store *store, semel_text_seen seen, void *user,
+				    semel_error *error);
 semel_status semel_pg_inbox_has_topic(semel_store *store, struct semel_text topic, bool *has_out,
 				      semel_error *error);
 semel_status semel_pg_outbox_routing_each(semel_store *store, semel_routing_seen seen, void *user,

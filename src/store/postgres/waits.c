@@ -61,6 +61,13 @@ static const struct semel_pg_query claim_waits = {
 static const struct semel_pg_query any_of_topic = {
 	"look for claims of a topic", "SELECT EXISTS (SELECT 1 FROM semel_inbox WHERE topic = $1)"
 };
+/* A lane is one stretch of the key. */
+static const struct semel_pg_query newest_topics = {
+	"look at the topics of the outbox",
+	"SELECT DISTINCT coalesce(o.topic, o.aggregate_type || '.events') FROM semel_lease l"
+	" CROSS JOIN LATERAL (SELECT topic, aggregate_type FROM semel_outbox"
+	" WHERE lane = l.lane ORDER BY seq DESC LIMIT 1000) o"
+};
 static const struct semel_pg_query each_routing = {
 	"read the outbox", "SELECT id, coalesce(routing_key, event_type) FROM semel_outbox"
 			   " WHERE id > $1 ORDER BY id LIMIT $2"
@@ -178,5 +185,17 @@ semel_status semel_pg_outbox_routing_each(semel_store *store, semel_routing_seen
 			status = seen(peek(page, row, 0), peek(page, row, 1), user);
 	} while (status == SEMEL_OK && semel_pg_rows(page) == PAGE_ROWS);
 	semel_pg_clear(page);
+	return status;
+}
+
+semel_status semel_pg_outbox_topics(semel_store *store, semel_text_seen seen, void *user,
+				    semel_error *error)
+{
+	PGresult *result = NULL;
+	semel_status status =
+		semel_pg_run(semel_pg_tx(store), &newest_topics, NULL, &result, error);
+	for (int row = 0; row < semel_pg_rows(result); row++)
+		seen(peek(result, row, 0), user);
+	semel_pg_clear(result);
 	return status;
 }

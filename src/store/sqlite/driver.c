@@ -44,6 +44,7 @@ const struct semel_store_driver semel_store_sqlite = {
 	.outbox_counts = semel_sqlite_outbox_counts,
 	.outbox_select = semel_sqlite_outbox_select,
 	.outbox_each = semel_sqlite_outbox_each,
+	.outbox_topics = semel_sqlite_outbox_topics,
 	.outbox_routing_each = semel_sqlite_outbox_routing_each,
 	.outbox_pruned_until = semel_sqlite_outbox_pruned_until,
 	.inbox_claim = semel_sqlite_inbox_claim,

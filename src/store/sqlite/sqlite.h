@@ -297,6 +297,8 @@ semel_status semel_sqlite_inbox_known_since(semel_store *store, int64_t *time_ms
 /* waits.c */
 semel_status semel_sqlite_waits_each(semel_store *store, struct semel_text scope,
 				     semel_wait_seen seen, void *user, semel_error *error);
+semel_status semel_sqlite_outbox_topics(semel_store *store, semel_text_seen seen, void *user,
+					semel_error *error);
 semel_status semel_sqlite_inbox_has_topic(semel_store *store, struct semel_text topic,
 					  bool *has_out, semel_error *error);
 semel_status semel_sqlite_outbox_routing_each(semel_store *store, semel_routing_seen seen,

@@ -45,6 +45,11 @@ static const struct semel_sqlite_query any_of_topic = {
 	SEMEL_SQL_ONCE, "look for claims of a topic",
 	"SELECT 1 FROM semel_inbox WHERE topic = ?1 LIMIT 1"
 };
+static const struct semel_sqlite_query newest_topics = {
+	SEMEL_SQL_ONCE, "look at the topics of the outbox",
+	"SELECT DISTINCT coalesce(topic, aggregate_type || '.events') FROM"
+	" (SELECT topic, aggregate_type FROM semel_outbox ORDER BY seq DESC LIMIT 10000)"
+};
 static const struct semel_sqlite_query each_routing = {
 	SEMEL_SQL_ONCE, "read the outbox",
 	"SELECT id, coalesce(routing_key, event_type) FROM semel_outbox ORDER BY id"
@@ -133,5 +138,23 @@ semel_status semel_sqlite_outbox_routing_each(semel_store *store, semel_routing_
 			status = seen(peek(statement, 0), peek(statement, 1), user);
 	} while (status == SEMEL_OK && row);
 	semel_sqlite_give(tx, &each_routing, statement);
+	return status;
+}
+
+semel_status semel_sqlite_outbox_topics(semel_store *store, semel_text_seen seen, void *user,
+					semel_error *error)
+{
+	semel_tx tx = semel_sqlite_tx(store);
+	sqlite3_stmt *statement = NULL;
+	bool row = false;
+	semel_status status = semel_sqlite_take(tx, &newest_topics, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	do {
+		status = semel_sqlite_step(tx, &newest_topics, statement, &row, error);
+		if (status == SEMEL_OK && row)
+			seen(peek(statement, 0), user);
+	} while (status == SEMEL_OK && row);
+	semel_sqlite_give(tx, &newest_topics, statement);
 	return status;
 }

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commonest incidents: the handler is down, the subscription is paused, nobody consumes, a topic is mistyped. Each
+command that people look at says so, and none cries wolf."""
+import json
+
+import pytest
+
+from program import wait_for
+from story import consume, deliver, mend, prepare, publish, relay
+
+pytestmark = [pytest.mark.anywhere]
+
+REFUSED = "http://127.0.0.1:9/"  # nobody listens on the port of the discard service
+
+
+@pytest.fixture
+def shop(semel):
+    prepare(semel)
+    return semel
+
+
+def spawn(shop, *handler, scope="billing"):
+    return shop.spawn("consume", "--scope", scope, "--topic", "order.events", *handler)
+
+
+def row(shop):
+    rows = shop.sql("SELECT breaker, in_hand, paused FROM semel_consumer WHERE scope = 'billing'")
+    return rows[0] if rows else (0, 0, False)
+
+
+def verdict(shop, event_id, scope="billing"):
+    (one,) = [one for one in shop.json("trace", event_id)["verdicts"] if one["scope"] == scope]
+    return one
+
+
+def findings(shop, check):
+    done = shop.run("doctor", "--json")
+    assert done.returncode in (0, 1), done.stderr
+    return [finding for finding in json.loads(done.stdout)["findings"] if finding["check"] == check]
+
+
+def scope_of(shop, *more):
+    report = json.loads(shop.run("verify", "--json", *more).stdout)
+    (scope,) = [scope for scope in report["scopes"] if scope["scope"] == "billing"]
+    return scope
+
+
+@pytest.mark.core
+def test_everybody_says_that_the_handler_is_down(shop):
+    event_id = publish(shop, "first")
+    publish(shop, "second", "2")
+    relay(shop)
+    consumer = spawn(shop, "--http", REFUSED)
+    wait_for(lambda: row(shop)[0] == 2 and row(shop)[1] >= 1, what="the open breaker in the store")
+
+    scope = scope_of(shop)
+    assert (scope["waiting"], scope["missing"], scope["stuck"]) == (2, 0, 0)
+    told = verdict(shop, event_id)
+    assert REFUSED in told["text"] and "since" in told["text"] and "next try in" in told["text"]
+    assert f"billing: {told['text'].partition(' since')[0]}" in shop.ok("trace", event_id)
+    (finding,) = findings(shop, "consumers")
+    assert finding["gravity"] == "problem" and REFUSED in finding["text"]
+    top = shop.ok("top")
+    assert f"standing still: billing: no answer from {REFUSED}" in top and "\nready\n" not in top
+    (subscription,) = shop.json("top")["subscriptions"]
+    assert (subscription["lag"], subscription["consumers"], subscription["breaker"]) == (2, 1, 2)
+    shop.stop(consumer)
+
+
+def test_everybody_says_that_the_subscription_is_paused(shop):
+    deliver(shop, ("first", "1"))
+    shop.ok("subscriptions", "pause", "billing")
+    consumer = spawn(shop, "--exec", "true")
+    wait_for(lambda: row(shop)[2], what="the pause in the store")
+    event_id = publish(shop, "second")
+    relay(shop)
+    scope = scope_of(shop, "--wait", "11s")
+    assert (scope["waiting"], scope["missing"]) == (1, 0)
+    told = verdict(shop, event_id)
+    assert "paused" in told["text"] and told["command"] == "semel subscriptions resume billing"
+    (finding,) = findings(shop, "consumers")
+    assert "paused" in finding["text"] and finding["do"] == "semel subscriptions resume billing"
+    assert "paused" in shop.ok("top")
+    (subscription,) = shop.json("subscriptions", "list")
+    assert (subscription["paused"], subscription["consumers"]) == (True, 1)
+    shop.ok("subscriptions", "resume", "billing")
+    wait_for(lambda: verdict(shop, event_id)["state"] == "done", what="the event")
+    shop.stop(consumer)
+
+
+def test_everybody_says_that_nobody_consumes(shop):
+    deliver(shop, ("first", "1"))
+    (finding,) = findings(shop, "consumers")
+    assert finding["gravity"] == "advice" and "no consumer is running" in finding["text"]
+    event_id = publish(shop, "second")
+    assert shop.json("trace", event_id)["verdicts"][0]["state"] == "unpublished"
+    relay(shop)
+    assert verdict(shop, event_id)["text"] == "waiting, no consumer is running"
+    (finding,) = findings(shop, "consumers")
+    assert finding["gravity"] == "problem"
+    assert "no consumer" in shop.ok("top")
+
+
+def test_trace_ends_with_how_the_event_stands(shop):
+    bad, second = deliver(shop, ("bad", "1"), ("second", "1"))
+    (letter,) = shop.json("dlq", "list")
+    told = verdict(shop, bad)
+    assert (told["state"], told["command"]) == ("dead", f"semel dlq show {letter['dlqEntryId']}")
+    assert verdict(shop, second)["text"].startswith(f"parked behind {bad}")
+    shop.sql("DELETE FROM semel_hold")
+    assert (verdict(shop, second)["state"], verdict(shop, second)["command"]) == ("stuck", "semel repair")
+    (finding,) = findings(shop, "stuck")
+    assert (finding["gravity"], finding["do"]) == ("problem", "semel repair")
+    shop.ok("repair")
+    assert findings(shop, "stuck") == []
+    shop.ok("dlq", "discard", letter["dlqEntryId"])
+    assert verdict(shop, bad)["state"] == "discarded"
+    mend(shop)
+    consume(shop)
+    assert verdict(shop, second)["state"] == "done"
+
+
+@pytest.mark.only("local")
+def test_a_subscription_to_a_topic_that_nobody_publishes_gets_a_hint(shop):
+    deliver(shop, ("first", "1"))
+    done = shop.run("consume", "--scope", "audit", "--topic", "ordr.events", "--exec", "true", "--drain")
+    assert done.returncode == 0 and "did you mean order.events?" in done.stderr
+    (finding,) = findings(shop, "topics")
+    assert finding["do"] == "did you mean --topic order.events?"
+
+
+@pytest.mark.only("local")
+def test_events_of_a_topic_that_nobody_reads_are_told_by_doctor(shop):
+    deliver(shop, ("first", "1"))
+    assert findings(shop, "topics") == []
+    publish(shop, "second", "2", "--topic", "ordr.events")
+    relay(shop)
+    (finding,) = findings(shop, "topics")
+    assert finding["gravity"] == "problem" and "did the producer mean order.events?" in finding["do"]

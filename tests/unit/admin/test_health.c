@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* When something has moved between two looks. */
+#include "admin/health.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static const struct semel_sight before = { .waiting = 1,
+					   .oldest_ms = 1000,
+					   .lanes = { .low_sum = 7 } };
+
+static void nothing_moves_while_the_same_event_waits_alone(void **state)
+{
+	(void)state;
+	struct semel_sight now = before;
+	assert_false(semel_sight_moved(&before, &now));
+	now.waiting = 2;
+	assert_false(semel_sight_moved(&before, &now));
+}
+
+static void others_that_were_published_meanwhile_have_moved(void **state)
+{
+	(void)state;
+	struct semel_sight now = before;
+	now.lanes.low_sum = 73;
+	assert_true(semel_sight_moved(&before, &now));
+}
+
+static void an_outbox_that_is_empty_has_moved(void **state)
+{
+	(void)state;
+	struct semel_sight now = before;
+	now.waiting = 0;
+	assert_true(semel_sight_moved(&before, &now));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(nothing_moves_while_the_same_event_waits_alone),
+		cmocka_unit_test(others_that_were_published_meanwhile_have_moved),
+		cmocka_unit_test(an_outbox_that_is_empty_has_moved),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
