@@ -487,7 +487,7 @@ def stage_examples(run):
 
 
 def stage_chaos(run):
-    if build(run, "test", ["semel-planted"]):
+    if build(run, "test", ["semel-planted", "semel_model"]):
         run_pytest(run, "chaos", ["tests/chaos"], ROOT / "build-test", PYTEST_S, workers=WORKERS)
 
 
@@ -615,6 +615,20 @@ def stage_model(run):
             run.tally.add(name, PASSED if code == 0 else FAILED, tail(output))
 
 
+MODEL_MIXES = ("postgres+rabbitmq", "postgres+kafka")
+
+
+def stage_model_servers(run):
+    """The model's sequences on the real program and real servers (SEMEL_MODEL_SEEDS)."""
+    if not build(run, "test", ["semel", "semel_model"]):
+        return
+    chosen = {key: value for key, value in os.environ.items() if key in ("SEMEL_MODEL_SEEDS", "SEMEL_MODEL_STEPS")}
+    suite = ("sequences", ["tests/chaos/test_model_sequences.py"])
+    for mix in MODEL_MIXES:
+        names = [f"sequences on {mix}"]
+        with_servers(run, kinds_of(mix), names, lambda there, mix=mix: run_mix(run, mix, [suite], {**there, **chosen}))
+
+
 # name, function, in the whole run, in `quick`, what it does
 STAGES = (
     ("checks", stage_checks, True, True, "format, tail numbers, include direction, words, the checks' own tests"),
@@ -633,6 +647,7 @@ STAGES = (
     ("tidy", stage_tidy, False, False, "clang-tidy over src/"),
     ("mixes", stage_mixes, True, False, "matrix, hand-over, soak, e2e and outages on mixes of store and broker"),
     ("outages", stage_outages, False, False, "all outages of Kafka, of the replication slot and of streams in a cluster"),
+    ("model-servers", stage_model_servers, False, False, "the model's sequences on PostgreSQL with RabbitMQ and Kafka"),
     ("soak", stage_soak, False, False, "the long soak (SEMEL_SOAK_SECONDS, 600)"),
 )
 # Stages that look at build-test need it built.
@@ -640,10 +655,10 @@ NEED_BUILD = {"unit", "contract", "docs", "e2e", "examples", "mixes", "outages",
 
 
 def parse_arguments():
-    lines = [f"  {name:10}{'' if whole else '(on request) '}{what}" for name, _, whole, _, what in STAGES]
+    lines = [f"  {name:14}{'' if whole else '(on request) '}{what}" for name, _, whole, _, what in STAGES]
     parser = argparse.ArgumentParser(
         prog="scripts/test", description="Runs the tests: all of them, the quick ones, or named stages.",
-        epilog="stages, in their order:\n" + "\n".join(lines) + "\n  quick     checks … e2e, in under a minute",
+        epilog="stages, in their order:\n" + "\n".join(lines) + "\n  quick         checks … e2e, in under a minute",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--list", action="store_true", help="print the stages and end")

@@ -250,6 +250,12 @@ int explore(const struct exploration *exploration)
 		     0);
 	if (board == MAP_FAILED)
 		return 2;
+	if (strcmp(exploration->kind, "print") == 0) {
+		make_sequence(exploration, exploration->seed, &board->now);
+		for (int i = 0; i < board->now.count; i++)
+			step_print_json(&board->now.steps[i], stdout);
+		return 0;
+	}
 	if (strcmp(exploration->kind, "one") == 0) {
 		wanted = "";
 		make_sequence(exploration, exploration->seed, &board->now);

@@ -13,7 +13,7 @@ struct exploration {
 	int steps;         /* of a sequence by chance */
 	int setting;       /* -1: all of them in turn */
 	const char *plant; /* the bug that is to be found; NULL: none is expected */
-	const char *kind;  /* "chance", "short", or "one" (the sequence of the seed) */
+	const char *kind;  /* "chance", "short", "one" (the sequence of the seed), or "print" */
 };
 
 struct sequence {

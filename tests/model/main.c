@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Explores the real library by sequences of steps, and shortens those that break the promise.
  *
- *   semel_model [--kind chance|short|one] [--seconds N] [--seed N] [--steps N]
+ *   semel_model [--kind chance|short|one|print] [--seconds N] [--seed N] [--steps N]
  *               [--setting NAME] [--without STEP] [--plant BUG] [--verbose]
  *
  * Ends with 0 when nothing is broken; with --plant, when something is. */

@@ -16,7 +16,11 @@
 #define HOUR_MS INT64_C(3600000)
 
 static const int64_t spans_ms[] = { 100, 1100, 2200, 6000, 40000, 2 * HOUR_MS };
-enum { SPANS = sizeof spans_ms / sizeof spans_ms[0] };
+
+int64_t step_span_ms(const struct step *step)
+{
+	return spans_ms[step->a % (sizeof spans_ms / sizeof spans_ms[0])];
+}
 
 static void expect(struct world *world, semel_status status, const char *what)
 {
@@ -366,7 +370,7 @@ static void act(struct world *world, const struct step *step)
 		consume(world, step);
 		break;
 	case STEP_PASS:
-		disk_clock_ms += spans_ms[step->a % SPANS];
+		disk_clock_ms += step_span_ms(step);
 		break;
 	case STEP_STOP:
 		stop(world, step);
@@ -545,6 +549,11 @@ static const char *const step_names[STEP_COUNT] = {
 	"lose",       "repeat",      "postpone", "save",      "restore",
 };
 
+const char *step_name(int action)
+{
+	return step_names[action];
+}
+
 bool step_forbid(const char *name)
 {
 	for (int i = 0; i < STEP_COUNT; i++)
@@ -608,133 +617,4 @@ struct step step_draw(uint64_t (*next)(void *user), void *user)
 	if (can_fail(step.action) && bits / 288 % (step.action == STEP_DLQ_REPLAY ? 2 : 4) == 0)
 		draw_fault(&step, (unsigned)(bits / 1152 % 10000));
 	return step;
-}
-
-/* ---- printing -------------------------------------------------------------------------------- */
-
-static const char *const nature_names[NATURES] = { "well", "rejected", "retried" };
-
-static void print_fault(const struct step *step, FILE *out)
-{
-	switch ((enum fault)step->fault) {
-	case FAULT_KILL:
-		fprintf(out, "   # killed before its commit no. %d", step->at + 1);
-		break;
-	case FAULT_POINT:
-		fprintf(out, "   # SEMEL_FAILPOINT=%s:kill",
-			semel_failpoint_rows()[step->at % SEMEL_FP_COUNT].name);
-		break;
-	case FAULT_OUTAGE:
-		fprintf(out, "   # the disk fails from its commit no. %d on, for this command",
-			step->at + 1);
-		break;
-	case FAULT_MEANWHILE:
-		fprintf(out, "   # at %s it stands still, and the next one comes in between",
-			semel_failpoint_rows()[step->at % SEMEL_FP_COUNT].name);
-		break;
-	case FAULT_NONE:
-	case FAULT_COUNT:
-		break;
-	}
-	fputc('\n', out);
-}
-
-static void print_replay(const struct setting *setting, const struct step *step, FILE *out)
-{
-	int aggregate = step->b % (AGGREGATES + 1), to = step->a % (SCOPES + 1);
-
-	fprintf(out, "semel replay");
-	if (aggregate > 0)
-		fprintf(out, " --aggregate order:o-%d", aggregate);
-	if (step->action == STEP_REPROCESS)
-		fprintf(out, " --scope %s --reprocess", setting->scopes[step->a % SCOPES].scope);
-	else if (to > 0)
-		fprintf(out, " --scope %s", setting->scopes[to - 1].scope);
-	if (step->c % 2 == 1)
-		fprintf(out, " --max 1");
-}
-
-static void print_force(const struct step *step, FILE *out)
-{
-	const char *copy = step->a % 2 == 0 ? "delayed copy" : "record, from the end,";
-
-	if (step->action == STEP_LOSE)
-		fprintf(out, "# the broker loses %s no. %d", copy, step->b + 1);
-	else if (step->action == STEP_REPEAT)
-		fprintf(out, "# the broker repeats %s no. %d", copy, step->b + 1);
-	else if (step->action == STEP_POSTPONE)
-		fprintf(out, "# the broker delays delayed copy no. %d by 30 s more", step->b + 1);
-	else if (step->action == STEP_SAVE)
-		fprintf(out, "cp store.db* broker.db* backup/");
-	else
-		fprintf(out, "cp backup/%s .   # with everything stopped",
-			step->a % 3 == 0   ? "store.db*"
-			: step->a % 3 == 1 ? "broker.db*"
-					   : "*");
-}
-
-static void print_operator(const struct setting *setting, const struct step *step, FILE *out)
-{
-	switch ((enum action)step->action) {
-	case STEP_DLQ_REPLAY:
-		fprintf(out, "semel dlq replay   # no. %d of the pending ones", step->a + 1);
-		break;
-	case STEP_DLQ_DISCARD:
-		fprintf(out, "semel dlq discard   # no. %d of the pending ones", step->a + 1);
-		break;
-	case STEP_REPLAY:
-	case STEP_REPROCESS:
-		print_replay(setting, step, out);
-		break;
-	case STEP_PRUNE:
-		fprintf(out, "%ssemel prune   # dead-letters: 1h",
-			step->a % 3 > 0 ? "sleep 2h; " : "");
-		break;
-	case STEP_PAUSE:
-		fprintf(out, "semel pause/resume %s", setting->scopes[step->a % SCOPES].scope);
-		break;
-	default:
-		print_force(step, out);
-		break;
-	}
-}
-
-void step_print(const struct setting *setting, const struct step *step, FILE *out)
-{
-	int party = step->a % (2 + SCOPES * CONSUMERS);
-
-	switch ((enum action)step->action) {
-	case STEP_PUBLISH:
-		fprintf(out, "semel publish --aggregate order:o-%d   # its handlers say: %s",
-			step->a % AGGREGATES + 1, nature_names[step->b % NATURES]);
-		break;
-	case STEP_RELAY:
-		fprintf(out, "semel relay   # %d turns", step->a + 1);
-		break;
-	case STEP_CONSUME:
-		fprintf(out, "semel consume --scope %s   # consumer %d, %d turns",
-			setting->scopes[step->a % SCOPES].scope, step->b % CONSUMERS + 1,
-			step->c + 1);
-		break;
-	case STEP_PASS:
-		fprintf(out, "sleep %.1f", (double)spans_ms[step->a % SPANS] / 1000);
-		break;
-	case STEP_STOP:
-		if (party == 0)
-			fprintf(out, "# stop the relay");
-		else if (party == STOP_ALL)
-			fprintf(out, "# stop all");
-		else
-			fprintf(out, "# stop consumer %d of %s", (party - 1) / SCOPES + 1,
-				setting->scopes[(party - 1) % SCOPES].scope);
-		break;
-	case STEP_VERDICT:
-		fprintf(out, "# from now on event %d (modulo their number) is %s", step->a + 1,
-			nature_names[step->b % NATURES]);
-		break;
-	default:
-		print_operator(setting, step, out);
-		break;
-	}
-	print_fault(step, out);
 }

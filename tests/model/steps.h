@@ -45,6 +45,8 @@ struct step {
 	uint8_t action, a, b, c, fault, at;
 };
 
+/* How much time STEP_PASS lets pass. */
+int64_t step_span_ms(const struct step *step);
 /* Does the first of so many, and judges what is seen afterwards. Returns how many it did: two, when
  * the next one came in between. */
 int step_run(struct world *world, const struct step *steps, int count);
@@ -52,8 +54,11 @@ int step_run(struct world *world, const struct step *steps, int count);
 void step_do(struct world *world, struct step step);
 /* By chance; next() makes numbers. */
 struct step step_draw(uint64_t (*next)(void *user), void *user);
+const char *step_name(int action);
 /* Steps of this name are drawn no more. False: there are none. */
 bool step_forbid(const char *name);
+/* For a program: a line of JSON. */
+void step_print_json(const struct step *step, FILE *out);
 /* As a person would do it. */
 void step_print(const struct setting *setting, const struct step *step, FILE *out);
 
