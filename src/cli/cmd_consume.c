@@ -16,7 +16,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ALARM_MS 2000
+#define ALARM_MS                                                                                   \
+	3000 /* calls that are broken off are concluded; the alarm is for what is stuck            \
+	      */
 
 static semel_consumer_options read_options(const struct semel_invocation *invocation)
 {
@@ -134,7 +136,7 @@ static semel_status work(struct semel_invocation *invocation, semel_consumer *co
 {
 	const struct semel_args *args = invocation->args;
 	uint64_t max = (uint64_t)semel_args_number(args, "max");
-	semel_signals_watch(stop, consumer, semel_args_duration_ms(args, "grace"));
+	semel_signals_watch(stop, consumer, semel_args_duration_ms(args, "grace") + ALARM_MS);
 	semel_notify("READY=1");
 	if (semel_args_flag(args, "drain") && !semel_args_flag(args, "print"))
 		semel_progress_follow("events done", SEMEL_METRIC_CONSUMED, "done");
@@ -161,8 +163,7 @@ semel_status semel_delivery_consumer(struct semel_invocation *invocation,
 	status = semel_consumer_open(&options, consumer_out, error);
 	if (status != SEMEL_OK)
 		return status;
-	/* A process that is told to end does so by its alarm, with 75, before this is over. */
-	semel_consumer_set_grace(*consumer_out, semel_args_duration_ms(args, "grace") + ALARM_MS);
+	semel_consumer_set_grace(*consumer_out, semel_args_duration_ms(args, "grace"));
 	status = use_upcasters(args, *consumer_out, error);
 	if (status == SEMEL_OK)
 		status = use_handler(args, *consumer_out, error);

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #define PARTS_MAX 256
+#define PARTS_MS  4000 /* more than the grace: a part concludes what it broke off */
 #define IDLE_MS   (INT64_C(3600) * 1000)
 #define WAIT_MS   100 /* for the end of a part, before the signals are looked at again */
 
@@ -361,7 +362,7 @@ static semel_status deliver(struct semel_invocation *invocation)
 	crew.hangup = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	if (status == SEMEL_OK) {
 		semel_wake_watch_fd(crew.wake, crew.hangup);
-		semel_signals_watch(stop, &crew, grace_ms);
+		semel_signals_watch(stop, &crew, grace_ms + PARTS_MS);
 		semel_signals_hear_hangup(crew.hangup);
 		status = start_all(&crew, config, error);
 	}

@@ -26,6 +26,8 @@
 
 #define HAND_MIN       64
 #define HAND_PER_CALL  16
+#define FETCH_MIN      16
+#define FETCH_PER_CALL 4
 #define HAND_BYTES_MAX ((size_t)16 * 1024 * 1024) /* one fetch may exceed it */
 #define RENEW_MS       10000
 #define MOVED_MS       200
@@ -220,9 +222,13 @@ static uint32_t wanted_deliveries(struct semel_consumer *consumer)
 	const struct semel_hand *hand = &dispatch->hand;
 	int64_t now_ms = semel_steady_ms(consumer->env);
 	uint32_t room = hand->capacity - hand->count;
+	uint32_t piece = consumer->options.concurrency * FETCH_PER_CALL;
 
-	if (room < hand->capacity / 4 || hand->bytes >= HAND_BYTES_MAX || consumer->paused ||
-	    is_giving_back(consumer) || now_ms < dispatch->take_at_ms)
+	if (piece < FETCH_MIN)
+		piece = FETCH_MIN;
+	room = room < piece ? 0 : piece;
+	if (hand->bytes >= HAND_BYTES_MAX || consumer->paused || is_giving_back(consumer) ||
+	    now_ms < dispatch->take_at_ms)
 		room = 0;
 	room = semel_breaker_allow(&consumer->breaker, room, now_ms);
 	if (consumer->breaker.state == SEMEL_BREAKER_HALF_OPEN && !wants_probe(consumer))

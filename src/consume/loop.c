@@ -252,11 +252,14 @@ static void conclude_calls(struct semel_consumer *consumer, int64_t until_ms)
 
 /* Calls under way are concluded within the grace; the rest is interrupted, and concluded as such.
  */
-static void finish(struct semel_consumer *consumer)
+static bool finish(struct semel_consumer *consumer)
 {
+	bool in_time = true;
+
 	consumer->ending = true;
 	conclude_calls(consumer, semel_steady_ms(consumer->env) + consumer->grace_ms);
 	if (semel_dispatch_calls(consumer) > 0) {
+		in_time = false;
 		semel_dispatch_interrupt(consumer);
 		conclude_calls(consumer, semel_steady_ms(consumer->env) + INTERRUPTED_MS);
 		if (semel_dispatch_calls(consumer) > 0)
@@ -265,6 +268,7 @@ static void finish(struct semel_consumer *consumer)
 		semel_dispatch_close(consumer);
 	}
 	consumer->ending = false;
+	return in_time;
 }
 
 semel_status semel_consumer_prepare(semel_consumer *consumer, uint64_t max, semel_error *error)
@@ -297,7 +301,7 @@ static semel_status run_until(struct semel_consumer *consumer, int64_t until_ms,
 			pause_for(consumer, pause_ms);
 		if (status == SEMEL_OK && draining && !drained && !is_over(consumer) &&
 		    semel_steady_ms(consumer->env) >= until_ms) {
-			finish(consumer);
+			(void)finish(consumer);
 			if (consumer->store && consumer->broker)
 				(void)semel_left_look(consumer, draining, &left, &trouble);
 			return semel_left_explain(consumer, &left, error);
@@ -305,7 +309,13 @@ static semel_status run_until(struct semel_consumer *consumer, int64_t until_ms,
 	}
 	if (status != SEMEL_OK)
 		return semel_error_set(error, status, "%s", trouble.text);
-	finish(consumer);
+	if (!finish(consumer))
+		return semel_error_set(
+			error, SEMEL_NOT_FINISHED,
+			"calls of %s were not finished within the grace period and "
+			"were broken off; they are made again, or are in doubt (see: "
+			"semel dlq list)",
+			consumer->scope.data);
 	return SEMEL_OK;
 }
 

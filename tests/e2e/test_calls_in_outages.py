@@ -90,11 +90,11 @@ def shop(semel):
 
 
 class Consumer:
-    def __init__(self, shop, promise, env):
+    def __init__(self, shop, promise, env, *more):
         self.shop, self.log = shop, shop.folder / "consumer.log"
         with open(self.log, "w") as log:
             self.child = shop.spawn("consume", "--scope", "billing", "--topic", "order.events", "--exec", PROGRAM, "--concurrency",
-                                    str(CALLS), "--handler-timeout", "1h", *PROMISES[promise], "--drain", env=env, stderr=log)
+                                    str(CALLS), "--handler-timeout", "1h", *PROMISES[promise], "--drain", *more, env=env, stderr=log)
         self.wait_for("begun")
 
     def lines(self, name):
@@ -150,3 +150,17 @@ def test_calls_that_outlive_an_outage_are_concluded_when_they_end(shop, name, pr
         outage.end()
         consumer.let_calls_end()
         consumer.ends_well()
+
+
+@pytest.mark.parametrize("promise", PROMISES)
+def test_a_call_that_is_broken_off_by_a_stop_is_repeated_or_in_doubt(shop, promise):
+    consumer = Consumer(shop, promise, {}, "--grace", "1s")
+    assert shop.stop(consumer.child) == 75
+    letters = shop.json("dlq", "list")
+    if promise == "same-tx":
+        assert letters == []
+        consumer.let_calls_end()
+        shop.ok("consume", "--scope", "billing", "--topic", "order.events", "--exec", PROGRAM, *PROMISES[promise], "--drain")
+        assert len(consumer.lines("ended")) == CALLS
+    else:
+        assert len(letters) == CALLS and all(letter["failureReason"].startswith("in doubt") for letter in letters)

@@ -139,6 +139,7 @@ static void an_interrupted_run_is_an_outage(void **state)
 	pthread_join(thread, NULL);
 	semel_outside_exec.close(outside);
 	assert_int_equal(outcome.status, SEMEL_OUTAGE);
+	assert_true(outcome.interrupted);
 }
 
 static void a_blank_command_is_refused(void **state)

@@ -275,6 +275,7 @@ static void an_interrupted_request_is_an_outage(void **state)
 	assert_int_equal(run(fixture), SEMEL_OUTAGE); /* the server never answers */
 	pthread_join(thread, NULL);
 	assert_false(fixture->outcome.timed_out);
+	assert_true(fixture->outcome.interrupted);
 	assert_says(&fixture->outcome, "the consumer stops");
 }
 
