@@ -320,6 +320,8 @@ static semel_status one_pass(struct semel_consumer *consumer, struct semel_item 
 		return status;
 
 	status = semel_batch_attempt_each(consumer, items, count, error);
+	if (status == SEMEL_OK && count == 1)
+		status = semel_care_over(consumer, items, error);
 	if (status == SEMEL_OK)
 		status = write_places(consumer, items, count, error);
 	if (status == SEMEL_OK)
@@ -351,7 +353,9 @@ static semel_status pass_alone(struct semel_consumer *consumer, struct semel_ite
 			semel_item_move(&items[i], SEMEL_FATE_LATER);
 			continue;
 		}
-		status = one_pass(consumer, &items[i], 1, &refused, error);
+		status = semel_care_note(consumer, &items[i], error);
+		if (status == SEMEL_OK)
+			status = one_pass(consumer, &items[i], 1, &refused, error);
 		if (status == SEMEL_OK && refused)
 			status = one_pass(consumer, &items[i], 1, &refused, error);
 		if (status == SEMEL_OK)
@@ -390,7 +394,7 @@ static void forget_settled(struct semel_item *items, uint32_t *count)
 static semel_status with_care(struct semel_consumer *consumer, struct semel_item *items,
 			      uint32_t count, semel_error *error)
 {
-	bool alone = false;
+	bool alone = consumer->care.on;
 	int64_t delay_ms;
 
 	while (still_open(items, count, &delay_ms) > 0) {
@@ -584,7 +588,7 @@ semel_status semel_batch_process(struct semel_consumer *consumer, struct semel_i
 
 	if (!semel_consumer_joins(consumer))
 		return semel_batch_one_by_one(consumer, items, count, error);
-	if (any_broken(items, count))
+	if (any_broken(items, count) || consumer->care.on)
 		return with_care(consumer, items, count, error);
 	semel_status status = try_together(consumer, items, count, &guilty, error);
 	if (status == SEMEL_OK)

@@ -13,6 +13,7 @@
 #include "base/uuid.h"
 #include "broker/broker.h"
 #include "consume/breaker.h"
+#include "consume/care.h"
 #include "consume/handler.h"
 #include "consume/place.h"
 #include "consume/presence.h"
@@ -111,8 +112,9 @@ struct semel_consumer {
 	struct semel_presence_state presence;
 	semel_consumer_counts counts;
 	struct semel_tally tally;
-	uint64_t settled, max;     /* deliveries; max 0: no limit */
-	bool one_round;            /* of followers in a transaction: one of them ended the last */
+	uint64_t settled, max; /* deliveries; max 0: no limit */
+	bool one_round;        /* of followers in a transaction: one of them ended the last */
+	struct semel_care care;
 	uint32_t alone;            /* so many followers come next, in transactions of their own */
 	bool put_off;              /* something came too early: it has to be fetched again … */
 	bool paused;               /* by a person */

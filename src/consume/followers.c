@@ -222,6 +222,8 @@ static semel_status run_released(struct semel_consumer *consumer, struct rounds 
 		rounds->all ? run_rounds(consumer, rounds, error)
 			    : semel_error_set(error, SEMEL_INTERNAL, "no memory for the followers");
 
+	for (uint32_t i = 0; i < rounds->total && status == SEMEL_OK; i++)
+		status = semel_care_over(consumer, rounds->all[i], error);
 	if (status == SEMEL_OK) {
 		consumer->one_round = false;
 		status = semel_batch_commit(consumer, error);
@@ -235,6 +237,33 @@ static semel_status run_released(struct semel_consumer *consumer, struct rounds 
 	consumer->one_round = true;
 	return rounds->total > 0 ? SEMEL_OK
 				 : finish_doomed(consumer, rounds->items, rounds->count, error);
+}
+
+/* It is written down in a transaction of its own, and read again behind it; count 0: somebody else
+ * was quicker. */
+static semel_status note_first(struct semel_consumer *consumer, struct rounds *rounds,
+			       semel_error *error)
+{
+	const struct semel_store_driver *driver = driver_of(consumer);
+	struct semel_item noted = rounds->items[0];
+	semel_status status = driver->commit(consumer->store, error);
+
+	if (status == SEMEL_OK)
+		status = semel_care_note(consumer, &noted, error);
+	if (status == SEMEL_OK)
+		status = driver->begin(consumer->store, error);
+	if (status == SEMEL_OK)
+		status = semel_followers_read(consumer, 1, consumer->arena, &rounds->items,
+					      &rounds->count, error);
+	if (status != SEMEL_OK || rounds->count == 0)
+		return status;
+	if (!semel_text_equal(rounds->items[0].entry_id, noted.entry_id)) {
+		rounds->count = 0;
+		return SEMEL_OK;
+	}
+	if (noted.refused)
+		rounds->items[0] = noted;
+	return SEMEL_OK;
 }
 
 /* One by one here too: a crash leaves one of them in doubt. */
@@ -258,6 +287,8 @@ semel_status semel_followers_run(struct semel_consumer *consumer, bool *ran_out,
 	*ran_out = false;
 	if (rounds.max == 0)
 		return SEMEL_OK;
+	if (consumer->care.on)
+		rounds.max = 1;
 	if (consumer->alone > 0) {
 		consumer->alone--;
 		rounds.max = 1;
@@ -273,6 +304,12 @@ semel_status semel_followers_run(struct semel_consumer *consumer, bool *ran_out,
 		return status;
 	}
 	*ran_out = rounds.count > 0;
+	if (rounds.count > 0 && consumer->care.on)
+		status = note_first(consumer, &rounds, error);
+	if (status != SEMEL_OK) {
+		driver->rollback(consumer->store);
+		return status;
+	}
 	if (rounds.count == 0)
 		return driver->commit(consumer->store, error);
 	return semel_consumer_joins(consumer)

@@ -280,7 +280,9 @@ semel_status semel_consumer_prepare(semel_consumer *consumer, uint64_t max, seme
 				       consumer->scope.data);
 	consumer->max = max > 0 ? consumer->settled + max : 0;
 	semel_status status = semel_consumer_connect(consumer, error);
-	return status == SEMEL_OK ? semel_consumer_register(consumer, error) : status;
+	if (status == SEMEL_OK)
+		status = semel_consumer_register(consumer, error);
+	return status == SEMEL_OK ? semel_care_begin(consumer, error) : status;
 }
 
 static semel_status run_until(struct semel_consumer *consumer, int64_t until_ms, uint64_t max,
@@ -309,6 +311,8 @@ static semel_status run_until(struct semel_consumer *consumer, int64_t until_ms,
 	}
 	if (status != SEMEL_OK)
 		return semel_error_set(error, status, "%s", trouble.text);
+	if (drained)
+		semel_care_end(consumer);
 	if (!finish(consumer))
 		return semel_error_set(
 			error, SEMEL_NOT_FINISHED,

@@ -250,6 +250,15 @@ struct semel_presence {
 /* The texts live until the call returns. */
 typedef void (*semel_presence_seen)(const struct semel_presence *presence, void *user);
 
+/* A run that a crash may end. */
+struct semel_running {
+	struct semel_text scope, event_id;
+	const char *owner;
+	int64_t now_ms;
+	int64_t forget_ms; /* what was begun in the scope before this, and not ended, is forgotten
+			    */
+};
+
 /* ---- dead letters --------------------------------------------------------------------------- */
 
 struct semel_dead_entry {
@@ -692,6 +701,12 @@ struct semel_store_driver {
 	 * over. */
 	semel_status (*presence_each)(semel_store *store, struct semel_text scope,
 				      semel_presence_seen seen, void *user, semel_error *error);
+	/* -- runs that a crash may end. In the open transaction. begin: runs_out tells how many
+	 * owners have begun it since it ended last, this one included. */
+	semel_status (*running_begin)(semel_tx tx, const struct semel_running *running,
+				      uint32_t *runs_out, semel_error *error);
+	semel_status (*running_end)(semel_tx tx, struct semel_text scope,
+				    struct semel_text event_id, semel_error *error);
 
 	/* -- subscriptions, retention, trace. put also remembers which topics the scope reads: one
 	 * that is not among them any more was removed now. */

@@ -169,7 +169,48 @@ static void the_binding_of_a_subscription_is_kept(void **state)
 	semel_store_close(store);
 }
 
+static uint32_t begin_run(semel_store *store, const char *event, const char *owner, int64_t now_ms)
+{
+	struct semel_running running = { .scope = BILLING,
+					 .event_id = semel_text_of(event),
+					 .owner = owner,
+					 .now_ms = now_ms,
+					 .forget_ms = now_ms - 1000 };
+	uint32_t runs = 0;
+	store_begin(store);
+	assert_ok(store->driver->running_begin(store_tx(store), &running, &runs, NULL));
+	store_commit(store);
+	return runs;
+}
+
+static void a_run_that_was_begun_and_not_ended_is_counted_once_for_each_owner(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	assert_int_equal(begin_run(store, "e1", "first", STORE_NOW), 1);
+	assert_int_equal(begin_run(store, "e1", "first", STORE_NOW), 1);
+	assert_int_equal(begin_run(store, "e1", "second", STORE_NOW), 2);
+	assert_int_equal(begin_run(store, "e2", "second", STORE_NOW), 1);
+	assert_int_equal(begin_run(store, "e1", "third", STORE_NOW), 3);
+	store_begin(store);
+	assert_ok(store->driver->running_end(store_tx(store), BILLING, SEMEL_TEXT("e1"), NULL));
+	store_commit(store);
+	assert_int_equal(begin_run(store, "e1", "fourth", STORE_NOW), 1);
+	semel_store_close(store);
+}
+
+static void runs_of_long_ago_are_forgotten(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	assert_int_equal(begin_run(store, "e1", "first", STORE_NOW), 1);
+	assert_int_equal(begin_run(store, "e1", "second", STORE_NOW + 2000), 1);
+	semel_store_close(store);
+}
+
 static const struct CMUnitTest tests[] = {
+	cmocka_unit_test(a_run_that_was_begun_and_not_ended_is_counted_once_for_each_owner),
+	cmocka_unit_test(runs_of_long_ago_are_forgotten),
 	cmocka_unit_test(a_consumer_has_one_row_that_it_keeps_up_to_date),
 	cmocka_unit_test(consumers_are_told_by_scope_or_all_of_them),
 	cmocka_unit_test(one_that_ends_goes_and_takes_those_who_died_long_ago_along),

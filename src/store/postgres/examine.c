@@ -73,6 +73,7 @@ static const char missing_rights[] =
 	" ('consume', 'semel_subscription', '{SELECT,INSERT,UPDATE}'),"
 	" ('consume', 'semel_subscription_topic', '{SELECT,INSERT,UPDATE}'),"
 	" ('consume', 'semel_consumer', '{SELECT,INSERT,UPDATE,DELETE}'),"
+	" ('consume', 'semel_running', '{SELECT,INSERT,UPDATE,DELETE}'),"
 	" ('consume', 'semel_position', '{SELECT,INSERT,UPDATE}')"
 	") AS need (part, name, rights), unnest(rights::text[]) AS r"
 	" WHERE to_regclass(name) IS NOT NULL AND NOT has_table_privilege(name, r)"

@@ -304,6 +304,11 @@ semel_status semel_sqlite_inbox_has_topic(semel_store *store, struct semel_text 
 semel_status semel_sqlite_outbox_routing_each(semel_store *store, semel_routing_seen seen,
 					      void *user, semel_error *error);
 
+/* running.c */
+semel_status semel_sqlite_running_begin(semel_tx tx, const struct semel_running *running,
+					uint32_t *runs_out, semel_error *error);
+semel_status semel_sqlite_running_end(semel_tx tx, struct semel_text scope,
+				      struct semel_text event_id, semel_error *error);
 /* presence.c */
 semel_status semel_sqlite_presence_put(semel_store *store, const struct semel_presence *presence,
 				       semel_error *error);

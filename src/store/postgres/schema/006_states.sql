@@ -74,3 +74,17 @@ INSERT INTO semel_subscription_topic (scope, topic, since)
 	SELECT s.scope, t.topic, s.since
 	FROM semel_subscription s, jsonb_array_elements_text(s.topics::jsonb) AS t (topic)
 	ON CONFLICT DO NOTHING;
+
+-- ---- runs that a crash may end -------------------------------------------------------------------
+
+-- After a consumer died, events run one by one, and each is written down before it runs; the row goes
+-- with its effect. So one at which consumers die again and again is known: by how many owners it
+-- was begun and never ended.
+CREATE TABLE semel_running (
+	scope text COLLATE "C" NOT NULL,
+	event_id text COLLATE "C" NOT NULL,
+	owner text COLLATE "C" NOT NULL, -- the last one
+	runs integer NOT NULL,
+	begun_at timestamptz NOT NULL,
+	PRIMARY KEY (scope, event_id)
+);

@@ -45,3 +45,17 @@ CREATE TABLE semel_subscription_topic (
 INSERT INTO semel_subscription_topic (scope, topic, since)
 	SELECT s.scope, t.value, s.since FROM semel_subscription s, json_each(s.topics) t
 	WHERE true ON CONFLICT DO NOTHING;
+
+-- ---- runs that a crash may end -------------------------------------------------------------------
+
+-- After a consumer died, events run one by one, and each is written down before it runs; the row goes
+-- with its effect. So one at which consumers die again and again is known: by how many owners it
+-- was begun and never ended.
+CREATE TABLE semel_running (
+	scope TEXT NOT NULL,
+	event_id TEXT NOT NULL,
+	owner TEXT NOT NULL, -- the last one
+	runs INTEGER NOT NULL,
+	begun_at TEXT NOT NULL,
+	PRIMARY KEY (scope, event_id)
+) WITHOUT ROWID;
