@@ -46,8 +46,9 @@ enum semel_fate {
 struct semel_item {
 	const struct semel_delivery *delivery; /* as it came */
 	struct semel_event event;              /* as the handler sees it */
-	struct semel_hold_key key;  /* what order is kept within: its aggregate or topic */
-	struct semel_text entry_id; /* data set: a parked follower, kept in the store */
+	struct semel_hold_key key;      /* what order is kept within: its aggregate or topic */
+	struct semel_text entry_id;     /* data set: a parked follower, kept in the store */
+	struct semel_text business_key; /* that must be new; data NULL: the id alone */
 	struct semel_inbox_claim claim;
 	enum semel_fate fate;
 	bool illegal;        /* a move that no table has: nothing of it may be committed */

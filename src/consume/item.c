@@ -27,6 +27,7 @@ static void fill_claim(const struct semel_consumer *consumer, struct semel_item 
 		.scope = consumer->scope,
 		.event_id = item->delivery->event.id,
 		.topic = item->delivery->event.topic,
+		.key = item->business_key,
 		.handler_version = consumer->handler_version,
 		.event_time_ms = item->delivery->event.time_ms,
 		.partition = item->delivery->partition,
@@ -37,6 +38,21 @@ static void fill_claim(const struct semel_consumer *consumer, struct semel_item 
 	};
 }
 
+static semel_status take_business_key(const struct semel_consumer *consumer,
+				      struct semel_item *item, struct semel_arena *arena,
+				      semel_error *error)
+{
+	const char *header = consumer->dedup_header;
+	struct semel_text key = semel_event_header(&item->delivery->event, header, arena);
+
+	if (semel_text_is_blank(key))
+		return semel_error_set(error, SEMEL_CONTRACT,
+				       "header %s is missing, and the subscription dedups by it",
+				       header);
+	item->business_key = key;
+	return semel_event_check_kept(header, key, error);
+}
+
 /* Broken contracts have no claim and no retry; but they have their place in the order. */
 static void inspect(const struct semel_consumer *consumer, struct semel_item *item,
 		    struct semel_arena *arena)
@@ -45,14 +61,8 @@ static void inspect(const struct semel_consumer *consumer, struct semel_item *it
 	semel_error said = { .status = SEMEL_OK };
 
 	item->broken = semel_event_check(event, &said);
-	if (item->broken == SEMEL_OK && consumer->dedup_header) {
-		item->claim.key = semel_event_header(event, consumer->dedup_header, arena);
-		if (semel_text_is_blank(item->claim.key))
-			item->broken = semel_error_set(&said, SEMEL_CONTRACT,
-						       "header %s is missing, and the "
-						       "subscription dedups by it",
-						       consumer->dedup_header);
-	}
+	if (item->broken == SEMEL_OK && consumer->dedup_header)
+		item->broken = take_business_key(consumer, item, arena, &said);
 	if (item->broken != SEMEL_OK)
 		item->reason = semel_arena_printf(arena, "%s", said.text);
 }
@@ -73,15 +83,17 @@ struct semel_item *semel_items_make(const struct semel_consumer *consumer,
 			event->id = semel_event_header(event, consumer->id_header, arena);
 		items[i] = (struct semel_item){
 			.delivery = &deliveries[i],
-			.event = *event,
-			.key = semel_hold_key_of(event, total ? SEMEL_HOLD_BY_TOPIC
-							      : SEMEL_HOLD_BY_AGGREGATE),
 			.replay = deliveries[i].passage.replay,
 			.runs = deliveries[i].passage.attempt,
 			.received_ms = received_ms,
 		};
-		fill_claim(consumer, &items[i]);
 		inspect(consumer, &items[i], arena);
+		if (items[i].broken != SEMEL_OK)
+			semel_event_mend(event, arena); /* for its dead letter */
+		items[i].event = *event;
+		items[i].key = semel_hold_key_of(event, total ? SEMEL_HOLD_BY_TOPIC
+							      : SEMEL_HOLD_BY_AGGREGATE);
+		fill_claim(consumer, &items[i]);
 	}
 	return items;
 }

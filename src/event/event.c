@@ -373,6 +373,15 @@ semel_status semel_event_from_input(const semel_event_input *input, const struct
 	return take_payload(input, event_out, error);
 }
 
+static semel_status check_delivered(const char *field, struct semel_text name, semel_error *error)
+{
+	if (is_plain_name(name))
+		return SEMEL_OK;
+	if (semel_text_is_blank(name))
+		return semel_error_set(error, SEMEL_CONTRACT, "the event has no %s", field);
+	return semel_event_check_kept(field, name, error);
+}
+
 semel_status semel_event_check(const struct semel_event *event, semel_error *error)
 {
 	const struct {
@@ -385,10 +394,15 @@ semel_status semel_event_check(const struct semel_event *event, semel_error *err
 		{ "aggregate id", event->aggregate_id },
 		{ "topic", event->topic },
 	};
-	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
-		if (semel_text_is_blank(needed[i].text))
-			return semel_error_set(error, SEMEL_CONTRACT, "the event has no %s",
-					       needed[i].field);
+	semel_status status = SEMEL_OK;
+	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]) && status == SEMEL_OK; i++)
+		status = check_delivered(needed[i].field, needed[i].text, error);
+	if (status == SEMEL_OK)
+		status = semel_event_check_kept("routing key", event->routing_key, error);
+	if (status == SEMEL_OK)
+		status = semel_event_check_kept("content type", event->content_type, error);
+	if (status != SEMEL_OK)
+		return status;
 	if (!semel_json_is_valid(event->headers) || !is_object(event->headers))
 		return semel_error_set(error, SEMEL_CONTRACT,
 				       "the event's headers are no JSON object");

@@ -38,6 +38,9 @@ uint64_t semel_event_hash_id(struct semel_text id);
 
 #define SEMEL_NAME_MAX    255 /* type, aggregate, topic, routing key, id */
 #define SEMEL_HEADERS_MAX 65536
+/* Of a delivery: messages of others may have longer names than ours. All of a key fits into one
+ * entry of every store's index. */
+#define SEMEL_FOREIGN_NAME_MAX 1024
 
 /* Checks an input and completes it (defaults, id, time), in the arena. INVALID or TOO_LARGE with a
  * text that names the field and says what to do. Nothing is kept of the input but what is copied;
@@ -46,9 +49,16 @@ semel_status semel_event_from_input(const semel_event_input *input, const struct
 				    struct semel_arena *arena, struct semel_event *event_out,
 				    semel_error *error);
 
-/* Is this delivery what the contract asks for? CONTRACT: no id, names missing, headers that are no
- * JSON object, or a payload that claims to be JSON and is not. */
+/* Is this delivery what the contract asks for? CONTRACT: no id, names missing or such that a store
+ * cannot keep them, headers that are no JSON object, or a payload that claims to be JSON and is
+ * not.
+ */
 semel_status semel_event_check(const struct semel_event *event, semel_error *error);
+/* Can every store keep this name, and find it again? CONTRACT, naming the field. */
+semel_status semel_event_check_kept(const char *field, struct semel_text name, semel_error *error);
+/* Names that cannot be kept are replaced by others that can, the same for the same name: what is
+ * left of it as text, and a hash. In the arena; without memory a name is gone. */
+void semel_event_mend(struct semel_event *event, struct semel_arena *arena);
 
 bool semel_event_is_json(const struct semel_event *event);
 /* Both are of one aggregate. */

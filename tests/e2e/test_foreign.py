@@ -189,6 +189,59 @@ def test_a_foreign_message_that_breaks_the_contract_is_a_dead_letter(shop, chann
     assert told in letter["failureReason"] and letter["attempts"] == 0
 
 
+LONG = "".join(str(uuid.uuid4()) for _ in range(200))[:6000]  # cannot be packed
+UNFIT = {
+    "id not UTF-8": ({"message_id": b"a\xff\xfe"}, "id is not valid UTF-8"),
+    "id with a zero byte": ({"message_id": "a\x00b"}, "id has a zero byte"),
+    "long id": ({"message_id": None, "headers": {"cloudEvents_id": LONG}}, "id is 6000 bytes long"),
+    "type not UTF-8": ({"type": b"\xff"}, "type is not valid UTF-8"),
+    "long type": ({"type": None, "headers": {"cloudEvents_type": LONG}}, "type is 6000 bytes long"),
+    "aggregate not UTF-8": ({"headers": {"semel-aggregate-type": "order", "semel-aggregate-id": b"\xff\xfe"}},
+                            "aggregate id is not valid UTF-8"),
+    "long aggregate": ({"headers": {"semel-aggregate-type": "order", "semel-aggregate-id": LONG}}, "aggregate id is 6000 bytes long"),
+    "long aggregate type": ({"headers": {"semel-aggregate-type": LONG, "semel-aggregate-id": "1"}},
+                            "aggregate type is 6000 bytes long"),
+    "routing key not UTF-8": ({"routing_key": b"\xff\xfe"}, "is not valid UTF-8"),
+    "content type not UTF-8": ({"content_type": b"text/\xff"}, "content type is not valid UTF-8"),
+}
+
+
+@pytest.mark.parametrize("what", UNFIT)
+def test_a_foreign_message_with_a_name_that_no_store_can_keep_is_a_dead_letter(shop, channel, what):
+    message, told = UNFIT[what]
+    send(channel, **message)
+    good = send(channel, routing_key="other")
+    done = shop.run(*CONSUME, env={"SEMEL_FAILPOINT": "consume.after-commit:kill"})
+    assert done.returncode == -9, done.stderr
+    shop.ok(*CONSUME)  # it comes again, and is the same letter
+    assert [row[0] for row in invoices(shop)] == [good]
+    (letter,) = shop.json("dlq", "list")
+    assert told in letter["failureReason"] and letter["attempts"] == 0
+    assert shop.json("dlq", "show", letter["dlqEntryId"])["eventRecord"]["payload"] in ({"total": 5}, '{"total": 5}')
+    shop.ok("trace", letter["originalEventId"])
+    shop.ok("dlq", "replay", letter["dlqEntryId"])  # under the name that it has in the list
+    shop.ok(*CONSUME)
+    assert [row[0] for row in invoices(shop)] == [good, letter["originalEventId"]]
+    assert shop.json("dlq", "list", "--status", "pending") == []
+
+
+def test_two_foreign_ids_that_are_no_text_are_two_dead_letters(shop, channel):
+    send(channel, b"1", message_id=b"a\xff", routing_key="1")
+    send(channel, b"2", message_id=b"a\xfe", routing_key="2")
+    shop.ok(*CONSUME)
+    assert sorted(letter["eventRecord"]["payload"] for letter in shop.json("dlq", "list")) == [1, 2]
+
+
+def test_a_business_key_that_no_store_can_keep_is_a_dead_letter(shop, channel):
+    for key in (LONG, "a\x00b"):
+        send(channel, headers={"idempotencyKey": key}, routing_key=key[:3].replace("\x00", "."))
+    good = send(channel, headers={"idempotencyKey": "k"})
+    shop.ok(*CONSUME, "--dedup-by", "header:idempotencyKey")
+    assert [row[0] for row in invoices(shop)] == [good]
+    assert all("idempotencyKey" in letter["failureReason"] for letter in shop.json("dlq", "list"))
+    assert shop.ok("dlq", "count").strip() == "2"
+
+
 def test_a_foreign_message_that_claims_to_be_text_is_taken_as_it_is(shop, channel):
     send(channel, b"no JSON at all", content_type="text/plain")
     shop.ok(*CONSUME)

@@ -173,6 +173,35 @@ def test_a_foreign_record_that_breaks_the_contract_is_a_dead_letter(shop, topic,
     assert told in letter["failureReason"] and letter["attempts"] == 0
 
 
+LONG = "".join(str(uuid.uuid4()) for _ in range(200))[:6000]  # cannot be packed
+UNFIT = {
+    "id not UTF-8": ({"event_id": b"a\xff\xfe"}, "id is not valid UTF-8"),
+    "id with a zero byte": ({"event_id": b"a\x00b"}, "id has a zero byte"),
+    "long id": ({"event_id": LONG}, "id is 6000 bytes long"),
+    "type not UTF-8": ({"ce_type": b"\xff"}, "type is not valid UTF-8"),
+    "aggregate not UTF-8": ({"semel-aggregate-id": b"\xff\xfe"}, "aggregate id is not valid UTF-8"),
+    "long key": ({"key": LONG}, "aggregate id is 6000 bytes long"),
+    "long aggregate type": ({"semel-aggregate-type": LONG}, "aggregate type is 6000 bytes long"),
+    "content type not UTF-8": ({"content-type": b"text/\xff"}, "content type is not valid UTF-8"),
+}
+
+
+@pytest.mark.parametrize("what", UNFIT)
+def test_a_foreign_record_with_a_name_that_no_store_can_keep_is_a_dead_letter(shop, topic, what):
+    record, told_of = UNFIT[what]
+    send(shop, **record)
+    good = send(shop, key="other")
+    shop.ok(*CONSUME)
+    shop.ok(*CONSUME)
+    assert [row[0] for row in invoices(shop)] == [good]
+    (letter,) = shop.json("dlq", "list")
+    assert told_of in letter["failureReason"] and letter["attempts"] == 0
+    shop.ok("dlq", "show", letter["dlqEntryId"])
+    shop.ok("dlq", "replay", letter["dlqEntryId"])  # under the name that it has in the list
+    shop.ok(*CONSUME)
+    assert [row[0] for row in invoices(shop)] == [good, letter["originalEventId"]]
+
+
 def test_a_tombstone_with_an_id_is_an_event_without_a_payload(shop, topic):
     event_id = send(shop, value=None)
     shop.ok(*CONSUME)

@@ -85,6 +85,7 @@ static const struct {
 	{ "26000", SEMEL_CONFIG },       /* a prepared statement that is not there: a pooler */
 	{ "42P05", SEMEL_CONFIG },       /* one that is there already: likewise */
 	{ "22", SEMEL_INVALID },         /* a value that does not fit its type */
+	{ "54", SEMEL_INVALID },         /* a value that is too large, as for an index */
 	{ "23", SEMEL_INVALID },         /* a constraint */
 	{ "42P01", SEMEL_NO_SCHEMA },    /* no such table */
 	{ "42883", SEMEL_NO_SCHEMA },    /* no such function */

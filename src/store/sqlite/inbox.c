@@ -167,7 +167,7 @@ static semel_status claim_key(struct claiming *claiming, const struct semel_inbo
 static semel_status claim_one(struct claiming *claiming, const struct semel_inbox_claim *claim,
 			      struct semel_inbox_answer *answer, semel_error *error)
 {
-	char holder[SEMEL_NAME_MAX + 1] = "";
+	char holder[SEMEL_FOREIGN_NAME_MAX + 1] = "";
 	semel_status status = SEMEL_OK;
 	*answer = (struct semel_inbox_answer){ 0 };
 	if (claim->key.data != NULL)

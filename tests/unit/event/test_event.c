@@ -311,6 +311,62 @@ static void a_broken_delivery_is_known(void **state)
 	broken(delivery, "payload");
 }
 
+static void a_name_that_no_store_can_keep_breaks_the_contract(void **state)
+{
+	(void)state;
+	static char longest[SEMEL_FOREIGN_NAME_MAX + 1];
+	memset(longest, 'x', sizeof(longest));
+	assert_int_equal(take(&good), SEMEL_OK);
+	struct semel_event delivery = event;
+	delivery.aggregate_id = (struct semel_text){ longest, SEMEL_FOREIGN_NAME_MAX };
+	delivery.id = SEMEL_TEXT("\xc3\xa4\t");
+	assert_int_equal(semel_event_check(&delivery, &error), SEMEL_OK);
+	delivery.aggregate_id.length++;
+	broken(delivery, "aggregate id is 1025 bytes long");
+	delivery = event;
+	delivery.id = SEMEL_TEXT("a\xff");
+	broken(delivery, "id is not valid UTF-8");
+	delivery = event;
+	delivery.type = SEMEL_TEXT("a\0b");
+	broken(delivery, "type has a zero byte");
+	delivery = event;
+	delivery.routing_key = SEMEL_TEXT("\xff");
+	broken(delivery, "routing key is not valid UTF-8");
+	delivery = event;
+	delivery.content_type = SEMEL_TEXT("\xff");
+	broken(delivery, "content type is not valid UTF-8");
+}
+
+static void mended_names_can_be_kept_and_stay_different(void **state)
+{
+	(void)state;
+	static char endless[6001];
+	for (size_t i = 0; i + 1 < sizeof(endless); i += 2)
+		memcpy(endless + i, "\xc3\xa4", 2);
+	assert_int_equal(take(&good), SEMEL_OK);
+	struct semel_event one = event, other = event, same;
+	one.id = SEMEL_TEXT("a\xff\0b");
+	other.id = SEMEL_TEXT("a\xfe\0b");
+	one.aggregate_id = (struct semel_text){ endless, 6000 };
+	other.aggregate_id = (struct semel_text){ endless, 5998 };
+	same = one;
+	semel_event_mend(&one, arena);
+	semel_event_mend(&other, arena);
+	semel_event_mend(&same, arena);
+	assert_int_equal(semel_event_check(&one, &error), SEMEL_OK);
+	assert_int_equal(semel_event_check(&other, &error), SEMEL_OK);
+	assert_memory_equal(one.id.data,
+			    "a\xef\xbf\xbd\xef\xbf\xbd"
+			    "b~",
+			    9);
+	assert_false(semel_text_equal(one.id, other.id));
+	assert_false(semel_text_equal(one.aggregate_id, other.aggregate_id));
+	assert_true(one.aggregate_id.length < SEMEL_NAME_MAX);
+	assert_true(semel_text_equal(one.id, same.id));
+	assert_true(semel_text_equal(one.aggregate_id, same.aggregate_id));
+	assert_true(semel_text_equal(one.type, event.type));
+}
+
 static void a_tombstone_is_an_event(void **state)
 {
 	(void)state;
@@ -352,6 +408,8 @@ int main(void)
 		cmocka_unit_test(a_payload_has_a_limit),
 		cmocka_unit_test(a_time_is_within_the_calendar),
 		cmocka_unit_test(a_broken_delivery_is_known),
+		cmocka_unit_test(a_name_that_no_store_can_keep_breaks_the_contract),
+		cmocka_unit_test(mended_names_can_be_kept_and_stay_different),
 		cmocka_unit_test(a_tombstone_is_an_event),
 		cmocka_unit_test(a_follow_up_carries_the_flow_on),
 	};

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Names that came from elsewhere and that no store could keep: too long for an index, not UTF-8, a
+ * zero byte. Such an event breaks the contract; its dead letter gets names that can be kept. Two
+ * different names never become the same one: a hash of the whole stands at the end. */
+#include "event/event.h"
+
+#include "base/error.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define KEPT_MAX 200 /* bytes of a mended name before its hash */
+
+/* U+FFFD */
+static const struct semel_text replacement = SEMEL_TEXT_CONST("\xef\xbf\xbd");
+
+static bool has_zero(struct semel_text name)
+{
+	return name.length > 0 && memchr(name.data, '\0', name.length);
+}
+
+static bool can_be_kept(struct semel_text name)
+{
+	return !name.data || (name.length <= SEMEL_FOREIGN_NAME_MAX && !has_zero(name) &&
+			      semel_text_is_utf8(name));
+}
+
+semel_status semel_event_check_kept(const char *field, struct semel_text name, semel_error *error)
+{
+	if (can_be_kept(name))
+		return SEMEL_OK;
+	if (name.length > SEMEL_FOREIGN_NAME_MAX)
+		return semel_error_set(error, SEMEL_CONTRACT,
+				       "the event's %s is %zu bytes long: at most %d can be kept",
+				       field, name.length, SEMEL_FOREIGN_NAME_MAX);
+	return semel_error_set(error, SEMEL_CONTRACT, "the event's %s %s", field,
+			       has_zero(name) ? "has a zero byte in it" : "is not valid UTF-8");
+}
+
+static struct semel_text mend(struct semel_text name, struct semel_arena *arena)
+{
+	char kept[KEPT_MAX + 4];
+	size_t length = 0;
+	if (can_be_kept(name))
+		return name;
+	for (size_t at = 0; at < name.length && length < KEPT_MAX;) {
+		const unsigned char *byte = (const unsigned char *)name.data + at;
+		size_t step = *byte == '\0' ? 0 : semel_utf8_length(byte, name.length - at);
+		const char *from = step == 0 ? replacement.data : name.data + at;
+		size_t size = step == 0 ? replacement.length : step;
+		memcpy(kept + length, from, size);
+		length += size;
+		at += step == 0 ? 1 : step;
+	}
+	const char *mended = semel_arena_printf(arena, "%.*s~%016" PRIx64, (int)length, kept,
+						semel_event_hash_id(name));
+	return semel_text_of(mended);
+}
+
+void semel_event_mend(struct semel_event *event, struct semel_arena *arena)
+{
+	struct semel_text *const names[] = {
+		&event->id,    &event->type,        &event->aggregate_type, &event->aggregate_id,
+		&event->topic, &event->routing_key, &event->content_type
+	};
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		*names[i] = mend(*names[i], arena);
+}
