@@ -131,7 +131,7 @@ struct semel_lane_marks {
 struct semel_outbox_filter { /* for replay; NULL, 0: no bound */
 	const char *id;      /* this event alone; the others do not count then */
 	const char *type, *aggregate_type, *aggregate_id;
-	int64_t since_ms, until_ms; /* of created_at; until is exclusive */
+	int64_t since_ms, until_ms; /* the event's own time; until is exclusive */
 };
 
 /* ---- inbox ---------------------------------------------------------------------------------- */
@@ -380,7 +380,7 @@ struct semel_outbox_counts {
 	uint64_t blocked;  /* behind a FAILED one that blocks: a drain waits for them */
 	uint64_t failed;
 	int64_t next_due_ms;  /* of the retrying; 0: none */
-	int64_t oldest_ms;    /* created_at of the oldest that waits; 0: none */
+	int64_t oldest_ms;    /* when the oldest that waits was committed; 0: none */
 	char last_error[256]; /* of one that is retried or failed */
 };
 
@@ -523,7 +523,8 @@ struct semel_store_driver {
 	/* Ids in ascending byte order, and what a binding is compared with. */
 	semel_status (*outbox_routing_each)(semel_store *store, semel_routing_seen seen, void *user,
 					    semel_error *error);
-	/* The newest created_at that prune has removed; 0: nothing was ever pruned. */
+	/* The newest own time of an event that prune has removed (it goes by when an event was
+	 * committed); 0: nothing was ever pruned. */
 	semel_status (*outbox_pruned_until)(semel_store *store, int64_t *time_ms_out,
 					    semel_error *error);
 

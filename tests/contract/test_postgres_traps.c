@@ -549,7 +549,7 @@ static void prune_does_not_read_what_is_young(void **state)
 	bool more = true;
 	postgres_ask(connection,
 		     "INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload,"
-		     " created_at) SELECT 'order', 'a', 't', '{}', CASE WHEN g <= 100 THEN"
+		     " committed_at) SELECT 'order', 'a', 't', '{}', CASE WHEN g <= 100 THEN"
 		     " timestamptz '2025-01-01' ELSE now() END FROM generate_series(1, 20000) AS g;"
 		     " UPDATE semel_outbox SET status = 'PUBLISHED'");
 	while (more) {

@@ -89,7 +89,7 @@ def test_tables_that_are_missing_or_old_are_a_problem(bare):
 def test_what_waits_and_nobody_carries_is_a_problem(semel):
     semel.publish()
     assert not grave(doctor(semel), "relay")
-    semel.sql("INSERT INTO semel_outbox (id, aggregate_type, aggregate_id, event_type, payload, created_at) VALUES"
+    semel.sql("INSERT INTO semel_outbox (id, aggregate_type, aggregate_id, event_type, payload, committed_at) VALUES"
               " ('01890000-0000-7000-8000-000000000000', 'order', '1', 'x', '{}', '2026-01-01T00:00:00.000Z')")
     assert "start a relay" in the(doctor(semel), "relay")["do"]
 

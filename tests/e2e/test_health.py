@@ -65,6 +65,15 @@ def test_it_is_red_when_no_relay_holds_the_lease_of_what_waits_and_green_when_id
     assert numbers(url)["semel_ready"] == 1
 
 
+def test_an_event_of_long_ago_that_was_committed_just_now_is_not_old(shop):
+    config = write(shop, admin={"listen": "127.0.0.1:0", "ready-stall": "1h"})
+    url = shop.spawn("--config", config, "serve").stdout.readline().split()[2]
+    shop.publish("--time", "2020-01-01T00:00:00Z")
+    assert reasons(url) == []
+    told = numbers(url)
+    assert told['semel_outbox_events{state="waiting"}'] == 1 and told["semel_outbox_unpublished_age_seconds"] < 3600
+
+
 @pytest.mark.only("postgres")
 def test_it_is_red_when_one_lane_is_lost_while_all_others_move(shop):
     url = serve(shop)

@@ -28,7 +28,8 @@ def age(semel, days=40):
     """Makes everything that is there so much older, as rows are when time has passed."""
     semel.sql(refuse_no_more("semel_outbox_immutable", "semel_outbox"))
     shift = f"-{days} days"
-    semel.sql(f"UPDATE semel_outbox SET created_at = {shifted('created_at')}", shift)
+    semel.sql(f"UPDATE semel_outbox SET created_at = {shifted('created_at')}, committed_at = {shifted('committed_at')}",
+              shift, shift)
     semel.sql(f"UPDATE semel_inbox SET week_start = {shifted('week_start', 'day')}, first_seen_at = {shifted('first_seen_at')},"
               f" processed_at = {shifted('processed_at')}", shift, shift, shift)
     semel.sql(f"UPDATE semel_dead_letter SET failed_at = {shifted('failed_at')},"
@@ -99,6 +100,21 @@ def test_an_event_that_nobody_has_taken_stays(shop):
     publish(shop, "waits", "1", *OLD)
     shop.ok("prune")
     assert len(shop.sql("SELECT * FROM semel_outbox")) == 1
+
+
+def test_an_event_of_long_ago_that_was_committed_just_now_stays(shop):
+    event_id = publish(shop, "late", "1", *OLD)
+    shop.ok("relay", "--drain")
+    consume(shop)
+    assert shop.json("prune", "--dry-run")["outbox"] == 0
+    assert shop.json("prune")["outbox"] == 0
+    ((committed,),) = shop.sql(f"SELECT committed_at FROM semel_outbox WHERE id = '{event_id}'")
+    assert str(committed) > "2026"
+    (fact,) = [fact for fact in shop.json("trace", event_id)["facts"] if fact["what"] == "committed"]
+    assert fact["time"] > "2026"
+    age(shop, days=20)  # since it was committed
+    assert shop.json("prune")["outbox"] == 1
+    shop.ok("verify")
 
 
 def test_an_inbox_that_forgets_before_the_outbox_is_refused(shop):

@@ -65,3 +65,45 @@ def test_a_replay_of_the_version_before_is_settled_where_it_is_known_to_be(old):
     settled = old.sql("SELECT entry_id FROM semel_dead_letter WHERE settled_at IS NOT NULL ORDER BY entry_id")
     assert settled == [("done",), ("free",), ("out",)]
     assert old.sql("SELECT count(*) FROM semel_dead_letter WHERE settled_at = moved_at") == [(3,)]
+
+
+def write(shop, name, created):
+    shop.sql("INSERT INTO semel_outbox (id, aggregate_type, aggregate_id, event_type, payload, created_at)"
+             f" VALUES ('{name}', 'order', '1', 'order.created.v1', '{{}}', '{created}')")
+
+
+def last_number(shop):
+    ((number,),) = shop.sql("SELECT max(seq) FROM semel_outbox")
+    return number
+
+
+def test_rows_of_the_version_before_count_as_committed_at_their_own_time(old):
+    for name, created in (("old", "2020-01-01T00:00:00.000Z"), ("future", "2999-01-01T00:00:00.000Z"), ("gone", T)):
+        write(old, name, created)
+    numbers = old.sql("SELECT id, seq FROM semel_outbox WHERE id <> 'gone' ORDER BY seq")
+    last = last_number(old)
+    old.sql("UPDATE semel_outbox SET status = 'PUBLISHED'")
+    old.sql("DELETE FROM semel_outbox WHERE id = 'gone'")
+    upgrade(old)
+    assert old.sql("SELECT id, seq FROM semel_outbox ORDER BY seq") == numbers
+    assert old.json("prune", "--dry-run")["outbox"] == 1
+    (fact,) = [fact for fact in old.json("trace", "old")["facts"] if fact["what"] == "committed"]
+    assert fact["time"].startswith("2020-01-01")
+    (fact,) = [fact for fact in old.json("trace", "future")["facts"] if fact["what"] == "committed"]
+    assert fact["time"] < "2900"
+    write(old, "next", "2020-01-01T00:00:00.000Z")
+    assert last_number(old) > last  # a number is never given twice
+    assert old.json("prune")["outbox"] == 1
+    assert [row[0] for row in old.sql("SELECT id FROM semel_outbox ORDER BY seq")] == ["future", "next"]
+
+
+@pytest.mark.only("sqlite")
+def test_a_trigger_of_the_application_that_publishes_still_does_after_the_upgrade(old):
+    old.sql("CREATE TABLE orders (id TEXT)")
+    old.sql("CREATE TRIGGER tell AFTER INSERT ON orders BEGIN INSERT INTO semel_outbox (aggregate_type, aggregate_id,"
+            " event_type, payload) VALUES ('order', NEW.id, 'order.created.v1', '{}'); END")
+    upgrade(old)
+    old.sql("INSERT INTO orders VALUES ('7')")
+    assert old.sql("SELECT aggregate_id FROM semel_outbox") == [("7",)]
+    with pytest.raises(sqlite3.DatabaseError):  # what was written does not change
+        old.sql("UPDATE semel_outbox SET payload = '[]'")

@@ -9,7 +9,7 @@
 #define OF_SAME_AGGREGATE(left, right)                                                             \
 	left ".aggregate_type = " right ".aggregate_type AND " left ".aggregate_id = " right       \
 	     ".aggregate_id"
-#define OLDEST SEMEL_PG_MS("min(o.created_at)")
+#define OLDEST SEMEL_PG_MS("min(" SEMEL_PG_COMMITTED_AT("o") ")")
 #define NOT_SET_ASIDE                                                                              \
 	" AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception x WHERE x.lane = o.lane"            \
 	" AND x.seq = o.seq)"

@@ -22,6 +22,12 @@
 /* A time of the table as milliseconds; a name of a column goes in. */
 #define SEMEL_PG_MS(column) "(date_part('epoch', " column ") * 1000)::bigint"
 
+/* When a row of the outbox was committed; it was written before there was a column for it: its own
+ * time, or when the column came. The name of the row goes in. */
+#define SEMEL_PG_COMMITTED_AT(row)                                                                 \
+	"coalesce(" row ".committed_at, least(" row ".created_at, (SELECT applied_at"              \
+	" FROM semel_schema WHERE version = 6)))"
+
 struct semel_pg_query {
 	const char *what; /* for messages: "mark events" */
 	const char *sql;

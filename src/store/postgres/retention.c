@@ -3,6 +3,8 @@
  * that nobody waits for longer than a moment.
  *
  * - Only settled rows, finished claims and dead letters without followers go.
+ * - An event goes by when it was committed, not by its own time. The boundary that is remembered is
+ *   the newest own time of what went: a claim knows no other.
  * - A claim goes by the week of its event and by when it was first seen, whichever is later: an
  *   event may be old, or have no time at all, and come again tomorrow all the same.
  * - A week of the inbox is dropped with its partition; what lies in the default one is deleted.
@@ -26,6 +28,8 @@
 #define ROWS_PER_STEP 5000
 #define DEAD_PER_STEP 500
 
+#define COMMITTED_AT SEMEL_PG_COMMITTED_AT("o")
+
 /* Published, or given up with its dead letter gone too. */
 #define SETTLED_ROW                                                                                \
 	"(status = 'PUBLISHED' OR (status = 'FAILED' AND NOT EXISTS (SELECT 1"                     \
@@ -34,15 +38,15 @@
 
 static const struct semel_pg_query outbox_span = {
 	"look for old rows of the outbox",
-	"SELECT coalesce(max(seq), 0), count(*), count(*) FILTER (WHERE created_at <"
-	" $4::timestamptz) FROM (SELECT seq, created_at FROM semel_outbox"
+	"SELECT coalesce(max(seq), 0), count(*), count(*) FILTER (WHERE committed_at <"
+	" $4::timestamptz) FROM (SELECT seq, " COMMITTED_AT " AS committed_at FROM semel_outbox o"
 	" WHERE lane = $1 AND seq > $2 ORDER BY lane, seq LIMIT $3) AS span"
 };
 /* $1 the horizon, $2 the lane, $3 and $4 the span. */
 static const struct semel_pg_query outbox_delete = {
 	"forget old rows of the outbox",
 	"WITH gone AS (DELETE FROM semel_outbox o WHERE o.lane = $2 AND o.seq > $3 AND o.seq <= $4"
-	" AND " SETTLED_ROW " AND o.created_at < $1::timestamptz RETURNING created_at),"
+	" AND " SETTLED_ROW " AND " COMMITTED_AT " < $1::timestamptz RETURNING created_at),"
 	" noted AS (INSERT INTO semel_meta AS m (name, value)"
 	" SELECT 'outbox_pruned_until', max(created_at) FROM gone HAVING count(*) > 0"
 	" ON CONFLICT (name) DO UPDATE SET value = greatest(m.value, excluded.value))"
@@ -160,8 +164,8 @@ static const struct semel_pg_query requests_delete = {
 
 /* The dry run counts with one statement each. */
 static const struct semel_pg_query outbox_count = {
-	"count old rows of the outbox",
-	"SELECT count(*) FROM semel_outbox o WHERE " SETTLED_ROW " AND created_at < $1::timestamptz"
+	"count old rows of the outbox", "SELECT count(*) FROM semel_outbox o WHERE " SETTLED_ROW
+					" AND " COMMITTED_AT " < $1::timestamptz"
 };
 static const struct semel_pg_query inbox_count = {
 	"count old claims", "SELECT count(*) FROM semel_inbox WHERE " OLD_CLAIM

@@ -4,15 +4,18 @@
 
 #include "base/error.h"
 
+#define COMMITTED "least(" SEMEL_PG_COMMITTED_AT("o") ", o.published_at)"
+
 /* time, what, scope, detail; a fact without a time is none. The scopes are found by jumps along the
- * inbox's key, since its rows may be millions. */
+ * inbox's key, since its rows may be millions. Clocks differ: nothing is published before it is
+ * committed. */
 static const struct semel_pg_query facts_of_event = {
 	"trace an event",
 	"WITH RECURSIVE scopes (name) AS (SELECT min(scope) FROM semel_inbox UNION ALL"
 	" SELECT (SELECT min(scope) FROM semel_inbox WHERE scope > name) FROM scopes"
 	" WHERE name IS NOT NULL), facts (time, what, scope, detail, step) AS ("
-	"SELECT created_at, 'committed', NULL, event_type || ' of ' || aggregate_type || ':' ||"
-	"  aggregate_id || ', number ' || seq, 1 FROM semel_outbox WHERE id = $1"
+	"SELECT " COMMITTED ", 'committed', NULL, event_type || ' of ' || aggregate_type || ':' ||"
+	"  aggregate_id || ', number ' || seq, 1 FROM semel_outbox o WHERE id = $1"
 	" UNION ALL SELECT next_attempt_at, 'refused', NULL, 'attempt ' || attempts ||"
 	"  ', comes back then: ' || coalesce(last_error, ''), 2"
 	"  FROM semel_outbox WHERE id = $1 AND status = 'NEW'"

@@ -14,14 +14,14 @@
 static const struct semel_sqlite_query insert_event = {
 	SEMEL_SQL_OUTBOX_INSERT, "write the event to the outbox",
 	"INSERT INTO semel_outbox (id, aggregate_type, aggregate_id, event_type, topic,"
-	" routing_key, content_type, headers, created_at, payload)"
-	" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)"
+	" routing_key, content_type, headers, created_at, payload, committed_at)"
+	" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
 };
 
 static semel_status insert_one(semel_tx tx, sqlite3_stmt *statement,
 			       const struct semel_event *event, semel_error *error)
 {
-	char time[SEMEL_TIME_SIZE];
+	char time[SEMEL_TIME_SIZE], now[SEMEL_TIME_SIZE];
 	semel_sqlite_bind_text(statement, 1, event->id);
 	semel_sqlite_bind_text(statement, 2, event->aggregate_type);
 	semel_sqlite_bind_text(statement, 3, event->aggregate_id);
@@ -33,6 +33,8 @@ static semel_status insert_one(semel_tx tx, sqlite3_stmt *statement,
 	semel_time_format(event->time_ms, time);
 	semel_sqlite_bind_string(statement, 9, time);
 	semel_sqlite_bind_bytes(statement, 10, event->payload);
+	semel_time_format(semel_now_ms(semel_tx_env(tx)), now);
+	semel_sqlite_bind_string(statement, 11, now);
 	semel_status status = semel_sqlite_run(tx, &insert_event, statement, error);
 	if (status != SEMEL_INTERNAL)
 		return status;

@@ -8,7 +8,7 @@
 
 static const struct semel_sqlite_query count_run = {
 	SEMEL_SQL_ONCE, "count what waits in the outbox",
-	"SELECT count(*), min(o.created_at) FROM semel_outbox o"
+	"SELECT count(*), min(o.committed_at) FROM semel_outbox o"
 	" WHERE o.seq > (SELECT low_seq FROM semel_lease WHERE lane = 0) AND o.status = 'NEW'"
 	" AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception x WHERE x.seq = o.seq)"
 	" AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception e WHERE e.aggregate_type ="
@@ -18,7 +18,7 @@ static const struct semel_sqlite_query count_run = {
  * the few exceptions to their aggregates, never through the whole outbox. */
 static const struct semel_sqlite_query count_held = {
 	SEMEL_SQL_ONCE, "count what is held in the outbox",
-	"SELECT h.state, h.state, h.blocks, count(*), min(h.due_at), min(o.created_at), NULL"
+	"SELECT h.state, h.state, h.blocks, count(*), min(h.due_at), min(o.committed_at), NULL"
 	" FROM semel_outbox_exception h CROSS JOIN semel_outbox o"
 	" ON o.aggregate_type = h.aggregate_type AND o.aggregate_id = h.aggregate_id"
 	" WHERE h.seq = (SELECT min(seq) FROM semel_outbox_exception f WHERE"
@@ -29,7 +29,7 @@ static const struct semel_sqlite_query count_held = {
 };
 static const struct semel_sqlite_query count_exceptions = {
 	SEMEL_SQL_ONCE, "count the exceptions of the outbox",
-	"SELECT x.state, h.state, h.blocks, count(*), min(x.due_at), min(o.created_at),"
+	"SELECT x.state, h.state, h.blocks, count(*), min(x.due_at), min(o.committed_at),"
 	" max(o.last_error)"
 	" FROM semel_outbox_exception x JOIN semel_outbox o ON o.seq = x.seq"
 	" JOIN semel_outbox_exception h ON h.seq = (SELECT min(seq) FROM semel_outbox_exception f"

@@ -3,6 +3,8 @@
  * most.
  *
  * - Only settled rows, finished claims and dead letters without followers go.
+ * - An event goes by when it was committed, not by its own time. The boundary that is remembered is
+ *   the newest own time of what went: a claim knows no other.
  * - A claim goes by the week of its event and by when it was first seen, whichever is later: an
  *   event may be old, or have no time at all, and come again tomorrow all the same.
  * - A replay that was asked for and not processed yet keeps its dead letter.
@@ -41,13 +43,13 @@ static const struct semel_sqlite_query outbox_newest = {
 	"INSERT INTO semel_meta (name, value) SELECT 'outbox_pruned_until', newest FROM"
 	" (SELECT max(" CREATED_AT_NORMAL
 	") AS newest FROM semel_outbox WHERE seq > ?2 AND seq <= ?3"
-	" AND " SETTLED_ROW " AND " CREATED_AT_NORMAL " < ?1) WHERE newest IS NOT NULL"
+	" AND " SETTLED_ROW " AND committed_at < ?1) WHERE newest IS NOT NULL"
 	" ON CONFLICT DO UPDATE SET value = max(value, excluded.value)"
 };
 static const struct semel_sqlite_query outbox_delete = {
 	SEMEL_SQL_ONCE, "forget old rows of the outbox",
 	"DELETE FROM semel_outbox WHERE seq > ?2 AND seq <= ?3 AND " SETTLED_ROW
-	" AND " CREATED_AT_NORMAL " < ?1"
+	" AND committed_at < ?1"
 };
 /* ?1 is a Monday, as a week_start; a time of that day or later sorts behind it. */
 #define OLD_CLAIM "status <> 'CLAIMED' AND week_start < ?1 AND first_seen_at < ?1"
@@ -129,7 +131,7 @@ static const struct semel_sqlite_query requests_delete = {
 /* The dry run counts with one statement each. */
 static const struct semel_sqlite_query outbox_count = {
 	SEMEL_SQL_ONCE, "count old rows of the outbox",
-	"SELECT count(*) FROM semel_outbox WHERE " SETTLED_ROW " AND " CREATED_AT_NORMAL " < ?1"
+	"SELECT count(*) FROM semel_outbox WHERE " SETTLED_ROW " AND committed_at < ?1"
 };
 static const struct semel_sqlite_query inbox_count = {
 	SEMEL_SQL_ONCE, "count old claims", "SELECT count(*) FROM semel_inbox WHERE " OLD_CLAIM

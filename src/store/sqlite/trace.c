@@ -5,13 +5,15 @@
 #include "base/error.h"
 
 /* time, what, scope, detail; a fact without a time is none. The scopes are found by jumps along the
- * inbox's key, since its rows may be millions. */
+ * inbox's key, since its rows may be millions. Clocks differ: nothing is published before it is
+ * committed. */
 static const struct semel_sqlite_query facts_of_event = {
 	SEMEL_SQL_ONCE, "trace an event",
 	"WITH RECURSIVE scopes (name) AS (SELECT min(scope) FROM semel_inbox UNION ALL"
 	" SELECT (SELECT min(scope) FROM semel_inbox WHERE scope > name) FROM scopes"
 	" WHERE name IS NOT NULL) "
-	"SELECT created_at AS time, 'committed' AS what, NULL AS scope,"
+	"SELECT min(committed_at, coalesce(published_at, committed_at)) AS time,"
+	"  'committed' AS what, NULL AS scope,"
 	"  event_type || ' of ' || aggregate_type || ':' || aggregate_id || ', number ' || seq"
 	"  AS detail, 1 AS step FROM semel_outbox WHERE id = ?1"
 	" UNION ALL SELECT next_attempt_at, 'refused', NULL, 'attempt ' || attempts ||"

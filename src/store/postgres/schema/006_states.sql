@@ -88,3 +88,10 @@ CREATE TABLE semel_running (
 	begun_at timestamptz NOT NULL,
 	PRIMARY KEY (scope, event_id)
 );
+
+-- ---- when a row was committed -------------------------------------------------------------------
+
+-- Retention and ages go by it, not by the event's own time. Rows of before have none: they are not
+-- written anew, and count as committed at their own time, or at this upgrade if that lies later.
+ALTER TABLE semel_outbox ADD COLUMN committed_at timestamptz;
+ALTER TABLE semel_outbox ALTER COLUMN committed_at SET DEFAULT clock_timestamp();

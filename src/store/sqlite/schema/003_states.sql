@@ -59,3 +59,75 @@ CREATE TABLE semel_running (
 	begun_at TEXT NOT NULL,
 	PRIMARY KEY (scope, event_id)
 ) WITHOUT ROWID;
+
+-- ---- when a row was committed -------------------------------------------------------------------
+
+-- Retention and ages go by it, not by the event's own time. It stands before the payload and has a
+-- default that is no constant, so the table is made anew; its numbers go on where they were. What
+-- is there counts as committed at its own time, or now if that lies later. The application's own
+-- triggers that name the table are left as they are.
+PRAGMA legacy_alter_table = ON;
+CREATE TABLE semel_outbox_new (
+	seq INTEGER PRIMARY KEY AUTOINCREMENT,
+	id TEXT NOT NULL UNIQUE DEFAULT (
+		-- a UUIDv7: milliseconds since 1970, then chance
+		printf('%08x-%04x-7%03x-%04x-%012x',
+			CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) >> 16,
+			CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) & 65535,
+			random() & 4095,
+			(random() & 16383) | 32768,
+			random() & 281474976710655))
+		CONSTRAINT "id must not be blank, nor longer than 255 bytes"
+		CHECK (trim(id) <> '' AND length(CAST(id AS BLOB)) <= 255),
+	aggregate_type TEXT NOT NULL
+		CONSTRAINT "aggregate_type must not be blank" CHECK (trim(aggregate_type) <> ''),
+	aggregate_id TEXT NOT NULL
+		CONSTRAINT "aggregate_id must not be blank" CHECK (trim(aggregate_id) <> ''),
+	event_type TEXT NOT NULL
+		CONSTRAINT "event_type must not be blank" CHECK (trim(event_type) <> ''),
+	topic TEXT -- NULL: <aggregate_type>.events
+		CONSTRAINT "topic must not be blank" CHECK (trim(topic) <> ''),
+	routing_key TEXT, -- NULL: the event_type
+	content_type TEXT NOT NULL DEFAULT 'application/json',
+	headers TEXT NOT NULL DEFAULT '{}'
+		CONSTRAINT "headers must be a JSON object" CHECK (
+			headers = '{}' OR CASE WHEN json_valid(headers)
+				THEN json_type(headers) = 'object' ELSE 0 END),
+	created_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
+		CONSTRAINT "created_at must be a time like 2026-11-15T12:00:00.000Z" CHECK (
+			created_at GLOB '????-??-??*' AND julianday(created_at) IS NOT NULL),
+	committed_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+	published_at TEXT,
+	status TEXT NOT NULL DEFAULT 'NEW'
+		CONSTRAINT "status is NEW, PUBLISHED or FAILED"
+		CHECK (status IN ('NEW', 'PUBLISHED', 'FAILED')),
+	attempts INTEGER NOT NULL DEFAULT 0,
+	next_attempt_at TEXT,
+	last_error TEXT,
+	payload NOT NULL -- text, or a blob when it is not UTF-8
+);
+INSERT INTO semel_outbox_new (seq, id, aggregate_type, aggregate_id, event_type, topic, routing_key,
+	content_type, headers, created_at, published_at, status, attempts, next_attempt_at,
+	last_error, payload, committed_at)
+SELECT seq, id, aggregate_type, aggregate_id, event_type, topic, routing_key,
+	content_type, headers, created_at, published_at, status, attempts, next_attempt_at,
+	last_error, payload,
+	min(strftime('%Y-%m-%dT%H:%M:%fZ', created_at), strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
+FROM semel_outbox;
+DELETE FROM sqlite_sequence WHERE name = 'semel_outbox_new';
+INSERT INTO sqlite_sequence (name, seq)
+SELECT 'semel_outbox_new', seq FROM sqlite_sequence WHERE name = 'semel_outbox';
+DROP TABLE semel_outbox;
+ALTER TABLE semel_outbox_new RENAME TO semel_outbox;
+PRAGMA legacy_alter_table = OFF;
+-- For the predecessor of an event, and for replays of one aggregate.
+CREATE INDEX semel_outbox_aggregate ON semel_outbox (aggregate_type, aggregate_id);
+
+-- What was written is what is sent, also the second time. Marks do not touch these columns, so
+-- they never run the trigger.
+CREATE TRIGGER semel_outbox_immutable
+BEFORE UPDATE OF seq, id, aggregate_type, aggregate_id, event_type, topic, routing_key,
+	content_type, headers, created_at, payload ON semel_outbox
+BEGIN
+	SELECT RAISE(ABORT, 'an event does not change once it is written: publish another one');
+END;
