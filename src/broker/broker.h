@@ -77,10 +77,13 @@ struct semel_keeper {
 			     int64_t *next_out, semel_error *error);
 };
 
+#define SEMEL_PREFETCH_BYTES ((int64_t)64 * 1024 * 1024)
+
 struct semel_subscribe_options {
 	const char *scope;
 	const char *const *topics; /* NULL-ended */
 	uint32_t prefetch;         /* unacked deliveries at most */
+	int64_t prefetch_bytes;    /* of them at most, and one always; 0: SEMEL_PREFETCH_BYTES */
 	int64_t lease_ms;
 	bool from_latest;     /* counts when the subscription is new */
 	bool total_order;     /* CONFIG when the topic is spread over several partitions */
@@ -171,7 +174,8 @@ struct semel_broker_driver {
 	/* Optional: of brokers that do not tell others what a consumer has in hand (unseen). What
 	 * this connection was given and has not acked, fetched or not. */
 	uint64_t (*in_hand)(struct semel_broker *broker);
-	/* Everything fetched and not acked comes again. */
+	/* Everything fetched and not acked comes again, in order; of a broker that counts
+	 * deliveries and gives up after some, this costs none. */
 	semel_status (*rewind)(struct semel_broker *broker, semel_error *error);
 
 	/* -- to one subscription: delayed retries and replays. Durable when it returns OK. The

@@ -84,6 +84,8 @@ semel_status semel_rabbit_closed(struct semel_rabbit *rabbit, uint16_t channel,
 				(const char *)close->reply_text.bytes, rabbit->place);
 	if (channel < SEMEL_RABBIT_SHARES)
 		rabbit->open_channels[channel] = false;
+	if (channel == SEMEL_RABBIT_CONTROL || channel >= SEMEL_RABBIT_SHARES)
+		semel_rabbit_not_answered(rabbit, channel, status, error ? error->text : "");
 	semel_status flushed = semel_rabbit_call_begin(rabbit, NULL);
 	if (flushed == SEMEL_OK)
 		(void)rabbit->library->send_method(rabbit->connection, channel,
@@ -124,11 +126,18 @@ semel_status semel_rabbit_call_end(struct semel_rabbit *rabbit, uint16_t channel
 	return semel_rabbit_closed(rabbit, channel, reply.reply.decoded, error);
 }
 
+/* The library has read frames from the socket that we have not taken, and shall take. */
+static bool has_frames(const struct semel_rabbit *rabbit)
+{
+	return !semel_rabbit_stage_is_full(rabbit) &&
+	       (rabbit->library->frames_enqueued(rabbit->connection) ||
+		rabbit->library->data_in_buffer(rabbit->connection));
+}
+
 void semel_rabbit_ring(struct semel_rabbit *rabbit)
 {
 	uint64_t one = 1;
-	if (rabbit->library->frames_enqueued(rabbit->connection) ||
-	    rabbit->library->data_in_buffer(rabbit->connection) || rabbit->parcel_count > 0) {
+	if (has_frames(rabbit) || rabbit->stage.waiting > rabbit->stage.seen) {
 		ssize_t written = write(rabbit->bell_fd, &one, sizeof(one));
 		(void)written; /* it fails only when it rings without end already */
 		rabbit->rung = true;
@@ -176,7 +185,7 @@ semel_status semel_rabbit_close_channel(struct semel_rabbit *rabbit, uint16_t ch
 						 ? reply.library_error
 						 : AMQP_STATUS_CONNECTION_CLOSED,
 					 error);
-	return semel_rabbit_pump(rabbit, 0, 0, error);
+	return semel_rabbit_pump_all(rabbit, 0, error);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */

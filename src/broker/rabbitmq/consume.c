@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Consuming: a subscription is a queue for each of its topics (or several, when it is spread over
- * partitions). What has arrived waits in the stage; fetch copies it to the caller.
+ * partitions). What has arrived waits in the stage until it is acked; fetch copies it to the
+ * caller.
  *
  * - Not more than prefetch deliveries are in the caller's hands, whatever the broker sent ahead.
  * - A delivery's tag names its queue (8 bits), the opening of that queue (16) and the broker's tag.
@@ -128,6 +129,8 @@ semel_status semel_rabbit_subscribe(struct semel_broker *broker,
 		return status;
 	rabbit->partitions = partitions;
 	rabbit->prefetch = options->prefetch;
+	rabbit->budget = options->prefetch_bytes > 0 ? (size_t)options->prefetch_bytes
+						     : SEMEL_PREFETCH_BYTES;
 	rabbit->scope = strdup(options->scope);
 	for (uint32_t i = 0; options->topics[i] && status == SEMEL_OK; i++) {
 		struct semel_rabbit_home home = home_of(options, i, partitions);
@@ -165,41 +168,6 @@ semel_status semel_rabbit_compare(struct semel_broker *broker,
 
 /* ---- fetching -------------------------------------------------------------------------------- */
 
-static bool is_stale(const struct semel_rabbit *rabbit, const struct semel_rabbit_parcel *parcel)
-{
-	return rabbit->shares[parcel->share].epoch != parcel->epoch;
-}
-
-void semel_rabbit_drop_stale(struct semel_rabbit *rabbit)
-{
-	struct semel_rabbit_parcel **at = &rabbit->parcels;
-	rabbit->last_parcel = NULL;
-	while (*at) {
-		if (is_stale(rabbit, *at)) {
-			*at = (*at)->next;
-			rabbit->parcel_count--;
-		} else {
-			rabbit->last_parcel = *at;
-			at = &(*at)->next;
-		}
-	}
-}
-
-static bool is_assembling(const struct semel_rabbit *rabbit)
-{
-	for (uint32_t i = 0; i < rabbit->share_count; i++)
-		if (rabbit->shares[i].assembly.parcel)
-			return true;
-	return false;
-}
-
-/* The stage is given back when nothing is on it. */
-static void tidy_stage(struct semel_rabbit *rabbit)
-{
-	if (rabbit->parcel_count == 0 && !is_assembling(rabbit))
-		semel_arena_reset(rabbit->stage);
-}
-
 static bool copy_delivery(const struct semel_delivery *from, struct semel_arena *arena,
 			  struct semel_delivery *to)
 {
@@ -228,30 +196,22 @@ static uint32_t count_handed(const struct semel_rabbit *rabbit)
 	return count;
 }
 
-/* Deliveries of a queue that is leaving stay: they go back with its channel. */
 static semel_status hand_out(struct semel_rabbit *rabbit, uint32_t max, struct semel_arena *arena,
 			     struct semel_delivery *deliveries, uint32_t *count_out,
 			     semel_error *error)
 {
 	uint32_t handed = count_handed(rabbit);
 	uint32_t room = handed < rabbit->prefetch ? rabbit->prefetch - handed : 0;
-	struct semel_rabbit_parcel **at = &rabbit->parcels, *kept = NULL;
-	while (*at && *count_out < max && *count_out < room) {
-		struct semel_rabbit_parcel *parcel = *at;
-		if (rabbit->shares[parcel->share].leaving) {
-			kept = parcel;
-			at = &parcel->next;
-			continue;
-		}
+	struct semel_rabbit_parcel *parcel = NULL;
+	while (*count_out < max && *count_out < room &&
+	       (parcel = semel_rabbit_stage_next(rabbit, parcel)) != NULL) {
 		if (!copy_delivery(&parcel->delivery, arena, &deliveries[*count_out]))
 			return semel_error_set(error, SEMEL_INTERNAL, "no memory for a delivery");
+		parcel->out = true;
+		rabbit->stage.waiting--;
 		rabbit->shares[parcel->share].handed++;
 		(*count_out)++;
-		*at = parcel->next;
-		rabbit->parcel_count--;
 	}
-	if (!*at)
-		rabbit->last_parcel = kept;
 	return SEMEL_OK;
 }
 
@@ -277,6 +237,22 @@ static semel_status ack_needless(struct semel_rabbit *rabbit, semel_error *error
 	return status;
 }
 
+/* A socket from which nothing is read for now would wake its sleeper all the time. */
+static void watch_while_reading(struct semel_rabbit *rabbit)
+{
+	bool full = semel_rabbit_stage_is_full(rabbit);
+	if (!rabbit->wake || full == rabbit->unwatched)
+		return;
+	rabbit->unwatched = full;
+	if (full)
+		semel_wake_unwatch_fd(rabbit->wake, rabbit->fd);
+	else
+		semel_wake_watch_fd(rabbit->wake, rabbit->fd);
+}
+
+/* A queue that the broker closed on us (its consumer time-out) is opened again when something of it
+ * is wanted, and not while a person or the breaker lets all wait: each time counts as a delivery.
+ */
 semel_status semel_rabbit_fetch(struct semel_broker *broker, uint32_t max,
 				struct semel_arena *arena, struct semel_delivery *deliveries_out,
 				uint32_t *count_out, semel_error *error)
@@ -284,8 +260,8 @@ semel_status semel_rabbit_fetch(struct semel_broker *broker, uint32_t max,
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
 	*count_out = 0;
 	semel_rabbit_tend_outlet(rabbit);
-	semel_status status = semel_rabbit_pump(rabbit, 0, max > 0 ? max : 1, error);
-	if (status == SEMEL_OK)
+	semel_status status = semel_rabbit_pump(rabbit, 0, error);
+	if (status == SEMEL_OK && max > 0)
 		status = reopen(rabbit, error);
 	if (status == SEMEL_OK)
 		status = semel_rabbit_balance(rabbit, error);
@@ -293,7 +269,8 @@ semel_status semel_rabbit_fetch(struct semel_broker *broker, uint32_t max,
 		status = ack_needless(rabbit, error);
 	if (status == SEMEL_OK)
 		status = hand_out(rabbit, max, arena, deliveries_out, count_out, error);
-	tidy_stage(rabbit);
+	rabbit->stage.seen = rabbit->stage.waiting;
+	watch_while_reading(rabbit);
 	return status;
 }
 
@@ -309,8 +286,7 @@ semel_status semel_rabbit_ack(struct semel_broker *broker, const struct semel_de
 		uint32_t at = (uint32_t)(deliveries[i].tag >> 56);
 		uint16_t epoch = (uint16_t)(deliveries[i].tag >> 40);
 		if (at < rabbit->share_count && rabbit->shares[at].epoch == epoch)
-			semel_rabbit_share_ack(&rabbit->shares[at],
-					       deliveries[i].tag & 0xffffffffff);
+			semel_rabbit_share_ack(rabbit, at, deliveries[i].tag & 0xffffffffff);
 		else
 			late = true;
 	}
@@ -335,16 +311,15 @@ uint64_t semel_rabbit_in_hand(struct semel_broker *broker)
 	return count;
 }
 
+/* Without the broker: to give a delivery back is counted there, and limited. */
 semel_status semel_rabbit_rewind(struct semel_broker *broker, semel_error *error)
 {
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
-	semel_status status = SEMEL_OK;
-	for (uint32_t i = 0; i < rabbit->share_count && status == SEMEL_OK; i++) {
-		if (rabbit->shares[i].length == 0)
-			continue;
-		status = semel_rabbit_share_close(rabbit, i, error);
-		if (status == SEMEL_OK)
-			status = semel_rabbit_share_open(rabbit, i, error);
-	}
-	return status;
+	(void)error;
+	for (uint32_t i = 0; i < rabbit->share_count; i++)
+		rabbit->shares[i].handed = 0;
+	semel_rabbit_stage_rewind(rabbit);
+	rabbit->stage.seen = 0;
+	semel_rabbit_ring(rabbit);
+	return SEMEL_OK;
 }

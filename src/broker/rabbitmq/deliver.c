@@ -117,15 +117,15 @@ static void write_value(struct semel_buffer *buffer, const amqp_field_value_t *v
 }
 
 /* A text as it is, everything else as JSON. Data NULL: no memory. */
-static struct semel_text text_of(struct semel_rabbit *rabbit, const amqp_field_value_t *value)
+static struct semel_text text_of(struct semel_arena *arena, const amqp_field_value_t *value)
 {
 	struct semel_buffer buffer = { 0 };
 	if (value->kind == AMQP_FIELD_KIND_UTF8 || value->kind == AMQP_FIELD_KIND_BYTES)
 		return semel_rabbit_text(value->value.bytes);
 	write_value(&buffer, value, 0);
-	struct semel_text text =
-		buffer.failed ? (struct semel_text){ NULL, 1 }
-			      : semel_arena_text(rabbit->stage, buffer.data, buffer.length);
+	struct semel_text text = buffer.failed
+					 ? (struct semel_text){ NULL, 1 }
+					 : semel_arena_text(arena, buffer.data, buffer.length);
 	semel_buffer_free(&buffer);
 	return text;
 }
@@ -182,7 +182,7 @@ static bool read_headers(struct semel_rabbit *rabbit, struct semel_wire_reading 
 			note_way(rabbit, name, &table->entries[i].value);
 			continue;
 		}
-		struct semel_text value = text_of(rabbit, &table->entries[i].value);
+		struct semel_text value = text_of(reading->arena, &table->entries[i].value);
 		if (!value.data)
 			return false;
 		semel_wire_read_field(reading, name, value);
@@ -198,11 +198,13 @@ static struct semel_text property(const amqp_basic_properties_t *properties, amq
 	return semel_rabbit_text(bytes);
 }
 
-static bool read_message(struct semel_rabbit *rabbit, struct semel_delivery *delivery,
+static bool read_message(struct semel_rabbit *rabbit, struct semel_rabbit_parcel *parcel,
 			 const amqp_basic_properties_t *properties)
 {
+	struct semel_delivery *delivery = &parcel->delivery;
 	struct semel_wire_reading reading;
-	semel_wire_read_begin(&reading, &semel_wire_amqp, rabbit->stage, &rabbit->header_text);
+	semel_wire_read_begin(&reading, &semel_wire_amqp, semel_rabbit_parcel_arena(parcel),
+			      &rabbit->header_text);
 	reading.event = delivery->event;
 	reading.event.id = property(properties, AMQP_BASIC_MESSAGE_ID_FLAG, properties->message_id);
 	reading.event.type = property(properties, AMQP_BASIC_TYPE_FLAG, properties->type);
@@ -236,26 +238,27 @@ semel_status semel_rabbit_deliver_begin(struct semel_rabbit *rabbit, uint32_t at
 					const amqp_basic_deliver_t *deliver, semel_error *error)
 {
 	struct semel_rabbit_share *share = &rabbit->shares[at];
-	struct semel_rabbit_parcel *parcel = semel_arena_alloc(rabbit->stage, sizeof(*parcel));
-	if (!parcel || !semel_rabbit_share_note(share, deliver->delivery_tag))
+	struct semel_rabbit_parcel *parcel = semel_rabbit_parcel_make(rabbit);
+	if (!parcel)
 		return no_memory(error);
-	*parcel = (struct semel_rabbit_parcel){
-		.share = at,
-		.epoch = share->epoch,
-		.delivery = { .event = { .topic = semel_text_of(share->topic) },
-			      .partition = share->partition,
-			      .offset = (int64_t)deliver->delivery_tag,
-			      .redelivered = deliver->redelivered,
-			      .tag = own_tag(at, share->epoch, deliver->delivery_tag) },
+	parcel->share = at;
+	parcel->delivery = (struct semel_delivery){
+		.event = { .topic = semel_text_of(share->topic) },
+		.partition = share->partition,
+		.offset = (int64_t)deliver->delivery_tag,
+		.redelivered = deliver->redelivered,
+		.tag = own_tag(at, share->epoch, deliver->delivery_tag),
 	};
-	parcel->delivery.event.routing_key = semel_arena_text(
-		rabbit->stage, deliver->routing_key.bytes ? deliver->routing_key.bytes : "",
-		deliver->routing_key.len);
-	if (!parcel->delivery.event.routing_key.data)
-		return no_memory(error);
-	share->active = true;
 	share->assembly =
 		(struct semel_rabbit_assembly){ .expects_header = true, .parcel = parcel };
+	parcel->delivery.event.routing_key =
+		semel_arena_text(semel_rabbit_parcel_arena(parcel),
+				 deliver->routing_key.bytes ? deliver->routing_key.bytes : "",
+				 deliver->routing_key.len);
+	if (!parcel->delivery.event.routing_key.data ||
+	    !semel_rabbit_share_note(share, deliver->delivery_tag))
+		return no_memory(error);
+	share->active = true;
 	return SEMEL_OK;
 }
 
@@ -265,16 +268,20 @@ semel_status semel_rabbit_deliver_header(struct semel_rabbit *rabbit,
 					 uint64_t body_size, semel_error *error)
 {
 	struct semel_rabbit_assembly *assembly = &share->assembly;
-	struct semel_delivery *delivery = &assembly->parcel->delivery;
-	char *body = body_size > BODY_MAX ? NULL : semel_arena_alloc(rabbit->stage, body_size + 1);
+	struct semel_rabbit_parcel *parcel = assembly->parcel;
+	struct semel_delivery *delivery = &parcel->delivery;
+	struct semel_arena *arena = semel_rabbit_parcel_arena(parcel);
+	size_t before = semel_arena_used(arena);
+	char *body = body_size > BODY_MAX ? NULL : semel_arena_alloc(arena, body_size + 1);
 	if (rabbit->settings.stream) {
 		delivery->offset = semel_rabbit_offset_of(properties);
 		delivery->kept = true;
-		semel_rabbit_stream_seen(share, assembly->parcel,
+		semel_rabbit_stream_seen(share, parcel,
 					 semel_rabbit_is_mark(properties, body_size));
 	}
-	if (!body || !read_message(rabbit, delivery, properties))
+	if (!body || !read_message(rabbit, parcel, properties))
 		return no_memory(error);
+	semel_rabbit_parcel_grew(rabbit, parcel, semel_arena_used(arena) - before);
 	body[body_size] = '\0';
 	delivery->event.payload = (struct semel_text){ body, body_size };
 	assembly->body_at = body;
@@ -287,12 +294,10 @@ void semel_rabbit_deliver_end(struct semel_rabbit *rabbit, struct semel_rabbit_s
 {
 	struct semel_rabbit_parcel *parcel = share->assembly.parcel;
 	share->assembly = (struct semel_rabbit_assembly){ 0 };
-	if (parcel->needless)
+	if (parcel->needless) {
+		semel_rabbit_parcel_free(rabbit, parcel);
 		return;
-	if (rabbit->last_parcel)
-		rabbit->last_parcel->next = parcel;
-	else
-		rabbit->parcels = parcel;
-	rabbit->last_parcel = parcel;
-	rabbit->parcel_count++;
+	}
+	semel_rabbit_share_keep(share, parcel);
+	semel_rabbit_stage_add(rabbit, parcel);
 }

@@ -83,6 +83,10 @@ static semel_status count_tier(struct semel_rabbit *rabbit, const char *queue, u
 	if (note && now_ms < note->missing_until_ms)
 		return SEMEL_NOT_FOUND;
 	semel_status status = semel_rabbit_count(rabbit, queue, ready_out, NULL, error);
+	if (status == SEMEL_BUSY) {
+		*ready_out = note ? note->count : 0; /* as it was */
+		return SEMEL_OK;
+	}
 	if (note)
 		note->missing_until_ms = status == SEMEL_NOT_FOUND ? now_ms + MISSING_MS : 0;
 	return status;

@@ -115,7 +115,7 @@ static semel_status await_first(struct semel_rabbit *rabbit, int64_t patience_ms
 	semel_status status = SEMEL_OK;
 	while (status == SEMEL_OK && probe->first < 0 && !probe->gone &&
 	       semel_steady_ms(rabbit->env) < until_ms)
-		status = semel_rabbit_pump(rabbit, LISTEN_MS, 0, error);
+		status = semel_rabbit_pump_all(rabbit, LISTEN_MS, error);
 	return status;
 }
 
@@ -131,7 +131,7 @@ static semel_status ask(struct semel_rabbit *rabbit, const char *queue, uint64_t
 	if (ok)
 		*count_out = ok->message_count;
 	status = semel_rabbit_call_end(rabbit, SEMEL_RABBIT_PROBE, NULL, error);
-	return status == SEMEL_OK ? semel_rabbit_pump(rabbit, 0, 0, error) : status;
+	return status == SEMEL_OK ? semel_rabbit_pump_all(rabbit, 0, error) : status;
 }
 
 static semel_status read_on(struct semel_rabbit *rabbit, const char *queue, semel_error *error)

@@ -361,7 +361,7 @@ semel_status semel_rabbit_poll(struct semel_broker *broker, int64_t wait_ms,
 	struct semel_rabbit_window *window = &rabbit->window;
 	semel_status status = send_ready(rabbit, error);
 	if (status == SEMEL_OK)
-		status = semel_rabbit_pump(rabbit, window->done.first ? 0 : wait_ms, 0, error);
+		status = semel_rabbit_pump(rabbit, window->done.first ? 0 : wait_ms, error);
 	if (status == SEMEL_OK)
 		status = send_ready(rabbit, error);
 	if (status == SEMEL_OK)

@@ -17,6 +17,7 @@ static void free_shares(struct semel_rabbit *rabbit)
 		free(rabbit->shares[i].queue);
 		free((char *)(uintptr_t)rabbit->shares[i].topic);
 		free(rabbit->shares[i].acked);
+		free(rabbit->shares[i].parcels);
 		free(rabbit->shares[i].log.offsets);
 		free(rabbit->shares[i].log.settled);
 	}
@@ -32,6 +33,7 @@ void semel_rabbit_free(struct semel_rabbit *rabbit)
 	semel_rabbit_disconnect(rabbit);
 	for (uint32_t i = 0; rabbit->settings.stream && i < rabbit->share_count; i++)
 		semel_rabbit_stream_release(rabbit, i);
+	semel_rabbit_stage_free(rabbit);
 	free_shares(rabbit);
 	for (size_t i = 0; i < rabbit->topic_count; i++)
 		free(rabbit->topics[i]);
@@ -44,7 +46,6 @@ void semel_rabbit_free(struct semel_rabbit *rabbit)
 	free(rabbit->out.data);
 	semel_buffer_free(&rabbit->header_text);
 	semel_arena_free(rabbit->scratch);
-	semel_arena_free(rabbit->stage);
 	semel_rabbit_window_free(&rabbit->window);
 	if (!rabbit->is_beside)
 		semel_rabbit_settings_free(&rabbit->settings);
@@ -68,8 +69,7 @@ static struct semel_rabbit *make(const struct semel_rabbit_library *library,
 	rabbit->env = env;
 	rabbit->fd = rabbit->bell_fd = -1;
 	rabbit->scratch = semel_arena_new(ARENA_BLOCK);
-	rabbit->stage = semel_arena_new(ARENA_BLOCK);
-	if (semel_rabbit_beater_make(rabbit) && rabbit->scratch && rabbit->stage &&
+	if (semel_rabbit_beater_make(rabbit) && rabbit->scratch &&
 	    semel_rabbit_window_make(&rabbit->window, window))
 		return rabbit;
 	semel_rabbit_free(rabbit);

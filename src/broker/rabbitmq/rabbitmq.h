@@ -10,8 +10,9 @@
  *
  * connection.c (open, close, errors)  write.c (out)  read.c (frames in)  publish.c (the window)
  * settings.c (the URL)  topology.c (names, declaring)  share.c (one queue consumed)
- * stream.c (a queue that is a log)  probe.c (looking into such a one)
+ * stage.c (what is not acked)  stream.c (a queue that is a log)  probe.c (looking into such a one)
  * examine.c, management.c (for semel doctor)
+ * ask.c (counting while deliveries come)
  * consume.c (subscribe, fetch, ack)  requeue.c (to one subscription)  look.c (backlog)
  * beat.c (heartbeats by a thread, and the lock that keeps it from the rest)
  */
@@ -90,15 +91,28 @@ struct semel_rabbit_window {
 	uint64_t last_tag;
 };
 
-/* ---- deliveries (share.c, consume.c) ---- */
+/* ---- deliveries (stage.c, share.c, consume.c) ---- */
 
-/* A delivery that has arrived and was not fetched yet; in the stage. */
+struct semel_rabbit_shelf;
+
+/* A delivery that has arrived and was not acked; in the stage. */
 struct semel_rabbit_parcel {
-	struct semel_rabbit_parcel *next;
+	struct semel_rabbit_parcel *before, *after;
+	struct semel_rabbit_shelf *shelf; /* where its memory is */
 	struct semel_delivery delivery;
+	size_t size; /* of all that */
 	uint32_t share;
-	uint16_t epoch;
+	bool out;      /* in the caller's hands */
 	bool needless; /* a mark of our own, or settled before the stream was opened again */
+};
+
+struct semel_rabbit_stage {
+	struct semel_rabbit_parcel *first, *last; /* by arrival */
+	struct semel_rabbit_parcel *next;         /* all before it are in the caller's hands */
+	uint32_t waiting;                         /* those that are not */
+	uint32_t seen;                            /* of them, when last fetched */
+	size_t bytes;                             /* of all, and of those that are arriving */
+	struct semel_rabbit_shelf *shelf, *spare;
 };
 
 /* A message that is arriving frame by frame. */
@@ -114,14 +128,16 @@ struct semel_rabbit_share {
 	char *queue;
 	const char *topic;
 	int32_t partition;
-	bool open;       /* its channel is, and we are its consumer */
-	bool leaving;    /* it goes to another consumer as soon as nothing of it is in hand */
-	bool active;     /* something has come since it was opened */
-	uint16_t epoch;  /* counts openings: what came before cannot be acked any more */
-	uint32_t handed; /* fetched and not acked */
-	uint32_t told;   /* acks sent since it was opened, or since all of them were settled */
-	uint64_t first;  /* the tag of acked[start] */
-	uint8_t *acked;  /* by tag, since the oldest unacked one */
+	bool open;          /* its channel is, and we are its consumer */
+	bool leaving;       /* it goes to another consumer as soon as nothing of it is in hand */
+	bool active;        /* something has come since it was opened */
+	uint16_t epoch;     /* counts openings: what came before cannot be acked any more */
+	uint32_t handed;    /* fetched and not acked */
+	uint32_t told;      /* acks sent since it was opened, or since all of them were settled */
+	uint32_t questions; /* without an answer, on its channel */
+	uint64_t first;     /* the tag of acked[start] */
+	uint8_t *acked;     /* by tag, since the oldest unacked one */
+	struct semel_rabbit_parcel **parcels; /* likewise; NULL: acked, or arriving */
 	size_t start, length, capacity;
 	struct {                  /* of a stream */
 		int64_t *offsets; /* as acked: by tag */
@@ -233,13 +249,23 @@ struct semel_rabbit {
 	uint32_t share_count;
 	uint32_t part; /* of the shares that is ours, where streams are shared; 0: all */
 	uint32_t prefetch, partitions;
+	size_t budget;                    /* bytes that are kept at most; one delivery always is */
+	size_t usual_size;                /* of deliveries; 0: none has come yet */
+	uint32_t sized;                   /* so many of them tell it */
+	bool unwatched;                   /* the socket, while nothing more is read from it */
 	struct semel_rabbit_probe *probe; /* at work; NULL: none */
+	struct {
+		uint16_t channel; /* an answer is awaited there; 0: none is */
+		uint32_t open;    /* without an answer, on the channel of control */
+		uint64_t ready;
+		uint32_t consumers;
+		semel_status status; /* other than OK: why says more */
+		semel_error why;
+	} question;
 	char *scope;
 	char members[SEMEL_RABBIT_NAME_SIZE]; /* the queue that counts them; "": none */
 	int64_t balance_at_ms;
-	struct semel_arena *stage;
-	struct semel_rabbit_parcel *parcels, *last_parcel;
-	uint32_t parcel_count;
+	struct semel_rabbit_stage stage;
 };
 
 static inline struct semel_rabbit *semel_rabbit_of(struct semel_broker *broker)
@@ -336,10 +362,46 @@ void semel_rabbit_enter(struct semel_broker *broker);
 semel_status semel_rabbit_leave(struct semel_broker *broker, semel_status status);
 
 /* ---- read.c ---- */
-/* Takes the frames that are there, until as many parcels are at hand; waits at most wait_ms for the
- * first frame. Writes what is gathered, keeps the heartbeat. */
-semel_status semel_rabbit_pump(struct semel_rabbit *rabbit, int64_t wait_ms, uint32_t parcels,
-			       semel_error *error);
+/* Takes the frames that are there, until the stage is full; waits at most wait_ms for the first.
+ * Writes what is gathered, keeps the heartbeat. */
+semel_status semel_rabbit_pump(struct semel_rabbit *rabbit, int64_t wait_ms, semel_error *error);
+/* The same, however much is kept already. */
+semel_status semel_rabbit_pump_all(struct semel_rabbit *rabbit, int64_t wait_ms,
+				   semel_error *error);
+
+/* ---- ask.c ---- */
+/* What is ready in the queue, and its consumers: rabbit->question has them. BUSY: the stage is
+ * full. NOT_FOUND and CONFIG: the broker has closed the channel. */
+semel_status semel_rabbit_ask(struct semel_rabbit *rabbit, uint16_t channel, const char *queue,
+			      semel_error *error);
+void semel_rabbit_answered(struct semel_rabbit *rabbit, uint16_t channel,
+			   const amqp_queue_declare_ok_t *ok);
+/* The channel was closed. */
+void semel_rabbit_not_answered(struct semel_rabbit *rabbit, uint16_t channel, semel_status status,
+			       const char *why);
+
+/* ---- stage.c ---- */
+/* One that is arriving. NULL: no memory. */
+struct semel_rabbit_parcel *semel_rabbit_parcel_make(struct semel_rabbit *rabbit);
+struct semel_arena *semel_rabbit_parcel_arena(const struct semel_rabbit_parcel *parcel);
+void semel_rabbit_parcel_grew(struct semel_rabbit *rabbit, struct semel_rabbit_parcel *parcel,
+			      size_t bytes);
+/* One that is not in the line. */
+void semel_rabbit_parcel_free(struct semel_rabbit *rabbit, struct semel_rabbit_parcel *parcel);
+void semel_rabbit_stage_add(struct semel_rabbit *rabbit, struct semel_rabbit_parcel *parcel);
+/* And frees it. */
+void semel_rabbit_stage_remove(struct semel_rabbit *rabbit, struct semel_rabbit_parcel *parcel);
+/* All of a share that was closed. */
+void semel_rabbit_stage_forget(struct semel_rabbit *rabbit, uint32_t share);
+/* Nothing is in the caller's hands any more. */
+void semel_rabbit_stage_rewind(struct semel_rabbit *rabbit);
+/* The first that may be handed out, behind that one (NULL: of all); those of a queue that is
+ * leaving stay. NULL: none. */
+struct semel_rabbit_parcel *semel_rabbit_stage_next(struct semel_rabbit *rabbit,
+						    const struct semel_rabbit_parcel *behind);
+/* So much is kept that nothing more is read. */
+bool semel_rabbit_stage_is_full(const struct semel_rabbit *rabbit);
+void semel_rabbit_stage_free(struct semel_rabbit *rabbit);
 
 /* ---- deliver.c ---- */
 /* The header of a message for the share: its event in the stage, but for the payload. */
@@ -403,7 +465,8 @@ semel_status semel_rabbit_tier_name(const struct semel_rabbit_home *home, uint32
 /* The tier, from 1 on, that is at least as long; the longest there is for more. */
 uint32_t semel_rabbit_tier_for(int64_t delay_ms);
 int64_t semel_rabbit_tier_ms(uint32_t tier);
-/* Messages ready in a queue. NOT_FOUND. consumers_out may be NULL. */
+/* Messages ready in a queue. NOT_FOUND. BUSY: not for one who consumes, and has enough in hand.
+ * consumers_out may be NULL. */
 semel_status semel_rabbit_count(struct semel_rabbit *rabbit, const char *queue, uint64_t *ready_out,
 				uint32_t *consumers_out, semel_error *error);
 /* A queue that lives as long as it has consumers, of which we are one from now on. */
@@ -424,8 +487,10 @@ semel_status semel_rabbit_share_settle(struct semel_rabbit *rabbit, uint32_t at,
 void semel_rabbit_share_forget(struct semel_rabbit *rabbit, uint32_t at);
 /* A delivery with this tag has come. False: no memory. */
 bool semel_rabbit_share_note(struct semel_rabbit_share *share, uint64_t tag);
+/* Its parcel is whole. */
+void semel_rabbit_share_keep(struct semel_rabbit_share *share, struct semel_rabbit_parcel *parcel);
 /* Marks one as acked; semel_rabbit_share_send_acks tells the broker of those. */
-void semel_rabbit_share_ack(struct semel_rabbit_share *share, uint64_t tag);
+void semel_rabbit_share_ack(struct semel_rabbit *rabbit, uint32_t at, uint64_t tag);
 semel_status semel_rabbit_share_send_acks(struct semel_rabbit *rabbit, uint32_t at,
 					  semel_error *error);
 /* Delivered, and not acked. */
@@ -485,8 +550,6 @@ semel_status semel_rabbit_rewind(struct semel_broker *broker, semel_error *error
 semel_status semel_rabbit_compare(struct semel_broker *broker,
 				  const struct semel_subscribe_options *options,
 				  semel_difference_seen seen, void *user, semel_error *error);
-/* Drops buffered deliveries of shares that were closed. */
-void semel_rabbit_drop_stale(struct semel_rabbit *rabbit);
 
 /* ---- requeue.c ---- */
 semel_status semel_rabbit_requeue(struct semel_broker *broker, const char *scope,

@@ -108,6 +108,9 @@ static semel_status share_method(struct semel_rabbit *rabbit, uint32_t at,
 				 const amqp_method_t *method, semel_error *error)
 {
 	struct semel_rabbit_share *share = &rabbit->shares[at];
+	if (method->id == AMQP_QUEUE_DECLARE_OK_METHOD)
+		semel_rabbit_answered(rabbit, (uint16_t)(SEMEL_RABBIT_SHARES + at),
+				      method->decoded);
 	if (method->id == AMQP_BASIC_DELIVER_METHOD)
 		return semel_rabbit_deliver_begin(rabbit, at, method->decoded, error);
 	if (method->id == AMQP_BASIC_CANCEL_METHOD)
@@ -148,6 +151,17 @@ static semel_status share_frame(struct semel_rabbit *rabbit, uint32_t at, const 
 	return SEMEL_OK;
 }
 
+/* ---- control --------------------------------------------------------------------------------- */
+
+static void control_method(struct semel_rabbit *rabbit, const amqp_method_t *method)
+{
+	semel_error why = { 0 };
+	if (method->id == AMQP_QUEUE_DECLARE_OK_METHOD)
+		semel_rabbit_answered(rabbit, SEMEL_RABBIT_CONTROL, method->decoded);
+	else if (method->id == AMQP_CHANNEL_CLOSE_METHOD)
+		(void)semel_rabbit_closed(rabbit, SEMEL_RABBIT_CONTROL, method->decoded, &why);
+}
+
 /* ---- all of them ----------------------------------------------------------------------------- */
 
 static semel_status take_frame(struct semel_rabbit *rabbit, const amqp_frame_t *frame,
@@ -160,6 +174,8 @@ static semel_status take_frame(struct semel_rabbit *rabbit, const amqp_frame_t *
 			       : SEMEL_OK;
 	if (channel == SEMEL_RABBIT_PUBLISH || channel == SEMEL_RABBIT_REQUEUE)
 		return confirm_frame(rabbit, channel, frame, error);
+	if (channel == SEMEL_RABBIT_CONTROL && frame->frame_type == AMQP_FRAME_METHOD)
+		control_method(rabbit, &frame->payload.method);
 	if (channel == SEMEL_RABBIT_PROBE)
 		return semel_rabbit_probe_frame(rabbit, frame);
 	if (channel == SEMEL_RABBIT_MEMBERS && frame->frame_type == AMQP_FRAME_METHOD &&
@@ -196,8 +212,7 @@ static int64_t listen_first(struct semel_rabbit *rabbit, int64_t wait_ms)
 	return 0;
 }
 
-semel_status semel_rabbit_pump(struct semel_rabbit *rabbit, int64_t wait_ms, uint32_t parcels,
-			       semel_error *error)
+static semel_status pump(struct semel_rabbit *rabbit, int64_t wait_ms, bool all, semel_error *error)
 {
 	const struct semel_rabbit_library *library = rabbit->library;
 	semel_status status = semel_rabbit_flush(rabbit, error);
@@ -207,7 +222,7 @@ semel_status semel_rabbit_pump(struct semel_rabbit *rabbit, int64_t wait_ms, uin
 	hush_bell(rabbit);
 	if (status == SEMEL_OK)
 		wait_ms = listen_first(rabbit, wait_ms);
-	while (status == SEMEL_OK && (parcels == 0 || rabbit->parcel_count < parcels)) {
+	while (status == SEMEL_OK && (all || !semel_rabbit_stage_is_full(rabbit))) {
 		struct timeval wait = { .tv_sec = wait_ms / 1000,
 					.tv_usec = wait_ms % 1000 * 1000 };
 		amqp_frame_t frame;
@@ -222,4 +237,14 @@ semel_status semel_rabbit_pump(struct semel_rabbit *rabbit, int64_t wait_ms, uin
 		library->maybe_release_buffers_on_channel(rabbit->connection, frame.channel);
 	}
 	return status == SEMEL_OK ? semel_rabbit_beat(rabbit, error) : status;
+}
+
+semel_status semel_rabbit_pump(struct semel_rabbit *rabbit, int64_t wait_ms, semel_error *error)
+{
+	return pump(rabbit, wait_ms, false, error);
+}
+
+semel_status semel_rabbit_pump_all(struct semel_rabbit *rabbit, int64_t wait_ms, semel_error *error)
+{
+	return pump(rabbit, wait_ms, true, error);
 }

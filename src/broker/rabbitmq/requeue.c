@@ -131,7 +131,7 @@ static semel_status confirm(struct semel_rabbit *rabbit, semel_error *error)
 	while (status == SEMEL_OK && rabbit->requeue.waiting) {
 		if (rabbit->blocked[0])
 			return semel_error_set(error, SEMEL_BUSY, "%s", rabbit->blocked);
-		status = semel_rabbit_pump(rabbit, 100, 0, error);
+		status = semel_rabbit_pump(rabbit, 100, error);
 		if (status == SEMEL_OK && rabbit->requeue.waiting &&
 		    semel_steady_ms(rabbit->env) >= until_ms)
 			return semel_error_set(error, SEMEL_OUTAGE,
@@ -149,7 +149,7 @@ static semel_status confirm(struct semel_rabbit *rabbit, semel_error *error)
 static semel_status send(struct semel_rabbit *rabbit, const struct semel_rabbit_post *post,
 			 semel_error *error)
 {
-	semel_status status = semel_rabbit_pump(rabbit, 0, 0, error);
+	semel_status status = semel_rabbit_pump(rabbit, 0, error);
 	if (status == SEMEL_OK && rabbit->blocked[0])
 		return semel_error_set(error, SEMEL_BUSY, "%s", rabbit->blocked);
 	if (status == SEMEL_OK)
@@ -178,7 +178,7 @@ void semel_rabbit_tend_outlet(struct semel_rabbit *rabbit)
 		return;
 	semel_rabbit_enter(&rabbit->outlet->broker);
 	(void)semel_rabbit_leave(&rabbit->outlet->broker,
-				 semel_rabbit_pump(rabbit->outlet, 0, 0, NULL));
+				 semel_rabbit_pump(rabbit->outlet, 0, NULL));
 	if (rabbit->outlet->lost)
 		drop_outlet(rabbit);
 }

@@ -38,6 +38,8 @@ static void compact(struct semel_rabbit_share *share)
 	memmove(share->acked, share->acked + share->start, share->length);
 	memmove(share->log.offsets, share->log.offsets + share->start,
 		share->length * sizeof(share->log.offsets[0]));
+	memmove(share->parcels, share->parcels + share->start,
+		share->length * sizeof(share->parcels[0]));
 	share->start = 0;
 }
 
@@ -57,24 +59,40 @@ bool semel_rabbit_share_note(struct semel_rabbit_share *share, uint64_t tag)
 		int64_t *offsets = realloc(share->log.offsets, capacity * sizeof(offsets[0]));
 		if (offsets)
 			share->log.offsets = offsets;
-		if (!acked || !offsets)
+		struct semel_rabbit_parcel **parcels =
+			realloc(share->parcels, capacity * sizeof(parcels[0]));
+		if (parcels)
+			share->parcels = parcels;
+		if (!acked || !offsets || !parcels)
 			return false;
 		share->capacity = capacity;
 	}
 	share->log.offsets[share->start + share->length] = -1;
+	share->parcels[share->start + share->length] = NULL;
 	share->acked[share->start + share->length++] = UNACKED;
 	return true;
 }
 
-void semel_rabbit_share_ack(struct semel_rabbit_share *share, uint64_t tag)
+/* What arrives is the last that was noted. */
+void semel_rabbit_share_keep(struct semel_rabbit_share *share, struct semel_rabbit_parcel *parcel)
 {
+	share->parcels[share->start + share->length - 1] = parcel;
+}
+
+void semel_rabbit_share_ack(struct semel_rabbit *rabbit, uint32_t at, uint64_t tag)
+{
+	struct semel_rabbit_share *share = &rabbit->shares[at];
 	if (tag < share->first || tag - share->first >= share->length)
 		return;
-	uint8_t *flag = &share->acked[share->start + (tag - share->first)];
-	if (*flag != UNACKED)
+	size_t index = share->start + (size_t)(tag - share->first);
+	if (share->acked[index] != UNACKED)
 		return;
-	*flag = ACKED_NOW;
-	share->handed--;
+	share->acked[index] = ACKED_NOW;
+	if (share->parcels[index]) {
+		share->handed -= share->parcels[index]->out;
+		semel_rabbit_stage_remove(rabbit, share->parcels[index]);
+		share->parcels[index] = NULL;
+	}
 }
 
 /* How many from the start are acked; last_out: the highest of them that the broker does not know
@@ -125,6 +143,18 @@ uint64_t semel_rabbit_share_unacked(const struct semel_rabbit_share *share)
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
+/* The broker counts deliveries and not their bytes. So their number follows from the size of those
+ * that came before the queue was opened; what is too much then stays unread. */
+static uint16_t window_for(const struct semel_rabbit *rabbit)
+{
+	size_t window = rabbit->usual_size > 0 ? rabbit->budget / rabbit->usual_size : SIZE_MAX;
+	if (window > rabbit->prefetch)
+		window = rabbit->prefetch;
+	if (window > PREFETCH_MAX)
+		window = PREFETCH_MAX;
+	return window > 0 ? (uint16_t)window : 1;
+}
+
 /* from: where in a stream. */
 static semel_status consume(struct semel_rabbit *rabbit, uint32_t at, int64_t from,
 			    semel_error *error)
@@ -134,8 +164,7 @@ static semel_status consume(struct semel_rabbit *rabbit, uint32_t at, int64_t fr
 				      .value = semel_rabbit_stream_offset(from) };
 	amqp_table_t arguments = { .num_entries = rabbit->settings.stream, .entries = &offset };
 	uint16_t channel = channel_of(at);
-	uint16_t prefetch =
-		(uint16_t)(rabbit->prefetch < PREFETCH_MAX ? rabbit->prefetch : PREFETCH_MAX);
+	uint16_t prefetch = window_for(rabbit);
 	library->channel_open(rabbit->connection, channel);
 	semel_status status = semel_rabbit_call_end(rabbit, channel, NULL, error);
 	if (status != SEMEL_OK)
@@ -229,10 +258,12 @@ void semel_rabbit_share_forget(struct semel_rabbit *rabbit, uint32_t at)
 		(void)semel_rabbit_stream_remember(share); /* or they come once more */
 	share->open = share->leaving = share->active = share->log.needless = false;
 	share->epoch++;
-	share->handed = share->told = 0;
+	share->handed = share->told = share->questions = 0;
 	share->start = share->length = 0;
+	if (share->assembly.parcel)
+		semel_rabbit_parcel_free(rabbit, share->assembly.parcel);
 	share->assembly = (struct semel_rabbit_assembly){ 0 };
-	semel_rabbit_drop_stale(rabbit);
+	semel_rabbit_stage_forget(rabbit, at);
 }
 
 semel_status semel_rabbit_share_close(struct semel_rabbit *rabbit, uint32_t at, semel_error *error)
@@ -253,24 +284,18 @@ semel_status semel_rabbit_share_close(struct semel_rabbit *rabbit, uint32_t at, 
 semel_status semel_rabbit_share_count(struct semel_rabbit *rabbit, uint32_t at, uint64_t *ready_out,
 				      semel_error *error)
 {
-	uint64_t again = 0;
-	bool closed = false;
-	if (!rabbit->shares[at].open)
-		return semel_rabbit_count(rabbit, rabbit->shares[at].queue, ready_out, NULL, error);
-	semel_status status = semel_rabbit_call_begin(rabbit, error);
-	if (status == SEMEL_OK)
-		status = ask(rabbit, at, ready_out, &closed, error);
-	if (status == SEMEL_OK)
-		status = ask(rabbit, at, &again, &closed, error);
-	/* A consumer time-out: the next fetch opens it again. */
-	if (closed && status != SEMEL_NOT_FOUND) {
-		semel_rabbit_share_forget(rabbit, at);
-		return semel_rabbit_count(rabbit, rabbit->shares[at].queue, ready_out, NULL, error);
+	struct semel_rabbit_share *share = &rabbit->shares[at];
+	semel_status status = SEMEL_OK;
+	*ready_out = 0;
+	for (int round = 0; round < 2 && status == SEMEL_OK && share->open; round++) {
+		status = semel_rabbit_ask(rabbit, channel_of(at), share->queue, error);
+		if (status == SEMEL_OK && round == 0)
+			*ready_out = rabbit->question.ready;
 	}
-	if (status == SEMEL_OK)
-		status = semel_rabbit_pump(rabbit, 0, 0, error);
-	semel_rabbit_ring(rabbit);
-	return status;
+	/* A consumer time-out, perhaps: the next fetch opens it again. */
+	if (!share->open && (status == SEMEL_OK || status == SEMEL_CONFIG))
+		status = semel_rabbit_count(rabbit, share->queue, ready_out, NULL, error);
+	return status == SEMEL_BUSY ? SEMEL_OK : status; /* there is enough in hand */
 }
 
 /* ---- sharing with others --------------------------------------------------------------------- */
@@ -340,7 +365,7 @@ semel_status semel_rabbit_balance(struct semel_rabbit *rabbit, semel_error *erro
 	rabbit->balance_at_ms = now_ms + BALANCE_MS;
 	status = count_consumers(rabbit, &consumers, error);
 	if (status != SEMEL_OK)
-		return status;
+		return status == SEMEL_BUSY ? SEMEL_OK : status;
 	uint32_t part = (rabbit->share_count + consumers - 1) / (consumers > 0 ? consumers : 1);
 	uint32_t active = count_active(rabbit);
 	rabbit->part = part;

@@ -223,8 +223,10 @@ semel_status semel_rabbit_stream_waiting(struct semel_rabbit *rabbit, uint32_t a
 {
 	const struct semel_rabbit_share *share = &rabbit->shares[at];
 	struct semel_rabbit_probe probe = { 0 };
-	semel_status status;
-	if (share->open) {
+	semel_status status = SEMEL_OK;
+	if (semel_rabbit_stage_is_full(rabbit)) {
+		probe.last = -1; /* there is enough in hand */
+	} else if (share->open) {
 		probe.from = share->log.next > 0 ? share->log.next - 1 : SEMEL_RABBIT_FIRST;
 		probe.count_from = share->log.next;
 		status = count_behind(rabbit, share->queue, &probe, error);

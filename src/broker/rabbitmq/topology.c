@@ -452,18 +452,13 @@ semel_status semel_rabbit_count(struct semel_rabbit *rabbit, const char *queue, 
 {
 	semel_status status = semel_rabbit_need_channel(rabbit, SEMEL_RABBIT_CONTROL, error);
 	if (status == SEMEL_OK)
-		status = semel_rabbit_call_begin(rabbit, error);
+		status = semel_rabbit_ask(rabbit, SEMEL_RABBIT_CONTROL, queue, error);
 	if (status != SEMEL_OK)
 		return status;
-	const amqp_queue_declare_ok_t *ok = rabbit->library->queue_declare(
-		rabbit->connection, SEMEL_RABBIT_CONTROL, semel_rabbit_string(queue), 1, 0, 0, 0,
-		SEMEL_RABBIT_NO_TABLE);
-	if (ok) {
-		*ready_out = ok->message_count;
-		if (consumers_out)
-			*consumers_out = ok->consumer_count;
-	}
-	return semel_rabbit_call_end(rabbit, SEMEL_RABBIT_CONTROL, NULL, error);
+	*ready_out = rabbit->question.ready;
+	if (consumers_out)
+		*consumers_out = rabbit->question.consumers;
+	return SEMEL_OK;
 }
 
 semel_status semel_rabbit_join(struct semel_rabbit *rabbit, const char *queue, semel_error *error)
