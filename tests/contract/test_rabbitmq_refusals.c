@@ -159,6 +159,100 @@ static void a_queue_with_other_settings_is_explained_and_left_alone(void **state
 	semel_broker_close(broker);
 }
 
+/* As it was made before there was a limit to declare. */
+static void a_queue_of_an_earlier_version_is_taken_as_it_is(void **state)
+{
+	(void)state;
+	need_server();
+	struct semel_broker *broker = steps_open(url);
+	struct semel_rabbit *control = control_of(broker);
+	char queue[96];
+	semel_error error = { 0 };
+	amqp_table_entry_t entries[] = {
+		{ .key = semel_rabbit_string("x-queue-type"),
+		  .value = { .kind = AMQP_FIELD_KIND_UTF8,
+			     .value.bytes = semel_rabbit_string("quorum") } },
+		{ .key = semel_rabbit_string("x-single-active-consumer"),
+		  .value = { .kind = AMQP_FIELD_KIND_BOOLEAN, .value.boolean = 1 } },
+	};
+	amqp_table_t arguments = { .num_entries = 2, .entries = entries };
+	snprintf(queue, sizeof(queue), "billing.%s", steps_topics()[0]);
+	control->library->queue_declare(control->connection, SEMEL_RABBIT_CONTROL,
+					semel_rabbit_string(queue), 0, 1, 0, 0, arguments);
+	assert_int_equal(semel_rabbit_call_end(control, SEMEL_RABBIT_CONTROL, NULL, &error),
+			 SEMEL_OK);
+	struct semel_broker *other = steps_open(url);
+	struct steps_event event;
+	steps_subscribe(other, (struct steps_subscription){ .scope = "billing" });
+	publish_one(other, &event, 1);
+	assert_int_equal(event.status, SEMEL_OK);
+	semel_broker_close(other);
+	semel_broker_close(broker);
+}
+
+/* "billing" with "x.T" and "billing.x" with "T". */
+static void two_subscriptions_of_one_name_do_not_share_a_queue(void **state)
+{
+	(void)state;
+	need_server();
+	struct semel_broker *broker = steps_open(url), *other = steps_open(url);
+	char longer[128], scope[] = "billing.x";
+	semel_error error = { 0 };
+	snprintf(longer, sizeof(longer), "x.%s", steps_topics()[0]);
+	const char *topics[] = { longer, NULL };
+	struct semel_subscribe_options first = {
+		.scope = "billing", .topics = topics, .prefetch = 1, .lease_ms = 1000
+	};
+	struct semel_subscribe_options second = {
+		.scope = scope, .topics = steps_topics(), .prefetch = 1, .lease_ms = 1000
+	};
+	const char *scopes[] = { "billing", NULL };
+	assert_int_equal(broker->driver->subscribe(broker, &first, &error), SEMEL_OK);
+	assert_int_equal(other->driver->subscribe(other, &second, &error), SEMEL_CONFIG);
+	assert_non_null(strstr(error.text, "belongs to the scope billing and its topic x."));
+	semel_broker_close(other);
+	semel_broker_close(broker);
+	broker = steps_open(url);
+	assert_int_equal(broker->driver->subscribe(broker, &first, &error), SEMEL_OK);
+	assert_int_equal(broker->driver->remove(broker, longer, scopes, &error), SEMEL_OK);
+	semel_broker_close(broker);
+}
+
+static void delete_exchange(struct semel_rabbit *rabbit, const char *name)
+{
+	semel_error error = { 0 };
+	rabbit->library->exchange_delete(rabbit->connection, SEMEL_RABBIT_CONTROL,
+					 semel_rabbit_string(name), 0);
+	assert_int_equal(semel_rabbit_call_end(rabbit, SEMEL_RABBIT_CONTROL, NULL, &error),
+			 SEMEL_OK);
+}
+
+static void an_exchange_that_is_refused_costs_its_event_only_and_keeps_no_room(void **state)
+{
+	(void)state;
+	need_server();
+	struct semel_broker *broker = steps_open(url), *other = steps_open(url);
+	struct semel_rabbit *control = control_of(other);
+	const char *topic = steps_topics()[0];
+	struct steps_event event;
+	semel_error error = { 0 };
+	control->library->exchange_declare(control->connection, SEMEL_RABBIT_CONTROL,
+					   semel_rabbit_string(topic),
+					   semel_rabbit_string("fanout"), 0, 1, 0, 0,
+					   SEMEL_RABBIT_NO_TABLE);
+	assert_int_equal(semel_rabbit_call_end(control, SEMEL_RABBIT_CONTROL, NULL, &error),
+			 SEMEL_OK);
+	publish_one(broker, &event, 1);
+	assert_int_equal(event.status, SEMEL_CONFIG);
+	assert_non_null(strstr(event.reason, topic));
+	delete_exchange(control, topic);
+	steps_subscribe(broker, (struct steps_subscription){ .scope = "billing" });
+	publish_one(broker, &event, 2); /* of the same aggregate */
+	assert_int_equal(event.status, SEMEL_OK);
+	semel_broker_close(other);
+	semel_broker_close(broker);
+}
+
 static void a_login_that_is_refused_shows_no_password(void **state)
 {
 	(void)state;
@@ -214,6 +308,9 @@ int main(void)
 		TEST(a_missing_exchange_counts_like_no_route_and_is_made_again),
 		TEST(a_queue_that_is_full_refuses_by_nack),
 		TEST(a_queue_with_other_settings_is_explained_and_left_alone),
+		TEST(a_queue_of_an_earlier_version_is_taken_as_it_is),
+		TEST(two_subscriptions_of_one_name_do_not_share_a_queue),
+		TEST(an_exchange_that_is_refused_costs_its_event_only_and_keeps_no_room),
 		TEST(a_login_that_is_refused_shows_no_password),
 		TEST(a_subscription_that_is_deleted_under_a_retry_is_an_outage),
 	};

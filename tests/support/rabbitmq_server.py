@@ -272,6 +272,17 @@ class Administrator:
         self.ask(f"ok = rabbit_policy:set({binary(vhost)}, <<\"full\">>, {binary(pattern)}, {limits}, 0,"
                  " <<\"queues\">>, <<\"test\">>)")
 
+    def limit_deliveries(self, vhost, pattern, limit):
+        """From now on a quorum queue drops what has come back more often."""
+        self.ask(f"ok = rabbit_policy:set({binary(vhost)}, <<\"often\">>, {binary(pattern)}, [{{<<\"delivery-limit\">>, {limit}}}],"
+                 " 0, <<\"queues\">>, <<\"test\">>)")
+
+    def unbind(self, vhost, queue, exchange, key="#"):
+        """As a person in the wrong window would."""
+        source, target = (f"rabbit_misc:r({binary(vhost)}, {kind}, {binary(name)})"
+                          for kind, name in (("exchange", exchange), ("queue", queue)))
+        self.ask(f"ok = rabbit_binding:remove({{binding, {source}, {binary(key)}, {target}, []}}, <<\"test\">>)")
+
     def lift_limits(self, vhost):
         self.ask(f"ok = rabbit_policy:delete({binary(vhost)}, <<\"full\">>, <<\"test\">>)")
 

@@ -32,12 +32,26 @@ static bool note_end(struct semel_kafka_share *share, int64_t offset)
 	return true;
 }
 
+/* The retry topics of two subscriptions may have one name (a.b and c, a and b.c); whose a record is
+ * stands in it. */
+static bool is_of_another_scope(const struct semel_kafka *kafka,
+				const struct semel_kafka_share *share,
+				const rd_kafka_message_t *message)
+{
+	struct semel_text scope = { NULL, 0 };
+	if (share->tier > 0)
+		scope = semel_kafka_header(kafka, message, "semel-retry-scope");
+	return scope.data && !semel_text_equal(scope, semel_text_of(kafka->scope));
+}
+
 static semel_status take_message(struct semel_kafka *kafka, struct semel_kafka_share *share,
 				 rd_kafka_message_t *message, semel_error *error)
 {
 	rd_kafka_resp_err_t err = message->err;
 	bool kept = true;
-	if (!err && message->offset >= share->next_offset) {
+	if (!err && is_of_another_scope(kafka, share, message)) {
+		kept = note_end(share, message->offset + 1);
+	} else if (!err && message->offset >= share->next_offset) {
 		kept = semel_kafka_share_add(share, message, message->offset);
 		if (kept)
 			return SEMEL_OK;

@@ -86,10 +86,14 @@ semel_status semel_kafka_requeue(struct semel_broker *broker, const char *scope,
 	if (kafka->scope && strcmp(kafka->scope, scope) == 0 && tier > kafka->tiers)
 		tier = kafka->tiers; /* those we read */
 	int length = snprintf(due, sizeof(due), "%" PRId64, due_ms);
-	struct semel_wire_field field = { SEMEL_TEXT("semel-due"), { due, (size_t)length } };
-	struct semel_kafka_post post = {
-		.event = event, .passage = passage, .extra = &field, .extra_count = 1
+	const struct semel_wire_field fields[] = {
+		{ SEMEL_TEXT("semel-due"), { due, (size_t)length } },
+		{ SEMEL_TEXT("semel-retry-scope"), semel_text_of(scope) },
 	};
+	struct semel_kafka_post post = { .event = event,
+					 .passage = passage,
+					 .extra = fields,
+					 .extra_count = sizeof(fields) / sizeof(fields[0]) };
 	semel_status status = need_tier(kafka, scope, event->topic.data, tier, &topic, error);
 	if (status == SEMEL_OK)
 		status = semel_kafka_post_now(kafka, topic, &post, error);

@@ -33,6 +33,14 @@ static void push(struct semel_rabbit_list *list, struct semel_rabbit_slot *slot)
 	list->last = slot;
 }
 
+static void push_front(struct semel_rabbit_list *list, struct semel_rabbit_slot *slot)
+{
+	slot->next = list->first;
+	list->first = slot;
+	if (!list->last)
+		list->last = slot;
+}
+
 static struct semel_rabbit_slot *pop(struct semel_rabbit_list *list)
 {
 	struct semel_rabbit_slot *slot = list->first;
@@ -261,23 +269,31 @@ static semel_status send_slot(struct semel_rabbit *rabbit, struct semel_rabbit_s
 		       "the payload is larger than max-message of the broker's URL");
 		return SEMEL_OK;
 	}
-	semel_status status = semel_rabbit_need_channel(rabbit, SEMEL_RABBIT_PUBLISH, error);
+	semel_status status = semel_rabbit_need_channel(rabbit, SEMEL_RABBIT_PUBLISH, &why);
 	if (status == SEMEL_OK)
-		status = need_topic(rabbit, event->topic.data, error);
-	if (status != SEMEL_OK)
-		return status;
+		status = need_topic(rabbit, event->topic.data, &why);
+	if (status == SEMEL_CONFIG) { /* of this exchange; other topics may go on */
+		answer(&rabbit->window, slot, status, why.text);
+		return SEMEL_OK;
+	}
+	if (status != SEMEL_OK) {
+		push_front(&rabbit->window.ready, slot);
+		return semel_error_set(error, status, "%s", why.text);
+	}
 	struct semel_rabbit_post post = { .channel = SEMEL_RABBIT_PUBLISH,
 					  .exchange = event->topic,
 					  .key = event->routing_key,
 					  .event = event,
 					  .passage = &slot->passage };
 	status = semel_rabbit_post(rabbit, &post, &why);
-	if (status == SEMEL_TOO_LARGE) {
+	if (status == SEMEL_TOO_LARGE || status == SEMEL_INVALID) {
 		answer(&rabbit->window, slot, status, why.text);
 		return SEMEL_OK;
 	}
-	if (status != SEMEL_OK)
+	if (status != SEMEL_OK) {
+		push_front(&rabbit->window.ready, slot);
 		return semel_error_set(error, status, "%s", why.text);
+	}
 	wire(&rabbit->window, slot);
 	return semel_rabbit_unsent(rabbit) < FLUSH_BYTES ? SEMEL_OK
 							 : semel_rabbit_flush(rabbit, error);

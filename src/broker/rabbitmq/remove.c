@@ -57,9 +57,14 @@ static semel_status delete_home(struct semel_rabbit *rabbit, const struct semel_
 {
 	char rest[32];
 	semel_status status = delete_of(rabbit, home, EXCHANGE, "", error);
-	for (uint32_t number = 2; number <= SEMEL_WIRE_LANES && status == SEMEL_OK; number++) {
+	if (status == SEMEL_OK)
+		status = delete_of(rabbit, home, EXCHANGE, ".owner", error);
+	for (uint32_t number = 1; number <= SEMEL_WIRE_LANES && status == SEMEL_OK; number++) {
 		snprintf(rest, sizeof(rest), ".rest-of-%u", number);
 		status = delete_of(rabbit, home, EXCHANGE, rest, error);
+		snprintf(rest, sizeof(rest), ".%u.owner", number);
+		if (status == SEMEL_OK)
+			status = delete_of(rabbit, home, EXCHANGE, rest, error);
 	}
 	if (status == SEMEL_OK)
 		status = delete_numbered(rabbit, home, ".retry.", semel_rabbit_tier_for(INT64_MAX),

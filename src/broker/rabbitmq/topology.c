@@ -4,6 +4,7 @@
  *   topic T          durable topic exchange T
  *   subscription S   queue S.T, bound to T; single active consumer, quorum unless told otherwise
  *                    (a stream: with a mark of ours in it, see stream.c)
+ *                    the exchange S.T.owner says whose it is
  *   its retries      queues S.T.retry.1 …: what lies there for the tier's time goes back to S.T
  *   what it gave up  a copy each in the queue S.T.parked, for a week; dead letters are the store's
  *   partitioned      queues S.T.1 … S.T.N behind the headers exchange S.T, which chooses by
@@ -29,8 +30,12 @@ static const int tiers[] = { 1, 2, 4, 8, 16, 32, 60, 300, 900, 3600, 21600, 8640
 #define TIER_COUNT ((uint32_t)(sizeof(tiers) / sizeof(tiers[0])))
 #define MINUTE_MS  60000
 #define PARKED     ".parked"
+#define OWNER      ".owner"
+#define OWNED_BY   ".of-"
 #define PARKED_MS  604800000 /* a week: as long as dead letters are kept */
 #define PARKED_MAX 100000
+
+#define DELIVERY_LIMIT 1000000 /* RabbitMQ 3 knows no word for none, and RabbitMQ 4 has 20 */
 
 uint32_t semel_rabbit_tier_for(int64_t delay_ms)
 {
@@ -132,6 +137,7 @@ struct thing {
 	const char *name;
 	const char *type; /* of an exchange */
 	struct arguments *arguments;
+	struct arguments *older; /* as earlier versions made it; NULL: the same */
 };
 
 /* "… inequivalent arg 'x-y' for queue 'q' in vhost '/': received A but current is B" */
@@ -160,8 +166,8 @@ static bool explain(const struct thing *thing, const char *words, char *text_out
 	return true;
 }
 
-static semel_status declare(struct semel_rabbit *rabbit, const struct thing *thing, bool passive,
-			    semel_error *error)
+static semel_status declare_with(struct semel_rabbit *rabbit, const struct thing *thing,
+				 struct arguments *arguments, bool passive, semel_error *error)
 {
 	const struct semel_rabbit_library *library = rabbit->library;
 	amqp_bytes_t name = semel_rabbit_string(thing->name);
@@ -173,11 +179,17 @@ static semel_status declare(struct semel_rabbit *rabbit, const struct thing *thi
 	if (thing->type)
 		library->exchange_declare(rabbit->connection, SEMEL_RABBIT_CONTROL, name,
 					  semel_rabbit_string(thing->type), passive, 1, 0, 0,
-					  table_of(thing->arguments));
+					  table_of(arguments));
 	else
 		library->queue_declare(rabbit->connection, SEMEL_RABBIT_CONTROL, name, passive, 1,
-				       0, 0, table_of(thing->arguments));
+				       0, 0, table_of(arguments));
 	return semel_rabbit_call_end(rabbit, SEMEL_RABBIT_CONTROL, NULL, error);
+}
+
+/* Is it there as an earlier version made it, and needs nothing that it has not? */
+static bool is_older(struct semel_rabbit *rabbit, const struct thing *thing)
+{
+	return thing->older && declare_with(rabbit, thing, thing->older, false, NULL) == SEMEL_OK;
 }
 
 static semel_status make_thing(struct semel_rabbit *rabbit, const struct thing *thing,
@@ -185,8 +197,8 @@ static semel_status make_thing(struct semel_rabbit *rabbit, const struct thing *
 {
 	semel_error why = { 0 };
 	char text[SEMEL_ERROR_TEXT_MAX];
-	semel_status status = declare(rabbit, thing, false, &why);
-	if (status == SEMEL_OK)
+	semel_status status = declare_with(rabbit, thing, thing->arguments, false, &why);
+	if (status == SEMEL_OK || (status == SEMEL_CONFIG && is_older(rabbit, thing)))
 		return SEMEL_OK;
 	if (status == SEMEL_CONFIG && explain(thing, why.text, text, sizeof(text)))
 		return semel_error_set(error, status, "%s", text);
@@ -200,19 +212,29 @@ static semel_status compare_thing(struct semel_rabbit *rabbit, const struct thin
 {
 	char text[SEMEL_ERROR_TEXT_MAX];
 	semel_error why = { 0 };
-	semel_status status = declare(rabbit, thing, true, &why);
+	semel_status status = declare_with(rabbit, thing, thing->arguments, true, &why);
 	if (status == SEMEL_NOT_FOUND) {
 		snprintf(text, sizeof(text), "the %s %s is missing", thing->kind, thing->name);
 		survey->seen(text, survey->user);
 		return SEMEL_OK;
 	}
 	if (status == SEMEL_OK)
-		status = make_thing(rabbit, thing, &why);
+		status = declare_with(rabbit, thing, thing->arguments, false, &why);
+	if (status == SEMEL_CONFIG && is_older(rabbit, thing))
+		snprintf(text, sizeof(text),
+			 "the queue %s was made by an earlier version, without x-delivery-limit: "
+			 "an event that comes back too often is dropped where a policy, or "
+			 "RabbitMQ 4, has such a limit (let it drain, delete the queue, and run "
+			 "semel topology apply)",
+			 thing->name);
+	else if (status != SEMEL_CONFIG || !explain(thing, why.text, text, sizeof(text)))
+		snprintf(text, sizeof(text), "cannot declare the %s %.255s: %.700s", thing->kind,
+			 thing->name, why.text);
 	if (status == SEMEL_CONFIG) {
-		survey->seen(why.text, survey->user);
+		survey->seen(text, survey->user);
 		return SEMEL_OK;
 	}
-	return status == SEMEL_OK ? SEMEL_OK : semel_error_set(error, status, "%s", why.text);
+	return status == SEMEL_OK ? SEMEL_OK : semel_error_set(error, status, "%s", text);
 }
 
 static semel_status need_thing(struct semel_rabbit *rabbit, const struct thing *thing,
@@ -268,18 +290,104 @@ static semel_status declare_exchange(struct semel_rabbit *rabbit, const char *na
 		survey, error);
 }
 
-static semel_status declare_queue(struct semel_rabbit *rabbit, const char *name, bool consumed,
+/* "… but current is the value 'S.T.of-4-20' of type 'longstr'" */
+static bool explain_owner(const char *queue, const char *words, char *text_out, size_t size)
+{
+	const char *current = strstr(words, " but current is ");
+	const char *of = current ? strstr(current, OWNED_BY) : NULL;
+	for (const char *next = of; next; next = strstr(next + 1, OWNED_BY))
+		of = next;
+	size_t scope = 0, topic = 0;
+	if (!of || sscanf(of + strlen(OWNED_BY), "%4zu-%4zu", &scope, &topic) != 2 ||
+	    scope + 1 + topic > strlen(queue))
+		return false;
+	snprintf(text_out, size,
+		 "the queue %s belongs to the scope %.*s and its topic %.*s, and would get the "
+		 "events of both subscriptions (choose another scope, or another topic)",
+		 queue, (int)scope, queue, (int)topic, queue + scope + 1);
+	return true;
+}
+
+/* Who has a queue. Scope and topic are one name, and another scope and topic may be the same one:
+ * shop and billing.orders, shop.billing and orders. So an exchange of the queue's name, to which
+ * nobody publishes, has the lengths of the two in the name of an alternate that is not there: the
+ * broker refuses to declare it with another one. */
+static semel_status mark_owner(struct semel_rabbit *rabbit, const char *queue,
+			       const struct semel_rabbit_home *home,
+			       const struct semel_rabbit_survey *survey, semel_error *error)
+{
+	char name[SEMEL_RABBIT_NAME_SIZE + 32], owner[SEMEL_RABBIT_NAME_SIZE + 32],
+		text[SEMEL_ERROR_TEXT_MAX];
+	struct arguments arguments = { 0 };
+	semel_error why = { 0 };
+	snprintf(name, sizeof(name), "%s" OWNER, queue);
+	snprintf(owner, sizeof(owner), "%s" OWNED_BY "%zu-%zu", queue, strlen(home->scope),
+		 strlen(home->topic));
+	if (strlen(owner) > SEMEL_RABBIT_NAME_MAX)
+		return SEMEL_OK; /* nobody has two such names */
+	add_text(&arguments, "alternate-exchange", owner);
+	const struct thing mark = {
+		.kind = "exchange", .name = name, .type = "fanout", .arguments = &arguments
+	};
+	semel_status status =
+		survey ? declare_with(rabbit, &mark, &arguments, true, &why) : SEMEL_OK;
+	if (status == SEMEL_NOT_FOUND)
+		return SEMEL_OK; /* an earlier version has made the queue */
+	if (status == SEMEL_OK)
+		status = declare_with(rabbit, &mark, &arguments, false, &why);
+	if (status == SEMEL_OK)
+		return SEMEL_OK;
+	if (status != SEMEL_CONFIG || !explain_owner(queue, why.text, text, sizeof(text)))
+		return semel_error_set(error, status, "cannot declare the exchange %s: %s", name,
+				       why.text);
+	if (!survey)
+		return semel_error_set(error, status, "%s", text);
+	survey->seen(text, survey->user);
+	return SEMEL_OK;
+}
+
+/* A quorum queue counts how often an event was delivered. Past its limit it is dropped, so the
+ * limit is one that nothing reaches; and where a policy has a lower one, the event goes to the
+ * parking queue, confirmed. */
+static semel_status guard_queue(const struct semel_rabbit_home *home, struct arguments *arguments,
+				char parking[SEMEL_RABBIT_NAME_SIZE], semel_error *error)
+{
+	semel_status status = semel_rabbit_parking_name(home, parking, error);
+	add_number(arguments, "x-delivery-limit", DELIVERY_LIMIT);
+	add_text(arguments, "x-dead-letter-exchange", "");
+	add_text(arguments, "x-dead-letter-routing-key", parking);
+	add_text(arguments, "x-dead-letter-strategy", "at-least-once");
+	add_text(arguments, "x-overflow", "reject-publish");
+	return status;
+}
+
+/* home NULL: one that is not consumed. */
+static semel_status declare_queue(struct semel_rabbit *rabbit, const char *name,
+				  const struct semel_rabbit_home *home,
 				  const struct semel_rabbit_survey *survey, semel_error *error)
 {
 	struct arguments arguments = { 0 };
-	bool stream = consumed && rabbit->settings.stream;
+	char parking[SEMEL_RABBIT_NAME_SIZE];
+	bool stream = home && rabbit->settings.stream;
 	const char *kept_aside = rabbit->settings.stream ? "quorum" : rabbit->settings.queue_type;
-	add_text(&arguments, "x-queue-type", consumed ? rabbit->settings.queue_type : kept_aside);
-	if (consumed && rabbit->settings.single_active && !stream)
+	const char *type = home ? rabbit->settings.queue_type : kept_aside;
+	bool guarded = home && strcmp(type, "quorum") == 0;
+	semel_status status = SEMEL_OK;
+	add_text(&arguments, "x-queue-type", type);
+	if (home && rabbit->settings.single_active && !stream)
 		add_true(&arguments, "x-single-active-consumer");
-	semel_status status = need_thing(
-		rabbit, &(struct thing){ .kind = "queue", .name = name, .arguments = &arguments },
-		survey, error);
+	struct arguments older = arguments;
+	if (guarded)
+		status = guard_queue(home, &arguments, parking, error);
+	if (status == SEMEL_OK && home)
+		status = mark_owner(rabbit, name, home, survey, error);
+	if (status == SEMEL_OK)
+		status = need_thing(rabbit,
+				    &(struct thing){ .kind = "queue",
+						     .name = name,
+						     .arguments = &arguments,
+						     .older = guarded ? &older : NULL },
+				    survey, error);
 	return status == SEMEL_OK && stream && !survey
 		       ? semel_rabbit_stream_mark(rabbit, name, error)
 		       : status;
@@ -292,7 +400,7 @@ static semel_status declare_alternate(struct semel_rabbit *rabbit, const char *n
 	struct binding binding = { .from = name, .to = name, .key = "" };
 	semel_status status = declare_exchange(rabbit, name, "fanout", NULL, survey, error);
 	if (status == SEMEL_OK)
-		status = declare_queue(rabbit, name, false, survey, error);
+		status = declare_queue(rabbit, name, NULL, survey, error);
 	return status == SEMEL_OK ? bind(rabbit, &binding, survey, error) : status;
 }
 
@@ -380,7 +488,7 @@ static semel_status declare_partition(struct semel_rabbit *rabbit,
 	if (status == SEMEL_OK)
 		status = semel_rabbit_queue_name(home, number, queue, error);
 	if (status == SEMEL_OK)
-		status = declare_queue(rabbit, queue, true, survey, error);
+		status = declare_queue(rabbit, queue, home, survey, error);
 	for (uint32_t lane = number - 1; lane < SEMEL_WIRE_LANES && status == SEMEL_OK;
 	     lane += home->partitions) {
 		struct binding binding = { .from = exchange, .to = queue, .key = "" };
@@ -441,7 +549,7 @@ semel_status semel_rabbit_declare_home(struct semel_rabbit *rabbit,
 		return status;
 	if (home->partitions > 1)
 		return declare_spread(rabbit, home, survey, error);
-	status = declare_queue(rabbit, queue, true, survey, error);
+	status = declare_queue(rabbit, queue, home, survey, error);
 	return status == SEMEL_OK ? bind(rabbit, &binding, survey, error) : status;
 }
 
