@@ -84,6 +84,7 @@ typedef struct semel_consumer_options {
 	bool from_latest;       /* a new subscription skips what is there already */
 	uint32_t partitions;    /* spread over so many shares, so that as many processes can work */
 	const char *bind;       /* only routing keys like this ("order.*"); NULL: all */
+	int64_t prefetch_bytes; /* of events in hand at most, and one always; default 64 MiB */
 } semel_consumer_options;
 
 typedef struct semel_consumer semel_consumer;

@@ -44,6 +44,7 @@ static semel_consumer_options read_options(const struct semel_invocation *invoca
 		.first_delay_ms = semel_args_duration_ms(args, "first-delay"),
 		.delay_max_ms = semel_args_duration_ms(args, "delay-max"),
 		.batch = (uint32_t)semel_args_number(args, "batch"),
+		.prefetch_bytes = semel_args_number(args, "prefetch-bytes"),
 		.concurrency = (uint32_t)semel_args_number(args, "concurrency"),
 		.timeout_ms = semel_args_duration_ms(args, "handler-timeout"),
 		.lease_ms = semel_args_duration_ms(args, "lease"),

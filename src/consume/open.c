@@ -21,6 +21,7 @@ static const semel_consumer_options defaults = {
 	.first_delay_ms = 1000,
 	.delay_max_ms = 60000,
 	.batch = 500,
+	.prefetch_bytes = SEMEL_PREFETCH_BYTES,
 	.concurrency = 1,
 	.timeout_ms = 30000,
 	.lease_ms = 5000,
@@ -39,6 +40,7 @@ static void complete(semel_consumer_options *options)
 	OR_DEFAULT(options, first_delay_ms);
 	OR_DEFAULT(options, delay_max_ms);
 	OR_DEFAULT(options, batch);
+	OR_DEFAULT(options, prefetch_bytes);
 	OR_DEFAULT(options, concurrency);
 	OR_DEFAULT(options, timeout_ms);
 	OR_DEFAULT(options, lease_ms);
@@ -149,6 +151,7 @@ static semel_status subscribe(struct semel_consumer *consumer, semel_error *erro
 		.scope = consumer->scope.data,
 		.topics = (const char *const *)consumer->topics,
 		.prefetch = consumer->options.batch * 2 + consumer->options.concurrency * 16 + 64,
+		.prefetch_bytes = consumer->options.prefetch_bytes,
 		.lease_ms = consumer->options.lease_ms,
 		.from_latest = consumer->options.from_latest,
 		.total_order = consumer->options.order == SEMEL_ORDER_TOTAL,

@@ -236,10 +236,9 @@ static void an_exchange_that_is_refused_costs_its_event_only_and_keeps_no_room(v
 	const char *topic = steps_topics()[0];
 	struct steps_event event;
 	semel_error error = { 0 };
-	control->library->exchange_declare(control->connection, SEMEL_RABBIT_CONTROL,
-					   semel_rabbit_string(topic),
-					   semel_rabbit_string("fanout"), 0, 1, 0, 0,
-					   SEMEL_RABBIT_NO_TABLE);
+	control->library->exchange_declare(
+		control->connection, SEMEL_RABBIT_CONTROL, semel_rabbit_string(topic),
+		semel_rabbit_string("fanout"), 0, 1, 0, 0, SEMEL_RABBIT_NO_TABLE);
 	assert_int_equal(semel_rabbit_call_end(control, SEMEL_RABBIT_CONTROL, NULL, &error),
 			 SEMEL_OK);
 	publish_one(broker, &event, 1);

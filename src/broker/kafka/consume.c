@@ -112,13 +112,14 @@ struct catch
 	struct semel_arena *arena;
 	struct semel_delivery *deliveries;
 	uint32_t count, max;
+	uint64_t room; /* bytes; the first one is taken whatever it has */
 };
 
 static semel_status hand_out(struct semel_kafka *kafka, struct semel_kafka_share *share,
 			     struct catch *catch, semel_error *error)
 {
 	struct semel_kafka_flight *flight;
-	while (catch->count < catch->max && (flight = next_flight(share)) != NULL &&
+	while (catch->count<catch->max &&catch->room> 0 && (flight = next_flight(share)) != NULL &&
 	       is_due(kafka, share, flight)) {
 		struct semel_delivery *delivery = &catch->deliveries[catch->count];
 		if (!semel_kafka_read(kafka, share, flight->message, catch->arena, delivery))
@@ -130,7 +131,10 @@ static semel_status hand_out(struct semel_kafka *kafka, struct semel_kafka_share
 		share->out++;
 		share->next++;
 		share->due_ms = 0;
+		uint64_t bytes = semel_kafka_flight_bytes(flight);
+		share->out_bytes += bytes;
 		catch->count++;
+		catch->room -= bytes < catch->room ? bytes : catch->room;
 	}
 	return SEMEL_OK;
 }
@@ -140,18 +144,26 @@ static semel_status fetch_share(struct semel_kafka *kafka, struct semel_kafka_sh
 				struct catch *catch, semel_error *error)
 {
 	semel_status status = hand_out(kafka, share, catch, error);
-	if (status != SEMEL_OK || catch->count == catch->max || next_flight(share))
+	if (status != SEMEL_OK || catch->count == catch->max || catch->room == 0 ||
+	    next_flight(share))
 		return status;
 	status = read_on(kafka, share, share->tier > 0 ? 1 : catch->max - catch->count, error);
 	return status == SEMEL_OK ? hand_out(kafka, share, catch, error) : status;
 }
 
-static uint32_t count_out(const struct semel_kafka *kafka)
+static uint32_t count_out(const struct semel_kafka *kafka, uint64_t *bytes_out)
 {
 	uint32_t count = 0;
-	for (uint32_t i = 0; i < kafka->share_count; i++)
+	for (uint32_t i = 0; i < kafka->share_count; i++) {
 		count += kafka->shares[i].out;
+		*bytes_out += kafka->shares[i].out_bytes;
+	}
 	return count;
+}
+
+static uint64_t room_for_bytes(const struct semel_kafka *kafka, uint64_t out)
+{
+	return out < kafka->prefetch_bytes ? kafka->prefetch_bytes - out : 0;
 }
 
 /* Shares take turns to be the first. */
@@ -168,7 +180,8 @@ static semel_status fetch_all(struct semel_kafka *kafka, struct catch *catch, se
 				status = fetch_share(kafka, share, catch, error);
 		}
 		kafka->share_next++;
-	} while (status == SEMEL_OK && catch->count > before && catch->count < catch->max);
+	} while (status == SEMEL_OK && catch->count > before &&
+		 catch->count<catch->max &&catch->room> 0);
 	return status;
 }
 
@@ -192,12 +205,14 @@ semel_status semel_kafka_fetch(struct semel_broker *broker, uint32_t max, struct
 	semel_status status = semel_kafka_group_serve(kafka, error);
 	if (status != SEMEL_OK)
 		return status;
-	uint32_t out = count_out(kafka);
+	uint64_t out_bytes = 0;
+	uint32_t out = count_out(kafka, &out_bytes);
 	uint32_t room = out < kafka->prefetch ? kafka->prefetch - out : 0;
 	struct catch catch = { .arena = arena,
 			       .deliveries = deliveries_out,
-			       .max = room < max ? room : max };
-	if (catch.max > 0)
+			       .max = room < max ? room : max,
+			       .room = room_for_bytes(kafka, out_bytes) };
+	if (catch.max > 0 && catch.room > 0)
 		status = fetch_all(kafka, &catch, error);
 	*count_out_ = catch.count;
 	semel_kafka_group_commit(kafka, catch.count == 0);

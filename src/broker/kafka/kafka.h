@@ -159,6 +159,7 @@ struct semel_kafka_share {
 	size_t start, length, capacity;
 	size_t next;         /* the first flight that may not be out, from start */
 	uint32_t out;        /* flights in the caller's hands */
+	uint64_t out_bytes;  /* of them */
 	int64_t position;    /* everything before it is settled; -1: not known */
 	int64_t committed;   /* as the broker was last told */
 	int64_t noted;       /* may have been handed out up to here, as the broker was told */
@@ -214,6 +215,7 @@ struct semel_kafka {
 	rd_kafka_queue_t *consumer_queue;
 	char *scope;
 	uint32_t prefetch;
+	uint64_t prefetch_bytes;
 	bool from_latest;
 	bool closing;
 	bool assigned; /* the group has taken us in */
@@ -410,6 +412,8 @@ bool semel_kafka_share_ack(struct semel_kafka *kafka, struct semel_kafka_share *
 /* Moves the position over what is settled. */
 void semel_kafka_share_advance(struct semel_kafka_share *share);
 void semel_kafka_share_rewind(struct semel_kafka_share *share);
+/* What it takes of the caller's room. */
+uint64_t semel_kafka_flight_bytes(const struct semel_kafka_flight *flight);
 /* Settled, but behind one that is not. */
 uint64_t semel_kafka_share_islands(const struct semel_kafka_share *share);
 void semel_kafka_shares_free(struct semel_kafka *kafka);

@@ -109,6 +109,7 @@ void semel_kafka_share_forget(struct semel_kafka *kafka, struct semel_kafka_shar
 	share->epoch++;
 	share->start = share->length = share->next = 0;
 	share->out = 0;
+	share->out_bytes = 0;
 	share->due_ms = 0;
 }
 
@@ -183,12 +184,18 @@ static struct semel_kafka_flight *flight_at(struct semel_kafka_share *share, int
 	return &share->flights[share->start + low];
 }
 
+uint64_t semel_kafka_flight_bytes(const struct semel_kafka_flight *flight)
+{
+	return flight->message->len + flight->message->key_len + sizeof(struct semel_delivery);
+}
+
 bool semel_kafka_share_ack(struct semel_kafka *kafka, struct semel_kafka_share *share,
 			   int64_t offset)
 {
 	struct semel_kafka_flight *flight = flight_at(share, offset);
 	if (!flight || !flight->out)
 		return false;
+	share->out_bytes -= semel_kafka_flight_bytes(flight);
 	kafka->library->message_destroy(flight->message);
 	flight->message = NULL;
 	flight->out = false;
@@ -204,6 +211,7 @@ void semel_kafka_share_rewind(struct semel_kafka_share *share)
 		flight->out = false;
 	}
 	share->out = 0;
+	share->out_bytes = 0;
 	share->next = 0;
 }
 

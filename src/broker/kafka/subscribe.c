@@ -167,6 +167,8 @@ semel_status semel_kafka_subscribe(struct semel_broker *broker,
 		return status;
 	kafka->scope = strdup(options->scope);
 	kafka->prefetch = options->prefetch;
+	kafka->prefetch_bytes = (uint64_t)(options->prefetch_bytes > 0 ? options->prefetch_bytes
+								       : SEMEL_PREFETCH_BYTES);
 	kafka->from_latest = options->from_latest;
 	kafka->tiers =
 		semel_kafka_tier_for(options->delay_max_ms > 0 ? options->delay_max_ms : 60000);

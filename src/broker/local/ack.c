@@ -55,8 +55,10 @@ static bool note_ack(struct semel_local *local, const struct semel_delivery *del
 	struct semel_local_flight *flight = semel_local_flight_find(share, offset_of(delivery));
 	if (flight == NULL)
 		return false;
-	if (!flight->acked)
+	if (!flight->acked) {
 		local->unacked--;
+		local->unacked_bytes -= flight->bytes;
+	}
 	flight->acked = true;
 	if (share->flights[share->flight_first].acked)
 		share->touched = true; /* no gap before it: the cursor moves */

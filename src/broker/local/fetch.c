@@ -25,8 +25,10 @@ struct reading {
 
 static bool is_full(const struct reading *reading)
 {
+	const struct semel_local *local = reading->local;
 	return reading->count == reading->room ||
-	       semel_arena_used(reading->arena) - reading->arena_start >= FETCH_BYTES_MAX;
+	       semel_arena_used(reading->arena) - reading->arena_start >= FETCH_BYTES_MAX ||
+	       (local->unacked > 0 && local->unacked_bytes >= local->prefetch_bytes);
 }
 
 static semel_status no_memory(semel_error *error)
@@ -124,14 +126,17 @@ static semel_status read_log_row(struct reading *reading,
 	struct semel_local_share *share = &subscription->shares[partition];
 	int64_t offset = semel_local_int(local, SEMEL_LOCAL_LOG_READ, 0) & SEMEL_LOCAL_OFFSET_MAX;
 	struct semel_delivery *delivery = next_place(reading, subscription, partition, offset);
+	size_t before = semel_arena_used(reading->arena);
 	semel_status status = semel_local_event_read(local, SEMEL_LOCAL_LOG_READ, 1, reading->arena,
 						     delivery, error);
 	if (status != SEMEL_OK)
 		return status;
 	delivery->event.topic = topic;
 	delivery->redelivered = may_have_been_seen(share, offset);
-	if (!semel_local_flight_add(share, offset))
+	size_t bytes = semel_arena_used(reading->arena) - before;
+	if (!semel_local_flight_add(share, offset, bytes))
 		return no_memory(error);
+	local->unacked_bytes += bytes;
 	share->read = offset;
 	reading->count++;
 	local->unacked++;
@@ -272,7 +277,8 @@ semel_status semel_local_fetch(struct semel_broker *broker, uint32_t max, struct
 	if (status != SEMEL_OK)
 		return status;
 	uint32_t room = local->unacked < local->prefetch ? local->prefetch - local->unacked : 0;
-	if (max == 0 || room == 0)
+	bool full = local->unacked > 0 && local->unacked_bytes >= local->prefetch_bytes;
+	if (max == 0 || room == 0 || full)
 		return SEMEL_OK;
 	struct reading reading = {
 		.local = local,
@@ -299,7 +305,7 @@ semel_status semel_local_rewind(struct semel_broker *broker, semel_error *error)
 			if (share->read > share->seen_to)
 				share->seen_to = share->read;
 			share->read = share->cursor;
-			local->unacked -= semel_local_flight_forget(share);
+			semel_local_flight_forget(local, share);
 		}
 	}
 	return SEMEL_OK;

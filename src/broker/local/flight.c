@@ -20,7 +20,7 @@ static bool grow(void **array, uint32_t *capacity, size_t size)
 	return true;
 }
 
-bool semel_local_flight_add(struct semel_local_share *share, int64_t offset)
+bool semel_local_flight_add(struct semel_local_share *share, int64_t offset, uint64_t bytes)
 {
 	uint32_t end = share->flight_first + share->flight_count;
 	if (end == share->flight_capacity && share->flight_first > 0) {
@@ -35,7 +35,7 @@ bool semel_local_flight_add(struct semel_local_share *share, int64_t offset)
 		return false;
 	share->flights = flights;
 	assert(share->flight_count == 0 || share->flights[end - 1].offset < offset);
-	share->flights[end] = (struct semel_local_flight){ .offset = offset };
+	share->flights[end] = (struct semel_local_flight){ .offset = offset, .bytes = bytes };
 	share->flight_count++;
 	return true;
 }
@@ -105,17 +105,21 @@ bool semel_local_share_is_idle(const struct semel_local_share *share)
 	return share->flight_count == 0 && share->delayed_count == 0;
 }
 
-uint32_t semel_local_flight_forget(struct semel_local_share *share)
+void semel_local_flight_forget(struct semel_local *local, struct semel_local_share *share)
 {
-	uint32_t unacked = share->delayed_count;
-	for (uint32_t i = 0; i < share->flight_count; i++)
-		unacked += share->flights[share->flight_first + i].acked ? 0 : 1;
+	local->unacked -= share->delayed_count;
+	for (uint32_t i = 0; i < share->flight_count; i++) {
+		const struct semel_local_flight *flight = &share->flights[share->flight_first + i];
+		if (flight->acked)
+			continue;
+		local->unacked--;
+		local->unacked_bytes -= flight->bytes;
+	}
 	share->flight_first = share->flight_count = share->delayed_count = 0;
-	return unacked;
 }
 
 void semel_local_share_drop(struct semel_local *local, struct semel_local_share *share)
 {
-	local->unacked -= semel_local_flight_forget(share);
+	semel_local_flight_forget(local, share);
 	share->held = share->leaving = share->backward = share->touched = false;
 }

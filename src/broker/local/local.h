@@ -55,7 +55,8 @@ struct semel_local_offer {
 /* A log entry that was handed out. */
 struct semel_local_flight {
 	int64_t offset;
-	bool acked; /* but an earlier one of the partition is not */
+	uint64_t bytes; /* of the delivery, in the caller's memory */
+	bool acked;     /* but an earlier one of the partition is not */
 };
 
 /* A share's row in the file, as it was last looked at, and what is to become of it. */
@@ -110,6 +111,7 @@ struct semel_local {
 	struct semel_local_subscription *subscriptions;
 	uint32_t subscription_count;
 	uint32_t prefetch, unacked;
+	uint64_t prefetch_bytes, unacked_bytes;
 	uint32_t turn; /* which share a fetch begins with */
 	int64_t lease_ms;
 	bool member;        /* our heartbeat is in the file */
@@ -156,7 +158,7 @@ void semel_local_leave(struct semel_local *local);
 
 /* -- flight.c: what was handed out and is not settled. */
 /* False: no memory. */
-bool semel_local_flight_add(struct semel_local_share *share, int64_t offset);
+bool semel_local_flight_add(struct semel_local_share *share, int64_t offset, uint64_t bytes);
 bool semel_local_delayed_add(struct semel_local_share *share, int64_t number);
 bool semel_local_delayed_has(const struct semel_local_share *share, int64_t number);
 void semel_local_delayed_remove(struct semel_local_share *share, int64_t number);
@@ -166,8 +168,8 @@ struct semel_local_flight *semel_local_flight_find(struct semel_local_share *sha
 uint32_t semel_local_flight_run(const struct semel_local_share *share, int64_t *offset_out);
 void semel_local_flight_pop(struct semel_local_share *share, uint32_t count);
 bool semel_local_share_is_idle(const struct semel_local_share *share);
-/* Everything in flight is forgotten; returns how many deliveries were not acked. */
-uint32_t semel_local_flight_forget(struct semel_local_share *share);
+/* Everything in flight is forgotten, and not counted any more. */
+void semel_local_flight_forget(struct semel_local *local, struct semel_local_share *share);
 /* The share is not ours any more. */
 void semel_local_share_drop(struct semel_local *local, struct semel_local_share *share);
 

@@ -122,6 +122,8 @@ semel_status semel_local_subscribe(struct semel_broker *broker,
 	local->subscriptions = subscriptions;
 	local->subscription_count = count;
 	local->prefetch = options->prefetch;
+	local->prefetch_bytes = (uint64_t)(options->prefetch_bytes > 0 ? options->prefetch_bytes
+								       : SEMEL_PREFETCH_BYTES);
 	local->lease_ms = options->lease_ms;
 	if (!make_shares(subscriptions, count))
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a subscription");

@@ -37,7 +37,8 @@ void semel_rabbit_tier_added(struct semel_rabbit *rabbit, const char *queue)
 	if (!note)
 		return; /* it is a courtesy to those who drain */
 	note->count++;
-	note->missing_until_ms = 0;
+	for (size_t i = 0; i < rabbit->tier_count; i++)
+		rabbit->tiers[i].missing_until_ms = 0; /* shorter ones were made with it */
 	note->added_ms = semel_now_ms(rabbit->env);
 }
 

@@ -186,10 +186,10 @@ static semel_status declare_with(struct semel_rabbit *rabbit, const struct thing
 	return semel_rabbit_call_end(rabbit, SEMEL_RABBIT_CONTROL, NULL, error);
 }
 
-/* Is it there as an earlier version made it, and needs nothing that it has not? */
-static bool is_older(struct semel_rabbit *rabbit, const struct thing *thing)
+/* Is it there as an earlier version made it? If not, why says what differs even from that. */
+static bool is_older(struct semel_rabbit *rabbit, const struct thing *thing, semel_error *why)
 {
-	return thing->older && declare_with(rabbit, thing, thing->older, false, NULL) == SEMEL_OK;
+	return thing->older && declare_with(rabbit, thing, thing->older, false, why) == SEMEL_OK;
 }
 
 static semel_status make_thing(struct semel_rabbit *rabbit, const struct thing *thing,
@@ -198,7 +198,7 @@ static semel_status make_thing(struct semel_rabbit *rabbit, const struct thing *
 	semel_error why = { 0 };
 	char text[SEMEL_ERROR_TEXT_MAX];
 	semel_status status = declare_with(rabbit, thing, thing->arguments, false, &why);
-	if (status == SEMEL_OK || (status == SEMEL_CONFIG && is_older(rabbit, thing)))
+	if (status == SEMEL_OK || (status == SEMEL_CONFIG && is_older(rabbit, thing, &why)))
 		return SEMEL_OK;
 	if (status == SEMEL_CONFIG && explain(thing, why.text, text, sizeof(text)))
 		return semel_error_set(error, status, "%s", text);
@@ -220,7 +220,7 @@ static semel_status compare_thing(struct semel_rabbit *rabbit, const struct thin
 	}
 	if (status == SEMEL_OK)
 		status = declare_with(rabbit, thing, thing->arguments, false, &why);
-	if (status == SEMEL_CONFIG && is_older(rabbit, thing))
+	if (status == SEMEL_CONFIG && is_older(rabbit, thing, &why))
 		snprintf(text, sizeof(text),
 			 "the queue %s was made by an earlier version, without x-delivery-limit: "
 			 "an event that comes back too often is dropped where a policy, or "
