@@ -30,7 +30,7 @@ const char *reference_run(struct reference *reference, int scope, int event,
 		return "it was run although it was discarded";
 	if (seen->letter == LETTER_REPLAYED && seen->settled && terms->tracked)
 		return "it was run although its replay was processed";
-	if (seen->letter == LETTER_NONE && seen->claim == CLAIM_FAILED &&
+	if (seen->letter == LETTER_NONE && seen->claim == CLAIM_FAILED && terms->tracked &&
 	    asked->replays <= asked->answered)
 		return "it was run although it was given up";
 	return NULL;

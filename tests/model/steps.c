@@ -134,7 +134,8 @@ static semel_status send_again(struct world *world, const struct step *step, con
 					  .scope = scope,
 					  .max = step->c % 2,
 					  .inbox_retention_ms = 30 * DAY_MS,
-					  .reprocess = reprocess };
+					  .reprocess = reprocess,
+					  .force = reprocess && step->c / 2 % 2 == 1 };
 	struct semel_replay_counts counts = { 0 };
 	snprintf(name, sizeof name, "o-%d", aggregate);
 	plan.filter.aggregate_type = aggregate > 0 ? "order" : NULL;
@@ -229,7 +230,9 @@ static void pause_scope(struct world *world, const struct step *step)
 /* ---- by force -------------------------------------------------------------------------------- */
 
 #define NTH_DELAYED "(SELECT number FROM b.semel_delayed ORDER BY number LIMIT 1 OFFSET ?1)"
-#define NTH_LOGGED  "(SELECT position FROM b.semel_log ORDER BY position DESC LIMIT 1 OFFSET ?1)"
+#define NTH_LOGGED                                                                                 \
+	"(SELECT position FROM b.semel_log ORDER BY position & 17592186044415 DESC LIMIT 1 "       \
+	"OFFSET ?1)"
 
 static void lose(struct world *world, const struct step *step)
 {
@@ -270,7 +273,11 @@ static void repeat(struct world *world, const struct step *step)
 		    step->b, 0) == 0)
 		return;
 	look_change(world, "UPDATE b.semel_offset SET next = next + 1", 0, 0);
-	look_change(world, "UPDATE b.semel_partition SET appended = appended + 1", 0, 0);
+	look_change(world,
+		    "UPDATE b.semel_partition SET appended = appended + 1 WHERE partition ="
+		    " (SELECT position >> 44 & 63 FROM b.semel_log WHERE position = " NTH_LOGGED
+		    ")",
+		    0, 0);
 }
 
 static void postpone(struct world *world, const struct step *step)

@@ -30,6 +30,10 @@ static const char *const topics[] = { "order.events", NULL };
 	{                                                                                          \
 		"pay", SEMEL_AT_MOST_ONCE, SEMEL_CLAIM_SAME_TX, poison, order                      \
 	}
+#define AT_LEAST(poison, order)                                                                    \
+	{                                                                                          \
+		"mail", SEMEL_AT_LEAST_ONCE, SEMEL_CLAIM_SAME_TX, poison, order                    \
+	}
 
 const struct setting settings[] = {
 	{ "park-key",
@@ -50,6 +54,9 @@ const struct setting settings[] = {
 	{ "at-most-once",
 	  { SAME_TX(SEMEL_POISON_PARK_KEY, SEMEL_ORDER_AGGREGATE),
 	    AT_MOST(SEMEL_POISON_PARK_KEY, SEMEL_ORDER_AGGREGATE) } },
+	{ "at-least-once",
+	  { AT_LEAST(SEMEL_POISON_PARK_KEY, SEMEL_ORDER_AGGREGATE),
+	    AT_MOST(SEMEL_POISON_SKIP, SEMEL_ORDER_STRICT) } },
 };
 const int setting_count = (int)(sizeof settings / sizeof settings[0]);
 
@@ -330,6 +337,10 @@ void world_reset(struct world *world, const struct setting *setting, uint64_t se
 	disk_seed(seed);
 	world->setting = setting;
 	set_terms(world);
+	/* Two partitions, where they are allowed, so that two consumers can share them. */
+	snprintf(world->broker_url, sizeof world->broker_url,
+		 "local:%s/broker.db?partitions=%d&busy-timeout=0", world->folder,
+		 setting->scopes[0].order == SEMEL_ORDER_TOTAL ? 1 : 2);
 	world->reference = (struct reference){ 0 };
 	memset(world->natures, 0, sizeof world->natures);
 	memset(world->paused, 0, sizeof world->paused);
