@@ -176,7 +176,7 @@ static semel_status survive(struct semel_consumer *consumer, semel_status status
 					      .attempt = consumer->outages });
 	if (status == SEMEL_LEASE_LOST)
 		semel_places_forget(consumer->places, true);
-	else
+	else if (!consumer->broker) /* only that is away: a store that is would be waited for */
 		semel_presence_tell(consumer, error->text);
 	if (!is_only_locked(consumer, status))
 		semel_consumer_disconnect(consumer);

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What moves each thing that waits. */
+#include "proof/stuck.h"
+
+/* cmocka wants these before it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#define NOW INT64_C(1763208000000)
+
+static struct semel_wait parked(enum semel_hold_state state, enum semel_dead_status letter,
+				bool settled)
+{
+	return (struct semel_wait){ .kind = SEMEL_WAIT_PARKED,
+				    .event_id = SEMEL_TEXT("follower"),
+				    .head_id = SEMEL_TEXT("head"),
+				    .state = state,
+				    .letter = letter,
+				    .settled = settled };
+}
+
+static void assert_need(struct semel_wait wait, enum semel_cure cure, const char *mover)
+{
+	struct semel_need need = semel_wait_need(&wait, NOW);
+	assert_int_equal(need.cure, cure);
+	if (mover)
+		assert_string_equal(need.mover.data, mover);
+	else
+		assert_null(need.mover.data);
+}
+
+static void what_nothing_holds_is_to_be_released(void **state)
+{
+	(void)state;
+	assert_need(parked(SEMEL_HOLD_NONE, SEMEL_DEAD_ANY, false), SEMEL_CURE_RELEASE, NULL);
+}
+
+static void what_a_consumer_moves_needs_nothing(void **state)
+{
+	(void)state;
+	assert_need(parked(SEMEL_HOLD_RELEASED, SEMEL_DEAD_ANY, false), SEMEL_CURE_NONE, NULL);
+	assert_need(parked(SEMEL_HOLD_GAP, SEMEL_DEAD_ANY, false), SEMEL_CURE_NONE, NULL);
+}
+
+static void behind_a_retry_the_copy_of_the_head_is_waited_for(void **state)
+{
+	(void)state;
+	assert_need(parked(SEMEL_HOLD_RETRY, SEMEL_DEAD_ANY, false), SEMEL_CURE_SEND, "head");
+}
+
+static void behind_a_dead_head_its_letter_decides(void **state)
+{
+	(void)state;
+	assert_need(parked(SEMEL_HOLD_DEAD, SEMEL_DEAD_PENDING, false), SEMEL_CURE_NONE, NULL);
+	assert_need(parked(SEMEL_HOLD_DEAD, SEMEL_DEAD_REPLAYED, false), SEMEL_CURE_SEND, "head");
+	assert_need(parked(SEMEL_HOLD_DEAD, SEMEL_DEAD_REPLAYED, true), SEMEL_CURE_RELEASE, NULL);
+	assert_need(parked(SEMEL_HOLD_DEAD, SEMEL_DEAD_DISCARDED, false), SEMEL_CURE_RELEASE, NULL);
+	assert_need(parked(SEMEL_HOLD_DEAD, SEMEL_DEAD_ANY, false), SEMEL_CURE_RELEASE, NULL);
+}
+
+static void a_claim_needs_a_copy_once_its_owner_is_gone(void **state)
+{
+	(void)state;
+	struct semel_wait claim = { .kind = SEMEL_WAIT_CLAIM,
+				    .event_id = SEMEL_TEXT("event"),
+				    .owner = SEMEL_TEXT("elsewhere"),
+				    .due_ms = NOW + 1 };
+	assert_need(claim, SEMEL_CURE_NONE, NULL);
+	claim.due_ms = NOW;
+	assert_need(claim, SEMEL_CURE_SEND, "event");
+}
+
+static void a_replay_waits_for_its_own_copy(void **state)
+{
+	(void)state;
+	struct semel_wait replay = { .kind = SEMEL_WAIT_REPLAY, .event_id = SEMEL_TEXT("event") };
+	assert_need(replay, SEMEL_CURE_SEND, "event");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_nothing_holds_is_to_be_released),
+		cmocka_unit_test(what_a_consumer_moves_needs_nothing),
+		cmocka_unit_test(behind_a_retry_the_copy_of_the_head_is_waited_for),
+		cmocka_unit_test(behind_a_dead_head_its_letter_decides),
+		cmocka_unit_test(a_claim_needs_a_copy_once_its_owner_is_gone),
+		cmocka_unit_test(a_replay_waits_for_its_own_copy),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
