@@ -221,19 +221,19 @@ def test_descriptors_that_run_out_are_waited_for(desk_at, tmp_path, handler, way
 
 
 @pytest.mark.parametrize("handler", HANDLERS)
-def test_too_few_descriptors_from_the_start_end_with_a_reason_or_suffice(desk_at, tmp_path, handler):
-    """Whatever the limit is: all is done, or nothing is, and nobody's attempts are spent."""
+def test_too_few_descriptors_from_the_start_end_with_a_reason(desk_at, tmp_path, handler):
+    """Whatever the limit is: it says what is missing, or it takes some events, and nobody's attempts are spent."""
     desk = desk_at(tmp_path, handler, attempts="1")
     desk.publish()
     for limit in range(6, 40, 2):
         done = desk.semel.run(*desk.words(), "--drain", "--timeout", "1s",
                               preexec_fn=lambda limit=limit: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)))
-        if done.returncode == 0:
+        assert done.returncode in (0, 69, 75), done.stderr
+        if done.returncode == 69:
+            assert any(text in done.stderr for text in ("raise the limit", "descriptors")), done.stderr
+        if desk.processed() > 0:
             break
-        assert done.returncode in (69, 75), done.stderr
-        assert any(text in done.stderr for text in ("raise the limit", "descriptors", "the breaker is open")), done.stderr
-        assert desk.processed() == 0
-    assert done.returncode == 0, done.stderr
+    desk.semel.ok(*desk.words(), "--drain")
     desk.is_right()
 
 
