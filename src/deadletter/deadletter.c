@@ -376,7 +376,8 @@ static semel_status forbid_copies(semel_tx tx, const struct semel_dead_entry *en
 				  : status;
 }
 
-/* In the open transaction, so that nobody replays or adds to the entry meanwhile. */
+/* In the open transaction, so that nobody replays or adds to the entry meanwhile. Locks come in the
+ * order of a consumer: the hold, the claim, the letter. */
 static semel_status discard_entry(semel_store *store, const char *entry_id, const char *reason,
 				  struct semel_arena *arena, semel_error *error)
 {
@@ -390,13 +391,18 @@ static semel_status discard_entry(semel_store *store, const char *entry_id, cons
 
 	semel_tx tx = driver->tx(store);
 	int64_t now_ms = semel_now_ms(semel_store_env(store));
-	status = driver->dead_move(tx, &entry, SEMEL_DEAD_DISCARDED, reason, now_ms, error);
+	bool of_relay = is_of_relay(&entry);
+	struct semel_hold locked = { 0 };
+	if (!of_relay)
+		status = find_hold(tx, &entry, arena, &locked, error);
+	if (status == SEMEL_OK && !of_relay)
+		status = forbid_copies(tx, &entry, now_ms, error);
+	if (status == SEMEL_OK)
+		status = driver->dead_move(tx, &entry, SEMEL_DEAD_DISCARDED, reason, now_ms, error);
 	if (status != SEMEL_OK)
 		return status;
-	if (is_of_relay(&entry))
-		return driver->dead_relay_return(tx, &entry, true, now_ms, error);
-	status = forbid_copies(tx, &entry, now_ms, error);
-	return status == SEMEL_OK ? release_followers(tx, &entry, arena, error) : status;
+	return of_relay ? driver->dead_relay_return(tx, &entry, true, now_ms, error)
+			: release_followers(tx, &entry, arena, error);
 }
 
 semel_status semel_dead_letter_discard(semel_store *store, const char *entry_id, const char *reason,

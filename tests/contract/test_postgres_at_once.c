@@ -176,6 +176,30 @@ static void an_event_that_is_just_parked_goes_when_the_one_before_it_is_discarde
 	semel_libpq.finish(watcher);
 }
 
+/* ---- discard --------------------------------------------------------------------------------- */
+
+static semel_status discard_d1(semel_store *store)
+{
+	return semel_dead_letter_discard(store, "d1", "no", NULL);
+}
+
+/* The consumer has the hold first, and then the letter; so does whoever discards. */
+static void a_discard_waits_for_a_consumer_that_has_the_hold_and_neither_fails(void **state)
+{
+	(void)state;
+	PGconn *consumer = connect_as_application(), *watcher = connect_as_application();
+	struct other person = { .act = discard_d1 };
+	hold_behind_an_old_letter(watcher);
+	postgres_ask(consumer, "BEGIN; SELECT 1 FROM semel_hold FOR UPDATE");
+	start_other(&person, watcher);
+	postgres_ask(consumer, "UPDATE semel_dead_letter SET attempts = attempts + 1; COMMIT");
+	end_other(&person);
+	assert_answer(watcher, "SELECT status FROM semel_dead_letter", "DISCARDED");
+	assert_answer(watcher, "SELECT count(*) FROM semel_hold", "0");
+	semel_libpq.finish(consumer);
+	semel_libpq.finish(watcher);
+}
+
 /* ---- admission ------------------------------------------------------------------------------- */
 
 /* Two consumers have a copy each of an event whose replay was asked for once. */
@@ -227,6 +251,7 @@ static const struct CMUnitTest tests[] = {
 	POSTGRES_TEST(a_letter_that_comes_back_while_it_is_pruned_stays_and_leaves_no_claim),
 	POSTGRES_TEST(an_exception_that_has_just_gained_a_follower_is_not_pruned),
 	POSTGRES_TEST(an_event_that_is_just_parked_goes_when_the_one_before_it_is_discarded),
+	POSTGRES_TEST(a_discard_waits_for_a_consumer_that_has_the_hold_and_neither_fails),
 	POSTGRES_TEST(whoever_waited_for_a_hold_or_a_letter_sees_what_became_of_them),
 };
 
