@@ -32,6 +32,7 @@ static const struct {
 	[SEMEL_CHECK_SLOT_LIMIT] = { "slot-limit", "a slot that nobody reads cannot fill the "
 						   "disk" },
 	[SEMEL_CHECK_RELAY] = { "relay", "somebody carries what waits" },
+	[SEMEL_CHECK_REFUSED] = { "refused", "the broker takes what is published" },
 	[SEMEL_CHECK_RETENTION] = { "retention", "what can be replayed is still known to the "
 						 "inbox" },
 	[SEMEL_CHECK_BROKER_REACHED] = { "broker-reached", "the broker answers" },
@@ -43,6 +44,7 @@ static const struct {
 	[SEMEL_CHECK_TOPOLOGY] = { "topology", "queues and topics are there, durable, and of the "
 					       "right type" },
 	[SEMEL_CHECK_BINDINGS] = { "bindings", "every queue gets the events of its topic" },
+	[SEMEL_CHECK_LIMITS] = { "limits", "no queue drops what it has" },
 	[SEMEL_CHECK_CONSUMERS] = { "consumers", "every subscription has a consumer at work" },
 	[SEMEL_CHECK_STUCK] = { "stuck", "what waits will move" },
 	[SEMEL_CHECK_TOPICS] = { "topics", "what is published is read, and what is read is "

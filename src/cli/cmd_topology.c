@@ -12,6 +12,7 @@
 struct survey {
 	const struct semel_invocation *invocation;
 	bool applying;
+	bool unseen; /* something could not be looked at, which was told */
 	uint64_t subscriptions, differences;
 };
 
@@ -29,6 +30,36 @@ static void print_difference(const char *difference, void *user)
 	semel_buffer_free(&text);
 }
 
+/* What compare cannot see is told as findings. */
+static void hear_finding(const struct semel_finding *finding, void *user)
+{
+	struct survey *survey = user;
+	char text[SEMEL_ERROR_TEXT_MAX];
+	if (finding->gravity == SEMEL_GRAVITY_FINE)
+		return;
+	if (finding->gravity == SEMEL_GRAVITY_ADVICE) {
+		survey->unseen = true;
+		fprintf(stderr, "bindings were not looked at: they %s (%s)\n", finding->text,
+			finding->remedy);
+		return;
+	}
+	snprintf(text, sizeof(text), "%.500s (%.500s)", finding->text, finding->remedy);
+	print_difference(text, survey);
+}
+
+static void look_further(struct survey *survey, struct semel_broker *broker,
+			 const struct semel_subscribe_options *options)
+{
+	const struct semel_examination examination = {
+		.seen = hear_finding,
+		.user = survey,
+		.env = semel_env_system(),
+		.management = semel_args_text(survey->invocation->args, "management"),
+	};
+	if (broker->driver->examine_bindings && !survey->unseen)
+		broker->driver->examine_bindings(broker, options, &examination);
+}
+
 /* A broker connection has one subscription, so each gets one. */
 static semel_status survey_one(struct survey *survey, const struct semel_subscribe_options *options,
 			       semel_error *error)
@@ -43,6 +74,8 @@ static semel_status survey_one(struct survey *survey, const struct semel_subscri
 		status = broker->driver->subscribe(broker, options, error);
 	else
 		status = broker->driver->compare(broker, options, print_difference, survey, error);
+	if (status == SEMEL_OK && !survey->applying)
+		look_further(survey, broker, options);
 	semel_broker_close(broker);
 	return status;
 }
@@ -115,7 +148,8 @@ static semel_status run_check(struct semel_invocation *invocation)
 				       " differences (semel topology apply makes what is missing)",
 				       survey.differences);
 	if (!invocation->json)
-		puts("everything that is needed is there");
+		puts(survey.unseen ? "everything that could be looked at is there"
+				   : "everything that is needed is there");
 	return SEMEL_OK;
 }
 
@@ -149,6 +183,11 @@ static const struct semel_option options[] = {
 	  .min = 1,
 	  .fallback = "1m",
 	  .help = "with --scope: as for consume" },
+	{ .name = "management",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .command_line_only = true,
+	  .argument = "URL",
+	  .help = "of RabbitMQ's management plugin, for bindings and limits; as for doctor" },
 	SEMEL_OPTION_CDC,
 	SEMEL_OPTION_SLOT,
 	SEMEL_OPTION_JSON,

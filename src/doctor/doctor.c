@@ -58,6 +58,34 @@ static void examine_relay(struct visit *visit)
 		   : NULL);
 }
 
+/* What the broker has refused: of one that is tried again, or given up, the reason. */
+static void examine_refused(struct visit *visit)
+{
+	struct semel_outbox_counts counts = { 0 };
+	int64_t now_ms = semel_now_ms(visit->plan->examination.env);
+	char text[TEXT_SIZE];
+
+	if (visit->store->driver->outbox_counts(visit->store, now_ms, &counts, NULL) != SEMEL_OK)
+		return;
+	bool refused = (counts.retrying > 0 || counts.failed > 0) && counts.last_error[0];
+	bool no_way = refused && (strstr(counts.last_error, "NO_ROUTE") ||
+				  strstr(counts.last_error, "no exchange") ||
+				  strstr(counts.last_error, "no queue takes it"));
+	snprintf(text, sizeof text, "tried again: %" PRIu64 ", given up: %" PRIu64 "%s%s",
+		 counts.retrying, counts.failed, refused ? "; " : "",
+		 refused ? counts.last_error : "");
+	const char *given_up =
+		"mend what the broker names; what was given up goes by semel dlq replay "
+		"(semel dlq list --scope relay)";
+	const char *unbound =
+		"semel topology apply makes exchange, queue and binding anew; what was "
+		"given up goes by semel dlq replay (semel dlq list --scope relay)";
+	tell(visit, SEMEL_CHECK_REFUSED, refused ? SEMEL_GRAVITY_PROBLEM : SEMEL_GRAVITY_FINE, text,
+	     no_way    ? unbound
+	     : refused ? given_up
+		       : NULL);
+}
+
 static void examine_windows(struct visit *visit)
 {
 	const struct semel_doctor_plan *plan = visit->plan;
@@ -107,6 +135,7 @@ static void examine_store(struct visit *visit)
 		return;
 	}
 	examine_relay(visit);
+	examine_refused(visit);
 	examine_memory(visit);
 }
 

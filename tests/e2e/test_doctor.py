@@ -295,6 +295,20 @@ def test_bindings_are_seen_through_the_management_plugin_or_it_is_said_that_they
         semel.broker.connection.close()
         told = the(look(), "bindings")
         assert f"billing.{TOPIC} is not bound to the exchange {TOPIC}" in told["text"] and "topology apply" in told["do"]
+        mix.servers().administrator.limit_deliveries(semel.broker.name, r"^billing\.", 20)
+        check = ("topology", "check", "--scope", "billing", "--topic", TOPIC, "--management", url)
+        wait_for(lambda: "after 20 deliveries: by the policy often" in semel.run(*check).stdout, 60, "the limit is told")
+        assert "is not bound" in semel.run(*check).stdout and grave(look(), "limits")
+
+
+@pytest.mark.only("rabbitmq")
+def test_events_that_no_queue_takes_are_told_with_what_heals_them(semel):
+    one_delivered(semel)
+    mix.servers().administrator.delete_exchange(semel.broker.name, TOPIC)
+    semel.publish("--topic", TOPIC)
+    semel.run("relay", "--drain", "--timeout", "2s")
+    told = the(json.loads(semel.run("doctor", "--json").stdout)["findings"], "refused")
+    assert "no queue takes it" in told["text"] and "topology apply" in told["do"]
 
 
 # ---- Kafka ----------------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@
 #define BODY_MAX  (16 * 1024 * 1024)
 #define TEXT_SIZE 1024
 
+#define LIMIT_HIGH 1000 /* deliveries; a limit above is never reached by an honest consumer */
+
 /* ---- asking ---------------------------------------------------------------------------------- */
 
 static void add_escaped(struct semel_buffer *url, const char *part)
@@ -43,7 +45,8 @@ static void add_base(const struct semel_rabbit *rabbit, const char *management,
 				    settings->tls ? 15671 : 15672);
 }
 
-/* "/api/KIND", "/api/KIND/VHOST/NAME/WHAT". The caller's to release; NULL: error says why. */
+/* "/api/KIND", "/api/KIND/VHOST/NAME", "/api/KIND/VHOST/NAME/WHAT". The caller's to release; NULL:
+ * error says why. */
 static json_t *get(const struct semel_rabbit *rabbit, const char *management, const char *kind,
 		   const char *name, const char *what, semel_error *error)
 {
@@ -58,7 +61,7 @@ static json_t *get(const struct semel_rabbit *rabbit, const char *management, co
 		add_escaped(&url, rabbit->settings.vhost);
 		semel_buffer_string(&url, "/");
 		add_escaped(&url, name);
-		semel_buffer_printf(&url, "/%s", what);
+		semel_buffer_printf(&url, "%s%s", what ? "/" : "", what ? what : "");
 	}
 	const struct semel_fetch fetch = { .url = url.failed ? "" : url.data,
 					   .user = rabbit->settings.user,
@@ -190,6 +193,49 @@ static bool examine_binding(const struct semel_rabbit *rabbit, const struct want
 	return true;
 }
 
+/* ---- delivery limits ------------------------------------------------------------------------- */
+
+/* -1: none. */
+static json_int_t number_of(const json_t *object, const char *name)
+{
+	const json_t *value = json_object_get(object, name);
+	return json_is_integer(value) ? json_integer_value(value) : -1;
+}
+
+/* The lower one of both counts; where there is none, RabbitMQ 4 has its own. */
+static void examine_limit(const struct semel_rabbit *rabbit, const char *queue,
+			  const struct semel_examination *examination)
+{
+	char text[TEXT_SIZE], remedy[TEXT_SIZE];
+	json_t *seen = get(rabbit, examination->management, "queues", queue, NULL, NULL);
+	const json_t *arguments = json_object_get(seen, "arguments");
+	const char *type = json_string_value(json_object_get(arguments, "x-queue-type"));
+	const char *policy = json_string_value(json_object_get(seen, "policy"));
+	json_int_t declared = number_of(arguments, "x-delivery-limit");
+	json_int_t set =
+		number_of(json_object_get(seen, "effective_policy_definition"), "delivery-limit");
+	bool by_policy = set >= 0 && (declared < 0 || set < declared);
+	json_int_t limit = by_policy ? set : declared;
+	if (type && strcmp(type, "quorum") == 0 && limit >= 0 && limit < LIMIT_HIGH) {
+		snprintf(text, sizeof(text),
+			 "the queue %.255s gives up an event after %lld deliveries%s%.255s", queue,
+			 (long long)limit, by_policy ? ": by the policy " : "",
+			 by_policy && policy ? policy : "");
+		snprintf(remedy, sizeof(remedy),
+			 by_policy ? "take delivery-limit out of the policy %.255s; what was given "
+				     "up: semel replay --scope SCOPE"
+				   : "let the queue drain, delete it, and run semel topology apply",
+			 policy ? policy : "");
+		semel_examination_tell(examination, SEMEL_CHECK_LIMITS, SEMEL_GRAVITY_PROBLEM, text,
+				       remedy);
+	} else if (seen) {
+		snprintf(text, sizeof(text), "%.255s drops nothing", queue);
+		semel_examination_tell(examination, SEMEL_CHECK_LIMITS, SEMEL_GRAVITY_FINE, text,
+				       NULL);
+	}
+	json_decref(seen);
+}
+
 static bool examine_home(const struct semel_rabbit *rabbit, const struct semel_rabbit_home *home,
 			 const struct semel_examination *examination)
 {
@@ -203,12 +249,16 @@ static bool examine_home(const struct semel_rabbit *rabbit, const struct semel_r
 					 .source = home->topic,
 					 .key = home->bind };
 	bool asked = examine_binding(rabbit, &of_topic, examination);
+	if (asked && !spread)
+		examine_limit(rabbit, first, examination);
 	for (uint32_t number = 1; spread && asked && number <= home->partitions; number++) {
 		const struct wanted of_part = {
 			.kind = "queues", .name = queue, .what = "bindings", .source = first
 		};
 		if (semel_rabbit_queue_name(home, number, queue, NULL) == SEMEL_OK)
 			asked = examine_binding(rabbit, &of_part, examination);
+		if (asked)
+			examine_limit(rabbit, queue, examination);
 	}
 	return asked;
 }
