@@ -330,16 +330,19 @@ static semel_status find_hold(semel_tx tx, const struct semel_dead_entry *entry,
 			continue; /* it came without */
 		semel_status status =
 			tx.driver->hold_get(tx, entry->scope, &key, arena, hold_out, error);
-		if (status != SEMEL_OK || (hold_out->state == SEMEL_HOLD_DEAD &&
-					   semel_text_equal(hold_out->head_id, entry->event.id)))
+		bool waits =
+			hold_out->state == SEMEL_HOLD_DEAD || hold_out->state == SEMEL_HOLD_RETRY;
+		if (status != SEMEL_OK ||
+		    (waits && semel_text_equal(hold_out->head_id, entry->event.id)))
 			return status;
 	}
 	hold_out->state = SEMEL_HOLD_NONE;
 	return SEMEL_OK;
 }
 
-/* The followers of a head that is given up for good may go; without any the hold is over. A hold
- * that is not DEAD waits for a copy that is under way, and stays. */
+/* The followers of a head that is given up for good may go; without any the hold is over. The head
+ * may be under retry: its replay was sent and not marked, and failed for now. The copy of that will
+ * find the letter discarded, and move nothing. */
 static semel_status release_followers(semel_tx tx, const struct semel_dead_entry *entry,
 				      struct semel_arena *arena, semel_error *error)
 {

@@ -196,6 +196,9 @@ static const struct semel_transition hold_moves[] = {
 	HOLD(DEAD, RELEASED, DISCARD, "the head is discarded, and events are parked behind it",
 	     PERSON),
 	HOLD(DEAD, NONE, DISCARD, "the head is discarded, and nothing waits behind it", PERSON),
+	HOLD(RETRY, RELEASED, DISCARD,
+	     "the head is discarded while a replay that was not marked is tried again", PERSON),
+	HOLD(RETRY, NONE, DISCARD, "the same, and nothing is parked", PERSON),
 	HOLD(DEAD, NONE, PRUNE,
 	     "the head's dead letter is past its retention, and nothing waits "
 	     "behind it",

@@ -280,6 +280,24 @@ static void the_consumer_settles_what_the_replayer_could_not_mark(void **state)
 	assert_int_equal(world_letter(world).status, SEMEL_DEAD_REPLAYED);
 }
 
+/* The replayer died between sending and marking, and what it sent failed for now. */
+static void a_head_that_is_discarded_while_it_is_tried_again_frees_its_aggregate(void **state)
+{
+	struct world *world = world_of(state);
+	world_publish(world, "1", "bad", NULL);
+	struct world_letter letter = poison_one(world);
+
+	world_sql(world, "UPDATE semel_hold SET state = 'retry', attempts = 1,"
+			 " due_at = '2026-01-01T00:00:00.000Z'");
+	world_ok(world, semel_dead_letter_discard(world->store, letter.entry_id, "given up",
+						  &world->error));
+	world_expect(world, "SELECT count(*) FROM semel_hold", "0");
+	world_publish(world, "1", "good", NULL);
+	world_relay(world);
+	world_consume(world, "billing");
+	world_expect(world, "SELECT payload FROM effect", "\"good\"");
+}
+
 /* ---- an application's own -------------------------------------------------------------------- */
 
 static const semel_event_input own = { .type = "payment.failed.v1",
@@ -372,6 +390,7 @@ int main(void)
 		WORLD_TEST(a_discarded_dead_letter_of_the_relay_frees_its_aggregate),
 		WORLD_TEST(a_replayer_that_dies_before_the_mark_loses_and_doubles_nothing),
 		WORLD_TEST(the_consumer_settles_what_the_replayer_could_not_mark),
+		WORLD_TEST(a_head_that_is_discarded_while_it_is_tried_again_frees_its_aggregate),
 		WORLD_TEST(an_applications_own_letter_commits_with_its_transaction),
 		WORLD_TEST(a_letter_of_ones_own_needs_a_transaction_and_a_scope),
 		cmocka_unit_test(the_record_has_every_member_also_when_unknown),
