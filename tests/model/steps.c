@@ -87,12 +87,12 @@ static void replay_letter(struct world *world, const struct step *step)
 		semel_dead_letter_replay(world->office, world->broker_url, entry_id, &world->error);
 	expect(world, status, "dlq replay");
 	if (event >= 0 && status == SEMEL_OK) {
-		bool *won = &world->won[scope][event][seen.replays % REPLAYS];
-		if (*won)
+		char *won = world->won[scope][event][seen.replays % REPLAYS];
+		if (strcmp(won, entry_id) == 0)
 			world_break(world, "two replays of one dead letter were both accepted",
 				    "event %d at %s", event + 1,
 				    world->setting->scopes[scope].scope);
-		*won = true;
+		memcpy(won, entry_id, sizeof entry_id);
 	}
 	/* Refused, and nothing was sent. */
 	if (event >= 0 && status != SEMEL_OK && !disk_is_dead() && !world->outage)

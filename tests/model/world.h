@@ -69,8 +69,8 @@ struct world {
 	enum nature natures[EVENTS_MAX];
 	bool lossy; /* copies were taken away, a file was put back: what is missing must be told */
 	bool paused[SCOPES];
-	bool won[SCOPES][EVENTS_MAX][REPLAYS]; /* the replay of this number was accepted */
-	bool outage;                           /* the party at work lives on when its writes fail */
+	char won[SCOPES][EVENTS_MAX][REPLAYS][40]; /* whose replay of this number was accepted */
+	bool outage; /* the party at work lives on when its writes fail */
 	semel_error error;
 	uint64_t turns;     /* of relays and consumers */
 	const char *broken; /* of the promise; NULL: nothing */
