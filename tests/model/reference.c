@@ -18,7 +18,7 @@ const char *reference_run(struct reference *reference, int scope, int event,
 
 	asked->runs++;
 	if (terms->once_at_most &&
-	    asked->runs > 1 + asked->replays + asked->again + asked->interrupted)
+	    asked->runs > 1 + asked->times + asked->again + asked->interrupted)
 		return "it was run a second time, and nobody had asked for it";
 	if (asked_again(asked, seen))
 		return NULL;

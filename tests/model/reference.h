@@ -49,6 +49,7 @@ struct seen {
 struct asked {
 	unsigned runs;        /* of the handler */
 	unsigned replays;     /* of its dead letter: the highest number that was begun */
+	unsigned times;       /* how often that was begun */
 	unsigned answered;    /* of them, the last that its dead letter counts */
 	unsigned again;       /* reprocess */
 	unsigned interrupted; /* runs that the store rolled back under a living consumer */

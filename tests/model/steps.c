@@ -81,6 +81,8 @@ static void replay_letter(struct world *world, const struct step *step)
 		seen = look_event(world, scope, event);
 	struct asked before =
 		event >= 0 ? world->reference.asked[scope][event] : (struct asked){ 0 };
+	if (event >= 0)
+		world->reference.asked[scope][event].times++;
 	if (event >= 0 && before.replays < seen.replays + 1)
 		world->reference.asked[scope][event].replays = seen.replays + 1;
 	semel_status status =
@@ -307,6 +309,7 @@ static void remember(struct world *world)
 			asked->interrupted = later->interrupted;
 			asked->replays =
 				later->replays > asked->replays ? later->replays : asked->replays;
+			asked->times = later->times > asked->times ? later->times : asked->times;
 			asked->again = later->again > asked->again ? later->again : asked->again;
 		}
 	memcpy(world->paused, world->kept.paused, sizeof world->paused);
