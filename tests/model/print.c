@@ -44,6 +44,8 @@ static void print_replay(const struct setting *setting, const struct step *step,
 		fprintf(out, " --scope %s", setting->scopes[to - 1].scope);
 	if (step->c % 2 == 1)
 		fprintf(out, " --max 1");
+	if (step->action == STEP_REPROCESS && step->c / 2 % 2 == 1)
+		fprintf(out, " --force");
 }
 
 static void print_force(const struct step *step, FILE *out)

@@ -136,7 +136,8 @@ static semel_status send_again(struct world *world, const struct step *step, con
 					  .scope = scope,
 					  .max = step->c % 2,
 					  .inbox_retention_ms = 30 * DAY_MS,
-					  .reprocess = reprocess };
+					  .reprocess = reprocess,
+					  .force = reprocess && step->c / 2 % 2 == 1 };
 	struct semel_replay_counts counts = { 0 };
 	snprintf(name, sizeof name, "o-%d", aggregate);
 	plan.filter.aggregate_type = aggregate > 0 ? "order" : NULL;

@@ -18,7 +18,7 @@ enum action {
 	STEP_DLQ_REPLAY,  /* a: the nth pending one */
 	STEP_DLQ_DISCARD, /* a: the nth pending one */
 	STEP_REPLAY,      /* a: to whom, b: of which aggregate, c: at most */
-	STEP_REPROCESS,   /* a: scope, b: aggregate, c: at most */
+	STEP_REPROCESS,   /* a: scope, b: aggregate, c: at most, forced */
 	STEP_PRUNE,
 	STEP_PAUSE,    /* a: scope; and again */
 	STEP_LOSE,     /* a: a delayed copy, or one of the log; b: which */
