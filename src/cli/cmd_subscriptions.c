@@ -14,12 +14,24 @@
 
 #define ARENA_BLOCK ((size_t)16 * 1024)
 
+/* The names of a JSON array of texts, as a person lists them. */
+static void names_text(struct semel_buffer *buffer, const char *json)
+{
+	for (; *json; json++)
+		if (*json == ',')
+			semel_buffer_string(buffer, ", ");
+		else if (*json != '[' && *json != ']' && *json != '"')
+			semel_buffer_append(buffer, json, 1);
+}
+
 static void row_text(struct semel_buffer *buffer, const struct semel_subscription_row *row,
 		     const struct semel_consumers *consumers, int64_t now_ms)
 {
-	semel_buffer_printf(buffer, "%s  %s  %s  consumers %u, in hand %" PRIu64, row->scope.data,
-			    row->topics.data, row->handler.data ? row->handler.data : "-",
-			    consumers->alive, consumers->in_hand);
+	semel_buffer_printf(buffer, "%s  ", row->scope.data);
+	names_text(buffer, row->topics.data);
+	semel_buffer_printf(buffer, "  %s  consumers %u, in hand %" PRIu64,
+			    row->handler.data ? row->handler.data : "-", consumers->alive,
+			    consumers->in_hand);
 	semel_buffer_string(buffer, row->paused ? ", paused: " : ": ");
 	if (!semel_consumers_explain(consumers, now_ms, buffer))
 		semel_buffer_string(buffer, "at work");

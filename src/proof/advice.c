@@ -6,7 +6,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define TEXT_SIZE 1024
+#define TEXT_SIZE        1024
+#define INBOX_DEFAULT_MS ((int64_t)30 * 24 * 3600 * 1000) /* its retention, unless configured */
 
 struct telling {
 	semel_advice_seen seen;
@@ -52,17 +53,34 @@ static void tell_stuck(const struct telling *telling, const struct semel_verify_
 	tell(telling, "stuck", scope->scope.data, text, "semel repair");
 }
 
-static void tell_missing(const struct telling *telling, const struct semel_verify_scope *scope)
+/* An event that is older by its own time than the inbox remembers is refused by replay. That it is
+ * missing was proved, so it alone may be forced: by its very time. */
+static void missing_command(const struct telling *telling, const struct semel_verify_scope *scope,
+			    char command[TEXT_SIZE])
 {
-	char text[TEXT_SIZE], command[TEXT_SIZE], since[SEMEL_TIME_SIZE];
+	char since[SEMEL_TIME_SIZE], until[SEMEL_TIME_SIZE];
+	bool is_old = scope->missing_since_ms < telling->now_ms - INBOX_DEFAULT_MS;
 
 	semel_time_format(scope->missing_since_ms, since);
+	semel_time_format(scope->missing_since_ms + 1, until);
+	if (is_old)
+		snprintf(command, TEXT_SIZE,
+			 "semel replay --scope %.100s --since %s --until %s --force",
+			 scope->scope.data, since, until);
+	else
+		snprintf(command, TEXT_SIZE, "semel replay --scope %.100s --since %s",
+			 scope->scope.data, since);
+}
+
+static void tell_missing(const struct telling *telling, const struct semel_verify_scope *scope)
+{
+	char text[TEXT_SIZE], command[TEXT_SIZE];
+
 	snprintf(text, sizeof text,
 		 "%" PRIu64 " of %.100s were published, and are neither in its tables nor at the "
 		 "broker: send them again; what was processed stays as it is",
 		 scope->missing.count, scope->scope.data);
-	snprintf(command, sizeof command, "semel replay --scope %.100s --since %s",
-		 scope->scope.data, since);
+	missing_command(telling, scope, command);
 	tell(telling, "missing", scope->scope.data, text, command);
 }
 
@@ -158,11 +176,18 @@ void semel_verify_advise(const struct semel_verify_report *report, int64_t now_m
 	const struct telling telling = { seen, user, now_ms };
 	char text[TEXT_SIZE];
 
-	if (report->unpublished > 0) {
+	if (report->refused > 0) {
+		snprintf(text, sizeof text,
+			 "%" PRIu64 " are refused by the broker, and tried again: %s; doctor says "
+			 "what to do",
+			 report->refused, report->last_refusal);
+		tell(&telling, "unpublished", NULL, text, "semel doctor");
+	}
+	if (report->unpublished > report->refused) {
 		snprintf(text, sizeof text,
 			 "%" PRIu64 " are not published yet: a relay does that; if one runs, "
 			 "doctor says what keeps it",
-			 report->unpublished);
+			 report->unpublished - report->refused);
 		tell(&telling, "unpublished", NULL, text, "semel relay --drain");
 	}
 	for (size_t i = 0; i < report->scope_count; i++)

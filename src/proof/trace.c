@@ -156,10 +156,14 @@ static semel_status judge_store(const struct semel_verdict_case *of, semel_store
 
 static void judge_unpublished(struct collection *collection)
 {
-	const struct semel_trace_verdict verdict = { .state = "unpublished",
-						     .text = "not published yet: a relay does that",
-						     .command = "semel relay --drain" };
 	const struct semel_life *life = collection->life;
+	bool refused = has_fact(life, "refused");
+	const struct semel_trace_verdict verdict = {
+		.state = "unpublished",
+		.text = refused ? "not published: the broker refused it, and the relay tries again"
+				: "not published yet: a relay does that",
+		.command = refused ? "semel doctor" : "semel relay --drain"
+	};
 	if (has_fact(life, "committed") && !has_fact(life, "published"))
 		add_verdict(collection, &verdict);
 }

@@ -714,6 +714,9 @@ static semel_status verify_outbox(struct verification *of, semel_error *error)
 	uint64_t parked = counts.parked + counts.blocked;
 	report->parked = parked < report->unpublished ? parked : report->unpublished;
 	report->unpublished -= report->parked;
+	report->refused =
+		counts.retrying < report->unpublished ? counts.retrying : report->unpublished;
+	snprintf(report->last_refusal, sizeof(report->last_refusal), "%s", counts.last_error);
 	return SEMEL_OK;
 }
 

@@ -50,7 +50,9 @@ struct semel_verify_topic {
 
 struct semel_verify_report {
 	uint64_t committed, published;
-	uint64_t unpublished;                    /* NEW, on their way */
+	uint64_t unpublished; /* NEW, on their way */
+	uint64_t refused;     /* of them: the broker did not take them, and they are tried again */
+	char last_refusal[256];                  /* why */
 	uint64_t parked;                         /* NEW, behind one that the relay gave up */
 	uint64_t failed;                         /* given up by the relay, and a dead letter */
 	struct semel_verify_finding unexplained; /* given up by the relay without a dead letter */

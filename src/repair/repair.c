@@ -45,6 +45,7 @@ struct repair {
 	struct semel_stuck stuck;
 	struct step *steps;
 	uint32_t step_count;
+	size_t scopes;  /* looked at so far */
 	char text[512]; /* of the step at work */
 };
 
@@ -419,11 +420,28 @@ static semel_status repair_store(struct repair *repair, semel_store *store, seme
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
 		if (!is_asked_for(repair->plan, rows[i].scope))
 			continue;
+		repair->scopes++;
 		status = repair_scope(repair, &rows[i], error);
 		semel_arena_reset(repair->arena);
 	}
 	semel_arena_free(arena);
 	return status;
+}
+
+/* Is every scope that was asked for one of these stores'? */
+static semel_status check_scopes(const struct repair *repair, semel_error *error)
+{
+	const struct semel_repair_plan *plan = repair->plan;
+	size_t wanted = 0;
+
+	while (plan->scopes && plan->scopes[wanted])
+		wanted++;
+	if (repair->scopes >= wanted)
+		return SEMEL_OK;
+	return semel_error_set(error, SEMEL_INVALID,
+			       "no subscription is of a scope that was asked for (semel "
+			       "subscriptions list has them; another database? add "
+			       "--consumer-store URL)");
 }
 
 semel_status semel_repair_run(const struct semel_repair_plan *plan,
@@ -442,6 +460,8 @@ semel_status semel_repair_run(const struct semel_repair_plan *plan,
 		semel_onlooker_attend(&repair.onlooker, repair.broker, plan->stores[0]);
 	for (size_t i = 0; i < plan->store_count && status == SEMEL_OK; i++)
 		status = repair_store(&repair, plan->stores[i], error);
+	if (status == SEMEL_OK)
+		status = check_scopes(&repair, error);
 	semel_broker_close(repair.broker);
 	semel_arena_free(repair.arena);
 	return status;

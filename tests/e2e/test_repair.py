@@ -182,6 +182,25 @@ def test_a_lost_event_is_healed_by_the_command_that_verify_prints(shop):
     verify(shop)
 
 
+def test_a_lost_event_that_was_backdated_is_healed_by_the_command_that_verify_prints(shop):
+    """By its own time it is older than the inbox remembers, so a plain replay would refuse it."""
+    deliver(shop, ("first", "1"))
+    old = publish(shop, "old", "2", "--time", "2020-01-01T00:00:00Z")
+    relay(shop)
+    consume(shop)
+    shop.sql("DELETE FROM semel_inbox WHERE event_id = ?", old)
+    shop.sql("DELETE FROM effect WHERE id = ?", old)
+    heal(shop, "missing")
+    consume(shop)
+    assert words(shop) == ["first", "old"]
+    verify(shop)
+
+
+def test_a_scope_that_nobody_has_is_an_error(shop):
+    deliver(shop, ("first", "1"))
+    assert "subscriptions list" in shop.fails(65, "repair", "--scope", "nobody")
+
+
 def test_a_paused_subscription_is_healed_by_the_command_that_verify_prints(shop):
     deliver(shop, ("first", "1"))
     publish(shop, "second")

@@ -45,7 +45,8 @@ static const struct semel_sqlite_query facts_of_event = {
 	"  ELSE 'behind ' || parked_behind END, 7 FROM semel_dead_letter WHERE event_id = ?1"
 	" UNION ALL SELECT moved_at, lower(CASE WHEN discard_reason IS NULL AND status = 'PENDING'"
 	"  THEN 'REPLAYED' ELSE status END), scope, CASE WHEN status = 'DISCARDED' THEN"
-	"  discard_reason ELSE 'replay ' || replay_count || ' of entry ' || entry_id END, 8"
+	"  discard_reason WHEN replay_count = 0 THEN 'by replay --reprocess, entry ' ||"
+	"  entry_id ELSE 'replay ' || replay_count || ' of entry ' || entry_id END, 8"
 	"  FROM semel_dead_letter WHERE event_id = ?1 AND parked_behind IS NULL"
 	" ORDER BY time, step"
 };
