@@ -61,12 +61,16 @@ chromium command chromium
 chromium-driver command chromedriver
 python3-selenium python selenium
 '
-# What looks at alert rules, units, packages and manifests.
+# What looks at alert rules, units and manifests.
 packages_lint='
 prometheus command promtool
 yamllint command yamllint
 systemd command systemd-analyze
+'
+# What builds the Debian packages.
+packages_package='
 dpkg-dev command dpkg-shlibdeps
+file command file
 '
 
 say() {

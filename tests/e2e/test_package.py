@@ -53,7 +53,7 @@ class Machine:
 
 
 @pytest.mark.slow
-@needs("dpkg", "dpkg-shlibdeps", "cpack")
+@needs("dpkg", "dpkg-shlibdeps", "cpack", "file")
 @pytest.mark.skipif(os.geteuid() != 0, reason="packages: only root may install them, even into a folder")
 def test_the_package_is_installed_runs_and_keeps_its_config_file(packages, tmp_path, bare):
     machine = Machine(tmp_path / "machine")
@@ -79,7 +79,7 @@ def test_the_package_is_installed_runs_and_keeps_its_config_file(packages, tmp_p
 
 
 @pytest.mark.slow
-@needs("dpkg-deb", "dpkg-shlibdeps", "cpack")
+@needs("dpkg-deb", "dpkg-shlibdeps", "cpack", "file")
 def test_the_packages_have_what_belongs_to_them(packages, tmp_path):
     for path in packages.values():
         run("dpkg-deb", "-x", path, tmp_path)
