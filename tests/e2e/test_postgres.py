@@ -53,6 +53,13 @@ def test_the_roles_of_the_guide_are_enough(shop):
     assert sorted(shop.sql("SELECT id FROM invoice")) == [("o1",), ("o2",)]
 
 
+@pytest.mark.parametrize("column", ["aggregate_type", "aggregate_id"])
+def test_a_name_that_no_index_can_hold_is_refused_where_it_is_written(shop, column):
+    row = {"aggregate_type": "order", "aggregate_id": "1", column: "n" * 1025}
+    with pytest.raises(mix.REFUSED, match=f"{column} must not be longer than 1024 bytes"):
+        shop.sql("INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload) VALUES (?, ?, 'a.v1', '{}')", *row.values())
+
+
 def test_a_password_is_not_shown(semel):
     shown = semel.ok("init", env={"SEMEL_STORE": url_of(semel, "semel:sesame")})
     assert "sesame" not in shown and "***" in shown

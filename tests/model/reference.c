@@ -51,11 +51,11 @@ static bool is_overtaken(const struct reference *reference, int scope, const str
 {
 	const struct asked *asked = reference->asked[scope];
 
-	if (seen[later].effects == 0 || asked[earlier].excused || asked[later].excused)
+	/* Nobody waits for what was given up, also if somebody has it run later all the same. */
+	if (seen[later].effects == 0 || asked[earlier].excused || asked[later].excused ||
+	    asked[earlier].given_up)
 		return false;
-	if (seen[earlier].effects == 0)
-		return !asked[earlier].given_up;
-	return seen[earlier].first > seen[later].first;
+	return seen[earlier].effects == 0 || seen[earlier].first > seen[later].first;
 }
 
 static bool is_given_up(const struct terms *terms, const struct seen *seen)

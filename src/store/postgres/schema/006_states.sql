@@ -95,3 +95,41 @@ CREATE TABLE semel_running (
 -- written anew, and count as committed at their own time, or at this upgrade if that lies later.
 ALTER TABLE semel_outbox ADD COLUMN committed_at timestamptz;
 ALTER TABLE semel_outbox ALTER COLUMN committed_at SET DEFAULT clock_timestamp();
+
+-- ---- names that an index can hold ----------------------------------------------------------------
+
+-- A hold, an exception and an index of an aggregate have its name as their key, and a key has a limit.
+-- Whoever writes a row by hand is told at once, and not when the broker refuses the event.
+CREATE OR REPLACE FUNCTION semel_outbox_complete() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+	wrong text;
+BEGIN
+	IF btrim(NEW.aggregate_type) = '' OR btrim(NEW.aggregate_id) = ''
+		OR btrim(NEW.event_type) = '' OR btrim(NEW.topic) = '' OR btrim(NEW.id) = ''
+		OR octet_length(NEW.id) > 255 OR json_typeof(NEW.headers) <> 'object'
+		OR octet_length(NEW.aggregate_type) > 1024 OR octet_length(NEW.aggregate_id) > 1024
+		OR (NEW.payload IS NULL) = (NEW.payload_bytes IS NULL) OR NEW.status <> 'NEW'
+		OR NEW.created_at NOT BETWEEN '0001-01-01Z' AND '9999-12-31 23:59:59.999Z' THEN
+		wrong := CASE
+			WHEN btrim(NEW.aggregate_type) = '' THEN 'aggregate_type must not be blank'
+			WHEN btrim(NEW.aggregate_id) = '' THEN 'aggregate_id must not be blank'
+			WHEN btrim(NEW.event_type) = '' THEN 'event_type must not be blank'
+			WHEN btrim(NEW.topic) = '' THEN 'topic must not be blank'
+			WHEN btrim(NEW.id) = '' THEN 'id must not be blank'
+			WHEN octet_length(NEW.id) > 255 THEN 'id must not be longer than 255 bytes'
+			WHEN octet_length(NEW.aggregate_type) > 1024
+				THEN 'aggregate_type must not be longer than 1024 bytes'
+			WHEN octet_length(NEW.aggregate_id) > 1024
+				THEN 'aggregate_id must not be longer than 1024 bytes'
+			WHEN json_typeof(NEW.headers) <> 'object' THEN 'headers must be a JSON object'
+			WHEN NEW.status <> 'NEW' THEN 'status of a new event is NEW'
+			WHEN NEW.created_at NOT BETWEEN '0001-01-01Z' AND '9999-12-31 23:59:59.999Z'
+				THEN 'created_at must lie in the years 1 to 9999'
+			ELSE 'payload must be given, or payload_bytes'
+		END;
+		RAISE EXCEPTION '%', wrong USING ERRCODE = 'check_violation';
+	END IF;
+	-- semel_lane, which need not be in the search_path of whoever inserts
+	NEW.lane := hashtextextended(NEW.aggregate_id, hashtextextended(NEW.aggregate_type, 0)) & 15;
+	RETURN NEW;
+END $$;
