@@ -327,7 +327,7 @@ typedef void (*semel_topic_seen)(struct semel_text topic, int64_t since_ms,
 enum semel_wait_kind {
 	SEMEL_WAIT_PARKED, /* a parked event; not those behind a dead letter that is PENDING */
 	SEMEL_WAIT_HOLD,   /* the head of a hold in RETRY; or in DEAD, without a PENDING letter */
-	SEMEL_WAIT_REPLAY, /* a dead letter that is REPLAYED and not settled */
+	SEMEL_WAIT_REPLAY, /* a dead letter that is REPLAYED and not settled, nor parked itself */
 	SEMEL_WAIT_CLAIM   /* a claim that is not finished */
 };
 

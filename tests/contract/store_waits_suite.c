@@ -128,6 +128,20 @@ static void a_hold_of_the_topic_keeps_every_aggregate(void **state)
 	semel_store_close(store);
 }
 
+static void a_replay_that_is_parked_waits_like_any_other(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	bury(store, "e1", "a");
+	move(store, "e1", SEMEL_DEAD_REPLAYED);
+	bury(store, "e2", "a");
+	hold(store, "order", "a", "e2", SEMEL_HOLD_DEAD);
+	assert_string_equal(waits(store), "replay e1 order:a - - REPLAYED\n");
+	park(store, "e1", "a", "e2");
+	assert_string_equal(waits(store), "");
+	semel_store_close(store);
+}
+
 static void a_replay_is_told_until_it_is_settled(void **state)
 {
 	(void)state;
@@ -272,6 +286,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(what_stands_behind_a_pending_dead_letter_waits_for_a_person),
 	cmocka_unit_test(a_hold_in_retry_is_told_and_so_is_what_stands_behind_it),
 	cmocka_unit_test(a_hold_of_the_topic_keeps_every_aggregate),
+	cmocka_unit_test(a_replay_that_is_parked_waits_like_any_other),
 	cmocka_unit_test(a_replay_is_told_until_it_is_settled),
 	cmocka_unit_test(a_claim_that_is_not_finished_is_told),
 	cmocka_unit_test(a_key_that_is_held_already_is_left_alone),

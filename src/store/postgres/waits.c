@@ -46,9 +46,11 @@ static const struct semel_pg_query hold_waits = {
 static const struct semel_pg_query replay_waits = {
 	"look what is replayed",
 	"SELECT event_id, aggregate_type, aggregate_id, NULL, NULL, status, false, entry_id, "
-	"NULL, " MOVED_AT ", event_id, '' FROM semel_dead_letter WHERE scope = $1"
+	"NULL, " MOVED_AT ", event_id, '' FROM semel_dead_letter AS l WHERE scope = $1"
 	" AND parked_behind IS NULL AND event_id IS NOT NULL AND event_id > $2"
 	" AND $3::text IS NOT NULL AND status = 'REPLAYED' AND settled_at IS NULL"
+	" AND NOT EXISTS (SELECT 1 FROM semel_dead_letter AS p WHERE p.scope = l.scope"
+	" AND p.event_id = l.event_id AND p.parked_behind IS NOT NULL)"
 	" ORDER BY event_id LIMIT $4"
 };
 static const struct semel_pg_query claim_waits = {

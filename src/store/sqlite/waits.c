@@ -33,8 +33,10 @@ static const struct semel_sqlite_query hold_waits = {
 static const struct semel_sqlite_query replay_waits = {
 	SEMEL_SQL_ONCE, "look what is replayed",
 	"SELECT event_id, aggregate_type, aggregate_id, NULL, NULL, status, 0, entry_id, NULL,"
-	" moved_at FROM semel_dead_letter WHERE scope = ?1 AND parked_behind IS NULL"
+	" moved_at FROM semel_dead_letter AS l WHERE scope = ?1 AND parked_behind IS NULL"
 	" AND event_id IS NOT NULL AND status = 'REPLAYED' AND settled_at IS NULL"
+	" AND NOT EXISTS (SELECT 1 FROM semel_dead_letter AS p WHERE p.scope = l.scope"
+	" AND p.event_id = l.event_id AND p.parked_behind IS NOT NULL)"
 };
 static const struct semel_sqlite_query claim_waits = {
 	SEMEL_SQL_ONCE, "look what is claimed",
