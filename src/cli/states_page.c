@@ -99,9 +99,8 @@ void semel_states_markdown(struct semel_buffer *buffer)
 		buffer, "<!-- Written by `semel states`; change the tables in src/state, not this "
 			"page. -->\n# States\n\n"
 			"Every state and every transition, with who makes it and in which "
-			"transaction. What is not listed here cannot happen: the program refuses "
-			"it as an internal error, and [tests/model](../tests/model) explores the "
-			"combinations.\n");
+			"transaction. What is not listed here is refused, and "
+			"[tests/model](../tests/model) explores the combinations.\n");
 	event_part(buffer);
 	hold_part(buffer);
 }

@@ -220,12 +220,12 @@ static semel_status tell(struct look *look, semel_error *error)
 	if (fact_of(look, "discarded"))
 		return say(look, semel_state_name(SEMEL_STATE_DISCARDED), NULL,
 			   semel_state_sentence(SEMEL_STATE_DISCARDED));
-	if (letter)
-		return tell_letter(look, letter);
-	if (parked)
+	if (parked) /* also one whose own letter was replayed */
 		return say(look, semel_state_name(SEMEL_STATE_PARKED), "semel dlq list",
 			   semel_arena_printf(arena, "parked %s, a dead letter",
 					      parked->detail ? parked->detail : ""));
+	if (letter)
+		return tell_letter(look, letter);
 	if (fact_of(look, "failed"))
 		return say(look, semel_state_name(SEMEL_STATE_EXPIRED), NULL,
 			   semel_state_sentence(SEMEL_STATE_EXPIRED));

@@ -142,7 +142,7 @@ static semel_status hold_anew(struct repair *repair, const struct step *step,
 		hold.attempts = head.letter == SEMEL_DEAD_PENDING ? head.replay_count : 0;
 	}
 	if (status == SEMEL_OK)
-		status = driver->hold_add(tx, repair->scope, &hold, &added, error);
+		status = semel_hold_add(tx, repair->scope, &hold, SEMEL_BY_REPAIR, &added, error);
 	if (added)
 		*result_out = SEMEL_REPAIR_DONE;
 	return status;

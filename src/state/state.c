@@ -222,8 +222,6 @@ static const struct semel_transition hold_moves[] = {
 	     PERSON),
 	HOLD(DEAD, RELEASED, REPAIR, "the head's dead letter is settled or gone", PERSON),
 	HOLD(DEAD, NONE, REPAIR, "the same, and nothing is parked", PERSON),
-	HOLD(RETRY, RELEASED, REPAIR, "the head was settled", PERSON),
-	HOLD(RETRY, NONE, REPAIR, "the same, and nothing is parked", PERSON),
 };
 
 static const char *const hold_sentences[] = {
@@ -244,18 +242,36 @@ const char *semel_hold_state_sentence(enum semel_hold_state state)
 	return hold_sentences[state];
 }
 
+static semel_status check_hold(enum semel_hold_state from, enum semel_hold_state to,
+			       enum semel_actor by, semel_error *error)
+{
+	bool legal = is_listed(semel_hold_transitions(), (int)from, (int)to, by) ||
+		     (from == SEMEL_HOLD_NONE && to == SEMEL_HOLD_NONE);
+
+	assert(legal);
+	return legal ? SEMEL_OK
+		     : semel_error_set(error, SEMEL_INTERNAL,
+				       "a hold cannot go from %s to %s by %s (see docs/states.md)",
+				       semel_hold_state_name(from), semel_hold_state_name(to),
+				       semel_actor_name(by));
+}
+
+semel_status semel_hold_add(semel_tx tx, struct semel_text scope, const struct semel_hold *hold,
+			    enum semel_actor by, bool *added_out, semel_error *error)
+{
+	semel_status status = check_hold(SEMEL_HOLD_NONE, hold->state, by, error);
+
+	*added_out = false;
+	return status == SEMEL_OK ? tx.driver->hold_add(tx, scope, hold, added_out, error) : status;
+}
+
 semel_status semel_hold_move(semel_tx tx, struct semel_text scope, const struct semel_hold *from,
 			     const struct semel_hold *to, enum semel_actor by, semel_error *error)
 {
-	bool legal = is_listed(semel_hold_transitions(), (int)from->state, (int)to->state, by) ||
-		     (from->state == SEMEL_HOLD_NONE && to->state == SEMEL_HOLD_NONE);
+	semel_status status = check_hold(from->state, to->state, by, error);
 
-	assert(legal);
-	if (!legal)
-		return semel_error_set(error, SEMEL_INTERNAL,
-				       "a hold cannot go from %s to %s by %s (see docs/states.md)",
-				       semel_hold_state_name(from->state),
-				       semel_hold_state_name(to->state), semel_actor_name(by));
+	if (status != SEMEL_OK)
+		return status;
 	if (to->state == SEMEL_HOLD_NONE)
 		return tx.driver->hold_remove(tx, scope, from, error);
 	return tx.driver->hold_put(tx, scope, to, error);

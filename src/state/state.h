@@ -83,6 +83,10 @@ semel_status semel_state_check(enum semel_state from, enum semel_state to, enum 
  * in this transaction; to->state NONE removes it. INTERNAL as above. */
 semel_status semel_hold_move(semel_tx tx, struct semel_text scope, const struct semel_hold *from,
 			     const struct semel_hold *to, enum semel_actor by, semel_error *error);
+/* The same for a key that was not held a moment ago, and has no row to lock; *added_out false: it
+ * is held by now, and was left alone. */
+semel_status semel_hold_add(semel_tx tx, struct semel_text scope, const struct semel_hold *hold,
+			    enum semel_actor by, bool *added_out, semel_error *error);
 /* The head is settled: its followers may go, or without any the hold is over. */
 semel_status semel_hold_release(semel_tx tx, struct semel_text scope, const struct semel_hold *from,
 				enum semel_actor by, struct semel_arena *arena, semel_error *error);

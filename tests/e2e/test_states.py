@@ -98,6 +98,23 @@ def test_of_eight_replays_at_once_one_wins(shop):
     assert (letters(shop)[0]["status"], letters(shop)[0]["replayCount"]) == ("REPLAYED", 1)
 
 
+def test_a_replay_that_meets_a_held_aggregate_is_parked_and_not_stuck(shop):
+    first = deliver(shop, ("bad", "1"), more=("--poison", "skip"))[0]
+    second = deliver(shop, ("bad", "1"))[0]
+    mend(shop)
+    shop.ok("dlq", "replay", letter_of(shop, first)["dlqEntryId"])
+    consume(shop)
+    assert words(shop) == []
+    (verdict,) = [one for one in shop.json("trace", first)["verdicts"] if one["scope"] == "billing"]
+    assert verdict["state"] == "parked" and second in verdict["text"]
+    shop.ok("verify")
+    shop.ok("dlq", "discard", letter_of(shop, second)["dlqEntryId"])
+    consume(shop)
+    assert words(shop) == ["bad"]
+    assert letter_of(shop, first)["status"] == "REPLAYED"
+    shop.ok("verify")
+
+
 @pytest.mark.only("local")
 def test_any_copy_of_an_event_makes_a_replay_run_whose_own_copy_is_lost(shop):
     deliver(shop, ("bad", "1"), ("second", "1"))
