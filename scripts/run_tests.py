@@ -448,7 +448,7 @@ def stage_outages(run):
 
 
 def stage_checks(run):
-    for name in ("format", "tail", "includes", "words", "api-docs"):
+    for name in ("format", "tail", "includes", "words", "api-docs", "changes"):
         run.check(f"check {name}", [ROOT / "scripts" / f"check-{name}"])
     words = ["tests/checks", *(["-m", "not slow"] if run.quick else [])]
     run_pytest(run, "checks", words, ROOT / "build-test", PYTEST_S, workers=2)
