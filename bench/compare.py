@@ -4,9 +4,11 @@
 
     bench/compare.py BEFORE AFTER [--rounds N] [--events N]
     /usr/bin/python3 tests/support/servers.py run --only postgres --only rabbitmq -- bench/compare.py BEFORE AFTER
+    /usr/bin/python3 tests/support/servers.py run --measure --only postgres --only kafka -- bench/compare.py BEFORE AFTER
 
-Without servers: publish, relay and consume on files. With them: relay and consume on PostgreSQL and RabbitMQ, and consuming
-beside one aggregate that is held. Each side has a place of its own; which one begins changes from round to round. Told are
+Without servers: publish, relay and consume on files. With RabbitMQ: relay and consume on PostgreSQL and RabbitMQ, and consuming
+beside one aggregate that is held. With Kafka: the relay over the change stream, with and without marks, and by polling, after
+Kafka was warmed up. Each side has a place of its own; which one begins changes from round to round. Told are
 medians, the ratio after / before of the time and of the processor time of the program (and of PostgreSQL), and the spread of
 that over the rounds."""
 import argparse
@@ -18,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from rig import Broker, Database, family_used_s, load, middle
+from rig import Broker, Database, drop_slot, family_used_s, load, middle
 
 HELD_EVENTS = 4000
 FILL = """INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload)
@@ -101,7 +103,7 @@ class Servers(Side):
         return self.run(*self.words, "relay", "--drain", "--timeout", "10m")
 
     def fill(self, events):
-        self.database.do("TRUNCATE semel_outbox, semel_outbox_exception, effect")
+        self.database.empty("effect")
         self.database.do(FILL, (self.kind, events))
         self.database.settle()
 
@@ -128,6 +130,55 @@ class Servers(Side):
         self.database.drop()
 
 
+class Stream(Side):
+    """PostgreSQL and Kafka: `relay --drain` from its start to its end. The slot is there for as long as one drain takes:
+    the other side's rows are not decoded for it."""
+    SOURCES = (("--source", "cdc"), ("--source", "cdc", "--marks", "off"), ("--source", "poll"))
+    PARTS = tuple("relay " + " ".join(source) for source in SOURCES)
+    kafka = None
+
+    def __init__(self, name, program, folder):
+        super().__init__(name, program, folder)
+        if not Stream.kafka:
+            import kafka  # its client is needed only here
+            Stream.kafka = kafka.Kafka(os.environ["SEMEL_TEST_KAFKA"])
+            Stream.kafka.warm()
+        self.postmaster = None
+        self.database, self.slot = Database(os.environ["SEMEL_TEST_POSTGRES"], name), f"compare_{name}_{os.getpid()}"
+        self.words = ["--store", self.database.url, "--broker", self.kafka.url]
+        self.run(*self.words, "init")
+        self.postmaster = self.database.postmaster()
+
+    def served_s(self):
+        return family_used_s(self.postmaster) if self.postmaster else 0.0
+
+    def drain(self, source, events):
+        topic = self.kafka.fresh()
+        slot = ("--slot", self.slot) if "cdc" in source else ()
+        self.database.empty()
+        if slot:
+            self.run(*self.words, "init", "--cdc", *slot)
+        self.kafka.fill(self.database, topic, events)
+        found = self.run(*self.words, "relay", *source, *slot, "--drain", "--timeout", "10m")
+        drop_slot(self.database, self.slot)
+        if (arrived := self.kafka.arrived(topic)) < events:
+            sys.exit(f"{self.name}: {arrived} of {events} events arrived")
+        return found
+
+    def round(self, events, _number):
+        return [self.drain(source, events) for source in self.SOURCES]
+
+    def close(self):
+        drop_slot(self.database, self.slot)
+        self.database.drop()
+
+
+def kind_of():
+    if "SEMEL_TEST_POSTGRES" not in os.environ:
+        return Files
+    return Stream if "SEMEL_TEST_KAFKA" in os.environ else Servers
+
+
 def compare(sides, told):
     rounds = []
     for number in range(told.rounds):
@@ -151,7 +202,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--events", type=int, default=20000)
     told = parser.parse_args()
-    kind = Servers if "SEMEL_TEST_POSTGRES" in os.environ else Files
+    kind = kind_of()
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/var/tmp")) as folder:
         sides = [kind("before", told.before, f"{folder}/before"), kind("after", told.after, f"{folder}/after")]
         try:

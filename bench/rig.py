@@ -49,9 +49,15 @@ class Database:
         return self.do(statement)[0][0]
 
     def fill(self, events):
-        self.do("TRUNCATE semel_outbox, semel_outbox_exception")
+        self.empty()
         self.do(FILL, (KEYS, BYTES, events))
         self.settle()
+
+    def empty(self, *more):
+        """The outbox, and tables of the bench. By DELETE: a TRUNCATE of the outbox may be refused."""
+        for table in ("semel_outbox", "semel_outbox_exception", *more):
+            self.do(f"DELETE FROM {table}")
+            self.do(f"VACUUM {table}")
 
     def settle(self):
         """Vacuum and checkpoint now, and not in the middle of what is measured."""
@@ -66,6 +72,15 @@ class Database:
 
     def drop(self):
         self.run(self.home, f"DROP DATABASE {self.name} WITH (FORCE)")
+
+
+def drop_slot(database, slot):
+    database.do("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = %s AND active", (slot,))
+    for _ in range(100):
+        if not database.number(f"SELECT count(*) FROM pg_replication_slots WHERE slot_name = '{slot}' AND active"):
+            break
+        time.sleep(0.1)
+    database.do("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s", (slot,))
 
 
 class Broker:

@@ -39,7 +39,8 @@ def commits_per_second(database, path, seconds):
 
 def turn(database, semel, path, seconds, name):
     """One turn, from empty tables."""
-    database.do("TRUNCATE business, trivial, semel_outbox, semel_outbox_exception")
+    database.do("TRUNCATE business, trivial")
+    database.empty()
     database.do("CHECKPOINT")
     database.do(BELL.format("DISABLE" if name == "no bell" else "ENABLE"))
     relay = semel.start("relay") if name in ("asleep", "no bell") else None

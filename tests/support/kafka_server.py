@@ -34,7 +34,8 @@ PROJECT = f"""\
 </project>
 """
 # Small and quick to start: a test's server does not live long enough for the second compiler.
-MACHINE = ("-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData",
+HALF_COMPILED = "-XX:TieredStopAtLevel=1"
+MACHINE = ("-Xmx384m", "-XX:+UseSerialGC", HALF_COMPILED, "-Xshare:auto", "-XX:-UsePerfData",
            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dorg.slf4j.simpleLogger.showDateTime=true")
 # Of the users the first may do everything, the second nothing, the third what a test allows it.
 ADMINISTRATOR, USER, WRITER, PASSWORD = "administrator", "careful", "writer", "a-secret-of-the-tests"
@@ -174,7 +175,10 @@ class Kafka(Process):
     # ---- life --------------------------------------------------------------------------------------
 
     def java(self, *words):
-        return ["java", *MACHINE, f"-Djava.io.tmpdir={self.room}", "-cp", f"{self.jars}/*", *words]
+        """SEMEL_TEST_JAVA=full: with both compilers, for measuring."""
+        full = os.environ.get("SEMEL_TEST_JAVA") == "full"
+        machine = [word for word in MACHINE if not (full and word == HALF_COMPILED)]
+        return ["java", *machine, f"-Djava.io.tmpdir={self.room}", "-cp", f"{self.jars}/*", *words]
 
     def tool(self, *words):
         """One of Kafka's own tools, to its end."""

@@ -3,7 +3,7 @@
 """Real servers for tests and for developers, in one temporary folder, gone when it ends:
 
     servers.py start KIND                         prints the URLs, and stays until it is interrupted
-    servers.py run [--only KIND]… -- COMMAND      for as long as COMMAND runs; its exit code
+    servers.py run [--only KIND]… [--measure] -- COMMAND      for as long as COMMAND runs; its exit code
 
 KIND is postgres, rabbitmq, kafka, or kafka-mock, a Kafka that needs no Java and can do less;
 start knows also cluster and kafka-cluster, of three nodes. Without
@@ -226,6 +226,7 @@ def main():
     starting.add_argument("kind", choices=(*KINDS, MOCK, "cluster", "kafka-cluster"))
     running = commands.add_parser("run", help="run a command with them")
     running.add_argument("--only", choices=(*KINDS, MOCK), action="append", help="which ones; may be repeated")
+    running.add_argument("--measure", action="store_true", help="Kafka's Java with its full compiler, for a bench")
     running.add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     arguments = parser.parse_args()
     for number in INTERRUPTS:
@@ -236,6 +237,8 @@ def main():
         words = arguments.words[1:] if arguments.words[:1] == ["--"] else arguments.words
         if not words:
             parser.error("run needs a command")
+        if arguments.measure:
+            os.environ["SEMEL_TEST_JAVA"] = "full"
         return run(words, arguments.only or USUAL)
     except Missing as reason:
         print(f"{reason}; as root: {APT} {PACKAGES} {PACKAGES_OF_KAFKA}", file=sys.stderr)
