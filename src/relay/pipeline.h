@@ -1,17 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Source → broker → mark, in loads that overlap: the next one is read while the last is confirmed.
  *
- * Invariants:
- * - A row is marked PUBLISHED only after the broker confirmed that very event.
- * - The window is bounded by count and bytes, and holds what was offered until it is marked: a
- *   crash repeats no more than that. An answer that does not come within the confirm time-out is an
- *   outage.
- * - Marks may gather for mark_delay_ms, or until they are a quarter of the window, so that single
- *   events do not cost a transaction each; a refusal waits for nothing.
- * - A load is marked as a whole, in one transaction that checks the lane's fence.
+ * Invariants, beside those of window.h, marking.h, transactions.h and rest.h:
  * - After a refusal nothing more is read until it is marked, so that its siblings are found held.
- * - With transactions the broker is told that what was offered is whole only between two of them,
- *   or when one alone fills the window: then it is shown in parts, and the log says so.
  * - After an outage everything not marked is read again: the same ids once more, never fewer.
  */
 #ifndef SEMEL_RELAY_PIPELINE_H

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "relay/marking.h"
+
+#include "base/error.h"
+#include "base/failpoint.h"
+#include "observe/log.h"
+
+/* ---- judging --------------------------------------------------------------------------------- */
+
+static void tell_refusal(const struct semel_mark *mark)
+{
+	const struct semel_event *event = &mark->row->event;
+
+	semel_log(mark->kind == SEMEL_MARK_PARKED ? SEMEL_LOG_DEBUG : SEMEL_LOG_WARN,
+		  mark->kind == SEMEL_MARK_FAILED
+			  ? "the broker will not take the event; dead letter"
+		  : mark->kind == SEMEL_MARK_RETRY ? "the broker refused the event; it comes again"
+						   : "the event waits behind an earlier one",
+		  &(struct semel_log_fields){ .message_id = event->id.data,
+					      .topic = event->topic.data,
+					      .routing_key = event->routing_key.data,
+					      .attempt = mark->attempts,
+					      .error = mark->reason });
+}
+
+static void judge(struct semel_marking *marking, struct semel_load *load, int64_t now_ms)
+{
+	for (uint32_t i = 0; i < load->batch.count; i++) {
+		struct semel_mark *mark = &load->marks[i];
+		*mark = (struct semel_mark){ .row = &load->batch.rows[i],
+					     .reason = load->flights[i].reason };
+		semel_refusal_judge(marking->policy, load->flights[i].answer, now_ms,
+				    load->refused ? semel_random(marking->env) : 0, mark);
+		if (mark->kind != SEMEL_MARK_PUBLISHED)
+			tell_refusal(mark);
+	}
+}
+
+/* A lane that was lost and taken again has a new epoch: another relay has had the rows meanwhile,
+ * and what was heard of them here is not the last word. */
+static bool is_of_this_lease(const struct semel_marking *marking, const struct semel_load *load)
+{
+	if (!load->lane)
+		return load->epoch == marking->lanes->tenure;
+	return load->lane->mine && load->epoch == load->lane->lease.epoch;
+}
+
+/* ---- writing it down ------------------------------------------------------------------------- */
+
+static struct semel_mark_batch marks_of(struct semel_marking *marking, struct semel_load *load)
+{
+	int64_t now_ms = semel_now_ms(marking->env);
+
+	judge(marking, load, now_ms);
+	return (struct semel_mark_batch){ .marks = load->marks,
+					  .count = load->batch.count,
+					  .low_seq = marking->source->driver->low_seq(
+						  marking->source, load),
+					  .now_ms = now_ms,
+					  .expires_at_ms = semel_lanes_expiry(marking->lanes) };
+}
+
+/* The marks of one lane, out of those of a load of all lanes. */
+static semel_status mark_lane(struct semel_marking *marking, const struct semel_load *load,
+			      struct semel_lane *lane, struct semel_mark *marks, semel_error *error)
+{
+	struct semel_mark_batch batch = { .marks = marks,
+					  .low_seq = lane->lease.low_seq,
+					  .now_ms = semel_now_ms(marking->env),
+					  .expires_at_ms = semel_lanes_expiry(marking->lanes) };
+
+	for (uint32_t i = 0; i < load->batch.count; i++)
+		if (load->batch.rows[i].lane == lane->lease.lane)
+			marks[batch.count++] = load->marks[i];
+	if (batch.count == 0)
+		return SEMEL_OK;
+	return marking->store->driver->outbox_mark(marking->store, &lane->lease, &batch, error);
+}
+
+static semel_status mark_mixed(struct semel_marking *marking, struct semel_load *load,
+			       semel_error *error)
+{
+	struct semel_lanes *lanes = marking->lanes;
+	semel_status status = SEMEL_OK;
+
+	judge(marking, load, semel_now_ms(marking->env));
+	if (!load->refused)
+		return SEMEL_OK;
+	struct semel_mark *marks =
+		semel_arena_alloc(load->arena, load->batch.count * sizeof *marks);
+	if (!marks)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for marks");
+	for (int32_t i = 0; i < lanes->count && status == SEMEL_OK; i++)
+		status = mark_lane(marking, load, &lanes->lanes[i], marks, error);
+	return status;
+}
+
+static semel_status mark_load(struct semel_marking *marking, struct semel_load *load,
+			      semel_error *error)
+{
+	if (!is_of_this_lease(marking, load))
+		return SEMEL_LEASE_LOST;
+	if (!load->lane)
+		return mark_mixed(marking, load, error);
+	struct semel_mark_batch batch = marks_of(marking, load);
+	return marking->store->driver->outbox_mark(marking->store, &load->lane->lease, &batch,
+						   error);
+}
+
+void semel_marking_pretend(struct semel_marking *marking, semel_error *error)
+{
+	for (struct semel_load *load = marking->window->loads.flying; load; load = load->next)
+		(void)mark_load(marking, load, error);
+	(void)semel_failpoint(SEMEL_FP_RELAY_AFTER_MARK, error);
+}
+
+/* ---- settling -------------------------------------------------------------------------------- */
+
+static void count_marks(struct semel_marking *marking, const struct semel_load *load)
+{
+	for (uint32_t i = 0; i < load->batch.count; i++) {
+		marking->published += load->marks[i].kind == SEMEL_MARK_PUBLISHED;
+		semel_relay_tally_mark(marking->tally, &load->marks[i]);
+	}
+}
+
+/* It was marked, with this status. */
+static semel_status settle_load(struct semel_marking *marking, struct semel_load *load,
+				semel_status status, semel_error *error)
+{
+	if (status == SEMEL_OK) {
+		count_marks(marking, load);
+		if (load->lane || load->refused)
+			status = semel_failpoint(SEMEL_FP_RELAY_AFTER_MARK, error);
+		if (marking->source->driver->settled)
+			marking->source->driver->settled(marking->source, load);
+	} else if (status == SEMEL_LEASE_LOST) {
+		/* The new owner sends them again; the inbox knows them. */
+		if (load->lane && is_of_this_lease(marking, load))
+			load->lane->mine = false;
+		marking->lanes->tend_at_ms = 0;
+		status = SEMEL_OK;
+	}
+	semel_window_remove(marking->window, load);
+	return status;
+}
+
+/* Nothing in it needs more than one plain mark. */
+static bool is_plain(const struct semel_marking *marking, const struct semel_load *load)
+{
+	return load->lane && load->unanswered == 0 && !load->refused && !load->exceptions &&
+	       is_of_this_lease(marking, load);
+}
+
+/* Plain loads, as many as one statement takes. */
+static semel_status settle_plain(struct semel_marking *marking, size_t *count_out,
+				 semel_error *error)
+{
+	struct semel_lane_marks marks[SEMEL_MARKING_LOADS_MAX];
+	struct semel_load *settled[SEMEL_MARKING_LOADS_MAX];
+	size_t count = 0;
+
+	for (struct semel_load *load = marking->window->loads.flying;
+	     load && count < SEMEL_MARKING_LOADS_MAX; load = load->next) {
+		load->settling = is_plain(marking, load);
+		if (load->settling)
+			settled[count++] = load;
+	}
+	for (size_t i = 0; i < count; i++)
+		marks[i] = (struct semel_lane_marks){ .lease = &settled[i]->lane->lease,
+						      .batch = marks_of(marking, settled[i]) };
+	semel_status status = count == 0 ? SEMEL_OK
+					 : marking->store->driver->outbox_mark_lanes(
+						   marking->store, marks, count, error);
+	for (size_t i = 0; i < count && status == SEMEL_OK; i++)
+		status = settle_load(marking, settled[i],
+				     marks[i].lost ? SEMEL_LEASE_LOST : SEMEL_OK, error);
+	*count_out = count;
+	return status;
+}
+
+static semel_status settle_all_plain(struct semel_marking *marking, bool *any_out,
+				     semel_error *error)
+{
+	size_t count = SEMEL_MARKING_LOADS_MAX;
+	semel_status status = SEMEL_OK;
+
+	while (count == SEMEL_MARKING_LOADS_MAX && status == SEMEL_OK) {
+		status = settle_plain(marking, &count, error);
+		*any_out = *any_out || count > 0;
+	}
+	return status;
+}
+
+semel_status semel_marking_settle(struct semel_marking *marking, bool *any_out, semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+
+	*any_out = false;
+	if (marking->store->driver->outbox_mark_lanes)
+		status = settle_all_plain(marking, any_out, error);
+	for (struct semel_load *load = marking->window->loads.flying, *next;
+	     load && status == SEMEL_OK; load = next) {
+		next = load->next;
+		if (load->unanswered > 0)
+			continue;
+		status = mark_load(marking, load, error);
+		status = settle_load(marking, load, status, error);
+		*any_out = true;
+	}
+	return status;
+}

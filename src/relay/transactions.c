@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "relay/transactions.h"
+
+void semel_transactions_open(struct semel_transactions *transactions, bool wanted)
+{
+	*transactions = (struct semel_transactions){
+		.state = wanted ? SEMEL_TRANSACTIONS_WANTED : SEMEL_TRANSACTIONS_OFF,
+	};
+}
+
+void semel_transactions_reset(struct semel_transactions *transactions)
+{
+	semel_transactions_open(transactions, transactions->state != SEMEL_TRANSACTIONS_OFF);
+}
+
+semel_status semel_transactions_join(struct semel_transactions *transactions,
+				     struct semel_source *source, struct semel_broker *broker,
+				     semel_error *error)
+{
+	char name[SEMEL_SOURCE_LABEL_SIZE];
+
+	if (transactions->state != SEMEL_TRANSACTIONS_WANTED)
+		return SEMEL_OK;
+	semel_status status = source->driver->label(source, name, error);
+	if (status == SEMEL_OK)
+		status = broker->driver->transact(broker, name, error);
+	if (status == SEMEL_OK)
+		transactions->state = SEMEL_TRANSACTIONS_JOINED;
+	return status;
+}
+
+uint64_t semel_transactions_enter(struct semel_transactions *transactions,
+				  const struct semel_outbox_row *row)
+{
+	uint64_t number = semel_transactions_are_joined(transactions) ? row->transaction : 0;
+
+	if (number != transactions->number) {
+		transactions->number = number;
+		transactions->spoilt = SEMEL_OK;
+	}
+	return number;
+}
+
+void semel_transactions_answer(struct semel_transactions *transactions, uint64_t number,
+			       semel_status answer)
+{
+	if (number != 0 && number == transactions->number &&
+	    semel_status_class(answer) == SEMEL_CLASS_REJECT)
+		transactions->spoilt = answer;
+}
+
+bool semel_transactions_are_amid(const struct semel_transactions *transactions,
+				 const struct semel_source *source)
+{
+	return semel_transactions_are_joined(transactions) && source->driver->is_amid &&
+	       source->driver->is_amid(source);
+}
