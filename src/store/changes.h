@@ -47,7 +47,9 @@ struct semel_flush {
 	const int64_t *low_seqs; /* of all lanes */
 	const int32_t *lanes;    /* of the rows */
 	const int64_t *seqs;
+	const uint32_t *xids;
 	size_t count;
+	bool again;        /* it was sent before, and not all of them could be marked */
 	uint64_t position; /* settled once this flush is */
 	int64_t now_ms, expires_at_ms;
 };
@@ -89,14 +91,19 @@ struct semel_changes_driver {
 	/* Confirms, and says that we are alive. ask: be told where the database stands. */
 	semel_status (*confirm)(struct semel_changes *changes, uint64_t position, bool ask,
 				semel_error *error);
+	/* The next rows were committed, and are not visible to others yet: they wait for a
+	 * synchronous standby, and must not be handed out before. Nothing wakes for them: read
+	 * again in so many milliseconds. Below 0: nothing waits. */
+	int64_t (*held_ms)(const struct semel_changes *changes);
 	/* How long the database waits for a sign of life; 0: for ever. */
 	int64_t (*patience_ms)(struct semel_changes *changes);
 	void (*stop)(struct semel_changes *changes);
 
 	/* -- marks, which need not be waited for. send: one at a time. What it points to is not
 	 * kept. heard: waits at most wait_ms (below 0: as long as it takes); *done_out when it is
-	 * durable, and everything committed before it over other connections of ours. LEASE_LOST:
-	 * another relay has the lanes. */
+	 * durable, and everything committed before it over other connections of ours. Rows that
+	 * were deleted count as marked. NOT_FINISHED: some are not visible yet; send it again.
+	 * LEASE_LOST: another relay has the lanes. */
 	semel_status (*flush_send)(struct semel_changes *changes, const struct semel_flush *flush,
 				   semel_error *error);
 	semel_status (*flush_heard)(struct semel_changes *changes, int64_t wait_ms, bool *done_out,

@@ -68,6 +68,7 @@ struct semel_outbox_row {
 	bool exception;  /* it comes from the exceptions, not from the run of the table */
 	uint32_t replay; /* how often its dead letter was replayed */
 	uint64_t transaction; /* of the change stream: the same for what was committed together */
+	uint32_t xid;         /* the same, as the database numbers it */
 	struct semel_text previous; /* id of the event before it in its aggregate; data NULL: none,
 				     * or not known */
 };

@@ -444,7 +444,7 @@ def test_a_refused_event_is_retried_given_up_and_replayed_as_under_polling(shop)
     is_right(shop)
 
 
-MARKING = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'UPDATE semel_outbox SET status%' AND pid <> pg_backend_pid()"
+HELD = "waits for a synchronous standby"
 
 
 @contextlib.contextmanager
@@ -472,25 +472,26 @@ def write_patiently(shop, **more):
 
 @pytest.mark.core
 def test_the_stream_may_be_quicker_than_its_commit(shop, servers):
-    """A commit that waits for a standby is in the log, and nobody can see it yet."""
+    """A commit that waits for a standby is in the log, and nobody can see it yet: its event waits, too."""
     with slow_commit(shop, servers) as writer:
         relaying = spawn_quietly(shop, "relay", *RETRIES)  # with a lease that it does not lose, and so repeats nothing
         streams(shop)
         writer.start()
-        wait_for(shop.place.log, 60, "the event at the broker")
-    wait_for(lambda: published(shop) == 1, 60, "its mark")
+        wait_for(lambda: HELD in said_in(shop), 60, "a commit that waits")
+        assert shop.place.log() == []
+    wait_for(lambda: published(shop) == 1, 60, "the event and its mark")
     assert shop.stop(relaying) == 0, said_in(shop)
     assert shop.repeats_at_the_broker() == 0
     is_right(shop)
 
 
-def test_an_event_that_is_refused_before_others_see_its_commit_keeps_its_count(shop, servers):
+def test_an_event_that_has_waited_for_a_standby_and_is_refused_keeps_its_count(shop, servers):
     shop.broker.create(TOPIC, max_message_bytes=3000)
     with slow_commit(shop, servers, text="x" * 9000) as writer:
         relaying = relay(shop, "--attempts", "1")
         streams(shop)
         writer.start()
-        wait_for(lambda: shop.sql(MARKING), 60, "the relay about to mark what it cannot see")
+        wait_for(lambda: HELD in said_in(shop), 60, "a commit that waits")
     wait_for(lambda: shop.dead_letters() == 1, 60, "a dead letter")
     assert shop.sql("SELECT status, attempts FROM semel_outbox") == [("FAILED", 1)]
     assert shop.stop(relaying) == 0

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A relay on the change stream, with a slot of the test's own: the server's slots are shared by all its databases."""
 import contextlib
+import json
 import signal
 
 from program import wait_for
@@ -77,3 +78,28 @@ class Stream:
                 child.kill()
                 child.wait()
         self.drop()
+
+
+class Outbox(Stream):
+    """Events whose payloads are numbers, and what of them has arrived."""
+
+    def insert(self, count, aggregate="a", first=1, connection=None, size=0):
+        """Their payloads are their numbers, filled up to the size."""
+        values = (f"SELECT 'order', '{aggregate}', 'order.changed.v1', rpad(n::text, greatest(length(n::text), {size}))"
+                  f" FROM generate_series({first}, {first + count - 1}) n")
+        statement = f"INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload) {values}"
+        if connection:
+            connection.execute(statement)
+        else:
+            self.semel.sql(statement)
+
+    def arrived(self, scope="x"):
+        """Per aggregate, the numbers in the order of their arrival, repeats included."""
+        said = self.semel.ok("consume", "--scope", scope, "--topic", "order.events", "--print", "--drain",
+                             "--timeout", f"{PATIENCE}s", "--guarantee", "at-least-once", timeout=120)
+        found = {}
+        for line in said.splitlines():
+            if line.startswith("{"):
+                event = json.loads(line)
+                found.setdefault(event["aggregateId"], []).append(int(event["payload"]))
+        return found

@@ -330,6 +330,9 @@ static int64_t sleep_ms(struct semel_source *source)
 {
 	const struct semel_cdc *cdc = cdc_of(source);
 	int64_t now_ms = semel_steady_ms(cdc->env);
+	int64_t held_ms = cdc->state == SEMEL_CDC_STREAMING
+				  ? cdc->changes->driver->held_ms(cdc->changes)
+				  : -1;
 
 	if (cdc->state == SEMEL_CDC_STANDBY)
 		return LOOK_MS / 4;
@@ -337,6 +340,8 @@ static int64_t sleep_ms(struct semel_source *source)
 		return 5;
 	if (cdc->state == SEMEL_CDC_STREAMING && cdc->changes->driver->is_amid(cdc->changes))
 		return AMID_MS;
+	if (held_ms >= 0)
+		return held_ms;
 	if (!semel_pile_is_empty(&cdc->gathered))
 		return 20;
 	if (cdc->state == SEMEL_CDC_STREAMING)

@@ -49,7 +49,8 @@ struct semel_cdc {
 
 	struct semel_pile gathered, sent;
 	bool sending;
-	int64_t resend_ms, resend_since_ms; /* steady: not all could be marked; 0: they could */
+	int64_t resend_ms;      /* steady: not all could be marked; 0: they could */
+	int64_t resend_wait_ms; /* before it was sent again; 0: it was not */
 	uint64_t sent_position, remembered, confirmed;
 	int64_t flushed_ms, confirmed_ms, look_at_ms; /* steady */
 	bool starved;                                 /* nothing is read before marks are written */

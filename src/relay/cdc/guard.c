@@ -96,12 +96,20 @@ static void catch_up(struct semel_cdc *cdc, uint64_t position)
 	cdc->polled_seq = 0;
 }
 
-static semel_status begin(struct semel_cdc *cdc, const struct semel_slot_state *state,
-			  semel_error *error)
+/* What is refused from now on is added when it is marked: it is in the table then. */
+static semel_status learn_held(struct semel_cdc *cdc, semel_error *error)
 {
 	semel_held_clear(&cdc->held);
 	semel_status status = cdc->store->driver->outbox_exceptions(cdc->store, seen_exception,
 								    &cdc->held, error);
+	semel_held_is_known(&cdc->held);
+	return status;
+}
+
+static semel_status begin(struct semel_cdc *cdc, const struct semel_slot_state *state,
+			  semel_error *error)
+{
+	semel_status status = learn_held(cdc, error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_feedback_reset(cdc->feedback);
@@ -304,6 +312,8 @@ semel_status semel_cdc_watch(struct semel_cdc *cdc, semel_error *error)
 	struct semel_slot_verdict verdict;
 	semel_status status = semel_poll_look_for_due(cdc->poll, error);
 
+	if (status == SEMEL_OK && semel_held_has_grown(&cdc->held))
+		status = learn_held(cdc, error);
 	if (status == SEMEL_OK)
 		status = look(cdc, &state, &verdict, error);
 	if (status != SEMEL_OK)

@@ -4,7 +4,6 @@
 #include "base/hash.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define CAPACITY_MIN 64
 
@@ -41,10 +40,17 @@ static bool grow(struct semel_held *held)
 
 void semel_held_clear(struct semel_held *held)
 {
-	if (held->capacity > 0)
-		memset(held->hashes, 0, held->capacity * sizeof *held->hashes);
-	held->count = 0;
-	held->all = false;
+	semel_held_free(held);
+}
+
+void semel_held_is_known(struct semel_held *held)
+{
+	held->known = held->count;
+}
+
+bool semel_held_has_grown(const struct semel_held *held)
+{
+	return held->all || held->count > 2 * held->known + CAPACITY_MIN;
 }
 
 void semel_held_add(struct semel_held *held, struct semel_text type, struct semel_text id)

@@ -13,6 +13,7 @@ struct semel_pile {
 	uint32_t capacity;
 	int32_t *lanes;
 	int64_t *seqs;
+	uint32_t *xids;
 	uint32_t tickets;
 	uint64_t *ticket;
 	int64_t since_ms; /* steady: when the first one came */

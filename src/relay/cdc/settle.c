@@ -15,7 +15,7 @@
 #define LINGER_MS     100 /* the oldest confirmed row waits so long for others */
 #define STARVED_MS    20
 #define RESEND_MS     10
-#define RESEND_MAX_MS 60000
+#define RESEND_MAX_MS 1000
 #define IDLE_MS       5000 /* an idle stream's position is remembered so often */
 #define POINT_MS      1000
 #define ALIVE_MAX_MS  10000
@@ -77,7 +77,9 @@ static semel_status send_pile(struct semel_cdc *cdc, semel_error *error)
 				     .low_seqs = cdc->low_seqs,
 				     .lanes = cdc->sent.lanes,
 				     .seqs = cdc->sent.seqs,
+				     .xids = cdc->sent.xids,
 				     .count = cdc->sent.count,
+				     .again = cdc->resend_wait_ms > 0,
 				     .position = cdc->sent_position,
 				     .now_ms = semel_now_ms(cdc->env),
 				     .expires_at_ms = semel_lanes_expiry(cdc->lanes) };
@@ -92,27 +94,20 @@ static semel_status send_flush(struct semel_cdc *cdc, semel_error *error)
 	for (uint32_t i = 0; i < cdc->gathered.tickets; i++)
 		semel_feedback_settle(cdc->feedback, cdc->gathered.ticket[i]);
 	cdc->sent_position = cdc->feedback->position;
-	cdc->resend_since_ms = 0;
+	cdc->resend_wait_ms = 0;
 	swap_piles(cdc);
 	return send_pile(cdc, error);
 }
 
 /* Commits become visible a little after the stream has told of them; with a synchronous standby
- * that may take a while. A row that somebody has deleted never does. */
-static semel_status resend_later(struct semel_cdc *cdc, const semel_error *error)
+ * that was set up a moment ago it may take a while. */
+static semel_status resend_later(struct semel_cdc *cdc)
 {
-	int64_t now_ms = semel_steady_ms(cdc->env);
+	int64_t wait_ms = cdc->resend_wait_ms > 0 ? cdc->resend_wait_ms * 2 : RESEND_MS;
 
 	cdc->sending = true;
-	cdc->resend_ms = now_ms + RESEND_MS;
-	if (cdc->resend_since_ms == 0)
-		cdc->resend_since_ms = now_ms;
-	if (now_ms - cdc->resend_since_ms < RESEND_MAX_MS)
-		return SEMEL_OK;
-	semel_logf(SEMEL_LOG_WARN,
-		   "published events are gone from the outbox, and cannot be marked: %s",
-		   error->text);
-	cdc->sent.count = 0;
+	cdc->resend_wait_ms = wait_ms < RESEND_MAX_MS ? wait_ms : RESEND_MAX_MS;
+	cdc->resend_ms = semel_steady_ms(cdc->env) + cdc->resend_wait_ms;
 	return SEMEL_OK;
 }
 
@@ -146,7 +141,7 @@ static semel_status hear_flush(struct semel_cdc *cdc, int64_t wait_ms, semel_err
 		cdc->changes->driver->flush_heard(cdc->changes, wait_ms, &done, error);
 
 	if (status == SEMEL_NOT_FINISHED)
-		return resend_later(cdc, error);
+		return resend_later(cdc);
 	if (status != SEMEL_OK)
 		cdc->sending = false;
 	if (status == SEMEL_LEASE_LOST) {

@@ -32,8 +32,11 @@ struct semel_pg_bell {
 	char lock[96], unlock[96];
 };
 
-static const struct semel_pg_query table_number = { "look for the outbox",
-						    "SELECT 'semel_outbox'::regclass::oid::int" };
+/* As the writers' trigger has them: half of all oids are negative as an int, and none as itself. */
+static const struct semel_pg_query table_number = {
+	"look for the outbox",
+	"SELECT 'semel_outbox'::regclass::oid::int, 'semel_outbox'::regclass::oid"
+};
 
 static semel_status listen_for(struct semel_pg_store *store, struct semel_pg_bell *bell,
 			       semel_error *error)
@@ -45,10 +48,11 @@ static semel_status listen_for(struct semel_pg_store *store, struct semel_pg_bel
 	if (status != SEMEL_OK)
 		return status;
 	const char *number = semel_pg_value(result, 0, 0);
+	const char *oid = semel_pg_value(result, 0, 1);
 	snprintf(bell->lock, sizeof(bell->lock), "SELECT pg_advisory_lock(%s, 1936026988)", number);
 	snprintf(bell->unlock, sizeof(bell->unlock), "SELECT pg_advisory_unlock(%s, 1936026988)",
 		 number);
-	snprintf(listen, sizeof(listen), "LISTEN semel_outbox_%s", number);
+	snprintf(listen, sizeof(listen), "LISTEN \"semel_outbox_%s\"", oid);
 	semel_pg_clear(result);
 	return semel_pg_execute_plain(store->connection, listen, "listen", error);
 }

@@ -20,14 +20,15 @@
 	"(SELECT system_identifier FROM pg_control_system()) || '/' ||"                            \
 	" left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)"
 
-enum { STANDBY, WAL_LEVEL, ROLE, MAY, PUBLISHED };
+enum { STANDBY, WAL_LEVEL, ROLE, MAY, PUBLISHED, SYNCHRONOUS };
 
 static const struct semel_pg_query look_around = {
 	"look at the server's settings",
 	"SELECT pg_is_in_recovery(), current_setting('wal_level'), current_user,"
 	" (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user),"
 	" EXISTS (SELECT 1 FROM pg_publication_tables WHERE pubname = '" SEMEL_PG_PUBLICATION
-	"' AND tablename = 'semel_outbox' AND schemaname = " SEMEL_PG_OUTBOX_SCHEMA ")"
+	"' AND tablename = 'semel_outbox' AND schemaname = " SEMEL_PG_OUTBOX_SCHEMA "),"
+	" current_setting('synchronous_standby_names') <> ''"
 };
 
 enum {
@@ -211,6 +212,8 @@ static semel_status look(struct semel_changes *base, struct semel_slot_state *st
 	semel_status status = ask(changes, &look_around, NULL, &result, error);
 	if (status == SEMEL_OK)
 		note_obstacle(result, state_out);
+	if (status == SEMEL_OK)
+		changes->visible.wanted = semel_pg_bool(result, 0, SYNCHRONOUS);
 	bool unfit = state_out->obstacle[0] != '\0';
 	if (status == SEMEL_OK && !unfit && !semel_pg_bool(result, 0, PUBLISHED))
 		snprintf(state_out->obstacle, sizeof(state_out->obstacle),
@@ -396,6 +399,7 @@ static void close_changes(struct semel_changes *base)
 		semel_pg_store_close(changes->side);
 	semel_pg_flush_free(changes);
 	semel_pg_previous_free(changes->stream.previous);
+	free(changes->visible.snapshot);
 	free(changes->url);
 	free(changes->slot);
 	free(changes);
@@ -433,6 +437,7 @@ const struct semel_changes_driver semel_pg_changes_driver = {
 	.start = semel_pg_stream_start,
 	.read = semel_pg_stream_read,
 	.is_amid = semel_pg_stream_is_amid,
+	.held_ms = semel_pg_stream_held_ms,
 	.confirm = semel_pg_stream_confirm,
 	.patience_ms = semel_pg_stream_patience_ms,
 	.stop = semel_pg_stream_stop,

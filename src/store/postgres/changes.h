@@ -33,13 +33,23 @@ struct semel_pg_changes {
 		bool awaits_row;           /* in a transaction that has brought none */
 		int row_bytes, wake_bytes; /* so many wake; so many do now */
 		uint64_t transaction;      /* counts them, over all streams */
+		uint32_t xid;              /* of the transaction that is read */
 	} stream;
+	struct {
+		bool wanted;    /* commits wait for a synchronous standby */
+		bool holds;     /* the transaction that comes next is not visible yet */
+		bool asked;     /* in this read */
+		bool told;      /* the log was, of this one */
+		char *snapshot; /* the last one; NULL: none */
+		int64_t since_ms, ask_at_ms, pause_ms; /* steady */
+	} visible;
 	struct {
 		struct semel_buffer lanes, epochs, lows, row_lanes, row_seqs;
 		bool sent, heard;
 		semel_status status; /* of what was heard */
 		semel_error error;
 		size_t lease_count, row_count;
+		bool lenient; /* all of them are visible: what cannot be marked was deleted */
 	} flush;
 };
 
@@ -66,8 +76,22 @@ semel_status semel_pg_stream_read(struct semel_changes *changes, struct semel_ou
 semel_status semel_pg_stream_confirm(struct semel_changes *changes, uint64_t position, bool ask,
 				     semel_error *error);
 bool semel_pg_stream_is_amid(const struct semel_changes *changes);
+int64_t semel_pg_stream_held_ms(const struct semel_changes *changes);
 int64_t semel_pg_stream_patience_ms(struct semel_changes *changes);
 void semel_pg_stream_stop(struct semel_changes *changes);
+
+/* visible.c: what others can see of the commits that the stream tells of. */
+/* Looks once more; the snapshot is kept. */
+semel_status semel_pg_visible_ask(struct semel_pg_changes *changes, semel_error *error);
+/* Is it visible to the snapshot that was taken last? */
+bool semel_pg_visible_has(const struct semel_pg_changes *changes, uint32_t xid);
+/* A transaction begins that others may not see yet: it is held until they do. */
+semel_status semel_pg_visible_begin(struct semel_pg_changes *changes, uint32_t xid,
+				    semel_error *error);
+/* Another read; does the transaction that comes next still have to wait? */
+semel_status semel_pg_visible_read(struct semel_pg_changes *changes, bool *holds_out,
+				   semel_error *error);
+void semel_pg_visible_reset(struct semel_pg_changes *changes);
 
 /* flush.c */
 semel_status semel_pg_flush_send(struct semel_changes *changes, const struct semel_flush *flush,

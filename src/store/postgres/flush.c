@@ -4,13 +4,15 @@
  * - One statement checks the fence of all lanes, marks, moves the low marks, renews the leases and
  *   remembers the stream's position: all of it, or nothing.
  * - The stream may be quicker than the commit that it tells of: a row that cannot be seen yet is
- *   not marked, the position is not remembered, and the whole is sent once more.
+ *   not marked, the position is not remembered, and the whole is sent once more. Then it is known
+ *   whether all transactions are visible: if so, a row that is not there was deleted.
  * - It is on the disk when it is heard; and so is whatever our other connections have committed
  *   before, since the server's log has one order.
  */
 #include "store/postgres/changes.h"
 
 #include "base/error.h"
+#include "observe/log.h"
 
 #include <poll.h>
 
@@ -25,7 +27,7 @@ static const struct semel_pg_query flush_rows = {
 	" WHERE fence.lane = r.lane AND o.lane = r.lane AND o.seq = r.seq RETURNING 1),"
 	" noted AS (UPDATE semel_slot SET position = greatest(position, $9::pg_lsn)"
 	" WHERE name = $10 AND (SELECT count(*) FROM fence) = $11"
-	" AND (SELECT count(*) FROM marked) = $12)"
+	" AND ($13 OR (SELECT count(*) FROM marked) = $12))"
 	" SELECT (SELECT count(*) FROM fence), (SELECT count(*) FROM marked)"
 };
 
@@ -63,6 +65,28 @@ static void add_params(struct semel_pg_changes *changes, const struct semel_flus
 	semel_pg_add_string(params, changes->slot);
 	semel_pg_add_int(params, (int64_t)flush->lease_count);
 	semel_pg_add_int(params, (int64_t)flush->count);
+	semel_pg_add_bool(params, changes->flush.lenient);
+}
+
+static bool are_visible(const struct semel_pg_changes *changes, const struct semel_flush *flush)
+{
+	for (size_t i = 0; i < flush->count; i++)
+		if ((i == 0 || flush->xids[i] != flush->xids[i - 1]) &&
+		    !semel_pg_visible_has(changes, flush->xids[i]))
+			return false;
+	return true;
+}
+
+/* The snapshot is older than that of the statement, which sees no less. */
+static semel_status look_for_deleted(struct semel_pg_changes *changes,
+				     const struct semel_flush *flush, semel_error *error)
+{
+	changes->flush.lenient = false;
+	if (!flush->again)
+		return SEMEL_OK;
+	semel_status status = semel_pg_visible_ask(changes, error);
+	changes->flush.lenient = status == SEMEL_OK && are_visible(changes, flush);
+	return status;
 }
 
 semel_status semel_pg_flush_send(struct semel_changes *base, const struct semel_flush *flush,
@@ -73,6 +97,9 @@ semel_status semel_pg_flush_send(struct semel_changes *base, const struct semel_
 	char name[SEMEL_PG_NAME_SIZE], position[24];
 	semel_tx tx = { 0 };
 	semel_status status = semel_pg_changes_side(changes, &tx, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = look_for_deleted(changes, flush, error);
 	if (status != SEMEL_OK)
 		return status;
 	struct semel_pg_store *side = semel_pg_of(changes->side);
@@ -101,10 +128,15 @@ static semel_status verdict(struct semel_pg_changes *changes, PGresult *result, 
 	if ((size_t)semel_pg_int(result, 0, 0) != changes->flush.lease_count)
 		return semel_error_set(error, SEMEL_LEASE_LOST,
 				       "another relay has taken the lanes over");
-	if ((size_t)semel_pg_int(result, 0, 1) != changes->flush.row_count)
+	if ((size_t)semel_pg_int(result, 0, 1) == changes->flush.row_count)
+		return SEMEL_OK;
+	if (!changes->flush.lenient)
 		return semel_error_set(error, SEMEL_NOT_FINISHED,
 				       "%s of %zu events can be marked so far",
 				       semel_pg_value(result, 0, 1), changes->flush.row_count);
+	semel_logf(SEMEL_LOG_INFO,
+		   "published events were deleted from the outbox, and are not marked (%lld)",
+		   (long long)changes->flush.row_count - (long long)semel_pg_int(result, 0, 1));
 	return SEMEL_OK;
 }
 

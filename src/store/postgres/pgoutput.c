@@ -332,6 +332,19 @@ static semel_status read_insert(const struct semel_pgoutput *stream, struct byte
 	return SEMEL_OK;
 }
 
+/* where the commit ends, when, who */
+static semel_status read_begin(struct bytes *bytes, struct semel_pgoutput_message *message,
+			       semel_error *error)
+{
+	(void)take_number(bytes, 8);
+	(void)take_number(bytes, 8);
+	message->xid = (uint32_t)take_number(bytes, 4);
+	if (bytes->broken)
+		return refuse("a transaction", error);
+	message->kind = SEMEL_PGOUTPUT_BEGIN;
+	return SEMEL_OK;
+}
+
 /* flags, where the commit begins, where it ends, when */
 static semel_status read_commit(struct bytes *bytes, struct semel_pgoutput_message *message,
 				semel_error *error)
@@ -353,8 +366,7 @@ semel_status semel_pgoutput_read(struct semel_pgoutput *stream, char *bytes, siz
 	*message_out = (struct semel_pgoutput_message){ .kind = SEMEL_PGOUTPUT_OTHER };
 	switch ((char)take_number(&rest, 1)) {
 	case 'B':
-		message_out->kind = SEMEL_PGOUTPUT_BEGIN;
-		return SEMEL_OK;
+		return read_begin(&rest, message_out, error);
 	case 'C':
 		return read_commit(&rest, message_out, error);
 	case 'R':

@@ -64,6 +64,7 @@ void semel_pg_stream_stop(struct semel_changes *base)
 	PGconn *connection = changes->stream.connection;
 	if (connection == NULL)
 		return;
+	semel_pg_visible_reset(changes);
 	if (changes->stream.wake != NULL)
 		semel_wake_unwatch_fd(changes->stream.wake, semel_libpq.socket(connection));
 	semel_libpq.finish(connection);
@@ -206,13 +207,15 @@ static semel_status take_row(struct semel_pg_changes *changes, struct semel_outb
 	struct semel_outbox_row *row = &batch->rows[batch->count++];
 	*row = message->row;
 	row->transaction = changes->stream.transaction;
+	row->xid = changes->stream.xid;
 	changes->stream.awaits_row = false;
 	return SEMEL_OK;
 }
 
 bool semel_pg_stream_is_amid(const struct semel_changes *base)
 {
-	return ((const struct semel_pg_changes *)base)->stream.in_transaction;
+	const struct semel_pg_changes *changes = (const struct semel_pg_changes *)base;
+	return changes->stream.in_transaction && !changes->visible.holds;
 }
 
 static semel_status take_data(struct semel_pg_changes *changes, const char *bytes, size_t length,
@@ -234,7 +237,8 @@ static semel_status take_data(struct semel_pg_changes *changes, const char *byte
 	case SEMEL_PGOUTPUT_BEGIN:
 		changes->stream.in_transaction = changes->stream.awaits_row = true;
 		changes->stream.transaction++;
-		break;
+		changes->stream.xid = message.xid;
+		return semel_pg_visible_begin(changes, message.xid, error);
 	case SEMEL_PGOUTPUT_COMMIT:
 		changes->stream.in_transaction = changes->stream.awaits_row = false;
 		*position_out = message.position;
@@ -281,7 +285,7 @@ static semel_status take_buffered(struct semel_pg_changes *changes,
 {
 	semel_status status = SEMEL_OK;
 	*taken_out = 0;
-	while (status == SEMEL_OK && !is_full(batch, used)) {
+	while (status == SEMEL_OK && !is_full(batch, used) && !changes->visible.holds) {
 		char *bytes = NULL;
 		int length = semel_libpq.getCopyData(changes->stream.connection, &bytes, 1);
 		if (length < 0)
@@ -346,10 +350,14 @@ semel_status semel_pg_stream_read(struct semel_changes *base, struct semel_outbo
 		return broken(changes, error);
 	/* A read that brought less than this was all there is. With TLS it is one message. */
 	uint32_t dry = semel_libpq.sslInUse(changes->stream.connection) ? 1 : GULP_MIN;
-	semel_status status = take_buffered(changes, batch, used, position_out, &taken, error);
+	bool holds = false;
+	semel_status status = semel_pg_visible_read(changes, &holds, error);
+	if (status != SEMEL_OK || holds)
+		return status;
+	status = take_buffered(changes, batch, used, position_out, &taken, error);
 	uint32_t came = taken;
 	bool paused = false;
-	while (status == SEMEL_OK && !is_full(batch, used)) {
+	while (status == SEMEL_OK && !is_full(batch, used) && !changes->visible.holds) {
 		if (semel_libpq.consumeInput(changes->stream.connection) == 0)
 			return broken(changes, error);
 		status = take_buffered(changes, batch, used, position_out, &taken, error);

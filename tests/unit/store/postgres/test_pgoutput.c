@@ -247,6 +247,21 @@ static void a_commit_tells_where_it_ends(void **state)
 	forget();
 }
 
+static void a_transaction_tells_its_number(void **state)
+{
+	(void)state;
+	struct semel_pgoutput_message message;
+	semel_buffer_append(&bytes, "B", 1);
+	put_number(200, 8);
+	put_number(0, 8);
+	put_number(4000000000, 4);
+	assert_int_equal(read_bytes(bytes.length, &message), SEMEL_OK);
+	assert_int_equal(message.kind, SEMEL_PGOUTPUT_BEGIN);
+	assert_int_equal(message.xid, 4000000000);
+	assert_int_equal(read_bytes(bytes.length - 1, &message), SEMEL_INTERNAL);
+	forget();
+}
+
 static void a_message_that_is_cut_short_is_refused(void **state)
 {
 	(void)state;
@@ -272,6 +287,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(an_outbox_of_another_schema_is_not_ours, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(a_commit_tells_where_it_ends, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_transaction_tells_its_number, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_message_that_is_cut_short_is_refused, set_up,
 						tear_down),
 	};

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The stream tells of a commit when it is in the server's own log. With a synchronous standby the
+ * writer waits longer, and after a fail-over such a commit may never have been: its events must not
+ * be at the broker before others can see it.
+ *
+ * - Where synchronous_standby_names is set, a transaction is read only when it is visible to a
+ *   snapshot. One snapshot is asked for per read, and only when the last one does not do.
+ * - What comes behind a transaction that waits, waits with it: rows go out in the order of commits.
+ * - While one waits the socket is not listened to, for what it has cannot be read; the caller looks
+ *   again after some milliseconds, and goes on with everything else.
+ */
+#include "store/postgres/changes.h"
+
+#include "observe/log.h"
+#include "store/postgres/snapshot.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PAUSE_MAX_MS 20
+#define TELL_MS      1000
+
+static const struct semel_pg_query take_snapshot = { "look what is visible",
+						     "SELECT pg_current_snapshot()" };
+
+semel_status semel_pg_visible_ask(struct semel_pg_changes *changes, semel_error *error)
+{
+	PGresult *result = NULL;
+	semel_tx tx = { 0 };
+	semel_status status = semel_pg_changes_side(changes, &tx, error);
+	if (status == SEMEL_OK)
+		status = semel_pg_run(tx, &take_snapshot, NULL, &result, error);
+	if (status == SEMEL_OK) {
+		free(changes->visible.snapshot);
+		changes->visible.snapshot = strdup(semel_pg_value(result, 0, 0));
+	}
+	semel_pg_clear(result);
+	return semel_pg_changes_failed(changes, status);
+}
+
+bool semel_pg_visible_has(const struct semel_pg_changes *changes, uint32_t xid)
+{
+	return changes->visible.snapshot != NULL &&
+	       semel_pg_snapshot_sees(changes->visible.snapshot, xid);
+}
+
+static int64_t now_ms(void)
+{
+	return semel_steady_ms(semel_env_system());
+}
+
+static void listen_to(const struct semel_pg_changes *changes, bool listens)
+{
+	int socket = semel_libpq.socket(changes->stream.connection);
+	if (changes->stream.wake == NULL)
+		return;
+	if (listens)
+		semel_wake_watch_fd(changes->stream.wake, socket);
+	else
+		semel_wake_unwatch_fd(changes->stream.wake, socket);
+}
+
+static void hold(struct semel_pg_changes *changes)
+{
+	if (!changes->visible.holds) {
+		changes->visible.holds = true;
+		changes->visible.told = false;
+		changes->visible.since_ms = now_ms();
+		changes->visible.pause_ms = 1;
+		listen_to(changes, false);
+	}
+	changes->visible.ask_at_ms = now_ms() + changes->visible.pause_ms;
+	if (changes->visible.pause_ms < PAUSE_MAX_MS)
+		changes->visible.pause_ms *= 2;
+}
+
+static void let_go(struct semel_pg_changes *changes)
+{
+	if (!changes->visible.holds)
+		return;
+	changes->visible.holds = false;
+	listen_to(changes, true);
+	if (changes->visible.told)
+		semel_logf(SEMEL_LOG_INFO, "the commit is visible; its events go out (%lld ms)",
+			   (long long)(now_ms() - changes->visible.since_ms));
+}
+
+static void tell(struct semel_pg_changes *changes)
+{
+	if (changes->visible.told || now_ms() - changes->visible.since_ms < TELL_MS)
+		return;
+	changes->visible.told = true;
+	semel_logf(SEMEL_LOG_WARN,
+		   "a commit waits for a synchronous standby, and its events and all behind it "
+		   "wait with it (look at pg_stat_replication and synchronous_standby_names)");
+}
+
+static semel_status look(struct semel_pg_changes *changes, uint32_t xid, semel_error *error)
+{
+	changes->visible.asked = true;
+	semel_status status = semel_pg_visible_ask(changes, error);
+	if (status == SEMEL_OK && semel_pg_visible_has(changes, xid))
+		let_go(changes);
+	else
+		hold(changes);
+	return status;
+}
+
+semel_status semel_pg_visible_begin(struct semel_pg_changes *changes, uint32_t xid,
+				    semel_error *error)
+{
+	if (!changes->visible.wanted || semel_pg_visible_has(changes, xid))
+		return SEMEL_OK;
+	if (!changes->visible.asked)
+		return look(changes, xid, error);
+	hold(changes);
+	changes->visible.ask_at_ms = 0; /* the next read asks at once */
+	return SEMEL_OK;
+}
+
+semel_status semel_pg_visible_read(struct semel_pg_changes *changes, bool *holds_out,
+				   semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+	changes->visible.asked = false;
+	if (changes->visible.holds && now_ms() >= changes->visible.ask_at_ms)
+		status = look(changes, changes->stream.xid, error);
+	*holds_out = changes->visible.holds;
+	if (*holds_out)
+		tell(changes);
+	return status;
+}
+
+int64_t semel_pg_stream_held_ms(const struct semel_changes *base)
+{
+	const struct semel_pg_changes *changes = (const struct semel_pg_changes *)base;
+	if (!changes->visible.holds)
+		return -1;
+	int64_t wait_ms = changes->visible.ask_at_ms - now_ms();
+	return wait_ms > 0 ? wait_ms : 0;
+}
+
+void semel_pg_visible_reset(struct semel_pg_changes *changes)
+{
+	changes->visible.holds = false;
+	free(changes->visible.snapshot);
+	changes->visible.snapshot = NULL;
+}

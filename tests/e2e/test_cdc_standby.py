@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A PostgreSQL with a synchronous standby, both the tests' own: one may be cut off, and be promoted. Its oids are above 2^31,
+as those of an old database are."""
+import contextlib
+import threading
+
+import mix
+import pytest
+from nest import Nest
+from postgres_server import Postgres
+from program import Semel, wait_for
+from stream import PATIENCE, Outbox
+
+pytestmark = [pytest.mark.anywhere, pytest.mark.only("postgres")]
+
+LATE_OIDS = "3000000000"
+TOPIC = "order.events"
+
+
+@pytest.fixture(scope="module")
+def nest():
+    with Nest() as fresh:
+        yield fresh
+
+
+@pytest.fixture(scope="module")
+def primary(nest):
+    server = Postgres(nest, "primary").create()
+    server.stop()
+    nest.run([server.bin / "pg_resetwal", "-o", LATE_OIDS, server.data], "postgres")
+    return server.start()
+
+
+def outbox_at(folder, address, name, **parameters):
+    """A fresh outbox in a database that is there, at a server of our own."""
+    semel = Semel(folder)
+    more = "".join(f"{'&' if number else '?'}{key}={value}" for number, (key, value) in enumerate(parameters.items()))
+    semel.store = semel.place.store = mix.Database(f"postgres://semel@{address}/{name}{more}")
+    semel.ok("init")
+    semel.subscribe("x")
+    semel.place.witness(TOPIC)
+    outbox = Outbox(semel)
+    outbox.slot = name
+    outbox.init()
+    return outbox
+
+
+def at_broker(stream):
+    return sorted(aggregate for _, aggregate, _ in stream.semel.place.log())
+
+
+# ---- one server ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stream(primary, tmp_path):
+    primary.psql("CREATE DATABASE alone")
+    stream = outbox_at(tmp_path, f"127.0.0.1:{primary.port}", "alone")
+    with stream.ended():
+        yield stream
+    stream.semel.close()
+    primary.psql("DROP DATABASE alone WITH (FORCE)")
+
+
+def test_a_commit_wakes_the_relay_also_where_oids_are_high(stream):
+    assert stream.semel.sql("SELECT 'semel_outbox'::regclass::oid > 2147483648")[0][0]
+    with open(stream.semel.folder / "log", "w") as said:
+        relay = stream.semel.spawn("relay", "--source", "poll", "--poll", "10m", "--lease", "10m", stderr=said)
+    ringing = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objid = 1936026988 AND granted"
+    wait_for(lambda: stream.semel.sql(ringing), PATIENCE, "a relay that sleeps")
+    stream.insert(1)
+    wait_for(lambda: at_broker(stream), PATIENCE, "the event")
+    assert stream.semel.stop(relay) == 0
+    assert "will not be woken" not in (stream.semel.folder / "log").read_text()
+
+
+# ---- two servers -----------------------------------------------------------------------------------------
+
+
+class Pair:
+    """A primary, and its standby, which commits wait for."""
+
+    def __init__(self, primary):
+        self.primary, self.standby = primary, primary.standby()
+        self.address = f"127.0.0.1:{primary.port},127.0.0.1:{self.standby.port}"
+
+    def cut(self):
+        """Nothing reaches the standby any more."""
+        self.place = self.standby.psql("SHOW primary_conninfo")
+        self.standby.set("primary_conninfo", None)
+        self.standby.psql("ALTER SYSTEM SET primary_conninfo = ''")
+        self.standby.psql("SELECT pg_reload_conf()")
+        wait_for(lambda: self.primary.psql("SELECT count(*) FROM pg_stat_replication WHERE application_name = 'standby'") == "0",
+                 PATIENCE, "the standby is cut off")
+
+    def mend(self):
+        quoted = self.place.replace("'", "''")
+        self.standby.psql(f"ALTER SYSTEM SET primary_conninfo = '{quoted}'")
+        self.standby.psql("SELECT pg_reload_conf()")
+
+
+@pytest.fixture
+def pair(primary, tmp_path):
+    primary.psql("CREATE DATABASE pair")
+    pair = Pair(primary)
+    stream = outbox_at(tmp_path, pair.address, "pair", target_session_attrs="read-write", connect_timeout=2)
+    pair.stream = stream
+    yield pair
+    for child in stream.semel.children:
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+    stream.semel.close()
+
+
+class Writer(threading.Thread):
+    """Its commit may take long, or never return."""
+
+    def __init__(self, stream, aggregate):
+        super().__init__(daemon=True)
+        self.stream, self.aggregate, self.committed = stream, aggregate, False
+
+    def run(self):
+        connection = mix.connect(self.stream.semel.store)
+        with contextlib.suppress(Exception):
+            self.stream.insert(1, self.aggregate, 1, connection)
+            connection.commit()
+            self.committed = True
+
+
+def waits(relay, times):
+    """So often it has said that a commit waits."""
+    wait_for(lambda: relay.log().count("waits for a synchronous standby") == times, PATIENCE, "a commit that waits is told")
+
+
+def write_locally(stream, aggregate):
+    """A commit that waits for no standby."""
+    connection = mix.connect(stream.semel.store)
+    connection.execute("SET synchronous_commit = local")
+    stream.insert(1, aggregate, 1, connection)
+    connection.commit()
+    connection.close()
+
+
+def test_an_event_is_published_when_its_commit_is_safe_and_never_when_it_is_lost(pair):
+    """What a standby has not confirmed is not at the broker: it may never have been, once the standby is promoted."""
+    stream = pair.stream
+    relay = stream.start()
+    stream.wait_until_read()
+    stream.insert(1, "first")
+    wait_for(lambda: at_broker(stream) == ["first"], PATIENCE, "an event that nobody waits for")
+    pair.cut()
+    late = Writer(stream, "late")
+    late.start()
+    waits(relay, 1)
+    write_locally(stream, "later")
+    assert at_broker(stream) == ["first"] and not late.committed
+    pair.mend()
+    wait_for(lambda: at_broker(stream) == ["first", "late", "later"], PATIENCE, "those that have waited")
+    late.join(PATIENCE)
+    assert late.committed
+    stream.wait_until_published()
+    pair.cut()
+    ghost = Writer(stream, "ghost")
+    ghost.start()
+    waits(relay, 2)
+    assert at_broker(stream) == ["first", "late", "later"]
+    pair.primary.kill()
+    pair.standby.promote()
+    ghost.join(PATIENCE)
+    stream.insert(1, "after")
+    wait_for(lambda: "after" in at_broker(stream), PATIENCE, "an event of the new primary")
+    stream.wait_until_published()
+    assert not ghost.committed
+    assert stream.semel.sql("SELECT aggregate_id FROM semel_outbox ORDER BY seq") == [("first",), ("late",), ("later",), ("after",)]
+    assert set(at_broker(stream)) == {"first", "late", "later", "after"}
+    assert stream.semel.stop(relay) == 0
