@@ -190,7 +190,8 @@ static semel_status judge_claimed(struct semel_consumer *consumer, struct semel_
 		semel_item_move(item, SEMEL_FATE_LATER);
 		return SEMEL_OK;
 	}
-	if (consumer->options.claim == SEMEL_CLAIM_SAME_TX)
+	/* At most once leaves none unfinished: it is of a time with another guarantee. */
+	if (!semel_consumer_runs_once(consumer))
 		return take_over(consumer, item, answer, arena, error);
 	item->in_doubt = true;
 	item->status = SEMEL_CONTRACT;
@@ -267,6 +268,8 @@ static semel_status pass_gates(struct semel_consumer *consumer, struct semel_ite
 		driver->states_any(driver->tx(consumer->store), consumer->scope, &any, error);
 	bool gated = any || consumer->options.order == SEMEL_ORDER_STRICT;
 
+	if (status == SEMEL_OK && any)
+		status = semel_order_check(consumer, error);
 	if (status == SEMEL_OK && gated)
 		status = look_at_states(consumer, items, count, &batch, error);
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {

@@ -269,6 +269,9 @@ semel_status semel_consumer_register(struct semel_consumer *consumer, semel_erro
 /* How claims are made: at once as PROCESSED in the effect's transaction, or first as CLAIMED. */
 bool semel_consumer_claims(const struct semel_consumer *consumer);
 bool semel_consumer_joins(const struct semel_consumer *consumer);
+/* CONFIG: the scope holds events of another kind of order than this consumer keeps. In the open
+ * transaction, if there is one. */
+semel_status semel_order_check(struct semel_consumer *consumer, semel_error *error);
 /* No second run without a person. */
 bool semel_consumer_runs_once(const struct semel_consumer *consumer);
 /* How many of wanted more deliveries may be taken under --max, with so many at hand. */

@@ -100,8 +100,10 @@ semel_status semel_followers_read(struct semel_consumer *consumer, uint32_t max,
 	*items_out = items;
 	if (!found || !items)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the followers");
-	semel_status status = driver->hold_ready(driver->tx(consumer->store), consumer->scope,
-						 semel_now_ms(consumer->env), &holds, error);
+	semel_status status = semel_order_check(consumer, error);
+	if (status == SEMEL_OK)
+		status = driver->hold_ready(driver->tx(consumer->store), consumer->scope,
+					    semel_now_ms(consumer->env), &holds, error);
 	for (uint32_t i = 0; i < holds.count && status == SEMEL_OK &&
 			     semel_arena_used(arena) - start < RELEASED_BYTES_MAX;
 	     i++) {

@@ -93,6 +93,8 @@ struct semel_item *semel_items_make(const struct semel_consumer *consumer,
 		items[i].event = *event;
 		items[i].key = semel_hold_key_of(event, total ? SEMEL_HOLD_BY_TOPIC
 							      : SEMEL_HOLD_BY_AGGREGATE);
+		if (!total && semel_text_is_blank(event->aggregate_type))
+			items[i].key.id = SEMEL_TEXT(""); /* a blank type would mean a topic */
 		fill_claim(consumer, &items[i]);
 	}
 	return items;

@@ -281,6 +281,8 @@ semel_status semel_consumer_prepare(semel_consumer *consumer, uint64_t max, seme
 	consumer->max = max > 0 ? consumer->settled + max : 0;
 	semel_status status = semel_consumer_connect(consumer, error);
 	if (status == SEMEL_OK)
+		status = semel_order_check(consumer, error);
+	if (status == SEMEL_OK)
 		status = semel_consumer_register(consumer, error);
 	return status == SEMEL_OK ? semel_care_begin(consumer, error) : status;
 }

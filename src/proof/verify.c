@@ -240,13 +240,17 @@ static semel_status ask_broker(const struct examination *at, struct semel_text i
 
 /* ---- what the broker has --------------------------------------------------------------------- */
 
-#define SETTLED                                                                                    \
-	(SEMEL_MARKED_PROCESSED | SEMEL_MARKED_CLAIMED | SEMEL_MARKED_GIVEN_UP |                   \
-	 SEMEL_MARKED_PENDING | SEMEL_MARKED_DISCARDED | SEMEL_MARKED_PARKED)
+/* No copy at the broker is needed any more. */
+#define DECIDED                                                                                    \
+	(SEMEL_MARKED_PROCESSED | SEMEL_MARKED_GIVEN_UP | SEMEL_MARKED_PENDING |                   \
+	 SEMEL_MARKED_DISCARDED | SEMEL_MARKED_PARKED)
+#define SETTLED (DECIDED | SEMEL_MARKED_CLAIMED)
 
 static bool is_expected(const struct examination *at, const struct semel_ledger_line *line)
 {
-	bool known = (line->marks & ~SEMEL_MARKED_UNWANTED) != 0;
+	/* A replay that is not settled is moving or stuck; one that is may have left no claim. */
+	const int known_marks = ~(SEMEL_MARKED_UNWANTED | SEMEL_MARKED_REPLAYED);
+	bool known = (line->marks & known_marks) != 0;
 	if (known)
 		return at->reads[line->topic];
 	return at->reads[line->topic] && !(line->marks & SEMEL_MARKED_UNWANTED) &&
@@ -378,7 +382,8 @@ static void judge_unread(struct examination *at, const struct semel_ledger_line 
 {
 	struct semel_verify_scope *scope = at->scope;
 	if (line->status != SEMEL_LEDGER_PUBLISHED || line->time_ms < at->since_ms ||
-	    line->time_ms > at->read_until_ms[line->topic] || line->marks != 0)
+	    line->time_ms > at->read_until_ms[line->topic] ||
+	    (line->marks & (DECIDED | SEMEL_MARKED_UNWANTED)))
 		return;
 	note(&scope->unread, semel_ledger_id(&at->of->ledger, line), at->of->arena);
 	struct semel_text topic = semel_ledger_topic(&at->of->ledger, line);

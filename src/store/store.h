@@ -589,6 +589,10 @@ struct semel_store_driver {
 	/* -- holds. */
 	semel_status (*hold_any)(semel_tx tx, struct semel_text scope, bool *any_out,
 				 semel_error *error);
+	/* Is anything held under keys of the other kind: whole topics (total order), or, for one
+	 * who keeps total order, aggregates? */
+	semel_status (*hold_other)(semel_tx tx, struct semel_text scope, bool total,
+				   bool *other_out, semel_error *error);
 	/* The hold of this key; state NONE: it is not held. In an open transaction it is locked
 	 * until its end: whoever parks behind it, or lets the last one behind it go, looks at it
 	 * first. */
@@ -711,7 +715,8 @@ struct semel_store_driver {
 				    struct semel_text event_id, semel_error *error);
 
 	/* -- subscriptions, retention, trace. put also remembers which topics the scope reads: one
-	 * that is not among them any more was removed now. */
+	 * that is not among them any more was removed now. A scope that kept no claims and does so
+	 * from now on begins now (from_latest). */
 	semel_status (*subscription_put)(semel_store *store,
 					 const struct semel_subscription_row *row, int64_t now_ms,
 					 semel_error *error);

@@ -37,6 +37,29 @@ static bool any_hold(semel_store *store)
 	return any;
 }
 
+static bool other_hold(semel_store *store, bool total)
+{
+	bool other = false;
+	assert_ok(store->driver->hold_other(store_tx(store), BILLING, total, &other, NULL));
+	return other;
+}
+
+static void holds_of_topics_are_told_from_those_of_aggregates(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_hold topic = hold_of("order.events", SEMEL_HOLD_DEAD);
+	assert_false(other_hold(store, false));
+	assert_false(other_hold(store, true));
+	put_hold(store, hold_of("a", SEMEL_HOLD_RETRY));
+	assert_false(other_hold(store, false));
+	assert_true(other_hold(store, true));
+	topic.aggregate_type = SEMEL_TEXT("");
+	put_hold(store, topic);
+	assert_true(other_hold(store, false));
+	semel_store_close(store);
+}
+
 static void a_hold_is_put_changed_and_removed(void **state)
 {
 	(void)state;
@@ -733,6 +756,7 @@ static void every_entry_and_follower_is_told_in_the_order_of_ids(void **state)
 
 static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_hold_is_put_changed_and_removed),
+	cmocka_unit_test(holds_of_topics_are_told_from_those_of_aggregates),
 	cmocka_unit_test(released_holds_and_gaps_that_waited_enough_are_ready),
 	cmocka_unit_test(what_is_held_is_counted_by_its_reason),
 	cmocka_unit_test(followers_come_in_the_order_they_were_parked),

@@ -277,6 +277,14 @@ class Administrator:
         self.ask(f"ok = rabbit_policy:set({binary(vhost)}, <<\"often\">>, {binary(pattern)}, [{{<<\"delivery-limit\">>, {limit}}}],"
                  " 0, <<\"queues\">>, <<\"test\">>)")
 
+    def set_policy(self, vhost, name, queue, definition):
+        """definition: in Erlang."""
+        self.ask(f"ok = rabbit_policy:set({binary(vhost)}, {binary(name)}, {binary(f'^{queue}$')}, {definition}, 0,"
+                 " <<\"queues\">>, <<\"test\">>)")
+
+    def delete_policy(self, vhost, name):
+        self.ask(f"ok = rabbit_policy:delete({binary(vhost)}, {binary(name)}, <<\"test\">>)")
+
     def unbind(self, vhost, queue, exchange, key="#"):
         """As a person in the wrong window would."""
         source, target = (f"rabbit_misc:r({binary(vhost)}, {kind}, {binary(name)})"

@@ -132,6 +132,8 @@ semel_status semel_rabbit_subscribe(struct semel_broker *broker,
 	rabbit->budget = options->prefetch_bytes > 0 ? (size_t)options->prefetch_bytes
 						     : SEMEL_PREFETCH_BYTES;
 	rabbit->scope = strdup(options->scope);
+	rabbit->bind = options->bind ? strdup(options->bind) : NULL;
+	rabbit->bind_at_ms = semel_steady_ms(rabbit->env) + rabbit->heartbeat_ms;
 	for (uint32_t i = 0; options->topics[i] && status == SEMEL_OK; i++) {
 		struct semel_rabbit_home home = home_of(options, i, partitions);
 		if (semel_string_is_repeated(options->topics, i))
@@ -261,6 +263,8 @@ semel_status semel_rabbit_fetch(struct semel_broker *broker, uint32_t max,
 	*count_out = 0;
 	semel_rabbit_tend_outlet(rabbit);
 	semel_status status = semel_rabbit_pump(rabbit, 0, error);
+	if (status == SEMEL_OK)
+		status = semel_rabbit_rebind(rabbit, error);
 	if (status == SEMEL_OK && max > 0)
 		status = reopen(rabbit, error);
 	if (status == SEMEL_OK)

@@ -3,15 +3,19 @@
  * own deliveries are added, those of another consumer are not known.
  *
  * A message that leaves a tier is in no queue for a moment. So whatever a tier had and has no
- * longer counts as waiting until it has arrived here, or for a second. */
+ * longer counts as waiting until it has arrived here, or for a second.
+ *
+ * Tiers are counted as they are there, not as the settings of this process want them: another one,
+ * or an earlier start, may have had longer delays. */
 #include "base/error.h"
 #include "broker/rabbitmq/rabbitmq.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define TRANSIT_MS 1000
-#define MISSING_MS 60000
+#define TRANSIT_MS   1000
+#define MISSING_MS   600000
+#define ASK_AGAIN_MS 1000
 
 /* ---- tiers ----------------------------------------------------------------------------------- */
 
@@ -75,7 +79,8 @@ static int64_t due_of(struct semel_rabbit *rabbit, const char *queue, uint32_t t
 	return due_ms > now_ms ? due_ms : now_ms + length_ms;
 }
 
-/* Each question for a queue that is not there is a line in the broker's log of errors. */
+/* Each question for a queue that is not there is a line in the broker's log of errors. So it is
+ * asked for again after a while; or when nothing else waits, before that is said. */
 static semel_status count_tier(struct semel_rabbit *rabbit, const char *queue, uint64_t *ready_out,
 			       semel_error *error)
 {
@@ -104,7 +109,7 @@ static semel_status count_tiers(struct semel_rabbit *rabbit, const struct semel_
 		if (status == SEMEL_OK)
 			status = count_tier(rabbit, queue, &ready, error);
 		if (status == SEMEL_NOT_FOUND)
-			return SEMEL_OK; /* nor are there longer ones */
+			continue; /* longer ones may be there: of other settings */
 		if (status != SEMEL_OK)
 			return status;
 		note_tier(rabbit, queue, ready);
@@ -180,6 +185,18 @@ static void count_transit(const struct semel_rabbit *rabbit, struct semel_backlo
 		backlog->waiting += rabbit->in_transit;
 }
 
+/* Another process may have made a tier since it was asked for. */
+static bool forget_missing(struct semel_rabbit *rabbit)
+{
+	int64_t now_ms = semel_steady_ms(rabbit->env);
+	if (now_ms < rabbit->missing_asked_ms + ASK_AGAIN_MS)
+		return false;
+	rabbit->missing_asked_ms = now_ms;
+	for (size_t i = 0; i < rabbit->tier_count; i++)
+		rabbit->tiers[i].missing_until_ms = 0;
+	return true;
+}
+
 /* tiers_only: what waits in the queues themselves is not asked for. */
 static semel_status count_all(struct semel_rabbit *rabbit, const char *scope,
 			      const char *const *topics, bool tiers_only,
@@ -215,7 +232,11 @@ semel_status semel_rabbit_backlog(struct semel_broker *broker, const char *scope
 				  const char *const *topics, struct semel_backlog *backlog_out,
 				  semel_error *error)
 {
-	return count_all(semel_rabbit_of(broker), scope, topics, false, backlog_out, error);
+	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
+	semel_status status = count_all(rabbit, scope, topics, false, backlog_out, error);
+	if (status != SEMEL_OK || backlog_out->waiting > 0 || !forget_missing(rabbit))
+		return status;
+	return count_all(rabbit, scope, topics, false, backlog_out, error);
 }
 
 /* To count what waits in a stream is to read it once more, and a new reader needs what one that

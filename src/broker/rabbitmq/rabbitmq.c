@@ -43,6 +43,7 @@ void semel_rabbit_free(struct semel_rabbit *rabbit)
 	free(rabbit->tiers);
 	free(rabbit->homes);
 	free(rabbit->scope);
+	free(rabbit->bind);
 	free(rabbit->out.data);
 	semel_buffer_free(&rabbit->header_text);
 	semel_arena_free(rabbit->scratch);

@@ -244,6 +244,10 @@ struct semel_rabbit {
 	size_t tier_count;
 	uint64_t in_transit; /* left a tier, not arrived yet */
 	int64_t transit_until_ms;
+	char *bind;               /* of the subscription; NULL: all events */
+	int64_t bind_at_ms;       /* steady: the bindings are made again */
+	bool bind_refused;        /* and were not allowed the last time */
+	int64_t missing_asked_ms; /* steady: tiers that were missing were asked for again */
 
 	struct semel_rabbit_share *shares;
 	uint32_t share_count;
@@ -451,6 +455,9 @@ semel_status semel_rabbit_declare_home(struct semel_rabbit *rabbit,
 				       const struct semel_rabbit_home *home,
 				       const struct semel_rabbit_survey *survey,
 				       semel_error *error);
+/* Of a home that is there: the topic's exchange, and what brings its events to the queues. */
+semel_status semel_rabbit_bind_home(struct semel_rabbit *rabbit,
+				    const struct semel_rabbit_home *home, semel_error *error);
 /* The tiers up to home's longest delay. */
 semel_status semel_rabbit_declare_tiers(struct semel_rabbit *rabbit,
 					const struct semel_rabbit_home *home, semel_error *error);
@@ -550,6 +557,10 @@ semel_status semel_rabbit_rewind(struct semel_broker *broker, semel_error *error
 semel_status semel_rabbit_compare(struct semel_broker *broker,
 				  const struct semel_subscribe_options *options,
 				  semel_difference_seen seen, void *user, semel_error *error);
+
+/* ---- rebind.c ---- */
+/* Now and then: makes bindings again that somebody has taken away. */
+semel_status semel_rabbit_rebind(struct semel_rabbit *rabbit, semel_error *error);
 
 /* ---- requeue.c ---- */
 semel_status semel_rabbit_requeue(struct semel_broker *broker, const char *scope,

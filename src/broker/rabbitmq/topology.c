@@ -479,16 +479,14 @@ semel_status semel_rabbit_declare_tiers(struct semel_rabbit *rabbit,
 	return survey_tiers(rabbit, home, NULL, error);
 }
 
-static semel_status declare_partition(struct semel_rabbit *rabbit,
-				      const struct semel_rabbit_home *home, uint32_t number,
-				      const struct semel_rabbit_survey *survey, semel_error *error)
+static semel_status bind_lanes(struct semel_rabbit *rabbit, const struct semel_rabbit_home *home,
+			       uint32_t number, const struct semel_rabbit_survey *survey,
+			       semel_error *error)
 {
 	char exchange[SEMEL_RABBIT_NAME_SIZE], queue[SEMEL_RABBIT_NAME_SIZE], lane_text[16];
 	semel_status status = semel_rabbit_queue_name(home, 0, exchange, error);
 	if (status == SEMEL_OK)
 		status = semel_rabbit_queue_name(home, number, queue, error);
-	if (status == SEMEL_OK)
-		status = declare_queue(rabbit, queue, home, survey, error);
 	for (uint32_t lane = number - 1; lane < SEMEL_WIRE_LANES && status == SEMEL_OK;
 	     lane += home->partitions) {
 		struct binding binding = { .from = exchange, .to = queue, .key = "" };
@@ -500,10 +498,26 @@ static semel_status declare_partition(struct semel_rabbit *rabbit,
 	return status;
 }
 
+static semel_status declare_partition(struct semel_rabbit *rabbit,
+				      const struct semel_rabbit_home *home, uint32_t number,
+				      const struct semel_rabbit_survey *survey, semel_error *error)
+{
+	char queue[SEMEL_RABBIT_NAME_SIZE];
+	semel_status status = semel_rabbit_queue_name(home, number, queue, error);
+	if (status == SEMEL_OK)
+		status = declare_queue(rabbit, queue, home, survey, error);
+	return status == SEMEL_OK ? bind_lanes(rabbit, home, number, survey, error) : status;
+}
+
 /* The alternate exchange takes what has no lane; its name tells the number of partitions, so that
  * another number is a difference the broker sees. */
+typedef semel_status (*partition_made)(struct semel_rabbit *rabbit,
+				       const struct semel_rabbit_home *home, uint32_t number,
+				       const struct semel_rabbit_survey *survey,
+				       semel_error *error);
+
 static semel_status declare_spread(struct semel_rabbit *rabbit,
-				   const struct semel_rabbit_home *home,
+				   const struct semel_rabbit_home *home, partition_made make,
 				   const struct semel_rabbit_survey *survey, semel_error *error)
 {
 	char exchange[SEMEL_RABBIT_NAME_SIZE], first[SEMEL_RABBIT_NAME_SIZE],
@@ -518,7 +532,7 @@ static semel_status declare_spread(struct semel_rabbit *rabbit,
 	if (status == SEMEL_OK)
 		status = declare_exchange(rabbit, exchange, "headers", rest, survey, error);
 	for (uint32_t number = 1; number <= home->partitions && status == SEMEL_OK; number++)
-		status = declare_partition(rabbit, home, number, survey, error);
+		status = make(rabbit, home, number, survey, error);
 	if (status != SEMEL_OK)
 		return status;
 	struct binding of_rest = { .from = rest, .to = first, .key = "" };
@@ -548,9 +562,25 @@ semel_status semel_rabbit_declare_home(struct semel_rabbit *rabbit,
 	if (status != SEMEL_OK)
 		return status;
 	if (home->partitions > 1)
-		return declare_spread(rabbit, home, survey, error);
+		return declare_spread(rabbit, home, declare_partition, survey, error);
 	status = declare_queue(rabbit, queue, home, survey, error);
 	return status == SEMEL_OK ? bind(rabbit, &binding, survey, error) : status;
+}
+
+semel_status semel_rabbit_bind_home(struct semel_rabbit *rabbit,
+				    const struct semel_rabbit_home *home, semel_error *error)
+{
+	char queue[SEMEL_RABBIT_NAME_SIZE];
+	struct binding binding = { .from = home->topic,
+				   .to = queue,
+				   .key = home->bind ? home->bind : "#" };
+	semel_status status = semel_rabbit_queue_name(home, 0, queue, error);
+	if (status == SEMEL_OK)
+		status = semel_rabbit_declare_topic(rabbit, home->topic, NULL, error);
+	if (status != SEMEL_OK)
+		return status;
+	return home->partitions > 1 ? declare_spread(rabbit, home, bind_lanes, NULL, error)
+				    : bind(rabbit, &binding, NULL, error);
 }
 
 /* ---- looking --------------------------------------------------------------------------------- */

@@ -69,6 +69,7 @@ const struct semel_store_driver semel_store_postgres = {
 	.states_any = semel_pg_states_any,
 	.states_look = semel_pg_states_look,
 	.hold_any = semel_pg_hold_any,
+	.hold_other = semel_pg_hold_other,
 	.hold_get = semel_pg_hold_get,
 	.hold_put = semel_pg_hold_put,
 	.hold_add = semel_pg_hold_add,

@@ -11,6 +11,14 @@
 static const struct semel_pg_query any_hold = {
 	"look for holds", "SELECT EXISTS (SELECT 1 FROM semel_hold WHERE scope = $1)"
 };
+static const struct semel_pg_query topic_hold = {
+	"look for holds",
+	"SELECT EXISTS (SELECT 1 FROM semel_hold WHERE scope = $1 AND aggregate_type = '')"
+};
+static const struct semel_pg_query aggregate_hold = {
+	"look for holds",
+	"SELECT EXISTS (SELECT 1 FROM semel_hold WHERE scope = $1 AND aggregate_type > '')"
+};
 static const struct semel_pg_query get_hold = { "look up a hold",
 						"SELECT " SEMEL_PG_HOLD_COLUMNS
 						" FROM semel_hold" THE_HOLD " FOR UPDATE" };
@@ -77,6 +85,19 @@ semel_status semel_pg_hold_any(semel_tx tx, struct semel_text scope, bool *any_o
 	semel_pg_add_text(&params, scope);
 	semel_status status = semel_pg_run(tx, &any_hold, &params, &result, error);
 	*any_out = status == SEMEL_OK && semel_pg_bool(result, 0, 0);
+	semel_pg_clear(result);
+	return status;
+}
+
+semel_status semel_pg_hold_other(semel_tx tx, struct semel_text scope, bool total, bool *other_out,
+				 semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	PGresult *result = NULL;
+	semel_pg_add_text(&params, scope);
+	semel_status status =
+		semel_pg_run(tx, total ? &aggregate_hold : &topic_hold, &params, &result, error);
+	*other_out = status == SEMEL_OK && semel_pg_bool(result, 0, 0);
 	semel_pg_clear(result);
 	return status;
 }

@@ -321,6 +321,8 @@ semel_status semel_pg_states_look(semel_tx tx, struct semel_text scope,
 											 "blocks"
 void semel_pg_hold_read(const PGresult *result, int row, int first, struct semel_arena *arena,
 			struct semel_hold *hold);
+semel_status semel_pg_hold_other(semel_tx tx, struct semel_text scope, bool total, bool *other_out,
+				 semel_error *error);
 semel_status semel_pg_hold_any(semel_tx tx, struct semel_text scope, bool *any_out,
 			       semel_error *error);
 semel_status semel_pg_hold_get(semel_tx tx, struct semel_text scope,

@@ -4,15 +4,22 @@
 #include "base/error.h"
 #include "store/postgres/postgres.h"
 
+/* What was processed before has left no claim: it is not expected. */
+#define CLAIMS_FROM_NOW                                                                            \
+	"(coalesce(known.guarantee, '') = 'at-least-once'"                                         \
+	" AND coalesce(excluded.guarantee, '') <> 'at-least-once')"
+
 static const struct semel_pg_query put_subscription = {
 	"note the subscription",
-	"INSERT INTO semel_subscription (scope, topics, guarantee, claim, poison, \"order\","
+	"INSERT INTO semel_subscription AS known (scope, topics, guarantee, claim, poison, "
+	"\"order\","
 	" dedup_by, handler, bind, from_latest, since)"
 	" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::timestamptz)"
 	" ON CONFLICT (scope) DO UPDATE SET topics = excluded.topics,"
 	" guarantee = excluded.guarantee, claim = excluded.claim, poison = excluded.poison,"
 	" \"order\" = excluded.\"order\", dedup_by = excluded.dedup_by, handler = excluded.handler,"
-	" bind = excluded.bind"
+	" bind = excluded.bind, from_latest = known.from_latest OR " CLAIMS_FROM_NOW ","
+	" since = CASE WHEN " CLAIMS_FROM_NOW " THEN excluded.since ELSE known.since END"
 };
 /* What is there is written only when it changes: the statement is run at every start. */
 static const struct semel_pg_query note_topics = {

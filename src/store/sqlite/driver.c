@@ -61,6 +61,7 @@ const struct semel_store_driver semel_store_sqlite = {
 	.states_any = semel_sqlite_states_any,
 	.states_look = semel_sqlite_states_look,
 	.hold_any = semel_sqlite_hold_any,
+	.hold_other = semel_sqlite_hold_other,
 	.hold_get = semel_sqlite_hold_get,
 	.hold_put = semel_sqlite_hold_put,
 	.hold_add = semel_sqlite_hold_add,

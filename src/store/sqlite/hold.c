@@ -13,6 +13,10 @@
 static const struct semel_sqlite_query any_hold = {
 	SEMEL_SQL_HOLD_ANY, "look for holds", "SELECT 1 FROM semel_hold WHERE scope = ?1 LIMIT 1"
 };
+static const struct semel_sqlite_query other_hold = {
+	SEMEL_SQL_HOLD_OTHER, "look for holds",
+	"SELECT 1 FROM semel_hold WHERE scope = ?1 AND (aggregate_type = '') <> ?2 LIMIT 1"
+};
 static const struct semel_sqlite_query get_hold = {
 	SEMEL_SQL_HOLD_GET, "look up a hold",
 	"SELECT " SEMEL_SQLITE_HOLD_COLUMNS " FROM semel_hold"
@@ -71,6 +75,21 @@ semel_status semel_sqlite_hold_any(semel_tx tx, struct semel_text scope, bool *a
 	semel_sqlite_bind_text(statement, 1, scope);
 	status = semel_sqlite_step(tx, &any_hold, statement, any_out, error);
 	semel_sqlite_give(tx, &any_hold, statement);
+	return status;
+}
+
+semel_status semel_sqlite_hold_other(semel_tx tx, struct semel_text scope, bool total,
+				     bool *other_out, semel_error *error)
+{
+	sqlite3_stmt *statement = NULL;
+	*other_out = false;
+	semel_status status = semel_sqlite_take(tx, &other_hold, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_sqlite_bind_text(statement, 1, scope);
+	sqlite3_bind_int(statement, 2, total);
+	status = semel_sqlite_step(tx, &other_hold, statement, other_out, error);
+	semel_sqlite_give(tx, &other_hold, statement);
 	return status;
 }
 

@@ -36,6 +36,7 @@ enum semel_sqlite_slot {
 	SEMEL_SQL_STATES_ANY,
 	SEMEL_SQL_STATES_LOOK,
 	SEMEL_SQL_HOLD_ANY,
+	SEMEL_SQL_HOLD_OTHER,
 	SEMEL_SQL_HOLD_GET,
 	SEMEL_SQL_HOLD_PUT,
 	SEMEL_SQL_HOLD_READY,
@@ -213,6 +214,8 @@ semel_status semel_sqlite_states_look(semel_tx tx, struct semel_text scope,
 	"aggregate_type, aggregate_id, state, head_id, attempts, due_at, blocks"
 void semel_sqlite_hold_read(sqlite3_stmt *statement, struct semel_arena *arena,
 			    struct semel_hold *hold);
+semel_status semel_sqlite_hold_other(semel_tx tx, struct semel_text scope, bool total,
+				     bool *other_out, semel_error *error);
 semel_status semel_sqlite_hold_any(semel_tx tx, struct semel_text scope, bool *any_out,
 				   semel_error *error);
 semel_status semel_sqlite_hold_get(semel_tx tx, struct semel_text scope,

@@ -3,6 +3,11 @@
 #include "base/error.h"
 #include "store/sqlite/sqlite.h"
 
+/* What was processed before has left no claim: it is not expected. */
+#define CLAIMS_FROM_NOW                                                                            \
+	"(coalesce(guarantee, '') = 'at-least-once'"                                               \
+	" AND coalesce(excluded.guarantee, '') <> 'at-least-once')"
+
 static const struct semel_sqlite_query put_subscription = {
 	SEMEL_SQL_ONCE, "note the subscription",
 	"INSERT INTO semel_subscription (scope, topics, guarantee, claim, poison, \"order\","
@@ -10,7 +15,9 @@ static const struct semel_sqlite_query put_subscription = {
 	" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
 	" ON CONFLICT DO UPDATE SET topics = excluded.topics, guarantee = excluded.guarantee,"
 	" claim = excluded.claim, poison = excluded.poison, \"order\" = excluded.\"order\","
-	" dedup_by = excluded.dedup_by, handler = excluded.handler, bind = excluded.bind"
+	" dedup_by = excluded.dedup_by, handler = excluded.handler, bind = excluded.bind,"
+	" from_latest = from_latest OR " CLAIMS_FROM_NOW ","
+	" since = CASE WHEN " CLAIMS_FROM_NOW " THEN excluded.since ELSE since END"
 };
 static const struct semel_sqlite_query add_topics = {
 	SEMEL_SQL_ONCE, "note the topics",

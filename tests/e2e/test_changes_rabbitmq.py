@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people change at RabbitMQ under relays and consumers that run: these recover by themselves, and what was lost at
+the broker is found by verify and brought back by the command that it prints."""
+import contextlib
+import json
+import shlex
+import signal
+
+import mix
+import pytest
+from mix import fail_when
+from program import wait_for
+from story import HANDLER, prepare, publish, words
+
+pytestmark = [pytest.mark.anywhere, pytest.mark.only("rabbitmq")]
+
+pytest.importorskip("pika")
+
+TOPIC, QUEUE = "order.events", "billing.order.events"
+RETRIES = ("--immediate", "1", "--first-delay", "50ms", "--delay-max", "500ms")
+FLAKY = fail_when("json_extract(:payload, '$.word') = 'flaky'")
+
+
+@pytest.fixture
+def shop(semel):
+    prepare(semel)
+    with contextlib.closing(mix.connect(semel.store)) as connection:
+        connection.script("CREATE TABLE open (word text)")
+        connection.commit()
+    return semel
+
+
+@pytest.fixture
+def administrator(shop):
+    return mix.servers.attached.administrator
+
+
+@pytest.fixture
+def channel(shop):
+    channel = shop.broker.channel()
+    connection = shop.broker.connection
+    yield channel
+    connection.close()
+
+
+def quick(shop):
+    """Bindings are made again with every heartbeat."""
+    joint = "&" if "?" in shop.broker.url else "?"
+    return {"SEMEL_BROKER": f"{shop.broker.url}{joint}heartbeat=1", "SEMEL_LOG_LEVEL": "warn"}
+
+
+def consumer(*more, retries=RETRIES):
+    return ("consume", "--scope", "billing", "--topic", TOPIC, "--sql", HANDLER.format(scope="billing"), *retries, *more)
+
+
+def published(shop, *pairs):
+    ids = [publish(shop, word, aggregate) for word, aggregate in pairs]
+    shop.ok("relay", "--drain")
+    return ids
+
+
+def at_work(shop, *more):
+    """A relay and a consumer that go on."""
+    relay = shop.spawn("relay", *RETRIES[2:], "--attempts", "1000", env=quick(shop))
+    billing = shop.spawn(*consumer(*more), env=quick(shop))
+    publish(shop, "hello", "0")
+    wait_for(lambda: "hello" in words(shop), what="both at work")
+    return relay, billing
+
+
+def verify(shop, code=0):
+    done = shop.run("verify", "--json")
+    assert done.returncode == code, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def heal(shop, problem):
+    """Types what verify prints."""
+    (command,) = [each["command"] for each in verify(shop, 1)["advice"] if each["problem"] == problem]
+    assert command in shop.run("verify").stdout
+    return shop.ok(*shlex.split(command)[1:])
+
+
+def missing(shop):
+    (scope,) = verify(shop, 1)["scopes"]
+    return sorted(scope["missingIds"])
+
+
+# ---- retry tiers --------------------------------------------------------------------------------
+
+
+def under_retry(shop, delay):
+    """The event "flaky" is in a tier when this consumer has ended."""
+    retries = ("--immediate", "1", "--first-delay", delay, "--delay-max", delay)
+    child = shop.spawn(*consumer("--sql", FLAKY, retries=retries))
+    wait_for(lambda: shop.sql("SELECT 1 FROM semel_hold"), what="an event under retry")
+    assert shop.stop(child) == 0
+
+
+def test_a_longer_tier_of_earlier_settings_is_drained(shop):
+    published(shop, ("flaky", "1"), ("second", "1"))
+    under_retry(shop, "4s")
+    shop.ok(*consumer("--drain"))
+    assert words(shop) == ["flaky", "second"]
+    verify(shop)
+
+
+def test_a_tier_that_was_deleted_hides_none_that_is_longer(shop, channel):
+    published(shop, ("flaky", "1"))
+    under_retry(shop, "4s")
+    channel.queue_delete(f"{QUEUE}.retry.1")
+    (scope,) = verify(shop, 1)["scopes"]
+    assert (scope["waiting"], scope["stuck"], scope["missing"]) == (1, 0, 0)
+    shop.ok(*consumer("--drain"))
+    assert words(shop) == ["flaky"]
+    verify(shop)
+
+
+def test_retries_of_a_tier_that_was_deleted_are_stuck_and_sent_again(shop, channel):
+    published(shop, ("flaky", "1"), ("second", "1"))
+    under_retry(shop, "60s")
+    channel.queue_delete(f"{QUEUE}.retry.7")
+    heal(shop, "stuck")
+    shop.ok(*consumer("--drain"))
+    assert words(shop) == ["flaky", "second"]
+    verify(shop)
+
+
+def test_a_consumer_makes_a_tier_again_that_was_deleted_under_it(shop, channel):
+    relay, billing = at_work(shop, "--sql", fail_when(":attempt < 3 AND json_extract(:payload, '$.word') = 'flaky'"))
+    publish(shop, "flaky", "1")
+    wait_for(lambda: "flaky" in words(shop))
+    for tier in range(1, 8):
+        channel.queue_delete(f"{QUEUE}.retry.{tier}")
+    publish(shop, "flaky", "2")
+    wait_for(lambda: words(shop).count("flaky") == 2, what="a retry through a tier that was made anew")
+    assert shop.stop(relay) == 0 and shop.stop(billing) == 0
+    verify(shop)
+
+
+# ---- exchanges and bindings ---------------------------------------------------------------------
+
+
+def test_an_exchange_that_is_deleted_is_made_and_bound_again(shop, administrator):
+    relay, billing = at_work(shop)
+    administrator.delete_exchange(shop.broker.name, TOPIC)
+    publish(shop, "second", "1")
+    wait_for(lambda: "second" in words(shop), what="an event through the exchange that was made anew")
+    assert shop.stop(relay) == 0 and shop.stop(billing) == 0
+    verify(shop)
+
+
+def test_a_binding_that_is_removed_is_made_again_and_what_passed_by_is_brought_back(shop, administrator):
+    relay, billing = at_work(shop)
+    shop.subscribe("audit")
+    shop.freeze(billing)
+    administrator.unbind(shop.broker.name, QUEUE, TOPIC)
+    lost = publish(shop, "lost", "1")
+    wait_for(lambda: shop.sql("SELECT 1 FROM semel_outbox WHERE id = ? AND status = 'PUBLISHED'", lost), what="its confirmation")
+    billing.send_signal(signal.SIGCONT)
+    wait_for(lambda: administrator.is_bound(shop.broker.name, QUEUE, TOPIC), what="the binding")
+    publish(shop, "second", "1")
+    wait_for(lambda: "second" in words(shop))
+    assert shop.stop(relay) == 0 and shop.stop(billing) == 0
+    assert missing(shop) == [lost]
+    heal(shop, "missing")
+    shop.ok(*consumer("--drain"))
+    assert words(shop) == ["hello", "second", "lost"]
+    verify(shop)
+
+
+# ---- queues -------------------------------------------------------------------------------------
+
+
+@pytest.mark.unless("rabbitmq-stream", reason="a stream cannot be purged, and one that is made anew has its own test")
+@pytest.mark.parametrize("how", ["purged", "deleted", "made anew"])
+def test_what_was_in_a_queue_that_is_emptied_is_found_and_brought_back(shop, channel, how):
+    published(shop, ("first", "1"))
+    shop.ok(*consumer("--drain"))
+    lost = published(shop, ("second", "1"), ("third", "2"))
+    if how == "purged":
+        channel.queue_purge(QUEUE)
+    else:
+        channel.queue_delete(QUEUE)
+    if how == "made anew":
+        shop.subscribe("billing")
+    assert missing(shop) == sorted(lost)
+    heal(shop, "missing")
+    shop.ok(*consumer("--drain"))
+    assert sorted(words(shop)) == ["first", "second", "third"]
+    verify(shop)
+
+
+LOSING = {"max-length": '{<<"max-length">>, 2}, {<<"overflow">>, <<"drop-head">>}', "message-ttl": '{<<"message-ttl">>, 10}'}
+
+
+@pytest.mark.unless("rabbitmq-stream", reason="a stream is shortened by other policies")
+@pytest.mark.parametrize("policy", LOSING)
+def test_what_a_policy_has_thrown_away_is_found_and_brought_back(shop, administrator, channel, policy):
+    shop.ok(*consumer("--drain"))
+    administrator.set_policy(shop.broker.name, "losing", QUEUE, f"[{LOSING[policy]}]")
+    ids = published(shop, *((str(number), str(number)) for number in range(6)))
+    dropped = 4 if policy == "max-length" else 6
+    wait_for(lambda: channel.queue_declare(f"{QUEUE}.parked", passive=True).method.message_count == dropped,
+             what="copies of what was thrown away")
+    administrator.delete_policy(shop.broker.name, "losing")
+    shop.ok(*consumer("--drain"))
+    assert len(missing(shop)) == dropped and set(missing(shop)) <= set(ids)
+    heal(shop, "missing")
+    shop.ok(*consumer("--drain"))
+    assert sorted(words(shop)) == [str(number) for number in range(6)]
+    verify(shop)
+
+
+# ---- virtual hosts and rights -------------------------------------------------------------------
+
+
+def test_a_virtual_host_that_is_deleted_is_told_and_all_of_it_is_brought_back(shop, administrator):
+    relay, billing = at_work(shop)
+    shop.freeze(billing)
+    second = publish(shop, "second", "2")
+    wait_for(lambda: shop.sql("SELECT 1 FROM semel_outbox WHERE id = ? AND status = 'PUBLISHED'", second), what="its confirmation")
+    administrator.delete_vhost(shop.broker.name)
+    publish(shop, "third", "2")
+    billing.send_signal(signal.SIGCONT)
+    for child in (relay, billing):
+        assert child.wait(60) == 78
+        assert "virtual host" in child.stderr.read()
+    administrator.add_vhost(shop.broker.name)
+    shop.subscribe("billing")
+    assert missing(shop) == [second]
+    heal(shop, "missing")
+    shop.ok("relay", "--drain", "--attempts", "1")
+    shop.ok(*consumer("--drain"))
+    assert words(shop) == ["hello", "second", "third"]
+
+
+def test_rights_that_are_taken_from_a_consumer_are_told_and_nothing_is_lost(shop, administrator):
+    billing = shop.spawn(*consumer(), env=quick(shop))
+    published(shop, ("first", "1"))
+    wait_for(lambda: words(shop) == ["first"])
+    published(shop, ("second", "1"))
+    administrator.permit("guest", shop.broker.name, "^$", "^$", "^$")
+    administrator.close_connections(shop.broker.name)
+    assert billing.wait(60) == 78
+    assert "ACCESS_REFUSED" in billing.stderr.read()
+    administrator.permit("guest", shop.broker.name)
+    shop.ok(*consumer("--drain"))
+    assert words(shop) == ["first", "second"]
+    verify(shop)
+
+
+def test_rights_to_make_bindings_that_are_taken_leave_a_consumer_at_work(shop, administrator):
+    relay, billing = at_work(shop)
+    administrator.permit("guest", shop.broker.name, "^$")
+    publish(shop, "second", "1")
+    wait_for(lambda: "second" in words(shop), what="an event all the same")
+    administrator.permit("guest", shop.broker.name)
+    assert shop.stop(relay) == 0 and shop.stop(billing) == 0
+    verify(shop)
