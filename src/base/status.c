@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The one list of answers: what each is called, what policy makes of it, what the program ends
  * with, and what a person is told when nobody knows more. */
-#include <semel/status.h>
+#include "base/error.h"
 
 #include <sysexits.h>
 
@@ -89,6 +89,24 @@ const char *semel_status_sentence(semel_status status)
 semel_class semel_status_class(semel_status status)
 {
 	return row_of(status)->class;
+}
+
+bool semel_status_is_about_event(semel_status status)
+{
+	switch (status) {
+	case SEMEL_FULL:
+	case SEMEL_NOT_FINISHED:
+	case SEMEL_STOPPED:
+	case SEMEL_CONFIG:
+	case SEMEL_NO_SCHEMA:
+	case SEMEL_SCHEMA_NEWER:
+	case SEMEL_NOT_A_DATABASE:
+	case SEMEL_PROBLEM_FOUND:
+		return false;
+	default:
+		return semel_status_class(status) == SEMEL_CLASS_REJECT ||
+		       semel_status_class(status) == SEMEL_CLASS_RETRY;
+	}
 }
 
 int semel_status_exit_code(semel_status status)

@@ -242,7 +242,7 @@ static void an_exchange_that_is_refused_costs_its_event_only_and_keeps_no_room(v
 	assert_int_equal(semel_rabbit_call_end(control, SEMEL_RABBIT_CONTROL, NULL, &error),
 			 SEMEL_OK);
 	publish_one(broker, &event, 1);
-	assert_int_equal(event.status, SEMEL_CONFIG);
+	assert_int_equal(event.status, SEMEL_NACKED);
 	assert_non_null(strstr(event.reason, topic));
 	delete_exchange(control, topic);
 	steps_subscribe(broker, (struct steps_subscription){ .scope = "billing" });

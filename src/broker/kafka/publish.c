@@ -214,13 +214,6 @@ void semel_kafka_producer_serve(struct semel_kafka *kafka, int64_t wait_ms)
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-static bool is_about_event(semel_status status)
-{
-	semel_class class = semel_status_class(status);
-	return status != SEMEL_CONFIG &&
-	       (class == SEMEL_CLASS_REJECT || class == SEMEL_CLASS_RETRY);
-}
-
 /* Those of the event before it in this slot, if they fit its kind. */
 static rd_kafka_headers_t *take_headers(struct semel_kafka *kafka, struct semel_kafka_slot *slot,
 					uint64_t kind)
@@ -267,7 +260,7 @@ semel_status semel_kafka_send(struct semel_kafka *kafka, struct semel_kafka_slot
 		status = post(kafka, slot, handle, &why);
 	if (status == SEMEL_OK || status == SEMEL_FULL)
 		return status;
-	if (!is_about_event(status))
+	if (!semel_status_is_about_event(status))
 		return semel_error_set(error, status, "%s", why.text);
 	if (kafka->bundle.name)
 		semel_kafka_bundle_refuse(kafka, slot, status, why.text);

@@ -272,8 +272,9 @@ static semel_status send_slot(struct semel_rabbit *rabbit, struct semel_rabbit_s
 	semel_status status = semel_rabbit_need_channel(rabbit, SEMEL_RABBIT_PUBLISH, &why);
 	if (status == SEMEL_OK)
 		status = need_topic(rabbit, event->topic.data, &why);
-	if (status == SEMEL_CONFIG) { /* of this exchange; other topics may go on */
-		answer(&rabbit->window, slot, status, why.text);
+	if (status == SEMEL_CONFIG && !rabbit->lost) {
+		/* Of this exchange, which a person can mend; other topics may go on. */
+		answer(&rabbit->window, slot, SEMEL_NACKED, why.text);
 		return SEMEL_OK;
 	}
 	if (status != SEMEL_OK) {
