@@ -211,7 +211,30 @@ semel_status semel_lanes_tend(struct semel_lanes *lanes, semel_store *store, sem
 	for (int32_t i = 0; status == SEMEL_OK && i < lanes->count; i++)
 		status = act(lanes, store, &lanes->lanes[i], &looks[i], error);
 	if (status == SEMEL_OK)
-		lanes->tend_at_ms = steady_ms + lanes->lease_ms / 3;
+		lanes->tend_at_ms = lanes->renew_at_ms = steady_ms + lanes->lease_ms / 3;
+	return status;
+}
+
+semel_status semel_lanes_renew(struct semel_lanes *lanes, semel_store *store, semel_error *error)
+{
+	int64_t steady_ms = semel_steady_ms(lanes->env);
+	semel_status status = SEMEL_OK;
+
+	if (steady_ms < lanes->renew_at_ms)
+		return SEMEL_OK;
+	for (int32_t i = 0; status == SEMEL_OK && i < lanes->count; i++) {
+		struct semel_lane *lane = &lanes->lanes[i];
+		if (!lane->mine)
+			continue;
+		status = store->driver->lease_renew(store, &lane->lease, semel_lanes_expiry(lanes),
+						    error);
+		if (status == SEMEL_LEASE_LOST) {
+			lose(lanes, lane);
+			status = SEMEL_OK;
+		}
+	}
+	if (status == SEMEL_OK)
+		lanes->renew_at_ms = steady_ms + lanes->lease_ms / 3;
 	return status;
 }
 

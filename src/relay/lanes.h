@@ -4,7 +4,8 @@
  * - A lane has one owner at a time. Whoever takes it raises its epoch; every mark is checked
  * against the epoch, in the transaction of the mark, so an owner that slept too long can mark
  * nothing.
- * - A lease is renewed at a third of its length, and by every mark.
+ * - A lease is renewed at a third of its length, and by every mark; also while the broker is waited
+ * for.
  * - The lane of an owner that is known to be dead is free at once.
  * - A relay that reads the change stream has all lanes or none: it waits until nobody holds one,
  * and gives up what it has when somebody else takes one.
@@ -37,9 +38,10 @@ struct semel_lanes {
 	const struct semel_env *env;
 	char owner[SEMEL_OWNER_SIZE];
 	int64_t lease_ms;
-	int64_t tend_at_ms; /* steady: when the leases are looked at again */
-	bool whole;         /* all or none */
-	int64_t tenure;     /* grows whenever a lane is taken or lost */
+	int64_t tend_at_ms;  /* steady: when the leases are looked at again, */
+	int64_t renew_at_ms; /* and when they are renewed at the latest */
+	bool whole;          /* all or none */
+	int64_t tenure;      /* grows whenever a lane is taken or lost */
 	int32_t count;
 	struct semel_lane *lanes;
 };
@@ -49,6 +51,9 @@ semel_status semel_lanes_open(struct semel_lanes *lanes, semel_store *store,
 /* Renews what is ours and takes what is free, when it is time to. A lane that was lost has mine
  * false. */
 semel_status semel_lanes_tend(struct semel_lanes *lanes, semel_store *store, semel_error *error);
+/* Only renews what is ours, when it is time to: for places where a lane can neither come nor go
+ * because loads are on their way. */
+semel_status semel_lanes_renew(struct semel_lanes *lanes, semel_store *store, semel_error *error);
 bool semel_lanes_are_all_mine(const struct semel_lanes *lanes);
 /* When a lease that is renewed now ends. */
 int64_t semel_lanes_expiry(const struct semel_lanes *lanes);

@@ -12,11 +12,13 @@ struct semel_flight {
 	struct semel_load *load;
 	struct semel_passage passage;
 	bool answered;
+	bool marked; /* before the rest of its load */
 	semel_status answer;
 	const char *reason;
 };
 
-/* Rows that were read together and are marked together. */
+/* Rows that were read together and are marked together, but for those that were refused: they are
+ * marked as soon as that is heard. */
 struct semel_load {
 	struct semel_load *next;
 	struct semel_arena *arena;
@@ -27,9 +29,11 @@ struct semel_load {
 	int64_t epoch;           /* of the lease under which it was read; of all, without a lane */
 	uint64_t ticket;         /* the source's own */
 	uint32_t unanswered;
-	bool refused;    /* an event in it was refused */
-	bool settling;   /* it is being marked */
-	bool exceptions; /* its rows come from the exceptions */
+	uint32_t unnoted; /* were refused, and that is not marked; without those that are HELD */
+	uint32_t noted;   /* were marked before the rest */
+	bool refused;     /* an event in it was refused */
+	bool settling;    /* it is being marked */
+	bool exceptions;  /* its rows come from the exceptions */
 	uint64_t bytes;
 	int64_t offered_at_ms;  /* steady */
 	int64_t answered_at_ms; /* the last of its rows; steady */

@@ -5,6 +5,8 @@
 #include "base/failpoint.h"
 #include "observe/log.h"
 
+#define UNSEEN_MAX_MS 10000 /* a refused row of the change stream is waited for, to be seen */
+
 /* ---- judging --------------------------------------------------------------------------------- */
 
 static void tell_refusal(const struct semel_mark *mark)
@@ -23,16 +25,31 @@ static void tell_refusal(const struct semel_mark *mark)
 					      .error = mark->reason });
 }
 
-static void judge(struct semel_marking *marking, struct semel_load *load, int64_t now_ms)
+/* Which events of a load are marked. Those that were marked before the others never are again. */
+enum part {
+	PART_WHOLE,
+	PART_ANSWERED,
+	PART_REFUSED,
+};
+
+static bool is_of_part(const struct semel_flight *flight, enum part part)
+{
+	if (flight->marked || part == PART_WHOLE)
+		return !flight->marked;
+	return flight->answered && (part == PART_ANSWERED || flight->answer != SEMEL_OK);
+}
+
+static void judge(struct semel_marking *marking, struct semel_load *load, enum part part,
+		  int64_t now_ms)
 {
 	for (uint32_t i = 0; i < load->batch.count; i++) {
 		struct semel_mark *mark = &load->marks[i];
+		if (!is_of_part(&load->flights[i], part))
+			continue;
 		*mark = (struct semel_mark){ .row = &load->batch.rows[i],
 					     .reason = load->flights[i].reason };
 		semel_refusal_judge(marking->policy, load->flights[i].answer, now_ms,
 				    load->refused ? semel_random(marking->env) : 0, mark);
-		if (mark->kind != SEMEL_MARK_PUBLISHED)
-			tell_refusal(mark);
 	}
 }
 
@@ -47,52 +64,118 @@ static bool is_of_this_lease(const struct semel_marking *marking, const struct s
 
 /* ---- writing it down ------------------------------------------------------------------------- */
 
-static struct semel_mark_batch marks_of(struct semel_marking *marking, struct semel_load *load)
+static struct semel_mark_batch batch_of(const struct semel_marking *marking,
+					const struct semel_load *load)
 {
-	int64_t now_ms = semel_now_ms(marking->env);
+	int64_t waited_ms = semel_steady_ms(marking->env) - load->offered_at_ms;
 
-	judge(marking, load, now_ms);
-	return (struct semel_mark_batch){ .marks = load->marks,
-					  .count = load->batch.count,
-					  .low_seq = marking->source->driver->low_seq(
-						  marking->source, load),
-					  .now_ms = now_ms,
-					  .expires_at_ms = semel_lanes_expiry(marking->lanes) };
+	return (struct semel_mark_batch){ .now_ms = semel_now_ms(marking->env),
+					  .expires_at_ms = semel_lanes_expiry(marking->lanes),
+					  .unseen_ok = load->lane || waited_ms > UNSEEN_MAX_MS };
 }
 
-/* The marks of one lane, out of those of a load of all lanes. */
-static semel_status mark_lane(struct semel_marking *marking, const struct semel_load *load,
-			      struct semel_lane *lane, struct semel_mark *marks, semel_error *error)
+static struct semel_mark_batch marks_of(struct semel_marking *marking, struct semel_load *load)
 {
-	struct semel_mark_batch batch = { .marks = marks,
-					  .low_seq = lane->lease.low_seq,
-					  .now_ms = semel_now_ms(marking->env),
-					  .expires_at_ms = semel_lanes_expiry(marking->lanes) };
+	struct semel_mark_batch batch = batch_of(marking, load);
 
+	judge(marking, load, PART_WHOLE, batch.now_ms);
+	batch.marks = load->marks;
+	batch.count = load->batch.count;
+	batch.low_seq = marking->source->driver->low_seq(marking->source, load);
+	return batch;
+}
+
+/* The marks of one lane, out of those of a load. */
+static semel_status mark_lane(struct semel_marking *marking, const struct semel_load *load,
+			      enum part part, struct semel_lane *lane, struct semel_mark *marks,
+			      semel_error *error)
+{
+	struct semel_mark_batch batch = batch_of(marking, load);
+
+	batch.marks = marks;
+	batch.low_seq = lane->lease.low_seq;
 	for (uint32_t i = 0; i < load->batch.count; i++)
-		if (load->batch.rows[i].lane == lane->lease.lane)
+		if ((load->lane || load->batch.rows[i].lane == lane->lease.lane) &&
+		    is_of_part(&load->flights[i], part))
 			marks[batch.count++] = load->marks[i];
 	if (batch.count == 0)
 		return SEMEL_OK;
 	return marking->store->driver->outbox_mark(marking->store, &lane->lease, &batch, error);
 }
 
-static semel_status mark_mixed(struct semel_marking *marking, struct semel_load *load,
-			       semel_error *error)
+static void count_mark(struct semel_marking *marking, const struct semel_mark *mark)
+{
+	marking->published += mark->kind == SEMEL_MARK_PUBLISHED;
+	semel_relay_tally_mark(marking->tally, mark);
+	if (mark->kind != SEMEL_MARK_PUBLISHED)
+		tell_refusal(mark);
+}
+
+/* They are never marked again. Each lane of the load is a transaction of its own. */
+static void note_marked(struct semel_marking *marking, struct semel_load *load, enum part part,
+			const struct semel_lane *lane)
+{
+	for (uint32_t i = 0; i < load->batch.count; i++) {
+		struct semel_flight *flight = &load->flights[i];
+		if ((!load->lane && load->batch.rows[i].lane != lane->lease.lane) ||
+		    !is_of_part(flight, part))
+			continue;
+		count_mark(marking, &load->marks[i]);
+		flight->marked = true;
+		load->noted++;
+	}
+}
+
+/* The low marks stay where they are. */
+static semel_status mark_part(struct semel_marking *marking, struct semel_load *load,
+			      enum part part, semel_error *error)
 {
 	struct semel_lanes *lanes = marking->lanes;
 	semel_status status = SEMEL_OK;
-
-	judge(marking, load, semel_now_ms(marking->env));
-	if (!load->refused)
-		return SEMEL_OK;
 	struct semel_mark *marks =
 		semel_arena_alloc(load->arena, load->batch.count * sizeof *marks);
+
 	if (!marks)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for marks");
-	for (int32_t i = 0; i < lanes->count && status == SEMEL_OK; i++)
-		status = mark_lane(marking, load, &lanes->lanes[i], marks, error);
+	judge(marking, load, part, semel_now_ms(marking->env));
+	for (int32_t i = 0; i < lanes->count && status == SEMEL_OK; i++) {
+		struct semel_lane *lane = &lanes->lanes[i];
+		if (load->lane && load->lane != lane)
+			continue;
+		status = mark_lane(marking, load, part, lane, marks, error);
+		if (status == SEMEL_OK)
+			note_marked(marking, load, part, lane);
+	}
 	return status;
+}
+
+/* A load of all lanes is its source's to mark, unless something in it was refused. */
+static semel_status mark_mixed(struct semel_marking *marking, struct semel_load *load,
+			       semel_error *error)
+{
+	if (load->refused)
+		return mark_part(marking, load, PART_WHOLE, error);
+	judge(marking, load, PART_WHOLE, semel_now_ms(marking->env));
+	return SEMEL_OK;
+}
+
+/* Some of it was marked before; the low mark moves with the rest. */
+static semel_status mark_rest(struct semel_marking *marking, struct semel_load *load,
+			      semel_error *error)
+{
+	struct semel_mark_batch batch = marks_of(marking, load);
+	struct semel_mark *marks =
+		semel_arena_alloc(load->arena, load->batch.count * sizeof *marks);
+
+	if (!marks)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for marks");
+	batch.marks = marks;
+	batch.count = 0;
+	for (uint32_t i = 0; i < load->batch.count; i++)
+		if (!load->flights[i].marked)
+			marks[batch.count++] = load->marks[i];
+	return marking->store->driver->outbox_mark(marking->store, &load->lane->lease, &batch,
+						   error);
 }
 
 static semel_status mark_load(struct semel_marking *marking, struct semel_load *load,
@@ -102,6 +185,8 @@ static semel_status mark_load(struct semel_marking *marking, struct semel_load *
 		return SEMEL_LEASE_LOST;
 	if (!load->lane)
 		return mark_mixed(marking, load, error);
+	if (load->noted > 0)
+		return mark_rest(marking, load, error);
 	struct semel_mark_batch batch = marks_of(marking, load);
 	return marking->store->driver->outbox_mark(marking->store, &load->lane->lease, &batch,
 						   error);
@@ -118,10 +203,17 @@ void semel_marking_pretend(struct semel_marking *marking, semel_error *error)
 
 static void count_marks(struct semel_marking *marking, const struct semel_load *load)
 {
-	for (uint32_t i = 0; i < load->batch.count; i++) {
-		marking->published += load->marks[i].kind == SEMEL_MARK_PUBLISHED;
-		semel_relay_tally_mark(marking->tally, &load->marks[i]);
-	}
+	for (uint32_t i = 0; i < load->batch.count; i++)
+		if (!load->flights[i].marked)
+			count_mark(marking, &load->marks[i]);
+}
+
+/* The new owner sends them again; the inbox knows them. */
+static void lose_lane(struct semel_marking *marking, const struct semel_load *load)
+{
+	if (load->lane && is_of_this_lease(marking, load))
+		load->lane->mine = false;
+	marking->lanes->tend_at_ms = 0;
 }
 
 /* It was marked, with this status. */
@@ -135,10 +227,7 @@ static semel_status settle_load(struct semel_marking *marking, struct semel_load
 		if (marking->source->driver->settled)
 			marking->source->driver->settled(marking->source, load);
 	} else if (status == SEMEL_LEASE_LOST) {
-		/* The new owner sends them again; the inbox knows them. */
-		if (load->lane && is_of_this_lease(marking, load))
-			load->lane->mine = false;
-		marking->lanes->tend_at_ms = 0;
+		lose_lane(marking, load);
 		status = SEMEL_OK;
 	}
 	semel_window_remove(marking->window, load);
@@ -192,21 +281,76 @@ static semel_status settle_all_plain(struct semel_marking *marking, bool *any_ou
 	return status;
 }
 
-semel_status semel_marking_settle(struct semel_marking *marking, bool *any_out, semel_error *error)
+semel_status semel_marking_settle(struct semel_marking *marking,
+				  struct semel_marking_result *result, semel_error *error)
 {
 	semel_status status = SEMEL_OK;
 
-	*any_out = false;
 	if (marking->store->driver->outbox_mark_lanes)
-		status = settle_all_plain(marking, any_out, error);
+		status = settle_all_plain(marking, &result->settled, error);
 	for (struct semel_load *load = marking->window->loads.flying, *next;
 	     load && status == SEMEL_OK; load = next) {
 		next = load->next;
 		if (load->unanswered > 0)
 			continue;
 		status = mark_load(marking, load, error);
+		if (status == SEMEL_NOT_FINISHED) {
+			result->deferred = true;
+			status = SEMEL_OK;
+			continue;
+		}
 		status = settle_load(marking, load, status, error);
-		*any_out = true;
+		result->settled = true;
+	}
+	return status;
+}
+
+/* ---- before the rest of a load --------------------------------------------------------------- */
+
+static semel_status note_load(struct semel_marking *marking, struct semel_load *load,
+			      struct semel_marking_result *result, semel_error *error)
+{
+	semel_status status = mark_part(marking, load, PART_REFUSED, error);
+
+	if (status == SEMEL_NOT_FINISHED) {
+		result->deferred = true;
+		return SEMEL_OK;
+	}
+	if (status == SEMEL_LEASE_LOST) {
+		lose_lane(marking, load);
+		status = SEMEL_OK;
+	}
+	if (status != SEMEL_OK)
+		return status;
+	semel_window_note(marking->window, load);
+	return semel_failpoint(SEMEL_FP_RELAY_AFTER_MARK, error);
+}
+
+semel_status semel_marking_note(struct semel_marking *marking, struct semel_marking_result *result,
+				semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+
+	if (marking->window->unnoted == 0)
+		return SEMEL_OK;
+	for (struct semel_load *load = marking->window->loads.flying; load && status == SEMEL_OK;
+	     load = load->next)
+		if (load->unnoted > 0 && load->unanswered > 0 && is_of_this_lease(marking, load))
+			status = note_load(marking, load, result, error);
+	return status;
+}
+
+semel_status semel_marking_salvage(struct semel_marking *marking, semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+
+	for (struct semel_load *load = marking->window->loads.flying; load && status == SEMEL_OK;
+	     load = load->next) {
+		if (!is_of_this_lease(marking, load))
+			continue;
+		status = mark_part(marking, load, PART_ANSWERED, error);
+		if (status == SEMEL_LEASE_LOST || status == SEMEL_NOT_FINISHED)
+			status = SEMEL_OK; /* the others all the same */
 	}
 	return status;
 }

@@ -15,6 +15,7 @@
 #include "relay/marking.h"
 #include "relay/transactions.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,15 +25,16 @@
 
 /* What the last step has done. */
 struct progress {
-	bool read;    /* a load, */
-	bool settled; /* or marked one, */
-	bool owes;    /* or the source has not finished something */
+	bool read; /* a load, */
+	bool owes; /* or the source has not finished something */
+	struct semel_marking_result marking;
 };
 
 /* Of one poll of the broker. */
 struct hearing {
 	int64_t began_ms;    /* steady; 0: nothing was heard yet */
-	semel_status status; /* a failpoint's error */
+	semel_status status; /* of an outcome that is about no event, or a failpoint's */
+	char reason[160];
 };
 
 struct semel_pipeline {
@@ -46,7 +48,8 @@ struct semel_pipeline {
 	struct semel_relay_tally tally;
 	struct hearing hearing;
 	struct progress progress;
-	bool more; /* the last look has left something */
+	bool more;        /* the last look has left something */
+	bool broker_lost; /* the last outage was the broker's: the store may still be there */
 };
 
 /* ---- hearing --------------------------------------------------------------------------------- */
@@ -60,6 +63,14 @@ static void answer(struct semel_pipeline *pipeline, struct semel_flight *flight,
 					  status);
 }
 
+static void fail_hearing(struct hearing *hearing, semel_status status, const char *reason)
+{
+	if (hearing->status != SEMEL_OK)
+		return;
+	hearing->status = status;
+	snprintf(hearing->reason, sizeof hearing->reason, "%s", reason);
+}
+
 static void hear(const struct semel_publish_outcome *outcome, void *user)
 {
 	struct semel_pipeline *pipeline = user;
@@ -67,6 +78,10 @@ static void hear(const struct semel_publish_outcome *outcome, void *user)
 	const struct semel_flight *flight = outcome->token;
 	int64_t took_us = outcome->took_us;
 
+	if (outcome->status != SEMEL_OK && !semel_status_is_about_event(outcome->status)) {
+		fail_hearing(hearing, outcome->status, outcome->reason);
+		return;
+	}
 	if (hearing->began_ms == 0)
 		hearing->began_ms = semel_steady_ms(pipeline->env);
 	if (took_us <= 0)
@@ -76,7 +91,8 @@ static void hear(const struct semel_publish_outcome *outcome, void *user)
 		semel_relay_span(flight, outcome->status, pipeline->env);
 	answer(pipeline, outcome->token, outcome->status, outcome->reason);
 	if (outcome->status == SEMEL_OK && hearing->status == SEMEL_OK)
-		hearing->status = semel_failpoint(SEMEL_FP_RELAY_AFTER_CONFIRM, NULL);
+		fail_hearing(hearing, semel_failpoint(SEMEL_FP_RELAY_AFTER_CONFIRM, NULL),
+			     "failpoint relay.after-confirm");
 }
 
 static semel_status poll_broker(struct semel_pipeline *pipeline, int64_t wait_ms,
@@ -89,11 +105,13 @@ static semel_status poll_broker(struct semel_pipeline *pipeline, int64_t wait_ms
 	semel_status status = broker->driver->poll(broker, wait_ms, hear, pipeline, error);
 	semel_meter_end(SEMEL_WORK_CONFIRM, began_us);
 	if (status == SEMEL_OK && pipeline->hearing.status != SEMEL_OK)
-		status = semel_error_set(error, pipeline->hearing.status,
-					 "failpoint relay.after-confirm");
-	if (status != SEMEL_OK)
-		return status;
-	return semel_window_check_time(&pipeline->window, broker->driver->blocked(broker), error);
+		status = semel_error_set(error, pipeline->hearing.status, "%s",
+					 pipeline->hearing.reason);
+	if (status == SEMEL_OK)
+		status = semel_window_check_time(&pipeline->window, broker->driver->blocked(broker),
+						 error);
+	pipeline->broker_lost = status != SEMEL_OK;
+	return status;
 }
 
 /* ---- offering -------------------------------------------------------------------------------- */
@@ -106,47 +124,59 @@ static bool must_wait(const struct semel_pipeline *pipeline, const struct semel_
 	       semel_window_is_behind_refused(&pipeline->window, load, at);
 }
 
-/* The broker has no room: hears it out for a while. */
+static bool is_amid_transaction(const struct semel_pipeline *pipeline)
+{
+	return semel_transactions_are_amid(&pipeline->transactions, pipeline->source);
+}
+
+/* A transaction that is refused is marked when all of it was: a part of it that is sent again by
+ * somebody else would be shown without the rest. */
+static semel_status note_refusals(struct semel_pipeline *pipeline, semel_error *error)
+{
+	if (pipeline->window.unnoted == 0 || is_amid_transaction(pipeline))
+		return SEMEL_OK;
+	return semel_marking_note(&pipeline->marking, &pipeline->progress.marking, error);
+}
+
+/* The broker has no room: hears it out for a while. This may take as long as the broker has to
+ * answer, and the leases are shorter than that. */
 static semel_status make_room(struct semel_pipeline *pipeline, semel_error *error)
 {
+	struct semel_marking *marking = &pipeline->marking;
 	semel_status status = poll_broker(pipeline, POLL_MS, error);
 
 	if (pipeline->source->driver->beat)
 		pipeline->source->driver->beat(pipeline->source);
-	return status;
+	if (status == SEMEL_OK && !semel_transactions_are_joined(&pipeline->transactions))
+		status = note_refusals(pipeline, error);
+	return status == SEMEL_OK ? semel_lanes_renew(marking->lanes, marking->store, error)
+				  : status;
 }
 
-/* FULL: it has to wait behind an event that was refused while the broker had no room. */
+/* *answer_out: OK, it is on its way; FULL, it has to wait behind an event that was refused while
+ * the broker had no room; else the broker has refused it at once. */
 static semel_status publish(struct semel_pipeline *pipeline, struct semel_load *load, uint32_t at,
-			    semel_error *error)
+			    semel_status *answer_out, semel_error *error)
 {
 	struct semel_broker *broker = pipeline->broker;
 	struct semel_flight *flight = &load->flights[at];
 	struct semel_outbox_row *row = &load->batch.rows[at];
-	semel_status status;
 
 	if (SEMEL_PLANTED("new-id-on-retry")) {
 		char id[SEMEL_UUID_SIZE];
 		semel_uuid_make(pipeline->env, id);
 		row->event.id = semel_arena_text(load->arena, id, strlen(id));
 	}
-	while ((status = broker->driver->publish(broker, &row->event, &flight->passage, flight,
-						 error)) == SEMEL_FULL) {
-		status = make_room(pipeline, error);
-		if (status != SEMEL_OK)
+	while ((*answer_out = broker->driver->publish(broker, &row->event, &flight->passage, flight,
+						      error)) == SEMEL_FULL) {
+		semel_status status = make_room(pipeline, error);
+		if (status != SEMEL_OK || must_wait(pipeline, load, at))
 			return status;
-		if (must_wait(pipeline, load, at))
-			return SEMEL_FULL;
 	}
-	return status;
-}
-
-/* Said at once instead of later; nobody else's event is the worse for it. */
-static bool is_about_event(semel_status status)
-{
-	semel_class class = semel_status_class(status);
-
-	return class == SEMEL_CLASS_REJECT || class == SEMEL_CLASS_RETRY;
+	if (*answer_out == SEMEL_OK || semel_status_is_about_event(*answer_out))
+		return SEMEL_OK;
+	pipeline->broker_lost = true;
+	return *answer_out;
 }
 
 /* What is left of a transaction that cannot be shown is refused as well. */
@@ -179,16 +209,17 @@ static semel_status offer_row(struct semel_pipeline *pipeline, struct semel_load
 		answer(pipeline, flight, SEMEL_NACKED, "failpoint relay.before-publish");
 		return SEMEL_OK;
 	}
-	status = publish(pipeline, load, at, error);
-	if (status == SEMEL_FULL) {
+	semel_status said = SEMEL_OK;
+	status = publish(pipeline, load, at, &said, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (said == SEMEL_OK)
+		return semel_failpoint(SEMEL_FP_RELAY_AFTER_PUBLISH, error);
+	if (said == SEMEL_FULL)
 		hold(pipeline, flight);
-		return SEMEL_OK;
-	}
-	if (is_about_event(status)) {
-		answer(pipeline, flight, status, error->text);
-		return SEMEL_OK;
-	}
-	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_RELAY_AFTER_PUBLISH, error) : status;
+	else
+		answer(pipeline, flight, said, error->text);
+	return SEMEL_OK;
 }
 
 /* The load is the pipeline's from here on. */
@@ -211,11 +242,6 @@ static semel_status offer(struct semel_pipeline *pipeline, struct semel_load *lo
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
-
-static bool is_amid_transaction(const struct semel_pipeline *pipeline)
-{
-	return semel_transactions_are_amid(&pipeline->transactions, pipeline->source);
-}
 
 static struct semel_room room_in(const struct semel_pipeline *pipeline)
 {
@@ -338,11 +364,14 @@ static semel_status hear_answers(struct semel_pipeline *pipeline, enum semel_ste
 static semel_status settle(struct semel_pipeline *pipeline, enum semel_step kind,
 			   semel_error *error)
 {
+	semel_status status = note_refusals(pipeline, error);
+
+	if (status != SEMEL_OK)
+		return status;
 	if (kind != SEMEL_STEP_FINISH && mark_at_ms(pipeline) > semel_steady_ms(pipeline->env))
 		return SEMEL_OK;
 	int64_t began_us = semel_meter_begin();
-	semel_status status =
-		semel_marking_settle(&pipeline->marking, &pipeline->progress.settled, error);
+	status = semel_marking_settle(&pipeline->marking, &pipeline->progress.marking, error);
 	semel_meter_end(SEMEL_WORK_MARK, began_us);
 	return status;
 }
@@ -399,9 +428,9 @@ int64_t semel_pipeline_rest_ms(const struct semel_pipeline *pipeline, int64_t mo
 		.mark_at_ms = mark_at_ms(pipeline),
 		.unanswered = pipeline->window.unanswered,
 		.answers = answers_of(pipeline),
-		.progressed = pipeline->progress.read || pipeline->progress.settled,
+		.progressed = pipeline->progress.read || pipeline->progress.marking.settled,
 		.may_read = pipeline->more && semel_pipeline_has_room(pipeline),
-		.owes = pipeline->progress.owes,
+		.owes = pipeline->progress.owes || pipeline->progress.marking.deferred,
 	};
 
 	return semel_rest_ms(&facts);
@@ -467,10 +496,26 @@ void semel_pipeline_connect(struct semel_pipeline *pipeline, semel_store *store,
 {
 	semel_window_reset(&pipeline->window);
 	semel_transactions_reset(&pipeline->transactions);
-	pipeline->progress.read = pipeline->more = false;
+	pipeline->progress.read = pipeline->more = pipeline->broker_lost = false;
 	pipeline->broker = broker;
 	pipeline->marking.store = store;
 	pipeline->source->driver->connect(pipeline->source, store, &pipeline->window.loads);
+}
+
+void semel_pipeline_salvage(struct semel_pipeline *pipeline)
+{
+	semel_error error = { .status = SEMEL_OK };
+
+	if (!pipeline->window.loads.flying || is_amid_transaction(pipeline))
+		return;
+	if (semel_marking_salvage(&pipeline->marking, &error) != SEMEL_OK)
+		semel_log(SEMEL_LOG_WARN, "answered events are not marked, and are sent again",
+			  &(struct semel_log_fields){ .error = error.text });
+}
+
+bool semel_pipeline_has_lost_broker(const struct semel_pipeline *pipeline)
+{
+	return pipeline->broker_lost;
 }
 
 uint64_t semel_pipeline_published(const struct semel_pipeline *pipeline)

@@ -4,6 +4,7 @@
  * Invariants, beside those of window.h, marking.h, transactions.h and rest.h:
  * - After a refusal nothing more is read until it is marked, so that its siblings are found held.
  * - After an outage everything not marked is read again: the same ids once more, never fewer.
+ * - While the broker is waited for, refusals are marked and leases renewed.
  */
 #ifndef SEMEL_RELAY_PIPELINE_H
 #define SEMEL_RELAY_PIPELINE_H
@@ -51,6 +52,11 @@ bool semel_pipeline_is_carrying(const struct semel_pipeline *pipeline);
 bool semel_pipeline_has_more(const struct semel_pipeline *pipeline);
 /* More would be read if it were there. */
 bool semel_pipeline_has_room(const struct semel_pipeline *pipeline);
+/* Before the connections are let go of: marks what was answered in loads that are not answered as a
+ * whole, so that it is not sent again. The next call connects or closes. */
+void semel_pipeline_salvage(struct semel_pipeline *pipeline);
+/* The last step failed at the broker. */
+bool semel_pipeline_has_lost_broker(const struct semel_pipeline *pipeline);
 uint64_t semel_pipeline_published(const struct semel_pipeline *pipeline);
 /* pipeline may be NULL. */
 void semel_pipeline_close(struct semel_pipeline *pipeline);

@@ -144,10 +144,16 @@ static bool has_row(const struct semel_load *load, int64_t seq)
 	return low < load->batch.count && load->batch.rows[low].seq == seq;
 }
 
+/* What was read under an older lease is never marked, so it is read again. */
+static bool is_of_lane(const struct semel_load *load, const struct semel_lane *lane)
+{
+	return load->lane == lane && load->epoch == lane->lease.epoch;
+}
+
 static bool is_in_flight(const struct poll *poll, const struct semel_lane *lane, int64_t seq)
 {
 	for (const struct semel_load *load = poll->loads->flying; load; load = load->next)
-		if (load->lane == lane && !load->exceptions && has_row(load, seq))
+		if (is_of_lane(load, lane) && !load->exceptions && has_row(load, seq))
 			return true;
 	return false;
 }
@@ -209,7 +215,7 @@ static uint32_t rows_in_flight(const struct poll *poll, const struct semel_lane 
 	uint32_t rows = 0;
 
 	for (const struct semel_load *load = poll->loads->flying; load; load = load->next)
-		if (load->lane == lane)
+		if (is_of_lane(load, lane))
 			rows += load->batch.count;
 	return rows;
 }
@@ -311,7 +317,7 @@ static struct semel_load *hand_out(struct poll *poll)
 static bool exceptions_in_flight(const struct poll *poll, const struct semel_lane *lane)
 {
 	for (const struct semel_load *load = poll->loads->flying; load; load = load->next)
-		if (load->exceptions && load->lane == lane)
+		if (load->exceptions && is_of_lane(load, lane))
 			return true;
 	return false;
 }

@@ -263,6 +263,8 @@ static int64_t let_go(struct semel_relay *relay, const semel_error *error)
 	snprintf(relay->trouble, sizeof relay->trouble, "%s", error->text);
 	semel_log(SEMEL_LOG_WARN, "the relay waits for store and broker",
 		  &(struct semel_log_fields){ .error = error->text, .attempt = relay->outages });
+	if (relay->store && relay->broker && semel_pipeline_has_lost_broker(relay->pipeline))
+		semel_pipeline_salvage(relay->pipeline);
 	disconnect_all(relay);
 	if (relay->source->driver->guard)
 		relay->source->driver->guard(relay->source);
@@ -332,19 +334,35 @@ static void rest(struct semel_relay *relay)
 	relay->looks = driver->rouse(relay->source) || relay->looks;
 }
 
-/* Marks what the broker still answers for, within the grace. One that is blocked answers nothing;
- * what it has comes again. */
-static void finish(struct semel_relay *relay)
+/* Hears and marks what the broker still answers for, and keeps the leases meanwhile: the grace is
+ * longer than they are. */
+static semel_status hear_the_rest(struct semel_relay *relay, bool *busy, semel_error *error)
 {
 	int64_t until_ms = semel_steady_ms(relay->env) + GRACE_MS;
+	semel_status status = SEMEL_OK;
+
+	while (*busy && status == SEMEL_OK && !relay->broker->driver->blocked(relay->broker) &&
+	       semel_steady_ms(relay->env) < until_ms) {
+		status = semel_lanes_renew(&relay->lanes, relay->store, error);
+		if (status == SEMEL_OK)
+			status = semel_pipeline_step(relay->pipeline, SEMEL_STEP_FINISH, busy,
+						     error);
+	}
+	return status;
+}
+
+/* Within the grace. A broker that is blocked answers nothing; what it has comes again, but what was
+ * answered is marked before the lanes are released. */
+static void finish(struct semel_relay *relay)
+{
 	semel_error error = { .status = SEMEL_OK };
 	bool busy = relay->store && relay->broker;
+	semel_status status = SEMEL_OK;
 
-	while (busy && !relay->broker->driver->blocked(relay->broker) &&
-	       semel_steady_ms(relay->env) < until_ms)
-		if (semel_pipeline_step(relay->pipeline, SEMEL_STEP_FINISH, &busy, &error) !=
-		    SEMEL_OK)
-			return;
+	if (busy)
+		status = hear_the_rest(relay, &busy, &error);
+	if (busy && (status == SEMEL_OK || semel_pipeline_has_lost_broker(relay->pipeline)))
+		semel_pipeline_salvage(relay->pipeline);
 }
 
 semel_status semel_relay_run(semel_relay *relay, semel_error *error)

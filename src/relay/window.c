@@ -6,7 +6,7 @@
 void semel_window_reset(struct semel_window *window)
 {
 	semel_loads_ground(&window->loads);
-	window->rows = window->unanswered = 0;
+	window->rows = window->unanswered = window->unnoted = 0;
 	window->bytes = 0;
 	window->refused = false;
 }
@@ -43,8 +43,19 @@ void semel_window_answer(struct semel_window *window, struct semel_flight *fligh
 	if (load->unanswered == 0)
 		load->answered_at_ms = semel_steady_ms(window->env);
 	window->unanswered--;
-	if (answer != SEMEL_OK)
-		load->refused = window->refused = true;
+	if (answer == SEMEL_OK)
+		return;
+	load->refused = window->refused = true;
+	if (answer != SEMEL_HELD) {
+		load->unnoted++;
+		window->unnoted++;
+	}
+}
+
+void semel_window_note(struct semel_window *window, struct semel_load *load)
+{
+	window->unnoted -= load->unnoted;
+	load->unnoted = 0;
 }
 
 static bool has_refused(const struct semel_window *window)
@@ -57,6 +68,7 @@ static bool has_refused(const struct semel_window *window)
 
 void semel_window_remove(struct semel_window *window, struct semel_load *load)
 {
+	semel_window_note(window, load);
 	window->bytes -= load->bytes;
 	window->rows -= load->batch.count;
 	semel_load_land(&window->loads, load);

@@ -5,7 +5,7 @@
  * - It is bounded by rows and bytes, and a row counts until it is marked: a crash repeats no more.
  * - A window that is nearly full is not topped up row by row: a statement for a few rows costs
  *   nearly as much as one for many.
- * - After a refusal there is no room until it is marked, so that its siblings are found held.
+ * - After a refusal there is no room until its load is marked, so that its siblings are found held.
  * - An event has one answer. One that does not come within the confirm time-out is an outage; a
  *   broker that has told us to wait is not late.
  */
@@ -27,7 +27,8 @@ struct semel_window {
 	uint32_t rows;
 	uint32_t unanswered;
 	uint64_t bytes;
-	bool refused;          /* an event in it was */
+	uint32_t unnoted;      /* refused, and not marked; without those that are HELD */
+	bool refused;          /* an event in it was, and its load is not marked as a whole */
 	int64_t offered_at_ms; /* steady: the last load, */
 	bool seldom;           /* which came a while after the one before */
 };
@@ -39,6 +40,8 @@ void semel_window_add(struct semel_window *window, struct semel_load *load);
 /* The answer to one event; reason need not outlive the call. */
 void semel_window_answer(struct semel_window *window, struct semel_flight *flight,
 			 semel_status answer, const char *reason);
+/* Its refusals are marked. */
+void semel_window_note(struct semel_window *window, struct semel_load *load);
 /* The load is marked, or another relay's; it is spare again. */
 void semel_window_remove(struct semel_window *window, struct semel_load *load);
 /* How much may be read. amid: in the middle of a transaction, for whose end a refusal waits. */

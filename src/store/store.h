@@ -115,6 +115,7 @@ struct semel_mark_batch {
 	int64_t low_seq; /* the lane's new low mark */
 	int64_t now_ms;
 	int64_t expires_at_ms; /* the lease's new end */
+	bool unseen_ok; /* a refused row that cannot be seen has been waited for long enough */
 };
 
 /* One lane of a fetch over several, and of a mark. */
@@ -495,9 +496,10 @@ struct semel_store_driver {
 					 int64_t now_ms, struct semel_outbox_batch *batch,
 					 semel_error *error);
 	/* One transaction: checks the fence, applies the marks, moves the low mark and renews the
-	 * lease. LEASE_LOST: nothing was done. A FAILED mark of an event whose dead letter was
-	 * REPLAYED returns to that entry. PUBLISHED of an exception lets the next one of its
-	 * aggregate go. */
+	 * lease. LEASE_LOST: nothing was done. NOT_FINISHED: neither, for a refused row came
+	 * through the change stream and cannot be seen yet; the same call later. A FAILED mark of
+	 * an event whose dead letter was REPLAYED returns to that entry. PUBLISHED of an exception
+	 * lets the next one of its aggregate go. */
 	semel_status (*outbox_mark)(semel_store *store, struct semel_lease *lease,
 				    const struct semel_mark_batch *batch, semel_error *error);
 	/* Optional. The same for several, a lane more than once with the same low_seq, in one

@@ -246,6 +246,48 @@ static void whoever_waited_for_a_hold_or_a_letter_sees_what_became_of_them(void 
 	semel_libpq.finish(watcher);
 }
 
+/* ---- a refusal of what the change stream told of before its commit could be seen --------------
+ */
+
+static void a_refusal_of_a_row_that_cannot_be_seen_yet_is_marked_once_it_can(void **state)
+{
+	(void)state;
+	PGconn *writer = connect_as_application(), *watcher = connect_as_application();
+	semel_store *store = store_open_one();
+	struct store_relay relay;
+	store_relay_open(&relay, store, "r");
+	postgres_ask(writer, "BEGIN; INSERT INTO semel_outbox (id, aggregate_type, aggregate_id,"
+			     " event_type, payload) VALUES ('e1', 'order', 'a', 't', '{}')");
+	int64_t seq = atoll(postgres_ask(writer, "SELECT seq FROM semel_outbox"));
+	int lane = atoi(postgres_ask(writer, "SELECT lane FROM semel_outbox"));
+	const struct semel_outbox_row row = { .seq = seq,
+					      .lane = lane,
+					      .event = { .id = SEMEL_TEXT("e1"),
+							 .type = SEMEL_TEXT("t"),
+							 .topic = SEMEL_TEXT("order.events"),
+							 .aggregate_type = SEMEL_TEXT("order"),
+							 .aggregate_id = SEMEL_TEXT("a"),
+							 .payload = SEMEL_TEXT("{}") } };
+	const struct semel_mark mark = {
+		.row = &row, .kind = SEMEL_MARK_FAILED, .attempts = 1, .reason = "no", .holds = true
+	};
+	const struct semel_mark_batch batch = {
+		.marks = &mark, .count = 1, .now_ms = STORE_NOW, .expires_at_ms = STORE_NOW + 5000
+	};
+	struct semel_lease *lease = &relay.leases.all[lane];
+	assert_int_equal(store->driver->outbox_mark(store, lease, &batch, NULL),
+			 SEMEL_NOT_FINISHED);
+	assert_answer(watcher, "SELECT count(*) FROM semel_dead_letter", "0");
+	postgres_ask(writer, "COMMIT");
+	assert_ok(store->driver->outbox_mark(store, lease, &batch, NULL));
+	assert_answer(watcher, "SELECT status || attempts FROM semel_outbox", "FAILED1");
+	assert_answer(watcher, "SELECT count(*) FROM semel_dead_letter", "1");
+	store_relay_close(&relay);
+	semel_store_close(store);
+	semel_libpq.finish(writer);
+	semel_libpq.finish(watcher);
+}
+
 static const struct CMUnitTest tests[] = {
 	POSTGRES_TEST(a_hold_that_has_just_gained_a_follower_is_not_pruned),
 	POSTGRES_TEST(a_letter_that_comes_back_while_it_is_pruned_stays_and_leaves_no_claim),
@@ -253,6 +295,7 @@ static const struct CMUnitTest tests[] = {
 	POSTGRES_TEST(an_event_that_is_just_parked_goes_when_the_one_before_it_is_discarded),
 	POSTGRES_TEST(a_discard_waits_for_a_consumer_that_has_the_hold_and_neither_fails),
 	POSTGRES_TEST(whoever_waited_for_a_hold_or_a_letter_sees_what_became_of_them),
+	POSTGRES_TEST(a_refusal_of_a_row_that_cannot_be_seen_yet_is_marked_once_it_can),
 };
 
 int main(void)

@@ -13,9 +13,10 @@
 
 #include "base/error.h"
 #include "base/wake.h"
+#include "observe/log.h"
 #include "store/rules.h"
 
-#define VISIBLE_MS 10000
+#define VISIBLE_MS 20
 
 /* The many: confirmed rows of the run. One statement is one transaction. */
 static const struct semel_pg_query mark_run = {
@@ -139,11 +140,11 @@ static semel_status try_refusal(semel_tx tx, const struct semel_mark *mark,
 	return semel_pg_change(tx, &mark_refused, &params, changed_out, error);
 }
 
-/* The change stream tells of a commit a little before others see it, and with a synchronous standby
- * long before. A row that somebody has deleted is not waited for in vain for long. */
+/* The change stream tells of a commit a little before others see it. The lease is locked meanwhile,
+ * so a longer wait is the caller's, between two calls. */
 static semel_status note_refusal(semel_tx tx, const struct semel_mark *mark,
 				 const struct exception *exception, const char *state,
-				 semel_error *error)
+				 bool unseen_ok, semel_error *error)
 {
 	int64_t until_ms = semel_steady_ms(semel_tx_env(tx)) + VISIBLE_MS;
 	uint64_t changed = 0;
@@ -152,24 +153,36 @@ static semel_status note_refusal(semel_tx tx, const struct semel_mark *mark,
 		semel_wake_pause_in(semel_tx_env(tx), 2);
 		status = try_refusal(tx, mark, exception, state, &changed, error);
 	}
-	return status;
+	if (status != SEMEL_OK || changed > 0)
+		return status;
+	if (!unseen_ok)
+		return semel_error_set(error, SEMEL_NOT_FINISHED,
+				       "the refused event %s cannot be seen in the outbox yet",
+				       mark->row->event.id.data);
+	semel_log(SEMEL_LOG_WARN, "a refused event is not in the outbox, and its row is not marked",
+		  &(struct semel_log_fields){ .message_id = mark->row->event.id.data,
+					      .attempt = mark->attempts,
+					      .error = mark->reason });
+	return SEMEL_OK;
 }
 
 static semel_status mark_failed(semel_tx tx, const struct semel_mark *mark,
-				struct exception *exception, int64_t now_ms, semel_error *error)
+				struct exception *exception, const struct semel_mark_batch *batch,
+				semel_error *error)
 {
 	exception->state = "failed";
 	exception->blocks = mark->blocks;
-	semel_status status = note_refusal(tx, mark, exception, "FAILED", error);
+	semel_status status = note_refusal(tx, mark, exception, "FAILED", batch->unseen_ok, error);
 	if (status == SEMEL_OK)
-		status = semel_dead_bury(tx, mark, now_ms, error);
+		status = semel_dead_bury(tx, mark, batch->now_ms, error);
 	if (status != SEMEL_OK)
 		return status;
 	return mark->holds ? put(tx, exception, error) : let_go(tx, exception, error);
 }
 
 static semel_status mark_other(semel_tx tx, const struct semel_lease *lease,
-			       const struct semel_mark *mark, int64_t now_ms, semel_error *error)
+			       const struct semel_mark *mark, const struct semel_mark_batch *batch,
+			       semel_error *error)
 {
 	struct exception exception = exception_of(lease, mark->row, "retry");
 	semel_status status = SEMEL_OK;
@@ -178,10 +191,10 @@ static semel_status mark_other(semel_tx tx, const struct semel_lease *lease,
 		return let_go(tx, &exception, error);
 	case SEMEL_MARK_RETRY:
 		exception.due_ms = mark->due_ms;
-		status = note_refusal(tx, mark, &exception, "NEW", error);
+		status = note_refusal(tx, mark, &exception, "NEW", batch->unseen_ok, error);
 		return status == SEMEL_OK ? put(tx, &exception, error) : status;
 	case SEMEL_MARK_FAILED:
-		return mark_failed(tx, mark, &exception, now_ms, error);
+		return mark_failed(tx, mark, &exception, batch, error);
 	case SEMEL_MARK_PARKED:
 		return park(tx, &exception, error);
 	}
@@ -296,7 +309,7 @@ static semel_status mark_all(semel_store *store, struct semel_lease *lease,
 		status = mark_published(store, lease, batch, error);
 	for (size_t i = 0; i < batch->count && status == SEMEL_OK; i++)
 		if (!is_plain(&batch->marks[i]))
-			status = mark_other(tx, lease, &batch->marks[i], batch->now_ms, error);
+			status = mark_other(tx, lease, &batch->marks[i], batch, error);
 	return semel_pg_leave(store, entered, status, error);
 }
 

@@ -2,6 +2,8 @@
 /* The pipeline between a store and a broker that answer when they are told to. */
 #include "relay/pipeline.h"
 
+#include "base/error.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,9 +41,12 @@ static const struct semel_env env = { .now_ms = tell_time,
 /* ---- a store with one row ---------------------------------------------------------------------
  */
 
-static uint32_t written; /* rows, all of one aggregate and one transaction */
-static unsigned marked, failed;
-static int64_t marked_epoch;
+static uint32_t written;    /* rows, all of one aggregate and one transaction */
+static bool apart;          /* each is of an aggregate of its own */
+static int64_t complete_to; /* nothing will come late up to here; -1: to the last row */
+static unsigned marked, failed, published, renewed;
+static int64_t marked_epoch, marked_low;
+static semel_status mark_status;
 
 static semel_status look(semel_store *store, struct semel_lane_look *looks, size_t count,
 			 int64_t now_ms, semel_error *error)
@@ -60,7 +65,7 @@ static semel_status fetch(semel_store *store, const struct semel_lease *lease, i
 	(void)store, (void)lease, (void)error;
 	const struct semel_text names[] = { SEMEL_TEXT("e1"), SEMEL_TEXT("e2") };
 	batch->count = after_seq < 1 ? written : 0;
-	batch->complete_seq = written;
+	batch->complete_seq = complete_to >= 0 ? complete_to : written;
 	for (uint32_t i = 0; i < batch->count; i++)
 		batch->rows[i] = (struct semel_outbox_row){
 			.seq = i + 1,
@@ -68,7 +73,7 @@ static semel_status fetch(semel_store *store, const struct semel_lease *lease, i
 			.transaction = 7,
 			.event = { .id = names[i],
 				   .aggregate_type = SEMEL_TEXT("order"),
-				   .aggregate_id = SEMEL_TEXT("a"),
+				   .aggregate_id = apart ? names[i] : SEMEL_TEXT("a"),
 				   .topic = SEMEL_TEXT("order.events"),
 				   .payload = SEMEL_TEXT("{}") },
 		};
@@ -78,17 +83,32 @@ static semel_status fetch(semel_store *store, const struct semel_lease *lease, i
 static semel_status mark(semel_store *store, struct semel_lease *lease,
 			 const struct semel_mark_batch *batch, semel_error *error)
 {
-	(void)store, (void)error;
+	(void)store;
+	if (mark_status != SEMEL_OK)
+		return semel_error_set(error, mark_status, "the store says so");
 	marked += (unsigned)batch->count;
 	marked_epoch = lease->epoch;
-	for (size_t i = 0; i < batch->count; i++)
+	marked_low = batch->low_seq;
+	for (size_t i = 0; i < batch->count; i++) {
 		failed += batch->marks[i].kind == SEMEL_MARK_FAILED;
+		published += batch->marks[i].kind == SEMEL_MARK_PUBLISHED;
+	}
 	return SEMEL_OK;
 }
 
-static const struct semel_store_driver store_driver = {
-	.scheme = "test", .outbox_look = look, .outbox_fetch = fetch, .outbox_mark = mark
-};
+static semel_status renew(semel_store *store, struct semel_lease *lease, int64_t expires_at_ms,
+			  semel_error *error)
+{
+	(void)store, (void)lease, (void)expires_at_ms, (void)error;
+	renewed++;
+	return SEMEL_OK;
+}
+
+static const struct semel_store_driver store_driver = { .scheme = "test",
+							.outbox_look = look,
+							.outbox_fetch = fetch,
+							.outbox_mark = mark,
+							.lease_renew = renew };
 
 /* ---- a broker that keeps its answers back -----------------------------------------------------
  */
@@ -96,14 +116,19 @@ static const struct semel_store_driver store_driver = {
 static void *tokens[8];
 static unsigned offered, answered, allowed, room;
 static semel_status verdict;
+static semel_status next_verdict; /* of those after the first */
+static semel_status publish_status;
+static bool jammed;            /* it takes the first and never another one */
 static const char *blocked_by; /* NULL: it takes everything */
 
 static semel_status publish(struct semel_broker *broker, const struct semel_event *event,
 			    const struct semel_passage *passage, void *token, semel_error *error)
 {
-	(void)broker, (void)event, (void)passage, (void)error;
-	if (offered - answered >= room)
+	(void)broker, (void)event, (void)passage;
+	if (offered - answered >= room || (jammed && offered > 0))
 		return SEMEL_FULL;
+	if (publish_status != SEMEL_OK)
+		return semel_error_set(error, publish_status, "the broker says so");
 	tokens[offered++] = token;
 	return SEMEL_OK;
 }
@@ -116,6 +141,7 @@ static semel_status poll_answers(struct semel_broker *broker, int64_t wait_ms,
 	while (answered < allowed && answered < offered) {
 		struct semel_publish_outcome outcome = { .token = tokens[answered++],
 							 .status = verdict };
+		verdict = next_verdict;
 		seen(&outcome, user);
 	}
 	return SEMEL_OK;
@@ -181,13 +207,17 @@ static int set_up_with(bool transactions)
 		.confirm_timeout_ms = CONFIRM_TIMEOUT_MS,
 		.refusal = { .attempts_max = 3, .backoff = { 10, 10 } },
 	};
-	marked = failed = offered = answered = allowed = 0;
+	marked = failed = published = renewed = offered = answered = allowed = 0;
+	marked_low = -1;
+	mark_status = publish_status = SEMEL_OK;
+	apart = jammed = false;
+	complete_to = -1;
 	written = 1;
 	room = 8;
 	clock_ms = 1000000;
 	ticks_ms = 0;
 	blocked_by = NULL;
-	verdict = SEMEL_OK;
+	verdict = next_verdict = SEMEL_OK;
 	lane = (struct semel_lane){ .lease = { .epoch = 1 } };
 	lanes = (struct semel_lanes){ .env = &env, .lease_ms = 5000, .count = 1, .lanes = &lane };
 	assert_int_equal(semel_source_open_poll(&env, &lanes, &source, NULL), SEMEL_OK);
@@ -272,6 +302,28 @@ static void a_lane_that_was_taken_again_is_read_and_marked_anew(void **state)
 	assert_int_equal(marked_epoch, 3);
 }
 
+/* Low marks pass what is in flight once it is complete: what an older lease had is not. */
+static void what_an_older_lease_had_in_flight_is_read_again_with_late_rows(void **state)
+{
+	(void)state;
+	written = 2;
+	step();
+	assert_int_equal(offered, 2);
+	lose_and_take_again();
+	written = 1;
+	complete_to = 0;
+	step();
+	assert_int_equal(offered, 3);
+	written = 2;
+	complete_to = 2;
+	step();
+	assert_int_equal(offered, 4);
+	allowed = 8;
+	step();
+	assert_int_equal(marked, 2);
+	assert_int_equal(marked_low, 2);
+}
+
 static void an_event_that_waited_for_room_does_not_pass_one_that_was_refused_meanwhile(void **state)
 {
 	(void)state;
@@ -308,6 +360,125 @@ static void without_transactions_what_is_behind_a_refused_event_waits(void **sta
 	assert_int_equal(offered, 1);
 	assert_int_equal(marked, 2);
 	assert_int_equal(failed, 1);
+}
+
+/* ---- a refusal, and the rest of its load -------------------------------------------------------
+ */
+
+static void a_refusal_is_marked_while_the_rest_of_its_load_is_not_answered(void **state)
+{
+	(void)state;
+	written = 2;
+	verdict = SEMEL_INVALID;
+	allowed = 1;
+	step();
+	assert_int_equal(offered, 2);
+	assert_int_equal(failed, 1);
+	assert_int_equal(marked, 1);
+	assert_int_equal(marked_low, 0); /* the low mark passes nothing that is not marked */
+	step();
+	assert_int_equal(marked, 1);
+	allowed = 2;
+	step();
+	assert_int_equal(published, 1);
+	assert_int_equal(marked, 2); /* each once */
+	assert_int_equal(marked_low, 2);
+	assert_false(semel_pipeline_is_carrying(pipeline));
+	assert_int_equal(semel_pipeline_published(pipeline), 1);
+}
+
+static void a_refusal_that_was_heard_while_the_broker_had_no_room_is_marked_at_once(void **state)
+{
+	(void)state;
+	semel_error error = { .status = SEMEL_OK };
+	bool busy = false;
+	written = 2;
+	apart = jammed = true;
+	verdict = SEMEL_INVALID;
+	allowed = 1;
+	ticks_ms = 1000;
+	assert_int_equal(semel_pipeline_step(pipeline, SEMEL_STEP_READ, &busy, &error),
+			 SEMEL_OUTAGE);
+	assert_int_equal(offered, 1);
+	assert_int_equal(failed, 1);
+}
+
+static void a_refusal_of_a_row_that_cannot_be_seen_yet_is_marked_later(void **state)
+{
+	(void)state;
+	verdict = SEMEL_INVALID;
+	allowed = 1;
+	mark_status = SEMEL_NOT_FINISHED;
+	for (int i = 0; i < 3; i++)
+		step();
+	assert_int_equal(marked, 0);
+	assert_true(semel_pipeline_is_carrying(pipeline));
+	mark_status = SEMEL_OK;
+	step();
+	assert_int_equal(failed, 1);
+	assert_int_equal(offered, 1);
+}
+
+static void leases_are_renewed_while_the_broker_has_no_room(void **state)
+{
+	(void)state;
+	semel_error error = { .status = SEMEL_OK };
+	bool busy = false;
+	written = 2;
+	room = 1;
+	ticks_ms = 1000;
+	assert_int_equal(semel_pipeline_step(pipeline, SEMEL_STEP_READ, &busy, &error),
+			 SEMEL_OUTAGE);
+	assert_in_range(renewed, CONFIRM_TIMEOUT_MS / 5000, CONFIRM_TIMEOUT_MS / 1000);
+}
+
+static void what_was_answered_is_marked_before_the_connections_are_let_go(void **state)
+{
+	(void)state;
+	written = 2;
+	allowed = 1;
+	step();
+	assert_int_equal(marked, 0);
+	semel_pipeline_salvage(pipeline);
+	assert_int_equal(published, 1);
+	assert_int_equal(marked, 1);
+	assert_int_equal(marked_low, 0);
+}
+
+static void what_was_answered_under_an_older_lease_is_not(void **state)
+{
+	(void)state;
+	written = 2;
+	allowed = 1;
+	step();
+	lane.lease.epoch += 2;
+	semel_pipeline_salvage(pipeline);
+	assert_int_equal(marked, 0);
+}
+
+static void an_answer_that_speaks_of_no_event_costs_none_an_attempt(void **state)
+{
+	(void)state;
+	semel_error error = { .status = SEMEL_OK };
+	bool busy = false;
+	verdict = SEMEL_CONFIG;
+	allowed = 1;
+	assert_int_equal(semel_pipeline_step(pipeline, SEMEL_STEP_READ, &busy, &error),
+			 SEMEL_CONFIG);
+	assert_int_equal(marked, 0);
+}
+
+static void an_offer_that_fails_for_a_setting_costs_no_attempt(void **state)
+{
+	(void)state;
+	semel_error error = { .status = SEMEL_OK };
+	bool busy = false;
+	publish_status = SEMEL_CONFIG;
+	assert_int_equal(semel_pipeline_step(pipeline, SEMEL_STEP_READ, &busy, &error),
+			 SEMEL_CONFIG);
+	publish_status = SEMEL_OK;
+	step();
+	assert_int_equal(marked, 0);
 }
 
 /* ---- a broker that does not answer ------------------------------------------------------------
@@ -388,6 +559,29 @@ int main(void)
 			a_broker_that_makes_no_room_within_the_limit_is_an_outage, set_up,
 			tear_down),
 		cmocka_unit_test_setup_teardown(what_was_answered_is_not_late, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_refusal_is_marked_while_the_rest_of_its_load_is_not_answered, set_up,
+			tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_refusal_that_was_heard_while_the_broker_had_no_room_is_marked_at_once,
+			set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_refusal_of_a_row_that_cannot_be_seen_yet_is_marked_later, set_up,
+			tear_down),
+		cmocka_unit_test_setup_teardown(leases_are_renewed_while_the_broker_has_no_room,
+						set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			what_was_answered_is_marked_before_the_connections_are_let_go, set_up,
+			tear_down),
+		cmocka_unit_test_setup_teardown(what_was_answered_under_an_older_lease_is_not,
+						set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			an_answer_that_speaks_of_no_event_costs_none_an_attempt, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(an_offer_that_fails_for_a_setting_costs_no_attempt,
+						set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			what_an_older_lease_had_in_flight_is_read_again_with_late_rows, set_up,
+			tear_down),
 		cmocka_unit_test_setup_teardown(
 			a_broker_that_has_told_us_to_wait_has_the_whole_limit_again_afterwards,
 			set_up, tear_down),
