@@ -91,10 +91,21 @@ static semel_status keep(struct semel_lanes *lanes, semel_store *store, struct s
 		start_reading(lane);
 		lanes->tenure++;
 	}
+	/* Nothing is on its way: whatever was read, and passed by, is settled. */
+	if (lane->in_flight == 0 && lane->cursor > lane->lease.low_seq)
+		lane->lease.low_seq = lane->cursor;
+	int64_t epoch = lane->lease.epoch;
 	semel_status status =
 		store->driver->lease_renew(store, &lane->lease, semel_lanes_expiry(lanes), error);
 	if (status == SEMEL_LEASE_LOST)
 		lose(lanes, lane);
+	if (status == SEMEL_OK && lane->lease.epoch != epoch) {
+		semel_logf(SEMEL_LOG_WARN,
+			   "lane %d has events below its low mark; it is read again from %lld",
+			   lane->lease.lane, (long long)lane->lease.low_seq);
+		start_reading(lane);
+		lanes->tenure++;
+	}
 	return status;
 }
 

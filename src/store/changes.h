@@ -50,6 +50,7 @@ struct semel_flush {
 	const uint32_t *xids;
 	size_t count;
 	bool again;        /* it was sent before, and not all of them could be marked */
+	bool marks;        /* rows are marked one by one, and not only passed by the low marks */
 	uint64_t position; /* settled once this flush is */
 	int64_t now_ms, expires_at_ms;
 };

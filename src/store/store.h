@@ -473,7 +473,12 @@ struct semel_store_driver {
 	 * LEASE_LOST: somebody was quicker. */
 	semel_status (*lease_take)(semel_store *store, struct semel_lease *lease, const char *owner,
 				   int64_t expires_at_ms, semel_error *error);
-	/* LEASE_LOST when the fence has moved on. */
+	/* Moves the low mark up to that of *lease. LEASE_LOST when the fence has moved on. A higher
+	 * epoch and a lower low_seq come back where rows at or below the low mark were never sent
+	 * (numbers that began anew, rows that were written with numbers of their own): the lane is
+	 * still ours, and is read from there. Some rows are looked at with each call, so it may
+	 * take a while until one is found. Exceptions whose events are gone or were marked by hand
+	 * are let go. */
 	semel_status (*lease_renew)(semel_store *store, struct semel_lease *lease,
 				    int64_t expires_at_ms, semel_error *error);
 	void (*lease_release)(semel_store *store, const struct semel_lease *lease);

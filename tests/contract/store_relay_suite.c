@@ -163,6 +163,50 @@ static void a_published_event_does_not_come_again(void **state)
 	semel_store_close(store);
 }
 
+/* As rows that were written by hand with numbers of their own, or after the numbers began anew. */
+static void rows_below_the_low_mark_that_were_never_sent_are_found(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one(), *other = store_open_one();
+	struct store_relay relay, heir;
+	store_publish(store, "e1", "a", "e2", "a", NULL);
+	store_relay_open(&relay, store, "r");
+	store_relay_fetch(&relay, 0);
+	struct semel_lease *lease = store_relay_lease(&relay, 0);
+	int32_t lane = lease->lane;
+	int64_t first = relay.rows[0].seq, low = relay.rows[1].seq;
+	lease->low_seq = low;
+	assert_ok(store->driver->lease_renew(store, lease, STORE_NOW + 7000, NULL));
+	assert_int_equal(lease->low_seq, low);
+	assert_int_equal(store_leases(store).all[lane].low_seq, low);
+	store_relay_open(&heir, other, "heir");
+	assert_int_equal(heir.leases.all[lane].low_seq, first - 1);
+	assert_true(heir.leases.all[lane].epoch > lease->epoch);
+	assert_string_equal(store_relay_fetch(&heir, first - 1), "e1 e2");
+	store_relay_close(&heir);
+	store_relay_close(&relay);
+	semel_store_close(other);
+	semel_store_close(store);
+}
+
+static void a_low_mark_above_every_number_drawn_is_not_believed(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct store_relay relay;
+	store_publish(store, "e1", "a", NULL);
+	store_relay_open(&relay, store, "r");
+	store_relay_fetch(&relay, 0);
+	struct semel_lease *lease = store_relay_lease(&relay, 0);
+	int64_t epoch = lease->epoch;
+	lease->low_seq = relay.rows[0].seq + 1000;
+	assert_ok(store->driver->lease_renew(store, lease, STORE_NOW + 7000, NULL));
+	assert_int_equal(lease->low_seq, 0);
+	assert_true(lease->epoch > epoch);
+	store_relay_close(&relay);
+	semel_store_close(store);
+}
+
 static void marks_touch_the_rows_they_name_and_no_other(void **state)
 {
 	(void)state;
@@ -412,6 +456,8 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(only_its_owner_releases_a_lane),
 	cmocka_unit_test(a_relay_that_lost_its_lane_cannot_mark),
 	cmocka_unit_test(a_published_event_does_not_come_again),
+	cmocka_unit_test(rows_below_the_low_mark_that_were_never_sent_are_found),
+	cmocka_unit_test(a_low_mark_above_every_number_drawn_is_not_believed),
 	cmocka_unit_test(marks_touch_the_rows_they_name_and_no_other),
 	cmocka_unit_test(a_refused_event_holds_its_aggregate_and_no_other),
 	cmocka_unit_test(exceptions_of_an_aggregate_come_back_one_by_one_in_order),

@@ -80,6 +80,7 @@ static semel_status send_pile(struct semel_cdc *cdc, semel_error *error)
 				     .xids = cdc->sent.xids,
 				     .count = cdc->sent.count,
 				     .again = cdc->resend_wait_ms > 0,
+				     .marks = cdc->options.marks,
 				     .position = cdc->sent_position,
 				     .now_ms = semel_now_ms(cdc->env),
 				     .expires_at_ms = semel_lanes_expiry(cdc->lanes) };

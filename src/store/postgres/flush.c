@@ -19,7 +19,9 @@
 static const struct semel_pg_query flush_rows = {
 	"mark events as published",
 	"WITH fence AS (UPDATE semel_lease l SET low_seq = greatest(l.low_seq, c.low_seq),"
-	" expires_at = $5::timestamptz FROM unnest($1::smallint[], $2::bigint[], $4::bigint[])"
+	" unmarked_seq = CASE WHEN $14 THEN l.unmarked_seq"
+	" ELSE greatest(l.unmarked_seq, c.low_seq) END, expires_at = $5::timestamptz"
+	" FROM unnest($1::smallint[], $2::bigint[], $4::bigint[])"
 	" AS c (lane, epoch, low_seq) WHERE l.lane = c.lane AND l.epoch = c.epoch AND l.owner = $3"
 	" RETURNING l.lane),"
 	" marked AS (UPDATE semel_outbox o SET status = 'PUBLISHED', published_at = $6::timestamptz"
@@ -66,6 +68,7 @@ static void add_params(struct semel_pg_changes *changes, const struct semel_flus
 	semel_pg_add_int(params, (int64_t)flush->lease_count);
 	semel_pg_add_int(params, (int64_t)flush->count);
 	semel_pg_add_bool(params, changes->flush.lenient);
+	semel_pg_add_bool(params, flush->marks);
 }
 
 static bool are_visible(const struct semel_pg_changes *changes, const struct semel_flush *flush)

@@ -19,10 +19,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What was proven was proven of other numbers. */
+static void forget(struct semel_pg_store *store)
+{
+	store->horizon.drawn_seq = store->horizon.proven_seq = 0;
+	store->horizon.count = 0;
+	store->horizon.waiting_since_ms = 0;
+	free(store->horizon.suspects);
+	store->horizon.suspects = NULL;
+}
+
 void semel_pg_horizon_saw(struct semel_pg_store *store, int64_t drawn_seq)
 {
-	if (drawn_seq > store->horizon.drawn_seq)
-		store->horizon.drawn_seq = drawn_seq;
+	if (drawn_seq < store->horizon.drawn_seq)
+		forget(store);
+	store->horizon.drawn_seq = drawn_seq;
+}
+
+void semel_pg_horizon_of(struct semel_pg_store *store, int64_t numbers)
+{
+	if (store->horizon.numbers != 0 && store->horizon.numbers != numbers)
+		forget(store);
+	store->horizon.numbers = numbers;
 }
 
 void semel_pg_horizon_note(struct semel_pg_store *store, uint64_t xid)

@@ -10,9 +10,15 @@
 
 #define LEASE_COLUMNS "lane, epoch, owner, " SEMEL_PG_MS("expires_at")
 /* A low mark above every number that was drawn is from before the numbers went back: a copy of the
- * tables without their sequence (logical replication copies none). Nothing it says is true. */
-#define LOW_SEQ                                                                                    \
-	"CASE WHEN low_seq > (SELECT last_value FROM semel_outbox_seq) THEN 0 ELSE low_seq END"
+ * tables without their sequence (logical replication copies none). So is one under a sequence that
+ * was restarted, however far it has come since: that has another file. Nothing it says is true. */
+#define NUMBERS "pg_relation_filenode('semel_outbox_seq')"
+#define WENT_BACK(low)                                                                             \
+	"(" low " > (SELECT last_value FROM semel_outbox_seq)"                                     \
+	" OR coalesce(numbers <> " NUMBERS ", false))"
+#define TRUE_LOW(low) "CASE WHEN " WENT_BACK(low) " THEN 0 ELSE " low " END"
+#define LOW_SEQ       TRUE_LOW("low_seq")
+#define HIGHER_LOW    "greatest(low_seq, $5)"
 
 static const struct semel_pg_query list_lanes = { "read the leases",
 						  "SELECT " LEASE_COLUMNS ", " LOW_SEQ
@@ -21,15 +27,28 @@ static const struct semel_pg_query list_lanes = { "read the leases",
 static const struct semel_pg_query take_lane = {
 	"take a lane",
 	"UPDATE semel_lease SET owner = $3, epoch = epoch + 1, expires_at = $4::timestamptz,"
-	" low_seq = " LOW_SEQ
+	" low_seq = " LOW_SEQ ", numbers = " NUMBERS
 	" WHERE lane = (SELECT lane FROM semel_lease WHERE lane = $1 AND epoch = $2"
 	" FOR UPDATE SKIP LOCKED) AND epoch = $2 RETURNING " LEASE_COLUMNS
-	", low_seq, pg_current_xact_id()::text::bigint"
+	", low_seq, pg_current_xact_id()::text::bigint, numbers"
 };
+/* Where the numbers went back, all that was read so far is read anew, under a new epoch. */
 static const struct semel_pg_query renew_lane = {
-	"renew a lease", "UPDATE semel_lease SET expires_at = $4::timestamptz, low_seq = " LOW_SEQ
-			 " WHERE lane = $1 AND epoch = $2 AND owner = $3"
-			 " RETURNING " LEASE_COLUMNS ", low_seq, pg_current_xact_id()::text::bigint"
+	"renew a lease",
+	"UPDATE semel_lease SET expires_at = $4::timestamptz, low_seq = " TRUE_LOW(
+		HIGHER_LOW) ", numbers = " NUMBERS
+			    ", epoch = epoch + " WENT_BACK(
+				    HIGHER_LOW) "::int"
+						" WHERE lane = $1 AND epoch = $2 AND owner = $3 "
+						"RETURNING " LEASE_COLUMNS
+						", low_seq, pg_current_xact_id()::text::bigint, "
+						"numbers"
+};
+static const struct semel_pg_query rewind_lane = {
+	"go back to an event below the low mark",
+	"UPDATE semel_lease SET expires_at = $4::timestamptz, low_seq = least(low_seq, $5 - 1),"
+	" epoch = epoch + 1 WHERE lane = $1 AND epoch = $2 AND owner = $3 RETURNING " LEASE_COLUMNS
+	", low_seq, pg_current_xact_id()::text::bigint, numbers"
 };
 static const struct semel_pg_query release_lane = {
 	"release a lane", "UPDATE semel_lease SET owner = '', expires_at = NULL"
@@ -172,8 +191,10 @@ static semel_status look_at_numbers(semel_store *store, semel_error *error)
 	return status;
 }
 
+/* seq NULL: the statement has no such parameter. */
 static semel_status update_lease(semel_store *store, const struct semel_pg_query *query,
-				 const char *owner, struct semel_lease *lease, semel_error *error)
+				 const char *owner, struct semel_lease *lease, const int64_t *seq,
+				 semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	semel_tx tx = semel_pg_tx(store);
@@ -182,6 +203,8 @@ static semel_status update_lease(semel_store *store, const struct semel_pg_query
 	semel_pg_add_int(&params, lease->epoch);
 	semel_pg_add_string(&params, owner);
 	semel_pg_add_time(&params, semel_pg_clock_theirs(tx, lease->expires_at_ms));
+	if (seq != NULL)
+		semel_pg_add_int(&params, *seq);
 	semel_status status = semel_pg_run(tx, query, &params, &result, error);
 	if (status == SEMEL_OK && semel_pg_rows(result) == 0)
 		status = semel_error_set(error, SEMEL_LEASE_LOST,
@@ -189,10 +212,22 @@ static semel_status update_lease(semel_store *store, const struct semel_pg_query
 					 (int)lease->lane, (long long)lease->epoch);
 	if (status == SEMEL_OK) {
 		read_lease(tx, result, 0, lease);
+		semel_pg_horizon_of(semel_pg_of(store), semel_pg_int(result, 0, 6));
 		semel_pg_horizon_note(semel_pg_of(store), (uint64_t)semel_pg_int(result, 0, 5));
 	}
 	semel_pg_clear(result);
 	return status;
+}
+
+/* Goes back to what was passed by, if there is something. */
+static semel_status sweep(semel_store *store, const char *owner, struct semel_lease *lease,
+			  semel_error *error)
+{
+	int64_t found_seq = 0;
+	semel_status status = semel_pg_sweep(semel_pg_of(store), lease, &found_seq, error);
+	if (status != SEMEL_OK || found_seq == 0)
+		return status;
+	return update_lease(store, &rewind_lane, owner, lease, &found_seq, error);
 }
 
 semel_status semel_pg_lease_take(semel_store *store, struct semel_lease *lease, const char *owner,
@@ -204,16 +239,21 @@ semel_status semel_pg_lease_take(semel_store *store, struct semel_lease *lease, 
 	semel_pg_previous_clear(semel_pg_of(store)->previous);
 	semel_pg_of(store)->recalled = 0;
 	lease->expires_at_ms = expires_at_ms;
-	return status == SEMEL_OK ? update_lease(store, &take_lane, owner, lease, error) : status;
+	if (status == SEMEL_OK)
+		status = update_lease(store, &take_lane, owner, lease, NULL, error);
+	return status == SEMEL_OK ? sweep(store, owner, lease, error) : status;
 }
 
 semel_status semel_pg_lease_renew(semel_store *store, struct semel_lease *lease,
 				  int64_t expires_at_ms, semel_error *error)
 {
 	char owner[SEMEL_OWNER_SIZE];
+	int64_t epoch = lease->epoch, low_seq = lease->low_seq;
 	snprintf(owner, sizeof(owner), "%s", lease->owner);
 	lease->expires_at_ms = expires_at_ms;
-	return update_lease(store, &renew_lane, owner, lease, error);
+	semel_status status = update_lease(store, &renew_lane, owner, lease, &low_seq, error);
+	return status == SEMEL_OK && lease->epoch == epoch ? sweep(store, owner, lease, error)
+							   : status;
 }
 
 /* What is not released runs out. */

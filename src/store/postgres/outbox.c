@@ -320,9 +320,9 @@ semel_status semel_pg_outbox_look(semel_store *base, struct semel_lane_look *loo
 	semel_buffer_free(&lanes);
 	semel_buffer_free(&afters);
 	for (int i = 0; i < semel_pg_rows(result); i++) {
+		semel_pg_horizon_saw(store, semel_pg_int(result, i, 3));
 		int64_t proven =
 			semel_pg_horizon_reach(store, (uint64_t)semel_pg_int(result, i, 2));
-		semel_pg_horizon_saw(store, semel_pg_int(result, i, 3));
 		bool asked = looks[i].after_seq != INT64_MAX;
 		looks[i].run = !asked || semel_pg_bool(result, i, 0);
 		looks[i].due = semel_pg_bool(result, i, 1);
@@ -407,8 +407,8 @@ semel_status semel_pg_outbox_fetch_lanes(semel_store *base, const struct semel_l
 		status = ask_for_runs(base, reads, count, &result, error);
 	int rows = semel_pg_rows(result);
 	if (rows > 0) {
-		(void)semel_pg_horizon_reach(store, (uint64_t)semel_pg_int(result, 0, XMIN));
 		semel_pg_horizon_saw(store, semel_pg_int(result, 0, DRAWN));
+		(void)semel_pg_horizon_reach(store, (uint64_t)semel_pg_int(result, 0, XMIN));
 	}
 	for (int at = 0, last = 0; at < rows && status == SEMEL_OK; at++) {
 		int number = (int)semel_pg_int(result, at, NUMBER);

@@ -12,7 +12,7 @@
 #include "store/postgres/previous.h"
 #include "store/store.h"
 
-#define SEMEL_PG_SCHEMA       6  /* the newest version that this code knows */
+#define SEMEL_PG_SCHEMA       7  /* the newest version that this code knows */
 #define SEMEL_PG_LANES        16 /* as the schema's generated column makes them */
 #define SEMEL_PG_PARAMS_MAX   26
 #define SEMEL_PG_PREPARED_MAX 96
@@ -74,12 +74,17 @@ struct semel_pg_store {
 	uint32_t recalled; /* lanes, as bits, whose last published events are in it */
 	struct {           /* what is known of late commits; see horizon.c */
 		int64_t drawn_seq, proven_seq;
+		int64_t numbers; /* the file of the sequence that gave them out; 0: not known */
 		struct semel_pg_note notes[SEMEL_PG_NOTES_MAX];
 		uint32_t count;
 		int64_t waiting_since_ms, asked_at_ms, told_at_ms; /* steady */
 		char *suspects; /* owned; those who wrote when drawn_seq was suspects_seq */
 		int64_t suspects_seq;
 	} horizon;
+	struct { /* of each lane; see sweep.c */
+		int64_t after_seq[SEMEL_PG_LANES];
+		int64_t next_ms[SEMEL_PG_LANES]; /* steady */
+	} sweep;
 	struct { /* where the last bounded prune stopped; see retention.c */
 		size_t kind;
 		int64_t lane, seq;
@@ -192,8 +197,10 @@ void semel_pg_add_array(struct semel_pg_params *params, struct semel_buffer *buf
 
 /* ---- what commits late (horizon.c) ----------------------------------------------------------- */
 
-/* Numbers up to seq were drawn before now. */
+/* Numbers up to seq were drawn before now. Lower than what was seen before: they went back. */
 void semel_pg_horizon_saw(struct semel_pg_store *store, int64_t drawn_seq);
+/* The file of the sequence; another one than before: its numbers began anew. */
+void semel_pg_horizon_of(struct semel_pg_store *store, int64_t numbers);
 /* A transaction of ours has got this number since. */
 void semel_pg_horizon_note(struct semel_pg_store *store, uint64_t xid);
 /* The oldest transaction that a snapshot knows to be open. The result: everything at or below it
@@ -202,6 +209,14 @@ int64_t semel_pg_horizon_reach(struct semel_pg_store *store, uint64_t xmin);
 /* From time to time: looks closer when somebody is open for long, and names him in the log. What it
  * finds out holds for later snapshots. */
 semel_status semel_pg_horizon_tend(struct semel_pg_store *store, semel_error *error);
+
+/* ---- what was changed by hand (sweep.c) -------------------------------------------------------
+ */
+
+/* A bounded look at the lane, which is ours. *found_out: the first row at or below the low mark
+ * that was never sent; 0: none so far. */
+semel_status semel_pg_sweep(struct semel_pg_store *store, const struct semel_lease *lease,
+			    int64_t *found_out, semel_error *error);
 
 /* ---- whose clock (clock.c) ------------------------------------------------------------------- */
 

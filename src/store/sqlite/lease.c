@@ -5,18 +5,35 @@
 
 #include "base/error.h"
 
+/* A low mark above every number that was drawn is from before the numbers began anew. */
+#define WENT_BACK(low)                                                                             \
+	"(" low " > coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'semel_outbox'), 0))"
+#define TRUE_LOW(low) "CASE WHEN " WENT_BACK(low) " THEN 0 ELSE " low " END"
+#define LOW_SEQ       TRUE_LOW("low_seq")
+#define HIGHER_LOW    "max(low_seq, ?5)"
+
 static const struct semel_sqlite_query list_lanes = {
 	SEMEL_SQL_ONCE, "read the leases",
-	"SELECT lane, epoch, owner, expires_at, low_seq FROM semel_lease WHERE lane = 0"
+	"SELECT lane, epoch, owner, expires_at, " LOW_SEQ " FROM semel_lease WHERE lane = 0"
 };
 static const struct semel_sqlite_query take_lane = {
 	SEMEL_SQL_ONCE, "take a lane",
-	"UPDATE semel_lease SET owner = ?3, epoch = epoch + 1, expires_at = ?4"
+	"UPDATE semel_lease SET owner = ?3, epoch = epoch + 1, expires_at = ?4, low_seq = " LOW_SEQ
 	" WHERE lane = ?1 AND epoch = ?2 RETURNING lane, epoch, owner, expires_at, low_seq"
 };
+/* Where the numbers went back, all that was read so far is read anew, under a new epoch. */
 static const struct semel_sqlite_query renew_lane = {
 	SEMEL_SQL_ONCE, "renew a lease",
-	"UPDATE semel_lease SET expires_at = ?4 WHERE lane = ?1 AND epoch = ?2 AND owner = ?3"
+	"UPDATE semel_lease SET expires_at = ?4, low_seq = " TRUE_LOW(
+		HIGHER_LOW) ", epoch = epoch + " WENT_BACK(HIGHER_LOW) " WHERE lane = ?1 AND epoch "
+								       "= ?2 AND owner = ?3"
+								       " RETURNING lane, epoch, "
+								       "owner, expires_at, low_seq"
+};
+static const struct semel_sqlite_query rewind_lane = {
+	SEMEL_SQL_ONCE, "go back to an event below the low mark",
+	"UPDATE semel_lease SET expires_at = ?4, low_seq = min(low_seq, ?5 - 1), epoch = epoch + 1"
+	" WHERE lane = ?1 AND epoch = ?2 AND owner = ?3"
 	" RETURNING lane, epoch, owner, expires_at, low_seq"
 };
 static const struct semel_sqlite_query release_lane = {
@@ -96,9 +113,10 @@ semel_status semel_sqlite_lease_list(semel_store *store, struct semel_lease *lea
 }
 
 /* The first row that comes back is read before the statement is run to its end, and only then is
- * the change committed. */
+ * the change committed. seq NULL: the statement has no such parameter. */
 static semel_status update_lease(semel_store *store, const struct semel_sqlite_query *query,
-				 const char *owner, struct semel_lease *lease, semel_error *error)
+				 const char *owner, struct semel_lease *lease, const int64_t *seq,
+				 semel_error *error)
 {
 	semel_tx tx = semel_sqlite_tx(store);
 	char expires[SEMEL_TIME_SIZE];
@@ -112,6 +130,8 @@ static semel_status update_lease(semel_store *store, const struct semel_sqlite_q
 	sqlite3_bind_int64(statement, 2, lease->epoch);
 	semel_sqlite_bind_string(statement, 3, owner);
 	semel_sqlite_bind_time(statement, 4, lease->expires_at_ms, expires);
+	if (seq != NULL)
+		sqlite3_bind_int64(statement, 5, *seq);
 	status = semel_sqlite_step(tx, query, statement, &row, error);
 	if (status == SEMEL_OK && !row)
 		status = error_of_loss(lease, error);
@@ -125,20 +145,35 @@ static semel_status update_lease(semel_store *store, const struct semel_sqlite_q
 	return status;
 }
 
+/* Goes back to what was passed by, if there is something. */
+static semel_status sweep(semel_store *store, const char *owner, struct semel_lease *lease,
+			  semel_error *error)
+{
+	int64_t found_seq = 0;
+	semel_status status = semel_sqlite_sweep(store, lease, &found_seq, error);
+	if (status != SEMEL_OK || found_seq == 0)
+		return status;
+	return update_lease(store, &rewind_lane, owner, lease, &found_seq, error);
+}
+
 semel_status semel_sqlite_lease_take(semel_store *store, struct semel_lease *lease,
 				     const char *owner, int64_t expires_at_ms, semel_error *error)
 {
 	lease->expires_at_ms = expires_at_ms;
-	return update_lease(store, &take_lane, owner, lease, error);
+	semel_status status = update_lease(store, &take_lane, owner, lease, NULL, error);
+	return status == SEMEL_OK ? sweep(store, owner, lease, error) : status;
 }
 
 semel_status semel_sqlite_lease_renew(semel_store *store, struct semel_lease *lease,
 				      int64_t expires_at_ms, semel_error *error)
 {
 	char owner[SEMEL_OWNER_SIZE];
+	int64_t epoch = lease->epoch, low_seq = lease->low_seq;
 	sqlite3_snprintf((int)sizeof(owner), owner, "%s", lease->owner);
 	lease->expires_at_ms = expires_at_ms;
-	return update_lease(store, &renew_lane, owner, lease, error);
+	semel_status status = update_lease(store, &renew_lane, owner, lease, &low_seq, error);
+	return status == SEMEL_OK && lease->epoch == epoch ? sweep(store, owner, lease, error)
+							   : status;
 }
 
 /* What is not released runs out. */

@@ -64,6 +64,10 @@ struct semel_sqlite_store {
 	bool savepoint_open;
 	sqlite3_stmt *statements[SEMEL_SQL_COUNT];
 	struct semel_sqlite_effects *effects;
+	struct { /* see sweep.c */
+		int64_t after_seq;
+		int64_t next_ms; /* steady */
+	} sweep;
 	struct { /* where the last bounded prune stopped */
 		int64_t seq;
 		char *scope, *event_id; /* owned; NULL: at the start */
@@ -171,6 +175,10 @@ semel_status semel_sqlite_lease_take(semel_store *store, struct semel_lease *lea
 semel_status semel_sqlite_lease_renew(semel_store *store, struct semel_lease *lease,
 				      int64_t expires_at_ms, semel_error *error);
 void semel_sqlite_lease_release(semel_store *store, const struct semel_lease *lease);
+/* A bounded look at the lane, which is ours. *found_out: the first row at or below the low mark
+ * that was never sent; 0: none so far. */
+semel_status semel_sqlite_sweep(semel_store *store, const struct semel_lease *lease,
+				int64_t *found_out, semel_error *error);
 
 /* mark.c */
 semel_status semel_sqlite_outbox_mark(semel_store *store, struct semel_lease *lease,

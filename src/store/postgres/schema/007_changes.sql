@@ -1,0 +1,74 @@
+-- SPDX-License-Identifier: Apache-2.0
+-- ---- tables that must not be emptied under a running system --------------------------------------
+
+-- A relay remembers up to which number everything is sent; a consumer, what it has processed. Whoever
+-- empties a table takes that away behind their backs, and numbers that begin anew are passed over.
+-- A test suite that starts each test with empty tables says so, in the transaction that empties them:
+-- SET LOCAL semel.allow_truncate = 'on'. Then every relay loses its lanes, and begins from the first
+-- number.
+CREATE FUNCTION semel_refuse_truncate() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	IF TG_TABLE_NAME = 'semel_schema' THEN
+		RAISE EXCEPTION 'semel_schema says which tables there are, and is never emptied'
+			USING ERRCODE = 'check_violation',
+			HINT = 'Leave semel_schema out of the TRUNCATE.';
+	END IF;
+	IF current_setting('semel.allow_truncate', true) IS DISTINCT FROM 'on' THEN
+		RAISE EXCEPTION '% must not be emptied: events would be lost or repeated', TG_TABLE_NAME
+			USING ERRCODE = 'check_violation', HINT = 'To forget what is old, run semel prune.'
+			' A test suite may empty the tables: SET LOCAL semel.allow_truncate = ''on'','
+			' in the same transaction.';
+	END IF;
+	IF TG_TABLE_NAME = 'semel_outbox' THEN
+		EXECUTE format('DELETE FROM %I.semel_outbox_exception', TG_TABLE_SCHEMA);
+		EXECUTE format('UPDATE %I.semel_lease SET low_seq = 0, epoch = epoch + 1, owner = '''','
+			' expires_at = NULL', TG_TABLE_SCHEMA);
+	END IF;
+	RETURN NULL;
+END $$;
+
+-- Lanes without rows are an error; and an epoch never comes again.
+CREATE FUNCTION semel_put_lanes_back() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	EXECUTE format('INSERT INTO %I.semel_lease (lane, epoch) SELECT lane,'
+		' (date_part(''epoch'', clock_timestamp()) * 1000)::bigint'
+		' FROM generate_series(0, 15) AS lane ON CONFLICT DO NOTHING', TG_TABLE_SCHEMA);
+	RETURN NULL;
+END $$;
+
+-- In the order in which those at work take their locks.
+DO $$
+DECLARE
+	name text;
+BEGIN
+	FOREACH name IN ARRAY ARRAY['semel_position', 'semel_hold', 'semel_running',
+		'semel_inbox', 'semel_inbox_other', 'semel_inbox_key', 'semel_dead_letter',
+		'semel_subscription', 'semel_subscription_topic', 'semel_lease', 'semel_slot',
+		'semel_outbox', 'semel_outbox_exception', 'semel_meta', 'semel_schema'] LOOP
+		EXECUTE format('CREATE TRIGGER semel_refuse_truncate BEFORE TRUNCATE ON %I'
+			' FOR EACH STATEMENT EXECUTE FUNCTION semel_refuse_truncate()', name);
+	END LOOP;
+END $$;
+CREATE TRIGGER semel_put_lanes_back AFTER TRUNCATE ON semel_lease
+FOR EACH STATEMENT EXECUTE FUNCTION semel_put_lanes_back();
+
+-- ---- numbers that went back -----------------------------------------------------------------------
+
+-- A low mark is true for the sequence that gave the numbers out. One that was restarted, or came from
+-- a dump, has another file. NULL: not known, from before this column.
+ALTER TABLE semel_lease ADD COLUMN numbers oid;
+
+-- Rows at or below it need not be marked one by one (relay --marks off): nothing can be told of them
+-- but that they are below the low mark. Whether that was so before this column is not known.
+ALTER TABLE semel_lease ADD COLUMN unmarked_seq bigint NOT NULL DEFAULT 0;
+UPDATE semel_lease SET unmarked_seq = low_seq WHERE EXISTS (SELECT 1 FROM semel_slot);
+
+-- ---- the order of exceptions ----------------------------------------------------------------------
+
+-- Exceptions of an aggregate go in the order of (place, seq). place is where the transaction was
+-- committed in the server's log, for events that came through the change stream; 0: not known, and
+-- the numbers decide.
+ALTER TABLE semel_outbox_exception ADD COLUMN place bigint NOT NULL DEFAULT 0;
+DROP INDEX semel_outbox_exception_aggregate;
+CREATE INDEX semel_outbox_exception_aggregate
+	ON semel_outbox_exception (aggregate_type, aggregate_id, place, seq);

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What no relay would ever come to, because somebody has changed the tables by hand.
+ *
+ * - A row at or below its lane's low mark that was never sent: its number was given by hand (COPY,
+ * a restored table), or the sequence was set back and has passed the mark since. The low mark goes
+ *   back to it.
+ * - An exception whose row is gone, or was marked by hand: it goes, and the next one of its
+ *   aggregate may go. One that is parked behind nobody may go at once.
+ * With every renewal of a lease a bounded stretch of its lane is looked at; a round over, the next
+ * one begins after a while. Where rows are not marked one by one (relay --marks off), the low mark
+ * is all that tells; unmarked_seq remembers how far that goes.
+ */
+#include "store/postgres/postgres.h"
+
+#include "base/env.h"
+#include "observe/log.h"
+
+#define ROWS_PER_STEP 500
+#define REST_MS       10000
+
+static const struct semel_pg_query look_below = {
+	"look for events below the low mark",
+	"SELECT count(*), coalesce(max(s.seq), 0), coalesce(min(s.seq) FILTER (WHERE s.status ="
+	" 'NEW' AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception x WHERE x.lane = $1"
+	" AND x.seq = s.seq)), 0) FROM (SELECT o.seq, o.status FROM semel_outbox o WHERE o.lane = "
+	"$1"
+	" AND o.seq > greatest($2, (SELECT unmarked_seq FROM semel_lease WHERE lane = $1))"
+	" AND o.seq <= $3 ORDER BY o.lane, o.seq LIMIT $4) AS s"
+};
+static const struct semel_pg_query any_exception = {
+	"look for exceptions",
+	"SELECT EXISTS (SELECT 1 FROM semel_outbox_exception WHERE lane = $1)"
+};
+static const struct semel_pg_query drop_orphans = {
+	"let exceptions go whose events are settled",
+	"DELETE FROM semel_outbox_exception x WHERE x.lane = $1 AND NOT EXISTS (SELECT 1"
+	" FROM semel_outbox o WHERE o.lane = x.lane AND o.seq = x.seq AND o.status <> 'PUBLISHED')"
+};
+static const struct semel_pg_query free_heads = {
+	"let events go that wait for nobody",
+	"UPDATE semel_outbox_exception x SET state = 'due' WHERE x.lane = $1"
+	" AND x.state = 'parked' AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception e"
+	" WHERE e.aggregate_type = x.aggregate_type AND e.aggregate_id = x.aggregate_id"
+	" AND (e.place, e.seq) < (x.place, x.seq))"
+};
+static const struct semel_pg_query fence = {
+	"look for events that wait for nobody",
+	"SELECT 1 FROM semel_lease WHERE lane = $1 AND epoch = $2 AND owner = $3 FOR UPDATE"
+};
+
+static semel_status run_for_lane(semel_tx tx, const struct semel_pg_query *query, int32_t lane,
+				 uint64_t *changed_out, semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	semel_pg_add_int(&params, lane);
+	return semel_pg_change(tx, query, &params, changed_out, error);
+}
+
+static semel_status look_for_exceptions(semel_tx tx, int32_t lane, bool *any_out,
+					semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	PGresult *result = NULL;
+	semel_pg_add_int(&params, lane);
+	semel_status status = semel_pg_run(tx, &any_exception, &params, &result, error);
+	*any_out = status == SEMEL_OK && semel_pg_bool(result, 0, 0);
+	semel_pg_clear(result);
+	return status;
+}
+
+/* Whoever changes the exceptions of a lane has the lock of its lease, and looks after that. */
+static semel_status tidy_exceptions(semel_store *store, const struct semel_lease *lease,
+				    semel_error *error)
+{
+	semel_tx tx = semel_pg_tx(store);
+	struct semel_pg_params params = { 0 };
+	uint64_t gone = 0, freed = 0;
+	bool entered = false, any = false;
+	semel_status status = look_for_exceptions(tx, lease->lane, &any, error);
+	if (status != SEMEL_OK || !any)
+		return status;
+	status = semel_pg_enter(store, &entered, error);
+	semel_pg_add_int(&params, lease->lane);
+	semel_pg_add_int(&params, lease->epoch);
+	semel_pg_add_string(&params, lease->owner);
+	if (status == SEMEL_OK)
+		status = semel_pg_run(tx, &fence, &params, NULL, error);
+	if (status == SEMEL_OK)
+		status = run_for_lane(tx, &drop_orphans, lease->lane, &gone, error);
+	if (status == SEMEL_OK)
+		status = run_for_lane(tx, &free_heads, lease->lane, &freed, error);
+	status = semel_pg_leave(store, entered, status, error);
+	if (status == SEMEL_OK && gone + freed > 0)
+		semel_logf(
+			SEMEL_LOG_WARN,
+			"events of lane %d waited behind one that was removed by hand; they go on",
+			(int)lease->lane);
+	return status;
+}
+
+/* The round of a lane is over: the next one begins later. */
+static void rest(struct semel_pg_store *store, int32_t lane, int64_t now_ms)
+{
+	store->sweep.after_seq[lane] = 0;
+	store->sweep.next_ms[lane] = now_ms + REST_MS;
+}
+
+semel_status semel_pg_sweep(struct semel_pg_store *store, const struct semel_lease *lease,
+			    int64_t *found_out, semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	PGresult *result = NULL;
+	int32_t lane = lease->lane;
+	int64_t now_ms = semel_steady_ms(semel_store_env(&store->base));
+	semel_status status = SEMEL_OK;
+	*found_out = 0;
+	if (now_ms < store->sweep.next_ms[lane])
+		return SEMEL_OK;
+	if (store->sweep.after_seq[lane] == 0)
+		status = tidy_exceptions(&store->base, lease, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_pg_add_int(&params, lane);
+	semel_pg_add_int(&params, store->sweep.after_seq[lane]);
+	semel_pg_add_int(&params, lease->low_seq);
+	semel_pg_add_int(&params, ROWS_PER_STEP);
+	status = semel_pg_run(semel_pg_tx(&store->base), &look_below, &params, &result, error);
+	if (status == SEMEL_OK) {
+		*found_out = semel_pg_int(result, 0, 2);
+		store->sweep.after_seq[lane] = semel_pg_int(result, 0, 1);
+		if (semel_pg_int(result, 0, 0) < ROWS_PER_STEP || *found_out != 0)
+			rest(store, lane, now_ms);
+	}
+	semel_pg_clear(result);
+	return status;
+}

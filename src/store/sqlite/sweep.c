@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the relay would never come to, because somebody has changed the tables by hand.
+ *
+ * - A row at or below the low mark that was never sent: its number was given by hand, or the
+ * numbers began anew and have passed the mark since. The low mark goes back to it.
+ * - An exception whose row is gone, or was marked by hand: it goes, and the next one of its
+ *   aggregate may go.
+ * With every renewal of the lease a bounded stretch is looked at; a round over, the next one begins
+ * after a while. Nothing is written where nothing is found: SQLite has one writer at a time.
+ */
+#include "store/sqlite/sqlite.h"
+
+#include "base/env.h"
+#include "observe/log.h"
+
+#define ROWS_PER_STEP 2000
+#define REST_MS       10000
+
+static const struct semel_sqlite_query look_below = {
+	SEMEL_SQL_ONCE, "look for events below the low mark",
+	"SELECT count(*), coalesce(max(s.seq), 0), coalesce(min(s.seq) FILTER (WHERE s.status ="
+	" 'NEW' AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception x WHERE x.seq = s.seq)), 0)"
+	" FROM (SELECT seq, status FROM semel_outbox WHERE seq > ?1 AND seq <= ?2 ORDER BY seq"
+	" LIMIT ?3) AS s"
+};
+#define IS_ORPHAN                                                                                  \
+	"NOT EXISTS (SELECT 1 FROM semel_outbox o WHERE o.seq = semel_outbox_exception.seq"        \
+	" AND o.status <> 'PUBLISHED')"
+#define WAITS_FOR_NOBODY                                                                           \
+	"state = 'parked' AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception e"                  \
+	" WHERE e.aggregate_type = semel_outbox_exception.aggregate_type"                          \
+	" AND e.aggregate_id = semel_outbox_exception.aggregate_id"                                \
+	" AND e.seq < semel_outbox_exception.seq)"
+
+static const struct semel_sqlite_query any_stuck = {
+	SEMEL_SQL_ONCE, "look for events that wait for nobody",
+	"SELECT EXISTS (SELECT 1 FROM semel_outbox_exception WHERE " IS_ORPHAN ")"
+	" OR EXISTS (SELECT 1 FROM semel_outbox_exception WHERE " WAITS_FOR_NOBODY ")"
+};
+static const struct semel_sqlite_query drop_orphans = {
+	SEMEL_SQL_ONCE, "let exceptions go whose events are settled",
+	"DELETE FROM semel_outbox_exception WHERE " IS_ORPHAN
+};
+static const struct semel_sqlite_query free_heads = {
+	SEMEL_SQL_ONCE, "let events go that wait for nobody",
+	"UPDATE semel_outbox_exception SET state = 'due' WHERE " WAITS_FOR_NOBODY
+};
+
+static semel_status run_plain(semel_tx tx, const struct semel_sqlite_query *query,
+			      semel_error *error)
+{
+	sqlite3_stmt *statement = NULL;
+	semel_status status = semel_sqlite_take(tx, query, &statement, error);
+	if (status == SEMEL_OK)
+		status = semel_sqlite_run(tx, query, statement, error);
+	semel_sqlite_give(tx, query, statement);
+	return status;
+}
+
+static semel_status look_for_stuck(semel_tx tx, bool *any_out, semel_error *error)
+{
+	sqlite3_stmt *statement = NULL;
+	bool row = false;
+	semel_status status = semel_sqlite_take(tx, &any_stuck, &statement, error);
+	if (status == SEMEL_OK)
+		status = semel_sqlite_step(tx, &any_stuck, statement, &row, error);
+	*any_out = row && sqlite3_column_int(statement, 0) != 0;
+	semel_sqlite_give(tx, &any_stuck, statement);
+	return status;
+}
+
+static semel_status tidy_exceptions(semel_store *store, semel_error *error)
+{
+	semel_tx tx = semel_sqlite_tx(store);
+	bool entered = false, any = false;
+	semel_status status = look_for_stuck(tx, &any, error);
+	if (status != SEMEL_OK || !any)
+		return status;
+	status = semel_sqlite_enter(store, &entered, error);
+	if (status == SEMEL_OK)
+		status = run_plain(tx, &drop_orphans, error);
+	if (status == SEMEL_OK)
+		status = run_plain(tx, &free_heads, error);
+	status = semel_sqlite_leave(store, entered, status, error);
+	if (status == SEMEL_OK)
+		semel_log(SEMEL_LOG_WARN,
+			  "events waited behind one that was removed by hand; they go on",
+			  &(struct semel_log_fields){ 0 });
+	return status;
+}
+
+static semel_status look(semel_store *store, int64_t low_seq, int64_t *count_out,
+			 int64_t *found_out, semel_error *error)
+{
+	semel_tx tx = semel_sqlite_tx(store);
+	sqlite3_stmt *statement = NULL;
+	bool row = false;
+	semel_status status = semel_sqlite_take(tx, &look_below, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	sqlite3_bind_int64(statement, 1, semel_sqlite_of(store)->sweep.after_seq);
+	sqlite3_bind_int64(statement, 2, low_seq);
+	sqlite3_bind_int(statement, 3, ROWS_PER_STEP);
+	status = semel_sqlite_step(tx, &look_below, statement, &row, error);
+	if (row) {
+		*count_out = sqlite3_column_int64(statement, 0);
+		semel_sqlite_of(store)->sweep.after_seq = sqlite3_column_int64(statement, 1);
+		*found_out = sqlite3_column_int64(statement, 2);
+	}
+	semel_sqlite_give(tx, &look_below, statement);
+	return status;
+}
+
+semel_status semel_sqlite_sweep(semel_store *base, const struct semel_lease *lease,
+				int64_t *found_out, semel_error *error)
+{
+	struct semel_sqlite_store *store = semel_sqlite_of(base);
+	int64_t now_ms = semel_steady_ms(semel_store_env(base));
+	int64_t count = 0;
+	semel_status status = SEMEL_OK;
+	*found_out = 0;
+	if (now_ms < store->sweep.next_ms)
+		return SEMEL_OK;
+	if (store->sweep.after_seq == 0)
+		status = tidy_exceptions(base, error);
+	if (status == SEMEL_OK)
+		status = look(base, lease->low_seq, &count, found_out, error);
+	if (status == SEMEL_OK && (count < ROWS_PER_STEP || *found_out != 0)) {
+		store->sweep.after_seq = 0;
+		store->sweep.next_ms = now_ms + REST_MS;
+	}
+	return status;
+}
