@@ -131,6 +131,19 @@ semel_status semel_sqlite_error(sqlite3 *db, int code, const char *what, semel_e
 			       sqlite3_errmsg(db), finding->advice);
 }
 
+/* SQLite goes on with a file that has no name any more, and nobody else would see what it writes.
+ */
+semel_status semel_sqlite_check_place(sqlite3 *db, semel_error *error)
+{
+	int moved = 0;
+	if (sqlite3_file_control(db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) != SQLITE_OK || !moved)
+		return SEMEL_OK;
+	return semel_error_set(error, SEMEL_OUTAGE,
+			       "the file %s was deleted or replaced while it was open (what is "
+			       "lost by that is told by: semel verify)",
+			       file_of(db));
+}
+
 /* ---- checkpoints ---------------------------------------------------------------------------- */
 
 /* True: it was done, as far as readers allowed. */

@@ -258,8 +258,11 @@ semel_status semel_local_begin(struct semel_local *local, enum semel_local_sql h
 			       semel_error *error)
 {
 	assert(sqlite3_get_autocommit(local->db));
+	semel_status status = semel_sqlite_check_place(local->db, error);
+	if (status != SEMEL_OK)
+		return status;
 	bool turn = how == SEMEL_LOCAL_BEGIN_WRITE && semel_local_turn_take(local);
-	semel_status status = semel_local_run_ints(local, how, SEMEL_LOCAL_NO_INTS, error);
+	status = semel_local_run_ints(local, how, SEMEL_LOCAL_NO_INTS, error);
 	if (turn)
 		semel_local_turn_pass(local);
 	return status;
@@ -271,7 +274,7 @@ semel_status semel_local_commit(struct semel_local *local, semel_error *error)
 		semel_local_run_ints(local, SEMEL_LOCAL_COMMIT, SEMEL_LOCAL_NO_INTS, error);
 	if (status != SEMEL_OK)
 		semel_local_rollback(local);
-	return status;
+	return status == SEMEL_OK ? semel_sqlite_check_place(local->db, error) : status;
 }
 
 void semel_local_rollback(struct semel_local *local)

@@ -70,6 +70,12 @@ static semel_status prepare(semel_tx tx, const struct semel_sqlite_query *query,
 semel_status semel_sqlite_take(semel_tx tx, const struct semel_sqlite_query *query,
 			       sqlite3_stmt **statement_out, semel_error *error)
 {
+	/* Of a file of our own, before a transaction begins, and before what is one by itself. */
+	if (tx.store != NULL && sqlite3_get_autocommit(db_of(tx))) {
+		semel_status place = semel_sqlite_check_place(db_of(tx), error);
+		if (place != SEMEL_OK)
+			return place;
+	}
 	if (query->slot == SEMEL_SQL_ONCE)
 		return prepare(tx, query, 0, statement_out, error);
 	if (tx.store == NULL) {
