@@ -5,8 +5,9 @@
  * The database keeps its log for a reader in a *slot*. Positions in the log are numbers that only
  * grow. Whatever the reader has confirmed never comes again; the rest does, after every start.
  * What is confirmed is also *remembered* in a table of ours, with the identity of the database
- * under which it was read: a slot that is further than we remember, or a database with another
- * history, tells that something may have passed us by.
+ * under which it was read, and the publication that the rows came through: a slot that is further
+ * than we remember, a database with another history, or another publication tells that something
+ * may have passed us by.
  *
  * Threads: one belongs to one thread. It has connections of its own.
  * Errors: as for a store. OUTAGE from the stream alone says nothing about the store.
@@ -27,17 +28,21 @@ struct semel_slot_state {
 	char obstacle[256]; /* why there can be no stream, and what to do; empty: nothing */
 	bool looked;        /* what follows is known */
 	bool exists;
-	bool lost;         /* the database has removed parts of the log that it needs */
-	bool active;       /* somebody reads from it */
-	uint64_t position; /* confirmed */
-	uint64_t current;  /* the end of the log: every commit that is visible lies below it */
-	uint64_t retained; /* bytes of the log that are kept because of it */
-	int64_t drawn_seq; /* no commit below `current` has a row with a higher number */
-	char identity[64]; /* of the database and its history */
+	bool foreign;         /* a slot of this name is somebody else's */
+	bool lost;            /* the database has removed parts of the log that it needs */
+	bool active;          /* somebody reads from it */
+	uint64_t position;    /* confirmed */
+	uint64_t current;     /* the end of the log: every commit that is visible lies below it */
+	uint64_t retained;    /* bytes of the log that are kept because of it */
+	int64_t drawn_seq;    /* no commit below `current` has a row with a higher number */
+	char identity[64];    /* of the database and its history */
+	char publication[96]; /* what the rows come through; any change of it makes another one */
 	bool remembered;
 	uint64_t remembered_position;
 	char remembered_identity[64];
-	int64_t poll_to_seq; /* rows up to here are to be polled before the stream; 0: none */
+	char remembered_publication[96]; /* empty: it is not known */
+	uint64_t settled_position; /* up to here a reader of any slot has settled everything */
+	int64_t poll_to_seq;       /* rows up to here are to be polled before the stream; 0: none */
 };
 
 /* Rows that were confirmed by the broker, and what may be forgotten when they are marked. */
@@ -64,7 +69,7 @@ struct semel_changes_driver {
 	/* -- the slot. look: what is there; makes nothing. */
 	semel_status (*look)(struct semel_changes *changes, struct semel_slot_state *state_out,
 			     semel_error *error);
-	/* Makes what a stream needs beside the slot (a publication). */
+	/* Makes what a stream needs beside the slot (a publication), and mends what is there. */
 	semel_status (*prepare)(struct semel_changes *changes, semel_error *error);
 	/* Begins to make the slot, which has to wait for transactions that are open; *made_out once
 	 * it is there. Called again until then. Afterwards it is remembered, with poll_to_seq so
@@ -72,16 +77,18 @@ struct semel_changes_driver {
 	semel_status (*make)(struct semel_changes *changes, bool *made_out, semel_error *error);
 	/* Ends whoever reads from it, and removes it. BUSY: not yet. */
 	semel_status (*drop)(struct semel_changes *changes, semel_error *error);
-	/* Remembers this position under the present identity, and what is to be polled first. */
+	/* Remembers this position under the present identity, and what is to be polled first.
+	 * publication: as it was when that was looked up. */
 	semel_status (*remember)(struct semel_changes *changes, uint64_t position,
-				 int64_t poll_to_seq, semel_error *error);
+				 int64_t poll_to_seq, const char *publication, semel_error *error);
 
-	/* -- the stream. start: from the confirmed position on; wake is rung by rows that come. The
-	 * end of a transaction alone rings where it is asked for; else, while is_amid, look again
-	 * after some milliseconds. BUSY: somebody else reads; he is told to end, where that is
-	 * permitted. */
-	semel_status (*start)(struct semel_changes *changes, struct semel_wake *wake, bool ends,
-			      semel_error *error);
+	/* -- the stream. start: from this position on, or from the confirmed one where that lies
+	 * behind it: after a crash the database may have forgotten the last ones. wake is rung by
+	 * rows that come. The end of a transaction alone rings where it is asked for; else, while
+	 * is_amid, look again after some milliseconds. BUSY: somebody else reads; he is told to
+	 * end, where that is permitted. */
+	semel_status (*start)(struct semel_changes *changes, uint64_t position,
+			      struct semel_wake *wake, bool ends, semel_error *error);
 	/* Rows that are here, until the batch is full (cut): there may be more then, which wakes
 	 * nobody. Does not wait for more. *position_out: when every row handed out so far is
 	 * settled, this may be confirmed; 0: nothing new. */

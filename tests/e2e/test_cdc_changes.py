@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What people do to the outbox, the publication and the slot while a relay reads the change stream, or between two of them."""
+import json
+import re
 import signal
 
 import mix
@@ -13,6 +15,7 @@ pytestmark = [pytest.mark.anywhere, pytest.mark.only("postgres")]
 @pytest.fixture
 def stream(semel):
     stream = Outbox(semel)
+    semel.place.witness("order.events")
     stream.init()
     with stream.ended():
         yield stream
@@ -50,3 +53,168 @@ def test_a_row_that_is_deleted_before_its_mark_holds_nothing_up(stream):
     assert "were deleted from the outbox" in relay.log()
     assert stream.semel.stop(relay) == 0
     assert stream.arrived() == {"gone": [1], "brief": [1], "a": [1, 2, 3]}
+
+
+# ---- holes in the publication ----------------------------------------------------------------------------
+
+# What is inserted between the two is not in the stream.
+HOLES = {
+    "table": ("ALTER PUBLICATION semel DROP TABLE semel_outbox", "ALTER PUBLICATION semel ADD TABLE semel_outbox"),
+    "publish": ("ALTER PUBLICATION semel SET (publish = 'update')", "ALTER PUBLICATION semel SET (publish = 'insert')"),
+    "filter": ("ALTER PUBLICATION semel SET TABLE semel_outbox WHERE (aggregate_id <> 'a')",
+               "ALTER PUBLICATION semel SET TABLE semel_outbox"),
+    "columns": ("ALTER PUBLICATION semel SET TABLE semel_outbox (lane, seq)", "ALTER PUBLICATION semel SET TABLE semel_outbox"),
+    "anew": ("DROP PUBLICATION semel", "CREATE PUBLICATION semel FOR ALL TABLES"),
+    "name": ("ALTER PUBLICATION semel RENAME TO other", "ALTER PUBLICATION other RENAME TO semel"),
+}
+
+
+def told_by_doctor(stream):
+    config = stream.semel.folder / "relay.yaml"
+    config.write_text(json.dumps({"relay": {"source": "cdc", "slot": stream.slot}}))
+    return stream.semel.run("--config", str(config), "doctor").stdout
+
+
+def streams_again_after(relay, text):
+    wait_for(lambda: "reading the change stream (" in relay.log().partition(text)[2], 2 * PATIENCE, "the stream is read again")
+
+
+@pytest.mark.parametrize("hole", HOLES)
+def test_a_hole_in_the_publication_that_was_mended_between_two_looks_loses_nothing(stream, hole):
+    opened, mended = HOLES[hole]
+    relay = stream.start()
+    stream.wait_until_read()
+    stream.insert(3)
+    stream.wait_until_published()
+    relay.send_signal(signal.SIGSTOP)
+    stream.semel.sql(opened)
+    stream.insert(3, first=4)
+    stream.semel.sql(mended)
+    stream.insert(3, first=7)
+    relay.send_signal(signal.SIGCONT)
+    stream.wait_until_published()
+    streams_again_after(relay, "the publication was changed")
+    stream.insert(3, first=10)
+    stream.wait_until_published()
+    assert stream.semel.stop(relay) == 0
+    assert stream.arrived() == {"a": list(range(1, 13))}
+
+
+def test_a_hole_from_between_two_relays_loses_nothing_also_without_marks(stream):
+    stream.insert(3)
+    stream.drain("--marks", "off")
+    stream.semel.sql(HOLES["table"][0])
+    stream.insert(3, first=4)
+    stream.semel.sql(HOLES["table"][1])
+    stream.insert(3, first=7)
+    relay = stream.start("--marks", "off")
+    wait_for(lambda: len(stream.semel.place.log()) >= 9, PATIENCE, "all events")
+    assert stream.semel.stop(relay) == 0
+    assert "the publication was changed" in relay.log()
+    assert sorted(set(stream.arrived()["a"])) == list(range(1, 10))
+
+
+def test_a_publication_that_leaves_out_events_is_told_polled_around_and_mended_by_init(stream):
+    relay = stream.start()
+    stream.wait_until_read()
+    stream.semel.sql("ALTER PUBLICATION semel SET TABLE semel_outbox WHERE (aggregate_id <> 'a')")
+    stream.semel.sql("ALTER PUBLICATION semel SET (publish = 'truncate')")
+    stream.insert(3)
+    wait_for(lambda: "leaves out events" in relay.log(), PATIENCE, "what is wrong")
+    stream.wait_until_published()
+    wait_for(lambda: not stream.exists(), PATIENCE, "a slot that is of no use keeps no log")
+    check = stream.semel.run("topology", "check", "--cdc", "--slot", stream.slot)
+    assert "has a row filter" in check.stdout and "init --cdc" in check.stdout
+    assert "has a row filter" in told_by_doctor(stream)
+    stream.init()
+    streams_again_after(relay, "leaves out events")
+    stream.insert(3, first=4)
+    stream.wait_until_published()
+    assert stream.semel.stop(relay) == 0
+    assert stream.arrived() == {"a": list(range(1, 7))}
+
+
+def test_an_outbox_that_had_another_name_for_a_while_is_known_by_its_number(stream):
+    relay = stream.start()
+    stream.wait_until_read()
+    relay.send_signal(signal.SIGSTOP)
+    stream.semel.sql("CREATE SCHEMA other")
+    for move in ("RENAME TO old", "SET SCHEMA other"):
+        stream.semel.sql(f"ALTER TABLE semel_outbox {move}")
+        name = "old" if "old" in move else "other.semel_outbox"
+        stream.semel.sql(f"INSERT INTO {name} (aggregate_type, aggregate_id, event_type, payload) VALUES ('order', ?, 'x.v1', '1')",
+                         name[:3])
+        stream.semel.sql(f"ALTER TABLE {name} {'RENAME TO semel_outbox' if name == 'old' else 'SET SCHEMA public'}")
+    relay.send_signal(signal.SIGCONT)
+    stream.wait_until_published()
+    assert stream.semel.stop(relay) == 0
+    assert stream.arrived() == {"old": [1], "oth": [1]}
+
+
+# ---- the slot --------------------------------------------------------------------------------------------
+
+
+def test_a_slot_that_somebody_moved_on_hides_nothing(stream):
+    stream.insert(3)
+    stream.drain()
+    stream.insert(3, first=4)
+    wait_for(lambda: not stream.is_read(), PATIENCE, "the slot to be free")
+    stream.semel.sql("SELECT pg_replication_slot_advance(?, pg_current_wal_lsn())", stream.slot)
+    assert "moved on by somebody else" in stream.drain().stderr
+    assert stream.arrived() == {"a": list(range(1, 7))}
+
+
+def test_a_slot_of_another_name_takes_over_and_the_old_one_is_told(stream):
+    """Without marks nothing in the rows says that they went out: where it was settled is known of every slot."""
+    old, second = stream.slot, Outbox(stream.semel)
+    second.slot += "_b"
+    stream.semel.ok("init", "--cdc", "--slot", second.slot)
+    with second.ended():
+        stream.drain("--marks", "off")
+        second.drain("--marks", "off")
+        stream.insert(50)
+        assert "published 50 events" in stream.drain("--marks", "off").stdout
+        stream.insert(1, first=51)
+        relay = second.start("--marks", "off")
+        wait_for(lambda: len(stream.semel.place.log()) == 51, PATIENCE, "the last event")
+        assert stream.semel.stop(relay) == 0
+        assert "polls" not in relay.log()
+        told = told_by_doctor(second)
+        assert f"the slot {old} of an earlier setting" in told and f"pg_drop_replication_slot('{old}')" in told
+        assert stream.arrived() == {"a": list(range(1, 52))}
+
+
+def test_a_relay_that_stands_by_keeps_the_budget_of_a_slot_of_its_own(stream):
+    second = Outbox(stream.semel)
+    second.slot += "_b"
+    stream.semel.ok("init", "--cdc", "--slot", second.slot)
+    with second.ended():
+        relay = stream.start()
+        stream.wait_until_read()
+        other = second.start("--slot-budget", "4000000")
+        stream.semel.sql("CREATE TABLE other AS SELECT repeat('x', 1000) FROM generate_series(1, 8000)")
+        wait_for(lambda: not second.exists(), PATIENCE, "the slot that nobody reads to be dropped")
+        stream.insert(3)
+        stream.wait_until_published()
+        assert stream.semel.stop(other) == 0 and "more than its budget" in other.log()
+        assert stream.semel.stop(relay) == 0
+    assert stream.arrived() == {"a": [1, 2, 3]}
+
+
+def test_a_role_that_may_replicate_no_more_is_told_and_polls(stream):
+    semel, role = stream.semel, f"r_{stream.slot}"
+    semel.sql(f"CREATE ROLE {role} LOGIN REPLICATION")
+    semel.sql(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}; GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {role}")
+    url = re.sub(r"//[^@]*@", f"//{role}@", str(semel.store))
+    relay = stream.start(env={"SEMEL_STORE": url})
+    stream.wait_until_read()
+    semel.sql(f"ALTER ROLE {role} NOREPLICATION")
+    wait_for(lambda: f"ALTER ROLE {role} REPLICATION" in relay.log(), PATIENCE, "what is wrong")
+    stream.insert(3)
+    stream.wait_until_published()
+    semel.sql(f"ALTER ROLE {role} REPLICATION")
+    streams_again_after(relay, "may not replicate")
+    assert semel.stop(relay) == 0
+    semel.sql(f"DROP OWNED BY {role}")
+    semel.sql(f"DROP ROLE {role}")
+    assert stream.arrived() == {"a": [1, 2, 3]}

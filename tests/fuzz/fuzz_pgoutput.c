@@ -38,7 +38,7 @@ static void read_message(struct semel_pgoutput *stream, const uint8_t *data, siz
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct semel_pgoutput stream = { .schema = "public" };
+	struct semel_pgoutput stream = { .table = 7 };
 	struct semel_arena *arena = semel_arena_new(4096);
 	while (size > 2) {
 		size_t length = (size_t)data[0] << 8 | data[1];

@@ -48,11 +48,11 @@ static bool has_lost_the_lanes(const struct semel_cdc *cdc)
 	       (streamed && cdc->tenure != cdc->lanes->tenure);
 }
 
-/* Polling tears transactions apart: where they are to be whole, nothing is read before it is known
- * that there is no stream to be had. */
+/* Polling tears transactions apart, and without marks it repeats what the stream has sent since the
+ * low marks moved: there nothing is read before it is known that there is no stream to be had. */
 static void begin_polling(struct semel_cdc *cdc)
 {
-	cdc->pausing = cdc->options.transactions;
+	cdc->pausing = cdc->options.transactions || !cdc->options.marks;
 	semel_poll_restart(cdc->poll);
 	cdc->state = SEMEL_CDC_POLLING;
 	cdc->drained_ms = 0;
@@ -108,8 +108,10 @@ static semel_status tend(struct semel_source *source, bool finishing, bool *owes
 			return semel_cdc_leave(cdc, "another relay has the lanes", error);
 		stand_by(cdc);
 	}
-	if (!semel_lanes_are_all_mine(cdc->lanes))
+	if (!semel_lanes_are_all_mine(cdc->lanes)) {
+		semel_cdc_stand_guard(cdc);
 		return SEMEL_OK;
+	}
 	semel_status status = semel_cdc_flush(cdc, hurry && !cdc->loads->flying, error);
 	if (status == SEMEL_OK)
 		status = move_on(cdc, finishing, error);

@@ -31,13 +31,15 @@ struct semel_cdc {
 	struct semel_loads *loads;
 
 	enum semel_cdc_state state;
-	int64_t tenure;     /* of the lanes, when the stream began */
-	bool making;        /* polling: the slot is being made */
-	bool pausing;       /* polling: read no more, the stream is about to begin */
-	int64_t drained_ms; /* steady: when polling had last read all there was */
-	int64_t try_at_ms;  /* steady: when a stream is tried for again */
-	int64_t busy_since; /* steady: the slot has another reader; 0: it has not */
-	char told[320];     /* what the log has heard last about the slot */
+	int64_t tenure;      /* of the lanes, when the stream began */
+	bool making;         /* polling: the slot is being made */
+	bool pausing;        /* polling: read no more, the stream is about to begin */
+	int64_t drained_ms;  /* steady: when polling had last read all there was */
+	int64_t try_at_ms;   /* steady: when a stream is tried for again */
+	int64_t busy_since;  /* steady: the slot has another reader, or cannot be looked at; 0:
+				neither */
+	int64_t guard_at_ms; /* steady: when a relay that stands by looks at the slot again */
+	char told[320];      /* what the log has heard last about the slot */
 
 	struct semel_feedback *feedback;
 	struct semel_held held;
@@ -80,6 +82,8 @@ semel_status semel_cdc_try(struct semel_cdc *cdc, semel_error *error);
 semel_status semel_cdc_watch(struct semel_cdc *cdc, semel_error *error);
 /* Neither store nor broker may be there: keeps the slot within its budget. */
 void semel_cdc_guard(struct semel_cdc *cdc);
+/* The same for a relay that stands by, now and then: its slot may be one that nobody else reads. */
+void semel_cdc_stand_guard(struct semel_cdc *cdc);
 /* The stream is at an end; what came through it is settled first. OUTAGE when it ends in the middle
  * of a transaction that is shown as a whole or not at all: then nobody may see what is there of it.
  */

@@ -5,6 +5,9 @@
  *   in the table, and polling reads them.
  * - The stream begins only when everything that was committed before its slot has been polled and
  *   marked, and nothing polled is in flight.
+ * - A hole in the publication is noticed at the next look, and its rows were committed after the
+ * one before. A low mark stands at what was complete at a look that found nothing wrong: so
+ * polling, which begins at the low marks, finds all of them.
  */
 #include "relay/cdc/cdc.h"
 
@@ -96,6 +99,14 @@ static void catch_up(struct semel_cdc *cdc, uint64_t position)
 	cdc->polled_seq = 0;
 }
 
+/* A crash of the database sets the slot back to what it last wrote to its disk; what we remember is
+ * durable. Another relay may have read another slot meanwhile. */
+static uint64_t settled_to(const struct semel_slot_state *state)
+{
+	return state->settled_position > state->remembered_position ? state->settled_position
+								    : state->remembered_position;
+}
+
 /* What is refused from now on is added when it is marked: it is in the table then. */
 static semel_status learn_held(struct semel_cdc *cdc, semel_error *error)
 {
@@ -117,7 +128,7 @@ static semel_status begin(struct semel_cdc *cdc, const struct semel_slot_state *
 	catch_up(cdc, state->current);
 	cdc->check_left = SEMEL_CDC_CHECK_WINDOWS * cdc->options.window;
 	cdc->check_to = state->current;
-	cdc->remembered = state->remembered_position;
+	cdc->remembered = settled_to(state);
 	cdc->confirmed = state->position;
 	cdc->confirmed_ms = cdc->flushed_ms = semel_steady_ms(cdc->env);
 	cdc->look_at_ms = 0;
@@ -135,14 +146,21 @@ static semel_status begin(struct semel_cdc *cdc, const struct semel_slot_state *
 	return SEMEL_OK;
 }
 
-/* Somebody else still reads: he was told to end, and is waited for a while. */
-static void wait_for_reader(struct semel_cdc *cdc, const char *reason)
+/* For a while nothing is read: the stream may soon begin. */
+static bool is_patient(struct semel_cdc *cdc)
 {
 	int64_t now_ms = semel_steady_ms(cdc->env);
 
 	if (cdc->busy_since == 0)
 		cdc->busy_since = now_ms;
-	bool patient = now_ms - cdc->busy_since < PATIENCE_MS;
+	return now_ms - cdc->busy_since < PATIENCE_MS;
+}
+
+/* Somebody else still reads: he was told to end, and is waited for a while. */
+static void wait_for_reader(struct semel_cdc *cdc, const char *reason)
+{
+	bool patient = is_patient(cdc);
+
 	cdc->pausing = patient || cdc->options.transactions;
 	if (!patient)
 		tell(cdc, reason);
@@ -162,10 +180,10 @@ static semel_status start(struct semel_cdc *cdc, const struct semel_slot_state *
 	semel_status status = SEMEL_OK;
 	if (state->poll_to_seq > 0)
 		status = cdc->changes->driver->remember(cdc->changes, state->remembered_position, 0,
-							error);
+							state->publication, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = cdc->changes->driver->start(cdc->changes, cdc->options.wake,
+	status = cdc->changes->driver->start(cdc->changes, settled_to(state), cdc->options.wake,
 					     cdc->options.transactions, &trouble);
 	if (status == SEMEL_OK)
 		return begin(cdc, state, error);
@@ -188,14 +206,16 @@ static semel_status poll_first(struct semel_cdc *cdc, const struct semel_slot_st
 	return SEMEL_OK;
 }
 
-/* Troubles with the slot never stop the relay: it polls, and tries again. */
+/* Troubles with the slot never stop the relay: it polls, and tries again. Without marks polling
+ * repeats what the stream has sent, so that it does not begin at once. */
 static semel_status forgive(struct semel_cdc *cdc, semel_status status, const semel_error *error)
 {
 	if (status == SEMEL_OK)
 		return SEMEL_OK;
-	cdc->pausing = false;
-	tell(cdc, error->text);
-	again_in(cdc, LATER_MS);
+	cdc->pausing = !cdc->options.marks && is_patient(cdc);
+	if (!cdc->pausing)
+		tell(cdc, error->text);
+	again_in(cdc, cdc->pausing ? SOON_MS : LATER_MS);
 	return SEMEL_OK;
 }
 
@@ -222,6 +242,18 @@ static semel_status drop_slot(struct semel_cdc *cdc, const char *reason, semel_e
 	return status == SEMEL_BUSY ? SEMEL_OK : status;
 }
 
+/* All that was committed so far is polled first. */
+static semel_status distrust(struct semel_cdc *cdc, const struct semel_slot_state *state,
+			     semel_error *error)
+{
+	uint64_t position = state->position > state->remembered_position
+				    ? state->position
+				    : state->remembered_position;
+
+	return cdc->changes->driver->remember(cdc->changes, position, state->drawn_seq,
+					      state->publication, error);
+}
+
 static semel_status act(struct semel_cdc *cdc, const struct semel_slot_state *state,
 			const struct semel_slot_verdict *verdict, semel_error *error)
 {
@@ -238,8 +270,7 @@ static semel_status act(struct semel_cdc *cdc, const struct semel_slot_state *st
 		return poll_first(cdc, state, error);
 	case SEMEL_SLOT_DISTRUST:
 		again_in(cdc, SOON_MS);
-		return cdc->changes->driver->remember(cdc->changes, state->position,
-						      state->drawn_seq, error);
+		return distrust(cdc, state, error);
 	case SEMEL_SLOT_MAKE:
 		return forgive(cdc, make_slot(cdc, &trouble), &trouble);
 	case SEMEL_SLOT_DROP:
@@ -318,15 +349,26 @@ semel_status semel_cdc_watch(struct semel_cdc *cdc, semel_error *error)
 		status = look(cdc, &state, &verdict, error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_cdc_point(cdc, semel_poll_complete_seq(cdc->poll), state.current);
-	if (verdict.move == SEMEL_SLOT_STREAM || verdict.move == SEMEL_SLOT_POLL_FIRST)
+	if (verdict.move == SEMEL_SLOT_STREAM || verdict.move == SEMEL_SLOT_POLL_FIRST) {
+		semel_cdc_point(cdc, semel_poll_complete_seq(cdc->poll), state.current);
 		return SEMEL_OK;
+	}
 	status = semel_cdc_leave(cdc, verdict.reason, error);
 	if (verdict.move == SEMEL_SLOT_DROP) {
 		semel_error trouble = { .status = SEMEL_OK };
 		(void)forgive(cdc, drop_slot(cdc, verdict.reason, &trouble), &trouble);
 	}
 	return status;
+}
+
+void semel_cdc_stand_guard(struct semel_cdc *cdc)
+{
+	int64_t now_ms = semel_steady_ms(cdc->env);
+
+	if (now_ms < cdc->guard_at_ms)
+		return;
+	cdc->guard_at_ms = now_ms + LATER_MS;
+	semel_cdc_guard(cdc);
 }
 
 void semel_cdc_guard(struct semel_cdc *cdc)

@@ -11,6 +11,11 @@ static bool is_same_history(const struct semel_slot_state *state)
 	return strcmp(state->identity, state->remembered_identity) == 0;
 }
 
+static bool is_same_publication(const struct semel_slot_state *state)
+{
+	return strcmp(state->publication, state->remembered_publication) == 0;
+}
+
 static enum semel_slot_move judge_missing(const struct semel_slot_view *view,
 					  struct semel_slot_verdict *verdict)
 {
@@ -25,6 +30,10 @@ static enum semel_slot_move judge_found(const struct semel_slot_state *state,
 		SAY(verdict, "the slot was made or moved on by somebody else");
 		return SEMEL_SLOT_DISTRUST;
 	}
+	if (state->remembered_publication[0] == '\0') {
+		SAY(verdict, "it is not known what the publication has left out");
+		return SEMEL_SLOT_DISTRUST;
+	}
 	if (state->poll_to_seq > 0) {
 		SAY(verdict, "events from before the slot are polled first");
 		return SEMEL_SLOT_POLL_FIRST;
@@ -37,7 +46,8 @@ void semel_slot_judge(const struct semel_slot_view *view, struct semel_slot_verd
 	const struct semel_slot_state *state = view->state;
 
 	*verdict_out = (struct semel_slot_verdict){ .move = SEMEL_SLOT_POLL };
-	if (state->obstacle[0] != '\0') {
+	bool ours = state->looked && state->exists && !state->foreign;
+	if (state->obstacle[0] != '\0' && !ours) {
 		SAY(verdict_out, "%s", state->obstacle);
 		return;
 	}
@@ -58,6 +68,12 @@ void semel_slot_judge(const struct semel_slot_view *view, struct semel_slot_verd
 		    "the database has another history now (%s instead of %s: a restore or a "
 		    "fail-over)",
 		    state->identity, state->remembered_identity);
-	else
+	else if (state->remembered_publication[0] != '\0' && !is_same_publication(state))
+		SAY(verdict_out,
+		    "the publication was changed, and may have left out events: they are polled");
+	else if (state->obstacle[0] != '\0') {
+		verdict_out->move = SEMEL_SLOT_POLL;
+		SAY(verdict_out, "%s", state->obstacle);
+	} else
 		verdict_out->move = judge_found(state, verdict_out);
 }

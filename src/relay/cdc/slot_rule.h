@@ -5,7 +5,9 @@
  * - The database's disk never fills because of us: a slot that keeps more of the log than the
  *   budget is removed, whatever waits. The rows are in the table.
  * - The stream is read only when nothing can have passed it by. A slot that is further than we
- *   remember, or a database with another history, means polling first.
+ *   remember, a database with another history, or a publication that is not as it was means polling
+ *   first. A slot whose publication was changed is removed: the server reads the log with the
+ *   publication as it was at that time, and may find none.
  * - A slot is made anew only when polling has nearly caught up, so that it does not keep the log
  *   for an outage that still lasts.
  */

@@ -20,14 +20,12 @@
 	"(SELECT system_identifier FROM pg_control_system()) || '/' ||"                            \
 	" left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)"
 
-enum { STANDBY, WAL_LEVEL, ROLE, MAY, PUBLISHED, SYNCHRONOUS };
+enum { STANDBY, WAL_LEVEL, ROLE, MAY, SYNCHRONOUS };
 
 static const struct semel_pg_query look_around = {
 	"look at the server's settings",
 	"SELECT pg_is_in_recovery(), current_setting('wal_level'), current_user,"
 	" (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user),"
-	" EXISTS (SELECT 1 FROM pg_publication_tables WHERE pubname = '" SEMEL_PG_PUBLICATION
-	"' AND tablename = 'semel_outbox' AND schemaname = " SEMEL_PG_OUTBOX_SCHEMA "),"
 	" current_setting('synchronous_standby_names') <> ''"
 };
 
@@ -44,36 +42,132 @@ enum {
 	REMEMBERED,
 	REMEMBERED_POSITION,
 	REMEMBERED_IDENTITY,
-	POLL_TO
+	POLL_TO,
+	REMEMBERED_PUBLICATION,
+	SETTLED
 };
 
+/* What was settled by a reader of another slot of this outbox needs no second one. */
 static const struct semel_pg_query look_at_slot = {
 	"look at the slot",
-	"SELECT s.slot_name IS NOT NULL, s.plugin = 'pgoutput' AND s.database = current_database(),"
+	"WITH now AS (SELECT $1::text AS name, $2::text AS publication, " IDENTITY " AS identity,"
+	" pg_current_wal_insert_lsn() AS lsn)"
+	" SELECT s.slot_name IS NOT NULL, s.plugin = 'pgoutput' AND s.database = "
+	"current_database(),"
 	" coalesce(s.plugin, 'physical') || ' of database ' || coalesce(s.database, '-'),"
-	" coalesce(s.wal_status, ''), s.active, " NUMBER_OF("s.confirmed_flush_lsn") ", " NUMBER_OF(
-		"pg_current_wal_insert_lsn()") ","
-					       " coalesce(pg_wal_lsn_diff("
-					       "pg_current_wal_insert_lsn(), s.restart_lsn), 0)"
-					       ", " IDENTITY ", m.name IS NOT NULL, " NUMBER_OF(
-						       "m.position") ", m.identity, m.poll_to"
-								     " FROM (SELECT $1::text AS "
-								     "name) AS n LEFT JOIN "
-								     "pg_replication_slots s"
-								     " ON s.slot_name = n.name "
-								     "LEFT JOIN semel_slot m ON "
-								     "m.name = n.name"
+	" coalesce(s.wal_status, ''), s.active, " NUMBER_OF(
+		"s.confirmed_flush_lsn") ","
+					 " " NUMBER_OF(
+						 "now.lsn") ", coalesce(pg_wal_lsn_diff(now.lsn, "
+							    "s.restart_lsn), 0),"
+							    " now.identity, m.name IS NOT "
+							    "NULL, " NUMBER_OF(
+								    "m.position") ", m.identity, "
+										  "m.poll_to,"
+										  " coalesce(m."
+										  "publication, "
+										  "''), "
+										  "coalesce(("
+										  "SELECT "
+										  "max(" NUMBER_OF(
+											  "o."
+											  "positio"
+											  "n") ")"
+											       " FR"
+											       "OM "
+											       "sem"
+											       "el_"
+											       "slo"
+											       "t "
+											       "o "
+											       "WHE"
+											       "RE "
+											       "o."
+											       "ide"
+											       "nti"
+											       "ty "
+											       "= "
+											       "now"
+											       ".id"
+											       "ent"
+											       "ity"
+											       " AN"
+											       "D "
+											       "o."
+											       "pol"
+											       "l_"
+											       "to "
+											       "= 0"
+											       " AN"
+											       "D "
+											       "o."
+											       "pub"
+											       "lic"
+											       "ati"
+											       "on "
+											       "= "
+											       "now"
+											       ".pu"
+											       "bli"
+											       "cat"
+											       "ion"
+											       "), "
+											       "0)"
+											       " FR"
+											       "OM "
+											       "now"
+											       " LE"
+											       "FT "
+											       "JOI"
+											       "N "
+											       "pg_"
+											       "rep"
+											       "lic"
+											       "ati"
+											       "on_"
+											       "slo"
+											       "ts "
+											       "s "
+											       "ON "
+											       "s."
+											       "slo"
+											       "t_"
+											       "nam"
+											       "e "
+											       "= "
+											       "now"
+											       ".na"
+											       "me"
+											       " LE"
+											       "FT "
+											       "JOI"
+											       "N "
+											       "sem"
+											       "el_"
+											       "slo"
+											       "t "
+											       "m "
+											       "ON "
+											       "m."
+											       "nam"
+											       "e "
+											       "= "
+											       "now"
+											       ".na"
+											       "me"
 };
+static const struct semel_pg_query look_at_publication = { "look at the publication",
+							   semel_pg_publication_sql };
 static const struct semel_pg_query drawn_numbers = {
 	"look at the outbox",
 	"SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM semel_outbox_seq"
 };
 static const struct semel_pg_query keep_in_mind = {
 	"remember the slot",
-	"INSERT INTO semel_slot (name, identity, position, poll_to)"
-	" VALUES ($1, " IDENTITY ", $2::pg_lsn, $3) ON CONFLICT (name) DO UPDATE"
+	"INSERT INTO semel_slot (name, identity, position, poll_to, publication)"
+	" VALUES ($1, " IDENTITY ", $2::pg_lsn, $3, $4) ON CONFLICT (name) DO UPDATE"
 	" SET identity = excluded.identity, position = excluded.position,"
-	" poll_to = excluded.poll_to"
+	" poll_to = excluded.poll_to, publication = excluded.publication"
 };
 static const struct semel_pg_query oust_reader = {
 	"end the slot's reader", "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots"
@@ -175,6 +269,7 @@ static void note_slot(const PGresult *result, struct semel_slot_state *state)
 {
 	state->looked = true;
 	state->exists = semel_pg_bool(result, 0, EXISTS);
+	state->foreign = state->exists && !semel_pg_bool(result, 0, HERE);
 	state->lost = strcmp(semel_pg_value(result, 0, STATUS), "lost") == 0;
 	state->active = semel_pg_bool(result, 0, ACTIVE);
 	state->position = (uint64_t)semel_pg_int(result, 0, POSITION);
@@ -186,7 +281,10 @@ static void note_slot(const PGresult *result, struct semel_slot_state *state)
 	semel_pg_copy(result, 0, WHO, state->identity, sizeof(state->identity));
 	semel_pg_copy(result, 0, REMEMBERED_IDENTITY, state->remembered_identity,
 		      sizeof(state->remembered_identity));
-	if (state->exists && !semel_pg_bool(result, 0, HERE))
+	semel_pg_copy(result, 0, REMEMBERED_PUBLICATION, state->remembered_publication,
+		      sizeof(state->remembered_publication));
+	state->settled_position = (uint64_t)semel_pg_int(result, 0, SETTLED);
+	if (state->foreign)
 		snprintf(state->obstacle, sizeof(state->obstacle),
 			 "a slot of this name is there already, %.100s (choose another: --slot)",
 			 semel_pg_value(result, 0, OWNER));
@@ -203,27 +301,64 @@ static semel_status look_at_numbers(struct semel_pg_changes *changes, int64_t *d
 	return status;
 }
 
+static semel_status look_at_what_is_published(struct semel_pg_changes *changes,
+					      struct semel_slot_state *state, semel_error *error)
+{
+	PGresult *result = NULL;
+	semel_status status = ask(changes, &look_at_publication, NULL, &result, error);
+	if (status == SEMEL_OK) {
+		const char *flaw = semel_pg_publication_flaw(semel_pg_int(result, 0, 0));
+		if (flaw != NULL)
+			snprintf(state->obstacle, sizeof(state->obstacle), "%s", flaw);
+		semel_pg_copy(result, 0, 1, state->publication, sizeof(state->publication));
+		semel_pg_copy(result, 0, 1, changes->publication, sizeof(changes->publication));
+	}
+	semel_pg_clear(result);
+	return status;
+}
+
+semel_status semel_pg_changes_check_publication(struct semel_pg_changes *changes,
+						semel_error *error)
+{
+	PGresult *result = NULL;
+	semel_status status = ask(changes, &look_at_publication, NULL, &result, error);
+	if (status == SEMEL_OK && strcmp(semel_pg_value(result, 0, 1), changes->publication) != 0)
+		status = semel_error_set(error, SEMEL_OUTAGE, "the publication was changed");
+	semel_pg_clear(result);
+	return status;
+}
+
+static semel_status look_at_settings(struct semel_pg_changes *changes,
+				     struct semel_slot_state *state, semel_error *error)
+{
+	PGresult *result = NULL;
+	semel_status status = ask(changes, &look_around, NULL, &result, error);
+	if (status == SEMEL_OK) {
+		note_obstacle(result, state);
+		changes->visible.wanted = semel_pg_bool(result, 0, SYNCHRONOUS);
+	}
+	semel_pg_clear(result);
+	return status;
+}
+
+/* First the publication, then the numbers: whatever was committed before it was looked at has one
+ * of them, or a lower one. */
 static semel_status look(struct semel_changes *base, struct semel_slot_state *state_out,
 			 semel_error *error)
 {
 	struct semel_pg_changes *changes = semel_pg_changes_of(base);
+	struct semel_pg_params params = { 0 };
 	PGresult *result = NULL;
 	*state_out = (struct semel_slot_state){ .exists = false };
-	semel_status status = ask(changes, &look_around, NULL, &result, error);
-	if (status == SEMEL_OK)
-		note_obstacle(result, state_out);
-	if (status == SEMEL_OK)
-		changes->visible.wanted = semel_pg_bool(result, 0, SYNCHRONOUS);
-	bool unfit = state_out->obstacle[0] != '\0';
-	if (status == SEMEL_OK && !unfit && !semel_pg_bool(result, 0, PUBLISHED))
-		snprintf(state_out->obstacle, sizeof(state_out->obstacle),
-			 "there is no publication " SEMEL_PG_PUBLICATION
-			 " of the outbox (run: semel --store URL init --cdc)");
-	semel_pg_clear(result);
-	if (status != SEMEL_OK || unfit)
+	semel_status status = look_at_settings(changes, state_out, error);
+	if (status != SEMEL_OK || state_out->obstacle[0] != '\0')
 		return status;
-	result = NULL;
-	status = ask_of_slot(changes, &look_at_slot, &result, error);
+	status = look_at_what_is_published(changes, state_out, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_pg_add_string(&params, changes->slot);
+	semel_pg_add_string(&params, state_out->publication);
+	status = ask(changes, &look_at_slot, &params, &result, error);
 	if (status == SEMEL_OK)
 		note_slot(result, state_out);
 	semel_pg_clear(result);
@@ -232,44 +367,38 @@ static semel_status look(struct semel_changes *base, struct semel_slot_state *st
 
 /* ---- making and removing --------------------------------------------------------------------- */
 
-/* The publication is there, for the outbox of another schema. A slot that is there already would
- * lack our rows from before: as one that we do not remember it is distrusted, and they are polled.
- */
-static semel_status join_publication(struct semel_pg_changes *changes, semel_error *error)
+static semel_status mend(struct semel_pg_changes *changes, const char *cure, semel_error *error)
 {
 	semel_tx tx = { 0 };
 	semel_status status = semel_pg_changes_side(changes, &tx, error);
 	if (status == SEMEL_OK)
-		status = semel_pg_execute_plain(semel_pg_of(changes->side)->connection,
-						"ALTER PUBLICATION " SEMEL_PG_PUBLICATION
-						" ADD TABLE semel_outbox; DELETE FROM semel_slot",
-						"add the outbox to the publication", error);
+		status = semel_pg_execute_plain(semel_pg_of(changes->side)->connection, cure,
+						"make the publication", error);
 	return semel_pg_changes_failed(changes, status);
 }
 
-/* Several relays or inits at once: the first one makes it. */
+/* Several relays or inits at once: the first one mends it, and the others see that. There may be
+ * more than one flaw. */
 static semel_status prepare(struct semel_changes *base, semel_error *error)
 {
-	static const struct semel_pg_query make_publication = {
-		"make the publication",
-		"CREATE PUBLICATION " SEMEL_PG_PUBLICATION " FOR TABLE semel_outbox"
-		" WITH (publish = 'insert')"
-	};
 	struct semel_pg_changes *changes = semel_pg_changes_of(base);
-	struct semel_slot_state state;
-	semel_error refused = { 0 };
-	semel_status status = ask(changes, &make_publication, NULL, NULL, &refused);
-	if (status == SEMEL_OK)
-		return SEMEL_OK;
-	semel_status looked = look(base, &state, error);
-	if (looked != SEMEL_OK || strstr(state.obstacle, "publication") == NULL)
-		return looked;
-	semel_error denied = { 0 };
-	semel_status joined = join_publication(changes, &denied);
-	if (joined == SEMEL_OK)
-		return SEMEL_OK;
-	return semel_error_set(error, status == SEMEL_INTERNAL ? joined : status, "%s; %s",
-			       refused.text, denied.text);
+	semel_error refused = { .status = SEMEL_OK };
+	semel_status mended = SEMEL_OK;
+	for (int tries = 0; tries <= SEMEL_PG_FLAWS; tries++) {
+		struct semel_slot_state state = { .exists = false };
+		PGresult *result = NULL;
+		semel_status status = look_at_settings(changes, &state, error);
+		if (status == SEMEL_OK && state.obstacle[0] == '\0')
+			status = ask(changes, &look_at_publication, NULL, &result, error);
+		int64_t flaw = semel_pg_rows(result) > 0 ? semel_pg_int(result, 0, 0) : 0;
+		const char *cure = semel_pg_publication_cure(flaw);
+		semel_pg_clear(result);
+		if (status != SEMEL_OK || cure == NULL)
+			return status;
+		mended = mend(changes, cure, &refused);
+	}
+	return semel_error_set(error, mended == SEMEL_OK ? SEMEL_INTERNAL : mended, "%s",
+			       refused.text);
 }
 
 static semel_status begin_making(struct semel_pg_changes *changes, semel_error *error)
@@ -327,7 +456,7 @@ static semel_status hear_of_making(struct semel_pg_changes *changes, bool *made_
 }
 
 static semel_status remember(struct semel_changes *base, uint64_t position, int64_t poll_to_seq,
-			     semel_error *error)
+			     const char *publication, semel_error *error)
 {
 	struct semel_pg_changes *changes = semel_pg_changes_of(base);
 	struct semel_pg_params params = { 0 };
@@ -336,6 +465,7 @@ static semel_status remember(struct semel_changes *base, uint64_t position, int6
 	semel_pg_add_string(&params, changes->slot);
 	semel_pg_add_string(&params, text);
 	semel_pg_add_int(&params, poll_to_seq);
+	semel_pg_add_string(&params, publication);
 	return ask(changes, &keep_in_mind, &params, NULL, error);
 }
 
@@ -354,7 +484,9 @@ static semel_status make(struct semel_changes *base, bool *made_out, semel_error
 	if (status != SEMEL_OK || !*made_out)
 		return status;
 	status = look(base, &state, error);
-	return status == SEMEL_OK ? remember(base, state.position, state.drawn_seq, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return remember(base, state.position, state.drawn_seq, state.publication, error);
 }
 
 void semel_pg_changes_oust(struct semel_pg_changes *changes)

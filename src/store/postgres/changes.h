@@ -8,18 +8,14 @@
 #include "store/changes.h"
 #include "store/postgres/pgoutput.h"
 #include "store/postgres/postgres.h"
-
-#define SEMEL_PG_PUBLICATION "semel"
-/* The publication is the database's, and outboxes of several schemas may be in it. */
-#define SEMEL_PG_OUTBOX_SCHEMA                                                                     \
-	"(SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"            \
-	" WHERE c.oid = 'semel_outbox'::regclass)"
+#include "store/postgres/publication.h"
 
 struct semel_pg_changes {
 	struct semel_changes base;
 	char *url, *slot;
-	semel_store *side; /* for statements; NULL: to be connected anew */
-	PGconn *making;    /* makes the slot; NULL: nobody does */
+	char publication[96]; /* at the last look */
+	semel_store *side;    /* for statements; NULL: to be connected anew */
+	PGconn *making;       /* makes the slot; NULL: nobody does */
 	struct {
 		PGconn *connection; /* NULL: stopped */
 		struct semel_wake *wake;
@@ -63,14 +59,18 @@ semel_status semel_pg_changes_side(struct semel_pg_changes *changes, semel_tx *t
 				   semel_error *error);
 /* After a failure: a connection that is gone is closed, and opened anew when it is needed. */
 semel_status semel_pg_changes_failed(struct semel_pg_changes *changes, semel_status status);
+/* The stream describes the table anew whenever something about it has changed. Rows that a
+ * publication has left out come before those that follow: none of these is handed out then. */
+semel_status semel_pg_changes_check_publication(struct semel_pg_changes *changes,
+						semel_error *error);
 /* Ends whoever reads from the slot, where that is permitted. */
 void semel_pg_changes_oust(struct semel_pg_changes *changes);
 /* "16/B374D848" */
 void semel_pg_lsn_format(uint64_t position, char text_out[24]);
 
 /* stream.c */
-semel_status semel_pg_stream_start(struct semel_changes *changes, struct semel_wake *wake,
-				   bool ends, semel_error *error);
+semel_status semel_pg_stream_start(struct semel_changes *changes, uint64_t position,
+				   struct semel_wake *wake, bool ends, semel_error *error);
 semel_status semel_pg_stream_read(struct semel_changes *changes, struct semel_outbox_batch *batch,
 				  uint64_t *position_out, semel_error *error);
 semel_status semel_pg_stream_confirm(struct semel_changes *changes, uint64_t position, bool ask,

@@ -3,6 +3,7 @@
  * this role may not ask takes nothing from the others. Queries of other sessions are never shown:
  * their text may hold payloads. */
 #include "store/postgres/postgres.h"
+#include "store/postgres/publication.h"
 
 #include "base/error.h"
 
@@ -307,14 +308,15 @@ static void judge_slot(const struct look *look, const struct semel_slot_look *sl
 				       (long long)(slot->limit >> MIB));
 }
 
-static void examine_slot(const struct look *look)
+/* Is it there, and ours? */
+static bool examine_slot(const struct look *look)
 {
 	const struct semel_examination *examination = look->examination;
 	PGresult *result = ask(look, SEMEL_CHECK_SLOT, look_at_slot.sql, examination->slot);
 	struct semel_slot_look slot;
 	char text[TEXT_SIZE];
 	if (result == NULL)
-		return;
+		return false;
 	read_slot(result, &slot);
 	const char *level = semel_pg_value(result, 0, WAL_LEVEL);
 	if (examination->slot_wanted && strcmp(level, "logical") != 0) {
@@ -334,6 +336,61 @@ static void examine_slot(const struct look *look)
 		snprintf(text, sizeof(text), "there is no slot %.64s: the relay polls",
 			 examination->slot);
 		problem(look, SEMEL_CHECK_SLOT, text, "semel --store URL init --cdc");
+	}
+	semel_pg_clear(result);
+	return slot.exists;
+}
+
+/* What is wrong, and in brackets what to do. Where both slot and publication are missing, the slot
+ * was told of, with the command that makes both. */
+static void examine_publication(const struct look *look, bool slot_exists)
+{
+	static const char before_remedy[] = " (run: ";
+	char text[TEXT_SIZE], remedy[TEXT_SIZE];
+	PGresult *result = ask(look, SEMEL_CHECK_SLOT, semel_pg_publication_sql, NULL);
+	int64_t number = result == NULL ? SEMEL_PG_SOUND : semel_pg_int(result, 0, 0);
+	bool told = number == SEMEL_PG_ABSENT && !slot_exists;
+	const char *flaw = told ? NULL : semel_pg_publication_flaw(number);
+	const char *cure = flaw == NULL ? NULL : strstr(flaw, before_remedy);
+	if (cure != NULL) {
+		snprintf(text, sizeof(text), "%.*s: the relay polls", (int)(cure - flaw), flaw);
+		snprintf(remedy, sizeof(remedy), "%s", cure + strlen(before_remedy));
+		remedy[strcspn(remedy, ")")] = '\0';
+		problem(look, SEMEL_CHECK_SLOT, text, remedy);
+	}
+	semel_pg_clear(result);
+}
+
+/* Slots of this outbox from before: the relay has another name for its slot since. */
+static const char old_slots[] =
+	"SELECT s.slot_name, coalesce(pg_wal_lsn_diff(CASE WHEN pg_is_in_recovery() THEN"
+	" pg_last_wal_receive_lsn() ELSE pg_current_wal_insert_lsn() END, s.restart_lsn),"
+	" 0)::bigint FROM semel_slot m JOIN pg_replication_slots s ON s.slot_name = m.name"
+	" WHERE s.database = current_database() AND s.slot_name <> $1 AND NOT s.active"
+	" ORDER BY s.slot_name";
+
+static void examine_old_slots(const struct look *look)
+{
+	char text[TEXT_SIZE], remedy[TEXT_SIZE];
+	PGresult *result = ask(look, SEMEL_CHECK_SLOT,
+			       "SELECT has_table_privilege('semel_slot', 'SELECT')", NULL);
+	bool may = result != NULL && semel_pg_bool(result, 0, 0);
+	semel_pg_clear(result);
+	if (!may)
+		return;
+	result = ask(look, SEMEL_CHECK_SLOT, old_slots, look->examination->slot);
+	for (int i = 0; i < semel_pg_rows(result); i++) {
+		const char *name = semel_pg_value(result, i, 0);
+		snprintf(
+			text, sizeof(text),
+			"the slot %.64s of an earlier setting keeps %llu MB of the log, and nobody "
+			"reads it",
+			name, (unsigned long long)semel_pg_int(result, i, 1) >> MIB);
+		snprintf(remedy, sizeof(remedy),
+			 "if no relay has it for its --slot: SELECT "
+			 "pg_drop_replication_slot('%.64s')",
+			 name);
+		problem(look, SEMEL_CHECK_SLOT, text, remedy);
 	}
 	semel_pg_clear(result);
 }
@@ -373,7 +430,11 @@ semel_status semel_pg_store_examine(const struct semel_url *url,
 	examine_clock(&look);
 	examine_transactions(&look);
 	examine_disk(&look);
-	examine_slot(&look);
+	bool slot_exists = examine_slot(&look);
+	if (status == SEMEL_OK && examination->slot_wanted)
+		examine_publication(&look, slot_exists);
+	if (status == SEMEL_OK)
+		examine_old_slots(&look);
 	semel_libpq.finish(look.connection);
 	return status;
 }

@@ -140,18 +140,19 @@ static bool has_all(const struct semel_pgoutput *stream)
 }
 
 /* Tables that are not our outbox are of no interest, and neither are their rows. An outbox of
- * another schema has the same name and the same numbers: its rows would mark ours. */
+ * another schema has the same name and the same numbers: its rows would mark ours. And ours may
+ * have been renamed, or moved to another schema, for a while. */
 static semel_status read_relation(struct semel_pgoutput *stream, struct bytes *bytes,
-				  semel_error *error)
+				  struct semel_pgoutput_message *message, semel_error *error)
 {
 	uint32_t relation = (uint32_t)take_number(bytes, 4);
-	const char *schema = take_string(bytes);
-	const char *name = take_string(bytes);
+	(void)take_string(bytes);    /* schema */
+	(void)take_string(bytes);    /* name */
 	(void)take_number(bytes, 1); /* replica identity */
 	uint16_t count = (uint16_t)take_number(bytes, 2);
 	if (bytes->broken)
 		return refuse("a table", error);
-	if (strcmp(name, "semel_outbox") != 0 || strcmp(schema, stream->schema) != 0)
+	if (relation != stream->table)
 		return SEMEL_OK;
 	if (count > SEMEL_PGOUTPUT_COLUMNS_MAX)
 		return refuse("an outbox with too many columns", error);
@@ -164,6 +165,7 @@ static semel_status read_relation(struct semel_pgoutput *stream, struct bytes *b
 	}
 	if (bytes->broken || !has_all(stream))
 		return refuse("an outbox without some of its columns", error);
+	message->kind = SEMEL_PGOUTPUT_TABLE;
 	return SEMEL_OK;
 }
 
@@ -370,7 +372,7 @@ semel_status semel_pgoutput_read(struct semel_pgoutput *stream, char *bytes, siz
 	case 'C':
 		return read_commit(&rest, message_out, error);
 	case 'R':
-		return read_relation(stream, &rest, error);
+		return read_relation(stream, &rest, message_out, error);
 	case 'I':
 		return read_insert(stream, &rest, arena, message_out, error);
 	default: /* types, origins, truncations, messages of others */

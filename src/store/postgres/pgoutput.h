@@ -11,6 +11,7 @@ enum semel_pgoutput_kind {
 	SEMEL_PGOUTPUT_OTHER,  /* nothing that concerns us */
 	SEMEL_PGOUTPUT_BEGIN,  /* rows of one transaction follow */
 	SEMEL_PGOUTPUT_COMMIT, /* that was all of them; position is behind it */
+	SEMEL_PGOUTPUT_TABLE,  /* our table is described, for the first time or anew */
 	SEMEL_PGOUTPUT_ROW     /* row */
 };
 
@@ -18,7 +19,7 @@ enum semel_pgoutput_kind {
 #define SEMEL_PGOUTPUT_COLUMNS_MAX 64
 
 struct semel_pgoutput {
-	char schema[64];   /* of our outbox: the publication may hold those of others, too */
+	uint32_t table;    /* our outbox's oid: the publication may hold those of others, too */
 	uint32_t relation; /* 0: not told yet */
 	uint16_t column_count;
 	int8_t columns[SEMEL_PGOUTPUT_COLUMNS_MAX];

@@ -79,8 +79,8 @@ int64_t semel_pg_stream_patience_ms(struct semel_changes *base)
 static semel_status learn_surroundings(struct semel_pg_changes *changes, semel_error *error)
 {
 	static const struct semel_pg_query surroundings = {
-		"read wal_sender_timeout and the outbox's schema",
-		"SELECT setting, " SEMEL_PG_OUTBOX_SCHEMA
+		"read wal_sender_timeout and the outbox's number",
+		"SELECT setting, 'semel_outbox'::regclass::oid"
 		" FROM pg_settings WHERE name = 'wal_sender_timeout'"
 	};
 	PGresult *result = NULL;
@@ -91,8 +91,7 @@ static semel_status learn_surroundings(struct semel_pg_changes *changes, semel_e
 	changes->stream.decoder = (struct semel_pgoutput){ 0 };
 	if (semel_pg_rows(result) > 0) {
 		changes->stream.patience_ms = semel_pg_int(result, 0, 0);
-		semel_pg_copy(result, 0, 1, changes->stream.decoder.schema,
-			      sizeof(changes->stream.decoder.schema));
+		changes->stream.decoder.table = (uint32_t)semel_pg_int(result, 0, 1);
 	}
 	semel_pg_clear(result);
 	return semel_pg_changes_failed(changes, status);
@@ -110,19 +109,21 @@ static semel_status refused(struct semel_pg_changes *changes, PGresult *result, 
 }
 
 /* Text, where a server knows no binary values. */
-static semel_status begin_stream(struct semel_pg_changes *changes, semel_error *error)
+static semel_status begin_stream(struct semel_pg_changes *changes, uint64_t position,
+				 semel_error *error)
 {
-	char command[256];
+	char command[256], from[24];
 	PGconn *connection = changes->stream.connection;
 	bool binary = semel_libpq.serverVersion(connection) >= BINARY_FROM;
 	semel_status status =
 		semel_pg_execute_plain(connection, set_up, "set up the change stream", error);
 	if (status != SEMEL_OK)
 		return status;
+	semel_pg_lsn_format(position, from);
 	snprintf(command, sizeof(command),
-		 "START_REPLICATION SLOT \"%s\" LOGICAL 0/0 (proto_version '1', publication_names "
+		 "START_REPLICATION SLOT \"%s\" LOGICAL %s (proto_version '1', publication_names "
 		 "'" SEMEL_PG_PUBLICATION "'%s)",
-		 changes->slot, binary ? ", binary 'true'" : "");
+		 changes->slot, from, binary ? ", binary 'true'" : "");
 	PGresult *result = semel_libpq.exec(connection, command);
 	if (semel_libpq.resultStatus(result) != PGRES_COPY_BOTH)
 		status = refused(changes, result, error);
@@ -130,8 +131,8 @@ static semel_status begin_stream(struct semel_pg_changes *changes, semel_error *
 	return status;
 }
 
-semel_status semel_pg_stream_start(struct semel_changes *base, struct semel_wake *wake, bool ends,
-				   semel_error *error)
+semel_status semel_pg_stream_start(struct semel_changes *base, uint64_t position,
+				   struct semel_wake *wake, bool ends, semel_error *error)
 {
 	struct semel_pg_changes *changes = semel_pg_changes_of(base);
 	semel_pg_stream_stop(base);
@@ -141,7 +142,7 @@ semel_status semel_pg_stream_start(struct semel_changes *base, struct semel_wake
 	if (status != SEMEL_OK)
 		return status;
 	changes->stream.wake = NULL;
-	status = begin_stream(changes, error);
+	status = begin_stream(changes, position, error);
 	if (status != SEMEL_OK) {
 		semel_pg_stream_stop(base);
 		return status;
@@ -243,6 +244,8 @@ static semel_status take_data(struct semel_pg_changes *changes, const char *byte
 		changes->stream.in_transaction = changes->stream.awaits_row = false;
 		*position_out = message.position;
 		break;
+	case SEMEL_PGOUTPUT_TABLE:
+		return semel_pg_changes_check_publication(changes, error);
 	case SEMEL_PGOUTPUT_OTHER:
 		break;
 	}

@@ -72,3 +72,9 @@ ALTER TABLE semel_outbox_exception ADD COLUMN place bigint NOT NULL DEFAULT 0;
 DROP INDEX semel_outbox_exception_aggregate;
 CREATE INDEX semel_outbox_exception_aggregate
 	ON semel_outbox_exception (aggregate_type, aggregate_id, place, seq);
+
+-- ---- the publication that the change stream came through -----------------------------------------
+
+-- What it is known by in the catalogues, at the last look: what another one may have left out is
+-- polled. NULL: not known.
+ALTER TABLE semel_slot ADD COLUMN publication text;

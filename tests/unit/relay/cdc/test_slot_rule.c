@@ -11,11 +11,14 @@
 
 #include <cmocka.h>
 
-static const struct semel_slot_state sound = { .exists = true,
+static const struct semel_slot_state sound = { .looked = true,
+					       .exists = true,
 					       .position = 100,
 					       .current = 500,
 					       .retained = 400,
 					       .identity = "7/1",
+					       .publication = "1/2/3",
+					       .remembered_publication = "1/2/3",
 					       .remembered = true,
 					       .remembered_position = 100,
 					       .remembered_identity = "7/1" };
@@ -100,6 +103,24 @@ static void an_obstacle_means_polling(void **state)
 	struct semel_slot_state hindered = sound;
 	snprintf(hindered.obstacle, sizeof(hindered.obstacle), "wal_level is replica");
 	assert_int_equal(judge(hindered, true), SEMEL_SLOT_POLL);
+	hindered.retained = 1001;
+	assert_int_equal(judge(hindered, true), SEMEL_SLOT_DROP);
+	hindered.foreign = true;
+	assert_int_equal(judge(hindered, true), SEMEL_SLOT_POLL);
+	hindered.foreign = hindered.looked = false;
+	assert_int_equal(judge(hindered, true), SEMEL_SLOT_POLL);
+}
+
+static void a_slot_whose_publication_was_changed_is_dropped(void **state)
+{
+	(void)state;
+	struct semel_slot_state changed = sound, unknown = sound;
+	snprintf(changed.publication, sizeof(changed.publication), "1/2/4");
+	assert_int_equal(judge(changed, true), SEMEL_SLOT_DROP);
+	snprintf(changed.obstacle, sizeof(changed.obstacle), "it has a row filter");
+	assert_int_equal(judge(changed, true), SEMEL_SLOT_DROP);
+	unknown.remembered_publication[0] = '\0';
+	assert_int_equal(judge(unknown, true), SEMEL_SLOT_DISTRUST);
 }
 
 int main(void)
@@ -113,6 +134,7 @@ int main(void)
 		cmocka_unit_test(a_lost_slot_and_one_of_another_history_are_dropped),
 		cmocka_unit_test(a_missing_slot_is_made_only_when_polling_has_caught_up),
 		cmocka_unit_test(an_obstacle_means_polling),
+		cmocka_unit_test(a_slot_whose_publication_was_changed_is_dropped),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,7 @@ static char *kept; /* what the last message's row points into */
 static int set_up(void **state)
 {
 	(void)state;
-	stream = (struct semel_pgoutput){ .schema = "public" };
+	stream = (struct semel_pgoutput){ .table = 7 };
 	arena = semel_arena_new(4096);
 	bytes = (struct semel_buffer){ 0 };
 	return arena == NULL;
@@ -232,6 +232,17 @@ static void an_outbox_of_another_schema_is_not_ours(void **state)
 	assert_int_equal(stream.relation, ours);
 }
 
+static void ours_is_known_by_its_number_whatever_it_is_called(void **state)
+{
+	(void)state;
+	struct semel_pgoutput_message message;
+	describe_in("other", 7, "semel_outbox_for_a_while");
+	assert_int_equal(read_bytes(bytes.length, &message), SEMEL_OK);
+	forget();
+	assert_int_equal(stream.relation, 7);
+	assert_int_equal(message.kind, SEMEL_PGOUTPUT_TABLE);
+}
+
 static void a_commit_tells_where_it_ends(void **state)
 {
 	(void)state;
@@ -286,6 +297,8 @@ int main(void)
 						tear_down),
 		cmocka_unit_test_setup_teardown(an_outbox_of_another_schema_is_not_ours, set_up,
 						tear_down),
+		cmocka_unit_test_setup_teardown(ours_is_known_by_its_number_whatever_it_is_called,
+						set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_commit_tells_where_it_ends, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_transaction_tells_its_number, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_message_that_is_cut_short_is_refused, set_up,

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The publication of the outbox: what is wrong with it, and whether it was changed since.
+ *
+ * - What a publication leaves out at a moment is missing in the stream for ever, however it is
+ *   mended afterwards. So it is remembered by its rows in the catalogues, oid and xmin: any change
+ *   of it makes another row, also one that was undone.
+ * - A publication of the whole schema is none for us: what becomes of it cannot be seen in the
+ *   catalogues of all servers.
+ */
+#include "store/postgres/publication.h"
+
+#include <stddef.h>
+
+#define RUN_INIT " (run: semel --store URL init --cdc)"
+
+/* Columns of PostgreSQL 15 are asked for in a way that older servers understand. Where all tables
+ * are published, one that was unlogged for a while is told by its file. */
+const char semel_pg_publication_sql[] =
+	"SELECT CASE WHEN p.oid IS NULL THEN 1"
+	" WHEN NOT p.puballtables AND r.oid IS NULL THEN 2"
+	" WHEN coalesce(to_jsonb(r) ->> 'prqual', to_jsonb(r) ->> 'prattrs') IS NOT NULL THEN 3"
+	" WHEN NOT p.pubinsert THEN 4 WHEN c.relpersistence <> 'p' THEN 5 ELSE 0 END,"
+	" concat_ws('/', c.oid, p.oid, p.xmin, r.oid, r.xmin,"
+	" CASE WHEN p.puballtables THEN c.relfilenode END)"
+	" FROM pg_class c LEFT JOIN pg_publication p ON p.pubname = '" SEMEL_PG_PUBLICATION "'"
+	" LEFT JOIN pg_publication_rel r ON r.prpubid = p.oid AND r.prrelid = c.oid"
+	" WHERE c.oid = 'semel_outbox'::regclass";
+
+static const struct {
+	const char *says, *cure;
+} flaws[SEMEL_PG_FLAWS] = {
+	[SEMEL_PG_ABSENT] = { "there is no publication " SEMEL_PG_PUBLICATION
+			      " of the outbox" RUN_INIT,
+			      "CREATE PUBLICATION " SEMEL_PG_PUBLICATION
+			      " FOR TABLE semel_outbox WITH (publish = 'insert')" },
+	/* It may be there for the outbox of another schema. */
+	[SEMEL_PG_APART] = { "there is no publication " SEMEL_PG_PUBLICATION
+			     " of the outbox: the one of this name does not list it" RUN_INIT,
+			     "ALTER PUBLICATION " SEMEL_PG_PUBLICATION " ADD TABLE semel_outbox" },
+	[SEMEL_PG_FILTERED] = { "the publication " SEMEL_PG_PUBLICATION
+				" has a row filter or a column list, and leaves out "
+				"events" RUN_INIT,
+				"ALTER PUBLICATION " SEMEL_PG_PUBLICATION
+				" DROP TABLE semel_outbox; ALTER PUBLICATION " SEMEL_PG_PUBLICATION
+				" ADD TABLE semel_outbox" },
+	[SEMEL_PG_MUTE] = { "the publication " SEMEL_PG_PUBLICATION
+			    " does not publish inserts" RUN_INIT,
+			    "ALTER PUBLICATION " SEMEL_PG_PUBLICATION " SET (publish = 'insert')" },
+	[SEMEL_PG_UNLOGGED] = { "the outbox is not logged: a crash empties it, and no stream tells "
+				"of its rows (run: ALTER TABLE semel_outbox SET LOGGED)",
+				NULL },
+};
+
+const char *semel_pg_publication_flaw(int64_t flaw)
+{
+	return flaw > 0 && flaw < SEMEL_PG_FLAWS ? flaws[flaw].says : NULL;
+}
+
+const char *semel_pg_publication_cure(int64_t flaw)
+{
+	return flaw > 0 && flaw < SEMEL_PG_FLAWS ? flaws[flaw].cure : NULL;
+}
