@@ -52,6 +52,7 @@ typedef enum semel_status {
 	SEMEL_PROBLEM_FOUND,  /* looked, and found something wrong */
 	SEMEL_STOPPED,        /* asked to stop */
 	SEMEL_INTERNAL,       /* a bug of ours, or no memory */
+	SEMEL_STALLED,        /* a partition takes nothing for now: not this event's fault */
 	SEMEL_STATUS_COUNT
 } semel_status;
 

@@ -67,6 +67,8 @@ static const struct row rows[SEMEL_STATUS_COUNT] = {
 	[SEMEL_STOPPED] = { "stopped", SEMEL_CLASS_REJECT, EX_DONE, "asked to stop" },
 	[SEMEL_INTERNAL] = { "internal", SEMEL_CLASS_BUG, EX_SOFTWARE,
 			     "an error inside semel, or no memory" },
+	[SEMEL_STALLED] = { "stalled", SEMEL_CLASS_RETRY, EX_TEMPFAIL,
+			    "the partition takes nothing for now; not this event's fault" },
 };
 
 /* A number that is no status can only come from a bug. */

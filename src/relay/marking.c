@@ -9,11 +9,15 @@
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
+/* What costs no attempt is not the event's fault: the broker has told of it once, and of its events
+ * it would be told again and again. */
 static void tell_refusal(const struct semel_mark *mark)
 {
 	const struct semel_event *event = &mark->row->event;
+	bool quiet = mark->kind == SEMEL_MARK_PARKED ||
+		     (mark->kind == SEMEL_MARK_RETRY && mark->attempts == mark->row->attempts);
 
-	semel_log(mark->kind == SEMEL_MARK_PARKED ? SEMEL_LOG_DEBUG : SEMEL_LOG_WARN,
+	semel_log(quiet ? SEMEL_LOG_DEBUG : SEMEL_LOG_WARN,
 		  mark->kind == SEMEL_MARK_FAILED
 			  ? "the broker will not take the event; dead letter"
 		  : mark->kind == SEMEL_MARK_RETRY ? "the broker refused the event; it comes again"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "relay/refusal.h"
 
+#define STALLED_STEP 4 /* of the backoff: as if it were the fourth attempt, again and again */
+
 static void give_up(const struct semel_refusal_policy *policy, struct semel_mark *mark)
 {
 	mark->kind = SEMEL_MARK_FAILED;
@@ -17,6 +19,12 @@ void semel_refusal_judge(const struct semel_refusal_policy *policy, semel_status
 	}
 	if (answer == SEMEL_HELD) {
 		mark->kind = SEMEL_MARK_PARKED;
+		return;
+	}
+	if (answer == SEMEL_STALLED) {
+		mark->kind = SEMEL_MARK_RETRY;
+		mark->attempts = mark->row->attempts;
+		mark->due_ms = now_ms + semel_backoff_ms(policy->backoff, STALLED_STEP, chance);
 		return;
 	}
 	mark->attempts = mark->row->attempts + 1;

@@ -3,6 +3,7 @@
  *
  * - Only an answer about this very event costs an attempt; an outage never comes here.
  * - What can never be taken (too large) is given up at once; the rest when the budget is spent.
+ * - STALLED (its partition takes nothing for now) costs no attempt and is never given up.
  * - HELD (an earlier event of its aggregate was refused) is no answer about this event.
  */
 #ifndef SEMEL_RELAY_REFUSAL_H

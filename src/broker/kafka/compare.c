@@ -120,8 +120,8 @@ static long long batch_bytes(const struct semel_kafka_settings *settings)
 	return bytes;
 }
 
-/* A batch that is refused for its size is sent again one by one, and others are made smaller
- * (publish.c). */
+/* A batch that is refused for its size is sent again in parts, and others are made smaller
+ * (repair.c). */
 static void compare_size(const struct look *look, const struct semel_kafka_topic *topic,
 			 const struct manner *manner)
 {
@@ -131,7 +131,7 @@ static void compare_size(const struct look *look, const struct semel_kafka_topic
 		return;
 	snprintf(text, sizeof(text),
 		 "the topic %s has max.message.bytes=%lld, and batches of up to %lld are sent: the "
-		 "first ones that it refuses are sent again one by one, which is slow (add "
+		 "first ones that it refuses are sent again in parts, which is slow (add "
 		 "message.max.bytes=%lld to the broker's URL, or raise the topic's limit)",
 		 topic->name, manner->largest, ours, manner->largest - BATCH_HEAD);
 	tell(look, text);

@@ -5,8 +5,42 @@
 #include "broker/kafka/kafka.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define TEXT_SIZE 512
+#define TOLD_MAX  10
+
+/* A partition without a leader takes nothing, and its events wait. */
+static void examine_leaders(const struct semel_kafka *kafka,
+			    const struct rd_kafka_metadata *metadata,
+			    const struct semel_examination *examination)
+{
+	const char *prefix = kafka->settings.prefix;
+	char text[TEXT_SIZE];
+	int told = 0;
+	for (int i = 0; i < metadata->topic_cnt; i++) {
+		const struct rd_kafka_metadata_topic *topic = &metadata->topics[i];
+		for (int j = 0; j < topic->partition_cnt && told < TOLD_MAX; j++) {
+			if (topic->partitions[j].leader >= 0 ||
+			    strncmp(topic->topic, prefix, strlen(prefix)) != 0)
+				continue;
+			snprintf(text, sizeof(text),
+				 "the partition %d of the topic %s has no leader: it takes "
+				 "nothing, and its events wait",
+				 (int)topic->partitions[j].id,
+				 semel_kafka_own_name(kafka, topic->topic));
+			semel_examination_tell(
+				examination, SEMEL_CHECK_BROKER_ALARM, SEMEL_GRAVITY_PROBLEM, text,
+				"start the broker that has its replica (kafka-topics.sh "
+				"--describe --unavailable-partitions shows which); the "
+				"events come by themselves then");
+			told++;
+		}
+	}
+	if (told == 0)
+		semel_examination_fine(examination, SEMEL_CHECK_BROKER_ALARM,
+				       "every partition has a leader");
+}
 
 static void examine_cluster(struct semel_kafka *kafka, const struct semel_examination *examination)
 {
@@ -14,7 +48,7 @@ static void examine_cluster(struct semel_kafka *kafka, const struct semel_examin
 	int64_t until_ms = semel_kafka_call_until(kafka);
 	rd_kafka_resp_err_t err;
 	do
-		err = kafka->library->metadata(kafka->producer, 0, NULL, &metadata,
+		err = kafka->library->metadata(kafka->producer, 1, NULL, &metadata,
 					       semel_kafka_call_left(kafka, until_ms));
 	while (semel_kafka_call_again(kafka, err, until_ms));
 	semel_error error = { 0 };
@@ -25,6 +59,7 @@ static void examine_cluster(struct semel_kafka *kafka, const struct semel_examin
 	}
 	semel_examination_fine(examination, SEMEL_CHECK_BROKER_REACHED, "%s, %d brokers",
 			       kafka->place, metadata->broker_cnt);
+	examine_leaders(kafka, metadata, examination);
 	kafka->library->metadata_destroy(metadata);
 }
 

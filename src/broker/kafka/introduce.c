@@ -122,6 +122,8 @@ void semel_kafka_introduced(struct semel_kafka *kafka, const struct semel_kafka_
 	struct semel_kafka_partition *partition = partition_of(kafka, slot);
 	if (!partition)
 		return;
+	if (partition->stalled_ms > 0)
+		semel_kafka_unstall(kafka, slot);
 	if (partition->first == slot)
 		partition->first = NULL;
 	partition->taken = taken_by == slot->partition;
@@ -161,7 +163,10 @@ void semel_kafka_introduce_anew(struct semel_kafka *kafka)
 {
 	kafka->window.waiting = kafka->window.last_waiting = NULL;
 	for (size_t i = 0; i < kafka->topic_count; i++)
-		if (kafka->topics[i].met)
-			memset(kafka->topics[i].met, 0,
-			       kafka->topics[i].met_count * sizeof(kafka->topics[i].met[0]));
+		for (uint32_t j = 0; j < kafka->topics[i].met_count; j++) {
+			struct semel_kafka_partition *partition = &kafka->topics[i].met[j];
+			partition->taken = partition->trying = false;
+			partition->first = NULL;
+			partition->waiting = 0;
+		}
 }

@@ -6,7 +6,8 @@
  * have to say is an event in a queue, and is heard only inside our calls, on the caller's thread.
  *
  * kafka.c (open, close)  settings.c (the URL)  client.c (producers and consumers are made)
- * publish.c (the window)  introduce.c (the first event at a partition)  bundle.c (transactions)
+ * publish.c (the window)  introduce.c (the first event at a partition)  repair.c (after a refusal)
+ * stall.c (partitions that take nothing)  bundle.c (transactions)
  * write.c, read.c (events as records)  topics.c (names, declaring) subscribe.c, share.c (one
  * partition), consume.c (fetch, ack), group.c (rebalances, commits), joining.c (is one going on?)
  * survey.c (what waits) requeue.c (to one subscription)  bury.c (what was given up)  look.c
@@ -54,6 +55,7 @@ void semel_kafka_settings_free(struct semel_kafka_settings *settings);
 
 enum semel_kafka_slot_state {
 	SEMEL_KAFKA_UNUSED,
+	SEMEL_KAFKA_QUEUED, /* offered, and not given to librdkafka: a repair goes on */
 	SEMEL_KAFKA_SENT,
 	SEMEL_KAFKA_TAKEN, /* the broker has it; its transaction is not committed */
 	SEMEL_KAFKA_ANSWERED
@@ -72,21 +74,34 @@ struct semel_kafka_slot {
 	uint64_t kind;               /* of the event whose headers they are, or will be; 0: none */
 	size_t topic;                /* its number */
 	int32_t partition;           /* -1: any */
+	bool blamed;                 /* it was in a batch that was refused */
 	struct semel_kafka_slot *next;
 	struct semel_kafka_slot *follower; /* in its bundle */
 };
 
+/* In the order of the offers, by follower. */
+struct semel_kafka_chain {
+	struct semel_kafka_slot *first, *last;
+};
+
 /* What is shown together (bundle.c). */
 struct semel_kafka_bundle {
-	char *name;                               /* transactional.id; NULL: no transactions */
-	struct semel_kafka_slot *oldest, *newest; /* in the order of the offers */
-	uint32_t count, unreported;
+	char *name; /* transactional.id; NULL: no transactions */
+	enum {
+		SEMEL_KAFKA_BUNDLE_READY,
+		SEMEL_KAFKA_BUNDLE_ABORTING, /* it broke: the producer is about to be made anew */
+		SEMEL_KAFKA_BUNDLE_STARTING  /* a new one shuts out whoever was before it */
+	} phase;
+	int64_t until_ms;                       /* steady: the phase takes no longer */
+	struct semel_kafka_chain sent, pending; /* in this bundle; not yet in any */
+	uint32_t count, unreported;             /* of those sent */
 	uint64_t bytes;
 	uint64_t last;    /* the transaction of the last event, */
 	bool open;        /* of which more may come */
 	bool begun;       /* librdkafka has a transaction */
 	bool closing;     /* it is large enough: shown before more is taken */
 	bool committing;  /* and is not answered for yet */
+	uint64_t care_to; /* sequence: up to here the one at fault is looked for */
 	uint64_t refused; /* a transaction of which nothing will be shown; 0: none */
 	semel_status refused_by;
 	semel_status refusal; /* while it is repaired: of what was sent last */
@@ -103,6 +118,25 @@ struct semel_kafka_window {
 	uint64_t sequence;
 	uint64_t refused_bytes; /* in batches that were too large, since the producer was made */
 	bool broken;            /* something was not taken: the producer has to be made anew */
+	bool too_large;         /* one was, by itself, since the repair began */
+	int64_t look_ms;        /* steady: when partitions are looked at next; see stall.c */
+};
+
+/* A new producer sends again what was not answered: see repair.c. */
+struct semel_kafka_repair {
+	enum {
+		SEMEL_KAFKA_SOUND,
+		SEMEL_KAFKA_SETTLING, /* the old producer hears what is still answered */
+		SEMEL_KAFKA_RESENDING
+	} state;
+	bool stalled;                          /* a partition has: the producer must forget it */
+	struct semel_kafka_slot *first, *last; /* queued, in the order of the offers */
+	size_t suspects;     /* among so many of the first is the one at fault; 0: not known */
+	size_t group;        /* goes together where nobody is suspected */
+	size_t took, passed; /* sent last; answered since the last one at fault */
+	uint64_t end;        /* sequence: what was offered later needs no care */
+	uint64_t refused_bytes;
+	int64_t until_ms, progress_ms; /* steady */
 };
 
 /* What the events of a kind have in common. */
@@ -120,6 +154,14 @@ struct semel_kafka_partition {
 	int64_t taken_ms;                     /* steady: the last time */
 	const struct semel_kafka_slot *first; /* introduces us, and is not answered; NULL: none */
 	uint32_t waiting;
+	/* See stall.c; times are steady. */
+	uint64_t oldest, stuck; /* offers without an answer: the oldest; the same a look before */
+	int64_t stuck_ms;       /* since when it is that one */
+	uint32_t leaderless;    /* looks in a row without a leader */
+	int64_t stalled_ms;     /* since when it takes nothing; 0: it does */
+	int64_t try_ms;         /* stalled: not tried before this; tried: given up after this */
+	uint32_t tries;
+	bool trying; /* one event is on its way */
 };
 
 struct semel_kafka_topic {
@@ -187,6 +229,7 @@ struct semel_kafka {
 	rd_kafka_t *producer;
 	rd_kafka_queue_t *producer_queue;
 	struct semel_kafka_window window;
+	struct semel_kafka_repair repair;
 	struct semel_kafka_kind kinds[SEMEL_KAFKA_KINDS]; /* by hash */
 	uint64_t kind_count;
 	struct semel_kafka_bundle bundle;
@@ -321,23 +364,39 @@ semel_status semel_kafka_send_waiting(struct semel_kafka *kafka, semel_error *er
 /* The producer is another one, and nobody waits. */
 void semel_kafka_introduce_anew(struct semel_kafka *kafka);
 
+/* ---- repair.c ---- */
+/* It is sent when the repair comes to it. */
+void semel_kafka_repair_queue(struct semel_kafka *kafka, struct semel_kafka_slot *slot);
+/* Begins one when something is broken, goes on with one that has begun. Does not wait. */
+semel_status semel_kafka_repair_step(struct semel_kafka *kafka, semel_error *error);
+
+/* ---- stall.c ---- */
+/* Its partition takes nothing for now. */
+bool semel_kafka_is_stalled(const struct semel_kafka *kafka, const struct semel_kafka_slot *slot);
+/* It may go there all the same: to try, or behind one of its aggregate that tries. */
+bool semel_kafka_may_try(struct semel_kafka *kafka, const struct semel_kafka_slot *slot);
+/* False: its partition has not stalled, and it is not answered. */
+bool semel_kafka_answer_stalled(struct semel_kafka *kafka, struct semel_kafka_slot *slot);
+/* Its partition has given an answer. */
+void semel_kafka_unstall(struct semel_kafka *kafka, const struct semel_kafka_slot *slot);
+/* Looks at the partitions when it is time. */
+void semel_kafka_stall_look(struct semel_kafka *kafka);
+
 /* ---- bundle.c ---- */
 semel_status semel_kafka_transact(struct semel_broker *broker, const char *name,
 				  semel_error *error);
 void semel_kafka_complete(struct semel_broker *broker);
-/* May an event of this transaction be sent now? FULL: what is there has to be shown first. */
-semel_status semel_kafka_bundle_admit(struct semel_kafka *kafka, uint64_t transaction,
+/* It is sent now, or when its turn comes. */
+semel_status semel_kafka_bundle_offer(struct semel_kafka *kafka, struct semel_kafka_slot *slot,
 				      semel_error *error);
-void semel_kafka_bundle_add(struct semel_kafka *kafka, struct semel_kafka_slot *slot);
 /* The broker has it. */
 void semel_kafka_bundle_take(struct semel_kafka *kafka, struct semel_kafka_slot *slot);
 /* The broker will not have it. */
 void semel_kafka_bundle_refuse(struct semel_kafka *kafka, const struct semel_kafka_slot *slot,
 			       semel_status refusal, const char *reason);
 bool semel_kafka_bundle_is_whole(const struct semel_kafka *kafka);
-/* Commits it when it is whole, and answers for its events. */
-semel_status semel_kafka_bundle_show(struct semel_kafka *kafka, semel_error *error);
-semel_status semel_kafka_bundle_repair(struct semel_kafka *kafka, semel_error *error);
+/* Goes on with whatever is under way: sends, commits and answers, aborts, begins anew. */
+semel_status semel_kafka_bundle_step(struct semel_kafka *kafka, semel_error *error);
 
 /* ---- write.c ---- */
 struct semel_kafka_post {

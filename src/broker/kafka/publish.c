@@ -5,7 +5,7 @@
  *   all. So many events of one aggregate may be on their way.
  * - When a broker refuses a batch, librdkafka takes no more from us (it may not leave a gap).
  *   Nobody knows yet which event of the batch was at fault: a new producer sends everything
- *   unanswered again, one by one in the order of the offers, and now an answer is about one event.
+ *   unanswered again, until an answer is about one event (repair.c).
  * - What librdkafka had gathered by then it still sends; the broker refuses it too, because it
  *   knows the producer: introduce.c sees to that.
  * - A batch may be too large of which no event is; smaller ones are made then.
@@ -25,8 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SETTLE_MS  2000
-#define CAREFUL_MS 30000
+#define SLICE_MS 20 /* of a repair */
 
 #define BATCH_BYTES  1000000 /* librdkafka's, unless it is told otherwise */
 #define BATCH_LEAST  1000
@@ -67,6 +66,7 @@ void semel_kafka_answer(struct semel_kafka_window *window, struct semel_kafka_sl
 	if (status != SEMEL_OK) {
 		slot->reason = strdup(reason);
 		window->refused++;
+		window->too_large = window->too_large || status == SEMEL_TOO_LARGE;
 	}
 	if (window->last_done)
 		window->last_done->next = slot;
@@ -131,8 +131,13 @@ static void hear_refusal(struct semel_kafka *kafka, struct semel_kafka_slot *slo
 {
 	char reason[160];
 	semel_status refusal = semel_kafka_refusal_of(err);
+	if (kafka->bundle.phase != SEMEL_KAFKA_BUNDLE_READY)
+		return; /* it is given up already */
 	kafka->window.broken = true;
+	if (refusal != SEMEL_OK)
+		semel_kafka_unstall(kafka, slot);
 	if (!kafka->careful) { /* it is sent again, by itself */
+		slot->blamed = refusal != SEMEL_OK;
 		if (refusal == SEMEL_TOO_LARGE)
 			kafka->window.refused_bytes += RECORD_BYTES + slot->event->payload.length;
 		return;
@@ -252,6 +257,11 @@ semel_status semel_kafka_send(struct semel_kafka *kafka, struct semel_kafka_slot
 		status == SEMEL_OK ? semel_kafka_topic_handle(kafka, topic) : NULL;
 	if (status == SEMEL_OK && (!handle || !semel_kafka_reckon(kafka, topic, slot)))
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a topic");
+	if (status == SEMEL_OK && semel_kafka_is_stalled(kafka, slot) &&
+	    !semel_kafka_may_try(kafka, slot)) {
+		(void)semel_kafka_answer_stalled(kafka, slot);
+		return SEMEL_OK;
+	}
 	if (status == SEMEL_OK && semel_kafka_must_wait(kafka, slot)) {
 		semel_kafka_line_up(kafka, slot);
 		return SEMEL_OK;
@@ -281,10 +291,6 @@ semel_status semel_kafka_publish(struct semel_broker *broker, const struct semel
 	if (!slot)
 		return SEMEL_FULL;
 	semel_status status = SEMEL_OK;
-	if (kafka->bundle.name)
-		status = semel_kafka_bundle_admit(kafka, passage->transaction, error);
-	if (status != SEMEL_OK)
-		return status;
 	window->unused = slot->next;
 	*slot = (struct semel_kafka_slot){
 		.event = event,
@@ -305,68 +311,22 @@ semel_status semel_kafka_publish(struct semel_broker *broker, const struct semel
 		semel_kafka_hold(window, slot);
 		return SEMEL_OK;
 	}
-	if (!window->broken) /* else poll sends it */
+	if (kafka->bundle.name)
+		return semel_kafka_bundle_offer(kafka, slot, error);
+	if (!window->broken && kafka->repair.state == SEMEL_KAFKA_SOUND)
 		status = semel_kafka_send(kafka, slot, error);
+	else
+		semel_kafka_repair_queue(kafka, slot);
 	if (status != SEMEL_OK) {
 		slot->state = SEMEL_KAFKA_UNUSED;
 		slot->next = window->unused;
 		window->unused = slot;
-	} else if (kafka->bundle.name) {
-		semel_kafka_bundle_add(kafka, slot);
 	}
 	return status;
 }
 
-/* ---- after a refusal ------------------------------------------------------------------------- */
-
-static int by_sequence(const void *left, const void *right)
-{
-	const struct semel_kafka_slot *const *a = left, *const *b = right;
-	return (*a)->sequence < (*b)->sequence ? -1 : 1;
-}
-
-/* Those without an answer, in the order of the offers. NULL: no memory. */
-static struct semel_kafka_slot **unanswered(struct semel_kafka_window *window, size_t *count_out)
-{
-	struct semel_kafka_slot **list = malloc((window->size + 1) * sizeof(list[0]));
-	*count_out = 0;
-	for (uint32_t i = 0; list && i < window->size; i++)
-		if (window->slots[i].state == SEMEL_KAFKA_SENT)
-			list[(*count_out)++] = &window->slots[i];
-	if (list)
-		qsort(list, *count_out, sizeof(list[0]), by_sequence);
-	return list;
-}
-
-/* What is on its way is answered or given up first, so that little is sent twice. */
-static semel_status start_anew(struct semel_kafka *kafka, semel_error *error)
-{
-	int64_t until_ms = semel_steady_ms(kafka->env) + SETTLE_MS;
-	while (kafka->library->outq_len(kafka->producer) > 0 &&
-	       semel_steady_ms(kafka->env) < until_ms)
-		semel_kafka_producer_serve(kafka, 50);
-	semel_kafka_producer_free(kafka);
-	kafka->window.broken = false;
-	return semel_kafka_producer_make(kafka, error);
-}
-
-static semel_status send_alone(struct semel_kafka *kafka, struct semel_kafka_slot *slot,
-			       semel_error *error)
-{
-	int64_t until_ms = semel_steady_ms(kafka->env) + CAREFUL_MS;
-	semel_status status = kafka->window.broken ? start_anew(kafka, error) : SEMEL_OK;
-	if (status == SEMEL_OK)
-		status = semel_kafka_send(kafka, slot, error);
-	while (status == SEMEL_OK && slot->state == SEMEL_KAFKA_SENT) {
-		semel_kafka_producer_serve(kafka, 100);
-		status = semel_kafka_health(kafka, error);
-		if (status == SEMEL_OK && semel_steady_ms(kafka->env) >= until_ms)
-			status = semel_error_set(error, SEMEL_OUTAGE,
-						 "%s has not answered for an event in %d ms",
-						 kafka->place, CAREFUL_MS);
-	}
-	return status == SEMEL_FULL ? SEMEL_OUTAGE : status;
-}
+/* ---- batches -----------------------------------------------------------------------------------
+ */
 
 void semel_kafka_shrink(struct semel_kafka *kafka)
 {
@@ -378,35 +338,6 @@ void semel_kafka_shrink(struct semel_kafka *kafka)
 		   "%s refuses batches that are larger than max.message.bytes of a topic: from now "
 		   "on they have at most %" PRIu64 " bytes",
 		   kafka->place, kafka->batch_bytes);
-}
-
-static semel_status repair(struct semel_kafka *kafka, semel_error *error)
-{
-	bool small = true; /* none of them is too large by itself */
-	semel_status status = start_anew(kafka, error);
-	size_t count = 0;
-	struct semel_kafka_slot **list = unanswered(&kafka->window, &count);
-	if (!list && status == SEMEL_OK)
-		status = semel_error_set(error, SEMEL_INTERNAL, "no memory");
-	semel_logf(SEMEL_LOG_DEBUG, "kafka: a batch was refused; %zu events are sent one by one",
-		   count);
-	kafka->careful = true;
-	for (size_t i = 0; i < count && status == SEMEL_OK; i++) {
-		if (semel_kafka_is_held(&kafka->window, list[i]))
-			semel_kafka_hold(&kafka->window, list[i]);
-		else
-			status = send_alone(kafka, list[i], error);
-		small = small && list[i]->status != SEMEL_TOO_LARGE;
-	}
-	kafka->careful = false;
-	bool shrinks = status == SEMEL_OK && small && kafka->window.refused_bytes > 0;
-	if (shrinks)
-		semel_kafka_shrink(kafka);
-	kafka->window.refused_bytes = 0;
-	if (status == SEMEL_OK && (kafka->window.broken || shrinks))
-		status = start_anew(kafka, error);
-	free(list);
-	return status;
 }
 
 /* ---- reporting ------------------------------------------------------------------------------- */
@@ -446,14 +377,17 @@ semel_status semel_kafka_poll(struct semel_broker *broker, int64_t wait_ms, seme
 		return semel_kafka_health(kafka, error);
 	bool ready =
 		kafka->window.done || kafka->window.broken || semel_kafka_bundle_is_whole(kafka);
+	if (wait_ms > SLICE_MS && (kafka->repair.state != SEMEL_KAFKA_SOUND ||
+				   kafka->bundle.phase != SEMEL_KAFKA_BUNDLE_READY))
+		wait_ms = SLICE_MS;
 	semel_kafka_producer_serve(kafka, ready ? 0 : wait_ms);
-	if (kafka->window.waiting && !kafka->window.broken)
+	if (kafka->window.heard_ms >= kafka->window.look_ms)
+		semel_kafka_stall_look(kafka);
+	if (kafka->window.waiting && !kafka->window.broken && !kafka->repair.stalled)
 		status = semel_kafka_send_waiting(kafka, error);
-	if (status == SEMEL_OK && kafka->window.broken)
-		status = kafka->bundle.name ? semel_kafka_bundle_repair(kafka, error)
-					    : repair(kafka, error);
 	if (status == SEMEL_OK)
-		status = semel_kafka_bundle_show(kafka, error);
+		status = kafka->bundle.name ? semel_kafka_bundle_step(kafka, error)
+					    : semel_kafka_repair_step(kafka, error);
 	report(&kafka->window, seen, user);
 	return status == SEMEL_OK ? semel_kafka_health(kafka, error) : status;
 }

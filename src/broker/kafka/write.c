@@ -180,6 +180,7 @@ static semel_status explain(struct semel_kafka *kafka, rd_kafka_resp_err_t err, 
 				       "the event is larger than message.max.bytes of the kafka: "
 				       "URL (1000000 unless it is set)");
 	case RD_KAFKA_RESP_ERR__FATAL:
+	case RD_KAFKA_RESP_ERR__GAPLESS_GUARANTEE:
 	case RD_KAFKA_RESP_ERR__STATE: /* its transaction has failed */
 		kafka->window.broken = true;
 		return SEMEL_OK;

@@ -95,8 +95,8 @@ static void the_library_has_the_version_of_its_headers(void **state)
 static void only_answers_that_a_person_cannot_mend_by_a_setting_are_about_an_event(void **state)
 {
 	(void)state;
-	static const semel_status about[] = { SEMEL_NACKED, SEMEL_UNROUTABLE, SEMEL_TOO_LARGE,
-					      SEMEL_INVALID, SEMEL_HELD };
+	static const semel_status about[] = { SEMEL_NACKED,  SEMEL_UNROUTABLE, SEMEL_TOO_LARGE,
+					      SEMEL_INVALID, SEMEL_HELD,       SEMEL_STALLED };
 	static const semel_status not_about[] = { SEMEL_OK,        SEMEL_CONFIG,  SEMEL_OUTAGE,
 						  SEMEL_BUSY,      SEMEL_FULL,    SEMEL_LEASE_LOST,
 						  SEMEL_NO_SCHEMA, SEMEL_INTERNAL };

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One partition of Kafka takes nothing: it has lost its leader. The others go on, at the same pace and once each; what
+belongs to it waits, costs no attempt, and comes in its order when the leader is back."""
+import contextlib
+import json
+
+import mix
+import pytest
+from company import at, attached_to
+from kafka_server import cluster
+from kafka_space import headers_of
+from program import Semel, wait_for
+from servers import Servers
+from stream import PATIENCE, Stream
+
+pytestmark = [pytest.mark.only("postgres"), pytest.mark.only("kafka"),
+              pytest.mark.unless("kafka-mock", reason="a mock cluster cannot be killed and come back")]
+AGGREGATES, ROUNDS = 60, 20
+INSERT = """INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, topic, payload, content_type)
+    SELECT 'order', t || '-' || n % ?::int, 't.v1', t, ?::text, 'text/plain'
+    FROM generate_series(1, ?::int) n, unnest(ARRAY['fine', 'split']) t"""
+
+
+@pytest.fixture(scope="module")
+def servers(nest):
+    return Servers(nest, ("postgres",))
+
+
+@pytest.fixture(scope="module")
+def nodes(nest):
+    started = cluster(nest)
+    yield started
+    for node in started:
+        node.close()
+
+
+def make(folder, nodes):
+    """The topic `split` has a partition on each node, and no replicas; `fine` does not need the third."""
+    folder.mkdir()
+    fresh = Semel(folder)
+    fresh.broker.place = ",".join(node.bootstrap() for node in nodes)
+    fresh.ok("init")
+    place(fresh, "split", [[1], [2], [3]])
+    place(fresh, "fine", [[1], [2]])
+    return fresh
+
+
+@pytest.fixture
+def outboxes(nodes, servers, tmp_path):
+    """One is polled, one is read from the change stream."""
+    with attached_to(at(servers, kafka=nodes[0].told())), contextlib.ExitStack() as ending:
+        made = [Outbox(make(tmp_path / source, nodes), source) for source in ("poll", "cdc")]
+        for outbox in made:
+            ending.callback(outbox.semel.close)
+            ending.enter_context(outbox.stream.ended())
+        yield made
+
+
+def place(semel, topic, nodes_of_partitions):
+    """min.insync.replicas is two unless it is said."""
+    from confluent_kafka.admin import NewTopic
+
+    administrator, name = semel.broker.administrator, semel.broker.topic(topic)
+    wanted = NewTopic(name, len(nodes_of_partitions), replica_assignment=nodes_of_partitions, config={"min.insync.replicas": "1"})
+    administrator.client.create_topics([wanted], operation_timeout=30)[name].result(60)
+    wait_for(lambda: administrator.has_leaders(name, len(nodes_of_partitions)), 60, "it has leaders")
+
+
+class Outbox:
+    def __init__(self, semel, source):
+        self.semel, self.round, self.stream, self.log = semel, 0, Stream(semel), semel.folder / "relay.log"
+        self.stream.init()
+        words = ("--source", source, "--first-delay", "100ms", "--delay-max", "1s", "--attempts", "2")
+        words += ("--slot", self.stream.slot) if source == "cdc" else ()
+        with open(self.log, "w") as said:
+            self.relay = semel.spawn("relay", *words, stderr=said)
+
+    def write(self, rounds=1):
+        """One event of every aggregate, in one transaction."""
+        connection = mix.connect(self.semel.store)
+        for _ in range(rounds):
+            self.round += 1
+            connection.execute(INSERT, (AGGREGATES, str(self.round), AGGREGATES))
+            connection.commit()
+        connection.close()
+
+    def settles(self, waiting, what):
+        wanted = {"PUBLISHED": 2 * AGGREGATES * self.round - waiting, **({"NEW": waiting} if waiting else {})}
+        count = "SELECT status, count(*) FROM semel_outbox GROUP BY status"
+        wait_for(lambda: dict(self.semel.sql(count)) == wanted, PATIENCE, what)
+
+    def at_the_third(self):
+        """The aggregates of the partition that will be lost."""
+        return {record.key().decode() for record in self.semel.broker.records("split") if record.partition() == 2}
+
+    def has_leader(self, administrator):
+        return administrator.leader_of(self.semel.broker.topic("split"), 2) >= 0
+
+    def arrived(self, topic):
+        """Of each aggregate the numbers of its rounds, in the order of the partition; repeats included."""
+        found = {}
+        for record in self.semel.broker.records(topic):
+            found.setdefault(headers_of(record)["semel-aggregate-id"], []).append(int(record.value()))
+        return found
+
+    def waits_for_its_partition(self, lost):
+        """It is told of which one, costs no attempt, and is not given up."""
+        sql = self.semel.sql
+        held = sql("SELECT aggregate_id, state FROM semel_outbox_exception")
+        assert {name for name, _ in held} == lost and {state for _, state in held} <= {"retry", "parked"}
+        assert sql("SELECT DISTINCT attempts FROM semel_outbox") == [(0,)]
+        assert sql("SELECT count(*) FROM semel_dead_letter") == [(0,)]
+        reasons = {row[0] for row in sql("SELECT last_error FROM semel_outbox WHERE last_error IS NOT NULL")}
+        assert reasons == {"the partition 2 of the topic split takes nothing: it has no leader"}
+        told = [line for line in map(json.loads, self.log.read_text().splitlines()) if "takes nothing" in line["msg"]]
+        assert [(line["topic"], line["partition"]) for line in told] == [("split", 2)]
+        assert "partition 2 of the topic split has no leader" in self.semel.run("doctor").stdout
+
+    def is_right(self):
+        assert self.semel.stop(self.relay) == 0
+        everything = list(range(1, self.round + 1))
+        assert self.arrived("fine") == {f"fine-{n}": everything for n in range(AGGREGATES)}
+        split = self.arrived("split")
+        assert {name: list(dict.fromkeys(numbers)) for name, numbers in split.items()} == {
+            f"split-{n}": everything for n in range(AGGREGATES)}
+        assert sum(map(len, split.values())) < 1.1 * AGGREGATES * self.round, "few are sent twice"
+        assert "the relay waits for store and broker" not in self.log.read_text()
+
+
+@pytest.mark.core
+def test_a_partition_without_a_leader_stops_nobody_else(outboxes, nodes):
+    administrator, lost = nodes[0].administrator(), {}
+    for outbox in outboxes:
+        outbox.write()
+        outbox.settles(0, "all partitions take events")
+        lost[outbox] = outbox.at_the_third()
+    nodes[2].kill()
+    try:
+        wait_for(lambda: not any(outbox.has_leader(administrator) for outbox in outboxes), PATIENCE, "they have no leader")
+        for outbox in outboxes:
+            outbox.write(ROUNDS)
+        for outbox in outboxes:
+            outbox.settles(len(lost[outbox]) * ROUNDS, "everything else is published and marked")
+            outbox.write()
+            outbox.settles(len(lost[outbox]) * (ROUNDS + 1), "it goes on while the node is away")
+            outbox.waits_for_its_partition(lost[outbox])
+    finally:
+        nodes[2].start()
+    for outbox in outboxes:
+        outbox.settles(0, "everything is published")
+        outbox.is_right()
