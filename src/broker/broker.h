@@ -70,6 +70,10 @@ struct semel_keeper {
 	/* Of one that was taken: the last event settled before its place, by which the broker may
 	 * know the log again. */
 	struct semel_anchor (*anchor)(void *user, const char *topic, int32_t partition);
+	/* Of one that was taken: its log is another one, and is read from next on; what was fetched
+	 * of the old one is forgotten. Durable when it returns OK. */
+	semel_status (*restart)(void *user, const char *topic, int32_t partition, int64_t next,
+				semel_error *error);
 	/* Nothing of it is read any more. */
 	void (*release)(void *user, const char *topic, int32_t partition);
 	/* For those who only look: where the scope stands. */
@@ -85,7 +89,10 @@ struct semel_subscribe_options {
 	uint32_t prefetch;         /* unacked deliveries at most */
 	int64_t prefetch_bytes;    /* of them at most, and one always; 0: SEMEL_PREFETCH_BYTES */
 	int64_t lease_ms;
-	bool from_latest;     /* counts when the subscription is new */
+	bool from_latest; /* counts when the subscription is new */
+	/* Of the topics those that the scope has read before, NULL-ended: where their offsets are
+	 * gone, they are read from their beginning. NULL: none. */
+	const char *const *known;
 	bool total_order;     /* CONFIG when the topic is spread over several partitions */
 	int64_t delay_max_ms; /* the longest that requeue will be asked for; 0: a minute */
 	uint32_t partitions;  /* spread over so many by aggregate; 0: as the broker has it */

@@ -4,6 +4,7 @@
 
 #include "base/backoff.h"
 #include "base/error.h"
+#include "store/subscription.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -145,6 +146,23 @@ static bool copy_options(struct semel_consumer *consumer, const semel_consumer_o
 	       (!options->id_header || consumer->id_header) && (!options->bind || consumer->bind);
 }
 
+/* The topics that this scope has read before, as far as the store tells; NULL: none. */
+static const char *const *known_topics(struct semel_consumer *consumer)
+{
+	struct semel_subscription_row *rows = NULL;
+	struct semel_topics topics = { 0 };
+	uint32_t count = 0;
+
+	if (semel_subscription_read(consumer->store, consumer->arena, &rows, &count, NULL) !=
+	    SEMEL_OK)
+		return NULL;
+	const struct semel_subscription_row *row =
+		semel_subscription_of(rows, count, consumer->scope.data);
+	if (!row || semel_subscription_topics(row, consumer->arena, &topics, NULL) != SEMEL_OK)
+		return NULL;
+	return topics.names;
+}
+
 static semel_status subscribe(struct semel_consumer *consumer, semel_error *error)
 {
 	struct semel_subscribe_options options = {
@@ -154,6 +172,7 @@ static semel_status subscribe(struct semel_consumer *consumer, semel_error *erro
 		.prefetch_bytes = consumer->options.prefetch_bytes,
 		.lease_ms = consumer->options.lease_ms,
 		.from_latest = consumer->options.from_latest,
+		.known = consumer->options.from_latest ? known_topics(consumer) : NULL,
 		.total_order = consumer->options.order == SEMEL_ORDER_TOTAL,
 		.delay_max_ms = consumer->options.delay_max_ms,
 		.partitions = consumer->options.partitions,

@@ -223,6 +223,18 @@ static semel_status write_settled(struct semel_places *places, struct place *pla
 	return status;
 }
 
+static semel_status keeper_restart(void *user, const char *topic, int32_t partition, int64_t next,
+				   semel_error *error)
+{
+	struct semel_places *places = user;
+	struct place *place = find_place(places, semel_text_of(topic), partition);
+	if (!place || !place->held)
+		return SEMEL_OK;
+	go_on_from(place, next);
+	place->behind = SEMEL_ANCHOR_NONE;
+	return write_settled(places, place, error);
+}
+
 static void keeper_release(void *user, const char *topic, int32_t partition)
 {
 	struct semel_places *places = user;
@@ -267,6 +279,7 @@ struct semel_places *semel_places_new(struct semel_consumer *consumer)
 		.user = places,
 		.take = keeper_take,
 		.anchor = keeper_anchor,
+		.restart = keeper_restart,
 		.release = keeper_release,
 		.look = keeper_look,
 	};

@@ -104,6 +104,18 @@ static struct semel_anchor anchor(void *user, const char *topic, int32_t partiti
 	return place_of(seat->scope, topic, partition)->behind;
 }
 
+static semel_status restart(void *user, const char *topic, int32_t partition, int64_t next,
+			    semel_error *error)
+{
+	const struct seat *seat = user;
+	struct place *place = place_of(seat->scope, topic, partition);
+	(void)error;
+	place->count = 0;
+	place->next = next;
+	place->behind = SEMEL_ANCHOR_NONE;
+	return SEMEL_OK;
+}
+
 static void release(void *user, const char *topic, int32_t partition)
 {
 	const struct seat *seat = user;
@@ -136,9 +148,12 @@ void keeper_attach(struct semel_broker *broker)
 	if (!places)
 		keeper_clear();
 	*seat = (struct seat){ .broker = broker };
-	seat->keeper = (struct semel_keeper){
-		.user = seat, .take = take, .anchor = anchor, .release = release, .look = look
-	};
+	seat->keeper = (struct semel_keeper){ .user = seat,
+					      .take = take,
+					      .anchor = anchor,
+					      .restart = restart,
+					      .release = release,
+					      .look = look };
 	semel_broker_keep(broker, &seat->keeper);
 }
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Topics and groups of one test at a Kafka that all tests share: they have the test's prefix."""
+import socket
+import struct
 import subprocess
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -76,6 +78,21 @@ class Space:
         finally:
             consumer.close()
 
+    # ---- groups ----------------------------------------------------------------------------------
+
+    def delete_group(self, scope):
+        """As an administrator does. In Kafka's own words: the library of the tests has none for it. The only node
+        coordinates every group."""
+        name = (self.prefix + scope).encode()
+        body = struct.pack(">hhi", 42, 0, 1) + string(b"test") + struct.pack(">i", 1) + string(name)
+        host, _, port = self.place.rpartition(":")
+        with socket.create_connection((host, int(port)), 60) as connection:
+            connection.sendall(struct.pack(">i", len(body)) + body)
+            answer = connection.makefile("rb")
+            (length,) = struct.unpack(">i", answer.read(4))
+            (error,) = struct.unpack(">h", answer.read(length)[-2:])
+        assert error == 0, f"the group was not deleted: {error}"
+
     # ---- as the mix has it -----------------------------------------------------------------------
 
     def witness(self, topic):
@@ -117,6 +134,10 @@ class Lasting(Space):
 
     def close(self):
         """Nothing to do."""
+
+
+def string(text):
+    return struct.pack(">h", len(text)) + text
 
 
 def dotted(settings):

@@ -21,6 +21,8 @@
 #define ABORT_MS   2000
 #define ERROR_SIZE 512
 
+enum purpose { PRODUCES, JOINS, LOOKS, READS_ONE };
+
 /* librdkafka stops sending at so many; the window is smaller. */
 static const struct semel_kafka_setting producer_settings[] = {
 	{ "acks", "all" },
@@ -58,6 +60,12 @@ static const struct semel_kafka_setting consumer_settings[] = {
 	{ "queued.max.messages.kbytes", "2048" },
 	{ "max.partition.fetch.bytes", "524288" },
 	{ "fetch.error.backoff.ms", "100" },
+};
+
+/* One batch of each partition is all that is needed for one record. */
+static const struct semel_kafka_setting reader_settings[] = {
+	{ "queued.min.messages", "1" },
+	{ "max.partition.fetch.bytes", "1024" },
 };
 
 static const struct semel_kafka_setting common_settings[] = {
@@ -124,14 +132,14 @@ static semel_status set_batches(struct semel_kafka *kafka, rd_kafka_conf_t *conf
 }
 
 /* The caller's own settings come last, and win. */
-static semel_status make(struct semel_kafka *kafka, rd_kafka_type_t type, rd_kafka_conf_t *conf,
+static semel_status make(struct semel_kafka *kafka, enum purpose purpose, rd_kafka_conf_t *conf,
 			 rd_kafka_t **client_out, semel_error *error)
 {
 	const struct semel_kafka_library *library = kafka->library;
 	const struct semel_kafka_settings *settings = &kafka->settings;
 	const struct semel_kafka_setting servers = { .name = "bootstrap.servers",
 						     .value = settings->servers };
-	bool producing = type == RD_KAFKA_PRODUCER;
+	bool producing = purpose == PRODUCES;
 	char text[ERROR_SIZE];
 	semel_status status = set(kafka, conf, &servers, 1, error);
 	if (status == SEMEL_OK)
@@ -146,6 +154,8 @@ static semel_status make(struct semel_kafka *kafka, rd_kafka_type_t type, rd_kaf
 		status = set(kafka, conf, settings->passed, settings->passed_count, error);
 	if (status == SEMEL_OK && producing)
 		status = set_batches(kafka, conf, error);
+	if (status == SEMEL_OK && purpose == READS_ONE)
+		status = set(kafka, conf, reader_settings, COUNT(reader_settings), error);
 	if (status != SEMEL_OK) {
 		library->conf_destroy(conf);
 		return status;
@@ -154,7 +164,8 @@ static semel_status make(struct semel_kafka *kafka, rd_kafka_type_t type, rd_kaf
 	library->conf_set_events(conf, producing ? RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR
 						 : RD_KAFKA_EVENT_REBALANCE | RD_KAFKA_EVENT_ERROR |
 							   RD_KAFKA_EVENT_OFFSET_COMMIT);
-	*client_out = library->new (type, conf, text, sizeof(text));
+	*client_out = library->new (producing ? RD_KAFKA_PRODUCER : RD_KAFKA_CONSUMER, conf, text,
+				    sizeof(text));
 	if (*client_out)
 		return SEMEL_OK;
 	library->conf_destroy(conf);
@@ -164,7 +175,7 @@ static semel_status make(struct semel_kafka *kafka, rd_kafka_type_t type, rd_kaf
 semel_status semel_kafka_producer_make(struct semel_kafka *kafka, semel_error *error)
 {
 	rd_kafka_conf_t *conf = kafka->library->conf_new();
-	semel_status status = make(kafka, RD_KAFKA_PRODUCER, conf, &kafka->producer, error);
+	semel_status status = make(kafka, PRODUCES, conf, &kafka->producer, error);
 	if (status != SEMEL_OK)
 		return status;
 	kafka->producer_queue = kafka->library->queue_get_main(kafka->producer);
@@ -205,8 +216,9 @@ void semel_kafka_producer_free(struct semel_kafka *kafka)
 	kafka->producer_queue = NULL;
 }
 
-static semel_status make_consumer(struct semel_kafka *kafka, const char *group, bool joins,
-				  rd_kafka_t **consumer_out, semel_error *error)
+static semel_status make_consumer(struct semel_kafka *kafka, const char *group,
+				  enum purpose purpose, rd_kafka_t **consumer_out,
+				  semel_error *error)
 {
 	rd_kafka_conf_t *conf = kafka->library->conf_new();
 	char *full = semel_kafka_full_name(kafka, group);
@@ -214,10 +226,10 @@ static semel_status make_consumer(struct semel_kafka *kafka, const char *group, 
 	semel_status status = full ? set(kafka, conf, &name, 1, error)
 				   : semel_error_set(error, SEMEL_INTERNAL, "no memory");
 	free(full);
-	if (status == SEMEL_OK && joins)
+	if (status == SEMEL_OK && purpose == JOINS)
 		status = semel_kafka_joining_watch(kafka, conf, error);
 	if (status == SEMEL_OK)
-		return make(kafka, RD_KAFKA_CONSUMER, conf, consumer_out, error);
+		return make(kafka, purpose, conf, consumer_out, error);
 	kafka->library->conf_destroy(conf);
 	return status;
 }
@@ -225,13 +237,19 @@ static semel_status make_consumer(struct semel_kafka *kafka, const char *group, 
 semel_status semel_kafka_consumer_make(struct semel_kafka *kafka, const char *group,
 				       rd_kafka_t **consumer_out, semel_error *error)
 {
-	return make_consumer(kafka, group, true, consumer_out, error);
+	return make_consumer(kafka, group, JOINS, consumer_out, error);
 }
 
 semel_status semel_kafka_guest_make(struct semel_kafka *kafka, const char *group,
 				    rd_kafka_t **guest_out, semel_error *error)
 {
-	return make_consumer(kafka, group, false, guest_out, error);
+	return make_consumer(kafka, group, LOOKS, guest_out, error);
+}
+
+semel_status semel_kafka_reader_make(struct semel_kafka *kafka, rd_kafka_t **reader_out,
+				     semel_error *error)
+{
+	return make_consumer(kafka, "semel-look", READS_ONE, reader_out, error);
 }
 
 void semel_kafka_ring_on(struct semel_kafka *kafka, rd_kafka_queue_t *queue)

@@ -111,6 +111,13 @@ static semel_status read_settings(struct semel_kafka *kafka, const char *topic,
 		       : SEMEL_OK;
 }
 
+bool semel_kafka_keeps_all(struct semel_kafka *kafka, const char *topic)
+{
+	struct manner manner;
+	return read_settings(kafka, topic, &manner, NULL) == SEMEL_OK && manner.known &&
+	       !manner.compacted;
+}
+
 static long long batch_bytes(const struct semel_kafka_settings *settings)
 {
 	long long bytes = BATCH_BYTES;

@@ -44,20 +44,37 @@ static bool is_of_another_scope(const struct semel_kafka *kafka,
 	return scope.data && !semel_text_equal(scope, semel_text_of(kafka->scope));
 }
 
+/* librdkafka goes back to the beginning when the log ends before the offset that it reads at: it
+ * was made anew, or has lost its end. */
+static bool has_gone_back(const struct semel_kafka_share *share, const rd_kafka_message_t *message)
+{
+	return (!message->err || message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) &&
+	       message->offset < share->next_offset;
+}
+
 static semel_status take_message(struct semel_kafka *kafka, struct semel_kafka_share *share,
 				 rd_kafka_message_t *message, semel_error *error)
 {
 	rd_kafka_resp_err_t err = message->err;
 	bool kept = true;
+	if (has_gone_back(share, message)) {
+		kafka->library->message_destroy(message);
+		return semel_kafka_anchor_lost(kafka, share,
+					       "the topic ends before the offset of this scope: it "
+					       "was made anew or has lost its end, and is read "
+					       "from its beginning",
+					       error);
+	}
 	if (!err && is_of_another_scope(kafka, share, message)) {
 		kept = note_end(share, message->offset + 1);
-	} else if (!err && message->offset >= share->next_offset) {
+	} else if (!err) {
 		kept = semel_kafka_share_add(share, message, message->offset);
 		if (kept)
 			return SEMEL_OK;
 	} else if (err == RD_KAFKA_RESP_ERR__PARTITION_EOF) {
 		kept = note_end(share, message->offset);
-	} else if (err) {
+	} else {
+		semel_kafka_anchor_doubt(kafka);
 		semel_logf(SEMEL_LOG_DEBUG, "kafka: %s [%d]: %s", share->topic, share->partition,
 			   kafka->library->message_errstr(message));
 	}
@@ -176,7 +193,8 @@ static semel_status fetch_all(struct semel_kafka *kafka, struct catch *catch, se
 		for (uint32_t i = 0; i < kafka->share_count && status == SEMEL_OK; i++) {
 			uint32_t at = (kafka->share_next + i) % kafka->share_count;
 			struct semel_kafka_share *share = &kafka->shares[at];
-			if (share->held && !share->leaving && catch->count < catch->max)
+			if (share->held && !share->leaving && !share->unproven &&
+			    catch->count < catch->max)
 				status = fetch_share(kafka, share, catch, error);
 		}
 		kafka->share_next++;
@@ -203,6 +221,8 @@ semel_status semel_kafka_fetch(struct semel_broker *broker, uint32_t max, struct
 	quieten(kafka);
 	semel_kafka_producer_serve(kafka, 0);
 	semel_status status = semel_kafka_group_serve(kafka, error);
+	if (status == SEMEL_OK)
+		status = semel_kafka_anchor_check(kafka, error);
 	if (status != SEMEL_OK)
 		return status;
 	uint64_t out_bytes = 0;
@@ -214,7 +234,7 @@ semel_status semel_kafka_fetch(struct semel_broker *broker, uint32_t max, struct
 			       .room = room_for_bytes(kafka, out_bytes) };
 	if (catch.max > 0 && catch.room > 0)
 		status = fetch_all(kafka, &catch, error);
-	*count_out_ = catch.count;
+	*count_out_ = status == SEMEL_OK ? catch.count : 0;
 	semel_kafka_group_commit(kafka, catch.count == 0);
 	return status;
 }

@@ -6,27 +6,27 @@
  * - A partition that the group asks back is read no further, and given up when nothing of it is in
  *   the caller's hands and its position is committed: the next owner begins behind what was acked.
  * - A partition that was lost (we were silent for too long) is forgotten at once.
- * - A commit carries the position, and as its metadata up to where records may have been handed
- *   out. That is written ahead, so it costs next to nothing; it is how the next owner knows what
- *   is redelivered.
+ * - A commit carries the position, and what note.c says.
+ * - Kafka forgets the offsets of topics to which no member of the group is subscribed, as the retry
+ *   topics are (KIP-211). They are committed anew with every rebalance, and every hour.
  * - One commit is under way at a time, and ten in a second at most unless there is nothing else to
  *   do; what is acked meanwhile goes with the next. After a crash so much comes again.
  */
 #include "base/error.h"
-#include "base/text.h"
 #include "broker/kafka/kafka.h"
 #include "observe/log.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define NOTE_AHEAD  1024
-#define AGAIN_MS    500
-#define COMMIT_MS   100
-#define JOIN_MS     3000
-#define NOTE_PREFIX "semel:"
+#define NOTE_AHEAD 1024
+#define AGAIN_MS   500
+#define COMMIT_MS  100
+#define JOIN_MS    3000
+#define WIDEN_MS   1000
+#define RETELL_MS  3000
+#define ANEW_MS    ((int64_t)60 * 60 * 1000)
 
 /* ---- commits --------------------------------------------------------------------------------- */
 
@@ -36,10 +36,11 @@ static bool needs_note(const struct semel_kafka_share *share)
 	return share->held && share->out > 0 && share->next_offset > share->noted;
 }
 
-static bool has_news(const struct semel_kafka_share *share)
+static bool has_news(const struct semel_kafka *kafka, const struct semel_kafka_share *share)
 {
 	return share->held && share->position >= 0 &&
-	       (share->position != share->committed || needs_note(share));
+	       (share->position != share->committed || needs_note(share) ||
+		semel_steady_ms(kafka->env) - share->told_ms >= ANEW_MS);
 }
 
 static bool is_urgent(const struct semel_kafka *kafka)
@@ -53,15 +54,16 @@ static bool is_urgent(const struct semel_kafka *kafka)
 static void add_position(struct semel_kafka *kafka, rd_kafka_topic_partition_list_t *list,
 			 struct semel_kafka_share *share, int64_t noted)
 {
-	char note[40];
+	char note[SEMEL_KAFKA_NOTE_SIZE];
 	rd_kafka_topic_partition_t *entry =
 		kafka->library->topic_partition_list_add(list, share->topic, share->partition);
-	int length = snprintf(note, sizeof(note), NOTE_PREFIX "%" PRId64, noted);
+	semel_kafka_note_write(share, noted, note);
 	entry->offset = share->position;
 	entry->metadata = strdup(note);
-	entry->metadata_size = entry->metadata ? (size_t)length : 0;
+	entry->metadata_size = entry->metadata ? strlen(note) : 0;
 	share->committed = share->position;
 	share->noted = noted;
+	share->told_ms = semel_steady_ms(kafka->env);
 }
 
 /* NULL: nothing has changed. leaving: only of those that go, with the last word about them. */
@@ -72,7 +74,7 @@ static rd_kafka_topic_partition_list_t *list_news(struct semel_kafka *kafka, boo
 		struct semel_kafka_share *share = &kafka->shares[i];
 		int64_t noted = share->noted;
 		bool exact = last_word && share->held && share->next_offset != share->noted;
-		if (!has_news(share) && !(exact && share->position >= 0))
+		if (!has_news(kafka, share) && !(exact && share->position >= 0))
 			continue;
 		if (exact)
 			noted = share->next_offset;
@@ -83,6 +85,17 @@ static rd_kafka_topic_partition_list_t *list_news(struct semel_kafka *kafka, boo
 		add_position(kafka, list, share, noted);
 	}
 	return list;
+}
+
+/* Not while one rebalance may follow the other: see joining.c. */
+static void retell_retries(struct semel_kafka *kafka)
+{
+	if (kafka->retell_ms == 0 || semel_steady_ms(kafka->env) < kafka->retell_ms)
+		return;
+	kafka->retell_ms = 0;
+	for (uint32_t i = 0; i < kafka->share_count; i++)
+		if (kafka->shares[i].tier > 0)
+			kafka->shares[i].committed = -1;
 }
 
 /* They are told again with the next commit. */
@@ -134,6 +147,7 @@ void semel_kafka_group_commit(struct semel_kafka *kafka, bool idle)
 	if (now_ms < kafka->commit_again_ms || semel_kafka_joining_goes_on(kafka) ||
 	    (early && !is_urgent(kafka)))
 		return;
+	retell_retries(kafka);
 	rd_kafka_topic_partition_list_t *list = list_news(kafka, false);
 	if (!list)
 		return;
@@ -156,56 +170,6 @@ static void hear_commit(struct semel_kafka *kafka, rd_kafka_event_t *event)
 	forget_commits(kafka);
 }
 
-/* ---- where to begin -------------------------------------------------------------------------- */
-
-static bool is_retry(const struct semel_kafka *kafka, const char *topic)
-{
-	char middle[SEMEL_KAFKA_NAME_SIZE];
-	snprintf(middle, sizeof(middle), ".%s.retry.", kafka->scope);
-	return strstr(topic, middle) != NULL;
-}
-
-/* The end for a subscription that is to see new events only; but what lies in a retry topic was
- * put there for this subscription. */
-semel_status semel_kafka_group_begin(struct semel_kafka *kafka,
-				     rd_kafka_topic_partition_list_t *partitions,
-				     semel_error *error)
-{
-	const struct semel_kafka_library *library = kafka->library;
-	rd_kafka_topic_partition_list_t *unknown =
-		library->topic_partition_list_new(partitions->cnt);
-	for (int i = 0; i < partitions->cnt; i++) {
-		const rd_kafka_topic_partition_t *entry = &partitions->elems[i];
-		if (entry->offset >= 0)
-			continue;
-		bool latest = kafka->from_latest && !is_retry(kafka, entry->topic);
-		library->topic_partition_list_add(unknown, entry->topic, entry->partition)->offset =
-			latest ? RD_KAFKA_OFFSET_END : RD_KAFKA_OFFSET_BEGINNING;
-	}
-	semel_status status = semel_kafka_resolve(kafka, kafka->consumer, unknown, error);
-	for (int i = 0, at = 0; i < partitions->cnt && status == SEMEL_OK; i++)
-		if (partitions->elems[i].offset < 0)
-			partitions->elems[i].offset = unknown->elems[at++].offset;
-	library->topic_partition_list_destroy(unknown);
-	return status;
-}
-
-/* -1: nothing was ever committed there. */
-static int64_t note_of(const rd_kafka_topic_partition_t *entry)
-{
-	char text[40];
-	long long noted = 0;
-	size_t prefix = strlen(NOTE_PREFIX);
-	if (!entry->metadata)
-		return -1;
-	if (entry->metadata_size <= prefix || entry->metadata_size >= sizeof(text) ||
-	    memcmp(entry->metadata, NOTE_PREFIX, prefix) != 0)
-		return 0;
-	memcpy(text, entry->metadata, entry->metadata_size);
-	text[entry->metadata_size] = '\0';
-	return semel_text_to_int64(text + prefix, 0, INT64_MAX, &noted) ? noted : 0;
-}
-
 /* ---- rebalances ------------------------------------------------------------------------------ */
 
 static semel_status check_move(struct semel_kafka *kafka, rd_kafka_error_t *failure,
@@ -220,76 +184,57 @@ static semel_status check_move(struct semel_kafka *kafka, rd_kafka_error_t *fail
 	return status;
 }
 
-static semel_status add_tier(struct semel_kafka *kafka, rd_kafka_topic_partition_list_t *list,
-			     const rd_kafka_topic_partition_t *of, uint32_t tier,
-			     semel_error *error)
-{
-	char name[SEMEL_KAFKA_NAME_SIZE];
-	struct semel_kafka_topic *topic = NULL;
-	uint32_t partitions = 0, retries = 0;
-	const char *own = semel_kafka_own_name(kafka, of->topic);
-	semel_status status = semel_kafka_topic_look(kafka, own, &topic, error);
-	if (status == SEMEL_OK) {
-		partitions = topic->partitions > 0 ? topic->partitions : 1;
-		status = semel_kafka_tier_name(kafka->scope, own, tier, name, error);
-	}
-	if (status == SEMEL_OK)
-		status = semel_kafka_topic_look(kafka, name, &topic, error);
-	if (status == SEMEL_OK)
-		retries = topic->partitions;
-	for (uint32_t i = (uint32_t)of->partition; i < retries; i += partitions)
-		kafka->library->topic_partition_list_add(list, topic->full, (int32_t)i);
-	return status;
-}
-
-/* With each partition of a topic those of its retry topics. */
-static semel_status add_retries(struct semel_kafka *kafka, rd_kafka_topic_partition_list_t *list,
-				semel_error *error)
-{
-	semel_status status = SEMEL_OK;
-	int count = list->cnt;
-	for (int i = 0; i < count && status == SEMEL_OK; i++)
-		for (uint32_t tier = 1; tier <= kafka->tiers && status == SEMEL_OK; tier++) {
-			/* the list may move when it grows */
-			rd_kafka_topic_partition_t of = list->elems[i];
-			status = add_tier(kafka, list, &of, tier, error);
-		}
-	return status;
-}
-
 /* Where the offsets are kept with the effects, the store knows better than the group. */
 static semel_status ask_keeper(struct semel_kafka *kafka, rd_kafka_topic_partition_t *entry,
 			       semel_error *error)
 {
 	int64_t next = -1;
-	if (!kafka->keeper || is_retry(kafka, entry->topic))
+	size_t length;
+	const char *own = semel_kafka_own_name(kafka, entry->topic);
+	if (!kafka->keeper || semel_kafka_tier_of(kafka, own, &length) > 0)
 		return SEMEL_OK;
 	semel_status status =
-		kafka->keeper->take(kafka->keeper->user, semel_kafka_own_name(kafka, entry->topic),
-				    entry->partition, true, &next, error);
+		kafka->keeper->take(kafka->keeper->user, own, entry->partition, true, &next, error);
 	if (status == SEMEL_OK && next >= 0)
 		entry->offset = next;
 	return status;
 }
 
+/* What is known of the log is looked for before anything of it is handed out. */
+static semel_status take_one(struct semel_kafka *kafka, const rd_kafka_topic_partition_t *entry,
+			     semel_error *error)
+{
+	struct semel_anchor anchors[2];
+	uint32_t count = 0;
+	int64_t noted = semel_kafka_note_read(entry, anchors, &count);
+	struct semel_kafka_share *share = semel_kafka_share_take(kafka, entry, noted);
+	if (!share)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a partition");
+	share->owner = semel_kafka_owner_of(entry);
+	for (uint32_t i = 0; i < count; i++) {
+		semel_kafka_anchor_want(share, anchors[i], false);
+		share->last = share->proven = share->fresh = anchors[i];
+	}
+	if (kafka->keeper && share->tier == 0)
+		semel_kafka_anchor_want(share,
+					kafka->keeper->anchor(kafka->keeper->user,
+							      share->event_topic, share->partition),
+					true);
+	semel_logf(SEMEL_LOG_DEBUG, "kafka: %s reads %s [%d] from %" PRId64, kafka->scope,
+		   entry->topic, entry->partition, entry->offset);
+	return SEMEL_OK;
+}
+
 static semel_status take(struct semel_kafka *kafka, rd_kafka_topic_partition_list_t *list,
 			 semel_error *error)
 {
-	semel_status status = add_retries(kafka, list, error);
-	if (status != SEMEL_OK)
-		return status;
-	status = semel_kafka_committed(kafka, kafka->consumer, list, error);
+	semel_status status = semel_kafka_committed(kafka, kafka->consumer, list, error);
 	if (status == SEMEL_OK)
-		status = semel_kafka_group_begin(kafka, list, error);
+		status = semel_kafka_begin(kafka, list, error);
 	for (int i = 0; i < list->cnt && status == SEMEL_OK; i++)
 		status = ask_keeper(kafka, &list->elems[i], error);
-	for (int i = 0; i < list->cnt && status == SEMEL_OK; i++) {
-		const rd_kafka_topic_partition_t *entry = &list->elems[i];
-		status = semel_kafka_share_take(kafka, entry->topic, entry->partition,
-						entry->offset, note_of(entry), error);
-		semel_logf(SEMEL_LOG_DEBUG, "kafka: %s reads %s [%d] from %" PRId64, kafka->scope,
-			   entry->topic, entry->partition, entry->offset);
-	}
+	for (int i = 0; i < list->cnt && status == SEMEL_OK; i++)
+		status = take_one(kafka, &list->elems[i], error);
 	return status;
 }
 
@@ -310,7 +255,11 @@ static semel_status hear_assignment(struct semel_kafka *kafka,
 {
 	const struct semel_kafka_library *library = kafka->library;
 	kafka->assigned = true;
-	semel_status status = take(kafka, list, error);
+	kafka->retell_ms = semel_steady_ms(kafka->env) + RETELL_MS;
+	semel_status status =
+		semel_kafka_tiers_add(kafka, list, semel_kafka_call_until(kafka), error);
+	if (status == SEMEL_OK)
+		status = take(kafka, list, error);
 	if (status == SEMEL_OK)
 		return check_move(kafka, library->incremental_assign(kafka->consumer, list), error);
 	forget(kafka, list);
@@ -348,6 +297,39 @@ static semel_status give(struct semel_kafka *kafka, semel_error *error)
 	return status;
 }
 
+/* With its retry topics, as far as they are ours. */
+static void leave_partition(struct semel_kafka *kafka, const rd_kafka_topic_partition_t *entry)
+{
+	const char *own = semel_kafka_own_name(kafka, entry->topic);
+	kafka->library->topic_partition_list_add(kafka->leaving, entry->topic, entry->partition);
+	for (uint32_t i = 0; i < kafka->share_count; i++) {
+		struct semel_kafka_share *share = &kafka->shares[i];
+		if (!share->held || share->owner != entry->partition ||
+		    strcmp(share->event_topic, own) != 0)
+			continue;
+		share->leaving = true;
+		if (share->tier > 0)
+			kafka->library->topic_partition_list_add(kafka->leaving, share->topic,
+								 share->partition);
+	}
+}
+
+/* Those of all that are not held. */
+static void list_missing(struct semel_kafka *kafka, const rd_kafka_topic_partition_list_t *all,
+			 rd_kafka_topic_partition_list_t *missing_out)
+{
+	for (int i = 0; i < all->cnt; i++) {
+		const rd_kafka_topic_partition_t *entry = &all->elems[i];
+		const struct semel_kafka_share *share =
+			semel_kafka_share_of(kafka, entry->topic, entry->partition);
+		if (share && share->held)
+			continue;
+		kafka->library
+			->topic_partition_list_add(missing_out, entry->topic, entry->partition)
+			->opaque = entry->opaque;
+	}
+}
+
 static semel_status hear_rebalance(struct semel_kafka *kafka, rd_kafka_event_t *event,
 				   semel_error *error)
 {
@@ -358,18 +340,35 @@ static semel_status hear_rebalance(struct semel_kafka *kafka, rd_kafka_event_t *
 		return hear_assignment(kafka, list, error);
 	if (kafka->leaving)
 		library->topic_partition_list_destroy(kafka->leaving);
-	kafka->leaving = library->topic_partition_list_copy(list);
-	semel_status status = add_retries(kafka, kafka->leaving, error);
-	for (int i = 0; i < kafka->leaving->cnt && status == SEMEL_OK; i++) {
-		const rd_kafka_topic_partition_t *entry = &kafka->leaving->elems[i];
-		struct semel_kafka_share *share =
-			semel_kafka_share_of(kafka, entry->topic, entry->partition);
-		if (share)
-			share->leaving = true;
-	}
-	if (status != SEMEL_OK)
-		return status;
+	kafka->leaving = library->topic_partition_list_new(list->cnt);
+	for (int i = 0; i < list->cnt; i++)
+		leave_partition(kafka, &list->elems[i]);
 	return give(kafka, error);
+}
+
+semel_status semel_kafka_group_widen(struct semel_kafka *kafka, semel_error *error)
+{
+	const struct semel_kafka_library *library = kafka->library;
+	if (!kafka->assigned || kafka->leaving || semel_kafka_joining_goes_on(kafka))
+		return SEMEL_OK;
+	rd_kafka_topic_partition_list_t *all = library->topic_partition_list_new(8);
+	rd_kafka_topic_partition_list_t *more = library->topic_partition_list_new(8);
+	for (uint32_t i = 0; i < kafka->share_count; i++)
+		if (kafka->shares[i].held && kafka->shares[i].tier == 0)
+			library->topic_partition_list_add(all, kafka->shares[i].topic,
+							  kafka->shares[i].partition);
+	semel_status status = SEMEL_OK;
+	if (semel_kafka_tiers_add(kafka, all, semel_steady_ms(kafka->env) + WIDEN_MS, NULL) ==
+	    SEMEL_OK)
+		list_missing(kafka, all, more);
+	if (more->cnt > 0)
+		status = take(kafka, more, error);
+	if (more->cnt > 0 && status == SEMEL_OK)
+		status = check_move(kafka, library->incremental_assign(kafka->consumer, more),
+				    error);
+	library->topic_partition_list_destroy(all);
+	library->topic_partition_list_destroy(more);
+	return status;
 }
 
 /* ---- events ---------------------------------------------------------------------------------- */
@@ -384,6 +383,7 @@ static semel_status hear(struct semel_kafka *kafka, rd_kafka_event_t *event, sem
 		return SEMEL_OK;
 	case RD_KAFKA_EVENT_ERROR:
 		semel_kafka_hear_error(kafka, kafka->consumer, event);
+		semel_kafka_anchor_doubt(kafka);
 		return SEMEL_OK;
 	default:
 		return SEMEL_OK;

@@ -17,6 +17,7 @@ static void kafka_close(struct semel_broker *broker)
 	struct semel_kafka *kafka = semel_kafka_of(broker);
 	if (kafka->wake)
 		semel_wake_unwatch_fd(kafka->wake, kafka->bell_fd);
+	semel_kafka_anchor_end(kafka);
 	semel_kafka_group_leave(kafka);
 	semel_kafka_producer_free(kafka);
 	semel_kafka_shares_free(kafka);

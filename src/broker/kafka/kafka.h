@@ -9,9 +9,11 @@
  * publish.c (the window)  introduce.c (the first event at a partition)  repair.c (after a refusal)
  * stall.c (partitions that take nothing)  bundle.c (transactions)
  * write.c, read.c (events as records)  topics.c (names, declaring) subscribe.c, share.c (one
- * partition), consume.c (fetch, ack), group.c (rebalances, commits), joining.c (is one going on?)
- * survey.c (what waits) requeue.c (to one subscription)  bury.c (what was given up)  look.c
- * (backlog, find)  compare.c (settings of topics)  passing.c (which answers are asked for again)
+ * partition), consume.c (fetch, ack), group.c (rebalances, commits), note.c (what a commit carries)
+ * begin.c (where a subscription begins)  anchor.c (is it still the same log?)  tiers.c (retry
+ * topics)  joining.c (is a rebalance going on?)  survey.c (what waits) requeue.c (to one
+ * subscription)  bury.c (what was given up)  look.c (backlog, find)  compare.c (settings of topics)
+ * passing.c (which answers are asked for again)
  */
 #ifndef SEMEL_BROKER_KAFKA_KAFKA_H
 #define SEMEL_BROKER_KAFKA_KAFKA_H
@@ -172,6 +174,7 @@ struct semel_kafka_topic {
 	int copies, brokers;      /* replicas of the first partition; in the cluster */
 	struct semel_kafka_partition *met;
 	uint32_t met_count;
+	bool begun;               /* the subscription to it has its beginning */
 	int64_t missing_until_ms; /* steady: it was not there, and is not asked for before this */
 	int64_t refused_until_ms; /* steady: why it cannot be used is known until then */
 	semel_status refusal;
@@ -188,12 +191,20 @@ struct semel_kafka_flight {
 	bool redelivered;
 };
 
+/* A record that has to be in the log, if it is the one that was read. */
+struct semel_kafka_wanted {
+	struct semel_anchor anchor;
+	bool named; /* the hash is of an event's id: a record without one tells nothing */
+};
+#define SEMEL_KAFKA_WANTED 3
+
 /* One partition that is, or was, assigned to us. */
 struct semel_kafka_share {
 	char *topic;       /* as it is at the broker */
 	char *event_topic; /* what its events belong to */
 	uint32_t tier;     /* 0: no retry topic */
 	int32_t partition;
+	int32_t owner; /* the partition of the topic with which it comes and goes */
 	bool held, leaving;
 	uint32_t epoch; /* counts assignments: what came before cannot be acked any more */
 	rd_kafka_queue_t *queue;
@@ -208,6 +219,16 @@ struct semel_kafka_share {
 	int64_t seen_to;     /* the same, as it was when the partition came */
 	int64_t next_offset; /* behind the last one that was read */
 	int64_t due_ms;      /* of the first in a tier; 0: none known */
+	int64_t told_ms;     /* steady: of the last commit */
+
+	/* by what the log is known again: see anchor.c */
+	struct semel_anchor last;   /* the newest record that was settled */
+	struct semel_anchor proven; /* one that was in the log at the last check */
+	struct semel_anchor fresh;  /* proven, if the check succeeds */
+	struct semel_kafka_wanted wanted[SEMEL_KAFKA_WANTED];
+	uint32_t wanted_count; /* to be found by the check */
+	bool asked;            /* the first of them is being looked for */
+	bool unproven;         /* nothing is handed out before they were found */
 };
 
 /* What librdkafka's threads note of a consumer: see joining.c. */
@@ -268,9 +289,18 @@ struct semel_kafka {
 	struct semel_kafka_joining *joining;      /* see joining.c */
 	int64_t commit_ms;                        /* steady: of the last commit */
 	bool committing;                          /* a commit is under way */
+	int64_t retell_ms;                        /* steady: offsets of retry topics, anew */
 	int64_t commit_again_ms;                  /* steady: not before this, after a failure */
-	uint32_t tiers;                           /* of the subscription */
-	int64_t tier_due_ms[16];                  /* by tier: of what we put there last */
+	uint32_t tiers;                           /* that we write to */
+	struct {
+		rd_kafka_t *reader; /* of single records; NULL: not made */
+		rd_kafka_queue_t *queue;
+		int64_t next_ms;  /* steady: of the next check */
+		bool running;     /* one is under way, */
+		int64_t until_ms; /* steady: and this long */
+	} check;
+	bool start_over;         /* a log is another one: everything is opened anew */
+	int64_t tier_due_ms[16]; /* by tier: of what we put there last */
 };
 
 static inline struct semel_kafka *semel_kafka_of(struct semel_broker *broker)
@@ -287,6 +317,9 @@ semel_status semel_kafka_consumer_make(struct semel_kafka *kafka, const char *gr
 /* One that looks, and joins nobody. */
 semel_status semel_kafka_guest_make(struct semel_kafka *kafka, const char *group,
 				    rd_kafka_t **guest_out, semel_error *error);
+/* The same, for single records. */
+semel_status semel_kafka_reader_make(struct semel_kafka *kafka, rd_kafka_t **reader_out,
+				     semel_error *error);
 /* Asks somebody of the cluster for an answer. */
 semel_status semel_kafka_reach(struct semel_kafka *kafka, semel_error *error);
 /* Takes what an error event says. */
@@ -456,11 +489,15 @@ int64_t semel_kafka_tier_ms(uint32_t tier);
 /* ---- share.c ---- */
 struct semel_kafka_share *semel_kafka_share_of(struct semel_kafka *kafka, const char *topic,
 					       int32_t partition);
-/* It is ours from now on, and is read from the offset on; up to seen_to it may have been handed out
- * before (-1: nothing was ever committed). Makes the share when it is new. */
-semel_status semel_kafka_share_take(struct semel_kafka *kafka, const char *topic, int32_t partition,
-				    int64_t offset, int64_t seen_to, semel_error *error);
-/* What is in hand of it is not ours any more. */
+/* The entry's partition is ours from now on, and is read from its offset on; up to seen_to it may
+ * have been handed out before (-1: nothing was ever committed). Makes the share when it is new.
+ * NULL: no memory. */
+struct semel_kafka_share *semel_kafka_share_take(struct semel_kafka *kafka,
+						 const rd_kafka_topic_partition_t *entry,
+						 int64_t seen_to);
+/* Nothing of it is in hand any more. */
+void semel_kafka_share_drop(struct semel_kafka *kafka, struct semel_kafka_share *share);
+/* The same, and it is not ours any more. */
 void semel_kafka_share_forget(struct semel_kafka *kafka, struct semel_kafka_share *share);
 /* A record or the partition's end has been read. False: no memory. */
 bool semel_kafka_share_add(struct semel_kafka_share *share, rd_kafka_message_t *message,
@@ -484,11 +521,59 @@ semel_status semel_kafka_group_serve(struct semel_kafka *kafka, semel_error *err
 void semel_kafka_group_commit(struct semel_kafka *kafka, bool idle);
 /* The same, all of it, and waits until it has answered. */
 semel_status semel_kafka_group_commit_now(struct semel_kafka *kafka, semel_error *error);
-/* Where a group that has no offset in these partitions begins: their offsets are set. */
-semel_status semel_kafka_group_begin(struct semel_kafka *kafka,
-				     rd_kafka_topic_partition_list_t *partitions,
-				     semel_error *error);
+/* More retry topics may have been made since the partitions came. */
+semel_status semel_kafka_group_widen(struct semel_kafka *kafka, semel_error *error);
 void semel_kafka_group_leave(struct semel_kafka *kafka);
+
+/* ---- note.c ---- */
+/* What a commit carries as its metadata. */
+#define SEMEL_KAFKA_NOTE_SIZE 160
+void semel_kafka_note_write(const struct semel_kafka_share *share, int64_t noted,
+			    char note_out[SEMEL_KAFKA_NOTE_SIZE]);
+/* Up to where records may have been handed out, -1 when nothing was ever committed; and which
+ * records are to be found in the log. */
+int64_t semel_kafka_note_read(const rd_kafka_topic_partition_t *entry,
+			      struct semel_anchor anchors_out[2], uint32_t *count_out);
+
+/* ---- begin.c ---- */
+/* The offsets of those that have none are set to where the subscription begins there. */
+semel_status semel_kafka_begin(struct semel_kafka *kafka,
+			       rd_kafka_topic_partition_list_t *partitions, semel_error *error);
+
+/* ---- anchor.c ---- */
+#define SEMEL_KAFKA_CHECK_MS 10000
+/* By what a record is known again. *named_out: it has an id. */
+struct semel_anchor semel_kafka_anchor_of(const struct semel_kafka *kafka,
+					  const rd_kafka_message_t *message, bool *named_out);
+/* It has to be found before anything of the share is handed out. */
+void semel_kafka_anchor_want(struct semel_kafka_share *share, struct semel_anchor anchor,
+			     bool named);
+/* This one was settled. */
+void semel_kafka_anchor_note(const struct semel_kafka *kafka, struct semel_kafka_share *share,
+			     const rd_kafka_message_t *message);
+/* Something is strange: the next check comes at once. */
+void semel_kafka_anchor_doubt(struct semel_kafka *kafka);
+/* Looks from time to time whether the logs are still the ones that were read; does not wait.
+ * OUTAGE: one is not, and is read from its beginning when the broker is opened anew. */
+semel_status semel_kafka_anchor_check(struct semel_kafka *kafka, semel_error *error);
+/* The share's log is another one: it will be read from its beginning. Always OUTAGE. */
+semel_status semel_kafka_anchor_lost(struct semel_kafka *kafka, struct semel_kafka_share *share,
+				     const char *what, semel_error *error);
+void semel_kafka_anchor_end(struct semel_kafka *kafka);
+
+/* ---- tiers.c ---- */
+/* How many partitions the topic has just now; 0: it is not there. False: nobody says. */
+bool semel_kafka_count_partitions(struct semel_kafka *kafka, const char *name, int64_t until_ms,
+				  uint32_t *partitions_out);
+/* Adds, for each partition of a topic in the list, those of its retry topics that come with it:
+ * of all retry topics that there are. */
+semel_status semel_kafka_tiers_add(struct semel_kafka *kafka, rd_kafka_topic_partition_list_t *list,
+				   int64_t until_ms, semel_error *error);
+/* The partition of the topic with which it comes. */
+int32_t semel_kafka_owner_of(const rd_kafka_topic_partition_t *entry);
+/* "T.S.retry.N" belongs to T, when S is our scope. 0: it is no retry topic. */
+uint32_t semel_kafka_tier_of(const struct semel_kafka *kafka, const char *topic,
+			     size_t *length_out);
 
 /* ---- joining.c ---- */
 /* Of the consumer that is about to be made. */
@@ -558,6 +643,9 @@ semel_status semel_kafka_find(struct semel_broker *broker, const char *scope,
 semel_status semel_kafka_compare(struct semel_broker *broker,
 				 const struct semel_subscribe_options *options,
 				 semel_difference_seen seen, void *user, semel_error *error);
+
+/* Is nothing taken out of the middle of this topic (its full name)? False also when nobody says. */
+bool semel_kafka_keeps_all(struct semel_kafka *kafka, const char *topic);
 
 /* ---- examine.c ---- */
 semel_status semel_kafka_examine(const struct semel_url *url,

@@ -25,6 +25,8 @@ static void count(const struct semel_kafka *kafka, const struct semel_kafka_stre
 	if (stretch->share) {
 		uint64_t settled = semel_kafka_share_islands(stretch->share);
 		waiting -= settled < waiting ? settled : waiting;
+		if (waiting == 0 && stretch->share->unproven)
+			waiting = 1; /* nobody knows yet */
 	}
 	backlog->waiting += waiting;
 	if (waiting == 0 || stretch->tier < 2)

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ANCHOR_EVERY 64 /* records, at the most, where more are read than are settled */
+
 /* ---- finding and making ---------------------------------------------------------------------- */
 
 struct semel_kafka_share *semel_kafka_share_of(struct semel_kafka *kafka, const char *topic,
@@ -25,28 +27,12 @@ struct semel_kafka_share *semel_kafka_share_of(struct semel_kafka *kafka, const 
 	return NULL;
 }
 
-/* "T.S.retry.N" belongs to T, when S is our scope. */
-static uint32_t tier_of(const struct semel_kafka *kafka, const char *topic, size_t *length_out)
-{
-	char middle[SEMEL_KAFKA_NAME_SIZE];
-	*length_out = strlen(topic);
-	snprintf(middle, sizeof(middle), ".%s.retry.", kafka->scope);
-	const char *at = NULL;
-	for (const char *found = strstr(topic, middle); found; found = strstr(found + 1, middle))
-		at = found;
-	long long tier = 0;
-	if (!at || !semel_text_to_int64(at + strlen(middle), 1, SEMEL_KAFKA_TIERS, &tier))
-		return 0;
-	*length_out = (size_t)(at - topic);
-	return (uint32_t)tier;
-}
-
 static struct semel_kafka_share *make_share(struct semel_kafka *kafka, const char *topic,
 					    int32_t partition)
 {
 	size_t length;
 	const char *own = semel_kafka_own_name(kafka, topic);
-	uint32_t tier = tier_of(kafka, own, &length);
+	uint32_t tier = semel_kafka_tier_of(kafka, own, &length);
 	struct semel_kafka_share *shares =
 		realloc(kafka->shares, (kafka->share_count + 1) * sizeof(kafka->shares[0]));
 	if (!shares)
@@ -68,17 +54,19 @@ static struct semel_kafka_share *make_share(struct semel_kafka *kafka, const cha
 
 /* Its records go to a queue of their own, so that they are read as they are wanted. This has to be
  * said before the partition is assigned. */
-semel_status semel_kafka_share_take(struct semel_kafka *kafka, const char *topic, int32_t partition,
-				    int64_t offset, int64_t seen_to, semel_error *error)
+struct semel_kafka_share *semel_kafka_share_take(struct semel_kafka *kafka,
+						 const rd_kafka_topic_partition_t *entry,
+						 int64_t seen_to)
 {
-	struct semel_kafka_share *share = semel_kafka_share_of(kafka, topic, partition);
+	struct semel_kafka_share *share =
+		semel_kafka_share_of(kafka, entry->topic, entry->partition);
 	if (!share)
-		share = make_share(kafka, topic, partition);
-	rd_kafka_queue_t *queue =
-		share ? kafka->library->queue_get_partition(kafka->consumer, topic, partition)
-		      : NULL;
+		share = make_share(kafka, entry->topic, entry->partition);
+	rd_kafka_queue_t *queue = share ? kafka->library->queue_get_partition(
+						  kafka->consumer, entry->topic, entry->partition)
+					: NULL;
 	if (!queue)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a partition");
+		return NULL;
 	kafka->library->queue_forward(queue, NULL);
 	if (kafka->wake)
 		semel_kafka_ring_on(kafka, queue);
@@ -86,18 +74,34 @@ semel_status semel_kafka_share_take(struct semel_kafka *kafka, const char *topic
 	share->held = true;
 	share->leaving = false;
 	share->epoch++;
-	share->position = share->next_offset = offset;
-	share->committed = seen_to >= 0 ? offset : -1;
+	share->position = share->next_offset = entry->offset;
+	share->committed = seen_to >= 0 ? entry->offset : -1;
 	share->noted = share->seen_to = seen_to >= 0 ? seen_to : 0;
 	share->due_ms = 0;
-	return SEMEL_OK;
+	share->told_ms = semel_steady_ms(kafka->env);
+	share->last = share->proven = share->fresh = SEMEL_ANCHOR_NONE;
+	share->wanted_count = 0;
+	share->asked = share->unproven = false;
+	return share;
 }
 
-void semel_kafka_share_forget(struct semel_kafka *kafka, struct semel_kafka_share *share)
+void semel_kafka_share_drop(struct semel_kafka *kafka, struct semel_kafka_share *share)
 {
 	for (size_t i = 0; i < share->length; i++)
 		if (share->flights[share->start + i].message)
 			kafka->library->message_destroy(share->flights[share->start + i].message);
+	share->epoch++;
+	share->start = share->length = share->next = 0;
+	share->out = 0;
+	share->out_bytes = 0;
+	share->due_ms = 0;
+	share->wanted_count = 0;
+	share->asked = share->unproven = false;
+}
+
+void semel_kafka_share_forget(struct semel_kafka *kafka, struct semel_kafka_share *share)
+{
+	semel_kafka_share_drop(kafka, share);
 	if (share->queue) {
 		semel_kafka_ring_off(kafka, share->queue);
 		kafka->library->queue_destroy(share->queue);
@@ -106,11 +110,6 @@ void semel_kafka_share_forget(struct semel_kafka *kafka, struct semel_kafka_shar
 		kafka->keeper->release(kafka->keeper->user, share->event_topic, share->partition);
 	share->queue = NULL;
 	share->held = share->leaving = false;
-	share->epoch++;
-	share->start = share->length = share->next = 0;
-	share->out = 0;
-	share->out_bytes = 0;
-	share->due_ms = 0;
 }
 
 void semel_kafka_shares_free(struct semel_kafka *kafka)
@@ -196,6 +195,9 @@ bool semel_kafka_share_ack(struct semel_kafka *kafka, struct semel_kafka_share *
 	if (!flight || !flight->out)
 		return false;
 	share->out_bytes -= semel_kafka_flight_bytes(flight);
+	if (flight == &share->flights[share->start + share->length - 1] ||
+	    offset % ANCHOR_EVERY == 0)
+		semel_kafka_anchor_note(kafka, share, flight->message);
 	kafka->library->message_destroy(flight->message);
 	flight->message = NULL;
 	flight->out = false;

@@ -73,6 +73,14 @@ static void add_all(struct semel_kafka *kafka, rd_kafka_topic_partition_list_t *
 		kafka->library->topic_partition_list_add(list, topic->full, (int32_t)i);
 }
 
+static bool is_listed(const char *const *list, const char *name)
+{
+	for (size_t i = 0; list && list[i]; i++)
+		if (strcmp(list[i], name) == 0)
+			return true;
+	return false;
+}
+
 /* The topic and its retry topics. The group shares out the topic only: see group.c. */
 static semel_status declare(struct semel_kafka *kafka, const char *name,
 			    const struct semel_subscribe_options *options,
@@ -87,6 +95,7 @@ static semel_status declare(struct semel_kafka *kafka, const char *name,
 	if (status != SEMEL_OK)
 		return status;
 	uint32_t count = topic->partitions;
+	topic->begun = is_listed(options->known, name);
 	add_all(kafka, partitions, topic);
 	kafka->library->topic_partition_list_add(names, topic->full, RD_KAFKA_PARTITION_UA);
 	for (uint32_t tier = 1; tier <= kafka->tiers && status == SEMEL_OK; tier++) {
@@ -104,6 +113,16 @@ static bool is_unanswered(rd_kafka_resp_err_t err)
 	return semel_kafka_is_passing(err) && err != RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
 }
 
+static void note_begun(struct semel_kafka *kafka, const rd_kafka_topic_partition_list_t *partitions)
+{
+	for (int i = 0; i < partitions->cnt; i++) {
+		struct semel_kafka_topic *topic = semel_kafka_topic_find(
+			kafka, semel_kafka_own_name(kafka, partitions->elems[i].topic));
+		if (topic)
+			topic->begun = true;
+	}
+}
+
 /* refused_out: others of the group are at work, and only its members may commit. */
 static semel_status commit_begin(struct semel_kafka *kafka,
 				 rd_kafka_topic_partition_list_t *partitions, bool *refused_out,
@@ -119,11 +138,13 @@ static semel_status commit_begin(struct semel_kafka *kafka,
 			library->topic_partition_list_add(fresh, partitions->elems[i].topic,
 							  partitions->elems[i].partition);
 	if (fresh->cnt > 0)
-		status = semel_kafka_group_begin(kafka, fresh, error);
+		status = semel_kafka_begin(kafka, fresh, error);
 	rd_kafka_resp_err_t err = fresh->cnt > 0 && status == SEMEL_OK
 					  ? semel_kafka_commit(kafka, fresh)
 					  : RD_KAFKA_RESP_ERR_NO_ERROR;
 	*refused_out = err != RD_KAFKA_RESP_ERR_NO_ERROR;
+	if (!err && status == SEMEL_OK)
+		note_begun(kafka, partitions);
 	if (is_unanswered(err))
 		status = semel_kafka_failed(kafka, err, "say where the group begins", error);
 	else if (err)
@@ -170,6 +191,7 @@ semel_status semel_kafka_subscribe(struct semel_broker *broker,
 	kafka->prefetch_bytes = (uint64_t)(options->prefetch_bytes > 0 ? options->prefetch_bytes
 								       : SEMEL_PREFETCH_BYTES);
 	kafka->from_latest = options->from_latest;
+	kafka->check.next_ms = semel_steady_ms(kafka->env) + SEMEL_KAFKA_CHECK_MS;
 	kafka->tiers =
 		semel_kafka_tier_for(options->delay_max_ms > 0 ? options->delay_max_ms : 60000);
 	status = kafka->scope

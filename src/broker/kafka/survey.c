@@ -41,9 +41,8 @@ static semel_status add_topic(struct semel_kafka *kafka, struct semel_kafka_surv
 static semel_status add_topics(struct semel_kafka *kafka, const char *scope, const char *name,
 			       struct semel_kafka_survey *survey, semel_error *error)
 {
-	uint32_t tiers = is_own(kafka, scope) ? kafka->tiers : SEMEL_KAFKA_TIERS;
 	semel_status status = add_topic(kafka, survey, name, 0, error);
-	for (uint32_t tier = 1; tier <= tiers && status == SEMEL_OK; tier++) {
+	for (uint32_t tier = 1; tier <= SEMEL_KAFKA_TIERS && status == SEMEL_OK; tier++) {
 		char tier_name[SEMEL_KAFKA_NAME_SIZE];
 		status = semel_kafka_tier_name(scope, name, tier, tier_name, error);
 		if (status == SEMEL_OK)
@@ -126,6 +125,14 @@ static bool is_subscribed(const struct semel_kafka_survey *survey, const char *t
 	return false;
 }
 
+/* The log ends before our offset: it is another one, and will be read from its beginning. */
+static void doubt(struct semel_kafka *kafka, struct semel_kafka_stretch *stretch, int64_t begin)
+{
+	if (stretch->share)
+		semel_kafka_anchor_doubt(kafka);
+	stretch->from = begin;
+}
+
 static semel_status read_ends(struct semel_kafka *kafka, struct semel_kafka_survey *survey,
 			      semel_error *error)
 {
@@ -143,6 +150,8 @@ static semel_status read_ends(struct semel_kafka *kafka, struct semel_kafka_surv
 			stretch->end = begin;
 		if (stretch->from < begin && !stretch->share)
 			stretch->from = begin;
+		if (stretch->from > stretch->end)
+			doubt(kafka, stretch, begin);
 		if (stretch->end < stretch->from)
 			stretch->end = stretch->from;
 	}

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Is it still the same log?
+ *
+ * A topic that was deleted and created again begins at 0, and nothing in librdkafka 2.0 tells the
+ * new log from the old one; so does a log that has lost its end by an unclean election. Whoever
+ * goes on at his offset passes over everything before it. So a log is known again by records:
+ *
+ * - An anchor is an offset and a hash of the record there. A commit carries two (note.c), and the
+ *   keeper has one: they are looked for before anything of a partition that was taken is handed
+ *   out.
+ * - While a partition is read, the anchor that was found last is looked for again from time to
+ *   time, and the newest settled record becomes the next one: a log that was replaced between two
+ *   checks is noticed, also when records of the new one have been read meanwhile.
+ * - An anchor below the log's beginning, or in a gap of a compacted topic, proves nothing: the next
+ *   one takes its place.
+ * - When another record is found, the position is set to the beginning, at the broker and at the
+ *   keeper, and everything is opened anew: nothing that is in hand can be acked any more.
+ *
+ * A consumer of no group reads the records; nobody waits for it. */
+#include "base/error.h"
+#include "base/hash.h"
+#include "broker/kafka/kafka.h"
+#include "observe/log.h"
+
+#include <string.h>
+
+#define ROUND_MS  10000 /* for the answers */
+#define DOUBT_MS  1000
+#define VANISH_MS 1000
+
+static const char replaced[] =
+	"the topic has another record where this scope has read: it was made "
+	"anew or has lost its end, and is read from its beginning";
+static const char shortened[] = "the topic ends before a record that this scope has read: it was "
+				"made anew or has lost its end, and is read from its beginning";
+static const char vanished[] =
+	"the offset of this scope was deleted with its topic, which was made "
+	"anew and is read from its beginning";
+
+/* ---- anchors --------------------------------------------------------------------------------- */
+
+struct semel_anchor semel_kafka_anchor_of(const struct semel_kafka *kafka,
+					  const rd_kafka_message_t *message, bool *named_out)
+{
+	struct semel_text id = semel_kafka_header(kafka, message, "ce_id");
+	if (!id.data)
+		id = semel_kafka_header(kafka, message, "id"); /* of an adopted outbox */
+	*named_out = id.data != NULL;
+	uint64_t hash = id.data ? semel_event_hash_id(id)
+				: semel_hash_aggregate(
+					  (struct semel_text){ message->key, message->key_len },
+					  (struct semel_text){ message->payload, message->len });
+	return (struct semel_anchor){ .offset = message->offset, .hash = hash };
+}
+
+void semel_kafka_anchor_note(const struct semel_kafka *kafka, struct semel_kafka_share *share,
+			     const rd_kafka_message_t *message)
+{
+	bool named;
+	if (message->offset <= share->last.offset)
+		return;
+	share->last = semel_kafka_anchor_of(kafka, message, &named);
+	if (share->proven.offset < 0)
+		share->proven = share->last;
+}
+
+void semel_kafka_anchor_want(struct semel_kafka_share *share, struct semel_anchor anchor,
+			     bool named)
+{
+	for (uint32_t i = 0; i < share->wanted_count; i++)
+		if (share->wanted[i].anchor.offset == anchor.offset &&
+		    share->wanted[i].anchor.hash == anchor.hash)
+			return;
+	if (anchor.offset < 0 || share->wanted_count == SEMEL_KAFKA_WANTED)
+		return;
+	share->wanted[share->wanted_count++] =
+		(struct semel_kafka_wanted){ .anchor = anchor, .named = named };
+	share->unproven = true;
+}
+
+void semel_kafka_anchor_doubt(struct semel_kafka *kafka)
+{
+	int64_t soon_ms = semel_steady_ms(kafka->env) + DOUBT_MS;
+	if (kafka->check.next_ms > soon_ms)
+		kafka->check.next_ms = soon_ms;
+}
+
+/* ---- another log ----------------------------------------------------------------------------- */
+
+/* One offset of the partition: its beginning or its end. -1: nobody says. */
+static int64_t edge_of(struct semel_kafka *kafka, const struct semel_kafka_share *share,
+		       int64_t which)
+{
+	const struct semel_kafka_library *library = kafka->library;
+	rd_kafka_topic_partition_list_t *list = library->topic_partition_list_new(1);
+	rd_kafka_topic_partition_t *entry =
+		library->topic_partition_list_add(list, share->topic, share->partition);
+	entry->offset = which;
+	semel_status status = semel_kafka_resolve(kafka, kafka->producer, list, NULL);
+	int64_t offset = status == SEMEL_OK ? list->elems[0].offset : -1;
+	library->topic_partition_list_destroy(list);
+	return offset;
+}
+
+/* The anchors of the old log are gone with the commit; if it fails, they are there to be missed
+ * again. */
+static void commit_beginning(struct semel_kafka *kafka, struct semel_kafka_share *share)
+{
+	const struct semel_kafka_library *library = kafka->library;
+	rd_kafka_topic_partition_list_t *list = library->topic_partition_list_new(1);
+	rd_kafka_topic_partition_t *entry =
+		library->topic_partition_list_add(list, share->topic, share->partition);
+	entry->offset = share->position;
+	rd_kafka_resp_err_t err = semel_kafka_commit(kafka, list);
+	if (err)
+		semel_logf(SEMEL_LOG_DEBUG, "kafka: a beginning was not committed: %s",
+			   library->err2str(err));
+	library->topic_partition_list_destroy(list);
+}
+
+semel_status semel_kafka_anchor_lost(struct semel_kafka *kafka, struct semel_kafka_share *share,
+				     const char *what, semel_error *error)
+{
+	int64_t begin = edge_of(kafka, share, RD_KAFKA_OFFSET_BEGINNING);
+	semel_status status = SEMEL_OK;
+	semel_log(SEMEL_LOG_WARN, what,
+		  &(struct semel_log_fields){ .consumer = kafka->scope,
+					      .topic = semel_kafka_own_name(kafka, share->topic),
+					      .partition = share->partition,
+					      .offset = share->position,
+					      .has_position = true });
+	semel_kafka_share_drop(kafka, share);
+	share->position = share->next_offset = begin >= 0 ? begin : 0;
+	share->committed = share->position;
+	share->noted = share->next_offset;
+	share->last = share->proven = share->fresh = SEMEL_ANCHOR_NONE;
+	commit_beginning(kafka, share);
+	if (kafka->keeper && share->tier == 0)
+		status = kafka->keeper->restart(kafka->keeper->user, share->event_topic,
+						share->partition, share->position, error);
+	kafka->start_over = true;
+	return status != SEMEL_OK
+		       ? status
+		       : semel_error_set(error, SEMEL_OUTAGE,
+					 "the topic %s was made anew or has lost its end; it is "
+					 "read from its beginning",
+					 semel_kafka_own_name(kafka, share->topic));
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+/* The first that was wanted is there, or can be asked for no more. */
+static void accept_first(struct semel_kafka_share *share)
+{
+	share->asked = false;
+	share->wanted_count--;
+	memmove(share->wanted, share->wanted + 1, share->wanted_count * sizeof(share->wanted[0]));
+	if (share->wanted_count > 0)
+		return;
+	share->unproven = false;
+	if (share->fresh.offset >= 0)
+		share->proven = share->fresh;
+}
+
+/* The log goes on behind the anchor, and it is not there. Only a topic that keeps everything from
+ * its beginning to its end cannot have lost it. */
+static semel_status judge_gap(struct semel_kafka *kafka, struct semel_kafka_share *share,
+			      semel_error *error)
+{
+	int64_t begin = edge_of(kafka, share, RD_KAFKA_OFFSET_BEGINNING);
+	if (begin < 0) { /* asked again with the next round */
+		share->asked = false;
+		return SEMEL_OK;
+	}
+	if (begin > share->wanted[0].anchor.offset || !semel_kafka_keeps_all(kafka, share->topic)) {
+		accept_first(share);
+		return SEMEL_OK;
+	}
+	return semel_kafka_anchor_lost(kafka, share, replaced, error);
+}
+
+/* A leader that is new to its office may not know the end yet; then it does not tell it. */
+static semel_status judge_end(struct semel_kafka *kafka, struct semel_kafka_share *share,
+			      semel_error *error)
+{
+	int64_t end = edge_of(kafka, share, RD_KAFKA_OFFSET_END);
+	share->asked = false;
+	return end < 0 || end > share->wanted[0].anchor.offset
+		       ? SEMEL_OK
+		       : semel_kafka_anchor_lost(kafka, share, shortened, error);
+}
+
+static semel_status judge_record(struct semel_kafka *kafka, struct semel_kafka_share *share,
+				 const rd_kafka_message_t *message, semel_error *error)
+{
+	const struct semel_kafka_wanted *wanted = &share->wanted[0];
+	bool named;
+	struct semel_anchor there = semel_kafka_anchor_of(kafka, message, &named);
+	if (there.offset > wanted->anchor.offset)
+		return judge_gap(kafka, share, error);
+	if (there.offset < wanted->anchor.offset)
+		return judge_end(kafka, share, error);
+	if (there.hash != wanted->anchor.hash && (named || !wanted->named))
+		return semel_kafka_anchor_lost(kafka, share, replaced, error);
+	accept_first(share);
+	return SEMEL_OK;
+}
+
+static semel_status judge(struct semel_kafka *kafka, const rd_kafka_message_t *message,
+			  semel_error *error)
+{
+	const char *topic = message->rkt ? kafka->library->topic_name(message->rkt) : NULL;
+	struct semel_kafka_share *share =
+		topic ? semel_kafka_share_of(kafka, topic, message->partition) : NULL;
+	if (!share || !share->asked)
+		return SEMEL_OK;
+	if (!message->err)
+		return judge_record(kafka, share, message, error);
+	if (message->err != RD_KAFKA_RESP_ERR__PARTITION_EOF)
+		return SEMEL_OK;
+	return message->offset > share->wanted[0].anchor.offset ? judge_gap(kafka, share, error)
+								: judge_end(kafka, share, error);
+}
+
+/* ---- rounds ---------------------------------------------------------------------------------- */
+
+static bool is_any_asked(const struct semel_kafka *kafka)
+{
+	for (uint32_t i = 0; i < kafka->share_count; i++)
+		if (kafka->shares[i].asked)
+			return true;
+	return false;
+}
+
+/* Everything that is read is looked for once more. */
+static void want_proven(struct semel_kafka *kafka)
+{
+	for (uint32_t i = 0; i < kafka->share_count; i++) {
+		struct semel_kafka_share *share = &kafka->shares[i];
+		if (!share->held || share->wanted_count > 0 || share->proven.offset < 0)
+			continue;
+		share->wanted[share->wanted_count++].anchor = share->proven;
+		share->wanted[0].named = false;
+		share->fresh = share->last;
+	}
+}
+
+static rd_kafka_topic_partition_list_t *list_wanted(struct semel_kafka *kafka)
+{
+	rd_kafka_topic_partition_list_t *list = kafka->library->topic_partition_list_new(8);
+	for (uint32_t i = 0; i < kafka->share_count; i++) {
+		struct semel_kafka_share *share = &kafka->shares[i];
+		share->asked = share->held && share->wanted_count > 0;
+		if (share->asked)
+			kafka->library
+				->topic_partition_list_add(list, share->topic, share->partition)
+				->offset = share->wanted[0].anchor.offset;
+	}
+	return list;
+}
+
+static semel_status make_reader(struct semel_kafka *kafka, semel_error *error)
+{
+	semel_status status = semel_kafka_reader_make(kafka, &kafka->check.reader, error);
+	if (status != SEMEL_OK)
+		return status;
+	kafka->check.queue = kafka->library->queue_get_consumer(kafka->check.reader);
+	if (kafka->wake)
+		semel_kafka_ring_on(kafka, kafka->check.queue);
+	return SEMEL_OK;
+}
+
+static semel_status begin_round(struct semel_kafka *kafka, semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+	rd_kafka_topic_partition_list_t *list = list_wanted(kafka);
+	if (list->cnt > 0 && !kafka->check.reader)
+		status = make_reader(kafka, error);
+	if (list->cnt > 0 && status == SEMEL_OK) {
+		rd_kafka_resp_err_t err = kafka->library->assign(kafka->check.reader, list);
+		if (err)
+			status = semel_kafka_failed(kafka, err, "look at a record", error);
+		kafka->check.running = true;
+		kafka->check.until_ms = semel_steady_ms(kafka->env) + ROUND_MS;
+	}
+	kafka->library->topic_partition_list_destroy(list);
+	return status;
+}
+
+static void end_round(struct semel_kafka *kafka)
+{
+	kafka->check.running = false;
+	(void)kafka->library->assign(kafka->check.reader, NULL);
+	for (uint32_t i = 0; i < kafka->share_count; i++)
+		kafka->shares[i].asked = false;
+}
+
+static semel_status hear_answers(struct semel_kafka *kafka, semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+	rd_kafka_message_t *message;
+	while (status == SEMEL_OK && is_any_asked(kafka) &&
+	       (message = kafka->library->consumer_poll(kafka->check.reader, 0)) != NULL) {
+		status = judge(kafka, message, error);
+		kafka->library->message_destroy(message);
+	}
+	if (!is_any_asked(kafka) || semel_steady_ms(kafka->env) >= kafka->check.until_ms)
+		end_round(kafka);
+	return status;
+}
+
+/* Kafka deletes the offsets of a topic with it. Of a partition where nothing was settled yet there
+ * is no other sign. */
+static semel_status look_for_offsets(struct semel_kafka *kafka, semel_error *error)
+{
+	const struct semel_kafka_library *library = kafka->library;
+	semel_status status = SEMEL_OK;
+	rd_kafka_topic_partition_list_t *list = library->topic_partition_list_new(8);
+	for (uint32_t i = 0; i < kafka->share_count; i++) {
+		const struct semel_kafka_share *share = &kafka->shares[i];
+		if (share->held && !share->leaving && share->proven.offset < 0 &&
+		    share->position > 0 && share->committed == share->position)
+			library->topic_partition_list_add(list, share->topic, share->partition);
+	}
+	rd_kafka_resp_err_t err =
+		list->cnt > 0 && !kafka->committing && !semel_kafka_joining_goes_on(kafka)
+			? library->committed(kafka->consumer, list, VANISH_MS)
+			: RD_KAFKA_RESP_ERR__NO_OFFSET;
+	for (int i = 0; i < list->cnt && !err && status == SEMEL_OK; i++) {
+		const rd_kafka_topic_partition_t *entry = &list->elems[i];
+		struct semel_kafka_share *share =
+			semel_kafka_share_of(kafka, entry->topic, entry->partition);
+		if (share && !entry->err && entry->offset < 0)
+			status = semel_kafka_anchor_lost(kafka, share, vanished, error);
+	}
+	library->topic_partition_list_destroy(list);
+	return status;
+}
+
+static bool is_any_unproven(const struct semel_kafka *kafka)
+{
+	for (uint32_t i = 0; i < kafka->share_count; i++)
+		if (kafka->shares[i].held && kafka->shares[i].unproven)
+			return true;
+	return false;
+}
+
+semel_status semel_kafka_anchor_check(struct semel_kafka *kafka, semel_error *error)
+{
+	int64_t now_ms = semel_steady_ms(kafka->env);
+	semel_status status = SEMEL_OK;
+	if (kafka->start_over)
+		return semel_error_set(error, SEMEL_OUTAGE, "a topic is read from its beginning");
+	if (kafka->check.running)
+		status = hear_answers(kafka, error);
+	if (status != SEMEL_OK || kafka->check.running || kafka->down_since_ms > 0)
+		return status;
+	if (now_ms >= kafka->check.next_ms) {
+		kafka->check.next_ms = now_ms + SEMEL_KAFKA_CHECK_MS;
+		status = semel_kafka_group_widen(kafka, error);
+		if (status == SEMEL_OK)
+			status = look_for_offsets(kafka, error);
+		want_proven(kafka);
+		return status == SEMEL_OK ? begin_round(kafka, error) : status;
+	}
+	return is_any_unproven(kafka) ? begin_round(kafka, error) : SEMEL_OK;
+}
+
+void semel_kafka_anchor_end(struct semel_kafka *kafka)
+{
+	if (!kafka->check.reader)
+		return;
+	semel_kafka_ring_off(kafka, kafka->check.queue);
+	kafka->library->queue_destroy(kafka->check.queue);
+	kafka->library->destroy_flags(kafka->check.reader, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
+	kafka->check.reader = NULL;
+}

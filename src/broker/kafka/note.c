@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a commit carries as its metadata: "semel:N", or "semel:N:O:H", or "semel:N:O:H:O:H".
+ *
+ * N  up to this offset records may have been handed out; written ahead, so it costs next to
+ *    nothing. It is how the next owner knows what is redelivered.
+ * O  the offset of a record that was in the log, and H its hash (16 hexadecimal digits): by these
+ *    the next owner knows the log again (anchor.c). */
+#include "broker/kafka/kafka.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PREFIX "semel:"
+
+static void add_anchor(char *note, struct semel_anchor anchor)
+{
+	size_t length = strlen(note);
+	snprintf(note + length, SEMEL_KAFKA_NOTE_SIZE - length, ":%" PRId64 ":%016" PRIx64,
+		 anchor.offset, anchor.hash);
+}
+
+void semel_kafka_note_write(const struct semel_kafka_share *share, int64_t noted,
+			    char note_out[SEMEL_KAFKA_NOTE_SIZE])
+{
+	snprintf(note_out, SEMEL_KAFKA_NOTE_SIZE, PREFIX "%" PRId64, noted);
+	if (share->proven.offset >= 0)
+		add_anchor(note_out, share->proven);
+	if (share->last.offset >= 0 && share->last.offset != share->proven.offset)
+		add_anchor(note_out, share->last);
+}
+
+/* The next number of the text, and behind it ':' or the end. False: there is none. */
+static bool read_number(char **text, int base, uint64_t *number_out)
+{
+	char *end = NULL;
+	if (!**text || strchr("+- \t", **text))
+		return false;
+	*number_out = strtoull(*text, &end, base);
+	if (end == *text || (*end != ':' && *end != '\0'))
+		return false;
+	*text = *end ? end + 1 : end;
+	return true;
+}
+
+int64_t semel_kafka_note_read(const rd_kafka_topic_partition_t *entry,
+			      struct semel_anchor anchors_out[2], uint32_t *count_out)
+{
+	char text[SEMEL_KAFKA_NOTE_SIZE], *at = text + strlen(PREFIX);
+	uint64_t noted = 0, offset = 0, hash = 0;
+	*count_out = 0;
+	if (!entry->metadata)
+		return -1;
+	if (entry->metadata_size <= strlen(PREFIX) || entry->metadata_size >= sizeof(text) ||
+	    memcmp(entry->metadata, PREFIX, strlen(PREFIX)) != 0)
+		return 0;
+	memcpy(text, entry->metadata, entry->metadata_size);
+	text[entry->metadata_size] = '\0';
+	if (!read_number(&at, 10, &noted) || noted > INT64_MAX)
+		return 0;
+	while (*count_out < 2 && read_number(&at, 10, &offset) && offset <= INT64_MAX &&
+	       read_number(&at, 16, &hash))
+		anchors_out[(*count_out)++] =
+			(struct semel_anchor){ .offset = (int64_t)offset, .hash = hash };
+	return (int64_t)noted;
+}
