@@ -55,6 +55,24 @@ def test_a_row_that_is_deleted_before_its_mark_holds_nothing_up(stream):
     assert stream.arrived() == {"gone": [1], "brief": [1], "a": [1, 2, 3]}
 
 
+# ---- without marks -----------------------------------------------------------------------------------------
+
+
+def test_without_marks_an_orderly_stop_leaves_nothing_to_be_repeated_by_polling(stream):
+    """The low marks are behind by a second or two; what lies above them is marked when the stream ends."""
+    relay = stream.start("--marks", "off")
+    stream.wait_until_read()
+    late = mix.connect(stream.semel.store)  # holds the low marks
+    stream.insert(1, "late", 1, late)
+    stream.insert(2000)
+    wait_for(lambda: len(stream.semel.place.log()) == 2000, PATIENCE, "the events")
+    assert stream.semel.stop(relay) == 0
+    late.commit()
+    late.close()
+    assert "published 1 event" in stream.semel.ok("relay", "--source", "poll", "--drain")
+    assert stream.arrived() == {"a": list(range(1, 2001)), "late": [1]}
+
+
 # ---- holes in the publication ----------------------------------------------------------------------------
 
 # What is inserted between the two is not in the stream.

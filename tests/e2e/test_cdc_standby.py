@@ -171,6 +171,7 @@ def test_an_event_is_published_when_its_commit_is_safe_and_never_when_it_is_lost
     waits(relay, 1)
     write_locally(stream, "later")
     assert at_broker(stream) == ["first"] and not late.committed
+    wait_for(lambda: "commits wait for a synchronous standby" in stream.semel.run("doctor").stdout, PATIENCE, "doctor tells of it")
     pair.mend()
     wait_for(lambda: at_broker(stream) == ["first", "late", "later"], PATIENCE, "those that have waited")
     late.join(PATIENCE)

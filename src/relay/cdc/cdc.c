@@ -20,6 +20,7 @@
 #define LOADS_WHOLE (SEMEL_FEEDBACK_MAX / 2) /* of one transaction */
 #define ROWS_MAX    128                      /* in a load */
 #define FEW_ROWS    8                        /* so few came because there were no more */
+#define TAIL_MAX    65536                    /* rows of the last second or two, without marks */
 #define AMID_MS     5 /* what is left of a transaction wakes nobody if it is small */
 
 static struct semel_cdc *cdc_of(struct semel_source *source)
@@ -112,7 +113,8 @@ static semel_status tend(struct semel_source *source, bool finishing, bool *owes
 		semel_cdc_stand_guard(cdc);
 		return SEMEL_OK;
 	}
-	semel_status status = semel_cdc_flush(cdc, hurry && !cdc->loads->flying, error);
+	semel_status status = hurry && !cdc->loads->flying ? semel_cdc_flush_all(cdc, error)
+							   : semel_cdc_flush(cdc, false, error);
 	if (status == SEMEL_OK)
 		status = move_on(cdc, finishing, error);
 	semel_cdc_beat(cdc);
@@ -298,6 +300,8 @@ static void settled(struct semel_source *source, const struct semel_load *load)
 	if (load->refused)
 		hold_back(cdc, load);
 	cdc->due_again = cdc->due_again || load->exceptions;
+	if (!load->lane && !load->refused)
+		semel_tail_add(&cdc->tail, load);
 	if (!load->lane)
 		semel_pile_add(&cdc->gathered, load, cdc->options.marks && !load->refused,
 			       semel_steady_ms(cdc->env));
@@ -384,6 +388,7 @@ static void close_cdc(struct semel_source *source)
 		cdc->changes->driver->close(cdc->changes);
 	semel_pile_free(&cdc->gathered);
 	semel_pile_free(&cdc->sent);
+	semel_tail_free(&cdc->tail);
 	semel_held_free(&cdc->held);
 	free(cdc->feedback);
 	free(cdc->store_url);
@@ -422,7 +427,8 @@ static bool furnish(struct semel_cdc *cdc, const struct semel_cdc_options *optio
 	cdc->slot = strdup(options->slot);
 	cdc->feedback = calloc(1, sizeof *cdc->feedback);
 	return cdc->store_url && cdc->slot && cdc->feedback &&
-	       semel_pile_open(&cdc->gathered, capacity) && semel_pile_open(&cdc->sent, capacity);
+	       semel_pile_open(&cdc->gathered, capacity) && semel_pile_open(&cdc->sent, capacity) &&
+	       semel_tail_open(&cdc->tail, options->marks ? 0 : TAIL_MAX);
 }
 
 semel_status semel_source_open_cdc(const struct semel_cdc_options *options,

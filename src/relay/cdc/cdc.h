@@ -6,6 +6,7 @@
 #include "relay/cdc/held.h"
 #include "relay/cdc/pile.h"
 #include "relay/cdc/slot_rule.h"
+#include "relay/cdc/tail.h"
 #include "relay/poll.h"
 
 /* After a start so much is looked up: a crash leaves no more than a window behind that was marked
@@ -50,6 +51,7 @@ struct semel_cdc {
 	int64_t polled_seq;  /* the highest that was, since the stream was read last; 0: none */
 
 	struct semel_pile gathered, sent;
+	struct semel_tail tail; /* without marks: what is marked when the stream ends */
 	bool sending;
 	int64_t resend_ms;      /* steady: not all could be marked; 0: they could */
 	int64_t resend_wait_ms; /* before it was sent again; 0: it was not */
@@ -68,6 +70,8 @@ struct semel_cdc {
 
 /* settle.c: marks, feedback, signs of life. */
 semel_status semel_cdc_flush(struct semel_cdc *cdc, bool now, semel_error *error);
+/* The stream ends: everything that it has brought is marked. */
+semel_status semel_cdc_flush_all(struct semel_cdc *cdc, semel_error *error);
 /* What is confirmed by the broker is marked, if the lanes are still ours; then all is forgotten. */
 void semel_cdc_forget(struct semel_cdc *cdc);
 bool semel_cdc_owes(const struct semel_cdc *cdc);

@@ -23,7 +23,7 @@
 
 bool semel_cdc_owes(const struct semel_cdc *cdc)
 {
-	return cdc->sending || !semel_pile_is_empty(&cdc->gathered);
+	return cdc->sending || !semel_pile_is_empty(&cdc->gathered) || cdc->tail.count > 0;
 }
 
 /* ---- marks ----------------------------------------------------------------------------------- */
@@ -133,6 +133,7 @@ static void move_low_marks(struct semel_cdc *cdc)
 		if (cdc->state == SEMEL_CDC_STREAMING && lane->cursor < lane->lease.low_seq)
 			lane->cursor = lane->read_to = lane->lease.low_seq;
 	}
+	semel_tail_pass(&cdc->tail, cdc->low_seqs[0]);
 }
 
 static semel_status hear_flush(struct semel_cdc *cdc, int64_t wait_ms, semel_error *error)
@@ -186,16 +187,40 @@ semel_status semel_cdc_flush(struct semel_cdc *cdc, bool now, semel_error *error
 	return status;
 }
 
+/* Without marks, when the stream ends: polling would begin at the low marks, and repeat them. */
+static semel_status mark_tail(struct semel_cdc *cdc, semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+
+	while (status == SEMEL_OK && !cdc->sending && cdc->tail.count > 0) {
+		semel_pile_clear(&cdc->sent);
+		semel_tail_move(&cdc->tail, &cdc->sent);
+		cdc->resend_wait_ms = 0;
+		status = send_pile(cdc, error);
+		if (status == SEMEL_OK)
+			status = hear_flush(cdc, -1, error);
+	}
+	return status;
+}
+
+semel_status semel_cdc_flush_all(struct semel_cdc *cdc, semel_error *error)
+{
+	semel_status status = semel_cdc_flush(cdc, true, error);
+
+	return status == SEMEL_OK ? mark_tail(cdc, error) : status;
+}
+
 void semel_cdc_forget(struct semel_cdc *cdc)
 {
 	semel_error error = { .status = SEMEL_OK };
 
 	if (semel_cdc_owes(cdc) && cdc->tenure == cdc->lanes->tenure &&
-	    semel_lanes_are_all_mine(cdc->lanes) && semel_cdc_flush(cdc, true, &error) != SEMEL_OK)
+	    semel_lanes_are_all_mine(cdc->lanes) && semel_cdc_flush_all(cdc, &error) != SEMEL_OK)
 		semel_logf(SEMEL_LOG_WARN, "confirmed events are not marked and come again: %s",
 			   error.text);
 	cdc->sending = cdc->starved = false;
 	cdc->resend_ms = 0;
+	cdc->tail.count = 0;
 	semel_pile_clear(&cdc->gathered);
 	semel_pile_clear(&cdc->sent);
 	semel_feedback_reset(cdc->feedback);

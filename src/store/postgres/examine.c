@@ -202,6 +202,30 @@ static void examine_transactions(const struct look *look)
 	semel_pg_clear(result);
 }
 
+/* They are in the log, and nobody can see them: neither polling nor the change stream brings their
+ * events. */
+static void examine_standbys(const struct look *look)
+{
+	static const char sql[] =
+		"SELECT count(*), coalesce(max(extract(epoch FROM clock_timestamp() -"
+		" query_start)), 0)::bigint FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+		" AND datname = current_database()"
+		" AND query_start < clock_timestamp() - interval '1 second'";
+	char text[TEXT_SIZE];
+	PGresult *result = ask(look, SEMEL_CHECK_STORE_TRANSACTIONS, sql, NULL);
+	if (result != NULL && semel_pg_int(result, 0, 0) > 0) {
+		snprintf(text, sizeof(text),
+			 "commits wait for a synchronous standby, and their events with them: "
+			 "%lld, for up to %lld s",
+			 (long long)semel_pg_int(result, 0, 0),
+			 (long long)semel_pg_int(result, 0, 1));
+		problem(look, SEMEL_CHECK_STORE_TRANSACTIONS, text,
+			"start the standby (look at pg_stat_replication), or take it out of "
+			"synchronous_standby_names and reload");
+	}
+	semel_pg_clear(result);
+}
+
 /* Only where the server is on this machine, and this role may know its folder. */
 static void examine_disk(const struct look *look)
 {
@@ -429,6 +453,7 @@ semel_status semel_pg_store_examine(const struct semel_url *url,
 	examine_settings(&look);
 	examine_clock(&look);
 	examine_transactions(&look);
+	examine_standbys(&look);
 	examine_disk(&look);
 	bool slot_exists = examine_slot(&look);
 	if (status == SEMEL_OK && examination->slot_wanted)
