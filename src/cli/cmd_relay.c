@@ -8,11 +8,13 @@
 #include "cli/notify.h"
 #include "cli/progress.h"
 #include "cli/signals.h"
+#include "relay/relay.h"
 
 #include <inttypes.h>
-#include <semel/relay.h>
 #include <stdio.h>
 #include <string.h>
+
+#define ALARM_MS 3000 /* what was answered is marked; the alarm is for what is stuck */
 
 static semel_relay_options read_options(const struct semel_invocation *invocation)
 {
@@ -57,7 +59,12 @@ semel_status semel_delivery_relay(struct semel_invocation *invocation, semel_rel
 	semel_relay_options options = read_options(invocation);
 	*relay_out = NULL;
 	semel_status status = semel_adopt_check(invocation);
-	return status == SEMEL_OK ? semel_relay_open(&options, relay_out, error) : status;
+	if (status == SEMEL_OK)
+		status = semel_relay_open(&options, relay_out, error);
+	if (status == SEMEL_OK)
+		semel_relay_set_grace(*relay_out,
+				      semel_args_duration_ms(invocation->args, "grace"));
+	return status;
 }
 
 static semel_status drain(struct semel_invocation *invocation, semel_relay *relay)
@@ -79,7 +86,7 @@ static semel_status run(struct semel_invocation *invocation)
 		return status;
 	struct semel_admin *admin = NULL;
 	status = semel_metrics_start(invocation, &admin);
-	semel_signals_watch(stop, relay, semel_args_duration_ms(args, "grace"));
+	semel_signals_watch(stop, relay, semel_args_duration_ms(args, "grace") + ALARM_MS);
 	if (status != SEMEL_OK)
 		goto close;
 	semel_notify("READY=1");

@@ -378,6 +378,9 @@ static semel_status settle(struct semel_pipeline *pipeline, enum semel_step kind
 
 static bool is_busy(const struct semel_pipeline *pipeline, enum semel_step kind)
 {
+	/* What was settled just now may be the source's to mark, in its next turn. */
+	if (kind == SEMEL_STEP_FINISH && pipeline->progress.marking.settled)
+		return true;
 	/* Nobody reads the rest of a transaction any more; what there is of it is not shown. */
 	if (kind == SEMEL_STEP_FINISH && is_amid_transaction(pipeline))
 		return pipeline->progress.owes || semel_window_has_answered_load(&pipeline->window);

@@ -26,6 +26,7 @@ struct semel_relay {
 	struct semel_lanes lanes;
 	struct semel_source *source;
 	struct semel_pipeline *pipeline;
+	int64_t grace_ms;
 	bool looks;                         /* the next turn looks for rows */
 	int64_t look_at_ms;                 /* at the latest; steady */
 	uint32_t outages;                   /* in a row */
@@ -198,6 +199,7 @@ semel_status semel_relay_open_in(const struct semel_env *env, const semel_relay_
 		goto no_memory;
 	relay->options = *options;
 	complete(&relay->options);
+	relay->grace_ms = GRACE_MS;
 	relay->env = env;
 	relay->store_url = strdup(relay->options.store);
 	relay->broker_url = strdup(relay->options.broker);
@@ -338,7 +340,7 @@ static void rest(struct semel_relay *relay)
  * longer than they are. */
 static semel_status hear_the_rest(struct semel_relay *relay, bool *busy, semel_error *error)
 {
-	int64_t until_ms = semel_steady_ms(relay->env) + GRACE_MS;
+	int64_t until_ms = semel_steady_ms(relay->env) + relay->grace_ms;
 	semel_status status = SEMEL_OK;
 
 	while (*busy && status == SEMEL_OK && !relay->broker->driver->blocked(relay->broker) &&
@@ -353,16 +355,23 @@ static semel_status hear_the_rest(struct semel_relay *relay, bool *busy, semel_e
 
 /* Within the grace. A broker that is blocked answers nothing; what it has comes again, but what was
  * answered is marked before the lanes are released. */
-static void finish(struct semel_relay *relay)
+static semel_status finish(struct semel_relay *relay, semel_error *error)
 {
-	semel_error error = { .status = SEMEL_OK };
+	semel_error trouble = { .status = SEMEL_OK };
 	bool busy = relay->store && relay->broker;
-	semel_status status = SEMEL_OK;
 
-	if (busy)
-		status = hear_the_rest(relay, &busy, &error);
+	if (!busy)
+		return SEMEL_OK;
+	semel_status status = hear_the_rest(relay, &busy, &trouble);
 	if (busy && (status == SEMEL_OK || semel_pipeline_has_lost_broker(relay->pipeline)))
 		semel_pipeline_salvage(relay->pipeline);
+	if (!busy || status != SEMEL_OK || relay->broker->driver->blocked(relay->broker))
+		return SEMEL_OK;
+	return semel_error_set(
+		error, SEMEL_NOT_FINISHED,
+		"the broker has not answered within the grace period (%lld ms): what "
+		"is in flight comes again",
+		(long long)relay->grace_ms);
 }
 
 semel_status semel_relay_run(semel_relay *relay, semel_error *error)
@@ -381,8 +390,7 @@ semel_status semel_relay_run(semel_relay *relay, semel_error *error)
 	}
 	if (status != SEMEL_OK)
 		return semel_error_set(error, status, "%s", trouble.text);
-	finish(relay);
-	return SEMEL_OK;
+	return finish(relay, error);
 }
 
 static bool is_drained(const struct semel_outbox_counts *counts)
@@ -475,8 +483,12 @@ semel_status semel_relay_drain(semel_relay *relay, int64_t timeout_ms, semel_err
 	}
 	if (status != SEMEL_OK)
 		return semel_error_set(error, status, "%s", trouble.text);
-	finish(relay);
-	return SEMEL_OK;
+	return finish(relay, error);
+}
+
+void semel_relay_set_grace(semel_relay *relay, int64_t grace_ms)
+{
+	relay->grace_ms = grace_ms;
 }
 
 void semel_relay_stop(semel_relay *relay)

@@ -14,6 +14,9 @@
 /* As semel_relay_open; env outlives the relay. */
 semel_status semel_relay_open_in(const struct semel_env *env, const semel_relay_options *options,
 				 semel_relay **relay_out, semel_error *error);
+/* After a stop: the time to hear and mark what is in flight; 10 s unless it is set. What was not
+ * answered by then makes semel_relay_run and semel_relay_drain end with NOT_FINISHED. */
+void semel_relay_set_grace(semel_relay *relay, int64_t grace_ms);
 /* One turn, never asleep; what semel_relay_run and semel_relay_drain are made of. busy_out:
  * something was read or is in flight. pause_ms_out: 0, or after an outage, which has closed the
  * connections, how long to wait before the next step opens them anew. */

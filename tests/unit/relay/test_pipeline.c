@@ -445,6 +445,20 @@ static void what_was_answered_is_marked_before_the_connections_are_let_go(void *
 	assert_int_equal(marked_low, 0);
 }
 
+static void whoever_finishes_takes_another_step_after_a_load_is_settled(void **state)
+{
+	(void)state;
+	semel_error error = { .status = SEMEL_OK };
+	bool busy = false;
+	step();
+	allowed = 1;
+	assert_int_equal(semel_pipeline_step(pipeline, SEMEL_STEP_FINISH, &busy, &error), SEMEL_OK);
+	assert_int_equal(marked, 1);
+	assert_true(busy); /* the source may have to mark what was settled */
+	assert_int_equal(semel_pipeline_step(pipeline, SEMEL_STEP_FINISH, &busy, &error), SEMEL_OK);
+	assert_false(busy);
+}
+
 static void what_was_answered_under_an_older_lease_is_not(void **state)
 {
 	(void)state;
@@ -572,6 +586,9 @@ int main(void)
 						set_up, tear_down),
 		cmocka_unit_test_setup_teardown(
 			what_was_answered_is_marked_before_the_connections_are_let_go, set_up,
+			tear_down),
+		cmocka_unit_test_setup_teardown(
+			whoever_finishes_takes_another_step_after_a_load_is_settled, set_up,
 			tear_down),
 		cmocka_unit_test_setup_teardown(what_was_answered_under_an_older_lease_is_not,
 						set_up, tear_down),
