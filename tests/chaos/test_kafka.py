@@ -4,6 +4,7 @@ at rest. Nothing is lost, nothing is done twice, and the order of an aggregate i
 import random
 import subprocess
 import time
+import uuid
 
 import pytest
 from company import (LEASE, RETRIES, Producer, at, company, cost_no_attempts, effects, go_on_without, is_right, killed, moves,
@@ -187,3 +188,46 @@ def test_with_too_few_brokers_nothing_is_confirmed_and_nothing_lost(spread, node
         moves(shop, producer)
     cost_no_attempts(shop)
     is_right(shop)
+
+
+def write_records(shop, topic, count):
+    """Ids of so many records, which a leader has confirmed."""
+    producer, ids = shop.broker.producer(), [str(uuid.uuid4()) for _ in range(count)]
+    for name in ids:
+        producer.produce(shop.broker.topic(topic), value=b"{}", key=name, partition=0, headers=[
+            ("ce_id", name), ("ce_type", "order.created.v1"), ("content-type", "application/json")])
+    assert producer.flush(120) == 0
+    return ids
+
+
+def test_a_log_that_has_lost_its_end_is_read_from_its_beginning(spread, nodes):
+    """By an unclean election: what the replica has not is gone, and other records come to its offsets."""
+    from confluent_kafka.admin import NewTopic
+
+    shop, topic = spread, "careless"
+    full, administrator = shop.broker.topic(topic), nodes[2].administrator()
+    made = administrator.client.create_topics([NewTopic(full, 1, replica_assignment=[[1, 2]], config={
+        "unclean.leader.election.enable": "true", "min.insync.replicas": "1"})])
+    made[full].result(60)
+    shop.script("CREATE TABLE seen (id text)")
+    spawn_quietly(shop, "consume", "--scope", "careless", "--topic", topic, "--sql", "INSERT INTO seen VALUES (:id)")
+
+    def arrives(ids):
+        wait_for(lambda: set(ids) <= {name for (name,) in shop.sql("SELECT id FROM seen")}, 120, "all of them are seen")
+
+    def state():
+        return administrator.metadata(full).topics[full].partitions[0]
+    kept = write_records(shop, topic, 20)
+    arrives(kept)
+    nodes[1].kill()
+    wait_for(lambda: state().isrs == [1], 60, "the replica is out of sync")
+    lost = write_records(shop, topic, 20)
+    arrives(lost)
+    nodes[0].kill()
+    nodes[1].start()
+    wait_for(lambda: state().leader == 2, 60, "the replica leads")
+    new = write_records(shop, topic, 30)
+    arrives(new)
+    seen = sorted(name for (name,) in shop.sql("SELECT id FROM seen"))
+    assert seen == sorted(kept + lost + new)
+    nodes[0].start()

@@ -80,9 +80,10 @@ def shop(semel):
 # ---- a topic that was deleted and created again ---------------------------------------------------
 
 MODES = [pytest.param({}, id="broker"), pytest.param({"offsets": "store"}, id="store")]
+STATIC = pytest.param({"offsets": "store", "group_instance_id": "one"}, id="static")
 
 
-@pytest.mark.parametrize("parameters", MODES)
+@pytest.mark.parametrize("parameters", [MODES[0], STATIC])
 def test_a_topic_that_was_made_anew_while_nobody_read_is_read_from_its_beginning(shop, parameters):
     shop.kafka.create(TOPIC, 1)
     written = [shop.write(30)]
@@ -179,6 +180,26 @@ def test_offsets_that_were_reset_are_obeyed_and_one_beyond_the_end_means_the_beg
     set_offset(shop, 100)
     shop.consume("--guarantee", "at-least-once")
     assert set(shop.effects()) == set(written + skipped)
+
+
+def test_offsets_move_from_the_broker_to_the_store_and_back_and_nothing_is_repeated(shop):
+    shop.kafka.create(TOPIC, 1)
+    written = []
+    for parameters in ({"offsets": "store"}, {}, {"offsets": "store"}, {}):
+        written.append(shop.write(5))
+        shop.consume("--guarantee", "at-least-once", parameters=parameters)
+        shop.await_effects(*written)
+
+
+def test_another_prefix_or_cluster_is_read_from_its_beginning_whatever_the_store_remembers(shop):
+    shop.kafka.create(TOPIC, 1)
+    written = [shop.write(30)]
+    shop.consume(parameters={"offsets": "store"})
+    shop.kafka.prefix = f"other-{shop.kafka.prefix}"
+    shop.kafka.create(TOPIC, 1)
+    written.append(shop.write(50))
+    shop.consume(parameters={"offsets": "store"})
+    shop.await_effects(*written)
 
 
 # ---- retry topics ----------------------------------------------------------------------------------

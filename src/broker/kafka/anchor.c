@@ -24,9 +24,11 @@
 
 #include <string.h>
 
-#define ROUND_MS  10000 /* for the answers */
-#define DOUBT_MS  1000
-#define VANISH_MS 1000
+#define ROUND_MS      10000 /* for the answers */
+#define DOUBT_MS      1000
+#define PAUSE_EACH_MS 250
+#define PAUSE_MAX_MS  60000
+#define VANISH_MS     1000
 
 static const char replaced[] =
 	"the topic has another record where this scope has read: it was made "
@@ -337,6 +339,15 @@ static semel_status look_for_offsets(struct semel_kafka *kafka, semel_error *err
 	return status;
 }
 
+/* A record costs the batch that it is in. */
+static int64_t pause_ms(const struct semel_kafka *kafka)
+{
+	int64_t pause = SEMEL_KAFKA_CHECK_MS;
+	for (uint32_t i = 0; i < kafka->share_count; i++)
+		pause += kafka->shares[i].proven.offset >= 0 ? PAUSE_EACH_MS : 0;
+	return pause < PAUSE_MAX_MS ? pause : PAUSE_MAX_MS;
+}
+
 static bool is_any_unproven(const struct semel_kafka *kafka)
 {
 	for (uint32_t i = 0; i < kafka->share_count; i++)
@@ -356,7 +367,7 @@ semel_status semel_kafka_anchor_check(struct semel_kafka *kafka, semel_error *er
 	if (status != SEMEL_OK || kafka->check.running || kafka->down_since_ms > 0)
 		return status;
 	if (now_ms >= kafka->check.next_ms) {
-		kafka->check.next_ms = now_ms + SEMEL_KAFKA_CHECK_MS;
+		kafka->check.next_ms = now_ms + pause_ms(kafka);
 		status = semel_kafka_group_widen(kafka, error);
 		if (status == SEMEL_OK)
 			status = look_for_offsets(kafka, error);

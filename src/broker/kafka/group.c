@@ -200,6 +200,33 @@ static semel_status ask_keeper(struct semel_kafka *kafka, rd_kafka_topic_partiti
 	return status;
 }
 
+/* Offsets that were kept in the store once are the broker's now. After a crash the store may know
+ * better; from now on it would know worse, so what it has is forgotten. */
+static semel_status retire_keeper(struct semel_kafka *kafka, rd_kafka_topic_partition_t *entry,
+				  semel_error *error)
+{
+	const struct semel_keeper *keeper = kafka->retired;
+	const char *own = semel_kafka_own_name(kafka, entry->topic);
+	struct semel_anchor anchors[2];
+	uint32_t count = 0;
+	int64_t next = -1;
+	size_t length;
+	if (!keeper || semel_kafka_tier_of(kafka, own, &length) > 0)
+		return SEMEL_OK;
+	semel_status status =
+		keeper->look(keeper->user, kafka->scope, own, entry->partition, &next, error);
+	if (status != SEMEL_OK || next < 0)
+		return status;
+	/* not where an administrator has set the offset: then there is no note */
+	if (next > entry->offset && semel_kafka_note_read(entry, anchors, &count) > 0)
+		entry->offset = next;
+	status = keeper->take(keeper->user, own, entry->partition, true, &next, error);
+	if (status == SEMEL_OK)
+		status = keeper->restart(keeper->user, own, entry->partition, -1, error);
+	keeper->release(keeper->user, own, entry->partition);
+	return status;
+}
+
 /* What is known of the log is looked for before anything of it is handed out. */
 static semel_status take_one(struct semel_kafka *kafka, const rd_kafka_topic_partition_t *entry,
 			     semel_error *error)
@@ -229,6 +256,8 @@ static semel_status take(struct semel_kafka *kafka, rd_kafka_topic_partition_lis
 			 semel_error *error)
 {
 	semel_status status = semel_kafka_committed(kafka, kafka->consumer, list, error);
+	for (int i = 0; i < list->cnt && status == SEMEL_OK; i++)
+		status = retire_keeper(kafka, &list->elems[i], error);
 	if (status == SEMEL_OK)
 		status = semel_kafka_begin(kafka, list, error);
 	for (int i = 0; i < list->cnt && status == SEMEL_OK; i++)

@@ -86,6 +86,7 @@ static void kafka_keep(struct semel_broker *broker, const struct semel_keeper *k
 {
 	struct semel_kafka *kafka = semel_kafka_of(broker);
 	kafka->keeper = kafka->settings.offsets_in_store ? keeper : NULL;
+	kafka->retired = kafka->settings.offsets_in_store ? NULL : keeper;
 }
 
 const struct semel_broker_driver semel_kafka_driver = {

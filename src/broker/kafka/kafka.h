@@ -274,7 +274,8 @@ struct semel_kafka {
 		rd_kafka_resp_err_t err;
 	} requeue;
 
-	const struct semel_keeper *keeper; /* NULL: offsets are the broker's */
+	const struct semel_keeper *keeper;  /* NULL: offsets are the broker's */
+	const struct semel_keeper *retired; /* NULL: they are the keeper's, or there is none */
 	rd_kafka_t *consumer;
 	rd_kafka_queue_t *consumer_queue;
 	char *scope;

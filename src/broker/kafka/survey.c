@@ -38,12 +38,30 @@ static semel_status add_topic(struct semel_kafka *kafka, struct semel_kafka_surv
 	return SEMEL_OK;
 }
 
+/* Who has a partition of the topic reads all of its retry topics (tiers.c); others have to ask. */
+static bool may_be_there(struct semel_kafka *kafka, const char *scope, const char *topic,
+			 uint32_t tier)
+{
+	bool reads = false;
+	for (uint32_t i = 0; is_own(kafka, scope) && i < kafka->share_count; i++) {
+		const struct semel_kafka_share *share = &kafka->shares[i];
+		if (!share->held || strcmp(share->event_topic, topic) != 0)
+			continue;
+		if (share->tier == tier)
+			return true;
+		reads = true;
+	}
+	return !reads || tier <= kafka->tiers;
+}
+
 static semel_status add_topics(struct semel_kafka *kafka, const char *scope, const char *name,
 			       struct semel_kafka_survey *survey, semel_error *error)
 {
 	semel_status status = add_topic(kafka, survey, name, 0, error);
 	for (uint32_t tier = 1; tier <= SEMEL_KAFKA_TIERS && status == SEMEL_OK; tier++) {
 		char tier_name[SEMEL_KAFKA_NAME_SIZE];
+		if (!may_be_there(kafka, scope, name, tier))
+			continue;
 		status = semel_kafka_tier_name(scope, name, tier, tier_name, error);
 		if (status == SEMEL_OK)
 			status = add_topic(kafka, survey, tier_name, tier, error);
