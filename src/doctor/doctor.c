@@ -216,6 +216,7 @@ static void examine_known(struct visit *visit)
 			.as_found = true,
 			.declare_only = true,
 			.inbox_ms = visit->plan->inbox_ms,
+			.bind = rows[i].bind.data,
 		};
 		examine_subscription(visit, &options);
 	}

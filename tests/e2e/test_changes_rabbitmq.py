@@ -212,6 +212,64 @@ def test_what_a_policy_has_thrown_away_is_found_and_brought_back(shop, administr
     verify(shop)
 
 
+@pytest.mark.unless("rabbitmq-stream", reason="it is about queues")
+def test_a_queue_of_other_definitions_is_refused_and_told(shop, channel):
+    """As after an import of definitions."""
+    relay, billing = at_work(shop)
+    shop.freeze(billing)
+    channel.queue_delete(QUEUE)
+    channel.exchange_delete(f"{QUEUE}.owner")
+    channel.queue_declare(QUEUE, durable=True, arguments={"x-queue-type": "classic"})
+    channel.queue_bind(QUEUE, TOPIC, "#")
+    billing.send_signal(signal.SIGCONT)
+    kept = publish(shop, "second", "1")
+    assert billing.wait(60) == 78
+    assert "nothing was changed" in billing.stderr.read()
+    assert f"the queue {QUEUE} is there with another" in shop.run("doctor").stdout
+    wait_for(lambda: channel.queue_declare(QUEUE, passive=True).method.message_count == 1, what="the event in that queue")
+    channel.queue_delete(QUEUE)
+    shop.subscribe("billing")
+    assert missing(shop) == [kept]
+    heal(shop, "missing")
+    shop.ok(*consumer("--drain"))
+    assert shop.stop(relay) == 0 and words(shop) == ["hello", "second"]
+    verify(shop)
+
+
+def routed(shop, word, key):
+    """Where nobody takes it, it is a dead letter of the relay."""
+    publish(shop, word, word, "--routing-key", key)
+    shop.ok("relay", "--drain", "--attempts", "1")
+
+
+def test_another_binding_is_added_and_the_one_before_it_stays_until_it_is_removed(shop, administrator):
+    def consume(*more):
+        shop.ok("consume", "--scope", "europe", "--topic", TOPIC, "--sql", HANDLER.format(scope="europe"), "--drain", *more)
+
+    shop.ok("topology", "apply", "--scope", "europe", "--topic", TOPIC, "--bind", "*.eu")
+    consume("--bind", "*.eu")
+    routed(shop, "eu1", "order.eu")
+    routed(shop, "us1", "order.us")
+    consume()  # wider: what was published before comes by a replay
+    routed(shop, "us2", "order.us")
+    consume()
+    assert words(shop, "europe") == ["eu1", "us2"]
+    (command,) = [each["command"] for each in json.loads(shop.run("verify", "--json", "--scope", "europe").stdout)["advice"]
+                  if each["problem"] == "missing"]
+    shop.ok(*shlex.split(command)[1:])
+    consume()
+    assert words(shop, "europe") == ["eu1", "us2", "us1"]
+    consume("--bind", "*.eu")  # narrower: the wide binding stays until a person removes it
+    routed(shop, "us3", "order.us")
+    consume("--bind", "*.eu")
+    administrator.unbind(shop.broker.name, f"europe.{TOPIC}", TOPIC)
+    routed(shop, "us4", "order.us")
+    routed(shop, "eu4", "order.eu")
+    consume("--bind", "*.eu")
+    assert words(shop, "europe") == ["eu1", "us2", "us1", "us3", "eu4"]
+    shop.ok("verify", "--scope", "europe")
+
+
 # ---- virtual hosts and rights -------------------------------------------------------------------
 
 
@@ -248,6 +306,22 @@ def test_rights_that_are_taken_from_a_consumer_are_told_and_nothing_is_lost(shop
     shop.ok(*consumer("--drain"))
     assert words(shop) == ["first", "second"]
     verify(shop)
+
+
+def test_rights_that_are_taken_from_a_relay_are_waited_for(shop, administrator):
+    relay = shop.spawn("relay", "--attempts", "1000", *RETRIES[2:], env=quick(shop))
+    published(shop, ("first", "1"))
+    administrator.permit("guest", shop.broker.name, "^$", "^$", "^$")
+    administrator.close_connections(shop.broker.name)
+    publish(shop, "second", "1")
+    wait_for(lambda: shop.sql("SELECT 1 FROM semel_outbox WHERE attempts > 0"), what="a refusal")
+    done = shop.run("doctor")
+    assert done.returncode == 1 and "ACCESS_REFUSED" in done.stdout, done.stdout
+    administrator.permit("guest", shop.broker.name)
+    wait_for(lambda: shop.sql("SELECT count(*) FROM semel_outbox WHERE status = 'PUBLISHED'") == [(2,)], what="the event")
+    assert shop.stop(relay) == 0 and shop.json("dlq", "list") == []
+    shop.ok(*consumer("--drain"))
+    assert words(shop) == ["first", "second"]
 
 
 def test_rights_to_make_bindings_that_are_taken_leave_a_consumer_at_work(shop, administrator):

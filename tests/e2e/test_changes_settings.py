@@ -76,6 +76,7 @@ CALL = "cat >> calls; echo >> calls"
 
 
 @ONE_PARTITION
+@pytest.mark.core
 @pytest.mark.parametrize("head", ["flaky", "bad"])
 def test_an_order_that_no_longer_is_total_waits_for_what_the_topic_holds(shop, head):
     published(shop, (head, "a"))
@@ -169,6 +170,7 @@ def test_statements_take_over_what_a_program_has_left(shop, how, runs):
     assert verify(shop)["pending"] == (0 if runs else 1)
 
 
+@pytest.mark.core
 def test_a_guarantee_that_keeps_no_claims_settles_what_others_hold(shop):
     published(shop, ("bad", "a"), ("a2", "a"), ("flaky", "b"), ("b2", "b"))
     fail_for_now(shop)
@@ -179,6 +181,20 @@ def test_a_guarantee_that_keeps_no_claims_settles_what_others_hold(shop):
     assert shop.sql("SELECT count(*) FROM semel_hold") == [(0,)]
     drain(shop)
     assert len(words(shop)) == 4
+    verify(shop)
+
+
+def test_an_event_that_was_known_by_its_id_is_known_by_its_business_key_too(shop):
+    by_key = ("--dedup-by", "header:key")
+    published(shop, ("first", "1"), more=("--header", "key=k1"))
+    drain(shop)
+    published(shop, ("second", "2"), more=("--header", "key=k2"))
+    shop.ok(*ONE, "replay", "--scope", "billing")
+    drain(shop, *by_key)
+    assert words(shop) == ["first", "second"]
+    shop.ok(*ONE, "replay", "--scope", "billing")
+    drain(shop)
+    assert words(shop) == ["first", "second"]
     verify(shop)
 
 
@@ -214,6 +230,7 @@ def test_fewer_attempts_than_an_event_has_had_give_it_up_at_its_next_failure(sho
 # ---- topics and scopes --------------------------------------------------------------------------
 
 
+@pytest.mark.core
 def test_an_event_under_retry_of_a_topic_that_is_read_no_more_is_told_and_read_again(shop):
     shop.subscribe("billing", topic="payment.events")
     both = ("--topic", "payment.events")

@@ -290,7 +290,10 @@ def test_bindings_are_seen_through_the_management_plugin_or_it_is_said_that_they
         wait_for(lambda: "broker-disk" in {finding["check"] for finding in look()}, 60, "the plugin has looked around")
         found = look()
         assert grave(found, "bindings", "fine") and not grave(found, "bindings") and not grave(found, "bindings", "advice")
+        semel.ok("consume", "--scope", "narrow", "--topic", TOPIC, "--bind", "*.eu", "--exec", "true", "--drain")
         channel = semel.broker.channel()
+        channel.queue_bind(f"narrow.{TOPIC}", TOPIC, "#")  # as a wider --bind would have left it
+        assert f"narrow.{TOPIC} is bound to the exchange {TOPIC} by # too" in the(look(), "bindings", "advice")["text"]
         channel.queue_unbind(f"billing.{TOPIC}", TOPIC, "#")
         semel.broker.connection.close()
         told = the(look(), "bindings")

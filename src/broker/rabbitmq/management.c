@@ -156,6 +156,28 @@ static bool binds(const json_t *bindings, const char *source, const char *key)
 	return false;
 }
 
+/* A binding of earlier settings stays, and brings what the new one leaves out. */
+static void tell_others(const json_t *bindings, const char *queue, const char *source,
+			const char *key, const struct semel_examination *examination)
+{
+	char text[TEXT_SIZE];
+	for (size_t i = 0; key && i < json_array_size(bindings); i++) {
+		const json_t *binding = json_array_get(bindings, i);
+		const char *other = json_string_value(json_object_get(binding, "routing_key"));
+		if (!has_member(binding, "source", source) || !other || strcmp(other, key) == 0)
+			continue;
+		snprintf(text, sizeof(text),
+			 "%.200s is bound to the exchange %.200s by %.200s too, and gets what "
+			 "--bind "
+			 "%.200s leaves out",
+			 queue, source, other, key);
+		semel_examination_tell(examination, SEMEL_CHECK_BINDINGS, SEMEL_GRAVITY_ADVICE,
+				       text,
+				       "remove that binding at the broker, once no consumer of the "
+				       "earlier settings runs");
+	}
+}
+
 struct wanted {
 	const char *kind, *name, *what; /* whose bindings: "queues", its name, "bindings" */
 	const char *source, *key;
@@ -181,6 +203,7 @@ static bool examine_binding(const struct semel_rabbit *rabbit, const struct want
 		return false;
 	}
 	bool there = binds(bindings, wanted->source, wanted->key);
+	tell_others(bindings, wanted->name, wanted->source, wanted->key, examination);
 	json_decref(bindings);
 	snprintf(text, sizeof(text), "%.255s is %sbound to the exchange %.255s%s%.255s",
 		 wanted->name, there ? "" : "not ", wanted->source, wanted->key ? " by " : "",

@@ -110,6 +110,13 @@ static bool is_stale_plan(const PGresult *result, const char *state)
 	       strcmp(where, "RevalidateCachedQuery") == 0;
 }
 
+/* Somebody has dropped the one that takes all other weeks: no fault of the event. */
+static bool is_without_partition(const char *state, const char *message)
+{
+	return strcmp(state, "23514") == 0 && strstr(message, "no partition of relation") &&
+	       strstr(message, "semel_inbox");
+}
+
 bool semel_pg_was_cancelled(const PGresult *result)
 {
 	const char *state = semel_libpq.resultErrorField(result, PG_DIAG_SQLSTATE);
@@ -124,6 +131,8 @@ static const char *advice_for(semel_status status, const char *state, const char
 	if (strcmp(state, "3F000") == 0)
 		return " (the search_path names no schema that is there: CREATE SCHEMA, or name "
 		       "another)";
+	if (is_without_partition(state, message))
+		return " (CREATE TABLE semel_inbox_other PARTITION OF semel_inbox DEFAULT)";
 	switch (status) {
 	case SEMEL_NO_SCHEMA: /* a user's statement may lack a table of his own */
 		return strstr(message, "semel_") == NULL
@@ -165,6 +174,8 @@ semel_status semel_pg_error(PGconn *connection, const PGresult *result, const ch
 				       "cannot %s: the connection to PostgreSQL is gone: %s", what,
 				       message);
 	semel_status status = is_stale_plan(result, state) ? SEMEL_OUTAGE : status_of(state);
+	if (is_without_partition(state, message))
+		status = SEMEL_NO_SCHEMA;
 	return semel_error_set(error, status, "cannot %s: %s [%s]%s", what, message, state,
 			       advice_for(status, state, message));
 }

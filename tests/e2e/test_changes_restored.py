@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A PostgreSQL database that is restored, renamed or loses a schema or a partition under relays and consumers that run."""
+import json
+import shlex
+import signal
+
+import mix
+import pytest
+from program import wait_for
+from story import HANDLER, prepare, publish, words
+
+pytestmark = [pytest.mark.anywhere, pytest.mark.only("postgres"),
+              pytest.mark.unless("cdc", reason="the change stream has tests of its own")]
+
+
+@pytest.fixture
+def shop(semel):
+    prepare(semel)
+    return semel
+
+
+def consumer(*more):
+    return ("consume", "--scope", "billing", "--topic", "order.events", "--sql", HANDLER.format(scope="billing"),
+            "--lease", "500ms", *more)
+
+
+def at_work(shop):
+    relay = shop.spawn("relay", "--lease", "500ms", env={"SEMEL_LOG_LEVEL": "warn"})
+    billing = shop.spawn(*consumer(), env={"SEMEL_LOG_LEVEL": "warn"})
+    publish(shop, "hello", "0")
+    wait_for(lambda: "hello" in words(shop), what="both at work")
+    return relay, billing
+
+
+def verify(shop, code=0):
+    done = shop.run("verify", "--json")
+    assert done.returncode == code, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def heal(shop):
+    """Types what verify prints for what is missing."""
+    (command,) = [each["command"] for each in verify(shop, 1)["advice"] if each["problem"] == "missing"]
+    return shop.ok(*shlex.split(command)[1:])
+
+
+def name_of(shop):
+    return shop.store.rpartition("/")[2].partition("?")[0]
+
+
+class Shut:
+    """Nobody is in the database, or comes in, meanwhile."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __enter__(self):
+        mix.alone(f"ALTER DATABASE {self.name} ALLOW_CONNECTIONS false")
+        mix.alone(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{self.name}'")
+        wait_for(self.is_empty, what="an empty database")
+
+    def is_empty(self):
+        import psycopg2
+
+        try:
+            mix.alone(f"ALTER DATABASE {self.name} RENAME TO {self.name}_shut")
+            mix.alone(f"ALTER DATABASE {self.name}_shut RENAME TO {self.name}")
+            return True
+        except psycopg2.errors.ObjectInUse:
+            return False
+
+    def __exit__(self, *_):
+        mix.alone(f"ALTER DATABASE {self.name} ALLOW_CONNECTIONS true")
+
+
+def is_published(shop, event):
+    return shop.sql("SELECT 1 FROM semel_outbox WHERE id = ? AND status = 'PUBLISHED'", event)
+
+
+def stop(shop, *children):
+    for child in children:
+        assert shop.stop(child) == 0, shop.last_words()
+
+
+def test_a_database_that_is_restored_to_an_earlier_time_has_every_effect_once(shop):
+    name = name_of(shop)
+    relay, billing = at_work(shop)
+    shop.freeze(billing)
+    undone = publish(shop, "undone", "1")
+    wait_for(lambda: is_published(shop, undone), what="its mark")
+    with Shut(name):
+        mix.alone(f"CREATE DATABASE {name}_backup TEMPLATE {name}")
+    billing.send_signal(signal.SIGCONT)
+    wait_for(lambda: "undone" in words(shop), what="an effect")
+    publish(shop, "gone", "1")  # with its business change, and its number
+    wait_for(lambda: "gone" in words(shop), what="an effect")
+    with Shut(name):
+        mix.alone(f"ALTER DATABASE {name} RENAME TO {name}_old")
+        mix.alone(f"ALTER DATABASE {name}_backup RENAME TO {name}")
+    mix.alone(f"DROP DATABASE {name}_old")
+    assert words(shop) == ["hello"]
+    publish(shop, "second", "2")
+    publish(shop, "third", "1")
+    wait_for(lambda: {"second", "third"} <= set(words(shop)), what="events with numbers that were there before")
+    stop(shop, relay, billing)
+    (scope,) = verify(shop, 1)["scopes"]
+    assert scope["missingIds"] == [undone]
+    heal(shop)
+    shop.ok(*consumer("--drain"))
+    assert sorted(words(shop)) == ["hello", "second", "third", "undone"]
+    verify(shop)
+
+
+def test_a_database_that_is_renamed_is_waited_for(shop):
+    name = name_of(shop)
+    relay, billing = at_work(shop)
+    with Shut(name):
+        mix.alone(f"ALTER DATABASE {name} RENAME TO {name}_old")
+        done = shop.run("doctor")
+        mix.alone(f"ALTER DATABASE {name}_old RENAME TO {name}")
+    assert done.returncode == 1 and "does not exist" in done.stdout
+    publish(shop, "second", "0")
+    wait_for(lambda: "second" in words(shop), what="an event")
+    stop(shop, relay, billing)
+    verify(shop)
+
+
+def test_a_schema_that_is_renamed_ends_who_needs_it_with_what_to_do(shop):
+    relay, billing = at_work(shop)
+    shop.sql("ALTER SCHEMA public RENAME TO elsewhere")
+    for child in (relay, billing):
+        assert child.wait(60) == 78
+        assert "semel --store URL init" in child.stderr.read()
+    assert shop.run("doctor").returncode == 1
+    shop.sql("ALTER SCHEMA elsewhere RENAME TO public")
+    publish(shop, "second", "0")
+    shop.ok("relay", "--drain")
+    shop.ok(*consumer("--drain"))
+    assert words(shop) == ["hello", "second"]
+    verify(shop)
+
+
+def test_a_week_of_the_inbox_that_is_dropped_stops_nobody_and_the_one_for_all_others_is_asked_for(shop):
+    relay, billing = at_work(shop)
+    tables = [name for (name,) in shop.sql("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'semel_inbox'::regclass")]
+    for name in tables:
+        if name != "semel_inbox_other":
+            shop.sql(f"DROP TABLE {name}")
+    publish(shop, "second", "1")
+    wait_for(lambda: "second" in words(shop), what="an event whose week has no partition")
+    shop.sql("DROP TABLE semel_inbox_other")
+    publish(shop, "third", "1")
+    assert billing.wait(60) == 78
+    assert "PARTITION OF semel_inbox DEFAULT" in billing.stderr.read()
+    shop.sql("CREATE TABLE semel_inbox_other PARTITION OF semel_inbox DEFAULT")
+    shop.ok(*consumer("--drain"))
+    assert words(shop) == ["hello", "second", "third"]
+    assert shop.json("dlq", "list") == []
+    stop(shop, relay)
