@@ -198,7 +198,7 @@ def test_a_slot_of_another_name_takes_over_and_the_old_one_is_told(stream):
         assert stream.semel.stop(relay) == 0
         assert "polls" not in relay.log()
         told = told_by_doctor(second)
-        assert f"the slot {old} of an earlier setting" in told and f"pg_drop_replication_slot('{old}')" in told
+        assert f"the slot {old}, which the settings do not name" in told and f"pg_drop_replication_slot('{old}')" in told
         assert stream.arrived() == {"a": list(range(1, 52))}
 
 
@@ -236,3 +236,67 @@ def test_a_role_that_may_replicate_no_more_is_told_and_polls(stream):
     semel.sql(f"DROP OWNED BY {role}")
     semel.sql(f"DROP ROLE {role}")
     assert stream.arrived() == {"a": [1, 2, 3]}
+
+
+# ---- the tables ------------------------------------------------------------------------------------------
+
+
+def test_a_schema_that_is_renamed_ends_the_relay_and_its_next_one_goes_on(stream):
+    semel = stream.semel
+    relay = stream.start()
+    stream.wait_until_read()
+    stream.insert(3)
+    stream.wait_until_published()
+    semel.sql("ALTER SCHEMA public RENAME TO elsewhere")
+    assert relay.wait(PATIENCE) == 78 and "does not exist" in relay.log()
+    semel.sql("INSERT INTO elsewhere.semel_outbox (aggregate_type, aggregate_id, event_type, payload)"
+              " VALUES ('order', 'a', 'order.changed.v1', '4')")
+    semel.place.store = f"{semel.store}{'&' if '?' in str(semel.store) else '?'}options=-csearch_path%3Delsewhere"
+    semel.ok("init")
+    assert "published 1 event" in stream.drain().stdout
+    assert stream.arrived() == {"a": [1, 2, 3, 4]}
+
+
+PARTITIONED = """ALTER TABLE semel_outbox RENAME TO old;
+    ALTER TABLE old RENAME CONSTRAINT semel_outbox_pkey TO old_pkey;
+    CREATE TABLE semel_outbox (LIKE old INCLUDING DEFAULTS INCLUDING STORAGE, CONSTRAINT semel_outbox_pkey PRIMARY KEY (lane, seq))
+        PARTITION BY RANGE (seq);
+    CREATE TABLE semel_outbox_1 PARTITION OF semel_outbox DEFAULT;
+    ALTER SEQUENCE semel_outbox_seq OWNED BY semel_outbox.seq;
+    CREATE TRIGGER semel_outbox_complete BEFORE INSERT ON semel_outbox FOR EACH ROW EXECUTE FUNCTION semel_outbox_complete();
+    DROP TABLE old;
+    ALTER PUBLICATION semel ADD TABLE semel_outbox"""
+
+
+def test_an_outbox_that_was_partitioned_by_hand_is_polled_until_the_publication_tells_of_it(stream):
+    stream.insert(3)
+    stream.drain()
+    for statement in PARTITIONED.split(";"):
+        stream.semel.sql(statement)
+    relay = stream.start()
+    wait_for(lambda: "tells of partitions of the outbox" in relay.log(), PATIENCE, "what is wrong")
+    stream.insert(3, first=4)
+    stream.wait_until_published()
+    stream.init()
+    streams_again_after(relay, "tells of partitions")
+    stream.insert(3, first=7)
+    stream.wait_until_published()
+    assert stream.semel.stop(relay) == 0
+    assert stream.arrived() == {"a": list(range(1, 10))}
+
+
+def test_a_week_of_the_inbox_that_was_dropped_by_hand_is_forgotten_and_the_consumer_goes_on(stream):
+    def week():
+        return stream.semel.sql("SELECT DISTINCT tableoid::regclass::text FROM semel_inbox")
+
+    consume = ("consume", "--scope", "x", "--topic", "order.events", "--print", "--drain")
+    stream.insert(3)
+    stream.drain()
+    stream.semel.ok(*consume)
+    ((name,),) = week()
+    stream.semel.sql(f"DROP TABLE {name}")
+    stream.insert(3, first=4)
+    stream.drain()
+    assert stream.semel.ok(*consume).count('"aggregateId"') == 3
+    assert len(week()) == 1
+    assert "missing: 3 of x" in stream.semel.run("verify").stdout

@@ -276,6 +276,16 @@ static const char catch_up[] =
 	" WHERE w.lane = l.lane ORDER BY w.lane DESC, w.seq DESC LIMIT 1) AS o ON true) AS numbers,"
 	" semel_outbox_seq s WHERE highest > s.last_value";
 
+/* The functions look nowhere but where the tables are; and a schema may have been renamed. */
+static const char pin_functions[] =
+	"DO $$ DECLARE f text; place text := (SELECT quote_ident(n.nspname) FROM pg_class c"
+	" JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = 'semel_outbox'::regclass);"
+	" BEGIN FOR f IN SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace ="
+	" place::regnamespace AND p.proname LIKE 'semel\\_%' AND EXISTS (SELECT 1 FROM"
+	" unnest(p.proconfig) AS s WHERE s LIKE 'search\\_path=%' AND s <> 'search_path=' || place"
+	" || ', pg_temp') LOOP EXECUTE 'ALTER FUNCTION ' || f || ' SET search_path = ' || place ||"
+	" ', pg_temp'; END LOOP; END $$";
+
 semel_status semel_pg_store_init(const struct semel_url *url, semel_error *error)
 {
 	static const char begin[] = "BEGIN; SET LOCAL lock_timeout = '60s';"
@@ -290,6 +300,9 @@ semel_status semel_pg_store_init(const struct semel_url *url, semel_error *error
 		status = upgrade(connection, error);
 	if (status == SEMEL_OK)
 		status = semel_pg_execute_plain(connection, catch_up, "look at the numbers", error);
+	if (status == SEMEL_OK)
+		status = semel_pg_execute_plain(connection, pin_functions, "look at the functions",
+						error);
 	if (status == SEMEL_OK)
 		status = semel_pg_execute_plain(connection, "COMMIT", "make Semel's tables", error);
 	if (status == SEMEL_OK)

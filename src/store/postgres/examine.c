@@ -405,16 +405,18 @@ static void examine_old_slots(const struct look *look)
 	result = ask(look, SEMEL_CHECK_SLOT, old_slots, look->examination->slot);
 	for (int i = 0; i < semel_pg_rows(result); i++) {
 		const char *name = semel_pg_value(result, i, 0);
-		snprintf(
-			text, sizeof(text),
-			"the slot %.64s of an earlier setting keeps %llu MB of the log, and nobody "
-			"reads it",
-			name, (unsigned long long)semel_pg_int(result, i, 1) >> MIB);
+		snprintf(text, sizeof(text),
+			 "the slot %.64s, which the settings do not name, keeps %llu MB of the "
+			 "log, and nobody reads it",
+			 name, (unsigned long long)semel_pg_int(result, i, 1) >> MIB);
 		snprintf(remedy, sizeof(remedy),
 			 "if no relay has it for its --slot: SELECT "
 			 "pg_drop_replication_slot('%.64s')",
 			 name);
-		problem(look, SEMEL_CHECK_SLOT, text, remedy);
+		semel_examination_tell(look->examination, SEMEL_CHECK_SLOT,
+				       look->examination->slot_wanted ? SEMEL_GRAVITY_PROBLEM
+								      : SEMEL_GRAVITY_ADVICE,
+				       text, remedy);
 	}
 	semel_pg_clear(result);
 }

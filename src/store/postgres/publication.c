@@ -19,7 +19,8 @@ const char semel_pg_publication_sql[] =
 	"SELECT CASE WHEN p.oid IS NULL THEN 1"
 	" WHEN NOT p.puballtables AND r.oid IS NULL THEN 2"
 	" WHEN coalesce(to_jsonb(r) ->> 'prqual', to_jsonb(r) ->> 'prattrs') IS NOT NULL THEN 3"
-	" WHEN NOT p.pubinsert THEN 4 WHEN c.relpersistence <> 'p' THEN 5 ELSE 0 END,"
+	" WHEN NOT p.pubinsert THEN 4 WHEN c.relpersistence <> 'p' THEN 5"
+	" WHEN c.relkind = 'p' AND NOT p.pubviaroot THEN 6 ELSE 0 END,"
 	" concat_ws('/', c.oid, p.oid, p.xmin, r.oid, r.xmin,"
 	" CASE WHEN p.puballtables THEN c.relfilenode END)"
 	" FROM pg_class c LEFT JOIN pg_publication p ON p.pubname = '" SEMEL_PG_PUBLICATION "'"
@@ -49,6 +50,10 @@ static const struct {
 	[SEMEL_PG_UNLOGGED] = { "the outbox is not logged: a crash empties it, and no stream tells "
 				"of its rows (run: ALTER TABLE semel_outbox SET LOGGED)",
 				NULL },
+	[SEMEL_PG_SPLIT] = { "the publication " SEMEL_PG_PUBLICATION
+			     " tells of partitions of the outbox, and not of the outbox" RUN_INIT,
+			     "ALTER PUBLICATION " SEMEL_PG_PUBLICATION
+			     " SET (publish_via_partition_root = true)" },
 };
 
 const char *semel_pg_publication_flaw(int64_t flaw)

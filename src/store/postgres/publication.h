@@ -14,6 +14,7 @@ enum semel_pg_flaw {
 	SEMEL_PG_FILTERED, /* rows, or columns */
 	SEMEL_PG_MUTE,     /* it leaves out inserts */
 	SEMEL_PG_UNLOGGED, /* of the table itself */
+	SEMEL_PG_SPLIT,    /* it tells of the table's partitions, and not of the table */
 	SEMEL_PG_FLAWS
 };
 
