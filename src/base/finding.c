@@ -27,6 +27,8 @@ static const struct {
 	[SEMEL_CHECK_STORE_CLOCK] = { "store-clock", "its clock and ours agree" },
 	[SEMEL_CHECK_STORE_TRANSACTIONS] = { "store-transactions",
 					     "no transaction is open for long" },
+	[SEMEL_CHECK_STORE_ORDER] = { "store-order",
+				      "events of an aggregate are sent in the order of commits" },
 	[SEMEL_CHECK_STORE_DISK] = { "store-disk", "there is room on its disk" },
 	[SEMEL_CHECK_SLOT] = { "slot", "the change stream can be read, and keeps little log" },
 	[SEMEL_CHECK_SLOT_LIMIT] = { "slot-limit", "a slot that nobody reads cannot fill the "

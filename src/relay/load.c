@@ -45,6 +45,7 @@ static struct semel_load *take(struct semel_loads *loads, struct semel_lane *lan
 	load->ticket = 0;
 	load->batch.arena = load->arena;
 	load->batch.count = 0;
+	load->batch.by_commit = false;
 	load->unanswered = load->unnoted = load->noted = 0;
 	load->refused = load->exceptions = load->settling = false;
 	load->bytes = 0;

@@ -134,6 +134,11 @@ static bool has_row(const struct semel_load *load, int64_t seq)
 {
 	uint32_t low = 0, high = load->batch.count;
 
+	for (uint32_t i = 0; load->batch.by_commit && i < high; i++)
+		if (load->batch.rows[i].seq == seq)
+			return true;
+	if (load->batch.by_commit)
+		return false;
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
 		if (load->batch.rows[middle].seq < seq)
@@ -158,13 +163,33 @@ static bool is_in_flight(const struct poll *poll, const struct semel_lane *lane,
 	return false;
 }
 
+static int64_t lowest(const struct semel_outbox_batch *batch)
+{
+	int64_t seq = batch->rows[0].seq;
+
+	for (uint32_t i = 1; batch->by_commit && i < batch->count; i++)
+		if (batch->rows[i].seq < seq)
+			seq = batch->rows[i].seq;
+	return seq;
+}
+
+static int64_t highest(const struct semel_outbox_batch *batch)
+{
+	int64_t seq = batch->rows[batch->count - 1].seq;
+
+	for (uint32_t i = 0; batch->by_commit && i < batch->count; i++)
+		if (batch->rows[i].seq > seq)
+			seq = batch->rows[i].seq;
+	return seq;
+}
+
 /* The cursor stops at the last number below which everything is visible; above it a late commit
  * may still appear, so those rows are looked at again, and what is in flight is left out. */
 static void move_cursor(const struct poll *poll, struct semel_load *load)
 {
 	struct semel_lane *lane = load->lane;
 	struct semel_outbox_batch *batch = &load->batch;
-	int64_t first = batch->rows[0].seq, last = batch->rows[batch->count - 1].seq;
+	int64_t first = lowest(batch), last = highest(batch);
 	uint32_t kept = 0;
 
 	if (first <= lane->read_to) {
@@ -404,8 +429,8 @@ static int64_t low_seq(struct semel_source *source, const struct semel_load *set
 		return settled->lane->lease.low_seq + settled->batch.count;
 	for (const struct semel_load *load = poll->loads->flying; load; load = load->next)
 		if (load != settled && load->lane == settled->lane && !load->exceptions &&
-		    !load->settling && load->batch.rows[0].seq - 1 < low)
-			low = load->batch.rows[0].seq - 1;
+		    !load->settling && lowest(&load->batch) - 1 < low)
+			low = lowest(&load->batch) - 1;
 	return low;
 }
 

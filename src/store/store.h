@@ -68,7 +68,8 @@ struct semel_outbox_row {
 	bool exception;  /* it comes from the exceptions, not from the run of the table */
 	uint32_t replay; /* how often its dead letter was replayed */
 	uint64_t transaction; /* of the change stream: the same for what was committed together */
-	uint32_t xid;         /* the same, as the database numbers it */
+	int64_t place; /* grows with the order of commits, as far as the store knows it; 0: not */
+	uint32_t xid;  /* the same, as the database numbers it */
 	struct semel_text previous; /* id of the event before it in its aggregate; data NULL: none,
 				     * or not known */
 };
@@ -82,6 +83,7 @@ struct semel_outbox_batch {
 	uint32_t count;
 	bool cut;             /* out: bytes_max left rows out that were there, or may be */
 	int64_t complete_seq; /* every number at or below it is visible now or never will be */
+	bool by_commit;       /* out: they come in the order of commits, not of numbers */
 };
 
 /* Is there anything to read in this lane? */
@@ -474,11 +476,8 @@ struct semel_store_driver {
 	semel_status (*lease_take)(semel_store *store, struct semel_lease *lease, const char *owner,
 				   int64_t expires_at_ms, semel_error *error);
 	/* Moves the low mark up to that of *lease. LEASE_LOST when the fence has moved on. A higher
-	 * epoch and a lower low_seq come back where rows at or below the low mark were never sent
-	 * (numbers that began anew, rows that were written with numbers of their own): the lane is
-	 * still ours, and is read from there. Some rows are looked at with each call, so it may
-	 * take a while until one is found. Exceptions whose events are gone or were marked by hand
-	 * are let go. */
+	 * epoch and a lower low_seq come back where rows below the low mark were never sent: the
+	 * lane is still ours, and is read from there (sweep.c, in both drivers). */
 	semel_status (*lease_renew)(semel_store *store, struct semel_lease *lease,
 				    int64_t expires_at_ms, semel_error *error);
 	void (*lease_release)(semel_store *store, const struct semel_lease *lease);
@@ -488,7 +487,7 @@ struct semel_store_driver {
 	semel_status (*outbox_look)(semel_store *store, struct semel_lane_look *looks, size_t count,
 				    int64_t now_ms, semel_error *error);
 	/* Rows NEW above after_seq that are no exceptions, ascending, until the batch
-	 * is full by count or by bytes (at least one row). */
+	 * is full by count or by bytes (at least one row); by_commit where that can be known. */
 	semel_status (*outbox_fetch)(semel_store *store, const struct semel_lease *lease,
 				     int64_t after_seq, struct semel_outbox_batch *batch,
 				     semel_error *error);

@@ -30,6 +30,7 @@ struct semel_pg_changes {
 		int row_bytes, wake_bytes; /* so many wake; so many do now */
 		uint64_t transaction;      /* counts them, over all streams */
 		uint32_t xid;              /* of the transaction that is read */
+		int64_t place;             /* where its commit is in the server's log */
 	} stream;
 	struct {
 		bool wanted;    /* commits wait for a synchronous standby */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the table knows of rows that come through the change stream: some were published or set
- * aside before, when the stream repeats itself; some wait behind an exception of their aggregate.
+ * aside before, when the stream repeats itself; some wait behind an exception of their aggregate
+ * that was committed before them. One that was polled was: polling had come to its end before.
  */
 #include "store/postgres/postgres.h"
 
@@ -10,9 +11,9 @@ static const struct semel_pg_query check_rows = {
 	" ELSE o.status <> 'NEW' OR x.seq IS NOT NULL END,"
 	" EXISTS (SELECT 1 FROM semel_outbox_exception e"
 	" WHERE e.aggregate_type = r.aggregate_type"
-	" AND e.aggregate_id = r.aggregate_id AND e.seq < r.seq)"
-	" FROM unnest($1::smallint[], $2::bigint[], $3::text[], $4::text[])"
-	" WITH ORDINALITY AS r (lane, seq, aggregate_type, aggregate_id, number)"
+	" AND e.aggregate_id = r.aggregate_id AND (e.place, e.seq) < (r.place, r.seq))"
+	" FROM unnest($1::smallint[], $2::bigint[], $3::text[], $4::text[], $5::bigint[])"
+	" WITH ORDINALITY AS r (lane, seq, aggregate_type, aggregate_id, place, number)"
 	" JOIN semel_lease l ON l.lane = r.lane"
 	" LEFT JOIN semel_outbox o ON o.lane = r.lane AND o.seq = r.seq"
 	" LEFT JOIN semel_outbox_exception x ON x.lane = r.lane AND x.seq = r.seq"
@@ -29,24 +30,27 @@ semel_status semel_pg_outbox_check(semel_store *store, struct semel_outbox_row *
 				   semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
-	struct semel_buffer lanes = { 0 }, seqs = { 0 }, types = { 0 }, ids = { 0 };
+	struct semel_buffer lanes = { 0 }, seqs = { 0 }, types = { 0 }, ids = { 0 }, places = { 0 };
 	PGresult *result = NULL;
 	for (size_t i = 0; i < count; i++) {
 		semel_pg_array_int(&lanes, rows[i].lane);
 		semel_pg_array_int(&seqs, rows[i].seq);
 		semel_pg_array_text(&types, rows[i].event.aggregate_type);
 		semel_pg_array_text(&ids, rows[i].event.aggregate_id);
+		semel_pg_array_int(&places, rows[i].place);
 	}
 	semel_pg_add_array(&params, &lanes);
 	semel_pg_add_array(&params, &seqs);
 	semel_pg_add_array(&params, &types);
 	semel_pg_add_array(&params, &ids);
+	semel_pg_add_array(&params, &places);
 	semel_status status =
 		semel_pg_run(semel_pg_tx(store), &check_rows, &params, &result, error);
 	semel_buffer_free(&lanes);
 	semel_buffer_free(&seqs);
 	semel_buffer_free(&types);
 	semel_buffer_free(&ids);
+	semel_buffer_free(&places);
 	for (int i = 0; i < semel_pg_rows(result); i++) {
 		rows[i].settled = semel_pg_bool(result, i, 0);
 		rows[i].held = semel_pg_bool(result, i, 1);

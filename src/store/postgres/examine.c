@@ -421,6 +421,49 @@ static void examine_old_slots(const struct look *look)
 	semel_pg_clear(result);
 }
 
+/* ---- order ----------------------------------------------------------------------------------- */
+
+/* Of the newest events those that were sent after a later one of their aggregate was, by far: that
+ * had been seen alone. Retries do not count. */
+static const char crossed[] =
+	"SELECT current_setting('track_commit_timestamp') = 'on', (SELECT count(DISTINCT"
+	" (n.aggregate_type, n.aggregate_id)) FROM (SELECT o.aggregate_type, o.aggregate_id,"
+	" o.published_at, o.attempts, min(o.published_at) FILTER (WHERE o.attempts = 0) OVER"
+	" (PARTITION BY o.aggregate_type, o.aggregate_id ORDER BY o.seq ROWS BETWEEN 1 FOLLOWING"
+	" AND UNBOUNDED FOLLOWING) AS later FROM generate_series(0, 15) AS l (lane), LATERAL"
+	" (SELECT * FROM semel_outbox w WHERE w.lane = l.lane AND w.status = 'PUBLISHED'"
+	" ORDER BY w.lane DESC, w.seq DESC LIMIT 1000) AS o) AS n"
+	" WHERE n.attempts = 0 AND n.later < n.published_at - interval '500 ms')";
+
+static void examine_order(const struct look *look)
+{
+	char text[TEXT_SIZE];
+	if (!look->examination->relays)
+		return;
+	if (look->examination->slot_wanted) {
+		fine(look, SEMEL_CHECK_STORE_ORDER, "by commit: the change stream has it");
+		return;
+	}
+	PGresult *result = ask(look, SEMEL_CHECK_STORE_ORDER, crossed, NULL);
+	if (result == NULL)
+		return;
+	int64_t count = semel_pg_int(result, 0, 1);
+	snprintf(
+		text, sizeof(text),
+		"transactions publish for one aggregate before they have its lock (%lld aggregates "
+		"of late): polling keeps the order of numbers, not of commits",
+		(long long)count);
+	if (semel_pg_bool(result, 0, 0))
+		fine(look, SEMEL_CHECK_STORE_ORDER, "by commit: track_commit_timestamp is on");
+	else if (count > 0)
+		advise(look, SEMEL_CHECK_STORE_ORDER, text,
+		       "lock the aggregate's row before you publish; or set track_commit_timestamp "
+		       "= on and restart the server; or run the relay with --source cdc");
+	else
+		fine(look, SEMEL_CHECK_STORE_ORDER, "by number: no transactions crossed of late");
+	semel_pg_clear(result);
+}
+
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 static semel_status examine_schema(const struct look *look)
@@ -462,6 +505,8 @@ semel_status semel_pg_store_examine(const struct semel_url *url,
 		examine_publication(&look, slot_exists);
 	if (status == SEMEL_OK)
 		examine_old_slots(&look);
+	if (status == SEMEL_OK)
+		examine_order(&look);
 	semel_libpq.finish(look.connection);
 	return status;
 }

@@ -62,6 +62,10 @@ static const struct semel_pg_query sequence_cache = {
 	"look at the outbox's numbers",
 	"SELECT seqcache FROM pg_sequence WHERE seqrelid = 'semel_outbox_seq'::regclass"
 };
+/* It changes with a restart of the server only. */
+static const struct semel_pg_query commit_times = {
+	"look at the server's settings", "SELECT current_setting('track_commit_timestamp') = 'on'"
+};
 /* Those whose time ran out a while ago are forgotten on the way. */
 static const struct semel_pg_query join_crew = {
 	"join the relays",
@@ -109,6 +113,16 @@ static semel_status check_sequence(struct semel_pg_store *store, semel_error *er
 	return status;
 }
 
+static semel_status ask_for_commit_times(struct semel_pg_store *store, semel_error *error)
+{
+	PGresult *result = NULL;
+	semel_status status =
+		semel_pg_run(semel_pg_tx(&store->base), &commit_times, NULL, &result, error);
+	store->commit_times = status == SEMEL_OK && semel_pg_bool(result, 0, 0);
+	semel_pg_clear(result);
+	return status;
+}
+
 semel_status semel_pg_relay_set_up(struct semel_pg_store *store, semel_error *error)
 {
 	if (store->relays)
@@ -117,6 +131,8 @@ semel_status semel_pg_relay_set_up(struct semel_pg_store *store, semel_error *er
 						     "set up the relay's connection", error);
 	if (status == SEMEL_OK)
 		status = check_sequence(store, error);
+	if (status == SEMEL_OK)
+		status = ask_for_commit_times(store, error);
 	store->relays = status == SEMEL_OK;
 	return status;
 }

@@ -3,8 +3,9 @@
  *
  * - The fence is checked in the very transaction that marks: a relay that lost its lane changes
  *   nothing.
- * - An exception holds the later events of its aggregate. When one goes, the next of its aggregate
- *   becomes due in the same transaction, so an aggregate never waits for nothing.
+ * - An exception holds the later events of its aggregate: those that were committed later, where
+ *   that is known (store.h, place), else those with higher numbers. When one goes, the next of its
+ * aggregate becomes due in the same transaction, so an aggregate never waits for nothing.
  * - A FAILED event and its dead letter are written together.
  * - Whoever changes the exceptions of a lane has the lock of its lease, the relay by its fence: so
  *   nobody is parked behind one that goes at this moment.
@@ -35,22 +36,34 @@ static const struct semel_pg_query mark_refused = {
 	"UPDATE semel_outbox SET status = $3, attempts = $4, next_attempt_at = $5::timestamptz,"
 	" last_error = $6 WHERE lane = $1 AND seq = $2"
 };
+/* Those of the aggregate that go before an event with the number $2 and the place p. */
+#define HOLDERS(p)                                                                                 \
+	" FROM semel_outbox_exception e WHERE e.aggregate_type = $3 AND e.aggregate_id = $4"       \
+	" AND CASE WHEN " p " > 0 OR (" p " < 0 AND e.place < 0)"                                  \
+	" THEN (e.place, e.seq) < (" p ", $2) ELSE e.seq < $2 END"
+/* They go in the order of (place, seq): behind all that hold it, whatever it is compared by. */
+#define PLACE(p)                                                                                   \
+	"(SELECT CASE WHEN bool_or((e.place, e.seq) > (" p ", $2)) THEN max(e.place) + 1"          \
+	" ELSE " p " END" HOLDERS(p) ")"
+
 static const struct semel_pg_query put_exception = {
 	"set an event aside",
 	"INSERT INTO semel_outbox_exception AS x"
-	" (lane, seq, aggregate_type, aggregate_id, state, due_at, blocks, replay)"
-	" VALUES ($1, $2, $3, $4, $5, $6::timestamptz, $7, $8) ON CONFLICT (lane, seq) DO UPDATE"
-	" SET state = excluded.state, due_at = excluded.due_at, blocks = excluded.blocks,"
-	" replay = greatest(x.replay, excluded.replay)"
+	" (lane, seq, aggregate_type, aggregate_id, state, due_at, blocks, replay, place)"
+	" VALUES ($1, $2, $3, $4, $5, $6::timestamptz, $7, $8, " PLACE(
+		"$9::bigint") ") ON CONFLICT (lane, seq) DO UPDATE"
+			      " SET state = excluded.state, due_at = excluded.due_at, blocks = "
+			      "excluded.blocks,"
+			      " replay = greatest(x.replay, excluded.replay)"
 };
 /* An event that is parked behind nobody may go at once. */
 static const struct semel_pg_query park_exception = {
-	"park an event",
-	"INSERT INTO semel_outbox_exception (lane, seq, aggregate_type, aggregate_id, state)"
-	" SELECT $1::smallint, $2::bigint, $3::text, $4::text, CASE WHEN EXISTS (SELECT 1"
-	" FROM semel_outbox_exception e WHERE e.aggregate_type = $3 AND e.aggregate_id = $4"
-	" AND e.seq < $2) THEN 'parked' ELSE 'due' END"
-	" ON CONFLICT (lane, seq) DO UPDATE SET state = excluded.state, due_at = NULL"
+	"park an event", "INSERT INTO semel_outbox_exception (lane, seq, aggregate_type, "
+			 "aggregate_id, state, place)"
+			 " SELECT $1::smallint, $2::bigint, $3::text, $4::text, CASE WHEN EXISTS "
+			 "(SELECT 1" HOLDERS("$5::bigint") ") THEN 'parked' ELSE 'due' END, " PLACE(
+				 "$5::bigint") " ON CONFLICT (lane, seq) DO UPDATE SET state = "
+					       "excluded.state, due_at = NULL"
 };
 static const struct semel_pg_query remove_exception = {
 	"let an event go", "DELETE FROM semel_outbox_exception WHERE lane = $1 AND seq = $2"
@@ -58,8 +71,9 @@ static const struct semel_pg_query remove_exception = {
 static const struct semel_pg_query free_next = {
 	"let the next event of an aggregate go",
 	"UPDATE semel_outbox_exception SET state = 'due' WHERE state = 'parked'"
-	" AND aggregate_type = $1 AND aggregate_id = $2 AND seq = (SELECT min(seq)"
-	" FROM semel_outbox_exception WHERE aggregate_type = $1 AND aggregate_id = $2)"
+	" AND aggregate_type = $1 AND aggregate_id = $2 AND seq = (SELECT seq"
+	" FROM semel_outbox_exception WHERE aggregate_type = $1 AND aggregate_id = $2"
+	" ORDER BY aggregate_type, aggregate_id, place, seq LIMIT 1)"
 };
 
 /* ---- the few --------------------------------------------------------------------------------- */
@@ -72,6 +86,7 @@ struct exception {
 	int64_t due_ms;
 	bool blocks;
 	uint32_t replay;
+	int64_t place;
 };
 
 static struct exception exception_of(const struct semel_lease *lease,
@@ -82,7 +97,8 @@ static struct exception exception_of(const struct semel_lease *lease,
 				   .aggregate_type = row->event.aggregate_type,
 				   .aggregate_id = row->event.aggregate_id,
 				   .state = state,
-				   .replay = row->replay };
+				   .replay = row->replay,
+				   .place = row->place };
 }
 
 static void add_place(struct semel_pg_params *params, const struct exception *exception)
@@ -106,6 +122,7 @@ static semel_status put(semel_tx tx, const struct exception *exception, semel_er
 	semel_pg_add_time(&params, exception->due_ms);
 	semel_pg_add_bool(&params, exception->blocks);
 	semel_pg_add_int(&params, exception->replay);
+	semel_pg_add_int(&params, exception->place);
 	return semel_pg_run(tx, &put_exception, &params, NULL, error);
 }
 
@@ -114,6 +131,7 @@ static semel_status park(semel_tx tx, const struct exception *exception, semel_e
 	struct semel_pg_params params = { 0 };
 	add_place(&params, exception);
 	add_aggregate(&params, exception);
+	semel_pg_add_int(&params, exception->place);
 	return semel_pg_run(tx, &park_exception, &params, NULL, error);
 }
 

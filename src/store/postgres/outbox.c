@@ -118,15 +118,23 @@ enum {
 	HELD,
 	EXCEPTION,
 	REPLAY,
+	PLACE,
 	XMIN,            /* of the run */
 	PREVIOUS = XMIN, /* of the exceptions */
 	DRAWN,
 	NUMBER /* of the lane, among those asked for */
 };
 
-#define EARLIER_EXCEPTION                                                                          \
+/* As the places of rows that are polled are compared. */
+#define RUN_PLACE(known) "CASE WHEN " known " THEN " SEMEL_PG_COMMIT_PLACE("o") " ELSE 0 END"
+#define EARLIER_EXCEPTION(known)                                                                   \
 	"EXISTS (SELECT 1 FROM semel_outbox_exception e WHERE e.aggregate_type = o.aggregate_type" \
-	" AND e.aggregate_id = o.aggregate_id AND e.seq < o.seq)"
+	" AND e.aggregate_id = o.aggregate_id AND CASE WHEN " known " AND e.place < 0"             \
+	" THEN (e.place, e.seq) < (" SEMEL_PG_COMMIT_PLACE("o") ", o.seq)"                         \
+								" ELSE e.seq < o.seq END)"
+#define EXCEPTION_BEFORE                                                                           \
+	"EXISTS (SELECT 1 FROM semel_outbox_exception e WHERE e.aggregate_type = x.aggregate_type" \
+	" AND e.aggregate_id = x.aggregate_id AND (e.place, e.seq) < (x.place, x.seq))"
 #define XMIN_AND_DRAWN                                                                             \
 	"(SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint),"                          \
 	" (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM semel_outbox_seq)"
@@ -141,12 +149,15 @@ enum {
 
 static const struct semel_pg_query fetch_run = {
 	"read the outbox",
-	"SELECT " EVENT_COLUMNS ", " EARLIER_EXCEPTION ", false, 0, " XMIN_AND_DRAWN ", l.number"
-	" FROM unnest($1::smallint[], $2::bigint[], $3::integer[])"
-	" WITH ORDINALITY AS l (lane, after, most, number),"
-	" LATERAL (SELECT * FROM semel_outbox w WHERE w.lane = l.lane AND w.seq > l.after"
-	" AND w.status = 'NEW' AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception x"
-	" WHERE x.lane = w.lane AND x.seq = w.seq) ORDER BY w.lane, w.seq LIMIT l.most) AS o"
+	"SELECT " EVENT_COLUMNS ", " EARLIER_EXCEPTION("$4") ", false, 0, " RUN_PLACE(
+		"$4") ", " XMIN_AND_DRAWN ", l.number"
+		      " FROM unnest($1::smallint[], $2::bigint[], $3::integer[])"
+		      " WITH ORDINALITY AS l (lane, after, most, number),"
+		      " LATERAL (SELECT w.*, w.xmin FROM semel_outbox w WHERE w.lane = l.lane AND "
+		      "w.seq > l.after"
+		      " AND w.status = 'NEW' AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception x"
+		      " WHERE x.lane = w.lane AND x.seq = w.seq) ORDER BY w.lane, w.seq LIMIT "
+		      "l.most) AS o"
 };
 static const struct semel_pg_query look_at_lanes = {
 	"look into the outbox",
@@ -160,15 +171,15 @@ static const struct semel_pg_query look_at_lanes = {
 };
 static const struct semel_pg_query fetch_due = {
 	"read the due events of the outbox",
-	"SELECT " EVENT_COLUMNS ", false, true, x.replay, " PREVIOUS_NEARBY
+	"SELECT " EVENT_COLUMNS ", false, true, x.replay, x.place, " PREVIOUS_NEARBY
 	" FROM semel_outbox_exception x JOIN semel_outbox o ON o.lane = x.lane AND o.seq = x.seq"
 	" WHERE x.lane = $1 AND x.state IN ('retry', 'due')"
 	" AND (x.state = 'due' OR x.due_at <= $2::timestamptz)"
-	" AND o.status = 'NEW' AND NOT " EARLIER_EXCEPTION " ORDER BY x.lane, x.seq LIMIT $3"
+	" AND o.status = 'NEW' AND NOT " EXCEPTION_BEFORE " ORDER BY x.lane, x.seq LIMIT $3"
 };
 static const struct semel_pg_query select_rows = {
 	"select events of the outbox",
-	"SELECT " EVENT_COLUMNS ", false, false, 0 FROM semel_outbox o WHERE o.seq > $1"
+	"SELECT " EVENT_COLUMNS ", false, false, 0, 0 FROM semel_outbox o WHERE o.seq > $1"
 	" AND o.status = 'PUBLISHED' AND ($2::text IS NULL OR o.event_type = $2)"
 	" AND ($3::text IS NULL OR o.aggregate_type = $3)"
 	" AND ($4::text IS NULL OR o.aggregate_id = $4)"
@@ -177,12 +188,12 @@ static const struct semel_pg_query select_rows = {
 };
 static const struct semel_pg_query select_one = {
 	"select an event of the outbox",
-	"SELECT " EVENT_COLUMNS ", false, false, 0 FROM semel_outbox o WHERE o.seq > $1"
+	"SELECT " EVENT_COLUMNS ", false, false, 0, 0 FROM semel_outbox o WHERE o.seq > $1"
 	" AND o.id = $2 AND o.status = 'PUBLISHED'"
 };
 static const struct semel_pg_query select_aggregate = {
 	"select events of an aggregate",
-	"SELECT " EVENT_COLUMNS ", false, false, 0 FROM semel_outbox o WHERE o.seq > $1"
+	"SELECT " EVENT_COLUMNS ", false, false, 0, 0 FROM semel_outbox o WHERE o.seq > $1"
 	" AND o.lane = semel_lane($3, $4)"
 	" AND o.status = 'PUBLISHED' AND ($2::text IS NULL OR o.event_type = $2)"
 	" AND o.aggregate_type = $3 AND o.aggregate_id = $4"
@@ -190,6 +201,12 @@ static const struct semel_pg_query select_aggregate = {
 	" AND ($6::timestamptz IS NULL OR o.created_at < $6) ORDER BY o.lane, o.seq LIMIT $7"
 };
 
+static const struct semel_pg_query fetch_seqs = {
+	"read events of the outbox",
+	"SELECT " EVENT_COLUMNS ", " EARLIER_EXCEPTION("true") ", false, 0, " RUN_PLACE(
+		"true") " FROM semel_outbox o WHERE o.lane = $1 AND o.seq = ANY ($2::bigint[])"
+			" AND o.status = 'NEW'"
+};
 static const struct semel_pg_query fetch_large = {
 	"read large events of the outbox",
 	"SELECT id, payload, payload_bytes FROM semel_outbox WHERE id = ANY ($1::text[])"
@@ -217,6 +234,7 @@ static semel_status read_row(const PGresult *result, int at, struct semel_arena 
 	row->held = semel_pg_bool(result, at, HELD);
 	row->exception = semel_pg_bool(result, at, EXCEPTION);
 	row->replay = (uint32_t)semel_pg_int(result, at, REPLAY);
+	row->place = semel_pg_int(result, at, PLACE);
 	if (row->exception)
 		row->previous = semel_pg_text(result, at, PREVIOUS, arena);
 	if (event->id.data == NULL || event->type.data == NULL || event->topic.data == NULL ||
@@ -295,6 +313,40 @@ static semel_status fill_from(semel_store *store, const PGresult *result, int fi
 	return status == SEMEL_OK ? fetch_payloads(store, batch, error) : status;
 }
 
+/* The rows come in any order, and are few. */
+static semel_status give_rows(const PGresult *result, struct semel_outbox_batch *batch,
+			      semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+	for (int at = 0; at < semel_pg_rows(result); at++)
+		for (uint32_t i = 0; i < batch->count && status == SEMEL_OK; i++)
+			if (batch->rows[i].event.id.data == NULL &&
+			    batch->rows[i].seq == semel_pg_int(result, at, SEQ))
+				status = read_row(result, at, batch->arena, &batch->rows[i], error);
+	return status;
+}
+
+semel_status semel_pg_outbox_fetch_seqs(struct semel_pg_store *store, int32_t lane,
+					struct semel_buffer *seqs, struct semel_outbox_batch *batch,
+					semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	PGresult *result = NULL;
+	uint32_t kept = 0;
+	semel_pg_add_int(&params, lane);
+	semel_pg_add_array(&params, seqs);
+	semel_status status =
+		semel_pg_run(semel_pg_tx(&store->base), &fetch_seqs, &params, &result, error);
+	if (status == SEMEL_OK)
+		status = give_rows(result, batch, error);
+	semel_pg_clear(result);
+	for (uint32_t i = 0; i < batch->count; i++)
+		if (batch->rows[i].event.id.data != NULL)
+			batch->rows[kept++] = batch->rows[i];
+	batch->count = kept;
+	return status == SEMEL_OK ? fetch_payloads(&store->base, batch, error) : status;
+}
+
 static semel_status fill(semel_store *store, const PGresult *result,
 			 struct semel_outbox_batch *batch, semel_error *error)
 {
@@ -366,12 +418,13 @@ static semel_status ask_for_runs(semel_store *store, const struct semel_lane_rea
 		semel_pg_array_int(&afters, reads[i].after_seq);
 		semel_pg_array_int(&mosts, reads[i].batch->capacity);
 		reads[i].batch->count = 0;
-		reads[i].batch->cut = false;
+		reads[i].batch->cut = reads[i].batch->by_commit = false;
 		reads[i].batch->complete_seq = reads[i].after_seq;
 	}
 	semel_pg_add_array(&params, &lanes);
 	semel_pg_add_array(&params, &afters);
 	semel_pg_add_array(&params, &mosts);
+	semel_pg_add_bool(&params, semel_pg_of(store)->commit_times);
 	semel_status status =
 		semel_pg_run(semel_pg_tx(store), &fetch_run, &params, result_out, error);
 	semel_buffer_free(&lanes);
@@ -392,6 +445,10 @@ static semel_status take_run(struct semel_pg_store *store, const PGresult *resul
 	if (store->horizon.proven_seq > read->after_seq)
 		batch->complete_seq = store->horizon.proven_seq;
 	semel_status status = fill_from(&store->base, result, first, rows, batch, error);
+	if (status == SEMEL_OK && store->commit_times)
+		status = semel_pg_order_by_commit(store, read->lease->lane,
+						  batch->cut || rows >= (int)batch->capacity, batch,
+						  error);
 	for (uint32_t i = 0; i < batch->count; i++)
 		semel_pg_previous_of(&store->previous, &batch->rows[i], batch->arena);
 	return status;

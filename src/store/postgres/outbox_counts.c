@@ -15,8 +15,8 @@
 	" AND x.seq = o.seq)"
 
 #define FIRST_OF(exception)                                                                        \
-	"(SELECT min(seq) FROM semel_outbox_exception f WHERE " OF_SAME_AGGREGATE("f",             \
-										  exception) ")"
+	"(SELECT f.seq FROM semel_outbox_exception f WHERE " OF_SAME_AGGREGATE(                    \
+		"f", exception) " ORDER BY f.place, f.seq LIMIT 1)"
 #define EARLIER_EXCEPTION                                                                          \
 	" AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception e WHERE " OF_SAME_AGGREGATE(        \
 		"e", "o") " AND e.seq < o.seq)"

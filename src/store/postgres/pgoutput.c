@@ -338,7 +338,7 @@ static semel_status read_insert(const struct semel_pgoutput *stream, struct byte
 static semel_status read_begin(struct bytes *bytes, struct semel_pgoutput_message *message,
 			       semel_error *error)
 {
-	(void)take_number(bytes, 8);
+	message->position = take_number(bytes, 8);
 	(void)take_number(bytes, 8);
 	message->xid = (uint32_t)take_number(bytes, 4);
 	if (bytes->broken)

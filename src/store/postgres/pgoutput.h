@@ -27,7 +27,7 @@ struct semel_pgoutput {
 
 struct semel_pgoutput_message {
 	enum semel_pgoutput_kind kind;
-	uint64_t position;           /* COMMIT */
+	uint64_t position;           /* BEGIN: where its commit is; COMMIT: behind it */
 	uint32_t xid;                /* BEGIN: the server's number of the transaction */
 	struct semel_outbox_row row; /* ROW; its texts are in the bytes, and in the arena */
 };

@@ -28,6 +28,14 @@
 	"coalesce(" row ".committed_at, least(" row ".created_at, (SELECT applied_at"              \
 	" FROM semel_schema WHERE version = 6)))"
 
+/* The place of an event in the order of commits, for polling: the time of a commit in microseconds,
+ * less so much that it is below 0. Above 0 are places of the change stream: where the commit is in
+ * the server's log. 0: not known. Among places of one kind the lower one was committed first; else
+ * the numbers decide. A row without a commit time was committed before all that have one. */
+#define SEMEL_PG_PLACE_OF(time)                                                                    \
+	"(coalesce((date_part('epoch', " time ") * 1000000)::bigint, 0) - 4611686018427387904)"
+#define SEMEL_PG_COMMIT_PLACE(row) SEMEL_PG_PLACE_OF("pg_xact_commit_timestamp(" row ".xmin)")
+
 struct semel_pg_query {
 	const char *what; /* for messages: "mark events" */
 	const char *sql;
@@ -59,8 +67,9 @@ struct semel_pg_store {
 	PGconn *connection;
 	char *url;
 	bool savepoint_open;
-	bool relays;      /* its connection was set up for a relay */
-	int64_t ahead_ms; /* the server's clock, of ours; see clock.c */
+	bool relays;       /* its connection was set up for a relay */
+	bool commit_times; /* the server keeps them */
+	int64_t ahead_ms;  /* the server's clock, of ours; see clock.c */
 	const struct semel_pg_query *prepared[SEMEL_PG_PREPARED_MAX];
 	size_t prepared_count;
 	struct semel_pg_effects *effects;
@@ -209,6 +218,18 @@ int64_t semel_pg_horizon_reach(struct semel_pg_store *store, uint64_t xmin);
 /* From time to time: looks closer when somebody is open for long, and names him in the log. What it
  * finds out holds for later snapshots. */
 semel_status semel_pg_horizon_tend(struct semel_pg_store *store, semel_error *error);
+
+/* ---- the order of commits (commit_order.c) ----------------------------------------------------
+ */
+
+/* Arranges a batch of the run; full: there may be more rows beyond it. */
+semel_status semel_pg_order_by_commit(struct semel_pg_store *store, int32_t lane, bool full,
+				      struct semel_outbox_batch *batch, semel_error *error);
+/* Fills in the rows of the batch that have no more than their numbers; seqs has those. What is not
+ * there any more is left out. */
+semel_status semel_pg_outbox_fetch_seqs(struct semel_pg_store *store, int32_t lane,
+					struct semel_buffer *seqs, struct semel_outbox_batch *batch,
+					semel_error *error);
 
 /* ---- what was changed by hand (sweep.c) -------------------------------------------------------
  */

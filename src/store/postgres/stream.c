@@ -209,6 +209,7 @@ static semel_status take_row(struct semel_pg_changes *changes, struct semel_outb
 	*row = message->row;
 	row->transaction = changes->stream.transaction;
 	row->xid = changes->stream.xid;
+	row->place = changes->stream.place;
 	changes->stream.awaits_row = false;
 	return SEMEL_OK;
 }
@@ -239,6 +240,7 @@ static semel_status take_data(struct semel_pg_changes *changes, const char *byte
 		changes->stream.in_transaction = changes->stream.awaits_row = true;
 		changes->stream.transaction++;
 		changes->stream.xid = message.xid;
+		changes->stream.place = (int64_t)message.position;
 		return semel_pg_visible_begin(changes, message.xid, error);
 	case SEMEL_PGOUTPUT_COMMIT:
 		changes->stream.in_transaction = changes->stream.awaits_row = false;

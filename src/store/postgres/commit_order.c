@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Order of commits under polling, where the server keeps commit times (track_commit_timestamp).
+ *
+ * A transaction may draw its number, wait for the lock of another one that draws a higher number,
+ * and commit after it. A batch is a stretch of numbers, so:
+ * - Its rows are sent in the order of (place, seq). place is the time of the row's commit, of the
+ *   transaction in its xmin: a row of the run was never updated. Whoever waited for a lock commits
+ *   after it was released, and that is after the other one's time was taken. A row without a time
+ *   was committed before the server kept any, or so long ago that it has forgotten: it goes first.
+ * - A row beyond the stretch may have been committed before one inside. Let the last row that was
+ *   looked at be written at w (committed_at: when its INSERT ran). Numbers beyond it are drawn
+ *   later, so their commits are later than w, but for the moment between a row's number and its
+ *   committed_at, for which we allow SLACK_US. So rows beyond are looked at until w - SLACK_US is
+ *   later than every commit of the batch, or there are no more: whatever lies still further was
+ *   committed after all that is sent now.
+ * - Each aggregate keeps as many rows as it has in the stretch, those that were committed first; so
+ *   a batch is never empty, and what is sent is preceded by nothing that is left out. What was left
+ *   out stays above the cursor (complete_seq), and is read again.
+ * - What the next statement sees and this one did not was committed later than all of this.
+ */
+#include "store/postgres/postgres.h"
+
+#include "base/error.h"
+#include "base/hash.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SLACK_US      1000000
+#define ROWS_PER_LOOK 1000
+
+/* A row of the stretch, or one beyond that may have to go before it. */
+struct candidate {
+	int64_t place, seq;
+	uint64_t aggregate; /* its hash */
+	int32_t row;        /* in the batch; -1: beyond it */
+	bool kept;
+};
+
+struct candidates {
+	struct candidate *all;
+	size_t count, capacity;
+};
+
+/* ---- the order ------------------------------------------------------------------------------- */
+
+static int compare_numbers(int64_t a, int64_t b)
+{
+	return (a > b) - (a < b);
+}
+
+static int compare_commits(const void *left, const void *right)
+{
+	const struct candidate *a = left, *b = right;
+	int order = compare_numbers(a->place, b->place);
+	return order != 0 ? order : compare_numbers(a->seq, b->seq);
+}
+
+static int compare_aggregates(const void *left, const void *right)
+{
+	const struct candidate *a = left, *b = right;
+	if (a->aggregate != b->aggregate)
+		return a->aggregate < b->aggregate ? -1 : 1;
+	return compare_commits(left, right);
+}
+
+/* Of each aggregate as many as it has in the stretch, and those that were committed first. The
+ * result: the latest commit among them. */
+static int64_t choose(struct candidates *candidates)
+{
+	int64_t latest = INT64_MIN;
+	qsort(candidates->all, candidates->count, sizeof(*candidates->all), compare_aggregates);
+	for (size_t first = 0, end = 0; first < candidates->count; first = end) {
+		size_t room = 0;
+		for (end = first;
+		     end < candidates->count &&
+		     candidates->all[end].aggregate == candidates->all[first].aggregate;
+		     end++)
+			room += candidates->all[end].row >= 0;
+		for (size_t i = first; i < end; i++) {
+			candidates->all[i].kept = i < first + room;
+			if (candidates->all[i].kept && candidates->all[i].place > latest)
+				latest = candidates->all[i].place;
+		}
+	}
+	return latest;
+}
+
+static bool is_in_order(const struct semel_outbox_batch *batch)
+{
+	for (uint32_t i = 1; i < batch->count; i++)
+		if (batch->rows[i].place < batch->rows[i - 1].place)
+			return false;
+	return true;
+}
+
+/* ---- what lies beyond ------------------------------------------------------------------------ */
+
+#define WRITTEN SEMEL_PG_PLACE_OF("s.committed_at")
+
+static const struct semel_pg_query look_beyond = {
+	"look for earlier commits",
+	"WITH s AS MATERIALIZED (SELECT o.seq, o.status, o.aggregate_type, o.aggregate_id,"
+	" o.committed_at, " SEMEL_PG_COMMIT_PLACE(
+		"o") " AS place FROM semel_outbox o"
+		     " WHERE o.lane = $1 AND o.seq > $2 ORDER BY o.lane, o.seq LIMIT $4)"
+		     " SELECT e.rows, e.last, e.written, c.seq, c.place, c.aggregate_type, "
+		     "c.aggregate_id"
+		     " FROM (SELECT count(*) AS rows, max(s.seq) AS last, max(" WRITTEN
+		     ") AS written FROM s)"
+		     " AS e LEFT JOIN (SELECT * FROM s WHERE s.status = 'NEW' AND s.place < $3"
+		     " AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception x WHERE x.lane = $1"
+		     " AND x.seq = s.seq)) AS c ON true"
+};
+enum { ROWS, LAST, WRITTEN_AT, SEQ, PLACE, TYPE, ID };
+
+static bool add_candidate(struct candidates *candidates, struct candidate candidate)
+{
+	if (candidates->count == candidates->capacity) {
+		size_t capacity = candidates->capacity * 2;
+		struct candidate *all =
+			realloc(candidates->all, capacity * sizeof(*candidates->all));
+		if (all == NULL)
+			return false;
+		candidates->all = all;
+		candidates->capacity = capacity;
+	}
+	candidates->all[candidates->count++] = candidate;
+	return true;
+}
+
+/* Only aggregates of the stretch count; candidates are sorted by aggregate up to known. */
+static bool is_wanted(const struct candidates *candidates, size_t known, uint64_t aggregate)
+{
+	size_t low = 0, high = known;
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		if (candidates->all[middle].aggregate < aggregate)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < known && candidates->all[low].aggregate == aggregate;
+}
+
+static semel_status add_beyond(struct candidates *candidates, const PGresult *result,
+			       semel_error *error)
+{
+	size_t known = candidates->count;
+	for (int i = 0; i < semel_pg_rows(result); i++) {
+		if (semel_pg_is_null(result, i, SEQ))
+			continue;
+		struct candidate found = {
+			.place = semel_pg_int(result, i, PLACE),
+			.seq = semel_pg_int(result, i, SEQ),
+			.row = -1,
+			.aggregate =
+				semel_hash_aggregate(semel_text_of(semel_pg_value(result, i, TYPE)),
+						     semel_text_of(semel_pg_value(result, i, ID))),
+		};
+		if (is_wanted(candidates, known, found.aggregate) &&
+		    !add_candidate(candidates, found))
+			return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch");
+	}
+	return SEMEL_OK;
+}
+
+/* Reads on until nothing that lies further can have been committed before what is kept. */
+static semel_status look_further(struct semel_pg_store *store, int32_t lane, int64_t end_seq,
+				 struct candidates *candidates, semel_error *error)
+{
+	int64_t latest = choose(candidates), written = INT64_MIN;
+	bool more = true;
+	semel_status status = SEMEL_OK;
+	while (status == SEMEL_OK && more && written < latest + SLACK_US) {
+		struct semel_pg_params params = { 0 };
+		PGresult *result = NULL;
+		semel_pg_add_int(&params, lane);
+		semel_pg_add_int(&params, end_seq);
+		semel_pg_add_int(&params, latest);
+		semel_pg_add_int(&params, ROWS_PER_LOOK);
+		status = semel_pg_run(semel_pg_tx(&store->base), &look_beyond, &params, &result,
+				      error);
+		if (status == SEMEL_OK) {
+			more = semel_pg_int(result, 0, ROWS) == ROWS_PER_LOOK;
+			end_seq = semel_pg_int(result, 0, LAST);
+			written = more ? semel_pg_int(result, 0, WRITTEN_AT) : written;
+			status = add_beyond(candidates, result, error);
+		}
+		semel_pg_clear(result);
+		latest = choose(candidates);
+	}
+	return status;
+}
+
+/* ---- the batch ------------------------------------------------------------------------------- */
+
+static bool gather(const struct semel_outbox_batch *batch, struct candidates *candidates)
+{
+	candidates->capacity = batch->count + 16;
+	candidates->all = malloc(candidates->capacity * sizeof(*candidates->all));
+	if (candidates->all == NULL)
+		return false;
+	for (uint32_t i = 0; i < batch->count; i++) {
+		const struct semel_event *event = &batch->rows[i].event;
+		candidates->all[candidates->count++] = (struct candidate){
+			.place = batch->rows[i].place,
+			.seq = batch->rows[i].seq,
+			.row = (int32_t)i,
+			.aggregate =
+				semel_hash_aggregate(event->aggregate_type, event->aggregate_id),
+			.kept = true,
+		};
+	}
+	return true;
+}
+
+/* What is left out is read again: the cursor does not pass it. */
+static void leave_above_cursor(struct semel_outbox_batch *batch, int64_t seq)
+{
+	if (seq - 1 < batch->complete_seq)
+		batch->complete_seq = seq - 1;
+	batch->cut = true;
+}
+
+/* The rows that are kept, in the order of their commits. Those from beyond are fetched. */
+static semel_status arrange(struct semel_pg_store *store, int32_t lane,
+			    struct candidates *candidates, struct semel_outbox_batch *batch,
+			    semel_error *error)
+{
+	struct semel_buffer beyond = { 0 };
+	uint32_t count = 0;
+	int64_t end_seq = batch->rows[batch->count - 1].seq;
+	struct semel_outbox_row *rows =
+		semel_arena_alloc(batch->arena, batch->count * sizeof(*rows));
+	if (rows == NULL)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch of events");
+	qsort(candidates->all, candidates->count, sizeof(*candidates->all), compare_commits);
+	for (size_t i = 0; i < candidates->count; i++) {
+		const struct candidate *candidate = &candidates->all[i];
+		if (!candidate->kept && candidate->row >= 0)
+			leave_above_cursor(batch, candidate->seq);
+		if (!candidate->kept)
+			continue;
+		if (candidate->row < 0) {
+			leave_above_cursor(batch, end_seq + 1);
+			semel_pg_array_int(&beyond, candidate->seq);
+		}
+		rows[count++] = candidate->row >= 0
+					? batch->rows[candidate->row]
+					: (struct semel_outbox_row){ .seq = candidate->seq };
+	}
+	memcpy(batch->rows, rows, count * sizeof(*rows));
+	batch->count = count;
+	batch->by_commit = true;
+	semel_status status = SEMEL_OK;
+	if (beyond.length > 0)
+		status = semel_pg_outbox_fetch_seqs(store, lane, &beyond, batch, error);
+	semel_buffer_free(&beyond);
+	return status;
+}
+
+semel_status semel_pg_order_by_commit(struct semel_pg_store *store, int32_t lane, bool full,
+				      struct semel_outbox_batch *batch, semel_error *error)
+{
+	struct candidates candidates = { 0 };
+	semel_status status = SEMEL_OK;
+	if (batch->count == 0 || (!full && is_in_order(batch)))
+		return SEMEL_OK;
+	if (!gather(batch, &candidates))
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch of events");
+	if (full)
+		status = look_further(store, lane, batch->rows[batch->count - 1].seq, &candidates,
+				      error);
+	if (status == SEMEL_OK && (candidates.count > batch->count || !is_in_order(batch)))
+		status = arrange(store, lane, &candidates, batch, error);
+	free(candidates.all);
+	return status;
+}

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transactions that commit in another order than they drew their numbers: what the change stream keeps, what polling keeps
+with commit times (track_commit_timestamp), and without. An exception holds what was committed after it."""
+import json
+
+import mix
+import pytest
+from nest import Nest
+from postgres_server import Postgres
+from program import wait_for
+from stream import PATIENCE, Stream
+
+pytestmark = [pytest.mark.anywhere, pytest.mark.only("postgres")]
+ROWS = ("INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload)"
+        " SELECT 'order', ?, 'order.changed.v1', n::text FROM generate_series(?, ?) AS n")
+REFUSED_ONCE = {"SEMEL_FAILPOINT": "relay.before-publish:error@1"}
+
+
+@pytest.fixture(scope="module")
+def clock():
+    """A server that keeps commit times."""
+    with Nest() as nest:
+        yield Postgres(nest, settings={"track_commit_timestamp": "on"}).create()
+
+
+@pytest.fixture
+def timed(bare, clock):
+    name = f"t{len(clock.psql('SELECT datname FROM pg_database').split())}"
+    clock.psql(f"CREATE DATABASE {name}")
+    bare.place.store = bare.store = mix.Database(clock.url(name))
+    bare.ok("init")
+    bare.place.witness("order.events")
+    return bare
+
+
+@pytest.fixture
+def plain(semel):
+    semel.place.witness("order.events")
+    return semel
+
+
+def insert(semel, first, last=None, aggregate="a", connection=None):
+    """Numbers are drawn; without a connection they are committed, too."""
+    mine = connection or mix.connect(semel.store)
+    mine.execute(ROWS, (aggregate, first, last or first))
+    if not connection:
+        mine.commit()
+        mine.close()
+    return mine
+
+
+def begin(semel, first, last=None, aggregate="a"):
+    return insert(semel, first, last, aggregate, mix.connect(semel.store))
+
+
+def end(connection):
+    connection.commit()
+    connection.close()
+
+
+def arrived(semel, aggregate="a"):
+    said = semel.ok("consume", "--scope", "x", "--topic", "order.events", "--print", "--drain", "--timeout", f"{PATIENCE}s",
+                    "--guarantee", "at-least-once", timeout=120)
+    events = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    return [int(event["payload"]) for event in events if event["aggregateId"] == aggregate]
+
+
+def exceptions(semel, count):
+    wait_for(lambda: semel.sql("SELECT count(*) FROM semel_outbox_exception")[0][0] == count, PATIENCE, f"{count} exceptions")
+
+
+def published(semel):
+    wait_for(lambda: semel.sql("SELECT count(*) FROM semel_outbox WHERE status = 'NEW'")[0][0] == 0, PATIENCE, "all are published")
+
+
+def order_of(semel):
+    found = json.loads(semel.run("doctor", "--json").stdout)["findings"]
+    return next(finding for finding in found if finding["check"] == "store-order")
+
+
+# ---- the run ------------------------------------------------------------------------------------
+
+
+def crossed(semel):
+    """The first draws its number first, and commits last: it waits for the second one's lock."""
+    first = begin(semel, 1)
+    insert(semel, 2)
+    end(first)
+    insert(semel, 3)
+
+
+def test_polling_keeps_the_order_of_commits_where_the_server_keeps_their_times(timed):
+    crossed(timed)
+    timed.ok("relay", "--drain")
+    assert arrived(timed) == [2, 1, 3]
+    assert "by commit" in order_of(timed)["text"]
+
+
+def test_polling_keeps_the_order_of_numbers_where_it_does_not(plain):
+    crossed(plain)
+    plain.ok("relay", "--drain", "--source", "poll")
+    assert arrived(plain) == [1, 2, 3]
+    assert "by number" in order_of(plain)["text"]
+
+
+def test_what_was_seen_earlier_is_sent_earlier_whatever_its_number(plain):
+    relay = plain.spawn("relay", "--source", "poll")
+    first = begin(plain, 1)
+    insert(plain, 2)
+    wait_for(lambda: plain.sql("SELECT count(*) FROM semel_outbox WHERE status = 'PUBLISHED'") == [(1,)], PATIENCE)
+    end(first)
+    published(plain)
+    plain.stop(relay)
+    assert arrived(plain) == [2, 1]
+    plain.sql("UPDATE semel_outbox SET published_at = published_at + interval '1 s' WHERE payload = '1'")
+    assert "lock the aggregate's row before you publish" in order_of(plain)["do"]
+
+
+def test_an_earlier_commit_beyond_the_end_of_a_batch_goes_first(timed):
+    """One that was open for long, with far more numbers behind it than a batch has, of its own aggregate and of another."""
+    late = begin(timed, 1, 3)
+    late_too = begin(timed, 1, 700, aggregate="b")
+    for number in range(10, 1510, 25):
+        insert(timed, number, number + 24)
+        insert(timed, number, number + 24, aggregate="b")
+    end(late)
+    end(late_too)
+    insert(timed, 2000)
+    timed.ok("relay", "--drain", "--window", "64")
+    assert arrived(timed) == [*range(10, 1510), 1, 2, 3, 2000]
+    order = [payload for _, aggregate, payload in timed.place.log() if aggregate == "b"]
+    assert [int(payload) for payload in order] == [*range(10, 1510), *range(1, 701)]
+
+
+def test_savepoints_and_rows_from_before_the_server_kept_times_have_their_place(timed):
+    first = begin(timed, 1)
+    first.execute("SAVEPOINT s")
+    insert(timed, 2, connection=first)
+    first.execute("RELEASE SAVEPOINT s")
+    insert(timed, 3)
+    insert(timed, 4, connection=first)
+    end(first)
+    timed.ok("relay", "--drain")
+    assert arrived(timed) == [3, 1, 2, 4]
+
+
+# ---- exceptions ----------------------------------------------------------------------------------
+
+
+def test_under_cdc_an_exception_holds_what_was_committed_after_it_whatever_its_number(plain):
+    stream = Stream(plain)
+    stream.init()
+    with stream.ended():
+        relay = stream.start("--first-delay", "3s", env=REFUSED_ONCE)
+        stream.wait_until_read()
+        first = begin(plain, 1)
+        insert(plain, 2)
+        exceptions(plain, 1)
+        end(first)
+        exceptions(plain, 2)
+        insert(plain, 3)
+        published(plain)
+        assert plain.stop(relay) == 0
+    assert arrived(plain) == [2, 1, 3]
+    assert plain.sql("SELECT count(*) FROM semel_outbox_exception") == [(0,)]
+
+
+def test_under_polling_with_commit_times_too(timed):
+    relay = timed.spawn("relay", "--first-delay", "3s", "--lease", "20s", env=REFUSED_ONCE)
+    first = begin(timed, 1)
+    insert(timed, 2)
+    exceptions(timed, 1)
+    end(first)
+    exceptions(timed, 2)
+    insert(timed, 3)
+    published(timed)
+    assert timed.stop(relay) == 0
+    assert arrived(timed) == [2, 1, 3]
+
+
+def test_dead_letters_keep_the_order_of_commits_when_they_are_replayed(plain):
+    stream = Stream(plain)
+    stream.init()
+    with stream.ended():
+        relay = stream.start("--attempts", "1", env=REFUSED_ONCE)
+        stream.wait_until_read()
+        first = begin(plain, 1)
+        insert(plain, 2)
+        exceptions(plain, 1)
+        end(first)
+        insert(plain, 3)
+        exceptions(plain, 3)
+        plain.ok("dlq", "replay", "--all")
+        published(plain)
+        assert plain.stop(relay) == 0
+    assert arrived(plain) == [2, 1, 3]
