@@ -175,7 +175,8 @@ static void put_fields(const struct line *line, const struct semel_log_fields *f
 			put_text(line, text_fields[i].name, field_text(fields, i));
 	if (fields->has_position) {
 		put_number(line, "partition", fields->partition);
-		put_number(line, "offset", fields->offset);
+		if (fields->offset >= 0)
+			put_number(line, "offset", fields->offset);
 	}
 	if (fields->delivery_tag > 0)
 		put_number(line, "deliveryTag", fields->delivery_tag);

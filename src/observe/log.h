@@ -21,7 +21,7 @@ struct semel_log_fields {
 	const char *dedup_status, *ack_decision, *error;
 	int32_t partition;
 	int64_t offset;
-	bool has_position; /* partition and offset count */
+	bool has_position; /* partition and offset count; offset -1: none */
 	int64_t delivery_tag;
 	bool redelivered;
 	uint32_t attempt;

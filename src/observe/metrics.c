@@ -51,6 +51,11 @@ static const struct definition definitions[SEMEL_METRIC_COUNT] = {
 					    "Events that the broker could not route.",
 					    COUNTER,
 					    { 0 } },
+	[SEMEL_METRIC_PARTITION_STALLED] = { "semel_partition_stalled",
+					     "1 while a partition takes nothing and its events "
+					     "wait.",
+					     GAUGE,
+					     { "topic", "partition" } },
 	[SEMEL_METRIC_PUBLISH_OUTSTANDING] = { "semel_publish_outstanding",
 					       "Events handed over and not answered yet.",
 					       GAUGE,

@@ -20,6 +20,9 @@ INSERT = """INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, 
     SELECT 'order', t || '-' || n % ?::int, 't.v1', t, ?::text, 'text/plain'
     FROM generate_series(1, ?::int) n, unnest(ARRAY['fine', 'split']) t"""
 
+INSERT_ONE = """INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, topic, payload, content_type)
+    VALUES ('order', ?, 't.v1', ?, '1', 'text/plain')"""
+
 
 @pytest.fixture(scope="module")
 def servers(nest):
@@ -35,13 +38,15 @@ def nodes(nest):
 
 
 def make(folder, nodes):
-    """The topic `split` has a partition on each node, and no replicas; `fine` does not need the third."""
+    """The topic `split` has a partition on each node, and no replicas; `fine` does not need the third node; `narrow` keeps
+    its leader without it, and takes nothing."""
     folder.mkdir()
     fresh = Semel(folder)
     fresh.broker.place = ",".join(node.bootstrap() for node in nodes)
     fresh.ok("init")
     place(fresh, "split", [[1], [2], [3]])
     place(fresh, "fine", [[1], [2]])
+    place(fresh, "narrow", [[1, 3]], copies_in_sync=2)
     return fresh
 
 
@@ -56,12 +61,12 @@ def outboxes(nodes, servers, tmp_path):
         yield made
 
 
-def place(semel, topic, nodes_of_partitions):
-    """min.insync.replicas is two unless it is said."""
+def place(semel, topic, nodes_of_partitions, copies_in_sync=1):
     from confluent_kafka.admin import NewTopic
 
     administrator, name = semel.broker.administrator, semel.broker.topic(topic)
-    wanted = NewTopic(name, len(nodes_of_partitions), replica_assignment=nodes_of_partitions, config={"min.insync.replicas": "1"})
+    wanted = NewTopic(name, len(nodes_of_partitions), replica_assignment=nodes_of_partitions,
+                      config={"min.insync.replicas": str(copies_in_sync)})
     administrator.client.create_topics([wanted], operation_timeout=30)[name].result(60)
     wait_for(lambda: administrator.has_leaders(name, len(nodes_of_partitions)), 60, "it has leaders")
 
@@ -69,6 +74,7 @@ def place(semel, topic, nodes_of_partitions):
 class Outbox:
     def __init__(self, semel, source):
         self.semel, self.round, self.stream, self.log = semel, 0, Stream(semel), semel.folder / "relay.log"
+        self.more = 0
         self.stream.init()
         words = ("--source", source, "--first-delay", "100ms", "--delay-max", "1s", "--attempts", "2")
         words += ("--slot", self.stream.slot) if source == "cdc" else ()
@@ -84,8 +90,15 @@ class Outbox:
             connection.commit()
         connection.close()
 
+    def write_one(self, topic):
+        connection = mix.connect(self.semel.store)
+        connection.execute(INSERT_ONE, (topic, topic))
+        connection.commit()
+        connection.close()
+        self.more += 1
+
     def settles(self, waiting, what):
-        wanted = {"PUBLISHED": 2 * AGGREGATES * self.round - waiting, **({"NEW": waiting} if waiting else {})}
+        wanted = {"PUBLISHED": 2 * AGGREGATES * self.round + self.more - waiting, **({"NEW": waiting} if waiting else {})}
         count = "SELECT status, count(*) FROM semel_outbox GROUP BY status"
         wait_for(lambda: dict(self.semel.sql(count)) == wanted, PATIENCE, what)
 
@@ -149,3 +162,31 @@ def test_a_partition_without_a_leader_stops_nobody_else(outboxes, nodes):
     for outbox in outboxes:
         outbox.settles(0, "everything is published")
         outbox.is_right()
+
+
+def test_a_partition_with_too_few_replicas_in_sync_stops_nobody_else(outboxes, nodes):
+    """It has a leader. That others are taken meanwhile is how the relay knows."""
+    reason = "SELECT last_error, attempts FROM semel_outbox WHERE topic = 'narrow' AND status = 'NEW'"
+    told = ("the partition 0 of the topic narrow takes nothing: it does not answer", 0)
+
+    def is_set_apart(outbox):
+        outbox.write_one("fine")
+        return outbox.semel.sql(reason) == [told]
+
+    for outbox in outboxes:
+        outbox.write_one("narrow")
+        outbox.write_one("fine")
+        outbox.settles(0, "both topics take events")
+    nodes[2].kill()
+    try:
+        for outbox in outboxes:
+            outbox.write_one("narrow")
+        for outbox in outboxes:
+            wait_for(lambda outbox=outbox: is_set_apart(outbox), PATIENCE, "its partition is set apart")
+            outbox.settles(1, "everything else is published and marked")
+    finally:
+        nodes[2].start()
+    for outbox in outboxes:
+        outbox.settles(0, "everything is published")
+        assert outbox.semel.stop(outbox.relay) == 0
+        assert "the relay waits for store and broker" not in outbox.log.read_text()

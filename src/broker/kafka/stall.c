@@ -16,6 +16,7 @@
  */
 #include "broker/kafka/kafka.h"
 #include "observe/log.h"
+#include "observe/metrics.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -40,6 +41,13 @@ bool semel_kafka_is_stalled(const struct semel_kafka *kafka, const struct semel_
 {
 	const struct semel_kafka_partition *partition = partition_of(kafka, slot);
 	return partition && partition->stalled_ms > 0;
+}
+
+static void show_stalled(const struct semel_kafka_topic *topic, int32_t number, bool stalled)
+{
+	char text[16];
+	snprintf(text, sizeof(text), "%d", (int)number);
+	semel_series_set(semel_series(SEMEL_METRIC_PARTITION_STALLED, topic->name, text), stalled);
 }
 
 /* ---- what becomes of its events -------------------------------------------------------------- */
@@ -82,6 +90,7 @@ void semel_kafka_unstall(struct semel_kafka *kafka, const struct semel_kafka_slo
 	partition->stalled_ms = 0;
 	partition->tries = 0;
 	partition->trying = false;
+	show_stalled(&kafka->topics[slot->topic], slot->partition, false);
 	semel_log(SEMEL_LOG_INFO, "the partition takes events again",
 		  &(struct semel_log_fields){ .topic = kafka->topics[slot->topic].name,
 					      .partition = slot->partition,
@@ -153,15 +162,16 @@ static void set_apart(struct semel_kafka *kafka, const struct semel_kafka_topic 
 	struct semel_kafka_partition *partition = &topic->met[number];
 	bool anew = partition->stalled_ms == 0;
 	int64_t pause_ms = PAUSE_MIN_MS;
-	for (uint32_t i = 0; i < partition->tries && pause_ms < PAUSE_MAX_MS; i++)
-		pause_ms *= 2;
 	if (anew)
 		partition->stalled_ms = now_ms;
 	else
 		partition->tries++;
+	for (uint32_t i = 0; i < partition->tries && pause_ms < PAUSE_MAX_MS; i++)
+		pause_ms *= 2;
 	partition->trying = false;
-	partition->try_ms = now_ms + pause_ms;
+	partition->try_ms = now_ms + (pause_ms < PAUSE_MAX_MS ? pause_ms : PAUSE_MAX_MS);
 	kafka->repair.stalled = true;
+	show_stalled(topic, (int32_t)number, true);
 	semel_log(anew ? SEMEL_LOG_WARN : SEMEL_LOG_DEBUG,
 		  "the partition takes nothing: its events wait, the others go on",
 		  &(struct semel_log_fields){ .topic = topic->name,
@@ -207,8 +217,11 @@ static void judge_topic(struct semel_kafka *kafka, struct semel_kafka_topic *top
 static void forget_topic(struct semel_kafka_topic *topic)
 {
 	topic->partitions = 0;
-	for (uint32_t i = 0; i < topic->met_count; i++)
+	for (uint32_t i = 0; i < topic->met_count; i++) {
+		if (topic->met[i].stalled_ms > 0)
+			show_stalled(topic, (int32_t)i, false);
 		topic->met[i].stalled_ms = 0;
+	}
 }
 
 static void judge_all(struct semel_kafka *kafka, const struct rd_kafka_metadata *metadata,
