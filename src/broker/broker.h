@@ -153,9 +153,10 @@ struct semel_broker_driver {
 	 * events of one transaction (passage) are seen together or not at all; before the first
 	 * publish. Whoever publishes under this name is shut out. When one of them is refused, the
 	 * others are. complete: all that was offered so far is whole; until then nothing of the
-	 * last transaction is shown or answered for. */
+	 * last transaction is shown or answered for. Not whole: the caller has no room for the rest
+	 * of it; false: not now, for other events will be answered first. */
 	semel_status (*transact)(struct semel_broker *broker, const char *name, semel_error *error);
-	void (*complete)(struct semel_broker *broker);
+	bool (*complete)(struct semel_broker *broker, bool whole);
 
 	/* Why the broker takes nothing for now (an alarm), or NULL. While it does so, poll reports
 	 * no outcome, and none is late. The text lives until the next call. */

@@ -342,12 +342,11 @@ static void complete_transaction(struct semel_pipeline *pipeline)
 	if (!semel_transactions_are_joined(&pipeline->transactions) ||
 	    (amid && (room_in(pipeline).rows > 0 || semel_window_has_answered_load(window))))
 		return;
-	if (amid)
+	if (pipeline->broker->driver->complete(pipeline->broker, !amid) && amid)
 		semel_logf(SEMEL_LOG_WARN,
 			   "a transaction of more than %u events, or %llu bytes, is shown in parts "
 			   "(raise --window and --window-bytes to twice its size)",
 			   window->unanswered, (unsigned long long)window->bytes);
-	pipeline->broker->driver->complete(pipeline->broker);
 }
 
 /* With nothing to hear of, too: it keeps the connection alive. */

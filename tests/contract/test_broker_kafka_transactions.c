@@ -77,7 +77,7 @@ static void nothing_is_shown_or_answered_for_before_it_is_complete(void **state)
 	offer(broker, &events[2], "c", 1, 2);
 	poll_a_while(broker);
 	steps_fetch_nothing(reader);
-	broker->driver->complete(broker);
+	assert_true(broker->driver->complete(broker, true));
 	steps_confirm(broker, events, 3);
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(events[i].status, SEMEL_OK);
@@ -98,9 +98,9 @@ static void who_comes_later_shuts_out_who_was_there_before(void **state)
 	struct semel_broker *second = open_transacting();
 	offer(second, &after[0], "a", 1, 1);
 	offer(second, &after[1], "b", 1, 1);
-	second->driver->complete(second);
+	assert_true(second->driver->complete(second, true));
 	steps_confirm(second, after, 2);
-	first->driver->complete(first);
+	assert_true(first->driver->complete(first, true));
 	for (int i = 0; i < 600 && status == SEMEL_OK; i++)
 		status = first->driver->poll(first, 100, never, NULL, &error);
 	assert_int_equal(status, SEMEL_OUTAGE);
@@ -125,7 +125,7 @@ static void a_refusal_is_one_for_its_transaction_and_for_no_other(void **state)
 	steps_confirm(broker, events, 4);
 	offer(broker, &events[4], "e", 1, 2); /* comes after the refusal was told */
 	offer(broker, &events[5], "f", 1, 3);
-	broker->driver->complete(broker);
+	assert_true(broker->driver->complete(broker, true));
 	steps_confirm(broker, events, 6);
 	for (int i = 0; i < 6; i++)
 		assert_int_equal(events[i].status, i == 0 || i == 5 ? SEMEL_OK : SEMEL_TOO_LARGE);

@@ -106,6 +106,15 @@ def test_a_transaction_that_fills_the_window_is_shown_in_parts_and_said_so(shop)
     shop.shows(shop.ids())
 
 
+def test_small_transactions_stay_whole_while_others_are_sent_again_and_the_window_is_full(shop):
+    for number in range(60):
+        large = "repeat('x', 1200000)" if number == 20 else "''"
+        shop.commit(1 if number == 20 else 15, f"t{number}", large)
+    done = shop.drain("--window", "64", env={"SEMEL_BROKER": shop.semel.broker.url_with(message_max_bytes=1500000)})
+    assert "in parts" not in done.stderr
+    assert shop.semel.sql("SELECT status, count(*) FROM semel_outbox GROUP BY 1 ORDER BY 1") == [("FAILED", 1), ("PUBLISHED", 885)]
+
+
 def test_transactions_need_the_change_stream_and_kafka_which_is_said_before_anything_is_opened(semel):
     nowhere = {"SEMEL_STORE": "postgres://nobody@127.0.0.1:1/none"}
     assert "--source cdc" in semel.fails(64, "relay", "--transactions", "--source", "poll", "--drain", env=nowhere)

@@ -86,9 +86,22 @@ semel_status semel_kafka_transact(struct semel_broker *broker, const char *name,
 	return restart(kafka, error);
 }
 
-void semel_kafka_complete(struct semel_broker *broker)
+/* Others are shown, or sent again, before the last transaction: there will be room for its rest. */
+static bool has_others(const struct semel_kafka *kafka)
 {
-	semel_kafka_of(broker)->bundle.open = false;
+	const struct semel_kafka_bundle *bundle = &kafka->bundle;
+	return bundle->pending.first || bundle->closing || bundle->committing ||
+	       bundle->unreported > 0 || kafka->window.broken ||
+	       bundle->phase != SEMEL_KAFKA_BUNDLE_READY;
+}
+
+bool semel_kafka_complete(struct semel_broker *broker, bool whole)
+{
+	struct semel_kafka *kafka = semel_kafka_of(broker);
+	if (!whole && has_others(kafka))
+		return false;
+	kafka->bundle.open = false;
+	return true;
 }
 
 /* ---- chains ---------------------------------------------------------------------------------- */

@@ -419,7 +419,7 @@ void semel_kafka_stall_look(struct semel_kafka *kafka);
 /* ---- bundle.c ---- */
 semel_status semel_kafka_transact(struct semel_broker *broker, const char *name,
 				  semel_error *error);
-void semel_kafka_complete(struct semel_broker *broker);
+bool semel_kafka_complete(struct semel_broker *broker, bool whole);
 /* It is sent now, or when its turn comes. */
 semel_status semel_kafka_bundle_offer(struct semel_kafka *kafka, struct semel_kafka_slot *slot,
 				      semel_error *error);

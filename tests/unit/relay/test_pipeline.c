@@ -159,9 +159,10 @@ static semel_status transact(struct semel_broker *broker, const char *name, seme
 	return SEMEL_OK;
 }
 
-static void complete(struct semel_broker *broker)
+static bool complete(struct semel_broker *broker, bool whole)
 {
-	(void)broker;
+	(void)broker, (void)whole;
+	return true;
 }
 
 static const struct semel_broker_driver broker_driver = { .scheme = "test",
