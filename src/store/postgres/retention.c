@@ -139,9 +139,9 @@ static const struct semel_pg_query dead_exceptions_delete = {
 static const struct semel_pg_query dead_note = {
 	"note which dead letters are forgotten",
 	"INSERT INTO semel_inbox (scope, event_id, week_start, status, first_seen_at, processed_at,"
-	" topic, error_code) SELECT d.scope, d.event_id, date_trunc('week',"
+	" topic, error_code, replay) SELECT d.scope, d.event_id, date_trunc('week',"
 	" coalesce(d.event_time, 'epoch') AT TIME ZONE 'UTC')::date, 'FAILED', d.failed_at,"
-	" d.failed_at, coalesce(d.topic, ''), 'dead-letter-pruned'"
+	" d.failed_at, coalesce(d.topic, ''), 'dead-letter-pruned', d.replay_count"
 	" FROM semel_dead_letter d WHERE d.event_id IS NOT NULL AND" OLD_DEAD_LETTER
 	" ON CONFLICT DO NOTHING"
 };

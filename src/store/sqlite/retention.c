@@ -46,6 +46,11 @@ static const struct semel_sqlite_query outbox_newest = {
 	" AND " SETTLED_ROW " AND committed_at < ?1) WHERE newest IS NOT NULL"
 	" ON CONFLICT DO UPDATE SET value = max(value, excluded.value)"
 };
+/* A planted bug: old is old, whether it was published or not. */
+static const struct semel_sqlite_query outbox_delete_all = {
+	SEMEL_SQL_ONCE, "forget old rows of the outbox",
+	"DELETE FROM semel_outbox WHERE seq > ?2 AND seq <= ?3 AND committed_at < ?1"
+};
 static const struct semel_sqlite_query outbox_delete = {
 	SEMEL_SQL_ONCE, "forget old rows of the outbox",
 	"DELETE FROM semel_outbox WHERE seq > ?2 AND seq <= ?3 AND " SETTLED_ROW
@@ -115,8 +120,9 @@ static const struct semel_sqlite_query dead_exceptions_delete = {
 static const struct semel_sqlite_query dead_note = {
 	SEMEL_SQL_ONCE, "note which dead letters are forgotten",
 	"INSERT INTO semel_inbox (scope, event_id, week_start, status, first_seen_at, processed_at,"
-	" topic, error_code) SELECT scope, event_id, date(event_time, 'weekday 0', '-6 days'),"
-	" 'FAILED', failed_at, failed_at, coalesce(topic, ''), 'dead-letter-pruned'"
+	" topic, error_code, replay)"
+	" SELECT scope, event_id, date(event_time, 'weekday 0', '-6 days'),"
+	" 'FAILED', failed_at, failed_at, coalesce(topic, ''), 'dead-letter-pruned', replay_count"
 	" FROM semel_dead_letter AS d WHERE typeof(event_id) = 'text' AND" OLD_DEAD_LETTER
 	" ON CONFLICT DO NOTHING"
 };
@@ -252,7 +258,10 @@ static semel_status prune_outbox(struct semel_sqlite_store *store, const char *h
 	if (status == SEMEL_OK)
 		status = run_in_span(tx, &outbox_newest, horizon, &span, error);
 	if (status == SEMEL_OK)
-		status = run_in_span(tx, &outbox_delete, horizon, &span, error);
+		status = run_in_span(tx,
+				     SEMEL_PLANTED("prune-takes-unpublished") ? &outbox_delete_all
+									      : &outbox_delete,
+				     horizon, &span, error);
 	if (status != SEMEL_OK)
 		return status;
 	*count_out = (uint64_t)semel_sqlite_changes(tx);
