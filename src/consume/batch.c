@@ -185,6 +185,27 @@ static bool waits_for_sibling(const struct semel_item *items, uint32_t at)
 	return false;
 }
 
+/* Behind one that was put off nothing of its key runs; but where a topic waits as a whole, the
+ * event that it waits for may stand there. */
+static semel_status stands_behind(struct semel_consumer *consumer, const struct semel_item *items,
+				  uint32_t at, bool *behind_out, semel_error *error)
+{
+	const struct semel_item *item = &items[at];
+	struct semel_hold hold = { .state = SEMEL_HOLD_NONE };
+
+	*behind_out = semel_item_behind_put_off(items, at);
+	if (!*behind_out || consumer->options.order != SEMEL_ORDER_TOTAL ||
+	    !semel_item_can_hold(item) || SEMEL_PLANTED("head-behind-copies"))
+		return SEMEL_OK;
+	semel_status status = driver_of(consumer)->hold_get(
+		driver_of(consumer)->tx(consumer->store), consumer->scope, &item->key,
+		consumer->arena, &hold, error);
+	if (status == SEMEL_OK)
+		*behind_out = (hold.state != SEMEL_HOLD_RETRY && hold.state != SEMEL_HOLD_DEAD) ||
+			      !semel_text_equal(hold.head_id, item->delivery->event.id);
+	return status;
+}
+
 /* RAISE(ROLLBACK), OR ROLLBACK, or a COMMIT in a C handler: savepoint and claim are gone, and so is
  * all that others did in this transaction. */
 static bool ended_transaction(struct semel_consumer *consumer, struct semel_item *item,
@@ -282,11 +303,13 @@ semel_status semel_batch_attempt_each(struct semel_consumer *consumer, struct se
 	semel_status status = SEMEL_OK;
 
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
+		bool behind = false;
 		if (items[i].fate != SEMEL_FATE_OPEN || waits_for_sibling(items, i))
 			continue;
-		if (semel_item_behind_put_off(items, i))
+		status = stands_behind(consumer, items, i, &behind, error);
+		if (behind)
 			semel_item_move(&items[i], SEMEL_FATE_LATER);
-		else
+		else if (status == SEMEL_OK)
 			status = attempt_behind_savepoint(consumer, &items[i], error);
 	}
 	return status;
@@ -344,16 +367,18 @@ static semel_status pass_alone(struct semel_consumer *consumer, struct semel_ite
 	semel_status status = SEMEL_OK;
 
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
-		bool refused = false;
+		bool refused = false, behind = false;
 		if (semel_wake_rung(consumer->wake))
 			return SEMEL_OK;
 		if (items[i].fate != SEMEL_FATE_OPEN || waits_for_sibling(items, i))
 			continue;
-		if (semel_item_behind_put_off(items, i)) {
+		status = stands_behind(consumer, items, i, &behind, error);
+		if (behind) {
 			semel_item_move(&items[i], SEMEL_FATE_LATER);
 			continue;
 		}
-		status = semel_care_note(consumer, &items[i], error);
+		if (status == SEMEL_OK)
+			status = semel_care_note(consumer, &items[i], error);
 		if (status == SEMEL_OK)
 			status = one_pass(consumer, &items[i], 1, &refused, error);
 		if (status == SEMEL_OK && refused)
@@ -546,13 +571,16 @@ semel_status semel_batch_one_by_one(struct semel_consumer *consumer, struct seme
 	semel_status status = SEMEL_OK;
 
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
+		bool behind = false;
 		if (semel_wake_rung(consumer->wake))
 			break;
-		if (semel_item_behind_put_off(items, i)) {
+		status = stands_behind(consumer, items, i, &behind, error);
+		if (behind) {
 			semel_item_move(&items[i], SEMEL_FATE_LATER);
 			continue;
 		}
-		status = claim_first(consumer, &items[i], error);
+		if (status == SEMEL_OK)
+			status = claim_first(consumer, &items[i], error);
 		if (status == SEMEL_OK)
 			status = run_and_finish(consumer, &items[i], error);
 	}

@@ -7,12 +7,14 @@
 #include "base/backoff.h"
 #include "base/error.h"
 #include "base/failpoint.h"
+#include "base/plant.h"
 #include "observe/log.h"
 #include "observe/meter.h"
 
 #include <stdio.h>
 
 #define PAUSE_LOOK_MS      1000
+#define WAITING_BATCH      100
 #define INTERRUPTED_MS     2000
 #define RECONNECT_PAUSE_US 50000
 
@@ -46,10 +48,21 @@ static semel_status look_for_pause(struct semel_consumer *consumer, semel_error 
 	return status;
 }
 
+/* The event that a topic waits for may stand behind copies of others, however small a batch is. */
+static uint32_t batch_size(const struct semel_consumer *consumer)
+{
+	uint32_t batch = consumer->options.batch;
+	bool waits = consumer->options.order == SEMEL_ORDER_TOTAL && consumer->put_off;
+
+	return waits && batch < WAITING_BATCH && !SEMEL_PLANTED("head-behind-copies")
+		       ? WAITING_BATCH
+		       : batch;
+}
+
 static uint32_t wanted(struct semel_consumer *consumer)
 {
 	int64_t steady_ms = semel_steady_ms(consumer->env);
-	uint32_t batch = semel_consumer_room(consumer, consumer->options.batch, 0);
+	uint32_t batch = semel_consumer_room(consumer, batch_size(consumer), 0);
 
 	if (consumer->paused || steady_ms < consumer->pause_until_ms)
 		return 0;

@@ -67,7 +67,9 @@ PLANTS = {
 # These need an operator's action in a certain state: tests/model finds them.
 BY_MODEL = {
     "follower-left-parked", "replay-runs-the-dead", "prune-without-lock", "verify-trusts-parked", "replay-by-lost-copy",
-    "two-replays-win",
+    "two-replays-win", "from-latest-again", "no-claims-no-letters", "skip-releases-nothing", "order-changed-unchecked",
+    "removed-topic-is-settled", "refused-is-published", "head-behind-copies", "new-record-starts-clean", "offset-outlives-broker",
+    "removed-rows-unseen", "prune-takes-unpublished",
 }
 
 

@@ -195,6 +195,20 @@ def test_total_order_stops_at_a_dead_letter_and_goes_on_after_its_replay(shop):
     assert words(shop) == before
 
 
+@pytest.mark.only("local")
+@pytest.mark.parametrize("how", [("--batch", "1"), ("--claim", "separate")], ids=" ".join)
+def test_the_event_that_a_topic_waits_for_is_found_behind_copies_of_others(shop, how):
+    """The copies of `replay` come first, and wait themselves as long as the topic does."""
+    published(shop, ("a1", "a"), ("bad", "b"), ("a2", "a"))
+    total = ("--order", "total", "--poison", "block", *how)
+    shop.drains_in_vain(*run_words(*total), told=["dlq list"])
+    shop.ok(*ONE, "replay", "--scope", "billing", "--aggregate", "order:a")
+    mend(shop)
+    shop.ok("dlq", "replay", "--all")
+    consume(shop, *total, "--timeout", "30s")
+    assert words(shop) == ["a1", "bad", "a2"]
+
+
 def test_total_order_goes_on_when_the_head_is_discarded(shop):
     published(shop, ("bad", "b"), ("a1", "a"))
     shop.drains_in_vain(*run_words("--order", "total", "--poison", "block"), told=["dlq list"])
