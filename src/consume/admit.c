@@ -142,6 +142,8 @@ static semel_status decide(struct semel_consumer *consumer, struct semel_item *i
 
 	if (SEMEL_PLANTED("follower-left-parked") && authority == SEMEL_AUTHORITY_STALE)
 		authority = SEMEL_AUTHORITY_CLAIMS;
+	if (SEMEL_PLANTED("no-claims-no-letters") && !semel_consumer_claims(consumer))
+		authority = SEMEL_AUTHORITY_CLAIMS;
 	if (authority == SEMEL_AUTHORITY_STALE)
 		return semel_conclude_stale(consumer, item, arena, error);
 	if (authority == SEMEL_AUTHORITY_REPLAY) {

@@ -4,6 +4,7 @@
  * under one kind of key only would let events pass those that wait under the other, so he does not
  * begin before they are gone. */
 #include "base/error.h"
+#include "base/plant.h"
 #include "consume/consumer.h"
 
 semel_status semel_order_check(struct semel_consumer *consumer, semel_error *error)
@@ -13,7 +14,7 @@ semel_status semel_order_check(struct semel_consumer *consumer, semel_error *err
 	semel_status status = driver->hold_other(driver->tx(consumer->store), consumer->scope,
 						 total, &other, error);
 
-	if (status != SEMEL_OK || !other)
+	if (status != SEMEL_OK || !other || SEMEL_PLANTED("order-changed-unchecked"))
 		return status;
 	return semel_error_set(
 		error, SEMEL_CONFIG,

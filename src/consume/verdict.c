@@ -59,7 +59,9 @@ static semel_status release_hold(struct semel_consumer *consumer, const struct s
 	struct semel_hold found;
 	semel_status status = read_hold(consumer, item, arena, &found, error);
 
-	if (status != SEMEL_OK || found.state == SEMEL_HOLD_NONE)
+	if (status != SEMEL_OK || found.state == SEMEL_HOLD_NONE ||
+	    (SEMEL_PLANTED("skip-releases-nothing") &&
+	     consumer->options.poison == SEMEL_POISON_SKIP))
 		return status;
 	found.head_id = item->delivery->event.id; /* what the next ones have waited for */
 	return semel_hold_release(tx_of(consumer), consumer->scope, &found, SEMEL_BY_CONSUMER,

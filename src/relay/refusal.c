@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "relay/refusal.h"
 
+#include "base/plant.h"
+
 #define STALLED_STEP 4 /* of the backoff: as if it were the fourth attempt, again and again */
 
 static void give_up(const struct semel_refusal_policy *policy, struct semel_mark *mark)
@@ -13,7 +15,8 @@ static void give_up(const struct semel_refusal_policy *policy, struct semel_mark
 void semel_refusal_judge(const struct semel_refusal_policy *policy, semel_status answer,
 			 int64_t now_ms, uint64_t chance, struct semel_mark *mark)
 {
-	if (answer == SEMEL_OK) {
+	if (answer == SEMEL_OK ||
+	    (SEMEL_PLANTED("refused-is-published") && answer == SEMEL_TOO_LARGE)) {
 		mark->kind = SEMEL_MARK_PUBLISHED;
 		return;
 	}

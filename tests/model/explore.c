@@ -229,14 +229,8 @@ static void show_found(const struct exploration *exploration)
 		board->broken = true;
 	}
 	sequence_print(&sequence, stdout);
-	if (strcmp(exploration->kind, "short") == 0)
-		printf("# again: semel_model --kind short --setting %s",
-		       settings[sequence.setting].name);
-	else
-		printf("# again: semel_model --kind one --seed %llu --steps %d%s%s",
-		       (unsigned long long)sequence.seed, exploration->steps,
-		       exploration->setting >= 0 ? " --setting " : "",
-		       exploration->setting >= 0 ? settings[sequence.setting].name : "");
+	printf("# again: semel_model --sequence ");
+	sequence_write(&sequence, stdout);
 	printf("%s%s\n", exploration->plant ? " --plant " : "",
 	       exploration->plant ? exploration->plant : "");
 }
@@ -256,7 +250,12 @@ int explore(const struct exploration *exploration)
 			step_print_json(&board->now.steps[i], stdout);
 		return 0;
 	}
-	if (strcmp(exploration->kind, "one") == 0) {
+	if (exploration->steps_given) {
+		wanted = "";
+		if (!sequence_read(exploration->steps_given, &board->now))
+			return 64;
+		(void)breaks(&board->now);
+	} else if (strcmp(exploration->kind, "one") == 0) {
 		wanted = "";
 		make_sequence(exploration, exploration->seed, &board->now);
 		(void)breaks(&board->now);

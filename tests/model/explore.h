@@ -10,10 +10,11 @@ enum { SEQUENCE_MAX = 256 };
 struct exploration {
 	double seconds;
 	uint64_t seed;
-	int steps;         /* of a sequence by chance */
-	int setting;       /* -1: all of them in turn */
-	const char *plant; /* the bug that is to be found; NULL: none is expected */
-	const char *kind;  /* "chance", "short", "one" (the sequence of the seed), or "print" */
+	int steps;               /* of a sequence by chance */
+	int setting;             /* -1: all of them in turn */
+	const char *plant;       /* the bug that is to be found; NULL: none is expected */
+	const char *steps_given; /* a sequence as sequence_write() writes it; NULL: none */
+	const char *kind; /* "chance", "short", "one" (the sequence of the seed), or "print" */
 };
 
 struct sequence {
@@ -42,6 +43,9 @@ bool walk_short(struct world *world, struct sequence *sequence, struct board *bo
 /* ---- shrink.c ---- */
 /* Removes and simplifies steps as long as the same is broken. breaks() runs one. */
 void sequence_shorten(struct sequence *sequence, bool (*breaks)(const struct sequence *sequence));
+/* In numbers, for --sequence; false: it is not such a text. */
+void sequence_write(const struct sequence *sequence, FILE *out);
+bool sequence_read(const char *text, struct sequence *sequence_out);
 void sequence_print(const struct sequence *sequence, FILE *out);
 
 #endif

@@ -19,6 +19,8 @@ enum query {
 	Q_WAITING,
 	Q_BLOCKED,
 	Q_VERSION,
+	Q_ROW,
+	Q_HELD,
 	Q_COUNT
 };
 
@@ -58,12 +60,23 @@ static const char *const texts[Q_COUNT] = {
 		" (SELECT count(*) FROM b.semel_log AS l, b.semel_subscription AS s"
 		" JOIN b.semel_share AS h ON h.subscription = s.number WHERE s.scope = ?1"
 		" AND l.id = ?2 AND h.partition = l.position >> 44 & 63"
+		" AND s.topic = l.position >> 50"
 		" AND (l.position & 17592186044415) > h.cursor)",
 	[Q_BLOCKED] = "SELECT count(*) FROM semel_hold AS h JOIN semel_dead_letter AS d"
 		      " ON d.scope = h.scope AND d.event_id = h.head_id"
 		      " AND d.parked_behind IS NULL WHERE h.scope = ?1 AND h.aggregate_type = ''"
 		      " AND h.state = 'dead' AND d.status = 'PENDING'",
 	[Q_VERSION] = "PRAGMA main.data_version",
+	[Q_HELD] = "SELECT count(*) FROM semel_hold WHERE scope = ?1 AND aggregate_type = ''"
+		   " AND head_id <> ?2",
+	[Q_ROW] = "SELECT o.status, (SELECT d.status FROM semel_dead_letter AS d WHERE"
+		  " d.scope = 'relay' AND d.event_id = o.id AND d.parked_behind IS NULL),"
+		  " o.status = 'NEW' AND EXISTS (SELECT 1 FROM semel_outbox_exception AS x"
+		  " JOIN semel_outbox_exception AS h ON h.aggregate_type = x.aggregate_type"
+		  " AND h.aggregate_id = x.aggregate_id AND h.seq < x.seq AND h.state = 'failed'"
+		  " JOIN semel_outbox AS f ON f.seq = h.seq JOIN semel_dead_letter AS d"
+		  " ON d.event_id = f.id AND d.scope = 'relay' AND d.status = 'PENDING'"
+		  " WHERE x.seq = o.seq) FROM semel_outbox AS o WHERE o.id = ?2",
 };
 
 static sqlite3 *looker_of(struct world *world)
@@ -115,7 +128,7 @@ static sqlite3_stmt *ask_event(struct world *world, enum query query, int scope,
 {
 	sqlite3_stmt *statement = ask(world, query);
 
-	sqlite3_bind_text(statement, 1, world->setting->scopes[scope].scope, -1, SQLITE_STATIC);
+	sqlite3_bind_text(statement, 1, world->conducts[scope].scope, -1, SQLITE_STATIC);
 	sqlite3_bind_text(statement, 2, world->reference.events[event].id, -1, SQLITE_STATIC);
 	return statement;
 }
@@ -152,6 +165,13 @@ static enum letter letter_of(const char *status)
 	return strcmp(status, "DISCARDED") == 0 ? LETTER_DISCARDED : LETTER_REPLAYED;
 }
 
+static enum row row_of(const char *status)
+{
+	if (strcmp(status, "NEW") == 0)
+		return ROW_NEW;
+	return strcmp(status, "FAILED") == 0 ? ROW_FAILED : ROW_PUBLISHED;
+}
+
 struct seen look_event(struct world *world, int scope, int event)
 {
 	struct seen seen = { 0 };
@@ -171,6 +191,14 @@ struct seen look_event(struct world *world, int scope, int event)
 	if (sqlite3_step(statement) == SQLITE_ROW) {
 		seen.parked = true;
 		seen.behind_pending = sqlite3_column_int(statement, 0) != 0;
+	}
+	sqlite3_reset(statement);
+	statement = ask_event(world, Q_ROW, scope, event);
+	if (sqlite3_step(statement) == SQLITE_ROW) {
+		seen.row = row_of(text_at(statement, 0));
+		if (sqlite3_column_type(statement, 1) != SQLITE_NULL)
+			seen.refused = letter_of(text_at(statement, 1));
+		seen.behind_refused = sqlite3_column_int(statement, 2) != 0;
 	}
 	sqlite3_reset(statement);
 	statement = ask_event(world, Q_EFFECTS, scope, event);
@@ -200,7 +228,7 @@ bool look_letter(struct world *world, int nth, char entry_id_out[40], int *scope
 	if (found) {
 		snprintf(entry_id_out, 40, "%s", text_at(statement, 0));
 		for (int i = 0; i < SCOPES; i++)
-			if (strcmp(text_at(statement, 1), world->setting->scopes[i].scope) == 0)
+			if (strcmp(text_at(statement, 1), world->conducts[i].scope) == 0)
 				*scope_out = i;
 		for (int i = 0; i < world->reference.count; i++)
 			if (strcmp(text_at(statement, 2), world->reference.events[i].id) == 0)
@@ -230,11 +258,20 @@ int look_waiting(struct world *world, int scope, int event)
 	return count;
 }
 
+bool look_held(struct world *world, int scope, int event)
+{
+	sqlite3_stmt *statement = ask_event(world, Q_HELD, scope, event);
+	bool held = sqlite3_step(statement) == SQLITE_ROW && sqlite3_column_int(statement, 0) > 0;
+
+	sqlite3_reset(statement);
+	return held;
+}
+
 bool look_blocked(struct world *world, int scope)
 {
 	sqlite3_stmt *statement = ask(world, Q_BLOCKED);
 
-	sqlite3_bind_text(statement, 1, world->setting->scopes[scope].scope, -1, SQLITE_STATIC);
+	sqlite3_bind_text(statement, 1, world->conducts[scope].scope, -1, SQLITE_STATIC);
 	bool blocked =
 		sqlite3_step(statement) == SQLITE_ROW && sqlite3_column_int(statement, 0) > 0;
 	sqlite3_reset(statement);
@@ -271,6 +308,8 @@ int look_change(struct world *world, const char *sql, int64_t first, int64_t sec
 /* Rows that are the same in equal states, in an order that is, too. */
 static const char *const digests[] = {
 	"SELECT payload, aggregate_id, status FROM semel_outbox ORDER BY seq",
+	"SELECT seq, state, " BUCKET_OF(MS("coalesce(due_at, 0)")) " FROM semel_outbox_exception"
+								   " ORDER BY seq",
 	"SELECT scope, " NUMBER_OF("event_id") ", status, replay, " BUCKET_OF(
 		MS("coalesce(lease_until, 0)")) " FROM semel_inbox ORDER BY 1, 2",
 	"SELECT scope, payload, status, replay_count, settled_at IS NULL, parked_behind IS NULL,"
@@ -279,7 +318,8 @@ static const char *const digests[] = {
 		MS("coalesce(due_at, 0)")) " FROM semel_hold ORDER BY 1, 2",
 	"SELECT s.scope, l.payload, l.attempt, l.replay FROM b.semel_log AS l,"
 	" b.semel_subscription AS s JOIN b.semel_share AS h ON h.subscription = s.number"
-	" WHERE h.partition = l.position >> 44 & 63 AND (l.position & 17592186044415) > h.cursor"
+	" WHERE h.partition = l.position >> 44 & 63 AND s.topic = l.position >> 50"
+	" AND (l.position & 17592186044415) > h.cursor"
 	" ORDER BY s.scope, l.position",
 	"SELECT s.scope, d.payload, d.attempt, d.replay, " BUCKET_OF(
 		"d.due_at") " FROM b.semel_delayed AS d JOIN b.semel_subscription AS s ON s.number "
@@ -323,5 +363,8 @@ uint64_t look_digest(struct world *world)
 					     asked->excused, asked->runs > 2 ? 2 : asked->runs };
 			digest = mix(digest, facts, sizeof facts);
 		}
+	digest = mix(digest, &world->carriage, sizeof world->carriage);
+	for (int scope = 0; scope < SCOPES; scope++)
+		digest = mix(digest, &world->conducts[scope], sizeof world->conducts[scope]);
 	return mix(digest, &world->lossy, sizeof world->lossy);
 }

@@ -3,6 +3,7 @@
  *
  *   semel_model [--kind chance|short|one|print] [--seconds N] [--seed N] [--steps N]
  *               [--setting NAME] [--without STEP] [--plant BUG] [--verbose]
+ *               [--often STEP[:B]] [--sequence NUMBERS]
  *
  * Ends with 0 when nothing is broken; with --plant, when something is. */
 #include "model/explore.h"
@@ -21,6 +22,8 @@ static const struct option long_options[] = {
 	{ "plant", required_argument, NULL, 'p' },
 	{ "kind", required_argument, NULL, 'k' },
 	{ "without", required_argument, NULL, 'w' },
+	{ "often", required_argument, NULL, 'o' },
+	{ "sequence", required_argument, NULL, 'q' },
 	{ "verbose", no_argument, NULL, 'v' },
 	{ 0 },
 };
@@ -55,6 +58,13 @@ int main(int count, char **words)
 			break;
 		case 'k':
 			exploration.kind = optarg;
+			break;
+		case 'o':
+			if (!step_favour(optarg))
+				return 64;
+			break;
+		case 'q':
+			exploration.steps_given = optarg;
 			break;
 		case 'w':
 			if (!step_forbid(optarg))

@@ -3,6 +3,7 @@
 #include "model/steps.h"
 
 #include "base/failpoint.h"
+#include "model/changes.h"
 
 static const char *const nature_names[NATURES] = { "well", "rejected", "retried" };
 
@@ -81,11 +82,17 @@ static void print_operator(const struct setting *setting, const struct step *ste
 		print_replay(setting, step, out);
 		break;
 	case STEP_PRUNE:
-		fprintf(out, "%ssemel prune   # dead-letters: 1h",
-			step->a % 3 > 0 ? "sleep 2h; " : "");
+		fprintf(out, "%ssemel prune   # dead-letters: 1h%s",
+			step->a % 3 > 0 ? "sleep 2h; " : "", step->c == 3 ? ", outbox: 1h" : "");
 		break;
 	case STEP_PAUSE:
 		fprintf(out, "semel pause/resume %s", setting->scopes[step->a % SCOPES].scope);
+		break;
+	case STEP_CHANGE:
+		change_print(setting, step, out);
+		break;
+	case STEP_DROP:
+		drop_print(setting, step, out);
 		break;
 	default:
 		print_force(step, out);
@@ -99,8 +106,10 @@ void step_print(const struct setting *setting, const struct step *step, FILE *ou
 
 	switch ((enum action)step->action) {
 	case STEP_PUBLISH:
-		fprintf(out, "semel publish --aggregate order:o-%d   # its handlers say: %s",
-			step->a % AGGREGATES + 1, nature_names[step->b % NATURES]);
+		fprintf(out, "semel publish --aggregate order:o-%d%s   # %sits handlers say: %s",
+			step_aggregate(step) + 1,
+			step_aggregate(step) == AGGREGATES - 1 ? " --topic extra.events" : "",
+			step->c == 3 ? "large; " : "", nature_names[step->b % NATURES]);
 		break;
 	case STEP_RELAY:
 		fprintf(out, "semel relay   # %d turns", step->a + 1);

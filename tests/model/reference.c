@@ -22,7 +22,8 @@ const char *reference_run(struct reference *reference, int scope, int event,
 		return "it was run a second time, and nobody had asked for it";
 	if (asked_again(asked, seen))
 		return NULL;
-	if (seen->claim == CLAIM_DONE && !terms->once_at_most)
+	/* At most once it is claimed as done before it is run. */
+	if (seen->claim == CLAIM_DONE && !terms->once_at_most && !terms->may_lose && terms->tracked)
 		return "it was run although it was done";
 	if (seen->letter == LETTER_PENDING && asked->replays <= seen->replays)
 		return "it was run although its dead letter waits for a person";
@@ -41,8 +42,9 @@ const char *reference_run(struct reference *reference, int scope, int event,
 static bool same_key(const struct reference *reference, const struct terms *terms, int left,
 		     int right)
 {
-	return terms->whole_topic ||
-	       reference->events[left].aggregate == reference->events[right].aggregate;
+	const struct event *one = &reference->events[left], *other = &reference->events[right];
+
+	return terms->whole_topic ? one->topic == other->topic : one->aggregate == other->aggregate;
 }
 
 /* Was the later one applied before the earlier one, or without it? */
@@ -63,7 +65,8 @@ static bool is_given_up(const struct terms *terms, const struct seen *seen)
 	if (terms->may_lose && seen->claim == CLAIM_DONE)
 		return true;
 	return seen->letter == LETTER_DISCARDED ||
-	       (seen->letter == LETTER_NONE && seen->claim == CLAIM_FAILED);
+	       (seen->letter == LETTER_NONE && seen->claim == CLAIM_FAILED) ||
+	       (seen->row == ROW_FAILED && seen->refused != LETTER_PENDING);
 }
 
 const char *reference_effects(struct reference *reference, int scope, const struct terms *terms,
@@ -91,9 +94,20 @@ const char *reference_effects(struct reference *reference, int scope, const stru
 
 /* ---- 5: accounted for ------------------------------------------------------------------------ */
 
+struct terms terms_weaker(const struct terms *some, const struct terms *others)
+{
+	return (struct terms){ .once_at_most = some->once_at_most && others->once_at_most,
+			       .may_lose = some->may_lose || others->may_lose,
+			       .tracked = some->tracked && others->tracked,
+			       .in_order = some->in_order && others->in_order,
+			       .whole_topic = some->whole_topic && others->whole_topic };
+}
+
 bool reference_accounted(const struct terms *terms, const struct seen *seen)
 {
-	if (terms->tracked ? seen->claim == CLAIM_DONE : seen->effects > 0)
+	if (seen->claim == CLAIM_DONE || (!terms->tracked && seen->effects > 0))
+		return true;
+	if (seen->row == ROW_FAILED || seen->behind_refused)
 		return true;
 	if (seen->letter == LETTER_PENDING || seen->letter == LETTER_DISCARDED)
 		return true;

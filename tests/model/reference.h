@@ -9,6 +9,11 @@
  *    one that is pending, or `verify` names it, and what it prints heals that.
  * 6. It comes to rest.
  *
+ * Where settings change, or differ between two who run at once, the weaker promise holds from then
+ * on. What the broker refuses is a dead letter of the relay, at every subscription; what waits
+ * behind it in the outbox is parked. A row of the outbox that is deleted before it was published
+ * was never committed; one that is deleted later is not told by verify any more, and still arrives.
+ *
  * The reference knows what was committed, what was asked for and what was taken away by force. What
  * the tables say is seen (struct seen) and judged; how the library gets there is none of its
  * business.
@@ -32,6 +37,8 @@ struct terms {
 
 enum claim { CLAIM_NONE, CLAIM_OPEN, CLAIM_DONE, CLAIM_FAILED };
 enum letter { LETTER_NONE, LETTER_PENDING, LETTER_REPLAYED, LETTER_DISCARDED };
+/* Of the outbox. NONE: it is not there any more. */
+enum row { ROW_NONE, ROW_NEW, ROW_PUBLISHED, ROW_FAILED };
 
 /* What the tables say of an event at a subscription. */
 struct seen {
@@ -43,6 +50,9 @@ struct seen {
 	bool behind_pending; /* parked, and a hold of its key has a pending letter at its head */
 	unsigned effects;
 	int64_t first; /* place of its first effect among all; 0: none */
+	enum row row;
+	enum letter refused; /* the relay's dead letter of it */
+	bool behind_refused; /* NEW, and set aside behind an event whose letter is pending */
 };
 
 /* What was asked for, and done by force. */
@@ -58,7 +68,7 @@ struct asked {
 };
 
 struct event {
-	int aggregate;
+	int aggregate, topic;
 	bool committed;
 	char id[40];
 };
@@ -77,6 +87,8 @@ const char *reference_run(struct reference *reference, int scope, int event,
 /* After every step: 1 and 4. */
 const char *reference_effects(struct reference *reference, int scope, const struct terms *terms,
 			      const struct seen *seen);
+/* What is promised when some run by these terms, and some by those. */
+struct terms terms_weaker(const struct terms *some, const struct terms *others);
 /* Of 5: is this event accounted for by what the tables say? */
 bool reference_accounted(const struct terms *terms, const struct seen *seen);
 

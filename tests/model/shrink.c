@@ -65,6 +65,40 @@ void sequence_shorten(struct sequence *sequence, bool (*breaks)(const struct seq
 		;
 }
 
+void sequence_write(const struct sequence *sequence, FILE *out)
+{
+	fprintf(out, "%d.%llu.%d", sequence->setting, (unsigned long long)sequence->seed,
+		sequence->discards);
+	for (int i = 0; i < sequence->count; i++) {
+		const struct step *step = &sequence->steps[i];
+		fprintf(out, "/%d.%d.%d.%d.%d.%d", step->action, step->a, step->b, step->c,
+			step->fault, step->at);
+	}
+}
+
+bool sequence_read(const char *text, struct sequence *sequence_out)
+{
+	unsigned long long seed;
+	unsigned numbers[6];
+	int setting, discards, length;
+
+	*sequence_out = (struct sequence){ 0 };
+	if (sscanf(text, "%d.%llu.%d%n", &setting, &seed, &discards, &length) != 3)
+		return false;
+	*sequence_out = (struct sequence){ .setting = setting, .seed = seed, .discards = discards };
+	for (text += length; *text == '/'; text += length) {
+		if (sequence_out->count == SEQUENCE_MAX ||
+		    sscanf(text, "/%u.%u.%u.%u.%u.%u%n", &numbers[0], &numbers[1], &numbers[2],
+			   &numbers[3], &numbers[4], &numbers[5], &length) != 6)
+			return false;
+		sequence_out->steps[sequence_out->count++] =
+			(struct step){ (uint8_t)numbers[0], (uint8_t)numbers[1],
+				       (uint8_t)numbers[2], (uint8_t)numbers[3],
+				       (uint8_t)numbers[4], (uint8_t)numbers[5] };
+	}
+	return *text == '\0' && setting >= 0 && setting < setting_count;
+}
+
 void sequence_print(const struct sequence *sequence, FILE *out)
 {
 	const struct setting *setting = &settings[sequence->setting];

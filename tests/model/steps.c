@@ -4,6 +4,7 @@
 
 #include "deadletter/deadletter.h"
 #include "deadletter/replay.h"
+#include "model/changes.h"
 #include "model/disk.h"
 #include "proof/retention.h"
 
@@ -38,19 +39,25 @@ static void excuse(struct world *world, int event)
 
 /* ---- producers and operators ----------------------------------------------------------------- */
 
+int step_aggregate(const struct step *step)
+{
+	return step->a % 6 == 5 ? AGGREGATES - 1 : step->a % (AGGREGATES - 1);
+}
+
 static void publish(struct world *world, const struct step *step)
 {
 	struct reference *reference = &world->reference;
-	int number = reference->count;
-	char aggregate[16], payload[16], id[SEMEL_ID_SIZE] = "";
+	int number = reference->count, which = step_aggregate(step);
+	char aggregate[16], payload[64], id[SEMEL_ID_SIZE] = "";
 
 	if (number == EVENTS_MAX || !world_office(world))
 		return;
-	snprintf(aggregate, sizeof aggregate, "o-%d", step->a % AGGREGATES + 1);
-	snprintf(payload, sizeof payload, "%d", number);
+	snprintf(aggregate, sizeof aggregate, "o-%d", which + 1);
+	snprintf(payload, sizeof payload, "%-*d", step->c == 3 ? 40 : 1, number);
 	semel_event_input input = { .type = "order.created.v1",
 				    .aggregate_type = "order",
 				    .aggregate_id = aggregate,
+				    .topic = world_topics[which == AGGREGATES - 1],
 				    .payload = payload };
 	const struct semel_store_driver *driver = world->office->driver;
 	semel_status status = driver->begin(world->office, &world->error);
@@ -63,7 +70,8 @@ static void publish(struct world *world, const struct step *step)
 		return;
 	}
 	struct event *event = &reference->events[reference->count++];
-	event->aggregate = step->a % AGGREGATES;
+	event->aggregate = which;
+	event->topic = which == AGGREGATES - 1;
 	event->committed = true;
 	snprintf(event->id, sizeof event->id, "%s", id);
 	world->natures[number] = step->b % NATURES;
@@ -92,8 +100,7 @@ static void replay_letter(struct world *world, const struct step *step)
 		char *won = world->won[scope][event][seen.replays % REPLAYS];
 		if (strcmp(won, entry_id) == 0)
 			world_break(world, "two replays of one dead letter were both accepted",
-				    "event %d at %s", event + 1,
-				    world->setting->scopes[scope].scope);
+				    "event %d at %s", event + 1, world->conducts[scope].scope);
 		memcpy(won, entry_id, sizeof entry_id);
 	}
 	/* Refused, and nothing was sent. */
@@ -166,8 +173,7 @@ static void replay(struct world *world, const struct step *step)
 	if (to > 0 && world->terms[to - 1].whole_topic)
 		excuse(world, -1);
 	expect(world,
-	       send_again(world, step, to == 0 ? NULL : world->setting->scopes[to - 1].scope,
-			  false),
+	       send_again(world, step, to == 0 ? NULL : world->conducts[to - 1].scope, false),
 	       "replay");
 }
 
@@ -180,7 +186,7 @@ static void reprocess(struct world *world, const struct step *step)
 
 	if (!world_office(world))
 		return;
-	semel_status status = send_again(world, step, world->setting->scopes[scope].scope, true);
+	semel_status status = send_again(world, step, world->conducts[scope].scope, true);
 	expect(world, status, "replay --reprocess");
 	if (status == SEMEL_INVALID)
 		return; /* refused: nothing was done */
@@ -203,6 +209,10 @@ static void prune(struct world *world, const struct step *step)
 						       .requests_ms = DAY_MS } };
 	struct semel_retention_counts counts = { 0 };
 
+	/* A log that nobody has subscribed to is kept for nobody. */
+	if (step->c == 3 &&
+	    look_number(world, "SELECT count(*) FROM b.semel_subscription", 0, 0) == 2 * SCOPES)
+		plan.ages.outbox_ms = HOUR_MS;
 	if (step->a % 3 > 0)
 		disk_clock_ms += 2 * HOUR_MS;
 	if (!world_office(world))
@@ -223,8 +233,8 @@ static void pause_scope(struct world *world, const struct step *step)
 	if (!world_office(world))
 		return;
 	semel_status status = world->office->driver->subscription_pause(
-		world->office, semel_text_of(world->setting->scopes[scope].scope),
-		!world->paused[scope], &world->error);
+		world->office, semel_text_of(world->conducts[scope].scope), !world->paused[scope],
+		&world->error);
 	if (status == SEMEL_OK)
 		world->paused[scope] = !world->paused[scope];
 }
@@ -276,9 +286,9 @@ static void repeat(struct world *world, const struct step *step)
 		return;
 	look_change(world, "UPDATE b.semel_offset SET next = next + 1", 0, 0);
 	look_change(world,
-		    "UPDATE b.semel_partition SET appended = appended + 1 WHERE partition ="
-		    " (SELECT position >> 44 & 63 FROM b.semel_log WHERE position = " NTH_LOGGED
-		    ")",
+		    "UPDATE b.semel_partition SET appended = appended + 1"
+		    " WHERE topic << 6 | partition ="
+		    " (SELECT position >> 44 FROM b.semel_log WHERE position = " NTH_LOGGED ")",
 		    0, 0);
 }
 
@@ -422,6 +432,12 @@ static void act(struct world *world, const struct step *step)
 	case STEP_RESTORE:
 		restore(world, step);
 		break;
+	case STEP_CHANGE:
+		change(world, step);
+		break;
+	case STEP_DROP:
+		drop(world, step);
+		break;
 	case STEP_COUNT:
 		break;
 	}
@@ -461,7 +477,7 @@ static void judge(struct world *world)
 		const char *broken =
 			reference_effects(&world->reference, scope, &world->terms[scope], seen);
 		if (broken)
-			world_break(world, broken, "at %s", world->setting->scopes[scope].scope);
+			world_break(world, broken, "at %s", world->conducts[scope].scope);
 	}
 }
 
@@ -550,13 +566,15 @@ static uint8_t weights[STEP_COUNT] = {
 	[STEP_STOP] = 2,     [STEP_VERDICT] = 4,   [STEP_DLQ_REPLAY] = 6, [STEP_DLQ_DISCARD] = 5,
 	[STEP_REPLAY] = 5,   [STEP_REPROCESS] = 2, [STEP_PRUNE] = 3,      [STEP_PAUSE] = 1,
 	[STEP_LOSE] = 3,     [STEP_REPEAT] = 2,    [STEP_POSTPONE] = 1,   [STEP_SAVE] = 1,
-	[STEP_RESTORE] = 1,
+	[STEP_RESTORE] = 1,  [STEP_CHANGE] = 6,    [STEP_DROP] = 1,
 };
 
+static uint64_t favoured[STEP_COUNT]; /* 1 + b; 0: any */
+
 static const char *const step_names[STEP_COUNT] = {
-	"publish",    "relay",       "consume",  "pass",      "stop",    "verdict",
-	"dlq-replay", "dlq-discard", "replay",   "reprocess", "prune",   "pause",
-	"lose",       "repeat",      "postpone", "save",      "restore",
+	"publish",     "relay",  "consume",   "pass",   "stop",  "verdict", "dlq-replay",
+	"dlq-discard", "replay", "reprocess", "prune",  "pause", "lose",    "repeat",
+	"postpone",    "save",   "restore",   "change", "drop",
 };
 
 const char *step_name(int action)
@@ -569,6 +587,20 @@ bool step_forbid(const char *name)
 	for (int i = 0; i < STEP_COUNT; i++)
 		if (strcmp(step_names[i], name) == 0) {
 			weights[i] = 0;
+			return true;
+		}
+	return false;
+}
+
+bool step_favour(const char *name)
+{
+	size_t length = strcspn(name, ":");
+
+	for (int i = 0; i < STEP_COUNT; i++)
+		if (strlen(step_names[i]) == length && strncmp(step_names[i], name, length) == 0) {
+			weights[i] = 25;
+			favoured[i] =
+				name[length] == ':' ? 1 + strtoull(&name[length + 1], NULL, 10) : 0;
 			return true;
 		}
 	return false;
@@ -612,7 +644,7 @@ struct step step_draw(uint64_t (*next)(void *user), void *user)
 		at -= weights[step.action++];
 	uint64_t bits = next(user);
 	step.a = (uint8_t)(bits % 12);
-	step.b = (uint8_t)(bits / 12 % 6);
+	step.b = (uint8_t)(favoured[step.action] ? favoured[step.action] - 1 : bits / 12 % 6);
 	step.c = (uint8_t)(bits / 72 % 4);
 	if (step.action == STEP_RELAY)
 		step.a %= 4;

@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 enum action {
-	STEP_PUBLISH,     /* a: aggregate, b: nature */
+	STEP_PUBLISH,     /* a: aggregate, b: nature, c: 3: it is large */
 	STEP_RELAY,       /* a: turns */
 	STEP_CONSUME,     /* a: scope, b: which consumer, c: turns */
 	STEP_PASS,        /* a: how long */
@@ -26,6 +26,8 @@ enum action {
 	STEP_POSTPONE, /* b: which delayed copy */
 	STEP_SAVE,
 	STEP_RESTORE, /* a: the store, the broker, or both */
+	STEP_CHANGE,  /* b: which setting, a: of which scope, c: to what; see changes.h */
+	STEP_DROP,    /* b: which object, a: of which scope */
 	STEP_COUNT
 };
 
@@ -50,6 +52,8 @@ int64_t step_span_ms(const struct step *step);
 /* Does the first of so many, and judges what is seen afterwards. Returns how many it did: two, when
  * the next one came in between. */
 int step_run(struct world *world, const struct step *steps, int count);
+/* The aggregate of STEP_PUBLISH; the last one has a topic of its own. */
+int step_aggregate(const struct step *step);
 /* Without any fault. */
 void step_do(struct world *world, struct step step);
 /* By chance; next() makes numbers. */
@@ -57,6 +61,8 @@ struct step step_draw(uint64_t (*next)(void *user), void *user);
 const char *step_name(int action);
 /* Steps of this name are drawn no more. False: there are none. */
 bool step_forbid(const char *name);
+/* They are drawn often; "name:2": always with this b. */
+bool step_favour(const char *name);
 /* For a program: a line of JSON. */
 void step_print_json(const struct step *step, FILE *out);
 /* As a person would do it. */

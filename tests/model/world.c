@@ -16,23 +16,41 @@
 
 static const char *const file_names[FILES] = { "store.db", "store.db-wal", "broker.db",
 					       "broker.db-wal" };
-static const char *const topics[] = { "order.events", NULL };
+const char *const world_topics[] = { "order.events", "extra.events", NULL };
+static const char *const topic_alone[] = { "order.events", NULL };
+
+/* Numbers that may change from start to start, and differ between two who run at once. */
+static const struct {
+	uint32_t attempts, immediate, batch;
+	int64_t first_delay_ms, delay_max_ms, strict_wait_ms, prefetch_bytes;
+	bool from_latest;
+} tunings[TUNINGS] = {
+	{ 3, 1, 0, 1000, 2000, 3000, 0, false },
+	{ 2, 2, 1, 1000, 1000, 1000, 4096, true },
+	{ 5, 1, 2, 4000, 64000, 9000, 0, false },
+	{ 1, 1, 0, 1000, 2000, 3000, 0, true },
+};
+
+/* What the broker takes of the relay. The third names another number of partitions, and is refused
+ * as a whole. */
+static const char *const limits[] = { "", "&max-message=20", "&max-length=1", "" };
+enum { LIMIT_PARTITIONS = 3 };
 
 #define SAME_TX(poison, order)                                                                     \
 	{                                                                                          \
-		"mail", SEMEL_EFFECTIVELY_ONCE, SEMEL_CLAIM_SAME_TX, poison, order                 \
+		"mail", SEMEL_EFFECTIVELY_ONCE, SEMEL_CLAIM_SAME_TX, poison, order, 0, false       \
 	}
 #define SEPARATE(poison, order)                                                                    \
 	{                                                                                          \
-		"pay", SEMEL_EFFECTIVELY_ONCE, SEMEL_CLAIM_SEPARATE, poison, order                 \
+		"pay", SEMEL_EFFECTIVELY_ONCE, SEMEL_CLAIM_SEPARATE, poison, order, 0, false       \
 	}
 #define AT_MOST(poison, order)                                                                     \
 	{                                                                                          \
-		"pay", SEMEL_AT_MOST_ONCE, SEMEL_CLAIM_SAME_TX, poison, order                      \
+		"pay", SEMEL_AT_MOST_ONCE, SEMEL_CLAIM_SAME_TX, poison, order, 0, false            \
 	}
 #define AT_LEAST(poison, order)                                                                    \
 	{                                                                                          \
-		"mail", SEMEL_AT_LEAST_ONCE, SEMEL_CLAIM_SAME_TX, poison, order                    \
+		"mail", SEMEL_AT_LEAST_ONCE, SEMEL_CLAIM_SAME_TX, poison, order, 0, false          \
 	}
 
 const struct setting settings[] = {
@@ -102,7 +120,7 @@ static semel_verdict handle(const semel_event *event, semel_context *context, vo
 						   &world->terms[reader->scope], &seen);
 		if (broken)
 			world_break(world, broken, "event %d at %s", number + 1,
-				    world->setting->scopes[reader->scope].scope);
+				    world->conducts[reader->scope].scope);
 	}
 	switch (world->natures[number]) {
 	case NATURE_BAD:
@@ -113,8 +131,8 @@ static semel_verdict handle(const semel_event *event, semel_context *context, vo
 	case NATURES:
 		break;
 	}
-	return apply(context, world->setting->scopes[reader->scope].scope, number) ? SEMEL_DONE
-										   : SEMEL_RETRY;
+	return apply(context, world->conducts[reader->scope].scope, number) ? SEMEL_DONE
+									    : SEMEL_RETRY;
 }
 
 /* ---- parties --------------------------------------------------------------------------------- */
@@ -127,12 +145,30 @@ bool world_office(struct world *world)
 	return world->office != NULL;
 }
 
+/* A topic that is not there yet would get the number that is named. */
+static void write_relay_url(struct world *world, char url_out[160])
+{
+	bool other = world->carriage.limit == LIMIT_PARTITIONS &&
+		     look_number(world, "SELECT count(*) FROM b.semel_topic", 0, 0) == 2;
+
+	snprintf(url_out, 160, "local:%s/broker.db?partitions=%d&busy-timeout=0%s", world->folder,
+		 other ? 3 - world->partitions : world->partitions, limits[world->carriage.limit]);
+}
+
 bool world_relay_turn(struct world *world, bool *busy_out)
 {
+	char broker_url[160];
 	semel_relay_options options = { .store = world->store_url,
-					.broker = world->broker_url,
+					.broker = broker_url,
+					.poison = world->carriage.poison,
+					.window = world->carriage.window,
+					.attempts = world->carriage.attempts,
+					.first_delay_ms = 1000,
+					.delay_max_ms = 2000,
 					.poll_ms = 1 };
 	int64_t pause_ms = 0;
+
+	write_relay_url(world, broker_url);
 
 	*busy_out = false;
 	world->turns++;
@@ -144,21 +180,49 @@ bool world_relay_turn(struct world *world, bool *busy_out)
 	       pause_ms == 0;
 }
 
+/* --from speaks of a subscription that is made. */
+static bool is_subscribed(struct world *world, int scope)
+{
+	char sql[192];
+
+	snprintf(sql, sizeof sql,
+		 "SELECT count(*) = 4 FROM (SELECT topic FROM b.semel_subscription WHERE scope ="
+		 " '%s' UNION ALL SELECT topic FROM semel_subscription_topic WHERE scope = '%s')",
+		 world->conducts[scope].scope, world->conducts[scope].scope);
+	return look_number(world, sql, 0, 0) > 0;
+}
+
+/* The order cannot change between total and others while something is held: people go back. */
+static bool go_back(struct world *world, int scope)
+{
+	bool refused = world->error.status == SEMEL_CONFIG;
+
+	if (refused)
+		world->conducts[scope] = world->earlier[scope];
+	return refused;
+}
+
 static bool open_consumer(struct world *world, int scope, semel_consumer **out)
 {
+	const struct conduct *conduct = &world->conducts[scope];
+	uint8_t tuning = conduct->tuning % TUNINGS;
 	semel_consumer_options options = { .store = world->store_url,
 					   .broker = world->broker_url,
-					   .scope = world->setting->scopes[scope].scope,
-					   .topics = topics,
-					   .guarantee = world->setting->scopes[scope].guarantee,
-					   .claim = world->setting->scopes[scope].claim,
-					   .poison = world->setting->scopes[scope].poison,
-					   .order = world->setting->scopes[scope].order,
-					   .attempts = 3,
-					   .immediate = 1,
-					   .first_delay_ms = 1000,
-					   .delay_max_ms = 2000,
-					   .strict_wait_ms = 3000 };
+					   .scope = conduct->scope,
+					   .topics = conduct->narrow ? topic_alone : world_topics,
+					   .guarantee = conduct->guarantee,
+					   .claim = conduct->claim,
+					   .poison = conduct->poison,
+					   .order = conduct->order,
+					   .attempts = tunings[tuning].attempts,
+					   .immediate = tunings[tuning].immediate,
+					   .batch = tunings[tuning].batch,
+					   .first_delay_ms = tunings[tuning].first_delay_ms,
+					   .delay_max_ms = tunings[tuning].delay_max_ms,
+					   .strict_wait_ms = tunings[tuning].strict_wait_ms,
+					   .prefetch_bytes = tunings[tuning].prefetch_bytes,
+					   .from_latest = tunings[tuning].from_latest &&
+							  is_subscribed(world, scope) };
 	semel_consumer *consumer = NULL;
 
 	if (semel_consumer_open_in(disk_env(), &options, &consumer, &world->error) != SEMEL_OK)
@@ -166,6 +230,7 @@ static bool open_consumer(struct world *world, int scope, semel_consumer **out)
 	if (semel_consumer_handle(consumer, handle, &world->readers[scope], &world->error) !=
 		    SEMEL_OK ||
 	    semel_consumer_prepare(consumer, 0, &world->error) != SEMEL_OK) {
+		go_back(world, scope);
 		semel_consumer_close(consumer);
 		return false;
 	}
@@ -183,8 +248,11 @@ bool world_consumer_turn(struct world *world, int scope, int which, bool *busy_o
 	if (!*consumer && !open_consumer(world, scope, consumer))
 		return false;
 	disk_clock_ms += 2;
-	return semel_consumer_step(*consumer, busy_out, &pause_ms, &world->error) == SEMEL_OK &&
-	       pause_ms == 0;
+	if (semel_consumer_step(*consumer, busy_out, &pause_ms, &world->error) == SEMEL_OK)
+		return pause_ms == 0;
+	if (go_back(world, scope))
+		world_bury_consumer(world, scope, which);
+	return false;
 }
 
 void world_bury_office(struct world *world)
@@ -264,6 +332,10 @@ bool world_save(struct world *world, struct saved *saved)
 	saved->reference = world->reference;
 	memcpy(saved->natures, world->natures, sizeof saved->natures);
 	memcpy(saved->paused, world->paused, sizeof saved->paused);
+	memcpy(saved->mixed, world->mixed, sizeof saved->mixed);
+	memcpy(saved->conducts, world->conducts, sizeof saved->conducts);
+	memcpy(saved->terms, world->terms, sizeof saved->terms);
+	saved->carriage = world->carriage;
 	saved->lossy = world->lossy;
 	return read_all;
 }
@@ -310,22 +382,56 @@ void world_return(struct world *world, const struct saved *saved)
 	memcpy(world->natures, saved->natures, sizeof world->natures);
 	memcpy(world->paused, saved->paused, sizeof world->paused);
 	memset(world->won, 0, sizeof world->won);
+	memcpy(world->mixed, saved->mixed, sizeof world->mixed);
+	memcpy(world->conducts, saved->conducts, sizeof world->conducts);
+	memcpy(world->terms, saved->terms, sizeof world->terms);
+	world->carriage = saved->carriage;
 	world->lossy = saved->lossy;
 	world->broken = NULL;
+}
+
+static struct terms terms_of(const struct conduct *conduct)
+{
+	bool tracked = conduct->guarantee != SEMEL_AT_LEAST_ONCE;
+
+	return (struct terms){
+		.once_at_most = conduct->guarantee == SEMEL_AT_MOST_ONCE ||
+				(tracked && conduct->claim == SEMEL_CLAIM_SEPARATE),
+		.may_lose = conduct->guarantee == SEMEL_AT_MOST_ONCE,
+		.tracked = tracked,
+		.in_order = conduct->poison != SEMEL_POISON_SKIP,
+		.whole_topic = conduct->order == SEMEL_ORDER_TOTAL,
+	};
 }
 
 static void set_terms(struct world *world)
 {
 	for (int i = 0; i < SCOPES; i++) {
-		semel_guarantee guarantee = world->setting->scopes[i].guarantee;
-		world->terms[i] = (struct terms){
-			.once_at_most = guarantee == SEMEL_AT_MOST_ONCE ||
-					world->setting->scopes[i].claim == SEMEL_CLAIM_SEPARATE,
-			.may_lose = guarantee == SEMEL_AT_MOST_ONCE,
-			.tracked = guarantee != SEMEL_AT_LEAST_ONCE,
-			.in_order = world->setting->scopes[i].poison != SEMEL_POISON_SKIP,
-			.whole_topic = world->setting->scopes[i].order == SEMEL_ORDER_TOTAL,
-		};
+		world->conducts[i] = world->earlier[i] = world->setting->scopes[i];
+		world->terms[i] = terms_of(&world->conducts[i]);
+		world->mixed[i] = false;
+	}
+	world->carriage = (struct carriage){ 0 };
+}
+
+void world_conduct(struct world *world, int scope, const struct conduct *conduct)
+{
+	struct terms *terms = &world->terms[scope], then = terms_of(conduct);
+
+	world->mixed[scope] = world->mixed[scope] || terms->tracked != then.tracked;
+	*terms = terms_weaker(terms, &then);
+	if ((conduct->order == SEMEL_ORDER_TOTAL) !=
+	    (world->conducts[scope].order == SEMEL_ORDER_TOTAL))
+		world->earlier[scope] = world->conducts[scope];
+	world->conducts[scope] = *conduct;
+}
+
+void world_carry(struct world *world, const struct carriage *carriage)
+{
+	world->carriage = *carriage;
+	for (int i = 0; i < SCOPES; i++) { /* a relay holds aggregates, not topics */
+		world->terms[i].in_order &= carriage->poison != SEMEL_POISON_SKIP;
+		world->terms[i].whole_topic &= carriage->limit == 0;
 	}
 }
 
@@ -338,9 +444,10 @@ void world_reset(struct world *world, const struct setting *setting, uint64_t se
 	world->setting = setting;
 	set_terms(world);
 	/* Two partitions, where they are allowed, so that two consumers can share them. */
+	world->partitions = setting->scopes[0].order == SEMEL_ORDER_TOTAL ? 1 : 2;
 	snprintf(world->broker_url, sizeof world->broker_url,
 		 "local:%s/broker.db?partitions=%d&busy-timeout=0", world->folder,
-		 setting->scopes[0].order == SEMEL_ORDER_TOTAL ? 1 : 2);
+		 world->partitions);
 	world->reference = (struct reference){ 0 };
 	memset(world->natures, 0, sizeof world->natures);
 	memset(world->paused, 0, sizeof world->paused);

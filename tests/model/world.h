@@ -11,21 +11,32 @@
 
 #include <sqlite3.h>
 
-enum { CONSUMERS = 2, FILES = 4, AGGREGATES = 2, REPLAYS = 8 };
+enum { CONSUMERS = 2, FILES = 4, AGGREGATES = 3, REPLAYS = 8, TUNINGS = 4 };
 
 /* What the handlers say of an event, at every run, until the test changes it. */
 enum nature { NATURE_GOOD, NATURE_BAD, NATURE_LATER, NATURES };
 
-/* How the two subscriptions are run. */
+/* How a subscription is run. */
+struct conduct {
+	const char *scope;
+	semel_guarantee guarantee;
+	semel_claim_mode claim;
+	semel_poison poison;
+	semel_order order;
+	uint8_t tuning; /* of numbers that change nothing of the promise */
+	bool narrow;    /* it reads one topic of the two */
+};
+
+/* How the relay is run, and what the broker takes of it. */
+struct carriage {
+	semel_poison poison;
+	uint32_t window, attempts; /* 0: the default */
+	uint8_t limit;             /* of limits[] in world.c */
+};
+
 struct setting {
 	const char *name;
-	struct {
-		const char *scope;
-		semel_guarantee guarantee;
-		semel_claim_mode claim;
-		semel_poison poison;
-		semel_order order;
-	} scopes[SCOPES];
+	struct conduct scopes[SCOPES];
 };
 
 extern const struct setting settings[];
@@ -38,7 +49,10 @@ struct saved {
 	uint64_t chance;
 	struct reference reference;
 	enum nature natures[EVENTS_MAX];
-	bool lossy, paused[SCOPES];
+	bool lossy, paused[SCOPES], mixed[SCOPES];
+	struct conduct conducts[SCOPES];
+	struct carriage carriage;
+	struct terms terms[SCOPES];
 	struct {
 		char *bytes;
 		size_t size;
@@ -55,7 +69,12 @@ struct reader { /* what a handler is given */
 struct world {
 	char folder[64], store_url[128], broker_url[128];
 	const struct setting *setting;
+	int partitions;
+	struct conduct conducts[SCOPES]; /* of those who start from now on */
+	struct conduct earlier[SCOPES];  /* before the order was changed between total and others */
+	struct carriage carriage;
 	struct terms terms[SCOPES];
+	bool mixed[SCOPES];  /* some kept claims, and some did not: verify cannot count */
 	semel_store *office; /* of producers and operators */
 	semel_relay *relay;
 	semel_consumer *consumers[SCOPES][CONSUMERS];
@@ -98,6 +117,12 @@ void world_bury_office(struct world *world);
 void world_bury_relay(struct world *world);
 void world_bury_consumer(struct world *world, int scope, int which);
 
+/* Who starts from now on runs so; the promise is the weaker one from now on. */
+void world_conduct(struct world *world, int scope, const struct conduct *conduct);
+void world_carry(struct world *world, const struct carriage *carriage);
+/* The topics, in the order in which they are read. */
+extern const char *const world_topics[];
+
 /* Files. which: bit 0 the store, bit 1 the broker; load closes everybody first. */
 bool world_save(struct world *world, struct saved *saved);
 void world_load(struct world *world, const struct saved *saved, int which);
@@ -119,6 +144,8 @@ bool look_letter(struct world *world, int nth, char entry_id_out[40], int *scope
 int64_t look_due(struct world *world);
 /* Events that wait at the broker for the scope. */
 int look_waiting(struct world *world, int scope, int event);
+/* Is a topic held by another event than this one? */
+bool look_held(struct world *world, int scope, int event);
 /* Does a pending dead letter hold the whole topic? */
 bool look_blocked(struct world *world, int scope);
 /* Statements on both files, by a stranger's hand; how many rows were changed. */

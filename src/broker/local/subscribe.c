@@ -2,6 +2,7 @@
 /* Declaring a subscription. A new one starts at the beginning of the log, or at its end when asked
  * to; its cursors are made in the same transaction, so nothing can slip in between. */
 #include "base/error.h"
+#include "base/plant.h"
 #include "base/text.h"
 #include "broker/local/local.h"
 
@@ -73,6 +74,28 @@ static semel_status declare(struct semel_local *local,
 						&subscription->number, error);
 }
 
+/* Planted bugs: places are set anew at every start, and a topic that is read no more is settled. */
+static void misplace(struct semel_local *local, const struct semel_subscribe_options *options,
+		     uint32_t count)
+{
+	const char *which = NULL;
+
+	if (SEMEL_PLANTED("from-latest-again") && options->from_latest)
+		which = "";
+	if (SEMEL_PLANTED("removed-topic-is-settled") && count == 1)
+		which = " AND topic <> (SELECT number FROM semel_topic WHERE name = %Q)";
+	if (!which)
+		return;
+	char *condition = sqlite3_mprintf(which, options->topics[0]);
+	char *sql = sqlite3_mprintf("UPDATE semel_share SET cursor ="
+				    " (SELECT next - 1 FROM semel_offset) WHERE subscription IN"
+				    " (SELECT number FROM semel_subscription WHERE scope = %Q%s)",
+				    options->scope, condition);
+	sqlite3_exec(local->db, sql, NULL, NULL, NULL);
+	sqlite3_free(sql);
+	sqlite3_free(condition);
+}
+
 static semel_status declare_all(struct semel_local *local,
 				const struct semel_subscribe_options *options,
 				struct semel_local_subscription *subscriptions, uint32_t *count_out,
@@ -86,6 +109,8 @@ static semel_status declare_all(struct semel_local *local,
 		if (!semel_string_is_repeated(options->topics, i))
 			status = declare(local, options, options->topics[i],
 					 &subscriptions[(*count_out)++], error);
+	if (status == SEMEL_OK)
+		misplace(local, options, *count_out);
 	return semel_local_topics_commit(local, status, error);
 }
 

@@ -3,9 +3,11 @@
  * change, so they are kept in memory once the transaction that made them has committed. */
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/plant.h"
 #include "broker/local/local.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -180,6 +182,34 @@ semel_status semel_local_topics_commit(struct semel_local *local, semel_status s
 
 /* ---- subscriptions -------------------------------------------------------------------------- */
 
+/* A planted bug: what a scope has read is remembered beside the broker, and believed when its file
+ * was made anew. */
+static int64_t remember_offset(const struct semel_local *local, const char *scope, bool made)
+{
+	static struct {
+		char scope[32];
+		int64_t offset, at_ms;
+	} places[8];
+	int64_t now_ms = semel_now_ms(local->env);
+	sqlite3_stmt *statement = NULL;
+	size_t at = 0;
+
+	while (at < 7 && places[at].scope[0] && strcmp(places[at].scope, scope) != 0)
+		at++;
+	snprintf(places[at].scope, sizeof places[at].scope, "%s", scope);
+	if (now_ms < places[at].at_ms)
+		places[at].offset = 0;
+	places[at].at_ms = now_ms;
+	if (made)
+		return places[at].offset;
+	if (sqlite3_prepare_v2(local->db, "SELECT next - 1 FROM semel_offset", -1, &statement,
+			       NULL) == SQLITE_OK &&
+	    sqlite3_step(statement) == SQLITE_ROW)
+		places[at].offset = sqlite3_column_int64(statement, 0);
+	sqlite3_finalize(statement);
+	return 0;
+}
+
 static semel_status make_subscription(struct semel_local *local, const char *scope,
 				      const struct semel_local_topic *topic, bool from_latest,
 				      int64_t *number_out, semel_error *error)
@@ -196,6 +226,8 @@ static semel_status make_subscription(struct semel_local *local, const char *sco
 	*number_out = sqlite3_last_insert_rowid(local->db);
 
 	int64_t cursor = 0;
+	if (SEMEL_PLANTED("offset-outlives-broker"))
+		cursor = remember_offset(local, scope, true);
 	if (from_latest) {
 		int64_t next = 1;
 		status =
@@ -222,6 +254,8 @@ semel_status semel_local_subscription_declare(struct semel_local *local, const c
 		return status;
 	semel_local_bind_text(local, SEMEL_LOCAL_SUBSCRIPTION_FIND, 2, semel_text_of(scope));
 	status = semel_local_get(local, SEMEL_LOCAL_SUBSCRIPTION_FIND, 0, number_out, error);
+	if (SEMEL_PLANTED("offset-outlives-broker") && *number_out != 0)
+		(void)remember_offset(local, scope, false);
 	if (status != SEMEL_OK || *number_out != 0)
 		return status;
 	return make_subscription(local, scope, topic, from_latest, number_out, error);

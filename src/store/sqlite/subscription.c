@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which scopes read which topics, as the last consumer of each said: for those who verify. */
 #include "base/error.h"
+#include "base/plant.h"
 #include "store/sqlite/sqlite.h"
 
 /* What was processed before has left no claim: it is not expected. */
@@ -89,6 +90,16 @@ static semel_status note_topics(semel_store *store, const struct semel_sqlite_qu
 	return status;
 }
 
+/* A planted bug: a subscription that was not known has nothing on hold. */
+static void start_clean(semel_store *store, const char *scope)
+{
+	char *sql = sqlite3_mprintf("DELETE FROM semel_hold WHERE scope = %Q AND NOT EXISTS"
+				    " (SELECT 1 FROM semel_subscription WHERE scope = %Q)",
+				    scope, scope);
+	sqlite3_exec(semel_sqlite_tx(store).native, sql, NULL, NULL, NULL);
+	sqlite3_free(sql);
+}
+
 semel_status semel_sqlite_subscription_put(semel_store *store,
 					   const struct semel_subscription_row *row, int64_t now_ms,
 					   semel_error *error)
@@ -97,6 +108,8 @@ semel_status semel_sqlite_subscription_put(semel_store *store,
 	semel_status status = semel_sqlite_enter(store, &entered, error);
 	if (status != SEMEL_OK)
 		return status;
+	if (SEMEL_PLANTED("new-record-starts-clean"))
+		start_clean(store, row->scope.data);
 	status = put_row(store, row, now_ms, error);
 	if (status == SEMEL_OK)
 		status = note_topics(store, &add_topics, row, now_ms, error);

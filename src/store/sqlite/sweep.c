@@ -11,6 +11,7 @@
 #include "store/sqlite/sqlite.h"
 
 #include "base/env.h"
+#include "base/plant.h"
 #include "observe/log.h"
 
 #define ROWS_PER_STEP 2000
@@ -119,7 +120,7 @@ semel_status semel_sqlite_sweep(semel_store *base, const struct semel_lease *lea
 	int64_t count = 0;
 	semel_status status = SEMEL_OK;
 	*found_out = 0;
-	if (now_ms < store->sweep.next_ms)
+	if (now_ms < store->sweep.next_ms || SEMEL_PLANTED("removed-rows-unseen"))
 		return SEMEL_OK;
 	if (store->sweep.after_seq == 0)
 		status = tidy_exceptions(base, error);
