@@ -78,16 +78,16 @@ def test_without_marks_a_crash_of_the_server_repeats_no_more_than_the_window(str
     """The slot is set back to what the server last wrote of it; what was remembered with the low marks is durable."""
     relay = stream.start("--marks", "off", "--window", "500")
     stream.wait_until_read()
-    stream.insert(3000)
-    wait_for(lambda: len(stream.semel.place.log()) == 3000, PATIENCE, "the events")
+    stream.insert(1500)
+    wait_for(lambda: len(stream.semel.place.log()) == 1500, PATIENCE, "the events")
     ((end,),) = stream.semel.sql("SELECT pg_current_wal_insert_lsn()::text")
     wait_for(lambda: stream.semel.sql(f"SELECT position >= '{end}' FROM semel_slot")[0][0], PATIENCE, "all of it is settled")
     primary.kill()
     primary.start()
-    stream.insert(1, first=3001)
-    wait_for(lambda: stream.semel.place.log()[-1][2] in ("3001", b"3001"), PATIENCE, "one more")
+    stream.insert(1, first=1501)
+    wait_for(lambda: stream.semel.place.log()[-1][2] in ("1501", b"1501"), PATIENCE, "one more")
     assert stream.semel.stop(relay) == 0
-    assert len(stream.semel.place.log()) <= 3001 + 500
+    assert len(stream.semel.place.log()) <= 1501 + 500
 
 
 # ---- two servers -----------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import pytest
 from nest import Missing, Nest
 from pgbouncer_server import PgBouncer
 from program import wait_for
+from stream import Stream
 
 pytestmark = [pytest.mark.anywhere, pytest.mark.only("postgres")]
 HANDLER = ("--scope", "billing", "--topic", "order.events", "--sql", "INSERT INTO invoice VALUES (:aggregate_id, :payload)")
@@ -102,3 +103,17 @@ def test_an_application_publishes_and_claims_through_pooled_transactions(shop, p
     for aggregate in "ab":
         assert [mix.number_of(payload) for name, payload in effects if name == aggregate] == list(range(10))
     assert len(effects) == 20
+
+
+def test_where_the_change_stream_cannot_go_through_it_the_relay_says_so_and_polls(shop, pooler):
+    """PgBouncer knows replication since 1.23; then it is read."""
+    through, stream = {"SEMEL_STORE": pooler.url("session")}, Stream(shop)
+    stream.init()
+    with stream.ended():
+        for number in range(3):
+            shop.publish(aggregate=f"order:{number}")
+        relay = stream.start(env=through)
+        stream.wait_until_published()
+        wait_for(lambda: "reading the change stream" in relay.log() or "replication" in relay.log(), what="how it reads")
+        assert shop.stop(relay) == 0
+        assert len(shop.place.log()) == 3
