@@ -375,13 +375,14 @@ STREAMS = (ROWS[0], [*STORM, "tests/e2e/test_streams.py", "-m", CORE])
 FEATURES = ("e2e", ["tests/e2e", "-m", OWN])
 PROMISE = ("promise", [*STORM, "tests/e2e", "-m", CORE])
 CHANCE = ("soak and hand-over", [*STORM[:2], "-m", CORE]) if CORE != ALL else PROMISE
-OUTAGES = ("outages", ["tests/chaos", "-m", "only"])
+OUTAGES = ("outages", ["tests/chaos", "-m", "only and not slow"])
 PAIR = ("e2e of the pair", ["tests/e2e/test_adopt.py", "tests/e2e/test_kafka_transactions.py",
                             "tests/e2e/test_kafka_refused_batch.py"])
 # Kafka and the slot: some of them, and all on request (stage outages). Each file starts servers of its own.
 LOG_OUTAGES = ["tests/chaos/test_kafka.py", "tests/chaos/test_kafka_partitions.py", "tests/chaos/test_cdc.py", "--dist", "loadfile"]
 SOME_OUTAGES = ("outages", [*LOG_OUTAGES, "-m", "core"])
 ALL_OUTAGES = (("Kafka and of the slot", "postgres-cdc+kafka", LOG_OUTAGES),
+               ("a RabbitMQ that is restored", "postgres+rabbitmq", ["tests/chaos/test_broker_restored.py"]),
                ("streams", "postgres+rabbitmq-stream", ["tests/chaos/test_stream_cluster.py", "--dist", "loadfile"]))
 MIXES = (
     ("postgres+rabbitmq", MATRIX, FEATURES, OUTAGES),

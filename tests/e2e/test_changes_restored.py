@@ -157,3 +157,19 @@ def test_a_week_of_the_inbox_that_is_dropped_stops_nobody_and_the_one_for_all_ot
     assert words(shop) == ["hello", "second", "third"]
     assert shop.json("dlq", "list") == []
     stop(shop, relay)
+
+
+@pytest.mark.parametrize("micros", [0, 500, 600])
+def test_an_event_is_brought_back_whatever_part_of_a_millisecond_it_was_written_in(shop, micros):
+    """Its time is told in whole ones, and the command that verify prints begins there."""
+    shop.ok(*consumer("--drain"))
+    shop.sql("INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload, created_at) VALUES"
+             " ('order', '1', 'order.created.v1', '{\"word\": \"lost\"}', date_trunc('seconds', now()) - interval '1 hour'"
+             " + ? * interval '1 microsecond')", 5000 + micros)
+    ((lost,),) = shop.sql("UPDATE semel_outbox SET status = 'PUBLISHED' RETURNING id")  # and it never was
+    (scope,) = verify(shop, 1)["scopes"]
+    assert scope["missingIds"] == [lost]
+    heal(shop)
+    shop.ok(*consumer("--drain"))
+    assert words(shop) == ["lost"]
+    verify(shop)

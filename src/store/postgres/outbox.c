@@ -177,14 +177,18 @@ static const struct semel_pg_query fetch_due = {
 	" AND (x.state = 'due' OR x.due_at <= $2::timestamptz)"
 	" AND o.status = 'NEW' AND NOT " EXCEPTION_BEFORE " ORDER BY x.lane, x.seq LIMIT $3"
 };
+/* The server counts microseconds, and everybody else is told of milliseconds, rounded: a row
+ * belongs to the one that is told. */
+#define IN_TIME                                                                                    \
+	" AND ($5::timestamptz IS NULL OR o.created_at >= $5 - interval '500 microseconds')"       \
+	" AND ($6::timestamptz IS NULL OR o.created_at < $6 - interval '500 microseconds')"
+
 static const struct semel_pg_query select_rows = {
 	"select events of the outbox",
 	"SELECT " EVENT_COLUMNS ", false, false, 0, 0 FROM semel_outbox o WHERE o.seq > $1"
 	" AND o.status = 'PUBLISHED' AND ($2::text IS NULL OR o.event_type = $2)"
 	" AND ($3::text IS NULL OR o.aggregate_type = $3)"
-	" AND ($4::text IS NULL OR o.aggregate_id = $4)"
-	" AND ($5::timestamptz IS NULL OR o.created_at >= $5)"
-	" AND ($6::timestamptz IS NULL OR o.created_at < $6) ORDER BY o.seq LIMIT $7"
+	" AND ($4::text IS NULL OR o.aggregate_id = $4)" IN_TIME " ORDER BY o.seq LIMIT $7"
 };
 static const struct semel_pg_query select_one = {
 	"select an event of the outbox",
@@ -196,9 +200,8 @@ static const struct semel_pg_query select_aggregate = {
 	"SELECT " EVENT_COLUMNS ", false, false, 0, 0 FROM semel_outbox o WHERE o.seq > $1"
 	" AND o.lane = semel_lane($3, $4)"
 	" AND o.status = 'PUBLISHED' AND ($2::text IS NULL OR o.event_type = $2)"
-	" AND o.aggregate_type = $3 AND o.aggregate_id = $4"
-	" AND ($5::timestamptz IS NULL OR o.created_at >= $5)"
-	" AND ($6::timestamptz IS NULL OR o.created_at < $6) ORDER BY o.lane, o.seq LIMIT $7"
+	" AND o.aggregate_type = $3 AND o.aggregate_id = $4" IN_TIME
+	" ORDER BY o.lane, o.seq LIMIT $7"
 };
 
 static const struct semel_pg_query fetch_seqs = {
