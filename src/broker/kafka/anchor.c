@@ -26,6 +26,7 @@
 
 #define ROUND_MS      10000 /* for the answers */
 #define DOUBT_MS      1000
+#define ARENA_BLOCK   4096
 #define PAUSE_EACH_MS 250
 #define PAUSE_MAX_MS  60000
 #define VANISH_MS     1000
@@ -42,12 +43,11 @@ static const char vanished[] =
 /* ---- anchors --------------------------------------------------------------------------------- */
 
 struct semel_anchor semel_kafka_anchor_of(const struct semel_kafka *kafka,
-					  const rd_kafka_message_t *message, bool *named_out)
+					  const rd_kafka_message_t *message)
 {
 	struct semel_text id = semel_kafka_header(kafka, message, "ce_id");
 	if (!id.data)
 		id = semel_kafka_header(kafka, message, "id"); /* of an adopted outbox */
-	*named_out = id.data != NULL;
 	uint64_t hash = id.data ? semel_event_hash_id(id)
 				: semel_hash_aggregate(
 					  (struct semel_text){ message->key, message->key_len },
@@ -58,16 +58,14 @@ struct semel_anchor semel_kafka_anchor_of(const struct semel_kafka *kafka,
 void semel_kafka_anchor_note(const struct semel_kafka *kafka, struct semel_kafka_share *share,
 			     const rd_kafka_message_t *message)
 {
-	bool named;
 	if (message->offset <= share->last.offset)
 		return;
-	share->last = semel_kafka_anchor_of(kafka, message, &named);
+	share->last = semel_kafka_anchor_of(kafka, message);
 	if (share->proven.offset < 0)
 		share->proven = share->last;
 }
 
-void semel_kafka_anchor_want(struct semel_kafka_share *share, struct semel_anchor anchor,
-			     bool named)
+void semel_kafka_anchor_want(struct semel_kafka_share *share, struct semel_anchor anchor, bool kept)
 {
 	for (uint32_t i = 0; i < share->wanted_count; i++)
 		if (share->wanted[i].anchor.offset == anchor.offset &&
@@ -76,7 +74,7 @@ void semel_kafka_anchor_want(struct semel_kafka_share *share, struct semel_ancho
 	if (anchor.offset < 0 || share->wanted_count == SEMEL_KAFKA_WANTED)
 		return;
 	share->wanted[share->wanted_count++] =
-		(struct semel_kafka_wanted){ .anchor = anchor, .named = named };
+		(struct semel_kafka_wanted){ .anchor = anchor, .kept = kept };
 	share->unproven = true;
 }
 
@@ -192,17 +190,30 @@ static semel_status judge_end(struct semel_kafka *kafka, struct semel_kafka_shar
 		       : semel_kafka_anchor_lost(kafka, share, shortened, error);
 }
 
+/* The keeper has the hash of the event's id, as the event was read. */
+static bool is_the_keepers(struct semel_kafka *kafka, const struct semel_kafka_share *share,
+			   const rd_kafka_message_t *message, uint64_t hash)
+{
+	struct semel_arena *arena = semel_arena_new(ARENA_BLOCK);
+	struct semel_delivery delivery;
+	bool same = !arena || !semel_kafka_read(kafka, share, message, arena, &delivery) ||
+		    !delivery.event.id.data || semel_event_hash_id(delivery.event.id) == hash;
+	if (arena)
+		semel_arena_free(arena);
+	return same;
+}
+
 static semel_status judge_record(struct semel_kafka *kafka, struct semel_kafka_share *share,
 				 const rd_kafka_message_t *message, semel_error *error)
 {
 	const struct semel_kafka_wanted *wanted = &share->wanted[0];
-	bool named;
-	struct semel_anchor there = semel_kafka_anchor_of(kafka, message, &named);
-	if (there.offset > wanted->anchor.offset)
+	uint64_t hash = wanted->anchor.hash;
+	if (message->offset > wanted->anchor.offset)
 		return judge_gap(kafka, share, error);
-	if (there.offset < wanted->anchor.offset)
+	if (message->offset < wanted->anchor.offset)
 		return judge_end(kafka, share, error);
-	if (there.hash != wanted->anchor.hash && (named || !wanted->named))
+	if (wanted->kept ? !is_the_keepers(kafka, share, message, hash)
+			 : semel_kafka_anchor_of(kafka, message).hash != hash)
 		return semel_kafka_anchor_lost(kafka, share, replaced, error);
 	accept_first(share);
 	return SEMEL_OK;
@@ -242,7 +253,7 @@ static void want_proven(struct semel_kafka *kafka)
 		if (!share->held || share->wanted_count > 0 || share->proven.offset < 0)
 			continue;
 		share->wanted[share->wanted_count++].anchor = share->proven;
-		share->wanted[0].named = false;
+		share->wanted[0].kept = false;
 		share->fresh = share->last;
 	}
 }
@@ -289,12 +300,25 @@ static semel_status begin_round(struct semel_kafka *kafka, semel_error *error)
 	return status;
 }
 
+/* What was not answered is asked for again with the next round. */
 static void end_round(struct semel_kafka *kafka)
 {
 	kafka->check.running = false;
 	(void)kafka->library->assign(kafka->check.reader, NULL);
-	for (uint32_t i = 0; i < kafka->share_count; i++)
-		kafka->shares[i].asked = false;
+	for (uint32_t i = 0; i < kafka->share_count; i++) {
+		struct semel_kafka_share *share = &kafka->shares[i];
+		if (share->asked && share->unproven)
+			semel_log(SEMEL_LOG_WARN,
+				  "a partition is not read yet: nobody shows the record by which "
+				  "it is known again (has it a leader?)",
+				  &(struct semel_log_fields){
+					  .consumer = kafka->scope,
+					  .topic = semel_kafka_own_name(kafka, share->topic),
+					  .partition = share->partition,
+					  .offset = share->wanted[0].anchor.offset,
+					  .has_position = true });
+		share->asked = false;
+	}
 }
 
 static semel_status hear_answers(struct semel_kafka *kafka, semel_error *error)

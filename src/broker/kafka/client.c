@@ -246,10 +246,11 @@ semel_status semel_kafka_guest_make(struct semel_kafka *kafka, const char *group
 	return make_consumer(kafka, group, LOOKS, guest_out, error);
 }
 
+/* Under the name of the group, on which we have rights, and which it does not join. */
 semel_status semel_kafka_reader_make(struct semel_kafka *kafka, rd_kafka_t **reader_out,
 				     semel_error *error)
 {
-	return make_consumer(kafka, "semel-look", READS_ONE, reader_out, error);
+	return make_consumer(kafka, kafka->scope, READS_ONE, reader_out, error);
 }
 
 void semel_kafka_ring_on(struct semel_kafka *kafka, rd_kafka_queue_t *queue)

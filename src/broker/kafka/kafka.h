@@ -194,7 +194,7 @@ struct semel_kafka_flight {
 /* A record that has to be in the log, if it is the one that was read. */
 struct semel_kafka_wanted {
 	struct semel_anchor anchor;
-	bool named; /* the hash is of an event's id: a record without one tells nothing */
+	bool kept; /* by the keeper, as the hash of an event's id */
 };
 #define SEMEL_KAFKA_WANTED 3
 
@@ -543,12 +543,12 @@ semel_status semel_kafka_begin(struct semel_kafka *kafka,
 
 /* ---- anchor.c ---- */
 #define SEMEL_KAFKA_CHECK_MS 10000
-/* By what a record is known again. *named_out: it has an id. */
+/* By what a record is known again. */
 struct semel_anchor semel_kafka_anchor_of(const struct semel_kafka *kafka,
-					  const rd_kafka_message_t *message, bool *named_out);
+					  const rd_kafka_message_t *message);
 /* It has to be found before anything of the share is handed out. */
 void semel_kafka_anchor_want(struct semel_kafka_share *share, struct semel_anchor anchor,
-			     bool named);
+			     bool kept);
 /* This one was settled. */
 void semel_kafka_anchor_note(const struct semel_kafka *kafka, struct semel_kafka_share *share,
 			     const rd_kafka_message_t *message);
