@@ -151,7 +151,8 @@ struct semel_broker_driver {
 
 	/* Optional, both: of brokers that can show several events at once. transact: from now on
 	 * events of one transaction (passage) are seen together or not at all; before the first
-	 * publish. Whoever publishes under this name is shut out. When one of them is refused, the
+	 * publish. Whoever publishes under this name is shut out. FULL: it takes longer; the same
+	 * call again, after the leases were seen to. When one of them is refused, the
 	 * others are. complete: all that was offered so far is whole; until then nothing of the
 	 * last transaction is shown or answered for. Not whole: the caller has no room for the rest
 	 * of it; false: not now, for other events will be answered first. */

@@ -222,6 +222,26 @@ static semel_status offer_row(struct semel_pipeline *pipeline, struct semel_load
 	return SEMEL_OK;
 }
 
+/* The broker has as long as for an answer. */
+static semel_status join(struct semel_pipeline *pipeline, semel_error *error)
+{
+	struct semel_marking *marking = &pipeline->marking;
+	int64_t until_ms = semel_steady_ms(pipeline->env) + pipeline->options.confirm_timeout_ms;
+	semel_status status;
+
+	while ((status = semel_transactions_join(&pipeline->transactions, pipeline->source,
+						 pipeline->broker, error)) == SEMEL_FULL) {
+		if (semel_steady_ms(pipeline->env) >= until_ms)
+			return SEMEL_OUTAGE; /* with the broker's words */
+		if (pipeline->source->driver->beat)
+			pipeline->source->driver->beat(pipeline->source);
+		status = semel_lanes_renew(marking->lanes, marking->store, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return status;
+}
+
 /* The load is the pipeline's from here on. */
 static semel_status offer(struct semel_pipeline *pipeline, struct semel_load *load,
 			  semel_error *error)
@@ -229,8 +249,7 @@ static semel_status offer(struct semel_pipeline *pipeline, struct semel_load *lo
 	semel_status status = semel_failpoint(SEMEL_FP_RELAY_AFTER_CLAIM, error);
 
 	if (status == SEMEL_OK)
-		status = semel_transactions_join(&pipeline->transactions, pipeline->source,
-						 pipeline->broker, error);
+		status = join(pipeline, error);
 	if (status != SEMEL_OK) {
 		semel_load_give_back(&pipeline->window.loads, load);
 		return status;

@@ -28,7 +28,7 @@ struct semel_transactions {
 void semel_transactions_open(struct semel_transactions *transactions, bool wanted);
 /* Another connection: the broker knows nothing. */
 void semel_transactions_reset(struct semel_transactions *transactions);
-/* Before a load is offered. */
+/* Before a load is offered. FULL: the broker is not ready; again, after the leases were seen to. */
 semel_status semel_transactions_join(struct semel_transactions *transactions,
 				     struct semel_source *source, struct semel_broker *broker,
 				     semel_error *error);

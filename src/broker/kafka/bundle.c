@@ -44,18 +44,6 @@ static semel_status judge(struct semel_kafka *kafka, rd_kafka_error_t *failure, 
 	return semel_kafka_failed(kafka, err, what, error);
 }
 
-static semel_status await_begin(struct semel_kafka *kafka, semel_error *error)
-{
-	int64_t until_ms = semel_steady_ms(kafka->env) + PATIENT_MS;
-	bool again = false;
-	semel_status status;
-	do
-		status = judge(kafka, kafka->library->init_transactions(kafka->producer, COMMIT_MS),
-			       "take transactions up", &again, error);
-	while (status != SEMEL_OK && again && semel_steady_ms(kafka->env) < until_ms);
-	return status;
-}
-
 static semel_status begin(struct semel_kafka *kafka, semel_error *error)
 {
 	bool again = false;
@@ -65,25 +53,34 @@ static semel_status begin(struct semel_kafka *kafka, semel_error *error)
 	return status;
 }
 
-/* A new producer shuts the old one out, and with it whatever it has left. The old one is asked to
+/* A new producer under this name, which is to shut out those before it. The old one is asked to
  * abort all the same: librdkafka 2.0 may end the process when it is destroyed while it waits for a
  * partition to be added to a transaction. */
-static semel_status restart(struct semel_kafka *kafka, semel_error *error)
+static semel_status take_name(struct semel_kafka *kafka, char *name, semel_error *error)
 {
+	free(kafka->bundle.name);
+	kafka->bundle.name = name;
 	semel_kafka_producer_free(kafka);
 	kafka->window.broken = false;
-	semel_status status = semel_kafka_producer_make(kafka, error);
-	return status == SEMEL_OK ? await_begin(kafka, error) : status;
+	return semel_kafka_producer_make(kafka, error);
 }
 
 semel_status semel_kafka_transact(struct semel_broker *broker, const char *name, semel_error *error)
 {
 	struct semel_kafka *kafka = semel_kafka_of(broker);
-	free(kafka->bundle.name);
-	kafka->bundle.name = semel_kafka_full_name(kafka, name);
-	if (!kafka->bundle.name)
+	semel_status status = SEMEL_OK;
+	bool again = false;
+	char *full = semel_kafka_full_name(kafka, name);
+	if (!full)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for transactions");
-	return restart(kafka, error);
+	if (kafka->bundle.name && strcmp(kafka->bundle.name, full) == 0)
+		free(full); /* it was called before, and goes on */
+	else
+		status = take_name(kafka, full, error);
+	if (status == SEMEL_OK)
+		status = judge(kafka, kafka->library->init_transactions(kafka->producer, COMMIT_MS),
+			       "take transactions up", &again, error);
+	return again ? SEMEL_FULL : status;
 }
 
 /* Others are shown, or sent again, before the last transaction: there will be room for its rest. */

@@ -118,6 +118,7 @@ static unsigned offered, answered, allowed, room;
 static semel_status verdict;
 static semel_status next_verdict; /* of those after the first */
 static semel_status publish_status;
+static unsigned not_ready;     /* for transactions, so many times */
 static bool jammed;            /* it takes the first and never another one */
 static const char *blocked_by; /* NULL: it takes everything */
 
@@ -155,7 +156,10 @@ static const char *blocked(struct semel_broker *broker)
 
 static semel_status transact(struct semel_broker *broker, const char *name, semel_error *error)
 {
-	(void)broker, (void)name, (void)error;
+	(void)broker, (void)name;
+	clock_ms += ticks_ms;
+	if (not_ready > 0 && not_ready--)
+		return semel_error_set(error, SEMEL_FULL, "no coordinator");
 	return SEMEL_OK;
 }
 
@@ -212,6 +216,7 @@ static int set_up_with(bool transactions)
 	marked_low = -1;
 	mark_status = publish_status = SEMEL_OK;
 	apart = jammed = false;
+	not_ready = 0;
 	complete_to = -1;
 	written = 1;
 	room = 8;
@@ -433,6 +438,29 @@ static void leases_are_renewed_while_the_broker_has_no_room(void **state)
 	assert_in_range(renewed, CONFIRM_TIMEOUT_MS / 5000, CONFIRM_TIMEOUT_MS / 1000);
 }
 
+static void leases_are_renewed_while_the_broker_is_not_ready_for_transactions(void **state)
+{
+	(void)state;
+	not_ready = 20;
+	ticks_ms = 1000;
+	step();
+	assert_int_equal(offered, 1);
+	assert_in_range(renewed, 4, 20);
+}
+
+static void a_broker_that_is_not_ready_for_transactions_within_the_limit_is_an_outage(void **state)
+{
+	(void)state;
+	semel_error error = { .status = SEMEL_OK };
+	bool busy = false;
+	not_ready = 1000;
+	ticks_ms = 1000;
+	assert_int_equal(semel_pipeline_step(pipeline, SEMEL_STEP_READ, &busy, &error),
+			 SEMEL_OUTAGE);
+	assert_string_equal(error.text, "no coordinator");
+	assert_int_equal(offered, 0);
+}
+
 static void what_was_answered_is_marked_before_the_connections_are_let_go(void **state)
 {
 	(void)state;
@@ -585,6 +613,12 @@ int main(void)
 			tear_down),
 		cmocka_unit_test_setup_teardown(leases_are_renewed_while_the_broker_has_no_room,
 						set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			leases_are_renewed_while_the_broker_is_not_ready_for_transactions,
+			set_up_transactions, tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_broker_that_is_not_ready_for_transactions_within_the_limit_is_an_outage,
+			set_up_transactions, tear_down),
 		cmocka_unit_test_setup_teardown(
 			what_was_answered_is_marked_before_the_connections_are_let_go, set_up,
 			tear_down),
