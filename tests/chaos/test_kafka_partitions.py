@@ -76,10 +76,13 @@ class Outbox:
         self.semel, self.round, self.stream, self.log = semel, 0, Stream(semel), semel.folder / "relay.log"
         self.more = 0
         self.stream.init()
-        words = ("--source", source, "--first-delay", "100ms", "--delay-max", "1s", "--attempts", "2")
-        words += ("--slot", self.stream.slot) if source == "cdc" else ()
-        with open(self.log, "w") as said:
-            self.relay = semel.spawn("relay", *words, stderr=said)
+        self.words = ("--source", source, "--first-delay", "100ms", "--delay-max", "1s", "--attempts", "2")
+        self.words += ("--slot", self.stream.slot) if source == "cdc" else ()
+        self.start()
+
+    def start(self):
+        with open(self.log, "a") as said:
+            self.relay = self.semel.spawn("relay", *self.words, stderr=said)
 
     def write(self, rounds=1):
         """One event of every aggregate, in one transaction."""
@@ -157,6 +160,11 @@ def test_a_partition_without_a_leader_stops_nobody_else(outboxes, nodes):
             outbox.write()
             outbox.settles(len(lost[outbox]) * (ROUNDS + 1), "it goes on while the node is away")
             outbox.waits_for_its_partition(lost[outbox])
+            assert outbox.semel.stop(outbox.relay) == 0
+            outbox.start()  # another relay has to find it out by itself
+            outbox.write()
+        for outbox in outboxes:
+            outbox.settles(len(lost[outbox]) * (ROUNDS + 2), "a relay that starts meanwhile goes on, too")
     finally:
         nodes[2].start()
     for outbox in outboxes:

@@ -171,6 +171,7 @@ struct semel_kafka_topic {
 	char *full;               /* as it is called at the broker */
 	rd_kafka_topic_t *handle; /* of the producer; NULL: to be made */
 	uint32_t partitions;      /* 0: not known to be there */
+	bool led;                 /* each of them had a leader when it was asked for */
 	int copies, brokers;      /* replicas of the first partition; in the cluster */
 	struct semel_kafka_partition *met;
 	uint32_t met_count;

@@ -124,20 +124,20 @@ static void begin(struct semel_kafka *kafka)
 	repair->until_ms = now_ms + SETTLE_MS;
 }
 
-/* Something is on its way that may still be answered. */
-static bool is_any_sent(const struct semel_kafka *kafka, bool stalled_too)
+/* Something is on its way that will be answered. One that tries a stalled partition may not be. */
+static bool is_any_sent(const struct semel_kafka *kafka)
 {
 	const struct semel_kafka_window *window = &kafka->window;
 	for (uint32_t i = 0; i < window->size; i++)
 		if (window->slots[i].state == SEMEL_KAFKA_SENT &&
-		    (stalled_too || !semel_kafka_is_stalled(kafka, &window->slots[i])))
+		    !semel_kafka_is_stalled(kafka, &window->slots[i]))
 			return true;
 	return false;
 }
 
 static bool is_settled(const struct semel_kafka *kafka)
 {
-	return kafka->library->outq_len(kafka->producer) == 0 || !is_any_sent(kafka, false) ||
+	return kafka->library->outq_len(kafka->producer) == 0 || !is_any_sent(kafka) ||
 	       semel_steady_ms(kafka->env) >= kafka->repair.until_ms;
 }
 
@@ -227,10 +227,13 @@ static semel_status send_group(struct semel_kafka *kafka, size_t size, semel_err
 	return status == SEMEL_FULL ? SEMEL_OK : status;
 }
 
-/* Nobody is suspected any more, and what was offered before the refusal has been sent. */
+/* Nobody is suspected any more, and what was offered before the refusal has been sent; or there was
+ * none, and it was a partition that has stalled. */
 static bool is_repaired(const struct semel_kafka_repair *repair)
 {
-	return repair->suspects == 0 && (!repair->first || repair->first->sequence > repair->end);
+	if (repair->suspects > 0)
+		return false;
+	return repair->group == SIZE_MAX || !repair->first || repair->first->sequence > repair->end;
 }
 
 static semel_status check_progress(const struct semel_kafka *kafka, semel_error *error)
@@ -244,7 +247,7 @@ static semel_status check_progress(const struct semel_kafka *kafka, semel_error 
 static semel_status resend(struct semel_kafka *kafka, semel_error *error)
 {
 	struct semel_kafka_repair *repair = &kafka->repair;
-	if (is_any_sent(kafka, true))
+	if (is_any_sent(kafka))
 		return check_progress(kafka, error);
 	if (note_group(kafka)) {
 		kafka->window.refused_bytes = repair->refused_bytes;

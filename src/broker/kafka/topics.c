@@ -152,6 +152,9 @@ static rd_kafka_resp_err_t take_metadata(const struct rd_kafka_metadata *metadat
 	known->partitions = (uint32_t)topic->partition_cnt;
 	known->copies = topic->partition_cnt > 0 ? topic->partitions[0].replica_cnt : 0;
 	known->brokers = metadata->broker_cnt;
+	known->led = true;
+	for (int i = 0; i < topic->partition_cnt; i++)
+		known->led = known->led && topic->partitions[i].leader >= 0;
 	return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
@@ -372,7 +375,8 @@ static bool leaders_answer(struct semel_kafka *kafka, const struct semel_kafka_t
 }
 
 /* Who is named as a leader may only just be becoming it, and would refuse a batch and take the next
- * (publish.c). A partition whose leader is away for longer is waited for when it is written to. */
+ * (publish.c). Where a topic that was there before has lost one, it is not waited for: see stall.c.
+ */
 static void await_leaders(struct semel_kafka *kafka, const struct semel_kafka_topic *topic)
 {
 	int64_t until_ms = semel_steady_ms(kafka->env) + LEADERS_MS;
@@ -399,12 +403,13 @@ semel_status semel_kafka_topic_need(struct semel_kafka *kafka, const char *name,
 				       name);
 	semel_error why = { 0 };
 	semel_status status = ask(kafka, topic, &err, &why);
-	if (status == SEMEL_OK && topic->partitions == 0)
+	bool missing = status == SEMEL_OK && topic->partitions == 0;
+	if (missing)
 		status = err == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART &&
 					 kafka->settings.create_topics
 				 ? make(kafka, topic, partitions, &why)
 				 : say_refusal(kafka, topic, err, &why);
-	if (status == SEMEL_OK)
+	if (status == SEMEL_OK && (missing || topic->led))
 		await_leaders(kafka, topic);
 	if (status == SEMEL_UNROUTABLE || status == SEMEL_NACKED)
 		semel_kafka_topic_refuse(kafka, topic, status, why.text);

@@ -471,6 +471,23 @@ static void one_that_gives_no_answer_is_set_apart_once_others_have_answered(void
 	assert_outcomes("0", SEMEL_STALLED);
 }
 
+static void who_has_no_answer_yet_stops_nobody_when_another_partition_is_set_apart(void **state)
+{
+	(void)state;
+	played.partitions[1].leader = -1;
+	offer(0, "a1");
+	offer(1, "a3"); /* silent, and not known to be */
+	offer(2, "b2");
+	answer("2", TAKEN);
+	while (outcomes[0] != SEMEL_STALLED)
+		pass(1);
+	assert_outcomes("1", SEMEL_NOT_FINISHED);
+	offer(3, "b2");
+	answer("3", TAKEN);
+	assert_outcomes("3", SEMEL_OK);
+	assert_sent("012|13");
+}
+
 static void where_nobody_of_the_cluster_answers_nothing_is_set_apart(void **state)
 {
 	(void)state;
@@ -517,6 +534,7 @@ int main(void)
 		TEST(what_is_offered_meanwhile_waits_and_a_sibling_of_the_refused_one_is_held),
 		TEST(a_partition_without_a_leader_is_set_apart_and_tried_when_it_has_one),
 		TEST(one_that_gives_no_answer_is_set_apart_once_others_have_answered),
+		TEST(who_has_no_answer_yet_stops_nobody_when_another_partition_is_set_apart),
 		TEST(where_nobody_of_the_cluster_answers_nothing_is_set_apart),
 		TEST(one_that_tries_in_vain_is_tried_less_and_less),
 	};
