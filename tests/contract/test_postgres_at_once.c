@@ -176,6 +176,64 @@ static void an_event_that_is_just_parked_goes_when_the_one_before_it_is_discarde
 	semel_libpq.finish(watcher);
 }
 
+/* ---- parking --------------------------------------------------------------------------------- */
+
+static struct semel_lease lane_of_e2;
+
+static semel_status park_e2(semel_store *store)
+{
+	struct semel_outbox_row row = { .event = store_event("e2", "a"), .seq = 2 };
+	struct semel_mark mark = { .row = &row, .kind = SEMEL_MARK_PARKED };
+	struct semel_mark_batch batch = {
+		.marks = &mark, .count = 1, .now_ms = STORE_NOW, .expires_at_ms = STORE_NOW + 7000
+	};
+	return store->driver->outbox_mark(store, &lane_of_e2, &batch, NULL);
+}
+
+/* Whoever discards the head has the lane, and has not committed yet; the relay, which has read the
+ * row as held, waits for the lane, and then finds nobody to park it behind. */
+static void an_event_is_not_parked_behind_one_that_is_being_discarded(void **state)
+{
+	(void)state;
+	PGconn *person = connect_as_application(), *watcher = connect_as_application();
+	semel_store *store = store_open_one();
+	struct store_relay relay;
+	struct other parker = { .act = park_e2 };
+	semel_libpq.finish(relay_that_parks_e2(watcher));
+	store_relay_open(&relay, store, "r");
+	lane_of_e2 = relay.leases.all[atoi(
+		postgres_ask(watcher, "SELECT lane FROM semel_outbox WHERE id = 'e2'"))];
+	postgres_ask(person, "BEGIN; SELECT 1 FROM semel_lease FOR UPDATE;"
+			     " DELETE FROM semel_outbox_exception");
+	start_other(&parker, watcher);
+	assert_false(atomic_load(&parker.over));
+	postgres_ask(person, "COMMIT");
+	end_other(&parker);
+	assert_answer(watcher, "SELECT string_agg(state, ' ') FROM semel_outbox_exception", "due");
+	store_relay_close(&relay);
+	semel_store_close(store);
+	semel_libpq.finish(person);
+	semel_libpq.finish(watcher);
+}
+
+/* Prune has the lane first, and then the letter; so does whoever decides about the letter. */
+static void a_discard_waits_for_who_has_the_lane_and_neither_fails(void **state)
+{
+	(void)state;
+	PGconn *pruner = connect_as_application(), *watcher = connect_as_application();
+	struct other person = { .act = discard_letter_of_the_relay };
+	semel_libpq.finish(relay_that_parks_e2(watcher));
+	postgres_ask(pruner, "BEGIN; SELECT 1 FROM semel_lease FOR UPDATE");
+	start_other(&person, watcher);
+	assert_false(atomic_load(&person.over));
+	postgres_ask(pruner, "SELECT 1 FROM semel_dead_letter FOR UPDATE; COMMIT");
+	end_other(&person);
+	assert_answer(watcher, "SELECT status FROM semel_dead_letter", "DISCARDED");
+	assert_answer(watcher, "SELECT count(*) FROM semel_outbox_exception", "0");
+	semel_libpq.finish(pruner);
+	semel_libpq.finish(watcher);
+}
+
 /* ---- discard --------------------------------------------------------------------------------- */
 
 static semel_status discard_d1(semel_store *store)
@@ -293,6 +351,8 @@ static const struct CMUnitTest tests[] = {
 	POSTGRES_TEST(a_letter_that_comes_back_while_it_is_pruned_stays_and_leaves_no_claim),
 	POSTGRES_TEST(an_exception_that_has_just_gained_a_follower_is_not_pruned),
 	POSTGRES_TEST(an_event_that_is_just_parked_goes_when_the_one_before_it_is_discarded),
+	POSTGRES_TEST(an_event_is_not_parked_behind_one_that_is_being_discarded),
+	POSTGRES_TEST(a_discard_waits_for_who_has_the_lane_and_neither_fails),
 	POSTGRES_TEST(a_discard_waits_for_a_consumer_that_has_the_hold_and_neither_fails),
 	POSTGRES_TEST(whoever_waited_for_a_hold_or_a_letter_sees_what_became_of_them),
 	POSTGRES_TEST(a_refusal_of_a_row_that_cannot_be_seen_yet_is_marked_once_it_can),

@@ -7,12 +7,13 @@
  *   transaction in its xmin: a row of the run was never updated. Whoever waited for a lock commits
  *   after it was released, and that is after the other one's time was taken. A row without a time
  *   was committed before the server kept any, or so long ago that it has forgotten: it goes first.
- * - A row beyond the stretch may have been committed before one inside. Let the last row that was
- *   looked at be written at w (committed_at: when its INSERT ran). Numbers beyond it are drawn
- *   later, so their commits are later than w, but for the moment between a row's number and its
- *   committed_at, for which we allow SLACK_US. So rows beyond are looked at until w - SLACK_US is
- *   later than every commit of the batch, or there are no more: whatever lies still further was
- *   committed after all that is sent now.
+ * - A row beyond the stretch may have been committed before one inside. Let w be the earliest time
+ * at which one of the last ten rows that were looked at was written (committed_at: when its INSERT
+ *   ran). Numbers beyond them are drawn later, so their commits are later than w, but for the
+ *   moment between a row's number and its committed_at, which are two expressions of one INSERT:
+ *   for that we allow SLACK_US. So rows beyond are looked at until w - SLACK_US is later than every
+ *   commit of the batch, or there are no more: whatever lies still further was committed after all
+ *   that is sent now.
  * - Each aggregate keeps as many rows as it has in the stretch, those that were committed first; so
  *   a batch is never empty, and what is sent is preceded by nothing that is left out. What was left
  *   out stays above the cursor (complete_seq), and is read again.
@@ -26,8 +27,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLACK_US      1000000
-#define ROWS_PER_LOOK 1000
+#define SLACK_US 200000
+#define FEW_ROWS 100 /* of the first look beyond a batch; every further one has four times more */
 
 /* A row of the stretch, or one beyond that may have to go before it. */
 struct candidate {
@@ -106,8 +107,9 @@ static const struct semel_pg_query look_beyond = {
 		     " WHERE o.lane = $1 AND o.seq > $2 ORDER BY o.lane, o.seq LIMIT $4)"
 		     " SELECT e.rows, e.last, e.written, c.seq, c.place, c.aggregate_type, "
 		     "c.aggregate_id"
-		     " FROM (SELECT count(*) AS rows, max(s.seq) AS last, max(" WRITTEN
-		     ") AS written FROM s)"
+		     " FROM (SELECT count(*) AS rows, max(s.seq) AS last, (SELECT min(" WRITTEN
+		     ") FROM (SELECT s.committed_at FROM s ORDER BY s.seq DESC LIMIT 10) AS s) AS "
+		     "written FROM s)"
 		     " AS e LEFT JOIN (SELECT * FROM s WHERE s.status = 'NEW' AND s.place < $3"
 		     " AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception x WHERE x.lane = $1"
 		     " AND x.seq = s.seq)) AS c ON true"
@@ -169,7 +171,7 @@ static semel_status add_beyond(struct candidates *candidates, const PGresult *re
 static semel_status look_further(struct semel_pg_store *store, int32_t lane, int64_t end_seq,
 				 struct candidates *candidates, semel_error *error)
 {
-	int64_t latest = choose(candidates), written = INT64_MIN;
+	int64_t latest = choose(candidates), written = INT64_MIN, rows = FEW_ROWS;
 	bool more = true;
 	semel_status status = SEMEL_OK;
 	while (status == SEMEL_OK && more && written < latest + SLACK_US) {
@@ -178,17 +180,18 @@ static semel_status look_further(struct semel_pg_store *store, int32_t lane, int
 		semel_pg_add_int(&params, lane);
 		semel_pg_add_int(&params, end_seq);
 		semel_pg_add_int(&params, latest);
-		semel_pg_add_int(&params, ROWS_PER_LOOK);
+		semel_pg_add_int(&params, rows);
 		status = semel_pg_run(semel_pg_tx(&store->base), &look_beyond, &params, &result,
 				      error);
 		if (status == SEMEL_OK) {
-			more = semel_pg_int(result, 0, ROWS) == ROWS_PER_LOOK;
+			more = semel_pg_int(result, 0, ROWS) == rows;
 			end_seq = semel_pg_int(result, 0, LAST);
 			written = more ? semel_pg_int(result, 0, WRITTEN_AT) : written;
 			status = add_beyond(candidates, result, error);
 		}
 		semel_pg_clear(result);
 		latest = choose(candidates);
+		rows *= 4;
 	}
 	return status;
 }

@@ -11,6 +11,8 @@
 #include "base/error.h"
 #include "store/rules.h"
 
+#include <string.h>
+
 #define NAMES_BEFORE_TIME                                                                          \
 	"entry_id, scope, event_id, event_type, aggregate_type, aggregate_id, topic, routing_key," \
 	" content_type, headers, headers_bytes, payload, payload_bytes"
@@ -344,6 +346,9 @@ semel_status semel_pg_dead_move(semel_tx tx, const struct semel_dead_entry *entr
 {
 	struct semel_pg_params params = { 0 };
 	semel_status result = semel_pg_demand_transaction(tx, move_entry.what, error);
+	/* As everybody who has to do with a lane and its letters: first the lane. */
+	if (result == SEMEL_OK && strcmp(entry->scope.data, SEMEL_SCOPE_RELAY) == 0)
+		result = semel_pg_lane_lock_of(tx, entry->event.id, error);
 	if (result == SEMEL_OK)
 		result = check_move(tx, entry, status, error);
 	if (result != SEMEL_OK)

@@ -385,6 +385,19 @@ static semel_status take_lane(semel_tx tx, int32_t lane, semel_error *error)
 	return semel_pg_run(tx, &lock_lane, &params, NULL, error);
 }
 
+semel_status semel_pg_lane_lock_of(semel_tx tx, struct semel_text event_id, semel_error *error)
+{
+	struct exception exception = { 0 };
+	struct semel_arena *arena = semel_arena_new(1024);
+	if (arena == NULL)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a dead letter");
+	semel_status status = find_row(tx, event_id, arena, &exception, error);
+	if (status == SEMEL_OK && exception.seq != 0)
+		status = take_lane(tx, exception.lane, error);
+	semel_arena_free(arena);
+	return status;
+}
+
 static semel_status set_back(semel_tx tx, const struct exception *exception, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };

@@ -314,6 +314,8 @@ semel_status semel_pg_outbox_mark_lanes(semel_store *store, struct semel_lane_ma
 					size_t count, semel_error *error);
 semel_status semel_pg_outbox_mark(semel_store *store, struct semel_lease *lease,
 				  const struct semel_mark_batch *batch, semel_error *error);
+/* The lane of an event, if its row is still there, until the end of the transaction. */
+semel_status semel_pg_lane_lock_of(semel_tx tx, struct semel_text event_id, semel_error *error);
 semel_status semel_pg_dead_relay_return(semel_tx tx, const struct semel_dead_entry *entry,
 					bool discard, int64_t now_ms, semel_error *error);
 
