@@ -152,6 +152,18 @@ def test_a_publication_that_leaves_out_events_is_told_polled_around_and_mended_b
     assert stream.arrived() == {"a": list(range(1, 7))}
 
 
+def test_a_publication_that_forbids_marks_ends_the_relay_with_what_mends_it(stream):
+    """The server refuses updates of a table whose publication has a filter that does not suit its key."""
+    stream.semel.sql("ALTER PUBLICATION semel SET TABLE semel_outbox WHERE (aggregate_id <> 'a')")
+    stream.semel.sql("ALTER PUBLICATION semel SET (publish = 'insert, update')")
+    stream.insert(3)
+    relay = stream.start()
+    assert relay.wait(PATIENCE) == 78 and "init --cdc" in relay.log().splitlines()[-1]
+    stream.init()
+    stream.drain()
+    assert sorted(set(stream.arrived()["a"])) == [1, 2, 3]
+
+
 def test_an_outbox_that_had_another_name_for_a_while_is_known_by_its_number(stream):
     relay = stream.start()
     stream.wait_until_read()

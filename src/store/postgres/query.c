@@ -117,6 +117,16 @@ static bool is_without_partition(const char *state, const char *message)
 	       strstr(message, "semel_inbox");
 }
 
+/* A publication that publishes updates and has a filter, or columns, that do not suit the table's
+ * key: the server refuses every mark. */
+static bool is_forbidden_by_publication(const char *message)
+{
+	static const char update[] = "cannot update table \"semel_";
+	static const char remove[] = "cannot delete from table \"semel_";
+	return strncmp(message, update, strlen(update)) == 0 ||
+	       strncmp(message, remove, strlen(remove)) == 0;
+}
+
 bool semel_pg_was_cancelled(const PGresult *result)
 {
 	const char *state = semel_libpq.resultErrorField(result, PG_DIAG_SQLSTATE);
@@ -133,6 +143,10 @@ static const char *advice_for(semel_status status, const char *state, const char
 		       "another)";
 	if (is_without_partition(state, message))
 		return " (CREATE TABLE semel_inbox_other PARTITION OF semel_inbox DEFAULT)";
+	if (is_forbidden_by_publication(message))
+		return " (a publication of updates with a row filter or a column list forbids it: "
+		       "semel --store URL init --cdc mends the one of the change stream; "
+		       "pg_publication_tables lists others)";
 	switch (status) {
 	case SEMEL_NO_SCHEMA: /* a user's statement may lack a table of his own */
 		return strstr(message, "semel_") == NULL
@@ -176,6 +190,8 @@ semel_status semel_pg_error(PGconn *connection, const PGresult *result, const ch
 	semel_status status = is_stale_plan(result, state) ? SEMEL_OUTAGE : status_of(state);
 	if (is_without_partition(state, message))
 		status = SEMEL_NO_SCHEMA;
+	if (is_forbidden_by_publication(message))
+		status = SEMEL_CONFIG;
 	return semel_error_set(error, status, "cannot %s: %s [%s]%s", what, message, state,
 			       advice_for(status, state, message));
 }
