@@ -627,7 +627,7 @@ def stage_model(run):
             run.tally.add(name, PASSED if code == 0 else FAILED, tail(output))
 
 
-MODEL_MIXES = ("postgres+rabbitmq", "postgres+kafka")
+MODEL_MIXES = ("postgres+rabbitmq", "postgres+kafka", "postgres-cdc+kafka")
 
 
 def stage_model_servers(run):
