@@ -227,6 +227,26 @@ def test_fewer_attempts_than_an_event_has_had_give_it_up_at_its_next_failure(sho
     assert (report["pending"], report["parked"]) == (1, 1)
 
 
+def test_consumers_of_other_settings_share_a_scope_and_every_effect_is_there_once(shop):
+    """As in a rolling deployment: claims, holds and dead letters are in the store, and mean the same to both."""
+    earlier = ("--poison", "skip", "--claim", "separate", "--attempts", "2", "--batch", "3")
+    later = ("--order", "strict", "--delay-max", "100ms", "--first-delay", "50ms")
+    children = [shop.spawn(*consumer(*more)[len(ONE):], "--lease", "500ms") for more in (earlier, later)]
+    pairs = [("bad" if number % 10 == 3 else f"{number}", str(number % 8)) for number in range(40)]
+    for word, aggregate in pairs:
+        publish(shop, word, aggregate)
+    shop.ok("relay", "--drain")
+    wait_for(lambda: shop.sql("SELECT (SELECT count(*) FROM effect) + (SELECT count(*) FROM semel_dead_letter)") == [(40,)],
+             what="all that is not dead or parked")
+    mend(shop)
+    shop.ok("dlq", "replay", "--all")
+    wait_for(lambda: len(words(shop)) == 40, what="every effect")
+    for child in children:
+        assert shop.stop(child) == 0
+    assert sorted(words(shop)) == sorted(word for word, _ in pairs)
+    shop.ok("verify")
+
+
 # ---- topics and scopes --------------------------------------------------------------------------
 
 
