@@ -120,7 +120,8 @@ semel_status semel_sqlite_sweep(semel_store *base, const struct semel_lease *lea
 	int64_t count = 0;
 	semel_status status = SEMEL_OK;
 	*found_out = 0;
-	if (now_ms < store->sweep.next_ms || SEMEL_PLANTED("removed-rows-unseen"))
+	if (now_ms < store->sweep.next_ms || SEMEL_PLANTED("removed-rows-unseen") ||
+	    SEMEL_PLANTED("high-water-mark")) /* it would heal what the planted bug loses */
 		return SEMEL_OK;
 	if (store->sweep.after_seq == 0)
 		status = tidy_exceptions(base, error);
