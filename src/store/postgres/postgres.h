@@ -92,7 +92,7 @@ struct semel_pg_store {
 	} horizon;
 	struct { /* of each lane; see sweep.c */
 		int64_t after_seq[SEMEL_PG_LANES];
-		int64_t next_ms[SEMEL_PG_LANES]; /* steady */
+		int64_t began_ms[SEMEL_PG_LANES], next_ms[SEMEL_PG_LANES]; /* steady */
 	} sweep;
 	struct { /* where the last bounded prune stopped; see retention.c */
 		size_t kind;

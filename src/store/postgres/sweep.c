@@ -6,9 +6,10 @@
  *   back to it.
  * - An exception whose row is gone, or was marked by hand: it goes, and the next one of its
  *   aggregate may go. One that is parked behind nobody may go at once.
- * With every renewal of a lease a bounded stretch of its lane is looked at; a round over, the next
- * one begins after a while. Where rows are not marked one by one (relay --marks off), the low mark
- * is all that tells; unmarked_seq remembers how far that goes.
+ * With every renewal of a lease a bounded stretch of its lane is looked at; after a round the next
+ * one begins after a while, which is longer when the round was. Where rows are not marked one by
+ * one (relay --marks off), the low mark is all that tells; unmarked_seq remembers how far that
+ * goes.
  */
 #include "store/postgres/postgres.h"
 
@@ -17,6 +18,7 @@
 
 #define ROWS_PER_STEP 500
 #define REST_MS       10000
+#define REST_TIMES    10 /* and so much longer than the round took: what is kept may be large */
 
 static const struct semel_pg_query look_below = {
 	"look for events below the low mark",
@@ -101,8 +103,9 @@ static semel_status tidy_exceptions(semel_store *store, const struct semel_lease
 /* The round of a lane is over: the next one begins later. */
 static void rest(struct semel_pg_store *store, int32_t lane, int64_t now_ms)
 {
+	int64_t took_ms = now_ms - store->sweep.began_ms[lane];
 	store->sweep.after_seq[lane] = 0;
-	store->sweep.next_ms[lane] = now_ms + REST_MS;
+	store->sweep.next_ms[lane] = now_ms + REST_MS + REST_TIMES * took_ms;
 }
 
 semel_status semel_pg_sweep(struct semel_pg_store *store, const struct semel_lease *lease,
@@ -116,8 +119,10 @@ semel_status semel_pg_sweep(struct semel_pg_store *store, const struct semel_lea
 	*found_out = 0;
 	if (now_ms < store->sweep.next_ms[lane])
 		return SEMEL_OK;
-	if (store->sweep.after_seq[lane] == 0)
+	if (store->sweep.after_seq[lane] == 0) {
+		store->sweep.began_ms[lane] = now_ms;
 		status = tidy_exceptions(&store->base, lease, error);
+	}
 	if (status != SEMEL_OK)
 		return status;
 	semel_pg_add_int(&params, lane);

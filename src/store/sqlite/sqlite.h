@@ -66,7 +66,7 @@ struct semel_sqlite_store {
 	struct semel_sqlite_effects *effects;
 	struct { /* see sweep.c */
 		int64_t after_seq;
-		int64_t next_ms; /* steady */
+		int64_t began_ms, next_ms; /* steady */
 	} sweep;
 	struct { /* where the last bounded prune stopped */
 		int64_t seq;

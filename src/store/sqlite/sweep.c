@@ -16,6 +16,7 @@
 
 #define ROWS_PER_STEP 2000
 #define REST_MS       10000
+#define REST_TIMES    10 /* and so much longer than the round took: what is kept may be large */
 
 static const struct semel_sqlite_query look_below = {
 	SEMEL_SQL_ONCE, "look for events below the low mark",
@@ -123,13 +124,16 @@ semel_status semel_sqlite_sweep(semel_store *base, const struct semel_lease *lea
 	if (now_ms < store->sweep.next_ms || SEMEL_PLANTED("removed-rows-unseen") ||
 	    SEMEL_PLANTED("high-water-mark")) /* it would heal what the planted bug loses */
 		return SEMEL_OK;
-	if (store->sweep.after_seq == 0)
+	if (store->sweep.after_seq == 0) {
+		store->sweep.began_ms = now_ms;
 		status = tidy_exceptions(base, error);
+	}
 	if (status == SEMEL_OK)
 		status = look(base, lease->low_seq, &count, found_out, error);
 	if (status == SEMEL_OK && (count < ROWS_PER_STEP || *found_out != 0)) {
 		store->sweep.after_seq = 0;
-		store->sweep.next_ms = now_ms + REST_MS;
+		store->sweep.next_ms =
+			now_ms + REST_MS + REST_TIMES * (now_ms - store->sweep.began_ms);
 	}
 	return status;
 }
