@@ -595,7 +595,8 @@ def stage_soak(run):
 # that this does not take long.
 MODEL_PLANTS = {
     "follower-left-parked": "", "replay-runs-the-dead": "", "prune-without-lock": "", "verify-trusts-parked": "",
-    "replay-by-lost-copy": "--often lose --often dlq-replay", "two-replays-win": "",
+    "replay-by-lost-copy": "--setting skip --without change --without drop --often lose --often dlq-replay --often replay",
+    "two-replays-win": "--often dlq-replay --without change",
     "from-latest-again": "--often change:0",
     "no-claims-no-letters": "--setting park-key --often change:1",
     "skip-releases-nothing": "--setting park-key --often change:2",
