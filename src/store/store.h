@@ -332,7 +332,7 @@ enum semel_wait_kind {
 	SEMEL_WAIT_PARKED, /* a parked event; not those behind a dead letter that is PENDING */
 	SEMEL_WAIT_HOLD,   /* the head of a hold in RETRY; or in DEAD, without a PENDING letter */
 	SEMEL_WAIT_REPLAY, /* a dead letter that is REPLAYED and not settled, nor parked itself */
-	SEMEL_WAIT_CLAIM   /* a claim that is not finished */
+	SEMEL_WAIT_CLAIM   /* a claim that is not finished, of an event that is not parked */
 };
 
 struct semel_wait {

@@ -171,6 +171,10 @@ static void a_claim_that_is_not_finished_is_told(void **state)
 	store_claim_now(store, busy);
 	store_claim_now(store, store_claim("e2"));
 	assert_string_equal(waits(store), "claim e1 -:- - - ANY\n");
+	bury(store, "e0", "a");
+	hold(store, "order", "a", "e0", SEMEL_HOLD_DEAD);
+	park(store, "e1", "a", "e0"); /* its second copy: it waits like any other */
+	assert_string_equal(waits(store), "");
 	semel_store_close(store);
 }
 

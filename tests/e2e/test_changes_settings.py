@@ -59,7 +59,7 @@ def fail_for_now(shop, *more):
 
 def killed_in_a_call(shop, *more):
     """Its claim stays, and nobody knows whether the call was made."""
-    child = shop.spawn(*caller("cat > in-call; sleep 100", *more))
+    child = shop.spawn(*caller("cat > in-call; exec sleep 100", *more))
     wait_for(lambda: shop.sql("SELECT 1 FROM semel_inbox WHERE status = 'CLAIMED'"), what="a claim")
     os.killpg(child.pid, signal.SIGKILL)
     child.wait()

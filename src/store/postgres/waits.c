@@ -56,8 +56,10 @@ static const struct semel_pg_query replay_waits = {
 static const struct semel_pg_query claim_waits = {
 	"look what is claimed",
 	"SELECT event_id, NULL, NULL, NULL, NULL, NULL, false, NULL, owner, " LEASE_UNTIL
-	", event_id, '' FROM semel_inbox WHERE scope = $1"
+	", event_id, '' FROM semel_inbox AS i WHERE scope = $1"
 	" AND event_id > $2 AND $3::text IS NOT NULL AND status = 'CLAIMED'"
+	" AND NOT EXISTS (SELECT 1 FROM semel_dead_letter AS p WHERE p.scope = i.scope"
+	" AND p.event_id = i.event_id AND p.parked_behind IS NOT NULL)"
 	" ORDER BY event_id LIMIT $4"
 };
 static const struct semel_pg_query any_of_topic = {

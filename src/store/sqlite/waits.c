@@ -41,7 +41,9 @@ static const struct semel_sqlite_query replay_waits = {
 static const struct semel_sqlite_query claim_waits = {
 	SEMEL_SQL_ONCE, "look what is claimed",
 	"SELECT event_id, NULL, NULL, NULL, NULL, NULL, 0, NULL, owner, lease_until"
-	" FROM semel_inbox WHERE scope = ?1 AND status = 'CLAIMED'"
+	" FROM semel_inbox AS i WHERE scope = ?1 AND status = 'CLAIMED'"
+	" AND NOT EXISTS (SELECT 1 FROM semel_dead_letter AS p WHERE p.scope = i.scope"
+	" AND p.event_id = i.event_id AND p.parked_behind IS NOT NULL)"
 };
 static const struct semel_sqlite_query any_of_topic = {
 	SEMEL_SQL_ONCE, "look for claims of a topic",
