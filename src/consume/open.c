@@ -147,20 +147,23 @@ static bool copy_options(struct semel_consumer *consumer, const semel_consumer_o
 }
 
 /* The topics that this scope has read before, as far as the store tells; NULL: none. */
-static const char *const *known_topics(struct semel_consumer *consumer)
+static semel_status read_known_topics(struct semel_consumer *consumer,
+				      const char *const **topics_out, semel_error *error)
 {
 	struct semel_subscription_row *rows = NULL;
 	struct semel_topics topics = { 0 };
 	uint32_t count = 0;
+	semel_status status =
+		semel_subscription_read(consumer->store, consumer->arena, &rows, &count, error);
 
-	if (semel_subscription_read(consumer->store, consumer->arena, &rows, &count, NULL) !=
-	    SEMEL_OK)
-		return NULL;
+	if (status != SEMEL_OK)
+		return status;
 	const struct semel_subscription_row *row =
 		semel_subscription_of(rows, count, consumer->scope.data);
-	if (!row || semel_subscription_topics(row, consumer->arena, &topics, NULL) != SEMEL_OK)
-		return NULL;
-	return topics.names;
+	if (row)
+		status = semel_subscription_topics(row, consumer->arena, &topics, error);
+	*topics_out = topics.names;
+	return status;
 }
 
 static semel_status subscribe(struct semel_consumer *consumer, semel_error *error)
@@ -172,13 +175,17 @@ static semel_status subscribe(struct semel_consumer *consumer, semel_error *erro
 		.prefetch_bytes = consumer->options.prefetch_bytes,
 		.lease_ms = consumer->options.lease_ms,
 		.from_latest = consumer->options.from_latest,
-		.known = consumer->options.from_latest ? known_topics(consumer) : NULL,
 		.total_order = consumer->options.order == SEMEL_ORDER_TOTAL,
 		.delay_max_ms = consumer->options.delay_max_ms,
 		.partitions = consumer->options.partitions,
 		.bind = consumer->bind,
 	};
+	semel_status status = SEMEL_OK;
 
+	if (options.from_latest)
+		status = read_known_topics(consumer, &options.known, error);
+	if (status != SEMEL_OK)
+		return status;
 	return consumer->broker->driver->subscribe(consumer->broker, &options, error);
 }
 

@@ -78,9 +78,25 @@ void semel_kafka_anchor_want(struct semel_kafka_share *share, struct semel_ancho
 	share->unproven = true;
 }
 
+/* A log that loses its end may grow past our offset before the next check: what was settled last
+ * before the disturbance is looked for too, not only what was proven. */
+static void want_last(struct semel_kafka_share *share)
+{
+	bool unproven = share->unproven;
+	if (!share->held || share->proven.offset < 0)
+		return;
+	if (share->wanted_count == 0)
+		share->fresh = share->last;
+	semel_kafka_anchor_want(share, share->proven, false);
+	semel_kafka_anchor_want(share, share->last, false);
+	share->unproven = unproven; /* it is read on meanwhile */
+}
+
 void semel_kafka_anchor_doubt(struct semel_kafka *kafka)
 {
 	int64_t soon_ms = semel_steady_ms(kafka->env) + DOUBT_MS;
+	for (uint32_t i = 0; i < kafka->share_count; i++)
+		want_last(&kafka->shares[i]);
 	if (kafka->check.next_ms > soon_ms)
 		kafka->check.next_ms = soon_ms;
 }
@@ -326,6 +342,7 @@ static semel_status hear_answers(struct semel_kafka *kafka, semel_error *error)
 	semel_status status = SEMEL_OK;
 	rd_kafka_message_t *message;
 	while (status == SEMEL_OK && is_any_asked(kafka) &&
+	       semel_steady_ms(kafka->env) < kafka->check.until_ms &&
 	       (message = kafka->library->consumer_poll(kafka->check.reader, 0)) != NULL) {
 		status = judge(kafka, message, error);
 		kafka->library->message_destroy(message);

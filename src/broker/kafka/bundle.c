@@ -170,12 +170,14 @@ static bool may_join(struct semel_kafka *kafka, const struct semel_kafka_slot *s
 static semel_status send_next(struct semel_kafka *kafka, semel_error *error)
 {
 	struct semel_kafka_bundle *bundle = &kafka->bundle;
-	semel_status status = bundle->begun ? SEMEL_OK : begin(kafka, error);
+	struct semel_kafka_slot *slot = bundle->pending.first;
+	bool held = semel_kafka_is_held(&kafka->window, slot);
+	semel_status status = held || bundle->begun ? SEMEL_OK : begin(kafka, error);
 	if (status != SEMEL_OK)
 		return status;
-	struct semel_kafka_slot *slot = take_first(&bundle->pending);
+	(void)take_first(&bundle->pending);
 	slot->state = SEMEL_KAFKA_SENT;
-	if (semel_kafka_is_held(&kafka->window, slot)) {
+	if (held) {
 		semel_kafka_hold(&kafka->window, slot);
 		return SEMEL_OK;
 	}

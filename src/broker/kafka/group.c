@@ -20,13 +20,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NOTE_AHEAD 1024
-#define AGAIN_MS   500
-#define COMMIT_MS  100
-#define JOIN_MS    3000
-#define WIDEN_MS   1000
-#define RETELL_MS  3000
-#define ANEW_MS    ((int64_t)60 * 60 * 1000)
+#define NOTE_AHEAD   1024
+#define AGAIN_MS     500
+#define COMMIT_MS    100
+#define JOIN_MS      3000
+#define WIDEN_MS     1000
+#define WIDEN_TOPICS 4 /* are looked at in one go */
+#define RETELL_MS    3000
+#define ANEW_MS      ((int64_t)60 * 60 * 1000)
 
 /* ---- commits --------------------------------------------------------------------------------- */
 
@@ -238,9 +239,11 @@ static semel_status take_one(struct semel_kafka *kafka, const rd_kafka_topic_par
 	if (!share)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a partition");
 	share->owner = semel_kafka_owner_of(entry);
-	for (uint32_t i = 0; i < count; i++) {
+	for (uint32_t i = 0; i < count; i++)
 		semel_kafka_anchor_want(share, anchors[i], false);
-		share->last = share->proven = share->fresh = anchors[i];
+	if (count > 0) { /* until they are found, whoever takes it next looks for both */
+		share->proven = anchors[0];
+		share->last = share->fresh = anchors[count - 1];
 	}
 	if (kafka->keeper && share->tier == 0)
 		semel_kafka_anchor_want(share,
@@ -285,8 +288,7 @@ static semel_status hear_assignment(struct semel_kafka *kafka,
 	const struct semel_kafka_library *library = kafka->library;
 	kafka->assigned = true;
 	kafka->retell_ms = semel_steady_ms(kafka->env) + RETELL_MS;
-	semel_status status =
-		semel_kafka_tiers_add(kafka, list, semel_kafka_call_until(kafka), error);
+	semel_status status = semel_kafka_tiers_add(kafka, list, 0, error);
 	if (status == SEMEL_OK)
 		status = take(kafka, list, error);
 	if (status == SEMEL_OK)
@@ -375,6 +377,32 @@ static semel_status hear_rebalance(struct semel_kafka *kafka, rd_kafka_event_t *
 	return give(kafka, error);
 }
 
+static bool is_topic_listed(const rd_kafka_topic_partition_list_t *list, const char *topic)
+{
+	for (int i = 0; i < list->cnt; i++)
+		if (strcmp(list->elems[i].topic, topic) == 0)
+			return true;
+	return false;
+}
+
+/* Partitions of a few topics, and of the next ones with the next call: each topic costs a question
+ * per tier. */
+static void list_next_topics(struct semel_kafka *kafka, rd_kafka_topic_partition_list_t *list)
+{
+	uint32_t topics = 0, at = 0;
+	for (uint32_t n = 0; n < kafka->share_count; n++) {
+		at = (kafka->widened + n) % kafka->share_count;
+		const struct semel_kafka_share *share = &kafka->shares[at];
+		if (!share->held || share->tier != 0)
+			continue;
+		if (!is_topic_listed(list, share->topic) && ++topics > WIDEN_TOPICS)
+			break;
+		kafka->library->topic_partition_list_add(list, share->topic, share->partition);
+	}
+	if (topics > WIDEN_TOPICS)
+		kafka->widened = at;
+}
+
 semel_status semel_kafka_group_widen(struct semel_kafka *kafka, semel_error *error)
 {
 	const struct semel_kafka_library *library = kafka->library;
@@ -382,17 +410,14 @@ semel_status semel_kafka_group_widen(struct semel_kafka *kafka, semel_error *err
 		return SEMEL_OK;
 	rd_kafka_topic_partition_list_t *all = library->topic_partition_list_new(8);
 	rd_kafka_topic_partition_list_t *more = library->topic_partition_list_new(8);
-	for (uint32_t i = 0; i < kafka->share_count; i++)
-		if (kafka->shares[i].held && kafka->shares[i].tier == 0)
-			library->topic_partition_list_add(all, kafka->shares[i].topic,
-							  kafka->shares[i].partition);
+	list_next_topics(kafka, all);
 	semel_status status = SEMEL_OK;
 	if (semel_kafka_tiers_add(kafka, all, semel_steady_ms(kafka->env) + WIDEN_MS, NULL) ==
 	    SEMEL_OK)
 		list_missing(kafka, all, more);
-	if (more->cnt > 0)
-		status = take(kafka, more, error);
-	if (more->cnt > 0 && status == SEMEL_OK)
+	if (more->cnt > 0 && take(kafka, more, NULL) != SEMEL_OK)
+		forget(kafka, more); /* what was read before goes on; the next look tries again */
+	else if (more->cnt > 0)
 		status = check_move(kafka, library->incremental_assign(kafka->consumer, more),
 				    error);
 	library->topic_partition_list_destroy(all);

@@ -292,8 +292,9 @@ struct semel_kafka {
 	int64_t commit_ms;                        /* steady: of the last commit */
 	bool committing;                          /* a commit is under way */
 	int64_t retell_ms;                        /* steady: offsets of retry topics, anew */
-	int64_t commit_again_ms;                  /* steady: not before this, after a failure */
-	uint32_t tiers;                           /* that we write to */
+	uint32_t widened;        /* from this share on retry topics are looked for next */
+	int64_t commit_again_ms; /* steady: not before this, after a failure */
+	uint32_t tiers;          /* that we write to */
 	struct {
 		rd_kafka_t *reader; /* of single records; NULL: not made */
 		rd_kafka_queue_t *queue;
@@ -568,7 +569,7 @@ void semel_kafka_anchor_end(struct semel_kafka *kafka);
 bool semel_kafka_count_partitions(struct semel_kafka *kafka, const char *name, int64_t until_ms,
 				  uint32_t *partitions_out);
 /* Adds, for each partition of a topic in the list, those of its retry topics that come with it:
- * of all retry topics that there are. */
+ * of all retry topics that there are. until_ms 0: each topic has the time of a call. */
 semel_status semel_kafka_tiers_add(struct semel_kafka *kafka, rd_kafka_topic_partition_list_t *list,
 				   int64_t until_ms, semel_error *error);
 /* The partition of the topic with which it comes. */

@@ -375,8 +375,10 @@ semel_status semel_kafka_poll(struct semel_broker *broker, int64_t wait_ms, seme
 	semel_status status = SEMEL_OK;
 	if (kafka->lost)
 		return semel_kafka_health(kafka, error);
-	bool ready =
-		kafka->window.done || kafka->window.broken || semel_kafka_bundle_is_whole(kafka);
+	bool settling = kafka->repair.state == SEMEL_KAFKA_SETTLING ||
+			kafka->bundle.phase != SEMEL_KAFKA_BUNDLE_READY;
+	bool ready = kafka->window.done || (kafka->window.broken && !settling) ||
+		     semel_kafka_bundle_is_whole(kafka);
 	if (wait_ms > SLICE_MS && (kafka->repair.state != SEMEL_KAFKA_SOUND ||
 				   kafka->bundle.phase != SEMEL_KAFKA_BUNDLE_READY))
 		wait_ms = SLICE_MS;

@@ -132,7 +132,9 @@ semel_status semel_kafka_tiers_add(struct semel_kafka *kafka, rd_kafka_topic_par
 	for (int i = 0; i < count && status == SEMEL_OK; i++) {
 		char *topic = is_repeated(list, i) ? NULL : strdup(list->elems[i].topic);
 		if (topic) /* the list may move when it grows */
-			status = add_topic(kafka, list, count, topic, until_ms, error);
+			status = add_topic(kafka, list, count, topic,
+					   until_ms > 0 ? until_ms : semel_kafka_call_until(kafka),
+					   error);
 		free(topic);
 	}
 	return status;
