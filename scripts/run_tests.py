@@ -272,7 +272,7 @@ def tally_junit(tally, path, stage, suffix):
             tally.add(name, PASSED)
 
 
-WORKERS = 4  # most of a test's time it waits, so there may be more than processors
+WORKERS = 6  # most of a test's time it waits, so there may be more than processors
 PYTEST_S = 1800  # for what has come to a stop: on one busy processor the end-to-end tests take ten minutes
 
 
