@@ -13,6 +13,7 @@ from stream import PATIENCE, Stream
 pytestmark = [pytest.mark.anywhere, pytest.mark.only("postgres")]
 ROWS = ("INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload)"
         " SELECT 'order', ?, 'order.changed.v1', n::text FROM generate_series(?, ?) AS n")
+LOOK = "WITH s AS MATERIALIZED (SELECT o.seq, o.status"  # beyond a batch, as the server logs it
 REFUSED_ONCE = {"SEMEL_FAILPOINT": "relay.before-publish:error@1"}
 
 
@@ -131,6 +132,15 @@ def test_an_earlier_commit_beyond_the_end_of_a_batch_goes_first(timed):
     assert arrived(timed) == [*range(10, 210), 1, 2, 3, 300]
     order = [int(payload) for _, aggregate, payload in timed.place.log() if aggregate == "b"]
     assert order == [*range(10, 210), *range(1, 61)]
+
+
+def test_what_lies_beyond_the_batches_of_one_large_transaction_is_looked_at_once(timed, clock):
+    """Its commit is later than all of its rows were written: without a memory, each batch looks at all the rest."""
+    clock.psql(f"ALTER DATABASE {timed.sql('SELECT current_database()')[0][0]} SET log_statement = 'all'")
+    insert(timed, 1, 1000)
+    timed.ok("relay", "--drain", "--window", "32")
+    assert 0 < clock.log.read_text(errors="replace").count(LOOK) < 10
+    assert arrived(timed) == [*range(1, 1001)]
 
 
 def test_savepoints_and_rows_from_before_the_server_kept_times_have_their_place(timed):

@@ -18,6 +18,22 @@
  *   a batch is never empty, and what is sent is preceded by nothing that is left out. What was left
  *   out stays above the cursor (complete_seq), and is read again.
  * - What the next statement sees and this one did not was committed later than all of this.
+ *
+ * All rows of one transaction have the same time, which is later than all of their committed_at: of
+ * a large one each batch would look at all the rest. So what a look has found is remembered for its
+ * lane (semel_pg_proof): beyond from_seq, the last row that was committed before `latest` (at least
+ * the end of the batch), and up to to_seq, where the look has ended, nothing that is still to be
+ * sent was committed before `latest`, the latest commit of what is kept. A later batch that ends in
+ * there, or whose look has come there, and keeps no later commit than that, is not looked beyond:
+ * - What the look saw there was not committed before `latest`, so not before this batch. A row that
+ *   was updated since has a later commit. An exception counts as to be sent: it may return.
+ * - What the look did not see has become visible after a commit of `latest` had: it was committed
+ *   after whatever has that time or an earlier one.
+ * - What lies beyond to_seq was committed after `latest`, as above; or the look has come to the end
+ *   of the table (INT64_MAX), and then it was not seen.
+ * None of it depends on where a batch begins. It is forgotten with the connection, when the numbers
+ * went back (horizon.c: it may be another table), and when a lane is rewound to what was changed by
+ * hand (lease.c).
  */
 #include "store/postgres/postgres.h"
 
@@ -105,16 +121,18 @@ static const struct semel_pg_query look_beyond = {
 	" o.committed_at, " SEMEL_PG_COMMIT_PLACE(
 		"o") " AS place FROM semel_outbox o"
 		     " WHERE o.lane = $1 AND o.seq > $2 ORDER BY o.lane, o.seq LIMIT $4)"
-		     " SELECT e.rows, e.last, e.written, c.seq, c.place, c.aggregate_type, "
-		     "c.aggregate_id"
-		     " FROM (SELECT count(*) AS rows, max(s.seq) AS last, (SELECT min(" WRITTEN
+		     " SELECT e.rows, e.last, e.written, e.earlier, c.seq, c.place, "
+		     "c.aggregate_type, c.aggregate_id"
+		     " FROM (SELECT count(*) AS rows, max(s.seq) AS last, max(s.seq)"
+		     " FILTER (WHERE s.status = 'NEW' AND s.place < $3) AS earlier, "
+		     "(SELECT min(" WRITTEN
 		     ") FROM (SELECT s.committed_at FROM s ORDER BY s.seq DESC LIMIT 10) AS s) AS "
 		     "written FROM s)"
 		     " AS e LEFT JOIN (SELECT * FROM s WHERE s.status = 'NEW' AND s.place < $3"
 		     " AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception x WHERE x.lane = $1"
 		     " AND x.seq = s.seq)) AS c ON true"
 };
-enum { ROWS, LAST, WRITTEN_AT, SEQ, PLACE, TYPE, ID };
+enum { ROWS, LAST, WRITTEN_AT, EARLIER, SEQ, PLACE, TYPE, ID };
 
 static bool add_candidate(struct candidates *candidates, struct candidate candidate)
 {
@@ -167,14 +185,21 @@ static semel_status add_beyond(struct candidates *candidates, const PGresult *re
 	return SEMEL_OK;
 }
 
+bool semel_pg_is_proven(const struct semel_pg_proof *proof, int64_t end_seq, int64_t latest)
+{
+	return end_seq >= proof->from_seq && end_seq < proof->to_seq && latest <= proof->latest;
+}
+
 /* Reads on until nothing that lies further can have been committed before what is kept. */
 static semel_status look_further(struct semel_pg_store *store, int32_t lane, int64_t end_seq,
 				 struct candidates *candidates, semel_error *error)
 {
 	int64_t latest = choose(candidates), written = INT64_MIN, rows = FEW_ROWS;
-	bool more = true;
+	int64_t from_seq = end_seq;
+	struct semel_pg_proof *proof = &store->proofs[lane];
+	bool more = true, proven = semel_pg_is_proven(proof, end_seq, latest);
 	semel_status status = SEMEL_OK;
-	while (status == SEMEL_OK && more && written < latest + SLACK_US) {
+	while (status == SEMEL_OK && more && !proven && written < latest + SLACK_US) {
 		struct semel_pg_params params = { 0 };
 		PGresult *result = NULL;
 		semel_pg_add_int(&params, lane);
@@ -187,12 +212,19 @@ static semel_status look_further(struct semel_pg_store *store, int32_t lane, int
 			more = semel_pg_int(result, 0, ROWS) == rows;
 			end_seq = semel_pg_int(result, 0, LAST);
 			written = more ? semel_pg_int(result, 0, WRITTEN_AT) : written;
+			if (!semel_pg_is_null(result, 0, EARLIER))
+				from_seq = semel_pg_int(result, 0, EARLIER);
 			status = add_beyond(candidates, result, error);
 		}
 		semel_pg_clear(result);
 		latest = choose(candidates);
+		proven = more && semel_pg_is_proven(proof, end_seq, latest);
 		rows *= 4;
 	}
+	if (status == SEMEL_OK && !proven)
+		*proof = (struct semel_pg_proof){ .from_seq = from_seq,
+						  .to_seq = more ? end_seq : INT64_MAX,
+						  .latest = latest };
 	return status;
 }
 

@@ -27,6 +27,7 @@ static void forget(struct semel_pg_store *store)
 	store->horizon.waiting_since_ms = 0;
 	free(store->horizon.suspects);
 	store->horizon.suspects = NULL;
+	memset(store->proofs, 0, sizeof(store->proofs));
 }
 
 void semel_pg_horizon_saw(struct semel_pg_store *store, int64_t drawn_seq)

@@ -243,6 +243,7 @@ static semel_status sweep(semel_store *store, const char *owner, struct semel_le
 	semel_status status = semel_pg_sweep(semel_pg_of(store), lease, &found_seq, error);
 	if (status != SEMEL_OK || found_seq == 0)
 		return status;
+	semel_pg_of(store)->proofs[lease->lane] = (struct semel_pg_proof){ 0 };
 	return update_lease(store, &rewind_lane, owner, lease, &found_seq, error);
 }
 

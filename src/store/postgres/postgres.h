@@ -56,6 +56,12 @@ struct semel_pg_note {
 	uint64_t xid;
 };
 
+/* "Beyond from_seq and up to to_seq, nothing that is still to be sent was committed before latest."
+ * None: to_seq is 0. */
+struct semel_pg_proof {
+	int64_t from_seq, to_seq, latest;
+};
+
 struct semel_pg_bell;    /* what rings while the relay sleeps, in bell.c */
 struct semel_pg_effects; /* the prepared SQL handler, in effect.c */
 
@@ -90,7 +96,8 @@ struct semel_pg_store {
 		char *suspects; /* owned; those who wrote when drawn_seq was suspects_seq */
 		int64_t suspects_seq;
 	} horizon;
-	struct { /* of each lane; see sweep.c */
+	struct semel_pg_proof proofs[SEMEL_PG_LANES]; /* of each lane; see commit_order.c */
+	struct {                                      /* of each lane; see sweep.c */
 		int64_t after_seq[SEMEL_PG_LANES];
 		int64_t began_ms[SEMEL_PG_LANES], next_ms[SEMEL_PG_LANES]; /* steady */
 	} sweep;
@@ -225,6 +232,8 @@ semel_status semel_pg_horizon_tend(struct semel_pg_store *store, semel_error *er
 /* Arranges a batch of the run; full: there may be more rows beyond it. */
 semel_status semel_pg_order_by_commit(struct semel_pg_store *store, int32_t lane, bool full,
 				      struct semel_outbox_batch *batch, semel_error *error);
+/* Does a batch that ends there, with this latest commit, need no look at what lies beyond it? */
+bool semel_pg_is_proven(const struct semel_pg_proof *proof, int64_t end_seq, int64_t latest);
 /* Fills in the rows of the batch that have no more than their numbers; seqs has those. What is not
  * there any more is left out. */
 semel_status semel_pg_outbox_fetch_seqs(struct semel_pg_store *store, int32_t lane,
