@@ -74,9 +74,30 @@ static semel_status take(struct semel_lanes *lanes, semel_store *store, struct s
 			 const struct semel_lease *found, semel_error *error)
 {
 	lane->lease = *found;
+	lane->lease.streamed = lanes->whole;
 	semel_status status = store->driver->lease_take(store, &lane->lease, lanes->owner,
 							semel_lanes_expiry(lanes), error);
 	if (status == SEMEL_OK) {
+		start_reading(lane);
+		lanes->tenure++;
+	}
+	return status;
+}
+
+/* Where the store has gone back to rows that were passed by, the lane is read from there. */
+static semel_status renew(struct semel_lanes *lanes, semel_store *store, struct semel_lane *lane,
+			  semel_error *error)
+{
+	int64_t epoch = lane->lease.epoch;
+	lane->lease.streamed = lanes->whole;
+	semel_status status =
+		store->driver->lease_renew(store, &lane->lease, semel_lanes_expiry(lanes), error);
+	if (status == SEMEL_LEASE_LOST)
+		lose(lanes, lane);
+	if (status == SEMEL_OK && lane->lease.epoch != epoch) {
+		semel_logf(SEMEL_LOG_WARN,
+			   "lane %d has events below its low mark; it is read again from %lld",
+			   lane->lease.lane, (long long)lane->lease.low_seq);
 		start_reading(lane);
 		lanes->tenure++;
 	}
@@ -94,19 +115,7 @@ static semel_status keep(struct semel_lanes *lanes, semel_store *store, struct s
 	/* Nothing is on its way: whatever was read, and passed by, is settled. */
 	if (lane->in_flight == 0 && lane->cursor > lane->lease.low_seq)
 		lane->lease.low_seq = lane->cursor;
-	int64_t epoch = lane->lease.epoch;
-	semel_status status =
-		store->driver->lease_renew(store, &lane->lease, semel_lanes_expiry(lanes), error);
-	if (status == SEMEL_LEASE_LOST)
-		lose(lanes, lane);
-	if (status == SEMEL_OK && lane->lease.epoch != epoch) {
-		semel_logf(SEMEL_LOG_WARN,
-			   "lane %d has events below its low mark; it is read again from %lld",
-			   lane->lease.lane, (long long)lane->lease.low_seq);
-		start_reading(lane);
-		lanes->tenure++;
-	}
-	return status;
+	return renew(lanes, store, lane, error);
 }
 
 static void give(struct semel_lanes *lanes, semel_store *store, struct semel_lane *lane)
@@ -237,12 +246,9 @@ semel_status semel_lanes_renew(struct semel_lanes *lanes, semel_store *store, se
 		struct semel_lane *lane = &lanes->lanes[i];
 		if (!lane->mine)
 			continue;
-		status = store->driver->lease_renew(store, &lane->lease, semel_lanes_expiry(lanes),
-						    error);
-		if (status == SEMEL_LEASE_LOST) {
-			lose(lanes, lane);
+		status = renew(lanes, store, lane, error);
+		if (status == SEMEL_LEASE_LOST)
 			status = SEMEL_OK;
-		}
 	}
 	if (status == SEMEL_OK)
 		lanes->renew_at_ms = steady_ms + lanes->lease_ms / 3;

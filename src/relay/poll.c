@@ -323,7 +323,8 @@ static struct semel_load *hand_out(struct poll *poll)
 		struct semel_lane_look *found = poll->read_looks[poll->read_at];
 		struct semel_load *load = poll->read[poll->read_at++];
 		bool exhausted = is_exhausted(poll, &load->batch);
-		if (load->batch.count > 0)
+		/* Of an older epoch: the lane has gone back since, and is read from there. */
+		if (load->batch.count > 0 && load->epoch == load->lane->lease.epoch)
 			move_cursor(poll, load);
 		found->run = !exhausted && load->batch.count > 0;
 		poll->left = poll->left || (!exhausted && !found->run);

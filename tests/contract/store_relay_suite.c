@@ -189,6 +189,29 @@ static void rows_below_the_low_mark_that_were_never_sent_are_found(void **state)
 	semel_store_close(store);
 }
 
+static void rows_below_the_low_mark_are_not_looked_for_where_they_come_through_a_stream(
+	void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one(), *other = store_open_one();
+	struct store_relay relay;
+	store_publish(store, "e1", "a", "e2", "a", NULL);
+	store_relay_open(&relay, store, "r");
+	store_relay_fetch(&relay, 0);
+	struct semel_lease *lease = store_relay_lease(&relay, 0);
+	int64_t low = relay.rows[1].seq;
+	lease->low_seq = low;
+	assert_ok(store->driver->lease_renew(store, lease, STORE_NOW + 7000, NULL));
+	struct semel_lease heir = store_leases(other).all[lease->lane];
+	heir.streamed = true;
+	assert_ok(other->driver->lease_take(other, &heir, "heir", STORE_NOW + 7000, NULL));
+	assert_int_equal(heir.low_seq, low);
+	assert_int_equal(heir.epoch, lease->epoch + 1);
+	store_relay_close(&relay);
+	semel_store_close(other);
+	semel_store_close(store);
+}
+
 static void a_low_mark_above_every_number_drawn_is_not_believed(void **state)
 {
 	(void)state;
@@ -457,6 +480,8 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_relay_that_lost_its_lane_cannot_mark),
 	cmocka_unit_test(a_published_event_does_not_come_again),
 	cmocka_unit_test(rows_below_the_low_mark_that_were_never_sent_are_found),
+	cmocka_unit_test(
+		rows_below_the_low_mark_are_not_looked_for_where_they_come_through_a_stream),
 	cmocka_unit_test(a_low_mark_above_every_number_drawn_is_not_believed),
 	cmocka_unit_test(marks_touch_the_rows_they_name_and_no_other),
 	cmocka_unit_test(a_refused_event_holds_its_aggregate_and_no_other),

@@ -73,6 +73,54 @@ def test_without_marks_an_orderly_stop_leaves_nothing_to_be_repeated_by_polling(
     assert stream.arrived() == {"a": list(range(1, 1001)), "late": [1]}
 
 
+def low_marks(stream):
+    return stream.semel.sql("SELECT lane, low_seq FROM semel_lease ORDER BY lane")
+
+
+def test_rows_that_a_killed_relay_left_without_marks_do_not_bring_the_next_one_back_to_them(stream):
+    relay = stream.start("--marks", "off", lease="2s")
+    stream.wait_until_read()
+    late = mix.connect(stream.semel.store)  # holds the low marks
+    stream.insert(1, "late", 1, late)
+    stream.insert(50)
+    end = log_end(stream)
+    wait_for(lambda: len(stream.semel.place.log()) == 50, PATIENCE, "the events")
+    wait_for(lambda: is_settled(stream, end), PATIENCE, "the slot to move on")
+    relay.kill()
+    relay.wait()
+    late.commit()
+    late.close()
+    relay = stream.start(lease="2s")
+    stream.insert(1, first=51)
+    wait_for(lambda: max(low for _, low in low_marks(stream)) > 51, PATIENCE, "the low mark to pass the rows")
+    assert stream.semel.stop(relay) == 0
+    assert stream.waiting() == 50, "below the low mark, sent, and not marked"
+    before = low_marks(stream)
+    relay = stream.start(lease="2s")
+    stream.wait_until_read()
+    assert all(now >= then for now, then in zip(low_marks(stream), before))
+    stream.insert(3, first=52)
+    wait_for(lambda: len(stream.semel.place.log()) == 55, PATIENCE, "later events")
+    log = relay.log()
+    assert stream.semel.stop(relay) == 0
+    assert "below its low mark" not in log and log.count("reading the change stream (") == 1
+    assert stream.arrived() == {"a": list(range(1, 55)), "late": [1]}
+
+
+def test_numbers_that_come_from_a_dump_repeat_nothing_that_was_sent_without_marks(stream):
+    """The sequence has another file then, and goes on where it was."""
+    relay = stream.start("--marks", "off")
+    stream.wait_until_read()
+    stream.insert(50)
+    wait_for(lambda: max(low for _, low in low_marks(stream)) >= 50, PATIENCE, "the low mark to pass the rows")
+    assert stream.semel.stop(relay) == 0
+    assert stream.waiting() == 50
+    stream.semel.sql("ALTER SEQUENCE semel_outbox_seq RESTART WITH 51")
+    stream.insert(1, first=51)
+    assert "published 1 event" in stream.semel.ok("relay", "--source", "poll", "--drain")
+    assert stream.arrived() == {"a": list(range(1, 52))}
+
+
 # ---- holes in the publication ----------------------------------------------------------------------------
 
 # What is inserted between the two is not in the stream.

@@ -10,15 +10,26 @@
 
 #define LEASE_COLUMNS "lane, epoch, owner, " SEMEL_PG_MS("expires_at")
 /* A low mark above every number that was drawn is from before the numbers went back: a copy of the
- * tables without their sequence (logical replication copies none). So is one under a sequence that
- * was restarted, however far it has come since: that has another file. Nothing it says is true. */
-#define NUMBERS "pg_relation_filenode('semel_outbox_seq')"
-#define WENT_BACK(low)                                                                             \
-	"(" low " > (SELECT last_value FROM semel_outbox_seq)"                                     \
-	" OR coalesce(numbers <> " NUMBERS ", false))"
-#define TRUE_LOW(low) "CASE WHEN " WENT_BACK(low) " THEN 0 ELSE " low " END"
-#define LOW_SEQ       TRUE_LOW("low_seq")
-#define HIGHER_LOW    "greatest(low_seq, $5)"
+ * tables without their sequence (logical replication copies none). Nothing it says is true. One
+ * under a sequence that has another file may be, too: it was restarted, and has come far since. Or
+ * the tables come from a dump: what was sent without marks is not sent again; the marks tell the
+ * rest. */
+#define NUMBERS           "pg_relation_filenode('semel_outbox_seq')"
+#define IS_ABOVE_ALL(low) low " > (SELECT last_value FROM semel_outbox_seq)"
+#define HAS_OTHER_FILE    "coalesce(numbers <> " NUMBERS ", false)"
+#define WENT_BACK(low)    "(" IS_ABOVE_ALL(low) " OR " HAS_OTHER_FILE ")"
+#define TRUE_LOW(low)                                                                              \
+	"CASE WHEN " IS_ABOVE_ALL(low) " THEN 0 WHEN " HAS_OTHER_FILE " THEN least(" low           \
+				       ", unmarked_seq) ELSE " low " END"
+#define LOW_SEQ    TRUE_LOW("low_seq")
+#define HIGHER_LOW "greatest(low_seq, $5)"
+/* Where the file is not known, a relay of an earlier version may have gone on without marks after
+ * the tables were upgraded. */
+#define TAKEN_UNMARKED                                                                             \
+	"CASE WHEN " IS_ABOVE_ALL(                                                                 \
+		"low_seq") " THEN 0 WHEN numbers IS NULL"                                          \
+			   " THEN greatest(unmarked_seq, low_seq) ELSE unmarked_seq END"
+#define RENEWED_UNMARKED "CASE WHEN " IS_ABOVE_ALL(HIGHER_LOW) " THEN 0 ELSE unmarked_seq END"
 
 static const struct semel_pg_query list_lanes = { "read the leases",
 						  "SELECT " LEASE_COLUMNS ", " LOW_SEQ
@@ -27,7 +38,7 @@ static const struct semel_pg_query list_lanes = { "read the leases",
 static const struct semel_pg_query take_lane = {
 	"take a lane",
 	"UPDATE semel_lease SET owner = $3, epoch = epoch + 1, expires_at = $4::timestamptz,"
-	" low_seq = " LOW_SEQ ", numbers = " NUMBERS
+	" low_seq = " LOW_SEQ ", unmarked_seq = " TAKEN_UNMARKED ", numbers = " NUMBERS
 	" WHERE lane = (SELECT lane FROM semel_lease WHERE lane = $1 AND epoch = $2"
 	" FOR UPDATE SKIP LOCKED) AND epoch = $2 RETURNING " LEASE_COLUMNS
 	", low_seq, pg_current_xact_id()::text::bigint, numbers"
@@ -36,7 +47,7 @@ static const struct semel_pg_query take_lane = {
 static const struct semel_pg_query renew_lane = {
 	"renew a lease",
 	"UPDATE semel_lease SET expires_at = $4::timestamptz, low_seq = " TRUE_LOW(
-		HIGHER_LOW) ", numbers = " NUMBERS
+		HIGHER_LOW) ", unmarked_seq = " RENEWED_UNMARKED ", numbers = " NUMBERS
 			    ", epoch = epoch + " WENT_BACK(
 				    HIGHER_LOW) "::int"
 						" WHERE lane = $1 AND epoch = $2 AND owner = $3 "

@@ -9,11 +9,13 @@
  * With every renewal of a lease a bounded stretch of its lane is looked at; after a round the next
  * one begins after a while, which is longer when the round was. Where rows are not marked one by
  * one (relay --marks off), the low mark is all that tells; unmarked_seq remembers how far that
- * goes.
+ * goes. A row that comes through the change stream comes whatever its number: there only the
+ * exceptions are looked at.
  */
 #include "store/postgres/postgres.h"
 
 #include "base/env.h"
+#include "base/error.h"
 #include "observe/log.h"
 
 #define ROWS_PER_STEP 500
@@ -70,23 +72,35 @@ static semel_status look_for_exceptions(semel_tx tx, int32_t lane, bool *any_out
 	return status;
 }
 
+static semel_status lock_lease(semel_tx tx, const struct semel_lease *lease, semel_error *error)
+{
+	struct semel_pg_params params = { 0 };
+	PGresult *result = NULL;
+	semel_pg_add_int(&params, lease->lane);
+	semel_pg_add_int(&params, lease->epoch);
+	semel_pg_add_string(&params, lease->owner);
+	semel_status status = semel_pg_run(tx, &fence, &params, &result, error);
+	if (status == SEMEL_OK && semel_pg_rows(result) == 0)
+		status = semel_error_set(error, SEMEL_LEASE_LOST,
+					 "lane %d has another owner since epoch %lld",
+					 (int)lease->lane, (long long)lease->epoch);
+	semel_pg_clear(result);
+	return status;
+}
+
 /* Whoever changes the exceptions of a lane has the lock of its lease, and looks after that. */
 static semel_status tidy_exceptions(semel_store *store, const struct semel_lease *lease,
 				    semel_error *error)
 {
 	semel_tx tx = semel_pg_tx(store);
-	struct semel_pg_params params = { 0 };
 	uint64_t gone = 0, freed = 0;
 	bool entered = false, any = false;
 	semel_status status = look_for_exceptions(tx, lease->lane, &any, error);
 	if (status != SEMEL_OK || !any)
 		return status;
 	status = semel_pg_enter(store, &entered, error);
-	semel_pg_add_int(&params, lease->lane);
-	semel_pg_add_int(&params, lease->epoch);
-	semel_pg_add_string(&params, lease->owner);
 	if (status == SEMEL_OK)
-		status = semel_pg_run(tx, &fence, &params, NULL, error);
+		status = lock_lease(tx, lease, error);
 	if (status == SEMEL_OK)
 		status = run_for_lane(tx, &drop_orphans, lease->lane, &gone, error);
 	if (status == SEMEL_OK)
@@ -125,6 +139,10 @@ semel_status semel_pg_sweep(struct semel_pg_store *store, const struct semel_lea
 	}
 	if (status != SEMEL_OK)
 		return status;
+	if (lease->streamed) {
+		rest(store, lane, now_ms);
+		return SEMEL_OK;
+	}
 	semel_pg_add_int(&params, lane);
 	semel_pg_add_int(&params, store->sweep.after_seq[lane]);
 	semel_pg_add_int(&params, lease->low_seq);

@@ -128,7 +128,7 @@ semel_status semel_sqlite_sweep(semel_store *base, const struct semel_lease *lea
 		store->sweep.began_ms = now_ms;
 		status = tidy_exceptions(base, error);
 	}
-	if (status == SEMEL_OK)
+	if (status == SEMEL_OK && !lease->streamed)
 		status = look(base, lease->low_seq, &count, found_out, error);
 	if (status == SEMEL_OK && (count < ROWS_PER_STEP || *found_out != 0)) {
 		store->sweep.after_seq = 0;

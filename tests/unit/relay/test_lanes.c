@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 static struct semel_lease stored;
+static bool asked_streamed;
 
 static int32_t one_lane(semel_store *store)
 {
@@ -37,6 +38,7 @@ static semel_status take(semel_store *store, struct semel_lease *lease, const ch
 			 int64_t expires_at_ms, semel_error *error)
 {
 	(void)store, (void)error;
+	asked_streamed = lease->streamed;
 	stored.epoch++;
 	stored.expires_at_ms = expires_at_ms;
 	strcpy(stored.owner, owner);
@@ -48,6 +50,7 @@ static semel_status renew(semel_store *store, struct semel_lease *lease, int64_t
 			  semel_error *error)
 {
 	(void)store, (void)error;
+	asked_streamed = lease->streamed;
 	stored.expires_at_ms = expires_at_ms;
 	*lease = stored;
 	return SEMEL_OK;
@@ -83,10 +86,59 @@ static void a_relay_that_connects_anew_reads_from_the_low_mark_of_the_store(void
 	semel_lanes_close(&lanes, NULL);
 }
 
+static void a_lane_that_goes_back_while_it_is_only_renewed_is_read_from_there(void **state)
+{
+	(void)state;
+	semel_store store = { .driver = &driver };
+	struct semel_lanes lanes;
+	stored = (struct semel_lease){ .low_seq = 1000 };
+	assert_int_equal(semel_lanes_open(&lanes, &store, semel_env_system(), 5000, NULL),
+			 SEMEL_OK);
+	assert_int_equal(semel_lanes_tend(&lanes, &store, NULL), SEMEL_OK);
+	int64_t tenure = lanes.tenure;
+	lanes.lanes[0].in_flight = 1;
+	stored.low_seq = 900;
+	stored.epoch++;
+	lanes.renew_at_ms = 0;
+	assert_int_equal(semel_lanes_renew(&lanes, &store, NULL), SEMEL_OK);
+	assert_true(lanes.lanes[0].mine);
+	assert_int_equal(lanes.lanes[0].cursor, 900);
+	assert_int_equal(lanes.lanes[0].read_to, 900);
+	assert_true(lanes.tenure > tenure);
+	semel_lanes_close(&lanes, NULL);
+}
+
+static void the_store_is_told_whether_rows_come_through_the_change_stream(void **state)
+{
+	(void)state;
+	semel_store store = { .driver = &driver };
+	for (int whole = 0; whole < 2; whole++) {
+		struct semel_lanes lanes;
+		stored = (struct semel_lease){ 0 };
+		assert_int_equal(semel_lanes_open(&lanes, &store, semel_env_system(), 5000, NULL),
+				 SEMEL_OK);
+		lanes.whole = whole == 1;
+		asked_streamed = !lanes.whole;
+		assert_int_equal(semel_lanes_tend(&lanes, &store, NULL), SEMEL_OK);
+		assert_int_equal(asked_streamed, lanes.whole);
+		asked_streamed = !lanes.whole;
+		lanes.tend_at_ms = 0;
+		assert_int_equal(semel_lanes_tend(&lanes, &store, NULL), SEMEL_OK);
+		assert_int_equal(asked_streamed, lanes.whole);
+		asked_streamed = !lanes.whole;
+		lanes.renew_at_ms = 0;
+		assert_int_equal(semel_lanes_renew(&lanes, &store, NULL), SEMEL_OK);
+		assert_int_equal(asked_streamed, lanes.whole);
+		semel_lanes_close(&lanes, NULL);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_relay_that_connects_anew_reads_from_the_low_mark_of_the_store),
+		cmocka_unit_test(a_lane_that_goes_back_while_it_is_only_renewed_is_read_from_there),
+		cmocka_unit_test(the_store_is_told_whether_rows_come_through_the_change_stream),
 	};
 	return cmocka_run_group_tests_name("relay: lanes", tests, NULL, NULL);
 }

@@ -21,8 +21,8 @@ BEGIN
 	END IF;
 	IF TG_TABLE_NAME = 'semel_outbox' THEN
 		EXECUTE format('DELETE FROM %I.semel_outbox_exception', TG_TABLE_SCHEMA);
-		EXECUTE format('UPDATE %I.semel_lease SET low_seq = 0, epoch = epoch + 1, owner = '''','
-			' expires_at = NULL', TG_TABLE_SCHEMA);
+		EXECUTE format('UPDATE %I.semel_lease SET low_seq = 0, unmarked_seq = 0, epoch = epoch + 1,'
+			' owner = '''', expires_at = NULL', TG_TABLE_SCHEMA);
 	END IF;
 	RETURN NULL;
 END $$;
@@ -55,13 +55,17 @@ FOR EACH STATEMENT EXECUTE FUNCTION semel_put_lanes_back();
 -- ---- numbers that went back -----------------------------------------------------------------------
 
 -- A low mark is true for the sequence that gave the numbers out. One that was restarted, or came from
--- a dump, has another file. NULL: not known, from before this column.
+-- a dump, has another file. NULL: not known, from before this column; whether rows were marked one
+-- by one is not known either.
 ALTER TABLE semel_lease ADD COLUMN numbers oid;
 
 -- Rows at or below it need not be marked one by one (relay --marks off): nothing can be told of them
--- but that they are below the low mark. Whether that was so before this column is not known.
+-- but that they are below the low mark. Whether that was so before this column is not known where
+-- there was a change stream; a relay of the earlier version may still go on there for a while.
 ALTER TABLE semel_lease ADD COLUMN unmarked_seq bigint NOT NULL DEFAULT 0;
 UPDATE semel_lease SET unmarked_seq = low_seq WHERE EXISTS (SELECT 1 FROM semel_slot);
+UPDATE semel_lease SET numbers = pg_relation_filenode('semel_outbox_seq')
+	WHERE NOT EXISTS (SELECT 1 FROM semel_slot);
 
 -- ---- the order of exceptions ----------------------------------------------------------------------
 
