@@ -258,7 +258,7 @@ class Place:
 
     def words(self, words):
         """The relay of a change stream is told so, and has a slot of the test's own, which `init` makes."""
-        if SOURCE == "poll" or "--source" in words or "--store" in words:
+        if SOURCE == "poll" or not {"--source", "--slot", "--store"}.isdisjoint(words):
             return words
         slot = ("--slot", self.store.rpartition("/")[2].partition("?")[0])
         more = {"relay": ("--source", SOURCE, *slot), "init": ("--cdc", *slot)}
