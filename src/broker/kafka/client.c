@@ -62,9 +62,9 @@ static const struct semel_kafka_setting consumer_settings[] = {
 	{ "fetch.error.backoff.ms", "100" },
 };
 
-/* One batch of each partition is all that is needed for one record. */
+/* One batch of each partition is all that is needed for one record. The queue must not be full with
+ * it: then librdkafka waits a second before it fetches again, also from another offset. */
 static const struct semel_kafka_setting reader_settings[] = {
-	{ "queued.min.messages", "1" },
 	{ "max.partition.fetch.bytes", "1024" },
 };
 
