@@ -450,7 +450,7 @@ def stage_outages(run):
 
 
 def stage_checks(run):
-    for name in ("format", "tail", "includes", "words", "api-docs", "changes"):
+    for name in ("format", "tail", "includes", "words", "api-docs", "rows"):
         run.check(f"check {name}", [ROOT / "scripts" / f"check-{name}"])
     words = ["tests/checks", *(["-m", "not slow"] if run.quick else [])]
     run_pytest(run, "checks", words, ROOT / "build-test", PYTEST_S, workers=2)
