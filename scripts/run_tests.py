@@ -10,6 +10,7 @@ import argparse
 import concurrent.futures
 import ctypes
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -273,6 +274,7 @@ def tally_junit(tally, path, stage, suffix):
 
 
 WORKERS = 6  # most of a test's time it waits, so there may be more than processors
+FOLDERS = itertools.count(1)  # pytest empties its folder, so runs side by side have one each
 PYTEST_S = 1800  # for what has come to a stop: on one busy processor the end-to-end tests take ten minutes
 
 
@@ -286,8 +288,8 @@ def run_pytest(run, stage, words, tree, timeout_s, suffix="", extra=None, worker
         "SEMEL_PLANTED": str(tree / "semel-planted"),
         **(extra or {}),
     }
-    folder = run.temporary / re.sub(r"\W", "-", f"pytest{suffix}")
-    folder.mkdir(mode=0o711, exist_ok=True)
+    folder = run.temporary / f"pytest-{next(FOLDERS)}"
+    folder.mkdir(mode=0o711)
     base = ["-q", "-p", "no:cacheprovider", f"--junitxml={record}", f"--basetemp={folder}"]
     if workers:
         base += ["-n", str(workers)]
@@ -403,13 +405,19 @@ def kinds_of(mix):
     return [kind for kind in servers.KINDS if kind in re.split(r"\W", mix)]
 
 
-def run_mix(run, mix, suites, there):
+def run_suite(run, mix, suite, there, workers):
     seconds = os.environ.get("SEMEL_SOAK_SECONDS", "8")
     extra = {**there, "SEMEL_TEST_MIX": mix, "SEMEL_SOAK_SECONDS": seconds}
-    for name, words in suites:
-        started = time.monotonic()
-        run_pytest(run, name, words, ROOT / "build-test", PYTEST_S + int(seconds) * 3, f" on {mix}", extra, WORKERS)
-        print(f"  {name} on {mix} ({time.monotonic() - started:.0f} s)", flush=True)
+    (name, words), started = suite, time.monotonic()
+    run_pytest(run, name, words, ROOT / "build-test", PYTEST_S + int(seconds) * 3, f" on {mix}", extra, workers)
+    print(f"  {name} on {mix} ({time.monotonic() - started:.0f} s)", flush=True)
+
+
+def run_suites(run, suites, there):
+    """Two at a time: while the last test of one comes to its end, the other one goes on."""
+    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
+        for suite in [pool.submit(run_suite, run, mix, suite, there, WORKERS - 2) for mix, suite in suites]:
+            suite.result()
 
 
 def stage_mixes(run):
@@ -425,8 +433,7 @@ def stage_mixes(run):
             run.tally.add(f"{name} on {mix}", SKIPPED, reasons[0])
 
     def job(there):
-        for mix, suites in possible:
-            run_mix(run, mix, suites, there)
+        run_suites(run, [(mix, suite) for mix, suites in possible for suite in suites], there)
 
     started = [kind for kind in kinds if not lacking[kind]]
     if lacking["kafka"] and not servers.what_is_missing([servers.MOCK]):
@@ -639,7 +646,7 @@ def stage_model_servers(run):
     suite = ("sequences", ["tests/chaos/test_model_sequences.py"])
     for mix in MODEL_MIXES:
         names = [f"sequences on {mix}"]
-        with_servers(run, kinds_of(mix), names, lambda there, mix=mix: run_mix(run, mix, [suite], {**there, **chosen}))
+        with_servers(run, kinds_of(mix), names, lambda there, mix=mix: run_suite(run, mix, suite, {**there, **chosen}, WORKERS))
 
 
 # name, function, in the whole run, in `quick`, what it does
