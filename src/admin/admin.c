@@ -51,6 +51,13 @@ static struct semel_token token_of(struct semel_admin *admin,
 	return token;
 }
 
+/* Beside a relay or a consumer there are no tokens, and whoever asks hears no names. */
+static bool may_read(const struct semel_admin *admin, const struct semel_token *token)
+{
+	return admin->token_file ? token->role >= SEMEL_ROLE_READ
+				 : !admin->desk.options.numbers_only;
+}
+
 static bool may(const struct semel_admin *admin, const struct semel_route *route,
 		const struct semel_token *token, struct semel_http_answer *answer)
 {
@@ -147,6 +154,7 @@ static void serve(const struct semel_http_request *request, struct semel_http_an
 	if (!route || !may(admin, route, &token, answer))
 		return;
 	visit.who = token.name;
+	visit.may_read = may_read(admin, &token);
 	visit.arena = semel_arena_new(ARENA_BLOCK);
 	semel_status status =
 		visit.arena ? check_query(route, request, &error)

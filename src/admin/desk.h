@@ -36,6 +36,7 @@ void semel_admin_defaults(struct semel_admin_options *options);
 /* One request. */
 struct semel_visit {
 	const char *who; /* for the audit */
+	bool may_read;   /* a token was given, or none is asked for */
 	struct semel_desk *desk;
 	const struct semel_http_request *request;
 	struct semel_http_answer *answer;

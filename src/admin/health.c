@@ -8,13 +8,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+#define FIRST_LOOK_MS 1000  /* the server waits so long for the first look before it listens */
+#define LOOK_OLD_MS   15000 /* a look that takes longer is an outage */
 
 struct semel_watch {
 	struct semel_desk *desk;
 	struct semel_wake *wake;
 	pthread_t thread;
 	bool runs;
-	pthread_mutex_t lock; /* of what follows */
+	pthread_mutex_t lock;  /* of what follows */
+	pthread_cond_t looked; /* the first look is done */
+	int64_t looked_at_ms;  /* steady: when the last look ended; 0: none did */
+	int64_t started_at_ms; /* steady */
 	struct semel_sight last;
 	int64_t moved_at_ms; /* steady */
 	int64_t held_at_ms;  /* steady: every lane had a relay, or nothing waited */
@@ -36,6 +43,8 @@ static void remember(struct semel_watch *watch, semel_status status, const semel
 	int64_t steady_ms = semel_steady_ms(watch->desk->env);
 
 	pthread_mutex_lock(&watch->lock);
+	watch->looked_at_ms = steady_ms;
+	pthread_cond_broadcast(&watch->looked);
 	watch->reached = status == SEMEL_OK;
 	if (status != SEMEL_OK)
 		snprintf(watch->trouble, sizeof watch->trouble, "%s", error->text);
@@ -98,6 +107,29 @@ static void *keep_looking(void *user)
 	return NULL;
 }
 
+static void init_looked(pthread_cond_t *looked)
+{
+	pthread_condattr_t attributes;
+
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(looked, &attributes);
+	pthread_condattr_destroy(&attributes);
+}
+
+/* So that the first who ask hear of the store, not that nobody has looked yet. */
+static void await_first_look(struct semel_watch *watch)
+{
+	int64_t until_ms = watch->started_at_ms + FIRST_LOOK_MS;
+	struct timespec until = { until_ms / 1000, until_ms % 1000 * 1000000 };
+	int waited = 0;
+
+	pthread_mutex_lock(&watch->lock);
+	while (watch->looked_at_ms == 0 && waited == 0)
+		waited = pthread_cond_timedwait(&watch->looked, &watch->lock, &until);
+	pthread_mutex_unlock(&watch->lock);
+}
+
 semel_status semel_watch_start(struct semel_desk *desk, struct semel_watch **watch_out,
 			       semel_error *error)
 {
@@ -107,8 +139,10 @@ semel_status semel_watch_start(struct semel_desk *desk, struct semel_watch **wat
 	if (!watch)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the health check");
 	watch->desk = desk;
-	watch->moved_at_ms = watch->held_at_ms = semel_steady_ms(desk->env);
+	watch->started_at_ms = semel_steady_ms(desk->env);
+	watch->moved_at_ms = watch->held_at_ms = watch->started_at_ms;
 	pthread_mutex_init(&watch->lock, NULL);
+	init_looked(&watch->looked);
 	semel_status status = semel_wake_new(&watch->wake, error);
 	if (status == SEMEL_OK && pthread_create(&watch->thread, NULL, keep_looking, watch) != 0)
 		status = semel_error_set(error, SEMEL_INTERNAL, "no thread for the health check");
@@ -117,6 +151,7 @@ semel_status semel_watch_start(struct semel_desk *desk, struct semel_watch **wat
 		semel_watch_stop(watch);
 		return status;
 	}
+	await_first_look(watch);
 	*watch_out = watch;
 	return SEMEL_OK;
 }
@@ -130,6 +165,7 @@ void semel_watch_stop(struct semel_watch *watch)
 		pthread_join(watch->thread, NULL);
 	}
 	semel_wake_free(watch->wake);
+	pthread_cond_destroy(&watch->looked);
 	pthread_mutex_destroy(&watch->lock);
 	free(watch);
 }
@@ -145,15 +181,20 @@ semel_status semel_serve_livez(struct semel_visit *visit, semel_error *error)
 
 struct reasons {
 	struct semel_buffer *body;
+	bool in_full;
 	uint32_t count;
 };
 
-static void add_reason(const char *reason, void *user)
+/* The code is for everybody; the sentence may name hosts, users and what a server said. */
+static void add_reason(struct reasons *reasons, const char *code, const char *sentence)
 {
-	struct reasons *reasons = user;
-
 	semel_buffer_string(reasons->body, reasons->count++ ? "," : "");
-	semel_buffer_json(reasons->body, semel_text_of(reason));
+	semel_buffer_json(reasons->body, semel_text_of(reasons->in_full ? sentence : code));
+}
+
+static void add_part(const char *reason, void *user)
+{
+	add_reason(user, "part", reason);
 }
 
 /* Things wait, and the oldest of them for longer than they should. */
@@ -189,7 +230,7 @@ static void explain_stall(struct semel_watch *watch, const struct semel_desk *de
 		 (unsigned long long)watch->last.waiting,
 		 watch->last.waiting == 1 ? " waits" : "s wait", (long long)(age_ms / 1000), still,
 		 lost);
-	add_reason(reason, reasons);
+	add_reason(reasons, "stalled", reason);
 }
 
 static void explain_slot(const struct semel_watch *watch, const struct semel_desk *desk,
@@ -211,33 +252,52 @@ static void explain_slot(const struct semel_watch *watch, const struct semel_des
 			 (unsigned long long)(desk->options.slot_budget >> 20));
 	else
 		return;
-	add_reason(reason, reasons);
+	add_reason(reasons, "slot", reason);
 }
 
-uint32_t semel_reasons_tell(struct semel_desk *desk, struct semel_buffer *text)
+/* Nobody knows more than what the last look has seen; an old one says nothing. */
+static bool explain_silence(const struct semel_watch *watch, const struct semel_desk *desk,
+			    struct reasons *reasons)
+{
+	bool looked = watch->looked_at_ms != 0;
+	int64_t since_ms = looked ? watch->looked_at_ms : watch->started_at_ms;
+	int64_t silent_ms = semel_steady_ms(desk->env) - since_ms;
+	char reason[120];
+
+	if (looked && silent_ms <= LOOK_OLD_MS)
+		return false;
+	snprintf(reason, sizeof reason, "the store has not answered for %lld s",
+		 (long long)(silent_ms / 1000));
+	add_reason(reasons, "store", reason);
+	return true;
+}
+
+uint32_t semel_reasons_tell(struct semel_desk *desk, bool in_full, struct semel_buffer *text)
 {
 	struct semel_watch *watch = desk->watch;
-	struct reasons reasons = { .body = text };
+	struct reasons reasons = { .body = text, .in_full = in_full };
 
 	pthread_mutex_lock(&watch->lock);
-	if (!watch->reached) {
-		add_reason(watch->trouble, &reasons);
+	if (explain_silence(watch, desk, &reasons)) {
+		/* and of the rest nothing is known */
+	} else if (!watch->reached) {
+		add_reason(&reasons, "store", watch->trouble);
 	} else {
 		explain_stall(watch, desk, &reasons);
 		explain_slot(watch, desk, &reasons);
 	}
 	pthread_mutex_unlock(&watch->lock);
 	if (desk->options.reasons)
-		desk->options.reasons(add_reason, &reasons, desk->options.reasons_user);
+		desk->options.reasons(add_part, &reasons, desk->options.reasons_user);
 	return reasons.count;
 }
 
+/* From what the watch has seen: a question costs the store nothing. */
 semel_status semel_serve_readyz(struct semel_visit *visit, semel_error *error)
 {
 	(void)error;
-	semel_watch_look(visit->desk->watch);
 	semel_buffer_string(semel_visit_body(visit), "{\"reasons\":[");
-	uint32_t count = semel_reasons_tell(visit->desk, semel_visit_body(visit));
+	uint32_t count = semel_reasons_tell(visit->desk, visit->may_read, semel_visit_body(visit));
 	semel_buffer_string(semel_visit_body(visit), "]}\n");
 	visit->answer->status = count > 0 ? 503 : 200;
 	return SEMEL_OK;

@@ -18,9 +18,12 @@ struct semel_sight {
 /* Pure: did an event move on between two looks? */
 bool semel_sight_moved(const struct semel_sight *before, const struct semel_sight *now);
 
-/* Every reason not to be ready, as JSON texts with commas between them; how many. */
-uint32_t semel_reasons_tell(struct semel_desk *desk, struct semel_buffer *text);
+/* Every reason not to be ready that the last look gives, as JSON texts with commas between them;
+ * how many. in_full: sentences, which may name hosts and users; else one word each: store, stalled,
+ * slot, part. Waits for neither store nor broker. */
+uint32_t semel_reasons_tell(struct semel_desk *desk, bool in_full, struct semel_buffer *text);
 
+/* Returns after the first look, or after a second. */
 semel_status semel_watch_start(struct semel_desk *desk, struct semel_watch **watch_out,
 			       semel_error *error);
 /* One look now, beside those of its thread. */

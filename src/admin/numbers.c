@@ -202,7 +202,7 @@ static void set_process(struct semel_desk *desk)
 	struct semel_buffer reasons = { 0 };
 	struct semel_series *dropped = semel_series(SEMEL_METRIC_SPANS_DROPPED, NULL, NULL);
 
-	set(SEMEL_METRIC_READY, NULL, NULL, semel_reasons_tell(desk, &reasons) == 0);
+	set(SEMEL_METRIC_READY, NULL, NULL, semel_reasons_tell(desk, false, &reasons) == 0);
 	set(SEMEL_METRIC_BUILD, SEMEL_VERSION, NULL, 1);
 	semel_series_set(dropped, (int64_t)semel_spans_dropped());
 	semel_buffer_free(&reasons);
@@ -242,13 +242,56 @@ static semel_status set_gauges(struct semel_visit *visit, semel_error *error)
 	return status;
 }
 
-/* One at a time: the gauges are the process's, and are taken away before they are set anew. */
-static pthread_mutex_t one_scrape = PTHREAD_MUTEX_INITIALIZER;
+/* One scrape at a time: the gauges are the process's, and are taken away before they are set anew.
+ * Who comes meanwhile gets the last text, or waits for this one: so however many ask, one thread is
+ * at work for them. */
+#define LAST_TEXT_MS 10000
+
+static pthread_mutex_t scrape_lock = PTHREAD_MUTEX_INITIALIZER; /* of what follows */
+static pthread_cond_t scrape_ended = PTHREAD_COND_INITIALIZER;
+static bool scrape_runs;
+static uint64_t scrape_number;
+static struct semel_buffer last_text;
+static int64_t last_text_ms; /* steady; 0: none */
+
+/* True: the answer has it. */
+static bool share_scrape(struct semel_visit *visit)
+{
+	pthread_mutex_lock(&scrape_lock);
+	uint64_t number = scrape_number;
+	bool shared = scrape_runs;
+	bool known = last_text_ms > 0 &&
+		     semel_steady_ms(visit->desk->env) - last_text_ms <= LAST_TEXT_MS;
+	while (shared && !known && number == scrape_number)
+		pthread_cond_wait(&scrape_ended, &scrape_lock);
+	if (shared)
+		semel_buffer_append(semel_visit_body(visit), last_text.data, last_text.length);
+	else
+		scrape_runs = true;
+	pthread_mutex_unlock(&scrape_lock);
+	return shared;
+}
+
+static void end_scrape(struct semel_visit *visit)
+{
+	const struct semel_buffer *body = semel_visit_body(visit);
+
+	pthread_mutex_lock(&scrape_lock);
+	semel_buffer_clear(&last_text);
+	semel_buffer_append(&last_text, body->data, body->length);
+	last_text_ms = semel_steady_ms(visit->desk->env);
+	scrape_runs = false;
+	scrape_number++;
+	pthread_cond_broadcast(&scrape_ended);
+	pthread_mutex_unlock(&scrape_lock);
+}
 
 /* Without the store the gauges are gone; what this process counted is still worth seeing. */
 semel_status semel_serve_metrics(struct semel_visit *visit, semel_error *error)
 {
-	pthread_mutex_lock(&one_scrape);
+	visit->answer->content_type = "text/plain; version=0.0.4; charset=utf-8";
+	if (share_scrape(visit))
+		return SEMEL_OK;
 	semel_status status = set_gauges(visit, error);
 	while (visit->pooled && semel_status_class(status) == SEMEL_CLASS_OUTAGE) {
 		semel_visit_end(visit, false); /* it was cut since it was used last */
@@ -258,8 +301,7 @@ semel_status semel_serve_metrics(struct semel_visit *visit, semel_error *error)
 	set_process(visit->desk);
 	if (status != SEMEL_OK)
 		semel_visit_end(visit, false);
-	visit->answer->content_type = "text/plain; version=0.0.4; charset=utf-8";
 	semel_metrics_render(semel_visit_body(visit));
-	pthread_mutex_unlock(&one_scrape);
+	end_scrape(visit);
 	return SEMEL_OK;
 }

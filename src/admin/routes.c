@@ -176,7 +176,8 @@ const struct semel_route semel_routes[] = {
 	  .serve = semel_serve_readyz,
 	  .answer = "Ready",
 	  .summary = "Whether events move",
-	  .is_number = true },
+	  .is_number = true,
+	  .is_quick = true },
 };
 const size_t semel_route_count = sizeof semel_routes / sizeof *semel_routes;
 

@@ -121,7 +121,7 @@ static void look(struct semel_sights *sights)
 	tell_process(text);
 	tell_subscriptions(sights, &visit, text);
 	semel_buffer_string(text, "\"reasons\":[");
-	(void)semel_reasons_tell(sights->desk, text);
+	(void)semel_reasons_tell(sights->desk, true, text);
 	semel_buffer_string(text, "]}");
 	semel_visit_end(&visit, reached);
 }

@@ -215,7 +215,7 @@ def test_an_idle_system_is_ready_and_a_stuck_one_is_not(shop):
     assert reason.startswith("1 event waits")
     assert server.json("/livez") == {"alive": True}
     relay(shop)
-    assert server.json("/readyz") == {"reasons": []}
+    wait_for(lambda: json.loads(server.ask("/readyz")[2]) == {"reasons": []}, what="green")
 
 
 def test_without_a_store_it_lives_is_not_ready_and_says_why(bare):
@@ -226,7 +226,7 @@ def test_without_a_store_it_lives_is_not_ready_and_says_why(bare):
     assert server.problem(503, "/api/admin/dlq") in ("no-schema", "outage")
     assert server.ask("/metrics")[0] == 200
     bare.ok("init")
-    assert server.json("/readyz") == {"reasons": []}
+    wait_for(lambda: json.loads(server.ask("/readyz")[2]) == {"reasons": []}, what="green")
 
 
 def test_every_answer_keeps_a_browser_from_guessing_and_framing(server):
