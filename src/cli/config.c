@@ -11,6 +11,7 @@
 #include "base/time.h"
 #include "cli/admin_options.h"
 #include "cli/delivery_options.h"
+#include "cli/yaml_bounds.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -532,6 +533,40 @@ static semel_status read_document(struct reading *reading, yaml_parser_t *parser
 	return status == SEMEL_OK && root ? refuse_more(reading, parser) : status;
 }
 
+static semel_status read_text(struct reading *reading, struct semel_text text)
+{
+	struct semel_yaml_problem problem = semel_yaml_check(text);
+	if (problem.what)
+		return complain(reading, problem.line, "%s%s%s",
+				problem.is_bound ? "" : "not YAML: ", problem.what,
+				problem.is_bound ? " (nothing of the file is read)" : "");
+	yaml_parser_t parser;
+	if (!yaml_parser_initialize(&parser))
+		return no_memory(reading->error);
+	yaml_parser_set_input_string(&parser, (const unsigned char *)text.data, text.length);
+	semel_status status = read_document(reading, &parser);
+	yaml_parser_delete(&parser);
+	return status;
+}
+
+/* One byte beyond the bound is enough to know. */
+static semel_status read_bytes(struct reading *reading, FILE *file, struct semel_buffer *bytes)
+{
+	char chunk[4096];
+	size_t got = 0;
+	while (bytes->length <= SEMEL_YAML_SIZE_MAX &&
+	       (got = fread(chunk, 1, sizeof chunk, file)) > 0)
+		semel_buffer_append(bytes, chunk, got);
+	if (ferror(file))
+		return semel_error_set(reading->error, SEMEL_CONFIG,
+				       "cannot read the config file %s: %s", reading->path,
+				       strerror(errno));
+	if (bytes->length > SEMEL_YAML_SIZE_MAX)
+		return semel_error_set(reading->error, SEMEL_CONFIG,
+				       "the config file %s is larger than 1 MiB", reading->path);
+	return bytes->failed ? no_memory(reading->error) : SEMEL_OK;
+}
+
 static semel_status read_file(struct reading *reading)
 {
 	FILE *file = fopen(reading->path, "re");
@@ -539,23 +574,18 @@ static semel_status read_file(struct reading *reading)
 		return semel_error_set(reading->error, SEMEL_CONFIG,
 				       "cannot read the config file %s: %s", reading->path,
 				       strerror(errno));
-	yaml_parser_t parser;
-	semel_status status = SEMEL_OK;
-	if (!yaml_parser_initialize(&parser)) {
-		status = no_memory(reading->error);
-		goto close_file;
-	}
-	yaml_parser_set_input_file(&parser, file);
-	status = read_document(reading, &parser);
-	yaml_parser_delete(&parser);
-
-close_file:
+	struct semel_buffer bytes = { 0 };
+	semel_status status = read_bytes(reading, file, &bytes);
 	fclose(file);
+	if (status == SEMEL_OK)
+		status = read_text(reading, semel_buffer_text(&bytes));
+	semel_buffer_free(&bytes);
 	return status;
 }
 
-semel_status semel_config_read(const char *path, struct semel_config **config_out,
-			       semel_error *error)
+/* With the text of the file, or by reading it; data NULL: by reading it, if there is a path. */
+static semel_status read_config(const char *path, struct semel_text text,
+				struct semel_config **config_out, semel_error *error)
 {
 	*config_out = NULL;
 	struct semel_config *config = calloc(1, sizeof *config);
@@ -565,13 +595,29 @@ semel_status semel_config_read(const char *path, struct semel_config **config_ou
 	struct reading reading = { .path = path, .config = config, .error = error };
 	semel_status status = SEMEL_OK;
 	if (path)
-		status = (config->path = strdup(path)) ? read_file(&reading) : no_memory(error);
+		config->path = strdup(path);
+	if (path && !config->path)
+		status = no_memory(error);
+	else if (path)
+		status = text.data ? read_text(&reading, text) : read_file(&reading);
 	if (status != SEMEL_OK) {
 		semel_config_free(config);
 		return status;
 	}
 	*config_out = config;
 	return SEMEL_OK;
+}
+
+semel_status semel_config_read(const char *path, struct semel_config **config_out,
+			       semel_error *error)
+{
+	return read_config(path, (struct semel_text){ NULL, 0 }, config_out, error);
+}
+
+semel_status semel_config_parse(const char *name, struct semel_text text,
+				struct semel_config **config_out, semel_error *error)
+{
+	return read_config(name, text, config_out, error);
 }
 
 semel_status semel_config_fill(const struct semel_section *section, struct semel_args *args,

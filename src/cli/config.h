@@ -49,6 +49,9 @@ extern const struct semel_option semel_retention_rows[];
 /* path NULL: the defaults. CONFIG, with file, line and the nearest right key. */
 semel_status semel_config_read(const char *path, struct semel_config **config_out,
 			       semel_error *error);
+/* The same of a text that is already there; name stands in complaints. */
+semel_status semel_config_parse(const char *name, struct semel_text text,
+				struct semel_config **config_out, semel_error *error);
 /* Gives the section's settings to args as far as the command line is silent. */
 semel_status semel_config_fill(const struct semel_section *section, struct semel_args *args,
 			       semel_error *error);

@@ -176,6 +176,75 @@ static void what_is_no_yaml_is_refused_with_its_line(void **state)
 	assert_refused("store: sqlite:a\n---\nbroker: local:b\n", 3, "second document");
 }
 
+/* Before there were bounds, 200 kB of brackets took a minute. */
+static void what_is_nested_too_deep_is_refused_where_that_begins(void **state)
+{
+	(void)state;
+	static const char *const openings[] = { "[", "{ a: ", "[?" };
+	char *text = malloc(200100);
+	assert_non_null(text);
+	for (size_t i = 0; i < sizeof openings / sizeof *openings; i++) {
+		size_t length = (size_t)sprintf(text, "store: sqlite:a\nrelay: ");
+		while (length < 200000)
+			length += (size_t)sprintf(text + length, "%s", openings[i]);
+		assert_refused(text, 2, "deeper than 32 levels");
+	}
+	free(text);
+	/* map, and 31 lists: it is told what is wrong with it, not how deep it is */
+	assert_refused("relay: [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]\n", 1,
+		       "keys with values");
+	assert_refused("relay: [[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]\n",
+		       1, "deeper than 32 levels");
+}
+
+/* A list of so many pieces below relay, a piece per line. */
+static void assert_list_refused(const char *piece, size_t count, int line, const char *part)
+{
+	char *text = malloc(32 + count * (strlen(piece) + 16));
+	assert_non_null(text);
+	size_t length = (size_t)sprintf(text, "relay:\n");
+	for (size_t i = 0; i < count; i++) {
+		length += (size_t)sprintf(text + length, "- ");
+		length += (size_t)sprintf(text + length, "%s%zu x\n", piece, i);
+	}
+	assert_refused(text, line, part);
+	free(text);
+}
+
+static void too_many_values_or_anchors_or_too_long_ones_are_refused(void **state)
+{
+	(void)state;
+	assert_list_refused("x", 19990, 2, "keys with values");
+	assert_list_refused("x", 20001, 19999, "more than 20000 values");
+	assert_list_refused("&a", 500, 2, "keys with values");
+	assert_list_refused("&a", 501, 502, "more than 500 anchors");
+	char *text = malloc(70000);
+	assert_non_null(text);
+	size_t length = (size_t)sprintf(text, "\nstore: ");
+	memset(text + length, 'x', 65537);
+	text[length + 65537] = '\0';
+	assert_refused(text, 2, "longer than 64 KiB");
+	text[length + 65536] = '\0';
+	assert_refused(text, 2, "\"xxx");
+	free(text);
+}
+
+static void a_file_that_is_too_large_is_refused(void **state)
+{
+	(void)state;
+	size_t size = (size_t)1024 * 1024;
+	char *text = malloc(size + 2);
+	assert_non_null(text);
+	memset(text, '#', size + 1);
+	text[size] = '\0';
+	assert_int_equal(read_text(text), SEMEL_OK);
+	text[size] = '#';
+	text[size + 1] = '\0';
+	assert_int_equal(read_text(text), SEMEL_CONFIG);
+	assert_non_null(strstr(error.text, "larger than 1 MiB"));
+	free(text);
+}
+
 static void a_file_that_is_not_there_is_named(void **state)
 {
 	(void)state;
@@ -221,6 +290,9 @@ int main(void)
 		cmocka_unit_test(a_subscription_has_one_handler_and_a_scope_of_its_own),
 		cmocka_unit_test(a_key_given_twice_is_refused),
 		cmocka_unit_test(what_is_no_yaml_is_refused_with_its_line),
+		cmocka_unit_test(what_is_nested_too_deep_is_refused_where_that_begins),
+		cmocka_unit_test(too_many_values_or_anchors_or_too_long_ones_are_refused),
+		cmocka_unit_test(a_file_that_is_too_large_is_refused),
 		cmocka_unit_test(a_file_that_is_not_there_is_named),
 		cmocka_unit_test(settings_of_a_section_become_defaults_of_its_options),
 	};
