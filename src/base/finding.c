@@ -23,6 +23,7 @@ static const struct {
 	[SEMEL_CHECK_STORE_SCHEMA] = { "store-schema", "Semel's tables are those of this program" },
 	[SEMEL_CHECK_STORE_RIGHTS] = { "store-rights", "this user may do what relay and consumers "
 						       "do" },
+	[SEMEL_CHECK_STORE_FILES] = { "store-files", "other users cannot open its files" },
 	[SEMEL_CHECK_STORE_SETTINGS] = { "store-settings", "what is committed survives a crash" },
 	[SEMEL_CHECK_STORE_CLOCK] = { "store-clock", "its clock and ours agree" },
 	[SEMEL_CHECK_STORE_TRANSACTIONS] = { "store-transactions",
@@ -41,6 +42,7 @@ static const struct {
 	[SEMEL_CHECK_BROKER_VERSION] = { "broker-version", "its version is one that is "
 							   "supported" },
 	[SEMEL_CHECK_BROKER_RIGHTS] = { "broker-rights", "this user may use it" },
+	[SEMEL_CHECK_BROKER_FILES] = { "broker-files", "other users cannot open its files" },
 	[SEMEL_CHECK_BROKER_ALARM] = { "broker-alarm", "it takes events" },
 	[SEMEL_CHECK_BROKER_DISK] = { "broker-disk", "there is room on its disk" },
 	[SEMEL_CHECK_TOPOLOGY] = { "topology", "queues and topics are there, durable, and of the "

@@ -9,12 +9,12 @@
 #include "base/sqlite_file.h"
 
 #include "base/error.h"
+#include "base/sqlite_access.h"
 
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 
 #define CACHE_KIB 1000 /* a batch fits; more made nothing quicker, only the process larger */
@@ -25,13 +25,6 @@ struct checkpoints {
 	int attempted; /* length of the log at the last attempt, so that a reader who pins the log
 			* does not cost an attempt per commit */
 };
-
-/* A name that SQLite would read in its own way (":memory:", "file:…") is made a plain path. */
-static char *plain_path(const char *path)
-{
-	bool special = path[0] == ':' || strncmp(path, "file:", 5) == 0;
-	return sqlite3_mprintf("%s%s", special ? "./" : "", path);
-}
 
 static bool is_space_missing(int system_errno)
 {
@@ -201,31 +194,6 @@ static semel_status watch_log(sqlite3 *db, int pages, semel_error *error)
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-static semel_status look_at_file(const struct semel_sqlite_open *how, bool *empty_out,
-				 semel_error *error)
-{
-	struct stat file;
-	*empty_out = false;
-	if (stat(how->path, &file) != 0) {
-		if (errno != ENOENT)
-			return semel_error_set(error, SEMEL_OUTAGE, "cannot open the %s %s: %s",
-					       how->what, how->path, strerror(errno));
-		*empty_out = true;
-		if (how->create)
-			return SEMEL_OK;
-		return semel_error_set(error, SEMEL_OUTAGE,
-				       "cannot open the %s %s: there is no such file (name the "
-				       "right one, or make it with: semel init)",
-				       how->what, how->path);
-	}
-	if (S_ISDIR(file.st_mode))
-		return semel_error_set(error, SEMEL_NOT_A_DATABASE,
-				       "cannot open the %s %s: it is a folder (name a file in it)",
-				       how->what, how->path);
-	*empty_out = file.st_size == 0;
-	return SEMEL_OK;
-}
-
 static semel_status error_of_opening(sqlite3 *db, int code, const struct semel_sqlite_open *how,
 				     semel_error *error)
 {
@@ -292,16 +260,15 @@ semel_status semel_sqlite_open(const struct semel_sqlite_open *how, sqlite3 **db
 		return semel_error_set(error, SEMEL_CONFIG,
 				       "the %s's URL names no file (write one behind the colon)",
 				       how->what);
+	char *path = NULL;
 	bool empty = false;
-	semel_status status = look_at_file(how, &empty, error);
+	semel_status status = semel_sqlite_file_prepare(how, &path, &empty, error);
 	if (status != SEMEL_OK)
 		return status;
 
-	char *path = plain_path(how->path);
-	if (path == NULL)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+	/* The path has no links any more: whatever is put in its place meanwhile is refused. */
 	int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE |
-		    (how->create ? SQLITE_OPEN_CREATE : 0);
+		    SQLITE_OPEN_NOFOLLOW;
 	sqlite3 *db = NULL;
 	int code = sqlite3_open_v2(path, &db, flags, NULL);
 	if (db != NULL)
@@ -313,12 +280,12 @@ semel_status semel_sqlite_open(const struct semel_sqlite_open *how, sqlite3 **db
 	status = settle_in(db, how, empty, error);
 	if (status != SEMEL_OK)
 		goto close_db;
-	sqlite3_free(path);
+	free(path);
 	*db_out = db;
 	return SEMEL_OK;
 
 close_db:
-	sqlite3_free(path);
+	free(path);
 	semel_sqlite_close(db);
 	return status;
 }

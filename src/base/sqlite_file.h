@@ -18,11 +18,13 @@
 #include <sqlite3.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 struct semel_sqlite_open {
 	const char *path;
 	const char *what;        /* for messages: "store", "broker" */
 	bool create;             /* make the file, in WAL mode, when it is missing */
+	mode_t mode;             /* of a file that is made; 0: its owner alone */
 	int checkpoint_pages;    /* checkpoint when the log has this many pages after a commit */
 	int64_t busy_timeout_ms; /* how long to wait for somebody else's lock */
 };

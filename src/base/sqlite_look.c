@@ -2,6 +2,7 @@
 #include "base/sqlite_look.h"
 
 #include "base/error.h"
+#include "base/sqlite_access.h"
 #include "base/sqlite_file.h"
 
 #include <stdio.h>
@@ -29,9 +30,21 @@ static void look_at_log(const char *path, enum semel_check check,
 			       "then");
 }
 
-void semel_sqlite_look(sqlite3 *db, const char *path, const struct semel_sqlite_checks *checks,
+/* The URL was checked when the file was opened. */
+static void look_at_files(sqlite3 *db, const struct semel_url *url, enum semel_check check,
+			  const struct semel_examination *examination)
+{
+	mode_t mode = SEMEL_FILE_MODE;
+	const char *path = sqlite3_db_filename(db, "main");
+	(void)semel_sqlite_mode_of(url, &mode, NULL);
+	semel_sqlite_files_examine(path == NULL ? url->path : path, mode, check, examination);
+}
+
+void semel_sqlite_look(sqlite3 *db, const struct semel_url *url,
+		       const struct semel_sqlite_checks *checks,
 		       const struct semel_examination *examination)
 {
+	const char *path = url->path;
 	char text[512];
 
 	sqlite3_busy_timeout(db, LOCK_MS);
@@ -54,5 +67,6 @@ void semel_sqlite_look(sqlite3 *db, const char *path, const struct semel_sqlite_
 		(void)semel_sqlite_error(db, code, "write", &error);
 		semel_examination_failed(examination, checks->rights, &error);
 	}
+	look_at_files(db, url, checks->files, examination);
 	semel_examination_disk(examination, checks->disk, path);
 }

@@ -4,16 +4,18 @@
 #define SEMEL_BASE_SQLITE_LOOK_H
 
 #include "base/finding.h"
+#include "base/url.h"
 
 #include <sqlite3.h>
 
 /* Under which checks it is told. */
 struct semel_sqlite_checks {
-	enum semel_check rights, lock, disk;
+	enum semel_check rights, files, lock, disk;
 };
 
 /* Takes the write lock for a moment, and changes nothing. */
-void semel_sqlite_look(sqlite3 *db, const char *path, const struct semel_sqlite_checks *checks,
+void semel_sqlite_look(sqlite3 *db, const struct semel_url *url,
+		       const struct semel_sqlite_checks *checks,
 		       const struct semel_examination *examination);
 
 #endif

@@ -38,6 +38,7 @@ semel_status semel_local_examine(const struct semel_url *url,
 				 const struct semel_examination *examination)
 {
 	static const struct semel_sqlite_checks checks = { SEMEL_CHECK_BROKER_RIGHTS,
+							   SEMEL_CHECK_BROKER_FILES,
 							   SEMEL_CHECK_BROKER_ALARM,
 							   SEMEL_CHECK_BROKER_DISK };
 	struct semel_broker *broker = NULL;
@@ -53,7 +54,8 @@ semel_status semel_local_examine(const struct semel_url *url,
 	}
 	struct semel_local *local = semel_local_of(broker);
 	semel_examination_fine(examination, SEMEL_CHECK_BROKER_REACHED, "%s", local->path);
-	semel_sqlite_look(local->db, local->path, &checks, examination);
+	semel_sqlite_look(local->db, url, &checks, examination);
+	semel_local_turn_examine(local, examination);
 	broker->driver->close(broker);
 	return SEMEL_OK;
 }

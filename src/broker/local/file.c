@@ -92,6 +92,7 @@ semel_status semel_local_file_open(struct semel_local *local, semel_error *error
 		.path = local->path,
 		.what = "broker",
 		.create = true,
+		.mode = local->settings.mode,
 		.checkpoint_pages = CHECKPOINT_PAGES,
 		.busy_timeout_ms = local->settings.busy_timeout_ms,
 	};

@@ -4,6 +4,7 @@
 #include "broker/local/local.h"
 
 #include "base/error.h"
+#include "base/sqlite_access.h"
 #include "broker/local/driver.h"
 
 #include <stdlib.h>
@@ -17,7 +18,7 @@ static semel_status read_settings(const struct semel_url *url,
 				  struct semel_local_settings *settings, semel_error *error)
 {
 	static const char *const known[] = { "partitions", "max-message", "max-length",
-					     "busy-timeout" };
+					     "busy-timeout", "mode" };
 	const struct semel_range ranges[] = {
 		{ 1, SEMEL_LOCAL_PARTITIONS_MAX, PARTITIONS },
 		{ 1, INT32_MAX, MESSAGE_MAX },
@@ -26,8 +27,11 @@ static semel_status read_settings(const struct semel_url *url,
 	};
 	int64_t *const values[] = { &settings->partitions, &settings->message_max,
 				    &settings->length_max, &settings->busy_timeout_ms };
-	const size_t count = sizeof(known) / sizeof(known[0]);
-	semel_status status = semel_url_check_params(url, known, count, error);
+	const size_t count = sizeof(ranges) / sizeof(ranges[0]);
+	semel_status status =
+		semel_url_check_params(url, known, sizeof(known) / sizeof(known[0]), error);
+	if (status == SEMEL_OK)
+		status = semel_sqlite_mode_of(url, &settings->mode, error);
 	for (size_t i = 0; i < count && status == SEMEL_OK; i++)
 		status = semel_url_param_int(url, known[i], ranges[i], values[i], error);
 	settings->partitions_named = semel_url_param(url, "partitions") != NULL;

@@ -31,6 +31,7 @@ struct semel_local_settings {
 	int64_t message_max; /* bytes of payload and headers */
 	int64_t length_max;  /* unsettled entries of a topic; 0: unbounded */
 	int64_t busy_timeout_ms;
+	mode_t mode; /* of a file that is made */
 };
 
 struct semel_local_topic {
@@ -98,7 +99,8 @@ struct semel_local {
 	struct semel_local_settings settings;
 	char *path;
 	sqlite3 *db;
-	int turn_fd; /* -1: no turns are taken */
+	int turn_fd;            /* -1: no turns are taken */
+	int64_t turn_missed_ms; /* steady: until then the turn is asked for once, not waited for */
 	sqlite3_stmt *statements[SEMEL_LOCAL_SQL_COUNT];
 
 	struct semel_local_topic **topics;
@@ -132,6 +134,8 @@ void semel_local_turn_open(struct semel_local *local);
 void semel_local_turn_close(struct semel_local *local);
 bool semel_local_turn_take(struct semel_local *local);
 void semel_local_turn_pass(struct semel_local *local);
+void semel_local_turn_examine(struct semel_local *local,
+			      const struct semel_examination *examination);
 
 /* -- topic.c: in an open write transaction. scope: text of the subscription. */
 semel_status semel_local_topic_declare(struct semel_local *local, struct semel_text name,

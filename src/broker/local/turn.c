@@ -5,17 +5,26 @@
  * out, for they sleep and look, and sleep longer. So a writer takes the turn first, a lock on a
  * file beside the broker's, and keeps it only until it has the write lock. Whoever has just
  * committed has to line up for the turn behind the one that waits with it. The turn is courtesy,
- * not safety: when it cannot be had, the write lock alone decides.
+ * not safety: when it cannot be had, the write lock alone decides. So a lock file that is not to be
+ * trusted is not used, and a process that keeps the turn costs one wait in a while, not one for
+ * each transaction.
  */
+#include "base/error.h"
+#include "base/sqlite_access.h"
 #include "broker/local/local.h"
+#include "observe/log.h"
 
-#include <fcntl.h>
+#include <stdio.h>
 #include <sys/file.h>
 #include <unistd.h>
+
+#define SUFFIX "-turn"
 
 #define BRISK_LOOKS 100 /* so many at first, close together */
 #define BRISK_US    100
 #define CALM_US     1000
+#define MISSED_MS   30000
+#define EXAMINE_MS  1000
 
 /* Sleeps before look number count, and tells how long the looks before it took in all. */
 static int64_t sleep_before(int count)
@@ -33,12 +42,20 @@ static int look_again(void *user, int count)
 	return sleep_before(count) < local->settings.busy_timeout_ms;
 }
 
+/* Where links lead to: whoever has another name for the file queues in the same place. */
+static const char *path_of(const struct semel_local *local)
+{
+	const char *path = sqlite3_db_filename(local->db, "main");
+	return path == NULL ? local->path : path;
+}
+
 void semel_local_turn_open(struct semel_local *local)
 {
+	semel_error error = { 0 };
 	sqlite3_busy_handler(local->db, look_again, local);
-	char *path = sqlite3_mprintf("%s-turn", local->path);
-	local->turn_fd = path == NULL ? -1 : open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-	sqlite3_free(path);
+	if (semel_sqlite_lock_open(path_of(local), SUFFIX, &local->turn_fd, &error) != SEMEL_OK)
+		semel_log(SEMEL_LOG_WARN, "the lock file of the local broker is not used",
+			  &(struct semel_log_fields){ .error = error.text });
 }
 
 void semel_local_turn_close(struct semel_local *local)
@@ -47,18 +64,71 @@ void semel_local_turn_close(struct semel_local *local)
 		close(local->turn_fd);
 }
 
+static void describe_holder(const struct semel_local *local, char *out, size_t size)
+{
+	pid_t holder = semel_flock_holder(local->turn_fd);
+	if (holder > 0)
+		snprintf(out, size, "process %d holds the lock on %.300s" SUFFIX, (int)holder,
+			 path_of(local));
+	else
+		snprintf(out, size, "a process holds the lock on %.300s" SUFFIX, path_of(local));
+}
+
+static void note_missed(struct semel_local *local)
+{
+	char text[512];
+	local->turn_missed_ms = semel_steady_ms(local->env) + MISSED_MS;
+	describe_holder(local, text, sizeof(text));
+	semel_log(SEMEL_LOG_WARN, "the lock file of the local broker is held for long",
+		  &(struct semel_log_fields){ .error = text });
+}
+
 /* Half of the patience at most: the rest is for the write lock itself. */
 bool semel_local_turn_take(struct semel_local *local)
 {
 	if (local->turn_fd < 0)
 		return false;
-	for (int count = 0; flock(local->turn_fd, LOCK_EX | LOCK_NB) != 0; count++)
-		if (sleep_before(count) >= local->settings.busy_timeout_ms / 2)
+	bool patient = semel_steady_ms(local->env) >= local->turn_missed_ms;
+	for (int count = 0; flock(local->turn_fd, LOCK_EX | LOCK_NB) != 0; count++) {
+		if (!patient)
 			return false;
+		if (sleep_before(count) < local->settings.busy_timeout_ms / 2)
+			continue;
+		note_missed(local);
+		return false;
+	}
+	local->turn_missed_ms = 0;
 	return true;
 }
 
 void semel_local_turn_pass(struct semel_local *local)
 {
 	flock(local->turn_fd, LOCK_UN);
+}
+
+/* Who has the turn keeps it for a moment only. */
+void semel_local_turn_examine(struct semel_local *local,
+			      const struct semel_examination *examination)
+{
+	char text[512], remedy[512];
+	if (local->turn_fd < 0) {
+		semel_error error = { 0 };
+		if (semel_sqlite_lock_open(path_of(local), SUFFIX, &local->turn_fd, &error) !=
+		    SEMEL_OK)
+			semel_examination_failed(examination, SEMEL_CHECK_BROKER_FILES, &error);
+		return;
+	}
+	for (int count = 0; flock(local->turn_fd, LOCK_EX | LOCK_NB) != 0; count++) {
+		if (sleep_before(count) < EXAMINE_MS)
+			continue;
+		describe_holder(local, text, sizeof(text));
+		snprintf(remedy, sizeof(remedy),
+			 "end that process (fuser -v %.300s" SUFFIX " shows it); delivery goes on "
+			 "meanwhile, slower",
+			 path_of(local));
+		semel_examination_tell(examination, SEMEL_CHECK_BROKER_FILES, SEMEL_GRAVITY_PROBLEM,
+				       text, remedy);
+		return;
+	}
+	semel_local_turn_pass(local);
 }

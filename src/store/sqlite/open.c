@@ -8,6 +8,7 @@
 #include "store/sqlite/sqlite.h"
 
 #include "base/error.h"
+#include "base/sqlite_access.h"
 #include "base/sqlite_look.h"
 
 #include <limits.h>
@@ -29,13 +30,15 @@ static const char *const versions[SEMEL_SQLITE_SCHEMA] = { semel_sql_store_sqlit
 static semel_status open_file(const struct semel_url *url, bool create, sqlite3 **db_out,
 			      semel_error *error)
 {
-	static const char *const known[] = { "busy-timeout" };
+	static const char *const known[] = { "busy-timeout", "mode" };
 	const struct semel_range range = { 0, 3600000, BUSY_TIMEOUT_MS };
 	struct semel_sqlite_open how = { .path = url->path,
 					 .what = "store",
 					 .create = create,
 					 .checkpoint_pages = CHECKPOINT_PAGES };
-	semel_status status = semel_url_check_params(url, known, 1, error);
+	semel_status status = semel_url_check_params(url, known, 2, error);
+	if (status == SEMEL_OK)
+		status = semel_sqlite_mode_of(url, &how.mode, error);
 	if (status == SEMEL_OK)
 		status = semel_url_param_int(url, "busy-timeout", range, &how.busy_timeout_ms,
 					     error);
@@ -169,6 +172,7 @@ semel_status semel_sqlite_store_examine(const struct semel_url *url,
 					const struct semel_examination *examination)
 {
 	static const struct semel_sqlite_checks checks = { SEMEL_CHECK_STORE_RIGHTS,
+							   SEMEL_CHECK_STORE_FILES,
 							   SEMEL_CHECK_STORE_TRANSACTIONS,
 							   SEMEL_CHECK_STORE_DISK };
 	sqlite3 *db = NULL;
@@ -183,7 +187,7 @@ semel_status semel_sqlite_store_examine(const struct semel_url *url,
 			       sqlite3_libversion());
 	examine_schema(db, url, examination, &status);
 	examine_journal(db, examination);
-	semel_sqlite_look(db, url->path, &checks, examination);
+	semel_sqlite_look(db, url, &checks, examination);
 	semel_sqlite_close(db);
 	return status;
 }

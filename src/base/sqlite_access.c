@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A database is never opened here, not even to look at it: when a process closes any descriptor of
+ * a file, it loses all its POSIX locks on it, and SQLite's locks are such. So a file is made by
+ * mknod, and looked at by lstat. */
+#include "base/sqlite_access.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#define OTHERS (S_IROTH | S_IWOTH)
+#define BITS   (S_IRWXU | S_IRWXG | S_IRWXO)
+
+static const char *const sides[] = { "-wal", "-shm", "-journal" };
+
+#define SIDES (sizeof(sides) / sizeof(sides[0]))
+
+semel_status semel_sqlite_mode_of(const struct semel_url *url, mode_t *mode_out, semel_error *error)
+{
+	const char *text = semel_url_param(url, "mode");
+	*mode_out = SEMEL_FILE_MODE;
+	if (text == NULL || strcmp(text, "0600") == 0)
+		return SEMEL_OK;
+	*mode_out = 0660;
+	if (strcmp(text, "0660") == 0)
+		return SEMEL_OK;
+	return semel_error_set(
+		error, SEMEL_CONFIG,
+		"mode=%s is not a mode for a database (use 0600 for its owner alone, "
+		"or 0660 to share it with its group)",
+		text);
+}
+
+/* ---- who made a file ------------------------------------------------------------------------- */
+
+static void folder_of(const char *path, char *out, size_t size)
+{
+	const char *slash = strrchr(path, '/');
+	if (slash == NULL)
+		snprintf(out, size, ".");
+	else
+		snprintf(out, size, "%.*s", slash == path ? 1 : (int)(slash - path), path);
+}
+
+/* In any other folder whoever made a file was allowed to by the folder's owner. */
+static bool anybody_may_create_beside(const char *path)
+{
+	char folder[PATH_MAX];
+	struct stat found;
+	folder_of(path, folder, sizeof(folder));
+	return stat(folder, &found) == 0 && (found.st_mode & S_IWOTH) != 0;
+}
+
+/* Us, root, or somebody who may write the database anyway. */
+static bool is_of_a_writer(const struct stat *file, const struct stat *database)
+{
+	if (file->st_uid == geteuid() || file->st_uid == 0 || file->st_uid == database->st_uid)
+		return true;
+	if ((database->st_mode & S_IWOTH) != 0)
+		return true;
+	return (database->st_mode & S_IWGRP) != 0 && file->st_gid == database->st_gid;
+}
+
+static bool may_be_planted(const char *path, const struct stat *file, const struct stat *database)
+{
+	return !is_of_a_writer(file, database) && anybody_may_create_beside(path);
+}
+
+/* NULL: it can be trusted. */
+static const char *distrust_side(const char *path, const struct stat *side,
+				 const struct stat *database)
+{
+	if (S_ISLNK(side->st_mode))
+		return "is a symbolic link";
+	if (!S_ISREG(side->st_mode))
+		return "is not a regular file";
+	if (may_be_planted(path, side, database))
+		return "belongs to another user, in a folder that everybody may write";
+	return NULL;
+}
+
+static semel_status check_sides(const char *what, const char *path, semel_error *error)
+{
+	struct stat database, side;
+	char name[PATH_MAX + 16];
+	if (lstat(path, &database) != 0)
+		return SEMEL_OK; /* it went away meanwhile: SQLite says so */
+	for (size_t i = 0; i < SIDES; i++) {
+		snprintf(name, sizeof(name), "%s%s", path, sides[i]);
+		if (lstat(name, &side) != 0)
+			continue;
+		const char *reason = distrust_side(name, &side, &database);
+		if (reason != NULL)
+			return semel_error_set(error, SEMEL_OUTAGE,
+					       "cannot open the %s %s: %s %s (find out who made "
+					       "it, remove it, and keep the file in a folder that "
+					       "only its users may write)",
+					       what, path, name, reason);
+	}
+	return SEMEL_OK;
+}
+
+/* ---- the database ---------------------------------------------------------------------------- */
+
+static semel_status error_of_file(const struct semel_sqlite_open *how, int reason,
+				  semel_error *error)
+{
+	bool full = reason == ENOSPC || reason == EDQUOT;
+	return semel_error_set(
+		error, full ? SEMEL_STORAGE_FULL : SEMEL_OUTAGE, "cannot open the %s %s: %s (%s)",
+		how->what, how->path, strerror(reason),
+		full ? "make room on the disk, then try again"
+		     : "the folder must exist, and this user must be allowed to write the file and "
+		       "the folder");
+}
+
+/* mknod neither follows a link nor opens the file. The umask may have narrowed the mode. */
+static semel_status make_file(const struct semel_sqlite_open *how, semel_error *error)
+{
+	mode_t mode = how->mode != 0 ? how->mode : SEMEL_FILE_MODE;
+	struct stat made;
+	if (mknod(how->path, S_IFREG | mode, 0) != 0)
+		return errno == EEXIST ? SEMEL_OK : error_of_file(how, errno, error);
+	if (lstat(how->path, &made) == 0 && S_ISREG(made.st_mode) &&
+	    (made.st_mode & BITS) != mode &&
+	    fchmodat(AT_FDCWD, how->path, mode, AT_SYMLINK_NOFOLLOW) != 0 && errno != EOPNOTSUPP)
+		return error_of_file(how, errno, error);
+	return SEMEL_OK;
+}
+
+static semel_status check_link(const struct semel_sqlite_open *how, const struct stat *link,
+			       semel_error *error)
+{
+	struct stat target;
+	if (stat(how->path, &target) != 0)
+		return semel_error_set(error, SEMEL_OUTAGE,
+				       "cannot open the %s %s: it is a symbolic link, and what it "
+				       "points to cannot be reached: %s (name the file itself)",
+				       how->what, how->path, strerror(errno));
+	if (may_be_planted(how->path, link, &target))
+		return semel_error_set(error, SEMEL_OUTAGE,
+				       "cannot open the %s %s: it is a symbolic link of another "
+				       "user, in a folder that everybody may write (name the file "
+				       "itself)",
+				       how->what, how->path);
+	return SEMEL_OK;
+}
+
+/* The file is there afterwards. */
+static semel_status find_or_make(const struct semel_sqlite_open *how, semel_error *error)
+{
+	struct stat found;
+	if (lstat(how->path, &found) == 0)
+		return S_ISLNK(found.st_mode) ? check_link(how, &found, error) : SEMEL_OK;
+	if (errno != ENOENT)
+		return semel_error_set(error, SEMEL_OUTAGE, "cannot open the %s %s: %s", how->what,
+				       how->path, strerror(errno));
+	if (how->create)
+		return make_file(how, error);
+	return semel_error_set(error, SEMEL_OUTAGE,
+			       "cannot open the %s %s: there is no such file (name the right one, "
+			       "or make it with: semel init)",
+			       how->what, how->path);
+}
+
+semel_status semel_sqlite_file_prepare(const struct semel_sqlite_open *how, char **path_out,
+				       bool *empty_out, semel_error *error)
+{
+	struct stat file;
+	*path_out = NULL;
+	semel_status status = find_or_make(how, error);
+	if (status != SEMEL_OK)
+		return status;
+	char *path = realpath(how->path, NULL);
+	if (path == NULL || stat(path, &file) != 0)
+		status = semel_error_set(error, SEMEL_OUTAGE, "cannot open the %s %s: %s",
+					 how->what, how->path, strerror(errno));
+	else if (S_ISDIR(file.st_mode))
+		status = semel_error_set(error, SEMEL_NOT_A_DATABASE,
+					 "cannot open the %s %s: it is a folder (name a file in "
+					 "it)",
+					 how->what, how->path);
+	else
+		status = check_sides(how->what, path, error);
+	if (status != SEMEL_OK) {
+		free(path);
+		return status;
+	}
+	*empty_out = file.st_size == 0;
+	*path_out = path;
+	return SEMEL_OK;
+}
+
+/* ---- lock files ------------------------------------------------------------------------------ */
+
+mode_t semel_sqlite_lock_mode(mode_t database_mode)
+{
+	return S_IRUSR | S_IWUSR | ((database_mode & S_IWGRP) ? S_IRGRP | S_IWGRP : 0) |
+	       ((database_mode & S_IWOTH) ? OTHERS : 0);
+}
+
+/* A second name may be that of another file of ours, whose mode is none of our business. */
+static semel_status settle_lock(int fd, const char *name, const struct stat *database,
+				semel_error *error)
+{
+	mode_t mode = semel_sqlite_lock_mode(database->st_mode);
+	struct stat file;
+	if (fstat(fd, &file) != 0)
+		return semel_error_set(error, SEMEL_OUTAGE, "cannot look at %s: %s", name,
+				       strerror(errno));
+	const char *reason = distrust_side(name, &file, database);
+	if (reason == NULL && file.st_nlink != 1)
+		reason = "has another name too";
+	if (reason != NULL)
+		return semel_error_set(error, SEMEL_OUTAGE,
+				       "%s %s (find out who made it, and remove it)", name, reason);
+	/* As SQLite does with its own: what root makes is the owner's. */
+	if (geteuid() == 0 && file.st_uid != database->st_uid &&
+	    fchown(fd, database->st_uid, database->st_gid) != 0)
+		return semel_error_set(error, SEMEL_OUTAGE, "cannot give %s to its owner: %s", name,
+				       strerror(errno));
+	if ((file.st_mode & BITS) != mode && (file.st_uid == geteuid() || geteuid() == 0))
+		(void)fchmod(fd, mode); /* a file system without modes */
+	return SEMEL_OK;
+}
+
+semel_status semel_sqlite_lock_open(const char *database_path, const char *suffix, int *fd_out,
+				    semel_error *error)
+{
+	char name[PATH_MAX + 16];
+	struct stat database;
+	*fd_out = -1;
+	snprintf(name, sizeof(name), "%s%s", database_path, suffix);
+	if (stat(database_path, &database) != 0)
+		return semel_error_set(error, SEMEL_OUTAGE, "cannot look at %s: %s", database_path,
+				       strerror(errno));
+	/* No blocking at a FIFO. */
+	int fd = open(name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC,
+		      semel_sqlite_lock_mode(database.st_mode));
+	if (fd < 0)
+		return semel_error_set(error, SEMEL_OUTAGE,
+				       "cannot open %s: %s (it must be a regular file that this "
+				       "user may write)",
+				       name, strerror(errno));
+	semel_status status = settle_lock(fd, name, &database, error);
+	if (status != SEMEL_OK) {
+		close(fd);
+		return status;
+	}
+	*fd_out = fd;
+	return SEMEL_OK;
+}
+
+pid_t semel_flock_holder(int fd)
+{
+	struct stat file;
+	char line[256];
+	pid_t holder = 0;
+	FILE *locks = fopen("/proc/locks", "re");
+	if (locks == NULL)
+		return 0;
+	if (fstat(fd, &file) != 0)
+		goto close_locks;
+	while (holder == 0 && fgets(line, sizeof(line), locks) != NULL) {
+		unsigned major_number = 0, minor_number = 0;
+		uint64_t inode = 0;
+		int pid = 0;
+		if (sscanf(line, "%*s FLOCK %*s %*s %d %x:%x:%" SCNu64, &pid, &major_number,
+			   &minor_number, &inode) == 4 &&
+		    inode == file.st_ino && makedev(major_number, minor_number) == file.st_dev)
+			holder = pid;
+	}
+close_locks:
+	fclose(locks);
+	return holder;
+}
+
+/* ---- doctor ---------------------------------------------------------------------------------- */
+
+/* Can users who are neither owner nor in a group come as far as the file's folder? */
+static bool can_be_reached(const char *path)
+{
+	char folder[PATH_MAX];
+	struct stat found;
+	folder_of(path, folder, sizeof(folder));
+	for (;;) {
+		if (stat(folder, &found) != 0 || (found.st_mode & S_IXOTH) == 0)
+			return false;
+		if (strcmp(folder, "/") == 0 || strchr(folder, '/') == NULL)
+			return true;
+		char up[PATH_MAX];
+		folder_of(folder, up, sizeof(up));
+		memcpy(folder, up, sizeof(folder));
+	}
+}
+
+static bool tell_folder(const char *path, enum semel_check check,
+			const struct semel_examination *examination)
+{
+	char folder[PATH_MAX], text[512], remedy[512];
+	struct stat found;
+	folder_of(path, folder, sizeof(folder));
+	if (stat(folder, &found) != 0 || (found.st_mode & S_IWOTH) == 0)
+		return false;
+	snprintf(text, sizeof(text), "every user may create files in %.300s, beside %.100s", folder,
+		 path + strlen(folder) + (strcmp(folder, "/") != 0));
+	snprintf(remedy, sizeof(remedy),
+		 "move the files to a folder that only their users may write, or: chmod o-w %.300s",
+		 folder);
+	semel_examination_tell(examination, check,
+			       (found.st_mode & S_ISVTX) ? SEMEL_GRAVITY_ADVICE
+							 : SEMEL_GRAVITY_PROBLEM,
+			       text, remedy);
+	return true;
+}
+
+/* Whoever may read a file may also hold SQLite's read locks, and flock. */
+static bool tell_others(const char *path, enum semel_check check,
+			const struct semel_examination *examination)
+{
+	static const char *const all[] = { "", "-wal", "-shm", "-journal", "-turn" };
+	mode_t bits = 0;
+	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+		char name[PATH_MAX + 16];
+		struct stat file;
+		snprintf(name, sizeof(name), "%s%s", path, all[i]);
+		if (lstat(name, &file) == 0 && S_ISREG(file.st_mode))
+			bits |= file.st_mode & OTHERS;
+	}
+	if (bits == 0 || !can_be_reached(path))
+		return false;
+	char text[512], remedy[512];
+	snprintf(text, sizeof(text), "every user of this machine may %s %.300s",
+		 (bits & S_IWOTH) ? "write" : "read and lock", path);
+	snprintf(remedy, sizeof(remedy), "chmod o-rwx %.200s %.200s-*", path, path);
+	semel_examination_tell(examination, check,
+			       (bits & S_IWOTH) ? SEMEL_GRAVITY_PROBLEM : SEMEL_GRAVITY_ADVICE,
+			       text, remedy);
+	return true;
+}
+
+/* The URL's mode is for a file that is made; one that is there keeps its own. */
+static bool tell_group(const char *path, mode_t mode, enum semel_check check,
+		       const struct semel_examination *examination)
+{
+	char text[512], remedy[512];
+	struct stat file;
+	if (mode != 0660 || stat(path, &file) != 0 || (file.st_mode & mode) == mode)
+		return false;
+	snprintf(text, sizeof(text), "%.300s has the mode %04o, and the URL asks for %04o", path,
+		 (unsigned)(file.st_mode & BITS), (unsigned)mode);
+	snprintf(remedy, sizeof(remedy), "chmod g+rw %.200s %.200s-*", path, path);
+	semel_examination_tell(examination, check, SEMEL_GRAVITY_ADVICE, text, remedy);
+	return true;
+}
+
+void semel_sqlite_files_examine(const char *path, mode_t mode, enum semel_check check,
+				const struct semel_examination *examination)
+{
+	struct stat file;
+	bool told = tell_folder(path, check, examination);
+	told = tell_others(path, check, examination) || told;
+	told = tell_group(path, mode, check, examination) || told;
+	if (!told && stat(path, &file) == 0)
+		semel_examination_fine(examination, check, "mode %04o",
+				       (unsigned)(file.st_mode & BITS));
+}
