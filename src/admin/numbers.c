@@ -120,10 +120,10 @@ static void set_lag(struct semel_visit *visit, struct semel_broker *broker,
 	for (size_t i = 0; i < topics.count; i++) {
 		const char *one[] = { topics.names[i], NULL };
 		struct semel_backlog backlog = { 0 };
-		if (broker->driver->backlog(broker, row->scope.data, one, &backlog, NULL) ==
-		    SEMEL_OK)
-			set(SEMEL_METRIC_CONSUMER_LAG, row->scope.data, topics.names[i],
-			    backlog.waiting);
+		if (broker->driver->backlog(broker, semel_text_string(row->scope), one, &backlog,
+					    NULL) == SEMEL_OK)
+			set(SEMEL_METRIC_CONSUMER_LAG, semel_text_string(row->scope),
+			    topics.names[i], backlog.waiting);
 	}
 }
 
@@ -141,14 +141,14 @@ static void set_stuck(struct semel_visit *visit, struct semel_broker *broker,
 		return;
 	struct semel_stuck stuck = { .store = visit->store,
 				     .broker = broker,
-				     .scope = row->scope.data,
+				     .scope = semel_text_string(row->scope),
 				     .topics = topics.names,
 				     .in_hand = consumers.in_hand,
 				     .now_ms = now_ms,
 				     .overdue_ms = OVERDUE_MS,
 				     .arena = visit->arena };
 	if (semel_stuck_count(&stuck, &count, NULL) == SEMEL_OK)
-		set(SEMEL_METRIC_STUCK, row->scope.data, NULL, count);
+		set(SEMEL_METRIC_STUCK, semel_text_string(row->scope), NULL, count);
 }
 
 static semel_status set_held(struct semel_visit *visit, const struct semel_subscription_row *row,
@@ -160,10 +160,10 @@ static semel_status set_held(struct semel_visit *visit, const struct semel_subsc
 
 	if (status != SEMEL_OK)
 		return status;
-	set(SEMEL_METRIC_HELD_EVENTS, row->scope.data, "retrying", held.waiting);
-	set(SEMEL_METRIC_HELD_EVENTS, row->scope.data, "blocked", held.blocked);
-	set(SEMEL_METRIC_HELD_EVENTS, row->scope.data, "parked", held.parked);
-	set(SEMEL_METRIC_PAUSED, row->scope.data, NULL, row->paused);
+	set(SEMEL_METRIC_HELD_EVENTS, semel_text_string(row->scope), "retrying", held.waiting);
+	set(SEMEL_METRIC_HELD_EVENTS, semel_text_string(row->scope), "blocked", held.blocked);
+	set(SEMEL_METRIC_HELD_EVENTS, semel_text_string(row->scope), "parked", held.parked);
+	set(SEMEL_METRIC_PAUSED, semel_text_string(row->scope), NULL, row->paused);
 	return SEMEL_OK;
 }
 

@@ -171,8 +171,8 @@ static void keep_values(struct hiding *hiding, const json_t *value)
 	size_t at;
 
 	if (json_is_string(value))
-		keep_value(hiding, (struct semel_text){ json_string_value(value),
-							json_string_length(value) });
+		keep_value(hiding,
+			   semel_text_from(json_string_value(value), json_string_length(value)));
 	if (json_is_number(value)) {
 		char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
 		keep_value(hiding, semel_text_of(text));
@@ -233,7 +233,7 @@ static void hide_in(struct hiding *hiding, json_t *value, const struct step *ste
 static bool hide_members(const struct semel_redaction *redaction, struct hiding *hiding,
 			 struct semel_text *payload)
 {
-	json_t *value = json_loadb(payload->data, payload->length,
+	json_t *value = json_loadb(semel_text_chars(*payload), payload->length,
 				   JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, NULL);
 	bool whole = false;
 
@@ -303,7 +303,8 @@ static const struct semel_text *value_at(const struct hiding *hiding, const char
 	const struct semel_text *longest = NULL;
 
 	for (size_t i = 0; i < hiding->count; i++)
-		if (strncmp(text, hiding->values[i].data, hiding->values[i].length) == 0 &&
+		if (strncmp(text, semel_text_chars(hiding->values[i]), hiding->values[i].length) ==
+			    0 &&
 		    (!longest || hiding->values[i].length > longest->length))
 			longest = &hiding->values[i];
 	return longest;

@@ -15,8 +15,8 @@ struct reading {
 
 static semel_status wrong(semel_error *error, struct semel_text name, const char *what)
 {
-	return semel_error_set(error, SEMEL_USAGE, "%.*s has to be %s", (int)name.length, name.data,
-			       what);
+	return semel_error_set(error, SEMEL_USAGE, "%.*s has to be %s", (int)name.length,
+			       semel_text_shown(name), what);
 }
 
 static semel_status read_text(struct reading *reading, struct semel_text name,
@@ -24,7 +24,7 @@ static semel_status read_text(struct reading *reading, struct semel_text name,
 {
 	if (value.length == 0 || value.data[0] != '"')
 		return wrong(error, name, "a text");
-	*text_out = semel_json_unquote(value, reading->arena).data;
+	*text_out = semel_text_shown(semel_json_unquote(value, reading->arena));
 	return *text_out ? SEMEL_OK : wrong(error, name, "a text");
 }
 
@@ -35,7 +35,7 @@ static semel_status read_number(struct reading *reading, struct semel_text name,
 	long long number = 0;
 
 	snprintf(text, sizeof text, "%.*s", (int)(value.length < 31 ? value.length : 31),
-		 value.data);
+		 semel_text_shown(value));
 	if (!semel_text_to_int64(text, 1, max, &number))
 		return wrong(error, name, "a whole number, at least 1");
 	if (semel_text_equal(name, SEMEL_TEXT("max")))
@@ -77,7 +77,7 @@ static semel_status read_aggregate(struct reading *reading, struct semel_text na
 	if (!colon || colon == text || !colon[1])
 		return wrong(error, name, "of the form TYPE:ID");
 	reading->plan->filter.aggregate_type =
-		semel_arena_text(reading->arena, text, (size_t)(colon - text)).data;
+		semel_text_string(semel_arena_text(reading->arena, text, (size_t)(colon - text)));
 	reading->plan->filter.aggregate_id = colon + 1;
 	return SEMEL_OK;
 }
@@ -110,7 +110,16 @@ static semel_status read_member(struct reading *reading, struct semel_text name,
 	return semel_error_set(error, SEMEL_USAGE,
 			       "%.*s is not known; there are type, scope, aggregate, since, until, "
 			       "max, rate, reprocess, force and dryRun",
-			       (int)(name.length < 40 ? name.length : 40), name.data);
+			       (int)(name.length < 40 ? name.length : 40), semel_text_shown(name));
+}
+
+/* Of valid JSON. */
+static bool is_object(struct semel_text json)
+{
+	size_t at = 0;
+	while (at < json.length && strchr(" \t\r\n", json.data[at]))
+		at++;
+	return at < json.length && json.data[at] == '{';
 }
 
 semel_status semel_replay_plan_read(struct semel_text body, struct semel_arena *arena,
@@ -122,7 +131,7 @@ semel_status semel_replay_plan_read(struct semel_text body, struct semel_arena *
 
 	if (body.length == 0)
 		body = SEMEL_TEXT("{}");
-	if (!semel_json_is_valid(body) || body.data[strspn(body.data, " \t\r\n")] != '{')
+	if (!semel_json_is_valid(body) || !is_object(body))
 		return semel_error_set(error, SEMEL_USAGE, "the body has to be a JSON object");
 	struct semel_json_walk walk = semel_json_walk(body);
 	while (status == SEMEL_OK && semel_json_next(&walk, &name, &value))

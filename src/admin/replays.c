@@ -216,7 +216,7 @@ semel_status semel_serve_replay_start(struct semel_visit *visit, semel_error *er
 		status = prepare(job, visit->desk, visit->request->body, error);
 		if (status == SEMEL_OK && !job->plan.dry_run)
 			status = semel_visit_audit(visit, "start replay", NULL,
-						   visit->request->body.data, error);
+						   semel_text_string(visit->request->body), error);
 		if (status == SEMEL_OK)
 			status = launch(job, visit, error);
 		if (status != SEMEL_OK)

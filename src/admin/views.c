@@ -57,10 +57,10 @@ static bool backlog_members(struct semel_visit *visit, struct semel_broker *brok
 {
 	struct semel_backlog backlog = { 0 };
 	struct semel_topics topics = { 0 };
-	bool known =
-		broker && semel_subscription_topics(row, visit->arena, &topics, NULL) == SEMEL_OK &&
-		broker->driver->backlog(broker, row->scope.data, topics.names, &backlog, NULL) ==
-			SEMEL_OK;
+	bool known = broker &&
+		     semel_subscription_topics(row, visit->arena, &topics, NULL) == SEMEL_OK &&
+		     broker->driver->backlog(broker, semel_text_string(row->scope), topics.names,
+					     &backlog, NULL) == SEMEL_OK;
 
 	if (known && broker->driver->in_hand)
 		backlog.waiting += in_hand; /* the broker does not tell */
@@ -102,11 +102,12 @@ bool semel_subscription_to_json(struct semel_visit *visit, struct semel_broker *
 	(void)semel_consumers_read(visit->store, row->scope, semel_now_ms(visit->desk->env),
 				   &consumers, NULL);
 	bool reached = driver->hold_counts(visit->store, row->scope, &held, NULL) == SEMEL_OK &&
-		       driver->dead_count(visit->store, row->scope.data, &dead, NULL) == SEMEL_OK;
+		       driver->dead_count(visit->store, semel_text_string(row->scope), &dead,
+					  NULL) == SEMEL_OK;
 
 	semel_buffer_string(text, "{");
 	text_member(text, "scope", row->scope);
-	semel_buffer_printf(text, "\"topics\":%s,", row->topics.data);
+	semel_buffer_printf(text, "\"topics\":%s,", semel_text_shown(row->topics));
 	text_member(text, "guarantee", row->guarantee);
 	text_member(text, "claim", row->claim);
 	text_member(text, "poison", row->poison);
@@ -117,7 +118,7 @@ bool semel_subscription_to_json(struct semel_visit *visit, struct semel_broker *
 	semel_buffer_time(text, row->since_ms);
 	semel_buffer_string(text, ",");
 	reached = backlog_members(visit, broker, row, consumers.in_hand, text) && reached;
-	consumer_members(visit, row->scope.data, &consumers, text);
+	consumer_members(visit, semel_text_string(row->scope), &consumers, text);
 	semel_buffer_printf(text,
 			    "\"paused\":%s,\"retrying\":%" PRIu64 ",\"blocked\":%" PRIu64
 			    ",\"parked\":%" PRIu64 ",\"deadLetters\":%" PRIu64 "}",

@@ -118,7 +118,7 @@ struct semel_text semel_arena_text(struct semel_arena *arena, const void *data, 
 	struct semel_text text = { NULL, data ? length : 0 };
 	if (!data || length == SIZE_MAX)
 		return text;
-	char *copy = semel_arena_alloc(arena, length + 1);
+	semel_byte *copy = semel_arena_alloc(arena, length + 1);
 	if (!copy) {
 		text.length = length > 0 ? length : 1;
 		return text;

@@ -159,7 +159,7 @@ void semel_buffer_base64(struct semel_buffer *buffer, const void *data, size_t l
 
 struct semel_text semel_buffer_text(const struct semel_buffer *buffer)
 {
-	return (struct semel_text){ buffer->data ? buffer->data : "", buffer->length };
+	return semel_text_from(buffer->data ? buffer->data : "", buffer->length);
 }
 
 void semel_buffer_clear(struct semel_buffer *buffer)

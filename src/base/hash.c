@@ -12,9 +12,9 @@ static uint64_t fold(uint64_t hash, const char *bytes, size_t length)
 
 uint64_t semel_hash_aggregate(struct semel_text type, struct semel_text id)
 {
-	uint64_t hash = fold(UINT64_C(0xcbf29ce484222325), type.data, type.length);
+	uint64_t hash = fold(UINT64_C(0xcbf29ce484222325), semel_text_chars(type), type.length);
 	hash = fold(hash, "", 1);
-	hash = fold(hash, id.data, id.length);
+	hash = fold(hash, semel_text_chars(id), id.length);
 
 	hash = (hash ^ hash >> 33) * UINT64_C(0xff51afd7ed558ccd);
 	hash = (hash ^ hash >> 33) * UINT64_C(0xc4ceb9fe1a85ec53);

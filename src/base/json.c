@@ -286,7 +286,7 @@ static bool scan_document(struct scan *scan)
 
 static struct scan scan_begin(struct semel_text text)
 {
-	const unsigned char *at = (const unsigned char *)(text.data ? text.data : "");
+	const unsigned char *at = (const unsigned char *)semel_text_shown_or(text, "");
 	return (struct scan){ .at = at, .end = at + text.length, .expect = EXPECT_VALUE };
 }
 
@@ -344,8 +344,8 @@ static const char *pass_value(const char *at, const char *end)
 
 struct semel_json_walk semel_json_walk(struct semel_text object)
 {
-	const char *end = object.data ? object.data + object.length : NULL;
-	const char *at = pass_blanks(object.data, end);
+	const char *end = object.data ? semel_text_chars(object) + object.length : NULL;
+	const char *at = pass_blanks(semel_text_chars(object), end);
 	if (at == end || *at != '{')
 		return (struct semel_json_walk){ end, end };
 	return (struct semel_json_walk){ at + 1, end };
@@ -360,13 +360,13 @@ bool semel_json_next(struct semel_json_walk *walk, struct semel_text *name_out,
 	if (at == end || *at != '"')
 		return false;
 	const char *name_end = pass_string(at, end);
-	*name_out = (struct semel_text){ at, (size_t)(name_end - at) };
+	*name_out = semel_text_from(at, (size_t)(name_end - at));
 
 	at = pass_blanks(name_end, end);
 	if (at < end && *at == ':')
 		at = pass_blanks(at + 1, end);
 	walk->at = pass_value(at, end);
-	*value_out = (struct semel_text){ at, (size_t)(walk->at - at) };
+	*value_out = semel_text_from(at, (size_t)(walk->at - at));
 	return true;
 }
 
@@ -412,7 +412,8 @@ static char *write_escape(char *to, const char **from, const char *end)
 
 struct semel_text semel_json_unquote(struct semel_text token, struct semel_arena *arena)
 {
-	const char *from = token.data + 1, *end = token.data + token.length - 1;
+	const char *from = semel_text_chars(token) + 1,
+		   *end = semel_text_chars(token) + token.length - 1;
 	size_t length = (size_t)(end - from);
 	if (!memchr(from, '\\', length))
 		return semel_arena_text(arena, from, length);
@@ -427,13 +428,13 @@ struct semel_text semel_json_unquote(struct semel_text token, struct semel_arena
 			*to++ = *from++;
 	}
 	*to = '\0';
-	return (struct semel_text){ text, (size_t)(to - text) };
+	return semel_text_from(text, (size_t)(to - text));
 }
 
 /* A name written with escapes is rare, and compared by its meaning all the same. */
 static bool is_named(struct semel_text token, struct semel_text name, struct semel_arena *arena)
 {
-	const char *inside = token.data + 1;
+	const char *inside = semel_text_chars(token) + 1;
 	size_t length = token.length - 2;
 	if (memchr(inside, '\\', length))
 		return semel_text_equal(semel_json_unquote(token, arena), name);

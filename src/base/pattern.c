@@ -13,14 +13,15 @@ struct words {
 
 static struct words words_of(struct semel_text text)
 {
-	return (struct words){ .at = text.data, .end = text.data + text.length };
+	return (struct words){ .at = semel_text_chars(text),
+			       .end = semel_text_chars(text) + text.length };
 }
 
 static struct semel_text first_word(const struct words *words)
 {
 	const char *dot = memchr(words->at, '.', (size_t)(words->end - words->at));
 	const char *end = dot ? dot : words->end;
-	return (struct semel_text){ words->at, (size_t)(end - words->at) };
+	return semel_text_from(words->at, (size_t)(end - words->at));
 }
 
 static struct words rest_of(struct words words)

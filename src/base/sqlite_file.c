@@ -348,6 +348,6 @@ void semel_sqlite_bind_text(sqlite3_stmt *statement, int at, struct semel_text t
 	if (text.data == NULL)
 		sqlite3_bind_null(statement, at);
 	else
-		sqlite3_bind_text64(statement, at, text.data, text.length, SQLITE_STATIC,
-				    SQLITE_UTF8);
+		sqlite3_bind_text64(statement, at, semel_text_chars(text), text.length,
+				    SQLITE_STATIC, SQLITE_UTF8);
 }

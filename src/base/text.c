@@ -10,18 +10,6 @@
 /* Names and options are short; longer words have no near candidate. */
 enum { NEAREST_WORD_MAX = 63 };
 
-struct semel_text semel_text_of(const char *string)
-{
-	return (struct semel_text){ string, string ? strlen(string) : 0 };
-}
-
-bool semel_text_equal(struct semel_text left, struct semel_text right)
-{
-	if (!left.data || !right.data)
-		return left.data == right.data;
-	return left.length == right.length && memcmp(left.data, right.data, left.length) == 0;
-}
-
 static bool is_space(char c)
 {
 	return c == ' ' || (c >= '\t' && c <= '\r');
@@ -30,7 +18,7 @@ static bool is_space(char c)
 bool semel_text_is_blank(struct semel_text text)
 {
 	for (size_t i = 0; text.data && i < text.length; i++)
-		if (!is_space(text.data[i]))
+		if (!is_space((char)text.data[i]))
 			return false;
 	return true;
 }
@@ -68,7 +56,7 @@ size_t semel_utf8_length(const unsigned char *at, size_t left)
 
 bool semel_text_is_utf8(struct semel_text text)
 {
-	const unsigned char *bytes = (const unsigned char *)text.data;
+	const unsigned char *bytes = (const void *)text.data;
 	size_t at = 0;
 	while (at < text.length) {
 		uint64_t word;
@@ -90,7 +78,7 @@ bool semel_text_is_utf8(struct semel_text text)
 bool semel_text_has_control(struct semel_text text)
 {
 	for (size_t i = 0; i < text.length; i++) {
-		unsigned char c = (unsigned char)text.data[i];
+		semel_byte c = text.data[i];
 		if (c < 0x20 || c == 0x7f)
 			return true;
 	}
@@ -107,7 +95,7 @@ static bool is_token_character(char c)
 bool semel_text_is_token(struct semel_text text)
 {
 	for (size_t i = 0; i < text.length; i++)
-		if (!is_token_character(text.data[i]))
+		if (!is_token_character((char)text.data[i]))
 			return false;
 	return text.length > 0;
 }
@@ -115,6 +103,16 @@ bool semel_text_is_token(struct semel_text text)
 static char lower(char c)
 {
 	return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+bool semel_text_equals_caseless(struct semel_text text, const char *string)
+{
+	if (!text.data || text.length != strlen(string))
+		return false;
+	for (size_t i = 0; i < text.length; i++)
+		if (lower((char)text.data[i]) != lower(string[i]))
+			return false;
+	return true;
 }
 
 /* Insertions, deletions, replacements and swapped neighbours count one each. Both words are at most

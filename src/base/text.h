@@ -1,28 +1,125 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text with a length. The data is always followed by a NUL that does not count, so that it can be
- * handed to C functions; a text may hold bytes of any value. data NULL: there is none. */
+/* Text with a length. The data is always followed by a NUL that does not count; a text may hold
+ * bytes of any value, and what comes from outside may hold a NUL among them. data NULL: there is
+ * none.
+ *
+ * The bytes are unsigned, so that a text is no C string to the compiler: strcmp, strncmp, strstr,
+ * strlen and friends would stop at the first NUL, and are refused (-Werror=pointer-sign). Compare
+ * with semel_text_equal and semel_text_equals_string, look with semel_text_find; whoever needs
+ * another type says which one: semel_text_chars (with the length), semel_text_string (our own
+ * words), semel_text_to_string (from outside), semel_text_shown (in a message). scripts/check-texts
+ * looks after it. */
 #ifndef SEMEL_BASE_TEXT_H
 #define SEMEL_BASE_TEXT_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
+
+/* The check sees C strings where the compiler is lenient (an argument for %s): scripts/check-texts.
+ */
+#ifdef SEMEL_CHECK_TEXTS
+typedef short semel_byte;
+#else
+typedef unsigned char semel_byte;
+#endif
 
 struct semel_text {
-	const char *data;
+	const semel_byte *data;
 	size_t length;
 };
 
-#define SEMEL_TEXT(literal) ((struct semel_text){ (literal), sizeof(literal) - 1 })
+#define SEMEL_TEXT(literal) ((struct semel_text)SEMEL_TEXT_CONST(literal))
 
 /* The same where a constant is wanted. */
 #define SEMEL_TEXT_CONST(literal)                                                                  \
 	{                                                                                          \
-		(literal), sizeof(literal) - 1                                                     \
+		(const semel_byte *)("" literal), sizeof(literal) - 1                              \
 	}
 
+/* length bytes at data, in place; data NULL: no text. Whoever calls it sees to the NUL behind. */
+static inline struct semel_text semel_text_from(const void *data, size_t length)
+{
+	return (struct semel_text){ data, length };
+}
+
 /* string may be NULL. */
-struct semel_text semel_text_of(const char *string);
-bool semel_text_equal(struct semel_text left, struct semel_text right);
+static inline struct semel_text semel_text_of(const char *string)
+{
+	return semel_text_from(string, string ? strlen(string) : 0);
+}
+
+/* The bytes for an interface that takes them with their length (libpq, SQLite, jansson, "%.*s").
+ * Never for a C string function. */
+static inline const char *semel_text_chars(struct semel_text text)
+{
+	return (const char *)text.data;
+}
+
+/* There is a NUL in it, so that as a C string it would be cut. */
+static inline bool semel_text_has_nul(struct semel_text text)
+{
+	return text.data && text.length > 0 && memchr(text.data, '\0', text.length) != NULL;
+}
+
+/* As a C string, of a text that is known to hold no NUL: our own words, or checked before (as
+ * semel_event_check does with an event's names). */
+static inline const char *semel_text_string(struct semel_text text)
+{
+	assert(!semel_text_has_nul(text));
+	return (const char *)text.data;
+}
+
+/* As a C string, of a text from outside. NULL: there is none, or it holds a NUL; the caller refuses
+ * it and says so. */
+static inline const char *semel_text_to_string(struct semel_text text)
+{
+	return semel_text_has_nul(text) ? NULL : (const char *)text.data;
+}
+
+/* For a message or a log line: cut at a NUL, and never compared. data NULL stays NULL. */
+static inline const char *semel_text_shown(struct semel_text text)
+{
+	return (const char *)text.data;
+}
+
+static inline const char *semel_text_shown_or(struct semel_text text, const char *instead)
+{
+	return text.data ? (const char *)text.data : instead;
+}
+
+/* Two that are not there (data NULL) are equal. */
+static inline bool semel_text_equal(struct semel_text left, struct semel_text right)
+{
+	if (!left.data || !right.data)
+		return left.data == right.data;
+	return left.length == right.length && memcmp(left.data, right.data, left.length) == 0;
+}
+
+/* string is one of ours, often a literal; a text that is not there equals none. */
+static inline bool semel_text_equals_string(struct semel_text text, const char *string)
+{
+	return text.data && text.length == strlen(string) &&
+	       memcmp(text.data, string, text.length) == 0;
+}
+
+static inline bool semel_text_starts_with(struct semel_text text, const char *prefix)
+{
+	size_t length = strlen(prefix);
+	return text.data && text.length >= length && memcmp(text.data, prefix, length) == 0;
+}
+
+/* ASCII letters of either case are the same. */
+bool semel_text_equals_caseless(struct semel_text text, const char *string);
+/* Where the needle begins, or NULL; an empty needle is nowhere. */
+static inline const semel_byte *semel_text_find(struct semel_text text, struct semel_text needle)
+{
+	if (!text.data || !needle.data || needle.length == 0)
+		return NULL;
+	return memmem(text.data, text.length, needle.data, needle.length);
+}
+
 /* NULL, empty, or nothing but white space. */
 bool semel_text_is_blank(struct semel_text text);
 bool semel_string_is_blank(const char *string);

@@ -103,7 +103,7 @@ static void put_header(struct semel_buffer *text, const char *placement)
 	size_t length = strcspn(placement, ":");
 	const char *name = placement[length] ? placement + length + 1 : placement;
 	semel_buffer_string(text, "{\"column\":");
-	semel_buffer_json(text, (struct semel_text){ placement, length });
+	semel_buffer_json(text, semel_text_from(placement, length));
 	semel_buffer_string(text, ",\"name\":");
 	semel_buffer_json(text, semel_text_of(name));
 	semel_buffer_string(text, "}");

@@ -78,16 +78,17 @@ const char *semel_publishing_headers(struct semel_text flow, const char *given,
 				     struct semel_arena *arena)
 {
 	if (!given)
-		return flow.data;
+		return semel_text_string(flow);
 	if (semel_text_equal(flow, SEMEL_TEXT("{}")))
 		return given;
 	json_t *own = json_loads(given, JSON_REJECT_DUPLICATES, NULL);
-	json_t *all = json_loadb(flow.data, flow.length, 0, NULL);
+	json_t *all = json_loadb(semel_text_chars(flow), flow.length, 0, NULL);
 	const char *merged = given;
 	if (json_is_object(own) && all) {
 		char *text =
 			json_object_update(all, own) == 0 ? json_dumps(all, JSON_COMPACT) : NULL;
-		merged = text ? semel_arena_text(arena, text, strlen(text)).data : NULL;
+		merged = text ? semel_text_string(semel_arena_text(arena, text, strlen(text)))
+			      : NULL;
 		free(text);
 	}
 	json_decref(own);
@@ -111,11 +112,12 @@ static semel_status read_headers(const struct semel_publishing *publishing,
 					       "--header %zu: the name must be a word of letters, "
 					       "digits and hyphens, the value UTF-8",
 					       i + 1);
-		headers = semel_json_with(headers, name.data, semel_text_of(equals + 1), arena);
+		headers = semel_json_with(headers, semel_text_string(name),
+					  semel_text_of(equals + 1), arena);
 		if (!headers.data)
 			return semel_error_set(error, SEMEL_INTERNAL, "no memory");
 	}
-	*headers_out = headers.data;
+	*headers_out = semel_text_string(headers);
 	return SEMEL_OK;
 }
 
@@ -164,7 +166,7 @@ static void read_names(const struct semel_args *args, struct semel_arena *arena,
 	const char *aggregate = semel_args_text(args, "aggregate");
 	size_t colon = strcspn(aggregate, ":");
 	input->type = semel_args_text(args, "type");
-	input->aggregate_type = semel_arena_text(arena, aggregate, colon).data;
+	input->aggregate_type = semel_text_string(semel_arena_text(arena, aggregate, colon));
 	input->aggregate_id = aggregate + colon + 1;
 	input->content_type = semel_args_text(args, "content-type");
 	input->topic = semel_args_text(args, "topic");

@@ -27,10 +27,10 @@ static void names_text(struct semel_buffer *buffer, const char *json)
 static void row_text(struct semel_buffer *buffer, const struct semel_subscription_row *row,
 		     const struct semel_consumers *consumers, int64_t now_ms)
 {
-	semel_buffer_printf(buffer, "%s  ", row->scope.data);
-	names_text(buffer, row->topics.data);
+	semel_buffer_printf(buffer, "%s  ", semel_text_shown(row->scope));
+	names_text(buffer, semel_text_string(row->topics));
 	semel_buffer_printf(buffer, "  %s  consumers %u, in hand %" PRIu64,
-			    row->handler.data ? row->handler.data : "-", consumers->alive,
+			    semel_text_shown_or(row->handler, "-"), consumers->alive,
 			    consumers->in_hand);
 	semel_buffer_string(buffer, row->paused ? ", paused: " : ": ");
 	if (!semel_consumers_explain(consumers, now_ms, buffer))
@@ -52,7 +52,7 @@ static void row_json(struct semel_buffer *buffer, const struct semel_subscriptio
 {
 	semel_buffer_string(buffer, "{\"scope\":");
 	semel_buffer_json(buffer, row->scope);
-	semel_buffer_printf(buffer, ",\"topics\":%s,\"bind\":", row->topics.data);
+	semel_buffer_printf(buffer, ",\"topics\":%s,\"bind\":", semel_text_shown(row->topics));
 	semel_buffer_json_or_null(buffer, row->bind);
 	semel_buffer_string(buffer, ",\"handler\":");
 	semel_buffer_json_or_null(buffer, row->handler);

@@ -179,7 +179,7 @@ static void scopes_text(const struct semel_verify_report *report, struct semel_b
 	semel_buffer_string(buffer, "\n");
 	for (size_t i = 0; i < report->scope_count; i++) {
 		const struct semel_verify_scope *scope = &report->scopes[i];
-		semel_buffer_printf(buffer, "%-*s", width, scope->scope.data);
+		semel_buffer_printf(buffer, "%-*s", width, semel_text_shown(scope->scope));
 		if (!scope->tracked) {
 			semel_buffer_string(buffer,
 					    "  not tracked (at-least-once keeps no claims)\n");
@@ -203,9 +203,9 @@ static void finding_text(struct semel_buffer *buffer, const char *what, struct s
 {
 	if (finding->count == 0)
 		return;
-	semel_buffer_printf(buffer, "\n%s in %s:\n", what, scope.data);
+	semel_buffer_printf(buffer, "\n%s in %s:\n", what, semel_text_shown(scope));
 	for (size_t i = 0; i < listed(finding) && finding->ids[i].data; i++)
-		semel_buffer_printf(buffer, "  %s\n", finding->ids[i].data);
+		semel_buffer_printf(buffer, "  %s\n", semel_text_shown(finding->ids[i]));
 	if (finding->count > listed(finding))
 		semel_buffer_printf(buffer, "  and %" PRIu64 " more\n",
 				    finding->count - listed(finding));
@@ -239,7 +239,7 @@ static void report_text(const struct semel_verify_report *report, struct semel_b
 				"  unless a consumer of %s has them in hand, which the broker "
 				"does not tell: look again with --wait longer than a handler "
 				"takes, or while no consumer runs\n",
-				scope->scope.data);
+				semel_text_shown(scope->scope));
 		finding_text(buffer, "doubled", scope->scope, &scope->doubled);
 		finding_text(buffer, "orphaned (processed, never committed)", scope->scope,
 			     &scope->orphaned);

@@ -216,7 +216,8 @@ static semel_status attend(const struct semel_stage *stage, struct semel_child *
 	if (semel_child_talk(child, &rest) != SEMEL_CHILD_EXITED)
 		return semel_error_set(error, SEMEL_INTERNAL, "a child said too much");
 	struct semel_text output = semel_child_output(child);
-	end->output = semel_arena_text(stage->arena, output.data ? output.data : "", output.length);
+	end->output =
+		semel_arena_text(stage->arena, semel_text_shown_or(output, ""), output.length);
 	end->exit_code = semel_child_exit_code(child);
 	semel_child_complaint(child, end->complaint, sizeof end->complaint);
 	return SEMEL_OK;

@@ -22,7 +22,7 @@ struct search {
 static void see(const struct semel_presence *presence, void *user)
 {
 	struct search *search = user;
-	const char *owner = presence->owner.data;
+	const char *owner = semel_text_string(presence->owner);
 	bool is_dead = semel_owner_is_dead(owner) ||
 		       presence->expires_at_ms <= semel_now_ms(search->consumer->env);
 
@@ -57,7 +57,7 @@ semel_status semel_care_begin(struct semel_consumer *consumer, semel_error *erro
 		.until_ms = semel_steady_ms(consumer->env) + CARE_MS,
 	};
 	semel_log(SEMEL_LOG_INFO, "a consumer of the scope died; events run one by one for a while",
-		  &(struct semel_log_fields){ .consumer = consumer->scope.data });
+		  &(struct semel_log_fields){ .consumer = semel_text_shown(consumer->scope) });
 	return SEMEL_OK;
 }
 
@@ -115,7 +115,7 @@ semel_status semel_care_note(struct semel_consumer *consumer, struct semel_item 
 	if (status != SEMEL_OK && semel_status_class(status) != SEMEL_CLASS_OUTAGE) {
 		consumer->care.on = false;
 		semel_log(SEMEL_LOG_WARN, "the consumer cannot record which event runs",
-			  &(struct semel_log_fields){ .consumer = consumer->scope.data,
+			  &(struct semel_log_fields){ .consumer = semel_text_shown(consumer->scope),
 						      .error = error->text });
 		return SEMEL_OK;
 	}

@@ -66,7 +66,7 @@ semel_status semel_context_publish(semel_context *context, const semel_event_inp
 		merge_headers(&context->item->delivery->event, input->headers, arena);
 	if (!headers.data)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the headers");
-	flowing.headers = headers.data;
+	flowing.headers = semel_text_string(headers);
 	return semel_outbox_publish(semel_context_tx(context), &flowing, id_out, error);
 }
 

@@ -48,7 +48,7 @@ semel_status semel_dispatch_open(struct semel_consumer *consumer, semel_error *e
 {
 	struct semel_outside_options options = { .target = consumer->target,
 						 .timeout_ms = consumer->options.timeout_ms,
-						 .scope = consumer->scope.data };
+						 .scope = semel_text_string(consumer->scope) };
 	uint32_t capacity = consumer->options.concurrency * HAND_PER_CALL;
 	struct semel_dispatch *dispatch = calloc(1, sizeof *dispatch);
 	if (!dispatch)
@@ -434,8 +434,8 @@ static void leave_to_other(const struct semel_consumer *consumer, struct semel_t
 	struct semel_item *item = &task->item;
 
 	semel_log(SEMEL_LOG_WARN, "the event has moved to another consumer meanwhile",
-		  &(struct semel_log_fields){ .message_id = item->claim.event_id.data,
-					      .consumer = consumer->scope.data });
+		  &(struct semel_log_fields){ .message_id = semel_text_shown(item->claim.event_id),
+					      .consumer = semel_text_shown(consumer->scope) });
 	semel_item_move(item, item->entry_id.data ? SEMEL_FATE_DUPLICATE : SEMEL_FATE_LATER);
 	task->not_before_ms = semel_steady_ms(consumer->env) + MOVED_MS;
 }

@@ -38,9 +38,9 @@ static semel_status look_at_broker(struct semel_consumer *consumer, bool drainin
 	const char *const *topics = (const char *const *)consumer->topics;
 
 	if (draining || !driver->next_due)
-		return driver->backlog(consumer->broker, consumer->scope.data, topics, backlog,
-				       error);
-	return driver->next_due(consumer->broker, consumer->scope.data, topics,
+		return driver->backlog(consumer->broker, semel_text_string(consumer->scope), topics,
+				       backlog, error);
+	return driver->next_due(consumer->broker, semel_text_string(consumer->scope), topics,
 				&backlog->next_due_ms, error);
 }
 
@@ -134,11 +134,11 @@ semel_status semel_left_explain(const struct semel_consumer *consumer,
 	else if (!why[0])
 		why = "the time was too short, or another consumer holds a share (try a longer "
 		      "--timeout)";
-	return semel_error_set(error, SEMEL_NOT_FINISHED,
-			       "%s is not drained: %llu wait (%llu of them delayed), %llu held, "
-			       "%llu blocked: %s",
-			       consumer->scope.data, (unsigned long long)left->backlog.waiting,
-			       (unsigned long long)left->backlog.delayed,
-			       (unsigned long long)left->holds.waiting,
-			       (unsigned long long)left->holds.blocked, why);
+	return semel_error_set(
+		error, SEMEL_NOT_FINISHED,
+		"%s is not drained: %llu wait (%llu of them delayed), %llu held, "
+		"%llu blocked: %s",
+		semel_text_shown(consumer->scope), (unsigned long long)left->backlog.waiting,
+		(unsigned long long)left->backlog.delayed, (unsigned long long)left->holds.waiting,
+		(unsigned long long)left->holds.blocked, why);
 }

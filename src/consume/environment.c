@@ -105,7 +105,7 @@ static semel_status tell(struct telling *telling, enum variable variable, struct
 				       "%s cannot be told to a program: the value has a zero byte",
 				       names[variable]);
 	char *entry = semel_arena_printf(telling->environment->event, "%s=%s", names[variable],
-					 value.data);
+					 semel_text_string(value));
 	if (entry == NULL)
 		return semel_error_set(telling->error, SEMEL_OUTAGE, "no memory");
 	telling->environment->list[telling->count++] = entry;

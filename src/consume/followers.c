@@ -33,8 +33,9 @@ static void tell_gap(const struct semel_consumer *consumer, const struct semel_h
 	if (hold->state == SEMEL_HOLD_GAP)
 		semel_log(SEMEL_LOG_WARN,
 			  "a predecessor was not seen in time; the events behind it go on",
-			  &(struct semel_log_fields){ .message_id = hold->head_id.data,
-						      .consumer = consumer->scope.data });
+			  &(struct semel_log_fields){ .message_id = semel_text_shown(hold->head_id),
+						      .consumer =
+							      semel_text_shown(consumer->scope) });
 }
 
 /* In strict order a follower goes when its own predecessor is settled, or was waited for in vain.

@@ -37,8 +37,8 @@ static void log_remark(const struct semel_child *child, const struct semel_event
 		return;
 	semel_child_complaint(child, remark, sizeof remark);
 	if (remark[0] != '\0')
-		semel_logf(SEMEL_LOG_DEBUG, "the program said for event %s: %s", event->id.data,
-			   remark);
+		semel_logf(SEMEL_LOG_DEBUG, "the program said for event %s: %s",
+			   semel_text_shown(event->id), remark);
 }
 
 static void conclude(struct semel_child *child, const struct semel_event *event,

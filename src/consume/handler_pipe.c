@@ -95,25 +95,25 @@ static bool read_answer(struct semel_text line, const struct semel_event *event,
 			struct semel_outcome *outcome_out)
 {
 	json_error_t problem;
-	json_t *answer = json_loadb(line.data, line.length, 0, &problem);
+	json_t *answer = json_loadb(semel_text_chars(line), line.length, 0, &problem);
 	json_t *id = json_object_get(answer, "id");
-	struct semel_text answered = { json_string_value(id), json_string_length(id) };
+	struct semel_text answered = semel_text_from(json_string_value(id), json_string_length(id));
 	const char *reason = json_string_value(json_object_get(answer, "reason"));
 	int shown = line.length < ANSWER_SHOWN ? (int)line.length : ANSWER_SHOWN;
 	bool right = false;
 	if (answer == NULL)
 		snprintf(outcome_out->reason, sizeof outcome_out->reason,
 			 "the program's answer is no line of JSON: %s: %.*s", problem.text, shown,
-			 line.data);
+			 semel_text_shown(line));
 	else if (answered.data == NULL || !semel_text_equal(answered, event->id))
 		snprintf(outcome_out->reason, sizeof outcome_out->reason,
 			 "the program answered for \"%.100s\" instead of this event",
-			 answered.data != NULL ? answered.data : "");
+			 semel_text_shown_or(answered, ""));
 	else if (!read_verdict(json_string_value(json_object_get(answer, "verdict")),
 			       &outcome_out->status))
 		snprintf(outcome_out->reason, sizeof outcome_out->reason,
 			 "the program's answer has no verdict (done, retry or reject): %.*s", shown,
-			 line.data);
+			 semel_text_shown(line));
 	else
 		right = true;
 	if (right && reason != NULL)

@@ -69,11 +69,11 @@ static semel_status add(struct writing *writing, const char *name, struct semel_
 	/* libcurl takes "name:" as the wish to drop a header, and "name;" for an empty one. */
 	if (value.length == 0)
 		return add_line(writing, semel_arena_printf(writing->heading->arena, "%s;", name));
-	return add_line(writing,
-			semel_arena_printf(writing->heading->arena, "%s: %s", name, value.data));
+	return add_line(writing, semel_arena_printf(writing->heading->arena, "%s: %s", name,
+						    semel_text_string(value)));
 }
 
-static bool must_be_encoded(char byte)
+static bool must_be_encoded(semel_byte byte)
 {
 	return byte <= ' ' || byte >= 0x7f || byte == '"' || byte == '%';
 }
@@ -86,13 +86,12 @@ static struct semel_text percent_encoded(struct semel_text value, struct semel_a
 		return (struct semel_text){ NULL, 1 };
 	for (size_t i = 0; i < value.length; i++) {
 		if (must_be_encoded(value.data[i]))
-			length += (size_t)sprintf(encoded + length, "%%%02X",
-						  (unsigned char)value.data[i]);
+			length += (size_t)sprintf(encoded + length, "%%%02X", value.data[i]);
 		else
-			encoded[length++] = value.data[i];
+			encoded[length++] = (char)value.data[i];
 	}
 	encoded[length] = '\0';
-	return (struct semel_text){ encoded, length };
+	return semel_text_from(encoded, length);
 }
 
 static semel_status add_envelope(struct writing *writing)
@@ -154,7 +153,8 @@ static semel_status add_own(struct writing *writing, json_t *headers)
 	     at = json_object_iter_next(headers, at)) {
 		const char *name = json_object_iter_key(at);
 		json_t *member = json_object_iter_value(at);
-		struct semel_text value = { json_string_value(member), json_string_length(member) };
+		struct semel_text value =
+			semel_text_from(json_string_value(member), json_string_length(member));
 		if (value.data != NULL && semel_text_is_token(semel_text_of(name)) &&
 		    !semel_text_has_control(value) && !is_reserved(name))
 			status = add(writing, name, value);
@@ -167,7 +167,7 @@ semel_status semel_http_headers(const struct semel_http_heading *heading,
 {
 	struct writing writing = { .heading = heading, .error = error };
 	struct semel_text text = heading->event->headers;
-	json_t *headers = json_loadb(text.data, text.length, JSON_ALLOW_NUL, NULL);
+	json_t *headers = json_loadb(semel_text_chars(text), text.length, JSON_ALLOW_NUL, NULL);
 	semel_status status = add_envelope(&writing);
 	if (status == SEMEL_OK && headers != NULL)
 		status = add_own(&writing, headers);

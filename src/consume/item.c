@@ -208,6 +208,6 @@ semel_status semel_items_check(const struct semel_item *items, uint32_t count, s
 			return semel_error_set(error, SEMEL_INTERNAL,
 					       "event %s was moved as docs/states.md does not "
 					       "allow: nothing of this batch is committed",
-					       items[i].delivery->event.id.data);
+					       semel_text_shown(items[i].delivery->event.id));
 	return SEMEL_OK;
 }

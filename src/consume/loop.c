@@ -44,7 +44,8 @@ static semel_status look_for_pause(struct semel_consumer *consumer, semel_error 
 		semel_log(SEMEL_LOG_WARN,
 			  consumer->paused ? "the subscription is paused: nothing is taken"
 					   : "the subscription goes on",
-			  &(struct semel_log_fields){ .consumer = consumer->scope.data });
+			  &(struct semel_log_fields){ .consumer =
+							      semel_text_shown(consumer->scope) });
 	return status;
 }
 
@@ -184,7 +185,7 @@ static semel_status survive(struct semel_consumer *consumer, semel_status status
 	*pause_ms_out = semel_backoff_ms(backoff, ++consumer->outages, semel_random(consumer->env));
 	snprintf(consumer->trouble, sizeof consumer->trouble, "%s", error->text);
 	semel_log(SEMEL_LOG_WARN, "the consumer starts over",
-		  &(struct semel_log_fields){ .consumer = consumer->scope.data,
+		  &(struct semel_log_fields){ .consumer = semel_text_shown(consumer->scope),
 					      .error = error->text,
 					      .attempt = consumer->outages });
 	if (status == SEMEL_LEASE_LOST)
@@ -277,7 +278,8 @@ static bool finish(struct semel_consumer *consumer)
 		conclude_calls(consumer, semel_steady_ms(consumer->env) + INTERRUPTED_MS);
 		if (semel_dispatch_calls(consumer) > 0)
 			semel_log(SEMEL_LOG_WARN, "calls ended that could not be concluded",
-				  &(struct semel_log_fields){ .consumer = consumer->scope.data });
+				  &(struct semel_log_fields){
+					  .consumer = semel_text_shown(consumer->scope) });
 		semel_dispatch_close(consumer);
 	}
 	consumer->ending = false;
@@ -290,7 +292,7 @@ semel_status semel_consumer_prepare(semel_consumer *consumer, uint64_t max, seme
 		return semel_error_set(error, SEMEL_INVALID,
 				       "the consumer of %s has no handler; give it one before it "
 				       "runs",
-				       consumer->scope.data);
+				       semel_text_shown(consumer->scope));
 	consumer->max = max > 0 ? consumer->settled + max : 0;
 	semel_status status = semel_consumer_connect(consumer, error);
 	if (status == SEMEL_OK)
@@ -334,7 +336,7 @@ static semel_status run_until(struct semel_consumer *consumer, int64_t until_ms,
 			"calls of %s were not finished within the grace period and "
 			"were broken off; they are made again, or are in doubt (see: "
 			"semel dlq list)",
-			consumer->scope.data);
+			semel_text_shown(consumer->scope));
 	return SEMEL_OK;
 }
 

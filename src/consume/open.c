@@ -110,7 +110,7 @@ static char **list_copy(const char *const *list, size_t length)
 static struct semel_text text_copy(const char *string)
 {
 	char *copy = strdup(string);
-	return (struct semel_text){ copy, copy ? strlen(copy) : 0 };
+	return semel_text_from(copy, copy ? strlen(copy) : 0);
 }
 
 static bool copy_options(struct semel_consumer *consumer, const semel_consumer_options *options)
@@ -120,7 +120,7 @@ static bool copy_options(struct semel_consumer *consumer, const semel_consumer_o
 	consumer->store_url = strdup(consumer->options.store);
 	consumer->broker_url = strdup(consumer->options.broker);
 	consumer->scope = text_copy(options->scope);
-	consumer->breaker.consumer = consumer->scope.data;
+	consumer->breaker.consumer = semel_text_string(consumer->scope);
 	consumer->grace_ms = GRACE_MS;
 	if (options->handler_version)
 		consumer->handler_version = text_copy(options->handler_version);
@@ -159,7 +159,7 @@ static semel_status read_known_topics(struct semel_consumer *consumer,
 	if (status != SEMEL_OK)
 		return status;
 	const struct semel_subscription_row *row =
-		semel_subscription_of(rows, count, consumer->scope.data);
+		semel_subscription_of(rows, count, semel_text_string(consumer->scope));
 	if (row)
 		status = semel_subscription_topics(row, consumer->arena, &topics, error);
 	*topics_out = topics.names;
@@ -169,7 +169,7 @@ static semel_status read_known_topics(struct semel_consumer *consumer,
 static semel_status subscribe(struct semel_consumer *consumer, semel_error *error)
 {
 	struct semel_subscribe_options options = {
-		.scope = consumer->scope.data,
+		.scope = semel_text_string(consumer->scope),
 		.topics = (const char *const *)consumer->topics,
 		.prefetch = consumer->options.batch * 2 + consumer->options.concurrency * 16 + 64,
 		.prefetch_bytes = consumer->options.prefetch_bytes,
@@ -276,7 +276,7 @@ semel_status semel_consumer_open_in(const struct semel_env *env,
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a consumer");
 	}
 	consumer->env = env;
-	semel_tally_open(&consumer->tally, consumer->scope.data);
+	semel_tally_open(&consumer->tally, semel_text_string(consumer->scope));
 	semel_owner_make(consumer->env, consumer->owner);
 	status = semel_wake_new(&consumer->wake, error);
 	if (status == SEMEL_OK)
@@ -327,7 +327,7 @@ static semel_status choose_kind(struct semel_consumer *consumer, enum semel_hand
 		return semel_error_set(error, SEMEL_INVALID,
 				       "the consumer of %s has a handler already; one is all it "
 				       "can have",
-				       consumer->scope.data);
+				       semel_text_shown(consumer->scope));
 	consumer->kind = kind;
 	return SEMEL_OK;
 }

@@ -21,6 +21,6 @@ semel_status semel_order_check(struct semel_consumer *consumer, semel_error *err
 		"%s holds %s of a time when it was consumed with another order (consume it with "
 		"--order %s until a drain ends, replay or discard what semel dlq list --scope %s "
 		"tells, then change the order)",
-		consumer->scope.data, total ? "single aggregates" : "a whole topic",
-		total ? "aggregate" : "total", consumer->scope.data);
+		semel_text_shown(consumer->scope), total ? "single aggregates" : "a whole topic",
+		total ? "aggregate" : "total", semel_text_shown(consumer->scope));
 }

@@ -43,8 +43,9 @@ void semel_owed_note(struct semel_consumer *consumer, const struct semel_item *i
 	if (!owed || !owed->arena ||
 	    !semel_delivery_copy(owed->arena, item->delivery, &owed->delivery)) {
 		semel_log(SEMEL_LOG_ERROR, "no memory for an event that did not run",
-			  &(struct semel_log_fields){ .message_id = item->delivery->event.id.data,
-						      .consumer = consumer->scope.data });
+			  &(struct semel_log_fields){
+				  .message_id = semel_text_shown(item->delivery->event.id),
+				  .consumer = semel_text_shown(consumer->scope) });
 		semel_owed_free(owed);
 		return;
 	}

@@ -163,9 +163,10 @@ static semel_status take_over(struct semel_places *places, struct place *place, 
 	if (status != SEMEL_OK)
 		return status;
 	if (!granted && !is_free(places, &place->position))
-		return semel_error_set(
-			error, SEMEL_LEASE_LOST, "another consumer of %s reads partition %d of %s",
-			consumer->scope.data, (int)place->position.partition, place->topic);
+		return semel_error_set(error, SEMEL_LEASE_LOST,
+				       "another consumer of %s reads partition %d of %s",
+				       semel_text_shown(consumer->scope),
+				       (int)place->position.partition, place->topic);
 	status = driver->position_take(consumer->store, &place->position, consumer->owner, until_ms,
 				       error);
 	if (status != SEMEL_OK)

@@ -77,7 +77,7 @@ static void complain(struct semel_consumer *consumer, const semel_error *error)
 		return;
 	consumer->presence.refused = true;
 	semel_log(SEMEL_LOG_WARN, "the consumer cannot record its state",
-		  &(struct semel_log_fields){ .consumer = consumer->scope.data,
+		  &(struct semel_log_fields){ .consumer = semel_text_shown(consumer->scope),
 					      .error = error->text });
 }
 

@@ -24,8 +24,8 @@ static semel_status send_copy(struct semel_consumer *consumer, const struct seme
 	passage.attempt = item->runs;
 	passage.replay = item->replay;
 	semel_status status = consumer->broker->driver->requeue(
-		consumer->broker, consumer->scope.data, &item->delivery->event, &passage,
-		item->delay_ms, error);
+		consumer->broker, semel_text_string(consumer->scope), &item->delivery->event,
+		&passage, item->delay_ms, error);
 	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_CONSUME_AFTER_REQUEUE, error) : status;
 }
 
@@ -102,17 +102,17 @@ static void say(const struct semel_consumer *consumer, const struct semel_item *
 		return;
 	struct semel_text correlation =
 		semel_event_header(&delivery->event, "correlationId", consumer->arena);
-	snprintf(queue, sizeof queue, "%s.%s", consumer->scope.data,
-		 delivery->event.topic.data ? delivery->event.topic.data : "");
+	snprintf(queue, sizeof queue, "%s.%s", semel_text_shown(consumer->scope),
+		 semel_text_shown_or(delivery->event.topic, ""));
 	semel_log(saying->level, saying->message,
 		  &(struct semel_log_fields){
-			  .message_id = delivery->event.id.data,
-			  .correlation_id = correlation.data,
-			  .exchange = exchanges ? delivery->event.topic.data : NULL,
-			  .topic = delivery->event.topic.data,
-			  .routing_key = delivery->event.routing_key.data,
+			  .message_id = semel_text_shown(delivery->event.id),
+			  .correlation_id = semel_text_shown(correlation),
+			  .exchange = exchanges ? semel_text_shown(delivery->event.topic) : NULL,
+			  .topic = semel_text_shown(delivery->event.topic),
+			  .routing_key = semel_text_shown(delivery->event.routing_key),
 			  .queue = queue,
-			  .consumer = consumer->scope.data,
+			  .consumer = semel_text_shown(consumer->scope),
 			  .dedup_status = saying->dedup,
 			  .ack_decision = saying->decision,
 			  .error = item->fate == SEMEL_FATE_DONE ? NULL : item->reason,
@@ -145,7 +145,7 @@ static semel_status bury(struct semel_consumer *consumer, const struct semel_ite
 			 semel_error *error)
 {
 	const struct semel_burial burial = {
-		.scope = consumer->scope.data,
+		.scope = semel_text_string(consumer->scope),
 		.delivery = item->delivery,
 		.reason = item->reason && item->reason[0] ? item->reason
 							  : semel_status_sentence(item->status),
@@ -160,8 +160,9 @@ static semel_status bury(struct semel_consumer *consumer, const struct semel_ite
 	    (semel_status_class(status) == SEMEL_CLASS_OUTAGE && status != SEMEL_BUSY))
 		return status;
 	semel_log(SEMEL_LOG_WARN, "a dead letter has no copy at the broker",
-		  &(struct semel_log_fields){ .message_id = item->delivery->event.id.data,
-					      .consumer = consumer->scope.data,
+		  &(struct semel_log_fields){ .message_id =
+						      semel_text_shown(item->delivery->event.id),
+					      .consumer = semel_text_shown(consumer->scope),
 					      .error = error->text });
 	return SEMEL_OK;
 }
@@ -206,7 +207,7 @@ semel_status semel_settle(struct semel_consumer *consumer, struct semel_item *co
 	if (status != SEMEL_OK) {
 		semel_tally_unacked(consumer);
 		semel_log(SEMEL_LOG_WARN, "committed, but not acked; duplicates will be skipped",
-			  &(struct semel_log_fields){ .consumer = consumer->scope.data,
+			  &(struct semel_log_fields){ .consumer = semel_text_shown(consumer->scope),
 						      .error = error->text });
 		return status;
 	}

@@ -42,7 +42,7 @@ static void hint_at_topics(const struct semel_consumer *consumer)
 		snprintf(hint, sizeof hint, "nothing is published to %s; did you mean %s?",
 			 consumer->topics[i], meant);
 		semel_log(SEMEL_LOG_WARN, "the subscription reads a topic that nobody publishes",
-			  &(struct semel_log_fields){ .consumer = consumer->scope.data,
+			  &(struct semel_log_fields){ .consumer = semel_text_shown(consumer->scope),
 						      .topic = consumer->topics[i],
 						      .error = hint });
 	}

@@ -240,8 +240,8 @@ static semel_status take_output(struct semel_child *child, struct applying *appl
 	if (semel_event_is_json(applying->event) && output.length > 0 &&
 	    output.data[output.length - 1] == '\n')
 		output.length--;
-	*payload_out = semel_arena_text(applying->arena, output.length > 0 ? output.data : "",
-					output.length);
+	*payload_out = semel_arena_text(
+		applying->arena, output.length > 0 ? semel_text_chars(output) : "", output.length);
 	if (payload_out->data == NULL)
 		return semel_error_set(applying->error, SEMEL_INTERNAL, "no memory");
 	return SEMEL_OK;

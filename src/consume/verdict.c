@@ -102,8 +102,9 @@ static semel_status change_claim(struct semel_consumer *consumer, struct semel_i
 		consumer->guard->driver->change(consumer->guard, &claim, &change, &taken, error);
 	if (status == SEMEL_OK && !taken)
 		semel_log(SEMEL_LOG_WARN, "the claim has moved to another consumer meanwhile",
-			  &(struct semel_log_fields){ .message_id = item->claim.event_id.data,
-						      .consumer = consumer->scope.data });
+			  &(struct semel_log_fields){
+				  .message_id = semel_text_shown(item->claim.event_id),
+				  .consumer = semel_text_shown(consumer->scope) });
 	return status;
 }
 

@@ -32,13 +32,13 @@ static semel_status no_memory(semel_error *error)
 
 static const char *text_or_null(struct semel_text text)
 {
-	return semel_text_is_blank(text) ? NULL : text.data;
+	return semel_text_is_blank(text) ? NULL : semel_text_string(text);
 }
 
 static semel_dead_letter view_of(const struct semel_dead_entry *entry)
 {
 	return (semel_dead_letter){
-		.entry_id = entry->entry_id.data,
+		.entry_id = semel_text_string(entry->entry_id),
 		.event_id = text_or_null(entry->event.id),
 		.event_type = text_or_null(entry->event.type),
 		.topic = text_or_null(entry->event.topic),
@@ -139,15 +139,15 @@ static bool is_of_relay(const struct semel_dead_entry *entry)
 static semel_status check_pending(const struct semel_dead_entry *entry, semel_error *error)
 {
 	if (entry->status != SEMEL_DEAD_PENDING)
-		return semel_error_set(error, SEMEL_NOT_PENDING,
-				       "dead letter %s is %s, and only PENDING ones can be "
-				       "replayed or discarded%s",
-				       entry->entry_id.data, semel_dead_status_name(entry->status),
-				       entry->status == SEMEL_DEAD_REPLAYED &&
-						       entry->settled_at_ms == 0
-					       ? " (its replay is under way; if its copy is lost, "
-						 "semel repair sends it again)"
-					       : "");
+		return semel_error_set(
+			error, SEMEL_NOT_PENDING,
+			"dead letter %s is %s, and only PENDING ones can be "
+			"replayed or discarded%s",
+			semel_text_shown(entry->entry_id), semel_dead_status_name(entry->status),
+			entry->status == SEMEL_DEAD_REPLAYED && entry->settled_at_ms == 0
+				? " (its replay is under way; if its copy is lost, "
+				  "semel repair sends it again)"
+				: "");
 	return SEMEL_OK;
 }
 
@@ -161,16 +161,17 @@ static semel_status check_replayable(const struct semel_dead_entry *entry, semel
 				       "dead letter %s was replayed %u times, which is the limit: "
 				       "publish a corrected event, and discard this one (semel dlq "
 				       "discard %s)",
-				       entry->entry_id.data, entry->replay_count,
-				       entry->entry_id.data);
+				       semel_text_shown(entry->entry_id), entry->replay_count,
+				       semel_text_shown(entry->entry_id));
 	if (semel_text_is_blank(entry->event.id) || semel_text_is_blank(entry->event.topic))
 		return semel_error_set(
 			error, SEMEL_INVALID,
 			"dead letter %s came without a usable event %s, so it cannot "
 			"be replayed: mend its producer, and discard this one (semel "
 			"dlq discard %s)",
-			entry->entry_id.data, semel_text_is_blank(entry->event.id) ? "id" : "topic",
-			entry->entry_id.data);
+			semel_text_shown(entry->entry_id),
+			semel_text_is_blank(entry->event.id) ? "id" : "topic",
+			semel_text_shown(entry->entry_id));
 	return SEMEL_OK;
 }
 
@@ -234,8 +235,9 @@ static semel_status send_copy(const struct semel_dead_replayer *replayer,
 			      const struct semel_dead_entry *entry, semel_error *error)
 {
 	struct semel_passage passage = { .replay = entry->replay_count + 1 };
-	semel_status status = replayer->broker->driver->requeue(replayer->broker, entry->scope.data,
-								&entry->event, &passage, 0, error);
+	semel_status status =
+		replayer->broker->driver->requeue(replayer->broker, semel_text_string(entry->scope),
+						  &entry->event, &passage, 0, error);
 
 	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_DLQ_AFTER_PUBLISH, error) : status;
 }
@@ -479,7 +481,7 @@ semel_status semel_dead_letter_add(semel_tx tx, const char *scope, const semel_e
 					  .reason = semel_text_of(reason) };
 	status = add_entry(tx, &entry, event, arena, error);
 	if (status == SEMEL_OK && entry_id_out)
-		snprintf(entry_id_out, SEMEL_ID_SIZE, "%s", entry.entry_id.data);
+		snprintf(entry_id_out, SEMEL_ID_SIZE, "%s", semel_text_string(entry.entry_id));
 	semel_arena_free(arena);
 	return status;
 }

@@ -204,11 +204,11 @@ static void examine_known(struct visit *visit)
 		return;
 	for (uint32_t i = 0; i < count; i++) {
 		struct semel_topics topics = { 0 };
-		if (is_wanted(visit->plan, rows[i].scope.data) ||
+		if (is_wanted(visit->plan, semel_text_string(rows[i].scope)) ||
 		    semel_subscription_topics(&rows[i], visit->arena, &topics, NULL) != SEMEL_OK)
 			continue;
 		const struct semel_subscribe_options options = {
-			.scope = rows[i].scope.data,
+			.scope = semel_text_string(rows[i].scope),
 			.topics = topics.names,
 			.prefetch = 1,
 			.lease_ms = 1000,
@@ -216,7 +216,7 @@ static void examine_known(struct visit *visit)
 			.as_found = true,
 			.declare_only = true,
 			.inbox_ms = visit->plan->inbox_ms,
-			.bind = rows[i].bind.data,
+			.bind = semel_text_string(rows[i].bind),
 		};
 		examine_subscription(visit, &options);
 	}

@@ -39,7 +39,7 @@ static void tell_consumers(const struct work *work, const struct semel_subscript
 	struct semel_buffer why = { 0 };
 	bool stands = semel_consumers_explain(consumers, work->now_ms, &why);
 	bool wanted = backlog->waiting > 0 || consumers->in_hand > 0;
-	const char *scope = row->scope.data;
+	const char *scope = semel_text_string(row->scope);
 
 	snprintf(text, sizeof text, "%.100s: %.800s; waiting: %" PRIu64, scope,
 		 row->paused && consumers->alive == 0 ? "the subscription is paused"
@@ -66,7 +66,7 @@ static void tell_stuck(const struct work *work, const struct semel_subscription_
 {
 	struct semel_stuck stuck = { .store = work->store,
 				     .broker = work->broker,
-				     .scope = row->scope.data,
+				     .scope = semel_text_string(row->scope),
 				     .topics = topics->names,
 				     .in_hand = in_hand,
 				     .now_ms = work->now_ms,
@@ -80,7 +80,7 @@ static void tell_stuck(const struct work *work, const struct semel_subscription_
 		return;
 	}
 	snprintf(text, sizeof text, "%.100s: %" PRIu64 " wait, and nothing will ever move them",
-		 row->scope.data, count);
+		 semel_text_shown(row->scope), count);
 	if (count > 0)
 		tell(work, SEMEL_CHECK_STUCK, SEMEL_GRAVITY_PROBLEM, text, "semel repair");
 }
@@ -98,8 +98,8 @@ static void look_at(const struct work *work, const struct semel_subscription_row
 		status = semel_consumers_read(work->store, row->scope, work->now_ms, &consumers,
 					      &error);
 	if (status == SEMEL_OK)
-		status = work->broker->driver->backlog(work->broker, row->scope.data, topics.names,
-						       &backlog, &error);
+		status = work->broker->driver->backlog(work->broker, semel_text_string(row->scope),
+						       topics.names, &backlog, &error);
 	if (status != SEMEL_OK) {
 		semel_examination_failed(&work->plan->examination, SEMEL_CHECK_CONSUMERS, &error);
 		return;
@@ -123,7 +123,7 @@ static void tell_misread(const struct work *work, const struct semel_topics *pub
 		if (!meant)
 			continue;
 		snprintf(text, sizeof text, "%.100s reads %.200s, to which nothing is published",
-			 row->scope.data, topics->names[i]);
+			 semel_text_shown(row->scope), topics->names[i]);
 		snprintf(remedy, sizeof remedy, "did you mean --topic %.200s?", meant);
 		tell(work, SEMEL_CHECK_TOPICS, SEMEL_GRAVITY_ADVICE, text, remedy);
 	}

@@ -18,42 +18,42 @@
 
 const char *semel_event_id(const semel_event *event)
 {
-	return event->id.data;
+	return semel_text_string(event->id);
 }
 
 const char *semel_event_type(const semel_event *event)
 {
-	return event->type.data;
+	return semel_text_string(event->type);
 }
 
 const char *semel_event_aggregate_type(const semel_event *event)
 {
-	return event->aggregate_type.data;
+	return semel_text_string(event->aggregate_type);
 }
 
 const char *semel_event_aggregate_id(const semel_event *event)
 {
-	return event->aggregate_id.data;
+	return semel_text_string(event->aggregate_id);
 }
 
 const char *semel_event_topic(const semel_event *event)
 {
-	return event->topic.data;
+	return semel_text_string(event->topic);
 }
 
 const char *semel_event_routing_key(const semel_event *event)
 {
-	return event->routing_key.data;
+	return semel_text_string(event->routing_key);
 }
 
 const char *semel_event_content_type(const semel_event *event)
 {
-	return event->content_type.data;
+	return semel_text_string(event->content_type);
 }
 
 const char *semel_event_headers(const semel_event *event)
 {
-	return event->headers.data;
+	return semel_text_string(event->headers);
 }
 
 const void *semel_event_payload(const semel_event *event, size_t *size_out)
@@ -72,7 +72,7 @@ int64_t semel_event_time_ms(const semel_event *event)
 static struct semel_text media_type(struct semel_text content_type)
 {
 	struct semel_text type = content_type;
-	const char *semicolon = type.data ? memchr(type.data, ';', type.length) : NULL;
+	const semel_byte *semicolon = type.data ? memchr(type.data, ';', type.length) : NULL;
 	if (semicolon)
 		type.length = (size_t)(semicolon - type.data);
 	while (type.length > 0 && (*type.data == ' ' || *type.data == '\t')) {
@@ -90,17 +90,19 @@ static bool is_json_type(struct semel_text content_type)
 	static const char suffix[] = "+json";
 	const size_t suffix_length = sizeof(suffix) - 1;
 	struct semel_text type = media_type(content_type);
-	if (type.length == sizeof(JSON_TYPE) - 1)
-		if (strncasecmp(type.data, JSON_TYPE, type.length) == 0)
-			return true;
-	return type.length > suffix_length && memchr(type.data, '/', type.length) &&
-	       strncasecmp(type.data + type.length - suffix_length, suffix, suffix_length) == 0;
+	if (semel_text_equals_caseless(type, JSON_TYPE))
+		return true;
+	if (type.length <= suffix_length || !memchr(type.data, '/', type.length))
+		return false;
+	type = semel_text_from(type.data + type.length - suffix_length, suffix_length);
+	return semel_text_equals_caseless(type, suffix);
 }
 
 static bool is_text_type(struct semel_text content_type)
 {
 	struct semel_text type = media_type(content_type);
-	return type.length > 5 && strncasecmp(type.data, "text/", 5) == 0;
+	return type.length > 5 &&
+	       semel_text_equals_caseless(semel_text_from(type.data, 5), "text/");
 }
 
 bool semel_event_is_json(const struct semel_event *event)
@@ -179,8 +181,8 @@ static semel_status take_topic(const semel_event_input *input, struct semel_aren
 	if (!topic)
 		return no_memory(error);
 	snprintf(topic, length + sizeof(TOPIC_SUFFIX), "%s" TOPIC_SUFFIX,
-		 event->aggregate_type.data);
-	event->topic = (struct semel_text){ topic, length + sizeof(TOPIC_SUFFIX) - 1 };
+		 semel_text_string(event->aggregate_type));
+	event->topic = semel_text_from(topic, length + sizeof(TOPIC_SUFFIX) - 1);
 	return SEMEL_OK;
 }
 
@@ -240,7 +242,7 @@ static semel_status check_header(struct semel_text name_token, struct semel_text
 		return semel_error_set(error, SEMEL_INVALID,
 				       "header name %.*s is not a token: use letters, digits and "
 				       "any of !#$%%&'*+-.^_`|~",
-				       (int)name_token.length, name_token.data);
+				       (int)name_token.length, semel_text_shown(name_token));
 	if (name.length > SEMEL_NAME_MAX)
 		return semel_error_set(error, SEMEL_INVALID,
 				       "a header name is %zu bytes long: at most %d are allowed",
@@ -248,7 +250,7 @@ static semel_status check_header(struct semel_text name_token, struct semel_text
 	if (*value_token.data != '"')
 		return semel_error_set(error, SEMEL_INVALID,
 				       "header %s is not a text: write its value in quotes",
-				       name.data);
+				       semel_text_shown(name));
 	struct semel_text value = semel_json_unquote(value_token, arena);
 	if (!value.data)
 		return no_memory(error);
@@ -256,7 +258,7 @@ static semel_status check_header(struct semel_text name_token, struct semel_text
 		return semel_error_set(error, SEMEL_INVALID,
 				       "header %s has a control character in its value: remove "
 				       "line breaks, tabs and zero bytes",
-				       name.data);
+				       semel_text_shown(name));
 	return SEMEL_OK;
 }
 
@@ -317,12 +319,12 @@ static semel_status check_payload(struct semel_text payload, struct semel_text c
 				       "payload is not valid JSON at byte %zu of %zu: correct it, "
 				       "or give another content type than %s",
 				       semel_json_error_at(payload), payload.length,
-				       content_type.data);
+				       semel_text_shown(content_type));
 	if (is_text_type(content_type) && !semel_text_is_utf8(payload))
 		return semel_error_set(error, SEMEL_INVALID,
 				       "payload is not valid UTF-8: encode it as UTF-8, or give "
 				       "another content type than %s",
-				       content_type.data);
+				       semel_text_shown(content_type));
 	return SEMEL_OK;
 }
 
@@ -332,7 +334,7 @@ static semel_status take_payload(const semel_event_input *input, struct semel_ev
 	if (!input->payload)
 		return semel_error_set(error, SEMEL_INVALID, "payload is missing: give one");
 	event->payload = input->payload_size > 0
-				 ? (struct semel_text){ input->payload, input->payload_size }
+				 ? semel_text_from(input->payload, input->payload_size)
 				 : semel_text_of(input->payload);
 	if (event->payload.length > SEMEL_PAYLOAD_MAX)
 		return semel_error_set(error, SEMEL_TOO_LARGE,
@@ -411,7 +413,7 @@ semel_status semel_event_check(const struct semel_event *event, semel_error *err
 	if (check_payload(event->payload, event->content_type, error) != SEMEL_OK)
 		return semel_error_set(error, SEMEL_CONTRACT,
 				       "the event's payload is not what its content type %s says",
-				       event->content_type.data);
+				       semel_text_shown(event->content_type));
 	return SEMEL_OK;
 }
 

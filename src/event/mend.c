@@ -46,7 +46,7 @@ static struct semel_text mend(struct semel_text name, struct semel_arena *arena)
 	for (size_t at = 0; at < name.length && length < KEPT_MAX;) {
 		const unsigned char *byte = (const unsigned char *)name.data + at;
 		size_t step = *byte == '\0' ? 0 : semel_utf8_length(byte, name.length - at);
-		const char *from = step == 0 ? replacement.data : name.data + at;
+		const semel_byte *from = step == 0 ? replacement.data : name.data + at;
 		size_t size = step == 0 ? replacement.length : step;
 		memcpy(kept + length, from, size);
 		length += size;

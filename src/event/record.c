@@ -142,9 +142,9 @@ static semel_status note_member(struct reading *reading, struct semel_text name_
 		reading->values[i] = value;
 		return SEMEL_OK;
 	}
-	const char *nearest = semel_text_nearest(name.data, names, MEMBER_COUNT);
+	const char *nearest = semel_text_nearest(semel_text_string(name), names, MEMBER_COUNT);
 	return semel_error_set(reading->error, SEMEL_INVALID, "unknown member \"%s\"%s%s%s",
-			       name.data, nearest ? ": did you mean \"" : "",
+			       semel_text_shown(name), nearest ? ": did you mean \"" : "",
 			       nearest ? nearest : "", nearest ? "\"?" : "");
 }
 
@@ -186,7 +186,7 @@ static semel_status read_time(struct reading *reading, const struct member *memb
 	semel_status status = read_string(reading, member->name, value, &text);
 	if (status != SEMEL_OK)
 		return status;
-	if (!semel_time_parse(text.data, &reading->input->time_ms))
+	if (!semel_time_parse(semel_text_string(text), &reading->input->time_ms))
 		return semel_error_set(reading->error, SEMEL_INVALID,
 				       "\"%s\" is no moment: write it as in "
 				       "2026-11-15T12:00:00Z",
@@ -211,7 +211,7 @@ static semel_status read_headers(struct reading *reading, struct semel_text valu
 {
 	struct semel_text copy;
 	semel_status status = read_raw(reading, value, &copy);
-	reading->input->headers = copy.data;
+	reading->input->headers = semel_text_string(copy);
 	return status;
 }
 
@@ -261,7 +261,7 @@ static bool decode_base64(struct semel_text text, unsigned char *to, size_t *len
 	uint32_t bits = 0;
 	*length_out = 0;
 	for (size_t i = 0; i < digits; i++) {
-		int digit = base64_digit(text.data[i]);
+		int digit = base64_digit((char)text.data[i]);
 		if (digit < 0)
 			return false;
 		bits = bits << 6 | (uint32_t)digit;

@@ -122,7 +122,7 @@ static const char *field_text(const struct semel_log_fields *fields, size_t at)
 /* At most limit bytes, and no half character at the end. */
 static struct semel_text cut(const char *string, size_t limit)
 {
-	struct semel_text text = { string, strnlen(string, limit) };
+	struct semel_text text = semel_text_from(string, strnlen(string, limit));
 	if (text.length < limit)
 		return text;
 	while (text.length > 0 && ((unsigned char)string[text.length] & 0xC0) == 0x80)
@@ -197,8 +197,10 @@ static void put_message(const struct line *line, const char *message)
 		return;
 	}
 	for (size_t i = 0; i < text.length; i++) {
-		unsigned char c = (unsigned char)text.data[i];
-		semel_buffer_append(line->buffer, c < 0x20 || c == 0x7f ? " " : &text.data[i], 1);
+		semel_byte c = text.data[i];
+		if (c < 0x20 || c == 0x7f)
+			c = ' ';
+		semel_buffer_append(line->buffer, &c, 1);
 	}
 }
 

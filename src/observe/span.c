@@ -42,14 +42,14 @@ static char *write_hex(char *out, const uint8_t *bytes, size_t count)
 
 bool semel_traceparent_parse(struct semel_text text, struct semel_span_context *context_out)
 {
-	const char *at = text.data;
+	const char *at = semel_text_chars(text);
 	uint8_t flags = 0;
 
 	/* Later versions may be longer; what is known of them stands at the same places. */
 	if (!at || text.length < SEMEL_TRACEPARENT_SIZE - 1 || at[2] != '-' || at[35] != '-' ||
-	    at[52] != '-' || strncmp(at, "ff", 2) == 0 || digit(at[0]) < 0 || digit(at[1]) < 0 ||
+	    at[52] != '-' || memcmp(at, "ff", 2) == 0 || digit(at[0]) < 0 || digit(at[1]) < 0 ||
 	    (text.length > SEMEL_TRACEPARENT_SIZE - 1 &&
-	     (strncmp(at, "00", 2) == 0 || at[55] != '-')))
+	     (memcmp(at, "00", 2) == 0 || at[55] != '-')))
 		return false;
 	if (!read_hex(at + 3, context_out->trace, 16) || !read_hex(at + 36, context_out->span, 8))
 		return false;
@@ -161,7 +161,7 @@ void semel_span_text(struct semel_span *span, const char *name, struct semel_tex
 
 	if (next)
 		snprintf(next->text, sizeof next->text, "%.*s", (int)value.length,
-			 value.data ? value.data : "");
+			 semel_text_shown_or(value, ""));
 }
 
 void semel_span_number(struct semel_span *span, const char *name, int64_t value)

@@ -114,7 +114,7 @@ static semel_status publish(semel_tx tx, const semel_event_input *inputs, size_t
 		end_spans(semel_tx_env(tx), spans, count, status);
 	}
 	for (size_t i = 0; i < count && status == SEMEL_OK && ids_out != NULL; i++)
-		snprintf(ids_out[i], SEMEL_ID_SIZE, "%s", events[i].id.data);
+		snprintf(ids_out[i], SEMEL_ID_SIZE, "%s", semel_text_string(events[i].id));
 free_arena:
 	semel_arena_free(arena);
 	return status;

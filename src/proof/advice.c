@@ -49,8 +49,8 @@ static void tell_stuck(const struct telling *telling, const struct semel_verify_
 	snprintf(text, sizeof text,
 		 "%" PRIu64 " in %.100s wait, and nothing will ever move them: repair releases "
 		 "what nothing holds, and sends again what is gone",
-		 scope->stuck.count, scope->scope.data);
-	tell(telling, "stuck", scope->scope.data, text, "semel repair");
+		 scope->stuck.count, semel_text_shown(scope->scope));
+	tell(telling, "stuck", semel_text_string(scope->scope), text, "semel repair");
 }
 
 /* An event that is older by its own time than the inbox remembers is refused by replay. That it is
@@ -66,10 +66,10 @@ static void missing_command(const struct telling *telling, const struct semel_ve
 	if (is_old)
 		snprintf(command, TEXT_SIZE,
 			 "semel replay --scope %.100s --since %s --until %s --force",
-			 scope->scope.data, since, until);
+			 semel_text_shown(scope->scope), since, until);
 	else
 		snprintf(command, TEXT_SIZE, "semel replay --scope %.100s --since %s",
-			 scope->scope.data, since);
+			 semel_text_shown(scope->scope), since);
 }
 
 static void tell_missing(const struct telling *telling, const struct semel_verify_scope *scope)
@@ -79,9 +79,9 @@ static void tell_missing(const struct telling *telling, const struct semel_verif
 	snprintf(text, sizeof text,
 		 "%" PRIu64 " of %.100s were published, and are neither in its tables nor at the "
 		 "broker: send them again; what was processed stays as it is",
-		 scope->missing.count, scope->scope.data);
+		 scope->missing.count, semel_text_shown(scope->scope));
 	missing_command(telling, scope, command);
-	tell(telling, "missing", scope->scope.data, text, command);
+	tell(telling, "missing", semel_text_string(scope->scope), text, command);
 }
 
 static void tell_unread(const struct telling *telling, const struct semel_verify_scope *scope)
@@ -91,9 +91,9 @@ static void tell_unread(const struct telling *telling, const struct semel_verify
 	snprintf(text, sizeof text,
 		 "%" PRIu64 " of %.200s were not read before %.100s stopped to read that topic: "
 		 "start its consumer with --topic %.200s again until they are read",
-		 scope->unread.count, scope->unread_topic.data, scope->scope.data,
-		 scope->unread_topic.data);
-	tell(telling, "unread", scope->scope.data, text, NULL);
+		 scope->unread.count, semel_text_shown(scope->unread_topic),
+		 semel_text_shown(scope->scope), semel_text_shown(scope->unread_topic));
+	tell(telling, "unread", semel_text_string(scope->scope), text, NULL);
 }
 
 static void tell_waiting(const struct telling *telling, const struct semel_verify_scope *scope)
@@ -104,9 +104,10 @@ static void tell_waiting(const struct telling *telling, const struct semel_verif
 	bool paused = scope->paused || scope->consumers.paused;
 	bool absent = scope->consumers.alive == 0 && !paused;
 
-	snprintf(command, sizeof command, "semel subscriptions resume %.100s", scope->scope.data);
+	snprintf(command, sizeof command, "semel subscriptions resume %.100s",
+		 semel_text_shown(scope->scope));
 	snprintf(text, sizeof text, "%" PRIu64 " wait for %.100s: %.600s%s", scope->waiting,
-		 scope->scope.data,
+		 semel_text_shown(scope->scope),
 		 scope->paused        ? "the subscription is paused"
 		 : stands && why.data ? why.data
 				      : "they are on their way",
@@ -115,7 +116,7 @@ static void tell_waiting(const struct telling *telling, const struct semel_verif
 		 : stands ? ""
 			  : " (verify --wait 1m lets them arrive)");
 	semel_buffer_free(&why);
-	tell(telling, "waiting", scope->scope.data, text, paused ? command : NULL);
+	tell(telling, "waiting", semel_text_string(scope->scope), text, paused ? command : NULL);
 }
 
 static void tell_oddities(const struct telling *telling, const struct semel_verify_scope *scope)
@@ -126,18 +127,19 @@ static void tell_oddities(const struct telling *telling, const struct semel_veri
 		snprintf(text, sizeof text,
 			 "%" PRIu64 " were processed twice by %.100s: one id with two times is "
 			 "two events to it; the producer must keep the time of a repeated id",
-			 scope->doubled.count, scope->scope.data);
-		snprintf(command, sizeof command, "semel trace %.255s", scope->doubled.ids[0].data);
-		tell(telling, "doubled", scope->scope.data, text, command);
+			 scope->doubled.count, semel_text_shown(scope->scope));
+		snprintf(command, sizeof command, "semel trace %.255s",
+			 semel_text_shown(scope->doubled.ids[0]));
+		tell(telling, "doubled", semel_text_string(scope->scope), text, command);
 	}
 	if (scope->orphaned.count > 0) {
 		snprintf(text, sizeof text,
 			 "%" PRIu64 " were processed by %.100s and are not in this outbox: is it "
 			 "another database's, or was it restored?",
-			 scope->orphaned.count, scope->scope.data);
+			 scope->orphaned.count, semel_text_shown(scope->scope));
 		snprintf(command, sizeof command, "semel trace %.255s",
-			 scope->orphaned.ids[0].data);
-		tell(telling, "orphaned", scope->scope.data, text, command);
+			 semel_text_shown(scope->orphaned.ids[0]));
+		tell(telling, "orphaned", semel_text_string(scope->scope), text, command);
 	}
 }
 
@@ -163,10 +165,10 @@ static void tell_topic(const struct telling *telling, const struct semel_verify_
 	snprintf(text, sizeof text,
 		 "%" PRIu64 " were published to %.200s, which no subscription reads%s%.200s%s: add "
 		 "--topic %.200s to the one that wants them, or name it with --read-elsewhere",
-		 topic->events, topic->topic.data,
+		 topic->events, semel_text_shown(topic->topic),
 		 topic->nearest.data ? " (did the producer mean " : "",
-		 topic->nearest.data ? topic->nearest.data : "", topic->nearest.data ? "?)" : "",
-		 topic->topic.data);
+		 semel_text_shown_or(topic->nearest, ""), topic->nearest.data ? "?)" : "",
+		 semel_text_shown(topic->topic));
 	tell(telling, "unread", NULL, text, NULL);
 }
 

@@ -17,7 +17,7 @@ static void consumer_seen(const struct semel_presence *presence, void *user)
 	struct semel_consumers *all = count->all;
 	char owner[SEMEL_OWNER_SIZE];
 
-	snprintf(owner, sizeof owner, "%s", presence->owner.data ? presence->owner.data : "");
+	snprintf(owner, sizeof owner, "%s", semel_text_shown_or(presence->owner, ""));
 	if (presence->expires_at_ms <= count->now_ms || semel_owner_is_dead(owner))
 		return;
 	all->alive++;
@@ -29,7 +29,7 @@ static void consumer_seen(const struct semel_presence *presence, void *user)
 	if (presence->breaker > all->breaker)
 		all->breaker = presence->breaker;
 	if (presence->reason.data && !all->reason[0])
-		snprintf(all->reason, sizeof all->reason, "%s", presence->reason.data);
+		snprintf(all->reason, sizeof all->reason, "%s", semel_text_shown(presence->reason));
 	if (all->since_ms == 0 || presence->waits_since_ms < all->since_ms)
 		all->since_ms = presence->waits_since_ms;
 	if (presence->next_try_ms > 0 &&

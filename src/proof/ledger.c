@@ -116,7 +116,7 @@ void semel_ledger_free(struct semel_ledger *ledger)
 struct semel_text semel_ledger_id(const struct semel_ledger *ledger,
 				  const struct semel_ledger_line *line)
 {
-	return (struct semel_text){ ledger->ids.data + line->id_at, line->id_length };
+	return semel_text_from(ledger->ids.data + line->id_at, line->id_length);
 }
 
 struct semel_text semel_ledger_topic(const struct semel_ledger *ledger,

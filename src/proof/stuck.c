@@ -12,7 +12,7 @@ static bool is_abandoned(const struct semel_wait *wait, int64_t now_ms)
 {
 	char owner[SEMEL_OWNER_SIZE];
 
-	snprintf(owner, sizeof owner, "%s", wait->owner.data ? wait->owner.data : "");
+	snprintf(owner, sizeof owner, "%s", semel_text_shown_or(wait->owner, ""));
 	return wait->due_ms <= now_ms || semel_owner_is_dead(owner);
 }
 
@@ -73,8 +73,8 @@ semel_status semel_stuck_is_gone(const struct semel_stuck *stuck, struct semel_t
 	if (!broker || !id.data || (broker->driver->in_hand && stuck->in_hand > 0))
 		return SEMEL_OK;
 	for (int i = 0; i < 2 && status == SEMEL_OK && !waiting; i++)
-		status = broker->driver->find(broker, stuck->scope, stuck->topics, id.data,
-					      &waiting, error);
+		status = broker->driver->find(broker, stuck->scope, stuck->topics,
+					      semel_text_string(id), &waiting, error);
 	*gone_out = status == SEMEL_OK && !waiting;
 	return status;
 }

@@ -80,13 +80,13 @@ static semel_status look_in(struct semel_broker *broker, semel_store *store,
 		bool waiting = false;
 		status = semel_subscription_topics(&rows[i], collection->arena, &topics, error);
 		if (status == SEMEL_OK)
-			status = broker->driver->find(broker, rows[i].scope.data, topics.names,
-						      event_id, &waiting, error);
+			status = broker->driver->find(broker, semel_text_string(rows[i].scope),
+						      topics.names, event_id, &waiting, error);
 		if (status != SEMEL_OK || !waiting)
 			continue;
 		struct semel_fact fact = { .time_ms = semel_now_ms(plan->env),
 					   .what = "waiting",
-					   .scope = rows[i].scope.data,
+					   .scope = semel_text_string(rows[i].scope),
 					   .detail = "at the broker" };
 		fact_seen(&fact, collection);
 	}

@@ -96,7 +96,8 @@ static semel_status judge_topic(const struct search *search, const struct semel_
 	semel_status status = is_claimed(plan, topic, &claimed, error);
 	if (status != SEMEL_OK || claimed)
 		return status;
-	const char *nearest = semel_text_nearest(topic.data, search->names, search->name_count);
+	const char *nearest =
+		semel_text_nearest(semel_text_string(topic), search->names, search->name_count);
 	report->unread[report->unread_count++] = (struct semel_verify_topic){
 		.topic = semel_arena_text(search->arena, topic.data, topic.length),
 		.nearest = semel_text_of(nearest),

@@ -73,7 +73,7 @@ static semel_status is_stuck(const struct look *look, bool *stuck_out, semel_err
 	struct semel_need need = semel_wait_need(&look->wait, look->now_ms);
 	const struct semel_stuck stuck = { .store = look->store,
 					   .broker = look->of->broker,
-					   .scope = look->row->scope.data,
+					   .scope = semel_text_string(look->row->scope),
 					   .topics = look->topics.names,
 					   .in_hand = look->consumers.in_hand,
 					   .now_ms = look->now_ms };
@@ -100,7 +100,7 @@ static const char *command_of(const struct look *look)
 {
 	if (look->row->paused)
 		return semel_arena_printf(look->of->arena, "semel subscriptions resume %s",
-					  look->row->scope.data);
+					  semel_text_shown(look->row->scope));
 	return NULL;
 }
 
@@ -118,10 +118,10 @@ static semel_status tell_wait(struct look *look, semel_error *error)
 	switch (look->wait.kind) {
 	case SEMEL_WAIT_PARKED:
 		return say(look, semel_state_name(SEMEL_STATE_PARKED), command_of(look),
-			   with_reason(look, semel_arena_printf(arena, "parked behind %s",
-								look->wait.head_id.data
-									? look->wait.head_id.data
-									: "an earlier event")));
+			   with_reason(look, semel_arena_printf(
+						     arena, "parked behind %s",
+						     semel_text_shown_or(look->wait.head_id,
+									 "an earlier event"))));
 	case SEMEL_WAIT_HOLD:
 		return say(look, semel_state_name(SEMEL_STATE_RETRYING), command_of(look),
 			   with_reason(look, semel_state_sentence(SEMEL_STATE_RETRYING)));
@@ -168,8 +168,9 @@ static semel_status tell_transit(struct look *look, semel_error *error)
 		return say(look, "not tracked", NULL,
 			   "not tracked (at-least-once keeps no claims)");
 	if (broker)
-		status = broker->driver->find(broker, look->row->scope.data, look->topics.names,
-					      look->of->event_id, &at_broker, error);
+		status = broker->driver->find(broker, semel_text_string(look->row->scope),
+					      look->topics.names, look->of->event_id, &at_broker,
+					      error);
 	if (status != SEMEL_OK)
 		return status;
 	if (at_broker || (broker->driver->in_hand && look->consumers.in_hand > 0))
@@ -180,8 +181,9 @@ static semel_status tell_transit(struct look *look, semel_error *error)
 			   "10 s)");
 	return say(look, "missing",
 		   semel_arena_printf(look->of->arena, "semel replay --scope %s --aggregate %s:%s",
-				      look->row->scope.data, event->aggregate_type.data,
-				      event->aggregate_id.data),
+				      semel_text_shown(look->row->scope),
+				      semel_text_shown(event->aggregate_type),
+				      semel_text_shown(event->aggregate_id)),
 		   "missing: published, and neither in its tables nor at the broker");
 }
 
@@ -238,7 +240,7 @@ semel_status semel_verdict_of(const struct semel_verdict_case *of, semel_store *
 {
 	struct look look = { .of = of, .store = store, .row = row, .verdict = verdict_out };
 
-	*verdict_out = (struct semel_trace_verdict){ .scope = row->scope.data };
+	*verdict_out = (struct semel_trace_verdict){ .scope = semel_text_string(row->scope) };
 	look.now_ms = semel_now_ms(of->env);
 	semel_status status = semel_subscription_ever(store, row, of->arena, &look.topics, error);
 	if (status == SEMEL_OK)

@@ -234,8 +234,8 @@ static semel_status ask_broker(const struct examination *at, struct semel_text i
 	*waiting_out = false;
 	if (!broker || at->guess_topics)
 		return SEMEL_OK;
-	return broker->driver->find(broker, at->scope->scope.data, at->topics.names, id.data,
-				    waiting_out, error);
+	return broker->driver->find(broker, semel_text_string(at->scope->scope), at->topics.names,
+				    semel_text_string(id), waiting_out, error);
 }
 
 /* ---- what the broker has --------------------------------------------------------------------- */
@@ -288,8 +288,8 @@ static semel_status ask_for_unsettled(struct examination *at, bool *any_out, sem
 	if (status != SEMEL_OK || !broker || (asked < ASKED_MAX && found == asked))
 		return status;
 	struct semel_backlog backlog = { 0 };
-	status = broker->driver->backlog(broker, at->scope->scope.data, at->topics.names, &backlog,
-					 error);
+	status = broker->driver->backlog(broker, semel_text_string(at->scope->scope),
+					 at->topics.names, &backlog, error);
 	at->at_broker = backlog.waiting;
 	at->unseen = backlog.unseen;
 	return status;
@@ -309,7 +309,7 @@ static semel_status ask_for_movers(struct examination *at, semel_error *error)
 	const struct semel_store_driver *driver = at->consumer->driver;
 	at->stuck = (struct semel_stuck){
 		.store = at->consumer,
-		.scope = at->scope->scope.data,
+		.scope = semel_text_string(at->scope->scope),
 		.topics = at->topics.names,
 		.in_hand = at->scope->consumers.in_hand,
 		.now_ms = semel_now_ms(at->of->plan->env),

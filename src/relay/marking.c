@@ -22,9 +22,9 @@ static void tell_refusal(const struct semel_mark *mark)
 			  ? "the broker will not take the event; dead letter"
 		  : mark->kind == SEMEL_MARK_RETRY ? "the broker refused the event; it comes again"
 						   : "the event waits behind an earlier one",
-		  &(struct semel_log_fields){ .message_id = event->id.data,
-					      .topic = event->topic.data,
-					      .routing_key = event->routing_key.data,
+		  &(struct semel_log_fields){ .message_id = semel_text_shown(event->id),
+					      .topic = semel_text_shown(event->topic),
+					      .routing_key = semel_text_shown(event->routing_key),
 					      .attempt = mark->attempts,
 					      .error = mark->reason });
 }

@@ -176,7 +176,7 @@ static semel_status release(struct repair *repair, const struct step *step,
 static semel_status find_event(struct repair *repair, struct semel_text id,
 			       struct semel_event *event_out, bool *found_out, semel_error *error)
 {
-	const struct semel_outbox_filter filter = { .id = id.data };
+	const struct semel_outbox_filter filter = { .id = semel_text_string(id) };
 	semel_status status = SEMEL_OK;
 
 	*found_out = false;
@@ -214,8 +214,8 @@ static semel_status prepare_copy(struct repair *repair, const struct step *step,
 	if (step->entry_id.data) {
 		if (answer.letter != SEMEL_DEAD_REPLAYED || answer.settled)
 			return SEMEL_OK;
-		status = driver->dead_get(repair->store, step->entry_id.data, repair->arena, &entry,
-					  error);
+		status = driver->dead_get(repair->store, semel_text_string(step->entry_id),
+					  repair->arena, &entry, error);
 		*event = entry.event;
 		passage->replay = answer.replay_count;
 	} else {
@@ -249,8 +249,8 @@ static semel_status send(struct repair *repair, const struct step *step,
 		*result_out = SEMEL_REPAIR_NEEDLESS;
 	if (status != SEMEL_OK || !gone)
 		return status;
-	return repair->broker->driver->requeue(repair->broker, repair->scope.data, &event, &passage,
-					       0, error);
+	return repair->broker->driver->requeue(repair->broker, semel_text_string(repair->scope),
+					       &event, &passage, 0, error);
 }
 
 /* ---- one step -------------------------------------------------------------------------------- */
@@ -258,11 +258,11 @@ static semel_status send(struct repair *repair, const struct step *step,
 static const char *target_of(struct repair *repair, const struct step *step)
 {
 	if (step->cure == SEMEL_CURE_SEND)
-		return step->mover.data;
-	return semel_arena_printf(repair->arena, "%s:%s",
-				  semel_text_is_blank(step->key.type) ? "topic"
-								      : step->key.type.data,
-				  step->key.id.data ? step->key.id.data : "");
+		return semel_text_string(step->mover);
+	return semel_arena_printf(
+		repair->arena, "%s:%s",
+		semel_text_is_blank(step->key.type) ? "topic" : semel_text_shown(step->key.type),
+		semel_text_shown_or(step->key.id, ""));
 }
 
 static void describe(struct repair *repair, const struct step *step)
@@ -284,7 +284,8 @@ static semel_status note_in_audit(struct repair *repair, const char *what, const
 				  semel_error *error)
 {
 	struct semel_buffer detail = { 0 };
-	semel_buffer_printf(&detail, "%s: %s: %s", repair->scope.data, what, repair->text);
+	semel_buffer_printf(&detail, "%s: %s: %s", semel_text_shown(repair->scope), what,
+			    repair->text);
 	const struct semel_audit_row row = {
 		.at_ms = semel_now_ms(repair->plan->env),
 		.who = semel_text_of(repair->plan->who),
@@ -330,7 +331,7 @@ static semel_status take_step(struct repair *repair, const struct step *step, se
 	if (status != SEMEL_OK)
 		return status;
 	const struct semel_repair_step told = {
-		.scope = repair->scope.data,
+		.scope = semel_text_string(repair->scope),
 		.what = step->cure == SEMEL_CURE_SEND ? "send" : "release",
 		.target = target,
 		.text = repair->text,
@@ -358,7 +359,7 @@ static semel_status look(struct repair *repair, const struct semel_subscription_
 	repair->stuck = (struct semel_stuck){
 		.store = repair->store,
 		.broker = repair->broker,
-		.scope = row->scope.data,
+		.scope = semel_text_string(row->scope),
 		.topics = topics.names,
 		.in_hand = consumers.in_hand,
 		.now_ms = now_ms,

@@ -70,17 +70,18 @@ semel_status semel_dead_judge_move(const struct semel_dead_entry *entry, enum se
 {
 	if (now != SEMEL_DEAD_PENDING)
 		return semel_error_set(error, SEMEL_NOT_PENDING, "dead letter %s is %s already",
-				       entry->entry_id.data, dead_names[now]);
+				       semel_text_shown(entry->entry_id), dead_names[now]);
 	if (status == SEMEL_DEAD_REPLAYED && count != entry->replay_count)
 		return semel_error_set(error, SEMEL_NOT_PENDING,
 				       "dead letter %s has come back meanwhile, from a replay of "
 				       "somebody else: look at it again (semel dlq show %s)",
-				       entry->entry_id.data, entry->entry_id.data);
+				       semel_text_shown(entry->entry_id),
+				       semel_text_shown(entry->entry_id));
 	if (status == SEMEL_DEAD_REPLAYED && count >= SEMEL_REPLAYS_MAX)
 		return semel_error_set(error, SEMEL_REPLAY_LIMIT,
 				       "dead letter %s was replayed %u times, which is the limit "
 				       "(mend the cause and publish the event anew, or discard it)",
-				       entry->entry_id.data, (unsigned)count);
+				       semel_text_shown(entry->entry_id), (unsigned)count);
 	return SEMEL_OK;
 }
 
@@ -165,6 +166,6 @@ semel_status semel_position_lost(const struct semel_position *position, semel_er
 	return semel_error_set(error, SEMEL_LEASE_LOST,
 			       "partition %d of %.*s has another reader in %.*s since epoch %lld",
 			       (int)position->partition, (int)position->topic.length,
-			       position->topic.data, (int)position->scope.length,
-			       position->scope.data, (long long)position->epoch);
+			       semel_text_shown(position->topic), (int)position->scope.length,
+			       semel_text_shown(position->scope), (long long)position->epoch);
 }

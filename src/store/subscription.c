@@ -38,9 +38,8 @@ static bool copy_topics(const json_t *array, struct semel_arena *arena,
 		const json_t *item = json_array_get(array, i);
 		if (!json_is_string(item))
 			return false;
-		topics_out->names[i] =
-			semel_arena_text(arena, json_string_value(item), json_string_length(item))
-				.data;
+		topics_out->names[i] = semel_text_to_string(
+			semel_arena_text(arena, json_string_value(item), json_string_length(item)));
 		if (!topics_out->names[i])
 			return false;
 	}
@@ -53,13 +52,13 @@ semel_status semel_subscription_topics(const struct semel_subscription_row *row,
 				       struct semel_arena *arena, struct semel_topics *topics_out,
 				       semel_error *error)
 {
-	json_t *array = json_loadb(row->topics.data, row->topics.length, 0, NULL);
+	json_t *array = json_loadb(semel_text_chars(row->topics), row->topics.length, 0, NULL);
 	bool copied = json_is_array(array) && copy_topics(array, arena, topics_out);
 	json_decref(array);
 	if (!copied)
 		return semel_error_set(error, SEMEL_INTERNAL,
 				       "the topics of subscription %s are no list of texts: %s",
-				       row->scope.data, row->topics.data);
+				       semel_text_shown(row->scope), semel_text_shown(row->topics));
 	return SEMEL_OK;
 }
 
@@ -77,7 +76,7 @@ bool semel_topics_add(struct semel_topics *topics, struct semel_text topic,
 	if (semel_topics_have(topics, topic))
 		return true;
 	const char **names = semel_arena_alloc(arena, sizeof(char *) * (topics->count + 2));
-	const char *name = semel_arena_text(arena, topic.data, topic.length).data;
+	const char *name = semel_text_string(semel_arena_text(arena, topic.data, topic.length));
 	if (!names || !name)
 		return false;
 	if (topics->count > 0)

@@ -165,7 +165,8 @@ void keeper_name_scope(const struct semel_broker *broker, const char *scope)
 static struct place *place_of_delivery(const struct semel_broker *broker,
 				       const struct semel_delivery *delivery)
 {
-	return place_of(seat_of(broker)->scope, delivery->event.topic.data, delivery->partition);
+	return place_of(seat_of(broker)->scope, semel_text_string(delivery->event.topic),
+			delivery->partition);
 }
 
 void keeper_note_fetched(const struct semel_broker *broker, const struct semel_delivery *deliveries,

@@ -307,8 +307,11 @@ void steps_assert_order(const struct steps_haul *haul, int first)
 		const struct semel_event *event = &haul->deliveries[i].event;
 		int expected = first;
 		for (uint32_t j = 0; j < i; j++)
-			expected += is_of(&haul->deliveries[j], event->aggregate_id.data) ? 1 : 0;
-		assert_int_equal(atoi(event->payload.data), expected);
+			expected +=
+				is_of(&haul->deliveries[j], semel_text_string(event->aggregate_id))
+					? 1
+					: 0;
+		assert_int_equal(atoi(semel_text_string(event->payload)), expected);
 	}
 }
 
@@ -317,7 +320,7 @@ uint32_t steps_count(const struct steps_haul *haul, const char *aggregate, int n
 	uint32_t count = 0;
 	for (uint32_t i = 0; i < haul->count; i++)
 		if (is_of(&haul->deliveries[i], aggregate) &&
-		    atoi(haul->deliveries[i].event.payload.data) == number)
+		    atoi(semel_text_string(haul->deliveries[i].event.payload)) == number)
 			count++;
 	return count;
 }

@@ -161,8 +161,8 @@ static void every_field_travels_unchanged(void **state)
 	sent.event.type = SEMEL_TEXT("order.paid.v2");
 	sent.event.routing_key = SEMEL_TEXT("orders.eu");
 	sent.event.content_type = SEMEL_TEXT("application/octet-stream");
-	sent.event.headers = (struct semel_text){ headers, sizeof(headers) - 1 };
-	sent.event.payload = (struct semel_text){ payload, sizeof(payload) - 1 };
+	sent.event.headers = semel_text_from(headers, sizeof(headers) - 1);
+	sent.event.payload = semel_text_from(payload, sizeof(payload) - 1);
 	sent.event.time_ms = -62135596800000; /* the year 1 */
 	sent.passage =
 		(struct semel_passage){ .previous = SEMEL_TEXT("a-0"), .attempt = 3, .replay = 2 };

@@ -321,7 +321,7 @@ static void a_dead_letter_keeps_the_whole_event(void **state)
 	struct semel_arena *arena = semel_arena_new(1024);
 	struct semel_event event = store_event("e1", "a");
 	const char bytes[] = "\xff\0broken";
-	event.payload = (struct semel_text){ bytes, sizeof(bytes) - 1 };
+	event.payload = semel_text_from(bytes, sizeof(bytes) - 1);
 	struct semel_dead_entry entry = store_dead("d1", &event);
 	entry.saga_id = SEMEL_TEXT("saga");
 	entry.correlation_id = SEMEL_TEXT("correlation");
@@ -674,7 +674,7 @@ static const char *list_ids(semel_store *store, semel_dead_filter filter)
 	ids[0] = '\0';
 	assert_ok(store->driver->dead_list(store, &filter, arena, entries, &count, NULL));
 	for (uint32_t i = 0; i < count; i++)
-		strcat(ids, entries[i].entry_id.data);
+		strcat(ids, semel_text_string(entries[i].entry_id));
 	semel_arena_free(arena);
 	return ids;
 }
@@ -701,8 +701,9 @@ static void the_list_begins_with_the_oldest_failure(void **state)
 			    "d1");
 	assert_string_equal(list_ids(store, (semel_dead_filter){ .until_ms = STORE_NOW + 5 }),
 			    "d2d3");
-	assert_string_equal(list_ids(store, (semel_dead_filter){ .type = one.type.data }),
-			    "d2d3d1");
+	assert_string_equal(
+		list_ids(store, (semel_dead_filter){ .type = semel_text_string(one.type) }),
+		"d2d3d1");
 	assert_string_equal(list_ids(store, (semel_dead_filter){ .type = "other.v1" }), "");
 	struct semel_dead_entry entry = get(store, "d2", arena);
 	assert_ok(move(store, &entry, SEMEL_DEAD_DISCARDED));
@@ -735,7 +736,7 @@ static semel_status note(struct semel_text id, const char *status, struct semel_
 	(void)topic;
 	char *notes = user, line[64];
 	assert_int_equal(time_ms, STORE_NOW);
-	snprintf(line, sizeof(line), "%s %s;", id.data, status);
+	snprintf(line, sizeof(line), "%s %s;", semel_text_shown(id), status);
 	strcat(notes, line);
 	return SEMEL_OK;
 }

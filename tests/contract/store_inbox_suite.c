@@ -188,7 +188,7 @@ static semel_status count_row(struct semel_text id, const char *status, struct s
 	(void)topic;
 	char *notes = user;
 	char line[128];
-	snprintf(line, sizeof(line), "%s %s %lld;", id.data, status,
+	snprintf(line, sizeof(line), "%s %s %lld;", semel_text_shown(id), status,
 		 (long long)(time_ms / 86400000));
 	strcat(notes, line);
 	return SEMEL_OK;

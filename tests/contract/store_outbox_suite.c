@@ -44,7 +44,7 @@ static void an_event_comes_out_as_it_went_in(void **state)
 	event.routing_key = SEMEL_TEXT("eu.order");
 	event.content_type = SEMEL_TEXT("application/octet-stream");
 	event.headers = SEMEL_TEXT("{\"tenantId\":\"t1\"}");
-	event.payload = (struct semel_text){ bytes, sizeof(bytes) - 1 };
+	event.payload = semel_text_from(bytes, sizeof(bytes) - 1);
 	event.time_ms = STORE_NOW + 123;
 	store_begin(store);
 	assert_ok(store->driver->outbox_insert(store_tx(store), &event, 1, NULL));
@@ -82,7 +82,7 @@ static void a_hand_written_row_is_completed(void **state)
 	store_relay_fetch(&relay, 0);
 	assert_int_equal(relay.batch.count, 2);
 	const struct semel_event *event = &relay.rows[0].event;
-	assert_true(semel_uuid_is_valid(event->id.data));
+	assert_true(semel_uuid_is_valid(semel_text_string(event->id)));
 	assert_int_equal(event->id.data[14], '7');
 	TEXT_EQUAL(event->topic, "order.events");
 	TEXT_EQUAL(event->routing_key, "order.created.v1");
@@ -272,8 +272,8 @@ static semel_status note_id(struct semel_text id, const char *status, struct sem
 {
 	char *notes = user;
 	(void)time_ms;
-	strcat(strcat(strcat(notes, id.data), status), topic.data);
-	return strcmp(id.data, "stop") == 0 ? SEMEL_STOPPED : SEMEL_OK;
+	strcat(strcat(strcat(notes, semel_text_string(id)), status), semel_text_string(topic));
+	return strcmp(semel_text_string(id), "stop") == 0 ? SEMEL_STOPPED : SEMEL_OK;
 }
 
 static void every_row_is_told_in_the_order_of_ids(void **state)
@@ -298,7 +298,7 @@ static const char *select_ids(struct store_relay *relay, struct semel_outbox_fil
 	assert_ok(
 		relay->store->driver->outbox_select(relay->store, &filter, 0, &relay->batch, NULL));
 	for (uint32_t i = 0; i < relay->batch.count; i++)
-		strcat(ids, relay->rows[i].event.id.data);
+		strcat(ids, semel_text_string(relay->rows[i].event.id));
 	return ids;
 }
 

@@ -19,8 +19,8 @@ static void presence_told(const struct semel_presence *presence, void *user)
 	struct told *told = user;
 	size_t length = strlen(told->lines);
 	snprintf(told->lines + length, sizeof(told->lines) - length, "%s/%s %s\n",
-		 presence->scope.data, presence->owner.data,
-		 presence->reason.data ? presence->reason.data : "-");
+		 semel_text_shown(presence->scope), semel_text_shown(presence->owner),
+		 semel_text_shown_or(presence->reason, "-"));
 	told->count++;
 	told->last = *presence;
 }
@@ -116,7 +116,7 @@ static void topic_told(struct semel_text topic, int64_t since_ms, int64_t remove
 {
 	char *lines = user;
 	size_t length = strlen(lines);
-	snprintf(lines + length, 512 - length, "%s +%d -%d\n", topic.data,
+	snprintf(lines + length, 512 - length, "%s +%d -%d\n", semel_text_shown(topic),
 		 (int)(since_ms - STORE_NOW), removed_at_ms ? (int)(removed_at_ms - STORE_NOW) : 0);
 }
 

@@ -367,7 +367,7 @@ static void a_replay_that_fails_again_returns_to_its_entry(void **state)
 	store_relay_fetch(&relay, 0);
 	store_relay_failed(&relay, "a1", true);
 	struct semel_dead_entry entry = relay_letter(&relay);
-	snprintf(first, sizeof(first), "%s", entry.entry_id.data);
+	snprintf(first, sizeof(first), "%s", semel_text_shown(entry.entry_id));
 	decide(store, &entry, false);
 	store_relay_due(&relay, STORE_NOW);
 	store_relay_failed(&relay, "a1", true);

@@ -112,7 +112,7 @@ static const char *joined_ids(const struct store_relay *relay)
 		const struct semel_outbox_row *row = &relay->rows[i];
 		size_t length = strlen(text);
 		snprintf(text + length, sizeof(text) - length, row->held ? "%s[%s]" : "%s%s",
-			 i == 0 ? "" : " ", row->event.id.data);
+			 i == 0 ? "" : " ", semel_text_shown(row->event.id));
 	}
 	return text;
 }
@@ -172,7 +172,7 @@ semel_status store_relay_mark(struct store_relay *relay, const char *id, struct 
 {
 	struct semel_lease *lease = NULL;
 	for (uint32_t i = 0; i < relay->batch.count; i++)
-		if (strcmp(relay->rows[i].event.id.data, id) == 0) {
+		if (strcmp(semel_text_string(relay->rows[i].event.id), id) == 0) {
 			mark.row = &relay->rows[i];
 			lease = store_relay_lease(relay, i);
 		}
@@ -266,7 +266,7 @@ const char *store_bury(semel_store *store, struct semel_dead_entry entry)
 	store_begin(store);
 	assert_ok(store->driver->dead_add(store_tx(store), &entry, arena, NULL));
 	store_commit(store);
-	snprintf(used, sizeof(used), "%s", entry.entry_id.data);
+	snprintf(used, sizeof(used), "%s", semel_text_shown(entry.entry_id));
 	semel_arena_free(arena);
 	return used;
 }

@@ -221,7 +221,7 @@ static void assert_value(semel_store *store, const char *expression, const char 
 	struct semel_arena *arena = semel_arena_new(1024);
 	struct semel_text value;
 	assert_ok(store->driver->evaluate(store, expression, &event, arena, &value, NULL));
-	assert_string_equal(value.data == NULL ? "NULL" : value.data, expected);
+	assert_string_equal(semel_text_shown_or(value, "NULL"), expected);
 	semel_arena_free(arena);
 }
 

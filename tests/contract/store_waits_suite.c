@@ -13,7 +13,7 @@ static char lines[2048];
 
 static const char *or_dash(struct semel_text text)
 {
-	return text.data ? text.data : "-";
+	return semel_text_shown_or(text, "-");
 }
 
 static semel_status wait_told(const struct semel_wait *wait, void *user)
@@ -217,7 +217,7 @@ static void topic_told(struct semel_text topic, void *user)
 {
 	size_t length = strlen(lines);
 	(void)user;
-	snprintf(lines + length, sizeof(lines) - length, "%s\n", topic.data);
+	snprintf(lines + length, sizeof(lines) - length, "%s\n", semel_text_shown(topic));
 }
 
 static void the_topics_of_the_newest_events_are_told_once_each(void **state)
@@ -237,7 +237,8 @@ static semel_status routing_told(struct semel_text id, struct semel_text routing
 {
 	size_t length = strlen(lines);
 	(void)user;
-	snprintf(lines + length, sizeof(lines) - length, "%s %s\n", id.data, routing_key.data);
+	snprintf(lines + length, sizeof(lines) - length, "%s %s\n", semel_text_shown(id),
+		 semel_text_shown(routing_key));
 	return SEMEL_OK;
 }
 
@@ -254,7 +255,8 @@ static void an_event_has_a_routing_key_which_is_its_type_unless_it_names_one(voi
 	lines[0] = '\0';
 	assert_ok(store->driver->outbox_routing_each(store, routing_told, NULL, NULL));
 	char wanted[128];
-	snprintf(wanted, sizeof(wanted), "e1 %s\ne2 eu.order\n", store_event("e1", "a").type.data);
+	snprintf(wanted, sizeof(wanted), "e1 %s\ne2 eu.order\n",
+		 semel_text_shown(store_event("e1", "a").type));
 	assert_string_equal(lines, wanted);
 	semel_store_close(store);
 }

@@ -121,7 +121,7 @@ static void a_refusal_is_one_for_its_transaction_and_for_no_other(void **state)
 	offer(broker, &events[0], "a", 1, 1);
 	offer(broker, &events[1], "b", 1, 2);
 	steps_event_make(&events[2], "c", 1);
-	events[2].event.payload = (struct semel_text){ large, sizeof(large) };
+	events[2].event.payload = semel_text_from(large, sizeof(large));
 	events[2].passage.transaction = 2;
 	steps_offer(broker, &events[2]);
 	offer(broker, &events[3], "d", 1, 2);

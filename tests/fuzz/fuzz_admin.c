@@ -136,7 +136,7 @@ static void try_body(char *text, size_t size)
 	struct semel_http_answer answer = { 0 };
 	semel_error error = { 0 };
 	semel_status status =
-		semel_replay_plan_read((struct semel_text){ text, size }, arena, &plan, &error);
+		semel_replay_plan_read(semel_text_from(text, size), arena, &plan, &error);
 
 	if (status == SEMEL_OK) {
 		PROMISE(!plan.reprocess || plan.scope);

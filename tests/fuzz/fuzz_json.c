@@ -19,7 +19,8 @@ static bool is_known_difference(struct semel_text text, enum json_error_code cod
 static void compare_with_jansson(struct semel_text text, bool valid)
 {
 	json_error_t error = { 0 };
-	json_t *tree = json_loadb(text.data, text.length, JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
+	json_t *tree = json_loadb(semel_text_chars(text), text.length,
+				  JSON_DECODE_ANY | JSON_ALLOW_NUL, &error);
 	if (!is_known_difference(text, tree ? json_error_unknown : json_error_code(&error)))
 		PROMISE(valid == (tree != NULL));
 	json_decref(tree);
@@ -34,12 +35,12 @@ static void walk_over(struct semel_text text, struct semel_arena *arena)
 		PROMISE(semel_json_is_valid(value));
 		struct semel_text plain = semel_json_unquote(name, arena);
 		PROMISE(semel_text_is_utf8(plain));
-		struct semel_text found = semel_json_member(text, plain.data, arena);
+		struct semel_text found = semel_json_member(text, semel_text_chars(plain), arena);
 		PROMISE(!found.data || semel_text_is_utf8(found));
-		struct semel_text without =
-			semel_json_with(text, plain.data, (struct semel_text){ NULL, 0 }, arena);
+		struct semel_text without = semel_json_with(text, semel_text_chars(plain),
+							    (struct semel_text){ NULL, 0 }, arena);
 		PROMISE(semel_json_is_valid(without));
-		PROMISE(!semel_json_member(without, plain.data, arena).data);
+		PROMISE(!semel_json_member(without, semel_text_chars(plain), arena).data);
 	}
 	struct semel_text with = semel_json_with(text, "new", SEMEL_TEXT("v\n"), arena);
 	PROMISE(semel_json_is_valid(with));
@@ -51,7 +52,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size > 4096)
 		return 0;
 	char *copy = fuzz_copy(data, size);
-	struct semel_text text = { copy, size };
+	struct semel_text text = semel_text_from(copy, size);
 	struct semel_arena *arena = semel_arena_new(4096);
 	bool valid = semel_json_is_valid(text);
 	size_t error_at = semel_json_error_at(text);

@@ -57,7 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	semel_event_input input;
 	struct semel_event event;
 	semel_error error = { 0 };
-	struct semel_text line = { copy, size };
+	struct semel_text line = semel_text_from(copy, size);
 	if (semel_event_input_from_json(line, arena, &input, &error) == SEMEL_OK &&
 	    semel_event_from_input(&input, &env, arena, &event, &error) == SEMEL_OK) {
 		PROMISE(semel_event_check(&event, &error) == SEMEL_OK);

@@ -58,14 +58,14 @@ semel_status semel_kafka_bury(struct semel_broker *broker, const struct semel_bu
 					 .passage = &delivery->passage,
 					 .extra = fields,
 					 .extra_count = sizeof(fields) / sizeof(fields[0]) };
-	semel_status status =
-		need_grave(kafka, burial->scope, delivery->event.topic.data, &grave, error);
+	semel_status status = need_grave(kafka, burial->scope,
+					 semel_text_string(delivery->event.topic), &grave, error);
 	if (status == SEMEL_OK)
 		status = semel_kafka_post_now(kafka, grave, &post, error);
 	if (status != SEMEL_TOO_LARGE)
 		return status;
 	semel_log(SEMEL_LOG_WARN, "too large for the topic of dead letters; it is in the store",
-		  &(struct semel_log_fields){ .message_id = delivery->event.id.data,
-					      .topic = delivery->event.topic.data });
+		  &(struct semel_log_fields){ .message_id = semel_text_shown(delivery->event.id),
+					      .topic = semel_text_shown(delivery->event.topic) });
 	return SEMEL_OK;
 }

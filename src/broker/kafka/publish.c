@@ -121,7 +121,8 @@ semel_status semel_kafka_refusal_of(rd_kafka_resp_err_t err)
 /* What is wrong with the topic is wrong for its other events too. */
 static void refuse_topic(struct semel_kafka *kafka, const struct semel_kafka_slot *slot)
 {
-	struct semel_kafka_topic *topic = semel_kafka_topic_find(kafka, slot->event->topic.data);
+	struct semel_kafka_topic *topic =
+		semel_kafka_topic_find(kafka, semel_text_string(slot->event->topic));
 	if (topic && slot->status != SEMEL_TOO_LARGE)
 		semel_kafka_topic_refuse(kafka, topic, slot->status, slot->reason);
 }
@@ -251,8 +252,8 @@ semel_status semel_kafka_send(struct semel_kafka *kafka, struct semel_kafka_slot
 {
 	struct semel_kafka_topic *topic = NULL;
 	semel_error why = { 0 };
-	semel_status status =
-		semel_kafka_topic_need(kafka, slot->event->topic.data, 0, &topic, &why);
+	semel_status status = semel_kafka_topic_need(kafka, semel_text_string(slot->event->topic),
+						     0, &topic, &why);
 	rd_kafka_topic_t *handle =
 		status == SEMEL_OK ? semel_kafka_topic_handle(kafka, topic) : NULL;
 	if (status == SEMEL_OK && (!handle || !semel_kafka_reckon(kafka, topic, slot)))

@@ -87,14 +87,15 @@ semel_status semel_kafka_requeue(struct semel_broker *broker, const char *scope,
 		tier = kafka->tiers; /* those we read */
 	int length = snprintf(due, sizeof(due), "%" PRId64, due_ms);
 	const struct semel_wire_field fields[] = {
-		{ SEMEL_TEXT("semel-due"), { due, (size_t)length } },
+		{ SEMEL_TEXT("semel-due"), semel_text_from(due, (size_t)length) },
 		{ SEMEL_TEXT("semel-retry-scope"), semel_text_of(scope) },
 	};
 	struct semel_kafka_post post = { .event = event,
 					 .passage = passage,
 					 .extra = fields,
 					 .extra_count = sizeof(fields) / sizeof(fields[0]) };
-	semel_status status = need_tier(kafka, scope, event->topic.data, tier, &topic, error);
+	semel_status status =
+		need_tier(kafka, scope, semel_text_string(event->topic), tier, &topic, error);
 	if (status == SEMEL_OK)
 		status = semel_kafka_post_now(kafka, topic, &post, error);
 	if (status == SEMEL_OK)

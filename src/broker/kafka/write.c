@@ -20,15 +20,15 @@
 static bool add(const struct semel_kafka_library *library, rd_kafka_headers_t *headers,
 		struct semel_wire_field field)
 {
-	return library->header_add(headers, field.name.data, (ssize_t)field.name.length,
-				   field.value.data,
+	return library->header_add(headers, semel_text_chars(field.name),
+				   (ssize_t)field.name.length, field.value.data,
 				   (ssize_t)field.value.length) == RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
 static bool replace(const struct semel_kafka_library *library, rd_kafka_headers_t *headers,
 		    struct semel_wire_field field)
 {
-	(void)library->header_remove(headers, field.name.data);
+	(void)library->header_remove(headers, semel_text_string(field.name));
 	return add(library, headers, field);
 }
 
@@ -41,7 +41,7 @@ static bool write_over(const struct semel_kafka_library *library, rd_kafka_heade
 	size_t size = 0;
 	if (library->header_get_all(headers, at, &name, &value, &size) !=
 		    RD_KAFKA_RESP_ERR_NO_ERROR ||
-	    size != field.value.length || strcmp(name, field.name.data) != 0)
+	    size != field.value.length || !semel_text_equals_string(field.name, name))
 		return false;
 	memcpy((void *)(uintptr_t)value, field.value.data, size);
 	return true;

@@ -183,7 +183,7 @@ static void explain(const struct semel_local *local, const struct semel_local_of
 		snprintf(outcome->reason, size, "an earlier event of its aggregate was refused");
 	if (offer->status == SEMEL_NACKED)
 		snprintf(outcome->reason, size, "topic %.80s is full (max-length %lld)",
-			 event->topic.data, (long long)local->settings.length_max);
+			 semel_text_shown(event->topic), (long long)local->settings.length_max);
 	if (offer->status == SEMEL_TOO_LARGE)
 		snprintf(outcome->reason, size, "%zu bytes are more than max-message %lld allows",
 			 event->payload.length + event->headers.length,

@@ -50,7 +50,7 @@ static struct semel_local_topic *remember_topic(struct semel_local *local, struc
 	if (topics != NULL)
 		local->topics = topics;
 	struct semel_local_topic *topic = topics == NULL ? NULL : calloc(1, sizeof(*topic));
-	char *copy = topic == NULL ? NULL : strndup(name.data, name.length);
+	char *copy = topic == NULL ? NULL : strndup(semel_text_chars(name), name.length);
 	if (copy == NULL) {
 		free(topic);
 		(void)semel_error_set(error, SEMEL_INTERNAL, "no memory for a topic");

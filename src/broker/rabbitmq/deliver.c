@@ -283,7 +283,7 @@ semel_status semel_rabbit_deliver_header(struct semel_rabbit *rabbit,
 		return no_memory(error);
 	semel_rabbit_parcel_grew(rabbit, parcel, semel_arena_used(arena) - before);
 	body[body_size] = '\0';
-	delivery->event.payload = (struct semel_text){ body, body_size };
+	delivery->event.payload = semel_text_from(body, body_size);
 	assembly->body_at = body;
 	assembly->body_left = body_size;
 	assembly->expects_header = false;

@@ -33,9 +33,9 @@ static void examine_version(struct semel_rabbit *rabbit,
 	struct semel_text version = server_property(rabbit, "version");
 	char text[TEXT_SIZE], number[32];
 	char *rest = NULL;
-	snprintf(text, sizeof(text), "%.*s %.*s", (int)product.length, product.data,
-		 (int)version.length, version.data);
-	snprintf(number, sizeof(number), "%.*s", (int)version.length, version.data);
+	snprintf(text, sizeof(text), "%.*s %.*s", (int)product.length, semel_text_shown(product),
+		 (int)version.length, semel_text_shown(version));
+	snprintf(number, sizeof(number), "%.*s", (int)version.length, semel_text_shown(version));
 	long major = strtol(number, &rest, 10);
 	long minor = *rest == '.' ? strtol(rest + 1, NULL, 10) : 0;
 	bool old = major < OLDEST_MAJOR || (major == OLDEST_MAJOR && minor < OLDEST_MINOR);

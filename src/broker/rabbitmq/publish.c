@@ -186,7 +186,7 @@ void semel_rabbit_came_back(struct semel_rabbit *rabbit, struct semel_text id, c
 static bool is_topic_of(const struct semel_event *event, const char *text)
 {
 	char quoted[SEMEL_RABBIT_NAME_SIZE + 16];
-	snprintf(quoted, sizeof(quoted), "exchange '%s'", event->topic.data);
+	snprintf(quoted, sizeof(quoted), "exchange '%s'", semel_text_string(event->topic));
 	return strstr(text, quoted) != NULL;
 }
 
@@ -271,7 +271,7 @@ static semel_status send_slot(struct semel_rabbit *rabbit, struct semel_rabbit_s
 	}
 	semel_status status = semel_rabbit_need_channel(rabbit, SEMEL_RABBIT_PUBLISH, &why);
 	if (status == SEMEL_OK)
-		status = need_topic(rabbit, event->topic.data, &why);
+		status = need_topic(rabbit, semel_text_string(event->topic), &why);
 	if (status == SEMEL_CONFIG && !rabbit->lost) {
 		/* Of this exchange, which a person can mend; other topics may go on. */
 		answer(&rabbit->window, slot, SEMEL_NACKED, why.text);

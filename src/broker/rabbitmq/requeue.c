@@ -229,7 +229,8 @@ semel_status semel_rabbit_requeue(struct semel_broker *broker, const char *scope
 				  semel_error *error)
 {
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
-	struct semel_rabbit_home home = { .scope = scope, .topic = event->topic.data };
+	struct semel_rabbit_home home = { .scope = scope,
+					  .topic = semel_text_string(event->topic) };
 	char queue[SEMEL_RABBIT_NAME_SIZE], tier_queue[SEMEL_RABBIT_NAME_SIZE];
 	uint32_t tier = delay_ms > 0 ? semel_rabbit_tier_for(delay_ms) : 0;
 	semel_status status = need_home(rabbit, &home, queue, error);
@@ -262,7 +263,8 @@ semel_status semel_rabbit_bury(struct semel_broker *broker, const struct semel_b
 {
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
 	const struct semel_event *event = &burial->delivery->event;
-	struct semel_rabbit_home home = { .scope = burial->scope, .topic = event->topic.data };
+	struct semel_rabbit_home home = { .scope = burial->scope,
+					  .topic = semel_text_string(event->topic) };
 	struct semel_passage passage = burial->delivery->passage;
 	char parking[SEMEL_RABBIT_NAME_SIZE];
 	semel_status status = semel_rabbit_parking_name(&home, parking, error);

@@ -42,7 +42,7 @@ semel_status semel_demo_relay(struct semel_demo *demo, const char *failpoint)
 
 int64_t semel_demo_member(struct semel_text object, const char *name)
 {
-	json_t *root = json_loadb(object.data, object.length, 0, NULL);
+	json_t *root = json_loadb(semel_text_chars(object), object.length, 0, NULL);
 	int64_t number = json_integer_value(json_object_get(root, name));
 	json_decref(root);
 	return number;

@@ -263,7 +263,7 @@ static semel_status an_order_is_poisoned(struct semel_demo *demo)
 	semel_status status = semel_demo_play(demo, words, NULL, &answer);
 	if (status != SEMEL_OK)
 		return status;
-	json_t *entries = json_loadb(answer.data, answer.length, 0, NULL);
+	json_t *entries = json_loadb(semel_text_chars(answer), answer.length, 0, NULL);
 	json_t *entry = json_array_get(entries, 0);
 	semel_demo_expect(demo, json_array_size(entries) == 1, "there should be one dead letter");
 	semel_demo_command(demo, "semel dlq show %s", text_of(entry, "dlqEntryId"));
@@ -371,7 +371,7 @@ static semel_status verify(struct semel_demo *demo)
 	semel_status status = semel_demo_play(demo, words, NULL, &answer);
 	if (status != SEMEL_OK)
 		return status;
-	json_t *report = json_loadb(answer.data, answer.length, 0, NULL);
+	json_t *report = json_loadb(semel_text_chars(answer), answer.length, 0, NULL);
 	json_t *scope;
 	size_t at;
 	semel_demo_line(demo, SEMEL_DEMO_PLAIN,

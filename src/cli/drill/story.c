@@ -112,7 +112,7 @@ static semel_status comes_twice(struct semel_drill *drill, const struct semel_dr
 		status = semel_drill_hear(drill, words, &answer);
 	if (status != SEMEL_OK)
 		return status;
-	json_t *said = json_loadb(answer.data, answer.length, 0, NULL);
+	json_t *said = json_loadb(semel_text_chars(answer), answer.length, 0, NULL);
 	semel_drill_expect(drill, json_integer_value(json_object_get(said, "replayed")) == 2,
 			   "two events should have been sent again");
 	json_decref(said);

@@ -330,7 +330,7 @@ static semel_status check_move(semel_tx tx, const struct semel_dead_entry *entry
 	semel_pg_add_text(&params, entry->entry_id);
 	semel_status found = semel_pg_run(tx, &look_at_entry, &params, &result, error);
 	if (found == SEMEL_OK && semel_pg_rows(result) == 0)
-		found = semel_dead_absent(entry->entry_id.data, error);
+		found = semel_dead_absent(semel_text_string(entry->entry_id), error);
 	if (found == SEMEL_OK) {
 		enum semel_dead_status now = semel_dead_status_of(semel_pg_value(result, 0, 0));
 		found = semel_dead_judge_move(entry, now, status,
@@ -347,7 +347,7 @@ semel_status semel_pg_dead_move(semel_tx tx, const struct semel_dead_entry *entr
 	struct semel_pg_params params = { 0 };
 	semel_status result = semel_pg_demand_transaction(tx, move_entry.what, error);
 	/* As everybody who has to do with a lane and its letters: first the lane. */
-	if (result == SEMEL_OK && strcmp(entry->scope.data, SEMEL_SCOPE_RELAY) == 0)
+	if (result == SEMEL_OK && semel_text_equals_string(entry->scope, SEMEL_SCOPE_RELAY))
 		result = semel_pg_lane_lock_of(tx, entry->event.id, error);
 	if (result == SEMEL_OK)
 		result = check_move(tx, entry, status, error);

@@ -41,8 +41,8 @@ struct walk {
 /* Straight from the row, NUL-ended: nothing is copied, since there may be millions. */
 static struct semel_text peek(const PGresult *result, int row, int column)
 {
-	return (struct semel_text){ semel_pg_value(result, row, column),
-				    (size_t)semel_libpq.getlength(result, row, column) };
+	return semel_text_from(semel_pg_value(result, row, column),
+			       (size_t)semel_libpq.getlength(result, row, column));
 }
 
 static semel_status show(const struct walk *walk, const PGresult *page)

@@ -195,10 +195,10 @@ static semel_status make_call(semel_tx tx, struct call *call, PGresult **result_
 static bool is_claim(const PGresult *result, int row, const struct semel_inbox_claim *claim)
 {
 	return row < semel_pg_rows(result) &&
-	       strcmp(semel_pg_value(result, row, EVENT_ID), claim->event_id.data) == 0 &&
+	       semel_text_equals_string(claim->event_id, semel_pg_value(result, row, EVENT_ID)) &&
 	       semel_pg_int(result, row, WEEK) * DAY_MS ==
 		       semel_time_week_start(claim->event_time_ms) &&
-	       strcmp(semel_pg_value(result, row, SCOPE), claim->scope.data) == 0;
+	       semel_text_equals_string(claim->scope, semel_pg_value(result, row, SCOPE));
 }
 
 static void read_answer(semel_tx tx, const PGresult *result, int row,

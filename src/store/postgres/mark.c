@@ -176,9 +176,9 @@ static semel_status note_refusal(semel_tx tx, const struct semel_mark *mark,
 	if (!unseen_ok)
 		return semel_error_set(error, SEMEL_NOT_FINISHED,
 				       "the refused event %s cannot be seen in the outbox yet",
-				       mark->row->event.id.data);
+				       semel_text_shown(mark->row->event.id));
 	semel_log(SEMEL_LOG_WARN, "a refused event is not in the outbox, and its row is not marked",
-		  &(struct semel_log_fields){ .message_id = mark->row->event.id.data,
+		  &(struct semel_log_fields){ .message_id = semel_text_shown(mark->row->event.id),
 					      .attempt = mark->attempts,
 					      .error = mark->reason });
 	return SEMEL_OK;

@@ -57,7 +57,7 @@ static semel_status insert_one(semel_tx tx, const struct semel_event *event, sem
 		return semel_error_set(error, SEMEL_DUPLICATE_ID,
 				       "an event with the id %s is in the outbox already (publish "
 				       "another event under an id of its own)",
-				       event->id.data);
+				       semel_text_shown(event->id));
 	return status;
 }
 
@@ -259,7 +259,7 @@ static void give_payloads(const PGresult *result, struct semel_outbox_batch *bat
 		for (uint32_t i = 0; i < batch->count; i++) {
 			struct semel_event *event = &batch->rows[i].event;
 			if (comes_apart(&batch->rows[i]) &&
-			    strcmp(event->id.data, semel_pg_value(result, at, 0)) == 0)
+			    semel_text_equals_string(event->id, semel_pg_value(result, at, 0)))
 				event->payload = semel_pg_bytes(result, at, 1, batch->arena);
 		}
 }

@@ -173,7 +173,7 @@ static semel_status read_relation(struct semel_pgoutput *stream, struct bytes *b
 
 static struct semel_text text_of(const struct value *value)
 {
-	return (struct semel_text){ value->data, value->length };
+	return semel_text_from(value->data, value->length);
 }
 
 static int64_t binary_number(const struct value *value)
@@ -284,7 +284,7 @@ static struct semel_text default_topic(struct semel_text type, struct semel_aren
 		return (struct semel_text){ NULL, 0 };
 	memcpy(topic, type.data, type.length);
 	memcpy(topic + type.length, suffix.data, suffix.length + 1);
-	return (struct semel_text){ topic, type.length + suffix.length };
+	return semel_text_from(topic, type.length + suffix.length);
 }
 
 static bool fill_row(struct value values[COLUMNS], struct semel_arena *arena,

@@ -62,8 +62,8 @@ static struct semel_text peek(const PGresult *result, int row, int column)
 {
 	if (semel_libpq.getisnull(result, row, column))
 		return (struct semel_text){ NULL, 0 };
-	return (struct semel_text){ semel_pg_value(result, row, column),
-				    (size_t)semel_libpq.getlength(result, row, column) };
+	return semel_text_from(semel_pg_value(result, row, column),
+			       (size_t)semel_libpq.getlength(result, row, column));
 }
 
 semel_status semel_pg_presence_each(semel_store *store, struct semel_text scope,

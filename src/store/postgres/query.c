@@ -218,9 +218,9 @@ static char *mend(struct semel_text text)
 	char *mended = calloc(text.length * 3 + 1, 1);
 	size_t length = 0, at = 0;
 	while (mended != NULL && at < text.length) {
-		const unsigned char *byte = (const unsigned char *)text.data + at;
+		const unsigned char *byte = (const unsigned char *)semel_text_chars(text) + at;
 		size_t step = *byte == '\0' ? 0 : semel_utf8_length(byte, text.length - at);
-		memcpy(mended + length, step == 0 ? "\xef\xbf\xbd" : text.data + at,
+		memcpy(mended + length, step == 0 ? "\xef\xbf\xbd" : (const void *)byte,
 		       step == 0 ? 3 : step);
 		length += step == 0 ? 3 : step;
 		at += step == 0 ? 1 : step;
@@ -233,7 +233,7 @@ static char *mend(struct semel_text text)
 void semel_pg_add_text(struct semel_pg_params *params, struct semel_text text)
 {
 	if (text.data == NULL || is_text(text)) {
-		add(params, text.data, (int)text.length, 0);
+		add(params, semel_text_chars(text), (int)text.length, 0);
 		return;
 	}
 	char *mended = mend(text);
@@ -249,8 +249,8 @@ void semel_pg_add_string(struct semel_pg_params *params, const char *string)
 void semel_pg_add_bytes(struct semel_pg_params *params, struct semel_text text)
 {
 	bool as_text = text.data == NULL || is_text(text);
-	add(params, as_text ? text.data : NULL, (int)text.length, 0);
-	add(params, as_text ? NULL : text.data, (int)text.length, 1);
+	add(params, as_text ? semel_text_chars(text) : NULL, (int)text.length, 0);
+	add(params, as_text ? NULL : semel_text_chars(text), (int)text.length, 1);
 }
 
 void semel_pg_add_int(struct semel_pg_params *params, int64_t number)
@@ -307,7 +307,7 @@ void semel_pg_array_text(struct semel_buffer *buffer, struct semel_text text)
 		return;
 	}
 	char *mended = is_text(text) ? NULL : mend(text);
-	const char *data = mended != NULL ? mended : text.data;
+	const char *data = mended != NULL ? mended : semel_text_chars(text);
 	size_t length = mended != NULL ? strlen(mended) : text.length;
 	semel_buffer_string(buffer, "\"");
 	for (size_t start = 0, at = 0; at <= length; at++) {

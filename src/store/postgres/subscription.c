@@ -137,7 +137,7 @@ semel_status semel_pg_subscription_pause(semel_store *store, struct semel_text s
 	semel_pg_clear(result);
 	return status == SEMEL_OK && !found
 		       ? semel_error_set(error, SEMEL_NOT_FOUND, "no subscription has the scope %s",
-					 scope.data)
+					 semel_text_shown(scope))
 		       : status;
 }
 

@@ -81,8 +81,8 @@ static struct semel_text peek(const PGresult *result, int row, int column)
 {
 	if (semel_pg_is_null(result, row, column))
 		return (struct semel_text){ NULL, 0 };
-	return (struct semel_text){ semel_pg_value(result, row, column),
-				    (size_t)semel_libpq.getlength(result, row, column) };
+	return semel_text_from(semel_pg_value(result, row, column),
+			       (size_t)semel_libpq.getlength(result, row, column));
 }
 
 static struct semel_wait wait_of(enum semel_wait_kind kind, const PGresult *page, int row)
@@ -92,9 +92,11 @@ static struct semel_wait wait_of(enum semel_wait_kind kind, const PGresult *page
 		.kind = kind,
 		.event_id = peek(page, row, 0),
 		.key = { peek(page, row, 1), peek(page, row, 2) },
-		.state = state.data ? semel_hold_state_of(state.data) : SEMEL_HOLD_NONE,
+		.state = state.data ? semel_hold_state_of(semel_text_string(state))
+				    : SEMEL_HOLD_NONE,
 		.head_id = peek(page, row, 4),
-		.letter = letter.data ? semel_dead_status_of(letter.data) : SEMEL_DEAD_ANY,
+		.letter = letter.data ? semel_dead_status_of(semel_text_string(letter))
+				      : SEMEL_DEAD_ANY,
 		.settled = semel_pg_bool(page, row, 6),
 		.entry_id = peek(page, row, 7),
 		.owner = peek(page, row, 8),

@@ -360,7 +360,7 @@ static semel_status check_move(semel_tx tx, const struct semel_dead_entry *entry
 	if (found != SEMEL_OK)
 		return found;
 	if (!row)
-		return semel_dead_absent(entry->entry_id.data, error);
+		return semel_dead_absent(semel_text_string(entry->entry_id), error);
 	return semel_dead_judge_move(entry, now, status, count, error);
 }
 

@@ -23,7 +23,7 @@ static const struct semel_sqlite_query each_dead = {
 static struct semel_text peek(sqlite3_stmt *statement, int column)
 {
 	const char *data = (const char *)sqlite3_column_text(statement, column);
-	return (struct semel_text){ data, (size_t)sqlite3_column_bytes(statement, column) };
+	return semel_text_from(data, (size_t)sqlite3_column_bytes(statement, column));
 }
 
 struct walk {

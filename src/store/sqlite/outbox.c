@@ -44,10 +44,10 @@ static semel_status insert_one(semel_tx tx, sqlite3_stmt *statement,
 		return semel_error_set(error, SEMEL_DUPLICATE_ID,
 				       "an event with the id %s is in the outbox already (publish "
 				       "another event under an id of its own)",
-				       event->id.data);
+				       semel_text_shown(event->id));
 	if ((code & 0xff) == SQLITE_CONSTRAINT)
 		return semel_error_set(error, SEMEL_INVALID, "cannot write the event %s: %s",
-				       event->id.data, sqlite3_errmsg(tx.native));
+				       semel_text_shown(event->id), sqlite3_errmsg(tx.native));
 	return status;
 }
 
@@ -173,8 +173,8 @@ static semel_status read_row(sqlite3_stmt *statement, struct semel_arena *arena,
 	event->payload = semel_sqlite_text(statement, PAYLOAD, arena);
 	event->time_ms = semel_sqlite_time(statement, CREATED_AT);
 	if (event->topic.data == NULL && event->aggregate_type.data != NULL)
-		event->topic = semel_text_of(
-			semel_arena_printf(arena, "%s.events", event->aggregate_type.data));
+		event->topic = semel_text_of(semel_arena_printf(
+			arena, "%s.events", semel_text_string(event->aggregate_type)));
 	if (event->routing_key.data == NULL)
 		event->routing_key = event->type;
 	row->attempts = (uint32_t)sqlite3_column_int64(statement, ATTEMPTS);

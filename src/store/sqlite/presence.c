@@ -66,7 +66,7 @@ semel_status semel_sqlite_presence_remove(semel_store *store, const struct semel
 static struct semel_text peek(sqlite3_stmt *statement, int column)
 {
 	const char *data = (const char *)sqlite3_column_text(statement, column);
-	return (struct semel_text){ data, (size_t)sqlite3_column_bytes(statement, column) };
+	return semel_text_from(data, (size_t)sqlite3_column_bytes(statement, column));
 }
 
 static struct semel_presence presence_of(sqlite3_stmt *statement)

@@ -109,7 +109,7 @@ semel_status semel_sqlite_subscription_put(semel_store *store,
 	if (status != SEMEL_OK)
 		return status;
 	if (SEMEL_PLANTED("new-record-starts-clean"))
-		start_clean(store, row->scope.data);
+		start_clean(store, semel_text_string(row->scope));
 	status = put_row(store, row, now_ms, error);
 	if (status == SEMEL_OK)
 		status = note_topics(store, &add_topics, row, now_ms, error);
@@ -131,8 +131,8 @@ semel_status semel_sqlite_subscription_topics(semel_store *store, struct semel_t
 	do {
 		status = semel_sqlite_step(tx, &each_topic, statement, &row, error);
 		if (status == SEMEL_OK && row)
-			seen((struct semel_text){ (const char *)sqlite3_column_text(statement, 0),
-						  (size_t)sqlite3_column_bytes(statement, 0) },
+			seen(semel_text_from((const char *)sqlite3_column_text(statement, 0),
+					     (size_t)sqlite3_column_bytes(statement, 0)),
 			     semel_sqlite_time(statement, 1), semel_sqlite_time(statement, 2),
 			     user);
 	} while (status == SEMEL_OK && row);
@@ -189,7 +189,7 @@ semel_status semel_sqlite_subscription_pause(semel_store *store, struct semel_te
 	semel_sqlite_give(tx, &pause_subscription, statement);
 	return status == SEMEL_OK && !found
 		       ? semel_error_set(error, SEMEL_NOT_FOUND, "no subscription has the scope %s",
-					 scope.data)
+					 semel_text_shown(scope))
 		       : status;
 }
 

@@ -62,7 +62,7 @@ static const struct semel_sqlite_query each_routing = {
 static struct semel_text peek(sqlite3_stmt *statement, int column)
 {
 	const char *data = (const char *)sqlite3_column_text(statement, column);
-	return (struct semel_text){ data, (size_t)sqlite3_column_bytes(statement, column) };
+	return semel_text_from(data, (size_t)sqlite3_column_bytes(statement, column));
 }
 
 static struct semel_wait wait_of(enum semel_wait_kind kind, sqlite3_stmt *statement)
@@ -72,9 +72,11 @@ static struct semel_wait wait_of(enum semel_wait_kind kind, sqlite3_stmt *statem
 		.kind = kind,
 		.event_id = peek(statement, 0),
 		.key = { peek(statement, 1), peek(statement, 2) },
-		.state = state.data ? semel_hold_state_of(state.data) : SEMEL_HOLD_NONE,
+		.state = state.data ? semel_hold_state_of(semel_text_string(state))
+				    : SEMEL_HOLD_NONE,
 		.head_id = peek(statement, 4),
-		.letter = letter.data ? semel_dead_status_of(letter.data) : SEMEL_DEAD_ANY,
+		.letter = letter.data ? semel_dead_status_of(semel_text_string(letter))
+				      : SEMEL_DEAD_ANY,
 		.settled = sqlite3_column_int(statement, 6) != 0,
 		.entry_id = peek(statement, 7),
 		.owner = peek(statement, 8),

@@ -53,7 +53,7 @@ static enum semel_child_news run_with(struct semel_child *child, struct semel_te
 
 static enum semel_child_news run_to_end(struct semel_child *child)
 {
-	return run_with(child, (struct semel_text){ "", 0 });
+	return run_with(child, semel_text_from("", 0));
 }
 
 static enum semel_child_news say_line(struct semel_child *child, const char *line, size_t limit)
@@ -102,7 +102,7 @@ static void a_child_takes_and_gives_more_than_a_pipe_holds(void **state)
 	for (size_t i = 0; i < size; i++)
 		data[i] = (char)(i * 7 + i / 251);
 	struct semel_child *child = start("cat", true);
-	assert_int_equal(run_with(child, (struct semel_text){ data, size }), SEMEL_CHILD_EXITED);
+	assert_int_equal(run_with(child, semel_text_from(data, size)), SEMEL_CHILD_EXITED);
 	assert_int_equal(semel_child_output(child).length, size);
 	assert_memory_equal(semel_child_output(child).data, data, size);
 	semel_child_end(child, 0);
@@ -117,7 +117,7 @@ static void an_input_given_beforehand_is_whole_without_us(void **state)
 	char *much = malloc(size);
 	assert_non_null(much);
 	memset(much, 'x', size);
-	const struct semel_text input = { much, size }, none = { NULL, 0 };
+	const struct semel_text input = semel_text_from(much, size), none = { NULL, 0 };
 	struct semel_child *child = start_fed("wc -c", true, &input);
 	assert_int_equal(run_to_end(child), SEMEL_CHILD_EXITED);
 	assert_output(child, "1048576\n");
@@ -145,7 +145,7 @@ static void a_child_that_does_not_read_is_no_error_and_no_signal(void **state)
 	size_t size = 1 << 20;
 	char *data = calloc(1, size);
 	struct semel_child *child = start("exec <&-; exit 0", false);
-	assert_int_equal(run_with(child, (struct semel_text){ data, size }), SEMEL_CHILD_EXITED);
+	assert_int_equal(run_with(child, semel_text_from(data, size)), SEMEL_CHILD_EXITED);
 	assert_int_equal(semel_child_exit_code(child), 0);
 	semel_child_end(child, 0);
 	free(data);
@@ -230,7 +230,7 @@ static void a_time_out_ends_the_whole_group(void **state)
 	(void)state;
 	struct semel_child *child = start("sleep 1000 & echo $!; wait", true);
 	assert_int_equal(say_line(child, "", 100), SEMEL_CHILD_LINE);
-	pid_t grandchild = (pid_t)atoi(semel_child_output(child).data);
+	pid_t grandchild = (pid_t)atoi(semel_text_string(semel_child_output(child)));
 	assert_true(is_alive(grandchild));
 	const struct semel_child_talk talk = {
 		.until_exit = true, .timeout_ms = 20, .bell = -1, .output_limit = 100
@@ -245,7 +245,7 @@ static void a_program_in_a_hurry_takes_all_groups_with_it(void **state)
 	(void)state;
 	struct semel_child *child = start("sleep 1000 & echo $!; wait", true);
 	assert_int_equal(say_line(child, "", 100), SEMEL_CHILD_LINE);
-	pid_t grandchild = (pid_t)atoi(semel_child_output(child).data);
+	pid_t grandchild = (pid_t)atoi(semel_text_string(semel_child_output(child)));
 	semel_children_kill();
 	wait_until_gone(grandchild);
 	assert_int_equal(run_to_end(child), SEMEL_CHILD_EXITED);
@@ -259,7 +259,7 @@ static void a_child_that_ignores_the_friendly_signal_is_killed(void **state)
 	struct semel_child *child =
 		start("trap '' TERM; echo $$; while :; do sleep 1000; done", true);
 	assert_int_equal(say_line(child, "", 100), SEMEL_CHILD_LINE);
-	pid_t pid = (pid_t)atoi(semel_child_output(child).data);
+	pid_t pid = (pid_t)atoi(semel_text_string(semel_child_output(child)));
 	semel_child_end(child, 0);
 	assert_false(is_alive(pid));
 }
@@ -341,7 +341,8 @@ static void somebody_it_left_behind_does_not_keep_us_waiting(void **state)
 	(void)state;
 	struct semel_child *child = start("sleep 1000 & echo $!", true);
 	assert_int_equal(run_to_end(child), SEMEL_CHILD_EXITED);
-	assert_int_equal(kill((pid_t)atoi(semel_child_output(child).data), SIGKILL), 0);
+	assert_int_equal(kill((pid_t)atoi(semel_text_string(semel_child_output(child))), SIGKILL),
+			 0);
 	semel_child_end(child, 0);
 }
 

@@ -119,11 +119,11 @@ static void nesting_has_a_limit(void **state)
 	char text[2 * 513 + 1];
 	memset(text, '[', 512);
 	memset(text + 512, ']', 512);
-	assert_true(semel_json_is_valid((struct semel_text){ text, 1024 }));
+	assert_true(semel_json_is_valid(semel_text_from(text, 1024)));
 	memset(text, '[', 513);
 	memset(text + 513, ']', 513);
-	assert_false(semel_json_is_valid((struct semel_text){ text, 1026 }));
-	assert_int_equal(semel_json_error_at((struct semel_text){ text, 1026 }), 512);
+	assert_false(semel_json_is_valid(semel_text_from(text, 1026)));
+	assert_int_equal(semel_json_error_at(semel_text_from(text, 1026)), 512);
 }
 
 static uint64_t seed;
@@ -285,7 +285,7 @@ static void setting_a_member_leaves_the_others_untouched(void **state)
 	struct semel_text with = semel_json_with(object, "a", SEMEL_TEXT("n\"ew"), arena);
 	assert_string_equal(with.data, "{\"big\":12345678901234567890.10,"
 				       "\"e\\u0061\":\"\\u00e9\",\"a\":\"n\\\"ew\"}");
-	assert_int_equal(with.length, strlen(with.data));
+	assert_int_equal(with.length, strlen(semel_text_string(with)));
 	with = semel_json_with(with, "ea", (struct semel_text){ NULL, 0 }, arena);
 	assert_string_equal(with.data, "{\"big\":12345678901234567890.10,\"a\":\"n\\\"ew\"}");
 	assert_string_equal(semel_json_with(SEMEL_TEXT("{}"), "x", SEMEL_TEXT(""), arena).data,
@@ -305,15 +305,15 @@ static void the_walk_finds_what_jansson_finds(void **state)
 		semel_buffer_clear(&document);
 		grow_value(&document, 0);
 		struct semel_text text = semel_buffer_text(&document);
-		json_t *tree =
-			json_loadb(text.data, text.length, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+		json_t *tree = json_loadb(semel_text_chars(text), text.length,
+					  JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
 		struct semel_json_walk walk = semel_json_walk(text);
 		struct semel_text name, value;
 		while (tree && semel_json_next(&walk, &name, &value)) {
 			assert_true(semel_json_is_valid(name));
 			assert_true(semel_json_is_valid(value));
 			struct semel_text plain = semel_json_unquote(name, arena);
-			assert_non_null(json_object_get(tree, plain.data));
+			assert_non_null(json_object_get(tree, semel_text_string(plain)));
 		}
 		const char *key;
 		json_t *member;

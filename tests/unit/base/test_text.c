@@ -27,6 +27,37 @@ static void no_text_differs_from_an_empty_one(void **state)
 	assert_false(semel_text_equal(SEMEL_TEXT("ab"), SEMEL_TEXT("abc")));
 }
 
+static void a_text_is_compared_beyond_a_zero_byte(void **state)
+{
+	(void)state;
+	struct semel_text cut = SEMEL_TEXT("order\0placed");
+	assert_false(semel_text_equals_string(cut, "order"));
+	assert_true(semel_text_equals_string(SEMEL_TEXT("order"), "order"));
+	assert_false(semel_text_equals_string(semel_text_of(NULL), ""));
+	assert_false(semel_text_equals_caseless(cut, "ORDER"));
+	assert_true(semel_text_equals_caseless(SEMEL_TEXT("Order-1"), "oRDER-1"));
+	assert_true(semel_text_starts_with(cut, "order"));
+	assert_false(semel_text_starts_with(SEMEL_TEXT("ord"), "order"));
+	assert_ptr_equal(semel_text_find(cut, SEMEL_TEXT("placed")), cut.data + 6);
+	assert_ptr_equal(semel_text_find(cut, SEMEL_TEXT("r\0p")), cut.data + 4);
+	assert_null(semel_text_find(cut, SEMEL_TEXT("")));
+	assert_null(semel_text_find(semel_text_of(NULL), SEMEL_TEXT("a")));
+}
+
+static void a_text_with_a_zero_byte_is_no_string(void **state)
+{
+	(void)state;
+	assert_true(semel_text_has_nul(SEMEL_TEXT("a\0b")));
+	assert_true(semel_text_has_nul(SEMEL_TEXT("a\0")));
+	assert_false(semel_text_has_nul(SEMEL_TEXT("ab")));
+	assert_false(semel_text_has_nul(semel_text_of(NULL)));
+	assert_false(semel_text_has_nul((struct semel_text){ NULL, 1 })); /* no memory */
+	assert_null(semel_text_to_string(SEMEL_TEXT("a\0b")));
+	assert_null(semel_text_to_string(semel_text_of(NULL)));
+	assert_string_equal(semel_text_to_string(SEMEL_TEXT("ab")), "ab");
+	assert_string_equal(semel_text_shown_or(semel_text_of(NULL), "-"), "-");
+}
+
 static void white_space_alone_is_blank(void **state)
 {
 	(void)state;
@@ -135,6 +166,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_name_that_stands_before_is_repeated),
 		cmocka_unit_test(no_text_differs_from_an_empty_one),
+		cmocka_unit_test(a_text_is_compared_beyond_a_zero_byte),
+		cmocka_unit_test(a_text_with_a_zero_byte_is_no_string),
 		cmocka_unit_test(white_space_alone_is_blank),
 		cmocka_unit_test(utf8_is_taken_strictly),
 		cmocka_unit_test(control_characters_are_seen),

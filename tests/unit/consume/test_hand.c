@@ -49,7 +49,7 @@ static struct semel_delivery delivery(const char *id, const char *aggregate, siz
 						   .routing_key = SEMEL_TEXT("order.created.v1"),
 						   .content_type = SEMEL_TEXT("application/json"),
 						   .headers = SEMEL_TEXT("{}"),
-						   .payload = { text, payload },
+						   .payload = semel_text_from(text, payload),
 						   .time_ms = 1 } };
 }
 

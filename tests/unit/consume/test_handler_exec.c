@@ -100,7 +100,7 @@ static void headers_that_no_environment_holds_are_rejected(void **state)
 	headers[size - 2] = '}';
 	headers[size - 1] = '\0';
 	struct semel_event event = sample_event();
-	event.headers = (struct semel_text){ headers, size - 1 };
+	event.headers = semel_text_from(headers, size - 1);
 	struct semel_outcome outcome = run_once(&semel_outside_exec, "exit 0", &event);
 	assert_int_equal(outcome.status, SEMEL_HANDLER_REJECT);
 	free(headers);

@@ -172,7 +172,7 @@ static void a_large_event_passes_while_the_program_talks(void **state)
 	payload[0] = payload[size - 1] = '"';
 	payload[size] = '\0';
 	struct semel_event event = sample_event();
-	event.payload = (struct semel_text){ payload, size };
+	event.payload = semel_text_from(payload, size);
 	struct semel_outcome outcome =
 		run_once(&semel_outside_pipe,
 			 "seq 99999 >&2; read -r x; seq 99999 >&2;"

@@ -117,7 +117,7 @@ static void lines_of_several_workers_do_not_mix(void **state)
 	char ids[JOBS][16];
 	for (int i = 0; i < JOBS; i++) {
 		events[i] = sample_event();
-		events[i].payload = (struct semel_text){ payload, PAYLOAD };
+		events[i].payload = semel_text_from(payload, PAYLOAD);
 		snprintf(ids[i], sizeof ids[i], "ord-%d", i);
 		events[i].aggregate_id = semel_text_of(ids[i]);
 		jobs[i].event = &events[i];

@@ -318,7 +318,7 @@ static void a_name_that_no_store_can_keep_breaks_the_contract(void **state)
 	memset(longest, 'x', sizeof(longest));
 	assert_int_equal(take(&good), SEMEL_OK);
 	struct semel_event delivery = event;
-	delivery.aggregate_id = (struct semel_text){ longest, SEMEL_FOREIGN_NAME_MAX };
+	delivery.aggregate_id = semel_text_from(longest, SEMEL_FOREIGN_NAME_MAX);
 	delivery.id = SEMEL_TEXT("\xc3\xa4\t");
 	assert_int_equal(semel_event_check(&delivery, &error), SEMEL_OK);
 	delivery.aggregate_id.length++;
@@ -347,8 +347,8 @@ static void mended_names_can_be_kept_and_stay_different(void **state)
 	struct semel_event one = event, other = event, same;
 	one.id = SEMEL_TEXT("a\xff\0b");
 	other.id = SEMEL_TEXT("a\xfe\0b");
-	one.aggregate_id = (struct semel_text){ endless, 6000 };
-	other.aggregate_id = (struct semel_text){ endless, 5998 };
+	one.aggregate_id = semel_text_from(endless, 6000);
+	other.aggregate_id = semel_text_from(endless, 5998);
 	same = one;
 	semel_event_mend(&one, arena);
 	semel_event_mend(&other, arena);

@@ -60,7 +60,7 @@ static const char *field(const struct semel_wire_message *message, const char *n
 {
 	for (size_t i = 0; i < message->count; i++)
 		if (semel_text_equal(message->fields[i].name, semel_text_of(name)))
-			return message->fields[i].value.data;
+			return semel_text_string(message->fields[i].value);
 	return NULL;
 }
 
@@ -102,7 +102,7 @@ static void what_was_written_is_read_back(void **state)
 	assert_text(reading.event.id, "id-1");
 	assert_text(reading.event.type, "order.created.v1");
 	assert_text(reading.event.aggregate_id, "o-1");
-	assert_text(reading.event.headers, event.headers.data);
+	assert_text(reading.event.headers, semel_text_string(event.headers));
 	assert_int_equal(reading.event.time_ms, event.time_ms);
 	assert_text(reading.passage.previous, "id-0");
 	assert_int_equal(reading.passage.replay, 2);

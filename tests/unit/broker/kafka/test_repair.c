@@ -295,11 +295,11 @@ static void offer(int number, const char *key)
 		.id = SEMEL_TEXT("0190"),
 		.type = SEMEL_TEXT("made"),
 		.aggregate_type = SEMEL_TEXT("order"),
-		.aggregate_id = { keys[number], strlen(keys[number]) },
+		.aggregate_id = semel_text_of(keys[number]),
 		.topic = SEMEL_TEXT("orders"),
 		.headers = SEMEL_TEXT("{}"),
 		.content_type = SEMEL_TEXT("text/plain"),
-		.payload = { payloads[number], 1 },
+		.payload = semel_text_from(payloads[number], 1),
 	};
 	assert_int_equal(semel_kafka_publish(&kafka.broker, &events[number], &passage,
 					     &outcomes[number], &error),
