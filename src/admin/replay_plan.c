@@ -24,7 +24,10 @@ static semel_status read_text(struct reading *reading, struct semel_text name,
 {
 	if (value.length == 0 || value.data[0] != '"')
 		return wrong(error, name, "a text");
-	*text_out = semel_text_shown(semel_json_unquote(value, reading->arena));
+	struct semel_text text = semel_json_unquote(value, reading->arena);
+	if (semel_text_has_nul(text))
+		return wrong(error, name, "a text without zero bytes");
+	*text_out = semel_text_to_string(text);
 	return *text_out ? SEMEL_OK : wrong(error, name, "a text");
 }
 
