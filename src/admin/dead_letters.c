@@ -43,7 +43,7 @@ static void list_seen(const semel_dead_letter *letter, void *user)
 
 	semel_buffer_string(semel_visit_body(visit), listing->count++ ? ",\n " : "");
 	if (listing->status == SEMEL_OK)
-		listing->status = semel_redaction_show(visit->desk->redaction, letter, visit->arena,
+		listing->status = semel_redaction_show(visit->desk->redaction, letter,
 						       semel_visit_body(visit));
 }
 

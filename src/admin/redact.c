@@ -1,117 +1,64 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "admin/redact.h"
 
+#include "admin/json_mask.h"
+#include "admin/overlap.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "event/event.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
-#define STEPS_MAX  16
-#define PATHS_MAX  64
-#define PATH_SIZE  256
-#define HEADERS    "headers."
-#define HIDDEN     "[hidden]"
-#define VALUE_MIN  4 /* shorter ones would be found everywhere */
-#define VALUES_MAX 64
-
-struct step {
-	bool any;   /* "*" */
-	bool deep;  /* "..": also further down */
-	bool index; /* "[3]", whose number is */
-	size_t at;
-	const char *name; /* else; in the path's own copy */
-};
-
-struct path {
-	char text[PATH_SIZE];
-	struct step steps[STEPS_MAX];
-	size_t count;
-	const char *header; /* set: a header, and no steps */
-};
+#define HEADERS "headers."
+#define REASONS "reasons"
 
 struct semel_redaction {
-	struct path paths[PATHS_MAX];
-	size_t count;
+	struct semel_mask payload, headers;
+	bool reasons; /* hides every free text */
 };
 
 /* ---- reading paths --------------------------------------------------------------------------- */
 
-/* "['name']", "[3]", "[*]": what is behind the bracket; NULL: it does not fit. The name is ended in
- * place. */
-static char *read_bracket(char *at, struct step *step)
+static bool is_header(const char *text)
 {
-	char quote = *at == '\'' || *at == '"' ? *at : '\0';
-	char *end = quote ? strchr(at + 1, quote) : strchr(at, ']');
-
-	if (!end || (quote && end[1] != ']') || end == at + (quote ? 1 : 0))
-		return NULL;
-	*end = '\0';
-	if (quote) {
-		step->name = at + 1;
-		return end + 2;
-	}
-	step->any = strcmp(at, "*") == 0;
-	step->index = !step->any;
-	step->at = strtoul(at, NULL, 10);
-	return step->any || strspn(at, "0123456789") == strlen(at) ? end + 1 : NULL;
+	return strncmp(text, HEADERS, strlen(HEADERS)) == 0;
 }
 
-/* The next step begins at *at, which is a dot or a bracket. Names before another one are ended by
- * it, so the sign is read first. */
-static char *read_step(char *at, char *sign, struct step *step)
+static bool read_path(const char *text, struct semel_mask_path *path_out)
 {
-	if (*sign == '.' && *at == '.') {
-		step->deep = true;
-		at++;
-	}
-	if (*sign == '[' || (step->deep && *at == '[')) {
-		at = read_bracket(*sign == '[' ? at : at + 1, step);
-		*sign = at ? *at : '\0';
-		return at && *at ? at + 1 : at;
-	}
-	size_t length = strcspn(at, ".[");
-	if (length == 0)
-		return NULL;
-	*sign = at[length];
-	at[length] = '\0';
-	step->any = strcmp(at, "*") == 0;
-	step->name = at;
-	return at + length + (*sign ? 1 : 0);
-}
-
-static bool read_path(const char *text, struct path *path)
-{
-	size_t length = strlen(text);
-
-	*path = (struct path){ .count = 0 };
-	if (length >= sizeof path->text)
-		return false;
-	memcpy(path->text, text, length + 1);
-	if (strncmp(text, HEADERS, strlen(HEADERS)) == 0) {
-		path->header = path->text + strlen(HEADERS);
-		return *path->header != '\0';
-	}
-	if (*text != '$')
-		return false;
-	char sign = path->text[1], *at = sign ? path->text + 2 : path->text + 1;
-	while (sign) {
-		if ((sign != '.' && sign != '[') || path->count == STEPS_MAX)
-			return false;
-		at = read_step(at, &sign, &path->steps[path->count++]);
-		if (!at)
-			return false;
-	}
-	return true;
+	return is_header(text) ? semel_mask_path_name(text + strlen(HEADERS), path_out)
+			       : semel_mask_path_read(text, path_out);
 }
 
 bool semel_redaction_fits(const char *text)
 {
-	struct path path;
+	struct semel_mask_path path;
 
-	return read_path(text, &path);
+	return strcmp(text, REASONS) == 0 || read_path(text, &path);
+}
+
+static semel_status add_path(struct semel_redaction *redaction, const char *text,
+			     semel_error *error)
+{
+	struct semel_mask *mask = is_header(text) ? &redaction->headers : &redaction->payload;
+
+	if (strcmp(text, REASONS) == 0) {
+		redaction->reasons = true;
+		return SEMEL_OK;
+	}
+	if (mask->count == SEMEL_MASK_PATHS_MAX)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "there are more than %d paths to hide before \"%.100s\"",
+				       SEMEL_MASK_PATHS_MAX, text);
+	if (!read_path(text, &mask->paths[mask->count]))
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "\"%.100s\" is no path to hide (write for example "
+				       "$.card.number)",
+				       text);
+	mask->count++;
+	return SEMEL_OK;
 }
 
 semel_status semel_redaction_make(const char *const *paths, struct semel_redaction **redaction_out,
@@ -124,17 +71,11 @@ semel_status semel_redaction_make(const char *const *paths, struct semel_redacti
 	if (!redaction)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the redaction");
 	for (size_t i = 0; paths[i]; i++) {
-		if (i == PATHS_MAX || !read_path(paths[i], &redaction->paths[i])) {
+		semel_status status = add_path(redaction, paths[i], error);
+		if (status != SEMEL_OK) {
 			free(redaction);
-			return semel_error_set(error, SEMEL_CONFIG,
-					       i == PATHS_MAX
-						       ? "there are more than 64 paths to hide "
-							 "before \"%.100s\""
-						       : "\"%.100s\" is no path to hide (write "
-							 "for example $.card.number)",
-					       paths[i]);
+			return status;
 		}
-		redaction->count++;
 	}
 	*redaction_out = redaction;
 	return SEMEL_OK;
@@ -145,205 +86,187 @@ void semel_redaction_free(struct semel_redaction *redaction)
 	free(redaction);
 }
 
-/* ---- hiding ---------------------------------------------------------------------------------- */
+/* ---- free texts -------------------------------------------------------------------------------
+ */
+
+/* The texts that may repeat what is hidden. */
+enum { FAILURE, DISCARD, TEXTS };
 
 struct hiding {
-	struct semel_arena *arena;
-	struct semel_text values[VALUES_MAX]; /* that were hidden */
-	size_t count;
+	struct semel_overlap *overlaps[TEXTS]; /* NULL: there is no such text */
+	struct semel_buffer payload, headers;
 	bool failed; /* no memory: nothing may be shown */
 };
 
-static void keep_value(struct hiding *hiding, struct semel_text value)
+static void watch_text(struct hiding *hiding, size_t which, const char *text)
 {
-	if (value.length < VALUE_MIN || hiding->count == VALUES_MAX)
+	if (!text)
 		return;
-	struct semel_text copy = semel_arena_text(hiding->arena, value.data, value.length);
-	hiding->failed = hiding->failed || !copy.data;
-	if (copy.data)
-		hiding->values[hiding->count++] = copy;
+	hiding->overlaps[which] = semel_overlap_new(semel_text_of(text));
+	hiding->failed = hiding->failed || !hiding->overlaps[which];
 }
 
-static void keep_values(struct hiding *hiding, const json_t *value)
+static void value_hidden(struct semel_text value, enum semel_hidden_kind kind, void *user)
 {
-	const char *name;
-	json_t *child;
-	size_t at;
+	const struct hiding *hiding = user;
 
-	if (json_is_string(value))
-		keep_value(hiding,
-			   semel_text_from(json_string_value(value), json_string_length(value)));
-	if (json_is_number(value)) {
-		char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
-		keep_value(hiding, semel_text_of(text));
-		free(text);
-	}
-	json_array_foreach(value, at, child)
-	{
-		keep_values(hiding, child);
-	}
-	json_object_foreach((json_t *)(uintptr_t)value, name, child)
-	{
-		keep_values(hiding, child);
+	for (size_t i = 0; i < TEXTS; i++) {
+		struct semel_overlap *overlap = hiding->overlaps[i];
+		if (overlap && kind == SEMEL_HIDDEN_NUMBER)
+			semel_overlap_compare_number(overlap, value);
+		else if (overlap)
+			semel_overlap_compare(overlap, value);
 	}
 }
 
-static json_t *hidden(struct hiding *hiding, const json_t *value)
+/* Something is hidden that cannot be read, so that anything may repeat it. */
+static void doubt_texts(struct hiding *hiding)
 {
-	json_t *mark = json_string(HIDDEN);
-
-	keep_values(hiding, value);
-	hiding->failed = hiding->failed || !mark;
-	return mark;
+	for (size_t i = 0; i < TEXTS; i++)
+		if (hiding->overlaps[i])
+			semel_overlap_doubt(hiding->overlaps[i]);
 }
 
-static void hide_in(struct hiding *hiding, json_t *value, const struct step *steps, size_t count);
-
-/* What becomes of a child that the first step may mean. */
-static json_t *visit_child(struct hiding *hiding, json_t *child, bool meant,
-			   const struct step *steps, size_t count)
+static const char *shown_text(const struct hiding *hiding, size_t which, const char *text)
 {
-	if (meant && count == 1)
-		return hidden(hiding, child);
-	if (meant)
-		hide_in(hiding, child, steps + 1, count - 1);
-	if (steps->deep)
-		hide_in(hiding, child, steps, count);
-	return NULL;
+	const struct semel_overlap *overlap = hiding->overlaps[which];
+
+	return overlap && semel_overlap_found(overlap) ? SEMEL_HIDDEN : text;
 }
 
-static void hide_in(struct hiding *hiding, json_t *value, const struct step *steps, size_t count)
+const char *semel_redaction_words(const struct semel_redaction *redaction, const char *words)
 {
-	for (size_t at = 0; at < json_array_size(value); at++) {
-		bool meant = steps->any || (steps->index && steps->at == at);
-		json_t *mark = visit_child(hiding, json_array_get(value, at), meant, steps, count);
-		if (mark)
-			json_array_set_new(value, at, mark);
-	}
-	for (void *at = json_object_iter(value); at; at = json_object_iter_next(value, at)) {
-		bool meant = steps->any ||
-			     (!steps->index && strcmp(steps->name, json_object_iter_key(at)) == 0);
-		json_t *mark = visit_child(hiding, json_object_iter_value(at), meant, steps, count);
-		if (mark)
-			json_object_iter_set_new(value, at, mark);
+	return redaction && words && words[0] ? SEMEL_HIDDEN : words;
+}
+
+const char *semel_redaction_error(const struct semel_redaction *redaction, semel_status status,
+				  const char *words)
+{
+	switch (status) {
+	case SEMEL_NACKED:
+	case SEMEL_UNROUTABLE:
+	case SEMEL_STALLED:
+	case SEMEL_TOO_LARGE:
+	case SEMEL_CONTRACT:
+	case SEMEL_HANDLER_RETRY:
+	case SEMEL_HANDLER_REJECT:
+		return semel_redaction_words(redaction, words);
+	default:
+		return words;
 	}
 }
 
-/* False: it cannot be followed, or there is no memory. */
-static bool hide_members(const struct semel_redaction *redaction, struct hiding *hiding,
-			 struct semel_text *payload)
-{
-	json_t *value = json_loadb(semel_text_chars(*payload), payload->length,
-				   JSON_DECODE_ANY | JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES, NULL);
-	bool whole = false;
+/* ---- the event --------------------------------------------------------------------------------
+ */
 
-	for (size_t i = 0; value && i < redaction->count; i++) {
-		const struct path *path = &redaction->paths[i];
-		whole = whole || (!path->header && path->count == 0);
-		if (path->count > 0)
-			hide_in(hiding, value, path->steps, path->count);
-	}
-	if (value && whole)
-		keep_values(hiding, value);
-	char *text = value && !whole && !hiding->failed
-			     ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(15))
-			     : NULL;
-	if (text)
-		*payload = semel_arena_text(hiding->arena, text, strlen(text));
-	free(text);
-	json_decref(value);
-	return text && payload->data;
+static bool is_container(struct semel_text json, char first)
+{
+	size_t at = 0;
+
+	while (at < json.length && memchr(" \t\r\n", json.data[at], 4))
+		at++;
+	return at < json.length && json.data[at] == first;
 }
 
-static bool hides_members(const struct semel_redaction *redaction)
+/* Of a payload that does not say that it is JSON, a bare number or text may be anything. */
+static bool can_be_followed(const struct semel_event *event)
 {
-	for (size_t i = 0; i < redaction->count; i++)
-		if (!redaction->paths[i].header)
-			return true;
-	return false;
+	return semel_json_is_valid(event->payload) &&
+	       (semel_event_is_json(event) || is_container(event->payload, '{') ||
+		is_container(event->payload, '['));
 }
 
 static void hide_payload(const struct semel_redaction *redaction, struct hiding *hiding,
 			 struct semel_event *event)
 {
-	if (!event->payload.data || event->payload.length == 0 || !hides_members(redaction))
+	if (!event->payload.data || event->payload.length == 0 || redaction->payload.count == 0)
 		return;
-	if (!hide_members(redaction, hiding, &event->payload))
-		event->payload = semel_event_is_json(event) ? SEMEL_TEXT("\"" HIDDEN "\"")
-							    : SEMEL_TEXT(HIDDEN);
+	if (can_be_followed(event)) {
+		if (!semel_mask_apply(&redaction->payload, event->payload, value_hidden, hiding,
+				      &hiding->payload))
+			hiding->failed = true;
+		event->payload = semel_buffer_text(&hiding->payload);
+		return;
+	}
+	doubt_texts(hiding);
+	event->payload = semel_event_is_json(event) ? SEMEL_TEXT("\"" SEMEL_HIDDEN "\"")
+						    : SEMEL_TEXT(SEMEL_HIDDEN);
 }
 
-/* Headers that are no object may hold anything, and are not shown. */
 static void hide_headers(const struct semel_redaction *redaction, struct hiding *hiding,
 			 struct semel_event *event)
 {
-	for (size_t i = 0; i < redaction->count; i++) {
-		const char *name = redaction->paths[i].header;
-		if (!name || !event->headers.data)
-			continue;
-		if (!semel_json_is_valid(event->headers)) {
-			event->headers = SEMEL_TEXT("{}");
-			continue;
-		}
-		struct semel_text value = semel_json_member(event->headers, name, hiding->arena);
-		if (!value.data)
-			continue;
-		keep_value(hiding, value);
-		event->headers =
-			semel_json_with(event->headers, name, SEMEL_TEXT(HIDDEN), hiding->arena);
-		if (!event->headers.data)
-			event->headers = SEMEL_TEXT("{}");
+	if (!event->headers.data || event->headers.length == 0 || redaction->headers.count == 0)
+		return;
+	if (semel_json_is_valid(event->headers) && is_container(event->headers, '{')) {
+		if (!semel_mask_apply(&redaction->headers, event->headers, value_hidden, hiding,
+				      &hiding->headers))
+			hiding->failed = true;
+		event->headers = semel_buffer_text(&hiding->headers);
+		return;
 	}
+	doubt_texts(hiding);
+	event->headers = SEMEL_TEXT("\"" SEMEL_HIDDEN "\"");
 }
 
-/* ---- showing --------------------------------------------------------------------------------- */
-
-static const struct semel_text *value_at(const struct hiding *hiding, const char *text)
+/* Members of a dead letter that are copies of headers. */
+static const char *shown_header(const struct semel_redaction *redaction, const char *name,
+				const char *value)
 {
-	const struct semel_text *longest = NULL;
-
-	for (size_t i = 0; i < hiding->count; i++)
-		if (strncmp(text, semel_text_chars(hiding->values[i]), hiding->values[i].length) ==
-			    0 &&
-		    (!longest || hiding->values[i].length > longest->length))
-			longest = &hiding->values[i];
-	return longest;
+	for (size_t i = 0; i < redaction->headers.count; i++)
+		if (strcasecmp(redaction->headers.paths[i].text, name) == 0)
+			return semel_redaction_words(redaction, value);
+	return value;
 }
 
-static void hide_words(const struct hiding *hiding, const char *reason, struct semel_buffer *text)
+/* What Semel itself says of an event that breaks the contract repeats nothing but names. */
+static bool is_our_own(const semel_dead_letter *letter)
 {
-	while (*reason) {
-		const struct semel_text *value = value_at(hiding, reason);
-		if (value)
-			semel_buffer_string(text, HIDDEN);
-		else
-			semel_buffer_append(text, reason, 1);
-		reason += value ? value->length : 1;
-	}
+	semel_error error = { .status = SEMEL_OK };
+
+	return letter->failure_reason && semel_event_check(letter->event, &error) != SEMEL_OK &&
+	       strcmp(error.text, letter->failure_reason) == 0;
+}
+
+/* ---- showing ----------------------------------------------------------------------------------
+ */
+
+static void show(const struct semel_redaction *redaction, struct hiding *hiding,
+		 const semel_dead_letter *letter, struct semel_buffer *text)
+{
+	semel_dead_letter shown = *letter;
+	struct semel_event event = *letter->event;
+
+	hide_payload(redaction, hiding, &event);
+	hide_headers(redaction, hiding, &event);
+	if (redaction->reasons)
+		doubt_texts(hiding);
+	shown.event = &event;
+	if (redaction->reasons || !is_our_own(letter))
+		shown.failure_reason = shown_text(hiding, FAILURE, letter->failure_reason);
+	shown.discard_reason = shown_text(hiding, DISCARD, letter->discard_reason);
+	shown.saga_id = shown_header(redaction, "sagaId", letter->saga_id);
+	shown.correlation_id = shown_header(redaction, "correlationId", letter->correlation_id);
+	if (!hiding->failed)
+		semel_dead_letter_to_json(&shown, text);
 }
 
 semel_status semel_redaction_show(const struct semel_redaction *redaction,
-				  const semel_dead_letter *letter, struct semel_arena *arena,
-				  struct semel_buffer *text)
+				  const semel_dead_letter *letter, struct semel_buffer *text)
 {
-	struct hiding hiding = { .arena = arena };
-	struct semel_buffer reason = { 0 };
+	struct hiding hiding = { .failed = false };
 
 	if (!redaction) {
 		semel_dead_letter_to_json(letter, text);
 		return SEMEL_OK;
 	}
-	semel_dead_letter shown = *letter;
-	struct semel_event event = *letter->event;
-	hide_payload(redaction, &hiding, &event);
-	hide_headers(redaction, &hiding, &event);
-	shown.event = &event;
-	if (letter->failure_reason && hiding.count > 0) {
-		hide_words(&hiding, letter->failure_reason, &reason);
-		shown.failure_reason = reason.failed || !reason.data ? HIDDEN : reason.data;
-	}
+	watch_text(&hiding, FAILURE, letter->failure_reason);
+	watch_text(&hiding, DISCARD, letter->discard_reason);
 	if (!hiding.failed)
-		semel_dead_letter_to_json(&shown, text);
-	semel_buffer_free(&reason);
+		show(redaction, &hiding, letter, text);
+	for (size_t i = 0; i < TEXTS; i++)
+		semel_overlap_free(hiding.overlaps[i]);
+	semel_buffer_free(&hiding.payload);
+	semel_buffer_free(&hiding.headers);
 	return hiding.failed ? SEMEL_INTERNAL : SEMEL_OK;
 }

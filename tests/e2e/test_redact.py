@@ -8,6 +8,7 @@ from story import HANDLER, consume, mend, prepare, relay, words
 
 pytestmark = pytest.mark.anywhere
 NUMBER = "4111-1111"
+HIDDEN = "[hidden]"
 
 
 @pytest.fixture
@@ -39,6 +40,21 @@ def test_hidden_members_are_shown_nowhere_and_replayed_whole(shop):
     seen = HANDLER.format(scope="billing").replace("'$.word'", "'$.card'")
     shop.ok("consume", "--scope", "billing", "--topic", "order.events", "--sql", seen, "--drain")
     assert NUMBER in words(shop)[0]
+
+
+def test_a_zero_byte_in_what_is_hidden_neither_crashes_nor_reads_the_heap(shop):
+    for size in (20_000, 900_000):
+        file = shop.folder / "payload.json"
+        file.write_text(json.dumps({"word": "bad", "card": "4711\0" + "x" * size}))
+        shop.publish("--payload", f"@{file}", aggregate=f"order:{size}")
+    relay(shop)
+    consume(shop)
+    shop.sql("UPDATE semel_dead_letter SET failure_reason = 'no card 4711'")
+    server = Server(shop, "--redact", "$.card")
+    for entry in server.json("/api/admin/dlq"):
+        assert (entry["failureReason"], entry["eventRecord"]["payload"]["card"]) == (HIDDEN, HIDDEN)
+        assert server.json(f"/api/admin/dlq/{entry['dlqEntryId']}") == entry
+    assert server.child.poll() is None
 
 
 def test_a_path_that_cannot_be_right_is_refused_before_anything_is_served(shop):

@@ -1,0 +1,556 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The text becomes three sets: every four letters or digits in a row, every one to three of them in
+ * a row, and its words of one to three. A set is a bit per possible member (36 to the fourth: 210
+ * kB), so it is exact, and a value is compared in one pass over its bytes. */
+#include "admin/overlap.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RUN        4
+#define SIGNS      36U
+#define RUNS       (SIGNS * SIGNS * SIGNS * SIGNS)
+#define SHORTS     (SIGNS + SIGNS * SIGNS + SIGNS * SIGNS * SIGNS)
+#define TEXT_MAX   ((size_t)64 * 1024)
+#define PASSES     3 /* escapes within escapes */
+#define HEX_MIN    8
+#define BASE64_MIN 8
+#define BEYOND     0x80 /* a character that is not ASCII, when it does not matter which */
+
+struct semel_overlap {
+	uint64_t runs[RUNS / 64 + 1];
+	uint64_t parts[SHORTS / 64 + 1]; /* one to three in a row */
+	uint64_t words[SHORTS / 64 + 1];
+	bool beyond_ascii; /* in the text as it stands, or with its escapes undone */
+	bool decoded_text; /* base64 or hexadecimal digits that stand for such characters */
+	bool found;
+};
+
+static void set_bit(uint64_t *bits, uint32_t at)
+{
+	bits[at / 64] |= UINT64_C(1) << at % 64;
+}
+
+static bool has_bit(const uint64_t *bits, uint32_t at)
+{
+	return bits[at / 64] >> at % 64 & 1;
+}
+
+/* 0 to 35, or -1. */
+static int sign_of(unsigned char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'z')
+		return c - 'a' + 10;
+	return c >= 'A' && c <= 'Z' ? c - 'A' + 10 : -1;
+}
+
+static int hex_of(unsigned char c)
+{
+	int sign = sign_of(c);
+
+	return sign < 16 ? sign : -1;
+}
+
+/* ---- letters and digits in a row ------------------------------------------------------------- */
+
+struct run {
+	uint32_t key; /* the last four */
+	size_t count;
+};
+
+static void add_sign(struct run *run, int sign)
+{
+	run->key = (run->key * SIGNS + (uint32_t)sign) % RUNS;
+	run->count++;
+}
+
+/* The place of the last one to three among all of that length. */
+static uint32_t short_key(uint32_t key, size_t length)
+{
+	if (length == 1)
+		return key % SIGNS;
+	if (length == 2)
+		return SIGNS + key % (SIGNS * SIGNS);
+	return SIGNS + SIGNS * SIGNS + key % (SIGNS * SIGNS * SIGNS);
+}
+
+/* ---- words -----------------------------------------------------------------------------------
+ */
+
+enum kind { KIND_NONE, KIND_DIGIT, KIND_LOWER, KIND_UPPER };
+
+static enum kind kind_of(unsigned char c)
+{
+	if (c >= '0' && c <= '9')
+		return KIND_DIGIT;
+	if (c >= 'a' && c <= 'z')
+		return KIND_LOWER;
+	return c >= 'A' && c <= 'Z' ? KIND_UPPER : KIND_NONE;
+}
+
+struct words {
+	struct run run; /* of the word so far */
+	enum kind last;
+};
+
+/* Words end at what is no letter or digit, between letters and digits, and before a capital behind
+ * a small letter ("sizeXL"). The length of the word that has ended here; 0: none. */
+static size_t end_word(struct words *words, unsigned char c, uint32_t *key_out)
+{
+	enum kind kind = kind_of(c);
+	bool goes_on = kind == words->last || (words->last == KIND_UPPER && kind == KIND_LOWER);
+	size_t length = goes_on ? 0 : words->run.count;
+
+	*key_out = words->run.key;
+	if (!goes_on)
+		words->run = (struct run){ 0 };
+	if (kind != KIND_NONE)
+		add_sign(&words->run, sign_of(c));
+	words->last = kind;
+	return length;
+}
+
+/* ---- reading the text ------------------------------------------------------------------------ */
+
+static void note_plain(struct semel_overlap *overlap, const unsigned char *text, size_t length)
+{
+	struct run run = { 0 };
+	struct words words = { 0 };
+	uint32_t word = 0;
+
+	for (size_t i = 0; i <= length; i++) {
+		unsigned char c = i < length ? text[i] : '\0';
+		size_t ended = end_word(&words, c, &word);
+		if (ended > 0 && ended < RUN)
+			set_bit(overlap->words, short_key(word, ended));
+		overlap->beyond_ascii = overlap->beyond_ascii || c >= BEYOND;
+		if (sign_of(c) < 0)
+			continue;
+		add_sign(&run, sign_of(c));
+		if (run.count >= RUN)
+			set_bit(overlap->runs, run.key);
+		for (size_t part = 1; part < RUN && part <= run.count; part++)
+			set_bit(overlap->parts, short_key(run.key, part));
+	}
+}
+
+/* What base64 or hexadecimal digits stand for, byte by byte. Most words stand for nothing when they
+ * are read so; what cannot be text ends the row, or every long reason would resemble something. */
+struct decoded {
+	struct run run;
+	unsigned expected; /* more bytes of this character */
+	unsigned beyond;   /* characters beyond ASCII in a row */
+};
+
+static void end_row(struct decoded *decoded)
+{
+	*decoded = (struct decoded){ 0 };
+}
+
+/* True: two characters beyond ASCII stood there in a row. */
+static bool add_beyond(struct decoded *decoded, unsigned char c)
+{
+	if (decoded->expected > 0 && c < 0xC0) {
+		decoded->beyond += --decoded->expected == 0;
+		return decoded->beyond >= 2;
+	}
+	if (decoded->expected > 0 || c < 0xC2 || c > 0xF4)
+		end_row(decoded);
+	else
+		decoded->expected = c < 0xE0 ? 1 : c < 0xF0 ? 2 : 3;
+	return false;
+}
+
+/* True: the row has at least four letters and digits now. */
+static bool add_decoded(struct decoded *decoded, unsigned char c)
+{
+	bool is_blank = c == '\0' || c == '\t' || c == '\n' || c == '\r';
+
+	if (decoded->expected > 0 || (c < ' ' && !is_blank) || c == 0x7F) {
+		end_row(decoded);
+		return false;
+	}
+	decoded->beyond = 0;
+	if (sign_of(c) < 0)
+		return false;
+	add_sign(&decoded->run, sign_of(c));
+	return decoded->run.count >= RUN;
+}
+
+static void note_decoded(struct semel_overlap *overlap, struct decoded *decoded, unsigned char c)
+{
+	if (c >= BEYOND)
+		overlap->decoded_text = add_beyond(decoded, c) || overlap->decoded_text;
+	else if (add_decoded(decoded, c))
+		set_bit(overlap->runs, decoded->run.key);
+}
+
+/* ---- undoing escapes --------------------------------------------------------------------------
+ */
+
+enum escape { BACKSLASHES = 1, PERCENTS = 2, ENTITIES = 4, ALL_ESCAPES = 7 };
+
+/* The number of up to `most` digits to a base, behind *at, which moves on; -1: none is there. */
+static long read_digits(const unsigned char **at, const unsigned char *end, int base, int most)
+{
+	long number = -1;
+
+	for (int i = 0; i < most && *at < end; i++, (*at)++) {
+		int digit = sign_of(**at);
+		if (digit < 0 || digit >= base)
+			break;
+		number = (number < 0 ? 0 : number) * base + digit;
+	}
+	return number;
+}
+
+/* \u0041, \u{41}, \U00000041, \x41, \101, \n. */
+static long read_backslash(const unsigned char **at, const unsigned char *end)
+{
+	unsigned char letter = *at < end ? **at : '\0';
+	const unsigned char *digits = *at + 1;
+	long number = -1;
+
+	if (letter == 'u' || letter == 'U' || letter == 'x') {
+		digits += digits < end && *digits == '{';
+		number = read_digits(&digits, end, 16, letter == 'u' ? 4 : letter == 'x' ? 2 : 8);
+		digits += number >= 0 && digits < end && *digits == '}';
+	} else if (letter >= '0' && letter <= '7') {
+		digits = *at;
+		number = read_digits(&digits, end, 8, 3);
+	}
+	if (number >= 0) {
+		*at = digits;
+		return number;
+	}
+	*at += *at < end;
+	return strchr("abefnrtv", letter) ? ' ' : letter;
+}
+
+/* &#65; &#x41; and names, which stand for marks or for characters beyond ASCII; -1: none. */
+static long read_entity(const unsigned char **at, const unsigned char *end)
+{
+	const unsigned char *from = *at;
+	bool is_number = from < end && *from == '#';
+	bool is_hex = is_number && from + 1 < end && (from[1] | 0x20) == 'x';
+	long number = -1;
+
+	from += is_number + is_hex;
+	if (is_number)
+		number = read_digits(&from, end, is_hex ? 16 : 10, 8);
+	else
+		for (number = ' '; from < end && from - *at < 10 && sign_of(*from) >= 0; from++)
+			;
+	if (number < 0 || from == end || *from != ';' || from == *at)
+		return -1;
+	*at = from + 1;
+	return number;
+}
+
+/* Into out, which has room for length bytes. Characters beyond ASCII become one byte: which one
+ * they are does not matter. */
+static size_t undo_escapes(const unsigned char *text, size_t length, int escapes,
+			   unsigned char *out)
+{
+	const unsigned char *at = text, *end = text + length;
+	size_t size = 0;
+
+	while (at < end) {
+		unsigned char c = *at++;
+		long number = -1;
+		if (c == '\\' && (escapes & BACKSLASHES))
+			number = read_backslash(&at, end);
+		else if (c == '&' && (escapes & ENTITIES))
+			number = read_entity(&at, end);
+		else if (c == '%' && (escapes & PERCENTS) && end - at >= 2 && hex_of(at[0]) >= 0 &&
+			 hex_of(at[1]) >= 0)
+			number = read_digits(&at, end, 16, 2);
+		out[size++] = number < 0 ? c : number < BEYOND ? (unsigned char)number : BEYOND;
+	}
+	return size;
+}
+
+/* ---- base64 and hexadecimal digits ------------------------------------------------------------
+ */
+
+static int base64_of(unsigned char c)
+{
+	if (c >= 'A' && c <= 'Z')
+		return c - 'A';
+	if (c >= 'a' && c <= 'z')
+		return c - 'a' + 26;
+	if (c >= '0' && c <= '9')
+		return c - '0' + 52;
+	if (c == '+' || c == '-')
+		return 62;
+	return c == '/' || c == '_' ? 63 : -1;
+}
+
+/* The bytes of up to four digits of base64: one less than there are digits. */
+static void decode_group(const unsigned char *digits, size_t count, unsigned char out[3])
+{
+	uint32_t bits = 0;
+
+	for (size_t i = 0; i < 4; i++)
+		bits = bits << 6 | (i < count ? digits[i] : 0);
+	out[0] = (unsigned char)(bits >> 16);
+	out[1] = (unsigned char)(bits >> 8);
+	out[2] = (unsigned char)bits;
+}
+
+/* All digits of the text are one number to base 64, begun at each of four places: wherever a value
+ * stands in it, one of them has its bytes, also when its lines are broken. */
+static void note_base64(struct semel_overlap *overlap, const unsigned char *text, size_t length,
+			unsigned char *digits)
+{
+	size_t count = 0;
+	unsigned char bytes[3];
+
+	for (size_t i = 0; i < length; i++)
+		if (base64_of(text[i]) >= 0)
+			digits[count++] = (unsigned char)base64_of(text[i]);
+	for (size_t from = 0; from < 4; from++) {
+		struct decoded decoded = { 0 };
+		for (size_t i = from; i + 1 < count; i += 4) {
+			size_t group = count - i < 4 ? count - i : 4;
+			decode_group(digits + i, group, bytes);
+			for (size_t k = 0; k + 1 < group; k++)
+				note_decoded(overlap, &decoded, bytes[k]);
+		}
+	}
+}
+
+static void note_hex_row(struct semel_overlap *overlap, const unsigned char *digits, size_t count)
+{
+	for (size_t from = 0; count >= HEX_MIN && from < 2; from++) {
+		struct decoded decoded = { 0 };
+		for (size_t i = from; i + 1 < count; i += 2)
+			note_decoded(overlap, &decoded,
+				     (unsigned char)(digits[i] << 4 | digits[i + 1]));
+	}
+}
+
+/* "34 31 31 31", "34:31", "=34=31" and "34313131" are all the same. */
+static void note_hex(struct semel_overlap *overlap, const unsigned char *text, size_t length,
+		     unsigned char *digits)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < length; i++) {
+		if (hex_of(text[i]) >= 0) {
+			digits[count++] = (unsigned char)hex_of(text[i]);
+		} else if (sign_of(text[i]) >= 0) {
+			note_hex_row(overlap, digits, count);
+			count = 0;
+		}
+	}
+	note_hex_row(overlap, digits, count);
+}
+
+/* ---- the text ---------------------------------------------------------------------------------
+ */
+
+/* Escapes are undone one kind at a time, since what looks like one of another kind may be the
+ * value's own; and all kinds at once, several times. What then still has some is not understood. */
+static void note_escaped(struct semel_overlap *overlap, const unsigned char *text, size_t length,
+			 unsigned char *room)
+{
+	unsigned char *from = room, *to = room + length;
+
+	for (int kind = BACKSLASHES; kind <= ENTITIES; kind <<= 1)
+		note_plain(overlap, to, undo_escapes(text, length, kind, to));
+	memcpy(from, text, length);
+	for (int pass = 0; pass < PASSES; pass++) {
+		size_t undone = undo_escapes(from, length, ALL_ESCAPES, to);
+		if (undone == length)
+			return;
+		note_plain(overlap, to, undone);
+		note_base64(overlap, to, undone, from);
+		unsigned char *spare = from;
+		from = to;
+		to = spare;
+		length = undone;
+	}
+	overlap->found = undo_escapes(from, length, ALL_ESCAPES, to) != length || overlap->found;
+}
+
+static bool has_escapes(const unsigned char *text, size_t length)
+{
+	return memchr(text, '\\', length) || memchr(text, '%', length) || memchr(text, '&', length);
+}
+
+struct semel_overlap *semel_overlap_new(struct semel_text text)
+{
+	const unsigned char *bytes = (const void *)text.data;
+	struct semel_overlap *overlap = calloc(1, sizeof *overlap);
+	unsigned char *room =
+		overlap && text.length <= TEXT_MAX ? malloc(2 * text.length + 1) : NULL;
+
+	if (!overlap)
+		return NULL;
+	overlap->found = !room;
+	if (!room || text.length == 0) {
+		free(room);
+		return overlap;
+	}
+	note_plain(overlap, bytes, text.length);
+	note_base64(overlap, bytes, text.length, room);
+	note_hex(overlap, bytes, text.length, room);
+	if (has_escapes(bytes, text.length))
+		note_escaped(overlap, bytes, text.length, room);
+	free(room);
+	return overlap;
+}
+
+void semel_overlap_free(struct semel_overlap *overlap)
+{
+	free(overlap);
+}
+
+void semel_overlap_doubt(struct semel_overlap *overlap)
+{
+	overlap->found = true;
+}
+
+bool semel_overlap_found(const struct semel_overlap *overlap)
+{
+	return overlap->found;
+}
+
+/* ---- comparing values -------------------------------------------------------------------------
+ */
+
+/* A value of one to three letters and digits: as a word, or any word of it. Where other characters
+ * make it longer, anywhere. */
+static bool has_short(const struct semel_overlap *overlap, const unsigned char *value,
+		      size_t length, struct run run)
+{
+	struct words words = { 0 };
+	uint32_t key = short_key(run.key, run.count), word = 0;
+
+	if (has_bit(length < RUN ? overlap->words : overlap->parts, key))
+		return true;
+	for (size_t i = 0; i <= length; i++) {
+		size_t ended = end_word(&words, i < length ? value[i] : '\0', &word);
+		if (ended > 0 && has_bit(overlap->words, short_key(word, ended)))
+			return true;
+	}
+	return false;
+}
+
+static bool is_blank(unsigned char c)
+{
+	return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+static bool has_plain(const struct semel_overlap *overlap, const unsigned char *value,
+		      size_t length)
+{
+	struct run run = { 0 };
+	bool has_beyond = false, has_marks = false;
+
+	for (size_t i = 0; i < length; i++) {
+		int sign = sign_of(value[i]);
+		has_beyond = has_beyond || value[i] >= BEYOND;
+		has_marks = has_marks || (sign < 0 && value[i] < BEYOND && !is_blank(value[i]));
+		if (sign < 0)
+			continue;
+		add_sign(&run, sign);
+		if (run.count >= RUN && has_bit(overlap->runs, run.key))
+			return true;
+	}
+	if (has_beyond && (overlap->beyond_ascii || overlap->decoded_text))
+		return true;
+	if (run.count == 0)
+		return has_marks && !has_beyond;
+	return run.count < RUN && has_short(overlap, value, length, run);
+}
+
+static bool has_run(const struct semel_overlap *overlap, struct decoded *decoded, unsigned char c)
+{
+	if (c >= BEYOND)
+		return add_beyond(decoded, c) && overlap->beyond_ascii;
+	return add_decoded(decoded, c) && has_bit(overlap->runs, decoded->run.key);
+}
+
+/* The value, if all of it is base64 (its parts divided by dots, as in a JWT), decoded. */
+static bool has_base64(const struct semel_overlap *overlap, const unsigned char *value,
+		       size_t length)
+{
+	struct decoded decoded = { 0 };
+	unsigned char digits[4], bytes[3];
+	size_t count = 0;
+	bool found = false;
+
+	for (size_t i = 0; i <= length && !found; i++) {
+		int digit = i < length ? base64_of(value[i]) : -1;
+		bool divides = i == length || value[i] == '.' || value[i] == '=';
+		if (digit < 0 && !divides && !is_blank(value[i]))
+			return false;
+		if (digit >= 0)
+			digits[count++] = (unsigned char)digit;
+		if (count < 4 && !divides)
+			continue;
+		decode_group(digits, count, bytes);
+		for (size_t k = 0; k + 1 < count; k++)
+			found = has_run(overlap, &decoded, bytes[k]) || found;
+		count = 0;
+	}
+	return found;
+}
+
+static bool has_hex(const struct semel_overlap *overlap, const unsigned char *value, size_t length)
+{
+	struct decoded decoded = { 0 };
+	bool found = false;
+
+	for (size_t i = 0; i + 1 < length && !found; i += 2) {
+		if (hex_of(value[i]) < 0 || hex_of(value[i + 1]) < 0)
+			return false;
+		found = has_run(overlap, &decoded,
+				(unsigned char)(hex_of(value[i]) << 4 | hex_of(value[i + 1])));
+	}
+	return found;
+}
+
+void semel_overlap_compare(struct semel_overlap *overlap, struct semel_text value)
+{
+	const unsigned char *bytes = (const void *)value.data;
+
+	if (overlap->found || value.length == 0)
+		return;
+	overlap->found = has_plain(overlap, bytes, value.length) ||
+			 (value.length >= BASE64_MIN && has_base64(overlap, bytes, value.length)) ||
+			 (value.length >= HEX_MIN && has_hex(overlap, bytes, value.length));
+	if (overlap->found || !has_escapes(bytes, value.length))
+		return;
+	unsigned char *room = malloc(value.length);
+	overlap->found = !room || has_plain(overlap, room,
+					    undo_escapes(bytes, value.length, ALL_ESCAPES, room));
+	free(room);
+}
+
+void semel_overlap_compare_number(struct semel_overlap *overlap, struct semel_text number)
+{
+	static const int digits[] = { 17, 15, 6 };
+	char token[64], text[400];
+
+	semel_overlap_compare(overlap, number);
+	if (number.length >= sizeof token)
+		return;
+	memcpy(token, number.data, number.length);
+	token[number.length] = '\0';
+	double value = strtod(token, NULL);
+	for (size_t i = 0; i < sizeof digits / sizeof *digits && !overlap->found; i++) {
+		snprintf(text, sizeof text, "%.*g", digits[i], value);
+		semel_overlap_compare(overlap, semel_text_of(text));
+	}
+	for (int places = 0; places <= 2 && !overlap->found; places += 2) {
+		snprintf(text, sizeof text, "%.*f", places, value);
+		semel_overlap_compare(overlap, semel_text_of(text));
+	}
+}
