@@ -17,7 +17,7 @@ check:
 test:
 	@scripts/test
 
-asan tsan tidy soak model:
+asan tsan tidy soak model fuzz-long:
 	@scripts/test $@
 
 bench:
@@ -32,4 +32,4 @@ format:
 clean:
 	rm -rf build build-test build-debug build-asan build-tsan build-planted build-fuzz
 
-.PHONY: all install check test asan tsan tidy soak model bench debug planted fuzz format clean
+.PHONY: all install check test asan tsan tidy soak model bench debug planted fuzz fuzz-long format clean

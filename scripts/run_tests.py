@@ -515,19 +515,37 @@ def stage_asan(run):
     run_on_servers(run, tree, beside=(programs, end_to_end))
 
 
-FUZZ_RUNS = 10000
+FUZZ_RUNS = 20000
+
+
+def run_fuzzers(run, bound, corpora, timeout_s):
+    """Every fuzz program with its seeds up to the bound, two at a time. What one finds stays below build-fuzz/found/."""
+    tree = build(run, "fuzz")
+    found = ROOT / "build-fuzz" / "found"
+
+    def one(name):
+        corpus, seeds = corpora / name, ROOT / "tests" / "fuzz" / "seeds" / name
+        for folder in (corpus, found):
+            folder.mkdir(parents=True, exist_ok=True)
+        words = [tree / "tests" / "fuzz" / name, *bound, "-max_len=2000", "-timeout=60", f"-artifact_prefix={found}/{name}-",
+                 corpus, *([seeds] if seeds.is_dir() else [])]
+        return name, *run.command(words, timeout_s)
+
+    names = [source.stem for source in sorted((ROOT / "tests" / "fuzz").glob("fuzz_*.c"))] if tree else []
+    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
+        for name, code, output in pool.map(one, names):
+            run.tally.add(f"fuzz {name}", PASSED if code == 0 else FAILED, tail(output))
 
 
 def stage_fuzz(run):
-    """Each fuzz program for a moment, from the same seed: it still builds, and finds nothing at once."""
-    tree = build(run, "fuzz")
-    for source in sorted((ROOT / "tests" / "fuzz").glob("fuzz_*.c")) if tree else ():
-        corpus = run.temporary / source.stem
-        corpus.mkdir()
-        seeds = [path for path in [ROOT / "tests" / "fuzz" / "seeds" / source.stem] if path.is_dir()]
-        words = [tree / "tests" / "fuzz" / source.stem, "-seed=1", f"-runs={FUZZ_RUNS}", "-max_len=2000",
-                 f"-artifact_prefix={corpus}/", corpus, *seeds]
-        run.check(f"fuzz {source.stem}", words)
+    """From the same seed and for so many inputs: the seeds of old faults hold, and nothing is found at once."""
+    run_fuzzers(run, ["-seed=1", f"-runs={FUZZ_RUNS}"], run.temporary, 300)
+
+
+def stage_fuzz_long(run):
+    """With chance, and with what earlier runs have learned (build-fuzz/corpus/)."""
+    seconds = os.environ.get("SEMEL_FUZZ_SECONDS", "600")
+    run_fuzzers(run, [f"-max_total_time={seconds}"], ROOT / "build-fuzz" / "corpus", int(seconds) + 300)
 
 
 THREADS = re.compile(r"pthread_create|thrd_create|semel_workers_start|fork\(")
@@ -663,7 +681,8 @@ STAGES = (
     ("asan", stage_asan, True, False, "AddressSanitizer and UndefinedBehaviorSanitizer, on real servers too"),
     ("servers", stage_servers, False, False, "of these the contract suites on real PostgreSQL, RabbitMQ and Kafka"),
     ("tsan", stage_tsan, True, False, "ThreadSanitizer, on the tests with threads"),
-    ("fuzz", stage_fuzz, True, False, "every fuzz program for a moment"),
+    ("fuzz", stage_fuzz, True, False, "every fuzz program for some seconds"),
+    ("fuzz-long", stage_fuzz_long, False, False, "every fuzz program for ten minutes (SEMEL_FUZZ_SECONDS, 600)"),
     ("tidy", stage_tidy, False, False, "clang-tidy over src/"),
     ("mixes", stage_mixes, True, False, "matrix, hand-over, soak, e2e and outages on mixes of store and broker"),
     ("outages", stage_outages, False, False, "all outages of Kafka, of the replication slot and of streams in a cluster"),

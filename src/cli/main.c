@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <poll.h>
+#include <pthread.h>
 #include <semel/version.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,7 +22,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SPANS_WAIT_MS 2000 /* at the end, for a collector */
+#define SPANS_WAIT_MS      2000 /* at the end, for a collector */
+#define THREAD_STACK_BYTES ((size_t)8 * 1024 * 1024)
 
 /* A database opened on the number of a closed stderr would get our messages written into it. */
 static void open_missing_descriptors(void)
@@ -132,11 +134,25 @@ static void keep_memory_small(void)
 	mallopt(M_TRIM_THRESHOLD, 128 * 1024);
 }
 
+/* librabbitmq reads headers of tables in tables by recursion, and a frame of them wants 3 MiB.
+ * Where stacks are unlimited, threads would get 2. */
+static void keep_stacks_large(void)
+{
+	pthread_attr_t attributes;
+	size_t size = 0;
+	pthread_attr_init(&attributes);
+	if (pthread_attr_getstacksize(&attributes, &size) == 0 && size < THREAD_STACK_BYTES &&
+	    pthread_attr_setstacksize(&attributes, THREAD_STACK_BYTES) == 0)
+		(void)pthread_setattr_default_np(&attributes);
+	pthread_attr_destroy(&attributes);
+}
+
 int main(int argc, char **argv)
 {
 	static semel_error error; /* texts are long, and main lives as long as anything */
 	open_missing_descriptors();
 	keep_memory_small();
+	keep_stacks_large();
 	signal(SIGPIPE, SIG_IGN);
 	semel_status status = run(argc, argv, &error);
 	semel_spans_flush(SPANS_WAIT_MS);

@@ -4,6 +4,7 @@ No library of ours is on their side, only the contracts."""
 import contextlib
 import json
 import re
+import resource
 import shlex
 import uuid
 from datetime import datetime, timezone
@@ -255,6 +256,38 @@ def test_a_foreign_message_without_a_time_that_can_be_kept_is_still_consumed_onc
     shop.ok(*CONSUME)
     assert sorted(row[0] for row in invoices(shop)) == sorted(event_ids)
     assert shop.sql("SELECT DISTINCT week_start FROM semel_inbox") == [("1969-12-29",)]
+
+
+class RawProperties(pika.BasicProperties):
+    """Properties as they are on the wire, also such as pika would not write."""
+
+    def __init__(self, raw):
+        super().__init__()
+        self.raw = raw
+
+    def encode(self):
+        return [self.raw]
+
+
+def deep_properties(event_id, size=120_000):
+    """A message id, and headers that are tables in tables, as deep as a frame has room for."""
+    inner = b"".join(b"\0F" + left.to_bytes(4, "big") for left in range(size - 6, -1, -6))
+    headers = len(inner).to_bytes(4, "big") + inner
+    return RawProperties((1 << 13 | 1 << 7).to_bytes(2, "big") + headers + bytes([len(event_id)]) + event_id.encode())
+
+
+def test_headers_that_are_nested_as_deep_as_a_frame_allows_are_read(shop, channel):
+    """Their reader, librabbitmq, goes down with them; and where stacks are unlimited, threads get the smallest ones."""
+    event_id = str(uuid.uuid4())
+    channel.basic_publish(TOPIC, "order.created.v1", b"{}", deep_properties(event_id), mandatory=True)
+    config = shop.folder / "deep.yaml"
+    config.write_text(f"subscriptions:\n- scope: billing\n  topics: [{TOPIC}]\n  sql: '{INVOICE}'\n")
+    unlimited = (resource.RLIM_INFINITY, resource.getrlimit(resource.RLIMIT_STACK)[1])
+    child = shop.spawn("--config", str(config), "run", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, unlimited))
+    wait_for(lambda: child.poll() is not None or invoices(shop), what="the effect")
+    assert child.poll() is None
+    assert [row[0] for row in invoices(shop)] == [event_id]
+    assert shop.stop(child) == 0
 
 
 # ---- TLS and secrets ----------------------------------------------------------------------------

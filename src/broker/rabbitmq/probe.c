@@ -14,26 +14,6 @@
 #define LONG_MS   30000
 #define LISTEN_MS 50
 
-int64_t semel_rabbit_offset_of(const amqp_basic_properties_t *properties)
-{
-	if (!(properties->_flags & AMQP_BASIC_HEADERS_FLAG))
-		return -1;
-	for (int i = 0; i < properties->headers.num_entries; i++) {
-		const amqp_table_entry_t *entry = &properties->headers.entries[i];
-		if (entry->value.kind == AMQP_FIELD_KIND_I64 &&
-		    semel_text_equal(semel_rabbit_text(entry->key), SEMEL_TEXT("x-stream-offset")))
-			return entry->value.value.i64;
-	}
-	return -1;
-}
-
-bool semel_rabbit_is_mark(const amqp_basic_properties_t *properties, uint64_t body_size)
-{
-	return body_size == 0 && !(properties->_flags & AMQP_BASIC_MESSAGE_ID_FLAG) &&
-	       properties->_flags & AMQP_BASIC_TYPE_FLAG &&
-	       semel_text_equal(semel_rabbit_text(properties->type), SEMEL_TEXT(SEMEL_RABBIT_MARK));
-}
-
 static void see_message(struct semel_rabbit_probe *probe, const amqp_basic_properties_t *properties,
 			uint64_t body_size)
 {

@@ -539,6 +539,12 @@ amqp_field_value_t semel_rabbit_stream_offset(int64_t from);
 semel_status semel_rabbit_probe_run(struct semel_rabbit *rabbit, const char *queue,
 				    struct semel_rabbit_probe *probe, semel_error *error);
 semel_status semel_rabbit_probe_frame(struct semel_rabbit *rabbit, const amqp_frame_t *frame);
+
+/* ---- message.c ---- */
+/* Into reading, whose event has topic and routing key already. *tier_out: the queue that it left
+ * last; data NULL: none. False: no memory. */
+bool semel_rabbit_properties_read(const amqp_basic_properties_t *properties, bool is_stream,
+				  struct semel_wire_reading *reading, struct semel_text *tier_out);
 /* Among a message's headers; -1: none. */
 int64_t semel_rabbit_offset_of(const amqp_basic_properties_t *properties);
 bool semel_rabbit_is_mark(const amqp_basic_properties_t *properties, uint64_t body_size);
