@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Foreign outboxes: their rows become ours by a trigger (schema/adopt.sql), whose function keeps
- * the mapping that it was made from as its comment. */
+/* Foreign outboxes: their rows become ours by a trigger (schema/functions.sql), whose function
+ * keeps the mapping that it was made from as its comment. */
 #include "store/postgres/postgres.h"
 
 #include "base/error.h"
 
 #include <string.h>
 
-extern const char semel_sql_store_postgres_adopt[];
-
 static const struct semel_pg_query take_turns = { "wait for another init",
 						  "SELECT pg_advisory_xact_lock(1936026988)" };
 static const struct semel_pg_query adopt_table = { "adopt the outbox",
-						   "SELECT semel_adopt($1, $2::json, $3)" };
+						   "SELECT semel_adopt(to_regclass($1::text), $1,"
+						   " $2::json, $3)" };
 static const struct semel_pg_query adopted_mapping = {
 	"look at the adopted outbox",
 	"SELECT obj_description(tgfoid, 'pg_proc') FROM pg_trigger"
@@ -26,10 +25,6 @@ static semel_status adopt(semel_store *store, const struct semel_adoption *adopt
 	struct semel_pg_params params = { 0 };
 	PGresult *result = NULL;
 	semel_status status = semel_pg_run(tx, &take_turns, NULL, NULL, error);
-	if (status == SEMEL_OK)
-		status = semel_pg_execute_plain(semel_pg_of(store)->connection,
-						semel_sql_store_postgres_adopt, "adopt the outbox",
-						error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_pg_add_string(&params, adoption->table);

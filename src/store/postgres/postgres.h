@@ -12,7 +12,7 @@
 #include "store/postgres/previous.h"
 #include "store/store.h"
 
-#define SEMEL_PG_SCHEMA       7  /* the newest version that this code knows */
+#define SEMEL_PG_SCHEMA       8  /* the newest version that this code knows */
 #define SEMEL_PG_LANES        16 /* as the schema's generated column makes them */
 #define SEMEL_PG_PARAMS_MAX   26
 #define SEMEL_PG_PREPARED_MAX 96

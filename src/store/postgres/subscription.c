@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which scopes read which topics, as the last consumer of each said: for those who verify. A
  * consumer that comes has the inbox's next weeks made ready, too. */
-#include "base/error.h"
 #include "store/postgres/postgres.h"
+
+#include "base/error.h"
+#include "observe/log.h"
 
 /* What was processed before has left no claim: it is not expected. */
 #define CLAIMS_FROM_NOW                                                                            \
@@ -54,6 +56,22 @@ static const struct semel_pg_query look_for_pause = {
 static const struct semel_pg_query prepare_inbox = { "make the inbox's partitions",
 						     "SELECT semel_inbox_prepare()" };
 
+/* Nothing depends on them: a role that may not have them made works without. */
+static semel_status make_weeks(semel_store *store, semel_error *error)
+{
+	semel_error refused = { .status = SEMEL_OK };
+	semel_status status =
+		semel_pg_run(semel_pg_tx(store), &prepare_inbox, NULL, NULL, &refused);
+	if (status == SEMEL_CONFIG) {
+		semel_logf(SEMEL_LOG_WARN, "the inbox gets no partitions for its weeks: %s",
+			   refused.text);
+		return SEMEL_OK;
+	}
+	if (status != SEMEL_OK && error != NULL)
+		*error = refused;
+	return status;
+}
+
 semel_status semel_pg_subscription_put(semel_store *store, const struct semel_subscription_row *row,
 				       int64_t now_ms, semel_error *error)
 {
@@ -77,7 +95,7 @@ semel_status semel_pg_subscription_put(semel_store *store, const struct semel_su
 		semel_pg_params_free(&topics);
 	if (status != SEMEL_OK || semel_pg_in_transaction(semel_pg_tx(store)))
 		return status;
-	return semel_pg_run(semel_pg_tx(store), &prepare_inbox, NULL, NULL, error);
+	return make_weeks(store, error);
 }
 
 static void read_subscription(const PGresult *result, int at, struct semel_arena *arena,

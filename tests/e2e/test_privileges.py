@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A role that may create objects where Semel's tables are, and has no other rights, gets nobody else's."""
+import json
+
+import mix
+import pytest
+from program import TREE
+
+pytestmark = [pytest.mark.anywhere, pytest.mark.only("postgres")]
+T = "2026-11-10T10:00:00.000Z"
+OUTBOX = """CREATE TABLE outbox (id uuid NOT NULL PRIMARY KEY, aggregatetype varchar(255) NOT NULL,
+    aggregateid varchar(255) NOT NULL, type varchar(255) NOT NULL, at bigint, payload jsonb)"""
+ADOPT = {"relay": {}, "adopt": {"time": "at"}}
+# Each fits what the functions of version 7 called better than PostgreSQL's own does.
+OVERLOADS = ("to_char(date, text)", "format(text, text, date, date)", "format(text, text)", "format(text, name)", "format(text, text, name)",
+             "json_build_object(text, text)", "to_timestamp(numeric)", "hashtextextended(text, integer)")
+OPERATORS = {"&": ("bigint", "integer"), "*": ("double precision", "integer"), "||": ("text", "oid")}
+# As PostgreSQL's own: found first by whoever has pg_catalog behind the schema.
+SAME = ("btrim(text)", "octet_length(text)", "json_typeof(json)", "hashtextextended(text, bigint)", "gen_random_uuid()",
+        "clock_timestamp()", "current_setting(text, boolean)", "lpad(text, integer, text)")
+SAME_OPERATORS = {"=": ("text", "text"), "<>": ("text", "text"), ">": ("integer", "integer"), "||": ("text", "text")}
+RESULTS = {"&": "bigint", "*": "double precision", "||": "text", "hashtextextended": "bigint", "json_build_object": "json",
+           "to_timestamp": "timestamptz", "octet_length": "integer", "gen_random_uuid": "uuid", "clock_timestamp": "timestamptz"}
+INSERT = "INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload) VALUES ('order', '1', 'a.v1', '{}')"
+
+
+class Mallory:
+    """Notes as whom his functions were run."""
+
+    def __init__(self, shop):
+        self.shop = shop
+        name = str(shop.store).rpartition("/")[2].split("?")[0]
+        self.name, self.victim = f"mallory_{name}", f"victim_{name}"
+        for role in (self.name, self.victim):
+            shop.sql(f"CREATE ROLE {role} LOGIN")
+        shop.sql(f"CREATE TABLE loot (who text); GRANT ALL ON loot TO PUBLIC; GRANT CREATE ON SCHEMA public TO {self.name}")
+        self.database = mix.Database(mix.servers().postgres_url(name, self.name))
+
+    def act(self, statement):
+        """Committed, as himself."""
+        connection = mix.connect(self.database)
+        try:
+            connection.execute(statement)
+            connection.commit()
+        finally:
+            connection.close()
+
+    def make(self, name, arguments):
+        result = RESULTS.get(name, "boolean" if name in SAME_OPERATORS else "text")
+        function = f"evil_{'_'.join(str(ord(c)) for c in name)}" if name in "&*||=<>" else name
+        self.act(f"CREATE FUNCTION public.{function}({', '.join(arguments)}) RETURNS {result} LANGUAGE plpgsql AS $$"
+                 " BEGIN INSERT INTO public.loot VALUES (current_user); RETURN NULL; END $$")
+        if function != name:
+            left, right = arguments
+            self.act(f"CREATE OPERATOR public.{name} (FUNCTION = {function}, LEFTARG = {left}, RIGHTARG = {right})")
+
+    def plant(self, functions, operators):
+        for declared in functions:
+            name, _, arguments = declared.partition("(")
+            self.make(name, [word.strip() for word in arguments.rstrip(")").split(",") if word])
+        for name, arguments in operators.items():
+            self.make(name, arguments)
+
+    def has(self):
+        return {row[0] for row in self.shop.sql("SELECT DISTINCT who FROM loot")} - {self.name}
+
+
+@pytest.fixture
+def mallory(bare):
+    bare.sql(OUTBOX)
+    somebody = Mallory(bare)
+    yield somebody
+    for role in (somebody.name, somebody.victim):
+        bare.sql(f"DROP OWNED BY {role} CASCADE; DROP ROLE {role}")
+
+
+def config(shop):
+    file = shop.folder / "adopt.yaml"
+    file.write_text(json.dumps(ADOPT))
+    return ("--config", str(file))
+
+
+def make_version_7(shop):
+    """As the program of then made it: the tables, and an adopted outbox."""
+    for version, file in enumerate(sorted((TREE / "src" / "store" / "postgres" / "schema").glob("00[1-7]_*.sql")), 1):
+        shop.sql(file.read_text())
+        shop.sql(f"INSERT INTO semel_schema (version, applied_at) VALUES ({version}, '{T}')")
+    shop.sql("CREATE FUNCTION semel_adopt_0123456789ab() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = public,"
+             " pg_temp AS $$ BEGIN INSERT INTO semel_outbox (id, aggregate_type, aggregate_id, event_type, topic, headers, created_at,"
+             " payload) VALUES (NEW.id::text, NEW.aggregatetype, NEW.aggregateid, NEW.type, 'outbox.event.order',"
+             " json_build_object('id', NEW.id::text), to_timestamp(NEW.at / 1000.0), NEW.payload::text); RETURN NULL; END $$")
+    mapping = json.dumps({"id": "id", "key": "aggregateid", "route-by": "aggregatetype", "payload": "payload", "type": "type",
+                          "time": "at", "topic": "outbox.event.${routedByValue}", "header": [], "headers": "router"})
+    shop.sql(f"COMMENT ON FUNCTION semel_adopt_0123456789ab() IS '{mapping}'")
+    shop.sql("CREATE TRIGGER semel_adopt AFTER INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION semel_adopt_0123456789ab()")
+
+
+@pytest.fixture(params=["fresh", "upgraded"])
+def shop(bare, mallory, request):
+    """Everything that runs with another's rights is there."""
+    if request.param == "upgraded":
+        make_version_7(bare)
+    bare.sql(f"DROP TABLE IF EXISTS semel_inbox_{monday(bare)}")
+    bare.ok("init") if request.param == "upgraded" else bare.ok(*config(bare), "init")
+    bare.sql(f"GRANT INSERT ON outbox TO {mallory.name}; GRANT INSERT, SELECT (id) ON semel_outbox TO {mallory.victim};"
+             f" GRANT USAGE ON SEQUENCE semel_outbox_seq TO {mallory.victim}")
+    return bare
+
+
+def monday(shop):
+    return shop.sql("SELECT to_char(date_trunc('week', now() AT TIME ZONE 'UTC'), 'YYYYMMDD')")[0][0]
+
+
+def as_victim(shop, mallory, statement, path="public"):
+    connection = mix.connect(shop.store)
+    try:
+        connection.execute(f"SET ROLE {mallory.victim}")
+        connection.execute(f"SET search_path = {path}")
+        connection.execute(statement)
+        connection.commit()
+    finally:
+        connection.close()
+
+
+def test_overloads_of_another_role_are_never_run_as_somebody_else(shop, mallory):
+    shop.sql(f"DROP TABLE semel_inbox_{monday(shop)}")
+    mallory.plant(OVERLOADS, OPERATORS)
+    with pytest.raises(Exception, match="permission denied for function"):
+        mallory.act("SELECT semel_inbox_prepare()")
+    shop.sql(f"GRANT EXECUTE ON FUNCTION semel_inbox_prepare() TO {mallory.name}")
+    mallory.act("SELECT semel_inbox_prepare()")
+    mallory.act("INSERT INTO outbox VALUES (gen_random_uuid(), 'order', '1', 'a.v1', 1700000000123, '{}')")
+    as_victim(shop, mallory, INSERT)
+    as_victim(shop, mallory, "SELECT semel_publish('a.v1', 'order', '1', '{}'::jsonb)")
+    shop.sql("SET semel.allow_truncate = 'on'; TRUNCATE semel_lease, semel_outbox")
+    shop.sql(f"SELECT semel_inbox_drop('semel_inbox_{monday(shop)}', now())")
+    assert mallory.has() == set()
+    assert shop.sql("SELECT count(*) FROM semel_lease") == [(16,)]
+
+
+def test_overloads_before_pg_catalog_do_not_reach_the_triggers_of_the_outbox(shop, mallory):
+    mallory.plant(SAME, SAME_OPERATORS)
+    as_victim(shop, mallory, INSERT, "public, pg_catalog")
+    as_victim(shop, mallory, "SELECT public.semel_publish('a.v1'::text, 'order'::text, '1'::text, '{}'::text)", "public, pg_catalog")
+    assert mallory.has() == set()
+    assert [row[0] for row in shop.sql("SELECT DISTINCT lane = semel_lane('order', '1') FROM semel_outbox")] == [True]
+
+
+def test_nobody_has_the_owners_triggers_work_for_a_table_of_his_own(shop, mallory):
+    ((name,),) = shop.sql("SELECT proname FROM pg_proc WHERE proname ~ '^semel_adopt_[0-9a-f]{12}$'"
+                          " AND oid IN (SELECT tgfoid FROM pg_trigger WHERE tgname = 'semel_adopt')")
+    mallory.act("CREATE TABLE public.mine (id uuid)")
+    with pytest.raises(Exception, match="permission denied for function"):
+        mallory.act(f"CREATE TRIGGER t AFTER INSERT ON mine FOR EACH ROW EXECUTE FUNCTION {name}()")
+
+
+def test_init_refuses_to_work_among_overloads_of_others_and_none_is_run(bare, mallory):
+    mallory.plant(("format(text, text)", "format(text, text, name)"), {})
+    complaint = bare.fails(78, "init")
+    assert "function public.format" in complaint and mallory.name in complaint and "REVOKE CREATE" in complaint
+    assert mallory.has() == set()
+    assert bare.sql("SELECT to_regclass('semel_outbox')") == [(None,)]
+    bare.sql("DROP FUNCTION public.format(text, text), public.format(text, text, name)")
+    bare.ok("init")
+
+
+def test_consumers_from_before_go_on_having_weeks_made(bare, mallory):
+    make_version_7(bare)
+    bare.sql(f"GRANT INSERT, SELECT ON semel_inbox TO {mallory.victim}")
+    bare.ok("init")
+    may = "SELECT has_function_privilege(?, 'semel_inbox_prepare()', 'EXECUTE')"
+    assert bare.sql(may, mallory.victim) == [(True,)] and bare.sql(may, mallory.name) == [(False,)]
+    bare.sql(f"REVOKE EXECUTE ON FUNCTION semel_inbox_prepare() FROM {mallory.victim}")
+    bare.ok("init")  # which does not grant again what was revoked
+    assert bare.sql(may, mallory.victim) == [(False,)]
+
+
+def test_functions_that_somebody_has_changed_are_as_they_were_after_init(bare, mallory):
+    bare.ok("init")
+    look = "SELECT proname, pg_get_functiondef(oid) FROM pg_proc WHERE proname LIKE 'semel%' ORDER BY 1, 2"
+    before = bare.sql(look)
+    bare.sql("ALTER FUNCTION semel_inbox_prepare() SET search_path = public; ALTER FUNCTION semel_uuid7() SECURITY DEFINER;"
+             " ALTER FUNCTION semel_try_claim RESET search_path; DROP FUNCTION semel_states_look")
+    assert bare.sql(look) != before
+    bare.ok("init")
+    assert bare.sql(look) == before
