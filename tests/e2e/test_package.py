@@ -58,24 +58,26 @@ class Machine:
 def test_the_package_is_installed_runs_and_keeps_its_config_file(packages, tmp_path, bare):
     machine = Machine(tmp_path / "machine")
     machine.dpkg("--install", packages["semel"])
-    program, config = machine.root / "usr/bin/semel", machine.root / "etc/semel/semel.yaml"
+    program, config, tokens = machine.root / "usr/bin/semel", machine.root / "etc/semel/semel.yaml", machine.root / "etc/semel/tokens"
+    token = re.search(r"^operate (\S+)$", tokens.read_text(), re.MULTILINE)[1]
     assert run(program, "--version") == run(PROGRAM, "--version")
-    config.write_text(config.read_text().replace("/var/lib/semel/", "").replace("127.0.0.1:8082", "127.0.0.1:0"))
+    config.write_text(config.read_text().replace("/var/lib/semel/", "").replace("127.0.0.1:8082", "127.0.0.1:0").replace("/etc/semel/tokens", str(tokens)))
     bare.program = program
     env = {"SEMEL_CONFIG": str(config)}
     bare.ok("init", env=env)
     child = bare.spawn("run", env=env)
     url = child.stdout.readline().split()[2]
     bare.publish("--payload", "{}", env=env)
-    wait_for(lambda: "\nsemel_published_total 1\n" in ask(f"{url}/metrics")[1], timeout=60, what="a published event")
+    assert ask(f"{url}/api/admin/dlq")[0] == ask(f"{url}/metrics")[0] == 401  # of any user of the machine
+    wait_for(lambda: "\nsemel_published_total 1\n" in ask(f"{url}/metrics", token)[1], timeout=60, what="a published event")
     assert bare.stop(child) == 0
     mine = config.read_text()
     machine.dpkg("--install", packages["semel"])
-    assert config.read_text() == mine
+    assert config.read_text() == mine and token in tokens.read_text()
     machine.dpkg("--remove", "semel")
     assert config.exists() and not program.exists()
     machine.dpkg("--purge", "semel")
-    assert not config.exists()
+    assert not config.exists() and not tokens.exists()
 
 
 @pytest.mark.slow
@@ -115,6 +117,52 @@ def test_the_scripts_of_the_package_are_sound():
             run("dash", path, word, env={"DPKG_ROOT": "/nowhere"})
 
 
+def make_tokens(root):
+    run("dash", PACKAGING / "debian/postinst", "configure", env={"DPKG_ROOT": str(root)})
+    return (root / "etc/semel/tokens").read_text()
+
+
+@needs("dash")
+def test_the_package_makes_tokens_of_its_own_that_only_its_users_can_read(tmp_path):
+    texts = []
+    for name in ("one", "other"):
+        (tmp_path / name / "etc/semel").mkdir(parents=True)
+        texts.append(make_tokens(tmp_path / name))
+    file = tmp_path / "one/etc/semel/tokens"
+    assert file.stat().st_mode & 0o777 == 0o600 and [path.name for path in file.parent.iterdir()] == ["tokens"]
+    assert re.fullmatch(r"#.*\noperate [0-9a-f]{64}\nread [0-9a-f]{64}\n", texts[0])
+    assert len(set(re.findall(r"[0-9a-f]{64}", "".join(texts)))) == 4
+    assert make_tokens(tmp_path / "one") == texts[0]
+    script = (PACKAGING / "debian/postinst").read_text()
+    assert "chown root:semel" in script and "chmod 0640" in script
+    run("dash", PACKAGING / "debian/postrm", "purge", env={"DPKG_ROOT": str(tmp_path / "one")})
+    assert not file.exists()
+
+
+# ---- what was built ----------------------------------------------------------------------------
+
+
+@needs("readelf")
+def test_program_and_library_are_linked_so_that_memory_errors_are_hard_to_use():
+    commands = (BUILD / "compile_commands.json").read_text()
+    for name in ("semel", "libsemel.so"):
+        text = run("readelf", "--file-header", "--program-headers", "--dynamic", "--dyn-syms", "--wide", BUILD / name)
+        assert re.search(r"Type:\s+DYN", text), "position-independent"
+        assert "GNU_RELRO" in text and re.search(r"FLAGS_1.*\bNOW\b", text), "no lazy binding"
+        assert re.search(r"GNU_STACK.* RW +0x", text), "a stack that does not run"
+        assert not re.search(r"\((RPATH|RUNPATH|TEXTREL)\)", text)
+        if "-fsanitize=" not in commands:
+            assert "__stack_chk_fail" in text and "__vsnprintf_chk" in text
+    for flag in ("-fstack-clash-protection", "-fstack-protector-strong"):
+        assert flag in commands
+
+
+def test_libraries_are_loaded_by_their_name_alone():
+    """Where the loader looks is the system's business: no folder, no variable."""
+    names = [name for path in TREE.glob("src/**/*.c") for name in re.findall(r'"([^"\n]*\.so(?:\.\d+)?)"', path.read_text())]
+    assert len(names) > 8 and all(re.fullmatch(r"lib[\w-]+\.so(\.\d+)?", name) for name in names), names
+
+
 # ---- systemd -----------------------------------------------------------------------------------
 
 
@@ -130,6 +178,9 @@ def test_the_units_leave_little_to_an_intruder(tmp_path):
 
 def test_the_unit_of_run_is_told_and_watched():
     text = (PACKAGING / "systemd" / "semel-run.service").read_text()
+    hardening = (PACKAGING / "systemd/semel-.service.d/hardening.conf").read_text()
+    for line in ("LimitCORE=0", "UMask=0077", "StateDirectoryMode=0700", "NoNewPrivileges=true", "ProtectSystem=strict", "CapabilityBoundingSet="):
+        assert f"\n{line}\n" in hardening
     for line in ("Type=notify", "WatchdogSec=30", "ExecReload=/bin/kill -HUP $MAINPID", "RestartPreventExitStatus=64 78"):
         assert f"\n{line}\n" in text
 
@@ -197,6 +248,33 @@ def test_the_pods_have_no_more_rights_than_they_need():
             assert {mount["name"] for mount in container["volumeMounts"]} <= mounted
             assert container["resources"]["limits"]["memory"]
             assert not container["image"].endswith(":latest")
+
+
+def test_the_pods_talk_to_nobody_but_those_who_are_named():
+    kinds = manifests()
+    policy = kinds["NetworkPolicy"]["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    selector = policy["podSelector"]["matchLabels"].items()
+    for template in (kinds["Deployment"]["spec"]["template"], kinds["CronJob"]["spec"]["jobTemplate"]["spec"]["template"]):
+        assert selector <= template["metadata"]["labels"].items()
+    for way, whom in (("ingress", "from"), ("egress", "to")):
+        for rule in policy[way]:
+            assert rule["ports"] and all(peer["namespaceSelector" if "namespaceSelector" in peer else "podSelector"] for peer in rule[whom])
+    assert [port["port"] for rule in policy["ingress"] for port in rule["ports"]] == [8082]
+    name = kinds["Service"]["spec"]["selector"].items()
+    assert not name <= kinds["CronJob"]["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"].items()
+
+
+def test_nothing_secret_is_in_the_manifests_or_the_image():
+    kinds = manifests()
+    assert "Secret" not in kinds and "PASSWORD" not in (PACKAGING / "kubernetes/semel.yaml").read_text().upper()
+    for pod in pods():
+        for container in [*pod["containers"], *pod.get("initContainers", ())]:
+            assert all(one["name"] == "SEMEL_CONFIG" or one["value"].startswith("/run/semel/") for one in container["env"])
+    (installing,) = [rest for word, rest in instructions() if word == "RUN" and "/tmp/semel_*.deb" in rest]
+    assert re.search(r"&& rm -rf .*/etc/semel/tokens ", installing)
+    for word, rest in instructions():
+        assert word not in ("ENV", "ARG", "LABEL") or not re.search("token|secret|passw|_STORE|_BROKER", rest, re.IGNORECASE)
 
 
 def test_the_manifests_fit_together_and_to_the_program(bare):

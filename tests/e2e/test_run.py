@@ -14,9 +14,10 @@ from story import HANDLER, mend, prepare, publish, words
 pytestmark = pytest.mark.anywhere
 
 
-def ask(url):
+def ask(url, token=None):
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
     try:
-        with urllib.request.urlopen(url, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=30) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as refusal:
         return refusal.code, refusal.read().decode()
@@ -94,7 +95,7 @@ def test_hangup_withdraws_a_token(shop):
     url = child.stdout.readline().split()[2]
 
     def answer(token):
-        return ask(urllib.request.Request(f"{url}/api/admin/dlq", headers={"Authorization": f"Bearer {token}"}))[0]
+        return ask(f"{url}/api/admin/dlq", token)[0]
 
     assert [answer(f"{name}-that-is-long-enough") for name in ("kept", "withdrawn")] == [200, 200]
     tokens.write_text("kept-that-is-long-enough\n")
