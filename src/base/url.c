@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define KNOWN_SIZE 512 /* the names of all parameters of a scheme */
+#define SHOWN_SIZE 64
 
 static bool is_scheme(const char *text, size_t length)
 {
@@ -22,6 +23,23 @@ static bool is_scheme(const char *text, size_t length)
 			return false;
 	}
 	return length > 0;
+}
+
+/* A password with a ? in it would stand behind the path, as parameters. */
+static semel_status refuse_place(const char *scheme, semel_error *error)
+{
+	return semel_error_set(
+		error, SEMEL_CONFIG,
+		"the %.20s: URL cannot be read: in a user's name or password write "
+		"%%40 for @, %%3A for :, %%2F for /, %%3F for ? and %%23 for #; hosts "
+		"have letters, digits, . and -, a port has digits",
+		scheme);
+}
+
+static bool is_doubtful(const struct semel_url *url)
+{
+	const char *query = strchr(url->text, '?');
+	return query && strchr(query, '@');
 }
 
 static semel_status split_params(char *query, struct semel_url *url, semel_error *error)
@@ -36,11 +54,14 @@ static semel_status split_params(char *query, struct semel_url *url, semel_error
 				"the %s: URL has more than %d parameters: remove some", url->scheme,
 				SEMEL_URL_PARAMS_MAX);
 		char *equals = strchr(param, '=');
+		if ((!equals || equals == param) && is_doubtful(url))
+			return refuse_place(url->scheme, error);
 		if (!equals || equals == param)
 			return semel_error_set(error, SEMEL_CONFIG,
-					       "the %s: URL has the parameter \"%s\" without a "
-					       "value: write ?name=value&name=value",
-					       url->scheme, param);
+					       "the %s: URL has no value for its parameter number "
+					       "%zu: write ?name=value&name=value, and %%26 for an "
+					       "& in a value",
+					       url->scheme, url->param_count + 1);
 		*equals = '\0';
 		if (semel_url_param(url, param))
 			return semel_error_set(error, SEMEL_CONFIG,
@@ -57,11 +78,15 @@ semel_status semel_url_parse(const char *text, struct semel_url *url_out, semel_
 {
 	*url_out = (struct semel_url){ 0 };
 	const char *colon = text ? strchr(text, ':') : NULL;
-	if (!colon || !is_scheme(text, (size_t)(colon - text)))
+	if (!colon || !is_scheme(text, (size_t)(colon - text))) {
+		char shown[SHOWN_SIZE] = "";
+		if (text)
+			semel_url_show(text, shown, sizeof shown);
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "\"%.60s\" is no URL: write scheme:path, such as "
+				       "\"%s\" is no URL: write scheme:path, such as "
 				       "sqlite:semel.db or local:semel-broker.db",
-				       text && !strchr(text, '@') ? text : "…");
+				       shown);
+	}
 
 	url_out->text = strdup(text);
 	url_out->scheme = strdup(text);
@@ -73,6 +98,8 @@ semel_status semel_url_parse(const char *text, struct semel_url *url_out, semel_
 	for (char *c = url_out->scheme; *c; c++)
 		if (*c >= 'A' && *c <= 'Z')
 			*c = (char)(*c - 'A' + 'a');
+	if (!semel_url_is_clear(text))
+		return refuse_place(url_out->scheme, error);
 	char *query = strchr(url_out->path, '?');
 	if (!query)
 		return SEMEL_OK;
@@ -96,7 +123,10 @@ semel_status semel_url_param_int(const struct semel_url *url, const char *name,
 	if (!value)
 		return SEMEL_OK;
 	long long number;
-	if (!semel_text_to_int64(value, range.min, range.max, &number))
+	bool good = semel_text_to_int64(value, range.min, range.max, &number);
+	if (!good && is_doubtful(url))
+		return refuse_place(url->scheme, error);
+	if (!good)
 		return semel_error_set(error, SEMEL_CONFIG,
 				       "%s=%.60s in the %s: URL: give a whole number from %lld to "
 				       "%lld",
@@ -114,6 +144,7 @@ static bool is_one_of(const char *name, const char *const *known, size_t count)
 	return false;
 }
 
+/* The known ones before it have no secrets that could go on behind an &. */
 static semel_status refuse_param(const char *scheme, const char *name, const char *const *known,
 				 size_t count, semel_error *error)
 {
@@ -139,63 +170,11 @@ semel_status semel_url_check_params(const struct semel_url *url, const char *con
 		const char *name = url->params[i].name;
 		if (is_one_of(name, known, known_count))
 			continue;
+		if (is_doubtful(url))
+			return refuse_place(url->scheme, error);
 		return refuse_param(url->scheme, name, known, known_count, error);
 	}
 	return SEMEL_OK;
-}
-
-/* What follows at up to its end is a secret: "***" takes its place. */
-static void hide(char *text, size_t start, size_t end)
-{
-	size_t rest = strlen(text + end);
-	if (end - start < 3) { /* the mask needs no more room than there is */
-		memset(text + start, '*', end - start);
-		return;
-	}
-	memset(text + start, '*', 3);
-	memmove(text + start + 3, text + end, rest + 1);
-}
-
-static void hide_user_password(char *text)
-{
-	char *authority = strncmp(text, "//", 2) == 0 ? text : strstr(text, "://");
-	if (!authority)
-		return;
-	authority = strstr(authority, "//") + 2;
-	size_t length = strcspn(authority, "?#"); /* a password may have a slash in it */
-	char *at = memrchr(authority, '@', length), *colon = NULL;
-	if (at)
-		colon = memchr(authority, ':', (size_t)(at - authority));
-	if (colon)
-		hide(text, (size_t)(colon + 1 - text), (size_t)(at - text));
-}
-
-static void hide_parameters(char *text)
-{
-	static const char *const secrets[] = { "password=", "sslpassword=", "sasl.password=",
-					       "ssl.key.password=" };
-	for (char *at = strchr(text, '?'); at; at = strpbrk(at + 1, "&"))
-		for (size_t i = 0; i < sizeof secrets / sizeof *secrets; i++) {
-			size_t name = strlen(secrets[i]);
-			if (strncmp(at + 1, secrets[i], name) != 0)
-				continue;
-			size_t start = (size_t)(at - text) + 1 + name;
-			hide(text, start, start + strcspn(text + start, "&"));
-		}
-}
-
-void semel_url_show(const char *text, char *out, size_t size)
-{
-	char *copy = strdup(text);
-	out[0] = '\0';
-	if (!copy)
-		return;
-	hide_user_password(copy);
-	hide_parameters(copy);
-	size_t length = strlen(copy) < size - 1 ? strlen(copy) : size - 1;
-	memcpy(out, copy, length);
-	out[length] = '\0';
-	free(copy);
 }
 
 void semel_url_free(struct semel_url *url)

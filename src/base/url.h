@@ -6,6 +6,8 @@
 
 #include <semel/status.h>
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define SEMEL_URL_PARAMS_MAX 16
@@ -34,8 +36,18 @@ semel_status semel_url_param_int(const struct semel_url *url, const char *name,
 /* CONFIG, naming it and the nearest right one, when a parameter is none of the known. */
 semel_status semel_url_check_params(const struct semel_url *url, const char *const *known,
 				    size_t known_count, semel_error *error);
-/* The URL as it may be shown: passwords become ***. Cut to size, never overrun. */
-void semel_url_show(const char *text, char *out, size_t size);
+/* The URL as it may be shown: "***" stands for passwords, for parameters that are not known to be
+ * none, and for whatever cannot be read for certain. Cut to size, never overrun. False: something
+ * was hidden. The one function that makes URLs printable. */
+bool semel_url_show(const char *text, char *out, size_t size);
+/* A word that somebody has given in the wrong place, for a message: as it is, unless it may be a
+ * URL. */
+const char *semel_word_show(const char *word, char *out, size_t size);
+/* True: the text repeats a piece of the URL, of four letters or more, that is not shown of it. */
+bool semel_url_is_told_by(const char *url, const char *text);
+/* False: the URL of a server whose user or password has a reserved character that is not encoded,
+ * so that a piece of it would be taken for a host, a port or a path. */
+bool semel_url_is_clear(const char *text);
 void semel_url_free(struct semel_url *url);
 
 #endif

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/time.h"
+#include "base/url.h"
 #include "cli/admin_options.h"
 #include "cli/delivery_options.h"
 #include "cli/yaml_bounds.h"
@@ -20,7 +21,8 @@
 #include <string.h>
 #include <yaml.h>
 
-#define KEYS_MAX 64
+#define KEYS_MAX   64
+#define SHOWN_SIZE 128
 
 struct reading {
 	const char *path;
@@ -101,7 +103,9 @@ static semel_status no_memory(semel_error *error)
 static semel_status unknown_key(const struct reading *reading, const yaml_node_t *node,
 				const char *const *known, size_t count)
 {
-	const char *name = (const char *)node->data.scalar.value;
+	char shown[SHOWN_SIZE];
+	const char *name =
+		semel_word_show((const char *)node->data.scalar.value, shown, sizeof shown);
 	const char *nearest = semel_text_nearest(name, known, count);
 	if (nearest)
 		return complain(reading, line_of(node), "unknown key \"%s\" (did you mean %s?)",
@@ -223,13 +227,13 @@ static semel_status read_item(struct reading *reading, const yaml_node_t *node, 
 	if (status != SEMEL_OK)
 		return status;
 	const struct semel_option *option = entry->option;
-	char what[256] = "true or false";
+	char what[256] = "true or false", shown[SHOWN_SIZE];
 	bool good = option->kind == SEMEL_OPTION_FLAG
 			    ? strcmp(value, "true") == 0 || strcmp(value, "false") == 0
 			    : semel_option_accepts(option, value, what, sizeof what);
 	if (!good)
-		return complain(reading, line_of(node), "bad value \"%s\" for %s: write %s", value,
-				option->name, what);
+		return complain(reading, line_of(node), "bad value \"%s\" for %s: write %s",
+				semel_word_show(value, shown, sizeof shown), option->name, what);
 	return add_value(entry->setting, value) ? SEMEL_OK : no_memory(reading->error);
 }
 
@@ -363,11 +367,13 @@ static semel_status read_url(struct reading *reading, const yaml_node_t *value, 
 	semel_status status = scalar(reading, value, &text);
 	if (status != SEMEL_OK)
 		return status;
+	char shown[SHOWN_SIZE];
+	semel_url_show(text, shown, sizeof shown);
 	if (!strchr(text, ':'))
 		return complain(reading, line_of(value),
 				"\"%s\" is no URL (write for example sqlite:shop.db or "
 				"local:broker.db)",
-				text);
+				shown);
 	*url_out = strdup(text);
 	return *url_out ? SEMEL_OK : no_memory(reading->error);
 }

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/time.h"
+#include "base/url.h"
 #include "cli/command.h"
 
 #include <assert.h>
@@ -238,9 +239,10 @@ static semel_status unknown_option(const struct reader *reader, const char *dash
 	size_t count = 0;
 	for (size_t i = 0; i < reader->args->slot_count && count < NAMES_MAX; i++)
 		names[count++] = reader->args->slots[i].option->name;
-	char title[WHAT_SIZE];
+	char title[WHAT_SIZE], shown[WHAT_SIZE];
 	title_of(reader, title);
 	const char *nearest = semel_text_nearest(name, names, count);
+	name = semel_word_show(name, shown, sizeof shown);
 	if (nearest)
 		return semel_error_set(reader->error, SEMEL_USAGE,
 				       "unknown option %s%s%s (did you mean --%s?)", dashes, name,
@@ -259,11 +261,11 @@ static semel_status unknown_option(const struct reader *reader, const char *dash
 static semel_status give(const struct reader *reader, struct slot *slot, const char *value)
 {
 	const struct semel_option *option = slot->option;
-	char what[WHAT_SIZE];
+	char what[WHAT_SIZE], shown[WHAT_SIZE];
 	if (!semel_option_accepts(option, value, what, sizeof what))
-		return semel_error_set(reader->error, SEMEL_USAGE,
-				       "bad value \"%s\" for --%s: write %s", value, option->name,
-				       what);
+		return semel_error_set(
+			reader->error, SEMEL_USAGE, "bad value \"%s\" for --%s: write %s",
+			semel_word_show(value, shown, sizeof shown), option->name, what);
 	bool again = slot->count > 0 && option->kind != SEMEL_OPTION_MULTI;
 	if (again && option->kind != SEMEL_OPTION_FLAG)
 		return semel_error_set(reader->error, SEMEL_USAGE,
@@ -333,7 +335,9 @@ static semel_status read_command(struct reader *reader, const char *word)
 	if (!command) {
 		const char *parent = args->command ? args->command->name : "";
 		const char *space = args->command ? " " : "";
+		char shown[WHAT_SIZE];
 		const char *nearest = semel_command_nearest(reader->commands, word);
+		word = semel_word_show(word, shown, sizeof shown);
 		if (nearest)
 			return semel_error_set(reader->error, SEMEL_USAGE,
 					       "unknown command \"%s%s%s\" (did you mean %s%s%s?)",
@@ -415,7 +419,9 @@ static semel_status check_positionals(const struct semel_args *args, semel_error
 				       title, command->positionals, title);
 	if (args->positional_count <= command->positionals_max)
 		return SEMEL_OK;
-	const char *word = args->positionals[command->positionals_max];
+	char shown[WHAT_SIZE];
+	const char *word =
+		semel_word_show(args->positionals[command->positionals_max], shown, sizeof shown);
 	return semel_error_set(error, SEMEL_USAGE, "unexpected argument \"%s\" for %s (%s%s)", word,
 			       title, command->positionals ? "it takes " : "it takes none",
 			       command->positionals ? command->positionals : "");

@@ -69,7 +69,11 @@ static semel_status check_url(const struct place *place, const char *url, const 
 		return semel_error_set(error, status, "%s is empty (write for example %s:%s.db)",
 				       from, place->scheme, "semel");
 	char shown[URL_SIZE];
-	semel_url_show(url, shown, sizeof shown);
+	if (!semel_url_show(url, shown, sizeof shown))
+		return semel_error_set(error, status,
+				       "%s has no scheme (write for example %s:semel.db; what was "
+				       "given is not shown, since it may hold a password)",
+				       from, place->scheme);
 	return semel_error_set(error, status, "%s \"%s\" has no scheme (for a file write %s:%s)",
 			       from, shown, place->scheme, shown);
 }

@@ -10,6 +10,7 @@
 #include "base/curl.h"
 #include "base/error.h"
 #include "base/time.h"
+#include "base/url.h"
 #include "consume/handler.h"
 #include "consume/http_headers.h"
 
@@ -20,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SHOWN_SIZE         256
 #define BODY_SHOWN         500             /* bytes of the answer that go into the reason */
 #define BODY_MAX           (1024L * 1024L) /* of which more is not read */
 #define RETRY_AFTER_MAX_MS (3600LL * 1000)
@@ -30,7 +32,7 @@ struct http_handler {
 	CURLM *multi; /* keeps the connection from run to run */
 	CURL *easy;
 	char *url;
-	char *shown; /* the URL without user and password */
+	char shown[SHOWN_SIZE]; /* the URL without its secrets */
 	int64_t timeout_ms;
 	struct semel_arena *arena; /* of one run */
 	atomic_bool interrupted;
@@ -53,17 +55,6 @@ static bool is_http(const struct semel_curl *curl, CURLU *url)
 	return is;
 }
 
-static char *without_password(const struct semel_curl *curl, CURLU *url)
-{
-	char *text = NULL, *copy = NULL;
-	curl->url_set(url, CURLUPART_USER, NULL, 0);
-	curl->url_set(url, CURLUPART_PASSWORD, NULL, 0);
-	if (curl->url_get(url, CURLUPART_URL, &text, 0) == CURLUE_OK)
-		copy = strdup(text);
-	curl->free(text);
-	return copy;
-}
-
 static semel_status check_url(struct http_handler *handler, semel_error *error)
 {
 	const struct semel_curl *curl = handler->curl;
@@ -82,9 +73,7 @@ static semel_status check_url(struct http_handler *handler, semel_error *error)
 					 "the http handler's URL must begin with http:// or "
 					 "https://");
 	else
-		handler->shown = without_password(curl, url);
-	if (status == SEMEL_OK && handler->shown == NULL)
-		status = semel_error_set(error, SEMEL_OUTAGE, "no memory for a handler");
+		semel_url_show(handler->url, handler->shown, sizeof handler->shown);
 	curl->url_cleanup(url);
 	return status;
 }
@@ -97,7 +86,6 @@ static void http_close(struct semel_outside *outside)
 	if (handler->multi != NULL)
 		handler->curl->multi_cleanup(handler->multi);
 	semel_arena_free(handler->arena);
-	free(handler->shown);
 	free(handler->url);
 	free(handler);
 }
@@ -251,6 +239,8 @@ static void take_answer(struct http_handler *handler, struct answer *answer,
 	if (outcome_out->status == SEMEL_HANDLER_RETRY)
 		outcome_out->retry_after_ms = wished_delay_ms(handler);
 	const char *body = clean_body(answer);
+	if (semel_url_is_told_by(handler->url, body))
+		body = "(its text repeats a secret of the URL, and is not shown)";
 	bool redirect = code >= 300 && code < 400;
 	snprintf(outcome_out->reason, sizeof outcome_out->reason, "%s answered %ld%s%s%s",
 		 handler->shown, code, redirect ? ", and redirects are not followed" : "",

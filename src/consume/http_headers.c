@@ -6,41 +6,81 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/time.h"
+#include "observe/log.h"
 
 #include <jansson.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #define DEFAULT_SOURCE "/semel"
 
-/* Set by us or by HTTP itself; an event's header of that name is left out. */
+/* An event's header of such a name is left out: it is set by us or by HTTP itself, or an endpoint,
+ * or a proxy before it, believes it of whoever may call. A name that ends in - stands for all that
+ * begin so. In small letters; an underscore counts as a dash, as it does for many servers. */
 static const char *const reserved[] = {
+	/* ours */
 	"ce-id",
 	"ce-type",
 	"ce-source",
 	"ce-time",
 	"ce-specversion",
-	"webhook-id",
+	"ce-datacontenttype",
 	"idempotency-key",
-	"semel-aggregate-type",
-	"semel-aggregate-id",
-	"semel-attempt",
-	"content-type",
-	"content-length",
-	"content-encoding",
-	"transfer-encoding",
+	"semel-",
+	"webhook-",
+	"svix-",
+	/* of HTTP and its connections */
+	"accept-encoding",
 	"connection",
-	"keep-alive",
+	"content-",
+	"date",
 	"expect",
 	"host",
+	"http2-settings",
+	"keep-alive",
+	"max-forwards",
+	"proxy-",
 	"te",
 	"trailer",
+	"transfer-encoding",
 	"upgrade",
 	"user-agent",
-	"proxy-authorization",
-	"proxy-connection",
+	"via",
+	/* who calls, from where, and for what */
+	"authorization",
+	"client-ip",
+	"cf-connecting-ip",
+	"cookie",
+	"forwarded",
+	"origin",
+	"referer",
+	"remote-user",
+	"sec-",
+	"set-cookie",
+	"true-client-ip",
+	"x-api-key",
+	"x-auth-",
+	"x-client-",
+	"x-csrf-token",
+	"x-envoy-",
+	"x-forwarded-",
+	"x-host",
+	"x-hub-signature",
+	"x-hub-signature-256",
+	"x-http-method",
+	"x-http-method-override",
+	"x-method-override",
+	"x-original-",
+	"x-real-ip",
+	"x-remote-",
+	"x-rewrite-url",
+	"x-semel-",
 };
+
+#define RESERVED_COUNT (sizeof reserved / sizeof *reserved)
+
+static atomic_bool told[RESERVED_COUNT]; /* in the log, once each */
 
 struct writing {
 	const struct semel_http_heading *heading;
@@ -138,11 +178,33 @@ static semel_status add_envelope(struct writing *writing)
 	return status;
 }
 
+static char plain(char letter)
+{
+	if (letter >= 'A' && letter <= 'Z')
+		return (char)(letter - 'A' + 'a');
+	return letter == '_' ? '-' : letter;
+}
+
+static bool matches(const char *name, const char *rule)
+{
+	size_t at = 0;
+	while (rule[at] && plain(name[at]) == rule[at])
+		at++;
+	return rule[at] == '\0' && (name[at] == '\0' || rule[at - 1] == '-');
+}
+
 static bool is_reserved(const char *name)
 {
-	for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
-		if (strcasecmp(name, reserved[i]) == 0)
-			return true;
+	for (size_t i = 0; i < RESERVED_COUNT; i++) {
+		if (!matches(name, reserved[i]))
+			continue;
+		if (!atomic_exchange(&told[i], true))
+			semel_logf(SEMEL_LOG_DEBUG,
+				   "a header of an event is not sent to the endpoint: its name is "
+				   "reserved (%s)",
+				   reserved[i]);
+		return true;
+	}
 	return false;
 }
 

@@ -63,10 +63,62 @@ static bool is_attribute(const struct semel_wire_names *names, struct semel_text
 		semel_text_equal(name, names->version));
 }
 
-/* Names with a meaning of their own are never headers of an event. */
+static char lower(char letter)
+{
+	return letter >= 'A' && letter <= 'Z' ? (char)(letter - 'A' + 'a') : letter;
+}
+
+/* Without regard to case; prefix is in small letters. */
+static bool begins_alike(struct semel_text text, const char *prefix)
+{
+	size_t at = 0;
+	while (prefix[at] && at < text.length && lower((char)text.data[at]) == prefix[at])
+		at++;
+	return prefix[at] == '\0';
+}
+
+/* CloudEvents has several spellings of an attribute, and a reader may know another one than we; one
+ * that looks for names without regard to case is not to be misled either. */
+static bool spells_attribute(struct semel_text name)
+{
+	static const char *const spellings[] = { "cloudevents_", "cloudevents:", "ce_", "ce-" };
+	static const char *const attributes[] = { "id", "type", "source", "time", "specversion" };
+	for (size_t i = 0; i < sizeof(spellings) / sizeof(spellings[0]); i++) {
+		size_t prefix = strlen(spellings[i]);
+		if (!begins_alike(name, spellings[i]))
+			continue;
+		struct semel_text rest = { name.data + prefix, name.length - prefix };
+		for (size_t j = 0; j < sizeof(attributes) / sizeof(attributes[0]); j++)
+			if (rest.length == strlen(attributes[j]) &&
+			    begins_alike(rest, attributes[j]))
+				return true;
+	}
+	return false;
+}
+
+/* What RabbitMQ obeys (CC and BCC are more routing keys), or writes itself. */
+static bool is_brokers(struct semel_text name)
+{
+	static const char *const begins[] = { "x-death",          "x-first-death-",
+					      "x-last-death-",    "x-delivery-count",
+					      "x-acquired-count", "x-stream-",
+					      "x-dead-letter-",   "x-received-from",
+					      "x-delay" };
+	if (semel_text_equal(name, SEMEL_TEXT("CC")) || semel_text_equal(name, SEMEL_TEXT("BCC")))
+		return true;
+	for (size_t i = 0; i < sizeof(begins) / sizeof(begins[0]); i++)
+		if (begins_alike(name, begins[i]))
+			return true;
+	return false;
+}
+
+/* Names with a meaning of their own are never headers of an event; nor is one with a zero byte,
+ * which some readers take for its end. */
 static bool is_reserved(const struct semel_wire_names *names, struct semel_text name)
 {
-	return begins_with(name, own_prefix) || is_attribute(names, name);
+	return semel_text_has_control(name) || begins_alike(name, OURS) ||
+	       is_attribute(names, name) || spells_attribute(name) ||
+	       (names->has_lanes && is_brokers(name));
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */

@@ -75,9 +75,13 @@ static json_t *get(const struct semel_rabbit *rabbit, const char *management, co
 	if (status == SEMEL_OK && !answer)
 		(void)semel_error_set(error, code == 404 ? SEMEL_NOT_FOUND : SEMEL_OUTAGE,
 				      "it answered %ld", code);
+	char shown[256] = ""; /* --management may have a password in it */
+	if (!url.failed && url.length > base) {
+		url.data[base] = '\0';
+		semel_url_show(url.data, shown, sizeof(shown));
+	}
 	if (!answer)
-		(void)semel_error_prefix(error, "the management plugin at %.*s", (int)base,
-					 url.failed ? "" : url.data);
+		(void)semel_error_prefix(error, "the management plugin at %s", shown);
 	semel_buffer_free(&url);
 	semel_buffer_free(&body);
 	return answer;

@@ -130,14 +130,161 @@ static void passwords_are_hidden_where_a_url_is_shown(void **state)
 {
 	(void)state;
 	assert_shown("sqlite:semel.db", "sqlite:semel.db");
+	assert_shown("sqlite:/srv/a@b/semel.db", "sqlite:/srv/a@b/semel.db");
+	assert_shown("local:b.db?partitions=8&x=y", "local:b.db?partitions=8&***");
+	assert_shown("shop.db", "shop.db");
 	assert_shown("postgres://shop@db/shop", "postgres://shop@db/shop");
+	assert_shown("postgres:///shop?host=/run/postgresql",
+		     "postgres:///shop?host=/run/postgresql");
 	assert_shown("postgres://shop:sesame@db:5432/shop", "postgres://shop:***@db:5432/shop");
-	assert_shown("postgres://shop:a@b:c@db/shop?x=@", "postgres://shop:***@db/shop?x=@");
-	assert_shown("postgres://db:5432/shop?user=u@v", "postgres://db:5432/shop?user=u@v");
-	assert_shown("postgres://db/shop?password=sesame&sslmode=disable",
-		     "postgres://db/shop?password=***&sslmode=disable");
+	assert_shown("postgres://shop:x@[::1]:5432/shop", "postgres://shop:***@[::1]:5432/shop");
+	assert_shown("postgres://shop:a@b:c@db/shop", "postgres://shop:***@db/shop");
+	assert_shown("postgres://shop:a#b/c@db/shop", "postgres://shop:***@db/shop");
+	assert_shown("amqp://u:p@h1,u:p@h2/v", "amqp://u:***@h2/v");
+	assert_shown("amqp://:p@h", "amqp://:***@h");
+	assert_shown("kafka://a:9092,b:9092/?prefix=x&sasl.password=p&partitions=2",
+		     "kafka://a:9092,b:9092/?prefix=x&***");
 	assert_shown("postgres://db/shop?sslmode=disable&sslpassword=sesame",
-		     "postgres://db/shop?sslmode=disable&sslpassword=***");
+		     "postgres://db/shop?sslmode=disable&***");
+	assert_shown("https://u@api.example.org:8443/hooks/orders?sig=x",
+		     "https://***@api.example.org:8443/hooks/orders?***");
+	assert_shown("https://h/T1/B2/0123456789abcdefghij", "https://h/T1/B2/***");
+}
+
+static void what_can_be_read_in_two_ways_is_hidden(void **state)
+{
+	(void)state;
+	assert_shown("postgres://shop:a?b@db/shop", "postgres://***");
+	assert_shown("postgres://db/shop?password=a@b", "postgres://***");
+	assert_shown("postgres://shop:sesame", "postgres://***");
+	assert_shown("postgres:shop:sesame@db", "postgres:shop:***@db");
+	assert_shown("//shop:sesame@db/shop", "***");
+	assert_shown("postgre://shop:sesame@db/shop", "***");
+	assert_shown("host=db password=sesame", "***");
+	assert_shown("sqlite:host=db password=sesame", "sqlite:***");
+	assert_shown("sqlite://shop:sesame@db", "sqlite:***");
+}
+
+#define SECRET_SIZE 64
+
+/* A secret with one strange character in every place, and twice, in everything that can hold one.
+ */
+static const char *const holders[] = {
+	"postgres://shop:{}@db/shop",
+	"postgresql://shop:{}@db:5432/shop?sslmode=disable",
+	"PostgreS://shop:{}@[::1]/shop",
+	"postgres://:{}@db",
+	"postgres://shop:{}",
+	"postgres://shop:{}/shop",
+	"postgres://db/shop?password={}",
+	"postgres://db/shop?password={}&sslmode=disable",
+	"postgres://shop@db/shop?sslmode=disable&sslpassword={}&user=x",
+	"postgres://shop:{}@db/shop?password={}",
+	"postgres://db/shop?pass%77ord={}",
+	"postgres:shop:{}@db/shop",
+	"postgres:host=db password='{}'",
+	"postgres:host=db password = '{}' user=x",
+	"host=db password={}",
+	"host=db password='{}' user=x",
+	"//shop:{}@db",
+	"shop:{}@db",
+	"postgre://shop:{}@db/shop",
+	"amqp://shop:{}@mq/",
+	"amqps://shop:{}@mq:5671/vhost?heartbeat=10",
+	"amqp://shop:{}@a,shop:{}@b/",
+	"amqp://shop:{}",
+	"kafka://shop:{}@k:9092",
+	"kafka://a:9092,b:9092/?sasl.username=shop&sasl.password={}",
+	"kafka://a:9092?sasl.oauthbearer.client.secret={}",
+	"http://shop:{}@h/events",
+	"https://{}@h/events",
+	"https://h/events?sig={}",
+	"https://h/events?{}",
+	"https://h/events?a=b&sig={}#part",
+	"https://h/events#{}",
+	"sqlite:shop.db?key={}",
+	"sqlite://shop:{}@h/shop.db",
+	"local:broker.db?password={}",
+};
+
+static void fill(const char *holder, const char *secret, char *out, size_t size)
+{
+	size_t length = 0;
+	for (const char *at = holder; *at;) {
+		bool place = strncmp(at, "{}", 2) == 0;
+		length += (size_t)snprintf(out + length, size - length, "%.*s",
+					   place ? SECRET_SIZE : 1, place ? secret : at);
+		at += place ? 2 : 1;
+	}
+}
+
+/* "postgres://shop:a@b" without a host says that b is the host: nothing tells otherwise. */
+static bool says_otherwise(const char *holder, const char *secret)
+{
+	return !strpbrk(holder, "@?#=") && strchr(secret, '@');
+}
+
+static void assert_hidden(const char *holder, const char *secret)
+{
+	if (says_otherwise(holder, secret))
+		return;
+	char text[256], shown[256];
+	fill(holder, secret, text, sizeof(text));
+	assert_false(semel_url_show(text, shown, sizeof(shown)));
+	if (strstr(shown, "Qz") || strstr(shown, "Xv") || strstr(shown, "Wk"))
+		fail_msg("%s is shown as %s", text, shown);
+	semel_url_free(&url);
+	error.text[0] = '\0';
+	if (strncmp(text, "http", 4) != 0 && semel_url_parse(text, &url, &error) == SEMEL_OK)
+		(void)semel_url_check_params(&url, NULL, 0, &error);
+	if (strstr(error.text, "Qz") || strstr(error.text, "Xv") || strstr(error.text, "Wk"))
+		fail_msg("%s is refused with %s", text, error.text);
+}
+
+/* The pieces Qz, Xv and Wk stand between the strange characters. */
+static void no_character_of_a_password_lets_it_out(void **state)
+{
+	(void)state;
+	static const char others[] = " !\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~\tA1";
+	char secret[SECRET_SIZE];
+	for (size_t i = 0; i < sizeof(holders) / sizeof(holders[0]); i++)
+		for (int one = 1; one < 128; one++) {
+			snprintf(secret, sizeof(secret), "Qz%cXv", one);
+			assert_hidden(holders[i], secret);
+			snprintf(secret, sizeof(secret), "%cQzXv%c", one, one);
+			assert_hidden(holders[i], secret);
+			for (const char *other = others; *other; other++) {
+				snprintf(secret, sizeof(secret), "Qz%cXv%cWk", one, *other);
+				assert_hidden(holders[i], secret);
+				snprintf(secret, sizeof(secret), "%cQz%cXv", one, *other);
+				assert_hidden(holders[i], secret);
+			}
+		}
+}
+
+static void a_password_that_is_not_encoded_is_refused_not_cut(void **state)
+{
+	(void)state;
+	const char *const wrong[] = { "postgres://u:a@b@db/shop", "postgres://u:a/b@db/shop",
+				      "postgres://u:1/b@db/shop", "amqp://u:a?b@mq/",
+				      "amqp://u:1?b@mq/",         "kafka://u:secret" };
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+		assert_int_equal(parse(wrong[i]), SEMEL_CONFIG);
+		assert_non_null(strstr(error.text, "%40 for @"));
+	}
+	assert_int_equal(parse("postgres://u:a%40b#c@%2Frun%2Fpg,[::1]:5432/shop?user=u@v"),
+			 SEMEL_OK);
+}
+
+static void a_text_that_repeats_a_secret_is_found(void **state)
+{
+	(void)state;
+	static const char place[] = "https://shop:ses%2Fame@h/events?sig=qx7abc&to=x";
+	assert_true(semel_url_is_told_by(place, "Cannot POST /events?sig=qx7abc"));
+	assert_true(semel_url_is_told_by(place, "not for shop"));
+	assert_true(semel_url_is_told_by(place, "a/2Fame"));
+	assert_false(semel_url_is_told_by(place, "Cannot POST /events to x"));
+	assert_false(semel_url_is_told_by(place, ""));
 }
 
 static void what_is_shown_is_cut_to_its_room(void **state)
@@ -160,6 +307,10 @@ int main(void)
 		cmocka_unit_test_teardown(numbers_have_bounds_and_a_fallback, drop),
 		cmocka_unit_test_teardown(a_mistyped_parameter_is_told_its_neighbour, drop),
 		cmocka_unit_test(passwords_are_hidden_where_a_url_is_shown),
+		cmocka_unit_test(what_can_be_read_in_two_ways_is_hidden),
+		cmocka_unit_test_teardown(no_character_of_a_password_lets_it_out, drop),
+		cmocka_unit_test_teardown(a_password_that_is_not_encoded_is_refused_not_cut, drop),
+		cmocka_unit_test(a_text_that_repeats_a_secret_is_found),
 		cmocka_unit_test(what_is_shown_is_cut_to_its_room),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -119,6 +119,53 @@ static void headers_that_are_HTTPs_or_ours_are_not_the_events_to_set(void **stat
 		assert_false(was_mentioned(fixture, never[i]));
 }
 
+/* Whoever writes events is not to be taken for the operator, for a proxy or for Semel. */
+static void headers_that_an_endpoint_believes_are_not_the_events_to_set(void **state)
+{
+	struct fixture *fixture = *state;
+	fixture->event.headers = SEMEL_TEXT(
+		"{\"Authorization\":\"evil\",\"AUTHORIZATION\":\"evil\",\"Cookie\":\"evil\","
+		"\"Host\":\"evil\",\"X-Forwarded-For\":\"evil\",\"x_forwarded_proto\":\"evil\","
+		"\"X_Forwarded-Host\":\"evil\",\"Forwarded\":\"evil\",\"Via\":\"evil\","
+		"\"X-Real-IP\":\"evil\",\"webhook-signature\":\"evil\",\"webhook_id\":\"evil\","
+		"\"Webhook-Timestamp\":\"evil\",\"Idempotency_Key\":\"evil\",\"ce_id\":\"evil\","
+		"\"Semel-Attempt\":\"evil\",\"semel_replay\":\"evil\",\"Proxy-Authorization\":"
+		"\"evil\",\"Transfer-Encoding\":\"evil\",\"Connection\":\"evil\",\"TE\":\"evil\","
+		"\"Upgrade\":\"evil\",\"Content_Length\":\"evil\",\"Content-Disposition\":\"evil\","
+		"\"X-HTTP-Method-Override\":\"evil\",\"Origin\":\"evil\",\"Sec-Fetch-Site\":"
+		"\"evil\","
+		"\"tenant\":\"t\",\"viable\":\"v\",\"hosts\":\"h\",\"tracestate\":\"a=b\"}");
+	char place[160];
+	snprintf(place, sizeof place, "http://user:pw@%s", fixture->url + strlen("http://"));
+	server_answer_with(&fixture->server, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+	struct semel_outcome outcome = run_once(&semel_outside_http, place, &fixture->event);
+	assert_int_equal(outcome.status, SEMEL_OK);
+	assert_false(was_mentioned(fixture, "evil"));
+	assert_true(was_sent(fixture, "Authorization: Basic dXNlcjpwdw=="));
+	assert_true(was_sent(fixture, "webhook-id: " EVENT_ID));
+	assert_true(was_sent(fixture, "tenant: t"));
+	assert_true(was_sent(fixture, "viable: v"));
+	assert_true(was_sent(fixture, "hosts: h"));
+	assert_true(was_sent(fixture, "tracestate: a=b"));
+}
+
+static void secrets_of_the_url_are_in_no_reason(void **state)
+{
+	struct fixture *fixture = *state;
+	char place[200];
+	snprintf(place, sizeof place, "%s?sig=sesame77&x=1#part", fixture->url);
+	server_answer_with(&fixture->server,
+			   "HTTP/1.1 404 No\r\nContent-Length: 11\r\n\r\nno such way");
+	struct semel_outcome outcome = run_once(&semel_outside_http, place, &fixture->event);
+	assert_says(&outcome, "/events?*** answered 404: no such way");
+	assert_true(was_mentioned(fixture, "POST /events?sig=sesame77&x=1 HTTP/1.1"));
+	server_answer_with(&fixture->server,
+			   "HTTP/1.1 404 No\r\nContent-Length: 13\r\n\r\nsig=sesame77?");
+	outcome = run_once(&semel_outside_http, place, &fixture->event);
+	assert_says(&outcome, "repeats a secret");
+	assert_null(strstr(outcome.reason, "sesame77"));
+}
+
 static void cloud_event_values_are_percent_encoded(void **state)
 {
 	struct fixture *fixture = *state;
@@ -233,7 +280,7 @@ static void a_name_that_nobody_knows_is_an_outage_without_its_password(void **st
 	fixture->outcome = run_once(&semel_outside_http, "http://user:secret@nobody.invalid/x",
 				    &fixture->event);
 	assert_int_equal(fixture->outcome.status, SEMEL_OUTAGE);
-	assert_says(&fixture->outcome, "http://nobody.invalid/x");
+	assert_says(&fixture->outcome, "http://***@nobody.invalid/x");
 	assert_null(strstr(fixture->outcome.reason, "secret"));
 }
 
@@ -305,6 +352,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(the_event_is_posted_with_its_metadata),
 		TEST(headers_that_are_HTTPs_or_ours_are_not_the_events_to_set),
+		TEST(headers_that_an_endpoint_believes_are_not_the_events_to_set),
+		TEST(secrets_of_the_url_are_in_no_reason),
 		TEST(cloud_event_values_are_percent_encoded),
 		TEST(a_line_break_in_an_id_is_rejected_and_nothing_is_sent),
 		TEST(the_status_is_the_verdict),

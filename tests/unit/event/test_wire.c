@@ -108,6 +108,54 @@ static void what_was_written_is_read_back(void **state)
 	assert_int_equal(reading.passage.replay, 2);
 }
 
+/* An event's producer writes its headers, and is not to speak for Semel or for the broker. */
+static void headers_of_an_event_do_not_replace_ours(void **state)
+{
+	(void)state;
+	const struct semel_wire_names *const both[] = { &semel_wire_amqp, &semel_wire_kafka };
+	struct semel_event event = order_event();
+	struct semel_passage passage = { .attempt = 3 };
+	event.headers = SEMEL_TEXT(
+		"{\"cloudEvents_id\":\"F\",\"cloudEvents:id\":\"F\",\"ce_id\":\"F\",\"CE_ID\":"
+		"\"F\","
+		"\"ce-id\":\"F\",\"ce_id\\u0000\":\"F\",\"cloudEvents_id\\u0000x\":\"F\","
+		"\"ce_time\":\"F\",\"semel-attempt\":\"F\",\"Semel-Attempt\":\"F\","
+		"\"semel-replay\":\"F\",\"semel-due\":\"F\",\"semel-reason\":\"F\","
+		"\"semel-routing-key\":\"F\",\"semel-anything\":\"F\",\"mine\":\"1\","
+		"\"cloudEvents_subject\":\"2\",\"ce_subject\":\"3\"}");
+	for (size_t i = 0; i < 2; i++) {
+		struct semel_wire_message message;
+		assert_true(semel_wire_write(&event, &passage, both[i], arena, &message));
+		for (size_t j = 0; j < message.count; j++)
+			assert_false(semel_text_equal(message.fields[j].value, SEMEL_TEXT("F")));
+		assert_string_equal(field(&message, i ? "ce_id" : "cloudEvents_id"), "id-1");
+		assert_string_equal(field(&message, "semel-attempt"), "3");
+		assert_string_equal(field(&message, "mine"), "1");
+		assert_string_equal(field(&message, "cloudEvents_subject"), "2");
+		assert_string_equal(field(&message, "ce_subject"), "3");
+	}
+}
+
+static void headers_that_rabbitmq_obeys_or_writes_are_not_an_events(void **state)
+{
+	(void)state;
+	struct semel_event event = order_event();
+	struct semel_passage passage = { 0 };
+	struct semel_wire_message message;
+	event.headers =
+		SEMEL_TEXT("{\"CC\":\"F\",\"BCC\":\"F\",\"x-death\":\"F\",\"X-Death\":\"F\","
+			   "\"x-first-death-queue\":\"F\",\"x-delivery-count\":\"F\","
+			   "\"x-stream-offset\":\"F\",\"x-stream-filter-value\":\"F\","
+			   "\"cc\":\"1\",\"x-tenant\":\"2\"}");
+	assert_true(semel_wire_write(&event, &passage, &semel_wire_amqp, arena, &message));
+	for (size_t j = 0; j < message.count; j++)
+		assert_false(semel_text_equal(message.fields[j].value, SEMEL_TEXT("F")));
+	assert_string_equal(field(&message, "cc"), "1");
+	assert_string_equal(field(&message, "x-tenant"), "2");
+	assert_true(semel_wire_write(&event, &passage, &semel_wire_kafka, arena, &message));
+	assert_string_equal(field(&message, "CC"), "F");
+}
+
 static void a_foreign_message_is_understood_by_its_routing_key(void **state)
 {
 	(void)state;
@@ -232,6 +280,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(an_event_is_written_under_the_names_of_the_contract),
 		TEST(what_was_written_is_read_back),
+		TEST(headers_of_an_event_do_not_replace_ours),
+		TEST(headers_that_rabbitmq_obeys_or_writes_are_not_an_events),
 		TEST(a_foreign_message_is_understood_by_its_routing_key),
 		TEST(the_own_property_wins_over_the_attribute),
 		TEST(a_time_that_no_store_can_keep_is_none),

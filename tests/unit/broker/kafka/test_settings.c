@@ -18,8 +18,10 @@ static semel_status read_url(const char *text, struct semel_kafka_settings *sett
 			     semel_error *error)
 {
 	struct semel_url url = { 0 };
-	assert_int_equal(semel_url_parse(text, &url, error), SEMEL_OK);
-	semel_status status = semel_kafka_settings_read(&url, settings, error);
+	*settings = (struct semel_kafka_settings){ 0 };
+	semel_status status = semel_url_parse(text, &url, error);
+	if (status == SEMEL_OK)
+		status = semel_kafka_settings_read(&url, settings, error);
 	semel_url_free(&url);
 	return status;
 }
@@ -90,14 +92,14 @@ static void a_wrong_url_is_explained(void **state)
 		{ "kafka://", "write: kafka://host:port" },
 		{ "kafka://user@host", "sasl.username=NAME" },
 		{ "kafka://host/topic", "write: kafka://host:port" },
-		{ "kafka://a:b", "\"a:b\", which is no host and port" },
+		{ "kafka://a:b", "a port has digits" },
 		{ "kafka://a:0", "no host and port" },
 		{ "kafka://a:9092,b:65536", "\"b:65536\"" },
-		{ "kafka://a:9092,b:99999999999999999999", "no host and port" },
-		{ "kafka://a:", "no host and port" },
+		{ "kafka://a:9092,b:99999999999999999999", "a port has digits" },
+		{ "kafka://a:verysecret", "a port has digits" },
 		{ "kafka://:9092", "no host and port" },
 		{ "kafka://a:9092,", "no host and port" },
-		{ "kafka://[::1]:x", "no host and port" },
+		{ "kafka://[::1]:x", "a port has digits" },
 		{ "kafka://host/?acks=1", "no parameter \"acks\"" },
 		{ "kafka://host/?enable.idempotence=false", "no parameter" },
 		{ "kafka://host/?linger-ms=1", "did you mean \"linger.ms\"" },
