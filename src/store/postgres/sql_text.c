@@ -35,7 +35,7 @@ static bool is_word(char c)
 
 static const char *skip_line(const char *at)
 {
-	return at + strcspn(at, "\n");
+	return at + strcspn(at, "\r\n");
 }
 
 static const char *skip_comment(const char *at)
@@ -56,6 +56,30 @@ static const char *skip_quoted(const char *at, bool escapes)
 	while (*at != '\0' && *at != quote)
 		at += escapes && at[0] == '\\' && at[1] != '\0' ? 2 : 1;
 	return *at == '\0' ? at : at + 1;
+}
+
+/* The quote in which a string goes on on another line, or NULL: white space with a line break, and
+ * line comments, may stand between. */
+static const char *find_continuation(const char *at)
+{
+	bool broken = false;
+	for (;;) {
+		size_t space = strspn(at, " \t\f\r\n");
+		broken = broken || strcspn(at, "\r\n") < space;
+		at += space;
+		if (at[0] != '-' || at[1] != '-')
+			return broken && *at == '\'' ? at : NULL;
+		at = skip_line(at);
+	}
+}
+
+/* E'…', and what it goes on with: there, too, a backslash escapes. */
+static const char *skip_escaped(const char *at)
+{
+	const char *end = skip_quoted(at, true), *more = at;
+	while ((more = *end == '\'' ? end : find_continuation(end)) != NULL)
+		end = skip_quoted(more, true);
+	return end;
 }
 
 /* "$tag$ … $tag$"; at itself when it is none. */
@@ -128,7 +152,7 @@ static const char *skip_piece(const char *at)
 	if (at[0] == '\'' || at[0] == '"')
 		return skip_quoted(at, false);
 	if ((at[0] == 'e' || at[0] == 'E') && at[1] == '\'')
-		return skip_quoted(at + 1, true);
+		return skip_escaped(at + 1);
 	if (at[0] == '$')
 		return skip_dollars(at);
 	if (at[0] == ':' && (at[1] == ':' || at[1] == '='))

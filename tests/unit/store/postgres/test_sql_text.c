@@ -53,6 +53,26 @@ static void comments_are_left_out(void **state)
 	assert_read("SELECT /* :id /* ; */ ' */ :id", "SELECT   $1", 1);
 }
 
+/* PostgreSQL ends a line comment at a carriage return, too. */
+static void a_comment_ends_at_any_end_of_line(void **state)
+{
+	(void)state;
+	assert_read("-- it's\rSELECT :id", " \rSELECT $1", 1);
+	assert_read("SELECT 1 -- x\r\n, :id", "SELECT 1  \r\n, $1", 1);
+}
+
+/* Where a string with escapes goes on on the next line, a backslash still escapes. */
+static void a_string_that_goes_on_on_another_line_is_one_string(void **state)
+{
+	(void)state;
+	assert_read("SELECT E'a'\n 'b\\':id', :type", "SELECT E'a'\n 'b\\':id', $1", 1);
+	assert_read("SELECT E'a' -- it's\n'b\\':id', :type", "SELECT E'a' -- it's\n'b\\':id', $1",
+		    1);
+	assert_read("SELECT E'a''b\\':id', :type", "SELECT E'a''b\\':id', $1", 1);
+	assert_read("SELECT E'a' 'b\\', :type", "SELECT E'a' 'b\\', $1", 1);
+	assert_read("SELECT 'a'\n'b\\', :type", "SELECT 'a'\n'b\\', $1", 1);
+}
+
 static void statements_are_told_apart(void **state)
 {
 	(void)state;
@@ -118,6 +138,8 @@ int main(void)
 		cmocka_unit_test(casts_and_assignments_are_no_parameters),
 		cmocka_unit_test(what_is_quoted_is_left_alone),
 		cmocka_unit_test(comments_are_left_out),
+		cmocka_unit_test(a_comment_ends_at_any_end_of_line),
+		cmocka_unit_test(a_string_that_goes_on_on_another_line_is_one_string),
 		cmocka_unit_test(statements_are_told_apart),
 		cmocka_unit_test(an_unknown_parameter_is_answered_with_the_nearest),
 		cmocka_unit_test(control_of_the_transaction_is_refused_however_it_is_written),
