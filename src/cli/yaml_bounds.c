@@ -56,7 +56,7 @@ static const char *count_event(struct counts *counts, const yaml_event_t *event)
 
 struct semel_yaml_problem semel_yaml_check(struct semel_text text)
 {
-	struct semel_yaml_problem problem = { NULL };
+	struct semel_yaml_problem problem = { .what = NULL };
 	struct counts counts = { 0 };
 	yaml_parser_t parser;
 	if (!yaml_parser_initialize(&parser))

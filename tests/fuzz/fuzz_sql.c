@@ -170,7 +170,7 @@ static bool is_control(const char *word)
 	return false;
 }
 
-static const char *try_statement(const char *text)
+static void try_statement(const char *text, const char **next_out)
 {
 	struct semel_pg_statement statement;
 	struct semel_buffer wanted = { 0 };
@@ -192,14 +192,14 @@ static const char *try_statement(const char *text)
 	}
 	semel_pg_statement_free(&statement);
 	semel_buffer_free(&wanted);
-	return text + next;
+	*next_out = text + next;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	char *copy = fuzz_copy(data, size);
 	for (const char *at = copy; *at != '\0';)
-		at = try_statement(at);
+		try_statement(at, &at);
 	free(copy);
 	return 0;
 }
