@@ -191,6 +191,23 @@ def test_a_drill_of_another_broker_is_left_for_it(bare):
     assert folder.exists()
 
 
+def test_a_folder_of_another_user_and_a_link_are_left_alone(bare):
+    inside = bare.folder / "mine"
+    inside.mkdir()
+    (inside / "lock").touch()
+    link, foreign, old = (bare.folder / f"semel-drill-0000000{n}00000000" for n in (1, 2, 3))
+    link.symlink_to(inside)
+    for folder in (foreign, old):
+        folder.mkdir(mode=0o700)
+        (folder / "lock").touch()
+    if os.geteuid() == 0:
+        os.chown(foreign, 65534, 65534)
+    else:
+        foreign.chmod(0o777)
+    assert bare.ok("drill", "--clean").splitlines() == [f"{old.name} was left by an earlier drill: taken away"]
+    assert link.is_symlink() and (inside / "lock").exists() and (foreign / "lock").exists() and not old.exists()
+
+
 @pytest.mark.parametrize("name", ["semel-drill-", "semel-drill-12", "semel-drill-000000010000000g", "semel-drills"])
 def test_a_folder_that_is_only_called_alike_is_left_alone(bare, name):
     (bare.folder / name).mkdir()

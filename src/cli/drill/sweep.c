@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What earlier drills have left behind: folders and schemas by their name, that nobody holds
- * locked. One whose broker is another server than ours is left for a drill with that one. */
+ * locked. Folders of other users are left alone. One whose broker is another server than ours is
+ * left for a drill with that one. */
 #include "base/error.h"
 #include "cli/drill/names.h"
 
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define DIGITS 16
@@ -45,12 +47,22 @@ static bool read_id(const char *name, uint64_t *id_out)
 	return true;
 }
 
+/* Anybody can make a folder of this name in /tmp, and change it while we remove what is in it. */
+static bool is_ours(const char *folder)
+{
+	struct stat found;
+	return lstat(folder, &found) == 0 && S_ISDIR(found.st_mode) && found.st_uid == geteuid() &&
+	       (found.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
 /* -1: somebody holds it, or it is no drill's. */
 static int lock_left(const char *folder)
 {
 	char path[PATH_MAX + 8];
 	snprintf(path, sizeof path, "%s/" SEMEL_DRILL_LOCK, folder);
-	int fd = open(path, O_RDWR | O_CLOEXEC);
+	if (!is_ours(folder))
+		return -1;
+	int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
 	if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
 		return fd;
 	if (fd >= 0)
