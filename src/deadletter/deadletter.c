@@ -30,9 +30,10 @@ static semel_status no_memory(semel_error *error)
 	return semel_error_set(error, SEMEL_INTERNAL, "no memory for dead letters");
 }
 
+/* For a person to read: the event itself has the texts with their lengths. */
 static const char *text_or_null(struct semel_text text)
 {
-	return semel_text_is_blank(text) ? NULL : semel_text_string(text);
+	return semel_text_is_blank(text) ? NULL : semel_text_shown(text);
 }
 
 static semel_dead_letter view_of(const struct semel_dead_entry *entry)
@@ -235,9 +236,11 @@ static semel_status send_copy(const struct semel_dead_replayer *replayer,
 			      const struct semel_dead_entry *entry, semel_error *error)
 {
 	struct semel_passage passage = { .replay = entry->replay_count + 1 };
-	semel_status status =
-		replayer->broker->driver->requeue(replayer->broker, semel_text_string(entry->scope),
-						  &entry->event, &passage, 0, error);
+	semel_status status = semel_event_check_names(&entry->event, error);
+	if (status == SEMEL_OK)
+		status = replayer->broker->driver->requeue(replayer->broker,
+							   semel_text_string(entry->scope),
+							   &entry->event, &passage, 0, error);
 
 	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_DLQ_AFTER_PUBLISH, error) : status;
 }

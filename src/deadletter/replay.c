@@ -286,7 +286,9 @@ static semel_status offer(const struct run *run, const struct semel_event *event
 {
 	struct semel_broker *broker = run->plan->broker;
 	struct semel_passage passage = copy_passage();
-	semel_status status = broker->driver->publish(broker, event, &passage, NULL, error);
+	semel_status status = semel_event_check_names(event, error);
+	if (status == SEMEL_OK)
+		status = broker->driver->publish(broker, event, &passage, NULL, error);
 	while (status == SEMEL_FULL && confirms->outstanding > 0) {
 		status = await_confirms(run, confirms, confirms->outstanding - 1, error);
 		if (status == SEMEL_OK)
@@ -349,8 +351,10 @@ static semel_status send_to_scope(struct run *run, const struct semel_outbox_row
 	semel_status status =
 		run->plan->reprocess ? forget_claims(run, rows, count, error) : SEMEL_OK;
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
-		status = broker->driver->requeue(broker, run->plan->scope, &rows[i].event, &passage,
-						 0, error);
+		status = semel_event_check_names(&rows[i].event, error);
+		if (status == SEMEL_OK)
+			status = broker->driver->requeue(broker, run->plan->scope, &rows[i].event,
+							 &passage, 0, error);
 		if (status == SEMEL_OK)
 			run->counts->sent++;
 	}

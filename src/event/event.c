@@ -166,6 +166,18 @@ static semel_status take_name(const char *field, const char *given, struct semel
 	return name_out->data ? SEMEL_OK : no_memory(error);
 }
 
+struct semel_text semel_event_default_topic(struct semel_text aggregate_type,
+					    struct semel_arena *arena)
+{
+	size_t length = aggregate_type.length;
+	char *topic = semel_arena_alloc(arena, length + sizeof(TOPIC_SUFFIX));
+	if (!topic)
+		return (struct semel_text){ NULL, 1 };
+	memcpy(topic, aggregate_type.data, length);
+	memcpy(topic + length, TOPIC_SUFFIX, sizeof(TOPIC_SUFFIX));
+	return semel_text_from(topic, length + sizeof(TOPIC_SUFFIX) - 1);
+}
+
 static semel_status take_topic(const semel_event_input *input, struct semel_arena *arena,
 			       struct semel_event *event, semel_error *error)
 {
@@ -176,14 +188,8 @@ static semel_status take_topic(const semel_event_input *input, struct semel_aren
 		return semel_error_set(error, SEMEL_INVALID,
 				       "the aggregate type is too long to make a topic of: give a "
 				       "topic");
-	size_t length = event->aggregate_type.length;
-	char *topic = semel_arena_alloc(arena, length + sizeof(TOPIC_SUFFIX));
-	if (!topic)
-		return no_memory(error);
-	snprintf(topic, length + sizeof(TOPIC_SUFFIX), "%s" TOPIC_SUFFIX,
-		 semel_text_string(event->aggregate_type));
-	event->topic = semel_text_from(topic, length + sizeof(TOPIC_SUFFIX) - 1);
-	return SEMEL_OK;
+	event->topic = semel_event_default_topic(event->aggregate_type, arena);
+	return event->topic.data ? SEMEL_OK : no_memory(error);
 }
 
 static semel_status take_names(const semel_event_input *input, struct semel_arena *arena,
@@ -373,6 +379,35 @@ semel_status semel_event_from_input(const semel_event_input *input, const struct
 	if (status != SEMEL_OK)
 		return status;
 	return take_payload(input, event_out, error);
+}
+
+semel_status semel_event_check_names(const struct semel_event *event, semel_error *error)
+{
+	const struct {
+		const char *field;
+		struct semel_text text;
+	} names[] = {
+		{ "id", event->id },
+		{ "type", event->type },
+		{ "aggregate type", event->aggregate_type },
+		{ "aggregate id", event->aggregate_id },
+		{ "topic", event->topic },
+		{ "routing key", event->routing_key },
+		{ "content type", event->content_type },
+	};
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (semel_text_has_nul(names[i].text))
+			return semel_error_set(error, SEMEL_INVALID,
+					       "the event's %s has a zero byte in it: publish it "
+					       "again without",
+					       names[i].field);
+	/* JSON has no other way to write it; a name with one is not valid (a value may be). */
+	if (semel_text_find(event->headers, SEMEL_TEXT("\\u0000")) &&
+	    !semel_json_is_valid(event->headers))
+		return semel_error_set(error, SEMEL_INVALID,
+				       "the name of a header has a zero byte in it: publish the "
+				       "event again without");
+	return SEMEL_OK;
 }
 
 static semel_status check_delivered(const char *field, struct semel_text name, semel_error *error)

@@ -49,6 +49,14 @@ semel_status semel_event_from_input(const semel_event_input *input, const struct
 				    struct semel_arena *arena, struct semel_event *event_out,
 				    semel_error *error);
 
+/* Before an event of an outbox is sent, into which anybody may have written: INVALID when a name of
+ * it, or of a header, holds a NUL. Brokers and their clients would cut it there, and take it for
+ * another name. */
+semel_status semel_event_check_names(const struct semel_event *event, semel_error *error);
+/* <aggregate type>.events, in the arena; data NULL: no memory. */
+struct semel_text semel_event_default_topic(struct semel_text aggregate_type,
+					    struct semel_arena *arena);
+
 /* Is this delivery what the contract asks for? CONTRACT: no id, names missing or such that a store
  * cannot keep them, headers that are no JSON object, or a payload that claims to be JSON and is
  * not.

@@ -142,7 +142,7 @@ static semel_status note_member(struct reading *reading, struct semel_text name_
 		reading->values[i] = value;
 		return SEMEL_OK;
 	}
-	const char *nearest = semel_text_nearest(semel_text_string(name), names, MEMBER_COUNT);
+	const char *nearest = semel_text_nearest(semel_text_shown(name), names, MEMBER_COUNT);
 	return semel_error_set(reading->error, SEMEL_INVALID, "unknown member \"%s\"%s%s%s",
 			       semel_text_shown(name), nearest ? ": did you mean \"" : "",
 			       nearest ? nearest : "", nearest ? "\"?" : "");

@@ -268,7 +268,7 @@ static uint32_t number_of(struct semel_text value)
 {
 	char text[16];
 	long long number = 0;
-	if (value.length >= sizeof(text))
+	if (value.length >= sizeof(text) || semel_text_has_nul(value))
 		return 0;
 	memcpy(text, value.data, value.length);
 	text[value.length] = '\0';
@@ -300,7 +300,7 @@ static void take_time(struct semel_wire_reading *reading, struct semel_text valu
 {
 	char text[64];
 	int64_t time_ms;
-	if (value.length >= sizeof(text))
+	if (value.length >= sizeof(text) || semel_text_has_nul(value))
 		return;
 	memcpy(text, value.data, value.length);
 	text[value.length] = '\0';

@@ -66,15 +66,16 @@ semel_status semel_stuck_is_gone(const struct semel_stuck *stuck, struct semel_t
 				 bool *gone_out, semel_error *error)
 {
 	struct semel_broker *broker = stuck->broker;
+	const char *wanted = semel_text_to_string(id);
 	bool waiting = false;
 	semel_status status = SEMEL_OK;
 
 	*gone_out = false;
-	if (!broker || !id.data || (broker->driver->in_hand && stuck->in_hand > 0))
+	if (!broker || !wanted || (broker->driver->in_hand && stuck->in_hand > 0))
 		return SEMEL_OK;
 	for (int i = 0; i < 2 && status == SEMEL_OK && !waiting; i++)
-		status = broker->driver->find(broker, stuck->scope, stuck->topics,
-					      semel_text_string(id), &waiting, error);
+		status = broker->driver->find(broker, stuck->scope, stuck->topics, wanted, &waiting,
+					      error);
 	*gone_out = status == SEMEL_OK && !waiting;
 	return status;
 }

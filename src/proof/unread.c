@@ -97,7 +97,7 @@ static semel_status judge_topic(const struct search *search, const struct semel_
 	if (status != SEMEL_OK || claimed)
 		return status;
 	const char *nearest =
-		semel_text_nearest(semel_text_string(topic), search->names, search->name_count);
+		semel_text_nearest(semel_text_shown(topic), search->names, search->name_count);
 	report->unread[report->unread_count++] = (struct semel_verify_topic){
 		.topic = semel_arena_text(search->arena, topic.data, topic.length),
 		.nearest = semel_text_of(nearest),

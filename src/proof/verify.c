@@ -232,10 +232,11 @@ static semel_status ask_broker(const struct examination *at, struct semel_text i
 {
 	struct semel_broker *broker = at->of->broker;
 	*waiting_out = false;
-	if (!broker || at->guess_topics)
+	const char *wanted = semel_text_to_string(id); /* NULL: none is sent, so none waits */
+	if (!broker || at->guess_topics || !wanted)
 		return SEMEL_OK;
 	return broker->driver->find(broker, semel_text_string(at->scope->scope), at->topics.names,
-				    semel_text_string(id), waiting_out, error);
+				    wanted, waiting_out, error);
 }
 
 /* ---- what the broker has --------------------------------------------------------------------- */

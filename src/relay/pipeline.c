@@ -167,6 +167,8 @@ static semel_status publish(struct semel_pipeline *pipeline, struct semel_load *
 		semel_uuid_make(pipeline->env, id);
 		row->event.id = semel_arena_text(load->arena, id, strlen(id));
 	}
+	if ((*answer_out = semel_event_check_names(&row->event, error)) != SEMEL_OK)
+		return SEMEL_OK;
 	while ((*answer_out = broker->driver->publish(broker, &row->event, &flight->passage, flight,
 						      error)) == SEMEL_FULL) {
 		semel_status status = make_room(pipeline, error);

@@ -176,10 +176,12 @@ static semel_status release(struct repair *repair, const struct step *step,
 static semel_status find_event(struct repair *repair, struct semel_text id,
 			       struct semel_event *event_out, bool *found_out, semel_error *error)
 {
-	const struct semel_outbox_filter filter = { .id = semel_text_string(id) };
+	const struct semel_outbox_filter filter = { .id = semel_text_to_string(id) };
 	semel_status status = SEMEL_OK;
 
 	*found_out = false;
+	if (!filter.id)
+		return SEMEL_OK;
 	for (size_t i = 0; i < repair->plan->store_count && status == SEMEL_OK; i++) {
 		semel_store *store = repair->plan->stores[i];
 		struct semel_outbox_row row = { .seq = 0 };

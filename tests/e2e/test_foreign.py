@@ -243,6 +243,29 @@ def test_a_business_key_that_no_store_can_keep_is_a_dead_letter(shop, channel):
     assert shop.ok("dlq", "count").strip() == "2"
 
 
+def test_zero_bytes_in_a_foreign_message_end_in_a_dead_letter_and_not_in_a_loop(shop, channel):
+    """PostgreSQL keeps none in a text: neither in the letter, nor where the handler casts to jsonb."""
+    shop.sql("ALTER TABLE invoice ALTER COLUMN payload TYPE jsonb USING payload::jsonb")
+    odd = {send(channel, b'{"a": "\\u0000"}', routing_key="1"): "",
+           send(channel, routing_key="2", headers={"x": "a\x00b", "semel-previous": "p\x00q"}, type="refused.v1"): "",
+           send(channel, routing_key="3", headers={"x\x00y": "a"}): "headers",
+           send(channel, routing_key="4\x00x"): "zero byte",
+           send(channel, b"\x00", content_type="text/plain", routing_key="5"): ""}
+    good = send(channel, routing_key="6", headers={"x": "a\x00b", "traceparent": "00\x00", "correlationId": "c\x00d"})
+    handler = INVOICE.replace(":payload)", "CASE WHEN :type = 'refused.v1' THEN '{' ELSE :payload END::jsonb)")
+    shop.ok(*[handler if word == INVOICE else word for word in CONSUME], "--attempts", "2")
+    assert [row[0] for row in invoices(shop)] == [good]
+    letters = {letter["originalEventId"]: letter for letter in shop.json("dlq", "list")}
+    assert letters.keys() == odd.keys()
+    assert all(told in letters[event_id]["failureReason"] for event_id, told in odd.items())
+    for letter in letters.values():
+        shop.ok("dlq", "show", letter["dlqEntryId"])
+        done = shop.run("dlq", "replay", letter["dlqEntryId"])
+        assert done.returncode == (65 if "headers" in letter["failureReason"] else 0), done.stderr
+    shop.ok(*[handler if word == INVOICE else word for word in CONSUME], "--attempts", "2")
+    assert len(shop.json("dlq", "list", "--status", "pending")) == len(odd) - 1  # all but the one whose routing key was replaced
+
+
 def test_a_foreign_message_that_claims_to_be_text_is_taken_as_it_is(shop, channel):
     send(channel, b"no JSON at all", content_type="text/plain")
     shop.ok(*CONSUME)

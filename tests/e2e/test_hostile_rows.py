@@ -47,3 +47,39 @@ def test_an_odd_row_goes_its_way_and_the_others_theirs(shop, odd):
     assert waiting == 0
     assert shop.sql("SELECT count(*) FROM semel_outbox WHERE status = 'FAILED'") == shop.sql(
         "SELECT count(*) FROM semel_dead_letter WHERE scope = 'relay' AND status = 'PENDING'")
+
+
+NAMES = {"id": "id-1\x00x", "aggregate_type": "order\x00x", "aggregate_id": "a2\x00x", "event_type": "order.created.v1\x00x",
+         "topic": "order.events\x00x", "routing_key": "order.created.v1\x00x", "content_type": "application/json\x00x",
+         "headers": '{"ce_id\\u0000x": "good", "cloudEvents_id\\u0000x": "good"}'}
+
+
+def test_a_name_with_a_zero_byte_is_a_dead_letter_and_is_not_taken_for_another_name(shop):
+    """As a C string it would end there: an event for order.events, with another id or type than its own."""
+    written = 0
+    for number, (column, value) in enumerate(NAMES.items(), start=1):
+        try:
+            write(shop, number, **{"payload": '{"word": "cut"}', column: value})
+            written += 1
+        except REFUSED:
+            pass  # PostgreSQL keeps no such text, but for the headers
+    assert written > 0
+    publish(shop, "good", "2")
+    relay(shop)
+    consume(shop)
+    assert words(shop) == ["good"]
+    letters = shop.json("dlq", "list", "--scope", "relay")
+    assert len(letters) == written
+    assert all("zero byte" in letter["failureReason"] for letter in letters), letters
+    for letter in letters:
+        shop.ok("dlq", "replay", letter["dlqEntryId"])
+    relay(shop)
+    again = shop.json("dlq", "list", "--scope", "relay", "--status", "pending")
+    assert len(again) == written and all("zero byte" in letter["failureReason"] for letter in again)
+    for letter in again:
+        shop.ok("dlq", "discard", letter["dlqEntryId"], "--reason", "written by mistake")
+    assert shop.run("verify").returncode in (0, 1)
+    publish(shop, "better", "2")
+    relay(shop)
+    consume(shop)
+    assert words(shop) == ["good", "better"]

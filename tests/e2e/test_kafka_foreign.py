@@ -180,6 +180,7 @@ UNFIT = {
     "long id": ({"event_id": LONG}, "id is 6000 bytes long"),
     "type not UTF-8": ({"ce_type": b"\xff"}, "type is not valid UTF-8"),
     "aggregate not UTF-8": ({"semel-aggregate-id": b"\xff\xfe"}, "aggregate id is not valid UTF-8"),
+    "aggregate with a zero byte": ({"semel-aggregate-id": b"a\x00b"}, "aggregate id has a zero byte"),
     "long key": ({"key": LONG}, "aggregate id is 6000 bytes long"),
     "long aggregate type": ({"semel-aggregate-type": LONG}, "aggregate type is 6000 bytes long"),
     "content type not UTF-8": ({"content-type": b"text/\xff"}, "content type is not valid UTF-8"),
@@ -200,6 +201,19 @@ def test_a_foreign_record_with_a_name_that_no_store_can_keep_is_a_dead_letter(sh
     shop.ok("dlq", "replay", letter["dlqEntryId"])  # under the name that it has in the list
     shop.ok(*CONSUME)
     assert [row[0] for row in invoices(shop)] == [good, letter["originalEventId"]]
+
+
+def test_zero_bytes_in_a_payload_and_a_header_are_kept_in_a_dead_letter_and_replayed(shop, topic):
+    """Whatever the store keeps no zero byte in: the letter has it as it came."""
+    event_id = send(shop, value=b'{"a": "\\u0000"}', x=b"a\x00b")
+    refuse = ("consume", "--scope", "billing", "--topic", TOPIC, "--exec", "exit 1", "--attempts", "1", "--drain")
+    shop.ok(*refuse)
+    shop.ok(*refuse)
+    (letter,) = shop.json("dlq", "list")
+    assert letter["eventRecord"]["payload"] == {"a": "\x00"} and letter["eventRecord"]["headers"]["x"] == "a\x00b"
+    shop.ok("dlq", "replay", letter["dlqEntryId"])
+    shop.ok(*CONSUME)
+    assert invoices(shop) == [(event_id, "ord-1", '{"a": "\\u0000"}')]
 
 
 def test_a_tombstone_with_an_id_is_an_event_without_a_payload(shop, topic):

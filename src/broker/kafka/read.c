@@ -26,7 +26,7 @@ int64_t semel_kafka_due_of(const struct semel_kafka *kafka, const rd_kafka_messa
 	struct semel_text text = semel_kafka_header(kafka, message, "semel-due");
 	char digits[24];
 	long long due_ms = 0;
-	if (!text.data || text.length >= sizeof(digits))
+	if (!text.data || text.length >= sizeof(digits) || semel_text_has_nul(text))
 		return 0;
 	memcpy(digits, text.data, text.length);
 	digits[text.length] = '\0';

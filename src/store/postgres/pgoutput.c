@@ -275,18 +275,6 @@ static bool take_values(const struct semel_pgoutput *stream, struct bytes *bytes
 	return !bytes->broken && count == stream->column_count;
 }
 
-/* <aggregate_type>.events */
-static struct semel_text default_topic(struct semel_text type, struct semel_arena *arena)
-{
-	static const struct semel_text suffix = SEMEL_TEXT_CONST(".events");
-	char *topic = semel_arena_alloc(arena, type.length + suffix.length + 1);
-	if (topic == NULL)
-		return (struct semel_text){ NULL, 0 };
-	memcpy(topic, type.data, type.length);
-	memcpy(topic + type.length, suffix.data, suffix.length + 1);
-	return semel_text_from(topic, type.length + suffix.length);
-}
-
 static bool fill_row(struct value values[COLUMNS], struct semel_arena *arena,
 		     struct semel_outbox_row *row)
 {
@@ -315,7 +303,7 @@ static bool fill_row(struct value values[COLUMNS], struct semel_arena *arena,
 	    event->payload.data == NULL)
 		return false;
 	if (event->topic.data == NULL)
-		event->topic = default_topic(event->aggregate_type, arena);
+		event->topic = semel_event_default_topic(event->aggregate_type, arena);
 	return event->topic.data != NULL;
 }
 

@@ -65,9 +65,9 @@ semel_status semel_pg_trace(semel_store *store, const char *event_id, struct sem
 	for (int row = 0; row < semel_pg_rows(result); row++) {
 		struct semel_fact fact = {
 			.time_ms = semel_pg_int(result, row, 0),
-			.what = semel_text_string(semel_pg_text(result, row, 1, arena)),
-			.scope = semel_text_string(semel_pg_text(result, row, 2, arena)),
-			.detail = semel_text_string(semel_pg_text(result, row, 3, arena)),
+			.what = semel_text_shown(semel_pg_text(result, row, 1, arena)),
+			.scope = semel_text_shown(semel_pg_text(result, row, 2, arena)),
+			.detail = semel_text_shown(semel_pg_text(result, row, 3, arena)),
 		};
 		seen(&fact, user);
 	}

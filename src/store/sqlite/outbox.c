@@ -173,8 +173,7 @@ static semel_status read_row(sqlite3_stmt *statement, struct semel_arena *arena,
 	event->payload = semel_sqlite_text(statement, PAYLOAD, arena);
 	event->time_ms = semel_sqlite_time(statement, CREATED_AT);
 	if (event->topic.data == NULL && event->aggregate_type.data != NULL)
-		event->topic = semel_text_of(semel_arena_printf(
-			arena, "%s.events", semel_text_string(event->aggregate_type)));
+		event->topic = semel_event_default_topic(event->aggregate_type, arena);
 	if (event->routing_key.data == NULL)
 		event->routing_key = event->type;
 	row->attempts = (uint32_t)sqlite3_column_int64(statement, ATTEMPTS);

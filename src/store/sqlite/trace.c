@@ -67,9 +67,9 @@ semel_status semel_sqlite_trace(semel_store *store, const char *event_id, struct
 			continue;
 		struct semel_fact fact = {
 			.time_ms = semel_sqlite_time(statement, 0),
-			.what = semel_text_string(semel_sqlite_text(statement, 1, arena)),
-			.scope = semel_text_string(semel_sqlite_text(statement, 2, arena)),
-			.detail = semel_text_string(semel_sqlite_text(statement, 3, arena)),
+			.what = semel_text_shown(semel_sqlite_text(statement, 1, arena)),
+			.scope = semel_text_shown(semel_sqlite_text(statement, 2, arena)),
+			.detail = semel_text_shown(semel_sqlite_text(statement, 3, arena)),
 		};
 		any = true;
 		seen(&fact, user);

@@ -189,6 +189,21 @@ static void the_own_property_wins_over_the_attribute(void **state)
 	assert_int_equal(reading.passage.attempt, 0);
 }
 
+static void a_number_or_a_time_with_a_zero_byte_is_none(void **state)
+{
+	(void)state;
+	struct semel_wire_reading reading;
+	semel_wire_read_begin(&reading, &semel_wire_amqp, arena, &headers);
+	semel_wire_read_field(&reading, SEMEL_TEXT("semel-attempt"), SEMEL_TEXT("3\0x"));
+	semel_wire_read_field(&reading, SEMEL_TEXT("semel-replay"), SEMEL_TEXT("1\0"));
+	semel_wire_read_field(&reading, SEMEL_TEXT("cloudEvents_time"),
+			      SEMEL_TEXT("2026-11-15T12:00:00Z\0x"));
+	assert_true(semel_wire_read_end(&reading));
+	assert_int_equal(reading.passage.attempt, 0);
+	assert_int_equal(reading.passage.replay, 0);
+	assert_int_equal(reading.event.time_ms, 0);
+}
+
 static void a_time_that_no_store_can_keep_is_none(void **state)
 {
 	(void)state;
@@ -284,6 +299,7 @@ int main(void)
 		TEST(headers_that_rabbitmq_obeys_or_writes_are_not_an_events),
 		TEST(a_foreign_message_is_understood_by_its_routing_key),
 		TEST(the_own_property_wins_over_the_attribute),
+		TEST(a_number_or_a_time_with_a_zero_byte_is_none),
 		TEST(a_time_that_no_store_can_keep_is_none),
 		TEST(names_with_a_meaning_of_their_own_are_no_headers),
 		TEST(attributes_that_are_not_understood_travel_untouched),
