@@ -259,28 +259,62 @@ semel_status semel_sqlite_lock_open(const char *database_path, const char *suffi
 	return SEMEL_OK;
 }
 
-pid_t semel_flock_holder(int fd)
+/* ---- who holds a lock ------------------------------------------------------------------------ */
+
+/* Where SQLite locks: the write lock of a log in -shm, that of a rollback journal in the file. */
+#define LOG_WRITE_BYTE UINT64_C(120)
+#define RESERVED_BYTE  UINT64_C(0x40000001)
+
+/* "1: POSIX  ADVISORY  WRITE 4711 fe:01:1234 120 120"; one who waits has an arrow before the kind.
+ * The end may be "EOF". */
+static bool line_is_of(const char *line, const char *kind, const struct stat *file, uint64_t byte,
+		       pid_t *holder_out)
 {
-	struct stat file;
+	unsigned major_number = 0, minor_number = 0;
+	uint64_t inode = 0, first = 0;
+	char found[16], mode[16], end[32];
+	int pid = 0;
+	if (sscanf(line, "%*s %15s %*s %15s %d %x:%x:%" SCNu64 " %" SCNu64 " %31s", found, mode,
+		   &pid, &major_number, &minor_number, &inode, &first, end) != 8)
+		return false;
+	*holder_out = pid;
+	return strcmp(found, kind) == 0 && strcmp(mode, "WRITE") == 0 && pid > 0 &&
+	       inode == file->st_ino && makedev(major_number, minor_number) == file->st_dev &&
+	       first <= byte && (strcmp(end, "EOF") == 0 || strtoull(end, NULL, 10) >= byte);
+}
+
+static pid_t find_holder(const char *kind, const struct stat *file, uint64_t byte)
+{
 	char line[256];
 	pid_t holder = 0;
+	bool known = false;
 	FILE *locks = fopen("/proc/locks", "re");
 	if (locks == NULL)
 		return 0;
-	if (fstat(fd, &file) != 0)
-		goto close_locks;
-	while (holder == 0 && fgets(line, sizeof(line), locks) != NULL) {
-		unsigned major_number = 0, minor_number = 0;
-		uint64_t inode = 0;
-		int pid = 0;
-		if (sscanf(line, "%*s FLOCK %*s %*s %d %x:%x:%" SCNu64, &pid, &major_number,
-			   &minor_number, &inode) == 4 &&
-		    inode == file.st_ino && makedev(major_number, minor_number) == file.st_dev)
-			holder = pid;
-	}
-close_locks:
+	while (!known && fgets(line, sizeof(line), locks) != NULL)
+		known = line_is_of(line, kind, file, byte, &holder);
 	fclose(locks);
-	return holder;
+	return known ? holder : 0;
+}
+
+pid_t semel_flock_holder(int fd)
+{
+	struct stat file;
+	return fstat(fd, &file) == 0 ? find_holder("FLOCK", &file, 0) : 0;
+}
+
+void semel_sqlite_writer_show(const char *path, char out[SEMEL_WRITER_SIZE])
+{
+	char name[PATH_MAX + 16];
+	struct stat file;
+	snprintf(name, sizeof(name), "%s-shm", path);
+	pid_t writer = stat(name, &file) == 0 ? find_holder("POSIX", &file, LOG_WRITE_BYTE) : 0;
+	if (writer == 0 && stat(path, &file) == 0)
+		writer = find_holder("POSIX", &file, RESERVED_BYTE);
+	if (writer > 0)
+		snprintf(out, SEMEL_WRITER_SIZE, "process %d", (int)writer);
+	else
+		snprintf(out, SEMEL_WRITER_SIZE, "another process");
 }
 
 /* ---- doctor ---------------------------------------------------------------------------------- */

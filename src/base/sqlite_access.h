@@ -41,6 +41,9 @@ semel_status semel_sqlite_lock_open(const char *database_path, const char *suffi
 				    semel_error *error);
 /* The process that holds flock on this file; 0 when nobody does, or it cannot be known. */
 pid_t semel_flock_holder(int fd);
+/* "process 4711", who holds SQLite's write lock on this database; or "another process". */
+#define SEMEL_WRITER_SIZE 32
+void semel_sqlite_writer_show(const char *path, char out[SEMEL_WRITER_SIZE]);
 
 /* What doctor says of the modes of the files and of their folder. mode: what the URL asks for. */
 void semel_sqlite_files_examine(const char *path, mode_t mode, enum semel_check check,

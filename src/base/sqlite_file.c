@@ -78,10 +78,12 @@ static semel_status error_busy(sqlite3 *db, const char *what, semel_error *error
 	int64_t waited_ms = 0;
 	if (semel_sqlite_int(db, "PRAGMA busy_timeout", 0, &waited_ms, NULL) != SEMEL_OK)
 		waited_ms = 0;
+	char writer[SEMEL_WRITER_SIZE];
+	semel_sqlite_writer_show(file_of(db), writer);
 	return semel_error_set(error, SEMEL_BUSY,
-			       "cannot %s: another process holds the lock on %s, waited %lld ms "
+			       "cannot %s: %s holds the lock on %s, waited %lld ms "
 			       "(end its transaction, or wait longer with ?busy-timeout=MS)",
-			       what, file_of(db), (long long)waited_ms);
+			       what, writer, file_of(db), (long long)waited_ms);
 }
 
 static semel_status error_snapshot(const char *what, semel_error *error)

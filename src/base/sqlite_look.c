@@ -55,10 +55,12 @@ void semel_sqlite_look(sqlite3 *db, const struct semel_url *url,
 		semel_examination_fine(examination, checks->rights, "the file can be written");
 		look_at_log(path, checks->lock, examination);
 	} else if (primary == SQLITE_BUSY || primary == SQLITE_LOCKED) {
+		char writer[SEMEL_WRITER_SIZE];
+		semel_sqlite_writer_show(path, writer);
 		snprintf(text, sizeof text,
-			 "%.300s: somebody holds the write lock for more than "
+			 "%.300s: %s holds the write lock for more than "
 			 "%d ms",
-			 path, LOCK_MS);
+			 path, writer, LOCK_MS);
 		semel_examination_tell(examination, checks->lock, SEMEL_GRAVITY_PROBLEM, text,
 				       "end the transaction that is open (fuser shows who has the "
 				       "file open)");

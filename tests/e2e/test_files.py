@@ -267,3 +267,26 @@ def test_a_process_that_keeps_the_lock_file_is_named_and_costs_one_wait_in_a_whi
             assert bare.stop(relay) == 0
         lines = [line for line in log.read_text().splitlines() if "held for long" in line]
         assert len(lines) == 1 and f"process {os.getpid()} " in lines[0], log.read_text()
+
+
+@pytest.mark.parametrize("journal", ["WAL", "DELETE"])
+def test_a_process_that_keeps_the_write_lock_is_named(bare, journal):
+    for path, scheme in ((bare.store, "sqlite"), (bare.broker, "local")):
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute(f"PRAGMA journal_mode={journal}")
+        if scheme == "sqlite":
+            bare.ok("init")
+            bare.publish()
+        else:
+            bare.ok("relay", "--drain", "--timeout", "60s")
+            bare.publish()
+        connection.execute("BEGIN IMMEDIATE")
+        words = ("publish", "--type", "x", "--aggregate", "order:1") if scheme == "sqlite" else ("relay", "--drain", "--timeout", "1s")
+        env = {f"SEMEL_{'STORE' if scheme == 'sqlite' else 'BROKER'}": f"{scheme}:{path}?busy-timeout=200"}
+        done = bare.run(*words, env=env)
+        assert done.returncode == 75 and f"process {os.getpid()} holds the lock on " in done.stderr, done.stderr
+        check = "store-transactions" if scheme == "sqlite" else "broker-alarm"
+        (found,) = findings(bare, check)
+        assert found["gravity"] == "problem" and f"process {os.getpid()} holds" in found["text"]
+        connection.execute("ROLLBACK")
+        connection.close()

@@ -3,6 +3,7 @@
 #include "broker/local/sql.h"
 
 #include "base/error.h"
+#include "base/sqlite_access.h"
 #include "broker/local/local.h"
 
 #include <assert.h>
@@ -168,13 +169,15 @@ static const struct statement statements[SEMEL_LOCAL_SQL_COUNT] = {
 static semel_status failed(struct semel_local *local, enum semel_local_sql which, int code,
 			   semel_error *error)
 {
-	if ((code & 0xff) == SQLITE_BUSY)
+	char writer[SEMEL_WRITER_SIZE];
+	if ((code & 0xff) == SQLITE_BUSY) {
+		semel_sqlite_writer_show(local->path, writer);
 		return semel_error_set(error, SEMEL_BUSY,
-				       "cannot %s: another process holds the lock on %s, waited "
-				       "%lld ms (end its transaction, or wait longer with "
-				       "?busy-timeout=MS)",
-				       statements[which].what, local->path,
+				       "cannot %s: %s holds the lock on %s, waited %lld ms (end "
+				       "its transaction, or wait longer with ?busy-timeout=MS)",
+				       statements[which].what, writer, local->path,
 				       (long long)local->settings.busy_timeout_ms);
+	}
 	return semel_sqlite_error(local->db, code, statements[which].what, error);
 }
 
