@@ -171,7 +171,9 @@ static void serve(const struct semel_http_request *request, struct semel_http_an
 		status = route->serve(&visit, &error);
 	}
 	if (status != SEMEL_OK)
-		semel_answer_failure(answer, status, &error);
+		semel_answer_failure(
+			answer, status,
+			semel_redaction_error(visit.desk->redaction, status, error.text));
 	semel_visit_end(&visit, semel_status_class(status) != SEMEL_CLASS_OUTAGE);
 	semel_arena_free(visit.arena);
 	log_change(request, answer->status);

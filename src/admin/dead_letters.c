@@ -254,7 +254,8 @@ static semel_status act_on_all(struct semel_visit *visit, const char *what, acti
 		semel_buffer_printf(body,
 				    "%s{\"dlqEntryId\":\"%s\",\"reason\":", failed++ ? "," : "",
 				    chosen.ids[i]);
-		semel_buffer_json(body, semel_text_of(said.text));
+		semel_buffer_json(body, semel_text_of(semel_redaction_error(visit->desk->redaction,
+									    answer, said.text)));
 		semel_buffer_string(body, "}");
 	}
 	semel_buffer_printf(body, "],\"preview\":%s,\"chosen\":%u,\"done\":%u}\n",

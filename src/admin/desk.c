@@ -119,10 +119,9 @@ static unsigned http_status(semel_status status)
 	}
 }
 
-void semel_answer_failure(struct semel_http_answer *answer, semel_status status,
-			  const semel_error *error)
+void semel_answer_failure(struct semel_http_answer *answer, semel_status status, const char *detail)
 {
-	semel_answer_problem(answer, http_status(status), semel_status_name(status), error->text);
+	semel_answer_problem(answer, http_status(status), semel_status_name(status), detail);
 }
 
 void semel_buffer_time(struct semel_buffer *buffer, int64_t time_ms)

@@ -65,7 +65,7 @@ void semel_answer_problem(struct semel_http_answer *answer, unsigned status, con
 			  const char *detail);
 /* The problem that a failed call is. */
 void semel_answer_failure(struct semel_http_answer *answer, semel_status status,
-			  const semel_error *error);
+			  const char *detail);
 /* "…" or null. */
 void semel_buffer_time(struct semel_buffer *buffer, int64_t time_ms);
 /* A number of the query within bounds. INVALID when it is none; the fallback when it is absent. */

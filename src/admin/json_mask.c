@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "base/json.h"
+#include "event/event.h"
 
 #include <stdint.h>
 #include <stdlib.h>

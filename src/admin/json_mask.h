@@ -11,7 +11,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define SEMEL_HIDDEN         "[hidden]"
 #define SEMEL_MASK_STEPS_MAX 16
 #define SEMEL_MASK_PATHS_MAX 64
 #define SEMEL_MASK_PATH_SIZE 256

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "admin/replays.h"
 
+#include "admin/redact.h"
 #include "admin/routes.h"
 #include "base/error.h"
 
@@ -159,7 +160,9 @@ static void job_json(const struct job *job, struct semel_buffer *body)
 	semel_buffer_string(body, ",\"ended\":");
 	semel_buffer_time(body, job->ended_at_ms);
 	semel_buffer_string(body, ",\"error\":");
-	semel_buffer_json_or_null(body, semel_text_of(job->trouble[0] ? job->trouble : NULL));
+	const char *trouble = job->trouble[0] ? job->trouble : NULL;
+	semel_buffer_json_or_null(body, semel_text_of(semel_redaction_error(job->desk->redaction,
+									    job->status, trouble)));
 	semel_buffer_string(body, "}");
 }
 

@@ -101,7 +101,7 @@ static void tell_outbox(struct semel_visit *visit, struct semel_buffer *text)
 		(void)visit->store->driver->dead_count(visit->store, NULL, &pending, NULL);
 	}
 	semel_buffer_string(text, "\"outbox\":");
-	semel_outbox_to_json(&counts, text);
+	semel_outbox_to_json(visit->desk, &counts, text);
 	semel_buffer_printf(text, ",\"pending\":%" PRIu64 ",\"ageSeconds\":%" PRId64 ",", pending,
 			    counts.oldest_ms > 0 ? (now_ms - counts.oldest_ms) / 1000 : 0);
 }

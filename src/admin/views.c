@@ -2,6 +2,7 @@
 /* What waits where: the outbox, the subscriptions, and the life of one event. */
 #include "admin/views.h"
 
+#include "admin/redact.h"
 #include "admin/routes.h"
 #include "base/error.h"
 #include "observe/metrics.h"
@@ -12,8 +13,11 @@
 
 #include <inttypes.h>
 
-void semel_outbox_to_json(const struct semel_outbox_counts *counts, struct semel_buffer *text)
+void semel_outbox_to_json(const struct semel_desk *desk, const struct semel_outbox_counts *counts,
+			  struct semel_buffer *text)
 {
+	const char *said = counts->last_error[0] ? counts->last_error : NULL;
+
 	semel_buffer_printf(text,
 			    "{\"waiting\":%" PRIu64 ",\"retrying\":%" PRIu64 ",\"parked\":%" PRIu64
 			    ",\"blocked\":%" PRIu64 ",\"failed\":%" PRIu64 ",\"oldest\":",
@@ -24,7 +28,7 @@ void semel_outbox_to_json(const struct semel_outbox_counts *counts, struct semel
 	semel_buffer_time(text, counts->next_due_ms);
 	semel_buffer_string(text, ",\"lastError\":");
 	semel_buffer_json_or_null(text,
-				  semel_text_of(counts->last_error[0] ? counts->last_error : NULL));
+				  semel_text_of(semel_redaction_words(desk->redaction, said)));
 	semel_buffer_string(text, "}");
 }
 
@@ -36,7 +40,7 @@ semel_status semel_serve_outbox(struct semel_visit *visit, semel_error *error)
 	if (status == SEMEL_OK)
 		status = visit->store->driver->outbox_counts(
 			visit->store, semel_now_ms(visit->desk->env), &counts, error);
-	semel_outbox_to_json(&counts, semel_visit_body(visit));
+	semel_outbox_to_json(visit->desk, &counts, semel_visit_body(visit));
 	semel_buffer_string(semel_visit_body(visit), "\n");
 	return status;
 }
@@ -101,6 +105,8 @@ bool semel_subscription_to_json(struct semel_visit *visit, struct semel_broker *
 	uint64_t dead = 0;
 	(void)semel_consumers_read(visit->store, row->scope, semel_now_ms(visit->desk->env),
 				   &consumers, NULL);
+	if (visit->desk->redaction)
+		semel_consumers_hide_words(&consumers);
 	bool reached = driver->hold_counts(visit->store, row->scope, &held, NULL) == SEMEL_OK &&
 		       driver->dead_count(visit->store, semel_text_string(row->scope), &dead,
 					  NULL) == SEMEL_OK;
@@ -164,7 +170,8 @@ semel_status semel_serve_trace(struct semel_visit *visit, semel_error *error)
 	struct semel_trace_plan plan = { .stores = &visit->store,
 					 .store_count = 1,
 					 .broker_url = visit->desk->options.broker,
-					 .env = visit->desk->env };
+					 .env = visit->desk->env,
+					 .hides_words = visit->desk->redaction != NULL };
 	status = semel_trace_run(&plan, visit->id, visit->arena, &life, error);
 	if (status == SEMEL_OK)
 		semel_life_to_json(&life, visit->id, semel_visit_body(visit));
@@ -201,7 +208,19 @@ semel_status semel_serve_resume(struct semel_visit *visit, semel_error *error)
 	return set_paused(visit, false, error);
 }
 
-static void audit_json(struct semel_buffer *body, const struct semel_audit_row *row)
+/* Why a person has discarded an event is said of that event; its dead letter shows it, if it may.
+ */
+static struct semel_text shown_detail(const struct semel_redaction *redaction,
+				      const struct semel_audit_row *row)
+{
+	bool hides =
+		redaction && row->detail.length > 0 && semel_text_starts_with(row->what, "discard");
+
+	return hides ? SEMEL_TEXT(SEMEL_HIDDEN) : row->detail;
+}
+
+static void audit_json(const struct semel_redaction *redaction, const struct semel_audit_row *row,
+		       struct semel_buffer *body)
 {
 	semel_buffer_string(body, "{\"at\":");
 	semel_buffer_time(body, row->at_ms);
@@ -210,7 +229,7 @@ static void audit_json(struct semel_buffer *body, const struct semel_audit_row *
 	text_member(body, "what", row->what);
 	text_member(body, "target", row->target);
 	semel_buffer_string(body, "\"detail\":");
-	semel_buffer_json_or_null(body, row->detail);
+	semel_buffer_json_or_null(body, shown_detail(redaction, row));
 	semel_buffer_string(body, "}");
 }
 
@@ -234,7 +253,7 @@ semel_status semel_serve_audit(struct semel_visit *visit, semel_error *error)
 	semel_buffer_string(semel_visit_body(visit), "[");
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
 		semel_buffer_string(semel_visit_body(visit), i ? ",\n " : "");
-		audit_json(semel_visit_body(visit), &rows[i]);
+		audit_json(visit->desk->redaction, &rows[i], semel_visit_body(visit));
 	}
 	semel_buffer_string(semel_visit_body(visit), "]\n");
 	return status;

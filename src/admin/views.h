@@ -5,7 +5,8 @@
 
 #include "admin/desk.h"
 
-void semel_outbox_to_json(const struct semel_outbox_counts *counts, struct semel_buffer *text);
+void semel_outbox_to_json(const struct semel_desk *desk, const struct semel_outbox_counts *counts,
+			  struct semel_buffer *text);
 /* False: store or broker did not answer, and what they would have said is null or zero. broker may
  * be NULL. */
 bool semel_subscription_to_json(struct semel_visit *visit, struct semel_broker *broker,

@@ -31,8 +31,11 @@ static void life_text(const struct semel_life *life, struct semel_buffer *buffer
 		semel_time_format(fact->time_ms, time);
 		semel_buffer_printf(buffer, "%s  %-*s  %-13s  ", time, width,
 				    fact->scope ? fact->scope : "-", fact->what);
-		for (const char *c = fact->detail ? fact->detail : ""; *c; c++)
-			semel_buffer_append(buffer, (unsigned char)*c < 0x20 ? " " : c, 1);
+		size_t from = buffer->length;
+		semel_fact_tell(fact, buffer);
+		for (size_t at = from; at < buffer->length; at++)
+			if ((unsigned char)buffer->data[at] < 0x20)
+				buffer->data[at] = ' ';
 		while (buffer->length > 0 && buffer->data[buffer->length - 1] == ' ')
 			buffer->data[--buffer->length] = '\0';
 		semel_buffer_string(buffer, "\n");

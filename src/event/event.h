@@ -25,6 +25,9 @@ struct semel_event {
 	int64_t time_ms;
 };
 
+/* Stands where something of an event is not shown. */
+#define SEMEL_HIDDEN "[hidden]"
+
 /* An event in a log, by which a reader knows the log again. offset -1: none is known. */
 struct semel_anchor {
 	int64_t offset;

@@ -46,6 +46,12 @@ semel_status semel_consumers_read(semel_store *store, struct semel_text scope, i
 	return store->driver->presence_each(store, scope, consumer_seen, &count, error);
 }
 
+void semel_consumers_hide_words(struct semel_consumers *consumers)
+{
+	if (consumers->breaker > 0 && consumers->reason[0])
+		snprintf(consumers->reason, sizeof consumers->reason, "%s", SEMEL_HIDDEN);
+}
+
 /* "09:53" of today; the date too, if it was another day. */
 static void put_since(struct semel_buffer *text, int64_t since_ms, int64_t now_ms)
 {

@@ -38,7 +38,8 @@ static bool is_known(const struct semel_life *life, const struct semel_fact *fac
 		const struct semel_fact *known = &life->facts[i];
 		if (known->time_ms == fact->time_ms && strcmp(known->what, fact->what) == 0 &&
 		    semel_text_equal(semel_text_of(known->scope), semel_text_of(fact->scope)) &&
-		    semel_text_equal(semel_text_of(known->detail), semel_text_of(fact->detail)))
+		    semel_text_equal(semel_text_of(known->detail), semel_text_of(fact->detail)) &&
+		    semel_text_equal(semel_text_of(known->said), semel_text_of(fact->said)))
 			return true;
 	}
 	return false;
@@ -195,7 +196,8 @@ static semel_status judge(const struct semel_trace_plan *plan, const char *event
 					       .life = collection->life,
 					       .broker = reached == SEMEL_OK ? broker : NULL,
 					       .env = plan->env,
-					       .arena = collection->arena };
+					       .arena = collection->arena,
+					       .hides_words = plan->hides_words };
 	judge_unpublished(collection);
 	for (size_t i = 0; i < plan->store_count && status == SEMEL_OK; i++) {
 		if (broker)
@@ -225,6 +227,9 @@ semel_status semel_trace_run(const struct semel_trace_plan *plan, const char *ev
 		return status;
 	if (collection.failed)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory to trace");
+	for (size_t i = 0; i < life_out->count && plan->hides_words; i++)
+		if (life_out->facts[i].said && life_out->facts[i].said[0])
+			life_out->facts[i].said = SEMEL_HIDDEN;
 	if (life_out->count == 0)
 		return semel_error_set(error, SEMEL_NOT_FOUND,
 				       "nobody knows an event %s: it was never committed here, or "
@@ -232,6 +237,26 @@ semel_status semel_trace_run(const struct semel_trace_plan *plan, const char *ev
 				       "--consumer-store URL)",
 				       event_id);
 	return SEMEL_OK;
+}
+
+void semel_fact_tell(const struct semel_fact *fact, struct semel_buffer *buffer)
+{
+	semel_buffer_string(buffer, fact->detail ? fact->detail : "");
+	semel_buffer_string(buffer, fact->said ? fact->said : "");
+}
+
+/* The detail, and what was said, are one text to those who read it. */
+static void put_detail(const struct semel_fact *fact, struct semel_buffer *buffer)
+{
+	struct semel_buffer text = { 0 };
+
+	semel_fact_tell(fact, &text);
+	buffer->failed = buffer->failed || text.failed;
+	if (fact->detail || fact->said)
+		semel_buffer_json(buffer, semel_buffer_text(&text));
+	else
+		semel_buffer_string(buffer, "null");
+	semel_buffer_free(&text);
 }
 
 static void fact_json(const struct semel_fact *fact, struct semel_buffer *buffer)
@@ -243,7 +268,7 @@ static void fact_json(const struct semel_fact *fact, struct semel_buffer *buffer
 	semel_buffer_string(buffer, ",\"scope\":");
 	semel_buffer_json_or_null(buffer, semel_text_of(fact->scope));
 	semel_buffer_string(buffer, ",\"detail\":");
-	semel_buffer_json_or_null(buffer, semel_text_of(fact->detail));
+	put_detail(fact, buffer);
 	semel_buffer_string(buffer, "}");
 }
 

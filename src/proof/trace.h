@@ -13,6 +13,7 @@ struct semel_trace_plan {
 	const char
 		*broker_url; /* asked what is still on its way; NULL, or out of reach: it is not */
 	const struct semel_env *env;
+	bool hides_words; /* what handlers, brokers and people said of it is not told */
 };
 
 /* How it stands at one subscription. */
@@ -35,6 +36,8 @@ semel_status semel_trace_run(const struct semel_trace_plan *plan, const char *ev
 			     struct semel_arena *arena, struct semel_life *life_out,
 			     semel_error *error);
 
+/* The detail with what was said, for people; text is appended. */
+void semel_fact_tell(const struct semel_fact *fact, struct semel_buffer *buffer);
 /* As other programs read it; text is appended. */
 void semel_life_to_json(const struct semel_life *life, const char *event_id,
 			struct semel_buffer *buffer);

@@ -246,6 +246,8 @@ semel_status semel_verdict_of(const struct semel_verdict_case *of, semel_store *
 	if (status == SEMEL_OK)
 		status = semel_consumers_read(store, row->scope, look.now_ms, &look.consumers,
 					      error);
+	if (of->hides_words)
+		semel_consumers_hide_words(&look.consumers);
 	if (status == SEMEL_OK)
 		status = store->driver->waits_each(store, row->scope, wait_seen, &look, error);
 	return status == SEMEL_OK ? tell(&look, error) : status;

@@ -15,6 +15,7 @@ struct semel_verdict_case {
 	struct semel_broker *broker; /* NULL: it cannot be asked */
 	const struct semel_env *env;
 	struct semel_arena *arena;
+	bool hides_words; /* why a breaker is open is not told */
 };
 
 /* Of this subscription of the store. *verdict_out: text NULL: the event is not its own. */

@@ -220,8 +220,7 @@ struct semel_hold_counts {
 	int64_t next_due_ms; /* of the GAPs and the RELEASED; 0: none */
 };
 
-/* ---- positions: how far a scope has read a log of the broker ----------------------------------
- */
+/* ---- positions: how far a scope has read a log of the broker --------------------------------- */
 
 /* A stream, or a partition of a topic, whose offsets are kept here, with the effects. It has one
  * reader at a time: the epoch grows with every new one, and is the fence that a put is checked
@@ -236,8 +235,7 @@ struct semel_position {
 	char owner[SEMEL_OWNER_SIZE]; /* empty: nobody */
 };
 
-/* ---- presence: consumers at work --------------------------------------------------------------
- */
+/* ---- presence: consumers at work ------------------------------------------------------------- */
 
 /* What a consumer says of itself. */
 struct semel_presence {
@@ -280,8 +278,7 @@ struct semel_dead_entry {
 	uint64_t parked;       /* followers behind it; filled by get and list */
 };
 
-/* ---- what is known of an event at a scope -----------------------------------------------------
- */
+/* ---- what is known of an event at a scope ---------------------------------------------------- */
 
 struct semel_state_query {
 	struct semel_text event_id;
@@ -326,8 +323,7 @@ struct semel_subscription_row {
 typedef void (*semel_topic_seen)(struct semel_text topic, int64_t since_ms,
 				 int64_t removed_at_ms /* 0: it still does */, void *user);
 
-/* ---- what waits in a scope, and not for a person ----------------------------------------------
- */
+/* ---- what waits in a scope, and not for a person --------------------------------------------- */
 
 enum semel_wait_kind {
 	SEMEL_WAIT_PARKED, /* a parked event; not those behind a dead letter that is PENDING */
@@ -367,6 +363,7 @@ struct semel_fact {
 	const char *what; /* "committed", "published", "claimed", "processed", "dead-lettered", … */
 	const char *scope;  /* NULL: the producer's side */
 	const char *detail; /* NULL: none */
+	const char *said;   /* of it, by others, goes behind the detail; NULL: nothing */
 };
 
 typedef void (*semel_fact_seen)(const struct semel_fact *fact, void *user);

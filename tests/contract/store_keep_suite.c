@@ -308,6 +308,8 @@ static void note_fact(const struct semel_fact *fact, void *user)
 	strcat(notes, fact->what);
 	if (fact->scope != NULL)
 		strcat(strcat(notes, "@"), fact->scope);
+	if (fact->said != NULL)
+		strcat(strcat(notes, ":"), fact->said);
 	strcat(notes, " ");
 }
 
@@ -325,11 +327,12 @@ static void the_life_of_an_event_is_told_in_its_order(void **state)
 	store_claim_now(store, store_claim("e1"));
 	struct semel_dead_entry letter = store_dead("d1", &event);
 	letter.scope = SEMEL_TEXT("audit");
+	letter.reason = SEMEL_TEXT("broken");
 	letter.failed_at_ms = STORE_NOW + 1;
 	store_bury(store, letter);
 	assert_ok(store->driver->trace(store, "e1", relay.arena, note_fact, notes, NULL));
 	assert_string_equal(notes, "committed published claimed@billing processed@billing "
-				   "dead-lettered@audit ");
+				   "dead-lettered@audit:broken ");
 	assert_int_equal(store->driver->trace(store, "e2", relay.arena, note_fact, notes, NULL),
 			 SEMEL_NOT_FOUND);
 	store_relay_close(&relay);

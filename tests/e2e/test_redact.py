@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the config hides is seen neither in the API nor on the page, and is still what is stored and sent."""
 import json
+import urllib.request
 
 import pytest
 from server import Server
@@ -55,6 +56,47 @@ def test_a_zero_byte_in_what_is_hidden_neither_crashes_nor_reads_the_heap(shop):
         assert (entry["failureReason"], entry["eventRecord"]["payload"]["card"]) == (HIDDEN, HIDDEN)
         assert server.json(f"/api/admin/dlq/{entry['dlqEntryId']}") == entry
     assert server.child.poll() is None
+
+
+def first_of_stream(server):
+    with urllib.request.urlopen(f"{server.url}/api/admin/stream", timeout=30) as stream:
+        return stream.readline().decode()
+
+
+def test_words_about_events_are_hidden_in_every_view(shop):
+    """What handlers, brokers and people say of an event: in its life, the outbox, subscriptions, the stream and the audit."""
+    payload = json.dumps({"word": "bad", "card": {"number": NUMBER}})
+    told = shop.publish("--payload", payload)
+    refused = shop.publish("--payload", payload, aggregate="order:2")
+    relay(shop)
+    consume(shop)
+    waiting = shop.publish("--payload", payload, aggregate="order:3")
+    relay(shop)
+    shop.sql(f"UPDATE semel_dead_letter SET failure_reason = 'handler says {NUMBER}'")
+    shop.sql("UPDATE semel_dead_letter SET scope = 'relay' WHERE event_id = ?", refused)
+    shop.sql(f"UPDATE semel_outbox SET attempts = 2, last_error = 'broker says {NUMBER}'")
+    shop.sql(
+        "INSERT INTO semel_consumer (scope, owner, breaker, reason, waits_since, updated_at, expires_at) VALUES ('billing', 'elsewhere',"
+        f" 2, 'breaker says {NUMBER}', '2026-01-01T00:00:00.000Z', '2026-01-01T00:00:00.000Z', '2099-01-01T00:00:00.000Z')"
+    )
+    server = Server(shop, "--redact", "$.card.number")
+    entry = next(entry for entry in server.json("/api/admin/dlq") if entry["originalEventId"] == told)
+    assert entry["failureReason"] == HIDDEN
+    views = [f"/api/admin/trace/{event_id}" for event_id in (told, refused, waiting)]
+    views += ["/api/admin/outbox", "/api/admin/subscriptions", "/api/admin/dlq", "/api/admin/audit", "/readyz", "/metrics"]
+    seen = {view: server.ask(view)[2] for view in views}
+    assert f"attempts: {HIDDEN}" in seen[views[0]] and f"the last: {HIDDEN}" in seen[views[0]]
+    assert f"{HIDDEN} since" in seen[views[2]] and f"{HIDDEN} since" in seen["/api/admin/subscriptions"]
+    assert server.json("/api/admin/outbox")["lastError"] == HIDDEN
+    seen["stream"] = first_of_stream(server)
+    assert seen["stream"].count(HIDDEN) == 2
+    server.json(f"/api/admin/dlq/{entry['dlqEntryId']}?reason=operator+says+{NUMBER}", "DELETE")
+    after = {view: server.ask(view)[2] for view in views}
+    assert after["/api/admin/audit"].count(HIDDEN) == 1 and server.json(f"/api/admin/dlq/{entry['dlqEntryId']}")["discardReason"] == HIDDEN
+    for view, text in [*seen.items(), *after.items()]:
+        assert NUMBER not in text and " says " not in text, view
+    whole = shop.ok("trace", told)  # who may read the tables may read them
+    assert all(f"{who} says {NUMBER}" in whole for who in ("handler", "broker", "operator"))
 
 
 def test_a_path_that_cannot_be_right_is_refused_before_anything_is_served(shop):

@@ -143,7 +143,7 @@ static void try_body(char *text, size_t size)
 		PROMISE(!plan.filter.aggregate_type || plan.filter.aggregate_id[0] != '\0');
 	} else {
 		PROMISE(status == SEMEL_USAGE);
-		semel_answer_failure(&answer, status, &error);
+		semel_answer_failure(&answer, status, error.text);
 		PROMISE(answer.status == 400);
 		check_problem(&answer);
 	}

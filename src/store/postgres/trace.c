@@ -6,48 +6,50 @@
 
 #define COMMITTED "least(" SEMEL_PG_COMMITTED_AT("o") ", o.published_at)"
 
-/* time, what, scope, detail; a fact without a time is none. The scopes are found by jumps along the
- * inbox's key, since its rows may be millions. Clocks differ: nothing is published before it is
- * committed. */
+/* time, what, scope, detail, said; a fact without a time is none. The scopes are found by jumps
+ * along the inbox's key, since its rows may be millions. Clocks differ: nothing is published before
+ * it is committed. */
 static const struct semel_pg_query facts_of_event = {
 	"trace an event",
 	"WITH RECURSIVE scopes (name) AS (SELECT min(scope) FROM semel_inbox UNION ALL"
 	" SELECT (SELECT min(scope) FROM semel_inbox WHERE scope > name) FROM scopes"
-	" WHERE name IS NOT NULL), facts (time, what, scope, detail, step) AS ("
+	" WHERE name IS NOT NULL), facts (time, what, scope, detail, said, step) AS ("
 	"SELECT " COMMITTED ", 'committed', NULL, event_type || ' of ' || aggregate_type || ':' ||"
-	"  aggregate_id || ', number ' || seq, 1 FROM semel_outbox o WHERE id = $1"
+	"  aggregate_id || ', number ' || seq, NULL, 1 FROM semel_outbox o WHERE id = $1"
 	" UNION ALL SELECT next_attempt_at, 'refused', NULL, 'attempt ' || attempts ||"
-	"  ', comes back then: ' || coalesce(last_error, ''), 2"
+	"  ', comes back then: ', coalesce(last_error, ''), 2"
 	"  FROM semel_outbox WHERE id = $1 AND status = 'NEW'"
 	" UNION ALL SELECT published_at, 'published', NULL, 'to ' ||"
 	"  coalesce(topic, aggregate_type || '.events') ||"
-	"  CASE WHEN attempts > 0 THEN ' after ' || attempts || ' refusals, the last: ' ||"
-	"  coalesce(last_error, '') ELSE '' END, 3"
+	"  CASE WHEN attempts > 0 THEN ' after ' || attempts || ' refusals, the last: '"
+	"  ELSE '' END, CASE WHEN attempts > 0 THEN coalesce(last_error, '') END, 3"
 	"  FROM semel_outbox WHERE id = $1 AND status = 'PUBLISHED'"
 	" UNION ALL SELECT first_seen_at, 'claimed', scope, 'from ' || topic || ' ' ||"
 	"  coalesce(\"partition\", 0) || '/' || coalesce(\"offset\", 0) ||"
 	"  CASE WHEN status = 'CLAIMED' THEN ', by ' || coalesce(owner, 'somebody') || ' until ' ||"
-	"  coalesce(lease_until::text, 'it is finished') ELSE '' END, 4"
+	"  coalesce(lease_until::text, 'it is finished') ELSE '' END, NULL, 4"
 	"  FROM semel_inbox WHERE event_id = $1 AND scope IN (SELECT name FROM scopes)"
 	"  AND (error_code IS DISTINCT FROM 'discarded' OR owner IS NOT NULL)"
 	" UNION ALL SELECT processed_at, CASE status WHEN 'FAILED' THEN 'failed' ELSE"
 	"  CASE error_code WHEN 'duplicate-key' THEN 'skipped' ELSE 'processed' END END, scope,"
 	"  CASE WHEN error_code IS NOT NULL THEN error_code WHEN handler_version IS NOT NULL"
-	"  THEN 'handler ' || handler_version END, 5"
+	"  THEN 'handler ' || handler_version END, NULL, 5"
 	"  FROM semel_inbox WHERE event_id = $1 AND scope IN (SELECT name FROM scopes)"
 	"  AND error_code IS DISTINCT FROM 'discarded'"
 	" UNION ALL SELECT due_at, 'retrying', scope, 'attempt ' || (attempts + 1) ||"
-	"  ' is due then', 6 FROM semel_hold WHERE head_id = $1 AND state = 'retry'"
+	"  ' is due then', NULL, 6 FROM semel_hold WHERE head_id = $1 AND state = 'retry'"
 	" UNION ALL SELECT failed_at, CASE WHEN parked_behind IS NULL THEN 'dead-lettered'"
 	"  ELSE 'parked' END, scope, CASE WHEN parked_behind IS NULL THEN 'entry ' || entry_id ||"
-	"  ' after ' || attempts || ' attempts: ' || coalesce(failure_reason, '')"
-	"  ELSE 'behind ' || parked_behind END, 7 FROM semel_dead_letter WHERE event_id = $1"
+	"  ' after ' || attempts || ' attempts: ' ELSE 'behind ' || parked_behind END,"
+	"  CASE WHEN parked_behind IS NULL THEN coalesce(failure_reason, '') END, 7 FROM "
+	"semel_dead_letter WHERE event_id = $1"
 	" UNION ALL SELECT moved_at, lower(CASE WHEN discard_reason IS NULL AND status = 'PENDING'"
 	"  THEN 'REPLAYED' ELSE status END), scope, CASE WHEN status = 'DISCARDED' THEN"
-	"  discard_reason WHEN replay_count = 0 THEN 'by replay --reprocess, entry ' ||"
-	"  entry_id ELSE 'replay ' || replay_count || ' of entry ' || entry_id END, 8"
+	"  NULL WHEN replay_count = 0 THEN 'by replay --reprocess, entry ' ||"
+	"  entry_id ELSE 'replay ' || replay_count || ' of entry ' || entry_id END,"
+	"  CASE WHEN status = 'DISCARDED' THEN discard_reason END, 8"
 	"  FROM semel_dead_letter WHERE event_id = $1 AND parked_behind IS NULL)"
-	" SELECT " SEMEL_PG_MS("time") ", what, scope, detail FROM facts"
+	" SELECT " SEMEL_PG_MS("time") ", what, scope, detail, said FROM facts"
 				       " WHERE time IS NOT NULL ORDER BY time, step"
 };
 
@@ -68,6 +70,7 @@ semel_status semel_pg_trace(semel_store *store, const char *event_id, struct sem
 			.what = semel_text_shown(semel_pg_text(result, row, 1, arena)),
 			.scope = semel_text_shown(semel_pg_text(result, row, 2, arena)),
 			.detail = semel_text_shown(semel_pg_text(result, row, 3, arena)),
+			.said = semel_text_shown(semel_pg_text(result, row, 4, arena)),
 		};
 		seen(&fact, user);
 	}
