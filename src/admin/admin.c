@@ -101,6 +101,7 @@ static bool check(const struct semel_http_request *request, struct semel_http_an
 		return false;
 	}
 	struct semel_token token = token_of(admin, request);
+	answer->is_trusted = token.role != SEMEL_ROLE_NOBODY;
 	return may(admin, route, &token, answer);
 }
 
@@ -154,6 +155,8 @@ static void serve(const struct semel_http_request *request, struct semel_http_an
 	if (!route || !may(admin, route, &token, answer))
 		return;
 	visit.who = token.name;
+	if (token.role != SEMEL_ROLE_NOBODY)
+		snprintf(answer->stream_owner, sizeof answer->stream_owner, "%s", token.name);
 	visit.may_read = may_read(admin, &token);
 	visit.arena = semel_arena_new(ARENA_BLOCK);
 	semel_status status =
@@ -177,6 +180,20 @@ static void serve(const struct semel_http_request *request, struct semel_http_an
 	semel_visit_end(&visit, semel_status_class(status) != SEMEL_CLASS_OUTAGE);
 	semel_arena_free(visit.arena);
 	log_change(request, answer->status);
+}
+
+/* The token may have been withdrawn, or have another role now. */
+static bool may_stream(const char *authorization, void *user)
+{
+	struct semel_admin *admin = user;
+
+	if (!admin->token_file)
+		return true;
+	pthread_mutex_lock(&admin->tokens_lock);
+	const struct semel_token *token = semel_tokens_find(&admin->tokens, authorization);
+	bool may = token && token->role >= SEMEL_ROLE_READ;
+	pthread_mutex_unlock(&admin->tokens_lock);
+	return may;
 }
 
 static bool is_quick(const struct semel_http_request *request)
@@ -270,6 +287,7 @@ static semel_status listen_and_serve(struct semel_admin *admin, semel_error *err
 		.check = check,
 		.serve = serve,
 		.is_quick = is_quick,
+		.may_stream = may_stream,
 		.user = admin,
 	};
 	semel_status status = semel_http_start(&http, &admin->http, error);

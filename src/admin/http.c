@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "admin/http.h"
 
+#include "admin/connections.h"
 #include "admin/crew.h"
-#include "admin/guests.h"
 #include "admin/microhttpd.h"
 #include "admin/streams.h"
 #include "base/error.h"
@@ -11,19 +11,29 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define HEAD_MAX     (32 * 1024)
-#define IDLE_MS      60000
-#define ANSWER_MS    300000
-#define SOCKETS      2 /* threads that speak with sockets and never wait for anything else */
-#define WORKERS      4 /* threads that serve */
-#define WAITING_MAX  64
-#define CROWDED_PART 4 /* the last quarter of the connections is for newcomers */
+#define HEAD_MAX         (32 * 1024)
+#define IDLE_MS          60000
+#define ANSWER_MS        300000
+#define STALL_MS         20000
+#define SOCKETS          2 /* threads that speak with sockets and never wait for anything else */
+#define WORKERS          4 /* threads that serve */
+#define WAITING_MAX      64
+#define REQUESTS_MAX     1000                       /* over one connection */
+#define BODY_BYTES_MAX   (16 * SEMEL_HTTP_BODY_MAX) /* of all requests that are coming in */
+#define ANSWER_BYTES_MAX (64 * 1024 * 1024)         /* of all answers that are going out */
+#define KERNEL_BYTES     (64 * 1024) /* each way, for a connection; the kernel takes twice that */
+#define DEFER_SECONDS    3 /* for the first bytes of a connection; the kernel rounds it up */
+#define FILES_PART       4 /* connections take at most this part of the files we may open */
+#define CONNECTIONS_MIN  32
 
 /* One request while it comes in and is answered. A worker has it, alone, while it is HANDED. */
 struct exchange {
@@ -32,7 +42,8 @@ struct exchange {
 	struct semel_http_request request;
 	struct semel_http_answer answer;
 	struct semel_buffer body;
-	bool too_large, handed;
+	size_t counted; /* of the body */
+	bool too_large, busy, handed;
 };
 
 struct semel_http {
@@ -41,9 +52,10 @@ struct semel_http {
 	struct MHD_Daemon *daemon;
 	int listener;
 	uint16_t port;
-	struct semel_guests *guests;
+	struct semel_connections *connections;
 	struct semel_streams *streams;
 	struct semel_crew *crew;
+	atomic_size_t body_bytes;
 };
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -78,6 +90,7 @@ static void add_headers(const struct semel_http *http, struct MHD_Response *resp
 	header(http, response, "Allow", answer->allow);
 	header(http, response, "Location", answer->location);
 	header(http, response, "WWW-Authenticate", answer->authenticate);
+	header(http, response, "Retry-After", answer->retry_after);
 	for (size_t i = 0; i < sizeof always / sizeof *always; i++)
 		header(http, response, always[i].name, always[i].value);
 	if (http->options.certificate)
@@ -111,18 +124,22 @@ static void say_busy(struct semel_http_answer *answer)
 	refuse(answer, MHD_HTTP_SERVICE_UNAVAILABLE,
 	       "\"type\":\"/problems/busy\",\"title\":\"Too many ask at once\","
 	       "\"detail\":\"Try again in a moment.\"");
+	answer->retry_after = "1";
 }
 
 static struct MHD_Response *response_of(struct semel_http *http, struct MHD_Connection *connection,
 					struct semel_http_answer *answer)
 {
+	if (answer->stream && answer->stream_owner[0] == '\0')
+		semel_connection_address(http->connections, connection, answer->stream_owner);
 	struct MHD_Response *response =
 		answer->stream ? semel_streams_response(http->streams, connection, answer) : NULL;
 
 	if (!response && answer->stream)
 		say_busy(answer);
-	semel_guest_step(http->guests, connection,
-			 response ? SEMEL_GUEST_LISTENS : SEMEL_GUEST_READS);
+	semel_connection_move(http->connections, connection,
+			      response ? SEMEL_CONNECTION_STREAMS : SEMEL_CONNECTION_SENDS,
+			      response ? 0 : answer->body.length);
 	return response ? response : plain_response(http, answer);
 }
 
@@ -138,6 +155,8 @@ static enum MHD_Result send_answer(struct semel_http *http, struct MHD_Connectio
 		return MHD_NO;
 	answer->body = (struct semel_buffer){ 0 }; /* the response has it */
 	add_headers(http, response, answer);
+	if (semel_connection_is_last_answer(http->connections, connection))
+		header(http, response, "Connection", "close");
 	enum MHD_Result result = http->library->queue_response(
 		connection, answer->status ? answer->status : MHD_HTTP_OK, response);
 	http->library->destroy_response(response);
@@ -216,7 +235,7 @@ static void *first_line_seen(void *user, const char *uri, struct MHD_Connection 
 	struct semel_http *http = user;
 	const char *zero = strstr(uri, "%00");
 
-	semel_guest_step(http->guests, connection, SEMEL_GUEST_ASKS);
+	semel_connection_move(http->connections, connection, SEMEL_CONNECTION_RECEIVES, 0);
 	if (!zero)
 		return NULL;
 	return zero < uri + strcspn(uri, "?") ? &zero_in_path : &zero_in_query;
@@ -255,7 +274,9 @@ static enum MHD_Result begin(struct semel_http *http, struct semel_http_request 
 	bool wrong = is_wrong(http, request, *context, &answer);
 
 	*context = NULL;
-	if (wrong || !http->options.check(request, &answer, http->options.user))
+	wrong = wrong || !http->options.check(request, &answer, http->options.user);
+	semel_connection_trust(http->connections, request->connection, answer.is_trusted);
+	if (wrong)
 		return send_answer(http, request->connection, &answer);
 	semel_buffer_free(&answer.body);
 	struct exchange *exchange = calloc(1, sizeof *exchange);
@@ -268,10 +289,14 @@ static enum MHD_Result begin(struct semel_http *http, struct semel_http_request 
 
 static void take_part(struct exchange *exchange, const char *data, size_t *size)
 {
+	struct semel_http *http = exchange->http;
+
 	if (exchange->body.length + *size > SEMEL_HTTP_BODY_MAX)
 		exchange->too_large = true;
+	else if (atomic_fetch_add(&http->body_bytes, *size) + *size > BODY_BYTES_MAX)
+		exchange->busy = true, atomic_fetch_sub(&http->body_bytes, *size);
 	else
-		semel_buffer_append(&exchange->body, data, *size);
+		semel_buffer_append(&exchange->body, data, *size), exchange->counted += *size;
 	*size = 0;
 }
 
@@ -295,9 +320,10 @@ static enum MHD_Result hand_over(struct semel_http *http, struct exchange *excha
 
 	exchange->handed = true;
 	exchange->task.run = serve_exchange;
-	semel_guest_step(http->guests, connection, SEMEL_GUEST_WAITS);
+	bool may_wait = semel_connection_may_wait(http->connections, connection);
+	semel_connection_move(http->connections, connection, SEMEL_CONNECTION_WAITS, 0);
 	http->library->suspend_connection(connection);
-	if (!semel_crew_hand(http->crew, &exchange->task)) {
+	if (!may_wait || !semel_crew_hand(http->crew, &exchange->task)) {
 		say_busy(&exchange->answer);
 		http->library->resume_connection(connection);
 	}
@@ -311,10 +337,12 @@ static enum MHD_Result finish(struct semel_http *http, const struct semel_http_r
 		return send_answer(http, request->connection, &exchange->answer);
 	exchange->request = *request;
 	exchange->request.body = semel_buffer_text(&exchange->body);
-	if (!exchange->too_large && !http->options.is_quick(request))
+	if (!exchange->too_large && !exchange->busy && !http->options.is_quick(request))
 		return hand_over(http, exchange);
 	if (exchange->too_large)
 		say_too_large(&exchange->answer);
+	else if (exchange->busy)
+		say_busy(&exchange->answer);
 	else
 		http->options.serve(&exchange->request, &exchange->answer, http->options.user);
 	return send_answer(http, request->connection, &exchange->answer);
@@ -347,9 +375,10 @@ static void completed(void *user, struct MHD_Connection *connection, void **cont
 	struct exchange *exchange = *context;
 
 	(void)code;
-	semel_guest_step(http->guests, connection, SEMEL_GUEST_RESTS);
+	semel_connection_move(http->connections, connection, SEMEL_CONNECTION_IDLE, 0);
 	if (!exchange || is_sign(exchange))
 		return;
+	atomic_fetch_sub(&http->body_bytes, exchange->counted);
 	semel_buffer_free(&exchange->body);
 	semel_buffer_free(&exchange->answer.body);
 	free(exchange);
@@ -455,11 +484,21 @@ static semel_status open_listener(struct semel_http *http, semel_error *error)
 	const struct semel_listen *listen_at = &http->options.listen;
 	struct sockaddr_storage address;
 	socklen_t length = socket_address(listen_at, &address);
-	int yes = 1;
+	int yes = 1, bytes = KERNEL_BYTES, seconds = DEFER_SECONDS;
+	unsigned stall_ms = STALL_MS;
 
 	http->listener = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (http->listener >= 0)
+	if (http->listener >= 0) {
 		setsockopt(http->listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+		/* Its connections inherit these: else the kernel would hold megabytes for each. */
+		setsockopt(http->listener, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+		setsockopt(http->listener, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+		/* What a client does not take stays no longer, also after we have closed. */
+		setsockopt(http->listener, IPPROTO_TCP, TCP_USER_TIMEOUT, &stall_ms,
+			   sizeof stall_ms);
+		/* Who says nothing takes no place; who asks is heard in the moment it gets one. */
+		setsockopt(http->listener, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof seconds);
+	}
 	if (http->listener < 0 || bind(http->listener, (struct sockaddr *)&address, length) != 0 ||
 	    listen(http->listener, SOMAXCONN) != 0)
 		return semel_error_set(error, SEMEL_CONFIG,
@@ -501,10 +540,11 @@ static semel_status start_daemon(struct semel_http *http, semel_error *error)
 	http->daemon = http->library->start_daemon(
 		flags, http->port, NULL, NULL, handle, http, MHD_OPTION_EXTERNAL_LOGGER, say, NULL,
 		MHD_OPTION_LISTEN_SOCKET, http->listener, MHD_OPTION_THREAD_POOL_SIZE,
-		(unsigned)SOCKETS, MHD_OPTION_CONNECTION_LIMIT, (unsigned)options->connections_max,
+		(unsigned)SOCKETS, MHD_OPTION_CONNECTION_LIMIT,
+		(unsigned)(SOCKETS * options->connections_max), /* each thread may have all */
 		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_MAX * 2,
 		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(IDLE_MS / 1000),
-		MHD_OPTION_NOTIFY_CONNECTION, semel_guests_seen, http->guests,
+		MHD_OPTION_NOTIFY_CONNECTION, semel_connections_notice, http->connections,
 		MHD_OPTION_URI_LOG_CALLBACK, first_line_seen, http, MHD_OPTION_NOTIFY_COMPLETED,
 		completed, http, MHD_OPTION_ARRAY, options->certificate ? tls : tls + 2,
 		MHD_OPTION_END);
@@ -521,21 +561,48 @@ static semel_status start_daemon(struct semel_http *http, semel_error *error)
 static semel_status start_helpers(struct semel_http *http, semel_error *error)
 {
 	const struct semel_http_options *options = &http->options;
-	struct semel_guests_options guests = {
+	/* The rest is for those that were cut and are not closed yet. What may not be cut (requests
+	 * that wait, streams) takes less than all of them. */
+	uint32_t places = options->connections_max - options->connections_max / 4;
+	uint32_t waiting_max = places / 2 < WAITING_MAX ? places / 2 : WAITING_MAX;
+	struct semel_connections_options connections = {
 		.library = http->library,
 		.env = options->env,
-		.crowded = options->connections_max - options->connections_max / CROWDED_PART,
+		.count_max = places,
+		.per_address_max = places - places / 4,
+		.waiting_per_address_max = waiting_max / 2,
+		.requests_max = REQUESTS_MAX,
+		.answer_bytes_max = ANSWER_BYTES_MAX,
 		.request_ms = options->request_ms,
 		.idle_ms = IDLE_MS,
 		.answer_ms = ANSWER_MS,
+		.stall_ms = STALL_MS,
 	};
-	semel_status status = semel_guests_start(&guests, &http->guests, error);
+	semel_status status = semel_connections_start(&connections, &http->connections, error);
 
+	struct semel_streams_options streams = {
+		.library = http->library,
+		.env = options->env,
+		.count_max = places / 4 < SEMEL_STREAMS_MAX ? places / 4 : SEMEL_STREAMS_MAX,
+		.may_go_on = options->may_stream,
+		.user = options->user,
+	};
 	if (status == SEMEL_OK)
-		status = semel_streams_start(http->library, options->env, &http->streams, error);
+		status = semel_streams_start(&streams, &http->streams, error);
 	if (status == SEMEL_OK)
-		status = semel_crew_start(WORKERS, WAITING_MAX, &http->crew, error);
+		status = semel_crew_start(WORKERS, waiting_max, &http->crew, error);
 	return status;
+}
+
+/* Other parts of the process open files too: a flood of connections may not take them all. */
+static uint32_t bound_by_files(uint32_t connections)
+{
+	struct rlimit files = { 0 };
+
+	if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur / FILES_PART >= connections)
+		return connections;
+	uint32_t fewer = (uint32_t)(files.rlim_cur / FILES_PART);
+	return fewer > CONNECTIONS_MIN ? fewer : CONNECTIONS_MIN;
 }
 
 semel_status semel_http_start(const struct semel_http_options *options,
@@ -547,6 +614,7 @@ semel_status semel_http_start(const struct semel_http_options *options,
 	if (!http)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the admin server");
 	http->options = *options;
+	http->options.connections_max = bound_by_files(options->connections_max);
 	http->listener = -1;
 	semel_status status = semel_microhttpd_load(&http->library, error);
 	if (status == SEMEL_OK)
@@ -568,8 +636,8 @@ void semel_http_stop(struct semel_http *http)
 {
 	if (!http)
 		return;
-	if (http->guests)
-		semel_guests_stop(http->guests);
+	if (http->connections)
+		semel_connections_stop(http->connections);
 	if (http->crew)
 		semel_crew_stop(http->crew);
 	if (http->streams)
@@ -580,6 +648,6 @@ void semel_http_stop(struct semel_http *http)
 		close(http->listener);
 	semel_crew_free(http->crew);
 	semel_streams_free(http->streams);
-	semel_guests_free(http->guests);
+	semel_connections_free(http->connections);
 	free(http);
 }

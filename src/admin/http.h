@@ -2,9 +2,9 @@
 /* HTTP on libmicrohttpd: listens, bounds what may come in, and hands whole requests on.
  *
  * Invariants:
- * - At most so many connections; a request's head is at most 32 KiB, its body 1 MiB; one that is
- * not complete within 30 s is cut, however steadily it drips. When the connections run out, those
- * who are silent for longest go.
+ * - At most so many connections, of which some are closed when they run out (connections.h); a
+ * request's head is at most 32 KiB, its body 1 MiB; one that is not complete within 30 s is cut,
+ * however steadily it drips.
  * - Whoever speaks with sockets waits for nothing else: requests are served on other threads, and
  * the quick ones are answered at once even while all of those wait for a store.
  * - Nothing is served before the caller's check has let the head pass.
@@ -17,7 +17,8 @@
 #include "base/buffer.h"
 #include "base/env.h"
 
-#define SEMEL_HTTP_BODY_MAX (1024 * 1024)
+#define SEMEL_HTTP_BODY_MAX     (1024 * 1024)
+#define SEMEL_STREAM_OWNER_SIZE 64
 
 struct semel_http_request {
 	const char *method, *path;
@@ -31,12 +32,15 @@ struct semel_http_answer {
 	const char *allow;        /* NULL: no such header; so are the next ones */
 	char location[128];
 	const char *authenticate;
+	const char *retry_after;
 	const char *cache_control; /* no-store unless set */
+	bool is_trusted;           /* set by check: the request has a valid token */
 	struct semel_buffer body;
 	/* A stream of server-sent events instead of the body: called about once a second with an
 	 * empty buffer to fill; false ends it. */
 	bool (*stream)(struct semel_buffer *chunk, void *user);
 	void *stream_user;
+	char stream_owner[SEMEL_STREAM_OWNER_SIZE]; /* who it counts for; empty: the address */
 };
 
 /* May this head go on? false: the answer says why not. */
@@ -57,6 +61,9 @@ struct semel_http_options {
 	semel_http_serve serve; /* on several threads at once */
 	/* true: it is answered without waiting for anybody, however busy those threads are. */
 	bool (*is_quick)(const struct semel_http_request *request);
+	/* Asked before each part of a stream, with the Authorization that opened it (NULL: none):
+	 * false ends it. */
+	bool (*may_stream)(const char *authorization, void *user);
 	void *user;
 };
 

@@ -11,14 +11,15 @@
 #include <string.h>
 #include <time.h>
 
-#define TICK_MS     1000
-#define STREAMS_MAX 32
-#define BLOCK       4096
+#define TICK_MS 1000
+#define BLOCK   4096
 
 struct stream {
 	struct stream *next, *previous;
 	struct semel_streams *streams;
 	struct MHD_Connection *connection;
+	char *authorization; /* what opened it, a secret; NULL: none was given */
+	char owner[SEMEL_STREAM_OWNER_SIZE];
 	bool (*fill)(struct semel_buffer *chunk, void *user);
 	void *user;
 	struct semel_buffer chunk;
@@ -27,8 +28,7 @@ struct stream {
 };
 
 struct semel_streams {
-	const struct semel_microhttpd *library;
-	const struct semel_env *env;
+	struct semel_streams_options options;
 	pthread_t feeder;
 	bool feeder_runs;
 	pthread_mutex_t lock; /* of what follows */
@@ -58,13 +58,22 @@ static ssize_t stream_read(void *user, uint64_t position, char *out, size_t max)
 	if (streams->stopping || stream->ended) {
 		result = MHD_CONTENT_READER_END_OF_STREAM;
 	} else {
-		streams->library->suspend_connection(stream->connection);
+		streams->options.library->suspend_connection(stream->connection);
 		stream->hungry = true;
 		if (stream->fresh)
 			pthread_cond_signal(&streams->news);
 	}
 	pthread_mutex_unlock(&streams->lock);
 	return result;
+}
+
+static void release(struct stream *stream)
+{
+	if (stream->authorization)
+		explicit_bzero(stream->authorization, strlen(stream->authorization));
+	free(stream->authorization);
+	semel_buffer_free(&stream->chunk);
+	free(stream);
 }
 
 static void stream_free(void *user)
@@ -81,35 +90,54 @@ static void stream_free(void *user)
 		streams->first = stream->next;
 	streams->count--;
 	pthread_mutex_unlock(&streams->lock);
-	semel_buffer_free(&stream->chunk);
-	free(stream);
+	release(stream);
+}
+
+/* Under the lock. */
+static bool has_room(const struct semel_streams *streams, const char *owner)
+{
+	uint32_t of_owner = 0;
+
+	for (const struct stream *stream = streams->first; stream; stream = stream->next)
+		of_owner += strcmp(stream->owner, owner) == 0;
+	return !streams->stopping && streams->count < streams->options.count_max &&
+	       of_owner < streams->options.count_max / 2;
+}
+
+/* Under the lock. */
+static void add(struct semel_streams *streams, struct stream *stream)
+{
+	streams->count++;
+	stream->next = streams->first;
+	if (stream->next)
+		stream->next->previous = stream;
+	streams->first = stream;
 }
 
 static struct stream *stream_new(struct semel_streams *streams, struct MHD_Connection *connection,
 				 const struct semel_http_answer *answer)
 {
+	const char *authorization = streams->options.library->lookup_connection_value(
+		connection, MHD_HEADER_KIND, "Authorization");
 	struct stream *stream = calloc(1, sizeof *stream);
 
 	if (!stream)
 		return NULL;
 	*stream = (struct stream){ .streams = streams,
 				   .connection = connection,
+				   .authorization = authorization ? strdup(authorization) : NULL,
 				   .fill = answer->stream,
 				   .user = answer->stream_user,
 				   .fresh = true };
+	memcpy(stream->owner, answer->stream_owner, sizeof stream->owner);
 	pthread_mutex_lock(&streams->lock);
-	bool room = streams->count < STREAMS_MAX && !streams->stopping;
-	if (room) {
-		streams->count++;
-		stream->next = streams->first;
-		if (stream->next)
-			stream->next->previous = stream;
-		streams->first = stream;
-	}
+	bool room = (stream->authorization || !authorization) && has_room(streams, stream->owner);
+	if (room)
+		add(streams, stream);
 	pthread_mutex_unlock(&streams->lock);
 	if (room)
 		return stream;
-	free(stream);
+	release(stream);
 	return NULL;
 }
 
@@ -121,7 +149,7 @@ struct MHD_Response *semel_streams_response(struct semel_streams *streams,
 
 	if (!stream)
 		return NULL;
-	struct MHD_Response *response = streams->library->create_response_from_callback(
+	struct MHD_Response *response = streams->options.library->create_response_from_callback(
 		MHD_SIZE_UNKNOWN, BLOCK, stream_read, stream, stream_free);
 	if (!response)
 		stream_free(stream);
@@ -132,7 +160,7 @@ struct MHD_Response *semel_streams_response(struct semel_streams *streams,
 
 /* Under the lock. Who came since the last round does not wait for the next one. */
 static uint32_t take_hungry(struct semel_streams *streams, bool only_fresh,
-			    struct stream *taken[STREAMS_MAX])
+			    struct stream *taken[SEMEL_STREAMS_MAX])
 {
 	uint32_t count = 0;
 
@@ -150,8 +178,9 @@ static void feed(struct semel_streams *streams, struct stream *stream)
 	semel_buffer_clear(&stream->chunk);
 	stream->sent = 0;
 	stream->fresh = false;
-	stream->ended = !stream->fill(&stream->chunk, stream->user) || stream->chunk.failed;
-	streams->library->resume_connection(stream->connection);
+	stream->ended = !streams->options.may_go_on(stream->authorization, streams->options.user) ||
+			!stream->fill(&stream->chunk, stream->user) || stream->chunk.failed;
+	streams->options.library->resume_connection(stream->connection);
 }
 
 /* Under the lock. true: a second has passed since the last round; false: there is news. */
@@ -163,7 +192,7 @@ static bool await_round(struct semel_streams *streams, struct timespec *next_rou
 	}
 	if (pthread_cond_timedwait(&streams->news, &streams->lock, next_round) == 0)
 		return false;
-	int64_t next_ms = semel_steady_ms(streams->env) + TICK_MS;
+	int64_t next_ms = semel_steady_ms(streams->options.env) + TICK_MS;
 	*next_round = (struct timespec){ next_ms / 1000, next_ms % 1000 * 1000000 };
 	return true;
 }
@@ -171,7 +200,7 @@ static bool await_round(struct semel_streams *streams, struct timespec *next_rou
 static void *keep_feeding(void *user)
 {
 	struct semel_streams *streams = user;
-	struct stream *taken[STREAMS_MAX];
+	struct stream *taken[SEMEL_STREAMS_MAX];
 	struct timespec next_round = { 0 };
 
 	pthread_mutex_lock(&streams->lock);
@@ -197,17 +226,15 @@ static void init_news(pthread_cond_t *news)
 	pthread_condattr_destroy(&attributes);
 }
 
-semel_status semel_streams_start(const struct semel_microhttpd *library,
-				 const struct semel_env *env, struct semel_streams **streams_out,
-				 semel_error *error)
+semel_status semel_streams_start(const struct semel_streams_options *options,
+				 struct semel_streams **streams_out, semel_error *error)
 {
 	struct semel_streams *streams = calloc(1, sizeof *streams);
 
 	*streams_out = NULL;
 	if (!streams)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the admin server");
-	streams->library = library;
-	streams->env = env;
+	streams->options = *options;
 	pthread_mutex_init(&streams->lock, NULL);
 	init_news(&streams->news);
 	if (pthread_create(&streams->feeder, NULL, keep_feeding, streams) != 0) {
@@ -234,7 +261,7 @@ void semel_streams_stop(struct semel_streams *streams)
 		if (!stream->hungry)
 			continue;
 		stream->hungry = false;
-		streams->library->resume_connection(stream->connection);
+		streams->options.library->resume_connection(stream->connection);
 	}
 	pthread_mutex_unlock(&streams->lock);
 }

@@ -7,12 +7,23 @@
 #include "admin/http.h"
 #include "admin/microhttpd.h"
 
+#define SEMEL_STREAMS_MAX 32
+
 struct semel_streams;
 
-semel_status semel_streams_start(const struct semel_microhttpd *library,
-				 const struct semel_env *env, struct semel_streams **streams_out,
-				 semel_error *error);
-/* NULL: there are too many, or no memory. */
+struct semel_streams_options {
+	const struct semel_microhttpd *library;
+	const struct semel_env *env;
+	uint32_t count_max; /* of all, at most SEMEL_STREAMS_MAX; one owner has half of them */
+	/* Asked before each part, on the thread that fills: may whoever sent this Authorization
+	 * (NULL: nobody did) go on? */
+	bool (*may_go_on)(const char *authorization, void *user);
+	void *user;
+};
+
+semel_status semel_streams_start(const struct semel_streams_options *options,
+				 struct semel_streams **streams_out, semel_error *error);
+/* NULL: there are too many, in all or of this owner; or no memory. */
 struct MHD_Response *semel_streams_response(struct semel_streams *streams,
 					    struct MHD_Connection *connection,
 					    const struct semel_http_answer *answer);

@@ -7,9 +7,9 @@ import urllib.request
 
 
 class Server:
-    def __init__(self, semel, *words, context=None, env=None):
+    def __init__(self, semel, *words, context=None, env=None, **options):
         self.semel, self.context = semel, context
-        self.child = semel.spawn("serve", "--listen", "127.0.0.1:0", *words, env=env)
+        self.child = semel.spawn("serve", "--listen", "127.0.0.1:0", *words, env=env, **options)
         line = self.child.stdout.readline()
         assert line.startswith("listening on "), line + self.child.stderr.read()
         self.url = line.split()[2]

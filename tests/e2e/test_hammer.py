@@ -184,8 +184,9 @@ def test_too_many_streams_are_refused_and_the_others_go_on(server):
     request = head(server, "GET /api/admin/stream HTTP/1.1")
     streams = []
     try:
-        for _ in range(32):
-            streams.append(socket.create_connection(("127.0.0.1", server.port), timeout=60))
+        for number in range(32):
+            source = (f"127.0.0.{2 + number % 2}", 0)  # one address has half of them
+            streams.append(socket.create_connection(("127.0.0.1", server.port), timeout=60, source_address=source))
             streams[-1].sendall(request)
         for stream in streams:
             told = b""

@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "admin/connections.h"
+
+#include "base/error.h"
+#include "base/wake.h"
+
+#include <arpa/inet.h>
+#include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#define TICK_MS       1000
+#define FOREVER_MS    (INT64_MAX / 2)
+#define FRESH_MS      5000
+#define STILL_MS      2000 /* an answer is not underway any more */
+#define BUCKETS       256
+#define ADDRESSES_MAX 8192
+#define RECENT_PART   8  /* of the connections opened of late this part is forgotten every second */
+#define FEW_PART      10 /* so many connections of one address are never too many */
+#define SCARCE_PART   4  /* the last quarter is for those who have had no answer yet */
+
+/* An IPv4 address as IPv6 writes it; of an IPv6 address the first 64 bits: one site has them all.
+ */
+struct address {
+	struct address *next;
+	struct in6_addr key;
+	uint32_t count, waiting; /* of those that are not cut */
+	uint32_t open;           /* cut or not */
+	uint32_t recent;         /* opened in the last seconds, the latest ones most */
+};
+
+struct connection {
+	struct connection *next, *previous;
+	struct address *address;
+	int fd;
+	enum semel_connection_state state;
+	int64_t opened_ms, progress_ms, deadline_ms; /* steady */
+	uint64_t acknowledged;                       /* bytes, at progress_ms */
+	uint64_t answer_bytes;
+	uint32_t requests;
+	bool trusted, answered, cut;
+};
+
+struct semel_connections {
+	struct semel_connections_options options;
+	struct semel_wake *wake;
+	pthread_t thread;
+	bool thread_runs;
+	pthread_mutex_t lock; /* of what follows */
+	struct connection *first;
+	struct address *addresses[BUCKETS], others;
+	uint32_t address_count;
+	uint32_t count; /* of those that are not cut */
+	uint64_t answer_bytes;
+};
+
+/* ---- addresses ------------------------------------------------------------------------------- */
+
+static void read_address(const struct sockaddr *given, struct in6_addr *key_out)
+{
+	*key_out = (struct in6_addr){ 0 };
+	if (given && given->sa_family == AF_INET6) {
+		const struct sockaddr_in6 *six = (const void *)given;
+		bool is_ipv4 = IN6_IS_ADDR_V4MAPPED(&six->sin6_addr);
+		memcpy(key_out, &six->sin6_addr, is_ipv4 ? 16 : 8);
+	} else if (given && given->sa_family == AF_INET) {
+		const struct sockaddr_in *four = (const void *)given;
+		key_out->s6_addr[10] = key_out->s6_addr[11] = 0xff;
+		memcpy(key_out->s6_addr + 12, &four->sin_addr, 4);
+	}
+}
+
+static uint32_t bucket_of(const struct in6_addr *key)
+{
+	uint32_t hash = 2166136261U;
+
+	for (size_t i = 0; i < sizeof *key; i++)
+		hash = (hash ^ key->s6_addr[i]) * 16777619U;
+	return hash % BUCKETS;
+}
+
+/* Under the lock. When there are too many, the rest share one. */
+static struct address *find_address(struct semel_connections *connections,
+				    const struct sockaddr *given)
+{
+	struct in6_addr key;
+
+	read_address(given, &key);
+	struct address **bucket = &connections->addresses[bucket_of(&key)];
+	for (struct address *address = *bucket; address; address = address->next)
+		if (memcmp(&address->key, &key, sizeof key) == 0)
+			return address;
+	struct address *address =
+		connections->address_count < ADDRESSES_MAX ? calloc(1, sizeof *address) : NULL;
+	if (!address)
+		return &connections->others;
+	connections->address_count++;
+	address->key = key;
+	address->next = *bucket;
+	*bucket = address;
+	return address;
+}
+
+/* Under the lock. What was opened is forgotten by and by, and then who opened it. */
+static void age_addresses(struct semel_connections *connections)
+{
+	connections->others.recent -= (connections->others.recent + RECENT_PART - 1) / RECENT_PART;
+	for (uint32_t i = 0; i < BUCKETS; i++)
+		for (struct address **link = &connections->addresses[i]; *link;) {
+			struct address *address = *link;
+			address->recent -= (address->recent + RECENT_PART - 1) / RECENT_PART;
+			if (address->recent > 0 || address->open > 0) {
+				link = &address->next;
+				continue;
+			}
+			*link = address->next;
+			connections->address_count--;
+			free(address);
+		}
+}
+
+/* ---- closing --------------------------------------------------------------------------------- */
+
+static bool has_unsent(int fd)
+{
+	int bytes = 0;
+
+	return ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
+}
+
+/* Under the lock. The library sees the end of the connection and does the rest. An answer that is
+ * underway arrives; one that the client does not take is thrown away. */
+static void cut(struct semel_connections *connections, struct connection *connection)
+{
+	struct linger abort = { .l_onoff = 1 };
+	int64_t still_ms = semel_steady_ms(connections->options.env) - connection->progress_ms;
+
+	connection->cut = true;
+	connections->count--;
+	connections->answer_bytes -= connection->answer_bytes;
+	connection->answer_bytes = 0;
+	connection->address->count--;
+	connection->address->waiting -= connection->state == SEMEL_CONNECTION_WAITS;
+	if (connection->fd < 0)
+		return;
+	if (still_ms > STILL_MS && has_unsent(connection->fd))
+		setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &abort, sizeof abort);
+	shutdown(connection->fd, SHUT_RDWR);
+}
+
+/* How much more its address has, and has had of late, than a few. Whose address has only a few does
+ * not go for that: who has many addresses would push out those who have one. */
+static uint32_t excess_of(const struct connection *connection, uint32_t few)
+{
+	uint32_t weight = connection->address->count + connection->address->recent;
+
+	return weight > few ? weight - few : 0;
+}
+
+/* It came just now and has not got its first answer: as a probe does. */
+static bool is_fresh(const struct connection *connection, int64_t now_ms)
+{
+	return !connection->trusted && !connection->answered &&
+	       now_ms - connection->opened_ms < FRESH_MS;
+}
+
+static bool may_go(const struct connection *connection, const struct address *of)
+{
+	return !connection->cut && (!of || connection->address == of) &&
+	       connection->state != SEMEL_CONNECTION_WAITS &&
+	       connection->state != SEMEL_CONNECTION_STREAMS;
+}
+
+struct search {
+	int64_t now_ms;
+	uint32_t few;     /* connections of one address */
+	bool spare_fresh; /* there are no more of them than are meant for them */
+};
+
+/* The lowest goes first. */
+static int rank_of(const struct search *search, const struct connection *connection)
+{
+	if (connection->trusted)
+		return 2;
+	if (!is_fresh(connection, search->now_ms))
+		return 0;
+	return search->spare_fresh ? 3 : 1;
+}
+
+static bool goes_before(const struct search *search, const struct connection *one,
+			const struct connection *other)
+{
+	int rank = rank_of(search, one), other_rank = rank_of(search, other);
+
+	if (rank != other_rank)
+		return rank < other_rank;
+	uint32_t excess = excess_of(one, search->few), other_excess = excess_of(other, search->few);
+	if (excess != other_excess)
+		return excess > other_excess;
+	return one->progress_ms < other->progress_ms;
+}
+
+/* Under the lock. The list has the newest first, so of equals the oldest goes. */
+static void cut_one(struct semel_connections *connections, const struct address *of,
+		    const struct connection *newcomer)
+{
+	uint32_t places =
+		of ? connections->options.per_address_max : connections->options.count_max;
+	struct search search = { .now_ms = newcomer->opened_ms,
+				 .few = connections->options.count_max / FEW_PART };
+	struct connection *worst = NULL;
+	uint32_t fresh = 0;
+
+	for (struct connection *one = connections->first; one; one = one->next)
+		fresh += may_go(one, of) && is_fresh(one, search.now_ms);
+	search.spare_fresh = fresh <= places / SCARCE_PART;
+	for (struct connection *one = connections->first; one; one = one->next)
+		if (one != newcomer && may_go(one, of) &&
+		    (!worst || !goes_before(&search, worst, one)))
+			worst = one;
+	if (worst)
+		cut(connections, worst);
+}
+
+/* Under the lock. Answers that nobody takes are held in memory: only so much of it. */
+static void bound_answers(struct semel_connections *connections, const struct connection *newest)
+{
+	while (connections->answer_bytes > connections->options.answer_bytes_max) {
+		struct connection *worst = NULL;
+		for (struct connection *one = connections->first; one; one = one->next)
+			if (!one->cut && one != newest && one->answer_bytes > 0 &&
+			    (!worst || one->progress_ms <= worst->progress_ms))
+				worst = one;
+		if (!worst)
+			return;
+		cut(connections, worst);
+	}
+}
+
+/* ---- what the library tells ------------------------------------------------------------------ */
+
+/* Under the lock. */
+static void admit(struct semel_connections *connections, struct connection *connection)
+{
+	const struct semel_connections_options *options = &connections->options;
+
+	connection->next = connections->first;
+	if (connection->next)
+		connection->next->previous = connection;
+	connections->first = connection;
+	connections->count++;
+	connection->address->open++;
+	connection->address->recent++;
+	if (++connection->address->count > options->per_address_max)
+		cut_one(connections, connection->address, connection);
+	if (connections->count > options->count_max)
+		cut_one(connections, NULL, connection);
+}
+
+static void open_connection(struct semel_connections *connections,
+			    struct MHD_Connection *connection, void **context)
+{
+	const struct semel_microhttpd *library = connections->options.library;
+	const union MHD_ConnectionInfo *info =
+		library->get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+	int fd = info ? info->connect_fd : -1;
+	struct connection *opened = calloc(1, sizeof *opened);
+
+	*context = opened;
+	if (!opened) { /* it could not be counted, so it may not stay */
+		if (fd >= 0)
+			shutdown(fd, SHUT_RDWR);
+		return;
+	}
+	opened->fd = fd;
+	opened->opened_ms = opened->progress_ms = semel_steady_ms(connections->options.env);
+	opened->deadline_ms = opened->progress_ms + connections->options.request_ms;
+	info = library->get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+	pthread_mutex_lock(&connections->lock);
+	opened->address = find_address(connections, info ? info->client_addr : NULL);
+	admit(connections, opened);
+	pthread_mutex_unlock(&connections->lock);
+}
+
+static void close_connection(struct semel_connections *connections, struct connection *closed)
+{
+	if (!closed)
+		return;
+	pthread_mutex_lock(&connections->lock);
+	if (!closed->cut) {
+		closed->fd = -1;
+		cut(connections, closed);
+	}
+	if (closed->next)
+		closed->next->previous = closed->previous;
+	if (closed->previous)
+		closed->previous->next = closed->next;
+	else
+		connections->first = closed->next;
+	closed->address->open--;
+	pthread_mutex_unlock(&connections->lock);
+	free(closed);
+}
+
+void semel_connections_notice(void *user, struct MHD_Connection *connection, void **context,
+			      enum MHD_ConnectionNotificationCode code)
+{
+	if (code == MHD_CONNECTION_NOTIFY_STARTED)
+		open_connection(user, connection, context);
+	else
+		close_connection(user, *context);
+}
+
+/* ---- requests and answers -------------------------------------------------------------------- */
+
+/* Takes the lock, unless the connection is unknown: then NULL. */
+static struct connection *lock_connection(struct semel_connections *connections,
+					  struct MHD_Connection *connection)
+{
+	const union MHD_ConnectionInfo *info = connections->options.library->get_connection_info(
+		connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+	struct connection *found = info ? info->socket_context : NULL;
+
+	if (found)
+		pthread_mutex_lock(&connections->lock);
+	return found;
+}
+
+static int64_t allowed_ms(const struct semel_connections_options *options,
+			  enum semel_connection_state state)
+{
+	switch (state) {
+	case SEMEL_CONNECTION_RECEIVES:
+		return options->request_ms;
+	case SEMEL_CONNECTION_SENDS:
+		return options->answer_ms;
+	case SEMEL_CONNECTION_IDLE:
+		return options->idle_ms;
+	case SEMEL_CONNECTION_WAITS:
+	case SEMEL_CONNECTION_STREAMS:
+		break;
+	}
+	return FOREVER_MS;
+}
+
+void semel_connection_move(struct semel_connections *connections, struct MHD_Connection *connection,
+			   enum semel_connection_state state, uint64_t bytes)
+{
+	struct connection *moved = lock_connection(connections, connection);
+
+	if (!moved)
+		return;
+	moved->progress_ms = semel_steady_ms(connections->options.env);
+	moved->deadline_ms = moved->progress_ms + allowed_ms(&connections->options, state);
+	moved->requests += state == SEMEL_CONNECTION_RECEIVES;
+	moved->answered = moved->answered || state == SEMEL_CONNECTION_IDLE;
+	if (!moved->cut) {
+		moved->address->waiting -= moved->state == SEMEL_CONNECTION_WAITS;
+		moved->address->waiting += state == SEMEL_CONNECTION_WAITS;
+		connections->answer_bytes += bytes - moved->answer_bytes;
+		moved->answer_bytes = bytes;
+		if (bytes > 0)
+			bound_answers(connections, moved);
+	}
+	moved->state = state;
+	pthread_mutex_unlock(&connections->lock);
+}
+
+void semel_connection_trust(struct semel_connections *connections,
+			    struct MHD_Connection *connection, bool trusted)
+{
+	struct connection *found = lock_connection(connections, connection);
+
+	if (!found)
+		return;
+	found->trusted = trusted;
+	pthread_mutex_unlock(&connections->lock);
+}
+
+bool semel_connection_may_wait(struct semel_connections *connections,
+			       struct MHD_Connection *connection)
+{
+	struct connection *found = lock_connection(connections, connection);
+
+	if (!found)
+		return false;
+	bool may = found->address->waiting < connections->options.waiting_per_address_max;
+	pthread_mutex_unlock(&connections->lock);
+	return may;
+}
+
+bool semel_connection_is_last_answer(struct semel_connections *connections,
+				     struct MHD_Connection *connection)
+{
+	const struct semel_connections_options *options = &connections->options;
+	struct connection *found = lock_connection(connections, connection);
+
+	if (!found)
+		return true;
+	bool scarce = connections->count > options->count_max - options->count_max / SCARCE_PART ||
+		      found->address->count >
+			      options->per_address_max - options->per_address_max / SCARCE_PART;
+	bool last = found->requests >= options->requests_max || (scarce && !found->trusted);
+	pthread_mutex_unlock(&connections->lock);
+	return last;
+}
+
+void semel_connection_address(struct semel_connections *connections,
+			      struct MHD_Connection *connection,
+			      char address_out[SEMEL_CLIENT_ADDRESS_SIZE])
+{
+	struct connection *found = lock_connection(connections, connection);
+
+	address_out[0] = '\0';
+	if (!found)
+		return;
+	if (found->address != &connections->others)
+		inet_ntop(AF_INET6, &found->address->key, address_out, SEMEL_CLIENT_ADDRESS_SIZE);
+	pthread_mutex_unlock(&connections->lock);
+}
+
+/* ---- deadlines ------------------------------------------------------------------------------- */
+
+/* What is on its way has come nearer, or nothing is on its way. A kernel that does not tell leaves
+ * the longer deadline of an answer. */
+static bool makes_progress(struct connection *connection)
+{
+	struct tcp_info info = { 0 };
+	socklen_t size = sizeof info;
+
+	if (connection->fd < 0 || !has_unsent(connection->fd) ||
+	    getsockopt(connection->fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 ||
+	    size < offsetof(struct tcp_info, tcpi_bytes_acked) + sizeof info.tcpi_bytes_acked)
+		return true;
+	bool moved = info.tcpi_bytes_acked != connection->acknowledged;
+	connection->acknowledged = info.tcpi_bytes_acked;
+	return moved;
+}
+
+static bool is_overdue(const struct semel_connections *connections, struct connection *connection,
+		       int64_t now_ms)
+{
+	if (connection->state == SEMEL_CONNECTION_SENDS ||
+	    connection->state == SEMEL_CONNECTION_STREAMS) {
+		if (makes_progress(connection))
+			connection->progress_ms = now_ms;
+		else if (now_ms - connection->progress_ms > connections->options.stall_ms)
+			return true;
+	}
+	return now_ms > connection->deadline_ms;
+}
+
+void semel_connections_check(struct semel_connections *connections)
+{
+	int64_t now_ms = semel_steady_ms(connections->options.env);
+
+	pthread_mutex_lock(&connections->lock);
+	for (struct connection *one = connections->first; one; one = one->next)
+		if (!one->cut && is_overdue(connections, one, now_ms))
+			cut(connections, one);
+	age_addresses(connections);
+	pthread_mutex_unlock(&connections->lock);
+}
+
+static void *keep_checking(void *user)
+{
+	struct semel_connections *connections = user;
+
+	while (!semel_wake_rung(connections->wake)) {
+		semel_wake_sleep(connections->wake, TICK_MS);
+		semel_connections_check(connections);
+	}
+	return NULL;
+}
+
+/* ---- starting and stopping ------------------------------------------------------------------- */
+
+semel_status semel_connections_start(const struct semel_connections_options *options,
+				     struct semel_connections **connections_out, semel_error *error)
+{
+	struct semel_connections *connections = calloc(1, sizeof *connections);
+
+	*connections_out = NULL;
+	if (!connections)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the admin server");
+	connections->options = *options;
+	pthread_mutex_init(&connections->lock, NULL);
+	semel_status status = semel_wake_new(&connections->wake, error);
+	if (status == SEMEL_OK &&
+	    pthread_create(&connections->thread, NULL, keep_checking, connections) != 0)
+		status = semel_error_set(error, SEMEL_INTERNAL, "no thread for the admin server");
+	connections->thread_runs = status == SEMEL_OK;
+	if (status != SEMEL_OK) {
+		semel_connections_free(connections);
+		return status;
+	}
+	*connections_out = connections;
+	return SEMEL_OK;
+}
+
+void semel_connections_stop(struct semel_connections *connections)
+{
+	if (!connections->thread_runs)
+		return;
+	semel_wake_ring(connections->wake);
+	pthread_join(connections->thread, NULL);
+	connections->thread_runs = false;
+}
+
+void semel_connections_free(struct semel_connections *connections)
+{
+	if (!connections)
+		return;
+	semel_wake_free(connections->wake);
+	for (uint32_t i = 0; i < BUCKETS; i++)
+		while (connections->addresses[i]) {
+			struct address *address = connections->addresses[i];
+			connections->addresses[i] = address->next;
+			free(address);
+		}
+	pthread_mutex_destroy(&connections->lock);
+	free(connections);
+}

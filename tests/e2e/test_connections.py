@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hundreds of hostile connections, with and without TLS, from one address and from many: probes and operators are answered."""
+import contextlib
+import itertools
+import multiprocessing
+import os
+import re
+import resource
+import signal
+import socket
+import ssl
+import subprocess
+import time
+from types import SimpleNamespace
+
+import pytest
+from nest import free_port
+from program import Semel, wait_for
+from server import Server
+
+OPERATOR, READER, OTHER = "operator-" + "o" * 24, "reader-" + "r" * 24, "other-" + "x" * 24
+PATIENCE = 60
+ESTABLISHED = b"\x01"  # the state in TCP_INFO
+ATTACKERS = 260
+ELSEWHERE, ATTACKED = "127.0.0.9", "127.0.0.1"
+ONE_ADDRESS, MANY_ADDRESSES = [ATTACKED], [f"127.0.1.{n}" for n in range(1, 131)]
+
+
+@pytest.fixture(scope="module")
+def semel(tmp_path_factory):
+    one = Semel(tmp_path_factory.mktemp("connections"))
+    one.ok("init")
+    one.tokens = one.folder / "tokens"
+    one.tokens.write_text(f"{OPERATOR}\nread {READER}\nread {OTHER}\n")
+    one.tokens.chmod(0o600)
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="module")
+def plain(semel):
+    one = Server(semel, "--token-file", str(semel.tokens))
+    yield one
+    assert semel.stop(one.child) == 0, one.child.stderr.read()
+
+
+@pytest.fixture(scope="module")
+def secure(semel):
+    cert, key = semel.folder / "cert.pem", semel.folder / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost", "-keyout", key, "-out", cert],
+        check=True, capture_output=True)
+    key.chmod(0o600)
+    one = Server(semel, "--tls-cert", str(cert), "--tls-key", str(key), "--token-file", str(semel.tokens),
+                 context=ssl.create_default_context(cafile=cert))
+    yield one
+    assert semel.stop(one.child) == 0, one.child.stderr.read()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def enough_files():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * ATTACKERS + 200
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, hard), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+# ---- asking --------------------------------------------------------------------------------------
+
+
+def head(server, line, *headers):
+    return "\r\n".join([line, f"Host: localhost:{server.port}", *headers]).encode() + b"\r\n\r\n"
+
+
+def connect(server, source, secured=True, receive_buffer=None):
+    connection = socket.socket()
+    connection.settimeout(PATIENCE)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if receive_buffer:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    connection.bind((source, 0))
+    connection.connect(("127.0.0.1", server.port))
+    if server.context and secured:
+        return server.context.wrap_socket(connection, server_hostname="localhost")
+    return connection
+
+
+def ask(server, path, source, token=None):
+    """(status, body)"""
+    headers = [f"Authorization: Bearer {token}"] if token else []
+    with connect(server, source) as connection:
+        connection.sendall(head(server, f"GET {path} HTTP/1.1", "Connection: close", *headers))
+        answer = b""
+        while part := connection.recv(65536):
+            answer += part
+    assert answer, f"{path} for {source} was cut"
+    return int(answer.split()[1]), answer.partition(b"\r\n\r\n")[2]
+
+
+def is_answered(server, path, source, token=None):
+    """A connection may be cut before it has spoken, while hundreds are opened every moment: its owner asks again."""
+    with contextlib.suppress(OSError, AssertionError):
+        return ask(server, path, source, token)[0] == 200
+    return False
+
+
+def all_are_answered(server):
+    for path, source, token in (
+        ("/livez", ELSEWHERE, None), ("/readyz", ELSEWHERE, None), ("/api/admin/dlq/count", ELSEWHERE, OPERATOR), ("/livez", ATTACKED, None),
+        ("/readyz", ATTACKED, None),
+    ):
+        wait_for(lambda ask=(path, source, token): is_answered(server, *ask), PATIENCE, f"an answer of {path} for {source}")
+
+
+def files_of(server):
+    return len(os.listdir(f"/proc/{server.child.pid}/fd"))
+
+
+def memory_of(server):
+    """Resident, in MB."""
+    with open(f"/proc/{server.child.pid}/status") as status:
+        return int(re.search(r"VmRSS:\s+(\d+)", status.read())[1]) // 1024
+
+
+# ---- attacks -------------------------------------------------------------------------------------
+
+
+class Attack:
+    """A process with connections that say something, read nothing, and are opened anew when the server has cut them."""
+
+    def __init__(self, server, sources, said=b"", secured=True, drip=b""):
+        self.server, self.said, self.secured, self.drip = server, said, secured, drip
+        self.sources = [sources[n % len(sources)] for n in range(ATTACKERS)]
+        self.connections = [None] * ATTACKERS
+
+    def open(self, source):
+        connection = None
+        with contextlib.suppress(OSError):
+            connection = connect(self.server, source, self.secured, receive_buffer=4096)
+            connection.settimeout(0)
+            connection.send(self.said)
+        return connection
+
+    def is_cut(self, connection):
+        """A connection that was shut down is known without reading what was answered."""
+        with contextlib.suppress(OSError):
+            return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1) != ESTABLISHED
+        return True
+
+    def step(self, n):
+        connection = self.connections[n]
+        if not connection or self.is_cut(connection):
+            if connection:
+                connection.close()
+            self.connections[n] = self.open(self.sources[n])
+        elif self.drip:
+            with contextlib.suppress(OSError):
+                connection.send(self.drip)
+
+    def go_on(self, ready, over):
+        while not over.wait(0.02):
+            for n in range(ATTACKERS):
+                self.step(n)
+            ready.set()
+
+    def __enter__(self):
+        processes = multiprocessing.get_context("fork")
+        ready, self.over = processes.Event(), processes.Event()
+        self.process = processes.Process(target=self.go_on, args=(ready, self.over))
+        self.process.start()
+        assert ready.wait(PATIENCE)
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.process.join(PATIENCE)
+        self.process.kill()
+
+
+def stream(server, *headers):
+    return head(server, "GET /api/admin/stream HTTP/1.1", *headers)
+
+
+AS_READER = f"Authorization: Bearer {READER}"
+ATTACKS = {
+    "pipelined": lambda server: {"said": head(server, "GET /app.js HTTP/1.1") * 2000},
+    "pipelined probes": lambda server: {"said": head(server, "GET /livez HTTP/1.1") * 4000},
+    "ready": lambda server: {"said": head(server, "GET /readyz HTTP/1.1") * 100},
+    "silent": lambda server: {},
+    "no handshake": lambda server: {"secured": False, "said": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"},
+    "dripping": lambda server: {"said": b"GET /livez HTTP/1.1\r\nX: ", "drip": b"y"},
+    "streams without a token": lambda server: {"said": stream(server)},
+    "streams": lambda server: {"said": stream(server, AS_READER)},
+    "counted": lambda server: {"said": head(server, "GET /api/admin/dlq/count HTTP/1.1", AS_READER) * 50},
+    "bodies": lambda server: {"said": head(
+        server, "POST /api/admin/replays HTTP/1.1", f"Authorization: Bearer {OPERATOR}", "Content-Length: 1000000") + b"x" * 5000, "drip": b"x"},
+    "expecting": lambda server: {"said": head(
+        server, "POST /api/admin/replays HTTP/1.1", f"Authorization: Bearer {OPERATOR}", "Content-Length: 9", "Expect: 100-continue")},
+}
+
+
+def stands(server, name, sources):
+    before = files_of(server)
+    with Attack(server, sources, **ATTACKS[name](server)):
+        for _ in range(3):
+            all_are_answered(server)
+        assert files_of(server) < before + 420
+        assert memory_of(server) < 256
+    wait_for(lambda: files_of(server) <= before + 16, PATIENCE, "closed connections")
+    all_are_answered(server)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_many_connections_from_one_address_keep_nobody_out(plain, name):
+    stands(plain, name, ONE_ADDRESS)
+
+
+@pytest.mark.parametrize("name", ["pipelined", "bodies"])
+def test_many_connections_from_many_addresses_keep_nobody_out(plain, name):
+    stands(plain, name, MANY_ADDRESSES)
+
+
+@pytest.mark.parametrize("name", ["pipelined", "silent", "no handshake"])
+def test_many_connections_with_tls_keep_nobody_out(secure, name):
+    stands(secure, name, MANY_ADDRESSES)
+
+
+def test_with_few_files_to_open_everybody_is_answered_too(semel):
+    def few():
+        resource.setrlimit(resource.RLIMIT_NOFILE, (96, 96))
+
+    server = Server(semel, "--token-file", str(semel.tokens), preexec_fn=few)
+    stands(server, "pipelined", ONE_ADDRESS)
+    assert semel.stop(server.child) == 0
+
+
+def test_the_metrics_of_a_relay_are_answered_too(semel):
+    port = free_port()
+    child = semel.spawn("relay", "--metrics", f"127.0.0.1:{port}")
+    relay = SimpleNamespace(child=child, port=port, context=None)
+    wait_for(lambda: is_answered(relay, "/livez", ELSEWHERE), PATIENCE, "the metrics")
+    with Attack(relay, ONE_ADDRESS, head(relay, "GET /metrics HTTP/1.1") * 500):
+        for source, path in itertools.product((ELSEWHERE, ATTACKED), ("/livez", "/readyz")):
+            wait_for(lambda ask=(path, source): is_answered(relay, *ask), PATIENCE, f"an answer of {path} for {source}")
+        wait_for(lambda: is_answered(relay, "/metrics", ELSEWHERE), PATIENCE, "metrics for somebody else")
+    assert semel.stop(child) == 0
+
+
+# ---- streams -------------------------------------------------------------------------------------
+
+
+def open_stream(server, token, source=ELSEWHERE):
+    """The connection, with the first part of the stream or the refusal."""
+    connection = connect(server, source)
+    connection.sendall(stream(server, f"Authorization: Bearer {token}"))
+    told = b""
+    while b"data: {" not in told and b"/problems/" not in told:
+        part = connection.recv(65536)
+        assert part, told
+        told += part
+    return connection, told
+
+
+def test_one_token_has_half_of_the_streams(plain):
+    with contextlib.ExitStack() as opened:
+        for _ in range(16):
+            connection, told = open_stream(plain, READER)
+            opened.enter_context(connection)
+            assert told.startswith(b"HTTP/1.1 200 "), told
+        for spelled in (READER, f"  {READER}"):
+            connection, told = open_stream(plain, spelled)
+            opened.enter_context(connection)
+            assert told.startswith(b"HTTP/1.1 503 ") and b"Retry-After: 1" in told, told
+        connection, told = open_stream(plain, OTHER)
+        opened.enter_context(connection)
+        assert told.startswith(b"HTTP/1.1 200 "), told
+
+
+def test_a_withdrawn_token_loses_its_open_streams(semel, tmp_path):
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"{OPERATOR}\nread {READER}\n")
+    tokens.chmod(0o600)
+    server = Server(semel, "--token-file", str(tokens))
+    (gone, _), (stays, _) = open_stream(server, READER), open_stream(server, OPERATOR)
+    tokens.write_text(f"{OPERATOR}\n")
+    server.child.send_signal(signal.SIGHUP)
+    with gone, stays:
+        told, until = b"", time.monotonic() + PATIENCE
+        while not told.endswith(b"0\r\n\r\n"):  # the last chunk
+            part = gone.recv(65536)
+            assert part and time.monotonic() < until, told
+            told = (told + part)[-65536:]
+        wait_for(lambda: b"data: {" in stays.recv(65536), PATIENCE, "more of the other stream")
+    assert semel.stop(server.child) == 0

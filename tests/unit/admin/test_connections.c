@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which connection has to go when there are too many, and which is overdue. */
+#include "admin/connections.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { PLACES = 8, PER_ADDRESS = 6, OLD_MS = 10000, STALL_MS = 20000 };
+
+/* What the library would know of a connection. */
+struct client {
+	int fd, peer;
+	struct sockaddr_storage address;
+	void *context;
+};
+
+static struct client clients[32];
+static size_t client_count;
+static _Atomic int64_t clock_ms;
+static struct semel_connections *connections;
+
+static int64_t tell_time(void *user)
+{
+	(void)user;
+	return clock_ms;
+}
+
+static const union MHD_ConnectionInfo *tell_info(struct MHD_Connection *connection,
+						 enum MHD_ConnectionInfoType type, ...)
+{
+	static union MHD_ConnectionInfo info;
+	struct client *client = (struct client *)connection;
+
+	if (type == MHD_CONNECTION_INFO_CONNECTION_FD)
+		info.connect_fd = client->fd;
+	else if (type == MHD_CONNECTION_INFO_CLIENT_ADDRESS)
+		info.client_addr = (struct sockaddr *)&client->address;
+	else
+		info.socket_context = client->context;
+	return &info;
+}
+
+static const struct semel_env env = { .now_ms = tell_time, .steady_ms = tell_time };
+static const struct semel_microhttpd library = { .get_connection_info = tell_info };
+
+static int start(void **state)
+{
+	struct semel_connections_options options = {
+		.library = &library,
+		.env = &env,
+		.count_max = PLACES,
+		.per_address_max = PER_ADDRESS,
+		.waiting_per_address_max = 2,
+		.requests_max = 3,
+		.answer_bytes_max = 1000,
+		.request_ms = 30000,
+		.idle_ms = 60000,
+		.answer_ms = 300000,
+		.stall_ms = STALL_MS,
+	};
+
+	(void)state;
+	clock_ms = 1000000;
+	client_count = 0;
+	if (semel_connections_start(&options, &connections, NULL) != SEMEL_OK)
+		return -1;
+	semel_connections_stop(connections); /* the test checks by itself */
+	return 0;
+}
+
+static void leave(struct client *client)
+{
+	semel_connections_notice(connections, (struct MHD_Connection *)client, &client->context,
+				 MHD_CONNECTION_NOTIFY_CLOSED);
+	close(client->fd);
+	close(client->peer);
+}
+
+static int stop(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < client_count; i++)
+		leave(&clients[i]);
+	semel_connections_free(connections);
+	return 0;
+}
+
+static struct client *arrive(struct client *client, const char *address)
+{
+	struct sockaddr_in *four = (struct sockaddr_in *)&client->address;
+	struct sockaddr_in6 *six = (struct sockaddr_in6 *)&client->address;
+
+	memset(&client->address, 0, sizeof client->address);
+	if (strchr(address, ':')) {
+		six->sin6_family = AF_INET6;
+		assert_int_equal(inet_pton(AF_INET6, address, &six->sin6_addr), 1);
+	} else {
+		four->sin_family = AF_INET;
+		assert_int_equal(inet_pton(AF_INET, address, &four->sin_addr), 1);
+	}
+	semel_connections_notice(connections, (struct MHD_Connection *)client, &client->context,
+				 MHD_CONNECTION_NOTIFY_STARTED);
+	clock_ms++;
+	return client;
+}
+
+static struct client *come(const char *address)
+{
+	struct client *client = &clients[client_count++];
+	int ends[2];
+
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+	client->fd = ends[0];
+	client->peer = ends[1];
+	return arrive(client, address);
+}
+
+static void move(struct client *client, enum semel_connection_state state)
+{
+	semel_connection_move(connections, (struct MHD_Connection *)client, state, 0);
+}
+
+/* It had its first answer. */
+static struct client *come_and_get(const char *address, bool trusted)
+{
+	struct client *client = come(address);
+
+	move(client, SEMEL_CONNECTION_RECEIVES);
+	semel_connection_trust(connections, (struct MHD_Connection *)client, trusted);
+	move(client, SEMEL_CONNECTION_SENDS);
+	move(client, SEMEL_CONNECTION_IDLE);
+	return client;
+}
+
+static bool is_cut(const struct client *client)
+{
+	char byte;
+	return recv(client->fd, &byte, 1, MSG_DONTWAIT) == 0;
+}
+
+static size_t count_cut(void)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < client_count; i++)
+		count += is_cut(&clients[i]);
+	return count;
+}
+
+static void the_answer_that_is_stalled_for_longest_makes_room(void **state)
+{
+	struct client *held[PLACES];
+
+	(void)state;
+	for (int i = 0; i < PLACES; i++) {
+		held[i] = come(i % 2 ? "192.0.2.1" : "192.0.2.2");
+		move(held[i], SEMEL_CONNECTION_RECEIVES);
+		move(held[i], SEMEL_CONNECTION_SENDS);
+	}
+	assert_int_equal(count_cut(), 0);
+	clock_ms += OLD_MS;
+	struct client *newcomer = come("192.0.2.3");
+	assert_true(is_cut(held[0]));
+	assert_false(is_cut(newcomer));
+	assert_int_equal(count_cut(), 1);
+}
+
+static void one_with_a_token_stays_while_others_go(void **state)
+{
+	(void)state;
+	struct client *operator= come_and_get("192.0.2.1", true);
+	for (int i = 0; i < 20; i++)
+		come_and_get(i % 2 ? "192.0.2.1" : "192.0.2.2", false);
+	assert_false(is_cut(operator));
+	assert_int_equal(count_cut(), 21 - PLACES);
+}
+
+static void whoever_has_many_goes_before_who_has_one(void **state)
+{
+	(void)state;
+	struct client *first = come_and_get("192.0.2.1", false);
+	for (int i = 0; i < 20; i++)
+		come_and_get("198.51.100.1", false);
+	come("198.51.100.2");
+	assert_false(is_cut(first));
+}
+
+static void one_address_has_its_share_and_no_more(void **state)
+{
+	(void)state;
+	struct client *first = come_and_get("2001:db8::1", false);
+	for (int i = 0; i < PER_ADDRESS - 1; i++)
+		come_and_get("2001:db8::ffff:2", false);
+	assert_int_equal(count_cut(), 0);
+	struct client *newcomer = come("2001:db8::3"); /* the same /64 */
+	assert_true(is_cut(first));
+	assert_false(is_cut(newcomer));
+	come("2001:db8:0:1::1");
+	come("::ffff:192.0.2.1");
+	assert_int_equal(count_cut(), 1);
+}
+
+static void an_ipv4_address_is_one_however_it_is_written(void **state)
+{
+	char one[SEMEL_CLIENT_ADDRESS_SIZE], other[SEMEL_CLIENT_ADDRESS_SIZE];
+
+	(void)state;
+	semel_connection_address(connections, (struct MHD_Connection *)come("192.0.2.1"), one);
+	semel_connection_address(connections, (struct MHD_Connection *)come("::ffff:192.0.2.1"),
+				 other);
+	assert_string_equal(one, "::ffff:192.0.2.1");
+	assert_string_equal(one, other);
+}
+
+static void requests_at_work_and_streams_stay(void **state)
+{
+	struct client *held[4];
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		held[i] = come("192.0.2.1");
+		move(held[i], i % 2 ? SEMEL_CONNECTION_WAITS : SEMEL_CONNECTION_STREAMS);
+	}
+	clock_ms += OLD_MS;
+	for (int i = 0; i < 20; i++)
+		come("192.0.2.1");
+	for (int i = 0; i < 4; i++)
+		assert_false(is_cut(held[i]));
+}
+
+static void a_quarter_is_for_those_who_had_no_answer_yet(void **state)
+{
+	(void)state;
+	for (int i = 0; i < PLACES - 2; i++)
+		come_and_get(i % 2 ? "192.0.2.1" : "192.0.2.2", true);
+	struct client *probe = come("192.0.2.3");
+	come_and_get("192.0.2.4", true);
+	come_and_get("192.0.2.5", true);
+	assert_int_equal(count_cut(), 1);
+	assert_false(is_cut(probe));
+	clock_ms += OLD_MS; /* it has had its time, and is nobody any more */
+	come("192.0.2.6");
+	assert_true(is_cut(probe));
+}
+
+static void a_request_has_its_time_to_arrive(void **state)
+{
+	(void)state;
+	struct client *client = come("192.0.2.1");
+	clock_ms += 29000;
+	semel_connections_check(connections);
+	assert_false(is_cut(client));
+	clock_ms += 2000;
+	semel_connections_check(connections);
+	assert_true(is_cut(client));
+}
+
+/* Over TCP: only there the kernel tells how much the other side has taken. */
+static struct client *come_over_tcp(void)
+{
+	struct client *client = &clients[client_count++];
+	struct sockaddr_in address = { .sin_family = AF_INET,
+				       .sin_addr = { htonl(INADDR_LOOPBACK) } };
+	socklen_t size = sizeof address;
+	int listener = socket(AF_INET, SOCK_STREAM, 0), little = 4096;
+
+	assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
+	assert_int_equal(listen(listener, 1), 0);
+	getsockname(listener, (struct sockaddr *)&address, &size);
+	client->peer = socket(AF_INET, SOCK_STREAM, 0);
+	setsockopt(client->peer, SOL_SOCKET, SO_RCVBUF, &little, sizeof little);
+	assert_int_equal(connect(client->peer, (struct sockaddr *)&address, sizeof address), 0);
+	client->fd = accept(listener, NULL, NULL);
+	close(listener);
+	return arrive(client, "127.0.0.1");
+}
+
+/* As much as the kernel holds. */
+static void send_much(const struct client *client)
+{
+	static const char much[65536];
+
+	while (send(client->fd, much, sizeof much, MSG_DONTWAIT) > 0)
+		;
+}
+
+static void take_some(const struct client *client)
+{
+	static char some[65536];
+	struct pollfd ready = { .fd = client->peer, .events = POLLIN };
+
+	for (int i = 0; i < 8 && poll(&ready, 1, 1000) == 1; i++)
+		assert_true(recv(client->peer, some, sizeof some, 0) > 0);
+}
+
+static void an_answer_that_nobody_takes_is_cut_and_one_that_is_taken_is_not(void **state)
+{
+	struct client *stalled = come_over_tcp(), *slow = come_over_tcp();
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		struct client *client = i ? slow : stalled;
+		move(client, SEMEL_CONNECTION_RECEIVES);
+		move(client, SEMEL_CONNECTION_SENDS);
+		send_much(client);
+	}
+	semel_connections_check(connections);
+	for (int i = 0; i < 3; i++) {
+		clock_ms += STALL_MS / 2 - 1;
+		take_some(slow);
+		semel_connections_check(connections);
+		assert_int_equal(is_cut(stalled), i == 2);
+		assert_false(is_cut(slow));
+		send_much(slow);
+	}
+}
+
+static void answers_in_memory_are_bounded(void **state)
+{
+	struct client *first = come("192.0.2.1"), *second = come("192.0.2.2");
+
+	(void)state;
+	semel_connection_move(connections, (struct MHD_Connection *)first, SEMEL_CONNECTION_SENDS,
+			      600);
+	clock_ms++;
+	semel_connection_move(connections, (struct MHD_Connection *)second, SEMEL_CONNECTION_SENDS,
+			      2000); /* more than all, and still the newest */
+	assert_true(is_cut(first));
+	assert_false(is_cut(second));
+	move(second, SEMEL_CONNECTION_IDLE);
+	struct client *third = come("192.0.2.3");
+	semel_connection_move(connections, (struct MHD_Connection *)third, SEMEL_CONNECTION_SENDS,
+			      900);
+	assert_int_equal(count_cut(), 1);
+}
+
+static void one_address_has_half_of_those_who_wait(void **state)
+{
+	(void)state;
+	struct client *client = NULL;
+	for (int i = 0; i < 2; i++) {
+		client = come("192.0.2.1");
+		assert_true(
+			semel_connection_may_wait(connections, (struct MHD_Connection *)client));
+		move(client, SEMEL_CONNECTION_WAITS);
+	}
+	struct client *third = come("192.0.2.1"), *other = come("192.0.2.2");
+	assert_false(semel_connection_may_wait(connections, (struct MHD_Connection *)third));
+	assert_true(semel_connection_may_wait(connections, (struct MHD_Connection *)other));
+	move(client, SEMEL_CONNECTION_SENDS);
+	assert_true(semel_connection_may_wait(connections, (struct MHD_Connection *)third));
+}
+
+static bool is_last(struct client *client)
+{
+	return semel_connection_is_last_answer(connections, (struct MHD_Connection *)client);
+}
+
+static void a_connection_ends_after_its_requests_or_when_places_are_scarce(void **state)
+{
+	(void)state;
+	struct client *client = come_and_get("192.0.2.1", true);
+	assert_false(is_last(client));
+	for (int i = 0; i < 2; i++)
+		move(client, SEMEL_CONNECTION_RECEIVES);
+	assert_true(is_last(client));
+	struct client *stranger = come_and_get("192.0.2.2", false);
+	assert_false(is_last(stranger));
+	for (int i = 0; i < PLACES - 2; i++)
+		come("192.0.2.3");
+	assert_true(is_last(stranger));
+}
+
+int main(void)
+{
+#define ROW(test) cmocka_unit_test_setup_teardown(test, start, stop)
+	const struct CMUnitTest tests[] = {
+		ROW(the_answer_that_is_stalled_for_longest_makes_room),
+		ROW(one_with_a_token_stays_while_others_go),
+		ROW(whoever_has_many_goes_before_who_has_one),
+		ROW(one_address_has_its_share_and_no_more),
+		ROW(an_ipv4_address_is_one_however_it_is_written),
+		ROW(requests_at_work_and_streams_stay),
+		ROW(a_quarter_is_for_those_who_had_no_answer_yet),
+		ROW(a_request_has_its_time_to_arrive),
+		ROW(an_answer_that_nobody_takes_is_cut_and_one_that_is_taken_is_not),
+		ROW(answers_in_memory_are_bounded),
+		ROW(one_address_has_half_of_those_who_wait),
+		ROW(a_connection_ends_after_its_requests_or_when_places_are_scarce),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
