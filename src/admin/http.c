@@ -35,6 +35,11 @@
 #define FILES_PART       4 /* connections take at most this part of the files we may open */
 #define CONNECTIONS_MIN  32
 
+/* For GnuTLS: TLS 1.2 and 1.3, with forward secrecy and authenticated encryption only. */
+#define PRIORITIES                                                                                 \
+	"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-KX-ALL:+ECDHE-ECDSA:+ECDHE-RSA:-CIPHER-ALL:"  \
+	"+AES-256-GCM:+CHACHA20-POLY1305:+AES-128-GCM:-MAC-ALL:+AEAD:%SERVER_PRECEDENCE"
+
 /* One request while it comes in and is answered. A worker has it, alone, while it is HANDED. */
 struct exchange {
 	struct semel_task task; /* first */
@@ -531,6 +536,7 @@ static semel_status start_daemon(struct semel_http *http, semel_error *error)
 	struct MHD_OptionItem tls[] = {
 		{ MHD_OPTION_HTTPS_MEM_CERT, 0, (void *)(uintptr_t)options->certificate },
 		{ MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)(uintptr_t)options->key },
+		{ MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)PRIORITIES },
 		{ MHD_OPTION_END, 0, NULL },
 	};
 
@@ -546,7 +552,7 @@ static semel_status start_daemon(struct semel_http *http, semel_error *error)
 		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(IDLE_MS / 1000),
 		MHD_OPTION_NOTIFY_CONNECTION, semel_connections_notice, http->connections,
 		MHD_OPTION_URI_LOG_CALLBACK, first_line_seen, http, MHD_OPTION_NOTIFY_COMPLETED,
-		completed, http, MHD_OPTION_ARRAY, options->certificate ? tls : tls + 2,
+		completed, http, MHD_OPTION_ARRAY, options->certificate ? tls : tls + 3,
 		MHD_OPTION_END);
 	if (!http->daemon)
 		return semel_error_set(error, SEMEL_CONFIG,

@@ -10,7 +10,9 @@ import signal
 import socket
 import ssl
 import subprocess
+import threading
 import time
+import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -295,3 +297,84 @@ def test_a_withdrawn_token_loses_its_open_streams(semel, tmp_path):
             told = (told + part)[-65536:]
         wait_for(lambda: b"data: {" in stays.recv(65536), PATIENCE, "more of the other stream")
     assert semel.stop(server.child) == 0
+
+
+# ---- TLS -----------------------------------------------------------------------------------------
+
+
+def client_context(version, ciphers="ALL:@SECLEVEL=0"):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = context.maximum_version = version
+    context.set_ciphers(ciphers)
+    return context
+
+
+def handshake(server, context):
+    """The version and the cipher agreed on; None: refused."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as plainly:
+        try:
+            with context.wrap_socket(plainly) as connection:
+                return connection.version(), connection.cipher()[0]
+        except (ssl.SSLError, ConnectionError):
+            return None
+
+
+def can_be_offered(semel, context):
+    """Does this OpenSSL speak so at all? With itself, then."""
+    listening = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        listening.minimum_version = ssl.TLSVersion.TLSv1
+    listening.set_ciphers("ALL:@SECLEVEL=0")
+    listening.load_cert_chain(semel.folder / "cert.pem", semel.folder / "key.pem")
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [context.wrap_bio(back, there), listening.wrap_bio(there, back, server_side=True)]
+    for _ in range(4):
+        for end in ends:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                try:
+                    end.do_handshake()
+                except ssl.SSLError as failure:
+                    if not isinstance(failure, ssl.SSLWantReadError):
+                        return False
+    return ends[0].version() is not None
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
+def test_old_versions_of_tls_are_refused(semel, secure, version):
+    context = client_context(version)
+    if not can_be_offered(semel, context):
+        pytest.skip(f"this OpenSSL cannot offer {version.name}")
+    assert handshake(secure, context) is None
+    assert ask(secure, "/livez", ELSEWHERE)[0] == 200
+
+
+def test_weak_ciphers_are_refused_and_strong_ones_taken(semel, secure):
+    for weak in ("ECDHE-ECDSA-AES128-SHA", "ECDHE-ECDSA-AES256-SHA384"):  # CBC
+        context = client_context(ssl.TLSVersion.TLSv1_2, f"{weak}:@SECLEVEL=0")
+        assert can_be_offered(semel, context), weak
+        assert handshake(secure, context) is None, weak
+    assert handshake(secure, client_context(ssl.TLSVersion.TLSv1_2, "DEFAULT")) == ("TLSv1.2", "ECDHE-ECDSA-AES256-GCM-SHA384")
+    assert handshake(secure, client_context(ssl.TLSVersion.TLSv1_3, "DEFAULT")) == ("TLSv1.3", "TLS_AES_256_GCM_SHA384")
+
+
+def test_a_client_cannot_renegotiate(secure):
+    child = subprocess.Popen(
+        ["openssl", "s_client", "-connect", f"127.0.0.1:{secure.port}", "-tls1_2"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True)
+    patience = threading.Timer(PATIENCE, child.kill)
+    patience.start()
+    for line in child.stdout:
+        if "Verify return code" in line:  # the session stands
+            break
+    child.stdin.write("R\n")
+    child.stdin.flush()
+    rest = child.stdout.read()  # to the end: the server closes
+    patience.cancel()
+    child.kill()
+    child.wait()
+    assert "RENEGOTIATING" in rest and "closed" in rest, rest
+    assert ask(secure, "/livez", ELSEWHERE)[0] == 200
