@@ -23,6 +23,8 @@ static const struct {
 	[SEMEL_CHECK_STORE_SCHEMA] = { "store-schema", "Semel's tables are those of this program" },
 	[SEMEL_CHECK_STORE_RIGHTS] = { "store-rights", "this user may do what relay and consumers "
 						       "do" },
+	[SEMEL_CHECK_STORE_SCHEMA_RIGHTS] = { "store-schema-rights",
+					      "others have no rights where its tables are" },
 	[SEMEL_CHECK_STORE_FILES] = { "store-files", "other users cannot open its files" },
 	[SEMEL_CHECK_STORE_SETTINGS] = { "store-settings", "what is committed survives a crash" },
 	[SEMEL_CHECK_STORE_CLOCK] = { "store-clock", "its clock and ours agree" },

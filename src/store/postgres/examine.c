@@ -78,7 +78,9 @@ static const char missing_rights[] =
 	" ('consume', 'semel_position', '{SELECT,INSERT,UPDATE}')"
 	") AS need (part, name, rights), unnest(rights::text[]) AS r"
 	" WHERE to_regclass(name) IS NOT NULL AND NOT has_table_privilege(name, r)"
-	" GROUP BY part, name) AS lacking GROUP BY part ORDER BY part";
+	" GROUP BY part, name UNION ALL SELECT 'consume', 'FUNCTION semel_inbox_prepare()',"
+	" 'EXECUTE' WHERE NOT has_function_privilege('semel_inbox_prepare()', 'EXECUTE')"
+	") AS lacking GROUP BY part ORDER BY part";
 
 static bool is_wanted(const struct look *look, const char *part)
 {
@@ -101,6 +103,55 @@ static void examine_rights(const struct look *look)
 	}
 	if (result != NULL && !lacking)
 		fine(look, SEMEL_CHECK_STORE_RIGHTS, "this role may use the tables");
+	semel_pg_clear(result);
+}
+
+/* Whoever may create in the schema can have others run his functions; see 008_security.sql. A row
+ * is whether it is a problem, what is wrong, and what to do. */
+static const char wrong_rights[] =
+	"WITH place AS (SELECT n.*, quote_ident(n.nspname) AS name, c.relowner AS owner"
+	" FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+	" WHERE c.oid = 'semel_outbox'::regclass),"
+	" who AS (SELECT p.name AS place, a.grantee = 0 AS everybody, CASE WHEN a.grantee = 0"
+	" THEN 'PUBLIC' ELSE quote_ident(r.rolname) END AS name FROM place p,"
+	" aclexplode(p.nspacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee"
+	" WHERE a.privilege_type = 'CREATE' AND a.grantee NOT IN (p.nspowner, p.owner)"
+	" AND NOT coalesce(r.rolsuper, false)),"
+	" ours AS (SELECT f.*, f.proowner = p.owner AS owned, f.proname ~"
+	" '^semel_(uuid7|lane|outbox_complete|outbox_ring)$' AS hot, f.proname ~"
+	" '^semel_(inbox_prepare|inbox_drop|adopt_[0-9a-f]{12})$' AS mighty,"
+	" coalesce('search_path=pg_catalog, pg_temp' = ANY (f.proconfig), false) AS closed"
+	" FROM place p JOIN pg_proc f ON f.pronamespace = p.oid WHERE f.proname ~"
+	" '^semel_(uuid7|lane|outbox_(complete|refuse_change|ring)|inbox_(prepare|drop|claim_new)"
+	"|refuse_truncate|put_lanes_back|states_look|publish|try_claim|adopt(_[0-9a-f]{12})?)$'),"
+	" open AS (SELECT p.name AS place, c.relname AS name, string_agg(a.privilege_type, ', '"
+	" ORDER BY a.privilege_type) AS rights FROM place p JOIN pg_class c"
+	" ON c.relnamespace = p.oid, aclexplode(c.relacl) a WHERE a.grantee = 0"
+	" AND c.relname ~ '^semel_' GROUP BY p.name, c.relname)"
+	" SELECT bool_or(everybody), 'others than the owner may create functions in the schema"
+	" of the tables, which relay, consumers and desk may run: ' || string_agg(name, ', '"
+	" ORDER BY name), string_agg('REVOKE CREATE ON SCHEMA ' || place || ' FROM ' || name,"
+	" '; ' ORDER BY name) FROM who HAVING count(*) > 0"
+	" UNION ALL SELECT true, 'functions are not as init makes them: ' ||"
+	" string_agg(DISTINCT proname::text, ', '), 'find out who changed them; then, as the"
+	" owner of the tables: semel --store URL init' FROM ours WHERE NOT owned OR hot = closed"
+	" OR prosecdef <> mighty OR (prosecdef AND has_function_privilege('public', oid,"
+	" 'EXECUTE')) HAVING count(*) > 0"
+	" UNION ALL SELECT false, 'every role of the database has rights on the tables: ' ||"
+	" string_agg(rights || ' on ' || name, ', ' ORDER BY name), string_agg('REVOKE ALL ON '"
+	" || place || '.' || name || ' FROM PUBLIC', '; ' ORDER BY name) FROM open"
+	" HAVING count(*) > 0";
+
+static void examine_schema_rights(const struct look *look)
+{
+	PGresult *result = ask(look, SEMEL_CHECK_STORE_SCHEMA_RIGHTS, wrong_rights, NULL);
+	for (int i = 0; i < semel_pg_rows(result); i++)
+		(semel_pg_bool(result, i, 0) ? problem : advise)(
+			look, SEMEL_CHECK_STORE_SCHEMA_RIGHTS, semel_pg_value(result, i, 1),
+			semel_pg_value(result, i, 2));
+	if (result != NULL && semel_pg_rows(result) == 0)
+		fine(look, SEMEL_CHECK_STORE_SCHEMA_RIGHTS,
+		     "nobody but the owner may create in the schema of the tables");
 	semel_pg_clear(result);
 }
 
@@ -493,8 +544,10 @@ semel_status semel_pg_store_examine(const struct semel_url *url,
 	semel_examination_fine(examination, SEMEL_CHECK_STORE_VERSION, "PostgreSQL %.60s",
 			       version != NULL ? version : "of an unknown version");
 	status = examine_schema(&look);
-	if (status == SEMEL_OK)
+	if (status == SEMEL_OK) {
 		examine_rights(&look);
+		examine_schema_rights(&look);
+	}
 	examine_settings(&look);
 	examine_clock(&look);
 	examine_transactions(&look);
