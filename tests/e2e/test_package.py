@@ -93,7 +93,7 @@ def test_the_packages_have_what_belongs_to_them(packages, tmp_path):
     assert run("dpkg-deb", "-I", packages["semel"], "conffiles") == "/etc/semel/semel.yaml\n"
     there = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if not path.is_dir()}
     units = sorted((tmp_path / "usr/lib/systemd/system").glob("*.service"))
-    assert len(units) == 5 and "usr/lib/systemd/system/semel-.service.d/hardening.conf" in there
+    assert len(units) == 6 and "usr/lib/systemd/system/semel-.service.d/hardening.conf" in there
     for unit in units:
         for command in re.findall(r"^Exec\w+=(\S+semel) ", unit.read_text(), re.MULTILINE):
             assert command.removeprefix("/") in there, unit.name
@@ -183,6 +183,24 @@ def test_the_unit_of_run_is_told_and_watched():
         assert f"\n{line}\n" in hardening
     for line in ("Type=notify", "WatchdogSec=30", "ExecReload=/bin/kill -HUP $MAINPID", "RestartPreventExitStatus=64 78"):
         assert f"\n{line}\n" in text
+
+
+def test_nothing_that_runs_on_has_the_credentials_of_init():
+    """The tables' owner is needed to make them, and by nobody else."""
+    for path in sorted((PACKAGING / "systemd").glob("semel-*.service")):
+        text, alone = path.read_text(), path.name == "semel-init.service"
+        assert ("semel init\n" in text) == alone, path.name
+        if path.name in ("semel-run.service", "semel-relay.service", "semel-consume@.service"):
+            assert re.search(r"^Wants=.*semel-init\.service", text, re.M) and re.search(r"^After=.*semel-init\.service", text, re.M)
+    pod = manifests()["Deployment"]["spec"]["template"]["spec"]
+    (first,), (main,) = pod["initContainers"], pod["containers"]
+    (owner,) = [volume["name"] for volume in pod["volumes"] if volume.get("secret", {}).get("secretName") == "semel-owner"]
+    assert first["args"] == ["init"] and owner in {mount["name"] for mount in first["volumeMounts"]}
+    assert owner not in {mount["name"] for mount in main["volumeMounts"]}
+    stores = [next(one["value"] for one in container["env"] if one["name"] == "SEMEL_STORE_FILE") for container in (first, main)]
+    assert stores[0] != stores[1]
+    cron = manifests()["CronJob"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    assert "semel-owner" not in str(cron)
 
 
 # ---- image and manifests -----------------------------------------------------------------------

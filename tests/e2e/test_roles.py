@@ -7,7 +7,7 @@ from pathlib import Path
 
 import mix
 import pytest
-from program import TREE
+from program import TREE, wait_for
 from server import Server
 
 pytestmark = [pytest.mark.anywhere, pytest.mark.only("postgres")]
@@ -154,7 +154,34 @@ def test_the_change_stream_is_read_with_the_rights_of_the_guide(company):
     company.publish("streamed", 5)
     company.ok("semel_relay_role", "relay", "--source", "cdc", *slot, "--drain")
     assert company.shop.sql("SELECT status FROM semel.semel_outbox") == [("PUBLISHED",)]
+    for statement in (f"SELECT pg_drop_replication_slot('{company.name}')", "DROP PUBLICATION semel"):
+        with pytest.raises(Exception, match="replication role|REPLICATION|must be owner of publication"):
+            company.sql("semel_consumer_role", statement)
     company.shop.sql("SELECT pg_drop_replication_slot(?)", company.name)
+
+
+def test_locks_and_notices_of_a_stranger_stop_nobody(company):
+    """Every role of the database may take advisory locks, and notify whom it likes."""
+    stranger = f"stranger_{company.name}"
+    company.shop.sql(f"CREATE ROLE {stranger} LOGIN")
+    connection = mix.connect(mix.Database(mix.servers().postgres_url(company.name, stranger)))
+    ((number,),) = connection.execute("SELECT oid::bigint FROM pg_class WHERE relname = 'semel_outbox'")
+    connection.execute("SELECT pg_advisory_lock(1936026988), pg_advisory_lock(?::oid::int, 1936026988)", (number,))
+    connection.commit()
+    relay = company.shop.spawn("relay", env=company.env("semel_relay_role"))
+    for round_ in range(3):
+        connection.execute("SELECT pg_notify(?, repeat('x', 7000))", (f"semel_outbox_{number}",))
+        connection.commit()
+        company.publish(f"n{round_}", 5)
+        wait_for(lambda sent=round_ + 1: company.shop.sql("SELECT count(*) FROM semel.semel_outbox WHERE status = 'PUBLISHED'") == [(sent,)])
+    assert relay.poll() is None
+    connection.close()
+    company.shop.sql(f"DROP ROLE {stranger}")
+
+
+def test_a_start_with_the_rights_of_the_relay_finds_the_tables_made(company):
+    """As units of before did it: init before each start, as whoever runs."""
+    company.ok("semel_relay_role", "init")
 
 
 REFUSED = {
