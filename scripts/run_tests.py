@@ -457,7 +457,7 @@ def stage_outages(run):
 
 
 def stage_checks(run):
-    for name in ("format", "tail", "includes", "words", "api-docs", "rows"):
+    for name in ("format", "tail", "includes", "words", "texts", "api-docs", "rows"):
         run.check(f"check {name}", [ROOT / "scripts" / f"check-{name}"])
     words = ["tests/checks", *(["-m", "not slow"] if run.quick else [])]
     run_pytest(run, "checks", words, ROOT / "build-test", PYTEST_S, workers=2)
@@ -669,7 +669,7 @@ def stage_model_servers(run):
 
 # name, function, in the whole run, in `quick`, what it does
 STAGES = (
-    ("checks", stage_checks, True, True, "format, tail numbers, include direction, words, the checks' own tests"),
+    ("checks", stage_checks, True, True, "format, tail numbers, include direction, words, texts, the checks' own tests"),
     ("build", stage_build, True, True, "release build, warnings are errors"),
     ("unit", stage_unit, True, True, "cmocka, mirrors src/"),
     ("contract", stage_contract, True, True, "one suite per seam, for every driver"),

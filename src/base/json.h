@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "base/text.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 
 /* One JSON value (RFC 8259) in strict UTF-8 and nothing behind it; nesting up to 512. Agrees with
@@ -27,6 +28,13 @@ bool semel_json_next(struct semel_json_walk *walk, struct semel_text *name_out,
 		     struct semel_text *value_out);
 /* A raw string token as the text it stands for, in the arena. Data NULL: no memory. */
 struct semel_text semel_json_unquote(struct semel_text token, struct semel_arena *arena);
+
+/* A string of a tree, in place and with its length: read with JSON_ALLOW_NUL it may hold a NUL.
+ * Data NULL: it is none. */
+static inline struct semel_text semel_json_string(const json_t *value)
+{
+	return semel_text_from(json_string_value(value), json_string_length(value));
+}
 
 /* A member of an object of texts, unescaped into the arena; data NULL when absent or not a text.
  * The last one counts where a name is there twice. object must be valid JSON. */

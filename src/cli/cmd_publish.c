@@ -81,8 +81,8 @@ const char *semel_publishing_headers(struct semel_text flow, const char *given,
 		return semel_text_string(flow);
 	if (semel_text_equal(flow, SEMEL_TEXT("{}")))
 		return given;
-	json_t *own = json_loads(given, JSON_REJECT_DUPLICATES, NULL);
-	json_t *all = json_loadb(semel_text_chars(flow), flow.length, 0, NULL);
+	json_t *own = json_loads(given, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+	json_t *all = json_loadb(semel_text_chars(flow), flow.length, JSON_ALLOW_NUL, NULL);
 	const char *merged = given;
 	if (json_is_object(own) && all) {
 		char *text =

@@ -7,6 +7,7 @@
  *   that ended over an event costs that event an attempt.
  */
 #include "base/error.h"
+#include "base/json.h"
 #include "consume/program.h"
 
 #include <jansson.h>
@@ -97,7 +98,7 @@ static bool read_answer(struct semel_text line, const struct semel_event *event,
 	json_error_t problem;
 	json_t *answer = json_loadb(semel_text_chars(line), line.length, 0, &problem);
 	json_t *id = json_object_get(answer, "id");
-	struct semel_text answered = semel_text_from(json_string_value(id), json_string_length(id));
+	struct semel_text answered = semel_json_string(id);
 	const char *reason = json_string_value(json_object_get(answer, "reason"));
 	int shown = line.length < ANSWER_SHOWN ? (int)line.length : ANSWER_SHOWN;
 	bool right = false;

@@ -215,8 +215,7 @@ static semel_status add_own(struct writing *writing, json_t *headers)
 	     at = json_object_iter_next(headers, at)) {
 		const char *name = json_object_iter_key(at);
 		json_t *member = json_object_iter_value(at);
-		struct semel_text value =
-			semel_text_from(json_string_value(member), json_string_length(member));
+		struct semel_text value = semel_json_string(member);
 		if (value.data != NULL && semel_text_is_token(semel_text_of(name)) &&
 		    !semel_text_has_control(value) && !is_reserved(name))
 			status = add(writing, name, value);

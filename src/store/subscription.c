@@ -3,6 +3,7 @@
 #include "store/subscription.h"
 
 #include "base/error.h"
+#include "base/json.h"
 
 #include <jansson.h>
 #include <string.h>
@@ -38,8 +39,9 @@ static bool copy_topics(const json_t *array, struct semel_arena *arena,
 		const json_t *item = json_array_get(array, i);
 		if (!json_is_string(item))
 			return false;
-		topics_out->names[i] = semel_text_to_string(
-			semel_arena_text(arena, json_string_value(item), json_string_length(item)));
+		struct semel_text name = semel_json_string(item);
+		topics_out->names[i] =
+			semel_text_to_string(semel_arena_text(arena, name.data, name.length));
 		if (!topics_out->names[i])
 			return false;
 	}

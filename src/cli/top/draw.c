@@ -203,8 +203,8 @@ static void put_reasons(struct semel_buffer *text, const json_t *sight)
 
 bool semel_top_draw(const char *before, const char *sight, struct semel_buffer *text)
 {
-	json_t *then = before ? json_loads(before, 0, NULL) : NULL;
-	json_t *now = json_loads(sight, 0, NULL);
+	json_t *then = before ? json_loads(before, JSON_ALLOW_NUL, NULL) : NULL;
+	json_t *now = json_loads(sight, JSON_ALLOW_NUL, NULL);
 
 	if (now) {
 		semel_buffer_printf(text, "semel top      %s\n\n", text_of(now, "time"));
