@@ -25,6 +25,7 @@ static void set_up(const struct semel_curl *curl, CURL *easy, const struct semel
 {
 	curl->easy_setopt(easy, CURLOPT_URL, fetch->url);
 	curl->easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+	curl->easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
 	curl->easy_setopt(easy, CURLOPT_PROXY, "");
 	curl->easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
 	curl->easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)fetch->timeout_ms);

@@ -148,6 +148,7 @@ static bool set_options(struct http_handler *handler, const struct semel_event *
 	handler->curl->easy_reset(easy);
 	return set(easy, CURLOPT_URL, handler->url) == CURLE_OK &&
 	       set(easy, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK &&
+	       set(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2) == CURLE_OK &&
 	       set(easy, CURLOPT_PROXY, "") == CURLE_OK &&
 	       set(easy, CURLOPT_FOLLOWLOCATION, 0L) == CURLE_OK &&
 	       set(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&

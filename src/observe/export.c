@@ -187,6 +187,7 @@ static bool post(const struct semel_curl *curl, CURL *easy, const struct semel_b
 	curl->easy_setopt(easy, CURLOPT_TIMEOUT_MS, REQUEST_MS);
 	curl->easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
 	curl->easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+	curl->easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
 	CURLcode result = curl->easy_perform(easy);
 	curl->easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &code);
 	curl->slist_free_all(list);

@@ -231,7 +231,9 @@ static semel_status make_socket(struct semel_rabbit *rabbit, amqp_socket_t **soc
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a connection");
 	if (!settings->tls)
 		return SEMEL_OK;
-	if (!expect_host(rabbit, *socket_out))
+	if (!expect_host(rabbit, *socket_out) ||
+	    library->ssl_socket_set_ssl_versions(*socket_out, AMQP_TLSv1_2, AMQP_TLSvLATEST) !=
+		    AMQP_STATUS_OK)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a connection");
 	if (library->ssl_socket_set_cacert(*socket_out, settings->cacert) != AMQP_STATUS_OK)
 		return refuse_files(rabbit, settings->cacert, error);

@@ -28,6 +28,7 @@
 	ROW(ssl_socket_set_verify_peer)                                                            \
 	ROW(ssl_socket_set_verify_hostname)                                                        \
 	ROW(ssl_socket_get_context)                                                                \
+	ROW(ssl_socket_set_ssl_versions)                                                           \
 	ROW(socket_open_noblock)                                                                   \
 	ROW(set_handshake_timeout)                                                                 \
 	ROW(set_rpc_timeout)                                                                       \
