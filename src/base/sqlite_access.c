@@ -136,16 +136,16 @@ static semel_status make_file(const struct semel_sqlite_open *how, semel_error *
 	return SEMEL_OK;
 }
 
-static semel_status check_link(const struct semel_sqlite_open *how, const struct stat *link,
-			       semel_error *error)
+static semel_status follow_link(const struct semel_sqlite_open *how, struct stat *file,
+				semel_error *error)
 {
-	struct stat target;
-	if (stat(how->path, &target) != 0)
+	const struct stat link = *file;
+	if (stat(how->path, file) != 0)
 		return semel_error_set(error, SEMEL_OUTAGE,
 				       "cannot open the %s %s: it is a symbolic link, and what it "
 				       "points to cannot be reached: %s (name the file itself)",
 				       how->what, how->path, strerror(errno));
-	if (may_be_planted(how->path, link, &target))
+	if (may_be_planted(how->path, &link, file))
 		return semel_error_set(error, SEMEL_OUTAGE,
 				       "cannot open the %s %s: it is a symbolic link of another "
 				       "user, in a folder that everybody may write (name the file "
@@ -154,21 +154,47 @@ static semel_status check_link(const struct semel_sqlite_open *how, const struct
 	return SEMEL_OK;
 }
 
-/* The file is there afterwards. */
-static semel_status find_or_make(const struct semel_sqlite_open *how, semel_error *error)
+/* file_out: the database, behind a link if there is one. */
+static semel_status find_or_make(const struct semel_sqlite_open *how, struct stat *file_out,
+				 semel_error *error)
 {
-	struct stat found;
-	if (lstat(how->path, &found) == 0)
-		return S_ISLNK(found.st_mode) ? check_link(how, &found, error) : SEMEL_OK;
+	int found = lstat(how->path, file_out);
+	if (found != 0 && errno == ENOENT && how->create) {
+		semel_status status = make_file(how, error);
+		if (status != SEMEL_OK)
+			return status;
+		/* Looked at in any case: somebody else may have been quicker. */
+		found = lstat(how->path, file_out);
+	}
+	if (found == 0)
+		return S_ISLNK(file_out->st_mode) ? follow_link(how, file_out, error) : SEMEL_OK;
 	if (errno != ENOENT)
 		return semel_error_set(error, SEMEL_OUTAGE, "cannot open the %s %s: %s", how->what,
 				       how->path, strerror(errno));
-	if (how->create)
-		return make_file(how, error);
 	return semel_error_set(error, SEMEL_OUTAGE,
 			       "cannot open the %s %s: there is no such file (name the right one, "
 			       "or make it with: semel init)",
 			       how->what, how->path);
+}
+
+/* What was looked at is what the path without links leads to. */
+static semel_status check_path(const struct semel_sqlite_open *how, const char *path,
+			       const struct stat *file, semel_error *error)
+{
+	struct stat found;
+	if (path == NULL || lstat(path, &found) != 0)
+		return semel_error_set(error, SEMEL_OUTAGE, "cannot open the %s %s: %s", how->what,
+				       how->path, strerror(errno));
+	if (S_ISDIR(found.st_mode))
+		return semel_error_set(error, SEMEL_NOT_A_DATABASE,
+				       "cannot open the %s %s: it is a folder (name a file in it)",
+				       how->what, how->path);
+	if (found.st_dev != file->st_dev || found.st_ino != file->st_ino)
+		return semel_error_set(error, SEMEL_OUTAGE,
+				       "cannot open the %s %s: it was replaced meanwhile (try "
+				       "again)",
+				       how->what, how->path);
+	return check_sides(how->what, path, error);
 }
 
 semel_status semel_sqlite_file_prepare(const struct semel_sqlite_open *how, char **path_out,
@@ -176,20 +202,11 @@ semel_status semel_sqlite_file_prepare(const struct semel_sqlite_open *how, char
 {
 	struct stat file;
 	*path_out = NULL;
-	semel_status status = find_or_make(how, error);
+	semel_status status = find_or_make(how, &file, error);
 	if (status != SEMEL_OK)
 		return status;
 	char *path = realpath(how->path, NULL);
-	if (path == NULL || stat(path, &file) != 0)
-		status = semel_error_set(error, SEMEL_OUTAGE, "cannot open the %s %s: %s",
-					 how->what, how->path, strerror(errno));
-	else if (S_ISDIR(file.st_mode))
-		status = semel_error_set(error, SEMEL_NOT_A_DATABASE,
-					 "cannot open the %s %s: it is a folder (name a file in "
-					 "it)",
-					 how->what, how->path);
-	else
-		status = check_sides(how->what, path, error);
+	status = check_path(how, path, &file, error);
 	if (status != SEMEL_OK) {
 		free(path);
 		return status;
