@@ -75,8 +75,8 @@ bool semel_topics_have(const struct semel_topics *topics, struct semel_text topi
 bool semel_topics_add(struct semel_topics *topics, struct semel_text topic,
 		      struct semel_arena *arena)
 {
-	if (semel_topics_have(topics, topic))
-		return true;
+	if (semel_topics_have(topics, topic) || semel_text_has_nul(topic))
+		return true; /* nothing is sent to one with a zero byte */
 	const char **names = semel_arena_alloc(arena, sizeof(char *) * (topics->count + 2));
 	const char *name = semel_text_string(semel_arena_text(arena, topic.data, topic.length));
 	if (!names || !name)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Anybody may write into the outbox, and whatever stands there stops neither the relay nor a consumer."""
+import json
+
 import pytest
 
 from mix import REFUSED
@@ -83,3 +85,17 @@ def test_a_name_with_a_zero_byte_is_a_dead_letter_and_is_not_taken_for_another_n
     relay(shop)
     consume(shop)
     assert words(shop) == ["good", "better"]
+
+
+def test_names_longer_than_a_broker_takes_stop_nobody(shop):
+    """AMQP writes the length of a name into one byte; the rest would be read as something else."""
+    odd = [{"headers": json.dumps({"k" * length: "v", "z": "y"})} for length in (255, 256, 300, 70000)]
+    odd += [{column: "n" * length} for column in ("routing_key", "event_type") for length in (256, 300, 1000)]
+    for number, columns in enumerate(odd, start=1):
+        write(shop, number, **{"payload": '{"word": "long"}', **columns})
+    publish(shop, "good", "2")
+    relay(shop, "--attempts", "2", "--first-delay", "10ms")
+    consume(shop)
+    letters = shop.json("dlq", "list", "--scope", "relay")
+    assert "good" in words(shop) and words(shop).count("long") + len(letters) == len(odd)
+    assert all("bytes" in letter["failureReason"] for letter in letters), letters

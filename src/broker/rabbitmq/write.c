@@ -119,18 +119,49 @@ static amqp_table_entry_t text_entry(struct semel_text name, struct semel_text v
 						.value.bytes = semel_rabbit_bytes(value) } };
 }
 
+/* AMQP writes the length of a name into one byte. The library does not look: a longer one would
+ * make the broker close the connection, or read the rest of it as further headers. */
+static semel_status check_short(const char *what, struct semel_text name, semel_error *error)
+{
+	if (name.length <= SEMEL_RABBIT_NAME_MAX)
+		return SEMEL_OK;
+	return semel_error_set(error, SEMEL_INVALID, "%s is %zu bytes long: AMQP takes at most %d",
+			       what, name.length, SEMEL_RABBIT_NAME_MAX);
+}
+
+static semel_status check_names(const struct semel_rabbit_post *post,
+				const struct semel_wire_message *message, semel_error *error)
+{
+	semel_status status = check_short("the topic", post->exchange, error);
+	if (status == SEMEL_OK)
+		status = check_short("the routing key", post->key, error);
+	for (size_t i = 0; i < message->count && status == SEMEL_OK; i++)
+		status = check_short("the name of a header", message->fields[i].name, error);
+	return status;
+}
+
+static semel_status no_memory(semel_error *error)
+{
+	return semel_error_set(error, SEMEL_INTERNAL, "no memory for a message");
+}
+
 /* The event as properties and headers; room_out is enough for their encoded form. */
-static bool make_properties(struct semel_rabbit *rabbit, const struct semel_rabbit_post *post,
-			    amqp_basic_properties_t *properties, size_t *room_out)
+static semel_status make_properties(struct semel_rabbit *rabbit,
+				    const struct semel_rabbit_post *post,
+				    amqp_basic_properties_t *properties, size_t *room_out,
+				    semel_error *error)
 {
 	const struct semel_event *event = post->event;
 	struct semel_wire_message message;
 	if (!semel_wire_write(event, post->passage, &semel_wire_amqp, rabbit->scratch, &message))
-		return false;
+		return no_memory(error);
+	semel_status status = check_names(post, &message, error);
+	if (status != SEMEL_OK)
+		return status;
 	amqp_table_entry_t *entries =
 		semel_arena_alloc(rabbit->scratch, (message.count + 2) * sizeof(entries[0]));
 	if (!entries)
-		return false;
+		return no_memory(error);
 	int count = 0;
 	*room_out = METHOD_ROOM * 3;
 	for (size_t i = 0; i <= message.count; i++) {
@@ -164,7 +195,7 @@ static bool make_properties(struct semel_rabbit *rabbit, const struct semel_rabb
 		properties->timestamp = (uint64_t)event->time_ms / 1000;
 		properties->_flags |= AMQP_BASIC_TIMESTAMP_FLAG;
 	}
-	return true;
+	return SEMEL_OK;
 }
 
 static semel_status post_by_library(struct semel_rabbit *rabbit,
@@ -189,14 +220,15 @@ semel_status semel_rabbit_post(struct semel_rabbit *rabbit, const struct semel_r
 	amqp_basic_properties_t properties;
 	size_t header_room = 0;
 	semel_arena_reset(rabbit->scratch);
-	if (!make_properties(rabbit, post, &properties, &header_room))
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a message");
+	semel_status status = make_properties(rabbit, post, &properties, &header_room, error);
+	if (status != SEMEL_OK)
+		return status;
 	if (rabbit->settings.tls)
 		return post_by_library(rabbit, post, &properties, error);
 
 	size_t frames = body.length / (rabbit->frame_max - FRAME_EXTRA) + 1;
 	if (!make_room(rabbit, METHOD_ROOM + header_room + body.length + frames * FRAME_EXTRA))
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a message");
+		return no_memory(error);
 	amqp_basic_publish_t method = { .exchange = semel_rabbit_bytes(post->exchange),
 					.routing_key = semel_rabbit_bytes(post->key),
 					.mandatory = 1 };
