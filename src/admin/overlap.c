@@ -14,7 +14,8 @@
 #define RUNS       (SIGNS * SIGNS * SIGNS * SIGNS)
 #define SHORTS     (SIGNS + SIGNS * SIGNS + SIGNS * SIGNS * SIGNS)
 #define TEXT_MAX   ((size_t)64 * 1024)
-#define PASSES     3 /* escapes within escapes */
+#define PASSES     3    /* escapes within escapes */
+#define REALS_MAX  4096 /* each is compared in several notations, which costs */
 #define HEX_MIN    8
 #define BASE64_MIN 8
 #define BEYOND     0x80 /* a character that is not ASCII, when it does not matter which */
@@ -25,6 +26,7 @@ struct semel_overlap {
 	uint64_t words[SHORTS / 64 + 1];
 	bool beyond_ascii; /* in the text as it stands, or with its escapes undone */
 	bool decoded_text; /* base64 or hexadecimal digits that stand for such characters */
+	size_t reals;      /* that were compared */
 	bool found;
 };
 
@@ -534,14 +536,25 @@ void semel_overlap_compare(struct semel_overlap *overlap, struct semel_text valu
 	free(room);
 }
 
+/* Digits only: there is no other usual notation. */
+static bool is_whole(struct semel_text number)
+{
+	return !memchr(number.data, '.', number.length) &&
+	       !memchr(number.data, 'e', number.length) && !memchr(number.data, 'E', number.length);
+}
+
 void semel_overlap_compare_number(struct semel_overlap *overlap, struct semel_text number)
 {
 	static const int digits[] = { 17, 15, 6 };
 	char token[64], text[400];
 
 	semel_overlap_compare(overlap, number);
-	if (number.length >= sizeof token)
+	if (overlap->found || number.length >= sizeof token || is_whole(number))
 		return;
+	if (overlap->reals++ == REALS_MAX) {
+		overlap->found = true;
+		return;
+	}
 	memcpy(token, number.data, number.length);
 	token[number.length] = '\0';
 	double value = strtod(token, NULL);

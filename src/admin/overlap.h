@@ -9,7 +9,8 @@
  * - four characters in a row are enough, so that what is left of a value at the end of a cut text
  *   counts;
  * - a value of fewer than four characters counts as a word;
- * - a value without letters and digits, such as "#!$%", and a text above 64 KiB are not compared;
+ * - a value without letters and digits, such as "#!$%", and a text above 64 KiB are not compared,
+ *   nor more than 4096 numbers with a point or an exponent;
  * - characters beyond ASCII in both, whichever, are enough.
  *
  * What was computed from a value (a sum, a hash, a translation) is not recognised.

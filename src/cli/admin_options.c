@@ -26,8 +26,9 @@ const struct semel_option semel_admin_rows[] = {
 	  .kind = SEMEL_OPTION_MULTI,
 	  .argument = "PATH",
 	  .fits = semel_redaction_fits,
-	  .needs = "$.card.number, $.items[*].name, $..password or headers.NAME",
-	  .help = "hide this member of payloads, or this header: in the API and on the page" },
+	  .needs = "$.card.number, $.items[*].name, $..password, headers.NAME or reasons",
+	  .help = "hide this member of payloads, this header, or what is said of events "
+		  "(\"reasons\"): in the API and on the page" },
 	{ .name = "token-file",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "FILE",

@@ -131,6 +131,7 @@ static void a_reason_that_repeats_what_is_hidden_is_hidden_whole(void **state)
 		{ "\"4111-2222\"", "\\x34\\x31\\x31\\x31" },
 		{ "\"4111-2222\"", "%34%31%31%31" },
 		{ "\"4111-2222\"", "%2534%2531%2531%2531" },
+		{ "\"4111-2222\"", "too many layers: %2525252534" },
 		{ "\"4111-2222\"", "&#52;&#x31;&#49;&#49;" },
 		{ "\"4111-2222\"", "Basic bm9ib2R5OjQxMTEtMjIyMg==" },
 		{ "\"4111-2222\"", "cut: dXNlOjQxMTEtMjIyMg" },
@@ -171,6 +172,17 @@ static void a_reason_that_repeats_nothing_is_shown(void **state)
 			       "\"failureReason\":\"[hidden]\""));
 }
 
+static void what_semel_itself_says_of_a_broken_event_is_shown(void **state)
+{
+	const char *const all[] = { "$.card", "reasons", NULL };
+
+	(void)state;
+	assert_non_null(strstr(show("$.card", "{\"card\":", "the event has no id"),
+			       "\"the event has no id\""));
+	assert_null(strstr(show_event(all, "{}", "{\"card\":", "the event has no id"),
+			   "the event has no id"));
+}
+
 /* A hostile event: the work grows with its size, and not with the product of its parts. */
 static void many_hidden_values_and_a_long_reason_take_no_time(void **state)
 {
@@ -186,6 +198,12 @@ static void many_hidden_values_and_a_long_reason_take_no_time(void **state)
 	assert_non_null(strstr(show("$..card", payload.data, reason.data), "vwxyz"));
 	semel_buffer_string(&reason, "00099999");
 	assert_null(strstr(show("$..card", payload.data, reason.data), "vwxyz"));
+	semel_buffer_clear(&payload);
+	semel_buffer_string(&payload, "{\"card\":[0");
+	for (int i = 0; i < 300000; i++)
+		semel_buffer_string(&payload, i % 2 ? ",1.5" : ",-1");
+	semel_buffer_string(&payload, "]}");
+	assert_null(strstr(show("$..card", payload.data, "vwxyz"), "vwxyz"));
 	semel_buffer_clear(&payload);
 	for (int i = 0; i < 510; i++)
 		semel_buffer_string(&payload, "{\"a\":");
@@ -254,6 +272,7 @@ int main(void)
 		cmocka_unit_test(a_payload_that_cannot_be_followed_is_hidden_whole),
 		cmocka_unit_test(a_reason_that_repeats_what_is_hidden_is_hidden_whole),
 		cmocka_unit_test(a_reason_that_repeats_nothing_is_shown),
+		cmocka_unit_test(what_semel_itself_says_of_a_broken_event_is_shown),
 		cmocka_unit_test(many_hidden_values_and_a_long_reason_take_no_time),
 		cmocka_unit_test(a_zero_byte_in_a_hidden_value_reads_nothing_behind_the_reason),
 		cmocka_unit_test(paths_that_cannot_be_right_are_refused),
