@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/wake.h"
+#include "observe/log.h"
 
 #include <arpa/inet.h>
 #include <linux/sockios.h>
@@ -17,6 +18,7 @@
 #define TICK_MS       1000
 #define FOREVER_MS    (INT64_MAX / 2)
 #define FRESH_MS      5000
+#define TOLD_MS       60000
 #define STILL_MS      2000 /* an answer is not underway any more */
 #define BUCKETS       256
 #define ADDRESSES_MAX 8192
@@ -57,6 +59,8 @@ struct semel_connections {
 	uint32_t address_count;
 	uint32_t count; /* of those that are not cut */
 	uint64_t answer_bytes;
+	bool closed_for_others; /* since the log has told it */
+	int64_t told_ms;        /* steady; 0: never */
 };
 
 /* ---- addresses ------------------------------------------------------------------------------- */
@@ -223,8 +227,10 @@ static void cut_one(struct semel_connections *connections, const struct address 
 		if (one != newcomer && may_go(one, of) &&
 		    (!worst || !goes_before(&search, worst, one)))
 			worst = one;
-	if (worst)
-		cut(connections, worst);
+	if (!worst)
+		return;
+	cut(connections, worst);
+	connections->closed_for_others = true;
 }
 
 /* Under the lock. Answers that nobody takes are held in memory: only so much of it. */
@@ -455,6 +461,18 @@ static bool is_overdue(const struct semel_connections *connections, struct conne
 	return now_ms > connection->deadline_ms;
 }
 
+/* Under the lock. Once a minute is enough: whoever makes it happen could fill the log. */
+static bool has_to_be_told(struct semel_connections *connections, int64_t now_ms)
+{
+	bool soon = connections->told_ms != 0 && now_ms - connections->told_ms < TOLD_MS;
+
+	if (!connections->closed_for_others || soon)
+		return false;
+	connections->closed_for_others = false;
+	connections->told_ms = now_ms;
+	return true;
+}
+
 void semel_connections_check(struct semel_connections *connections)
 {
 	int64_t now_ms = semel_steady_ms(connections->options.env);
@@ -464,7 +482,11 @@ void semel_connections_check(struct semel_connections *connections)
 		if (!one->cut && is_overdue(connections, one, now_ms))
 			cut(connections, one);
 	age_addresses(connections);
+	bool tell = has_to_be_told(connections, now_ms);
 	pthread_mutex_unlock(&connections->lock);
+	if (tell)
+		semel_logf(SEMEL_LOG_WARN,
+			   "the admin server has too many connections, and closes some for others");
 }
 
 static void *keep_checking(void *user)

@@ -575,7 +575,7 @@ static semel_status start_helpers(struct semel_http *http, semel_error *error)
 		.library = http->library,
 		.env = options->env,
 		.count_max = places,
-		.per_address_max = places - places / 4,
+		.per_address_max = options->connections_max / 2,
 		.waiting_per_address_max = waiting_max / 2,
 		.requests_max = REQUESTS_MAX,
 		.answer_bytes_max = ANSWER_BYTES_MAX,

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 from nest import free_port
-from program import Semel, wait_for
+from program import PROGRAM, Semel, wait_for
 from server import Server
 
 OPERATOR, READER, OTHER = "operator-" + "o" * 24, "reader-" + "r" * 24, "other-" + "x" * 24
@@ -131,10 +131,10 @@ def memory_of(server):
 
 
 class Attack:
-    """A process with connections that say something, read nothing, and are opened anew when the server has cut them."""
+    """A process with connections that say something, read nothing or a sip at a time, and are opened anew when the server has cut them."""
 
-    def __init__(self, server, sources, said=b"", secured=True, drip=b""):
-        self.server, self.said, self.secured, self.drip = server, said, secured, drip
+    def __init__(self, server, sources, said=b"", secured=True, drip=b"", sip=0):
+        self.server, self.said, self.secured, self.drip, self.sip = server, said, secured, drip, sip
         self.sources = [sources[n % len(sources)] for n in range(ATTACKERS)]
         self.connections = [None] * ATTACKERS
 
@@ -158,9 +158,11 @@ class Attack:
             if connection:
                 connection.close()
             self.connections[n] = self.open(self.sources[n])
-        elif self.drip:
-            with contextlib.suppress(OSError):
-                connection.send(self.drip)
+        with contextlib.suppress(OSError, AttributeError):
+            if self.drip:
+                self.connections[n].send(self.drip)
+            if self.sip:
+                self.connections[n].recv(self.sip)
 
     def go_on(self, ready, over):
         while not over.wait(0.02):
@@ -189,6 +191,7 @@ def stream(server, *headers):
 AS_READER = f"Authorization: Bearer {READER}"
 ATTACKS = {
     "pipelined": lambda server: {"said": head(server, "GET /app.js HTTP/1.1") * 2000},
+    "sipping": lambda server: {"said": head(server, "GET /app.js HTTP/1.1") * 200, "sip": 1},
     "pipelined probes": lambda server: {"said": head(server, "GET /livez HTTP/1.1") * 4000},
     "ready": lambda server: {"said": head(server, "GET /readyz HTTP/1.1") * 100},
     "silent": lambda server: {},
@@ -210,7 +213,7 @@ def stands(server, name, sources):
         for _ in range(3):
             all_are_answered(server)
         assert files_of(server) < before + 420
-        assert memory_of(server) < 256
+        assert memory_of(server) < 256 or "asan" in str(PROGRAM)  # it keeps what was freed
     wait_for(lambda: files_of(server) <= before + 16, PATIENCE, "closed connections")
     all_are_answered(server)
 
@@ -220,6 +223,7 @@ def test_many_connections_from_one_address_keep_nobody_out(plain, name):
     stands(plain, name, ONE_ADDRESS)
 
 
+@pytest.mark.sanitize
 @pytest.mark.parametrize("name", ["pipelined", "bodies"])
 def test_many_connections_from_many_addresses_keep_nobody_out(plain, name):
     stands(plain, name, MANY_ADDRESSES)
@@ -236,7 +240,9 @@ def test_with_few_files_to_open_everybody_is_answered_too(semel):
 
     server = Server(semel, "--token-file", str(semel.tokens), preexec_fn=few)
     stands(server, "pipelined", ONE_ADDRESS)
+    stands(server, "dripping", ONE_ADDRESS)
     assert semel.stop(server.child) == 0
+    assert server.child.stderr.read().count("has too many connections") == 1
 
 
 def test_the_metrics_of_a_relay_are_answered_too(semel):
