@@ -55,6 +55,8 @@ static const struct {
 	[SEMEL_CHECK_STUCK] = { "stuck", "what waits will move" },
 	[SEMEL_CHECK_TOPICS] = { "topics", "what is published is read, and what is read is "
 					   "published" },
+	[SEMEL_CHECK_SECRET_FILES] = { "secret-files", "other users cannot read passwords, tokens "
+						       "and keys" },
 };
 
 static const char *const gravity_names[] = { "fine", "advice", "problem" };

@@ -40,6 +40,8 @@ semel_status semel_url_check_params(const struct semel_url *url, const char *con
  * none, and for whatever cannot be read for certain. Cut to size, never overrun. False: something
  * was hidden. The one function that makes URLs printable. */
 bool semel_url_show(const char *text, char *out, size_t size);
+/* It is a URL of a scheme that we know, and not all of it is shown. */
+bool semel_url_has_secret(const char *text);
 /* A word that somebody has given in the wrong place, for a message: as it is, unless it may be a
  * URL. */
 const char *semel_word_show(const char *word, char *out, size_t size);

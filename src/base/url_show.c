@@ -311,6 +311,13 @@ bool semel_url_show(const char *text, char *out, size_t size)
 	return !showing.hid;
 }
 
+bool semel_url_has_secret(const char *text)
+{
+	char shown[SHOWN_SIZE];
+	return kind_of(text, strcspn(text, ":")) != KIND_NONE &&
+	       !semel_url_show(text, shown, sizeof shown);
+}
+
 const char *semel_word_show(const char *word, char *out, size_t size)
 {
 	if (strchr(word, '@') || strstr(word, "//"))

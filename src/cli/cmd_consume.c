@@ -84,6 +84,10 @@ static semel_status use_handler(const struct semel_args *args, semel_consumer *c
 				semel_error *error)
 {
 	size_t count = 0;
+	const char *const *names = semel_args_list(args, "pass-env", &count);
+	semel_status status = semel_consumer_pass_env(consumer, names, count, error);
+	if (status != SEMEL_OK)
+		return status;
 	const char *const *statements = semel_args_list(args, "sql", &count);
 	if (count > 0)
 		return semel_consumer_use_sql(consumer, statements, count, error);

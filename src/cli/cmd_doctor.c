@@ -2,6 +2,7 @@
 /* `semel doctor`: looks at everything that delivery rests on, and says what to do. */
 #include "base/buffer.h"
 #include "base/error.h"
+#include "cli/secrets.h"
 #include "cli/wanted.h"
 #include "doctor/doctor.h"
 
@@ -116,6 +117,8 @@ static semel_status run(struct semel_invocation *invocation)
 		.inbox_ms = invocation->config->retention.inbox_ms,
 	};
 
+	if (status == SEMEL_OK)
+		semel_secrets_examine(invocation, &plan.examination);
 	if (status == SEMEL_OK)
 		status = semel_doctor_run(&plan, error);
 	if (status == SEMEL_OK)

@@ -5,6 +5,7 @@
 #include "base/failpoint.h"
 #include "cli/help.h"
 #include "cli/output.h"
+#include "cli/secrets.h"
 #include "cli/settings.h"
 #include "cli/signals.h"
 #include "observe/log.h"
@@ -65,6 +66,8 @@ static semel_status run_command(struct semel_args *args, semel_error *error)
 		.json = semel_option_find(command->options, "json") &&
 			semel_args_flag(args, "json"),
 	};
+	if (semel_option_find(command->options, "grace"))
+		semel_secrets_warn(&invocation);
 	status = command->run(&invocation);
 	*error = invocation.error;
 
@@ -154,7 +157,8 @@ int main(int argc, char **argv)
 	keep_memory_small();
 	keep_stacks_large();
 	signal(SIGPIPE, SIG_IGN);
-	semel_status status = run(argc, argv, &error);
+	semel_secrets_keep_from_core();
+	semel_status status = run(argc, semel_secrets_hide(argc, argv), &error);
 	semel_spans_flush(SPANS_WAIT_MS);
 	semel_log_end();
 	if (status == SEMEL_STOPPED)

@@ -95,6 +95,7 @@ struct semel_consumer {
 	size_t statement_count;
 	const struct semel_outside_kind *outside;
 	char *target;
+	char **passed; /* variables for programs; NULL-ended, or NULL */
 	struct semel_upcasters *upcasters;
 
 	const struct semel_env *env;
@@ -307,6 +308,10 @@ semel_status semel_consumer_use_sql(semel_consumer *consumer, const char *const 
 semel_status semel_consumer_use_outside(semel_consumer *consumer,
 					const struct semel_outside_kind *kind, const char *target,
 					semel_error *error);
+/* Before the handler is chosen: variables of the environment that its programs get, and upcasters
+ * too, although they are withheld from them otherwise. */
+semel_status semel_consumer_pass_env(semel_consumer *consumer, const char *const *names,
+				     size_t count, semel_error *error);
 struct semel_upcasters *semel_consumer_upcasters(semel_consumer *consumer);
 /* How long a run that ends waits for calls in hand; 10 s unless told otherwise. */
 void semel_consumer_set_grace(semel_consumer *consumer, int64_t grace_ms);

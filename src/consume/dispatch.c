@@ -48,7 +48,8 @@ semel_status semel_dispatch_open(struct semel_consumer *consumer, semel_error *e
 {
 	struct semel_outside_options options = { .target = consumer->target,
 						 .timeout_ms = consumer->options.timeout_ms,
-						 .scope = semel_text_string(consumer->scope) };
+						 .scope = semel_text_string(consumer->scope),
+						 .passed = (const char *const *)consumer->passed };
 	uint32_t capacity = consumer->options.concurrency * HAND_PER_CALL;
 	struct semel_dispatch *dispatch = calloc(1, sizeof *dispatch);
 	if (!dispatch)

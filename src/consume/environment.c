@@ -36,6 +36,28 @@ static const char *const names[VARIABLE_COUNT] = {
 	[SCOPE] = "SEMEL_SCOPE",
 };
 
+/* What the operator has for us, and not for programs that handle events: where store and broker
+ * are, with their passwords, tokens, who is told that we are well. A name that ends in _ stands for
+ * all that begin so. */
+static const char *const withheld[] = {
+	"SEMEL_",
+	"PGPASSWORD",
+	"PGPASSFILE",
+	"PGSSLPASSWORD",
+	"OTEL_EXPORTER_OTLP_HEADERS",
+	"OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+	"OTEL_EXPORTER_OTLP_METRICS_HEADERS",
+	"OTEL_EXPORTER_OTLP_LOGS_HEADERS",
+	"NOTIFY_SOCKET",
+	"WATCHDOG_PID",
+	"WATCHDOG_USEC",
+	"LISTEN_FDS",
+	"LISTEN_PID",
+	"LISTEN_FDNAMES",
+	"CREDENTIALS_DIRECTORY",
+	"MAINPID",
+};
+
 struct semel_environment {
 	struct semel_arena *kept;  /* the process's own, and the scope */
 	struct semel_arena *event; /* reset for each event */
@@ -43,11 +65,30 @@ struct semel_environment {
 	size_t kept_count; /* the event's begin here */
 };
 
+static bool has_name(const char *entry, const char *name)
+{
+	size_t length = strlen(name);
+	return strncmp(entry, name, length) == 0 && entry[length] == '=';
+}
+
 static bool is_ours(const char *entry)
 {
-	for (int i = 0; i < VARIABLE_COUNT; i++) {
-		size_t length = strlen(names[i]);
-		if (strncmp(entry, names[i], length) == 0 && entry[length] == '=')
+	for (int i = 0; i < VARIABLE_COUNT; i++)
+		if (has_name(entry, names[i]))
+			return true;
+	return false;
+}
+
+static bool is_withheld(const char *entry, const char *const *passed)
+{
+	for (; passed != NULL && *passed != NULL; passed++)
+		if (has_name(entry, *passed))
+			return false;
+	for (size_t i = 0; i < sizeof withheld / sizeof *withheld; i++) {
+		size_t length = strlen(withheld[i]);
+		bool begins = withheld[i][length - 1] == '_';
+		if (begins ? strncmp(entry, withheld[i], length) == 0
+			   : has_name(entry, withheld[i]))
 			return true;
 	}
 	return false;
@@ -60,7 +101,8 @@ static bool keep(struct semel_environment *environment, const char *entry)
 	return copy != NULL;
 }
 
-static bool keep_own(struct semel_environment *environment, const char *scope)
+static bool keep_own(struct semel_environment *environment, const char *scope,
+		     const char *const *passed)
 {
 	size_t count = 0;
 	while (environ != NULL && environ[count] != NULL)
@@ -69,7 +111,8 @@ static bool keep_own(struct semel_environment *environment, const char *scope)
 	if (environment->list == NULL)
 		return false;
 	for (size_t i = 0; i < count; i++)
-		if (!is_ours(environ[i]) && !keep(environment, environ[i]))
+		if (!is_ours(environ[i]) && !is_withheld(environ[i], passed) &&
+		    !keep(environment, environ[i]))
 			return false;
 	if (scope == NULL)
 		return true;
@@ -77,14 +120,15 @@ static bool keep_own(struct semel_environment *environment, const char *scope)
 	return entry != NULL && keep(environment, entry);
 }
 
-struct semel_environment *semel_environment_new(const char *scope)
+struct semel_environment *semel_environment_new(const char *scope, const char *const *passed)
 {
 	struct semel_environment *environment = calloc(1, sizeof *environment);
 	if (environment == NULL)
 		return NULL;
 	environment->kept = semel_arena_new(4096);
 	environment->event = semel_arena_new(4096);
-	if (environment->kept != NULL && environment->event != NULL && keep_own(environment, scope))
+	if (environment->kept != NULL && environment->event != NULL &&
+	    keep_own(environment, scope, passed))
 		return environment;
 	semel_environment_free(environment);
 	return NULL;

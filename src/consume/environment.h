@@ -11,8 +11,10 @@
 
 struct semel_environment;
 
-/* A copy of this process's environment, taken now. scope may be NULL. NULL: no memory. */
-struct semel_environment *semel_environment_new(const char *scope);
+/* A copy of this process's environment, taken now, without what is the operator's for Semel alone
+ * (SEMEL_STORE, PGPASSWORD, NOTIFY_SOCKET and their like), but for the names in passed, a
+ * NULL-ended list. Both may be NULL. NULL: no memory. */
+struct semel_environment *semel_environment_new(const char *scope, const char *const *passed);
 /* Describes this event instead of the last one. attempt 0: not told. HANDLER_REJECT, naming the
  * value, when one has a zero byte: cutting it there would tell of another event. */
 semel_status semel_environment_tell(struct semel_environment *environment,

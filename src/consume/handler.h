@@ -28,9 +28,10 @@ struct semel_outcome {
 };
 
 struct semel_outside_options {
-	const char *target; /* command line for sh -c, or URL */
-	int64_t timeout_ms; /* of one run */
-	const char *scope;  /* for messages, and SEMEL_SCOPE */
+	const char *target;        /* command line for sh -c, or URL */
+	int64_t timeout_ms;        /* of one run */
+	const char *scope;         /* for messages, and SEMEL_SCOPE */
+	const char *const *passed; /* variables that a program gets all the same; NULL: none */
 };
 
 struct semel_outside {

@@ -307,6 +307,7 @@ void semel_consumer_close(semel_consumer *consumer)
 	semel_arena_free(consumer->arena);
 	list_free(consumer->topics);
 	list_free(consumer->statements);
+	list_free(consumer->passed);
 	free(consumer->target);
 	free(consumer->dedup_header);
 	free(consumer->id_header);
@@ -365,6 +366,16 @@ semel_status semel_consumer_use_outside(semel_consumer *consumer,
 	consumer->outside = kind;
 	consumer->target = target ? strdup(target) : NULL;
 	return semel_dispatch_open(consumer, error);
+}
+
+semel_status semel_consumer_pass_env(semel_consumer *consumer, const char *const *names,
+				     size_t count, semel_error *error)
+{
+	list_free(consumer->passed);
+	consumer->passed = list_copy(names, count);
+	semel_upcasters_pass_env(consumer->upcasters, (const char *const *)consumer->passed);
+	return consumer->passed ? SEMEL_OK
+				: semel_error_set(error, SEMEL_INTERNAL, "no memory for a list");
 }
 
 void semel_consumer_set_grace(semel_consumer *consumer, int64_t grace_ms)

@@ -25,7 +25,7 @@ semel_status semel_program_init(struct semel_program *program,
 		.command = strdup(options->target),
 		.timeout_ms = options->timeout_ms,
 		.bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
-		.environment = semel_environment_new(options->scope),
+		.environment = semel_environment_new(options->scope, options->passed),
 	};
 	if (program->command != NULL && program->bell >= 0 && program->environment != NULL)
 		return SEMEL_OK;

@@ -26,6 +26,7 @@ struct step {
 struct semel_upcasters {
 	struct step *steps;
 	size_t count;
+	const char *const *passed; /* the consumer's */
 };
 
 /* What a C function writes to. */
@@ -39,6 +40,7 @@ struct applying {
 	struct semel_event *event;
 	struct semel_arena *arena;
 	semel_error *error;
+	const char *const *passed;
 };
 
 /* ---- the list -------------------------------------------------------------------------------- */
@@ -46,6 +48,11 @@ struct applying {
 struct semel_upcasters *semel_upcasters_new(void)
 {
 	return calloc(1, sizeof(struct semel_upcasters));
+}
+
+void semel_upcasters_pass_env(struct semel_upcasters *upcasters, const char *const *names)
+{
+	upcasters->passed = names;
 }
 
 static void free_step(struct step *step)
@@ -287,7 +294,7 @@ static semel_status run_child(struct semel_child *child, struct applying *applyi
 static semel_status run_program(const struct step *step, struct applying *applying,
 				struct semel_text *payload_out)
 {
-	struct semel_environment *environment = semel_environment_new(NULL);
+	struct semel_environment *environment = semel_environment_new(NULL, applying->passed);
 	struct semel_child *child = NULL;
 	if (environment == NULL)
 		return semel_error_set(applying->error, SEMEL_INTERNAL, "no memory");
@@ -357,7 +364,7 @@ semel_status semel_upcasters_apply(const struct semel_upcasters *upcasters, seme
 				   semel_error *error)
 {
 	struct semel_event current = *event; /* a failure leaves the event as it came */
-	struct applying applying = { store, &current, arena, error };
+	struct applying applying = { store, &current, arena, error, upcasters->passed };
 	const struct step *step;
 	while ((step = find_step(upcasters, current.type)) != NULL) {
 		semel_status status = take_step(step, &applying);

@@ -21,6 +21,8 @@ struct semel_upcast_step {
 };
 
 struct semel_upcasters *semel_upcasters_new(void);
+/* Variables that programs get although they are withheld otherwise. Not copied. */
+void semel_upcasters_pass_env(struct semel_upcasters *upcasters, const char *const *names);
 /* Copied. INVALID: blank types, two steps from one type, a cycle. */
 semel_status semel_upcasters_add(struct semel_upcasters *upcasters,
 				 const struct semel_upcast_step *step, semel_error *error);

@@ -36,6 +36,12 @@ def test_a_name_that_no_index_can_hold_is_refused_where_it_is_written(shop, colu
 def test_a_password_is_not_shown(semel):
     shown = semel.ok("init", env={"SEMEL_STORE": url_of(semel, "semel:sesame")})
     assert "sesame" not in shown and "***" in shown
+    for password in ("ses#ame", "ses%23ame", "ses%3Fame", "ses%40ame", "ses%2Fame"):
+        shown = semel.ok("init", env={"SEMEL_STORE": url_of(semel, f"semel:{password}")})
+        assert "ame" not in shown.replace("name", "") and "***" in shown
+    for password in ("ses?ame", "ses@ame", "ses/ame"):  # libpq would look for a host or a database of that name, and say so
+        shown = semel.fails(78, "init", env={"SEMEL_STORE": url_of(semel, f"semel:{password}")})
+        assert "ses" not in shown.replace("password", "").replace("parses", "") and "%40 for @" in shown
 
 
 def lanes(shop):

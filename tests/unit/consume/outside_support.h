@@ -34,7 +34,9 @@ static inline struct semel_event sample_event(void)
 static inline struct semel_outside *open_handler(const struct semel_outside_kind *kind,
 						 const char *target, int64_t timeout_ms)
 {
-	const struct semel_outside_options options = { target, timeout_ms, "billing" };
+	const struct semel_outside_options options = { .target = target,
+						       .timeout_ms = timeout_ms,
+						       .scope = "billing" };
 	struct semel_outside *outside = NULL;
 	semel_error error = { 0 };
 	semel_status status = kind->open(&options, &outside, &error);
@@ -59,7 +61,9 @@ static inline struct semel_outcome run_once(const struct semel_outside_kind *kin
 static inline void assert_refuses(const struct semel_outside_kind *kind, const char *target,
 				  const char *because)
 {
-	const struct semel_outside_options options = { target, 1000, "billing" };
+	const struct semel_outside_options options = { .target = target,
+						       .timeout_ms = 1000,
+						       .scope = "billing" };
 	struct semel_outside *outside = NULL;
 	semel_error error = { 0 };
 	assert_int_equal(kind->open(&options, &outside, &error), SEMEL_CONFIG);

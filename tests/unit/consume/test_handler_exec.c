@@ -65,6 +65,55 @@ static void the_event_is_told_by_stdin_and_environment(void **state)
 		fail_msg("%s", outcome.reason);
 }
 
+static const char *const withheld[] = {
+	"SEMEL_STORE",  "SEMEL_STORE_FILE",       "SEMEL_BROKER",    "SEMEL_KAFKA_PASSWORD_FILE",
+	"SEMEL_CONFIG", "SEMEL_ADMIN_TOKEN_FILE", "SEMEL_FAILPOINT", "OTEL_EXPORTER_OTLP_HEADERS",
+	"PGPASSWORD",   "NOTIFY_SOCKET",          "WATCHDOG_USEC",   "WATCHDOG_PID",
+	"LISTEN_FDS",   "CREDENTIALS_DIRECTORY",
+};
+
+static void what_is_the_operators_for_semel_is_withheld_from_programs(void **state)
+{
+	(void)state;
+	const char *const passed[] = { "SEMEL_STORE", "MISSING", NULL };
+	for (size_t i = 0; i < sizeof withheld / sizeof *withheld; i++)
+		setenv(withheld[i], "sesame", 1);
+	setenv("SHOP_KEY", "mine", 1);
+	struct semel_outcome outcome =
+		run_command("[ $SHOP_KEY = mine ] && env | grep sesame >&2; exit 1");
+	assert_string_equal(outcome.reason, "the program exited with status 1 and said nothing on "
+					    "stderr");
+	const struct semel_outside_options options = { .target = "env | grep sesame >&2; exit 1",
+						       .timeout_ms = 20000,
+						       .passed = passed };
+	struct semel_outside *outside = NULL;
+	semel_error error = { 0 };
+	struct semel_event event = sample_event();
+	assert_int_equal(semel_outside_exec.open(&options, &outside, &error), SEMEL_OK);
+	semel_outside_exec.run(outside, &event, 1, &outcome);
+	semel_outside_exec.close(outside);
+	assert_string_equal(outcome.reason, "SEMEL_STORE=sesame");
+	for (size_t i = 0; i < sizeof withheld / sizeof *withheld; i++)
+		unsetenv(withheld[i]);
+	unsetenv("SHOP_KEY");
+}
+
+/* Headers are one variable, whatever their names are. */
+static void headers_of_an_event_are_no_variables(void **state)
+{
+	(void)state;
+	struct semel_event event = sample_event();
+	event.headers =
+		SEMEL_TEXT("{\"PATH\":\"evil\",\"LD_PRELOAD\":\"evil\",\"x\":\"a\\nPATH=evil\","
+			   "\"SEMEL_EVENT_ID\":\"evil\"}");
+	struct semel_outcome outcome = run_once(
+		&semel_outside_exec,
+		"tr '\\0' '\\n' < /proc/self/environ | grep -v ^SEMEL_HEADERS= | grep evil >&2; "
+		"exit 1",
+		&event);
+	assert_says(&outcome, "said nothing");
+}
+
 static void a_second_event_is_told_instead_of_the_first(void **state)
 {
 	(void)state;
@@ -157,6 +206,8 @@ int main(void)
 		cmocka_unit_test(any_other_exit_is_a_retry),
 		cmocka_unit_test(a_silent_failure_is_described),
 		cmocka_unit_test(the_event_is_told_by_stdin_and_environment),
+		cmocka_unit_test(what_is_the_operators_for_semel_is_withheld_from_programs),
+		cmocka_unit_test(headers_of_an_event_are_no_variables),
 		cmocka_unit_test(a_second_event_is_told_instead_of_the_first),
 		cmocka_unit_test(a_value_with_a_zero_byte_is_rejected_and_not_cut),
 		cmocka_unit_test(headers_that_no_environment_holds_are_rejected),

@@ -90,7 +90,7 @@ static void *read_all(void *fd)
 
 static void print_by_a_crew(struct semel_job jobs[JOBS])
 {
-	const struct semel_outside_options options = { NULL, 20000, "billing" };
+	const struct semel_outside_options options = { .timeout_ms = 20000, .scope = "billing" };
 	struct semel_workers *workers = NULL;
 	assert_int_equal(semel_workers_start(&semel_outside_print, &options, CREW, &workers, NULL),
 			 SEMEL_OK);

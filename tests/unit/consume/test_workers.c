@@ -134,7 +134,9 @@ static int reset(void **state)
 static struct semel_workers *start(const struct semel_outside_kind *kind, const char *target,
 				   uint32_t count)
 {
-	const struct semel_outside_options options = { target, 20000, "billing" };
+	const struct semel_outside_options options = { .target = target,
+						       .timeout_ms = 20000,
+						       .scope = "billing" };
 	struct semel_workers *workers = NULL;
 	assert_int_equal(semel_workers_start(kind, &options, count, &workers, NULL), SEMEL_OK);
 	return workers;
@@ -271,7 +273,7 @@ static void a_stop_ends_programs_that_would_run_for_long(void **state)
 static void a_handler_that_cannot_be_opened_leaves_nothing_behind(void **state)
 {
 	(void)state;
-	const struct semel_outside_options options = { NULL, 1000, "billing" };
+	const struct semel_outside_options options = { .timeout_ms = 1000, .scope = "billing" };
 	struct semel_workers *workers = NULL;
 	semel_error error;
 	open_limit = 2;

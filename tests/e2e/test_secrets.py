@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where secrets of the operator never stand: in messages, logs, reasons, tables, answers, the list of processes, the environment of
+handlers; and files that hold them are not open to others without a word."""
+import concurrent.futures
+import http.server
+import json
+import os
+import re
+import resource
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from program import wait_for
+from server import Server
+
+pytestmark = pytest.mark.only("local")
+PIECES = ("Qz7a", "Xv8b", "Wk9c")
+STRANGE = "#?@/&:=%;,' "
+LOUD = {"SEMEL_LOG_LEVEL": "debug", "SEMEL_LOG": "json"}
+CONSUME = ("consume", "--scope", "billing", "--topic", "order.events")
+
+
+def hides(text, what):
+    for piece in PIECES:
+        assert piece not in text, (what, text)
+
+
+def passwords():
+    """With every reserved character, as it is and encoded."""
+    for strange in STRANGE:
+        yield strange.join(PIECES)
+        yield f"%{ord(strange):02X}".join(PIECES)
+
+
+def urls():
+    for password in passwords():
+        yield "SEMEL_STORE", f"postgres://app:{password}@127.0.0.1:1/shop"
+        yield "SEMEL_BROKER", f"amqp://app:{password}@127.0.0.1:1/"
+    odd = "#?@/".join((*PIECES, ""))
+    yield "SEMEL_STORE", f"postgres://127.0.0.1:1/shop?password={odd}"
+    yield "SEMEL_STORE", f"host=127.0.0.1 port=1 password='{odd}'"
+    yield "SEMEL_STORE", f"postgres:app:{odd}@127.0.0.1"
+    yield "SEMEL_BROKER", f"kafka://127.0.0.1:1/?sasl.password={odd}"
+    yield "SEMEL_BROKER", f"kafka://app:{PIECES[0]}"
+    yield "SEMEL_BROKER", f"amqp://app:{PIECES[0]}@a,app:{PIECES[1]}@127.0.0.1:1/"
+
+
+def test_no_character_of_a_password_brings_it_into_a_message(semel):
+    """By every way in: a variable, an option, a file, the config file."""
+    config, named = semel.folder / "semel.yaml", semel.folder / "named"
+    runs = []
+    for number, (variable, url) in enumerate(urls()):
+        store = variable == "SEMEL_STORE"
+        words = (("init",), ("verify",), ("publish", "--type", "t", "--aggregate", "a:1"))[number % 3] if store else \
+            (("topology", "check", "--scope", "x", "--topic", "y"), ("doctor",))[number % 2]
+        option = "--store" if store else "--broker"
+        runs += [(words, {variable: url}), ((option, url, *words), {}), ((f"{option}={url}", *words), {}), ((url, *words), {}),
+                 ((*words, f"--stroe{url}"), {})]
+        Path(f"{named}{number}").write_text(url + "\n")
+        runs.append((words, {f"{variable}_FILE": f"{named}{number}", variable: ""}))
+        for form in ("{0}: {1}", "{0}:{1}", "relay: {{ lease: {1} }}", "{0}: [{1}]"):
+            path = Path(f"{config}{len(runs)}")
+            path.write_text(form.format(option[2:], json.dumps(url)) + "\n")
+            runs.append((("--config", str(path), "run"), {variable: ""}))
+
+    def look(words, env):
+        done = semel.run(*words, env={**LOUD, **env})
+        assert done.returncode in (1, 64, 69, 75, 78), (words, done.stdout, done.stderr)
+        hides(done.stdout + done.stderr, (words, env))
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for outcome in [pool.submit(look, *run) for run in runs]:
+            outcome.result()
+
+
+class Echo:
+    """An endpoint that refuses everything, and repeats what it was asked for, as many do."""
+
+    def __enter__(self):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"] or 0))
+                answer = f"Cannot POST {self.path} {self.headers['Authorization']}".encode()
+                self.send_response(404)
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return f"127.0.0.1:{self.server.server_port}"
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def test_the_secrets_of_an_http_handler_are_in_no_reason_table_or_answer(semel):
+    token = semel.folder / "token"
+    token.write_text("operate 0123456789abcdef0123456789abcdef\n")
+    token.chmod(0o600)
+    semel.publish("--payload", "{}")
+    semel.ok("relay", "--drain")
+    with Echo() as place:
+        url = f"http://app:{PIECES[0]}@{place}/hooks/{PIECES[1]}0123456789abcdef?sig={PIECES[2]}#x"
+        done = semel.run(*CONSUME, "--drain", "--http", url, env=LOUD, check=True)
+        refused = semel.run(*CONSUME, "--drain", "--timeout", "1s", "--http", url.replace(place, "127.0.0.1:1"), env=LOUD)
+    hides(done.stdout + done.stderr + refused.stdout + refused.stderr, "consume")
+    letters = semel.ok("dlq", "list", "--json")
+    assert "answered 404" in letters and f"http://***@{place}/hooks/***?***" in letters
+    for words in (("dlq", "list"), ("subscriptions", "list", "--json"), ("verify",), ("doctor",)):
+        done = semel.run(*words)
+        hides(letters + done.stdout + done.stderr, words)
+    for path in semel.folder.glob("semel*db*"):
+        hides(path.read_bytes().decode(errors="replace"), path)
+    server = Server(semel, "--token-file", str(token))
+    key = {"Authorization": "Bearer 0123456789abcdef0123456789abcdef"}
+    for path in ("/readyz", "/metrics", "/api/admin/dlq", "/api/admin/subscriptions", "/api/admin/audit", "/"):
+        hides(server.ask(path, headers=key)[2], path)
+    semel.stop(server.child)
+    hides(server.child.stderr.read(), "serve")
+
+
+def test_a_secret_of_the_command_line_is_taken_out_of_the_list_of_processes_and_warned_of(semel):
+    url = f"amqp://app:{PIECES[0]}@127.0.0.1:1/"
+    child = semel.spawn(f"--broker={url}", "relay", env=LOUD, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, limit()))
+    shown = Path(f"/proc/{child.pid}/cmdline")
+    wait_for(lambda: b"***" in shown.read_bytes(), what="a line without its secret")
+    assert b"--broker=amqp://app:***@127.0.0.1:1/" in shown.read_bytes()
+    hides(shown.read_text(), "cmdline")
+    limits = Path(f"/proc/{child.pid}/limits").read_text()
+    assert re.search(r"Max core file size +[01] ", limits), limits
+    wait_for(lambda: "given in the command line" in child.stderr.readline(), what="the warning")
+    semel.stop(child)
+    hides(child.stderr.read(), "relay")
+
+
+def limit():
+    """As many core files as may be."""
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    return hard, hard
+
+
+def test_a_crash_leaves_no_core_file_unless_it_is_wished(semel):
+    if limit()[1] == 0 or not Path("/proc/sys/kernel/core_pattern").read_text().strip().startswith("core"):
+        pytest.skip("core files do not come to the folder of the process here")
+    for env, left in (({}, 0), ({"SEMEL_CORE": "1"}, 1)):
+        child = semel.spawn("relay", env=env, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, limit()))
+        wait_for(lambda: Path(f"/proc/{child.pid}/status").exists() and "Threads" in Path(f"/proc/{child.pid}/status").read_text())
+        wait_for(lambda: (semel.folder / "semel-broker.db").exists(), what="the relay")
+        os.kill(child.pid, signal.SIGSEGV)
+        child.wait()
+        assert len(list(semel.folder.glob("core*"))) == left
+
+
+def warnings(child):
+    return [line for line in child.stderr.read().splitlines() if "a file with a secret is open to others" in line]
+
+
+def test_files_with_secrets_that_others_can_read_are_warned_of(semel):
+    token, config, named = semel.folder / "token", semel.folder / "semel.yaml", semel.folder / "named"
+    token.write_text("operate 0123456789abcdef0123456789abcdef\n")
+    named.write_text(f"{semel.environment().get('SEMEL_STORE', 'sqlite:semel.db')}\n")
+    config.write_text(json.dumps({"admin": {"token-file": str(token)}, "subscriptions": [
+        {"scope": "billing", "topics": ["order.events"], "http": f"http://127.0.0.1:1/?sig={PIECES[0]}"}]}))
+    env = {**LOUD, "SEMEL_STORE_FILE": str(named), "SEMEL_STORE": ""}
+
+    def told():
+        done = semel.run("--config", str(config), "doctor", "--json", env=env)
+        findings = [row for row in json.loads(done.stdout)["findings"] if row["check"] == "secret-files"]
+        server = Server(semel, "--token-file", str(token), env=env)
+        semel.stop(server.child)
+        return findings, warnings(server.child)
+
+    for path in (token, config, named):
+        path.chmod(0o644)
+    findings, lines = told()
+    assert {row["do"] for row in findings} == {f"chmod 600 {path}" for path in (token, config, named)}
+    assert all(row["gravity"] == "advice" for row in findings)
+    assert len(lines) == 2 and any(f"chmod 600 {token}" in line for line in lines), lines
+    for path in (token, config, named):
+        path.chmod(0o600)
+    findings, lines = told()
+    assert [row["gravity"] for row in findings] == ["fine"] and not lines
+    if os.geteuid() == 0:
+        os.chown(token, 12345, -1)
+        findings, lines = told()
+        assert any("belongs to another user" in row["text"] for row in findings) and len(lines) == 1
+
+
+def test_handlers_do_not_inherit_what_is_semels(semel):
+    semel.publish()
+    semel.publish(aggregate="order:2")
+    semel.ok("relay", "--drain")
+    env = {"PGPASSWORD": PIECES[0], "NOTIFY_SOCKET": str(semel.folder / "none"), "SEMEL_STORE": "sqlite:semel.db",
+           "OTEL_EXPORTER_OTLP_HEADERS": f"authorization={PIECES[1]}", "SHOP_KEY": "mine", "SEMEL_KAFKA_PASSWORD_FILE": PIECES[2]}
+    semel.ok(*CONSUME, "--exec", "env > told", "--max", "1", env=env)
+    told = (semel.folder / "told").read_text()
+    hides(told, "exec")
+    names = {line.split("=")[0] for line in told.splitlines()}
+    assert "SHOP_KEY" in names and "SEMEL_EVENT_ID" in names and not names & {"NOTIFY_SOCKET", "SEMEL_STORE"}
+    semel.ok(*CONSUME, "--drain", "--exec", "env > told", "--pass-env", "SEMEL_STORE", env=env)
+    assert "SEMEL_STORE=sqlite:semel.db" in (semel.folder / "told").read_text()
