@@ -150,3 +150,13 @@ def test_many_rows_go_in_steps(shop):
     counts = shop.json("prune")
     assert (counts["outbox"], counts["inbox"]) == (3000, 3000)
     assert len(words(shop)) == 3000
+
+
+@pytest.mark.only("sqlite")
+def test_claims_with_zero_bytes_in_their_ids_do_not_keep_prune_going_round(shop):
+    """Other programs write claims too. There are more than a step takes, and as C strings all are one."""
+    shop.sql("WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 6000)"
+             " INSERT INTO semel_inbox (scope, event_id, week_start, status, first_seen_at, topic)"
+             " SELECT 'billing', 'a' || char(0) || i, '2026-11-09', 'PROCESSED', '2026-11-09T00:00:00.000Z', 'order.events' FROM n")
+    assert shop.json("prune", timeout=20)["inbox"] == 0
+    assert shop.sql("SELECT count(*) FROM semel_inbox") == [(6000,)]

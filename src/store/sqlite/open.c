@@ -231,8 +231,8 @@ void semel_sqlite_store_close(semel_store *base)
 		sqlite3_finalize(store->statements[i]);
 	semel_sqlite_effects_free(store->effects);
 	semel_sqlite_close(store->db);
-	free(store->prune.scope);
-	free(store->prune.event_id);
+	semel_buffer_free(&store->prune.scope);
+	semel_buffer_free(&store->prune.event_id);
 	free(store->path);
 	free(store);
 }

@@ -273,8 +273,20 @@ static semel_status prune_outbox(struct semel_sqlite_store *store, const char *h
 /* ---- inbox ----------------------------------------------------------------------------------- */
 
 struct stop {
-	char *scope, *event_id; /* owned; NULL: the table ends here */
+	struct semel_buffer scope, event_id; /* no data: the table ends here */
 };
+
+/* With its length: other programs write claims too, and a zero byte may be in them. */
+static void append_column(struct semel_buffer *to, sqlite3_stmt *statement, int column)
+{
+	const void *text = sqlite3_column_text(statement, column);
+	semel_buffer_append(to, text, (size_t)sqlite3_column_bytes(statement, column));
+}
+
+static struct semel_text text_or_none(const struct semel_buffer *buffer)
+{
+	return buffer->data ? semel_buffer_text(buffer) : (struct semel_text){ NULL, 0 };
+}
 
 static semel_status find_stop(struct semel_sqlite_store *store, struct stop *stop,
 			      semel_error *error)
@@ -285,14 +297,14 @@ static semel_status find_stop(struct semel_sqlite_store *store, struct stop *sto
 	semel_status status = semel_sqlite_take(tx, &inbox_span, &statement, error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_sqlite_bind_string(statement, 1, store->prune.scope ? store->prune.scope : "");
-	semel_sqlite_bind_string(statement, 2, store->prune.event_id ? store->prune.event_id : "");
+	semel_sqlite_bind_text(statement, 1, semel_buffer_text(&store->prune.scope));
+	semel_sqlite_bind_text(statement, 2, semel_buffer_text(&store->prune.event_id));
 	sqlite3_bind_int64(statement, 3, ROWS_PER_STEP - 1);
 	status = semel_sqlite_step(tx, &inbox_span, statement, &row, error);
 	if (row) {
-		stop->scope = strdup((const char *)sqlite3_column_text(statement, 0));
-		stop->event_id = strdup((const char *)sqlite3_column_text(statement, 1));
-		if (stop->scope == NULL || stop->event_id == NULL)
+		append_column(&stop->scope, statement, 0);
+		append_column(&stop->event_id, statement, 1);
+		if (stop->scope.failed || stop->event_id.failed)
 			status = semel_error_set(error, SEMEL_INTERNAL, "no memory to prune");
 	}
 	semel_sqlite_give(tx, &inbox_span, statement);
@@ -308,10 +320,10 @@ static semel_status delete_claims(struct semel_sqlite_store *store, const char *
 	if (status != SEMEL_OK)
 		return status;
 	semel_sqlite_bind_string(statement, 1, week);
-	semel_sqlite_bind_string(statement, 2, store->prune.scope ? store->prune.scope : "");
-	semel_sqlite_bind_string(statement, 3, store->prune.event_id ? store->prune.event_id : "");
-	semel_sqlite_bind_string(statement, 4, stop->scope);
-	semel_sqlite_bind_string(statement, 5, stop->event_id);
+	semel_sqlite_bind_text(statement, 2, semel_buffer_text(&store->prune.scope));
+	semel_sqlite_bind_text(statement, 3, semel_buffer_text(&store->prune.event_id));
+	semel_sqlite_bind_text(statement, 4, text_or_none(&stop->scope));
+	semel_sqlite_bind_text(statement, 5, text_or_none(&stop->event_id));
 	status = semel_sqlite_run(tx, &inbox_delete, statement, error);
 	*count_out = status == SEMEL_OK ? (uint64_t)semel_sqlite_changes(tx) : 0;
 	semel_sqlite_give(tx, &inbox_delete, statement);
@@ -328,18 +340,18 @@ static semel_status prune_inbox(struct semel_sqlite_store *store, const struct b
 		status = delete_claims(store, bounds->inbox, &stop, count_out, error);
 	if (status == SEMEL_OK && *count_out > 0)
 		status = run_with(tx, &note_known_since, bounds->inbox, NULL, error);
-	if (status == SEMEL_OK && stop.scope == NULL)
+	if (status == SEMEL_OK && stop.scope.data == NULL)
 		status = run_with(tx, &key_delete, bounds->keys, NULL, error);
 	if (status != SEMEL_OK) {
-		free(stop.scope);
-		free(stop.event_id);
+		semel_buffer_free(&stop.scope);
+		semel_buffer_free(&stop.event_id);
 		return status;
 	}
-	free(store->prune.scope);
-	free(store->prune.event_id);
+	semel_buffer_free(&store->prune.scope);
+	semel_buffer_free(&store->prune.event_id);
 	store->prune.scope = stop.scope;
 	store->prune.event_id = stop.event_id;
-	*more_out = *more_out || stop.scope != NULL;
+	*more_out = *more_out || stop.scope.data != NULL;
 	return SEMEL_OK;
 }
 
@@ -388,10 +400,10 @@ semel_status semel_sqlite_prune(semel_store *base, const struct semel_horizons *
 	if (dry_run)
 		return count_all(semel_sqlite_tx(base), &bounds, counts_out, error);
 	/* A table that has been walked to its end is not begun anew while the other is at work. */
-	bool outbox =
-		horizons->outbox_ms != 0 && (store->prune.seq != 0 || store->prune.scope == NULL);
-	bool inbox =
-		horizons->inbox_ms != 0 && (store->prune.scope != NULL || store->prune.seq == 0);
+	bool outbox = horizons->outbox_ms != 0 &&
+		      (store->prune.seq != 0 || store->prune.scope.data == NULL);
+	bool inbox = horizons->inbox_ms != 0 &&
+		     (store->prune.scope.data != NULL || store->prune.seq == 0);
 	semel_status status = semel_sqlite_enter(base, &entered, error);
 	if (status == SEMEL_OK && outbox)
 		status = prune_outbox(store, bounds.outbox, &counts_out->outbox, &more, error);

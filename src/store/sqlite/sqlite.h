@@ -70,7 +70,7 @@ struct semel_sqlite_store {
 	} sweep;
 	struct { /* where the last bounded prune stopped */
 		int64_t seq;
-		char *scope, *event_id; /* owned; NULL: at the start */
+		struct semel_buffer scope, event_id; /* no data: at the start */
 	} prune;
 };
 
