@@ -20,7 +20,7 @@ SAME = ("btrim(text)", "octet_length(text)", "json_typeof(json)", "hashtextexten
         "clock_timestamp()", "current_setting(text, boolean)", "lpad(text, integer, text)")
 SAME_OPERATORS = {"=": ("text", "text"), "<>": ("text", "text"), ">": ("integer", "integer"), "||": ("text", "text")}
 RESULTS = {"&": "bigint", "*": "double precision", "||": "text", "hashtextextended": "bigint", "json_build_object": "json",
-           "to_timestamp": "timestamptz", "octet_length": "integer", "gen_random_uuid": "uuid", "clock_timestamp": "timestamptz"}
+           "to_timestamp": "timestamptz", "round": "numeric", "octet_length": "integer", "gen_random_uuid": "uuid", "clock_timestamp": "timestamptz"}
 INSERT = "INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload) VALUES ('order', '1', 'a.v1', '{}')"
 
 
@@ -161,7 +161,11 @@ def test_init_refuses_to_work_among_overloads_of_others_and_none_is_run(bare, ma
     assert mallory.has() == set()
     assert bare.sql("SELECT to_regclass('semel_outbox')") == [(None,)]
     bare.sql("DROP FUNCTION public.format(text, text), public.format(text, text, name)")
+    mallory.plant(("round(double precision, integer)",), {})  # which init does not call
     bare.ok("init")
+    done = bare.run("doctor", "--json")
+    (found,) = [one for one in json.loads(done.stdout)["findings"] if "function public.round" in one["text"]]
+    assert found["check"] == "store-schema-rights" and found["gravity"] == "advice" and mallory.name in found["text"]
 
 
 def test_consumers_from_before_go_on_having_weeks_made(bare, mallory):
@@ -184,3 +188,14 @@ def test_functions_that_somebody_has_changed_are_as_they_were_after_init(bare, m
     assert bare.sql(look) != before
     bare.ok("init")
     assert bare.sql(look) == before
+
+
+def test_doctor_tells_of_triggers_that_others_have_put_on_the_tables(bare, mallory):
+    bare.ok("init")
+    bare.sql(f"GRANT TRIGGER ON semel_outbox TO {mallory.name}")
+    mallory.act("CREATE FUNCTION public.listen() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+                " INSERT INTO public.loot VALUES (current_user); RETURN NULL; END $$")
+    mallory.act("CREATE TRIGGER listen AFTER INSERT ON public.semel_outbox FOR EACH ROW EXECUTE FUNCTION public.listen()")
+    done = bare.run("doctor", "--json")
+    (found,) = [one for one in json.loads(done.stdout)["findings"] if "trigger listen on table semel_outbox" in one["text"]]
+    assert found["check"] == "store-schema-rights" and f"listen() of {mallory.name}" in found["text"]

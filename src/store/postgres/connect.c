@@ -269,47 +269,6 @@ static semel_status upgrade(PGconn *connection, semel_error *error)
 	return status;
 }
 
-/* What others have in our search_path under the names of PostgreSQL's functions or operators: one
- * that fits the types better would be run instead, with the rights of whoever runs init. */
-static const char traps[] =
-	"SELECT pg_catalog.concat(o.kind, ' ', n.nspname, '.', o.name), r.rolname"
-	" FROM (SELECT 'function' AS kind, p.pronamespace AS place, p.proname AS name,"
-	" p.proowner AS owner FROM pg_catalog.pg_proc AS p UNION ALL"
-	" SELECT 'operator', p.oprnamespace, p.oprname, p.oprowner FROM pg_catalog.pg_operator AS "
-	"p)"
-	" AS o JOIN pg_catalog.pg_namespace AS n ON n.oid OPERATOR(pg_catalog.=) o.place"
-	" JOIN pg_catalog.pg_roles AS r ON r.oid OPERATOR(pg_catalog.=) o.owner"
-	" WHERE n.nspname OPERATOR(pg_catalog.=) ANY (pg_catalog.current_schemas(false))"
-	" AND n.nspname OPERATOR(pg_catalog.<>) 'pg_catalog' AND NOT r.rolsuper"
-	" AND o.owner OPERATOR(pg_catalog.<>) n.nspowner"
-	" AND r.rolname OPERATOR(pg_catalog.<>) current_user"
-	" AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_database AS d WHERE d.datname"
-	" OPERATOR(pg_catalog.=) pg_catalog.current_database() AND d.datdba OPERATOR(pg_catalog.=)"
-	" o.owner) AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_class AS c WHERE c.relname"
-	" OPERATOR(pg_catalog.=) 'semel_schema' AND c.relnamespace OPERATOR(pg_catalog.=) o.place"
-	" AND c.relowner OPERATOR(pg_catalog.=) o.owner)"
-	" AND (EXISTS (SELECT 1 FROM pg_catalog.pg_proc AS b WHERE b.proname OPERATOR(pg_catalog.=)"
-	" o.name AND b.pronamespace OPERATOR(pg_catalog.=) 11) OR EXISTS (SELECT 1 FROM"
-	" pg_catalog.pg_operator AS b WHERE b.oprname OPERATOR(pg_catalog.=) o.name"
-	" AND b.oprnamespace OPERATOR(pg_catalog.=) 11)) LIMIT 1";
-
-static semel_status refuse_traps(PGconn *connection, semel_error *error)
-{
-	PGresult *result = semel_libpq.exec(connection, traps);
-	semel_status status = SEMEL_OK;
-	if (semel_libpq.resultStatus(result) != PGRES_TUPLES_OK)
-		status = semel_pg_error(connection, result, "look at the search_path", error);
-	else if (semel_pg_rows(result) > 0)
-		status = semel_error_set(
-			error, SEMEL_CONFIG,
-			"the %.200s of %.64s could be run instead of PostgreSQL's own, with the "
-			"rights of this user (drop it; REVOKE CREATE ON SCHEMA; or name another "
-			"search_path in the URL)",
-			semel_pg_value(result, 0, 0), semel_pg_value(result, 0, 1));
-	semel_libpq.clear(result);
-	return status;
-}
-
 /* A copy that came without the sequence (logical replication copies none) would give out numbers
  * that its rows have already. */
 static const char catch_up[] =
@@ -344,7 +303,7 @@ semel_status semel_pg_store_init(const struct semel_url *url, semel_error *error
 		return status;
 	status = semel_pg_execute_plain(connection, begin, "begin", error);
 	if (status == SEMEL_OK)
-		status = refuse_traps(connection, error);
+		status = semel_pg_refuse_overloads(connection, error);
 	if (status == SEMEL_OK)
 		status = upgrade(connection, error);
 	if (status == SEMEL_OK)

@@ -127,7 +127,17 @@ static const char wrong_rights[] =
 	" open AS (SELECT p.name AS place, c.relname AS name, string_agg(a.privilege_type, ', '"
 	" ORDER BY a.privilege_type) AS rights FROM place p JOIN pg_class c"
 	" ON c.relnamespace = p.oid, aclexplode(c.relacl) a WHERE a.grantee = 0"
-	" AND c.relname ~ '^semel_' GROUP BY p.name, c.relname)"
+	" AND c.relname ~ '^semel_' GROUP BY p.name, c.relname),"
+	" parts AS (SELECT 'pg_trigger'::regclass AS kind, oid, tgrelid AS place"
+	" FROM pg_trigger"
+	" UNION ALL SELECT 'pg_attrdef'::regclass, oid, adrelid FROM pg_attrdef"
+	" UNION ALL SELECT 'pg_constraint'::regclass, oid, conrelid FROM pg_constraint),"
+	" alien AS (SELECT pg_describe_object(t.kind, t.oid, 0) AS name, f.oid::regprocedure AS"
+	" function, r.rolname AS owner FROM place p JOIN pg_class c ON c.relnamespace = p.oid"
+	" AND c.relname ~ '^semel_' JOIN parts t ON t.place = c.oid JOIN pg_depend d"
+	" ON d.classid = t.kind AND d.objid = t.oid AND d.refclassid = 'pg_proc'::regclass"
+	" JOIN pg_proc f ON f.oid = d.refobjid JOIN pg_roles r ON r.oid = f.proowner"
+	" WHERE f.proowner <> p.owner AND NOT r.rolsuper)"
 	" SELECT bool_or(everybody), 'others than the owner may create functions in the schema"
 	" of the tables, which relay, consumers and desk may run: ' || string_agg(name, ', '"
 	" ORDER BY name), string_agg('REVOKE CREATE ON SCHEMA ' || place || ' FROM ' || name,"
@@ -137,10 +147,28 @@ static const char wrong_rights[] =
 	" owner of the tables: semel --store URL init' FROM ours WHERE NOT owned OR hot = closed"
 	" OR prosecdef <> mighty OR (prosecdef AND has_function_privilege('public', oid,"
 	" 'EXECUTE')) HAVING count(*) > 0"
+	" UNION ALL SELECT false, 'functions of others run with the rights of whoever writes to"
+	" the tables: ' || string_agg(DISTINCT name || ' calls ' || function::text || ' of ' ||"
+	" owner, ', '), 'look at what they do; give TRIGGER on the tables to nobody' FROM alien"
+	" HAVING count(*) > 0"
 	" UNION ALL SELECT false, 'every role of the database has rights on the tables: ' ||"
 	" string_agg(rights || ' on ' || name, ', ' ORDER BY name), string_agg('REVOKE ALL ON '"
 	" || place || '.' || name || ' FROM PUBLIC', '; ' ORDER BY name) FROM open"
 	" HAVING count(*) > 0";
+
+static void examine_overloads(const struct look *look)
+{
+	char text[TEXT_SIZE];
+	PGresult *result = ask(look, SEMEL_CHECK_STORE_SCHEMA_RIGHTS, semel_pg_overloads_sql, NULL);
+	for (int i = 0; i < semel_pg_rows(result); i++) {
+		snprintf(text, sizeof(text),
+			 "the %.200s of %.64s may be run instead of PostgreSQL's own",
+			 semel_pg_value(result, i, 0), semel_pg_value(result, i, 1));
+		advise(look, SEMEL_CHECK_STORE_SCHEMA_RIGHTS, text,
+		       "look at what it does; drop it, or give it to the owner of the schema");
+	}
+	semel_pg_clear(result);
+}
 
 static void examine_schema_rights(const struct look *look)
 {
@@ -547,6 +575,7 @@ semel_status semel_pg_store_examine(const struct semel_url *url,
 	if (status == SEMEL_OK) {
 		examine_rights(&look);
 		examine_schema_rights(&look);
+		examine_overloads(&look);
 	}
 	examine_settings(&look);
 	examine_clock(&look);

@@ -130,6 +130,10 @@ semel_status semel_pg_refuse_pooler(semel_error *error);
 semel_status semel_pg_store_open(const struct semel_url *url, semel_store **store_out,
 				 semel_error *error);
 /* NO_SCHEMA, SCHEMA_NEWER. */
+/* What others have in our search_path under names of PostgreSQL's (overload.c). */
+extern const char semel_pg_overloads_sql[];
+/* CONFIG: init would run one of them, perhaps. */
+semel_status semel_pg_refuse_overloads(PGconn *connection, semel_error *error);
 semel_status semel_pg_check_version(PGconn *connection, semel_error *error);
 void semel_pg_store_close(semel_store *store);
 semel_status semel_pg_store_init(const struct semel_url *url, semel_error *error);
