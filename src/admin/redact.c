@@ -159,11 +159,12 @@ const char *semel_redaction_error(const struct semel_redaction *redaction, semel
 /* ---- the event --------------------------------------------------------------------------------
  */
 
-static bool is_container(struct semel_text json, char first)
+static bool is_container(struct semel_text json, semel_byte first)
 {
 	size_t at = 0;
 
-	while (at < json.length && memchr(" \t\r\n", json.data[at], 4))
+	while (at < json.length && (json.data[at] == ' ' || json.data[at] == '\t' ||
+				    json.data[at] == '\r' || json.data[at] == '\n'))
 		at++;
 	return at < json.length && json.data[at] == first;
 }
