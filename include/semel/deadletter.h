@@ -38,7 +38,8 @@ typedef struct semel_dead_letter {
 	uint32_t replay_count;
 	semel_dead_status status;
 	const char *discard_reason;
-	uint64_t parked; /* later events of its aggregate that wait behind it */
+	uint64_t parked;       /* later events of its aggregate that wait behind it */
+	uint64_t payload_size; /* bytes of the event's payload, also where it was not read */
 } semel_dead_letter;
 
 typedef void (*semel_dead_letter_seen)(const semel_dead_letter *entry, void *user);

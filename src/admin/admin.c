@@ -304,6 +304,7 @@ static semel_status copy_options(struct semel_admin *admin,
 				 const struct semel_admin_options *options, semel_error *error)
 {
 	pthread_mutex_init(&admin->desk.lock, NULL);
+	pthread_mutex_init(&admin->desk.whole_lock, NULL);
 	pthread_mutex_init(&admin->tokens_lock, NULL);
 	admin->store = strdup(options->store);
 	admin->broker = strdup(options->broker);
@@ -398,6 +399,7 @@ void semel_admin_stop(struct semel_admin *admin)
 	for (size_t i = 0; i < admin->desk.spare_count; i++)
 		semel_store_close(admin->desk.spare[i]);
 	pthread_mutex_destroy(&admin->desk.lock);
+	pthread_mutex_destroy(&admin->desk.whole_lock);
 	pthread_mutex_destroy(&admin->tokens_lock);
 	semel_tokens_free(&admin->tokens);
 	if (admin->key)

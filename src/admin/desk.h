@@ -11,6 +11,7 @@
 #include <pthread.h>
 
 #define SEMEL_DESK_ID_SIZE 128
+#define SEMEL_ANSWER_MAX   ((size_t)8 * 1024 * 1024) /* bytes of a list */
 
 struct semel_jobs;
 struct semel_watch;
@@ -25,6 +26,7 @@ struct semel_desk {
 	struct semel_watch *watch;         /* is anything stuck? */
 	struct semel_sights *sights;       /* what the page shows */
 	struct semel_redaction *redaction; /* what is not shown; NULL: all is */
+	pthread_mutex_t whole_lock;        /* of who reads whole events: one at a time */
 	pthread_mutex_t lock;              /* of the pool */
 	semel_store *spare[4];
 	size_t spare_count;

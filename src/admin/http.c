@@ -95,6 +95,7 @@ static void add_headers(const struct semel_http *http, struct MHD_Response *resp
 	header(http, response, "Allow", answer->allow);
 	header(http, response, "Location", answer->location);
 	header(http, response, "WWW-Authenticate", answer->authenticate);
+	header(http, response, "Link", answer->link.failed ? NULL : answer->link.data);
 	header(http, response, "Retry-After", answer->retry_after);
 	for (size_t i = 0; i < sizeof always / sizeof *always; i++)
 		header(http, response, always[i].name, always[i].value);
@@ -386,6 +387,7 @@ static void completed(void *user, struct MHD_Connection *connection, void **cont
 	atomic_fetch_sub(&http->body_bytes, exchange->counted);
 	semel_buffer_free(&exchange->body);
 	semel_buffer_free(&exchange->answer.body);
+	semel_buffer_free(&exchange->answer.link);
 	free(exchange);
 	*context = NULL;
 }

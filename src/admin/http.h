@@ -35,6 +35,7 @@ struct semel_http_answer {
 	const char *retry_after;
 	const char *cache_control; /* no-store unless set */
 	bool is_trusted;           /* set by check: the request has a valid token */
+	struct semel_buffer link;  /* empty: no such header */
 	struct semel_buffer body;
 	/* A stream of server-sent events instead of the body: called about once a second with an
 	 * empty buffer to fill; false ends it. */

@@ -26,6 +26,7 @@ static const struct named parameters[] = {
 	{ "status", STATUS },
 	{ "since", TIME },
 	{ "until", TIME },
+	{ "payload", FLAG },
 	{ "preview", "{\"type\":\"integer\",\"enum\":[1]}" },
 };
 
@@ -63,7 +64,8 @@ static const struct schema schemas[] = {
 	    { "replayCount", NUMBER },
 	    { "status", STATUS },
 	    { "discardReason", TEXT_OR },
-	    { "parked", NUMBER } } },
+	    { "parked", NUMBER },
+	    { "payloadSize", NUMBER } } },
 	{ "Outbox",
 	  { { "waiting", NUMBER },
 	    { "retrying", NUMBER },

@@ -95,6 +95,7 @@ enum { FAILURE, DISCARD, TEXTS };
 struct hiding {
 	struct semel_overlap *overlaps[TEXTS]; /* NULL: there is no such text */
 	struct semel_buffer payload, headers;
+	bool with_payload;
 	bool failed; /* no memory: nothing may be shown */
 };
 
@@ -232,6 +233,17 @@ static bool is_our_own(const semel_dead_letter *letter)
 /* ---- showing ----------------------------------------------------------------------------------
  */
 
+static void show_all(const semel_dead_letter *letter, bool with_payload, struct semel_buffer *text)
+{
+	semel_dead_letter shown = *letter;
+	struct semel_event event = *letter->event;
+
+	if (!with_payload)
+		event.payload = (struct semel_text){ 0 };
+	shown.event = &event;
+	semel_dead_letter_to_json(&shown, text);
+}
+
 static void show(const struct semel_redaction *redaction, struct hiding *hiding,
 		 const semel_dead_letter *letter, struct semel_buffer *text)
 {
@@ -242,6 +254,8 @@ static void show(const struct semel_redaction *redaction, struct hiding *hiding,
 	hide_headers(redaction, hiding, &event);
 	if (redaction->reasons)
 		doubt_texts(hiding);
+	if (!hiding->with_payload)
+		event.payload = (struct semel_text){ 0 };
 	shown.event = &event;
 	if (redaction->reasons || !is_our_own(letter))
 		shown.failure_reason = shown_text(hiding, FAILURE, letter->failure_reason);
@@ -253,12 +267,13 @@ static void show(const struct semel_redaction *redaction, struct hiding *hiding,
 }
 
 semel_status semel_redaction_show(const struct semel_redaction *redaction,
-				  const semel_dead_letter *letter, struct semel_buffer *text)
+				  const semel_dead_letter *letter, bool with_payload,
+				  struct semel_buffer *text)
 {
-	struct hiding hiding = { .failed = false };
+	struct hiding hiding = { .with_payload = with_payload };
 
 	if (!redaction) {
-		semel_dead_letter_to_json(letter, text);
+		show_all(letter, with_payload, text);
 		return SEMEL_OK;
 	}
 	watch_text(&hiding, FAILURE, letter->failure_reason);

@@ -29,9 +29,12 @@ semel_status semel_redaction_make(const char *const *paths, struct semel_redacti
 /* redaction may be NULL. */
 void semel_redaction_free(struct semel_redaction *redaction);
 
-/* The dead letter as it may be shown, as JSON. redaction may be NULL: all of it. */
+/* The dead letter as it may be shown, as JSON. redaction may be NULL: all of it. with_payload
+ * false: the payload counts for what else is hidden, but it is not shown itself.
+ */
 semel_status semel_redaction_show(const struct semel_redaction *redaction,
-				  const semel_dead_letter *letter, struct semel_buffer *text);
+				  const semel_dead_letter *letter, bool with_payload,
+				  struct semel_buffer *text);
 
 /* A free text whose event is not at hand, as it may be shown. Both may be NULL. */
 const char *semel_redaction_words(const struct semel_redaction *redaction, const char *words);

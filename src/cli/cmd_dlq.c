@@ -39,7 +39,18 @@ struct listing {
 	struct semel_buffer buffer;
 	bool json;
 	uint64_t count;
+	semel_status printed; /* of a list: it is printed piece by piece */
+	semel_error *error;
 };
+
+static void print_part(struct listing *listing)
+{
+	if (listing->printed == SEMEL_OK)
+		listing->printed = semel_output_print(&listing->buffer, listing->error);
+	else
+		semel_buffer_free(&listing->buffer);
+	listing->buffer = (struct semel_buffer){ 0 };
+}
 
 static void list_seen(const semel_dead_letter *letter, void *user)
 {
@@ -47,8 +58,9 @@ static void list_seen(const semel_dead_letter *letter, void *user)
 	struct semel_buffer *buffer = &listing->buffer;
 	listing->count++;
 	if (listing->json) {
-		semel_buffer_string(buffer, listing->count == 1 ? "" : ",\n ");
+		semel_buffer_string(buffer, listing->count == 1 ? "[" : ",\n ");
 		semel_dead_letter_to_json(letter, buffer);
+		print_part(listing);
 		return;
 	}
 	char time[SEMEL_TIME_SIZE];
@@ -67,6 +79,7 @@ static void list_seen(const semel_dead_letter *letter, void *user)
 	semel_buffer_string(buffer, ": ");
 	append_plain(buffer, letter->failure_reason, REASON_SHOWN);
 	semel_buffer_string(buffer, "\n");
+	print_part(listing);
 }
 
 static semel_status read_status(const char *text, semel_dead_status *status_out, semel_error *error)
@@ -100,17 +113,17 @@ static semel_status run_list(struct semel_invocation *invocation)
 	status = semel_store_open(invocation->store, &store, error);
 	if (status != SEMEL_OK)
 		return status;
-	struct listing listing = { .json = invocation->json };
-	semel_buffer_string(&listing.buffer, invocation->json ? "[" : "");
-	status = semel_dead_letter_list(store, &filter, list_seen, &listing, error);
+	struct listing listing = { .json = invocation->json, .error = error };
+	status = invocation->json
+			 ? semel_dead_letter_list(store, &filter, list_seen, &listing, error)
+			 : semel_dead_letter_list_brief(store, &filter, list_seen, &listing, error);
 	semel_store_close(store);
-	if (status != SEMEL_OK) {
-		semel_buffer_free(&listing.buffer);
-		return status;
-	}
-	semel_buffer_string(&listing.buffer, invocation->json     ? "]\n"
-					     : listing.count == 0 ? "no dead letters\n"
-								  : "");
+	if (status != SEMEL_OK || listing.printed != SEMEL_OK)
+		return status != SEMEL_OK ? status : listing.printed;
+	if (invocation->json)
+		semel_buffer_string(&listing.buffer, listing.count == 0 ? "[]\n" : "]\n");
+	else if (listing.count == 0)
+		semel_buffer_string(&listing.buffer, "no dead letters\n");
 	return semel_output_print(&listing.buffer, error);
 }
 
@@ -282,7 +295,7 @@ static semel_status list_pending(semel_store *store, const char *scope, struct i
 	semel_dead_filter filter = { .limit = (uint32_t)list->capacity,
 				     .status = SEMEL_DEAD_PENDING,
 				     .scope = scope };
-	status = semel_dead_letter_list(store, &filter, id_seen, list, error);
+	status = semel_dead_letter_list_brief(store, &filter, id_seen, list, error);
 	if (status == SEMEL_OK && list->failed)
 		status = semel_error_set(error, SEMEL_INTERNAL, "no memory");
 	return status;

@@ -54,13 +54,15 @@ static semel_dead_letter view_of(const struct semel_dead_entry *entry)
 		.status = entry->status,
 		.discard_reason = text_or_null(entry->discard_reason),
 		.parked = entry->parked,
+		.payload_size = entry->payload_size,
 	};
 }
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
-semel_status semel_dead_letter_list(semel_store *store, const semel_dead_filter *filter,
-				    semel_dead_letter_seen seen, void *user, semel_error *error)
+semel_status semel_dead_letter_list_brief(semel_store *store, const semel_dead_filter *filter,
+					  semel_dead_letter_seen seen, void *user,
+					  semel_error *error)
 {
 	semel_dead_filter wanted = filter ? *filter : (semel_dead_filter){ 0 };
 	if (wanted.limit == 0)
@@ -122,6 +124,50 @@ semel_status semel_dead_letter_get(semel_store *store, const char *entry_id,
 	}
 	semel_arena_free(arena);
 	return status;
+}
+
+/* Each as it is now; what has gone or was moved since the list was read is left out. */
+struct whole_list {
+	semel_store *store;
+	semel_dead_status wanted;
+	semel_dead_letter_seen seen;
+	void *user;
+	semel_status status;
+	semel_error *error;
+};
+
+static void whole_seen(const semel_dead_letter *letter, void *user)
+{
+	struct whole_list *list = user;
+
+	if (list->wanted == SEMEL_DEAD_ANY || letter->status == list->wanted)
+		list->seen(letter, list->user);
+}
+
+static void brief_seen(const semel_dead_letter *letter, void *user)
+{
+	struct whole_list *list = user;
+
+	if (list->status != SEMEL_OK)
+		return;
+	list->status =
+		semel_dead_letter_get(list->store, letter->entry_id, whole_seen, list, list->error);
+	if (list->status == SEMEL_NOT_FOUND)
+		list->status = SEMEL_OK;
+}
+
+/* One payload in memory at a time, however long the list is. */
+semel_status semel_dead_letter_list(semel_store *store, const semel_dead_filter *filter,
+				    semel_dead_letter_seen seen, void *user, semel_error *error)
+{
+	struct whole_list list = { .store = store,
+				   .wanted = filter ? filter->status : SEMEL_DEAD_ANY,
+				   .seen = seen,
+				   .user = user,
+				   .error = error };
+	semel_status status = semel_dead_letter_list_brief(store, filter, brief_seen, &list, error);
+
+	return status == SEMEL_OK ? list.status : status;
 }
 
 semel_status semel_dead_letter_count(semel_store *store, const char *scope, uint64_t *count_out,

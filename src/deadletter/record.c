@@ -38,5 +38,7 @@ void semel_dead_letter_to_json(const semel_dead_letter *letter, struct semel_buf
 			    letter->replay_count);
 	text_member(buffer, "status", semel_dead_status_name(letter->status));
 	text_member(buffer, "discardReason", letter->discard_reason);
-	semel_buffer_printf(buffer, "\"parked\":%llu}", (unsigned long long)letter->parked);
+	semel_buffer_printf(buffer, "\"parked\":%llu,\"payloadSize\":%llu}",
+			    (unsigned long long)letter->parked,
+			    (unsigned long long)letter->payload_size);
 }

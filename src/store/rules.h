@@ -6,6 +6,11 @@
 
 #include "store/store.h"
 
+/* A list has no payload of a dead letter, no headers with more bytes than this ("null" instead),
+ * and no more characters of its reasons and of what comes from headers: then the text ends in an
+ * ellipsis. */
+#define SEMEL_DEAD_BRIEF "4096"
+
 /* The scope of events that the broker would not take from the relay. */
 #define SEMEL_SCOPE_RELAY "relay"
 

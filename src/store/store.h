@@ -22,6 +22,7 @@
 #include "base/url.h"
 #include "base/wake.h"
 #include "event/event.h"
+#include "store/audit.h"
 
 #include <semel/deadletter.h>
 #include <semel/inbox.h>
@@ -276,6 +277,7 @@ struct semel_dead_entry {
 	enum semel_dead_status status;
 	int64_t settled_at_ms; /* REPLAYED: when the replay was processed; 0: not yet */
 	uint64_t parked;       /* followers behind it; filled by get and list */
+	uint64_t payload_size; /* likewise: bytes, also where the payload was not read */
 };
 
 /* ---- what is known of an event at a scope ---------------------------------------------------- */
@@ -350,12 +352,6 @@ typedef semel_status (*semel_wait_seen)(const struct semel_wait *wait, void *use
 
 typedef semel_status (*semel_routing_seen)(struct semel_text id, struct semel_text routing_key,
 					   void *user);
-
-/* Something that a person did. */
-struct semel_audit_row {
-	int64_t at_ms;
-	struct semel_text who, what, target, detail; /* of the last two data NULL: none */
-};
 
 /* One fact in the life of an event; texts in the arena. */
 struct semel_fact {
@@ -647,7 +643,7 @@ struct semel_store_driver {
 	semel_status (*dead_get)(semel_store *store, const char *entry_id,
 				 struct semel_arena *arena, struct semel_dead_entry *entry_out,
 				 semel_error *error);
-	/* Without the parked followers. */
+	/* Without the parked followers; in brief (SEMEL_DEAD_BRIEF): dead_get has the whole. */
 	semel_status (*dead_list)(semel_store *store, const semel_dead_filter *filter,
 				  struct semel_arena *arena, struct semel_dead_entry *entries_out,
 				  uint32_t *count_out, semel_error *error);

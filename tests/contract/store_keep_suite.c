@@ -88,6 +88,59 @@ static void what_people_did_is_listed_the_newest_first(void **state)
 	semel_store_close(store);
 }
 
+/* ---- lists of dead letters --------------------------------------------------------------------
+ */
+
+static struct semel_text repeated(struct semel_arena *arena, char byte, size_t length)
+{
+	char *text = semel_arena_alloc(arena, length + 1);
+	memset(text, byte, length);
+	text[length] = '\0';
+	return semel_arena_text(arena, text, length);
+}
+
+static struct semel_dead_entry whole_entry(semel_store *store, const char *entry_id,
+					   struct semel_arena *arena)
+{
+	struct semel_dead_entry entry;
+	assert_ok(store->driver->dead_get(store, entry_id, arena, &entry, NULL));
+	return entry;
+}
+
+static void the_list_has_sizes_instead_of_payloads_and_long_texts_cut(void **state)
+{
+	(void)state;
+	semel_store *store = store_open_one();
+	struct semel_arena *arena = semel_arena_new(1024);
+	struct semel_event large = store_event("e1", "a"), small = store_event("e2", "b");
+	struct semel_dead_entry entries[STORE_MAX];
+	uint32_t count = 0;
+	large.payload = repeated(arena, 'x', 100000);
+	large.headers = repeated(arena, 'h', 5000);
+	small.payload = semel_text_from("\xff\x00\x01", 3);
+	struct semel_dead_entry first = store_dead("d1", &large), second = store_dead("d2", &small);
+	first.reason = repeated(arena, 'r', 5000);
+	store_bury(store, first);
+	store_bury(store, second);
+	assert_ok(store->driver->dead_list(store, &(semel_dead_filter){ .limit = STORE_MAX }, arena,
+					   entries, &count, NULL));
+	assert_int_equal(count, 2);
+	assert_null(entries[0].event.payload.data);
+	assert_int_equal(entries[0].payload_size, 100000);
+	assert_true(semel_text_equal(entries[0].event.headers, SEMEL_TEXT("null")));
+	assert_int_equal(entries[0].reason.length, 4096 + strlen("…"));
+	assert_null(entries[1].event.payload.data);
+	assert_int_equal(entries[1].payload_size, 3);
+	assert_true(semel_text_equal(entries[1].event.headers, small.headers));
+	struct semel_dead_entry whole = whole_entry(store, "d1", arena);
+	assert_true(semel_text_equal(whole.event.payload, large.payload));
+	assert_true(semel_text_equal(whole.event.headers, large.headers));
+	assert_int_equal(whole.payload_size, 100000);
+	assert_int_equal(whole.reason.length, 5000);
+	semel_arena_free(arena);
+	semel_store_close(store);
+}
+
 /* ---- retention ------------------------------------------------------------------------------- */
 
 static struct semel_prune_counts prune(semel_store *store, struct semel_horizons horizons,
@@ -343,6 +396,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(a_subscription_is_noted_once_and_kept_up_to_date),
 	cmocka_unit_test(a_subscription_is_paused_by_a_person_and_not_by_its_consumer),
 	cmocka_unit_test(what_people_did_is_listed_the_newest_first),
+	cmocka_unit_test(the_list_has_sizes_instead_of_payloads_and_long_texts_cut),
 	cmocka_unit_test(prune_forgets_published_rows_and_keeps_the_others),
 	cmocka_unit_test(prune_forgets_whole_weeks_of_finished_claims),
 	cmocka_unit_test(prune_keeps_a_claim_of_late_of_an_old_event),

@@ -23,6 +23,8 @@ static struct semel_dead_entry relay_letter(struct store_relay *relay)
 	assert_ok(relay->store->driver->dead_list(relay->store, &filter, relay->arena, &entry,
 						  &count, NULL));
 	assert_int_equal(count, 1);
+	assert_ok(relay->store->driver->dead_get(relay->store, semel_text_string(entry.entry_id),
+						 relay->arena, &entry, NULL));
 	return entry;
 }
 

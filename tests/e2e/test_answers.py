@@ -73,3 +73,97 @@ def test_why_it_is_red_is_told_in_full_to_those_with_a_token_only(shop):
     shop.sql("UPDATE semel_schema SET version = version - 100")
     for one in (server, beside):
         wait_for(lambda one=one: json.loads(one.ask("/readyz")[2]) == {"reasons": ["store"]}, what="the code of the store")
+
+
+# ---- what an answer may weigh ---------------------------------------------------------------------
+
+MIB = 1024 * 1024
+
+
+def bury(shop, count, payload, headers="{}", reason="no"):
+    """Dead letters by hand: ids that can be foretold, the oldest first."""
+    ids = [f"01930b5e-7c1a-7d10-8a3e-{number:012d}" for number in range(count)]
+    for number, entry_id in enumerate(ids):
+        shop.sql("INSERT INTO semel_dead_letter (entry_id, scope, event_id, event_type, aggregate_type, aggregate_id, topic,"
+                 " content_type, headers, payload, failure_reason, failed_at)"
+                 " VALUES (?, 'billing', ?, 'order.created.v1', 'order', '1', 'order.events', 'application/json', ?, ?, ?, ?)",
+                 entry_id, entry_id, headers, payload, reason, f"2026-01-01T00:{number // 60:02d}:{number % 60:02d}.000Z")
+    return ids
+
+
+def peak(child):
+    """The most memory that it ever had, in MiB."""
+    with open(f"/proc/{child.pid}/status") as status:
+        return next(int(line.split()[1]) // 1024 for line in status if line.startswith("VmHWM"))
+
+
+def all_at_once(count, work):
+    told = []
+    askers = [threading.Thread(target=lambda: told.append(work())) for _ in range(count)]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join()
+    return told
+
+
+def next_of(headers):
+    return headers["Link"] and headers["Link"].removeprefix("<").removesuffix('>; rel="next"')
+
+
+@pytest.mark.anywhere
+@pytest.mark.core
+def test_lists_of_large_events_are_bounded_whatever_is_asked_for(shop):
+    ids = bury(shop, 30, json.dumps({"word": "x" * (4 * MIB)}))
+    server = Server(shop)
+    before = peak(server.child)
+    for code, _, text in all_at_once(4, lambda: server.ask("/api/admin/dlq?limit=30")):
+        entries = json.loads(text)
+        assert code == 200 and [entry["dlqEntryId"] for entry in entries] == ids and len(text) < 30000
+        assert all(entry["eventRecord"]["payload"] is None and entry["payloadSize"] > 4 * MIB for entry in entries)
+    assert peak(server.child) - before < 40
+    for code, headers, text in all_at_once(4, lambda: server.ask("/api/admin/dlq?limit=30&payload=true")):
+        entries = json.loads(text)
+        shown = [entry["dlqEntryId"] for entry in entries if entry["eventRecord"]["payload"]]
+        assert code == 200 and [entry["dlqEntryId"] for entry in entries] == ids and shown == ids[:1] and len(text) < 8 * MIB
+    assert len(server.json(f"/api/admin/dlq/{ids[9]}")["eventRecord"]["payload"]["word"]) == 4 * MIB
+    assert peak(server.child) - before < 110
+
+
+@pytest.mark.anywhere
+def test_a_list_that_does_not_fit_ends_early_and_says_where_it_goes_on(shop):
+    ids = bury(shop, 500, "{}", headers=json.dumps({"note": "h" * 3900}), reason="ä\u0001" * 3000)  # 20 kB of JSON each
+    server = Server(shop)
+    path, seen = "/api/admin/dlq?limit=1000&scope=billing&type=order.created.v1", []
+    while path:
+        code, headers, text = server.ask(path)
+        entries = json.loads(text)
+        assert code == 200 and 0 < len(text) < 8 * MIB and entries
+        assert all(entry["failureReason"].endswith("…") and entry["eventRecord"]["headers"]["note"] for entry in entries)
+        seen += [entry["dlqEntryId"] for entry in entries]
+        path = next_of(headers)
+        assert (path is None) == (len(seen) == len(ids))
+    assert seen == ids
+    assert len(server.json(f"/api/admin/dlq/{ids[0]}")["failureReason"]) == 6000
+    assert server.problem(400, "/api/admin/dlq?payload=yes") == "usage"
+    _, headers, _ = server.ask("/api/admin/dlq?limit=2&scope=a%26b%20%C3%A4")
+    assert headers["Link"] is None
+    _, headers, _ = server.ask("/api/admin/dlq?limit=2&payload=true&until=2026-12-31T00:00:00Z")
+    assert [entry["dlqEntryId"] for entry in server.json(next_of(headers))] == ids[2:4]
+
+
+def test_a_list_hides_the_reason_of_an_event_that_it_does_not_read(shop):
+    """What is hidden in a payload is known only to who reads it, and a list does not read large ones."""
+    config = shop.folder / "semel.yaml"
+    config.write_text(json.dumps({"admin": {"listen": "127.0.0.1:0", "redact": ["$.card"]}}))
+    payload = {"card": "4111-1111-1111-1111", "filler": "x" * 100000}
+    (large,) = bury(shop, 1, json.dumps(payload), reason="no money")
+    server = Server(shop, env={"SEMEL_CONFIG": str(config)})
+    (entry,) = server.json("/api/admin/dlq")
+    assert entry["failureReason"] == "[hidden]" and entry["payloadSize"] > 100000
+    assert server.json(f"/api/admin/dlq/{large}")["failureReason"] == "no money"
+    shop.sql("UPDATE semel_dead_letter SET payload = ?", json.dumps({**payload, "filler": ""}))
+    (entry,) = server.json("/api/admin/dlq")
+    assert entry["failureReason"] == "no money" and entry["eventRecord"]["payload"] is None
+    (entry,) = server.json("/api/admin/dlq?payload=true")
+    assert entry["eventRecord"]["payload"] == {"card": "[hidden]", "filler": ""}

@@ -26,7 +26,7 @@ def test_hidden_members_are_shown_nowhere_and_replayed_whole(shop):
     config = shop.folder / "semel.yaml"
     config.write_text(json.dumps({"admin": {"listen": "127.0.0.1:0", "redact": ["$.card.number", "headers.sessionKey"]}}))
     server = Server(shop, env={"SEMEL_CONFIG": str(config)})
-    (entry,) = server.json("/api/admin/dlq")
+    (entry,) = server.json("/api/admin/dlq?payload=true")
     assert entry["eventRecord"]["payload"] == {"word": "bad", "card": {"number": "[hidden]", "owner": "Ada"}}
     assert entry["eventRecord"]["headers"]["sessionKey"] == "[hidden]"
     path = f"/api/admin/dlq/{entry['dlqEntryId']}"
@@ -52,7 +52,7 @@ def test_a_zero_byte_in_what_is_hidden_neither_crashes_nor_reads_the_heap(shop):
     consume(shop)
     shop.sql("UPDATE semel_dead_letter SET failure_reason = 'no card 4711'")
     server = Server(shop, "--redact", "$.card")
-    for entry in server.json("/api/admin/dlq"):
+    for entry in server.json("/api/admin/dlq?payload=true"):
         assert (entry["failureReason"], entry["eventRecord"]["payload"]["card"]) == (HIDDEN, HIDDEN)
         assert server.json(f"/api/admin/dlq/{entry['dlqEntryId']}") == entry
     assert server.child.poll() is None

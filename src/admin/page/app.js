@@ -30,6 +30,7 @@ async function call(path, method = "GET") {
     if (answer.status === 401) { await askForToken(); continue; }
     const body = await answer.json();
     if (!answer.ok) throw new Error(body.detail || body.title || `status ${answer.status}`);
+    if (Array.isArray(body)) body.more = answer.headers.has("Link");  // the list goes on
     return body;
   }
 }
@@ -233,8 +234,15 @@ function filterQuery(more = {}) {
 function letterCard(entry) {
   const pending = entry.status === "PENDING";
   const details = element("pre", { hidden: true });
-  details.textContent = JSON.stringify(entry.eventRecord, null, 2);
-  const toggle = element("button", { type: "button", "aria-expanded": "false", onclick: () => {
+  const toggle = element("button", { type: "button", "aria-expanded": "false", onclick: async () => {
+    if (details.hidden && !details.textContent) {  // the list has no payloads
+      if (toggle.dataset.asks) return;
+      toggle.dataset.asks = "1";
+      const whole = await attempt(() => call(`/api/admin/dlq/${entry.dlqEntryId}`));
+      delete toggle.dataset.asks;
+      if (!whole) return;
+      details.textContent = JSON.stringify(whole.eventRecord, null, 2);
+    }
     details.hidden = !details.hidden;
     toggle.setAttribute("aria-expanded", String(!details.hidden));
   } }, "Event");
@@ -271,7 +279,7 @@ async function loadLetters(after = null) {
   if (after) $("letters").append(...cards); else $("letters").replaceChildren(...cards);
   if ($("letters").contains(focused)) focused.focus();
   $("no-letters").hidden = $("letters").children.length > 0;
-  $("more").hidden = entries.length < limit;
+  $("more").hidden = !entries.more;
 }
 
 async function replay(entry) {

@@ -25,6 +25,26 @@
 		"failed_at") ", " NAMES_AFTER                                                      \
 			     ", status, discard_reason, " SEMEL_PG_MS("settled_at")
 
+/* The same columns for a list; in the payload's place its size. */
+#define CUT(column)                                                                                \
+	"CASE WHEN length(" column ") > " SEMEL_DEAD_BRIEF " THEN left(" column                    \
+	", " SEMEL_DEAD_BRIEF ") || '…' ELSE " column " END"
+#define BRIEF_NAMES                                                                                \
+	"entry_id, scope, event_id, event_type, aggregate_type, aggregate_id, topic, routing_key," \
+	" content_type, "
+#define BRIEF_HEADERS                                                                              \
+	"CASE WHEN coalesce(octet_length(headers), octet_length(headers_bytes)) "                  \
+	"> " SEMEL_DEAD_BRIEF " THEN 'null' ELSE headers END,"                                     \
+	" CASE WHEN octet_length(headers_bytes) <= " SEMEL_DEAD_BRIEF " THEN headers_bytes END, "
+#define BRIEF_SIZE    "coalesce(octet_length(payload), octet_length(payload_bytes)), NULL, "
+#define BRIEF_PLACE   ", \"partition\", \"offset\", "
+#define BRIEF_HEADED  ", " CUT("saga_id") ", " CUT("correlation_id")
+#define BRIEF_COUNTS  ", attempts, replay_count, parked_behind, status, "
+#define BRIEF_FAILURE CUT("failure_reason") ", " SEMEL_PG_MS("failed_at")
+#define BRIEF_DISCARD CUT("discard_reason") ", " SEMEL_PG_MS("settled_at")
+#define BRIEF_EVENT   BRIEF_NAMES BRIEF_HEADERS BRIEF_SIZE SEMEL_PG_MS("event_time")
+#define BRIEF_COLUMNS BRIEF_EVENT BRIEF_PLACE BRIEF_FAILURE BRIEF_HEADED BRIEF_COUNTS BRIEF_DISCARD
+
 enum column {
 	ENTRY_ID,
 	SCOPE,
@@ -79,8 +99,7 @@ static const struct semel_pg_query add_follower = {
 	" AND h.aggregate_id = d.topic AND h.head_id = d.event_id)"
 
 /* Followers behind an entry: of the consumer in this table, of the relay among the exceptions. */
-#define SELECT_ENTRY                                                                               \
-	"SELECT " ENTRY_COLUMNS ","                                                                \
+#define PARKED_AND_FROM                                                                            \
 	" CASE WHEN " TOPIC_HELD_BY_ENTRY " THEN (SELECT count(*) FROM semel_dead_letter f"        \
 	" WHERE f.scope = d.scope AND f.topic = d.topic AND f.parked_behind IS NOT NULL)"          \
 	" ELSE (SELECT count(*) FROM semel_dead_letter f WHERE f.scope = d.scope"                  \
@@ -94,12 +113,14 @@ static const struct semel_pg_query add_follower = {
 	" AND x.aggregate_id = d.aggregate_id AND x.state = 'parked') ELSE 0 END"                  \
 	" FROM semel_dead_letter d"
 
+#define SELECT_ENTRY "SELECT " ENTRY_COLUMNS "," PARKED_AND_FROM
+#define SELECT_BRIEF "SELECT " BRIEF_COLUMNS "," PARKED_AND_FROM
 static const struct semel_pg_query get_entry = {
 	"read a dead letter", SELECT_ENTRY " WHERE d.entry_id = $1 AND d.parked_behind IS NULL"
 };
 static const struct semel_pg_query list_entries = {
 	"list the dead letters",
-	SELECT_ENTRY " WHERE d.parked_behind IS NULL AND ($1::text IS NULL OR d.status = $1)"
+	SELECT_BRIEF " WHERE d.parked_behind IS NULL AND ($1::text IS NULL OR d.status = $1)"
 		     " AND ($2::text IS NULL OR d.scope = $2)"
 		     " AND ($4::text IS NULL OR d.event_type = $4)"
 		     " AND ($5::timestamptz IS NULL OR d.failed_at >= $5::timestamptz)"
@@ -203,7 +224,8 @@ static void add_values(struct semel_pg_params *params, const struct semel_dead_e
 	semel_pg_add_text(params, entry->parked_behind);
 }
 
-static void read_entry(const PGresult *result, int row, struct semel_arena *arena,
+/* All but the payload. */
+static void read_brief(const PGresult *result, int row, struct semel_arena *arena,
 		       struct semel_dead_entry *entry)
 {
 	struct semel_event *event = &entry->event;
@@ -219,7 +241,7 @@ static void read_entry(const PGresult *result, int row, struct semel_arena *aren
 	event->headers = semel_pg_bytes(result, row, HEADERS, arena);
 	if (event->headers.data == NULL)
 		event->headers = SEMEL_TEXT("{}");
-	event->payload = semel_pg_bytes(result, row, PAYLOAD, arena);
+	event->payload = (struct semel_text){ 0 };
 	event->time_ms = semel_pg_int(result, row, EVENT_TIME);
 	entry->partition = (int32_t)semel_pg_int(result, row, PARTITION);
 	entry->offset = semel_pg_int(result, row, OFFSET);
@@ -234,6 +256,14 @@ static void read_entry(const PGresult *result, int row, struct semel_arena *aren
 	entry->discard_reason = semel_pg_text(result, row, DISCARD_REASON, arena);
 	entry->settled_at_ms = semel_pg_int(result, row, SETTLED_AT);
 	entry->parked = (uint64_t)semel_pg_int(result, row, PARKED);
+}
+
+static void read_entry(const PGresult *result, int row, struct semel_arena *arena,
+		       struct semel_dead_entry *entry)
+{
+	read_brief(result, row, arena, entry);
+	entry->event.payload = semel_pg_bytes(result, row, PAYLOAD, arena);
+	entry->payload_size = entry->event.payload.length;
 }
 
 /* ---- dead letters ---------------------------------------------------------------------------- */
@@ -302,8 +332,10 @@ semel_status semel_pg_dead_list(semel_store *store, const semel_dead_filter *fil
 	semel_status status =
 		semel_pg_run(semel_pg_tx(store), &list_entries, &params, &result, error);
 	*count_out = (uint32_t)semel_pg_rows(result);
-	for (int row = 0; row < semel_pg_rows(result); row++)
-		read_entry(result, row, arena, &entries_out[row]);
+	for (int row = 0; row < semel_pg_rows(result); row++) {
+		read_brief(result, row, arena, &entries_out[row]);
+		entries_out[row].payload_size = (uint64_t)semel_pg_int(result, row, PAYLOAD);
+	}
 	semel_pg_clear(result);
 	return status;
 }

@@ -45,6 +45,24 @@ enum column {
 	PARKED
 };
 
+/* The same columns for a list, but for the payload: sizes are asked for by its row. */
+#define CUT(column)                                                                                \
+	"CASE WHEN length(" column ") > " SEMEL_DEAD_BRIEF " THEN substr(" column                  \
+	", 1, " SEMEL_DEAD_BRIEF ") || '…' ELSE " column " END"
+#define BRIEF_NAMES                                                                                \
+	"entry_id, scope, event_id, event_type, aggregate_type, aggregate_id, topic, routing_key," \
+	" content_type, "
+#define BRIEF_HEADERS                                                                              \
+	"CASE WHEN length(CAST(headers AS BLOB)) > " SEMEL_DEAD_BRIEF " THEN 'null'"               \
+	" ELSE headers END, "
+#define BRIEF_PLACE   "position, event_time, \"partition\", \"offset\", "
+#define BRIEF_HEADED  CUT("saga_id") ", " CUT("correlation_id")
+#define BRIEF_FAILURE CUT("failure_reason") ", failed_at, "
+#define BRIEF_DISCARD CUT("discard_reason") ", settled_at,"
+#define BRIEF_COUNTS  ", attempts, replay_count, parked_behind, status, "
+#define BRIEF_EVENT   BRIEF_NAMES BRIEF_HEADERS BRIEF_PLACE
+#define BRIEF_COLUMNS BRIEF_EVENT BRIEF_FAILURE BRIEF_HEADED BRIEF_COUNTS BRIEF_DISCARD
+
 #define ENTRY_VALUES                                                                               \
 	"(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,"   \
 	" ?20, ?21)"
@@ -70,8 +88,7 @@ static const struct semel_sqlite_query add_follower = {
 	" AND h.aggregate_id = d.topic AND h.head_id = d.event_id)"
 
 /* Followers behind an entry: of the consumer in this table, of the relay among the exceptions. */
-#define SELECT_ENTRY                                                                               \
-	"SELECT " ENTRY_COLUMNS ", status, discard_reason, settled_at,"                            \
+#define PARKED_AND_FROM                                                                            \
 	" CASE WHEN " TOPIC_HELD_BY_ENTRY " THEN (SELECT count(*) FROM semel_dead_letter f"        \
 	" WHERE f.scope = d.scope AND f.topic = d.topic AND f.parked_behind IS NOT NULL)"          \
 	" ELSE (SELECT count(*) FROM semel_dead_letter f WHERE f.scope = d.scope"                  \
@@ -87,11 +104,13 @@ static const struct semel_sqlite_query add_follower = {
 
 static const struct semel_sqlite_query get_entry = {
 	SEMEL_SQL_ONCE, "read a dead letter",
-	SELECT_ENTRY " WHERE d.entry_id = ?1 AND d.parked_behind IS NULL"
+	"SELECT " ENTRY_COLUMNS ", status, discard_reason, settled_at," PARKED_AND_FROM
+	" WHERE d.entry_id = ?1 AND d.parked_behind IS NULL"
 };
+#define SELECT_BRIEF "SELECT " BRIEF_COLUMNS PARKED_AND_FROM
 static const struct semel_sqlite_query list_entries = {
 	SEMEL_SQL_ONCE, "list the dead letters",
-	SELECT_ENTRY " WHERE d.parked_behind IS NULL AND (?1 IS NULL OR d.status = ?1)"
+	SELECT_BRIEF " WHERE d.parked_behind IS NULL AND (?1 IS NULL OR d.status = ?1)"
 		     " AND (?2 IS NULL OR d.scope = ?2) AND (?4 IS NULL OR d.event_type = ?4)"
 		     " AND (?5 IS NULL OR d.failed_at >= ?5) AND (?6 IS NULL OR d.failed_at < ?6)"
 		     " AND (?7 IS NULL OR (d.failed_at, d.entry_id) > (SELECT a.failed_at,"
@@ -205,7 +224,8 @@ static void bind_entry(sqlite3_stmt *statement, const struct semel_dead_entry *e
 	bind(statement, PARKED_BEHIND, entry->parked_behind);
 }
 
-static void read_entry(sqlite3_stmt *statement, struct semel_arena *arena,
+/* All but the payload. */
+static void read_brief(sqlite3_stmt *statement, struct semel_arena *arena,
 		       struct semel_dead_entry *entry)
 {
 	struct semel_event *event = &entry->event;
@@ -221,7 +241,8 @@ static void read_entry(sqlite3_stmt *statement, struct semel_arena *arena,
 	event->headers = semel_sqlite_text(statement, HEADERS, arena);
 	if (event->headers.data == NULL)
 		event->headers = SEMEL_TEXT("{}");
-	event->payload = semel_sqlite_text(statement, PAYLOAD, arena);
+	event->payload = (struct semel_text){ 0 };
+	entry->payload_size = 0;
 	event->time_ms = semel_sqlite_time(statement, EVENT_TIME);
 	entry->partition = sqlite3_column_int(statement, PARTITION);
 	entry->offset = sqlite3_column_int64(statement, OFFSET);
@@ -236,6 +257,28 @@ static void read_entry(sqlite3_stmt *statement, struct semel_arena *arena,
 	entry->discard_reason = semel_sqlite_text(statement, DISCARD_REASON, arena);
 	entry->settled_at_ms = semel_sqlite_time(statement, SETTLED_AT);
 	entry->parked = (uint64_t)sqlite3_column_int64(statement, PARKED);
+}
+
+static void read_entry(sqlite3_stmt *statement, struct semel_arena *arena,
+		       struct semel_dead_entry *entry)
+{
+	read_brief(statement, arena, entry);
+	entry->event.payload = semel_sqlite_text(statement, PAYLOAD, arena);
+	entry->payload_size = entry->event.payload.length;
+}
+
+/* Asks for the size only: no byte of the payload is read. Without one there is nothing to open. */
+static uint64_t measure_payload(sqlite3 *connection, sqlite3_int64 row, sqlite3_blob **blob)
+{
+	int found = *blob ? sqlite3_blob_reopen(*blob, row)
+			  : sqlite3_blob_open(connection, "main", "semel_dead_letter", "payload",
+					      row, 0, blob);
+
+	if (found == SQLITE_OK)
+		return (uint64_t)sqlite3_blob_bytes(*blob);
+	sqlite3_blob_close(*blob);
+	*blob = NULL;
+	return 0;
 }
 
 /* ---- dead letters ---------------------------------------------------------------------------- */
@@ -295,6 +338,7 @@ semel_status semel_sqlite_dead_list(semel_store *store, const semel_dead_filter 
 {
 	semel_tx tx = semel_sqlite_tx(store);
 	sqlite3_stmt *statement = NULL;
+	sqlite3_blob *blob = NULL;
 	char since[SEMEL_TIME_SIZE], until[SEMEL_TIME_SIZE];
 	bool row = false;
 	*count_out = 0;
@@ -314,9 +358,15 @@ semel_status semel_sqlite_dead_list(semel_store *store, const semel_dead_filter 
 	semel_sqlite_bind_string(statement, 7, filter->after);
 	do {
 		status = semel_sqlite_step(tx, &list_entries, statement, &row, error);
-		if (row)
-			read_entry(statement, arena, &entries_out[(*count_out)++]);
-	} while (status == SEMEL_OK && row);
+		if (!row)
+			break;
+		struct semel_dead_entry *entry = &entries_out[(*count_out)++];
+		read_brief(statement, arena, entry);
+		entry->payload_size =
+			measure_payload(sqlite3_db_handle(statement),
+					sqlite3_column_int64(statement, PAYLOAD), &blob);
+	} while (status == SEMEL_OK);
+	sqlite3_blob_close(blob);
 	semel_sqlite_give(tx, &list_entries, statement);
 	return status;
 }

@@ -29,7 +29,7 @@ static const char *show_event(const char *const *paths, const char *headers, con
 
 	assert_int_equal(semel_redaction_make(paths, &redaction, NULL), SEMEL_OK);
 	semel_buffer_clear(&text);
-	assert_int_equal(semel_redaction_show(redaction, &letter, &text), SEMEL_OK);
+	assert_int_equal(semel_redaction_show(redaction, &letter, true, &text), SEMEL_OK);
 	semel_redaction_free(redaction);
 	return text.data;
 }
