@@ -39,7 +39,7 @@ struct semel_admin {
 static struct semel_token token_of(struct semel_admin *admin,
 				   const struct semel_http_request *request)
 {
-	struct semel_token token = { .name = "loopback", .role = SEMEL_ROLE_NOBODY };
+	struct semel_token token = { .name = SEMEL_NAME_LOOPBACK, .role = SEMEL_ROLE_NOBODY };
 
 	pthread_mutex_lock(&admin->tokens_lock);
 	const struct semel_token *found =
@@ -64,10 +64,14 @@ static bool may(const struct semel_admin *admin, const struct semel_route *route
 	if (!admin->token_file || token->role >= route->role)
 		return true;
 	if (token->role == SEMEL_ROLE_NOBODY) {
+		/* The log leaves out repeated lines; strangers fill no table. */
+		semel_logf(SEMEL_LOG_WARN, "admin: a request without a valid token is refused");
 		semel_answer_problem(answer, 401, "no-token",
 				     "Send the header Authorization: Bearer TOKEN.");
 		answer->authenticate = "Bearer";
 	} else {
+		semel_logf(SEMEL_LOG_WARN, "admin: %s may read, and asked for a change",
+			   token->name);
 		semel_answer_problem(answer, 403, "role", "This token may read, not operate.");
 	}
 	return false;
@@ -134,11 +138,11 @@ static semel_status check_texts(const struct semel_visit *visit, semel_error *er
 	return SEMEL_OK;
 }
 
-static void log_change(const struct semel_http_request *request, unsigned status)
+static void log_change(const struct semel_http_request *request, const char *who, unsigned status)
 {
 	if (strcmp(request->method, "GET") != 0 && strcmp(request->method, "HEAD") != 0)
-		semel_logf(SEMEL_LOG_INFO, "admin: %s %.200s answered %u", request->method,
-			   request->path, status ? status : 200);
+		semel_logf(SEMEL_LOG_INFO, "admin: %s %.200s of %s answered %u", request->method,
+			   request->path, who, status ? status : 200);
 }
 
 static void serve(const struct semel_http_request *request, struct semel_http_answer *answer,
@@ -173,13 +177,14 @@ static void serve(const struct semel_http_request *request, struct semel_http_an
 		semel_buffer_clear(&answer->body);
 		status = route->serve(&visit, &error);
 	}
+	semel_visit_audit_end(&visit, status);
 	if (status != SEMEL_OK)
 		semel_answer_failure(
 			answer, status,
 			semel_redaction_error(visit.desk->redaction, status, error.text));
 	semel_visit_end(&visit, semel_status_class(status) != SEMEL_CLASS_OUTAGE);
 	semel_arena_free(visit.arena);
-	log_change(request, answer->status);
+	log_change(request, token.name, answer->status);
 }
 
 /* The token may have been withdrawn, or have another role now. */

@@ -408,6 +408,7 @@ static semel_status act_on_all(struct semel_visit *visit, const char *what, acti
 									    answer, said.text)));
 		semel_buffer_string(body, "}");
 	}
+	snprintf(visit->outcome, sizeof visit->outcome, "done: %u of %u", done, chosen.count);
 	semel_buffer_printf(body, "],\"preview\":%s,\"chosen\":%u,\"done\":%u}\n",
 			    preview ? "true" : "false", chosen.count, done);
 	return status;

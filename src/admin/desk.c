@@ -49,6 +49,27 @@ void semel_visit_end(struct semel_visit *visit, bool keep_store)
 	visit->store = NULL;
 }
 
+static unsigned http_status(semel_status status)
+{
+	switch (status) {
+	case SEMEL_NOT_FOUND:
+		return 404;
+	case SEMEL_NOT_PENDING:
+	case SEMEL_REPLAY_LIMIT:
+		return 409;
+	case SEMEL_USAGE:
+		return 400;
+	case SEMEL_INVALID:
+		return 422;
+	case SEMEL_NO_SCHEMA:
+	case SEMEL_SCHEMA_NEWER:
+	case SEMEL_NOT_A_DATABASE:
+		return 503;
+	default:
+		return semel_status_class(status) == SEMEL_CLASS_OUTAGE ? 503 : 500;
+	}
+}
+
 semel_status semel_visit_audit(struct semel_visit *visit, const char *what, const char *target,
 			       const char *detail, semel_error *error)
 {
@@ -56,11 +77,34 @@ semel_status semel_visit_audit(struct semel_visit *visit, const char *what, cons
 				       .who = semel_text_of(visit->who),
 				       .what = semel_text_of(what),
 				       .target = semel_text_of(target),
-				       .detail = semel_text_of(detail) };
+				       .detail = semel_text_of(detail),
+				       .outcome = SEMEL_TEXT(SEMEL_AUDIT_BEGUN) };
 	semel_status status = semel_visit_store(visit, error);
 
-	return status == SEMEL_OK ? visit->store->driver->audit_add(visit->store, &row, error)
+	return status == SEMEL_OK ? visit->store->driver->audit_add(visit->store, &row,
+								    &visit->audit_number, error)
 				  : status;
+}
+
+void semel_audit_outcome(semel_status status, char *text, size_t size)
+{
+	unsigned answer = http_status(status);
+
+	if (status == SEMEL_OK)
+		snprintf(text, size, "done");
+	else
+		snprintf(text, size, "%s: %s", answer < 500 ? "refused" : "failed",
+			 semel_status_name(status));
+}
+
+void semel_visit_audit_end(struct semel_visit *visit, semel_status status)
+{
+	if (visit->audit_number == 0 || !visit->store)
+		return;
+	if (status != SEMEL_OK || visit->outcome[0] == '\0')
+		semel_audit_outcome(status, visit->outcome, sizeof visit->outcome);
+	(void)visit->store->driver->audit_finish(visit->store, visit->audit_number, visit->outcome,
+						 NULL);
 }
 
 /* ---- problems -------------------------------------------------------------------------------- */
@@ -96,27 +140,6 @@ void semel_answer_problem(struct semel_http_answer *answer, unsigned status, con
 	semel_buffer_string(body, ",\"detail\":");
 	semel_buffer_json(body, semel_text_of(detail));
 	semel_buffer_string(body, "}\n");
-}
-
-static unsigned http_status(semel_status status)
-{
-	switch (status) {
-	case SEMEL_NOT_FOUND:
-		return 404;
-	case SEMEL_NOT_PENDING:
-	case SEMEL_REPLAY_LIMIT:
-		return 409;
-	case SEMEL_USAGE:
-		return 400;
-	case SEMEL_INVALID:
-		return 422;
-	case SEMEL_NO_SCHEMA:
-	case SEMEL_SCHEMA_NEWER:
-	case SEMEL_NOT_A_DATABASE:
-		return 503;
-	default:
-		return semel_status_class(status) == SEMEL_CLASS_OUTAGE ? 503 : 500;
-	}
 }
 
 void semel_answer_failure(struct semel_http_answer *answer, semel_status status, const char *detail)

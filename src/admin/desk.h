@@ -45,16 +45,24 @@ struct semel_visit {
 	char id[SEMEL_DESK_ID_SIZE]; /* the part of the path that is a variable; empty: none */
 	struct semel_arena *arena;
 	semel_store *store;
-	bool pooled; /* the store was used before, and may have been cut off since */
+	int64_t audit_number; /* of the row in the audit; 0: nothing was written there */
+	char outcome[64];     /* of what was done; empty: goes by the status */
+	bool pooled;          /* the store was used before, and may have been cut off since */
 };
 
 /* A store for this request: from the pool, else opened. It goes back when the visit ends. */
 semel_status semel_visit_store(struct semel_visit *visit, semel_error *error);
 void semel_visit_end(struct semel_visit *visit, bool keep_store);
 
-/* Writes down what a person does, before it is done: what cannot be written down is not done. */
+/* Writes down what a person does, before it is done: what cannot be written down is not done. How
+ * it ended is written down when the visit is over. */
 semel_status semel_visit_audit(struct semel_visit *visit, const char *what, const char *target,
 			       const char *detail, semel_error *error);
+
+/* How it ended, from the status; as far as the store can be written. */
+void semel_visit_audit_end(struct semel_visit *visit, semel_status status);
+/* "done", "refused: not-pending", "failed: outage". */
+void semel_audit_outcome(semel_status status, char *text, size_t size);
 
 /* The body of the answer, to be filled with JSON. */
 static inline struct semel_buffer *semel_visit_body(struct semel_visit *visit)

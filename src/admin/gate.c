@@ -2,9 +2,11 @@
 #include "admin/gate.h"
 
 #include "base/error.h"
+#include "base/sha256.h"
 #include "base/text.h"
 
 #include <arpa/inet.h>
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,18 +61,118 @@ semel_status semel_listen_parse(const char *text, struct semel_listen *listen_ou
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
+/* Words of a line. */
+struct words {
+	const char *at[4]; /* one more than a line may have */
+	size_t lengths[4];
+	size_t count;
+};
+
+static struct words split(const char *line, size_t length)
+{
+	struct words words = { .count = 0 };
+	const char *end = line + length;
+
+	while (words.count < sizeof words.at / sizeof *words.at) {
+		while (line < end && (*line == ' ' || *line == '\t'))
+			line++;
+		const char *word = line;
+		while (line < end && *line != ' ' && *line != '\t')
+			line++;
+		if (word == line)
+			break;
+		words.at[words.count] = word;
+		words.lengths[words.count++] = (size_t)(line - word);
+	}
+	return words;
+}
+
+static bool is_word(const struct words *words, size_t at, const char *wanted)
+{
+	return at < words->count && words->lengths[at] == strlen(wanted) &&
+	       memcmp(words->at[at], wanted, words->lengths[at]) == 0;
+}
+
+static bool is_name(const char *word, size_t length)
+{
+	for (size_t i = 0; i < length; i++)
+		if (!isascii(word[i]) || (!isalnum(word[i]) && !strchr("._-", word[i])))
+			return false;
+	return length > 0 && length < SEMEL_TOKEN_NAME_SIZE;
+}
+
+/* One without a name is known by a part of its hash: that stays the same in whatever line it is. */
+static void name_token(struct semel_token *token, const char *name, size_t length)
+{
+	uint8_t digest[SEMEL_SHA256_SIZE];
+
+	if (name) {
+		memcpy(token->name, name, length);
+		token->name[length] = '\0';
+		return;
+	}
+	semel_sha256(token->text, strlen(token->text), digest);
+	snprintf(token->name, sizeof token->name, "token:%02x%02x%02x%02x", digest[0], digest[1],
+		 digest[2], digest[3]);
+}
+
+/* Whoever acts must be known by the name, and what a token may do by its line. */
+static semel_status check_unique(const struct semel_tokens *tokens, const struct semel_token *token,
+				 semel_error *error)
+{
+	if (strcmp(token->name, SEMEL_NAME_LOOPBACK) == 0)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "no token can have the name " SEMEL_NAME_LOOPBACK
+				       ", which is for those without a token");
+	for (size_t i = 0; i < tokens->count; i++) {
+		if (strcmp(tokens->all[i].text, token->text) == 0)
+			return semel_error_set(error, SEMEL_CONFIG,
+					       "the token of %s is there twice: make one for each",
+					       tokens->all[i].name);
+		if (strcmp(tokens->all[i].name, token->name) == 0)
+			return semel_error_set(error, SEMEL_CONFIG, "two tokens have the name %s",
+					       token->name);
+	}
+	return SEMEL_OK;
+}
+
+static semel_status keep_token(struct semel_tokens *tokens, const struct words *words, bool named,
+			       enum semel_role role, semel_error *error)
+{
+	size_t last = words->count - 1;
+	struct semel_token token = { .text = strndup(words->at[last], words->lengths[last]),
+				     .role = role };
+
+	if (!token.text)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a token");
+	name_token(&token, named ? words->at[1] : NULL, named ? words->lengths[1] : 0);
+	semel_status status = check_unique(tokens, &token, error);
+	if (status == SEMEL_OK) {
+		tokens->all[tokens->count++] = token;
+		return SEMEL_OK;
+	}
+	explicit_bzero(token.text, words->lengths[last]);
+	free(token.text);
+	return status;
+}
+
+/* "TOKEN", "ROLE TOKEN" or "ROLE NAME TOKEN". */
 static semel_status add_token(struct semel_tokens *tokens, const char *line, size_t length,
 			      semel_error *error)
 {
-	enum semel_role role = SEMEL_ROLE_OPERATE;
+	struct words words = split(line, length);
+	bool reads = is_word(&words, 0, "read");
+	bool has_role = words.count > 1 && (reads || is_word(&words, 0, "operate"));
+	bool named = has_role && words.count == 3;
 
-	if (length > 5 && strncmp(line, "read ", 5) == 0) {
-		role = SEMEL_ROLE_READ;
-		line += 5, length -= 5;
-	} else if (length > 8 && strncmp(line, "operate ", 8) == 0) {
-		line += 8, length -= 8;
-	}
-	if (length < SEMEL_TOKEN_MIN)
+	if (words.count > (size_t)(1 + has_role + named) ||
+	    (named && !is_name(words.at[1], words.lengths[1])))
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "a line of the token file is none of TOKEN, ROLE TOKEN and "
+				       "ROLE NAME TOKEN, where ROLE is read or operate, and NAME "
+				       "has up to %d letters, digits, dots and dashes",
+				       SEMEL_TOKEN_NAME_SIZE - 1);
+	if (words.lengths[words.count - 1] < SEMEL_TOKEN_MIN)
 		return semel_error_set(error, SEMEL_CONFIG,
 				       "a token has fewer than %d characters; make one with: "
 				       "openssl rand -hex 32",
@@ -78,13 +180,8 @@ static semel_status add_token(struct semel_tokens *tokens, const char *line, siz
 	if (tokens->count == SEMEL_TOKENS_MAX)
 		return semel_error_set(error, SEMEL_CONFIG, "more than %d tokens",
 				       SEMEL_TOKENS_MAX);
-	char *copy = strndup(line, length);
-	if (!copy)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a token");
-	struct semel_token *token = &tokens->all[tokens->count++];
-	*token = (struct semel_token){ .text = copy, .role = role };
-	snprintf(token->name, sizeof token->name, "token %zu", tokens->count);
-	return SEMEL_OK;
+	return keep_token(tokens, &words, named, reads ? SEMEL_ROLE_READ : SEMEL_ROLE_OPERATE,
+			  error);
 }
 
 semel_status semel_tokens_parse(const char *text, struct semel_tokens *tokens_out,

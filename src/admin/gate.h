@@ -15,9 +15,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SEMEL_ADDRESS_SIZE 64
-#define SEMEL_TOKENS_MAX   16
-#define SEMEL_TOKEN_MIN    16
+#define SEMEL_ADDRESS_SIZE    64
+#define SEMEL_TOKENS_MAX      16
+#define SEMEL_TOKEN_MIN       16
+#define SEMEL_TOKEN_NAME_SIZE 65
+#define SEMEL_NAME_LOOPBACK   "loopback" /* of those who need no token */
 
 enum semel_role { SEMEL_ROLE_NOBODY, SEMEL_ROLE_READ, SEMEL_ROLE_OPERATE };
 
@@ -31,7 +33,7 @@ struct semel_listen {
 
 struct semel_token {
 	char *text;
-	char name[32]; /* "token 2": the second of the file */
+	char name[SEMEL_TOKEN_NAME_SIZE]; /* of its line, or "token:" and 8 digits of its hash */
 	enum semel_role role;
 };
 
@@ -43,8 +45,9 @@ struct semel_tokens {
 /* "127.0.0.1:8082", "[::1]:8082". CONFIG when it is no address with a port. */
 semel_status semel_listen_parse(const char *text, struct semel_listen *listen_out,
 				semel_error *error);
-/* Lines of "TOKEN", "operate TOKEN" or "read TOKEN"; blank lines and # lines are skipped. CONFIG
- * when there is none, or one is short. Free it also after a failure. */
+/* Lines of "TOKEN", "ROLE TOKEN" or "ROLE NAME TOKEN", ROLE being read or operate (which a TOKEN
+ * alone may do); blank lines and # lines are skipped. CONFIG when there is none, one is short, or a
+ * name or a token is there twice. Free it also after a failure. */
 semel_status semel_tokens_parse(const char *text, struct semel_tokens *tokens_out,
 				semel_error *error);
 void semel_tokens_free(struct semel_tokens *tokens);

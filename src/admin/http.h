@@ -18,7 +18,7 @@
 #include "base/env.h"
 
 #define SEMEL_HTTP_BODY_MAX     (1024 * 1024)
-#define SEMEL_STREAM_OWNER_SIZE 64
+#define SEMEL_STREAM_OWNER_SIZE 80 /* a name of a token, or an address */
 
 struct semel_http_request {
 	const char *method, *path;

@@ -132,6 +132,11 @@ semel_status semel_replay_plan_read(struct semel_text body, struct semel_arena *
 	struct semel_text name, value;
 	semel_status status = SEMEL_OK;
 
+	if (body.length > SEMEL_PLAN_MAX)
+		return semel_error_set(error, SEMEL_USAGE,
+				       "a replay is asked for in at most %zu "
+				       "bytes",
+				       SEMEL_PLAN_MAX);
 	if (body.length == 0)
 		body = SEMEL_TEXT("{}");
 	if (!semel_json_is_valid(body) || !is_object(body))

@@ -27,6 +27,7 @@ struct job {
 	semel_status status;
 	char trouble[SEMEL_ERROR_TEXT_MAX];
 	int64_t started_at_ms, ended_at_ms;
+	int64_t audit_number; /* 0: nothing was written down */
 };
 
 struct semel_jobs {
@@ -77,6 +78,20 @@ static void note_progress(const struct semel_replay_counts *counts, void *user)
 	pthread_mutex_unlock(&job->jobs->lock);
 }
 
+/* What the audit says of it from now on. */
+static void note_end(const struct job *job, semel_store *store, semel_status status, uint64_t sent)
+{
+	char outcome[64];
+
+	if (!store || job->audit_number == 0)
+		return;
+	semel_audit_outcome(status, outcome, sizeof outcome);
+	if (status == SEMEL_OK || status == SEMEL_STOPPED)
+		snprintf(outcome, sizeof outcome, "%s: %" PRIu64 " sent",
+			 status == SEMEL_OK ? "done" : "cancelled", sent);
+	(void)store->driver->audit_finish(store, job->audit_number, outcome, NULL);
+}
+
 static void *run_job(void *user)
 {
 	struct job *job = user;
@@ -96,6 +111,7 @@ static void *run_job(void *user)
 	if (status == SEMEL_OK)
 		status = semel_replay_run(&job->plan, &counts, &error);
 	semel_broker_close(broker);
+	note_end(job, store, status, counts.sent);
 	semel_store_close(store);
 	pthread_mutex_lock(&job->jobs->lock);
 	job->counts = counts;
@@ -220,9 +236,12 @@ semel_status semel_serve_replay_start(struct semel_visit *visit, semel_error *er
 		if (status == SEMEL_OK && !job->plan.dry_run)
 			status = semel_visit_audit(visit, "start replay", NULL,
 						   semel_text_string(visit->request->body), error);
+		job->audit_number = visit->audit_number;
 		if (status == SEMEL_OK)
 			status = launch(job, visit, error);
-		if (status != SEMEL_OK)
+		if (status == SEMEL_OK)
+			visit->audit_number = 0; /* the job says how it ends */
+		else
 			clear_job(job);
 	}
 	pthread_mutex_unlock(&jobs->lock);

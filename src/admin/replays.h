@@ -9,6 +9,7 @@
 
 #define SEMEL_JOBS_MAX     64
 #define SEMEL_JOBS_RUNNING 4
+#define SEMEL_PLAN_MAX     ((size_t)16 * 1024) /* bytes of what a replay is asked for */
 
 struct semel_jobs *semel_jobs_new(void);
 /* What the body of a request asks for, on top of what stands in the plan; empty: everything. USAGE

@@ -219,17 +219,22 @@ static struct semel_text shown_detail(const struct semel_redaction *redaction,
 	return hides ? SEMEL_TEXT(SEMEL_HIDDEN) : row->detail;
 }
 
+/* A list that has become too long goes on without details. */
 static void audit_json(const struct semel_redaction *redaction, const struct semel_audit_row *row,
 		       struct semel_buffer *body)
 {
+	bool full = body->length > SEMEL_ANSWER_MAX;
+
 	semel_buffer_string(body, "{\"at\":");
 	semel_buffer_time(body, row->at_ms);
 	semel_buffer_string(body, ",");
 	text_member(body, "who", row->who);
 	text_member(body, "what", row->what);
 	text_member(body, "target", row->target);
-	semel_buffer_string(body, "\"detail\":");
-	semel_buffer_json_or_null(body, shown_detail(redaction, row));
+	text_member(body, "detail",
+		    full && row->detail.data ? SEMEL_TEXT("…") : shown_detail(redaction, row));
+	semel_buffer_string(body, "\"outcome\":");
+	semel_buffer_json_or_null(body, row->outcome);
 	semel_buffer_string(body, "}");
 }
 

@@ -109,7 +109,7 @@ static semel_status run_list(struct semel_invocation *invocation)
 	return status;
 }
 
-/* Written into the audit first, as the admin server does. */
+/* Written into the audit, as the admin server does. */
 static semel_status set_paused(struct semel_invocation *invocation, bool paused)
 {
 	semel_error *error = &invocation->error;
@@ -119,6 +119,7 @@ static semel_status set_paused(struct semel_invocation *invocation, bool paused)
 		.who = semel_text_of(semel_audit_who()),
 		.what = semel_text_of(paused ? "pause" : "resume"),
 		.target = semel_text_of(scope),
+		.outcome = SEMEL_TEXT("done"),
 	};
 	semel_store *store = NULL;
 	semel_status status = semel_store_open(invocation->store, &store, error);
@@ -127,7 +128,7 @@ static semel_status set_paused(struct semel_invocation *invocation, bool paused)
 		status = store->driver->subscription_pause(store, semel_text_of(scope), paused,
 							   error);
 	if (status == SEMEL_OK)
-		status = store->driver->audit_add(store, &row, error);
+		status = store->driver->audit_add(store, &row, NULL, error);
 	semel_store_close(store);
 	if (status == SEMEL_OK)
 		printf("%s: %s\n", scope,

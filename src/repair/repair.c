@@ -294,8 +294,9 @@ static semel_status note_in_audit(struct repair *repair, const char *what, const
 		.what = SEMEL_TEXT("repair"),
 		.target = semel_text_of(target),
 		.detail = semel_buffer_text(&detail),
+		.outcome = SEMEL_TEXT("done"), /* in the transaction of the step */
 	};
-	semel_status status = repair->store->driver->audit_add(repair->store, &row, error);
+	semel_status status = repair->store->driver->audit_add(repair->store, &row, NULL, error);
 	semel_buffer_free(&detail);
 	return status;
 }

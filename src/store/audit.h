@@ -7,10 +7,18 @@
 
 #include <stdint.h>
 
-/* Something that a person did. */
+/* Characters of a target or a detail; what is longer ends in an ellipsis. */
+#define SEMEL_AUDIT_TEXT "4096"
+/* An outcome that is not known yet, or never will be: the process has ended in between. */
+#define SEMEL_AUDIT_BEGUN "begun"
+
+/* Something that a person did, or tried to do. */
 struct semel_audit_row {
 	int64_t at_ms;
 	struct semel_text who, what, target, detail; /* of the last two data NULL: none */
+	/* "begun", "done", "done: …", "refused: not-pending", "failed: outage"; data NULL: the row
+	 * is older than this member. */
+	struct semel_text outcome;
 };
 
 #endif

@@ -732,8 +732,11 @@ struct semel_store_driver {
 	/* One that is not known is not paused. */
 	semel_status (*subscription_paused)(semel_store *store, struct semel_text scope,
 					    bool *paused_out, semel_error *error);
+	/* number_out: for audit_finish; may be NULL. */
 	semel_status (*audit_add)(semel_store *store, const struct semel_audit_row *row,
-				  semel_error *error);
+				  int64_t *number_out, semel_error *error);
+	semel_status (*audit_finish)(semel_store *store, int64_t number, const char *outcome,
+				     semel_error *error);
 	/* The newest first. */
 	semel_status (*audit_list)(semel_store *store, struct semel_arena *arena,
 				   struct semel_audit_row *rows_out, uint32_t limit,

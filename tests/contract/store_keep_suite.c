@@ -67,14 +67,17 @@ static void what_people_did_is_listed_the_newest_first(void **state)
 				       .who = SEMEL_TEXT("ann"),
 				       .what = SEMEL_TEXT("discard") };
 	struct semel_audit_row found[4];
+	int64_t number = 0;
 	uint32_t count = 9;
 	assert_ok(store->driver->audit_list(store, arena, found, 4, &count, NULL));
 	assert_int_equal(count, 0);
-	assert_ok(store->driver->audit_add(store, &row, NULL));
+	row.outcome = SEMEL_TEXT(SEMEL_AUDIT_BEGUN);
+	assert_ok(store->driver->audit_add(store, &row, &number, NULL));
 	row.at_ms += 1000;
 	row.target = SEMEL_TEXT("an entry");
 	row.detail = SEMEL_TEXT("it was \"wrong\"");
-	assert_ok(store->driver->audit_add(store, &row, NULL));
+	assert_ok(store->driver->audit_add(store, &row, NULL, NULL));
+	assert_ok(store->driver->audit_finish(store, number, "refused: not-pending", NULL));
 	assert_ok(store->driver->audit_list(store, arena, found, 4, &count, NULL));
 	assert_int_equal(count, 2);
 	assert_int_equal(found[0].at_ms, STORE_NOW + 1000);
@@ -82,8 +85,18 @@ static void what_people_did_is_listed_the_newest_first(void **state)
 	assert_string_equal(found[0].detail.data, "it was \"wrong\"");
 	assert_string_equal(found[1].who.data, "ann");
 	assert_null(found[1].target.data);
+	assert_string_equal(found[0].outcome.data, SEMEL_AUDIT_BEGUN);
+	assert_string_equal(found[1].outcome.data, "refused: not-pending");
 	assert_ok(store->driver->audit_list(store, arena, found, 1, &count, NULL));
 	assert_int_equal(count, 1);
+	char large[10001] = "";
+	for (size_t i = 0; i < 5000; i++)
+		memcpy(large + 2 * i, "ä", 2);
+	row.detail = row.target = semel_text_of(large);
+	assert_ok(store->driver->audit_add(store, &row, NULL, NULL));
+	assert_ok(store->driver->audit_list(store, arena, found, 1, &count, NULL));
+	assert_int_equal(found[0].detail.length, 2 * 4096 + strlen("…"));
+	assert_true(semel_text_is_utf8(found[0].target));
 	semel_arena_free(arena);
 	semel_store_close(store);
 }

@@ -7,7 +7,7 @@ import threading
 import pytest
 from program import wait_for
 from server import Server
-from story import prepare, publish
+from story import deliver, prepare, publish
 from test_serve import spawn_with_metrics
 
 READER = "reader-that-is-long-enough-for-us"
@@ -75,6 +75,61 @@ def test_why_it_is_red_is_told_in_full_to_those_with_a_token_only(shop):
         wait_for(lambda one=one: json.loads(one.ask("/readyz")[2]) == {"reasons": ["store"]}, what="the code of the store")
 
 
+# ---- who did what, and how it ended ---------------------------------------------------------------
+
+ANN, BOB = "ann-has-a-token-that-is-long-enough", "bob-has-a-token-that-is-long-enough"
+
+
+@pytest.mark.anywhere
+@pytest.mark.core
+def test_the_audit_tells_names_and_outcomes_also_of_what_was_refused_or_failed(shop):
+    server = Server(shop, "--token-file", token_file(shop, f"operate ann {ANN}", f"read bob {BOB}"))
+    deliver(shop, ("bad", "1"), ("bad", "2"))
+    first, second = server.json("/api/admin/dlq", headers=bearer(ANN))
+    path = f"/api/admin/dlq/{first['dlqEntryId']}"
+    server.json(f"{path}?reason={'r' * 9000}", "DELETE", headers=bearer(ANN))
+    assert server.problem(409, f"{path}/replay", "POST", headers=bearer(ANN)) == "not-pending"
+    assert server.problem(404, "/api/admin/subscriptions/nobody/pause", "POST", headers=bearer(ANN)) == "not-found"
+    server.json("/api/admin/dlq/discard", "POST", headers=bearer(ANN))
+    code, headers, _ = server.ask("/api/admin/replays", "POST", headers=bearer(ANN), body=b'{"type": "none"}')
+    assert code == 202
+    wait_for(lambda: server.json(headers["Location"], headers=bearer(ANN))["state"] == "done", what="the end of the replay")
+    for _ in range(20):  # strangers, and those who may only read, leave no row
+        assert server.problem(401, f"{path}/replay", "POST", headers=bearer("nobody")) == "no-token"
+        assert server.problem(403, f"{path}/replay", "POST", headers=bearer(BOB)) == "role"
+    rows = server.json("/api/admin/audit", headers=bearer(BOB))[::-1]
+    assert {row["who"] for row in rows} == {"ann"}
+    assert [(row["what"], row["outcome"]) for row in rows] == [
+        ("discard", "done"), ("replay", "refused: not-pending"), ("pause", "refused: not-found"), ("discard all", "done: 1 of 1"),
+        ("start replay", "done: 0 sent")]
+    assert rows[0]["detail"] == "r" * 4096 + "…"
+    shop.sql("ALTER TABLE semel_subscription RENAME TO hidden")  # a failure after the row was written
+    assert server.ask("/api/admin/subscriptions/billing/pause", "POST", headers=bearer(ANN))[0] >= 500
+    shop.sql("ALTER TABLE hidden RENAME TO semel_subscription")
+    assert server.json("/api/admin/audit?limit=1", headers=bearer(ANN))[0]["outcome"].startswith("failed: ")
+    shop.stop(server.child)
+    log = server.child.stderr.read()
+    assert ANN not in log and 1 <= log.count("without a valid token") < 10
+    assert "of ann answered 409" in log
+
+
+def test_replay_jobs_are_bounded_in_number_and_in_what_is_asked_for(shop):
+    deliver(shop, *((str(number), str(number)) for number in range(5)))
+    server = Server(shop)
+    large = json.dumps({"type": "x" * 20000}).encode()
+    assert server.problem(400, "/api/admin/replays", "POST", body=large) == "usage"
+    for _ in range(66):
+        code, headers, _ = server.ask("/api/admin/replays", "POST", body=b'{"dryRun": true}')
+        assert code == 202
+        wait_for(lambda at=headers["Location"]: server.json(at)["state"] == "done", what="the end of a job")
+    jobs = server.json("/api/admin/replays")
+    assert [job["id"] for job in jobs] == [str(number) for number in range(66, 2, -1)]
+    assert server.problem(404, "/api/admin/replays/2") == "not-found"
+    for _ in range(4):
+        assert server.ask("/api/admin/replays", "POST", body=b'{"rate": 1}')[0] == 202
+    assert server.problem(503, "/api/admin/replays", "POST", body=b'{"rate": 1}') == "busy"
+
+
 # ---- what an answer may weigh ---------------------------------------------------------------------
 
 MIB = 1024 * 1024
@@ -83,11 +138,13 @@ MIB = 1024 * 1024
 def bury(shop, count, payload, headers="{}", reason="no"):
     """Dead letters by hand: ids that can be foretold, the oldest first."""
     ids = [f"01930b5e-7c1a-7d10-8a3e-{number:012d}" for number in range(count)]
-    for number, entry_id in enumerate(ids):
+    rows = [(entry_id, entry_id, headers, payload, reason, f"2026-01-01T00:{number // 60:02d}:{number % 60:02d}.000Z")
+            for number, entry_id in enumerate(ids)]
+    for some in (rows[at:at + 50] for at in range(0, count, 50)):
         shop.sql("INSERT INTO semel_dead_letter (entry_id, scope, event_id, event_type, aggregate_type, aggregate_id, topic,"
-                 " content_type, headers, payload, failure_reason, failed_at)"
-                 " VALUES (?, 'billing', ?, 'order.created.v1', 'order', '1', 'order.events', 'application/json', ?, ?, ?, ?)",
-                 entry_id, entry_id, headers, payload, reason, f"2026-01-01T00:{number // 60:02d}:{number % 60:02d}.000Z")
+                 " content_type, headers, payload, failure_reason, failed_at) VALUES " + ", ".join(
+                     ["(?, 'billing', ?, 'order.created.v1', 'order', '1', 'order.events', 'application/json', ?, ?, ?, ?)"] * len(some)),
+                 *(value for row in some for value in row))
     return ids
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The admin server: what it answers, whom it lets in, and what it survives."""
 import contextlib
+import hashlib
 import json
 import os
 import re
@@ -506,8 +507,9 @@ def test_every_change_is_in_the_audit(shop, tokens):
     server.json(f"/api/admin/dlq/{entry['dlqEntryId']}?reason=wrong", "DELETE", headers=headers)
     server.json("/api/admin/subscriptions/billing/pause", "POST", headers=headers)
     newest, older = server.json("/api/admin/audit", headers=headers)
-    assert (newest["what"], newest["target"]) == ("pause", "billing")
-    assert (older["who"], older["what"], older["target"], older["detail"]) == ("token 1", "discard", entry["dlqEntryId"], "wrong")
+    name = f"token:{hashlib.sha256(TOKEN.encode()).hexdigest()[:8]}"
+    assert (newest["what"], newest["target"], newest["outcome"]) == ("pause", "billing", "done")
+    assert (older["who"], older["what"], older["target"], older["detail"]) == (name, "discard", entry["dlqEntryId"], "wrong")
 
 
 def test_what_cannot_be_written_down_is_not_done(shop, server):

@@ -354,7 +354,7 @@ async function showLife(id) {
 async function loadAudit() {
   const rows = await attempt(() => call("/api/admin/audit?limit=200"));
   if (!rows) return;
-  $("audit-rows").replaceChildren(...rows.map((row) => element("tr", {}, element("td", {}, moment(row.at)), ...[row.who, row.what, row.target, row.detail].map((text) => element("td", {}, text || "–")))));
+  $("audit-rows").replaceChildren(...rows.map((row) => element("tr", {}, element("td", {}, moment(row.at)), ...[row.who, row.what, row.target, row.detail, row.outcome].map((text) => element("td", {}, text || "–")))));
   $("no-audit").hidden = rows.length > 0;
 }
 

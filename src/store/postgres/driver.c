@@ -107,6 +107,7 @@ const struct semel_store_driver semel_store_postgres = {
 	.subscription_pause = semel_pg_subscription_pause,
 	.subscription_paused = semel_pg_subscription_paused,
 	.audit_add = semel_pg_audit_add,
+	.audit_finish = semel_pg_audit_finish,
 	.audit_list = semel_pg_audit_list,
 	.prune = semel_pg_prune,
 	.trace = semel_pg_trace,

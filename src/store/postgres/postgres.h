@@ -494,7 +494,9 @@ semel_status semel_pg_subscription_pause(semel_store *store, struct semel_text s
 semel_status semel_pg_subscription_paused(semel_store *store, struct semel_text scope,
 					  bool *paused_out, semel_error *error);
 semel_status semel_pg_audit_add(semel_store *store, const struct semel_audit_row *row,
-				semel_error *error);
+				int64_t *number_out, semel_error *error);
+semel_status semel_pg_audit_finish(semel_store *store, int64_t number, const char *outcome,
+				   semel_error *error);
 semel_status semel_pg_audit_list(semel_store *store, struct semel_arena *arena,
 				 struct semel_audit_row *rows_out, uint32_t limit,
 				 uint32_t *count_out, semel_error *error);

@@ -3,6 +3,7 @@
 #include "store/postgres/postgres.h"
 
 #include "base/error.h"
+#include "store/rules.h"
 
 #define COMMITTED "least(" SEMEL_PG_COMMITTED_AT("o") ", o.published_at)"
 
@@ -41,13 +42,15 @@ static const struct semel_pg_query facts_of_event = {
 	" UNION ALL SELECT failed_at, CASE WHEN parked_behind IS NULL THEN 'dead-lettered'"
 	"  ELSE 'parked' END, scope, CASE WHEN parked_behind IS NULL THEN 'entry ' || entry_id ||"
 	"  ' after ' || attempts || ' attempts: ' ELSE 'behind ' || parked_behind END,"
-	"  CASE WHEN parked_behind IS NULL THEN coalesce(failure_reason, '') END, 7 FROM "
+	"  CASE WHEN parked_behind IS NULL THEN coalesce(substr(failure_reason, "
+	"1, " SEMEL_DEAD_BRIEF "), '') END, 7 FROM "
 	"semel_dead_letter WHERE event_id = $1"
 	" UNION ALL SELECT moved_at, lower(CASE WHEN discard_reason IS NULL AND status = 'PENDING'"
 	"  THEN 'REPLAYED' ELSE status END), scope, CASE WHEN status = 'DISCARDED' THEN"
 	"  NULL WHEN replay_count = 0 THEN 'by replay --reprocess, entry ' ||"
 	"  entry_id ELSE 'replay ' || replay_count || ' of entry ' || entry_id END,"
-	"  CASE WHEN status = 'DISCARDED' THEN discard_reason END, 8"
+	"  CASE WHEN status = 'DISCARDED' THEN substr(discard_reason, 1, " SEMEL_DEAD_BRIEF
+	") END, 8"
 	"  FROM semel_dead_letter WHERE event_id = $1 AND parked_behind IS NULL)"
 	" SELECT " SEMEL_PG_MS("time") ", what, scope, detail, said FROM facts"
 				       " WHERE time IS NOT NULL ORDER BY time, step"

@@ -99,6 +99,7 @@ const struct semel_store_driver semel_store_sqlite = {
 	.subscription_pause = semel_sqlite_subscription_pause,
 	.subscription_paused = semel_sqlite_subscription_paused,
 	.audit_add = semel_sqlite_audit_add,
+	.audit_finish = semel_sqlite_audit_finish,
 	.audit_list = semel_sqlite_audit_list,
 	.prune = semel_sqlite_prune,
 	.trace = semel_sqlite_trace,

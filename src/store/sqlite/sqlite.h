@@ -11,7 +11,7 @@
 #include "base/time.h"
 #include "store/store.h"
 
-#define SEMEL_SQLITE_SCHEMA 3 /* the newest version that this code knows */
+#define SEMEL_SQLITE_SCHEMA 4 /* the newest version that this code knows */
 
 /* The statements of the hot paths; ONCE is never kept. */
 enum semel_sqlite_slot {
@@ -343,7 +343,9 @@ semel_status semel_sqlite_subscription_pause(semel_store *store, struct semel_te
 semel_status semel_sqlite_subscription_paused(semel_store *store, struct semel_text scope,
 					      bool *paused_out, semel_error *error);
 semel_status semel_sqlite_audit_add(semel_store *store, const struct semel_audit_row *row,
-				    semel_error *error);
+				    int64_t *number_out, semel_error *error);
+semel_status semel_sqlite_audit_finish(semel_store *store, int64_t number, const char *outcome,
+				       semel_error *error);
 semel_status semel_sqlite_audit_list(semel_store *store, struct semel_arena *arena,
 				     struct semel_audit_row *rows_out, uint32_t limit,
 				     uint32_t *count_out, semel_error *error);

@@ -77,6 +77,51 @@ static void a_token_has_the_role_of_its_line(void **state)
 	semel_tokens_free(&tokens);
 }
 
+static const char *name(const struct semel_tokens *tokens, const char *header)
+{
+	const struct semel_token *token = semel_tokens_find(tokens, header);
+	return token ? token->name : "";
+}
+
+static void a_token_has_the_name_of_its_line_or_of_its_hash(void **state)
+{
+	(void)state;
+	struct semel_tokens tokens, moved;
+	assert_int_equal(semel_tokens_parse("operate\tann.b-c_1  " LONG_TOKEN "\n" OTHER_TOKEN,
+					    &tokens, NULL),
+			 SEMEL_OK);
+	assert_int_equal(role(&tokens, "Bearer " LONG_TOKEN), SEMEL_ROLE_OPERATE);
+	assert_string_equal(name(&tokens, "Bearer " LONG_TOKEN), "ann.b-c_1");
+	assert_memory_equal(name(&tokens, "Bearer " OTHER_TOKEN), "token:", 6);
+	assert_int_equal(strlen(name(&tokens, "Bearer " OTHER_TOKEN)), 14);
+	assert_int_equal(semel_tokens_parse("read " OTHER_TOKEN, &moved, NULL), SEMEL_OK);
+	assert_string_equal(name(&moved, "Bearer " OTHER_TOKEN),
+			    name(&tokens, "Bearer " OTHER_TOKEN));
+	semel_tokens_free(&tokens);
+	semel_tokens_free(&moved);
+}
+
+static void a_line_that_can_be_read_in_two_ways_is_refused(void **state)
+{
+	(void)state;
+	static const char *const wrong[] = {
+		"ann " LONG_TOKEN,
+		"operate ann b " LONG_TOKEN,
+		"operate a:b " LONG_TOKEN,
+		"operate loopback " LONG_TOKEN,
+		"operate ann short",
+		"read ann " LONG_TOKEN "\noperate ann " OTHER_TOKEN,
+		"read ann " LONG_TOKEN "\noperate bob " LONG_TOKEN,
+		"read "
+		"0123456789012345678901234567890123456789012345678901234567890123x " LONG_TOKEN,
+	};
+	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+		struct semel_tokens tokens;
+		assert_int_equal(semel_tokens_parse(wrong[i], &tokens, NULL), SEMEL_CONFIG);
+		semel_tokens_free(&tokens);
+	}
+}
+
 static void a_short_token_or_none_is_refused(void **state)
 {
 	(void)state;
@@ -148,6 +193,8 @@ int main(void)
 		cmocka_unit_test(loopback_is_known_in_every_form),
 		cmocka_unit_test(what_is_no_address_is_refused),
 		cmocka_unit_test(a_token_has_the_role_of_its_line),
+		cmocka_unit_test(a_token_has_the_name_of_its_line_or_of_its_hash),
+		cmocka_unit_test(a_line_that_can_be_read_in_two_ways_is_refused),
 		cmocka_unit_test(a_short_token_or_none_is_refused),
 		cmocka_unit_test(only_our_own_names_are_ours),
 		cmocka_unit_test(a_name_without_a_port_is_enough_where_the_port_is_the_schemes),

@@ -47,3 +47,8 @@ BEGIN
 	END LOOP;
 	PERFORM set_config('search_path', path, true);
 END $$;
+
+-- ---- the audit ---------------------------------------------------------------------------------
+
+-- How it ended; NULL in rows that are older than the column.
+ALTER TABLE semel_audit ADD COLUMN outcome text;

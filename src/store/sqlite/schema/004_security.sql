@@ -1,0 +1,6 @@
+-- SPDX-License-Identifier: Apache-2.0
+
+-- ---- the audit ---------------------------------------------------------------------------------
+
+-- How it ended; NULL in rows that are older than the column.
+ALTER TABLE semel_audit ADD COLUMN outcome TEXT;
