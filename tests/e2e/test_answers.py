@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an answer of the admin server may cost, and whom it tells what."""
 import json
+import re
 import socket
 import threading
 
 import pytest
-from program import wait_for
+from program import TREE, wait_for
 from server import Server
 from story import deliver, prepare, publish
 from test_serve import spawn_with_metrics
 
 READER = "reader-that-is-long-enough-for-us"
+MIB = 1024 * 1024
 
 
 @pytest.fixture
@@ -75,6 +77,74 @@ def test_why_it_is_red_is_told_in_full_to_those_with_a_token_only(shop):
         wait_for(lambda one=one: json.loads(one.ask("/readyz")[2]) == {"reasons": ["store"]}, what="the code of the store")
 
 
+def test_scrapes_that_come_together_share_one_look(bare):
+    """While one scrape waits for a broker that never answers, others get the last text, and workers are free."""
+    bare.ok("init")
+    with socket.create_server(("127.0.0.1", 0), backlog=128) as silent:
+        server = Server(bare, env={"SEMEL_BROKER": f"amqp://127.0.0.1:{silent.getsockname()[1]}/"})
+        assert "semel_dlq_pending 0" in server.ask("/metrics")[2]
+        bare.sql("INSERT INTO semel_subscription (scope, topics, since) VALUES ('billing', '[\"order.events\"]', '2026-01-01T00:00:00.000Z')")
+        waits = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+        waits.sendall(f"GET /metrics HTTP/1.1\r\nHost: localhost:{server.port}\r\n\r\n".encode())
+        held = silent.accept()[0]  # from now on that scrape is at work
+        for code, _, text in all_at_once(8, lambda: server.ask("/metrics")):
+            assert code == 200 and "semel_dlq_pending 0" in text
+        assert server.json("/api/admin/replays") == []
+        silent.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            silent.accept()  # nobody else has asked the broker
+        server.child.kill()  # it would wait for the broker
+        held.close(), waits.close()
+
+
+def test_bodies_that_never_end_are_bounded_in_all(shop):
+    server = Server(shop)
+    head = f"POST /api/admin/replays HTTP/1.1\r\nHost: localhost:{server.port}\r\nContent-Length: {MIB}\r\n\r\n".encode()
+    unfinished = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(16)]
+    for connection in unfinished:
+        connection.sendall(head + b"x" * (MIB - 1))
+    wait_for(lambda: server.ask("/api/admin/replays", "POST", body=b"x" * MIB)[0] == 503, what="no room for one more")
+    for connection in unfinished:
+        connection.close()
+    wait_for(lambda: server.ask("/api/admin/replays", "POST", body=b"x" * MIB)[0] == 400, what="room again")
+
+
+CONSTANTS = {  # rows of the page: the constants that stand in them, and their units
+    "connections": [("admin.c", "CONNECTIONS_MAX", 1)],
+    "requests over one connection": [("http.c", "REQUESTS_MAX", 1)],
+    "requests that wait for a worker": [("http.c", "WAITING_MAX", 1)],
+    "streams": [("streams.h", "SEMEL_STREAMS_MAX", 1)],
+    "head of a request": [("http.c", "HEAD_MAX", 1024)],
+    "body of a request": [("http.h", "SEMEL_HTTP_BODY_MAX", 1024 * 1024)],
+    "time of a request": [("admin.c", "REQUEST_MS", 1000)],
+    "time between two requests": [("http.c", "IDLE_MS", 1000)],
+    "an answer or a stream that the client does not take": [("http.c", "STALL_MS", 1000), ("http.c", "ANSWER_MS", 1000)],
+    "answers in memory while they are sent": [("http.c", "ANSWER_BYTES_MAX", 1024 * 1024)],
+    "entries of a list": [("dead_letters.c", "LIMIT_MAX", 1)],
+    "bytes of a list": [("desk.h", "SEMEL_ANSWER_MAX", 1024 * 1024)],
+    "what `/readyz` costs the store": [("health.c", "LOOK_OLD_MS", 1000)],
+    "scrapes of `/metrics` at work": [("numbers.c", "LAST_TEXT_MS", 1000)],
+    "replay jobs": [("replays.h", "SEMEL_JOBS_RUNNING", 1), ("replays.h", "SEMEL_JOBS_MAX", 1)],
+    "what a replay is asked for": [("replays.h", "SEMEL_PLAN_MAX", 1024)],
+    "headers and free texts of a dead letter in a list": [("../store/rules.h", "SEMEL_DEAD_BRIEF", 1)],
+    "target and detail in the audit": [("../store/audit.h", "SEMEL_AUDIT_TEXT", 1)],
+    "tokens": [("gate.h", "SEMEL_TOKENS_MAX", 1), ("gate.h", "SEMEL_TOKEN_MIN", 1)],
+    "paths of `redact`": [("json_mask.h", "SEMEL_MASK_PATHS_MAX", 1), ("json_mask.h", "SEMEL_MASK_STEPS_MAX", 1)],
+}
+
+
+def test_the_bounds_on_the_page_are_those_of_the_code():
+    page = (TREE / "docs/admin.md").read_text()
+    table = page[page.index("## Bounds"):page.index("## What is not shown")]
+    rows = dict(re.findall(r"^\| (.+?) \| (.+?) \| `", table, re.MULTILINE))
+    for row, constants in CONSTANTS.items():
+        for file, name, unit in constants:
+            value = re.search(rf"#define {name}\s+([^/\n]+)", (TREE / "src/admin" / file).read_text()).group(1)
+            factors = [int(number) for number in re.findall(r"\d+", value)]
+            bound = factors[0] if len(factors) == 1 else eval("*".join(map(str, factors)))  # noqa: S307
+            assert re.search(rf"\b{bound // unit}\b", rows[row]), (row, name, bound // unit)
+
+
 # ---- who did what, and how it ended ---------------------------------------------------------------
 
 ANN, BOB = "ann-has-a-token-that-is-long-enough", "bob-has-a-token-that-is-long-enough"
@@ -131,8 +201,6 @@ def test_replay_jobs_are_bounded_in_number_and_in_what_is_asked_for(shop):
 
 
 # ---- what an answer may weigh ---------------------------------------------------------------------
-
-MIB = 1024 * 1024
 
 
 def bury(shop, count, payload, headers="{}", reason="no"):
