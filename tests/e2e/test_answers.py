@@ -110,7 +110,6 @@ def test_bodies_that_never_end_are_bounded_in_all(shop):
 
 
 CONSTANTS = {  # rows of the page: the constants that stand in them, and their units
-    "connections": [("admin.c", "CONNECTIONS_MAX", 1)],
     "requests over one connection": [("http.c", "REQUESTS_MAX", 1)],
     "requests that wait for a worker": [("http.c", "WAITING_MAX", 1)],
     "streams": [("streams.h", "SEMEL_STREAMS_MAX", 1)],
@@ -137,6 +136,8 @@ def test_the_bounds_on_the_page_are_those_of_the_code():
     page = (TREE / "docs/admin.md").read_text()
     table = page[page.index("## Bounds"):page.index("## What is not shown")]
     rows = dict(re.findall(r"^\| (.+?) \| (.+?) \| `", table, re.MULTILINE))
+    for file, name in re.findall(r"`([\w/.]+)::(\w+)`", table):
+        assert re.search(rf"^(def|static void) {name}\(", (TREE / "tests" / file).read_text(), re.MULTILINE), (file, name)
     for row, constants in CONSTANTS.items():
         for file, name, unit in constants:
             value = re.search(rf"#define {name}\s+([^/\n]+)", (TREE / "src/admin" / file).read_text()).group(1)
