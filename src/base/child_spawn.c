@@ -157,14 +157,14 @@ static int read_report(int fd)
 	return got == (ssize_t)sizeof reason ? reason : 0;
 }
 
-static semel_status cannot_start(const struct semel_child_plan *plan, int reason,
-				 semel_error *error)
+/* The command is not told: it may have a password in it. */
+static semel_status cannot_start(int reason, semel_error *error)
 {
 	if (reason == E2BIG)
 		return semel_error_set(error, SEMEL_TOO_LARGE,
-				       "the environment for \"%s\" is larger than the system takes",
-				       plan->command);
-	return semel_error_set(error, SEMEL_OUTAGE, "cannot start \"%s\": %s", plan->command,
+				       "the environment of the program is larger than the system "
+				       "takes");
+	return semel_error_set(error, SEMEL_OUTAGE, "cannot start the program: %s",
 			       strerror(reason));
 }
 
@@ -197,5 +197,5 @@ semel_status semel_child_spawn(const struct semel_child_plan *plan,
 close_streams:
 	close_all(streams.theirs);
 	close_all(streams.ours);
-	return cannot_start(plan, reason, error);
+	return cannot_start(reason, error);
 }

@@ -348,6 +348,7 @@ bool semel_url_is_told_by(const char *url, const char *text)
 bool semel_url_is_clear(const char *text)
 {
 	size_t length = strcspn(text, ":");
+	bool amqp = strncasecmp(text, "amqp", 4) == 0;
 	if (kind_of(text, length) != KIND_SERVER)
 		return true;
 	text += length + 1;
@@ -355,6 +356,8 @@ bool semel_url_is_clear(const char *text)
 	size_t authority = strcspn(text, "/?"), path = strcspn(text, "?");
 	const char *at = memchr(text, '@', authority);
 	if (!at && memchr(text, '@', path))
+		return false;
+	if (!at && amqp && strchr(text, '@')) /* none of its parameters has one */
 		return false;
 	if (at && !is_made_of(text, strcspn(text, ":@"), UNRESERVED "!$&()*+,;"))
 		return false;

@@ -2,6 +2,7 @@
 /* `semel help`, and the commands that write the man pages, the completion and the reference for
  * the build. */
 #include "base/error.h"
+#include "base/url.h"
 #include "cli/help.h"
 
 #include <errno.h>
@@ -19,14 +20,16 @@ static semel_status named_command(struct semel_invocation *invocation,
 		const struct semel_command *found =
 			level ? semel_command_find(level, words[i]) : NULL;
 		const char *nearest = level ? semel_command_nearest(level, words[i]) : NULL;
+		char shown[128];
 		if (!found && nearest)
 			return semel_error_set(&invocation->error, SEMEL_USAGE,
 					       "unknown command \"%s\" (did you mean %s?)",
-					       words[i], nearest);
+					       semel_word_show(words[i], shown, sizeof shown),
+					       nearest);
 		if (!found)
 			return semel_error_set(&invocation->error, SEMEL_USAGE,
 					       "unknown command \"%s\" (try: semel --help)",
-					       words[i]);
+					       semel_word_show(words[i], shown, sizeof shown));
 		*command_out = found;
 		level = found->subcommands;
 	}

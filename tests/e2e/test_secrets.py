@@ -127,17 +127,16 @@ def test_the_secrets_of_an_http_handler_are_in_no_reason_table_or_answer(semel):
 
 
 def test_a_secret_of_the_command_line_is_taken_out_of_the_list_of_processes_and_warned_of(semel):
-    url = f"amqp://app:{PIECES[0]}@127.0.0.1:1/"
-    child = semel.spawn(f"--broker={url}", "relay", env=LOUD, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, limit()))
-    shown = Path(f"/proc/{child.pid}/cmdline")
-    wait_for(lambda: b"***" in shown.read_bytes(), what="a line without its secret")
-    assert b"--broker=amqp://app:***@127.0.0.1:1/" in shown.read_bytes()
-    hides(shown.read_text(), "cmdline")
-    limits = Path(f"/proc/{child.pid}/limits").read_text()
+    server = Server(semel, f"--broker=amqp://app:{PIECES[0]}@127.0.0.1:1/", env=LOUD)  # which does not wait for the broker
+    line = Path(f"/proc/{server.child.pid}/cmdline").read_text()
+    assert "--broker=amqp://app:***@127.0.0.1:1/" in line
+    hides(line, "cmdline")
+    limits = Path(f"/proc/{server.child.pid}/limits").read_text()
     assert re.search(r"Max core file size +[01] ", limits), limits
-    wait_for(lambda: "given in the command line" in child.stderr.readline(), what="the warning")
-    semel.stop(child)
-    hides(child.stderr.read(), "relay")
+    semel.stop(server.child)
+    told = server.child.stderr.read()
+    assert "given in the command line" in told
+    hides(told, "serve")
 
 
 def limit():

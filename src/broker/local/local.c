@@ -81,8 +81,9 @@ static semel_status local_open(const struct semel_url *url, const struct semel_e
 	if (status != SEMEL_OK)
 		return status;
 	if (url->path[0] == '\0')
-		return semel_error_set(error, SEMEL_CONFIG,
-				       "%s names no file (try: local:semel-broker.db)", url->text);
+		return semel_error_set(
+			error, SEMEL_CONFIG,
+			"the broker's URL names no file (try: local:semel-broker.db)");
 	struct semel_local *local = calloc(1, sizeof(*local));
 	if (local == NULL)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the broker");

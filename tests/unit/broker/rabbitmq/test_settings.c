@@ -80,6 +80,7 @@ static void a_wrong_url_is_refused_without_its_password(void **state)
 		{ "amqp://app:sec?secret@mq/", "%3F for ?" },
 		{ "amqp://app:sec@secret@mq/", "%40 for @" },
 		{ "amqp://app:1?heartbeat=secret@mq/", "%3F for ?" },
+		{ "amqp://app:1?queue-type=secret@mq/", "%3F for ?" },
 		{ "amqp://app:secret@mq/?queue-type=fast", "quorum" },
 		{ "amqp://app:secret@mq/?queuetype=quorum", "queue-type" },
 		{ "amqp://app:secret@mq/?single-active=maybe", "yes" },
