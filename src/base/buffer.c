@@ -123,6 +123,47 @@ void semel_buffer_json(struct semel_buffer *buffer, struct semel_text text)
 	semel_buffer_append(buffer, "\"", 1);
 }
 
+/* The character of so many bytes, or 0 where it may be shown. C1, and what UTF-8 calls bidi, have
+ * two and three bytes. */
+static unsigned hidden_character(const unsigned char *at, size_t length)
+{
+	unsigned character = at[0];
+	if (length == 2)
+		character = (at[0] & 0x1FU) << 6 | (at[1] & 0x3FU);
+	else if (length == 3)
+		character = (at[0] & 0x0FU) << 12 | (at[1] & 0x3FU) << 6 | (at[2] & 0x3FU);
+	else if (length > 3)
+		return 0;
+	bool control = character < 0x20 ? character != '\n' && character != '\t'
+					: character >= 0x7F && character <= 0x9F;
+	bool turns = (character >= 0x202A && character <= 0x202E) ||
+		     (character >= 0x2066 && character <= 0x2069);
+	return control || turns ? character : 0;
+}
+
+void semel_buffer_visible(struct semel_buffer *buffer, struct semel_text text)
+{
+	size_t plain_from = 0, at = 0;
+	while (at < text.length) {
+		size_t length = semel_utf8_length(text.data + at, text.length - at);
+		/* A NUL may have the length of one, too. */
+		unsigned hidden = length > 0 ? hidden_character(text.data + at, length) : 0;
+		if (length > 0 && hidden == 0 && text.data[at] != '\0') {
+			at += length;
+			continue;
+		}
+		semel_buffer_append(buffer, text.data + plain_from, at - plain_from);
+		if (length > 0)
+			semel_buffer_printf(buffer, "\\u%04x", hidden);
+		else
+			semel_buffer_string(buffer, "\xEF\xBF\xBD");
+		at += length > 0 ? length : 1;
+		plain_from = at;
+	}
+	if (text.length > plain_from)
+		semel_buffer_append(buffer, text.data + plain_from, text.length - plain_from);
+}
+
 void semel_buffer_json_or_null(struct semel_buffer *buffer, struct semel_text text)
 {
 	if (text.data)

@@ -2,6 +2,7 @@
 /* `semel doctor`: looks at everything that delivery rests on, and says what to do. */
 #include "base/buffer.h"
 #include "base/error.h"
+#include "cli/output.h"
 #include "cli/secrets.h"
 #include "cli/wanted.h"
 #include "doctor/doctor.h"
@@ -62,10 +63,10 @@ static void print_report(struct report *report)
 		fputs("{\"findings\":[", stdout);
 	for (int check = 0; check < SEMEL_CHECK_COUNT; check++) {
 		struct semel_buffer *text = &report->texts[check];
-		if (text->length > 0 && !text->failed)
-			printf("%s%s", report->json && !first ? ",\n " : "", text->data);
+		if (text->length > 0)
+			fputs(report->json && !first ? ",\n " : "", stdout);
 		first = first && text->length == 0;
-		semel_buffer_free(text);
+		(void)semel_output_print(text, NULL);
 	}
 	if (report->json)
 		printf("],\"problems\":%u,\"advice\":%u}\n", report->problems, report->advice);

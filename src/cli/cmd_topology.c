@@ -3,6 +3,7 @@
  * runs, so that a deployment can do it with other rights than the program has later. */
 #include "base/error.h"
 #include "broker/broker.h"
+#include "cli/output.h"
 #include "cli/slot.h"
 #include "cli/wanted.h"
 
@@ -22,7 +23,8 @@ static void print_difference(const char *difference, void *user)
 	struct semel_buffer text = { 0 };
 	bool first = survey->differences++ == 0;
 	if (!survey->invocation->json) {
-		puts(difference);
+		(void)semel_output_write(difference, NULL);
+		(void)semel_output_write("\n", NULL);
 		return;
 	}
 	semel_buffer_json(&text, semel_text_of(difference));

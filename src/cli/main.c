@@ -122,12 +122,15 @@ static semel_status finish_output(semel_status status, semel_error *error)
 static void print_error(const semel_error *error, semel_status status)
 {
 	char line[SEMEL_ERROR_TEXT_MAX];
+	struct semel_buffer visible = { 0 };
 	snprintf(line, sizeof line, "%s",
 		 error->text[0] ? error->text : semel_status_sentence(status));
 	for (char *at = line; *at; at++)
 		if ((unsigned char)*at < ' ' || *at == 0x7f)
 			*at = ' ';
-	fprintf(stderr, "semel: %s\n", line);
+	semel_buffer_visible(&visible, semel_text_of(line));
+	fprintf(stderr, "semel: %s\n", visible.failed ? line : visible.data);
+	semel_buffer_free(&visible);
 }
 
 /* Batches come and go: what a big one took is given back to the system at once. */

@@ -5,11 +5,26 @@
 
 #include <stdio.h>
 
+static semel_status write_visible(struct semel_text text, semel_error *error)
+{
+	struct semel_buffer visible = { 0 };
+	semel_buffer_visible(&visible, text);
+	bool failed = visible.failed;
+	if (!failed && visible.length > 0)
+		fwrite(visible.data, 1, visible.length, stdout);
+	semel_buffer_free(&visible);
+	return failed ? semel_error_set(error, SEMEL_INTERNAL, "no memory") : SEMEL_OK;
+}
+
 semel_status semel_output_print(struct semel_buffer *buffer, semel_error *error)
 {
-	bool failed = buffer->failed;
-	if (!failed && buffer->length > 0)
-		fwrite(buffer->data, 1, buffer->length, stdout);
+	semel_status status = buffer->failed ? semel_error_set(error, SEMEL_INTERNAL, "no memory")
+					     : write_visible(semel_buffer_text(buffer), error);
 	semel_buffer_free(buffer);
-	return failed ? semel_error_set(error, SEMEL_INTERNAL, "no memory") : SEMEL_OK;
+	return status;
+}
+
+semel_status semel_output_write(const char *string, semel_error *error)
+{
+	return write_visible(semel_text_of(string), error);
 }

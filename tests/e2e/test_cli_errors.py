@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bad input gets one line that says what to do, the right exit code, and nothing half-written."""
+import json
 import os
 import shutil
 import sqlite3
@@ -72,6 +73,31 @@ def test_a_complaint_is_one_line_whatever_it_quotes(bare):
 
 def tables_in(semel, name):
     return semel.sql("SELECT count(*) FROM sqlite_master", database=semel.folder / name)[0][0] > 0
+
+
+COMMANDS = [("dlq", "list"), ("dlq", "list", "--json"), ("verify",), ("verify", "--json"), ("doctor",), ("doctor", "--json"), ("top",),
+            ("subscriptions", "list"), ("trace", "id-topic"), ("trace", "id-aggregate_id"), ("trace", "id\x1b[2J")]
+
+
+def test_what_stands_in_an_event_moves_no_cursor(semel):
+    """Anybody who may insert a row chooses its names; an operator reads them in a terminal."""
+    evil = "\x1b[2J\x9b31m\u202e"
+    for name in ("topic", "aggregate_id", "aggregate_type", "event_type", "id"):
+        row = {"id": f"id-{name}", "aggregate_type": "order", "aggregate_id": "1", "event_type": "t.v1", "payload": "{}",
+               "topic": "order.events"}
+        row[name] += evil
+        semel.sql(f"INSERT INTO semel_outbox ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", *row.values())
+    semel.ok("relay", "--drain", "--attempts", "1")
+    semel.ok("consume", "--scope", "x", "--topic", "order.events", "--exec", f"echo '{evil}' >&2; exit 65", "--drain")
+    said = ""
+    for words in COMMANDS:
+        done = semel.run(*words)
+        assert done.returncode in (0, 1, 65), (words, done.stderr)
+        if words[-1] == "--json":
+            json.loads(done.stdout)
+        said += done.stdout + done.stderr
+    assert r"\u001b[2J" in said
+    assert [sign for sign in said if sign != "\n" and (sign < " " or "\x7f" <= sign <= "\x9f" or sign == "\u202e")] == []
 
 
 def test_an_option_weighs_more_than_the_environment_that_more_than_the_config(bare):

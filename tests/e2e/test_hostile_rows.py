@@ -51,6 +51,27 @@ def test_an_odd_row_goes_its_way_and_the_others_theirs(shop, odd):
         "SELECT count(*) FROM semel_dead_letter WHERE scope = 'relay' AND status = 'PENDING'")
 
 
+EVIL = "'); DROP TABLE effect; --\"$(touch harm)`touch harm`;touch harm %s%n\\"
+
+
+def test_the_texts_of_an_event_are_values_to_statements_programs_and_logs(shop):
+    """Whatever they would mean to a database, a shell or a reader of logs."""
+    shop.subscribe("billing", "files")
+    event_id = shop.publish("--payload", json.dumps({"word": EVIL}), "--header", f"tenant={EVIL}", "--topic", "order.events",
+                            type=f"order {EVIL}", aggregate=f"order:{EVIL}")
+    relay(shop)
+    consume(shop)
+    assert words(shop) == [EVIL]
+    done = shop.run("consume", "--scope", "files", "--topic", "order.events", "--drain", "--exec",
+                    'printf "%s\\n" "$SEMEL_EVENT_TYPE" "$SEMEL_AGGREGATE_ID" >told; echo "$SEMEL_AGGREGATE_ID" >&2; exit 65')
+    assert (shop.folder / "told").read_text() == f"order {EVIL}\n{EVIL}\n"
+    assert not (shop.folder / "harm").exists()
+    for line in done.stderr.splitlines():
+        assert set(json.loads(line)) & {"time", "level", "msg"} == {"time", "level", "msg"}
+    (letter,) = shop.json("dlq", "list")
+    assert letter["originalEventId"] == event_id and EVIL in letter["failureReason"]
+
+
 NAMES = {"id": "id-1\x00x", "aggregate_type": "order\x00x", "aggregate_id": "a2\x00x", "event_type": "order.created.v1\x00x",
          "topic": "order.events\x00x", "routing_key": "order.created.v1\x00x", "content_type": "application/json\x00x",
          "headers": '{"ce_id\\u0000x": "good", "cloudEvents_id\\u0000x": "good"}'}

@@ -26,9 +26,12 @@ static json_int_t number_of(const json_t *object, const char *name)
 /* Whatever it is, it may not move the cursor. */
 static void put_plain(struct semel_buffer *text, const char *words)
 {
-	for (; *words; words++) {
-		unsigned char sign = (unsigned char)*words;
-		semel_buffer_append(text, sign < 0x20 || sign == 0x7f ? "?" : words, 1);
+	while (*words) {
+		size_t length = strcspn(words, "\n\t");
+		semel_buffer_visible(text, semel_text_from(words, length));
+		words += length;
+		semel_buffer_string(text, *words ? " " : "");
+		words += *words != '\0';
 	}
 }
 

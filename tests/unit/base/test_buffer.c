@@ -94,6 +94,19 @@ static void base64_has_its_padding(void **state)
 	}
 }
 
+static void what_moves_a_cursor_or_turns_the_writing_is_made_visible(void **state)
+{
+	struct semel_buffer shown = { 0 };
+	(void)state;
+	semel_buffer_visible(&shown, SEMEL_TEXT("a\tb\n\x1b[2J\r\x7f\xc2\x9b"
+						"31m\xe2\x80\xae\xe2\x81\xa6\0"
+						"\xc3\xa9\xe2\x80\xa6\xf0\x9f\x98\x80\xff\x9b."));
+	assert_string_equal(shown.data,
+			    "a\tb\n\\u001b[2J\\u000d\\u007f\\u009b31m\\u202e\\u2066\\u0000"
+			    "\xc3\xa9\xe2\x80\xa6\xf0\x9f\x98\x80\xef\xbf\xbd\xef\xbf\xbd.");
+	semel_buffer_free(&shown);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -103,6 +116,7 @@ int main(void)
 		cmocka_unit_test_teardown(bytes_that_are_no_text_are_replaced, drop),
 		cmocka_unit_test_teardown(no_text_is_null, drop),
 		cmocka_unit_test_teardown(base64_has_its_padding, drop),
+		cmocka_unit_test(what_moves_a_cursor_or_turns_the_writing_is_made_visible),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
