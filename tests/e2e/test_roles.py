@@ -29,6 +29,8 @@ class Company:
         shop.sql("SET search_path = semel; " + self.grant)
         shop.sql("CREATE TABLE public.invoice (id text PRIMARY KEY, total integer NOT NULL CHECK (total > 0))")
         shop.sql(f"GRANT INSERT ON public.invoice TO {self.own('semel_consumer_role')}")
+        shop.place.witness("order.events")
+        shop.subscribe("billing", "mail", "retry", "lax")
 
     def own(self, text):
         """With the names that the roles have here."""
@@ -82,7 +84,6 @@ def company(bare):
 
 def test_each_role_does_its_work_with_the_rights_of_the_guide(company):
     shop = company.shop
-    shop.place.witness("order.events")
     company.ok("semel_producer", "publish", "--type", "order.created.v1", "--aggregate", "order:c", "--payload", '{"total": 5}')
     company.sql("semel_producer", "INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_type, payload)"
                 " VALUES ('order', 'plain', 'order.created.v1', '{\"total\": 5}')")
