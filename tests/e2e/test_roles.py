@@ -123,6 +123,7 @@ def with_desk(company, entry, event):
     for path in (f"dlq/{entry}/replay", "subscriptions/billing/pause", "subscriptions/billing/resume"):
         code, _, text = desk.ask(f"/api/admin/{path}", "POST", headers={"Content-Type": "application/json"}, body=b"{}")
         assert code < 300, text
+    assert [row["outcome"] for row in desk.json("/api/admin/audit?limit=3")] == ["done"] * 3
     reader = Server(company.shop, env=company.env("semel_reader"))
     assert reader.ask("/api/admin/dlq")[0] == 200
     code, _, text = reader.ask("/api/admin/subscriptions/billing/pause", "POST", headers={"Content-Type": "application/json"}, body=b"{}")
