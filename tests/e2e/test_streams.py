@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the queue of a subscription is a stream, the store remembers how far it was read: with the effect."""
 import contextlib
+import uuid
 
 import mix
 import pytest
 from program import wait_for
 
 pytestmark = [pytest.mark.anywhere, pytest.mark.core, pytest.mark.only("rabbitmq-stream")]
+
+pika = pytest.importorskip("pika")
 
 TOPIC = "order.events"
 QUEUE = f"billing.{TOPIC}"
@@ -83,6 +86,20 @@ def test_a_stream_that_was_made_anew_is_read_from_its_beginning(shop, count, tol
     assert invoices(shop) == first + later
     shop.ok("verify", "--scope", "billing")
     assert "made anew" not in shop.run(*LEAST, check=True).stderr  # its place is in the new one now
+
+
+def test_an_offset_that_a_message_claims_is_not_believed(shop):
+    """It comes in a header, which the broker writes over that of whoever has sent the message."""
+    ids = publish(shop, 2)
+    shop.ok(*LEAST)
+    channel = shop.broker.channel()
+    for headers in ({"x-stream-offset": 2**40}, None, {"x-stream-offset": -1}, None):
+        ids.append(str(uuid.uuid4()))
+        properties = pika.BasicProperties(message_id=ids[-1], type="order.created.v1", headers=headers, delivery_mode=2)
+        channel.basic_publish(TOPIC, "order.created.v1", b"{}", properties)
+        shop.ok(*LEAST)
+    shop.broker.connection.close()
+    assert invoices(shop) == ids
 
 
 def test_trace_and_verify_look_into_the_stream(shop):
