@@ -234,6 +234,26 @@ def test_what_was_opened_stays_open_when_another_one_comes(shop, url, browser):
     assert browser.switch_to.active_element.text == "Event"
 
 
+def test_more_tabs_than_a_browser_has_connections_are_all_served(shop, url, browser):
+    """A browser opens six connections to one server; the tabs that nobody looks at leave them to the others."""
+    first = browser.current_window_handle
+    try:
+        for _ in range(9):
+            browser.switch_to.new_window("tab")
+            browser.set_page_load_timeout(60)
+            browser.get(url)
+            wait_for(lambda: text(browser, "#state-text") == "ready", timeout=60, what="a page that is served")
+        publish(shop, "bad", "1")
+        wait_station(browser, "dead", "1")
+        browser.switch_to.window(browser.window_handles[1])
+        wait_station(browser, "dead", "1")
+    finally:
+        for tab in browser.window_handles[1:]:
+            browser.switch_to.window(tab)
+            browser.close()
+        browser.switch_to.window(first)
+
+
 # The share of light between text and what lies behind it, as WCAG counts it; 4.5 is enough for all to read.
 CONTRAST = """
 const light = (color) => {

@@ -381,29 +381,50 @@ function route() {
   if (view === "event") showLife(decoded(rest));
 }
 
+// A browser has six connections to one server, and the server has so many streams: a page that nobody looks at holds neither.
+// It still looks now and then, for the number in its title.
+const PATIENCE = 2000, OUT_OF_SIGHT = 15000;
+
+function pauseFor(time) {
+  return new Promise((done) => {
+    setTimeout(done, time);
+    document.addEventListener("visibilitychange", done, { once: true });
+  });
+}
+
+// Shows what comes until the stream ends, or nobody looks.
+async function follow(reader) {
+  let text = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return false;
+    text += value;
+    const parts = text.split("\n\n");
+    text = parts.pop();
+    for (const part of parts) {
+      const data = part.split("\n").filter((line) => line.startsWith("data: ")).map((line) => line.slice(6)).join("\n");
+      if (!data) continue;
+      show(JSON.parse(data));
+      if (document.hidden) return true;
+    }
+  }
+}
+
 // Server-sent events by fetch, because an EventSource cannot carry a token.
 async function listen() {
   for (;;) {
+    const stream = new AbortController();
+    let reason = "the admin server does not answer";
     try {
-      const answer = await fetch("/api/admin/stream", { headers: headers() });
+      const answer = await fetch("/api/admin/stream", { headers: headers(), signal: stream.signal });
       if (answer.status === 401) { await askForToken(); continue; }
+      if (answer.status === 503) reason = "too many pages are open; this one tries again";
       if (!answer.ok) throw new Error(`status ${answer.status}`);
-      const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-      let text = "";
-      for (;;) {
-        const { value, done } = await reader.read();
-        if (done) break;
-        text += value;
-        const parts = text.split("\n\n");
-        text = parts.pop();
-        for (const part of parts) {
-          const data = part.split("\n").filter((line) => line.startsWith("data: ")).map((line) => line.slice(6)).join("\n");
-          if (data) show(JSON.parse(data));
-        }
-      }
+      if (await follow(answer.body.pipeThrough(new TextDecoderStream()).getReader())) reason = null;
     } catch (error) { console.debug(error); }
-    showState(["the admin server does not answer"]);
-    await new Promise((done) => setTimeout(done, 2000));
+    stream.abort();
+    if (reason) showState([reason]);
+    await pauseFor(reason ? PATIENCE : OUT_OF_SIGHT);
   }
 }
 
