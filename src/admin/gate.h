@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #define SEMEL_ADDRESS_SIZE    64
-#define SEMEL_TOKENS_MAX      16
+#define SEMEL_TOKENS_MAX      128
 #define SEMEL_TOKEN_MIN       16
 #define SEMEL_TOKEN_NAME_SIZE 65
 #define SEMEL_NAME_LOOPBACK   "loopback" /* of those who need no token */
