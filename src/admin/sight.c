@@ -10,6 +10,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define FRESH_MS    900
 #define ARENA_BLOCK ((size_t)16 * 1024)
@@ -152,6 +153,8 @@ semel_status semel_serve_stream(struct semel_visit *visit, semel_error *error)
 {
 	(void)error;
 	visit->answer->content_type = "text/event-stream";
+	if (strcmp(visit->request->method, "HEAD") == 0)
+		return SEMEL_OK; /* the library would end the stream that it does not send */
 	visit->answer->stream = next_sight;
 	visit->answer->stream_user = visit->desk->sights;
 	return SEMEL_OK;

@@ -287,6 +287,18 @@ def test_one_token_has_half_of_the_streams(plain):
         assert told.startswith(b"HTTP/1.1 200 "), told
 
 
+def test_the_head_of_a_stream_has_no_body(plain):
+    """Or a proxy takes it for the beginning of the next answer."""
+    with connect(plain, ELSEWHERE) as connection:
+        connection.sendall(head(plain, "HEAD /api/admin/stream HTTP/1.1", AS_READER) + head(plain, "GET /livez HTTP/1.1", "Connection: close"))
+        told = b""
+        while part := connection.recv(65536):
+            told += part
+    first, second, body = told.split(b"\r\n\r\n")
+    assert first.startswith(b"HTTP/1.1 200 ") and b"text/event-stream" in first, first
+    assert second.startswith(b"HTTP/1.1 200 ") and b"alive" in body, told
+
+
 def test_a_withdrawn_token_loses_its_open_streams(semel, tmp_path):
     tokens = tmp_path / "tokens"
     tokens.write_text(f"{OPERATOR}\nread {READER}\n")
