@@ -4,6 +4,8 @@
  * kB), so it is exact, and a value is compared in one pass over its bytes. */
 #include "admin/overlap.h"
 
+#include "base/base64.h"
+
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -279,17 +281,10 @@ static size_t undo_escapes(const unsigned char *text, size_t length, int escapes
 /* ---- base64 and hexadecimal digits ------------------------------------------------------------
  */
 
+/* Either alphabet: that of URLs, too. */
 static int base64_of(unsigned char c)
 {
-	if (c >= 'A' && c <= 'Z')
-		return c - 'A';
-	if (c >= 'a' && c <= 'z')
-		return c - 'a' + 26;
-	if (c >= '0' && c <= '9')
-		return c - '0' + 52;
-	if (c == '+' || c == '-')
-		return 62;
-	return c == '/' || c == '_' ? 63 : -1;
+	return semel_base64_digit(c == '-' ? '+' : c == '_' ? '/' : c);
 }
 
 /* The bytes of up to four digits of base64: one less than there are digits. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An event as one line of JSON, and back. The payload's own bytes are kept, so that a number with
  * twenty digits or a member's order survives the way through a line. */
+#include "base/base64.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/time.h"
@@ -238,17 +239,6 @@ static semel_status read_payload(struct reading *reading, struct semel_text valu
 	return SEMEL_OK;
 }
 
-static int base64_digit(char c)
-{
-	if (c >= 'A' && c <= 'Z')
-		return c - 'A';
-	if (c >= 'a' && c <= 'z')
-		return c - 'a' + 26;
-	if (c >= '0' && c <= '9')
-		return c - '0' + 52;
-	return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
-
 /* Four characters to at most three bytes; padding only at the very end. False: not Base64. */
 static bool decode_base64(struct semel_text text, unsigned char *to, size_t *length_out)
 {
@@ -261,7 +251,7 @@ static bool decode_base64(struct semel_text text, unsigned char *to, size_t *len
 	uint32_t bits = 0;
 	*length_out = 0;
 	for (size_t i = 0; i < digits; i++) {
-		int digit = base64_digit((char)text.data[i]);
+		int digit = semel_base64_digit(text.data[i]);
 		if (digit < 0)
 			return false;
 		bits = bits << 6 | (uint32_t)digit;

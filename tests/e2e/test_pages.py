@@ -74,7 +74,7 @@ def test_systemd_takes_the_units(tmp_path):
         text = unit.read_text(encoding="utf-8").replace("/usr/local/bin/semel", str(PROGRAM))
         (tmp_path / unit.name).write_text(text, encoding="utf-8")
     names = [path.name.replace("@.", "@billing.") for path in sorted(tmp_path.iterdir())]
-    assert len(names) == 7
+    assert len(names) == 8
     shutil.copytree(units / "semel-.service.d", tmp_path / "semel-.service.d")
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", *(f"./{name}" for name in names)],
