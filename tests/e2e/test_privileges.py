@@ -170,8 +170,10 @@ def test_init_refuses_to_work_among_overloads_of_others_and_none_is_run(bare, ma
 
 def test_consumers_from_before_go_on_having_weeks_made(bare, mallory):
     make_version_7(bare)
-    bare.sql(f"GRANT INSERT, SELECT ON semel_inbox TO {mallory.victim}")
+    bare.sql(f"GRANT INSERT, SELECT ON semel_inbox TO {mallory.victim}; GRANT INSERT ON semel_audit TO {mallory.victim}")
     bare.ok("init")
+    as_victim(bare, mallory, "INSERT INTO semel_audit (at, who, what) VALUES (now(), 'desk', 'pause') RETURNING number")
+    assert bare.sql("SELECT has_column_privilege(?, 'semel_audit', 'outcome', 'UPDATE')", mallory.victim) == [(True,)]
     may = "SELECT has_function_privilege(?, 'semel_inbox_prepare()', 'EXECUTE')"
     assert bare.sql(may, mallory.victim) == [(True,)] and bare.sql(may, mallory.name) == [(False,)]
     bare.sql(f"REVOKE EXECUTE ON FUNCTION semel_inbox_prepare() FROM {mallory.victim}")
@@ -199,3 +201,60 @@ def test_doctor_tells_of_triggers_that_others_have_put_on_the_tables(bare, mallo
     done = bare.run("doctor", "--json")
     (found,) = [one for one in json.loads(done.stdout)["findings"] if "trigger listen on table semel_outbox" in one["text"]]
     assert found["check"] == "store-schema-rights" and f"listen() of {mallory.name}" in found["text"]
+
+
+def test_what_init_makes_again_is_not_for_everybody(bare, mallory):
+    """As after a restore without the grants (pg_restore --no-acl), or after somebody has dropped it."""
+    bare.ok(*config(bare), "init")
+    ((adopted,),) = bare.sql("SELECT proname FROM pg_proc WHERE proname ~ '^semel_adopt_[0-9a-f]{12}$'")
+    bare.sql("DROP FUNCTION semel_inbox_drop(text, timestamptz)")
+    bare.sql(f"UPDATE pg_proc SET proacl = NULL WHERE proname IN ('semel_inbox_prepare', '{adopted}', 'semel_outbox_ring')")
+    bare.ok("init")
+    assert bare.sql("SELECT proname FROM pg_proc WHERE proname LIKE 'semel%' AND (prosecdef OR prorettype = 'trigger'::regtype)"
+                    " AND has_function_privilege('public', oid, 'EXECUTE')") == []
+    bare.sql("GRANT EXECUTE ON FUNCTION semel_inbox_prepare() TO PUBLIC")  # on purpose: it stays, and doctor tells
+    bare.ok("init")
+    assert bare.sql("SELECT has_function_privilege('public', 'semel_inbox_prepare()', 'EXECUTE')") == [(True,)]
+
+
+def test_init_adopts_no_table_that_only_calls_itself_adopted(bare, mallory):
+    """A type of his own brings a cast of his own, which would run with the rights of init."""
+    bare.ok("init")
+    mallory.act("CREATE TYPE public.trick AS (v text)")
+    mallory.act("CREATE FUNCTION public.reveal(public.trick) RETURNS text LANGUAGE plpgsql AS $$ BEGIN"
+                " INSERT INTO public.loot VALUES (current_user); RETURN 'x'; END $$")
+    mallory.act("CREATE CAST (public.trick AS text) WITH FUNCTION public.reveal(public.trick) AS ASSIGNMENT")
+    mallory.act("CREATE TABLE public.mine (id public.trick, aggregatetype text, aggregateid text, type text, at bigint, payload jsonb)")
+    mallory.act("CREATE FUNCTION public.semel_adopt_000000000000() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$")
+    mapping = json.dumps({"id": "id", "key": "aggregateid", "route-by": "aggregatetype", "payload": "payload", "type": "type",
+                          "time": "at", "topic": "outbox.event.${routedByValue}", "header": [], "headers": "router"})
+    mallory.act(f"COMMENT ON FUNCTION public.semel_adopt_000000000000() IS '{mapping}'")
+    mallory.act("CREATE TRIGGER semel_adopt AFTER INSERT ON public.mine FOR EACH ROW EXECUTE FUNCTION public.semel_adopt_000000000000()")
+    bare.ok("init")
+    mallory.act("INSERT INTO public.mine VALUES (ROW('x')::public.trick, 'order', '1', 'a.v1', 1, '{}')")
+    assert mallory.has() == set()
+    assert bare.sql("SELECT count(*) FROM semel_outbox") == [(0,)]
+
+
+def test_init_makes_no_function_that_belongs_to_somebody_else(bare, mallory):
+    """CREATE OR REPLACE leaves it to whoever made it first, and he can change it at any time."""
+    make_version_7(bare)
+    mallory.act("CREATE FUNCTION public.semel_adopt(regclass, text, json, boolean) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN"
+                " INSERT INTO public.loot VALUES (current_user); RETURN false; END $$")
+    complaint = bare.fails(78, *config(bare), "init")
+    assert "semel_adopt" in complaint and mallory.name in complaint
+    assert mallory.has() == set() and bare.sql("SELECT max(version) FROM semel_schema") == [(7,)]
+    mallory.act("DROP FUNCTION public.semel_adopt(regclass, text, json, boolean)")
+    ((number,),) = bare.sql("SELECT left(md5('outbox'::regclass::oid::text), 12)")
+    bare.sql("DROP TRIGGER semel_adopt ON outbox")
+    mallory.act(f"CREATE FUNCTION public.semel_adopt_{number}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$")
+    complaint = bare.fails(78, *config(bare), "init")
+    assert f"semel_adopt_{number}" in complaint and mallory.name in complaint
+
+
+def test_an_adopted_table_whose_trigger_is_disabled_stays_so(bare, mallory):
+    make_version_7(bare)
+    bare.sql("ALTER TABLE outbox DISABLE TRIGGER semel_adopt")
+    bare.ok("init")
+    bare.sql("INSERT INTO outbox VALUES (gen_random_uuid(), 'order', '1', 'a.v1', 1700000000123, '{}')")
+    assert bare.sql("SELECT count(*) FROM semel_outbox") == [(0,)]

@@ -52,3 +52,20 @@ END $$;
 
 -- How it ended; NULL in rows that are older than the column.
 ALTER TABLE semel_audit ADD COLUMN outcome text;
+
+-- Desks that are at work go on as before: whoever may write it down may add how it ended.
+DO $$
+DECLARE
+	audit CONSTANT pg_catalog.regclass := 'semel_audit';
+	path CONSTANT pg_catalog.text := pg_catalog.current_setting('search_path'::pg_catalog.text);
+	name text;
+BEGIN
+	PERFORM pg_catalog.set_config('search_path'::pg_catalog.text,
+		'pg_catalog, pg_temp'::pg_catalog.text, true);
+	FOR name IN SELECT DISTINCT CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END
+		FROM pg_class AS c, aclexplode(c.relacl) AS a WHERE c.oid = audit
+			AND a.privilege_type = 'INSERT' AND a.grantee <> c.relowner LOOP
+		EXECUTE 'GRANT SELECT (number), UPDATE (outcome) ON ' || audit || ' TO ' || name;
+	END LOOP;
+	PERFORM set_config('search_path', path, true);
+END $$;

@@ -11,9 +11,18 @@ DECLARE
 	closed CONSTANT pg_catalog.text := 'pg_catalog, pg_temp';
 	wanted record;
 	body text;
+	stranger text;
+	trusted oid[];
+	may_make boolean;
 BEGIN
 	-- For the rest of the transaction nothing is looked up in a schema that others may write to.
 	PERFORM pg_catalog.set_config('search_path'::pg_catalog.text, closed, true);
+	-- CREATE OR REPLACE leaves a function to whoever made it first.
+	SELECT array_agg(r.oid), bool_or(r.oid = c.relowner AND pg_has_role(r.oid, 'USAGE'))
+		INTO trusted, may_make FROM pg_roles AS r, pg_class AS c
+		JOIN pg_namespace AS n ON n.oid = c.relnamespace
+		WHERE c.oid = (place || '.semel_outbox')::regclass
+			AND (r.rolsuper OR r.rolname = current_user OR r.oid IN (c.relowner, n.nspowner));
 	-- caller: with the rights of whoever calls it; owner: with ours; hot: with the caller's, and so
 	-- often that a search_path of its own would cost more than all it does: each name is qualified.
 	FOR wanted IN SELECT * FROM (VALUES
@@ -319,6 +328,7 @@ DECLARE
 	columns text;
 	row_values text; -- of the row called NEW
 	body text;
+	stranger text;
 	wanted record;
 BEGIN
 	IF source IS NULL THEN
@@ -364,6 +374,14 @@ BEGIN
 	name := place || '.' || quote_ident('semel_adopt_' || left(md5(source::oid::text), 12));
 	body := format('BEGIN INSERT INTO %s.semel_outbox (%s) VALUES (%s); RETURN NULL; END', place,
 		columns, row_values);
+	SELECT r.rolname INTO stranger FROM pg_proc AS p JOIN pg_roles AS r ON r.oid = p.proowner
+		WHERE p.oid = to_regprocedure(name || '()') AND NOT r.rolsuper AND r.rolname <> current_user
+			AND p.proowner <> (SELECT relowner FROM pg_class
+				WHERE oid = (place || '.semel_outbox')::regclass);
+	IF FOUND THEN
+		RAISE EXCEPTION 'the function %() belongs to %, who could change it at any time (find out why;'
+			' drop it)', name, stranger USING ERRCODE = 'insufficient_privilege';
+	END IF;
 	fresh := NOT EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = source AND tgname = 'semel_adopt');
 	IF fresh THEN
 		EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', source);
@@ -386,6 +404,14 @@ BEGIN
 END $$)
 
 	) AS f (declared, signature, kind, properties, body) LOOP
+		SELECT r.rolname INTO stranger FROM pg_proc AS p JOIN pg_roles AS r ON r.oid = p.proowner
+			WHERE p.oid = to_regprocedure(place || '.' || wanted.signature)
+			AND p.proowner <> ALL (trusted) AND may_make;
+		IF FOUND THEN
+			RAISE EXCEPTION 'the function %.% belongs to %, who could change it at any time (find out'
+				' why; drop it, or ALTER FUNCTION … OWNER TO the owner of the tables)', place,
+				wanted.signature, stranger USING ERRCODE = 'insufficient_privilege';
+		END IF;
 		body := replace(replace(wanted.body, '@.', place || '.'), '@place', quote_literal(place));
 		CONTINUE WHEN EXISTS (SELECT 1 FROM pg_proc AS p
 			WHERE p.oid = to_regprocedure(place || '.' || wanted.signature)
@@ -397,17 +423,34 @@ END $$)
 			CASE wanted.kind WHEN 'owner' THEN 'SECURITY DEFINER' ELSE '' END,
 			CASE wanted.kind WHEN 'hot' THEN '' ELSE 'SET search_path = ' || closed END, body);
 	END LOOP;
-	-- Those of adopted tables. One that its table does not suit any more fails as it did before.
-	FOR wanted IN SELECT t.tgrelid::regclass AS source, obj_description(p.oid, 'pg_proc') AS mapping
+	-- Those of adopted tables: what an init has made, one for each table, and nothing that looks like
+	-- it. One that its table does not suit any more, or whose table is not ours to change, stays as
+	-- it was; so does a trigger that somebody has disabled.
+	FOR wanted IN SELECT t.tgrelid::regclass AS source, obj_description(p.oid, 'pg_proc') AS mapping,
+			t.tgenabled = 'D' AS disabled
 		FROM pg_trigger AS t JOIN pg_proc AS p ON p.oid = t.tgfoid
-		WHERE t.tgname = 'semel_adopt' AND p.pronamespace = place::regnamespace AND NOT
-			(coalesce('search_path=' || closed = ANY (p.proconfig), false)
+		WHERE t.tgname = 'semel_adopt' AND p.pronamespace = place::regnamespace
+			AND p.proowner = ANY (trusted)
+			AND (p.proname = 'semel_adopt_' || left(md5(t.tgrelid::text), 12)
+				OR NOT EXISTS (SELECT 1 FROM pg_trigger AS o WHERE o.tgfoid = p.oid AND o.oid <> t.oid))
+			AND NOT (coalesce('search_path=' || closed = ANY (p.proconfig), false)
 			AND strpos(p.prosrc, 'BEGIN INSERT INTO ' || place || '.semel_outbox ') = 1)
 	LOOP
 		BEGIN
 			EXECUTE format('SELECT %s.semel_adopt($1, $2, $3, false)', place)
 				USING wanted.source, wanted.source::text, wanted.mapping::json;
-		EXCEPTION WHEN check_violation THEN NULL;
+			IF wanted.disabled THEN
+				EXECUTE format('ALTER TABLE %s DISABLE TRIGGER semel_adopt', wanted.source);
+			END IF;
+		EXCEPTION WHEN check_violation OR insufficient_privilege THEN NULL;
 		END;
+	END LOOP;
+	-- What was made anew, or has come without its grants, is for everybody as long as nobody has
+	-- granted or revoked anything.
+	FOR wanted IN SELECT p.oid::regprocedure AS function FROM pg_proc AS p
+		WHERE p.pronamespace = place::regnamespace AND p.proname LIKE 'semel\_%' AND p.proacl IS NULL
+			AND (p.prosecdef OR p.prorettype = 'trigger'::regtype)
+			AND pg_has_role(p.proowner, 'USAGE') LOOP
+		EXECUTE 'REVOKE ALL ON FUNCTION ' || wanted.function || ' FROM PUBLIC';
 	END LOOP;
 END $init$;
