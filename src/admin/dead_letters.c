@@ -201,6 +201,26 @@ static semel_status read_payload_flag(struct semel_visit *visit, bool *flag_out,
 	return SEMEL_OK;
 }
 
+static void ignore(const semel_dead_letter *letter, void *user)
+{
+	(void)letter;
+	(void)user;
+}
+
+/* Nothing stands behind an entry that is gone: that would look like the end of the list. */
+static semel_status find_after(const struct listing *listing, const semel_dead_filter *filter)
+{
+	if (filter->after == NULL || listing->count > 0 || listing->status != SEMEL_OK)
+		return SEMEL_OK;
+	semel_status status = semel_dead_letter_get(listing->visit->store, filter->after, ignore,
+						    NULL, listing->error);
+	return status != SEMEL_NOT_FOUND
+		       ? status
+		       : semel_error_set(listing->error, SEMEL_NOT_FOUND,
+					 "the dead letter of after is gone: begin with the first "
+					 "page again");
+}
+
 static semel_status list_letters(struct listing *listing, const semel_dead_filter *filter)
 {
 	struct semel_visit *visit = listing->visit;
@@ -212,6 +232,8 @@ static semel_status list_letters(struct listing *listing, const semel_dead_filte
 	semel_status status = semel_dead_letter_list_brief(visit->store, filter, list_seen, listing,
 							   listing->error);
 	semel_buffer_string(semel_visit_body(visit), "]\n");
+	if (status == SEMEL_OK)
+		status = find_after(listing, filter);
 	if (reads_whole)
 		pthread_mutex_unlock(&visit->desk->whole_lock);
 	semel_buffer_free(&listing->entry);

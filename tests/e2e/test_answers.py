@@ -278,6 +278,16 @@ def test_a_list_that_does_not_fit_ends_early_and_says_where_it_goes_on(shop):
     assert [entry["dlqEntryId"] for entry in server.json(next_of(headers))] == ids[2:4]
 
 
+@pytest.mark.anywhere
+def test_a_page_behind_an_entry_that_is_gone_is_no_end_of_the_list(shop):
+    ids = bury(shop, 4, "{}")
+    server = Server(shop)
+    _, headers, _ = server.ask("/api/admin/dlq?limit=2")
+    shop.sql("DELETE FROM semel_dead_letter WHERE entry_id = ?", ids[1])  # as prune does
+    assert server.problem(404, next_of(headers)) == "not-found"
+    assert server.json(f"/api/admin/dlq?after={ids[3]}") == []
+
+
 def test_a_list_hides_the_reason_of_an_event_that_it_does_not_read(shop):
     """What is hidden in a payload is known only to who reads it, and a list does not read large ones."""
     config = shop.folder / "semel.yaml"
