@@ -225,6 +225,18 @@ mode_t semel_sqlite_lock_mode(mode_t database_mode)
 }
 
 /* A second name may be that of another file of ours, whose mode is none of our business. */
+static semel_status check_lock(const char *name, const struct stat *file,
+			       const struct stat *database, semel_error *error)
+{
+	const char *reason = distrust_side(name, file, database);
+	if (reason == NULL && file->st_nlink != 1)
+		reason = "has another name too";
+	if (reason == NULL)
+		return SEMEL_OK;
+	return semel_error_set(error, SEMEL_OUTAGE, "%s %s (find out who made it, and remove it)",
+			       name, reason);
+}
+
 static semel_status settle_lock(int fd, const char *name, const struct stat *database,
 				semel_error *error)
 {
@@ -233,12 +245,9 @@ static semel_status settle_lock(int fd, const char *name, const struct stat *dat
 	if (fstat(fd, &file) != 0)
 		return semel_error_set(error, SEMEL_OUTAGE, "cannot look at %s: %s", name,
 				       strerror(errno));
-	const char *reason = distrust_side(name, &file, database);
-	if (reason == NULL && file.st_nlink != 1)
-		reason = "has another name too";
-	if (reason != NULL)
-		return semel_error_set(error, SEMEL_OUTAGE,
-				       "%s %s (find out who made it, and remove it)", name, reason);
+	semel_status status = check_lock(name, &file, database, error);
+	if (status != SEMEL_OK)
+		return status;
 	/* As SQLite does with its own: what root makes is the owner's. */
 	if (geteuid() == 0 && file.st_uid != database->st_uid &&
 	    fchown(fd, database->st_uid, database->st_gid) != 0)
@@ -253,12 +262,19 @@ semel_status semel_sqlite_lock_open(const char *database_path, const char *suffi
 				    semel_error *error)
 {
 	char name[PATH_MAX + 16];
-	struct stat database;
+	struct stat database, there;
+	semel_status status = SEMEL_OK;
 	*fd_out = -1;
 	snprintf(name, sizeof(name), "%s%s", database_path, suffix);
 	if (stat(database_path, &database) != 0)
 		return semel_error_set(error, SEMEL_OUTAGE, "cannot look at %s: %s", database_path,
 				       strerror(errno));
+	/* Looked at first: if it were the database by another name, closing it would give up
+	 * SQLite's locks. */
+	if (lstat(name, &there) == 0)
+		status = check_lock(name, &there, &database, error);
+	if (status != SEMEL_OK)
+		return status;
 	/* No blocking at a FIFO. */
 	int fd = open(name, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC,
 		      semel_sqlite_lock_mode(database.st_mode));
@@ -267,7 +283,7 @@ semel_status semel_sqlite_lock_open(const char *database_path, const char *suffi
 				       "cannot open %s: %s (it must be a regular file that this "
 				       "user may write)",
 				       name, strerror(errno));
-	semel_status status = settle_lock(fd, name, &database, error);
+	status = settle_lock(fd, name, &database, error);
 	if (status != SEMEL_OK) {
 		close(fd);
 		return status;

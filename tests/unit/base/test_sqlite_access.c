@@ -2,6 +2,7 @@
 /* How the files of a database are made and who can take their locks. Other users: tests/e2e. */
 #include "base/sqlite_access.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,6 +92,25 @@ static void a_mode_is_the_owners_or_the_groups_and_never_everybodys(void **state
 	}
 }
 
+/* Asks the kernel: a child that was forked has SQLite's own memory of the lock, too. */
+static bool another_process_can_write(void)
+{
+	pid_t child = fork();
+	if (child == 0) {
+		char name[160];
+		struct flock write_lock = {
+			.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 120, .l_len = 1
+		};
+		snprintf(name, sizeof(name), "%s-shm", path);
+		int fd = open(name, O_RDWR | O_CLOEXEC);
+		bool asked = fd >= 0 && fcntl(fd, F_GETLK, &write_lock) == 0;
+		_exit(asked && write_lock.l_type != F_UNLCK ? 0 : 1);
+	}
+	int ended = -1;
+	assert_int_equal(waitpid(child, &ended, 0), child);
+	return ended != 0;
+}
+
 /* POSIX locks go with any descriptor of the file that the process closes. */
 static void opening_a_file_again_does_not_lose_the_locks_on_it(void **state)
 {
@@ -98,18 +118,30 @@ static void opening_a_file_again_does_not_lose_the_locks_on_it(void **state)
 	sqlite3 *writer = open_file();
 	assert_int_equal(semel_sqlite_exec(writer, "BEGIN IMMEDIATE", NULL), SEMEL_OK);
 	sqlite3 *second = open_file();
-	pid_t child = fork();
-	if (child == 0) {
-		sqlite3 *other = NULL;
-		int code = sqlite3_open(path, &other);
-		if (code == SQLITE_OK)
-			code = sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL);
-		_exit(code == SQLITE_BUSY ? 0 : 1);
-	}
-	int ended = -1;
-	assert_int_equal(waitpid(child, &ended, 0), child);
-	assert_int_equal(ended, 0);
+	assert_false(another_process_can_write());
 	semel_sqlite_close(second);
+	semel_sqlite_close(writer);
+}
+
+static void a_lock_file_that_is_the_database_by_another_name_does_not_lose_them_either(void **state)
+{
+	(void)state;
+	static const char *const suffixes[] = { "", "-wal", "-shm" };
+	char lock_name[160], name[160];
+	sqlite3 *writer = open_file();
+	assert_int_equal(semel_sqlite_exec(writer, "CREATE TABLE t(x); BEGIN IMMEDIATE", NULL),
+			 SEMEL_OK);
+	snprintf(lock_name, sizeof(lock_name), "%s-turn", path);
+	for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
+		int fd = -1;
+		semel_error error = { 0 };
+		snprintf(name, sizeof(name), "%s%s", path, suffixes[i]);
+		assert_int_equal(link(name, lock_name), 0);
+		assert_int_equal(semel_sqlite_lock_open(path, "-turn", &fd, &error), SEMEL_OUTAGE);
+		assert_non_null(strstr(error.text, "has another name too"));
+		assert_int_equal(unlink(lock_name), 0);
+		assert_false(another_process_can_write());
+	}
 	semel_sqlite_close(writer);
 }
 
@@ -135,6 +167,9 @@ int main(void)
 		cmocka_unit_test(a_mode_is_the_owners_or_the_groups_and_never_everybodys),
 		cmocka_unit_test_setup_teardown(opening_a_file_again_does_not_lose_the_locks_on_it,
 						make_folder, drop_folder),
+		cmocka_unit_test_setup_teardown(
+			a_lock_file_that_is_the_database_by_another_name_does_not_lose_them_either,
+			make_folder, drop_folder),
 		cmocka_unit_test_setup_teardown(who_holds_a_lock_file_is_known, make_folder,
 						drop_folder),
 	};
