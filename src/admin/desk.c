@@ -101,10 +101,13 @@ void semel_visit_audit_end(struct semel_visit *visit, semel_status status)
 {
 	if (visit->audit_number == 0 || !visit->store)
 		return;
-	if (status != SEMEL_OK || visit->outcome[0] == '\0')
-		semel_audit_outcome(status, visit->outcome, sizeof visit->outcome);
-	(void)visit->store->driver->audit_finish(visit->store, visit->audit_number, visit->outcome,
-						 NULL);
+	char told[64], outcome[sizeof told + sizeof visit->outcome + 2];
+	semel_audit_outcome(status, told, sizeof told);
+	bool half_way = status != SEMEL_OK && visit->outcome[0] != '\0';
+	snprintf(outcome, sizeof outcome, "%s%s%s",
+		 status != SEMEL_OK || visit->outcome[0] == '\0' ? told : "", half_way ? "; " : "",
+		 visit->outcome);
+	(void)visit->store->driver->audit_finish(visit->store, visit->audit_number, outcome, NULL);
 }
 
 /* ---- problems -------------------------------------------------------------------------------- */

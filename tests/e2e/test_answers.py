@@ -184,6 +184,25 @@ def test_the_audit_tells_names_and_outcomes_also_of_what_was_refused_or_failed(s
     assert "of ann answered 409" in log
 
 
+def test_what_cannot_be_written_down_leaves_the_rows_of_others_as_they_are(shop):
+    server = Server(shop, "--token-file", token_file(shop, f"operate ann {ANN}", f"operate bob {BOB}"))
+    deliver(shop, ("good", "1"))
+    server.json("/api/admin/subscriptions/billing/pause", "POST", headers=bearer(ANN))
+    shop.sql("CREATE TRIGGER refuse BEFORE INSERT ON semel_audit BEGIN SELECT RAISE(ABORT, 'no'); END")
+    assert server.ask("/api/admin/subscriptions/billing/resume", "POST", headers=bearer(BOB))[0] >= 500
+    shop.sql("DROP TRIGGER refuse")
+    rows = server.json("/api/admin/audit", headers=bearer(ANN))
+    assert [(row["who"], row["what"], row["outcome"]) for row in rows] == [("ann", "pause", "done")]
+
+
+def test_the_audit_tells_what_was_done_before_the_broker_was_away(shop):
+    deliver(shop, ("bad", "1"))
+    server = Server(shop, env={"SEMEL_BROKER": "amqp://127.0.0.1:1/"})
+    assert server.problem(503, "/api/admin/dlq/replay", "POST") == "outage"
+    (row,) = server.json("/api/admin/audit")
+    assert (row["what"], row["outcome"]) == ("replay all", "failed: outage; done: 0 of 1")
+
+
 def test_replay_jobs_are_bounded_in_number_and_in_what_is_asked_for(shop):
     deliver(shop, *((str(number), str(number)) for number in range(5)))
     server = Server(shop)

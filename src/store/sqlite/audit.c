@@ -37,7 +37,7 @@ semel_status semel_sqlite_audit_add(semel_store *store, const struct semel_audit
 	semel_sqlite_bind_text(statement, 5, row->detail);
 	semel_sqlite_bind_text(statement, 6, row->outcome);
 	status = semel_sqlite_run(tx, &add_row, statement, error);
-	if (number_out)
+	if (status == SEMEL_OK && number_out)
 		*number_out = sqlite3_last_insert_rowid(sqlite3_db_handle(statement));
 	semel_sqlite_give(tx, &add_row, statement);
 	return status;
