@@ -258,3 +258,24 @@ def test_an_adopted_table_whose_trigger_is_disabled_stays_so(bare, mallory):
     bare.ok("init")
     bare.sql("INSERT INTO outbox VALUES (gen_random_uuid(), 'order', '1', 'a.v1', 1700000000123, '{}')")
     assert bare.sql("SELECT count(*) FROM semel_outbox") == [(0,)]
+
+
+def test_what_a_superuser_makes_for_the_owner_of_the_tables_is_the_owners(bare, mallory):
+    """Else the triggers of adopted tables, with casts of their types, would run as a superuser."""
+    make_version_7(bare)
+    bare.sql("DO $$ DECLARE one record; BEGIN FOR one IN SELECT oid::regclass AS name FROM pg_class WHERE relname ~ '^semel_'"
+             f" AND relkind IN ('r', 'p') LOOP EXECUTE 'ALTER TABLE ' || one.name || ' OWNER TO {mallory.victim}'; END LOOP; END $$")
+    bare.ok(*config(bare), "init")
+    bare.sql("DROP TRIGGER semel_adopt ON outbox")
+    bare.ok(*config(bare), "init")
+    assert bare.sql("SELECT proname FROM pg_proc WHERE oid IN (SELECT tgfoid FROM pg_trigger WHERE tgname = 'semel_adopt')"
+                    " AND proowner <> ?::regrole", mallory.victim) == []
+    as_victim(bare, mallory, "SELECT semel_inbox_prepare()")  # which stays with who may create here
+    bare.sql(f"GRANT CREATE ON SCHEMA public TO {mallory.victim}; ALTER FUNCTION semel_inbox_prepare() SET search_path = public")
+    bare.ok("init")
+    assert bare.sql("SELECT proowner = ?::regrole FROM pg_proc WHERE proname = 'semel_inbox_prepare'", mallory.victim) == [(True,)]
+    bare.sql("INSERT INTO outbox VALUES (gen_random_uuid(), 'order', '1', 'a.v1', 1700000000123, '{}')")
+    assert bare.sql("SELECT count(*) FROM semel_outbox") == [(1,)]
+    bare.sql(f"GRANT {mallory.victim} TO {mallory.name}; ALTER FUNCTION semel_publish(text, text, text, text, json, text, text)"
+             f" OWNER TO {mallory.name}")
+    bare.ok("init")  # a member of the owner may do what the owner may

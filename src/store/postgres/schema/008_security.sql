@@ -41,8 +41,9 @@ BEGIN
 		EXECUTE 'REVOKE ALL ON FUNCTION ' || name || ' FROM PUBLIC';
 	END LOOP;
 	FOR name IN SELECT DISTINCT CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END
-		FROM pg_class AS c, aclexplode(c.relacl) AS a WHERE was_public AND c.oid = claims
-			AND a.privilege_type = 'INSERT' AND a.grantee <> c.relowner LOOP
+		FROM pg_class AS c, aclexplode(coalesce(c.relacl, acldefault('r', c.relowner))) AS a
+		WHERE was_public AND c.oid = claims AND a.privilege_type = 'INSERT'
+			AND a.grantee <> (SELECT p.proowner FROM pg_proc AS p WHERE p.oid = weeks) LOOP
 		EXECUTE 'GRANT EXECUTE ON FUNCTION ' || weeks || ' TO ' || name;
 	END LOOP;
 	PERFORM set_config('search_path', path, true);

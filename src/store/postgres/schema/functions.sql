@@ -13,16 +13,20 @@ DECLARE
 	body text;
 	stranger text;
 	trusted oid[];
+	heir text; -- the owner of the tables, where a superuser works for him, and he may make weeks
 	may_make boolean;
 BEGIN
 	-- For the rest of the transaction nothing is looked up in a schema that others may write to.
 	PERFORM pg_catalog.set_config('search_path'::pg_catalog.text, closed, true);
 	-- CREATE OR REPLACE leaves a function to whoever made it first.
-	SELECT array_agg(r.oid), bool_or(r.oid = c.relowner AND pg_has_role(r.oid, 'USAGE'))
-		INTO trusted, may_make FROM pg_roles AS r, pg_class AS c
+	SELECT array_agg(r.oid), bool_or(r.oid = c.relowner AND pg_has_role(r.oid, 'USAGE')),
+			min(CASE WHEN r.rolname = current_user AND r.rolsuper
+				AND has_schema_privilege(c.relowner, n.oid, 'CREATE') THEN c.relowner::regrole::text END)
+		INTO trusted, may_make, heir FROM pg_roles AS r, pg_class AS c
 		JOIN pg_namespace AS n ON n.oid = c.relnamespace
 		WHERE c.oid = (place || '.semel_outbox')::regclass
-			AND (r.rolsuper OR r.rolname = current_user OR r.oid IN (c.relowner, n.nspowner));
+			AND (pg_has_role(r.oid, c.relowner, 'MEMBER') OR r.rolname = current_user
+				OR r.oid = n.nspowner);
 	-- caller: with the rights of whoever calls it; owner: with ours; hot: with the caller's, and so
 	-- often that a search_path of its own would cost more than all it does: each name is qualified.
 	FOR wanted IN SELECT * FROM (VALUES
@@ -329,6 +333,7 @@ DECLARE
 	row_values text; -- of the row called NEW
 	body text;
 	stranger text;
+	heir oid; -- the owner of the tables: with his rights it runs, also if a superuser makes it
 	wanted record;
 BEGIN
 	IF source IS NULL THEN
@@ -374,10 +379,10 @@ BEGIN
 	name := place || '.' || quote_ident('semel_adopt_' || left(md5(source::oid::text), 12));
 	body := format('BEGIN INSERT INTO %s.semel_outbox (%s) VALUES (%s); RETURN NULL; END', place,
 		columns, row_values);
+	SELECT c.relowner INTO heir FROM pg_class AS c WHERE c.oid = (place || '.semel_outbox')::regclass;
 	SELECT r.rolname INTO stranger FROM pg_proc AS p JOIN pg_roles AS r ON r.oid = p.proowner
-		WHERE p.oid = to_regprocedure(name || '()') AND NOT r.rolsuper AND r.rolname <> current_user
-			AND p.proowner <> (SELECT relowner FROM pg_class
-				WHERE oid = (place || '.semel_outbox')::regclass);
+		WHERE p.oid = to_regprocedure(name || '()') AND r.rolname <> current_user
+			AND NOT pg_has_role(r.oid, heir, 'MEMBER');
 	IF FOUND THEN
 		RAISE EXCEPTION 'the function %() belongs to %, who could change it at any time (find out why;'
 			' drop it)', name, stranger USING ERRCODE = 'insufficient_privilege';
@@ -389,6 +394,9 @@ BEGIN
 	EXECUTE format('CREATE OR REPLACE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER'
 		' SET search_path = pg_catalog, pg_temp AS %L', name, body);
 	EXECUTE format('REVOKE ALL ON FUNCTION %s() FROM PUBLIC', name);
+	IF (SELECT r.rolsuper FROM pg_roles AS r WHERE r.rolname = current_user) THEN
+		EXECUTE format('ALTER FUNCTION %s() OWNER TO %s', name, heir::regrole);
+	END IF;
 	EXECUTE format('COMMENT ON FUNCTION %s() IS %L', name, mapping::text);
 	IF NOT EXISTS (SELECT 1 FROM pg_trigger WHERE tgrelid = source AND tgname = 'semel_adopt'
 		AND tgfoid = to_regprocedure(name || '()') AND tgenabled <> 'D') THEN
@@ -422,6 +430,9 @@ END $$)
 			wanted.declared, wanted.properties,
 			CASE wanted.kind WHEN 'owner' THEN 'SECURITY DEFINER' ELSE '' END,
 			CASE wanted.kind WHEN 'hot' THEN '' ELSE 'SET search_path = ' || closed END, body);
+		IF heir IS NOT NULL THEN
+			EXECUTE format('ALTER FUNCTION %s.%s OWNER TO %s', place, wanted.signature, heir);
+		END IF;
 	END LOOP;
 	-- Those of adopted tables: what an init has made, one for each table, and nothing that looks like
 	-- it. One that its table does not suit any more, or whose table is not ours to change, stays as
