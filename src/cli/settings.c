@@ -78,6 +78,21 @@ static semel_status check_url(const struct place *place, const char *url, const 
 			       from, shown, place->scheme, shown);
 }
 
+/* In a handler the default may be another database than that of the consumer, which was withheld:
+ * what is published there would never be relayed. */
+static semel_status take_default(const struct semel_args *args, const struct place *place,
+				 char **url_out, semel_error *error)
+{
+	const char *withheld = getenv("SEMEL_WITHHELD");
+	if (place != &store_place || !withheld || !*withheld)
+		return copy(semel_args_text(args, place->option), url_out, error);
+	return semel_error_set(error, SEMEL_CONFIG,
+			       "this handler does not know the store: %.40s is not passed to it "
+			       "(name it with --store, or let the consumer pass it on: --pass-env "
+			       "%.40s)",
+			       withheld, withheld);
+}
+
 static semel_status resolve(const struct semel_args *args, const struct place *place,
 			    const char *from_config, char **url_out, semel_error *error)
 {
@@ -99,7 +114,7 @@ static semel_status resolve(const struct semel_args *args, const struct place *p
 		from = place->option;
 		status = copy(from_config, url_out, error);
 	} else {
-		status = copy(semel_args_text(args, place->option), url_out, error);
+		status = take_default(args, place, url_out, error);
 	}
 	return status == SEMEL_OK ? check_url(place, *url_out, from, error) : status;
 }

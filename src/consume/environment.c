@@ -58,6 +58,10 @@ static const char *const withheld[] = {
 	"MAINPID",
 };
 
+/* A program that calls semel without them would take the default store for the one that is meant:
+ * it is told which one was withheld, and semel asks for it (cli/settings.c). */
+static const char *const stores[] = { "SEMEL_STORE", "SEMEL_STORE_FILE", "SEMEL_CONFIG" };
+
 struct semel_environment {
 	struct semel_arena *kept;  /* the process's own, and the scope */
 	struct semel_arena *event; /* reset for each event */
@@ -101,19 +105,36 @@ static bool keep(struct semel_environment *environment, const char *entry)
 	return copy != NULL;
 }
 
+/* The first of those that name a store, if it is there and is not passed on. */
+static bool tell_withheld(struct semel_environment *environment, const char *const *passed)
+{
+	for (size_t i = 0; i < sizeof stores / sizeof *stores; i++)
+		for (char **entry = environ; entry != NULL && *entry != NULL; entry++) {
+			if (!has_name(*entry, stores[i]) || !is_withheld(*entry, passed))
+				continue;
+			char *told = semel_arena_printf(environment->event, "SEMEL_WITHHELD=%s",
+							stores[i]);
+			return told != NULL && keep(environment, told);
+		}
+	return true;
+}
+
 static bool keep_own(struct semel_environment *environment, const char *scope,
 		     const char *const *passed)
 {
 	size_t count = 0;
 	while (environ != NULL && environ[count] != NULL)
 		count++;
-	environment->list = calloc(count + VARIABLE_COUNT + 1, sizeof *environment->list);
+	/* Beside those of the event: SEMEL_WITHHELD, and the end. */
+	environment->list = calloc(count + VARIABLE_COUNT + 2, sizeof *environment->list);
 	if (environment->list == NULL)
 		return false;
 	for (size_t i = 0; i < count; i++)
 		if (!is_ours(environ[i]) && !is_withheld(environ[i], passed) &&
 		    !keep(environment, environ[i]))
 			return false;
+	if (!tell_withheld(environment, passed))
+		return false;
 	if (scope == NULL)
 		return true;
 	char *entry = semel_arena_printf(environment->event, "%s=%s", names[SCOPE], scope);

@@ -2,17 +2,19 @@
 """Where secrets of the operator never stand: in messages, logs, reasons, tables, answers, the list of processes, the environment of
 handlers; and files that hold them are not open to others without a word."""
 import concurrent.futures
+import contextlib
 import http.server
 import json
 import os
 import re
 import resource
 import signal
+import sqlite3
 import threading
 from pathlib import Path
 
 import pytest
-from program import hears, wait_for
+from program import PROGRAM, hears, wait_for
 from server import Server
 
 pytestmark = pytest.mark.only("local")
@@ -204,3 +206,25 @@ def test_handlers_do_not_inherit_what_is_semels(semel):
     assert "SHOP_KEY" in names and "SEMEL_EVENT_ID" in names and not names & {"NOTIFY_SOCKET", "SEMEL_STORE"}
     semel.ok(*CONSUME, "--drain", "--exec", "env > told", "--pass-env", "SEMEL_STORE", env=env)
     assert "SEMEL_STORE=sqlite:semel.db" in (semel.folder / "told").read_text()
+
+
+def test_a_handler_that_publishes_without_a_store_of_its_own_writes_to_no_other_one(semel):
+    """Its store is withheld; a file that has the name of the default, in the same folder, is not the one that is meant."""
+    env, publish = {"SEMEL_STORE": "sqlite:shop.db"}, ("publish", "--type", "order.created.v1", "--aggregate", "order:1")
+
+    def published(name):
+        with contextlib.closing(sqlite3.connect(semel.folder / name)) as connection:
+            return connection.execute("SELECT count(*) FROM semel_outbox").fetchone()[0]
+
+    semel.ok("init", env={"SEMEL_STORE": "sqlite:semel.db"})
+    semel.ok("init", env=env)
+    semel.ok(*publish, env=env)
+    semel.ok("relay", "--drain", env=env)
+    handler = ("--exec", f"{PROGRAM} {' '.join(publish)} --topic made")
+    semel.ok(*CONSUME, *handler, "--attempts", "1", "--drain", env=env)
+    assert (published("semel.db"), published("shop.db")) == (0, 1)
+    (letter,) = semel.json("dlq", "list", env=env)
+    assert "--pass-env SEMEL_STORE" in letter["failureReason"], letter
+    semel.ok("dlq", "replay", letter["dlqEntryId"], env=env)
+    semel.ok(*CONSUME, *handler, "--pass-env", "SEMEL_STORE", "--drain", env=env)
+    assert (published("semel.db"), published("shop.db")) == (0, 2)
