@@ -387,8 +387,9 @@ const PATIENCE = 2000, OUT_OF_SIGHT = 15000;
 
 function pauseFor(time) {
   return new Promise((done) => {
-    setTimeout(done, time);
-    document.addEventListener("visibilitychange", done, { once: true });
+    const end = () => { clearTimeout(timer); document.removeEventListener("visibilitychange", end); done(); };
+    const timer = setTimeout(end, time);
+    document.addEventListener("visibilitychange", end);
   });
 }
 
