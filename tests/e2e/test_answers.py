@@ -184,6 +184,7 @@ def test_the_audit_tells_names_and_outcomes_also_of_what_was_refused_or_failed(s
     assert "of ann answered 409" in log
 
 
+@pytest.mark.only("sqlite")
 def test_what_cannot_be_written_down_leaves_the_rows_of_others_as_they_are(shop):
     server = Server(shop, "--token-file", token_file(shop, f"operate ann {ANN}", f"operate bob {BOB}"))
     deliver(shop, ("good", "1"))

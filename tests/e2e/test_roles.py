@@ -248,3 +248,12 @@ def test_doctor_tells_who_may_do_too_much_where_the_tables_are(company):
     company.ok("semel_owner", "init")
     (found,) = findings(company, "semel_reader", "store-schema-rights", relay={})
     assert found["gravity"] == "fine", found
+    shop.sql("ALTER SCHEMA semel RENAME TO elsewhere")  # where the functions do not look
+    place = {"SEMEL_STORE": company.url("semel_owner").replace("%3Dsemel", "%3Delsewhere")}
+    done = shop.run("doctor", "--json", env=place)
+    (found,) = [one for one in json.loads(done.stdout)["findings"] if one["check"] == "store-schema-rights"]
+    assert found["gravity"] == "problem" and "semel_publish" in found["text"] and "init" in found["do"], found
+    shop.ok("init", env=place)
+    done = shop.run("doctor", "--json", env=place)
+    (found,) = [one for one in json.loads(done.stdout)["findings"] if one["check"] == "store-schema-rights"]
+    assert found["gravity"] == "fine", found
