@@ -101,6 +101,16 @@ static bool is_name(const char *word, size_t length)
 	return length > 0 && length < SEMEL_TOKEN_NAME_SIZE;
 }
 
+/* A line with its words in the wrong order would show the token to everybody, as a name. */
+static bool is_like_a_token(const char *word, size_t length)
+{
+	size_t at = 0;
+
+	while (at < length && isxdigit((unsigned char)word[at]))
+		at++;
+	return length >= SEMEL_TOKEN_MIN && at == length;
+}
+
 /* One without a name is known by a part of its hash: that stays the same in whatever line it is. */
 static void name_token(struct semel_token *token, const char *name, size_t length)
 {
@@ -166,7 +176,8 @@ static semel_status add_token(struct semel_tokens *tokens, const char *line, siz
 	bool named = has_role && words.count == 3;
 
 	if (words.count > (size_t)(1 + has_role + named) ||
-	    (named && !is_name(words.at[1], words.lengths[1])))
+	    (named && (!is_name(words.at[1], words.lengths[1]) ||
+		       is_like_a_token(words.at[1], words.lengths[1]))))
 		return semel_error_set(error, SEMEL_CONFIG,
 				       "a line of the token file is none of TOKEN, ROLE TOKEN and "
 				       "ROLE NAME TOKEN, where ROLE is read or operate, and NAME "

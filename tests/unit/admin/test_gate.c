@@ -109,6 +109,7 @@ static void a_line_that_can_be_read_in_two_ways_is_refused(void **state)
 		"operate ann b " LONG_TOKEN,
 		"operate a:b " LONG_TOKEN,
 		"operate loopback " LONG_TOKEN,
+		"operate " LONG_TOKEN " ann-in-accounting",
 		"operate ann short",
 		"read ann " LONG_TOKEN "\noperate ann " OTHER_TOKEN,
 		"read ann " LONG_TOKEN "\noperate bob " LONG_TOKEN,
