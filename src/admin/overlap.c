@@ -20,6 +20,7 @@
 #define REALS_MAX  4096 /* each is compared in several notations, which costs */
 #define HEX_MIN    8
 #define BASE64_MIN 8
+#define ENOUGH     2    /* characters beyond ASCII in a row */
 #define BEYOND     0x80 /* a character that is not ASCII, when it does not matter which */
 
 struct semel_overlap {
@@ -155,18 +156,19 @@ static void end_row(struct decoded *decoded)
 	*decoded = (struct decoded){ 0 };
 }
 
-/* True: two characters beyond ASCII stood there in a row. */
-static bool add_beyond(struct decoded *decoded, unsigned char c)
+/* How many characters beyond ASCII stand there in a row now. */
+static unsigned add_beyond(struct decoded *decoded, unsigned char c)
 {
 	if (decoded->expected > 0 && c < 0xC0) {
 		decoded->beyond += --decoded->expected == 0;
-		return decoded->beyond >= 2;
+		return decoded->beyond;
 	}
-	if (decoded->expected > 0 || c < 0xC2 || c > 0xF4)
+	bool begins = c >= 0xC2 && c <= 0xF4;
+	if (decoded->expected > 0 || !begins)
 		end_row(decoded);
-	else
+	if (begins)
 		decoded->expected = c < 0xE0 ? 1 : c < 0xF0 ? 2 : 3;
-	return false;
+	return 0;
 }
 
 /* True: the row has at least four letters and digits now. */
@@ -185,10 +187,12 @@ static bool add_decoded(struct decoded *decoded, unsigned char c)
 	return decoded->run.count >= RUN;
 }
 
-static void note_decoded(struct semel_overlap *overlap, struct decoded *decoded, unsigned char c)
+/* enough: so many characters beyond ASCII in a row are no accident. */
+static void note_decoded(struct semel_overlap *overlap, struct decoded *decoded, unsigned char c,
+			 unsigned enough)
 {
 	if (c >= BEYOND)
-		overlap->decoded_text = add_beyond(decoded, c) || overlap->decoded_text;
+		overlap->decoded_text = add_beyond(decoded, c) >= enough || overlap->decoded_text;
 	else if (add_decoded(decoded, c))
 		set_bit(overlap->runs, decoded->run.key);
 }
@@ -299,6 +303,48 @@ static void decode_group(const unsigned char *digits, size_t count, unsigned cha
 	out[2] = (unsigned char)bits;
 }
 
+/* All words are base64: read so, every other text of a line has two characters beyond ASCII in a
+ * row, by accident, and some have three. A word that is nothing but text is rare. */
+#define ENOUGH_OF_BASE64 4
+
+static bool is_encoded_text(const unsigned char *word, size_t length, unsigned char *out)
+{
+	unsigned char digits[4], bytes[3];
+	size_t size = 0, beyond = 0;
+
+	for (size_t i = 0; i < length; i += 4) {
+		size_t group = length - i < 4 ? length - i : 4;
+		for (size_t k = 0; k < group; k++)
+			digits[k] = (unsigned char)base64_of(word[i + k]);
+		decode_group(digits, group, bytes);
+		for (size_t k = 0; k + 1 < group; k++) {
+			beyond += bytes[k] >= 0xC0;
+			out[size++] = bytes[k];
+		}
+	}
+	/* The last character may be cut. */
+	for (size_t cut = 0; beyond >= ENOUGH && cut < 4 && cut < size; cut++) {
+		struct semel_text text = semel_text_from(out, size - cut);
+		if (semel_text_is_utf8(text))
+			return !semel_text_has_control(text);
+	}
+	return false;
+}
+
+static void note_base64_words(struct semel_overlap *overlap, const unsigned char *text,
+			      size_t length, unsigned char *room)
+{
+	size_t from = 0;
+
+	for (size_t i = 0; i <= length && !overlap->decoded_text; i++) {
+		if (i < length && base64_of(text[i]) >= 0)
+			continue;
+		if (i - from >= BASE64_MIN)
+			overlap->decoded_text = is_encoded_text(text + from, i - from, room);
+		from = i + 1;
+	}
+}
+
 /* All digits of the text are one number to base 64, begun at each of four places: wherever a value
  * stands in it, one of them has its bytes, also when its lines are broken. */
 static void note_base64(struct semel_overlap *overlap, const unsigned char *text, size_t length,
@@ -307,6 +353,7 @@ static void note_base64(struct semel_overlap *overlap, const unsigned char *text
 	size_t count = 0;
 	unsigned char bytes[3];
 
+	note_base64_words(overlap, text, length, digits);
 	for (size_t i = 0; i < length; i++)
 		if (base64_of(text[i]) >= 0)
 			digits[count++] = (unsigned char)base64_of(text[i]);
@@ -316,7 +363,7 @@ static void note_base64(struct semel_overlap *overlap, const unsigned char *text
 			size_t group = count - i < 4 ? count - i : 4;
 			decode_group(digits + i, group, bytes);
 			for (size_t k = 0; k + 1 < group; k++)
-				note_decoded(overlap, &decoded, bytes[k]);
+				note_decoded(overlap, &decoded, bytes[k], ENOUGH_OF_BASE64);
 		}
 	}
 }
@@ -327,7 +374,7 @@ static void note_hex_row(struct semel_overlap *overlap, const unsigned char *dig
 		struct decoded decoded = { 0 };
 		for (size_t i = from; i + 1 < count; i += 2)
 			note_decoded(overlap, &decoded,
-				     (unsigned char)(digits[i] << 4 | digits[i + 1]));
+				     (unsigned char)(digits[i] << 4 | digits[i + 1]), ENOUGH);
 	}
 }
 
@@ -470,7 +517,7 @@ static bool has_plain(const struct semel_overlap *overlap, const unsigned char *
 static bool has_run(const struct semel_overlap *overlap, struct decoded *decoded, unsigned char c)
 {
 	if (c >= BEYOND)
-		return add_beyond(decoded, c) && overlap->beyond_ascii;
+		return add_beyond(decoded, c) >= ENOUGH && overlap->beyond_ascii;
 	return add_decoded(decoded, c) && has_bit(overlap->runs, decoded->run.key);
 }
 

@@ -11,7 +11,8 @@
  * - a value of fewer than four characters counts as a word;
  * - a value without letters and digits, such as "#!$%", and a text above 64 KiB are not compared,
  *   nor more than 4096 numbers with a point or an exponent;
- * - characters beyond ASCII in both, whichever, are enough.
+ * - characters beyond ASCII in both, whichever, are enough; in what is read as base64, a whole word
+ *   of text that has two of them, or four in a row, for all words have some by accident.
  *
  * What was computed from a value (a sum, a hash, a translation) is not recognised.
  *

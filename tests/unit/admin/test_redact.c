@@ -143,6 +143,10 @@ static void a_reason_that_repeats_what_is_hidden_is_hidden_whole(void **state)
 		{ "\"Gr\\u00fc\\u00dfe\"", "GR\xc3\x9c\xe1\xba\x9e"
 					   "E" },
 		{ "\"\\u5c71\\u7530\"", "no \\u5c71" },
+		{ "\"\\u5c71\\u7530\"", "no 5bGx55Sw here" },
+		{ "\"\\u5c71\\u7530\"", "the end is cut: 5bGx55Sw5a" },
+		{ "\"\\u5c71\\u7530\\u592a\\u90ce\"", "so is the begin: x5bGx55Sw5aSq6YOO" },
+		{ "\"\\u5c71\\u7530\"", "<Buffer e5 b1 b1 e7 94 b0>" },
 		{ "\"42\"", "age 42y" },
 		{ "\"XL\"", "sizeXL is out" },
 		{ "\"#!$%\"", "nothing" },
@@ -160,6 +164,18 @@ static void a_reason_that_repeats_what_is_hidden_is_hidden_whole(void **state)
 		reason_is(repeats[i][0], repeats[i][1], false);
 }
 
+/* Read as base64, they have characters beyond ASCII by accident. */
+static const char *const ordinary[] = {
+	"the program exited with status 1 and said nothing on stderr",
+	"HTTP 500: {\"error\":\"internal server error\"}",
+	"null value in column \"total\" of relation \"invoice\" violates not-null constraint "
+	"[23502]",
+	"Traceback (most recent call last):\n  File \"/app/handler.py\", line 42, in <module>\n"
+	"    charge(order)\nValueError: insufficient funds",
+	"duplicate key value violates unique constraint \"invoice_pkey\"",
+	"payment gateway timeout after 3 attempts at 2026-11-16T20:01:02Z",
+};
+
 static void a_reason_that_repeats_nothing_is_shown(void **state)
 {
 	(void)state;
@@ -167,6 +183,10 @@ static void a_reason_that_repeats_nothing_is_shown(void **state)
 	reason_is("[\"DE\",5,\"\",\" \"]", "the card was declined 3 times, decided by the bank",
 		  true);
 	reason_is("\"4111-2222\"", "Grüße: 41 1", true);
+	for (size_t i = 0; i < sizeof ordinary / sizeof *ordinary; i++) {
+		reason_is("\"J\\u00f6rg \\u00d8\"", ordinary[i], true);
+		reason_is("\"\\u5c71\\u7530\"", ordinary[i], true);
+	}
 	assert_non_null(strstr(show("$.card", "{\"a\":\"abcd\"}", "abcd"), "\"abcd\""));
 	assert_non_null(strstr(show("reasons", "{\"a\":\"abcd\"}", "words"),
 			       "\"failureReason\":\"[hidden]\""));
