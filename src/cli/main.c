@@ -18,6 +18,7 @@
 #include <pthread.h>
 #include <semel/version.h>
 #include <signal.h>
+#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,11 +134,14 @@ static void print_error(const semel_error *error, semel_status status)
 	semel_buffer_free(&visible);
 }
 
-/* Batches come and go: what a big one took is given back to the system at once. */
+/* Batches come and go: what a big one took is given back to the system at once. SQLite would take
+ * 20 pages at once for each table that it makes for one statement (every claim has one, for its
+ * CHECK): memory that is mapped, zeroed and unmapped for each event. */
 static void keep_memory_small(void)
 {
 	mallopt(M_MMAP_THRESHOLD, 64 * 1024);
 	mallopt(M_TRIM_THRESHOLD, 128 * 1024);
+	sqlite3_config(SQLITE_CONFIG_PAGECACHE, NULL, 0, 0);
 }
 
 /* librabbitmq reads headers of tables in tables by recursion, and a frame of them wants 3 MiB.
