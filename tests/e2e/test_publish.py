@@ -136,7 +136,7 @@ def test_inside_a_handler_correlation_and_causation_flow_on(semel):
 def test_an_event_published_by_a_handler_names_its_cause(semel):
     cause = semel.publish("--header", "correlationId=c")
     semel.ok("relay", "--drain")
-    semel.ok("consume", "--scope", "x", "--topic", "order.events", "--drain",
+    semel.ok("consume", "--scope", "x", "--topic", "order.events", "--drain", "--pass-env", "SEMEL_STORE",
              "--exec", f"'{PROGRAM}' publish --type order.billed.v1 --aggregate order:1")
     billed = events(semel)[1]
     assert billed["event_type"] == "order.billed.v1"
