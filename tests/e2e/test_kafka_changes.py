@@ -41,18 +41,21 @@ class Shop:
 
     def write(self, count, partition=0, topic=TOPIC):
         """Ids of so many records, which have arrived."""
-        ids = [str(uuid.uuid4()) for _ in range(count)]
+        ids, errors = [str(uuid.uuid4()) for _ in range(count)], []
         for name in ids:
             self.producer.produce(self.kafka.topic(topic), value=b"{}", key=name, partition=partition,
                                   headers=[("ce_id", name), ("ce_type", "order.created.v1"),
-                                           ("content-type", "application/json")])
+                                           ("content-type", "application/json")],
+                                  on_delivery=lambda error, _: errors.append(error))
         assert self.producer.flush(60) == 0
+        assert errors == [None] * count
         return ids
 
     def make_anew(self, partitions=1, topic=TOPIC):
         self.kafka.administrator.delete(self.kafka.topic(topic))
         with contextlib.suppress(confluent_kafka.KafkaException):  # a consumer may have been quicker
             self.kafka.create(topic, partitions)
+        self.kafka.administrator.await_nodes()
         there = wait_for(lambda: self.kafka.administrator.metadata().topics.get(self.kafka.topic(topic)), what="the topic")
         assert len(there.partitions) >= partitions
         self.producer = self.kafka.producer()

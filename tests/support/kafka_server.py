@@ -267,6 +267,16 @@ class Administrator:
         there = self.metadata().topics.get(topic)
         return there and len(there.partitions) == partitions and all(p.leader >= 0 for p in there.partitions.values())
 
+    def await_nodes(self):
+        """Until the nodes act by all that was decided so far. Who is answered that a topic is deleted, made or set otherwise
+        has the controller's word; a busy node goes by the old one for a moment, and takes records for a log that is about to
+        be removed. It takes the decisions one after the other: when it shows a topic that was made after them, it has begun
+        with the last of them, and at the next topic it has ended."""
+        for _ in range(2):
+            name = f"barrier-{uuid.uuid4()}"
+            self.create(name, 1)
+            self.delete(name)
+
     def delete(self, *topics):
         """What is gone already is no trouble: a node hears a moment late of what was deleted."""
         from confluent_kafka import KafkaError, KafkaException

@@ -58,6 +58,10 @@ def rest_of(stream):
         return ""
 
 
+def end_of(path):
+    return f"{path.name}\n{path.read_text(errors='replace')[-4000:]}"
+
+
 def is_free(path):
     """Could somebody write to this file now? The local broker's writers also queue at a file beside it."""
     turn = Path(f"{path}-turn")
@@ -189,13 +193,14 @@ class Semel:
         return False
 
     def last_words(self):
-        """What the children said on stderr, for the report of a test that failed; it ends them."""
+        """What the children said on stderr, or to a log file of their own, for the report of a test that failed; it
+        kills them."""
         said = []
         for child in self.children:
             ended = child.poll()
             kill_group(child)
             said.append(f"{' '.join(map(str, child.args[1:]))} ({'at work' if ended is None else ended})\n{rest_of(child.stderr)}")
-        return "\n".join(said)
+        return "\n".join([*said, *map(end_of, sorted(self.folder.glob("*.log")))])
 
     def close(self):
         for child in self.children:
