@@ -99,6 +99,34 @@ def published(shop):
     return count
 
 
+# ---- marks that fail ---------------------------------------------------------------------------------------
+
+# Whoever marks an event waits as long as somebody has the lock.
+SLOW_MARKS = """CREATE FUNCTION wait_here() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN PERFORM pg_advisory_xact_lock(42); RETURN new; END $$;
+    CREATE TRIGGER slow BEFORE UPDATE ON semel_outbox FOR EACH ROW EXECUTE FUNCTION wait_here()"""
+MARKING = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+
+
+@pytest.mark.core
+def test_marks_that_fail_are_written_before_those_behind_them(shop):
+    """A statement that marks is given up, while others wait for it to end."""
+    relaying = spawn_quietly(shop, "relay", *RETRIES)
+    streams(shop)
+    shop.script(SLOW_MARKS)
+    with contextlib.closing(mix.connect(shop.store)) as connection:
+        connection.execute("SELECT pg_advisory_lock(42)")
+        connection.commit()
+        for number in range(2):
+            write_order(connection, f"o-{number}")
+            connection.commit()
+            wait_for(lambda: shop.sql(MARKING), 60, "marks that wait")
+        wait_for(lambda: "cannot mark events as published" in said_in(shop), 60, "marks that fail")
+    wait_for(lambda: published(shop) == 2, 60, "both marks")
+    assert shop.stop(relaying) == 0
+    is_right(shop)
+
+
 # ---- servers die -----------------------------------------------------------------------------------------
 
 

@@ -200,7 +200,7 @@ class Semel:
             ended = child.poll()
             kill_group(child)
             said.append(f"{' '.join(map(str, child.args[1:]))} ({'at work' if ended is None else ended})\n{rest_of(child.stderr)}")
-        return "\n".join([*said, *map(end_of, sorted(self.folder.glob("*.log")))])
+        return "\n".join([*said, *map(end_of, sorted(self.folder.glob("*log")))])
 
     def close(self):
         for child in self.children:

@@ -144,13 +144,15 @@ static semel_status hear_flush(struct semel_cdc *cdc, int64_t wait_ms, semel_err
 
 	if (status == SEMEL_NOT_FINISHED)
 		return resend_later(cdc);
-	if (status != SEMEL_OK)
-		cdc->sending = false;
 	if (status == SEMEL_LEASE_LOST) {
+		cdc->sending = false;
 		cdc->lanes->tend_at_ms = 0;
 		cdc->lanes->tenure++;
 		return SEMEL_OK;
 	}
+	/* Whether it was done nobody knows: it is sent again before anything behind it is. */
+	if (status != SEMEL_OK)
+		cdc->resend_ms = 1;
 	if (status != SEMEL_OK || !done)
 		return status;
 	cdc->sending = cdc->starved = false;
