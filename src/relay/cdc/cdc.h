@@ -53,7 +53,7 @@ struct semel_cdc {
 	struct semel_pile gathered, sent;
 	struct semel_tail tail; /* without marks: what is marked when the stream ends */
 	bool sending;
-	int64_t resend_ms;      /* steady: not all could be marked; 0: they could */
+	int64_t resend_ms; /* steady: marks that were not written are sent again; 0: none were */
 	int64_t resend_wait_ms; /* before it was sent again; 0: it was not */
 	uint64_t sent_position, remembered, confirmed;
 	int64_t flushed_ms, confirmed_ms, look_at_ms; /* steady */

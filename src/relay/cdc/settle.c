@@ -16,6 +16,7 @@
 #define STARVED_MS    20
 #define RESEND_MS     10
 #define RESEND_MAX_MS 1000
+#define AT_ONCE       1    /* steady: long ago */
 #define IDLE_MS       5000 /* an idle stream's position is remembered so often */
 #define POINT_MS      1000
 #define ALIVE_MAX_MS  10000
@@ -152,7 +153,7 @@ static semel_status hear_flush(struct semel_cdc *cdc, int64_t wait_ms, semel_err
 	}
 	/* Whether it was done nobody knows: it is sent again before anything behind it is. */
 	if (status != SEMEL_OK)
-		cdc->resend_ms = 1;
+		cdc->resend_ms = AT_ONCE;
 	if (status != SEMEL_OK || !done)
 		return status;
 	cdc->sending = cdc->starved = false;
