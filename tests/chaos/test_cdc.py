@@ -531,7 +531,7 @@ def allow_large(shop):
     topic = ConfigResource("topic", shop.broker.topic(TOPIC), set_config={"max.message.bytes": "1000000"})
     for done in shop.broker.administrator.client.alter_configs([topic]).values():
         done.result(30)
-    shop.broker.administrator.await_nodes()
+    shop.broker.administrator.await_node()
 
 
 @pytest.mark.core

@@ -55,7 +55,7 @@ class Shop:
         self.kafka.administrator.delete(self.kafka.topic(topic))
         with contextlib.suppress(confluent_kafka.KafkaException):  # a consumer may have been quicker
             self.kafka.create(topic, partitions)
-        self.kafka.administrator.await_nodes()
+        self.kafka.administrator.await_node()
         there = wait_for(lambda: self.kafka.administrator.metadata().topics.get(self.kafka.topic(topic)), what="the topic")
         assert len(there.partitions) >= partitions
         self.producer = self.kafka.producer()

@@ -58,7 +58,7 @@ class Shop:
         for name, value in settings.items():
             resource.set_config(name.replace("_", "."), str(value))
         self.broker.administrator.client.alter_configs([resource])[resource].result(60)
-        self.broker.administrator.await_nodes()
+        self.broker.administrator.await_node()
 
 
 @pytest.fixture

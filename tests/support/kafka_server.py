@@ -267,8 +267,8 @@ class Administrator:
         there = self.metadata().topics.get(topic)
         return there and len(there.partitions) == partitions and all(p.leader >= 0 for p in there.partitions.values())
 
-    def await_nodes(self):
-        """Until the nodes act by all that was decided so far. Who is answered that a topic is deleted, made or set otherwise
+    def await_node(self):
+        """Until the only node acts by all that was decided so far. Who is answered that a topic is deleted, made or set otherwise
         has the controller's word; a busy node goes by the old one for a moment, and takes records for a log that is about to
         be removed. It takes the decisions one after the other: when it shows a topic that was made after them, it has begun
         with the last of them, and at the next topic it has ended."""
