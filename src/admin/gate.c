@@ -181,7 +181,8 @@ static semel_status add_token(struct semel_tokens *tokens, const char *line, siz
 		return semel_error_set(error, SEMEL_CONFIG,
 				       "a line of the token file is none of TOKEN, ROLE TOKEN and "
 				       "ROLE NAME TOKEN, where ROLE is read or operate, and NAME "
-				       "has up to %d letters, digits, dots and dashes",
+				       "has up to %d letters, digits, dots and dashes and is "
+				       "itself no token",
 				       SEMEL_TOKEN_NAME_SIZE - 1);
 	if (words.lengths[words.count - 1] < SEMEL_TOKEN_MIN)
 		return semel_error_set(error, SEMEL_CONFIG,

@@ -33,8 +33,8 @@ const struct semel_option semel_admin_rows[] = {
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "FILE",
 	  .group = BEYOND,
-	  .help = "who may ask: a line \"TOKEN\" or \"read TOKEN\" each (or "
-		  "SEMEL_ADMIN_TOKEN_FILE)" },
+	  .help = "who may ask: a line \"TOKEN\", \"ROLE TOKEN\" or \"ROLE NAME TOKEN\" each, "
+		  "with the role read or operate (or SEMEL_ADMIN_TOKEN_FILE)" },
 	{ .name = "tls-cert",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "FILE",

@@ -44,6 +44,11 @@ static const char *const orders[] = {
 };
 static const char *const beginnings[] = { "beginning", "latest", NULL };
 
+static bool is_variable(const char *value)
+{
+	return value[0] != '\0' && !strchr(value, '=');
+}
+
 static bool is_dedup(const char *value)
 {
 	size_t prefix = strlen(SEMEL_DEDUP_HEADER);
@@ -235,6 +240,8 @@ const struct semel_option semel_consume_rows[] = {
 	{ .name = "pass-env",
 	  .kind = SEMEL_OPTION_MULTI,
 	  .argument = "NAME",
+	  .fits = is_variable,
+	  .needs = "the name of a variable, without a value",
 	  .group = HANDLER,
 	  .help = "a variable that programs get although it is Semel's, such as SEMEL_STORE" },
 	{ .name = "upcast",

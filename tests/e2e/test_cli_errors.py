@@ -368,3 +368,9 @@ def test_a_full_disk_during_init_leaves_no_half_of_the_tables(bare, small_disk):
     (small_disk / "filler").unlink()
     bare.ok("init", "--store", "sqlite:disk/semel.db")
     bare.ok("--store", "sqlite:disk/semel.db", *PUBLISH)
+
+
+@pytest.mark.parametrize("name", ["", "A=B"])
+def test_a_variable_that_no_environment_has_is_refused(semel, name):
+    said = semel.fails(64, "consume", "--scope", "x", "--topic", "t", "--exec", "true", "--pass-env", name, "--drain")
+    assert "--pass-env" in said and "name of a variable" in said
