@@ -236,7 +236,7 @@ static void explain_stall(struct semel_watch *watch, const struct semel_desk *de
 static void explain_slot(const struct semel_watch *watch, const struct semel_desk *desk,
 			 struct reasons *reasons)
 {
-	const struct semel_slot_look *slot = &watch->last.slot;
+	const struct semel_slot_status *slot = &watch->last.slot;
 	char reason[320];
 
 	if (slot->exists && slot->lost)

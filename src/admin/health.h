@@ -12,7 +12,7 @@ struct semel_sight {
 	uint64_t waiting;
 	int64_t oldest_ms; /* since 1970; 0: nothing waits */
 	struct semel_lanes_state lanes;
-	struct semel_slot_look slot;
+	struct semel_slot_status slot;
 };
 
 /* Pure: did an event move on between two looks? */

@@ -73,7 +73,7 @@ static semel_status set_dead(struct semel_visit *visit, semel_error *error)
 static semel_status set_slot(struct semel_visit *visit, semel_error *error)
 {
 	const struct semel_store_driver *driver = visit->store->driver;
-	struct semel_slot_look slot = { 0 };
+	struct semel_slot_status slot = { 0 };
 	semel_status status =
 		driver->slot_look
 			? driver->slot_look(visit->store, visit->desk->options.slot, &slot, error)
@@ -136,14 +136,15 @@ static void set_stuck(struct semel_visit *visit, struct semel_broker *broker,
 	int64_t now_ms = semel_now_ms(visit->desk->env);
 	uint64_t count = 0;
 
-	if (semel_subscription_ever(visit->store, row, visit->arena, &topics, NULL) != SEMEL_OK ||
+	if (semel_subscription_all_topics(visit->store, row, visit->arena, &topics, NULL) !=
+		    SEMEL_OK ||
 	    semel_consumers_read(visit->store, row->scope, now_ms, &consumers, NULL) != SEMEL_OK)
 		return;
 	struct semel_stuck stuck = { .store = visit->store,
 				     .broker = broker,
 				     .scope = semel_text_string(row->scope),
 				     .topics = topics.names,
-				     .in_hand = consumers.in_hand,
+				     .in_flight = consumers.in_flight,
 				     .now_ms = now_ms,
 				     .overdue_ms = OVERDUE_MS,
 				     .arena = visit->arena };
@@ -175,7 +176,7 @@ static semel_status set_subscriptions(struct semel_visit *visit, semel_error *er
 	struct semel_onlooker onlooker;
 	uint32_t count = 0;
 	semel_status status =
-		semel_subscription_read(visit->store, visit->arena, &rows, &count, error);
+		semel_subscriptions_read(visit->store, visit->arena, &rows, &count, error);
 
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++)
 		status = set_held(visit, &rows[i], error);

@@ -57,7 +57,7 @@ static void tell_subscriptions(struct semel_sights *sights, struct semel_visit *
 	uint32_t count = 0;
 
 	if (!visit->store ||
-	    semel_subscription_read(visit->store, sights->arena, &rows, &count, NULL) != SEMEL_OK)
+	    semel_subscriptions_read(visit->store, sights->arena, &rows, &count, NULL) != SEMEL_OK)
 		count = 0;
 	if (count > 0 && !sights->broker)
 		(void)semel_broker_open(sights->desk->options.broker, sights->desk->env, 1,

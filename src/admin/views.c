@@ -56,7 +56,7 @@ static void text_member(struct semel_buffer *body, const char *name, struct seme
 
 /* What the broker says; null when it cannot be asked. */
 static bool backlog_members(struct semel_visit *visit, struct semel_broker *broker,
-			    const struct semel_subscription_row *row, uint64_t in_hand,
+			    const struct semel_subscription_row *row, uint64_t in_flight,
 			    struct semel_buffer *text)
 {
 	struct semel_backlog backlog = { 0 };
@@ -67,7 +67,7 @@ static bool backlog_members(struct semel_visit *visit, struct semel_broker *brok
 					     &backlog, NULL) == SEMEL_OK;
 
 	if (known && broker->driver->in_hand)
-		backlog.waiting += in_hand; /* the broker does not tell */
+		backlog.waiting += in_flight; /* the broker does not tell */
 	if (known)
 		semel_buffer_printf(text, "\"lag\":%" PRIu64 ",\"delayed\":%" PRIu64 ",",
 				    backlog.waiting, backlog.delayed);
@@ -90,7 +90,7 @@ static void consumer_members(struct semel_visit *visit, const char *scope,
 	else
 		semel_buffer_string(text, "\"breaker\":null,");
 	semel_buffer_printf(text, "\"consumers\":%u,\"inHand\":%" PRIu64 ",\"waitsFor\":",
-			    consumers->alive, consumers->in_hand);
+			    consumers->alive, consumers->in_flight);
 	semel_buffer_json_or_null(text, semel_text_of(stands ? why.data : NULL));
 	semel_buffer_string(text, ",");
 	semel_buffer_free(&why);
@@ -123,7 +123,7 @@ bool semel_subscription_to_json(struct semel_visit *visit, struct semel_broker *
 	semel_buffer_string(text, "\"since\":");
 	semel_buffer_time(text, row->since_ms);
 	semel_buffer_string(text, ",");
-	reached = backlog_members(visit, broker, row, consumers.in_hand, text) && reached;
+	reached = backlog_members(visit, broker, row, consumers.in_flight, text) && reached;
 	consumer_members(visit, semel_text_string(row->scope), &consumers, text);
 	semel_buffer_printf(text,
 			    "\"paused\":%s,\"retrying\":%" PRIu64 ",\"blocked\":%" PRIu64
@@ -142,7 +142,7 @@ semel_status semel_serve_subscriptions(struct semel_visit *visit, semel_error *e
 	semel_status status = semel_visit_store(visit, error);
 
 	if (status == SEMEL_OK)
-		status = semel_subscription_read(visit->store, visit->arena, &rows, &count, error);
+		status = semel_subscriptions_read(visit->store, visit->arena, &rows, &count, error);
 	if (status == SEMEL_OK && count > 0)
 		(void)semel_broker_open(visit->desk->options.broker, visit->desk->env, 1, &broker,
 					NULL);

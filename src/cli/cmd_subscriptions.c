@@ -31,7 +31,7 @@ static void row_text(struct semel_buffer *buffer, const struct semel_subscriptio
 	names_text(buffer, semel_text_string(row->topics));
 	semel_buffer_printf(buffer, "  %s  consumers %u, in hand %" PRIu64,
 			    semel_text_shown_or(row->handler, "-"), consumers->alive,
-			    consumers->in_hand);
+			    consumers->in_flight);
 	semel_buffer_string(buffer, row->paused ? ", paused: " : ": ");
 	if (!semel_consumers_explain(consumers, now_ms, buffer))
 		semel_buffer_string(buffer, "at work");
@@ -59,7 +59,7 @@ static void row_json(struct semel_buffer *buffer, const struct semel_subscriptio
 	semel_buffer_printf(buffer,
 			    ",\"paused\":%s,\"consumers\":%u,\"inHand\":%" PRIu64
 			    ",\"breaker\":%u,\"waitsFor\":",
-			    row->paused ? "true" : "false", consumers->alive, consumers->in_hand,
+			    row->paused ? "true" : "false", consumers->alive, consumers->in_flight,
 			    consumers->breaker);
 	semel_buffer_json_or_null(buffer,
 				  semel_text_of(consumers->reason[0] ? consumers->reason : NULL));
@@ -75,7 +75,7 @@ static semel_status list_rows(struct semel_invocation *invocation, semel_store *
 	int64_t now_ms = semel_now_ms(semel_env_system());
 	struct semel_subscription_row *rows = NULL;
 	uint32_t count = 0;
-	semel_status status = semel_subscription_read(store, arena, &rows, &count, error);
+	semel_status status = semel_subscriptions_read(store, arena, &rows, &count, error);
 
 	semel_buffer_string(buffer, invocation->json ? "[" : "");
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {

@@ -26,7 +26,7 @@ static void life_text(const struct semel_life *life, struct semel_buffer *buffer
 {
 	int width = widest_scope(life);
 	for (size_t i = 0; i < life->count; i++) {
-		const struct semel_fact *fact = &life->facts[i];
+		const struct semel_trace_entry *fact = &life->facts[i];
 		char time[SEMEL_TIME_SIZE];
 		semel_time_format(fact->time_ms, time);
 		semel_buffer_printf(buffer, "%s  %-*s  %-13s  ", time, width,

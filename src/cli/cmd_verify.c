@@ -60,7 +60,7 @@ static void scope_json(const struct semel_verify_scope *scope, struct semel_buff
 	finding_members(buffer, "stuck", &scope->stuck);
 	finding_members(buffer, "unread", &scope->unread);
 	number_member(buffer, "consumers", scope->consumers.alive);
-	number_member(buffer, "inHand", scope->consumers.in_hand);
+	number_member(buffer, "inHand", scope->consumers.in_flight);
 	number_member(buffer, "foreign", scope->foreign);
 	semel_buffer_printf(buffer, "\"doubtful\":%s,", scope->doubtful ? "true" : "false");
 	semel_buffer_printf(buffer, "\"ok\":%s}",

@@ -121,10 +121,10 @@ static semel_status look_at_states(struct semel_consumer *consumer, const struct
 	struct semel_state_query *queries =
 		semel_arena_alloc(batch->arena, count * sizeof *queries);
 
-	batch->answers = semel_arena_alloc(batch->arena, count * sizeof *batch->answers);
+	batch->results = semel_arena_alloc(batch->arena, count * sizeof *batch->results);
 	batch->queries = queries;
 	batch->count = count;
-	if (!queries || !batch->answers)
+	if (!queries || !batch->results)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch");
 	for (uint32_t i = 0; i < count; i++)
 		queries[i] = (struct semel_state_query){ .event_id = items[i].delivery->event.id,
@@ -134,7 +134,7 @@ static semel_status look_at_states(struct semel_consumer *consumer, const struct
 
 /* A dead letter decides whether a copy may run at all, before the order of its key does. */
 static semel_status decide(struct semel_consumer *consumer, struct semel_item *items, uint32_t at,
-			   const struct semel_state_answer *answer, struct semel_arena *arena,
+			   const struct semel_state_result *answer, struct semel_arena *arena,
 			   semel_error *error)
 {
 	struct semel_item *item = &items[at];
@@ -159,7 +159,7 @@ static semel_status decide(struct semel_consumer *consumer, struct semel_item *i
 /* ---- claims ---------------------------------------------------------------------------------- */
 
 static semel_status take_over(struct semel_consumer *consumer, struct semel_item *item,
-			      const struct semel_inbox_answer *answer, struct semel_arena *arena,
+			      const struct semel_claim_result *answer, struct semel_arena *arena,
 			      semel_error *error)
 {
 	bool failed = answer->found == SEMEL_FOUND_FAILED;
@@ -179,7 +179,7 @@ static semel_status take_over(struct semel_consumer *consumer, struct semel_item
 }
 
 static semel_status judge_claimed(struct semel_consumer *consumer, struct semel_item *item,
-				  const struct semel_inbox_answer *answer,
+				  const struct semel_claim_result *answer,
 				  struct semel_arena *arena, semel_error *error)
 {
 	bool abandoned = strcmp(answer->owner, consumer->owner) == 0
@@ -187,8 +187,8 @@ static semel_status judge_claimed(struct semel_consumer *consumer, struct semel_
 				 : semel_owner_is_dead(answer->owner) ||
 					   answer->lease_until_ms <= semel_now_ms(consumer->env);
 
-	/* What becomes of a twin's claim is decided with the twin. */
-	if (!abandoned || answer->twin) {
+	/* What becomes of a claim in a key conflict is decided with the conflict. */
+	if (!abandoned || answer->key_conflict) {
 		semel_item_move(item, SEMEL_FATE_LATER);
 		return SEMEL_OK;
 	}
@@ -203,7 +203,7 @@ static semel_status judge_claimed(struct semel_consumer *consumer, struct semel_
 }
 
 static semel_status judge(struct semel_consumer *consumer, struct semel_item *item,
-			  const struct semel_inbox_answer *answer, struct semel_arena *arena,
+			  const struct semel_claim_result *answer, struct semel_arena *arena,
 			  semel_error *error)
 {
 	switch (answer->found) {
@@ -275,7 +275,7 @@ static semel_status pass_gates(struct semel_consumer *consumer, struct semel_ite
 	if (status == SEMEL_OK && gated)
 		status = look_at_states(consumer, items, count, &batch, error);
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
-		const struct semel_state_answer *answer = gated ? &batch.answers[i] : NULL;
+		const struct semel_state_result *answer = gated ? &batch.results[i] : NULL;
 		struct semel_state_batch one = { .arena = arena };
 		if (items[i].fate != SEMEL_FATE_OPEN)
 			continue;
@@ -283,7 +283,7 @@ static semel_status pass_gates(struct semel_consumer *consumer, struct semel_ite
 			status = look_again(consumer, &items[i], error);
 		if (status == SEMEL_OK && changed) {
 			status = look_at_states(consumer, &items[i], 1, &one, error);
-			answer = one.answers;
+			answer = one.results;
 		}
 		if (status == SEMEL_OK && answer && items[i].fate == SEMEL_FATE_OPEN)
 			status = decide(consumer, items, i, answer, arena, error);
@@ -311,7 +311,7 @@ static semel_status claim_open(struct semel_consumer *consumer, struct semel_ite
 			       uint32_t count, struct semel_arena *arena, semel_error *error)
 {
 	struct semel_inbox_claim *claims = semel_arena_alloc(arena, count * sizeof *claims);
-	struct semel_inbox_answer *answers = semel_arena_alloc(arena, count * sizeof *answers);
+	struct semel_claim_result *answers = semel_arena_alloc(arena, count * sizeof *answers);
 	int64_t lease_until_ms = semel_now_ms(consumer->env) + SEMEL_CLAIM_LEASE_MS;
 	uint32_t open = 0;
 

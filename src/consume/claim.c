@@ -42,7 +42,7 @@ static semel_status check(const semel_claim *claim, const semel_store *store,
 	return SEMEL_OK;
 }
 
-static semel_claim_outcome outcome_of(enum semel_inbox_found found)
+static semel_claim_outcome outcome_of(enum semel_claim_found found)
 {
 	switch (found) {
 	case SEMEL_FOUND_NEW:
@@ -70,7 +70,7 @@ static semel_status claim_in(semel_tx tx, const semel_claim *claim, const char *
 		.offset = claim->offset,
 		.status = SEMEL_INBOX_PROCESSED,
 	};
-	struct semel_inbox_answer answer = { 0 };
+	struct semel_claim_result answer = { 0 };
 	semel_status status =
 		tx.driver->inbox_claim(tx, &row, 1, semel_now_ms(semel_tx_env(tx)), &answer, error);
 	if (status == SEMEL_OK)

@@ -154,12 +154,12 @@ static semel_status read_known_topics(struct semel_consumer *consumer,
 	struct semel_topics topics = { 0 };
 	uint32_t count = 0;
 	semel_status status =
-		semel_subscription_read(consumer->store, consumer->arena, &rows, &count, error);
+		semel_subscriptions_read(consumer->store, consumer->arena, &rows, &count, error);
 
 	if (status != SEMEL_OK)
 		return status;
 	const struct semel_subscription_row *row =
-		semel_subscription_of(rows, count, semel_text_string(consumer->scope));
+		semel_subscription_find(rows, count, semel_text_string(consumer->scope));
 	if (row)
 		status = semel_subscription_topics(row, consumer->arena, &topics, error);
 	*topics_out = topics.names;

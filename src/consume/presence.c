@@ -38,7 +38,7 @@ static struct semel_presence presence_of(const struct semel_consumer *consumer, 
 	return (struct semel_presence){
 		.scope = consumer->scope,
 		.owner = semel_text_of(consumer->owner),
-		.in_hand = count_in_hand(consumer),
+		.in_flight = count_in_hand(consumer),
 		.breaker = (uint32_t)consumer->breaker.state,
 		.reason = semel_text_of(reason),
 		.next_try_ms = open ? now_ms + (left_ms > 0 ? left_ms : 0) : 0,
@@ -53,7 +53,7 @@ static bool is_due(const struct semel_consumer *consumer, const struct semel_pre
 {
 	const struct semel_presence_state *last = &consumer->presence;
 	int64_t rested_ms = semel_steady_ms(consumer->env) - last->told_at_ms;
-	bool changed = now->in_hand != last->in_hand || now->breaker != last->breaker ||
+	bool changed = now->in_flight != last->in_flight || now->breaker != last->breaker ||
 		       now->paused != last->paused || waits != (last->since_ms > 0);
 
 	return last->told_at_ms == 0 || rested_ms >= ALWAYS_MS ||
@@ -65,7 +65,7 @@ static void remember(struct semel_consumer *consumer, const struct semel_presenc
 	struct semel_presence_state *last = &consumer->presence;
 
 	last->told_at_ms = semel_steady_ms(consumer->env);
-	last->in_hand = now->in_hand;
+	last->in_flight = now->in_flight;
 	last->breaker = now->breaker;
 	last->paused = now->paused;
 }

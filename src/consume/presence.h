@@ -15,7 +15,7 @@ struct semel_consumer;
 /* What was written last. */
 struct semel_presence_state {
 	int64_t told_at_ms; /* steady; 0: never */
-	uint64_t in_hand;
+	uint64_t in_flight;
 	uint32_t breaker;
 	bool paused;
 	bool begun;       /* rows of those long dead were removed */

@@ -32,10 +32,11 @@ static const char *handler_name(const struct semel_consumer *consumer)
 static void hint_at_topics(const struct semel_consumer *consumer)
 {
 	struct semel_topics published = { 0 };
-	if (semel_topics_published(consumer->store, consumer->arena, &published, NULL) != SEMEL_OK)
+	if (semel_topics_read_published(consumer->store, consumer->arena, &published, NULL) !=
+	    SEMEL_OK)
 		return;
 	for (size_t i = 0; consumer->topics[i]; i++) {
-		const char *meant = semel_topics_meant(&published, consumer->topics[i]);
+		const char *meant = semel_topics_suggest(&published, consumer->topics[i]);
 		char hint[2 * SEMEL_NAME_MAX + 64];
 		if (!meant)
 			continue;

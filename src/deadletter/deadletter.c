@@ -421,7 +421,7 @@ static semel_status forbid_copies(semel_tx tx, const struct semel_dead_entry *en
 	struct semel_inbox_change change = { .from = SEMEL_INBOX_FAILED,
 					     .error_code = "discarded",
 					     .now_ms = now_ms };
-	struct semel_inbox_answer answer = { 0 };
+	struct semel_claim_result answer = { 0 };
 	bool taken = false;
 	semel_status status = tx.driver->inbox_claim(tx, &claim, 1, now_ms, &answer, error);
 

@@ -77,7 +77,7 @@ static semel_status read_page(struct run *run, int64_t *after_seq, struct page *
 
 	*after_seq = batch.rows[batch.count - 1].seq;
 	for (uint32_t i = 0; i < batch.count; i++)
-		if (!plan->scope || semel_topics_have(&run->topics, batch.rows[i].event.topic))
+		if (!plan->scope || semel_topics_contain(&run->topics, batch.rows[i].event.topic))
 			page->rows[page->count++] = batch.rows[i];
 	return SEMEL_OK;
 }
@@ -141,12 +141,12 @@ static semel_status find_target(struct run *run, semel_error *error)
 	for (size_t i = 0; plan->scope && !run->target && i < plan->consumer_count; i++) {
 		struct semel_subscription_row *rows = NULL;
 		uint32_t count = 0;
-		semel_status status = semel_subscription_read(plan->consumers[i], run->notes, &rows,
-							      &count, error);
+		semel_status status = semel_subscriptions_read(plan->consumers[i], run->notes,
+							       &rows, &count, error);
 		if (status != SEMEL_OK)
 			return status;
 		const struct semel_subscription_row *row =
-			semel_subscription_of(rows, count, plan->scope);
+			semel_subscription_find(rows, count, plan->scope);
 		if (!row)
 			continue;
 		run->target = plan->consumers[i];

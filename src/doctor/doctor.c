@@ -200,7 +200,7 @@ static void examine_known(struct visit *visit)
 	uint32_t count = 0;
 
 	if (!visit->store ||
-	    semel_subscription_read(visit->store, visit->arena, &rows, &count, NULL) != SEMEL_OK)
+	    semel_subscriptions_read(visit->store, visit->arena, &rows, &count, NULL) != SEMEL_OK)
 		return;
 	for (uint32_t i = 0; i < count; i++) {
 		struct semel_topics topics = { 0 };

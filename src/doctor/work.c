@@ -38,14 +38,14 @@ static void tell_consumers(const struct work *work, const struct semel_subscript
 	char text[TEXT_SIZE], resume[TEXT_SIZE];
 	struct semel_buffer why = { 0 };
 	bool stands = semel_consumers_explain(consumers, work->now_ms, &why);
-	bool wanted = backlog->waiting > 0 || consumers->in_hand > 0;
+	bool wanted = backlog->waiting > 0 || consumers->in_flight > 0;
 	const char *scope = semel_text_string(row->scope);
 
 	snprintf(text, sizeof text, "%.100s: %.800s; waiting: %" PRIu64, scope,
 		 row->paused && consumers->alive == 0 ? "the subscription is paused"
 		 : stands && why.data                 ? why.data
 						      : "a consumer is at work",
-		 backlog->waiting + consumers->in_hand);
+		 backlog->waiting + consumers->in_flight);
 	snprintf(resume, sizeof resume, "semel subscriptions resume %.100s", scope);
 	if (row->paused)
 		tell(work, SEMEL_CHECK_CONSUMERS, SEMEL_GRAVITY_ADVICE, text, resume);
@@ -62,13 +62,13 @@ static void tell_consumers(const struct work *work, const struct semel_subscript
 }
 
 static void tell_stuck(const struct work *work, const struct semel_subscription_row *row,
-		       const struct semel_topics *topics, uint64_t in_hand)
+		       const struct semel_topics *topics, uint64_t in_flight)
 {
 	struct semel_stuck stuck = { .store = work->store,
 				     .broker = work->broker,
 				     .scope = semel_text_string(row->scope),
 				     .topics = topics->names,
-				     .in_hand = in_hand,
+				     .in_flight = in_flight,
 				     .now_ms = work->now_ms,
 				     .arena = work->arena };
 	char text[TEXT_SIZE];
@@ -92,7 +92,7 @@ static void look_at(const struct work *work, const struct semel_subscription_row
 	struct semel_backlog backlog = { 0 };
 	semel_error error = { .status = SEMEL_OK };
 	semel_status status =
-		semel_subscription_ever(work->store, row, work->arena, &topics, &error);
+		semel_subscription_all_topics(work->store, row, work->arena, &topics, &error);
 
 	if (status == SEMEL_OK)
 		status = semel_consumers_read(work->store, row->scope, work->now_ms, &consumers,
@@ -105,9 +105,9 @@ static void look_at(const struct work *work, const struct semel_subscription_row
 		return;
 	}
 	if (!work->broker->driver->in_hand)
-		consumers.in_hand = 0; /* the broker counts it */
+		consumers.in_flight = 0; /* the broker counts it */
 	tell_consumers(work, row, &consumers, &backlog);
-	tell_stuck(work, row, &topics, consumers.in_hand);
+	tell_stuck(work, row, &topics, consumers.in_flight);
 }
 
 /* ---- topics ---------------------------------------------------------------------------------- */
@@ -119,7 +119,7 @@ static void tell_misread(const struct work *work, const struct semel_topics *pub
 	char text[TEXT_SIZE], remedy[TEXT_SIZE];
 
 	for (size_t i = 0; i < topics->count; i++) {
-		const char *meant = semel_topics_meant(published, topics->names[i]);
+		const char *meant = semel_topics_suggest(published, topics->names[i]);
 		if (!meant)
 			continue;
 		snprintf(text, sizeof text, "%.100s reads %.200s, to which nothing is published",
@@ -137,12 +137,12 @@ static void tell_unread(const struct work *work, const struct semel_topics *publ
 	for (size_t i = 0; i < published->count && read->count > 0; i++) {
 		const char *topic = published->names[i];
 		bool claimed = true;
-		if (semel_topics_have(read, semel_text_of(topic)) ||
+		if (semel_topics_contain(read, semel_text_of(topic)) ||
 		    work->store->driver->inbox_has_topic(work->store, semel_text_of(topic),
 							 &claimed, NULL) != SEMEL_OK ||
 		    claimed)
 			continue;
-		const char *meant = semel_topics_meant(read, topic);
+		const char *meant = semel_topics_suggest(read, topic);
 		snprintf(text, sizeof text,
 			 "no subscription reads %.200s, to which events are "
 			 "published",
@@ -161,7 +161,7 @@ static void look_at_topics(const struct work *work)
 {
 	struct semel_topics published = { 0 }, read = { 0 };
 
-	if (semel_topics_published(work->store, work->arena, &published, NULL) != SEMEL_OK ||
+	if (semel_topics_read_published(work->store, work->arena, &published, NULL) != SEMEL_OK ||
 	    published.count == 0)
 		return;
 	for (uint32_t i = 0; i < work->count; i++) {
@@ -186,7 +186,7 @@ void semel_doctor_look_at_work(const struct semel_doctor_plan *plan, semel_store
 			     .now_ms = semel_now_ms(plan->examination.env) };
 	struct semel_onlooker onlooker;
 
-	if (semel_subscription_read(store, arena, &work.rows, &work.count, NULL) != SEMEL_OK ||
+	if (semel_subscriptions_read(store, arena, &work.rows, &work.count, NULL) != SEMEL_OK ||
 	    semel_broker_open(plan->broker, plan->examination.env, 1, &work.broker, NULL) !=
 		    SEMEL_OK)
 		return;

@@ -23,7 +23,7 @@ struct semel_guard_driver {
 
 	/* All slots are required; see the inbox slots of the store for their meaning. */
 	semel_status (*claim)(struct semel_guard *guard, const struct semel_inbox_claim *claims,
-			      size_t count, int64_t now_ms, struct semel_inbox_answer *answers_out,
+			      size_t count, int64_t now_ms, struct semel_claim_result *answers_out,
 			      semel_error *error);
 	semel_status (*change)(struct semel_guard *guard, const struct semel_inbox_claim *claim,
 			       const struct semel_inbox_change *change, bool *taken_out,

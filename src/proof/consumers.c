@@ -21,7 +21,7 @@ static void consumer_seen(const struct semel_presence *presence, void *user)
 	if (presence->expires_at_ms <= count->now_ms || semel_owner_is_dead(owner))
 		return;
 	all->alive++;
-	all->in_hand += presence->in_hand;
+	all->in_flight += presence->in_flight;
 	all->paused = all->paused || presence->paused;
 	if (presence->waits_since_ms == 0)
 		return;

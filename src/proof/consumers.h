@@ -8,7 +8,7 @@
 
 struct semel_consumers {
 	uint32_t alive;
-	uint64_t in_hand;
+	uint64_t in_flight;
 	uint32_t waiting; /* of them, so many take nothing for now */
 	uint32_t breaker; /* the highest: 0 closed, 1 half-open, 2 open */
 	bool paused;

@@ -30,17 +30,17 @@ static semel_status prune_rows(const struct semel_retention_plan *plan, int64_t 
 			       struct semel_retention_counts *counts_out, semel_error *error)
 {
 	struct semel_prune_counts *rows = &counts_out->rows;
-	struct semel_horizons horizons = { .outbox_ms = now_ms - plan->ages.outbox_ms,
-					   .inbox_ms = now_ms - plan->ages.inbox_ms,
-					   .dead_ms = now_ms - plan->ages.dead_ms,
-					   .requests_ms = now_ms - plan->ages.requests_ms };
+	struct semel_retention_cutoffs cutoffs = { .outbox_ms = now_ms - plan->ages.outbox_ms,
+						   .inbox_ms = now_ms - plan->ages.inbox_ms,
+						   .dead_ms = now_ms - plan->ages.dead_ms,
+						   .requests_ms = now_ms - plan->ages.requests_ms };
 	bool more = true;
 	while (more) {
 		if (plan->wake && semel_wake_rung(plan->wake))
 			return semel_error_set(error, SEMEL_STOPPED, "stopped");
 		struct semel_prune_counts step = { 0 };
 		semel_status status = plan->store->driver->prune(
-			plan->store, &horizons, plan->dry_run, &step, &more, error);
+			plan->store, &cutoffs, plan->dry_run, &step, &more, error);
 		if (status != SEMEL_OK)
 			return status;
 		rows->outbox += step.outbox;

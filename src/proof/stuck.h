@@ -34,7 +34,7 @@ struct semel_stuck {
 	struct semel_broker *broker; /* NULL: it cannot be asked, and no copy is gone */
 	const char *scope;
 	const char *const *topics; /* all that the scope has ever read, NULL-ended */
-	uint64_t in_hand;          /* deliveries in the hands of living consumers */
+	uint64_t in_flight;        /* deliveries in the hands of living consumers */
 	int64_t now_ms;
 	int64_t overdue_ms; /* what is due later than so long ago is not asked for; 0: all is */
 	struct semel_arena *arena;

@@ -22,7 +22,7 @@ struct collection {
 };
 
 /* Earlier facts stay before later ones, equals in the order of arrival. */
-static void insert_by_time(struct semel_life *life, const struct semel_fact *fact)
+static void insert_by_time(struct semel_life *life, const struct semel_trace_entry *fact)
 {
 	size_t at = life->count++;
 	while (at > 0 && life->facts[at - 1].time_ms > fact->time_ms) {
@@ -32,20 +32,20 @@ static void insert_by_time(struct semel_life *life, const struct semel_fact *fac
 	life->facts[at] = *fact;
 }
 
-static bool is_known(const struct semel_life *life, const struct semel_fact *fact)
+static bool is_known(const struct semel_life *life, const struct semel_trace_entry *fact)
 {
 	for (size_t i = 0; i < life->count; i++) {
-		const struct semel_fact *known = &life->facts[i];
+		const struct semel_trace_entry *known = &life->facts[i];
 		if (known->time_ms == fact->time_ms && strcmp(known->what, fact->what) == 0 &&
 		    semel_text_equal(semel_text_of(known->scope), semel_text_of(fact->scope)) &&
 		    semel_text_equal(semel_text_of(known->detail), semel_text_of(fact->detail)) &&
-		    semel_text_equal(semel_text_of(known->said), semel_text_of(fact->said)))
+		    semel_text_equal(semel_text_of(known->quoted), semel_text_of(fact->quoted)))
 			return true;
 	}
 	return false;
 }
 
-static void fact_seen(const struct semel_fact *fact, void *user)
+static void fact_seen(const struct semel_trace_entry *fact, void *user)
 {
 	struct collection *collection = user;
 	struct semel_life *life = collection->life;
@@ -53,7 +53,7 @@ static void fact_seen(const struct semel_fact *fact, void *user)
 		return; /* two URLs of one database */
 	if (life->count == collection->capacity) {
 		size_t wanted = collection->capacity ? collection->capacity * 2 : FIRST_FACTS;
-		struct semel_fact *bigger =
+		struct semel_trace_entry *bigger =
 			semel_arena_alloc(collection->arena, sizeof(*bigger) * wanted);
 		if (!bigger) {
 			collection->failed = true;
@@ -75,7 +75,7 @@ static semel_status look_in(struct semel_broker *broker, semel_store *store,
 	struct semel_subscription_row *rows = NULL;
 	uint32_t count = 0;
 	semel_status status =
-		semel_subscription_read(store, collection->arena, &rows, &count, error);
+		semel_subscriptions_read(store, collection->arena, &rows, &count, error);
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
 		struct semel_topics topics = { 0 };
 		bool waiting = false;
@@ -85,10 +85,10 @@ static semel_status look_in(struct semel_broker *broker, semel_store *store,
 						      topics.names, event_id, &waiting, error);
 		if (status != SEMEL_OK || !waiting)
 			continue;
-		struct semel_fact fact = { .time_ms = semel_now_ms(plan->env),
-					   .what = "waiting",
-					   .scope = semel_text_string(rows[i].scope),
-					   .detail = "at the broker" };
+		struct semel_trace_entry fact = { .time_ms = semel_now_ms(plan->env),
+						  .what = "waiting",
+						  .scope = semel_text_string(rows[i].scope),
+						  .detail = "at the broker" };
 		fact_seen(&fact, collection);
 	}
 	return status;
@@ -145,7 +145,7 @@ static semel_status judge_store(const struct semel_verdict_case *of, semel_store
 	struct semel_subscription_row *rows = NULL;
 	uint32_t count = 0;
 	semel_status status =
-		semel_subscription_read(store, collection->arena, &rows, &count, error);
+		semel_subscriptions_read(store, collection->arena, &rows, &count, error);
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
 		struct semel_trace_verdict verdict = { 0 };
 		status = semel_verdict_of(of, store, &rows[i], &verdict, error);
@@ -228,8 +228,8 @@ semel_status semel_trace_run(const struct semel_trace_plan *plan, const char *ev
 	if (collection.failed)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory to trace");
 	for (size_t i = 0; i < life_out->count && plan->hides_words; i++)
-		if (life_out->facts[i].said && life_out->facts[i].said[0])
-			life_out->facts[i].said = SEMEL_HIDDEN;
+		if (life_out->facts[i].quoted && life_out->facts[i].quoted[0])
+			life_out->facts[i].quoted = SEMEL_HIDDEN;
 	if (life_out->count == 0)
 		return semel_error_set(error, SEMEL_NOT_FOUND,
 				       "nobody knows an event %s: it was never committed here, or "
@@ -239,27 +239,27 @@ semel_status semel_trace_run(const struct semel_trace_plan *plan, const char *ev
 	return SEMEL_OK;
 }
 
-void semel_fact_tell(const struct semel_fact *fact, struct semel_buffer *buffer)
+void semel_fact_tell(const struct semel_trace_entry *fact, struct semel_buffer *buffer)
 {
 	semel_buffer_string(buffer, fact->detail ? fact->detail : "");
-	semel_buffer_string(buffer, fact->said ? fact->said : "");
+	semel_buffer_string(buffer, fact->quoted ? fact->quoted : "");
 }
 
 /* The detail, and what was said, are one text to those who read it. */
-static void put_detail(const struct semel_fact *fact, struct semel_buffer *buffer)
+static void put_detail(const struct semel_trace_entry *fact, struct semel_buffer *buffer)
 {
 	struct semel_buffer text = { 0 };
 
 	semel_fact_tell(fact, &text);
 	buffer->failed = buffer->failed || text.failed;
-	if (fact->detail || fact->said)
+	if (fact->detail || fact->quoted)
 		semel_buffer_json(buffer, semel_buffer_text(&text));
 	else
 		semel_buffer_string(buffer, "null");
 	semel_buffer_free(&text);
 }
 
-static void fact_json(const struct semel_fact *fact, struct semel_buffer *buffer)
+static void fact_json(const struct semel_trace_entry *fact, struct semel_buffer *buffer)
 {
 	char time[SEMEL_TIME_SIZE];
 	semel_time_format(fact->time_ms, time);

@@ -25,7 +25,7 @@ struct semel_trace_verdict {
 };
 
 struct semel_life {
-	struct semel_fact *facts; /* in the order of time */
+	struct semel_trace_entry *facts; /* in the order of time */
 	size_t count;
 	struct semel_trace_verdict *verdicts; /* one for each subscription whose event it is */
 	size_t verdict_count;
@@ -37,7 +37,7 @@ semel_status semel_trace_run(const struct semel_trace_plan *plan, const char *ev
 			     semel_error *error);
 
 /* The detail with what was said, for people; text is appended. */
-void semel_fact_tell(const struct semel_fact *fact, struct semel_buffer *buffer);
+void semel_fact_tell(const struct semel_trace_entry *fact, struct semel_buffer *buffer);
 /* As other programs read it; text is appended. */
 void semel_life_to_json(const struct semel_life *life, const char *event_id,
 			struct semel_buffer *buffer);

@@ -25,12 +25,12 @@ struct look {
 	int64_t now_ms;
 };
 
-static const struct semel_fact *fact_of(const struct look *look, const char *what)
+static const struct semel_trace_entry *fact_of(const struct look *look, const char *what)
 {
 	const struct semel_life *life = look->of->life;
 
 	for (size_t i = life->count; i > 0; i--) {
-		const struct semel_fact *fact = &life->facts[i - 1];
+		const struct semel_trace_entry *fact = &life->facts[i - 1];
 		if (fact->scope && strcmp(fact->what, what) == 0 &&
 		    semel_text_equal(semel_text_of(fact->scope), look->row->scope))
 			return fact;
@@ -75,7 +75,7 @@ static semel_status is_stuck(const struct look *look, bool *stuck_out, semel_err
 					   .broker = look->of->broker,
 					   .scope = semel_text_string(look->row->scope),
 					   .topics = look->topics.names,
-					   .in_hand = look->consumers.in_hand,
+					   .in_flight = look->consumers.in_flight,
 					   .now_ms = look->now_ms };
 
 	*stuck_out = need.cure == SEMEL_CURE_RELEASE;
@@ -146,7 +146,7 @@ static bool is_wanted(const struct look *look)
 	struct semel_topics now = { 0 };
 
 	if (semel_subscription_topics(look->row, look->of->arena, &now, NULL) != SEMEL_OK ||
-	    !semel_topics_have(&now, event->topic))
+	    !semel_topics_contain(&now, event->topic))
 		return false;
 	if (look->row->from_latest && event->time_ms < look->row->since_ms)
 		return false;
@@ -173,7 +173,7 @@ static semel_status tell_transit(struct look *look, semel_error *error)
 					      error);
 	if (status != SEMEL_OK)
 		return status;
-	if (at_broker || (broker->driver->in_hand && look->consumers.in_hand > 0))
+	if (at_broker || (broker->driver->in_hand && look->consumers.in_flight > 0))
 		return say(look, "waiting", command_of(look), with_reason(look, "waiting"));
 	if (broker->driver->in_hand && look->consumers.alive > 0)
 		return say(look, "waiting", NULL,
@@ -191,7 +191,7 @@ static semel_status tell_transit(struct look *look, semel_error *error)
  */
 
 /* "entry ID after 3 attempts: …" */
-static const char *entry_in(const struct look *look, const struct semel_fact *fact)
+static const char *entry_in(const struct look *look, const struct semel_trace_entry *fact)
 {
 	char entry[64] = "";
 
@@ -200,7 +200,7 @@ static const char *entry_in(const struct look *look, const struct semel_fact *fa
 	return NULL;
 }
 
-static semel_status tell_letter(struct look *look, const struct semel_fact *letter)
+static semel_status tell_letter(struct look *look, const struct semel_trace_entry *letter)
 {
 	const char *entry = entry_in(look, letter);
 
@@ -211,8 +211,8 @@ static semel_status tell_letter(struct look *look, const struct semel_fact *lett
 
 static semel_status tell(struct look *look, semel_error *error)
 {
-	const struct semel_fact *letter = fact_of(look, "dead-lettered");
-	const struct semel_fact *parked = fact_of(look, "parked");
+	const struct semel_trace_entry *letter = fact_of(look, "dead-lettered");
+	const struct semel_trace_entry *parked = fact_of(look, "parked");
 	struct semel_arena *arena = look->of->arena;
 
 	if (look->waits)
@@ -242,7 +242,8 @@ semel_status semel_verdict_of(const struct semel_verdict_case *of, semel_store *
 
 	*verdict_out = (struct semel_trace_verdict){ .scope = semel_text_string(row->scope) };
 	look.now_ms = semel_now_ms(of->env);
-	semel_status status = semel_subscription_ever(store, row, of->arena, &look.topics, error);
+	semel_status status =
+		semel_subscription_all_topics(store, row, of->arena, &look.topics, error);
 	if (status == SEMEL_OK)
 		status = semel_consumers_read(store, row->scope, look.now_ms, &look.consumers,
 					      error);

@@ -312,7 +312,7 @@ static semel_status ask_for_movers(struct examination *at, semel_error *error)
 		.store = at->consumer,
 		.scope = semel_text_string(at->scope->scope),
 		.topics = at->topics.names,
-		.in_hand = at->scope->consumers.in_hand,
+		.in_flight = at->scope->consumers.in_flight,
 		.now_ms = semel_now_ms(at->of->plan->env),
 		.arena = at->of->arena,
 	};
@@ -427,8 +427,8 @@ static void account_for(struct examination *at, const struct semel_ledger_line *
 /* The broker does not tell what its consumers have in hand; they do. Which ones is not known. */
 static void spare_those_in_hand(struct semel_verify_scope *scope)
 {
-	uint64_t in_hand = scope->consumers.in_hand;
-	uint64_t spared = scope->missing.count < in_hand ? scope->missing.count : in_hand;
+	uint64_t in_flight = scope->consumers.in_flight;
+	uint64_t spared = scope->missing.count < in_flight ? scope->missing.count : in_flight;
 	scope->missing.count -= spared;
 	scope->waiting += spared;
 }
@@ -518,7 +518,7 @@ static void old_topic_seen(struct semel_text topic, int64_t since_ms, int64_t re
 	struct examination *at = user;
 	const struct semel_ledger *ledger = &at->of->ledger;
 	(void)since_ms;
-	if (removed_at_ms == 0 || semel_topics_have(&at->topics, topic))
+	if (removed_at_ms == 0 || semel_topics_contain(&at->topics, topic))
 		return;
 	for (size_t i = 0; i < ledger->topic_count; i++)
 		if (semel_text_equal(ledger->topics[i], topic))
@@ -544,7 +544,7 @@ static semel_status prepare(struct examination *at, const struct semel_subscript
 
 	semel_status status = semel_subscription_topics(row, arena, &at->topics, error);
 	for (size_t i = 0; status == SEMEL_OK && i < ledger->topic_count; i++)
-		at->reads[i] = semel_topics_have(&at->topics, ledger->topics[i]);
+		at->reads[i] = semel_topics_contain(&at->topics, ledger->topics[i]);
 	if (row->from_latest)
 		at->since_ms = row->since_ms;
 	if (row->bind.data && broker_binds(at->of))
@@ -618,7 +618,7 @@ static semel_status verify_named(struct verification *of,
 {
 	for (size_t i = 0; i < of->plan->consumer_count; i++) {
 		const struct semel_subscription_row *row =
-			semel_subscription_of(known[i].rows, known[i].count, name);
+			semel_subscription_find(known[i].rows, known[i].count, name);
 		if (row)
 			return add_scope(of, known[i].store, row, row->scope, error);
 	}
@@ -647,7 +647,7 @@ static semel_status verify_scopes(struct verification *of, semel_error *error)
 	size_t places = 0;
 	for (size_t i = 0; i < plan->consumer_count; i++) {
 		known[i] = (struct semel_store_subscriptions){ .store = plan->consumers[i] };
-		semel_status status = semel_subscription_read(
+		semel_status status = semel_subscriptions_read(
 			known[i].store, of->arena, &known[i].rows, &known[i].count, error);
 		if (status != SEMEL_OK)
 			return status;

@@ -159,7 +159,7 @@ static semel_status act(struct semel_lanes *lanes, semel_store *store, struct se
 }
 
 static void decide(const struct semel_lanes *lanes, struct look *looks,
-		   const struct semel_crew *crew)
+		   const struct semel_relay_group *group)
 {
 	uint32_t count = (uint32_t)lanes->count;
 	struct semel_share_view views[SEMEL_LANES_MAX];
@@ -172,7 +172,8 @@ static void decide(const struct semel_lanes *lanes, struct look *looks,
 		};
 		views[i] = looks[i].view;
 	}
-	semel_share_decide(views, count, semel_share_fair(count, crew->members, crew->rank), moves);
+	semel_share_decide(views, count, semel_share_fair(count, group->members, group->rank),
+			   moves);
 	for (uint32_t i = 0; i < count; i++)
 		looks[i].move = moves[i];
 }
@@ -196,11 +197,11 @@ static void decide_whole(const struct semel_lanes *lanes, struct look *looks)
 	}
 }
 
-/* A relay that shares nothing is no member of the crew. */
+/* A relay that shares nothing is no member of the group. */
 static semel_status decide_all(struct semel_lanes *lanes, semel_store *store, struct look *looks,
 			       semel_error *error)
 {
-	struct semel_crew crew = { .members = 1 };
+	struct semel_relay_group group = { .members = 1 };
 
 	if (lanes->whole) {
 		decide_whole(lanes, looks);
@@ -208,9 +209,9 @@ static semel_status decide_all(struct semel_lanes *lanes, semel_store *store, st
 	}
 	semel_status status =
 		store->driver->relay_join(store, lanes->owner, semel_now_ms(lanes->env),
-					  semel_lanes_expiry(lanes), &crew, error);
+					  semel_lanes_expiry(lanes), &group, error);
 	if (status == SEMEL_OK)
-		decide(lanes, looks, &crew);
+		decide(lanes, looks, &group);
 	return status;
 }
 

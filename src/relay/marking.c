@@ -75,7 +75,8 @@ static struct semel_mark_batch batch_of(const struct semel_marking *marking,
 
 	return (struct semel_mark_batch){ .now_ms = semel_now_ms(marking->env),
 					  .expires_at_ms = semel_lanes_expiry(marking->lanes),
-					  .unseen_ok = load->lane || waited_ms > UNSEEN_MAX_MS };
+					  .accept_invisible =
+						  load->lane || waited_ms > UNSEEN_MAX_MS };
 }
 
 static struct semel_mark_batch marks_of(struct semel_marking *marking, struct semel_load *load)

@@ -26,7 +26,7 @@ struct poll {
 	struct semel_lanes *lanes;
 	semel_store *store;
 	struct semel_loads *loads;
-	struct semel_lane_look looks[SEMEL_LANES_MAX];
+	struct semel_lane_probe looks[SEMEL_LANES_MAX];
 	size_t look_count;
 	int64_t look_at_ms; /* steady; until then a read is as good as a look */
 	bool found;         /* rows, since the last look or guess */
@@ -37,7 +37,7 @@ struct poll {
 	size_t read_count;  /* loads of the last round, */
 	size_t read_at;     /* and how many of them were handed out */
 	struct semel_load *read[ROUND_MAX];
-	struct semel_lane_look *read_looks[ROUND_MAX];
+	struct semel_lane_probe *read_looks[ROUND_MAX];
 };
 
 static struct poll *poll_of(struct semel_source *source)
@@ -58,13 +58,13 @@ static size_t choose_lanes(struct poll *poll)
 		const struct semel_lane *lane = &poll->lanes->lanes[at];
 		if (lane->mine && !lane->leaving)
 			poll->looks[count++] =
-				(struct semel_lane_look){ .lane = at, .after_seq = lane->cursor };
+				(struct semel_lane_probe){ .lane = at, .after_seq = lane->cursor };
 	}
 	return count;
 }
 
 /* Nothing waits up to there: the next look begins behind it. */
-static void pass_by(struct semel_lane *lane, const struct semel_lane_look *look)
+static void pass_by(struct semel_lane *lane, const struct semel_lane_probe *look)
 {
 	if (!look->run && lane->in_flight == 0 && look->complete_seq > lane->cursor)
 		lane->cursor = look->complete_seq;
@@ -204,7 +204,7 @@ static void move_cursor(const struct poll *poll, struct semel_load *load)
 		lane->lease.low_seq = last;
 }
 
-static semel_status round_add(struct poll *poll, struct semel_lane_look *at, semel_error *error)
+static semel_status round_add(struct poll *poll, struct semel_lane_probe *at, semel_error *error)
 {
 	struct semel_load *load = semel_load_take(poll->loads, &poll->lanes->lanes[at->lane]);
 
@@ -265,7 +265,7 @@ static semel_status round_choose(struct poll *poll, const struct semel_room *roo
 	most = most < 1 ? 1 : most > ROUND_MAX ? ROUND_MAX : most;
 	for (size_t i = 0; i < poll->look_count && poll->read_count < most; i++) {
 		size_t at = (begin + i) % poll->look_count;
-		struct semel_lane_look *found = &poll->looks[at];
+		struct semel_lane_probe *found = &poll->looks[at];
 		if (!found->run || !may_read_on(poll, &poll->lanes->lanes[found->lane]))
 			continue;
 		poll->run_at = (at + 1) % poll->look_count;
@@ -320,7 +320,7 @@ static bool is_exhausted(const struct poll *poll, const struct semel_outbox_batc
 static struct semel_load *hand_out(struct poll *poll)
 {
 	while (poll->read_at < poll->read_count) {
-		struct semel_lane_look *found = poll->read_looks[poll->read_at];
+		struct semel_lane_probe *found = poll->read_looks[poll->read_at];
 		struct semel_load *load = poll->read[poll->read_at++];
 		bool exhausted = is_exhausted(poll, &load->batch);
 		/* Of an older epoch: the lane has gone back since, and is read from there. */
@@ -349,7 +349,7 @@ static bool exceptions_in_flight(const struct poll *poll, const struct semel_lan
 }
 
 /* Those of a lane that are due. */
-static semel_status read_due(struct poll *poll, struct semel_lane_look *found,
+static semel_status read_due(struct poll *poll, struct semel_lane_probe *found,
 			     const struct semel_room *room, struct semel_load **load_out,
 			     semel_error *error)
 {

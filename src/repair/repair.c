@@ -99,19 +99,19 @@ static semel_status collect(const struct semel_wait *wait, void *user)
 
 /* What the tables say of an event, its hold and its letter locked. */
 static semel_status look_at(struct repair *repair, struct semel_text event_id,
-			    struct semel_hold_key key, struct semel_state_answer *answer_out,
+			    struct semel_hold_key key, struct semel_state_result *answer_out,
 			    semel_error *error)
 {
 	const struct semel_store_driver *driver = repair->store->driver;
 	struct semel_state_query query = { event_id, key };
 	struct semel_state_batch batch = {
-		.arena = repair->arena, .queries = &query, .answers = answer_out, .count = 1
+		.arena = repair->arena, .queries = &query, .results = answer_out, .count = 1
 	};
 
 	return driver->states_look(driver->tx(repair->store), repair->scope, &batch, error);
 }
 
-static bool is_decided(const struct semel_state_answer *answer)
+static bool is_decided(const struct semel_state_result *answer)
 {
 	return answer->letter != SEMEL_DEAD_PENDING &&
 	       !(answer->letter == SEMEL_DEAD_REPLAYED && !answer->settled);
@@ -124,7 +124,7 @@ static semel_status hold_anew(struct repair *repair, const struct step *step,
 	const struct semel_store_driver *driver = repair->store->driver;
 	semel_tx tx = driver->tx(repair->store);
 	struct semel_dead_entry first = { .attempts = 0 };
-	struct semel_state_answer head = { .letter = SEMEL_DEAD_ANY };
+	struct semel_state_result head = { .letter = SEMEL_DEAD_ANY };
 	struct semel_hold hold = { .aggregate_type = step->key.type,
 				   .aggregate_id = step->key.id,
 				   .state = SEMEL_HOLD_RELEASED };
@@ -154,7 +154,7 @@ static semel_status release(struct repair *repair, const struct step *step,
 	const struct semel_store_driver *driver = repair->store->driver;
 	semel_tx tx = driver->tx(repair->store);
 	struct semel_hold hold = { .state = SEMEL_HOLD_NONE };
-	struct semel_state_answer answer = { .letter = SEMEL_DEAD_ANY };
+	struct semel_state_result answer = { .letter = SEMEL_DEAD_ANY };
 	semel_status status =
 		driver->hold_get(tx, repair->scope, &step->key, repair->arena, &hold, error);
 
@@ -205,7 +205,7 @@ static semel_status prepare_copy(struct repair *repair, const struct step *step,
 				 enum semel_repair_result *result_out, semel_error *error)
 {
 	const struct semel_store_driver *driver = repair->store->driver;
-	struct semel_state_answer answer = { .letter = SEMEL_DEAD_ANY };
+	struct semel_state_result answer = { .letter = SEMEL_DEAD_ANY };
 	struct semel_dead_entry entry = { .attempts = 0 };
 	bool found = true;
 	semel_status status = look_at(repair, step->mover, step->key, &answer, error);
@@ -355,7 +355,7 @@ static semel_status look(struct repair *repair, const struct semel_subscription_
 	struct semel_consumers consumers = { 0 };
 	int64_t now_ms = semel_now_ms(repair->plan->env);
 	semel_status status =
-		semel_subscription_ever(repair->store, row, repair->arena, &topics, error);
+		semel_subscription_all_topics(repair->store, row, repair->arena, &topics, error);
 
 	if (status == SEMEL_OK)
 		status = semel_consumers_read(repair->store, row->scope, now_ms, &consumers, error);
@@ -364,7 +364,7 @@ static semel_status look(struct repair *repair, const struct semel_subscription_
 		.broker = repair->broker,
 		.scope = semel_text_string(row->scope),
 		.topics = topics.names,
-		.in_hand = consumers.in_hand,
+		.in_flight = consumers.in_flight,
 		.now_ms = now_ms,
 		.arena = repair->arena,
 	};
@@ -420,7 +420,7 @@ static semel_status repair_store(struct repair *repair, semel_store *store, seme
 	if (!arena)
 		return no_memory(error);
 	repair->store = store;
-	semel_status status = semel_subscription_read(store, arena, &rows, &count, error);
+	semel_status status = semel_subscriptions_read(store, arena, &rows, &count, error);
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
 		if (!is_asked_for(repair->plan, rows[i].scope))
 			continue;

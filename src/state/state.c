@@ -297,7 +297,7 @@ semel_status semel_hold_release(semel_tx tx, struct semel_text scope, const stru
 
 /* ---- dead letters ---------------------------------------------------------------------------- */
 
-enum semel_authority semel_letter_authority(const struct semel_state_answer *answer,
+enum semel_authority semel_letter_authority(const struct semel_state_result *answer,
 					    uint32_t copy_replay)
 {
 	switch (answer->letter) {

@@ -99,7 +99,7 @@ enum semel_authority {
 };
 
 /* Pure. answer: what states_look found; copy_replay: the number that the copy carries. */
-enum semel_authority semel_letter_authority(const struct semel_state_answer *answer,
+enum semel_authority semel_letter_authority(const struct semel_state_result *answer,
 					    uint32_t copy_replay);
 
 #endif

@@ -53,7 +53,7 @@ const char *semel_inbox_status_name(enum semel_inbox_status status)
 	return inbox_names[status];
 }
 
-enum semel_inbox_found semel_inbox_found_of(const char *name)
+enum semel_claim_found semel_claim_found_of(const char *name)
 {
 	if (strcmp(name, inbox_names[SEMEL_INBOX_CLAIMED]) == 0)
 		return SEMEL_FOUND_CLAIMED;
@@ -64,7 +64,7 @@ enum semel_inbox_found semel_inbox_found_of(const char *name)
 /* ---- dead letters -------------------------------------------------------------------------------
  */
 
-semel_status semel_dead_judge_move(const struct semel_dead_entry *entry, enum semel_dead_status now,
+semel_status semel_dead_check_move(const struct semel_dead_entry *entry, enum semel_dead_status now,
 				   enum semel_dead_status status, uint32_t count,
 				   semel_error *error)
 {
@@ -85,14 +85,14 @@ semel_status semel_dead_judge_move(const struct semel_dead_entry *entry, enum se
 	return SEMEL_OK;
 }
 
-semel_status semel_dead_absent(const char *entry_id, semel_error *error)
+semel_status semel_dead_not_found(const char *entry_id, semel_error *error)
 {
 	return semel_error_set(error, SEMEL_NOT_FOUND,
 			       "there is no dead letter %s (see: semel dlq list)", entry_id);
 }
 
-semel_status semel_dead_bury(semel_tx tx, const struct semel_mark *mark, int64_t now_ms,
-			     semel_error *error)
+semel_status semel_dead_add_refused(semel_tx tx, const struct semel_mark *mark, int64_t now_ms,
+				    semel_error *error)
 {
 	char entry_id[SEMEL_UUID_SIZE];
 	struct semel_arena *arena = semel_arena_new(4096);
@@ -124,12 +124,12 @@ static void keep_earliest(int64_t *earliest, int64_t time_ms)
 		*earliest = time_ms;
 }
 
-void semel_outbox_counts_age(struct semel_outbox_counts *counts, int64_t time_ms)
+void semel_outbox_counts_add_oldest(struct semel_outbox_counts *counts, int64_t time_ms)
 {
 	keep_earliest(&counts->oldest_ms, time_ms);
 }
 
-void semel_outbox_counts_add(struct semel_outbox_counts *counts, struct semel_outbox_tally tally)
+void semel_outbox_counts_add(struct semel_outbox_counts *counts, struct semel_outbox_group tally)
 {
 	bool behind_failed = strcmp(tally.head, "failed") == 0;
 	if (tally.state != NULL && strcmp(tally.state, "failed") == 0)
@@ -147,7 +147,7 @@ void semel_outbox_counts_add(struct semel_outbox_counts *counts, struct semel_ou
 		keep_earliest(&counts->next_due_ms, tally.due_ms);
 }
 
-void semel_hold_counts_add(struct semel_hold_counts *counts, struct semel_hold_tally tally)
+void semel_hold_counts_add(struct semel_hold_counts *counts, struct semel_hold_summary tally)
 {
 	bool gap = tally.state == SEMEL_HOLD_GAP;
 	if (tally.state == SEMEL_HOLD_DEAD)
@@ -161,7 +161,7 @@ void semel_hold_counts_add(struct semel_hold_counts *counts, struct semel_hold_t
 /* ---- positions ----------------------------------------------------------------------------------
  */
 
-semel_status semel_position_lost(const struct semel_position *position, semel_error *error)
+semel_status semel_position_lease_lost(const struct semel_position *position, semel_error *error)
 {
 	return semel_error_set(error, SEMEL_LEASE_LOST,
 			       "partition %d of %.*s has another reader in %.*s since epoch %lld",

@@ -23,39 +23,39 @@ const char *semel_hold_state_name(enum semel_hold_state state);
 enum semel_hold_state semel_hold_state_of(const char *name);
 const char *semel_inbox_status_name(enum semel_inbox_status status);
 /* What a claim found, by the status of the row that was there first. */
-enum semel_inbox_found semel_inbox_found_of(const char *name);
+enum semel_claim_found semel_claim_found_of(const char *name);
 
 /* May an entry that is `now`, and was replayed `count` times, become `status`? NOT_PENDING also
  * when it came back since the caller read it. */
-semel_status semel_dead_judge_move(const struct semel_dead_entry *entry, enum semel_dead_status now,
+semel_status semel_dead_check_move(const struct semel_dead_entry *entry, enum semel_dead_status now,
 				   enum semel_dead_status status, uint32_t count,
 				   semel_error *error);
-semel_status semel_dead_absent(const char *entry_id, semel_error *error);
+semel_status semel_dead_not_found(const char *entry_id, semel_error *error);
 /* Adds the dead letter of an event that the broker refused for good. */
-semel_status semel_dead_bury(semel_tx tx, const struct semel_mark *mark, int64_t now_ms,
-			     semel_error *error);
+semel_status semel_dead_add_refused(semel_tx tx, const struct semel_mark *mark, int64_t now_ms,
+				    semel_error *error);
 
 /* Some rows of the outbox that wait for the same reason. */
-struct semel_outbox_tally {
+struct semel_outbox_group {
 	const char *state; /* their own as exceptions; NULL: the run has not come to them yet */
 	const char *head;  /* that of the first exception of their aggregate */
 	bool blocks;       /* so does that one */
 	uint64_t count;
 	int64_t due_ms, oldest_ms; /* 0: none */
 };
-void semel_outbox_counts_add(struct semel_outbox_counts *counts, struct semel_outbox_tally tally);
+void semel_outbox_counts_add(struct semel_outbox_counts *counts, struct semel_outbox_group tally);
 /* One that waits since then; 0: there is none. */
-void semel_outbox_counts_age(struct semel_outbox_counts *counts, int64_t time_ms);
+void semel_outbox_counts_add_oldest(struct semel_outbox_counts *counts, int64_t time_ms);
 
 /* One hold of a scope. */
-struct semel_hold_tally {
+struct semel_hold_summary {
 	enum semel_hold_state state;
 	bool blocks;
 	int64_t due_ms;  /* 0: none */
 	uint64_t behind; /* events that are parked behind it */
 };
-void semel_hold_counts_add(struct semel_hold_counts *counts, struct semel_hold_tally tally);
+void semel_hold_counts_add(struct semel_hold_counts *counts, struct semel_hold_summary tally);
 
-semel_status semel_position_lost(const struct semel_position *position, semel_error *error);
+semel_status semel_position_lease_lost(const struct semel_position *position, semel_error *error);
 
 #endif

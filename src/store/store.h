@@ -54,7 +54,7 @@ struct semel_lease {
 };
 
 /* The relays at work on this store, and our place among them (from 0). */
-struct semel_crew {
+struct semel_relay_group {
 	uint32_t members, rank;
 };
 
@@ -65,13 +65,14 @@ struct semel_outbox_row {
 	int64_t seq;
 	int32_t lane; /* of a row from the change stream; else it is its load's */
 	uint32_t attempts;
-	bool settled;    /* outbox_check: published already, or set aside as an exception */
+	bool marked;     /* outbox_check: published already, or set aside as an exception */
 	bool held;       /* an earlier event of its aggregate is an exception that holds it back */
 	bool exception;  /* it comes from the exceptions, not from the run of the table */
 	uint32_t replay; /* how often its dead letter was replayed */
 	uint64_t transaction; /* of the change stream: the same for what was committed together */
-	int64_t place; /* grows with the order of commits, as far as the store knows it; 0: not */
-	uint32_t xid;  /* the same, as the database numbers it */
+	int64_t commit_order; /* grows with the order of commits, as far as the store knows it; 0:
+				 not */
+	uint32_t xid;         /* the same, as the database numbers it */
 	struct semel_text previous; /* id of the event before it in its aggregate; data NULL: none,
 				     * or not known */
 };
@@ -89,7 +90,7 @@ struct semel_outbox_batch {
 };
 
 /* Is there anything to read in this lane? */
-struct semel_lane_look {
+struct semel_lane_probe {
 	int32_t lane;
 	int64_t after_seq;    /* in: the run is asked for above it; INT64_MAX: not at all */
 	bool run, due;        /* out: outbox_fetch, outbox_fetch_due may find something */
@@ -119,7 +120,8 @@ struct semel_mark_batch {
 	int64_t low_seq; /* the lane's new low mark */
 	int64_t now_ms;
 	int64_t expires_at_ms; /* the lease's new end */
-	bool unseen_ok; /* a refused row that cannot be seen has been waited for long enough */
+	bool accept_invisible; /* a refused row that cannot be seen has been waited for long enough
+				*/
 };
 
 /* One lane of a fetch over several, and of a mark. */
@@ -167,7 +169,7 @@ struct semel_inbox_change {
 	int64_t now_ms;
 };
 
-enum semel_inbox_found {
+enum semel_claim_found {
 	SEMEL_FOUND_NEW,       /* claimed now: this caller won */
 	SEMEL_FOUND_PROCESSED, /* by id */
 	SEMEL_FOUND_KEY,       /* another event with this business key was processed */
@@ -175,9 +177,9 @@ enum semel_inbox_found {
 	SEMEL_FOUND_FAILED     /* finished without success (separate) */
 };
 
-struct semel_inbox_answer {
-	enum semel_inbox_found found;
-	bool twin; /* CLAIMED: by another event with this business key */
+struct semel_claim_result {
+	enum semel_claim_found found;
+	bool key_conflict; /* CLAIMED: by another event with this business key */
 	char owner[SEMEL_OWNER_SIZE];
 	int64_t lease_until_ms;
 };
@@ -241,7 +243,7 @@ struct semel_position {
 /* What a consumer says of itself. */
 struct semel_presence {
 	struct semel_text scope, owner;
-	uint64_t in_hand;         /* deliveries that were fetched and are not settled */
+	uint64_t in_flight;       /* deliveries that were fetched and are not settled */
 	uint32_t breaker;         /* 0 closed, 1 half-open, 2 open */
 	struct semel_text reason; /* why it takes nothing; data NULL: it does */
 	int64_t next_try_ms;      /* 0: not known */
@@ -252,7 +254,7 @@ struct semel_presence {
 };
 
 /* The texts live until the call returns. */
-typedef void (*semel_presence_seen)(const struct semel_presence *presence, void *user);
+typedef void (*semel_presence_visitor)(const struct semel_presence *presence, void *user);
 
 /* A run that a crash may end. */
 struct semel_running {
@@ -287,7 +289,7 @@ struct semel_state_query {
 	struct semel_hold_key key; /* texts with data NULL: it has none */
 };
 
-struct semel_state_answer {
+struct semel_state_result {
 	struct semel_hold hold;        /* of the key; state NONE: it is not held */
 	enum semel_dead_status letter; /* of the event; ANY: it has none */
 	uint32_t replay_count;         /* of the letter */
@@ -298,13 +300,13 @@ struct semel_state_answer {
 struct semel_state_batch {
 	struct semel_arena *arena;
 	const struct semel_state_query *queries;
-	struct semel_state_answer *answers;
+	struct semel_state_result *results;
 	size_t count;
 };
 
 /* ---- retention, trace, verify ---------------------------------------------------------------- */
 
-struct semel_horizons { /* rows older than these go; 0: keep all */
+struct semel_retention_cutoffs { /* rows older than these go; 0: keep all */
 	int64_t outbox_ms, inbox_ms, dead_ms, requests_ms;
 };
 
@@ -322,8 +324,8 @@ struct semel_subscription_row {
 };
 
 /* A topic that a scope reads, or has read once. */
-typedef void (*semel_topic_seen)(struct semel_text topic, int64_t since_ms,
-				 int64_t removed_at_ms /* 0: it still does */, void *user);
+typedef void (*semel_topic_visitor)(struct semel_text topic, int64_t since_ms,
+				    int64_t removed_at_ms /* 0: it still does */, void *user);
 
 /* ---- what waits in a scope, and not for a person --------------------------------------------- */
 
@@ -348,28 +350,28 @@ struct semel_wait {
 };
 
 /* The texts live until the call returns. */
-typedef semel_status (*semel_wait_seen)(const struct semel_wait *wait, void *user);
+typedef semel_status (*semel_wait_visitor)(const struct semel_wait *wait, void *user);
 
-typedef semel_status (*semel_routing_seen)(struct semel_text id, struct semel_text routing_key,
-					   void *user);
+typedef semel_status (*semel_routing_visitor)(struct semel_text id, struct semel_text routing_key,
+					      void *user);
 
 /* One fact in the life of an event; texts in the arena. */
-struct semel_fact {
+struct semel_trace_entry {
 	int64_t time_ms;
 	const char *what; /* "committed", "published", "claimed", "processed", "dead-lettered", … */
 	const char *scope;  /* NULL: the producer's side */
 	const char *detail; /* NULL: none */
-	const char *said;   /* of it, by others, goes behind the detail; NULL: nothing */
+	const char *quoted; /* of it, by others, goes behind the detail; NULL: nothing */
 };
 
-typedef void (*semel_fact_seen)(const struct semel_fact *fact, void *user);
+typedef void (*semel_trace_visitor)(const struct semel_trace_entry *fact, void *user);
 /* Ids in ascending byte order. status: the row's, as text. time_ms: the event's own; all that the
  * inbox knows of it is the start of its week. */
-typedef semel_status (*semel_id_seen)(struct semel_text id, const char *status,
-				      struct semel_text topic, int64_t time_ms, void *user);
+typedef semel_status (*semel_id_visitor)(struct semel_text id, const char *status,
+					 struct semel_text topic, int64_t time_ms, void *user);
 
-typedef void (*semel_text_seen)(struct semel_text text, void *user);
-typedef void (*semel_aggregate_seen)(struct semel_text type, struct semel_text id, void *user);
+typedef void (*semel_text_visitor)(struct semel_text text, void *user);
+typedef void (*semel_aggregate_visitor)(struct semel_text type, struct semel_text id, void *user);
 
 struct semel_outbox_counts {
 	uint64_t waiting;  /* NEW and free to go */
@@ -383,7 +385,7 @@ struct semel_outbox_counts {
 };
 
 /* What is known of the slot of the change stream. */
-struct semel_slot_look {
+struct semel_slot_status {
 	bool exists;
 	bool lost;   /* the database has removed parts of the log that it needs */
 	bool active; /* somebody reads from it */
@@ -452,7 +454,7 @@ struct semel_store_driver {
 	/* Says that this relay is alive until expires_at_ms, and tells of how many it is one. Where
 	 * there is one lane only, everybody is alone. */
 	semel_status (*relay_join)(semel_store *store, const char *owner, int64_t now_ms,
-				   int64_t expires_at_ms, struct semel_crew *crew_out,
+				   int64_t expires_at_ms, struct semel_relay_group *group_out,
 				   semel_error *error);
 	void (*relay_leave)(semel_store *store, const char *owner);
 	/* The relay is about to sleep: from now on commits ring what watch() has added. True: they
@@ -478,8 +480,8 @@ struct semel_store_driver {
 
 	/* -- relaying. Looks at many lanes at once, so that idle ones cost nothing. Where a look
 	 * is as dear as a fetch, the answer may be yes without one, and complete_seq after_seq. */
-	semel_status (*outbox_look)(semel_store *store, struct semel_lane_look *looks, size_t count,
-				    int64_t now_ms, semel_error *error);
+	semel_status (*outbox_look)(semel_store *store, struct semel_lane_probe *looks,
+				    size_t count, int64_t now_ms, semel_error *error);
 	/* Rows NEW above after_seq that are no exceptions, ascending, until the batch
 	 * is full by count or by bytes (at least one row); by_commit where that can be known. */
 	semel_status (*outbox_fetch)(semel_store *store, const struct semel_lease *lease,
@@ -508,22 +510,22 @@ struct semel_store_driver {
 	semel_status (*outbox_check)(semel_store *store, struct semel_outbox_row *rows,
 				     size_t count, semel_error *error);
 	/* With a change stream. Every aggregate that has exceptions. */
-	semel_status (*outbox_exceptions)(semel_store *store, semel_aggregate_seen seen, void *user,
-					  semel_error *error);
+	semel_status (*outbox_exceptions)(semel_store *store, semel_aggregate_visitor seen,
+					  void *user, semel_error *error);
 	semel_status (*outbox_counts)(semel_store *store, int64_t now_ms,
 				      struct semel_outbox_counts *counts_out, semel_error *error);
 	/* Retained rows that match, PUBLISHED only, seq above after_seq, ascending. */
 	semel_status (*outbox_select)(semel_store *store, const struct semel_outbox_filter *filter,
 				      int64_t after_seq, struct semel_outbox_batch *batch,
 				      semel_error *error);
-	semel_status (*outbox_each)(semel_store *store, semel_id_seen seen, void *user,
+	semel_status (*outbox_each)(semel_store *store, semel_id_visitor seen, void *user,
 				    semel_error *error);
 	/* The topics of the newest events, some thousands, each once. Cheap, whatever is kept. */
-	semel_status (*outbox_topics)(semel_store *store, semel_text_seen seen, void *user,
+	semel_status (*outbox_topics)(semel_store *store, semel_text_visitor seen, void *user,
 				      semel_error *error);
 	/* Ids in ascending byte order, and what a binding is compared with. */
-	semel_status (*outbox_routing_each)(semel_store *store, semel_routing_seen seen, void *user,
-					    semel_error *error);
+	semel_status (*outbox_routing_each)(semel_store *store, semel_routing_visitor seen,
+					    void *user, semel_error *error);
 	/* The newest own time of an event that prune has removed (it goes by when an event was
 	 * committed); 0: nothing was ever pruned. */
 	semel_status (*outbox_pruned_until)(semel_store *store, int64_t *time_ms_out,
@@ -533,7 +535,7 @@ struct semel_store_driver {
 	 * one call: the second finds the first. */
 	semel_status (*inbox_claim)(semel_tx tx, const struct semel_inbox_claim *claims,
 				    size_t count, int64_t now_ms,
-				    struct semel_inbox_answer *answers_out, semel_error *error);
+				    struct semel_claim_result *answers_out, semel_error *error);
 	/* The claim of scope and event, found in the state change->from, becomes claim->status;
 	 * owner and lease are taken over when that is CLAIMED. taken_out false: it was not so any
 	 * more. */
@@ -550,8 +552,8 @@ struct semel_store_driver {
 	/* Was it settled in this scope: processed, failed or a dead letter of any status? */
 	semel_status (*inbox_settled)(semel_tx tx, struct semel_text scope, struct semel_text id,
 				      bool *settled_out, semel_error *error);
-	semel_status (*inbox_each)(semel_store *store, struct semel_text scope, semel_id_seen seen,
-				   void *user, semel_error *error);
+	semel_status (*inbox_each)(semel_store *store, struct semel_text scope,
+				   semel_id_visitor seen, void *user, semel_error *error);
 	/* Has any scope claimed an event of this topic? Reads the whole inbox if none has. */
 	semel_status (*inbox_has_topic)(semel_store *store, struct semel_text topic, bool *has_out,
 					semel_error *error);
@@ -672,8 +674,8 @@ struct semel_store_driver {
 	semel_status (*dead_relay_return)(semel_tx tx, const struct semel_dead_entry *entry,
 					  bool discard, int64_t now_ms, semel_error *error);
 	/* Ids with an entry in the scope; parked followers too, with the status PARKED. */
-	semel_status (*dead_each)(semel_store *store, struct semel_text scope, semel_id_seen seen,
-				  void *user, semel_error *error);
+	semel_status (*dead_each)(semel_store *store, struct semel_text scope,
+				  semel_id_visitor seen, void *user, semel_error *error);
 	/* Keeps a follower behind a head; the same event twice is kept once. */
 	semel_status (*parked_add)(semel_tx tx, const struct semel_dead_entry *entry,
 				   semel_error *error);
@@ -695,7 +697,7 @@ struct semel_store_driver {
 
 	/* Everything in the scope that waits for something else than a person, kind by kind. */
 	semel_status (*waits_each)(semel_store *store, struct semel_text scope,
-				   semel_wait_seen seen, void *user, semel_error *error);
+				   semel_wait_visitor seen, void *user, semel_error *error);
 
 	/* -- presence. Writes the consumer's row. Outside of a transaction. */
 	semel_status (*presence_put)(semel_store *store, const struct semel_presence *presence,
@@ -706,7 +708,7 @@ struct semel_store_driver {
 	/* Of one scope (data NULL: of all), ordered by scope and owner; also those whose lease is
 	 * over. */
 	semel_status (*presence_each)(semel_store *store, struct semel_text scope,
-				      semel_presence_seen seen, void *user, semel_error *error);
+				      semel_presence_visitor seen, void *user, semel_error *error);
 	/* -- runs that a crash may end. In the open transaction. begin: runs_out tells how many
 	 * owners have begun it since it ended last, this one included. */
 	semel_status (*running_begin)(semel_tx tx, const struct semel_running *running,
@@ -725,7 +727,8 @@ struct semel_store_driver {
 					  uint32_t *count_out, semel_error *error);
 	/* Every topic that the scope has ever read, in byte order. */
 	semel_status (*subscription_topics)(semel_store *store, struct semel_text scope,
-					    semel_topic_seen seen, void *user, semel_error *error);
+					    semel_topic_visitor seen, void *user,
+					    semel_error *error);
 	/* NOT_FOUND when there is none of that scope. */
 	semel_status (*subscription_pause)(semel_store *store, struct semel_text scope, bool paused,
 					   semel_error *error);
@@ -746,18 +749,18 @@ struct semel_store_driver {
 	 * dead letter has gone), finished claims, and dead letters without followers go, but none
 	 * whose replay is not settled. A dead letter with an event id leaves a FAILED claim in its
 	 * scope, unless there is a claim. */
-	semel_status (*prune)(semel_store *store, const struct semel_horizons *horizons,
+	semel_status (*prune)(semel_store *store, const struct semel_retention_cutoffs *cutoffs,
 			      bool dry_run, struct semel_prune_counts *counts_out, bool *more_out,
 			      semel_error *error);
 	semel_status (*trace)(semel_store *store, const char *event_id, struct semel_arena *arena,
-			      semel_fact_seen seen, void *user, semel_error *error);
+			      semel_trace_visitor seen, void *user, semel_error *error);
 
 	/* -- for those who watch. Are the tables (still) those of this program? NO_SCHEMA,
 	 * SCHEMA_NEWER, as open says. */
 	semel_status (*check_schema)(semel_store *store, semel_error *error);
 	/* With a change stream: the slot of this name. */
 	semel_status (*slot_look)(semel_store *store, const char *slot,
-				  struct semel_slot_look *look_out, semel_error *error);
+				  struct semel_slot_status *look_out, semel_error *error);
 	/* Tells all that can be seen of the database, from reaching it to its disk; changes
 	 * nothing. What is wrong is a finding; another answer than OK means that the store cannot
 	 * be opened, which was told too. */

@@ -8,9 +8,9 @@
 #include <jansson.h>
 #include <string.h>
 
-semel_status semel_subscription_read(semel_store *store, struct semel_arena *arena,
-				     struct semel_subscription_row **rows_out, uint32_t *count_out,
-				     semel_error *error)
+semel_status semel_subscriptions_read(semel_store *store, struct semel_arena *arena,
+				      struct semel_subscription_row **rows_out, uint32_t *count_out,
+				      semel_error *error)
 {
 	*rows_out = semel_arena_alloc(arena, sizeof(**rows_out) * SEMEL_SUBSCRIPTIONS_MAX);
 	if (!*rows_out)
@@ -19,7 +19,7 @@ semel_status semel_subscription_read(semel_store *store, struct semel_arena *are
 						count_out, error);
 }
 
-const struct semel_subscription_row *semel_subscription_of(
+const struct semel_subscription_row *semel_subscription_find(
 	const struct semel_subscription_row *rows, uint32_t count, const char *scope)
 {
 	for (uint32_t i = 0; i < count; i++)
@@ -64,7 +64,7 @@ semel_status semel_subscription_topics(const struct semel_subscription_row *row,
 	return SEMEL_OK;
 }
 
-bool semel_topics_have(const struct semel_topics *topics, struct semel_text topic)
+bool semel_topics_contain(const struct semel_topics *topics, struct semel_text topic)
 {
 	for (size_t i = 0; i < topics->count; i++)
 		if (semel_text_equal(semel_text_of(topics->names[i]), topic))
@@ -75,7 +75,7 @@ bool semel_topics_have(const struct semel_topics *topics, struct semel_text topi
 bool semel_topics_add(struct semel_topics *topics, struct semel_text topic,
 		      struct semel_arena *arena)
 {
-	if (semel_topics_have(topics, topic) || semel_text_has_nul(topic))
+	if (semel_topics_contain(topics, topic) || semel_text_has_nul(topic))
 		return true; /* nothing is sent to one with a zero byte */
 	const char **names = semel_arena_alloc(arena, sizeof(char *) * (topics->count + 2));
 	const char *name = semel_text_string(semel_arena_text(arena, topic.data, topic.length));
@@ -104,9 +104,10 @@ static void gather(struct semel_text topic, int64_t since_ms, int64_t removed_at
 		gathering->failed = true;
 }
 
-semel_status semel_subscription_ever(semel_store *store, const struct semel_subscription_row *row,
-				     struct semel_arena *arena, struct semel_topics *topics_out,
-				     semel_error *error)
+semel_status semel_subscription_all_topics(semel_store *store,
+					   const struct semel_subscription_row *row,
+					   struct semel_arena *arena,
+					   struct semel_topics *topics_out, semel_error *error)
 {
 	struct gathering gathering = { topics_out, arena, false };
 	semel_status status = semel_subscription_topics(row, arena, topics_out, error);
@@ -123,8 +124,8 @@ static void gather_published(struct semel_text topic, void *user)
 	gather(topic, 0, 0, user);
 }
 
-semel_status semel_topics_published(semel_store *store, struct semel_arena *arena,
-				    struct semel_topics *topics_out, semel_error *error)
+semel_status semel_topics_read_published(semel_store *store, struct semel_arena *arena,
+					 struct semel_topics *topics_out, semel_error *error)
 {
 	struct gathering gathering = { topics_out, arena, false };
 	*topics_out = (struct semel_topics){ 0 };
@@ -135,9 +136,9 @@ semel_status semel_topics_published(semel_store *store, struct semel_arena *aren
 	return status;
 }
 
-const char *semel_topics_meant(const struct semel_topics *topics, const char *topic)
+const char *semel_topics_suggest(const struct semel_topics *topics, const char *topic)
 {
-	if (topics->count == 0 || semel_topics_have(topics, semel_text_of(topic)))
+	if (topics->count == 0 || semel_topics_contain(topics, semel_text_of(topic)))
 		return NULL;
 	return semel_text_nearest(topic, topics->names, topics->count);
 }

@@ -13,28 +13,29 @@ struct semel_topics {
 };
 
 /* All of them, in the arena. */
-semel_status semel_subscription_read(semel_store *store, struct semel_arena *arena,
-				     struct semel_subscription_row **rows_out, uint32_t *count_out,
-				     semel_error *error);
+semel_status semel_subscriptions_read(semel_store *store, struct semel_arena *arena,
+				      struct semel_subscription_row **rows_out, uint32_t *count_out,
+				      semel_error *error);
 /* NULL when none has this scope. */
-const struct semel_subscription_row *semel_subscription_of(
+const struct semel_subscription_row *semel_subscription_find(
 	const struct semel_subscription_row *rows, uint32_t count, const char *scope);
 /* The row's JSON array of topics as a list in the arena. INTERNAL when it is none. */
 semel_status semel_subscription_topics(const struct semel_subscription_row *row,
 				       struct semel_arena *arena, struct semel_topics *topics_out,
 				       semel_error *error);
 /* The same, and those that it read once: copies of their events may still be somewhere. */
-semel_status semel_subscription_ever(semel_store *store, const struct semel_subscription_row *row,
-				     struct semel_arena *arena, struct semel_topics *topics_out,
-				     semel_error *error);
+semel_status semel_subscription_all_topics(semel_store *store,
+					   const struct semel_subscription_row *row,
+					   struct semel_arena *arena,
+					   struct semel_topics *topics_out, semel_error *error);
 /* Adds one that is not among them. False: no memory. */
 bool semel_topics_add(struct semel_topics *topics, struct semel_text topic,
 		      struct semel_arena *arena);
 /* Topics of the newest events of the outbox, in the arena. */
-semel_status semel_topics_published(semel_store *store, struct semel_arena *arena,
-				    struct semel_topics *topics_out, semel_error *error);
+semel_status semel_topics_read_published(semel_store *store, struct semel_arena *arena,
+					 struct semel_topics *topics_out, semel_error *error);
 /* Is a topic not among these, but one with nearly its name? NULL: it is, or there is none. */
-const char *semel_topics_meant(const struct semel_topics *topics, const char *topic);
-bool semel_topics_have(const struct semel_topics *topics, struct semel_text topic);
+const char *semel_topics_suggest(const struct semel_topics *topics, const char *topic);
+bool semel_topics_contain(const struct semel_topics *topics, struct semel_text topic);
 
 #endif

@@ -34,9 +34,9 @@ static void commit(void)
 		store_commit(suite->store());
 }
 
-static struct semel_inbox_answer claim_now(struct semel_inbox_claim claim)
+static struct semel_claim_result claim_now(struct semel_inbox_claim claim)
 {
-	struct semel_inbox_answer answer = { 0 };
+	struct semel_claim_result answer = { 0 };
 	begin();
 	assert_ok(guard->driver->claim(guard, &claim, 1, STORE_NOW, &answer, NULL));
 	commit();
@@ -74,7 +74,7 @@ static void a_batch_is_answered_in_order(void **state)
 	(void)state;
 	const struct semel_inbox_claim claims[] = { store_claim("e1"), store_claim("e2"),
 						    store_claim("e1") };
-	struct semel_inbox_answer answers[3];
+	struct semel_claim_result answers[3];
 	begin();
 	assert_ok(guard->driver->claim(guard, claims, 3, STORE_NOW, answers, NULL));
 	commit();
@@ -87,7 +87,7 @@ static void a_claim_at_work_is_finished_by_a_change(void **state)
 {
 	(void)state;
 	claim_now(at_work("e1", "worker-1"));
-	struct semel_inbox_answer answer = claim_now(at_work("e1", "worker-2"));
+	struct semel_claim_result answer = claim_now(at_work("e1", "worker-2"));
 	assert_int_equal(answer.found, SEMEL_FOUND_CLAIMED);
 	assert_string_equal(answer.owner, "worker-1");
 	assert_int_equal(answer.lease_until_ms, STORE_NOW + 30000);
@@ -121,7 +121,7 @@ static void a_guard_that_joins_forgets_what_is_rolled_back(void **state)
 {
 	(void)state;
 	struct semel_inbox_claim claim = store_claim("e1");
-	struct semel_inbox_answer answer;
+	struct semel_claim_result answer;
 	if (!guard->driver->joins)
 		skip();
 	begin();

@@ -612,7 +612,7 @@ static void one_look_tells_the_hold_and_the_letter_of_every_event(void **state)
 		{ none, { none, none } },          { two.id, key_of("b") },
 		{ SEMEL_TEXT("e3"), key_of("b") },
 	};
-	struct semel_state_answer answers[7];
+	struct semel_state_result answers[7];
 	struct semel_state_batch batch = { arena, queries, answers, 7 };
 	struct semel_hold hold = hold_of("a", SEMEL_HOLD_DEAD);
 	hold.attempts = 4;

@@ -27,7 +27,7 @@ static void two_claims_of_one_id_in_one_call_find_each_other(void **state)
 	semel_store *store = store_open_one();
 	const struct semel_inbox_claim claims[] = { store_claim("e1"), store_claim("e2"),
 						    store_claim("e1") };
-	struct semel_inbox_answer answers[3];
+	struct semel_claim_result answers[3];
 	store_begin(store);
 	assert_ok(store->driver->inbox_claim(store_tx(store), claims, 3, STORE_NOW, answers, NULL));
 	store_commit(store);
@@ -46,7 +46,7 @@ static void claim_batch(semel_store *store, int first, char letters_out[static B
 {
 	static char ids[BATCH][16];
 	struct semel_inbox_claim claims[BATCH];
-	struct semel_inbox_answer answers[BATCH];
+	struct semel_claim_result answers[BATCH];
 	for (int i = 0; i < BATCH; i++) {
 		snprintf(ids[i], sizeof(ids[i]), "e%d", first + i);
 		claims[i] = store_claim(ids[i]);
@@ -126,7 +126,7 @@ static void a_rolled_back_claim_is_free_again(void **state)
 	(void)state;
 	semel_store *store = store_open_one();
 	struct semel_inbox_claim claim = store_claim("e1");
-	struct semel_inbox_answer answer;
+	struct semel_claim_result answer;
 	claim.key = SEMEL_TEXT("k");
 	store_begin(store);
 	assert_ok(store->driver->inbox_claim(store_tx(store), &claim, 1, STORE_NOW, &answer, NULL));
@@ -140,7 +140,7 @@ static void a_claim_wants_a_transaction(void **state)
 	(void)state;
 	semel_store *store = store_open_one();
 	struct semel_inbox_claim claim = store_claim("e1");
-	struct semel_inbox_answer answer;
+	struct semel_claim_result answer;
 	assert_int_equal(
 		store->driver->inbox_claim(store_tx(store), &claim, 1, STORE_NOW, &answer, NULL),
 		SEMEL_NO_TRANSACTION);
@@ -222,7 +222,7 @@ static void a_key_of_an_event_at_work_is_answered_with_its_owner(void **state)
 	first.owner = "worker-1";
 	first.lease_until_ms = STORE_NOW + 30000;
 	store_claim_now(store, first);
-	struct semel_inbox_answer answer = store_claim_now(store, second);
+	struct semel_claim_result answer = store_claim_now(store, second);
 	assert_int_equal(answer.found, SEMEL_FOUND_CLAIMED);
 	assert_string_equal(answer.owner, "worker-1");
 	semel_store_close(store);
@@ -236,11 +236,11 @@ static void business_keys_of_a_batch_are_answered_as_one_by_one(void **state)
 	struct semel_inbox_claim batch[] = { store_claim("e1"), store_claim("e2"),
 					     store_claim("e3"), store_claim("e4"),
 					     store_claim("e1"), store_claim("e5") };
-	static const enum semel_inbox_found expected[] = {
+	static const enum semel_claim_found expected[] = {
 		SEMEL_FOUND_NEW, SEMEL_FOUND_KEY,       SEMEL_FOUND_NEW,
 		SEMEL_FOUND_KEY, SEMEL_FOUND_PROCESSED, SEMEL_FOUND_CLAIMED
 	};
-	struct semel_inbox_answer answers[6];
+	struct semel_claim_result answers[6];
 	char notes[512] = "";
 	known.key = batch[3].key = SEMEL_TEXT("used before");
 	batch[0].key = batch[1].key = batch[4].key = SEMEL_TEXT("used twice");
@@ -256,7 +256,7 @@ static void business_keys_of_a_batch_are_answered_as_one_by_one(void **state)
 	store_commit(store);
 	for (size_t i = 0; i < 6; i++)
 		assert_int_equal(answers[i].found, expected[i]);
-	assert_true(answers[5].twin);
+	assert_true(answers[5].key_conflict);
 	assert_string_equal(answers[5].owner, "worker-1");
 	assert_ok(store->driver->inbox_each(store, SEMEL_TEXT("billing"), count_row, notes, NULL));
 	assert_string_equal(notes, "e0 PROCESSED 20402;e1 PROCESSED 20402;e2 PROCESSED 20402;"
@@ -281,7 +281,7 @@ static void a_claim_at_work_tells_its_owner_and_lease(void **state)
 	semel_store *store = store_open_one();
 	struct semel_inbox_claim claim = claim_at_work("e1", "worker-1");
 	assert_int_equal(store_claim_now(store, claim).found, SEMEL_FOUND_NEW);
-	struct semel_inbox_answer answer = store_claim_now(store, store_claim("e1"));
+	struct semel_claim_result answer = store_claim_now(store, store_claim("e1"));
 	assert_int_equal(answer.found, SEMEL_FOUND_CLAIMED);
 	assert_string_equal(answer.owner, "worker-1");
 	assert_int_equal(answer.lease_until_ms, STORE_NOW + 30000);

@@ -156,14 +156,14 @@ static void the_list_has_sizes_instead_of_payloads_and_long_texts_cut(void **sta
 
 /* ---- retention ------------------------------------------------------------------------------- */
 
-static struct semel_prune_counts prune(semel_store *store, struct semel_horizons horizons,
+static struct semel_prune_counts prune(semel_store *store, struct semel_retention_cutoffs cutoffs,
 				       bool dry_run)
 {
 	struct semel_prune_counts all = { 0 }, step;
 	semel_error error = { 0 };
 	bool more = true;
 	while (more) {
-		if (store->driver->prune(store, &horizons, dry_run, &step, &more, &error) !=
+		if (store->driver->prune(store, &cutoffs, dry_run, &step, &more, &error) !=
 		    SEMEL_OK)
 			fail_msg("%s", error.text);
 		all.outbox += step.outbox;
@@ -185,8 +185,8 @@ static void prune_forgets_published_rows_and_keeps_the_others(void **state)
 	(void)state;
 	semel_store *store = store_open_one();
 	struct store_relay relay;
-	const struct semel_horizons now = { .outbox_ms = STORE_NOW },
-				    later = { .outbox_ms = STORE_NOW + 1 };
+	const struct semel_retention_cutoffs now = { .outbox_ms = STORE_NOW },
+					     later = { .outbox_ms = STORE_NOW + 1 };
 	int64_t until = -1;
 	store_publish(store, "e1", "a", "e2", "b", "e3", "c", NULL);
 	store_relay_open(&relay, store, "r");
@@ -214,8 +214,8 @@ static void prune_forgets_whole_weeks_of_finished_claims(void **state)
 	semel_store *store = store_open_one();
 	struct semel_inbox_claim busy = store_claim("busy");
 	const int64_t monday = STORE_NOW - 5 * INT64_C(86400000) - 12 * INT64_C(3600000);
-	const struct semel_horizons same_week = { .inbox_ms = monday + STORE_WEEK - 1 },
-				    next_week = { .inbox_ms = monday + STORE_WEEK };
+	const struct semel_retention_cutoffs same_week = { .inbox_ms = monday + STORE_WEEK - 1 },
+					     next_week = { .inbox_ms = monday + STORE_WEEK };
 	int64_t since = -1;
 	busy.status = SEMEL_INBOX_CLAIMED;
 	busy.owner = "worker";
@@ -244,8 +244,8 @@ static void prune_keeps_a_claim_of_late_of_an_old_event(void **state)
 	(void)state;
 	semel_store *store = store_open_one();
 	struct semel_inbox_claim old = store_claim("old"), timeless = store_claim("timeless");
-	const struct semel_horizons month_ago = { .inbox_ms = STORE_NOW - 4 * STORE_WEEK },
-				    later = { .inbox_ms = STORE_NOW + 2 * STORE_WEEK };
+	const struct semel_retention_cutoffs month_ago = { .inbox_ms = STORE_NOW - 4 * STORE_WEEK },
+					     later = { .inbox_ms = STORE_NOW + 2 * STORE_WEEK };
 	old.event_time_ms = STORE_NOW - 10 * STORE_WEEK;
 	timeless.event_time_ms = 0;
 	store_claim_now(store, old);
@@ -263,9 +263,9 @@ static void prune_goes_on_where_it_stopped(void **state)
 	(void)state;
 	enum { MANY = 12000 };
 	semel_store *store = store_open_one();
-	const struct semel_horizons horizons = { .outbox_ms = STORE_NOW + 1,
-						 .inbox_ms = STORE_NOW + STORE_WEEK };
-	struct semel_inbox_answer answer;
+	const struct semel_retention_cutoffs cutoffs = { .outbox_ms = STORE_NOW + 1,
+							 .inbox_ms = STORE_NOW + STORE_WEEK };
+	struct semel_claim_result answer;
 	char id[32];
 	store_begin(store);
 	for (int i = 0; i < MANY; i++) {
@@ -283,7 +283,7 @@ static void prune_goes_on_where_it_stopped(void **state)
 					 NULL));
 	store_commit(store);
 	commit_in_the_past(store);
-	struct semel_prune_counts counts = prune(store, horizons, false);
+	struct semel_prune_counts counts = prune(store, cutoffs, false);
 	assert_int_equal(counts.outbox, MANY - 1);
 	assert_int_equal(counts.inbox, MANY);
 	semel_store_close(store);
@@ -296,7 +296,7 @@ static void prune_keeps_dead_letters_with_followers(void **state)
 	struct semel_event head = store_event("e1", "a"), lonely = store_event("e2", "b");
 	struct semel_event follower = store_event("e3", "a");
 	struct semel_dead_entry parked = store_dead("d3", &follower);
-	const struct semel_horizons later = { .dead_ms = STORE_NOW + 1 };
+	const struct semel_retention_cutoffs later = { .dead_ms = STORE_NOW + 1 };
 	uint64_t count = 0;
 	store_bury(store, store_dead("d1", &head));
 	store_bury(store, store_dead("d2", &lonely));
@@ -304,8 +304,9 @@ static void prune_keeps_dead_letters_with_followers(void **state)
 	store_begin(store);
 	assert_ok(store->driver->parked_add(store_tx(store), &parked, NULL));
 	store_commit(store);
-	assert_int_equal(prune(store, (struct semel_horizons){ .dead_ms = STORE_NOW }, false).dead,
-			 0);
+	assert_int_equal(
+		prune(store, (struct semel_retention_cutoffs){ .dead_ms = STORE_NOW }, false).dead,
+		0);
 	assert_int_equal(prune(store, later, true).dead, 1);
 	assert_int_equal(prune(store, later, false).dead, 1);
 	assert_ok(store->driver->dead_count(store, NULL, &count, NULL));
@@ -318,7 +319,7 @@ static void prune_keeps_a_dead_letter_whose_replay_was_not_processed_yet(void **
 	(void)state;
 	semel_store *store = store_open_one();
 	struct semel_event event = store_event("e1", "a");
-	const struct semel_horizons later = { .dead_ms = STORE_NOW + 1 };
+	const struct semel_retention_cutoffs later = { .dead_ms = STORE_NOW + 1 };
 	store_bury(store, store_dead("d1", &event));
 	store_begin(store);
 	assert_ok(
@@ -348,7 +349,7 @@ static void an_aggregate_is_not_held_by_a_dead_letter_that_is_gone(void **state)
 	store_begin(store);
 	assert_ok(store->driver->hold_put(store_tx(store), BILLING, &hold, NULL));
 	store_commit(store);
-	prune(store, (struct semel_horizons){ .dead_ms = STORE_NOW + 1 }, false);
+	prune(store, (struct semel_retention_cutoffs){ .dead_ms = STORE_NOW + 1 }, false);
 	assert_ok(store->driver->hold_any(store_tx(store), BILLING, &any, NULL));
 	assert_false(any);
 	semel_store_close(store);
@@ -361,21 +362,22 @@ static void without_horizons_nothing_goes(void **state)
 	struct semel_event event = store_event("e1", "a");
 	store_claim_now(store, store_claim("e1"));
 	store_bury(store, store_dead("d1", &event));
-	struct semel_prune_counts counts = prune(store, (struct semel_horizons){ 0 }, false);
+	struct semel_prune_counts counts =
+		prune(store, (struct semel_retention_cutoffs){ 0 }, false);
 	assert_int_equal(counts.outbox + counts.inbox + counts.dead + counts.requests, 0);
 	semel_store_close(store);
 }
 
 /* ---- trace ----------------------------------------------------------------------------------- */
 
-static void note_fact(const struct semel_fact *fact, void *user)
+static void note_fact(const struct semel_trace_entry *fact, void *user)
 {
 	char *notes = user;
 	strcat(notes, fact->what);
 	if (fact->scope != NULL)
 		strcat(strcat(notes, "@"), fact->scope);
-	if (fact->said != NULL)
-		strcat(strcat(notes, ":"), fact->said);
+	if (fact->quoted != NULL)
+		strcat(strcat(notes, ":"), fact->quoted);
 	strcat(notes, " ");
 }
 

@@ -36,7 +36,7 @@ static struct semel_presence presence(struct semel_text scope, const char *owner
 {
 	return (struct semel_presence){ .scope = scope,
 					.owner = semel_text_of(owner),
-					.in_hand = 3,
+					.in_flight = 3,
 					.updated_ms = STORE_NOW,
 					.expires_at_ms = STORE_NOW + 15000 };
 }
@@ -50,11 +50,11 @@ static void a_consumer_has_one_row_that_it_keeps_up_to_date(void **state)
 	assert_ok(store->driver->presence_put(store, &mine, NULL));
 	struct told told = presences(store, BILLING);
 	assert_string_equal(told.lines, "billing/me -\n");
-	assert_int_equal(told.last.in_hand, 3);
+	assert_int_equal(told.last.in_flight, 3);
 	assert_int_equal(told.last.waits_since_ms, 0);
 	assert_false(told.last.paused);
 
-	mine.in_hand = 16;
+	mine.in_flight = 16;
 	mine.breaker = 2;
 	mine.reason = SEMEL_TEXT("http://127.0.0.1:1/: connection refused");
 	mine.next_try_ms = STORE_NOW + 10000;
@@ -64,7 +64,7 @@ static void a_consumer_has_one_row_that_it_keeps_up_to_date(void **state)
 	assert_ok(store->driver->presence_put(store, &mine, NULL));
 	told = presences(store, BILLING);
 	assert_string_equal(told.lines, "billing/me http://127.0.0.1:1/: connection refused\n");
-	assert_int_equal(told.last.in_hand, 16);
+	assert_int_equal(told.last.in_flight, 16);
 	assert_int_equal(told.last.breaker, 2);
 	assert_int_equal(told.last.next_try_ms, STORE_NOW + 10000);
 	assert_int_equal(told.last.waits_since_ms, STORE_NOW - 60000);

@@ -67,11 +67,11 @@ static void a_relay_that_joins_has_its_place_in_the_crew(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
-	struct semel_crew crew = { 0 };
+	struct semel_relay_group group = { 0 };
 	assert_ok(
-		store->driver->relay_join(store, "one", STORE_NOW, STORE_NOW + 5000, &crew, NULL));
-	assert_true(crew.members >= 1);
-	assert_true(crew.rank < crew.members);
+		store->driver->relay_join(store, "one", STORE_NOW, STORE_NOW + 5000, &group, NULL));
+	assert_true(group.members >= 1);
+	assert_true(group.rank < group.members);
 	store->driver->relay_leave(store, "one");
 	semel_store_close(store);
 }

@@ -72,7 +72,7 @@ void store_relay_failed(struct store_relay *relay, const char *id, bool holds);
 /* A claim of scope "billing", PROCESSED at once, of an event at STORE_NOW. */
 struct semel_inbox_claim store_claim(const char *id);
 /* In a transaction of its own. */
-struct semel_inbox_answer store_claim_now(semel_store *store, struct semel_inbox_claim claim);
+struct semel_claim_result store_claim_now(semel_store *store, struct semel_inbox_claim claim);
 bool store_change_now(semel_store *store, struct semel_inbox_claim claim,
 		      struct semel_inbox_change change);
 

@@ -224,9 +224,9 @@ struct semel_inbox_claim store_claim(const char *id)
 					   .status = SEMEL_INBOX_PROCESSED };
 }
 
-struct semel_inbox_answer store_claim_now(semel_store *store, struct semel_inbox_claim claim)
+struct semel_claim_result store_claim_now(semel_store *store, struct semel_inbox_claim claim)
 {
-	struct semel_inbox_answer answer = { 0 };
+	struct semel_claim_result answer = { 0 };
 	semel_error error = { 0 };
 	store_begin(store);
 	if (store->driver->inbox_claim(store_tx(store), &claim, 1, STORE_NOW, &answer, &error) !=

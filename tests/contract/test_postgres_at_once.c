@@ -50,10 +50,10 @@ static void end_other(struct other *other)
 static semel_status prune_dead_letters(semel_store *store)
 {
 	struct semel_prune_counts counts;
-	struct semel_horizons horizons = { .dead_ms = STORE_NOW };
+	struct semel_retention_cutoffs cutoffs = { .dead_ms = STORE_NOW };
 	semel_status status = SEMEL_OK;
 	for (bool more = true; more && status == SEMEL_OK;)
-		status = store->driver->prune(store, &horizons, false, &counts, &more, NULL);
+		status = store->driver->prune(store, &cutoffs, false, &counts, &more, NULL);
 	return status;
 }
 
@@ -266,7 +266,7 @@ static semel_status look_for_e1(semel_store *store)
 	struct semel_arena *arena = semel_arena_new(1024);
 	struct semel_state_query query = { SEMEL_TEXT("e1"),
 					   { SEMEL_TEXT("order"), SEMEL_TEXT("a") } };
-	struct semel_state_answer answer;
+	struct semel_state_result answer;
 	struct semel_state_batch batch = { arena, &query, &answer, 1 };
 	semel_status status = store->driver->begin(store, NULL);
 	if (status == SEMEL_OK)

@@ -60,11 +60,11 @@ static void numbers_in_blocks_are_refused(void **state)
 	(void)state;
 	PGconn *connection = connect_as_application();
 	semel_store *store = store_open_one();
-	struct semel_crew crew;
+	struct semel_relay_group group;
 	semel_error error = { 0 };
 	postgres_ask(connection, "ALTER SEQUENCE semel_outbox_seq CACHE 20");
 	assert_int_equal(
-		store->driver->relay_join(store, "r", STORE_NOW, STORE_NOW + 1, &crew, &error),
+		store->driver->relay_join(store, "r", STORE_NOW, STORE_NOW + 1, &group, &error),
 		SEMEL_CONFIG);
 	assert_non_null(strstr(error.text, "CACHE 1"));
 	semel_store_close(store);
@@ -483,16 +483,16 @@ static void the_outbox_has_room_for_marks_and_is_vacuumed_early(void **state)
 static uint64_t pruned_weeks(semel_store *store, PGconn *connection, int days)
 {
 	struct semel_prune_counts counts;
-	struct semel_horizons horizons = { 0 };
+	struct semel_retention_cutoffs cutoffs = { 0 };
 	uint64_t gone = 0;
 	bool more = true;
-	horizons.inbox_ms =
+	cutoffs.inbox_ms =
 		strtoll(postgres_ask(connection,
 				     "SELECT (extract(epoch FROM now()) * 1000)::bigint"),
 			NULL, 10) +
 		days * INT64_C(86400000);
 	while (more) {
-		assert_ok(store->driver->prune(store, &horizons, false, &counts, &more, NULL));
+		assert_ok(store->driver->prune(store, &cutoffs, false, &counts, &more, NULL));
 		gone += counts.inbox;
 	}
 	return gone;
@@ -542,7 +542,7 @@ static void prune_does_not_read_what_is_young(void **state)
 	PGconn *connection = connect_as_application();
 	semel_store *store = store_open_one();
 	struct semel_prune_counts counts;
-	struct semel_horizons horizons = { .outbox_ms = STORE_NOW };
+	struct semel_retention_cutoffs cutoffs = { .outbox_ms = STORE_NOW };
 	uint64_t gone = 0;
 	int pieces = 0;
 	bool more = true;
@@ -552,7 +552,7 @@ static void prune_does_not_read_what_is_young(void **state)
 		     " timestamptz '2025-01-01' ELSE now() END FROM generate_series(1, 20000) AS g;"
 		     " UPDATE semel_outbox SET status = 'PUBLISHED'");
 	while (more) {
-		assert_ok(store->driver->prune(store, &horizons, false, &counts, &more, NULL));
+		assert_ok(store->driver->prune(store, &cutoffs, false, &counts, &more, NULL));
 		gone += counts.outbox;
 		pieces += more;
 	}

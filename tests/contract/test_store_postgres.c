@@ -183,20 +183,20 @@ static void relays_know_each_other_until_they_leave_or_fall_silent(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
-	struct semel_crew crew;
+	struct semel_relay_group group;
 	const int64_t soon = STORE_NOW + 5000;
-	assert_ok(store->driver->relay_join(store, "b", STORE_NOW, soon, &crew, NULL));
-	assert_int_equal(crew.members, 1);
-	assert_ok(store->driver->relay_join(store, "a", STORE_NOW, soon, &crew, NULL));
-	assert_int_equal(crew.members, 2);
-	assert_int_equal(crew.rank, 0);
-	assert_ok(store->driver->relay_join(store, "b", STORE_NOW, soon, &crew, NULL));
-	assert_int_equal(crew.rank, 1);
+	assert_ok(store->driver->relay_join(store, "b", STORE_NOW, soon, &group, NULL));
+	assert_int_equal(group.members, 1);
+	assert_ok(store->driver->relay_join(store, "a", STORE_NOW, soon, &group, NULL));
+	assert_int_equal(group.members, 2);
+	assert_int_equal(group.rank, 0);
+	assert_ok(store->driver->relay_join(store, "b", STORE_NOW, soon, &group, NULL));
+	assert_int_equal(group.rank, 1);
 	store->driver->relay_leave(store, "a");
-	assert_ok(store->driver->relay_join(store, "b", STORE_NOW, soon, &crew, NULL));
-	assert_int_equal(crew.members, 1);
-	assert_ok(store->driver->relay_join(store, "c", soon + 1, soon + 5000, &crew, NULL));
-	assert_int_equal(crew.members, 1); /* b is silent for too long */
+	assert_ok(store->driver->relay_join(store, "b", STORE_NOW, soon, &group, NULL));
+	assert_int_equal(group.members, 1);
+	assert_ok(store->driver->relay_join(store, "c", soon + 1, soon + 5000, &group, NULL));
+	assert_int_equal(group.members, 1); /* b is silent for too long */
 	semel_store_close(store);
 }
 
@@ -290,18 +290,18 @@ static void an_old_week_goes_with_its_partition_and_claims_at_work_stay(void **s
 	PGconn *connection = connect_as_application();
 	semel_store *store = store_open_one();
 	struct semel_prune_counts counts;
-	struct semel_horizons horizons = { 0 };
+	struct semel_retention_cutoffs cutoffs = { 0 };
 	uint64_t gone = 0;
 	bool more = true;
 	postgres_ask(connection, "SELECT semel_try_claim('s', 'e' || g, now(), 't')"
 				 " FROM generate_series(1, 50) AS g");
 	postgres_ask(connection, "UPDATE semel_inbox SET status = 'CLAIMED' WHERE event_id = 'e7'");
-	horizons.inbox_ms =
+	cutoffs.inbox_ms =
 		strtoll(postgres_ask(connection, "SELECT (extract(epoch FROM now()) * 1000)::bigint"
 						 " + 8 * 86400000::bigint"),
 			NULL, 10);
 	while (more) {
-		assert_ok(store->driver->prune(store, &horizons, false, &counts, &more, NULL));
+		assert_ok(store->driver->prune(store, &cutoffs, false, &counts, &more, NULL));
 		gone += counts.inbox;
 	}
 	assert_int_equal(gone, 49);

@@ -337,7 +337,7 @@ static void a_statement_that_rolls_all_back_cannot_slip_an_effect_past_the_claim
 	semel_store *store = store_open_one();
 	struct semel_event event = store_event("e1", "a");
 	struct semel_inbox_claim claim = store_claim("e1");
-	struct semel_inbox_answer answer;
+	struct semel_claim_result answer;
 	store_execute(store, "CREATE TABLE once (a UNIQUE); INSERT INTO once VALUES (1)");
 	assert_ok(store->driver->effect_prepare(store, handler, 1, NULL));
 	store_begin(store);

@@ -23,7 +23,7 @@ static semel_tx tx_of(struct semel_guard *guard)
 }
 
 static semel_status claim_all(struct semel_guard *guard, const struct semel_inbox_claim *claims,
-			      size_t count, int64_t now_ms, struct semel_inbox_answer *answers_out,
+			      size_t count, int64_t now_ms, struct semel_claim_result *answers_out,
 			      semel_error *error)
 {
 	return store_of(guard)->driver->inbox_claim(tx_of(guard), claims, count, now_ms,

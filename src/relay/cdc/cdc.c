@@ -163,7 +163,7 @@ static semel_status check(struct semel_cdc *cdc, struct semel_outbox_batch *batc
 	if (status != SEMEL_OK)
 		return status;
 	for (uint32_t i = 0; i < batch->count; i++)
-		if (!batch->rows[i].settled)
+		if (!batch->rows[i].marked)
 			batch->rows[kept++] = batch->rows[i];
 	/* Where one was marked before, others may follow. */
 	if (kept < batch->count && cdc->check_left > 0)

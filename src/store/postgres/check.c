@@ -37,7 +37,7 @@ semel_status semel_pg_outbox_check(semel_store *store, struct semel_outbox_row *
 		semel_pg_array_int(&seqs, rows[i].seq);
 		semel_pg_array_text(&types, rows[i].event.aggregate_type);
 		semel_pg_array_text(&ids, rows[i].event.aggregate_id);
-		semel_pg_array_int(&places, rows[i].place);
+		semel_pg_array_int(&places, rows[i].commit_order);
 	}
 	semel_pg_add_array(&params, &lanes);
 	semel_pg_add_array(&params, &seqs);
@@ -52,15 +52,15 @@ semel_status semel_pg_outbox_check(semel_store *store, struct semel_outbox_row *
 	semel_buffer_free(&ids);
 	semel_buffer_free(&places);
 	for (int i = 0; i < semel_pg_rows(result); i++) {
-		rows[i].settled = semel_pg_bool(result, i, 0);
+		rows[i].marked = semel_pg_bool(result, i, 0);
 		rows[i].held = semel_pg_bool(result, i, 1);
 	}
 	semel_pg_clear(result);
 	return status;
 }
 
-semel_status semel_pg_outbox_exceptions(semel_store *store, semel_aggregate_seen seen, void *user,
-					semel_error *error)
+semel_status semel_pg_outbox_exceptions(semel_store *store, semel_aggregate_visitor seen,
+					void *user, semel_error *error)
 {
 	PGresult *result = NULL;
 	semel_status status =

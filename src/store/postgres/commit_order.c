@@ -106,7 +106,7 @@ static int64_t choose(struct candidates *candidates)
 static bool is_in_order(const struct semel_outbox_batch *batch)
 {
 	for (uint32_t i = 1; i < batch->count; i++)
-		if (batch->rows[i].place < batch->rows[i - 1].place)
+		if (batch->rows[i].commit_order < batch->rows[i - 1].commit_order)
 			return false;
 	return true;
 }
@@ -239,7 +239,7 @@ static bool gather(const struct semel_outbox_batch *batch, struct candidates *ca
 	for (uint32_t i = 0; i < batch->count; i++) {
 		const struct semel_event *event = &batch->rows[i].event;
 		candidates->all[candidates->count++] = (struct candidate){
-			.place = batch->rows[i].place,
+			.place = batch->rows[i].commit_order,
 			.seq = batch->rows[i].seq,
 			.row = (int32_t)i,
 			.aggregate =

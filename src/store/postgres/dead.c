@@ -299,7 +299,7 @@ semel_status semel_pg_dead_get(semel_store *store, const char *entry_id, struct 
 	semel_pg_add_string(&params, entry_id);
 	semel_status status = semel_pg_run(semel_pg_tx(store), &get_entry, &params, &result, error);
 	if (status == SEMEL_OK && semel_pg_rows(result) == 0)
-		status = semel_dead_absent(entry_id, error);
+		status = semel_dead_not_found(entry_id, error);
 	if (status == SEMEL_OK)
 		read_entry(result, 0, arena, entry_out);
 	semel_pg_clear(result);
@@ -362,10 +362,10 @@ static semel_status check_move(semel_tx tx, const struct semel_dead_entry *entry
 	semel_pg_add_text(&params, entry->entry_id);
 	semel_status found = semel_pg_run(tx, &look_at_entry, &params, &result, error);
 	if (found == SEMEL_OK && semel_pg_rows(result) == 0)
-		found = semel_dead_absent(semel_text_string(entry->entry_id), error);
+		found = semel_dead_not_found(semel_text_string(entry->entry_id), error);
 	if (found == SEMEL_OK) {
 		enum semel_dead_status now = semel_dead_status_of(semel_pg_value(result, 0, 0));
-		found = semel_dead_judge_move(entry, now, status,
+		found = semel_dead_check_move(entry, now, status,
 					      (uint32_t)semel_pg_int(result, 0, 1), error);
 	}
 	semel_pg_clear(result);

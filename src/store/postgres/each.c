@@ -34,7 +34,7 @@ static const struct semel_pg_query each_dead = {
 struct walk {
 	const struct semel_pg_query *query;
 	struct semel_text scope;
-	semel_id_seen seen;
+	semel_id_visitor seen;
 	void *user;
 };
 
@@ -83,21 +83,21 @@ static semel_status walk_rows(semel_store *store, const struct walk *walk, semel
 	return status;
 }
 
-semel_status semel_pg_outbox_each(semel_store *store, semel_id_seen seen, void *user,
+semel_status semel_pg_outbox_each(semel_store *store, semel_id_visitor seen, void *user,
 				  semel_error *error)
 {
 	const struct walk walk = { &each_outbox, { NULL, 0 }, seen, user };
 	return walk_rows(store, &walk, error);
 }
 
-semel_status semel_pg_inbox_each(semel_store *store, struct semel_text scope, semel_id_seen seen,
+semel_status semel_pg_inbox_each(semel_store *store, struct semel_text scope, semel_id_visitor seen,
 				 void *user, semel_error *error)
 {
 	const struct walk walk = { &each_inbox, scope, seen, user };
 	return walk_rows(store, &walk, error);
 }
 
-semel_status semel_pg_dead_each(semel_store *store, struct semel_text scope, semel_id_seen seen,
+semel_status semel_pg_dead_each(semel_store *store, struct semel_text scope, semel_id_visitor seen,
 				void *user, semel_error *error)
 {
 	const struct walk walk = { &each_dead, scope, seen, user };

@@ -343,9 +343,9 @@ static const struct semel_pg_query look_at_slot = {
 };
 enum { OURS, WHOSE, LOST, ACTIVE, RETAINED, LIMIT, WAL_LEVEL, TAKEN };
 
-static void read_slot(const PGresult *result, struct semel_slot_look *slot)
+static void read_slot(const PGresult *result, struct semel_slot_status *slot)
 {
-	*slot = (struct semel_slot_look){
+	*slot = (struct semel_slot_status){
 		.limit = semel_pg_is_null(result, 0, LIMIT) ? -1 : semel_pg_int(result, 0, LIMIT),
 	};
 	if (!semel_pg_bool(result, 0, OURS))
@@ -364,11 +364,11 @@ semel_status semel_pg_check_schema(semel_store *store, semel_error *error)
 }
 
 semel_status semel_pg_slot_look(semel_store *store, const char *slot,
-				struct semel_slot_look *look_out, semel_error *error)
+				struct semel_slot_status *look_out, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	PGresult *result = NULL;
-	*look_out = (struct semel_slot_look){ .limit = -1 };
+	*look_out = (struct semel_slot_status){ .limit = -1 };
 	semel_pg_add_string(&params, slot);
 	semel_status status =
 		semel_pg_run(semel_pg_tx(store), &look_at_slot, &params, &result, error);
@@ -378,7 +378,7 @@ semel_status semel_pg_slot_look(semel_store *store, const char *slot,
 	return status;
 }
 
-static void judge_slot(const struct look *look, const struct semel_slot_look *slot)
+static void judge_slot(const struct look *look, const struct semel_slot_status *slot)
 {
 	const struct semel_examination *examination = look->examination;
 	char text[TEXT_SIZE], remedy[TEXT_SIZE];
@@ -419,7 +419,7 @@ static bool examine_slot(const struct look *look)
 {
 	const struct semel_examination *examination = look->examination;
 	PGresult *result = ask(look, SEMEL_CHECK_SLOT, look_at_slot.sql, examination->slot);
-	struct semel_slot_look slot;
+	struct semel_slot_status slot;
 	char text[TEXT_SIZE];
 	if (result == NULL)
 		return false;

@@ -204,9 +204,9 @@ semel_status semel_pg_hold_due(semel_store *store, struct semel_text scope, int6
 	return status;
 }
 
-static struct semel_hold_tally tally_of(const PGresult *result, int row)
+static struct semel_hold_summary tally_of(const PGresult *result, int row)
 {
-	return (struct semel_hold_tally){
+	return (struct semel_hold_summary){
 		.state = semel_hold_state_of(semel_pg_value(result, row, 0)),
 		.blocks = semel_pg_bool(result, row, 1),
 		.due_ms = semel_pg_int(result, row, 2),

@@ -125,7 +125,7 @@ struct claims {
 	const struct semel_inbox_claim *claims;
 	size_t count;
 	int64_t now_ms;
-	struct semel_inbox_answer *answers;
+	struct semel_claim_result *answers;
 };
 
 /* A statement over one array per column, and what it gets besides. */
@@ -202,9 +202,9 @@ static bool is_claim(const PGresult *result, int row, const struct semel_inbox_c
 }
 
 static void read_answer(semel_tx tx, const PGresult *result, int row,
-			struct semel_inbox_answer *answer)
+			struct semel_claim_result *answer)
 {
-	answer->found = semel_inbox_found_of(semel_pg_value(result, row, 0));
+	answer->found = semel_claim_found_of(semel_pg_value(result, row, 0));
 	semel_pg_copy(result, row, 1, answer->owner, sizeof(answer->owner));
 	answer->lease_until_ms = semel_pg_clock_ours(tx, semel_pg_int(result, row, 2));
 }
@@ -215,15 +215,15 @@ static semel_status error_of_absence(semel_error *error)
 }
 
 /* Twins are answered by their keys, see below. */
-static bool was_there(const struct semel_inbox_answer *answer)
+static bool was_there(const struct semel_claim_result *answer)
 {
-	return !answer->twin && answer->found != SEMEL_FOUND_NEW;
+	return !answer->key_conflict && answer->found != SEMEL_FOUND_NEW;
 }
 
 /* Those that were not new: what stands there. */
 static semel_status look_up(semel_tx tx, const struct claims *all, semel_error *error)
 {
-	struct semel_inbox_answer *answers = all->answers;
+	struct semel_claim_result *answers = all->answers;
 	struct call call = { .query = &find_claims, .columns = WEEK + 1 };
 	PGresult *result = NULL;
 	int row = 0;
@@ -249,7 +249,7 @@ static semel_status call_with_claims(semel_tx tx, const struct semel_pg_query *q
 {
 	struct call call = { .query = query, .columns = COLUMNS, .now_ms = all->now_ms };
 	for (size_t i = 0; i < all->count; i++)
-		if (!all->answers[i].twin)
+		if (!all->answers[i].key_conflict)
 			add_claim(&call, &all->claims[i],
 				  semel_pg_clock_theirs(tx, all->claims[i].lease_until_ms), NULL);
 	return make_call(tx, &call, result_out, error);
@@ -271,7 +271,7 @@ static semel_status claim_hopefully(semel_tx tx, const struct claims *all, bool 
 /* Each by itself, and what stands there of those that were not new. */
 static semel_status claim_carefully(semel_tx tx, const struct claims *all, semel_error *error)
 {
-	struct semel_inbox_answer *answers = all->answers;
+	struct semel_claim_result *answers = all->answers;
 	PGresult *result = NULL;
 	int row = 0;
 	bool all_new = true;
@@ -279,9 +279,9 @@ static semel_status claim_carefully(semel_tx tx, const struct claims *all, semel
 	if (status != SEMEL_OK)
 		return status;
 	for (size_t i = 0; i < all->count; i++) {
-		bool new = !answers[i].twin &&is_claim(result, row, &all->claims[i]);
+		bool new = !answers[i].key_conflict &&is_claim(result, row, &all->claims[i]);
 		answers[i].found = new ? SEMEL_FOUND_NEW : SEMEL_FOUND_PROCESSED;
-		all_new = all_new && (new || answers[i].twin);
+		all_new = all_new && (new || answers[i].key_conflict);
 		row += new;
 	}
 	bool explained = row == semel_pg_rows(result);
@@ -354,7 +354,7 @@ static semel_status claim_keys(semel_tx tx, const struct claims *all, PGresult *
 			continue;
 		if (semel_pg_is_null(*holders_out, row, 0))
 			status = error_of_absence(error);
-		all->answers[i].twin = semel_pg_bool(*holders_out, row++, 1);
+		all->answers[i].key_conflict = semel_pg_bool(*holders_out, row++, 1);
 	}
 	return status;
 }
@@ -368,7 +368,7 @@ static semel_status look_up_holders(semel_tx tx, const struct claims *all, const
 	PGresult *result = NULL;
 	int row = 0;
 	for (size_t i = 0, key = 0; i < all->count; i++) {
-		if (all->answers[i].twin) {
+		if (all->answers[i].key_conflict) {
 			semel_pg_array_text(&call.arrays[SCOPE], all->claims[i].scope);
 			semel_pg_array_text(&call.arrays[EVENT_ID],
 					    semel_text_of(semel_pg_value(holders, (int)key, 0)));
@@ -377,7 +377,7 @@ static semel_status look_up_holders(semel_tx tx, const struct claims *all, const
 	}
 	semel_status status = make_call(tx, &call, &result, error);
 	for (size_t i = 0; i < all->count && status == SEMEL_OK; i++) {
-		if (!all->answers[i].twin)
+		if (!all->answers[i].key_conflict)
 			continue;
 		read_answer(tx, result, row++, &all->answers[i]);
 		if (all->answers[i].found != SEMEL_FOUND_CLAIMED)
@@ -420,14 +420,14 @@ static semel_status claim_with_keys(semel_tx tx, const struct claims *all, semel
 /* ---- the slots ------------------------------------------------------------------------------- */
 
 semel_status semel_pg_inbox_claim(semel_tx tx, const struct semel_inbox_claim *claims, size_t count,
-				  int64_t now_ms, struct semel_inbox_answer *answers_out,
+				  int64_t now_ms, struct semel_claim_result *answers_out,
 				  semel_error *error)
 {
 	const struct claims all = { claims, count, now_ms, answers_out };
 	semel_status status = semel_pg_demand_transaction(tx, insert_claims.what, error);
 	bool keys = false;
 	for (size_t i = 0; i < count; i++) {
-		answers_out[i] = (struct semel_inbox_answer){ 0 };
+		answers_out[i] = (struct semel_claim_result){ 0 };
 		keys = keys || claims[i].key.data != NULL;
 	}
 	if (status != SEMEL_OK || count == 0)

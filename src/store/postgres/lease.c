@@ -149,7 +149,7 @@ semel_status semel_pg_relay_set_up(struct semel_pg_store *store, semel_error *er
 }
 
 semel_status semel_pg_relay_join(semel_store *store, const char *owner, int64_t now_ms,
-				 int64_t expires_at_ms, struct semel_crew *crew_out,
+				 int64_t expires_at_ms, struct semel_relay_group *group_out,
 				 semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
@@ -165,7 +165,7 @@ semel_status semel_pg_relay_join(semel_store *store, const char *owner, int64_t 
 	semel_pg_add_time(&params, semel_pg_clock_theirs(tx, expires_at_ms));
 	status = semel_pg_run(tx, &join_crew, &params, &result, error);
 	if (status == SEMEL_OK)
-		*crew_out = (struct semel_crew){
+		*group_out = (struct semel_relay_group){
 			.members = 1 + (uint32_t)semel_pg_int(result, 0, 0),
 			.rank = (uint32_t)semel_pg_int(result, 0, 1),
 		};

@@ -98,7 +98,7 @@ static struct exception exception_of(const struct semel_lease *lease,
 				   .aggregate_id = row->event.aggregate_id,
 				   .state = state,
 				   .replay = row->replay,
-				   .place = row->place };
+				   .place = row->commit_order };
 }
 
 static void add_place(struct semel_pg_params *params, const struct exception *exception)
@@ -162,7 +162,7 @@ static semel_status try_refusal(semel_tx tx, const struct semel_mark *mark,
  * so a longer wait is the caller's, between two calls. */
 static semel_status note_refusal(semel_tx tx, const struct semel_mark *mark,
 				 const struct exception *exception, const char *state,
-				 bool unseen_ok, semel_error *error)
+				 bool accept_invisible, semel_error *error)
 {
 	int64_t until_ms = semel_steady_ms(semel_tx_env(tx)) + VISIBLE_MS;
 	uint64_t changed = 0;
@@ -173,7 +173,7 @@ static semel_status note_refusal(semel_tx tx, const struct semel_mark *mark,
 	}
 	if (status != SEMEL_OK || changed > 0)
 		return status;
-	if (!unseen_ok)
+	if (!accept_invisible)
 		return semel_error_set(error, SEMEL_NOT_FINISHED,
 				       "the refused event %s cannot be seen in the outbox yet",
 				       semel_text_shown(mark->row->event.id));
@@ -190,9 +190,10 @@ static semel_status mark_failed(semel_tx tx, const struct semel_mark *mark,
 {
 	exception->state = "failed";
 	exception->blocks = mark->blocks;
-	semel_status status = note_refusal(tx, mark, exception, "FAILED", batch->unseen_ok, error);
+	semel_status status =
+		note_refusal(tx, mark, exception, "FAILED", batch->accept_invisible, error);
 	if (status == SEMEL_OK)
-		status = semel_dead_bury(tx, mark, batch->now_ms, error);
+		status = semel_dead_add_refused(tx, mark, batch->now_ms, error);
 	if (status != SEMEL_OK)
 		return status;
 	return mark->holds ? put(tx, exception, error) : let_go(tx, exception, error);
@@ -209,7 +210,7 @@ static semel_status mark_other(semel_tx tx, const struct semel_lease *lease,
 		return let_go(tx, &exception, error);
 	case SEMEL_MARK_RETRY:
 		exception.due_ms = mark->due_ms;
-		status = note_refusal(tx, mark, &exception, "NEW", batch->unseen_ok, error);
+		status = note_refusal(tx, mark, &exception, "NEW", batch->accept_invisible, error);
 		return status == SEMEL_OK ? put(tx, &exception, error) : status;
 	case SEMEL_MARK_FAILED:
 		return mark_failed(tx, mark, &exception, batch, error);

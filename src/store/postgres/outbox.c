@@ -237,7 +237,7 @@ static semel_status read_row(const PGresult *result, int at, struct semel_arena 
 	row->held = semel_pg_bool(result, at, HELD);
 	row->exception = semel_pg_bool(result, at, EXCEPTION);
 	row->replay = (uint32_t)semel_pg_int(result, at, REPLAY);
-	row->place = semel_pg_int(result, at, PLACE);
+	row->commit_order = semel_pg_int(result, at, PLACE);
 	if (row->exception)
 		row->previous = semel_pg_text(result, at, PREVIOUS, arena);
 	if (event->id.data == NULL || event->type.data == NULL || event->topic.data == NULL ||
@@ -356,7 +356,7 @@ static semel_status fill(semel_store *store, const PGresult *result,
 	return fill_from(store, result, 0, semel_pg_rows(result), batch, error);
 }
 
-semel_status semel_pg_outbox_look(semel_store *base, struct semel_lane_look *looks, size_t count,
+semel_status semel_pg_outbox_look(semel_store *base, struct semel_lane_probe *looks, size_t count,
 				  int64_t now_ms, semel_error *error)
 {
 	struct semel_pg_store *store = semel_pg_of(base);

@@ -62,12 +62,12 @@ static void keep_error(struct semel_outbox_counts *counts, const PGresult *resul
 static void add_run(const PGresult *result, int row, struct semel_outbox_counts *counts)
 {
 	counts->waiting = (uint64_t)semel_pg_int(result, row, 0);
-	semel_outbox_counts_age(counts, semel_pg_int(result, row, 1));
+	semel_outbox_counts_add_oldest(counts, semel_pg_int(result, row, 1));
 }
 
-static struct semel_outbox_tally tally_of(const PGresult *result, int row)
+static struct semel_outbox_group tally_of(const PGresult *result, int row)
 {
-	return (struct semel_outbox_tally){
+	return (struct semel_outbox_group){
 		.state = semel_pg_value(result, row, 0),
 		.head = semel_pg_value(result, row, 1),
 		.blocks = semel_pg_bool(result, row, 2),
@@ -86,7 +86,7 @@ static void add_exceptions(const PGresult *result, int row, struct semel_outbox_
 /* The head's own state stands in the first column; here it is the followers that are counted. */
 static void add_held(const PGresult *result, int row, struct semel_outbox_counts *counts)
 {
-	struct semel_outbox_tally tally = tally_of(result, row);
+	struct semel_outbox_group tally = tally_of(result, row);
 	tally.state = NULL;
 	semel_outbox_counts_add(counts, tally);
 }

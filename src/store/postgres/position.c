@@ -78,7 +78,7 @@ semel_status semel_pg_position_take(semel_store *store, struct semel_position *p
 	semel_status status =
 		semel_pg_run(semel_pg_tx(store), &take_position, &params, &result, error);
 	if (status == SEMEL_OK && semel_pg_rows(result) == 0)
-		status = semel_position_lost(position, error);
+		status = semel_position_lease_lost(position, error);
 	else if (status == SEMEL_OK)
 		read_position(semel_pg_tx(store), result, position);
 	semel_pg_clear(result);
@@ -98,7 +98,8 @@ semel_status semel_pg_position_put(semel_tx tx, const struct semel_position *pos
 	semel_pg_add_int(&params, position->anchor.offset);
 	semel_pg_add_int(&params, (int64_t)position->anchor.hash);
 	semel_status status = semel_pg_change(tx, &put_position, &params, &changes, error);
-	return status == SEMEL_OK && changes == 0 ? semel_position_lost(position, error) : status;
+	return status == SEMEL_OK && changes == 0 ? semel_position_lease_lost(position, error)
+						  : status;
 }
 
 /* What is not released runs out. */

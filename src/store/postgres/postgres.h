@@ -284,7 +284,7 @@ void semel_pg_bell_free(struct semel_pg_bell *bell);
 /* outbox.c */
 semel_status semel_pg_outbox_insert(semel_tx tx, const struct semel_event *events, size_t count,
 				    semel_error *error);
-semel_status semel_pg_outbox_look(semel_store *store, struct semel_lane_look *looks, size_t count,
+semel_status semel_pg_outbox_look(semel_store *store, struct semel_lane_probe *looks, size_t count,
 				  int64_t now_ms, semel_error *error);
 semel_status semel_pg_outbox_fetch(semel_store *store, const struct semel_lease *lease,
 				   int64_t after_seq, struct semel_outbox_batch *batch,
@@ -300,8 +300,8 @@ semel_status semel_pg_outbox_select(semel_store *store, const struct semel_outbo
 /* check.c */
 semel_status semel_pg_outbox_check(semel_store *store, struct semel_outbox_row *rows, size_t count,
 				   semel_error *error);
-semel_status semel_pg_outbox_exceptions(semel_store *store, semel_aggregate_seen seen, void *user,
-					semel_error *error);
+semel_status semel_pg_outbox_exceptions(semel_store *store, semel_aggregate_visitor seen,
+					void *user, semel_error *error);
 /* outbox_counts.c */
 semel_status semel_pg_outbox_counts(semel_store *store, int64_t now_ms,
 				    struct semel_outbox_counts *counts_out, semel_error *error);
@@ -311,7 +311,7 @@ int32_t semel_pg_lane_count(semel_store *store);
 /* Once per connection. */
 semel_status semel_pg_relay_set_up(struct semel_pg_store *store, semel_error *error);
 semel_status semel_pg_relay_join(semel_store *store, const char *owner, int64_t now_ms,
-				 int64_t expires_at_ms, struct semel_crew *crew_out,
+				 int64_t expires_at_ms, struct semel_relay_group *group_out,
 				 semel_error *error);
 void semel_pg_relay_leave(semel_store *store, const char *owner);
 semel_status semel_pg_lease_list(semel_store *store, struct semel_lease *leases_out,
@@ -334,7 +334,7 @@ semel_status semel_pg_dead_relay_return(semel_tx tx, const struct semel_dead_ent
 
 /* inbox.c */
 semel_status semel_pg_inbox_claim(semel_tx tx, const struct semel_inbox_claim *claims, size_t count,
-				  int64_t now_ms, struct semel_inbox_answer *answers_out,
+				  int64_t now_ms, struct semel_claim_result *answers_out,
 				  semel_error *error);
 semel_status semel_pg_inbox_change(semel_tx tx, const struct semel_inbox_claim *claim,
 				   const struct semel_inbox_change *change, bool *taken_out,
@@ -432,26 +432,26 @@ semel_status semel_pg_parked_has(semel_tx tx, struct semel_text entry_id, bool *
 semel_status semel_pg_parked_remove(semel_tx tx, struct semel_text entry_id, semel_error *error);
 
 /* each.c */
-semel_status semel_pg_outbox_each(semel_store *store, semel_id_seen seen, void *user,
+semel_status semel_pg_outbox_each(semel_store *store, semel_id_visitor seen, void *user,
 				  semel_error *error);
-semel_status semel_pg_inbox_each(semel_store *store, struct semel_text scope, semel_id_seen seen,
+semel_status semel_pg_inbox_each(semel_store *store, struct semel_text scope, semel_id_visitor seen,
 				 void *user, semel_error *error);
-semel_status semel_pg_dead_each(semel_store *store, struct semel_text scope, semel_id_seen seen,
+semel_status semel_pg_dead_each(semel_store *store, struct semel_text scope, semel_id_visitor seen,
 				void *user, semel_error *error);
 /* trace.c */
 semel_status semel_pg_trace(semel_store *store, const char *event_id, struct semel_arena *arena,
-			    semel_fact_seen seen, void *user, semel_error *error);
+			    semel_trace_visitor seen, void *user, semel_error *error);
 
 /* examine.c */
 semel_status semel_pg_check_schema(semel_store *store, semel_error *error);
 semel_status semel_pg_slot_look(semel_store *store, const char *slot,
-				struct semel_slot_look *look_out, semel_error *error);
+				struct semel_slot_status *look_out, semel_error *error);
 semel_status semel_pg_store_examine(const struct semel_url *url,
 				    const struct semel_examination *examination);
 
 /* retention.c */
-semel_status semel_pg_prune(semel_store *store, const struct semel_horizons *horizons, bool dry_run,
-			    struct semel_prune_counts *counts_out, bool *more_out,
+semel_status semel_pg_prune(semel_store *store, const struct semel_retention_cutoffs *cutoffs,
+			    bool dry_run, struct semel_prune_counts *counts_out, bool *more_out,
 			    semel_error *error);
 semel_status semel_pg_outbox_pruned_until(semel_store *store, int64_t *time_ms_out,
 					  semel_error *error);
@@ -459,14 +459,14 @@ semel_status semel_pg_inbox_known_since(semel_store *store, int64_t *time_ms_out
 					semel_error *error);
 
 /* waits.c */
-semel_status semel_pg_waits_each(semel_store *store, struct semel_text scope, semel_wait_seen seen,
-				 void *user, semel_error *error);
-semel_status semel_pg_outbox_topics(semel_store *store, semel_text_seen seen, void *user,
+semel_status semel_pg_waits_each(semel_store *store, struct semel_text scope,
+				 semel_wait_visitor seen, void *user, semel_error *error);
+semel_status semel_pg_outbox_topics(semel_store *store, semel_text_visitor seen, void *user,
 				    semel_error *error);
 semel_status semel_pg_inbox_has_topic(semel_store *store, struct semel_text topic, bool *has_out,
 				      semel_error *error);
-semel_status semel_pg_outbox_routing_each(semel_store *store, semel_routing_seen seen, void *user,
-					  semel_error *error);
+semel_status semel_pg_outbox_routing_each(semel_store *store, semel_routing_visitor seen,
+					  void *user, semel_error *error);
 
 /* running.c */
 semel_status semel_pg_running_begin(semel_tx tx, const struct semel_running *running,
@@ -479,11 +479,11 @@ semel_status semel_pg_presence_put(semel_store *store, const struct semel_presen
 semel_status semel_pg_presence_remove(semel_store *store, const struct semel_presence *presence,
 				      int64_t forget_ms, semel_error *error);
 semel_status semel_pg_presence_each(semel_store *store, struct semel_text scope,
-				    semel_presence_seen seen, void *user, semel_error *error);
+				    semel_presence_visitor seen, void *user, semel_error *error);
 
 /* subscription.c */
 semel_status semel_pg_subscription_topics(semel_store *store, struct semel_text scope,
-					  semel_topic_seen seen, void *user, semel_error *error);
+					  semel_topic_visitor seen, void *user, semel_error *error);
 semel_status semel_pg_subscription_put(semel_store *store, const struct semel_subscription_row *row,
 				       int64_t now_ms, semel_error *error);
 semel_status semel_pg_subscription_list(semel_store *store, struct semel_arena *arena,

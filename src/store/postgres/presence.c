@@ -36,7 +36,7 @@ semel_status semel_pg_presence_put(semel_store *store, const struct semel_presen
 	struct semel_pg_params params = { 0 };
 	semel_pg_add_text(&params, presence->scope);
 	semel_pg_add_text(&params, presence->owner);
-	semel_pg_add_int(&params, (int64_t)presence->in_hand);
+	semel_pg_add_int(&params, (int64_t)presence->in_flight);
 	semel_pg_add_int(&params, presence->breaker);
 	semel_pg_add_text(&params, presence->reason);
 	semel_pg_add_time(&params, presence->next_try_ms);
@@ -67,7 +67,7 @@ static struct semel_text peek(const PGresult *result, int row, int column)
 }
 
 semel_status semel_pg_presence_each(semel_store *store, struct semel_text scope,
-				    semel_presence_seen seen, void *user, semel_error *error)
+				    semel_presence_visitor seen, void *user, semel_error *error)
 {
 	semel_tx tx = semel_pg_tx(store);
 	struct semel_pg_params params = { 0 };
@@ -78,7 +78,7 @@ semel_status semel_pg_presence_each(semel_store *store, struct semel_text scope,
 		struct semel_presence presence = {
 			.scope = peek(result, row, 0),
 			.owner = peek(result, row, 1),
-			.in_hand = (uint64_t)semel_pg_int(result, row, 2),
+			.in_flight = (uint64_t)semel_pg_int(result, row, 2),
 			.breaker = (uint32_t)semel_pg_int(result, row, 3),
 			.reason = peek(result, row, 4),
 			.paused = semel_pg_bool(result, row, 5),

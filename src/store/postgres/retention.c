@@ -228,7 +228,7 @@ static semel_status delete_some(semel_tx tx, const struct semel_pg_query *query,
 
 /* One piece of one kind. *done_out: there is no more of it. */
 typedef semel_status (*prune_step)(struct semel_pg_store *store,
-				   const struct semel_horizons *horizons,
+				   const struct semel_retention_cutoffs *cutoffs,
 				   struct semel_prune_counts *counts, bool *done_out,
 				   semel_error *error);
 
@@ -261,15 +261,15 @@ static semel_status find_span(struct semel_pg_store *store, int64_t horizon_ms, 
 /* A whole span without anything old is where the lane's past ends: the millions behind it need not
  * be read. An old row that was written after them goes when they do. */
 static semel_status prune_outbox(struct semel_pg_store *store,
-				 const struct semel_horizons *horizons,
+				 const struct semel_retention_cutoffs *cutoffs,
 				 struct semel_prune_counts *counts, bool *done_out,
 				 semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	struct span span = { 0 };
-	semel_status status = find_span(store, horizons->outbox_ms, &span, error);
+	semel_status status = find_span(store, cutoffs->outbox_ms, &span, error);
 	if (status == SEMEL_OK && span.old) {
-		semel_pg_add_time(&params, horizons->outbox_ms);
+		semel_pg_add_time(&params, cutoffs->outbox_ms);
 		semel_pg_add_int(&params, store->prune.lane);
 		semel_pg_add_int(&params, store->prune.seq);
 		semel_pg_add_int(&params, span.last);
@@ -293,19 +293,20 @@ static semel_status note_forgotten(semel_tx tx, int64_t horizon_ms, semel_error 
 }
 
 /* A partition, if there is an old one. It stays where its lock cannot be had in a moment. */
-static semel_status prune_weeks(struct semel_pg_store *store, const struct semel_horizons *horizons,
+static semel_status prune_weeks(struct semel_pg_store *store,
+				const struct semel_retention_cutoffs *cutoffs,
 				struct semel_prune_counts *counts, bool *done_out,
 				semel_error *error)
 {
 	semel_tx tx = semel_pg_tx(&store->base);
 	struct semel_pg_params params = { 0 };
 	PGresult *old = NULL, *dropped = NULL;
-	semel_pg_add_week(&params, horizons->inbox_ms);
+	semel_pg_add_week(&params, cutoffs->inbox_ms);
 	semel_status status = semel_pg_run(tx, &old_partition, &params, &old, error);
 	*done_out = semel_pg_rows(old) == 0;
 	if (status != SEMEL_OK || *done_out)
 		goto clear_results;
-	semel_pg_add_week(&params, horizons->inbox_ms);
+	semel_pg_add_week(&params, cutoffs->inbox_ms);
 	semel_pg_add_string(&params, semel_pg_value(old, 0, 0));
 	status = semel_pg_run(tx, &drop_partition, &params, &dropped, error);
 	*done_out = status == SEMEL_OK && semel_pg_is_null(dropped, 0, 0);
@@ -315,7 +316,7 @@ static semel_status prune_weeks(struct semel_pg_store *store, const struct semel
 	if (status != SEMEL_OK || *done_out)
 		goto clear_results;
 	counts->inbox = (uint64_t)semel_pg_int(dropped, 0, 0);
-	status = note_forgotten(tx, horizons->inbox_ms, error);
+	status = note_forgotten(tx, cutoffs->inbox_ms, error);
 clear_results:
 	semel_pg_clear(dropped);
 	semel_pg_clear(old);
@@ -324,28 +325,29 @@ clear_results:
 
 /* What has no week of its own. */
 static semel_status prune_other_weeks(struct semel_pg_store *store,
-				      const struct semel_horizons *horizons,
+				      const struct semel_retention_cutoffs *cutoffs,
 				      struct semel_prune_counts *counts, bool *done_out,
 				      semel_error *error)
 {
 	semel_tx tx = semel_pg_tx(&store->base);
 	struct semel_pg_params params = { 0 };
-	semel_pg_add_week(&params, horizons->inbox_ms);
+	semel_pg_add_week(&params, cutoffs->inbox_ms);
 	semel_status status =
 		delete_some(tx, &inbox_delete, &params, &counts->inbox, done_out, error);
 	if (status == SEMEL_OK && counts->inbox > 0)
-		status = note_forgotten(tx, horizons->inbox_ms, error);
+		status = note_forgotten(tx, cutoffs->inbox_ms, error);
 	return status;
 }
 
-static semel_status prune_keys(struct semel_pg_store *store, const struct semel_horizons *horizons,
+static semel_status prune_keys(struct semel_pg_store *store,
+			       const struct semel_retention_cutoffs *cutoffs,
 			       struct semel_prune_counts *counts, bool *done_out,
 			       semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	uint64_t gone = 0;
 	(void)counts;
-	semel_pg_add_time(&params, horizons->inbox_ms);
+	semel_pg_add_time(&params, cutoffs->inbox_ms);
 	return delete_some(semel_pg_tx(&store->base), &key_delete, &params, &gone, done_out, error);
 }
 
@@ -373,13 +375,14 @@ static semel_status lock_piece(semel_tx tx, struct piece piece, semel_error *err
 	return status;
 }
 
-static semel_status prune_dead(struct semel_pg_store *store, const struct semel_horizons *horizons,
+static semel_status prune_dead(struct semel_pg_store *store,
+			       const struct semel_retention_cutoffs *cutoffs,
 			       struct semel_prune_counts *counts, bool *done_out,
 			       semel_error *error)
 {
 	semel_tx tx = semel_pg_tx(&store->base);
 	struct piece piece = { .from_ms = store->prune.dead_ms };
-	semel_status status = find_dead_span(store, horizons->dead_ms, &piece.until_ms, error);
+	semel_status status = find_dead_span(store, cutoffs->dead_ms, &piece.until_ms, error);
 	if (status == SEMEL_OK && !SEMEL_PLANTED("prune-without-lock"))
 		status = lock_piece(tx, piece, error);
 	if (status == SEMEL_OK)
@@ -391,38 +394,38 @@ static semel_status prune_dead(struct semel_pg_store *store, const struct semel_
 	if (status == SEMEL_OK)
 		status = change_piece(tx, &dead_delete, piece, &counts->dead, error);
 	store->prune.dead_ms = piece.until_ms;
-	*done_out = piece.until_ms == horizons->dead_ms;
+	*done_out = piece.until_ms == cutoffs->dead_ms;
 	return status;
 }
 
 static semel_status prune_requests(struct semel_pg_store *store,
-				   const struct semel_horizons *horizons,
+				   const struct semel_retention_cutoffs *cutoffs,
 				   struct semel_prune_counts *counts, bool *done_out,
 				   semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
-	semel_pg_add_time(&params, horizons->requests_ms);
+	semel_pg_add_time(&params, cutoffs->requests_ms);
 	return delete_some(semel_pg_tx(&store->base), &requests_delete, &params, &counts->requests,
 			   done_out, error);
 }
 
-static semel_status count_all(semel_tx tx, const struct semel_horizons *horizons,
+static semel_status count_all(semel_tx tx, const struct semel_retention_cutoffs *cutoffs,
 			      struct semel_prune_counts *counts, semel_error *error)
 {
 	struct semel_pg_params week = { 0 }, dead = { 0 };
 	semel_status status =
-		count_before(tx, &outbox_count, horizons->outbox_ms, &counts->outbox, error);
-	if (status == SEMEL_OK && horizons->inbox_ms != 0) {
-		semel_pg_add_week(&week, horizons->inbox_ms);
+		count_before(tx, &outbox_count, cutoffs->outbox_ms, &counts->outbox, error);
+	if (status == SEMEL_OK && cutoffs->inbox_ms != 0) {
+		semel_pg_add_week(&week, cutoffs->inbox_ms);
 		status = ask(tx, &inbox_count, &week, &counts->inbox, error);
 	}
 	if (status == SEMEL_OK) {
-		semel_pg_add_time(&dead, horizons->dead_ms);
+		semel_pg_add_time(&dead, cutoffs->dead_ms);
 		semel_pg_add_time(&dead, 0);
 		status = ask(tx, &dead_count, &dead, &counts->dead, error);
 	}
 	if (status == SEMEL_OK)
-		status = count_before(tx, &requests_count, horizons->requests_ms, &counts->requests,
+		status = count_before(tx, &requests_count, cutoffs->requests_ms, &counts->requests,
 				      error);
 	return status;
 }
@@ -430,40 +433,41 @@ static semel_status count_all(semel_tx tx, const struct semel_horizons *horizons
 /* The kinds, in the order in which they go, and by whose horizon. */
 static const struct {
 	prune_step step;
-	size_t horizon; /* where it stands among the horizons */
+	size_t horizon; /* where it stands among the cutoffs */
 } kinds[] = {
-	{ prune_outbox, offsetof(struct semel_horizons, outbox_ms) },
-	{ prune_weeks, offsetof(struct semel_horizons, inbox_ms) },
-	{ prune_other_weeks, offsetof(struct semel_horizons, inbox_ms) },
-	{ prune_keys, offsetof(struct semel_horizons, inbox_ms) },
-	{ prune_dead, offsetof(struct semel_horizons, dead_ms) },
-	{ prune_requests, offsetof(struct semel_horizons, requests_ms) },
+	{ prune_outbox, offsetof(struct semel_retention_cutoffs, outbox_ms) },
+	{ prune_weeks, offsetof(struct semel_retention_cutoffs, inbox_ms) },
+	{ prune_other_weeks, offsetof(struct semel_retention_cutoffs, inbox_ms) },
+	{ prune_keys, offsetof(struct semel_retention_cutoffs, inbox_ms) },
+	{ prune_dead, offsetof(struct semel_retention_cutoffs, dead_ms) },
+	{ prune_requests, offsetof(struct semel_retention_cutoffs, requests_ms) },
 };
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 
-static bool is_wanted(size_t kind, const struct semel_horizons *horizons)
+static bool is_wanted(size_t kind, const struct semel_retention_cutoffs *cutoffs)
 {
 	int64_t horizon_ms = 0;
-	memcpy(&horizon_ms, (const char *)horizons + kinds[kind].horizon, sizeof(horizon_ms));
+	memcpy(&horizon_ms, (const char *)cutoffs + kinds[kind].horizon, sizeof(horizon_ms));
 	return horizon_ms != 0;
 }
 
 /* One piece of the kind that is next. */
-static semel_status prune_some(struct semel_pg_store *store, const struct semel_horizons *horizons,
+static semel_status prune_some(struct semel_pg_store *store,
+			       const struct semel_retention_cutoffs *cutoffs,
 			       struct semel_prune_counts *counts, semel_error *error)
 {
 	bool entered = false, done = false;
 	semel_status status = semel_pg_enter(&store->base, &entered, error);
 	if (status == SEMEL_OK)
-		status = kinds[store->prune.kind].step(store, horizons, counts, &done, error);
+		status = kinds[store->prune.kind].step(store, cutoffs, counts, &done, error);
 	status = semel_pg_leave(&store->base, entered, status, error);
 	if (status == SEMEL_OK && done)
 		store->prune.kind++;
 	return status;
 }
 
-semel_status semel_pg_prune(semel_store *base, const struct semel_horizons *horizons, bool dry_run,
-			    struct semel_prune_counts *counts_out, bool *more_out,
+semel_status semel_pg_prune(semel_store *base, const struct semel_retention_cutoffs *cutoffs,
+			    bool dry_run, struct semel_prune_counts *counts_out, bool *more_out,
 			    semel_error *error)
 {
 	struct semel_pg_store *store = semel_pg_of(base);
@@ -471,12 +475,12 @@ semel_status semel_pg_prune(semel_store *base, const struct semel_horizons *hori
 	*counts_out = (struct semel_prune_counts){ 0 };
 	*more_out = false;
 	if (dry_run)
-		return count_all(tx, horizons, counts_out, error);
-	while (store->prune.kind < KINDS && !is_wanted(store->prune.kind, horizons))
+		return count_all(tx, cutoffs, counts_out, error);
+	while (store->prune.kind < KINDS && !is_wanted(store->prune.kind, cutoffs))
 		store->prune.kind++;
 	*more_out = store->prune.kind < KINDS;
 	if (*more_out)
-		return prune_some(store, horizons, counts_out, error);
+		return prune_some(store, cutoffs, counts_out, error);
 	memset(&store->prune, 0, sizeof(store->prune));
 	return semel_pg_in_transaction(tx) ? SEMEL_OK
 					   : semel_pg_run(tx, &prepare_inbox, NULL, NULL, error);

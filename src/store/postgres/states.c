@@ -34,14 +34,14 @@ semel_status semel_pg_states_any(semel_tx tx, struct semel_text scope, bool *any
 static void read_answers(const PGresult *result, struct semel_state_batch *batch)
 {
 	for (size_t i = 0; i < batch->count; i++)
-		batch->answers[i] = (struct semel_state_answer){
+		batch->results[i] = (struct semel_state_result){
 			.hold = { .aggregate_type = batch->queries[i].key.type,
 				  .aggregate_id = batch->queries[i].key.id },
 			.letter = SEMEL_DEAD_ANY,
 		};
 	for (int row = 0; row < semel_pg_rows(result); row++) {
-		struct semel_state_answer *answer =
-			&batch->answers[semel_pg_int(result, row, NUMBER) - 1];
+		struct semel_state_result *answer =
+			&batch->results[semel_pg_int(result, row, NUMBER) - 1];
 		if (!semel_pg_is_null(result, row, HOLD))
 			semel_pg_hold_read(result, row, HOLD, batch->arena, &answer->hold);
 		if (semel_pg_is_null(result, row, LETTER))

@@ -209,7 +209,7 @@ static semel_status take_row(struct semel_pg_changes *changes, struct semel_outb
 	*row = message->row;
 	row->transaction = changes->stream.transaction;
 	row->xid = changes->stream.xid;
-	row->place = changes->stream.place;
+	row->commit_order = changes->stream.place;
 	changes->stream.awaits_row = false;
 	return SEMEL_OK;
 }

@@ -128,7 +128,7 @@ semel_status semel_pg_subscription_list(semel_store *store, struct semel_arena *
 }
 
 semel_status semel_pg_subscription_topics(semel_store *store, struct semel_text scope,
-					  semel_topic_seen seen, void *user, semel_error *error)
+					  semel_topic_visitor seen, void *user, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	PGresult *result = NULL;

@@ -57,7 +57,7 @@ static const struct semel_pg_query facts_of_event = {
 };
 
 semel_status semel_pg_trace(semel_store *store, const char *event_id, struct semel_arena *arena,
-			    semel_fact_seen seen, void *user, semel_error *error)
+			    semel_trace_visitor seen, void *user, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	PGresult *result = NULL;
@@ -68,12 +68,12 @@ semel_status semel_pg_trace(semel_store *store, const char *event_id, struct sem
 		status = semel_error_set(error, SEMEL_NOT_FOUND, "no event %s in this store",
 					 event_id);
 	for (int row = 0; row < semel_pg_rows(result); row++) {
-		struct semel_fact fact = {
+		struct semel_trace_entry fact = {
 			.time_ms = semel_pg_int(result, row, 0),
 			.what = semel_text_shown(semel_pg_text(result, row, 1, arena)),
 			.scope = semel_text_shown(semel_pg_text(result, row, 2, arena)),
 			.detail = semel_text_shown(semel_pg_text(result, row, 3, arena)),
-			.said = semel_text_shown(semel_pg_text(result, row, 4, arena)),
+			.quoted = semel_text_shown(semel_pg_text(result, row, 4, arena)),
 		};
 		seen(&fact, user);
 	}

@@ -105,7 +105,7 @@ static struct semel_wait wait_of(enum semel_wait_kind kind, const PGresult *page
 }
 
 struct walk {
-	semel_wait_seen seen;
+	semel_wait_visitor seen;
 	void *user;
 };
 
@@ -151,8 +151,8 @@ static semel_status walk_kind(semel_store *store, struct semel_text scope,
 	return status;
 }
 
-semel_status semel_pg_waits_each(semel_store *store, struct semel_text scope, semel_wait_seen seen,
-				 void *user, semel_error *error)
+semel_status semel_pg_waits_each(semel_store *store, struct semel_text scope,
+				 semel_wait_visitor seen, void *user, semel_error *error)
 {
 	const struct walk walk = { seen, user };
 	semel_status status = SEMEL_OK;
@@ -174,8 +174,8 @@ semel_status semel_pg_inbox_has_topic(semel_store *store, struct semel_text topi
 	return status;
 }
 
-semel_status semel_pg_outbox_routing_each(semel_store *store, semel_routing_seen seen, void *user,
-					  semel_error *error)
+semel_status semel_pg_outbox_routing_each(semel_store *store, semel_routing_visitor seen,
+					  void *user, semel_error *error)
 {
 	PGresult *page = NULL;
 	semel_status status = SEMEL_OK;
@@ -194,7 +194,7 @@ semel_status semel_pg_outbox_routing_each(semel_store *store, semel_routing_seen
 	return status;
 }
 
-semel_status semel_pg_outbox_topics(semel_store *store, semel_text_seen seen, void *user,
+semel_status semel_pg_outbox_topics(semel_store *store, semel_text_visitor seen, void *user,
 				    semel_error *error)
 {
 	PGresult *result = NULL;

@@ -329,7 +329,7 @@ semel_status semel_sqlite_dead_get(semel_store *store, const char *entry_id,
 	if (row)
 		read_entry(statement, arena, entry_out);
 	semel_sqlite_give(tx, &get_entry, statement);
-	return status == SEMEL_OK && !row ? semel_dead_absent(entry_id, error) : status;
+	return status == SEMEL_OK && !row ? semel_dead_not_found(entry_id, error) : status;
 }
 
 semel_status semel_sqlite_dead_list(semel_store *store, const semel_dead_filter *filter,
@@ -410,8 +410,8 @@ static semel_status check_move(semel_tx tx, const struct semel_dead_entry *entry
 	if (found != SEMEL_OK)
 		return found;
 	if (!row)
-		return semel_dead_absent(semel_text_string(entry->entry_id), error);
-	return semel_dead_judge_move(entry, now, status, count, error);
+		return semel_dead_not_found(semel_text_string(entry->entry_id), error);
+	return semel_dead_check_move(entry, now, status, count, error);
 }
 
 semel_status semel_sqlite_dead_move(semel_tx tx, const struct semel_dead_entry *entry,

@@ -27,7 +27,7 @@ static struct semel_text peek(sqlite3_stmt *statement, int column)
 }
 
 struct walk {
-	semel_id_seen seen;
+	semel_id_visitor seen;
 	void *user;
 };
 
@@ -52,7 +52,7 @@ static semel_status walk_rows(semel_tx tx, const struct semel_sqlite_query *quer
 	return status;
 }
 
-semel_status semel_sqlite_outbox_each(semel_store *store, semel_id_seen seen, void *user,
+semel_status semel_sqlite_outbox_each(semel_store *store, semel_id_visitor seen, void *user,
 				      semel_error *error)
 {
 	const struct walk walk = { seen, user };
@@ -61,14 +61,14 @@ semel_status semel_sqlite_outbox_each(semel_store *store, semel_id_seen seen, vo
 }
 
 semel_status semel_sqlite_inbox_each(semel_store *store, struct semel_text scope,
-				     semel_id_seen seen, void *user, semel_error *error)
+				     semel_id_visitor seen, void *user, semel_error *error)
 {
 	const struct walk walk = { seen, user };
 	return walk_rows(semel_sqlite_tx(store), &each_inbox, scope, &walk, error);
 }
 
-semel_status semel_sqlite_dead_each(semel_store *store, struct semel_text scope, semel_id_seen seen,
-				    void *user, semel_error *error)
+semel_status semel_sqlite_dead_each(semel_store *store, struct semel_text scope,
+				    semel_id_visitor seen, void *user, semel_error *error)
 {
 	const struct walk walk = { seen, user };
 	return walk_rows(semel_sqlite_tx(store), &each_dead, scope, &walk, error);

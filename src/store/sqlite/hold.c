@@ -213,9 +213,9 @@ semel_status semel_sqlite_hold_due(semel_store *store, struct semel_text scope, 
 	return status;
 }
 
-static struct semel_hold_tally tally_of(sqlite3_stmt *statement)
+static struct semel_hold_summary tally_of(sqlite3_stmt *statement)
 {
-	return (struct semel_hold_tally){
+	return (struct semel_hold_summary){
 		.state = semel_hold_state_of((const char *)sqlite3_column_text(statement, 0)),
 		.blocks = sqlite3_column_int(statement, 1) != 0,
 		.due_ms = semel_sqlite_time(statement, 2),

@@ -79,7 +79,7 @@ static semel_status take_once(semel_tx tx, const struct semel_sqlite_query *quer
 /* What is there under this id; week NULL: in whatever week. found_out false: nothing is. */
 static semel_status look_up(struct claiming *claiming, struct semel_text scope,
 			    struct semel_text event_id, const char *week,
-			    struct semel_inbox_answer *answer, semel_error *error)
+			    struct semel_claim_result *answer, semel_error *error)
 {
 	bool row = false;
 	semel_status status = take_once(claiming->tx, &find_claim, &claiming->find, error);
@@ -92,7 +92,7 @@ static semel_status look_up(struct claiming *claiming, struct semel_text scope,
 	answer->found = SEMEL_FOUND_NEW;
 	if (row) {
 		answer->found =
-			semel_inbox_found_of((const char *)sqlite3_column_text(claiming->find, 0));
+			semel_claim_found_of((const char *)sqlite3_column_text(claiming->find, 0));
 		semel_sqlite_copy(claiming->find, 1, answer->owner, sizeof(answer->owner));
 		answer->lease_until_ms = semel_sqlite_time(claiming->find, 2);
 	}
@@ -102,7 +102,7 @@ static semel_status look_up(struct claiming *claiming, struct semel_text scope,
 
 /* FOUND_NEW: written now. */
 static semel_status insert(struct claiming *claiming, const struct semel_inbox_claim *claim,
-			   const char *error_code, struct semel_inbox_answer *answer,
+			   const char *error_code, struct semel_claim_result *answer,
 			   semel_error *error)
 {
 	char week[SEMEL_DATE_SIZE], lease[SEMEL_TIME_SIZE];
@@ -165,11 +165,11 @@ static semel_status claim_key(struct claiming *claiming, const struct semel_inbo
 }
 
 static semel_status claim_one(struct claiming *claiming, const struct semel_inbox_claim *claim,
-			      struct semel_inbox_answer *answer, semel_error *error)
+			      struct semel_claim_result *answer, semel_error *error)
 {
 	char holder[SEMEL_FOREIGN_NAME_MAX + 1] = "";
 	semel_status status = SEMEL_OK;
-	*answer = (struct semel_inbox_answer){ 0 };
+	*answer = (struct semel_claim_result){ 0 };
 	if (claim->key.data != NULL)
 		status = claim_key(claiming, claim, holder, sizeof(holder), error);
 	if (status != SEMEL_OK)
@@ -178,7 +178,7 @@ static semel_status claim_one(struct claiming *claiming, const struct semel_inbo
 		return insert(claiming, claim, NULL, answer, error);
 
 	status = look_up(claiming, claim->scope, semel_text_of(holder), NULL, answer, error);
-	answer->twin = true;
+	answer->key_conflict = true;
 	if (status != SEMEL_OK || answer->found == SEMEL_FOUND_CLAIMED)
 		return status; /* the other one is at work: come back later */
 	status = insert(claiming, claim, "duplicate-key", answer, error);
@@ -188,7 +188,7 @@ static semel_status claim_one(struct claiming *claiming, const struct semel_inbo
 
 semel_status semel_sqlite_inbox_claim(semel_tx tx, const struct semel_inbox_claim *claims,
 				      size_t count, int64_t now_ms,
-				      struct semel_inbox_answer *answers_out, semel_error *error)
+				      struct semel_claim_result *answers_out, semel_error *error)
 {
 	struct claiming claiming = { .tx = tx };
 	semel_status status = semel_sqlite_demand_transaction(tx, insert_claim.what, error);

@@ -50,11 +50,11 @@ int32_t semel_sqlite_lane_count(semel_store *store)
 
 /* One lane: a second relay stands by until it is free. */
 semel_status semel_sqlite_relay_join(semel_store *store, const char *owner, int64_t now_ms,
-				     int64_t expires_at_ms, struct semel_crew *crew_out,
+				     int64_t expires_at_ms, struct semel_relay_group *group_out,
 				     semel_error *error)
 {
 	(void)store, (void)owner, (void)now_ms, (void)expires_at_ms, (void)error;
-	*crew_out = (struct semel_crew){ .members = 1, .rank = 0 };
+	*group_out = (struct semel_relay_group){ .members = 1, .rank = 0 };
 	return SEMEL_OK;
 }
 

@@ -152,7 +152,7 @@ static semel_status mark_failed(semel_tx tx, const struct semel_mark *mark, int6
 	exception.blocks = mark->blocks;
 	semel_status status = note_refusal(tx, mark, "FAILED", error);
 	if (status == SEMEL_OK)
-		status = semel_dead_bury(tx, mark, now_ms, error);
+		status = semel_dead_add_refused(tx, mark, now_ms, error);
 	if (status != SEMEL_OK)
 		return status;
 	return mark->holds ? put(tx, &put_exception, &exception, error)

@@ -52,12 +52,12 @@ static void keep_error(struct semel_outbox_counts *counts, sqlite3_stmt *stateme
 static void add_run(sqlite3_stmt *statement, struct semel_outbox_counts *counts)
 {
 	counts->waiting = (uint64_t)sqlite3_column_int64(statement, 0);
-	semel_outbox_counts_age(counts, semel_sqlite_time(statement, 1));
+	semel_outbox_counts_add_oldest(counts, semel_sqlite_time(statement, 1));
 }
 
-static struct semel_outbox_tally tally_of(sqlite3_stmt *statement)
+static struct semel_outbox_group tally_of(sqlite3_stmt *statement)
 {
-	return (struct semel_outbox_tally){
+	return (struct semel_outbox_group){
 		.state = (const char *)sqlite3_column_text(statement, 0),
 		.head = (const char *)sqlite3_column_text(statement, 1),
 		.blocks = sqlite3_column_int(statement, 2) != 0,
@@ -76,7 +76,7 @@ static void add_exceptions(sqlite3_stmt *statement, struct semel_outbox_counts *
 /* The head's own state stands in the first column; here it is the followers that are counted. */
 static void add_held(sqlite3_stmt *statement, struct semel_outbox_counts *counts)
 {
-	struct semel_outbox_tally tally = tally_of(statement);
+	struct semel_outbox_group tally = tally_of(statement);
 	tally.state = NULL;
 	semel_outbox_counts_add(counts, tally);
 }

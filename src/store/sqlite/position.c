@@ -91,7 +91,7 @@ semel_status semel_sqlite_position_take(semel_store *store, struct semel_positio
 	semel_sqlite_bind_time(statement, 6, expires_at_ms, expires);
 	status = semel_sqlite_step(tx, &take_position, statement, &row, error);
 	if (status == SEMEL_OK && !row)
-		status = semel_position_lost(position, error);
+		status = semel_position_lease_lost(position, error);
 	if (row) {
 		read_position(statement, &taken);
 		status = semel_sqlite_run(tx, &take_position, statement, error);
@@ -118,7 +118,7 @@ semel_status semel_sqlite_position_put(semel_tx tx, const struct semel_position 
 	sqlite3_bind_int64(statement, 9, (int64_t)position->anchor.hash);
 	status = semel_sqlite_run(tx, &put_position, statement, error);
 	if (status == SEMEL_OK && semel_sqlite_changes(tx) == 0)
-		status = semel_position_lost(position, error);
+		status = semel_position_lease_lost(position, error);
 	semel_sqlite_give(tx, &put_position, statement);
 	return status;
 }

@@ -33,7 +33,7 @@ semel_status semel_sqlite_presence_put(semel_store *store, const struct semel_pr
 		return status;
 	semel_sqlite_bind_text(statement, 1, presence->scope);
 	semel_sqlite_bind_text(statement, 2, presence->owner);
-	sqlite3_bind_int64(statement, 3, (int64_t)presence->in_hand);
+	sqlite3_bind_int64(statement, 3, (int64_t)presence->in_flight);
 	sqlite3_bind_int64(statement, 4, presence->breaker);
 	semel_sqlite_bind_text(statement, 5, presence->reason);
 	semel_sqlite_bind_time(statement, 6, presence->next_try_ms, times[0]);
@@ -74,7 +74,7 @@ static struct semel_presence presence_of(sqlite3_stmt *statement)
 	return (struct semel_presence){
 		.scope = peek(statement, 0),
 		.owner = peek(statement, 1),
-		.in_hand = (uint64_t)sqlite3_column_int64(statement, 2),
+		.in_flight = (uint64_t)sqlite3_column_int64(statement, 2),
 		.breaker = (uint32_t)sqlite3_column_int(statement, 3),
 		.reason = peek(statement, 4),
 		.next_try_ms = semel_sqlite_time(statement, 5),
@@ -86,7 +86,7 @@ static struct semel_presence presence_of(sqlite3_stmt *statement)
 }
 
 semel_status semel_sqlite_presence_each(semel_store *store, struct semel_text scope,
-					semel_presence_seen seen, void *user, semel_error *error)
+					semel_presence_visitor seen, void *user, semel_error *error)
 {
 	semel_tx tx = semel_sqlite_tx(store);
 	sqlite3_stmt *statement = NULL;

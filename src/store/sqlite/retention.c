@@ -151,7 +151,7 @@ static const struct semel_sqlite_query requests_count = {
 	"SELECT count(*) FROM semel_request WHERE created_at < ?1"
 };
 
-/* The horizons as the tables write them; empty: keep all. */
+/* The cutoffs as the tables write them; empty: keep all. */
 struct bounds {
 	char outbox[SEMEL_TIME_SIZE], inbox[SEMEL_DATE_SIZE], keys[SEMEL_TIME_SIZE];
 	char dead[SEMEL_TIME_SIZE], requests[SEMEL_TIME_SIZE];
@@ -164,15 +164,15 @@ static void format_bound(int64_t time_ms, char out[SEMEL_TIME_SIZE])
 		semel_time_format(time_ms, out);
 }
 
-static struct bounds bounds_of(const struct semel_horizons *horizons)
+static struct bounds bounds_of(const struct semel_retention_cutoffs *cutoffs)
 {
 	struct bounds bounds = { 0 };
-	format_bound(horizons->outbox_ms, bounds.outbox);
-	format_bound(horizons->inbox_ms, bounds.keys);
-	format_bound(horizons->dead_ms, bounds.dead);
-	format_bound(horizons->requests_ms, bounds.requests);
-	if (horizons->inbox_ms != 0) /* whole weeks that ended before the horizon */
-		semel_time_format_date(semel_time_week_start(horizons->inbox_ms), bounds.inbox);
+	format_bound(cutoffs->outbox_ms, bounds.outbox);
+	format_bound(cutoffs->inbox_ms, bounds.keys);
+	format_bound(cutoffs->dead_ms, bounds.dead);
+	format_bound(cutoffs->requests_ms, bounds.requests);
+	if (cutoffs->inbox_ms != 0) /* whole weeks that ended before the horizon */
+		semel_time_format_date(semel_time_week_start(cutoffs->inbox_ms), bounds.inbox);
 	return bounds;
 }
 
@@ -388,21 +388,21 @@ static semel_status count_all(semel_tx tx, const struct bounds *bounds,
 	return status;
 }
 
-semel_status semel_sqlite_prune(semel_store *base, const struct semel_horizons *horizons,
+semel_status semel_sqlite_prune(semel_store *base, const struct semel_retention_cutoffs *cutoffs,
 				bool dry_run, struct semel_prune_counts *counts_out, bool *more_out,
 				semel_error *error)
 {
 	struct semel_sqlite_store *store = semel_sqlite_of(base);
-	struct bounds bounds = bounds_of(horizons);
+	struct bounds bounds = bounds_of(cutoffs);
 	bool entered = false, more = false;
 	*counts_out = (struct semel_prune_counts){ 0 };
 	*more_out = false;
 	if (dry_run)
 		return count_all(semel_sqlite_tx(base), &bounds, counts_out, error);
 	/* A table that has been walked to its end is not begun anew while the other is at work. */
-	bool outbox = horizons->outbox_ms != 0 &&
+	bool outbox = cutoffs->outbox_ms != 0 &&
 		      (store->prune.seq != 0 || store->prune.scope.data == NULL);
-	bool inbox = horizons->inbox_ms != 0 &&
+	bool inbox = cutoffs->inbox_ms != 0 &&
 		     (store->prune.scope.data != NULL || store->prune.seq == 0);
 	semel_status status = semel_sqlite_enter(base, &entered, error);
 	if (status == SEMEL_OK && outbox)

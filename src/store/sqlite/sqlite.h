@@ -145,7 +145,7 @@ semel_status semel_sqlite_store_examine(const struct semel_url *url,
 /* outbox.c */
 semel_status semel_sqlite_outbox_insert(semel_tx tx, const struct semel_event *events, size_t count,
 					semel_error *error);
-semel_status semel_sqlite_outbox_look(semel_store *store, struct semel_lane_look *looks,
+semel_status semel_sqlite_outbox_look(semel_store *store, struct semel_lane_probe *looks,
 				      size_t count, int64_t now_ms, semel_error *error);
 semel_status semel_sqlite_outbox_fetch(semel_store *store, const struct semel_lease *lease,
 				       int64_t after_seq, struct semel_outbox_batch *batch,
@@ -163,7 +163,7 @@ semel_status semel_sqlite_outbox_counts(semel_store *store, int64_t now_ms,
 /* lease.c */
 int32_t semel_sqlite_lane_count(semel_store *store);
 semel_status semel_sqlite_relay_join(semel_store *store, const char *owner, int64_t now_ms,
-				     int64_t expires_at_ms, struct semel_crew *crew_out,
+				     int64_t expires_at_ms, struct semel_relay_group *group_out,
 				     semel_error *error);
 void semel_sqlite_relay_leave(semel_store *store, const char *owner);
 bool semel_sqlite_doze(semel_store *store, bool lightly);
@@ -189,7 +189,7 @@ semel_status semel_sqlite_dead_relay_return(semel_tx tx, const struct semel_dead
 /* inbox.c */
 semel_status semel_sqlite_inbox_claim(semel_tx tx, const struct semel_inbox_claim *claims,
 				      size_t count, int64_t now_ms,
-				      struct semel_inbox_answer *answers_out, semel_error *error);
+				      struct semel_claim_result *answers_out, semel_error *error);
 semel_status semel_sqlite_inbox_change(semel_tx tx, const struct semel_inbox_claim *claim,
 				       const struct semel_inbox_change *change, bool *taken_out,
 				       semel_error *error);
@@ -287,17 +287,17 @@ semel_status semel_sqlite_parked_remove(semel_tx tx, struct semel_text entry_id,
 					semel_error *error);
 
 /* each.c */
-semel_status semel_sqlite_outbox_each(semel_store *store, semel_id_seen seen, void *user,
+semel_status semel_sqlite_outbox_each(semel_store *store, semel_id_visitor seen, void *user,
 				      semel_error *error);
 semel_status semel_sqlite_inbox_each(semel_store *store, struct semel_text scope,
-				     semel_id_seen seen, void *user, semel_error *error);
-semel_status semel_sqlite_dead_each(semel_store *store, struct semel_text scope, semel_id_seen seen,
-				    void *user, semel_error *error);
+				     semel_id_visitor seen, void *user, semel_error *error);
+semel_status semel_sqlite_dead_each(semel_store *store, struct semel_text scope,
+				    semel_id_visitor seen, void *user, semel_error *error);
 semel_status semel_sqlite_trace(semel_store *store, const char *event_id, struct semel_arena *arena,
-				semel_fact_seen seen, void *user, semel_error *error);
+				semel_trace_visitor seen, void *user, semel_error *error);
 
 /* retention.c */
-semel_status semel_sqlite_prune(semel_store *store, const struct semel_horizons *horizons,
+semel_status semel_sqlite_prune(semel_store *store, const struct semel_retention_cutoffs *cutoffs,
 				bool dry_run, struct semel_prune_counts *counts_out, bool *more_out,
 				semel_error *error);
 semel_status semel_sqlite_outbox_pruned_until(semel_store *store, int64_t *time_ms_out,
@@ -307,12 +307,12 @@ semel_status semel_sqlite_inbox_known_since(semel_store *store, int64_t *time_ms
 
 /* waits.c */
 semel_status semel_sqlite_waits_each(semel_store *store, struct semel_text scope,
-				     semel_wait_seen seen, void *user, semel_error *error);
-semel_status semel_sqlite_outbox_topics(semel_store *store, semel_text_seen seen, void *user,
+				     semel_wait_visitor seen, void *user, semel_error *error);
+semel_status semel_sqlite_outbox_topics(semel_store *store, semel_text_visitor seen, void *user,
 					semel_error *error);
 semel_status semel_sqlite_inbox_has_topic(semel_store *store, struct semel_text topic,
 					  bool *has_out, semel_error *error);
-semel_status semel_sqlite_outbox_routing_each(semel_store *store, semel_routing_seen seen,
+semel_status semel_sqlite_outbox_routing_each(semel_store *store, semel_routing_visitor seen,
 					      void *user, semel_error *error);
 
 /* running.c */
@@ -326,11 +326,12 @@ semel_status semel_sqlite_presence_put(semel_store *store, const struct semel_pr
 semel_status semel_sqlite_presence_remove(semel_store *store, const struct semel_presence *presence,
 					  int64_t forget_ms, semel_error *error);
 semel_status semel_sqlite_presence_each(semel_store *store, struct semel_text scope,
-					semel_presence_seen seen, void *user, semel_error *error);
+					semel_presence_visitor seen, void *user,
+					semel_error *error);
 
 /* subscription.c */
 semel_status semel_sqlite_subscription_topics(semel_store *store, struct semel_text scope,
-					      semel_topic_seen seen, void *user,
+					      semel_topic_visitor seen, void *user,
 					      semel_error *error);
 semel_status semel_sqlite_subscription_put(semel_store *store,
 					   const struct semel_subscription_row *row, int64_t now_ms,

@@ -37,11 +37,11 @@ semel_status semel_sqlite_states_any(semel_tx tx, struct semel_text scope, bool 
 
 static semel_status look_at(semel_tx tx, struct semel_text scope,
 			    const struct semel_state_query *query, struct semel_arena *arena,
-			    struct semel_state_answer *answer, semel_error *error)
+			    struct semel_state_result *answer, semel_error *error)
 {
 	sqlite3_stmt *statement = NULL;
 	bool row = false;
-	*answer = (struct semel_state_answer){ .hold = { .aggregate_type = query->key.type,
+	*answer = (struct semel_state_result){ .hold = { .aggregate_type = query->key.type,
 							 .aggregate_id = query->key.id },
 					       .letter = SEMEL_DEAD_ANY };
 	semel_status status = semel_sqlite_take(tx, &look_at_state, &statement, error);
@@ -69,7 +69,7 @@ semel_status semel_sqlite_states_look(semel_tx tx, struct semel_text scope,
 {
 	semel_status status = semel_sqlite_demand_transaction(tx, look_at_state.what, error);
 	for (size_t i = 0; i < batch->count && status == SEMEL_OK; i++)
-		status = look_at(tx, scope, &batch->queries[i], batch->arena, &batch->answers[i],
+		status = look_at(tx, scope, &batch->queries[i], batch->arena, &batch->results[i],
 				 error);
 	return status;
 }

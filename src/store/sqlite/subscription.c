@@ -119,7 +119,8 @@ semel_status semel_sqlite_subscription_put(semel_store *store,
 }
 
 semel_status semel_sqlite_subscription_topics(semel_store *store, struct semel_text scope,
-					      semel_topic_seen seen, void *user, semel_error *error)
+					      semel_topic_visitor seen, void *user,
+					      semel_error *error)
 {
 	semel_tx tx = semel_sqlite_tx(store);
 	sqlite3_stmt *statement = NULL;

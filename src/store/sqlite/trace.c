@@ -57,7 +57,7 @@ static const struct semel_sqlite_query facts_of_event = {
 };
 
 semel_status semel_sqlite_trace(semel_store *store, const char *event_id, struct semel_arena *arena,
-				semel_fact_seen seen, void *user, semel_error *error)
+				semel_trace_visitor seen, void *user, semel_error *error)
 {
 	semel_tx tx = semel_sqlite_tx(store);
 	sqlite3_stmt *statement = NULL;
@@ -70,12 +70,12 @@ semel_status semel_sqlite_trace(semel_store *store, const char *event_id, struct
 		status = semel_sqlite_step(tx, &facts_of_event, statement, &row, error);
 		if (status != SEMEL_OK || !row || sqlite3_column_type(statement, 0) == SQLITE_NULL)
 			continue;
-		struct semel_fact fact = {
+		struct semel_trace_entry fact = {
 			.time_ms = semel_sqlite_time(statement, 0),
 			.what = semel_text_shown(semel_sqlite_text(statement, 1, arena)),
 			.scope = semel_text_shown(semel_sqlite_text(statement, 2, arena)),
 			.detail = semel_text_shown(semel_sqlite_text(statement, 3, arena)),
-			.said = semel_text_shown(semel_sqlite_text(statement, 4, arena)),
+			.quoted = semel_text_shown(semel_sqlite_text(statement, 4, arena)),
 		};
 		any = true;
 		seen(&fact, user);

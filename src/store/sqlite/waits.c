@@ -85,7 +85,7 @@ static struct semel_wait wait_of(enum semel_wait_kind kind, sqlite3_stmt *statem
 }
 
 semel_status semel_sqlite_waits_each(semel_store *store, struct semel_text scope,
-				     semel_wait_seen seen, void *user, semel_error *error)
+				     semel_wait_visitor seen, void *user, semel_error *error)
 {
 	static const struct semel_sqlite_query *const queries[] = {
 		[SEMEL_WAIT_PARKED] = &parked_waits,
@@ -129,7 +129,7 @@ semel_status semel_sqlite_inbox_has_topic(semel_store *store, struct semel_text 
 	return status;
 }
 
-semel_status semel_sqlite_outbox_routing_each(semel_store *store, semel_routing_seen seen,
+semel_status semel_sqlite_outbox_routing_each(semel_store *store, semel_routing_visitor seen,
 					      void *user, semel_error *error)
 {
 	semel_tx tx = semel_sqlite_tx(store);
@@ -147,7 +147,7 @@ semel_status semel_sqlite_outbox_routing_each(semel_store *store, semel_routing_
 	return status;
 }
 
-semel_status semel_sqlite_outbox_topics(semel_store *store, semel_text_seen seen, void *user,
+semel_status semel_sqlite_outbox_topics(semel_store *store, semel_text_visitor seen, void *user,
 					semel_error *error)
 {
 	semel_tx tx = semel_sqlite_tx(store);

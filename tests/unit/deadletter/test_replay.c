@@ -181,12 +181,12 @@ static void what_the_inbox_has_forgotten_is_refused_whatever_the_settings_say(vo
 	struct world *world = world_of(state);
 	publish_old(world, 40 * DAY_MS);
 	world_sql(world, "UPDATE semel_inbox SET first_seen_at = '2020-01-01T00:00:00.000Z'");
-	struct semel_horizons horizons = { .inbox_ms =
-						   semel_now_ms(semel_env_system()) - 20 * DAY_MS };
+	struct semel_retention_cutoffs cutoffs = { .inbox_ms = semel_now_ms(semel_env_system()) -
+							       20 * DAY_MS };
 	struct semel_prune_counts counts = { 0 };
 	bool more = true;
 	while (more)
-		world_ok(world, world->store->driver->prune(world->store, &horizons, false, &counts,
+		world_ok(world, world->store->driver->prune(world->store, &cutoffs, false, &counts,
 							    &more, &world->error));
 	world_expect(world, "SELECT count(*) FROM semel_inbox", "0");
 	struct trial trial = { .plan = { .inbox_retention_ms = 365 * DAY_MS } };

@@ -23,7 +23,7 @@ static semel_status tell(struct world *world, const char *event_id, struct story
 static int place_of(const struct story *story, const char *what, const char *scope)
 {
 	for (size_t i = 0; i < story->life.count; i++) {
-		const struct semel_fact *fact = &story->life.facts[i];
+		const struct semel_trace_entry *fact = &story->life.facts[i];
 		bool same_scope =
 			scope ? fact->scope && strcmp(fact->scope, scope) == 0 : !fact->scope;
 		if (strcmp(fact->what, what) == 0 && same_scope)

@@ -315,11 +315,11 @@ static void pruned_events_are_beyond_proof(void **state)
 	publish_three(world);
 	world_consume(world, "billing");
 	int64_t later_ms = semel_now_ms(semel_env_system()) + 60000;
-	struct semel_horizons horizons = { .outbox_ms = later_ms };
+	struct semel_retention_cutoffs cutoffs = { .outbox_ms = later_ms };
 	struct semel_prune_counts counts = { 0 };
 	bool more = true;
 	while (more)
-		world_ok(world, world->store->driver->prune(world->store, &horizons, false, &counts,
+		world_ok(world, world->store->driver->prune(world->store, &cutoffs, false, &counts,
 							    &more, &world->error));
 	struct semel_verify_report *report = verify(world);
 	assert_int_equal(report->committed, 0);
@@ -331,10 +331,10 @@ static void pruned_events_are_beyond_proof(void **state)
 static void prune_dead_letters(struct world *world)
 {
 	int64_t later_ms = semel_now_ms(semel_env_system()) + 60000;
-	struct semel_horizons horizons = { .dead_ms = later_ms };
+	struct semel_retention_cutoffs cutoffs = { .dead_ms = later_ms };
 	struct semel_prune_counts counts = { 0 };
 	bool more = false;
-	world_ok(world, world->store->driver->prune(world->store, &horizons, false, &counts, &more,
+	world_ok(world, world->store->driver->prune(world->store, &cutoffs, false, &counts, &more,
 						    &world->error));
 	assert_int_equal(counts.dead, 1);
 }

@@ -20,10 +20,11 @@ static int32_t one_lane(semel_store *store)
 }
 
 static semel_status join(semel_store *store, const char *owner, int64_t now_ms,
-			 int64_t expires_at_ms, struct semel_crew *crew_out, semel_error *error)
+			 int64_t expires_at_ms, struct semel_relay_group *group_out,
+			 semel_error *error)
 {
 	(void)store, (void)owner, (void)now_ms, (void)expires_at_ms, (void)error;
-	*crew_out = (struct semel_crew){ .members = 1 };
+	*group_out = (struct semel_relay_group){ .members = 1 };
 	return SEMEL_OK;
 }
 

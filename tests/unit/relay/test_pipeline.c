@@ -48,7 +48,7 @@ static unsigned marked, failed, published, renewed;
 static int64_t marked_epoch, marked_low;
 static semel_status mark_status;
 
-static semel_status look(semel_store *store, struct semel_lane_look *looks, size_t count,
+static semel_status look(semel_store *store, struct semel_lane_probe *looks, size_t count,
 			 int64_t now_ms, semel_error *error)
 {
 	(void)store, (void)now_ms, (void)error;

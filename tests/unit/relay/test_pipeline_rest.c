@@ -42,7 +42,7 @@ static const struct semel_env env = { .now_ms = tell_time,
 static unsigned looks, reads, mark_calls, marked;
 static int64_t rows_of[LANES]; /* numbers 1 to so many are there */
 
-static semel_status look(semel_store *store, struct semel_lane_look *found, size_t count,
+static semel_status look(semel_store *store, struct semel_lane_probe *found, size_t count,
 			 int64_t now_ms, semel_error *error)
 {
 	(void)store, (void)now_ms, (void)error;

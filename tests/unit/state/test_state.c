@@ -111,7 +111,7 @@ static void what_the_rows_say_is_one_state(void **unused)
 static void a_letter_decides_which_copies_run(void **unused)
 {
 	const struct {
-		struct semel_state_answer answer;
+		struct semel_state_result answer;
 		uint32_t copy;
 		enum semel_authority authority;
 	} cases[] = {

@@ -20,15 +20,15 @@ static void every_word_in_the_tables_is_read_back(void **state)
 			semel_hold_state_of(semel_hold_state_name((enum semel_hold_state)i)), i);
 	assert_int_equal(semel_dead_status_of("pending"), SEMEL_DEAD_ANY);
 	assert_int_equal(semel_hold_state_of("DEAD"), SEMEL_HOLD_NONE);
-	assert_int_equal(semel_inbox_found_of("CLAIMED"), SEMEL_FOUND_CLAIMED);
-	assert_int_equal(semel_inbox_found_of("PROCESSED"), SEMEL_FOUND_PROCESSED);
-	assert_int_equal(semel_inbox_found_of("FAILED"), SEMEL_FOUND_FAILED);
+	assert_int_equal(semel_claim_found_of("CLAIMED"), SEMEL_FOUND_CLAIMED);
+	assert_int_equal(semel_claim_found_of("PROCESSED"), SEMEL_FOUND_PROCESSED);
+	assert_int_equal(semel_claim_found_of("FAILED"), SEMEL_FOUND_FAILED);
 }
 
 static semel_status judge(enum semel_dead_status now, enum semel_dead_status status, uint32_t count)
 {
 	struct semel_dead_entry entry = { .entry_id = SEMEL_TEXT("e-1"), .replay_count = 2 };
-	return semel_dead_judge_move(&entry, now, status, count, NULL);
+	return semel_dead_check_move(&entry, now, status, count, NULL);
 }
 
 static void only_a_pending_dead_letter_is_moved_and_replayed_up_to_the_limit(void **state)
@@ -41,7 +41,7 @@ static void only_a_pending_dead_letter_is_moved_and_replayed_up_to_the_limit(voi
 
 	struct semel_dead_entry worn = { .entry_id = SEMEL_TEXT("e-1"),
 					 .replay_count = SEMEL_REPLAYS_MAX };
-	assert_int_equal(semel_dead_judge_move(&worn, SEMEL_DEAD_PENDING, SEMEL_DEAD_REPLAYED,
+	assert_int_equal(semel_dead_check_move(&worn, SEMEL_DEAD_PENDING, SEMEL_DEAD_REPLAYED,
 					       SEMEL_REPLAYS_MAX, NULL),
 			 SEMEL_REPLAY_LIMIT);
 }
@@ -56,9 +56,9 @@ static void what_waits_in_the_outbox_is_counted_by_its_reason(void **state)
 {
 	(void)state;
 	struct semel_outbox_counts counts = { 0 };
-	semel_outbox_counts_age(&counts, 0);
-	semel_outbox_counts_age(&counts, 90);
-	const struct semel_outbox_tally tallies[] = {
+	semel_outbox_counts_add_oldest(&counts, 0);
+	semel_outbox_counts_add_oldest(&counts, 90);
+	const struct semel_outbox_group tallies[] = {
 		{ .state = "retry", .head = "retry", .count = 1, .due_ms = 500, .oldest_ms = 80 },
 		{ .state = "parked", .head = "retry", .count = 2, .due_ms = 0, .oldest_ms = 85 },
 		{ .state = NULL, .head = "retry", .count = 4, .due_ms = 400, .oldest_ms = 70 },
@@ -81,7 +81,7 @@ static void what_waits_behind_holds_is_counted_by_their_state(void **state)
 {
 	(void)state;
 	struct semel_hold_counts counts = { 0 };
-	const struct semel_hold_tally tallies[] = {
+	const struct semel_hold_summary tallies[] = {
 		{ .state = SEMEL_HOLD_RETRY, .due_ms = 10, .behind = 0 },
 		{ .state = SEMEL_HOLD_RETRY, .due_ms = 10, .behind = 2 },
 		{ .state = SEMEL_HOLD_GAP, .due_ms = 90, .behind = 0 },
