@@ -3,11 +3,11 @@
  * into a line on stderr and an exit code. */
 #include "base/error.h"
 #include "base/failpoint.h"
-#include "cli/help.h"
-#include "cli/output.h"
-#include "cli/secrets.h"
-#include "cli/settings.h"
-#include "cli/signals.h"
+#include "cli/arguments/help.h"
+#include "cli/arguments/secrets.h"
+#include "cli/arguments/settings.h"
+#include "cli/process/output.h"
+#include "cli/process/signals.h"
 #include "observe/log.h"
 #include "observe/span.h"
 

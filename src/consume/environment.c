@@ -59,7 +59,7 @@ static const char *const withheld[] = {
 };
 
 /* A program that calls semel without them would take the default store for the one that is meant:
- * it is told which one was withheld, and semel asks for it (cli/settings.c). */
+ * it is told which one was withheld, and semel asks for it (cli/arguments/settings.c). */
 static const char *const stores[] = { "SEMEL_STORE", "SEMEL_STORE_FILE", "SEMEL_CONFIG" };
 
 struct semel_environment {

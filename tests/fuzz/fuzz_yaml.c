@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Config files of any bytes: what is taken holds values that its options accept; what is refused
  * says in which line and why; and nothing is nested, or repeated, beyond the bounds. */
-#include "cli/admin_options.h"
-#include "cli/adopt.h"
-#include "cli/config.h"
-#include "cli/delivery_options.h"
-#include "cli/yaml_bounds.h"
+#include "cli/arguments/admin_options.h"
+#include "cli/arguments/adopt.h"
+#include "cli/arguments/config.h"
+#include "cli/arguments/delivery_options.h"
+#include "cli/arguments/yaml_bounds.h"
 
 #include "fuzz.h"
 

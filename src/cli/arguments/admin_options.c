@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/arguments/admin_options.h"
+
+#include "admin/redact.h"
+#include "cli/arguments/config.h"
+#include "cli/process/signals.h"
+#include "observe/log.h"
+
+#include <stdlib.h>
+
+#define BEYOND "Beyond loopback"
+
+const struct semel_option semel_admin_rows[] = {
+	{ .name = "listen",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "ADDRESS:PORT",
+	  .fallback = "127.0.0.1:8082",
+	  .help = "where to listen; port 0: any that is free" },
+	{ .name = "ready-stall",
+	  .kind = SEMEL_OPTION_DURATION,
+	  .argument = "DURATION",
+	  .min = 1,
+	  .fallback = "60s",
+	  .help = "/readyz turns red when something waits and nothing has moved for so long" },
+	{ .name = "redact",
+	  .kind = SEMEL_OPTION_MULTI,
+	  .argument = "PATH",
+	  .fits = semel_redaction_fits,
+	  .needs = "$.card.number, $.items[*].name, $..password, headers.NAME or reasons",
+	  .help = "hide this member of payloads, this header, or what is said of events "
+		  "(\"reasons\"): in the API and on the page" },
+	{ .name = "token-file",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "FILE",
+	  .group = BEYOND,
+	  .help = "who may ask: a line \"TOKEN\", \"ROLE TOKEN\" or \"ROLE NAME TOKEN\" each, "
+		  "with the role read or operate (or SEMEL_ADMIN_TOKEN_FILE)" },
+	{ .name = "tls-cert",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "FILE",
+	  .group = BEYOND,
+	  .help = "certificate chain, PEM" },
+	{ .name = "tls-key",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "FILE",
+	  .group = BEYOND,
+	  .help = "its key, PEM" },
+	{ .name = "host",
+	  .kind = SEMEL_OPTION_MULTI,
+	  .argument = "NAME",
+	  .group = BEYOND,
+	  .help = "a name by which browsers reach this server" },
+	SEMEL_OPTION_GRACE,
+	{ 0 },
+};
+
+/* As the relay has it that is run beside, or that the config file names. */
+static void read_slot(const struct semel_invocation *invocation,
+		      struct semel_admin_options *options)
+{
+	const struct semel_section *relay = &invocation->config->relay;
+	const struct semel_command *command = semel_args_command(invocation->args);
+	bool relays = command->config_part == SEMEL_CONFIG_PART_RELAY;
+	const char *budget = relays ? semel_args_text(invocation->args, "slot-budget")
+				    : semel_section_text(relay, "slot-budget");
+
+	options->slot = relays ? semel_args_text(invocation->args, "slot")
+			       : semel_section_text(relay, "slot");
+	options->slot_budget = budget ? strtoull(budget, NULL, 10) : 0;
+}
+
+struct semel_admin_options semel_admin_options_read(const struct semel_invocation *invocation)
+{
+	const struct semel_args *args = invocation->args;
+	const char *token_file = semel_args_text(args, "token-file");
+	size_t hosts = 0, redacted = 0;
+	struct semel_admin_options options = {
+		.store = invocation->store,
+		.broker = invocation->broker,
+		.listen = semel_args_text(args, "listen"),
+		.token_file = token_file ? token_file : getenv("SEMEL_ADMIN_TOKEN_FILE"),
+		.tls_cert = semel_args_text(args, "tls-cert"),
+		.tls_key = semel_args_text(args, "tls-key"),
+		.hosts = semel_args_list(args, "host", &hosts),
+		.redact = semel_args_list(args, "redact", &redacted),
+		.ready_stall_ms = semel_args_duration_ms(args, "ready-stall"),
+		.inbox_retention_ms = invocation->config->retention.inbox_ms,
+	};
+
+	read_slot(invocation, &options);
+	return options;
+}
+
+struct semel_admin_options semel_lookout_options_read(const struct semel_invocation *invocation)
+{
+	struct semel_admin_options options = { .store = invocation->store,
+					       .broker = invocation->broker };
+
+	read_slot(invocation, &options);
+	return options;
+}
+
+semel_status semel_metrics_start(struct semel_invocation *invocation,
+				 struct semel_admin **admin_out)
+{
+	struct semel_admin_options options = semel_lookout_options_read(invocation);
+
+	options.listen = semel_args_text(invocation->args, "metrics");
+	options.numbers_only = true;
+	*admin_out = NULL;
+	if (!options.listen)
+		return SEMEL_OK;
+	semel_status status = semel_admin_start(&options, admin_out, &invocation->error);
+	if (status == SEMEL_OK)
+		semel_logf(SEMEL_LOG_INFO, "metrics are at %s/metrics",
+			   semel_admin_url(*admin_out));
+	return status;
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The defaults are those of Debezium's outbox event router, so that an empty section is enough for
+ * a table that it has read so far. */
+#include "cli/arguments/adopt.h"
+
+#include "base/buffer.h"
+#include "base/error.h"
+#include "base/url.h"
+#include "cli/arguments/config.h"
+#include "store/store.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const header_kinds[] = { "router", "all", NULL };
+static const char *const existing_kinds[] = { "skip", "send", NULL };
+
+static bool is_placement(const char *value)
+{
+	return value[0] != '\0' && value[0] != ':' && value[strlen(value) - 1] != ':';
+}
+
+const struct semel_option semel_adopt_rows[] = {
+	{ .name = "table",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "NAME",
+	  .fallback = "outbox",
+	  .help = "the foreign outbox; every row that is inserted there becomes an event" },
+	{ .name = "id",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "COLUMN",
+	  .fallback = "id",
+	  .help = "the event's id; also sent as the header id" },
+	{ .name = "route-by",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "COLUMN",
+	  .fallback = "aggregatetype",
+	  .help = "the aggregate's type, which chooses the topic" },
+	{ .name = "key",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "COLUMN",
+	  .fallback = "aggregateid",
+	  .help = "the aggregate's id: the key, by which events stay in order" },
+	{ .name = "type",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "COLUMN",
+	  .fallback = "type",
+	  .help = "the event's type; without such a column it is the aggregate's" },
+	{ .name = "payload",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "COLUMN",
+	  .fallback = "payload",
+	  .help = "the value; json, jsonb, text or bytea" },
+	{ .name = "time",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "COLUMN",
+	  .help = "the event's time: a timestamp, or milliseconds since 1970" },
+	{ .name = "topic",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "NAME",
+	  .fallback = "outbox.event.${routedByValue}",
+	  .help = "where events go; ${routedByValue} stands for the value of route-by" },
+	{ .name = "header",
+	  .kind = SEMEL_OPTION_MULTI,
+	  .argument = "COLUMN:NAME",
+	  .fits = is_placement,
+	  .needs = "COLUMN or COLUMN:NAME",
+	  .help = "send this column as a header, too" },
+	{ .name = "headers",
+	  .kind = SEMEL_OPTION_CHOICE,
+	  .argument = "WHICH",
+	  .choices = header_kinds,
+	  .fallback = "router",
+	  .help = "on Kafka: those that Debezium's router sends, or Semel's as well" },
+	{ .name = "existing",
+	  .kind = SEMEL_OPTION_CHOICE,
+	  .argument = "WHAT",
+	  .choices = existing_kinds,
+	  .fallback = "skip",
+	  .help = "what becomes of rows that are in the table when it is adopted" },
+	{ 0 },
+};
+
+static const char *value_of(const struct semel_section *section, const char *name)
+{
+	const char *value = semel_section_text(section, name);
+	return value ? value : semel_option_find(semel_adopt_rows, name)->fallback;
+}
+
+static void put(struct semel_buffer *text, const char *name, const char *value)
+{
+	if (!value)
+		return;
+	semel_buffer_json(text, semel_text_of(name));
+	semel_buffer_string(text, ":");
+	semel_buffer_json(text, semel_text_of(value));
+	semel_buffer_string(text, ",");
+}
+
+/* "type:eventType", or "type" for both. */
+static void put_header(struct semel_buffer *text, const char *placement)
+{
+	size_t length = strcspn(placement, ":");
+	const char *name = placement[length] ? placement + length + 1 : placement;
+	semel_buffer_string(text, "{\"column\":");
+	semel_buffer_json(text, semel_text_from(placement, length));
+	semel_buffer_string(text, ",\"name\":");
+	semel_buffer_json(text, semel_text_of(name));
+	semel_buffer_string(text, "}");
+}
+
+/* Everything but the table and what is there already: what the trigger is made from. */
+static void put_mapping(struct semel_buffer *text, const struct semel_section *section)
+{
+	static const char *const names[] = { "id",      "route-by", "key",   "type",
+					     "payload", "time",     "topic", "headers" };
+	semel_buffer_string(text, "{");
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		put(text, names[i], value_of(section, names[i]));
+	semel_buffer_string(text, "\"header\":[");
+	for (size_t i = 0; i < section->count; i++) {
+		const struct semel_setting *setting = &section->settings[i];
+		for (size_t j = 0; strcmp(setting->name, "header") == 0 && j < setting->count;
+		     j++) {
+			semel_buffer_string(text, j > 0 ? "," : "");
+			put_header(text, setting->values[j]);
+		}
+	}
+	semel_buffer_string(text, "]}");
+}
+
+typedef semel_status (*adoption_use)(struct semel_invocation *invocation, semel_store *store,
+				     const struct semel_adoption *adoption);
+
+static semel_status with_adoption(struct semel_invocation *invocation, adoption_use use)
+{
+	const struct semel_section *section = &invocation->config->adopt;
+	struct semel_buffer mapping = { 0 };
+	semel_store *store = NULL;
+	if (!invocation->config->has_adopt)
+		return SEMEL_OK;
+	semel_status status = semel_store_open(invocation->store, &store, &invocation->error);
+	if (status != SEMEL_OK)
+		return status;
+	put_mapping(&mapping, section);
+	struct semel_adoption adoption = { .table = value_of(section, "table"),
+					   .mapping = mapping.data,
+					   .existing = strcmp(value_of(section, "existing"),
+							      "send") == 0 };
+	if (mapping.failed)
+		status = semel_error_set(&invocation->error, SEMEL_INTERNAL, "no memory");
+	else if (!store->driver->adopt)
+		status = semel_error_set(&invocation->error, SEMEL_CONFIG,
+					 "adopt: only a postgres:// store can adopt another outbox "
+					 "(leave the section out)");
+	else
+		status = use(invocation, store, &adoption);
+	semel_buffer_free(&mapping);
+	semel_store_close(store);
+	return status;
+}
+
+static semel_status make(struct semel_invocation *invocation, semel_store *store,
+			 const struct semel_adoption *adoption)
+{
+	bool fresh = false;
+	semel_status status = store->driver->adopt(store, adoption, &fresh, &invocation->error);
+	if (status == SEMEL_OK)
+		printf("%s the outbox %s: what is inserted there becomes an event\n",
+		       fresh ? "adopted" : "up to date:", adoption->table);
+	return status;
+}
+
+static semel_status check(struct semel_invocation *invocation, semel_store *store,
+			  const struct semel_adoption *adoption)
+{
+	return store->driver->adopted(store, adoption, &invocation->error);
+}
+
+semel_status semel_adopt_make(struct semel_invocation *invocation)
+{
+	return with_adoption(invocation, make);
+}
+
+semel_status semel_adopt_check(struct semel_invocation *invocation)
+{
+	return with_adoption(invocation, check);
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The section adopt of the config file: an outbox in Debezium's layout, whose rows become events.
+ */
+#ifndef SEMEL_CLI_ARGUMENTS_ADOPT_H
+#define SEMEL_CLI_ARGUMENTS_ADOPT_H
+
+#include "cli/arguments/command.h"
+
+/* The keys of the section. */
+extern const struct semel_option semel_adopt_rows[];
+
+/* Both do nothing without the section. Adopts the table, and says so. */
+semel_status semel_adopt_make(struct semel_invocation *invocation);
+/* CONFIG when it is not adopted, or by other settings. */
+semel_status semel_adopt_check(struct semel_invocation *invocation);
+
+#endif

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The config file: YAML whose keys are the options of the commands, checked against their tables.
+ * Without a file it holds the defaults. */
+#ifndef SEMEL_CLI_ARGUMENTS_CONFIG_H
+#define SEMEL_CLI_ARGUMENTS_CONFIG_H
+
+#include "base/buffer.h"
+#include "cli/arguments/command.h"
+
+#include <semel/status.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* How long the rows of each table are kept. */
+struct semel_retention {
+	int64_t outbox_ms, inbox_ms, dead_ms, requests_ms;
+};
+
+/* One key of a section with its values, as the option of the same name would have them. */
+struct semel_setting {
+	char *name;
+	char **values;
+	size_t count;
+};
+
+struct semel_section {
+	struct semel_setting *settings;
+	size_t count;
+	int line;
+};
+
+struct semel_config {
+	char *path;           /* NULL: no file */
+	char *store, *broker; /* NULL: the file does not say */
+	bool has_relay, has_admin, has_retention, has_adopt;
+	struct semel_section relay;          /* as the options of relay */
+	struct semel_section adopt;          /* an outbox of somebody else's making */
+	struct semel_section *subscriptions; /* each as the options of consume */
+	size_t subscription_count;
+	struct semel_section admin;
+	struct semel_retention retention; /* never zero: the defaults where the file is silent */
+};
+
+/* The keys of the section retention. */
+extern const struct semel_option semel_retention_rows[];
+
+/* path NULL: the defaults. CONFIG, with file, line and the nearest right key. */
+semel_status semel_config_read(const char *path, struct semel_config **config_out,
+			       semel_error *error);
+/* The same of a text that is already there; name stands in complaints. */
+semel_status semel_config_parse(const char *name, struct semel_text text,
+				struct semel_config **config_out, semel_error *error);
+/* Gives the section's settings to args as far as the command line is silent. */
+semel_status semel_config_fill(const struct semel_section *section, struct semel_args *args,
+			       semel_error *error);
+/* The subscription of this scope, or NULL. */
+const struct semel_section *semel_config_subscription(const struct semel_config *config,
+						      const char *scope);
+/* NULL when the section does not have it. */
+const char *semel_section_text(const struct semel_section *section, const char *name);
+/* A file with every key, explained and commented out, made from the tables. */
+void semel_config_sample(struct semel_buffer *text);
+void semel_config_free(struct semel_config *config);
+
+#endif

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* --help, from the tables. Fits a terminal of 80 columns where the words allow it. */
+#include "cli/arguments/help.h"
+
+#include <semel/version.h>
+#include <string.h>
+
+#define WIDTH        80
+#define OPTION_WIDTH 26 /* where the help of an option begins */
+#define NAME_WIDTH   15 /* of commands in the program's help */
+
+const struct semel_exit_row semel_exit_rows[] = {
+	{ 0, "done" },
+	{ 1, "looked, and found a problem" },
+	{ 64, "the command line cannot be right" },
+	{ 65, "the data cannot be right" },
+	{ 69, "store or broker cannot be reached" },
+	{ 70, "internal error" },
+	{ 75, "not finished: try again" },
+	{ 78, "the configuration cannot be right" },
+	{ 0 },
+};
+
+const struct semel_variable_row semel_variable_rows[] = {
+	{ "SEMEL_STORE", "the store's URL" },
+	{ "SEMEL_STORE_FILE", "a file with the store's URL in it, to keep it out of sight" },
+	{ "SEMEL_BROKER", "the broker's URL" },
+	{ "SEMEL_BROKER_FILE", "the same for the broker's" },
+	{ "SEMEL_CONFIG", "the name of the config file" },
+	{ "SEMEL_LOG", "text or json (default: text on a terminal, json otherwise)" },
+	{ "SEMEL_LOG_LEVEL", "debug, info, warn or error (default info)" },
+	{ "SEMEL_FAILPOINT", "a crash to provoke (see: semel failpoints)" },
+	{ 0 },
+};
+
+const struct semel_example semel_first_steps[] = {
+	{ "semel init", "tables in semel.db, in the current folder" },
+	{ "semel publish --type order.created.v1 --aggregate order:ord-1 --payload '{\"total\": "
+	  "5}'",
+	  "an event" },
+	{ "semel relay --drain", "to the broker, semel-broker.db" },
+	{ "semel consume --scope look --topic order.events --print --drain", "and out again" },
+	{ "semel verify", "nothing is missing" },
+	{ 0 },
+};
+
+const char semel_duration_forms[] =
+	"A DURATION is a number with its unit, 500ms, 30s, 5m, 24h or 14d; without one it is in "
+	"seconds.";
+
+static void pad(struct semel_buffer *buffer, size_t count)
+{
+	semel_buffer_printf(buffer, "%*s", (int)count, "");
+}
+
+void semel_help_wrap(const char *text, size_t column, size_t indent, struct semel_buffer *buffer)
+{
+	bool fresh = true; /* at the beginning of a line */
+	while (*text) {
+		size_t length = strcspn(text, " \n");
+		if (!fresh && column + 1 + length > WIDTH) {
+			semel_buffer_string(buffer, "\n");
+			pad(buffer, indent);
+			column = indent;
+			fresh = true;
+		}
+		if (!fresh) {
+			semel_buffer_string(buffer, " ");
+			column++;
+		}
+		semel_buffer_append(buffer, text, length);
+		column += length;
+		fresh = false;
+		text += length;
+		text += strspn(text, " \n");
+	}
+	semel_buffer_string(buffer, "\n");
+}
+
+void semel_help_option_form(const struct semel_option *option, struct semel_buffer *buffer)
+{
+	if (option->letter)
+		semel_buffer_printf(buffer, "-%c, ", option->letter);
+	semel_buffer_printf(buffer, "--%s", option->name);
+	if (option->kind != SEMEL_OPTION_FLAG)
+		semel_buffer_printf(buffer, " %s", option->argument);
+}
+
+void semel_help_option_text(const struct semel_option *option, struct semel_buffer *buffer)
+{
+	semel_buffer_string(buffer, option->help);
+	if (option->kind == SEMEL_OPTION_CHOICE) {
+		semel_buffer_string(buffer, ": ");
+		for (size_t i = 0; option->choices[i]; i++)
+			semel_buffer_printf(buffer, "%s%s", i ? ", " : "", option->choices[i]);
+	}
+	bool repeats = option->kind == SEMEL_OPTION_MULTI;
+	if (option->required)
+		semel_buffer_printf(buffer, " (required%s)", repeats ? ", may be repeated" : "");
+	else if (repeats)
+		semel_buffer_string(buffer, " (may be repeated)");
+	if (option->fallback)
+		semel_buffer_printf(buffer, " (default %s)", option->fallback);
+}
+
+void semel_help_synopsis(const struct semel_command *command, struct semel_buffer *buffer)
+{
+	char title[128];
+	semel_command_title(command, title, sizeof title);
+	semel_buffer_printf(buffer, "semel %s", title);
+	if (command->subcommands)
+		semel_buffer_string(buffer, " COMMAND");
+	for (const struct semel_option *option = command->options; option && option->name; option++)
+		if (option->required)
+			semel_buffer_printf(buffer, " --%s %s", option->name, option->argument);
+	semel_buffer_string(buffer, " [options]");
+	if (command->positionals)
+		semel_buffer_printf(buffer, " %s", command->positionals);
+}
+
+static void write_option(const struct semel_option *option, struct semel_buffer *buffer)
+{
+	struct semel_buffer form = { 0 }, text = { 0 };
+	semel_help_option_form(option, &form);
+	semel_help_option_text(option, &text);
+	semel_buffer_printf(buffer, "  %s", form.data);
+	size_t column = form.length + 2;
+	if (column + 2 > OPTION_WIDTH) {
+		semel_buffer_string(buffer, "\n");
+		column = 0;
+	}
+	pad(buffer, OPTION_WIDTH - column);
+	semel_help_wrap(text.data, OPTION_WIDTH, OPTION_WIDTH, buffer);
+	semel_buffer_free(&form);
+	semel_buffer_free(&text);
+}
+
+static void write_options(const struct semel_option *option, const char *heading,
+			  struct semel_buffer *buffer)
+{
+	const char *group = NULL;
+	for (bool first = true; option && option->name; option++, first = false) {
+		const char *own = option->group ? option->group : heading;
+		if (first || strcmp(own, group) != 0)
+			semel_buffer_printf(buffer, "\n%s:\n", own);
+		group = own;
+		write_option(option, buffer);
+	}
+}
+
+static void write_paragraphs(const char *text, struct semel_buffer *buffer)
+{
+	while (text && *text) {
+		const char *end = strstr(text, "\n\n");
+		size_t length = end ? (size_t)(end - text) : strlen(text);
+		struct semel_buffer paragraph = { 0 };
+		semel_buffer_append(&paragraph, text, length);
+		semel_buffer_string(buffer, "\n");
+		semel_help_wrap(paragraph.data, 0, 0, buffer);
+		semel_buffer_free(&paragraph);
+		text = end ? end + 2 : NULL;
+	}
+}
+
+static void write_examples(const struct semel_example *example, const char *heading,
+			   struct semel_buffer *buffer)
+{
+	if (example && example->line)
+		semel_buffer_printf(buffer, "\n%s:\n", heading);
+	for (; example && example->line; example++)
+		semel_buffer_printf(buffer, "  # %s\n  %s\n", example->why, example->line);
+}
+
+static void write_command_row(const struct semel_command *command, struct semel_buffer *buffer)
+{
+	semel_buffer_printf(buffer, "  %-*s", NAME_WIDTH, command->name);
+	semel_help_wrap(command->summary, NAME_WIDTH + 2, NAME_WIDTH + 2, buffer);
+}
+
+static void command_help(const struct semel_command *command, struct semel_buffer *buffer)
+{
+	semel_buffer_string(buffer, "Usage: ");
+	semel_help_synopsis(command, buffer);
+	semel_buffer_printf(buffer, "\n\n%c%s.\n", command->summary[0] - 'a' + 'A',
+			    command->summary + 1);
+	write_paragraphs(command->details, buffer);
+	if (command->subcommands)
+		semel_buffer_string(buffer, "\nCommands:\n");
+	for (size_t i = 0; command->subcommands && command->subcommands[i]; i++)
+		write_command_row(command->subcommands[i], buffer);
+	write_options(command->options, "Options", buffer);
+	write_options(semel_global_options, "Everywhere", buffer);
+	write_examples(command->examples, "Examples", buffer);
+}
+
+static void program_help(struct semel_buffer *buffer)
+{
+	static const char *const groups[] = { SEMEL_GROUP_START, SEMEL_GROUP_DELIVER,
+					      SEMEL_GROUP_CARE, SEMEL_GROUP_PROVE };
+	semel_buffer_string(buffer,
+			    "Usage: semel [--config FILE] [--store URL] [--broker URL] COMMAND "
+			    "[options]\n\n"
+			    "Moves events between a database and a message broker: nothing "
+			    "committed is lost,\nnothing rolled back is seen, no effect in the "
+			    "database happens twice.\n");
+	for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+		semel_buffer_printf(buffer, "\n%s:\n", groups[i]);
+		for (size_t j = 0; semel_commands[j]; j++)
+			if (semel_commands[j]->group &&
+			    strcmp(semel_commands[j]->group, groups[i]) == 0)
+				write_command_row(semel_commands[j], buffer);
+	}
+	write_options(semel_global_options, "Everywhere", buffer);
+	semel_buffer_string(buffer, "\nEnvironment:\n");
+	for (const struct semel_variable_row *row = semel_variable_rows; row->name; row++)
+		semel_buffer_printf(buffer, "  %-18s  %s\n", row->name, row->meaning);
+	semel_buffer_string(buffer, "\nExit codes:\n");
+	for (const struct semel_exit_row *row = semel_exit_rows; row->meaning; row++)
+		semel_buffer_printf(buffer, "  %2d  %s\n", row->code, row->meaning);
+	semel_buffer_string(buffer, "\n");
+	semel_help_wrap(semel_duration_forms, 0, 0, buffer);
+	write_examples(semel_first_steps, "First steps", buffer);
+	semel_buffer_string(buffer, "\nMore on one command: semel COMMAND --help\n");
+}
+
+void semel_help_text(const struct semel_command *command, struct semel_buffer *buffer)
+{
+	if (command)
+		command_help(command, buffer);
+	else
+		program_help(buffer);
+}

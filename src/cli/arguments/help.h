@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What people read about the program, all made from the tables of commands and options. */
+#ifndef SEMEL_CLI_ARGUMENTS_HELP_H
+#define SEMEL_CLI_ARGUMENTS_HELP_H
+
+#include "base/buffer.h"
+#include "cli/arguments/command.h"
+
+/* The answer to --help. command NULL: the program. */
+void semel_help_text(const struct semel_command *command, struct semel_buffer *buffer);
+/* A manual page in roff. command NULL: semel(1). */
+void semel_manual_page(const struct semel_command *command, struct semel_buffer *buffer);
+/* The file of that page: "semel-dlq.1". */
+void semel_manual_name(const struct semel_command *command, char *name_out, size_t size);
+/* The completion for bash. */
+void semel_completion_bash(struct semel_buffer *buffer);
+/* docs/commands.md. */
+void semel_reference_markdown(struct semel_buffer *buffer);
+/* docs/states.md. */
+void semel_states_markdown(struct semel_buffer *buffer);
+
+/* Shared by the writers above. */
+
+/* "--payload JSON|@FILE|-", with the short form where there is one. */
+void semel_help_option_form(const struct semel_option *option, struct semel_buffer *buffer);
+/* The help with what follows from the row: choices, default, required, repeatable. */
+void semel_help_option_text(const struct semel_option *option, struct semel_buffer *buffer);
+/* "semel publish [options]": without the program's name before it. */
+void semel_help_synopsis(const struct semel_command *command, struct semel_buffer *buffer);
+/* Breaks the text at spaces so that no line passes width; every line but the first is indented.
+ * column: where the first line stands already. */
+void semel_help_wrap(const char *text, size_t column, size_t indent, struct semel_buffer *buffer);
+
+/* The exit codes, one phrase each; ends with a row of zeroes whose meaning is NULL. */
+struct semel_exit_row {
+	int code;
+	const char *meaning;
+};
+extern const struct semel_exit_row semel_exit_rows[];
+
+/* What the program reads of its environment; ends with a row of zeroes. */
+struct semel_variable_row {
+	const char *name, *meaning;
+};
+extern const struct semel_variable_row semel_variable_rows[];
+
+/* A newcomer's first five lines, and how times are written. */
+extern const struct semel_example semel_first_steps[];
+extern const char semel_duration_forms[];
+
+#endif

@@ -1,0 +1,546 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Options of a command line are rows in tables; this file reads argv by them. It knows no command
+ * and no option by name but the global ones. */
+#include "cli/arguments/options.h"
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/time.h"
+#include "base/url.h"
+#include "cli/arguments/command.h"
+
+#include <assert.h>
+#include <semel/relay.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAMES_MAX 128
+#define WHAT_SIZE 256
+
+const struct semel_option semel_global_options[] = {
+	{ .name = "config",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "FILE",
+	  .help = "settings in YAML (environment: SEMEL_CONFIG)" },
+	{ .name = "store",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "URL",
+	  .fallback = "sqlite:semel.db",
+	  .help = "the application's database (environment: SEMEL_STORE, SEMEL_STORE_FILE)" },
+	{ .name = "broker",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "URL",
+	  .fallback = "local:semel-broker.db",
+	  .help = "where events travel (environment: SEMEL_BROKER, SEMEL_BROKER_FILE)" },
+	{ .name = "help",
+	  .letter = 'h',
+	  .kind = SEMEL_OPTION_FLAG,
+	  .command_line_only = true,
+	  .help = "explain the program or the command, and exit" },
+	{ .name = "version",
+	  .letter = 'V',
+	  .kind = SEMEL_OPTION_FLAG,
+	  .command_line_only = true,
+	  .help = "say the version, and exit" },
+	{ 0 },
+};
+
+const char *const semel_poison_choices[] = {
+	[SEMEL_POISON_PARK_KEY] = "park-key",
+	[SEMEL_POISON_BLOCK] = "block",
+	[SEMEL_POISON_SKIP] = "skip",
+	NULL,
+};
+
+struct slot {
+	const struct semel_option *option;
+	const char **values; /* owned; NULL-ended */
+	size_t count;
+	bool from_line; /* not from a weaker place */
+};
+
+struct semel_args {
+	const struct semel_command *command;
+	struct slot *slots; /* the command's options, then the global ones */
+	size_t slot_count;
+	const char **positionals; /* owned; NULL-ended */
+	size_t positional_count;
+};
+
+struct reader {
+	char **argv;
+	int argc, at;
+	const struct semel_command *const *commands; /* the level still to be named; NULL: none */
+	struct semel_args *args;
+	semel_error *error;
+};
+
+static const char *const no_values[] = { NULL };
+
+/* ---- the tables ------------------------------------------------------------------------------ */
+
+const struct semel_option *semel_option_find(const struct semel_option *options, const char *name)
+{
+	for (; options && options->name; options++)
+		if (strcmp(options->name, name) == 0)
+			return options;
+	return NULL;
+}
+
+static size_t option_count(const struct semel_option *options)
+{
+	size_t count = 0;
+	while (options && options[count].name)
+		count++;
+	return count;
+}
+
+static void name_bounds(const struct semel_option *option, char *what_out, size_t size)
+{
+	char least[SEMEL_TIME_SIZE], most[SEMEL_TIME_SIZE];
+	bool number = option->kind == SEMEL_OPTION_NUMBER;
+	if (number) {
+		snprintf(least, sizeof least, "%lld", (long long)option->min);
+		snprintf(most, sizeof most, "%lld", (long long)option->max);
+	} else {
+		semel_duration_format(option->min, least);
+		semel_duration_format(option->max, most);
+	}
+	const char *noun = number ? "a number" : "a duration like 500ms, 30s, 5m, 24h or 14d";
+	if (option->max)
+		snprintf(what_out, size, "%s from %s to %s", noun, least, most);
+	else if (option->min)
+		snprintf(what_out, size, "%s, %s or more", noun, least);
+	else
+		snprintf(what_out, size, "%s", noun);
+}
+
+static bool lacks_unit(const char *duration)
+{
+	return duration[strspn(duration, "0123456789")] == '\0';
+}
+
+static bool accepts_bounded(const struct semel_option *option, const char *value, char *what_out,
+			    size_t size)
+{
+	long long number = 0;
+	int64_t duration_ms = 0;
+	bool good = option->kind == SEMEL_OPTION_NUMBER
+			    ? semel_text_to_int64(value, INT64_MIN, INT64_MAX, &number)
+			    : semel_duration_parse(value, &duration_ms) &&
+				      !(option->unit_needed && lacks_unit(value));
+	int64_t amount = option->kind == SEMEL_OPTION_NUMBER ? number : duration_ms;
+	if (good && amount >= option->min && (!option->max || amount <= option->max))
+		return true;
+	name_bounds(option, what_out, size);
+	return false;
+}
+
+static bool accepts_choice(const struct semel_option *option, const char *value, char *what_out,
+			   size_t size)
+{
+	size_t count = 0, length = 0;
+	for (; option->choices[count]; count++)
+		if (strcmp(option->choices[count], value) == 0)
+			return true;
+	length += (size_t)snprintf(what_out, size, "one of ");
+	for (size_t i = 0; i < count && length < size; i++)
+		length += (size_t)snprintf(what_out + length, size - length, "%s%s", i ? ", " : "",
+					   option->choices[i]);
+	const char *nearest = semel_text_nearest(value, option->choices, count);
+	if (nearest && length < size)
+		snprintf(what_out + length, size - length, " (did you mean %s?)", nearest);
+	return false;
+}
+
+bool semel_option_accepts(const struct semel_option *option, const char *value, char *what_out,
+			  size_t what_size)
+{
+	switch (option->kind) {
+	case SEMEL_OPTION_NUMBER:
+	case SEMEL_OPTION_DURATION:
+		return accepts_bounded(option, value, what_out, what_size);
+	case SEMEL_OPTION_CHOICE:
+		return accepts_choice(option, value, what_out, what_size);
+	case SEMEL_OPTION_FLAG:
+	case SEMEL_OPTION_TEXT:
+	case SEMEL_OPTION_MULTI:
+		break;
+	}
+	if (!option->fits || option->fits(value))
+		return true;
+	snprintf(what_out, what_size, "%s", option->needs);
+	return false;
+}
+
+/* ---- what was given -------------------------------------------------------------------------- */
+
+static struct slot *find_slot(const struct semel_args *args, const char *name)
+{
+	for (size_t i = 0; i < args->slot_count; i++)
+		if (strcmp(args->slots[i].option->name, name) == 0)
+			return &args->slots[i];
+	return NULL;
+}
+
+/* Commands ask for their own options: a name that is in no table is our mistake. */
+static const struct slot *known_slot(const struct semel_args *args, const char *name)
+{
+	const struct slot *slot = find_slot(args, name);
+	assert(slot);
+	return slot;
+}
+
+static bool append(const char ***list, size_t *count, const char *value)
+{
+	const char **grown = realloc(*list, (*count + 2) * sizeof *grown);
+	if (!grown)
+		return false;
+	grown[(*count)++] = value;
+	grown[*count] = NULL;
+	*list = grown;
+	return true;
+}
+
+static bool add_slots(struct semel_args *args, const struct semel_option *options)
+{
+	size_t count = option_count(options);
+	struct slot *grown = realloc(args->slots, (args->slot_count + count + 1) * sizeof *grown);
+	if (!grown)
+		return false;
+	args->slots = grown;
+	for (size_t i = 0; i < count; i++)
+		args->slots[args->slot_count++] = (struct slot){ .option = &options[i] };
+	return true;
+}
+
+static semel_status no_memory(semel_error *error)
+{
+	return semel_error_set(error, SEMEL_INTERNAL, "no memory for the command line");
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static void title_of(const struct reader *reader, char title_out[WHAT_SIZE])
+{
+	title_out[0] = '\0';
+	if (!reader->args->command)
+		return;
+	char title[WHAT_SIZE - 8];
+	semel_command_title(reader->args->command, title, sizeof title);
+	snprintf(title_out, WHAT_SIZE, " for %s", title);
+}
+
+static semel_status unknown_option(const struct reader *reader, const char *dashes,
+				   const char *name)
+{
+	const char *names[NAMES_MAX];
+	size_t count = 0;
+	for (size_t i = 0; i < reader->args->slot_count && count < NAMES_MAX; i++)
+		names[count++] = reader->args->slots[i].option->name;
+	char title[WHAT_SIZE], shown[WHAT_SIZE];
+	title_of(reader, title);
+	const char *nearest = semel_text_nearest(name, names, count);
+	name = semel_word_show(name, shown, sizeof shown);
+	if (nearest)
+		return semel_error_set(reader->error, SEMEL_USAGE,
+				       "unknown option %s%s%s (did you mean --%s?)", dashes, name,
+				       title, nearest);
+	const struct semel_command *command = reader->args->command;
+	if (!command)
+		return semel_error_set(reader->error, SEMEL_USAGE,
+				       "unknown option %s%s before the command (options of a "
+				       "command stand after it; try: semel --help)",
+				       dashes, name);
+	return semel_error_set(reader->error, SEMEL_USAGE,
+			       "unknown option %s%s%s (try: semel%s --help)", dashes, name, title,
+			       title + strlen(" for"));
+}
+
+static semel_status give(const struct reader *reader, struct slot *slot, const char *value)
+{
+	const struct semel_option *option = slot->option;
+	char what[WHAT_SIZE], shown[WHAT_SIZE];
+	if (!semel_option_accepts(option, value, what, sizeof what))
+		return semel_error_set(
+			reader->error, SEMEL_USAGE, "bad value \"%s\" for --%s: write %s",
+			semel_word_show(value, shown, sizeof shown), option->name, what);
+	bool again = slot->count > 0 && option->kind != SEMEL_OPTION_MULTI;
+	if (again && option->kind != SEMEL_OPTION_FLAG)
+		return semel_error_set(reader->error, SEMEL_USAGE,
+				       "--%s was given twice (keep one of them)", option->name);
+	slot->from_line = true;
+	if (again)
+		return SEMEL_OK;
+	return append(&slot->values, &slot->count, value) ? SEMEL_OK : no_memory(reader->error);
+}
+
+/* "--type --payload X" is a forgotten value, not a type named "--payload". */
+static bool is_an_option(const struct semel_args *args, const char *word)
+{
+	if (strncmp(word, "--", 2) != 0)
+		return false;
+	char name[WHAT_SIZE];
+	snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
+	return find_slot(args, name) != NULL;
+}
+
+/* inline_value: what stood behind "=", or NULL. */
+static semel_status read_value(struct reader *reader, struct slot *slot, const char *inline_value)
+{
+	const struct semel_option *option = slot->option;
+	if (option->kind == SEMEL_OPTION_FLAG) {
+		if (inline_value)
+			return semel_error_set(reader->error, SEMEL_USAGE,
+					       "--%s takes no value (write --%s alone)",
+					       option->name, option->name);
+		return give(reader, slot, "true");
+	}
+	if (inline_value)
+		return give(reader, slot, inline_value);
+	const char *next = reader->at < reader->argc ? reader->argv[reader->at] : NULL;
+	if (!next || is_an_option(reader->args, next))
+		return semel_error_set(reader->error, SEMEL_USAGE, "--%s needs a value: --%s %s",
+				       option->name, option->name, option->argument);
+	reader->at++;
+	return give(reader, slot, next);
+}
+
+static semel_status read_long(struct reader *reader, const char *word)
+{
+	char name[WHAT_SIZE];
+	size_t length = strcspn(word, "=");
+	snprintf(name, sizeof name, "%.*s", (int)length, word);
+	struct slot *slot = find_slot(reader->args, name);
+	if (!slot)
+		return unknown_option(reader, "--", name);
+	return read_value(reader, slot, word[length] == '=' ? word + length + 1 : NULL);
+}
+
+static semel_status read_short(struct reader *reader, const char *word)
+{
+	for (size_t i = 0; i < reader->args->slot_count; i++) {
+		struct slot *slot = &reader->args->slots[i];
+		if (slot->option->letter == word[0] && word[1] == '\0')
+			return read_value(reader, slot, NULL);
+	}
+	return unknown_option(reader, "-", word);
+}
+
+static semel_status read_command(struct reader *reader, const char *word)
+{
+	struct semel_args *args = reader->args;
+	const struct semel_command *command = semel_command_find(reader->commands, word);
+	if (!command) {
+		const char *parent = args->command ? args->command->name : "";
+		const char *space = args->command ? " " : "";
+		char shown[WHAT_SIZE];
+		const char *nearest = semel_command_nearest(reader->commands, word);
+		word = semel_word_show(word, shown, sizeof shown);
+		if (nearest)
+			return semel_error_set(reader->error, SEMEL_USAGE,
+					       "unknown command \"%s%s%s\" (did you mean %s%s%s?)",
+					       parent, space, word, parent, space, nearest);
+		return semel_error_set(reader->error, SEMEL_USAGE,
+				       "unknown command \"%s%s%s\" (try: semel %s%s--help)", parent,
+				       space, word, parent, space);
+	}
+	args->command = command;
+	reader->commands = command->subcommands;
+	return add_slots(args, command->options) ? SEMEL_OK : no_memory(reader->error);
+}
+
+static semel_status read_word(struct reader *reader, const char *word, bool options_ended)
+{
+	if (!options_ended && word[0] == '-' && word[1] == '-')
+		return read_long(reader, word + 2);
+	if (!options_ended && word[0] == '-' && word[1] != '\0')
+		return read_short(reader, word + 1);
+	if (reader->commands)
+		return read_command(reader, word);
+	struct semel_args *args = reader->args;
+	return append(&args->positionals, &args->positional_count, word) ? SEMEL_OK
+									 : no_memory(reader->error);
+}
+
+semel_status semel_args_parse(int argc, char **argv, const struct semel_command *const *commands,
+			      struct semel_args **args_out, semel_error *error)
+{
+	*args_out = NULL;
+	struct semel_args *args = calloc(1, sizeof *args);
+	if (!args || !add_slots(args, semel_global_options)) {
+		free(args);
+		return no_memory(error);
+	}
+	struct reader reader = { .argv = argv,
+				 .argc = argc,
+				 .at = 1,
+				 .commands = commands,
+				 .args = args,
+				 .error = error };
+	bool options_ended = false;
+	semel_status status = SEMEL_OK;
+	while (status == SEMEL_OK && reader.at < argc) {
+		const char *word = argv[reader.at++];
+		if (!options_ended && strcmp(word, "--") == 0)
+			options_ended = true;
+		else
+			status = read_word(&reader, word, options_ended);
+	}
+	if (status != SEMEL_OK) {
+		semel_args_free(args);
+		return status;
+	}
+	*args_out = args;
+	return SEMEL_OK;
+}
+
+/* ---- demands --------------------------------------------------------------------------------- */
+
+static const struct slot *excluded_by(const struct semel_args *args, const struct slot *slot)
+{
+	for (size_t i = 0; slot->option->one_of && i < args->slot_count; i++) {
+		const struct slot *other = &args->slots[i];
+		if (other != slot && other->count > 0 && other->option->one_of &&
+		    strcmp(other->option->one_of, slot->option->one_of) == 0)
+			return other;
+	}
+	return NULL;
+}
+
+static semel_status check_positionals(const struct semel_args *args, semel_error *error)
+{
+	const struct semel_command *command = args->command;
+	char title[WHAT_SIZE];
+	semel_command_title(command, title, sizeof title);
+	if (args->positional_count < command->positionals_min)
+		return semel_error_set(error, SEMEL_USAGE, "%s needs %s (try: semel %s --help)",
+				       title, command->positionals, title);
+	if (args->positional_count <= command->positionals_max)
+		return SEMEL_OK;
+	char shown[WHAT_SIZE];
+	const char *word =
+		semel_word_show(args->positionals[command->positionals_max], shown, sizeof shown);
+	return semel_error_set(error, SEMEL_USAGE, "unexpected argument \"%s\" for %s (%s%s)", word,
+			       title, command->positionals ? "it takes " : "it takes none",
+			       command->positionals ? command->positionals : "");
+}
+
+semel_status semel_args_check(const struct semel_args *args, semel_error *error)
+{
+	if (!args->command)
+		return semel_error_set(error, SEMEL_USAGE, "no command given (try: semel --help)");
+	char title[WHAT_SIZE];
+	semel_command_title(args->command, title, sizeof title);
+	if (args->command->subcommands)
+		return semel_error_set(error, SEMEL_USAGE,
+				       "%s needs a command of its own (try: semel %s --help)",
+				       title, title);
+	for (size_t i = 0; i < args->slot_count; i++) {
+		const struct slot *slot = &args->slots[i];
+		const struct slot *other = slot->count > 0 ? excluded_by(args, slot) : NULL;
+		if (other)
+			return semel_error_set(error, SEMEL_USAGE,
+					       "--%s and --%s exclude each other (keep one)",
+					       slot->option->name, other->option->name);
+		if (slot->option->required && slot->count == 0)
+			return semel_error_set(error, SEMEL_USAGE, "%s needs --%s %s", title,
+					       slot->option->name, slot->option->argument);
+	}
+	return check_positionals(args, error);
+}
+
+bool semel_args_fill(struct semel_args *args, const char *name, const char *const *values,
+		     size_t count)
+{
+	struct slot *slot = find_slot(args, name);
+	assert(slot);
+	if (slot->count > 0 || excluded_by(args, slot))
+		return true;
+	for (size_t i = 0; i < count; i++)
+		if (!append(&slot->values, &slot->count, values[i]))
+			return false;
+	return true;
+}
+
+void semel_args_free(struct semel_args *args)
+{
+	if (!args)
+		return;
+	for (size_t i = 0; i < args->slot_count; i++)
+		free(args->slots[i].values);
+	free(args->slots);
+	free(args->positionals);
+	free(args);
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+const struct semel_command *semel_args_command(const struct semel_args *args)
+{
+	return args->command;
+}
+
+bool semel_args_given(const struct semel_args *args, const char *name)
+{
+	return known_slot(args, name)->count > 0;
+}
+
+const char *semel_args_text(const struct semel_args *args, const char *name)
+{
+	const struct slot *slot = known_slot(args, name);
+	return slot->count > 0 ? slot->values[0] : slot->option->fallback;
+}
+
+bool semel_args_flag(const struct semel_args *args, const char *name)
+{
+	const char *value = semel_args_text(args, name);
+	return value && strcmp(value, "true") == 0;
+}
+
+int64_t semel_args_number(const struct semel_args *args, const char *name)
+{
+	const char *value = semel_args_text(args, name);
+	long long number = 0;
+	bool read = !value || semel_text_to_int64(value, INT64_MIN, INT64_MAX, &number);
+	assert(read); /* values are checked when they are given */
+	(void)read;
+	return number;
+}
+
+int64_t semel_args_duration_ms(const struct semel_args *args, const char *name)
+{
+	const char *value = semel_args_text(args, name);
+	int64_t duration_ms = 0;
+	bool read = !value || semel_duration_parse(value, &duration_ms);
+	assert(read); /* values are checked when they are given */
+	(void)read;
+	return duration_ms;
+}
+
+int semel_args_choice(const struct semel_args *args, const char *name)
+{
+	const struct slot *slot = known_slot(args, name);
+	const char *value = semel_args_text(args, name);
+	for (int i = 0; value && slot->option->choices[i]; i++)
+		if (strcmp(slot->option->choices[i], value) == 0)
+			return i;
+	return 0;
+}
+
+const char *const *semel_args_list(const struct semel_args *args, const char *name,
+				   size_t *count_out)
+{
+	const struct slot *slot = known_slot(args, name);
+	if (count_out)
+		*count_out = slot->count;
+	return slot->count > 0 ? slot->values : no_values;
+}
+
+const char *const *semel_args_positionals(const struct semel_args *args, size_t *count_out)
+{
+	if (count_out)
+		*count_out = args->positional_count;
+	return args->positional_count > 0 ? args->positionals : no_values;
+}

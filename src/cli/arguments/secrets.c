@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/arguments/secrets.h"
+
+#include "base/secret_file.h"
+#include "base/url.h"
+#include "cli/arguments/config.h"
+#include "observe/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#define SHOWN_SIZE 4096
+
+static bool were_in_line; /* written before any thread begins */
+
+/* ---- the list of processes ------------------------------------------------------------------- */
+
+static char *url_in(char *word)
+{
+	char *equals = strncmp(word, "--", 2) == 0 ? strchr(word, '=') : NULL;
+	return equals ? equals + 1 : word;
+}
+
+/* What is shown of it, in the room that it has. */
+static void overwrite(char *url)
+{
+	char shown[SHOWN_SIZE];
+	size_t room = strlen(url);
+	semel_url_show(url, shown, sizeof shown);
+	size_t length = strlen(shown) < room ? strlen(shown) : room;
+	memcpy(url, shown, length);
+	memset(url + length, '\0', room - length);
+}
+
+char **semel_secrets_hide(int argc, char **argv)
+{
+	static char **kept;
+	kept = calloc((size_t)argc + 1, sizeof *kept);
+	if (!kept)
+		return argv;
+	for (int i = 0; i < argc; i++) {
+		char *url = url_in(argv[i]);
+		kept[i] = argv[i];
+		if (i == 0 || !semel_url_has_secret(url) || !(kept[i] = strdup(argv[i]))) {
+			kept[i] = argv[i];
+			continue;
+		}
+		overwrite(url);
+		were_in_line = true;
+	}
+	return kept;
+}
+
+/* ---- core files ------------------------------------------------------------------------------ */
+
+/* A limit of 0 counts for files only, not for a program that is handed the core. At 1 the kernel
+ * makes neither. The hard limit stays, so that a handler may have its own core files. */
+void semel_secrets_keep_from_core(void)
+{
+	const char *wanted = getenv("SEMEL_CORE");
+	struct rlimit limit;
+	if ((wanted && strcmp(wanted, "1") == 0) || getrlimit(RLIMIT_CORE, &limit) != 0)
+		return;
+	limit.rlim_cur = limit.rlim_max == 0 ? 0 : 1;
+	(void)setrlimit(RLIMIT_CORE, &limit);
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+struct look {
+	const struct semel_examination *examination; /* NULL: for the log */
+	unsigned fine;
+};
+
+static void look_at(struct look *look, const char *path)
+{
+	struct semel_secret_fault fault;
+	if (!path || !*path)
+		return;
+	if (semel_secret_file_is_safe(path, &fault)) {
+		look->fine++;
+		return;
+	}
+	if (look->examination) {
+		semel_examination_tell(look->examination, SEMEL_CHECK_SECRET_FILES,
+				       SEMEL_GRAVITY_ADVICE, fault.text, fault.remedy);
+		return;
+	}
+	char text[2 * SEMEL_SECRET_TEXT_MAX + 16];
+	snprintf(text, sizeof text, "%s (run: %s)", fault.text, fault.remedy);
+	semel_log(SEMEL_LOG_WARN, "a file with a secret is open to others",
+		  &(struct semel_log_fields){ .error = text });
+}
+
+static void look_at_environment(struct look *look)
+{
+	static const char *const names[] = { "SEMEL_STORE_FILE", "SEMEL_BROKER_FILE",
+					     "SEMEL_KAFKA_PASSWORD_FILE",
+					     "SEMEL_ADMIN_TOKEN_FILE" };
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		look_at(look, getenv(names[i]));
+}
+
+static void look_at_url(struct look *look, const char *text)
+{
+	static const char *const names[] = { "key", "ssl.key.location", "sasl.password-file",
+					     "ssl.key.password-file" };
+	struct semel_url url = { 0 };
+	if (semel_url_parse(text, &url, NULL) == SEMEL_OK)
+		for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+			look_at(look, semel_url_param(&url, names[i]));
+	semel_url_free(&url);
+}
+
+static bool has_secret(const struct semel_config *config)
+{
+	bool has = (config->store && semel_url_has_secret(config->store)) ||
+		   (config->broker && semel_url_has_secret(config->broker));
+	for (size_t i = 0; !has && i < config->subscription_count; i++) {
+		const char *url = semel_section_text(&config->subscriptions[i], "http");
+		has = url && semel_url_has_secret(url);
+	}
+	return has;
+}
+
+/* The admin server's, of the command line or of the config file. */
+static void look_at_option(struct look *look, const struct semel_invocation *invocation,
+			   const char *name)
+{
+	const struct semel_command *command = semel_args_command(invocation->args);
+	bool own = semel_option_find(command->options, name) != NULL;
+	look_at(look, own ? semel_args_text(invocation->args, name)
+			  : semel_section_text(&invocation->config->admin, name));
+}
+
+static void look_at_files(struct look *look, const struct semel_invocation *invocation)
+{
+	look_at_environment(look);
+	look_at_url(look, invocation->store);
+	look_at_url(look, invocation->broker);
+	look_at_option(look, invocation, "token-file");
+	look_at_option(look, invocation, "tls-key");
+	if (invocation->config->path && has_secret(invocation->config))
+		look_at(look, invocation->config->path);
+}
+
+void semel_secrets_warn(const struct semel_invocation *invocation)
+{
+	struct look look = { 0 };
+	if (were_in_line)
+		semel_log(
+			SEMEL_LOG_WARN,
+			"a URL with a secret was given in the command line, where every user could "
+			"read it until now (use a file: SEMEL_STORE_FILE, SEMEL_BROKER_FILE or "
+			"--config)",
+			NULL);
+	look_at_files(&look, invocation);
+}
+
+void semel_secrets_examine(const struct semel_invocation *invocation,
+			   const struct semel_examination *examination)
+{
+	struct look look = { .examination = examination };
+	look_at_files(&look, invocation);
+	if (look.fine > 0)
+		semel_examination_fine(examination, SEMEL_CHECK_SECRET_FILES,
+				       "%u file%s with secrets", look.fine,
+				       look.fine == 1 ? "" : "s");
+}

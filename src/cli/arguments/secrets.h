@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Secrets of the operator: in no list of processes, in no core file, and in no file that others can
+ * read without a word. */
+#ifndef SEMEL_CLI_ARGUMENTS_SECRETS_H
+#define SEMEL_CLI_ARGUMENTS_SECRETS_H
+
+#include "base/finding.h"
+#include "cli/arguments/command.h"
+
+/* First of all. URLs with secrets are overwritten where the list of processes has them; what is
+ * given back has them, and lives as long as the process. On no memory it is argv as it was. */
+char **semel_secrets_hide(int argc, char **argv);
+/* This process leaves no core file, nor do its children unless they ask for one; SEMEL_CORE=1: it
+ * may, as before. */
+void semel_secrets_keep_from_core(void);
+/* For commands that run on: what others can read goes to the log. */
+void semel_secrets_warn(const struct semel_invocation *invocation);
+void semel_secrets_examine(const struct semel_invocation *invocation,
+			   const struct semel_examination *examination);
+
+#endif

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `semel bench`: what Semel costs over doing the same by hand, and whether a backlog makes it
+ * dearer. */
+#include "cli/plays/bench/bench.h"
+#include "base/buffer.h"
+#include "base/error.h"
+#include "cli/arguments/command.h"
+#include "cli/process/output.h"
+#include "cli/process/progress.h"
+
+#include <stdio.h>
+
+static semel_status measure(struct semel_bench *bench)
+{
+	semel_status status = semel_bench_publish(bench);
+	if (status == SEMEL_OK)
+		status = semel_bench_deliver(bench);
+	return status == SEMEL_OK ? semel_bench_backlog(bench) : status;
+}
+
+static semel_status print(struct semel_invocation *invocation, const struct semel_bench *bench)
+{
+	struct semel_buffer buffer = { 0 };
+	if (invocation->json)
+		semel_bench_json(bench, &buffer);
+	else
+		semel_bench_text(bench, &buffer);
+	return semel_output_print(&buffer, &invocation->error);
+}
+
+static bool all_met(const struct semel_bench_row *rows, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (!semel_bench_is_met(&rows[i]))
+			return false;
+	return true;
+}
+
+static semel_status run(struct semel_invocation *invocation)
+{
+	const struct semel_args *args = invocation->args;
+	const struct semel_stage_plan plan = { .parent = semel_args_text(args, "dir"),
+					       .fallback = "/var/tmp",
+					       .keep = semel_args_flag(args, "keep") };
+	struct semel_stage stage;
+	struct semel_bench bench = {
+		.stage = &stage,
+		.rounds = (uint32_t)semel_args_number(args, "rounds"),
+		.turns = (uint32_t)semel_args_number(args, "turns"),
+		.transactions = (uint64_t)semel_args_number(args, "transactions"),
+		.events = (uint64_t)semel_args_number(args, "events"),
+		.backlog = (uint64_t)semel_args_number(args, "backlog"),
+		.error = &invocation->error,
+	};
+	semel_status status = semel_stage_open(&stage, &plan, &invocation->error);
+	if (status == SEMEL_OK)
+		status = measure(&bench);
+	semel_progress_end();
+	if (status == SEMEL_OK)
+		status = print(invocation, &bench);
+	semel_stage_close(&stage);
+	if (status == SEMEL_OK && semel_args_flag(args, "check") &&
+	    !(all_met(bench.rates, bench.rate_count) && all_met(bench.growth, bench.growth_count)))
+		return SEMEL_PROBLEM_FOUND;
+	return status;
+}
+
+static const struct semel_option options[] = {
+	{ .name = "rounds",
+	  .kind = SEMEL_OPTION_NUMBER,
+	  .argument = "N",
+	  .min = 1,
+	  .max = 100,
+	  .fallback = "7",
+	  .help = "of which the median counts" },
+	{ .name = "turns",
+	  .kind = SEMEL_OPTION_NUMBER,
+	  .argument = "N",
+	  .min = 1,
+	  .max = 1000,
+	  .fallback = "5",
+	  .help = "of each side in a round, where events come in batches" },
+	{ .name = "transactions",
+	  .kind = SEMEL_OPTION_NUMBER,
+	  .argument = "N",
+	  .min = 1,
+	  .max = 1000000,
+	  .fallback = "300",
+	  .help = "of one event each, per round and side" },
+	{ .name = "events",
+	  .kind = SEMEL_OPTION_NUMBER,
+	  .argument = "N",
+	  .min = 1,
+	  .max = 10000000,
+	  .fallback = "2500",
+	  .help = "relayed and consumed per turn and side" },
+	{ .name = "backlog",
+	  .kind = SEMEL_OPTION_NUMBER,
+	  .argument = "N",
+	  .min = 1000,
+	  .max = 100000000,
+	  .fallback = "100000",
+	  .help = "the long queue that is compared with one of 1,000" },
+	{ .name = "dir",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "FOLDER",
+	  .help = "where to make the temporary folder; must be on a real disk (default: TMPDIR, "
+		  "else /var/tmp)" },
+	{ .name = "keep", .kind = SEMEL_OPTION_FLAG, .help = "leave the folder there" },
+	{ .name = "check", .kind = SEMEL_OPTION_FLAG, .help = "exit 1 when a goal is missed" },
+	SEMEL_OPTION_JSON,
+	{ 0 },
+};
+
+static const struct semel_example examples[] = {
+	{ "semel bench", "in less than a minute" },
+	{ "semel bench --backlog 1000000", "the full measurement, in a few minutes" },
+	{ 0 },
+};
+
+const struct semel_command semel_command_bench = {
+	.name = "bench",
+	.run = run,
+	.group = SEMEL_GROUP_PROVE,
+	.summary = "measure this build against bare sqlite3, as ratios",
+	.options = options,
+	.details =
+		"The bare side is a program that does the same durable work by hand: the same rows "
+		"in the same tables, WAL, synchronous=FULL, prepared statements, two commits for a "
+		"batch of 500. It knows one relay, one consumer and no failures, so it is the "
+		"limit "
+		"and not an alternative.\n\n"
+		"Nothing of --store and --broker is touched. Rates depend on the disk and on what "
+		"else runs; ratios hardly do.",
+	.examples = examples,
+};

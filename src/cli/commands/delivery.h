@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A relay or a consumer as a command line describes it: for `relay`, `consume` and `run`. */
+#ifndef SEMEL_CLI_COMMANDS_DELIVERY_H
+#define SEMEL_CLI_COMMANDS_DELIVERY_H
+
+#include "cli/arguments/command.h"
+
+#include <semel/consumer.h>
+#include <semel/relay.h>
+
+/* cmd_relay.c. The error is the invocation's; so it is of the next. */
+semel_status semel_delivery_relay(struct semel_invocation *invocation, semel_relay **relay_out);
+/* cmd_consume.c. With its handler and upcasters. */
+semel_status semel_delivery_consumer(struct semel_invocation *invocation,
+				     semel_consumer **consumer_out);
+
+#endif

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `semel demo`: the product on one screen. */
+#include "cli/plays/demo/demo.h"
+#include "cli/arguments/command.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A server only when the command line names it: the environment or a config file may point to real
+ * work, where a demo has no business. Files are made in the folder, whatever a URL says. */
+static const char *server(const struct semel_args *args, const char *option, const char *scheme)
+{
+	const char *url = semel_args_text(args, option);
+	return url != NULL && strncmp(url, scheme, strlen(scheme)) == 0 ? url : NULL;
+}
+
+static semel_status run(struct semel_invocation *invocation)
+{
+	const struct semel_args *args = invocation->args;
+	const struct semel_stage_plan plan = { .parent = semel_args_text(args, "dir"),
+					       .fallback = "/tmp",
+					       .keep = semel_args_flag(args, "keep"),
+					       .store = server(args, "store", "postgres"),
+					       .broker = server(args, "broker", "amqp") };
+	struct semel_demo demo = { .colour = semel_demo_has_colour(),
+				   .store = plan.store,
+				   .broker = plan.broker,
+				   .error = &invocation->error };
+	semel_status status = semel_stage_open(&demo.stage, &plan, &invocation->error);
+	if (status == SEMEL_OK)
+		status = semel_demo_tell(&demo);
+	semel_shop_close(&demo.shop);
+	if (plan.keep && demo.stage.folder[0])
+		printf("\nEverything is left in %s\n", demo.stage.folder);
+	semel_stage_close(&demo.stage);
+	return status;
+}
+
+static const struct semel_option options[] = {
+	{ .name = "keep",
+	  .kind = SEMEL_OPTION_FLAG,
+	  .help = "leave the folder with the databases there, to look around" },
+	{ .name = "dir",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "FOLDER",
+	  .help = "where to make the temporary folder (default: TMPDIR, else /tmp)" },
+	{ 0 },
+};
+
+static const struct semel_example examples[] = {
+	{ "semel demo", "a few seconds; nothing is left behind" },
+	{ "semel demo --keep", "look at the databases afterwards" },
+	{ "semel demo --store postgres://app@db/empty --broker amqp://mq/", "the same on servers" },
+	{ 0 },
+};
+
+const struct semel_command semel_command_demo = {
+	.name = "demo",
+	.run = run,
+	.group = SEMEL_GROUP_START,
+	.summary = "watch a shop and its services survive a bad day",
+	.options = options,
+	.details = "Plays a story in a temporary folder, offline, with this very program as relay "
+		   "and services: orders are placed, processes are killed, deliveries come twice, "
+		   "an order is poisoned and mended. Every number that it shows is read from the "
+		   "databases. Exit 1 when anything does not add up.\n\n"
+		   "With --store postgres://… and --broker amqp://… it plays there: on an empty "
+		   "database and virtual host, where its tables and queues stay.",
+	.examples = examples,
+};

@@ -1,0 +1,514 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `semel dlq`: what a person does with events that were given up. */
+#include "base/error.h"
+#include "base/time.h"
+#include "cli/arguments/command.h"
+#include "cli/process/output.h"
+#include "deadletter/deadletter.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define REASON_SHOWN 100
+
+/* What came from outside may hold anything: a terminal is shown one line without control
+ * characters. max 0: all of it. */
+static void append_plain(struct semel_buffer *buffer, const char *text, size_t max)
+{
+	size_t length = text ? strlen(text) : 0;
+	bool cut = max > 0 && length > max;
+	if (cut)
+		length = max;
+	while (cut && length > 0 && ((unsigned char)text[length] & 0xc0) == 0x80)
+		length--; /* not within a character */
+	for (size_t i = 0; i < length; i++) {
+		unsigned char c = (unsigned char)text[i];
+		semel_buffer_append(buffer, c < 0x20 || c == 0x7f ? " " : &text[i], 1);
+	}
+	semel_buffer_string(buffer, cut ? "…" : "");
+	if (length == 0)
+		semel_buffer_string(buffer, "-");
+}
+
+/* ---- list, count, show ----------------------------------------------------------------------- */
+
+struct listing {
+	struct semel_buffer buffer;
+	bool json;
+	uint64_t count;
+	semel_status printed; /* of a list: it is printed piece by piece */
+	semel_error *error;
+};
+
+static void print_part(struct listing *listing)
+{
+	if (listing->printed == SEMEL_OK)
+		listing->printed = semel_output_print(&listing->buffer, listing->error);
+	else
+		semel_buffer_free(&listing->buffer);
+	listing->buffer = (struct semel_buffer){ 0 };
+}
+
+static void list_seen(const semel_dead_letter *letter, void *user)
+{
+	struct listing *listing = user;
+	struct semel_buffer *buffer = &listing->buffer;
+	listing->count++;
+	if (listing->json) {
+		semel_buffer_string(buffer, listing->count == 1 ? "[" : ",\n ");
+		semel_dead_letter_to_json(letter, buffer);
+		print_part(listing);
+		return;
+	}
+	char time[SEMEL_TIME_SIZE];
+	semel_time_format(letter->failed_at_ms, time);
+	semel_buffer_printf(buffer, "%s  %-9s  %s  ", letter->entry_id,
+			    semel_dead_status_name(letter->status), time);
+	append_plain(buffer, letter->scope, 0);
+	semel_buffer_string(buffer, "  ");
+	append_plain(buffer, letter->event_type, 0);
+	semel_buffer_string(buffer, "  ");
+	append_plain(buffer, letter->event_id, 0);
+	semel_buffer_printf(buffer, "\n    attempts %u, replays %u of %d", letter->attempts,
+			    letter->replay_count, SEMEL_REPLAYS_MAX);
+	if (letter->parked > 0)
+		semel_buffer_printf(buffer, ", %" PRIu64 " parked behind it", letter->parked);
+	semel_buffer_string(buffer, ": ");
+	append_plain(buffer, letter->failure_reason, REASON_SHOWN);
+	semel_buffer_string(buffer, "\n");
+	print_part(listing);
+}
+
+static semel_status read_status(const char *text, semel_dead_status *status_out, semel_error *error)
+{
+	static const semel_dead_status known[] = { SEMEL_DEAD_PENDING, SEMEL_DEAD_REPLAYED,
+						   SEMEL_DEAD_DISCARDED };
+	*status_out = SEMEL_DEAD_ANY;
+	if (!text)
+		return SEMEL_OK;
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+		if (strcasecmp(text, semel_dead_status_name(known[i])) == 0) {
+			*status_out = known[i];
+			return SEMEL_OK;
+		}
+	}
+	return semel_error_set(error, SEMEL_USAGE,
+			       "--status %s is none of PENDING, REPLAYED and DISCARDED", text);
+}
+
+static semel_status run_list(struct semel_invocation *invocation)
+{
+	const struct semel_args *args = invocation->args;
+	semel_error *error = &invocation->error;
+	semel_dead_filter filter = { .limit = (uint32_t)semel_args_number(args, "limit"),
+				     .scope = semel_args_text(args, "scope") };
+	semel_status status = read_status(semel_args_text(args, "status"), &filter.status, error);
+	if (status != SEMEL_OK)
+		return status;
+
+	semel_store *store = NULL;
+	status = semel_store_open(invocation->store, &store, error);
+	if (status != SEMEL_OK)
+		return status;
+	struct listing listing = { .json = invocation->json, .error = error };
+	status = invocation->json
+			 ? semel_dead_letter_list(store, &filter, list_seen, &listing, error)
+			 : semel_dead_letter_list_brief(store, &filter, list_seen, &listing, error);
+	semel_store_close(store);
+	if (status != SEMEL_OK || listing.printed != SEMEL_OK)
+		return status != SEMEL_OK ? status : listing.printed;
+	if (invocation->json)
+		semel_buffer_string(&listing.buffer, listing.count == 0 ? "[]\n" : "]\n");
+	else if (listing.count == 0)
+		semel_buffer_string(&listing.buffer, "no dead letters\n");
+	return semel_output_print(&listing.buffer, error);
+}
+
+static semel_status run_count(struct semel_invocation *invocation)
+{
+	semel_error *error = &invocation->error;
+	semel_store *store = NULL;
+	semel_status status = semel_store_open(invocation->store, &store, error);
+	if (status != SEMEL_OK)
+		return status;
+	uint64_t count = 0;
+	status = semel_dead_letter_count(store, semel_args_text(invocation->args, "scope"), &count,
+					 error);
+	semel_store_close(store);
+	if (status == SEMEL_OK)
+		printf(invocation->json ? "{\"count\":%" PRIu64 "}\n" : "%" PRIu64 "\n", count);
+	return status;
+}
+
+static void show_text(const semel_dead_letter *letter, struct semel_buffer *buffer)
+{
+	char time[SEMEL_TIME_SIZE];
+	semel_time_format(letter->failed_at_ms, time);
+	const struct {
+		const char *label, *value;
+	} lines[] = {
+		{ "entry", letter->entry_id },
+		{ "status", semel_dead_status_name(letter->status) },
+		{ "event", letter->event_id },
+		{ "type", letter->event_type },
+		{ "topic", letter->topic },
+		{ "scope", letter->scope },
+		{ "failed at", time },
+		{ "reason", letter->failure_reason },
+		{ "correlation", letter->correlation_id },
+		{ "saga", letter->saga_id },
+		{ "discarded as", letter->discard_reason },
+	};
+	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+		semel_buffer_printf(buffer, "%-13s", lines[i].label);
+		append_plain(buffer, lines[i].value, 0);
+		semel_buffer_string(buffer, "\n");
+	}
+	semel_buffer_printf(buffer, "%-13s%u\n%-13s%u of %d\n%-13s%" PRIu64 "\n%-13s", "attempts",
+			    letter->attempts, "replays", letter->replay_count, SEMEL_REPLAYS_MAX,
+			    "parked", letter->parked, "record");
+	semel_event_to_record(letter->event, buffer);
+	semel_buffer_string(buffer, "\n");
+}
+
+static void show_seen(const semel_dead_letter *letter, void *user)
+{
+	struct listing *listing = user;
+	if (!listing->json) {
+		show_text(letter, &listing->buffer);
+		return;
+	}
+	semel_dead_letter_to_json(letter, &listing->buffer);
+	semel_buffer_string(&listing->buffer, "\n");
+}
+
+static semel_status run_show(struct semel_invocation *invocation)
+{
+	semel_error *error = &invocation->error;
+	const char *const *ids = semel_args_positionals(invocation->args, NULL);
+	semel_store *store = NULL;
+	semel_status status = semel_store_open(invocation->store, &store, error);
+	if (status != SEMEL_OK)
+		return status;
+	struct listing listing = { .json = invocation->json };
+	status = semel_dead_letter_get(store, ids[0], show_seen, &listing, error);
+	semel_store_close(store);
+	semel_status printed =
+		semel_output_print(&listing.buffer, status == SEMEL_OK ? error : NULL);
+	return status == SEMEL_OK ? printed : status;
+}
+
+/* ---- replay, discard: one answer for each id ------------------------------------------------- */
+
+struct answers {
+	struct semel_invocation *invocation;
+	const char *done; /* "replayed", "discarded" */
+	uint64_t count, failed;
+	semel_status first; /* the first failure */
+	semel_error first_error;
+};
+
+static void answer_json(const struct answers *answers, const char *id, semel_status status,
+			const semel_error *error)
+{
+	struct semel_buffer buffer = { 0 };
+	semel_buffer_string(&buffer, answers->count == 0 ? "[{\"status\":" : ",\n {\"status\":");
+	semel_buffer_json(&buffer, semel_text_of(status == SEMEL_OK ? answers->done
+								    : semel_status_name(status)));
+	semel_buffer_string(&buffer, ",\"dlqEntryId\":");
+	semel_buffer_json(&buffer, semel_text_of(id));
+	if (status != SEMEL_OK) {
+		semel_buffer_string(&buffer, ",\"error\":");
+		semel_buffer_json(&buffer, semel_text_of(error->text));
+	}
+	semel_buffer_string(&buffer, "}");
+	(void)semel_output_print(&buffer, NULL);
+}
+
+/* False: nobody answers any more, and the rest need not be tried. */
+static bool answer(struct answers *answers, const char *id, semel_status status,
+		   const semel_error *error)
+{
+	if (answers->invocation->json)
+		answer_json(answers, id, status, error);
+	else if (status == SEMEL_OK)
+		printf("%s %s\n", answers->done, id);
+	answers->count++;
+	if (status == SEMEL_OK)
+		return true;
+	if (answers->failed++ == 0) {
+		answers->first = status;
+		answers->first_error = *error;
+	} else {
+		fprintf(stderr, "semel: %s\n", error->text);
+	}
+	return semel_status_class(status) == SEMEL_CLASS_REJECT;
+}
+
+static semel_status finish_answers(struct answers *answers)
+{
+	if (answers->invocation->json)
+		printf(answers->count == 0 ? "[]\n" : "]\n");
+	if (answers->failed > 0)
+		answers->invocation->error = answers->first_error;
+	return answers->failed > 0 ? answers->first : SEMEL_OK;
+}
+
+/* Ids of what is pending now. A replay may come back as pending at once; it is not taken again. */
+struct id_list {
+	char **ids;
+	size_t count, capacity;
+	bool failed;
+};
+
+static void id_seen(const semel_dead_letter *letter, void *user)
+{
+	struct id_list *list = user;
+	char *id = list->count < list->capacity ? strdup(letter->entry_id) : NULL;
+	if (id)
+		list->ids[list->count++] = id;
+	else
+		list->failed = true;
+}
+
+static void free_ids(struct id_list *list)
+{
+	for (size_t i = 0; i < list->count; i++)
+		free(list->ids[i]);
+	free(list->ids);
+}
+
+static semel_status list_pending(semel_store *store, const char *scope, struct id_list *list,
+				 semel_error *error)
+{
+	uint64_t count = 0;
+	semel_status status = semel_dead_letter_count(store, scope, &count, error);
+	if (status != SEMEL_OK || count == 0)
+		return status;
+	list->capacity = count < UINT32_MAX ? (size_t)count : UINT32_MAX;
+	list->ids = calloc(list->capacity, sizeof(*list->ids));
+	if (!list->ids)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+	semel_dead_filter filter = { .limit = (uint32_t)list->capacity,
+				     .status = SEMEL_DEAD_PENDING,
+				     .scope = scope };
+	status = semel_dead_letter_list_brief(store, &filter, id_seen, list, error);
+	if (status == SEMEL_OK && list->failed)
+		status = semel_error_set(error, SEMEL_INTERNAL, "no memory");
+	return status;
+}
+
+/* listed: these were pending; what somebody else has replayed or discarded since is passed over. */
+static void replay_ids(struct answers *answers, struct semel_dead_replayer *replayer,
+		       const char *const *ids, size_t count, bool listed)
+{
+	bool go_on = true;
+	for (size_t i = 0; i < count && go_on; i++) {
+		semel_error error = { 0 };
+		semel_status status = semel_dead_replayer_replay(replayer, ids[i], &error);
+		if (listed && status == SEMEL_NOT_PENDING)
+			continue;
+		go_on = answer(answers, ids[i], status, &error);
+	}
+}
+
+static semel_status replay_all(struct answers *answers, struct semel_dead_replayer *replayer,
+			       const char *scope)
+{
+	struct id_list list = { 0 };
+	semel_status status =
+		list_pending(replayer->store, scope, &list, &answers->invocation->error);
+	if (status == SEMEL_OK) {
+		replay_ids(answers, replayer, (const char *const *)list.ids, list.count, true);
+		if (answers->count == 0 && !answers->invocation->json)
+			printf("no dead letter is pending\n");
+		status = finish_answers(answers);
+	}
+	free_ids(&list);
+	return status;
+}
+
+static semel_status run_replay(struct semel_invocation *invocation)
+{
+	semel_error *error = &invocation->error;
+	size_t count = 0;
+	const char *const *ids = semel_args_positionals(invocation->args, &count);
+	bool all = semel_args_flag(invocation->args, "all");
+	const char *scope = semel_args_text(invocation->args, "scope");
+	if (all == (count > 0))
+		return semel_error_set(error, SEMEL_USAGE,
+				       "dlq replay wants the ids of dead letters, or --all");
+	if (scope && !all)
+		return semel_error_set(error, SEMEL_USAGE, "--scope narrows --all, not ids");
+
+	semel_store *store = NULL;
+	semel_status status = semel_store_open(invocation->store, &store, error);
+	if (status != SEMEL_OK)
+		return status;
+	struct semel_dead_replayer replayer = { .store = store,
+						.broker_url = invocation->broker,
+						.env = semel_env_system() };
+	struct answers answers = { .invocation = invocation, .done = "replayed" };
+	if (all) {
+		status = replay_all(&answers, &replayer, scope);
+	} else {
+		replay_ids(&answers, &replayer, ids, count, false);
+		status = finish_answers(&answers);
+	}
+	semel_dead_replayer_close(&replayer);
+	semel_store_close(store);
+	return status;
+}
+
+static semel_status run_discard(struct semel_invocation *invocation)
+{
+	size_t count = 0;
+	const char *const *ids = semel_args_positionals(invocation->args, &count);
+	const char *reason = semel_args_text(invocation->args, "reason");
+	semel_store *store = NULL;
+	semel_status status = semel_store_open(invocation->store, &store, &invocation->error);
+	if (status != SEMEL_OK)
+		return status;
+	struct answers answers = { .invocation = invocation, .done = "discarded" };
+	bool go_on = true;
+	for (size_t i = 0; i < count && go_on; i++) {
+		semel_error error = { 0 };
+		status = semel_dead_letter_discard(store, ids[i], reason, &error);
+		go_on = answer(&answers, ids[i], status, &error);
+	}
+	semel_store_close(store);
+	return finish_answers(&answers);
+}
+
+/* ---- the tables ------------------------------------------------------------------------------ */
+
+#define OPTION_SCOPE                                                                               \
+	{                                                                                          \
+		.name = "scope", .kind = SEMEL_OPTION_TEXT, .command_line_only = true,             \
+		.argument = "SCOPE",                                                               \
+		.help = "only of this subscription (relay: what the broker would not take)",       \
+	}
+
+static const struct semel_option list_options[] = {
+	{ .name = "limit",
+	  .kind = SEMEL_OPTION_NUMBER,
+	  .command_line_only = true,
+	  .argument = "N",
+	  .min = 1,
+	  .max = 1000,
+	  .fallback = "20",
+	  .help = "how many at most" },
+	{ .name = "status",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .command_line_only = true,
+	  .argument = "STATUS",
+	  .help = "only PENDING, REPLAYED or DISCARDED ones" },
+	OPTION_SCOPE,
+	SEMEL_OPTION_JSON,
+	{ 0 },
+};
+
+static const struct semel_option count_options[] = { OPTION_SCOPE, SEMEL_OPTION_JSON, { 0 } };
+
+static const struct semel_option show_options[] = { SEMEL_OPTION_JSON, { 0 } };
+
+static const struct semel_option replay_options[] = {
+	{ .name = "all",
+	  .kind = SEMEL_OPTION_FLAG,
+	  .command_line_only = true,
+	  .help = "every dead letter that is pending now" },
+	OPTION_SCOPE,
+	SEMEL_OPTION_JSON,
+	{ 0 },
+};
+
+static const struct semel_option discard_options[] = {
+	{ .name = "reason",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .command_line_only = true,
+	  .argument = "TEXT",
+	  .help = "kept with the entry" },
+	SEMEL_OPTION_JSON,
+	{ 0 },
+};
+
+static const struct semel_command command_list = {
+	.name = "list",
+	.run = run_list,
+	.summary = "list dead letters, the oldest failure first",
+	.options = list_options,
+	.parent = &semel_command_dlq,
+};
+
+static const struct semel_command command_count = {
+	.name = "count",
+	.run = run_count,
+	.summary = "count the pending ones",
+	.options = count_options,
+	.details = "Followers that are parked behind a dead letter are not counted.",
+	.parent = &semel_command_dlq,
+};
+
+static const struct semel_command command_show = {
+	.name = "show",
+	.run = run_show,
+	.summary = "show one with its whole event",
+	.positionals = "ID",
+	.positionals_min = 1,
+	.positionals_max = 1,
+	.options = show_options,
+	.parent = &semel_command_dlq,
+};
+
+static const struct semel_command command_replay = {
+	.name = "replay",
+	.run = run_replay,
+	.summary = "send pending ones to their subscription again",
+	.positionals = "[ID…]",
+	.positionals_max = SIZE_MAX,
+	.options = replay_options,
+	.details = "The event keeps its id and goes to its own subscription only; it runs at once, "
+		   "and its parked followers come after it in order. If it fails again it returns "
+		   "to the same entry. An entry is replayed at most three times over its life.\n\n"
+		   "Each id has its own answer; the exit code is that of the first that failed.",
+	.parent = &semel_command_dlq,
+};
+
+static const struct semel_command command_discard = {
+	.name = "discard",
+	.run = run_discard,
+	.summary = "give pending ones up for good",
+	.positionals = "ID…",
+	.positionals_min = 1,
+	.positionals_max = SIZE_MAX,
+	.options = discard_options,
+	.details =
+		"The entry is kept as DISCARDED until its retention ends. What was parked behind "
+		"it may go, in order.",
+	.parent = &semel_command_dlq,
+};
+
+static const struct semel_command *const subcommands[] = { &command_list,    &command_count,
+							   &command_show,    &command_replay,
+							   &command_discard, NULL };
+
+static const struct semel_example examples[] = {
+	{ "semel dlq list --status PENDING", "what waits for a decision" },
+	{ "semel dlq replay --all --scope billing", "after billing was mended" },
+	{ "semel dlq count --json", "for an alert" },
+	{ 0 },
+};
+
+const struct semel_command semel_command_dlq = {
+	.name = "dlq",
+	.group = SEMEL_GROUP_CARE,
+	.summary = "look at, replay or discard dead letters",
+	.details =
+		"A dead letter is an event that was given up, kept whole: by a subscription whose "
+		"handler refused it, or by the relay when the broker would not take it.",
+	.examples = examples,
+	.subcommands = subcommands,
+};

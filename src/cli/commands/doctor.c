@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `semel doctor`: looks at everything that delivery rests on, and says what to do. */
+#include "doctor/doctor.h"
+#include "base/buffer.h"
+#include "base/error.h"
+#include "cli/arguments/secrets.h"
+#include "cli/commands/required_subscriptions.h"
+#include "cli/process/output.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct report {
+	bool json;
+	/* By check, so that they come out in the table's order. */
+	struct semel_buffer texts[SEMEL_CHECK_COUNT];
+	uint32_t counts[SEMEL_CHECK_COUNT];
+	uint32_t problems, advice;
+};
+
+/* ---- one finding ----------------------------------------------------------------------------- */
+
+static void finding_json(struct semel_buffer *text, const struct semel_finding *finding)
+{
+	semel_buffer_printf(text, "{\"check\":\"%s\",\"gravity\":\"%s\",\"text\":",
+			    semel_check_name(finding->check), semel_gravity_name(finding->gravity));
+	semel_buffer_json(text, semel_text_of(finding->text));
+	semel_buffer_string(text, ",\"do\":");
+	semel_buffer_json_or_null(text, semel_text_of(finding->remedy));
+	semel_buffer_string(text, "}");
+}
+
+static void finding_line(struct semel_buffer *text, const struct semel_finding *finding)
+{
+	semel_buffer_printf(text, "%-8s %-18s  %s\n", semel_gravity_name(finding->gravity),
+			    semel_check_name(finding->check), finding->text);
+	if (finding->remedy)
+		semel_buffer_printf(text, "%-8s %-18s  do: %s\n", "", "", finding->remedy);
+}
+
+static void see(const struct semel_finding *finding, void *user)
+{
+	struct report *report = user;
+	struct semel_buffer *text = &report->texts[finding->check];
+
+	report->problems += finding->gravity == SEMEL_GRAVITY_PROBLEM;
+	report->advice += finding->gravity == SEMEL_GRAVITY_ADVICE;
+	if (report->json && report->counts[finding->check] > 0)
+		semel_buffer_string(text, ",\n ");
+	report->counts[finding->check]++;
+	if (report->json)
+		finding_json(text, finding);
+	else
+		finding_line(text, finding);
+}
+
+static void print_report(struct report *report)
+{
+	bool first = true;
+
+	if (report->json)
+		fputs("{\"findings\":[", stdout);
+	for (int check = 0; check < SEMEL_CHECK_COUNT; check++) {
+		struct semel_buffer *text = &report->texts[check];
+		if (text->length > 0)
+			fputs(report->json && !first ? ",\n " : "", stdout);
+		first = first && text->length == 0;
+		(void)semel_output_print(text, NULL);
+	}
+	if (report->json)
+		printf("],\"problems\":%u,\"advice\":%u}\n", report->problems, report->advice);
+	else
+		printf("%u problem%s, %u piece%s of advice\n", report->problems,
+		       report->problems == 1 ? "" : "s", report->advice,
+		       report->advice == 1 ? "" : "s");
+}
+
+/* ---- what the user's settings say ------------------------------------------------------------ */
+
+/* Without a config file nobody knows which parts are to run: all may. */
+static struct semel_examination examination_of(const struct semel_invocation *invocation,
+					       struct report *report)
+{
+	const struct semel_config *config = invocation->config;
+	const char *source = semel_section_text(&config->relay, "source");
+	const char *slot = semel_section_text(&config->relay, "slot");
+	const char *budget = semel_section_text(&config->relay, "slot-budget");
+	bool any = !config->has_relay && config->subscription_count == 0;
+
+	return (struct semel_examination){
+		.seen = see,
+		.user = report,
+		.env = semel_env_system(),
+		.relays = any || config->has_relay,
+		.consumes = any || config->subscription_count > 0,
+		.slot = slot ? slot : "semel",
+		.slot_wanted = source && strcmp(source, "cdc") == 0,
+		.slot_budget = budget ? strtoull(budget, NULL, 10) : UINT64_C(4) << 30,
+		.open_max_ms = semel_args_duration_ms(invocation->args, "open-max"),
+		.management = semel_args_text(invocation->args, "management"),
+	};
+}
+
+static semel_status run(struct semel_invocation *invocation)
+{
+	struct report report = { .json = invocation->json };
+	struct semel_wanted wanted = { 0 };
+	semel_error *error = &invocation->error;
+	semel_status status = semel_wanted_read(invocation->config, &wanted, error);
+	const struct semel_doctor_plan plan = {
+		.store = invocation->store,
+		.broker = invocation->broker,
+		.examination = examination_of(invocation, &report),
+		.wanted = wanted.all,
+		.wanted_count = wanted.count,
+		.outbox_ms = invocation->config->retention.outbox_ms,
+		.inbox_ms = invocation->config->retention.inbox_ms,
+	};
+
+	if (status == SEMEL_OK)
+		semel_secrets_examine(invocation, &plan.examination);
+	if (status == SEMEL_OK)
+		status = semel_doctor_run(&plan, error);
+	if (status == SEMEL_OK)
+		print_report(&report);
+	semel_wanted_free(&wanted);
+	if (status == SEMEL_OK && report.problems > 0)
+		return semel_error_set(error, SEMEL_PROBLEM_FOUND,
+				       "%u problem%s (what to do is said beside each)",
+				       report.problems, report.problems == 1 ? "" : "s");
+	return status;
+}
+
+static const struct semel_option options[] = {
+	{ .name = "open-max",
+	  .kind = SEMEL_OPTION_DURATION,
+	  .command_line_only = true,
+	  .argument = "DURATION",
+	  .min = 1,
+	  .fallback = "5m",
+	  .help = "transactions that are open for longer are told" },
+	{ .name = "management",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .command_line_only = true,
+	  .argument = "URL",
+	  .help = "of RabbitMQ's management plugin; without it, port 15672 (TLS: 15671) of the "
+		  "broker's host" },
+	SEMEL_OPTION_JSON,
+	{ 0 },
+};
+
+static const struct semel_example examples[] = {
+	{ "semel doctor", "when something is wrong, or before a deployment" },
+	{ "semel --config semel.yaml doctor --json", "for a program" },
+	{ 0 },
+};
+
+const struct semel_command semel_command_doctor = {
+	.name = "doctor",
+	.run = run,
+	.group = SEMEL_GROUP_CARE,
+	.summary = "look at store, broker and settings, and say what to do",
+	.options = options,
+	.details =
+		"Changes nothing. Each line is fine, advice or a problem; a problem is something "
+		"that does not work or can be lost, and makes the exit code 1, also when store or "
+		"broker cannot be reached. It looks at: reachability, versions, tables, rights, "
+		"settings, clocks, open transactions, disks, the replication slot and its limit, "
+		"whether a relay carries what waits, retention, and for every subscription (of the "
+		"config file, and of the store) queues, topics and bindings.\n\n"
+		"With a config file it looks at what that asks for. Bindings, alarms and disks of "
+		"RabbitMQ are seen through its management plugin, with the broker's user and "
+		"password; without it that is said.",
+	.examples = examples,
+};

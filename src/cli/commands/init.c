@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `semel init`: creates or upgrades the tables, and says which of the two it was. */
+#include "base/url.h"
+#include "cli/arguments/adopt.h"
+#include "cli/arguments/command.h"
+#include "cli/commands/slot.h"
+
+#include <semel/store.h>
+#include <stdio.h>
+
+static semel_status run(struct semel_invocation *invocation)
+{
+	semel_error before = { 0 };
+	semel_store *store = NULL;
+	semel_status found = semel_store_open(invocation->store, &store, &before);
+	semel_store_close(store);
+	semel_status status = semel_store_init(invocation->store, &invocation->error);
+	if (status != SEMEL_OK)
+		return status;
+	char shown[512]; /* a URL may hold a password */
+	semel_url_show(invocation->store, shown, sizeof(shown));
+	printf("%s the tables in %s\n", found == SEMEL_OK ? "up to date:" : "created", shown);
+	status = semel_adopt_make(invocation);
+	return status == SEMEL_OK ? semel_slot_make(invocation, stdout) : status;
+}
+
+static const struct semel_option options[] = { SEMEL_OPTION_CDC, SEMEL_OPTION_SLOT, { 0 } };
+
+static const struct semel_example examples[] = {
+	{ "semel init", "in semel.db, in the current folder" },
+	{ "semel init --store sqlite:shop.db", "beside the tables of an application" },
+	{ "semel init --store postgres://app@db/shop --cdc",
+	  "and make a slot for the change stream" },
+	{ 0 },
+};
+
+const struct semel_command semel_command_init = {
+	.name = "init",
+	.run = run,
+	.group = SEMEL_GROUP_START,
+	.summary = "create or upgrade the tables in the store",
+	.details = "Safe to run twice, and from two processes at the same time. The tables begin "
+		   "with semel_ and stand beside the application's own. A file that does not exist "
+		   "is created. With a section adopt in the config file, that table's rows become "
+		   "events from now on.",
+	.options = options,
+	.examples = examples,
+};

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `semel publish`: the business change and its event in one transaction.
+ *
+ * - The --sql statements come first, then the outbox row, then one commit: all of it or nothing.
+ * - Nothing is printed before the commit, so that an id on stdout is an event that exists.
+ * - Input is read and refused before the transaction begins: the lock is never held over a pipe.
+ */
+#include "cli/commands/publish.h"
+#include "base/error.h"
+#include "base/failpoint.h"
+#include "base/json.h"
+#include "base/time.h"
+#include "cli/arguments/input.h"
+#include "event/event.h"
+
+#include <jansson.h>
+#include <semel/outbox.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ARENA_BLOCK ((size_t)16 * 1024)
+
+/* ---- one transaction ------------------------------------------------------------------------- */
+
+semel_status semel_publishing_begin(struct semel_publishing *publishing)
+{
+	semel_store *store = publishing->store;
+	semel_error *error = &publishing->invocation->error;
+	semel_status status = store->driver->begin(store, error);
+	if (status != SEMEL_OK)
+		return status;
+	size_t count = 0;
+	const char *const *statements =
+		semel_args_list(publishing->invocation->args, "sql", &count);
+	for (size_t i = 0; i < count; i++) {
+		status = store->driver->execute(store, statements[i], error);
+		if (status == SEMEL_OK)
+			continue;
+		semel_error_prefix(error, "--sql %zu of %zu", i + 1, count);
+		store->driver->rollback(store);
+		return status;
+	}
+	return SEMEL_OK;
+}
+
+semel_status semel_publishing_commit(struct semel_publishing *publishing)
+{
+	semel_store *store = publishing->store;
+	semel_error *error = &publishing->invocation->error;
+	semel_status status = semel_failpoint(SEMEL_FP_PUBLISH_BEFORE_COMMIT, error);
+	if (status != SEMEL_OK) {
+		store->driver->rollback(store);
+		return status;
+	}
+	status = store->driver->commit(store, error);
+	if (status != SEMEL_OK)
+		return status;
+	return semel_failpoint(SEMEL_FP_PUBLISH_AFTER_COMMIT, error);
+}
+
+/* ---- headers --------------------------------------------------------------------------------- */
+
+/* Inside an --exec handler the environment tells which event is being handled. */
+static struct semel_text flowing_headers(struct semel_arena *arena)
+{
+	const char *id = getenv("SEMEL_EVENT_ID");
+	struct semel_text headers = semel_text_of(getenv("SEMEL_HEADERS"));
+	if (!id || semel_string_is_blank(id))
+		return SEMEL_TEXT("{}");
+	if (!headers.data || !semel_json_is_valid(headers) || headers.data[0] != '{')
+		headers = SEMEL_TEXT("{}");
+	struct semel_event handled = { .id = semel_text_of(id), .headers = headers };
+	return semel_event_flow_headers(&handled, arena);
+}
+
+const char *semel_publishing_headers(struct semel_text flow, const char *given,
+				     struct semel_arena *arena)
+{
+	if (!given)
+		return semel_text_string(flow);
+	if (semel_text_equal(flow, SEMEL_TEXT("{}")))
+		return given;
+	json_t *own = json_loads(given, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+	json_t *all = json_loadb(semel_text_chars(flow), flow.length, JSON_ALLOW_NUL, NULL);
+	const char *merged = given;
+	if (json_is_object(own) && all) {
+		char *text =
+			json_object_update(all, own) == 0 ? json_dumps(all, JSON_COMPACT) : NULL;
+		merged = text ? semel_text_string(semel_arena_text(arena, text, strlen(text)))
+			      : NULL;
+		free(text);
+	}
+	json_decref(own);
+	json_decref(all);
+	return merged;
+}
+
+static semel_status read_headers(const struct semel_publishing *publishing,
+				 struct semel_arena *arena, const char **headers_out)
+{
+	semel_error *error = &publishing->invocation->error;
+	size_t count = 0;
+	const char *const *given = semel_args_list(publishing->invocation->args, "header", &count);
+	struct semel_text headers = publishing->flow;
+	for (size_t i = 0; i < count; i++) {
+		const char *equals = strchr(given[i], '=');
+		struct semel_text name =
+			semel_arena_text(arena, given[i], (size_t)(equals - given[i]));
+		if (!semel_text_is_utf8(semel_text_of(given[i])) || !semel_text_is_token(name))
+			return semel_error_set(error, SEMEL_INVALID,
+					       "--header %zu: the name must be a word of letters, "
+					       "digits and hyphens, the value UTF-8",
+					       i + 1);
+		headers = semel_json_with(headers, semel_text_string(name),
+					  semel_text_of(equals + 1), arena);
+		if (!headers.data)
+			return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+	}
+	*headers_out = semel_text_string(headers);
+	return SEMEL_OK;
+}
+
+/* ---- one event ------------------------------------------------------------------------------- */
+
+/* The forms of options that are more than any text. */
+static bool is_aggregate(const char *value)
+{
+	const char *colon = strchr(value, ':');
+	return colon && colon != value && colon[1] != '\0';
+}
+
+static bool is_header(const char *value)
+{
+	const char *equals = strchr(value, '=');
+	return equals && equals != value;
+}
+
+static bool is_time(const char *value)
+{
+	int64_t time_ms = 0;
+	return semel_time_parse(value, &time_ms);
+}
+
+static semel_status read_payload(struct semel_invocation *invocation, struct semel_buffer *buffer,
+				 semel_event_input *input)
+{
+	const char *given = semel_args_text(invocation->args, "payload");
+	input->payload = given;
+	if (given[0] != '@' && strcmp(given, "-") != 0)
+		return SEMEL_OK;
+	const char *path = given[0] == '@' ? given + 1 : given;
+	semel_status status = semel_input_read(path, SEMEL_PAYLOAD_MAX, buffer, &invocation->error);
+	if (status != SEMEL_OK) {
+		semel_error_prefix(&invocation->error, "payload");
+		return status;
+	}
+	input->payload = buffer->data;
+	input->payload_size = buffer->length;
+	return SEMEL_OK;
+}
+
+static void read_names(const struct semel_args *args, struct semel_arena *arena,
+		       semel_event_input *input)
+{
+	const char *aggregate = semel_args_text(args, "aggregate");
+	size_t colon = strcspn(aggregate, ":");
+	input->type = semel_args_text(args, "type");
+	input->aggregate_type = semel_text_string(semel_arena_text(arena, aggregate, colon));
+	input->aggregate_id = aggregate + colon + 1;
+	input->content_type = semel_args_text(args, "content-type");
+	input->topic = semel_args_text(args, "topic");
+	input->routing_key = semel_args_text(args, "routing-key");
+	input->id = semel_args_text(args, "id");
+	if (semel_args_given(args, "time") &&
+	    !semel_time_parse(semel_args_text(args, "time"), &input->time_ms))
+		input->time_ms = 0; /* cannot be: is_time has seen it */
+}
+
+static semel_status publish_one(struct semel_publishing *publishing, const semel_event_input *input)
+{
+	semel_store *store = publishing->store;
+	char id[SEMEL_ID_SIZE];
+	semel_status status = semel_publishing_begin(publishing);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_outbox_publish(store->driver->tx(store), input, id,
+				      &publishing->invocation->error);
+	if (status != SEMEL_OK) {
+		store->driver->rollback(store);
+		return status;
+	}
+	status = semel_publishing_commit(publishing);
+	if (status == SEMEL_OK)
+		puts(id);
+	return status;
+}
+
+static semel_status run_one(struct semel_publishing *publishing, struct semel_arena *arena)
+{
+	struct semel_invocation *invocation = publishing->invocation;
+	struct semel_buffer payload = { 0 };
+	semel_event_input input = { 0 };
+	read_names(invocation->args, arena, &input);
+	semel_status status = read_headers(publishing, arena, &input.headers);
+	if (status == SEMEL_OK)
+		status = read_payload(invocation, &payload, &input);
+	if (status == SEMEL_OK)
+		status =
+			semel_store_open(invocation->store, &publishing->store, &invocation->error);
+	if (status == SEMEL_OK)
+		status = publish_one(publishing, &input);
+	semel_buffer_free(&payload);
+	return status;
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+/* What one event has on the command line, each line of a batch says for itself. */
+static const char *const of_one_event[] = { "type",  "aggregate",   "payload",
+					    "topic", "routing-key", "header",
+					    "id",    "time",        "content-type" };
+
+static semel_status check_options(struct semel_invocation *invocation)
+{
+	const struct semel_args *args = invocation->args;
+	bool batch = semel_args_flag(args, "batch");
+	for (size_t i = 0; batch && i < sizeof of_one_event / sizeof *of_one_event; i++)
+		if (semel_args_given(args, of_one_event[i]))
+			return semel_error_set(&invocation->error, SEMEL_USAGE,
+					       "--%s and --batch exclude each other (each line has "
+					       "its own)",
+					       of_one_event[i]);
+	if (!batch && !semel_args_given(args, "type"))
+		return semel_error_set(&invocation->error, SEMEL_USAGE,
+				       "publish needs --type TYPE (or --batch)");
+	if (!batch && !semel_args_given(args, "aggregate"))
+		return semel_error_set(&invocation->error, SEMEL_USAGE,
+				       "publish needs --aggregate TYPE:ID (or --batch)");
+	return SEMEL_OK;
+}
+
+static semel_status run(struct semel_invocation *invocation)
+{
+	semel_status status = check_options(invocation);
+	if (status != SEMEL_OK)
+		return status;
+	struct semel_arena *arena = semel_arena_new(ARENA_BLOCK);
+	if (!arena)
+		return semel_error_set(&invocation->error, SEMEL_INTERNAL, "no memory");
+	struct semel_publishing publishing = {
+		.invocation = invocation,
+		.flow = flowing_headers(arena),
+	};
+	if (!publishing.flow.data)
+		status = semel_error_set(&invocation->error, SEMEL_INTERNAL, "no memory");
+	else if (semel_args_flag(invocation->args, "batch"))
+		status = semel_publishing_batch(&publishing);
+	else
+		status = run_one(&publishing, arena);
+	semel_store_close(publishing.store);
+	semel_arena_free(arena);
+	return status;
+}
+
+static const struct semel_option options[] = {
+	{ .name = "type",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "TYPE",
+	  .help = "what happened: order.created.v1 (required without --batch)" },
+	{ .name = "aggregate",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "TYPE:ID",
+	  .fits = is_aggregate,
+	  .needs = "TYPE:ID, as in order:ord-1",
+	  .help = "what it happened to; events of one aggregate stay in order (required without "
+		  "--batch)" },
+	{ .name = "payload",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "JSON|@FILE|-",
+	  .fallback = "{}",
+	  .help = "the event's data: as it is, from a file, or from stdin" },
+	{ .name = "sql",
+	  .kind = SEMEL_OPTION_MULTI,
+	  .argument = "STATEMENT",
+	  .help = "the business change, in the same transaction, before the event" },
+	{ .name = "batch",
+	  .kind = SEMEL_OPTION_FLAG,
+	  .help = "read events as JSON lines from stdin, all in one transaction" },
+	{ .name = "topic",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "TOPIC",
+	  .group = "More about the event",
+	  .help = "where it goes (default: the aggregate's type and .events)" },
+	{ .name = "routing-key",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "KEY",
+	  .group = "More about the event",
+	  .help = "what brokers with routing go by (default: the type)" },
+	{ .name = "header",
+	  .kind = SEMEL_OPTION_MULTI,
+	  .argument = "NAME=VALUE",
+	  .fits = is_header,
+	  .needs = "NAME=VALUE",
+	  .group = "More about the event",
+	  .help = "travels with it: correlationId, causationId, producer, schema, tenantId, "
+		  "idempotencyKey, sagaId, traceparent, or any other" },
+	{ .name = "id",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "UUID",
+	  .group = "More about the event",
+	  .help = "its own id (default: a new UUIDv7)" },
+	{ .name = "time",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "TIME",
+	  .fits = is_time,
+	  .needs = "a time like 2026-11-15T12:00:00Z",
+	  .group = "More about the event",
+	  .help = "when it happened, as in RFC 3339 (default: now)" },
+	{ .name = "content-type",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .argument = "TYPE",
+	  .group = "More about the event",
+	  .help = "what the payload is (default: application/json, which is checked)" },
+	{ 0 },
+};
+
+static const struct semel_example examples[] = {
+	{ "semel publish --type order.created.v1 --aggregate order:ord-1 \\\n"
+	  "      --payload '{\"total\": 5}' --sql \"INSERT INTO orders VALUES ('ord-1', 5)\"",
+	  "the order and its event, or neither" },
+	{ "semel publish --type report.made.v1 --aggregate report:7 --payload @report.json",
+	  "a payload from a file" },
+	{ "semel publish --batch < events.jsonl", "many events, all or none" },
+	{ 0 },
+};
+
+const struct semel_command semel_command_publish = {
+	.name = "publish",
+	.run = run,
+	.group = SEMEL_GROUP_DELIVER,
+	.summary = "write an event and its business change in one transaction",
+	.options = options,
+	.details =
+		"Prints the event's id after the commit. A relay carries the event on; no broker "
+		"is "
+		"called here.\n\n"
+		"A line of --batch is a JSON object with the members type, aggregateType, "
+		"aggregateId, payload, and if wanted id, topic, routingKey, time, contentType, "
+		"headers. One bad line: nothing is written, exit 65, and the message has the "
+		"line's "
+		"number. The ids are printed in the order of the lines.\n\n"
+		"Inside a program that consume --exec runs, correlationId, causationId, tenantId, "
+		"sagaId and the trace flow on from the event that is being handled, unless given "
+		"anew.",
+	.examples = examples,
+};

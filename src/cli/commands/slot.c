@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/commands/slot.h"
+
+#include "base/error.h"
+#include "base/wake.h"
+#include "cli/arguments/config.h"
+#include "store/changes.h"
+
+#include <string.h>
+
+#define WAIT_MS  60000
+#define PAUSE_MS 20
+
+/* The server waits for every transaction that is open. */
+static semel_status wait_until_made(struct semel_changes *changes, semel_error *error)
+{
+	const struct semel_env *env = semel_env_system();
+	int64_t until_ms = semel_steady_ms(env) + WAIT_MS;
+	bool made = false;
+	semel_status status = changes->driver->make(changes, &made, error);
+	while (status == SEMEL_OK && !made) {
+		if (semel_steady_ms(env) >= until_ms)
+			return semel_error_set(error, SEMEL_NOT_FINISHED,
+					       "the slot is not made yet: the server waits for a "
+					       "transaction that is open since before (look for it "
+					       "in pg_stat_activity, and try again)");
+		semel_wake_pause_us(PAUSE_MS * 1000);
+		status = changes->driver->make(changes, &made, error);
+	}
+	return status;
+}
+
+static semel_status make(struct semel_changes *changes, const char *slot, FILE *said,
+			 semel_error *error)
+{
+	struct semel_slot_state state;
+	semel_status status = changes->driver->prepare(changes, error);
+	if (status == SEMEL_OK)
+		status = changes->driver->look(changes, &state, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (state.obstacle[0] != '\0')
+		return semel_error_set(error, SEMEL_CONFIG, "%s", state.obstacle);
+	if (!state.exists)
+		status = wait_until_made(changes, error);
+	if (status == SEMEL_OK && said != NULL)
+		fprintf(said, "%s the replication slot %s\n", state.exists ? "up to date:" : "made",
+			slot);
+	return status;
+}
+
+static const char *slot_of(const struct semel_invocation *invocation)
+{
+	const char *configured = semel_section_text(&invocation->config->relay, "slot");
+	if (semel_args_given(invocation->args, "slot") || configured == NULL)
+		return semel_args_text(invocation->args, "slot");
+	return configured;
+}
+
+bool semel_slot_is_wanted(const struct semel_invocation *invocation)
+{
+	return semel_args_flag(invocation->args, "cdc");
+}
+
+bool semel_slot_is_configured(const struct semel_invocation *invocation)
+{
+	const char *source = semel_section_text(&invocation->config->relay, "source");
+	return semel_slot_is_wanted(invocation) || (source != NULL && strcmp(source, "cdc") == 0);
+}
+
+semel_status semel_slot_make(struct semel_invocation *invocation, FILE *said)
+{
+	const char *slot = slot_of(invocation);
+	struct semel_changes *changes = NULL;
+	if (!semel_slot_is_wanted(invocation))
+		return SEMEL_OK;
+	semel_status status =
+		semel_changes_open(invocation->store, slot, &changes, &invocation->error);
+	if (status == SEMEL_OK)
+		status = make(changes, slot, said, &invocation->error);
+	if (changes != NULL)
+		changes->driver->close(changes);
+	return status;
+}
+
+static void tell(const struct semel_slot_state *state, const char *slot, semel_difference_seen seen,
+		 void *user)
+{
+	char text[512];
+	if (state->obstacle[0] != '\0')
+		seen(state->obstacle, user);
+	if (!state->looked || (state->exists && !state->lost))
+		return;
+	snprintf(text, sizeof(text),
+		 state->lost ? "the server has removed a part of the log that the slot %s needs "
+			       "(the relay drops it and makes a new one)"
+			     : "there is no replication slot %s (run: semel topology apply --cdc)",
+		 slot);
+	seen(text, user);
+}
+
+semel_status semel_slot_check(struct semel_invocation *invocation, semel_difference_seen seen,
+			      void *user)
+{
+	const char *slot = slot_of(invocation);
+	struct semel_changes *changes = NULL;
+	struct semel_slot_state state;
+	if (!semel_slot_is_configured(invocation))
+		return SEMEL_OK;
+	semel_status status =
+		semel_changes_open(invocation->store, slot, &changes, &invocation->error);
+	if (status == SEMEL_OK)
+		status = changes->driver->look(changes, &state, &invocation->error);
+	if (status == SEMEL_OK)
+		tell(&state, slot, seen, user);
+	if (changes != NULL)
+		changes->driver->close(changes);
+	return status;
+}

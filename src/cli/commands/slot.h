@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Making what the change stream needs in the database, with the user's consent. */
+#ifndef SEMEL_CLI_COMMANDS_SLOT_H
+#define SEMEL_CLI_COMMANDS_SLOT_H
+
+#include "broker/broker.h"
+#include "cli/arguments/command.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#define SEMEL_OPTION_CDC                                                                           \
+	{                                                                                          \
+		.name = "cdc", .kind = SEMEL_OPTION_FLAG, .command_line_only = true,               \
+		.help = "also what relay --source cdc needs: a publication and a slot"             \
+	}
+#define SEMEL_OPTION_SLOT                                                                          \
+	{                                                                                          \
+		.name = "slot", .kind = SEMEL_OPTION_TEXT, .argument = "NAME",                     \
+		.fallback = "semel", .help = "the name of the replication slot, with cdc"          \
+	}
+
+/* --cdc was given; or also: the config file has a relay with this source. */
+bool semel_slot_is_wanted(const struct semel_invocation *invocation);
+bool semel_slot_is_configured(const struct semel_invocation *invocation);
+/* When it is wanted; else nothing. Says what it did to said, unless that is NULL. */
+semel_status semel_slot_make(struct semel_invocation *invocation, FILE *said);
+/* When it is configured: tells what is missing, and makes nothing. */
+semel_status semel_slot_check(struct semel_invocation *invocation, semel_difference_seen seen,
+			      void *user);
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The databases that a command looks at: the producer's, and those in which subscriptions keep
+ * their inboxes. Mostly they are one. */
+#ifndef SEMEL_CLI_COMMANDS_STORES_H
+#define SEMEL_CLI_COMMANDS_STORES_H
+
+#include "cli/arguments/command.h"
+
+#include <semel/store.h>
+#include <stdint.h>
+
+#define SEMEL_STORES_MAX 17
+
+struct semel_stores {
+	semel_store *all[SEMEL_STORES_MAX]; /* the producer's first */
+	size_t count;
+};
+
+/* --store and every --consumer-store. Close it also after a failure. */
+semel_status semel_stores_open(struct semel_invocation *invocation,
+			       struct semel_stores *stores_out);
+void semel_stores_close(struct semel_stores *stores);
+
+/* An option that is a moment; 0 when it is not given. USAGE, with the form, when it is none. */
+semel_status semel_args_time_ms(const struct semel_args *args, const char *name,
+				int64_t *time_ms_out, semel_error *error);
+
+#define SEMEL_OPTION_CONSUMER_STORE                                                                \
+	{                                                                                          \
+		.name = "consumer-store", .kind = SEMEL_OPTION_MULTI, .command_line_only = true,   \
+		.argument = "URL",                                                                 \
+		.help = "where subscriptions keep their inbox, if not in --store",                 \
+	}
+
+#endif

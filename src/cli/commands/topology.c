@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* `semel topology`: what the subscriptions need at the broker, made or compared before anything
+ * runs, so that a deployment can do it with other rights than the program has later. */
+#include "base/error.h"
+#include "broker/broker.h"
+#include "cli/commands/required_subscriptions.h"
+#include "cli/commands/slot.h"
+#include "cli/process/output.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+struct survey {
+	const struct semel_invocation *invocation;
+	bool applying;
+	bool unseen; /* something could not be looked at, which was told */
+	uint64_t subscriptions, differences;
+};
+
+static void print_difference(const char *difference, void *user)
+{
+	struct survey *survey = user;
+	struct semel_buffer text = { 0 };
+	bool first = survey->differences++ == 0;
+	if (!survey->invocation->json) {
+		(void)semel_output_write(difference, NULL);
+		(void)semel_output_write("\n", NULL);
+		return;
+	}
+	semel_buffer_json(&text, semel_text_of(difference));
+	printf("%s%s", first ? "" : ",", text.failed ? "\"\"" : text.data);
+	semel_buffer_free(&text);
+}
+
+/* What compare cannot see is told as findings. */
+static void hear_finding(const struct semel_finding *finding, void *user)
+{
+	struct survey *survey = user;
+	char text[SEMEL_ERROR_TEXT_MAX];
+	if (finding->gravity == SEMEL_GRAVITY_FINE)
+		return;
+	if (finding->gravity == SEMEL_GRAVITY_ADVICE) {
+		survey->unseen = true;
+		fprintf(stderr, "bindings were not looked at: they %s (%s)\n", finding->text,
+			finding->remedy);
+		return;
+	}
+	snprintf(text, sizeof(text), "%.500s (%.500s)", finding->text, finding->remedy);
+	print_difference(text, survey);
+}
+
+static void look_further(struct survey *survey, struct semel_broker *broker,
+			 const struct semel_subscribe_options *options)
+{
+	const struct semel_examination examination = {
+		.seen = hear_finding,
+		.user = survey,
+		.env = semel_env_system(),
+		.management = semel_args_text(survey->invocation->args, "management"),
+	};
+	if (broker->driver->examine_bindings && !survey->unseen)
+		broker->driver->examine_bindings(broker, options, &examination);
+}
+
+/* A broker connection has one subscription, so each gets one. */
+static semel_status survey_one(struct survey *survey, const struct semel_subscribe_options *options,
+			       semel_error *error)
+{
+	struct semel_broker *broker = NULL;
+	semel_status status = semel_broker_open(survey->invocation->broker, semel_env_system(), 1,
+						&broker, error);
+	if (status != SEMEL_OK)
+		return status;
+	survey->subscriptions++;
+	if (survey->applying)
+		status = broker->driver->subscribe(broker, options, error);
+	else
+		status = broker->driver->compare(broker, options, print_difference, survey, error);
+	if (status == SEMEL_OK && !survey->applying)
+		look_further(survey, broker, options);
+	semel_broker_close(broker);
+	return status;
+}
+
+/* ---- which subscriptions --------------------------------------------------------------------- */
+
+static semel_status survey_named(struct survey *survey, semel_error *error)
+{
+	const struct semel_args *args = survey->invocation->args;
+	size_t topics = 0;
+	struct semel_subscribe_options options = semel_wanted_with(
+		semel_args_text(args, "scope"), semel_args_list(args, "topic", &topics));
+	if (topics == 0)
+		return semel_error_set(error, SEMEL_USAGE, "--scope needs a --topic too");
+	options.partitions = (uint32_t)semel_args_number(args, "partitions");
+	options.bind = semel_args_text(args, "bind");
+	options.delay_max_ms = semel_args_duration_ms(args, "delay-max");
+	options.inbox_ms = survey->invocation->config->retention.inbox_ms;
+	return survey_one(survey, &options, error);
+}
+
+static semel_status survey_all(struct survey *survey, semel_error *error)
+{
+	struct semel_wanted wanted = { 0 };
+	if (semel_args_given(survey->invocation->args, "scope"))
+		return survey_named(survey, error);
+	semel_status status = semel_wanted_read(survey->invocation->config, &wanted, error);
+	if (status == SEMEL_OK && wanted.count == 0 &&
+	    !semel_slot_is_configured(survey->invocation)) /* else it is about the stream alone */
+		status = semel_error_set(error, SEMEL_USAGE,
+					 "no subscription is named: give --scope and --topic, or a "
+					 "--config with subscriptions");
+	for (size_t i = 0; i < wanted.count && status == SEMEL_OK; i++)
+		status = survey_one(survey, &wanted.all[i], error);
+	semel_wanted_free(&wanted);
+	return status;
+}
+
+/* ---- the commands ---------------------------------------------------------------------------- */
+
+static semel_status run_apply(struct semel_invocation *invocation)
+{
+	struct survey survey = { .invocation = invocation, .applying = true };
+	semel_status status = survey_all(&survey, &invocation->error);
+	if (status == SEMEL_OK)
+		status = semel_slot_make(invocation, invocation->json ? NULL : stdout);
+	if (status != SEMEL_OK)
+		return status;
+	printf(invocation->json ? "{\"subscriptions\":%" PRIu64 "}\n"
+				: "subscriptions: %" PRIu64 ", everything they need is there\n",
+	       survey.subscriptions);
+	return SEMEL_OK;
+}
+
+static semel_status run_check(struct semel_invocation *invocation)
+{
+	struct survey survey = { .invocation = invocation };
+	if (invocation->json)
+		fputs("{\"differences\":[", stdout);
+	semel_status status = survey_all(&survey, &invocation->error);
+	if (status == SEMEL_OK)
+		status = semel_slot_check(invocation, print_difference, &survey);
+	if (invocation->json)
+		fputs("]}\n", stdout);
+	if (status != SEMEL_OK)
+		return status;
+	if (survey.differences > 0)
+		return semel_error_set(&invocation->error, SEMEL_PROBLEM_FOUND,
+				       "something is missing or different: %" PRIu64
+				       " differences (semel topology apply makes what is missing)",
+				       survey.differences);
+	if (!invocation->json)
+		puts(survey.unseen ? "everything that could be looked at is there"
+				   : "everything that is needed is there");
+	return SEMEL_OK;
+}
+
+static const struct semel_option options[] = {
+	{ .name = "scope",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .command_line_only = true,
+	  .argument = "NAME",
+	  .help = "of this subscription; without it, of all in the config file" },
+	{ .name = "topic",
+	  .kind = SEMEL_OPTION_MULTI,
+	  .command_line_only = true,
+	  .argument = "TOPIC",
+	  .help = "with --scope: what it reads" },
+	{ .name = "partitions",
+	  .kind = SEMEL_OPTION_NUMBER,
+	  .command_line_only = true,
+	  .argument = "N",
+	  .min = 1,
+	  .max = 64,
+	  .help = "with --scope: as for consume" },
+	{ .name = "bind",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .command_line_only = true,
+	  .argument = "PATTERN",
+	  .help = "with --scope: as for consume" },
+	{ .name = "delay-max",
+	  .kind = SEMEL_OPTION_DURATION,
+	  .command_line_only = true,
+	  .argument = "DURATION",
+	  .min = 1,
+	  .fallback = "1m",
+	  .help = "with --scope: as for consume" },
+	{ .name = "management",
+	  .kind = SEMEL_OPTION_TEXT,
+	  .command_line_only = true,
+	  .argument = "URL",
+	  .help = "of RabbitMQ's management plugin, for bindings and limits; as for doctor" },
+	SEMEL_OPTION_CDC,
+	SEMEL_OPTION_SLOT,
+	SEMEL_OPTION_JSON,
+	{ 0 },
+};
+
+static const struct semel_command command_apply = {
+	.name = "apply",
+	.run = run_apply,
+	.summary = "make what is missing",
+	.options = options,
+	.details = "Repeatable. What is there but different is never changed: that is an error "
+		   "which says what differs.",
+	.parent = &semel_command_topology,
+};
+
+static const struct semel_command command_check = {
+	.name = "check",
+	.run = run_check,
+	.summary = "tell what is missing or different",
+	.options = options,
+	.details = "Changes nothing. Exit 1 when there is a difference, one line for each. What "
+		   "the change stream needs is looked at with --cdc, and when the relay of the "
+		   "config file has source: cdc.",
+	.parent = &semel_command_topology,
+};
+
+static const struct semel_command *const subcommands[] = { &command_apply, &command_check, NULL };
+
+static const struct semel_example examples[] = {
+	{ "semel topology check --config semel.yaml", "before a deployment" },
+	{ "semel topology apply --scope billing --topic order.events", "for one subscription" },
+	{ "semel topology apply --cdc --store postgres://app@db/shop",
+	  "the publication and the slot of relay --source cdc" },
+	{ 0 },
+};
+
+const struct semel_command semel_command_topology = {
+	.name = "topology",
+	.group = SEMEL_GROUP_CARE,
+	.summary = "declare or compare what subscriptions need at the broker",
+	.details =
+		"Exchanges, queues and retry tiers on RabbitMQ; topics and subscriptions in a "
+		"local broker's file; with --cdc the publication and the slot of the change "
+		"stream in the database. `semel consume` declares them itself: this is for those "
+		"who want it done before, or by somebody else.",
+	.examples = examples,
+	.subcommands = subcommands,
+};

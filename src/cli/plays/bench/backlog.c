@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Does a long queue make an event dearer? Two stores side by side, one with a thousand events
+ * waiting, one with many: the time for the next thousand at each, in turns, with another thousand
+ * added to both before every turn; then the memory of the real program, which takes all of it. */
+#include "cli/plays/bench/stepped_relay.h"
+
+#include "base/error.h"
+#include "consume/consumer.h"
+
+#include <stdio.h>
+
+#define TIMEOUT_MS   600000
+#define TIMEOUT_TEXT "10m"
+#define FILL_AT_ONCE 100000
+#define STRETCH      SEMEL_BENCH_SMALL
+#define MEMORY_GOAL  10 /* MB */
+#define GROWTH_GOAL  1.2
+#define SCOPE        "bench"
+
+struct yard {
+	const char *store, *broker;           /* URLs */
+	const char *store_file, *broker_file; /* relative, for the children */
+	sqlite3 *db;
+	struct semel_steady relay;
+	semel_consumer *consumer;
+	uint64_t next; /* number of the next event */
+};
+
+struct backlog {
+	struct semel_bench *bench;
+	struct yard small, big;
+};
+
+static semel_status open_yard(struct semel_bench *bench, const char *const files[2],
+			      struct yard *yard)
+{
+	yard->store_file = semel_arena_printf(bench->stage->arena, "sqlite:%s", files[0]);
+	yard->broker_file = semel_arena_printf(bench->stage->arena, "local:%s", files[1]);
+	yard->store = semel_stage_path(bench->stage, "sqlite:", files[0]);
+	yard->broker = semel_stage_path(bench->stage, "local:", files[1]);
+	if (!yard->store_file || !yard->broker_file || !yard->store || !yard->broker)
+		return semel_error_set(bench->error, SEMEL_INTERNAL, "no memory");
+	return semel_bench_open_application(bench, files[0], &yard->db);
+}
+
+static void close_workers(struct yard *yard)
+{
+	semel_steady_close(&yard->relay);
+	semel_consumer_close(yard->consumer);
+	yard->relay = (struct semel_steady){ 0 };
+	yard->consumer = NULL;
+}
+
+static void close_yard(struct yard *yard)
+{
+	close_workers(yard);
+	sqlite3_close(yard->db);
+}
+
+static semel_status fill(struct semel_bench *bench, struct yard *yard, uint64_t count)
+{
+	semel_status status = SEMEL_OK;
+	while (count > 0 && status == SEMEL_OK) {
+		uint64_t part = count < FILL_AT_ONCE ? count : FILL_AT_ONCE;
+		status = semel_bench_fill(bench, yard->db, &yard->next, part);
+		count -= part;
+		if (status == SEMEL_OK)
+			status = semel_stage_check(bench->stage, bench->error);
+	}
+	return status;
+}
+
+/* ---- workers --------------------------------------------------------------------------------- */
+
+static semel_status open_relay(struct semel_bench *bench, struct yard *yard)
+{
+	return semel_steady_open(bench, yard->store, yard->broker, &yard->relay);
+}
+
+static semel_status open_consumer(struct semel_bench *bench, struct yard *yard)
+{
+	static const char *const topics[] = { SEMEL_BENCH_TOPIC, NULL };
+	static const char *const effect[] = { SEMEL_BENCH_EFFECT };
+	const semel_consumer_options options = {
+		.store = yard->store, .broker = yard->broker, .scope = SCOPE, .topics = topics
+	};
+	semel_status status = semel_consumer_open(&options, &yard->consumer, bench->error);
+	return status == SEMEL_OK ? semel_consumer_use_sql(yard->consumer, effect, 1, bench->error)
+				  : status;
+}
+
+static semel_status open_both(struct backlog *backlog,
+			      semel_status (*open)(struct semel_bench *bench, struct yard *yard))
+{
+	semel_status status = open(backlog->bench, &backlog->small);
+	return status == SEMEL_OK ? open(backlog->bench, &backlog->big) : status;
+}
+
+/* ---- time ------------------------------------------------------------------------------------ */
+
+static semel_status fill_both(void *user)
+{
+	struct backlog *backlog = user;
+	semel_status status = fill(backlog->bench, &backlog->small, STRETCH);
+	return status == SEMEL_OK ? fill(backlog->bench, &backlog->big, STRETCH) : status;
+}
+
+static semel_status relay_small(void *user)
+{
+	struct backlog *backlog = user;
+	return semel_steady_relay(&backlog->small.relay, STRETCH);
+}
+
+static semel_status relay_big(void *user)
+{
+	struct backlog *backlog = user;
+	return semel_steady_relay(&backlog->big.relay, STRETCH);
+}
+
+static semel_status relay_both(void *user)
+{
+	semel_status status = fill_both(user);
+	if (status == SEMEL_OK)
+		status = relay_small(user);
+	return status == SEMEL_OK ? relay_big(user) : status;
+}
+
+static semel_status consume_small(void *user)
+{
+	struct backlog *backlog = user;
+	return semel_consumer_drain(backlog->small.consumer, TIMEOUT_MS, STRETCH,
+				    backlog->bench->error);
+}
+
+static semel_status consume_big(void *user)
+{
+	struct backlog *backlog = user;
+	return semel_consumer_drain(backlog->big.consumer, TIMEOUT_MS, STRETCH,
+				    backlog->bench->error);
+}
+
+static semel_status compare_time(struct backlog *backlog, const char *name,
+				 const struct semel_bench_duel *duel)
+{
+	struct semel_bench *bench = backlog->bench;
+	struct semel_bench_row *row = &bench->growth[bench->growth_count];
+	*row = (struct semel_bench_row){
+		.name = name, .unit = "µs", .kind = SEMEL_BENCH_AT_MOST, .goal = GROWTH_GOAL
+	};
+	semel_status status = semel_bench_fight(bench, duel, row);
+	if (status != SEMEL_OK)
+		return status;
+	row->left = 1e6 / row->left;
+	row->right = 1e6 / row->right;
+	bench->growth_count++;
+	return SEMEL_OK;
+}
+
+static semel_status compare_relay_time(struct backlog *backlog)
+{
+	const struct semel_bench_duel duel = { .user = backlog,
+					       .events = STRETCH,
+					       .prepare = fill_both,
+					       .left = relay_small,
+					       .right = relay_big };
+	semel_status status = open_both(backlog, open_relay);
+	return status == SEMEL_OK ? compare_time(backlog, "relay, time per event", &duel) : status;
+}
+
+static semel_status compare_consumer_time(struct backlog *backlog)
+{
+	const struct semel_bench_duel duel = { .user = backlog,
+					       .events = STRETCH,
+					       .prepare = relay_both,
+					       .left = consume_small,
+					       .right = consume_big };
+	semel_status status = open_both(backlog, open_relay);
+	if (status == SEMEL_OK)
+		status = open_both(backlog, open_consumer);
+	/* What the relay's rounds have left in the small one is not to wait there. */
+	if (status == SEMEL_OK)
+		status = semel_consumer_drain(backlog->small.consumer, TIMEOUT_MS, 0,
+					      backlog->bench->error);
+	return status == SEMEL_OK ? compare_time(backlog, "consume, time per event", &duel)
+				  : status;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static semel_status peak_of(struct semel_bench *bench, const char *const *words, double *peak_out)
+{
+	struct semel_stage_end end;
+	semel_status status = semel_stage_run(bench->stage, words, NULL, &end, bench->error);
+	*peak_out = (double)end.peak_kib * 1024 / 1e6;
+	if (status == SEMEL_OK && end.exit_code != 0)
+		return semel_error_set(bench->error, SEMEL_INTERNAL, "semel %s ended with %d: %s",
+				       words[0], end.exit_code, end.complaint);
+	return status;
+}
+
+static semel_status peak_of_relay(struct semel_bench *bench, const struct yard *yard,
+				  double *peak_out)
+{
+	const char *const words[] = { "relay",     "--store",         yard->store_file,
+				      "--broker",  yard->broker_file, "--drain",
+				      "--timeout", TIMEOUT_TEXT,      NULL };
+	return peak_of(bench, words, peak_out);
+}
+
+static semel_status peak_of_consumer(struct semel_bench *bench, const struct yard *yard,
+				     double *peak_out)
+{
+	const char *const words[] = { "consume",   "--store",          yard->store_file,
+				      "--broker",  yard->broker_file,  "--scope",
+				      SCOPE,       "--topic",          SEMEL_BENCH_TOPIC,
+				      "--sql",     SEMEL_BENCH_EFFECT, "--drain",
+				      "--timeout", TIMEOUT_TEXT,       NULL };
+	return peak_of(bench, words, peak_out);
+}
+
+static semel_status compare_memory(struct backlog *backlog, const char *name,
+				   semel_status (*measure)(struct semel_bench *bench,
+							   const struct yard *yard,
+							   double *peak_out))
+{
+	struct semel_bench *bench = backlog->bench;
+	struct semel_bench_row *row = &bench->growth[bench->growth_count];
+	*row = (struct semel_bench_row){
+		.name = name, .unit = "MB", .kind = SEMEL_BENCH_BELOW, .goal = MEMORY_GOAL
+	};
+	close_workers(&backlog->small);
+	close_workers(&backlog->big);
+	semel_status status = measure(bench, &backlog->small, &row->left);
+	if (status == SEMEL_OK)
+		status = measure(bench, &backlog->big, &row->right);
+	if (status != SEMEL_OK)
+		return status;
+	row->ratio = row->right / row->left;
+	bench->growth_count++;
+	return SEMEL_OK;
+}
+
+semel_status semel_bench_backlog(struct semel_bench *bench)
+{
+	static const char *const small_files[] = { "small.db", "small-broker.db" };
+	static const char *const big_files[] = { "big.db", "big-broker.db" };
+	struct backlog backlog = { .bench = bench };
+	semel_status status = open_yard(bench, small_files, &backlog.small);
+	if (status == SEMEL_OK)
+		status = open_yard(bench, big_files, &backlog.big);
+	if (status == SEMEL_OK)
+		status = fill(bench, &backlog.big, bench->backlog - STRETCH);
+	if (status == SEMEL_OK)
+		status = compare_relay_time(&backlog);
+	if (status == SEMEL_OK)
+		status = fill_both(&backlog);
+	if (status == SEMEL_OK)
+		status = compare_memory(&backlog, "relay, resident memory", peak_of_relay);
+	if (status == SEMEL_OK)
+		status = compare_consumer_time(&backlog);
+	if (status == SEMEL_OK)
+		status = relay_both(&backlog);
+	if (status == SEMEL_OK)
+		status = compare_memory(&backlog, "consume, resident memory", peak_of_consumer);
+	close_yard(&backlog.small);
+	close_yard(&backlog.big);
+	return status;
+}

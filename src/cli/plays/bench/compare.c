@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Two sides in turns, several of them in a round, so that a slow moment of the disk hits both.
+ * Which one begins changes from turn to turn: what the first leaves behind for the second (a warm
+ * disk, a full log) is shared evenly. */
+#include "cli/plays/bench/bench.h"
+
+#include "base/error.h"
+#include "cli/process/progress.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define ROUNDS_MAX 100
+
+static double now_s(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static int by_size(const void *left, const void *right)
+{
+	double difference = *(const double *)left - *(const double *)right;
+	return (difference > 0) - (difference < 0);
+}
+
+static double median(double *values, size_t count)
+{
+	qsort(values, count, sizeof *values, by_size);
+	return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+static semel_status time_side(semel_status (*side)(void *user), void *user, double *seconds)
+{
+	double start = now_s();
+	semel_status status = side(user);
+	*seconds += now_s() - start;
+	return status;
+}
+
+static semel_status take_turn(const struct semel_bench_duel *duel, bool left_first, double *left,
+			      double *right)
+{
+	semel_status status = duel->prepare ? duel->prepare(duel->user) : SEMEL_OK;
+	if (status == SEMEL_OK && left_first)
+		status = time_side(duel->left, duel->user, left);
+	if (status == SEMEL_OK)
+		status = time_side(duel->right, duel->user, right);
+	if (status == SEMEL_OK && !left_first)
+		status = time_side(duel->left, duel->user, left);
+	return status;
+}
+
+static uint32_t turns_of(const struct semel_bench *bench, const struct semel_bench_duel *duel)
+{
+	return duel->turns > 0 ? duel->turns : bench->turns;
+}
+
+static semel_status fight_round(struct semel_bench *bench, const struct semel_bench_duel *duel,
+				size_t number, struct semel_bench_row *round_out)
+{
+	double left = 0, right = 0;
+	semel_status status = SEMEL_OK;
+	for (uint32_t i = 0; i < turns_of(bench, duel) && status == SEMEL_OK; i++) {
+		status = semel_stage_check(bench->stage, bench->error);
+		if (status == SEMEL_OK)
+			status = take_turn(duel, (number + i) % 2 == 0, &left, &right);
+	}
+	*round_out = (struct semel_bench_row){ .left = left, .right = right };
+	return status;
+}
+
+/* Between the rounds, so that nothing of it is timed. */
+static void show(const struct semel_bench_row *row, size_t done, size_t count)
+{
+	char what[96];
+	snprintf(what, sizeof what, "rounds: %s", row->name);
+	semel_progress_show_of(what, done, count);
+}
+
+semel_status semel_bench_fight(struct semel_bench *bench, const struct semel_bench_duel *duel,
+			       struct semel_bench_row *row)
+{
+	double lefts[ROUNDS_MAX], rights[ROUNDS_MAX], ratios[ROUNDS_MAX];
+	size_t count = bench->rounds < ROUNDS_MAX ? bench->rounds : ROUNDS_MAX;
+	double events = (double)(duel->events * turns_of(bench, duel));
+	struct semel_bench_row round;
+	show(row, 0, count);
+	/* The first round warms up both sides, and does not count. */
+	semel_status status = fight_round(bench, duel, 0, &round);
+	for (size_t i = 0; i < count && status == SEMEL_OK; i++) {
+		status = fight_round(bench, duel, i, &round);
+		lefts[i] = round.left;
+		rights[i] = round.right;
+		ratios[i] = round.right / round.left;
+		show(row, i + 1, count);
+	}
+	if (status != SEMEL_OK)
+		return status;
+	row->left = events / median(lefts, count);
+	row->right = events / median(rights, count);
+	row->ratio = median(ratios, count);
+	return SEMEL_OK;
+}

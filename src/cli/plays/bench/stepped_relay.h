@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A relay that stops after so many events, for timing a stretch at the head of a long backlog. It
+ * is the pipeline of the real one, without its sleep. */
+#ifndef SEMEL_CLI_PLAYS_BENCH_STEPPED_RELAY_H
+#define SEMEL_CLI_PLAYS_BENCH_STEPPED_RELAY_H
+
+#include "cli/plays/bench/bench.h"
+#include "relay/pipeline.h"
+
+struct semel_steady {
+	struct semel_bench *bench;
+	semel_store *store;
+	struct semel_broker *broker;
+	struct semel_lanes lanes;
+	struct semel_source *source;
+	struct semel_pipeline *pipeline;
+};
+
+/* Close it also after a failure. */
+semel_status semel_steady_open(struct semel_bench *bench, const char *store, const char *broker,
+			       struct semel_steady *steady);
+/* At least count events more are marked. */
+semel_status semel_steady_relay(struct semel_steady *steady, uint64_t count);
+void semel_steady_close(struct semel_steady *steady);
+
+#endif

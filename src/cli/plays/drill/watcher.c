@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A process that outlives a drill that was killed, and clears up after it. It has a session of its
+ * own, so that what is meant for the drill's group does not reach it; it knows of the drill's end
+ * because the pipe between them closes, and it holds the folder's lock until it is done. */
+#include "base/error.h"
+#include "base/wake.h"
+#include "cli/plays/drill/target.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHILDREN_US 300000 /* the drill's children die with it, but not in no time */
+#define PAUSE_US    1000000
+#define TRIES       60
+
+/* Nobody may wait for the end of our output, nor stop us by what is meant for the drill. */
+static void go_apart(void)
+{
+	static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
+	setsid();
+	for (size_t i = 0; i < sizeof signals / sizeof *signals; i++)
+		signal(signals[i], SIG_IGN);
+	int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	for (int target = STDIN_FILENO; fd >= 0 && target <= STDERR_FILENO; target++)
+		dup2(fd, target);
+}
+
+static void clear_up(struct semel_drill_place *place, const char *folder)
+{
+	semel_error error = { 0 };
+	semel_wake_pause_us(CHILDREN_US);
+	semel_status status = semel_drill_place_clear(place, &error);
+	for (int i = 1; i < TRIES && status != SEMEL_OK; i++) {
+		semel_wake_pause_us(PAUSE_US);
+		status = semel_drill_place_clear(place, &error);
+	}
+	if (status == SEMEL_OK) /* else the next drill finds it, and tries again */
+		semel_stage_remove(folder);
+}
+
+static void stand_by(struct semel_drill_place place, const char *folder, int pipe_fd)
+{
+	char word = 0;
+	ssize_t got = 0;
+	go_apart();
+	while ((got = read(pipe_fd, &word, 1)) < 0 && errno == EINTR)
+		;
+	if (got == 0)
+		clear_up(&place, folder);
+}
+
+semel_status semel_drill_watch(const struct semel_drill_place *place, const char *folder,
+			       struct semel_drill_watcher *watcher_out, semel_error *error)
+{
+	int ends[2];
+	if (pipe2(ends, O_CLOEXEC) != 0)
+		return semel_error_set(error, SEMEL_OUTAGE, "cannot make a pipe: %s",
+				       strerror(errno));
+	pid_t pid = fork();
+	if (pid == 0) {
+		close(ends[1]);
+		stand_by(*place, folder, ends[0]);
+		_exit(0);
+	}
+	close(ends[0]);
+	if (pid < 0) {
+		close(ends[1]);
+		return semel_error_set(error, SEMEL_OUTAGE, "cannot start a process: %s",
+				       strerror(errno));
+	}
+	*watcher_out = (struct semel_drill_watcher){ .pid = (int)pid, .pipe_fd = ends[1] };
+	return SEMEL_OK;
+}
+
+void semel_drill_dismiss(struct semel_drill_watcher *watcher)
+{
+	if (watcher->pid == 0)
+		return;
+	ssize_t written = write(watcher->pipe_fd, "d", 1);
+	(void)written; /* it is gone already */
+	close(watcher->pipe_fd);
+	while (waitpid(watcher->pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	watcher->pid = 0;
+}

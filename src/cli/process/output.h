@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a command answers, on standard output. It may be a terminal, and what was written by others
+ * does not reach it as control characters (semel_buffer_visible). */
+#ifndef SEMEL_CLI_PROCESS_OUTPUT_H
+#define SEMEL_CLI_PROCESS_OUTPUT_H
+
+#include "base/buffer.h"
+
+#include <semel/status.h>
+
+/* All of it, or nothing when there was no memory for it. Frees the buffer. error may be NULL. */
+semel_status semel_output_print(struct semel_buffer *buffer, semel_error *error);
+/* The same of a string that stays the caller's. */
+semel_status semel_output_write(const char *string, semel_error *error);
+
+#endif

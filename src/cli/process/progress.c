@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The line has no end, so that the next one is drawn over it; the log knows that, and wipes it
+ * before a line of its own. */
+#include "cli/process/progress.h"
+
+#include "base/env.h"
+#include "observe/log.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define DRAW_EVERY_MS 100
+#define BAR_WIDTH     30
+
+static int64_t drawn_at_ms;
+static bool drawn;
+
+static bool is_time(void)
+{
+	if (!isatty(STDERR_FILENO))
+		return false;
+	int64_t now_ms = semel_steady_ms(semel_env_system());
+	if (now_ms - drawn_at_ms < DRAW_EVERY_MS)
+		return false;
+	drawn_at_ms = now_ms;
+	drawn = true;
+	semel_log_wipe_first(true);
+	return true;
+}
+
+void semel_progress_show(const char *what, uint64_t count)
+{
+	if (is_time())
+		fprintf(stderr, SEMEL_LOG_WIPE "%" PRIu64 " %s", count, what);
+}
+
+void semel_progress_show_of(const char *what, uint64_t count, uint64_t total)
+{
+	if (total == 0 || !is_time())
+		return;
+	uint64_t part = count > total ? total : count;
+	int filled = (int)(part * BAR_WIDTH / total);
+	fprintf(stderr, SEMEL_LOG_WIPE "[%.*s%*s] %3d%% %" PRIu64 " %s", filled,
+		"##############################", BAR_WIDTH - filled, "", (int)(part * 100 / total),
+		count, what);
+}
+
+/* ---- a counter that is followed ---------------------------------------------------------------
+ */
+
+static struct follower {
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t ends;
+	bool at_work, ending;
+	const char *what, *second;
+	enum semel_metric metric;
+} follower = { .lock = PTHREAD_MUTEX_INITIALIZER, .ends = PTHREAD_COND_INITIALIZER };
+
+static void pause_or_end(void)
+{
+	struct timespec until;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += DRAW_EVERY_MS * 1000000L;
+	if (until.tv_nsec >= 1000000000L) {
+		until.tv_sec++;
+		until.tv_nsec -= 1000000000L;
+	}
+	(void)pthread_cond_timedwait(&follower.ends, &follower.lock, &until);
+}
+
+static void *follow(void *user)
+{
+	int64_t count = 0;
+	(void)user;
+	pthread_mutex_lock(&follower.lock);
+	do {
+		if (!follower.ending)
+			pause_or_end();
+		if (semel_metric_sum(follower.metric, follower.second, &count) && count > 0)
+			semel_progress_show(follower.what, (uint64_t)count);
+	} while (!follower.ending);
+	pthread_mutex_unlock(&follower.lock);
+	return NULL;
+}
+
+void semel_progress_follow(const char *what, enum semel_metric metric, const char *second)
+{
+	if (!isatty(STDERR_FILENO))
+		return;
+	follower.what = what;
+	follower.metric = metric;
+	follower.second = second;
+	follower.at_work = pthread_create(&follower.thread, NULL, follow, NULL) == 0;
+}
+
+static void stop_following(void)
+{
+	if (!follower.at_work)
+		return;
+	pthread_mutex_lock(&follower.lock);
+	follower.ending = true;
+	pthread_cond_signal(&follower.ends);
+	pthread_mutex_unlock(&follower.lock);
+	pthread_join(follower.thread, NULL);
+	follower.at_work = false;
+	follower.ending = false;
+}
+
+void semel_progress_end(void)
+{
+	stop_following();
+	if (drawn)
+		fputs(SEMEL_LOG_WIPE, stderr);
+	drawn = false;
+	semel_log_wipe_first(false);
+}

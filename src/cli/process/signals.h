@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the long-running commands do on signals: the first SIGTERM or SIGINT asks for a stop and
+ * starts the grace period, the second one ends the process at once, SIGHUP changes
+ * nothing unless somebody asked to hear of it. One that comes while a command is still starting (a
+ * broker may take seconds to answer) ends it at once, with 0; one that comes while it is closing
+ * only bounds that by the grace period. */
+#ifndef SEMEL_CLI_PROCESS_SIGNALS_H
+#define SEMEL_CLI_PROCESS_SIGNALS_H
+
+#include "cli/arguments/options.h"
+
+#include <stdint.h>
+
+/* The command is one of these, and starts. */
+void semel_signals_expect(void);
+/* stop(target) is called inside the signal handler. Call semel_signals_forget before target goes.
+ * When the grace period is over and the process is still there, it ends with 75. */
+void semel_signals_watch(void (*stop)(void *target), void *target, int64_t grace_ms);
+void semel_signals_forget(void);
+/* SIGHUP writes to this eventfd (one that does not block) from now on, until semel_signals_forget.
+ */
+void semel_signals_hear_hangup(int event);
+
+/* Of every long-running command. */
+#define SEMEL_OPTION_GRACE                                                                         \
+	{                                                                                          \
+		.name = "grace", .kind = SEMEL_OPTION_DURATION, .argument = "DURATION",            \
+		.min = 1000, .max = 3600000, .fallback = "10s",                                    \
+		.help = "after SIGTERM: time to finish what is in flight; then exit 75",           \
+	}
+
+#endif
