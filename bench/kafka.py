@@ -83,10 +83,10 @@ class Kafka:
         return WARM_EVENTS / (time.monotonic() - begin)
 
     def process(self):
-        nest = os.environ.get("SEMEL_TEST_NEST", "no nest").encode()
+        sandbox = os.environ.get("SEMEL_TEST_SANDBOX", "no sandbox").encode()
         for folder in Path("/proc").glob("[0-9]*"):
             try:
-                if b"java" in (folder / "cmdline").read_bytes() and nest in (folder / "environ").read_bytes():
+                if b"java" in (folder / "cmdline").read_bytes() and sandbox in (folder / "environ").read_bytes():
                     return int(folder.name)
             except OSError:
                 continue

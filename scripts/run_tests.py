@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 import servers  # noqa: E402
-from nest import MARK, Nest  # noqa: E402
+from sandbox import MARK, Sandbox  # noqa: E402
 
 PYTHON = "/usr/bin/python3"
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
@@ -120,9 +120,9 @@ class Run:
         self.quick = quick
         self.tally = Tally()
         self.processes = Processes()
-        self.nest = Nest()  # its watcher clears up after us, also when we are killed
-        self.processes.spared.add(self.nest.watcher.pid)
-        self.temporary = self.nest.folder
+        self.sandbox = Sandbox()  # its watcher clears up after us, also when we are killed
+        self.processes.spared.add(self.sandbox.watcher.pid)
+        self.temporary = self.sandbox.folder
         self.environment = {
             key: value
             for key, value in os.environ.items()
@@ -166,7 +166,7 @@ class Run:
 
     def close(self):
         self.processes.end_all()
-        self.nest.close()
+        self.sandbox.close()
 
 
 def tail(text, lines=80):
@@ -326,8 +326,8 @@ def with_servers(run, kinds, names, job):
         for name in names:
             run.tally.add(name, SKIPPED, lacking)
         return
-    with Nest(run.temporary) as nest:
-        job(servers.Servers(nest, kinds).environment())
+    with Sandbox(run.temporary) as sandbox:
+        job(servers.Servers(sandbox, kinds).environment())
 
 
 def all_at_once(parts):

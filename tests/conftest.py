@@ -39,7 +39,7 @@ def pytest_runtest_makereport(item, call):
     if report.when == "call" and report.failed:
         shops = [value for value in item.funcargs.values() if isinstance(value, program.Semel)]
         for shop in {id(shop): shop for shop in shops}.values():
-            report.sections.append(("what its children said", shop.last_words()))
+            report.sections.append(("what its children said", shop.outputs()))
 
 
 @pytest.fixture(scope="session", autouse=True)

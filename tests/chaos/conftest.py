@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """A fresh shop for every chaos test. Those that do harm to servers have their own, one pair for a whole run."""
 import pytest
-from company import at, shop_at
-from nest import Nest
+from workload import at, shop_at
+from sandbox import Sandbox
 from servers import Servers
 from shop import Shop
 
 
 @pytest.fixture(scope="session")
-def nest():
-    with Nest() as fresh:
+def sandbox():
+    with Sandbox() as fresh:
         yield fresh
 
 
 @pytest.fixture(scope="session")
-def servers(nest):
-    return Servers(nest)
+def servers(sandbox):
+    return Servers(sandbox)
 
 
 @pytest.fixture
-def besieged(servers, tmp_path):
+def shop_on_own_servers(servers, tmp_path):
     """A shop at servers that may be harmed, with one subscription."""
     with shop_at(at(servers), tmp_path) as fresh:
         yield fresh

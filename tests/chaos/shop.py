@@ -57,7 +57,7 @@ class Shop(Semel):
     def __init__(self, folder, program=PROGRAM):
         super().__init__(folder, program)
         self.subscriptions = []
-        self.place.witness(TOPIC)
+        self.backend.witness(TOPIC)
         self.ok("init")
         self.script(TABLES)
 
@@ -134,9 +134,9 @@ class Shop(Semel):
     # ---- proof -------------------------------------------------------------------------------
 
     def problems(self):
-        return check(self.store, self.place.log(), [s.effects for s in self.subscriptions])
+        return check(self.store, self.backend.log(), [s.effects for s in self.subscriptions])
 
-    def is_right(self):
+    def check_books(self):
         problems = self.problems()
         assert not problems, "\n".join(map(str, problems))
         done = self.run("verify")
@@ -148,5 +148,5 @@ class Shop(Semel):
 
     def repeats_at_the_broker(self):
         """How often an event came that had come before."""
-        arrived = [id for id, _, _ in self.place.log()]
+        arrived = [id for id, _, _ in self.backend.log()]
         return len(arrived) - len(set(arrived))

@@ -57,14 +57,14 @@ class Soak(Shop):
         super().__init__(folder, program)
         self.chance, self.tally, self.members = random.Random(seed), Counter(), []
         self.points = [row["name"] for row in self.json("failpoints")]
-        self.stock = self.place.database("stock")
+        self.stock = self.backend.database("stock")
         self.log = open(self.folder / "log", "ab")  # noqa: SIM115
         self.by_sql("billing", *LEASE, *RETRIES)
         self.ok("--store", url_of(self.stock), "init")
         self.script(TABLES, self.stock)
         self.by_sql("stock", *LEASE, *RETRIES, before=(REFUSE_POISON,), store=self.stock)
         effects = Effects("audit", self.folder / "audit.db", "effect_audit")
-        self.add("audit", ("--pipe", f"{sys.executable} -B '{HERE / 'keeper.py'}' audit.db"), effects,
+        self.add("audit", ("--pipe", f"{sys.executable} -B '{HERE / 'audit_handler.py'}' audit.db"), effects,
                  (*LEASE, *RETRIES, "--concurrency", "2"))
         self.open_members()
 

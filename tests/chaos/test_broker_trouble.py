@@ -7,9 +7,9 @@ import time
 
 import mix
 import pytest
-from company import LEASE, PATIENCE, RETRIES, company, effects, is_right, moves, said_in, spawn_quietly, waiting
+from workload import LEASE, PATIENCE, RETRIES, workload, effects, check_books, wait_for_effects, read_log, spawn_logged, waiting
 from program import wait_for
-from runbook import Night
+from runbook import RunbookReader
 from shop import TOPIC
 
 pytestmark = [pytest.mark.only("postgres"), pytest.mark.only("rabbitmq")]
@@ -19,8 +19,8 @@ BE_SLOW = "SELECT pg_sleep(6) WHERE json_extract(:payload, '$.slow') = 'true'"
 
 
 @pytest.fixture
-def shop(besieged):
-    return besieged
+def shop(shop_on_own_servers):
+    return shop_on_own_servers
 
 
 @pytest.fixture
@@ -48,20 +48,20 @@ def attempts(shop):
 
 
 def test_an_alarm_pauses_the_relay_and_costs_no_attempts(shop, administrator, alarm):
-    with company(shop) as producer:
+    with workload(shop) as producer:
         alarm()
         wait_for(lambda: waiting(shop) > 300, 60, "events that wait")
-        wait_for(lambda: "is blocked" in said_in(shop), 60, "a word of it in the log")
+        wait_for(lambda: "is blocked" in read_log(shop), 60, "a word of it in the log")
         administrator.clear_memory_alarm()
-        moves(shop, producer)
+        wait_for_effects(shop, producer)
     assert attempts(shop) == 0
-    is_right(shop)
+    check_books(shop)
 
 
 def test_a_drain_that_ends_under_an_alarm_says_why_and_how_much_waits(shop, alarm):
     shop.load(aggregates=8, each=5)
     alarm()
-    shop.drains_in_vain("relay", told=["40 events wait", "is blocked"])
+    shop.drain_times_out("relay", told=["40 events wait", "is blocked"])
     assert attempts(shop) == 0
     done = shop.run("doctor")
     assert done.returncode == 1 and "problem  broker-alarm        it takes no events for now" in done.stdout, done.stdout
@@ -70,7 +70,7 @@ def test_a_drain_that_ends_under_an_alarm_says_why_and_how_much_waits(shop, alar
 def test_the_runbook_of_an_alarm_tells_it_and_afterwards_everything_is_done(shop, administrator, alarm):
     shop.load(aggregates=4, each=2)
     alarm()
-    night = Night(shop.folder, shop.place.environment())
+    night = RunbookReader(shop.folder, shop.backend.environment())
     night.follow("broker-alarm", until="\n## Afterwards")
     assert (75, "relay --drain --timeout 5s") in night.codes()
     assert "problem  broker-alarm" in night.answer("semel doctor")
@@ -78,7 +78,7 @@ def test_the_runbook_of_an_alarm_tells_it_and_afterwards_everything_is_done(shop
     night.follow("broker-alarm", since="\n## Afterwards")
     assert "published 8 events" in night.said[0] and "0 not yet published" in night.said[0]
     shop.recover()
-    shop.is_right()
+    shop.check_books()
 
 
 def tls_url(shop):
@@ -92,9 +92,9 @@ def test_a_relay_that_is_stopped_under_an_alarm_ends_well(shop, alarm, scheme):
     shop.load(aggregates=200, each=1, text="x" * 100_000)
     alarm()
     env = {"SEMEL_BROKER": tls_url(shop)} if scheme == "amqps" else {}
-    relay = spawn_quietly(shop, "relay", *LEASE, env=env)
-    wait_for(lambda: "is blocked" in said_in(shop), 60, "a word of it in the log")
-    assert shop.stop(relay, timeout=60) == 0, said_in(shop)
+    relay = spawn_logged(shop, "relay", *LEASE, env=env)
+    wait_for(lambda: "is blocked" in read_log(shop), 60, "a word of it in the log")
+    assert shop.stop(relay, timeout=60) == 0, read_log(shop)
     assert attempts(shop) == 0
 
 
@@ -110,8 +110,8 @@ def test_a_consumer_that_cannot_put_a_retry_back_goes_on_with_the_rest(shop, adm
     shop.load(aggregates=2, each=3, flaky=True)
     shop.relay()
     alarm()
-    consumer = spawn_quietly(shop, *audit.words)
-    wait_for(lambda: "is blocked" in said_in(shop), 60, "a retry that is not taken")
+    consumer = spawn_logged(shop, *audit.words)
+    wait_for(lambda: "is blocked" in read_log(shop), 60, "a retry that is not taken")
     administrator.clear_memory_alarm()
     wait_for(lambda: effects(shop, "audit") == 6, 60, "the retries")
     for number in range(30):
@@ -123,8 +123,8 @@ def test_a_consumer_that_cannot_put_a_retry_back_goes_on_with_the_rest(shop, adm
     assert "memory" in administrator.alarms()
     administrator.clear_memory_alarm()
     wait_for(lambda: effects(shop, "audit") == 37, 60, "the last one")
-    assert shop.stop(consumer) == 0, said_in(shop)
-    is_right(shop)
+    assert shop.stop(consumer) == 0, read_log(shop)
+    check_books(shop)
 
 
 # ---- full, and emptied --------------------------------------------------------------------------
@@ -134,14 +134,14 @@ def test_a_full_queue_refuses_and_what_it_refused_comes_when_it_is_empty(shop, a
     vhost = shop.broker.name
     administrator.limit_queues(vhost, "^billing", 5)
     shop.load(aggregates=10, each=5)
-    relay = spawn_quietly(shop, "relay", *LEASE, *RETRIES, "--attempts", "1000")
+    relay = spawn_logged(shop, "relay", *LEASE, *RETRIES, "--attempts", "1000")
     wait_for(lambda: shop.sql("SELECT count(*) FROM semel_outbox WHERE attempts > 1")[0][0] > 0, 60, "refusals")
     assert 0 < waiting(shop) < 50
-    consumer = spawn_quietly(shop, *shop.subscriptions[0].words)
+    consumer = spawn_logged(shop, *shop.subscriptions[0].words)
     wait_for(lambda: effects(shop) == 50, 60, "everything")
     assert shop.stop(relay) == 0 and shop.stop(consumer) == 0
     administrator.lift_limits(vhost)
-    is_right(shop)
+    check_books(shop)
 
 
 def test_what_a_full_queue_refuses_for_too_long_is_a_dead_letter_and_can_be_replayed(shop, administrator):
@@ -157,15 +157,15 @@ def test_what_a_full_queue_refuses_for_too_long_is_a_dead_letter_and_can_be_repl
         shop.relay(*RETRIES)
         if shop.dead_letters() == 0:
             break
-    is_right(shop)
+    check_books(shop)
 
 
 def test_deleted_queues_make_events_unroutable_and_nothing_is_lost(shop, administrator):
     vhost = shop.broker.name
     shop.load(aggregates=5, each=2)
     shop.recover()
-    shop.place.log()  # what the witness has seen until now
-    relay = spawn_quietly(shop, "relay", *LEASE, *RETRIES, "--attempts", "2")
+    shop.backend.log()  # what the witness has seen until now
+    relay = spawn_logged(shop, "relay", *LEASE, *RETRIES, "--attempts", "2")
     administrator.delete_queues(vhost)
     shop.load(aggregates=5, each=2)
     wait_for(lambda: shop.dead_letters() == 5, 60, "dead letters")
@@ -173,30 +173,30 @@ def test_deleted_queues_make_events_unroutable_and_nothing_is_lost(shop, adminis
         assert TOPIC in letter["failureReason"] and "order.changed.v1" in letter["failureReason"], letter
         assert letter["attempts"] == 2, letter
     shop.broker.witnessed.clear()
-    shop.place.witness(TOPIC)
+    shop.backend.witness(TOPIC)
     shop.subscribe("billing")
     shop.ok("dlq", "replay", "--all")
     wait_for(lambda: waiting(shop) == 0, 60, "everything published")
     assert shop.stop(relay) == 0
-    is_right(shop)
+    check_books(shop)
 
 
 def test_an_exchange_that_vanishes_under_the_relay_is_made_again(shop, administrator):
     """The broker closes the channel for it; what was on its way is refused or sent again, never lost."""
     shop.load(aggregates=5, each=2)
-    relay = spawn_quietly(shop, "relay", *LEASE, *RETRIES, "--attempts", "1000")
+    relay = spawn_logged(shop, "relay", *LEASE, *RETRIES, "--attempts", "1000")
     wait_for(lambda: waiting(shop) == 0, 60, "its work")
     administrator.delete_exchange(shop.broker.name, TOPIC)
     shop.load(aggregates=5, each=2)
     wait_for(lambda: attempts(shop) > 0, 60, "an event that nobody takes")
     relay.send_signal(signal.SIGSTOP)  # what is published between the two bindings would reach one of them only
     shop.broker.witnessed.clear()
-    shop.place.witness(TOPIC)
+    shop.backend.witness(TOPIC)
     shop.subscribe("billing")
     relay.send_signal(signal.SIGCONT)
     wait_for(lambda: waiting(shop) == 0, 60, "everything published")
-    assert shop.stop(relay) == 0, said_in(shop)
-    is_right(shop)
+    assert shop.stop(relay) == 0, read_log(shop)
+    check_books(shop)
 
 
 def test_an_event_that_the_broker_finds_too_large_is_a_dead_letter_and_the_others_go_on(shop, administrator):
@@ -208,7 +208,7 @@ def test_an_event_that_the_broker_finds_too_large_is_a_dead_letter_and_the_other
     (letter,) = shop.json("dlq", "list")
     assert letter["originalEventId"] == large and "max size 2000" in letter["failureReason"], letter
     shop.ok("dlq", "replay", letter["dlqEntryId"])
-    is_right(shop)
+    check_books(shop)
 
 
 # ---- the consumer's side ------------------------------------------------------------------------
@@ -218,20 +218,20 @@ def test_a_queue_that_vanishes_under_its_consumer_is_made_again(shop, administra
     vhost = shop.broker.name
     shop.load(aggregates=5, each=2)
     shop.recover()
-    consumer = spawn_quietly(shop, *shop.subscriptions[0].words)
+    consumer = spawn_logged(shop, *shop.subscriptions[0].words)
     shop.load(aggregates=5, each=1)
     shop.relay()
     wait_for(lambda: effects(shop) == 15, 60, "its work")
-    shop.place.log()
+    shop.backend.log()
     administrator.delete_queues(vhost)
     shop.broker.witnessed.clear()
-    shop.place.witness(TOPIC)
+    shop.backend.witness(TOPIC)
     wait_for(lambda: administrator.is_bound(vhost, f"billing.{TOPIC}", TOPIC), 60, "the queue, where events come to it")
     shop.load(aggregates=5, each=1)
     shop.relay(*PATIENCE)
     wait_for(lambda: effects(shop) == 20, 60, "its work")
     assert shop.stop(consumer) == 0
-    is_right(shop)
+    check_books(shop)
 
 
 def slow_by_sql(shop):
@@ -250,11 +250,11 @@ def test_a_handler_that_is_slower_than_the_broker_allows_runs_once(shop, adminis
         shop.order("o-0", slow=True)
         shop.load(aggregates=3, each=2)
         shop.relay()
-        consumer = spawn_quietly(shop, *slow.words)
-        wait_for(lambda: "the broker closed the channel" in said_in(shop), 60, "a delivery that is taken back")
+        consumer = spawn_logged(shop, *slow.words)
+        wait_for(lambda: "the broker closed the channel" in read_log(shop), 60, "a delivery that is taken back")
         wait_for(lambda: len(slow.effects.read()) == 7, 60, "everything")
-        assert shop.stop(consumer) == 0, said_in(shop)
-    is_right(shop)
+        assert shop.stop(consumer) == 0, read_log(shop)
+    check_books(shop)
 
 
 def watch(shop, administrator, seconds):
@@ -262,7 +262,7 @@ def watch(shop, administrator, seconds):
     there = administrator.connections(shop.broker.name)
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        assert administrator.connections(shop.broker.name) == there, said_in(shop)
+        assert administrator.connections(shop.broker.name) == there, read_log(shop)
         time.sleep(0.5)  # not for a condition: nothing shall happen
 
 
@@ -272,13 +272,13 @@ def test_heartbeats_are_kept_while_the_relay_sleeps_and_while_a_handler_is_slow(
     slow = slow_by_sql(shop)
     env = {"SEMEL_BROKER": tls_url(shop) if scheme == "amqps" else shop.broker.url + "?heartbeat=2"}
     shop.order("o-0", slow=True)
-    relay = spawn_quietly(shop, "relay", "--lease", "60s", "--poll", "60s", env=env)
+    relay = spawn_logged(shop, "relay", "--lease", "60s", "--poll", "60s", env=env)
     wait_for(lambda: waiting(shop) == 0, 60, "its work")
-    consumer = spawn_quietly(shop, *slow.words, env=env)
+    consumer = spawn_logged(shop, *slow.words, env=env)
     wait_for(lambda: shop.sql("SELECT 1 FROM pg_stat_activity WHERE query LIKE '%pg_sleep%' AND wait_event = 'PgSleep'"),
              60, "the handler at work")
     watch(shop, administrator, 9)
     wait_for(lambda: effects(shop, "slow") == 1, 60, "its effect")
     assert shop.stop(relay) == 0 and shop.stop(consumer) == 0
-    assert '"warn"' not in said_in(shop)
-    is_right(shop)
+    assert '"warn"' not in read_log(shop)
+    check_books(shop)

@@ -10,8 +10,8 @@ import threading
 
 import mix
 import pytest
-from company import (LEASE, RETRIES, at, company, cost_no_attempts, effects, go_on_without, is_right, killed, moves, said_in,
-                     shop_at, spawn_quietly, waiting)
+from workload import (LEASE, RETRIES, at, workload, check_no_attempts, effects, wait_for_orders, check_books, killed, wait_for_effects, read_log,
+                     shop_at, spawn_logged, waiting)
 from postgres_server import Postgres
 from program import wait_for
 from servers import Servers
@@ -30,15 +30,15 @@ READER = f"SELECT active_pid FROM ({SLOT}) AS slot JOIN pg_stat_activity ON pid 
 
 
 @pytest.fixture(scope="module")
-def servers(nest):
-    made = Servers(nest, ("kafka",))
-    made.postgres = Postgres(nest, settings=SETTINGS).create()
+def servers(sandbox):
+    made = Servers(sandbox, ("kafka",))
+    made.postgres = Postgres(sandbox, settings=SETTINGS).create()
     return made
 
 
 @pytest.fixture
-def shop(besieged):
-    return besieged
+def shop(shop_on_own_servers):
+    return shop_on_own_servers
 
 
 # ---- looking ------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def write_log(shop, megabytes):
 
 
 def relay(shop, *words, **env):
-    return spawn_quietly(shop, "relay", *LEASE, *RETRIES, *words, env={"SEMEL_LOG_LEVEL": "info", **env})
+    return spawn_logged(shop, "relay", *LEASE, *RETRIES, *words, env={"SEMEL_LOG_LEVEL": "info", **env})
 
 
 def published(shop):
@@ -111,7 +111,7 @@ MARKING = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
 @pytest.mark.core
 def test_marks_that_fail_are_written_before_those_behind_them(shop):
     """A statement that marks is given up, while others wait for it to end."""
-    relaying = spawn_quietly(shop, "relay", *RETRIES)
+    relaying = spawn_logged(shop, "relay", *RETRIES)
     streams(shop)
     shop.script(SLOW_MARKS)
     with contextlib.closing(mix.connect(shop.store)) as connection:
@@ -121,10 +121,10 @@ def test_marks_that_fail_are_written_before_those_behind_them(shop):
             write_order(connection, f"o-{number}")
             connection.commit()
             wait_for(lambda: shop.sql(MARKING), 60, "marks that wait")
-        wait_for(lambda: "cannot mark events as published" in said_in(shop), 60, "marks that fail")
+        wait_for(lambda: "cannot mark events as published" in read_log(shop), 60, "marks that fail")
     wait_for(lambda: published(shop) == 2, 60, "both marks")
     assert shop.stop(relaying) == 0
-    is_right(shop)
+    check_books(shop)
 
 
 # ---- servers die -----------------------------------------------------------------------------------------
@@ -132,40 +132,40 @@ def test_marks_that_fail_are_written_before_those_behind_them(shop):
 
 @pytest.mark.core
 def test_the_database_dies_and_comes_back(shop, servers):
-    with company(shop) as producer:
+    with workload(shop) as producer:
         for _ in range(3):
             streams(shop)
             with killed(servers.postgres):
                 pass
-            moves(shop, producer)
-    is_right(shop)
+            wait_for_effects(shop, producer)
+    check_books(shop)
 
 
 def test_kafka_dies_and_comes_back(shop, servers):
-    with company(shop) as producer:
+    with workload(shop) as producer:
         for _ in range(2):
             streams(shop)
             with killed(servers.kafka):
-                go_on_without(producer, 50)
-            moves(shop, producer)
-    cost_no_attempts(shop)
-    is_right(shop)
+                wait_for_orders(producer, 50)
+            wait_for_effects(shop, producer)
+    check_no_attempts(shop)
+    check_books(shop)
 
 
 def test_the_sender_is_answered_while_kafka_is_silent(shop, servers):
-    with company(shop) as producer:
+    with workload(shop) as producer:
         pid = streams(shop)
         servers.kafka.pause()
         try:
             begun = shop.sql("SELECT clock_timestamp()")[0][0]
-            go_on_without(producer, 50)
+            wait_for_orders(producer, 50)
             wait_for(lambda: shop.sql("SELECT clock_timestamp() > ?::timestamptz + interval '7 s'", begun)[0][0], 60, "7 s")
             assert reader(shop) == pid
         finally:
             servers.kafka.resume()
-        moves(shop, producer)
+        wait_for_effects(shop, producer)
         assert reader(shop) == pid
-    is_right(shop)
+    check_books(shop)
 
 
 # ---- transactions ----------------------------------------------------------------------------------------
@@ -189,23 +189,23 @@ def is_whole(shop):
 @pytest.mark.core
 def test_kafka_and_the_relay_are_killed_under_transactions_and_each_is_seen_as_a_whole(shop, servers):
     relaying = relay(shop, "--transactions")
-    with company(shop, relays=0, orders=ORDERS) as producer:
+    with workload(shop, relays=0, orders=ORDERS) as producer:
         for also_meanwhile in (False, True):
             streams(shop)
             with killed(servers.kafka):
-                go_on_without(producer)
+                wait_for_orders(producer)
                 if also_meanwhile:
                     relaying.kill()
             if not also_meanwhile:
-                moves(shop, producer)
+                wait_for_effects(shop, producer)
                 relaying.kill()
             relaying.wait()
             is_whole(shop)
             relaying = relay(shop, "--transactions")
-            moves(shop, producer)
-    assert shop.stop(relaying) == 0, said_in(shop)
-    cost_no_attempts(shop)
-    is_right(shop)
+            wait_for_effects(shop, producer)
+    assert shop.stop(relaying) == 0, read_log(shop)
+    check_no_attempts(shop)
+    check_books(shop)
     assert not torn(shop)
 
 
@@ -232,7 +232,7 @@ def test_an_idle_slot_moves_on_and_one_with_something_pending_does_not(shop, ser
         relaying.kill()
     shop.relay()
     assert published(shop) == 4
-    is_right(shop)
+    check_books(shop)
 
 
 @pytest.mark.core
@@ -250,7 +250,7 @@ def test_a_slot_that_was_set_back_repeats_no_more_than_was_in_flight(shop):
     shop.relay()
     assert published(shop) == 205
     assert shop.repeats_at_the_broker() == 0
-    is_right(shop)
+    check_books(shop)
 
 
 def test_after_a_kill_repeats_are_no_more_than_the_window(shop):
@@ -259,7 +259,7 @@ def test_after_a_kill_repeats_are_no_more_than_the_window(shop):
     assert done.returncode == -signal.SIGKILL, done.stderr
     shop.relay()
     assert shop.repeats_at_the_broker() <= 100
-    is_right(shop)
+    check_books(shop)
 
 
 # ---- the slot guard ---------------------------------------------------------------------------------------
@@ -267,15 +267,15 @@ def test_after_a_kill_repeats_are_no_more_than_the_window(shop):
 
 @pytest.mark.core
 def test_the_slot_is_dropped_under_the_relay(shop):
-    with company(shop) as producer:
+    with workload(shop) as producer:
         for _ in range(2):
             streams(shop)
             drop(shop)
-            moves(shop, producer)
+            wait_for_effects(shop, producer)
         streams(shop)
-        moves(shop, producer)
-    assert "slot" in said_in(shop)
-    is_right(shop)
+        wait_for_effects(shop, producer)
+    assert "slot" in read_log(shop)
+    check_books(shop)
 
 
 @pytest.mark.core
@@ -287,33 +287,33 @@ def test_the_budget_is_kept_while_an_open_transaction_holds_up_the_making_of_the
     drop(shop)
     wait_for(lambda: slot(shop), 60, "the making of a new slot")
     write_log(shop, 24)
-    wait_for(lambda: "gave up making the slot" in said_in(shop), 60, "the slot to let go of the log")
+    wait_for(lambda: "gave up making the slot" in read_log(shop), 60, "the slot to let go of the log")
     other.rollback()
     streams(shop)
     shop.load(aggregates=3, each=2)
     wait_for(lambda: published(shop) == 6, 60, "the events")
-    assert shop.stop(relaying) == 0, said_in(shop)
+    assert shop.stop(relaying) == 0, read_log(shop)
     other.close()
 
 
 @pytest.mark.core
 def test_the_budget_is_kept_while_kafka_is_away_for_long_and_all_is_well_when_it_is_back(shop, servers):
-    with company(shop, words=BUDGET) as producer:
+    with workload(shop, words=BUDGET) as producer:
         streams(shop)
         with killed(servers.kafka):
             for _ in range(6):
                 write_log(shop, 8)
             wait_for(lambda: kept_back(shop) < 16 * 1024 * 1024, 60, "the slot to let go of the log")
-            wait_for(lambda: "budget" in said_in(shop), 60, "a word of it in the log")
-        moves(shop, producer)
+            wait_for(lambda: "budget" in read_log(shop), 60, "a word of it in the log")
+        wait_for_effects(shop, producer)
         streams(shop)
-        moves(shop, producer)
-    cost_no_attempts(shop)
-    is_right(shop)
+        wait_for_effects(shop, producer)
+    check_no_attempts(shop)
+    check_books(shop)
 
 
-def test_a_slot_that_the_server_has_invalidated_is_made_anew(nest, servers, tmp_path):
-    strict = Postgres(nest, "strict", settings={**SETTINGS, "max_slot_wal_keep_size": "16MB"}).create()
+def test_a_slot_that_the_server_has_invalidated_is_made_anew(sandbox, servers, tmp_path):
+    strict = Postgres(sandbox, "strict", settings={**SETTINGS, "max_slot_wal_keep_size": "16MB"}).create()
     try:
         with shop_at(at(servers, postgres=f"127.0.0.1:{strict.port}"), tmp_path) as shop:
             shop.load(aggregates=5, each=2)
@@ -326,56 +326,56 @@ def test_a_slot_that_the_server_has_invalidated_is_made_anew(nest, servers, tmp_
                 if slot(shop)[3] == "lost":
                     break
             assert slot(shop)[3] == "lost"
-            with company(shop) as producer:
+            with workload(shop) as producer:
                 streams(shop)
-                moves(shop, producer)
-            assert "slot" in said_in(shop)
-            is_right(shop)
+                wait_for_effects(shop, producer)
+            assert "slot" in read_log(shop)
+            check_books(shop)
     finally:
         strict.close()
 
 
-def test_without_logical_decoding_the_relay_says_what_to_set_and_polls(nest, servers, tmp_path):
+def test_without_logical_decoding_the_relay_says_what_to_set_and_polls(sandbox, servers, tmp_path):
     """A server does not start so while there is a slot that needs it: who turns it down has dropped the slot."""
-    plain = Postgres(nest, "plain").create()
+    plain = Postgres(sandbox, "plain").create()
     try:
         with shop_at(at(servers, postgres=f"127.0.0.1:{plain.port}"), tmp_path) as shop:
             shop.sql("SELECT pg_drop_replication_slot(?)", slot(shop)[0])
             plain.stop()
             plain.settings["wal_level"] = "replica"
             plain.start()
-            with company(shop) as producer:
-                moves(shop, producer)
-            assert "wal_level" in said_in(shop)
-            is_right(shop)
+            with workload(shop) as producer:
+                wait_for_effects(shop, producer)
+            assert "wal_level" in read_log(shop)
+            check_books(shop)
     finally:
         plain.close()
 
 
-def test_a_standby_is_promoted_that_never_had_the_slot(nest, servers, tmp_path):
-    primary = Postgres(nest, "primary", settings=SETTINGS).create()
+def test_a_standby_is_promoted_that_never_had_the_slot(sandbox, servers, tmp_path):
+    primary = Postgres(sandbox, "primary", settings=SETTINGS).create()
     standby = primary.standby()
     told = at(servers, postgres=f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}",
               parameters={"target_session_attrs": "read-write", "connect_timeout": "2"})
     try:
         with shop_at(told, tmp_path) as shop:
-            with company(shop) as producer:
+            with workload(shop) as producer:
                 streams(shop)
                 primary.kill()
                 standby.promote()
-                moves(shop, producer)
+                wait_for_effects(shop, producer)
                 streams(shop)
-                moves(shop, producer)
-            is_right(shop)
+                wait_for_effects(shop, producer)
+            check_books(shop)
     finally:
         primary.close()
         standby.close()
 
 
 @pytest.mark.core
-def test_a_database_that_was_restored_elsewhere_is_noticed_and_nothing_is_skipped(nest, servers, tmp_path):
+def test_a_database_that_was_restored_elsewhere_is_noticed_and_nothing_is_skipped(sandbox, servers, tmp_path):
     """What was waiting in the copy is published from there; its slot is a new one."""
-    other = Postgres(nest, "restored", settings=SETTINGS).create()
+    other = Postgres(sandbox, "restored", settings=SETTINGS).create()
     try:
         with shop_at(at(servers), tmp_path) as shop:
             shop.load(aggregates=5, each=2)
@@ -414,9 +414,9 @@ def test_a_second_relay_takes_over(shop, number):
         first.send_signal(signal.SIGCONT)
         shop.load(aggregates=5, each=2)
         wait_for(lambda: published(shop) == 30, 60, "the work of one of them")
-        assert shop.stop(first) == 0, said_in(shop)
-    assert shop.stop(second) == 0, said_in(shop)
-    is_right(shop)
+        assert shop.stop(first) == 0, read_log(shop)
+    assert shop.stop(second) == 0, read_log(shop)
+    check_books(shop)
 
 
 # ---- large transactions --------------------------------------------------------------------------------------
@@ -433,7 +433,7 @@ def many_in_one_transaction(shop, count):
     wait_for(lambda: published(shop) == count, 600, "all of it")
     with open(f"/proc/{relaying.pid}/status", encoding="ascii") as status:
         (peak,) = [int(line.split()[1]) for line in status if line.startswith("VmHWM")]
-    assert shop.stop(relaying) == 0, said_in(shop)
+    assert shop.stop(relaying) == 0, read_log(shop)
     assert peak < 64 * 1024, f"{peak} kB for {count} events"
 
 
@@ -469,7 +469,7 @@ def test_a_refused_event_is_retried_given_up_and_replayed_as_under_polling(shop)
     shop.ok("dlq", "replay", "--all")
     wait_for(lambda: published(shop) == 3, 60, "the replayed one and the one behind it")
     assert shop.stop(relaying) == 0
-    is_right(shop)
+    check_books(shop)
 
 
 HELD = "waits for a synchronous standby"
@@ -502,15 +502,15 @@ def write_patiently(shop, **more):
 def test_the_stream_may_be_quicker_than_its_commit(shop, servers):
     """A commit that waits for a standby is in the log, and nobody can see it yet: its event waits, too."""
     with slow_commit(shop, servers) as writer:
-        relaying = spawn_quietly(shop, "relay", *RETRIES)  # with a lease that it does not lose, and so repeats nothing
+        relaying = spawn_logged(shop, "relay", *RETRIES)  # with a lease that it does not lose, and so repeats nothing
         streams(shop)
         writer.start()
-        wait_for(lambda: HELD in said_in(shop), 60, "a commit that waits")
-        assert shop.place.log() == []
+        wait_for(lambda: HELD in read_log(shop), 60, "a commit that waits")
+        assert shop.backend.log() == []
     wait_for(lambda: published(shop) == 1, 60, "the event and its mark")
-    assert shop.stop(relaying) == 0, said_in(shop)
+    assert shop.stop(relaying) == 0, read_log(shop)
     assert shop.repeats_at_the_broker() == 0
-    is_right(shop)
+    check_books(shop)
 
 
 def test_an_event_that_has_waited_for_a_standby_and_is_refused_keeps_its_count(shop, servers):
@@ -519,7 +519,7 @@ def test_an_event_that_has_waited_for_a_standby_and_is_refused_keeps_its_count(s
         relaying = relay(shop, "--attempts", "1")
         streams(shop)
         writer.start()
-        wait_for(lambda: HELD in said_in(shop), 60, "a commit that waits")
+        wait_for(lambda: HELD in read_log(shop), 60, "a commit that waits")
     wait_for(lambda: shop.dead_letters() == 1, 60, "a dead letter")
     assert shop.sql("SELECT status, attempts FROM semel_outbox") == [("FAILED", 1)]
     assert shop.stop(relaying) == 0
@@ -545,16 +545,16 @@ def test_a_replay_reaches_the_pipeline(shop):
     assert shop.stop(relaying) == 0
     shop.consume(shop.subscriptions[0])
     assert effects(shop) == 8
-    is_right(shop)
+    check_books(shop)
 
 
 @pytest.mark.core
 def test_events_from_before_the_slot_are_not_forgotten(shop):
     """Some wait when cdc is used for the first time, and others are written while it begins."""
     shop.load(aggregates=10, each=5)
-    with company(shop) as producer:
-        moves(shop, producer)
-    is_right(shop)
+    with workload(shop) as producer:
+        wait_for_effects(shop, producer)
+    check_books(shop)
     assert waiting(shop) == 0
 
 
@@ -567,4 +567,4 @@ def test_polling_and_cdc_may_take_turns(shop):
     shop.load(aggregates=10, each=2)
     shop.relay()
     assert shop.repeats_at_the_broker() == 0
-    is_right(shop)
+    check_books(shop)

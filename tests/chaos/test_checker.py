@@ -16,7 +16,7 @@ def finished(shop):
     shop.by_sql("stock")
     shop.load(aggregates=2, each=5)
     shop.recover()
-    shop.is_right()
+    shop.check_books()
     return shop
 
 

@@ -69,7 +69,7 @@ def test_a_relay_that_was_given_up_comes_back_to_marked_rows(shop, point):
     assert shop.stop(first) == 0
     assert shop.sql("SELECT sum(attempts) FROM semel_outbox") == [(0,)]
     shop.recover()
-    shop.is_right()
+    shop.check_books()
 
 
 @pytest.mark.unless("kafka-mock", reason="the mock cluster does not tell who is in a group")
@@ -83,8 +83,8 @@ def test_a_consumer_that_was_given_up_comes_back_to_what_is_done(shop, point, ki
     shop.load()
     shop.relay()
     first = shop.spawn(*subscription.words, "--batch", "4", "--json", env=silent(point))
-    wait_for(lambda: shop.place.broker.consumers(subscription.scope, TOPIC), what="the first owner")
-    shop.place.broker.give_up()
+    wait_for(lambda: shop.backend.broker.consumers(subscription.scope, TOPIC), what="the first owner")
+    shop.backend.broker.expire_consumers()
     shop.consume(subscription)
     shop.load(aggregates=3)
     shop.relay()
@@ -92,4 +92,4 @@ def test_a_consumer_that_was_given_up_comes_back_to_what_is_done(shop, point, ki
     assert shop.stop(first) == 0
     assert set(json.loads(first.stdout.read())) == {"done", "duplicate", "retried", "dead", "parked"}
     shop.recover()
-    shop.is_right()
+    shop.check_books()

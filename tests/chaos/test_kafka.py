@@ -7,8 +7,8 @@ import time
 import uuid
 
 import pytest
-from company import (LEASE, RETRIES, Producer, at, company, cost_no_attempts, effects, go_on_without, is_right, killed, moves,
-                     said_in, shop_at, spawn_quietly)
+from workload import (LEASE, RETRIES, Producer, at, workload, check_no_attempts, effects, wait_for_orders, check_books, killed, wait_for_effects,
+                     read_log, shop_at, spawn_logged)
 from kafka_server import cluster
 from program import wait_for
 from servers import Servers
@@ -19,55 +19,55 @@ pytestmark = [pytest.mark.only("postgres"), pytest.mark.only("kafka"),
 
 
 @pytest.fixture(scope="module")
-def servers(nest):
-    return Servers(nest, ("postgres", "kafka"))
+def servers(sandbox):
+    return Servers(sandbox, ("postgres", "kafka"))
 
 
 @pytest.fixture
-def shop(besieged):
-    return besieged
+def shop(shop_on_own_servers):
+    return shop_on_own_servers
 
 
 # ---- killed, stopped, restarted -------------------------------------------------------------------
 
 
 def test_kafka_dies_and_comes_back(shop, servers):
-    with company(shop) as producer:
+    with workload(shop) as producer:
         for _ in range(2):
             with killed(servers.kafka):
-                go_on_without(producer)
-            moves(shop, producer)
-    cost_no_attempts(shop)
-    is_right(shop)
+                wait_for_orders(producer)
+            wait_for_effects(shop, producer)
+    check_no_attempts(shop)
+    check_books(shop)
 
 
 @pytest.mark.core
 def test_kafka_is_restarted_politely(shop, servers):
-    with company(shop, consumers=2) as producer:
+    with workload(shop, consumers=2) as producer:
         servers.kafka.stop()
         servers.kafka.start()
-        moves(shop, producer)
-    cost_no_attempts(shop)
-    is_right(shop)
+        wait_for_effects(shop, producer)
+    check_no_attempts(shop)
+    check_books(shop)
 
 
 def test_kafka_hears_and_does_not_answer_for_a_while(shop, servers):
-    with company(shop) as producer:
+    with workload(shop) as producer:
         servers.kafka.pause()
-        go_on_without(producer, 300)
+        wait_for_orders(producer, 300)
         servers.kafka.resume()
-        moves(shop, producer)
-    cost_no_attempts(shop)
-    is_right(shop)
+        wait_for_effects(shop, producer)
+    check_no_attempts(shop)
+    check_books(shop)
 
 
 def test_the_database_dies_and_comes_back(shop, servers):
-    with company(shop, consumers=2) as producer:
+    with workload(shop, consumers=2) as producer:
         for _ in range(2):
             with killed(servers.postgres):
                 pass
-            moves(shop, producer)
-    is_right(shop)
+            wait_for_effects(shop, producer)
+    check_books(shop)
 
 
 def test_who_starts_while_kafka_is_away_says_so(shop, servers):
@@ -84,23 +84,23 @@ def test_who_starts_while_kafka_is_away_says_so(shop, servers):
 def test_consumers_come_and_go_every_second(shop):
     """Half of them are killed, so the group must find that out by itself; half say goodbye."""
     chance, words = random.Random(5), shop.subscriptions[0].words
-    relay, producer = spawn_quietly(shop, "relay", *LEASE, *RETRIES), Producer(shop.store)
+    relay, producer = spawn_logged(shop, "relay", *LEASE, *RETRIES), Producer(shop.store)
     producer.start()
-    team = [spawn_quietly(shop, *words) for _ in range(3)]
+    processes = [spawn_logged(shop, *words) for _ in range(3)]
     for number in range(10):
         time.sleep(chance.uniform(0.5, 1.5))  # not for a condition: this is how often they come and go
-        child = team.pop(0)
+        child = processes.pop(0)
         if number % 2:
             child.kill()
             child.wait()
         else:
-            assert shop.stop(child) == 0, said_in(shop)
-        team.append(spawn_quietly(shop, *words))
-    moves(shop, producer)
+            assert shop.stop(child) == 0, read_log(shop)
+        processes.append(spawn_logged(shop, *words))
+    wait_for_effects(shop, producer)
     producer.stop()
-    for child in (relay, *team):
-        assert shop.stop(child) == 0, said_in(shop)
-    is_right(shop)
+    for child in (relay, *processes):
+        assert shop.stop(child) == 0, read_log(shop)
+    check_books(shop)
 
 
 @pytest.mark.core
@@ -114,15 +114,15 @@ def test_the_share_of_a_consumer_that_was_killed_is_taken_over(shop):
     paused.wait()
     wait_for(lambda: effects(shop) == 20, 60, "everything, by the other")
     assert shop.stop(other) == 0
-    is_right(shop)
+    check_books(shop)
 
 
 # ---- three nodes ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def nodes(nest):
-    started = cluster(nest)
+def nodes(sandbox):
+    started = cluster(sandbox)
     yield started
     for node in started:
         node.close()
@@ -162,32 +162,32 @@ def tells_topics_at_risk(shop):
 def test_leaders_change_and_brokers_are_lost_under_load(spread, nodes):
     shop = spread
     tells_topics_at_risk(shop)
-    with company(shop, relays=2, consumers=2) as producer:
+    with workload(shop, relays=2, consumers=2) as producer:
         for partition in range(2):
             lost = leader(nodes, shop, partition)
             lost.kill()
             wait_for(lambda lost=lost, partition=partition: leader(nodes, shop, partition) not in (None, lost), 60, "a new leader")
-            moves(shop, producer)
+            wait_for_effects(shop, producer)
             lost.start()
-            moves(shop, producer)
-    cost_no_attempts(shop)
-    is_right(shop)
+            wait_for_effects(shop, producer)
+    check_no_attempts(shop)
+    check_books(shop)
 
 
 def test_with_too_few_brokers_nothing_is_confirmed_and_nothing_lost(spread, nodes):
     """min.insync.replicas is two: with one of three left the relay waits, and that costs no attempts."""
     shop = spread
-    with company(shop) as producer:
+    with workload(shop) as producer:
         for node in nodes[1:]:
             node.kill()
-        go_on_without(producer, 200)
+        wait_for_orders(producer, 200)
         for node in nodes[1:]:
             node.start(wait=False)
         for node in nodes[1:]:
             node.wait()
-        moves(shop, producer)
-    cost_no_attempts(shop)
-    is_right(shop)
+        wait_for_effects(shop, producer)
+    check_no_attempts(shop)
+    check_books(shop)
 
 
 def write_records(shop, topic, count):
@@ -210,7 +210,7 @@ def test_a_log_that_has_lost_its_end_is_read_from_its_beginning(spread, nodes):
         "unclean.leader.election.enable": "true", "min.insync.replicas": "1"})])
     made[full].result(60)
     shop.script("CREATE TABLE seen (id text)")
-    spawn_quietly(shop, "consume", "--scope", "careless", "--topic", topic, "--sql", "INSERT INTO seen VALUES (:id)")
+    spawn_logged(shop, "consume", "--scope", "careless", "--topic", topic, "--sql", "INSERT INTO seen VALUES (:id)")
 
     def arrives(ids):
         wait_for(lambda: set(ids) <= {name for (name,) in shop.sql("SELECT id FROM seen")}, 120, "all of them are seen")

@@ -6,7 +6,7 @@ import json
 
 import mix
 import pytest
-from company import at, attached_to
+from workload import at, attached_to
 from kafka_server import cluster
 from kafka_space import headers_of
 from program import Semel, wait_for
@@ -25,13 +25,13 @@ INSERT_ONE = """INSERT INTO semel_outbox (aggregate_type, aggregate_id, event_ty
 
 
 @pytest.fixture(scope="module")
-def servers(nest):
-    return Servers(nest, ("postgres",))
+def servers(sandbox):
+    return Servers(sandbox, ("postgres",))
 
 
 @pytest.fixture(scope="module")
-def nodes(nest):
-    started = cluster(nest)
+def nodes(sandbox):
+    started = cluster(sandbox)
     yield started
     for node in started:
         node.close()
@@ -42,7 +42,7 @@ def make(folder, nodes):
     its leader without it, and takes nothing."""
     folder.mkdir()
     fresh = Semel(folder)
-    fresh.broker.place = ",".join(node.bootstrap() for node in nodes)
+    fresh.broker.address = ",".join(node.bootstrap() for node in nodes)
     fresh.ok("init")
     place(fresh, "split", [[1], [2], [3]])
     place(fresh, "fine", [[1], [2]])
@@ -132,7 +132,7 @@ class Outbox:
         assert [(line["topic"], line["partition"]) for line in told] == [("split", 2)]
         assert "partition 2 of the topic split has no leader" in self.semel.run("doctor").stdout
 
-    def is_right(self):
+    def check_books(self):
         assert self.semel.stop(self.relay) == 0
         everything = list(range(1, self.round + 1))
         assert self.arrived("fine") == {f"fine-{n}": everything for n in range(AGGREGATES)}
@@ -169,7 +169,7 @@ def test_a_partition_without_a_leader_stops_nobody_else(outboxes, nodes):
         nodes[2].start()
     for outbox in outboxes:
         outbox.settles(0, "everything is published")
-        outbox.is_right()
+        outbox.check_books()
 
 
 def test_a_partition_with_too_few_replicas_in_sync_stops_nobody_else(outboxes, nodes):

@@ -8,7 +8,7 @@ import time
 
 import mix
 import pytest
-from company import LEASE, RETRIES, Producer, attached_to, company, is_right, moves, spawn_quietly
+from workload import LEASE, RETRIES, Producer, attached_to, workload, check_books, wait_for_effects, spawn_logged
 from postgres_server import Postgres
 from program import wait_for
 from rabbitmq_server import Administrator, cluster
@@ -21,8 +21,8 @@ QUEUE = f"billing.{TOPIC}"
 
 
 @pytest.fixture
-def shop(besieged):
-    return besieged
+def shop(shop_on_own_servers):
+    return shop_on_own_servers
 
 
 # ---- many at work -------------------------------------------------------------------------------
@@ -31,32 +31,32 @@ def shop(besieged):
 def test_three_relays_and_four_consumers_are_killed_and_stopped_at_random(shop):
     chance = random.Random(3)
     words = [("relay", *LEASE, *RETRIES)] * 3 + [shop.subscriptions[0].words] * 4
-    team = [[line, spawn_quietly(shop, *line)] for line in words]
+    processes = [[line, spawn_logged(shop, *line)] for line in words]
     producer = Producer(shop.store)
     producer.start()
     until = time.monotonic() + 15
     while time.monotonic() < until:
         time.sleep(chance.uniform(0.05, 0.3))
-        member = chance.choice(team)
+        member = chance.choice(processes)
         if chance.random() < 0.6:
             member[1].kill()
             member[1].wait()
-            member[1] = spawn_quietly(shop, *member[0])
+            member[1] = spawn_logged(shop, *member[0])
         else:
             member[1].send_signal(signal.SIGSTOP)
             time.sleep(chance.uniform(0.6, 1.2))  # longer than the lease
             member[1].send_signal(signal.SIGCONT)
-    moves(shop, producer)
+    wait_for_effects(shop, producer)
     producer.stop()
-    for _, child in team:
+    for _, child in processes:
         assert shop.stop(child) in (0, -signal.SIGKILL)
-    is_right(shop)
+    check_books(shop)
 
 
 def test_a_relay_that_was_stopped_for_longer_than_its_lease_cannot_mark(shop):
     shop.load(aggregates=10, each=2)
     sleeper = shop.spawn("relay", *LEASE, env={"SEMEL_FAILPOINT": "relay.after-confirm:pause=5000@1"})
-    wait_for(lambda: shop.place.log(), 60, "something at the broker")
+    wait_for(lambda: shop.backend.log(), 60, "something at the broker")
     shop.freeze(sleeper)
     shop.relay(*LEASE)
     times = "SELECT seq, published_at FROM semel_outbox ORDER BY seq"
@@ -67,14 +67,14 @@ def test_a_relay_that_was_stopped_for_longer_than_its_lease_cannot_mark(shop):
     wait_for(lambda: shop.sql("SELECT 1 FROM semel_outbox WHERE id = ? AND status = 'PUBLISHED'", last), 60, "it works again")
     assert shop.sql(times)[: len(marked)] == marked
     assert shop.stop(sleeper) == 0
-    is_right(shop)
+    check_books(shop)
 
 
 # ---- fail-over ----------------------------------------------------------------------------------
 
 
-def test_a_promoted_standby_takes_over_and_nothing_committed_is_lost(tmp_path, nest, servers):
-    primary = Postgres(nest, "primary").create()
+def test_a_promoted_standby_takes_over_and_nothing_committed_is_lost(tmp_path, sandbox, servers):
+    primary = Postgres(sandbox, "primary").create()
     standby = primary.standby()
     told = {**json.loads(servers.environment()[Servers.VARIABLE]),
             "postgres": f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}",
@@ -83,11 +83,11 @@ def test_a_promoted_standby_takes_over_and_nothing_committed_is_lost(tmp_path, n
         with attached_to(told):
             shop = Shop(tmp_path)
             shop.by_sql("billing", *LEASE, *RETRIES)
-            with company(shop) as producer:
+            with workload(shop) as producer:
                 primary.kill()
                 standby.promote()
-                moves(shop, producer)
-            is_right(shop)
+                wait_for_effects(shop, producer)
+            check_books(shop)
             shop.close()
     finally:
         primary.close()
@@ -107,8 +107,8 @@ def url_at(node, shop):
     return node.url(shop.broker.name) + shop.broker.url.partition("?")[1] + shop.broker.url.partition("?")[2]
 
 
-def test_the_leader_of_a_queue_and_of_a_stream_dies_under_load(tmp_path, nest, servers, monkeypatch):
-    nodes = cluster(nest)
+def test_the_leader_of_a_queue_and_of_a_stream_dies_under_load(tmp_path, sandbox, servers, monkeypatch):
+    nodes = cluster(sandbox)
     told = json.loads(servers.environment()[Servers.VARIABLE])
     try:
         with attached_to({**told, "rabbitmq": nodes[1].told()}) as second:
@@ -120,21 +120,21 @@ def test_the_leader_of_a_queue_and_of_a_stream_dies_under_load(tmp_path, nest, s
 
             assert (leader(queue), leader(stream)) == (nodes[1].node, nodes[1].node)
             places = [{"SEMEL_BROKER": url_at(nodes[0], shop)} for shop in (queue, stream)]
-            with company(queue, relays=2, consumers=2, env=places[0]) as to_queue, \
-                    company(stream, consumers=2, env=places[1]) as to_stream:
+            with workload(queue, relays=2, consumers=2, env=places[0]) as to_queue, \
+                    workload(stream, consumers=2, env=places[1]) as to_stream:
                 nodes[1].kill()
                 wait_for(lambda: nodes[1].node not in (leader(queue), leader(stream)), 60, "new leaders")
-                moves(queue, to_queue)
-                moves(stream, to_stream)
+                wait_for_effects(queue, to_queue)
+                wait_for_effects(stream, to_stream)
                 nodes[1].start()
-                moves(queue, to_queue)
-                moves(stream, to_stream)
+                wait_for_effects(queue, to_queue)
+                wait_for_effects(stream, to_stream)
             second.told["rabbitmq"] = nodes[0].told()
             for shop in (queue, stream):
                 shop.broker.url = url_at(nodes[0], shop)
             stream.broker.plain_url = nodes[0].url(stream.broker.name)
             for shop in (queue, stream):
-                is_right(shop)
+                check_books(shop)
                 shop.close()
     finally:
         for node in nodes:

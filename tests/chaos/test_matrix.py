@@ -59,7 +59,7 @@ def relay_dies(shop, point, kills):
     shop.recover()
     # A death repeats what was in flight, sent and not marked yet: the window at most. Where nothing is sent
     # before the last lot is confirmed and marked, there are moments when nothing is.
-    nothing = not shop.place.broker.overlaps and point in ("relay.after-claim", "relay.before-publish", "relay.after-mark")
+    nothing = not shop.backend.broker.overlaps and point in ("relay.after-claim", "relay.before-publish", "relay.after-mark")
     assert shop.repeats_at_the_broker() <= (0 if nothing else WINDOW * len(kills))
 
 
@@ -220,7 +220,7 @@ def test_after_a_death_nothing_is_lost_and_nothing_doubled(shop, point, scenario
     kind(shop)
     scenario(shop, point, kills)
     shop.recover()
-    shop.is_right()
+    shop.check_books()
     give_up_what_is_in_doubt(shop)
 
 
@@ -234,7 +234,7 @@ def give_up_what_is_in_doubt(shop):
         shop.recover()
     assert shop.dead_letters() == 0
     assert shop.sql("SELECT count(*) FROM semel_dead_letter WHERE parked_behind IS NOT NULL") == [(0,)]
-    shop.is_right()
+    shop.check_books()
 
 
 # ---- the other actions -------------------------------------------------------------------------
@@ -266,7 +266,7 @@ def test_an_error_at_the_point_is_outlived(shop, point):
     env = {"SEMEL_FAILPOINT": f"{point}:error@2"}
     shop.ok(*RELAY, env=env)
     shop.ok(*shop.subscriptions[0].words, "--drain", *SMALL, env=env)
-    shop.is_right()
+    shop.check_books()
     assert shop.dead_letters() == 0
 
 
@@ -290,4 +290,4 @@ def test_an_error_or_a_pause_leaves_nothing_half_done(shop, point, action):
     else:
         ERRING[party](ErrsInstead(shop, action), point, (1,))
     shop.recover()
-    shop.is_right()
+    shop.check_books()

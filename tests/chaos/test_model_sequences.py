@@ -90,7 +90,7 @@ class ModelWalk(Walk):
 
     @contextlib.contextmanager
     def channel(self):
-        broker = self.semel.place.broker
+        broker = self.semel.backend.broker
         channel = broker.channel()
         try:
             yield channel
@@ -113,22 +113,22 @@ class ModelWalk(Walk):
         return [self.make_topic_anew, self.add_partitions, self.forget_group]
 
     def make_topic_anew(self, _scope):
-        space = self.semel.place.broker
+        space = self.semel.backend.broker
         space.administrator.delete(space.topic(TOPIC))
         wait_for(lambda: TOPIC not in space.topics(), 60, "the topic is gone")
         space.create(TOPIC)
 
     def add_partitions(self, _scope):
         """Up to eight."""
-        client = self.semel.place.broker.administrator.client
-        name = self.semel.place.broker.topic(TOPIC)
+        client = self.semel.backend.broker.administrator.client
+        name = self.semel.backend.broker.topic(TOPIC)
         there = len(client.list_topics(name, timeout=60).topics[name].partitions)
         if 0 < there < 8:
             for future in client.create_partitions([NewPartitions(name, there + 1)]).values():
                 future.result(60)
 
     def forget_group(self, scope):
-        space = self.semel.place.broker
+        space = self.semel.backend.broker
         if scope in space.things():
             space.delete_group(scope)
 

@@ -98,7 +98,7 @@ def test_the_checker_catches_the_planted_bug(tmp_path, bug):
 
 @pytest.mark.parametrize("bug", PLANTS)
 def test_without_the_bug_the_same_scenario_is_clean(tmp_path, bug):
-    play(tmp_path, PLANTS[bug][0], "").is_right()
+    play(tmp_path, PLANTS[bug][0], "").check_books()
 
 
 def test_every_bug_that_can_be_planted_is_tried():

@@ -9,8 +9,8 @@ import time
 
 import mix
 import pytest
-from company import (LEASE, PATIENCE, RETRIES, company, cost_no_attempts, effects, go_on_without, is_right, moves, said_in,
-                     spawn_quietly)
+from workload import (LEASE, PATIENCE, RETRIES, workload, check_no_attempts, effects, wait_for_orders, check_books, wait_for_effects, read_log,
+                     spawn_logged)
 from program import wait_for
 from proxy import Proxy
 
@@ -21,69 +21,69 @@ DELIVER = b"\x00\x3c\x00\x3c"
 
 
 @pytest.fixture
-def shop(besieged):
-    return besieged
+def shop(shop_on_own_servers):
+    return shop_on_own_servers
 
 
 # ---- killed and restarted -----------------------------------------------------------------------
 
 
 def test_the_broker_dies_and_comes_back(shop, servers):
-    with company(shop) as producer:
+    with workload(shop) as producer:
         # RabbitMQ writes down a new quorum queue's place a moment after it was declared: one that dies before
         # that comes back without a leader, for good. What has been through a restart is written down.
         servers.rabbitmq.stop()
         servers.rabbitmq.start()
-        moves(shop, producer)
+        wait_for_effects(shop, producer)
         for _ in range(2):
             servers.rabbitmq.kill()
-            go_on_without(producer)
+            wait_for_orders(producer)
             servers.rabbitmq.start()
-            moves(shop, producer)
-    cost_no_attempts(shop)
-    is_right(shop)
+            wait_for_effects(shop, producer)
+    check_no_attempts(shop)
+    check_books(shop)
 
 
 def test_the_broker_is_restarted_politely(shop, servers):
-    with company(shop) as producer:
+    with workload(shop) as producer:
         servers.rabbitmq.stop()
         servers.rabbitmq.start()
-        moves(shop, producer)
-    is_right(shop)
+        wait_for_effects(shop, producer)
+    check_books(shop)
 
 
 def test_the_database_dies_and_comes_back(shop, servers):
-    with company(shop) as producer:
+    with workload(shop) as producer:
         for _ in range(3):
             servers.postgres.kill()
             servers.postgres.start()
-            moves(shop, producer)
-    is_right(shop)
+            wait_for_effects(shop, producer)
+    check_books(shop)
 
 
 def test_the_database_is_restarted_politely(shop, servers):
-    with company(shop) as producer:
+    with workload(shop) as producer:
         servers.postgres.stop()
         servers.postgres.start()
-        moves(shop, producer)
-    is_right(shop)
+        wait_for_effects(shop, producer)
+    check_books(shop)
 
 
 def test_every_connection_to_the_database_is_terminated_again_and_again(shop, servers):
-    with company(shop, relays=2, consumers=2) as producer:
+    with workload(shop, relays=2, consumers=2) as producer:
         for _ in range(5):
             servers.postgres.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
                                   " AND backend_type = 'client backend'")
-            moves(shop, producer)
-    is_right(shop)
+            wait_for_effects(shop, producer)
+    check_books(shop)
 
 
 def test_every_connection_to_the_broker_is_closed_by_its_administrator(shop):
-    with company(shop, consumers=2) as producer:
+    with workload(shop, consumers=2) as producer:
         for _ in range(3):
             mix.servers.attached.administrator.close_connections()
-            moves(shop, producer)
-    is_right(shop)
+            wait_for_effects(shop, producer)
+    check_books(shop)
 
 
 # ---- cut off -----------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def before_broker(shop, servers):
 def before_database(shop, servers):
     proxy = Proxy(("127.0.0.1", servers.postgres.port))
     name = shop.store.rpartition("/")[2]
-    proxy.env = {"SEMEL_STORE": mix.servers.attached.postgres_url(name, place=f"127.0.0.1:{proxy.port}", sslmode="disable")}
+    proxy.env = {"SEMEL_STORE": mix.servers.attached.postgres_url(name, address=f"127.0.0.1:{proxy.port}", sslmode="disable")}
     yield proxy
     proxy.close()
 
@@ -109,23 +109,23 @@ def before_database(shop, servers):
 @pytest.mark.parametrize("text, from_client", [(b"order.changed.v1", True), (CONFIRM, False), (DELIVER, False), (CONFIRM, True)],
                          ids=["publish", "confirm", "delivery", "ack"])
 def test_the_connection_to_the_broker_is_cut_in_mid(shop, before_broker, text, from_client):
-    with company(shop, env=before_broker.env) as producer:
+    with workload(shop, env=before_broker.env) as producer:
         for number in range(1, 6):
             before_broker.cut_at(text, from_client)
             wait_for(lambda number=number: before_broker.cuts >= number, 60, "a cut")
-            moves(shop, producer)
-    is_right(shop)
+            wait_for_effects(shop, producer)
+    check_books(shop)
 
 
 @pytest.mark.parametrize("text, from_client", [(b"COMMIT", True), (b"COMMIT", False), (b"UPDATE semel_outbox", True)],
                          ids=["before-commit", "after-commit", "mark"])
 def test_the_connection_to_the_database_is_cut_in_mid(shop, before_database, text, from_client):
-    with company(shop, env=before_database.env) as producer:
+    with workload(shop, env=before_database.env) as producer:
         for number in range(1, 6):
             before_database.cut_at(text, from_client)
             wait_for(lambda number=number: before_database.cuts >= number, 60, "a cut")
-            moves(shop, producer)
-    is_right(shop)
+            wait_for_effects(shop, producer)
+    check_books(shop)
 
 
 def test_a_consumer_that_is_cut_off_while_it_subscribes_begins_all_the_same(shop, before_broker):
@@ -135,32 +135,32 @@ def test_a_consumer_that_is_cut_off_while_it_subscribes_begins_all_the_same(shop
     before_broker.cut_at(b"x-queue-type", times=3)
     shop.consume(shop.subscriptions[0], *PATIENCE, env=before_broker.env)
     assert before_broker.cuts == 3
-    is_right(shop)
+    check_books(shop)
 
 
 def test_everything_is_cut_at_random(shop, before_broker, before_database):
     chance = random.Random(7)
-    with company(shop, relays=2, consumers=2, env={**before_broker.env, **before_database.env}) as producer:
+    with workload(shop, relays=2, consumers=2, env={**before_broker.env, **before_database.env}) as producer:
         for _ in range(12):
             time.sleep(chance.uniform(0.05, 0.5))  # not for a condition: the cuts shall come at any moment
             chance.choice((before_broker, before_database)).cut_all()
-        moves(shop, producer)
-    is_right(shop)
+        wait_for_effects(shop, producer)
+    check_books(shop)
 
 
 def test_a_broker_that_falls_silent_is_given_up_by_its_heartbeats_and_found_again(shop, before_broker):
     """Nothing is on its way, so no confirm is missed: only the heartbeat tells."""
     env = {"SEMEL_BROKER": before_broker.env["SEMEL_BROKER"] + "?heartbeat=2"}
-    with company(shop, env=env, load=False):
+    with workload(shop, env=env, load=False):
         shop.load()
         wait_for(lambda: effects(shop) == 40, 60, "relay and consumer at work")
         before_broker.swallowing = True
-        wait_for(lambda: "the relay waits" in said_in(shop) and "the consumer starts over" in said_in(shop), 60, "both giving up")
-        assert "heartbeat timeout" in said_in(shop)
+        wait_for(lambda: "the relay waits" in read_log(shop) and "the consumer starts over" in read_log(shop), 60, "both giving up")
+        assert "heartbeat timeout" in read_log(shop)
         before_broker.swallowing = False
         shop.load()
         wait_for(lambda: effects(shop) == 80, 60, "everything")
-    is_right(shop)
+    check_books(shop)
 
 
 # ---- in the middle of a drain -------------------------------------------------------------------
@@ -184,23 +184,23 @@ def test_a_relay_that_drains_lives_through_a_restart_of_the_broker(shop, servers
     shop.load()
     administrator.raise_memory_alarm()
     wait_for(lambda: "memory" in administrator.alarms(), 60, "the alarm")
-    relay = spawn_quietly(shop, "relay", "--drain", *PATIENCE)
-    wait_for(lambda: "blocked" in said_in(shop), 60, "an alarm")
+    relay = spawn_logged(shop, "relay", "--drain", *PATIENCE)
+    wait_for(lambda: "blocked" in read_log(shop), 60, "an alarm")
     servers.rabbitmq.stop()
     servers.rabbitmq.start()
-    assert relay.wait(150) == 0, said_in(shop)
-    is_right(shop)
+    assert relay.wait(150) == 0, read_log(shop)
+    check_books(shop)
 
 
 def test_a_relay_that_drains_lives_through_the_death_of_the_database(shop, servers):
     shop.load()
     with locked(shop, "LOCK TABLE semel_outbox IN EXCLUSIVE MODE") as is_waiting:
-        relay = spawn_quietly(shop, "relay", "--drain", *PATIENCE)
+        relay = spawn_logged(shop, "relay", "--drain", *PATIENCE)
         wait_for(is_waiting, 60, "the relay about to mark")
         servers.postgres.kill()
         servers.postgres.start()
-    assert relay.wait(150) == 0, said_in(shop)
-    is_right(shop)
+    assert relay.wait(150) == 0, read_log(shop)
+    check_books(shop)
 
 
 def test_a_batch_that_was_in_hand_when_the_database_died_is_done_once(shop, servers):
@@ -208,10 +208,10 @@ def test_a_batch_that_was_in_hand_when_the_database_died_is_done_once(shop, serv
     shop.load()
     shop.relay()
     with locked(shop, "SELECT pg_advisory_lock(7)") as is_waiting:
-        consumer = spawn_quietly(shop, *audit.words, "--drain", *PATIENCE)
+        consumer = spawn_logged(shop, *audit.words, "--drain", *PATIENCE)
         wait_for(is_waiting, 60, "the consumer in the middle of its batch")
         servers.postgres.kill()
         servers.postgres.start()
-    assert consumer.wait(150) == 0, said_in(shop)
+    assert consumer.wait(150) == 0, read_log(shop)
     assert effects(shop, "audit") == 40
-    is_right(shop)
+    check_books(shop)

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from company import LEASE, RETRIES, at, attached_to, company, effects, is_right, moves, said_in, spawn_quietly
+from workload import LEASE, RETRIES, at, attached_to, workload, effects, check_books, wait_for_effects, read_log, spawn_logged
 from program import wait_for
 from rabbitmq_server import Administrator, cluster
 from servers import Servers
@@ -16,16 +16,16 @@ WRITTEN_DOWN_S = 10  # RabbitMQ 3.10 forgets the coordinator's member of a node 
 
 
 @pytest.fixture(scope="module")
-def nodes(nest):
-    started = cluster(nest)
+def nodes(sandbox):
+    started = cluster(sandbox)
     yield started
     for node in started:
         node.close()
 
 
 @pytest.fixture(scope="module")
-def postgres(nest):
-    return Servers(nest, ["postgres"])
+def postgres(sandbox):
+    return Servers(sandbox, ["postgres"])
 
 
 @pytest.fixture
@@ -39,42 +39,42 @@ def shop(postgres, nodes, tmp_path):
 
 
 def test_every_node_is_killed_in_its_turn_and_again(shop, nodes):
-    with company(shop, relays=2, consumers=2) as producer:
+    with workload(shop, relays=2, consumers=2) as producer:
         time.sleep(WRITTEN_DOWN_S)
         for number in (1, 0, 2, 1, 2, 0):
             nodes[number].kill()
             nodes[number].start()
-            moves(shop, producer)
-    is_right(shop)
+            wait_for_effects(shop, producer)
+    check_books(shop)
 
 
 def test_who_reads_goes_on_without_the_coordinator_of_streams(shop, nodes):
-    with company(shop) as producer:
+    with workload(shop) as producer:
         for node in nodes[1:]:
             node.ask("ra:stop_server(coordination, {rabbit_stream_coordinator, node()})")
         for _ in range(3):
-            moves(shop, producer)
+            wait_for_effects(shop, producer)
         for node in nodes[1:]:
             node.ask("ra:restart_server(coordination, {rabbit_stream_coordinator, node()})")
-        moves(shop, producer)
-    assert "starts over" not in said_in(shop)
-    is_right(shop)
+        wait_for_effects(shop, producer)
+    assert "starts over" not in read_log(shop)
+    check_books(shop)
 
 
 def test_a_reader_whose_replica_is_gone_is_not_silent_for_ever(shop, nodes):
     administrator, follower = Administrator(nodes[0].ask), nodes[2]
     place = {"SEMEL_BROKER": f"{follower.url(shop.broker.name)}?queue-type=stream&heartbeat=2"}
     assert administrator.leader_of(shop.broker.name, QUEUE) == nodes[0].node
-    consumer = spawn_quietly(shop, *shop.subscriptions[0].words, env=place)
+    consumer = spawn_logged(shop, *shop.subscriptions[0].words, env=place)
     shop.load()
     shop.relay()
     wait_for(lambda: effects(shop) == 40, 60, "a reader at work")
     administrator.remove_replica(shop.broker.name, QUEUE, follower.node)
     shop.load()
     shop.relay()
-    wait_for(lambda: "replica on the local node" in said_in(shop), 60, "its being refused")
+    wait_for(lambda: "replica on the local node" in read_log(shop), 60, "its being refused")
     assert consumer.poll() is None and effects(shop) == 40
     administrator.add_replica(shop.broker.name, QUEUE, follower.node)
     wait_for(lambda: effects(shop) == 80, 60, "its work")
     assert shop.stop(consumer) == 0
-    is_right(shop)
+    check_books(shop)

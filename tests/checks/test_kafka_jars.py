@@ -10,7 +10,7 @@ from helper import SCRIPTS
 sys.path.insert(0, str(SCRIPTS.parent / "tests" / "support"))
 
 import kafka_server  # noqa: E402
-from nest import Missing  # noqa: E402
+from sandbox import Missing  # noqa: E402
 
 MAVEN = """#!/bin/sh
 for word; do case $word in -DoutputDirectory=*) folder=${word#*=} ;; esac; done

@@ -51,7 +51,7 @@ class Cut:
         self.proxy = Proxy(("127.0.0.1", int(port)))
         place = f"127.0.0.1:{self.proxy.port}"
         if name == "store":
-            self.env = {"SEMEL_STORE": mix.servers().postgres_url(shop.store.rpartition("/")[2], place=place, sslmode="disable")}
+            self.env = {"SEMEL_STORE": mix.servers().postgres_url(shop.store.rpartition("/")[2], address=place, sslmode="disable")}
         else:
             url = shop.environment()["SEMEL_BROKER"]
             self.env = {"SEMEL_BROKER": re.sub(r"@[^/]*", f"@{place}", url)}

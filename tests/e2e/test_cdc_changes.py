@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.anywhere, pytest.mark.only("postgres")]
 @pytest.fixture
 def stream(semel):
     stream = Outbox(semel)
-    semel.place.witness("order.events")
+    semel.backend.witness("order.events")
     stream.init()
     with stream.ended():
         yield stream
@@ -65,7 +65,7 @@ def test_without_marks_an_orderly_stop_leaves_nothing_to_be_repeated_by_polling(
     late = mix.connect(stream.semel.store)  # holds the low marks
     stream.insert(1, "late", 1, late)
     stream.insert(1000)
-    wait_for(lambda: len(stream.semel.place.log()) == 1000, PATIENCE, "the events")
+    wait_for(lambda: len(stream.semel.backend.log()) == 1000, PATIENCE, "the events")
     assert stream.semel.stop(relay) == 0
     late.commit()
     late.close()
@@ -84,7 +84,7 @@ def test_rows_that_a_killed_relay_left_without_marks_do_not_bring_the_next_one_b
     stream.insert(1, "late", 1, late)
     stream.insert(50)
     end = log_end(stream)
-    wait_for(lambda: len(stream.semel.place.log()) == 50, PATIENCE, "the events")
+    wait_for(lambda: len(stream.semel.backend.log()) == 50, PATIENCE, "the events")
     wait_for(lambda: is_settled(stream, end), PATIENCE, "the slot to move on")
     relay.kill()
     relay.wait()
@@ -100,7 +100,7 @@ def test_rows_that_a_killed_relay_left_without_marks_do_not_bring_the_next_one_b
     stream.wait_until_read()
     assert all(now >= then for now, then in zip(low_marks(stream), before))
     stream.insert(3, first=52)
-    wait_for(lambda: len(stream.semel.place.log()) == 55, PATIENCE, "later events")
+    wait_for(lambda: len(stream.semel.backend.log()) == 55, PATIENCE, "later events")
     log = relay.log()
     assert stream.semel.stop(relay) == 0
     assert "below its low mark" not in log and log.count("reading the change stream (") == 1
@@ -174,7 +174,7 @@ def test_a_hole_from_between_two_relays_loses_nothing_also_without_marks(stream)
     stream.semel.sql(HOLES["table"][1])
     stream.insert(3, first=7)
     relay = stream.start("--marks", "off")
-    wait_for(lambda: len(stream.semel.place.log()) >= 9, PATIENCE, "all events")
+    wait_for(lambda: len(stream.semel.backend.log()) >= 9, PATIENCE, "all events")
     assert stream.semel.stop(relay) == 0
     assert "the publication was changed" in relay.log()
     assert sorted(set(stream.arrived()["a"])) == list(range(1, 10))
@@ -254,7 +254,7 @@ def test_a_slot_of_another_name_takes_over_and_the_old_one_is_told(stream):
         assert "published 50 events" in stream.drain("--marks", "off").stdout
         stream.insert(1, first=51)
         relay = second.start("--marks", "off")
-        wait_for(lambda: len(stream.semel.place.log()) == 51, PATIENCE, "the last event")
+        wait_for(lambda: len(stream.semel.backend.log()) == 51, PATIENCE, "the last event")
         assert stream.semel.stop(relay) == 0
         assert "polls" not in relay.log()
         told = told_by_doctor(second)
@@ -311,7 +311,7 @@ def test_a_schema_that_is_renamed_ends_the_relay_and_its_next_one_goes_on(stream
     assert relay.wait(PATIENCE) == 78 and "does not exist" in relay.log()
     semel.sql("INSERT INTO elsewhere.semel_outbox (aggregate_type, aggregate_id, event_type, payload)"
               " VALUES ('order', 'a', 'order.changed.v1', '4')")
-    semel.place.store = f"{semel.store}{'&' if '?' in str(semel.store) else '?'}options=-csearch_path%3Delsewhere"
+    semel.backend.store = f"{semel.store}{'&' if '?' in str(semel.store) else '?'}options=-csearch_path%3Delsewhere"
     semel.ok("init")
     assert "published 1 event" in stream.drain().stdout
     assert stream.arrived() == {"a": [1, 2, 3, 4]}

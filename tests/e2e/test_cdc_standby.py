@@ -6,7 +6,7 @@ import threading
 
 import mix
 import pytest
-from nest import Nest
+from sandbox import Sandbox
 from postgres_server import Postgres
 from program import Semel, wait_for
 from stream import PATIENCE, Outbox
@@ -18,16 +18,16 @@ TOPIC = "order.events"
 
 
 @pytest.fixture(scope="module")
-def nest():
-    with Nest() as fresh:
+def sandbox():
+    with Sandbox() as fresh:
         yield fresh
 
 
 @pytest.fixture(scope="module")
-def primary(nest):
-    server = Postgres(nest, "primary").create()
+def primary(sandbox):
+    server = Postgres(sandbox, "primary").create()
     server.stop()
-    nest.run([server.bin / "pg_resetwal", "-o", LATE_OIDS, server.data], "postgres")
+    sandbox.run([server.bin / "pg_resetwal", "-o", LATE_OIDS, server.data], "postgres")
     return server.start()
 
 
@@ -35,10 +35,10 @@ def outbox_at(folder, address, name, **parameters):
     """A fresh outbox in a database that is there, at a server of our own."""
     semel = Semel(folder)
     more = "".join(f"{'&' if number else '?'}{key}={value}" for number, (key, value) in enumerate(parameters.items()))
-    semel.store = semel.place.store = mix.Database(f"postgres://semel@{address}/{name}{more}")
+    semel.store = semel.backend.store = mix.Database(f"postgres://semel@{address}/{name}{more}")
     semel.ok("init")
     semel.subscribe("x")
-    semel.place.witness(TOPIC)
+    semel.backend.witness(TOPIC)
     outbox = Outbox(semel)
     outbox.slot = name
     outbox.init()
@@ -46,7 +46,7 @@ def outbox_at(folder, address, name, **parameters):
 
 
 def at_broker(stream):
-    return sorted(aggregate for _, aggregate, _ in stream.semel.place.log())
+    return sorted(aggregate for _, aggregate, _ in stream.semel.backend.log())
 
 
 # ---- one server ------------------------------------------------------------------------------------------
@@ -79,15 +79,15 @@ def test_without_marks_a_crash_of_the_server_repeats_no_more_than_the_window(str
     relay = stream.start("--marks", "off", "--window", "500")
     stream.wait_until_read()
     stream.insert(1500)
-    wait_for(lambda: len(stream.semel.place.log()) == 1500, PATIENCE, "the events")
+    wait_for(lambda: len(stream.semel.backend.log()) == 1500, PATIENCE, "the events")
     ((end,),) = stream.semel.sql("SELECT pg_current_wal_insert_lsn()::text")
     wait_for(lambda: stream.semel.sql(f"SELECT position >= '{end}' FROM semel_slot")[0][0], PATIENCE, "all of it is settled")
     primary.kill()
     primary.start()
     stream.insert(1, first=1501)
-    wait_for(lambda: stream.semel.place.log()[-1][2] in ("1501", b"1501"), PATIENCE, "one more")
+    wait_for(lambda: stream.semel.backend.log()[-1][2] in ("1501", b"1501"), PATIENCE, "one more")
     assert stream.semel.stop(relay) == 0
-    assert len(stream.semel.place.log()) <= 1501 + 500
+    assert len(stream.semel.backend.log()) <= 1501 + 500
 
 
 # ---- two servers -----------------------------------------------------------------------------------------

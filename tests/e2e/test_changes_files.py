@@ -68,7 +68,7 @@ def missing(shop):
 def stop(shop, *children):
     """Gives back what they have said."""
     for child in children:
-        assert shop.stop(child) == 0, shop.last_words()
+        assert shop.stop(child) == 0, shop.outputs()
     return [child.stderr.read() for child in children]
 
 

@@ -79,7 +79,7 @@ def is_published(shop, event):
 
 def stop(shop, *children):
     for child in children:
-        assert shop.stop(child) == 0, shop.last_words()
+        assert shop.stop(child) == 0, shop.outputs()
 
 
 def test_a_database_that_is_restored_to_an_earlier_time_has_every_effect_once(shop):

@@ -115,11 +115,11 @@ def test_a_consumer_of_another_order_that_stands_by_does_not_overtake_what_it_in
     standby = shop.spawn(*consumer(*QUICK))
     wait_for(lambda: shop.sql("SELECT 1 FROM semel_consumer"), what="a consumer")
     standby.send_signal(signal.SIGSTOP)
-    shop.place.broker.give_up()
+    shop.backend.broker.expire_consumers()
     published(shop, ("flaky", "a"), ("a2", "a"))
     fail_for_now(shop, *TOTAL, "--lease", "500ms")
     standby.send_signal(signal.SIGCONT)
-    assert standby.wait(60) == 78, shop.last_words()
+    assert standby.wait(60) == 78, shop.outputs()
     assert words(shop) == []
     drain(shop, *TOTAL, *QUICK)
     assert words(shop) == ["flaky", "a2"]
@@ -258,7 +258,7 @@ def test_an_event_under_retry_of_a_topic_that_is_read_no_more_is_told_and_read_a
     (head,) = published(shop, ("flaky", "a"), more=both)
     fail_for_now(shop, *both)
     published(shop, ("a2", "a"), ("b1", "b"))
-    shop.drains_in_vain(*consumer(), told=["1 held"])
+    shop.drain_times_out(*consumer(), told=["1 held"])
     assert words(shop) == ["b1"]
     report = verify(shop, 1)
     assert (report["unread"], report["unreadIds"]) == (1, [head])

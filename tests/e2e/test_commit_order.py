@@ -5,7 +5,7 @@ import json
 
 import mix
 import pytest
-from nest import Nest
+from sandbox import Sandbox
 from postgres_server import Postgres
 from program import wait_for
 from stream import PATIENCE, Stream
@@ -20,24 +20,24 @@ REFUSED_ONCE = {"SEMEL_FAILPOINT": "relay.before-publish:error@1"}
 @pytest.fixture(scope="module")
 def clock():
     """A server that keeps commit times."""
-    with Nest() as nest:
-        yield Postgres(nest, settings={"track_commit_timestamp": "on"}).create()
+    with Sandbox() as sandbox:
+        yield Postgres(sandbox, settings={"track_commit_timestamp": "on"}).create()
 
 
 @pytest.fixture
 def timed(bare, clock):
     name = f"t{len(clock.psql('SELECT datname FROM pg_database').split())}"
     clock.psql(f"CREATE DATABASE {name}")
-    bare.place.store = bare.store = mix.Database(clock.url(name))
+    bare.backend.store = bare.store = mix.Database(clock.url(name))
     bare.ok("init")
     bare.subscribe("x")
-    bare.place.witness("order.events")
+    bare.backend.witness("order.events")
     return bare
 
 
 @pytest.fixture
 def plain(semel):
-    semel.place.witness("order.events")
+    semel.backend.witness("order.events")
     return semel
 
 
@@ -130,7 +130,7 @@ def test_an_earlier_commit_beyond_the_end_of_a_batch_goes_first(timed):
     insert(timed, 300)
     timed.ok("relay", "--drain", "--window", "32")
     assert arrived(timed) == [*range(10, 210), 1, 2, 3, 300]
-    order = [int(payload) for _, aggregate, payload in timed.place.log() if aggregate == "b"]
+    order = [int(payload) for _, aggregate, payload in timed.backend.log() if aggregate == "b"]
     assert order == [*range(10, 210), *range(1, 61)]
 
 

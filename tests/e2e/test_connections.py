@@ -16,7 +16,7 @@ import warnings
 from types import SimpleNamespace
 
 import pytest
-from nest import free_port
+from sandbox import free_port
 from program import PROGRAM, Semel, wait_for
 from server import Server
 

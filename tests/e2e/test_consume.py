@@ -8,7 +8,7 @@ import pytest
 
 from endpoint import Endpoint
 from mix import NUMBER_OF_WORD, PAYLOAD_BYTES
-from nest import free_port
+from sandbox import free_port
 from program import wait_for
 from story import HANDLER, prepare, publish, relay, words
 
@@ -265,7 +265,7 @@ def test_an_endpoint_may_say_when_to_come_again(shop):
     publish(shop, "one")
     relay(shop)
     with Endpoint((503, {"Retry-After": "3600"}), (204, {})) as endpoint:
-        shop.drains_in_vain(*scope_words("--http", endpoint.url), told=["1 wait (1 of them delayed)"])
+        shop.drain_times_out(*scope_words("--http", endpoint.url), told=["1 wait (1 of them delayed)"])
     assert len(endpoint.requests) == 1
 
 
@@ -413,7 +413,7 @@ def test_an_outage_costs_no_attempts_and_is_over_when_the_dependency_is_back(sho
     relay(shop)
     port = free_port()
     url = f"http://127.0.0.1:{port}/events"
-    shop.drains_in_vain(*scope_words("--http", url, "--attempts", "2"), told=["breaker is open"])
+    shop.drain_times_out(*scope_words("--http", url, "--attempts", "2"), told=["breaker is open"])
     with (shop.folder / "log").open("w") as log:
         child = shop.spawn(*scope_words("--http", url, "--attempts", "2", "--json"), stderr=log)
         wait_for(lambda: (shop.folder / "log").read_text().count("the breaker is open") > 1, what="an open breaker")
@@ -495,7 +495,7 @@ def test_the_share_of_a_killed_consumer_moves_on(shop):
     publish(shop, "first")
     relay(shop)
     children = [shop.spawn(*scope_words(*SQL)) for _ in range(2)]
-    wait_for(lambda: shop.place.broker.consumers("billing", "order.events") == 2, what="both of them")
+    wait_for(lambda: shop.backend.broker.consumers("billing", "order.events") == 2, what="both of them")
     children[0].kill()
     for number in range(16):
         publish(shop, f"w{number}", f"o{number}")

@@ -75,7 +75,7 @@ class Desk:
     def wait_until_all_are_processed(self):
         wait_for(lambda: self.processed() == len(self.ids), timeout=120, what="all events are processed")
 
-    def is_right(self, repeats=False):
+    def check_books(self, repeats=False):
         """repeats: calls may have been made again, with the same id."""
         handled = self.handled()
         assert sorted(set(handled)) == sorted(self.ids), "an event was lost"
@@ -128,7 +128,7 @@ def test_a_full_disk_is_waited_for(desk_at, disk_of, tmp_path, handler, way):
     (disk / "filler").unlink()
     desk.wait_until_all_are_processed()
     assert desk.semel.stop(child) == 0
-    desk.is_right(repeats=handler != "sql")
+    desk.check_books(repeats=handler != "sql")
 
 
 def test_what_the_handler_writes_finds_no_room_and_costs_no_attempt(desk_at, disk_of, tmp_path):
@@ -142,7 +142,7 @@ def test_what_the_handler_writes_finds_no_room_and_costs_no_attempt(desk_at, dis
     assert done.returncode == 75 and "disk is full" in done.stderr, done.stderr
     desk.semel.sql("DROP TRIGGER large")
     desk.semel.ok(*desk.words(), "--drain")
-    desk.is_right()
+    desk.check_books()
 
 
 # ---- a damaged file ---------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_a_damaged_file_is_named_and_makes_no_dead_letter(desk_at, tmp_path, fil
     without_log(path)
     path.write_bytes(kept)
     desk.semel.ok(*desk.words(), "--drain")
-    desk.is_right()
+    desk.check_books()
 
 
 # ---- no descriptor left -----------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def test_descriptors_that_run_out_are_waited_for(desk_at, tmp_path, handler, way
     limit_to(child, 1024)
     desk.wait_until_all_are_processed()
     assert desk.semel.stop(child) == 0
-    desk.is_right()
+    desk.check_books()
 
 
 @pytest.mark.parametrize("handler", HANDLERS)
@@ -234,7 +234,7 @@ def test_too_few_descriptors_from_the_start_end_with_a_reason(desk_at, tmp_path,
         if desk.processed() > 0:
             break
     desk.semel.ok(*desk.words(), "--drain")
-    desk.is_right()
+    desk.check_books()
 
 
 # ---- a clock that jumps -----------------------------------------------------------------------------
@@ -277,7 +277,7 @@ def test_a_clock_that_jumps_loses_nothing(desk_at, tmp_path, handler, jump, clai
     desk.publish(env=clock.environment)
     desk.wait_until_all_are_processed()
     assert desk.semel.stop(child) == 0
-    desk.is_right()
+    desk.check_books()
 
 
 @pytest.mark.skipif(not LIBRARIES, reason="libfaketime is not here (Debian's package faketime)")
@@ -298,4 +298,4 @@ def test_a_retry_that_waits_while_the_clock_jumps_comes(desk_at, tmp_path, jump)
     clock.jump("+1m")
     desk.wait_until_all_are_processed()
     assert desk.semel.stop(child) == 0
-    desk.is_right()
+    desk.check_books()

@@ -25,7 +25,7 @@ QUICK = ("--immediate", "1", "--first-delay", "1s", "--delay-max", "1s", "--atte
 def shop(semel):
     prepare(semel)
     semel.ok("topology", "apply", "--scope", "billing", "--topic", TOPIC)
-    servers().administrator.limit_deliveries(semel.place.broker.name, f"^{QUEUE}$", 2)
+    servers().administrator.limit_deliveries(semel.backend.broker.name, f"^{QUEUE}$", 2)
     return semel
 
 

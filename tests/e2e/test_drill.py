@@ -19,7 +19,7 @@ def drills(semel):
     """Whatever a drill has made and not taken away."""
     folders = [str(path) for path in semel.folder.iterdir() if path.name.startswith("semel-drill")]
     folders += map(str, (semel.folder / "tmp").glob("semel-drill*"))
-    things = [name for name in semel.place.broker.things() if "semel-drill" in name]
+    things = [name for name in semel.backend.broker.things() if "semel-drill" in name]
     schemas = []
     if mix.STORE == "postgres":
         schemas = semel.sql("SELECT nspname FROM pg_namespace WHERE nspname LIKE 'semel%drill%'")
@@ -82,7 +82,7 @@ def state(semel):
     """What the user would notice."""
     tables = ("semel_outbox", "semel_inbox", "semel_subscription", "semel_lease", "semel_dead_letter")
     rows = {table: semel.sql(f"SELECT count(*) FROM {table}") for table in tables}
-    return rows, semel.sql("SELECT id, status, attempts FROM semel_outbox ORDER BY seq"), semel.place.broker.things()
+    return rows, semel.sql("SELECT id, status, attempts FROM semel_outbox ORDER BY seq"), semel.backend.broker.things()
 
 
 @pytest.mark.anywhere
@@ -219,11 +219,11 @@ def test_a_folder_that_is_only_called_alike_is_left_alone(bare, name):
 @pytest.mark.anywhere
 @pytest.mark.only("rabbitmq")
 def test_the_users_own_exchange_for_what_nobody_takes_is_not_used(bare):
-    url = bare.place.environment()["SEMEL_BROKER"]
+    url = bare.backend.environment()["SEMEL_BROKER"]
     joint = "&" if "?" in url else "?"
     broker = f"{url}{joint}alternate-exchange=leftovers&heartbeat=20"
     assert "1 of 1 rows held" in bare.ok("--broker", broker, "drill", "--row", "publish.before-commit", timeout=120)
-    assert "leftovers" not in bare.place.broker.things()
+    assert "leftovers" not in bare.backend.broker.things()
 
 
 @pytest.mark.anywhere

@@ -358,7 +358,7 @@ def test_an_address_that_is_not_in_the_certificate_is_refused(shop, guarded):
 
 
 class Folder:
-    """As much of a nest as certificates need."""
+    """As much of a sandbox as certificates need."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -396,7 +396,7 @@ def test_a_password_comes_from_a_file(shop, guarded, tmp_path, monkeypatch):
         (tmp_path / key).write_text(url + "\n")
     env = {f"{key}_FILE": str(tmp_path / key) for key in urls}
     event_id = shop.publish()
-    monkeypatch.setattr(shop.place, "environment", dict)
+    monkeypatch.setattr(shop.backend, "environment", dict)
     relay = shop.spawn("relay", env=env)
     wait_for(lambda: shop.sql("SELECT 1 FROM semel_outbox WHERE id = ? AND status = 'PUBLISHED'", event_id), what="the relay's work")
     for name in ("cmdline", "environ"):

@@ -2,7 +2,7 @@
 """The examples of docs/handlers.md, run as a reader would: top to bottom, in an empty folder."""
 import pytest
 from guide import TREE, Reader
-from nest import free_port
+from sandbox import free_port
 
 
 @pytest.fixture(scope="module")

@@ -69,7 +69,7 @@ class Shop:
         assert sorted(self.effects()) == wanted
 
     def committed(self, partition=0, topic=TOPIC, scope=SCOPE):
-        consumer = confluent_kafka.Consumer({"bootstrap.servers": self.kafka.place, "group.id": self.kafka.prefix + scope})
+        consumer = confluent_kafka.Consumer({"bootstrap.servers": self.kafka.address, "group.id": self.kafka.prefix + scope})
         try:
             place = confluent_kafka.TopicPartition(self.kafka.topic(topic), partition)
             return consumer.committed([place], timeout=30)[0].offset
@@ -182,7 +182,7 @@ def test_a_group_that_was_deleted_reads_from_the_beginning_what_its_scope_has_re
 def set_offset(shop, offset, partition=0, topic=TOPIC):
     """As kafka-consumer-groups --reset-offsets does, which needs a group without members."""
     group = shop.kafka.prefix + SCOPE
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": shop.kafka.place, "group.id": group})
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": shop.kafka.address, "group.id": group})
     try:
         place = confluent_kafka.TopicPartition(shop.kafka.topic(topic), partition, offset)
         consumer.commit(offsets=[place], asynchronous=False)
@@ -275,7 +275,7 @@ def test_a_retry_topic_that_was_made_anew_is_read_from_its_beginning(shop):
 
 def commits_of(shop, topic):
     """How often an offset of the topic was committed, as Kafka has written it down."""
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": shop.kafka.place, "group.id": "witness",
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": shop.kafka.address, "group.id": "witness",
                                          "enable.auto.commit": False, "enable.partition.eof": True})
     try:
         there = consumer.list_topics("__consumer_offsets", timeout=60).topics["__consumer_offsets"].partitions

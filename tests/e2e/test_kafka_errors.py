@@ -25,7 +25,7 @@ def kafka():
 @pytest.fixture
 def shop(semel, kafka, monkeypatch):
     semel.sql("CREATE TABLE effect (id text, aggregate text, payload text)")
-    monkeypatch.setattr(semel.place, "environment", lambda: {"SEMEL_BROKER": f"kafka://{kafka.bootstrap()}"})
+    monkeypatch.setattr(semel.backend, "environment", lambda: {"SEMEL_BROKER": f"kafka://{kafka.bootstrap()}"})
     return semel
 
 
@@ -43,7 +43,7 @@ def numbers(shop):
     return found
 
 
-def is_right(shop, count=60, aggregates=6):
+def check_books(shop, count=60, aggregates=6):
     shop.ok(*CONSUME, "--drain")
     assert numbers(shop) == {f"ord-{first}": list(range(first, count, aggregates)) for first in range(aggregates)}
     assert shop.sql("SELECT count(*) FROM semel_outbox WHERE attempts > 0") == [(0,)]
@@ -56,7 +56,7 @@ def test_a_producer_that_is_broken_is_made_anew_and_nothing_is_lost_or_overtaken
     load(shop)
     kafka.err(kafka_mock.PRODUCE, error)
     shop.ok("relay", "--drain", "--window", "10", *RETRIES)
-    is_right(shop)
+    check_books(shop)
 
 
 @pytest.mark.parametrize("error", [kafka_mock.NOT_LEADER, kafka_mock.NOT_ENOUGH_REPLICAS], ids=["not leader", "few replicas"])
@@ -64,7 +64,7 @@ def test_what_passes_by_itself_costs_no_attempt(shop, kafka, error):
     load(shop)
     kafka.err(kafka_mock.PRODUCE, *[error] * 4)
     shop.ok("relay", "--drain", *RETRIES)
-    is_right(shop)
+    check_books(shop)
 
 
 def test_a_batch_that_was_refused_for_now_is_not_believed_to_be_there(shop, kafka):
@@ -73,7 +73,7 @@ def test_a_batch_that_was_refused_for_now_is_not_believed_to_be_there(shop, kafk
     kafka.err(kafka_mock.PRODUCE, *[kafka_mock.NOT_LEADER] * 3)
     small = {"SEMEL_BROKER": f"kafka://{kafka.bootstrap()}/?batch.num.messages=1"}
     shop.ok("relay", "--drain", *RETRIES, env=small)
-    is_right(shop)
+    check_books(shop)
 
 
 def test_a_broker_that_goes_away_in_the_middle_costs_no_attempt(shop, kafka):
@@ -85,7 +85,7 @@ def test_a_broker_that_goes_away_in_the_middle_costs_no_attempt(shop, kafka):
         assert relay.poll() is None
     wait_for(lambda: shop.sql("SELECT count(*) FROM semel_outbox WHERE status = 'PUBLISHED'") == [(60,)], 60, "the rest")
     assert shop.stop(relay) == 0
-    is_right(shop)
+    check_books(shop)
 
 
 def load_more(shop):
@@ -117,4 +117,4 @@ def test_a_group_in_trouble_neither_loses_nor_doubles(shop, kafka, request_kind,
     load(shop)
     shop.ok("relay", "--drain")
     kafka.err(request_kind, *errors)
-    is_right(shop)
+    check_books(shop)

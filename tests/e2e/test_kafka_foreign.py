@@ -253,7 +253,7 @@ def test_a_record_without_a_time_has_that_of_kafka(shop, topic):
 def test_kcat_is_understood_with_and_without_a_key(shop, topic):
     ids = [str(uuid.uuid4()) for _ in range(2)]
     for event_id, key in zip(ids, (("-k", "ord-1"), ())):
-        words = ["kcat", "-P", "-b", shop.broker.place, "-t", shop.broker.topic(topic), *key, "-H", f"ce_id={event_id}",
+        words = ["kcat", "-P", "-b", shop.broker.address, "-t", shop.broker.topic(topic), *key, "-H", f"ce_id={event_id}",
                  "-H", "ce_type=order.created.v1", "-H", "content-type=application/json"]
         subprocess.run(words, input=b'{"total": 5}', check=True, timeout=60)
     shop.ok(*CONSUME)
@@ -369,7 +369,7 @@ def secure(shop, user, password=kafka_server.PASSWORD):
     secret, attached = shop.folder / "secret", mix.servers()
     secret.write_text(password + "\n")
     return {"SEMEL_BROKER": shop.broker.url_with(
-        attached.kafka_secure_place(), security_protocol="sasl_ssl", sasl_mechanism="PLAIN", sasl_username=user,
+        attached.kafka_secure_address(), security_protocol="sasl_ssl", sasl_mechanism="PLAIN", sasl_username=user,
         ssl_ca_location=attached.authority), "SEMEL_KAFKA_PASSWORD_FILE": str(secret)}
 
 
@@ -401,7 +401,7 @@ def test_the_whole_way_over_checked_certificates_with_a_password_from_a_file(sho
 
 
 class Folder:
-    """As much of a nest as certificates need."""
+    """As much of a sandbox as certificates need."""
 
     def __init__(self, folder):
         self.folder = folder

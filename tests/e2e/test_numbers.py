@@ -43,7 +43,7 @@ def empty(semel):
 
 @pytest.fixture
 def shop(semel):
-    semel.place.witness("order.events")
+    semel.backend.witness("order.events")
     return semel
 
 

@@ -77,13 +77,13 @@ def test_a_follower_is_known_by_its_business_key(shop):
 @pytest.mark.core
 @pytest.mark.parametrize("concurrency", ["1", "8"])
 def test_a_topic_waits_for_the_retry_of_a_program(shop, concurrency):
-    shop.place.witness("order.events")
+    shop.backend.witness("order.events")
     ids = [publish(shop, "good", str(number)) for number in range(40)]
     relay(shop, *ONE_PARTITION)
     command = f"[ $SEMEL_EVENT_ID != {ids[2]} ] || [ $SEMEL_ATTEMPT -gt 2 ] || exit 75; echo $SEMEL_EVENT_ID >>ran"
     shop.ok("consume", "--scope", "billing", "--topic", "order.events", *ONE_PARTITION, "--order", "total", "--poison",
             "block", "--exec", command, "--immediate", "1", "--first-delay", "100ms", "--concurrency", concurrency, "--drain")
-    assert (shop.folder / "ran").read_text().split() == [id for id, _, _ in shop.place.log()]
+    assert (shop.folder / "ran").read_text().split() == [id for id, _, _ in shop.backend.log()]
 
 
 def test_an_event_waits_for_its_twin_that_is_under_way(shop):

@@ -55,7 +55,7 @@ def test_the_program_does_what_the_page_says(bare, tmp_path, language):
     folder = tmp_path / "reader"
     folder.mkdir()
     kept = {key: os.environ[key] for key in ("PGJDBC", "NODE_PATH") if key in os.environ}
-    reader = guide.Reader(folder, {**kept, **bare.place.environment()})
+    reader = guide.Reader(folder, {**kept, **bare.backend.environment()})
     reader.read(PREPARE + SECTIONS[language])
     assert any(reader.expected) and reader.surprises() == []
     ((events, rows),) = bare.sql("SELECT (SELECT count(*) FROM semel_outbox), (SELECT count(*) FROM audit)")

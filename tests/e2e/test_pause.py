@@ -29,7 +29,7 @@ def stop_at(shop, child, condition):
     """Stops the child at work, and lets the leases of its claims run out."""
     wait_for(condition, what="the consumer at work")
     shop.freeze(child)
-    shop.place.broker.give_up()
+    shop.backend.broker.expire_consumers()
     shop.sql("UPDATE semel_inbox SET lease_until = '2000-01-01T00:00:00.000Z' WHERE status = 'CLAIMED'")
 
 

@@ -3,7 +3,7 @@
 the program refuses to work, and leaves nothing behind in the sessions of others; the SQL functions work there too."""
 import mix
 import pytest
-from nest import Missing, Nest
+from sandbox import Missing, Sandbox
 from pgbouncer_server import PgBouncer
 from program import wait_for
 from stream import Stream
@@ -18,9 +18,9 @@ WAITING = "SELECT count(*) FROM semel_outbox WHERE status = 'NEW'"
 @pytest.fixture
 def pooler(semel):
     database = semel.store.rpartition("/")[2].partition("?")[0]
-    with Nest() as nest:
+    with Sandbox() as sandbox:
         try:
-            yield PgBouncer(nest, mix.servers().told["postgres"], database).start()
+            yield PgBouncer(sandbox, mix.servers().told["postgres"], database).start()
         except Missing as reason:
             pytest.skip(f"{reason}; as root: apt-get install -y --no-install-recommends pgbouncer")
 
@@ -28,7 +28,7 @@ def pooler(semel):
 @pytest.fixture
 def shop(semel):
     semel.sql(f"CREATE TABLE invoice (id text, payload text{mix.PLACE})")
-    semel.place.witness("order.events")
+    semel.backend.witness("order.events")
     return semel
 
 
@@ -116,4 +116,4 @@ def test_where_the_change_stream_cannot_go_through_it_the_relay_says_so_and_poll
         stream.wait_until_published()
         wait_for(lambda: "reading the change stream" in relay.log() or "replication" in relay.log(), what="how it reads")
         assert shop.stop(relay) == 0
-        assert len(shop.place.log()) == 3
+        assert len(shop.backend.log()) == 3

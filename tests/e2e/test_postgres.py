@@ -22,7 +22,7 @@ def url_of(semel, user):
 @pytest.fixture
 def shop(semel):
     semel.sql("CREATE TABLE invoice (id text PRIMARY KEY)")
-    semel.place.witness("order.events")
+    semel.backend.witness("order.events")
     return semel
 
 
@@ -62,10 +62,10 @@ def test_two_relays_share_the_lanes_and_one_takes_over_from_the_other(shop):
 def test_a_relay_that_was_stopped_for_longer_than_its_lease_marks_nothing(shop):
     stopped = shop.spawn("relay", "--lease", "1s", env={"SEMEL_FAILPOINT": "relay.after-confirm:pause=4000@1"})
     wait_for(lambda: lanes(shop), 60)
-    shop.place.witness("order.events")
+    shop.backend.witness("order.events")
     shop.sql(PUBLISH, "o1")
     (before,) = lanes(shop)
-    wait_for(lambda: shop.place.log(), 60)  # confirmed, and not marked
+    wait_for(lambda: shop.backend.log(), 60)  # confirmed, and not marked
     stopped.send_signal(signal.SIGSTOP)
     other = shop.spawn("relay", "--lease", "1s")
     wait_for(lambda: before not in lanes(shop), 60)

@@ -128,7 +128,7 @@ def test_a_dump_that_is_restored_elsewhere_goes_on_where_it_was(semel):
     first, second = semel.publish(), semel.publish()
     semel.ok("relay", "--drain")
     waiting = semel.publish()
-    copy = semel.place.database("copy")
+    copy = semel.backend.database("copy")
     tools, plain = postgres_server.binaries(), {"check": True, "capture_output": True}
     dump = subprocess.run([tools / "pg_dump", "--clean", "--if-exists", str(semel.store)], **plain)
     subprocess.run([tools / "psql", "-q", "-v", "ON_ERROR_STOP=1", str(copy)], input=dump.stdout, **plain)

@@ -19,7 +19,7 @@ SQL = ("--sql", "INSERT INTO effect (scope, id, word) VALUES ('billing', :id, 'd
 @pytest.fixture
 def shop(semel):
     prepare(semel)
-    semel.place.witness("order.events")
+    semel.backend.witness("order.events")
     semel.ok(*CONSUME, *SQL, "--drain")
     return semel
 

@@ -60,7 +60,7 @@ def test_what_is_old_goes_from_every_table(shop):
         assert shop.sql(f"SELECT count(*) FROM {table}") == [(0,)]
     assert shop.sql("SELECT status, error_code FROM semel_inbox") == [("FAILED", "dead-letter-pruned")]
     assert shop.json("prune")["inbox"] == 1
-    assert BROKER != "local" or shop.place.log() == []
+    assert BROKER != "local" or shop.backend.log() == []
 
 
 def test_verify_accepts_what_was_pruned(shop):

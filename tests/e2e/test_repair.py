@@ -183,7 +183,7 @@ def test_a_lost_event_is_healed_by_the_command_that_verify_prints(shop):
 
 
 def test_a_lost_event_that_was_backdated_is_healed_by_the_command_that_verify_prints(shop):
-    """By its own time it is older than the inbox remembers, so a plain replay would refuse it."""
+    """By its own time it is older than the inbox retains, so a plain replay would refuse it."""
     deliver(shop, ("first", "1"))
     old = publish(shop, "old", "2", "--time", "2020-01-01T00:00:00Z")
     relay(shop)

@@ -17,7 +17,7 @@ THREE = (("first", "1"), ("second", "2"), ("third", "1"))
 @pytest.fixture
 def shop(semel):
     prepare(semel)
-    semel.place.witness("order.events")
+    semel.backend.witness("order.events")
     return semel
 
 
@@ -72,13 +72,13 @@ def test_a_dry_run_only_counts(shop):
     deliver(shop, *THREE)
     assert shop.ok("replay", "--dry-run", "--max", "2") == "would replay 2 events, of 3 that match\n"
     assert shop.json("replay", "--dry-run")["replayed"] == 0
-    assert len(shop.place.log()) == 3
+    assert len(shop.backend.log()) == 3
 
 
 def test_ids_and_payloads_stay_the_same(shop):
     ids = deliver(shop, *THREE)
     shop.ok("replay")
-    rows = shop.place.log()
+    rows = shop.backend.log()
     assert len(rows) == 6 and len(set(rows)) == 3
     assert {row[0] for row in rows} == set(ids)
 
@@ -88,7 +88,7 @@ def test_what_the_inbox_may_have_forgotten_is_refused(shop):
     deliver(shop, *THREE)
     complaint = shop.fails(65, "replay")
     assert "1 of 4" in complaint and "2020-01-01" in complaint and "--force" in complaint
-    assert len(shop.place.log()) == 4
+    assert len(shop.backend.log()) == 4
     assert "refused without --force" in shop.ok("replay", "--dry-run")
     assert shop.ok("replay", "--since", "2020-02-01") == "replayed 3 events\n"
     assert shop.ok("replay", "--force") == "replayed 4 events\n"
@@ -138,7 +138,7 @@ def test_a_stopped_replay_ends_well_and_says_where(shop):
     shop.ok("publish", "--batch", input="".join(json.dumps(line) + "\n" for line in lines))
     relay(shop)
     child = shop.spawn("replay", "--rate", "1")
-    wait_for(lambda: len(shop.place.log()) > len(lines))
+    wait_for(lambda: len(shop.backend.log()) > len(lines))
     assert shop.stop(child) == 0
     out = child.stdout.read()
     assert "stopped" in out and out.startswith("replayed ")
@@ -146,7 +146,7 @@ def test_a_stopped_replay_ends_well_and_says_where(shop):
 
 @pytest.mark.core
 def test_the_inbox_of_another_database_is_found(shop):
-    other = shop.place.database("audit")
+    other = shop.backend.database("audit")
     url = url_of(other)
     shop.ok("--store", url, "init")
     prepare(shop, database=other)

@@ -29,7 +29,7 @@ class Company:
         shop.sql("SET search_path = semel; " + self.grant)
         shop.sql("CREATE TABLE public.invoice (id text PRIMARY KEY, total integer NOT NULL CHECK (total > 0))")
         shop.sql(f"GRANT INSERT ON public.invoice TO {self.own('semel_consumer_role')}")
-        shop.place.witness("order.events")
+        shop.backend.witness("order.events")
         shop.subscribe("billing", "mail", "retry", "lax")
 
     def own(self, text):

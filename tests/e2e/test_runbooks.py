@@ -10,9 +10,9 @@ from contextlib import closing
 
 import guide
 import pytest
-from nest import free_port, listens
+from sandbox import free_port, listens
 from program import wait_for
-from runbook import Night, sql_blocks
+from runbook import RunbookReader, sql_blocks
 
 SECTIONS = ("## Look", "## Never", "## Afterwards")
 PAGES = sorted((guide.TREE / "docs" / "runbooks").glob("*-*.md"))
@@ -67,12 +67,12 @@ class Shop:
         self.semel.sql("INSERT INTO invoice SELECT * FROM old")
 
     def on_call(self, **names):
-        return Night(self.semel.folder, {**self.environment, **names})
+        return RunbookReader(self.semel.folder, {**self.environment, **names})
 
     def night(self, page, **names):
         return self.on_call(**names).follow(page)
 
-    def is_right(self):
+    def check_books(self):
         assert "every committed event is accounted for" in self.ok("verify")
 
 
@@ -157,7 +157,7 @@ def test_a_lost_event_is_found_and_sent_again_and_the_others_stay_single(shop):
     assert night.answer("--dry-run").startswith("would replay 1 event")
     shop.consume()
     assert sorted(shop.invoices()) == [("0", 5), ("1", 5), ("2", 5)]
-    shop.is_right()
+    shop.check_books()
 
 
 def test_an_event_that_was_never_committed_is_told_so(shop):
@@ -192,7 +192,7 @@ def test_dead_letters_are_grouped_and_after_the_mend_all_are_done_in_order(bare)
     shop.consume()
     assert [total for order, total in shop.invoices() if order == "1"] == [-5, 5]
     assert len(shop.invoices()) == 6
-    shop.is_right()
+    shop.check_books()
 
 
 def test_what_waited_for_a_relay_is_carried_by_the_pages_own(shop):
@@ -227,7 +227,7 @@ def test_the_head_of_a_key_that_stands_still_is_found_and_replayed_with_its_foll
     shop.consume()
     assert shop.invoices() == [("8", 5), ("7", -5), ("7", 5)]
     assert "parked" not in shop.ok("trace", waiting).splitlines()[-1]
-    shop.is_right()
+    shop.check_books()
 
 
 def test_an_effect_in_doubt_is_decided_by_a_person_and_runs_at_most_once_more(bare):
@@ -270,7 +270,7 @@ def test_after_a_disaster_everything_that_the_backup_knew_is_done_once(shop):
     assert "replayed 2 events" in night.answer("semel replay --dry-run") and "published 1 event" in night.answer("semel relay")
     shop.consume()
     assert sorted(shop.invoices()) == [("1", 5), ("2", 5), ("3", 5)]
-    shop.is_right()
+    shop.check_books()
 
 
 @pytest.mark.anywhere

@@ -14,7 +14,7 @@ import urllib.error
 import urllib.request
 
 import pytest
-from nest import free_port
+from sandbox import free_port
 from program import wait_for
 from server import Server
 from story import consume, deliver, mend, prepare, publish, relay, words
@@ -546,4 +546,4 @@ def test_a_drain_of_a_paused_subscription_says_why_it_ends(shop, server):
     server.json("/api/admin/subscriptions/billing/pause", "POST")
     publish(shop, "second")
     relay(shop)
-    shop.drains_in_vain("consume", "--scope", "billing", "--topic", "order.events", "--exec", "true", told=["paused"])
+    shop.drain_times_out("consume", "--scope", "billing", "--topic", "order.events", "--exec", "true", told=["paused"])

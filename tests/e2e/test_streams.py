@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the queue of a subscription is a stream, the store remembers how far it was read: with the effect."""
+"""Where the queue of a subscription is a stream, the store retains how far it was read: with the effect."""
 import contextlib
 import uuid
 

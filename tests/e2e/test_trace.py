@@ -60,7 +60,7 @@ def test_a_dead_letter_and_its_replay(shop):
 
 
 def test_another_database_tells_its_part(shop):
-    other = shop.place.database("audit")
+    other = shop.backend.database("audit")
     url = url_of(other)
     shop.ok("--store", url, "init")
     prepare(shop, database=other)

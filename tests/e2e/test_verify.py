@@ -169,7 +169,7 @@ def test_one_scope_can_be_asked_for(shop):
 
 
 def test_a_consumers_own_database_is_verified(shop):
-    other = shop.place.database("audit")
+    other = shop.backend.database("audit")
     url = url_of(other)
     shop.ok("--store", url, "init")
     prepare(shop, database=other)

@@ -9,60 +9,63 @@
 
 /* ---- settings -------------------------------------------------------------------------------- */
 
-static bool is_possible(const struct world *world, const struct conduct *conduct)
+static bool is_possible(const struct world *world, const struct scope_options *scope_options)
 {
-	if (conduct->order == SEMEL_ORDER_STRICT && conduct->guarantee == SEMEL_AT_LEAST_ONCE)
+	if (scope_options->order == SEMEL_ORDER_STRICT &&
+	    scope_options->guarantee == SEMEL_AT_LEAST_ONCE)
 		return false;
-	return conduct->order != SEMEL_ORDER_TOTAL ||
-	       (world->partitions == 1 && conduct->poison != SEMEL_POISON_PARK_KEY);
+	return scope_options->order != SEMEL_ORDER_TOTAL ||
+	       (world->partitions == 1 && scope_options->poison != SEMEL_POISON_PARK_KEY);
 }
 
-static struct conduct changed_conduct(const struct setting *setting, const struct conduct *now,
-				      const struct step *step)
+static struct scope_options changed_scope_options(const struct setting *setting,
+						  const struct scope_options *now,
+						  const struct step *step)
 {
 	static const semel_guarantee guarantees[] = { SEMEL_EFFECTIVELY_ONCE,
 						      SEMEL_EFFECTIVELY_ONCE, SEMEL_AT_MOST_ONCE,
 						      SEMEL_AT_LEAST_ONCE };
-	const struct conduct *own = &setting->scopes[step->a % SCOPES];
-	struct conduct conduct = *now;
+	const struct scope_options *own = &setting->scopes[step->a % SCOPES];
+	struct scope_options scope_options = *now;
 	int value = step->c % 4;
 
 	switch ((enum change)(step->b % CHANGES)) {
 	case CHANGE_NUMBERS:
-		conduct.tuning = (uint8_t)value;
+		scope_options.tuning = (uint8_t)value;
 		break;
 	case CHANGE_CLAIMS:
-		conduct.guarantee = guarantees[value];
-		conduct.claim = value == 1 ? SEMEL_CLAIM_SEPARATE : SEMEL_CLAIM_SAME_TX;
+		scope_options.guarantee = guarantees[value];
+		scope_options.claim = value == 1 ? SEMEL_CLAIM_SEPARATE : SEMEL_CLAIM_SAME_TX;
 		break;
 	case CHANGE_POISON:
-		conduct.poison = value < 3 ? (semel_poison)value : own->poison;
+		scope_options.poison = value < 3 ? (semel_poison)value : own->poison;
 		break;
 	case CHANGE_ORDER:
-		conduct.order = value < 3 ? (semel_order)value : own->order;
+		scope_options.order = value < 3 ? (semel_order)value : own->order;
 		break;
 	case CHANGE_TOPICS:
-		conduct.narrow = value % 2 == 1;
+		scope_options.narrow = value % 2 == 1;
 		break;
 	case CHANGE_RELAY:
 	case CHANGES:
 		break;
 	}
-	return conduct;
+	return scope_options;
 }
 
-static struct carriage changed_carriage(const struct carriage *now, const struct step *step)
+static struct relay_options changed_relay_options(const struct relay_options *now,
+						  const struct step *step)
 {
-	struct carriage carriage = *now;
+	struct relay_options relay_options = *now;
 	int value = step->c % 4;
 
 	if (step->a % 4 == 0)
-		carriage.poison = value < 3 ? (semel_poison)value : SEMEL_POISON_PARK_KEY;
+		relay_options.poison = value < 3 ? (semel_poison)value : SEMEL_POISON_PARK_KEY;
 	else if (step->a % 4 == 1)
-		carriage.window = carriage.attempts = (uint32_t)value;
+		relay_options.window = relay_options.attempts = (uint32_t)value;
 	else
-		carriage.limit = (uint8_t)value;
-	return carriage;
+		relay_options.limit = (uint8_t)value;
+	return relay_options;
 }
 
 /* All consumers of the scope start anew; else those at work go on as they are. */
@@ -76,16 +79,18 @@ void change(struct world *world, const struct step *step)
 	int scope = step->a % SCOPES;
 
 	if (step->b % CHANGES == CHANGE_RELAY) {
-		struct carriage carriage = changed_carriage(&world->carriage, step);
-		world_carry(world, &carriage);
+		struct relay_options relay_options =
+			changed_relay_options(&world->relay_options, step);
+		world_set_relay_options(world, &relay_options);
 		return;
 	}
-	struct conduct conduct = changed_conduct(world->setting, &world->conducts[scope], step);
-	if (!is_possible(world, &conduct))
+	struct scope_options scope_options =
+		changed_scope_options(world->setting, &world->scope_options[scope], step);
+	if (!is_possible(world, &scope_options))
 		return;
-	world_conduct(world, scope, &conduct);
+	world_set_scope_options(world, scope, &scope_options);
 	for (int which = 0; restarts(step) && which < CONSUMERS; which++)
-		world_bury_consumer(world, scope, which);
+		world_drop_consumer(world, scope, which);
 }
 
 /* ---- objects --------------------------------------------------------------------------------- */
@@ -100,7 +105,7 @@ static void excuse_scope(struct world *world, int scope)
 static void drop_subscription(struct world *world, int scope)
 {
 	static const char *const tables[] = { "delayed", "member", "share" };
-	const char *name = world->conducts[scope].scope;
+	const char *name = world->scope_options[scope].scope;
 	char sql[192];
 
 	for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
@@ -108,10 +113,10 @@ static void drop_subscription(struct world *world, int scope)
 			 "DELETE FROM b.semel_%s WHERE subscription IN"
 			 " (SELECT number FROM b.semel_subscription WHERE scope = '%s')",
 			 tables[i], name);
-		look_change(world, sql, 0, 0);
+		inspect_execute(world, sql, 0, 0);
 	}
 	snprintf(sql, sizeof sql, "DELETE FROM b.semel_subscription WHERE scope = '%s'", name);
-	look_change(world, sql, 0, 0);
+	inspect_execute(world, sql, 0, 0);
 	excuse_scope(world, scope);
 	world->lossy = true;
 }
@@ -122,8 +127,8 @@ static void drop_record(struct world *world, int scope)
 
 	for (int i = 0; i < 2; i++) {
 		snprintf(sql, sizeof sql, "DELETE FROM semel_subscription%s WHERE scope = '%s'",
-			 i == 0 ? "" : "_topic", world->conducts[scope].scope);
-		look_change(world, sql, 0, 0);
+			 i == 0 ? "" : "_topic", world->scope_options[scope].scope);
+		inspect_execute(world, sql, 0, 0);
 	}
 	world->paused[scope] = false;
 }
@@ -132,7 +137,7 @@ static void drop_record(struct world *world, int scope)
  * committed; but a copy of it may be under way all the same. */
 static void forget_row(struct world *world, int event)
 {
-	enum row row = look_event(world, 0, event).row;
+	enum row row = inspect_event(world, 0, event).row;
 
 	if (row == ROW_NEW || row == ROW_FAILED)
 		world->reference.events[event].committed = false;
@@ -150,15 +155,15 @@ static void delete_row(struct world *world, const struct step *step)
 	forget_row(world, event);
 	snprintf(sql, sizeof sql, "DELETE FROM semel_outbox WHERE id = '%s'",
 		 world->reference.events[event].id);
-	look_change(world, sql, 0, 0);
+	inspect_execute(world, sql, 0, 0);
 }
 
 static void start_numbers_anew(struct world *world)
 {
 	for (int i = 0; i < world->reference.count; i++)
 		forget_row(world, i);
-	look_change(world, "DELETE FROM semel_outbox", 0, 0);
-	look_change(world, "DELETE FROM sqlite_sequence WHERE name = 'semel_outbox'", 0, 0);
+	inspect_execute(world, "DELETE FROM semel_outbox", 0, 0);
+	inspect_execute(world, "DELETE FROM sqlite_sequence WHERE name = 'semel_outbox'", 0, 0);
 }
 
 /* Rows of tables are changed under running parties; what the broker has, while nobody has a copy in

@@ -15,7 +15,7 @@
 
 enum { SEQUENCES_OF_CHILD = 400, HANG_S = 30, DEEPEST = 6 };
 
-static struct board *board;
+static struct progress *progress;
 static const char *wanted; /* what a shortened sequence must break */
 static double until_s;
 
@@ -85,13 +85,13 @@ static void begin_world(struct world *world)
 
 static void tell(struct world *world)
 {
-	board->turns += world->turns;
+	progress->turns += world->turns;
 	world->turns = 0;
 	if (!world->broken)
 		return;
-	board->broken = true;
-	snprintf(board->what, sizeof board->what, "%s", world->broken);
-	snprintf(board->detail, sizeof board->detail, "%s", world->detail);
+	progress->broken = true;
+	snprintf(progress->what, sizeof progress->what, "%s", world->broken);
+	snprintf(progress->detail, sizeof progress->detail, "%s", world->detail);
 }
 
 static bool run_sequence(struct world *world, const struct sequence *sequence)
@@ -101,9 +101,9 @@ static bool run_sequence(struct world *world, const struct sequence *sequence)
 	for (int i = 0; i < sequence->count && !world->broken;)
 		i += step_run(world, &sequence->steps[i], sequence->count - i);
 	if (!world->broken)
-		rest_and_judge(world, sequence->discards);
-	board->sequences++;
-	board->steps += (uint64_t)sequence->count;
+		quiesce_and_judge(world, sequence->discards);
+	progress->sequences++;
+	progress->steps += (uint64_t)sequence->count;
 	tell(world);
 	return !world->broken;
 }
@@ -124,16 +124,16 @@ static void end_child(pid_t child)
 	waitpid(child, &code, 0);
 	if (!WIFSIGNALED(code))
 		return;
-	board->broken = true;
-	snprintf(board->what, sizeof board->what, "the process was ended");
-	snprintf(board->detail, sizeof board->detail, "signal %d", WTERMSIG(code));
+	progress->broken = true;
+	snprintf(progress->what, sizeof progress->what, "the process was ended");
+	snprintf(progress->detail, sizeof progress->detail, "signal %d", WTERMSIG(code));
 }
 
 static bool breaks(const struct sequence *sequence)
 {
 	struct world world;
 
-	board->broken = false;
+	progress->broken = false;
 	pid_t child = begin_child();
 	if (child == 0) {
 		begin_world(&world);
@@ -142,7 +142,7 @@ static bool breaks(const struct sequence *sequence)
 		_exit(0);
 	}
 	end_child(child);
-	return board->broken && strcmp(board->what, wanted) == 0;
+	return progress->broken && strcmp(progress->what, wanted) == 0;
 }
 
 static void explore_by_chance(const struct exploration *exploration)
@@ -150,14 +150,14 @@ static void explore_by_chance(const struct exploration *exploration)
 	struct world world;
 	uint64_t seed = exploration->seed;
 
-	for (; !is_over() && !board->broken; seed += SEQUENCES_OF_CHILD) {
+	for (; !is_over() && !progress->broken; seed += SEQUENCES_OF_CHILD) {
 		pid_t child = begin_child();
 		if (child == 0) {
 			bool good = true;
 			begin_world(&world);
 			for (uint64_t i = 0; i < SEQUENCES_OF_CHILD && good && !is_over(); i++) {
-				make_sequence(exploration, seed + i, &board->now);
-				good = run_sequence(&world, &board->now);
+				make_sequence(exploration, seed + i, &progress->now);
+				good = run_sequence(&world, &progress->now);
 			}
 			world_end(&world);
 			_exit(0);
@@ -173,18 +173,18 @@ static void explore_short(const struct exploration *exploration)
 	int last = exploration->setting < 0 ? setting_count - 1 : exploration->setting;
 
 	for (int depth = 1; depth <= DEEPEST; depth++)
-		for (int setting = first; setting <= last && !is_over() && !board->broken;
+		for (int setting = first; setting <= last && !is_over() && !progress->broken;
 		     setting++) {
 			pid_t child = begin_child();
 			if (child == 0) {
 				begin_world(&world);
-				board->now = (struct sequence){ .setting = setting,
-								.seed = exploration->seed };
-				walk_short(&world, &board->now, board, depth, is_over_in_child,
-					   NULL);
+				progress->now = (struct sequence){ .setting = setting,
+								   .seed = exploration->seed };
+				walk_short(&world, &progress->now, progress, depth,
+					   is_over_in_child, NULL);
 				tell(&world);
 				if (setting == last && !is_over() && !world.broken)
-					board->depth = depth;
+					progress->depth = depth;
 				world_end(&world);
 				_exit(0);
 			}
@@ -203,30 +203,30 @@ static void show_work(double begun)
 		      (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
 	printf("# %llu sequences, %llu steps and %llu turns in %.1f s, %.0f of them a second of "
 	       "processor time",
-	       (unsigned long long)board->sequences, (unsigned long long)board->steps,
-	       (unsigned long long)board->turns, seconds_now() - begun,
-	       (double)(board->steps + board->turns) / (busy > 0 ? busy : 1));
-	if (board->depth > 0)
-		printf("; all of %d letters", board->depth);
+	       (unsigned long long)progress->sequences, (unsigned long long)progress->steps,
+	       (unsigned long long)progress->turns, seconds_now() - begun,
+	       (double)(progress->steps + progress->turns) / (busy > 0 ? busy : 1));
+	if (progress->depth > 0)
+		printf("; all of %d letters", progress->depth);
 	putchar('\n');
 }
 
 static void show_found(const struct exploration *exploration)
 {
-	struct sequence sequence = board->now;
+	struct sequence sequence = progress->now;
 	char what[160];
 
-	snprintf(what, sizeof what, "%s", board->what);
+	snprintf(what, sizeof what, "%s", progress->what);
 	wanted = what;
-	printf("# broken: %s (%s)\n", what, board->detail);
+	printf("# broken: %s (%s)\n", what, progress->detail);
 	if (!exploration->plant) {
 		if (breaks(&sequence))
 			sequence_shorten(&sequence, breaks);
 		else
 			printf("# (it is not broken by the sequence alone)\n");
 		if (breaks(&sequence))
-			printf("# shortest found: %s\n", board->detail);
-		board->broken = true;
+			printf("# shortest found: %s\n", progress->detail);
+		progress->broken = true;
 	}
 	sequence_print(&sequence, stdout);
 	printf("# again: semel_model --sequence ");
@@ -240,32 +240,32 @@ int explore(const struct exploration *exploration)
 	double begun = seconds_now();
 
 	until_s = begun + exploration->seconds;
-	board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		     0);
-	if (board == MAP_FAILED)
+	progress = mmap(NULL, sizeof *progress, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+			-1, 0);
+	if (progress == MAP_FAILED)
 		return 2;
 	if (strcmp(exploration->kind, "print") == 0) {
-		make_sequence(exploration, exploration->seed, &board->now);
-		for (int i = 0; i < board->now.count; i++)
-			step_print_json(&board->now.steps[i], stdout);
+		make_sequence(exploration, exploration->seed, &progress->now);
+		for (int i = 0; i < progress->now.count; i++)
+			step_print_json(&progress->now.steps[i], stdout);
 		return 0;
 	}
 	if (exploration->steps_given) {
 		wanted = "";
-		if (!sequence_read(exploration->steps_given, &board->now))
+		if (!sequence_read(exploration->steps_given, &progress->now))
 			return 64;
-		(void)breaks(&board->now);
+		(void)breaks(&progress->now);
 	} else if (strcmp(exploration->kind, "one") == 0) {
 		wanted = "";
-		make_sequence(exploration, exploration->seed, &board->now);
-		(void)breaks(&board->now);
+		make_sequence(exploration, exploration->seed, &progress->now);
+		(void)breaks(&progress->now);
 	} else if (strcmp(exploration->kind, "short") == 0) {
 		explore_short(exploration);
 	} else {
 		explore_by_chance(exploration);
 	}
 	show_work(begun);
-	if (board->broken)
+	if (progress->broken)
 		show_found(exploration);
-	return board->broken == (exploration->plant != NULL) ? 0 : 1;
+	return progress->broken == (exploration->plant != NULL) ? 0 : 1;
 }

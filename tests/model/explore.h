@@ -25,7 +25,7 @@ struct sequence {
 };
 
 /* What the child that explores tells its parent, in memory that they share. */
-struct board {
+struct progress {
 	struct sequence now;
 	uint64_t sequences, steps, turns;
 	int depth; /* all sequences of so many letters were run */
@@ -37,8 +37,8 @@ struct board {
 int explore(const struct exploration *exploration);
 
 /* ---- short.c: all sequences of so many letters; false: world->broken tells what was found ---- */
-bool walk_short(struct world *world, struct sequence *sequence, struct board *board, int depth,
-		bool (*is_over)(void *user), void *user);
+bool walk_short(struct world *world, struct sequence *sequence, struct progress *progress,
+		int depth, bool (*is_over)(void *user), void *user);
 
 /* ---- shrink.c ---- */
 /* Removes and simplifies steps as long as the same is broken. breaks() runs one. */

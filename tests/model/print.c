@@ -5,7 +5,7 @@
 #include "base/failpoint.h"
 #include "model/changes.h"
 
-static const char *const nature_names[NATURES] = { "well", "rejected", "retried" };
+static const char *const behaviour_names[BEHAVIOURS] = { "well", "rejected", "retried" };
 
 static void print_fault(const struct step *step, FILE *out)
 {
@@ -109,7 +109,7 @@ void step_print(const struct setting *setting, const struct step *step, FILE *ou
 		fprintf(out, "semel publish --aggregate order:o-%d%s   # %sits handlers say: %s",
 			step_aggregate(step) + 1,
 			step_aggregate(step) == AGGREGATES - 1 ? " --topic extra.events" : "",
-			step->c == 3 ? "large; " : "", nature_names[step->b % NATURES]);
+			step->c == 3 ? "large; " : "", behaviour_names[step->b % BEHAVIOURS]);
 		break;
 	case STEP_RELAY:
 		fprintf(out, "semel relay   # %d turns", step->a + 1);
@@ -133,7 +133,7 @@ void step_print(const struct setting *setting, const struct step *step, FILE *ou
 		break;
 	case STEP_VERDICT:
 		fprintf(out, "# from now on event %d (modulo their number) is %s", step->a + 1,
-			nature_names[step->b % NATURES]);
+			behaviour_names[step->b % BEHAVIOURS]);
 		break;
 	default:
 		print_operator(setting, step, out);

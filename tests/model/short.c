@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All short sequences over a small alphabet, depth first. Between two letters everybody is stopped,
- * as between two commands; so the files are the whole state, and are put back instead of walking
- * the same way again. What leads to a state that was seen with as many letters left is not gone
- * into once more. */
+/* All short sequences over a small move_table, depth first. Between two letters everybody is
+ * stopped, as between two commands; so the files are the whole state, and are put back instead of
+ * walking the same way again. What leads to a state that was seen with as many letters left is not
+ * gone into once more. */
 #include "model/explore.h"
 
 #include "base/failpoint.h"
@@ -26,9 +26,9 @@
 	{                                                                                          \
 		.action = STEP_CONSUME, .a = scope, .c = 60, .fault = FAULT_KILL, .at = n          \
 	}
-#define PUBLISH(nature)                                                                            \
+#define PUBLISH(behaviour)                                                                         \
 	{                                                                                          \
-		.action = STEP_PUBLISH, .b = nature                                                \
+		.action = STEP_PUBLISH, .b = behaviour                                             \
 	}
 #define PASS(span)                                                                                 \
 	{                                                                                          \
@@ -44,14 +44,14 @@ struct move {
 	struct step steps[4];
 };
 
-static const struct move alphabet[] = {
-	{ 3, { PUBLISH(NATURE_BAD), RELAY, STOP } },
+static const struct move move_table[] = {
+	{ 3, { PUBLISH(BEHAVIOUR_BAD), RELAY, STOP } },
 	{ 3, { CONSUME(0), CONSUME(1), STOP } },
 	{ 2, { JUST(STEP_DLQ_DISCARD), STOP } },
 	{ 2, { JUST(STEP_DLQ_REPLAY), STOP } },
 	{ 2, { { .action = STEP_REPLAY, .b = 1, .c = 1 }, STOP } },
 	{ 3, { KILLED(0, 2), KILLED(1, 2), STOP } },
-	{ 3, { PUBLISH(NATURE_GOOD), RELAY, STOP } },
+	{ 3, { PUBLISH(BEHAVIOUR_GOOD), RELAY, STOP } },
 	{ 2,
 	  { { .action = STEP_DLQ_REPLAY, .fault = FAULT_POINT, .at = SEMEL_FP_DLQ_AFTER_PUBLISH },
 	    STOP } },
@@ -63,9 +63,9 @@ static const struct move alphabet[] = {
 	    STOP } },
 	{ 2, { JUST(STEP_LOSE), STOP } },
 	{ 3, { KILLED(0, 3), KILLED(1, 3), STOP } },
-	{ 3, { PUBLISH(NATURE_LATER), RELAY, STOP } },
+	{ 3, { PUBLISH(BEHAVIOUR_LATER), RELAY, STOP } },
 	{ 3, { PASS(5), JUST(STEP_PRUNE), STOP } },
-	{ 2, { { .action = STEP_VERDICT, .a = 0, .b = NATURE_GOOD }, STOP } },
+	{ 2, { { .action = STEP_VERDICT, .a = 0, .b = BEHAVIOUR_GOOD }, STOP } },
 	{ 2, { PASS(4), STOP } },
 	{ 2, { JUST(STEP_REPLAY), STOP } },
 	{ 3, { KILLED(0, 4), KILLED(1, 4), STOP } },
@@ -75,12 +75,12 @@ static const struct move alphabet[] = {
 	{ 2, { { .action = STEP_DLQ_REPLAY, .a = 1 }, STOP } },
 };
 
-enum { LETTERS = sizeof alphabet / sizeof alphabet[0], DEPTH_MAX = 8, SEEN_SIZE = 1 << 20 };
+enum { MOVES = sizeof move_table / sizeof move_table[0], DEPTH_MAX = 8, SEEN_SIZE = 1 << 20 };
 
 struct walk {
 	struct world *world;
 	struct sequence *sequence;
-	struct board *board;
+	struct progress *progress;
 	bool (*is_over)(void *user);
 	void *user;
 	int depth; /* of this walk: only there is it new */
@@ -108,7 +108,7 @@ static bool was_seen(struct walk *walk, uint64_t digest, int left)
 	return false;
 }
 
-static bool add_letter(struct walk *walk, const struct move *move)
+static bool append_move(struct walk *walk, const struct move *move)
 {
 	struct sequence *sequence = walk->sequence;
 
@@ -116,15 +116,15 @@ static bool add_letter(struct walk *walk, const struct move *move)
 	sequence->count += move->count;
 	for (int i = 0; i < move->count && !walk->world->broken;)
 		i += step_run(walk->world, &move->steps[i], move->count - i);
-	walk->board->steps += (uint64_t)move->count;
+	walk->progress->steps += (uint64_t)move->count;
 	return !walk->world->broken;
 }
 
 static bool judge(struct walk *walk, uint64_t digest)
 {
 	walk->sequence->discards = digest % 2;
-	walk->board->sequences++;
-	rest_and_judge(walk->world, walk->sequence->discards);
+	walk->progress->sequences++;
+	quiesce_and_judge(walk->world, walk->sequence->discards);
 	return !walk->world->broken;
 }
 
@@ -133,12 +133,12 @@ static bool go_into(struct walk *walk, int at)
 	struct sequence *sequence = walk->sequence;
 	int count = sequence->count;
 
-	for (int i = 0; i < LETTERS && !walk->is_over(walk->user); i++) {
+	for (int i = 0; i < MOVES && !walk->is_over(walk->user); i++) {
 		sequence->count = count;
 		world_return(walk->world, &walk->saves[at]);
-		if (!add_letter(walk, &alphabet[i]))
+		if (!append_move(walk, &move_table[i]))
 			return false;
-		uint64_t digest = look_digest(walk->world);
+		uint64_t digest = inspect_digest(walk->world);
 		if (was_seen(walk, digest, walk->depth - at))
 			continue;
 		if (at + 1 == walk->depth) {
@@ -152,12 +152,12 @@ static bool go_into(struct walk *walk, int at)
 	return true;
 }
 
-bool walk_short(struct world *world, struct sequence *sequence, struct board *board, int depth,
-		bool (*is_over)(void *user), void *user)
+bool walk_short(struct world *world, struct sequence *sequence, struct progress *progress,
+		int depth, bool (*is_over)(void *user), void *user)
 {
 	struct walk walk = { .world = world,
 			     .sequence = sequence,
-			     .board = board,
+			     .progress = progress,
 			     .is_over = is_over,
 			     .user = user,
 			     .depth = depth };

@@ -50,7 +50,7 @@ static void publish(struct world *world, const struct step *step)
 	int number = reference->count, which = step_aggregate(step);
 	char aggregate[16], payload[64], id[SEMEL_ID_SIZE] = "";
 
-	if (number == EVENTS_MAX || !world_office(world))
+	if (number == EVENTS_MAX || !world_open_operator_store(world))
 		return;
 	snprintf(aggregate, sizeof aggregate, "o-%d", which + 1);
 	snprintf(payload, sizeof payload, "%-*d", step->c == 3 ? 40 : 1, number);
@@ -59,12 +59,13 @@ static void publish(struct world *world, const struct step *step)
 				    .aggregate_id = aggregate,
 				    .topic = world_topics[which == AGGREGATES - 1],
 				    .payload = payload };
-	const struct semel_store_driver *driver = world->office->driver;
-	semel_status status = driver->begin(world->office, &world->error);
+	const struct semel_store_driver *driver = world->operator_store->driver;
+	semel_status status = driver->begin(world->operator_store, &world->error);
 	if (status == SEMEL_OK)
-		status = semel_outbox_publish(driver->tx(world->office), &input, id, &world->error);
+		status = semel_outbox_publish(driver->tx(world->operator_store), &input, id,
+					      &world->error);
 	if (status == SEMEL_OK)
-		status = driver->commit(world->office, &world->error);
+		status = driver->commit(world->operator_store, &world->error);
 	if (status != SEMEL_OK) {
 		expect(world, status, "publish");
 		return;
@@ -74,7 +75,7 @@ static void publish(struct world *world, const struct step *step)
 	event->topic = which == AGGREGATES - 1;
 	event->committed = true;
 	snprintf(event->id, sizeof event->id, "%s", id);
-	world->natures[number] = step->b % NATURES;
+	world->behaviours[number] = step->b % BEHAVIOURS;
 }
 
 static void replay_letter(struct world *world, const struct step *step)
@@ -82,25 +83,26 @@ static void replay_letter(struct world *world, const struct step *step)
 	char entry_id[40];
 	int scope = -1, event = -1;
 
-	if (!look_letter(world, step->a, entry_id, &scope, &event) || !world_office(world))
+	if (!inspect_letter(world, step->a, entry_id, &scope, &event) ||
+	    !world_open_operator_store(world))
 		return;
 	struct seen seen = { 0 };
 	if (event >= 0)
-		seen = look_event(world, scope, event);
+		seen = inspect_event(world, scope, event);
 	struct asked before =
 		event >= 0 ? world->reference.asked[scope][event] : (struct asked){ 0 };
 	if (event >= 0)
 		world->reference.asked[scope][event].times++;
 	if (event >= 0 && before.replays < seen.replays + 1)
 		world->reference.asked[scope][event].replays = seen.replays + 1;
-	semel_status status =
-		semel_dead_letter_replay(world->office, world->broker_url, entry_id, &world->error);
+	semel_status status = semel_dead_letter_replay(world->operator_store, world->broker_url,
+						       entry_id, &world->error);
 	expect(world, status, "dlq replay");
 	if (event >= 0 && status == SEMEL_OK) {
 		char *won = world->won[scope][event][seen.replays % REPLAYS];
 		if (strcmp(won, entry_id) == 0)
 			world_break(world, "two replays of one dead letter were both accepted",
-				    "event %d at %s", event + 1, world->conducts[scope].scope);
+				    "event %d at %s", event + 1, world->scope_options[scope].scope);
 		memcpy(won, entry_id, sizeof entry_id);
 	}
 	/* Refused, and nothing was sent. */
@@ -113,10 +115,11 @@ static void discard_letter(struct world *world, const struct step *step)
 	char entry_id[40];
 	int scope = -1, event = -1;
 
-	if (!look_letter(world, step->a, entry_id, &scope, &event) || !world_office(world))
+	if (!inspect_letter(world, step->a, entry_id, &scope, &event) ||
+	    !world_open_operator_store(world))
 		return;
 	expect(world,
-	       semel_dead_letter_discard(world->office, entry_id, "the model says so",
+	       semel_dead_letter_discard(world->operator_store, entry_id, "the model says so",
 					 &world->error),
 	       "dlq discard");
 }
@@ -135,8 +138,8 @@ static semel_status send_again(struct world *world, const struct step *step, con
 {
 	int aggregate = step->b % (AGGREGATES + 1);
 	char name[16];
-	semel_store *consumers[] = { world->office };
-	struct semel_replay_plan plan = { .producer = world->office,
+	semel_store *consumers[] = { world->operator_store };
+	struct semel_replay_plan plan = { .producer = world->operator_store,
 					  .consumers = consumers,
 					  .consumer_count = 1,
 					  .env = disk_env(),
@@ -166,14 +169,14 @@ static void replay(struct world *world, const struct step *step)
 {
 	int to = step->a % (SCOPES + 1);
 
-	if (!world_office(world))
+	if (!world_open_operator_store(world))
 		return;
 	/* Copies to one scope do not stand in line with what it has not read yet: a part of a
 	 * topic, sent alone, goes first. */
 	if (to > 0 && world->terms[to - 1].whole_topic)
 		excuse(world, -1);
 	expect(world,
-	       send_again(world, step, to == 0 ? NULL : world->conducts[to - 1].scope, false),
+	       send_again(world, step, to == 0 ? NULL : world->scope_options[to - 1].scope, false),
 	       "replay");
 }
 
@@ -184,9 +187,9 @@ static void reprocess(struct world *world, const struct step *step)
 	int scope = step->a % SCOPES;
 	bool first = true;
 
-	if (!world_office(world))
+	if (!world_open_operator_store(world))
 		return;
-	semel_status status = send_again(world, step, world->conducts[scope].scope, true);
+	semel_status status = send_again(world, step, world->scope_options[scope].scope, true);
 	expect(world, status, "replay --reprocess");
 	if (status == SEMEL_INVALID)
 		return; /* refused: nothing was done */
@@ -211,13 +214,13 @@ static void prune(struct world *world, const struct step *step)
 
 	/* A log that nobody has subscribed to is kept for nobody. */
 	if (step->c == 3 &&
-	    look_number(world, "SELECT count(*) FROM b.semel_subscription", 0, 0) == 2 * SCOPES)
+	    inspect_number(world, "SELECT count(*) FROM b.semel_subscription", 0, 0) == 2 * SCOPES)
 		plan.ages.outbox_ms = HOUR_MS;
 	if (step->a % 3 > 0)
 		disk_clock_ms += 2 * HOUR_MS;
-	if (!world_office(world))
+	if (!world_open_operator_store(world))
 		return;
-	plan.store = world->office;
+	plan.store = world->operator_store;
 	semel_status status =
 		semel_broker_open(world->broker_url, disk_env(), 1, &plan.broker, &world->error);
 	if (status == SEMEL_OK)
@@ -230,11 +233,11 @@ static void pause_scope(struct world *world, const struct step *step)
 {
 	int scope = step->a % SCOPES;
 
-	if (!world_office(world))
+	if (!world_open_operator_store(world))
 		return;
-	semel_status status = world->office->driver->subscription_pause(
-		world->office, semel_text_of(world->conducts[scope].scope), !world->paused[scope],
-		&world->error);
+	semel_status status = world->operator_store->driver->subscription_pause(
+		world->operator_store, semel_text_of(world->scope_options[scope].scope),
+		!world->paused[scope], &world->error);
 	if (status == SEMEL_OK)
 		world->paused[scope] = !world->paused[scope];
 }
@@ -254,10 +257,10 @@ static void lose(struct world *world, const struct step *step)
 	const char *removal = step->a % 2 == 0
 				      ? "DELETE FROM b.semel_delayed WHERE number = " NTH_DELAYED
 				      : "DELETE FROM b.semel_log WHERE position = " NTH_LOGGED;
-	int64_t event = look_number(world, payload, step->b, 0);
+	int64_t event = inspect_number(world, payload, step->b, 0);
 
 	world_close_all(world); /* nobody has it in hand */
-	if (look_change(world, removal, step->b, 0) == 0)
+	if (inspect_execute(world, removal, step->b, 0) == 0)
 		return;
 	excuse(world, (int)event);
 	world->lossy = true;
@@ -270,31 +273,32 @@ static void lose(struct world *world, const struct step *step)
 static void repeat(struct world *world, const struct step *step)
 {
 	if (step->a % 2 == 0) {
-		look_change(world,
-			    "INSERT INTO b.semel_delayed (subscription, partition, due_at, " COLUMNS
-			    ") SELECT subscription, partition, due_at, " COLUMNS
-			    " FROM b.semel_delayed WHERE number = " NTH_DELAYED,
-			    step->b, 0);
+		inspect_execute(
+			world,
+			"INSERT INTO b.semel_delayed (subscription, partition, due_at, " COLUMNS
+			") SELECT subscription, partition, due_at, " COLUMNS
+			" FROM b.semel_delayed WHERE number = " NTH_DELAYED,
+			step->b, 0);
 		return;
 	}
-	if (look_change(
+	if (inspect_execute(
 		    world,
 		    "INSERT INTO b.semel_log (position, appended_at, " COLUMNS
 		    ") SELECT (position & ~17592186044415) | (SELECT next FROM b.semel_offset), "
 		    "appended_at, " COLUMNS " FROM b.semel_log WHERE position = " NTH_LOGGED,
 		    step->b, 0) == 0)
 		return;
-	look_change(world, "UPDATE b.semel_offset SET next = next + 1", 0, 0);
-	look_change(world,
-		    "UPDATE b.semel_partition SET appended = appended + 1"
-		    " WHERE topic << 6 | partition ="
-		    " (SELECT position >> 44 FROM b.semel_log WHERE position = " NTH_LOGGED ")",
-		    0, 0);
+	inspect_execute(world, "UPDATE b.semel_offset SET next = next + 1", 0, 0);
+	inspect_execute(world,
+			"UPDATE b.semel_partition SET appended = appended + 1"
+			" WHERE topic << 6 | partition ="
+			" (SELECT position >> 44 FROM b.semel_log WHERE position = " NTH_LOGGED ")",
+			0, 0);
 }
 
 static void postpone(struct world *world, const struct step *step)
 {
-	look_change(
+	inspect_execute(
 		world,
 		"UPDATE b.semel_delayed SET due_at = due_at + 30000 WHERE number = " NTH_DELAYED,
 		step->b, 0);
@@ -372,9 +376,9 @@ static void stop(struct world *world, const struct step *step)
 	if (number == STOP_ALL)
 		world_close_all(world);
 	else if (number == 0)
-		world_bury_relay(world);
+		world_drop_relay(world);
 	else
-		world_bury_consumer(world, (number - 1) % SCOPES, (number - 1) / SCOPES);
+		world_drop_consumer(world, (number - 1) % SCOPES, (number - 1) / SCOPES);
 }
 
 static void act(struct world *world, const struct step *step)
@@ -397,7 +401,7 @@ static void act(struct world *world, const struct step *step)
 		break;
 	case STEP_VERDICT:
 		if (world->reference.count > 0)
-			world->natures[step->a % world->reference.count] = step->b % NATURES;
+			world->behaviours[step->a % world->reference.count] = step->b % BEHAVIOURS;
 		break;
 	case STEP_DLQ_REPLAY:
 		replay_letter(world, step);
@@ -446,14 +450,14 @@ static void act(struct world *world, const struct step *step)
 /* ---- faults ---------------------------------------------------------------------------------- */
 
 /* The dead one is gone, and leaves everything as it is. */
-static void bury(struct world *world, const struct step *step)
+static void drop_dead_party(struct world *world, const struct step *step)
 {
 	if (step->action == STEP_RELAY)
-		world_bury_relay(world);
+		world_drop_relay(world);
 	else if (step->action == STEP_CONSUME)
-		world_bury_consumer(world, step->a % SCOPES, step->b % CONSUMERS);
+		world_drop_consumer(world, step->a % SCOPES, step->b % CONSUMERS);
 	else
-		world_bury_office(world);
+		world_drop_operator_store(world);
 }
 
 static void count_interrupted(struct world *world, const struct reference *before)
@@ -469,15 +473,15 @@ static void judge(struct world *world)
 {
 	struct seen seen[EVENTS_MAX];
 
-	if (!look_changed(world))
+	if (!inspect_changed(world))
 		return;
 
 	for (int scope = 0; scope < SCOPES && !world->broken; scope++) {
-		look_all(world, scope, seen);
+		inspect_all(world, scope, seen);
 		const char *broken =
 			reference_effects(&world->reference, scope, &world->terms[scope], seen);
 		if (broken)
-			world_break(world, broken, "at %s", world->conducts[scope].scope);
+			world_break(world, broken, "at %s", world->scope_options[scope].scope);
 	}
 }
 
@@ -515,14 +519,14 @@ static void come_between(void *user)
 {
 	struct between *between = user;
 	struct world *world = between->world;
-	semel_store *office = world->office;
+	semel_store *operator_store = world->operator_store;
 	semel_error error = world->error;
 
 	between->done = true;
-	world->office = NULL;
+	world->operator_store = NULL;
 	act(world, between->step);
-	world_bury_office(world);
-	world->office = office;
+	world_drop_operator_store(world);
+	world->operator_store = operator_store;
 	world->error = error;
 }
 
@@ -547,7 +551,7 @@ int step_run(struct world *world, const struct step *steps, int count)
 	if ((disk_is_dead() || between.done) && world->outage)
 		count_interrupted(world, &before);
 	else if (disk_is_dead())
-		bury(world, step);
+		drop_dead_party(world, step);
 	world->outage = false;
 	disk_act();
 	judge(world);

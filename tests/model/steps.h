@@ -9,12 +9,12 @@
 #include <stdio.h>
 
 enum action {
-	STEP_PUBLISH,     /* a: aggregate, b: nature, c: 3: it is large */
+	STEP_PUBLISH,     /* a: aggregate, b: behaviour, c: 3: it is large */
 	STEP_RELAY,       /* a: turns */
 	STEP_CONSUME,     /* a: scope, b: which consumer, c: turns */
 	STEP_PASS,        /* a: how long */
 	STEP_STOP,        /* a: 0 the relay, else scope and consumer */
-	STEP_VERDICT,     /* a: event, b: nature from now on */
+	STEP_VERDICT,     /* a: event, b: behaviour from now on */
 	STEP_DLQ_REPLAY,  /* a: the nth pending one */
 	STEP_DLQ_DISCARD, /* a: the nth pending one */
 	STEP_REPLAY,      /* a: to whom, b: of which aggregate, c: at most */
@@ -68,11 +68,11 @@ void step_print_json(const struct step *step, FILE *out);
 /* As a person would do it. */
 void step_print(const struct setting *setting, const struct step *step, FILE *out);
 
-/* ---- rest.c ---- */
+/* ---- quiesce.c ---- */
 /* No more faults: relay and consumers run and time passes until nothing moves. */
-void rest(struct world *world);
+void quiesce(struct world *world);
 /* At rest: part 5 of the promise; then everything that waits for a person is decided, and 5 again.
  * discards: what is dead is discarded, else replayed with mended handlers. */
-void rest_and_judge(struct world *world, bool discards);
+void quiesce_and_judge(struct world *world, bool discards);
 
 #endif

@@ -115,44 +115,46 @@ static semel_verdict handle(const semel_event *event, semel_context *context, vo
 	int number = atoi(semel_event_payload(event, NULL));
 
 	if (!disk_is_dead()) {
-		struct seen seen = look_event(world, reader->scope, number);
+		struct seen seen = inspect_event(world, reader->scope, number);
 		const char *broken = reference_run(&world->reference, reader->scope, number,
 						   &world->terms[reader->scope], &seen);
 		if (broken)
 			world_break(world, broken, "event %d at %s", number + 1,
-				    world->conducts[reader->scope].scope);
+				    world->scope_options[reader->scope].scope);
 	}
-	switch (world->natures[number]) {
-	case NATURE_BAD:
+	switch (world->behaviours[number]) {
+	case BEHAVIOUR_BAD:
 		return SEMEL_REJECT;
-	case NATURE_LATER:
+	case BEHAVIOUR_LATER:
 		return SEMEL_RETRY;
-	case NATURE_GOOD:
-	case NATURES:
+	case BEHAVIOUR_GOOD:
+	case BEHAVIOURS:
 		break;
 	}
-	return apply(context, world->conducts[reader->scope].scope, number) ? SEMEL_DONE
-									    : SEMEL_RETRY;
+	return apply(context, world->scope_options[reader->scope].scope, number) ? SEMEL_DONE
+										 : SEMEL_RETRY;
 }
 
 /* ---- parties --------------------------------------------------------------------------------- */
 
-bool world_office(struct world *world)
+bool world_open_operator_store(struct world *world)
 {
-	if (!world->office && semel_store_open_in(disk_env(), world->store_url, &world->office,
-						  &world->error) != SEMEL_OK)
-		world->office = NULL;
-	return world->office != NULL;
+	if (!world->operator_store &&
+	    semel_store_open_in(disk_env(), world->store_url, &world->operator_store,
+				&world->error) != SEMEL_OK)
+		world->operator_store = NULL;
+	return world->operator_store != NULL;
 }
 
 /* A topic that is not there yet would get the number that is named. */
 static void write_relay_url(struct world *world, char url_out[160])
 {
-	bool other = world->carriage.limit == LIMIT_PARTITIONS &&
-		     look_number(world, "SELECT count(*) FROM b.semel_topic", 0, 0) == 2;
+	bool other = world->relay_options.limit == LIMIT_PARTITIONS &&
+		     inspect_number(world, "SELECT count(*) FROM b.semel_topic", 0, 0) == 2;
 
 	snprintf(url_out, 160, "local:%s/broker.db?partitions=%d&busy-timeout=0%s", world->folder,
-		 other ? 3 - world->partitions : world->partitions, limits[world->carriage.limit]);
+		 other ? 3 - world->partitions : world->partitions,
+		 limits[world->relay_options.limit]);
 }
 
 bool world_relay_turn(struct world *world, bool *busy_out)
@@ -160,9 +162,9 @@ bool world_relay_turn(struct world *world, bool *busy_out)
 	char broker_url[160];
 	semel_relay_options options = { .store = world->store_url,
 					.broker = broker_url,
-					.poison = world->carriage.poison,
-					.window = world->carriage.window,
-					.attempts = world->carriage.attempts,
+					.poison = world->relay_options.poison,
+					.window = world->relay_options.window,
+					.attempts = world->relay_options.attempts,
 					.first_delay_ms = 1000,
 					.delay_max_ms = 2000,
 					.poll_ms = 1 };
@@ -188,8 +190,8 @@ static bool is_subscribed(struct world *world, int scope)
 	snprintf(sql, sizeof sql,
 		 "SELECT count(*) = 4 FROM (SELECT topic FROM b.semel_subscription WHERE scope ="
 		 " '%s' UNION ALL SELECT topic FROM semel_subscription_topic WHERE scope = '%s')",
-		 world->conducts[scope].scope, world->conducts[scope].scope);
-	return look_number(world, sql, 0, 0) > 0;
+		 world->scope_options[scope].scope, world->scope_options[scope].scope);
+	return inspect_number(world, sql, 0, 0) > 0;
 }
 
 /* The order cannot change between total and others while something is held: people go back. */
@@ -198,31 +200,32 @@ static bool go_back(struct world *world, int scope)
 	bool refused = world->error.status == SEMEL_CONFIG;
 
 	if (refused)
-		world->conducts[scope] = world->earlier[scope];
+		world->scope_options[scope] = world->earlier[scope];
 	return refused;
 }
 
 static bool open_consumer(struct world *world, int scope, semel_consumer **out)
 {
-	const struct conduct *conduct = &world->conducts[scope];
-	uint8_t tuning = conduct->tuning % TUNINGS;
-	semel_consumer_options options = { .store = world->store_url,
-					   .broker = world->broker_url,
-					   .scope = conduct->scope,
-					   .topics = conduct->narrow ? topic_alone : world_topics,
-					   .guarantee = conduct->guarantee,
-					   .claim = conduct->claim,
-					   .poison = conduct->poison,
-					   .order = conduct->order,
-					   .attempts = tunings[tuning].attempts,
-					   .immediate = tunings[tuning].immediate,
-					   .batch = tunings[tuning].batch,
-					   .first_delay_ms = tunings[tuning].first_delay_ms,
-					   .delay_max_ms = tunings[tuning].delay_max_ms,
-					   .strict_wait_ms = tunings[tuning].strict_wait_ms,
-					   .prefetch_bytes = tunings[tuning].prefetch_bytes,
-					   .from_latest = tunings[tuning].from_latest &&
-							  is_subscribed(world, scope) };
+	const struct scope_options *scope_options = &world->scope_options[scope];
+	uint8_t tuning = scope_options->tuning % TUNINGS;
+	semel_consumer_options options = {
+		.store = world->store_url,
+		.broker = world->broker_url,
+		.scope = scope_options->scope,
+		.topics = scope_options->narrow ? topic_alone : world_topics,
+		.guarantee = scope_options->guarantee,
+		.claim = scope_options->claim,
+		.poison = scope_options->poison,
+		.order = scope_options->order,
+		.attempts = tunings[tuning].attempts,
+		.immediate = tunings[tuning].immediate,
+		.batch = tunings[tuning].batch,
+		.first_delay_ms = tunings[tuning].first_delay_ms,
+		.delay_max_ms = tunings[tuning].delay_max_ms,
+		.strict_wait_ms = tunings[tuning].strict_wait_ms,
+		.prefetch_bytes = tunings[tuning].prefetch_bytes,
+		.from_latest = tunings[tuning].from_latest && is_subscribed(world, scope)
+	};
 	semel_consumer *consumer = NULL;
 
 	if (semel_consumer_open_in(disk_env(), &options, &consumer, &world->error) != SEMEL_OK)
@@ -251,23 +254,23 @@ bool world_consumer_turn(struct world *world, int scope, int which, bool *busy_o
 	if (semel_consumer_step(*consumer, busy_out, &pause_ms, &world->error) == SEMEL_OK)
 		return pause_ms == 0;
 	if (go_back(world, scope))
-		world_bury_consumer(world, scope, which);
+		world_drop_consumer(world, scope, which);
 	return false;
 }
 
-void world_bury_office(struct world *world)
+void world_drop_operator_store(struct world *world)
 {
-	semel_store_close(world->office);
-	world->office = NULL;
+	semel_store_close(world->operator_store);
+	world->operator_store = NULL;
 }
 
-void world_bury_relay(struct world *world)
+void world_drop_relay(struct world *world)
 {
 	semel_relay_close(world->relay);
 	world->relay = NULL;
 }
 
-void world_bury_consumer(struct world *world, int scope, int which)
+void world_drop_consumer(struct world *world, int scope, int which)
 {
 	semel_consumer_close(world->consumers[scope][which]);
 	world->consumers[scope][which] = NULL;
@@ -276,11 +279,11 @@ void world_bury_consumer(struct world *world, int scope, int which)
 void world_close_all(struct world *world)
 {
 	disk_act();
-	world_bury_office(world);
-	world_bury_relay(world);
+	world_drop_operator_store(world);
+	world_drop_relay(world);
 	for (int scope = 0; scope < SCOPES; scope++)
 		for (int which = 0; which < CONSUMERS; which++)
-			world_bury_consumer(world, scope, which);
+			world_drop_consumer(world, scope, which);
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -330,12 +333,12 @@ bool world_save(struct world *world, struct saved *saved)
 	saved->clock_ms = disk_clock_ms;
 	saved->chance = disk_chance();
 	saved->reference = world->reference;
-	memcpy(saved->natures, world->natures, sizeof saved->natures);
+	memcpy(saved->behaviours, world->behaviours, sizeof saved->behaviours);
 	memcpy(saved->paused, world->paused, sizeof saved->paused);
 	memcpy(saved->mixed, world->mixed, sizeof saved->mixed);
-	memcpy(saved->conducts, world->conducts, sizeof saved->conducts);
+	memcpy(saved->scope_options, world->scope_options, sizeof saved->scope_options);
 	memcpy(saved->terms, world->terms, sizeof saved->terms);
-	saved->carriage = world->carriage;
+	saved->relay_options = world->relay_options;
 	saved->lossy = world->lossy;
 	return read_all;
 }
@@ -356,7 +359,7 @@ void world_load(struct world *world, const struct saved *saved, int which)
 	char path[128];
 
 	world_close_all(world);
-	look_close(world);
+	inspect_close(world);
 	for (int i = 0; i < FILES; i++) {
 		if (!(which & 1 << i / 2))
 			continue;
@@ -379,59 +382,60 @@ void world_return(struct world *world, const struct saved *saved)
 	disk_clock_ms = saved->clock_ms;
 	disk_seed(saved->chance);
 	world->reference = saved->reference;
-	memcpy(world->natures, saved->natures, sizeof world->natures);
+	memcpy(world->behaviours, saved->behaviours, sizeof world->behaviours);
 	memcpy(world->paused, saved->paused, sizeof world->paused);
 	memset(world->won, 0, sizeof world->won);
 	memcpy(world->mixed, saved->mixed, sizeof world->mixed);
-	memcpy(world->conducts, saved->conducts, sizeof world->conducts);
+	memcpy(world->scope_options, saved->scope_options, sizeof world->scope_options);
 	memcpy(world->terms, saved->terms, sizeof world->terms);
-	world->carriage = saved->carriage;
+	world->relay_options = saved->relay_options;
 	world->lossy = saved->lossy;
 	world->broken = NULL;
 }
 
-static struct terms terms_of(const struct conduct *conduct)
+static struct terms terms_of(const struct scope_options *scope_options)
 {
-	bool tracked = conduct->guarantee != SEMEL_AT_LEAST_ONCE;
+	bool tracked = scope_options->guarantee != SEMEL_AT_LEAST_ONCE;
 
 	return (struct terms){
-		.once_at_most = conduct->guarantee == SEMEL_AT_MOST_ONCE ||
-				(tracked && conduct->claim == SEMEL_CLAIM_SEPARATE),
-		.may_lose = conduct->guarantee == SEMEL_AT_MOST_ONCE,
+		.once_at_most = scope_options->guarantee == SEMEL_AT_MOST_ONCE ||
+				(tracked && scope_options->claim == SEMEL_CLAIM_SEPARATE),
+		.may_lose = scope_options->guarantee == SEMEL_AT_MOST_ONCE,
 		.tracked = tracked,
-		.in_order = conduct->poison != SEMEL_POISON_SKIP,
-		.whole_topic = conduct->order == SEMEL_ORDER_TOTAL,
+		.in_order = scope_options->poison != SEMEL_POISON_SKIP,
+		.whole_topic = scope_options->order == SEMEL_ORDER_TOTAL,
 	};
 }
 
 static void set_terms(struct world *world)
 {
 	for (int i = 0; i < SCOPES; i++) {
-		world->conducts[i] = world->earlier[i] = world->setting->scopes[i];
-		world->terms[i] = terms_of(&world->conducts[i]);
+		world->scope_options[i] = world->earlier[i] = world->setting->scopes[i];
+		world->terms[i] = terms_of(&world->scope_options[i]);
 		world->mixed[i] = false;
 	}
-	world->carriage = (struct carriage){ 0 };
+	world->relay_options = (struct relay_options){ 0 };
 }
 
-void world_conduct(struct world *world, int scope, const struct conduct *conduct)
+void world_set_scope_options(struct world *world, int scope,
+			     const struct scope_options *scope_options)
 {
-	struct terms *terms = &world->terms[scope], then = terms_of(conduct);
+	struct terms *terms = &world->terms[scope], then = terms_of(scope_options);
 
 	world->mixed[scope] = world->mixed[scope] || terms->tracked != then.tracked;
 	*terms = terms_weaker(terms, &then);
-	if ((conduct->order == SEMEL_ORDER_TOTAL) !=
-	    (world->conducts[scope].order == SEMEL_ORDER_TOTAL))
-		world->earlier[scope] = world->conducts[scope];
-	world->conducts[scope] = *conduct;
+	if ((scope_options->order == SEMEL_ORDER_TOTAL) !=
+	    (world->scope_options[scope].order == SEMEL_ORDER_TOTAL))
+		world->earlier[scope] = world->scope_options[scope];
+	world->scope_options[scope] = *scope_options;
 }
 
-void world_carry(struct world *world, const struct carriage *carriage)
+void world_set_relay_options(struct world *world, const struct relay_options *relay_options)
 {
-	world->carriage = *carriage;
+	world->relay_options = *relay_options;
 	for (int i = 0; i < SCOPES; i++) { /* a relay holds aggregates, not topics */
-		world->terms[i].in_order &= carriage->poison != SEMEL_POISON_SKIP;
-		world->terms[i].whole_topic &= carriage->limit == 0;
+		world->terms[i].in_order &= relay_options->poison != SEMEL_POISON_SKIP;
+		world->terms[i].whole_topic &= relay_options->limit == 0;
 	}
 }
 
@@ -449,7 +453,7 @@ void world_reset(struct world *world, const struct setting *setting, uint64_t se
 		 "local:%s/broker.db?partitions=%d&busy-timeout=0", world->folder,
 		 world->partitions);
 	world->reference = (struct reference){ 0 };
-	memset(world->natures, 0, sizeof world->natures);
+	memset(world->behaviours, 0, sizeof world->behaviours);
 	memset(world->paused, 0, sizeof world->paused);
 	memset(world->won, 0, sizeof world->won);
 	world->lossy = false;
@@ -482,13 +486,13 @@ bool world_begin(struct world *world)
 	if (semel_broker_open(world->broker_url, disk_env(), 1, &broker, &world->error) != SEMEL_OK)
 		return false;
 	semel_broker_close(broker);
-	look_change(world,
-		    "CREATE TABLE effect (number INTEGER PRIMARY KEY AUTOINCREMENT, "
-		    "scope TEXT NOT NULL, event INTEGER NOT NULL)",
-		    0, 0);
-	look_change(world, "PRAGMA main.wal_checkpoint(TRUNCATE)", 0, 0);
-	look_change(world, "PRAGMA b.wal_checkpoint(TRUNCATE)", 0, 0);
-	look_close(world);
+	inspect_execute(world,
+			"CREATE TABLE effect (number INTEGER PRIMARY KEY AUTOINCREMENT, "
+			"scope TEXT NOT NULL, event INTEGER NOT NULL)",
+			0, 0);
+	inspect_execute(world, "PRAGMA main.wal_checkpoint(TRUNCATE)", 0, 0);
+	inspect_execute(world, "PRAGMA b.wal_checkpoint(TRUNCATE)", 0, 0);
+	inspect_close(world);
 	return world_save(world, &world->fresh);
 }
 
@@ -497,7 +501,7 @@ void world_end(struct world *world)
 	char command[96];
 
 	world_close_all(world);
-	look_close(world);
+	inspect_close(world);
 	saved_free(&world->fresh);
 	saved_free(&world->kept);
 	snprintf(command, sizeof command, "rm -rf %s", world->folder);

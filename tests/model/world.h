@@ -14,10 +14,10 @@
 enum { CONSUMERS = 2, FILES = 4, AGGREGATES = 3, REPLAYS = 8, TUNINGS = 4 };
 
 /* What the handlers say of an event, at every run, until the test changes it. */
-enum nature { NATURE_GOOD, NATURE_BAD, NATURE_LATER, NATURES };
+enum behaviour { BEHAVIOUR_GOOD, BEHAVIOUR_BAD, BEHAVIOUR_LATER, BEHAVIOURS };
 
 /* How a subscription is run. */
-struct conduct {
+struct scope_options {
 	const char *scope;
 	semel_guarantee guarantee;
 	semel_claim_mode claim;
@@ -28,7 +28,7 @@ struct conduct {
 };
 
 /* How the relay is run, and what the broker takes of it. */
-struct carriage {
+struct relay_options {
 	semel_poison poison;
 	uint32_t window, attempts; /* 0: the default */
 	uint8_t limit;             /* of limits[] in world.c */
@@ -36,7 +36,7 @@ struct carriage {
 
 struct setting {
 	const char *name;
-	struct conduct scopes[SCOPES];
+	struct scope_options scopes[SCOPES];
 };
 
 extern const struct setting settings[];
@@ -48,10 +48,10 @@ struct saved {
 	int64_t clock_ms;
 	uint64_t chance;
 	struct reference reference;
-	enum nature natures[EVENTS_MAX];
+	enum behaviour behaviours[EVENTS_MAX];
 	bool lossy, paused[SCOPES], mixed[SCOPES];
-	struct conduct conducts[SCOPES];
-	struct carriage carriage;
+	struct scope_options scope_options[SCOPES];
+	struct relay_options relay_options;
 	struct terms terms[SCOPES];
 	struct {
 		char *bytes;
@@ -70,22 +70,23 @@ struct world {
 	char folder[64], store_url[128], broker_url[128];
 	const struct setting *setting;
 	int partitions;
-	struct conduct conducts[SCOPES]; /* of those who start from now on */
-	struct conduct earlier[SCOPES];  /* before the order was changed between total and others */
-	struct carriage carriage;
+	struct scope_options scope_options[SCOPES]; /* of those who start from now on */
+	struct scope_options
+		earlier[SCOPES]; /* before the order was changed between total and others */
+	struct relay_options relay_options;
 	struct terms terms[SCOPES];
-	bool mixed[SCOPES];  /* some kept claims, and some did not: verify cannot count */
-	semel_store *office; /* of producers and operators */
+	bool mixed[SCOPES];          /* some kept claims, and some did not: verify cannot count */
+	semel_store *operator_store; /* of producers and operators */
 	semel_relay *relay;
 	semel_consumer *consumers[SCOPES][CONSUMERS];
 	struct reader readers[SCOPES];
-	sqlite3 *looker;           /* a stranger's, attached to both files */
-	sqlite3_stmt *queries[16]; /* of look.c */
+	sqlite3 *inspector;        /* a stranger's, attached to both files */
+	sqlite3_stmt *queries[16]; /* of inspect.c */
 	int64_t version;           /* of the store, when it was looked at last */
 	struct saved fresh;        /* as it was made */
 	struct saved kept;         /* by the step save */
 	struct reference reference;
-	enum nature natures[EVENTS_MAX];
+	enum behaviour behaviours[EVENTS_MAX];
 	bool lossy; /* copies were taken away, a file was put back: what is missing must be told */
 	bool paused[SCOPES];
 	char won[SCOPES][EVENTS_MAX][REPLAYS][40]; /* whose replay of this number was accepted */
@@ -107,19 +108,20 @@ void world_break(struct world *world, const char *broken, const char *format, ..
 	__attribute__((format(printf, 3, 4)));
 
 /* Parties: opened when they are needed. False: it could not be done. */
-bool world_office(struct world *world);
+bool world_open_operator_store(struct world *world);
 bool world_relay_turn(struct world *world, bool *busy_out);
 bool world_consumer_turn(struct world *world, int scope, int which, bool *busy_out);
 /* Closes everybody, each of whom lives. */
 void world_close_all(struct world *world);
 /* The one at work is dead: what is left of it goes. */
-void world_bury_office(struct world *world);
-void world_bury_relay(struct world *world);
-void world_bury_consumer(struct world *world, int scope, int which);
+void world_drop_operator_store(struct world *world);
+void world_drop_relay(struct world *world);
+void world_drop_consumer(struct world *world, int scope, int which);
 
 /* Who starts from now on runs so; the promise is the weaker one from now on. */
-void world_conduct(struct world *world, int scope, const struct conduct *conduct);
-void world_carry(struct world *world, const struct carriage *carriage);
+void world_set_scope_options(struct world *world, int scope,
+			     const struct scope_options *scope_options);
+void world_set_relay_options(struct world *world, const struct relay_options *relay_options);
 /* The topics, in the order in which they are read. */
 extern const char *const world_topics[];
 
@@ -130,28 +132,28 @@ void world_load(struct world *world, const struct saved *saved, int which);
 void world_return(struct world *world, const struct saved *saved);
 void saved_free(struct saved *saved);
 
-/* ---- look.c: what a stranger sees in the tables ---- */
-void look_close(struct world *world);
+/* ---- inspect.c: what a stranger sees in the tables ---- */
+void inspect_close(struct world *world);
 /* Has anybody written to the store since it was asked last? */
-bool look_changed(struct world *world);
-struct seen look_event(struct world *world, int scope, int event);
-void look_all(struct world *world, int scope, struct seen seen[EVENTS_MAX]);
+bool inspect_changed(struct world *world);
+struct seen inspect_event(struct world *world, int scope, int event);
+void inspect_all(struct world *world, int scope, struct seen seen[EVENTS_MAX]);
 /* A pending dead letter, the nth of them; scope and event are -1 when they are not the model's.
  * False: there is none. */
-bool look_letter(struct world *world, int nth, char entry_id_out[40], int *scope_out,
-		 int *event_out);
+bool inspect_letter(struct world *world, int nth, char entry_id_out[40], int *scope_out,
+		    int *event_out);
 /* The next moment at which something is due; 0: none is. */
-int64_t look_due(struct world *world);
+int64_t inspect_due(struct world *world);
 /* Events that wait at the broker for the scope. */
-int look_waiting(struct world *world, int scope, int event);
+int inspect_waiting(struct world *world, int scope, int event);
 /* Is a topic held by another event than this one? */
-bool look_held(struct world *world, int scope, int event);
+bool inspect_held(struct world *world, int scope, int event);
 /* Does a pending dead letter hold the whole topic? */
-bool look_blocked(struct world *world, int scope);
+bool inspect_blocked(struct world *world, int scope);
 /* Statements on both files, by a stranger's hand; how many rows were changed. */
-int look_change(struct world *world, const char *sql, int64_t first, int64_t second);
-int64_t look_number(struct world *world, const char *sql, int64_t first, int64_t second);
+int inspect_execute(struct world *world, const char *sql, int64_t first, int64_t second);
+int64_t inspect_number(struct world *world, const char *sql, int64_t first, int64_t second);
 /* The whole state, without what differs between equals: times, ids. */
-uint64_t look_digest(struct world *world);
+uint64_t inspect_digest(struct world *world);
 
 #endif

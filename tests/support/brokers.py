@@ -3,13 +3,13 @@
 nobody else uses. Each says how the program finds it and what it was ever given:
 
     url           for SEMEL_BROKER
-    remembers     whether who subscribes late gets what was published before
+    retains     whether who subscribes late gets what was published before
     overlaps      whether events are confirmed while later ones are being sent
     witness()     before anything is published to the topic
     log()         whatever arrived since: (id, aggregate id, payload), repeats too
     things()      names of what was made there
     consumers()   how many there are of the scope
-    give_up()     takes a consumer that is silent for dead, where time alone does not do it soon
+    expire_consumers()     takes a consumer that is silent for dead, where time alone does not do it soon
     close()       it is gone
 
 A new one is a class here, a line in BROKERS, and its starter in servers.py."""
@@ -37,7 +37,7 @@ def servers():
 class LocalFile:
     """The local broker: its log is a table, where everything stays."""
 
-    remembers, overlaps = True, False
+    retains, overlaps = True, False
 
     def __init__(self, folder):
         self.path = Path(folder) / "semel-broker.db"
@@ -58,7 +58,7 @@ class LocalFile:
         ((count,),) = rows_of(self.path, "SELECT count(DISTINCT owner) FROM semel_share")
         return count
 
-    def give_up(self):
+    def expire_consumers(self):
         """Its lease runs out."""
 
     def close(self):
@@ -83,7 +83,7 @@ def log_of(path):
 class VirtualHost:
     """A RabbitMQ of the test's own. It keeps a witness: a queue that gets whatever is published."""
 
-    remembers, overlaps = False, True
+    retains, overlaps = False, True
 
     def __init__(self, _folder):
         self.name = fresh_name("test")
@@ -124,7 +124,7 @@ class VirtualHost:
     def consumers(self, scope, topic):
         return servers().administrator.consumers(self.name, f"{scope}.{topic}")
 
-    def give_up(self):
+    def expire_consumers(self):
         """As when its heartbeats stay away, which takes longer than a test should."""
         servers().administrator.close_connections(self.name)
 
@@ -156,14 +156,14 @@ def kafka(_folder):
     """Topics of the test's own at the Kafka of the run."""
     from kafka_space import Space
 
-    return Space(servers().kafka_place(), fresh_name("test"))
+    return Space(servers().kafka_address(), fresh_name("test"))
 
 
 def kafka_mock(_folder):
     """The same at one that is only played."""
     from kafka_space import Lasting
 
-    return Lasting(servers().kafka_place(), fresh_name("test"))
+    return Lasting(servers().kafka_address(), fresh_name("test"))
 
 
 BROKERS = {"local": LocalFile, "rabbitmq": VirtualHost, "rabbitmq-stream": Streams, "kafka": kafka, "kafka-mock": kafka_mock}

@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from nest import wait_until
+from sandbox import wait_until
 
 PRODUCE, FETCH, METADATA, OFFSET_COMMIT, JOIN, HEARTBEAT, PRODUCER_ID = 0, 1, 3, 8, 11, 12, 22
 # Errors as a broker says them.
@@ -96,16 +96,16 @@ class MockKafka:
 class MockServer:
     """One that many processes talk to, in the place of a kafka_server.Kafka."""
 
-    def __init__(self, nest):
+    def __init__(self, sandbox):
         library()  # else there is nothing to run
-        self.nest, self.child = nest, None
-        self.room, self.log = nest.room("kafka-mock"), nest.folder / "kafka-mock.log"
+        self.sandbox, self.child = sandbox, None
+        self.room, self.log = sandbox.room("kafka-mock"), sandbox.folder / "kafka-mock.log"
         self.address = self.room / "address"
-        nest.keep(self)
+        sandbox.keep(self)
 
     def start(self, wait=True):
         words = [sys.executable, "-B", __file__, self.address]
-        self.child = self.nest.start(words, None, self.log, cwd=self.room)
+        self.child = self.sandbox.start(words, None, self.log, cwd=self.room)
         if wait:
             self.wait()
         return self

@@ -18,7 +18,7 @@ import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
 
-from nest import START_S, Missing, free_port, listens, wait_until
+from sandbox import START_S, Missing, free_port, listens, wait_until
 from process import Process
 
 VERSION = "3.9.1"
@@ -94,22 +94,22 @@ def fetch(folder):
     if not shutil.which("mvn"):
         raise Missing("Maven is not installed (Debian: maven), and Kafka's jars are not there yet")
     with tempfile.TemporaryDirectory(dir=cache()) as name:
-        place = Path(name)
-        (place / "pom.xml").write_text(PROJECT, encoding="utf-8")
-        words = ["mvn", "-B", "-q", "-C", f"-Dmaven.repo.local={place / 'repository'}",
-                 "dependency:copy-dependencies", f"-DoutputDirectory={place / 'jars'}"]
+        address = Path(name)
+        (address / "pom.xml").write_text(PROJECT, encoding="utf-8")
+        words = ["mvn", "-B", "-q", "-C", f"-Dmaven.repo.local={address / 'repository'}",
+                 "dependency:copy-dependencies", f"-DoutputDirectory={address / 'jars'}"]
         try:
-            done = subprocess.run(words, cwd=place, capture_output=True, text=True, timeout=600, check=False)
+            done = subprocess.run(words, cwd=address, capture_output=True, text=True, timeout=600, check=False)
         except subprocess.TimeoutExpired as late:
             raise Missing("Kafka's jars could not be fetched: Maven did not end in 10 minutes") from late
         if done.returncode != 0:
             said = [line for line in done.stdout.splitlines() if "ERROR" in line] or ["it said nothing"]
             raise Missing(f"Kafka's jars could not be fetched: {said[0]}")
-        wrong = faults(place / "jars")
+        wrong = faults(address / "jars")
         if wrong:
             raise Missing(f"Kafka's jars are not those of {LIST.name}: {', '.join(wrong)}")
         shutil.rmtree(folder, ignore_errors=True)
-        (place / "jars").rename(folder)
+        (address / "jars").rename(folder)
 
 
 # ---- a node -------------------------------------------------------------------------------------
@@ -122,12 +122,12 @@ def cluster_id():
 class Kafka(Process):
     """One node, broker and controller at once."""
 
-    def __init__(self, nest, number=1, certificates=None, settings=None):
-        self.nest, self.number, self.jars = nest, number, jars()
+    def __init__(self, sandbox, number=1, certificates=None, settings=None):
+        self.sandbox, self.number, self.jars = sandbox, number, jars()
         self.port, self.secure_port, self.controller_port = free_port(), free_port(), free_port()
-        self.room, self.log = nest.room(f"kafka-{self.port}"), nest.folder / f"kafka-{self.port}.log"
+        self.room, self.log = sandbox.room(f"kafka-{self.port}"), sandbox.folder / f"kafka-{self.port}.log"
         self.certificates, self.more, self.child = certificates, settings or {}, None
-        nest.keep(self)
+        sandbox.keep(self)
 
     def bootstrap(self):
         return f"127.0.0.1:{self.port}"
@@ -157,8 +157,8 @@ class Kafka(Process):
             listeners["SECURE"] = f"127.0.0.1:{self.secure_port}"
             advertised["SECURE"] = f"localhost:{self.secure_port}"
             settings.update(self.secure())
-        settings["listeners"] = ",".join(f"{name}://{place}" for name, place in listeners.items())
-        settings["advertised.listeners"] = ",".join(f"{name}://{place}" for name, place in advertised.items())
+        settings["listeners"] = ",".join(f"{name}://{address}" for name, address in listeners.items())
+        settings["advertised.listeners"] = ",".join(f"{name}://{address}" for name, address in advertised.items())
         text = "".join(f"{key}={value}\n" for key, value in {**settings, **self.more}.items())
         (self.room / "server.properties").write_text(text, encoding="utf-8")
         self.tool("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", self.room / "server.properties")
@@ -182,11 +182,11 @@ class Kafka(Process):
 
     def tool(self, *words):
         """One of Kafka's own tools, to its end."""
-        return self.nest.run(self.java(*words), None, cwd=self.room)
+        return self.sandbox.run(self.java(*words), None, cwd=self.room)
 
     def start(self, wait=True):
         words = self.java("kafka.Kafka", self.room / "server.properties")
-        self.child = self.nest.start(words, None, self.log, cwd=self.room)
+        self.child = self.sandbox.start(words, None, self.log, cwd=self.room)
         if wait:
             self.wait()
         return self
@@ -208,13 +208,13 @@ class Kafka(Process):
         return {"port": self.port, "secure_port": self.secure_port, "jars": str(self.jars)}
 
 
-def one(nest, certificates=None, settings=None):
-    return Kafka(nest, certificates=certificates, settings=settings).configure(cluster_id())
+def one(sandbox, certificates=None, settings=None):
+    return Kafka(sandbox, certificates=certificates, settings=settings).configure(cluster_id())
 
 
-def cluster(nest, size=3, settings=None):
+def cluster(sandbox, size=3, settings=None):
     """Nodes that know each other; a write needs most of them."""
-    nodes = [Kafka(nest, number, settings=settings) for number in range(1, size + 1)]
+    nodes = [Kafka(sandbox, number, settings=settings) for number in range(1, size + 1)]
     identity = cluster_id()
     for node in nodes:
         node.configure(identity, nodes).start(wait=False)

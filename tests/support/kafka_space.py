@@ -6,7 +6,7 @@ import subprocess
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from kafka_server import Administrator
-from nest import wait_until
+from sandbox import wait_until
 
 NOT_YET = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR)
 IN_PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)  # the client connects again
@@ -14,20 +14,20 @@ QUIET = {"log_level": 0, "socket.timeout.ms": 30000}
 
 
 class Space:
-    remembers, overlaps = True, True
+    retains, overlaps = True, True
 
-    def __init__(self, place, name):
-        self.place, self.prefix = place, f"{name}."
-        self.administrator = Administrator(place)
+    def __init__(self, address, name):
+        self.address, self.prefix = address, f"{name}."
+        self.administrator = Administrator(address)
 
     @property
     def url(self):
         return self.url_with()
 
-    def url_with(self, place=None, **parameters):
+    def url_with(self, address=None, **parameters):
         """parameters: of the URL, with _ for the dots."""
         words = {"prefix": self.prefix, **dotted(parameters)}
-        return f"kafka://{place or self.place}/?" + "&".join(f"{key}={value}" for key, value in words.items())
+        return f"kafka://{address or self.address}/?" + "&".join(f"{key}={value}" for key, value in words.items())
 
     # ---- topics --------------------------------------------------------------------------------
 
@@ -44,14 +44,14 @@ class Space:
 
     def allow(self, user, name, jars):
         """To write there. By Kafka's own tool: the library of the tests knows no access rules."""
-        words = ["java", "-Xmx128m", "-cp", f"{jars}/*", "kafka.admin.AclCommand", "--bootstrap-server", self.place, "--add",
+        words = ["java", "-Xmx128m", "-cp", f"{jars}/*", "kafka.admin.AclCommand", "--bootstrap-server", self.address, "--add",
                  "--allow-principal", f"User:{user}", "--producer", "--topic", self.topic(name)]
         subprocess.run(words, check=True, capture_output=True, timeout=60)
 
     # ---- foreign clients -------------------------------------------------------------------------
 
     def producer(self, **settings):
-        return Producer({"bootstrap.servers": self.place, "acks": "all", **QUIET, **dotted(settings)})
+        return Producer({"bootstrap.servers": self.address, "acks": "all", **QUIET, **dotted(settings)})
 
     def produce(self, name, value=b"{}", key=None, headers=(), producer=None, **more):
         """One record, which has arrived when this returns; gives back (partition, offset)."""
@@ -69,7 +69,7 @@ class Space:
     def records(self, name, isolation="read_uncommitted"):
         """All records of a topic, those of a partition in their order."""
         topic = self.topic(name)
-        consumer = Consumer({"bootstrap.servers": self.place, "group.id": "witness", "enable.auto.commit": False,
+        consumer = Consumer({"bootstrap.servers": self.address, "group.id": "witness", "enable.auto.commit": False,
                              "isolation.level": isolation, "enable.partition.eof": True, **QUIET})
         try:
             there = wait_until(lambda: consumer.list_topics(topic, timeout=60).topics[topic].partitions, 60, "its partitions")
@@ -85,7 +85,7 @@ class Space:
         coordinates every group."""
         name = (self.prefix + scope).encode()
         body = struct.pack(">hhi", 42, 0, 1) + string(b"test") + struct.pack(">i", 1) + string(name)
-        host, _, port = self.place.rpartition(":")
+        host, _, port = self.address.rpartition(":")
         with socket.create_connection((host, int(port)), 60) as connection:
             connection.sendall(struct.pack(">i", len(body)) + body)
             answer = connection.makefile("rb")
@@ -120,7 +120,7 @@ class Space:
             return 0
         return sum(len(group.members) for group in found if group.state == "Stable")
 
-    def give_up(self):
+    def expire_consumers(self):
         """Kafka hears the client's own thread, so who is silent here is alive there; partitions move all the same."""
 
     def close(self):

@@ -8,7 +8,7 @@ import sqlite3
 from pathlib import Path
 
 from brokers import BROKERS, fresh_name, servers
-from nest import wait_until
+from sandbox import wait_until
 
 NAME = os.environ.get("SEMEL_TEST_MIX", "sqlite+local")
 
@@ -217,7 +217,7 @@ def has_table(database, name):
 # ---- the places -----------------------------------------------------------------------------------
 
 
-class Place:
+class Backend:
     """The store and the broker of one test."""
 
     def __init__(self, folder):

@@ -2,28 +2,28 @@
 """PgBouncer before one database of a PostgreSQL server: under one name it pools sessions, under another transactions."""
 from pathlib import Path
 
-from nest import Missing, free_port, listens, wait_until
+from sandbox import Missing, free_port, listens, wait_until
 
 SERVER = Path("/usr/sbin/pgbouncer")
 MODES = ("session", "transaction")
 
 
 class PgBouncer:
-    def __init__(self, nest, place, database, user="semel"):
-        """place: host and port of the server."""
+    def __init__(self, sandbox, address, database, user="semel"):
+        """address: host and port of the server."""
         if not SERVER.exists():
             raise Missing("PgBouncer is not installed")
-        self.room, self.port, self.child = nest.room("pgbouncer", "postgres"), free_port(), None
-        host, _, port = place.partition(":")
+        self.room, self.port, self.child = sandbox.room("pgbouncer", "postgres"), free_port(), None
+        host, _, port = address.partition(":")
         names = [f"{mode} = host={host} port={port} dbname={database} user={user} pool_mode={mode}" for mode in MODES]
         (self.room / "settings.ini").write_text("\n".join([
             "[databases]", *names, "[pgbouncer]", "listen_addr = 127.0.0.1", f"listen_port = {self.port}",
             "auth_type = any", "unix_socket_dir =", ""]))
-        self.nest, self.log = nest, nest.folder / "pgbouncer.log"
-        nest.keep(self)
+        self.sandbox, self.log = sandbox, sandbox.folder / "pgbouncer.log"
+        sandbox.keep(self)
 
     def start(self):
-        self.child = self.nest.start([SERVER, self.room / "settings.ini"], "postgres", self.log, cwd=self.room)
+        self.child = self.sandbox.start([SERVER, self.room / "settings.ini"], "postgres", self.log, cwd=self.room)
         wait_until(self.answers, 60, "PgBouncer answers")
         return self
 

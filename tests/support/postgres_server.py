@@ -5,7 +5,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from nest import START_S, Missing, alive, family, free_port, hold, identity, kill_all, listens, wait_until
+from sandbox import START_S, Missing, alive, family, free_port, hold, identity, kill_all, listens, wait_until
 
 BINARIES = "/usr/lib/postgresql/*/bin/postgres"
 USER, DATABASE, PASSWORD = "semel", "semel", "a secret of the tests"
@@ -32,15 +32,15 @@ def binaries():
 
 
 class Postgres:
-    def __init__(self, nest, name="postgres", certificates=None, settings=None):
-        self.nest, self.name, self.bin = nest, name, binaries()
-        self.room = nest.room(name, "postgres")
-        self.data, self.log = self.room / "data", nest.folder / f"{name}.log"
+    def __init__(self, sandbox, name="postgres", certificates=None, settings=None):
+        self.sandbox, self.name, self.bin = sandbox, name, binaries()
+        self.room = sandbox.room(name, "postgres")
+        self.data, self.log = self.room / "data", sandbox.folder / f"{name}.log"
         self.port, self.child = free_port(), None
         self.settings = {**SETTINGS, "unix_socket_directories": str(self.room), **(settings or {})}
         if certificates:
             self.settings.update(ssl="on", **self.own(certificates))
-        nest.keep(self)
+        sandbox.keep(self)
 
     def own(self, certificates):
         """The server insists on a key that is its own."""
@@ -61,7 +61,7 @@ class Postgres:
     # ---- life ----------------------------------------------------------------------------------
 
     def create(self):
-        self.nest.run([self.bin / "initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
+        self.sandbox.run([self.bin / "initdb", "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
                        "--locale=C.UTF-8", "--no-sync"], "postgres")
         access = self.data / "pg_hba.conf"
         access.write_text(ACCESS)
@@ -74,7 +74,7 @@ class Postgres:
         words = [self.bin / "postgres", "-D", self.data, "-p", self.port]
         for key, value in self.settings.items():
             words += ["-c", f"{key}={value}"]
-        self.child = self.nest.start(words, "postgres", self.log, end=signal.SIGQUIT, cwd=self.room)
+        self.child = self.sandbox.start(words, "postgres", self.log, end=signal.SIGQUIT, cwd=self.room)
         wait_until(self.answers, START_S, f"{self.name} answers")
         return self
 
@@ -85,7 +85,7 @@ class Postgres:
         return done.returncode == 0
 
     def psql(self, statement, database=DATABASE, user=USER):
-        return self.nest.run([self.bin / "psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-p",
+        return self.sandbox.run([self.bin / "psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-p",
                               self.port, "-U", user, "-d", database, "-c", statement], "postgres").strip()
 
     def stop(self):
@@ -117,8 +117,8 @@ class Postgres:
     def standby(self, name="standby"):
         """A copy that follows; from then on a commit waits for it, so that nothing that was
         committed is lost when it is promoted."""
-        other = Postgres(self.nest, name)
-        self.nest.run([self.bin / "pg_basebackup", "-D", other.data, "-R", "-X", "stream", "-c", "fast", "-d",
+        other = Postgres(self.sandbox, name)
+        self.sandbox.run([self.bin / "pg_basebackup", "-D", other.data, "-R", "-X", "stream", "-c", "fast", "-d",
                        f"host=127.0.0.1 port={self.port} user={USER} application_name={name}"], "postgres")
         other.start()
         wait_until(lambda: self.psql("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'") == "1",

@@ -2,7 +2,7 @@
 """What every server that the tests start can have done to it."""
 import signal
 
-from nest import START_S
+from sandbox import START_S
 
 
 class Process:

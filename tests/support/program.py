@@ -87,18 +87,18 @@ class Semel:
 
     def __init__(self, folder, program=PROGRAM):
         self.folder, self.program = Path(folder), program
-        self.place, self.children = mix.Place(folder), []
-        self.store = self.place.store
-        self.broker = self.place.broker.path if mix.BROKER == "local" else self.place.broker
+        self.backend, self.children = mix.Backend(folder), []
+        self.store = self.backend.store
+        self.broker = self.backend.broker.path if mix.BROKER == "local" else self.backend.broker
 
     def environment(self, extra=None):
         mine = {key: value for key, value in os.environ.items() if not key.startswith("SEMEL_")}
-        return {**mine, **self.place.environment(), **(extra or {})}
+        return {**mine, **self.backend.environment(), **(extra or {})}
 
     def words(self, words):
         """As they are given to the program."""
         patience = DRAIN if "--drain" in words and "--timeout" not in words else ()
-        return self.place.words((*words, *patience))
+        return self.backend.words((*words, *patience))
 
     def run(self, *words, check=False, env=None, timeout=180, **options):
         """One run to its end. Words may be bytes; output is text unless text=False."""
@@ -128,7 +128,7 @@ class Semel:
         assert len(lines) == 1, done.stderr
         return lines[0].removeprefix("semel: ")
 
-    def drains_in_vain(self, *words, told, **options):
+    def drain_times_out(self, *words, told, **options):
         """The complaint of a drain that cannot end, and that has come as far as to say so: with all of these words.
         Where it has not, it gets more time."""
         for seconds in (1, 4, 16, 64):
@@ -152,7 +152,7 @@ class Semel:
 
     def subscribe(self, *scopes, topic="order.events"):
         """Before anything is published: not every broker keeps what was there for who comes later."""
-        if self.place.broker.remembers:
+        if self.backend.broker.retains:
             return
         wanted = [{"scope": scope, "topics": [topic], "exec": "true"} for scope in scopes]
         config = self.folder / ".topology.yaml"
@@ -192,7 +192,7 @@ class Semel:
         child.send_signal(signal.SIGCONT)
         return False
 
-    def last_words(self):
+    def outputs(self):
         """What the children said on stderr, or to a log file of their own, for the report of a test that failed; it
         kills them."""
         said = []
@@ -208,4 +208,4 @@ class Semel:
             for stream in (child.stdin, child.stdout, child.stderr):
                 if stream:
                     stream.close()
-        self.place.close()
+        self.backend.close()

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 
-from nest import free_port
+from sandbox import free_port
 
 PREPARE = re.compile(rb"P.{4}(semel_[0-9a-f]+_\d+)\0([^\0]+)\0", re.DOTALL)
 

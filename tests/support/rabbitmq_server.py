@@ -11,7 +11,7 @@ import select
 import subprocess
 from pathlib import Path
 
-from nest import START_S, Missing, free_port, identity, listens, wait_until
+from sandbox import START_S, Missing, free_port, identity, listens, wait_until
 from process import Process
 
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
@@ -35,18 +35,18 @@ Loop().
 class Names:
     """epmd, in the foreground, so that it dies with us."""
 
-    def __init__(self, nest):
-        self.nest, self.port = nest, free_port()
-        self.home = nest.room(f"erlang-home-{self.port}", "rabbitmq")
+    def __init__(self, sandbox):
+        self.sandbox, self.port = sandbox, free_port()
+        self.home = sandbox.room(f"erlang-home-{self.port}", "rabbitmq")
         cookie, who = self.home / ".erlang.cookie", identity("rabbitmq")
         cookie.write_text(secrets.token_hex(10))
         cookie.chmod(0o400)
         if who:
             os.chown(cookie, who["user"], who["group"])
-        self.child = nest.start(["epmd", "-port", self.port, "-address", "127.0.0.1"], "rabbitmq",
-                                nest.folder / f"epmd-{self.port}.log", self.environment())
+        self.child = sandbox.start(["epmd", "-port", self.port, "-address", "127.0.0.1"], "rabbitmq",
+                                sandbox.folder / f"epmd-{self.port}.log", self.environment())
         wait_until(lambda: listens(self.port), START_S, "epmd listens")
-        nest.keep(self)
+        sandbox.keep(self)
 
     def environment(self):
         return {"HOME": str(self.home), "ERL_EPMD_PORT": str(self.port), "ERL_EPMD_ADDRESS": "127.0.0.1",
@@ -90,19 +90,19 @@ def binary(text):
 class RabbitMQ(Process):
     """One node. What is asked of it is asked of its cluster."""
 
-    def __init__(self, nest, names=None, name="rabbit", certificates=None, peers=(), settings=""):
+    def __init__(self, sandbox, names=None, name="rabbit", certificates=None, peers=(), settings=""):
         if not SERVER.exists():
             raise Missing("RabbitMQ is not installed")
-        self.nest, self.names = nest, names or Names(nest)
+        self.sandbox, self.names = sandbox, names or Names(sandbox)
         self.node = f"{name}-{secrets.token_hex(4)}@localhost"
-        self.room = nest.room(name, "rabbitmq")
-        self.log = nest.folder / f"{name}.log"
+        self.room = sandbox.room(name, "rabbitmq")
+        self.log = sandbox.folder / f"{name}.log"
         self.port, self.tls_port, self.dist_port = free_port(), free_port(), free_port()
         self.child, self.asked = None, None
         self.write("enabled_plugins", "[].\n")
         self.write("rabbitmq-env.conf", "")
         self.write("rabbitmq.conf", self.configuration(certificates, peers) + settings)
-        nest.keep(self)
+        sandbox.keep(self)
 
     def write(self, name, text):
         path, who = self.room / name, identity("rabbitmq")
@@ -143,7 +143,7 @@ class RabbitMQ(Process):
     # ---- life ----------------------------------------------------------------------------------
 
     def start(self, wait=True):
-        self.child = self.nest.start([SERVER], "rabbitmq", self.log, self.environment(), cwd=self.room)
+        self.child = self.sandbox.start([SERVER], "rabbitmq", self.log, self.environment(), cwd=self.room)
         if wait:
             self.wait()
         return self
@@ -173,13 +173,13 @@ class RabbitMQ(Process):
 
     def ask(self, expression):
         if not self.asked:
-            self.asked = Control(self.node, {**self.nest.environment(), **self.names.environment()})
+            self.asked = Control(self.node, {**self.sandbox.environment(), **self.names.environment()})
         return self.asked.ask(expression)
 
     def told(self):
         """What another process needs to ask this node."""
         return {"node": self.node, "port": self.port, "tls_port": self.tls_port,
-                "environment": {**self.nest.environment(), **self.names.environment()}}
+                "environment": {**self.sandbox.environment(), **self.names.environment()}}
 
 
 class Administrator:
@@ -329,10 +329,10 @@ class Administrator:
         self.ask(f"ok = rabbit_stream_queue:add_replica({binary(vhost)}, {binary(stream)}, '{node}')")
 
 
-def cluster(nest, size=3):
+def cluster(sandbox, size=3):
     """Nodes that know each other; the first one is up before the others join."""
-    names = Names(nest)
-    nodes = [RabbitMQ(nest, names, f"rabbit{number}") for number in range(1, size + 1)]
+    names = Names(sandbox)
+    nodes = [RabbitMQ(sandbox, names, f"rabbit{number}") for number in range(1, size + 1)]
     peers = [node.node for node in nodes]
     for node in nodes:
         node.write("rabbitmq.conf", node.configuration(None, peers))

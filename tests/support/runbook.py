@@ -14,7 +14,7 @@ exit $code
 """
 
 
-class Night(guide.Reader):
+class RunbookReader(guide.Reader):
     strict = False
 
     def __init__(self, folder, environment):

@@ -21,7 +21,7 @@ import kafka_mock
 import kafka_server
 import postgres_server
 import rabbitmq_server
-from nest import MARK, Missing, Nest
+from sandbox import MARK, Missing, Sandbox
 from postgres_server import Postgres
 from rabbitmq_server import Administrator, Control, RabbitMQ, cluster
 
@@ -35,8 +35,8 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Certificates:
     """An authority of the test's own, and a certificate of it for localhost and 127.0.0.1."""
 
-    def __init__(self, nest, name="tls"):
-        self.folder = nest.folder / name
+    def __init__(self, sandbox, name="tls"):
+        self.folder = sandbox.folder / name
         self.folder.mkdir(mode=0o755)
         self.authority, self.certificate = self.folder / "authority.pem", self.folder / "server.pem"
         self.key, authority_key = self.folder / "server.key", self.folder / "authority.key"
@@ -59,17 +59,17 @@ class Servers:
 
     VARIABLE = "SEMEL_TEST_SERVERS"
 
-    def __init__(self, nest, kinds=USUAL):
-        self.nest, self.certificates = nest, Certificates(nest)
+    def __init__(self, sandbox, kinds=USUAL):
+        self.sandbox, self.certificates = sandbox, Certificates(sandbox)
         self.postgres = self.rabbitmq = self.kafka = None
         if "rabbitmq" in kinds:
-            self.rabbitmq = RabbitMQ(nest, certificates=self.certificates).start(wait=False)
+            self.rabbitmq = RabbitMQ(sandbox, certificates=self.certificates).start(wait=False)
         if "kafka" in kinds:
-            self.kafka = kafka_server.one(nest, self.certificates).start(wait=False)
+            self.kafka = kafka_server.one(sandbox, self.certificates).start(wait=False)
         elif MOCK in kinds:
-            self.kafka = kafka_mock.MockServer(nest).start(wait=False)
+            self.kafka = kafka_mock.MockServer(sandbox).start(wait=False)
         if "postgres" in kinds:
-            self.postgres = Postgres(nest, certificates=self.certificates).create()
+            self.postgres = Postgres(sandbox, certificates=self.certificates).create()
         for slow in (self.rabbitmq, self.kafka):
             if slow:
                 slow.wait()
@@ -143,11 +143,11 @@ class Attached:
         self.told = json.loads(told or os.environ[Servers.VARIABLE])
         self.authority, self.control = Path(self.told["authority"]), None
 
-    def postgres_url(self, database="semel", user="semel", place=None, **parameters):
-        """place: host and port of a proxy before it."""
+    def postgres_url(self, database="semel", user="semel", address=None, **parameters):
+        """address: host and port of a proxy before it."""
         parameters = {**self.told.get("parameters", {}), **parameters}
         more = "&".join(f"{key}={value}" for key, value in parameters.items())
-        return f"postgres://{user}@{place or self.told['postgres']}/{database}{'?' + more if more else ''}"
+        return f"postgres://{user}@{address or self.told['postgres']}/{database}{'?' + more if more else ''}"
 
     def rabbitmq_url(self, vhost="", user="guest:guest"):
         return f"amqp://{user}@127.0.0.1:{self.told['rabbitmq']['port']}/{vhost}"
@@ -155,10 +155,10 @@ class Attached:
     def rabbitmq_tls_url(self, vhost, user):
         return f"amqps://{user}@localhost:{self.told['rabbitmq']['tls_port']}/{vhost}"
 
-    def kafka_place(self):
+    def kafka_address(self):
         return f"127.0.0.1:{self.told['kafka']['port']}"
 
-    def kafka_secure_place(self):
+    def kafka_secure_address(self):
         """By name, with the password of kafka_server."""
         return f"localhost:{self.told['kafka']['secure_port']}"
 
@@ -187,13 +187,13 @@ def interrupted(number, _frame):
 
 
 def start(kind):
-    with Nest() as nest:
+    with Sandbox() as sandbox:
         if kind == "cluster":
-            lines = [f"SEMEL_TEST_RABBITMQ_{number}={node.url()}" for number, node in enumerate(cluster(nest), 1)]
+            lines = [f"SEMEL_TEST_RABBITMQ_{number}={node.url()}" for number, node in enumerate(cluster(sandbox), 1)]
         elif kind == "kafka-cluster":
-            lines = ["SEMEL_TEST_KAFKA=" + ",".join(node.bootstrap() for node in kafka_server.cluster(nest))]
+            lines = ["SEMEL_TEST_KAFKA=" + ",".join(node.bootstrap() for node in kafka_server.cluster(sandbox))]
         else:
-            servers = Servers(nest, [kind])
+            servers = Servers(sandbox, [kind])
             told = servers.environment()
             lines = [f"{key}={value}" for key, value in told.items() if key != Servers.VARIABLE]
             lines.append(f"authority={servers.certificates.authority}")
@@ -203,9 +203,9 @@ def start(kind):
 
 
 def run(words, kinds):
-    with Nest() as nest:
-        servers = Servers(nest, kinds)
-        child = subprocess.Popen(words, env={**os.environ, **servers.environment(), MARK: str(nest.folder)})
+    with Sandbox() as sandbox:
+        servers = Servers(sandbox, kinds)
+        child = subprocess.Popen(words, env={**os.environ, **servers.environment(), MARK: str(sandbox.folder)})
         try:
             code = child.wait()
         finally:

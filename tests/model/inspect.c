@@ -79,42 +79,42 @@ static const char *const texts[Q_COUNT] = {
 		  " WHERE x.seq = o.seq) FROM semel_outbox AS o WHERE o.id = ?2",
 };
 
-static sqlite3 *looker_of(struct world *world)
+static sqlite3 *inspector_of(struct world *world)
 {
 	char sql[160];
 
-	if (world->looker)
-		return world->looker;
+	if (world->inspector)
+		return world->inspector;
 	snprintf(sql, sizeof sql, "%s/store.db", world->folder);
-	if (sqlite3_open_v2(sql, &world->looker, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK)
+	if (sqlite3_open_v2(sql, &world->inspector, SQLITE_OPEN_READWRITE, NULL) != SQLITE_OK)
 		abort();
 	snprintf(sql, sizeof sql, "ATTACH '%s/broker.db' AS b", world->folder);
-	if (sqlite3_exec(world->looker, sql, NULL, NULL, NULL) != SQLITE_OK)
+	if (sqlite3_exec(world->inspector, sql, NULL, NULL, NULL) != SQLITE_OK)
 		abort();
-	sqlite3_exec(world->looker, "PRAGMA wal_autocheckpoint = 0", NULL, NULL, NULL);
-	return world->looker;
+	sqlite3_exec(world->inspector, "PRAGMA wal_autocheckpoint = 0", NULL, NULL, NULL);
+	return world->inspector;
 }
 
-void look_close(struct world *world)
+void inspect_close(struct world *world)
 {
 	for (int i = 0; i < Q_COUNT; i++) {
 		sqlite3_finalize(world->queries[i]);
 		world->queries[i] = NULL;
 	}
-	sqlite3_close(world->looker);
-	world->looker = NULL;
+	sqlite3_close(world->inspector);
+	world->inspector = NULL;
 	world->version = -1;
 }
 
 static void complain(struct world *world, const char *sql)
 {
-	fprintf(stderr, "%s: %s\n", sqlite3_errmsg(world->looker), sql);
+	fprintf(stderr, "%s: %s\n", sqlite3_errmsg(world->inspector), sql);
 	abort();
 }
 
 static sqlite3_stmt *ask(struct world *world, enum query query)
 {
-	sqlite3 *db = looker_of(world);
+	sqlite3 *db = inspector_of(world);
 
 	if (!world->queries[query] &&
 	    sqlite3_prepare_v3(db, texts[query], -1, SQLITE_PREPARE_PERSISTENT,
@@ -128,12 +128,12 @@ static sqlite3_stmt *ask_event(struct world *world, enum query query, int scope,
 {
 	sqlite3_stmt *statement = ask(world, query);
 
-	sqlite3_bind_text(statement, 1, world->conducts[scope].scope, -1, SQLITE_STATIC);
+	sqlite3_bind_text(statement, 1, world->scope_options[scope].scope, -1, SQLITE_STATIC);
 	sqlite3_bind_text(statement, 2, world->reference.events[event].id, -1, SQLITE_STATIC);
 	return statement;
 }
 
-bool look_changed(struct world *world)
+bool inspect_changed(struct world *world)
 {
 	sqlite3_stmt *statement = ask(world, Q_VERSION);
 	int64_t version =
@@ -172,7 +172,7 @@ static enum row row_of(const char *status)
 	return strcmp(status, "FAILED") == 0 ? ROW_FAILED : ROW_PUBLISHED;
 }
 
-struct seen look_event(struct world *world, int scope, int event)
+struct seen inspect_event(struct world *world, int scope, int event)
 {
 	struct seen seen = { 0 };
 	sqlite3_stmt *statement = ask_event(world, Q_CLAIM, scope, event);
@@ -211,14 +211,14 @@ struct seen look_event(struct world *world, int scope, int event)
 	return seen;
 }
 
-void look_all(struct world *world, int scope, struct seen seen[EVENTS_MAX])
+void inspect_all(struct world *world, int scope, struct seen seen[EVENTS_MAX])
 {
 	for (int i = 0; i < world->reference.count; i++)
-		seen[i] = look_event(world, scope, i);
+		seen[i] = inspect_event(world, scope, i);
 }
 
-bool look_letter(struct world *world, int nth, char entry_id_out[40], int *scope_out,
-		 int *event_out)
+bool inspect_letter(struct world *world, int nth, char entry_id_out[40], int *scope_out,
+		    int *event_out)
 {
 	sqlite3_stmt *statement = ask(world, Q_PENDING);
 
@@ -228,7 +228,7 @@ bool look_letter(struct world *world, int nth, char entry_id_out[40], int *scope
 	if (found) {
 		snprintf(entry_id_out, 40, "%s", text_at(statement, 0));
 		for (int i = 0; i < SCOPES; i++)
-			if (strcmp(text_at(statement, 1), world->conducts[i].scope) == 0)
+			if (strcmp(text_at(statement, 1), world->scope_options[i].scope) == 0)
 				*scope_out = i;
 		for (int i = 0; i < world->reference.count; i++)
 			if (strcmp(text_at(statement, 2), world->reference.events[i].id) == 0)
@@ -238,7 +238,7 @@ bool look_letter(struct world *world, int nth, char entry_id_out[40], int *scope
 	return found;
 }
 
-int64_t look_due(struct world *world)
+int64_t inspect_due(struct world *world)
 {
 	sqlite3_stmt *statement = ask(world, Q_DUE);
 
@@ -249,7 +249,7 @@ int64_t look_due(struct world *world)
 	return due_ms;
 }
 
-int look_waiting(struct world *world, int scope, int event)
+int inspect_waiting(struct world *world, int scope, int event)
 {
 	sqlite3_stmt *statement = ask_event(world, Q_WAITING, scope, event);
 	int count = sqlite3_step(statement) == SQLITE_ROW ? sqlite3_column_int(statement, 0) : 0;
@@ -258,7 +258,7 @@ int look_waiting(struct world *world, int scope, int event)
 	return count;
 }
 
-bool look_held(struct world *world, int scope, int event)
+bool inspect_held(struct world *world, int scope, int event)
 {
 	sqlite3_stmt *statement = ask_event(world, Q_HELD, scope, event);
 	bool held = sqlite3_step(statement) == SQLITE_ROW && sqlite3_column_int(statement, 0) > 0;
@@ -267,22 +267,22 @@ bool look_held(struct world *world, int scope, int event)
 	return held;
 }
 
-bool look_blocked(struct world *world, int scope)
+bool inspect_blocked(struct world *world, int scope)
 {
 	sqlite3_stmt *statement = ask(world, Q_BLOCKED);
 
-	sqlite3_bind_text(statement, 1, world->conducts[scope].scope, -1, SQLITE_STATIC);
+	sqlite3_bind_text(statement, 1, world->scope_options[scope].scope, -1, SQLITE_STATIC);
 	bool blocked =
 		sqlite3_step(statement) == SQLITE_ROW && sqlite3_column_int(statement, 0) > 0;
 	sqlite3_reset(statement);
 	return blocked;
 }
 
-int64_t look_number(struct world *world, const char *sql, int64_t first, int64_t second)
+int64_t inspect_number(struct world *world, const char *sql, int64_t first, int64_t second)
 {
 	sqlite3_stmt *statement = NULL;
 
-	if (sqlite3_prepare_v2(looker_of(world), sql, -1, &statement, NULL) != SQLITE_OK)
+	if (sqlite3_prepare_v2(inspector_of(world), sql, -1, &statement, NULL) != SQLITE_OK)
 		complain(world, sql);
 	sqlite3_bind_int64(statement, 1, first);
 	sqlite3_bind_int64(statement, 2, second);
@@ -292,12 +292,12 @@ int64_t look_number(struct world *world, const char *sql, int64_t first, int64_t
 	return number;
 }
 
-int look_change(struct world *world, const char *sql, int64_t first, int64_t second)
+int inspect_execute(struct world *world, const char *sql, int64_t first, int64_t second)
 {
-	int before = sqlite3_total_changes(looker_of(world));
+	int before = sqlite3_total_changes(inspector_of(world));
 
-	(void)look_number(world, sql, first, second);
-	return sqlite3_total_changes(world->looker) - before;
+	(void)inspect_number(world, sql, first, second);
+	return sqlite3_total_changes(world->inspector) - before;
 }
 
 /* ---- the digest ------------------------------------------------------------------------------ */
@@ -337,13 +337,13 @@ static uint64_t mix(uint64_t digest, const void *bytes, size_t size)
 	return digest;
 }
 
-uint64_t look_digest(struct world *world)
+uint64_t inspect_digest(struct world *world)
 {
 	uint64_t digest = UINT64_C(0xcbf29ce484222325);
 
 	for (size_t i = 0; i < sizeof digests / sizeof digests[0]; i++) {
 		sqlite3_stmt *statement = NULL;
-		if (sqlite3_prepare_v2(looker_of(world), digests[i], -1, &statement, NULL) !=
+		if (sqlite3_prepare_v2(inspector_of(world), digests[i], -1, &statement, NULL) !=
 		    SQLITE_OK)
 			complain(world, digests[i]);
 		sqlite3_bind_int64(statement, 1, disk_clock_ms);
@@ -355,7 +355,7 @@ uint64_t look_digest(struct world *world)
 		digest = mix(digest, &i, sizeof i);
 		sqlite3_finalize(statement);
 	}
-	digest = mix(digest, world->natures, sizeof world->natures);
+	digest = mix(digest, world->behaviours, sizeof world->behaviours);
 	for (int scope = 0; scope < SCOPES; scope++)
 		for (int i = 0; i < world->reference.count; i++) {
 			const struct asked *asked = &world->reference.asked[scope][i];
@@ -363,8 +363,9 @@ uint64_t look_digest(struct world *world)
 					     asked->excused, asked->runs > 2 ? 2 : asked->runs };
 			digest = mix(digest, facts, sizeof facts);
 		}
-	digest = mix(digest, &world->carriage, sizeof world->carriage);
+	digest = mix(digest, &world->relay_options, sizeof world->relay_options);
 	for (int scope = 0; scope < SCOPES; scope++)
-		digest = mix(digest, &world->conducts[scope], sizeof world->conducts[scope]);
+		digest = mix(digest, &world->scope_options[scope],
+			     sizeof world->scope_options[scope]);
 	return mix(digest, &world->lossy, sizeof world->lossy);
 }

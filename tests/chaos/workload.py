@@ -44,7 +44,7 @@ def shop_at(told, folder, place=None):
     with attached_to(told):
         fresh = Shop(folder)
         if place:
-            fresh.broker.place = place
+            fresh.broker.address = place
         fresh.by_sql("billing", *LEASE, *RETRIES)
         yield fresh
         fresh.close()
@@ -90,19 +90,19 @@ class Producer(threading.Thread):
         self.join(60)
 
 
-def said_in(shop):
+def read_log(shop):
     """What those who work in the background have logged so far."""
     return (shop.folder / "log").read_text()
 
 
-def spawn_quietly(shop, *words, env=None):
+def spawn_logged(shop, *words, env=None):
     """In the background, with its log in the folder."""
     with open(shop.folder / "log", "ab") as log:
         return shop.spawn(*words, env={"SEMEL_LOG_LEVEL": LOG_LEVEL, **(env or {})}, stdout=log, stderr=log)
 
 
 @contextlib.contextmanager
-def at_work(count):
+def until_ready(count):
     """Gives what children need to be told; at the end it waits until so many of them have started. They say so as they
     would to systemd. Whoever finds a server away while it is still starting ends, and should."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
@@ -114,23 +114,23 @@ def at_work(count):
 
 
 @contextlib.contextmanager
-def company(shop, relays=1, consumers=1, env=None, words=(), load=True, orders=1):
+def workload(shop, relays=1, consumers=1, env=None, words=(), load=True, orders=1):
     """Relays and consumers at work under load; all of them must be there at the end, and end well."""
-    with at_work(relays + consumers) as told:
+    with until_ready(relays + consumers) as told:
         env = {**told, **(env or {})}
-        team = [spawn_quietly(shop, "relay", *LEASE, *RETRIES, *words, env=env) for _ in range(relays)]
-        team += [spawn_quietly(shop, *shop.subscriptions[0].words, env=env) for _ in range(consumers)]
+        processes = [spawn_logged(shop, "relay", *LEASE, *RETRIES, *words, env=env) for _ in range(relays)]
+        processes += [spawn_logged(shop, *shop.subscriptions[0].words, env=env) for _ in range(consumers)]
     producer = Producer(shop.store, orders=orders)
     try:
         if load:
             producer.start()
-            moves(shop, producer)
+            wait_for_effects(shop, producer)
         yield producer
     finally:
         if load:
             producer.stop()
-    said = said_in(shop)[-4000:]
-    for child in team:
+    said = read_log(shop)[-4000:]
+    for child in processes:
         assert child.poll() is None, f"{child.args[1:4]} ended with {child.returncode} by itself\n{said}"
         assert shop.stop(child) == 0, said
 
@@ -140,32 +140,32 @@ def effects(shop, scope="billing"):
     return count
 
 
-def go_on_without(producer, count=20):
+def wait_for_orders(producer, count=20):
     """Orders are written while somebody is away."""
     written = producer.written
     wait_for(lambda: producer.written > written + count, 60, "orders in the meantime")
 
 
-def cost_no_attempts(shop):
+def check_no_attempts(shop):
     """An outage is no fault of the events."""
     assert shop.sql("SELECT count(*) FROM semel_outbox WHERE attempts > 0") == [(0,)]
 
 
-def moves(shop, producer, timeout=180):
+def wait_for_effects(shop, producer, timeout=180):
     """What is written from now on comes through. At Kafka it may take a while: a coordinator that is chosen in the middle
     of it may leave a consumer's request to join without an answer; librdkafka asks again when the group's longest
     patience is over, after 63 seconds."""
-    go_on_without(producer)
+    wait_for_orders(producer)
     seen = effects(shop)
     wait_for(lambda: effects(shop) > seen + 20, timeout, "new effects")
 
 
-def is_right(shop):
+def check_books(shop):
     shop.relay(*PATIENCE, timeout=150)
     for subscription in shop.subscriptions:
         shop.consume(subscription, *PATIENCE, timeout=150)
     assert shop.dead_letters() == 0
-    shop.is_right()
+    shop.check_books()
 
 
 def waiting(shop):

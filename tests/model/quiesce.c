@@ -34,7 +34,7 @@ static bool run_relay(struct world *world)
 
 static bool run_consumer(struct world *world, int scope)
 {
-	const char *name = world->conducts[scope].scope;
+	const char *name = world->scope_options[scope].scope;
 	bool busy = true;
 
 	for (int i = 0; i < TURNS_MAX; i++) {
@@ -52,8 +52,8 @@ static bool is_accounted(struct world *world, int scope, int event, const struct
 {
 	if (reference_accounted(&world->terms[scope], seen))
 		return true;
-	return world->conducts[scope].order == SEMEL_ORDER_TOTAL && look_blocked(world, scope) &&
-	       look_waiting(world, scope, event) > 0;
+	return world->scope_options[scope].order == SEMEL_ORDER_TOTAL &&
+	       inspect_blocked(world, scope) && inspect_waiting(world, scope, event) > 0;
 }
 
 /* Without its row nothing can bring back what was lost, and verify does not know of it. A dead
@@ -68,7 +68,7 @@ static int count_open(struct world *world, int scope)
 	struct seen seen[EVENTS_MAX];
 	int count = 0;
 
-	look_all(world, scope, seen);
+	inspect_all(world, scope, seen);
 	for (int i = 0; i < world->reference.count; i++)
 		count +=
 			is_expected(world, i, &seen[i]) && !is_accounted(world, scope, i, &seen[i]);
@@ -90,19 +90,19 @@ static unsigned count_runs(const struct world *world)
 static void resume_all(struct world *world)
 {
 	disk_act();
-	if (world->carriage.limit == 3)
-		world->carriage.limit = 0;
-	world_bury_relay(world);
+	if (world->relay_options.limit == 3)
+		world->relay_options.limit = 0;
+	world_drop_relay(world);
 	for (int scope = 0; scope < SCOPES; scope++) {
-		world->conducts[scope].narrow = false;
-		world_bury_consumer(world, scope, 0);
-		world_bury_consumer(world, scope, 1);
+		world->scope_options[scope].narrow = false;
+		world_drop_consumer(world, scope, 0);
+		world_drop_consumer(world, scope, 1);
 		if (world->paused[scope])
 			step_do(world, (struct step){ .action = STEP_PAUSE, .a = (uint8_t)scope });
 	}
 }
 
-void rest(struct world *world)
+void quiesce(struct world *world)
 {
 	bool waited = false;
 	int patience = PATIENCE;
@@ -115,7 +115,7 @@ void rest(struct world *world)
 		if (count_runs(world) != runs) /* an open breaker lets one through at a time */
 			patience = PATIENCE;
 		runs = count_runs(world);
-		int64_t due_ms = look_due(world);
+		int64_t due_ms = inspect_due(world);
 		if (due_ms > disk_clock_ms) {
 			disk_clock_ms = due_ms + 1;
 		} else if (!waited) { /* the dead hold leases */
@@ -147,17 +147,17 @@ static const struct semel_verify_scope *scope_of(const struct semel_verify_repor
 /* In total order a topic waits at the broker for the event that is stuck: that one is told. */
 static bool is_behind_another(struct world *world, int scope, int event)
 {
-	return world->conducts[scope].order == SEMEL_ORDER_TOTAL &&
-	       look_waiting(world, scope, event) > 0 && look_held(world, scope, event);
+	return world->scope_options[scope].order == SEMEL_ORDER_TOTAL &&
+	       inspect_waiting(world, scope, event) > 0 && inspect_held(world, scope, event);
 }
 
 static void compare(struct world *world, int scope, const struct semel_verify_scope *told)
 {
 	struct seen seen[EVENTS_MAX];
 	uint64_t done = 0, pending = 0, open = 0, committed = 0, gone = 0, behind = 0;
-	const char *name = world->conducts[scope].scope;
+	const char *name = world->scope_options[scope].scope;
 
-	look_all(world, scope, seen);
+	inspect_all(world, scope, seen);
 	for (int i = 0; i < world->reference.count; i++) {
 		if (seen[i].row == ROW_NONE) {
 			gone += world->reference.events[i].committed &&
@@ -192,12 +192,12 @@ static void verify(struct world *world)
 {
 	struct semel_arena *arena = semel_arena_new(16384);
 	struct semel_verify_report report = { 0 };
-	semel_store *consumers[] = { world->office };
+	semel_store *consumers[] = { world->operator_store };
 
-	if (!world_office(world))
+	if (!world_open_operator_store(world))
 		return;
-	consumers[0] = world->office;
-	struct semel_verify_plan plan = { .producer = world->office,
+	consumers[0] = world->operator_store;
+	struct semel_verify_plan plan = { .producer = world->operator_store,
 					  .consumers = consumers,
 					  .consumer_count = 1,
 					  .broker_url = world->broker_url,
@@ -206,10 +206,10 @@ static void verify(struct world *world)
 		world_break(world, "verify fails", "%s", world->error.text);
 	for (int scope = 0; scope < SCOPES && !world->broken; scope++) {
 		const struct semel_verify_scope *told =
-			scope_of(&report, world->conducts[scope].scope);
+			scope_of(&report, world->scope_options[scope].scope);
 		if (!told)
 			world_break(world, "verify does not know a subscription", "%s",
-				    world->conducts[scope].scope);
+				    world->scope_options[scope].scope);
 		else if (told->tracked && !world->mixed[scope])
 			compare(world, scope, told);
 	}
@@ -231,9 +231,9 @@ static void repair(struct world *world)
 	struct semel_repair_counts counts = { 0 };
 
 	disk_act();
-	if (!world_office(world))
+	if (!world_open_operator_store(world))
 		return;
-	stores[0] = world->office;
+	stores[0] = world->operator_store;
 	struct semel_repair_plan plan = { .stores = stores,
 					  .store_count = 1,
 					  .broker_url = world->broker_url,
@@ -250,14 +250,15 @@ static void replay_all(struct world *world)
 	struct seen seen[EVENTS_MAX];
 
 	step_do(world, (struct step){ .action = STEP_REPLAY });
-	rest(world);
+	quiesce(world);
 	for (int scope = 0; scope < SCOPES && !world->broken; scope++) {
-		look_all(world, scope, seen);
+		inspect_all(world, scope, seen);
 		for (int i = 0; i < world->reference.count; i++)
 			if (world->reference.events[i].committed && !seen[i].parked &&
 			    seen[i].letter == LETTER_REPLAYED && !seen[i].settled)
 				world_break(world, "a lost replay is not made good by another copy",
-					    "event %d at %s", i + 1, world->conducts[scope].scope);
+					    "event %d at %s", i + 1,
+					    world->scope_options[scope].scope);
 	}
 }
 
@@ -275,17 +276,17 @@ static void publish_again(struct world *world, int event)
 				    .payload = payload };
 
 	disk_act();
-	if (!world_office(world))
+	if (!world_open_operator_store(world))
 		return;
-	const struct semel_store_driver *driver = world->office->driver;
+	const struct semel_store_driver *driver = world->operator_store->driver;
 	snprintf(aggregate, sizeof aggregate, "o-%d", old->aggregate + 1);
 	snprintf(payload, sizeof payload, "%d", event);
-	semel_status status = driver->begin(world->office, &world->error);
+	semel_status status = driver->begin(world->operator_store, &world->error);
 	if (status == SEMEL_OK)
-		status = semel_outbox_publish(driver->tx(world->office), &input, NULL,
+		status = semel_outbox_publish(driver->tx(world->operator_store), &input, NULL,
 					      &world->error);
 	if (status == SEMEL_OK)
-		status = driver->commit(world->office, &world->error);
+		status = driver->commit(world->operator_store, &world->error);
 	if (status != SEMEL_OK)
 		world_break(world, "it cannot be published again", "%s", world->error.text);
 }
@@ -295,7 +296,7 @@ static void publish_gone(struct world *world)
 	struct seen seen[SCOPES][EVENTS_MAX];
 
 	for (int scope = 0; scope < SCOPES; scope++)
-		look_all(world, scope, seen[scope]);
+		inspect_all(world, scope, seen[scope]);
 	for (int i = 0; i < world->reference.count && !world->broken; i++)
 		if (world->reference.events[i].committed && seen[0][i].row == ROW_NONE &&
 		    (!is_accounted(world, 0, i, &seen[0][i]) ||
@@ -312,7 +313,7 @@ static void heal(struct world *world, bool repairs)
 		replay_all(world);
 	if (!world->broken)
 		repair(world);
-	rest(world);
+	quiesce(world);
 	if (!world->broken && count_open(world, 0) + count_open(world, 1) > 0)
 		replay_all(world);
 	int open = count_open(world, 0) + count_open(world, 1);
@@ -326,15 +327,15 @@ static void decide_all(struct world *world, bool discards)
 	int scope, event;
 
 	for (int i = 0; i < EVENTS_MAX; i++)
-		world->natures[i] = NATURE_GOOD;
-	world->carriage.limit = 0;
+		world->behaviours[i] = BEHAVIOUR_GOOD;
+	world->relay_options.limit = 0;
 	for (int i = 0; i < DECISIONS_MAX && !world->broken; i++) {
-		if (!look_letter(world, 0, entry_id, &scope, &event))
+		if (!inspect_letter(world, 0, entry_id, &scope, &event))
 			return;
 		struct step step = { .action = discards || i % 5 == 4 ? STEP_DLQ_DISCARD
 								      : STEP_DLQ_REPLAY };
 		step_do(world, step);
-		rest(world);
+		quiesce(world);
 	}
 	if (!world->broken)
 		world_break(world, "the dead letters do not come to an end", "%d", DECISIONS_MAX);
@@ -349,18 +350,18 @@ static void publish_more(struct world *world)
 
 	for (int i = 0; i < AGGREGATES; i++)
 		step_do(world, (struct step){ .action = STEP_PUBLISH, .a = aggregates[i] });
-	rest(world);
+	quiesce(world);
 	for (int scope = 0; scope < SCOPES && !world->broken; scope++)
 		for (int i = before; i < world->reference.count; i++)
-			if (look_event(world, scope, i).effects != 1)
+			if (inspect_event(world, scope, i).effects != 1)
 				world_break(world, "an aggregate stands still", "o-%d at %s",
 					    world->reference.events[i].aggregate + 1,
-					    world->conducts[scope].scope);
+					    world->scope_options[scope].scope);
 }
 
-void rest_and_judge(struct world *world, bool discards)
+void quiesce_and_judge(struct world *world, bool discards)
 {
-	rest(world);
+	quiesce(world);
 	if (!world->broken)
 		verify(world);
 	heal(world, discards);
@@ -373,8 +374,8 @@ void rest_and_judge(struct world *world, bool discards)
 	if (!world->broken && count_open(world, 0) + count_open(world, 1) > 0)
 		world_break(world, "an event is lost", "after everything was decided");
 	if (!world->broken &&
-	    look_number(world,
-			"SELECT count(*) FROM semel_dead_letter WHERE parked_behind IS NOT NULL", 0,
-			0) > 0)
+	    inspect_number(world,
+			   "SELECT count(*) FROM semel_dead_letter WHERE parked_behind IS NOT NULL",
+			   0, 0) > 0)
 		world_break(world, "an event is parked for ever", "nothing holds it");
 }

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A nest: one temporary folder in which the servers of a test run live, and from which nothing escapes.
+"""A sandbox: one temporary folder in which the servers of a test run live, and from which nothing escapes.
 
 Whatever ends the run, also a kill -9 of it, a watcher outside its session then ends every process
-that belongs to the nest (by folder or by mark, since servers leave sessions and rename themselves)
+that belongs to the sandbox (by folder or by mark, since servers leave sessions and rename themselves)
 and removes the folder."""
 import atexit
 import ctypes
@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-MARK = "SEMEL_TEST_NEST"
+MARK = "SEMEL_TEST_SANDBOX"
 START_S = 300  # for a server to start or to end: every worker of a run may have its own, and all start at once
 LIBC = ctypes.CDLL(None)
 
@@ -117,7 +117,7 @@ def hold(pid):
 
 
 def members_of(folder):
-    """Processes of a nest: at work in its folder, named after it, or marked with it."""
+    """Processes of a sandbox: at work in its folder, named after it, or marked with it."""
     text, found = str(folder), []
     for pid in all_processes():
         try:
@@ -142,7 +142,7 @@ def kill_all(pids, number=signal.SIGKILL):
 
 
 def clear(folder, spared=()):
-    """Ends everything in the nest, then the nest."""
+    """Ends everything in the sandbox, then the sandbox."""
     for _ in range(100):
         left = [pid for pid in members_of(folder) if pid not in spared]
         if not left:
@@ -152,14 +152,14 @@ def clear(folder, spared=()):
     shutil.rmtree(folder, ignore_errors=True)
 
 
-# ---- the nest ---------------------------------------------------------------------------------
+# ---- the sandbox ---------------------------------------------------------------------------------
 
 
-class Nest:
+class Sandbox:
     """Use it with `with`. Not for threads: children hear of the death of the thread that made them."""
 
     def __init__(self, parent=None):
-        self.folder = Path(tempfile.mkdtemp(prefix="semel-nest-", dir=parent))
+        self.folder = Path(tempfile.mkdtemp(prefix="semel-sandbox-", dir=parent))
         self.folder.chmod(0o711)
         self.things, self.owner = [], os.getpid()
         self.watcher, self.line = self.start_watcher()
@@ -181,7 +181,7 @@ class Nest:
         return watcher, line
 
     def keep(self, thing):
-        """What is closed with the nest, last first."""
+        """What is closed with the sandbox, last first."""
         self.things.append(thing)
         return thing
 
