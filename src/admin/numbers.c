@@ -8,7 +8,7 @@
 #include "observe/metrics.h"
 #include "observe/span.h"
 #include "proof/consumers.h"
-#include "proof/onlooker.h"
+#include "proof/position_reader.h"
 #include "proof/stuck.h"
 #include "store/subscription.h"
 
@@ -173,7 +173,7 @@ static semel_status set_subscriptions(struct semel_visit *visit, semel_error *er
 {
 	struct semel_subscription_row *rows = NULL;
 	struct semel_broker *broker = NULL;
-	struct semel_onlooker onlooker;
+	struct semel_position_reader position_reader;
 	uint32_t count = 0;
 	semel_status status =
 		semel_subscriptions_read(visit->store, visit->arena, &rows, &count, error);
@@ -187,7 +187,7 @@ static semel_status set_subscriptions(struct semel_visit *visit, semel_error *er
 	set(SEMEL_METRIC_UP, "broker", NULL, reached);
 	if (!reached)
 		return SEMEL_OK;
-	semel_onlooker_attend(&onlooker, broker, visit->store);
+	semel_position_reader_attach(&position_reader, broker, visit->store);
 	for (uint32_t i = 0; i < count; i++) {
 		set_lag(visit, broker, &rows[i]);
 		set_stuck(visit, broker, &rows[i]);

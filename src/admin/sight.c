@@ -5,7 +5,7 @@
 #include "admin/routes.h"
 #include "admin/views.h"
 #include "observe/metrics.h"
-#include "proof/onlooker.h"
+#include "proof/position_reader.h"
 #include "store/subscription.h"
 
 #include <inttypes.h>
@@ -22,7 +22,7 @@ struct semel_sights {
 	int64_t made_at_ms; /* steady; 0: never */
 	struct semel_arena *arena;
 	struct semel_broker *broker; /* kept open between looks; NULL: not reached */
-	struct semel_onlooker onlooker;
+	struct semel_position_reader position_reader;
 };
 
 struct semel_sights *semel_sights_new(struct semel_desk *desk)
@@ -63,7 +63,8 @@ static void tell_subscriptions(struct semel_sights *sights, struct semel_visit *
 		(void)semel_broker_open(sights->desk->options.broker, sights->desk->env, 1,
 					&sights->broker, NULL);
 	if (sights->broker && visit->store)
-		semel_onlooker_attend(&sights->onlooker, sights->broker, visit->store);
+		semel_position_reader_attach(&sights->position_reader, sights->broker,
+					     visit->store);
 	bool reached = true;
 	semel_buffer_string(text, "\"subscriptions\":[");
 	for (uint32_t i = 0; i < count; i++) {

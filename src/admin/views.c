@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "observe/metrics.h"
 #include "proof/consumers.h"
-#include "proof/onlooker.h"
+#include "proof/position_reader.h"
 #include "proof/trace.h"
 #include "store/subscription.h"
 
@@ -66,7 +66,7 @@ static bool backlog_members(struct semel_visit *visit, struct semel_broker *brok
 		     broker->driver->backlog(broker, semel_text_string(row->scope), topics.names,
 					     &backlog, NULL) == SEMEL_OK;
 
-	if (known && broker->driver->in_hand)
+	if (known && broker->driver->count_in_flight)
 		backlog.waiting += in_flight; /* the broker does not tell */
 	if (known)
 		semel_buffer_printf(text, "\"lag\":%" PRIu64 ",\"delayed\":%" PRIu64 ",",
@@ -137,7 +137,7 @@ semel_status semel_serve_subscriptions(struct semel_visit *visit, semel_error *e
 {
 	struct semel_subscription_row *rows = NULL;
 	struct semel_broker *broker = NULL;
-	struct semel_onlooker onlooker;
+	struct semel_position_reader position_reader;
 	uint32_t count = 0;
 	semel_status status = semel_visit_store(visit, error);
 
@@ -147,7 +147,7 @@ semel_status semel_serve_subscriptions(struct semel_visit *visit, semel_error *e
 		(void)semel_broker_open(visit->desk->options.broker, visit->desk->env, 1, &broker,
 					NULL);
 	if (broker)
-		semel_onlooker_attend(&onlooker, broker, visit->store);
+		semel_position_reader_attach(&position_reader, broker, visit->store);
 	semel_buffer_string(semel_visit_body(visit), "[");
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
 		semel_buffer_string(semel_visit_body(visit), i ? ",\n " : "");

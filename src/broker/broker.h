@@ -14,11 +14,10 @@
  * Ownership: an event offered stays the caller's, unchanged until its outcome was reported.
  * Deliveries are read into the caller's arena.
  * Offsets: a log that keeps no place for its readers (a stream) is read from where the caller's
- * keeper says, and a delivery of it says so (kept): its offset belongs into the transaction of its
- * effect.
- * Errors: OUTAGE from any slot: the connection is gone; what was not reported may or may not have
- * arrived; the caller closes and opens anew.
- * Every driver passes tests/contract/broker_suite.c.
+ * offset store says, and a delivery of it says so (offset_in_store): its offset belongs into the
+ * transaction of its effect. Errors: OUTAGE from any slot: the connection is gone; what was not
+ * reported may or may not have arrived; the caller closes and opens anew. Every driver passes
+ * tests/contract/broker_suite.c.
  */
 #ifndef SEMEL_BROKER_BROKER_H
 #define SEMEL_BROKER_BROKER_H
@@ -45,40 +44,41 @@ struct semel_publish_outcome {
 	char reason[160];    /* empty when OK */
 };
 
-typedef void (*semel_outcome_seen)(const struct semel_publish_outcome *outcome, void *user);
+typedef void (*semel_outcome_callback)(const struct semel_publish_outcome *outcome, void *user);
 
 struct semel_delivery {
 	struct semel_event event; /* may break the contract; the consumer checks */
-	struct semel_passage passage;
+	struct semel_publish_metadata metadata;
 	int32_t partition;
 	int64_t offset;
 	bool redelivered;
-	bool kept;    /* the keeper is asked where to go on, so the caller writes the offset down */
-	uint64_t tag; /* the driver's own */
+	bool offset_in_store; /* the offset store is asked where to go on, so the caller writes the
+				 offset down */
+	uint64_t tag;         /* the driver's own */
 };
 
 /* Knows how far a scope has read a log: the store, where the offsets are kept with the effects. Its
  * functions are called on the broker's thread inside the broker's own, and never in a transaction
  * of the caller's. */
-struct semel_keeper {
+struct semel_offset_store {
 	void *user;
 	/* May this consumer read it, and from where? next_out -1: it was never read. granted: the
 	 * broker itself has made us its reader, so whoever was it before is fenced off. LEASE_LOST:
 	 * another one reads it; ask again later. */
-	semel_status (*take)(void *user, const char *topic, int32_t partition, bool granted,
-			     int64_t *next_out, semel_error *error);
+	semel_status (*acquire)(void *user, const char *topic, int32_t partition, bool granted,
+				int64_t *next_out, semel_error *error);
 	/* Of one that was taken: the last event settled before its place, by which the broker may
 	 * know the log again. */
 	struct semel_anchor (*anchor)(void *user, const char *topic, int32_t partition);
 	/* Of one that was taken: its log is another one, and is read from next on; what was fetched
 	 * of the old one is forgotten. Durable when it returns OK. */
-	semel_status (*restart)(void *user, const char *topic, int32_t partition, int64_t next,
-				semel_error *error);
+	semel_status (*reset)(void *user, const char *topic, int32_t partition, int64_t next,
+			      semel_error *error);
 	/* Nothing of it is read any more. */
 	void (*release)(void *user, const char *topic, int32_t partition);
 	/* For those who only look: where the scope stands. */
-	semel_status (*look)(void *user, const char *scope, const char *topic, int32_t partition,
-			     int64_t *next_out, semel_error *error);
+	semel_status (*get)(void *user, const char *scope, const char *topic, int32_t partition,
+			    int64_t *next_out, semel_error *error);
 };
 
 #define SEMEL_PREFETCH_BYTES ((int64_t)64 * 1024 * 1024)
@@ -92,18 +92,19 @@ struct semel_subscribe_options {
 	bool from_latest; /* counts when the subscription is new */
 	/* Of the topics those that the scope has read before, NULL-ended: where their offsets are
 	 * gone, they are read from their beginning. NULL: none. */
-	const char *const *known;
+	const char *const *previously_read;
 	bool total_order;     /* CONFIG when the topic is spread over several partitions */
 	int64_t delay_max_ms; /* the longest that requeue will be asked for; 0: a minute */
 	uint32_t partitions;  /* spread over so many by aggregate; 0: as the broker has it */
-	bool as_found;     /* compare: partitions and delays were not said; as the broker has it */
-	bool declare_only; /* make what is needed; nothing is fetched over this connection */
-	int64_t inbox_ms;  /* so long are ids remembered; 0: not known */
-	const char *bind;  /* of the topic's events those with such routing keys; NULL: all */
+	bool accept_existing; /* compare: partitions and delays were not said; as the broker has it
+			       */
+	bool declare_only;    /* make what is needed; nothing is fetched over this connection */
+	int64_t inbox_ms;     /* so long are ids remembered; 0: not known */
+	const char *bind;     /* of the topic's events those with such routing keys; NULL: all */
 };
 
 /* An event that a subscription has given up. */
-struct semel_burial {
+struct semel_dead_letter_copy {
 	const char *scope;
 	const struct semel_delivery *delivery;
 	const char *reason;
@@ -112,18 +113,19 @@ struct semel_burial {
 };
 
 /* A thing at the broker that is missing, or is not as the subscription needs it. */
-typedef void (*semel_difference_seen)(const char *difference, void *user);
+typedef void (*semel_difference_callback)(const char *difference, void *user);
 
 struct semel_backlog {
-	uint64_t waiting;    /* published, not yet settled by this scope */
-	uint64_t delayed;    /* of them in retry tiers */
-	int64_t next_due_ms; /* of the delayed; 0: none */
-	bool unseen;         /* somebody consumes, and what he has in hand is not counted */
+	uint64_t waiting;       /* published, not yet settled by this scope */
+	uint64_t delayed;       /* of them in retry tiers */
+	int64_t next_due_ms;    /* of the delayed; 0: none */
+	bool in_flight_unknown; /* somebody consumes, and what he has in hand is not counted */
 };
 
 struct semel_broker_driver {
-	const char *scheme; /* "local", "amqp" */
-	bool works_alone;   /* publishing goes on while nobody polls: outcomes may be heard later */
+	const char *scheme;       /* "local", "amqp" */
+	bool works_in_background; /* publishing goes on while nobody polls: outcomes may be heard
+				     later */
 	bool has_exchanges; /* in logs a topic is an exchange, and a delivery of a queue has a tag
 			     * (its offset), not a place */
 
@@ -142,30 +144,32 @@ struct semel_broker_driver {
 	/* -- publishing. The topic is declared when it is not known yet. FULL: poll first. Another
 	 * status of class RETRY or REJECT is this event's outcome, said at once. */
 	semel_status (*publish)(struct semel_broker *broker, const struct semel_event *event,
-				const struct semel_passage *passage, void *token,
+				const struct semel_publish_metadata *metadata, void *token,
 				semel_error *error);
 	/* Waits at most wait_ms for outcomes (0: takes what is there) and reports them; keeps the
 	 * connection alive. A driver that confirms in groups closes the group here. */
-	semel_status (*poll)(struct semel_broker *broker, int64_t wait_ms, semel_outcome_seen seen,
-			     void *user, semel_error *error);
+	semel_status (*poll)(struct semel_broker *broker, int64_t wait_ms,
+			     semel_outcome_callback seen, void *user, semel_error *error);
 
 	/* Optional, both: of brokers that can show several events at once. transact: from now on
-	 * events of one transaction (passage) are seen together or not at all; before the first
+	 * events of one transaction (metadata) are seen together or not at all; before the first
 	 * publish. Whoever publishes under this name is shut out. FULL: it takes longer; the same
 	 * call again, after the leases were seen to. When one of them is refused, the
 	 * others are. complete: all that was offered so far is whole; until then nothing of the
 	 * last transaction is shown or answered for. Not whole: the caller has no room for the rest
 	 * of it; false: not now, for other events will be answered first. */
-	semel_status (*transact)(struct semel_broker *broker, const char *name, semel_error *error);
-	bool (*complete)(struct semel_broker *broker, bool whole);
+	semel_status (*init_transactions)(struct semel_broker *broker, const char *name,
+					  semel_error *error);
+	bool (*complete_transaction)(struct semel_broker *broker, bool whole);
 
 	/* Why the broker takes nothing for now (an alarm), or NULL. While it does so, poll reports
 	 * no outcome, and none is late. The text lives until the next call. */
 	const char *(*blocked)(struct semel_broker *broker);
 
 	/* Optional: of drivers that know such logs. Before subscribe, and before looking; the
-	 * keeper outlives the broker. Without one such a log cannot be read (CONFIG). */
-	void (*keep)(struct semel_broker *broker, const struct semel_keeper *keeper);
+	 * offset store outlives the broker. Without one such a log cannot be read (CONFIG). */
+	void (*set_offset_store)(struct semel_broker *broker,
+				 const struct semel_offset_store *offset_store);
 
 	/* -- consuming. Declares what the subscription needs, once per broker. */
 	semel_status (*subscribe)(struct semel_broker *broker,
@@ -180,9 +184,9 @@ struct semel_broker_driver {
 	 * and they come again elsewhere. */
 	semel_status (*ack)(struct semel_broker *broker, const struct semel_delivery *deliveries,
 			    size_t count, semel_error *error);
-	/* Optional: of brokers that do not tell others what a consumer has in hand (unseen). What
-	 * this connection was given and has not acked, fetched or not. */
-	uint64_t (*in_hand)(struct semel_broker *broker);
+	/* Optional: of brokers that do not tell others what a consumer has in hand
+	 * (in_flight_unknown). What this connection was given and has not acked, fetched or not. */
+	uint64_t (*count_in_flight)(struct semel_broker *broker);
 	/* Everything fetched and not acked comes again, in order; of a broker that counts
 	 * deliveries and gives up after some, this costs none. */
 	semel_status (*rewind)(struct semel_broker *broker, semel_error *error);
@@ -193,13 +197,14 @@ struct semel_broker_driver {
 	 * acking go on. */
 	semel_status (*requeue)(struct semel_broker *broker, const char *scope,
 				const struct semel_event *event,
-				const struct semel_passage *passage, int64_t delay_ms,
+				const struct semel_publish_metadata *metadata, int64_t delay_ms,
 				semel_error *error);
 
 	/* Optional: a copy of what was given up, for those who watch the broker; the dead letter
 	 * itself is in the store. Durable when it returns OK. */
-	semel_status (*bury)(struct semel_broker *broker, const struct semel_burial *burial,
-			     semel_error *error);
+	semel_status (*publish_dead_letter)(struct semel_broker *broker,
+					    const struct semel_dead_letter_copy *letter,
+					    semel_error *error);
 
 	/* -- looking. Of the subscription's scope. */
 	semel_status (*backlog)(struct semel_broker *broker, const char *scope,
@@ -213,14 +218,14 @@ struct semel_broker_driver {
 	/* Is this event waiting for the scope (in a queue, or in a retry tier)? For verify and
 	 * trace; may be slow. A broker that cannot look into its queues says yes as long as there
 	 * is anything in them. */
-	semel_status (*find)(struct semel_broker *broker, const char *scope,
-			     const char *const *topics, const char *event_id, bool *waiting_out,
-			     semel_error *error);
+	semel_status (*find_event)(struct semel_broker *broker, const char *scope,
+				   const char *const *topics, const char *event_id,
+				   bool *waiting_out, semel_error *error);
 	/* Tells what the subscription needs and the broker does not have, or has otherwise; changes
 	 * nothing. (To make it so: subscribe.) */
 	semel_status (*compare)(struct semel_broker *broker,
 				const struct semel_subscribe_options *options,
-				semel_difference_seen seen, void *user, semel_error *error);
+				semel_difference_callback seen, void *user, semel_error *error);
 	/* Optional: others forget by themselves (what was acked, or by the age of a topic). Forgets
 	 * what every subscription has settled and is older than before_ms; dry run counts. */
 	semel_status (*prune)(struct semel_broker *broker, int64_t before_ms, bool dry_run,
@@ -253,7 +258,8 @@ semel_status semel_broker_open(const char *url, const struct semel_env *env, uin
 /* The driver's examine. CONFIG, when the URL names none; told as a finding too. */
 semel_status semel_broker_examine(const char *url, const struct semel_examination *examination);
 /* Where the broker finds offsets that it does not keep itself; others do not mind. */
-void semel_broker_keep(struct semel_broker *broker, const struct semel_keeper *keeper);
+void semel_broker_set_offset_store(struct semel_broker *broker,
+				   const struct semel_offset_store *offset_store);
 /* broker may be NULL. */
 void semel_broker_close(struct semel_broker *broker);
 

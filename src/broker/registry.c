@@ -88,11 +88,12 @@ semel_status semel_broker_examine(const char *text, const struct semel_examinati
 	return status;
 }
 
-void semel_broker_keep(struct semel_broker *broker, const struct semel_keeper *keeper)
+void semel_broker_set_offset_store(struct semel_broker *broker,
+				   const struct semel_offset_store *offset_store)
 {
-	assert(broker != NULL && keeper != NULL);
-	if (broker->driver->keep != NULL)
-		broker->driver->keep(broker, keeper);
+	assert(broker != NULL && offset_store != NULL);
+	if (broker->driver->set_offset_store != NULL)
+		broker->driver->set_offset_store(broker, offset_store);
 }
 
 void semel_broker_close(struct semel_broker *broker)

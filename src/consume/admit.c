@@ -30,7 +30,7 @@ static void pass_head(struct semel_consumer *consumer, struct semel_item *item,
 		      const struct semel_hold *hold)
 {
 	item->head = true;
-	if (hold->state == SEMEL_HOLD_RETRY && item->delivery->passage.attempt < hold->attempts) {
+	if (hold->state == SEMEL_HOLD_RETRY && item->delivery->metadata.attempt < hold->attempts) {
 		int64_t left_ms = hold->due_ms - semel_now_ms(consumer->env);
 		item->runs = hold->attempts;
 		item->delay_ms = left_ms > 0 ? left_ms : 0;
@@ -50,10 +50,10 @@ static semel_status park(struct semel_consumer *consumer, struct semel_item *ite
 static semel_status predecessor_seen(struct semel_consumer *consumer, struct semel_item *items,
 				     uint32_t at, bool *seen_out, semel_error *error)
 {
-	struct semel_text previous = items[at].delivery->passage.previous;
+	struct semel_text previous = items[at].delivery->metadata.previous;
 
 	*seen_out = true;
-	if (!previous.data || items[at].delivery->passage.replay > 0 || items[at].runs > 0)
+	if (!previous.data || items[at].delivery->metadata.replay > 0 || items[at].runs > 0)
 		return SEMEL_OK;
 	for (uint32_t i = 0; i < at; i++)
 		if (items[i].fate == SEMEL_FATE_OPEN &&
@@ -70,7 +70,7 @@ static semel_status wait_for_predecessor(struct semel_consumer *consumer, struct
 	struct semel_hold hold = {
 		.aggregate_type = item->key.type,
 		.aggregate_id = item->key.id,
-		.head_id = item->delivery->passage.previous,
+		.head_id = item->delivery->metadata.previous,
 		.state = SEMEL_HOLD_GAP,
 		.due_ms = semel_now_ms(consumer->env) + consumer->options.strict_wait_ms,
 	};

@@ -596,7 +596,7 @@ static void reset(struct semel_item *items, uint32_t count)
 		semel_item_reset(&items[i]);
 		items[i].head = false;
 		items[i].delay_ms = 0;
-		items[i].runs = items[i].delivery->passage.attempt;
+		items[i].runs = items[i].delivery->metadata.attempt;
 	}
 }
 

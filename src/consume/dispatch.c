@@ -162,7 +162,7 @@ static bool bind_again(struct semel_hand *hand, const struct semel_delivery *del
 	task->delivery.partition = delivery->partition;
 	task->delivery.offset = delivery->offset;
 	task->delivery.redelivered = delivery->redelivered;
-	task->delivery.kept = delivery->kept;
+	task->delivery.offset_in_store = delivery->offset_in_store;
 	task->delivery.tag = delivery->tag;
 	return true;
 }
@@ -295,10 +295,10 @@ static bool key_chosen(const struct choice *choice, const struct semel_task *tas
 /* A topic waits for its head, and nothing but the head comes a second time. */
 static bool leads(const struct semel_consumer *consumer, const struct semel_task *task)
 {
-	const struct semel_passage *passage = &task->delivery.passage;
+	const struct semel_publish_metadata *metadata = &task->delivery.metadata;
 
 	return consumer->options.order == SEMEL_ORDER_TOTAL &&
-	       (passage->replay > 0 || passage->attempt > 0);
+	       (metadata->replay > 0 || metadata->attempt > 0);
 }
 
 /* An older task of the same key is not done, so this one must wait; one that leads waits only for

@@ -21,7 +21,7 @@ static struct semel_delivery *delivery_of(const struct semel_dead_entry *entry, 
 	if (delivery)
 		*delivery = (struct semel_delivery){
 			.event = entry->event,
-			.passage = { .attempt = runs, .replay = entry->replay_count },
+			.metadata = { .attempt = runs, .replay = entry->replay_count },
 			.partition = entry->partition,
 			.offset = entry->offset,
 		};

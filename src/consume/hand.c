@@ -55,7 +55,7 @@ bool semel_delivery_copy(struct semel_arena *arena, const struct semel_delivery 
 	       copy_text(arena, event->content_type, &copy->content_type) &&
 	       copy_text(arena, event->headers, &copy->headers) &&
 	       copy_text(arena, event->payload, &copy->payload) &&
-	       copy_text(arena, from->passage.previous, &to->passage.previous);
+	       copy_text(arena, from->metadata.previous, &to->metadata.previous);
 }
 
 static bool fill(struct semel_task *task, const struct semel_consumer *consumer,
@@ -128,8 +128,8 @@ struct semel_task *semel_hand_find_unbound(const struct semel_hand *hand,
 
 	for (struct semel_task *task = hand->first; task; task = task->next)
 		if (task->item.unbound && task->id_hash == hash &&
-		    task->delivery.passage.attempt == delivery->passage.attempt &&
-		    task->delivery.passage.replay == delivery->passage.replay &&
+		    task->delivery.metadata.attempt == delivery->metadata.attempt &&
+		    task->delivery.metadata.replay == delivery->metadata.replay &&
 		    semel_text_equal(task->delivery.event.id, delivery->event.id) &&
 		    semel_text_equal(task->delivery.event.topic, delivery->event.topic))
 			return task;

@@ -83,8 +83,8 @@ struct semel_item *semel_items_make(const struct semel_consumer *consumer,
 			event->id = semel_event_header(event, consumer->id_header, arena);
 		items[i] = (struct semel_item){
 			.delivery = &deliveries[i],
-			.replay = deliveries[i].passage.replay,
-			.runs = deliveries[i].passage.attempt,
+			.replay = deliveries[i].metadata.replay,
+			.runs = deliveries[i].metadata.attempt,
 			.received_ms = received_ms,
 		};
 		inspect(consumer, &items[i], arena);
@@ -141,7 +141,7 @@ semel_status semel_item_park(struct semel_consumer *consumer, struct semel_item 
 			     struct semel_text behind, semel_error *error)
 {
 	bool strict = consumer->options.order == SEMEL_ORDER_STRICT;
-	struct semel_text previous = item->delivery->passage.previous;
+	struct semel_text previous = item->delivery->metadata.previous;
 	char entry_id[SEMEL_UUID_SIZE];
 	struct semel_dead_entry entry = semel_item_entry(consumer, item, entry_id);
 

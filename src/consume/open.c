@@ -183,7 +183,7 @@ static semel_status subscribe(struct semel_consumer *consumer, semel_error *erro
 	semel_status status = SEMEL_OK;
 
 	if (options.from_latest)
-		status = read_known_topics(consumer, &options.known, error);
+		status = read_known_topics(consumer, &options.previously_read, error);
 	if (status != SEMEL_OK)
 		return status;
 	return consumer->broker->driver->subscribe(consumer->broker, &options, error);
@@ -206,7 +206,8 @@ semel_status semel_consumer_connect(struct semel_consumer *consumer, semel_error
 		status = semel_broker_open(consumer->broker_url, consumer->env, 1,
 					   &consumer->broker, error);
 	if (status == SEMEL_OK) {
-		semel_broker_keep(consumer->broker, semel_places_keeper(consumer->places));
+		semel_broker_set_offset_store(consumer->broker,
+					      semel_places_offset_store(consumer->places));
 		status = subscribe(consumer, error);
 	}
 	if (status == SEMEL_OK)

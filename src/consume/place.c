@@ -39,7 +39,7 @@ struct place {
 
 struct semel_places {
 	struct semel_consumer *consumer;
-	struct semel_keeper keeper;
+	struct semel_offset_store offset_store;
 	struct place *places;
 	size_t count;
 	int64_t lease_ms;
@@ -138,7 +138,7 @@ static void forget_settled(struct place *place)
 	}
 }
 
-/* ---- the keeper, for the broker -------------------------------------------------------------- */
+/* ---- the offset store, for the broker -------------------------------------------------------- */
 
 static bool is_free(const struct semel_places *places, const struct semel_position *position)
 {
@@ -178,8 +178,8 @@ static semel_status take_over(struct semel_places *places, struct place *place, 
 	return SEMEL_OK;
 }
 
-static semel_status keeper_take(void *user, const char *topic, int32_t partition, bool granted,
-				int64_t *next_out, semel_error *error)
+static semel_status offset_store_acquire(void *user, const char *topic, int32_t partition,
+					 bool granted, int64_t *next_out, semel_error *error)
 {
 	struct semel_places *places = user;
 	struct place *place = need_place(places, topic, partition);
@@ -194,7 +194,7 @@ static semel_status keeper_take(void *user, const char *topic, int32_t partition
 	return status;
 }
 
-static struct semel_anchor keeper_anchor(void *user, const char *topic, int32_t partition)
+static struct semel_anchor offset_store_anchor(void *user, const char *topic, int32_t partition)
 {
 	const struct place *place = find_place(user, semel_text_of(topic), partition);
 	return place ? place->behind : SEMEL_ANCHOR_NONE;
@@ -224,8 +224,8 @@ static semel_status write_settled(struct semel_places *places, struct place *pla
 	return status;
 }
 
-static semel_status keeper_restart(void *user, const char *topic, int32_t partition, int64_t next,
-				   semel_error *error)
+static semel_status offset_store_reset(void *user, const char *topic, int32_t partition,
+				       int64_t next, semel_error *error)
 {
 	struct semel_places *places = user;
 	struct place *place = find_place(places, semel_text_of(topic), partition);
@@ -236,7 +236,7 @@ static semel_status keeper_restart(void *user, const char *topic, int32_t partit
 	return write_settled(places, place, error);
 }
 
-static void keeper_release(void *user, const char *topic, int32_t partition)
+static void offset_store_release(void *user, const char *topic, int32_t partition)
 {
 	struct semel_places *places = user;
 	struct place *place = find_place(places, semel_text_of(topic), partition);
@@ -248,8 +248,8 @@ static void keeper_release(void *user, const char *topic, int32_t partition)
 		store->driver->position_release(store, &place->position);
 }
 
-static semel_status keeper_look(void *user, const char *scope, const char *topic, int32_t partition,
-				int64_t *next_out, semel_error *error)
+static semel_status offset_store_get(void *user, const char *scope, const char *topic,
+				     int32_t partition, int64_t *next_out, semel_error *error)
 {
 	struct semel_places *places = user;
 	semel_store *store = places->consumer->store;
@@ -276,13 +276,13 @@ struct semel_places *semel_places_new(struct semel_consumer *consumer)
 		return NULL;
 	places->consumer = consumer;
 	places->lease_ms = consumer->options.lease_ms;
-	places->keeper = (struct semel_keeper){
+	places->offset_store = (struct semel_offset_store){
 		.user = places,
-		.take = keeper_take,
-		.anchor = keeper_anchor,
-		.restart = keeper_restart,
-		.release = keeper_release,
-		.look = keeper_look,
+		.acquire = offset_store_acquire,
+		.anchor = offset_store_anchor,
+		.reset = offset_store_reset,
+		.release = offset_store_release,
+		.get = offset_store_get,
 	};
 	return places;
 }
@@ -299,9 +299,9 @@ void semel_places_free(struct semel_places *places)
 	free(places);
 }
 
-const struct semel_keeper *semel_places_keeper(const struct semel_places *places)
+const struct semel_offset_store *semel_places_offset_store(const struct semel_places *places)
 {
-	return &places->keeper;
+	return &places->offset_store;
 }
 
 void semel_places_forget(struct semel_places *places, bool lost)
@@ -320,7 +320,7 @@ semel_status semel_places_note(struct semel_places *places, const struct semel_d
 			       uint32_t count, semel_error *error)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		if (!deliveries[i].kept)
+		if (!deliveries[i].offset_in_store)
 			continue;
 		struct place *place =
 			find_place(places, deliveries[i].event.topic, deliveries[i].partition);
@@ -349,7 +349,7 @@ void semel_places_begin(struct semel_places *places)
 void semel_places_mark(struct semel_places *places, const struct semel_item *item)
 {
 	const struct semel_delivery *delivery = item->delivery;
-	if (!delivery->kept || item->entry_id.data || !is_settled_by_commit(item))
+	if (!delivery->offset_in_store || item->entry_id.data || !is_settled_by_commit(item))
 		return;
 	struct place *place = find_place(places, delivery->event.topic, delivery->partition);
 	struct fetched *one = place ? find_fetched(place, delivery->offset) : NULL;
@@ -370,7 +370,7 @@ void semel_places_settle(struct semel_places *places, const struct semel_deliver
 			 uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		struct place *place = deliveries[i].kept
+		struct place *place = deliveries[i].offset_in_store
 					      ? find_place(places, deliveries[i].event.topic,
 							   deliveries[i].partition)
 					      : NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the consumer stands in logs that keep no place for their readers (streams, and partitions
- * whose offsets are kept in the store). The broker asks the keeper; the consumer notes what it
- * fetched, writes how far it got in the transaction of the effects, and tells what was settled.
+ * whose offsets are kept in the store). The broker asks the offset store; the consumer notes what
+ * it fetched, writes how far it got in the transaction of the effects, and tells what was settled.
  * One thread, that of the consumer. */
 #ifndef SEMEL_CONSUME_PLACE_H
 #define SEMEL_CONSUME_PLACE_H
@@ -17,8 +17,8 @@ struct semel_places;
  * semel_places_forget. */
 struct semel_places *semel_places_new(struct semel_consumer *consumer);
 void semel_places_free(struct semel_places *places);
-/* For semel_broker_keep. */
-const struct semel_keeper *semel_places_keeper(const struct semel_places *places);
+/* For semel_broker_set_offset_store. */
+const struct semel_offset_store *semel_places_offset_store(const struct semel_places *places);
 /* Store and broker are gone: everything is asked for anew. lost: another reader had come, perhaps
  * because the lease was too short for the work; the next one is longer. */
 void semel_places_forget(struct semel_places *places, bool lost);

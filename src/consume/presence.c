@@ -14,8 +14,8 @@ static uint64_t count_in_hand(const struct semel_consumer *consumer)
 {
 	const struct semel_broker *broker = consumer->broker;
 
-	if (broker && broker->driver->in_hand)
-		return broker->driver->in_hand(consumer->broker);
+	if (broker && broker->driver->count_in_flight)
+		return broker->driver->count_in_flight(consumer->broker);
 	return semel_dispatch_load(consumer);
 }
 

@@ -19,13 +19,13 @@
 static semel_status send_copy(struct semel_consumer *consumer, const struct semel_item *item,
 			      semel_error *error)
 {
-	struct semel_passage passage = item->delivery->passage;
+	struct semel_publish_metadata metadata = item->delivery->metadata;
 
-	passage.attempt = item->runs;
-	passage.replay = item->replay;
+	metadata.attempt = item->runs;
+	metadata.replay = item->replay;
 	semel_status status = consumer->broker->driver->requeue(
 		consumer->broker, semel_text_string(consumer->scope), &item->delivery->event,
-		&passage, item->delay_ms, error);
+		&metadata, item->delay_ms, error);
 	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_CONSUME_AFTER_REQUEUE, error) : status;
 }
 
@@ -95,7 +95,7 @@ static void say(const struct semel_consumer *consumer, const struct semel_item *
 	const struct saying *saying = &sayings[item->fate];
 	const struct semel_delivery *delivery = item->delivery;
 	bool exchanges = consumer->broker->driver->has_exchanges;
-	bool tagged = exchanges && !delivery->kept;
+	bool tagged = exchanges && !delivery->offset_in_store;
 	char queue[512];
 
 	if (!semel_log_enabled(saying->level))
@@ -144,7 +144,7 @@ static void count(struct semel_consumer *consumer, const struct semel_item *item
 static semel_status bury(struct semel_consumer *consumer, const struct semel_item *item,
 			 semel_error *error)
 {
-	const struct semel_burial burial = {
+	const struct semel_dead_letter_copy letter = {
 		.scope = semel_text_string(consumer->scope),
 		.delivery = item->delivery,
 		.reason = item->reason && item->reason[0] ? item->reason
@@ -153,9 +153,10 @@ static semel_status bury(struct semel_consumer *consumer, const struct semel_ite
 		.failed_at_ms = semel_now_ms(consumer->env),
 	};
 
-	if (item->fate != SEMEL_FATE_DEAD || !consumer->broker->driver->bury)
+	if (item->fate != SEMEL_FATE_DEAD || !consumer->broker->driver->publish_dead_letter)
 		return SEMEL_OK;
-	semel_status status = consumer->broker->driver->bury(consumer->broker, &burial, error);
+	semel_status status =
+		consumer->broker->driver->publish_dead_letter(consumer->broker, &letter, error);
 	if (status == SEMEL_OK ||
 	    (semel_status_class(status) == SEMEL_CLASS_OUTAGE && status != SEMEL_BUSY))
 		return status;

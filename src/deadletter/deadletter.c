@@ -281,12 +281,12 @@ static semel_status mark_replayed(const struct semel_dead_replayer *replayer, co
 static semel_status send_copy(const struct semel_dead_replayer *replayer,
 			      const struct semel_dead_entry *entry, semel_error *error)
 {
-	struct semel_passage passage = { .replay = entry->replay_count + 1 };
+	struct semel_publish_metadata metadata = { .replay = entry->replay_count + 1 };
 	semel_status status = semel_event_check_names(&entry->event, error);
 	if (status == SEMEL_OK)
 		status = replayer->broker->driver->requeue(replayer->broker,
 							   semel_text_string(entry->scope),
-							   &entry->event, &passage, 0, error);
+							   &entry->event, &metadata, 0, error);
 
 	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_DLQ_AFTER_PUBLISH, error) : status;
 }

@@ -236,10 +236,11 @@ static semel_status check_selection(const struct run *run, semel_error *error)
 
 /* A copy without authority: it runs where the event has not run, or where a person has authorised
  * another run. */
-static struct semel_passage copy_passage(void)
+static struct semel_publish_metadata copy_metadata(void)
 {
-	return (struct semel_passage){ .replayed = true,
-				       .replay = SEMEL_PLANTED("replay-runs-the-dead") ? 1 : 0 };
+	return (struct semel_publish_metadata){
+		.replayed = true, .replay = SEMEL_PLANTED("replay-runs-the-dead") ? 1 : 0
+	};
 }
 
 struct confirms {
@@ -285,14 +286,14 @@ static semel_status offer(const struct run *run, const struct semel_event *event
 			  struct confirms *confirms, semel_error *error)
 {
 	struct semel_broker *broker = run->plan->broker;
-	struct semel_passage passage = copy_passage();
+	struct semel_publish_metadata metadata = copy_metadata();
 	semel_status status = semel_event_check_names(event, error);
 	if (status == SEMEL_OK)
-		status = broker->driver->publish(broker, event, &passage, NULL, error);
+		status = broker->driver->publish(broker, event, &metadata, NULL, error);
 	while (status == SEMEL_FULL && confirms->outstanding > 0) {
 		status = await_confirms(run, confirms, confirms->outstanding - 1, error);
 		if (status == SEMEL_OK)
-			status = broker->driver->publish(broker, event, &passage, NULL, error);
+			status = broker->driver->publish(broker, event, &metadata, NULL, error);
 	}
 	if (status == SEMEL_OK)
 		confirms->outstanding++;
@@ -347,14 +348,14 @@ static semel_status send_to_scope(struct run *run, const struct semel_outbox_row
 				  uint32_t count, semel_error *error)
 {
 	struct semel_broker *broker = run->plan->broker;
-	struct semel_passage passage = copy_passage();
+	struct semel_publish_metadata metadata = copy_metadata();
 	semel_status status =
 		run->plan->reprocess ? forget_claims(run, rows, count, error) : SEMEL_OK;
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
 		status = semel_event_check_names(&rows[i].event, error);
 		if (status == SEMEL_OK)
 			status = broker->driver->requeue(broker, run->plan->scope, &rows[i].event,
-							 &passage, 0, error);
+							 &metadata, 0, error);
 		if (status == SEMEL_OK)
 			run->counts->sent++;
 	}

@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "base/time.h"
-#include "proof/onlooker.h"
+#include "proof/position_reader.h"
 #include "store/subscription.h"
 
 #include <inttypes.h>
@@ -165,13 +165,13 @@ static void examine_subscription(struct visit *visit, const struct semel_subscri
 	const struct semel_doctor_plan *plan = visit->plan;
 	struct comparison comparison = { .visit = visit, .scope = options->scope };
 	struct semel_broker *broker = NULL;
-	struct semel_onlooker onlooker;
+	struct semel_position_reader position_reader;
 	semel_error error = { .status = SEMEL_OK };
 	semel_status status =
 		semel_broker_open(plan->broker, plan->examination.env, 1, &broker, &error);
 
 	if (status == SEMEL_OK && visit->store)
-		semel_onlooker_attend(&onlooker, broker, visit->store);
+		semel_position_reader_attach(&position_reader, broker, visit->store);
 	if (status == SEMEL_OK)
 		status = broker->driver->compare(broker, options, difference_seen, &comparison,
 						 &error);
@@ -213,7 +213,7 @@ static void examine_known(struct visit *visit)
 			.prefetch = 1,
 			.lease_ms = 1000,
 			.delay_max_ms = 1,
-			.as_found = true,
+			.accept_existing = true,
 			.declare_only = true,
 			.inbox_ms = visit->plan->inbox_ms,
 			.bind = semel_text_string(rows[i].bind),

@@ -4,7 +4,7 @@
 #include "doctor/doctor.h"
 
 #include "proof/consumers.h"
-#include "proof/onlooker.h"
+#include "proof/position_reader.h"
 #include "proof/stuck.h"
 #include "store/subscription.h"
 
@@ -104,7 +104,7 @@ static void look_at(const struct work *work, const struct semel_subscription_row
 		semel_examination_failed(&work->plan->examination, SEMEL_CHECK_CONSUMERS, &error);
 		return;
 	}
-	if (!work->broker->driver->in_hand)
+	if (!work->broker->driver->count_in_flight)
 		consumers.in_flight = 0; /* the broker counts it */
 	tell_consumers(work, row, &consumers, &backlog);
 	tell_stuck(work, row, &topics, consumers.in_flight);
@@ -184,13 +184,13 @@ void semel_doctor_look_at_work(const struct semel_doctor_plan *plan, semel_store
 			     .store = store,
 			     .arena = arena,
 			     .now_ms = semel_now_ms(plan->examination.env) };
-	struct semel_onlooker onlooker;
+	struct semel_position_reader position_reader;
 
 	if (semel_subscriptions_read(store, arena, &work.rows, &work.count, NULL) != SEMEL_OK ||
 	    semel_broker_open(plan->broker, plan->examination.env, 1, &work.broker, NULL) !=
 		    SEMEL_OK)
 		return;
-	semel_onlooker_attend(&onlooker, work.broker, store);
+	semel_position_reader_attach(&position_reader, work.broker, store);
 	for (uint32_t i = 0; i < work.count; i++)
 		look_at(&work, &work.rows[i]);
 	look_at_topics(&work);

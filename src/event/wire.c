@@ -214,7 +214,8 @@ static void put_headers(struct writer *writer, const struct semel_wire_names *na
 
 #define OWN_FIELDS 11
 
-bool semel_wire_write(const struct semel_event *event, const struct semel_passage *passage,
+bool semel_wire_write(const struct semel_event *event,
+		      const struct semel_publish_metadata *metadata,
 		      const struct semel_wire_names *names, struct semel_arena *arena,
 		      struct semel_wire_message *message_out)
 {
@@ -239,11 +240,11 @@ bool semel_wire_write(const struct semel_event *event, const struct semel_passag
 	put(&writer, aggregate_type_name, event->aggregate_type);
 	if (names->has_lanes)
 		put_lane(&writer, event);
-	put_varying(&writer, previous_name, passage->previous);
+	put_varying(&writer, previous_name, metadata->previous);
 	put_varying(&writer, aggregate_id_name, event->aggregate_id);
-	put_number(&writer, attempt_name, passage->attempt);
-	put_number(&writer, replay_name, passage->replay);
-	if (passage->replayed && passage->replay == 0)
+	put_number(&writer, attempt_name, metadata->attempt);
+	put_number(&writer, replay_name, metadata->replay);
+	if (metadata->replayed && metadata->replay == 0)
 		put(&writer, replay_name, SEMEL_TEXT("0"));
 	return !writer.failed;
 }
@@ -284,16 +285,16 @@ static void take_own(struct semel_wire_reading *reading, struct semel_text name,
 	} rows[] = {
 		{ aggregate_type_name, &reading->event.aggregate_type },
 		{ aggregate_id_name, &reading->event.aggregate_id },
-		{ previous_name, &reading->passage.previous },
+		{ previous_name, &reading->metadata.previous },
 		{ routing_key_name, &reading->event.routing_key },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		if (semel_text_equal(name, rows[i].name))
 			*rows[i].text = value;
 	if (semel_text_equal(name, attempt_name))
-		reading->passage.attempt = number_of(value);
+		reading->metadata.attempt = number_of(value);
 	else if (semel_text_equal(name, replay_name))
-		reading->passage.replay = number_of(value);
+		reading->metadata.replay = number_of(value);
 }
 
 static void take_time(struct semel_wire_reading *reading, struct semel_text value)
@@ -393,7 +394,7 @@ bool semel_wire_read_end(struct semel_wire_reading *reading)
 				       &event->routing_key,
 				       &event->content_type,
 				       &event->headers,
-				       &reading->passage.previous };
+				       &reading->metadata.previous };
 	bool kept = !reading->headers->failed;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
 		kept = keep(arena, texts[i]) && kept;

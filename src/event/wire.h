@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 /* What travels with an event besides the event. */
-struct semel_passage {
+struct semel_publish_metadata {
 	struct semel_text previous; /* semel-previous; data NULL: unknown or none */
 	uint32_t attempt;           /* semel-attempt: runs of the handler so far; 0: none */
 	uint32_t replay;            /* semel-replay: which replay of its dead letter; 0: none */
@@ -52,7 +52,8 @@ struct semel_wire_message {
 
 /* Everything but the payload, the content type and the routing key, which have places of their own
  * in every protocol. False: no memory. The event's headers must be valid JSON. */
-bool semel_wire_write(const struct semel_event *event, const struct semel_passage *passage,
+bool semel_wire_write(const struct semel_event *event,
+		      const struct semel_publish_metadata *metadata,
 		      const struct semel_wire_names *names, struct semel_arena *arena,
 		      struct semel_wire_message *message_out);
 /* Tells where it belongs when it travels under another routing key (to one queue only). */
@@ -66,7 +67,7 @@ struct semel_wire_reading {
 	struct semel_arena *arena; /* of all texts that result */
 	struct semel_buffer *headers;
 	struct semel_event event;
-	struct semel_passage passage;
+	struct semel_publish_metadata metadata;
 	struct semel_text correlation, producer;
 	bool has_correlation, has_producer, has_headers;
 };

@@ -71,11 +71,11 @@ semel_status semel_stuck_is_gone(const struct semel_stuck *stuck, struct semel_t
 	semel_status status = SEMEL_OK;
 
 	*gone_out = false;
-	if (!broker || !wanted || (broker->driver->in_hand && stuck->in_flight > 0))
+	if (!broker || !wanted || (broker->driver->count_in_flight && stuck->in_flight > 0))
 		return SEMEL_OK;
 	for (int i = 0; i < 2 && status == SEMEL_OK && !waiting; i++)
-		status = broker->driver->find(broker, stuck->scope, stuck->topics, wanted, &waiting,
-					      error);
+		status = broker->driver->find_event(broker, stuck->scope, stuck->topics, wanted,
+						    &waiting, error);
 	*gone_out = status == SEMEL_OK && !waiting;
 	return status;
 }

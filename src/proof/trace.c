@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/time.h"
 #include "observe/log.h"
-#include "proof/onlooker.h"
+#include "proof/position_reader.h"
 #include "proof/verdict.h"
 #include "store/subscription.h"
 
@@ -81,8 +81,9 @@ static semel_status look_in(struct semel_broker *broker, semel_store *store,
 		bool waiting = false;
 		status = semel_subscription_topics(&rows[i], collection->arena, &topics, error);
 		if (status == SEMEL_OK)
-			status = broker->driver->find(broker, semel_text_string(rows[i].scope),
-						      topics.names, event_id, &waiting, error);
+			status =
+				broker->driver->find_event(broker, semel_text_string(rows[i].scope),
+							   topics.names, event_id, &waiting, error);
 		if (status != SEMEL_OK || !waiting)
 			continue;
 		struct semel_trace_entry fact = { .time_ms = semel_now_ms(plan->env),
@@ -174,7 +175,7 @@ static semel_status judge(const struct semel_trace_plan *plan, const char *event
 			  struct collection *collection, semel_error *error)
 {
 	struct semel_broker *broker = NULL;
-	struct semel_onlooker onlooker;
+	struct semel_position_reader position_reader;
 	struct semel_outbox_row row = { .seq = 0 };
 	bool found = false;
 	semel_error trouble = { 0 };
@@ -184,7 +185,7 @@ static semel_status judge(const struct semel_trace_plan *plan, const char *event
 	if (reached != SEMEL_OK)
 		semel_logf(SEMEL_LOG_WARN, "the broker could not be asked: %s", trouble.text);
 	for (size_t i = 0; i < plan->store_count && broker && reached == SEMEL_OK; i++) {
-		semel_onlooker_attend(&onlooker, broker, plan->stores[i]);
+		semel_position_reader_attach(&position_reader, broker, plan->stores[i]);
 		reached = look_in(broker, plan->stores[i], plan, event_id, collection, &trouble);
 		if (reached != SEMEL_OK)
 			semel_logf(SEMEL_LOG_WARN, "the broker could not be asked: %s",
@@ -201,7 +202,7 @@ static semel_status judge(const struct semel_trace_plan *plan, const char *event
 	judge_unpublished(collection);
 	for (size_t i = 0; i < plan->store_count && status == SEMEL_OK; i++) {
 		if (broker)
-			semel_onlooker_attend(&onlooker, broker, plan->stores[i]);
+			semel_position_reader_attach(&position_reader, broker, plan->stores[i]);
 		status = judge_store(&of, plan->stores[i], collection, error);
 	}
 	semel_broker_close(broker);

@@ -168,14 +168,14 @@ static semel_status tell_transit(struct look *look, semel_error *error)
 		return say(look, "not tracked", NULL,
 			   "not tracked (at-least-once keeps no claims)");
 	if (broker)
-		status = broker->driver->find(broker, semel_text_string(look->row->scope),
-					      look->topics.names, look->of->event_id, &at_broker,
-					      error);
+		status = broker->driver->find_event(broker, semel_text_string(look->row->scope),
+						    look->topics.names, look->of->event_id,
+						    &at_broker, error);
 	if (status != SEMEL_OK)
 		return status;
-	if (at_broker || (broker->driver->in_hand && look->consumers.in_flight > 0))
+	if (at_broker || (broker->driver->count_in_flight && look->consumers.in_flight > 0))
 		return say(look, "waiting", command_of(look), with_reason(look, "waiting"));
-	if (broker->driver->in_hand && look->consumers.alive > 0)
+	if (broker->driver->count_in_flight && look->consumers.alive > 0)
 		return say(look, "waiting", NULL,
 			   "waiting, unless it was lost: no queue has it (semel verify tells after "
 			   "10 s)");

@@ -20,7 +20,7 @@
 #include "base/pattern.h"
 #include "base/wake.h"
 #include "proof/ledger.h"
-#include "proof/onlooker.h"
+#include "proof/position_reader.h"
 #include "proof/stuck.h"
 #include "proof/unread.h"
 #include "store/subscription.h"
@@ -41,7 +41,7 @@ struct verification {
 	struct semel_arena *arena; /* of the report */
 	struct semel_ledger ledger;
 	struct semel_broker *broker; /* NULL: not opened, or not to be had */
-	struct semel_onlooker onlooker;
+	struct semel_position_reader position_reader;
 };
 
 /* Claims whose event the outbox did not have, ascending: orphans, unless it has it now. */
@@ -216,7 +216,7 @@ static void need_broker(struct verification *of, semel_store *consumer)
 {
 	struct semel_verify_report *report = of->report;
 	semel_error error = { 0 };
-	of->onlooker.store = consumer;
+	of->position_reader.store = consumer;
 	if (of->broker || !of->plan->broker_url || report->broker_trouble[0])
 		return;
 	if (semel_broker_open(of->plan->broker_url, of->plan->env, 1, &of->broker, &error) !=
@@ -224,7 +224,7 @@ static void need_broker(struct verification *of, semel_store *consumer)
 		snprintf(report->broker_trouble, sizeof(report->broker_trouble), "%.*s",
 			 (int)sizeof(report->broker_trouble) - 1, error.text);
 	else
-		semel_onlooker_attend(&of->onlooker, of->broker, consumer);
+		semel_position_reader_attach(&of->position_reader, of->broker, consumer);
 }
 
 static semel_status ask_broker(const struct examination *at, struct semel_text id,
@@ -235,8 +235,8 @@ static semel_status ask_broker(const struct examination *at, struct semel_text i
 	const char *wanted = semel_text_to_string(id); /* NULL: none is sent, so none waits */
 	if (!broker || at->guess_topics || !wanted)
 		return SEMEL_OK;
-	return broker->driver->find(broker, semel_text_string(at->scope->scope), at->topics.names,
-				    wanted, waiting_out, error);
+	return broker->driver->find_event(broker, semel_text_string(at->scope->scope),
+					  at->topics.names, wanted, waiting_out, error);
 }
 
 /* ---- what the broker has --------------------------------------------------------------------- */
@@ -292,7 +292,7 @@ static semel_status ask_for_unsettled(struct examination *at, bool *any_out, sem
 	status = broker->driver->backlog(broker, semel_text_string(at->scope->scope),
 					 at->topics.names, &backlog, error);
 	at->at_broker = backlog.waiting;
-	at->unseen = backlog.unseen;
+	at->unseen = backlog.in_flight_unknown;
 	return status;
 }
 
@@ -447,8 +447,9 @@ static void account_for_all(struct examination *at)
 	at->scope->missing.count += at->rest - waiting;
 	if (at->unseen)
 		spare_those_in_hand(at->scope);
-	bool unseen = at->unseen || (at->stuck.broker && at->stuck.broker->driver->in_hand &&
-				     at->scope->consumers.alive > 0);
+	bool unseen =
+		at->unseen || (at->stuck.broker && at->stuck.broker->driver->count_in_flight &&
+			       at->scope->consumers.alive > 0);
 	at->scope->doubtful =
 		unseen && (at->scope->missing.count > 0 || at->scope->stuck.count > 0);
 }

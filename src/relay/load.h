@@ -10,7 +10,7 @@
 /* One row on its way. */
 struct semel_flight {
 	struct semel_load *load;
-	struct semel_passage passage;
+	struct semel_publish_metadata metadata;
 	bool answered;
 	bool marked; /* before the rest of its load */
 	semel_status answer;

@@ -59,7 +59,7 @@ static void answer(struct semel_pipeline *pipeline, struct semel_flight *flight,
 {
 	semel_window_answer(&pipeline->window, flight, status, reason);
 	if (status != SEMEL_OK)
-		semel_transactions_answer(&pipeline->transactions, flight->passage.transaction,
+		semel_transactions_answer(&pipeline->transactions, flight->metadata.transaction,
 					  status);
 }
 
@@ -169,8 +169,8 @@ static semel_status publish(struct semel_pipeline *pipeline, struct semel_load *
 	}
 	if ((*answer_out = semel_event_check_names(&row->event, error)) != SEMEL_OK)
 		return SEMEL_OK;
-	while ((*answer_out = broker->driver->publish(broker, &row->event, &flight->passage, flight,
-						      error)) == SEMEL_FULL) {
+	while ((*answer_out = broker->driver->publish(broker, &row->event, &flight->metadata,
+						      flight, error)) == SEMEL_FULL) {
 		semel_status status = make_room(pipeline, error);
 		if (status != SEMEL_OK || must_wait(pipeline, load, at))
 			return status;
@@ -197,7 +197,7 @@ static semel_status offer_row(struct semel_pipeline *pipeline, struct semel_load
 	struct semel_outbox_row *row = &load->batch.rows[at];
 	struct semel_flight *flight = &load->flights[at];
 
-	flight->passage = (struct semel_passage){
+	flight->metadata = (struct semel_publish_metadata){
 		.replay = row->replay,
 		.previous = row->previous,
 		.transaction = semel_transactions_enter(&pipeline->transactions, row),
@@ -342,7 +342,7 @@ static enum semel_answers answers_of(const struct semel_pipeline *pipeline)
 	const struct semel_broker_driver *broker = pipeline->broker->driver;
 	struct semel_answer_facts facts = {
 		.broker_wakes = broker->watch_outcomes != NULL,
-		.broker_works_alone = broker->works_alone,
+		.broker_works_in_background = broker->works_in_background,
 		.source_knows_dry = pipeline->source->driver->is_dry != NULL,
 		.source_listens = is_listening(pipeline),
 		.has_room = semel_pipeline_has_room(pipeline),
@@ -363,7 +363,7 @@ static void complete_transaction(struct semel_pipeline *pipeline)
 	if (!semel_transactions_are_joined(&pipeline->transactions) ||
 	    (amid && (room_in(pipeline).rows > 0 || semel_window_has_answered_load(window))))
 		return;
-	if (pipeline->broker->driver->complete(pipeline->broker, !amid) && amid)
+	if (pipeline->broker->driver->complete_transaction(pipeline->broker, !amid) && amid)
 		semel_logf(SEMEL_LOG_WARN,
 			   "a transaction of more than %u events, or %llu bytes, is shown in parts "
 			   "(raise --window and --window-bytes to twice its size)",

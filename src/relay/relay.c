@@ -139,7 +139,7 @@ static semel_status check_options(const struct semel_relay *relay, semel_error *
 		status = semel_changes_find(relay->store_url, &changes, error);
 	if (status == SEMEL_OK && options->transactions)
 		status = semel_broker_driver_find(relay->broker_url, &broker, error);
-	if (status == SEMEL_OK && options->transactions && !broker->transact)
+	if (status == SEMEL_OK && options->transactions && !broker->init_transactions)
 		return semel_error_set(error, SEMEL_CONFIG,
 				       "the broker %s has no transactions (they are for kafka://; "
 				       "leave out --transactions)",

@@ -19,7 +19,7 @@ int64_t semel_rest_mark_at_ms(const struct semel_mark_facts *facts)
  */
 static bool may_hear_later(const struct semel_answer_facts *facts)
 {
-	return facts->broker_works_alone && facts->seldom && !facts->transactional &&
+	return facts->broker_works_in_background && facts->seldom && !facts->transactional &&
 	       facts->source_listens && facts->has_room;
 }
 

@@ -33,10 +33,10 @@ enum semel_answers {
 };
 
 struct semel_answer_facts {
-	bool broker_wakes;       /* by its answers */
-	bool broker_works_alone; /* it sends and receives without being polled */
-	bool source_knows_dry;   /* else it may wake all the time, also without room for its rows */
-	bool source_listens;     /* the next row wakes, and nothing else does */
+	bool broker_wakes;               /* by its answers */
+	bool broker_works_in_background; /* it sends and receives without being polled */
+	bool source_knows_dry; /* else it may wake all the time, also without room for its rows */
+	bool source_listens;   /* the next row wakes, and nothing else does */
 	bool has_room;
 	bool transactional;
 	bool seldom; /* rows come one at a time */

@@ -23,7 +23,7 @@ semel_status semel_transactions_join(struct semel_transactions *transactions,
 		return SEMEL_OK;
 	semel_status status = source->driver->label(source, name, error);
 	if (status == SEMEL_OK)
-		status = broker->driver->transact(broker, name, error);
+		status = broker->driver->init_transactions(broker, name, error);
 	if (status == SEMEL_OK)
 		transactions->state = SEMEL_TRANSACTIONS_JOINED;
 	return status;

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "proof/consumers.h"
-#include "proof/onlooker.h"
+#include "proof/position_reader.h"
 #include "proof/stuck.h"
 #include "state/state.h"
 #include "store/subscription.h"
@@ -38,7 +38,7 @@ struct repair {
 	const struct semel_repair_plan *plan;
 	struct semel_repair_counts *counts;
 	struct semel_broker *broker;
-	struct semel_onlooker onlooker;
+	struct semel_position_reader position_reader;
 	struct semel_arena *arena; /* of one scope */
 	semel_store *store;
 	struct semel_text scope;
@@ -201,7 +201,7 @@ static semel_status find_event(struct repair *repair, struct semel_text id,
 
 /* The event, and how it travels; result DONE: it is still wanted. */
 static semel_status prepare_copy(struct repair *repair, const struct step *step,
-				 struct semel_event *event, struct semel_passage *passage,
+				 struct semel_event *event, struct semel_publish_metadata *metadata,
 				 enum semel_repair_result *result_out, semel_error *error)
 {
 	const struct semel_store_driver *driver = repair->store->driver;
@@ -219,13 +219,13 @@ static semel_status prepare_copy(struct repair *repair, const struct step *step,
 		status = driver->dead_get(repair->store, semel_text_string(step->entry_id),
 					  repair->arena, &entry, error);
 		*event = entry.event;
-		passage->replay = answer.replay_count;
+		metadata->replay = answer.replay_count;
 	} else {
 		bool retries = answer.hold.state == SEMEL_HOLD_RETRY &&
 			       semel_text_equal(answer.hold.head_id, step->mover);
 		if (step->kind != SEMEL_WAIT_CLAIM && !retries)
 			return SEMEL_OK;
-		passage->attempt = retries ? answer.hold.attempts : 0;
+		metadata->attempt = retries ? answer.hold.attempts : 0;
 		status = find_event(repair, step->mover, event, &found, error);
 	}
 	if (!found)
@@ -240,9 +240,9 @@ static semel_status send(struct repair *repair, const struct step *step,
 			 enum semel_repair_result *result_out, semel_error *error)
 {
 	struct semel_event event = { .time_ms = 0 };
-	struct semel_passage passage = { .attempt = 0 };
+	struct semel_publish_metadata metadata = { .attempt = 0 };
 	bool gone = false;
-	semel_status status = prepare_copy(repair, step, &event, &passage, result_out, error);
+	semel_status status = prepare_copy(repair, step, &event, &metadata, result_out, error);
 
 	if (status != SEMEL_OK || *result_out != SEMEL_REPAIR_DONE)
 		return status;
@@ -252,7 +252,7 @@ static semel_status send(struct repair *repair, const struct step *step,
 	if (status != SEMEL_OK || !gone)
 		return status;
 	return repair->broker->driver->requeue(repair->broker, semel_text_string(repair->scope),
-					       &event, &passage, 0, error);
+					       &event, &metadata, 0, error);
 }
 
 /* ---- one step -------------------------------------------------------------------------------- */
@@ -385,7 +385,7 @@ static semel_status repair_scope(struct repair *repair, const struct semel_subsc
 	uint32_t before = UINT32_MAX;
 
 	repair->scope = row->scope;
-	repair->onlooker.store = repair->store;
+	repair->position_reader.store = repair->store;
 	for (uint32_t round = 0; round < ROUNDS_MAX && status == SEMEL_OK; round++) {
 		uint32_t done = repair->counts->done;
 		if (done == before)
@@ -461,7 +461,8 @@ semel_status semel_repair_run(const struct semel_repair_plan *plan,
 	semel_status status =
 		semel_broker_open(plan->broker_url, plan->env, 1, &repair.broker, error);
 	if (status == SEMEL_OK)
-		semel_onlooker_attend(&repair.onlooker, repair.broker, plan->stores[0]);
+		semel_position_reader_attach(&repair.position_reader, repair.broker,
+					     plan->stores[0]);
 	for (size_t i = 0; i < plan->store_count && status == SEMEL_OK; i++)
 		status = repair_store(&repair, plan->stores[i], error);
 	if (status == SEMEL_OK)

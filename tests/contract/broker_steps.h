@@ -28,7 +28,7 @@
 /* Events of the tests: "aggregate-number", with the number in the payload. */
 struct steps_event {
 	struct semel_event event;
-	struct semel_passage passage;
+	struct semel_publish_metadata metadata;
 	char id[64], aggregate[32], payload[32];
 	semel_status status; /* its outcome; SEMEL_NOT_FINISHED before */
 	char reason[160];

@@ -4,7 +4,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
-#include "contract/broker_keeper.h"
+#include "contract/broker_offset_store.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -108,7 +108,7 @@ static char topic[64] = STEPS_TOPIC;
 void steps_name_topic(const char *name)
 {
 	snprintf(topic, sizeof(topic), "%s", name);
-	keeper_clear();
+	offset_store_clear();
 }
 
 const char *const *steps_topics(void)
@@ -130,7 +130,7 @@ struct semel_broker *steps_open(const char *url)
 	semel_error error = { 0 };
 	struct semel_broker *broker = NULL;
 	assert_ok(semel_broker_open(url, steps_env(), STEPS_WINDOW, &broker, &error), &error);
-	keeper_attach(broker);
+	offset_store_attach(broker);
 	return broker;
 }
 
@@ -158,7 +158,7 @@ void steps_event_make(struct steps_event *event, const char *aggregate, int numb
 void steps_offer(struct semel_broker *broker, struct steps_event *event)
 {
 	semel_error error = { 0 };
-	assert_ok(broker->driver->publish(broker, &event->event, &event->passage, event, &error),
+	assert_ok(broker->driver->publish(broker, &event->event, &event->metadata, event, &error),
 		  &error);
 }
 
@@ -216,7 +216,7 @@ void steps_subscribe(struct semel_broker *broker, struct steps_subscription how)
 		.from_latest = how.from_latest,
 	};
 	semel_error error = { 0 };
-	keeper_name_scope(broker, how.scope);
+	offset_store_set_scope(broker, how.scope);
 	assert_ok(broker->driver->subscribe(broker, &options, &error), &error);
 }
 
@@ -244,7 +244,7 @@ uint32_t steps_fetch(struct semel_broker *broker, uint32_t max, struct steps_hau
 					&count, &error),
 		  &error);
 	assert_true(count <= max);
-	keeper_note_fetched(broker, haul->deliveries + haul->count, count);
+	offset_store_record_fetched(broker, haul->deliveries + haul->count, count);
 	haul->count += count;
 	return count;
 }
@@ -276,7 +276,7 @@ void steps_ack_some(struct semel_broker *broker, const struct semel_delivery *de
 {
 	semel_error error = { 0 };
 	assert_ok(broker->driver->ack(broker, deliveries, count, &error), &error);
-	keeper_note_acked(broker, deliveries, count);
+	offset_store_record_acked(broker, deliveries, count);
 }
 
 void steps_ack(struct semel_broker *broker, const struct steps_haul *haul)
@@ -361,7 +361,7 @@ void steps_requeue(struct semel_broker *broker, const char *scope, const struct 
 		   int64_t delay_ms)
 {
 	semel_error error = { 0 };
-	assert_ok(broker->driver->requeue(broker, scope, &event->event, &event->passage, delay_ms,
+	assert_ok(broker->driver->requeue(broker, scope, &event->event, &event->metadata, delay_ms,
 					  &error),
 		  &error);
 }

@@ -93,7 +93,7 @@ static void the_window_is_full_after_as_many_events_as_it_holds(void **state)
 	for (int i = 0; i < STEPS_WINDOW; i++)
 		steps_offer(broker, &events[i]);
 	assert_int_equal(broker->driver->publish(broker, &events[STEPS_WINDOW].event,
-						 &events[STEPS_WINDOW].passage,
+						 &events[STEPS_WINDOW].metadata,
 						 &events[STEPS_WINDOW], &error),
 			 SEMEL_FULL);
 	steps_confirm(broker, events, STEPS_WINDOW);
@@ -164,13 +164,14 @@ static void every_field_travels_unchanged(void **state)
 	sent.event.headers = semel_text_from(headers, sizeof(headers) - 1);
 	sent.event.payload = semel_text_from(payload, sizeof(payload) - 1);
 	sent.event.time_ms = -62135596800000; /* the year 1 */
-	sent.passage =
-		(struct semel_passage){ .previous = SEMEL_TEXT("a-0"), .attempt = 3, .replay = 2 };
+	sent.metadata = (struct semel_publish_metadata){ .previous = SEMEL_TEXT("a-0"),
+							 .attempt = 3,
+							 .replay = 2 };
 	steps_offer(broker, &sent);
 	steps_confirm(broker, &sent, 1);
 	steps_fetch_all(broker, 1, haul);
 	const struct semel_event *got = &haul->deliveries[0].event;
-	const struct semel_passage *passage = &haul->deliveries[0].passage;
+	const struct semel_publish_metadata *metadata = &haul->deliveries[0].metadata;
 	steps_assert_same(got->id, sent.event.id);
 	steps_assert_same(got->type, sent.event.type);
 	steps_assert_same(got->aggregate_type, sent.event.aggregate_type);
@@ -181,9 +182,9 @@ static void every_field_travels_unchanged(void **state)
 	steps_assert_members(got->headers, sent.event.headers);
 	steps_assert_same(got->payload, sent.event.payload);
 	assert_int_equal(got->time_ms, sent.event.time_ms);
-	steps_assert_same(passage->previous, sent.passage.previous);
-	assert_int_equal(passage->attempt, 3);
-	assert_int_equal(passage->replay, 2);
+	steps_assert_same(metadata->previous, sent.metadata.previous);
+	assert_int_equal(metadata->attempt, 3);
+	assert_int_equal(metadata->replay, 2);
 	steps_haul_free(haul);
 	semel_broker_close(broker);
 }
@@ -201,7 +202,7 @@ static void an_empty_payload_stays_empty(void **state)
 	steps_fetch_all(broker, 1, haul);
 	assert_non_null(haul->deliveries[0].event.payload.data);
 	assert_int_equal(haul->deliveries[0].event.payload.length, 0);
-	assert_null(haul->deliveries[0].passage.previous.data);
+	assert_null(haul->deliveries[0].metadata.previous.data);
 	steps_haul_free(haul);
 	semel_broker_close(broker);
 }
@@ -355,7 +356,7 @@ static void a_delayed_event_comes_when_it_is_due_and_not_before(void **state)
 	struct steps_haul *haul = steps_haul_new();
 	struct steps_event event;
 	steps_event_make(&event, "a", 1);
-	event.passage = (struct semel_passage){ .attempt = 4, .replay = 1 };
+	event.metadata = (struct semel_publish_metadata){ .attempt = 4, .replay = 1 };
 	int64_t due_ms = semel_steady_ms(steps_env()) + 3000;
 	steps_requeue(broker, "billing", &event, 3000);
 	while (haul->count == 0 && semel_steady_ms(steps_env()) < due_ms)
@@ -366,8 +367,8 @@ static void a_delayed_event_comes_when_it_is_due_and_not_before(void **state)
 	steps_fetch_nothing(broker);
 	steps_assert_same(haul->deliveries[0].event.id, event.event.id);
 	steps_assert_same(haul->deliveries[0].event.topic, event.event.topic);
-	assert_int_equal(haul->deliveries[0].passage.attempt, 4);
-	assert_int_equal(haul->deliveries[0].passage.replay, 1);
+	assert_int_equal(haul->deliveries[0].metadata.attempt, 4);
+	assert_int_equal(haul->deliveries[0].metadata.replay, 1);
 	steps_ack(broker, haul);
 	assert_int_equal(steps_backlog(broker, "billing").waiting, 0);
 	steps_haul_free(haul);
@@ -480,30 +481,30 @@ static void find_tells_whether_an_event_waits(void **state)
 	struct steps_event event;
 	semel_error error = { 0 };
 	bool waiting = true;
-	assert_int_equal(
-		broker->driver->find(broker, "billing", steps_topics(), "a-1", &waiting, &error),
-		SEMEL_OK);
+	assert_int_equal(broker->driver->find_event(broker, "billing", steps_topics(), "a-1",
+						    &waiting, &error),
+			 SEMEL_OK);
 	assert_false(waiting);
 	publish_events("a", 1, 2);
-	assert_int_equal(
-		broker->driver->find(broker, "billing", steps_topics(), "a-2", &waiting, &error),
-		SEMEL_OK);
+	assert_int_equal(broker->driver->find_event(broker, "billing", steps_topics(), "a-2",
+						    &waiting, &error),
+			 SEMEL_OK);
 	assert_true(waiting);
 	steps_fetch_all(broker, 2, haul);
 	steps_ack(broker, haul);
-	assert_int_equal(
-		broker->driver->find(broker, "billing", steps_topics(), "a-2", &waiting, &error),
-		SEMEL_OK);
+	assert_int_equal(broker->driver->find_event(broker, "billing", steps_topics(), "a-2",
+						    &waiting, &error),
+			 SEMEL_OK);
 	assert_false(waiting);
 	steps_event_make(&event, "a", 2);
 	steps_requeue(broker, "billing", &event, 60000);
-	assert_int_equal(
-		broker->driver->find(broker, "billing", steps_topics(), "a-2", &waiting, &error),
-		SEMEL_OK);
+	assert_int_equal(broker->driver->find_event(broker, "billing", steps_topics(), "a-2",
+						    &waiting, &error),
+			 SEMEL_OK);
 	assert_true(waiting);
-	assert_int_equal(
-		broker->driver->find(broker, "audit", steps_topics(), "a-2", &waiting, &error),
-		SEMEL_OK);
+	assert_int_equal(broker->driver->find_event(broker, "audit", steps_topics(), "a-2",
+						    &waiting, &error),
+			 SEMEL_OK);
 	assert_false(waiting);
 	steps_haul_free(haul);
 	semel_broker_close(broker);

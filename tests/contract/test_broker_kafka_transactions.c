@@ -25,7 +25,7 @@ static struct semel_broker *open_transacting(void)
 	struct semel_broker *broker = steps_open(url);
 	semel_error error = { 0 };
 	semel_status status;
-	while ((status = broker->driver->transact(broker, name, &error)) == SEMEL_FULL)
+	while ((status = broker->driver->init_transactions(broker, name, &error)) == SEMEL_FULL)
 		;
 	assert_int_equal(status, SEMEL_OK);
 	return broker;
@@ -35,7 +35,7 @@ static void offer(struct semel_broker *broker, struct steps_event *event, const 
 		  int number, uint64_t transaction)
 {
 	steps_event_make(event, aggregate, number);
-	event->passage.transaction = transaction;
+	event->metadata.transaction = transaction;
 	steps_offer(broker, event);
 }
 
@@ -80,7 +80,7 @@ static void nothing_is_shown_or_answered_for_before_it_is_complete(void **state)
 	offer(broker, &events[2], "c", 1, 2);
 	poll_a_while(broker);
 	steps_fetch_nothing(reader);
-	assert_true(broker->driver->complete(broker, true));
+	assert_true(broker->driver->complete_transaction(broker, true));
 	steps_confirm(broker, events, 3);
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(events[i].status, SEMEL_OK);
@@ -101,9 +101,9 @@ static void who_comes_later_shuts_out_who_was_there_before(void **state)
 	struct semel_broker *second = open_transacting();
 	offer(second, &after[0], "a", 1, 1);
 	offer(second, &after[1], "b", 1, 1);
-	assert_true(second->driver->complete(second, true));
+	assert_true(second->driver->complete_transaction(second, true));
 	steps_confirm(second, after, 2);
-	assert_true(first->driver->complete(first, true));
+	assert_true(first->driver->complete_transaction(first, true));
 	for (int i = 0; i < 600 && status == SEMEL_OK; i++)
 		status = first->driver->poll(first, 100, never, NULL, &error);
 	assert_int_equal(status, SEMEL_OUTAGE);
@@ -122,13 +122,13 @@ static void a_refusal_is_one_for_its_transaction_and_for_no_other(void **state)
 	offer(broker, &events[1], "b", 1, 2);
 	steps_event_make(&events[2], "c", 1);
 	events[2].event.payload = semel_text_from(large, sizeof(large));
-	events[2].passage.transaction = 2;
+	events[2].metadata.transaction = 2;
 	steps_offer(broker, &events[2]);
 	offer(broker, &events[3], "d", 1, 2);
 	steps_confirm(broker, events, 4);
 	offer(broker, &events[4], "e", 1, 2); /* comes after the refusal was told */
 	offer(broker, &events[5], "f", 1, 3);
-	assert_true(broker->driver->complete(broker, true));
+	assert_true(broker->driver->complete_transaction(broker, true));
 	steps_confirm(broker, events, 6);
 	for (int i = 0; i < 6; i++)
 		assert_int_equal(events[i].status, i == 0 || i == 5 ? SEMEL_OK : SEMEL_TOO_LARGE);

@@ -119,9 +119,9 @@ static void a_waiting_event_is_found_by_one_whose_group_is_refused(void **state)
 	struct semel_broker *broker = declare();
 	steps_event_make(&event, "a", 1);
 	answer(FIND_COORDINATOR, RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED, 1);
-	assert_int_equal(
-		broker->driver->find(broker, "billing", steps_topics(), event.id, &waiting, &error),
-		SEMEL_OK);
+	assert_int_equal(broker->driver->find_event(broker, "billing", steps_topics(), event.id,
+						    &waiting, &error),
+			 SEMEL_OK);
 	assert_true(waiting);
 	semel_broker_close(broker);
 }

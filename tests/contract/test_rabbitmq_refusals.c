@@ -288,9 +288,9 @@ static void a_subscription_that_is_deleted_under_a_retry_is_an_outage(void **sta
 					 semel_rabbit_string(exchange), 0);
 	assert_int_equal(semel_rabbit_call_end(rabbit, SEMEL_RABBIT_CONTROL, NULL, &error),
 			 SEMEL_OK);
-	assert_int_equal(
-		broker->driver->requeue(broker, "billing", &event.event, &event.passage, 0, &error),
-		SEMEL_OUTAGE);
+	assert_int_equal(broker->driver->requeue(broker, "billing", &event.event, &event.metadata,
+						 0, &error),
+			 SEMEL_OUTAGE);
 	semel_broker_close(other);
 	semel_broker_close(broker);
 

@@ -24,8 +24,8 @@ static void read_properties(const amqp_basic_properties_t *properties, bool is_s
 	PROMISE(semel_rabbit_properties_read(properties, is_stream, &reading, &tier));
 	PROMISE(!tier.data || tier.length == 0 || is_within(tier, bytes));
 	PROMISE(semel_wire_read_end(&reading));
-	check_event(&reading.event, &reading.passage);
-	check_way_back(&reading.event, &reading.passage, &semel_wire_amqp, arena);
+	check_event(&reading.event, &reading.metadata);
+	check_way_back(&reading.event, &reading.metadata, &semel_wire_amqp, arena);
 	(void)semel_rabbit_offset_of(properties);
 	/* A mark is dropped: nothing that could be an event may pass for one. */
 	if (semel_rabbit_is_mark(properties, 0))

@@ -129,8 +129,8 @@ static void read_record(const rd_kafka_message_t *message)
 	struct semel_arena *arena = semel_arena_new(4096);
 	struct semel_delivery delivery;
 	PROMISE(semel_kafka_read(&kafka, &share, message, arena, &delivery));
-	check_event(&delivery.event, &delivery.passage);
-	check_way_back(&delivery.event, &delivery.passage, &semel_wire_kafka, arena);
+	check_event(&delivery.event, &delivery.metadata);
+	check_way_back(&delivery.event, &delivery.metadata, &semel_wire_kafka, arena);
 	PROMISE(delivery.event.payload.length == message->len);
 	PROMISE(message->len == 0 ||
 		memcmp(delivery.event.payload.data, message->payload, message->len) == 0);

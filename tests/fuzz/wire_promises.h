@@ -22,12 +22,13 @@ static inline bool is_same(struct semel_text left, struct semel_text right)
 }
 
 /* Every text ends; headers are a JSON object of texts; the time is one that a store can keep. */
-static inline void check_event(const struct semel_event *event, const struct semel_passage *passage)
+static inline void check_event(const struct semel_event *event,
+			       const struct semel_publish_metadata *metadata)
 {
 	const struct semel_text texts[] = {
 		event->id,           event->type,        event->aggregate_type, event->aggregate_id,
 		event->topic,        event->routing_key, event->headers,        event->payload,
-		event->content_type, passage->previous,
+		event->content_type, metadata->previous,
 	};
 	for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
 		check_text(texts[i]);
@@ -45,12 +46,13 @@ static inline void check_event(const struct semel_event *event, const struct sem
 }
 
 /* Written and read again. */
-static inline void send_again(const struct semel_event *event, const struct semel_passage *passage,
+static inline void send_again(const struct semel_event *event,
+			      const struct semel_publish_metadata *metadata,
 			      const struct semel_wire_names *names, struct semel_buffer *headers,
 			      struct semel_wire_reading *reading_out, struct semel_arena *arena)
 {
 	struct semel_wire_message message;
-	PROMISE(semel_wire_write(event, passage, names, arena, &message));
+	PROMISE(semel_wire_write(event, metadata, names, arena, &message));
 	PROMISE(!message.plain);
 	semel_wire_read_begin(reading_out, names, arena, headers);
 	reading_out->event.topic = event->topic;
@@ -64,22 +66,22 @@ static inline void send_again(const struct semel_event *event, const struct seme
 /* Sent again, it is still the same event. Headers whose names may not travel are left out at the
  * first time; of those that do travel nothing is lost at a second one. */
 static inline void check_way_back(const struct semel_event *event,
-				  const struct semel_passage *passage,
+				  const struct semel_publish_metadata *metadata,
 				  const struct semel_wire_names *names, struct semel_arena *arena)
 {
 	struct semel_wire_reading once, twice;
 	struct semel_buffer headers = { 0 };
-	send_again(event, passage, names, &headers, &once, arena);
+	send_again(event, metadata, names, &headers, &once, arena);
 	PROMISE(is_same(once.event.id, event->id));
 	PROMISE(is_same(once.event.type, event->type));
 	PROMISE(is_same(once.event.aggregate_type, event->aggregate_type));
 	PROMISE(is_same(once.event.aggregate_id, event->aggregate_id));
-	PROMISE(is_same(once.passage.previous, passage->previous));
+	PROMISE(is_same(once.metadata.previous, metadata->previous));
 	PROMISE(once.event.time_ms == event->time_ms);
-	PROMISE(once.passage.attempt == passage->attempt);
-	PROMISE(once.passage.replay == passage->replay);
+	PROMISE(once.metadata.attempt == metadata->attempt);
+	PROMISE(once.metadata.replay == metadata->replay);
 	PROMISE(once.event.headers.length <= event->headers.length);
-	send_again(&once.event, &once.passage, names, &headers, &twice, arena);
+	send_again(&once.event, &once.metadata, names, &headers, &twice, arena);
 	PROMISE(is_same(twice.event.headers, once.event.headers));
 	semel_buffer_free(&headers);
 }

@@ -6,15 +6,15 @@
  * goes on at his offset passes over everything before it. So a log is known again by records:
  *
  * - An anchor is an offset and a hash of the record there. A commit carries two (note.c), and the
- *   keeper has one: they are looked for before anything of a partition that was taken is handed
- *   out.
+ *   offset_store has one: they are looked for before anything of a partition that was taken is
+ * handed out.
  * - While a partition is read, the anchor that was found last is looked for again from time to
  *   time, and the newest settled record becomes the next one: a log that was replaced between two
  *   checks is noticed, also when records of the new one have been read meanwhile.
  * - An anchor below the log's beginning, or in a gap of a compacted topic, proves nothing: the next
  *   one takes its place.
  * - When another record is found, the position is set to the beginning, at the broker and at the
- *   keeper, and everything is opened anew: nothing that is in hand can be acked any more.
+ *   offset_store, and everything is opened anew: nothing that is in hand can be acked any more.
  *
  * A consumer of no group reads the records; nobody waits for it. */
 #include "base/error.h"
@@ -151,9 +151,9 @@ semel_status semel_kafka_anchor_lost(struct semel_kafka *kafka, struct semel_kaf
 	share->noted = share->next_offset;
 	share->last = share->proven = share->fresh = SEMEL_ANCHOR_NONE;
 	commit_beginning(kafka, share);
-	if (kafka->keeper && share->tier == 0)
-		status = kafka->keeper->restart(kafka->keeper->user, share->event_topic,
-						share->partition, share->position, error);
+	if (kafka->offset_store && share->tier == 0)
+		status = kafka->offset_store->reset(kafka->offset_store->user, share->event_topic,
+						    share->partition, share->position, error);
 	kafka->start_over = true;
 	return status != SEMEL_OK
 		       ? status
@@ -206,7 +206,7 @@ static semel_status judge_end(struct semel_kafka *kafka, struct semel_kafka_shar
 		       : semel_kafka_anchor_lost(kafka, share, shortened, error);
 }
 
-/* The keeper has the hash of the event's id, as the event was read. */
+/* The offset store has the hash of the event's id, as the event was read. */
 static bool is_the_keepers(struct semel_kafka *kafka, const struct semel_kafka_share *share,
 			   const rd_kafka_message_t *message, uint64_t hash)
 {

@@ -65,7 +65,8 @@ static semel_status take_name(struct semel_kafka *kafka, char *name, semel_error
 	return semel_kafka_producer_make(kafka, error);
 }
 
-semel_status semel_kafka_transact(struct semel_broker *broker, const char *name, semel_error *error)
+semel_status semel_kafka_init_transactions(struct semel_broker *broker, const char *name,
+					   semel_error *error)
 {
 	struct semel_kafka *kafka = semel_kafka_of(broker);
 	semel_status status = SEMEL_OK;
@@ -92,7 +93,7 @@ static bool has_others(const struct semel_kafka *kafka)
 	       bundle->phase != SEMEL_KAFKA_BUNDLE_READY;
 }
 
-bool semel_kafka_complete(struct semel_broker *broker, bool whole)
+bool semel_kafka_complete_transaction(struct semel_broker *broker, bool whole)
 {
 	struct semel_kafka *kafka = semel_kafka_of(broker);
 	if (!whole && has_others(kafka))
@@ -125,8 +126,8 @@ static struct semel_kafka_slot *take_first(struct semel_kafka_chain *chain)
 
 static bool is_together(const struct semel_kafka_slot *one, const struct semel_kafka_slot *other)
 {
-	return one == other || (one->passage.transaction != 0 &&
-				one->passage.transaction == other->passage.transaction);
+	return one == other || (one->metadata.transaction != 0 &&
+				one->metadata.transaction == other->metadata.transaction);
 }
 
 static void empty(struct semel_kafka_bundle *bundle)
@@ -160,7 +161,7 @@ static bool may_join(struct semel_kafka *kafka, const struct semel_kafka_slot *s
 	if (bundle->count == 0)
 		return true;
 	if (is_together(bundle->sent.last, slot) ||
-	    (slot->passage.transaction == 0 && bundle->open))
+	    (slot->metadata.transaction == 0 && bundle->open))
 		return true;
 	bundle->closing = bundle->closing || bundle->count >= most || bundle->bytes >= BYTES_MAX ||
 			  (kafka->careful && slot->sequence > bundle->care_to);
@@ -209,8 +210,8 @@ semel_status semel_kafka_bundle_offer(struct semel_kafka *kafka, struct semel_ka
 				      semel_error *error)
 {
 	struct semel_kafka_bundle *bundle = &kafka->bundle;
-	if (slot->passage.transaction != 0) {
-		bundle->last = slot->passage.transaction;
+	if (slot->metadata.transaction != 0) {
+		bundle->last = slot->metadata.transaction;
 		bundle->open = true;
 	}
 	slot->state = SEMEL_KAFKA_QUEUED;
@@ -326,7 +327,7 @@ static void refuse_run(struct semel_kafka *kafka, const struct semel_kafka_slot 
 	char reason[160];
 	snprintf(reason, sizeof(reason), "an event of its transaction was refused: %.110s",
 		 bundle->reason);
-	bundle->refused = guilty->passage.transaction;
+	bundle->refused = guilty->metadata.transaction;
 	bundle->refused_by = bundle->refusal;
 	if (bundle->refused != 0 && bundle->refused == bundle->last)
 		bundle->open = false; /* what comes of it is refused when it is offered */

@@ -30,35 +30,36 @@ static semel_status need_grave(struct semel_kafka *kafka, const char *scope, con
 	return status;
 }
 
-semel_status semel_kafka_bury(struct semel_broker *broker, const struct semel_burial *burial,
-			      semel_error *error)
+semel_status semel_kafka_publish_dead_letter(struct semel_broker *broker,
+					     const struct semel_dead_letter_copy *letter,
+					     semel_error *error)
 {
 	struct semel_kafka *kafka = semel_kafka_of(broker);
-	const struct semel_delivery *delivery = burial->delivery;
+	const struct semel_delivery *delivery = letter->delivery;
 	struct semel_kafka_topic *grave = NULL;
 	char attempts[16], time[SEMEL_TIME_SIZE], partition[16], offset[24];
 	if (!kafka->settings.buries)
 		return SEMEL_OK;
 	if (kafka->lost)
 		return semel_kafka_health(kafka, error);
-	snprintf(attempts, sizeof(attempts), "%u", burial->attempts);
+	snprintf(attempts, sizeof(attempts), "%u", letter->attempts);
 	snprintf(partition, sizeof(partition), "%d", delivery->partition);
 	snprintf(offset, sizeof(offset), "%" PRId64, delivery->offset);
-	semel_time_format(burial->failed_at_ms, time);
+	semel_time_format(letter->failed_at_ms, time);
 	const struct semel_wire_field fields[] = {
-		{ SEMEL_TEXT("semel-dead-reason"), semel_text_of(burial->reason) },
+		{ SEMEL_TEXT("semel-dead-reason"), semel_text_of(letter->reason) },
 		{ SEMEL_TEXT("semel-dead-attempts"), semel_text_of(attempts) },
 		{ SEMEL_TEXT("semel-dead-time"), semel_text_of(time) },
-		{ SEMEL_TEXT("semel-dead-scope"), semel_text_of(burial->scope) },
+		{ SEMEL_TEXT("semel-dead-scope"), semel_text_of(letter->scope) },
 		{ SEMEL_TEXT("semel-dead-topic"), delivery->event.topic },
 		{ SEMEL_TEXT("semel-dead-partition"), semel_text_of(partition) },
 		{ SEMEL_TEXT("semel-dead-offset"), semel_text_of(offset) },
 	};
 	struct semel_kafka_post post = { .event = &delivery->event,
-					 .passage = &delivery->passage,
+					 .metadata = &delivery->metadata,
 					 .extra = fields,
 					 .extra_count = sizeof(fields) / sizeof(fields[0]) };
-	semel_status status = need_grave(kafka, burial->scope,
+	semel_status status = need_grave(kafka, letter->scope,
 					 semel_text_string(delivery->event.topic), &grave, error);
 	if (status == SEMEL_OK)
 		status = semel_kafka_post_now(kafka, grave, &post, error);

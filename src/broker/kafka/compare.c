@@ -19,7 +19,7 @@
 struct look {
 	struct semel_kafka *kafka;
 	const struct semel_subscribe_options *options;
-	semel_difference_seen seen;
+	semel_difference_callback seen;
 	void *user;
 };
 
@@ -248,7 +248,7 @@ static semel_status compare_all(const struct look *look, const char *name, semel
 
 semel_status semel_kafka_compare(struct semel_broker *broker,
 				 const struct semel_subscribe_options *options,
-				 semel_difference_seen seen, void *user, semel_error *error)
+				 semel_difference_callback seen, void *user, semel_error *error)
 {
 	const struct look look = { semel_kafka_of(broker), options, seen, user };
 	semel_status status = semel_kafka_check_bind(options, error);

@@ -142,7 +142,7 @@ static semel_status hand_out(struct semel_kafka *kafka, struct semel_kafka_share
 		if (!semel_kafka_read(kafka, share, flight->message, catch->arena, delivery))
 			return semel_error_set(error, SEMEL_INTERNAL, "no memory for a delivery");
 		delivery->redelivered = flight->redelivered;
-		delivery->kept = kafka->keeper && share->tier == 0;
+		delivery->offset_in_store = kafka->offset_store && share->tier == 0;
 		delivery->tag = own_tag((uint32_t)(share - kafka->shares), share->epoch);
 		flight->out = true;
 		share->out++;

@@ -186,16 +186,16 @@ static semel_status check_move(struct semel_kafka *kafka, rd_kafka_error_t *fail
 }
 
 /* Where the offsets are kept with the effects, the store knows better than the group. */
-static semel_status ask_keeper(struct semel_kafka *kafka, rd_kafka_topic_partition_t *entry,
-			       semel_error *error)
+static semel_status get_offsets_from_store(struct semel_kafka *kafka,
+					   rd_kafka_topic_partition_t *entry, semel_error *error)
 {
 	int64_t next = -1;
 	size_t length;
 	const char *own = semel_kafka_own_name(kafka, entry->topic);
-	if (!kafka->keeper || semel_kafka_tier_of(kafka, own, &length) > 0)
+	if (!kafka->offset_store || semel_kafka_tier_of(kafka, own, &length) > 0)
 		return SEMEL_OK;
-	semel_status status =
-		kafka->keeper->take(kafka->keeper->user, own, entry->partition, true, &next, error);
+	semel_status status = kafka->offset_store->acquire(kafka->offset_store->user, own,
+							   entry->partition, true, &next, error);
 	if (status == SEMEL_OK && next >= 0)
 		entry->offset = next;
 	return status;
@@ -203,28 +203,29 @@ static semel_status ask_keeper(struct semel_kafka *kafka, rd_kafka_topic_partiti
 
 /* Offsets that were kept in the store once are the broker's now. After a crash the store may know
  * better; from now on it would know worse, so what it has is forgotten. */
-static semel_status retire_keeper(struct semel_kafka *kafka, rd_kafka_topic_partition_t *entry,
-				  semel_error *error)
+static semel_status retire_offset_store(struct semel_kafka *kafka,
+					rd_kafka_topic_partition_t *entry, semel_error *error)
 {
-	const struct semel_keeper *keeper = kafka->retired;
+	const struct semel_offset_store *offset_store = kafka->retired;
 	const char *own = semel_kafka_own_name(kafka, entry->topic);
 	struct semel_anchor anchors[2];
 	uint32_t count = 0;
 	int64_t next = -1;
 	size_t length;
-	if (!keeper || semel_kafka_tier_of(kafka, own, &length) > 0)
+	if (!offset_store || semel_kafka_tier_of(kafka, own, &length) > 0)
 		return SEMEL_OK;
-	semel_status status =
-		keeper->look(keeper->user, kafka->scope, own, entry->partition, &next, error);
+	semel_status status = offset_store->get(offset_store->user, kafka->scope, own,
+						entry->partition, &next, error);
 	if (status != SEMEL_OK || next < 0)
 		return status;
 	/* not where an administrator has set the offset: then there is no note */
 	if (next > entry->offset && semel_kafka_note_read(entry, anchors, &count) > 0)
 		entry->offset = next;
-	status = keeper->take(keeper->user, own, entry->partition, true, &next, error);
+	status = offset_store->acquire(offset_store->user, own, entry->partition, true, &next,
+				       error);
 	if (status == SEMEL_OK)
-		status = keeper->restart(keeper->user, own, entry->partition, -1, error);
-	keeper->release(keeper->user, own, entry->partition);
+		status = offset_store->reset(offset_store->user, own, entry->partition, -1, error);
+	offset_store->release(offset_store->user, own, entry->partition);
 	return status;
 }
 
@@ -245,10 +246,11 @@ static semel_status take_one(struct semel_kafka *kafka, const rd_kafka_topic_par
 		share->proven = anchors[0];
 		share->last = share->fresh = anchors[count - 1];
 	}
-	if (kafka->keeper && share->tier == 0)
+	if (kafka->offset_store && share->tier == 0)
 		semel_kafka_anchor_want(share,
-					kafka->keeper->anchor(kafka->keeper->user,
-							      share->event_topic, share->partition),
+					kafka->offset_store->anchor(kafka->offset_store->user,
+								    share->event_topic,
+								    share->partition),
 					true);
 	semel_logf(SEMEL_LOG_DEBUG, "kafka: %s reads %s [%d] from %" PRId64, kafka->scope,
 		   entry->topic, entry->partition, entry->offset);
@@ -260,11 +262,11 @@ static semel_status take(struct semel_kafka *kafka, rd_kafka_topic_partition_lis
 {
 	semel_status status = semel_kafka_committed(kafka, kafka->consumer, list, error);
 	for (int i = 0; i < list->cnt && status == SEMEL_OK; i++)
-		status = retire_keeper(kafka, &list->elems[i], error);
+		status = retire_offset_store(kafka, &list->elems[i], error);
 	if (status == SEMEL_OK)
 		status = semel_kafka_begin(kafka, list, error);
 	for (int i = 0; i < list->cnt && status == SEMEL_OK; i++)
-		status = ask_keeper(kafka, &list->elems[i], error);
+		status = get_offsets_from_store(kafka, &list->elems[i], error);
 	for (int i = 0; i < list->cnt && status == SEMEL_OK; i++)
 		status = take_one(kafka, &list->elems[i], error);
 	return status;

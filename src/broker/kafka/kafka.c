@@ -82,33 +82,34 @@ static void kafka_watch(struct semel_broker *broker, struct semel_wake *wake)
 	semel_wake_watch_fd(wake, kafka->bell_fd);
 }
 
-static void kafka_keep(struct semel_broker *broker, const struct semel_keeper *keeper)
+static void kafka_set_offset_store(struct semel_broker *broker,
+				   const struct semel_offset_store *offset_store)
 {
 	struct semel_kafka *kafka = semel_kafka_of(broker);
-	kafka->keeper = kafka->settings.offsets_in_store ? keeper : NULL;
-	kafka->retired = kafka->settings.offsets_in_store ? NULL : keeper;
+	kafka->offset_store = kafka->settings.offsets_in_store ? offset_store : NULL;
+	kafka->retired = kafka->settings.offsets_in_store ? NULL : offset_store;
 }
 
 const struct semel_broker_driver semel_kafka_driver = {
 	.scheme = "kafka",
-	.works_alone = true, /* librdkafka's threads */
+	.works_in_background = true, /* librdkafka's threads */
 	.open = kafka_open,
 	.close = kafka_close,
 	.watch = kafka_watch,
-	.keep = kafka_keep,
+	.set_offset_store = kafka_set_offset_store,
 	.publish = semel_kafka_publish,
 	.poll = semel_kafka_poll,
-	.transact = semel_kafka_transact,
-	.complete = semel_kafka_complete,
+	.init_transactions = semel_kafka_init_transactions,
+	.complete_transaction = semel_kafka_complete_transaction,
 	.blocked = semel_kafka_blocked,
 	.subscribe = semel_kafka_subscribe,
 	.fetch = semel_kafka_fetch,
 	.ack = semel_kafka_ack,
 	.rewind = semel_kafka_rewind,
 	.requeue = semel_kafka_requeue,
-	.bury = semel_kafka_bury,
+	.publish_dead_letter = semel_kafka_publish_dead_letter,
 	.backlog = semel_kafka_backlog,
-	.find = semel_kafka_find,
+	.find_event = semel_kafka_find_event,
 	.compare = semel_kafka_compare,
 	.examine = semel_kafka_examine,
 	.remove = semel_kafka_remove,

@@ -65,7 +65,7 @@ enum semel_kafka_slot_state {
 
 struct semel_kafka_slot {
 	const struct semel_event *event;
-	struct semel_passage passage;
+	struct semel_publish_metadata metadata;
 	void *token;
 	uint64_t sequence; /* counts offers */
 	enum semel_kafka_slot_state state;
@@ -195,7 +195,7 @@ struct semel_kafka_flight {
 /* A record that has to be in the log, if it is the one that was read. */
 struct semel_kafka_wanted {
 	struct semel_anchor anchor;
-	bool kept; /* by the keeper, as the hash of an event's id */
+	bool kept; /* by the offset store, as the hash of an event's id */
 };
 #define SEMEL_KAFKA_WANTED 3
 
@@ -275,8 +275,9 @@ struct semel_kafka {
 		rd_kafka_resp_err_t err;
 	} requeue;
 
-	const struct semel_keeper *keeper;  /* NULL: offsets are the broker's */
-	const struct semel_keeper *retired; /* NULL: they are the keeper's, or there is none */
+	const struct semel_offset_store *offset_store; /* NULL: offsets are the broker's */
+	const struct semel_offset_store
+		*retired; /* NULL: they are the offset store's, or there is none */
 	rd_kafka_t *consumer;
 	rd_kafka_queue_t *consumer_queue;
 	char *scope;
@@ -359,10 +360,10 @@ rd_kafka_resp_err_t semel_kafka_commit(struct semel_kafka *kafka,
 bool semel_kafka_window_make(struct semel_kafka_window *window, uint32_t size);
 void semel_kafka_window_free(struct semel_kafka *kafka);
 semel_status semel_kafka_publish(struct semel_broker *broker, const struct semel_event *event,
-				 const struct semel_passage *passage, void *token,
+				 const struct semel_publish_metadata *metadata, void *token,
 				 semel_error *error);
-semel_status semel_kafka_poll(struct semel_broker *broker, int64_t wait_ms, semel_outcome_seen seen,
-			      void *user, semel_error *error);
+semel_status semel_kafka_poll(struct semel_broker *broker, int64_t wait_ms,
+			      semel_outcome_callback seen, void *user, semel_error *error);
 const char *semel_kafka_blocked(struct semel_broker *broker);
 /* Hears what the producer has to say, waiting at most wait_ms for the first of it. */
 void semel_kafka_producer_serve(struct semel_kafka *kafka, int64_t wait_ms);
@@ -419,9 +420,9 @@ void semel_kafka_unstall(struct semel_kafka *kafka, const struct semel_kafka_slo
 void semel_kafka_stall_look(struct semel_kafka *kafka);
 
 /* ---- bundle.c ---- */
-semel_status semel_kafka_transact(struct semel_broker *broker, const char *name,
-				  semel_error *error);
-bool semel_kafka_complete(struct semel_broker *broker, bool whole);
+semel_status semel_kafka_init_transactions(struct semel_broker *broker, const char *name,
+					   semel_error *error);
+bool semel_kafka_complete_transaction(struct semel_broker *broker, bool whole);
 /* It is sent now, or when its turn comes. */
 semel_status semel_kafka_bundle_offer(struct semel_kafka *kafka, struct semel_kafka_slot *slot,
 				      semel_error *error);
@@ -437,7 +438,7 @@ semel_status semel_kafka_bundle_step(struct semel_kafka *kafka, semel_error *err
 /* ---- write.c ---- */
 struct semel_kafka_post {
 	const struct semel_event *event;
-	const struct semel_passage *passage;
+	const struct semel_publish_metadata *metadata;
 	const struct semel_wire_field *extra; /* more headers */
 	size_t extra_count;
 	void *opaque;
@@ -604,7 +605,7 @@ semel_status semel_kafka_rewind(struct semel_broker *broker, semel_error *error)
 /* ---- requeue.c ---- */
 semel_status semel_kafka_requeue(struct semel_broker *broker, const char *scope,
 				 const struct semel_event *event,
-				 const struct semel_passage *passage, int64_t delay_ms,
+				 const struct semel_publish_metadata *metadata, int64_t delay_ms,
 				 semel_error *error);
 
 /* Confirmed when it returns. */
@@ -612,8 +613,9 @@ semel_status semel_kafka_post_now(struct semel_kafka *kafka, struct semel_kafka_
 				  struct semel_kafka_post *post, semel_error *error);
 
 /* ---- bury.c ---- */
-semel_status semel_kafka_bury(struct semel_broker *broker, const struct semel_burial *burial,
-			      semel_error *error);
+semel_status semel_kafka_publish_dead_letter(struct semel_broker *broker,
+					     const struct semel_dead_letter_copy *letter,
+					     semel_error *error);
 
 /* ---- survey.c ---- */
 /* A partition of a subscription, and what of it waits. */
@@ -638,14 +640,14 @@ void semel_kafka_survey_free(struct semel_kafka_survey *survey);
 semel_status semel_kafka_backlog(struct semel_broker *broker, const char *scope,
 				 const char *const *topics, struct semel_backlog *backlog_out,
 				 semel_error *error);
-semel_status semel_kafka_find(struct semel_broker *broker, const char *scope,
-			      const char *const *topics, const char *event_id, bool *waiting_out,
-			      semel_error *error);
+semel_status semel_kafka_find_event(struct semel_broker *broker, const char *scope,
+				    const char *const *topics, const char *event_id,
+				    bool *waiting_out, semel_error *error);
 
 /* ---- compare.c ---- */
 semel_status semel_kafka_compare(struct semel_broker *broker,
 				 const struct semel_subscribe_options *options,
-				 semel_difference_seen seen, void *user, semel_error *error);
+				 semel_difference_callback seen, void *user, semel_error *error);
 
 /* Is nothing taken out of the middle of this topic (its full name)? False also when nobody says. */
 bool semel_kafka_keeps_all(struct semel_kafka *kafka, const char *topic);

@@ -150,9 +150,9 @@ static semel_status run_search(struct semel_kafka *kafka, struct search *search,
 	return status;
 }
 
-semel_status semel_kafka_find(struct semel_broker *broker, const char *scope,
-			      const char *const *topics, const char *event_id, bool *waiting_out,
-			      semel_error *error)
+semel_status semel_kafka_find_event(struct semel_broker *broker, const char *scope,
+				    const char *const *topics, const char *event_id,
+				    bool *waiting_out, semel_error *error)
 {
 	struct semel_kafka *kafka = semel_kafka_of(broker);
 	struct search search = { .id = semel_text_of(event_id) };

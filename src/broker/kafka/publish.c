@@ -238,7 +238,7 @@ static semel_status post(struct semel_kafka *kafka, struct semel_kafka_slot *slo
 			 rd_kafka_topic_t *handle, semel_error *error)
 {
 	struct semel_kafka_post post = { .event = slot->event,
-					 .passage = &slot->passage,
+					 .metadata = &slot->metadata,
 					 .opaque = slot };
 	post.used = take_headers(kafka, slot, semel_kafka_kind_of(kafka, &post));
 	semel_status status = semel_kafka_post(kafka, handle, &post, error);
@@ -281,7 +281,7 @@ semel_status semel_kafka_send(struct semel_kafka *kafka, struct semel_kafka_slot
 }
 
 semel_status semel_kafka_publish(struct semel_broker *broker, const struct semel_event *event,
-				 const struct semel_passage *passage, void *token,
+				 const struct semel_publish_metadata *metadata, void *token,
 				 semel_error *error)
 {
 	struct semel_kafka *kafka = semel_kafka_of(broker);
@@ -295,7 +295,7 @@ semel_status semel_kafka_publish(struct semel_broker *broker, const struct semel
 	window->unused = slot->next;
 	*slot = (struct semel_kafka_slot){
 		.event = event,
-		.passage = *passage,
+		.metadata = *metadata,
 		.token = token,
 		.sequence = ++window->sequence,
 		.headers = slot->headers,
@@ -303,7 +303,7 @@ semel_status semel_kafka_publish(struct semel_broker *broker, const struct semel
 		.partition = -1,
 		.state = SEMEL_KAFKA_SENT,
 	};
-	if (passage->transaction != 0 && passage->transaction == kafka->bundle.refused) {
+	if (metadata->transaction != 0 && metadata->transaction == kafka->bundle.refused) {
 		semel_kafka_answer(window, slot, kafka->bundle.refused_by,
 				   "an earlier event of its transaction was refused");
 		return SEMEL_OK;
@@ -343,7 +343,7 @@ void semel_kafka_shrink(struct semel_kafka *kafka)
 
 /* ---- reporting ------------------------------------------------------------------------------- */
 
-static void report(struct semel_kafka_window *window, semel_outcome_seen seen, void *user)
+static void report(struct semel_kafka_window *window, semel_outcome_callback seen, void *user)
 {
 	while (window->done) {
 		struct semel_kafka_slot *slot = window->done;
@@ -369,8 +369,8 @@ static void report(struct semel_kafka_window *window, semel_outcome_seen seen, v
 	}
 }
 
-semel_status semel_kafka_poll(struct semel_broker *broker, int64_t wait_ms, semel_outcome_seen seen,
-			      void *user, semel_error *error)
+semel_status semel_kafka_poll(struct semel_broker *broker, int64_t wait_ms,
+			      semel_outcome_callback seen, void *user, semel_error *error)
 {
 	struct semel_kafka *kafka = semel_kafka_of(broker);
 	semel_status status = SEMEL_OK;

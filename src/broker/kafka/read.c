@@ -106,7 +106,7 @@ bool semel_kafka_read(struct semel_kafka *kafka, const struct semel_kafka_share 
 						 message->payload ? message->len : 0);
 	*delivery_out = (struct semel_delivery){
 		.event = reading.event,
-		.passage = reading.passage,
+		.metadata = reading.metadata,
 		.partition = message->partition,
 		.offset = message->offset,
 	};

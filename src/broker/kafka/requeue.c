@@ -73,7 +73,7 @@ static void note_due(struct semel_kafka *kafka, uint32_t tier, int64_t due_ms)
 
 semel_status semel_kafka_requeue(struct semel_broker *broker, const char *scope,
 				 const struct semel_event *event,
-				 const struct semel_passage *passage, int64_t delay_ms,
+				 const struct semel_publish_metadata *metadata, int64_t delay_ms,
 				 semel_error *error)
 {
 	struct semel_kafka *kafka = semel_kafka_of(broker);
@@ -91,7 +91,7 @@ semel_status semel_kafka_requeue(struct semel_broker *broker, const char *scope,
 		{ SEMEL_TEXT("semel-retry-scope"), semel_text_of(scope) },
 	};
 	struct semel_kafka_post post = { .event = event,
-					 .passage = passage,
+					 .metadata = metadata,
 					 .extra = fields,
 					 .extra_count = sizeof(fields) / sizeof(fields[0]) };
 	semel_status status =

@@ -106,8 +106,9 @@ void semel_kafka_share_forget(struct semel_kafka *kafka, struct semel_kafka_shar
 		semel_kafka_ring_off(kafka, share->queue);
 		kafka->library->queue_destroy(share->queue);
 	}
-	if (share->held && share->tier == 0 && kafka->keeper)
-		kafka->keeper->release(kafka->keeper->user, share->event_topic, share->partition);
+	if (share->held && share->tier == 0 && kafka->offset_store)
+		kafka->offset_store->release(kafka->offset_store->user, share->event_topic,
+					     share->partition);
 	share->queue = NULL;
 	share->held = share->leaving = false;
 }

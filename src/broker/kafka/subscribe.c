@@ -31,7 +31,7 @@ static semel_status check_options(const struct semel_kafka *kafka,
 		return semel_error_set(error, SEMEL_INVALID, "a subscription needs a scope");
 	if (!options->topics || !options->topics[0])
 		return semel_error_set(error, SEMEL_INVALID, "a subscription needs a topic");
-	if (kafka->settings.offsets_in_store && !kafka->keeper && !options->declare_only)
+	if (kafka->settings.offsets_in_store && !kafka->offset_store && !options->declare_only)
 		return semel_error_set(error, SEMEL_CONFIG,
 				       "offsets=store: nobody here keeps them");
 	return semel_kafka_check_bind(options, error);
@@ -95,7 +95,7 @@ static semel_status declare(struct semel_kafka *kafka, const char *name,
 	if (status != SEMEL_OK)
 		return status;
 	uint32_t count = topic->partitions;
-	topic->begun = is_listed(options->known, name);
+	topic->begun = is_listed(options->previously_read, name);
 	add_all(kafka, partitions, topic);
 	kafka->library->topic_partition_list_add(names, topic->full, RD_KAFKA_PARTITION_UA);
 	for (uint32_t tier = 1; tier <= kafka->tiers && status == SEMEL_OK; tier++) {

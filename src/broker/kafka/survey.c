@@ -116,8 +116,8 @@ static semel_status read_committed(struct semel_kafka *kafka, const char *scope,
 	return status;
 }
 
-static semel_status ask_keeper(struct semel_kafka *kafka, const char *scope,
-			       struct semel_kafka_survey *survey, semel_error *error)
+static semel_status get_offsets_from_store(struct semel_kafka *kafka, const char *scope,
+					   struct semel_kafka_survey *survey, semel_error *error)
 {
 	semel_status status = SEMEL_OK;
 	for (size_t i = 0; i < survey->count && status == SEMEL_OK; i++) {
@@ -125,9 +125,9 @@ static semel_status ask_keeper(struct semel_kafka *kafka, const char *scope,
 		int64_t next = -1;
 		if (stretch->tier > 0)
 			continue;
-		status = kafka->keeper->look(kafka->keeper->user, scope,
-					     semel_kafka_own_name(kafka, stretch->topic),
-					     stretch->partition, &next, error);
+		status = kafka->offset_store->get(kafka->offset_store->user, scope,
+						  semel_kafka_own_name(kafka, stretch->topic),
+						  stretch->partition, &next, error);
 		if (status == SEMEL_OK && next >= 0)
 			stretch->from = next;
 	}
@@ -208,8 +208,8 @@ semel_status semel_kafka_survey_make(struct semel_kafka *kafka, const char *scop
 		return status;
 	if (!is_own(kafka, scope) || !take_positions(kafka, survey_out)) {
 		status = read_committed(kafka, scope, survey_out, error);
-		if (status == SEMEL_OK && kafka->keeper)
-			status = ask_keeper(kafka, scope, survey_out, error);
+		if (status == SEMEL_OK && kafka->offset_store)
+			status = get_offsets_from_store(kafka, scope, survey_out, error);
 		if (is_own(kafka, scope))
 			(void)take_positions(kafka, survey_out);
 	}

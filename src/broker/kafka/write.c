@@ -58,11 +58,11 @@ static bool has_own_routing_key(const struct semel_event *event)
 static bool is_usual(const struct semel_kafka_post *post)
 {
 	const struct semel_event *event = post->event;
-	const struct semel_passage *passage = post->passage;
+	const struct semel_publish_metadata *metadata = post->metadata;
 	return semel_text_equal(event->headers, SEMEL_TEXT("{}")) && event->id.data &&
 	       event->type.data && event->aggregate_type.data && event->aggregate_id.data &&
-	       event->content_type.data && !has_own_routing_key(event) && passage->previous.data &&
-	       passage->attempt == 0 && passage->replay == 0 && post->extra_count == 0;
+	       event->content_type.data && !has_own_routing_key(event) && metadata->previous.data &&
+	       metadata->attempt == 0 && metadata->replay == 0 && post->extra_count == 0;
 }
 
 /* What events of a kind have in common; each text has a NUL behind. 0: it is too long. */
@@ -125,7 +125,7 @@ static rd_kafka_headers_t *renew_headers(struct semel_kafka *kafka,
 	if (!post->used)
 		return NULL;
 	semel_arena_reset(kafka->scratch);
-	if (semel_wire_write(post->event, post->passage, &semel_wire_kafka, kafka->scratch,
+	if (semel_wire_write(post->event, post->metadata, &semel_wire_kafka, kafka->scratch,
 			     &message) &&
 	    renew(kafka->library, post->used, &message))
 		return post->used;
@@ -145,7 +145,7 @@ static rd_kafka_headers_t *make_headers(struct semel_kafka *kafka,
 	struct semel_wire_names names = semel_wire_kafka;
 	names.may_be_plain = post->extra_count == 0;
 	semel_arena_reset(kafka->scratch);
-	if (!semel_wire_write(event, post->passage, &names, kafka->scratch, &message))
+	if (!semel_wire_write(event, post->metadata, &names, kafka->scratch, &message))
 		return NULL;
 	*plain_out = message.plain;
 	rd_kafka_headers_t *headers =

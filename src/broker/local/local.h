@@ -47,7 +47,7 @@ struct semel_local_topic {
 /* An event that was offered and has no outcome yet. */
 struct semel_local_offer {
 	const struct semel_event *event;
-	struct semel_passage passage;
+	struct semel_publish_metadata metadata;
 	void *token;
 	uint64_t hash; /* of its aggregate */
 	semel_status status;
@@ -180,10 +180,10 @@ void semel_local_share_drop(struct semel_local *local, struct semel_local_share 
 /* -- the slots of the driver, by file. */
 /* publish.c */
 semel_status semel_local_publish(struct semel_broker *broker, const struct semel_event *event,
-				 const struct semel_passage *passage, void *token,
+				 const struct semel_publish_metadata *metadata, void *token,
 				 semel_error *error);
-semel_status semel_local_poll(struct semel_broker *broker, int64_t wait_ms, semel_outcome_seen seen,
-			      void *user, semel_error *error);
+semel_status semel_local_poll(struct semel_broker *broker, int64_t wait_ms,
+			      semel_outcome_callback seen, void *user, semel_error *error);
 /* subscribe.c */
 semel_status semel_local_subscribe(struct semel_broker *broker,
 				   const struct semel_subscribe_options *options,
@@ -199,18 +199,18 @@ semel_status semel_local_ack(struct semel_broker *broker, const struct semel_del
 /* requeue.c */
 semel_status semel_local_requeue(struct semel_broker *broker, const char *scope,
 				 const struct semel_event *event,
-				 const struct semel_passage *passage, int64_t delay_ms,
+				 const struct semel_publish_metadata *metadata, int64_t delay_ms,
 				 semel_error *error);
 /* look.c */
 semel_status semel_local_backlog(struct semel_broker *broker, const char *scope,
 				 const char *const *topics, struct semel_backlog *backlog_out,
 				 semel_error *error);
-semel_status semel_local_find(struct semel_broker *broker, const char *scope,
-			      const char *const *topics, const char *event_id, bool *waiting_out,
-			      semel_error *error);
+semel_status semel_local_find_event(struct semel_broker *broker, const char *scope,
+				    const char *const *topics, const char *event_id,
+				    bool *waiting_out, semel_error *error);
 semel_status semel_local_compare(struct semel_broker *broker,
 				 const struct semel_subscribe_options *options,
-				 semel_difference_seen seen, void *user, semel_error *error);
+				 semel_difference_callback seen, void *user, semel_error *error);
 /* prune.c */
 semel_status semel_local_prune(struct semel_broker *broker, int64_t before_ms, bool dry_run,
 			       uint64_t *count_out, semel_error *error);

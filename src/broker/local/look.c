@@ -157,9 +157,9 @@ static semel_status find_in_log(struct semel_local *local, const char *scope, co
 }
 
 /* The scope's own cursors tell where to look, so the topics need not. */
-semel_status semel_local_find(struct semel_broker *broker, const char *scope,
-			      const char *const *topics, const char *event_id, bool *waiting_out,
-			      semel_error *error)
+semel_status semel_local_find_event(struct semel_broker *broker, const char *scope,
+				    const char *const *topics, const char *event_id,
+				    bool *waiting_out, semel_error *error)
 {
 	struct semel_local *local = semel_local_of(broker);
 	(void)topics;
@@ -196,7 +196,7 @@ static semel_status compare_topic(struct semel_local *local, const char *scope, 
 
 semel_status semel_local_compare(struct semel_broker *broker,
 				 const struct semel_subscribe_options *options,
-				 semel_difference_seen seen, void *user, semel_error *error)
+				 semel_difference_callback seen, void *user, semel_error *error)
 {
 	struct semel_local *local = semel_local_of(broker);
 	char text[SEMEL_ERROR_TEXT_MAX];

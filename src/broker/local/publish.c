@@ -17,7 +17,7 @@
 #include <string.h>
 
 semel_status semel_local_publish(struct semel_broker *broker, const struct semel_event *event,
-				 const struct semel_passage *passage, void *token,
+				 const struct semel_publish_metadata *metadata, void *token,
 				 semel_error *error)
 {
 	struct semel_local *local = semel_local_of(broker);
@@ -28,7 +28,7 @@ semel_status semel_local_publish(struct semel_broker *broker, const struct semel
 		return semel_error_set(error, SEMEL_INVALID, "the event names no topic");
 	local->offers[local->offer_count++] = (struct semel_local_offer){
 		.event = event,
-		.passage = *passage,
+		.metadata = *metadata,
 		.token = token,
 		.hash = semel_hash_aggregate(event->aggregate_type, event->aggregate_id),
 		.status = SEMEL_OK,
@@ -108,7 +108,7 @@ static semel_status append(struct semel_local *local, const struct semel_local_o
 		error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_local_event_bind(local, SEMEL_LOCAL_LOG_ADD, 3, offer->event, &offer->passage);
+	semel_local_event_bind(local, SEMEL_LOCAL_LOG_ADD, 3, offer->event, &offer->metadata);
 	status = semel_local_run(local, SEMEL_LOCAL_LOG_ADD, error);
 	topic->appended[partition]++;
 	topic->touched = true;
@@ -190,8 +190,8 @@ static void explain(const struct semel_local *local, const struct semel_local_of
 			 (long long)local->settings.message_max);
 }
 
-semel_status semel_local_poll(struct semel_broker *broker, int64_t wait_ms, semel_outcome_seen seen,
-			      void *user, semel_error *error)
+semel_status semel_local_poll(struct semel_broker *broker, int64_t wait_ms,
+			      semel_outcome_callback seen, void *user, semel_error *error)
 {
 	struct semel_local *local = semel_local_of(broker);
 	(void)wait_ms; /* there is nothing to wait for: the commit is the answer */

@@ -6,7 +6,7 @@
 
 static semel_status add_delayed(struct semel_local *local, const char *scope,
 				const struct semel_event *event,
-				const struct semel_passage *passage, int64_t delay_ms,
+				const struct semel_publish_metadata *metadata, int64_t delay_ms,
 				semel_error *error)
 {
 	struct semel_local_topic *topic = NULL;
@@ -24,13 +24,13 @@ static semel_status add_delayed(struct semel_local *local, const char *scope,
 					  error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_local_event_bind(local, SEMEL_LOCAL_DELAYED_ADD, 4, event, passage);
+	semel_local_event_bind(local, SEMEL_LOCAL_DELAYED_ADD, 4, event, metadata);
 	return semel_local_run(local, SEMEL_LOCAL_DELAYED_ADD, error);
 }
 
 semel_status semel_local_requeue(struct semel_broker *broker, const char *scope,
 				 const struct semel_event *event,
-				 const struct semel_passage *passage, int64_t delay_ms,
+				 const struct semel_publish_metadata *metadata, int64_t delay_ms,
 				 semel_error *error)
 {
 	struct semel_local *local = semel_local_of(broker);
@@ -39,6 +39,6 @@ semel_status semel_local_requeue(struct semel_broker *broker, const char *scope,
 	semel_status status = semel_local_begin(local, SEMEL_LOCAL_BEGIN_WRITE, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = add_delayed(local, scope, event, passage, delay_ms > 0 ? delay_ms : 0, error);
+	status = add_delayed(local, scope, event, metadata, delay_ms > 0 ? delay_ms : 0, error);
 	return semel_local_topics_commit(local, status, error);
 }

@@ -290,7 +290,8 @@ void semel_local_rollback(struct semel_local *local)
 /* ---- events --------------------------------------------------------------------------------- */
 
 void semel_local_event_bind(struct semel_local *local, enum semel_local_sql which, int at,
-			    const struct semel_event *event, const struct semel_passage *passage)
+			    const struct semel_event *event,
+			    const struct semel_publish_metadata *metadata)
 {
 	sqlite3_stmt *statement = local->statements[which];
 	const struct semel_text texts[] = {
@@ -300,9 +301,9 @@ void semel_local_event_bind(struct semel_local *local, enum semel_local_sql whic
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
 		semel_sqlite_bind_text(statement, at++, texts[i]);
 	sqlite3_bind_int64(statement, at++, event->time_ms);
-	semel_sqlite_bind_text(statement, at++, passage->previous);
-	sqlite3_bind_int64(statement, at++, passage->attempt);
-	sqlite3_bind_int64(statement, at++, passage->replay);
+	semel_sqlite_bind_text(statement, at++, metadata->previous);
+	sqlite3_bind_int64(statement, at++, metadata->attempt);
+	sqlite3_bind_int64(statement, at++, metadata->replay);
 }
 
 /* A NULL that stands for no memory is told from one in the file by its length. */
@@ -317,7 +318,7 @@ semel_status semel_local_event_read(struct semel_local *local, enum semel_local_
 {
 	sqlite3_stmt *statement = local->statements[which];
 	struct semel_event *event = &delivery_out->event;
-	struct semel_passage *passage = &delivery_out->passage;
+	struct semel_publish_metadata *metadata = &delivery_out->metadata;
 	struct semel_text *texts[] = {
 		&event->id,           &event->type,        &event->aggregate_type,
 		&event->aggregate_id, &event->routing_key, &event->content_type,
@@ -329,12 +330,12 @@ semel_status semel_local_event_read(struct semel_local *local, enum semel_local_
 		no_memory = no_memory || is_out_of_memory(*texts[i]);
 	}
 	event->time_ms = sqlite3_column_int64(statement, at++);
-	passage->previous = semel_sqlite_text(statement, at++, arena);
-	passage->attempt = (uint32_t)sqlite3_column_int64(statement, at++);
-	passage->replay = (uint32_t)sqlite3_column_int64(statement, at++);
+	metadata->previous = semel_sqlite_text(statement, at++, arena);
+	metadata->attempt = (uint32_t)sqlite3_column_int64(statement, at++);
+	metadata->replay = (uint32_t)sqlite3_column_int64(statement, at++);
 	if (event->headers.data == NULL)
 		event->headers = SEMEL_TEXT("{}");
-	if (no_memory || is_out_of_memory(passage->previous))
+	if (no_memory || is_out_of_memory(metadata->previous))
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a delivery");
 	return SEMEL_OK;
 }

@@ -91,7 +91,8 @@ void semel_local_rollback(struct semel_local *local);
 
 /* The event's columns, which log and delayed entries share, from parameter or column `at` on. */
 void semel_local_event_bind(struct semel_local *local, enum semel_local_sql which, int at,
-			    const struct semel_event *event, const struct semel_passage *passage);
+			    const struct semel_event *event,
+			    const struct semel_publish_metadata *metadata);
 semel_status semel_local_event_read(struct semel_local *local, enum semel_local_sql which, int at,
 				    struct semel_arena *arena, struct semel_delivery *delivery_out,
 				    semel_error *error);

@@ -40,14 +40,14 @@ static semel_status choose_partitions(struct semel_rabbit *rabbit,
 				      const struct semel_subscribe_options *options,
 				      uint32_t *partitions_out, semel_error *error)
 {
-	if (options->as_found)
+	if (options->accept_existing)
 		return semel_rabbit_partitions_of(rabbit, options->scope, options->topics[0],
 						  partitions_out, error);
 	*partitions_out = options->partitions > 0 ? options->partitions
 						  : (uint32_t)rabbit->settings.partitions;
 	if (*partitions_out == 0)
 		*partitions_out = 1;
-	if (rabbit->settings.stream && !rabbit->keeper && !options->declare_only)
+	if (rabbit->settings.stream && !rabbit->offset_store && !options->declare_only)
 		return semel_error_set(
 			error, SEMEL_CONFIG,
 			"a stream is read from where the store says, and nobody asks "
@@ -153,7 +153,7 @@ semel_status semel_rabbit_subscribe(struct semel_broker *broker,
 
 semel_status semel_rabbit_compare(struct semel_broker *broker,
 				  const struct semel_subscribe_options *options,
-				  semel_difference_seen seen, void *user, semel_error *error)
+				  semel_difference_callback seen, void *user, semel_error *error)
 {
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
 	const struct semel_rabbit_survey survey = { .seen = seen, .user = user };
@@ -178,7 +178,7 @@ static bool copy_delivery(const struct semel_delivery *from, struct semel_arena 
 		&to->event.id,           &to->event.type,    &to->event.aggregate_type,
 		&to->event.aggregate_id, &to->event.topic,   &to->event.routing_key,
 		&to->event.content_type, &to->event.headers, &to->event.payload,
-		&to->passage.previous,
+		&to->metadata.previous,
 	};
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
 		if (!texts[i]->data)
@@ -306,7 +306,7 @@ semel_status semel_rabbit_ack(struct semel_broker *broker, const struct semel_de
 }
 
 /* A stream keeps what was delivered: anybody can look for it there. */
-uint64_t semel_rabbit_in_hand(struct semel_broker *broker)
+uint64_t semel_rabbit_count_in_flight(struct semel_broker *broker)
 {
 	const struct semel_rabbit *rabbit = semel_rabbit_of(broker);
 	uint64_t count = 0;

@@ -27,7 +27,7 @@ static bool read_message(struct semel_rabbit *rabbit, struct semel_rabbit_parcel
 	if (!read || !semel_wire_read_end(&reading))
 		return false;
 	delivery->event = reading.event;
-	delivery->passage = reading.passage;
+	delivery->metadata = reading.metadata;
 	return true;
 }
 
@@ -80,7 +80,7 @@ semel_status semel_rabbit_deliver_header(struct semel_rabbit *rabbit,
 	char *body = body_size > BODY_MAX ? NULL : semel_arena_alloc(arena, body_size + 1);
 	if (rabbit->settings.stream) {
 		delivery->offset = semel_rabbit_offset_of(properties);
-		delivery->kept = true;
+		delivery->offset_in_store = true;
 		semel_rabbit_stream_seen(share, parcel,
 					 semel_rabbit_is_mark(properties, body_size));
 	}

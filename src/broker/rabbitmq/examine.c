@@ -59,12 +59,12 @@ static void examine_alarm(struct semel_rabbit *rabbit, const struct semel_examin
 					   .headers = SEMEL_TEXT_CONST("{}"),
 					   .payload = SEMEL_TEXT_CONST(""),
 					   .time_ms = semel_now_ms(rabbit->env) };
-	const struct semel_passage passage = { .attempt = 0 };
+	const struct semel_publish_metadata metadata = { .attempt = 0 };
 	const struct semel_rabbit_post post = { .channel = SEMEL_RABBIT_REQUEUE,
 						.exchange = SEMEL_TEXT_CONST(""),
 						.key = name,
 						.event = &event,
-						.passage = &passage };
+						.metadata = &metadata };
 	char text[TEXT_SIZE];
 	semel_error error = { 0 };
 	/* The first one makes us somebody who publishes, and is answered all the same. */

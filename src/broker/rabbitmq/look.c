@@ -169,7 +169,7 @@ static semel_status count_queues(struct semel_rabbit *rabbit, const struct semel
 		if (status != SEMEL_OK)
 			return status;
 		backlog->waiting += ready;
-		backlog->unseen |= consumers > 0;
+		backlog->in_flight_unknown |= consumers > 0;
 	}
 	return SEMEL_OK;
 }
@@ -278,9 +278,9 @@ static semel_status find_in_stream(struct semel_rabbit *rabbit, struct semel_rab
 }
 
 /* A queue cannot be looked into without taking from it, which would disturb its order. */
-semel_status semel_rabbit_find(struct semel_broker *broker, const char *scope,
-			       const char *const *topics, const char *event_id, bool *waiting_out,
-			       semel_error *error)
+semel_status semel_rabbit_find_event(struct semel_broker *broker, const char *scope,
+				     const char *const *topics, const char *event_id,
+				     bool *waiting_out, semel_error *error)
 {
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
 	struct semel_backlog backlog = { 0 };

@@ -285,7 +285,7 @@ static semel_status send_slot(struct semel_rabbit *rabbit, struct semel_rabbit_s
 					  .exchange = event->topic,
 					  .key = event->routing_key,
 					  .event = event,
-					  .passage = &slot->passage };
+					  .metadata = &slot->metadata };
 	status = semel_rabbit_post(rabbit, &post, &why);
 	if (status == SEMEL_TOO_LARGE || status == SEMEL_INVALID) {
 		answer(&rabbit->window, slot, status, why.text);
@@ -311,7 +311,7 @@ static semel_status send_ready(struct semel_rabbit *rabbit, semel_error *error)
 }
 
 semel_status semel_rabbit_publish(struct semel_broker *broker, const struct semel_event *event,
-				  const struct semel_passage *passage, void *token,
+				  const struct semel_publish_metadata *metadata, void *token,
 				  semel_error *error)
 {
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
@@ -324,7 +324,7 @@ semel_status semel_rabbit_publish(struct semel_broker *broker, const struct seme
 	struct semel_rabbit_slot *slot = pop(&window->unused);
 	uint64_t aggregate = semel_hash_aggregate(event->aggregate_type, event->aggregate_id);
 	*slot = (struct semel_rabbit_slot){
-		.event = event, .passage = *passage, .token = token, .aggregate = aggregate
+		.event = event, .metadata = *metadata, .token = token, .aggregate = aggregate
 	};
 	struct semel_rabbit_slot *first = first_of(window, aggregate);
 	if (first) {
@@ -342,7 +342,7 @@ semel_status semel_rabbit_publish(struct semel_broker *broker, const struct seme
 /* ---- reporting ------------------------------------------------------------------------------- */
 
 static void report_one(struct semel_rabbit_window *window, struct semel_rabbit_slot *slot,
-		       semel_outcome_seen seen, void *user)
+		       semel_outcome_callback seen, void *user)
 {
 	struct semel_publish_outcome outcome = { .token = slot->token, .status = slot->status };
 	memcpy(outcome.reason, slot->reason, sizeof(outcome.reason));
@@ -350,7 +350,7 @@ static void report_one(struct semel_rabbit_window *window, struct semel_rabbit_s
 	seen(&outcome, user);
 }
 
-static void report(struct semel_rabbit_window *window, semel_outcome_seen seen, void *user)
+static void report(struct semel_rabbit_window *window, semel_outcome_callback seen, void *user)
 {
 	struct semel_rabbit_slot *slot;
 	while ((slot = pop(&window->done)) != NULL) {
@@ -372,7 +372,7 @@ static void report(struct semel_rabbit_window *window, semel_outcome_seen seen, 
 }
 
 semel_status semel_rabbit_poll(struct semel_broker *broker, int64_t wait_ms,
-			       semel_outcome_seen seen, void *user, semel_error *error)
+			       semel_outcome_callback seen, void *user, semel_error *error)
 {
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
 	struct semel_rabbit_window *window = &rabbit->window;

@@ -145,9 +145,10 @@ static void rabbit_watch(struct semel_broker *broker, struct semel_wake *wake)
 	semel_wake_watch_fd(wake, rabbit->bell_fd);
 }
 
-static void rabbit_keep(struct semel_broker *broker, const struct semel_keeper *keeper)
+static void rabbit_set_offset_store(struct semel_broker *broker,
+				    const struct semel_offset_store *offset_store)
 {
-	semel_rabbit_of(broker)->keeper = keeper;
+	semel_rabbit_of(broker)->offset_store = offset_store;
 }
 
 /* ---- the slots, with the line in hand (beat.c) ----------------------------------------------- */
@@ -161,10 +162,10 @@ static void rabbit_keep(struct semel_broker *broker, const struct semel_keeper *
 
 SLOT(publish,
      (struct semel_broker * broker, const struct semel_event *event,
-      const struct semel_passage *passage, void *token, semel_error *error),
-     event, passage, token, error)
+      const struct semel_publish_metadata *metadata, void *token, semel_error *error),
+     event, metadata, token, error)
 SLOT(poll,
-     (struct semel_broker * broker, int64_t wait_ms, semel_outcome_seen seen, void *user,
+     (struct semel_broker * broker, int64_t wait_ms, semel_outcome_callback seen, void *user,
       semel_error *error),
      wait_ms, seen, user, error)
 SLOT(subscribe,
@@ -182,10 +183,12 @@ SLOT(ack,
 SLOT(rewind, (struct semel_broker * broker, semel_error *error), error)
 SLOT(requeue,
      (struct semel_broker * broker, const char *scope, const struct semel_event *event,
-      const struct semel_passage *passage, int64_t delay_ms, semel_error *error),
-     scope, event, passage, delay_ms, error)
-SLOT(bury, (struct semel_broker * broker, const struct semel_burial *burial, semel_error *error),
-     burial, error)
+      const struct semel_publish_metadata *metadata, int64_t delay_ms, semel_error *error),
+     scope, event, metadata, delay_ms, error)
+SLOT(publish_dead_letter,
+     (struct semel_broker * broker, const struct semel_dead_letter_copy *letter,
+      semel_error *error),
+     letter, error)
 SLOT(backlog,
      (struct semel_broker * broker, const char *scope, const char *const *topics,
       struct semel_backlog *backlog_out, semel_error *error),
@@ -194,13 +197,13 @@ SLOT(next_due,
      (struct semel_broker * broker, const char *scope, const char *const *topics,
       int64_t *due_ms_out, semel_error *error),
      scope, topics, due_ms_out, error)
-SLOT(find,
+SLOT(find_event,
      (struct semel_broker * broker, const char *scope, const char *const *topics,
       const char *event_id, bool *waiting_out, semel_error *error),
      scope, topics, event_id, waiting_out, error)
 SLOT(compare,
      (struct semel_broker * broker, const struct semel_subscribe_options *options,
-      semel_difference_seen seen, void *user, semel_error *error),
+      semel_difference_callback seen, void *user, semel_error *error),
      options, seen, user, error)
 SLOT(remove,
      (struct semel_broker * broker, const char *topic, const char *const *scopes,
@@ -210,10 +213,11 @@ SLOT(remove,
 #define SLOTS                                                                                      \
 	.open = rabbit_open, .close = rabbit_close, .watch = rabbit_watch,                         \
 	.watch_outcomes = rabbit_watch, .publish = held_publish, .poll = held_poll,                \
-	.blocked = semel_rabbit_blocked, .keep = rabbit_keep, .subscribe = held_subscribe,         \
-	.fetch = held_fetch, .ack = held_ack, .in_hand = semel_rabbit_in_hand,                     \
-	.rewind = held_rewind, .requeue = held_requeue, .bury = held_bury,                         \
-	.backlog = held_backlog, .next_due = held_next_due, .find = held_find,                     \
+	.blocked = semel_rabbit_blocked, .set_offset_store = rabbit_set_offset_store,              \
+	.subscribe = held_subscribe, .fetch = held_fetch, .ack = held_ack,                         \
+	.count_in_flight = semel_rabbit_count_in_flight, .rewind = held_rewind,                    \
+	.requeue = held_requeue, .publish_dead_letter = held_publish_dead_letter,                  \
+	.backlog = held_backlog, .next_due = held_next_due, .find_event = held_find_event,         \
 	.compare = held_compare, .examine = semel_rabbit_examine,                                  \
 	.examine_bindings = semel_rabbit_examine_bindings, .remove = held_remove
 

@@ -64,7 +64,7 @@ void semel_rabbit_settings_free(struct semel_rabbit_settings *settings);
 
 struct semel_rabbit_slot {
 	const struct semel_event *event;
-	struct semel_passage passage;
+	struct semel_publish_metadata metadata;
 	void *token;
 	uint64_t aggregate; /* its hash */
 	uint64_t tag;       /* of its confirm; 0: not on the wire */
@@ -197,8 +197,8 @@ struct semel_rabbit {
 	const struct semel_rabbit_library *library;
 	const struct semel_env *env;
 	struct semel_rabbit_settings settings;
-	const struct semel_keeper *keeper; /* of the streams' offsets; NULL: none */
-	char place[320];                   /* for messages: "amqp://user@host:5672/vhost" */
+	const struct semel_offset_store *offset_store; /* of the streams' offsets; NULL: none */
+	char place[320]; /* for messages: "amqp://user@host:5672/vhost" */
 
 	amqp_connection_state_t connection;
 	int fd, bell_fd; /* the bell: something has arrived that the socket no longer shows */
@@ -331,7 +331,7 @@ struct semel_rabbit_post {
 	uint16_t channel;
 	struct semel_text exchange, key; /* of the message's way */
 	const struct semel_event *event;
-	const struct semel_passage *passage;
+	const struct semel_publish_metadata *metadata;
 	bool keeps_key;     /* the event's own routing key travels as a header */
 	bool keeps_no_lane; /* it came without one, and must find the same queue again */
 	const char *reason; /* why it was given up; NULL: it was not */
@@ -423,10 +423,10 @@ void semel_rabbit_deliver_end(struct semel_rabbit *rabbit, struct semel_rabbit_s
 bool semel_rabbit_window_make(struct semel_rabbit_window *window, uint32_t size);
 void semel_rabbit_window_free(struct semel_rabbit_window *window);
 semel_status semel_rabbit_publish(struct semel_broker *broker, const struct semel_event *event,
-				  const struct semel_passage *passage, void *token,
+				  const struct semel_publish_metadata *metadata, void *token,
 				  semel_error *error);
 semel_status semel_rabbit_poll(struct semel_broker *broker, int64_t wait_ms,
-			       semel_outcome_seen seen, void *user, semel_error *error);
+			       semel_outcome_callback seen, void *user, semel_error *error);
 const char *semel_rabbit_blocked(struct semel_broker *broker);
 void semel_rabbit_confirmed(struct semel_rabbit *rabbit, uint64_t tag, bool multiple, bool nacked);
 /* The event of this id came back; text says from where. */
@@ -445,7 +445,7 @@ struct semel_rabbit_home {
 };
 /* How declaring goes about it. */
 struct semel_rabbit_survey {
-	semel_difference_seen seen; /* set: compare only, and tell */
+	semel_difference_callback seen; /* set: compare only, and tell */
 	void *user;
 };
 semel_status semel_rabbit_declare_topic(struct semel_rabbit *rabbit, const char *topic,
@@ -558,11 +558,11 @@ semel_status semel_rabbit_fetch(struct semel_broker *broker, uint32_t max,
 				uint32_t *count_out, semel_error *error);
 semel_status semel_rabbit_ack(struct semel_broker *broker, const struct semel_delivery *deliveries,
 			      size_t count, semel_error *error);
-uint64_t semel_rabbit_in_hand(struct semel_broker *broker);
+uint64_t semel_rabbit_count_in_flight(struct semel_broker *broker);
 semel_status semel_rabbit_rewind(struct semel_broker *broker, semel_error *error);
 semel_status semel_rabbit_compare(struct semel_broker *broker,
 				  const struct semel_subscribe_options *options,
-				  semel_difference_seen seen, void *user, semel_error *error);
+				  semel_difference_callback seen, void *user, semel_error *error);
 
 /* ---- rebind.c ---- */
 /* Now and then: makes bindings again that somebody has taken away. */
@@ -571,12 +571,13 @@ semel_status semel_rabbit_rebind(struct semel_rabbit *rabbit, semel_error *error
 /* ---- requeue.c ---- */
 semel_status semel_rabbit_requeue(struct semel_broker *broker, const char *scope,
 				  const struct semel_event *event,
-				  const struct semel_passage *passage, int64_t delay_ms,
+				  const struct semel_publish_metadata *metadata, int64_t delay_ms,
 				  semel_error *error);
 /* Keeps the outlet alive, or lets go of it when it is lost. */
 void semel_rabbit_tend_outlet(struct semel_rabbit *rabbit);
-semel_status semel_rabbit_bury(struct semel_broker *broker, const struct semel_burial *burial,
-			       semel_error *error);
+semel_status semel_rabbit_publish_dead_letter(struct semel_broker *broker,
+					      const struct semel_dead_letter_copy *letter,
+					      semel_error *error);
 /* A message of ours that is ready to go, by the outlet. BUSY as above. */
 semel_status semel_rabbit_send_confirmed(struct semel_rabbit *rabbit,
 					 const struct semel_rabbit_post *post, semel_error *error);
@@ -592,9 +593,9 @@ semel_status semel_rabbit_backlog(struct semel_broker *broker, const char *scope
 semel_status semel_rabbit_next_due(struct semel_broker *broker, const char *scope,
 				   const char *const *topics, int64_t *due_ms_out,
 				   semel_error *error);
-semel_status semel_rabbit_find(struct semel_broker *broker, const char *scope,
-			       const char *const *topics, const char *event_id, bool *waiting_out,
-			       semel_error *error);
+semel_status semel_rabbit_find_event(struct semel_broker *broker, const char *scope,
+				     const char *const *topics, const char *event_id,
+				     bool *waiting_out, semel_error *error);
 /* A tier got one more; it will arrive later. */
 void semel_rabbit_tier_added(struct semel_rabbit *rabbit, const char *queue);
 /* One has arrived that had been in this tier. */

@@ -225,7 +225,7 @@ static semel_status home_is_gone(struct semel_rabbit *rabbit, const char *queue,
 
 semel_status semel_rabbit_requeue(struct semel_broker *broker, const char *scope,
 				  const struct semel_event *event,
-				  const struct semel_passage *passage, int64_t delay_ms,
+				  const struct semel_publish_metadata *metadata, int64_t delay_ms,
 				  semel_error *error)
 {
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
@@ -245,7 +245,7 @@ semel_status semel_rabbit_requeue(struct semel_broker *broker, const char *scope
 		.exchange = SEMEL_TEXT(""),
 		.key = semel_text_of(tier > 0 ? tier_queue : queue),
 		.event = event,
-		.passage = passage,
+		.metadata = metadata,
 		.keeps_key = true,
 		.keeps_no_lane = is_foreign(event),
 	};
@@ -258,25 +258,26 @@ semel_status semel_rabbit_requeue(struct semel_broker *broker, const char *scope
 }
 
 /* Where it lies it need not find a queue again. */
-semel_status semel_rabbit_bury(struct semel_broker *broker, const struct semel_burial *burial,
-			       semel_error *error)
+semel_status semel_rabbit_publish_dead_letter(struct semel_broker *broker,
+					      const struct semel_dead_letter_copy *letter,
+					      semel_error *error)
 {
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
-	const struct semel_event *event = &burial->delivery->event;
-	struct semel_rabbit_home home = { .scope = burial->scope,
+	const struct semel_event *event = &letter->delivery->event;
+	struct semel_rabbit_home home = { .scope = letter->scope,
 					  .topic = semel_text_string(event->topic) };
-	struct semel_passage passage = burial->delivery->passage;
+	struct semel_publish_metadata metadata = letter->delivery->metadata;
 	char parking[SEMEL_RABBIT_NAME_SIZE];
 	semel_status status = semel_rabbit_parking_name(&home, parking, error);
 	if (status != SEMEL_OK)
 		return status;
-	passage.attempt = burial->attempts;
+	metadata.attempt = letter->attempts;
 	struct semel_rabbit_post post = { .channel = SEMEL_RABBIT_REQUEUE,
 					  .exchange = SEMEL_TEXT(""),
 					  .key = semel_text_of(parking),
 					  .event = event,
-					  .passage = &passage,
+					  .metadata = &metadata,
 					  .keeps_key = true,
-					  .reason = burial->reason };
+					  .reason = letter->reason };
 	return send_out(rabbit, &post, error);
 }

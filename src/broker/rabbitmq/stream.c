@@ -2,10 +2,10 @@
 /* A queue that is a stream: a log which forgets nothing when it is acked, and keeps no place for
  * its readers.
  *
- * - The keeper says who reads it and from where; an ack is only leave to send more.
+ * - The offset store says who reads it and from where; an ack is only leave to send more.
  * - A stream that was deleted and made anew begins at 0 again, and the broker would pass over what
  *   lies before the place that we ask for. So a place beyond the end means the beginning; and so
- *   does one behind an event that is not the one which the keeper remembers there.
+ *   does one behind an event that is not the one which the offset store remembers there.
  * - What was acked ahead of others comes again when the stream is opened again, and is dropped.
  */
 #include "base/error.h"
@@ -41,8 +41,9 @@ static void tell(const struct semel_rabbit_share *share, const char *what)
 static semel_status check_place(struct semel_rabbit *rabbit, const struct semel_rabbit_share *share,
 				int64_t *from, semel_error *error)
 {
-	const struct semel_keeper *keeper = rabbit->keeper;
-	struct semel_anchor anchor = keeper->anchor(keeper->user, share->topic, share->partition);
+	const struct semel_offset_store *offset_store = rabbit->offset_store;
+	struct semel_anchor anchor =
+		offset_store->anchor(offset_store->user, share->topic, share->partition);
 	struct semel_rabbit_probe probe = { .from = anchor.offset >= 0 ? anchor.offset : *from - 1,
 					    .limit = 1,
 					    .may_be_empty = true };
@@ -67,14 +68,14 @@ semel_status semel_rabbit_stream_take(struct semel_rabbit *rabbit, uint32_t at, 
 				      int64_t *from_out, semel_error *error)
 {
 	struct semel_rabbit_share *share = &rabbit->shares[at];
-	const struct semel_keeper *keeper = rabbit->keeper;
+	const struct semel_offset_store *offset_store = rabbit->offset_store;
 	int64_t next = -1;
 	*mine_out = false;
 	share->log.ask_at_ms = semel_steady_ms(rabbit->env) + ASK_AGAIN_MS;
 	if (rabbit->part > 0 && count_open(rabbit) >= rabbit->part)
 		return SEMEL_OK;
-	semel_status status =
-		keeper->take(keeper->user, share->topic, share->partition, false, &next, error);
+	semel_status status = offset_store->acquire(offset_store->user, share->topic,
+						    share->partition, false, &next, error);
 	if (status == SEMEL_LEASE_LOST)
 		return SEMEL_OK;
 	*from_out = next > 0 ? next : SEMEL_RABBIT_FIRST;
@@ -94,8 +95,9 @@ void semel_rabbit_stream_release(struct semel_rabbit *rabbit, uint32_t at)
 	struct semel_rabbit_share *share = &rabbit->shares[at];
 	share->log.next = share->log.seen = -1;
 	share->log.settled_count = 0;
-	if (rabbit->keeper)
-		rabbit->keeper->release(rabbit->keeper->user, share->topic, share->partition);
+	if (rabbit->offset_store)
+		rabbit->offset_store->release(rabbit->offset_store->user, share->topic,
+					      share->partition);
 }
 
 amqp_field_value_t semel_rabbit_stream_offset(int64_t from)
@@ -166,12 +168,12 @@ semel_status semel_rabbit_stream_mark(struct semel_rabbit *rabbit, const char *q
 	const struct semel_event mark = { .type = SEMEL_TEXT(SEMEL_RABBIT_MARK),
 					  .headers = SEMEL_TEXT("{}"),
 					  .payload = SEMEL_TEXT("") };
-	const struct semel_passage passage = { 0 };
+	const struct semel_publish_metadata metadata = { 0 };
 	const struct semel_rabbit_post post = { .channel = SEMEL_RABBIT_REQUEUE,
 						.exchange = SEMEL_TEXT(""),
 						.key = semel_text_of(queue),
 						.event = &mark,
-						.passage = &passage };
+						.metadata = &metadata };
 	uint64_t ready = 0;
 	semel_status status = semel_rabbit_count(rabbit, queue, &ready, NULL, error);
 	if (status != SEMEL_OK || ready > 0)
@@ -201,14 +203,14 @@ semel_status semel_rabbit_stream_look(struct semel_rabbit *rabbit,
 				      const struct semel_rabbit_home *home, uint32_t number,
 				      struct semel_rabbit_probe *probe, semel_error *error)
 {
-	const struct semel_keeper *keeper = rabbit->keeper;
+	const struct semel_offset_store *offset_store = rabbit->offset_store;
 	char queue[SEMEL_RABBIT_NAME_SIZE];
 	int64_t next = -1;
 	semel_status status =
 		semel_rabbit_queue_name(home, home->partitions > 1 ? number : 0, queue, error);
-	if (status == SEMEL_OK && keeper)
-		status = keeper->look(keeper->user, home->scope, home->topic, (int32_t)number - 1,
-				      &next, error);
+	if (status == SEMEL_OK && offset_store)
+		status = offset_store->get(offset_store->user, home->scope, home->topic,
+					   (int32_t)number - 1, &next, error);
 	if (status != SEMEL_OK)
 		return status;
 	probe->from = next > 0 ? next - 1 : SEMEL_RABBIT_FIRST;

@@ -153,7 +153,7 @@ static semel_status make_properties(struct semel_rabbit *rabbit,
 {
 	const struct semel_event *event = post->event;
 	struct semel_wire_message message;
-	if (!semel_wire_write(event, post->passage, &semel_wire_amqp, rabbit->scratch, &message))
+	if (!semel_wire_write(event, post->metadata, &semel_wire_amqp, rabbit->scratch, &message))
 		return no_memory(error);
 	semel_status status = check_names(post, &message, error);
 	if (status != SEMEL_OK)

@@ -83,8 +83,8 @@ semel_status semel_slot_make(struct semel_invocation *invocation, FILE *said)
 	return status;
 }
 
-static void tell(const struct semel_slot_state *state, const char *slot, semel_difference_seen seen,
-		 void *user)
+static void tell(const struct semel_slot_state *state, const char *slot,
+		 semel_difference_callback seen, void *user)
 {
 	char text[512];
 	if (state->obstacle[0] != '\0')
@@ -99,7 +99,7 @@ static void tell(const struct semel_slot_state *state, const char *slot, semel_d
 	seen(text, user);
 }
 
-semel_status semel_slot_check(struct semel_invocation *invocation, semel_difference_seen seen,
+semel_status semel_slot_check(struct semel_invocation *invocation, semel_difference_callback seen,
 			      void *user)
 {
 	const char *slot = slot_of(invocation);

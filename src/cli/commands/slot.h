@@ -26,7 +26,7 @@ bool semel_slot_is_configured(const struct semel_invocation *invocation);
 /* When it is wanted; else nothing. Says what it did to said, unless that is NULL. */
 semel_status semel_slot_make(struct semel_invocation *invocation, FILE *said);
 /* When it is configured: tells what is missing, and makes nothing. */
-semel_status semel_slot_check(struct semel_invocation *invocation, semel_difference_seen seen,
+semel_status semel_slot_check(struct semel_invocation *invocation, semel_difference_callback seen,
 			      void *user);
 
 #endif

@@ -104,7 +104,7 @@ static void a_copy_finds_the_call_whose_connection_is_gone(void **state)
 	struct semel_delivery again = delivery("e1", "a", 10), other = delivery("e2", "a", 10);
 	struct semel_delivery replay = again;
 	struct semel_task *task = add(fixture, "e1", "a", 10);
-	replay.passage.replay = 1;
+	replay.metadata.replay = 1;
 	assert_null(semel_hand_find_unbound(&fixture->hand, &again));
 	task->item.unbound = true;
 	assert_ptr_equal(semel_hand_find_unbound(&fixture->hand, &again), task);

@@ -9,13 +9,14 @@
 struct reader {
 	struct semel_consumer consumer;
 	struct world *world;
-	int64_t next; /* where the keeper sent the broker to */
+	int64_t next; /* where the offset store sent the broker to */
 };
 
 static semel_status take(struct reader *reader, bool granted)
 {
-	const struct semel_keeper *keeper = semel_places_keeper(reader->consumer.places);
-	return keeper->take(keeper->user, TOPIC, 0, granted, &reader->next, NULL);
+	const struct semel_offset_store *offset_store =
+		semel_places_offset_store(reader->consumer.places);
+	return offset_store->acquire(offset_store->user, TOPIC, 0, granted, &reader->next, NULL);
 }
 
 static void make_reader(struct reader *reader, struct world *world)
@@ -40,7 +41,7 @@ static struct semel_delivery delivery_at(int64_t offset)
 {
 	return (struct semel_delivery){ .event = { .topic = SEMEL_TEXT(TOPIC) },
 					.offset = offset,
-					.kept = true };
+					.offset_in_store = true };
 }
 
 static void fetch(struct reader *reader, int64_t first, int64_t last)
@@ -72,11 +73,13 @@ static semel_status write_place(struct reader *reader)
 
 static int64_t kept(const struct reader *reader)
 {
-	const struct semel_keeper *keeper = semel_places_keeper(reader->consumer.places);
+	const struct semel_offset_store *offset_store =
+		semel_places_offset_store(reader->consumer.places);
 	char *text = world_ask(reader->world, "SELECT next_offset FROM semel_position");
 	int64_t next = text ? atoll(text) : -2, looked = -2;
 	free(text);
-	assert_int_equal(keeper->look(keeper->user, "audit", TOPIC, 0, &looked, NULL), SEMEL_OK);
+	assert_int_equal(offset_store->get(offset_store->user, "audit", TOPIC, 0, &looked, NULL),
+			 SEMEL_OK);
 	assert_int_equal(looked, -1); /* of a scope that has never read */
 	return next;
 }
@@ -97,8 +100,9 @@ static void the_last_event_before_a_place_is_kept_with_it(void **state)
 	named.event.id = SEMEL_TEXT("the one");
 	make_reader(&reader, world_of(state));
 	assert_int_equal(take(&reader, false), SEMEL_OK);
-	const struct semel_keeper *keeper = semel_places_keeper(reader.consumer.places);
-	assert_int_equal(keeper->anchor(keeper->user, TOPIC, 0).offset, -1);
+	const struct semel_offset_store *offset_store =
+		semel_places_offset_store(reader.consumer.places);
+	assert_int_equal(offset_store->anchor(offset_store->user, TOPIC, 0).offset, -1);
 	fetch(&reader, 20, 20);
 	assert_int_equal(semel_places_note(reader.consumer.places, &named, 1, NULL), SEMEL_OK);
 	fetch(&reader, 25, 26); /* what lies between is no event */
@@ -109,8 +113,8 @@ static void the_last_event_before_a_place_is_kept_with_it(void **state)
 	assert_int_equal(kept(&reader), 25);
 	assert_int_equal(anchored(&reader), 21);
 	settle(&reader, 20);
-	assert_int_equal(keeper->anchor(keeper->user, TOPIC, 0).offset, 20);
-	keeper->release(keeper->user, TOPIC, 0);
+	assert_int_equal(offset_store->anchor(offset_store->user, TOPIC, 0).offset, 20);
+	offset_store->release(offset_store->user, TOPIC, 0);
 	assert_int_equal(anchored(&reader), 20);
 	drop_reader(&reader);
 
@@ -120,8 +124,8 @@ static void the_last_event_before_a_place_is_kept_with_it(void **state)
 	assert_int_equal(semel_places_note(next.consumer.places, &named, 1, NULL), SEMEL_OK);
 	settle(&next, 20);
 	settle(&next, 21);
-	keeper = semel_places_keeper(next.consumer.places);
-	assert_true(keeper->anchor(keeper->user, TOPIC, 0).hash ==
+	offset_store = semel_places_offset_store(next.consumer.places);
+	assert_true(offset_store->anchor(offset_store->user, TOPIC, 0).hash ==
 		    semel_event_hash_id(SEMEL_TEXT("the one")));
 	drop_reader(&next);
 }
@@ -200,15 +204,15 @@ static void who_takes_its_own_place_again_goes_on_behind_what_is_settled(void **
 static void a_place_has_one_reader_until_it_lets_go(void **state)
 {
 	struct reader first, second;
-	const struct semel_keeper *keeper;
+	const struct semel_offset_store *offset_store;
 	make_reader(&first, world_of(state));
 	make_reader(&second, world_of(state));
 	assert_int_equal(take(&first, false), SEMEL_OK);
 	assert_int_equal(take(&second, false), SEMEL_LEASE_LOST);
 	fetch(&first, 0, 4);
 	settle(&first, 0); /* and not written yet */
-	keeper = semel_places_keeper(first.consumer.places);
-	keeper->release(keeper->user, TOPIC, 0);
+	offset_store = semel_places_offset_store(first.consumer.places);
+	offset_store->release(offset_store->user, TOPIC, 0);
 	assert_int_equal(take(&second, false), SEMEL_OK);
 	assert_int_equal(second.next, 1);
 	drop_reader(&first);

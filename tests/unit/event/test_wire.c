@@ -68,9 +68,9 @@ static void an_event_is_written_under_the_names_of_the_contract(void **state)
 {
 	(void)state;
 	struct semel_event event = order_event();
-	struct semel_passage passage = { .previous = SEMEL_TEXT("id-0"), .attempt = 3 };
+	struct semel_publish_metadata metadata = { .previous = SEMEL_TEXT("id-0"), .attempt = 3 };
 	struct semel_wire_message message;
-	assert_true(semel_wire_write(&event, &passage, &semel_wire_amqp, arena, &message));
+	assert_true(semel_wire_write(&event, &metadata, &semel_wire_amqp, arena, &message));
 	assert_string_equal(field(&message, "cloudEvents_id"), "id-1");
 	assert_string_equal(field(&message, "cloudEvents_type"), "order.created.v1");
 	assert_string_equal(field(&message, "cloudEvents_source"), "shop");
@@ -89,10 +89,10 @@ static void what_was_written_is_read_back(void **state)
 {
 	(void)state;
 	struct semel_event event = order_event();
-	struct semel_passage passage = { .previous = SEMEL_TEXT("id-0"), .replay = 2 };
+	struct semel_publish_metadata metadata = { .previous = SEMEL_TEXT("id-0"), .replay = 2 };
 	struct semel_wire_message message;
 	struct semel_wire_reading reading;
-	assert_true(semel_wire_write(&event, &passage, &semel_wire_amqp, arena, &message));
+	assert_true(semel_wire_write(&event, &metadata, &semel_wire_amqp, arena, &message));
 	semel_wire_read_begin(&reading, &semel_wire_amqp, arena, &headers);
 	reading.event.topic = event.topic;
 	reading.event.routing_key = event.routing_key;
@@ -104,8 +104,8 @@ static void what_was_written_is_read_back(void **state)
 	assert_text(reading.event.aggregate_id, "o-1");
 	assert_text(reading.event.headers, semel_text_string(event.headers));
 	assert_int_equal(reading.event.time_ms, event.time_ms);
-	assert_text(reading.passage.previous, "id-0");
-	assert_int_equal(reading.passage.replay, 2);
+	assert_text(reading.metadata.previous, "id-0");
+	assert_int_equal(reading.metadata.replay, 2);
 }
 
 /* An event's producer writes its headers, and is not to speak for Semel or for the broker. */
@@ -114,7 +114,7 @@ static void headers_of_an_event_do_not_replace_ours(void **state)
 	(void)state;
 	const struct semel_wire_names *const both[] = { &semel_wire_amqp, &semel_wire_kafka };
 	struct semel_event event = order_event();
-	struct semel_passage passage = { .attempt = 3 };
+	struct semel_publish_metadata metadata = { .attempt = 3 };
 	event.headers = SEMEL_TEXT(
 		"{\"cloudEvents_id\":\"F\",\"cloudEvents:id\":\"F\",\"ce_id\":\"F\",\"CE_ID\":"
 		"\"F\","
@@ -125,7 +125,7 @@ static void headers_of_an_event_do_not_replace_ours(void **state)
 		"\"cloudEvents_subject\":\"2\",\"ce_subject\":\"3\"}");
 	for (size_t i = 0; i < 2; i++) {
 		struct semel_wire_message message;
-		assert_true(semel_wire_write(&event, &passage, both[i], arena, &message));
+		assert_true(semel_wire_write(&event, &metadata, both[i], arena, &message));
 		for (size_t j = 0; j < message.count; j++)
 			assert_false(semel_text_equal(message.fields[j].value, SEMEL_TEXT("F")));
 		assert_string_equal(field(&message, i ? "ce_id" : "cloudEvents_id"), "id-1");
@@ -140,19 +140,19 @@ static void headers_that_rabbitmq_obeys_or_writes_are_not_an_events(void **state
 {
 	(void)state;
 	struct semel_event event = order_event();
-	struct semel_passage passage = { 0 };
+	struct semel_publish_metadata metadata = { 0 };
 	struct semel_wire_message message;
 	event.headers =
 		SEMEL_TEXT("{\"CC\":\"F\",\"BCC\":\"F\",\"x-death\":\"F\",\"X-Death\":\"F\","
 			   "\"x-first-death-queue\":\"F\",\"x-delivery-count\":\"F\","
 			   "\"x-stream-offset\":\"F\",\"x-stream-filter-value\":\"F\","
 			   "\"cc\":\"1\",\"x-tenant\":\"2\"}");
-	assert_true(semel_wire_write(&event, &passage, &semel_wire_amqp, arena, &message));
+	assert_true(semel_wire_write(&event, &metadata, &semel_wire_amqp, arena, &message));
 	for (size_t j = 0; j < message.count; j++)
 		assert_false(semel_text_equal(message.fields[j].value, SEMEL_TEXT("F")));
 	assert_string_equal(field(&message, "cc"), "1");
 	assert_string_equal(field(&message, "x-tenant"), "2");
-	assert_true(semel_wire_write(&event, &passage, &semel_wire_kafka, arena, &message));
+	assert_true(semel_wire_write(&event, &metadata, &semel_wire_kafka, arena, &message));
 	assert_string_equal(field(&message, "CC"), "F");
 }
 
@@ -186,7 +186,7 @@ static void the_own_property_wins_over_the_attribute(void **state)
 	assert_true(semel_wire_read_end(&reading));
 	assert_text(reading.event.id, "mine");
 	assert_int_equal(reading.event.time_ms, 0);
-	assert_int_equal(reading.passage.attempt, 0);
+	assert_int_equal(reading.metadata.attempt, 0);
 }
 
 static void a_number_or_a_time_with_a_zero_byte_is_none(void **state)
@@ -199,8 +199,8 @@ static void a_number_or_a_time_with_a_zero_byte_is_none(void **state)
 	semel_wire_read_field(&reading, SEMEL_TEXT("cloudEvents_time"),
 			      SEMEL_TEXT("2026-11-15T12:00:00Z\0x"));
 	assert_true(semel_wire_read_end(&reading));
-	assert_int_equal(reading.passage.attempt, 0);
-	assert_int_equal(reading.passage.replay, 0);
+	assert_int_equal(reading.metadata.attempt, 0);
+	assert_int_equal(reading.metadata.replay, 0);
 	assert_int_equal(reading.event.time_ms, 0);
 }
 
@@ -222,10 +222,10 @@ static void names_with_a_meaning_of_their_own_are_no_headers(void **state)
 {
 	(void)state;
 	struct semel_event event = order_event();
-	struct semel_passage passage = { 0 };
+	struct semel_publish_metadata metadata = { 0 };
 	struct semel_wire_message message;
 	event.headers = SEMEL_TEXT("{\"semel-attempt\":\"9\",\"cloudEvents_id\":\"z\"}");
-	assert_true(semel_wire_write(&event, &passage, &semel_wire_amqp, arena, &message));
+	assert_true(semel_wire_write(&event, &metadata, &semel_wire_amqp, arena, &message));
 	assert_null(field(&message, "semel-attempt"));
 	assert_string_equal(field(&message, "cloudEvents_id"), "id-1");
 }
@@ -242,7 +242,7 @@ static void attributes_that_are_not_understood_travel_untouched(void **state)
 {
 	(void)state;
 	struct semel_wire_reading reading;
-	struct semel_passage passage = { .attempt = 1 };
+	struct semel_publish_metadata metadata = { .attempt = 1 };
 	struct semel_wire_message message;
 	semel_wire_read_begin(&reading, &semel_wire_kafka, arena, &headers);
 	reading.event.topic = SEMEL_TEXT("order.events");
@@ -253,7 +253,8 @@ static void attributes_that_are_not_understood_travel_untouched(void **state)
 	assert_true(semel_wire_read_end(&reading));
 	assert_text(reading.event.id, "id-1");
 	assert_text(reading.event.headers, "{\"ce_subject\":\"cart\",\"ce_idea\":\"own\"}");
-	assert_true(semel_wire_write(&reading.event, &passage, &semel_wire_kafka, arena, &message));
+	assert_true(
+		semel_wire_write(&reading.event, &metadata, &semel_wire_kafka, arena, &message));
 	assert_string_equal(field(&message, "ce_subject"), "cart");
 	assert_string_equal(field(&message, "ce_idea"), "own");
 	assert_int_equal(count_of(&message, "ce_subject"), 1);
@@ -275,14 +276,14 @@ static void an_adopted_event_goes_to_kafka_with_its_own_headers_alone(void **sta
 {
 	(void)state;
 	struct semel_event event = order_event();
-	struct semel_passage passage = { .replay = 1 };
+	struct semel_publish_metadata metadata = { .replay = 1 };
 	struct semel_wire_message message;
 	event.headers = SEMEL_TEXT("{\"id\":\"id-1\",\"semel-wire\":\"plain\"}");
-	assert_true(semel_wire_write(&event, &passage, &semel_wire_kafka, arena, &message));
+	assert_true(semel_wire_write(&event, &metadata, &semel_wire_kafka, arena, &message));
 	assert_true(message.plain);
 	assert_int_equal(message.count, 1);
 	assert_string_equal(field(&message, "id"), "id-1");
-	assert_true(semel_wire_write(&event, &passage, &semel_wire_amqp, arena, &message));
+	assert_true(semel_wire_write(&event, &metadata, &semel_wire_amqp, arena, &message));
 	assert_false(message.plain);
 	assert_string_equal(field(&message, "cloudEvents_id"), "id-1");
 	assert_null(field(&message, "semel-wire"));

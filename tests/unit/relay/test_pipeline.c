@@ -123,9 +123,10 @@ static bool jammed;            /* it takes the first and never another one */
 static const char *blocked_by; /* NULL: it takes everything */
 
 static semel_status publish(struct semel_broker *broker, const struct semel_event *event,
-			    const struct semel_passage *passage, void *token, semel_error *error)
+			    const struct semel_publish_metadata *metadata, void *token,
+			    semel_error *error)
 {
-	(void)broker, (void)event, (void)passage;
+	(void)broker, (void)event, (void)metadata;
 	if (offered - answered >= room || (jammed && offered > 0))
 		return SEMEL_FULL;
 	if (publish_status != SEMEL_OK)
@@ -135,7 +136,7 @@ static semel_status publish(struct semel_broker *broker, const struct semel_even
 }
 
 static semel_status poll_answers(struct semel_broker *broker, int64_t wait_ms,
-				 semel_outcome_seen seen, void *user, semel_error *error)
+				 semel_outcome_callback seen, void *user, semel_error *error)
 {
 	(void)broker, (void)wait_ms, (void)error;
 	clock_ms += ticks_ms;
@@ -173,8 +174,8 @@ static const struct semel_broker_driver broker_driver = { .scheme = "test",
 							  .publish = publish,
 							  .poll = poll_answers,
 							  .blocked = blocked,
-							  .transact = transact,
-							  .complete = complete };
+							  .init_transactions = transact,
+							  .complete_transaction = complete };
 
 /* ---- one relay --------------------------------------------------------------------------------
  */

@@ -97,15 +97,16 @@ static unsigned offered, answered, allowed;
 static int64_t waited_ms; /* in the last poll */
 
 static semel_status publish(struct semel_broker *broker, const struct semel_event *event,
-			    const struct semel_passage *passage, void *token, semel_error *error)
+			    const struct semel_publish_metadata *metadata, void *token,
+			    semel_error *error)
 {
-	(void)broker, (void)event, (void)passage, (void)error;
+	(void)broker, (void)event, (void)metadata, (void)error;
 	tokens[offered++] = token;
 	return SEMEL_OK;
 }
 
 static semel_status poll_answers(struct semel_broker *broker, int64_t wait_ms,
-				 semel_outcome_seen seen, void *user, semel_error *error)
+				 semel_outcome_callback seen, void *user, semel_error *error)
 {
 	(void)broker, (void)error;
 	waited_ms = wait_ms;
@@ -145,7 +146,7 @@ static int set_up(void **state)
 							.confirm_timeout_ms = 30000 };
 	clock_ms = 1000;
 	waiting = offered = answered = allowed = 0;
-	listening = broker_driver.works_alone = true;
+	listening = broker_driver.works_in_background = true;
 	lane = (struct semel_lane){ .mine = true };
 	lanes = (struct semel_lanes){ .env = &env, .lease_ms = 5000, .count = 1, .lanes = &lane };
 	assert_int_equal(semel_pipeline_open(&options, &env, &lanes, &source, &pipeline, NULL),
@@ -232,7 +233,7 @@ static void a_source_that_has_more_is_not_slept_on(void **state)
 static void a_broker_that_needs_to_be_polled_is_polled(void **state)
 {
 	(void)state;
-	broker_driver.works_alone = false;
+	broker_driver.works_in_background = false;
 	step_with(1);
 	assert_int_equal(rest_ms(), 0);
 	step_with(0);

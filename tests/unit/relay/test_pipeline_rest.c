@@ -105,15 +105,16 @@ static void *tokens[256];
 static unsigned offered, answered, allowed;
 
 static semel_status publish(struct semel_broker *broker, const struct semel_event *event,
-			    const struct semel_passage *passage, void *token, semel_error *error)
+			    const struct semel_publish_metadata *metadata, void *token,
+			    semel_error *error)
 {
-	(void)broker, (void)event, (void)passage, (void)error;
+	(void)broker, (void)event, (void)metadata, (void)error;
 	tokens[offered++] = token;
 	return SEMEL_OK;
 }
 
 static semel_status poll_answers(struct semel_broker *broker, int64_t wait_ms,
-				 semel_outcome_seen seen, void *user, semel_error *error)
+				 semel_outcome_callback seen, void *user, semel_error *error)
 {
 	(void)broker, (void)error;
 	assert_int_equal(wait_ms, 0); /* it wakes: nobody waits here */

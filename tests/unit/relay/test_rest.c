@@ -57,7 +57,7 @@ static void a_refusal_and_what_others_wait_for_are_marked_at_once(void **state)
  */
 
 static const struct semel_answer_facts single_rows = {
-	.broker_works_alone = true, .source_listens = true, .has_room = true, .seldom = true
+	.broker_works_in_background = true, .source_listens = true, .has_room = true, .seldom = true
 };
 
 static void answers_to_single_rows_are_heard_later(void **state)
@@ -72,7 +72,7 @@ static void answers_are_awaited_when_nothing_else_would_wake(void **state)
 	struct semel_answer_facts many = single_rows, full = single_rows, deaf = single_rows,
 				  transactional = single_rows, idle_broker = single_rows;
 	many.seldom = full.has_room = deaf.source_listens = false;
-	idle_broker.broker_works_alone = false;
+	idle_broker.broker_works_in_background = false;
 	transactional.transactional = true;
 	assert_int_equal(semel_rest_answers(&many), SEMEL_ANSWERS_AWAITED);
 	assert_int_equal(semel_rest_answers(&full), SEMEL_ANSWERS_AWAITED);

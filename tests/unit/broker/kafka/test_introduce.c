@@ -170,7 +170,7 @@ static int drop(void **state)
 /* key: "a1" belongs to partition 1. */
 static void offer(int number, const char *key)
 {
-	static const struct semel_passage passage = { 0 };
+	static const struct semel_publish_metadata metadata = { 0 };
 	semel_error error = { 0 };
 	snprintf(payloads[number], sizeof(payloads[number]), "%d", number);
 	snprintf(keys[number], sizeof(keys[number]), "%s", key);
@@ -184,7 +184,7 @@ static void offer(int number, const char *key)
 		.content_type = SEMEL_TEXT("text/plain"),
 		.payload = semel_text_from(payloads[number], 1),
 	};
-	assert_int_equal(semel_kafka_publish(&kafka.broker, &events[number], &passage,
+	assert_int_equal(semel_kafka_publish(&kafka.broker, &events[number], &metadata,
 					     &outcomes[number], &error),
 			 SEMEL_OK);
 }

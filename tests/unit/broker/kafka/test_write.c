@@ -86,8 +86,8 @@ static void post(const char *id, const char *key, const char *previous)
 				     .headers = SEMEL_TEXT("{}"),
 				     .content_type = SEMEL_TEXT("text/plain"),
 				     .payload = SEMEL_TEXT("x") };
-	struct semel_passage passage = { .previous = semel_text_of(previous) };
-	struct semel_kafka_post told = { .event = &event, .passage = &passage };
+	struct semel_publish_metadata metadata = { .previous = semel_text_of(previous) };
+	struct semel_kafka_post told = { .event = &event, .metadata = &metadata };
 	if (semel_kafka_kind_of(&kafka, &told) != 0)
 		told.used = sent;
 	else if (sent)
@@ -142,8 +142,8 @@ static void headers_of_a_library_that_nobody_knows_are_not_used_again(void **sta
 				     .aggregate_id = SEMEL_TEXT("a-1"),
 				     .headers = SEMEL_TEXT("{}"),
 				     .content_type = SEMEL_TEXT("text/plain") };
-	struct semel_passage passage = { .previous = SEMEL_TEXT("id-0") };
-	struct semel_kafka_post told = { .event = &event, .passage = &passage };
+	struct semel_publish_metadata metadata = { .previous = SEMEL_TEXT("id-0") };
+	struct semel_kafka_post told = { .event = &event, .metadata = &metadata };
 	assert_int_not_equal(semel_kafka_kind_of(&kafka, &told), 0);
 	known_version = 0x03000000;
 	assert_int_equal(semel_kafka_kind_of(&kafka, &told), 0);

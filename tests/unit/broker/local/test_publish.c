@@ -190,7 +190,7 @@ static void hot_writers_do_not_keep_the_others_out(void **state)
 	for (int i = 1; i <= 200; i++) {
 		struct steps_event event;
 		steps_event_make(&event, "c", i);
-		if (broker->driver->requeue(broker, "billing", &event.event, &event.passage, 60000,
+		if (broker->driver->requeue(broker, "billing", &event.event, &event.metadata, 60000,
 					    &error) != SEMEL_OK)
 			refused++;
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proof/onlooker.h"
+#include "proof/position_reader.h"
 
 #include "base/error.h"
 
@@ -23,7 +23,7 @@ static void ignore(void *user, const char *topic, int32_t partition)
 static semel_status look(void *user, const char *scope, const char *topic, int32_t partition,
 			 int64_t *next_out, semel_error *error)
 {
-	semel_store *store = ((struct semel_onlooker *)user)->store;
+	semel_store *store = ((struct semel_position_reader *)user)->store;
 	struct semel_position position = { .scope = semel_text_of(scope),
 					   .topic = semel_text_of(topic),
 					   .partition = partition };
@@ -32,12 +32,12 @@ static semel_status look(void *user, const char *scope, const char *topic, int32
 	return status;
 }
 
-void semel_onlooker_attend(struct semel_onlooker *onlooker, struct semel_broker *broker,
-			   semel_store *store)
+void semel_position_reader_attach(struct semel_position_reader *position_reader,
+				  struct semel_broker *broker, semel_store *store)
 {
-	*onlooker = (struct semel_onlooker){ .store = store };
-	onlooker->keeper = (struct semel_keeper){
-		.user = onlooker, .take = refuse, .release = ignore, .look = look
+	*position_reader = (struct semel_position_reader){ .store = store };
+	position_reader->offset_store = (struct semel_offset_store){
+		.user = position_reader, .acquire = refuse, .release = ignore, .get = look
 	};
-	semel_broker_keep(broker, &onlooker->keeper);
+	semel_broker_set_offset_store(broker, &position_reader->offset_store);
 }

@@ -7,13 +7,13 @@
 #include "broker/broker.h"
 #include "store/store.h"
 
-struct semel_onlooker {
-	struct semel_keeper keeper;
+struct semel_position_reader {
+	struct semel_offset_store offset_store;
 	semel_store *store; /* whose scopes are looked at; may change from look to look */
 };
 
-/* The broker asks the onlooker from now on, which outlives it. */
-void semel_onlooker_attend(struct semel_onlooker *onlooker, struct semel_broker *broker,
-			   semel_store *store);
+/* The broker asks the position_reader from now on, which outlives it. */
+void semel_position_reader_attach(struct semel_position_reader *position_reader,
+				  struct semel_broker *broker, semel_store *store);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "contract/broker_keeper.h"
+#include "contract/broker_offset_store.h"
 
 #include "contract/broker_steps.h"
 
@@ -30,14 +30,14 @@ struct place {
 struct seat {
 	const struct semel_broker *broker;
 	char scope[64];
-	struct semel_keeper keeper;
+	struct semel_offset_store offset_store;
 };
 
 static struct place *places;
 static struct seat seats[SEATS];
 static size_t seat_count;
 
-void keeper_clear(void)
+void offset_store_clear(void)
 {
 	if (!places)
 		places = mmap(NULL, PLACES * sizeof(places[0]), PROT_READ | PROT_WRITE,
@@ -142,22 +142,22 @@ static struct seat *seat_of(const struct semel_broker *broker)
 	return NULL;
 }
 
-void keeper_attach(struct semel_broker *broker)
+void offset_store_attach(struct semel_broker *broker)
 {
 	struct seat *seat = &seats[seat_count++ % SEATS];
 	if (!places)
-		keeper_clear();
+		offset_store_clear();
 	*seat = (struct seat){ .broker = broker };
-	seat->keeper = (struct semel_keeper){ .user = seat,
-					      .take = take,
-					      .anchor = anchor,
-					      .restart = restart,
-					      .release = release,
-					      .look = look };
-	semel_broker_keep(broker, &seat->keeper);
+	seat->offset_store = (struct semel_offset_store){ .user = seat,
+							  .acquire = take,
+							  .anchor = anchor,
+							  .reset = restart,
+							  .release = release,
+							  .get = look };
+	semel_broker_set_offset_store(broker, &seat->offset_store);
 }
 
-void keeper_name_scope(const struct semel_broker *broker, const char *scope)
+void offset_store_set_scope(const struct semel_broker *broker, const char *scope)
 {
 	snprintf(seat_of(broker)->scope, sizeof(seats[0].scope), "%s", scope);
 }
@@ -169,11 +169,11 @@ static struct place *place_of_delivery(const struct semel_broker *broker,
 			delivery->partition);
 }
 
-void keeper_note_fetched(const struct semel_broker *broker, const struct semel_delivery *deliveries,
-			 size_t count)
+void offset_store_record_fetched(const struct semel_broker *broker,
+				 const struct semel_delivery *deliveries, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
-		if (!deliveries[i].kept)
+		if (!deliveries[i].offset_in_store)
 			continue;
 		struct place *place = place_of_delivery(broker, &deliveries[i]);
 		assert_true(place->count < OFFSETS);
@@ -184,11 +184,11 @@ void keeper_note_fetched(const struct semel_broker *broker, const struct semel_d
 	}
 }
 
-void keeper_note_acked(const struct semel_broker *broker, const struct semel_delivery *deliveries,
-		       size_t count)
+void offset_store_record_acked(const struct semel_broker *broker,
+			       const struct semel_delivery *deliveries, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
-		if (!deliveries[i].kept)
+		if (!deliveries[i].offset_in_store)
 			continue;
 		struct place *place = place_of_delivery(broker, &deliveries[i]);
 		for (size_t j = 0; j < place->count; j++)
