@@ -102,13 +102,13 @@ missing_of() {
 
 apt_line='apt-get install -y --no-install-recommends'
 
-# install LINE: with apt, quietly; what it said only when it fails
+# install LINE: with apt, quietly; its output only when it fails. Another apt that runs is waited for.
 install() {
 	export DEBIAN_FRONTEND=noninteractive
 	log=$(mktemp)
 	failed=0
 	# shellcheck disable=SC2086 # the names are words
-	{ apt-get update && $1; } >"$log" 2>&1 </dev/null || failed=1
+	{ apt-get update && $1 -o DPkg::Lock::Timeout=300; } >"$log" 2>&1 </dev/null || failed=1
 	[ $failed = 0 ] || cat "$log" >&2
 	rm -f "$log"
 	return $failed

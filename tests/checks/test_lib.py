@@ -66,7 +66,7 @@ def test_root_installs_what_is_missing_and_the_script_goes_on(machine):
     assert done.stdout == f"went on in {machine.folder}\n", done.stderr
     assert machine.calls() == [
         "noninteractive update",
-        "noninteractive install -y --no-install-recommends anything",
+        "noninteractive install -y --no-install-recommends anything -o DPkg::Lock::Timeout=300",
     ]
 
 
@@ -146,7 +146,7 @@ def test_servers_are_installed_without_being_started_enabled_or_given_a_cluster(
     done = server_machine.want()
     assert done.stdout == "went on\n", done.stderr
     told = server_machine.calls()
-    assert "noninteractive install -y --no-install-recommends postgres" in told
+    assert "noninteractive install -y --no-install-recommends postgres -o DPkg::Lock::Timeout=300" in told
     assert "policy says 101" in told and "create_main_cluster = false" in told
     assert server_machine.links() == ["ours.service"]
     assert not (server_machine.system / "usr/sbin/policy-rc.d").exists()

@@ -4,8 +4,8 @@ aggregate in its order, and what cannot be taken for now waits without losing at
 import json
 
 import pytest
+from kafka_space import headers_of  # skips the module without confluent_kafka
 from confluent_kafka.admin import ConfigResource, NewPartitions
-from kafka_space import headers_of
 from program import wait_for
 
 pytestmark = [pytest.mark.anywhere, pytest.mark.only("sqlite"), pytest.mark.only("kafka"),

@@ -4,9 +4,12 @@ import socket
 import struct
 import subprocess
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from kafka_server import Administrator
-from sandbox import wait_until
+import pytest
+
+pytest.importorskip("confluent_kafka", reason="python3-confluent-kafka is not installed")
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition  # noqa: E402
+from kafka_server import Administrator  # noqa: E402
+from sandbox import wait_until  # noqa: E402
 
 NOT_YET = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR)
 IN_PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)  # the client connects again
