@@ -26,23 +26,23 @@
 /* ---- the order gate -------------------------------------------------------------------------- */
 
 /* The head itself: is this copy the one that its hold is waiting for? */
-static void pass_head(struct semel_consumer *consumer, struct semel_item *item,
-		      const struct semel_hold *hold)
+static void admit_head(struct semel_consumer *consumer, struct semel_item *item,
+		       const struct semel_hold *hold)
 {
 	item->head = true;
 	if (hold->state == SEMEL_HOLD_RETRY && item->delivery->metadata.attempt < hold->attempts) {
 		int64_t left_ms = hold->due_ms - semel_now_ms(consumer->env);
 		item->runs = hold->attempts;
 		item->delay_ms = left_ms > 0 ? left_ms : 0;
-		semel_item_move(item, SEMEL_FATE_RETRY);
+		semel_item_move(item, SEMEL_ITEM_RETRYING);
 	}
-	item->leads = item->fate == SEMEL_FATE_OPEN;
+	item->may_overtake = item->state == SEMEL_ITEM_UNDECIDED;
 }
 
 static semel_status park(struct semel_consumer *consumer, struct semel_item *item,
 			 struct semel_text behind, semel_error *error)
 {
-	semel_item_move(item, SEMEL_FATE_PARKED);
+	semel_item_move(item, SEMEL_ITEM_PARKED);
 	return semel_item_park(consumer, item, behind, error);
 }
 
@@ -56,7 +56,7 @@ static semel_status predecessor_seen(struct semel_consumer *consumer, struct sem
 	if (!previous.data || items[at].delivery->metadata.replay > 0 || items[at].runs > 0)
 		return SEMEL_OK;
 	for (uint32_t i = 0; i < at; i++)
-		if (items[i].fate == SEMEL_FATE_OPEN &&
+		if (items[i].state == SEMEL_ITEM_UNDECIDED &&
 		    semel_text_equal(items[i].delivery->event.id, previous))
 			return SEMEL_OK;
 	return consumer->store->driver->inbox_settled(consumer->store->driver->tx(consumer->store),
@@ -82,9 +82,9 @@ static semel_status wait_for_predecessor(struct semel_consumer *consumer, struct
 	return status == SEMEL_OK ? park(consumer, item, hold.head_id, error) : status;
 }
 
-/* Lets the item stay OPEN, or gives it a fate. */
-static semel_status gate(struct semel_consumer *consumer, struct semel_item *items, uint32_t at,
-			 const struct semel_hold *hold, semel_error *error)
+/* Lets the item stay OPEN, or gives it a state. */
+static semel_status apply_order(struct semel_consumer *consumer, struct semel_item *items,
+				uint32_t at, const struct semel_hold *hold, semel_error *error)
 {
 	struct semel_item *item = &items[at];
 	bool seen = true;
@@ -96,7 +96,7 @@ static semel_status gate(struct semel_consumer *consumer, struct semel_item *ite
 		return status;
 	if ((hold->state == SEMEL_HOLD_RETRY || hold->state == SEMEL_HOLD_DEAD) &&
 	    semel_text_equal(hold->head_id, item->delivery->event.id)) {
-		pass_head(consumer, item, hold);
+		admit_head(consumer, item, hold);
 		return SEMEL_OK;
 	}
 	if (hold->state == SEMEL_HOLD_NONE || hold->state == SEMEL_HOLD_GAP) {
@@ -104,7 +104,7 @@ static semel_status gate(struct semel_consumer *consumer, struct semel_item *ite
 		return seen ? SEMEL_OK : wait_for_predecessor(consumer, item, hold, error);
 	}
 	if (consumer->options.order == SEMEL_ORDER_TOTAL) {
-		semel_item_move(item, SEMEL_FATE_LATER);
+		semel_item_move(item, SEMEL_ITEM_DEFERRED);
 		return SEMEL_OK;
 	}
 	return park(consumer, item, hold->head_id, error);
@@ -113,9 +113,8 @@ static semel_status gate(struct semel_consumer *consumer, struct semel_item *ite
 /* ---- what the store says of it --------------------------------------------------------------- */
 
 /* Holds and dead letters of the items that are open, in one statement. */
-static semel_status look_at_states(struct semel_consumer *consumer, const struct semel_item *items,
-				   uint32_t count, struct semel_state_batch *batch,
-				   semel_error *error)
+static semel_status read_states(struct semel_consumer *consumer, const struct semel_item *items,
+				uint32_t count, struct semel_state_batch *batch, semel_error *error)
 {
 	const struct semel_store_driver *driver = consumer->store->driver;
 	struct semel_state_query *queries =
@@ -133,19 +132,19 @@ static semel_status look_at_states(struct semel_consumer *consumer, const struct
 }
 
 /* A dead letter decides whether a copy may run at all, before the order of its key does. */
-static semel_status decide(struct semel_consumer *consumer, struct semel_item *items, uint32_t at,
-			   const struct semel_state_result *answer, struct semel_arena *arena,
-			   semel_error *error)
+static semel_status apply_letter(struct semel_consumer *consumer, struct semel_item *items,
+				 uint32_t at, const struct semel_state_result *answer,
+				 struct semel_arena *arena, semel_error *error)
 {
 	struct semel_item *item = &items[at];
 	enum semel_authority authority = semel_letter_authority(answer, item->replay);
 
-	if (SEMEL_PLANTED("follower-left-parked") && authority == SEMEL_AUTHORITY_STALE)
+	if (SEMEL_PLANTED("follower-left-parked") && authority == SEMEL_AUTHORITY_SUPERSEDED)
 		authority = SEMEL_AUTHORITY_CLAIMS;
 	if (SEMEL_PLANTED("no-claims-no-letters") && !semel_consumer_claims(consumer))
 		authority = SEMEL_AUTHORITY_CLAIMS;
-	if (authority == SEMEL_AUTHORITY_STALE)
-		return semel_conclude_stale(consumer, item, arena, error);
+	if (authority == SEMEL_AUTHORITY_SUPERSEDED)
+		return semel_settle_superseded(consumer, item, arena, error);
 	if (authority == SEMEL_AUTHORITY_REPLAY) {
 		item->has_letter = true;
 		if (item->replay < answer->replay_count)
@@ -153,7 +152,7 @@ static semel_status decide(struct semel_consumer *consumer, struct semel_item *i
 	}
 	if (item->entry_id.data || !semel_item_can_hold(item))
 		return SEMEL_OK;
-	return gate(consumer, items, at, &answer->hold, error);
+	return apply_order(consumer, items, at, &answer->hold, error);
 }
 
 /* ---- claims ---------------------------------------------------------------------------------- */
@@ -173,12 +172,12 @@ static semel_status take_over(struct semel_consumer *consumer, struct semel_item
 	if (status != SEMEL_OK)
 		return status;
 	if (!taken && failed)
-		return semel_conclude_stale(consumer, item, arena, error);
-	semel_item_move(item, taken ? SEMEL_FATE_GO : SEMEL_FATE_LATER);
+		return semel_settle_superseded(consumer, item, arena, error);
+	semel_item_move(item, taken ? SEMEL_ITEM_ADMITTED : SEMEL_ITEM_DEFERRED);
 	return SEMEL_OK;
 }
 
-static semel_status judge_claimed(struct semel_consumer *consumer, struct semel_item *item,
+static semel_status apply_claimed(struct semel_consumer *consumer, struct semel_item *item,
 				  const struct semel_claim_result *answer,
 				  struct semel_arena *arena, semel_error *error)
 {
@@ -189,7 +188,7 @@ static semel_status judge_claimed(struct semel_consumer *consumer, struct semel_
 
 	/* What becomes of a claim in a key conflict is decided with the conflict. */
 	if (!abandoned || answer->key_conflict) {
-		semel_item_move(item, SEMEL_FATE_LATER);
+		semel_item_move(item, SEMEL_ITEM_DEFERRED);
 		return SEMEL_OK;
 	}
 	/* At most once leaves none unfinished: it is of a time with another guarantee. */
@@ -199,27 +198,27 @@ static semel_status judge_claimed(struct semel_consumer *consumer, struct semel_
 	item->status = SEMEL_CONTRACT;
 	item->reason = "in doubt: a consumer died after it had claimed the event; look whether the "
 		       "effect happened, then replay or discard";
-	return semel_conclude_dead(consumer, item, arena, error);
+	return semel_settle_dead(consumer, item, arena, error);
 }
 
-static semel_status judge(struct semel_consumer *consumer, struct semel_item *item,
-			  const struct semel_claim_result *answer, struct semel_arena *arena,
-			  semel_error *error)
+static semel_status apply_answer(struct semel_consumer *consumer, struct semel_item *item,
+				 const struct semel_claim_result *answer, struct semel_arena *arena,
+				 semel_error *error)
 {
 	switch (answer->found) {
 	case SEMEL_FOUND_NEW:
-		semel_item_move(item, SEMEL_FATE_GO);
+		semel_item_move(item, SEMEL_ITEM_ADMITTED);
 		return SEMEL_OK;
 	case SEMEL_FOUND_PROCESSED:
 	case SEMEL_FOUND_KEY:
-		semel_item_move(item, SEMEL_FATE_DUPLICATE);
+		semel_item_move(item, SEMEL_ITEM_DUPLICATE);
 		return item->head || item->entry_id.data || item->has_letter
-			       ? semel_conclude_done(consumer, item, arena, error)
+			       ? semel_settle_done(consumer, item, arena, error)
 			       : SEMEL_OK;
 	case SEMEL_FOUND_FAILED:
 		return take_over(consumer, item, answer, arena, error);
 	case SEMEL_FOUND_CLAIMED:
-		return judge_claimed(consumer, item, answer, arena, error);
+		return apply_claimed(consumer, item, answer, arena, error);
 	}
 	return semel_error_set(error, SEMEL_INTERNAL, "the guard gave an unknown answer");
 }
@@ -229,14 +228,14 @@ static semel_status judge(struct semel_consumer *consumer, struct semel_item *it
 static bool any_later(const struct semel_item *items, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)
-		if (items[i].fate == SEMEL_FATE_LATER)
+		if (items[i].state == SEMEL_ITEM_DEFERRED)
 			return true;
 	return false;
 }
 
 /* A follower that was read in an earlier transaction may have been settled since. */
-static semel_status look_again(struct semel_consumer *consumer, struct semel_item *item,
-			       semel_error *error)
+static semel_status check_still_parked(struct semel_consumer *consumer, struct semel_item *item,
+				       semel_error *error)
 {
 	const struct semel_store_driver *driver = consumer->store->driver;
 	bool parked = true;
@@ -246,7 +245,7 @@ static semel_status look_again(struct semel_consumer *consumer, struct semel_ite
 		status = driver->parked_has(driver->tx(consumer->store), item->entry_id, &parked,
 					    error);
 	if (!parked)
-		semel_item_move(item, SEMEL_FATE_DUPLICATE);
+		semel_item_move(item, SEMEL_ITEM_DUPLICATE);
 	return status;
 }
 
@@ -255,13 +254,13 @@ static semel_status give_up_broken(struct semel_consumer *consumer, struct semel
 				   struct semel_arena *arena, semel_error *error)
 {
 	item->status = item->broken;
-	return semel_conclude_dead(consumer, item, arena, error);
+	return semel_settle_dead(consumer, item, arena, error);
 }
 
 /* The states are looked up for the whole batch; once an item of it has put a hold, the rest are
  * looked up one by one. */
-static semel_status pass_gates(struct semel_consumer *consumer, struct semel_item *items,
-			       uint32_t count, struct semel_arena *arena, semel_error *error)
+static semel_status check_states(struct semel_consumer *consumer, struct semel_item *items,
+				 uint32_t count, struct semel_arena *arena, semel_error *error)
 {
 	const struct semel_store_driver *driver = consumer->store->driver;
 	struct semel_state_batch batch = { .arena = arena };
@@ -271,27 +270,27 @@ static semel_status pass_gates(struct semel_consumer *consumer, struct semel_ite
 	bool gated = any || consumer->options.order == SEMEL_ORDER_STRICT;
 
 	if (status == SEMEL_OK && any)
-		status = semel_order_check(consumer, error);
+		status = semel_order_check_mode(consumer, error);
 	if (status == SEMEL_OK && gated)
-		status = look_at_states(consumer, items, count, &batch, error);
+		status = read_states(consumer, items, count, &batch, error);
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
 		const struct semel_state_result *answer = gated ? &batch.results[i] : NULL;
 		struct semel_state_batch one = { .arena = arena };
-		if (items[i].fate != SEMEL_FATE_OPEN)
+		if (items[i].state != SEMEL_ITEM_UNDECIDED)
 			continue;
 		if (items[i].entry_id.data)
-			status = look_again(consumer, &items[i], error);
+			status = check_still_parked(consumer, &items[i], error);
 		if (status == SEMEL_OK && changed) {
-			status = look_at_states(consumer, &items[i], 1, &one, error);
+			status = read_states(consumer, &items[i], 1, &one, error);
 			answer = one.results;
 		}
-		if (status == SEMEL_OK && answer && items[i].fate == SEMEL_FATE_OPEN)
-			status = decide(consumer, items, i, answer, arena, error);
-		if (status == SEMEL_OK && items[i].fate == SEMEL_FATE_OPEN &&
+		if (status == SEMEL_OK && answer && items[i].state == SEMEL_ITEM_UNDECIDED)
+			status = apply_letter(consumer, items, i, answer, arena, error);
+		if (status == SEMEL_OK && items[i].state == SEMEL_ITEM_UNDECIDED &&
 		    items[i].broken != SEMEL_OK)
 			status = give_up_broken(consumer, &items[i], arena, error);
-		changed = changed || items[i].fate == SEMEL_FATE_PARKED ||
-			  items[i].fate == SEMEL_FATE_DEAD;
+		changed = changed || items[i].state == SEMEL_ITEM_PARKED ||
+			  items[i].state == SEMEL_ITEM_DEAD;
 	}
 	return status;
 }
@@ -300,15 +299,15 @@ static void note_claim_times(struct semel_item *items, uint32_t count, int64_t b
 			     int64_t ended_ms)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		if (items[i].fate != SEMEL_FATE_OPEN)
+		if (items[i].state != SEMEL_ITEM_UNDECIDED)
 			continue;
 		items[i].claim_began_ms = began_ms;
 		items[i].claim_ended_ms = ended_ms;
 	}
 }
 
-static semel_status claim_open(struct semel_consumer *consumer, struct semel_item *items,
-			       uint32_t count, struct semel_arena *arena, semel_error *error)
+static semel_status claim_undecided(struct semel_consumer *consumer, struct semel_item *items,
+				    uint32_t count, struct semel_arena *arena, semel_error *error)
 {
 	struct semel_inbox_claim *claims = semel_arena_alloc(arena, count * sizeof *claims);
 	struct semel_claim_result *answers = semel_arena_alloc(arena, count * sizeof *answers);
@@ -318,7 +317,7 @@ static semel_status claim_open(struct semel_consumer *consumer, struct semel_ite
 	if (!claims || !answers)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the claims");
 	for (uint32_t i = 0; i < count; i++) {
-		if (items[i].fate != SEMEL_FATE_OPEN)
+		if (items[i].state != SEMEL_ITEM_UNDECIDED)
 			continue;
 		if (items[i].claim.status == SEMEL_INBOX_CLAIMED)
 			items[i].claim.lease_until_ms = lease_until_ms;
@@ -338,14 +337,14 @@ static semel_status claim_open(struct semel_consumer *consumer, struct semel_ite
 		note_claim_times(items, count, began_ms, semel_now_ms(consumer->env));
 	bool later = any_later(items, count);
 	for (uint32_t i = 0, at = 0; i < count && status == SEMEL_OK; i++) {
-		if (items[i].fate != SEMEL_FATE_OPEN)
+		if (items[i].state != SEMEL_ITEM_UNDECIDED)
 			continue;
-		status = judge(consumer, &items[i], &answers[at++], arena, error);
-		later = later || items[i].fate == SEMEL_FATE_LATER;
+		status = apply_answer(consumer, &items[i], &answers[at++], arena, error);
+		later = later || items[i].state == SEMEL_ITEM_DEFERRED;
 		/* Claimed, but a sibling before it was put off: the claim is given back. */
-		if (status == SEMEL_OK && later && items[i].fate == SEMEL_FATE_GO &&
-		    semel_item_behind_put_off(items, i)) {
-			semel_item_move(&items[i], SEMEL_FATE_LATER);
+		if (status == SEMEL_OK && later && items[i].state == SEMEL_ITEM_ADMITTED &&
+		    semel_item_is_behind_deferred(items, i)) {
+			semel_item_move(&items[i], SEMEL_ITEM_DEFERRED);
 			status = consumer->guard->driver->forget(consumer->guard, &items[i].claim,
 								 error);
 		}
@@ -356,17 +355,17 @@ static semel_status claim_open(struct semel_consumer *consumer, struct semel_ite
 semel_status semel_admit(struct semel_consumer *consumer, struct semel_item *items, uint32_t count,
 			 struct semel_arena *arena, semel_error *error)
 {
-	semel_status status = pass_gates(consumer, items, count, arena, error);
+	semel_status status = check_states(consumer, items, count, arena, error);
 
 	if (status == SEMEL_OK && semel_consumer_claims(consumer))
-		status = claim_open(consumer, items, count, arena, error);
+		status = claim_undecided(consumer, items, count, arena, error);
 	bool later = any_later(items, count);
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++)
-		if (items[i].fate == SEMEL_FATE_OPEN)
-			semel_item_move(&items[i], later && semel_item_behind_put_off(items, i)
-							   ? SEMEL_FATE_LATER
-							   : SEMEL_FATE_GO);
-	consumer->put_off = consumer->put_off || later;
+		if (items[i].state == SEMEL_ITEM_UNDECIDED)
+			semel_item_move(&items[i], later && semel_item_is_behind_deferred(items, i)
+							   ? SEMEL_ITEM_DEFERRED
+							   : SEMEL_ITEM_ADMITTED);
+	consumer->has_deferred = consumer->has_deferred || later;
 	if (later)
 		consumer->pause_until_ms = semel_steady_ms(consumer->env) + LATER_MS;
 	return status;

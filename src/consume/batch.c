@@ -54,15 +54,15 @@ static semel_status run_item(struct semel_consumer *consumer, struct semel_item 
 	return status;
 }
 
-semel_status semel_batch_finish(struct semel_consumer *consumer, struct semel_item *items,
-				uint32_t count, semel_error *error)
+semel_status semel_batch_acknowledge(struct semel_consumer *consumer, struct semel_item *items,
+				     uint32_t count, semel_error *error)
 {
 	struct semel_item **list = semel_arena_alloc(consumer->arena, count * sizeof(*list));
 	if (!list)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch");
 	for (uint32_t i = 0; i < count; i++)
 		list[i] = &items[i];
-	return semel_settle(consumer, list, count, error);
+	return semel_acknowledge(consumer, list, count, error);
 }
 
 semel_status semel_batch_commit(struct semel_consumer *consumer, semel_error *error)
@@ -75,16 +75,16 @@ semel_status semel_batch_commit(struct semel_consumer *consumer, semel_error *er
 }
 
 /* Before the commit: how far the deliveries are settled by it. */
-static semel_status write_places(struct semel_consumer *consumer, const struct semel_item *items,
-				 uint32_t count, semel_error *error)
+static semel_status write_positions(struct semel_consumer *consumer, const struct semel_item *items,
+				    uint32_t count, semel_error *error)
 {
 	semel_status status = semel_items_check(items, count, error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_places_begin(consumer->places);
+	semel_positions_begin(consumer->positions);
 	for (uint32_t i = 0; i < count; i++)
-		semel_places_mark(consumer->places, &items[i]);
-	return semel_places_write(consumer->places, error);
+		semel_positions_include(consumer->positions, &items[i]);
+	return semel_positions_write(consumer->positions, error);
 }
 
 static void report(struct semel_consumer *consumer, const struct semel_item *item)
@@ -111,19 +111,19 @@ static semel_status admit_all(struct semel_consumer *consumer, struct semel_item
 	return status;
 }
 
-/* guilty_out: an effect failed; what it said is of no interest yet. */
+/* effect_failed_out: an effect failed; what it said is of no interest yet. */
 static semel_status run_all(struct semel_consumer *consumer, struct semel_item *items,
-			    uint32_t count, bool *guilty_out, semel_error *error)
+			    uint32_t count, bool *effect_failed_out, semel_error *error)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		if (items[i].fate != SEMEL_FATE_GO)
+		if (items[i].state != SEMEL_ITEM_ADMITTED)
 			continue;
 		semel_status status = run_item(consumer, &items[i], error);
 		if (status != SEMEL_OK) {
-			*guilty_out = semel_status_class(status) != SEMEL_CLASS_OUTAGE;
+			*effect_failed_out = semel_status_class(status) != SEMEL_CLASS_OUTAGE;
 			return status;
 		}
-		status = semel_conclude_done(consumer, &items[i], consumer->arena, error);
+		status = semel_settle_done(consumer, &items[i], consumer->arena, error);
 		if (status != SEMEL_OK)
 			return status;
 	}
@@ -133,7 +133,7 @@ static semel_status run_all(struct semel_consumer *consumer, struct semel_item *
 static bool any_done(const struct semel_item *items, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)
-		if (items[i].fate == SEMEL_FATE_DONE)
+		if (items[i].state == SEMEL_ITEM_DONE)
 			return true;
 	return false;
 }
@@ -144,8 +144,9 @@ bool semel_batch_is_verdict(semel_status status)
 	return status == SEMEL_HANDLER_REJECT || status == SEMEL_HANDLER_RETRY;
 }
 
-static semel_status try_together(struct semel_consumer *consumer, struct semel_item *items,
-				 uint32_t count, bool *guilty_out, semel_error *error)
+static semel_status run_in_one_transaction(struct semel_consumer *consumer,
+					   struct semel_item *items, uint32_t count,
+					   bool *effect_failed_out, semel_error *error)
 {
 	semel_status status = driver_of(consumer)->begin(consumer->store, error);
 	if (status != SEMEL_OK)
@@ -154,23 +155,23 @@ static semel_status try_together(struct semel_consumer *consumer, struct semel_i
 	status = admit_all(consumer, items, count, error);
 	if (status != SEMEL_OK)
 		goto roll_back;
-	status = run_all(consumer, items, count, guilty_out, error);
+	status = run_all(consumer, items, count, effect_failed_out, error);
 	if (status == SEMEL_OK)
-		status = write_places(consumer, items, count, error);
+		status = write_positions(consumer, items, count, error);
 	if (status != SEMEL_OK)
 		goto roll_back;
 	if (SEMEL_PLANTED("ack-before-commit"))
-		(void)semel_batch_finish(consumer, items, count, error);
+		(void)semel_batch_acknowledge(consumer, items, count, error);
 	status = semel_batch_commit(consumer, error);
 	if (status == SEMEL_OK && any_done(items, count))
 		semel_breaker_report(&consumer->breaker, SEMEL_OK, NULL,
 				     semel_steady_ms(consumer->env), 0);
-	*guilty_out = semel_batch_is_verdict(status);
+	*effect_failed_out = semel_batch_is_verdict(status);
 	return status;
 
 roll_back:
 	driver_of(consumer)->rollback(consumer->store);
-	*guilty_out = *guilty_out || semel_batch_is_verdict(status);
+	*effect_failed_out = *effect_failed_out || semel_batch_is_verdict(status);
 	return status;
 }
 
@@ -180,20 +181,22 @@ roll_back:
 static bool waits_for_sibling(const struct semel_item *items, uint32_t at)
 {
 	for (uint32_t i = 0; i < at; i++)
-		if (items[i].fate == SEMEL_FATE_OPEN && semel_item_same_key(&items[i], &items[at]))
+		if (items[i].state == SEMEL_ITEM_UNDECIDED &&
+		    semel_item_same_key(&items[i], &items[at]))
 			return true;
 	return false;
 }
 
 /* Behind one that was put off nothing of its key runs; but where a topic waits as a whole, the
  * event that it waits for may stand there. */
-static semel_status stands_behind(struct semel_consumer *consumer, const struct semel_item *items,
-				  uint32_t at, bool *behind_out, semel_error *error)
+static semel_status is_behind_deferred(struct semel_consumer *consumer,
+				       const struct semel_item *items, uint32_t at,
+				       bool *behind_out, semel_error *error)
 {
 	const struct semel_item *item = &items[at];
 	struct semel_hold hold = { .state = SEMEL_HOLD_NONE };
 
-	*behind_out = semel_item_behind_put_off(items, at);
+	*behind_out = semel_item_is_behind_deferred(items, at);
 	if (!*behind_out || consumer->options.order != SEMEL_ORDER_TOTAL ||
 	    !semel_item_can_hold(item) || SEMEL_PLANTED("head-behind-copies"))
 		return SEMEL_OK;
@@ -208,7 +211,7 @@ static semel_status stands_behind(struct semel_consumer *consumer, const struct 
 
 /* RAISE(ROLLBACK), OR ROLLBACK, or a COMMIT in a C handler: savepoint and claim are gone, and so is
  * all that others did in this transaction. */
-static bool ended_transaction(struct semel_consumer *consumer, struct semel_item *item,
+static bool check_transaction(struct semel_consumer *consumer, struct semel_item *item,
 			      const semel_error *said)
 {
 	const struct semel_store_driver *driver = driver_of(consumer);
@@ -216,7 +219,7 @@ static bool ended_transaction(struct semel_consumer *consumer, struct semel_item
 	if (semel_status_class(item->status) == SEMEL_CLASS_OUTAGE || /* it went with the store */
 	    driver->in_transaction(driver->tx(consumer->store)))
 		return false;
-	item->doomed = true;
+	item->ended_transaction = true;
 	item->status = SEMEL_HANDLER_REJECT;
 	item->reason = semel_arena_printf(consumer->arena,
 					  "the handler ended the transaction that it runs in: %s",
@@ -224,18 +227,18 @@ static bool ended_transaction(struct semel_consumer *consumer, struct semel_item
 	return true;
 }
 
-static semel_status doom(struct semel_consumer *consumer, struct semel_item *item,
-			 semel_error *error)
+static semel_status settle_ended_transaction(struct semel_consumer *consumer,
+					     struct semel_item *item, semel_error *error)
 {
 	semel_status status = driver_of(consumer)->rollback_to(consumer->store, error);
 
 	item->runs++;
-	return status == SEMEL_OK ? semel_conclude_dead(consumer, item, consumer->arena, error)
+	return status == SEMEL_OK ? semel_settle_dead(consumer, item, consumer->arena, error)
 				  : status;
 }
 
-void semel_batch_refuse(struct semel_consumer *consumer, struct semel_item *item,
-			const semel_error *error)
+void semel_batch_commit_refused(struct semel_consumer *consumer, struct semel_item *item,
+				const semel_error *error)
 {
 	static const char prefix[] = "cannot commit: ";
 	const char *text = error->text;
@@ -247,15 +250,15 @@ void semel_batch_refuse(struct semel_consumer *consumer, struct semel_item *item
 	item->reason = semel_arena_printf(consumer->arena, "commit failed: %s", text);
 }
 
-static semel_status conclude_refused(struct semel_consumer *consumer, struct semel_item *item,
-				     semel_error *error)
+static semel_status settle_refused_commit(struct semel_consumer *consumer, struct semel_item *item,
+					  semel_error *error)
 {
 	semel_status status = driver_of(consumer)->rollback_to(consumer->store, error);
 
 	item->runs++;
 	item->refused = false;
 	report(consumer, item);
-	return status == SEMEL_OK ? semel_conclude_failed(consumer, item, 0, consumer->arena, error)
+	return status == SEMEL_OK ? semel_settle_failed(consumer, item, 0, consumer->arena, error)
 				  : status;
 }
 
@@ -265,25 +268,25 @@ static semel_status attempt(struct semel_consumer *consumer, struct semel_item *
 {
 	semel_error said = { .status = SEMEL_OK };
 	semel_status status = semel_admit(consumer, item, 1, consumer->arena, error);
-	if (status != SEMEL_OK || item->fate != SEMEL_FATE_GO)
+	if (status != SEMEL_OK || item->state != SEMEL_ITEM_ADMITTED)
 		return status;
-	if (item->doomed)
-		return doom(consumer, item, error);
+	if (item->ended_transaction)
+		return settle_ended_transaction(consumer, item, error);
 	if (item->refused)
-		return conclude_refused(consumer, item, error);
+		return settle_refused_commit(consumer, item, error);
 	bool done = run_item(consumer, item, &said) == SEMEL_OK;
-	if (ended_transaction(consumer, item, &said))
+	if (check_transaction(consumer, item, &said))
 		return semel_error_set(error, SEMEL_NO_TRANSACTION, "%s", item->reason);
 	report(consumer, item);
 	if (done)
-		return semel_conclude_done(consumer, item, consumer->arena, error);
+		return semel_settle_done(consumer, item, consumer->arena, error);
 	if (semel_status_class(item->status) == SEMEL_CLASS_OUTAGE)
 		return semel_error_set(error, item->status, "%s", said.text);
 	item->reason = semel_arena_printf(consumer->arena, "%s", said.text);
 	status = driver_of(consumer)->rollback_to(consumer->store, error);
 	if (status != SEMEL_OK)
 		return status;
-	return semel_conclude_failed(consumer, item, 0, consumer->arena, error);
+	return semel_settle_failed(consumer, item, 0, consumer->arena, error);
 }
 
 static semel_status attempt_behind_savepoint(struct semel_consumer *consumer,
@@ -297,18 +300,18 @@ static semel_status attempt_behind_savepoint(struct semel_consumer *consumer,
 }
 
 /* In the open transaction. */
-semel_status semel_batch_attempt_each(struct semel_consumer *consumer, struct semel_item *items,
-				      uint32_t count, semel_error *error)
+semel_status semel_batch_run_each(struct semel_consumer *consumer, struct semel_item *items,
+				  uint32_t count, semel_error *error)
 {
 	semel_status status = SEMEL_OK;
 
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
 		bool behind = false;
-		if (items[i].fate != SEMEL_FATE_OPEN || waits_for_sibling(items, i))
+		if (items[i].state != SEMEL_ITEM_UNDECIDED || waits_for_sibling(items, i))
 			continue;
-		status = stands_behind(consumer, items, i, &behind, error);
+		status = is_behind_deferred(consumer, items, i, &behind, error);
 		if (behind)
-			semel_item_move(&items[i], SEMEL_FATE_LATER);
+			semel_item_move(&items[i], SEMEL_ITEM_DEFERRED);
 		else if (status == SEMEL_OK)
 			status = attempt_behind_savepoint(consumer, &items[i], error);
 	}
@@ -316,13 +319,13 @@ semel_status semel_batch_attempt_each(struct semel_consumer *consumer, struct se
 }
 
 /* Nothing of the pass happened: everybody is where they were, but the doomed one is known. */
-static void step_back(struct semel_item *items, const struct semel_item *before, uint32_t count)
+static void restore_items(struct semel_item *items, const struct semel_item *before, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++) {
 		struct semel_item now = items[i];
 		items[i] = before[i];
-		if (now.doomed) {
-			items[i].doomed = true;
+		if (now.ended_transaction) {
+			items[i].ended_transaction = true;
 			items[i].status = now.status;
 			items[i].reason = now.reason;
 		}
@@ -331,7 +334,7 @@ static void step_back(struct semel_item *items, const struct semel_item *before,
 
 /* alone_out: the store has refused to commit what they did together, and nothing of it happened; of
  * a single one its refusal is known now. */
-static semel_status one_pass(struct semel_consumer *consumer, struct semel_item *items,
+static semel_status run_pass(struct semel_consumer *consumer, struct semel_item *items,
 			     uint32_t count, bool *alone_out, semel_error *error)
 {
 	struct semel_item *before = semel_arena_alloc(consumer->arena, count * sizeof *before);
@@ -342,11 +345,11 @@ static semel_status one_pass(struct semel_consumer *consumer, struct semel_item 
 	if (status != SEMEL_OK)
 		return status;
 
-	status = semel_batch_attempt_each(consumer, items, count, error);
+	status = semel_batch_run_each(consumer, items, count, error);
 	if (status == SEMEL_OK && count == 1)
-		status = semel_care_over(consumer, items, error);
+		status = semel_crash_recovery_after_run(consumer, items, error);
 	if (status == SEMEL_OK)
-		status = write_places(consumer, items, count, error);
+		status = write_positions(consumer, items, count, error);
 	if (status == SEMEL_OK)
 		status = semel_batch_commit(consumer, error);
 	else
@@ -354,15 +357,15 @@ static semel_status one_pass(struct semel_consumer *consumer, struct semel_item 
 	*alone_out = semel_batch_is_verdict(status);
 	if (status != SEMEL_NO_TRANSACTION && !*alone_out)
 		return status;
-	step_back(items, before, count);
+	restore_items(items, before, count);
 	if (*alone_out && count == 1)
-		semel_batch_refuse(consumer, items, error);
+		semel_batch_commit_refused(consumer, items, error);
 	return SEMEL_OK;
 }
 
 /* Each in a transaction of its own, in their order. */
-static semel_status pass_alone(struct semel_consumer *consumer, struct semel_item *items,
-			       uint32_t count, semel_error *error)
+static semel_status run_alone(struct semel_consumer *consumer, struct semel_item *items,
+			      uint32_t count, semel_error *error)
 {
 	semel_status status = SEMEL_OK;
 
@@ -370,21 +373,21 @@ static semel_status pass_alone(struct semel_consumer *consumer, struct semel_ite
 		bool refused = false, behind = false;
 		if (semel_wake_rung(consumer->wake))
 			return SEMEL_OK;
-		if (items[i].fate != SEMEL_FATE_OPEN || waits_for_sibling(items, i))
+		if (items[i].state != SEMEL_ITEM_UNDECIDED || waits_for_sibling(items, i))
 			continue;
-		status = stands_behind(consumer, items, i, &behind, error);
+		status = is_behind_deferred(consumer, items, i, &behind, error);
 		if (behind) {
-			semel_item_move(&items[i], SEMEL_FATE_LATER);
+			semel_item_move(&items[i], SEMEL_ITEM_DEFERRED);
 			continue;
 		}
 		if (status == SEMEL_OK)
-			status = semel_care_note(consumer, &items[i], error);
+			status = semel_crash_recovery_before_run(consumer, &items[i], error);
 		if (status == SEMEL_OK)
-			status = one_pass(consumer, &items[i], 1, &refused, error);
+			status = run_pass(consumer, &items[i], 1, &refused, error);
 		if (status == SEMEL_OK && refused)
-			status = one_pass(consumer, &items[i], 1, &refused, error);
+			status = run_pass(consumer, &items[i], 1, &refused, error);
 		if (status == SEMEL_OK)
-			status = semel_batch_finish(consumer, &items[i], 1, error);
+			status = semel_batch_acknowledge(consumer, &items[i], 1, error);
 	}
 	return status;
 }
@@ -396,7 +399,7 @@ static uint32_t still_open(const struct semel_item *items, uint32_t count, int64
 
 	*delay_ms_out = 0;
 	for (uint32_t i = 0; i < count; i++) {
-		if (items[i].fate != SEMEL_FATE_OPEN)
+		if (items[i].state != SEMEL_ITEM_UNDECIDED)
 			continue;
 		open++;
 		if (items[i].delay_ms > *delay_ms_out)
@@ -411,15 +414,15 @@ static void forget_settled(struct semel_item *items, uint32_t *count)
 	uint32_t kept = 0;
 
 	for (uint32_t i = 0; i < *count; i++)
-		if (items[i].fate == SEMEL_FATE_OPEN || items[i].fate == SEMEL_FATE_LATER)
+		if (items[i].state == SEMEL_ITEM_UNDECIDED || items[i].state == SEMEL_ITEM_DEFERRED)
 			items[kept++] = items[i];
 	*count = kept;
 }
 
-static semel_status with_care(struct semel_consumer *consumer, struct semel_item *items,
-			      uint32_t count, semel_error *error)
+static semel_status run_with_savepoints(struct semel_consumer *consumer, struct semel_item *items,
+					uint32_t count, semel_error *error)
 {
-	bool alone = consumer->care.on;
+	bool alone = consumer->recovery.on;
 	int64_t delay_ms;
 
 	while (still_open(items, count, &delay_ms) > 0) {
@@ -429,11 +432,11 @@ static semel_status with_care(struct semel_consumer *consumer, struct semel_item
 			return SEMEL_OK; /* not acked: they come again */
 		semel_status status = SEMEL_OK;
 		if (alone)
-			status = pass_alone(consumer, items, count, error);
+			status = run_alone(consumer, items, count, error);
 		else
-			status = one_pass(consumer, items, count, &alone, error);
+			status = run_pass(consumer, items, count, &alone, error);
 		if (status == SEMEL_OK && !alone)
-			status = semel_batch_finish(consumer, items, count, error);
+			status = semel_batch_acknowledge(consumer, items, count, error);
 		if (status != SEMEL_OK)
 			return status;
 		forget_settled(items, &count);
@@ -452,7 +455,7 @@ static semel_status claim_first(struct semel_consumer *consumer, struct semel_it
 		return status;
 	status = semel_admit(consumer, item, 1, consumer->arena, error);
 	if (status == SEMEL_OK)
-		status = write_places(consumer, item, 1, error);
+		status = write_positions(consumer, item, 1, error);
 	if (status != SEMEL_OK) {
 		driver_of(consumer)->rollback(consumer->store);
 		return status;
@@ -460,19 +463,19 @@ static semel_status claim_first(struct semel_consumer *consumer, struct semel_it
 	status = driver_of(consumer)->commit(consumer->store, error);
 	if (status == SEMEL_OK)
 		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_CLAIM, error);
-	if (semel_status_class(status) == SEMEL_CLASS_OUTAGE && item->fate == SEMEL_FATE_GO)
-		semel_owed_note(consumer, item, false);
+	if (semel_status_class(status) == SEMEL_CLASS_OUTAGE && item->state == SEMEL_ITEM_ADMITTED)
+		semel_unfinished_claim_note(consumer, item, false);
 	return status;
 }
 
 /* Its own transaction is gone; the dead letter gets a new one. */
-semel_status semel_batch_conclude_doomed(struct semel_consumer *consumer, struct semel_item *item,
-					 semel_error *error)
+semel_status semel_batch_settle_dead(struct semel_consumer *consumer, struct semel_item *item,
+				     semel_error *error)
 {
 	semel_status status = driver_of(consumer)->begin(consumer->store, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = semel_conclude_dead(consumer, item, consumer->arena, error);
+	status = semel_settle_dead(consumer, item, consumer->arena, error);
 	if (status == SEMEL_OK)
 		return semel_batch_commit(consumer, error);
 	driver_of(consumer)->rollback(consumer->store);
@@ -482,8 +485,8 @@ semel_status semel_batch_conclude_doomed(struct semel_consumer *consumer, struct
 /* Another consumer has taken it over: it comes again, and the claim tells. */
 static void put_off(struct semel_consumer *consumer, struct semel_item *item)
 {
-	semel_item_move(item, SEMEL_FATE_LATER);
-	consumer->put_off = true;
+	semel_item_move(item, SEMEL_ITEM_DEFERRED);
+	consumer->has_deferred = true;
 }
 
 /* item is as it was when its run ended. doubt_out: nobody knows whether it was committed, and the
@@ -499,8 +502,8 @@ static semel_status commit_claimed(struct semel_consumer *consumer, struct semel
 	*doubt_out = status == SEMEL_OUTAGE && item->claim.status == SEMEL_INBOX_PROCESSED;
 	if (semel_batch_is_verdict(status)) {
 		*item = *ended;
-		semel_batch_refuse(consumer, item, error);
-		return semel_batch_conclude_doomed(consumer, item, error);
+		semel_batch_commit_refused(consumer, item, error);
+		return semel_batch_settle_dead(consumer, item, error);
 	}
 	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_CONSUME_AFTER_COMMIT, error) : status;
 }
@@ -513,7 +516,7 @@ static semel_status run_claimed(struct semel_consumer *consumer, struct semel_it
 	semel_status status = driver_of(consumer)->begin(consumer->store, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = semel_still_ours(consumer, item, consumer->arena, &ours, error);
+	status = semel_fence_check(consumer, item, consumer->arena, &ours, error);
 	if (status == SEMEL_OK && ours)
 		status = driver_of(consumer)->savepoint(consumer->store, error);
 	if (status != SEMEL_OK || !ours) {
@@ -521,8 +524,8 @@ static semel_status run_claimed(struct semel_consumer *consumer, struct semel_it
 		goto roll_back;
 	}
 	bool done = run_item(consumer, item, &said) == SEMEL_OK;
-	if (ended_transaction(consumer, item, &said))
-		return semel_batch_conclude_doomed(consumer, item, error);
+	if (check_transaction(consumer, item, &said))
+		return semel_batch_settle_dead(consumer, item, error);
 	report(consumer, item);
 	if (semel_status_class(item->status) == SEMEL_CLASS_OUTAGE) {
 		driver_of(consumer)->rollback(consumer->store);
@@ -534,12 +537,12 @@ static semel_status run_claimed(struct semel_consumer *consumer, struct semel_it
 		status = driver_of(consumer)->rollback_to(consumer->store, error);
 	}
 	if (status == SEMEL_OK)
-		status = done ? semel_conclude_done(consumer, item, consumer->arena, error)
-			      : semel_conclude_dead(consumer, item, consumer->arena, error);
+		status = done ? semel_settle_done(consumer, item, consumer->arena, error)
+			      : semel_settle_dead(consumer, item, consumer->arena, error);
 	if (status == SEMEL_OK)
 		status = driver_of(consumer)->release(consumer->store, error);
 	if (status == SEMEL_OK)
-		status = write_places(consumer, item, 1, error);
+		status = write_positions(consumer, item, 1, error);
 	if (status == SEMEL_OK)
 		return commit_claimed(consumer, item, &ended, doubt_out, error);
 
@@ -555,14 +558,14 @@ static semel_status run_and_finish(struct semel_consumer *consumer, struct semel
 	bool doubt = false;
 	semel_status status = SEMEL_OK;
 
-	if (item->fate == SEMEL_FATE_GO) {
+	if (item->state == SEMEL_ITEM_ADMITTED) {
 		status = run_claimed(consumer, item, &doubt, error);
 		/* Nobody's failure, and its effect was rolled back for certain: it may run again.
 		 */
 		if (semel_status_class(status) == SEMEL_CLASS_OUTAGE)
-			semel_owed_note(consumer, &claimed, doubt);
+			semel_unfinished_claim_note(consumer, &claimed, doubt);
 	}
-	return status == SEMEL_OK ? semel_batch_finish(consumer, item, 1, error) : status;
+	return status == SEMEL_OK ? semel_batch_acknowledge(consumer, item, 1, error) : status;
 }
 
 semel_status semel_batch_one_by_one(struct semel_consumer *consumer, struct semel_item *items,
@@ -574,9 +577,9 @@ semel_status semel_batch_one_by_one(struct semel_consumer *consumer, struct seme
 		bool behind = false;
 		if (semel_wake_rung(consumer->wake))
 			break;
-		status = stands_behind(consumer, items, i, &behind, error);
+		status = is_behind_deferred(consumer, items, i, &behind, error);
 		if (behind) {
-			semel_item_move(&items[i], SEMEL_FATE_LATER);
+			semel_item_move(&items[i], SEMEL_ITEM_DEFERRED);
 			continue;
 		}
 		if (status == SEMEL_OK)
@@ -612,17 +615,17 @@ static bool any_broken(const struct semel_item *items, uint32_t count)
 semel_status semel_batch_process(struct semel_consumer *consumer, struct semel_item *items,
 				 uint32_t count, semel_error *error)
 {
-	bool guilty = false;
+	bool effect_failed = false;
 
 	if (!semel_consumer_joins(consumer))
 		return semel_batch_one_by_one(consumer, items, count, error);
-	if (any_broken(items, count) || consumer->care.on)
-		return with_care(consumer, items, count, error);
-	semel_status status = try_together(consumer, items, count, &guilty, error);
+	if (any_broken(items, count) || consumer->recovery.on)
+		return run_with_savepoints(consumer, items, count, error);
+	semel_status status = run_in_one_transaction(consumer, items, count, &effect_failed, error);
 	if (status == SEMEL_OK)
-		return semel_batch_finish(consumer, items, count, error);
-	if (!guilty)
+		return semel_batch_acknowledge(consumer, items, count, error);
+	if (!effect_failed)
 		return status;
 	reset(items, count);
-	return with_care(consumer, items, count, error);
+	return run_with_savepoints(consumer, items, count, error);
 }

@@ -63,10 +63,10 @@ static const char *const withheld[] = {
 static const char *const stores[] = { "SEMEL_STORE", "SEMEL_STORE_FILE", "SEMEL_CONFIG" };
 
 struct semel_environment {
-	struct semel_arena *kept;  /* the process's own, and the scope */
+	struct semel_arena *own;   /* the process's own, and the scope */
 	struct semel_arena *event; /* reset for each event */
 	char **list;
-	size_t kept_count; /* the event's begin here */
+	size_t own_count; /* the event's begin here */
 };
 
 static bool has_name(const char *entry, const char *name)
@@ -75,7 +75,7 @@ static bool has_name(const char *entry, const char *name)
 	return strncmp(entry, name, length) == 0 && entry[length] == '=';
 }
 
-static bool is_ours(const char *entry)
+static bool is_event_variable(const char *entry)
 {
 	for (int i = 0; i < VARIABLE_COUNT; i++)
 		if (has_name(entry, names[i]))
@@ -100,13 +100,13 @@ static bool is_withheld(const char *entry, const char *const *passed)
 
 static bool keep(struct semel_environment *environment, const char *entry)
 {
-	char *copy = semel_arena_printf(environment->kept, "%s", entry);
-	environment->list[environment->kept_count++] = copy;
+	char *copy = semel_arena_printf(environment->own, "%s", entry);
+	environment->list[environment->own_count++] = copy;
 	return copy != NULL;
 }
 
 /* The first of those that name a store, if it is there and is not passed on. */
-static bool tell_withheld(struct semel_environment *environment, const char *const *passed)
+static bool add_withheld_notice(struct semel_environment *environment, const char *const *passed)
 {
 	for (size_t i = 0; i < sizeof stores / sizeof *stores; i++)
 		for (char **entry = environ; entry != NULL && *entry != NULL; entry++) {
@@ -130,10 +130,10 @@ static bool keep_own(struct semel_environment *environment, const char *scope,
 	if (environment->list == NULL)
 		return false;
 	for (size_t i = 0; i < count; i++)
-		if (!is_ours(environ[i]) && !is_withheld(environ[i], passed) &&
+		if (!is_event_variable(environ[i]) && !is_withheld(environ[i], passed) &&
 		    !keep(environment, environ[i]))
 			return false;
-	if (!tell_withheld(environment, passed))
+	if (!add_withheld_notice(environment, passed))
 		return false;
 	if (scope == NULL)
 		return true;
@@ -146,40 +146,41 @@ struct semel_environment *semel_environment_new(const char *scope, const char *c
 	struct semel_environment *environment = calloc(1, sizeof *environment);
 	if (environment == NULL)
 		return NULL;
-	environment->kept = semel_arena_new(4096);
+	environment->own = semel_arena_new(4096);
 	environment->event = semel_arena_new(4096);
-	if (environment->kept != NULL && environment->event != NULL &&
+	if (environment->own != NULL && environment->event != NULL &&
 	    keep_own(environment, scope, passed))
 		return environment;
 	semel_environment_free(environment);
 	return NULL;
 }
 
-struct telling {
+struct description {
 	struct semel_environment *environment;
 	size_t count;
 	semel_error *error;
 };
 
-static semel_status tell(struct telling *telling, enum variable variable, struct semel_text value)
+static semel_status add_variable(struct description *description, enum variable variable,
+				 struct semel_text value)
 {
 	if (value.data == NULL)
 		return SEMEL_OK;
 	if (memchr(value.data, '\0', value.length) != NULL)
-		return semel_error_set(telling->error, SEMEL_HANDLER_REJECT,
+		return semel_error_set(description->error, SEMEL_HANDLER_REJECT,
 				       "%s cannot be told to a program: the value has a zero byte",
 				       names[variable]);
-	char *entry = semel_arena_printf(telling->environment->event, "%s=%s", names[variable],
+	char *entry = semel_arena_printf(description->environment->event, "%s=%s", names[variable],
 					 semel_text_string(value));
 	if (entry == NULL)
-		return semel_error_set(telling->error, SEMEL_OUTAGE, "no memory");
-	telling->environment->list[telling->count++] = entry;
+		return semel_error_set(description->error, SEMEL_OUTAGE, "no memory");
+	description->environment->list[description->count++] = entry;
 	return SEMEL_OK;
 }
 
-semel_status semel_environment_tell(struct semel_environment *environment,
-				    const struct semel_event *event, uint32_t attempt,
-				    semel_error *error)
+semel_status semel_environment_describe(struct semel_environment *environment,
+					const struct semel_event *event, uint32_t attempt,
+					semel_error *error)
 {
 	char time[SEMEL_TIME_SIZE], number[16];
 	semel_time_format(event->time_ms, time);
@@ -198,13 +199,14 @@ semel_status semel_environment_tell(struct semel_environment *environment,
 		{ ATTEMPT, semel_text_of(attempt > 0 ? number : NULL) },
 	};
 	semel_arena_reset(environment->event);
-	struct telling telling = { environment, environment->kept_count, error };
+	struct description description = { environment, environment->own_count, error };
 	for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
-		semel_status status = tell(&telling, values[i].variable, values[i].value);
+		semel_status status =
+			add_variable(&description, values[i].variable, values[i].value);
 		if (status != SEMEL_OK)
 			return status;
 	}
-	environment->list[telling.count] = NULL;
+	environment->list[description.count] = NULL;
 	return SEMEL_OK;
 }
 
@@ -217,7 +219,7 @@ void semel_environment_free(struct semel_environment *environment)
 {
 	if (environment == NULL)
 		return;
-	semel_arena_free(environment->kept);
+	semel_arena_free(environment->own);
 	semel_arena_free(environment->event);
 	free(environment->list);
 	free(environment);

@@ -17,9 +17,9 @@ struct semel_environment;
 struct semel_environment *semel_environment_new(const char *scope, const char *const *passed);
 /* Describes this event instead of the last one. attempt 0: not told. HANDLER_REJECT, naming the
  * value, when one has a zero byte: cutting it there would tell of another event. */
-semel_status semel_environment_tell(struct semel_environment *environment,
-				    const struct semel_event *event, uint32_t attempt,
-				    semel_error *error);
+semel_status semel_environment_describe(struct semel_environment *environment,
+					const struct semel_event *event, uint32_t attempt,
+					semel_error *error);
 /* For exec: NULL-ended. */
 char *const *semel_environment_list(const struct semel_environment *environment);
 void semel_environment_free(struct semel_environment *environment);

@@ -42,8 +42,8 @@ static semel_status is_not_overtaken(struct semel_consumer *consumer, const stru
 	return status;
 }
 
-semel_status semel_claim_return(struct semel_consumer *consumer,
-				const struct semel_inbox_claim *claim, semel_error *error)
+semel_status semel_claim_release(struct semel_consumer *consumer,
+				 const struct semel_inbox_claim *claim, semel_error *error)
 {
 	struct semel_inbox_claim ours = *claim;
 	struct semel_inbox_change reopen = { .from = SEMEL_INBOX_PROCESSED,
@@ -64,8 +64,8 @@ semel_status semel_claim_return(struct semel_consumer *consumer,
 				  : status;
 }
 
-semel_status semel_still_ours(struct semel_consumer *consumer, const struct semel_item *item,
-			      struct semel_arena *arena, bool *ours_out, semel_error *error)
+semel_status semel_fence_check(struct semel_consumer *consumer, const struct semel_item *item,
+			       struct semel_arena *arena, bool *ours_out, semel_error *error)
 {
 	semel_status status = SEMEL_OK;
 

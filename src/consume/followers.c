@@ -28,7 +28,7 @@ static struct semel_delivery *delivery_of(const struct semel_dead_entry *entry, 
 	return delivery;
 }
 
-static void tell_gap(const struct semel_consumer *consumer, const struct semel_hold *hold)
+static void log_gap(const struct semel_consumer *consumer, const struct semel_hold *hold)
 {
 	if (hold->state == SEMEL_HOLD_GAP)
 		semel_log(SEMEL_LOG_WARN,
@@ -81,7 +81,7 @@ static semel_status next_follower(struct semel_consumer *consumer, const struct 
 		struct semel_hold none = { .state = SEMEL_HOLD_NONE };
 		return semel_hold_move(tx, consumer->scope, hold, &none, SEMEL_BY_CONSUMER, error);
 	}
-	tell_gap(consumer, hold);
+	log_gap(consumer, hold);
 	*ready_out = true;
 	return strict ? check_predecessor(consumer, hold, entry_out, ready_out, error) : SEMEL_OK;
 }
@@ -101,7 +101,7 @@ semel_status semel_followers_read(struct semel_consumer *consumer, uint32_t max,
 	*items_out = items;
 	if (!found || !items)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the followers");
-	semel_status status = semel_order_check(consumer, error);
+	semel_status status = semel_order_check_mode(consumer, error);
 	if (status == SEMEL_OK)
 		status = driver->hold_ready(driver->tx(consumer->store), consumer->scope,
 					    semel_now_ms(consumer->env), &holds, error);
@@ -127,25 +127,26 @@ semel_status semel_followers_read(struct semel_consumer *consumer, uint32_t max,
 	return status;
 }
 
-static semel_status finish_doomed(struct semel_consumer *consumer, struct semel_item *items,
-				  uint32_t count, semel_error *error)
+static semel_status settle_ended_transactions(struct semel_consumer *consumer,
+					      struct semel_item *items, uint32_t count,
+					      semel_error *error)
 {
 	semel_status status = SEMEL_OK;
 
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
-		if (!items[i].doomed)
+		if (!items[i].ended_transaction)
 			continue;
-		status = semel_batch_conclude_doomed(consumer, &items[i], error);
+		status = semel_batch_settle_dead(consumer, &items[i], error);
 		if (status == SEMEL_OK)
-			status = semel_batch_finish(consumer, &items[i], 1, error);
+			status = semel_batch_acknowledge(consumer, &items[i], 1, error);
 	}
 	return status;
 }
 
-static bool any_put_off(const struct semel_item *items, uint32_t count)
+static bool any_deferred(const struct semel_item *items, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)
-		if (items[i].fate == SEMEL_FATE_LATER)
+		if (items[i].state == SEMEL_ITEM_DEFERRED)
 			return true;
 	return false;
 }
@@ -165,7 +166,7 @@ static bool may_go_on(const struct semel_consumer *consumer, const struct rounds
 {
 	return !consumer->one_round && rounds->total < rounds->max &&
 	       semel_arena_used(consumer->arena) - rounds->start < RELEASED_BYTES_MAX &&
-	       !any_put_off(rounds->items, rounds->count);
+	       !any_deferred(rounds->items, rounds->count);
 }
 
 /* Each round has the next follower of every hold; so many followers of one cost one commit. */
@@ -175,7 +176,7 @@ static semel_status run_rounds(struct semel_consumer *consumer, struct rounds *r
 	semel_status status = SEMEL_OK;
 
 	while (status == SEMEL_OK && rounds->count > 0) {
-		status = semel_batch_attempt_each(consumer, rounds->items, rounds->count, error);
+		status = semel_batch_run_each(consumer, rounds->items, rounds->count, error);
 		if (status == SEMEL_OK)
 			status = semel_items_check(rounds->items, rounds->count, error);
 		for (uint32_t i = 0; i < rounds->count && status == SEMEL_OK; i++)
@@ -192,8 +193,8 @@ static semel_status run_rounds(struct semel_consumer *consumer, struct rounds *r
 
 /* The store has refused to commit what they did, and nothing of it happened: they run again, each
  * in a transaction of its own. Of a single one it is known then that it is its own doing. */
-static semel_status part(struct semel_consumer *consumer, const struct rounds *rounds,
-			 semel_error *error)
+static semel_status isolate_runs(struct semel_consumer *consumer, const struct rounds *rounds,
+				 semel_error *error)
 {
 	struct semel_item *item = rounds->all[0];
 
@@ -203,17 +204,17 @@ static semel_status part(struct semel_consumer *consumer, const struct rounds *r
 	}
 	semel_item_reset(item);
 	item->runs--;
-	semel_batch_refuse(consumer, item, error);
+	semel_batch_commit_refused(consumer, item, error);
 	semel_status status = driver_of(consumer)->begin(consumer->store, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = semel_batch_attempt_each(consumer, item, 1, error);
+	status = semel_batch_run_each(consumer, item, 1, error);
 	if (status != SEMEL_OK) {
 		driver_of(consumer)->rollback(consumer->store);
 		return status;
 	}
 	status = semel_batch_commit(consumer, error);
-	return status == SEMEL_OK ? semel_batch_finish(consumer, item, 1, error) : status;
+	return status == SEMEL_OK ? semel_batch_acknowledge(consumer, item, 1, error) : status;
 }
 
 /* Read, run and removed in one transaction, so that no other consumer comes in between. */
@@ -226,33 +227,35 @@ static semel_status run_released(struct semel_consumer *consumer, struct rounds 
 			    : semel_error_set(error, SEMEL_INTERNAL, "no memory for the followers");
 
 	for (uint32_t i = 0; i < rounds->total && status == SEMEL_OK; i++)
-		status = semel_care_over(consumer, rounds->all[i], error);
+		status = semel_crash_recovery_after_run(consumer, rounds->all[i], error);
 	if (status == SEMEL_OK) {
 		consumer->one_round = false;
 		status = semel_batch_commit(consumer, error);
 		if (status == SEMEL_OK)
-			return semel_settle(consumer, rounds->all, rounds->total, error);
-		return semel_batch_is_verdict(status) ? part(consumer, rounds, error) : status;
+			return semel_acknowledge(consumer, rounds->all, rounds->total, error);
+		return semel_batch_is_verdict(status) ? isolate_runs(consumer, rounds, error)
+						      : status;
 	}
 	driver_of(consumer)->rollback(consumer->store);
 	if (status != SEMEL_NO_TRANSACTION)
 		return status;
 	consumer->one_round = true;
-	return rounds->total > 0 ? SEMEL_OK
-				 : finish_doomed(consumer, rounds->items, rounds->count, error);
+	return rounds->total > 0
+		       ? SEMEL_OK
+		       : settle_ended_transactions(consumer, rounds->items, rounds->count, error);
 }
 
 /* It is written down in a transaction of its own, and read again behind it; count 0: somebody else
  * was quicker. */
-static semel_status note_first(struct semel_consumer *consumer, struct rounds *rounds,
-			       semel_error *error)
+static semel_status record_first(struct semel_consumer *consumer, struct rounds *rounds,
+				 semel_error *error)
 {
 	const struct semel_store_driver *driver = driver_of(consumer);
 	struct semel_item noted = rounds->items[0];
 	semel_status status = driver->commit(consumer->store, error);
 
 	if (status == SEMEL_OK)
-		status = semel_care_note(consumer, &noted, error);
+		status = semel_crash_recovery_before_run(consumer, &noted, error);
 	if (status == SEMEL_OK)
 		status = driver->begin(consumer->store, error);
 	if (status == SEMEL_OK)
@@ -290,7 +293,7 @@ semel_status semel_followers_run(struct semel_consumer *consumer, bool *ran_out,
 	*ran_out = false;
 	if (rounds.max == 0)
 		return SEMEL_OK;
-	if (consumer->care.on)
+	if (consumer->recovery.on)
 		rounds.max = 1;
 	if (consumer->alone > 0) {
 		consumer->alone--;
@@ -307,8 +310,8 @@ semel_status semel_followers_run(struct semel_consumer *consumer, bool *ran_out,
 		return status;
 	}
 	*ran_out = rounds.count > 0;
-	if (rounds.count > 0 && consumer->care.on)
-		status = note_first(consumer, &rounds, error);
+	if (rounds.count > 0 && consumer->recovery.on)
+		status = record_first(consumer, &rounds, error);
 	if (status != SEMEL_OK) {
 		driver->rollback(consumer->store);
 		return status;

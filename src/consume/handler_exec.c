@@ -60,7 +60,8 @@ static void exec_run(struct semel_outside *outside, const struct semel_event *ev
 	semel_error error = { 0 };
 	*outcome_out = (struct semel_outcome){ 0 };
 
-	semel_status status = semel_environment_tell(program->environment, event, attempt, &error);
+	semel_status status =
+		semel_environment_describe(program->environment, event, attempt, &error);
 	if (status == SEMEL_OK) {
 		const struct semel_child_plan plan = {
 			.command = program->command,

@@ -198,7 +198,7 @@ static semel_status verdict_of(long code)
 	return SEMEL_HANDLER_REJECT;
 }
 
-static int64_t wished_delay_ms(const struct http_handler *handler)
+static int64_t requested_delay_ms(const struct http_handler *handler)
 {
 	curl_off_t seconds = 0;
 	handler->curl->easy_getinfo(handler->easy, CURLINFO_RETRY_AFTER, &seconds);
@@ -238,7 +238,7 @@ static void take_answer(struct http_handler *handler, struct answer *answer,
 	if (outcome_out->status == SEMEL_OK)
 		return;
 	if (outcome_out->status == SEMEL_HANDLER_RETRY)
-		outcome_out->retry_after_ms = wished_delay_ms(handler);
+		outcome_out->retry_after_ms = requested_delay_ms(handler);
 	const char *body = clean_body(answer);
 	if (semel_url_is_told_by(handler->url, body))
 		body = "(its text repeats a secret of the URL, and is not shown)";
@@ -248,7 +248,7 @@ static void take_answer(struct http_handler *handler, struct answer *answer,
 		 body[0] != '\0' ? ": " : "", body);
 }
 
-static bool somebody_was_there(CURLcode code)
+static bool server_responded(CURLcode code)
 {
 	switch (code) {
 	case CURLE_GOT_NOTHING:
@@ -267,7 +267,7 @@ static bool somebody_was_there(CURLcode code)
 }
 
 /* Without a connection nothing was sent: nobody was there. */
-static bool was_asked(const struct http_handler *handler)
+static bool was_connected(const struct http_handler *handler)
 {
 	curl_off_t connected_us = 0;
 	handler->curl->easy_getinfo(handler->easy, CURLINFO_PRETRANSFER_TIME_T, &connected_us);
@@ -277,8 +277,8 @@ static bool was_asked(const struct http_handler *handler)
 static void take_failure(struct http_handler *handler, CURLcode code,
 			 struct semel_outcome *outcome_out)
 {
-	outcome_out->status = somebody_was_there(code) ? SEMEL_HANDLER_RETRY : SEMEL_OUTAGE;
-	outcome_out->timed_out = code == CURLE_OPERATION_TIMEDOUT && was_asked(handler);
+	outcome_out->status = server_responded(code) ? SEMEL_HANDLER_RETRY : SEMEL_OUTAGE;
+	outcome_out->timed_out = code == CURLE_OPERATION_TIMEDOUT && was_connected(handler);
 	outcome_out->interrupted = code == CURLE_ABORTED_BY_CALLBACK;
 	if (code == CURLE_ABORTED_BY_CALLBACK)
 		snprintf(outcome_out->reason, sizeof outcome_out->reason,

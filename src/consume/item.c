@@ -50,7 +50,7 @@ static semel_status take_business_key(const struct semel_consumer *consumer,
 				       "header %s is missing, and the subscription dedups by it",
 				       header);
 	item->business_key = key;
-	return semel_event_check_kept(header, key, error);
+	return semel_event_check_storable(header, key, error);
 }
 
 /* Broken contracts have no claim and no retry; but they have their place in the order. */
@@ -89,7 +89,7 @@ struct semel_item *semel_items_make(const struct semel_consumer *consumer,
 		};
 		inspect(consumer, &items[i], arena);
 		if (items[i].broken != SEMEL_OK)
-			semel_event_mend(event, arena); /* for its dead letter */
+			semel_event_make_storable(event, arena); /* for its dead letter */
 		items[i].event = *event;
 		items[i].key = semel_hold_key_of(event, total ? SEMEL_HOLD_BY_TOPIC
 							      : SEMEL_HOLD_BY_AGGREGATE);
@@ -151,54 +151,55 @@ semel_status semel_item_park(struct semel_consumer *consumer, struct semel_item 
 						   &entry, error);
 }
 
-bool semel_item_behind_put_off(const struct semel_item *items, uint32_t at)
+bool semel_item_is_behind_deferred(const struct semel_item *items, uint32_t at)
 {
-	for (uint32_t i = 0; i < at && !items[at].leads; i++)
-		if (items[i].fate == SEMEL_FATE_LATER && semel_item_same_key(&items[i], &items[at]))
+	for (uint32_t i = 0; i < at && !items[at].may_overtake; i++)
+		if (items[i].state == SEMEL_ITEM_DEFERRED &&
+		    semel_item_same_key(&items[i], &items[at]))
 			return true;
 	return false;
 }
 
 /* ---- moving ---------------------------------------------------------------------------------- */
 
-/* The state of the event that a fate of its copy stands for. */
-static enum semel_state state_of(const struct semel_item *item, enum semel_fate fate)
+/* The state of the event that a state of its copy stands for. */
+static enum semel_state state_of(const struct semel_item *item, enum semel_item_state state)
 {
-	switch (fate) {
-	case SEMEL_FATE_GO:
+	switch (state) {
+	case SEMEL_ITEM_ADMITTED:
 		return SEMEL_STATE_CLAIMED;
-	case SEMEL_FATE_DONE:
-	case SEMEL_FATE_DUPLICATE:
+	case SEMEL_ITEM_DONE:
+	case SEMEL_ITEM_DUPLICATE:
 		return SEMEL_STATE_DONE;
-	case SEMEL_FATE_RETRY:
+	case SEMEL_ITEM_RETRYING:
 		return item->entry_id.data || item->kept ? SEMEL_STATE_PARKED
 							 : SEMEL_STATE_RETRYING;
-	case SEMEL_FATE_DEAD:
+	case SEMEL_ITEM_DEAD:
 		return item->in_doubt ? SEMEL_STATE_IN_DOUBT : SEMEL_STATE_DEAD;
-	case SEMEL_FATE_PARKED:
+	case SEMEL_ITEM_PARKED:
 		return SEMEL_STATE_PARKED;
-	case SEMEL_FATE_OPEN:
-	case SEMEL_FATE_LATER:
-	case SEMEL_FATE_STALE:
+	case SEMEL_ITEM_UNDECIDED:
+	case SEMEL_ITEM_DEFERRED:
+	case SEMEL_ITEM_SUPERSEDED:
 		break;
 	}
 	return SEMEL_STATE_RECEIVED;
 }
 
-void semel_item_move(struct semel_item *item, enum semel_fate to)
+void semel_item_move(struct semel_item *item, enum semel_item_state to)
 {
-	enum semel_state from_state = state_of(item, item->fate), to_state = state_of(item, to);
+	enum semel_state from_state = state_of(item, item->state), to_state = state_of(item, to);
 
 	/* A stale copy leaves its event in the state in which it is. */
-	if (to != SEMEL_FATE_STALE &&
+	if (to != SEMEL_ITEM_SUPERSEDED &&
 	    semel_state_check(from_state, to_state, SEMEL_BY_CONSUMER, NULL) != SEMEL_OK)
 		item->illegal = true;
-	item->fate = to;
+	item->state = to;
 }
 
 void semel_item_reset(struct semel_item *item)
 {
-	item->fate = SEMEL_FATE_OPEN;
+	item->state = SEMEL_ITEM_UNDECIDED;
 }
 
 semel_status semel_items_check(const struct semel_item *items, uint32_t count, semel_error *error)

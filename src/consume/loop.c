@@ -2,7 +2,7 @@
 /* The consumer's loop: fetch, process, sleep until woken; after an outage start over. What was
  * fetched and not acked comes again, and the claims tell what was done. */
 #include "consume/consumer.h"
-#include "consume/drain.h"
+#include "consume/remaining.h"
 
 #include "base/backoff.h"
 #include "base/error.h"
@@ -13,31 +13,31 @@
 
 #include <stdio.h>
 
-#define PAUSE_LOOK_MS      1000
+#define CHECK_PAUSED_MS    1000
 #define WAITING_BATCH      100
 #define INTERRUPTED_MS     2000
 #define RECONNECT_PAUSE_US 50000
 
-uint32_t semel_consumer_room(const struct semel_consumer *consumer, uint32_t wanted_count,
-			     uint32_t at_hand)
+uint32_t semel_consumer_cap(const struct semel_consumer *consumer, uint32_t wanted_count,
+			    uint32_t at_hand)
 {
 	uint64_t taken = consumer->settled + at_hand;
 
 	if (consumer->max == 0)
 		return wanted_count;
-	uint64_t left = consumer->max > taken ? consumer->max - taken : 0;
-	return left < wanted_count ? (uint32_t)left : wanted_count;
+	uint64_t remaining = consumer->max > taken ? consumer->max - taken : 0;
+	return remaining < wanted_count ? (uint32_t)remaining : wanted_count;
 }
 
 /* Has a person paused the subscription? Looked at now and then: to pause is not urgent. */
-static semel_status look_for_pause(struct semel_consumer *consumer, semel_error *error)
+static semel_status check_paused(struct semel_consumer *consumer, semel_error *error)
 {
 	int64_t now_ms = semel_steady_ms(consumer->env);
 	bool before = consumer->paused;
 
-	if (now_ms < consumer->look_for_pause_ms)
+	if (now_ms < consumer->check_pause_at_ms)
 		return SEMEL_OK;
-	consumer->look_for_pause_ms = now_ms + PAUSE_LOOK_MS;
+	consumer->check_pause_at_ms = now_ms + CHECK_PAUSED_MS;
 	semel_status status = consumer->store->driver->subscription_paused(
 		consumer->store, consumer->scope, &consumer->paused, error);
 	if (status == SEMEL_OK && consumer->paused != before)
@@ -53,7 +53,7 @@ static semel_status look_for_pause(struct semel_consumer *consumer, semel_error 
 static uint32_t batch_size(const struct semel_consumer *consumer)
 {
 	uint32_t batch = consumer->options.batch;
-	bool waits = consumer->options.order == SEMEL_ORDER_TOTAL && consumer->put_off;
+	bool waits = consumer->options.order == SEMEL_ORDER_TOTAL && consumer->has_deferred;
 
 	return waits && batch < WAITING_BATCH && !SEMEL_PLANTED("head-behind-copies")
 		       ? WAITING_BATCH
@@ -63,7 +63,7 @@ static uint32_t batch_size(const struct semel_consumer *consumer)
 static uint32_t wanted(struct semel_consumer *consumer)
 {
 	int64_t steady_ms = semel_steady_ms(consumer->env);
-	uint32_t batch = semel_consumer_room(consumer, batch_size(consumer), 0);
+	uint32_t batch = semel_consumer_cap(consumer, batch_size(consumer), 0);
 
 	if (consumer->paused || steady_ms < consumer->pause_until_ms)
 		return 0;
@@ -87,13 +87,13 @@ semel_status semel_consumer_fetch(struct semel_consumer *consumer, uint32_t max,
 	semel_meter_end(SEMEL_WORK_RECEIVE, began_us);
 	if (status != SEMEL_OK || *count_out == 0)
 		return status;
-	status = semel_places_note(consumer->places, deliveries, *count_out, error);
+	status = semel_positions_note_fetched(consumer->positions, deliveries, *count_out, error);
 	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_CONSUME_AFTER_RECEIVE, error) : status;
 }
 
-semel_status semel_consumer_take(struct semel_consumer *consumer, uint32_t max,
-				 struct semel_arena *arena, struct semel_item **items_out,
-				 uint32_t *count_out, semel_error *error)
+semel_status semel_consumer_fetch_items(struct semel_consumer *consumer, uint32_t max,
+					struct semel_arena *arena, struct semel_item **items_out,
+					uint32_t *count_out, semel_error *error)
 {
 	struct semel_delivery *deliveries = NULL;
 	semel_status status =
@@ -110,20 +110,20 @@ static semel_status take_batch(struct semel_consumer *consumer, bool *busy_out, 
 {
 	struct semel_item *items = NULL;
 	uint32_t count = 0;
-	semel_status status = semel_consumer_take(consumer, wanted(consumer), consumer->arena,
-						  &items, &count, error);
+	semel_status status = semel_consumer_fetch_items(consumer, wanted(consumer),
+							 consumer->arena, &items, &count, error);
 
 	*busy_out = *busy_out || count > 0;
 	if (status != SEMEL_OK || count == 0)
 		return status;
-	consumer->put_off = false;
+	consumer->has_deferred = false;
 	status = semel_batch_process(consumer, items, count, error);
-	if (status == SEMEL_OK && consumer->put_off)
+	if (status == SEMEL_OK && consumer->has_deferred)
 		status = consumer->broker->driver->rewind(consumer->broker, error);
 	return status;
 }
 
-static semel_status inside_turn(struct semel_consumer *consumer, bool *busy_out, semel_error *error)
+static semel_status step_inside(struct semel_consumer *consumer, bool *busy_out, semel_error *error)
 {
 	const struct semel_store_driver *driver = consumer->store->driver;
 	bool holds = false, ran = false;
@@ -143,23 +143,23 @@ static semel_status turn(struct semel_consumer *consumer, bool *busy_out, semel_
 {
 	semel_arena_reset(consumer->arena);
 	*busy_out = false;
-	consumer->turned_at_ms = semel_now_ms(consumer->env);
-	semel_tally_breaker(consumer);
+	consumer->step_began_ms = semel_now_ms(consumer->env);
+	semel_consumer_counters_breaker(consumer);
 	semel_status status = semel_consumer_connect(consumer, error);
 	if (status == SEMEL_OK && consumer->kind == SEMEL_HANDLER_OUTSIDE && !consumer->dispatch)
 		status = semel_dispatch_open(consumer, error);
 	if (status == SEMEL_OK)
-		status = semel_owed_settle(consumer, error);
+		status = semel_unfinished_claim_resolve(consumer, error);
 	if (status == SEMEL_OK)
-		status = semel_places_tend(consumer->places, error);
+		status = semel_positions_renew(consumer->positions, error);
 	if (status == SEMEL_OK)
-		status = look_for_pause(consumer, error);
+		status = check_paused(consumer, error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_presence_tell(consumer, NULL);
+	semel_presence_write(consumer, NULL);
 	status = consumer->kind == SEMEL_HANDLER_OUTSIDE
-			 ? semel_dispatch_turn(consumer, busy_out, error)
-			 : inside_turn(consumer, busy_out, error);
+			 ? semel_dispatch_step(consumer, busy_out, error)
+			 : step_inside(consumer, busy_out, error);
 	if (status == SEMEL_OK)
 		consumer->outages = 0;
 	return status;
@@ -174,8 +174,8 @@ static bool is_only_locked(const struct semel_consumer *consumer, semel_status s
 }
 
 /* A share that moved on is no outage: what was fetched of it comes again elsewhere. */
-static semel_status survive(struct semel_consumer *consumer, semel_status status,
-			    int64_t *pause_ms_out, const semel_error *error)
+static semel_status handle_outage(struct semel_consumer *consumer, semel_status status,
+				  int64_t *pause_ms_out, const semel_error *error)
 {
 	struct semel_backoff backoff = { .first_ms = 50, .cap_ms = 5000 };
 
@@ -189,9 +189,9 @@ static semel_status survive(struct semel_consumer *consumer, semel_status status
 					      .error = error->text,
 					      .attempt = consumer->outages });
 	if (status == SEMEL_LEASE_LOST)
-		semel_places_forget(consumer->places, true);
+		semel_positions_forget(consumer->positions, true);
 	else if (!consumer->broker) /* only that is away: a store that is would be waited for */
-		semel_presence_tell(consumer, error->text);
+		semel_presence_write(consumer, error->text);
 	if (!is_only_locked(consumer, status))
 		semel_consumer_disconnect(consumer);
 	return SEMEL_OK;
@@ -208,7 +208,7 @@ static void pause_for(const struct semel_consumer *consumer, int64_t wait_ms)
 semel_status semel_consumer_step(semel_consumer *consumer, bool *busy_out, int64_t *pause_ms_out,
 				 semel_error *error)
 {
-	return survive(consumer, turn(consumer, busy_out, error), pause_ms_out, error);
+	return handle_outage(consumer, turn(consumer, busy_out, error), pause_ms_out, error);
 }
 
 /* ---- running -----------------------------------------------------------------------------------
@@ -221,8 +221,8 @@ static bool is_over(const struct semel_consumer *consumer)
 }
 
 /* One turn, and a sleep when there was nothing to do. until_ms < 0: for ever. */
-static semel_status turn_or_sleep(struct semel_consumer *consumer, bool draining, bool *drained_out,
-				  struct semel_left *left, semel_error *error)
+static semel_status step_or_sleep(struct semel_consumer *consumer, bool draining, bool *drained_out,
+				  struct semel_remaining *remaining, semel_error *error)
 {
 	bool busy = false;
 	int64_t pause_ms = 0;
@@ -232,27 +232,28 @@ static semel_status turn_or_sleep(struct semel_consumer *consumer, bool draining
 		pause_for(consumer, pause_ms);
 	if (status != SEMEL_OK || busy || pause_ms > 0 || is_over(consumer))
 		return status;
-	if (draining || semel_left_is_stale(consumer, left))
-		status = semel_left_look(consumer, draining, left, error);
+	if (draining || semel_remaining_is_outdated(consumer, remaining))
+		status = semel_remaining_read(consumer, draining, remaining, error);
 	if (status != SEMEL_OK)
 		return status;
-	*drained_out = draining && semel_left_is_none(consumer, left);
+	*drained_out = draining && semel_remaining_is_none(consumer, remaining);
 	if (!*drained_out)
-		semel_wake_sleep(consumer->wake, semel_left_sleep_ms(consumer, left));
+		semel_wake_sleep(consumer->wake, semel_remaining_sleep_ms(consumer, remaining));
 	return SEMEL_OK;
 }
 
 /* Also while the store or the broker comes back. */
-static void conclude_calls(struct semel_consumer *consumer, int64_t until_ms)
+static void settle_calls(struct semel_consumer *consumer, int64_t until_ms)
 {
 	semel_error error = { .status = SEMEL_OK };
 
-	while (semel_dispatch_calls(consumer) > 0 && semel_steady_ms(consumer->env) < until_ms) {
+	while (semel_dispatch_call_count(consumer) > 0 &&
+	       semel_steady_ms(consumer->env) < until_ms) {
 		bool busy = false;
 		semel_arena_reset(consumer->arena);
 		semel_status status = semel_consumer_connect(consumer, &error);
 		if (status == SEMEL_OK)
-			status = semel_dispatch_turn(consumer, &busy, &error);
+			status = semel_dispatch_step(consumer, &busy, &error);
 		if (status != SEMEL_OK && semel_status_class(status) != SEMEL_CLASS_OUTAGE)
 			return;
 		if (status != SEMEL_OK && !is_only_locked(consumer, status))
@@ -271,12 +272,12 @@ static bool finish(struct semel_consumer *consumer)
 	bool in_time = true;
 
 	consumer->ending = true;
-	conclude_calls(consumer, semel_steady_ms(consumer->env) + consumer->grace_ms);
-	if (semel_dispatch_calls(consumer) > 0) {
+	settle_calls(consumer, semel_steady_ms(consumer->env) + consumer->grace_ms);
+	if (semel_dispatch_call_count(consumer) > 0) {
 		in_time = false;
 		semel_dispatch_interrupt(consumer);
-		conclude_calls(consumer, semel_steady_ms(consumer->env) + INTERRUPTED_MS);
-		if (semel_dispatch_calls(consumer) > 0)
+		settle_calls(consumer, semel_steady_ms(consumer->env) + INTERRUPTED_MS);
+		if (semel_dispatch_call_count(consumer) > 0)
 			semel_log(SEMEL_LOG_WARN, "calls ended that could not be concluded",
 				  &(struct semel_log_fields){
 					  .consumer = semel_text_shown(consumer->scope) });
@@ -296,10 +297,10 @@ semel_status semel_consumer_prepare(semel_consumer *consumer, uint64_t max, seme
 	consumer->max = max > 0 ? consumer->settled + max : 0;
 	semel_status status = semel_consumer_connect(consumer, error);
 	if (status == SEMEL_OK)
-		status = semel_order_check(consumer, error);
+		status = semel_order_check_mode(consumer, error);
 	if (status == SEMEL_OK)
 		status = semel_consumer_register(consumer, error);
-	return status == SEMEL_OK ? semel_care_begin(consumer, error) : status;
+	return status == SEMEL_OK ? semel_crash_recovery_begin(consumer, error) : status;
 }
 
 static semel_status run_until(struct semel_consumer *consumer, int64_t until_ms, uint64_t max,
@@ -307,29 +308,30 @@ static semel_status run_until(struct semel_consumer *consumer, int64_t until_ms,
 {
 	bool draining = until_ms >= 0, drained = false;
 	semel_error trouble = { .status = SEMEL_OK };
-	struct semel_left left = { 0 };
+	struct semel_remaining remaining = { 0 };
 	semel_status status = semel_consumer_prepare(consumer, max, error);
 	if (status != SEMEL_OK)
 		return status;
 
 	while (status == SEMEL_OK && !drained && !is_over(consumer)) {
-		status = turn_or_sleep(consumer, draining, &drained, &left, &trouble);
+		status = step_or_sleep(consumer, draining, &drained, &remaining, &trouble);
 		int64_t pause_ms = 0;
-		status = survive(consumer, status, &pause_ms, &trouble); /* of a look */
+		status = handle_outage(consumer, status, &pause_ms, &trouble); /* of a look */
 		if (pause_ms > 0)
 			pause_for(consumer, pause_ms);
 		if (status == SEMEL_OK && draining && !drained && !is_over(consumer) &&
 		    semel_steady_ms(consumer->env) >= until_ms) {
 			(void)finish(consumer);
 			if (consumer->store && consumer->broker)
-				(void)semel_left_look(consumer, draining, &left, &trouble);
-			return semel_left_explain(consumer, &left, error);
+				(void)semel_remaining_read(consumer, draining, &remaining,
+							   &trouble);
+			return semel_remaining_explain(consumer, &remaining, error);
 		}
 	}
 	if (status != SEMEL_OK)
 		return semel_error_set(error, status, "%s", trouble.text);
 	if (drained)
-		semel_care_end(consumer);
+		semel_crash_recovery_end(consumer);
 	if (!finish(consumer))
 		return semel_error_set(
 			error, SEMEL_NOT_FINISHED,

@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ARENA_BLOCK     (64 * 1024)
-#define SETTLE_MS       20000
-#define SETTLE_PAUSE_MS 100
-#define GRACE_MS        10000
+#define ARENA_BLOCK            (64 * 1024)
+#define FIRST_CONNECT_MS       20000
+#define FIRST_CONNECT_PAUSE_MS 100
+#define GRACE_MS               10000
 
 static const semel_consumer_options defaults = {
 	.store = "sqlite:semel.db",
@@ -133,7 +133,7 @@ static bool copy_options(struct semel_consumer *consumer, const semel_consumer_o
 	consumer->topics = list_copy(options->topics, list_length(options->topics));
 	consumer->arena = semel_arena_new(ARENA_BLOCK);
 	consumer->upcasters = semel_upcasters_new();
-	consumer->places = semel_places_new(consumer);
+	consumer->positions = semel_positions_new(consumer);
 	consumer->retry = (struct semel_retry_policy){
 		.attempts_max = consumer->options.attempts,
 		.immediate_max = consumer->options.immediate,
@@ -141,7 +141,7 @@ static bool copy_options(struct semel_consumer *consumer, const semel_consumer_o
 		.delayed = { consumer->options.first_delay_ms, consumer->options.delay_max_ms },
 	};
 	return consumer->store_url && consumer->broker_url && consumer->scope.data &&
-	       consumer->topics && consumer->arena && consumer->upcasters && consumer->places &&
+	       consumer->topics && consumer->arena && consumer->upcasters && consumer->positions &&
 	       (!options->dedup_header || consumer->dedup_header) &&
 	       (!options->id_header || consumer->id_header) && (!options->bind || consumer->bind);
 }
@@ -207,7 +207,7 @@ semel_status semel_consumer_connect(struct semel_consumer *consumer, semel_error
 					   &consumer->broker, error);
 	if (status == SEMEL_OK) {
 		semel_broker_set_offset_store(consumer->broker,
-					      semel_places_offset_store(consumer->places));
+					      semel_places_offset_store(consumer->positions));
 		status = subscribe(consumer, error);
 	}
 	if (status == SEMEL_OK)
@@ -218,7 +218,7 @@ semel_status semel_consumer_connect(struct semel_consumer *consumer, semel_error
 
 /* Nothing is at work here any more: what was claimed and not finished need not wait for its lease
  * to run out. An event may have come to another consumer meanwhile. */
-static void let_claims_go(struct semel_consumer *consumer)
+static void expire_claims(struct semel_consumer *consumer)
 {
 	if (!consumer->guard || !semel_consumer_claims(consumer) || semel_consumer_joins(consumer))
 		return;
@@ -228,10 +228,10 @@ static void let_claims_go(struct semel_consumer *consumer)
 
 void semel_consumer_disconnect(struct semel_consumer *consumer)
 {
-	semel_dispatch_unbind(consumer);
+	semel_dispatch_detach(consumer);
 	semel_broker_close(consumer->broker);
-	if (consumer->places)
-		semel_places_forget(consumer->places, false);
+	if (consumer->positions)
+		semel_positions_forget(consumer->positions, false);
 	if (consumer->guard)
 		consumer->guard->driver->close(consumer->guard);
 	semel_store_close(consumer->store);
@@ -245,13 +245,13 @@ void semel_consumer_disconnect(struct semel_consumer *consumer)
  * and one that has just restarted does so before it can do everything. */
 static semel_status connect_first(struct semel_consumer *consumer, semel_error *error)
 {
-	int64_t until_ms = semel_steady_ms(consumer->env) + SETTLE_MS;
+	int64_t until_ms = semel_steady_ms(consumer->env) + FIRST_CONNECT_MS;
 	semel_status status = semel_consumer_connect(consumer, error);
 	bool reached = consumer->broker != NULL;
 
 	while (status == SEMEL_OUTAGE && reached && semel_steady_ms(consumer->env) < until_ms) {
 		semel_consumer_disconnect(consumer);
-		semel_wake_pause_in(consumer->env, SETTLE_PAUSE_MS);
+		semel_wake_pause_in(consumer->env, FIRST_CONNECT_PAUSE_MS);
 		status = semel_consumer_connect(consumer, error);
 	}
 	return status;
@@ -277,7 +277,7 @@ semel_status semel_consumer_open_in(const struct semel_env *env,
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a consumer");
 	}
 	consumer->env = env;
-	semel_tally_open(&consumer->tally, semel_text_string(consumer->scope));
+	semel_consumer_counters_open(&consumer->counters, semel_text_string(consumer->scope));
 	semel_owner_make(consumer->env, consumer->owner);
 	status = semel_wake_new(&consumer->wake, error);
 	if (status == SEMEL_OK)
@@ -299,12 +299,12 @@ void semel_consumer_close(semel_consumer *consumer)
 		return;
 	semel_presence_end(consumer);
 	semel_dispatch_close(consumer);
-	let_claims_go(consumer);
+	expire_claims(consumer);
 	semel_consumer_disconnect(consumer);
 	semel_wake_free(consumer->wake);
 	semel_upcasters_free(consumer->upcasters);
-	semel_places_free(consumer->places);
-	semel_owed_free(consumer->owed);
+	semel_positions_free(consumer->positions);
+	semel_unfinished_claim_free(consumer->unfinished);
 	semel_arena_free(consumer->arena);
 	list_free(consumer->topics);
 	list_free(consumer->statements);

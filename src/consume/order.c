@@ -7,7 +7,7 @@
 #include "base/plant.h"
 #include "consume/consumer.h"
 
-semel_status semel_order_check(struct semel_consumer *consumer, semel_error *error)
+semel_status semel_order_check_mode(struct semel_consumer *consumer, semel_error *error)
 {
 	const struct semel_store_driver *driver = consumer->store->driver;
 	bool total = consumer->options.order == SEMEL_ORDER_TOTAL, other = false;

@@ -16,7 +16,7 @@ static uint64_t count_in_hand(const struct semel_consumer *consumer)
 
 	if (broker && broker->driver->count_in_flight)
 		return broker->driver->count_in_flight(consumer->broker);
-	return semel_dispatch_load(consumer);
+	return semel_dispatch_task_count(consumer);
 }
 
 static const char *reason_of(const struct semel_consumer *consumer, const char *trouble)
@@ -52,11 +52,11 @@ static bool is_due(const struct semel_consumer *consumer, const struct semel_pre
 		   bool waits)
 {
 	const struct semel_presence_state *last = &consumer->presence;
-	int64_t rested_ms = semel_steady_ms(consumer->env) - last->told_at_ms;
+	int64_t rested_ms = semel_steady_ms(consumer->env) - last->written_at_ms;
 	bool changed = now->in_flight != last->in_flight || now->breaker != last->breaker ||
 		       now->paused != last->paused || waits != (last->since_ms > 0);
 
-	return last->told_at_ms == 0 || rested_ms >= ALWAYS_MS ||
+	return last->written_at_ms == 0 || rested_ms >= ALWAYS_MS ||
 	       (changed && rested_ms >= CHANGED_MS);
 }
 
@@ -64,7 +64,7 @@ static void remember(struct semel_consumer *consumer, const struct semel_presenc
 {
 	struct semel_presence_state *last = &consumer->presence;
 
-	last->told_at_ms = semel_steady_ms(consumer->env);
+	last->written_at_ms = semel_steady_ms(consumer->env);
 	last->in_flight = now->in_flight;
 	last->breaker = now->breaker;
 	last->paused = now->paused;
@@ -81,7 +81,7 @@ static void complain(struct semel_consumer *consumer, const semel_error *error)
 					      .error = error->text });
 }
 
-void semel_presence_tell(struct semel_consumer *consumer, const char *trouble)
+void semel_presence_write(struct semel_consumer *consumer, const char *trouble)
 {
 	const char *reason = reason_of(consumer, trouble);
 	struct semel_presence now = presence_of(consumer, reason);
@@ -109,7 +109,7 @@ void semel_presence_tell(struct semel_consumer *consumer, const char *trouble)
 
 void semel_presence_end(struct semel_consumer *consumer)
 {
-	if (!consumer->store || consumer->presence.told_at_ms == 0)
+	if (!consumer->store || consumer->presence.written_at_ms == 0)
 		return;
 	struct semel_presence last = presence_of(consumer, NULL);
 	(void)consumer->store->driver->presence_remove(consumer->store, &last,

@@ -14,7 +14,7 @@ struct semel_consumer;
 
 /* What was written last. */
 struct semel_presence_state {
-	int64_t told_at_ms; /* steady; 0: never */
+	int64_t written_at_ms; /* steady; 0: never */
 	uint64_t in_flight;
 	uint32_t breaker;
 	bool paused;
@@ -25,7 +25,7 @@ struct semel_presence_state {
 
 /* Between two turns, with the store connected. trouble: what is away, NULL: nothing. What goes
  * wrong is not the caller's matter: the row is written again later. */
-void semel_presence_tell(struct semel_consumer *consumer, const char *trouble);
+void semel_presence_write(struct semel_consumer *consumer, const char *trouble);
 /* The consumer ends. */
 void semel_presence_end(struct semel_consumer *consumer);
 

@@ -13,7 +13,7 @@ static size_t find(const struct semel_timeouts *timeouts, uint64_t event)
 {
 	size_t at = 0;
 
-	while (at < SEMEL_TIMEOUTS_KEPT && timeouts->kept[at].event != name_of(event))
+	while (at < SEMEL_TIMEOUTS_REMEMBERED && timeouts->events[at].event != name_of(event))
 		at++;
 	return at;
 }
@@ -23,10 +23,10 @@ static bool several_timed_out(const struct semel_timeouts *timeouts, uint64_t ev
 {
 	uint32_t others = 0;
 
-	for (size_t i = 0; i < SEMEL_TIMEOUTS_KEPT; i++)
-		others += timeouts->kept[i].event != 0 &&
-			  timeouts->kept[i].event != name_of(event) &&
-			  timeouts->kept[i].last == timeouts->answers;
+	for (size_t i = 0; i < SEMEL_TIMEOUTS_REMEMBERED; i++)
+		others += timeouts->events[i].event != 0 &&
+			  timeouts->events[i].event != name_of(event) &&
+			  timeouts->events[i].last == timeouts->answers;
 	return others >= SEMEL_TIMEOUTS_SEVERAL;
 }
 
@@ -47,30 +47,30 @@ bool semel_timeouts_count(struct semel_timeouts *timeouts, uint64_t event, uint6
 {
 	size_t at = find(timeouts, event);
 
-	if (at == SEMEL_TIMEOUTS_KEPT) {
+	if (at == SEMEL_TIMEOUTS_REMEMBERED) {
 		at = timeouts->next;
-		timeouts->next = (timeouts->next + 1) % SEMEL_TIMEOUTS_KEPT;
-		timeouts->kept[at].event = name_of(event);
-		timeouts->kept[at].first = timeouts->answers;
-		timeouts->kept[at].overtaken = false;
+		timeouts->next = (timeouts->next + 1) % SEMEL_TIMEOUTS_REMEMBERED;
+		timeouts->events[at].event = name_of(event);
+		timeouts->events[at].first = timeouts->answers;
+		timeouts->events[at].overtaken = false;
 	}
-	timeouts->kept[at].last = timeouts->answers;
+	timeouts->events[at].last = timeouts->answers;
 	if (timeouts->last_answered > call)
-		timeouts->kept[at].overtaken = true;
-	bool was_up = presumed_up || timeouts->kept[at].overtaken ||
-		      timeouts->kept[at].first < timeouts->answers;
+		timeouts->events[at].overtaken = true;
+	bool was_up = presumed_up || timeouts->events[at].overtaken ||
+		      timeouts->events[at].first < timeouts->answers;
 	return was_up && !several_timed_out(timeouts, event);
 }
 
 bool semel_timeouts_has(const struct semel_timeouts *timeouts, uint64_t event)
 {
-	return find(timeouts, event) < SEMEL_TIMEOUTS_KEPT;
+	return find(timeouts, event) < SEMEL_TIMEOUTS_REMEMBERED;
 }
 
 void semel_timeouts_forget(struct semel_timeouts *timeouts, uint64_t event)
 {
 	size_t at = find(timeouts, event);
 
-	if (at < SEMEL_TIMEOUTS_KEPT)
-		timeouts->kept[at].event = 0;
+	if (at < SEMEL_TIMEOUTS_REMEMBERED)
+		timeouts->events[at].event = 0;
 }

@@ -15,8 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define SEMEL_TIMEOUTS_KEPT    64
-#define SEMEL_TIMEOUTS_SEVERAL 3
+#define SEMEL_TIMEOUTS_REMEMBERED 64
+#define SEMEL_TIMEOUTS_SEVERAL    3
 
 struct semel_timeouts {
 	uint64_t begun, answers; /* calls so far */
@@ -25,7 +25,7 @@ struct semel_timeouts {
 		uint64_t event;       /* hash of its id; 0: none */
 		uint64_t first, last; /* answers, when it timed out for the first and last time */
 		bool overtaken;       /* by a call that was answered */
-	} kept[SEMEL_TIMEOUTS_KEPT];
+	} events[SEMEL_TIMEOUTS_REMEMBERED];
 	uint32_t next; /* to be overwritten */
 };
 

@@ -299,7 +299,7 @@ static semel_status run_program(const struct step *step, struct applying *applyi
 	if (environment == NULL)
 		return semel_error_set(applying->error, SEMEL_INTERNAL, "no memory");
 	semel_status status =
-		semel_environment_tell(environment, applying->event, 0, applying->error);
+		semel_environment_describe(environment, applying->event, 0, applying->error);
 	if (status == SEMEL_OK) {
 		const struct semel_child_plan plan = {
 			.command = step->target,
@@ -353,8 +353,8 @@ static semel_status take_step(const struct step *step, struct applying *applying
 	return SEMEL_OK;
 }
 
-bool semel_upcasters_change(const struct semel_upcasters *upcasters,
-			    const struct semel_event *event)
+bool semel_upcasters_have_step(const struct semel_upcasters *upcasters,
+			       const struct semel_event *event)
 {
 	return find_step(upcasters, event->type) != NULL;
 }

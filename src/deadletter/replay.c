@@ -36,14 +36,14 @@
 struct run {
 	const struct semel_replay_plan *plan;
 	struct semel_replay_counts *counts;
-	struct semel_arena *arena;  /* of a page */
-	struct semel_arena *notes;  /* of the whole run */
-	semel_store *target;        /* the consumer store of the scope */
-	struct semel_topics topics; /* of the scope */
-	int64_t known_since_ms;     /* what is older may be forgotten by an inbox */
-	int64_t last_seq;           /* of the chosen: later rows came after the count */
-	int64_t started_ms;         /* steady */
-	bool target_holds;          /* some aggregate of the scope is held */
+	struct semel_arena *arena;     /* of a page */
+	struct semel_arena *run_arena; /* of the whole run */
+	semel_store *target;           /* the consumer store of the scope */
+	struct semel_topics topics;    /* of the scope */
+	int64_t known_since_ms;        /* what is older may be forgotten by an inbox */
+	int64_t last_seq;              /* of the chosen: later rows came after the count */
+	int64_t started_ms;            /* steady */
+	bool target_holds;             /* some aggregate of the scope is held */
 };
 
 struct page {
@@ -141,7 +141,7 @@ static semel_status find_target(struct run *run, semel_error *error)
 	for (size_t i = 0; plan->scope && !run->target && i < plan->consumer_count; i++) {
 		struct semel_subscription_row *rows = NULL;
 		uint32_t count = 0;
-		semel_status status = semel_subscriptions_read(plan->consumers[i], run->notes,
+		semel_status status = semel_subscriptions_read(plan->consumers[i], run->run_arena,
 							       &rows, &count, error);
 		if (status != SEMEL_OK)
 			return status;
@@ -150,7 +150,7 @@ static semel_status find_target(struct run *run, semel_error *error)
 		if (!row)
 			continue;
 		run->target = plan->consumers[i];
-		status = semel_subscription_topics(row, run->notes, &run->topics, error);
+		status = semel_subscription_topics(row, run->run_arena, &run->topics, error);
 		if (status != SEMEL_OK)
 			return status;
 	}
@@ -184,7 +184,7 @@ static semel_status find_known_since(struct run *run, semel_error *error)
 	return SEMEL_OK;
 }
 
-static semel_status look_for_holds(struct run *run, semel_error *error)
+static semel_status check_holds(struct run *run, semel_error *error)
 {
 	if (!run->plan->reprocess || !run->target)
 		return SEMEL_OK;
@@ -300,8 +300,8 @@ static semel_status offer(const struct run *run, const struct semel_event *event
 	return status;
 }
 
-static semel_status send_to_everybody(struct run *run, const struct semel_outbox_row *rows,
-				      uint32_t count, semel_error *error)
+static semel_status send_to_all(struct run *run, const struct semel_outbox_row *rows,
+				uint32_t count, semel_error *error)
 {
 	struct confirms confirms = { 0 };
 	semel_status status = SEMEL_OK;
@@ -363,7 +363,7 @@ static semel_status send_to_scope(struct run *run, const struct semel_outbox_row
 }
 
 /* Sleeps until the rate allows the next event. STOPPED when the bell rang. */
-static semel_status wait_for_turn(const struct run *run, semel_error *error)
+static semel_status wait_for_rate(const struct run *run, semel_error *error)
 {
 	const struct semel_replay_plan *plan = run->plan;
 	int64_t due_ms = run->started_ms + semel_replay_due_ms(run->counts->sent, plan->rate);
@@ -377,13 +377,13 @@ static semel_status wait_for_turn(const struct run *run, semel_error *error)
 	}
 }
 
-/* How many events go in one stroke: few when the rate is low, so that it is spread evenly. */
-static uint32_t stroke_of(const struct semel_replay_plan *plan)
+/* How many events go in one burst: few when the rate is low, so that it is spread evenly. */
+static uint32_t burst_of(const struct semel_replay_plan *plan)
 {
-	uint32_t stroke = plan->rate / SLICES_PER_SECOND;
-	if (plan->rate == 0 || stroke > SEMEL_REPLAY_WINDOW)
+	uint32_t burst = plan->rate / SLICES_PER_SECOND;
+	if (plan->rate == 0 || burst > SEMEL_REPLAY_WINDOW)
 		return SEMEL_REPLAY_WINDOW;
-	return stroke == 0 ? 1 : stroke;
+	return burst == 0 ? 1 : burst;
 }
 
 static semel_status send_page(struct run *run, const struct page *page, semel_error *error)
@@ -392,14 +392,14 @@ static semel_status send_page(struct run *run, const struct page *page, semel_er
 	while (count < page->count && page->rows[count].seq <= run->last_seq)
 		count++;
 
-	uint32_t stroke = stroke_of(run->plan);
-	for (uint32_t at = 0; at < count; at += stroke) {
-		uint32_t now = count - at < stroke ? count - at : stroke;
-		semel_status status = wait_for_turn(run, error);
+	uint32_t burst = burst_of(run->plan);
+	for (uint32_t at = 0; at < count; at += burst) {
+		uint32_t now = count - at < burst ? count - at : burst;
+		semel_status status = wait_for_rate(run, error);
 		if (status != SEMEL_OK)
 			return status;
 		status = run->plan->scope ? send_to_scope(run, &page->rows[at], now, error)
-					  : send_to_everybody(run, &page->rows[at], now, error);
+					  : send_to_all(run, &page->rows[at], now, error);
 		if (status == SEMEL_OK)
 			status = semel_failpoint(SEMEL_FP_REPLAY_AFTER_PUBLISH, error);
 		if (status != SEMEL_OK)
@@ -430,7 +430,7 @@ static semel_status replay(struct run *run, struct page *page, semel_error *erro
 	if (status == SEMEL_OK)
 		status = find_known_since(run, error);
 	if (status == SEMEL_OK)
-		status = look_for_holds(run, error);
+		status = check_holds(run, error);
 	if (status == SEMEL_OK)
 		status = count_all(run, page, error);
 	if (status == SEMEL_OK && !run->plan->dry_run)
@@ -451,12 +451,13 @@ semel_status semel_replay_run(const struct semel_replay_plan *plan,
 	struct run run = { .plan = plan,
 			   .counts = counts_out,
 			   .arena = semel_arena_new(ARENA_BLOCK),
-			   .notes = semel_arena_new(ARENA_BLOCK) };
-	struct page *page = run.notes ? semel_arena_alloc(run.notes, sizeof(struct page)) : NULL;
+			   .run_arena = semel_arena_new(ARENA_BLOCK) };
+	struct page *page =
+		run.run_arena ? semel_arena_alloc(run.run_arena, sizeof(struct page)) : NULL;
 	semel_status status = run.arena && page
 				      ? replay(&run, page, error)
 				      : semel_error_set(error, SEMEL_INTERNAL, "no memory");
-	semel_arena_free(run.notes);
+	semel_arena_free(run.run_arena);
 	semel_arena_free(run.arena);
 	return status;
 }

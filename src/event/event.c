@@ -416,7 +416,7 @@ static semel_status check_delivered(const char *field, struct semel_text name, s
 		return SEMEL_OK;
 	if (semel_text_is_blank(name))
 		return semel_error_set(error, SEMEL_CONTRACT, "the event has no %s", field);
-	return semel_event_check_kept(field, name, error);
+	return semel_event_check_storable(field, name, error);
 }
 
 semel_status semel_event_check(const struct semel_event *event, semel_error *error)
@@ -435,9 +435,9 @@ semel_status semel_event_check(const struct semel_event *event, semel_error *err
 	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]) && status == SEMEL_OK; i++)
 		status = check_delivered(needed[i].field, needed[i].text, error);
 	if (status == SEMEL_OK)
-		status = semel_event_check_kept("routing key", event->routing_key, error);
+		status = semel_event_check_storable("routing key", event->routing_key, error);
 	if (status == SEMEL_OK)
-		status = semel_event_check_kept("content type", event->content_type, error);
+		status = semel_event_check_storable("content type", event->content_type, error);
 	if (status != SEMEL_OK)
 		return status;
 	if (!semel_json_is_valid(event->headers) || !is_object(event->headers))

@@ -66,10 +66,11 @@ struct semel_text semel_event_default_topic(struct semel_text aggregate_type,
  */
 semel_status semel_event_check(const struct semel_event *event, semel_error *error);
 /* Can every store keep this name, and find it again? CONTRACT, naming the field. */
-semel_status semel_event_check_kept(const char *field, struct semel_text name, semel_error *error);
+semel_status semel_event_check_storable(const char *field, struct semel_text name,
+					semel_error *error);
 /* Names that cannot be kept are replaced by others that can, the same for the same name: what is
  * left of it as text, and a hash. In the arena; without memory a name is gone. */
-void semel_event_mend(struct semel_event *event, struct semel_arena *arena);
+void semel_event_make_storable(struct semel_event *event, struct semel_arena *arena);
 
 bool semel_event_is_json(const struct semel_event *event);
 /* Both are of one aggregate. */

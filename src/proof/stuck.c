@@ -60,7 +60,7 @@ struct semel_need semel_wait_need(const struct semel_wait *wait, int64_t now_ms)
 /* ---- asking ---------------------------------------------------------------------------------- */
 
 /* Twice: a copy may be on its way from one queue to the next while they are looked through. A
- * broker that does not tell what consumers have in hand (it has the slot in_hand) leaves that to
+ * broker that does not tell what consumers have in hand (it has the slot in_flight) leaves that to
  * what they say themselves. */
 semel_status semel_stuck_is_gone(const struct semel_stuck *stuck, struct semel_text id,
 				 bool *gone_out, semel_error *error)

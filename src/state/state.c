@@ -303,12 +303,12 @@ enum semel_authority semel_letter_authority(const struct semel_state_result *ans
 	switch (answer->letter) {
 	case SEMEL_DEAD_PENDING:
 		return copy_replay > answer->replay_count ? SEMEL_AUTHORITY_REPLAY
-							  : SEMEL_AUTHORITY_STALE;
+							  : SEMEL_AUTHORITY_SUPERSEDED;
 	case SEMEL_DEAD_DISCARDED:
-		return SEMEL_AUTHORITY_STALE;
+		return SEMEL_AUTHORITY_SUPERSEDED;
 	case SEMEL_DEAD_REPLAYED:
 		if (SEMEL_PLANTED("replay-by-lost-copy") && copy_replay < answer->replay_count)
-			return SEMEL_AUTHORITY_STALE;
+			return SEMEL_AUTHORITY_SUPERSEDED;
 		return answer->settled ? SEMEL_AUTHORITY_CLAIMS : SEMEL_AUTHORITY_REPLAY;
 	case SEMEL_DEAD_ANY:
 		break;

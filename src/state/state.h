@@ -93,9 +93,9 @@ semel_status semel_hold_release(semel_tx tx, struct semel_text scope, const stru
 
 /* May a copy of an event run, as far as its dead letter says? */
 enum semel_authority {
-	SEMEL_AUTHORITY_CLAIMS, /* there is no undecided letter: the claims decide */
-	SEMEL_AUTHORITY_REPLAY, /* a person has authorised this run */
-	SEMEL_AUTHORITY_STALE   /* a letter accounts for the event: the copy is dropped */
+	SEMEL_AUTHORITY_CLAIMS,    /* there is no undecided letter: the claims decide */
+	SEMEL_AUTHORITY_REPLAY,    /* a person has authorised this run */
+	SEMEL_AUTHORITY_SUPERSEDED /* a letter accounts for the event: the copy is dropped */
 };
 
 /* Pure. answer: what states_look found; copy_replay: the number that the copy carries. */

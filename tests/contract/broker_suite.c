@@ -567,7 +567,7 @@ static void two_consumers_of_a_scope_share_the_work(void **state)
 /* A consumer with one batch in hand: it acks the last one after it has fetched the next. */
 struct worker {
 	struct semel_broker *broker;
-	struct semel_delivery in_hand[100];
+	struct semel_delivery in_flight[100];
 	uint32_t count, total;
 };
 
@@ -575,11 +575,11 @@ static void work(struct worker *worker, struct steps_haul *haul)
 {
 	struct semel_delivery done[100];
 	uint32_t done_count = worker->count;
-	memcpy(done, worker->in_hand, sizeof(done));
+	memcpy(done, worker->in_flight, sizeof(done));
 	worker->count = steps_fetch(worker->broker, 100, haul);
 	worker->total += worker->count;
-	memcpy(worker->in_hand, haul->deliveries + haul->count - worker->count,
-	       worker->count * sizeof(worker->in_hand[0]));
+	memcpy(worker->in_flight, haul->deliveries + haul->count - worker->count,
+	       worker->count * sizeof(worker->in_flight[0]));
 	steps_ack_some(worker->broker, done, done_count);
 }
 

@@ -117,7 +117,7 @@ static void an_event_that_is_settled_or_forgotten_is_judged_as_a_new_one(void **
 	assert_false(semel_timeouts_has(&timeouts, 7));
 	answer(&timeouts);
 	assert_false(time_out(&timeouts, 7, HTTP));
-	for (uint64_t event = 100; event < 100 + SEMEL_TIMEOUTS_KEPT; event++)
+	for (uint64_t event = 100; event < 100 + SEMEL_TIMEOUTS_REMEMBERED; event++)
 		assert_false(time_out(&timeouts, event, HTTP));
 	answer(&timeouts);
 	assert_false(time_out(&timeouts, 7, HTTP));

@@ -350,9 +350,9 @@ static void mended_names_can_be_kept_and_stay_different(void **state)
 	one.aggregate_id = semel_text_from(endless, 6000);
 	other.aggregate_id = semel_text_from(endless, 5998);
 	same = one;
-	semel_event_mend(&one, arena);
-	semel_event_mend(&other, arena);
-	semel_event_mend(&same, arena);
+	semel_event_make_storable(&one, arena);
+	semel_event_make_storable(&other, arena);
+	semel_event_make_storable(&same, arena);
 	assert_int_equal(semel_event_check(&one, &error), SEMEL_OK);
 	assert_int_equal(semel_event_check(&other, &error), SEMEL_OK);
 	assert_memory_equal(one.id.data,

@@ -116,10 +116,12 @@ static void a_letter_decides_which_copies_run(void **unused)
 		enum semel_authority authority;
 	} cases[] = {
 		{ { .letter = SEMEL_DEAD_ANY }, 0, SEMEL_AUTHORITY_CLAIMS },
-		{ { .letter = SEMEL_DEAD_PENDING }, 0, SEMEL_AUTHORITY_STALE },
-		{ { .letter = SEMEL_DEAD_PENDING, .replay_count = 1 }, 1, SEMEL_AUTHORITY_STALE },
+		{ { .letter = SEMEL_DEAD_PENDING }, 0, SEMEL_AUTHORITY_SUPERSEDED },
+		{ { .letter = SEMEL_DEAD_PENDING, .replay_count = 1 },
+		  1,
+		  SEMEL_AUTHORITY_SUPERSEDED },
 		{ { .letter = SEMEL_DEAD_PENDING, .replay_count = 1 }, 2, SEMEL_AUTHORITY_REPLAY },
-		{ { .letter = SEMEL_DEAD_DISCARDED }, 1, SEMEL_AUTHORITY_STALE },
+		{ { .letter = SEMEL_DEAD_DISCARDED }, 1, SEMEL_AUTHORITY_SUPERSEDED },
 		{ { .letter = SEMEL_DEAD_REPLAYED, .replay_count = 2 }, 0, SEMEL_AUTHORITY_REPLAY },
 		{ { .letter = SEMEL_DEAD_REPLAYED, .replay_count = 1, .settled = true },
 		  1,

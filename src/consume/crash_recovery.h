@@ -14,21 +14,21 @@
 struct semel_consumer;
 struct semel_item;
 
-struct semel_care {
+struct semel_crash_recovery {
 	bool on;
 	uint32_t left;    /* so many events yet */
 	int64_t until_ms; /* steady */
 };
 
 /* Looks whether one died. */
-semel_status semel_care_begin(struct semel_consumer *consumer, semel_error *error);
+semel_status semel_crash_recovery_begin(struct semel_consumer *consumer, semel_error *error);
 /* Before it runs, outside of a transaction. It is refused if it was begun too often. */
-semel_status semel_care_note(struct semel_consumer *consumer, struct semel_item *item,
-			     semel_error *error);
+semel_status semel_crash_recovery_before_run(struct semel_consumer *consumer,
+					     struct semel_item *item, semel_error *error);
 /* In the transaction of its effect, whatever became of it. */
-semel_status semel_care_over(struct semel_consumer *consumer, const struct semel_item *item,
-			     semel_error *error);
+semel_status semel_crash_recovery_after_run(struct semel_consumer *consumer,
+					    const struct semel_item *item, semel_error *error);
 /* What was in the hands of the dead has been processed. */
-void semel_care_end(struct semel_consumer *consumer);
+void semel_crash_recovery_end(struct semel_consumer *consumer);
 
 #endif

@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "consume/hand.h"
+#include "consume/task_table.h"
 
 #include <stdlib.h>
 
 #define TASK_BLOCK 4096
 
-bool semel_hand_init(struct semel_hand *hand, uint32_t capacity)
+bool semel_task_table_init(struct semel_task_table *table, uint32_t capacity)
 {
-	*hand = (struct semel_hand){ .tasks = calloc(capacity, sizeof *hand->tasks) };
-	if (!hand->tasks)
+	*table = (struct semel_task_table){ .tasks = calloc(capacity, sizeof *table->tasks) };
+	if (!table->tasks)
 		return false;
-	hand->capacity = capacity;
+	table->capacity = capacity;
 	for (uint32_t i = capacity; i > 0; i--) {
-		hand->tasks[i - 1].next = hand->unused;
-		hand->unused = &hand->tasks[i - 1];
+		table->tasks[i - 1].next = table->unused;
+		table->unused = &table->tasks[i - 1];
 	}
 	return true;
 }
 
-void semel_hand_clear(struct semel_hand *hand)
+void semel_task_table_clear(struct semel_task_table *table)
 {
-	for (uint32_t i = 0; i < hand->capacity; i++)
-		semel_arena_free(hand->tasks[i].arena);
-	free(hand->tasks);
-	*hand = (struct semel_hand){ 0 };
+	for (uint32_t i = 0; i < table->capacity; i++)
+		semel_arena_free(table->tasks[i].arena);
+	free(table->tasks);
+	*table = (struct semel_task_table){ 0 };
 }
 
 static uint64_t hash_key(const struct semel_item *item)
@@ -76,10 +76,12 @@ static bool fill(struct semel_task *task, const struct semel_consumer *consumer,
 
 /* ---- in and out ------------------------------------------------------------------------------ */
 
-struct semel_task *semel_hand_add(struct semel_hand *hand, const struct semel_consumer *consumer,
-				  const struct semel_delivery *delivery, struct semel_text entry_id)
+struct semel_task *semel_task_table_add(struct semel_task_table *table,
+					const struct semel_consumer *consumer,
+					const struct semel_delivery *delivery,
+					struct semel_text entry_id)
 {
-	struct semel_task *task = hand->unused;
+	struct semel_task *task = table->unused;
 	struct semel_arena *arena = task ? task->arena : NULL;
 
 	if (task && !arena)
@@ -92,26 +94,26 @@ struct semel_task *semel_hand_add(struct semel_hand *hand, const struct semel_co
 		semel_arena_reset(arena);
 		return NULL;
 	}
-	hand->unused = unused;
+	table->unused = unused;
 	task->next = NULL;
-	task->previous = hand->last;
-	*(hand->last ? &hand->last->next : &hand->first) = task;
-	hand->last = task;
-	hand->count++;
-	hand->bytes += task->bytes;
+	task->previous = table->last;
+	*(table->last ? &table->last->next : &table->first) = task;
+	table->last = task;
+	table->count++;
+	table->bytes += task->bytes;
 	return task;
 }
 
-void semel_hand_remove(struct semel_hand *hand, struct semel_task *task)
+void semel_task_table_remove(struct semel_task_table *table, struct semel_task *task)
 {
-	*(task->previous ? &task->previous->next : &hand->first) = task->next;
-	*(task->next ? &task->next->previous : &hand->last) = task->previous;
-	hand->count--;
-	hand->bytes -= task->bytes;
+	*(task->previous ? &task->previous->next : &table->first) = task->next;
+	*(task->next ? &task->next->previous : &table->last) = task->previous;
+	table->count--;
+	table->bytes -= task->bytes;
 	semel_arena_reset(task->arena);
 	task->previous = NULL;
-	task->next = hand->unused;
-	hand->unused = task;
+	task->next = table->unused;
+	table->unused = task;
 }
 
 /* ---- looking --------------------------------------------------------------------------------- */
@@ -121,13 +123,13 @@ bool semel_task_same_key(const struct semel_task *left, const struct semel_task 
 	return left->key_hash == right->key_hash && semel_item_same_key(&left->item, &right->item);
 }
 
-struct semel_task *semel_hand_find_unbound(const struct semel_hand *hand,
-					   const struct semel_delivery *delivery)
+struct semel_task *semel_task_table_find_detached(const struct semel_task_table *table,
+						  const struct semel_delivery *delivery)
 {
 	uint64_t hash = semel_event_hash_id(delivery->event.id);
 
-	for (struct semel_task *task = hand->first; task; task = task->next)
-		if (task->item.unbound && task->id_hash == hash &&
+	for (struct semel_task *task = table->first; task; task = task->next)
+		if (task->item.detached && task->id_hash == hash &&
 		    task->delivery.metadata.attempt == delivery->metadata.attempt &&
 		    task->delivery.metadata.replay == delivery->metadata.replay &&
 		    semel_text_equal(task->delivery.event.id, delivery->event.id) &&
@@ -136,22 +138,22 @@ struct semel_task *semel_hand_find_unbound(const struct semel_hand *hand,
 	return NULL;
 }
 
-bool semel_hand_has_call(const struct semel_hand *hand, struct semel_text event_id)
+bool semel_task_table_has_call(const struct semel_task_table *table, struct semel_text event_id)
 {
 	uint64_t hash = semel_event_hash_id(event_id);
 
-	for (const struct semel_task *task = hand->first; task; task = task->next)
-		if ((task->state == SEMEL_TASK_AT_WORK || task->state == SEMEL_TASK_CALLED) &&
+	for (const struct semel_task *task = table->first; task; task = task->next)
+		if ((task->state == SEMEL_TASK_RUNNING || task->state == SEMEL_TASK_ENDED) &&
 		    task->id_hash == hash && semel_text_equal(task->item.claim.event_id, event_id))
 			return true;
 	return false;
 }
 
-bool semel_hand_has_key(const struct semel_hand *hand, const struct semel_item *item)
+bool semel_task_table_has_key(const struct semel_task_table *table, const struct semel_item *item)
 {
 	uint64_t hash = hash_key(item);
 
-	for (const struct semel_task *task = hand->first; task; task = task->next)
+	for (const struct semel_task *task = table->first; task; task = task->next)
 		if (task->key_hash == hash && semel_item_same_key(&task->item, item))
 			return true;
 	return false;

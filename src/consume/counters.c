@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "consume/tally.h"
+#include "consume/counters.h"
 
 #include "base/time.h"
 #include "consume/consumer.h"
@@ -7,9 +7,9 @@
 
 #include <stdio.h>
 
-void semel_tally_open(struct semel_tally *tally, const char *scope)
+void semel_consumer_counters_open(struct semel_consumer_counters *counters, const char *scope)
 {
-	*tally = (struct semel_tally){
+	*counters = (struct semel_consumer_counters){
 		.done = semel_series(SEMEL_METRIC_CONSUMED, scope, "done"),
 		.duplicate = semel_series(SEMEL_METRIC_CONSUMED, scope, "duplicate"),
 		.retried = semel_series(SEMEL_METRIC_CONSUMED, scope, "retried"),
@@ -29,86 +29,88 @@ void semel_tally_open(struct semel_tally *tally, const char *scope)
 		.breaker = semel_series(SEMEL_METRIC_BREAKER_STATE, scope, NULL),
 		.letters = semel_series(SEMEL_METRIC_DLQ_ADDED, NULL, NULL),
 	};
-	semel_series_set(tally->breaker, SEMEL_BREAKER_CLOSED);
+	semel_series_set(counters->breaker, SEMEL_BREAKER_CLOSED);
 }
 
-static struct semel_series *retry_reason(const struct semel_tally *tally,
+static struct semel_series *retry_reason(const struct semel_consumer_counters *counters,
 					 const struct semel_item *item)
 {
 	if (item->timed_out)
-		return tally->retry_timeout;
-	return semel_status_class(item->status) == SEMEL_CLASS_OUTAGE ? tally->retry_outage
-								      : tally->retry_handler;
+		return counters->retry_timeout;
+	return semel_status_class(item->status) == SEMEL_CLASS_OUTAGE ? counters->retry_outage
+								      : counters->retry_handler;
 }
 
 static void count_fate(const struct semel_consumer *consumer, const struct semel_item *item)
 {
-	const struct semel_tally *tally = &consumer->tally;
+	const struct semel_consumer_counters *counters = &consumer->counters;
 
-	switch (item->fate) {
-	case SEMEL_FATE_DONE:
-		semel_series_add(tally->done, 1);
+	switch (item->state) {
+	case SEMEL_ITEM_DONE:
+		semel_series_add(counters->done, 1);
 		if (semel_consumer_claims(consumer))
-			semel_series_add(tally->claimed, 1);
-		semel_series_time(tally->age,
+			semel_series_add(counters->claimed, 1);
+		semel_series_time(counters->age,
 				  (semel_now_ms(consumer->env) - item->delivery->event.time_ms) *
 					  1000);
 		break;
-	case SEMEL_FATE_DUPLICATE:
-	case SEMEL_FATE_STALE:
-		semel_series_add(tally->duplicate, 1);
-		semel_series_add(tally->skipped, 1);
-		semel_series_add(tally->found, 1);
+	case SEMEL_ITEM_DUPLICATE:
+	case SEMEL_ITEM_SUPERSEDED:
+		semel_series_add(counters->duplicate, 1);
+		semel_series_add(counters->skipped, 1);
+		semel_series_add(counters->found, 1);
 		break;
-	case SEMEL_FATE_RETRY:
-		semel_series_add(tally->retried, 1);
-		semel_series_add(retry_reason(tally, item), 1);
+	case SEMEL_ITEM_RETRYING:
+		semel_series_add(counters->retried, 1);
+		semel_series_add(retry_reason(counters, item), 1);
 		break;
-	case SEMEL_FATE_DEAD:
-		semel_series_add(tally->dead, 1);
-		semel_series_add(tally->letters, 1);
+	case SEMEL_ITEM_DEAD:
+		semel_series_add(counters->dead, 1);
+		semel_series_add(counters->letters, 1);
 		break;
-	case SEMEL_FATE_PARKED:
-		semel_series_add(tally->parked, 1);
+	case SEMEL_ITEM_PARKED:
+		semel_series_add(counters->parked, 1);
 		break;
 	default:
 		break;
 	}
 }
 
-void semel_tally_settled(struct semel_consumer *consumer, const struct semel_item *item)
+void semel_consumer_counters_settled(struct semel_consumer *consumer, const struct semel_item *item)
 {
 	count_fate(consumer, item);
-	semel_series_add(consumer->tally.redelivered, item->delivery->redelivered);
-	semel_series_time(consumer->tally.ack_time,
+	semel_series_add(consumer->counters.redelivered, item->delivery->redelivered);
+	semel_series_time(consumer->counters.ack_time,
 			  (semel_steady_ms(consumer->env) - item->received_ms) * 1000);
 }
 
-void semel_tally_put_off(struct semel_consumer *consumer, const struct semel_item *item)
+void semel_consumer_counters_deferred(struct semel_consumer *consumer,
+				      const struct semel_item *item)
 {
 	bool ran = semel_status_class(item->status) == SEMEL_CLASS_OUTAGE;
 
-	semel_series_add(
-		ran ? retry_reason(&consumer->tally, item) : consumer->tally.retry_in_progress, 1);
+	semel_series_add(ran ? retry_reason(&consumer->counters, item)
+			     : consumer->counters.retry_in_progress,
+			 1);
 }
 
-void semel_tally_unacked(struct semel_consumer *consumer)
+void semel_consumer_counters_unacked(struct semel_consumer *consumer)
 {
-	semel_series_add(consumer->tally.unacked, 1);
+	semel_series_add(consumer->counters.unacked, 1);
 }
 
-void semel_tally_breaker(struct semel_consumer *consumer)
+void semel_consumer_counters_breaker(struct semel_consumer *consumer)
 {
-	semel_series_set(consumer->tally.breaker, consumer->breaker.state);
+	semel_series_set(consumer->counters.breaker, consumer->breaker.state);
 }
 
 static const char *outcome_of(const struct semel_item *item)
 {
-	switch (item->fate) {
-	case SEMEL_FATE_DUPLICATE:
-	case SEMEL_FATE_STALE:
+	switch (item->state) {
+	case SEMEL_ITEM_DUPLICATE:
+	case SEMEL_ITEM_SUPERSEDED:
 		return "duplicate";
-	case SEMEL_FATE_LATER:
+	case SEMEL_ITEM_DEFERRED:
 		return "in-progress";
 	default:
 		return "claimed";
@@ -143,7 +145,7 @@ static void claim_span(const struct semel_consumer *consumer, const struct semel
 	semel_span_end(&span);
 }
 
-void semel_tally_spans(struct semel_consumer *consumer, const struct semel_item *item)
+void semel_consumer_write_spans(struct semel_consumer *consumer, const struct semel_item *item)
 {
 	const struct semel_event *event = &item->delivery->event;
 	struct semel_span_context parent = semel_span_context_of(
@@ -152,7 +154,7 @@ void semel_tally_spans(struct semel_consumer *consumer, const struct semel_item 
 		semel_span_make("semel.consume", SEMEL_SPAN_CONSUMER, &parent, consumer->env);
 
 	span.began_ms -= semel_steady_ms(consumer->env) - item->received_ms;
-	if (item->fate == SEMEL_FATE_DEAD || item->fate == SEMEL_FATE_RETRY)
+	if (item->state == SEMEL_ITEM_DEAD || item->state == SEMEL_ITEM_RETRYING)
 		span.failure = semel_status_name(item->status);
 	where(&span, consumer, item->delivery);
 	semel_span_number(&span, "messaging.delivery_attempt", item->runs);

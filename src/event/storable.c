@@ -9,7 +9,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define KEPT_MAX 200 /* bytes of a mended name before its hash */
+#define PREFIX_MAX 200 /* bytes of a mended name before its hash */
 
 /* U+FFFD */
 static const struct semel_text replacement = SEMEL_TEXT_CONST("\xef\xbf\xbd");
@@ -19,15 +19,16 @@ static bool has_zero(struct semel_text name)
 	return name.length > 0 && memchr(name.data, '\0', name.length);
 }
 
-static bool can_be_kept(struct semel_text name)
+static bool is_storable(struct semel_text name)
 {
 	return !name.data || (name.length <= SEMEL_FOREIGN_NAME_MAX && !has_zero(name) &&
 			      semel_text_is_utf8(name));
 }
 
-semel_status semel_event_check_kept(const char *field, struct semel_text name, semel_error *error)
+semel_status semel_event_check_storable(const char *field, struct semel_text name,
+					semel_error *error)
 {
-	if (can_be_kept(name))
+	if (is_storable(name))
 		return SEMEL_OK;
 	if (name.length > SEMEL_FOREIGN_NAME_MAX)
 		return semel_error_set(error, SEMEL_CONTRACT,
@@ -39,11 +40,11 @@ semel_status semel_event_check_kept(const char *field, struct semel_text name, s
 
 static struct semel_text mend(struct semel_text name, struct semel_arena *arena)
 {
-	char kept[KEPT_MAX + 4];
+	char kept[PREFIX_MAX + 4];
 	size_t length = 0;
-	if (can_be_kept(name))
+	if (is_storable(name))
 		return name;
-	for (size_t at = 0; at < name.length && length < KEPT_MAX;) {
+	for (size_t at = 0; at < name.length && length < PREFIX_MAX;) {
 		const unsigned char *byte = (const unsigned char *)name.data + at;
 		size_t step = *byte == '\0' ? 0 : semel_utf8_length(byte, name.length - at);
 		const semel_byte *from = step == 0 ? replacement.data : name.data + at;
@@ -57,7 +58,7 @@ static struct semel_text mend(struct semel_text name, struct semel_arena *arena)
 	return semel_text_of(mended);
 }
 
-void semel_event_mend(struct semel_event *event, struct semel_arena *arena)
+void semel_event_make_storable(struct semel_event *event, struct semel_arena *arena)
 {
 	struct semel_text *const names[] = {
 		&event->id,    &event->type,        &event->aggregate_type, &event->aggregate_id,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is left of the subscription: when it is time to wake, when a drain is over, and why it is
- * not. */
-#include "consume/drain.h"
+/* What is remaining of the subscription: when it is time to wake, when a drain is over, and why it
+ * is not. */
+#include "consume/remaining.h"
 #include "consume/consumer.h"
 
 #include "base/error.h"
@@ -20,19 +20,20 @@ static bool is_past(int64_t then_ms, int64_t now_ms)
 
 /* To look costs calls to broker and store. Without it nothing is missed but the time of delayed
  * events, and those are made by failures, or by somebody else. */
-bool semel_left_is_stale(const struct semel_consumer *consumer, const struct semel_left *left)
+bool semel_remaining_is_outdated(const struct semel_consumer *consumer,
+				 const struct semel_remaining *remaining)
 {
 	int64_t now_ms = semel_now_ms(consumer->env);
 
-	return semel_steady_ms(consumer->env) - left->looked_ms >= POLL_MS ||
-	       left->failures != failures_of(consumer) ||
-	       is_past(left->backlog.next_due_ms, now_ms) ||
-	       is_past(left->holds.next_due_ms, now_ms);
+	return semel_steady_ms(consumer->env) - remaining->read_at_ms >= POLL_MS ||
+	       remaining->failures != failures_of(consumer) ||
+	       is_past(remaining->backlog.next_due_ms, now_ms) ||
+	       is_past(remaining->holds.next_due_ms, now_ms);
 }
 
-/* One who drains has to know how much is left; one who goes on, only when to wake. */
-static semel_status look_at_broker(struct semel_consumer *consumer, bool draining,
-				   struct semel_backlog *backlog, semel_error *error)
+/* One who drains has to know how much is remaining; one who goes on, only when to wake. */
+static semel_status read_backlog(struct semel_consumer *consumer, bool draining,
+				 struct semel_backlog *backlog, semel_error *error)
 {
 	const struct semel_broker_driver *driver = consumer->broker->driver;
 	const char *const *topics = (const char *const *)consumer->topics;
@@ -45,27 +46,28 @@ static semel_status look_at_broker(struct semel_consumer *consumer, bool drainin
 }
 
 /* What is held is counted only for those who ask: there may be a million behind a dead letter. */
-semel_status semel_left_look(struct semel_consumer *consumer, bool draining,
-			     struct semel_left *left_out, semel_error *error)
+semel_status semel_remaining_read(struct semel_consumer *consumer, bool draining,
+				  struct semel_remaining *remaining_out, semel_error *error)
 {
 	const struct semel_store_driver *store = consumer->store->driver;
 
-	left_out->looked_ms = semel_steady_ms(consumer->env);
-	left_out->failures = failures_of(consumer);
-	semel_status status = look_at_broker(consumer, draining, &left_out->backlog, error);
+	remaining_out->read_at_ms = semel_steady_ms(consumer->env);
+	remaining_out->failures = failures_of(consumer);
+	semel_status status = read_backlog(consumer, draining, &remaining_out->backlog, error);
 	if (status == SEMEL_OK && draining)
-		return store->hold_counts(consumer->store, consumer->scope, &left_out->holds,
+		return store->hold_counts(consumer->store, consumer->scope, &remaining_out->holds,
 					  error);
 	if (status == SEMEL_OK)
 		status = store->hold_due(consumer->store, consumer->scope,
-					 &left_out->holds.next_due_ms, error);
+					 &remaining_out->holds.next_due_ms, error);
 	return status;
 }
 
-bool semel_left_is_none(const struct semel_consumer *consumer, const struct semel_left *left)
+bool semel_remaining_is_none(const struct semel_consumer *consumer,
+			     const struct semel_remaining *remaining)
 {
-	return left->backlog.waiting == 0 && left->holds.waiting == 0 && left->holds.blocked == 0 &&
-	       semel_dispatch_load(consumer) == 0;
+	return remaining->backlog.waiting == 0 && remaining->holds.waiting == 0 &&
+	       remaining->holds.blocked == 0 && semel_dispatch_task_count(consumer) == 0;
 }
 
 static void sooner(int64_t *wait_ms, int64_t then_ms, int64_t now_ms)
@@ -78,18 +80,19 @@ static void sooner(int64_t *wait_ms, int64_t then_ms, int64_t now_ms)
  * waits for the breaker: it is no reason to wake. */
 static int64_t unless_missed(const struct semel_consumer *consumer, int64_t due_ms)
 {
-	return due_ms > consumer->turned_at_ms ? due_ms : 0;
+	return due_ms > consumer->step_began_ms ? due_ms : 0;
 }
 
-int64_t semel_left_sleep_ms(const struct semel_consumer *consumer, const struct semel_left *left)
+int64_t semel_remaining_sleep_ms(const struct semel_consumer *consumer,
+				 const struct semel_remaining *remaining)
 {
 	int64_t now_ms = semel_now_ms(consumer->env), steady_ms = semel_steady_ms(consumer->env);
 	int64_t wait_ms = consumer->options.lease_ms / 3;
 
 	if (wait_ms > POLL_MS)
 		wait_ms = POLL_MS;
-	sooner(&wait_ms, unless_missed(consumer, left->backlog.next_due_ms), now_ms);
-	sooner(&wait_ms, unless_missed(consumer, left->holds.next_due_ms), now_ms);
+	sooner(&wait_ms, unless_missed(consumer, remaining->backlog.next_due_ms), now_ms);
+	sooner(&wait_ms, unless_missed(consumer, remaining->holds.next_due_ms), now_ms);
 	if (consumer->breaker.state == SEMEL_BREAKER_OPEN)
 		sooner(&wait_ms, consumer->breaker.open_until_ms, steady_ms);
 	if (consumer->pause_until_ms > steady_ms)
@@ -116,8 +119,8 @@ static bool topic_is_blocked(const struct semel_consumer *consumer)
 	return hold.state == SEMEL_HOLD_DEAD;
 }
 
-semel_status semel_left_explain(const struct semel_consumer *consumer,
-				const struct semel_left *left, semel_error *error)
+semel_status semel_remaining_explain(const struct semel_consumer *consumer,
+				     const struct semel_remaining *remaining, semel_error *error)
 {
 	const char *blocked =
 		consumer->broker ? consumer->broker->driver->blocked(consumer->broker) : NULL;
@@ -127,18 +130,19 @@ semel_status semel_left_explain(const struct semel_consumer *consumer,
 		why = "the subscription is paused by a person";
 	else if (consumer->breaker.state != SEMEL_BREAKER_CLOSED)
 		why = "the breaker is open: the handler's dependency does not answer";
-	else if (left->holds.blocked > 0)
+	else if (remaining->holds.blocked > 0)
 		why = "a dead letter blocks its aggregate (see: semel dlq list)";
 	else if (topic_is_blocked(consumer))
 		why = "a dead letter blocks the topic (see: semel dlq list)";
 	else if (!why[0])
 		why = "the time was too short, or another consumer holds a share (try a longer "
 		      "--timeout)";
-	return semel_error_set(
-		error, SEMEL_NOT_FINISHED,
-		"%s is not drained: %llu wait (%llu of them delayed), %llu held, "
-		"%llu blocked: %s",
-		semel_text_shown(consumer->scope), (unsigned long long)left->backlog.waiting,
-		(unsigned long long)left->backlog.delayed, (unsigned long long)left->holds.waiting,
-		(unsigned long long)left->holds.blocked, why);
+	return semel_error_set(error, SEMEL_NOT_FINISHED,
+			       "%s is not drained: %llu wait (%llu of them delayed), %llu held, "
+			       "%llu blocked: %s",
+			       semel_text_shown(consumer->scope),
+			       (unsigned long long)remaining->backlog.waiting,
+			       (unsigned long long)remaining->backlog.delayed,
+			       (unsigned long long)remaining->holds.waiting,
+			       (unsigned long long)remaining->holds.blocked, why);
 }

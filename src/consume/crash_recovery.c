@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "consume/care.h"
+#include "consume/crash_recovery.h"
 
 #include "base/error.h"
 #include "consume/consumer.h"
@@ -7,9 +7,9 @@
 
 #include <string.h>
 
-#define CARE_MS   60000                /* until then shares and queues of the dead have moved on */
-#define FORGET_MS (24 * 3600 * 1000LL) /* of runs that nobody ended */
-#define DEAD_MAX  16
+#define RECOVERY_MS 60000 /* until then shares and queues of the dead have moved on */
+#define FORGET_MS   (24 * 3600 * 1000LL) /* of runs that nobody ended */
+#define DEAD_MAX    16
 
 /* ---- who died -------------------------------------------------------------------------------- */
 
@@ -42,7 +42,7 @@ static semel_status search_dead(const struct semel_consumer *consumer, struct se
 
 /* ---- for a while ----------------------------------------------------------------------------- */
 
-semel_status semel_care_begin(struct semel_consumer *consumer, semel_error *error)
+semel_status semel_crash_recovery_begin(struct semel_consumer *consumer, semel_error *error)
 {
 	struct search search;
 
@@ -51,23 +51,23 @@ semel_status semel_care_begin(struct semel_consumer *consumer, semel_error *erro
 	semel_status status = search_dead(consumer, &search, error);
 	if (status != SEMEL_OK || search.count == 0)
 		return status;
-	consumer->care = (struct semel_care){
+	consumer->recovery = (struct semel_crash_recovery){
 		.on = true,
 		.left = consumer->options.batch,
-		.until_ms = semel_steady_ms(consumer->env) + CARE_MS,
+		.until_ms = semel_steady_ms(consumer->env) + RECOVERY_MS,
 	};
 	semel_log(SEMEL_LOG_INFO, "a consumer of the scope died; events run one by one for a while",
 		  &(struct semel_log_fields){ .consumer = semel_text_shown(consumer->scope) });
 	return SEMEL_OK;
 }
 
-void semel_care_end(struct semel_consumer *consumer)
+void semel_crash_recovery_end(struct semel_consumer *consumer)
 {
 	struct search search;
 
-	if (!consumer->care.on || !consumer->store)
+	if (!consumer->recovery.on || !consumer->store)
 		return;
-	consumer->care.on = false;
+	consumer->recovery.on = false;
 	if (search_dead(consumer, &search, NULL) != SEMEL_OK)
 		return;
 	for (uint32_t i = 0; i < search.count; i++) {
@@ -100,20 +100,21 @@ static semel_status write_down(struct semel_consumer *consumer, const struct sem
 	return status;
 }
 
-semel_status semel_care_note(struct semel_consumer *consumer, struct semel_item *item,
-			     semel_error *error)
+semel_status semel_crash_recovery_before_run(struct semel_consumer *consumer,
+					     struct semel_item *item, semel_error *error)
 {
 	uint32_t runs = 0;
 
-	if (consumer->care.on &&
-	    (consumer->care.left == 0 || semel_steady_ms(consumer->env) >= consumer->care.until_ms))
-		semel_care_end(consumer);
-	if (!consumer->care.on || item->broken != SEMEL_OK)
+	if (consumer->recovery.on &&
+	    (consumer->recovery.left == 0 ||
+	     semel_steady_ms(consumer->env) >= consumer->recovery.until_ms))
+		semel_crash_recovery_end(consumer);
+	if (!consumer->recovery.on || item->broken != SEMEL_OK)
 		return SEMEL_OK;
-	consumer->care.left--;
+	consumer->recovery.left--;
 	semel_status status = write_down(consumer, item, &runs, error);
 	if (status != SEMEL_OK && semel_status_class(status) != SEMEL_CLASS_OUTAGE) {
-		consumer->care.on = false;
+		consumer->recovery.on = false;
 		semel_log(SEMEL_LOG_WARN, "the consumer cannot record which event runs",
 			  &(struct semel_log_fields){ .consumer = semel_text_shown(consumer->scope),
 						      .error = error->text });
@@ -129,12 +130,12 @@ semel_status semel_care_note(struct semel_consumer *consumer, struct semel_item 
 	return SEMEL_OK;
 }
 
-semel_status semel_care_over(struct semel_consumer *consumer, const struct semel_item *item,
-			     semel_error *error)
+semel_status semel_crash_recovery_after_run(struct semel_consumer *consumer,
+					    const struct semel_item *item, semel_error *error)
 {
 	const struct semel_store_driver *driver = consumer->store->driver;
 
-	if (!consumer->care.on || item->broken != SEMEL_OK)
+	if (!consumer->recovery.on || item->broken != SEMEL_OK)
 		return SEMEL_OK;
 	return driver->running_end(driver->tx(consumer->store), consumer->scope,
 				   item->delivery->event.id, error);

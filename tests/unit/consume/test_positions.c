@@ -15,7 +15,7 @@ struct reader {
 static semel_status take(struct reader *reader, bool granted)
 {
 	const struct semel_offset_store *offset_store =
-		semel_places_offset_store(reader->consumer.places);
+		semel_places_offset_store(reader->consumer.positions);
 	return offset_store->acquire(offset_store->user, TOPIC, 0, granted, &reader->next, NULL);
 }
 
@@ -27,13 +27,13 @@ static void make_reader(struct reader *reader, struct world *world)
 	reader->consumer.options.lease_ms = 60000;
 	semel_owner_make(reader->consumer.env, reader->consumer.owner);
 	world_ok(world, semel_store_open(world->store_url, &reader->consumer.store, &world->error));
-	reader->consumer.places = semel_places_new(&reader->consumer);
-	assert_non_null(reader->consumer.places);
+	reader->consumer.positions = semel_positions_new(&reader->consumer);
+	assert_non_null(reader->consumer.positions);
 }
 
 static void drop_reader(struct reader *reader)
 {
-	semel_places_free(reader->consumer.places);
+	semel_positions_free(reader->consumer.positions);
 	semel_store_close(reader->consumer.store);
 }
 
@@ -48,33 +48,34 @@ static void fetch(struct reader *reader, int64_t first, int64_t last)
 {
 	for (int64_t offset = first; offset <= last; offset++) {
 		struct semel_delivery delivery = delivery_at(offset);
-		assert_int_equal(semel_places_note(reader->consumer.places, &delivery, 1, NULL),
+		assert_int_equal(semel_positions_note_fetched(reader->consumer.positions, &delivery,
+							      1, NULL),
 				 SEMEL_OK);
 	}
 }
 
-static void mark(struct reader *reader, int64_t offset, enum semel_fate fate)
+static void mark(struct reader *reader, int64_t offset, enum semel_item_state state)
 {
 	struct semel_delivery delivery = delivery_at(offset);
-	struct semel_item item = { .delivery = &delivery, .fate = fate };
-	semel_places_mark(reader->consumer.places, &item);
+	struct semel_item item = { .delivery = &delivery, .state = state };
+	semel_positions_include(reader->consumer.positions, &item);
 }
 
 static void settle(struct reader *reader, int64_t offset)
 {
 	struct semel_delivery delivery = delivery_at(offset);
-	semel_places_settle(reader->consumer.places, &delivery, 1);
+	semel_positions_acknowledged(reader->consumer.positions, &delivery, 1);
 }
 
 static semel_status write_place(struct reader *reader)
 {
-	return semel_places_write(reader->consumer.places, NULL);
+	return semel_positions_write(reader->consumer.positions, NULL);
 }
 
 static int64_t kept(const struct reader *reader)
 {
 	const struct semel_offset_store *offset_store =
-		semel_places_offset_store(reader->consumer.places);
+		semel_places_offset_store(reader->consumer.positions);
 	char *text = world_ask(reader->world, "SELECT next_offset FROM semel_position");
 	int64_t next = text ? atoll(text) : -2, looked = -2;
 	free(text);
@@ -101,14 +102,15 @@ static void the_last_event_before_a_place_is_kept_with_it(void **state)
 	make_reader(&reader, world_of(state));
 	assert_int_equal(take(&reader, false), SEMEL_OK);
 	const struct semel_offset_store *offset_store =
-		semel_places_offset_store(reader.consumer.places);
+		semel_places_offset_store(reader.consumer.positions);
 	assert_int_equal(offset_store->anchor(offset_store->user, TOPIC, 0).offset, -1);
 	fetch(&reader, 20, 20);
-	assert_int_equal(semel_places_note(reader.consumer.places, &named, 1, NULL), SEMEL_OK);
+	assert_int_equal(semel_positions_note_fetched(reader.consumer.positions, &named, 1, NULL),
+			 SEMEL_OK);
 	fetch(&reader, 25, 26); /* what lies between is no event */
-	semel_places_begin(reader.consumer.places);
-	mark(&reader, 20, SEMEL_FATE_DONE);
-	mark(&reader, 21, SEMEL_FATE_DONE);
+	semel_positions_begin(reader.consumer.positions);
+	mark(&reader, 20, SEMEL_ITEM_DONE);
+	mark(&reader, 21, SEMEL_ITEM_DONE);
 	assert_int_equal(write_place(&reader), SEMEL_OK);
 	assert_int_equal(kept(&reader), 25);
 	assert_int_equal(anchored(&reader), 21);
@@ -121,10 +123,11 @@ static void the_last_event_before_a_place_is_kept_with_it(void **state)
 	make_reader(&next, world_of(state));
 	assert_int_equal(take(&next, false), SEMEL_OK);
 	fetch(&next, 20, 20);
-	assert_int_equal(semel_places_note(next.consumer.places, &named, 1, NULL), SEMEL_OK);
+	assert_int_equal(semel_positions_note_fetched(next.consumer.positions, &named, 1, NULL),
+			 SEMEL_OK);
 	settle(&next, 20);
 	settle(&next, 21);
-	offset_store = semel_places_offset_store(next.consumer.places);
+	offset_store = semel_places_offset_store(next.consumer.positions);
 	assert_true(offset_store->anchor(offset_store->user, TOPIC, 0).hash ==
 		    semel_event_hash_id(SEMEL_TEXT("the one")));
 	drop_reader(&next);
@@ -137,17 +140,17 @@ static void a_place_stops_at_the_first_that_is_not_settled(void **state)
 	assert_int_equal(take(&reader, false), SEMEL_OK);
 	assert_int_equal(reader.next, -1);
 	fetch(&reader, 10, 15);
-	semel_places_begin(reader.consumer.places);
-	mark(&reader, 10, SEMEL_FATE_DONE);
-	mark(&reader, 11, SEMEL_FATE_DUPLICATE);
-	mark(&reader, 12, SEMEL_FATE_RETRY); /* its copy is not sent yet */
-	mark(&reader, 13, SEMEL_FATE_DONE);
-	mark(&reader, 14, SEMEL_FATE_LATER);
+	semel_positions_begin(reader.consumer.positions);
+	mark(&reader, 10, SEMEL_ITEM_DONE);
+	mark(&reader, 11, SEMEL_ITEM_DUPLICATE);
+	mark(&reader, 12, SEMEL_ITEM_RETRYING); /* its copy is not sent yet */
+	mark(&reader, 13, SEMEL_ITEM_DONE);
+	mark(&reader, 14, SEMEL_ITEM_DEFERRED);
 	assert_int_equal(write_place(&reader), SEMEL_OK);
 	assert_int_equal(kept(&reader), 12);
 	for (int64_t offset = 10; offset <= 13; offset++)
 		settle(&reader, offset);
-	semel_places_begin(reader.consumer.places);
+	semel_positions_begin(reader.consumer.positions);
 	assert_int_equal(write_place(&reader), SEMEL_OK);
 	assert_int_equal(kept(&reader), 14);
 	drop_reader(&reader);
@@ -159,9 +162,9 @@ static void dead_and_parked_events_are_settled_by_the_commit(void **state)
 	make_reader(&reader, world_of(state));
 	assert_int_equal(take(&reader, false), SEMEL_OK);
 	fetch(&reader, 0, 1);
-	semel_places_begin(reader.consumer.places);
-	mark(&reader, 0, SEMEL_FATE_DEAD);
-	mark(&reader, 1, SEMEL_FATE_PARKED);
+	semel_positions_begin(reader.consumer.positions);
+	mark(&reader, 0, SEMEL_ITEM_DEAD);
+	mark(&reader, 1, SEMEL_ITEM_PARKED);
 	assert_int_equal(write_place(&reader), SEMEL_OK);
 	assert_int_equal(kept(&reader), 2);
 	drop_reader(&reader);
@@ -175,13 +178,13 @@ static void what_was_rolled_back_does_not_count(void **state)
 	assert_int_equal(take(&reader, false), SEMEL_OK);
 	fetch(&reader, 0, 3);
 	assert_int_equal(store->driver->begin(store, NULL), SEMEL_OK);
-	semel_places_begin(reader.consumer.places);
-	mark(&reader, 0, SEMEL_FATE_DONE);
-	mark(&reader, 1, SEMEL_FATE_DONE);
+	semel_positions_begin(reader.consumer.positions);
+	mark(&reader, 0, SEMEL_ITEM_DONE);
+	mark(&reader, 1, SEMEL_ITEM_DONE);
 	assert_int_equal(write_place(&reader), SEMEL_OK);
 	store->driver->rollback(store);
-	semel_places_begin(reader.consumer.places);
-	mark(&reader, 0, SEMEL_FATE_DONE);
+	semel_positions_begin(reader.consumer.positions);
+	mark(&reader, 0, SEMEL_ITEM_DONE);
 	assert_int_equal(write_place(&reader), SEMEL_OK);
 	assert_int_equal(kept(&reader), 1);
 	drop_reader(&reader);
@@ -211,7 +214,7 @@ static void a_place_has_one_reader_until_it_lets_go(void **state)
 	assert_int_equal(take(&second, false), SEMEL_LEASE_LOST);
 	fetch(&first, 0, 4);
 	settle(&first, 0); /* and not written yet */
-	offset_store = semel_places_offset_store(first.consumer.places);
+	offset_store = semel_places_offset_store(first.consumer.positions);
 	offset_store->release(offset_store->user, TOPIC, 0);
 	assert_int_equal(take(&second, false), SEMEL_OK);
 	assert_int_equal(second.next, 1);
@@ -227,10 +230,10 @@ static void a_reader_that_was_replaced_commits_nothing(void **state)
 	assert_int_equal(take(&first, false), SEMEL_OK);
 	fetch(&first, 0, 4);
 	assert_int_equal(take(&second, true), SEMEL_OK); /* the broker says so */
-	semel_places_begin(first.consumer.places);
+	semel_positions_begin(first.consumer.positions);
 	assert_int_equal(write_place(&first), SEMEL_LEASE_LOST);
 	assert_int_equal(kept(&second), -1);
-	semel_places_forget(first.consumer.places, true);
+	semel_positions_forget(first.consumer.positions, true);
 	assert_int_equal(take(&first, false), SEMEL_LEASE_LOST);
 	drop_reader(&first);
 	drop_reader(&second);

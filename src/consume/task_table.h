@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a consumer with an outside handler has in hand: deliveries that wait, calls under way, and
+/* What a consumer with an outside handler has in flight: deliveries that wait, calls under way, and
  * calls that have ended. Bounded by count here, and by bytes by whoever adds.
  *
  * A task has memory of its own, which is kept for the next one; so a slow call keeps nothing but
- * its own event, and an event costs no allocation once the hand has been full.
+ * its own event, and an event costs no allocation once the table has been full.
  *
  * Threads: the consumer's. A worker reads the event of a task that is at work, and fills its job.
  */
@@ -15,9 +15,10 @@
 
 enum semel_task_state {
 	SEMEL_TASK_WAITING,
-	SEMEL_TASK_AT_WORK, /* its job was submitted */
-	SEMEL_TASK_CALLED,  /* its call has ended; the outcome is not committed */
-	SEMEL_TASK_UNSURE   /* it did not start, and nobody knows whether its claim was committed */
+	SEMEL_TASK_RUNNING,       /* its job was submitted */
+	SEMEL_TASK_ENDED,         /* its call has ended; the outcome is not committed */
+	SEMEL_TASK_COMMIT_UNKNOWN /* it did not start, and nobody knows whether its claim was
+				     committed */
 };
 
 struct semel_task {
@@ -38,30 +39,31 @@ struct semel_task {
 bool semel_delivery_copy(struct semel_arena *arena, const struct semel_delivery *from,
 			 struct semel_delivery *to);
 
-struct semel_hand {
+struct semel_task_table {
 	struct semel_task *tasks;
 	struct semel_task *first, *last, *unused;
 	uint32_t capacity, count;
-	size_t bytes; /* of all in hand */
+	size_t bytes; /* of all in flight */
 };
 
 /* False: no memory. clear also after a failure. */
-bool semel_hand_init(struct semel_hand *hand, uint32_t capacity);
-void semel_hand_clear(struct semel_hand *hand);
+bool semel_task_table_init(struct semel_task_table *table, uint32_t capacity);
+void semel_task_table_clear(struct semel_task_table *table);
 
 /* A copy of the delivery, last in the order. entry_id: of a follower, else data NULL. NULL: the
- * hand is full, or no memory. */
-struct semel_task *semel_hand_add(struct semel_hand *hand, const struct semel_consumer *consumer,
-				  const struct semel_delivery *delivery,
-				  struct semel_text entry_id);
-void semel_hand_remove(struct semel_hand *hand, struct semel_task *task);
+ * table is full, or no memory. */
+struct semel_task *semel_task_table_add(struct semel_task_table *table,
+					const struct semel_consumer *consumer,
+					const struct semel_delivery *delivery,
+					struct semel_text entry_id);
+void semel_task_table_remove(struct semel_task_table *table, struct semel_task *task);
 
 /* The task of this very copy whose connection is gone, or NULL. */
-struct semel_task *semel_hand_find_unbound(const struct semel_hand *hand,
-					   const struct semel_delivery *delivery);
+struct semel_task *semel_task_table_find_detached(const struct semel_task_table *table,
+						  const struct semel_delivery *delivery);
 /* A call of this event is under way, or has ended and is not concluded. */
-bool semel_hand_has_call(const struct semel_hand *hand, struct semel_text event_id);
-bool semel_hand_has_key(const struct semel_hand *hand, const struct semel_item *item);
+bool semel_task_table_has_call(const struct semel_task_table *table, struct semel_text event_id);
+bool semel_task_table_has_key(const struct semel_task_table *table, const struct semel_item *item);
 bool semel_task_same_key(const struct semel_task *left, const struct semel_task *right);
 
 #endif
