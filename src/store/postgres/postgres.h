@@ -127,16 +127,15 @@ semel_status semel_pg_find_pooler(PGconn *connection, int wait_ms, bool *found_o
 bool semel_pg_is_swapped(PGconn *first, PGconn *second, int wait_ms);
 /* CONFIG, with what to do. */
 semel_status semel_pg_refuse_pooler(semel_error *error);
-semel_status semel_pg_store_open(const struct semel_url *url, semel_store **store_out,
-				 semel_error *error);
+semel_store_open_fn semel_pg_store_open;
 /* NO_SCHEMA, SCHEMA_NEWER. */
 /* What others have in our search_path under names of PostgreSQL's (overload.c). */
 extern const char semel_pg_overloads_sql[];
 /* CONFIG: init would run one of them, perhaps. */
 semel_status semel_pg_refuse_overloads(PGconn *connection, semel_error *error);
 semel_status semel_pg_check_version(PGconn *connection, semel_error *error);
-void semel_pg_store_close(semel_store *store);
-semel_status semel_pg_store_init(const struct semel_url *url, semel_error *error);
+semel_store_close_fn semel_pg_store_close;
+semel_store_init_fn semel_pg_store_init;
 
 /* ---- running statements (query.c) ------------------------------------------------------------ */
 
@@ -145,8 +144,8 @@ static inline struct semel_pg_store *semel_pg_of(semel_store *store)
 	return (struct semel_pg_store *)store; /* base is its first member */
 }
 
-semel_tx semel_pg_tx(semel_store *store);
-bool semel_pg_in_transaction(semel_tx tx);
+semel_store_tx_fn semel_pg_tx;
+semel_store_in_transaction_fn semel_pg_in_transaction;
 /* NO_TRANSACTION, saying what was wanted, unless one is open and sound. A borrowed connection must
  * take its texts as UTF-8, or it is CONFIG. */
 semel_status semel_pg_demand_transaction(semel_tx tx, const char *what, semel_error *error);
@@ -263,18 +262,18 @@ int64_t semel_pg_clock_ours(semel_tx tx, int64_t time_ms);
 /* ---- the slots ------------------------------------------------------------------------------- */
 
 /* transaction.c */
-semel_status semel_pg_begin(semel_store *store, semel_error *error);
-semel_status semel_pg_commit(semel_store *store, semel_error *error);
-void semel_pg_rollback(semel_store *store);
-semel_status semel_pg_savepoint(semel_store *store, semel_error *error);
-semel_status semel_pg_release(semel_store *store, semel_error *error);
-semel_status semel_pg_rollback_to(semel_store *store, semel_error *error);
+semel_store_begin_fn semel_pg_begin;
+semel_store_commit_fn semel_pg_commit;
+semel_store_rollback_fn semel_pg_rollback;
+semel_store_savepoint_fn semel_pg_savepoint;
+semel_store_release_fn semel_pg_release;
+semel_store_rollback_to_fn semel_pg_rollback_to;
 
 /* bell.c */
-void semel_pg_watch(semel_store *store, struct semel_wake *wake);
-bool semel_pg_doze(semel_store *store, bool lightly);
-bool semel_pg_rouse(semel_store *store);
-void semel_pg_hush(semel_store *store);
+semel_store_watch_fn semel_pg_watch;
+semel_outbox_arm_wake_fn semel_pg_doze;
+semel_outbox_disarm_wake_fn semel_pg_rouse;
+semel_outbox_disable_wake_fn semel_pg_hush;
 /* A large batch: the relay is at work, and need not be woken. */
 void semel_pg_bell_quiet(struct semel_pg_store *store);
 /* Takes in what has rung meanwhile. */
@@ -282,89 +281,56 @@ void semel_pg_bell_hear(struct semel_pg_store *store);
 void semel_pg_bell_free(struct semel_pg_bell *bell);
 
 /* outbox.c */
-semel_status semel_pg_outbox_insert(semel_tx tx, const struct semel_event *events, size_t count,
-				    semel_error *error);
-semel_status semel_pg_outbox_look(semel_store *store, struct semel_lane_probe *looks, size_t count,
-				  int64_t now_ms, semel_error *error);
-semel_status semel_pg_outbox_fetch(semel_store *store, const struct semel_lease *lease,
-				   int64_t after_seq, struct semel_outbox_batch *batch,
-				   semel_error *error);
-semel_status semel_pg_outbox_fetch_lanes(semel_store *store, const struct semel_lane_read *reads,
-					 size_t count, semel_error *error);
-semel_status semel_pg_outbox_fetch_due(semel_store *store, const struct semel_lease *lease,
-				       int64_t now_ms, struct semel_outbox_batch *batch,
-				       semel_error *error);
-semel_status semel_pg_outbox_select(semel_store *store, const struct semel_outbox_filter *filter,
-				    int64_t after_seq, struct semel_outbox_batch *batch,
-				    semel_error *error);
+semel_outbox_insert_fn semel_pg_outbox_insert;
+semel_outbox_probe_fn semel_pg_outbox_look;
+semel_outbox_fetch_fn semel_pg_outbox_fetch;
+semel_outbox_fetch_lanes_fn semel_pg_outbox_fetch_lanes;
+semel_outbox_fetch_due_fn semel_pg_outbox_fetch_due;
+semel_outbox_select_fn semel_pg_outbox_select;
 /* check.c */
-semel_status semel_pg_outbox_check(semel_store *store, struct semel_outbox_row *rows, size_t count,
-				   semel_error *error);
-semel_status semel_pg_outbox_exceptions(semel_store *store, semel_aggregate_visitor seen,
-					void *user, semel_error *error);
+semel_outbox_check_fn semel_pg_outbox_check;
+semel_outbox_exceptions_each_fn semel_pg_outbox_exceptions;
 /* outbox_counts.c */
-semel_status semel_pg_outbox_counts(semel_store *store, int64_t now_ms,
-				    struct semel_outbox_counts *counts_out, semel_error *error);
+semel_outbox_count_fn semel_pg_outbox_counts;
 
 /* lease.c */
-int32_t semel_pg_lane_count(semel_store *store);
+semel_lane_count_fn semel_pg_lane_count;
 /* Once per connection. */
 semel_status semel_pg_relay_set_up(struct semel_pg_store *store, semel_error *error);
-semel_status semel_pg_relay_join(semel_store *store, const char *owner, int64_t now_ms,
-				 int64_t expires_at_ms, struct semel_relay_group *group_out,
-				 semel_error *error);
-void semel_pg_relay_leave(semel_store *store, const char *owner);
-semel_status semel_pg_lease_list(semel_store *store, struct semel_lease *leases_out,
-				 semel_error *error);
-semel_status semel_pg_lease_take(semel_store *store, struct semel_lease *lease, const char *owner,
-				 int64_t expires_at_ms, semel_error *error);
-semel_status semel_pg_lease_renew(semel_store *store, struct semel_lease *lease,
-				  int64_t expires_at_ms, semel_error *error);
-void semel_pg_lease_release(semel_store *store, const struct semel_lease *lease);
+semel_relay_join_fn semel_pg_relay_join;
+semel_relay_leave_fn semel_pg_relay_leave;
+semel_lease_list_fn semel_pg_lease_list;
+semel_lease_take_fn semel_pg_lease_take;
+semel_lease_renew_fn semel_pg_lease_renew;
+semel_lease_release_fn semel_pg_lease_release;
 
 /* mark.c */
-semel_status semel_pg_outbox_mark_lanes(semel_store *store, struct semel_lane_marks *marks,
-					size_t count, semel_error *error);
-semel_status semel_pg_outbox_mark(semel_store *store, struct semel_lease *lease,
-				  const struct semel_mark_batch *batch, semel_error *error);
+semel_outbox_mark_lanes_fn semel_pg_outbox_mark_lanes;
+semel_outbox_mark_fn semel_pg_outbox_mark;
 /* The lane of an event, if its row is still there, until the end of the transaction. */
 semel_status semel_pg_lane_lock_of(semel_tx tx, struct semel_text event_id, semel_error *error);
-semel_status semel_pg_dead_relay_return(semel_tx tx, const struct semel_dead_entry *entry,
-					bool discard, int64_t now_ms, semel_error *error);
+semel_dead_return_to_outbox_fn semel_pg_dead_relay_return;
 
 /* inbox.c */
-semel_status semel_pg_inbox_claim(semel_tx tx, const struct semel_inbox_claim *claims, size_t count,
-				  int64_t now_ms, struct semel_claim_result *answers_out,
-				  semel_error *error);
-semel_status semel_pg_inbox_change(semel_tx tx, const struct semel_inbox_claim *claim,
-				   const struct semel_inbox_change *change, bool *taken_out,
-				   semel_error *error);
-semel_status semel_pg_inbox_forget(semel_tx tx, const struct semel_inbox_claim *claim,
-				   semel_error *error);
-semel_status semel_pg_inbox_renew(semel_store *store, const char *owner, int64_t lease_until_ms,
-				  semel_error *error);
-semel_status semel_pg_inbox_settled(semel_tx tx, struct semel_text scope, struct semel_text id,
-				    bool *settled_out, semel_error *error);
+semel_inbox_claim_fn semel_pg_inbox_claim;
+semel_inbox_change_fn semel_pg_inbox_change;
+semel_inbox_forget_fn semel_pg_inbox_forget;
+semel_inbox_renew_fn semel_pg_inbox_renew;
+semel_inbox_is_settled_fn semel_pg_inbox_settled;
 
 /* effect.c */
-semel_status semel_pg_execute(semel_store *store, const char *sql, semel_error *error);
-semel_status semel_pg_effect_prepare(semel_store *store, const char *const *statements,
-				     size_t count, semel_error *error);
-semel_status semel_pg_effect_run(semel_store *store, const struct semel_event *event,
-				 uint32_t attempt, semel_error *error);
-semel_status semel_pg_evaluate(semel_store *store, const char *expression,
-			       const struct semel_event *event, struct semel_arena *arena,
-			       struct semel_text *value_out, semel_error *error);
+semel_store_execute_fn semel_pg_execute;
+semel_effect_prepare_fn semel_pg_effect_prepare;
+semel_effect_run_fn semel_pg_effect_run;
+semel_inbox_evaluate_fn semel_pg_evaluate;
 /* Reads the answers of effects that are on their way; the first failure is the verdict. Whatever
  * else is run on the connection does this first. */
 semel_status semel_pg_effects_hear(struct semel_pg_store *store, semel_error *error);
 void semel_pg_effects_free(struct semel_pg_effects *effects);
 
 /* states.c */
-semel_status semel_pg_states_any(semel_tx tx, struct semel_text scope, bool *any_out,
-				 semel_error *error);
-semel_status semel_pg_states_look(semel_tx tx, struct semel_text scope,
-				  struct semel_state_batch *batch, semel_error *error);
+semel_states_exist_fn semel_pg_states_any;
+semel_states_read_fn semel_pg_states_look;
 /* hold.c: a row of these columns, from `first` on */
 #define SEMEL_PG_HOLD_WIDTH 7
 #define SEMEL_PG_HOLD_COLUMNS                                                                      \
@@ -372,139 +338,79 @@ semel_status semel_pg_states_look(semel_tx tx, struct semel_text scope,
 											 "blocks"
 void semel_pg_hold_read(const PGresult *result, int row, int first, struct semel_arena *arena,
 			struct semel_hold *hold);
-semel_status semel_pg_hold_other(semel_tx tx, struct semel_text scope, bool total, bool *other_out,
-				 semel_error *error);
-semel_status semel_pg_hold_any(semel_tx tx, struct semel_text scope, bool *any_out,
-			       semel_error *error);
-semel_status semel_pg_hold_get(semel_tx tx, struct semel_text scope,
-			       const struct semel_hold_key *key, struct semel_arena *arena,
-			       struct semel_hold *hold_out, semel_error *error);
-semel_status semel_pg_hold_put(semel_tx tx, struct semel_text scope, const struct semel_hold *hold,
-			       semel_error *error);
-semel_status semel_pg_hold_add(semel_tx tx, struct semel_text scope, const struct semel_hold *hold,
-			       bool *added_out, semel_error *error);
-semel_status semel_pg_hold_remove(semel_tx tx, struct semel_text scope,
-				  const struct semel_hold *hold, semel_error *error);
-semel_status semel_pg_hold_ready(semel_tx tx, struct semel_text scope, int64_t now_ms,
-				 struct semel_holds *holds, semel_error *error);
-semel_status semel_pg_hold_due(semel_store *store, struct semel_text scope, int64_t *due_ms_out,
-			       semel_error *error);
-semel_status semel_pg_hold_counts(semel_store *store, struct semel_text scope,
-				  struct semel_hold_counts *counts_out, semel_error *error);
+semel_hold_has_other_kind_fn semel_pg_hold_other;
+semel_hold_has_any_fn semel_pg_hold_any;
+semel_hold_get_fn semel_pg_hold_get;
+semel_hold_put_fn semel_pg_hold_put;
+semel_hold_add_fn semel_pg_hold_add;
+semel_hold_remove_fn semel_pg_hold_remove;
+semel_hold_list_ready_fn semel_pg_hold_ready;
+semel_hold_next_due_fn semel_pg_hold_due;
+semel_hold_count_fn semel_pg_hold_counts;
 
 /* position.c */
-semel_status semel_pg_position_get(semel_store *store, struct semel_position *position,
-				   semel_error *error);
-semel_status semel_pg_position_take(semel_store *store, struct semel_position *position,
-				    const char *owner, int64_t expires_at_ms, semel_error *error);
-semel_status semel_pg_position_put(semel_tx tx, const struct semel_position *position,
-				   semel_error *error);
-void semel_pg_position_release(semel_store *store, const struct semel_position *position);
+semel_position_get_fn semel_pg_position_get;
+semel_position_take_fn semel_pg_position_take;
+semel_position_put_fn semel_pg_position_put;
+semel_position_release_fn semel_pg_position_release;
 
 /* dead.c */
-semel_status semel_pg_dead_add(semel_tx tx, struct semel_dead_entry *entry,
-			       struct semel_arena *arena, semel_error *error);
-semel_status semel_pg_dead_get(semel_store *store, const char *entry_id, struct semel_arena *arena,
-			       struct semel_dead_entry *entry_out, semel_error *error);
-semel_status semel_pg_dead_list(semel_store *store, const semel_dead_filter *filter,
-				struct semel_arena *arena, struct semel_dead_entry *entries_out,
-				uint32_t *count_out, semel_error *error);
-semel_status semel_pg_dead_count(semel_store *store, const char *scope, uint64_t *count_out,
-				 semel_error *error);
-semel_status semel_pg_dead_move(semel_tx tx, const struct semel_dead_entry *entry,
-				enum semel_dead_status status, const char *reason, int64_t now_ms,
-				semel_error *error);
-semel_status semel_pg_dead_settle(semel_tx tx, struct semel_text scope, struct semel_text event_id,
-				  uint32_t replay, int64_t now_ms, semel_error *error);
-semel_status semel_pg_dead_authorize(semel_tx tx, struct semel_text scope,
-				     struct semel_text event_id, int64_t now_ms,
-				     semel_error *error);
-semel_status semel_pg_parked_add(semel_tx tx, const struct semel_dead_entry *entry,
-				 semel_error *error);
-semel_status semel_pg_parked_first(semel_tx tx, struct semel_text scope,
-				   const struct semel_hold *hold, struct semel_arena *arena,
-				   struct semel_dead_entry *entry_out, semel_error *error);
-semel_status semel_pg_parked_next(semel_tx tx, struct semel_text scope,
-				  const struct semel_hold *hold, struct semel_arena *arena,
-				  struct semel_dead_entry *entry_out, semel_error *error);
-semel_status semel_pg_parked_has(semel_tx tx, struct semel_text entry_id, bool *parked_out,
-				 semel_error *error);
-semel_status semel_pg_parked_remove(semel_tx tx, struct semel_text entry_id, semel_error *error);
+semel_dead_add_fn semel_pg_dead_add;
+semel_dead_get_fn semel_pg_dead_get;
+semel_dead_list_fn semel_pg_dead_list;
+semel_dead_count_fn semel_pg_dead_count;
+semel_dead_move_fn semel_pg_dead_move;
+semel_dead_settle_fn semel_pg_dead_settle;
+semel_dead_authorize_fn semel_pg_dead_authorize;
+semel_parked_add_fn semel_pg_parked_add;
+semel_parked_first_fn semel_pg_parked_first;
+semel_parked_next_fn semel_pg_parked_next;
+semel_parked_exists_fn semel_pg_parked_has;
+semel_parked_remove_fn semel_pg_parked_remove;
 
 /* each.c */
-semel_status semel_pg_outbox_each(semel_store *store, semel_id_visitor seen, void *user,
-				  semel_error *error);
-semel_status semel_pg_inbox_each(semel_store *store, struct semel_text scope, semel_id_visitor seen,
-				 void *user, semel_error *error);
-semel_status semel_pg_dead_each(semel_store *store, struct semel_text scope, semel_id_visitor seen,
-				void *user, semel_error *error);
+semel_outbox_each_fn semel_pg_outbox_each;
+semel_inbox_each_fn semel_pg_inbox_each;
+semel_dead_each_fn semel_pg_dead_each;
 /* trace.c */
-semel_status semel_pg_trace(semel_store *store, const char *event_id, struct semel_arena *arena,
-			    semel_trace_visitor seen, void *user, semel_error *error);
+semel_store_trace_fn semel_pg_trace;
 
 /* examine.c */
-semel_status semel_pg_check_schema(semel_store *store, semel_error *error);
-semel_status semel_pg_slot_look(semel_store *store, const char *slot,
-				struct semel_slot_status *look_out, semel_error *error);
-semel_status semel_pg_store_examine(const struct semel_url *url,
-				    const struct semel_examination *examination);
+semel_store_check_schema_fn semel_pg_check_schema;
+semel_slot_read_fn semel_pg_slot_look;
+semel_store_examine_fn semel_pg_store_examine;
 
 /* retention.c */
-semel_status semel_pg_prune(semel_store *store, const struct semel_retention_cutoffs *cutoffs,
-			    bool dry_run, struct semel_prune_counts *counts_out, bool *more_out,
-			    semel_error *error);
-semel_status semel_pg_outbox_pruned_until(semel_store *store, int64_t *time_ms_out,
-					  semel_error *error);
-semel_status semel_pg_inbox_known_since(semel_store *store, int64_t *time_ms_out,
-					semel_error *error);
+semel_store_prune_fn semel_pg_prune;
+semel_outbox_pruned_until_fn semel_pg_outbox_pruned_until;
+semel_inbox_known_since_fn semel_pg_inbox_known_since;
 
 /* waits.c */
-semel_status semel_pg_waits_each(semel_store *store, struct semel_text scope,
-				 semel_wait_visitor seen, void *user, semel_error *error);
-semel_status semel_pg_outbox_topics(semel_store *store, semel_text_visitor seen, void *user,
-				    semel_error *error);
-semel_status semel_pg_inbox_has_topic(semel_store *store, struct semel_text topic, bool *has_out,
-				      semel_error *error);
-semel_status semel_pg_outbox_routing_each(semel_store *store, semel_routing_visitor seen,
-					  void *user, semel_error *error);
+semel_waits_each_fn semel_pg_waits_each;
+semel_outbox_topics_each_fn semel_pg_outbox_topics;
+semel_inbox_has_topic_fn semel_pg_inbox_has_topic;
+semel_outbox_routing_each_fn semel_pg_outbox_routing_each;
 
 /* running.c */
-semel_status semel_pg_running_begin(semel_tx tx, const struct semel_running *running,
-				    uint32_t *runs_out, semel_error *error);
-semel_status semel_pg_running_end(semel_tx tx, struct semel_text scope, struct semel_text event_id,
-				  semel_error *error);
+semel_running_begin_fn semel_pg_running_begin;
+semel_running_end_fn semel_pg_running_end;
 /* presence.c */
-semel_status semel_pg_presence_put(semel_store *store, const struct semel_presence *presence,
-				   semel_error *error);
-semel_status semel_pg_presence_remove(semel_store *store, const struct semel_presence *presence,
-				      int64_t forget_ms, semel_error *error);
-semel_status semel_pg_presence_each(semel_store *store, struct semel_text scope,
-				    semel_presence_visitor seen, void *user, semel_error *error);
+semel_presence_put_fn semel_pg_presence_put;
+semel_presence_remove_fn semel_pg_presence_remove;
+semel_presence_each_fn semel_pg_presence_each;
 
 /* subscription.c */
-semel_status semel_pg_subscription_topics(semel_store *store, struct semel_text scope,
-					  semel_topic_visitor seen, void *user, semel_error *error);
-semel_status semel_pg_subscription_put(semel_store *store, const struct semel_subscription_row *row,
-				       int64_t now_ms, semel_error *error);
-semel_status semel_pg_subscription_list(semel_store *store, struct semel_arena *arena,
-					struct semel_subscription_row *rows_out, uint32_t limit,
-					uint32_t *count_out, semel_error *error);
-semel_status semel_pg_subscription_pause(semel_store *store, struct semel_text scope, bool paused,
-					 semel_error *error);
-semel_status semel_pg_subscription_paused(semel_store *store, struct semel_text scope,
-					  bool *paused_out, semel_error *error);
-semel_status semel_pg_audit_add(semel_store *store, const struct semel_audit_row *row,
-				int64_t *number_out, semel_error *error);
-semel_status semel_pg_audit_finish(semel_store *store, int64_t number, const char *outcome,
-				   semel_error *error);
-semel_status semel_pg_audit_list(semel_store *store, struct semel_arena *arena,
-				 struct semel_audit_row *rows_out, uint32_t limit,
-				 uint32_t *count_out, semel_error *error);
+semel_subscription_topics_fn semel_pg_subscription_topics;
+semel_subscription_put_fn semel_pg_subscription_put;
+semel_subscription_list_fn semel_pg_subscription_list;
+semel_subscription_pause_fn semel_pg_subscription_pause;
+semel_subscription_is_paused_fn semel_pg_subscription_paused;
+semel_audit_add_fn semel_pg_audit_add;
+semel_audit_finish_fn semel_pg_audit_finish;
+semel_audit_list_fn semel_pg_audit_list;
 
 /* adopt.c */
-semel_status semel_pg_adopt(semel_store *store, const struct semel_adoption *adoption,
-			    bool *fresh_out, semel_error *error);
-semel_status semel_pg_adopted(semel_store *store, const struct semel_adoption *adoption,
-			      semel_error *error);
+semel_outbox_adopt_fn semel_pg_adopt;
+semel_outbox_check_adoption_fn semel_pg_adopted;
 
 #endif

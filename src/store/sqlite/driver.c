@@ -12,6 +12,97 @@ struct sqlite3 *semel_tx_sqlite(semel_tx tx)
 	return tx.driver == &semel_store_sqlite ? tx.native : NULL;
 }
 
+static const struct semel_outbox_functions outbox = {
+	.insert = semel_sqlite_outbox_insert,
+	.lane_count = semel_sqlite_lane_count,
+	.relay_join = semel_sqlite_relay_join,
+	.relay_leave = semel_sqlite_relay_leave,
+	.arm_wake = semel_sqlite_doze,
+	.disarm_wake = semel_sqlite_rouse,
+	.lease_list = semel_sqlite_lease_list,
+	.lease_take = semel_sqlite_lease_take,
+	.lease_renew = semel_sqlite_lease_renew,
+	.lease_release = semel_sqlite_lease_release,
+	.probe = semel_sqlite_outbox_look,
+	.fetch = semel_sqlite_outbox_fetch,
+	.fetch_due = semel_sqlite_outbox_fetch_due,
+	.mark = semel_sqlite_outbox_mark,
+	.count = semel_sqlite_outbox_counts,
+	.select = semel_sqlite_outbox_select,
+	.each = semel_sqlite_outbox_each,
+	.topics_each = semel_sqlite_outbox_topics,
+	.routing_each = semel_sqlite_outbox_routing_each,
+	.pruned_until = semel_sqlite_outbox_pruned_until,
+};
+
+static const struct semel_inbox_functions inbox = {
+	.claim = semel_sqlite_inbox_claim,
+	.change = semel_sqlite_inbox_change,
+	.forget = semel_sqlite_inbox_forget,
+	.renew = semel_sqlite_inbox_renew,
+	.is_settled = semel_sqlite_inbox_settled,
+	.each = semel_sqlite_inbox_each,
+	.has_topic = semel_sqlite_inbox_has_topic,
+	.known_since = semel_sqlite_inbox_known_since,
+	.effect_prepare = semel_sqlite_effect_prepare,
+	.effect_run = semel_sqlite_effect_run,
+	.evaluate = semel_sqlite_evaluate,
+	.position_get = semel_sqlite_position_get,
+	.position_take = semel_sqlite_position_take,
+	.position_put = semel_sqlite_position_put,
+	.position_release = semel_sqlite_position_release,
+};
+
+static const struct semel_hold_functions holds = {
+	.states_exist = semel_sqlite_states_any,
+	.states_read = semel_sqlite_states_look,
+	.has_any = semel_sqlite_hold_any,
+	.has_other_kind = semel_sqlite_hold_other,
+	.get = semel_sqlite_hold_get,
+	.put = semel_sqlite_hold_put,
+	.remove = semel_sqlite_hold_remove,
+	.add = semel_sqlite_hold_add,
+	.list_ready = semel_sqlite_hold_ready,
+	.next_due = semel_sqlite_hold_due,
+	.count = semel_sqlite_hold_counts,
+	.parked_add = semel_sqlite_parked_add,
+	.parked_first = semel_sqlite_parked_first,
+	.parked_next = semel_sqlite_parked_next,
+	.parked_exists = semel_sqlite_parked_has,
+	.parked_remove = semel_sqlite_parked_remove,
+	.waits_each = semel_sqlite_waits_each,
+};
+
+static const struct semel_dead_letter_functions dead_letters = {
+	.add = semel_sqlite_dead_add,
+	.get = semel_sqlite_dead_get,
+	.list = semel_sqlite_dead_list,
+	.count = semel_sqlite_dead_count,
+	.move = semel_sqlite_dead_move,
+	.settle = semel_sqlite_dead_settle,
+	.authorize = semel_sqlite_dead_authorize,
+	.return_to_outbox = semel_sqlite_dead_relay_return,
+	.each = semel_sqlite_dead_each,
+};
+
+static const struct semel_upkeep_functions upkeep = {
+	.presence_put = semel_sqlite_presence_put,
+	.presence_remove = semel_sqlite_presence_remove,
+	.presence_each = semel_sqlite_presence_each,
+	.running_begin = semel_sqlite_running_begin,
+	.running_end = semel_sqlite_running_end,
+	.subscription_put = semel_sqlite_subscription_put,
+	.subscription_list = semel_sqlite_subscription_list,
+	.subscription_topics = semel_sqlite_subscription_topics,
+	.subscription_pause = semel_sqlite_subscription_pause,
+	.subscription_is_paused = semel_sqlite_subscription_paused,
+	.audit_add = semel_sqlite_audit_add,
+	.audit_finish = semel_sqlite_audit_finish,
+	.audit_list = semel_sqlite_audit_list,
+	.prune = semel_sqlite_prune,
+	.trace = semel_sqlite_trace,
+};
+
 const struct semel_store_driver semel_store_sqlite = {
 	.scheme = "sqlite",
 	.open = semel_sqlite_store_open,
@@ -105,4 +196,9 @@ const struct semel_store_driver semel_store_sqlite = {
 	.trace = semel_sqlite_trace,
 	.check_schema = semel_sqlite_check_schema,
 	.examine = semel_sqlite_store_examine,
+	.outbox = &outbox,
+	.inbox = &inbox,
+	.holds = &holds,
+	.dead_letters = &dead_letters,
+	.upkeep = &upkeep,
 };

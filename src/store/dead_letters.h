@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The dead letters of a store: events that were given up, per scope, kept whole until an operator
+ * replays or discards them.
+ *
+ * Thread: that of the store. Ownership: entries are read into the caller's arena. Errors: those of
+ * store.h; NOT_FOUND, NOT_PENDING and REPLAY_LIMIT where an entry is named.
+ *
+ * To change here: how entries are kept and moved. The states are src/state's, the rules of a move
+ * are in rules.c, for all drivers. What takes a tx is part of the open transaction.
+ */
+#ifndef SEMEL_STORE_DEAD_LETTERS_H
+#define SEMEL_STORE_DEAD_LETTERS_H
+
+#include "base/arena.h"
+#include "event/event.h"
+#include "store/visitors.h"
+
+#include <semel/deadletter.h>
+#include <semel/store.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct semel_dead_entry {
+	struct semel_text entry_id;
+	struct semel_event event;
+	struct semel_text scope, reason, discard_reason, saga_id, correlation_id;
+	struct semel_text parked_behind; /* event id of the head; data NULL: a dead letter itself */
+	int64_t failed_at_ms;
+	int32_t partition;
+	int64_t offset;
+	uint32_t attempts, replay_count;
+	enum semel_dead_status status;
+	int64_t settled_at_ms; /* REPLAYED: when the replay was processed; 0: not yet */
+	uint64_t parked;       /* followers behind it; filled in by get and list */
+	uint64_t payload_size; /* likewise: bytes, also where the payload was not read */
+};
+
+/* An entry of the same scope and event is used again and becomes PENDING (not settled):
+ * replay_count the higher of both, attempts, reason and time updated. entry_id is made by the
+ * caller and overwritten with the one used. A blank event id is always a new entry. */
+typedef semel_status semel_dead_add_fn(semel_tx tx, struct semel_dead_entry *entry,
+				       struct semel_arena *arena, semel_error *error);
+/* NOT_FOUND also for a parked follower: it goes with its head. */
+typedef semel_status semel_dead_get_fn(semel_store *store, const char *entry_id,
+				       struct semel_arena *arena,
+				       struct semel_dead_entry *entry_out, semel_error *error);
+/* Without the parked followers; texts are cut (SEMEL_DEAD_BRIEF): get has the whole. */
+typedef semel_status semel_dead_list_fn(semel_store *store, const semel_dead_filter *filter,
+					struct semel_arena *arena,
+					struct semel_dead_entry *entries_out, uint32_t *count_out,
+					semel_error *error);
+typedef semel_status semel_dead_count_fn(semel_store *store, const char *scope, uint64_t *count_out,
+					 semel_error *error);
+/* PENDING → REPLAYED (replay_count + 1; REPLAY_LIMIT at the limit; not settled, but for one of the
+ * relay, which the outbox accounts for from then on) or DISCARDED. NOT_FOUND; NOT_PENDING, also
+ * when its replay_count is no longer that of *entry: it came back in the meantime. In the open
+ * transaction: the entry is locked. */
+typedef semel_status semel_dead_move_fn(semel_tx tx, const struct semel_dead_entry *entry,
+					enum semel_dead_status status, const char *reason,
+					int64_t now_ms, semel_error *error);
+/* A delivery of the event, which is the replay of this number (0: none), was processed: an entry
+ * that is REPLAYED and not settled is settled now. One that is still PENDING with a lower count
+ * (the replayer died before it could move it) becomes REPLAYED, and settled. */
+typedef semel_status semel_dead_settle_fn(semel_tx tx, struct semel_text scope,
+					  struct semel_text event_id, uint32_t replay,
+					  int64_t now_ms, semel_error *error);
+/* An operator lets the event run once more (--reprocess): its entry, whatever its status, becomes
+ * REPLAYED and not settled; its count stays. Without an entry: does nothing. */
+typedef semel_status semel_dead_authorize_fn(semel_tx tx, struct semel_text scope,
+					     struct semel_text event_id, int64_t now_ms,
+					     semel_error *error);
+/* A dead letter of the relay returns to the outbox as a due exception, in the transaction of its
+ * move; on discard its hold is removed. */
+typedef semel_status semel_dead_return_to_outbox_fn(semel_tx tx,
+						    const struct semel_dead_entry *entry,
+						    bool discard, int64_t now_ms,
+						    semel_error *error);
+/* Ids with an entry in the scope; parked followers too, with the status PARKED. */
+typedef semel_status semel_dead_each_fn(semel_store *store, struct semel_text scope,
+					semel_id_visitor visit, void *user, semel_error *error);
+
+/* All are required. */
+struct semel_dead_letter_functions {
+	semel_dead_add_fn *add;
+	semel_dead_get_fn *get;
+	semel_dead_list_fn *list;
+	semel_dead_count_fn *count;
+	semel_dead_move_fn *move;
+	semel_dead_settle_fn *settle;
+	semel_dead_authorize_fn *authorize;
+	semel_dead_return_to_outbox_fn *return_to_outbox;
+	semel_dead_each_fn *each;
+};
+
+#endif

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The holds of a store: aggregates (or topics) that must wait in a scope, the followers that are
+ * parked behind them, and what is known of an event when it is admitted.
+ *
+ * Thread: that of the store. Ownership: what is read goes into the caller's arena. Errors: those of
+ * store.h.
+ *
+ * To change here: how holds and followers are kept and locked. When an aggregate is held, and when
+ * it is released, is decided in src/consume; the states are src/state's. What takes a tx is part of
+ * the open transaction.
+ */
+#ifndef SEMEL_STORE_HOLDS_H
+#define SEMEL_STORE_HOLDS_H
+
+#include "store/dead_letters.h"
+
+/* ---- holds ---------------------------------------------------------------------------------- */
+
+enum semel_hold_state {
+	SEMEL_HOLD_NONE,    /* not held */
+	SEMEL_HOLD_RETRY,   /* its head is under delayed retry */
+	SEMEL_HOLD_DEAD,    /* its head is a dead letter */
+	SEMEL_HOLD_GAP,     /* its head waits for a predecessor that was not seen (strict) */
+	SEMEL_HOLD_RELEASED /* the head is settled; the parked followers may go, in order */
+};
+
+/* What is held: an aggregate, or with a blank type the topic that id names (total order). */
+struct semel_hold_key {
+	struct semel_text type, id;
+};
+
+struct semel_hold {
+	/* A blank aggregate_type holds the whole topic that aggregate_id names (total order). */
+	struct semel_text aggregate_type, aggregate_id;
+	struct semel_text head_id; /* the event that everything of the aggregate waits for */
+	enum semel_hold_state state;
+	uint32_t attempts; /* RETRY: runs of the head so far; RELEASED: of the first follower;
+			    * DEAD: which replay failed last */
+	int64_t due_ms; /* RETRY: the head is expected; GAP: waiting ends; RELEASED: not before */
+	bool blocks;    /* poison policy block: a drain is not finished before it is gone */
+};
+
+struct semel_holds {
+	struct semel_arena *arena;
+	struct semel_hold *holds;
+	uint32_t capacity, count;
+};
+
+struct semel_hold_counts {
+	uint64_t waiting;    /* events behind RETRY, GAP or RELEASED, and the heads of GAPs */
+	uint64_t blocked;    /* events behind DEAD with blocks */
+	uint64_t parked;     /* events behind DEAD without */
+	int64_t next_due_ms; /* of the GAPs and the RELEASED; 0: none */
+};
+
+typedef semel_status semel_hold_has_any_fn(semel_tx tx, struct semel_text scope, bool *any_out,
+					   semel_error *error);
+/* Is anything held under keys of the other kind: whole topics (total order), or, where `total` is
+ * the order of the caller, aggregates? */
+typedef semel_status semel_hold_has_other_kind_fn(semel_tx tx, struct semel_text scope, bool total,
+						  bool *other_out, semel_error *error);
+/* The hold of this key; state NONE: it is not held. In an open transaction it is locked until its
+ * end: read it first before you park behind it, or let the last follower go. */
+typedef semel_status semel_hold_get_fn(semel_tx tx, struct semel_text scope,
+				       const struct semel_hold_key *key, struct semel_arena *arena,
+				       struct semel_hold *hold_out, semel_error *error);
+typedef semel_status semel_hold_put_fn(semel_tx tx, struct semel_text scope,
+				       const struct semel_hold *hold, semel_error *error);
+/* Puts one for a key that is not held; *added_out false: it is by now, and was left alone. */
+typedef semel_status semel_hold_add_fn(semel_tx tx, struct semel_text scope,
+				       const struct semel_hold *hold, bool *added_out,
+				       semel_error *error);
+typedef semel_status semel_hold_remove_fn(semel_tx tx, struct semel_text scope,
+					  const struct semel_hold *hold, semel_error *error);
+/* RELEASED ones that are due, GAPs whose waiting ended; locked for this transaction where the
+ * engine can, those locked by others skipped. In the open transaction. */
+typedef semel_status semel_hold_list_ready_fn(semel_tx tx, struct semel_text scope, int64_t now_ms,
+					      struct semel_holds *holds, semel_error *error);
+/* When the first GAP or RELEASED one becomes due, whether past or to come; 0: none. Cheap, however
+ * many are parked. */
+typedef semel_status semel_hold_next_due_fn(semel_store *store, struct semel_text scope,
+					    int64_t *due_ms_out, semel_error *error);
+typedef semel_status semel_hold_count_fn(semel_store *store, struct semel_text scope,
+					 struct semel_hold_counts *counts_out, semel_error *error);
+
+/* ---- parked followers ----------------------------------------------------------------------- */
+
+/* Keeps a follower behind a head; the same event twice is kept once. */
+typedef semel_status semel_parked_add_fn(semel_tx tx, const struct semel_dead_entry *entry,
+					 semel_error *error);
+/* The first follower of the aggregate in the scope; entry_id data NULL: none. */
+typedef semel_status semel_parked_first_fn(semel_tx tx, struct semel_text scope,
+					   const struct semel_hold *hold, struct semel_arena *arena,
+					   struct semel_dead_entry *entry_out, semel_error *error);
+/* The same where every follower is parked behind its own predecessor: the hold's head itself, else
+ * the first whose predecessor is settled, else the first whose predecessor is not parked. */
+typedef semel_status semel_parked_next_fn(semel_tx tx, struct semel_text scope,
+					  const struct semel_hold *hold, struct semel_arena *arena,
+					  struct semel_dead_entry *entry_out, semel_error *error);
+/* Is it still there? Another consumer may have settled it. Locked until the transaction's end. */
+typedef semel_status semel_parked_exists_fn(semel_tx tx, struct semel_text entry_id,
+					    bool *exists_out, semel_error *error);
+typedef semel_status semel_parked_remove_fn(semel_tx tx, struct semel_text entry_id,
+					    semel_error *error);
+
+/* ---- admission: what is known of an event at a scope ---------------------------------------- */
+
+struct semel_state_query {
+	struct semel_text event_id;
+	struct semel_hold_key key; /* texts with data NULL: it has none */
+};
+
+struct semel_state_result {
+	struct semel_hold hold;        /* of the key; state NONE: it is not held */
+	enum semel_dead_status letter; /* of the event; ANY: it has none */
+	uint32_t replay_count;         /* of the letter */
+	bool settled;                  /* REPLAYED: the replay was processed */
+};
+
+/* Results in the order of the queries; what they point to is in the arena. */
+struct semel_state_batch {
+	struct semel_arena *arena;
+	const struct semel_state_query *queries;
+	struct semel_state_result *results;
+	size_t count;
+};
+
+/* Does the scope have any hold, or any dead letter with an event id? Cheap. */
+typedef semel_status semel_states_exist_fn(semel_tx tx, struct semel_text scope, bool *any_out,
+					   semel_error *error);
+/* What the scope's tables have of each event: the hold of its key and its dead letter. In the open
+ * transaction. Holds that are found are locked as by get, and so are letters whose replay is not
+ * processed yet: of two consumers the second sees what the first has settled. One statement for
+ * the batch where the engine can. */
+typedef semel_status semel_states_read_fn(semel_tx tx, struct semel_text scope,
+					  struct semel_state_batch *batch, semel_error *error);
+
+/* ---- waits: what waits in a scope, and not for an operator ---------------------------------- */
+
+enum semel_wait_kind {
+	SEMEL_WAIT_PARKED, /* a parked event; not those behind a dead letter that is PENDING */
+	SEMEL_WAIT_HOLD,   /* the head of a hold in RETRY; or in DEAD, without a PENDING letter */
+	SEMEL_WAIT_REPLAY, /* a dead letter that is REPLAYED and not settled, nor parked itself */
+	SEMEL_WAIT_CLAIM   /* a claim that is not finished, of an event that is not parked */
+};
+
+struct semel_wait {
+	enum semel_wait_kind kind;
+	struct semel_text event_id;
+	struct semel_hold_key key;     /* of the event, or of the hold that keeps it */
+	enum semel_hold_state state;   /* PARKED, HOLD: of that hold; NONE: there is none */
+	struct semel_text head_id;     /* of that hold */
+	enum semel_dead_status letter; /* of the hold's head, or of the event; ANY: none */
+	bool settled;                  /* REPLAYED: the replay was processed */
+	struct semel_text entry_id;    /* of that letter */
+	struct semel_text owner;       /* CLAIM */
+	int64_t due_ms; /* HOLD: as in the hold; CLAIM: its lease ends; REPLAY: it was replayed */
+};
+
+/* The texts live until the call returns. */
+typedef semel_status (*semel_wait_visitor)(const struct semel_wait *wait, void *user);
+
+/* Everything in the scope that waits for something else than an operator, kind by kind. */
+typedef semel_status semel_waits_each_fn(semel_store *store, struct semel_text scope,
+					 semel_wait_visitor visit, void *user, semel_error *error);
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+/* All are required. */
+struct semel_hold_functions {
+	semel_hold_has_any_fn *has_any;
+	semel_hold_has_other_kind_fn *has_other_kind;
+	semel_hold_get_fn *get;
+	semel_hold_put_fn *put;
+	semel_hold_add_fn *add;
+	semel_hold_remove_fn *remove;
+	semel_hold_list_ready_fn *list_ready;
+	semel_hold_next_due_fn *next_due;
+	semel_hold_count_fn *count;
+
+	semel_parked_add_fn *parked_add;
+	semel_parked_first_fn *parked_first;
+	semel_parked_next_fn *parked_next;
+	semel_parked_exists_fn *parked_exists;
+	semel_parked_remove_fn *parked_remove;
+
+	semel_states_exist_fn *states_exist;
+	semel_states_read_fn *states_read;
+	semel_waits_each_fn *waits_each;
+};
+
+#endif
