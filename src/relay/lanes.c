@@ -11,14 +11,14 @@
 #include <string.h>
 
 /* One lane as the store has it, and what is to become of it. */
-struct look {
+struct plan {
 	struct semel_lease lease;
 	struct semel_share_view view;
 	enum semel_share_move move;
 };
 
-enum semel_lease_look semel_lease_look(const struct semel_lease *lease, const char *me,
-				       int64_t now_ms, bool owner_is_dead)
+enum semel_lease_state semel_lease_state(const struct semel_lease *lease, const char *me,
+					 int64_t now_ms, bool owner_is_dead)
 {
 	if (strcmp(lease->owner, me) == 0)
 		return SEMEL_LEASE_MINE;
@@ -59,7 +59,7 @@ static void lose(struct semel_lanes *lanes, struct semel_lane *lane)
 	if (lane->mine) {
 		semel_logf(SEMEL_LOG_WARN, "lane %d has moved to another relay", lane->lease.lane);
 		semel_series_add(semel_series(SEMEL_METRIC_LEASES_LOST, NULL, NULL), 1);
-		lanes->tenure++;
+		lanes->generation++;
 	}
 	lane->mine = false;
 }
@@ -74,12 +74,12 @@ static semel_status take(struct semel_lanes *lanes, semel_store *store, struct s
 			 const struct semel_lease *found, semel_error *error)
 {
 	lane->lease = *found;
-	lane->lease.streamed = lanes->whole;
+	lane->lease.streamed = lanes->all_or_none;
 	semel_status status = store->driver->lease_take(store, &lane->lease, lanes->owner,
 							semel_lanes_expiry(lanes), error);
 	if (status == SEMEL_OK) {
 		start_reading(lane);
-		lanes->tenure++;
+		lanes->generation++;
 	}
 	return status;
 }
@@ -89,7 +89,7 @@ static semel_status renew(struct semel_lanes *lanes, semel_store *store, struct 
 			  semel_error *error)
 {
 	int64_t epoch = lane->lease.epoch;
-	lane->lease.streamed = lanes->whole;
+	lane->lease.streamed = lanes->all_or_none;
 	semel_status status =
 		store->driver->lease_renew(store, &lane->lease, semel_lanes_expiry(lanes), error);
 	if (status == SEMEL_LEASE_LOST)
@@ -99,7 +99,7 @@ static semel_status renew(struct semel_lanes *lanes, semel_store *store, struct 
 			   "lane %d has events below its low mark; it is read again from %lld",
 			   lane->lease.lane, (long long)lane->lease.low_seq);
 		start_reading(lane);
-		lanes->tenure++;
+		lanes->generation++;
 	}
 	return status;
 }
@@ -110,7 +110,7 @@ static semel_status keep(struct semel_lanes *lanes, semel_store *store, struct s
 	if (!lane->mine) {
 		lane->lease = *found;
 		start_reading(lane);
-		lanes->tenure++;
+		lanes->generation++;
 	}
 	/* Nothing is on its way: whatever was read, and passed by, is settled. */
 	if (lane->in_flight == 0 && lane->cursor > lane->lease.low_seq)
@@ -122,7 +122,7 @@ static void give(struct semel_lanes *lanes, semel_store *store, struct semel_lan
 {
 	store->driver->lease_release(store, &lane->lease);
 	lane->mine = false;
-	lanes->tenure++;
+	lanes->generation++;
 }
 
 static enum semel_share_holder holder_of(const struct semel_lanes *lanes,
@@ -130,7 +130,7 @@ static enum semel_share_holder holder_of(const struct semel_lanes *lanes,
 {
 	bool dead = semel_owner_is_dead(lease->owner);
 
-	switch (semel_lease_look(lease, lanes->owner, semel_now_ms(lanes->env), dead)) {
+	switch (semel_lease_state(lease, lanes->owner, semel_now_ms(lanes->env), dead)) {
 	case SEMEL_LEASE_MINE:
 		return SEMEL_SHARE_MINE;
 	case SEMEL_LEASE_FREE:
@@ -142,23 +142,23 @@ static enum semel_share_holder holder_of(const struct semel_lanes *lanes,
 }
 
 static semel_status act(struct semel_lanes *lanes, semel_store *store, struct semel_lane *lane,
-			const struct look *look, semel_error *error)
+			const struct plan *plan, semel_error *error)
 {
 	semel_status status = SEMEL_OK;
 
-	if (look->view.holder != SEMEL_SHARE_MINE)
+	if (plan->view.holder != SEMEL_SHARE_MINE)
 		lose(lanes, lane);
-	lane->leaving = look->move == SEMEL_SHARE_LEAVE;
-	if (look->move == SEMEL_SHARE_TAKE)
-		status = take(lanes, store, lane, &look->lease, error);
-	else if (look->move == SEMEL_SHARE_GIVE)
+	lane->leaving = plan->move == SEMEL_SHARE_LEAVE;
+	if (plan->move == SEMEL_SHARE_TAKE)
+		status = take(lanes, store, lane, &plan->lease, error);
+	else if (plan->move == SEMEL_SHARE_GIVE)
 		give(lanes, store, lane);
-	else if (look->view.holder == SEMEL_SHARE_MINE)
-		status = keep(lanes, store, lane, &look->lease, error);
+	else if (plan->view.holder == SEMEL_SHARE_MINE)
+		status = keep(lanes, store, lane, &plan->lease, error);
 	return status == SEMEL_LEASE_LOST ? SEMEL_OK : status;
 }
 
-static void decide(const struct semel_lanes *lanes, struct look *looks,
+static void decide(const struct semel_lanes *lanes, struct plan *plans,
 		   const struct semel_relay_group *group)
 {
 	uint32_t count = (uint32_t)lanes->count;
@@ -166,73 +166,73 @@ static void decide(const struct semel_lanes *lanes, struct look *looks,
 	enum semel_share_move moves[SEMEL_LANES_MAX];
 
 	for (uint32_t i = 0; i < count; i++) {
-		looks[i].view = (struct semel_share_view){
-			.holder = holder_of(lanes, &looks[i].lease),
+		plans[i].view = (struct semel_share_view){
+			.holder = holder_of(lanes, &plans[i].lease),
 			.in_flight = lanes->lanes[i].in_flight > 0,
 		};
-		views[i] = looks[i].view;
+		views[i] = plans[i].view;
 	}
 	semel_share_decide(views, count, semel_share_fair(count, group->members, group->rank),
 			   moves);
 	for (uint32_t i = 0; i < count; i++)
-		looks[i].move = moves[i];
+		plans[i].move = moves[i];
 }
 
 /* Those of the change stream: all, when nobody else has one; else none. */
-static void decide_whole(const struct semel_lanes *lanes, struct look *looks)
+static void decide_whole(const struct semel_lanes *lanes, struct plan *plans)
 {
 	bool taken = false;
 
 	for (int32_t i = 0; i < lanes->count; i++) {
-		looks[i].view.holder = holder_of(lanes, &looks[i].lease);
-		taken = taken || looks[i].view.holder == SEMEL_SHARE_OTHERS;
+		plans[i].view.holder = holder_of(lanes, &plans[i].lease);
+		taken = taken || plans[i].view.holder == SEMEL_SHARE_OTHERS;
 	}
 	for (int32_t i = 0; i < lanes->count; i++) {
-		enum semel_share_holder holder = looks[i].view.holder;
-		looks[i].move = SEMEL_SHARE_STAY;
+		enum semel_share_holder holder = plans[i].view.holder;
+		plans[i].move = SEMEL_SHARE_STAY;
 		if (taken && holder == SEMEL_SHARE_MINE)
-			looks[i].move = SEMEL_SHARE_GIVE;
+			plans[i].move = SEMEL_SHARE_GIVE;
 		if (!taken && holder == SEMEL_SHARE_FREE)
-			looks[i].move = SEMEL_SHARE_TAKE;
+			plans[i].move = SEMEL_SHARE_TAKE;
 	}
 }
 
 /* A relay that shares nothing is no member of the group. */
-static semel_status decide_all(struct semel_lanes *lanes, semel_store *store, struct look *looks,
+static semel_status decide_all(struct semel_lanes *lanes, semel_store *store, struct plan *plans,
 			       semel_error *error)
 {
 	struct semel_relay_group group = { .members = 1 };
 
-	if (lanes->whole) {
-		decide_whole(lanes, looks);
+	if (lanes->all_or_none) {
+		decide_whole(lanes, plans);
 		return SEMEL_OK;
 	}
 	semel_status status =
 		store->driver->relay_join(store, lanes->owner, semel_now_ms(lanes->env),
 					  semel_lanes_expiry(lanes), &group, error);
 	if (status == SEMEL_OK)
-		decide(lanes, looks, &group);
+		decide(lanes, plans, &group);
 	return status;
 }
 
-semel_status semel_lanes_tend(struct semel_lanes *lanes, semel_store *store, semel_error *error)
+semel_status semel_lanes_maintain(struct semel_lanes *lanes, semel_store *store, semel_error *error)
 {
 	int64_t steady_ms = semel_steady_ms(lanes->env);
 	struct semel_lease found[SEMEL_LANES_MAX];
-	struct look looks[SEMEL_LANES_MAX] = { 0 };
+	struct plan plans[SEMEL_LANES_MAX] = { 0 };
 
-	if (steady_ms < lanes->tend_at_ms)
+	if (steady_ms < lanes->maintain_at_ms)
 		return SEMEL_OK;
 	semel_status status = store->driver->lease_list(store, found, error);
 	if (status != SEMEL_OK)
 		return status;
 	for (int32_t i = 0; i < lanes->count; i++)
-		looks[i].lease = found[i];
-	status = decide_all(lanes, store, looks, error);
+		plans[i].lease = found[i];
+	status = decide_all(lanes, store, plans, error);
 	for (int32_t i = 0; status == SEMEL_OK && i < lanes->count; i++)
-		status = act(lanes, store, &lanes->lanes[i], &looks[i], error);
+		status = act(lanes, store, &lanes->lanes[i], &plans[i], error);
 	if (status == SEMEL_OK)
-		lanes->tend_at_ms = lanes->renew_at_ms = steady_ms + lanes->lease_ms / 3;
+		lanes->maintain_at_ms = lanes->renew_at_ms = steady_ms + lanes->lease_ms / 3;
 	return status;
 }
 
@@ -262,7 +262,7 @@ void semel_lanes_rewind(struct semel_lanes *lanes)
 		lanes->lanes[i].mine = false;
 		lanes->lanes[i].in_flight = 0;
 	}
-	lanes->tend_at_ms = 0;
+	lanes->maintain_at_ms = 0;
 }
 
 void semel_lanes_close(struct semel_lanes *lanes, semel_store *store)
@@ -270,7 +270,7 @@ void semel_lanes_close(struct semel_lanes *lanes, semel_store *store)
 	for (int32_t i = 0; store && i < lanes->count; i++)
 		if (lanes->lanes[i].mine)
 			store->driver->lease_release(store, &lanes->lanes[i].lease);
-	if (store && lanes->count > 0 && !lanes->whole)
+	if (store && lanes->count > 0 && !lanes->all_or_none)
 		store->driver->relay_leave(store, lanes->owner);
 	free(lanes->lanes);
 	lanes->lanes = NULL;

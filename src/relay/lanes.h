@@ -19,17 +19,17 @@
 
 #define SEMEL_LANES_MAX 256
 
-enum semel_lease_look { SEMEL_LEASE_MINE, SEMEL_LEASE_FREE, SEMEL_LEASE_TAKEN };
+enum semel_lease_state { SEMEL_LEASE_MINE, SEMEL_LEASE_FREE, SEMEL_LEASE_TAKEN };
 
 /* Pure: may this lease be taken? */
-enum semel_lease_look semel_lease_look(const struct semel_lease *lease, const char *me,
-				       int64_t now_ms, bool owner_is_dead);
+enum semel_lease_state semel_lease_state(const struct semel_lease *lease, const char *me,
+					 int64_t now_ms, bool owner_is_dead);
 
 struct semel_lane {
 	struct semel_lease lease;
 	bool mine;
 	bool leaving;       /* read no further: it is to be given up */
-	uint32_t in_flight; /* loads of it that are not marked; the pipeline counts them */
+	uint32_t in_flight; /* batches of it that are not marked; the pipeline counts them */
 	int64_t cursor;     /* everything at or below it was read */
 	int64_t read_to;    /* the highest number that was read */
 };
@@ -38,10 +38,10 @@ struct semel_lanes {
 	const struct semel_env *env;
 	char owner[SEMEL_OWNER_SIZE];
 	int64_t lease_ms;
-	int64_t tend_at_ms;  /* steady: when the leases are looked at again, */
-	int64_t renew_at_ms; /* and when they are renewed at the latest */
-	bool whole;          /* all or none */
-	int64_t tenure;      /* grows whenever a lane is taken or lost */
+	int64_t maintain_at_ms; /* steady: when the leases are looked at again, */
+	int64_t renew_at_ms;    /* and when they are renewed at the latest */
+	bool all_or_none;       /* all or none */
+	int64_t generation;     /* grows whenever a lane is taken or lost */
 	int32_t count;
 	struct semel_lane *lanes;
 };
@@ -50,9 +50,10 @@ semel_status semel_lanes_open(struct semel_lanes *lanes, semel_store *store,
 			      const struct semel_env *env, int64_t lease_ms, semel_error *error);
 /* Renews what is ours and takes what is free, when it is time to. A lane that was lost has mine
  * false. */
-semel_status semel_lanes_tend(struct semel_lanes *lanes, semel_store *store, semel_error *error);
+semel_status semel_lanes_maintain(struct semel_lanes *lanes, semel_store *store,
+				  semel_error *error);
 /* Only renews what is ours, when it is time to: for places where a lane can neither come nor go
- * because loads are on their way. */
+ * because batches are on their way. */
 semel_status semel_lanes_renew(struct semel_lanes *lanes, semel_store *store, semel_error *error);
 bool semel_lanes_are_all_mine(const struct semel_lanes *lanes);
 /* When a lease that is renewed now ends. */

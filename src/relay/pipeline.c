@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The steps of a relay: read a load, offer it, hear answers, mark. Each concern has its file, and
- * this one only calls them in the right order: window.c (what is in flight), transactions.c,
- * marking.c (from answers to marks), rest.c (when to mark, how long to sleep; pure).
+/* The steps of a relay: read a batch, offer it, handle outcomes, mark. Each concern has its file,
+ * and this one only calls them in the right order: window.c (what is in flight), transactions.c,
+ * marking.c (from outcomes to marks), pacing.c (when to mark, how long to sleep; pure).
  */
 #include "relay/pipeline.h"
 
@@ -19,19 +19,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOAD_MAX 500
-#define LOAD_MIN 16
-#define POLL_MS  20
+#define BATCH_ROWS_MAX 500
+#define BATCH_ROWS_MIN 16
+#define POLL_MS        20
 
 /* What the last step has done. */
 struct progress {
-	bool read; /* a load, */
-	bool owes; /* or the source has not finished something */
+	bool read;       /* a batch, */
+	bool unfinished; /* or the source has not finished something */
 	struct semel_marking_result marking;
 };
 
 /* Of one poll of the broker. */
-struct hearing {
+struct poll {
 	int64_t began_ms;    /* steady; 0: nothing was heard yet */
 	semel_status status; /* of an outcome that is about no event, or a failpoint's */
 	char reason[160];
@@ -45,54 +45,54 @@ struct semel_pipeline {
 	struct semel_window window;
 	struct semel_transactions transactions;
 	struct semel_marking marking;
-	struct semel_relay_tally tally;
-	struct hearing hearing;
+	struct semel_relay_counters counters;
+	struct poll poll;
 	struct progress progress;
 	bool more;        /* the last look has left something */
 	bool broker_lost; /* the last outage was the broker's: the store may still be there */
 };
 
-/* ---- hearing --------------------------------------------------------------------------------- */
+/* ---- poll --------------------------------------------------------------------------------- */
 
-static void answer(struct semel_pipeline *pipeline, struct semel_flight *flight,
-		   semel_status status, const char *reason)
+static void record_outcome(struct semel_pipeline *pipeline, struct semel_relay_inflight *inflight,
+			   semel_status status, const char *reason)
 {
-	semel_window_answer(&pipeline->window, flight, status, reason);
+	semel_window_record_outcome(&pipeline->window, inflight, status, reason);
 	if (status != SEMEL_OK)
-		semel_transactions_answer(&pipeline->transactions, flight->metadata.transaction,
-					  status);
+		semel_transactions_record_outcome(&pipeline->transactions,
+						  inflight->metadata.transaction, status);
 }
 
-static void fail_hearing(struct hearing *hearing, semel_status status, const char *reason)
+static void fail_poll(struct poll *poll, semel_status status, const char *reason)
 {
-	if (hearing->status != SEMEL_OK)
+	if (poll->status != SEMEL_OK)
 		return;
-	hearing->status = status;
-	snprintf(hearing->reason, sizeof hearing->reason, "%s", reason);
+	poll->status = status;
+	snprintf(poll->reason, sizeof poll->reason, "%s", reason);
 }
 
-static void hear(const struct semel_publish_outcome *outcome, void *user)
+static void handle_outcome(const struct semel_publish_outcome *outcome, void *user)
 {
 	struct semel_pipeline *pipeline = user;
-	struct hearing *hearing = &pipeline->hearing;
-	const struct semel_flight *flight = outcome->token;
+	struct poll *poll = &pipeline->poll;
+	const struct semel_relay_inflight *inflight = outcome->token;
 	int64_t took_us = outcome->took_us;
 
 	if (outcome->status != SEMEL_OK && !semel_status_is_about_event(outcome->status)) {
-		fail_hearing(hearing, outcome->status, outcome->reason);
+		fail_poll(poll, outcome->status, outcome->reason);
 		return;
 	}
-	if (hearing->began_ms == 0)
-		hearing->began_ms = semel_steady_ms(pipeline->env);
+	if (poll->began_ms == 0)
+		poll->began_ms = semel_steady_ms(pipeline->env);
 	if (took_us <= 0)
-		took_us = (hearing->began_ms - flight->load->offered_at_ms) * 1000;
-	semel_relay_tally_answer(&pipeline->tally, outcome->status, took_us);
+		took_us = (poll->began_ms - inflight->batch->offered_at_ms) * 1000;
+	semel_relay_counters_add_outcome(&pipeline->counters, outcome->status, took_us);
 	if (semel_spans_wanted())
-		semel_relay_span(flight, outcome->status, pipeline->env);
-	answer(pipeline, outcome->token, outcome->status, outcome->reason);
-	if (outcome->status == SEMEL_OK && hearing->status == SEMEL_OK)
-		fail_hearing(hearing, semel_failpoint(SEMEL_FP_RELAY_AFTER_CONFIRM, NULL),
-			     "failpoint relay.after-confirm");
+		semel_relay_span(inflight, outcome->status, pipeline->env);
+	record_outcome(pipeline, outcome->token, outcome->status, outcome->reason);
+	if (outcome->status == SEMEL_OK && poll->status == SEMEL_OK)
+		fail_poll(poll, semel_failpoint(SEMEL_FP_RELAY_AFTER_CONFIRM, NULL),
+			  "failpoint relay.after-confirm");
 }
 
 static semel_status poll_broker(struct semel_pipeline *pipeline, int64_t wait_ms,
@@ -100,16 +100,16 @@ static semel_status poll_broker(struct semel_pipeline *pipeline, int64_t wait_ms
 {
 	struct semel_broker *broker = pipeline->broker;
 
-	pipeline->hearing = (struct hearing){ .status = SEMEL_OK };
+	pipeline->poll = (struct poll){ .status = SEMEL_OK };
 	int64_t began_us = semel_meter_begin();
-	semel_status status = broker->driver->poll(broker, wait_ms, hear, pipeline, error);
+	semel_status status =
+		broker->driver->poll(broker, wait_ms, handle_outcome, pipeline, error);
 	semel_meter_end(SEMEL_WORK_CONFIRM, began_us);
-	if (status == SEMEL_OK && pipeline->hearing.status != SEMEL_OK)
-		status = semel_error_set(error, pipeline->hearing.status, "%s",
-					 pipeline->hearing.reason);
+	if (status == SEMEL_OK && pipeline->poll.status != SEMEL_OK)
+		status = semel_error_set(error, pipeline->poll.status, "%s", pipeline->poll.reason);
 	if (status == SEMEL_OK)
-		status = semel_window_check_time(&pipeline->window, broker->driver->blocked(broker),
-						 error);
+		status = semel_window_check_timeout(&pipeline->window,
+						    broker->driver->blocked(broker), error);
 	pipeline->broker_lost = status != SEMEL_OK;
 	return status;
 }
@@ -117,114 +117,114 @@ static semel_status poll_broker(struct semel_pipeline *pipeline, int64_t wait_ms
 /* ---- offering -------------------------------------------------------------------------------- */
 
 /* It is not to be offered: an event before it was refused. */
-static bool must_wait(const struct semel_pipeline *pipeline, const struct semel_load *load,
+static bool must_wait(const struct semel_pipeline *pipeline, const struct semel_relay_batch *batch,
 		      uint32_t at)
 {
-	return pipeline->transactions.spoilt != SEMEL_OK ||
-	       semel_window_is_behind_refused(&pipeline->window, load, at);
+	return pipeline->transactions.rejection != SEMEL_OK ||
+	       semel_window_is_behind_refused(&pipeline->window, batch, at);
 }
 
-static bool is_amid_transaction(const struct semel_pipeline *pipeline)
+static bool has_open_transaction(const struct semel_pipeline *pipeline)
 {
-	return semel_transactions_are_amid(&pipeline->transactions, pipeline->source);
+	return semel_transactions_in_transaction(&pipeline->transactions, pipeline->source);
 }
 
 /* A transaction that is refused is marked when all of it was: a part of it that is sent again by
  * somebody else would be shown without the rest. */
-static semel_status note_refusals(struct semel_pipeline *pipeline, semel_error *error)
+static semel_status mark_refusals(struct semel_pipeline *pipeline, semel_error *error)
 {
-	if (pipeline->window.unnoted == 0 || is_amid_transaction(pipeline))
+	if (pipeline->window.unmarked_refusals == 0 || has_open_transaction(pipeline))
 		return SEMEL_OK;
-	return semel_marking_note(&pipeline->marking, &pipeline->progress.marking, error);
+	return semel_marking_mark_refusals(&pipeline->marking, &pipeline->progress.marking, error);
 }
 
 /* The broker has no room: hears it out for a while. This may take as long as the broker has to
- * answer, and the leases are shorter than that. */
+ * outcome, and the leases are shorter than that. */
 static semel_status make_room(struct semel_pipeline *pipeline, semel_error *error)
 {
 	struct semel_marking *marking = &pipeline->marking;
 	semel_status status = poll_broker(pipeline, POLL_MS, error);
 
-	if (pipeline->source->driver->beat)
-		pipeline->source->driver->beat(pipeline->source);
+	if (pipeline->source->driver->keepalive)
+		pipeline->source->driver->keepalive(pipeline->source);
 	if (status == SEMEL_OK && !semel_transactions_are_joined(&pipeline->transactions))
-		status = note_refusals(pipeline, error);
+		status = mark_refusals(pipeline, error);
 	return status == SEMEL_OK ? semel_lanes_renew(marking->lanes, marking->store, error)
 				  : status;
 }
 
-/* *answer_out: OK, it is on its way; FULL, it has to wait behind an event that was refused while
+/* *outcome_out: OK, it is on its way; FULL, it has to wait behind an event that was refused while
  * the broker had no room; else the broker has refused it at once. */
-static semel_status publish(struct semel_pipeline *pipeline, struct semel_load *load, uint32_t at,
-			    semel_status *answer_out, semel_error *error)
+static semel_status publish(struct semel_pipeline *pipeline, struct semel_relay_batch *batch,
+			    uint32_t at, semel_status *outcome_out, semel_error *error)
 {
 	struct semel_broker *broker = pipeline->broker;
-	struct semel_flight *flight = &load->flights[at];
-	struct semel_outbox_row *row = &load->batch.rows[at];
+	struct semel_relay_inflight *inflight = &batch->inflight[at];
+	struct semel_outbox_row *row = &batch->fetched.rows[at];
 
 	if (SEMEL_PLANTED("new-id-on-retry")) {
 		char id[SEMEL_UUID_SIZE];
 		semel_uuid_make(pipeline->env, id);
-		row->event.id = semel_arena_text(load->arena, id, strlen(id));
+		row->event.id = semel_arena_text(batch->arena, id, strlen(id));
 	}
-	if ((*answer_out = semel_event_check_names(&row->event, error)) != SEMEL_OK)
+	if ((*outcome_out = semel_event_check_names(&row->event, error)) != SEMEL_OK)
 		return SEMEL_OK;
-	while ((*answer_out = broker->driver->publish(broker, &row->event, &flight->metadata,
-						      flight, error)) == SEMEL_FULL) {
+	while ((*outcome_out = broker->driver->publish(broker, &row->event, &inflight->metadata,
+						       inflight, error)) == SEMEL_FULL) {
 		semel_status status = make_room(pipeline, error);
-		if (status != SEMEL_OK || must_wait(pipeline, load, at))
+		if (status != SEMEL_OK || must_wait(pipeline, batch, at))
 			return status;
 	}
-	if (*answer_out == SEMEL_OK || semel_status_is_about_event(*answer_out))
+	if (*outcome_out == SEMEL_OK || semel_status_is_about_event(*outcome_out))
 		return SEMEL_OK;
 	pipeline->broker_lost = true;
-	return *answer_out;
+	return *outcome_out;
 }
 
 /* What is left of a transaction that cannot be shown is refused as well. */
-static void hold(struct semel_pipeline *pipeline, struct semel_flight *flight)
+static void hold(struct semel_pipeline *pipeline, struct semel_relay_inflight *inflight)
 {
-	if (pipeline->transactions.spoilt != SEMEL_OK)
-		answer(pipeline, flight, pipeline->transactions.spoilt,
-		       "an earlier event of its transaction was refused");
+	if (pipeline->transactions.rejection != SEMEL_OK)
+		record_outcome(pipeline, inflight, pipeline->transactions.rejection,
+			       "an earlier event of its transaction was refused");
 	else
-		answer(pipeline, flight, SEMEL_HELD, "waits behind an earlier event");
+		record_outcome(pipeline, inflight, SEMEL_HELD, "waits behind an earlier event");
 }
 
-static semel_status offer_row(struct semel_pipeline *pipeline, struct semel_load *load, uint32_t at,
-			      semel_error *error)
+static semel_status offer_row(struct semel_pipeline *pipeline, struct semel_relay_batch *batch,
+			      uint32_t at, semel_error *error)
 {
-	struct semel_outbox_row *row = &load->batch.rows[at];
-	struct semel_flight *flight = &load->flights[at];
+	struct semel_outbox_row *row = &batch->fetched.rows[at];
+	struct semel_relay_inflight *inflight = &batch->inflight[at];
 
-	flight->metadata = (struct semel_publish_metadata){
+	inflight->metadata = (struct semel_publish_metadata){
 		.replay = row->replay,
 		.previous = row->previous,
 		.transaction = semel_transactions_enter(&pipeline->transactions, row),
 	};
-	if (row->held || must_wait(pipeline, load, at)) {
-		hold(pipeline, flight);
+	if (row->held || must_wait(pipeline, batch, at)) {
+		hold(pipeline, inflight);
 		return SEMEL_OK;
 	}
 	semel_status status = semel_failpoint(SEMEL_FP_RELAY_BEFORE_PUBLISH, error);
 	if (status != SEMEL_OK) {
-		answer(pipeline, flight, SEMEL_NACKED, "failpoint relay.before-publish");
+		record_outcome(pipeline, inflight, SEMEL_NACKED, "failpoint relay.before-publish");
 		return SEMEL_OK;
 	}
-	semel_status said = SEMEL_OK;
-	status = publish(pipeline, load, at, &said, error);
+	semel_status outcome = SEMEL_OK;
+	status = publish(pipeline, batch, at, &outcome, error);
 	if (status != SEMEL_OK)
 		return status;
-	if (said == SEMEL_OK)
+	if (outcome == SEMEL_OK)
 		return semel_failpoint(SEMEL_FP_RELAY_AFTER_PUBLISH, error);
-	if (said == SEMEL_FULL)
-		hold(pipeline, flight);
+	if (outcome == SEMEL_FULL)
+		hold(pipeline, inflight);
 	else
-		answer(pipeline, flight, said, error->text);
+		record_outcome(pipeline, inflight, outcome, error->text);
 	return SEMEL_OK;
 }
 
-/* The broker has as long as for an answer. */
+/* The broker has as long as for an outcome. */
 static semel_status join(struct semel_pipeline *pipeline, semel_error *error)
 {
 	struct semel_marking *marking = &pipeline->marking;
@@ -235,8 +235,8 @@ static semel_status join(struct semel_pipeline *pipeline, semel_error *error)
 						 pipeline->broker, error)) == SEMEL_FULL) {
 		if (semel_steady_ms(pipeline->env) >= until_ms)
 			return SEMEL_OUTAGE; /* with the broker's words */
-		if (pipeline->source->driver->beat)
-			pipeline->source->driver->beat(pipeline->source);
+		if (pipeline->source->driver->keepalive)
+			pipeline->source->driver->keepalive(pipeline->source);
 		status = semel_lanes_renew(marking->lanes, marking->store, error);
 		if (status != SEMEL_OK)
 			return status;
@@ -244,8 +244,8 @@ static semel_status join(struct semel_pipeline *pipeline, semel_error *error)
 	return status;
 }
 
-/* The load is the pipeline's from here on. */
-static semel_status offer(struct semel_pipeline *pipeline, struct semel_load *load,
+/* The batch is the pipeline's from here on. */
+static semel_status offer(struct semel_pipeline *pipeline, struct semel_relay_batch *batch,
 			  semel_error *error)
 {
 	semel_status status = semel_failpoint(SEMEL_FP_RELAY_AFTER_CLAIM, error);
@@ -253,12 +253,12 @@ static semel_status offer(struct semel_pipeline *pipeline, struct semel_load *lo
 	if (status == SEMEL_OK)
 		status = join(pipeline, error);
 	if (status != SEMEL_OK) {
-		semel_load_give_back(&pipeline->window.loads, load);
+		semel_relay_batch_release(&pipeline->window.batches, batch);
 		return status;
 	}
-	semel_window_add(&pipeline->window, load);
-	for (uint32_t i = 0; i < load->batch.count && status == SEMEL_OK; i++)
-		status = offer_row(pipeline, load, i, error);
+	semel_window_add(&pipeline->window, batch);
+	for (uint32_t i = 0; i < batch->fetched.count && status == SEMEL_OK; i++)
+		status = offer_row(pipeline, batch, i, error);
 	return status;
 }
 
@@ -266,9 +266,9 @@ static semel_status offer(struct semel_pipeline *pipeline, struct semel_load *lo
 
 static struct semel_room room_in(const struct semel_pipeline *pipeline)
 {
-	bool amid = pipeline->window.refused && is_amid_transaction(pipeline);
+	bool transaction_open = pipeline->window.refused && has_open_transaction(pipeline);
 
-	return semel_window_room(&pipeline->window, amid);
+	return semel_window_room(&pipeline->window, transaction_open);
 }
 
 bool semel_pipeline_has_room(const struct semel_pipeline *pipeline)
@@ -285,72 +285,73 @@ static bool is_listening(const struct semel_pipeline *pipeline)
 	return source->driver->is_listening && source->driver->is_listening(source);
 }
 
-static bool is_dry(const struct semel_pipeline *pipeline)
+static bool is_exhausted(const struct semel_pipeline *pipeline)
 {
 	const struct semel_source *source = pipeline->source;
 
 	if (is_listening(pipeline))
 		return true;
-	return source->driver->is_dry ? source->driver->is_dry(source) : !pipeline->progress.read;
+	return source->driver->is_exhausted ? source->driver->is_exhausted(source)
+					    : !pipeline->progress.read;
 }
 
 static semel_status fill(struct semel_pipeline *pipeline, semel_error *error)
 {
 	struct semel_source *source = pipeline->source;
-	struct semel_load *load = NULL;
+	struct semel_relay_batch *batch = NULL;
 
 	if (!semel_pipeline_has_room(pipeline)) {
 		pipeline->more = true;
 		return SEMEL_OK;
 	}
 	int64_t began_us = semel_meter_begin();
-	semel_status status = source->driver->look(source, error);
+	semel_status status = source->driver->probe(source, error);
 	while (status == SEMEL_OK) {
 		struct semel_room room = room_in(pipeline);
-		status = source->driver->read(source, &room, &load, error);
-		if (status != SEMEL_OK || !load)
+		status = source->driver->read(source, &room, &batch, error);
+		if (status != SEMEL_OK || !batch)
 			break;
 		semel_meter_end(SEMEL_WORK_READ, began_us);
 		pipeline->progress.read = true;
 		began_us = semel_meter_begin();
-		status = offer(pipeline, load, error);
+		status = offer(pipeline, batch, error);
 		semel_meter_end(SEMEL_WORK_PUBLISH, began_us);
 		began_us = semel_meter_begin();
 	}
 	semel_meter_end(SEMEL_WORK_READ, began_us);
-	pipeline->more = !is_dry(pipeline);
+	pipeline->more = !is_exhausted(pipeline);
 	return status;
 }
 
 /* ---- the step -------------------------------------------------------------------------------- */
 
-/* Steady; when the loads that are answered must be marked. */
+/* Steady; when the batches that are answered must be marked. */
 static int64_t mark_at_ms(const struct semel_pipeline *pipeline)
 {
 	struct semel_mark_facts facts = {
 		.rows_min = pipeline->window.limits.room_min,
-		.loads_max = SEMEL_MARKING_LOADS_MAX,
+		.batches_max = SEMEL_MARKING_BATCHES_MAX,
 		.delay_ms = pipeline->options.mark_delay_ms,
 	};
 
-	semel_window_tell_marks(&pipeline->window, &facts);
-	return semel_rest_mark_at_ms(&facts);
+	semel_window_mark_facts(&pipeline->window, &facts);
+	return semel_pacing_mark_at_ms(&facts);
 }
 
-static enum semel_answers answers_of(const struct semel_pipeline *pipeline)
+static enum semel_outcome_mode outcome_mode(const struct semel_pipeline *pipeline)
 {
 	const struct semel_broker_driver *broker = pipeline->broker->driver;
-	struct semel_answer_facts facts = {
+	struct semel_outcome_facts facts = {
 		.broker_wakes = broker->watch_outcomes != NULL,
 		.broker_works_in_background = broker->works_in_background,
-		.source_knows_dry = pipeline->source->driver->is_dry != NULL,
+		.source_reports_exhausted = pipeline->source->driver->is_exhausted != NULL,
 		.source_listens = is_listening(pipeline),
 		.has_room = semel_pipeline_has_room(pipeline),
 		.transactional = semel_transactions_are_joined(&pipeline->transactions),
-		.seldom = pipeline->window.seldom,
+		.sparse = pipeline->window.sparse,
 	};
 
-	return semel_rest_answers(&facts);
+	return semel_pacing_outcome_mode(&facts);
 }
 
 /* Between two transactions the broker may show what it has. One that fills the window alone would
@@ -358,53 +359,56 @@ static enum semel_answers answers_of(const struct semel_pipeline *pipeline)
 static void complete_transaction(struct semel_pipeline *pipeline)
 {
 	const struct semel_window *window = &pipeline->window;
-	bool amid = is_amid_transaction(pipeline);
+	bool transaction_open = has_open_transaction(pipeline);
 
 	if (!semel_transactions_are_joined(&pipeline->transactions) ||
-	    (amid && (room_in(pipeline).rows > 0 || semel_window_has_answered_load(window))))
+	    (transaction_open &&
+	     (room_in(pipeline).rows > 0 || semel_window_has_answered_batch(window))))
 		return;
-	if (pipeline->broker->driver->complete_transaction(pipeline->broker, !amid) && amid)
+	if (pipeline->broker->driver->complete_transaction(pipeline->broker, !transaction_open) &&
+	    transaction_open)
 		semel_logf(SEMEL_LOG_WARN,
 			   "a transaction of more than %u events, or %llu bytes, is shown in parts "
 			   "(raise --window and --window-bytes to twice its size)",
 			   window->unanswered, (unsigned long long)window->bytes);
 }
 
-/* With nothing to hear of, too: it keeps the connection alive. */
-static semel_status hear_answers(struct semel_pipeline *pipeline, enum semel_step kind,
-				 semel_error *error)
+/* With nothing in flight, too: it keeps the connection alive. */
+static semel_status poll_outcomes(struct semel_pipeline *pipeline, enum semel_step kind,
+				  semel_error *error)
 {
 	bool wait = !pipeline->progress.read && pipeline->window.unanswered > 0 &&
-		    (kind == SEMEL_STEP_FINISH || answers_of(pipeline) == SEMEL_ANSWERS_AWAITED);
+		    (kind == SEMEL_STEP_FINISH || outcome_mode(pipeline) == SEMEL_OUTCOMES_POLLED);
 
 	complete_transaction(pipeline);
 	return poll_broker(pipeline, wait ? pipeline->source->driver->wait_ms : 0, error);
 }
 
-static semel_status settle(struct semel_pipeline *pipeline, enum semel_step kind,
-			   semel_error *error)
+static semel_status mark_answered(struct semel_pipeline *pipeline, enum semel_step kind,
+				  semel_error *error)
 {
-	semel_status status = note_refusals(pipeline, error);
+	semel_status status = mark_refusals(pipeline, error);
 
 	if (status != SEMEL_OK)
 		return status;
 	if (kind != SEMEL_STEP_FINISH && mark_at_ms(pipeline) > semel_steady_ms(pipeline->env))
 		return SEMEL_OK;
 	int64_t began_us = semel_meter_begin();
-	status = semel_marking_settle(&pipeline->marking, &pipeline->progress.marking, error);
+	status = semel_marking_mark_batches(&pipeline->marking, &pipeline->progress.marking, error);
 	semel_meter_end(SEMEL_WORK_MARK, began_us);
 	return status;
 }
 
 static bool is_busy(const struct semel_pipeline *pipeline, enum semel_step kind)
 {
-	/* What was settled just now may be the source's to mark, in its next turn. */
-	if (kind == SEMEL_STEP_FINISH && pipeline->progress.marking.settled)
+	/* What was marked just now may be the source's to mark, in its next step. */
+	if (kind == SEMEL_STEP_FINISH && pipeline->progress.marking.marked)
 		return true;
 	/* Nobody reads the rest of a transaction any more; what there is of it is not shown. */
-	if (kind == SEMEL_STEP_FINISH && is_amid_transaction(pipeline))
-		return pipeline->progress.owes || semel_window_has_answered_load(&pipeline->window);
-	return pipeline->progress.read || pipeline->progress.owes ||
+	if (kind == SEMEL_STEP_FINISH && has_open_transaction(pipeline))
+		return pipeline->progress.unfinished ||
+		       semel_window_has_answered_batch(&pipeline->window);
+	return pipeline->progress.read || pipeline->progress.unfinished ||
 	       semel_pipeline_is_carrying(pipeline);
 }
 
@@ -416,26 +420,26 @@ semel_status semel_pipeline_step(struct semel_pipeline *pipeline, enum semel_ste
 
 	*busy_out = false;
 	pipeline->progress = (struct progress){ 0 };
-	if (source->driver->tend)
-		status = source->driver->tend(source, kind == SEMEL_STEP_FINISH,
-					      &pipeline->progress.owes, error);
+	if (source->driver->maintain)
+		status = source->driver->maintain(source, kind == SEMEL_STEP_FINISH,
+						  &pipeline->progress.unfinished, error);
 	if (status == SEMEL_OK && kind == SEMEL_STEP_READ)
 		status = fill(pipeline, error);
 	if (status != SEMEL_OK)
 		return status;
 	if (SEMEL_PLANTED("mark-before-confirm"))
-		semel_marking_pretend(&pipeline->marking, error);
-	status = hear_answers(pipeline, kind, error);
+		semel_marking_mark_unconfirmed(&pipeline->marking, error);
+	status = poll_outcomes(pipeline, kind, error);
 	if (status == SEMEL_OK)
-		status = settle(pipeline, kind, error);
-	semel_relay_tally_tell(&pipeline->tally, pipeline->window.unanswered);
+		status = mark_answered(pipeline, kind, error);
+	semel_relay_counters_report(&pipeline->counters, pipeline->window.unanswered);
 	*busy_out = is_busy(pipeline, kind);
 	return status;
 }
 
 bool semel_pipeline_is_carrying(const struct semel_pipeline *pipeline)
 {
-	return pipeline->window.loads.flying != NULL;
+	return pipeline->window.batches.in_flight != NULL;
 }
 
 bool semel_pipeline_has_more(const struct semel_pipeline *pipeline)
@@ -443,33 +447,33 @@ bool semel_pipeline_has_more(const struct semel_pipeline *pipeline)
 	return pipeline->more;
 }
 
-int64_t semel_pipeline_rest_ms(const struct semel_pipeline *pipeline, int64_t most_ms)
+int64_t semel_pipeline_sleep_ms(const struct semel_pipeline *pipeline, int64_t most_ms)
 {
-	struct semel_rest_facts facts = {
+	struct semel_pacing_facts facts = {
 		.now_ms = semel_steady_ms(pipeline->env),
 		.most_ms = most_ms,
 		.mark_at_ms = mark_at_ms(pipeline),
 		.unanswered = pipeline->window.unanswered,
-		.answers = answers_of(pipeline),
-		.progressed = pipeline->progress.read || pipeline->progress.marking.settled,
+		.outcomes = outcome_mode(pipeline),
+		.progressed = pipeline->progress.read || pipeline->progress.marking.marked,
 		.may_read = pipeline->more && semel_pipeline_has_room(pipeline),
-		.owes = pipeline->progress.owes || pipeline->progress.marking.deferred,
+		.unfinished = pipeline->progress.unfinished || pipeline->progress.marking.deferred,
 	};
 
-	return semel_rest_ms(&facts);
+	return semel_pacing_sleep_ms(&facts);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* The window is shared by the lanes, as far as loads do not get too small for that. */
-static uint32_t load_max_for(uint32_t window, uint32_t lanes)
+/* The window is shared by the lanes, as far as batches do not get too small for that. */
+static uint32_t batch_max_for(uint32_t window, uint32_t lanes)
 {
 	uint32_t share = window / lanes;
 
-	if (share < LOAD_MIN)
-		share = LOAD_MIN;
-	if (share > LOAD_MAX)
-		share = LOAD_MAX;
+	if (share < BATCH_ROWS_MIN)
+		share = BATCH_ROWS_MIN;
+	if (share > BATCH_ROWS_MAX)
+		share = BATCH_ROWS_MAX;
 	return share < window ? share : window;
 }
 
@@ -479,7 +483,7 @@ static void assemble(struct semel_pipeline *pipeline, struct semel_lanes *lanes)
 
 	pipeline->window = (struct semel_window){
 		.env = pipeline->env,
-		.loads.rows_max = load_max_for(options->window, (uint32_t)lanes->count),
+		.batches.rows_max = batch_max_for(options->window, (uint32_t)lanes->count),
 		.limits = { .rows_max = options->window,
 			    .bytes_max = options->window_bytes,
 			    .room_min = options->transactions ? 1 : options->window / 4,
@@ -491,10 +495,10 @@ static void assemble(struct semel_pipeline *pipeline, struct semel_lanes *lanes)
 		.lanes = lanes,
 		.source = pipeline->source,
 		.window = &pipeline->window,
-		.tally = &pipeline->tally,
+		.counters = &pipeline->counters,
 	};
 	semel_transactions_open(&pipeline->transactions, options->transactions);
-	semel_relay_tally_open(&pipeline->tally);
+	semel_relay_counters_open(&pipeline->counters);
 }
 
 semel_status semel_pipeline_open(const struct semel_pipeline_options *options,
@@ -522,16 +526,16 @@ void semel_pipeline_connect(struct semel_pipeline *pipeline, semel_store *store,
 	pipeline->progress.read = pipeline->more = pipeline->broker_lost = false;
 	pipeline->broker = broker;
 	pipeline->marking.store = store;
-	pipeline->source->driver->connect(pipeline->source, store, &pipeline->window.loads);
+	pipeline->source->driver->connect(pipeline->source, store, &pipeline->window.batches);
 }
 
-void semel_pipeline_salvage(struct semel_pipeline *pipeline)
+void semel_pipeline_mark_answered(struct semel_pipeline *pipeline)
 {
 	semel_error error = { .status = SEMEL_OK };
 
-	if (!pipeline->window.loads.flying || is_amid_transaction(pipeline))
+	if (!pipeline->window.batches.in_flight || has_open_transaction(pipeline))
 		return;
-	if (semel_marking_salvage(&pipeline->marking, &error) != SEMEL_OK)
+	if (semel_marking_mark_answered(&pipeline->marking, &error) != SEMEL_OK)
 		semel_log(SEMEL_LOG_WARN, "answered events are not marked, and are sent again",
 			  &(struct semel_log_fields){ .error = error.text });
 }
@@ -550,6 +554,6 @@ void semel_pipeline_close(struct semel_pipeline *pipeline)
 {
 	if (!pipeline)
 		return;
-	semel_loads_free(&pipeline->window.loads);
+	semel_relay_batches_free(&pipeline->window.batches);
 	free(pipeline);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Source → broker → mark, in loads that overlap: the next one is read while the last is confirmed.
+/* Source → broker → mark, in batches that overlap: the next one is read while the last is
+ * confirmed.
  *
  * Invariants, beside those of window.h, marking.h, transactions.h and rest.h:
  * - After a refusal nothing more is read until it is marked, so that its siblings are found held.
@@ -24,7 +25,7 @@ struct semel_pipeline_options {
 
 enum semel_step {
 	SEMEL_STEP_READ,   /* look for rows first */
-	SEMEL_STEP_HEAR,   /* there are none: only hear answers, and mark */
+	SEMEL_STEP_POLL,   /* there are none: only handle outcomes, and mark */
 	SEMEL_STEP_FINISH, /* the same, and mark at once */
 };
 
@@ -39,22 +40,22 @@ semel_status semel_pipeline_open(const struct semel_pipeline_options *options,
  * will be read again. */
 void semel_pipeline_connect(struct semel_pipeline *pipeline, semel_store *store,
 			    struct semel_broker *broker);
-/* Reads, offers, hears, marks; waits a little for answers unless the broker wakes by them.
+/* Reads, offers, hears, marks; waits a little for outcomes unless the broker wakes by them.
  * busy_out: something was read or is in flight. OUTAGE: connect anew. */
 semel_status semel_pipeline_step(struct semel_pipeline *pipeline, enum semel_step kind,
 				 bool *busy_out, semel_error *error);
-/* After a step: for so long nothing is to be done unless somebody rings or an answer wakes; not
+/* After a step: for so long nothing is to be done unless somebody rings or an outcome wakes; not
  * longer than most_ms. 0: step again at once. */
-int64_t semel_pipeline_rest_ms(const struct semel_pipeline *pipeline, int64_t most_ms);
+int64_t semel_pipeline_sleep_ms(const struct semel_pipeline *pipeline, int64_t most_ms);
 /* Something is on its way, or is answered and not marked. */
 bool semel_pipeline_is_carrying(const struct semel_pipeline *pipeline);
 /* There may be rows that the next step should look for although nobody rings. */
 bool semel_pipeline_has_more(const struct semel_pipeline *pipeline);
 /* More would be read if it were there. */
 bool semel_pipeline_has_room(const struct semel_pipeline *pipeline);
-/* Before the connections are let go of: marks what was answered in loads that are not answered as a
- * whole, so that it is not sent again. The next call connects or closes. */
-void semel_pipeline_salvage(struct semel_pipeline *pipeline);
+/* Before the connections are let go of: marks what was answered in batches that are not answered as
+ * a whole, so that it is not sent again. The next call connects or closes. */
+void semel_pipeline_mark_answered(struct semel_pipeline *pipeline);
 /* The last step failed at the broker. */
 bool semel_pipeline_has_lost_broker(const struct semel_pipeline *pipeline);
 uint64_t semel_pipeline_published(const struct semel_pipeline *pipeline);

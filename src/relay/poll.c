@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The source for any store: looks at all lanes, then reads stretches of those that have something,
+/* The source for any store: probes all lanes, then reads stretches of those that have something,
  * several in one statement.
  *
  * - A lane is read from its cursor on. The cursor stops at the last number below which everything
- *   is visible; what lies above it is looked at again, without the rows in flight.
+ *   is visible; what lies above it is read again, without the rows in flight.
  * - The low mark never passes a row that is not marked.
- * - Where all lanes are read by one statement, that statement is the look: another one is made only
- *   now and then, and when exceptions are at work.
+ * - Where all lanes are read by one statement, that statement is the probe: another one is made
+ * only now and then, and when exceptions are at work.
  */
 #include "relay/poll.h"
 #include "base/error.h"
@@ -15,29 +15,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROUND_MAX     16
-#define LOOK_EVERY_MS 100 /* for exceptions that are due, while rows come anyway */
-#define REREAD_MAX    8
-#define LOADS_MAX     48 /* in flight: one of a single row takes as much memory as a full one */
+#define ROUND_MAX      16
+#define PROBE_EVERY_MS 100 /* for exceptions that are due, while rows come anyway */
+#define REREAD_MAX     8
+#define BATCHES_MAX    48 /* in flight: one of a single row takes as much memory as a full one */
 
 struct poll {
 	struct semel_source base;
 	const struct semel_env *env;
 	struct semel_lanes *lanes;
 	semel_store *store;
-	struct semel_loads *loads;
-	struct semel_lane_probe looks[SEMEL_LANES_MAX];
-	size_t look_count;
-	int64_t look_at_ms; /* steady; until then a read is as good as a look */
-	bool found;         /* rows, since the last look or guess */
-	bool left;          /* rows were passed over that may hide others */
-	size_t due_at;      /* the next look whose exceptions are read */
-	size_t run_at;      /* the look that the next round begins with */
-	int32_t first_lane; /* where the next look begins */
-	size_t read_count;  /* loads of the last round, */
-	size_t read_at;     /* and how many of them were handed out */
-	struct semel_load *read[ROUND_MAX];
-	struct semel_lane_probe *read_looks[ROUND_MAX];
+	struct semel_relay_batches *batches;
+	struct semel_lane_probe probes[SEMEL_LANES_MAX];
+	size_t probe_count;
+	int64_t probe_at_ms; /* steady; until then a read is as good as a probe */
+	bool found;          /* rows, since the last probe or guess */
+	bool left;           /* rows were passed over that may hide others */
+	size_t due_at;       /* the next probe whose exceptions are read */
+	size_t run_at;       /* the probe that the next round begins with */
+	int32_t first_lane;  /* where the next probe begins */
+	size_t read_count;   /* batches of the last round, */
+	size_t read_at;      /* and how many of them were handed out */
+	struct semel_relay_batch *read[ROUND_MAX];
+	struct semel_lane_probe *read_probes[ROUND_MAX];
 };
 
 static struct poll *poll_of(struct semel_source *source)
@@ -45,7 +45,7 @@ static struct poll *poll_of(struct semel_source *source)
 	return (struct poll *)source; /* base is its first member */
 }
 
-/* ---- looking --------------------------------------------------------------------------------- */
+/* ---- probing --------------------------------------------------------------------------------- */
 
 /* The lanes to read from; beginning after the one that was read last, so that a long one does not
  * keep the others waiting. */
@@ -57,148 +57,149 @@ static size_t choose_lanes(struct poll *poll)
 		int32_t at = (poll->first_lane + i) % poll->lanes->count;
 		const struct semel_lane *lane = &poll->lanes->lanes[at];
 		if (lane->mine && !lane->leaving)
-			poll->looks[count++] =
+			poll->probes[count++] =
 				(struct semel_lane_probe){ .lane = at, .after_seq = lane->cursor };
 	}
 	return count;
 }
 
-/* Nothing waits up to there: the next look begins behind it. */
-static void pass_by(struct semel_lane *lane, const struct semel_lane_probe *look)
+/* Nothing waits up to there: the next probe begins behind it. */
+static void pass_by(struct semel_lane *lane, const struct semel_lane_probe *probe)
 {
-	if (!look->run && lane->in_flight == 0 && look->complete_seq > lane->cursor)
-		lane->cursor = look->complete_seq;
+	if (!probe->run && lane->in_flight == 0 && probe->complete_seq > lane->cursor)
+		lane->cursor = probe->complete_seq;
 	if (lane->read_to < lane->cursor)
 		lane->read_to = lane->cursor;
 }
 
-static size_t begin_look(struct poll *poll)
+static size_t begin_probe(struct poll *poll)
 {
-	poll->look_count = poll->due_at = poll->run_at = 0;
+	poll->probe_count = poll->due_at = poll->run_at = 0;
 	poll->found = poll->left = false;
 	return choose_lanes(poll);
 }
 
-semel_status semel_poll_look(struct semel_source *source, semel_error *error)
+semel_status semel_poll_probe(struct semel_source *source, semel_error *error)
 {
 	struct poll *poll = poll_of(source);
-	size_t count = begin_look(poll);
+	size_t count = begin_probe(poll);
 
 	if (count == 0)
 		return SEMEL_OK;
-	poll->look_at_ms = semel_steady_ms(poll->env) + LOOK_EVERY_MS;
-	semel_status status = poll->store->driver->outbox_look(poll->store, poll->looks, count,
+	poll->probe_at_ms = semel_steady_ms(poll->env) + PROBE_EVERY_MS;
+	semel_status status = poll->store->driver->outbox_look(poll->store, poll->probes, count,
 							       semel_now_ms(poll->env), error);
 	if (status != SEMEL_OK)
 		return status;
-	poll->look_count = count;
+	poll->probe_count = count;
 	for (size_t i = 0; i < count; i++)
-		pass_by(&poll->lanes->lanes[poll->looks[i].lane], &poll->looks[i]);
+		pass_by(&poll->lanes->lanes[poll->probes[i].lane], &poll->probes[i]);
 	return SEMEL_OK;
 }
 
 /* Where most rows above the cursor are marked, it takes long to find one that is not. */
-semel_status semel_poll_look_for_due(struct semel_source *source, semel_error *error)
+semel_status semel_poll_probe_due(struct semel_source *source, semel_error *error)
 {
 	struct poll *poll = poll_of(source);
-	size_t count = begin_look(poll);
+	size_t count = begin_probe(poll);
 
 	for (size_t i = 0; i < count; i++)
-		poll->looks[i].after_seq = INT64_MAX;
+		poll->probes[i].after_seq = INT64_MAX;
 	if (count == 0)
 		return SEMEL_OK;
-	semel_status status = poll->store->driver->outbox_look(poll->store, poll->looks, count,
+	semel_status status = poll->store->driver->outbox_look(poll->store, poll->probes, count,
 							       semel_now_ms(poll->env), error);
 	if (status == SEMEL_OK)
-		poll->look_count = count;
+		poll->probe_count = count;
 	return status;
 }
 
-/* A look, or the guess that every lane has something. */
-static semel_status look(struct semel_source *source, semel_error *error)
+/* A probe, or the guess that every lane has something. */
+static semel_status probe(struct semel_source *source, semel_error *error)
 {
 	struct poll *poll = poll_of(source);
 
 	if (!poll->store->driver->outbox_fetch_lanes ||
-	    semel_steady_ms(poll->env) >= poll->look_at_ms)
-		return semel_poll_look(source, error);
-	poll->look_count = begin_look(poll);
-	for (size_t i = 0; i < poll->look_count; i++)
-		poll->looks[i].run = true;
+	    semel_steady_ms(poll->env) >= poll->probe_at_ms)
+		return semel_poll_probe(source, error);
+	poll->probe_count = begin_probe(poll);
+	for (size_t i = 0; i < poll->probe_count; i++)
+		poll->probes[i].run = true;
 	return SEMEL_OK;
 }
 
 /* ---- the run of the lanes -------------------------------------------------------------------- */
 
-static bool has_row(const struct semel_load *load, int64_t seq)
+static bool has_row(const struct semel_relay_batch *batch, int64_t seq)
 {
-	uint32_t low = 0, high = load->batch.count;
+	uint32_t low = 0, high = batch->fetched.count;
 
-	for (uint32_t i = 0; load->batch.by_commit && i < high; i++)
-		if (load->batch.rows[i].seq == seq)
+	for (uint32_t i = 0; batch->fetched.by_commit && i < high; i++)
+		if (batch->fetched.rows[i].seq == seq)
 			return true;
-	if (load->batch.by_commit)
+	if (batch->fetched.by_commit)
 		return false;
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
-		if (load->batch.rows[middle].seq < seq)
+		if (batch->fetched.rows[middle].seq < seq)
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	return low < load->batch.count && load->batch.rows[low].seq == seq;
+	return low < batch->fetched.count && batch->fetched.rows[low].seq == seq;
 }
 
 /* What was read under an older lease is never marked, so it is read again. */
-static bool is_of_lane(const struct semel_load *load, const struct semel_lane *lane)
+static bool is_of_lane(const struct semel_relay_batch *batch, const struct semel_lane *lane)
 {
-	return load->lane == lane && load->epoch == lane->lease.epoch;
+	return batch->lane == lane && batch->epoch == lane->lease.epoch;
 }
 
 static bool is_in_flight(const struct poll *poll, const struct semel_lane *lane, int64_t seq)
 {
-	for (const struct semel_load *load = poll->loads->flying; load; load = load->next)
-		if (is_of_lane(load, lane) && !load->exceptions && has_row(load, seq))
+	for (const struct semel_relay_batch *batch = poll->batches->in_flight; batch;
+	     batch = batch->next)
+		if (is_of_lane(batch, lane) && !batch->exceptions && has_row(batch, seq))
 			return true;
 	return false;
 }
 
-static int64_t lowest(const struct semel_outbox_batch *batch)
+static int64_t lowest(const struct semel_outbox_batch *fetched)
 {
-	int64_t seq = batch->rows[0].seq;
+	int64_t seq = fetched->rows[0].seq;
 
-	for (uint32_t i = 1; batch->by_commit && i < batch->count; i++)
-		if (batch->rows[i].seq < seq)
-			seq = batch->rows[i].seq;
+	for (uint32_t i = 1; fetched->by_commit && i < fetched->count; i++)
+		if (fetched->rows[i].seq < seq)
+			seq = fetched->rows[i].seq;
 	return seq;
 }
 
-static int64_t highest(const struct semel_outbox_batch *batch)
+static int64_t highest(const struct semel_outbox_batch *fetched)
 {
-	int64_t seq = batch->rows[batch->count - 1].seq;
+	int64_t seq = fetched->rows[fetched->count - 1].seq;
 
-	for (uint32_t i = 0; batch->by_commit && i < batch->count; i++)
-		if (batch->rows[i].seq > seq)
-			seq = batch->rows[i].seq;
+	for (uint32_t i = 0; fetched->by_commit && i < fetched->count; i++)
+		if (fetched->rows[i].seq > seq)
+			seq = fetched->rows[i].seq;
 	return seq;
 }
 
 /* The cursor stops at the last number below which everything is visible; above it a late commit
- * may still appear, so those rows are looked at again, and what is in flight is left out. */
-static void move_cursor(const struct poll *poll, struct semel_load *load)
+ * may still appear, so those rows are read again, and what is in flight is left out. */
+static void move_cursor(const struct poll *poll, struct semel_relay_batch *batch)
 {
-	struct semel_lane *lane = load->lane;
-	struct semel_outbox_batch *batch = &load->batch;
-	int64_t first = lowest(batch), last = highest(batch);
+	struct semel_lane *lane = batch->lane;
+	struct semel_outbox_batch *fetched = &batch->fetched;
+	int64_t first = lowest(fetched), last = highest(fetched);
 	uint32_t kept = 0;
 
 	if (first <= lane->read_to) {
-		for (uint32_t i = 0; i < batch->count; i++)
-			if (!is_in_flight(poll, lane, batch->rows[i].seq))
-				batch->rows[kept++] = batch->rows[i];
-		batch->count = kept;
+		for (uint32_t i = 0; i < fetched->count; i++)
+			if (!is_in_flight(poll, lane, fetched->rows[i].seq))
+				fetched->rows[kept++] = fetched->rows[i];
+		fetched->count = kept;
 	}
-	lane->cursor = last < batch->complete_seq ? last : batch->complete_seq;
+	lane->cursor = last < fetched->complete_seq ? last : fetched->complete_seq;
 	lane->read_to = last > lane->read_to ? last : lane->read_to;
 	if (SEMEL_PLANTED("high-water-mark"))
 		lane->lease.low_seq = last;
@@ -206,12 +207,13 @@ static void move_cursor(const struct poll *poll, struct semel_load *load)
 
 static semel_status round_add(struct poll *poll, struct semel_lane_probe *at, semel_error *error)
 {
-	struct semel_load *load = semel_load_take(poll->loads, &poll->lanes->lanes[at->lane]);
+	struct semel_relay_batch *batch =
+		semel_relay_batch_acquire(poll->batches, &poll->lanes->lanes[at->lane]);
 
-	if (!load)
+	if (!batch)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch of events");
-	poll->read_looks[poll->read_count] = at;
-	poll->read[poll->read_count++] = load;
+	poll->read_probes[poll->read_count] = at;
+	poll->read[poll->read_count++] = batch;
 	return SEMEL_OK;
 }
 
@@ -220,18 +222,18 @@ static void round_share(struct poll *poll, const struct semel_room *room)
 {
 	uint32_t rows = room->rows / (uint32_t)poll->read_count;
 
-	if (rows > poll->loads->rows_max)
-		rows = poll->loads->rows_max;
+	if (rows > poll->batches->rows_max)
+		rows = poll->batches->rows_max;
 	for (size_t i = 0; i < poll->read_count; i++) {
-		poll->read[i]->batch.capacity = rows;
-		poll->read[i]->batch.bytes_max = room->bytes / poll->read_count;
+		poll->read[i]->fetched.capacity = rows;
+		poll->read[i]->fetched.bytes_max = room->bytes / poll->read_count;
 	}
 }
 
 static void round_forget(struct poll *poll)
 {
 	while (poll->read_at < poll->read_count)
-		semel_load_give_back(poll->loads, poll->read[poll->read_at++]);
+		semel_relay_batch_release(poll->batches, poll->read[poll->read_at++]);
 	poll->read_count = poll->read_at = 0;
 }
 
@@ -239,9 +241,10 @@ static uint32_t rows_in_flight(const struct poll *poll, const struct semel_lane 
 {
 	uint32_t rows = 0;
 
-	for (const struct semel_load *load = poll->loads->flying; load; load = load->next)
-		if (is_of_lane(load, lane))
-			rows += load->batch.count;
+	for (const struct semel_relay_batch *batch = poll->batches->in_flight; batch;
+	     batch = batch->next)
+		if (is_of_lane(batch, lane))
+			rows += batch->fetched.count;
 	return rows;
 }
 
@@ -253,22 +256,22 @@ static bool may_read_on(const struct poll *poll, const struct semel_lane *lane)
 	       rows_in_flight(poll, lane) <= REREAD_MAX;
 }
 
-/* A load from each of as many lanes as there is room for: side by side they hold more aggregates
+/* A batch from each of as many lanes as there is room for: side by side they hold more aggregates
  * than one lane does, and a broker may have room for only one event of each. */
 static semel_status round_choose(struct poll *poll, const struct semel_room *room,
 				 semel_error *error)
 {
-	size_t most = (room->rows + poll->loads->rows_max - 1) / poll->loads->rows_max;
+	size_t most = (room->rows + poll->batches->rows_max - 1) / poll->batches->rows_max;
 	size_t begin = poll->run_at;
 	semel_status status = SEMEL_OK;
 
 	most = most < 1 ? 1 : most > ROUND_MAX ? ROUND_MAX : most;
-	for (size_t i = 0; i < poll->look_count && poll->read_count < most; i++) {
-		size_t at = (begin + i) % poll->look_count;
-		struct semel_lane_probe *found = &poll->looks[at];
+	for (size_t i = 0; i < poll->probe_count && poll->read_count < most; i++) {
+		size_t at = (begin + i) % poll->probe_count;
+		struct semel_lane_probe *found = &poll->probes[at];
 		if (!found->run || !may_read_on(poll, &poll->lanes->lanes[found->lane]))
 			continue;
-		poll->run_at = (at + 1) % poll->look_count;
+		poll->run_at = (at + 1) % poll->probe_count;
 		status = round_add(poll, found, error);
 		if (status != SEMEL_OK)
 			break;
@@ -283,9 +286,9 @@ static semel_status fetch_round(struct poll *poll, semel_error *error)
 	semel_status status = SEMEL_OK;
 
 	for (size_t i = 0; i < poll->read_count; i++) {
-		struct semel_load *load = poll->read[i];
-		reads[i] = (struct semel_lane_read){ &load->lane->lease, load->lane->cursor,
-						     &load->batch };
+		struct semel_relay_batch *batch = poll->read[i];
+		reads[i] = (struct semel_lane_read){ &batch->lane->lease, batch->lane->cursor,
+						     &batch->fetched };
 	}
 	if (driver->outbox_fetch_lanes)
 		return driver->outbox_fetch_lanes(poll->store, reads, poll->read_count, error);
@@ -309,31 +312,32 @@ static semel_status read_round(struct poll *poll, const struct semel_room *room,
 }
 
 /* A store that reads all lanes at once also tells when it has left something out. */
-static bool is_exhausted(const struct poll *poll, const struct semel_outbox_batch *batch)
+static bool is_lane_exhausted(const struct poll *poll, const struct semel_outbox_batch *fetched)
 {
 	if (!poll->store->driver->outbox_fetch_lanes)
-		return batch->count == 0;
-	return batch->count < batch->capacity && !batch->cut;
+		return fetched->count == 0;
+	return fetched->count < fetched->capacity && !fetched->cut;
 }
 
-/* The next load of the round that has rows; looks of lanes that have no more say so afterwards. */
-static struct semel_load *hand_out(struct poll *poll)
+/* The next batch of the round that has rows; probes of lanes that have no more say so afterwards.
+ */
+static struct semel_relay_batch *take_from_round(struct poll *poll)
 {
 	while (poll->read_at < poll->read_count) {
-		struct semel_lane_probe *found = poll->read_looks[poll->read_at];
-		struct semel_load *load = poll->read[poll->read_at++];
-		bool exhausted = is_exhausted(poll, &load->batch);
+		struct semel_lane_probe *found = poll->read_probes[poll->read_at];
+		struct semel_relay_batch *batch = poll->read[poll->read_at++];
+		bool exhausted = is_lane_exhausted(poll, &batch->fetched);
 		/* Of an older epoch: the lane has gone back since, and is read from there. */
-		if (load->batch.count > 0 && load->epoch == load->lane->lease.epoch)
-			move_cursor(poll, load);
-		found->run = !exhausted && load->batch.count > 0;
+		if (batch->fetched.count > 0 && batch->epoch == batch->lane->lease.epoch)
+			move_cursor(poll, batch);
+		found->run = !exhausted && batch->fetched.count > 0;
 		poll->left = poll->left || (!exhausted && !found->run);
-		if (load->batch.count > 0) {
+		if (batch->fetched.count > 0) {
 			poll->found = true;
 			poll->first_lane = found->lane + 1;
-			return load;
+			return batch;
 		}
-		semel_load_give_back(poll->loads, load);
+		semel_relay_batch_release(poll->batches, batch);
 	}
 	return NULL;
 }
@@ -342,96 +346,98 @@ static struct semel_load *hand_out(struct poll *poll)
 
 static bool exceptions_in_flight(const struct poll *poll, const struct semel_lane *lane)
 {
-	for (const struct semel_load *load = poll->loads->flying; load; load = load->next)
-		if (load->exceptions && is_of_lane(load, lane))
+	for (const struct semel_relay_batch *batch = poll->batches->in_flight; batch;
+	     batch = batch->next)
+		if (batch->exceptions && is_of_lane(batch, lane))
 			return true;
 	return false;
 }
 
 /* Those of a lane that are due. */
 static semel_status read_due(struct poll *poll, struct semel_lane_probe *found,
-			     const struct semel_room *room, struct semel_load **load_out,
+			     const struct semel_room *room, struct semel_relay_batch **batch_out,
 			     semel_error *error)
 {
 	struct semel_lane *lane = &poll->lanes->lanes[found->lane];
 
 	if (!found->due)
 		return SEMEL_OK;
-	poll->look_at_ms = 0; /* once they are marked, more of their aggregates may be due */
+	poll->probe_at_ms = 0; /* once they are marked, more of their aggregates may be due */
 	if (exceptions_in_flight(poll, lane))
 		return SEMEL_OK;
-	struct semel_load *load = semel_load_take(poll->loads, lane);
-	if (!load)
+	struct semel_relay_batch *batch = semel_relay_batch_acquire(poll->batches, lane);
+	if (!batch)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch of events");
-	load->exceptions = true;
-	load->batch.capacity =
-		room->rows < poll->loads->rows_max ? room->rows : poll->loads->rows_max;
-	load->batch.bytes_max = room->bytes;
+	batch->exceptions = true;
+	batch->fetched.capacity =
+		room->rows < poll->batches->rows_max ? room->rows : poll->batches->rows_max;
+	batch->fetched.bytes_max = room->bytes;
 	semel_status status = poll->store->driver->outbox_fetch_due(
-		poll->store, &lane->lease, semel_now_ms(poll->env), &load->batch, error);
-	found->due = load->batch.count > 0;
+		poll->store, &lane->lease, semel_now_ms(poll->env), &batch->fetched, error);
+	found->due = batch->fetched.count > 0;
 	if (status == SEMEL_OK && found->due)
-		*load_out = load;
+		*batch_out = batch;
 	else
-		semel_load_give_back(poll->loads, load);
+		semel_relay_batch_release(poll->batches, batch);
 	return status;
 }
 
 semel_status semel_poll_read_due(struct semel_source *source, const struct semel_room *room,
-				 struct semel_load **load_out, semel_error *error)
+				 struct semel_relay_batch **batch_out, semel_error *error)
 {
 	struct poll *poll = poll_of(source);
 	semel_status status = SEMEL_OK;
 
-	*load_out = NULL;
-	while (room->rows > 0 && !*load_out && status == SEMEL_OK &&
-	       poll->due_at < poll->look_count)
-		status = read_due(poll, &poll->looks[poll->due_at++], room, load_out, error);
+	*batch_out = NULL;
+	while (room->rows > 0 && !*batch_out && status == SEMEL_OK &&
+	       poll->due_at < poll->probe_count)
+		status = read_due(poll, &poll->probes[poll->due_at++], room, batch_out, error);
 	return status;
 }
 
 /* ---- the driver ------------------------------------------------------------------------------ */
 
 static semel_status read_next(struct semel_source *source, const struct semel_room *room,
-			      struct semel_load **load_out, semel_error *error)
+			      struct semel_relay_batch **batch_out, semel_error *error)
 {
 	struct poll *poll = poll_of(source);
 	semel_status status = SEMEL_OK;
 
-	*load_out = hand_out(poll);
-	if (*load_out || room->rows == 0)
+	*batch_out = take_from_round(poll);
+	if (*batch_out || room->rows == 0)
 		return SEMEL_OK;
-	status = semel_poll_read_due(source, room, load_out, error);
-	if (*load_out || status != SEMEL_OK)
+	status = semel_poll_read_due(source, room, batch_out, error);
+	if (*batch_out || status != SEMEL_OK)
 		return status;
-	if (poll->loads->count >= LOADS_MAX) {
+	if (poll->batches->count >= BATCHES_MAX) {
 		poll->left = true;
 		return SEMEL_OK;
 	}
 	do {
 		status = read_round(poll, room, error);
 		if (status == SEMEL_OK)
-			*load_out = hand_out(poll);
-	} while (status == SEMEL_OK && !*load_out && poll->read_count > 0);
-	if (!*load_out && !poll->found)
-		poll->look_at_ms = 0; /* something else may be waiting, or nothing: look */
+			*batch_out = take_from_round(poll);
+	} while (status == SEMEL_OK && !*batch_out && poll->read_count > 0);
+	if (!*batch_out && !poll->found)
+		poll->probe_at_ms = 0; /* something else may be waiting, or nothing: probe */
 	return status;
 }
 
-/* The lowest row of the lane that is not marked yet, less one; what was read counts as settled
- * unless it is in another load. */
-static int64_t low_seq(struct semel_source *source, const struct semel_load *settled)
+/* The lowest row of the lane that is not marked yet, less one; what was read counts as marked
+ * unless it is in another batch. */
+static int64_t low_seq(struct semel_source *source, const struct semel_relay_batch *marked)
 {
 	const struct poll *poll = poll_of(source);
-	int64_t low = settled->lane->cursor;
+	int64_t low = marked->lane->cursor;
 
-	/* As if what is read ahead were settled with what was sent. */
+	/* As if what is read ahead were marked with what was sent. */
 	if (SEMEL_PLANTED("high-water-mark"))
-		return settled->lane->lease.low_seq + settled->batch.count;
-	for (const struct semel_load *load = poll->loads->flying; load; load = load->next)
-		if (load != settled && load->lane == settled->lane && !load->exceptions &&
-		    !load->settling && lowest(&load->batch) - 1 < low)
-			low = lowest(&load->batch) - 1;
+		return marked->lane->lease.low_seq + marked->fetched.count;
+	for (const struct semel_relay_batch *batch = poll->batches->in_flight; batch;
+	     batch = batch->next)
+		if (batch != marked && batch->lane == marked->lane && !batch->exceptions &&
+		    !batch->being_marked && lowest(&batch->fetched) - 1 < low)
+			low = lowest(&batch->fetched) - 1;
 	return low;
 }
 
@@ -451,21 +457,22 @@ int64_t semel_poll_complete_seq(const struct semel_source *source)
 	const struct poll *poll = (const struct poll *)source;
 	int64_t lowest = INT64_MAX;
 
-	for (size_t i = 0; i < poll->look_count; i++)
-		if (poll->looks[i].complete_seq < lowest)
-			lowest = poll->looks[i].complete_seq;
-	return poll->look_count > 0 ? lowest : 0;
+	for (size_t i = 0; i < poll->probe_count; i++)
+		if (poll->probes[i].complete_seq < lowest)
+			lowest = poll->probes[i].complete_seq;
+	return poll->probe_count > 0 ? lowest : 0;
 }
 
-static void connect_to(struct semel_source *source, semel_store *store, struct semel_loads *loads)
+static void connect_to(struct semel_source *source, semel_store *store,
+		       struct semel_relay_batches *batches)
 {
 	struct poll *poll = poll_of(source);
 
-	poll->loads = loads;
+	poll->batches = batches;
 	round_forget(poll);
 	poll->store = store;
-	poll->look_count = poll->due_at = poll->run_at = 0;
-	poll->look_at_ms = 0;
+	poll->probe_count = poll->due_at = poll->run_at = 0;
+	poll->probe_at_ms = 0;
 	semel_lanes_rewind(poll->lanes);
 }
 
@@ -474,32 +481,32 @@ void semel_poll_restart(struct semel_source *source)
 	struct poll *poll = poll_of(source);
 
 	round_forget(poll);
-	poll->look_count = poll->due_at = poll->run_at = 0;
-	poll->look_at_ms = 0;
+	poll->probe_count = poll->due_at = poll->run_at = 0;
+	poll->probe_at_ms = 0;
 	for (int32_t i = 0; i < poll->lanes->count; i++) {
 		struct semel_lane *lane = &poll->lanes->lanes[i];
 		lane->cursor = lane->read_to = lane->lease.low_seq;
 	}
 }
 
-static bool doze(struct semel_source *source, bool lightly)
+static bool arm_wakeup(struct semel_source *source, bool only_if_armed)
 {
 	semel_store *store = poll_of(source)->store;
-	return store->driver->doze(store, lightly);
+	return store->driver->arm_wakeup(store, only_if_armed);
 }
 
-static bool rouse(struct semel_source *source)
+static bool check_wakeup(struct semel_source *source)
 {
 	semel_store *store = poll_of(source)->store;
-	return store->driver->rouse(store);
+	return store->driver->check_wakeup(store);
 }
 
-static bool is_dry(const struct semel_source *source)
+static bool is_exhausted(const struct semel_source *source)
 {
 	const struct poll *poll = (const struct poll *)source;
 
-	for (size_t i = 0; i < poll->look_count; i++)
-		if (poll->looks[i].run || poll->looks[i].due)
+	for (size_t i = 0; i < poll->probe_count; i++)
+		if (poll->probes[i].run || poll->probes[i].due)
 			return false;
 	return !poll->left;
 }
@@ -507,7 +514,7 @@ static bool is_dry(const struct semel_source *source)
 static void close_poll(struct semel_source *source)
 {
 	struct poll *poll = poll_of(source);
-	if (poll->loads)
+	if (poll->batches)
 		round_forget(poll);
 	free(poll);
 }
@@ -516,12 +523,12 @@ static const struct semel_source_driver driver = {
 	.name = "poll",
 	.wait_ms = 20,
 	.connect = connect_to,
-	.look = look,
+	.probe = probe,
 	.read = read_next,
 	.low_seq = low_seq,
-	.doze = doze,
-	.rouse = rouse,
-	.is_dry = is_dry,
+	.arm_wakeup = arm_wakeup,
+	.check_wakeup = check_wakeup,
+	.is_exhausted = is_exhausted,
 	.close = close_poll,
 };
 

@@ -6,12 +6,12 @@
 #include "relay/source.h"
 
 /* The look itself: what the driver's slot makes is mostly a guess. */
-semel_status semel_poll_look(struct semel_source *source, semel_error *error);
+semel_status semel_poll_probe(struct semel_source *source, semel_error *error);
 /* The same for exceptions alone; rows that come another way are not looked for. */
-semel_status semel_poll_look_for_due(struct semel_source *source, semel_error *error);
-/* After a look: the next load of exceptions that are due; NULL: there are no more. */
+semel_status semel_poll_probe_due(struct semel_source *source, semel_error *error);
+/* After a probe: the next batch of exceptions that are due; NULL: there are no more. */
 semel_status semel_poll_read_due(struct semel_source *source, const struct semel_room *room,
-				 struct semel_load **load_out, semel_error *error);
+				 struct semel_relay_batch **batch_out, semel_error *error);
 /* Begins at the low marks again, over the same connection. */
 void semel_poll_restart(struct semel_source *source);
 /* Every row up to this number was read, in all lanes. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The relay's life: connect, tend the lanes, step the pipeline, sleep until woken; after an outage
- * start over. An outage is nobody's failure: no event loses an attempt by it. */
+/* The relay's life: connect, maintain the lanes, step the pipeline, sleep until woken; after an
+ * outage start over. An outage is nobody's failure: no event loses an attempt by it. */
 #include "relay/relay.h"
 #include "base/backoff.h"
 #include "base/error.h"
@@ -27,10 +27,10 @@ struct semel_relay {
 	struct semel_source *source;
 	struct semel_pipeline *pipeline;
 	int64_t grace_ms;
-	bool looks;                         /* the next turn looks for rows */
-	int64_t look_at_ms;                 /* at the latest; steady */
-	uint32_t outages;                   /* in a row */
-	char trouble[SEMEL_ERROR_TEXT_MAX]; /* what the last outage was */
+	bool must_read;                         /* the next step reads rows */
+	int64_t read_at_ms;                     /* at the latest; steady */
+	uint32_t outages;                       /* in a row */
+	char last_outage[SEMEL_ERROR_TEXT_MAX]; /* what the last outage was */
 };
 
 static const semel_relay_options defaults = {
@@ -54,7 +54,7 @@ static const semel_relay_options defaults = {
 #define OR_DEFAULT(options, field)                                                                 \
 	((options)->field = (options)->field ? (options)->field : defaults.field)
 
-static void complete(semel_relay_options *options)
+static void apply_defaults(semel_relay_options *options)
 {
 	OR_DEFAULT(options, store);
 	OR_DEFAULT(options, broker);
@@ -93,7 +93,7 @@ static semel_status connect_all(struct semel_relay *relay, semel_error *error)
 		relay->broker->driver->watch_outcomes(relay->broker, relay->wake);
 	if (relay->pipeline)
 		semel_pipeline_connect(relay->pipeline, relay->store, relay->broker);
-	relay->looks = true;
+	relay->must_read = true;
 	return SEMEL_OK;
 }
 
@@ -198,7 +198,7 @@ semel_status semel_relay_open_in(const struct semel_env *env, const semel_relay_
 	if (!relay)
 		goto no_memory;
 	relay->options = *options;
-	complete(&relay->options);
+	apply_defaults(&relay->options);
 	relay->grace_ms = GRACE_MS;
 	relay->env = env;
 	relay->store_url = strdup(relay->options.store);
@@ -220,56 +220,56 @@ no_memory:
 }
 
 /* A lane that has come or gone changes what there is to read. */
-static semel_status tend(struct semel_relay *relay, semel_error *error)
+static semel_status maintain_lanes(struct semel_relay *relay, semel_error *error)
 {
-	int64_t before_ms = relay->lanes.tend_at_ms;
-	semel_status status = semel_lanes_tend(&relay->lanes, relay->store, error);
+	int64_t before_ms = relay->lanes.maintain_at_ms;
+	semel_status status = semel_lanes_maintain(&relay->lanes, relay->store, error);
 
-	relay->looks = relay->looks || relay->lanes.tend_at_ms != before_ms;
+	relay->must_read = relay->must_read || relay->lanes.maintain_at_ms != before_ms;
 	return status;
 }
 
-static semel_status step(struct semel_relay *relay, bool *busy_out, semel_error *error)
+static semel_status step_pipeline(struct semel_relay *relay, bool *busy_out, semel_error *error)
 {
 	int64_t now_ms = semel_steady_ms(relay->env);
-	bool reads = relay->looks || semel_pipeline_has_more(relay->pipeline) ||
-		     now_ms >= relay->look_at_ms;
+	bool reads = relay->must_read || semel_pipeline_has_more(relay->pipeline) ||
+		     now_ms >= relay->read_at_ms;
 
 	if (reads) {
-		relay->looks = false;
-		relay->look_at_ms = now_ms + relay->options.poll_ms;
+		relay->must_read = false;
+		relay->read_at_ms = now_ms + relay->options.poll_ms;
 	}
-	return semel_pipeline_step(relay->pipeline, reads ? SEMEL_STEP_READ : SEMEL_STEP_HEAR,
+	return semel_pipeline_step(relay->pipeline, reads ? SEMEL_STEP_READ : SEMEL_STEP_POLL,
 				   busy_out, error);
 }
 
-static semel_status turn(struct semel_relay *relay, bool *busy_out, semel_error *error)
+static semel_status run_step(struct semel_relay *relay, bool *busy_out, semel_error *error)
 {
 	*busy_out = false;
 	semel_status status = connect_all(relay, error);
 	if (status == SEMEL_OK)
-		status = tend(relay, error);
+		status = maintain_lanes(relay, error);
 	if (status == SEMEL_OK)
-		status = step(relay, busy_out, error);
+		status = step_pipeline(relay, busy_out, error);
 	if (status == SEMEL_OK)
 		relay->outages = 0;
 	return status;
 }
 
-/* Lets go of the connections; returns how long to wait before the next turn connects anew. */
-static int64_t let_go(struct semel_relay *relay, const semel_error *error)
+/* Lets go of the connections; returns how long to wait before the next run_step connects anew. */
+static int64_t disconnect_for_outage(struct semel_relay *relay, const semel_error *error)
 {
 	struct semel_backoff backoff = { .first_ms = 50, .cap_ms = 5000 };
 	int64_t wait_ms = semel_backoff_ms(backoff, ++relay->outages, semel_random(relay->env));
 
-	snprintf(relay->trouble, sizeof relay->trouble, "%s", error->text);
+	snprintf(relay->last_outage, sizeof relay->last_outage, "%s", error->text);
 	semel_log(SEMEL_LOG_WARN, "the relay waits for store and broker",
 		  &(struct semel_log_fields){ .error = error->text, .attempt = relay->outages });
 	if (relay->store && relay->broker && semel_pipeline_has_lost_broker(relay->pipeline))
-		semel_pipeline_salvage(relay->pipeline);
+		semel_pipeline_mark_answered(relay->pipeline);
 	disconnect_all(relay);
-	if (relay->source->driver->guard)
-		relay->source->driver->guard(relay->source);
+	if (relay->source->driver->monitor)
+		relay->source->driver->monitor(relay->source);
 	return wait_ms;
 }
 
@@ -281,29 +281,29 @@ static void pause_for(const struct semel_relay *relay, int64_t wait_ms)
 }
 
 /* An outage is to be waited out; anything else ends the relay. */
-static semel_status survive(struct semel_relay *relay, semel_status status, int64_t *pause_ms_out,
-			    const semel_error *error)
+static semel_status handle_outage(struct semel_relay *relay, semel_status status,
+				  int64_t *pause_ms_out, const semel_error *error)
 {
 	*pause_ms_out = 0;
 	if (status == SEMEL_OK || semel_status_class(status) != SEMEL_CLASS_OUTAGE)
 		return status;
-	*pause_ms_out = let_go(relay, error);
+	*pause_ms_out = disconnect_for_outage(relay, error);
 	return SEMEL_OK;
 }
 
 semel_status semel_relay_step(semel_relay *relay, bool *busy_out, int64_t *pause_ms_out,
 			      semel_error *error)
 {
-	return survive(relay, turn(relay, busy_out, error), pause_ms_out, error);
+	return handle_outage(relay, run_step(relay, busy_out, error), pause_ms_out, error);
 }
 
 static int64_t sleep_ms(const struct semel_relay *relay, const struct semel_outbox_counts *counts)
 {
 	int64_t wait_ms = relay->options.poll_ms;
-	int64_t tend_ms = relay->lanes.tend_at_ms - semel_steady_ms(relay->env);
+	int64_t maintain_ms = relay->lanes.maintain_at_ms - semel_steady_ms(relay->env);
 
-	if (tend_ms < wait_ms)
-		wait_ms = tend_ms;
+	if (maintain_ms < wait_ms)
+		wait_ms = maintain_ms;
 	if (relay->source->driver->sleep_ms) {
 		int64_t source_ms = relay->source->driver->sleep_ms(relay->source);
 		wait_ms = source_ms < wait_ms ? source_ms : wait_ms;
@@ -313,32 +313,32 @@ static int64_t sleep_ms(const struct semel_relay *relay, const struct semel_outb
 	return wait_ms > 1 ? wait_ms : 1;
 }
 
-/* Until something is to be done, or somebody rings. Asks to be woken first, and looks once more
+/* Until something is to be done, or somebody rings. Asks to be woken first, and must_read once more
  * where a commit could have come before that was heard. */
-static void rest(struct semel_relay *relay)
+static void sleep_until_due(struct semel_relay *relay)
 {
 	const struct semel_source_driver *driver = relay->source->driver;
 	struct semel_outbox_counts none = { 0 };
-	int64_t look_ms = relay->look_at_ms - semel_steady_ms(relay->env);
+	int64_t read_ms = relay->read_at_ms - semel_steady_ms(relay->env);
 	int64_t most_ms = sleep_ms(relay, &none);
 
-	if (look_ms < most_ms)
-		most_ms = look_ms > 1 ? look_ms : 1;
-	int64_t rest_ms = semel_pipeline_rest_ms(relay->pipeline, most_ms);
-	if (rest_ms == 0)
+	if (read_ms < most_ms)
+		most_ms = read_ms > 1 ? read_ms : 1;
+	int64_t wait_ms = semel_pipeline_sleep_ms(relay->pipeline, most_ms);
+	if (wait_ms == 0)
 		return;
 	if (semel_pipeline_has_room(relay->pipeline) &&
-	    driver->doze(relay->source, semel_pipeline_is_carrying(relay->pipeline))) {
-		relay->looks = true;
+	    driver->arm_wakeup(relay->source, semel_pipeline_is_carrying(relay->pipeline))) {
+		relay->must_read = true;
 		return;
 	}
-	semel_wake_sleep(relay->wake, rest_ms);
-	relay->looks = driver->rouse(relay->source) || relay->looks;
+	semel_wake_sleep(relay->wake, wait_ms);
+	relay->must_read = driver->check_wakeup(relay->source) || relay->must_read;
 }
 
 /* Hears and marks what the broker still answers for, and keeps the leases meanwhile: the grace is
  * longer than they are. */
-static semel_status hear_the_rest(struct semel_relay *relay, bool *busy, semel_error *error)
+static semel_status await_outcomes(struct semel_relay *relay, bool *busy, semel_error *error)
 {
 	int64_t until_ms = semel_steady_ms(relay->env) + relay->grace_ms;
 	semel_status status = SEMEL_OK;
@@ -357,14 +357,14 @@ static semel_status hear_the_rest(struct semel_relay *relay, bool *busy, semel_e
  * answered is marked before the lanes are released. */
 static semel_status finish(struct semel_relay *relay, semel_error *error)
 {
-	semel_error trouble = { .status = SEMEL_OK };
+	semel_error failure = { .status = SEMEL_OK };
 	bool busy = relay->store && relay->broker;
 
 	if (!busy)
 		return SEMEL_OK;
-	semel_status status = hear_the_rest(relay, &busy, &trouble);
+	semel_status status = await_outcomes(relay, &busy, &failure);
 	if (busy && (status == SEMEL_OK || semel_pipeline_has_lost_broker(relay->pipeline)))
-		semel_pipeline_salvage(relay->pipeline);
+		semel_pipeline_mark_answered(relay->pipeline);
 	if (!busy || status != SEMEL_OK || relay->broker->driver->blocked(relay->broker))
 		return SEMEL_OK;
 	return semel_error_set(
@@ -376,20 +376,20 @@ static semel_status finish(struct semel_relay *relay, semel_error *error)
 
 semel_status semel_relay_run(semel_relay *relay, semel_error *error)
 {
-	semel_error trouble = { .status = SEMEL_OK };
+	semel_error failure = { .status = SEMEL_OK };
 	semel_status status = SEMEL_OK;
 
 	while (status == SEMEL_OK && !semel_wake_rung(relay->wake)) {
 		bool busy = false;
 		int64_t pause_ms = 0;
-		status = semel_relay_step(relay, &busy, &pause_ms, &trouble);
+		status = semel_relay_step(relay, &busy, &pause_ms, &failure);
 		if (status == SEMEL_OK && pause_ms > 0)
 			pause_for(relay, pause_ms);
 		else if (status == SEMEL_OK)
-			rest(relay);
+			sleep_until_due(relay);
 	}
 	if (status != SEMEL_OK)
-		return semel_error_set(error, status, "%s", trouble.text);
+		return semel_error_set(error, status, "%s", failure.text);
 	return finish(relay, error);
 }
 
@@ -401,7 +401,7 @@ static bool is_drained(const struct semel_outbox_counts *counts)
 static semel_status not_drained(const struct semel_relay *relay,
 				const struct semel_outbox_counts *counts, semel_error *error)
 {
-	const char *why = counts->last_error[0] ? counts->last_error : relay->trouble;
+	const char *why = counts->last_error[0] ? counts->last_error : relay->last_outage;
 	const char *blocked = relay->broker ? relay->broker->driver->blocked(relay->broker) : NULL;
 	bool owner = false;
 
@@ -421,7 +421,7 @@ static semel_status not_drained(const struct semel_relay *relay,
 }
 
 /* While the relay was busy nobody counted. */
-static void count_again(struct semel_relay *relay, struct semel_outbox_counts *counts)
+static void refresh_counts(struct semel_relay *relay, struct semel_outbox_counts *counts)
 {
 	if (relay->store)
 		(void)relay->store->driver->outbox_counts(relay->store, semel_now_ms(relay->env),
@@ -430,18 +430,18 @@ static void count_again(struct semel_relay *relay, struct semel_outbox_counts *c
 
 static void wait_for_answers(struct semel_relay *relay)
 {
-	int64_t rest_ms = semel_pipeline_rest_ms(relay->pipeline, DRAIN_POLL_MS);
+	int64_t wait_ms = semel_pipeline_sleep_ms(relay->pipeline, DRAIN_POLL_MS);
 
-	if (rest_ms > 0)
-		semel_wake_sleep(relay->wake, rest_ms);
+	if (wait_ms > 0)
+		semel_wake_sleep(relay->wake, wait_ms);
 }
 
-static semel_status drain_turn(struct semel_relay *relay, struct semel_outbox_counts *counts,
+static semel_status drain_step(struct semel_relay *relay, struct semel_outbox_counts *counts,
 			       bool *drained_out, semel_error *error)
 {
 	bool busy = false;
 	int64_t pause_ms = 0;
-	relay->looks = true; /* nobody was asked to ring */
+	relay->must_read = true; /* nobody was asked to ring */
 	semel_status status = semel_relay_step(relay, &busy, &pause_ms, error);
 
 	if (status == SEMEL_OK && pause_ms > 0)
@@ -466,23 +466,23 @@ semel_status semel_relay_drain(semel_relay *relay, int64_t timeout_ms, semel_err
 {
 	int64_t until_ms = semel_steady_ms(relay->env) + timeout_ms;
 	struct semel_outbox_counts counts = { 0 };
-	semel_error trouble = { .status = SEMEL_OK };
+	semel_error failure = { .status = SEMEL_OK };
 	bool drained = false;
 	semel_status status = SEMEL_OK;
 
 	while (status == SEMEL_OK && !drained && !semel_wake_rung(relay->wake)) {
 		int64_t pause_ms = 0;
-		status = survive(relay, drain_turn(relay, &counts, &drained, &trouble), &pause_ms,
-				 &trouble);
+		status = handle_outage(relay, drain_step(relay, &counts, &drained, &failure),
+				       &pause_ms, &failure);
 		if (pause_ms > 0)
 			pause_for(relay, pause_ms);
 		if (status == SEMEL_OK && !drained && semel_steady_ms(relay->env) >= until_ms) {
-			count_again(relay, &counts);
+			refresh_counts(relay, &counts);
 			return not_drained(relay, &counts, error);
 		}
 	}
 	if (status != SEMEL_OK)
-		return semel_error_set(error, status, "%s", trouble.text);
+		return semel_error_set(error, status, "%s", failure.text);
 	return finish(relay, error);
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "relay/transactions.h"
 
-void semel_transactions_open(struct semel_transactions *transactions, bool wanted)
+void semel_transactions_open(struct semel_transactions *transactions, bool requested)
 {
 	*transactions = (struct semel_transactions){
-		.state = wanted ? SEMEL_TRANSACTIONS_WANTED : SEMEL_TRANSACTIONS_OFF,
+		.state = requested ? SEMEL_TRANSACTIONS_REQUESTED : SEMEL_TRANSACTIONS_OFF,
 	};
 }
 
@@ -19,7 +19,7 @@ semel_status semel_transactions_join(struct semel_transactions *transactions,
 {
 	char name[SEMEL_SOURCE_LABEL_SIZE];
 
-	if (transactions->state != SEMEL_TRANSACTIONS_WANTED)
+	if (transactions->state != SEMEL_TRANSACTIONS_REQUESTED)
 		return SEMEL_OK;
 	semel_status status = source->driver->label(source, name, error);
 	if (status == SEMEL_OK)
@@ -36,22 +36,22 @@ uint64_t semel_transactions_enter(struct semel_transactions *transactions,
 
 	if (number != transactions->number) {
 		transactions->number = number;
-		transactions->spoilt = SEMEL_OK;
+		transactions->rejection = SEMEL_OK;
 	}
 	return number;
 }
 
-void semel_transactions_answer(struct semel_transactions *transactions, uint64_t number,
-			       semel_status answer)
+void semel_transactions_record_outcome(struct semel_transactions *transactions, uint64_t number,
+				       semel_status outcome)
 {
 	if (number != 0 && number == transactions->number &&
-	    semel_status_class(answer) == SEMEL_CLASS_REJECT)
-		transactions->spoilt = answer;
+	    semel_status_class(outcome) == SEMEL_CLASS_REJECT)
+		transactions->rejection = outcome;
 }
 
-bool semel_transactions_are_amid(const struct semel_transactions *transactions,
-				 const struct semel_source *source)
+bool semel_transactions_in_transaction(const struct semel_transactions *transactions,
+				       const struct semel_source *source)
 {
-	return semel_transactions_are_joined(transactions) && source->driver->is_amid &&
-	       source->driver->is_amid(source);
+	return semel_transactions_are_joined(transactions) && source->driver->in_transaction &&
+	       source->driver->in_transaction(source);
 }

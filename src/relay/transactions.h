@@ -5,7 +5,7 @@
  * - The broker is told that what it has is whole only between two transactions of the source, or
  *   when one alone fills the window: then it is shown in parts, and the log says so.
  * - Once an event of a transaction is rejected for good, the rest of that transaction is refused.
- * - The broker is joined only when the first load is offered: the lanes are ours then, and whoever
+ * - The broker is joined only when the first batch is offered: the lanes are ours then, and whoever
  *   published under the same name before is fenced off.
  */
 #ifndef SEMEL_RELAY_TRANSACTIONS_H
@@ -15,20 +15,21 @@
 
 enum semel_transactions_state {
 	SEMEL_TRANSACTIONS_OFF,
-	SEMEL_TRANSACTIONS_WANTED, /* the broker does not know of them yet */
+	SEMEL_TRANSACTIONS_REQUESTED, /* the broker does not know of them yet */
 	SEMEL_TRANSACTIONS_JOINED,
 };
 
 struct semel_transactions {
 	enum semel_transactions_state state;
-	uint64_t number;     /* of the row offered last; more of it may come. 0: none */
-	semel_status spoilt; /* by the refusal of one of its events */
+	uint64_t number;        /* of the row offered last; more of it may come. 0: none */
+	semel_status rejection; /* by the refusal of one of its events */
 };
 
-void semel_transactions_open(struct semel_transactions *transactions, bool wanted);
+void semel_transactions_open(struct semel_transactions *transactions, bool requested);
 /* Another connection: the broker knows nothing. */
 void semel_transactions_reset(struct semel_transactions *transactions);
-/* Before a load is offered. FULL: the broker is not ready; again, after the leases were seen to. */
+/* Before a batch is offered. FULL: the broker is not ready; again, after the leases were seen to.
+ */
 semel_status semel_transactions_join(struct semel_transactions *transactions,
 				     struct semel_source *source, struct semel_broker *broker,
 				     semel_error *error);
@@ -36,11 +37,11 @@ semel_status semel_transactions_join(struct semel_transactions *transactions,
 uint64_t semel_transactions_enter(struct semel_transactions *transactions,
 				  const struct semel_outbox_row *row);
 /* The broker answered for an event of this transaction. */
-void semel_transactions_answer(struct semel_transactions *transactions, uint64_t number,
-			       semel_status answer);
+void semel_transactions_record_outcome(struct semel_transactions *transactions, uint64_t number,
+				       semel_status outcome);
 /* The last row that was read has others behind it that were committed with it. */
-bool semel_transactions_are_amid(const struct semel_transactions *transactions,
-				 const struct semel_source *source);
+bool semel_transactions_in_transaction(const struct semel_transactions *transactions,
+				       const struct semel_source *source);
 
 static inline bool semel_transactions_are_joined(const struct semel_transactions *transactions)
 {

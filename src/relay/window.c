@@ -5,82 +5,84 @@
 
 void semel_window_reset(struct semel_window *window)
 {
-	semel_loads_ground(&window->loads);
-	window->rows = window->unanswered = window->unnoted = 0;
+	semel_relay_batches_reset(&window->batches);
+	window->rows = window->unanswered = window->unmarked_refusals = 0;
 	window->bytes = 0;
 	window->refused = false;
 }
 
 /* ---- offered, answered, marked --------------------------------------------------------------- */
 
-void semel_window_add(struct semel_window *window, struct semel_load *load)
+void semel_window_add(struct semel_window *window, struct semel_relay_batch *batch)
 {
 	int64_t now_ms = semel_steady_ms(window->env);
 
-	semel_load_launch(&window->loads, load);
-	load->offered_at_ms = now_ms;
-	load->unanswered = load->batch.count;
-	for (uint32_t i = 0; i < load->batch.count; i++) {
-		load->flights[i] = (struct semel_flight){ .load = load };
-		load->bytes += load->batch.rows[i].event.payload.length;
+	semel_relay_batch_start(&window->batches, batch);
+	batch->offered_at_ms = now_ms;
+	batch->unanswered = batch->fetched.count;
+	for (uint32_t i = 0; i < batch->fetched.count; i++) {
+		batch->inflight[i] = (struct semel_relay_inflight){ .batch = batch };
+		batch->bytes += batch->fetched.rows[i].event.payload.length;
 	}
-	window->seldom = now_ms > window->offered_at_ms;
+	window->sparse = now_ms > window->offered_at_ms;
 	window->offered_at_ms = now_ms;
-	window->unanswered += load->batch.count;
-	window->rows += load->batch.count;
-	window->bytes += load->bytes;
+	window->unanswered += batch->fetched.count;
+	window->rows += batch->fetched.count;
+	window->bytes += batch->bytes;
 }
 
-void semel_window_answer(struct semel_window *window, struct semel_flight *flight,
-			 semel_status answer, const char *reason)
+void semel_window_record_outcome(struct semel_window *window, struct semel_relay_inflight *inflight,
+				 semel_status outcome, const char *reason)
 {
-	struct semel_load *load = flight->load;
+	struct semel_relay_batch *batch = inflight->batch;
 
-	flight->answered = true;
-	flight->answer = answer;
-	flight->reason = answer == SEMEL_OK ? NULL : semel_arena_printf(load->arena, "%s", reason);
-	load->unanswered--;
-	if (load->unanswered == 0)
-		load->answered_at_ms = semel_steady_ms(window->env);
+	inflight->answered = true;
+	inflight->outcome = outcome;
+	inflight->reason =
+		outcome == SEMEL_OK ? NULL : semel_arena_printf(batch->arena, "%s", reason);
+	batch->unanswered--;
+	if (batch->unanswered == 0)
+		batch->answered_at_ms = semel_steady_ms(window->env);
 	window->unanswered--;
-	if (answer == SEMEL_OK)
+	if (outcome == SEMEL_OK)
 		return;
-	load->refused = window->refused = true;
-	if (answer != SEMEL_HELD) {
-		load->unnoted++;
-		window->unnoted++;
+	batch->refused = window->refused = true;
+	if (outcome != SEMEL_HELD) {
+		batch->unmarked_refusals++;
+		window->unmarked_refusals++;
 	}
 }
 
-void semel_window_note(struct semel_window *window, struct semel_load *load)
+void semel_window_refusals_marked(struct semel_window *window, struct semel_relay_batch *batch)
 {
-	window->unnoted -= load->unnoted;
-	load->unnoted = 0;
+	window->unmarked_refusals -= batch->unmarked_refusals;
+	batch->unmarked_refusals = 0;
 }
 
 static bool has_refused(const struct semel_window *window)
 {
-	for (const struct semel_load *load = window->loads.flying; load; load = load->next)
-		if (load->refused)
+	for (const struct semel_relay_batch *batch = window->batches.in_flight; batch;
+	     batch = batch->next)
+		if (batch->refused)
 			return true;
 	return false;
 }
 
-void semel_window_remove(struct semel_window *window, struct semel_load *load)
+void semel_window_remove(struct semel_window *window, struct semel_relay_batch *batch)
 {
-	semel_window_note(window, load);
-	window->bytes -= load->bytes;
-	window->rows -= load->batch.count;
-	semel_load_land(&window->loads, load);
-	semel_load_give_back(&window->loads, load);
+	semel_window_refusals_marked(window, batch);
+	window->bytes -= batch->bytes;
+	window->rows -= batch->fetched.count;
+	semel_relay_batch_finish(&window->batches, batch);
+	semel_relay_batch_release(&window->batches, batch);
 	window->refused = window->refused && has_refused(window);
 }
 
 /* ---- questions ------------------------------------------------------------------------------- */
 
-struct semel_room semel_window_room(const struct semel_window *window, bool amid)
+struct semel_room semel_window_room(const struct semel_window *window, bool transaction_open)
 {
-	if (window->rows >= window->limits.rows_max || (window->refused && !amid) ||
+	if (window->rows >= window->limits.rows_max || (window->refused && !transaction_open) ||
 	    window->bytes >= window->limits.bytes_max)
 		return (struct semel_room){ 0 };
 	return (struct semel_room){ .rows = window->limits.rows_max - window->rows,
@@ -88,62 +90,67 @@ struct semel_room semel_window_room(const struct semel_window *window, bool amid
 }
 
 bool semel_window_is_behind_refused(const struct semel_window *window,
-				    const struct semel_load *mine, uint32_t at)
+				    const struct semel_relay_batch *mine, uint32_t at)
 {
-	const struct semel_event *event = &mine->batch.rows[at].event;
+	const struct semel_event *event = &mine->fetched.rows[at].event;
 
 	if (!window->refused)
 		return false;
-	for (const struct semel_load *load = window->loads.flying; load; load = load->next) {
-		uint32_t count = load == mine ? at : load->batch.count;
-		for (uint32_t i = 0; load->refused && i < count; i++)
-			if (load->flights[i].answered && load->flights[i].answer != SEMEL_OK &&
-			    semel_event_is_sibling(&load->batch.rows[i].event, event))
+	for (const struct semel_relay_batch *batch = window->batches.in_flight; batch;
+	     batch = batch->next) {
+		uint32_t count = batch == mine ? at : batch->fetched.count;
+		for (uint32_t i = 0; batch->refused && i < count; i++)
+			if (batch->inflight[i].answered && batch->inflight[i].outcome != SEMEL_OK &&
+			    semel_event_is_sibling(&batch->fetched.rows[i].event, event))
 				return true;
 	}
 	return false;
 }
 
-bool semel_window_has_answered_load(const struct semel_window *window)
+bool semel_window_has_answered_batch(const struct semel_window *window)
 {
-	for (const struct semel_load *load = window->loads.flying; load; load = load->next)
-		if (load->unanswered == 0)
+	for (const struct semel_relay_batch *batch = window->batches.in_flight; batch;
+	     batch = batch->next)
+		if (batch->unanswered == 0)
 			return true;
 	return false;
 }
 
-/* The mark of exceptions lets others of their aggregates go, and a load without a lane is gathered
+/* The mark of exceptions lets others of their aggregates go, and a batch without a lane is gathered
  * by its source. */
-void semel_window_tell_marks(const struct semel_window *window, struct semel_mark_facts *facts)
+void semel_window_mark_facts(const struct semel_window *window, struct semel_mark_facts *facts)
 {
-	facts->loads = facts->rows = 0;
+	facts->batches = facts->rows = 0;
 	facts->answered_at_ms = INT64_MAX;
 	facts->urgent = false;
 	facts->refused = window->refused;
-	for (const struct semel_load *load = window->loads.flying; load; load = load->next) {
-		if (load->unanswered > 0)
+	for (const struct semel_relay_batch *batch = window->batches.in_flight; batch;
+	     batch = batch->next) {
+		if (batch->unanswered > 0)
 			continue;
-		facts->loads++;
-		facts->rows += load->batch.count;
-		facts->urgent = facts->urgent || load->exceptions || !load->lane;
-		if (load->answered_at_ms < facts->answered_at_ms)
-			facts->answered_at_ms = load->answered_at_ms;
+		facts->batches++;
+		facts->rows += batch->fetched.count;
+		facts->urgent = facts->urgent || batch->exceptions || !batch->lane;
+		if (batch->answered_at_ms < facts->answered_at_ms)
+			facts->answered_at_ms = batch->answered_at_ms;
 	}
 }
 
-semel_status semel_window_check_time(struct semel_window *window, bool blocked, semel_error *error)
+semel_status semel_window_check_timeout(struct semel_window *window, bool blocked,
+					semel_error *error)
 {
 	int64_t now_ms = semel_steady_ms(window->env);
 
-	for (struct semel_load *load = window->loads.flying; load; load = load->next) {
+	for (struct semel_relay_batch *batch = window->batches.in_flight; batch;
+	     batch = batch->next) {
 		if (blocked)
-			load->offered_at_ms = now_ms;
-		if (load->unanswered > 0 &&
-		    now_ms - load->offered_at_ms > window->limits.confirm_timeout_ms)
+			batch->offered_at_ms = now_ms;
+		if (batch->unanswered > 0 &&
+		    now_ms - batch->offered_at_ms > window->limits.confirm_timeout_ms)
 			return semel_error_set(error, SEMEL_OUTAGE,
 					       "the broker has not answered for %u events in %lld "
 					       "ms",
-					       load->unanswered,
+					       batch->unanswered,
 					       (long long)window->limits.confirm_timeout_ms);
 	}
 	return SEMEL_OK;

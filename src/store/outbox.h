@@ -56,9 +56,9 @@ typedef semel_status semel_relay_join_fn(semel_store *store, const char *owner, 
 					 semel_error *error);
 typedef void semel_relay_leave_fn(semel_store *store, const char *owner);
 /* The relay is about to sleep: from now on commits ring the wake that watch() was given. True: they
- * did not before, or have rung already: read once more before sleeping. lightly: leaves as it is
- * whether they ring. */
-typedef bool semel_outbox_arm_wake_fn(semel_store *store, bool lightly);
+ * did not before, or have rung already: read once more before sleeping. only_if_armed: leaves as it
+ * is whether they ring. */
+typedef bool semel_outbox_arm_wake_fn(semel_store *store, bool only_if_armed);
 /* The relay is awake. False: commits ring, and none did. */
 typedef bool semel_outbox_disarm_wake_fn(semel_store *store);
 /* Optional; with a change stream, which wakes the relay: no commit needs to ring. */

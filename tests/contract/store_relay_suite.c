@@ -85,12 +85,12 @@ static void a_commit_wakes_a_relay_that_dozes(void **state)
 	assert_ok(semel_wake_new(&wake, NULL));
 	store->driver->watch(store, wake);
 	store_relay_open(&relay, store, "one");
-	(void)store->driver->doze(store, false);
+	(void)store->driver->arm_wakeup(store, false);
 	while (semel_wake_sleep(wake, 50))
-		store->driver->rouse(store); /* hears what happened before */
+		store->driver->check_wakeup(store); /* hears what happened before */
 	store_publish(writer, "e1", "a", NULL);
 	assert_true(semel_wake_sleep(wake, 60000));
-	assert_true(store->driver->rouse(store));
+	assert_true(store->driver->check_wakeup(store));
 	assert_string_equal(store_relay_fetch(&relay, 0), "e1");
 	store_relay_close(&relay);
 	semel_store_close(writer);

@@ -218,7 +218,7 @@ static struct semel_wake *listen(semel_store *store)
 	struct semel_wake *wake = NULL;
 	assert_ok(semel_wake_new(&wake, NULL));
 	store->driver->watch(store, wake);
-	(void)store->driver->doze(store, false);
+	(void)store->driver->arm_wakeup(store, false);
 	return wake;
 }
 

@@ -17,7 +17,7 @@ static semel_status wait_until_made(struct semel_changes *changes, semel_error *
 	const struct semel_env *env = semel_env_system();
 	int64_t until_ms = semel_steady_ms(env) + WAIT_MS;
 	bool made = false;
-	semel_status status = changes->driver->make(changes, &made, error);
+	semel_status status = changes->driver->create(changes, &made, error);
 	while (status == SEMEL_OK && !made) {
 		if (semel_steady_ms(env) >= until_ms)
 			return semel_error_set(error, SEMEL_NOT_FINISHED,
@@ -25,7 +25,7 @@ static semel_status wait_until_made(struct semel_changes *changes, semel_error *
 					       "transaction that is open since before (look for it "
 					       "in pg_stat_activity, and try again)");
 		semel_wake_pause_us(PAUSE_MS * 1000);
-		status = changes->driver->make(changes, &made, error);
+		status = changes->driver->create(changes, &made, error);
 	}
 	return status;
 }
@@ -36,7 +36,7 @@ static semel_status make(struct semel_changes *changes, const char *slot, FILE *
 	struct semel_slot_state state;
 	semel_status status = changes->driver->prepare(changes, error);
 	if (status == SEMEL_OK)
-		status = changes->driver->look(changes, &state, error);
+		status = changes->driver->inspect(changes, &state, error);
 	if (status != SEMEL_OK)
 		return status;
 	if (state.obstacle[0] != '\0')
@@ -89,7 +89,7 @@ static void tell(const struct semel_slot_state *state, const char *slot,
 	char text[512];
 	if (state->obstacle[0] != '\0')
 		seen(state->obstacle, user);
-	if (!state->looked || (state->exists && !state->lost))
+	if (!state->known || (state->exists && !state->lost))
 		return;
 	snprintf(text, sizeof(text),
 		 state->lost ? "the server has removed a part of the log that the slot %s needs "
@@ -110,7 +110,7 @@ semel_status semel_slot_check(struct semel_invocation *invocation, semel_differe
 	semel_status status =
 		semel_changes_open(invocation->store, slot, &changes, &invocation->error);
 	if (status == SEMEL_OK)
-		status = changes->driver->look(changes, &state, &invocation->error);
+		status = changes->driver->inspect(changes, &state, &invocation->error);
 	if (status == SEMEL_OK)
 		tell(&state, slot, seen, user);
 	if (changes != NULL)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A ring of open loads, by ticket. */
+/* A ring of open batches, by ticket. */
 #include "relay/cdc/feedback.h"
 
 #include <assert.h>
 
-static uint64_t place_of(uint64_t ticket)
+static uint64_t entry_of(uint64_t ticket)
 {
 	return ticket % SEMEL_FEEDBACK_MAX;
 }
@@ -35,8 +35,8 @@ uint64_t semel_feedback_open(struct semel_feedback *feedback, uint64_t position)
 {
 	assert(!semel_feedback_is_full(feedback));
 	uint64_t ticket = feedback->next++;
-	feedback->loads[place_of(ticket)].position = position;
-	feedback->loads[place_of(ticket)].settled = false;
+	feedback->batches[entry_of(ticket)].position = position;
+	feedback->batches[entry_of(ticket)].complete = false;
 	return ticket;
 }
 
@@ -46,17 +46,17 @@ void semel_feedback_pass(struct semel_feedback *feedback, uint64_t position)
 		reach(feedback, position);
 		return;
 	}
-	uint64_t last = place_of(feedback->next - 1);
-	if (position > feedback->loads[last].position)
-		feedback->loads[last].position = position;
+	uint64_t last = entry_of(feedback->next - 1);
+	if (position > feedback->batches[last].position)
+		feedback->batches[last].position = position;
 }
 
-void semel_feedback_settle(struct semel_feedback *feedback, uint64_t ticket)
+void semel_feedback_complete(struct semel_feedback *feedback, uint64_t ticket)
 {
 	if (ticket < feedback->first || ticket >= feedback->next)
 		return; /* of a stream that has ended since */
-	feedback->loads[place_of(ticket)].settled = true;
+	feedback->batches[entry_of(ticket)].complete = true;
 	while (feedback->first < feedback->next &&
-	       feedback->loads[place_of(feedback->first)].settled)
-		reach(feedback, feedback->loads[place_of(feedback->first++)].position);
+	       feedback->batches[entry_of(feedback->first)].complete)
+		reach(feedback, feedback->batches[entry_of(feedback->first++)].position);
 }

@@ -16,18 +16,18 @@
 
 #include "store/changes.h"
 
-enum semel_slot_move {
+enum semel_slot_action {
 	SEMEL_SLOT_STREAM,     /* read it */
 	SEMEL_SLOT_POLL,       /* there can be no stream: poll */
 	SEMEL_SLOT_POLL_FIRST, /* poll up to poll_to_seq, then read it */
-	SEMEL_SLOT_DISTRUST, /* it is not as we left it: remember that all is to be polled first */
-	SEMEL_SLOT_MAKE,     /* poll, and make it */
-	SEMEL_SLOT_WAIT,     /* poll, and make it later */
-	SEMEL_SLOT_DROP      /* remove it, and poll */
+	SEMEL_SLOT_RESYNC, /* it is not as we left it: remember that all is to be polled first */
+	SEMEL_SLOT_CREATE, /* poll, and make it */
+	SEMEL_SLOT_WAIT,   /* poll, and make it later */
+	SEMEL_SLOT_DROP    /* remove it, and poll */
 };
 
 struct semel_slot_verdict {
-	enum semel_slot_move move;
+	enum semel_slot_action action;
 	char reason[320]; /* for people */
 };
 
@@ -37,6 +37,6 @@ struct semel_slot_view {
 	bool caught_up;  /* polling has nearly nothing left to do */
 };
 
-void semel_slot_judge(const struct semel_slot_view *view, struct semel_slot_verdict *verdict_out);
+void semel_slot_decide(const struct semel_slot_view *view, struct semel_slot_verdict *verdict_out);
 
 #endif

@@ -74,7 +74,7 @@ void semel_pg_watch(semel_store *store, struct semel_wake *wake)
 	semel_pg_of(store)->wake = wake;
 }
 
-/* Made when a relay first sleeps: consumers watch, too, but never doze. */
+/* Made when a relay first sleeps: consumers watch, too, but never sleep. */
 static void make(struct semel_pg_store *store)
 {
 	int64_t now_ms = semel_steady_ms(semel_store_env(&store->base));
@@ -175,12 +175,12 @@ static bool take_rings(struct semel_pg_store *store)
 	return rung;
 }
 
-bool semel_pg_doze(semel_store *base, bool lightly)
+bool semel_pg_arm_wakeup(semel_store *base, bool only_if_armed)
 {
 	struct semel_pg_store *store = semel_pg_of(base);
-	if (store->bell == NULL && store->wake != NULL && !lightly)
+	if (store->bell == NULL && store->wake != NULL && !only_if_armed)
 		make(store);
-	if (store->bell == NULL || (store->bell->state == BELL_OFF && lightly))
+	if (store->bell == NULL || (store->bell->state == BELL_OFF && only_if_armed))
 		return false;
 	if (store->bell->state != BELL_OFF)
 		return take_rings(store);
@@ -189,7 +189,7 @@ bool semel_pg_doze(semel_store *base, bool lightly)
 }
 
 /* Where nobody would ring, only a look can tell. */
-bool semel_pg_rouse(semel_store *base)
+bool semel_pg_check_wakeup(semel_store *base)
 {
 	struct semel_pg_store *store = semel_pg_of(base);
 	if (store->bell == NULL || semel_libpq.consumeInput(store->connection) == 0)
@@ -212,7 +212,7 @@ void semel_pg_bell_quiet(struct semel_pg_store *store)
 		lose(store);
 }
 
-void semel_pg_hush(semel_store *store)
+void semel_pg_disarm_wakeup(semel_store *store)
 {
 	semel_pg_bell_quiet(semel_pg_of(store));
 }

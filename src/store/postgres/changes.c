@@ -5,7 +5,7 @@
  * - The slot is made without waiting: the server waits for every transaction that is open, and the
  *   relay goes on by polling meanwhile.
  * - A new slot knows nothing of what was committed before it. So the highest number that was drawn
- *   is remembered with it, after it was made: up to there the rows are polled.
+ *   is recorded with it, after it was made: up to there the rows are polled.
  */
 #include "store/postgres/changes.h"
 
@@ -175,7 +175,7 @@ static void note_obstacle(const PGresult *result, struct semel_slot_state *state
 
 static void note_slot(const PGresult *result, struct semel_slot_state *state)
 {
-	state->looked = true;
+	state->known = true;
 	state->exists = semel_pg_bool(result, 0, EXISTS);
 	state->foreign = state->exists && !semel_pg_bool(result, 0, HERE);
 	state->lost = strcmp(semel_pg_value(result, 0, STATUS), "lost") == 0;
@@ -183,15 +183,15 @@ static void note_slot(const PGresult *result, struct semel_slot_state *state)
 	state->position = (uint64_t)semel_pg_int(result, 0, POSITION);
 	state->current = (uint64_t)semel_pg_int(result, 0, CURRENT);
 	state->retained = (uint64_t)semel_pg_int(result, 0, RETAINED);
-	state->remembered = semel_pg_bool(result, 0, REMEMBERED);
-	state->remembered_position = (uint64_t)semel_pg_int(result, 0, REMEMBERED_POSITION);
+	state->recorded = semel_pg_bool(result, 0, REMEMBERED);
+	state->recorded_position = (uint64_t)semel_pg_int(result, 0, REMEMBERED_POSITION);
 	state->poll_to_seq = semel_pg_int(result, 0, POLL_TO);
 	semel_pg_copy(result, 0, WHO, state->identity, sizeof(state->identity));
-	semel_pg_copy(result, 0, REMEMBERED_IDENTITY, state->remembered_identity,
-		      sizeof(state->remembered_identity));
-	semel_pg_copy(result, 0, REMEMBERED_PUBLICATION, state->remembered_publication,
-		      sizeof(state->remembered_publication));
-	state->settled_position = (uint64_t)semel_pg_int(result, 0, SETTLED);
+	semel_pg_copy(result, 0, REMEMBERED_IDENTITY, state->recorded_identity,
+		      sizeof(state->recorded_identity));
+	semel_pg_copy(result, 0, REMEMBERED_PUBLICATION, state->recorded_publication,
+		      sizeof(state->recorded_publication));
+	state->complete_position = (uint64_t)semel_pg_int(result, 0, SETTLED);
 	if (state->foreign)
 		snprintf(state->obstacle, sizeof(state->obstacle),
 			 "a slot of this name is there already, %.100s (choose another: --slot)",
@@ -251,8 +251,8 @@ static semel_status look_at_settings(struct semel_pg_changes *changes,
 
 /* First the publication, then the numbers: whatever was committed before it was looked at has one
  * of them, or a lower one. */
-static semel_status look(struct semel_changes *base, struct semel_slot_state *state_out,
-			 semel_error *error)
+static semel_status inspect(struct semel_changes *base, struct semel_slot_state *state_out,
+			    semel_error *error)
 {
 	struct semel_pg_changes *changes = semel_pg_changes_of(base);
 	struct semel_pg_params params = { 0 };
@@ -363,8 +363,8 @@ static semel_status hear_of_making(struct semel_pg_changes *changes, bool *made_
 	return status;
 }
 
-static semel_status remember(struct semel_changes *base, uint64_t position, int64_t poll_to_seq,
-			     const char *publication, semel_error *error)
+static semel_status record(struct semel_changes *base, uint64_t position, int64_t poll_to_seq,
+			   const char *publication, semel_error *error)
 {
 	struct semel_pg_changes *changes = semel_pg_changes_of(base);
 	struct semel_pg_params params = { 0 };
@@ -377,7 +377,7 @@ static semel_status remember(struct semel_changes *base, uint64_t position, int6
 	return ask(changes, &keep_in_mind, &params, NULL, error);
 }
 
-static semel_status make(struct semel_changes *base, bool *made_out, semel_error *error)
+static semel_status create(struct semel_changes *base, bool *made_out, semel_error *error)
 {
 	struct semel_pg_changes *changes = semel_pg_changes_of(base);
 	struct semel_slot_state state;
@@ -391,10 +391,10 @@ static semel_status make(struct semel_changes *base, bool *made_out, semel_error
 		end_making(changes);
 	if (status != SEMEL_OK || !*made_out)
 		return status;
-	status = look(base, &state, error);
+	status = inspect(base, &state, error);
 	if (status != SEMEL_OK)
 		return status;
-	return remember(base, state.position, state.drawn_seq, state.publication, error);
+	return record(base, state.position, state.drawn_seq, state.publication, error);
 }
 
 void semel_pg_changes_oust(struct semel_pg_changes *changes)
@@ -469,18 +469,18 @@ static semel_status open_changes(const char *url, const char *slot,
 const struct semel_changes_driver semel_pg_changes_driver = {
 	.open = open_changes,
 	.close = close_changes,
-	.look = look,
+	.inspect = inspect,
 	.prepare = prepare,
-	.make = make,
+	.create = create,
 	.drop = drop,
-	.remember = remember,
+	.record = record,
 	.start = semel_pg_stream_start,
 	.read = semel_pg_stream_read,
-	.is_amid = semel_pg_stream_is_amid,
-	.held_ms = semel_pg_stream_held_ms,
+	.in_transaction = semel_pg_stream_in_transaction,
+	.visibility_wait_ms = semel_pg_stream_visibility_wait_ms,
 	.confirm = semel_pg_stream_confirm,
-	.patience_ms = semel_pg_stream_patience_ms,
+	.keepalive_timeout_ms = semel_pg_stream_keepalive_timeout_ms,
 	.stop = semel_pg_stream_stop,
 	.flush_send = semel_pg_flush_send,
-	.flush_heard = semel_pg_flush_heard,
+	.flush_poll = semel_pg_flush_poll,
 };

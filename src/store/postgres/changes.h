@@ -22,7 +22,7 @@ struct semel_pg_changes {
 		struct semel_pgoutput decoder;
 		struct semel_pg_previous *previous;
 		bool recalled; /* previous knows what went out before this stream */
-		int64_t patience_ms;
+		int64_t keepalive_timeout_ms;
 		uint64_t confirmed;
 		bool gather; /* much came: let more of it come before the next read */
 		bool in_transaction;
@@ -76,9 +76,9 @@ semel_status semel_pg_stream_read(struct semel_changes *changes, struct semel_ou
 				  uint64_t *position_out, semel_error *error);
 semel_status semel_pg_stream_confirm(struct semel_changes *changes, uint64_t position, bool ask,
 				     semel_error *error);
-bool semel_pg_stream_is_amid(const struct semel_changes *changes);
-int64_t semel_pg_stream_held_ms(const struct semel_changes *changes);
-int64_t semel_pg_stream_patience_ms(struct semel_changes *changes);
+bool semel_pg_stream_in_transaction(const struct semel_changes *changes);
+int64_t semel_pg_stream_visibility_wait_ms(const struct semel_changes *changes);
+int64_t semel_pg_stream_keepalive_timeout_ms(struct semel_changes *changes);
 void semel_pg_stream_stop(struct semel_changes *changes);
 
 /* visible.c: what others can see of the commits that the stream tells of. */
@@ -97,9 +97,9 @@ void semel_pg_visible_reset(struct semel_pg_changes *changes);
 /* flush.c */
 semel_status semel_pg_flush_send(struct semel_changes *changes, const struct semel_flush *flush,
 				 semel_error *error);
-semel_status semel_pg_flush_heard(struct semel_changes *changes, int64_t wait_ms, bool *done_out,
-				  semel_error *error);
-/* Waits for what is on its way; what came of it is kept for semel_pg_flush_heard. */
+semel_status semel_pg_flush_poll(struct semel_changes *changes, int64_t wait_ms, bool *done_out,
+				 semel_error *error);
+/* Waits for what is on its way; what came of it is kept for semel_pg_flush_poll. */
 void semel_pg_flush_await(struct semel_pg_changes *changes);
 void semel_pg_flush_free(struct semel_pg_changes *changes);
 

@@ -4,7 +4,7 @@
  * - One statement checks the fence of all lanes, marks, moves the low marks, renews the leases and
  *   remembers the stream's position: all of it, or nothing.
  * - The stream may be quicker than the commit that it tells of: a row that cannot be seen yet is
- *   not marked, the position is not remembered, and the whole is sent once more. Then it is known
+ *   not marked, the position is not recorded, and the whole is sent once more. Then it is known
  *   whether all transactions are visible: if so, a row that is not there was deleted.
  * - It is on the disk when it is heard; and so is whatever our other connections have committed
  *   before, since the server's log has one order.
@@ -169,8 +169,8 @@ void semel_pg_flush_await(struct semel_pg_changes *changes)
 		hear(changes);
 }
 
-semel_status semel_pg_flush_heard(struct semel_changes *base, int64_t wait_ms, bool *done_out,
-				  semel_error *error)
+semel_status semel_pg_flush_poll(struct semel_changes *base, int64_t wait_ms, bool *done_out,
+				 semel_error *error)
 {
 	struct semel_pg_changes *changes = semel_pg_changes_of(base);
 	*done_out = false;

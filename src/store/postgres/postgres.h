@@ -271,9 +271,9 @@ semel_store_rollback_to_fn semel_pg_rollback_to;
 
 /* bell.c */
 semel_store_watch_fn semel_pg_watch;
-semel_outbox_arm_wake_fn semel_pg_doze;
-semel_outbox_disarm_wake_fn semel_pg_rouse;
-semel_outbox_disable_wake_fn semel_pg_hush;
+semel_outbox_arm_wake_fn semel_pg_arm_wakeup;
+semel_outbox_disarm_wake_fn semel_pg_check_wakeup;
+semel_outbox_disable_wake_fn semel_pg_disarm_wakeup;
 /* A large batch: the relay is at work, and need not be woken. */
 void semel_pg_bell_quiet(struct semel_pg_store *store);
 /* Takes in what has rung meanwhile. */

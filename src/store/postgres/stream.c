@@ -71,9 +71,9 @@ void semel_pg_stream_stop(struct semel_changes *base)
 	changes->stream.connection = NULL;
 }
 
-int64_t semel_pg_stream_patience_ms(struct semel_changes *base)
+int64_t semel_pg_stream_keepalive_timeout_ms(struct semel_changes *base)
 {
-	return semel_pg_changes_of(base)->stream.patience_ms;
+	return semel_pg_changes_of(base)->stream.keepalive_timeout_ms;
 }
 
 static semel_status learn_surroundings(struct semel_pg_changes *changes, semel_error *error)
@@ -90,7 +90,7 @@ static semel_status learn_surroundings(struct semel_pg_changes *changes, semel_e
 		status = semel_pg_run(tx, &surroundings, NULL, &result, error);
 	changes->stream.decoder = (struct semel_pgoutput){ 0 };
 	if (semel_pg_rows(result) > 0) {
-		changes->stream.patience_ms = semel_pg_int(result, 0, 0);
+		changes->stream.keepalive_timeout_ms = semel_pg_int(result, 0, 0);
 		changes->stream.decoder.table = (uint32_t)semel_pg_int(result, 0, 1);
 	}
 	semel_pg_clear(result);
@@ -214,7 +214,7 @@ static semel_status take_row(struct semel_pg_changes *changes, struct semel_outb
 	return SEMEL_OK;
 }
 
-bool semel_pg_stream_is_amid(const struct semel_changes *base)
+bool semel_pg_stream_in_transaction(const struct semel_changes *base)
 {
 	const struct semel_pg_changes *changes = (const struct semel_pg_changes *)base;
 	return changes->stream.in_transaction && !changes->visible.holds;

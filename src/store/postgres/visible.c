@@ -131,7 +131,7 @@ semel_status semel_pg_visible_read(struct semel_pg_changes *changes, bool *holds
 	return status;
 }
 
-int64_t semel_pg_stream_held_ms(const struct semel_changes *base)
+int64_t semel_pg_stream_visibility_wait_ms(const struct semel_changes *base)
 {
 	const struct semel_pg_changes *changes = (const struct semel_pg_changes *)base;
 	if (!changes->visible.holds)

@@ -64,14 +64,14 @@ void semel_sqlite_relay_leave(semel_store *store, const char *owner)
 }
 
 /* Changes of the file are always heard of. */
-bool semel_sqlite_doze(semel_store *store, bool lightly)
+bool semel_sqlite_arm_wakeup(semel_store *store, bool only_if_armed)
 {
-	(void)store, (void)lightly;
+	(void)store, (void)only_if_armed;
 	return false;
 }
 
 /* A file does not tell what was written to it. */
-bool semel_sqlite_rouse(semel_store *store)
+bool semel_sqlite_check_wakeup(semel_store *store)
 {
 	(void)store;
 	return true;

@@ -74,13 +74,13 @@ static void a_relay_that_connects_anew_reads_from_the_low_mark_of_the_store(void
 	stored = (struct semel_lease){ .low_seq = 1000 };
 	assert_int_equal(semel_lanes_open(&lanes, &store, semel_env_system(), 5000, NULL),
 			 SEMEL_OK);
-	assert_int_equal(semel_lanes_tend(&lanes, &store, NULL), SEMEL_OK);
+	assert_int_equal(semel_lanes_maintain(&lanes, &store, NULL), SEMEL_OK);
 	assert_true(lanes.lanes[0].mine);
 	assert_int_equal(lanes.lanes[0].cursor, 1000);
 
 	stored.low_seq = 900;
 	semel_lanes_rewind(&lanes);
-	assert_int_equal(semel_lanes_tend(&lanes, &store, NULL), SEMEL_OK);
+	assert_int_equal(semel_lanes_maintain(&lanes, &store, NULL), SEMEL_OK);
 	assert_true(lanes.lanes[0].mine);
 	assert_int_equal(lanes.lanes[0].cursor, 900);
 	assert_int_equal(lanes.lanes[0].read_to, 900);
@@ -95,8 +95,8 @@ static void a_lane_that_goes_back_while_it_is_only_renewed_is_read_from_there(vo
 	stored = (struct semel_lease){ .low_seq = 1000 };
 	assert_int_equal(semel_lanes_open(&lanes, &store, semel_env_system(), 5000, NULL),
 			 SEMEL_OK);
-	assert_int_equal(semel_lanes_tend(&lanes, &store, NULL), SEMEL_OK);
-	int64_t tenure = lanes.tenure;
+	assert_int_equal(semel_lanes_maintain(&lanes, &store, NULL), SEMEL_OK);
+	int64_t generation = lanes.generation;
 	lanes.lanes[0].in_flight = 1;
 	stored.low_seq = 900;
 	stored.epoch++;
@@ -105,7 +105,7 @@ static void a_lane_that_goes_back_while_it_is_only_renewed_is_read_from_there(vo
 	assert_true(lanes.lanes[0].mine);
 	assert_int_equal(lanes.lanes[0].cursor, 900);
 	assert_int_equal(lanes.lanes[0].read_to, 900);
-	assert_true(lanes.tenure > tenure);
+	assert_true(lanes.generation > generation);
 	semel_lanes_close(&lanes, NULL);
 }
 
@@ -118,18 +118,18 @@ static void the_store_is_told_whether_rows_come_through_the_change_stream(void *
 		stored = (struct semel_lease){ 0 };
 		assert_int_equal(semel_lanes_open(&lanes, &store, semel_env_system(), 5000, NULL),
 				 SEMEL_OK);
-		lanes.whole = whole == 1;
-		asked_streamed = !lanes.whole;
-		assert_int_equal(semel_lanes_tend(&lanes, &store, NULL), SEMEL_OK);
-		assert_int_equal(asked_streamed, lanes.whole);
-		asked_streamed = !lanes.whole;
-		lanes.tend_at_ms = 0;
-		assert_int_equal(semel_lanes_tend(&lanes, &store, NULL), SEMEL_OK);
-		assert_int_equal(asked_streamed, lanes.whole);
-		asked_streamed = !lanes.whole;
+		lanes.all_or_none = whole == 1;
+		asked_streamed = !lanes.all_or_none;
+		assert_int_equal(semel_lanes_maintain(&lanes, &store, NULL), SEMEL_OK);
+		assert_int_equal(asked_streamed, lanes.all_or_none);
+		asked_streamed = !lanes.all_or_none;
+		lanes.maintain_at_ms = 0;
+		assert_int_equal(semel_lanes_maintain(&lanes, &store, NULL), SEMEL_OK);
+		assert_int_equal(asked_streamed, lanes.all_or_none);
+		asked_streamed = !lanes.all_or_none;
 		lanes.renew_at_ms = 0;
 		assert_int_equal(semel_lanes_renew(&lanes, &store, NULL), SEMEL_OK);
-		assert_int_equal(asked_streamed, lanes.whole);
+		assert_int_equal(asked_streamed, lanes.all_or_none);
 		semel_lanes_close(&lanes, NULL);
 	}
 }

@@ -110,7 +110,7 @@ static const struct semel_store_driver store_driver = { .scheme = "test",
 							.outbox_mark = mark,
 							.lease_renew = renew };
 
-/* ---- a broker that keeps its answers back -----------------------------------------------------
+/* ---- a broker that keeps its outcomes back -----------------------------------------------------
  */
 
 static void *tokens[8];
@@ -290,7 +290,7 @@ static void what_was_read_before_the_lane_was_lost_is_never_marked(void **state)
 	(void)state;
 	step();
 	lose_and_take_again();
-	allowed = 1; /* the answer to what was offered before */
+	allowed = 1; /* the outcome to what was offered before */
 	step();
 	assert_int_equal(marked, 0);
 	assert_true(lane.mine); /* the new lease is as good as before */
@@ -369,7 +369,7 @@ static void without_transactions_what_is_behind_a_refused_event_waits(void **sta
 	assert_int_equal(failed, 1);
 }
 
-/* ---- a refusal, and the rest of its load -------------------------------------------------------
+/* ---- a refusal, and the rest of its batch -------------------------------------------------------
  */
 
 static void a_refusal_is_marked_while_the_rest_of_its_load_is_not_answered(void **state)
@@ -469,7 +469,7 @@ static void what_was_answered_is_marked_before_the_connections_are_let_go(void *
 	allowed = 1;
 	step();
 	assert_int_equal(marked, 0);
-	semel_pipeline_salvage(pipeline);
+	semel_pipeline_mark_answered(pipeline);
 	assert_int_equal(published, 1);
 	assert_int_equal(marked, 1);
 	assert_int_equal(marked_low, 0);
@@ -496,7 +496,7 @@ static void what_was_answered_under_an_older_lease_is_not(void **state)
 	allowed = 1;
 	step();
 	lane.lease.epoch += 2;
-	semel_pipeline_salvage(pipeline);
+	semel_pipeline_mark_answered(pipeline);
 	assert_int_equal(marked, 0);
 }
 
@@ -532,7 +532,7 @@ static void expect_outage_of(const char *events)
 {
 	semel_error error = { .status = SEMEL_OK };
 	bool busy = false;
-	assert_int_equal(semel_pipeline_step(pipeline, SEMEL_STEP_HEAR, &busy, &error),
+	assert_int_equal(semel_pipeline_step(pipeline, SEMEL_STEP_POLL, &busy, &error),
 			 SEMEL_OUTAGE);
 	assert_non_null(strstr(error.text, events));
 	assert_int_equal(marked, 0);

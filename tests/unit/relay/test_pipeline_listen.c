@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #define WINDOW  4
-#define WAIT_MS 7 /* for answers, before the source is asked again */
+#define WAIT_MS 7 /* for outcomes, before the source is asked again */
 #define LONG_MS 1000
 
 /* ---- the clock ---------------------------------------------------------------------------------
@@ -39,14 +39,15 @@ static const struct semel_env env = { .now_ms = tell_time,
  */
 
 static struct semel_lanes lanes;
-static struct semel_loads *loads;
+static struct semel_relay_batches *batches;
 static unsigned waiting; /* rows that the next read brings */
 static bool listening;
 
-static void connect_to(struct semel_source *source, semel_store *store, struct semel_loads *given)
+static void connect_to(struct semel_source *source, semel_store *store,
+		       struct semel_relay_batches *given)
 {
 	(void)source, (void)store;
-	loads = given;
+	batches = given;
 }
 
 static semel_status look(struct semel_source *source, semel_error *error)
@@ -56,23 +57,23 @@ static semel_status look(struct semel_source *source, semel_error *error)
 }
 
 static semel_status read_one(struct semel_source *source, const struct semel_room *room,
-			     struct semel_load **load_out, semel_error *error)
+			     struct semel_relay_batch **batch_out, semel_error *error)
 {
 	(void)source, (void)error;
-	*load_out = NULL;
+	*batch_out = NULL;
 	if (waiting == 0 || room->rows == 0)
 		return SEMEL_OK;
 	waiting--;
-	struct semel_load *load = semel_load_take_mixed(loads, &lanes);
-	load->batch.rows[0] = (struct semel_outbox_row){
+	struct semel_relay_batch *batch = semel_relay_batch_acquire_mixed(batches, &lanes);
+	batch->fetched.rows[0] = (struct semel_outbox_row){
 		.event = { .id = SEMEL_TEXT("e"),
 			   .aggregate_type = SEMEL_TEXT("order"),
 			   .aggregate_id = SEMEL_TEXT("a"),
 			   .topic = SEMEL_TEXT("order.events"),
 			   .payload = SEMEL_TEXT("{}") },
 	};
-	load->batch.count = 1;
-	*load_out = load;
+	batch->fetched.count = 1;
+	*batch_out = batch;
 	return SEMEL_OK;
 }
 
@@ -85,7 +86,7 @@ static bool is_listening(const struct semel_source *source)
 static const struct semel_source_driver source_driver = { .name = "test",
 							  .wait_ms = WAIT_MS,
 							  .connect = connect_to,
-							  .look = look,
+							  .probe = look,
 							  .read = read_one,
 							  .is_listening = is_listening };
 
@@ -174,7 +175,7 @@ static void step_with(unsigned rows)
 
 static int64_t rest_ms(void)
 {
-	return semel_pipeline_rest_ms(pipeline, LONG_MS);
+	return semel_pipeline_sleep_ms(pipeline, LONG_MS);
 }
 
 /* ---- tests -------------------------------------------------------------------------------------

@@ -14,13 +14,13 @@ static const struct semel_refusal_policy park = { .attempts_max = 3,
 						  .poison = SEMEL_POISON_PARK_KEY };
 static struct semel_outbox_row row;
 
-static struct semel_mark judged(const struct semel_refusal_policy *policy, semel_status answer,
+static struct semel_mark judged(const struct semel_refusal_policy *policy, semel_status outcome,
 				uint32_t attempts)
 {
 	struct semel_mark mark = { .row = &row };
 
 	row.attempts = attempts;
-	semel_refusal_judge(policy, answer, 10000, 0, &mark);
+	semel_refusal_decide(policy, outcome, 10000, 0, &mark);
 	return mark;
 }
 

@@ -40,7 +40,7 @@ semel_status semel_steady_relay(struct semel_steady *steady, uint64_t count)
 	semel_status status = SEMEL_OK;
 	bool busy = true;
 	while (status == SEMEL_OK && semel_pipeline_published(steady->pipeline) < until) {
-		status = semel_lanes_tend(&steady->lanes, steady->store, error);
+		status = semel_lanes_maintain(&steady->lanes, steady->store, error);
 		if (status == SEMEL_OK)
 			status = semel_pipeline_step(steady->pipeline, SEMEL_STEP_READ, &busy,
 						     error);

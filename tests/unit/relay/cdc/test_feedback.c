@@ -23,9 +23,9 @@ static void nothing_is_reached_before_the_oldest_load_is_settled(void **state)
 	(void)state;
 	uint64_t first = semel_feedback_open(&feedback, 10);
 	uint64_t second = semel_feedback_open(&feedback, 20);
-	semel_feedback_settle(&feedback, second);
+	semel_feedback_complete(&feedback, second);
 	assert_int_equal(feedback.position, 0);
-	semel_feedback_settle(&feedback, first);
+	semel_feedback_complete(&feedback, first);
 	assert_int_equal(feedback.position, 20);
 	assert_true(semel_feedback_is_idle(&feedback));
 }
@@ -35,9 +35,9 @@ static void a_load_that_ends_within_a_transaction_reaches_nothing(void **state)
 	(void)state;
 	uint64_t begin = semel_feedback_open(&feedback, 0);
 	uint64_t end = semel_feedback_open(&feedback, 30);
-	semel_feedback_settle(&feedback, begin);
+	semel_feedback_complete(&feedback, begin);
 	assert_int_equal(feedback.position, 0);
-	semel_feedback_settle(&feedback, end);
+	semel_feedback_complete(&feedback, end);
 	assert_int_equal(feedback.position, 30);
 }
 
@@ -54,7 +54,7 @@ static void a_position_without_rows_waits_for_what_is_open(void **state)
 	uint64_t open = semel_feedback_open(&feedback, 50);
 	semel_feedback_pass(&feedback, 60);
 	assert_int_equal(feedback.position, 0);
-	semel_feedback_settle(&feedback, open);
+	semel_feedback_complete(&feedback, open);
 	assert_int_equal(feedback.position, 60);
 }
 
@@ -72,9 +72,9 @@ static void tickets_of_an_earlier_stream_settle_nothing(void **state)
 	uint64_t old = semel_feedback_open(&feedback, 90);
 	semel_feedback_reset(&feedback);
 	uint64_t young = semel_feedback_open(&feedback, 10);
-	semel_feedback_settle(&feedback, old);
+	semel_feedback_complete(&feedback, old);
 	assert_int_equal(feedback.position, 0);
-	semel_feedback_settle(&feedback, young);
+	semel_feedback_complete(&feedback, young);
 	assert_int_equal(feedback.position, 10);
 }
 
@@ -90,7 +90,7 @@ static void it_is_full_and_goes_round(void **state)
 		}
 		assert_true(semel_feedback_is_full(&feedback));
 		for (uint64_t i = SEMEL_FEEDBACK_MAX; i > 0; i--)
-			semel_feedback_settle(&feedback, first + i - 1);
+			semel_feedback_complete(&feedback, first + i - 1);
 		assert_int_equal(feedback.position, position);
 	}
 }

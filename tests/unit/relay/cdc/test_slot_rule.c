@@ -11,33 +11,33 @@
 
 #include <cmocka.h>
 
-static const struct semel_slot_state sound = { .looked = true,
+static const struct semel_slot_state sound = { .known = true,
 					       .exists = true,
 					       .position = 100,
 					       .current = 500,
 					       .retained = 400,
 					       .identity = "7/1",
 					       .publication = "1/2/3",
-					       .remembered_publication = "1/2/3",
-					       .remembered = true,
-					       .remembered_position = 100,
-					       .remembered_identity = "7/1" };
+					       .recorded_publication = "1/2/3",
+					       .recorded = true,
+					       .recorded_position = 100,
+					       .recorded_identity = "7/1" };
 
-static enum semel_slot_move judge(struct semel_slot_state state, bool caught_up)
+static enum semel_slot_action decide(struct semel_slot_state state, bool caught_up)
 {
 	struct semel_slot_verdict verdict;
-	semel_slot_judge(&(struct semel_slot_view){ .state = &state,
-						    .budget = 1000,
-						    .caught_up = caught_up },
-			 &verdict);
-	assert_true(verdict.move == SEMEL_SLOT_STREAM || verdict.reason[0] != '\0');
-	return verdict.move;
+	semel_slot_decide(&(struct semel_slot_view){ .state = &state,
+						     .budget = 1000,
+						     .caught_up = caught_up },
+			  &verdict);
+	assert_true(verdict.action == SEMEL_SLOT_STREAM || verdict.reason[0] != '\0');
+	return verdict.action;
 }
 
 static void a_sound_slot_is_read(void **state)
 {
 	(void)state;
-	assert_int_equal(judge(sound, false), SEMEL_SLOT_STREAM);
+	assert_int_equal(decide(sound, false), SEMEL_SLOT_STREAM);
 }
 
 static void a_slot_that_was_set_back_is_read(void **state)
@@ -45,7 +45,7 @@ static void a_slot_that_was_set_back_is_read(void **state)
 	(void)state;
 	struct semel_slot_state back = sound;
 	back.position = 50;
-	assert_int_equal(judge(back, false), SEMEL_SLOT_STREAM);
+	assert_int_equal(decide(back, false), SEMEL_SLOT_STREAM);
 }
 
 static void a_slot_that_is_further_than_remembered_is_not_trusted(void **state)
@@ -53,9 +53,9 @@ static void a_slot_that_is_further_than_remembered_is_not_trusted(void **state)
 	(void)state;
 	struct semel_slot_state further = sound, unknown = sound;
 	further.position = 101;
-	unknown.remembered = false;
-	assert_int_equal(judge(further, true), SEMEL_SLOT_DISTRUST);
-	assert_int_equal(judge(unknown, true), SEMEL_SLOT_DISTRUST);
+	unknown.recorded = false;
+	assert_int_equal(decide(further, true), SEMEL_SLOT_RESYNC);
+	assert_int_equal(decide(unknown, true), SEMEL_SLOT_RESYNC);
 }
 
 static void what_is_older_than_the_slot_is_polled_first(void **state)
@@ -63,7 +63,7 @@ static void what_is_older_than_the_slot_is_polled_first(void **state)
 	(void)state;
 	struct semel_slot_state young = sound;
 	young.poll_to_seq = 1;
-	assert_int_equal(judge(young, true), SEMEL_SLOT_POLL_FIRST);
+	assert_int_equal(decide(young, true), SEMEL_SLOT_POLL_FIRST);
 }
 
 static void a_slot_over_its_budget_is_dropped_whatever_else(void **state)
@@ -73,9 +73,9 @@ static void a_slot_over_its_budget_is_dropped_whatever_else(void **state)
 	fat.retained = 1001;
 	fat.active = true;
 	fat.poll_to_seq = 5;
-	assert_int_equal(judge(fat, false), SEMEL_SLOT_DROP);
+	assert_int_equal(decide(fat, false), SEMEL_SLOT_DROP);
 	fat.retained = 1000;
-	assert_int_equal(judge(fat, false), SEMEL_SLOT_POLL_FIRST);
+	assert_int_equal(decide(fat, false), SEMEL_SLOT_POLL_FIRST);
 }
 
 static void a_lost_slot_and_one_of_another_history_are_dropped(void **state)
@@ -84,8 +84,8 @@ static void a_lost_slot_and_one_of_another_history_are_dropped(void **state)
 	struct semel_slot_state lost = sound, promoted = sound;
 	lost.lost = true;
 	snprintf(promoted.identity, sizeof(promoted.identity), "7/2");
-	assert_int_equal(judge(lost, true), SEMEL_SLOT_DROP);
-	assert_int_equal(judge(promoted, true), SEMEL_SLOT_DROP);
+	assert_int_equal(decide(lost, true), SEMEL_SLOT_DROP);
+	assert_int_equal(decide(promoted, true), SEMEL_SLOT_DROP);
 }
 
 static void a_missing_slot_is_made_only_when_polling_has_caught_up(void **state)
@@ -93,8 +93,8 @@ static void a_missing_slot_is_made_only_when_polling_has_caught_up(void **state)
 	(void)state;
 	struct semel_slot_state missing = sound;
 	missing.exists = false;
-	assert_int_equal(judge(missing, false), SEMEL_SLOT_WAIT);
-	assert_int_equal(judge(missing, true), SEMEL_SLOT_MAKE);
+	assert_int_equal(decide(missing, false), SEMEL_SLOT_WAIT);
+	assert_int_equal(decide(missing, true), SEMEL_SLOT_CREATE);
 }
 
 static void an_obstacle_means_polling(void **state)
@@ -102,13 +102,13 @@ static void an_obstacle_means_polling(void **state)
 	(void)state;
 	struct semel_slot_state hindered = sound;
 	snprintf(hindered.obstacle, sizeof(hindered.obstacle), "wal_level is replica");
-	assert_int_equal(judge(hindered, true), SEMEL_SLOT_POLL);
+	assert_int_equal(decide(hindered, true), SEMEL_SLOT_POLL);
 	hindered.retained = 1001;
-	assert_int_equal(judge(hindered, true), SEMEL_SLOT_DROP);
+	assert_int_equal(decide(hindered, true), SEMEL_SLOT_DROP);
 	hindered.foreign = true;
-	assert_int_equal(judge(hindered, true), SEMEL_SLOT_POLL);
-	hindered.foreign = hindered.looked = false;
-	assert_int_equal(judge(hindered, true), SEMEL_SLOT_POLL);
+	assert_int_equal(decide(hindered, true), SEMEL_SLOT_POLL);
+	hindered.foreign = hindered.known = false;
+	assert_int_equal(decide(hindered, true), SEMEL_SLOT_POLL);
 }
 
 static void a_slot_whose_publication_was_changed_is_dropped(void **state)
@@ -116,11 +116,11 @@ static void a_slot_whose_publication_was_changed_is_dropped(void **state)
 	(void)state;
 	struct semel_slot_state changed = sound, unknown = sound;
 	snprintf(changed.publication, sizeof(changed.publication), "1/2/4");
-	assert_int_equal(judge(changed, true), SEMEL_SLOT_DROP);
+	assert_int_equal(decide(changed, true), SEMEL_SLOT_DROP);
 	snprintf(changed.obstacle, sizeof(changed.obstacle), "it has a row filter");
-	assert_int_equal(judge(changed, true), SEMEL_SLOT_DROP);
-	unknown.remembered_publication[0] = '\0';
-	assert_int_equal(judge(unknown, true), SEMEL_SLOT_DISTRUST);
+	assert_int_equal(decide(changed, true), SEMEL_SLOT_DROP);
+	unknown.recorded_publication[0] = '\0';
+	assert_int_equal(decide(unknown, true), SEMEL_SLOT_RESYNC);
 }
 
 int main(void)

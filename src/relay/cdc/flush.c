@@ -12,62 +12,63 @@
 #include "base/failpoint.h"
 #include "observe/log.h"
 
-#define LINGER_MS     100 /* the oldest confirmed row waits so long for others */
-#define STARVED_MS    20
-#define RESEND_MS     10
-#define RESEND_MAX_MS 1000
-#define AT_ONCE       1    /* steady: long ago */
-#define IDLE_MS       5000 /* an idle stream's position is remembered so often */
-#define POINT_MS      1000
-#define ALIVE_MAX_MS  10000
-#define FLUSH_SHARE   4 /* of the window is worth a statement */
+#define LINGER_MS        100 /* the oldest confirmed row waits so long for others */
+#define STARVED_MS       20
+#define RESEND_MS        10
+#define RESEND_MAX_MS    1000
+#define AT_ONCE          1    /* steady: long ago */
+#define IDLE_MS          5000 /* an idle stream's position is recorded so often */
+#define CHECKPOINT_MS    1000
+#define KEEPALIVE_MAX_MS 10000
+#define FLUSH_SHARE      4 /* of the window is worth a statement */
 
-bool semel_cdc_owes(const struct semel_cdc *cdc)
+bool semel_cdc_has_unmarked(const struct semel_cdc *cdc)
 {
-	return cdc->sending || !semel_pile_is_empty(&cdc->gathered) || cdc->tail.count > 0;
+	return cdc->sending || !semel_mark_buffer_is_empty(&cdc->gathered) ||
+	       cdc->unmarked.count > 0;
 }
 
 /* ---- marks ----------------------------------------------------------------------------------- */
 
-void semel_cdc_point(struct semel_cdc *cdc, int64_t seq, uint64_t position)
+void semel_cdc_set_checkpoint(struct semel_cdc *cdc, int64_t seq, uint64_t position)
 {
-	if (cdc->point.lsn != 0 || seq <= cdc->low_seqs[0])
+	if (cdc->checkpoint.lsn != 0 || seq <= cdc->low_seqs[0])
 		return;
-	cdc->point.seq = seq;
-	cdc->point.lsn = position;
+	cdc->checkpoint.seq = seq;
+	cdc->checkpoint.lsn = position;
 }
 
-static void reach_point(struct semel_cdc *cdc)
+static void reach_checkpoint(struct semel_cdc *cdc)
 {
-	if (cdc->point.lsn == 0 || cdc->remembered < cdc->point.lsn)
+	if (cdc->checkpoint.lsn == 0 || cdc->recorded < cdc->checkpoint.lsn)
 		return;
 	for (int32_t i = 0; i < cdc->lanes->count; i++)
-		cdc->low_seqs[i] = cdc->point.seq;
-	cdc->point.lsn = 0;
+		cdc->low_seqs[i] = cdc->checkpoint.seq;
+	cdc->checkpoint.lsn = 0;
 }
 
 static bool is_worth_flushing(const struct semel_cdc *cdc, int64_t now_ms)
 {
-	const struct semel_pile *pile = &cdc->gathered;
+	const struct semel_mark_buffer *buffer = &cdc->gathered;
 	bool low = cdc->low_seqs[0] > cdc->lanes->lanes[0].lease.low_seq;
-	int64_t idle_ms = cdc->point.lsn != 0 || low ? POINT_MS : IDLE_MS;
+	int64_t idle_ms = cdc->checkpoint.lsn != 0 || low ? CHECKPOINT_MS : IDLE_MS;
 
-	if (!semel_pile_is_empty(pile))
-		return cdc->starved || pile->rows >= cdc->options.window / FLUSH_SHARE ||
-		       now_ms - pile->since_ms >= LINGER_MS;
+	if (!semel_mark_buffer_is_empty(buffer))
+		return cdc->starved || buffer->rows >= cdc->options.window / FLUSH_SHARE ||
+		       now_ms - buffer->since_ms >= LINGER_MS;
 	if (now_ms - cdc->flushed_ms < idle_ms || cdc->state != SEMEL_CDC_STREAMING)
 		return false;
-	return low || cdc->feedback->position > cdc->remembered;
+	return low || cdc->feedback->position > cdc->recorded;
 }
 
-static void swap_piles(struct semel_cdc *cdc)
+static void swap_buffers(struct semel_cdc *cdc)
 {
-	struct semel_pile empty = cdc->sent;
+	struct semel_mark_buffer empty = cdc->sent;
 	cdc->sent = cdc->gathered;
 	cdc->gathered = empty;
 }
 
-static semel_status send_pile(struct semel_cdc *cdc, semel_error *error)
+static semel_status send_marks(struct semel_cdc *cdc, semel_error *error)
 {
 	struct semel_lease leases[SEMEL_LANES_MAX];
 
@@ -94,11 +95,11 @@ static semel_status send_pile(struct semel_cdc *cdc, semel_error *error)
 static semel_status send_flush(struct semel_cdc *cdc, semel_error *error)
 {
 	for (uint32_t i = 0; i < cdc->gathered.tickets; i++)
-		semel_feedback_settle(cdc->feedback, cdc->gathered.ticket[i]);
+		semel_feedback_complete(cdc->feedback, cdc->gathered.ticket[i]);
 	cdc->sent_position = cdc->feedback->position;
 	cdc->resend_wait_ms = 0;
-	swap_piles(cdc);
-	return send_pile(cdc, error);
+	swap_buffers(cdc);
+	return send_marks(cdc, error);
 }
 
 /* Commits become visible a little after the stream has told of them; with a synchronous standby
@@ -118,9 +119,9 @@ static void confirm(struct semel_cdc *cdc, bool ask)
 	semel_error error = { .status = SEMEL_OK };
 
 	cdc->confirmed_ms = semel_steady_ms(cdc->env);
-	cdc->confirmed = cdc->remembered;
+	cdc->confirmed = cdc->recorded;
 	/* A stream that is broken will say so when it is read. */
-	(void)cdc->changes->driver->confirm(cdc->changes, cdc->remembered, ask, &error);
+	(void)cdc->changes->driver->confirm(cdc->changes, cdc->recorded, ask, &error);
 }
 
 /* Polling would begin there: a look at the table need not go further back. */
@@ -134,21 +135,20 @@ static void move_low_marks(struct semel_cdc *cdc)
 		if (cdc->state == SEMEL_CDC_STREAMING && lane->cursor < lane->lease.low_seq)
 			lane->cursor = lane->read_to = lane->lease.low_seq;
 	}
-	semel_tail_pass(&cdc->tail, cdc->low_seqs[0]);
+	semel_unmarked_drop_below(&cdc->unmarked, cdc->low_seqs[0]);
 }
 
-static semel_status hear_flush(struct semel_cdc *cdc, int64_t wait_ms, semel_error *error)
+static semel_status poll_flush(struct semel_cdc *cdc, int64_t wait_ms, semel_error *error)
 {
 	bool done = false;
-	semel_status status =
-		cdc->changes->driver->flush_heard(cdc->changes, wait_ms, &done, error);
+	semel_status status = cdc->changes->driver->flush_poll(cdc->changes, wait_ms, &done, error);
 
 	if (status == SEMEL_NOT_FINISHED)
 		return resend_later(cdc);
 	if (status == SEMEL_LEASE_LOST) {
 		cdc->sending = false;
-		cdc->lanes->tend_at_ms = 0;
-		cdc->lanes->tenure++;
+		cdc->lanes->maintain_at_ms = 0;
+		cdc->lanes->generation++;
 		return SEMEL_OK;
 	}
 	/* Whether it was done nobody knows: it is sent again before anything behind it is. */
@@ -157,12 +157,12 @@ static semel_status hear_flush(struct semel_cdc *cdc, int64_t wait_ms, semel_err
 	if (status != SEMEL_OK || !done)
 		return status;
 	cdc->sending = cdc->starved = false;
-	semel_pile_clear(&cdc->sent);
+	semel_mark_buffer_clear(&cdc->sent);
 	move_low_marks(cdc);
-	if (cdc->sent_position > cdc->remembered)
-		cdc->remembered = cdc->sent_position;
-	reach_point(cdc);
-	if (cdc->state == SEMEL_CDC_STREAMING && cdc->remembered > cdc->confirmed)
+	if (cdc->sent_position > cdc->recorded)
+		cdc->recorded = cdc->sent_position;
+	reach_checkpoint(cdc);
+	if (cdc->state == SEMEL_CDC_STREAMING && cdc->recorded > cdc->confirmed)
 		confirm(cdc, false);
 	return semel_failpoint(SEMEL_FP_RELAY_AFTER_MARK, error);
 }
@@ -170,38 +170,38 @@ static semel_status hear_flush(struct semel_cdc *cdc, int64_t wait_ms, semel_err
 semel_status semel_cdc_flush(struct semel_cdc *cdc, bool now, semel_error *error)
 {
 	/* With nothing else to do until it is heard: the stream would wake us for nothing. */
-	bool idle = cdc->starved && !cdc->loads->flying;
+	bool idle = cdc->starved && !cdc->batches->in_flight;
 	semel_status status = SEMEL_OK;
 
 	if (cdc->sending && cdc->resend_ms != 0) {
 		if (!now && semel_steady_ms(cdc->env) < cdc->resend_ms)
 			return SEMEL_OK;
-		status = send_pile(cdc, error);
+		status = send_marks(cdc, error);
 	}
 	if (status == SEMEL_OK && cdc->sending)
-		status = hear_flush(cdc, now ? -1 : idle ? STARVED_MS : 0, error);
+		status = poll_flush(cdc, now ? -1 : idle ? STARVED_MS : 0, error);
 	if (status != SEMEL_OK || cdc->sending)
 		return status;
-	if (now ? !semel_pile_is_empty(&cdc->gathered)
+	if (now ? !semel_mark_buffer_is_empty(&cdc->gathered)
 		: is_worth_flushing(cdc, semel_steady_ms(cdc->env)))
 		status = send_flush(cdc, error);
 	if (status == SEMEL_OK && now && cdc->sending)
-		status = hear_flush(cdc, -1, error);
+		status = poll_flush(cdc, -1, error);
 	return status;
 }
 
 /* Without marks, when the stream ends: polling would begin at the low marks, and repeat them. */
-static semel_status mark_tail(struct semel_cdc *cdc, semel_error *error)
+static semel_status mark_unmarked(struct semel_cdc *cdc, semel_error *error)
 {
 	semel_status status = SEMEL_OK;
 
-	while (status == SEMEL_OK && !cdc->sending && cdc->tail.count > 0) {
-		semel_pile_clear(&cdc->sent);
-		semel_tail_move(&cdc->tail, &cdc->sent);
+	while (status == SEMEL_OK && !cdc->sending && cdc->unmarked.count > 0) {
+		semel_mark_buffer_clear(&cdc->sent);
+		semel_unmarked_move_to(&cdc->unmarked, &cdc->sent);
 		cdc->resend_wait_ms = 0;
-		status = send_pile(cdc, error);
+		status = send_marks(cdc, error);
 		if (status == SEMEL_OK)
-			status = hear_flush(cdc, -1, error);
+			status = poll_flush(cdc, -1, error);
 	}
 	return status;
 }
@@ -210,38 +210,38 @@ semel_status semel_cdc_flush_all(struct semel_cdc *cdc, semel_error *error)
 {
 	semel_status status = semel_cdc_flush(cdc, true, error);
 
-	return status == SEMEL_OK ? mark_tail(cdc, error) : status;
+	return status == SEMEL_OK ? mark_unmarked(cdc, error) : status;
 }
 
-void semel_cdc_forget(struct semel_cdc *cdc)
+void semel_cdc_reset(struct semel_cdc *cdc)
 {
 	semel_error error = { .status = SEMEL_OK };
 
-	if (semel_cdc_owes(cdc) && cdc->tenure == cdc->lanes->tenure &&
+	if (semel_cdc_has_unmarked(cdc) && cdc->generation == cdc->lanes->generation &&
 	    semel_lanes_are_all_mine(cdc->lanes) && semel_cdc_flush_all(cdc, &error) != SEMEL_OK)
 		semel_logf(SEMEL_LOG_WARN, "confirmed events are not marked and come again: %s",
 			   error.text);
 	cdc->sending = cdc->starved = false;
 	cdc->resend_ms = 0;
-	cdc->tail.count = 0;
-	semel_pile_clear(&cdc->gathered);
-	semel_pile_clear(&cdc->sent);
+	cdc->unmarked.count = 0;
+	semel_mark_buffer_clear(&cdc->gathered);
+	semel_mark_buffer_clear(&cdc->sent);
 	semel_feedback_reset(cdc->feedback);
-	cdc->point.lsn = 0;
+	cdc->checkpoint.lsn = 0;
 }
 
 /* ---- signs of life --------------------------------------------------------------------------- */
 
-void semel_cdc_beat(struct semel_cdc *cdc)
+void semel_cdc_keepalive(struct semel_cdc *cdc)
 {
 	int64_t now_ms = semel_steady_ms(cdc->env);
-	int64_t alive_ms = cdc->changes->driver->patience_ms(cdc->changes) / 3;
+	int64_t keepalive_ms = cdc->changes->driver->keepalive_timeout_ms(cdc->changes) / 3;
 
 	if (cdc->state != SEMEL_CDC_STREAMING)
 		return;
-	if (alive_ms <= 0 || alive_ms > ALIVE_MAX_MS)
-		alive_ms = ALIVE_MAX_MS;
-	bool ask = cdc->point.lsn != 0 && semel_feedback_is_idle(cdc->feedback);
-	if (now_ms - cdc->confirmed_ms >= (ask ? POINT_MS : alive_ms))
+	if (keepalive_ms <= 0 || keepalive_ms > KEEPALIVE_MAX_MS)
+		keepalive_ms = KEEPALIVE_MAX_MS;
+	bool ask = cdc->checkpoint.lsn != 0 && semel_feedback_is_idle(cdc->feedback);
+	if (now_ms - cdc->confirmed_ms >= (ask ? CHECKPOINT_MS : keepalive_ms))
 		confirm(cdc, true);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* When the pipeline asks, marks and rests: between a store that reads its lanes by one statement, a
- * broker that wakes by its answers, and a clock that goes when it is told to. */
+ * broker that wakes by its outcomes, and a clock that goes when it is told to. */
 #include "relay/pipeline.h"
 
 #include <setjmp.h>
@@ -196,7 +196,7 @@ static void step(enum semel_step kind)
 
 static int64_t rest_ms(void)
 {
-	return semel_pipeline_rest_ms(pipeline, 1000);
+	return semel_pipeline_sleep_ms(pipeline, 1000);
 }
 
 /* ---- tests -------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ static void lanes_that_gave_all_they_had_are_not_asked_again(void **state)
 	assert_int_equal(offered, 2);
 	assert_int_equal(reads, 1);
 	assert_false(semel_pipeline_has_more(pipeline));
-	assert_int_equal(rest_ms(), 1000); /* an answer or a ring wakes */
+	assert_int_equal(rest_ms(), 1000); /* an outcome or a ring wakes */
 }
 
 static void no_more_than_the_window_is_unmarked(void **state)
@@ -250,7 +250,7 @@ static void no_more_than_the_window_is_unmarked(void **state)
 	step(SEMEL_STEP_READ);
 	assert_int_equal(offered, WINDOW);
 	assert_int_equal(rest_ms(), 1000);
-	allowed = 1; /* of a load that is not answered as a whole */
+	allowed = 1; /* of a batch that is not answered as a whole */
 	step(SEMEL_STEP_READ);
 	assert_int_equal(offered, WINDOW);
 }
@@ -261,7 +261,7 @@ static void marks_gather_until_the_delay_is_over(void **state)
 	rows_of[0] = 1;
 	step(SEMEL_STEP_READ);
 	allowed = 1;
-	step(SEMEL_STEP_HEAR);
+	step(SEMEL_STEP_POLL);
 	assert_int_equal(marked, 0);
 	assert_int_equal(rest_ms(), MARK_DELAY);
 	clock_ms += MARK_DELAY - 1;
@@ -270,7 +270,7 @@ static void marks_gather_until_the_delay_is_over(void **state)
 	step(SEMEL_STEP_READ);
 	assert_int_equal(marked, 0);
 	clock_ms++;
-	step(SEMEL_STEP_HEAR);
+	step(SEMEL_STEP_POLL);
 	assert_int_equal(marked, 2);
 	assert_int_equal(mark_calls, 1);
 	assert_false(semel_pipeline_is_carrying(pipeline));
@@ -282,7 +282,7 @@ static void many_marks_wait_for_no_delay(void **state)
 	rows_of[0] = rows_of[1] = WINDOW / 2;
 	step(SEMEL_STEP_READ);
 	allowed = WINDOW;
-	step(SEMEL_STEP_HEAR);
+	step(SEMEL_STEP_POLL);
 	assert_int_equal(marked, WINDOW);
 	assert_int_equal(mark_calls, 1);
 }
@@ -293,7 +293,7 @@ static void who_finishes_marks_at_once(void **state)
 	rows_of[0] = 1;
 	step(SEMEL_STEP_READ);
 	allowed = 1;
-	step(SEMEL_STEP_HEAR);
+	step(SEMEL_STEP_POLL);
 	step(SEMEL_STEP_FINISH);
 	assert_int_equal(marked, 1);
 }

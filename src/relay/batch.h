@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the pipeline carries at a time, with room for what is heard of each row; and all the batches
+ * of one relay, which are made once and used again. */
+#ifndef SEMEL_RELAY_BATCH_H
+#define SEMEL_RELAY_BATCH_H
+
+#include "broker/broker.h"
+#include "relay/lanes.h"
+
+/* One row on its way. */
+struct semel_relay_inflight {
+	struct semel_relay_batch *batch;
+	struct semel_publish_metadata metadata;
+	bool answered;
+	bool marked; /* before the rest of its batch */
+	semel_status outcome;
+	const char *reason;
+};
+
+/* Rows that were read together and are marked together, but for those that were refused: they are
+ * marked as soon as that is heard. */
+struct semel_relay_batch {
+	struct semel_relay_batch *next;
+	struct semel_arena *arena;
+	struct semel_outbox_batch fetched;
+	struct semel_relay_inflight *inflight;
+	struct semel_mark *marks;
+	struct semel_lane *lane; /* NULL: rows of all lanes, each with its own */
+	int64_t epoch;           /* of the lease under which it was read; of all, without a lane */
+	uint64_t ticket;         /* the source's own */
+	uint32_t unanswered;
+	uint32_t unmarked_refusals; /* were refused, and that is not marked; without those that are
+				       HELD */
+	uint32_t marked_early;      /* were marked before the rest */
+	bool refused;               /* an event in it was refused */
+	bool being_marked;          /* it is being marked */
+	bool exceptions;            /* its rows come from the exceptions */
+	uint64_t bytes;
+	int64_t offered_at_ms;  /* steady */
+	int64_t answered_at_ms; /* the last of its rows; steady */
+};
+
+struct semel_relay_batches {
+	struct semel_relay_batch *in_flight; /* offered and not marked, oldest first */
+	struct semel_relay_batch *last;      /* in flight */
+	struct semel_relay_batch *spare;
+	uint32_t rows_max; /* in a batch */
+	uint32_t count;    /* in flight */
+};
+
+/* A batch for rows of this lane. NULL: no memory. */
+struct semel_relay_batch *semel_relay_batch_acquire(struct semel_relay_batches *batches,
+						    struct semel_lane *lane);
+/* The same for rows of any lane; all of them are ours. */
+struct semel_relay_batch *semel_relay_batch_acquire_mixed(struct semel_relay_batches *batches,
+							  const struct semel_lanes *lanes);
+void semel_relay_batch_release(struct semel_relay_batches *batches,
+			       struct semel_relay_batch *batch);
+/* From here on it is in flight, until it is finished and released. */
+void semel_relay_batch_start(struct semel_relay_batches *batches, struct semel_relay_batch *batch);
+void semel_relay_batch_finish(struct semel_relay_batches *batches, struct semel_relay_batch *batch);
+/* Everything in flight is spare again, whatever becomes of it. */
+void semel_relay_batches_reset(struct semel_relay_batches *batches);
+void semel_relay_batches_free(struct semel_relay_batches *batches);
+
+#endif

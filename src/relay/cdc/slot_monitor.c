@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The slot guard: takes the stream up when it is safe, and lets it go when it is not.
+ *
+ * - A slot that keeps too much of the log is dropped at once, whatever is in flight; the rows are
+ *   in the table, and polling reads them.
+ * - The stream begins only when everything that was committed before its slot has been polled and
+ *   marked, and nothing polled is in flight.
+ * - A hole in the publication is noticed at the next inspection, and its rows were committed after
+ * the one before. A low mark stands at what was complete at an inspection that found nothing wrong:
+ * so polling, which begins at the low marks, finds all of them.
+ */
+#include "relay/cdc/cdc.h"
+
+#include "base/error.h"
+#include "observe/log.h"
+#include "observe/metrics.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define SOON_MS           100
+#define AGAIN_MS          1000
+#define LATER_MS          5000
+#define READER_TIMEOUT_MS 5000 /* for another reader to end, before polling begins */
+#define DRAINED_MS        1000 /* beside the time between two inspections */
+
+static void record_retained(const struct semel_slot_state *state)
+{
+	semel_series_set(semel_series(SEMEL_METRIC_SLOT_RETAINED, NULL, NULL),
+			 state->exists ? (int64_t)state->retained : 0);
+}
+
+/* Once, not every second. */
+static void log_reason(struct semel_cdc *cdc, const char *reason)
+{
+	if (strcmp(cdc->logged_reason, reason) == 0)
+		return;
+	snprintf(cdc->logged_reason, sizeof cdc->logged_reason, "%s", reason);
+	if (reason[0] != '\0')
+		semel_logf(SEMEL_LOG_WARN,
+			   "the relay polls instead of reading the change stream: %s", reason);
+}
+
+static void retry_in(struct semel_cdc *cdc, int64_t wait_ms)
+{
+	cdc->try_at_ms = semel_steady_ms(cdc->env) + wait_ms;
+}
+
+static void add_exception(struct semel_text type, struct semel_text id, void *user)
+{
+	semel_exception_set_add(user, type, id);
+}
+
+bool semel_cdc_in_transaction(const struct semel_cdc *cdc)
+{
+	return cdc->options.transactions && cdc->state == SEMEL_CDC_STREAMING &&
+	       cdc->changes->driver->in_transaction(cdc->changes);
+}
+
+semel_status semel_cdc_leave_stream(struct semel_cdc *cdc, const char *reason, semel_error *error)
+{
+	bool transaction_open = semel_cdc_in_transaction(cdc);
+
+	cdc->changes->driver->stop(cdc->changes);
+	cdc->state = SEMEL_CDC_LEAVING;
+	log_reason(cdc, reason);
+	retry_in(cdc, SOON_MS);
+	if (!transaction_open)
+		return SEMEL_OK;
+	return semel_error_set(error, SEMEL_OUTAGE,
+			       "the change stream has ended within a transaction: %s", reason);
+}
+
+semel_status semel_cdc_label(struct semel_source *source, char name_out[SEMEL_SOURCE_LABEL_SIZE],
+			     semel_error *error)
+{
+	struct semel_cdc *cdc = (struct semel_cdc *)source; /* base is its first member */
+	struct semel_slot_state state;
+	semel_status status = cdc->changes->driver->inspect(cdc->changes, &state, error);
+
+	if (status != SEMEL_OK)
+		return status;
+	state.identity[strcspn(state.identity, "/")] = '\0';
+	snprintf(name_out, SEMEL_SOURCE_LABEL_SIZE, "semel-%s-%s", state.identity, cdc->slot);
+	return SEMEL_OK;
+}
+
+/* ---- taking it up ---------------------------------------------------------------------------- */
+
+/* What was polled comes through the stream as well, until it has come to where the database is now.
+ * An earlier stream may have ended before it was so far. */
+static void catch_up(struct semel_cdc *cdc, uint64_t position)
+{
+	if (cdc->polled_seq == 0)
+		return;
+	if (cdc->catch_up_to == 0 || cdc->catch_up_seq < cdc->polled_seq)
+		cdc->catch_up_seq = cdc->polled_seq;
+	cdc->catch_up_to = position;
+	cdc->polled_seq = 0;
+}
+
+/* A crash of the database sets the slot back to what it last wrote to its disk; what we remember is
+ * durable. Another relay may have read another slot meanwhile. */
+static uint64_t complete_to(const struct semel_slot_state *state)
+{
+	return state->complete_position > state->recorded_position ? state->complete_position
+								   : state->recorded_position;
+}
+
+/* What is refused from now on is added when it is marked: it is in the table then. */
+static semel_status load_exceptions(struct semel_cdc *cdc, semel_error *error)
+{
+	semel_exception_set_clear(&cdc->exceptions);
+	semel_status status = cdc->store->driver->outbox_exceptions(cdc->store, add_exception,
+								    &cdc->exceptions, error);
+	semel_exception_set_loaded(&cdc->exceptions);
+	return status;
+}
+
+static semel_status begin(struct semel_cdc *cdc, const struct semel_slot_state *state,
+			  semel_error *error)
+{
+	semel_status status = load_exceptions(cdc, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_feedback_reset(cdc->feedback);
+	cdc->generation = cdc->lanes->generation;
+	catch_up(cdc, state->current);
+	cdc->check_left = SEMEL_CDC_CHECK_WINDOWS * cdc->options.window;
+	cdc->check_to = state->current;
+	cdc->recorded = complete_to(state);
+	cdc->confirmed = state->position;
+	cdc->confirmed_ms = cdc->flushed_ms = semel_steady_ms(cdc->env);
+	cdc->check_at_ms = 0;
+	cdc->checkpoint.lsn = 0;
+	for (int32_t i = 0; i < cdc->lanes->count; i++)
+		cdc->low_seqs[i] = cdc->lanes->lanes[i].lease.low_seq;
+	if (cdc->store->driver->disarm_wakeup)
+		cdc->store->driver->disarm_wakeup(cdc->store);
+	cdc->state = SEMEL_CDC_STREAMING;
+	cdc->paused = false;
+	cdc->busy_since = 0;
+	log_reason(cdc, "");
+	semel_logf(SEMEL_LOG_INFO, "reading the change stream (slot %s, %llu MB behind)", cdc->slot,
+		   (unsigned long long)((state->current - state->position) >> 20));
+	return SEMEL_OK;
+}
+
+/* For a while nothing is read: the stream may soon begin. */
+static bool is_within_timeout(struct semel_cdc *cdc)
+{
+	int64_t now_ms = semel_steady_ms(cdc->env);
+
+	if (cdc->busy_since == 0)
+		cdc->busy_since = now_ms;
+	return now_ms - cdc->busy_since < READER_TIMEOUT_MS;
+}
+
+/* Somebody else still reads: he was told to end, and is waited for a while. */
+static void wait_for_reader(struct semel_cdc *cdc, const char *reason)
+{
+	bool patient = is_within_timeout(cdc);
+
+	cdc->paused = patient || cdc->options.transactions;
+	if (!patient)
+		log_reason(cdc, reason);
+	retry_in(cdc, SOON_MS);
+}
+
+static semel_status start(struct semel_cdc *cdc, const struct semel_slot_state *state,
+			  semel_error *error)
+{
+	semel_error failure = { .status = SEMEL_OK };
+
+	cdc->paused = true;
+	if (cdc->batches->in_flight) {
+		retry_in(cdc, SOON_MS / 10);
+		return SEMEL_OK;
+	}
+	semel_status status = SEMEL_OK;
+	if (state->poll_to_seq > 0)
+		status = cdc->changes->driver->record(cdc->changes, state->recorded_position, 0,
+						      state->publication, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = cdc->changes->driver->start(cdc->changes, complete_to(state), cdc->options.wake,
+					     cdc->options.transactions, &failure);
+	if (status == SEMEL_OK)
+		return begin(cdc, state, error);
+	if (status == SEMEL_BUSY) {
+		wait_for_reader(cdc, failure.text);
+		return SEMEL_OK;
+	}
+	cdc->paused = false;
+	log_reason(cdc, failure.text);
+	retry_in(cdc, LATER_MS);
+	return SEMEL_OK;
+}
+
+static semel_status poll_first(struct semel_cdc *cdc, const struct semel_slot_state *state,
+			       semel_error *error)
+{
+	if (semel_poll_read_to(cdc->poll) >= state->poll_to_seq)
+		return start(cdc, state, error);
+	retry_in(cdc, SOON_MS);
+	return SEMEL_OK;
+}
+
+/* Troubles with the slot never stop the relay: it polls, and tries again. Without marks polling
+ * repeats what the stream has sent, so that it does not begin at once. */
+static semel_status poll_and_retry(struct semel_cdc *cdc, semel_status status,
+				   const semel_error *error)
+{
+	if (status == SEMEL_OK)
+		return SEMEL_OK;
+	cdc->paused = !cdc->options.marks && is_within_timeout(cdc);
+	if (!cdc->paused)
+		log_reason(cdc, error->text);
+	retry_in(cdc, cdc->paused ? SOON_MS : LATER_MS);
+	return SEMEL_OK;
+}
+
+static semel_status create_slot(struct semel_cdc *cdc, semel_error *error)
+{
+	bool made = false;
+	semel_status status = cdc->changes->driver->create(cdc->changes, &made, error);
+
+	cdc->creating = status == SEMEL_OK && !made;
+	if (made)
+		semel_logf(SEMEL_LOG_INFO, "made the slot %s", cdc->slot);
+	retry_in(cdc, SOON_MS);
+	return status;
+}
+
+static semel_status drop_slot(struct semel_cdc *cdc, const char *reason, semel_error *error)
+{
+	semel_status status = cdc->changes->driver->drop(cdc->changes, error);
+
+	cdc->creating = false;
+	if (status == SEMEL_OK)
+		semel_logf(SEMEL_LOG_WARN, "dropped the slot %s: %s", cdc->slot, reason);
+	retry_in(cdc, status == SEMEL_BUSY ? SOON_MS : AGAIN_MS);
+	return status == SEMEL_BUSY ? SEMEL_OK : status;
+}
+
+/* All that was committed so far is polled first. */
+static semel_status resync(struct semel_cdc *cdc, const struct semel_slot_state *state,
+			   semel_error *error)
+{
+	uint64_t position = state->position > state->recorded_position ? state->position
+								       : state->recorded_position;
+
+	return cdc->changes->driver->record(cdc->changes, position, state->drawn_seq,
+					    state->publication, error);
+}
+
+static semel_status apply(struct semel_cdc *cdc, const struct semel_slot_state *state,
+			  const struct semel_slot_verdict *verdict, semel_error *error)
+{
+	semel_error failure = { .status = SEMEL_OK };
+
+	if (verdict->action != SEMEL_SLOT_STREAM) {
+		log_reason(cdc, verdict->reason);
+		cdc->paused = false;
+	}
+	switch (verdict->action) {
+	case SEMEL_SLOT_STREAM:
+		return start(cdc, state, error);
+	case SEMEL_SLOT_POLL_FIRST:
+		return poll_first(cdc, state, error);
+	case SEMEL_SLOT_RESYNC:
+		retry_in(cdc, SOON_MS);
+		return resync(cdc, state, error);
+	case SEMEL_SLOT_CREATE:
+		return poll_and_retry(cdc, create_slot(cdc, &failure), &failure);
+	case SEMEL_SLOT_DROP:
+		return poll_and_retry(cdc, drop_slot(cdc, verdict->reason, &failure), &failure);
+	case SEMEL_SLOT_WAIT:
+		retry_in(cdc, AGAIN_MS);
+		return SEMEL_OK;
+	case SEMEL_SLOT_POLL:
+		retry_in(cdc, LATER_MS);
+		return SEMEL_OK;
+	}
+	return SEMEL_OK;
+}
+
+static semel_status inspect(struct semel_cdc *cdc, struct semel_slot_state *state,
+			    struct semel_slot_verdict *verdict, semel_error *error)
+{
+	int64_t now_ms = semel_steady_ms(cdc->env);
+	bool drained =
+		cdc->drained_ms > 0 && now_ms - cdc->drained_ms < cdc->options.poll_ms + DRAINED_MS;
+	semel_status status = cdc->changes->driver->inspect(cdc->changes, state, error);
+
+	if (status != SEMEL_OK)
+		return status;
+	record_retained(state);
+	semel_slot_decide(&(struct semel_slot_view){ .state = state,
+						     .budget = cdc->options.budget,
+						     .caught_up = drained },
+			  verdict);
+	return SEMEL_OK;
+}
+
+/* The log is kept from when the creating began, and somebody's open transaction may hold it up for
+ * hours. Of all that can be wrong with a slot only this concerns one that is not finished. */
+static semel_status continue_creating(struct semel_cdc *cdc, semel_error *error)
+{
+	struct semel_slot_state state;
+	struct semel_slot_verdict verdict;
+	semel_status status = inspect(cdc, &state, &verdict, error);
+
+	if (status != SEMEL_OK)
+		return status;
+	if (!state.exists || state.retained <= cdc->options.budget)
+		return create_slot(cdc, error);
+	semel_logf(SEMEL_LOG_WARN,
+		   "gave up creating the slot %s, which waits for an open transaction: %s",
+		   cdc->slot, verdict.reason);
+	return drop_slot(cdc, verdict.reason, error);
+}
+
+semel_status semel_cdc_try_stream(struct semel_cdc *cdc, semel_error *error)
+{
+	struct semel_slot_state state;
+	struct semel_slot_verdict verdict;
+	semel_error failure = { .status = SEMEL_OK };
+
+	if (cdc->creating)
+		return poll_and_retry(cdc, continue_creating(cdc, &failure), &failure);
+	semel_status status = inspect(cdc, &state, &verdict, &failure);
+	if (status != SEMEL_OK)
+		return poll_and_retry(cdc, status, &failure);
+	return apply(cdc, &state, &verdict, error);
+}
+
+/* ---- letting it go --------------------------------------------------------------------------- */
+
+semel_status semel_cdc_check_stream(struct semel_cdc *cdc, semel_error *error)
+{
+	struct semel_slot_state state;
+	struct semel_slot_verdict verdict;
+	semel_status status = semel_poll_probe_due(cdc->poll, error);
+
+	if (status == SEMEL_OK && semel_exception_set_is_stale(&cdc->exceptions))
+		status = load_exceptions(cdc, error);
+	if (status == SEMEL_OK)
+		status = inspect(cdc, &state, &verdict, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (verdict.action == SEMEL_SLOT_STREAM || verdict.action == SEMEL_SLOT_POLL_FIRST) {
+		semel_cdc_set_checkpoint(cdc, semel_poll_complete_seq(cdc->poll), state.current);
+		return SEMEL_OK;
+	}
+	status = semel_cdc_leave_stream(cdc, verdict.reason, error);
+	if (verdict.action == SEMEL_SLOT_DROP) {
+		semel_error failure = { .status = SEMEL_OK };
+		(void)poll_and_retry(cdc, drop_slot(cdc, verdict.reason, &failure), &failure);
+	}
+	return status;
+}
+
+void semel_cdc_monitor_slot_on_standby(struct semel_cdc *cdc)
+{
+	int64_t now_ms = semel_steady_ms(cdc->env);
+
+	if (now_ms < cdc->monitor_at_ms)
+		return;
+	cdc->monitor_at_ms = now_ms + LATER_MS;
+	semel_cdc_monitor_slot(cdc);
+}
+
+void semel_cdc_monitor_slot(struct semel_cdc *cdc)
+{
+	struct semel_slot_state state;
+	struct semel_slot_verdict verdict;
+	semel_error error = { .status = SEMEL_OK };
+
+	cdc->changes->driver->stop(cdc->changes);
+	if (inspect(cdc, &state, &verdict, &error) == SEMEL_OK && !state.active &&
+	    verdict.action == SEMEL_SLOT_DROP)
+		(void)drop_slot(cdc, verdict.reason, &error);
+}
