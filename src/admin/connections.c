@@ -493,7 +493,7 @@ static void *keep_checking(void *user)
 {
 	struct semel_connections *connections = user;
 
-	while (!semel_wake_rung(connections->wake)) {
+	while (!semel_wake_is_notified(connections->wake)) {
 		semel_wake_sleep(connections->wake, TICK_MS);
 		semel_connections_check(connections);
 	}
@@ -529,7 +529,7 @@ void semel_connections_stop(struct semel_connections *connections)
 {
 	if (!connections->thread_runs)
 		return;
-	semel_wake_ring(connections->wake);
+	semel_wake_notify(connections->wake);
 	pthread_join(connections->thread, NULL);
 	connections->thread_runs = false;
 }

@@ -100,7 +100,7 @@ static void *keep_looking(void *user)
 	int64_t stall_ms = watch->desk->options.ready_stall_ms;
 	int64_t every_ms = stall_ms / 4 < 1000 ? stall_ms / 4 + 1 : 1000;
 
-	while (!semel_wake_rung(watch->wake)) {
+	while (!semel_wake_is_notified(watch->wake)) {
 		semel_watch_look(watch);
 		semel_wake_sleep(watch->wake, every_ms);
 	}
@@ -161,7 +161,7 @@ void semel_watch_stop(struct semel_watch *watch)
 	if (!watch)
 		return;
 	if (watch->runs) {
-		semel_wake_ring(watch->wake);
+		semel_wake_notify(watch->wake);
 		pthread_join(watch->thread, NULL);
 	}
 	semel_wake_free(watch->wake);

@@ -29,7 +29,7 @@ static const struct semel_dynamic_symbol symbols[] = {
 
 static const char *const names[] = { "libmicrohttpd.so.12", "libmicrohttpd.so", NULL };
 
-static const struct semel_dynamic library = {
+static const struct semel_dynamic_library library = {
 	.names = names,
 	.needed_for = "the admin server",
 	.package = "libmicrohttpd12",
@@ -43,5 +43,5 @@ static bool loaded;
 semel_status semel_microhttpd_load(const struct semel_microhttpd **library_out, semel_error *error)
 {
 	*library_out = &table;
-	return semel_dynamic_need(&library, &table, &loaded, error);
+	return semel_dynamic_load_once(&library, &table, &loaded, error);
 }

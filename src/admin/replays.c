@@ -60,7 +60,7 @@ void semel_jobs_free(struct semel_jobs *jobs)
 		return;
 	for (size_t i = 0; i < SEMEL_JOBS_MAX; i++)
 		if (jobs->all[i].wake)
-			semel_wake_ring(jobs->all[i].wake);
+			semel_wake_notify(jobs->all[i].wake);
 	for (size_t i = 0; i < SEMEL_JOBS_MAX; i++)
 		clear_job(&jobs->all[i]);
 	pthread_mutex_destroy(&jobs->lock);
@@ -282,7 +282,7 @@ static semel_status show_one(struct semel_visit *visit, bool cancel, semel_error
 	struct job *job = find_job(jobs, visit->id);
 	if (job && cancel && job->running) {
 		job->cancelled = true;
-		semel_wake_ring(job->wake);
+		semel_wake_notify(job->wake);
 	}
 	if (job)
 		job_json(job, semel_visit_body(visit));

@@ -84,7 +84,7 @@ static void consumer_members(struct semel_visit *visit, const char *scope,
 	bool stands = semel_consumers_explain(consumers, semel_now_ms(visit->desk->env), &why);
 	int64_t state = consumers->breaker;
 
-	if (semel_metric_find(SEMEL_METRIC_BREAKER_STATE, scope, NULL, &state) ||
+	if (semel_metric_value(SEMEL_METRIC_BREAKER_STATE, scope, NULL, &state) ||
 	    consumers->alive > 0)
 		semel_buffer_printf(text, "\"breaker\":%" PRId64 ",", state);
 	else

@@ -41,7 +41,7 @@ struct semel_child {
 	struct semel_buffer output;
 	size_t line_length; /* of the line told last; dropped by the next talk */
 	bool line_told;
-	char complaint[2 * SEMEL_CHILD_COMPLAINT_MAX];
+	char complaint[2 * SEMEL_CHILD_STDERR_MAX];
 	size_t complaint_length;
 	bool complaint_cut;
 };
@@ -67,7 +67,7 @@ static void leave_living(pid_t pid)
 	}
 }
 
-void semel_children_kill(void)
+void semel_child_kill_all(void)
 {
 	for (size_t i = 0; i < LIVING_MAX; i++) {
 		pid_t pid = atomic_load(&living[i]);
@@ -88,8 +88,8 @@ static void close_stream(int *fd)
 	*fd = -1;
 }
 
-semel_status semel_child_start(const struct semel_child_plan *plan, struct semel_child **child_out,
-			       semel_error *error)
+semel_status semel_child_start(const struct semel_child_options *plan,
+			       struct semel_child **child_out, semel_error *error)
 {
 	struct semel_child *child = calloc(1, sizeof *child);
 	if (child == NULL)
@@ -110,16 +110,16 @@ semel_status semel_child_start(const struct semel_child_plan *plan, struct semel
 
 static void keep_complaint(struct semel_child *child, const char *data, size_t length)
 {
-	if (length > SEMEL_CHILD_COMPLAINT_MAX) {
-		data += length - SEMEL_CHILD_COMPLAINT_MAX;
-		length = SEMEL_CHILD_COMPLAINT_MAX;
+	if (length > SEMEL_CHILD_STDERR_MAX) {
+		data += length - SEMEL_CHILD_STDERR_MAX;
+		length = SEMEL_CHILD_STDERR_MAX;
 		child->complaint_length = 0;
 		child->complaint_cut = true;
 	}
 	if (child->complaint_length + length > sizeof child->complaint) {
-		size_t drop = child->complaint_length - SEMEL_CHILD_COMPLAINT_MAX;
-		memmove(child->complaint, child->complaint + drop, SEMEL_CHILD_COMPLAINT_MAX);
-		child->complaint_length = SEMEL_CHILD_COMPLAINT_MAX;
+		size_t drop = child->complaint_length - SEMEL_CHILD_STDERR_MAX;
+		memmove(child->complaint, child->complaint + drop, SEMEL_CHILD_STDERR_MAX);
+		child->complaint_length = SEMEL_CHILD_STDERR_MAX;
 		child->complaint_cut = true;
 	}
 	memcpy(child->complaint + child->complaint_length, data, length);
@@ -210,7 +210,7 @@ void semel_child_describe_exit(const struct semel_child *child, char *text_out, 
 /* ---- talking --------------------------------------------------------------------------------- */
 
 struct talking {
-	const struct semel_child_talk *talk;
+	const struct semel_child_exchange *talk;
 	size_t fed;
 	int64_t deadline_ms;
 	bool bell_rung;
@@ -251,7 +251,7 @@ static void wait_for_anything(struct semel_child *child, struct talking *talking
 		{ .fd = child->streams.output, .events = POLLIN },
 		{ .fd = child->streams.complaints, .events = POLLIN },
 		{ .fd = child->pidfd, .events = POLLIN },
-		{ .fd = talking->talk->bell, .events = POLLIN },
+		{ .fd = talking->talk->interrupt_fd, .events = POLLIN },
 	};
 	const nfds_t count = sizeof waits / sizeof *waits;
 	if (poll(waits, count, wait_ms_until(child, talking->deadline_ms)) > 0)
@@ -270,7 +270,7 @@ static void drop_told_line(struct semel_child *child)
 
 static bool find_line(struct semel_child *child, const struct talking *talking)
 {
-	const struct semel_child_talk *talk = talking->talk;
+	const struct semel_child_exchange *talk = talking->talk;
 	bool fed = talking->fed == talk->input.length || child->streams.input < 0;
 	if (talk->until_exit || !fed || child->output.length == 0)
 		return false;
@@ -283,7 +283,7 @@ static bool find_line(struct semel_child *child, const struct talking *talking)
 }
 
 static bool is_news(struct semel_child *child, const struct talking *talking, bool ended,
-		    enum semel_child_news *news_out)
+		    enum semel_child_result *news_out)
 {
 	if (child->output.failed)
 		*news_out = SEMEL_CHILD_NO_MEMORY;
@@ -302,8 +302,8 @@ static bool is_news(struct semel_child *child, const struct talking *talking, bo
 	return true;
 }
 
-enum semel_child_news semel_child_talk(struct semel_child *child,
-				       const struct semel_child_talk *talk)
+enum semel_child_result semel_child_exchange(struct semel_child *child,
+					     const struct semel_child_exchange *talk)
 {
 	struct talking talking = { .talk = talk, .deadline_ms = NO_DEADLINE };
 	if (talk->timeout_ms > 0)
@@ -311,7 +311,7 @@ enum semel_child_news semel_child_talk(struct semel_child *child,
 	struct semel_sigpipe sigpipe;
 	semel_sigpipe_hold(&sigpipe);
 	drop_told_line(child);
-	enum semel_child_news news;
+	enum semel_child_result news;
 	while (true) {
 		/* Asked before listening: what an ended child wrote is all there then. */
 		bool ended = child->reaped || has_ended(child);
@@ -340,15 +340,15 @@ static bool continues_a_character(char byte)
 	return ((unsigned char)byte & 0xc0) == 0x80;
 }
 
-void semel_child_complaint(const struct semel_child *child, char *text_out, size_t size)
+void semel_child_stderr(const struct semel_child *child, char *text_out, size_t size)
 {
 	const char *start = child->complaint;
 	const char *end = start + child->complaint_length;
 	while (end > start && (end[-1] == '\0' || strchr(" \t\r\n", end[-1]) != NULL))
 		end--;
 	size_t room = size - 1;
-	if (room > SEMEL_CHILD_COMPLAINT_MAX)
-		room = SEMEL_CHILD_COMPLAINT_MAX;
+	if (room > SEMEL_CHILD_STDERR_MAX)
+		room = SEMEL_CHILD_STDERR_MAX;
 	bool cut = child->complaint_cut;
 	if ((size_t)(end - start) > room) {
 		start = end - room;
@@ -362,7 +362,7 @@ void semel_child_complaint(const struct semel_child *child, char *text_out, size
 	text_out[length] = '\0';
 }
 
-void semel_child_forget_complaint(struct semel_child *child)
+void semel_child_clear_stderr(struct semel_child *child)
 {
 	child->complaint_length = 0;
 	child->complaint_cut = false;
@@ -372,7 +372,7 @@ void semel_child_forget_complaint(struct semel_child *child)
 
 static bool ends_within(struct semel_child *child, int64_t wait_ms)
 {
-	const struct semel_child_talk nothing = { .until_exit = true, .bell = -1 };
+	const struct semel_child_exchange nothing = { .until_exit = true, .interrupt_fd = -1 };
 	struct talking talking = { .talk = &nothing, .deadline_ms = steady_ms() + wait_ms };
 	while (!has_ended(child)) {
 		if (steady_ms() >= talking.deadline_ms)

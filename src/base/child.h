@@ -20,11 +20,11 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define SEMEL_CHILD_COMPLAINT_MAX 4096
+#define SEMEL_CHILD_STDERR_MAX 4096
 
 struct semel_child;
 
-struct semel_child_plan {
+struct semel_child_options {
 	const char *command;
 	char *const *environment; /* NULL-ended, whole */
 	bool capture;             /* its stdout comes to us; else it writes to ours */
@@ -34,19 +34,19 @@ struct semel_child_plan {
 };
 
 /* OUTAGE: it cannot be started now. TOO_LARGE: the environment is more than the system takes. */
-semel_status semel_child_start(const struct semel_child_plan *plan, struct semel_child **child_out,
-			       semel_error *error);
+semel_status semel_child_start(const struct semel_child_options *plan,
+			       struct semel_child **child_out, semel_error *error);
 
-struct semel_child_talk {
+struct semel_child_exchange {
 	struct semel_text input; /* a child that does not read it is no error */
 	bool until_exit;     /* close its stdin behind the input and wait for its end; else wait for
 			      * a line */
 	int64_t timeout_ms;  /* 0: no limit */
-	int bell;            /* readable: stop waiting; -1: none */
+	int interrupt_fd;    /* readable: stop waiting; -1: none */
 	size_t output_limit; /* of the line, or of all that it writes */
 };
 
-enum semel_child_news {
+enum semel_child_result {
 	SEMEL_CHILD_LINE, /* the input was taken, and a line is there */
 	SEMEL_CHILD_EXITED,
 	SEMEL_CHILD_TIMED_OUT,
@@ -56,17 +56,17 @@ enum semel_child_news {
 };
 
 /* Feeds and listens. After TIMED_OUT and below only semel_child_end makes sense. */
-enum semel_child_news semel_child_talk(struct semel_child *child,
-				       const struct semel_child_talk *talk);
+enum semel_child_result semel_child_exchange(struct semel_child *child,
+					     const struct semel_child_exchange *talk);
 
 /* What the last talk yielded: the line without its end, or all output. Valid until the next call.
  */
 struct semel_text semel_child_output(const struct semel_child *child);
 /* The end of what it wrote to stderr, cleaned of zero bytes and trailing blanks, cut to size;
  * empty when it was silent. */
-void semel_child_complaint(const struct semel_child *child, char *text_out, size_t size);
+void semel_child_stderr(const struct semel_child *child, char *text_out, size_t size);
 /* What it complained of so far is forgotten. */
-void semel_child_forget_complaint(struct semel_child *child);
+void semel_child_clear_stderr(struct semel_child *child);
 /* The number of the shell, and of the program that it becomes by exec. */
 pid_t semel_child_pid(const struct semel_child *child);
 /* Does not wait. True also when its exit was told already. */
@@ -82,6 +82,6 @@ void semel_child_end(struct semel_child *child, int64_t patience_ms);
 
 /* SIGKILL to every group (of the first 256 children) that has not ended, for a program that is
  * about to exit without farewell. May be called from a signal handler. */
-void semel_children_kill(void);
+void semel_child_kill_all(void);
 
 #endif

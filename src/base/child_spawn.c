@@ -81,7 +81,7 @@ static bool open_input(struct streams *streams, const struct semel_text *input)
 	       lseek(streams->theirs[INPUT], 0, SEEK_SET) == 0;
 }
 
-static bool open_streams(struct streams *streams, const struct semel_child_plan *plan)
+static bool open_streams(struct streams *streams, const struct semel_child_options *plan)
 {
 	for (int i = 0; i < STREAM_COUNT; i++)
 		streams->ours[i] = streams->theirs[i] = -1;
@@ -114,7 +114,7 @@ static bool connect_streams(const struct streams *streams)
 	return true;
 }
 
-_Noreturn static void become(const struct semel_child_plan *plan, char *const *arguments,
+_Noreturn static void become(const struct semel_child_options *plan, char *const *arguments,
 			     const struct streams *streams, pid_t parent)
 {
 	setpgid(0, 0);
@@ -128,7 +128,7 @@ _Noreturn static void become(const struct semel_child_plan *plan, char *const *a
 	_exit(told == (ssize_t)sizeof reason ? 127 : 126);
 }
 
-static pid_t fork_quietly(const struct semel_child_plan *plan, const struct streams *streams)
+static pid_t fork_quietly(const struct semel_child_options *plan, const struct streams *streams)
 {
 	char shell[] = "sh", option[] = "-c";
 	char *arguments[] = { shell, option, NULL, NULL };
@@ -168,7 +168,7 @@ static semel_status cannot_start(int reason, semel_error *error)
 			       strerror(reason));
 }
 
-semel_status semel_child_spawn(const struct semel_child_plan *plan,
+semel_status semel_child_spawn(const struct semel_child_options *plan,
 			       struct semel_spawned *spawned_out, semel_error *error)
 {
 	struct streams streams;

@@ -13,7 +13,7 @@ struct semel_spawned {
 	int input, output, complaints;
 };
 
-semel_status semel_child_spawn(const struct semel_child_plan *plan,
+semel_status semel_child_spawn(const struct semel_child_options *plan,
 			       struct semel_spawned *spawned_out, semel_error *error);
 
 #endif

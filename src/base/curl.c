@@ -34,7 +34,7 @@ static semel_status begin(void *loaded_table, semel_error *error)
 						  curl->easy_strerror(code));
 }
 
-static const struct semel_dynamic library = {
+static const struct semel_dynamic_library library = {
 	.names = names,
 	.needed_for = "HTTP",
 	.package = "libcurl4",
@@ -49,5 +49,5 @@ static bool loaded;
 semel_status semel_curl_get(const struct semel_curl **curl_out, semel_error *error)
 {
 	*curl_out = &table;
-	return semel_dynamic_need(&library, &table, &loaded, error);
+	return semel_dynamic_load_once(&library, &table, &loaded, error);
 }

@@ -21,7 +21,7 @@ static void *open_first(const char *const *names, const char **reason_out)
 	return handle;
 }
 
-static const char *missing_symbol(const struct semel_dynamic *library, void *handle)
+static const char *missing_symbol(const struct semel_dynamic_library *library, void *handle)
 {
 	for (size_t i = 0; i < library->symbol_count; i++)
 		if (dlsym(handle, library->symbols[i].name) == NULL)
@@ -29,7 +29,7 @@ static const char *missing_symbol(const struct semel_dynamic *library, void *han
 	return NULL;
 }
 
-semel_status semel_dynamic_load(const struct semel_dynamic *library, void *table,
+semel_status semel_dynamic_load(const struct semel_dynamic_library *library, void *table,
 				semel_error *error)
 {
 	const char *reason = NULL;
@@ -62,8 +62,8 @@ semel_status semel_dynamic_load(const struct semel_dynamic *library, void *table
 	return SEMEL_OK;
 }
 
-semel_status semel_dynamic_need(const struct semel_dynamic *library, void *table, bool *loaded,
-				semel_error *error)
+semel_status semel_dynamic_load_once(const struct semel_dynamic_library *library, void *table,
+				     bool *loaded, semel_error *error)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	semel_status status = SEMEL_OK;

@@ -15,7 +15,7 @@ struct semel_dynamic_symbol {
 	size_t offset;
 };
 
-struct semel_dynamic {
+struct semel_dynamic_library {
 	const char *const *names; /* tried in this order; NULL-ended: "libcurl.so.4", … */
 	const char *needed_for;   /* for the message: "an http handler" */
 	const char *package;      /* Debian's: "libcurl4" */
@@ -27,12 +27,12 @@ struct semel_dynamic {
 
 /* Loads the library and fills the table. CONFIG, naming the package to install, when it is missing
  * or too old; the table is unchanged then. The library stays loaded until the process ends. */
-semel_status semel_dynamic_load(const struct semel_dynamic *library, void *table,
+semel_status semel_dynamic_load(const struct semel_dynamic_library *library, void *table,
 				semel_error *error);
 
 /* The same, once for all threads: nothing is done when *loaded is set, which it is afterwards. The
  * table is constant from then on. */
-semel_status semel_dynamic_need(const struct semel_dynamic *library, void *table, bool *loaded,
-				semel_error *error);
+semel_status semel_dynamic_load_once(const struct semel_dynamic_library *library, void *table,
+				     bool *loaded, semel_error *error);
 
 #endif

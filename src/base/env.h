@@ -14,7 +14,7 @@ struct semel_env {
 	uint64_t (*random)(void *user);
 	void *user;
 	/* NULL: whoever waits sleeps. Else nobody does: it makes its clock go on by so much. */
-	void (*pass)(void *user, int64_t wait_ms);
+	void (*advance)(void *user, int64_t wait_ms);
 };
 
 /* The machine's clock and random source. random() does not block and is not predictable. */

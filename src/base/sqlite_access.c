@@ -197,7 +197,7 @@ static semel_status check_path(const struct semel_sqlite_open *how, const char *
 	return check_sides(how->what, path, error);
 }
 
-semel_status semel_sqlite_file_prepare(const struct semel_sqlite_open *how, char **path_out,
+semel_status semel_sqlite_prepare_file(const struct semel_sqlite_open *how, char **path_out,
 				       bool *empty_out, semel_error *error)
 {
 	struct stat file;
@@ -258,7 +258,7 @@ static semel_status settle_lock(int fd, const char *name, const struct stat *dat
 	return SEMEL_OK;
 }
 
-semel_status semel_sqlite_lock_open(const char *database_path, const char *suffix, int *fd_out,
+semel_status semel_sqlite_open_lock(const char *database_path, const char *suffix, int *fd_out,
 				    semel_error *error)
 {
 	char name[PATH_MAX + 16];
@@ -330,13 +330,13 @@ static pid_t find_holder(const char *kind, const struct stat *file, uint64_t byt
 	return known ? holder : 0;
 }
 
-pid_t semel_flock_holder(int fd)
+pid_t semel_flock_owner(int fd)
 {
 	struct stat file;
 	return fstat(fd, &file) == 0 ? find_holder("FLOCK", &file, 0) : 0;
 }
 
-void semel_sqlite_writer_show(const char *path, char out[SEMEL_WRITER_SIZE])
+void semel_sqlite_describe_writer(const char *path, char out[SEMEL_WRITER_SIZE])
 {
 	char name[PATH_MAX + 16];
 	struct stat file;
@@ -382,10 +382,10 @@ static bool tell_folder(const char *path, enum semel_check check,
 	snprintf(remedy, sizeof(remedy),
 		 "move the files to a folder that only their users may write, or: chmod o-w %.300s",
 		 folder);
-	semel_examination_tell(examination, check,
-			       (found.st_mode & S_ISVTX) ? SEMEL_GRAVITY_ADVICE
-							 : SEMEL_GRAVITY_PROBLEM,
-			       text, remedy);
+	semel_examination_report(examination, check,
+				 (found.st_mode & S_ISVTX) ? SEMEL_SEVERITY_ADVICE
+							   : SEMEL_SEVERITY_PROBLEM,
+				 text, remedy);
 	return true;
 }
 
@@ -408,9 +408,9 @@ static bool tell_others(const char *path, enum semel_check check,
 	snprintf(text, sizeof(text), "every user of this machine may %s %.300s",
 		 (bits & S_IWOTH) ? "write" : "read and lock", path);
 	snprintf(remedy, sizeof(remedy), "chmod o-rwx %.200s %.200s-*", path, path);
-	semel_examination_tell(examination, check,
-			       (bits & S_IWOTH) ? SEMEL_GRAVITY_PROBLEM : SEMEL_GRAVITY_ADVICE,
-			       text, remedy);
+	semel_examination_report(examination, check,
+				 (bits & S_IWOTH) ? SEMEL_SEVERITY_PROBLEM : SEMEL_SEVERITY_ADVICE,
+				 text, remedy);
 	return true;
 }
 
@@ -425,11 +425,11 @@ static bool tell_group(const char *path, mode_t mode, enum semel_check check,
 	snprintf(text, sizeof(text), "%.300s has the mode %04o, and the URL asks for %04o", path,
 		 (unsigned)(file.st_mode & BITS), (unsigned)mode);
 	snprintf(remedy, sizeof(remedy), "chmod g+rw %.200s %.200s-*", path, path);
-	semel_examination_tell(examination, check, SEMEL_GRAVITY_ADVICE, text, remedy);
+	semel_examination_report(examination, check, SEMEL_SEVERITY_ADVICE, text, remedy);
 	return true;
 }
 
-void semel_sqlite_files_examine(const char *path, mode_t mode, enum semel_check check,
+void semel_sqlite_examine_files(const char *path, mode_t mode, enum semel_check check,
 				const struct semel_examination *examination)
 {
 	struct stat file;

@@ -12,9 +12,9 @@
 #ifndef SEMEL_BASE_SQLITE_ACCESS_H
 #define SEMEL_BASE_SQLITE_ACCESS_H
 
-#include "base/finding.h"
 #include "base/sqlite_file.h"
 #include "base/url.h"
+#include "diagnose/finding.h"
 
 #include <semel/status.h>
 
@@ -30,23 +30,23 @@ semel_status semel_sqlite_mode_of(const struct semel_url *url, mode_t *mode_out,
 
 /* Makes the file where that is asked for and it is missing, and checks what is beside it. The path
  * has no symbolic link in it; freed by the caller. empty: it holds nothing yet. */
-semel_status semel_sqlite_file_prepare(const struct semel_sqlite_open *how, char **path_out,
+semel_status semel_sqlite_prepare_file(const struct semel_sqlite_open *how, char **path_out,
 				       bool *empty_out, semel_error *error);
 
 /* Pure: those who may write the database may take its lock file. */
 mode_t semel_sqlite_lock_mode(mode_t database_mode);
 /* Opens, or makes, the lock file of this name beside a database that is there. A mode that lets in
  * others than those is narrowed. OUTAGE: it cannot be had, or is not to be trusted. */
-semel_status semel_sqlite_lock_open(const char *database_path, const char *suffix, int *fd_out,
+semel_status semel_sqlite_open_lock(const char *database_path, const char *suffix, int *fd_out,
 				    semel_error *error);
 /* The process that holds flock on this file; 0 when nobody does, or it cannot be known. */
-pid_t semel_flock_holder(int fd);
+pid_t semel_flock_owner(int fd);
 /* "process 4711", who holds SQLite's write lock on this database; or "another process". */
 #define SEMEL_WRITER_SIZE 32
-void semel_sqlite_writer_show(const char *path, char out[SEMEL_WRITER_SIZE]);
+void semel_sqlite_describe_writer(const char *path, char out[SEMEL_WRITER_SIZE]);
 
 /* What doctor says of the modes of the files and of their folder. mode: what the URL asks for. */
-void semel_sqlite_files_examine(const char *path, mode_t mode, enum semel_check check,
+void semel_sqlite_examine_files(const char *path, mode_t mode, enum semel_check check,
 				const struct semel_examination *examination);
 
 #endif

@@ -79,7 +79,7 @@ static semel_status error_busy(sqlite3 *db, const char *what, semel_error *error
 	if (semel_sqlite_int(db, "PRAGMA busy_timeout", 0, &waited_ms, NULL) != SEMEL_OK)
 		waited_ms = 0;
 	char writer[SEMEL_WRITER_SIZE];
-	semel_sqlite_writer_show(file_of(db), writer);
+	semel_sqlite_describe_writer(file_of(db), writer);
 	return semel_error_set(error, SEMEL_BUSY,
 			       "cannot %s: %s holds the lock on %s, waited %lld ms "
 			       "(end its transaction, or wait longer with ?busy-timeout=MS)",
@@ -128,7 +128,7 @@ semel_status semel_sqlite_error(sqlite3 *db, int code, const char *what, semel_e
 
 /* SQLite goes on with a file that has no name any more, and nobody else would see what it writes.
  */
-semel_status semel_sqlite_check_place(sqlite3 *db, semel_error *error)
+semel_status semel_sqlite_check_moved(sqlite3 *db, semel_error *error)
 {
 	int moved = 0;
 	if (sqlite3_file_control(db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) != SQLITE_OK || !moved)
@@ -264,7 +264,7 @@ semel_status semel_sqlite_open(const struct semel_sqlite_open *how, sqlite3 **db
 				       how->what);
 	char *path = NULL;
 	bool empty = false;
-	semel_status status = semel_sqlite_file_prepare(how, &path, &empty, error);
+	semel_status status = semel_sqlite_prepare_file(how, &path, &empty, error);
 	if (status != SEMEL_OK)
 		return status;
 

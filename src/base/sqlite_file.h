@@ -40,7 +40,7 @@ void semel_sqlite_close(sqlite3 *db);
 semel_status semel_sqlite_error(sqlite3 *db, int code, const char *what, semel_error *error);
 
 /* OUTAGE: another file, or none, has the name under which this one was opened. Cheap. */
-semel_status semel_sqlite_check_place(sqlite3 *db, semel_error *error);
+semel_status semel_sqlite_check_moved(sqlite3 *db, semel_error *error);
 
 /* Runs statements without results. */
 semel_status semel_sqlite_exec(sqlite3 *db, const char *sql, semel_error *error);

@@ -81,7 +81,7 @@ semel_status semel_url_parse(const char *text, struct semel_url *url_out, semel_
 	if (!colon || !is_scheme(text, (size_t)(colon - text))) {
 		char shown[SHOWN_SIZE] = "";
 		if (text)
-			semel_url_show(text, shown, sizeof shown);
+			semel_url_redact(text, shown, sizeof shown);
 		return semel_error_set(error, SEMEL_CONFIG,
 				       "\"%s\" is no URL: write scheme:path, such as "
 				       "sqlite:semel.db or local:semel-broker.db",
@@ -98,7 +98,7 @@ semel_status semel_url_parse(const char *text, struct semel_url *url_out, semel_
 	for (char *c = url_out->scheme; *c; c++)
 		if (*c >= 'A' && *c <= 'Z')
 			*c = (char)(*c - 'A' + 'a');
-	if (!semel_url_is_clear(text))
+	if (!semel_url_is_unambiguous(text))
 		return refuse_place(url_out->scheme, error);
 	char *query = strchr(url_out->path, '?');
 	if (!query)

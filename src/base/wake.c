@@ -65,7 +65,7 @@ semel_status semel_wake_new(struct semel_wake **wake_out, semel_error *error)
 	return SEMEL_OK;
 }
 
-void semel_wake_use(struct semel_wake *wake, const struct semel_env *env)
+void semel_wake_set_env(struct semel_wake *wake, const struct semel_env *env)
 {
 	wake->env = env;
 }
@@ -85,7 +85,7 @@ static bool is_watched(const struct semel_wake *wake, int directory, const char 
 	return false;
 }
 
-void semel_wake_watch(struct semel_wake *wake, const char *database_path)
+void semel_wake_watch_database(struct semel_wake *wake, const char *database_path)
 {
 	struct pollfd *files = &wake->polled[AT_FILES];
 	if (files->fd < 0)
@@ -122,7 +122,7 @@ void semel_wake_unwatch_fd(struct semel_wake *wake, int fd)
 			wake->polled[i--] = wake->polled[--wake->polled_count];
 }
 
-void semel_wake_await_room(struct semel_wake *wake, int fd, bool awaited)
+void semel_wake_watch_writable(struct semel_wake *wake, int fd, bool awaited)
 {
 	for (nfds_t i = AT_OTHERS; i < wake->polled_count; i++)
 		if (wake->polled[i].fd == fd)
@@ -184,8 +184,8 @@ bool semel_wake_sleep(struct semel_wake *wake, int64_t wait_ms)
 	const struct semel_env *env = wake->env;
 	if (wait_ms < 0)
 		wait_ms = 0;
-	if (env->pass) {
-		env->pass(env->user, wait_ms);
+	if (env->advance) {
+		env->advance(env->user, wait_ms);
 		return false;
 	}
 	bool echoes = wake->echo < ECHOES && echoes_ms[wake->echo] < wait_ms;
@@ -207,7 +207,7 @@ bool semel_wake_sleep(struct semel_wake *wake, int64_t wait_ms)
 	}
 }
 
-void semel_wake_ring(struct semel_wake *wake)
+void semel_wake_notify(struct semel_wake *wake)
 {
 	int saved = errno;
 	uint64_t one = 1;
@@ -217,7 +217,7 @@ void semel_wake_ring(struct semel_wake *wake)
 	errno = saved;
 }
 
-bool semel_wake_rung(const struct semel_wake *wake)
+bool semel_wake_is_notified(const struct semel_wake *wake)
 {
 	return atomic_load(&wake->rung);
 }
@@ -234,17 +234,17 @@ void semel_wake_free(struct semel_wake *wake)
 	free(wake);
 }
 
-void semel_wake_pause_us(int64_t pause_us)
+void semel_sleep_us(int64_t pause_us)
 {
 	nanosleep(&(struct timespec){ .tv_sec = pause_us / 1000000,
 				      .tv_nsec = pause_us % 1000000 * 1000 },
 		  NULL);
 }
 
-void semel_wake_pause_in(const struct semel_env *env, int64_t pause_ms)
+void semel_env_sleep_ms(const struct semel_env *env, int64_t pause_ms)
 {
-	if (env->pass)
-		env->pass(env->user, pause_ms);
+	if (env->advance)
+		env->advance(env->user, pause_ms);
 	else
-		semel_wake_pause_us(pause_ms * 1000);
+		semel_sleep_us(pause_ms * 1000);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sleeping until something happens: a file of a SQLite database was written, somebody rang, or time
- * has passed. One waiter belongs to one thread; semel_wake_ring may be called from any thread and
+ * has passed. One waiter belongs to one thread; semel_wake_notify may be called from any thread and
  * from a signal handler, and is remembered: the next sleep returns at once, and so does every
  * later one (it is how a run is told to stop). */
 #ifndef SEMEL_BASE_WAKE_H
@@ -17,26 +17,26 @@ struct semel_wake;
 
 semel_status semel_wake_new(struct semel_wake **wake_out, semel_error *error);
 /* Sleeps in this environment instead of the machine's; it outlives the wake. */
-void semel_wake_use(struct semel_wake *wake, const struct semel_env *env);
+void semel_wake_set_env(struct semel_wake *wake, const struct semel_env *env);
 /* Watches a database file with its -wal and -journal. Where the system has no inotify left, the
  * polling interval is all there is; that is no error. Once is enough; more does no harm. */
-void semel_wake_watch(struct semel_wake *wake, const char *database_path);
+void semel_wake_watch_database(struct semel_wake *wake, const char *database_path);
 /* Also wakes when this descriptor is readable (a worker's completions). */
 void semel_wake_watch_fd(struct semel_wake *wake, int fd);
 /* Of a descriptor that is watched: wakes when it can be written to as well, as long as that is
  * awaited. */
-void semel_wake_await_room(struct semel_wake *wake, int fd, bool awaited);
+void semel_wake_watch_writable(struct semel_wake *wake, int fd, bool awaited);
 /* Before it is closed. */
 void semel_wake_unwatch_fd(struct semel_wake *wake, int fd);
 /* True: something may have happened; false: wait_ms have passed. */
 bool semel_wake_sleep(struct semel_wake *wake, int64_t wait_ms);
-void semel_wake_ring(struct semel_wake *wake);
-bool semel_wake_rung(const struct semel_wake *wake);
+void semel_wake_notify(struct semel_wake *wake);
+bool semel_wake_is_notified(const struct semel_wake *wake);
 void semel_wake_free(struct semel_wake *wake);
 
 /* A short sleep, where there is nothing that could wake. */
-void semel_wake_pause_us(int64_t pause_us);
+void semel_sleep_us(int64_t pause_us);
 /* The same for a rule, in its environment. */
-void semel_wake_pause_in(const struct semel_env *env, int64_t pause_ms);
+void semel_env_sleep_ms(const struct semel_env *env, int64_t pause_ms);
 
 #endif

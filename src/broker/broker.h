@@ -24,9 +24,9 @@
 
 #include "base/arena.h"
 #include "base/env.h"
-#include "base/finding.h"
 #include "base/url.h"
 #include "base/wake.h"
+#include "diagnose/finding.h"
 #include "event/event.h"
 #include "event/wire.h"
 

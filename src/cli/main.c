@@ -2,12 +2,12 @@
 /* The program: reads the command line, gathers the settings, runs one command, and turns its status
  * into a line on stderr and an exit code. */
 #include "base/error.h"
-#include "base/failpoint.h"
 #include "cli/arguments/help.h"
 #include "cli/arguments/secrets.h"
 #include "cli/arguments/settings.h"
 #include "cli/process/output.h"
 #include "cli/process/signals.h"
+#include "fault/failpoint.h"
 #include "observe/log.h"
 #include "observe/span.h"
 
@@ -167,7 +167,7 @@ int main(int argc, char **argv)
 	semel_secrets_keep_from_core();
 	semel_status status = run(argc, semel_secrets_hide(argc, argv), &error);
 	semel_spans_flush(SPANS_WAIT_MS);
-	semel_log_end();
+	semel_log_flush();
 	if (status == SEMEL_STOPPED)
 		status = SEMEL_OK;
 	status = finish_output(status, &error);

@@ -6,11 +6,11 @@
  * - An item whose copy the broker will never take is given up.
  */
 #include "base/error.h"
-#include "base/failpoint.h"
 #include "consume/consumer.h"
+#include "fault/failpoint.h"
 #include "observe/log.h"
-#include "observe/meter.h"
 #include "observe/span.h"
+#include "observe/step_timer.h"
 
 #include <stdio.h>
 
@@ -199,9 +199,9 @@ semel_status semel_acknowledge(struct semel_consumer *consumer, struct semel_ite
 			acks[ack_count++] = *items[i]->delivery;
 	}
 	if (status == SEMEL_OK && ack_count > 0) {
-		int64_t began_us = semel_meter_begin();
+		int64_t began_us = semel_step_timer_begin();
 		status = consumer->broker->driver->ack(consumer->broker, acks, ack_count, error);
-		semel_meter_end(SEMEL_WORK_ACK, began_us);
+		semel_step_timer_end(SEMEL_TIMED_ACK, began_us);
 	}
 	if (status == SEMEL_OK) {
 		semel_positions_acknowledged(consumer->positions, acks, ack_count);
@@ -219,7 +219,7 @@ semel_status semel_acknowledge(struct semel_consumer *consumer, struct semel_ite
 		bool is_over = is_settled(items[i]) || items[i]->state == SEMEL_ITEM_DEFERRED;
 		if (is_over)
 			say(consumer, items[i]);
-		if (is_over && semel_spans_wanted())
+		if (is_over && semel_spans_enabled())
 			semel_consumer_write_spans(consumer, items[i]);
 		if (is_settled(items[i]))
 			count(consumer, items[i]);

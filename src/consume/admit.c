@@ -13,11 +13,11 @@
  * - Whatever is put off puts off the later ones of its key in the same batch.
  */
 #include "base/error.h"
-#include "base/plant.h"
 #include "base/uuid.h"
 #include "consume/consumer.h"
-#include "observe/meter.h"
+#include "fault/plant.h"
 #include "observe/span.h"
+#include "observe/step_timer.h"
 
 #include <string.h>
 
@@ -329,11 +329,11 @@ static semel_status claim_undecided(struct semel_consumer *consumer, struct seme
 	}
 	if (open == 0)
 		return SEMEL_OK;
-	int64_t began_ms = semel_now_ms(consumer->env), began_us = semel_meter_begin();
+	int64_t began_ms = semel_now_ms(consumer->env), began_us = semel_step_timer_begin();
 	semel_status status = consumer->guard->driver->claim(consumer->guard, claims, open,
 							     began_ms, answers, error);
-	semel_meter_end(SEMEL_WORK_CLAIM, began_us);
-	if (semel_spans_wanted())
+	semel_step_timer_end(SEMEL_TIMED_CLAIM, began_us);
+	if (semel_spans_enabled())
 		note_claim_times(items, count, began_ms, semel_now_ms(consumer->env));
 	bool later = any_later(items, count);
 	for (uint32_t i = 0, at = 0; i < count && status == SEMEL_OK; i++) {

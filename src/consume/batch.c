@@ -11,11 +11,11 @@
  * the same: the claim is what makes it once at most, and what comes again finds its followers.
  */
 #include "base/error.h"
-#include "base/failpoint.h"
-#include "base/plant.h"
 #include "consume/consumer.h"
+#include "fault/failpoint.h"
+#include "fault/plant.h"
 #include "observe/log.h"
-#include "observe/meter.h"
+#include "observe/step_timer.h"
 
 #include <string.h>
 
@@ -45,9 +45,9 @@ static semel_status run_item(struct semel_consumer *consumer, struct semel_item 
 			     semel_error *error)
 {
 	item->runs++;
-	int64_t began_us = semel_meter_begin();
+	int64_t began_us = semel_step_timer_begin();
 	semel_status status = run_handler(consumer, item, error);
-	semel_meter_end(SEMEL_WORK_EFFECT, began_us);
+	semel_step_timer_end(SEMEL_TIMED_EFFECT, began_us);
 	item->status = status;
 	if (status == SEMEL_OK)
 		status = item->status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_EFFECT, error);
@@ -67,10 +67,10 @@ semel_status semel_batch_acknowledge(struct semel_consumer *consumer, struct sem
 
 semel_status semel_batch_commit(struct semel_consumer *consumer, semel_error *error)
 {
-	int64_t began_us = semel_meter_begin();
+	int64_t began_us = semel_step_timer_begin();
 	semel_status status = driver_of(consumer)->commit(consumer->store, error);
 
-	semel_meter_end(SEMEL_WORK_COMMIT, began_us);
+	semel_step_timer_end(SEMEL_TIMED_COMMIT, began_us);
 	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_CONSUME_AFTER_COMMIT, error) : status;
 }
 
@@ -371,7 +371,7 @@ static semel_status run_alone(struct semel_consumer *consumer, struct semel_item
 
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
 		bool refused = false, behind = false;
-		if (semel_wake_rung(consumer->wake))
+		if (semel_wake_is_notified(consumer->wake))
 			return SEMEL_OK;
 		if (items[i].state != SEMEL_ITEM_UNDECIDED || waits_for_sibling(items, i))
 			continue;
@@ -428,7 +428,7 @@ static semel_status run_with_savepoints(struct semel_consumer *consumer, struct 
 	while (still_open(items, count, &delay_ms) > 0) {
 		if (delay_ms > 0)
 			semel_wake_sleep(consumer->wake, delay_ms);
-		if (semel_wake_rung(consumer->wake))
+		if (semel_wake_is_notified(consumer->wake))
 			return SEMEL_OK; /* not acked: they come again */
 		semel_status status = SEMEL_OK;
 		if (alone)
@@ -495,10 +495,10 @@ static semel_status commit_claimed(struct semel_consumer *consumer, struct semel
 				   const struct semel_item *ended, bool *doubt_out,
 				   semel_error *error)
 {
-	int64_t began_us = semel_meter_begin();
+	int64_t began_us = semel_step_timer_begin();
 	semel_status status = driver_of(consumer)->commit(consumer->store, error);
 
-	semel_meter_end(SEMEL_WORK_COMMIT, began_us);
+	semel_step_timer_end(SEMEL_TIMED_COMMIT, began_us);
 	*doubt_out = status == SEMEL_OUTAGE && item->claim.status == SEMEL_INBOX_PROCESSED;
 	if (semel_batch_is_verdict(status)) {
 		*item = *ended;
@@ -575,7 +575,7 @@ semel_status semel_batch_one_by_one(struct semel_consumer *consumer, struct seme
 
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
 		bool behind = false;
-		if (semel_wake_rung(consumer->wake))
+		if (semel_wake_is_notified(consumer->wake))
 			break;
 		status = is_behind_deferred(consumer, items, i, &behind, error);
 		if (behind) {

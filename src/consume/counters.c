@@ -50,9 +50,9 @@ static void count_fate(const struct semel_consumer *consumer, const struct semel
 		semel_series_add(counters->done, 1);
 		if (semel_consumer_claims(consumer))
 			semel_series_add(counters->claimed, 1);
-		semel_series_time(counters->age,
-				  (semel_now_ms(consumer->env) - item->delivery->event.time_ms) *
-					  1000);
+		semel_series_observe(counters->age,
+				     (semel_now_ms(consumer->env) - item->delivery->event.time_ms) *
+					     1000);
 		break;
 	case SEMEL_ITEM_DUPLICATE:
 	case SEMEL_ITEM_SUPERSEDED:
@@ -80,8 +80,8 @@ void semel_consumer_counters_settled(struct semel_consumer *consumer, const stru
 {
 	count_fate(consumer, item);
 	semel_series_add(consumer->counters.redelivered, item->delivery->redelivered);
-	semel_series_time(consumer->counters.ack_time,
-			  (semel_steady_ms(consumer->env) - item->received_ms) * 1000);
+	semel_series_observe(consumer->counters.ack_time,
+			     (semel_steady_ms(consumer->env) - item->received_ms) * 1000);
 }
 
 void semel_consumer_counters_deferred(struct semel_consumer *consumer,

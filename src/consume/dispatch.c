@@ -12,13 +12,13 @@
  * - A slow call holds back its own key, not the rest.
  */
 #include "base/error.h"
-#include "base/failpoint.h"
 #include "consume/consumer.h"
 #include "consume/task_table.h"
 #include "consume/timeouts.h"
 #include "consume/workers.h"
+#include "fault/failpoint.h"
 #include "observe/log.h"
-#include "observe/meter.h"
+#include "observe/step_timer.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -591,10 +591,10 @@ static void note_commit_unknown(const struct task_list *starting)
 static semel_status commit(struct semel_consumer *consumer, const struct task_list *ended,
 			   const struct task_list *starting, semel_error *error)
 {
-	int64_t began_us = semel_meter_begin();
+	int64_t began_us = semel_step_timer_begin();
 	semel_status status = consumer->store->driver->commit(consumer->store, error);
 
-	semel_meter_end(SEMEL_WORK_COMMIT, began_us);
+	semel_step_timer_end(SEMEL_TIMED_COMMIT, began_us);
 	if (status == SEMEL_OK && ended->count > 0)
 		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_COMMIT, error);
 	if (status == SEMEL_OK && starting->count > 0)
@@ -714,7 +714,7 @@ static struct task_list make_task_list(struct semel_consumer *consumer)
 /* Is it told to stop, so that nothing new is begun? */
 static bool is_ending(const struct semel_consumer *consumer)
 {
-	return consumer->ending || semel_wake_rung(consumer->wake);
+	return consumer->ending || semel_wake_is_notified(consumer->wake);
 }
 
 semel_status semel_dispatch_step(struct semel_consumer *consumer, bool *busy_out,

@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "consume/consumer.h"
 #include "observe/log.h"
-#include "observe/meter.h"
+#include "observe/step_timer.h"
 
 #define RELEASED_MAX       64
 #define RELEASED_BYTES_MAX ((size_t)4 * 1024 * 1024) /* one follower may exceed it */
@@ -276,10 +276,10 @@ static semel_status record_first(struct semel_consumer *consumer, struct rounds 
 static semel_status run_released_claimed(struct semel_consumer *consumer, struct semel_item *items,
 					 uint32_t count, semel_error *error)
 {
-	int64_t began_us = semel_meter_begin();
+	int64_t began_us = semel_step_timer_begin();
 	semel_status status = driver_of(consumer)->commit(consumer->store, error);
 
-	semel_meter_end(SEMEL_WORK_COMMIT, began_us);
+	semel_step_timer_end(SEMEL_TIMED_COMMIT, began_us);
 	return status == SEMEL_OK ? semel_batch_one_by_one(consumer, items, count, error) : status;
 }
 

@@ -35,7 +35,7 @@ static void log_remark(const struct semel_child *child, const struct semel_event
 	char remark[1024];
 	if (!semel_log_enabled(SEMEL_LOG_DEBUG))
 		return;
-	semel_child_complaint(child, remark, sizeof remark);
+	semel_child_stderr(child, remark, sizeof remark);
 	if (remark[0] != '\0')
 		semel_logf(SEMEL_LOG_DEBUG, "the program said for event %s: %s",
 			   semel_text_shown(event->id), remark);
@@ -63,7 +63,7 @@ static void exec_run(struct semel_outside *outside, const struct semel_event *ev
 	semel_status status =
 		semel_environment_describe(program->environment, event, attempt, &error);
 	if (status == SEMEL_OK) {
-		const struct semel_child_plan plan = {
+		const struct semel_child_options plan = {
 			.command = program->command,
 			.environment = semel_environment_list(program->environment),
 			.input = &event->payload,
@@ -75,10 +75,10 @@ static void exec_run(struct semel_outside *outside, const struct semel_event *ev
 		return;
 	}
 
-	const struct semel_child_talk talk = { .until_exit = true,
-					       .timeout_ms = program->timeout_ms,
-					       .bell = program->bell };
-	enum semel_child_news news = semel_child_talk(child, &talk);
+	const struct semel_child_exchange talk = { .until_exit = true,
+						   .timeout_ms = program->timeout_ms,
+						   .interrupt_fd = program->bell };
+	enum semel_child_result news = semel_child_exchange(child, &talk);
 	if (news == SEMEL_CHILD_EXITED)
 		conclude(child, event, outcome_out);
 	else

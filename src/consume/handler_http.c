@@ -73,7 +73,7 @@ static semel_status check_url(struct http_handler *handler, semel_error *error)
 					 "the http handler's URL must begin with http:// or "
 					 "https://");
 	else
-		semel_url_show(handler->url, handler->shown, sizeof handler->shown);
+		semel_url_redact(handler->url, handler->shown, sizeof handler->shown);
 	curl->url_cleanup(url);
 	return status;
 }
@@ -240,7 +240,7 @@ static void take_answer(struct http_handler *handler, struct answer *answer,
 	if (outcome_out->status == SEMEL_HANDLER_RETRY)
 		outcome_out->retry_after_ms = requested_delay_ms(handler);
 	const char *body = clean_body(answer);
-	if (semel_url_is_told_by(handler->url, body))
+	if (semel_url_leaks_into(handler->url, body))
 		body = "(its text repeats a secret of the URL, and is not shown)";
 	bool redirect = code >= 300 && code < 400;
 	snprintf(outcome_out->reason, sizeof outcome_out->reason, "%s answered %ld%s%s%s",

@@ -61,10 +61,10 @@ static semel_status be_running(struct pipe_handler *handler, semel_error *error)
 		handler->child = NULL;
 	}
 	if (handler->child != NULL) {
-		semel_child_forget_complaint(handler->child);
+		semel_child_clear_stderr(handler->child);
 		return SEMEL_OK;
 	}
-	const struct semel_child_plan plan = {
+	const struct semel_child_options plan = {
 		.command = handler->program.command,
 		.environment = semel_environment_list(handler->program.environment),
 		.capture = true,
@@ -126,7 +126,7 @@ static bool read_answer(struct semel_text line, const struct semel_event *event,
 	return right;
 }
 
-static void conclude(struct pipe_handler *handler, enum semel_child_news news,
+static void conclude(struct pipe_handler *handler, enum semel_child_result news,
 		     const struct semel_event *event, struct semel_outcome *outcome_out)
 {
 	struct semel_child *child = handler->child;
@@ -161,13 +161,13 @@ static void pipe_run(struct semel_outside *outside, const struct semel_event *ev
 		semel_program_not_started(status, &error, outcome_out);
 		return;
 	}
-	const struct semel_child_talk talk = {
+	const struct semel_child_exchange talk = {
 		.input = semel_buffer_text(&handler->envelope),
 		.timeout_ms = handler->program.timeout_ms,
-		.bell = handler->program.bell,
+		.interrupt_fd = handler->program.bell,
 		.output_limit = ANSWER_MAX,
 	};
-	conclude(handler, semel_child_talk(handler->child, &talk), event, outcome_out);
+	conclude(handler, semel_child_exchange(handler->child, &talk), event, outcome_out);
 }
 
 static void pipe_close(struct semel_outside *outside)

@@ -6,10 +6,10 @@
 
 #include "base/backoff.h"
 #include "base/error.h"
-#include "base/failpoint.h"
-#include "base/plant.h"
+#include "fault/failpoint.h"
+#include "fault/plant.h"
 #include "observe/log.h"
-#include "observe/meter.h"
+#include "observe/step_timer.h"
 
 #include <stdio.h>
 
@@ -81,10 +81,10 @@ semel_status semel_consumer_fetch(struct semel_consumer *consumer, uint32_t max,
 	*deliveries_out = deliveries;
 	if (!deliveries)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for deliveries");
-	int64_t began_us = semel_meter_begin();
+	int64_t began_us = semel_step_timer_begin();
 	semel_status status = consumer->broker->driver->fetch(consumer->broker, max, arena,
 							      deliveries, count_out, error);
-	semel_meter_end(SEMEL_WORK_RECEIVE, began_us);
+	semel_step_timer_end(SEMEL_TIMED_RECEIVE, began_us);
 	if (status != SEMEL_OK || *count_out == 0)
 		return status;
 	status = semel_positions_note_fetched(consumer->positions, deliveries, *count_out, error);
@@ -201,7 +201,7 @@ static void pause_for(const struct semel_consumer *consumer, int64_t wait_ms)
 {
 	int64_t until_ms = semel_steady_ms(consumer->env) + wait_ms;
 
-	while (!semel_wake_rung(consumer->wake) && semel_steady_ms(consumer->env) < until_ms)
+	while (!semel_wake_is_notified(consumer->wake) && semel_steady_ms(consumer->env) < until_ms)
 		semel_wake_sleep(consumer->wake, until_ms - semel_steady_ms(consumer->env));
 }
 
@@ -216,7 +216,7 @@ semel_status semel_consumer_step(semel_consumer *consumer, bool *busy_out, int64
 
 static bool is_over(const struct semel_consumer *consumer)
 {
-	return semel_wake_rung(consumer->wake) ||
+	return semel_wake_is_notified(consumer->wake) ||
 	       (consumer->max > 0 && consumer->settled >= consumer->max);
 }
 
@@ -261,7 +261,7 @@ static void settle_calls(struct semel_consumer *consumer, int64_t until_ms)
 		if (!busy)
 			semel_dispatch_wait(consumer, 20);
 		if (status != SEMEL_OK)
-			semel_wake_pause_us(RECONNECT_PAUSE_US);
+			semel_sleep_us(RECONNECT_PAUSE_US);
 	}
 }
 
@@ -355,7 +355,7 @@ semel_status semel_consumer_drain(semel_consumer *consumer, int64_t timeout_ms, 
 
 void semel_consumer_stop(semel_consumer *consumer)
 {
-	semel_wake_ring(consumer->wake);
+	semel_wake_notify(consumer->wake);
 }
 
 semel_consumer_counts semel_consumer_count(const semel_consumer *consumer)

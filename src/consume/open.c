@@ -251,7 +251,7 @@ static semel_status connect_first(struct semel_consumer *consumer, semel_error *
 
 	while (status == SEMEL_OUTAGE && reached && semel_steady_ms(consumer->env) < until_ms) {
 		semel_consumer_disconnect(consumer);
-		semel_wake_pause_in(consumer->env, FIRST_CONNECT_PAUSE_MS);
+		semel_env_sleep_ms(consumer->env, FIRST_CONNECT_PAUSE_MS);
 		status = semel_consumer_connect(consumer, error);
 	}
 	return status;
@@ -281,7 +281,7 @@ semel_status semel_consumer_open_in(const struct semel_env *env,
 	semel_owner_make(consumer->env, consumer->owner);
 	status = semel_wake_new(&consumer->wake, error);
 	if (status == SEMEL_OK)
-		semel_wake_use(consumer->wake, env);
+		semel_wake_set_env(consumer->wake, env);
 	if (status == SEMEL_OK)
 		status = connect_first(consumer, error);
 	if (status != SEMEL_OK) {

@@ -4,8 +4,8 @@
  * under one kind of key only would let events pass those that wait under the other, so he does not
  * begin before they are gone. */
 #include "base/error.h"
-#include "base/plant.h"
 #include "consume/consumer.h"
+#include "fault/plant.h"
 
 semel_status semel_order_check_mode(struct semel_consumer *consumer, semel_error *error)
 {

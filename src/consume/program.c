@@ -53,17 +53,17 @@ static void add_complaint(const struct semel_child *child, struct semel_outcome 
 	static const char link[] = "; it said: ";
 	size_t used = strlen(outcome->reason);
 	size_t room = sizeof outcome->reason - used;
-	char complaint[SEMEL_CHILD_COMPLAINT_MAX];
+	char complaint[SEMEL_CHILD_STDERR_MAX];
 	if (room <= sizeof link)
 		return;
 	size_t fits = room - (sizeof link - 1);
-	semel_child_complaint(child, complaint, fits < sizeof complaint ? fits : sizeof complaint);
+	semel_child_stderr(child, complaint, fits < sizeof complaint ? fits : sizeof complaint);
 	if (complaint[0] != '\0')
 		snprintf(outcome->reason + used, room, "%s%s", link, complaint);
 }
 
 void semel_program_give_up(const struct semel_program *program, struct semel_child *child,
-			   enum semel_child_news news, struct semel_outcome *outcome_out)
+			   enum semel_child_result news, struct semel_outcome *outcome_out)
 {
 	char limit[SEMEL_TIME_SIZE];
 	semel_duration_format(program->timeout_ms, limit);
@@ -105,7 +105,7 @@ void semel_program_not_started(semel_status status, const semel_error *error,
 void semel_program_explain_exit(const struct semel_child *child, struct semel_outcome *outcome_out)
 {
 	char ending[128];
-	semel_child_complaint(child, outcome_out->reason, sizeof outcome_out->reason);
+	semel_child_stderr(child, outcome_out->reason, sizeof outcome_out->reason);
 	if (outcome_out->reason[0] != '\0')
 		return;
 	semel_child_describe_exit(child, ending, sizeof ending);

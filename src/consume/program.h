@@ -29,7 +29,7 @@ void semel_program_clear(struct semel_program *program);
 /* The outcome of a talk that yielded no answer (it timed out, was interrupted, wrote too much), and
  * the end of the child. */
 void semel_program_give_up(const struct semel_program *program, struct semel_child *child,
-			   enum semel_child_news news, struct semel_outcome *outcome_out);
+			   enum semel_child_result news, struct semel_outcome *outcome_out);
 /* The outcome when it could not be started or told. */
 void semel_program_not_started(semel_status status, const semel_error *error,
 			       struct semel_outcome *outcome_out);

@@ -9,9 +9,9 @@
  *   acked.
  */
 #include "base/error.h"
-#include "base/plant.h"
 #include "base/uuid.h"
 #include "consume/consumer.h"
+#include "fault/plant.h"
 #include "observe/log.h"
 
 static semel_tx tx_of(const struct semel_consumer *consumer)

@@ -257,7 +257,7 @@ static semel_status take_output(struct semel_child *child, struct applying *appl
 static semel_status explain_exit(const struct semel_child *child, struct applying *applying)
 {
 	char complaint[700], ending[128];
-	semel_child_complaint(child, complaint, sizeof complaint);
+	semel_child_stderr(child, complaint, sizeof complaint);
 	semel_child_describe_exit(child, ending, sizeof ending);
 	bool never = semel_child_exit_code(child) == SEMEL_PROGRAM_REJECTS;
 	return semel_error_set(applying->error, never ? SEMEL_HANDLER_REJECT : SEMEL_HANDLER_RETRY,
@@ -267,14 +267,14 @@ static semel_status explain_exit(const struct semel_child *child, struct applyin
 static semel_status run_child(struct semel_child *child, struct applying *applying,
 			      struct semel_text *payload_out)
 {
-	const struct semel_child_talk talk = {
+	const struct semel_child_exchange talk = {
 		.input = applying->event->payload,
 		.until_exit = true,
 		.timeout_ms = PROGRAM_TIMEOUT_MS,
-		.bell = -1,
+		.interrupt_fd = -1,
 		.output_limit = SEMEL_PAYLOAD_MAX,
 	};
-	switch (semel_child_talk(child, &talk)) {
+	switch (semel_child_exchange(child, &talk)) {
 	case SEMEL_CHILD_EXITED:
 		if (semel_child_exit_code(child) == 0)
 			return take_output(child, applying, payload_out);
@@ -301,7 +301,7 @@ static semel_status run_program(const struct step *step, struct applying *applyi
 	semel_status status =
 		semel_environment_describe(environment, applying->event, 0, applying->error);
 	if (status == SEMEL_OK) {
-		const struct semel_child_plan plan = {
+		const struct semel_child_options plan = {
 			.command = step->target,
 			.environment = semel_environment_list(environment),
 			.capture = true,

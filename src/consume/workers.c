@@ -9,7 +9,7 @@
 #include "consume/workers.h"
 
 #include "base/error.h"
-#include "observe/meter.h"
+#include "observe/step_timer.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -85,9 +85,9 @@ static void *work(void *argument)
 		}
 		worker->at_work = job;
 		pthread_mutex_unlock(&crew->lock);
-		int64_t began_us = semel_meter_begin();
+		int64_t began_us = semel_step_timer_begin();
 		kind->run(worker->outside, job->event, job->attempt, &job->outcome);
-		semel_meter_end(SEMEL_WORK_EFFECT, began_us);
+		semel_step_timer_end(SEMEL_TIMED_EFFECT, began_us);
 		pthread_mutex_lock(&crew->lock);
 		worker->at_work = NULL;
 		worker->load--;

@@ -13,9 +13,9 @@
 #include "deadletter/deadletter.h"
 
 #include "base/error.h"
-#include "base/failpoint.h"
-#include "base/plant.h"
 #include "base/uuid.h"
+#include "fault/failpoint.h"
+#include "fault/plant.h"
 #include "observe/metrics.h"
 #include "state/state.h"
 #include "store/hold_key.h"

@@ -17,9 +17,9 @@
 #include "deadletter/replay.h"
 
 #include "base/error.h"
-#include "base/failpoint.h"
-#include "base/plant.h"
 #include "base/time.h"
+#include "fault/failpoint.h"
+#include "fault/plant.h"
 #include "store/hold_key.h"
 #include "store/subscription.h"
 
@@ -368,7 +368,7 @@ static semel_status wait_for_rate(const struct run *run, semel_error *error)
 	const struct semel_replay_plan *plan = run->plan;
 	int64_t due_ms = run->started_ms + semel_replay_due_ms(run->counts->sent, plan->rate);
 	for (;;) {
-		if (semel_wake_rung(plan->wake))
+		if (semel_wake_is_notified(plan->wake))
 			return semel_error_set(error, SEMEL_STOPPED, "stopped");
 		int64_t wait_ms = due_ms - semel_steady_ms(plan->env);
 		if (wait_ms <= 0)

@@ -20,10 +20,10 @@ struct visit {
 	semel_store *store; /* NULL: it cannot be opened */
 };
 
-static void tell(const struct visit *visit, enum semel_check check, enum semel_gravity gravity,
+static void tell(const struct visit *visit, enum semel_check check, enum semel_severity severity,
 		 const char *text, const char *remedy)
 {
-	semel_examination_tell(&visit->plan->examination, check, gravity, text, remedy);
+	semel_examination_report(&visit->plan->examination, check, severity, text, remedy);
 }
 
 /* ---- the store ------------------------------------------------------------------------------- */
@@ -52,7 +52,7 @@ static void examine_relay(struct visit *visit)
 		 (int)lanes.count);
 	bool waits = counts.waiting > 0 && now_ms - counts.oldest_ms > LONG_WAIT_MS;
 	bool stuck = waits && lanes.unheld > 0;
-	tell(visit, SEMEL_CHECK_RELAY, stuck ? SEMEL_GRAVITY_PROBLEM : SEMEL_GRAVITY_FINE, text,
+	tell(visit, SEMEL_CHECK_RELAY, stuck ? SEMEL_SEVERITY_PROBLEM : SEMEL_SEVERITY_FINE, text,
 	     stuck ? "start a relay (semel relay, or semel run); if one runs, its log says why it "
 		     "holds no lane"
 		   : NULL);
@@ -80,7 +80,8 @@ static void examine_refused(struct visit *visit)
 	const char *unbound =
 		"semel topology apply makes exchange, queue and binding anew; what was "
 		"given up goes by semel dlq replay (semel dlq list --scope relay)";
-	tell(visit, SEMEL_CHECK_REFUSED, refused ? SEMEL_GRAVITY_PROBLEM : SEMEL_GRAVITY_FINE, text,
+	tell(visit, SEMEL_CHECK_REFUSED, refused ? SEMEL_SEVERITY_PROBLEM : SEMEL_SEVERITY_FINE,
+	     text,
 	     no_way    ? unbound
 	     : refused ? given_up
 		       : NULL);
@@ -97,7 +98,7 @@ static void examine_windows(struct visit *visit)
 		 outbox, inbox);
 	bool short_memory = plan->inbox_ms < plan->outbox_ms;
 	tell(visit, SEMEL_CHECK_RETENTION,
-	     short_memory ? SEMEL_GRAVITY_PROBLEM : SEMEL_GRAVITY_FINE, text,
+	     short_memory ? SEMEL_SEVERITY_PROBLEM : SEMEL_SEVERITY_FINE, text,
 	     short_memory ? "make retention.inbox at least as long as retention.outbox: a replay "
 			    "of what the inbox has forgotten is done twice"
 			  : NULL);
@@ -117,7 +118,7 @@ static void examine_memory(struct visit *visit)
 	semel_time_format(known_ms, known);
 	snprintf(text, sizeof text,
 		 "the inbox has forgotten what is older than %s, and the outbox has not", known);
-	tell(visit, SEMEL_CHECK_RETENTION, SEMEL_GRAVITY_ADVICE, text,
+	tell(visit, SEMEL_CHECK_RETENTION, SEMEL_SEVERITY_ADVICE, text,
 	     "semel prune brings them together; until then replay refuses those events, and "
 	     "--force would do them twice");
 }
@@ -154,7 +155,7 @@ static void difference_seen(const char *difference, void *user)
 
 	comparison->differences++;
 	snprintf(text, sizeof text, "%.100s: %.900s", comparison->scope, difference);
-	tell(comparison->visit, SEMEL_CHECK_TOPOLOGY, SEMEL_GRAVITY_PROBLEM, text,
+	tell(comparison->visit, SEMEL_CHECK_TOPOLOGY, SEMEL_SEVERITY_PROBLEM, text,
 	     "semel topology apply makes what is missing; what is there and different is yours to "
 	     "change");
 }

@@ -5,8 +5,8 @@
 #ifndef SEMEL_DOCTOR_DOCTOR_H
 #define SEMEL_DOCTOR_DOCTOR_H
 
-#include "base/finding.h"
 #include "broker/broker.h"
+#include "diagnose/finding.h"
 #include "store/store.h"
 
 struct semel_doctor_plan {

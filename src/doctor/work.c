@@ -23,10 +23,10 @@ struct work {
 	int64_t now_ms;
 };
 
-static void tell(const struct work *work, enum semel_check check, enum semel_gravity gravity,
+static void tell(const struct work *work, enum semel_check check, enum semel_severity severity,
 		 const char *text, const char *remedy)
 {
-	semel_examination_tell(&work->plan->examination, check, gravity, text, remedy);
+	semel_examination_report(&work->plan->examination, check, severity, text, remedy);
 }
 
 /* ---- one subscription ------------------------------------------------------------------------ */
@@ -48,16 +48,16 @@ static void tell_consumers(const struct work *work, const struct semel_subscript
 		 backlog->waiting + consumers->in_flight);
 	snprintf(resume, sizeof resume, "semel subscriptions resume %.100s", scope);
 	if (row->paused)
-		tell(work, SEMEL_CHECK_CONSUMERS, SEMEL_GRAVITY_ADVICE, text, resume);
+		tell(work, SEMEL_CHECK_CONSUMERS, SEMEL_SEVERITY_ADVICE, text, resume);
 	else if (consumers->alive == 0)
 		tell(work, SEMEL_CHECK_CONSUMERS,
-		     wanted ? SEMEL_GRAVITY_PROBLEM : SEMEL_GRAVITY_ADVICE, text,
+		     wanted ? SEMEL_SEVERITY_PROBLEM : SEMEL_SEVERITY_ADVICE, text,
 		     "start one: semel consume, or semel run");
 	else if (stands)
-		tell(work, SEMEL_CHECK_CONSUMERS, SEMEL_GRAVITY_PROBLEM, text,
+		tell(work, SEMEL_CHECK_CONSUMERS, SEMEL_SEVERITY_PROBLEM, text,
 		     "bring back what it waits for; it goes on by itself");
 	else
-		tell(work, SEMEL_CHECK_CONSUMERS, SEMEL_GRAVITY_FINE, text, NULL);
+		tell(work, SEMEL_CHECK_CONSUMERS, SEMEL_SEVERITY_FINE, text, NULL);
 	semel_buffer_free(&why);
 }
 
@@ -82,7 +82,7 @@ static void tell_stuck(const struct work *work, const struct semel_subscription_
 	snprintf(text, sizeof text, "%.100s: %" PRIu64 " wait, and nothing will ever move them",
 		 semel_text_shown(row->scope), count);
 	if (count > 0)
-		tell(work, SEMEL_CHECK_STUCK, SEMEL_GRAVITY_PROBLEM, text, "semel repair");
+		tell(work, SEMEL_CHECK_STUCK, SEMEL_SEVERITY_PROBLEM, text, "semel repair");
 }
 
 static void look_at(const struct work *work, const struct semel_subscription_row *row)
@@ -125,7 +125,7 @@ static void tell_misread(const struct work *work, const struct semel_topics *pub
 		snprintf(text, sizeof text, "%.100s reads %.200s, to which nothing is published",
 			 semel_text_shown(row->scope), topics->names[i]);
 		snprintf(remedy, sizeof remedy, "did you mean --topic %.200s?", meant);
-		tell(work, SEMEL_CHECK_TOPICS, SEMEL_GRAVITY_ADVICE, text, remedy);
+		tell(work, SEMEL_CHECK_TOPICS, SEMEL_SEVERITY_ADVICE, text, remedy);
 	}
 }
 
@@ -152,8 +152,8 @@ static void tell_unread(const struct work *work, const struct semel_topics *publ
 			 "that wants them",
 			 meant ? "did the producer mean " : "", meant ? meant : "",
 			 meant ? "? else " : "", topic);
-		tell(work, SEMEL_CHECK_TOPICS, meant ? SEMEL_GRAVITY_PROBLEM : SEMEL_GRAVITY_ADVICE,
-		     text, remedy);
+		tell(work, SEMEL_CHECK_TOPICS,
+		     meant ? SEMEL_SEVERITY_PROBLEM : SEMEL_SEVERITY_ADVICE, text, remedy);
 	}
 }
 

@@ -4,10 +4,10 @@
 #include "event/event.h"
 
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/json.h"
 #include "base/time.h"
 #include "base/uuid.h"
+#include "event/hash.h"
 
 #include <stdio.h>
 #include <string.h>

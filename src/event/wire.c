@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "event/wire.h"
 
-#include "base/hash.h"
 #include "base/json.h"
 #include "base/time.h"
+#include "event/hash.h"
 
 #include <stdio.h>
 #include <stdlib.h>

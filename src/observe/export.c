@@ -64,7 +64,7 @@ static void look_up(void)
 	pthread_condattr_destroy(&steady);
 }
 
-bool semel_spans_wanted(void)
+bool semel_spans_enabled(void)
 {
 	pthread_once(&export.once, look_up);
 	return export.wanted;
@@ -281,7 +281,7 @@ static void start(void)
 
 void semel_export_add(const struct semel_span *span)
 {
-	if (!semel_spans_wanted())
+	if (!semel_spans_enabled())
 		return;
 	pthread_mutex_lock(&export.lock);
 	if (!export.started)
@@ -297,7 +297,7 @@ void semel_export_add(const struct semel_span *span)
 
 void semel_spans_flush(int64_t wait_ms)
 {
-	if (!semel_spans_wanted())
+	if (!semel_spans_enabled())
 		return;
 	struct timespec until = after_ms(wait_ms);
 	pthread_mutex_lock(&export.lock);

@@ -10,8 +10,8 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/time.h"
+#include "observe/log_limit.h"
 #include "observe/metrics.h"
-#include "observe/repeat.h"
 
 #include <limits.h>
 #include <pthread.h>
@@ -241,7 +241,7 @@ static size_t put_line(struct line *line, enum semel_log_level level, const char
 	return rest;
 }
 
-void semel_log_wipe_first(bool wipe)
+void semel_log_clear_line_first(bool wipe)
 {
 	atomic_store(&wipes_first, wipe);
 }
@@ -255,7 +255,7 @@ static void write_line(const struct line *line, uint32_t omitted)
 		return;
 	ssize_t written = 0;
 	if (atomic_load(&wipes_first))
-		written = write(STDERR_FILENO, SEMEL_LOG_WIPE, strlen(SEMEL_LOG_WIPE));
+		written = write(STDERR_FILENO, SEMEL_LOG_CLEAR_LINE, strlen(SEMEL_LOG_CLEAR_LINE));
 	written += write(STDERR_FILENO, line->buffer->data, line->buffer->length);
 	(void)written; /* there is no other place to complain */
 }
@@ -263,7 +263,7 @@ static void write_line(const struct line *line, uint32_t omitted)
 /* ---- repeats ------------------------------------------------------------------------------- */
 
 static pthread_mutex_t repeats_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct semel_repeats repeats;
+static struct semel_log_limiter repeats;
 
 static uint64_t hash_of(const char *data, size_t length)
 {
@@ -276,14 +276,14 @@ static uint64_t hash_of(const char *data, size_t length)
 static bool is_admitted(const struct line *line, size_t rest, enum semel_log_level level,
 			const char *message, uint32_t *omitted_out)
 {
-	struct semel_repeat entry = { .level = (int)level };
+	struct semel_log_limit_entry entry = { .level = (int)level };
 	if (line->buffer->failed)
 		return true;
 	entry.hash = hash_of(line->buffer->data + rest, line->buffer->length - rest);
 	snprintf(entry.message, sizeof(entry.message), "%s", message);
 	pthread_mutex_lock(&repeats_lock);
-	bool admitted = semel_repeats_admit(&repeats, &entry, semel_steady_ms(semel_env_system()),
-					    omitted_out);
+	bool admitted = semel_log_limiter_admit(&repeats, &entry,
+						semel_steady_ms(semel_env_system()), omitted_out);
 	pthread_mutex_unlock(&repeats_lock);
 	if (!admitted)
 		semel_series_add(semel_series(SEMEL_METRIC_LOG_OMITTED, NULL, NULL), 1);
@@ -293,11 +293,11 @@ static bool is_admitted(const struct line *line, size_t rest, enum semel_log_lev
 /* What has stopped repeating itself before its count was told. */
 static void tell_overdue(struct line *line, bool all)
 {
-	struct semel_repeat entry;
+	struct semel_log_limit_entry entry;
 	for (;;) {
 		pthread_mutex_lock(&repeats_lock);
-		bool any = semel_repeats_overdue(&repeats, semel_steady_ms(semel_env_system()), all,
-						 &entry);
+		bool any = semel_log_limiter_take_overdue(
+			&repeats, semel_steady_ms(semel_env_system()), all, &entry);
 		pthread_mutex_unlock(&repeats_lock);
 		if (!any)
 			return;
@@ -306,7 +306,7 @@ static void tell_overdue(struct line *line, bool all)
 	}
 }
 
-void semel_log_end(void)
+void semel_log_flush(void)
 {
 	struct semel_buffer buffer = { 0 };
 	struct line line = { .buffer = &buffer, .json = (current_settings() & AS_JSON) != 0 };

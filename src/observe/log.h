@@ -33,10 +33,10 @@ bool semel_log_enabled(enum semel_log_level level);
 void semel_log(enum semel_log_level level, const char *message,
 	       const struct semel_log_fields *fields);
 /* Tells how often lines were left out that nobody was told of yet; before the process ends. */
-void semel_log_end(void);
+void semel_log_flush(void);
 /* On a terminal something may be drawn in the line where the next one is to be. */
-#define SEMEL_LOG_WIPE "\r\033[K"
-void semel_log_wipe_first(bool wipe);
+#define SEMEL_LOG_CLEAR_LINE "\r\033[K"
+void semel_log_clear_line_first(bool wipe);
 /* Without fields. */
 void semel_logf(enum semel_log_level level, const char *format, ...) SEMEL_PRINTF(2, 3);
 

@@ -265,7 +265,7 @@ void semel_series_set(struct semel_series *series, int64_t value)
 	atomic_store(&series->shown, true);
 }
 
-void semel_series_time(struct semel_series *series, int64_t micros)
+void semel_series_observe(struct semel_series *series, int64_t micros)
 {
 	int bucket = 0;
 
@@ -277,8 +277,8 @@ void semel_series_time(struct semel_series *series, int64_t micros)
 	atomic_fetch_add_explicit(&series->value, micros, memory_order_relaxed);
 }
 
-bool semel_metric_find(enum semel_metric metric, const char *first, const char *second,
-		       int64_t *value_out)
+bool semel_metric_value(enum semel_metric metric, const char *first, const char *second,
+			int64_t *value_out)
 {
 	const char *values[LABELS_MAX] = { first ? first : "", second ? second : "" };
 

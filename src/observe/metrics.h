@@ -71,11 +71,11 @@ void semel_series_add(struct semel_series *series, uint64_t count);
 void semel_series_set(struct semel_series *series, int64_t value);
 /* A time into a histogram, or onto a counter of seconds; below zero (clocks differ) counts as zero.
  */
-void semel_series_time(struct semel_series *series, int64_t micros);
+void semel_series_observe(struct semel_series *series, int64_t micros);
 
 /* What a series shows now. False: it is not there, or not shown. */
-bool semel_metric_find(enum semel_metric metric, const char *first, const char *second,
-		       int64_t *value_out);
+bool semel_metric_value(enum semel_metric metric, const char *first, const char *second,
+			int64_t *value_out);
 /* The sum of the series with this second label (NULL: any). False: there are none. */
 bool semel_metric_sum(enum semel_metric metric, const char *second, int64_t *sum_out);
 

@@ -51,7 +51,7 @@ struct semel_span {
 };
 
 /* Is anybody to be told? */
-bool semel_spans_wanted(void);
+bool semel_spans_enabled(void);
 
 /* "00-…-…-01". False: it is none. */
 bool semel_traceparent_parse(struct semel_text text, struct semel_span_context *context_out);

@@ -36,7 +36,7 @@ static semel_status prune_rows(const struct semel_retention_plan *plan, int64_t 
 						   .requests_ms = now_ms - plan->ages.requests_ms };
 	bool more = true;
 	while (more) {
-		if (plan->wake && semel_wake_rung(plan->wake))
+		if (plan->wake && semel_wake_is_notified(plan->wake))
 			return semel_error_set(error, SEMEL_STOPPED, "stopped");
 		struct semel_prune_counts step = { 0 };
 		semel_status status = plan->store->driver->prune(

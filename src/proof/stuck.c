@@ -2,7 +2,7 @@
 #include "proof/stuck.h"
 
 #include "base/error.h"
-#include "base/plant.h"
+#include "fault/plant.h"
 
 #include <stdio.h>
 

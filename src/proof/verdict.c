@@ -4,8 +4,8 @@
 #include "proof/verdict.h"
 
 #include "base/error.h"
-#include "base/pattern.h"
 #include "proof/consumers.h"
+#include "proof/pattern.h"
 #include "proof/stuck.h"
 #include "state/state.h"
 #include "store/subscription.h"

@@ -17,9 +17,9 @@
 #include "proof/verify.h"
 
 #include "base/error.h"
-#include "base/pattern.h"
 #include "base/wake.h"
 #include "proof/ledger.h"
+#include "proof/pattern.h"
 #include "proof/position_reader.h"
 #include "proof/stuck.h"
 #include "proof/unread.h"
@@ -775,7 +775,7 @@ static semel_status look_patiently(struct verification *of, semel_error *error)
 		if (of->plan->progress)
 			of->plan->progress("deliveries on their way", on_their_way(of->report),
 					   of->plan->user);
-		semel_wake_pause_in(env, pause_ms < left_ms ? pause_ms : left_ms);
+		semel_env_sleep_ms(env, pause_ms < left_ms ? pause_ms : left_ms);
 		last_ms = semel_steady_ms(env);
 		status = look(of, error);
 	}

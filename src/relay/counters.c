@@ -23,7 +23,7 @@ void semel_relay_counters_add_outcome(struct semel_relay_counters *counters, sem
 	counters->offered++;
 	counters->nacked += outcome == SEMEL_NACKED;
 	counters->returned += outcome == SEMEL_UNROUTABLE;
-	semel_series_time(counters->confirm, took_us);
+	semel_series_observe(counters->confirm, took_us);
 }
 
 void semel_relay_counters_add_mark(struct semel_relay_counters *counters,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "relay/lanes.h"
 
+#include "base/balance.h"
 #include "base/error.h"
-#include "base/share.h"
 #include "observe/log.h"
 #include "observe/metrics.h"
 
@@ -13,8 +13,8 @@
 /* One lane as the store has it, and what is to become of it. */
 struct plan {
 	struct semel_lease lease;
-	struct semel_share_view view;
-	enum semel_share_move move;
+	struct semel_balance_part view;
+	enum semel_balance_move move;
 };
 
 enum semel_lease_state semel_lease_state(const struct semel_lease *lease, const char *me,
@@ -125,20 +125,20 @@ static void give(struct semel_lanes *lanes, semel_store *store, struct semel_lan
 	lanes->generation++;
 }
 
-static enum semel_share_holder holder_of(const struct semel_lanes *lanes,
-					 const struct semel_lease *lease)
+static enum semel_balance_holder holder_of(const struct semel_lanes *lanes,
+					   const struct semel_lease *lease)
 {
 	bool dead = semel_owner_is_dead(lease->owner);
 
 	switch (semel_lease_state(lease, lanes->owner, semel_now_ms(lanes->env), dead)) {
 	case SEMEL_LEASE_MINE:
-		return SEMEL_SHARE_MINE;
+		return SEMEL_BALANCE_MINE;
 	case SEMEL_LEASE_FREE:
-		return SEMEL_SHARE_FREE;
+		return SEMEL_BALANCE_FREE;
 	case SEMEL_LEASE_TAKEN:
 		break;
 	}
-	return SEMEL_SHARE_OTHERS;
+	return SEMEL_BALANCE_OTHER;
 }
 
 static semel_status act(struct semel_lanes *lanes, semel_store *store, struct semel_lane *lane,
@@ -146,14 +146,14 @@ static semel_status act(struct semel_lanes *lanes, semel_store *store, struct se
 {
 	semel_status status = SEMEL_OK;
 
-	if (plan->view.holder != SEMEL_SHARE_MINE)
+	if (plan->view.holder != SEMEL_BALANCE_MINE)
 		lose(lanes, lane);
-	lane->leaving = plan->move == SEMEL_SHARE_LEAVE;
-	if (plan->move == SEMEL_SHARE_TAKE)
+	lane->leaving = plan->move == SEMEL_BALANCE_DRAIN;
+	if (plan->move == SEMEL_BALANCE_TAKE)
 		status = take(lanes, store, lane, &plan->lease, error);
-	else if (plan->move == SEMEL_SHARE_GIVE)
+	else if (plan->move == SEMEL_BALANCE_RELEASE)
 		give(lanes, store, lane);
-	else if (plan->view.holder == SEMEL_SHARE_MINE)
+	else if (plan->view.holder == SEMEL_BALANCE_MINE)
 		status = keep(lanes, store, lane, &plan->lease, error);
 	return status == SEMEL_LEASE_LOST ? SEMEL_OK : status;
 }
@@ -162,18 +162,18 @@ static void decide(const struct semel_lanes *lanes, struct plan *plans,
 		   const struct semel_relay_group *group)
 {
 	uint32_t count = (uint32_t)lanes->count;
-	struct semel_share_view views[SEMEL_LANES_MAX];
-	enum semel_share_move moves[SEMEL_LANES_MAX];
+	struct semel_balance_part views[SEMEL_LANES_MAX];
+	enum semel_balance_move moves[SEMEL_LANES_MAX];
 
 	for (uint32_t i = 0; i < count; i++) {
-		plans[i].view = (struct semel_share_view){
+		plans[i].view = (struct semel_balance_part){
 			.holder = holder_of(lanes, &plans[i].lease),
 			.in_flight = lanes->lanes[i].in_flight > 0,
 		};
 		views[i] = plans[i].view;
 	}
-	semel_share_decide(views, count, semel_share_fair(count, group->members, group->rank),
-			   moves);
+	semel_balance_decide(views, count, semel_balance_quota(count, group->members, group->rank),
+			     moves);
 	for (uint32_t i = 0; i < count; i++)
 		plans[i].move = moves[i];
 }
@@ -185,15 +185,15 @@ static void decide_whole(const struct semel_lanes *lanes, struct plan *plans)
 
 	for (int32_t i = 0; i < lanes->count; i++) {
 		plans[i].view.holder = holder_of(lanes, &plans[i].lease);
-		taken = taken || plans[i].view.holder == SEMEL_SHARE_OTHERS;
+		taken = taken || plans[i].view.holder == SEMEL_BALANCE_OTHER;
 	}
 	for (int32_t i = 0; i < lanes->count; i++) {
-		enum semel_share_holder holder = plans[i].view.holder;
-		plans[i].move = SEMEL_SHARE_STAY;
-		if (taken && holder == SEMEL_SHARE_MINE)
-			plans[i].move = SEMEL_SHARE_GIVE;
-		if (!taken && holder == SEMEL_SHARE_FREE)
-			plans[i].move = SEMEL_SHARE_TAKE;
+		enum semel_balance_holder holder = plans[i].view.holder;
+		plans[i].move = SEMEL_BALANCE_KEEP;
+		if (taken && holder == SEMEL_BALANCE_MINE)
+			plans[i].move = SEMEL_BALANCE_RELEASE;
+		if (!taken && holder == SEMEL_BALANCE_FREE)
+			plans[i].move = SEMEL_BALANCE_TAKE;
 	}
 }
 

@@ -2,7 +2,7 @@
 #include "relay/marking.h"
 
 #include "base/error.h"
-#include "base/failpoint.h"
+#include "fault/failpoint.h"
 #include "observe/log.h"
 
 #define UNSEEN_MAX_MS 10000 /* a refused row of the change stream is waited for, to be seen */

@@ -6,12 +6,12 @@
 #include "relay/pipeline.h"
 
 #include "base/error.h"
-#include "base/failpoint.h"
-#include "base/plant.h"
 #include "base/uuid.h"
+#include "fault/failpoint.h"
+#include "fault/plant.h"
 #include "observe/log.h"
-#include "observe/meter.h"
 #include "observe/span.h"
+#include "observe/step_timer.h"
 #include "relay/marking.h"
 #include "relay/transactions.h"
 
@@ -87,7 +87,7 @@ static void handle_outcome(const struct semel_publish_outcome *outcome, void *us
 	if (took_us <= 0)
 		took_us = (poll->began_ms - inflight->batch->offered_at_ms) * 1000;
 	semel_relay_counters_add_outcome(&pipeline->counters, outcome->status, took_us);
-	if (semel_spans_wanted())
+	if (semel_spans_enabled())
 		semel_relay_span(inflight, outcome->status, pipeline->env);
 	record_outcome(pipeline, outcome->token, outcome->status, outcome->reason);
 	if (outcome->status == SEMEL_OK && poll->status == SEMEL_OK)
@@ -101,10 +101,10 @@ static semel_status poll_broker(struct semel_pipeline *pipeline, int64_t wait_ms
 	struct semel_broker *broker = pipeline->broker;
 
 	pipeline->poll = (struct poll){ .status = SEMEL_OK };
-	int64_t began_us = semel_meter_begin();
+	int64_t began_us = semel_step_timer_begin();
 	semel_status status =
 		broker->driver->poll(broker, wait_ms, handle_outcome, pipeline, error);
-	semel_meter_end(SEMEL_WORK_CONFIRM, began_us);
+	semel_step_timer_end(SEMEL_TIMED_CONFIRM, began_us);
 	if (status == SEMEL_OK && pipeline->poll.status != SEMEL_OK)
 		status = semel_error_set(error, pipeline->poll.status, "%s", pipeline->poll.reason);
 	if (status == SEMEL_OK)
@@ -304,21 +304,21 @@ static semel_status fill(struct semel_pipeline *pipeline, semel_error *error)
 		pipeline->more = true;
 		return SEMEL_OK;
 	}
-	int64_t began_us = semel_meter_begin();
+	int64_t began_us = semel_step_timer_begin();
 	semel_status status = source->driver->probe(source, error);
 	while (status == SEMEL_OK) {
 		struct semel_room room = room_in(pipeline);
 		status = source->driver->read(source, &room, &batch, error);
 		if (status != SEMEL_OK || !batch)
 			break;
-		semel_meter_end(SEMEL_WORK_READ, began_us);
+		semel_step_timer_end(SEMEL_TIMED_READ, began_us);
 		pipeline->progress.read = true;
-		began_us = semel_meter_begin();
+		began_us = semel_step_timer_begin();
 		status = offer(pipeline, batch, error);
-		semel_meter_end(SEMEL_WORK_PUBLISH, began_us);
-		began_us = semel_meter_begin();
+		semel_step_timer_end(SEMEL_TIMED_PUBLISH, began_us);
+		began_us = semel_step_timer_begin();
 	}
-	semel_meter_end(SEMEL_WORK_READ, began_us);
+	semel_step_timer_end(SEMEL_TIMED_READ, began_us);
 	pipeline->more = !is_exhausted(pipeline);
 	return status;
 }
@@ -393,9 +393,9 @@ static semel_status mark_answered(struct semel_pipeline *pipeline, enum semel_st
 		return status;
 	if (kind != SEMEL_STEP_FINISH && mark_at_ms(pipeline) > semel_steady_ms(pipeline->env))
 		return SEMEL_OK;
-	int64_t began_us = semel_meter_begin();
+	int64_t began_us = semel_step_timer_begin();
 	status = semel_marking_mark_batches(&pipeline->marking, &pipeline->progress.marking, error);
-	semel_meter_end(SEMEL_WORK_MARK, began_us);
+	semel_step_timer_end(SEMEL_TIMED_MARK, began_us);
 	return status;
 }
 

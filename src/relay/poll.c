@@ -10,7 +10,7 @@
  */
 #include "relay/poll.h"
 #include "base/error.h"
-#include "base/plant.h"
+#include "fault/plant.h"
 
 #include <stdlib.h>
 #include <string.h>

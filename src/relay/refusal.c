@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "relay/refusal.h"
 
-#include "base/plant.h"
+#include "fault/plant.h"
 
 #define STALLED_STEP 4 /* of the backoff: as if it were the fourth attempt, again and again */
 

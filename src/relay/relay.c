@@ -163,7 +163,7 @@ static semel_status assemble(struct semel_relay *relay, semel_error *error)
 	if (status == SEMEL_OK)
 		status = semel_wake_new(&relay->wake, error);
 	if (status == SEMEL_OK)
-		semel_wake_use(relay->wake, relay->env);
+		semel_wake_set_env(relay->wake, relay->env);
 	if (status == SEMEL_OK)
 		status = connect_all(relay, error);
 	if (status == SEMEL_OK && relay->store->driver->outbox_mark_lanes)
@@ -276,7 +276,7 @@ static int64_t disconnect_for_outage(struct semel_relay *relay, const semel_erro
 static void pause_for(const struct semel_relay *relay, int64_t wait_ms)
 {
 	int64_t until_ms = semel_steady_ms(relay->env) + wait_ms;
-	while (!semel_wake_rung(relay->wake) && semel_steady_ms(relay->env) < until_ms)
+	while (!semel_wake_is_notified(relay->wake) && semel_steady_ms(relay->env) < until_ms)
 		semel_wake_sleep(relay->wake, until_ms - semel_steady_ms(relay->env));
 }
 
@@ -379,7 +379,7 @@ semel_status semel_relay_run(semel_relay *relay, semel_error *error)
 	semel_error failure = { .status = SEMEL_OK };
 	semel_status status = SEMEL_OK;
 
-	while (status == SEMEL_OK && !semel_wake_rung(relay->wake)) {
+	while (status == SEMEL_OK && !semel_wake_is_notified(relay->wake)) {
 		bool busy = false;
 		int64_t pause_ms = 0;
 		status = semel_relay_step(relay, &busy, &pause_ms, &failure);
@@ -470,7 +470,7 @@ semel_status semel_relay_drain(semel_relay *relay, int64_t timeout_ms, semel_err
 	bool drained = false;
 	semel_status status = SEMEL_OK;
 
-	while (status == SEMEL_OK && !drained && !semel_wake_rung(relay->wake)) {
+	while (status == SEMEL_OK && !drained && !semel_wake_is_notified(relay->wake)) {
 		int64_t pause_ms = 0;
 		status = handle_outage(relay, drain_step(relay, &counts, &drained, &failure),
 				       &pause_ms, &failure);
@@ -493,7 +493,7 @@ void semel_relay_set_grace(semel_relay *relay, int64_t grace_ms)
 
 void semel_relay_stop(semel_relay *relay)
 {
-	semel_wake_ring(relay->wake);
+	semel_wake_notify(relay->wake);
 }
 
 uint64_t semel_relay_published(const semel_relay *relay)

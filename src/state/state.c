@@ -2,7 +2,7 @@
 #include "state/state.h"
 
 #include "base/error.h"
-#include "base/plant.h"
+#include "fault/plant.h"
 #include "store/rules.h"
 
 #include <assert.h>

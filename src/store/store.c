@@ -132,7 +132,7 @@ semel_status semel_store_reopen(const char *url, const struct semel_env *env,
 		semel_status status = semel_store_open_in(env, url, store_out, error);
 		int64_t left_ms = until_ms - semel_steady_ms(env);
 		if (semel_status_class(status) != SEMEL_CLASS_OUTAGE || left_ms <= 0 ||
-		    semel_wake_rung(wake))
+		    semel_wake_is_notified(wake))
 			return status;
 		int64_t delay_ms = semel_backoff_ms(backoff, number, semel_random(env));
 		semel_wake_sleep(wake, delay_ms < left_ms ? delay_ms : left_ms);

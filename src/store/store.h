@@ -20,10 +20,10 @@
 
 #include "base/arena.h"
 #include "base/env.h"
-#include "base/finding.h"
 #include "base/owner.h"
 #include "base/url.h"
 #include "base/wake.h"
+#include "diagnose/finding.h"
 #include "event/event.h"
 #include "store/dead_letters.h"
 #include "store/holds.h"

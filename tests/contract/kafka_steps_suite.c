@@ -44,7 +44,7 @@ static void load(struct library *library)
 		{ "rd_kafka_mock_push_request_errors", offsetof(struct library, push_errors) },
 	};
 	static const char *const names[] = { "librdkafka.so.1", NULL };
-	static const struct semel_dynamic dynamic = {
+	static const struct semel_dynamic_library dynamic = {
 		.names = names,
 		.needed_for = "the mock cluster",
 		.package = "librdkafka1",

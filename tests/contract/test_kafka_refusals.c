@@ -157,7 +157,7 @@ static void a_share_that_cannot_be_taken_is_an_outage_and_left_in_order(void **s
 	kafka_steps_mock_fail(OFFSET_FETCH, RD_KAFKA_RESP_ERR_UNKNOWN);
 	for (int i = 0; i < 3000 && status == SEMEL_OK; i++) {
 		status = broker->driver->fetch(broker, 1, haul->arena, &delivery, &count, &error);
-		semel_wake_pause_us(10000);
+		semel_sleep_us(10000);
 	}
 	assert_int_equal(status, SEMEL_OUTAGE);
 	semel_broker_close(broker);

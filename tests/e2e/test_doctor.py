@@ -120,7 +120,7 @@ def test_a_topic_that_is_there_does_not_hide_a_subscription_that_is_not(semel):
 
 
 def test_every_check_is_on_the_page():
-    known = set(re.findall(r'\[SEMEL_CHECK_\w+\] =\s+\{\s*"([a-z-]+)"', (TREE / "src/base/finding.c").read_text()))
+    known = set(re.findall(r'\[SEMEL_CHECK_\w+\] =\s+\{\s*"([a-z-]+)"', (TREE / "src/diagnose/finding.c").read_text()))
     told = set(re.findall(r"^\| `([a-z-]+)` \|", (TREE / "docs/admin.md").read_text(), re.MULTILINE))
     assert len(known) > 15 and known == told
 

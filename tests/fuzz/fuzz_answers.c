@@ -5,11 +5,11 @@
 #include "base/child.h"
 #include "base/curl.h"
 #include "base/curl_fetch.h"
-#include "base/finding.h"
 #include "base/json.h"
 #include "broker/rabbitmq/rabbitmq.h"
 #include "consume/handler.h"
 #include "consume/program.h"
+#include "diagnose/finding.h"
 #include "observe/log.h"
 
 #include "fuzz.h"
@@ -301,8 +301,8 @@ struct semel_child {
 static struct semel_child child;
 static struct semel_text line;
 
-semel_status semel_child_start(const struct semel_child_plan *plan, struct semel_child **child_out,
-			       semel_error *error)
+semel_status semel_child_start(const struct semel_child_options *plan,
+			       struct semel_child **child_out, semel_error *error)
 {
 	(void)plan;
 	(void)error;
@@ -310,8 +310,8 @@ semel_status semel_child_start(const struct semel_child_plan *plan, struct semel
 	return SEMEL_OK;
 }
 
-enum semel_child_news semel_child_talk(struct semel_child *talking,
-				       const struct semel_child_talk *talk)
+enum semel_child_result semel_child_exchange(struct semel_child *talking,
+					     const struct semel_child_exchange *talk)
 {
 	(void)talking;
 	PROMISE(talk->input.length > 1 && semel_json_is_valid(talk->input));
@@ -324,13 +324,13 @@ struct semel_text semel_child_output(const struct semel_child *talking)
 	return line;
 }
 
-void semel_child_complaint(const struct semel_child *silent, char *text_out, size_t size)
+void semel_child_stderr(const struct semel_child *silent, char *text_out, size_t size)
 {
 	(void)silent;
 	snprintf(text_out, size, "%s", "");
 }
 
-void semel_child_forget_complaint(struct semel_child *silent)
+void semel_child_clear_stderr(struct semel_child *silent)
 {
 	(void)silent;
 }
@@ -431,7 +431,7 @@ static void hear(const struct semel_finding *finding, void *user)
 {
 	(*(size_t *)user)++;
 	PROMISE(finding->text && finding->text[0] != '\0' && strlen(finding->text) < 4096);
-	PROMISE(finding->gravity == SEMEL_GRAVITY_FINE || finding->remedy);
+	PROMISE(finding->severity == SEMEL_SEVERITY_FINE || finding->remedy);
 }
 
 static void try_management(const uint8_t *data, size_t size)

@@ -61,7 +61,7 @@ const struct semel_env *disk_env(void)
 	static const struct semel_env env = { .now_ms = tell_time,
 					      .steady_ms = tell_time,
 					      .random = tell_chance,
-					      .pass = pass_time };
+					      .advance = pass_time };
 	return &env;
 }
 

@@ -10,7 +10,7 @@
 #define SEMEL_TESTS_MODEL_DISK_H
 
 #include "base/env.h"
-#include "base/failpoint.h"
+#include "fault/failpoint.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -2,7 +2,7 @@
 /* Steps in the words of a person, and in those of a program. */
 #include "model/steps.h"
 
-#include "base/failpoint.h"
+#include "fault/failpoint.h"
 #include "model/changes.h"
 
 static const char *const behaviour_names[BEHAVIOURS] = { "well", "rejected", "retried" };

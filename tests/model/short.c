@@ -5,7 +5,7 @@
  * gone into once more. */
 #include "model/explore.h"
 
-#include "base/failpoint.h"
+#include "fault/failpoint.h"
 
 #include <stdlib.h>
 #include <string.h>

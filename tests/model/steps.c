@@ -154,7 +154,7 @@ static semel_status send_again(struct world *world, const struct step *step, con
 	plan.filter.aggregate_id = aggregate > 0 ? name : NULL;
 	semel_status status = semel_wake_new(&plan.wake, &world->error);
 	if (status == SEMEL_OK)
-		semel_wake_use(plan.wake, disk_env());
+		semel_wake_set_env(plan.wake, disk_env());
 	if (status == SEMEL_OK)
 		status = semel_broker_open(world->broker_url, disk_env(), SEMEL_REPLAY_WINDOW,
 					   &plan.broker, &world->error);

@@ -18,8 +18,8 @@
  *
  * A consumer of no group reads the records; nobody waits for it. */
 #include "base/error.h"
-#include "base/hash.h"
 #include "broker/kafka/kafka.h"
+#include "event/hash.h"
 #include "observe/log.h"
 
 #include <string.h>

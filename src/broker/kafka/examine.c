@@ -29,8 +29,8 @@ static void examine_leaders(const struct semel_kafka *kafka,
 				 "nothing, and its events wait",
 				 (int)topic->partitions[j].id,
 				 semel_kafka_own_name(kafka, topic->topic));
-			semel_examination_tell(
-				examination, SEMEL_CHECK_BROKER_ALARM, SEMEL_GRAVITY_PROBLEM, text,
+			semel_examination_report(
+				examination, SEMEL_CHECK_BROKER_ALARM, SEMEL_SEVERITY_PROBLEM, text,
 				"start the broker that has its replica (kafka-topics.sh "
 				"--describe --unavailable-partitions shows which); the "
 				"events come by themselves then");

@@ -121,7 +121,7 @@ static void await_group(struct semel_kafka *kafka)
 {
 	int64_t until_ms = semel_steady_ms(kafka->env) + JOIN_MS;
 	while (semel_kafka_joining_goes_on(kafka) && semel_steady_ms(kafka->env) < until_ms)
-		semel_wake_pause_us(1000);
+		semel_sleep_us(1000);
 }
 
 semel_status semel_kafka_group_commit_now(struct semel_kafka *kafka, semel_error *error)
@@ -469,7 +469,7 @@ static bool can_close(struct semel_kafka *kafka)
 	while (kafka->consumer_queue && !kafka->assigned &&
 	       (!kafka->lost || semel_kafka_joining_was_answered(kafka)) &&
 	       semel_steady_ms(kafka->env) < until_ms) {
-		semel_wake_pause_us(2000);
+		semel_sleep_us(2000);
 		(void)semel_kafka_group_serve(kafka, NULL);
 	}
 	return !kafka->consumer_queue || kafka->assigned ||

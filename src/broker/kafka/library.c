@@ -12,7 +12,7 @@ static const struct semel_dynamic_symbol symbols[] = { SEMEL_KAFKA_FUNCTIONS(ROW
 
 static const char *const names[] = { "librdkafka.so.1", "librdkafka.so", NULL };
 
-static const struct semel_dynamic library = {
+static const struct semel_dynamic_library library = {
 	.names = names,
 	.needed_for = "a Kafka broker",
 	.package = "librdkafka1",
@@ -27,5 +27,5 @@ semel_status semel_kafka_library_get(const struct semel_kafka_library **library_
 				     semel_error *error)
 {
 	*library_out = &table;
-	return semel_dynamic_need(&library, &table, &loaded, error);
+	return semel_dynamic_load_once(&library, &table, &loaded, error);
 }

@@ -85,7 +85,7 @@ bool semel_kafka_call_again(const struct semel_kafka *kafka, rd_kafka_resp_err_t
 	int64_t pause_ms = (SEMEL_KAFKA_CALL_MS - left_ms) / 10;
 	if (pause_ms < PAUSE_MIN_MS)
 		pause_ms = PAUSE_MIN_MS;
-	semel_wake_pause_us((pause_ms < PAUSE_MAX_MS ? pause_ms : PAUSE_MAX_MS) * 1000);
+	semel_sleep_us((pause_ms < PAUSE_MAX_MS ? pause_ms : PAUSE_MAX_MS) * 1000);
 	return true;
 }
 

@@ -161,7 +161,7 @@ static semel_status delete_group(struct semel_kafka *kafka, const char *scope, s
 	int64_t until_ms = semel_steady_ms(kafka->env) + GROUP_MS;
 	rd_kafka_resp_err_t err = ask_delete_group_patiently(kafka, group);
 	while (err == RD_KAFKA_RESP_ERR_NON_EMPTY_GROUP && semel_steady_ms(kafka->env) < until_ms) {
-		semel_wake_pause_us(GROUP_LOOK);
+		semel_sleep_us(GROUP_LOOK);
 		err = ask_delete_group_patiently(kafka, group);
 	}
 	kafka->library->DeleteGroup_destroy(group);

@@ -171,7 +171,7 @@ static semel_status commit_as_member(struct semel_kafka *kafka, semel_error *err
 	int64_t until_ms = semel_steady_ms(kafka->env) + SEMEL_KAFKA_CALL_MS;
 	semel_status status = semel_kafka_group_serve(kafka, error);
 	while (status == SEMEL_OK && !kafka->assigned && semel_steady_ms(kafka->env) < until_ms) {
-		semel_wake_pause_us(10000);
+		semel_sleep_us(10000);
 		status = semel_kafka_group_serve(kafka, error);
 	}
 	return status == SEMEL_OK ? semel_kafka_group_commit_now(kafka, error) : status;

@@ -322,7 +322,7 @@ static semel_status await(struct semel_kafka *kafka, struct semel_kafka_topic *t
 	semel_status status = ask(kafka, topic, &err, error);
 	while (status == SEMEL_OK && topic->partitions == 0 &&
 	       semel_steady_ms(kafka->env) < until_ms) {
-		semel_wake_pause_us(10000);
+		semel_sleep_us(10000);
 		status = ask(kafka, topic, &err, error);
 	}
 	if (status == SEMEL_OK && topic->partitions == 0)
@@ -381,7 +381,7 @@ static void await_leaders(struct semel_kafka *kafka, const struct semel_kafka_to
 {
 	int64_t until_ms = semel_steady_ms(kafka->env) + LEADERS_MS;
 	while (!leaders_answer(kafka, topic) && semel_steady_ms(kafka->env) < until_ms)
-		semel_wake_pause_us(10000);
+		semel_sleep_us(10000);
 }
 
 semel_status semel_kafka_topic_need(struct semel_kafka *kafka, const char *name,

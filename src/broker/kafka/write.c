@@ -6,8 +6,8 @@
  * of a kind differ in a few headers only; so those of a record that was delivered are used again.
  * They are ours until the next record has them, and a value is written over one of its length. */
 #include "base/error.h"
-#include "base/hash.h"
 #include "broker/kafka/kafka.h"
+#include "event/hash.h"
 
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What `semel doctor` sees of the local broker: its file. One that is not there yet is not made. */
 #include "base/error.h"
-#include "base/sqlite_look.h"
 #include "broker/local/driver.h"
 #include "broker/local/local.h"
+#include "diagnose/sqlite.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -27,9 +27,9 @@ static void tell_absent(const char *path, const struct semel_examination *examin
 	bool can_be_made = is_there(folder);
 	snprintf(text, sizeof(text), "%.400s is not there%s", path,
 		 can_be_made ? " yet" : ", and neither is its folder");
-	semel_examination_tell(
+	semel_examination_report(
 		examination, SEMEL_CHECK_BROKER_REACHED,
-		can_be_made ? SEMEL_GRAVITY_ADVICE : SEMEL_GRAVITY_PROBLEM, text,
+		can_be_made ? SEMEL_SEVERITY_ADVICE : SEMEL_SEVERITY_PROBLEM, text,
 		can_be_made ? "nothing: the first relay or consumer makes it; or is the path wrong?"
 			    : "make the folder, or correct the path in the broker's URL");
 }
@@ -54,7 +54,7 @@ semel_status semel_local_examine(const struct semel_url *url,
 	}
 	struct semel_local *local = semel_local_of(broker);
 	semel_examination_fine(examination, SEMEL_CHECK_BROKER_REACHED, "%s", local->path);
-	semel_sqlite_look(local->db, url, &checks, examination);
+	semel_sqlite_examine(local->db, url, &checks, examination);
 	semel_local_turn_examine(local, examination);
 	broker->driver->close(broker);
 	return SEMEL_OK;

@@ -109,7 +109,7 @@ static semel_status local_open(const struct semel_url *url, const struct semel_e
 
 static void local_watch(struct semel_broker *broker, struct semel_wake *wake)
 {
-	semel_wake_watch(wake, semel_local_of(broker)->path);
+	semel_wake_watch_database(wake, semel_local_of(broker)->path);
 }
 
 /* A full disk is an answer to each event. */

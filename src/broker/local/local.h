@@ -3,8 +3,8 @@
 #ifndef SEMEL_BROKER_LOCAL_LOCAL_H
 #define SEMEL_BROKER_LOCAL_LOCAL_H
 
+#include "base/balance.h"
 #include "base/owner.h"
-#include "base/share.h"
 #include "base/sqlite_file.h"
 #include "broker/broker.h"
 #include "broker/local/sql.h"
@@ -64,7 +64,7 @@ struct semel_local_flight {
 struct semel_local_seat {
 	int64_t epoch, cursor, fetched_to, delayed_fetched_to;
 	bool abandoned; /* its owner did not give it up */
-	enum semel_share_move move;
+	enum semel_balance_move move;
 };
 
 /* One partition of a subscription, as this consumer holds it. */

@@ -10,8 +10,8 @@
  * again.
  */
 #include "base/error.h"
-#include "base/hash.h"
 #include "broker/local/local.h"
+#include "event/hash.h"
 
 #include <stdio.h>
 #include <string.h>

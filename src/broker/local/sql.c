@@ -171,7 +171,7 @@ static semel_status failed(struct semel_local *local, enum semel_local_sql which
 {
 	char writer[SEMEL_WRITER_SIZE];
 	if ((code & 0xff) == SQLITE_BUSY) {
-		semel_sqlite_writer_show(local->path, writer);
+		semel_sqlite_describe_writer(local->path, writer);
 		return semel_error_set(error, SEMEL_BUSY,
 				       "cannot %s: %s holds the lock on %s, waited %lld ms (end "
 				       "its transaction, or wait longer with ?busy-timeout=MS)",
@@ -261,7 +261,7 @@ semel_status semel_local_begin(struct semel_local *local, enum semel_local_sql h
 			       semel_error *error)
 {
 	assert(sqlite3_get_autocommit(local->db));
-	semel_status status = semel_sqlite_check_place(local->db, error);
+	semel_status status = semel_sqlite_check_moved(local->db, error);
 	if (status != SEMEL_OK)
 		return status;
 	bool turn = how == SEMEL_LOCAL_BEGIN_WRITE && semel_local_turn_take(local);
@@ -277,7 +277,7 @@ semel_status semel_local_commit(struct semel_local *local, semel_error *error)
 		semel_local_run_ints(local, SEMEL_LOCAL_COMMIT, SEMEL_LOCAL_NO_INTS, error);
 	if (status != SEMEL_OK)
 		semel_local_rollback(local);
-	return status == SEMEL_OK ? semel_sqlite_check_place(local->db, error) : status;
+	return status == SEMEL_OK ? semel_sqlite_check_moved(local->db, error) : status;
 }
 
 void semel_local_rollback(struct semel_local *local)

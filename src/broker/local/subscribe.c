@@ -2,9 +2,9 @@
 /* Declaring a subscription. A new one starts at the beginning of the log, or at its end when asked
  * to; its cursors are made in the same transaction, so nothing can slip in between. */
 #include "base/error.h"
-#include "base/plant.h"
 #include "base/text.h"
 #include "broker/local/local.h"
+#include "fault/plant.h"
 
 #include <stdlib.h>
 #include <string.h>

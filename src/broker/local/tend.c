@@ -9,10 +9,10 @@
  *   is to be done: a heartbeat, a dead member, a share to take or to give.
  * - What this process believes to hold changes only after the commit.
  */
+#include "base/balance.h"
 #include "base/error.h"
-#include "base/plant.h"
-#include "base/share.h"
 #include "broker/local/local.h"
+#include "fault/plant.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -90,8 +90,8 @@ static semel_status look_at_members(struct semel_local *local, int64_t subscript
 
 /* Fills in the seat and returns whose it is. A share that is ours in the file, but not in memory,
  * comes from a commit whose answer was lost: it is free to be taken anew. */
-static enum semel_share_holder note_share(struct semel_local *local,
-					  struct semel_local_share *share, struct survey *survey)
+static enum semel_balance_holder note_share(struct semel_local *local,
+					    struct semel_local_share *share, struct survey *survey)
 {
 	const enum semel_local_sql rows = SEMEL_LOCAL_SHARES;
 	const char *owner = owner_in(local, rows, 5);
@@ -106,18 +106,18 @@ static enum semel_share_holder note_share(struct semel_local *local,
 	if (share->held && (!ours || share->epoch != share->seat.epoch))
 		semel_local_share_drop(local, share);
 	if (share->held)
-		return SEMEL_SHARE_MINE;
+		return SEMEL_BALANCE_MINE;
 	if (ours || !is_alive_asked_once(local, survey, owner, semel_local_int(local, rows, 4)))
-		return SEMEL_SHARE_FREE;
-	return SEMEL_SHARE_OTHERS;
+		return SEMEL_BALANCE_FREE;
+	return SEMEL_BALANCE_OTHER;
 }
 
 static semel_status look_at_shares(struct semel_local *local,
 				   struct semel_local_subscription *subscription,
 				   struct survey *survey, semel_error *error)
 {
-	struct semel_share_view views[SEMEL_LOCAL_PARTITIONS_MAX] = { 0 };
-	enum semel_share_move moves[SEMEL_LOCAL_PARTITIONS_MAX];
+	struct semel_balance_part views[SEMEL_LOCAL_PARTITIONS_MAX] = { 0 };
+	enum semel_balance_move moves[SEMEL_LOCAL_PARTITIONS_MAX];
 	uint32_t count = 0, partitions = subscription->topic->partitions;
 	bool row = true;
 	semel_status status = semel_local_bind(local, SEMEL_LOCAL_SHARES,
@@ -133,11 +133,11 @@ static semel_status look_at_shares(struct semel_local *local,
 	}
 	if (status != SEMEL_OK || !survey->member)
 		return status;
-	uint32_t fair = semel_share_fair(partitions, survey->members, survey->rank);
-	semel_share_decide(views, count, fair, moves);
+	uint32_t fair = semel_balance_quota(partitions, survey->members, survey->rank);
+	semel_balance_decide(views, count, fair, moves);
 	for (uint32_t i = 0; i < count; i++) {
 		subscription->shares[i].seat.move = moves[i];
-		subscription->shares[i].leaving = moves[i] == SEMEL_SHARE_LEAVE;
+		subscription->shares[i].leaving = moves[i] == SEMEL_BALANCE_DRAIN;
 	}
 	return SEMEL_OK;
 }
@@ -158,8 +158,8 @@ static bool is_something_to_do(const struct semel_local_subscription *subscripti
 	if (!survey->member || survey->dead_count > 0)
 		return true;
 	for (uint32_t i = 0; i < subscription->topic->partitions; i++) {
-		enum semel_share_move move = subscription->shares[i].seat.move;
-		if (move == SEMEL_SHARE_TAKE || move == SEMEL_SHARE_GIVE)
+		enum semel_balance_move move = subscription->shares[i].seat.move;
+		if (move == SEMEL_BALANCE_TAKE || move == SEMEL_BALANCE_RELEASE)
 			return true;
 	}
 	return false;
@@ -219,9 +219,9 @@ static semel_status act(struct semel_local *local,
 		status = semel_local_run_ints(local, SEMEL_LOCAL_MEMBER_REMOVE,
 					      SEMEL_LOCAL_INTS(survey->dead[i]), error);
 	for (uint32_t i = 0; i < subscription->topic->partitions && status == SEMEL_OK; i++) {
-		if (subscription->shares[i].seat.move == SEMEL_SHARE_TAKE)
+		if (subscription->shares[i].seat.move == SEMEL_BALANCE_TAKE)
 			status = take(local, subscription->number, i, error);
-		if (subscription->shares[i].seat.move == SEMEL_SHARE_GIVE)
+		if (subscription->shares[i].seat.move == SEMEL_BALANCE_RELEASE)
 			status = give(local, subscription->number, i, &subscription->shares[i],
 				      error);
 	}
@@ -246,9 +246,9 @@ static void adopt(struct semel_local *local, struct semel_local_share *share)
 static void follow(struct semel_local *local, struct semel_local_subscription *subscription)
 {
 	for (uint32_t i = 0; i < subscription->topic->partitions; i++) {
-		if (subscription->shares[i].seat.move == SEMEL_SHARE_TAKE)
+		if (subscription->shares[i].seat.move == SEMEL_BALANCE_TAKE)
 			adopt(local, &subscription->shares[i]);
-		if (subscription->shares[i].seat.move == SEMEL_SHARE_GIVE)
+		if (subscription->shares[i].seat.move == SEMEL_BALANCE_RELEASE)
 			semel_local_share_drop(local, &subscription->shares[i]);
 	}
 }

@@ -2,9 +2,9 @@
 /* Topics and subscriptions, declared when first named. A topic's number and partitions never
  * change, so they are kept in memory once the transaction that made them has committed. */
 #include "base/error.h"
-#include "base/hash.h"
-#include "base/plant.h"
 #include "broker/local/local.h"
+#include "event/hash.h"
+#include "fault/plant.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -30,7 +30,7 @@
 static int64_t sleep_before(int count)
 {
 	int64_t sleep_us = count < BRISK_LOOKS ? BRISK_US : CALM_US;
-	semel_wake_pause_us(sleep_us);
+	semel_sleep_us(sleep_us);
 	int64_t brisk = count < BRISK_LOOKS ? count : BRISK_LOOKS;
 	return (brisk * BRISK_US + (count - brisk) * CALM_US) / 1000;
 }
@@ -53,7 +53,7 @@ void semel_local_turn_open(struct semel_local *local)
 {
 	semel_error error = { 0 };
 	sqlite3_busy_handler(local->db, look_again, local);
-	if (semel_sqlite_lock_open(path_of(local), SUFFIX, &local->turn_fd, &error) != SEMEL_OK)
+	if (semel_sqlite_open_lock(path_of(local), SUFFIX, &local->turn_fd, &error) != SEMEL_OK)
 		semel_log(SEMEL_LOG_WARN, "the lock file of the local broker is not used",
 			  &(struct semel_log_fields){ .error = error.text });
 }
@@ -66,7 +66,7 @@ void semel_local_turn_close(struct semel_local *local)
 
 static void describe_holder(const struct semel_local *local, char *out, size_t size)
 {
-	pid_t holder = semel_flock_holder(local->turn_fd);
+	pid_t holder = semel_flock_owner(local->turn_fd);
 	if (holder > 0)
 		snprintf(out, size, "process %d holds the lock on %.300s" SUFFIX, (int)holder,
 			 path_of(local));
@@ -113,7 +113,7 @@ void semel_local_turn_examine(struct semel_local *local,
 	char text[512], remedy[512];
 	if (local->turn_fd < 0) {
 		semel_error error = { 0 };
-		if (semel_sqlite_lock_open(path_of(local), SUFFIX, &local->turn_fd, &error) !=
+		if (semel_sqlite_open_lock(path_of(local), SUFFIX, &local->turn_fd, &error) !=
 		    SEMEL_OK)
 			semel_examination_failed(examination, SEMEL_CHECK_BROKER_FILES, &error);
 		return;
@@ -126,8 +126,8 @@ void semel_local_turn_examine(struct semel_local *local,
 			 "end that process (fuser -v %.300s" SUFFIX " shows it); delivery goes on "
 			 "meanwhile, slower",
 			 path_of(local));
-		semel_examination_tell(examination, SEMEL_CHECK_BROKER_FILES, SEMEL_GRAVITY_PROBLEM,
-				       text, remedy);
+		semel_examination_report(examination, SEMEL_CHECK_BROKER_FILES,
+					 SEMEL_SEVERITY_PROBLEM, text, remedy);
 		return;
 	}
 	semel_local_turn_pass(local);

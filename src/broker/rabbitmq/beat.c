@@ -16,7 +16,7 @@
 static void *beat(void *argument)
 {
 	struct semel_rabbit *rabbit = argument;
-	while (!semel_wake_rung(rabbit->beater.bed)) {
+	while (!semel_wake_is_notified(rabbit->beater.bed)) {
 		pthread_mutex_lock(&rabbit->beater.line);
 		if (!rabbit->lost)
 			(void)semel_rabbit_send_beat(rabbit, NULL); /* the owner hears of it */
@@ -52,7 +52,7 @@ void semel_rabbit_beater_stop(struct semel_rabbit *rabbit)
 {
 	if (!rabbit->beater.running)
 		return;
-	semel_wake_ring(rabbit->beater.bed);
+	semel_wake_notify(rabbit->beater.bed);
 	pthread_join(rabbit->beater.thread, NULL);
 	rabbit->beater.running = false;
 }

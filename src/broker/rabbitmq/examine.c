@@ -39,11 +39,12 @@ static void examine_version(struct semel_rabbit *rabbit,
 	long major = strtol(number, &rest, 10);
 	long minor = *rest == '.' ? strtol(rest + 1, NULL, 10) : 0;
 	bool old = major < OLDEST_MAJOR || (major == OLDEST_MAJOR && minor < OLDEST_MINOR);
-	semel_examination_tell(examination, SEMEL_CHECK_BROKER_VERSION,
-			       old ? SEMEL_GRAVITY_PROBLEM : SEMEL_GRAVITY_FINE, text,
-			       old ? "upgrade it: before 3.10 a message on its way out of a retry "
-				     "tier can be lost"
-				   : NULL);
+	semel_examination_report(
+		examination, SEMEL_CHECK_BROKER_VERSION,
+		old ? SEMEL_SEVERITY_PROBLEM : SEMEL_SEVERITY_FINE, text,
+		old ? "upgrade it: before 3.10 a message on its way out of a retry "
+		      "tier can be lost"
+		    : NULL);
 }
 
 static void examine_alarm(struct semel_rabbit *rabbit, const struct semel_examination *examination)
@@ -75,9 +76,9 @@ static void examine_alarm(struct semel_rabbit *rabbit, const struct semel_examin
 	status = semel_rabbit_leave(&rabbit->broker, status);
 	snprintf(text, sizeof(text), "it takes no events for now: %.400s", error.text);
 	if (status == SEMEL_BUSY)
-		semel_examination_tell(examination, SEMEL_CHECK_BROKER_ALARM, SEMEL_GRAVITY_PROBLEM,
-				       text,
-				       "give it memory or disk: docs/runbooks/broker-alarm.md");
+		semel_examination_report(examination, SEMEL_CHECK_BROKER_ALARM,
+					 SEMEL_SEVERITY_PROBLEM, text,
+					 "give it memory or disk: docs/runbooks/broker-alarm.md");
 	else if (status == SEMEL_CONFIG)
 		semel_examination_failed(examination, SEMEL_CHECK_BROKER_RIGHTS, &error);
 	else

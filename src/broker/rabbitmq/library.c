@@ -17,7 +17,7 @@ static const struct semel_dynamic_symbol symbols[] = {
 
 static const char *const names[] = { "librabbitmq.so.4", "librabbitmq.so", NULL };
 
-static const struct semel_dynamic library = {
+static const struct semel_dynamic_library library = {
 	.names = names,
 	.needed_for = "a RabbitMQ broker",
 	.package = "librabbitmq4",
@@ -32,5 +32,5 @@ semel_status semel_rabbit_library_get(const struct semel_rabbit_library **librar
 				      semel_error *error)
 {
 	*library_out = &table;
-	return semel_dynamic_need(&library, &table, &loaded, error);
+	return semel_dynamic_load_once(&library, &table, &loaded, error);
 }

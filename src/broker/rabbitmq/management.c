@@ -78,7 +78,7 @@ static json_t *get(const struct semel_rabbit *rabbit, const char *management, co
 	char shown[256] = ""; /* --management may have a password in it */
 	if (!url.failed && url.length > base) {
 		url.data[base] = '\0';
-		semel_url_show(url.data, shown, sizeof(shown));
+		semel_url_redact(url.data, shown, sizeof(shown));
 	}
 	if (!answer)
 		(void)semel_error_prefix(error, "the management plugin at %s", shown);
@@ -104,8 +104,9 @@ static void examine_node(const json_t *node, const struct semel_examination *exa
 		name = "a node";
 	if (json_is_false(json_object_get(node, "running"))) {
 		snprintf(text, sizeof(text), "the node %.200s does not run", name);
-		semel_examination_tell(examination, SEMEL_CHECK_BROKER_ALARM, SEMEL_GRAVITY_PROBLEM,
-				       text, "start it, or take it out of the cluster");
+		semel_examination_report(examination, SEMEL_CHECK_BROKER_ALARM,
+					 SEMEL_SEVERITY_PROBLEM, text,
+					 "start it, or take it out of the cluster");
 		return;
 	}
 	if (json_array_size(json_object_get(node, "partitions")) > 0) {
@@ -113,20 +114,23 @@ static void examine_node(const json_t *node, const struct semel_examination *exa
 			 "the node %.200s does not see all others (a network "
 			 "partition)",
 			 name);
-		semel_examination_tell(examination, SEMEL_CHECK_BROKER_ALARM, SEMEL_GRAVITY_PROBLEM,
-				       text, "mend the network, then restart the minority");
+		semel_examination_report(examination, SEMEL_CHECK_BROKER_ALARM,
+					 SEMEL_SEVERITY_PROBLEM, text,
+					 "mend the network, then restart the minority");
 	}
 	if (is_true(node, "mem_alarm") || is_true(node, "disk_free_alarm")) {
 		snprintf(text, sizeof(text), "the node %.200s has an alarm: %s", name,
 			 is_true(node, "mem_alarm") ? "memory" : "disk");
-		semel_examination_tell(examination, SEMEL_CHECK_BROKER_ALARM, SEMEL_GRAVITY_PROBLEM,
-				       text, "docs/runbooks/broker-alarm.md");
+		semel_examination_report(examination, SEMEL_CHECK_BROKER_ALARM,
+					 SEMEL_SEVERITY_PROBLEM, text,
+					 "docs/runbooks/broker-alarm.md");
 	}
 	if (room > 0) {
 		snprintf(text, sizeof(text), "%.200s above its limit of %lld MB", name,
 			 (long long)(limit >> 20));
-		semel_examination_room(examination, SEMEL_CHECK_BROKER_DISK, text,
-				       room > limit ? (uint64_t)(room - limit) : 0, UINT64_MAX);
+		semel_examination_disk_space(examination, SEMEL_CHECK_BROKER_DISK, text,
+					     room > limit ? (uint64_t)(room - limit) : 0,
+					     UINT64_MAX);
 	}
 }
 
@@ -175,10 +179,10 @@ static void tell_others(const json_t *bindings, const char *queue, const char *s
 			 "--bind "
 			 "%.200s leaves out",
 			 queue, source, other, key);
-		semel_examination_tell(examination, SEMEL_CHECK_BINDINGS, SEMEL_GRAVITY_ADVICE,
-				       text,
-				       "remove that binding at the broker, once no consumer of the "
-				       "earlier settings runs");
+		semel_examination_report(
+			examination, SEMEL_CHECK_BINDINGS, SEMEL_SEVERITY_ADVICE, text,
+			"remove that binding at the broker, once no consumer of the "
+			"earlier settings runs");
 	}
 }
 
@@ -199,8 +203,8 @@ static bool examine_binding(const struct semel_rabbit *rabbit, const struct want
 		return true; /* what is missing altogether was told already */
 	if (!bindings) {
 		snprintf(text, sizeof(text), "cannot be seen: %.900s", error.text);
-		semel_examination_tell(
-			examination, SEMEL_CHECK_BINDINGS, SEMEL_GRAVITY_ADVICE, text,
+		semel_examination_report(
+			examination, SEMEL_CHECK_BINDINGS, SEMEL_SEVERITY_ADVICE, text,
 			"rabbitmq-plugins enable rabbitmq_management, and give the user the tag "
 			"monitoring; another address: --management URL. Or run semel topology "
 			"apply, which makes what is missing");
@@ -212,11 +216,11 @@ static bool examine_binding(const struct semel_rabbit *rabbit, const struct want
 	snprintf(text, sizeof(text), "%.255s is %sbound to the exchange %.255s%s%.255s",
 		 wanted->name, there ? "" : "not ", wanted->source, wanted->key ? " by " : "",
 		 wanted->key ? wanted->key : "");
-	semel_examination_tell(examination, SEMEL_CHECK_BINDINGS,
-			       there ? SEMEL_GRAVITY_FINE : SEMEL_GRAVITY_PROBLEM, text,
-			       there ? NULL
-				     : "semel topology apply binds it; what was published "
-				       "meanwhile: semel replay --scope SCOPE");
+	semel_examination_report(examination, SEMEL_CHECK_BINDINGS,
+				 there ? SEMEL_SEVERITY_FINE : SEMEL_SEVERITY_PROBLEM, text,
+				 there ? NULL
+				       : "semel topology apply binds it; what was published "
+					 "meanwhile: semel replay --scope SCOPE");
 	return true;
 }
 
@@ -253,12 +257,12 @@ static void examine_limit(const struct semel_rabbit *rabbit, const char *queue,
 				     "up: semel replay --scope SCOPE"
 				   : "let the queue drain, delete it, and run semel topology apply",
 			 policy ? policy : "");
-		semel_examination_tell(examination, SEMEL_CHECK_LIMITS, SEMEL_GRAVITY_PROBLEM, text,
-				       remedy);
+		semel_examination_report(examination, SEMEL_CHECK_LIMITS, SEMEL_SEVERITY_PROBLEM,
+					 text, remedy);
 	} else if (seen) {
 		snprintf(text, sizeof(text), "%.255s drops nothing", queue);
-		semel_examination_tell(examination, SEMEL_CHECK_LIMITS, SEMEL_GRAVITY_FINE, text,
-				       NULL);
+		semel_examination_report(examination, SEMEL_CHECK_LIMITS, SEMEL_SEVERITY_FINE, text,
+					 NULL);
 	}
 	json_decref(seen);
 }

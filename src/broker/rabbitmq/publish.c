@@ -11,8 +11,8 @@
  *   again, in the order of each aggregate.
  */
 #include "base/error.h"
-#include "base/hash.h"
 #include "broker/rabbitmq/rabbitmq.h"
+#include "event/hash.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -384,7 +384,8 @@ semel_status semel_rabbit_poll(struct semel_broker *broker, int64_t wait_ms,
 	if (status == SEMEL_OK)
 		status = semel_rabbit_flush(rabbit, error);
 	if (rabbit->wake)
-		semel_wake_await_room(rabbit->wake, rabbit->fd, semel_rabbit_unsent(rabbit) > 0);
+		semel_wake_watch_writable(rabbit->wake, rabbit->fd,
+					  semel_rabbit_unsent(rabbit) > 0);
 	report(window, seen, user);
 	return status;
 }

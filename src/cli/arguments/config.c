@@ -105,7 +105,7 @@ static semel_status unknown_key(const struct reading *reading, const yaml_node_t
 {
 	char shown[SHOWN_SIZE];
 	const char *name =
-		semel_word_show((const char *)node->data.scalar.value, shown, sizeof shown);
+		semel_word_redact((const char *)node->data.scalar.value, shown, sizeof shown);
 	const char *nearest = semel_text_nearest(name, known, count);
 	if (nearest)
 		return complain(reading, line_of(node), "unknown key \"%s\" (did you mean %s?)",
@@ -233,7 +233,7 @@ static semel_status read_item(struct reading *reading, const yaml_node_t *node, 
 			    : semel_option_accepts(option, value, what, sizeof what);
 	if (!good)
 		return complain(reading, line_of(node), "bad value \"%s\" for %s: write %s",
-				semel_word_show(value, shown, sizeof shown), option->name, what);
+				semel_word_redact(value, shown, sizeof shown), option->name, what);
 	return add_value(entry->setting, value) ? SEMEL_OK : no_memory(reading->error);
 }
 
@@ -368,7 +368,7 @@ static semel_status read_url(struct reading *reading, const yaml_node_t *value, 
 	if (status != SEMEL_OK)
 		return status;
 	char shown[SHOWN_SIZE];
-	semel_url_show(text, shown, sizeof shown);
+	semel_url_redact(text, shown, sizeof shown);
 	if (!strchr(text, ':'))
 		return complain(reading, line_of(value),
 				"\"%s\" is no URL (write for example sqlite:shop.db or "

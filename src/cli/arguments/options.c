@@ -242,7 +242,7 @@ static semel_status unknown_option(const struct reader *reader, const char *dash
 	char title[WHAT_SIZE], shown[WHAT_SIZE];
 	title_of(reader, title);
 	const char *nearest = semel_text_nearest(name, names, count);
-	name = semel_word_show(name, shown, sizeof shown);
+	name = semel_word_redact(name, shown, sizeof shown);
 	if (nearest)
 		return semel_error_set(reader->error, SEMEL_USAGE,
 				       "unknown option %s%s%s (did you mean --%s?)", dashes, name,
@@ -265,7 +265,7 @@ static semel_status give(const struct reader *reader, struct slot *slot, const c
 	if (!semel_option_accepts(option, value, what, sizeof what))
 		return semel_error_set(
 			reader->error, SEMEL_USAGE, "bad value \"%s\" for --%s: write %s",
-			semel_word_show(value, shown, sizeof shown), option->name, what);
+			semel_word_redact(value, shown, sizeof shown), option->name, what);
 	bool again = slot->count > 0 && option->kind != SEMEL_OPTION_MULTI;
 	if (again && option->kind != SEMEL_OPTION_FLAG)
 		return semel_error_set(reader->error, SEMEL_USAGE,
@@ -337,7 +337,7 @@ static semel_status read_command(struct reader *reader, const char *word)
 		const char *space = args->command ? " " : "";
 		char shown[WHAT_SIZE];
 		const char *nearest = semel_command_nearest(reader->commands, word);
-		word = semel_word_show(word, shown, sizeof shown);
+		word = semel_word_redact(word, shown, sizeof shown);
 		if (nearest)
 			return semel_error_set(reader->error, SEMEL_USAGE,
 					       "unknown command \"%s%s%s\" (did you mean %s%s%s?)",
@@ -421,7 +421,7 @@ static semel_status check_positionals(const struct semel_args *args, semel_error
 		return SEMEL_OK;
 	char shown[WHAT_SIZE];
 	const char *word =
-		semel_word_show(args->positionals[command->positionals_max], shown, sizeof shown);
+		semel_word_redact(args->positionals[command->positionals_max], shown, sizeof shown);
 	return semel_error_set(error, SEMEL_USAGE, "unexpected argument \"%s\" for %s (%s%s)", word,
 			       title, command->positionals ? "it takes " : "it takes none",
 			       command->positionals ? command->positionals : "");

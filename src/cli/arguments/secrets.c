@@ -28,7 +28,7 @@ static void overwrite(char *url)
 {
 	char shown[SHOWN_SIZE];
 	size_t room = strlen(url);
-	semel_url_show(url, shown, sizeof shown);
+	semel_url_redact(url, shown, sizeof shown);
 	size_t length = strlen(shown) < room ? strlen(shown) : room;
 	memcpy(url, shown, length);
 	memset(url + length, '\0', room - length);
@@ -84,8 +84,8 @@ static void look_at(struct look *look, const char *path)
 		return;
 	}
 	if (look->examination) {
-		semel_examination_tell(look->examination, SEMEL_CHECK_SECRET_FILES,
-				       SEMEL_GRAVITY_ADVICE, fault.text, fault.remedy);
+		semel_examination_report(look->examination, SEMEL_CHECK_SECRET_FILES,
+					 SEMEL_SEVERITY_ADVICE, fault.text, fault.remedy);
 		return;
 	}
 	char text[2 * SEMEL_SECRET_TEXT_MAX + 16];

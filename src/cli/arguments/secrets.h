@@ -4,8 +4,8 @@
 #ifndef SEMEL_CLI_ARGUMENTS_SECRETS_H
 #define SEMEL_CLI_ARGUMENTS_SECRETS_H
 
-#include "base/finding.h"
 #include "cli/arguments/command.h"
+#include "diagnose/finding.h"
 
 /* First of all. URLs with secrets are overwritten where the list of processes has them; what is
  * given back has them, and lives as long as the process. On no memory it is argv as it was. */

@@ -69,7 +69,7 @@ static semel_status check_url(const struct place *place, const char *url, const 
 		return semel_error_set(error, status, "%s is empty (write for example %s:%s.db)",
 				       from, place->scheme, "semel");
 	char shown[URL_SIZE];
-	if (!semel_url_show(url, shown, sizeof shown))
+	if (!semel_url_redact(url, shown, sizeof shown))
 		return semel_error_set(error, status,
 				       "%s has no scheme (write for example %s:semel.db; what was "
 				       "given is not shown, since it may hold a password)",

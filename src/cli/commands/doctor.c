@@ -24,7 +24,8 @@ struct report {
 static void finding_json(struct semel_buffer *text, const struct semel_finding *finding)
 {
 	semel_buffer_printf(text, "{\"check\":\"%s\",\"gravity\":\"%s\",\"text\":",
-			    semel_check_name(finding->check), semel_gravity_name(finding->gravity));
+			    semel_check_name(finding->check),
+			    semel_severity_name(finding->severity));
 	semel_buffer_json(text, semel_text_of(finding->text));
 	semel_buffer_string(text, ",\"do\":");
 	semel_buffer_json_or_null(text, semel_text_of(finding->remedy));
@@ -33,7 +34,7 @@ static void finding_json(struct semel_buffer *text, const struct semel_finding *
 
 static void finding_line(struct semel_buffer *text, const struct semel_finding *finding)
 {
-	semel_buffer_printf(text, "%-8s %-18s  %s\n", semel_gravity_name(finding->gravity),
+	semel_buffer_printf(text, "%-8s %-18s  %s\n", semel_severity_name(finding->severity),
 			    semel_check_name(finding->check), finding->text);
 	if (finding->remedy)
 		semel_buffer_printf(text, "%-8s %-18s  do: %s\n", "", "", finding->remedy);
@@ -44,8 +45,8 @@ static void see(const struct semel_finding *finding, void *user)
 	struct report *report = user;
 	struct semel_buffer *text = &report->texts[finding->check];
 
-	report->problems += finding->gravity == SEMEL_GRAVITY_PROBLEM;
-	report->advice += finding->gravity == SEMEL_GRAVITY_ADVICE;
+	report->problems += finding->severity == SEMEL_SEVERITY_PROBLEM;
+	report->advice += finding->severity == SEMEL_SEVERITY_ADVICE;
 	if (report->json && report->counts[finding->check] > 0)
 		semel_buffer_string(text, ",\n ");
 	report->counts[finding->check]++;
@@ -95,7 +96,7 @@ static struct semel_examination examination_of(const struct semel_invocation *in
 		.relays = any || config->has_relay,
 		.consumes = any || config->subscription_count > 0,
 		.slot = slot ? slot : "semel",
-		.slot_wanted = source && strcmp(source, "cdc") == 0,
+		.slot_required = source && strcmp(source, "cdc") == 0,
 		.slot_budget = budget ? strtoull(budget, NULL, 10) : UINT64_C(4) << 30,
 		.open_max_ms = semel_args_duration_ms(invocation->args, "open-max"),
 		.management = semel_args_text(invocation->args, "management"),

@@ -2,9 +2,9 @@
 /* `semel failpoints`: the failure matrix as a person reads it. */
 #include "base/buffer.h"
 #include "base/error.h"
-#include "base/failpoint.h"
 #include "cli/arguments/command.h"
 #include "cli/process/output.h"
+#include "fault/failpoint.h"
 
 #include <stdio.h>
 

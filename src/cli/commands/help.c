@@ -24,12 +24,12 @@ static semel_status named_command(struct semel_invocation *invocation,
 		if (!found && nearest)
 			return semel_error_set(&invocation->error, SEMEL_USAGE,
 					       "unknown command \"%s\" (did you mean %s?)",
-					       semel_word_show(words[i], shown, sizeof shown),
+					       semel_word_redact(words[i], shown, sizeof shown),
 					       nearest);
 		if (!found)
 			return semel_error_set(&invocation->error, SEMEL_USAGE,
 					       "unknown command \"%s\" (try: semel --help)",
-					       semel_word_show(words[i], shown, sizeof shown));
+					       semel_word_redact(words[i], shown, sizeof shown));
 		*command_out = found;
 		level = found->subcommands;
 	}

@@ -18,7 +18,7 @@ static semel_status run(struct semel_invocation *invocation)
 	if (status != SEMEL_OK)
 		return status;
 	char shown[512]; /* a URL may hold a password */
-	semel_url_show(invocation->store, shown, sizeof(shown));
+	semel_url_redact(invocation->store, shown, sizeof(shown));
 	printf("%s the tables in %s\n", found == SEMEL_OK ? "up to date:" : "created", shown);
 	status = semel_adopt_make(invocation);
 	return status == SEMEL_OK ? semel_slot_make(invocation, stdout) : status;

@@ -28,7 +28,7 @@ static void report(const struct semel_retention_counts *counts, bool dry_run)
 
 static void stop(void *wake)
 {
-	semel_wake_ring(wake);
+	semel_wake_notify(wake);
 }
 
 static void show_progress(const struct semel_retention_counts *counts, void *user)

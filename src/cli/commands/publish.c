@@ -7,11 +7,11 @@
  */
 #include "cli/commands/publish.h"
 #include "base/error.h"
-#include "base/failpoint.h"
 #include "base/json.h"
 #include "base/time.h"
 #include "cli/arguments/input.h"
 #include "event/event.h"
+#include "fault/failpoint.h"
 
 #include <jansson.h>
 #include <semel/outbox.h>

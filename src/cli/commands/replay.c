@@ -97,7 +97,7 @@ static semel_status open_session(struct semel_invocation *invocation, struct ses
 
 static void stop(void *wake)
 {
-	semel_wake_ring(wake);
+	semel_wake_notify(wake);
 }
 
 static void show_progress(const struct semel_replay_counts *counts, void *user)

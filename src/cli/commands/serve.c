@@ -13,13 +13,13 @@
 
 static void stop(void *wake)
 {
-	semel_wake_ring(wake);
+	semel_wake_notify(wake);
 }
 
 static void wait_for_end(struct semel_wake *wake, struct semel_admin *admin, int hangup)
 {
 	semel_notify("READY=1");
-	while (!semel_wake_rung(wake)) {
+	while (!semel_wake_is_notified(wake)) {
 		uint64_t hangups = 0;
 		if (read(hangup, &hangups, sizeof hangups) > 0)
 			semel_admin_renew_tokens(admin);

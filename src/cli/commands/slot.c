@@ -24,7 +24,7 @@ static semel_status wait_until_made(struct semel_changes *changes, semel_error *
 					       "the slot is not made yet: the server waits for a "
 					       "transaction that is open since before (look for it "
 					       "in pg_stat_activity, and try again)");
-		semel_wake_pause_us(PAUSE_MS * 1000);
+		semel_sleep_us(PAUSE_MS * 1000);
 		status = changes->driver->create(changes, &made, error);
 	}
 	return status;

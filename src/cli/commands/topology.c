@@ -37,9 +37,9 @@ static void hear_finding(const struct semel_finding *finding, void *user)
 {
 	struct survey *survey = user;
 	char text[SEMEL_ERROR_TEXT_MAX];
-	if (finding->gravity == SEMEL_GRAVITY_FINE)
+	if (finding->severity == SEMEL_SEVERITY_FINE)
 		return;
-	if (finding->gravity == SEMEL_GRAVITY_ADVICE) {
+	if (finding->severity == SEMEL_SEVERITY_ADVICE) {
 		survey->unseen = true;
 		fprintf(stderr, "bindings were not looked at: they %s (%s)\n", finding->text,
 			finding->remedy);

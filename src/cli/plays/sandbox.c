@@ -210,16 +210,16 @@ static semel_status attend(const struct semel_stage *stage, struct semel_child *
 			return status;
 		nanosleep(&pause, NULL);
 	}
-	const struct semel_child_talk rest = { .until_exit = true,
-					       .bell = -1,
-					       .output_limit = OUTPUT_MAX };
-	if (semel_child_talk(child, &rest) != SEMEL_CHILD_EXITED)
+	const struct semel_child_exchange rest = { .until_exit = true,
+						   .interrupt_fd = -1,
+						   .output_limit = OUTPUT_MAX };
+	if (semel_child_exchange(child, &rest) != SEMEL_CHILD_EXITED)
 		return semel_error_set(error, SEMEL_INTERNAL, "a child said too much");
 	struct semel_text output = semel_child_output(child);
 	end->output =
 		semel_arena_text(stage->arena, semel_text_shown_or(output, ""), output.length);
 	end->exit_code = semel_child_exit_code(child);
-	semel_child_complaint(child, end->complaint, sizeof end->complaint);
+	semel_child_stderr(child, end->complaint, sizeof end->complaint);
 	return SEMEL_OK;
 }
 
@@ -233,9 +233,9 @@ semel_status semel_stage_run(struct semel_stage *stage, const char *const *words
 	semel_status status = write_command(stage, words, failpoint, &command, error);
 	if (status != SEMEL_OK)
 		goto free_command;
-	const struct semel_child_plan plan = { .command = command.data,
-					       .environment = stage->environment,
-					       .capture = true };
+	const struct semel_child_options plan = { .command = command.data,
+						  .environment = stage->environment,
+						  .capture = true };
 	status = semel_child_start(&plan, &child, error);
 	if (status == SEMEL_OK)
 		status = attend(stage, child, end_out, error);

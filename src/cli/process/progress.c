@@ -28,14 +28,14 @@ static bool is_time(void)
 		return false;
 	drawn_at_ms = now_ms;
 	drawn = true;
-	semel_log_wipe_first(true);
+	semel_log_clear_line_first(true);
 	return true;
 }
 
 void semel_progress_show(const char *what, uint64_t count)
 {
 	if (is_time())
-		fprintf(stderr, SEMEL_LOG_WIPE "%" PRIu64 " %s", count, what);
+		fprintf(stderr, SEMEL_LOG_CLEAR_LINE "%" PRIu64 " %s", count, what);
 }
 
 void semel_progress_show_of(const char *what, uint64_t count, uint64_t total)
@@ -44,7 +44,7 @@ void semel_progress_show_of(const char *what, uint64_t count, uint64_t total)
 		return;
 	uint64_t part = count > total ? total : count;
 	int filled = (int)(part * BAR_WIDTH / total);
-	fprintf(stderr, SEMEL_LOG_WIPE "[%.*s%*s] %3d%% %" PRIu64 " %s", filled,
+	fprintf(stderr, SEMEL_LOG_CLEAR_LINE "[%.*s%*s] %3d%% %" PRIu64 " %s", filled,
 		"##############################", BAR_WIDTH - filled, "", (int)(part * 100 / total),
 		count, what);
 }
@@ -115,7 +115,7 @@ void semel_progress_end(void)
 {
 	stop_following();
 	if (drawn)
-		fputs(SEMEL_LOG_WIPE, stderr);
+		fputs(SEMEL_LOG_CLEAR_LINE, stderr);
 	drawn = false;
-	semel_log_wipe_first(false);
+	semel_log_clear_line_first(false);
 }

@@ -28,7 +28,7 @@ static void say(const char *text)
  * the same time. */
 _Noreturn static void leave(int code)
 {
-	semel_children_kill();
+	semel_child_kill_all();
 	_exit(code);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "relay/cdc/exception_set.h"
 
-#include "base/hash.h"
+#include "event/hash.h"
 
 #include <stdlib.h>
 

@@ -9,7 +9,7 @@
  */
 #include "relay/cdc/cdc.h"
 
-#include "base/failpoint.h"
+#include "fault/failpoint.h"
 #include "observe/log.h"
 
 #define LINGER_MS        100 /* the oldest confirmed row waits so long for others */

@@ -38,7 +38,7 @@
 #include "store/postgres/postgres.h"
 
 #include "base/error.h"
-#include "base/hash.h"
+#include "event/hash.h"
 
 #include <stdlib.h>
 #include <string.h>

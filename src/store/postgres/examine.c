@@ -21,19 +21,19 @@ struct look {
 
 static void fine(const struct look *look, enum semel_check check, const char *text)
 {
-	semel_examination_tell(look->examination, check, SEMEL_GRAVITY_FINE, text, NULL);
+	semel_examination_report(look->examination, check, SEMEL_SEVERITY_FINE, text, NULL);
 }
 
 static void problem(const struct look *look, enum semel_check check, const char *text,
 		    const char *remedy)
 {
-	semel_examination_tell(look->examination, check, SEMEL_GRAVITY_PROBLEM, text, remedy);
+	semel_examination_report(look->examination, check, SEMEL_SEVERITY_PROBLEM, text, remedy);
 }
 
 static void advise(const struct look *look, enum semel_check check, const char *text,
 		   const char *remedy)
 {
-	semel_examination_tell(look->examination, check, SEMEL_GRAVITY_ADVICE, text, remedy);
+	semel_examination_report(look->examination, check, SEMEL_SEVERITY_ADVICE, text, remedy);
 }
 
 /* NULL: it could not be asked, which was told. */
@@ -235,11 +235,11 @@ static void examine_clock(const struct look *look)
 	snprintf(text, sizeof(text), "the server's clock is %lld.%03lld s %s ours",
 		 (long long)(llabs(ahead_ms) / 1000), (long long)(llabs(ahead_ms) % 1000),
 		 ahead_ms >= 0 ? "ahead of" : "behind");
-	enum semel_gravity gravity = semel_clock_gravity(ahead_ms);
-	semel_examination_tell(look->examination, SEMEL_CHECK_STORE_CLOCK, gravity, text,
-			       gravity == SEMEL_GRAVITY_FINE
-				       ? NULL
-				       : "synchronise both machines (chrony, systemd-timesyncd)");
+	enum semel_severity severity = semel_clock_skew_severity(ahead_ms);
+	semel_examination_report(look->examination, SEMEL_CHECK_STORE_CLOCK, severity, text,
+				 severity == SEMEL_SEVERITY_FINE
+					 ? NULL
+					 : "synchronise both machines (chrony, systemd-timesyncd)");
 }
 
 /* ---- transactions ---------------------------------------------------------------------------- */
@@ -275,9 +275,9 @@ static void examine_transactions(const struct look *look)
 			 writes ? " and holds back the low mark of the outbox"
 				: " and keeps vacuum from cleaning",
 			 semel_pg_value(result, i, 0));
-		semel_examination_tell(look->examination, SEMEL_CHECK_STORE_TRANSACTIONS,
-				       writes ? SEMEL_GRAVITY_PROBLEM : SEMEL_GRAVITY_ADVICE, text,
-				       semel_pg_value(result, i, 2));
+		semel_examination_report(look->examination, SEMEL_CHECK_STORE_TRANSACTIONS,
+					 writes ? SEMEL_SEVERITY_PROBLEM : SEMEL_SEVERITY_ADVICE,
+					 text, semel_pg_value(result, i, 2));
 	}
 	if (semel_pg_rows(result) == 0)
 		fine(look, SEMEL_CHECK_STORE_TRANSACTIONS, "none is open for long");
@@ -397,10 +397,10 @@ static void judge_slot(const struct look *look, const struct semel_slot_status *
 	else if (slot->retained > examination->slot_budget)
 		problem(look, SEMEL_CHECK_SLOT, text, remedy);
 	else if (!slot->active)
-		semel_examination_tell(examination, SEMEL_CHECK_SLOT,
-				       examination->slot_wanted ? SEMEL_GRAVITY_PROBLEM
-								: SEMEL_GRAVITY_ADVICE,
-				       text, remedy);
+		semel_examination_report(examination, SEMEL_CHECK_SLOT,
+					 examination->slot_required ? SEMEL_SEVERITY_PROBLEM
+								    : SEMEL_SEVERITY_ADVICE,
+					 text, remedy);
 	else
 		fine(look, SEMEL_CHECK_SLOT, text);
 	if (slot->limit < 0)
@@ -425,20 +425,20 @@ static bool examine_slot(const struct look *look)
 		return false;
 	read_slot(result, &slot);
 	const char *level = semel_pg_value(result, 0, WAL_LEVEL);
-	if (examination->slot_wanted && strcmp(level, "logical") != 0) {
+	if (examination->slot_required && strcmp(level, "logical") != 0) {
 		snprintf(text, sizeof(text), "wal_level is %.20s: there can be no change stream",
 			 level);
 		problem(look, SEMEL_CHECK_SLOT, text,
 			"set wal_level = logical in postgresql.conf and restart the server");
 	} else if (slot.exists) {
 		judge_slot(look, &slot);
-	} else if (examination->slot_wanted && semel_pg_bool(result, 0, TAKEN)) {
+	} else if (examination->slot_required && semel_pg_bool(result, 0, TAKEN)) {
 		snprintf(text, sizeof(text), "the slot %.64s is not ours: %.100s; the relay polls",
 			 examination->slot, semel_pg_value(result, 0, WHOSE));
 		problem(look, SEMEL_CHECK_SLOT, text,
 			"give the relay a slot of its own: the key slot of the section relay, or "
 			"--slot NAME, and semel init --cdc --slot NAME");
-	} else if (examination->slot_wanted) {
+	} else if (examination->slot_required) {
 		snprintf(text, sizeof(text), "there is no slot %.64s: the relay polls",
 			 examination->slot);
 		problem(look, SEMEL_CHECK_SLOT, text, "semel --store URL init --cdc");
@@ -495,10 +495,10 @@ static void examine_old_slots(const struct look *look)
 			 "if no relay has it for its --slot: SELECT "
 			 "pg_drop_replication_slot('%.64s')",
 			 name);
-		semel_examination_tell(look->examination, SEMEL_CHECK_SLOT,
-				       look->examination->slot_wanted ? SEMEL_GRAVITY_PROBLEM
-								      : SEMEL_GRAVITY_ADVICE,
-				       text, remedy);
+		semel_examination_report(look->examination, SEMEL_CHECK_SLOT,
+					 look->examination->slot_required ? SEMEL_SEVERITY_PROBLEM
+									  : SEMEL_SEVERITY_ADVICE,
+					 text, remedy);
 	}
 	semel_pg_clear(result);
 }
@@ -522,7 +522,7 @@ static void examine_order(const struct look *look)
 	char text[TEXT_SIZE];
 	if (!look->examination->relays)
 		return;
-	if (look->examination->slot_wanted) {
+	if (look->examination->slot_required) {
 		fine(look, SEMEL_CHECK_STORE_ORDER, "by commit: the change stream has it");
 		return;
 	}
@@ -586,7 +586,7 @@ semel_status semel_pg_store_examine(const struct semel_url *url,
 	examine_standbys(&look);
 	examine_disk(&look);
 	bool slot_exists = examine_slot(&look);
-	if (status == SEMEL_OK && examination->slot_wanted)
+	if (status == SEMEL_OK && examination->slot_required)
 		examine_publication(&look, slot_exists);
 	if (status == SEMEL_OK)
 		examine_old_slots(&look);

@@ -13,7 +13,7 @@ static const struct semel_dynamic_symbol symbols[] = { SEMEL_LIBPQ_FUNCTIONS(ROW
 
 static const char *const names[] = { "libpq.so.5", "libpq.so", NULL };
 
-static const struct semel_dynamic library = {
+static const struct semel_dynamic_library library = {
 	.names = names,
 	.needed_for = "a PostgreSQL store",
 	.package = "libpq5",
@@ -27,5 +27,5 @@ static bool loaded;
 
 semel_status semel_libpq_load(semel_error *error)
 {
-	return semel_dynamic_need(&library, &semel_libpq, &loaded, error);
+	return semel_dynamic_load_once(&library, &semel_libpq, &loaded, error);
 }

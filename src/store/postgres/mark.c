@@ -168,7 +168,7 @@ static semel_status note_refusal(semel_tx tx, const struct semel_mark *mark,
 	uint64_t changed = 0;
 	semel_status status = try_refusal(tx, mark, exception, state, &changed, error);
 	while (status == SEMEL_OK && changed == 0 && semel_steady_ms(semel_tx_env(tx)) < until_ms) {
-		semel_wake_pause_in(semel_tx_env(tx), 2);
+		semel_env_sleep_ms(semel_tx_env(tx), 2);
 		status = try_refusal(tx, mark, exception, state, &changed, error);
 	}
 	if (status != SEMEL_OK || changed > 0)

@@ -3,7 +3,7 @@
  * taken for one another; the worst that follows is that a strict consumer waits out its bound. */
 #include "store/postgres/previous.h"
 
-#include "base/hash.h"
+#include "event/hash.h"
 #include "store/postgres/postgres.h"
 
 #include <stdlib.h>

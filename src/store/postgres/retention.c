@@ -19,7 +19,7 @@
 #include "store/postgres/postgres.h"
 
 #include "base/error.h"
-#include "base/plant.h"
+#include "fault/plant.h"
 #include "observe/log.h"
 
 #include <stddef.h>

@@ -371,7 +371,7 @@ semel_status semel_pg_stream_read(struct semel_changes *base, struct semel_outbo
 			continue;
 		if ((paused && taken == 0) || !is_worth_a_pause(changes, batch->count, pauses))
 			break;
-		semel_wake_pause_us(GATHER_US);
+		semel_sleep_us(GATHER_US);
 		paused = true;
 		pauses++;
 	}

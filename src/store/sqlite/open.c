@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/sqlite_access.h"
-#include "base/sqlite_look.h"
+#include "diagnose/sqlite.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -162,8 +162,8 @@ static void examine_journal(sqlite3 *db, const struct semel_examination *examina
 		semel_examination_fine(examination, SEMEL_CHECK_STORE_SETTINGS,
 				       "the journal is a write-ahead log");
 	else if (status == SEMEL_OK)
-		semel_examination_tell(
-			examination, SEMEL_CHECK_STORE_SETTINGS, SEMEL_GRAVITY_ADVICE,
+		semel_examination_report(
+			examination, SEMEL_CHECK_STORE_SETTINGS, SEMEL_SEVERITY_ADVICE,
 			"the journal is no write-ahead log: readers and writers wait for each "
 			"other",
 			"PRAGMA journal_mode = WAL, once, unless the application needs it so");
@@ -188,7 +188,7 @@ semel_status semel_sqlite_store_examine(const struct semel_url *url,
 			       sqlite3_libversion());
 	examine_schema(db, url, examination, &status);
 	examine_journal(db, examination);
-	semel_sqlite_look(db, url, &checks, examination);
+	semel_sqlite_examine(db, url, &checks, examination);
 	semel_sqlite_close(db);
 	return status;
 }
@@ -240,5 +240,5 @@ void semel_sqlite_store_close(semel_store *base)
 
 void semel_sqlite_store_watch(semel_store *store, struct semel_wake *wake)
 {
-	semel_wake_watch(wake, semel_sqlite_of(store)->path);
+	semel_wake_watch_database(wake, semel_sqlite_of(store)->path);
 }

@@ -17,7 +17,7 @@
 #include "store/sqlite/sqlite.h"
 
 #include "base/error.h"
-#include "base/plant.h"
+#include "fault/plant.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -72,7 +72,7 @@ semel_status semel_sqlite_take(semel_tx tx, const struct semel_sqlite_query *que
 {
 	/* Of a file of our own, before a transaction begins, and before what is one by itself. */
 	if (tx.store != NULL && sqlite3_get_autocommit(db_of(tx))) {
-		semel_status place = semel_sqlite_check_place(db_of(tx), error);
+		semel_status place = semel_sqlite_check_moved(db_of(tx), error);
 		if (place != SEMEL_OK)
 			return place;
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which scopes read which topics, as the last consumer of each said: for those who verify. */
 #include "base/error.h"
-#include "base/plant.h"
+#include "fault/plant.h"
 #include "store/sqlite/sqlite.h"
 
 /* What was processed before has left no claim: it is not expected. */

@@ -11,7 +11,7 @@
 #include "store/sqlite/sqlite.h"
 
 #include "base/env.h"
-#include "base/plant.h"
+#include "fault/plant.h"
 #include "observe/log.h"
 
 #define ROWS_PER_STEP 2000

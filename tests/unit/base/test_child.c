@@ -26,7 +26,7 @@ static struct semel_child *start_fed(const char *command, bool capture,
 {
 	struct semel_child *child = NULL;
 	semel_error error = { 0 };
-	const struct semel_child_plan plan = {
+	const struct semel_child_options plan = {
 		.command = command, .environment = environ, .capture = capture, .input = input
 	};
 	semel_status status = semel_child_start(&plan, &child, &error);
@@ -41,28 +41,28 @@ static struct semel_child *start(const char *command, bool capture)
 	return start_fed(command, capture, NULL);
 }
 
-static enum semel_child_news run_with(struct semel_child *child, struct semel_text input)
+static enum semel_child_result run_with(struct semel_child *child, struct semel_text input)
 {
-	const struct semel_child_talk talk = { .input = input,
-					       .until_exit = true,
-					       .timeout_ms = LONG_MS,
-					       .bell = -1,
-					       .output_limit = 64 << 20 };
-	return semel_child_talk(child, &talk);
+	const struct semel_child_exchange talk = { .input = input,
+						   .until_exit = true,
+						   .timeout_ms = LONG_MS,
+						   .interrupt_fd = -1,
+						   .output_limit = 64 << 20 };
+	return semel_child_exchange(child, &talk);
 }
 
-static enum semel_child_news run_to_end(struct semel_child *child)
+static enum semel_child_result run_to_end(struct semel_child *child)
 {
 	return run_with(child, semel_text_from("", 0));
 }
 
-static enum semel_child_news say_line(struct semel_child *child, const char *line, size_t limit)
+static enum semel_child_result say_line(struct semel_child *child, const char *line, size_t limit)
 {
-	const struct semel_child_talk talk = { .input = semel_text_of(line),
-					       .timeout_ms = LONG_MS,
-					       .bell = -1,
-					       .output_limit = limit };
-	return semel_child_talk(child, &talk);
+	const struct semel_child_exchange talk = { .input = semel_text_of(line),
+						   .timeout_ms = LONG_MS,
+						   .interrupt_fd = -1,
+						   .output_limit = limit };
+	return semel_child_exchange(child, &talk);
 }
 
 static void assert_output(const struct semel_child *child, const char *expected)
@@ -180,12 +180,12 @@ static void a_signal_that_killed_it_is_told(void **state)
 static void the_last_4_KiB_of_its_complaint_are_kept(void **state)
 {
 	(void)state;
-	char text[SEMEL_CHILD_COMPLAINT_MAX + 1];
+	char text[SEMEL_CHILD_STDERR_MAX + 1];
 	struct semel_child *child = start(
 		"i=0; while [ $i -lt 2000 ]; do echo line $i >&2; i=$((i+1)); done; exit 1", false);
 	assert_int_equal(run_to_end(child), SEMEL_CHILD_EXITED);
-	semel_child_complaint(child, text, sizeof text);
-	assert_in_range(strlen(text), SEMEL_CHILD_COMPLAINT_MAX - 1, SEMEL_CHILD_COMPLAINT_MAX);
+	semel_child_stderr(child, text, sizeof text);
+	assert_in_range(strlen(text), SEMEL_CHILD_STDERR_MAX - 1, SEMEL_CHILD_STDERR_MAX);
 	assert_string_equal(text + strlen(text) - strlen("line 1998\nline 1999"),
 			    "line 1998\nline 1999");
 	semel_child_end(child, 0);
@@ -197,7 +197,7 @@ static void a_complaint_is_cut_between_characters_and_has_no_zero_bytes(void **s
 	char text[7];
 	struct semel_child *child = start("printf 'a\\303\\274b\\000cde \\n\\n' >&2", false);
 	assert_int_equal(run_to_end(child), SEMEL_CHILD_EXITED);
-	semel_child_complaint(child, text, sizeof text);
+	semel_child_stderr(child, text, sizeof text);
 	assert_string_equal(text, "b cde");
 	semel_child_end(child, 0);
 }
@@ -232,10 +232,10 @@ static void a_time_out_ends_the_whole_group(void **state)
 	assert_int_equal(say_line(child, "", 100), SEMEL_CHILD_LINE);
 	pid_t grandchild = (pid_t)atoi(semel_text_string(semel_child_output(child)));
 	assert_true(is_alive(grandchild));
-	const struct semel_child_talk talk = {
-		.until_exit = true, .timeout_ms = 20, .bell = -1, .output_limit = 100
+	const struct semel_child_exchange talk = {
+		.until_exit = true, .timeout_ms = 20, .interrupt_fd = -1, .output_limit = 100
 	};
-	assert_int_equal(semel_child_talk(child, &talk), SEMEL_CHILD_TIMED_OUT);
+	assert_int_equal(semel_child_exchange(child, &talk), SEMEL_CHILD_TIMED_OUT);
 	semel_child_end(child, 0);
 	wait_until_gone(grandchild);
 }
@@ -246,10 +246,10 @@ static void a_program_in_a_hurry_takes_all_groups_with_it(void **state)
 	struct semel_child *child = start("sleep 1000 & echo $!; wait", true);
 	assert_int_equal(say_line(child, "", 100), SEMEL_CHILD_LINE);
 	pid_t grandchild = (pid_t)atoi(semel_text_string(semel_child_output(child)));
-	semel_children_kill();
+	semel_child_kill_all();
 	wait_until_gone(grandchild);
 	assert_int_equal(run_to_end(child), SEMEL_CHILD_EXITED);
-	semel_children_kill(); /* its number is not ours any more, and is left alone */
+	semel_child_kill_all(); /* its number is not ours any more, and is left alone */
 	semel_child_end(child, 0);
 }
 
@@ -295,8 +295,8 @@ static void a_bell_from_another_thread_interrupts(void **state)
 	pthread_t thread;
 	struct semel_child *child = start("sleep 1000", false);
 	assert_int_equal(pthread_create(&thread, NULL, ring, &bell), 0);
-	const struct semel_child_talk talk = { .until_exit = true, .bell = bell };
-	assert_int_equal(semel_child_talk(child, &talk), SEMEL_CHILD_INTERRUPTED);
+	const struct semel_child_exchange talk = { .until_exit = true, .interrupt_fd = bell };
+	assert_int_equal(semel_child_exchange(child, &talk), SEMEL_CHILD_INTERRUPTED);
 	semel_child_end(child, 0);
 	pthread_join(thread, NULL);
 	close(bell);
@@ -355,7 +355,7 @@ static void an_environment_that_the_system_does_not_take_is_too_large(void **sta
 	memcpy(entry, "A=", 2);
 	entry[size - 1] = '\0';
 	char *environment[] = { entry, NULL };
-	const struct semel_child_plan plan = { .command = "true", .environment = environment };
+	const struct semel_child_options plan = { .command = "true", .environment = environment };
 	struct semel_child *child = NULL;
 	semel_error error;
 	assert_int_equal(semel_child_start(&plan, &child, &error), SEMEL_TOO_LARGE);

@@ -24,7 +24,8 @@ static const char *const nowhere[] = { "libnobody-has-this.so.9", NULL };
 static void functions_are_found_in_the_first_library_that_is_there(void **state)
 {
 	(void)state;
-	const struct semel_dynamic library = { mathematics, "a test", "libc6", cosine, 1, NULL };
+	const struct semel_dynamic_library library = { mathematics, "a test", "libc6",
+						       cosine,      1,        NULL };
 	struct table table = { 0 };
 	assert_int_equal(semel_dynamic_load(&library, &table, NULL), SEMEL_OK);
 	assert_true(table.cosine(0.0) > 0.99);
@@ -33,7 +34,8 @@ static void functions_are_found_in_the_first_library_that_is_there(void **state)
 static void a_missing_library_is_told_with_its_package(void **state)
 {
 	(void)state;
-	const struct semel_dynamic library = { nowhere, "a test", "libnobody9", cosine, 1, NULL };
+	const struct semel_dynamic_library library = { nowhere, "a test", "libnobody9",
+						       cosine,  1,        NULL };
 	struct table table = { 0 };
 	semel_error error;
 	assert_int_equal(semel_dynamic_load(&library, &table, &error), SEMEL_CONFIG);
@@ -44,7 +46,8 @@ static void a_missing_library_is_told_with_its_package(void **state)
 static void a_library_that_is_too_old_leaves_the_table_alone(void **state)
 {
 	(void)state;
-	const struct semel_dynamic library = { mathematics, "a test", "libc6", future, 2, NULL };
+	const struct semel_dynamic_library library = { mathematics, "a test", "libc6",
+						       future,      2,        NULL };
 	struct table table = { 0 };
 	semel_error error;
 	assert_int_equal(semel_dynamic_load(&library, &table, &error), SEMEL_CONFIG);
@@ -65,17 +68,17 @@ static semel_status count_begin(void *table, semel_error *error)
 static void what_was_loaded_is_not_loaded_again(void **state)
 {
 	(void)state;
-	const struct semel_dynamic library = { mathematics, "a test", "libc6",
-					       cosine,      1,        count_begin };
+	const struct semel_dynamic_library library = { mathematics, "a test", "libc6",
+						       cosine,      1,        count_begin };
 	double (*table[1])(double) = { NULL };
 	bool loaded = false;
 	begun = 0;
 	answer_of_begin = SEMEL_OUTAGE;
-	assert_int_equal(semel_dynamic_need(&library, table, &loaded, NULL), SEMEL_OUTAGE);
+	assert_int_equal(semel_dynamic_load_once(&library, table, &loaded, NULL), SEMEL_OUTAGE);
 	assert_false(loaded);
 	answer_of_begin = SEMEL_OK;
 	for (int i = 0; i < 3; i++)
-		assert_int_equal(semel_dynamic_need(&library, table, &loaded, NULL), SEMEL_OK);
+		assert_int_equal(semel_dynamic_load_once(&library, table, &loaded, NULL), SEMEL_OK);
 	assert_true(loaded);
 	assert_int_equal(begun, 2); /* once in vain, and once */
 	assert_non_null(table[0]);

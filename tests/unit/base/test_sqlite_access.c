@@ -137,7 +137,7 @@ static void a_lock_file_that_is_the_database_by_another_name_does_not_lose_them_
 		semel_error error = { 0 };
 		snprintf(name, sizeof(name), "%s%s", path, suffixes[i]);
 		assert_int_equal(link(name, lock_name), 0);
-		assert_int_equal(semel_sqlite_lock_open(path, "-turn", &fd, &error), SEMEL_OUTAGE);
+		assert_int_equal(semel_sqlite_open_lock(path, "-turn", &fd, &error), SEMEL_OUTAGE);
 		assert_non_null(strstr(error.text, "has another name too"));
 		assert_int_equal(unlink(lock_name), 0);
 		assert_false(another_process_can_write());
@@ -150,11 +150,11 @@ static void who_holds_a_lock_file_is_known(void **state)
 	(void)state;
 	int fd = -1, other = -1;
 	semel_sqlite_close(open_file());
-	assert_int_equal(semel_sqlite_lock_open(path, "-turn", &fd, NULL), SEMEL_OK);
-	assert_int_equal(semel_flock_holder(fd), 0);
-	assert_int_equal(semel_sqlite_lock_open(path, "-turn", &other, NULL), SEMEL_OK);
+	assert_int_equal(semel_sqlite_open_lock(path, "-turn", &fd, NULL), SEMEL_OK);
+	assert_int_equal(semel_flock_owner(fd), 0);
+	assert_int_equal(semel_sqlite_open_lock(path, "-turn", &other, NULL), SEMEL_OK);
 	assert_int_equal(flock(other, LOCK_EX), 0);
-	pid_t holder = semel_flock_holder(fd);
+	pid_t holder = semel_flock_owner(fd);
 	assert_true(holder == getpid() || holder == 0); /* a file system with numbers of its own */
 	close(other);
 	close(fd);

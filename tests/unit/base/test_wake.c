@@ -80,18 +80,18 @@ static void without_a_reason_it_sleeps_its_time(void **state)
 static void a_ring_is_remembered_for_ever(void **state)
 {
 	(void)state;
-	assert_false(semel_wake_rung(wake));
-	semel_wake_ring(wake);
-	semel_wake_ring(wake);
+	assert_false(semel_wake_is_notified(wake));
+	semel_wake_notify(wake);
+	semel_wake_notify(wake);
 	for (int i = 0; i < 3; i++)
 		assert_true(semel_wake_sleep(wake, FOR_EVER_MS));
-	assert_true(semel_wake_rung(wake));
+	assert_true(semel_wake_is_notified(wake));
 }
 
 static void *ring(void *unused)
 {
 	(void)unused;
-	semel_wake_ring(wake);
+	semel_wake_notify(wake);
 	return NULL;
 }
 
@@ -125,7 +125,7 @@ static void a_write_to_the_database_or_its_log_wakes(void **state)
 {
 	(void)state;
 	static const char *const suffixes[] = { "", "-wal", "-journal" };
-	semel_wake_watch(wake, path); /* before the file is there */
+	semel_wake_watch_database(wake, path); /* before the file is there */
 	for (size_t i = 0; i < 3; i++) {
 		touch(suffixes[i]);
 		assert_true(semel_wake_sleep(wake, FOR_EVER_MS));
@@ -144,7 +144,7 @@ static void a_write_is_reason_to_look_again_a_few_times(void **state)
 {
 	(void)state;
 	int looks = 0;
-	semel_wake_watch(wake, path);
+	semel_wake_watch_database(wake, path);
 	touch("-wal");
 	while (looks < 100 && semel_wake_sleep(wake, 200))
 		looks++;
@@ -156,7 +156,7 @@ static void a_write_is_reason_to_look_again_a_few_times(void **state)
 static void a_neighbour_does_not_wake(void **state)
 {
 	(void)state;
-	semel_wake_watch(wake, path);
+	semel_wake_watch_database(wake, path);
 	touch("-shm");
 	touch("2");
 	assert_false(semel_wake_sleep(wake, A_MOMENT_MS));
@@ -170,8 +170,8 @@ static void two_databases_in_one_folder_both_wake(void **state)
 	(void)state;
 	char second[80];
 	snprintf(second, sizeof(second), "%s-broker", path);
-	semel_wake_watch(wake, path);
-	semel_wake_watch(wake, second);
+	semel_wake_watch_database(wake, path);
+	semel_wake_watch_database(wake, second);
 	touch("-broker-wal");
 	assert_true(semel_wake_sleep(wake, FOR_EVER_MS));
 	touch("-wal");
@@ -187,7 +187,7 @@ static void a_link_is_followed_to_the_real_file(void **state)
 	touch("");
 	snprintf(link, sizeof(link), "%s/link", folder);
 	assert_int_equal(symlink("shop.db", link), 0);
-	semel_wake_watch(wake, link);
+	semel_wake_watch_database(wake, link);
 	touch("-wal");
 	assert_true(semel_wake_sleep(wake, FOR_EVER_MS));
 	unlink(link);
@@ -198,8 +198,8 @@ static void a_link_is_followed_to_the_real_file(void **state)
 static void a_missing_folder_is_no_error(void **state)
 {
 	(void)state;
-	semel_wake_watch(wake, "/nowhere/at/all.db");
-	semel_wake_watch(wake, "");
+	semel_wake_watch_database(wake, "/nowhere/at/all.db");
+	semel_wake_watch_database(wake, "");
 	assert_false(semel_wake_sleep(wake, 0));
 }
 
@@ -235,11 +235,11 @@ static void on_the_clock_of_a_test_time_passes_without_sleeping(void **state)
 	(void)state;
 	const struct semel_env env = { .now_ms = tell_time,
 				       .steady_ms = tell_time,
-				       .pass = pass_time };
+				       .advance = pass_time };
 	int64_t before_ms = semel_steady_ms(semel_env_system());
-	semel_wake_use(wake, &env);
+	semel_wake_set_env(wake, &env);
 	assert_false(semel_wake_sleep(wake, FOR_EVER_MS));
-	semel_wake_pause_in(&env, FOR_EVER_MS);
+	semel_env_sleep_ms(&env, FOR_EVER_MS);
 	assert_int_equal(test_clock_ms, 2 * FOR_EVER_MS);
 	assert_true(semel_steady_ms(semel_env_system()) - before_ms < FOR_EVER_MS);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A relay and a consumer, turn by turn in one thread, on a clock that the test owns. */
-#include "base/failpoint.h"
 #include "consume/consumer.h"
+#include "fault/failpoint.h"
 #include "relay/relay.h"
 #include "unit/world.h"
 
@@ -29,7 +29,7 @@ static void pass_time(void *user, int64_t wait_ms)
 }
 
 static const struct semel_env env = {
-	.now_ms = tell_time, .steady_ms = tell_time, .random = tell_chance, .pass = pass_time
+	.now_ms = tell_time, .steady_ms = tell_time, .random = tell_chance, .advance = pass_time
 };
 
 static semel_verdict try_later(const semel_event *event, semel_context *context, void *user)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a person can do with dead letters, on the real store and broker. */
-#include "base/failpoint.h"
 #include "deadletter/deadletter.h"
+#include "fault/failpoint.h"
 #include "unit/world.h"
 
 static const char *const orders_of_one = "SELECT group_concat(payload, ' ') FROM "

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sending retained events again: who gets them, what is refused, what runs twice on purpose. */
-#include "base/failpoint.h"
 #include "deadletter/replay.h"
+#include "fault/failpoint.h"
 #include "unit/world.h"
 
 #define DAY_MS ((int64_t)24 * 3600 * 1000)
@@ -22,7 +22,7 @@ static semel_status try_replay(struct world *world, struct trial *trial)
 	world_ok(world, semel_broker_open(world->broker_url, env, SEMEL_REPLAY_WINDOW, &broker,
 					  &world->error));
 	if (trial->plan.wake)
-		semel_wake_ring(wake);
+		semel_wake_notify(wake);
 	trial->plan.producer = world->store;
 	trial->plan.consumers = stores;
 	trial->plan.consumer_count = 1;

@@ -208,8 +208,8 @@ static void a_line_that_repeats_itself_is_left_out_and_counted(void **state)
 	catch_stderr();
 	for (int i = 0; i < 10; i++)
 		semel_logf(SEMEL_LOG_WARN, "again and %s", "again");
-	semel_log_end();
-	semel_log_end();
+	semel_log_flush();
+	semel_log_flush();
 	const char *shown = release_stderr();
 	assert_int_equal(count_of(shown, "\"msg\":\"again and again\""), 4);
 	assert_int_equal(count_of(shown, "\"omitted\":7}\n"), 1);

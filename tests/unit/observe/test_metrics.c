@@ -101,9 +101,9 @@ static void a_time_is_in_every_bucket_above_it(void **state)
 {
 	(void)state;
 	struct semel_series *age = semel_series(SEMEL_METRIC_EVENT_AGE, "billing", NULL);
-	semel_series_time(age, 4000);
-	semel_series_time(age, -5);
-	semel_series_time(age, INT64_C(9000000000));
+	semel_series_observe(age, 4000);
+	semel_series_observe(age, -5);
+	semel_series_observe(age, INT64_C(9000000000));
 	const char *shown = render();
 	assert_non_null(strstr(shown, "_bucket{scope=\"billing\",le=\"0.0005\"} 1\n"));
 	assert_non_null(strstr(shown, "_bucket{scope=\"billing\",le=\"0.0025\"} 1\n"));

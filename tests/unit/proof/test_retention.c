@@ -154,7 +154,7 @@ static void a_rung_bell_stops(void **state)
 					     .ages = usual };
 	struct semel_retention_counts counts;
 	world_ok(world, semel_wake_new(&plan.wake, &world->error));
-	semel_wake_ring(plan.wake);
+	semel_wake_notify(plan.wake);
 	assert_int_equal(semel_retention_run(&plan, &counts, &world->error), SEMEL_STOPPED);
 	semel_wake_free(plan.wake);
 }

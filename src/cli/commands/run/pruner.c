@@ -73,12 +73,13 @@ semel_status semel_pruner_run(struct semel_pruner *pruner, semel_error *error)
 {
 	const struct semel_env *env = pruner->plan.env;
 
-	while (!semel_wake_rung(pruner->plan.wake)) {
+	while (!semel_wake_is_notified(pruner->plan.wake)) {
 		semel_status status = prune(pruner, error);
 		if (status != SEMEL_OK)
 			return status;
 		int64_t until_ms = semel_steady_ms(env) + EVERY_MS;
-		while (!semel_wake_rung(pruner->plan.wake) && semel_steady_ms(env) < until_ms)
+		while (!semel_wake_is_notified(pruner->plan.wake) &&
+		       semel_steady_ms(env) < until_ms)
 			semel_wake_sleep(pruner->plan.wake, until_ms - semel_steady_ms(env));
 	}
 	return SEMEL_OK;
@@ -86,7 +87,7 @@ semel_status semel_pruner_run(struct semel_pruner *pruner, semel_error *error)
 
 void semel_pruner_stop(struct semel_pruner *pruner)
 {
-	semel_wake_ring(pruner->plan.wake);
+	semel_wake_notify(pruner->plan.wake);
 }
 
 void semel_pruner_close(struct semel_pruner *pruner)

@@ -159,7 +159,7 @@ static void await_stopping(struct crew *crew)
 		int64_t due_ms = feed_watchdog(crew);
 		while (!semel_part_wait(crew->parts[i], due_ms < WAIT_MS ? due_ms : WAIT_MS)) {
 			due_ms = feed_watchdog(crew);
-			if (semel_wake_rung(crew->wake))
+			if (semel_wake_is_notified(crew->wake))
 				stop_all(crew);
 		}
 		remove_part(crew, i);
@@ -240,7 +240,7 @@ static void apply(struct crew *crew, const struct wish *wishes, size_t count)
 				wish_of(wishes, count, semel_part_name(crew->parts[i]))))
 			semel_part_stop(crew->parts[i]);
 	await_stopping(crew);
-	for (size_t i = 0; i < count && !semel_wake_rung(crew->wake); i++)
+	for (size_t i = 0; i < count && !semel_wake_is_notified(crew->wake); i++)
 		if (!has_part(crew, wishes[i].name) &&
 		    start_wish(crew, &wishes[i], true, &error) != SEMEL_OK)
 			semel_logf(SEMEL_LOG_ERROR, "%s does not start: %s", wishes[i].name,
@@ -277,7 +277,7 @@ static void stop(void *user)
 {
 	struct crew *crew = user;
 
-	semel_wake_ring(crew->wake);
+	semel_wake_notify(crew->wake);
 }
 
 static semel_status start_all(struct crew *crew, const struct semel_config *config,
@@ -337,7 +337,7 @@ static void wait_for_end(struct crew *crew)
 {
 	crew->watchdog_ms = semel_notify_watchdog_ms();
 	semel_notify("READY=1\nSTATUS=delivering");
-	while (!semel_wake_rung(crew->wake)) {
+	while (!semel_wake_is_notified(crew->wake)) {
 		uint64_t hangups = 0;
 		if (read(crew->hangup, &hangups, sizeof hangups) > 0)
 			reload(crew);

@@ -167,7 +167,7 @@ static void pause_before_next(struct semel_part *part, const semel_error *error)
 	note_trouble(part, error);
 	semel_logf(SEMEL_LOG_ERROR, "%s failed and starts again in %lld ms: %s", part->name,
 		   (long long)wait_ms, error->text);
-	while (!semel_wake_rung(part->wake) && semel_steady_ms(env) < until_ms)
+	while (!semel_wake_is_notified(part->wake) && semel_steady_ms(env) < until_ms)
 		semel_wake_sleep(part->wake, until_ms - semel_steady_ms(env));
 }
 
@@ -198,10 +198,11 @@ static void *keep_alive(void *user)
 {
 	struct semel_part *part = user;
 
-	while (!semel_wake_rung(part->wake)) {
+	while (!semel_wake_is_notified(part->wake)) {
 		semel_error error = { .status = SEMEL_OK };
 		semel_status status = live(part, &error);
-		if (status == SEMEL_OK || status == SEMEL_STOPPED || semel_wake_rung(part->wake))
+		if (status == SEMEL_OK || status == SEMEL_STOPPED ||
+		    semel_wake_is_notified(part->wake))
 			continue;
 		pause_before_next(part, &error);
 	}
@@ -374,7 +375,7 @@ void semel_part_stop(struct semel_part *part)
 	part->stopping = true;
 	if (part->handle)
 		part->kind->stop(part->handle);
-	semel_wake_ring(part->wake);
+	semel_wake_notify(part->wake);
 	pthread_mutex_unlock(&part->lock);
 }
 

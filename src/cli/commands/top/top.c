@@ -29,7 +29,7 @@ static void note_size(int number)
 
 static void stop(void *wake)
 {
-	semel_wake_ring(wake);
+	semel_wake_notify(wake);
 }
 
 /* Until the interval is over, a key or a signal; a new size is shown at once. */
@@ -41,7 +41,7 @@ static bool rest(struct semel_wake *wake, int64_t interval_ms, const char *lines
 	for (;;) {
 		uint64_t sizes = 0;
 		int64_t left_ms = until_ms - semel_steady_ms(env);
-		if (semel_wake_rung(wake) || semel_top_is_left())
+		if (semel_wake_is_notified(wake) || semel_top_is_left())
 			return false;
 		if (left_ms <= 0)
 			return true;

@@ -7,8 +7,8 @@
 #ifndef SEMEL_CLI_PLAYS_DRILL_DRILL_H
 #define SEMEL_CLI_PLAYS_DRILL_DRILL_H
 
-#include "base/failpoint.h"
 #include "cli/plays/drill/target.h"
+#include "fault/failpoint.h"
 
 struct semel_drill {
 	struct semel_stage stage;

@@ -33,8 +33,8 @@ void semel_drill_begin(struct semel_drill *drill)
 {
 	char store[256], broker[256];
 	struct semel_buffer buffer = { 0 };
-	semel_url_show(drill->place.store, store, sizeof store);
-	semel_url_show(drill->place.broker, broker, sizeof broker);
+	semel_url_redact(drill->place.store, store, sizeof store);
+	semel_url_redact(drill->place.broker, broker, sizeof broker);
 	if (drill->json) {
 		semel_buffer_string(&buffer, "{\"name\":");
 		semel_buffer_json(&buffer, semel_text_of(drill->place.names.name));

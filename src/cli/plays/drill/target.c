@@ -3,10 +3,10 @@
 #include "base/buffer.h"
 #include "base/env.h"
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/url.h"
 #include "broker/broker.h"
 #include "cli/plays/drill/names.h"
+#include "event/hash.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -37,7 +37,7 @@ static uint32_t broker_mark(const char *broker)
 	char shown[512];
 	if (!broker)
 		return 0;
-	semel_url_show(broker, shown, sizeof shown);
+	semel_url_redact(broker, shown, sizeof shown);
 	return (uint32_t)semel_hash_aggregate(SEMEL_TEXT("broker"), semel_text_of(shown));
 }
 

@@ -32,10 +32,10 @@ static void go_apart(void)
 static void clear_up(struct semel_drill_place *place, const char *folder)
 {
 	semel_error error = { 0 };
-	semel_wake_pause_us(CHILDREN_US);
+	semel_sleep_us(CHILDREN_US);
 	semel_status status = semel_drill_place_clear(place, &error);
 	for (int i = 1; i < TRIES && status != SEMEL_OK; i++) {
-		semel_wake_pause_us(PAUSE_US);
+		semel_sleep_us(PAUSE_US);
 		status = semel_drill_place_clear(place, &error);
 	}
 	if (status == SEMEL_OK) /* else the next drill finds it, and tries again */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sharing partitions: the pure rule. */
-#include "base/share.h"
+#include "base/balance.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,19 +11,19 @@
 
 #define F                                                                                          \
 	{                                                                                          \
-		.holder = SEMEL_SHARE_FREE                                                         \
+		.holder = SEMEL_BALANCE_FREE                                                       \
 	}
 #define M                                                                                          \
 	{                                                                                          \
-		.holder = SEMEL_SHARE_MINE                                                         \
+		.holder = SEMEL_BALANCE_MINE                                                       \
 	}
 #define B                                                                                          \
 	{                                                                                          \
-		.holder = SEMEL_SHARE_MINE, .in_flight = true                                      \
+		.holder = SEMEL_BALANCE_MINE, .in_flight = true                                    \
 	}
 #define O                                                                                          \
 	{                                                                                          \
-		.holder = SEMEL_SHARE_OTHERS                                                       \
+		.holder = SEMEL_BALANCE_OTHER                                                      \
 	}
 
 static void fair_shares_add_up_and_differ_by_one_at_most(void **state)
@@ -33,7 +33,7 @@ static void fair_shares_add_up_and_differ_by_one_at_most(void **state)
 		for (uint32_t members = 1; members <= 70; members++) {
 			uint32_t sum = 0;
 			for (uint32_t rank = 0; rank < members; rank++) {
-				uint32_t fair = semel_share_fair(partitions, members, rank);
+				uint32_t fair = semel_balance_quota(partitions, members, rank);
 				assert_in_range(fair, partitions / members,
 						partitions / members + 1);
 				sum += fair;
@@ -45,74 +45,75 @@ static void fair_shares_add_up_and_differ_by_one_at_most(void **state)
 static void a_lone_consumer_takes_all_that_is_free(void **state)
 {
 	(void)state;
-	const struct semel_share_view views[] = { F, O, F, M };
-	enum semel_share_move moves[4];
-	semel_share_decide(views, 4, 4, moves);
-	assert_int_equal(moves[0], SEMEL_SHARE_TAKE);
-	assert_int_equal(moves[1], SEMEL_SHARE_STAY); /* its owner lives */
-	assert_int_equal(moves[2], SEMEL_SHARE_TAKE);
-	assert_int_equal(moves[3], SEMEL_SHARE_STAY);
+	const struct semel_balance_part views[] = { F, O, F, M };
+	enum semel_balance_move moves[4];
+	semel_balance_decide(views, 4, 4, moves);
+	assert_int_equal(moves[0], SEMEL_BALANCE_TAKE);
+	assert_int_equal(moves[1], SEMEL_BALANCE_KEEP); /* its owner lives */
+	assert_int_equal(moves[2], SEMEL_BALANCE_TAKE);
+	assert_int_equal(moves[3], SEMEL_BALANCE_KEEP);
 }
 
 static void no_more_than_the_fair_number_is_taken(void **state)
 {
 	(void)state;
-	const struct semel_share_view views[] = { M, F, F, F };
-	enum semel_share_move moves[4];
-	semel_share_decide(views, 4, 2, moves);
-	assert_int_equal(moves[1], SEMEL_SHARE_TAKE);
-	assert_int_equal(moves[2], SEMEL_SHARE_STAY);
-	assert_int_equal(moves[3], SEMEL_SHARE_STAY);
+	const struct semel_balance_part views[] = { M, F, F, F };
+	enum semel_balance_move moves[4];
+	semel_balance_decide(views, 4, 2, moves);
+	assert_int_equal(moves[1], SEMEL_BALANCE_TAKE);
+	assert_int_equal(moves[2], SEMEL_BALANCE_KEEP);
+	assert_int_equal(moves[3], SEMEL_BALANCE_KEEP);
 }
 
 static void idle_surplus_is_given_up_first(void **state)
 {
 	(void)state;
-	const struct semel_share_view views[] = { M, B, M, B };
-	enum semel_share_move moves[4];
-	semel_share_decide(views, 4, 2, moves);
-	assert_int_equal(moves[0], SEMEL_SHARE_GIVE);
-	assert_int_equal(moves[1], SEMEL_SHARE_STAY);
-	assert_int_equal(moves[2], SEMEL_SHARE_GIVE);
-	assert_int_equal(moves[3], SEMEL_SHARE_STAY);
+	const struct semel_balance_part views[] = { M, B, M, B };
+	enum semel_balance_move moves[4];
+	semel_balance_decide(views, 4, 2, moves);
+	assert_int_equal(moves[0], SEMEL_BALANCE_RELEASE);
+	assert_int_equal(moves[1], SEMEL_BALANCE_KEEP);
+	assert_int_equal(moves[2], SEMEL_BALANCE_RELEASE);
+	assert_int_equal(moves[3], SEMEL_BALANCE_KEEP);
 }
 
 static void surplus_in_flight_is_left_to_run_dry_and_never_given(void **state)
 {
 	(void)state;
-	const struct semel_share_view views[] = { B, B, B, M };
-	enum semel_share_move moves[4];
-	semel_share_decide(views, 4, 1, moves);
-	assert_int_equal(moves[0], SEMEL_SHARE_STAY);
-	assert_int_equal(moves[1], SEMEL_SHARE_LEAVE);
-	assert_int_equal(moves[2], SEMEL_SHARE_LEAVE);
-	assert_int_equal(moves[3], SEMEL_SHARE_GIVE);
+	const struct semel_balance_part views[] = { B, B, B, M };
+	enum semel_balance_move moves[4];
+	semel_balance_decide(views, 4, 1, moves);
+	assert_int_equal(moves[0], SEMEL_BALANCE_KEEP);
+	assert_int_equal(moves[1], SEMEL_BALANCE_DRAIN);
+	assert_int_equal(moves[2], SEMEL_BALANCE_DRAIN);
+	assert_int_equal(moves[3], SEMEL_BALANCE_RELEASE);
 }
 
 #define PARTITIONS 8
 #define NOBODY     UINT32_MAX
 
-static enum semel_share_holder holder_of(uint32_t owner, uint32_t me)
+static enum semel_balance_holder holder_of(uint32_t owner, uint32_t me)
 {
 	if (owner == NOBODY)
-		return SEMEL_SHARE_FREE;
-	return owner == me ? SEMEL_SHARE_MINE : SEMEL_SHARE_OTHERS;
+		return SEMEL_BALANCE_FREE;
+	return owner == me ? SEMEL_BALANCE_MINE : SEMEL_BALANCE_OTHER;
 }
 
 /* True: it has taken or given something. */
 static bool let_decide(uint32_t owners[PARTITIONS], uint32_t members, uint32_t me)
 {
-	struct semel_share_view views[PARTITIONS] = { 0 };
-	enum semel_share_move moves[PARTITIONS];
+	struct semel_balance_part views[PARTITIONS] = { 0 };
+	enum semel_balance_move moves[PARTITIONS];
 	bool moved = false;
 	for (uint32_t p = 0; p < PARTITIONS; p++)
 		views[p].holder = holder_of(owners[p], me);
-	semel_share_decide(views, PARTITIONS, semel_share_fair(PARTITIONS, members, me), moves);
+	semel_balance_decide(views, PARTITIONS, semel_balance_quota(PARTITIONS, members, me),
+			     moves);
 	for (uint32_t p = 0; p < PARTITIONS; p++) {
-		moved = moved || moves[p] != SEMEL_SHARE_STAY;
-		if (moves[p] == SEMEL_SHARE_TAKE)
+		moved = moved || moves[p] != SEMEL_BALANCE_KEEP;
+		if (moves[p] == SEMEL_BALANCE_TAKE)
 			owners[p] = me;
-		if (moves[p] == SEMEL_SHARE_GIVE)
+		if (moves[p] == SEMEL_BALANCE_RELEASE)
 			owners[p] = NOBODY;
 	}
 	return moved;

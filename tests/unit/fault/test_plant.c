@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Planted bugs: asked for by name in the test program, and not there in any other. */
-#include "base/plant.h"
+#include "fault/plant.h"
 
 static const bool planted_in_shipped_code = SEMEL_PLANTED("ack-before-commit");
 
-#undef SEMEL_BASE_PLANT_H
+#undef SEMEL_FAULT_PLANT_H
 #undef SEMEL_PLANTED
 #define SEMEL_PLANT_BUGS
-#include "base/plant.c" // NOLINT(bugprone-suspicious-include): compiled here with the bugs in
+#include "fault/plant.c" // NOLINT(bugprone-suspicious-include): compiled here with the bugs in
 
 #include <setjmp.h>
 #include <stdarg.h>

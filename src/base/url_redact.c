@@ -303,7 +303,7 @@ static void show(struct showing *showing, const char *text)
 		show_server(showing, text + length + 1, kind);
 }
 
-bool semel_url_show(const char *text, char *out, size_t size)
+bool semel_url_redact(const char *text, char *out, size_t size)
 {
 	struct showing showing = { .out = out, .size = size };
 	show(&showing, text);
@@ -315,23 +315,23 @@ bool semel_url_has_secret(const char *text)
 {
 	char shown[SHOWN_SIZE];
 	return kind_of(text, strcspn(text, ":")) != KIND_NONE &&
-	       !semel_url_show(text, shown, sizeof shown);
+	       !semel_url_redact(text, shown, sizeof shown);
 }
 
-const char *semel_word_show(const char *word, char *out, size_t size)
+const char *semel_word_redact(const char *word, char *out, size_t size)
 {
 	if (strchr(word, '@') || strstr(word, "//"))
-		semel_url_show(word, out, size);
+		semel_url_redact(word, out, size);
 	else
 		snprintf(out, size, "%s", word);
 	return out;
 }
 
 /* Pieces, since a text may have them decoded, or escaped in another way. */
-bool semel_url_is_told_by(const char *url, const char *text)
+bool semel_url_leaks_into(const char *url, const char *text)
 {
 	char shown[SHOWN_SIZE];
-	semel_url_show(url, shown, sizeof shown);
+	semel_url_redact(url, shown, sizeof shown);
 	for (size_t length; *url; url += length) {
 		char piece[PIECE_MAX];
 		length = strspn(url, UNRESERVED);
@@ -345,7 +345,7 @@ bool semel_url_is_told_by(const char *url, const char *text)
 
 /* Users and passwords have no @ / ? in them, as the drivers' libraries read them. Otherwise a piece
  * of one would be taken for a host, a port or a name, and stand in the library's messages. */
-bool semel_url_is_clear(const char *text)
+bool semel_url_is_unambiguous(const char *text)
 {
 	size_t length = strcspn(text, ":");
 	bool amqp = strncasecmp(text, "amqp", 4) == 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Failpoints: the table is complete, the grammar strict, and each action does what it says. */
 #include "base/env.h"
-#include "base/failpoint.h"
+#include "fault/failpoint.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

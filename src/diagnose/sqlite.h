@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What `semel doctor` sees of a SQLite file, be it the store's or the local broker's. */
-#ifndef SEMEL_BASE_SQLITE_LOOK_H
-#define SEMEL_BASE_SQLITE_LOOK_H
+#ifndef SEMEL_DIAGNOSE_SQLITE_H
+#define SEMEL_DIAGNOSE_SQLITE_H
 
-#include "base/finding.h"
 #include "base/url.h"
+#include "diagnose/finding.h"
 
 #include <sqlite3.h>
 
@@ -14,8 +14,8 @@ struct semel_sqlite_checks {
 };
 
 /* Takes the write lock for a moment, and changes nothing. */
-void semel_sqlite_look(sqlite3 *db, const struct semel_url *url,
-		       const struct semel_sqlite_checks *checks,
-		       const struct semel_examination *examination);
+void semel_sqlite_examine(sqlite3 *db, const struct semel_url *url,
+			  const struct semel_sqlite_checks *checks,
+			  const struct semel_examination *examination);
 
 #endif

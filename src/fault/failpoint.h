@@ -6,8 +6,8 @@
  * Unset they cost one test of a flag. The table in failpoint.c is the failure matrix: the list that
  * `semel failpoints` prints, the tests run row by row, and the docs are made from.
  */
-#ifndef SEMEL_BASE_FAILPOINT_H
-#define SEMEL_BASE_FAILPOINT_H
+#ifndef SEMEL_FAULT_FAILPOINT_H
+#define SEMEL_FAULT_FAILPOINT_H
 
 #include <semel/status.h>
 
@@ -51,8 +51,8 @@ semel_status semel_failpoints_arm(const char *specification, semel_error *error)
 
 /* For tests in one process: called at every hit before any rule; it may leave by longjmp, as a kill
  * would. NULL: none. */
-typedef void (*semel_failpoint_seen)(enum semel_failpoint point, void *user);
-void semel_failpoints_watch(semel_failpoint_seen seen, void *user);
+typedef void (*semel_failpoint_fn)(enum semel_failpoint point, void *user);
+void semel_failpoints_watch(semel_failpoint_fn seen, void *user);
 
 /* Counts the hit and acts: kill does not return, pause sleeps, error returns SEMEL_OUTAGE. */
 semel_status semel_failpoint_hit(enum semel_failpoint point, semel_error *error);

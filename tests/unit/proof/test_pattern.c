@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/pattern.h"
+#include "proof/pattern.h"
 
 /* cmocka wants these before it. */
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/finding.h"
+#include "diagnose/finding.h"
 
 #include <assert.h>
 #include <stdarg.h>
@@ -67,24 +67,24 @@ const char *semel_check_name(enum semel_check check)
 	return checks[check].name;
 }
 
-const char *semel_check_aim(enum semel_check check)
+const char *semel_check_description(enum semel_check check)
 {
 	assert(check < SEMEL_CHECK_COUNT);
 	return checks[check].aim;
 }
 
-const char *semel_gravity_name(enum semel_gravity gravity)
+const char *semel_severity_name(enum semel_severity severity)
 {
-	assert(gravity <= SEMEL_GRAVITY_PROBLEM);
-	return gravity_names[gravity];
+	assert(severity <= SEMEL_SEVERITY_PROBLEM);
+	return gravity_names[severity];
 }
 
-void semel_examination_tell(const struct semel_examination *examination, enum semel_check check,
-			    enum semel_gravity gravity, const char *text, const char *remedy)
+void semel_examination_report(const struct semel_examination *examination, enum semel_check check,
+			      enum semel_severity severity, const char *text, const char *remedy)
 {
-	const struct semel_finding finding = { check, gravity, text, remedy };
+	const struct semel_finding finding = { check, severity, text, remedy };
 
-	assert(gravity == SEMEL_GRAVITY_FINE || remedy != NULL);
+	assert(severity == SEMEL_SEVERITY_FINE || remedy != NULL);
 	examination->seen(&finding, examination->user);
 }
 
@@ -97,7 +97,7 @@ void semel_examination_fine(const struct semel_examination *examination, enum se
 	va_start(arguments, format);
 	vsnprintf(text, sizeof text, format, arguments);
 	va_end(arguments);
-	semel_examination_tell(examination, check, SEMEL_GRAVITY_FINE, text, NULL);
+	semel_examination_report(examination, check, SEMEL_SEVERITY_FINE, text, NULL);
 }
 
 void semel_examination_failed(const struct semel_examination *examination, enum semel_check check,
@@ -116,31 +116,32 @@ void semel_examination_failed(const struct semel_examination *examination, enum 
 		*bracket = '\0';
 		remedy = bracket + 2;
 	}
-	semel_examination_tell(examination, check, SEMEL_GRAVITY_PROBLEM, text, remedy);
+	semel_examination_report(examination, check, SEMEL_SEVERITY_PROBLEM, text, remedy);
 }
 
 /* ---- room and time --------------------------------------------------------------------------- */
 
-enum semel_gravity semel_room_gravity(uint64_t free_bytes, uint64_t total_bytes)
+enum semel_severity semel_disk_space_severity(uint64_t free_bytes, uint64_t total_bytes)
 {
 	if (free_bytes < ROOM_NEEDED)
-		return SEMEL_GRAVITY_PROBLEM;
-	return free_bytes < ROOM_WANTED && free_bytes < total_bytes / 10 ? SEMEL_GRAVITY_ADVICE
-									 : SEMEL_GRAVITY_FINE;
+		return SEMEL_SEVERITY_PROBLEM;
+	return free_bytes < ROOM_WANTED && free_bytes < total_bytes / 10 ? SEMEL_SEVERITY_ADVICE
+									 : SEMEL_SEVERITY_FINE;
 }
 
-void semel_examination_room(const struct semel_examination *examination, enum semel_check check,
-			    const char *where, uint64_t free_bytes, uint64_t total_bytes)
+void semel_examination_disk_space(const struct semel_examination *examination,
+				  enum semel_check check, const char *where, uint64_t free_bytes,
+				  uint64_t total_bytes)
 {
-	enum semel_gravity gravity = semel_room_gravity(free_bytes, total_bytes);
+	enum semel_severity severity = semel_disk_space_severity(free_bytes, total_bytes);
 	char text[TEXT_SIZE];
 
 	snprintf(text, sizeof text, "%.300s: %llu MB free", where,
 		 (unsigned long long)(free_bytes / MIB));
-	semel_examination_tell(examination, check, gravity, text,
-			       gravity == SEMEL_GRAVITY_FINE
-				       ? NULL
-				       : "make room, or have old rows removed: semel prune");
+	semel_examination_report(examination, check, severity, text,
+				 severity == SEMEL_SEVERITY_FINE
+					 ? NULL
+					 : "make room, or have old rows removed: semel prune");
 }
 
 void semel_examination_disk(const struct semel_examination *examination, enum semel_check check,
@@ -149,14 +150,14 @@ void semel_examination_disk(const struct semel_examination *examination, enum se
 	struct statvfs disk;
 
 	if (statvfs(path, &disk) == 0)
-		semel_examination_room(examination, check, path,
-				       (uint64_t)disk.f_bavail * disk.f_frsize,
-				       (uint64_t)disk.f_blocks * disk.f_frsize);
+		semel_examination_disk_space(examination, check, path,
+					     (uint64_t)disk.f_bavail * disk.f_frsize,
+					     (uint64_t)disk.f_blocks * disk.f_frsize);
 }
 
-enum semel_gravity semel_clock_gravity(int64_t ahead_ms)
+enum semel_severity semel_clock_skew_severity(int64_t ahead_ms)
 {
 	if (llabs(ahead_ms) <= CLOCK_AGREED_MS)
-		return SEMEL_GRAVITY_FINE;
-	return llabs(ahead_ms) < CLOCK_ODD_MS ? SEMEL_GRAVITY_ADVICE : SEMEL_GRAVITY_PROBLEM;
+		return SEMEL_SEVERITY_FINE;
+	return llabs(ahead_ms) < CLOCK_ODD_MS ? SEMEL_SEVERITY_ADVICE : SEMEL_SEVERITY_PROBLEM;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/finding.h"
+#include "diagnose/finding.h"
 
 #include "base/error.h"
 
@@ -15,14 +15,14 @@
 #define MIB (UINT64_C(1) << 20)
 
 static char seen_text[512], seen_remedy[512];
-static enum semel_gravity seen_gravity;
+static enum semel_severity seen_gravity;
 
 static void see(const struct semel_finding *finding, void *user)
 {
 	(void)user;
 	snprintf(seen_text, sizeof seen_text, "%s", finding->text);
 	snprintf(seen_remedy, sizeof seen_remedy, "%s", finding->remedy ? finding->remedy : "");
-	seen_gravity = finding->gravity;
+	seen_gravity = finding->severity;
 }
 
 static const struct semel_examination examination = { .seen = see };
@@ -30,11 +30,11 @@ static const struct semel_examination examination = { .seen = see };
 static void little_room_is_advice_and_hardly_any_is_a_problem(void **state)
 {
 	(void)state;
-	assert_int_equal(semel_room_gravity(255 * MIB, 300 * MIB), SEMEL_GRAVITY_PROBLEM);
-	assert_int_equal(semel_room_gravity(1000 * MIB, 20000 * MIB), SEMEL_GRAVITY_ADVICE);
-	assert_int_equal(semel_room_gravity(1000 * MIB, 4000 * MIB), SEMEL_GRAVITY_FINE);
-	assert_int_equal(semel_room_gravity(3000 * MIB, 1000000 * MIB), SEMEL_GRAVITY_FINE);
-	semel_examination_room(&examination, SEMEL_CHECK_STORE_DISK, "/var", MIB, 100 * MIB);
+	assert_int_equal(semel_disk_space_severity(255 * MIB, 300 * MIB), SEMEL_SEVERITY_PROBLEM);
+	assert_int_equal(semel_disk_space_severity(1000 * MIB, 20000 * MIB), SEMEL_SEVERITY_ADVICE);
+	assert_int_equal(semel_disk_space_severity(1000 * MIB, 4000 * MIB), SEMEL_SEVERITY_FINE);
+	assert_int_equal(semel_disk_space_severity(3000 * MIB, 1000000 * MIB), SEMEL_SEVERITY_FINE);
+	semel_examination_disk_space(&examination, SEMEL_CHECK_STORE_DISK, "/var", MIB, 100 * MIB);
 	assert_string_equal(seen_text, "/var: 1 MB free");
 	assert_int_not_equal(seen_remedy[0], '\0');
 }
@@ -42,10 +42,10 @@ static void little_room_is_advice_and_hardly_any_is_a_problem(void **state)
 static void clocks_may_differ_by_a_second_either_way(void **state)
 {
 	(void)state;
-	assert_int_equal(semel_clock_gravity(1000), SEMEL_GRAVITY_FINE);
-	assert_int_equal(semel_clock_gravity(-1000), SEMEL_GRAVITY_FINE);
-	assert_int_equal(semel_clock_gravity(-1001), SEMEL_GRAVITY_ADVICE);
-	assert_int_equal(semel_clock_gravity(60000), SEMEL_GRAVITY_PROBLEM);
+	assert_int_equal(semel_clock_skew_severity(1000), SEMEL_SEVERITY_FINE);
+	assert_int_equal(semel_clock_skew_severity(-1000), SEMEL_SEVERITY_FINE);
+	assert_int_equal(semel_clock_skew_severity(-1001), SEMEL_SEVERITY_ADVICE);
+	assert_int_equal(semel_clock_skew_severity(60000), SEMEL_SEVERITY_PROBLEM);
 }
 
 static void what_stands_in_brackets_at_the_end_of_an_error_is_what_to_do(void **state)
@@ -56,7 +56,7 @@ static void what_stands_in_brackets_at_the_end_of_an_error_is_what_to_do(void **
 	semel_examination_failed(&examination, SEMEL_CHECK_STORE_REACHED, &error);
 	assert_string_equal(seen_text, "cannot (now) reach it: refused");
 	assert_string_equal(seen_remedy, "is it running?");
-	assert_int_equal(seen_gravity, SEMEL_GRAVITY_PROBLEM);
+	assert_int_equal(seen_gravity, SEMEL_SEVERITY_PROBLEM);
 	snprintf(error.text, sizeof error.text, "it broke (twice) today");
 	semel_examination_failed(&examination, SEMEL_CHECK_STORE_REACHED, &error);
 	assert_string_equal(seen_text, "it broke (twice) today");
@@ -68,7 +68,7 @@ static void every_check_has_a_name_and_an_aim(void **state)
 	(void)state;
 	for (int check = 0; check < SEMEL_CHECK_COUNT; check++) {
 		assert_non_null(semel_check_name((enum semel_check)check));
-		assert_non_null(semel_check_aim((enum semel_check)check));
+		assert_non_null(semel_check_description((enum semel_check)check));
 	}
 }
 

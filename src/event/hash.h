@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One hash for everything that is spread by aggregate: lanes, partitions, workers. It is part of
  * the file format (a topic's partitions), so it never changes. */
-#ifndef SEMEL_BASE_HASH_H
-#define SEMEL_BASE_HASH_H
+#ifndef SEMEL_EVENT_HASH_H
+#define SEMEL_EVENT_HASH_H
 
 #include "base/text.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The hash is part of the file format: its values are pinned here for ever. */
-#include "base/hash.h"
+#include "event/hash.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

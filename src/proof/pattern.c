@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* As for a shell's star: where a # was passed last is remembered, and it takes one word more each
  * time the rest does not fit. */
-#include "base/pattern.h"
+#include "proof/pattern.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/sqlite_look.h"
+#include "diagnose/sqlite.h"
 
 #include "base/error.h"
 #include "base/sqlite_access.h"
@@ -25,9 +25,9 @@ static void look_at_log(const char *path, enum semel_check check,
 	}
 	snprintf(text, sizeof text, "%.300s has %lld MB: somebody reads an old state of the file",
 		 name, (long long)(log.st_size >> 20));
-	semel_examination_tell(examination, check, SEMEL_GRAVITY_ADVICE, text,
-			       "end the transaction that has read for long; the log is emptied "
-			       "then");
+	semel_examination_report(examination, check, SEMEL_SEVERITY_ADVICE, text,
+				 "end the transaction that has read for long; the log is emptied "
+				 "then");
 }
 
 /* The URL was checked when the file was opened. */
@@ -37,12 +37,12 @@ static void look_at_files(sqlite3 *db, const struct semel_url *url, enum semel_c
 	mode_t mode = SEMEL_FILE_MODE;
 	const char *path = sqlite3_db_filename(db, "main");
 	(void)semel_sqlite_mode_of(url, &mode, NULL);
-	semel_sqlite_files_examine(path == NULL ? url->path : path, mode, check, examination);
+	semel_sqlite_examine_files(path == NULL ? url->path : path, mode, check, examination);
 }
 
-void semel_sqlite_look(sqlite3 *db, const struct semel_url *url,
-		       const struct semel_sqlite_checks *checks,
-		       const struct semel_examination *examination)
+void semel_sqlite_examine(sqlite3 *db, const struct semel_url *url,
+			  const struct semel_sqlite_checks *checks,
+			  const struct semel_examination *examination)
 {
 	const char *path = url->path;
 	char text[512];
@@ -56,14 +56,15 @@ void semel_sqlite_look(sqlite3 *db, const struct semel_url *url,
 		look_at_log(path, checks->lock, examination);
 	} else if (primary == SQLITE_BUSY || primary == SQLITE_LOCKED) {
 		char writer[SEMEL_WRITER_SIZE];
-		semel_sqlite_writer_show(path, writer);
+		semel_sqlite_describe_writer(path, writer);
 		snprintf(text, sizeof text,
 			 "%.300s: %s holds the write lock for more than "
 			 "%d ms",
 			 path, writer, LOCK_MS);
-		semel_examination_tell(examination, checks->lock, SEMEL_GRAVITY_PROBLEM, text,
-				       "end the transaction that is open (fuser shows who has the "
-				       "file open)");
+		semel_examination_report(
+			examination, checks->lock, SEMEL_SEVERITY_PROBLEM, text,
+			"end the transaction that is open (fuser shows who has the "
+			"file open)");
 	} else {
 		semel_error error = { .status = SEMEL_OK };
 		(void)semel_sqlite_error(db, code, "write", &error);

@@ -2,8 +2,8 @@
 /* Planted bugs, for testing the checker. In every build that is shipped SEMEL_PLANTED is the
  * constant false and the compiler drops what stands behind it; only the test program
  * `semel-planted` is compiled with SEMEL_PLANT_BUGS and asks the environment (SEMEL_PLANT=NAME). */
-#ifndef SEMEL_BASE_PLANT_H
-#define SEMEL_BASE_PLANT_H
+#ifndef SEMEL_FAULT_PLANT_H
+#define SEMEL_FAULT_PLANT_H
 
 #include <stdbool.h>
 

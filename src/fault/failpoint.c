@@ -3,7 +3,7 @@
  *
  * Rules are armed once, before any thread, and only read afterwards; the counters of hits are
  * atomic, so that "the third time" is one moment also with many threads. */
-#include "base/failpoint.h"
+#include "fault/failpoint.h"
 
 #include "base/error.h"
 #include "base/text.h"
@@ -105,7 +105,7 @@ bool semel_failpoints_armed;
 static struct rule rules[RULES_MAX];
 static size_t rule_count;
 static atomic_llong hits[SEMEL_FP_COUNT];
-static semel_failpoint_seen watcher;
+static semel_failpoint_fn watcher;
 static void *watcher_user;
 
 const struct semel_failpoint_row *semel_failpoint_rows(void)
@@ -196,7 +196,7 @@ semel_status semel_failpoints_arm(const char *specification, semel_error *error)
 	return SEMEL_OK;
 }
 
-void semel_failpoints_watch(semel_failpoint_seen seen, void *user)
+void semel_failpoints_watch(semel_failpoint_fn seen, void *user)
 {
 	watcher = seen;
 	watcher_user = user;

@@ -4,7 +4,7 @@
  * high-water-mark, order-ignored-on-hand-over are found by tests/chaos; follower-left-parked,
  * replay-runs-the-dead, prune-without-lock, verify-trusts-parked, replay-by-lost-copy and
  * two-replays-win by tests/model. */
-#include "base/plant.h"
+#include "fault/plant.h"
 
 #ifdef SEMEL_PLANT_BUGS
 
@@ -28,6 +28,6 @@ bool semel_planted(const char *bug)
 #else
 
 /* A file must hold something. */
-typedef int semel_nothing_is_planted;
+typedef int semel_plant_unused;
 
 #endif

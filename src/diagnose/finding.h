@@ -2,8 +2,8 @@
 /* What `semel doctor` looks at, and what it finds. One table (finding.c) names every check; store
  * and broker drivers answer for the checks that mean something to them, through a slot of their
  * own, and change nothing while they look. */
-#ifndef SEMEL_BASE_FINDING_H
-#define SEMEL_BASE_FINDING_H
+#ifndef SEMEL_DIAGNOSE_FINDING_H
+#define SEMEL_DIAGNOSE_FINDING_H
 
 #include "base/env.h"
 
@@ -46,30 +46,30 @@ enum semel_check {
 	SEMEL_CHECK_COUNT
 };
 
-enum semel_gravity {
-	SEMEL_GRAVITY_FINE,   /* looked at, nothing to do */
-	SEMEL_GRAVITY_ADVICE, /* delivery is safe, but somebody should know */
-	SEMEL_GRAVITY_PROBLEM /* something does not work, or can be lost */
+enum semel_severity {
+	SEMEL_SEVERITY_FINE,   /* looked at, nothing to do */
+	SEMEL_SEVERITY_ADVICE, /* delivery is safe, but somebody should know */
+	SEMEL_SEVERITY_PROBLEM /* something does not work, or can be lost */
 };
 
 /* The texts live until the call returns. */
 struct semel_finding {
 	enum semel_check check;
-	enum semel_gravity gravity;
+	enum semel_severity severity;
 	const char *text;
 	const char *remedy; /* what to do; NULL when it is fine */
 };
 
-typedef void (*semel_finding_seen)(const struct semel_finding *finding, void *user);
+typedef void (*semel_finding_fn)(const struct semel_finding *finding, void *user);
 
 /* One look: who hears of it, and what the user's settings say. */
 struct semel_examination {
-	semel_finding_seen seen;
+	semel_finding_fn seen;
 	void *user;
 	const struct semel_env *env;
 	bool relays, consumes;  /* which parts this user is to run */
 	const char *slot;       /* the change stream's */
-	bool slot_wanted;       /* a relay is set to read it */
+	bool slot_required;     /* a relay is set to read it */
 	uint64_t slot_budget;   /* bytes */
 	int64_t open_max_ms;    /* a transaction that is open for longer is told */
 	const char *management; /* URL of a broker's management; NULL: where it usually is */
@@ -77,27 +77,28 @@ struct semel_examination {
 
 /* "store-schema" and "the tables have the right version"; for people and for programs. */
 const char *semel_check_name(enum semel_check check);
-const char *semel_check_aim(enum semel_check check);
+const char *semel_check_description(enum semel_check check);
 /* "fine", "advice", "problem" */
-const char *semel_gravity_name(enum semel_gravity gravity);
+const char *semel_severity_name(enum semel_severity severity);
 
 void semel_examination_fine(const struct semel_examination *examination, enum semel_check check,
 			    const char *format, ...) SEMEL_PRINTF(3, 4);
 /* Text and remedy are formed by the caller, who has two of them to form. */
-void semel_examination_tell(const struct semel_examination *examination, enum semel_check check,
-			    enum semel_gravity gravity, const char *text, const char *remedy);
+void semel_examination_report(const struct semel_examination *examination, enum semel_check check,
+			      enum semel_severity severity, const char *text, const char *remedy);
 /* A failed call as a problem: what stands in brackets at the end of its text is what to do. */
 void semel_examination_failed(const struct semel_examination *examination, enum semel_check check,
 			      const semel_error *error);
 
 /* Pure: how grave is it that so much of the disk is free? */
-enum semel_gravity semel_room_gravity(uint64_t free_bytes, uint64_t total_bytes);
-void semel_examination_room(const struct semel_examination *examination, enum semel_check check,
-			    const char *where, uint64_t free_bytes, uint64_t total_bytes);
+enum semel_severity semel_disk_space_severity(uint64_t free_bytes, uint64_t total_bytes);
+void semel_examination_disk_space(const struct semel_examination *examination,
+				  enum semel_check check, const char *where, uint64_t free_bytes,
+				  uint64_t total_bytes);
 /* Of the disk that this path of ours is on. */
 void semel_examination_disk(const struct semel_examination *examination, enum semel_check check,
 			    const char *path);
 /* Pure: how grave is it that a clock is so far ahead of ours (or, below zero, behind)? */
-enum semel_gravity semel_clock_gravity(int64_t ahead_ms);
+enum semel_severity semel_clock_skew_severity(int64_t ahead_ms);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The hash that spreads aggregates. FNV-1a alone is weak in its low bits, by which lanes and
  * partitions are chosen; the mix at the end repairs that. Never change it: files depend on it. */
-#include "base/hash.h"
+#include "event/hash.h"
 
 static uint64_t fold(uint64_t hash, const char *bytes, size_t length)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Binding patterns as AMQP's topic exchanges understand them. */
-#ifndef SEMEL_BASE_PATTERN_H
-#define SEMEL_BASE_PATTERN_H
+#ifndef SEMEL_PROOF_PATTERN_H
+#define SEMEL_PROOF_PATTERN_H
 
 #include "base/text.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which lines are written when they repeat themselves, and how many are said to be left out. */
-#include "observe/repeat.h"
+#include "observe/log_limit.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,64 +9,66 @@
 
 #include <cmocka.h>
 
-static struct semel_repeats repeats;
+static struct semel_log_limiter repeats;
 static uint32_t omitted;
 
 static bool admit(uint64_t hash, int64_t now_ms)
 {
-	const struct semel_repeat line = { .hash = hash, .message = "x" };
+	const struct semel_log_limit_entry line = { .hash = hash, .message = "x" };
 
-	return semel_repeats_admit(&repeats, &line, now_ms, &omitted);
+	return semel_log_limiter_admit(&repeats, &line, now_ms, &omitted);
 }
 
 static int forget(void **state)
 {
 	(void)state;
-	repeats = (struct semel_repeats){ 0 };
+	repeats = (struct semel_log_limiter){ 0 };
 	return 0;
 }
 
 static void a_few_are_written_and_the_next_stretch_tells_how_many_were_not(void **state)
 {
 	(void)state;
-	for (int i = 0; i < SEMEL_REPEAT_BURST; i++)
+	for (int i = 0; i < SEMEL_LOG_LIMIT_BURST; i++)
 		assert_true(admit(7, 100 + i));
 	for (int i = 0; i < 5; i++)
 		assert_false(admit(7, 200));
 	assert_true(admit(8, 200)); /* another one is not its fault */
-	assert_true(admit(7, 100 + SEMEL_REPEAT_MS));
+	assert_true(admit(7, 100 + SEMEL_LOG_LIMIT_WINDOW_MS));
 	assert_int_equal(omitted, 5);
-	assert_true(admit(7, 101 + SEMEL_REPEAT_MS));
+	assert_true(admit(7, 101 + SEMEL_LOG_LIMIT_WINDOW_MS));
 	assert_int_equal(omitted, 0);
 }
 
 static void one_that_stops_is_told_once_when_its_time_is_over_or_at_the_end(void **state)
 {
-	struct semel_repeat line;
+	struct semel_log_limit_entry line;
 
 	(void)state;
-	for (int i = 0; i < SEMEL_REPEAT_BURST + 2; i++)
+	for (int i = 0; i < SEMEL_LOG_LIMIT_BURST + 2; i++)
 		(void)admit(7, 100);
-	assert_false(semel_repeats_overdue(&repeats, 200, false, &line));
-	assert_true(semel_repeats_overdue(&repeats, 200, true, &line));
+	assert_false(semel_log_limiter_take_overdue(&repeats, 200, false, &line));
+	assert_true(semel_log_limiter_take_overdue(&repeats, 200, true, &line));
 	assert_int_equal(line.omitted, 2);
 	assert_string_equal(line.message, "x");
 	(void)admit(7, 300);
-	assert_true(semel_repeats_overdue(&repeats, 100 + SEMEL_REPEAT_MS, false, &line));
+	assert_true(semel_log_limiter_take_overdue(&repeats, 100 + SEMEL_LOG_LIMIT_WINDOW_MS, false,
+						   &line));
 	assert_int_equal(line.omitted, 1);
-	assert_false(semel_repeats_overdue(&repeats, 100 + SEMEL_REPEAT_MS, true, &line));
+	assert_false(semel_log_limiter_take_overdue(&repeats, 100 + SEMEL_LOG_LIMIT_WINDOW_MS, true,
+						    &line));
 }
 
 static void many_different_lines_are_all_written_and_a_count_is_kept_longest(void **state)
 {
-	struct semel_repeat line;
+	struct semel_log_limit_entry line;
 
 	(void)state;
-	for (int i = 0; i < SEMEL_REPEAT_BURST + 1; i++)
+	for (int i = 0; i < SEMEL_LOG_LIMIT_BURST + 1; i++)
 		(void)admit(7, 100);
-	for (uint64_t hash = 1000; hash < 1000 + 5 * SEMEL_REPEAT_LINES; hash++)
+	for (uint64_t hash = 1000; hash < 1000 + 5 * SEMEL_LOG_LIMIT_ENTRIES; hash++)
 		assert_true(admit(hash, 200));
-	assert_true(semel_repeats_overdue(&repeats, 300, true, &line));
+	assert_true(semel_log_limiter_take_overdue(&repeats, 300, true, &line));
 	assert_int_equal(line.hash, 7);
 }
 

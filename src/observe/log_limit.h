@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Lines that repeat themselves: of the same line a few are written in a stretch of time, the rest
+ * is counted, and the count is told. Pure but for its memory; the caller has the lock and the time.
+ */
+#ifndef SEMEL_OBSERVE_LOG_LIMIT_H
+#define SEMEL_OBSERVE_LOG_LIMIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SEMEL_LOG_LIMIT_BURST        3
+#define SEMEL_LOG_LIMIT_WINDOW_MS    10000
+#define SEMEL_LOG_LIMIT_ENTRIES      64 /* different ones that are remembered */
+#define SEMEL_LOG_LIMIT_MESSAGE_SIZE 160
+
+struct semel_log_limit_entry {
+	uint64_t hash; /* of the line; 0: none */
+	int64_t since_ms;
+	uint32_t written, omitted; /* since then */
+	int level;
+	char message[SEMEL_LOG_LIMIT_MESSAGE_SIZE];
+};
+
+struct semel_log_limiter {
+	struct semel_log_limit_entry lines[SEMEL_LOG_LIMIT_ENTRIES];
+};
+
+/* May the line be written? *omitted_out: so many like it were left out since the last. */
+bool semel_log_limiter_admit(struct semel_log_limiter *repeats,
+			     const struct semel_log_limit_entry *line, int64_t now_ms,
+			     uint32_t *omitted_out);
+/* One that was left out and did not come again within its time (all: at any time), so that it was
+ * not told; its count is taken. False: there is none. */
+bool semel_log_limiter_take_overdue(struct semel_log_limiter *repeats, int64_t now_ms, bool all,
+				    struct semel_log_limit_entry *line_out);
+
+#endif
