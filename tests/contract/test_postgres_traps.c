@@ -266,7 +266,7 @@ static void a_commit_in_two_phases_is_possible_while_a_relay_sleeps(void **state
 static semel_store *open_an_hour_behind(void)
 {
 	semel_store *store = store_open_one();
-	((struct semel_pg_store *)store)->ahead_ms = 3600000;
+	((struct semel_pg_store *)store)->clock_offset_ms = 3600000;
 	return store;
 }
 
@@ -298,7 +298,7 @@ static void clocks_that_agree_are_left_alone(void **state)
 	(void)state;
 	semel_store *store = open_an_hour_behind();
 	assert_ok(store->driver->inbox_renew(store, "worker", STORE_NOW, NULL)); /* looks again */
-	assert_int_equal(((struct semel_pg_store *)store)->ahead_ms, 0);
+	assert_int_equal(((struct semel_pg_store *)store)->clock_offset_ms, 0);
 	semel_store_close(store);
 }
 

@@ -184,7 +184,7 @@ static void try_statement(const char *text, const char **next_out)
 		PROMISE(status == SEMEL_INVALID);
 	if (status == SEMEL_OK) {
 		PROMISE(rest == text + next);
-		PROMISE(statement.place_count == count);
+		PROMISE(statement.placeholder_count == count);
 		PROMISE(semel_text_equal(semel_buffer_text(&statement.sql),
 					 semel_buffer_text(&wanted)));
 	} else {

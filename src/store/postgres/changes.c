@@ -21,7 +21,7 @@
 
 enum { STANDBY, WAL_LEVEL, ROLE, MAY, SYNCHRONOUS };
 
-static const struct semel_pg_query look_around = {
+static const struct semel_pg_query select_settings = {
 	"look at the server's settings",
 	"SELECT pg_is_in_recovery(), current_setting('wal_level'), current_user,"
 	" (SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user),"
@@ -47,7 +47,7 @@ enum {
 };
 
 /* What was settled by a reader of another slot of this outbox needs no second one. */
-static const struct semel_pg_query look_at_slot = {
+static const struct semel_pg_query select_slot = {
 	"look at the slot",
 	"WITH now AS (SELECT $1::text AS name, $2::text AS publication, " IDENTITY " AS identity,"
 	" pg_current_wal_insert_lsn() AS lsn)"
@@ -64,20 +64,20 @@ static const struct semel_pg_query look_at_slot = {
 	" FROM now LEFT JOIN pg_replication_slots s ON s.slot_name = now.name"
 	" LEFT JOIN semel_slot m ON m.name = now.name"
 };
-static const struct semel_pg_query look_at_publication = { "look at the publication",
-							   semel_pg_publication_sql };
+static const struct semel_pg_query select_publication = { "look at the publication",
+							  semel_pg_publication_sql };
 static const struct semel_pg_query drawn_numbers = {
 	"look at the outbox",
 	"SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM semel_outbox_seq"
 };
-static const struct semel_pg_query keep_in_mind = {
+static const struct semel_pg_query record_slot = {
 	"remember the slot",
 	"INSERT INTO semel_slot (name, identity, position, poll_to, publication)"
 	" VALUES ($1, " IDENTITY ", $2::pg_lsn, $3, $4) ON CONFLICT (name) DO UPDATE"
 	" SET identity = excluded.identity, position = excluded.position,"
 	" poll_to = excluded.poll_to, publication = excluded.publication"
 };
-static const struct semel_pg_query oust_reader = {
+static const struct semel_pg_query terminate_reader = {
 	"end the slot's reader", "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots"
 				 " WHERE slot_name = $1 AND active"
 };
@@ -155,7 +155,7 @@ static semel_status ask_of_slot(struct semel_pg_changes *changes,
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
-static void note_obstacle(const PGresult *result, struct semel_slot_state *state)
+static void find_obstacle(const PGresult *result, struct semel_slot_state *state)
 {
 	const char *level = semel_pg_value(result, 0, WAL_LEVEL);
 	const char *role = semel_pg_value(result, 0, ROLE);
@@ -173,7 +173,7 @@ static void note_obstacle(const PGresult *result, struct semel_slot_state *state
 			 role, role);
 }
 
-static void note_slot(const PGresult *result, struct semel_slot_state *state)
+static void read_slot(const PGresult *result, struct semel_slot_state *state)
 {
 	state->known = true;
 	state->exists = semel_pg_bool(result, 0, EXISTS);
@@ -198,8 +198,8 @@ static void note_slot(const PGresult *result, struct semel_slot_state *state)
 			 semel_pg_value(result, 0, OWNER));
 }
 
-static semel_status look_at_numbers(struct semel_pg_changes *changes, int64_t *drawn_out,
-				    semel_error *error)
+static semel_status read_sequence(struct semel_pg_changes *changes, int64_t *drawn_out,
+				  semel_error *error)
 {
 	PGresult *result = NULL;
 	semel_status status = ask(changes, &drawn_numbers, NULL, &result, error);
@@ -209,15 +209,15 @@ static semel_status look_at_numbers(struct semel_pg_changes *changes, int64_t *d
 	return status;
 }
 
-static semel_status look_at_what_is_published(struct semel_pg_changes *changes,
-					      struct semel_slot_state *state, semel_error *error)
+static semel_status read_publication(struct semel_pg_changes *changes,
+				     struct semel_slot_state *state, semel_error *error)
 {
 	PGresult *result = NULL;
-	semel_status status = ask(changes, &look_at_publication, NULL, &result, error);
+	semel_status status = ask(changes, &select_publication, NULL, &result, error);
 	if (status == SEMEL_OK) {
-		const char *flaw = semel_pg_publication_flaw(semel_pg_int(result, 0, 0));
-		if (flaw != NULL)
-			snprintf(state->obstacle, sizeof(state->obstacle), "%s", flaw);
+		const char *problem = semel_pg_publication_problem(semel_pg_int(result, 0, 0));
+		if (problem != NULL)
+			snprintf(state->obstacle, sizeof(state->obstacle), "%s", problem);
 		semel_pg_copy(result, 0, 1, state->publication, sizeof(state->publication));
 		semel_pg_copy(result, 0, 1, changes->publication, sizeof(changes->publication));
 	}
@@ -229,21 +229,21 @@ semel_status semel_pg_changes_check_publication(struct semel_pg_changes *changes
 						semel_error *error)
 {
 	PGresult *result = NULL;
-	semel_status status = ask(changes, &look_at_publication, NULL, &result, error);
+	semel_status status = ask(changes, &select_publication, NULL, &result, error);
 	if (status == SEMEL_OK && strcmp(semel_pg_value(result, 0, 1), changes->publication) != 0)
 		status = semel_error_set(error, SEMEL_OUTAGE, "the publication was changed");
 	semel_pg_clear(result);
 	return status;
 }
 
-static semel_status look_at_settings(struct semel_pg_changes *changes,
-				     struct semel_slot_state *state, semel_error *error)
+static semel_status read_settings(struct semel_pg_changes *changes, struct semel_slot_state *state,
+				  semel_error *error)
 {
 	PGresult *result = NULL;
-	semel_status status = ask(changes, &look_around, NULL, &result, error);
+	semel_status status = ask(changes, &select_settings, NULL, &result, error);
 	if (status == SEMEL_OK) {
-		note_obstacle(result, state);
-		changes->visible.wanted = semel_pg_bool(result, 0, SYNCHRONOUS);
+		find_obstacle(result, state);
+		changes->visible.required = semel_pg_bool(result, 0, SYNCHRONOUS);
 	}
 	semel_pg_clear(result);
 	return status;
@@ -258,22 +258,23 @@ static semel_status inspect(struct semel_changes *base, struct semel_slot_state 
 	struct semel_pg_params params = { 0 };
 	PGresult *result = NULL;
 	*state_out = (struct semel_slot_state){ .exists = false };
-	semel_status status = look_at_settings(changes, state_out, error);
+	semel_status status = read_settings(changes, state_out, error);
 	if (status != SEMEL_OK || state_out->obstacle[0] != '\0')
 		return status;
-	status = look_at_what_is_published(changes, state_out, error);
+	status = read_publication(changes, state_out, error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_pg_add_string(&params, changes->slot);
 	semel_pg_add_string(&params, state_out->publication);
-	status = ask(changes, &look_at_slot, &params, &result, error);
+	status = ask(changes, &select_slot, &params, &result, error);
 	if (status == SEMEL_OK)
-		note_slot(result, state_out);
+		read_slot(result, state_out);
 	semel_pg_clear(result);
-	return status == SEMEL_OK ? look_at_numbers(changes, &state_out->drawn_seq, error) : status;
+	return status == SEMEL_OK ? read_sequence(changes, &state_out->drawn_seq, error) : status;
 }
 
-/* ---- making and removing --------------------------------------------------------------------- */
+/* ---- creating and removing ---------------------------------------------------------------------
+ */
 
 static semel_status mend(struct semel_pg_changes *changes, const char *cure, semel_error *error)
 {
@@ -286,20 +287,20 @@ static semel_status mend(struct semel_pg_changes *changes, const char *cure, sem
 }
 
 /* Several relays or inits at once: the first one mends it, and the others see that. There may be
- * more than one flaw. */
+ * more than one problem. */
 static semel_status prepare(struct semel_changes *base, semel_error *error)
 {
 	struct semel_pg_changes *changes = semel_pg_changes_of(base);
 	semel_error refused = { .status = SEMEL_OK };
 	semel_status mended = SEMEL_OK;
-	for (int tries = 0; tries <= SEMEL_PG_FLAWS; tries++) {
+	for (int tries = 0; tries <= SEMEL_PG_PUBLICATION_PROBLEMS; tries++) {
 		struct semel_slot_state state = { .exists = false };
 		PGresult *result = NULL;
-		semel_status status = look_at_settings(changes, &state, error);
+		semel_status status = read_settings(changes, &state, error);
 		if (status == SEMEL_OK && state.obstacle[0] == '\0')
-			status = ask(changes, &look_at_publication, NULL, &result, error);
-		int64_t flaw = semel_pg_rows(result) > 0 ? semel_pg_int(result, 0, 0) : 0;
-		const char *cure = semel_pg_publication_cure(flaw);
+			status = ask(changes, &select_publication, NULL, &result, error);
+		int64_t problem = semel_pg_rows(result) > 0 ? semel_pg_int(result, 0, 0) : 0;
+		const char *cure = semel_pg_publication_remedy(problem);
 		semel_pg_clear(result);
 		if (status != SEMEL_OK || cure == NULL)
 			return status;
@@ -312,36 +313,36 @@ static semel_status prepare(struct semel_changes *base, semel_error *error)
 static semel_status begin_making(struct semel_pg_changes *changes, semel_error *error)
 {
 	const char *values[] = { changes->slot };
-	semel_status status = semel_pg_connect(changes->url, &changes->making, error);
+	semel_status status = semel_pg_connect(changes->url, &changes->creating, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = semel_pg_execute_plain(changes->making,
+	status = semel_pg_execute_plain(changes->creating,
 					"SET statement_timeout = 0; SET lock_timeout = 0",
 					"make the slot", error);
 	if (status == SEMEL_OK &&
-	    semel_libpq.sendQueryParams(changes->making,
+	    semel_libpq.sendQueryParams(changes->creating,
 					"SELECT pg_create_logical_replication_slot($1, 'pgoutput')",
 					1, NULL, values, NULL, NULL, 0) == 0)
-		status = semel_pg_error(changes->making, NULL, "make the slot", error);
+		status = semel_pg_error(changes->creating, NULL, "make the slot", error);
 	return status;
 }
 
 static void end_making(struct semel_pg_changes *changes)
 {
-	if (changes->making != NULL)
-		semel_libpq.finish(changes->making);
-	changes->making = NULL;
+	if (changes->creating != NULL)
+		semel_libpq.finish(changes->creating);
+	changes->creating = NULL;
 }
 
 /* One that nobody waits for any more would be made later, and keep the log for nobody. */
-static void cancel_making(struct semel_pg_changes *changes)
+static void cancel_creating(struct semel_pg_changes *changes)
 {
-	static const struct semel_pg_query cancel = { "stop making the slot",
+	static const struct semel_pg_query cancel = { "stop creating the slot",
 						      "SELECT pg_terminate_backend($1)" };
 	struct semel_pg_params params = { 0 };
-	if (changes->making == NULL)
+	if (changes->creating == NULL)
 		return;
-	semel_pg_add_int(&params, semel_libpq.backendPID(changes->making));
+	semel_pg_add_int(&params, semel_libpq.backendPID(changes->creating));
 	(void)ask(changes, &cancel, &params, NULL, NULL);
 	end_making(changes);
 }
@@ -350,15 +351,15 @@ static semel_status hear_of_making(struct semel_pg_changes *changes, bool *made_
 				   semel_error *error)
 {
 	semel_status status = SEMEL_OK;
-	if (semel_libpq.consumeInput(changes->making) == 0)
-		return semel_pg_error(changes->making, NULL, "make the slot", error);
-	if (semel_libpq.isBusy(changes->making))
+	if (semel_libpq.consumeInput(changes->creating) == 0)
+		return semel_pg_error(changes->creating, NULL, "make the slot", error);
+	if (semel_libpq.isBusy(changes->creating))
 		return SEMEL_OK;
-	PGresult *result = semel_libpq.getResult(changes->making);
+	PGresult *result = semel_libpq.getResult(changes->creating);
 	if (semel_libpq.resultStatus(result) == PGRES_TUPLES_OK)
 		*made_out = true;
 	else
-		status = semel_pg_error(changes->making, result, "make the slot", error);
+		status = semel_pg_error(changes->creating, result, "make the slot", error);
 	semel_pg_clear(result);
 	return status;
 }
@@ -374,7 +375,7 @@ static semel_status record(struct semel_changes *base, uint64_t position, int64_
 	semel_pg_add_string(&params, text);
 	semel_pg_add_int(&params, poll_to_seq);
 	semel_pg_add_string(&params, publication);
-	return ask(changes, &keep_in_mind, &params, NULL, error);
+	return ask(changes, &record_slot, &params, NULL, error);
 }
 
 static semel_status create(struct semel_changes *base, bool *made_out, semel_error *error)
@@ -383,7 +384,7 @@ static semel_status create(struct semel_changes *base, bool *made_out, semel_err
 	struct semel_slot_state state;
 	semel_status status = SEMEL_OK;
 	*made_out = false;
-	if (changes->making == NULL)
+	if (changes->creating == NULL)
 		status = begin_making(changes, error);
 	else
 		status = hear_of_making(changes, made_out, error);
@@ -397,9 +398,9 @@ static semel_status create(struct semel_changes *base, bool *made_out, semel_err
 	return record(base, state.position, state.drawn_seq, state.publication, error);
 }
 
-void semel_pg_changes_oust(struct semel_pg_changes *changes)
+void semel_pg_changes_terminate_reader(struct semel_pg_changes *changes)
 {
-	(void)ask_of_slot(changes, &oust_reader, NULL, NULL);
+	(void)ask_of_slot(changes, &terminate_reader, NULL, NULL);
 }
 
 static semel_status drop(struct semel_changes *base, semel_error *error)
@@ -407,8 +408,8 @@ static semel_status drop(struct semel_changes *base, semel_error *error)
 	struct semel_pg_changes *changes = semel_pg_changes_of(base);
 	PGresult *result = NULL;
 	semel_pg_stream_stop(base);
-	cancel_making(changes);
-	semel_pg_changes_oust(changes);
+	cancel_creating(changes);
+	semel_pg_changes_terminate_reader(changes);
 	semel_status status = ask_of_slot(changes, &drop_slot, &result, error);
 	if (status == SEMEL_OK && semel_pg_rows(result) > 0 && semel_pg_bool(result, 0, 0))
 		status = semel_error_set(error, SEMEL_BUSY, "somebody else reads from the slot %s",
@@ -434,7 +435,7 @@ static void close_changes(struct semel_changes *base)
 	struct semel_pg_changes *changes = semel_pg_changes_of(base);
 	semel_pg_stream_stop(base);
 	semel_pg_flush_await(changes);
-	cancel_making(changes);
+	cancel_creating(changes);
 	if (changes->side != NULL)
 		semel_pg_store_close(changes->side);
 	semel_pg_flush_free(changes);

@@ -15,13 +15,13 @@ struct semel_pg_changes {
 	char *url, *slot;
 	char publication[96]; /* at the last look */
 	semel_store *side;    /* for statements; NULL: to be connected anew */
-	PGconn *making;       /* makes the slot; NULL: nobody does */
+	PGconn *creating;     /* makes the slot; NULL: nobody does */
 	struct {
 		PGconn *connection; /* NULL: stopped */
 		struct semel_wake *wake;
 		struct semel_pgoutput decoder;
 		struct semel_pg_previous *previous;
-		bool recalled; /* previous knows what went out before this stream */
+		bool previous_loaded; /* previous knows what went out before this stream */
 		int64_t keepalive_timeout_ms;
 		uint64_t confirmed;
 		bool gather; /* much came: let more of it come before the next read */
@@ -30,20 +30,20 @@ struct semel_pg_changes {
 		int row_bytes, wake_bytes; /* so many wake; so many do now */
 		uint64_t transaction;      /* counts them, over all streams */
 		uint32_t xid;              /* of the transaction that is read */
-		int64_t place;             /* where its commit is in the server's log */
+		int64_t commit_order;      /* where its commit is in the server's log */
 	} stream;
 	struct {
-		bool wanted;    /* commits wait for a synchronous standby */
-		bool holds;     /* the transaction that comes next is not visible yet */
-		bool asked;     /* in this read */
-		bool told;      /* the log was, of this one */
+		bool required;  /* commits wait for a synchronous standby */
+		bool waiting;   /* the transaction that comes next is not visible yet */
+		bool refreshed; /* in this read */
+		bool logged;    /* the log was, of this one */
 		char *snapshot; /* the last one; NULL: none */
-		int64_t since_ms, ask_at_ms, pause_ms; /* steady */
+		int64_t since_ms, check_at_ms, pause_ms; /* steady */
 	} visible;
 	struct {
 		struct semel_buffer lanes, epochs, lows, row_lanes, row_seqs;
-		bool sent, heard;
-		semel_status status; /* of what was heard */
+		bool sent, answered;
+		semel_status status; /* of the answer */
 		semel_error error;
 		size_t lease_count, row_count;
 		bool lenient; /* all of them are visible: what cannot be marked was deleted */
@@ -65,7 +65,7 @@ semel_status semel_pg_changes_failed(struct semel_pg_changes *changes, semel_sta
 semel_status semel_pg_changes_check_publication(struct semel_pg_changes *changes,
 						semel_error *error);
 /* Ends whoever reads from the slot, where that is permitted. */
-void semel_pg_changes_oust(struct semel_pg_changes *changes);
+void semel_pg_changes_terminate_reader(struct semel_pg_changes *changes);
 /* "16/B374D848" */
 void semel_pg_lsn_format(uint64_t position, char text_out[24]);
 
@@ -83,14 +83,14 @@ void semel_pg_stream_stop(struct semel_changes *changes);
 
 /* visible.c: what others can see of the commits that the stream tells of. */
 /* Looks once more; the snapshot is kept. */
-semel_status semel_pg_visible_ask(struct semel_pg_changes *changes, semel_error *error);
+semel_status semel_pg_visible_refresh(struct semel_pg_changes *changes, semel_error *error);
 /* Is it visible to the snapshot that was taken last? */
-bool semel_pg_visible_has(const struct semel_pg_changes *changes, uint32_t xid);
+bool semel_pg_visible_includes(const struct semel_pg_changes *changes, uint32_t xid);
 /* A transaction begins that others may not see yet: it is held until they do. */
 semel_status semel_pg_visible_begin(struct semel_pg_changes *changes, uint32_t xid,
 				    semel_error *error);
 /* Another read; does the transaction that comes next still have to wait? */
-semel_status semel_pg_visible_read(struct semel_pg_changes *changes, bool *holds_out,
+semel_status semel_pg_visible_read(struct semel_pg_changes *changes, bool *waiting_out,
 				   semel_error *error);
 void semel_pg_visible_reset(struct semel_pg_changes *changes);
 

@@ -21,10 +21,11 @@
  *
  * All rows of one transaction have the same time, which is later than all of their committed_at: of
  * a large one each batch would look at all the rest. So what a look has found is remembered for its
- * lane (semel_pg_proof): beyond from_seq, the last row that was committed before `latest` (at least
- * the end of the batch), and up to to_seq, where the look has ended, nothing that is still to be
- * sent was committed before `latest`, the latest commit of what is kept. A later batch that ends in
- * there, or whose look has come there, and keeps no later commit than that, is not looked beyond:
+ * lane (semel_pg_commit_bound): beyond from_seq, the last row that was committed before `latest`
+ * (at least the end of the batch), and up to to_seq, where the look has ended, nothing that is
+ * still to be sent was committed before `latest`, the latest commit of what is kept. A later batch
+ * that ends in there, or whose look has come there, and keeps no later commit than that, is not
+ * looked beyond:
  * - What the look saw there was not committed before `latest`, so not before this batch. A row that
  *   was updated since has a later commit. An exception counts as to be sent: it may return.
  * - What the look did not see has become visible after a commit of `latest` had: it was committed
@@ -32,8 +33,8 @@
  * - What lies beyond to_seq was committed after `latest`, as above; or the look has come to the end
  *   of the table (INT64_MAX), and then it was not seen.
  * None of it depends on where a batch begins. It is forgotten with the connection, when the numbers
- * went back (horizon.c: it may be another table), and when a lane is rewound to what was changed by
- * hand (lease.c).
+ * went back (watermark.c: it may be another table), and when a lane is rewound to what was changed
+ * by hand (lease.c).
  */
 #include "store/postgres/postgres.h"
 
@@ -48,7 +49,7 @@
 
 /* A row of the stretch, or one beyond that may have to go before it. */
 struct candidate {
-	int64_t place, seq;
+	int64_t commit_order, seq;
 	uint64_t aggregate; /* its hash */
 	int32_t row;        /* in the batch; -1: beyond it */
 	bool kept;
@@ -69,7 +70,7 @@ static int compare_numbers(int64_t a, int64_t b)
 static int compare_commits(const void *left, const void *right)
 {
 	const struct candidate *a = left, *b = right;
-	int order = compare_numbers(a->place, b->place);
+	int order = compare_numbers(a->commit_order, b->commit_order);
 	return order != 0 ? order : compare_numbers(a->seq, b->seq);
 }
 
@@ -96,8 +97,8 @@ static int64_t choose(struct candidates *candidates)
 			room += candidates->all[end].row >= 0;
 		for (size_t i = first; i < end; i++) {
 			candidates->all[i].kept = i < first + room;
-			if (candidates->all[i].kept && candidates->all[i].place > latest)
-				latest = candidates->all[i].place;
+			if (candidates->all[i].kept && candidates->all[i].commit_order > latest)
+				latest = candidates->all[i].commit_order;
 		}
 	}
 	return latest;
@@ -113,12 +114,12 @@ static bool is_in_order(const struct semel_outbox_batch *batch)
 
 /* ---- what lies beyond ------------------------------------------------------------------------ */
 
-#define WRITTEN SEMEL_PG_PLACE_OF("s.committed_at")
+#define WRITTEN SEMEL_PG_COMMIT_ORDER_OF("s.committed_at")
 
-static const struct semel_pg_query look_beyond = {
+static const struct semel_pg_query select_beyond = {
 	"look for earlier commits",
 	"WITH s AS MATERIALIZED (SELECT o.seq, o.status, o.aggregate_type, o.aggregate_id,"
-	" o.committed_at, " SEMEL_PG_COMMIT_PLACE(
+	" o.committed_at, " SEMEL_PG_COMMIT_ORDER(
 		"o") " AS place FROM semel_outbox o"
 		     " WHERE o.lane = $1 AND o.seq > $2 ORDER BY o.lane, o.seq LIMIT $4)"
 		     " SELECT e.rows, e.last, e.written, e.earlier, c.seq, c.place, "
@@ -150,7 +151,7 @@ static bool add_candidate(struct candidates *candidates, struct candidate candid
 }
 
 /* Only aggregates of the stretch count; candidates are sorted by aggregate up to known. */
-static bool is_wanted(const struct candidates *candidates, size_t known, uint64_t aggregate)
+static bool is_of_batch(const struct candidates *candidates, size_t known, uint64_t aggregate)
 {
 	size_t low = 0, high = known;
 	while (low < high) {
@@ -171,42 +172,42 @@ static semel_status add_beyond(struct candidates *candidates, const PGresult *re
 		if (semel_pg_is_null(result, i, SEQ))
 			continue;
 		struct candidate found = {
-			.place = semel_pg_int(result, i, PLACE),
+			.commit_order = semel_pg_int(result, i, PLACE),
 			.seq = semel_pg_int(result, i, SEQ),
 			.row = -1,
 			.aggregate =
 				semel_hash_aggregate(semel_text_of(semel_pg_value(result, i, TYPE)),
 						     semel_text_of(semel_pg_value(result, i, ID))),
 		};
-		if (is_wanted(candidates, known, found.aggregate) &&
+		if (is_of_batch(candidates, known, found.aggregate) &&
 		    !add_candidate(candidates, found))
 			return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch");
 	}
 	return SEMEL_OK;
 }
 
-bool semel_pg_is_proven(const struct semel_pg_proof *proof, int64_t end_seq, int64_t latest)
+bool semel_pg_is_bounded(const struct semel_pg_commit_bound *bound, int64_t end_seq, int64_t latest)
 {
-	return end_seq >= proof->from_seq && end_seq < proof->to_seq && latest <= proof->latest;
+	return end_seq >= bound->from_seq && end_seq < bound->to_seq && latest <= bound->latest;
 }
 
 /* Reads on until nothing that lies further can have been committed before what is kept. */
-static semel_status look_further(struct semel_pg_store *store, int32_t lane, int64_t end_seq,
-				 struct candidates *candidates, semel_error *error)
+static semel_status read_beyond(struct semel_pg_store *store, int32_t lane, int64_t end_seq,
+				struct candidates *candidates, semel_error *error)
 {
 	int64_t latest = choose(candidates), written = INT64_MIN, rows = FEW_ROWS;
 	int64_t from_seq = end_seq;
-	struct semel_pg_proof *proof = &store->proofs[lane];
-	bool more = true, proven = semel_pg_is_proven(proof, end_seq, latest);
+	struct semel_pg_commit_bound *bound = &store->commit_bounds[lane];
+	bool more = true, bounded = semel_pg_is_bounded(bound, end_seq, latest);
 	semel_status status = SEMEL_OK;
-	while (status == SEMEL_OK && more && !proven && written < latest + SLACK_US) {
+	while (status == SEMEL_OK && more && !bounded && written < latest + SLACK_US) {
 		struct semel_pg_params params = { 0 };
 		PGresult *result = NULL;
 		semel_pg_add_int(&params, lane);
 		semel_pg_add_int(&params, end_seq);
 		semel_pg_add_int(&params, latest);
 		semel_pg_add_int(&params, rows);
-		status = semel_pg_run(semel_pg_tx(&store->base), &look_beyond, &params, &result,
+		status = semel_pg_run(semel_pg_tx(&store->base), &select_beyond, &params, &result,
 				      error);
 		if (status == SEMEL_OK) {
 			more = semel_pg_int(result, 0, ROWS) == rows;
@@ -218,13 +219,13 @@ static semel_status look_further(struct semel_pg_store *store, int32_t lane, int
 		}
 		semel_pg_clear(result);
 		latest = choose(candidates);
-		proven = more && semel_pg_is_proven(proof, end_seq, latest);
+		bounded = more && semel_pg_is_bounded(bound, end_seq, latest);
 		rows *= 4;
 	}
-	if (status == SEMEL_OK && !proven)
-		*proof = (struct semel_pg_proof){ .from_seq = from_seq,
-						  .to_seq = more ? end_seq : INT64_MAX,
-						  .latest = latest };
+	if (status == SEMEL_OK && !bounded)
+		*bound = (struct semel_pg_commit_bound){ .from_seq = from_seq,
+							 .to_seq = more ? end_seq : INT64_MAX,
+							 .latest = latest };
 	return status;
 }
 
@@ -239,7 +240,7 @@ static bool gather(const struct semel_outbox_batch *batch, struct candidates *ca
 	for (uint32_t i = 0; i < batch->count; i++) {
 		const struct semel_event *event = &batch->rows[i].event;
 		candidates->all[candidates->count++] = (struct candidate){
-			.place = batch->rows[i].commit_order,
+			.commit_order = batch->rows[i].commit_order,
 			.seq = batch->rows[i].seq,
 			.row = (int32_t)i,
 			.aggregate =
@@ -305,8 +306,8 @@ semel_status semel_pg_order_by_commit(struct semel_pg_store *store, int32_t lane
 	if (!gather(batch, &candidates))
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch of events");
 	if (full)
-		status = look_further(store, lane, batch->rows[batch->count - 1].seq, &candidates,
-				      error);
+		status = read_beyond(store, lane, batch->rows[batch->count - 1].seq, &candidates,
+				     error);
 	if (status == SEMEL_OK && (candidates.count > batch->count || !is_in_order(batch)))
 		status = arrange(store, lane, &candidates, batch, error);
 	free(candidates.all);

@@ -115,8 +115,8 @@ static PGconn *connect_with(const PQconninfoOption *options, bool stream)
 
 /* Who cannot have a second connection goes on: what a swapped session lacks will be noticed then.
  */
-static semel_status demand_session(PGconn *connection, const PQconninfoOption *options, int wait_ms,
-				   semel_error *error)
+static semel_status require_session(PGconn *connection, const PQconninfoOption *options,
+				    int wait_ms, semel_error *error)
 {
 	bool pooled = false;
 	semel_status status = semel_pg_find_pooler(connection, wait_ms, &pooled, error);
@@ -129,7 +129,7 @@ static semel_status demand_session(PGconn *connection, const PQconninfoOption *o
 	return swapped ? semel_pg_refuse_pooler(error) : SEMEL_OK;
 }
 
-static semel_status settle_in(PGconn *connection, semel_error *error)
+static semel_status set_up_session(PGconn *connection, semel_error *error)
 {
 	semel_libpq.setNoticeProcessor(connection, ignore_notice, NULL);
 	int version = semel_libpq.serverVersion(connection);
@@ -164,10 +164,10 @@ static semel_status connect_to(const char *url, int wait_ms, PGconn **connection
 	if (connection == NULL || semel_libpq.status(connection) != CONNECTION_OK)
 		status = error_of_connection(connection, error);
 	else if (wait_ms != 0)
-		status = demand_session(connection, options, wait_ms, error);
+		status = require_session(connection, options, wait_ms, error);
 	semel_libpq.conninfoFree(options);
 	if (status == SEMEL_OK)
-		status = settle_in(connection, error);
+		status = set_up_session(connection, error);
 	if (status != SEMEL_OK) {
 		semel_libpq.finish(connection);
 		return status;
@@ -271,7 +271,7 @@ static semel_status upgrade(PGconn *connection, semel_error *error)
 
 /* A copy that came without the sequence (logical replication copies none) would give out numbers
  * that its rows have already. */
-static const char catch_up[] =
+static const char raise_sequence[] =
 	"SELECT pg_catalog.setval('semel_outbox_seq'::pg_catalog.regclass, highest) FROM (SELECT"
 	" pg_catalog.max(greatest(l.low_seq, o.seq)) AS highest FROM semel_lease l LEFT JOIN "
 	"LATERAL"
@@ -280,7 +280,7 @@ static const char catch_up[] =
 	" semel_outbox_seq s WHERE highest OPERATOR(pg_catalog.>) s.last_value";
 
 /* Whoever is not the owner finds everything made, and may not have the right to this. */
-static semel_status make_weeks(PGconn *connection, semel_error *error)
+static semel_status create_partitions(PGconn *connection, semel_error *error)
 {
 	semel_error refused = { .status = SEMEL_OK };
 	semel_status status = semel_pg_execute_plain(connection, "SELECT semel_inbox_prepare()",
@@ -307,14 +307,15 @@ semel_status semel_pg_store_init(const struct semel_url *url, semel_error *error
 	if (status == SEMEL_OK)
 		status = upgrade(connection, error);
 	if (status == SEMEL_OK)
-		status = semel_pg_execute_plain(connection, catch_up, "look at the numbers", error);
+		status = semel_pg_execute_plain(connection, raise_sequence, "look at the numbers",
+						error);
 	if (status == SEMEL_OK)
 		status = semel_pg_execute_plain(connection, semel_sql_store_postgres_functions,
 						"make Semel's functions", error);
 	if (status == SEMEL_OK)
 		status = semel_pg_execute_plain(connection, "COMMIT", "make Semel's tables", error);
 	if (status == SEMEL_OK)
-		status = make_weeks(connection, error);
+		status = create_partitions(connection, error);
 	semel_libpq.finish(connection);
 	return status;
 }
@@ -342,7 +343,7 @@ semel_status semel_pg_store_open(const struct semel_url *url, semel_store **stor
 	store->base.driver = &semel_store_postgres;
 	store->connection = connection;
 	store->url = text;
-	status = semel_pg_clock_look(store, error);
+	status = semel_pg_clock_compare(store, error);
 	if (status != SEMEL_OK) {
 		semel_pg_store_close(&store->base);
 		return status;
@@ -358,11 +359,11 @@ finish_connection:
 void semel_pg_store_close(semel_store *base)
 {
 	struct semel_pg_store *store = semel_pg_of(base);
-	semel_pg_bell_free(store->bell);
+	semel_pg_wakeup_free(store->wakeup);
 	semel_pg_previous_free(store->previous);
 	semel_pg_effects_free(store->effects);
 	semel_libpq.finish(store->connection);
-	free(store->horizon.suspects);
+	free(store->watermark.writers);
 	free(store->url);
 	free(store);
 }

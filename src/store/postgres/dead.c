@@ -380,7 +380,7 @@ semel_status semel_pg_dead_move(semel_tx tx, const struct semel_dead_entry *entr
 	semel_status result = semel_pg_demand_transaction(tx, move_entry.what, error);
 	/* As everybody who has to do with a lane and its letters: first the lane. */
 	if (result == SEMEL_OK && semel_text_equals_string(entry->scope, SEMEL_SCOPE_RELAY))
-		result = semel_pg_lane_lock_of(tx, entry->event.id, error);
+		result = semel_pg_lane_lock_by_event(tx, entry->event.id, error);
 	if (result == SEMEL_OK)
 		result = check_move(tx, entry, status, error);
 	if (result != SEMEL_OK)

@@ -83,8 +83,8 @@ static void add_value(struct semel_pg_params *params, enum semel_pg_parameter pa
 static void add_values(struct semel_pg_params *params, const struct semel_pg_statement *statement,
 		       const struct values *values)
 {
-	for (int i = 0; i < statement->place_count; i++)
-		add_value(params, statement->places[i], values);
+	for (int i = 0; i < statement->placeholder_count; i++)
+		add_value(params, statement->placeholders[i], values);
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -128,7 +128,7 @@ static semel_status verdict_on(PGconn *connection, const PGresult *result, semel
 					      : verdict_of(status, error);
 }
 
-static semel_status complaint_of(semel_status status, const char *sql, semel_error *error)
+static semel_status explain_sql_error(semel_status status, const char *sql, semel_error *error)
 {
 	char said[SEMEL_ERROR_TEXT_MAX];
 	if (status == SEMEL_OK || semel_status_class(status) == SEMEL_CLASS_OUTAGE || error == NULL)
@@ -145,14 +145,14 @@ static semel_status complaint_of(semel_status status, const char *sql, semel_err
 static semel_status execute_one(PGconn *connection, const struct semel_pg_statement *statement,
 				semel_error *error)
 {
-	if (statement->place_count > 0)
+	if (statement->placeholder_count > 0)
 		return semel_error_set(error, SEMEL_INVALID,
 				       "parameters have no values here; write the value itself: %s",
 				       statement->sql.data);
 	PGresult *result = semel_libpq.execParams(connection, statement->sql.data, 0, NULL, NULL,
 						  NULL, NULL, 0);
-	return complaint_of(answer_of(connection, result, "run SQL", error), statement->sql.data,
-			    error);
+	return explain_sql_error(answer_of(connection, result, "run SQL", error),
+				 statement->sql.data, error);
 }
 
 semel_status semel_pg_execute(semel_store *store, const char *sql, semel_error *error)
@@ -160,7 +160,7 @@ semel_status semel_pg_execute(semel_store *store, const char *sql, semel_error *
 	PGconn *connection = semel_pg_of(store)->connection;
 	semel_status status = semel_pg_demand_transaction(semel_pg_tx(store), "run SQL", error);
 	if (status == SEMEL_OK)
-		status = semel_pg_effects_hear(semel_pg_of(store), error);
+		status = semel_pg_effects_collect(semel_pg_of(store), error);
 	const char *rest = sql;
 	while (status == SEMEL_OK && *rest != '\0') { /* nothing runs before all was read */
 		struct semel_pg_statement statement;
@@ -224,8 +224,8 @@ static semel_status prepare_effect(PGconn *connection, struct semel_pg_effects *
 	semel_pg_name(connection, kind, effects->count, effect->name);
 	PGresult *result =
 		semel_libpq.prepare(connection, effect->name, effect->statement.sql.data, 0, NULL);
-	return complaint_of(answer_of(connection, result, "prepare SQL", error),
-			    effect->statement.sql.data, error);
+	return explain_sql_error(answer_of(connection, result, "prepare SQL", error),
+				 effect->statement.sql.data, error);
 }
 
 static semel_status add_statements(PGconn *connection, struct semel_pg_effects *effects,
@@ -274,14 +274,14 @@ semel_status semel_pg_effect_prepare(semel_store *base, const char *const *state
 }
 
 /* What was sent is answered in order; the rest of a failed one is passed over by the server. */
-semel_status semel_pg_effects_hear(struct semel_pg_store *store, semel_error *error)
+semel_status semel_pg_effects_collect(struct semel_pg_store *store, semel_error *error)
 {
 	PGconn *connection = store->connection;
 	semel_status verdict = SEMEL_OK;
-	bool more = store->unheard > 0 && semel_libpq.pipelineSync(connection) == 1;
-	if (store->unheard > 0 && !more)
+	bool more = store->unread_effects > 0 && semel_libpq.pipelineSync(connection) == 1;
+	if (store->unread_effects > 0 && !more)
 		verdict = semel_pg_error(connection, NULL, "run the SQL handler", error);
-	store->unheard = 0;
+	store->unread_effects = 0;
 	while (more) {
 		PGresult *result = semel_libpq.getResult(connection);
 		ExecStatusType said =
@@ -304,13 +304,13 @@ static semel_status send_effect(struct semel_pg_store *store, const struct effec
 {
 	PGconn *connection = store->connection;
 	struct semel_pg_params params = { 0 };
-	if (store->unheard == 0 && semel_libpq.enterPipelineMode(connection) == 0)
+	if (store->unread_effects == 0 && semel_libpq.enterPipelineMode(connection) == 0)
 		return semel_pg_error(connection, NULL, "run the SQL handler", error);
 	add_values(&params, &effect->statement, values);
 	int sent = semel_libpq.sendQueryPrepared(connection, effect->name, params.count,
 						 params.values, params.lengths, params.formats, 0);
 	semel_pg_params_free(&params);
-	store->unheard++;
+	store->unread_effects++;
 	return sent == 1 ? SEMEL_OK
 			 : semel_pg_error(connection, NULL, "run the SQL handler", error);
 }
@@ -343,7 +343,7 @@ semel_status semel_pg_effect_run(semel_store *base, const struct semel_event *ev
 		status = send_effect(store, &effects->list[i], &values, error);
 	semel_arena_reset(effects->arena);
 	if (status == SEMEL_OK && store->savepoint_open) {
-		status = semel_pg_effects_hear(store, error);
+		status = semel_pg_effects_collect(store, error);
 		if (status == SEMEL_OK)
 			status = check_deferred(store, error);
 	}
@@ -382,7 +382,7 @@ semel_status semel_pg_evaluate(semel_store *store, const char *expression,
 	char *sql = semel_arena_printf(arena, "SELECT (%s\n)", expression);
 	if (sql == NULL)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for an SQL expression");
-	semel_status status = semel_pg_effects_hear(semel_pg_of(store), error);
+	semel_status status = semel_pg_effects_collect(semel_pg_of(store), error);
 	if (status == SEMEL_OK)
 		status = semel_pg_statement_read(sql, &statement, &rest, error);
 	if (status == SEMEL_OK && *rest != '\0')

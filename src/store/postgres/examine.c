@@ -14,40 +14,41 @@
 #define TEXT_SIZE 1024
 #define MIB       20
 
-struct look {
+struct examiner {
 	PGconn *connection;
 	const struct semel_examination *examination;
 };
 
-static void fine(const struct look *look, enum semel_check check, const char *text)
+static void fine(const struct examiner *examiner, enum semel_check check, const char *text)
 {
-	semel_examination_report(look->examination, check, SEMEL_SEVERITY_FINE, text, NULL);
+	semel_examination_report(examiner->examination, check, SEMEL_SEVERITY_FINE, text, NULL);
 }
 
-static void problem(const struct look *look, enum semel_check check, const char *text,
+static void problem(const struct examiner *examiner, enum semel_check check, const char *text,
 		    const char *remedy)
 {
-	semel_examination_report(look->examination, check, SEMEL_SEVERITY_PROBLEM, text, remedy);
+	semel_examination_report(examiner->examination, check, SEMEL_SEVERITY_PROBLEM, text,
+				 remedy);
 }
 
-static void advise(const struct look *look, enum semel_check check, const char *text,
+static void advise(const struct examiner *examiner, enum semel_check check, const char *text,
 		   const char *remedy)
 {
-	semel_examination_report(look->examination, check, SEMEL_SEVERITY_ADVICE, text, remedy);
+	semel_examination_report(examiner->examination, check, SEMEL_SEVERITY_ADVICE, text, remedy);
 }
 
 /* NULL: it could not be asked, which was told. */
-static PGresult *ask(const struct look *look, enum semel_check check, const char *sql,
+static PGresult *ask(const struct examiner *examiner, enum semel_check check, const char *sql,
 		     const char *value)
 {
 	const char *values[] = { value };
 	semel_error error = { .status = SEMEL_OK };
-	PGresult *result = semel_libpq.execParams(look->connection, sql, value != NULL, NULL,
+	PGresult *result = semel_libpq.execParams(examiner->connection, sql, value != NULL, NULL,
 						  values, NULL, NULL, 0);
 	if (semel_libpq.resultStatus(result) == PGRES_TUPLES_OK)
 		return result;
-	(void)semel_pg_error(look->connection, result, "look at the server", &error);
-	semel_examination_failed(look->examination, check, &error);
+	(void)semel_pg_error(examiner->connection, result, "query the server", &error);
+	semel_examination_failed(examiner->examination, check, &error);
 	semel_pg_clear(result);
 	return NULL;
 }
@@ -82,27 +83,28 @@ static const char missing_rights[] =
 	" 'EXECUTE' WHERE NOT has_function_privilege('semel_inbox_prepare()', 'EXECUTE')"
 	") AS lacking GROUP BY part ORDER BY part";
 
-static bool is_wanted(const struct look *look, const char *part)
+static bool is_wanted(const struct examiner *examiner, const char *part)
 {
-	return strcmp(part, "relay") == 0 ? look->examination->relays : look->examination->consumes;
+	return strcmp(part, "relay") == 0 ? examiner->examination->relays
+					  : examiner->examination->consumes;
 }
 
-static void examine_rights(const struct look *look)
+static void examine_rights(const struct examiner *examiner)
 {
-	PGresult *result = ask(look, SEMEL_CHECK_STORE_RIGHTS, missing_rights, NULL);
+	PGresult *result = ask(examiner, SEMEL_CHECK_STORE_RIGHTS, missing_rights, NULL);
 	bool lacking = false;
 	for (int i = 0; i < semel_pg_rows(result); i++) {
 		char text[TEXT_SIZE];
 		const char *part = semel_pg_value(result, i, 0);
-		if (!is_wanted(look, part))
+		if (!is_wanted(examiner, part))
 			continue;
 		snprintf(text, sizeof(text), "this role cannot %s: it has no %.800s", part,
 			 semel_pg_value(result, i, 1));
-		problem(look, SEMEL_CHECK_STORE_RIGHTS, text, semel_pg_value(result, i, 2));
+		problem(examiner, SEMEL_CHECK_STORE_RIGHTS, text, semel_pg_value(result, i, 2));
 		lacking = true;
 	}
 	if (result != NULL && !lacking)
-		fine(look, SEMEL_CHECK_STORE_RIGHTS, "this role may use the tables");
+		fine(examiner, SEMEL_CHECK_STORE_RIGHTS, "this role may use the tables");
 	semel_pg_clear(result);
 }
 
@@ -159,36 +161,37 @@ static const char wrong_rights[] =
 	" || place || '.' || name || ' FROM PUBLIC', '; ' ORDER BY name) FROM open"
 	" HAVING count(*) > 0";
 
-static void examine_overloads(const struct look *look)
+static void examine_overloads(const struct examiner *examiner)
 {
 	char text[TEXT_SIZE];
-	PGresult *result = ask(look, SEMEL_CHECK_STORE_SCHEMA_RIGHTS, semel_pg_overloads_sql, NULL);
+	PGresult *result =
+		ask(examiner, SEMEL_CHECK_STORE_SCHEMA_RIGHTS, semel_pg_overloads_sql, NULL);
 	for (int i = 0; i < semel_pg_rows(result); i++) {
 		snprintf(text, sizeof(text),
 			 "the %.200s of %.64s may be run instead of PostgreSQL's own",
 			 semel_pg_value(result, i, 0), semel_pg_value(result, i, 1));
-		advise(look, SEMEL_CHECK_STORE_SCHEMA_RIGHTS, text,
+		advise(examiner, SEMEL_CHECK_STORE_SCHEMA_RIGHTS, text,
 		       "look at what it does; drop it, or give it to the owner of the schema");
 	}
 	semel_pg_clear(result);
 }
 
-static void examine_schema_rights(const struct look *look)
+static void examine_schema_rights(const struct examiner *examiner)
 {
-	PGresult *result = ask(look, SEMEL_CHECK_STORE_SCHEMA_RIGHTS, wrong_rights, NULL);
+	PGresult *result = ask(examiner, SEMEL_CHECK_STORE_SCHEMA_RIGHTS, wrong_rights, NULL);
 	for (int i = 0; i < semel_pg_rows(result); i++)
 		(semel_pg_bool(result, i, 0) ? problem : advise)(
-			look, SEMEL_CHECK_STORE_SCHEMA_RIGHTS, semel_pg_value(result, i, 1),
+			examiner, SEMEL_CHECK_STORE_SCHEMA_RIGHTS, semel_pg_value(result, i, 1),
 			semel_pg_value(result, i, 2));
 	if (result != NULL && semel_pg_rows(result) == 0)
-		fine(look, SEMEL_CHECK_STORE_SCHEMA_RIGHTS,
+		fine(examiner, SEMEL_CHECK_STORE_SCHEMA_RIGHTS,
 		     "nobody but the owner may create in the schema of the tables");
 	semel_pg_clear(result);
 }
 
 /* ---- settings -------------------------------------------------------------------------------- */
 
-static void examine_settings(const struct look *look)
+static void examine_settings(const struct examiner *examiner)
 {
 	static const char sql[] = "SELECT current_setting('fsync') = 'off',"
 				  " current_setting('full_page_writes') = 'off',"
@@ -196,38 +199,38 @@ static void examine_settings(const struct look *look)
 				  " pg_is_in_recovery(), current_setting('transaction_read_only')"
 				  " = 'on'";
 	enum { FSYNC, PAGES, COMMIT, STANDBY, READ_ONLY };
-	PGresult *result = ask(look, SEMEL_CHECK_STORE_SETTINGS, sql, NULL);
+	PGresult *result = ask(examiner, SEMEL_CHECK_STORE_SETTINGS, sql, NULL);
 	if (result == NULL)
 		return;
 	bool unsafe = semel_pg_bool(result, 0, FSYNC) || semel_pg_bool(result, 0, PAGES);
 	bool closed = semel_pg_bool(result, 0, STANDBY) || semel_pg_bool(result, 0, READ_ONLY);
 	if (unsafe)
-		problem(look, SEMEL_CHECK_STORE_SETTINGS,
+		problem(examiner, SEMEL_CHECK_STORE_SETTINGS,
 			"fsync or full_page_writes is off: a crash of the machine can lose "
 			"committed events, or the whole database",
 			"set both to on in postgresql.conf, then reload");
 	if (closed)
-		problem(look, SEMEL_CHECK_STORE_SETTINGS,
+		problem(examiner, SEMEL_CHECK_STORE_SETTINGS,
 			"the database is a standby or read-only: nothing can be marked or claimed",
 			"use the address of the primary: both hosts and "
 			"target_session_attrs=read-write in the URL find it");
 	if (semel_pg_bool(result, 0, COMMIT))
-		advise(look, SEMEL_CHECK_STORE_SETTINGS,
+		advise(examiner, SEMEL_CHECK_STORE_SETTINGS,
 		       "synchronous_commit is off: a crash takes the last commits, with their "
 		       "events",
 		       "set it to on for the roles whose changes must last");
 	else if (!unsafe && !closed)
-		fine(look, SEMEL_CHECK_STORE_SETTINGS, "commits are written to the disk");
+		fine(examiner, SEMEL_CHECK_STORE_SETTINGS, "commits are written to the disk");
 	semel_pg_clear(result);
 }
 
-static void examine_clock(const struct look *look)
+static void examine_clock(const struct examiner *examiner)
 {
 	char text[TEXT_SIZE];
-	int64_t asked_ms = semel_now_ms(look->examination->env);
-	PGresult *result = ask(look, SEMEL_CHECK_STORE_CLOCK,
+	int64_t asked_ms = semel_now_ms(examiner->examination->env);
+	PGresult *result = ask(examiner, SEMEL_CHECK_STORE_CLOCK,
 			       "SELECT " SEMEL_PG_MS("clock_timestamp()"), NULL);
-	int64_t heard_ms = semel_now_ms(look->examination->env);
+	int64_t heard_ms = semel_now_ms(examiner->examination->env);
 	if (result == NULL)
 		return;
 	int64_t ahead_ms = semel_pg_int(result, 0, 0) - (asked_ms + heard_ms) / 2;
@@ -236,7 +239,7 @@ static void examine_clock(const struct look *look)
 		 (long long)(llabs(ahead_ms) / 1000), (long long)(llabs(ahead_ms) % 1000),
 		 ahead_ms >= 0 ? "ahead of" : "behind");
 	enum semel_severity severity = semel_clock_skew_severity(ahead_ms);
-	semel_examination_report(look->examination, SEMEL_CHECK_STORE_CLOCK, severity, text,
+	semel_examination_report(examiner->examination, SEMEL_CHECK_STORE_CLOCK, severity, text,
 				 severity == SEMEL_SEVERITY_FINE
 					 ? NULL
 					 : "synchronise both machines (chrony, systemd-timesyncd)");
@@ -261,11 +264,11 @@ static const char open_transactions[] =
 	" WHERE since < clock_timestamp() - $1::bigint * interval '1 millisecond'"
 	" ORDER BY since LIMIT 10";
 
-static void examine_transactions(const struct look *look)
+static void examine_transactions(const struct examiner *examiner)
 {
 	char bound[24], text[TEXT_SIZE];
-	snprintf(bound, sizeof(bound), "%lld", (long long)look->examination->open_max_ms);
-	PGresult *result = ask(look, SEMEL_CHECK_STORE_TRANSACTIONS, open_transactions, bound);
+	snprintf(bound, sizeof(bound), "%lld", (long long)examiner->examination->open_max_ms);
+	PGresult *result = ask(examiner, SEMEL_CHECK_STORE_TRANSACTIONS, open_transactions, bound);
 	if (result == NULL)
 		return;
 	for (int i = 0; i < semel_pg_rows(result); i++) {
@@ -275,18 +278,18 @@ static void examine_transactions(const struct look *look)
 			 writes ? " and holds back the low mark of the outbox"
 				: " and keeps vacuum from cleaning",
 			 semel_pg_value(result, i, 0));
-		semel_examination_report(look->examination, SEMEL_CHECK_STORE_TRANSACTIONS,
+		semel_examination_report(examiner->examination, SEMEL_CHECK_STORE_TRANSACTIONS,
 					 writes ? SEMEL_SEVERITY_PROBLEM : SEMEL_SEVERITY_ADVICE,
 					 text, semel_pg_value(result, i, 2));
 	}
 	if (semel_pg_rows(result) == 0)
-		fine(look, SEMEL_CHECK_STORE_TRANSACTIONS, "none is open for long");
+		fine(examiner, SEMEL_CHECK_STORE_TRANSACTIONS, "none is open for long");
 	semel_pg_clear(result);
 }
 
 /* They are in the log, and nobody can see them: neither polling nor the change stream brings their
  * events. */
-static void examine_standbys(const struct look *look)
+static void examine_standbys(const struct examiner *examiner)
 {
 	static const char sql[] =
 		"SELECT count(*), coalesce(max(extract(epoch FROM clock_timestamp() -"
@@ -294,14 +297,14 @@ static void examine_standbys(const struct look *look)
 		" AND datname = current_database()"
 		" AND query_start < clock_timestamp() - interval '1 second'";
 	char text[TEXT_SIZE];
-	PGresult *result = ask(look, SEMEL_CHECK_STORE_TRANSACTIONS, sql, NULL);
+	PGresult *result = ask(examiner, SEMEL_CHECK_STORE_TRANSACTIONS, sql, NULL);
 	if (result != NULL && semel_pg_int(result, 0, 0) > 0) {
 		snprintf(text, sizeof(text),
 			 "commits wait for a synchronous standby, and their events with them: "
 			 "%lld, for up to %lld s",
 			 (long long)semel_pg_int(result, 0, 0),
 			 (long long)semel_pg_int(result, 0, 1));
-		problem(look, SEMEL_CHECK_STORE_TRANSACTIONS, text,
+		problem(examiner, SEMEL_CHECK_STORE_TRANSACTIONS, text,
 			"start the standby (look at pg_stat_replication), or take it out of "
 			"synchronous_standby_names and reload");
 	}
@@ -309,26 +312,26 @@ static void examine_standbys(const struct look *look)
 }
 
 /* Only where the server is on this machine, and this role may know its folder. */
-static void examine_disk(const struct look *look)
+static void examine_disk(const struct examiner *examiner)
 {
-	PGresult *result = ask(look, SEMEL_CHECK_STORE_DISK,
+	PGresult *result = ask(examiner, SEMEL_CHECK_STORE_DISK,
 			       "SELECT setting FROM pg_settings WHERE name = 'data_directory' AND"
 			       " (inet_server_addr() IS NULL OR inet_server_addr() ="
 			       " inet_client_addr())",
 			       NULL);
 	if (semel_pg_rows(result) == 1)
-		semel_examination_disk(look->examination, SEMEL_CHECK_STORE_DISK,
+		semel_examination_disk(examiner->examination, SEMEL_CHECK_STORE_DISK,
 				       semel_pg_value(result, 0, 0));
 	else if (result != NULL)
-		fine(look, SEMEL_CHECK_STORE_DISK, "cannot be seen from here");
+		fine(examiner, SEMEL_CHECK_STORE_DISK, "cannot be seen from here");
 	semel_pg_clear(result);
 }
 
 /* ---- the slot -------------------------------------------------------------------------------- */
 
 /* Slots belong to the server: one of another database is not ours to watch, or to drop. */
-static const struct semel_pg_query look_at_slot = {
-	"look at the slot",
+static const struct semel_pg_query select_slot = {
+	"inspect the slot",
 	"SELECT coalesce(s.plugin = 'pgoutput' AND s.database = current_database(), false),"
 	" coalesce(s.plugin, 'physical') || ' of database ' || coalesce(s.database, '-'),"
 	" coalesce(s.wal_status, '') = 'lost', coalesce(s.active, false), coalesce(pg_wal_lsn_diff("
@@ -358,7 +361,7 @@ static void read_slot(const PGresult *result, struct semel_slot_status *slot)
 
 semel_status semel_pg_check_schema(semel_store *store, semel_error *error)
 {
-	semel_status status = semel_pg_effects_hear(semel_pg_of(store), error);
+	semel_status status = semel_pg_effects_collect(semel_pg_of(store), error);
 	return status == SEMEL_OK ? semel_pg_check_version(semel_pg_of(store)->connection, error)
 				  : status;
 }
@@ -371,16 +374,16 @@ semel_status semel_pg_slot_look(semel_store *store, const char *slot,
 	*look_out = (struct semel_slot_status){ .limit = -1 };
 	semel_pg_add_string(&params, slot);
 	semel_status status =
-		semel_pg_run(semel_pg_tx(store), &look_at_slot, &params, &result, error);
+		semel_pg_run(semel_pg_tx(store), &select_slot, &params, &result, error);
 	if (status == SEMEL_OK)
 		read_slot(result, look_out);
 	semel_pg_clear(result);
 	return status;
 }
 
-static void judge_slot(const struct look *look, const struct semel_slot_status *slot)
+static void judge_slot(const struct examiner *examiner, const struct semel_slot_status *slot)
 {
-	const struct semel_examination *examination = look->examination;
+	const struct semel_examination *examination = examiner->examination;
 	char text[TEXT_SIZE], remedy[TEXT_SIZE];
 	snprintf(remedy, sizeof(remedy),
 		 "start semel relay --source cdc; or, if it is no longer wanted: SELECT "
@@ -390,21 +393,21 @@ static void judge_slot(const struct look *look, const struct semel_slot_status *
 		 (unsigned long long)(slot->retained >> MIB),
 		 slot->active ? "" : ", and nobody reads it");
 	if (slot->lost)
-		problem(look, SEMEL_CHECK_SLOT,
+		problem(examiner, SEMEL_CHECK_SLOT,
 			"the slot is lost: the server has removed parts of the log that it needs",
 			"nothing for a relay that runs: it polls and makes a new one; else run "
 			"semel relay --source cdc");
 	else if (slot->retained > examination->slot_budget)
-		problem(look, SEMEL_CHECK_SLOT, text, remedy);
+		problem(examiner, SEMEL_CHECK_SLOT, text, remedy);
 	else if (!slot->active)
 		semel_examination_report(examination, SEMEL_CHECK_SLOT,
 					 examination->slot_required ? SEMEL_SEVERITY_PROBLEM
 								    : SEMEL_SEVERITY_ADVICE,
 					 text, remedy);
 	else
-		fine(look, SEMEL_CHECK_SLOT, text);
+		fine(examiner, SEMEL_CHECK_SLOT, text);
 	if (slot->limit < 0)
-		advise(look, SEMEL_CHECK_SLOT_LIMIT,
+		advise(examiner, SEMEL_CHECK_SLOT_LIMIT,
 		       "max_slot_wal_keep_size is not set: while no relay runs, the slot can fill "
 		       "the disk",
 		       "ALTER SYSTEM SET max_slot_wal_keep_size = '8GB'; SELECT pg_reload_conf()");
@@ -415,10 +418,10 @@ static void judge_slot(const struct look *look, const struct semel_slot_status *
 }
 
 /* Is it there, and ours? */
-static bool examine_slot(const struct look *look)
+static bool examine_slot(const struct examiner *examiner)
 {
-	const struct semel_examination *examination = look->examination;
-	PGresult *result = ask(look, SEMEL_CHECK_SLOT, look_at_slot.sql, examination->slot);
+	const struct semel_examination *examination = examiner->examination;
+	PGresult *result = ask(examiner, SEMEL_CHECK_SLOT, select_slot.sql, examination->slot);
 	struct semel_slot_status slot;
 	char text[TEXT_SIZE];
 	if (result == NULL)
@@ -428,20 +431,20 @@ static bool examine_slot(const struct look *look)
 	if (examination->slot_required && strcmp(level, "logical") != 0) {
 		snprintf(text, sizeof(text), "wal_level is %.20s: there can be no change stream",
 			 level);
-		problem(look, SEMEL_CHECK_SLOT, text,
+		problem(examiner, SEMEL_CHECK_SLOT, text,
 			"set wal_level = logical in postgresql.conf and restart the server");
 	} else if (slot.exists) {
-		judge_slot(look, &slot);
+		judge_slot(examiner, &slot);
 	} else if (examination->slot_required && semel_pg_bool(result, 0, TAKEN)) {
 		snprintf(text, sizeof(text), "the slot %.64s is not ours: %.100s; the relay polls",
 			 examination->slot, semel_pg_value(result, 0, WHOSE));
-		problem(look, SEMEL_CHECK_SLOT, text,
+		problem(examiner, SEMEL_CHECK_SLOT, text,
 			"give the relay a slot of its own: the key slot of the section relay, or "
 			"--slot NAME, and semel init --cdc --slot NAME");
 	} else if (examination->slot_required) {
 		snprintf(text, sizeof(text), "there is no slot %.64s: the relay polls",
 			 examination->slot);
-		problem(look, SEMEL_CHECK_SLOT, text, "semel --store URL init --cdc");
+		problem(examiner, SEMEL_CHECK_SLOT, text, "semel --store URL init --cdc");
 	}
 	semel_pg_clear(result);
 	return slot.exists;
@@ -449,20 +452,21 @@ static bool examine_slot(const struct look *look)
 
 /* What is wrong, and in brackets what to do. Where both slot and publication are missing, the slot
  * was told of, with the command that makes both. */
-static void examine_publication(const struct look *look, bool slot_exists)
+static void examine_publication(const struct examiner *examiner, bool slot_exists)
 {
 	static const char before_remedy[] = " (run: ";
 	char text[TEXT_SIZE], remedy[TEXT_SIZE];
-	PGresult *result = ask(look, SEMEL_CHECK_SLOT, semel_pg_publication_sql, NULL);
-	int64_t number = result == NULL ? SEMEL_PG_SOUND : semel_pg_int(result, 0, 0);
-	bool told = number == SEMEL_PG_ABSENT && !slot_exists;
-	const char *flaw = told ? NULL : semel_pg_publication_flaw(number);
-	const char *cure = flaw == NULL ? NULL : strstr(flaw, before_remedy);
-	if (cure != NULL) {
-		snprintf(text, sizeof(text), "%.*s: the relay polls", (int)(cure - flaw), flaw);
-		snprintf(remedy, sizeof(remedy), "%s", cure + strlen(before_remedy));
+	PGresult *result = ask(examiner, SEMEL_CHECK_SLOT, semel_pg_publication_sql, NULL);
+	int64_t number = result == NULL ? SEMEL_PG_PUBLICATION_OK : semel_pg_int(result, 0, 0);
+	bool told = number == SEMEL_PG_PUBLICATION_MISSING && !slot_exists;
+	const char *text_found = told ? NULL : semel_pg_publication_problem(number);
+	const char *bracket = text_found == NULL ? NULL : strstr(text_found, before_remedy);
+	if (bracket != NULL) {
+		snprintf(text, sizeof(text), "%.*s: the relay polls", (int)(bracket - text_found),
+			 text_found);
+		snprintf(remedy, sizeof(remedy), "%s", bracket + strlen(before_remedy));
 		remedy[strcspn(remedy, ")")] = '\0';
-		problem(look, SEMEL_CHECK_SLOT, text, remedy);
+		problem(examiner, SEMEL_CHECK_SLOT, text, remedy);
 	}
 	semel_pg_clear(result);
 }
@@ -475,16 +479,16 @@ static const char old_slots[] =
 	" WHERE s.database = current_database() AND s.slot_name <> $1 AND NOT s.active"
 	" ORDER BY s.slot_name";
 
-static void examine_old_slots(const struct look *look)
+static void examine_old_slots(const struct examiner *examiner)
 {
 	char text[TEXT_SIZE], remedy[TEXT_SIZE];
-	PGresult *result = ask(look, SEMEL_CHECK_SLOT,
+	PGresult *result = ask(examiner, SEMEL_CHECK_SLOT,
 			       "SELECT has_table_privilege('semel_slot', 'SELECT')", NULL);
 	bool may = result != NULL && semel_pg_bool(result, 0, 0);
 	semel_pg_clear(result);
 	if (!may)
 		return;
-	result = ask(look, SEMEL_CHECK_SLOT, old_slots, look->examination->slot);
+	result = ask(examiner, SEMEL_CHECK_SLOT, old_slots, examiner->examination->slot);
 	for (int i = 0; i < semel_pg_rows(result); i++) {
 		const char *name = semel_pg_value(result, i, 0);
 		snprintf(text, sizeof(text),
@@ -495,9 +499,10 @@ static void examine_old_slots(const struct look *look)
 			 "if no relay has it for its --slot: SELECT "
 			 "pg_drop_replication_slot('%.64s')",
 			 name);
-		semel_examination_report(look->examination, SEMEL_CHECK_SLOT,
-					 look->examination->slot_required ? SEMEL_SEVERITY_PROBLEM
-									  : SEMEL_SEVERITY_ADVICE,
+		semel_examination_report(examiner->examination, SEMEL_CHECK_SLOT,
+					 examiner->examination->slot_required
+						 ? SEMEL_SEVERITY_PROBLEM
+						 : SEMEL_SEVERITY_ADVICE,
 					 text, remedy);
 	}
 	semel_pg_clear(result);
@@ -517,16 +522,16 @@ static const char crossed[] =
 	" ORDER BY w.lane DESC, w.seq DESC LIMIT 1000) AS o) AS n"
 	" WHERE n.attempts = 0 AND n.later < n.published_at - interval '500 ms')";
 
-static void examine_order(const struct look *look)
+static void examine_order(const struct examiner *examiner)
 {
 	char text[TEXT_SIZE];
-	if (!look->examination->relays)
+	if (!examiner->examination->relays)
 		return;
-	if (look->examination->slot_required) {
-		fine(look, SEMEL_CHECK_STORE_ORDER, "by commit: the change stream has it");
+	if (examiner->examination->slot_required) {
+		fine(examiner, SEMEL_CHECK_STORE_ORDER, "by commit: the change stream has it");
 		return;
 	}
-	PGresult *result = ask(look, SEMEL_CHECK_STORE_ORDER, crossed, NULL);
+	PGresult *result = ask(examiner, SEMEL_CHECK_STORE_ORDER, crossed, NULL);
 	if (result == NULL)
 		return;
 	int64_t count = semel_pg_int(result, 0, 1);
@@ -536,62 +541,63 @@ static void examine_order(const struct look *look)
 		"of late): polling keeps the order of numbers, not of commits",
 		(long long)count);
 	if (semel_pg_bool(result, 0, 0))
-		fine(look, SEMEL_CHECK_STORE_ORDER, "by commit: track_commit_timestamp is on");
+		fine(examiner, SEMEL_CHECK_STORE_ORDER, "by commit: track_commit_timestamp is on");
 	else if (count > 0)
-		advise(look, SEMEL_CHECK_STORE_ORDER, text,
+		advise(examiner, SEMEL_CHECK_STORE_ORDER, text,
 		       "lock the aggregate's row before you publish; or set track_commit_timestamp "
 		       "= on and restart the server; or run the relay with --source cdc");
 	else
-		fine(look, SEMEL_CHECK_STORE_ORDER, "by number: no transactions crossed of late");
+		fine(examiner, SEMEL_CHECK_STORE_ORDER,
+		     "by number: no transactions crossed of late");
 	semel_pg_clear(result);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static semel_status examine_schema(const struct look *look)
+static semel_status examine_schema(const struct examiner *examiner)
 {
 	semel_error error = { .status = SEMEL_OK };
-	semel_status status = semel_pg_check_version(look->connection, &error);
+	semel_status status = semel_pg_check_version(examiner->connection, &error);
 	if (status == SEMEL_OK)
-		semel_examination_fine(look->examination, SEMEL_CHECK_STORE_SCHEMA, "version %d",
-				       SEMEL_PG_SCHEMA);
+		semel_examination_fine(examiner->examination, SEMEL_CHECK_STORE_SCHEMA,
+				       "version %d", SEMEL_PG_SCHEMA);
 	else
-		semel_examination_failed(look->examination, SEMEL_CHECK_STORE_SCHEMA, &error);
+		semel_examination_failed(examiner->examination, SEMEL_CHECK_STORE_SCHEMA, &error);
 	return status;
 }
 
 semel_status semel_pg_store_examine(const struct semel_url *url,
 				    const struct semel_examination *examination)
 {
-	struct look look = { .examination = examination };
+	struct examiner examiner = { .examination = examination };
 	semel_error error = { .status = SEMEL_OK };
-	semel_status status = semel_pg_connect(url->text, &look.connection, &error);
+	semel_status status = semel_pg_connect(url->text, &examiner.connection, &error);
 	if (status != SEMEL_OK) {
 		semel_examination_failed(examination, SEMEL_CHECK_STORE_REACHED, &error);
 		return status;
 	}
-	const char *version = semel_libpq.parameterStatus(look.connection, "server_version");
-	fine(&look, SEMEL_CHECK_STORE_REACHED, "PostgreSQL answers");
+	const char *version = semel_libpq.parameterStatus(examiner.connection, "server_version");
+	fine(&examiner, SEMEL_CHECK_STORE_REACHED, "PostgreSQL answers");
 	semel_examination_fine(examination, SEMEL_CHECK_STORE_VERSION, "PostgreSQL %.60s",
 			       version != NULL ? version : "of an unknown version");
-	status = examine_schema(&look);
+	status = examine_schema(&examiner);
 	if (status == SEMEL_OK) {
-		examine_rights(&look);
-		examine_schema_rights(&look);
-		examine_overloads(&look);
+		examine_rights(&examiner);
+		examine_schema_rights(&examiner);
+		examine_overloads(&examiner);
 	}
-	examine_settings(&look);
-	examine_clock(&look);
-	examine_transactions(&look);
-	examine_standbys(&look);
-	examine_disk(&look);
-	bool slot_exists = examine_slot(&look);
+	examine_settings(&examiner);
+	examine_clock(&examiner);
+	examine_transactions(&examiner);
+	examine_standbys(&examiner);
+	examine_disk(&examiner);
+	bool slot_exists = examine_slot(&examiner);
 	if (status == SEMEL_OK && examination->slot_required)
-		examine_publication(&look, slot_exists);
+		examine_publication(&examiner, slot_exists);
 	if (status == SEMEL_OK)
-		examine_old_slots(&look);
+		examine_old_slots(&examiner);
 	if (status == SEMEL_OK)
-		examine_order(&look);
-	semel_libpq.finish(look.connection);
+		examine_order(&examiner);
+	semel_libpq.finish(examiner.connection);
 	return status;
 }

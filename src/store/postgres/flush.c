@@ -58,8 +58,8 @@ static void add_params(struct semel_pg_changes *changes, const struct semel_flus
 	semel_pg_add_array(params, &changes->flush.epochs);
 	semel_pg_add_string(params, flush->leases[0].owner);
 	semel_pg_add_array(params, &changes->flush.lows);
-	semel_pg_add_time(params,
-			  semel_pg_clock_theirs(semel_pg_tx(changes->side), flush->expires_at_ms));
+	semel_pg_add_time(
+		params, semel_pg_clock_to_server(semel_pg_tx(changes->side), flush->expires_at_ms));
 	semel_pg_add_time(params, flush->now_ms);
 	semel_pg_add_array(params, &changes->flush.row_lanes);
 	semel_pg_add_array(params, &changes->flush.row_seqs);
@@ -75,19 +75,19 @@ static bool are_visible(const struct semel_pg_changes *changes, const struct sem
 {
 	for (size_t i = 0; i < flush->count; i++)
 		if ((i == 0 || flush->xids[i] != flush->xids[i - 1]) &&
-		    !semel_pg_visible_has(changes, flush->xids[i]))
+		    !semel_pg_visible_includes(changes, flush->xids[i]))
 			return false;
 	return true;
 }
 
 /* The snapshot is older than that of the statement, which sees no less. */
-static semel_status look_for_deleted(struct semel_pg_changes *changes,
+static semel_status check_visibility(struct semel_pg_changes *changes,
 				     const struct semel_flush *flush, semel_error *error)
 {
 	changes->flush.lenient = false;
 	if (!flush->again)
 		return SEMEL_OK;
-	semel_status status = semel_pg_visible_ask(changes, error);
+	semel_status status = semel_pg_visible_refresh(changes, error);
 	changes->flush.lenient = status == SEMEL_OK && are_visible(changes, flush);
 	return status;
 }
@@ -102,7 +102,7 @@ semel_status semel_pg_flush_send(struct semel_changes *base, const struct semel_
 	semel_status status = semel_pg_changes_side(changes, &tx, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = look_for_deleted(changes, flush, error);
+	status = check_visibility(changes, flush, error);
 	if (status != SEMEL_OK)
 		return status;
 	struct semel_pg_store *side = semel_pg_of(changes->side);
@@ -119,11 +119,11 @@ semel_status semel_pg_flush_send(struct semel_changes *base, const struct semel_
 	changes->flush.lease_count = flush->lease_count;
 	changes->flush.row_count = flush->count;
 	changes->flush.sent = status == SEMEL_OK;
-	changes->flush.heard = false;
+	changes->flush.answered = false;
 	return semel_pg_changes_failed(changes, status);
 }
 
-static semel_status verdict(struct semel_pg_changes *changes, PGresult *result, semel_error *error)
+static semel_status evaluate(struct semel_pg_changes *changes, PGresult *result, semel_error *error)
 {
 	PGconn *connection = semel_pg_of(changes->side)->connection;
 	if (semel_libpq.resultStatus(result) != PGRES_TUPLES_OK)
@@ -144,17 +144,17 @@ static semel_status verdict(struct semel_pg_changes *changes, PGresult *result, 
 }
 
 /* Reads the answer, and waits for it where it has not come. */
-static void hear(struct semel_pg_changes *changes)
+static void read_answer(struct semel_pg_changes *changes)
 {
 	PGconn *connection = semel_pg_of(changes->side)->connection;
 	PGresult *result = semel_libpq.getResult(connection);
 	changes->flush.error = (semel_error){ .status = SEMEL_OK };
-	changes->flush.status = verdict(changes, result, &changes->flush.error);
+	changes->flush.status = evaluate(changes, result, &changes->flush.error);
 	while (result != NULL) {
 		semel_pg_clear(result);
 		result = semel_libpq.getResult(connection);
 	}
-	changes->flush.heard = true;
+	changes->flush.answered = true;
 }
 
 static void await_answer(PGconn *connection, int64_t wait_ms)
@@ -165,8 +165,8 @@ static void await_answer(PGconn *connection, int64_t wait_ms)
 
 void semel_pg_flush_await(struct semel_pg_changes *changes)
 {
-	if (changes->flush.sent && !changes->flush.heard)
-		hear(changes);
+	if (changes->flush.sent && !changes->flush.answered)
+		read_answer(changes);
 }
 
 semel_status semel_pg_flush_poll(struct semel_changes *base, int64_t wait_ms, bool *done_out,
@@ -174,17 +174,17 @@ semel_status semel_pg_flush_poll(struct semel_changes *base, int64_t wait_ms, bo
 {
 	struct semel_pg_changes *changes = semel_pg_changes_of(base);
 	*done_out = false;
-	if (changes->flush.sent && !changes->flush.heard) {
+	if (changes->flush.sent && !changes->flush.answered) {
 		PGconn *connection = semel_pg_of(changes->side)->connection;
 		if (wait_ms > 0)
 			await_answer(connection, wait_ms);
 		bool alive = semel_libpq.consumeInput(connection) != 0;
 		if (wait_ms < 0 || !alive || !semel_libpq.isBusy(connection))
-			hear(changes);
+			read_answer(changes);
 	}
-	if (!changes->flush.heard)
+	if (!changes->flush.answered)
 		return SEMEL_OK;
-	changes->flush.sent = changes->flush.heard = false;
+	changes->flush.sent = changes->flush.answered = false;
 	*done_out = changes->flush.status == SEMEL_OK;
 	if (!*done_out)
 		semel_error_set(error, changes->flush.status, "%s", changes->flush.error.text);

@@ -24,9 +24,9 @@
 #define DAY_MS INT64_C(86400000)
 
 /* Below it the call costs more than it saves. */
-#define HOPEFUL_MIN 4
+#define OPTIMISTIC_MIN 4
 /* Duplicates come in swarms: so many batches are claimed with care after one. */
-#define CAREFUL_BATCHES 16
+#define CAUTIOUS_BATCHES 16
 
 /* $1 to $12: one array per column; $13 now. All, or none and false. */
 static const struct semel_pg_query claim_new = {
@@ -142,7 +142,7 @@ static void add_id(struct call *call, const struct semel_inbox_claim *claim)
 	semel_pg_array_text(&call->arrays[EVENT_ID], claim->event_id);
 }
 
-static void add_place(struct call *call, const struct semel_inbox_claim *claim)
+static void add_key_columns(struct call *call, const struct semel_inbox_claim *claim)
 {
 	char week[SEMEL_DATE_SIZE];
 	semel_time_format_date(semel_time_week_start(claim->event_time_ms), week);
@@ -156,7 +156,7 @@ static void add_claim(struct call *call, const struct semel_inbox_claim *claim,
 	struct semel_buffer *arrays = call->arrays;
 	char lease[SEMEL_TIME_SIZE];
 	bool leased = claim->status == SEMEL_INBOX_CLAIMED && lease_until_ms != 0;
-	add_place(call, claim);
+	add_key_columns(call, claim);
 	semel_pg_array_text(&arrays[STATUS], semel_text_of(semel_inbox_status_name(claim->status)));
 	semel_pg_array_text(&arrays[TOPIC], claim->topic);
 	semel_pg_array_int(&arrays[PARTITION], claim->partition);
@@ -206,7 +206,7 @@ static void read_answer(semel_tx tx, const PGresult *result, int row,
 {
 	answer->found = semel_claim_found_of(semel_pg_value(result, row, 0));
 	semel_pg_copy(result, row, 1, answer->owner, sizeof(answer->owner));
-	answer->lease_until_ms = semel_pg_clock_ours(tx, semel_pg_int(result, row, 2));
+	answer->lease_until_ms = semel_pg_clock_to_local(tx, semel_pg_int(result, row, 2));
 }
 
 static semel_status error_of_absence(semel_error *error)
@@ -221,7 +221,7 @@ static bool was_there(const struct semel_claim_result *answer)
 }
 
 /* Those that were not new: what stands there. */
-static semel_status look_up(semel_tx tx, const struct claims *all, semel_error *error)
+static semel_status find_existing(semel_tx tx, const struct claims *all, semel_error *error)
 {
 	struct semel_claim_result *answers = all->answers;
 	struct call call = { .query = &find_claims, .columns = WEEK + 1 };
@@ -229,7 +229,7 @@ static semel_status look_up(semel_tx tx, const struct claims *all, semel_error *
 	int row = 0;
 	for (size_t i = 0; i < all->count; i++)
 		if (was_there(&answers[i]))
-			add_place(&call, &all->claims[i]);
+			add_key_columns(&call, &all->claims[i]);
 	semel_status status = make_call(tx, &call, &result, error);
 	for (size_t i = 0; i < all->count && status == SEMEL_OK; i++) {
 		if (!was_there(&answers[i]))
@@ -251,13 +251,14 @@ static semel_status call_with_claims(semel_tx tx, const struct semel_pg_query *q
 	for (size_t i = 0; i < all->count; i++)
 		if (!all->answers[i].key_conflict)
 			add_claim(&call, &all->claims[i],
-				  semel_pg_clock_theirs(tx, all->claims[i].lease_until_ms), NULL);
+				  semel_pg_clock_to_server(tx, all->claims[i].lease_until_ms),
+				  NULL);
 	return make_call(tx, &call, result_out, error);
 }
 
 /* As if all were new: they are, and claimed, when *done_out is set. */
-static semel_status claim_hopefully(semel_tx tx, const struct claims *all, bool *done_out,
-				    semel_error *error)
+static semel_status claim_optimistically(semel_tx tx, const struct claims *all, bool *done_out,
+					 semel_error *error)
 {
 	PGresult *result = NULL;
 	semel_status status = call_with_claims(tx, &claim_new, all, &result, error);
@@ -269,7 +270,7 @@ static semel_status claim_hopefully(semel_tx tx, const struct claims *all, bool 
 }
 
 /* Each by itself, and what stands there of those that were not new. */
-static semel_status claim_carefully(semel_tx tx, const struct claims *all, semel_error *error)
+static semel_status claim_each(semel_tx tx, const struct claims *all, semel_error *error)
 {
 	struct semel_claim_result *answers = all->answers;
 	PGresult *result = NULL;
@@ -288,31 +289,31 @@ static semel_status claim_carefully(semel_tx tx, const struct claims *all, semel
 	semel_pg_clear(result);
 	if (!explained)
 		return semel_error_set(error, SEMEL_INTERNAL, "claims came back in another order");
-	return all_new ? SEMEL_OK : look_up(tx, all, error);
+	return all_new ? SEMEL_OK : find_existing(tx, all, error);
 }
 
 /* Whether a batch is taken to be new; counts down where it is not. */
-static bool is_hopeful(semel_tx tx, size_t count)
+static bool is_optimistic(semel_tx tx, size_t count)
 {
 	struct semel_pg_store *store = tx.store == NULL ? NULL : semel_pg_of(tx.store);
-	if (store == NULL || count < HOPEFUL_MIN)
+	if (store == NULL || count < OPTIMISTIC_MIN)
 		return false;
-	if (store->careful == 0)
+	if (store->cautious_batches == 0)
 		return true;
-	store->careful--;
+	store->cautious_batches--;
 	return false;
 }
 
 static semel_status claim_all(semel_tx tx, const struct claims *all, semel_error *error)
 {
 	bool done = false;
-	if (!is_hopeful(tx, all->count))
-		return claim_carefully(tx, all, error);
-	semel_status status = claim_hopefully(tx, all, &done, error);
+	if (!is_optimistic(tx, all->count))
+		return claim_each(tx, all, error);
+	semel_status status = claim_optimistically(tx, all, &done, error);
 	if (status != SEMEL_OK || done)
 		return status;
-	semel_pg_of(tx.store)->careful = CAREFUL_BATCHES;
-	return claim_carefully(tx, all, error);
+	semel_pg_of(tx.store)->cautious_batches = CAUTIOUS_BATCHES;
+	return claim_each(tx, all, error);
 }
 
 /* ---- business keys --------------------------------------------------------------------------- */
@@ -361,8 +362,8 @@ static semel_status claim_keys(semel_tx tx, const struct claims *all, PGresult *
 
 /* What stands there of the events that have the twins' keys. Of those whose claim has gone with its
  * week the key is still known: they were processed. */
-static semel_status look_up_holders(semel_tx tx, const struct claims *all, const PGresult *holders,
-				    semel_error *error)
+static semel_status find_key_holders(semel_tx tx, const struct claims *all, const PGresult *holders,
+				     semel_error *error)
 {
 	struct call call = { .query = &find_in_any_week, .columns = EVENT_ID + 1 };
 	PGresult *result = NULL;
@@ -387,7 +388,7 @@ static semel_status look_up_holders(semel_tx tx, const struct claims *all, const
 	return status;
 }
 
-static semel_status note_duplicates(semel_tx tx, const struct claims *all, semel_error *error)
+static semel_status record_duplicates(semel_tx tx, const struct claims *all, semel_error *error)
 {
 	struct call call = { .query = &insert_claims, .columns = COLUMNS, .now_ms = all->now_ms };
 	PGresult *result = NULL;
@@ -408,11 +409,11 @@ static semel_status claim_with_keys(semel_tx tx, const struct claims *all, semel
 	PGresult *holders = NULL;
 	semel_status status = claim_keys(tx, all, &holders, error);
 	if (status == SEMEL_OK)
-		status = claim_carefully(tx, all, error);
+		status = claim_each(tx, all, error);
 	if (status == SEMEL_OK && holders != NULL)
-		status = look_up_holders(tx, all, holders, error);
+		status = find_key_holders(tx, all, holders, error);
 	if (status == SEMEL_OK && holders != NULL)
-		status = note_duplicates(tx, all, error);
+		status = record_duplicates(tx, all, error);
 	semel_pg_clear(holders);
 	return status;
 }
@@ -450,7 +451,8 @@ semel_status semel_pg_inbox_change(semel_tx tx, const struct semel_inbox_claim *
 	semel_pg_add_text(&params, claim->event_id);
 	semel_pg_add_string(&params, semel_inbox_status_name(claim->status));
 	semel_pg_add_string(&params, at_work ? claim->owner : NULL);
-	semel_pg_add_time(&params, at_work ? semel_pg_clock_theirs(tx, claim->lease_until_ms) : 0);
+	semel_pg_add_time(&params,
+			  at_work ? semel_pg_clock_to_server(tx, claim->lease_until_ms) : 0);
 	semel_pg_add_time(&params, at_work ? 0 : change->now_ms);
 	semel_pg_add_string(&params, change->error_code);
 	semel_pg_add_int(&params, claim->replay);
@@ -479,11 +481,11 @@ semel_status semel_pg_inbox_renew(semel_store *store, const char *owner, int64_t
 {
 	struct semel_pg_params params = { 0 };
 	semel_tx tx = semel_pg_tx(store);
-	semel_status status = semel_pg_clock_look(semel_pg_of(store), error);
+	semel_status status = semel_pg_clock_compare(semel_pg_of(store), error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_pg_add_string(&params, owner);
-	semel_pg_add_time(&params, semel_pg_clock_theirs(tx, lease_until_ms));
+	semel_pg_add_time(&params, semel_pg_clock_to_server(tx, lease_until_ms));
 	return semel_pg_run(tx, &renew_claims, &params, NULL, error);
 }
 

@@ -78,7 +78,7 @@ static const struct semel_pg_query commit_times = {
 	"look at the server's settings", "SELECT current_setting('track_commit_timestamp') = 'on'"
 };
 /* Those whose time ran out a while ago are forgotten on the way. */
-static const struct semel_pg_query join_crew = {
+static const struct semel_pg_query join_group = {
 	"join the relays",
 	"WITH gone AS (DELETE FROM semel_relay WHERE expires_at < $2::timestamptz - interval '1 "
 	"min'"
@@ -87,8 +87,8 @@ static const struct semel_pg_query join_crew = {
 	" excluded.expires_at) SELECT count(*), count(*) FILTER (WHERE owner < $1)"
 	" FROM semel_relay WHERE owner <> $1 AND expires_at >= $2::timestamptz"
 };
-static const struct semel_pg_query leave_crew = { "leave the relays",
-						  "DELETE FROM semel_relay WHERE owner = $1" };
+static const struct semel_pg_query leave_group = { "leave the relays",
+						   "DELETE FROM semel_relay WHERE owner = $1" };
 
 /* A relay's connection reads stretches of one key and marks what it has read: whatever the
  * statistics of a young table say, an index is right. A mark that is lost with the server repeats
@@ -124,7 +124,7 @@ static semel_status check_sequence(struct semel_pg_store *store, semel_error *er
 	return status;
 }
 
-static semel_status ask_for_commit_times(struct semel_pg_store *store, semel_error *error)
+static semel_status read_commit_times(struct semel_pg_store *store, semel_error *error)
 {
 	PGresult *result = NULL;
 	semel_status status =
@@ -143,7 +143,7 @@ semel_status semel_pg_relay_set_up(struct semel_pg_store *store, semel_error *er
 	if (status == SEMEL_OK)
 		status = check_sequence(store, error);
 	if (status == SEMEL_OK)
-		status = ask_for_commit_times(store, error);
+		status = read_commit_times(store, error);
 	store->relays = status == SEMEL_OK;
 	return status;
 }
@@ -157,13 +157,13 @@ semel_status semel_pg_relay_join(semel_store *store, const char *owner, int64_t 
 	PGresult *result = NULL;
 	semel_status status = semel_pg_relay_set_up(semel_pg_of(store), error);
 	if (status == SEMEL_OK)
-		status = semel_pg_clock_look(semel_pg_of(store), error);
+		status = semel_pg_clock_compare(semel_pg_of(store), error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_pg_add_string(&params, owner);
-	semel_pg_add_time(&params, semel_pg_clock_theirs(tx, now_ms));
-	semel_pg_add_time(&params, semel_pg_clock_theirs(tx, expires_at_ms));
-	status = semel_pg_run(tx, &join_crew, &params, &result, error);
+	semel_pg_add_time(&params, semel_pg_clock_to_server(tx, now_ms));
+	semel_pg_add_time(&params, semel_pg_clock_to_server(tx, expires_at_ms));
+	status = semel_pg_run(tx, &join_group, &params, &result, error);
 	if (status == SEMEL_OK)
 		*group_out = (struct semel_relay_group){
 			.members = 1 + (uint32_t)semel_pg_int(result, 0, 0),
@@ -177,7 +177,7 @@ void semel_pg_relay_leave(semel_store *store, const char *owner)
 {
 	struct semel_pg_params params = { 0 };
 	semel_pg_add_string(&params, owner);
-	(void)semel_pg_run(semel_pg_tx(store), &leave_crew, &params, NULL, NULL);
+	(void)semel_pg_run(semel_pg_tx(store), &leave_group, &params, NULL, NULL);
 }
 
 static void read_lease(semel_tx tx, const PGresult *result, int row, struct semel_lease *lease)
@@ -185,7 +185,7 @@ static void read_lease(semel_tx tx, const PGresult *result, int row, struct seme
 	lease->lane = (int32_t)semel_pg_int(result, row, 0);
 	lease->epoch = semel_pg_int(result, row, 1);
 	semel_pg_copy(result, row, 2, lease->owner, sizeof(lease->owner));
-	lease->expires_at_ms = semel_pg_clock_ours(tx, semel_pg_int(result, row, 3));
+	lease->expires_at_ms = semel_pg_clock_to_local(tx, semel_pg_int(result, row, 3));
 	lease->low_seq = semel_pg_int(result, row, 4);
 }
 
@@ -206,14 +206,14 @@ semel_status semel_pg_lease_list(semel_store *store, struct semel_lease *leases_
 	return status;
 }
 
-/* First the highest number, then a transaction of ours: see horizon.c. */
-static semel_status look_at_numbers(semel_store *store, semel_error *error)
+/* First the highest number, then a transaction of ours: see watermark.c. */
+static semel_status read_sequence(semel_store *store, semel_error *error)
 {
 	PGresult *result = NULL;
 	semel_status status =
 		semel_pg_run(semel_pg_tx(store), &drawn_numbers, NULL, &result, error);
 	if (status == SEMEL_OK)
-		semel_pg_horizon_saw(semel_pg_of(store), semel_pg_int(result, 0, 0));
+		semel_pg_watermark_observe(semel_pg_of(store), semel_pg_int(result, 0, 0));
 	semel_pg_clear(result);
 	return status;
 }
@@ -229,7 +229,7 @@ static semel_status update_lease(semel_store *store, const struct semel_pg_query
 	semel_pg_add_int(&params, lease->lane);
 	semel_pg_add_int(&params, lease->epoch);
 	semel_pg_add_string(&params, owner);
-	semel_pg_add_time(&params, semel_pg_clock_theirs(tx, lease->expires_at_ms));
+	semel_pg_add_time(&params, semel_pg_clock_to_server(tx, lease->expires_at_ms));
 	if (seq != NULL)
 		semel_pg_add_int(&params, *seq);
 	semel_status status = semel_pg_run(tx, query, &params, &result, error);
@@ -239,8 +239,9 @@ static semel_status update_lease(semel_store *store, const struct semel_pg_query
 					 (int)lease->lane, (long long)lease->epoch);
 	if (status == SEMEL_OK) {
 		read_lease(tx, result, 0, lease);
-		semel_pg_horizon_of(semel_pg_of(store), semel_pg_int(result, 0, 6));
-		semel_pg_horizon_note(semel_pg_of(store), (uint64_t)semel_pg_int(result, 0, 5));
+		semel_pg_watermark_check_sequence(semel_pg_of(store), semel_pg_int(result, 0, 6));
+		semel_pg_watermark_record_xid(semel_pg_of(store),
+					      (uint64_t)semel_pg_int(result, 0, 5));
 	}
 	semel_pg_clear(result);
 	return status;
@@ -254,7 +255,7 @@ static semel_status sweep(semel_store *store, const char *owner, struct semel_le
 	semel_status status = semel_pg_sweep(semel_pg_of(store), lease, &found_seq, error);
 	if (status != SEMEL_OK || found_seq == 0)
 		return status;
-	semel_pg_of(store)->proofs[lease->lane] = (struct semel_pg_proof){ 0 };
+	semel_pg_of(store)->commit_bounds[lease->lane] = (struct semel_pg_commit_bound){ 0 };
 	return update_lease(store, &rewind_lane, owner, lease, &found_seq, error);
 }
 
@@ -263,9 +264,9 @@ semel_status semel_pg_lease_take(semel_store *store, struct semel_lease *lease, 
 {
 	semel_status status = semel_pg_relay_set_up(semel_pg_of(store), error);
 	if (status == SEMEL_OK)
-		status = look_at_numbers(store, error);
+		status = read_sequence(store, error);
 	semel_pg_previous_clear(semel_pg_of(store)->previous);
-	semel_pg_of(store)->recalled = 0;
+	semel_pg_of(store)->previous_loaded = 0;
 	lease->expires_at_ms = expires_at_ms;
 	if (status == SEMEL_OK)
 		status = update_lease(store, &take_lane, owner, lease, NULL, error);

@@ -37,14 +37,14 @@ static const struct semel_pg_query mark_refused = {
 	" last_error = $6 WHERE lane = $1 AND seq = $2"
 };
 /* Those of the aggregate that go before an event with the number $2 and the place p. */
-#define HOLDERS(p)                                                                                 \
+#define EARLIER_EXCEPTIONS(p)                                                                      \
 	" FROM semel_outbox_exception e WHERE e.aggregate_type = $3 AND e.aggregate_id = $4"       \
 	" AND CASE WHEN " p " > 0 OR (" p " < 0 AND e.place < 0)"                                  \
 	" THEN (e.place, e.seq) < (" p ", $2) ELSE e.seq < $2 END"
 /* They go in the order of (place, seq): behind all that hold it, whatever it is compared by. */
 #define PLACE(p)                                                                                   \
 	"(SELECT CASE WHEN bool_or((e.place, e.seq) > (" p ", $2)) THEN max(e.place) + 1"          \
-	" ELSE " p " END" HOLDERS(p) ")"
+	" ELSE " p " END" EARLIER_EXCEPTIONS(p) ")"
 
 static const struct semel_pg_query put_exception = {
 	"set an event aside",
@@ -58,12 +58,13 @@ static const struct semel_pg_query put_exception = {
 };
 /* An event that is parked behind nobody may go at once. */
 static const struct semel_pg_query park_exception = {
-	"park an event", "INSERT INTO semel_outbox_exception (lane, seq, aggregate_type, "
-			 "aggregate_id, state, place)"
-			 " SELECT $1::smallint, $2::bigint, $3::text, $4::text, CASE WHEN EXISTS "
-			 "(SELECT 1" HOLDERS("$5::bigint") ") THEN 'parked' ELSE 'due' END, " PLACE(
-				 "$5::bigint") " ON CONFLICT (lane, seq) DO UPDATE SET state = "
-					       "excluded.state, due_at = NULL"
+	"park an event",
+	"INSERT INTO semel_outbox_exception (lane, seq, aggregate_type, "
+	"aggregate_id, state, place)"
+	" SELECT $1::smallint, $2::bigint, $3::text, $4::text, CASE WHEN EXISTS "
+	"(SELECT 1" EARLIER_EXCEPTIONS("$5::bigint") ") THEN 'parked' ELSE 'due' END, " PLACE(
+		"$5::bigint") " ON CONFLICT (lane, seq) DO UPDATE SET state = "
+			      "excluded.state, due_at = NULL"
 };
 static const struct semel_pg_query remove_exception = {
 	"let an event go", "DELETE FROM semel_outbox_exception WHERE lane = $1 AND seq = $2"
@@ -86,7 +87,7 @@ struct exception {
 	int64_t due_ms;
 	bool blocks;
 	uint32_t replay;
-	int64_t place;
+	int64_t commit_order;
 };
 
 static struct exception exception_of(const struct semel_lease *lease,
@@ -98,10 +99,10 @@ static struct exception exception_of(const struct semel_lease *lease,
 				   .aggregate_id = row->event.aggregate_id,
 				   .state = state,
 				   .replay = row->replay,
-				   .place = row->commit_order };
+				   .commit_order = row->commit_order };
 }
 
-static void add_place(struct semel_pg_params *params, const struct exception *exception)
+static void add_row_key(struct semel_pg_params *params, const struct exception *exception)
 {
 	semel_pg_add_int(params, exception->lane);
 	semel_pg_add_int(params, exception->seq);
@@ -116,32 +117,33 @@ static void add_aggregate(struct semel_pg_params *params, const struct exception
 static semel_status put(semel_tx tx, const struct exception *exception, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
-	add_place(&params, exception);
+	add_row_key(&params, exception);
 	add_aggregate(&params, exception);
 	semel_pg_add_string(&params, exception->state);
 	semel_pg_add_time(&params, exception->due_ms);
 	semel_pg_add_bool(&params, exception->blocks);
 	semel_pg_add_int(&params, exception->replay);
-	semel_pg_add_int(&params, exception->place);
+	semel_pg_add_int(&params, exception->commit_order);
 	return semel_pg_run(tx, &put_exception, &params, NULL, error);
 }
 
 static semel_status park(semel_tx tx, const struct exception *exception, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
-	add_place(&params, exception);
+	add_row_key(&params, exception);
 	add_aggregate(&params, exception);
-	semel_pg_add_int(&params, exception->place);
+	semel_pg_add_int(&params, exception->commit_order);
 	return semel_pg_run(tx, &park_exception, &params, NULL, error);
 }
 
 /* It waits no longer, and the next one of its aggregate may go. */
-static semel_status let_go(semel_tx tx, const struct exception *exception, semel_error *error)
+static semel_status remove_and_free_next(semel_tx tx, const struct exception *exception,
+					 semel_error *error)
 {
-	struct semel_pg_params place = { 0 }, aggregate = { 0 };
-	add_place(&place, exception);
+	struct semel_pg_params key = { 0 }, aggregate = { 0 };
+	add_row_key(&key, exception);
 	add_aggregate(&aggregate, exception);
-	semel_status status = semel_pg_run(tx, &remove_exception, &place, NULL, error);
+	semel_status status = semel_pg_run(tx, &remove_exception, &key, NULL, error);
 	return status == SEMEL_OK ? semel_pg_run(tx, &free_next, &aggregate, NULL, error) : status;
 }
 
@@ -150,7 +152,7 @@ static semel_status try_refusal(semel_tx tx, const struct semel_mark *mark,
 				uint64_t *changed_out, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
-	add_place(&params, exception);
+	add_row_key(&params, exception);
 	semel_pg_add_string(&params, state);
 	semel_pg_add_int(&params, mark->attempts);
 	semel_pg_add_time(&params, mark->kind == SEMEL_MARK_RETRY ? mark->due_ms : 0);
@@ -160,9 +162,9 @@ static semel_status try_refusal(semel_tx tx, const struct semel_mark *mark,
 
 /* The change stream tells of a commit a little before others see it. The lease is locked meanwhile,
  * so a longer wait is the caller's, between two calls. */
-static semel_status note_refusal(semel_tx tx, const struct semel_mark *mark,
-				 const struct exception *exception, const char *state,
-				 bool accept_invisible, semel_error *error)
+static semel_status record_refusal(semel_tx tx, const struct semel_mark *mark,
+				   const struct exception *exception, const char *state,
+				   bool accept_invisible, semel_error *error)
 {
 	int64_t until_ms = semel_steady_ms(semel_tx_env(tx)) + VISIBLE_MS;
 	uint64_t changed = 0;
@@ -191,12 +193,12 @@ static semel_status mark_failed(semel_tx tx, const struct semel_mark *mark,
 	exception->state = "failed";
 	exception->blocks = mark->blocks;
 	semel_status status =
-		note_refusal(tx, mark, exception, "FAILED", batch->accept_invisible, error);
+		record_refusal(tx, mark, exception, "FAILED", batch->accept_invisible, error);
 	if (status == SEMEL_OK)
 		status = semel_dead_add_refused(tx, mark, batch->now_ms, error);
 	if (status != SEMEL_OK)
 		return status;
-	return mark->holds ? put(tx, exception, error) : let_go(tx, exception, error);
+	return mark->holds ? put(tx, exception, error) : remove_and_free_next(tx, exception, error);
 }
 
 static semel_status mark_other(semel_tx tx, const struct semel_lease *lease,
@@ -207,10 +209,11 @@ static semel_status mark_other(semel_tx tx, const struct semel_lease *lease,
 	semel_status status = SEMEL_OK;
 	switch (mark->kind) {
 	case SEMEL_MARK_PUBLISHED:
-		return let_go(tx, &exception, error);
+		return remove_and_free_next(tx, &exception, error);
 	case SEMEL_MARK_RETRY:
 		exception.due_ms = mark->due_ms;
-		status = note_refusal(tx, mark, &exception, "NEW", batch->accept_invisible, error);
+		status =
+			record_refusal(tx, mark, &exception, "NEW", batch->accept_invisible, error);
 		return status == SEMEL_OK ? put(tx, &exception, error) : status;
 	case SEMEL_MARK_FAILED:
 		return mark_failed(tx, mark, &exception, batch, error);
@@ -254,7 +257,7 @@ static void free_arrays(struct mark_arrays *arrays)
 }
 
 /* Lanes that the fence let pass. */
-static void note_passed(const PGresult *result, struct semel_lane_marks *marks, size_t count)
+static void find_lost(const PGresult *result, struct semel_lane_marks *marks, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
 		marks[i].lost = true;
@@ -275,15 +278,16 @@ static semel_status mark_runs(semel_store *store, struct semel_lane_marks *marks
 	semel_pg_add_array(&params, &arrays.epochs);
 	semel_pg_add_string(&params, marks[0].lease->owner);
 	semel_pg_add_array(&params, &arrays.lows);
-	semel_pg_add_time(&params,
-			  semel_pg_clock_theirs(semel_pg_tx(store), marks[0].batch.expires_at_ms));
+	semel_pg_add_time(&params, semel_pg_clock_to_server(semel_pg_tx(store),
+							    marks[0].batch.expires_at_ms));
 	semel_pg_add_time(&params, marks[0].batch.now_ms);
 	semel_pg_add_array(&params, &arrays.row_lanes);
 	semel_pg_add_array(&params, &arrays.row_seqs);
 	semel_status status = semel_pg_run(semel_pg_tx(store), &mark_run, &params, &result, error);
 	if (semel_pg_rows(result) > 0)
-		semel_pg_horizon_note(semel_pg_of(store), (uint64_t)semel_pg_int(result, 0, 1));
-	note_passed(result, marks, count);
+		semel_pg_watermark_record_xid(semel_pg_of(store),
+					      (uint64_t)semel_pg_int(result, 0, 1));
+	find_lost(result, marks, count);
 	semel_pg_clear(result);
 	free_arrays(&arrays);
 	return status;
@@ -379,14 +383,15 @@ static semel_status find_row(semel_tx tx, struct semel_text id, struct semel_are
 	return status;
 }
 
-static semel_status take_lane(semel_tx tx, int32_t lane, semel_error *error)
+static semel_status lock_lease(semel_tx tx, int32_t lane, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	semel_pg_add_int(&params, lane);
 	return semel_pg_run(tx, &lock_lane, &params, NULL, error);
 }
 
-semel_status semel_pg_lane_lock_of(semel_tx tx, struct semel_text event_id, semel_error *error)
+semel_status semel_pg_lane_lock_by_event(semel_tx tx, struct semel_text event_id,
+					 semel_error *error)
 {
 	struct exception exception = { 0 };
 	struct semel_arena *arena = semel_arena_new(1024);
@@ -394,7 +399,7 @@ semel_status semel_pg_lane_lock_of(semel_tx tx, struct semel_text event_id, seme
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a dead letter");
 	semel_status status = find_row(tx, event_id, arena, &exception, error);
 	if (status == SEMEL_OK && exception.seq != 0)
-		status = take_lane(tx, exception.lane, error);
+		status = lock_lease(tx, exception.lane, error);
 	semel_arena_free(arena);
 	return status;
 }
@@ -402,7 +407,7 @@ semel_status semel_pg_lane_lock_of(semel_tx tx, struct semel_text event_id, seme
 static semel_status set_back(semel_tx tx, const struct exception *exception, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
-	add_place(&params, exception);
+	add_row_key(&params, exception);
 	semel_status status = semel_pg_run(tx, &reset_failed, &params, NULL, error);
 	return status == SEMEL_OK ? put(tx, exception, error) : status;
 }
@@ -422,9 +427,10 @@ semel_status semel_pg_dead_relay_return(semel_tx tx, const struct semel_dead_ent
 	if (status != SEMEL_OK)
 		goto free_arena;
 	if (exception.seq != 0)
-		status = take_lane(tx, exception.lane, error);
+		status = lock_lease(tx, exception.lane, error);
 	if (status == SEMEL_OK && exception.seq != 0)
-		status = discard ? let_go(tx, &exception, error) : set_back(tx, &exception, error);
+		status = discard ? remove_and_free_next(tx, &exception, error)
+				 : set_back(tx, &exception, error);
 	else if (status == SEMEL_OK &&
 		 !discard) /* the row is gone: the dead letter still has the event */
 		status = semel_pg_outbox_insert(tx, &entry->event, 1, error);

@@ -3,7 +3,7 @@
  *
  * - A batch is a stretch of the primary key (lane, seq), read from where the caller has come to;
  *   those of several lanes come in one statement, lane after lane.
- * - What may still commit late is told by complete_seq; see horizon.c.
+ * - What may still commit late is told by complete_seq; see watermark.c.
  * - The run of a lane leaves the exceptions out; they come by their own way, when they are due.
  */
 #include "store/postgres/postgres.h"
@@ -126,11 +126,11 @@ enum {
 };
 
 /* As the places of rows that are polled are compared. */
-#define RUN_PLACE(known) "CASE WHEN " known " THEN " SEMEL_PG_COMMIT_PLACE("o") " ELSE 0 END"
+#define RUN_COMMIT_ORDER(known) "CASE WHEN " known " THEN " SEMEL_PG_COMMIT_ORDER("o") " ELSE 0 END"
 #define EARLIER_EXCEPTION(known)                                                                   \
 	"EXISTS (SELECT 1 FROM semel_outbox_exception e WHERE e.aggregate_type = o.aggregate_type" \
 	" AND e.aggregate_id = o.aggregate_id AND CASE WHEN " known " AND e.place < 0"             \
-	" THEN (e.place, e.seq) < (" SEMEL_PG_COMMIT_PLACE("o") ", o.seq)"                         \
+	" THEN (e.place, e.seq) < (" SEMEL_PG_COMMIT_ORDER("o") ", o.seq)"                         \
 								" ELSE e.seq < o.seq END)"
 #define EXCEPTION_BEFORE                                                                           \
 	"EXISTS (SELECT 1 FROM semel_outbox_exception e WHERE e.aggregate_type = x.aggregate_type" \
@@ -149,7 +149,7 @@ enum {
 
 static const struct semel_pg_query fetch_run = {
 	"read the outbox",
-	"SELECT " EVENT_COLUMNS ", " EARLIER_EXCEPTION("$4") ", false, 0, " RUN_PLACE(
+	"SELECT " EVENT_COLUMNS ", " EARLIER_EXCEPTION("$4") ", false, 0, " RUN_COMMIT_ORDER(
 		"$4") ", " XMIN_AND_DRAWN ", l.number"
 		      " FROM unnest($1::smallint[], $2::bigint[], $3::integer[])"
 		      " WITH ORDINALITY AS l (lane, after, most, number),"
@@ -206,7 +206,7 @@ static const struct semel_pg_query select_aggregate = {
 
 static const struct semel_pg_query fetch_seqs = {
 	"read events of the outbox",
-	"SELECT " EVENT_COLUMNS ", " EARLIER_EXCEPTION("true") ", false, 0, " RUN_PLACE(
+	"SELECT " EVENT_COLUMNS ", " EARLIER_EXCEPTION("true") ", false, 0, " RUN_COMMIT_ORDER(
 		"true") " FROM semel_outbox o WHERE o.lane = $1 AND o.seq = ANY ($2::bigint[])"
 			" AND o.status = 'NEW'"
 };
@@ -247,29 +247,29 @@ static semel_status read_row(const PGresult *result, int at, struct semel_arena 
 	return SEMEL_OK;
 }
 
-static bool comes_apart(const struct semel_outbox_row *row)
+static bool is_large(const struct semel_outbox_row *row)
 {
 	return row->event.payload.data == NULL;
 }
 
 /* The rows come in any order, and are few. */
-static void give_payloads(const PGresult *result, struct semel_outbox_batch *batch)
+static void assign_payloads(const PGresult *result, struct semel_outbox_batch *batch)
 {
 	for (int at = 0; at < semel_pg_rows(result); at++)
 		for (uint32_t i = 0; i < batch->count; i++) {
 			struct semel_event *event = &batch->rows[i].event;
-			if (comes_apart(&batch->rows[i]) &&
+			if (is_large(&batch->rows[i]) &&
 			    semel_text_equals_string(event->id, semel_pg_value(result, at, 0)))
 				event->payload = semel_pg_bytes(result, at, 1, batch->arena);
 		}
 }
 
 /* A row that was forgotten between the two statements is left out. */
-static void leave_out_forgotten(struct semel_outbox_batch *batch)
+static void drop_pruned(struct semel_outbox_batch *batch)
 {
 	uint32_t kept = 0;
 	for (uint32_t i = 0; i < batch->count; i++)
-		if (!comes_apart(&batch->rows[i]))
+		if (!is_large(&batch->rows[i]))
 			batch->rows[kept++] = batch->rows[i];
 	batch->count = kept;
 }
@@ -281,7 +281,7 @@ static semel_status fetch_payloads(semel_store *store, struct semel_outbox_batch
 	struct semel_buffer ids = { 0 };
 	PGresult *result = NULL;
 	for (uint32_t i = 0; i < batch->count; i++)
-		if (comes_apart(&batch->rows[i]))
+		if (is_large(&batch->rows[i]))
 			semel_pg_array_text(&ids, batch->rows[i].event.id);
 	if (ids.length == 0)
 		return SEMEL_OK;
@@ -289,10 +289,10 @@ static semel_status fetch_payloads(semel_store *store, struct semel_outbox_batch
 	semel_status status =
 		semel_pg_run(semel_pg_tx(store), &fetch_large, &params, &result, error);
 	semel_buffer_free(&ids);
-	give_payloads(result, batch);
+	assign_payloads(result, batch);
 	semel_pg_clear(result);
 	if (status == SEMEL_OK)
-		leave_out_forgotten(batch);
+		drop_pruned(batch);
 	return status;
 }
 
@@ -317,8 +317,8 @@ static semel_status fill_from(semel_store *store, const PGresult *result, int fi
 }
 
 /* The rows come in any order, and are few. */
-static semel_status give_rows(const PGresult *result, struct semel_outbox_batch *batch,
-			      semel_error *error)
+static semel_status assign_rows(const PGresult *result, struct semel_outbox_batch *batch,
+				semel_error *error)
 {
 	semel_status status = SEMEL_OK;
 	for (int at = 0; at < semel_pg_rows(result); at++)
@@ -341,7 +341,7 @@ semel_status semel_pg_outbox_fetch_seqs(struct semel_pg_store *store, int32_t la
 	semel_status status =
 		semel_pg_run(semel_pg_tx(&store->base), &fetch_seqs, &params, &result, error);
 	if (status == SEMEL_OK)
-		status = give_rows(result, batch, error);
+		status = assign_rows(result, batch, error);
 	semel_pg_clear(result);
 	for (uint32_t i = 0; i < batch->count; i++)
 		if (batch->rows[i].event.id.data != NULL)
@@ -375,44 +375,44 @@ semel_status semel_pg_outbox_look(semel_store *base, struct semel_lane_probe *lo
 	semel_buffer_free(&lanes);
 	semel_buffer_free(&afters);
 	for (int i = 0; i < semel_pg_rows(result); i++) {
-		semel_pg_horizon_saw(store, semel_pg_int(result, i, 3));
-		int64_t proven =
-			semel_pg_horizon_reach(store, (uint64_t)semel_pg_int(result, i, 2));
+		semel_pg_watermark_observe(store, semel_pg_int(result, i, 3));
+		int64_t complete =
+			semel_pg_watermark_advance(store, (uint64_t)semel_pg_int(result, i, 2));
 		bool asked = looks[i].after_seq != INT64_MAX;
 		looks[i].run = !asked || semel_pg_bool(result, i, 0);
 		looks[i].due = semel_pg_bool(result, i, 1);
-		looks[i].complete_seq = proven;
-		if (asked && proven < looks[i].after_seq)
+		looks[i].complete_seq = complete;
+		if (asked && complete < looks[i].after_seq)
 			looks[i].complete_seq = looks[i].after_seq;
 	}
 	semel_pg_clear(result);
-	semel_pg_bell_hear(store);
-	return status == SEMEL_OK ? semel_pg_horizon_tend(store, error) : status;
+	semel_pg_wakeup_collect(store);
+	return status == SEMEL_OK ? semel_pg_watermark_maintain(store, error) : status;
 }
 
 /* Once for each lane that was taken over: the predecessors of what waits there were sent by
  * somebody else. */
-static semel_status recall(struct semel_pg_store *store, const struct semel_lane_read *reads,
-			   size_t count, semel_error *error)
+static semel_status load_previous(struct semel_pg_store *store, const struct semel_lane_read *reads,
+				  size_t count, semel_error *error)
 {
 	int32_t lanes[SEMEL_PG_LANES];
 	int64_t afters[SEMEL_PG_LANES];
 	size_t fresh = 0;
 	for (size_t i = 0; i < count && fresh < SEMEL_PG_LANES; i++) {
-		if ((store->recalled & UINT32_C(1) << reads[i].lease->lane) != 0)
+		if ((store->previous_loaded & UINT32_C(1) << reads[i].lease->lane) != 0)
 			continue;
 		lanes[fresh] = reads[i].lease->lane;
 		afters[fresh++] = reads[i].after_seq;
 	}
-	semel_status status = semel_pg_previous_recall(&store->previous, semel_pg_tx(&store->base),
-						       lanes, afters, fresh, error);
+	semel_status status = semel_pg_previous_load(&store->previous, semel_pg_tx(&store->base),
+						     lanes, afters, fresh, error);
 	for (size_t i = 0; status == SEMEL_OK && i < fresh; i++)
-		store->recalled |= UINT32_C(1) << lanes[i];
+		store->previous_loaded |= UINT32_C(1) << lanes[i];
 	return status;
 }
 
-static semel_status ask_for_runs(semel_store *store, const struct semel_lane_read *reads,
-				 size_t count, PGresult **result_out, semel_error *error)
+static semel_status fetch_runs(semel_store *store, const struct semel_lane_read *reads,
+			       size_t count, PGresult **result_out, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	struct semel_buffer lanes = { 0 }, afters = { 0 }, mosts = { 0 };
@@ -445,15 +445,15 @@ static semel_status take_run(struct semel_pg_store *store, const PGresult *resul
 	int64_t number = semel_pg_int(result, first, NUMBER);
 	while (first + rows < all && semel_pg_int(result, first + rows, NUMBER) == number)
 		rows++;
-	if (store->horizon.proven_seq > read->after_seq)
-		batch->complete_seq = store->horizon.proven_seq;
+	if (store->watermark.complete_seq > read->after_seq)
+		batch->complete_seq = store->watermark.complete_seq;
 	semel_status status = fill_from(&store->base, result, first, rows, batch, error);
 	if (status == SEMEL_OK && store->commit_times)
 		status = semel_pg_order_by_commit(store, read->lease->lane,
 						  batch->cut || rows >= (int)batch->capacity, batch,
 						  error);
 	for (uint32_t i = 0; i < batch->count; i++)
-		semel_pg_previous_of(&store->previous, &batch->rows[i], batch->arena);
+		semel_pg_previous_fill(&store->previous, &batch->rows[i], batch->arena);
 	return status;
 }
 
@@ -462,13 +462,13 @@ semel_status semel_pg_outbox_fetch_lanes(semel_store *base, const struct semel_l
 {
 	struct semel_pg_store *store = semel_pg_of(base);
 	PGresult *result = NULL;
-	semel_status status = recall(store, reads, count, error);
+	semel_status status = load_previous(store, reads, count, error);
 	if (status == SEMEL_OK)
-		status = ask_for_runs(base, reads, count, &result, error);
+		status = fetch_runs(base, reads, count, &result, error);
 	int rows = semel_pg_rows(result);
 	if (rows > 0) {
-		semel_pg_horizon_saw(store, semel_pg_int(result, 0, DRAWN));
-		(void)semel_pg_horizon_reach(store, (uint64_t)semel_pg_int(result, 0, XMIN));
+		semel_pg_watermark_observe(store, semel_pg_int(result, 0, DRAWN));
+		(void)semel_pg_watermark_advance(store, (uint64_t)semel_pg_int(result, 0, XMIN));
 	}
 	for (int at = 0, last = 0; at < rows && status == SEMEL_OK; at++) {
 		int number = (int)semel_pg_int(result, at, NUMBER);
@@ -477,7 +477,7 @@ semel_status semel_pg_outbox_fetch_lanes(semel_store *base, const struct semel_l
 		last = number;
 	}
 	if (rows >= BUSY_ROWS)
-		semel_pg_bell_quiet(store);
+		semel_pg_wakeup_disarm(store);
 	semel_pg_clear(result);
 	return status;
 }

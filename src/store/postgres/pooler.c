@@ -23,7 +23,7 @@
 static const char which_backend[] = "SELECT pg_backend_pid()";
 
 /* 0: there is no answer yet, or another one. */
-static int hear_backend(PGconn *connection, int wait_ms)
+static int read_backend(PGconn *connection, int wait_ms)
 {
 	struct pollfd answer = { .fd = semel_libpq.socket(connection), .events = POLLIN };
 	int number = 0;
@@ -41,17 +41,17 @@ static int hear_backend(PGconn *connection, int wait_ms)
 	return number;
 }
 
-static int ask_backend(PGconn *connection, int wait_ms)
+static int query_backend(PGconn *connection, int wait_ms)
 {
 	return semel_libpq.sendQuery(connection, which_backend) == 0
 		       ? 0
-		       : hear_backend(connection, wait_ms);
+		       : read_backend(connection, wait_ms);
 }
 
 semel_status semel_pg_find_pooler(PGconn *connection, int wait_ms, bool *found_out,
 				  semel_error *error)
 {
-	int backend = ask_backend(connection, wait_ms);
+	int backend = query_backend(connection, wait_ms);
 	*found_out = backend != semel_libpq.backendPID(connection);
 	if (backend != 0)
 		return SEMEL_OK;
@@ -71,16 +71,16 @@ static bool differ(int one, int other)
 
 bool semel_pg_is_swapped(PGconn *first, PGconn *second, int wait_ms)
 {
-	int ours = ask_backend(first, wait_ms);
+	int ours = query_backend(first, wait_ms);
 	for (int round = 0; ours != 0 && round < ROUNDS; round++) {
-		int others = ask_backend(second, SECOND_WAIT_MS);
+		int others = query_backend(second, SECOND_WAIT_MS);
 		if (others == ours ||
-		    (others != 0 && differ(others, ask_backend(second, SECOND_WAIT_MS))))
+		    (others != 0 && differ(others, query_backend(second, SECOND_WAIT_MS))))
 			return true;
-		if (differ(ours, ask_backend(first, wait_ms)))
+		if (differ(ours, query_backend(first, wait_ms)))
 			return true;
 		if (others == 0)
-			return hear_backend(second, SECOND_WAIT_MS) == ours;
+			return read_backend(second, SECOND_WAIT_MS) == ours;
 	}
 	return false;
 }

@@ -43,7 +43,7 @@ static void read_position(semel_tx tx, const PGresult *result, struct semel_posi
 	position->next = semel_pg_int(result, 0, 0);
 	position->epoch = semel_pg_int(result, 0, 1);
 	semel_pg_copy(result, 0, 2, position->owner, sizeof(position->owner));
-	position->expires_at_ms = semel_pg_clock_ours(tx, semel_pg_int(result, 0, 3));
+	position->expires_at_ms = semel_pg_clock_to_local(tx, semel_pg_int(result, 0, 3));
 	position->anchor.offset = semel_pg_int(result, 0, 4);
 	position->anchor.hash = (uint64_t)semel_pg_int(result, 0, 5);
 }
@@ -74,7 +74,7 @@ semel_status semel_pg_position_take(semel_store *store, struct semel_position *p
 	add_key(&params, position);
 	semel_pg_add_int(&params, position->epoch);
 	semel_pg_add_string(&params, owner);
-	semel_pg_add_time(&params, semel_pg_clock_theirs(semel_pg_tx(store), expires_at_ms));
+	semel_pg_add_time(&params, semel_pg_clock_to_server(semel_pg_tx(store), expires_at_ms));
 	semel_status status =
 		semel_pg_run(semel_pg_tx(store), &take_position, &params, &result, error);
 	if (status == SEMEL_OK && semel_pg_rows(result) == 0)
@@ -94,7 +94,7 @@ semel_status semel_pg_position_put(semel_tx tx, const struct semel_position *pos
 	semel_pg_add_int(&params, position->epoch);
 	semel_pg_add_string(&params, position->owner);
 	semel_pg_add_int(&params, position->next);
-	semel_pg_add_time(&params, semel_pg_clock_theirs(tx, position->expires_at_ms));
+	semel_pg_add_time(&params, semel_pg_clock_to_server(tx, position->expires_at_ms));
 	semel_pg_add_int(&params, position->anchor.offset);
 	semel_pg_add_int(&params, (int64_t)position->anchor.hash);
 	semel_status status = semel_pg_change(tx, &put_position, &params, &changes, error);

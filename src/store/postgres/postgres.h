@@ -12,12 +12,12 @@
 #include "store/postgres/previous.h"
 #include "store/store.h"
 
-#define SEMEL_PG_SCHEMA       8  /* the newest version that this code knows */
-#define SEMEL_PG_LANES        16 /* as the schema's generated column makes them */
-#define SEMEL_PG_PARAMS_MAX   26
-#define SEMEL_PG_PREPARED_MAX 96
-#define SEMEL_PG_NAME_SIZE    48
-#define SEMEL_PG_NOTES_MAX    64
+#define SEMEL_PG_SCHEMA                8  /* the newest version that this code knows */
+#define SEMEL_PG_LANES                 16 /* as the schema's generated column makes them */
+#define SEMEL_PG_PARAMS_MAX            26
+#define SEMEL_PG_PREPARED_MAX          96
+#define SEMEL_PG_NAME_SIZE             48
+#define SEMEL_PG_WATERMARK_ENTRIES_MAX 64
 
 /* A time of the table as milliseconds; a name of a column goes in. */
 #define SEMEL_PG_MS(column) "(date_part('epoch', " column ") * 1000)::bigint"
@@ -32,9 +32,10 @@
  * less so much that it is below 0. Above 0 are places of the change stream: where the commit is in
  * the server's log. 0: not known. Among places of one kind the lower one was committed first; else
  * the numbers decide. A row without a commit time was committed before all that have one. */
-#define SEMEL_PG_PLACE_OF(time)                                                                    \
+#define SEMEL_PG_COMMIT_ORDER_OF(time)                                                             \
 	"(coalesce((date_part('epoch', " time ") * 1000000)::bigint, 0) - 4611686018427387904)"
-#define SEMEL_PG_COMMIT_PLACE(row) SEMEL_PG_PLACE_OF("pg_xact_commit_timestamp(" row ".xmin)")
+#define SEMEL_PG_COMMIT_ORDER(row)                                                                 \
+	SEMEL_PG_COMMIT_ORDER_OF("pg_xact_commit_timestamp(" row ".xmin)")
 
 struct semel_pg_query {
 	const char *what; /* for messages: "mark events" */
@@ -51,18 +52,18 @@ struct semel_pg_params {
 };
 
 /* "Every number up to seq was drawn by a transaction older than xid." */
-struct semel_pg_note {
+struct semel_pg_watermark_entry {
 	int64_t seq;
 	uint64_t xid;
 };
 
 /* "Beyond from_seq and up to to_seq, nothing that is still to be sent was committed before latest."
  * None: to_seq is 0. */
-struct semel_pg_proof {
+struct semel_pg_commit_bound {
 	int64_t from_seq, to_seq, latest;
 };
 
-struct semel_pg_bell;    /* what rings while the relay sleeps, in bell.c */
+struct semel_pg_wakeup;  /* what rings while the relay sleeps, in wakeup.c */
 struct semel_pg_effects; /* the prepared SQL handler, in effect.c */
 
 extern const struct semel_store_driver semel_store_postgres;
@@ -73,31 +74,32 @@ struct semel_pg_store {
 	PGconn *connection;
 	char *url;
 	bool savepoint_open;
-	bool relays;       /* its connection was set up for a relay */
-	bool commit_times; /* the server keeps them */
-	int64_t ahead_ms;  /* the server's clock, of ours; see clock.c */
+	bool relays;             /* its connection was set up for a relay */
+	bool commit_times;       /* the server keeps them */
+	int64_t clock_offset_ms; /* the server's clock, of ours; see clock.c */
 	const struct semel_pg_query *prepared[SEMEL_PG_PREPARED_MAX];
 	size_t prepared_count;
 	struct semel_pg_effects *effects;
 	uint32_t effect_generations;
-	uint32_t careful;        /* batches of claims before they are taken to be new again */
-	uint32_t unheard;        /* effects on their way whose answers were not read yet */
-	struct semel_wake *wake; /* NULL: nobody sleeps on it */
-	struct semel_pg_bell *bell;
-	int64_t bell_after_ms; /* steady; before it, none is tried again */
+	uint32_t cautious_batches; /* batches of claims before they are taken to be new again */
+	uint32_t unread_effects;   /* effects on their way whose answers were not read yet */
+	struct semel_wake *wake;   /* NULL: nobody sleeps on it */
+	struct semel_pg_wakeup *wakeup;
+	int64_t wakeup_after_ms; /* steady; before it, none is tried again */
 	struct semel_pg_previous *previous;
-	uint32_t recalled; /* lanes, as bits, whose last published events are in it */
-	struct {           /* what is known of late commits; see horizon.c */
-		int64_t drawn_seq, proven_seq;
+	uint32_t previous_loaded; /* lanes, as bits, whose last published events are in it */
+	struct {                  /* what is known of late commits; see watermark.c */
+		int64_t drawn_seq, complete_seq;
 		int64_t numbers; /* the file of the sequence that gave them out; 0: not known */
-		struct semel_pg_note notes[SEMEL_PG_NOTES_MAX];
+		struct semel_pg_watermark_entry entries[SEMEL_PG_WATERMARK_ENTRIES_MAX];
 		uint32_t count;
-		int64_t waiting_since_ms, asked_at_ms, told_at_ms; /* steady */
-		char *suspects; /* owned; those who wrote when drawn_seq was suspects_seq */
-		int64_t suspects_seq;
-	} horizon;
-	struct semel_pg_proof proofs[SEMEL_PG_LANES]; /* of each lane; see commit_order.c */
-	struct {                                      /* of each lane; see sweep.c */
+		int64_t waiting_since_ms, checked_at_ms, logged_at_ms; /* steady */
+		char *writers; /* owned; those who wrote when drawn_seq was writers_seq */
+		int64_t writers_seq;
+	} watermark;
+	struct semel_pg_commit_bound
+		commit_bounds[SEMEL_PG_LANES]; /* of each lane; see commit_order.c */
+	struct {                               /* of each lane; see sweep.c */
 		int64_t after_seq[SEMEL_PG_LANES];
 		int64_t began_ms[SEMEL_PG_LANES], next_ms[SEMEL_PG_LANES]; /* steady */
 	} sweep;
@@ -214,20 +216,21 @@ void semel_pg_array_text(struct semel_buffer *buffer, struct semel_text text);
 /* Closes the array and adds it; the buffer must outlive the run. */
 void semel_pg_add_array(struct semel_pg_params *params, struct semel_buffer *buffer);
 
-/* ---- what commits late (horizon.c) ----------------------------------------------------------- */
+/* ---- what commits late (watermark.c) -----------------------------------------------------------
+ */
 
 /* Numbers up to seq were drawn before now. Lower than what was seen before: they went back. */
-void semel_pg_horizon_saw(struct semel_pg_store *store, int64_t drawn_seq);
+void semel_pg_watermark_observe(struct semel_pg_store *store, int64_t drawn_seq);
 /* The file of the sequence; another one than before: its numbers began anew. */
-void semel_pg_horizon_of(struct semel_pg_store *store, int64_t numbers);
+void semel_pg_watermark_check_sequence(struct semel_pg_store *store, int64_t numbers);
 /* A transaction of ours has got this number since. */
-void semel_pg_horizon_note(struct semel_pg_store *store, uint64_t xid);
+void semel_pg_watermark_record_xid(struct semel_pg_store *store, uint64_t xid);
 /* The oldest transaction that a snapshot knows to be open. The result: everything at or below it
  * is in that snapshot, or never will be. */
-int64_t semel_pg_horizon_reach(struct semel_pg_store *store, uint64_t xmin);
+int64_t semel_pg_watermark_advance(struct semel_pg_store *store, uint64_t xmin);
 /* From time to time: looks closer when somebody is open for long, and names him in the log. What it
  * finds out holds for later snapshots. */
-semel_status semel_pg_horizon_tend(struct semel_pg_store *store, semel_error *error);
+semel_status semel_pg_watermark_maintain(struct semel_pg_store *store, semel_error *error);
 
 /* ---- the order of commits (commit_order.c) ----------------------------------------------------
  */
@@ -236,7 +239,8 @@ semel_status semel_pg_horizon_tend(struct semel_pg_store *store, semel_error *er
 semel_status semel_pg_order_by_commit(struct semel_pg_store *store, int32_t lane, bool full,
 				      struct semel_outbox_batch *batch, semel_error *error);
 /* Does a batch that ends there, with this latest commit, need no look at what lies beyond it? */
-bool semel_pg_is_proven(const struct semel_pg_proof *proof, int64_t end_seq, int64_t latest);
+bool semel_pg_is_bounded(const struct semel_pg_commit_bound *proof, int64_t end_seq,
+			 int64_t latest);
 /* Fills in the rows of the batch that have no more than their numbers; seqs has those. What is not
  * there any more is left out. */
 semel_status semel_pg_outbox_fetch_seqs(struct semel_pg_store *store, int32_t lane,
@@ -254,10 +258,10 @@ semel_status semel_pg_sweep(struct semel_pg_store *store, const struct semel_lea
 /* ---- whose clock (clock.c) ------------------------------------------------------------------- */
 
 /* Compares the clocks; from time to time, since ours may be set. */
-semel_status semel_pg_clock_look(struct semel_pg_store *store, semel_error *error);
+semel_status semel_pg_clock_compare(struct semel_pg_store *store, semel_error *error);
 /* A time of a lease as the server has it, and back; 0 stays 0. */
-int64_t semel_pg_clock_theirs(semel_tx tx, int64_t time_ms);
-int64_t semel_pg_clock_ours(semel_tx tx, int64_t time_ms);
+int64_t semel_pg_clock_to_server(semel_tx tx, int64_t time_ms);
+int64_t semel_pg_clock_to_local(semel_tx tx, int64_t time_ms);
 
 /* ---- the slots ------------------------------------------------------------------------------- */
 
@@ -269,16 +273,16 @@ semel_store_savepoint_fn semel_pg_savepoint;
 semel_store_release_fn semel_pg_release;
 semel_store_rollback_to_fn semel_pg_rollback_to;
 
-/* bell.c */
+/* wakeup.c */
 semel_store_watch_fn semel_pg_watch;
 semel_outbox_arm_wake_fn semel_pg_arm_wakeup;
 semel_outbox_disarm_wake_fn semel_pg_check_wakeup;
 semel_outbox_disable_wake_fn semel_pg_disarm_wakeup;
 /* A large batch: the relay is at work, and need not be woken. */
-void semel_pg_bell_quiet(struct semel_pg_store *store);
+void semel_pg_wakeup_disarm(struct semel_pg_store *store);
 /* Takes in what has rung meanwhile. */
-void semel_pg_bell_hear(struct semel_pg_store *store);
-void semel_pg_bell_free(struct semel_pg_bell *bell);
+void semel_pg_wakeup_collect(struct semel_pg_store *store);
+void semel_pg_wakeup_free(struct semel_pg_wakeup *wakeup);
 
 /* outbox.c */
 semel_outbox_insert_fn semel_pg_outbox_insert;
@@ -308,7 +312,8 @@ semel_lease_release_fn semel_pg_lease_release;
 semel_outbox_mark_lanes_fn semel_pg_outbox_mark_lanes;
 semel_outbox_mark_fn semel_pg_outbox_mark;
 /* The lane of an event, if its row is still there, until the end of the transaction. */
-semel_status semel_pg_lane_lock_of(semel_tx tx, struct semel_text event_id, semel_error *error);
+semel_status semel_pg_lane_lock_by_event(semel_tx tx, struct semel_text event_id,
+					 semel_error *error);
 semel_dead_return_to_outbox_fn semel_pg_dead_relay_return;
 
 /* inbox.c */
@@ -325,7 +330,7 @@ semel_effect_run_fn semel_pg_effect_run;
 semel_inbox_evaluate_fn semel_pg_evaluate;
 /* Reads the answers of effects that are on their way; the first failure is the verdict. Whatever
  * else is run on the connection does this first. */
-semel_status semel_pg_effects_hear(struct semel_pg_store *store, semel_error *error);
+semel_status semel_pg_effects_collect(struct semel_pg_store *store, semel_error *error);
 void semel_pg_effects_free(struct semel_pg_effects *effects);
 
 /* states.c */

@@ -43,7 +43,7 @@ semel_status semel_pg_presence_put(semel_store *store, const struct semel_presen
 	semel_pg_add_bool(&params, presence->paused);
 	semel_pg_add_time(&params, presence->waits_since_ms);
 	semel_pg_add_time(&params, presence->updated_ms);
-	semel_pg_add_time(&params, semel_pg_clock_theirs(tx, presence->expires_at_ms));
+	semel_pg_add_time(&params, semel_pg_clock_to_server(tx, presence->expires_at_ms));
 	return semel_pg_run(tx, &put_presence, &params, NULL, error);
 }
 
@@ -54,7 +54,7 @@ semel_status semel_pg_presence_remove(semel_store *store, const struct semel_pre
 	struct semel_pg_params params = { 0 };
 	semel_pg_add_text(&params, presence->scope);
 	semel_pg_add_text(&params, presence->owner);
-	semel_pg_add_time(&params, semel_pg_clock_theirs(tx, forget_ms));
+	semel_pg_add_time(&params, semel_pg_clock_to_server(tx, forget_ms));
 	return semel_pg_run(tx, &remove_presence, &params, NULL, error);
 }
 
@@ -85,7 +85,7 @@ semel_status semel_pg_presence_each(semel_store *store, struct semel_text scope,
 			.next_try_ms = semel_pg_int(result, row, 6),
 			.waits_since_ms = semel_pg_int(result, row, 7),
 			.updated_ms = semel_pg_int(result, row, 8),
-			.expires_at_ms = semel_pg_clock_ours(tx, semel_pg_int(result, row, 9)),
+			.expires_at_ms = semel_pg_clock_to_local(tx, semel_pg_int(result, row, 9)),
 		};
 		seen(&presence, user);
 	}

@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SLOTS  8192
-#define ID_MAX 39
+#define ENTRIES 8192
+#define ID_MAX  39
 
-struct slot {
+struct entry {
 	uint64_t hash;
 	int64_t seq;
 	uint8_t length; /* 0: empty */
@@ -20,41 +20,41 @@ struct slot {
 };
 
 struct semel_pg_previous {
-	struct slot slots[SLOTS];
+	struct entry entries[ENTRIES];
 };
 
-static void remember(struct slot *slot, uint64_t hash, const struct semel_outbox_row *row)
+static void remember(struct entry *entry, uint64_t hash, const struct semel_outbox_row *row)
 {
-	slot->length = 0;
+	entry->length = 0;
 	if (row->event.id.length > ID_MAX)
 		return;
-	slot->hash = hash;
-	slot->seq = row->seq;
-	slot->length = (uint8_t)row->event.id.length;
-	memcpy(slot->id, row->event.id.data, row->event.id.length);
+	entry->hash = hash;
+	entry->seq = row->seq;
+	entry->length = (uint8_t)row->event.id.length;
+	memcpy(entry->id, row->event.id.data, row->event.id.length);
 }
 
 /* NULL: no memory. */
-static struct slot *slot_of(struct semel_pg_previous **memory, uint64_t hash)
+static struct entry *entry_of(struct semel_pg_previous **cache, uint64_t hash)
 {
-	if (*memory == NULL)
-		*memory = calloc(1, sizeof(**memory));
-	return *memory == NULL ? NULL : &(*memory)->slots[hash % SLOTS];
+	if (*cache == NULL)
+		*cache = calloc(1, sizeof(**cache));
+	return *cache == NULL ? NULL : &(*cache)->entries[hash % ENTRIES];
 }
 
-void semel_pg_previous_of(struct semel_pg_previous **memory, struct semel_outbox_row *row,
-			  struct semel_arena *arena)
+void semel_pg_previous_fill(struct semel_pg_previous **cache, struct semel_outbox_row *row,
+			    struct semel_arena *arena)
 {
 	uint64_t hash = semel_hash_aggregate(row->event.aggregate_type, row->event.aggregate_id);
-	struct slot *slot = slot_of(memory, hash);
-	if (slot == NULL)
+	struct entry *entry = entry_of(cache, hash);
+	if (entry == NULL)
 		return;
-	bool same = slot->length > 0 && slot->hash == hash;
-	if (same && slot->seq >= row->seq)
+	bool same = entry->length > 0 && entry->hash == hash;
+	if (same && entry->seq >= row->seq)
 		return;
 	if (same)
-		row->previous = semel_arena_text(arena, slot->id, slot->length);
-	remember(slot, hash, row);
+		row->previous = semel_arena_text(arena, entry->id, entry->length);
+	remember(entry, hash, row);
 }
 
 /* Newest first. A little beyond where reading begins, for commits have another order than numbers,
@@ -70,35 +70,35 @@ static const struct semel_pg_query fetch_published = {
 };
 
 /* It was sent before. */
-static void seen(struct semel_pg_previous **memory, const struct semel_outbox_row *row)
+static void record_sent(struct semel_pg_previous **cache, const struct semel_outbox_row *row)
 {
 	uint64_t hash = semel_hash_aggregate(row->event.aggregate_type, row->event.aggregate_id);
-	struct slot *slot = slot_of(memory, hash);
-	if (slot != NULL && (slot->length == 0 || slot->hash != hash || slot->seq < row->seq))
-		remember(slot, hash, row);
+	struct entry *entry = entry_of(cache, hash);
+	if (entry != NULL && (entry->length == 0 || entry->hash != hash || entry->seq < row->seq))
+		remember(entry, hash, row);
 }
 
-static struct semel_text peek(const PGresult *result, int row, int column)
+static struct semel_text text_at(const PGresult *result, int row, int column)
 {
 	return semel_text_of(semel_pg_value(result, row, column));
 }
 
-static void all_seen(struct semel_pg_previous **memory, const PGresult *result)
+static void record_all_sent(struct semel_pg_previous **cache, const PGresult *result)
 {
 	for (int at = semel_pg_rows(result) - 1; at >= 0; at--) {
 		const struct semel_outbox_row row = {
 			.seq = semel_pg_int(result, at, 0),
-			.event = { .id = peek(result, at, 1),
-				   .aggregate_type = peek(result, at, 2),
-				   .aggregate_id = peek(result, at, 3) },
+			.event = { .id = text_at(result, at, 1),
+				   .aggregate_type = text_at(result, at, 2),
+				   .aggregate_id = text_at(result, at, 3) },
 		};
-		seen(memory, &row);
+		record_sent(cache, &row);
 	}
 }
 
-semel_status semel_pg_previous_recall(struct semel_pg_previous **memory, semel_tx tx,
-				      const int32_t *lanes, const int64_t *afters, size_t count,
-				      semel_error *error)
+semel_status semel_pg_previous_load(struct semel_pg_previous **cache, semel_tx tx,
+				    const int32_t *lanes, const int64_t *afters, size_t count,
+				    semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	struct semel_buffer lane_list = { 0 }, after_list = { 0 };
@@ -114,18 +114,18 @@ semel_status semel_pg_previous_recall(struct semel_pg_previous **memory, semel_t
 	semel_status status = semel_pg_run(tx, &fetch_published, &params, &result, error);
 	semel_buffer_free(&lane_list);
 	semel_buffer_free(&after_list);
-	all_seen(memory, result);
+	record_all_sent(cache, result);
 	semel_pg_clear(result);
 	return status;
 }
 
-void semel_pg_previous_clear(struct semel_pg_previous *memory)
+void semel_pg_previous_clear(struct semel_pg_previous *cache)
 {
-	if (memory != NULL)
-		memset(memory->slots, 0, sizeof(memory->slots));
+	if (cache != NULL)
+		memset(cache->entries, 0, sizeof(cache->entries));
 }
 
-void semel_pg_previous_free(struct semel_pg_previous *memory)
+void semel_pg_previous_free(struct semel_pg_previous *cache)
 {
-	free(memory);
+	free(cache);
 }

@@ -28,40 +28,49 @@ const char semel_pg_publication_sql[] =
 	" WHERE c.oid = 'semel_outbox'::regclass";
 
 static const struct {
-	const char *says, *cure;
-} flaws[SEMEL_PG_FLAWS] = {
-	[SEMEL_PG_ABSENT] = { "there is no publication " SEMEL_PG_PUBLICATION
-			      " of the outbox" RUN_INIT,
-			      "CREATE PUBLICATION " SEMEL_PG_PUBLICATION
-			      " FOR TABLE semel_outbox WITH (publish = 'insert')" },
+	const char *text, *remedy;
+} problems[SEMEL_PG_PUBLICATION_PROBLEMS] = {
+	[SEMEL_PG_PUBLICATION_MISSING] = { "there is no publication " SEMEL_PG_PUBLICATION
+					   " of the outbox" RUN_INIT,
+					   "CREATE PUBLICATION " SEMEL_PG_PUBLICATION
+					   " FOR TABLE semel_outbox WITH (publish = 'insert')" },
 	/* It may be there for the outbox of another schema. */
-	[SEMEL_PG_APART] = { "there is no publication " SEMEL_PG_PUBLICATION
-			     " of the outbox: the one of this name does not list it" RUN_INIT,
-			     "ALTER PUBLICATION " SEMEL_PG_PUBLICATION " ADD TABLE semel_outbox" },
-	[SEMEL_PG_FILTERED] = { "the publication " SEMEL_PG_PUBLICATION
-				" has a row filter or a column list, and leaves out "
-				"events" RUN_INIT,
-				"ALTER PUBLICATION " SEMEL_PG_PUBLICATION
-				" DROP TABLE semel_outbox; ALTER PUBLICATION " SEMEL_PG_PUBLICATION
-				" ADD TABLE semel_outbox" },
-	[SEMEL_PG_MUTE] = { "the publication " SEMEL_PG_PUBLICATION
-			    " does not publish inserts" RUN_INIT,
-			    "ALTER PUBLICATION " SEMEL_PG_PUBLICATION " SET (publish = 'insert')" },
-	[SEMEL_PG_UNLOGGED] = { "the outbox is not logged: a crash empties it, and no stream tells "
-				"of its rows (run: ALTER TABLE semel_outbox SET LOGGED)",
-				NULL },
-	[SEMEL_PG_SPLIT] = { "the publication " SEMEL_PG_PUBLICATION
-			     " tells of partitions of the outbox, and not of the outbox" RUN_INIT,
-			     "ALTER PUBLICATION " SEMEL_PG_PUBLICATION
-			     " SET (publish_via_partition_root = true)" },
+	[SEMEL_PG_PUBLICATION_WITHOUT_OUTBOX] = { "there is no publication " SEMEL_PG_PUBLICATION
+						  " of the outbox: the one of this name does not "
+						  "list it" RUN_INIT,
+						  "ALTER PUBLICATION " SEMEL_PG_PUBLICATION
+						  " ADD TABLE semel_outbox" },
+	[SEMEL_PG_PUBLICATION_FILTERED] = { "the publication " SEMEL_PG_PUBLICATION
+					    " has a row filter or a column list, and leaves out "
+					    "events" RUN_INIT,
+					    "ALTER PUBLICATION " SEMEL_PG_PUBLICATION
+					    " DROP TABLE semel_outbox; ALTER "
+					    "PUBLICATION " SEMEL_PG_PUBLICATION
+					    " ADD TABLE semel_outbox" },
+	[SEMEL_PG_PUBLICATION_WITHOUT_INSERTS] = { "the publication " SEMEL_PG_PUBLICATION
+						   " does not publish inserts" RUN_INIT,
+						   "ALTER PUBLICATION " SEMEL_PG_PUBLICATION
+						   " SET (publish = 'insert')" },
+	[SEMEL_PG_PUBLICATION_UNLOGGED] = { "the outbox is not logged: a crash empties it, and no "
+					    "stream tells "
+					    "of its rows (run: ALTER TABLE semel_outbox SET "
+					    "LOGGED)",
+					    NULL },
+	[SEMEL_PG_PUBLICATION_OF_PARTITIONS] = { "the publication " SEMEL_PG_PUBLICATION
+						 " tells of partitions of the outbox, and not of "
+						 "the outbox" RUN_INIT,
+						 "ALTER PUBLICATION " SEMEL_PG_PUBLICATION
+						 " SET (publish_via_partition_root = true)" },
 };
 
-const char *semel_pg_publication_flaw(int64_t flaw)
+const char *semel_pg_publication_problem(int64_t problem)
 {
-	return flaw > 0 && flaw < SEMEL_PG_FLAWS ? flaws[flaw].says : NULL;
+	return problem > 0 && problem < SEMEL_PG_PUBLICATION_PROBLEMS ? problems[problem].text
+								      : NULL;
 }
 
-const char *semel_pg_publication_cure(int64_t flaw)
+const char *semel_pg_publication_remedy(int64_t problem)
 {
-	return flaw > 0 && flaw < SEMEL_PG_FLAWS ? flaws[flaw].cure : NULL;
+	return problem > 0 && problem < SEMEL_PG_PUBLICATION_PROBLEMS ? problems[problem].remedy
+								      : NULL;
 }

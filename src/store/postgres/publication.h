@@ -7,23 +7,24 @@
 
 #define SEMEL_PG_PUBLICATION "semel"
 
-enum semel_pg_flaw {
-	SEMEL_PG_SOUND,
-	SEMEL_PG_ABSENT,
-	SEMEL_PG_APART,    /* it does not have the outbox */
-	SEMEL_PG_FILTERED, /* rows, or columns */
-	SEMEL_PG_MUTE,     /* it leaves out inserts */
-	SEMEL_PG_UNLOGGED, /* of the table itself */
-	SEMEL_PG_SPLIT,    /* it tells of the table's partitions, and not of the table */
-	SEMEL_PG_FLAWS
+enum semel_pg_publication_problem {
+	SEMEL_PG_PUBLICATION_OK,
+	SEMEL_PG_PUBLICATION_MISSING,
+	SEMEL_PG_PUBLICATION_WITHOUT_OUTBOX,  /* it does not have the outbox */
+	SEMEL_PG_PUBLICATION_FILTERED,        /* rows, or columns */
+	SEMEL_PG_PUBLICATION_WITHOUT_INSERTS, /* it leaves out inserts */
+	SEMEL_PG_PUBLICATION_UNLOGGED,        /* of the table itself */
+	SEMEL_PG_PUBLICATION_OF_PARTITIONS,   /* it tells of the table's partitions, and not of the
+						 table */
+	SEMEL_PG_PUBLICATION_PROBLEMS
 };
 
-/* One row: the flaw, and what the publication is known by. */
+/* One row: the problem, and what the publication is known by. */
 extern const char semel_pg_publication_sql[];
 
 /* For people, with what to do; NULL: it is sound. */
-const char *semel_pg_publication_flaw(int64_t flaw);
+const char *semel_pg_publication_problem(int64_t problem);
 /* The statements that mend it; NULL: nothing does, or a person has to. */
-const char *semel_pg_publication_cure(int64_t flaw);
+const char *semel_pg_publication_remedy(int64_t problem);
 
 #endif

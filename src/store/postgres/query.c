@@ -24,7 +24,7 @@ static bool has_state(semel_tx tx, PGTransactionStatusType state)
 /* Nothing failed in it so far. */
 static bool is_sound(semel_tx tx)
 {
-	return (tx.store != NULL && semel_pg_of(tx.store)->unheard > 0) ||
+	return (tx.store != NULL && semel_pg_of(tx.store)->unread_effects > 0) ||
 	       has_state(tx, PQTRANS_INTRANS);
 }
 
@@ -376,7 +376,7 @@ static semel_status send(semel_tx tx, const struct semel_pg_query *query,
 					       params->values, params->lengths, params->formats, 0);
 		return SEMEL_OK;
 	}
-	semel_status status = semel_pg_effects_hear(semel_pg_of(tx.store), error);
+	semel_status status = semel_pg_effects_collect(semel_pg_of(tx.store), error);
 	if (status == SEMEL_OK)
 		status = semel_pg_prepare(semel_pg_of(tx.store), query, name, error);
 	if (status == SEMEL_OK)

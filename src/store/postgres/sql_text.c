@@ -99,8 +99,8 @@ static const char *skip_dollars(const char *at)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static semel_status add_place(struct semel_pg_statement *statement, const char *name, size_t length,
-			      semel_error *error)
+static semel_status add_placeholder(struct semel_pg_statement *statement, const char *name,
+				    size_t length, semel_error *error)
 {
 	char shown[64];
 	size_t cut = length < sizeof(shown) - 1 ? length : sizeof(shown) - 1;
@@ -118,12 +118,12 @@ static semel_status add_place(struct semel_pg_statement *statement, const char *
 			":headers :time :attempt :flow)",
 			shown, near == NULL ? ":id" : near);
 	}
-	if (statement->place_count == SEMEL_PG_PLACES_MAX)
+	if (statement->placeholder_count == SEMEL_PG_PLACEHOLDERS_MAX)
 		return semel_error_set(error, SEMEL_INVALID,
 				       "more than %d parameters in one SQL statement: split it",
-				       SEMEL_PG_PLACES_MAX);
-	statement->places[statement->place_count++] = (enum semel_pg_parameter)found;
-	semel_buffer_printf(&statement->sql, "$%d", statement->place_count);
+				       SEMEL_PG_PLACEHOLDERS_MAX);
+	statement->placeholders[statement->placeholder_count++] = (enum semel_pg_parameter)found;
+	semel_buffer_printf(&statement->sql, "$%d", statement->placeholder_count);
 	return SEMEL_OK;
 }
 
@@ -180,7 +180,7 @@ static semel_status scan(const char **at_in_out, struct semel_pg_statement *stat
 		if (!comment && is_statement(*at))
 			keep_keyword(statement, at, (size_t)(end - at));
 		if (named)
-			status = add_place(statement, at, (size_t)(end - at), error);
+			status = add_placeholder(statement, at, (size_t)(end - at), error);
 		else if (comment)
 			semel_buffer_string(&statement->sql, " ");
 		else

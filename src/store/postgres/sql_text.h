@@ -8,7 +8,7 @@
 
 #include <semel/status.h>
 
-#define SEMEL_PG_PLACES_MAX 24
+#define SEMEL_PG_PLACEHOLDERS_MAX 24
 
 enum semel_pg_parameter {
 	SEMEL_PG_P_ID,
@@ -29,8 +29,8 @@ enum semel_pg_parameter {
 struct semel_pg_statement {
 	struct semel_buffer sql;
 	char keyword[16]; /* the first word, in upper case; empty: there is no statement */
-	enum semel_pg_parameter places[SEMEL_PG_PLACES_MAX];
-	int place_count;
+	enum semel_pg_parameter placeholders[SEMEL_PG_PLACEHOLDERS_MAX];
+	int placeholder_count;
 };
 
 /* Reads the first statement of sql; *rest_out is what follows its semicolon. INVALID for an unknown

@@ -20,14 +20,14 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define GATHER_US   100
-#define GULP_MIN    12  /* messages in one read that promise more */
-#define PAUSES_MAX  8   /* in one call */
-#define ROW_BYTES   200 /* the end of a transaction, two signs of life and a begin have fewer */
-#define HEADER_SIZE 25  /* 'w', start, end, time */
-#define ALIVE_SIZE  18  /* 'k', end, time, reply */
-#define BINARY_FROM 140000
-#define EPOCH_MS    INT64_C(946684800000)
+#define GATHER_US      100
+#define GULP_MIN       12  /* messages in one read that promise more */
+#define PAUSES_MAX     8   /* in one call */
+#define ROW_BYTES      200 /* the end of a transaction, two signs of life and a begin have fewer */
+#define HEADER_SIZE    25  /* 'w', start, end, time */
+#define KEEPALIVE_SIZE 18  /* 'k', end, time, reply */
+#define BINARY_FROM    140000
+#define EPOCH_MS       INT64_C(946684800000)
 
 static const char set_up[] = "SET datestyle = ISO; SET timezone = 'UTC'";
 
@@ -76,9 +76,9 @@ int64_t semel_pg_stream_keepalive_timeout_ms(struct semel_changes *base)
 	return semel_pg_changes_of(base)->stream.keepalive_timeout_ms;
 }
 
-static semel_status learn_surroundings(struct semel_pg_changes *changes, semel_error *error)
+static semel_status read_server_settings(struct semel_pg_changes *changes, semel_error *error)
 {
-	static const struct semel_pg_query surroundings = {
+	static const struct semel_pg_query server_settings = {
 		"read wal_sender_timeout and the outbox's number",
 		"SELECT setting, 'semel_outbox'::regclass::oid"
 		" FROM pg_settings WHERE name = 'wal_sender_timeout'"
@@ -87,7 +87,7 @@ static semel_status learn_surroundings(struct semel_pg_changes *changes, semel_e
 	semel_tx tx = { 0 };
 	semel_status status = semel_pg_changes_side(changes, &tx, error);
 	if (status == SEMEL_OK)
-		status = semel_pg_run(tx, &surroundings, NULL, &result, error);
+		status = semel_pg_run(tx, &server_settings, NULL, &result, error);
 	changes->stream.decoder = (struct semel_pgoutput){ 0 };
 	if (semel_pg_rows(result) > 0) {
 		changes->stream.keepalive_timeout_ms = semel_pg_int(result, 0, 0);
@@ -103,7 +103,7 @@ static semel_status refused(struct semel_pg_changes *changes, PGresult *result, 
 	if (state == NULL || strcmp(state, "55006") != 0)
 		return semel_pg_error(changes->stream.connection, result, "start the change stream",
 				      error);
-	semel_pg_changes_oust(changes);
+	semel_pg_changes_terminate_reader(changes);
 	return semel_error_set(error, SEMEL_BUSY, "somebody else reads from the slot %s",
 			       changes->slot);
 }
@@ -136,7 +136,7 @@ semel_status semel_pg_stream_start(struct semel_changes *base, uint64_t position
 {
 	struct semel_pg_changes *changes = semel_pg_changes_of(base);
 	semel_pg_stream_stop(base);
-	semel_status status = learn_surroundings(changes, error);
+	semel_status status = read_server_settings(changes, error);
 	if (status == SEMEL_OK)
 		status = semel_pg_connect_stream(changes->url, &changes->stream.connection, error);
 	if (status != SEMEL_OK)
@@ -150,7 +150,7 @@ semel_status semel_pg_stream_start(struct semel_changes *base, uint64_t position
 	changes->stream.wake = wake;
 	changes->stream.confirmed = 0;
 	changes->stream.gather = changes->stream.in_transaction = false;
-	changes->stream.recalled = changes->stream.awaits_row = false;
+	changes->stream.previous_loaded = changes->stream.awaits_row = false;
 	semel_pg_previous_clear(changes->stream.previous);
 	changes->stream.row_bytes = ends ? 1 : ROW_BYTES;
 	changes->stream.wake_bytes = 0;
@@ -162,7 +162,7 @@ semel_status semel_pg_stream_start(struct semel_changes *base, uint64_t position
 
 /* ---- confirming ------------------------------------------------------------------------------ */
 
-static semel_status broken(struct semel_pg_changes *changes, semel_error *error)
+static semel_status ended(struct semel_pg_changes *changes, semel_error *error)
 {
 	PGconn *connection = changes->stream.connection;
 	char message[256] = "it is stopped";
@@ -186,7 +186,7 @@ semel_status semel_pg_stream_confirm(struct semel_changes *base, uint64_t positi
 	char report[34] = { 'r' };
 	int64_t now_us = (semel_now_ms(semel_env_system()) - EPOCH_MS) * 1000;
 	if (connection == NULL)
-		return broken(changes, error);
+		return ended(changes, error);
 	if (position > changes->stream.confirmed)
 		changes->stream.confirmed = position;
 	put_number(report + 1, changes->stream.confirmed);
@@ -196,7 +196,7 @@ semel_status semel_pg_stream_confirm(struct semel_changes *base, uint64_t positi
 	report[33] = ask ? 1 : 0;
 	if (semel_libpq.putCopyData(connection, report, sizeof(report)) != 1 ||
 	    semel_libpq.flush(connection) < 0)
-		return broken(changes, error);
+		return ended(changes, error);
 	return SEMEL_OK;
 }
 
@@ -209,7 +209,7 @@ static semel_status take_row(struct semel_pg_changes *changes, struct semel_outb
 	*row = message->row;
 	row->transaction = changes->stream.transaction;
 	row->xid = changes->stream.xid;
-	row->commit_order = changes->stream.place;
+	row->commit_order = changes->stream.commit_order;
 	changes->stream.awaits_row = false;
 	return SEMEL_OK;
 }
@@ -217,7 +217,7 @@ static semel_status take_row(struct semel_pg_changes *changes, struct semel_outb
 bool semel_pg_stream_in_transaction(const struct semel_changes *base)
 {
 	const struct semel_pg_changes *changes = (const struct semel_pg_changes *)base;
-	return changes->stream.in_transaction && !changes->visible.holds;
+	return changes->stream.in_transaction && !changes->visible.waiting;
 }
 
 static semel_status take_data(struct semel_pg_changes *changes, const char *bytes, size_t length,
@@ -240,7 +240,7 @@ static semel_status take_data(struct semel_pg_changes *changes, const char *byte
 		changes->stream.in_transaction = changes->stream.awaits_row = true;
 		changes->stream.transaction++;
 		changes->stream.xid = message.xid;
-		changes->stream.place = (int64_t)message.position;
+		changes->stream.commit_order = (int64_t)message.position;
 		return semel_pg_visible_begin(changes, message.xid, error);
 	case SEMEL_PGOUTPUT_COMMIT:
 		changes->stream.in_transaction = changes->stream.awaits_row = false;
@@ -254,12 +254,12 @@ static semel_status take_data(struct semel_pg_changes *changes, const char *byte
 	return SEMEL_OK;
 }
 
-static semel_status take_sign_of_life(struct semel_pg_changes *changes, const char *bytes,
-				      uint64_t *position_out, semel_error *error)
+static semel_status take_keepalive(struct semel_pg_changes *changes, const char *bytes,
+				   uint64_t *position_out, semel_error *error)
 {
 	if (!changes->stream.in_transaction)
 		*position_out = number_at(bytes + 1);
-	if (bytes[ALIVE_SIZE - 1] == 0)
+	if (bytes[KEEPALIVE_SIZE - 1] == 0)
 		return SEMEL_OK;
 	return semel_pg_stream_confirm(&changes->base, changes->stream.confirmed, false, error);
 }
@@ -271,8 +271,8 @@ static semel_status take_message(struct semel_pg_changes *changes, const char *b
 	if (length > HEADER_SIZE && bytes[0] == 'w')
 		return take_data(changes, bytes + HEADER_SIZE, length - HEADER_SIZE, batch,
 				 position_out, error);
-	if (length == ALIVE_SIZE && bytes[0] == 'k')
-		return take_sign_of_life(changes, bytes, position_out, error);
+	if (length == KEEPALIVE_SIZE && bytes[0] == 'k')
+		return take_keepalive(changes, bytes, position_out, error);
 	return semel_error_set(error, SEMEL_INTERNAL,
 			       "the change stream has a message that cannot be read");
 }
@@ -290,11 +290,11 @@ static semel_status take_buffered(struct semel_pg_changes *changes,
 {
 	semel_status status = SEMEL_OK;
 	*taken_out = 0;
-	while (status == SEMEL_OK && !is_full(batch, used) && !changes->visible.holds) {
+	while (status == SEMEL_OK && !is_full(batch, used) && !changes->visible.waiting) {
 		char *bytes = NULL;
 		int length = semel_libpq.getCopyData(changes->stream.connection, &bytes, 1);
 		if (length < 0)
-			return broken(changes, error);
+			return ended(changes, error);
 		if (length == 0)
 			break;
 		++*taken_out;
@@ -314,7 +314,8 @@ static bool is_worth_a_pause(const struct semel_pg_changes *changes, uint32_t ro
 }
 
 /* What the first row is behind was sent by somebody else, or before the stream broke off. */
-static semel_status recall(struct semel_pg_changes *changes, int64_t first_seq, semel_error *error)
+static semel_status load_previous(struct semel_pg_changes *changes, int64_t first_seq,
+				  semel_error *error)
 {
 	int32_t lanes[SEMEL_PG_LANES];
 	int64_t afters[SEMEL_PG_LANES];
@@ -326,9 +327,9 @@ static semel_status recall(struct semel_pg_changes *changes, int64_t first_seq, 
 		lanes[i] = i;
 		afters[i] = first_seq - 1;
 	}
-	status = semel_pg_previous_recall(&changes->stream.previous, tx, lanes, afters,
-					  SEMEL_PG_LANES, error);
-	changes->stream.recalled = status == SEMEL_OK;
+	status = semel_pg_previous_load(&changes->stream.previous, tx, lanes, afters,
+					SEMEL_PG_LANES, error);
+	changes->stream.previous_loaded = status == SEMEL_OK;
 	return semel_pg_changes_failed(changes, status);
 }
 
@@ -336,10 +337,10 @@ static semel_status name_predecessors(struct semel_pg_changes *changes,
 				      struct semel_outbox_batch *batch, semel_error *error)
 {
 	semel_status status = SEMEL_OK;
-	if (batch->count > 0 && !changes->stream.recalled)
-		status = recall(changes, batch->rows[0].seq, error);
+	if (batch->count > 0 && !changes->stream.previous_loaded)
+		status = load_previous(changes, batch->rows[0].seq, error);
 	for (uint32_t i = 0; status == SEMEL_OK && i < batch->count; i++)
-		semel_pg_previous_of(&changes->stream.previous, &batch->rows[i], batch->arena);
+		semel_pg_previous_fill(&changes->stream.previous, &batch->rows[i], batch->arena);
 	return status;
 }
 
@@ -352,7 +353,7 @@ semel_status semel_pg_stream_read(struct semel_changes *base, struct semel_outbo
 	batch->count = 0;
 	*position_out = 0;
 	if (changes->stream.connection == NULL)
-		return broken(changes, error);
+		return ended(changes, error);
 	/* A read that brought less than this was all there is. With TLS it is one message. */
 	uint32_t dry = semel_libpq.sslInUse(changes->stream.connection) ? 1 : GULP_MIN;
 	bool holds = false;
@@ -362,9 +363,9 @@ semel_status semel_pg_stream_read(struct semel_changes *base, struct semel_outbo
 	status = take_buffered(changes, batch, used, position_out, &taken, error);
 	uint32_t came = taken;
 	bool paused = false;
-	while (status == SEMEL_OK && !is_full(batch, used) && !changes->visible.holds) {
+	while (status == SEMEL_OK && !is_full(batch, used) && !changes->visible.waiting) {
 		if (semel_libpq.consumeInput(changes->stream.connection) == 0)
-			return broken(changes, error);
+			return ended(changes, error);
 		status = take_buffered(changes, batch, used, position_out, &taken, error);
 		came += taken;
 		if (taken >= dry)

@@ -18,11 +18,12 @@
 #include "base/error.h"
 #include "observe/log.h"
 
-#define ROWS_PER_STEP 500
-#define REST_MS       10000
-#define REST_TIMES    10 /* and so much longer than the round took: what is kept may be large */
+#define ROWS_PER_STEP  500
+#define ROUND_PAUSE_MS 10000
+#define ROUND_PAUSE_FACTOR                                                                         \
+	10 /* and so much longer than the round took: what is kept may be large */
 
-static const struct semel_pg_query look_below = {
+static const struct semel_pg_query select_below = {
 	"look for events below the low mark",
 	"SELECT count(*), coalesce(max(s.seq), 0), coalesce(min(s.seq) FILTER (WHERE s.status ="
 	" 'NEW' AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception x WHERE x.lane = $1"
@@ -60,8 +61,7 @@ static semel_status run_for_lane(semel_tx tx, const struct semel_pg_query *query
 	return semel_pg_change(tx, query, &params, changed_out, error);
 }
 
-static semel_status look_for_exceptions(semel_tx tx, int32_t lane, bool *any_out,
-					semel_error *error)
+static semel_status has_exceptions(semel_tx tx, int32_t lane, bool *any_out, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	PGresult *result = NULL;
@@ -89,13 +89,13 @@ static semel_status lock_lease(semel_tx tx, const struct semel_lease *lease, sem
 }
 
 /* Whoever changes the exceptions of a lane has the lock of its lease, and looks after that. */
-static semel_status tidy_exceptions(semel_store *store, const struct semel_lease *lease,
-				    semel_error *error)
+static semel_status repair_exceptions(semel_store *store, const struct semel_lease *lease,
+				      semel_error *error)
 {
 	semel_tx tx = semel_pg_tx(store);
 	uint64_t gone = 0, freed = 0;
 	bool entered = false, any = false;
-	semel_status status = look_for_exceptions(tx, lease->lane, &any, error);
+	semel_status status = has_exceptions(tx, lease->lane, &any, error);
 	if (status != SEMEL_OK || !any)
 		return status;
 	status = semel_pg_enter(store, &entered, error);
@@ -115,11 +115,11 @@ static semel_status tidy_exceptions(semel_store *store, const struct semel_lease
 }
 
 /* The round of a lane is over: the next one begins later. */
-static void rest(struct semel_pg_store *store, int32_t lane, int64_t now_ms)
+static void end_round(struct semel_pg_store *store, int32_t lane, int64_t now_ms)
 {
 	int64_t took_ms = now_ms - store->sweep.began_ms[lane];
 	store->sweep.after_seq[lane] = 0;
-	store->sweep.next_ms[lane] = now_ms + REST_MS + REST_TIMES * took_ms;
+	store->sweep.next_ms[lane] = now_ms + ROUND_PAUSE_MS + ROUND_PAUSE_FACTOR * took_ms;
 }
 
 semel_status semel_pg_sweep(struct semel_pg_store *store, const struct semel_lease *lease,
@@ -135,24 +135,24 @@ semel_status semel_pg_sweep(struct semel_pg_store *store, const struct semel_lea
 		return SEMEL_OK;
 	if (store->sweep.after_seq[lane] == 0) {
 		store->sweep.began_ms[lane] = now_ms;
-		status = tidy_exceptions(&store->base, lease, error);
+		status = repair_exceptions(&store->base, lease, error);
 	}
 	if (status != SEMEL_OK)
 		return status;
 	if (lease->streamed) {
-		rest(store, lane, now_ms);
+		end_round(store, lane, now_ms);
 		return SEMEL_OK;
 	}
 	semel_pg_add_int(&params, lane);
 	semel_pg_add_int(&params, store->sweep.after_seq[lane]);
 	semel_pg_add_int(&params, lease->low_seq);
 	semel_pg_add_int(&params, ROWS_PER_STEP);
-	status = semel_pg_run(semel_pg_tx(&store->base), &look_below, &params, &result, error);
+	status = semel_pg_run(semel_pg_tx(&store->base), &select_below, &params, &result, error);
 	if (status == SEMEL_OK) {
 		*found_out = semel_pg_int(result, 0, 2);
 		store->sweep.after_seq[lane] = semel_pg_int(result, 0, 1);
 		if (semel_pg_int(result, 0, 0) < ROWS_PER_STEP || *found_out != 0)
-			rest(store, lane, now_ms);
+			end_round(store, lane, now_ms);
 	}
 	semel_pg_clear(result);
 	return status;

@@ -50,7 +50,7 @@ semel_status semel_pg_commit(semel_store *store, semel_error *error)
 		semel_pg_rollback(store);
 		return status;
 	}
-	status = semel_pg_effects_hear(semel_pg_of(store), error);
+	status = semel_pg_effects_collect(semel_pg_of(store), error);
 	if (status != SEMEL_OK) {
 		semel_pg_rollback(store);
 		return status;
@@ -67,7 +67,7 @@ void semel_pg_rollback(semel_store *store)
 {
 	PGconn *connection = semel_pg_of(store)->connection;
 	semel_pg_of(store)->savepoint_open = false;
-	(void)semel_pg_effects_hear(semel_pg_of(store), NULL);
+	(void)semel_pg_effects_collect(semel_pg_of(store), NULL);
 	if (semel_libpq.transactionStatus(connection) != PQTRANS_IDLE)
 		(void)semel_pg_execute_plain(connection, "ROLLBACK", "roll back", NULL);
 }

@@ -18,12 +18,12 @@
 #include <string.h>
 
 #define PAUSE_MAX_MS 20
-#define TELL_MS      1000
+#define LOG_AFTER_MS 1000
 
-static const struct semel_pg_query take_snapshot = { "look what is visible",
+static const struct semel_pg_query take_snapshot = { "check what is visible",
 						     "SELECT pg_current_snapshot()" };
 
-semel_status semel_pg_visible_ask(struct semel_pg_changes *changes, semel_error *error)
+semel_status semel_pg_visible_refresh(struct semel_pg_changes *changes, semel_error *error)
 {
 	PGresult *result = NULL;
 	semel_tx tx = { 0 };
@@ -38,7 +38,7 @@ semel_status semel_pg_visible_ask(struct semel_pg_changes *changes, semel_error 
 	return semel_pg_changes_failed(changes, status);
 }
 
-bool semel_pg_visible_has(const struct semel_pg_changes *changes, uint32_t xid)
+bool semel_pg_visible_includes(const struct semel_pg_changes *changes, uint32_t xid)
 {
 	return changes->visible.snapshot != NULL &&
 	       semel_pg_snapshot_sees(changes->visible.snapshot, xid);
@@ -60,89 +60,90 @@ static void listen_to(const struct semel_pg_changes *changes, bool listens)
 		semel_wake_unwatch_fd(changes->stream.wake, socket);
 }
 
-static void hold(struct semel_pg_changes *changes)
+static void start_waiting(struct semel_pg_changes *changes)
 {
-	if (!changes->visible.holds) {
-		changes->visible.holds = true;
-		changes->visible.told = false;
+	if (!changes->visible.waiting) {
+		changes->visible.waiting = true;
+		changes->visible.logged = false;
 		changes->visible.since_ms = now_ms();
 		changes->visible.pause_ms = 1;
 		listen_to(changes, false);
 	}
-	changes->visible.ask_at_ms = now_ms() + changes->visible.pause_ms;
+	changes->visible.check_at_ms = now_ms() + changes->visible.pause_ms;
 	if (changes->visible.pause_ms < PAUSE_MAX_MS)
 		changes->visible.pause_ms *= 2;
 }
 
-static void let_go(struct semel_pg_changes *changes)
+static void stop_waiting(struct semel_pg_changes *changes)
 {
-	if (!changes->visible.holds)
+	if (!changes->visible.waiting)
 		return;
-	changes->visible.holds = false;
+	changes->visible.waiting = false;
 	listen_to(changes, true);
-	if (changes->visible.told)
+	if (changes->visible.logged)
 		semel_logf(SEMEL_LOG_INFO, "the commit is visible; its events go out (%lld ms)",
 			   (long long)(now_ms() - changes->visible.since_ms));
 }
 
-static void tell(struct semel_pg_changes *changes)
+static void log_wait(struct semel_pg_changes *changes)
 {
-	if (changes->visible.told || now_ms() - changes->visible.since_ms < TELL_MS)
+	if (changes->visible.logged || now_ms() - changes->visible.since_ms < LOG_AFTER_MS)
 		return;
-	changes->visible.told = true;
+	changes->visible.logged = true;
 	semel_logf(SEMEL_LOG_WARN,
 		   "a commit waits for a synchronous standby, and its events and all behind it "
 		   "wait with it (look at pg_stat_replication and synchronous_standby_names)");
 }
 
-static semel_status look(struct semel_pg_changes *changes, uint32_t xid, semel_error *error)
+static semel_status refresh_and_check(struct semel_pg_changes *changes, uint32_t xid,
+				      semel_error *error)
 {
-	changes->visible.asked = true;
-	semel_status status = semel_pg_visible_ask(changes, error);
-	if (status == SEMEL_OK && semel_pg_visible_has(changes, xid))
-		let_go(changes);
+	changes->visible.refreshed = true;
+	semel_status status = semel_pg_visible_refresh(changes, error);
+	if (status == SEMEL_OK && semel_pg_visible_includes(changes, xid))
+		stop_waiting(changes);
 	else
-		hold(changes);
+		start_waiting(changes);
 	return status;
 }
 
 semel_status semel_pg_visible_begin(struct semel_pg_changes *changes, uint32_t xid,
 				    semel_error *error)
 {
-	if (!changes->visible.wanted || semel_pg_visible_has(changes, xid))
+	if (!changes->visible.required || semel_pg_visible_includes(changes, xid))
 		return SEMEL_OK;
-	if (!changes->visible.asked)
-		return look(changes, xid, error);
-	hold(changes);
-	changes->visible.ask_at_ms = 0; /* the next read asks at once */
+	if (!changes->visible.refreshed)
+		return refresh_and_check(changes, xid, error);
+	start_waiting(changes);
+	changes->visible.check_at_ms = 0; /* the next read asks at once */
 	return SEMEL_OK;
 }
 
-semel_status semel_pg_visible_read(struct semel_pg_changes *changes, bool *holds_out,
+semel_status semel_pg_visible_read(struct semel_pg_changes *changes, bool *waiting_out,
 				   semel_error *error)
 {
 	semel_status status = SEMEL_OK;
-	changes->visible.asked = false;
-	if (changes->visible.holds && now_ms() >= changes->visible.ask_at_ms)
-		status = look(changes, changes->stream.xid, error);
-	*holds_out = changes->visible.holds;
-	if (*holds_out)
-		tell(changes);
+	changes->visible.refreshed = false;
+	if (changes->visible.waiting && now_ms() >= changes->visible.check_at_ms)
+		status = refresh_and_check(changes, changes->stream.xid, error);
+	*waiting_out = changes->visible.waiting;
+	if (*waiting_out)
+		log_wait(changes);
 	return status;
 }
 
 int64_t semel_pg_stream_visibility_wait_ms(const struct semel_changes *base)
 {
 	const struct semel_pg_changes *changes = (const struct semel_pg_changes *)base;
-	if (!changes->visible.holds)
+	if (!changes->visible.waiting)
 		return -1;
-	int64_t wait_ms = changes->visible.ask_at_ms - now_ms();
+	int64_t wait_ms = changes->visible.check_at_ms - now_ms();
 	return wait_ms > 0 ? wait_ms : 0;
 }
 
 void semel_pg_visible_reset(struct semel_pg_changes *changes)
 {
-	changes->visible.holds = false;
+	changes->visible.waiting = false;
 	free(changes->visible.snapshot);
 	changes->visible.snapshot = NULL;
 }

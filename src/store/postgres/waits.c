@@ -143,7 +143,7 @@ static semel_status walk_kind(semel_store *store, struct semel_text scope,
 		for (int row = 0; row < semel_pg_rows(page) && status == SEMEL_OK; row++) {
 			struct semel_wait wait = wait_of(kind, page, row);
 			if (kind == SEMEL_WAIT_CLAIM)
-				wait.due_ms = semel_pg_clock_ours(tx, wait.due_ms);
+				wait.due_ms = semel_pg_clock_to_local(tx, wait.due_ms);
 			status = walk->seen(&wait, walk->user);
 		}
 	} while (status == SEMEL_OK && semel_pg_rows(page) == PAGE_ROWS);

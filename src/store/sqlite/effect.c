@@ -37,7 +37,7 @@ enum parameter {
 /* A prepared statement, and at which place it wants which parameter (0: not at all). */
 struct effect {
 	sqlite3_stmt *statement;
-	int places[P_COUNT];
+	int placeholders[P_COUNT];
 };
 
 struct semel_sqlite_effects {
@@ -54,7 +54,7 @@ struct values {
 	char time[SEMEL_TIME_SIZE];
 };
 
-static semel_status find_places(struct effect *effect, semel_error *error)
+static semel_status find_placeholders(struct effect *effect, semel_error *error)
 {
 	int count = sqlite3_bind_parameter_count(effect->statement);
 	for (int at = 1; at <= count; at++) {
@@ -71,7 +71,7 @@ static semel_status find_places(struct effect *effect, semel_error *error)
 					       ":topic :payload :headers :time :attempt :flow)",
 					       shown, near == NULL ? ":id" : near);
 		}
-		effect->places[found] = at;
+		effect->placeholders[found] = at;
 	}
 	return SEMEL_OK;
 }
@@ -79,28 +79,28 @@ static semel_status find_places(struct effect *effect, semel_error *error)
 static void bind_values(const struct effect *effect, struct values *values)
 {
 	const struct semel_event *event = values->event;
-	const int *places = effect->places;
+	const int *placeholders = effect->placeholders;
 	const struct {
 		int at;
 		struct semel_text text;
-	} texts[] = { { places[P_ID], event->id },
-		      { places[P_TYPE], event->type },
-		      { places[P_AGGREGATE_TYPE], event->aggregate_type },
-		      { places[P_AGGREGATE_ID], event->aggregate_id },
-		      { places[P_TOPIC], event->topic },
-		      { places[P_PAYLOAD], event->payload },
-		      { places[P_HEADERS], event->headers } };
+	} texts[] = { { placeholders[P_ID], event->id },
+		      { placeholders[P_TYPE], event->type },
+		      { placeholders[P_AGGREGATE_TYPE], event->aggregate_type },
+		      { placeholders[P_AGGREGATE_ID], event->aggregate_id },
+		      { placeholders[P_TOPIC], event->topic },
+		      { placeholders[P_PAYLOAD], event->payload },
+		      { placeholders[P_HEADERS], event->headers } };
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
 		if (texts[i].at != 0)
 			semel_sqlite_bind_bytes(effect->statement, texts[i].at, texts[i].text);
-	if (places[P_TIME] != 0) {
+	if (placeholders[P_TIME] != 0) {
 		semel_time_format(event->time_ms, values->time);
-		semel_sqlite_bind_string(effect->statement, places[P_TIME], values->time);
+		semel_sqlite_bind_string(effect->statement, placeholders[P_TIME], values->time);
 	}
-	if (places[P_ATTEMPT] != 0)
-		sqlite3_bind_int64(effect->statement, places[P_ATTEMPT], values->attempt);
-	if (places[P_FLOW] != 0)
-		semel_sqlite_bind_text(effect->statement, places[P_FLOW],
+	if (placeholders[P_ATTEMPT] != 0)
+		sqlite3_bind_int64(effect->statement, placeholders[P_ATTEMPT], values->attempt);
+	if (placeholders[P_FLOW] != 0)
+		semel_sqlite_bind_text(effect->statement, placeholders[P_FLOW],
 				       semel_event_flow_headers(event, values->arena));
 }
 
@@ -215,7 +215,7 @@ static semel_status add_effect(struct semel_sqlite_effects *effects, sqlite3_stm
 	}
 	struct effect *effect = &effects->list[effects->count++];
 	*effect = (struct effect){ .statement = statement };
-	return find_places(effect, error);
+	return find_placeholders(effect, error);
 }
 
 static semel_status add_statements(sqlite3 *db, struct semel_sqlite_effects *effects,
@@ -340,7 +340,7 @@ static semel_status prepare_expression(sqlite3 *db, const char *expression, stru
 					 "one SQL expression is wanted, not a statement: %s",
 					 expression);
 	sqlite3_free(sql);
-	return status == SEMEL_OK ? find_places(effect, error) : status;
+	return status == SEMEL_OK ? find_placeholders(effect, error) : status;
 }
 
 semel_status semel_sqlite_evaluate(semel_store *store, const char *expression,

@@ -77,9 +77,9 @@ static semel_status take_once(semel_tx tx, const struct semel_sqlite_query *quer
 }
 
 /* What is there under this id; week NULL: in whatever week. found_out false: nothing is. */
-static semel_status look_up(struct claiming *claiming, struct semel_text scope,
-			    struct semel_text event_id, const char *week,
-			    struct semel_claim_result *answer, semel_error *error)
+static semel_status find_existing(struct claiming *claiming, struct semel_text scope,
+				  struct semel_text event_id, const char *week,
+				  struct semel_claim_result *answer, semel_error *error)
 {
 	bool row = false;
 	semel_status status = take_once(claiming->tx, &find_claim, &claiming->find, error);
@@ -132,7 +132,7 @@ static semel_status insert(struct claiming *claiming, const struct semel_inbox_c
 		answer->found = SEMEL_FOUND_NEW;
 		return SEMEL_OK;
 	}
-	return look_up(claiming, claim->scope, claim->event_id, week, answer, error);
+	return find_existing(claiming, claim->scope, claim->event_id, week, answer, error);
 }
 
 /* holder_out: the other event that has the key; length 0: it is ours. */
@@ -177,7 +177,7 @@ static semel_status claim_one(struct claiming *claiming, const struct semel_inbo
 	if (holder[0] == '\0')
 		return insert(claiming, claim, NULL, answer, error);
 
-	status = look_up(claiming, claim->scope, semel_text_of(holder), NULL, answer, error);
+	status = find_existing(claiming, claim->scope, semel_text_of(holder), NULL, answer, error);
 	answer->key_conflict = true;
 	if (status != SEMEL_OK || answer->found == SEMEL_FOUND_CLAIMED)
 		return status; /* the other one is at work: come back later */

@@ -111,7 +111,8 @@ static semel_status put(semel_tx tx, const struct semel_sqlite_query *query,
 }
 
 /* It waits no longer, and the next one of its aggregate may go. */
-static semel_status let_go(semel_tx tx, const struct exception *exception, semel_error *error)
+static semel_status remove_and_free_next(semel_tx tx, const struct exception *exception,
+					 semel_error *error)
 {
 	sqlite3_stmt *statement = NULL;
 	semel_status status = run_with_seq(tx, &remove_exception, exception->seq, error);
@@ -126,8 +127,8 @@ static semel_status let_go(semel_tx tx, const struct exception *exception, semel
 	return status;
 }
 
-static semel_status note_refusal(semel_tx tx, const struct semel_mark *mark, const char *state,
-				 semel_error *error)
+static semel_status record_refusal(semel_tx tx, const struct semel_mark *mark, const char *state,
+				   semel_error *error)
 {
 	char due[SEMEL_TIME_SIZE];
 	sqlite3_stmt *statement = NULL;
@@ -150,20 +151,20 @@ static semel_status mark_failed(semel_tx tx, const struct semel_mark *mark, int6
 {
 	struct exception exception = exception_of(mark->row, "failed");
 	exception.blocks = mark->blocks;
-	semel_status status = note_refusal(tx, mark, "FAILED", error);
+	semel_status status = record_refusal(tx, mark, "FAILED", error);
 	if (status == SEMEL_OK)
 		status = semel_dead_add_refused(tx, mark, now_ms, error);
 	if (status != SEMEL_OK)
 		return status;
 	return mark->holds ? put(tx, &put_exception, &exception, error)
-			   : let_go(tx, &exception, error);
+			   : remove_and_free_next(tx, &exception, error);
 }
 
 static semel_status mark_retry(semel_tx tx, const struct semel_mark *mark, semel_error *error)
 {
 	struct exception exception = exception_of(mark->row, "retry");
 	exception.due_ms = mark->due_ms;
-	semel_status status = note_refusal(tx, mark, "NEW", error);
+	semel_status status = record_refusal(tx, mark, "NEW", error);
 	return status == SEMEL_OK ? put(tx, &put_exception, &exception, error) : status;
 }
 
@@ -173,7 +174,7 @@ static semel_status mark_other(semel_tx tx, const struct semel_mark *mark, int64
 	struct exception exception = exception_of(mark->row, "parked");
 	switch (mark->kind) {
 	case SEMEL_MARK_PUBLISHED:
-		return let_go(tx, &exception, error);
+		return remove_and_free_next(tx, &exception, error);
 	case SEMEL_MARK_RETRY:
 		return mark_retry(tx, mark, error);
 	case SEMEL_MARK_FAILED:
@@ -317,7 +318,7 @@ semel_status semel_sqlite_dead_relay_return(semel_tx tx, const struct semel_dead
 		goto free_arena;
 	}
 	if (discard) {
-		status = let_go(tx, &exception, error);
+		status = remove_and_free_next(tx, &exception, error);
 		goto free_arena;
 	}
 	status = run_with_seq(tx, &reset_failed, exception.seq, error);

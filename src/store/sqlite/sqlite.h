@@ -2,7 +2,7 @@
 /* What the files of the SQLite store share: the store itself, and how statements are run.
  *
  * A store of our own keeps its statements prepared, one place per slot. On a borrowed connection
- * they are kept by kept.c until it is closed; no setting is changed there.
+ * they are kept by statement_cache.c until it is closed; no setting is changed there.
  */
 #ifndef SEMEL_STORE_SQLITE_SQLITE_H
 #define SEMEL_STORE_SQLITE_SQLITE_H
@@ -92,8 +92,8 @@ semel_status semel_sqlite_take(semel_tx tx, const struct semel_sqlite_query *que
 			       sqlite3_stmt **statement_out, semel_error *error);
 /* For take: a statement that stays prepared on a borrowed connection until that is closed. NULL: it
  * cannot be kept, or is at work. */
-sqlite3_stmt *semel_sqlite_kept(sqlite3 *db, const char *sql);
-bool semel_sqlite_is_kept(sqlite3_stmt *statement);
+sqlite3_stmt *semel_sqlite_cached_statement(sqlite3 *db, const char *sql);
+bool semel_sqlite_is_cached(sqlite3_stmt *statement);
 /* statement may be NULL. */
 void semel_sqlite_give(semel_tx tx, const struct semel_sqlite_query *query,
 		       sqlite3_stmt *statement);

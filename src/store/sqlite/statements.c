@@ -79,7 +79,7 @@ semel_status semel_sqlite_take(semel_tx tx, const struct semel_sqlite_query *que
 	if (query->slot == SEMEL_SQL_ONCE)
 		return prepare(tx, query, 0, statement_out, error);
 	if (tx.store == NULL) {
-		*statement_out = semel_sqlite_kept(db_of(tx), query->sql);
+		*statement_out = semel_sqlite_cached_statement(db_of(tx), query->sql);
 		return *statement_out != NULL ? SEMEL_OK
 					      : prepare(tx, query, 0, statement_out, error);
 	}
@@ -96,7 +96,7 @@ void semel_sqlite_give(semel_tx tx, const struct semel_sqlite_query *query, sqli
 	if (statement == NULL)
 		return;
 	bool ours = tx.store != NULL && query->slot != SEMEL_SQL_ONCE;
-	if (!ours && !semel_sqlite_is_kept(statement)) {
+	if (!ours && !semel_sqlite_is_cached(statement)) {
 		sqlite3_finalize(statement);
 		return;
 	}

@@ -14,11 +14,12 @@
 #include "fault/plant.h"
 #include "observe/log.h"
 
-#define ROWS_PER_STEP 2000
-#define REST_MS       10000
-#define REST_TIMES    10 /* and so much longer than the round took: what is kept may be large */
+#define ROWS_PER_STEP  2000
+#define ROUND_PAUSE_MS 10000
+#define ROUND_PAUSE_FACTOR                                                                         \
+	10 /* and so much longer than the round took: what is kept may be large */
 
-static const struct semel_sqlite_query look_below = {
+static const struct semel_sqlite_query select_below = {
 	SEMEL_SQL_ONCE, "look for events below the low mark",
 	"SELECT count(*), coalesce(max(s.seq), 0), coalesce(min(s.seq) FILTER (WHERE s.status ="
 	" 'NEW' AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception x WHERE x.seq = s.seq)), 0)"
@@ -28,7 +29,7 @@ static const struct semel_sqlite_query look_below = {
 #define IS_ORPHAN                                                                                  \
 	"NOT EXISTS (SELECT 1 FROM semel_outbox o WHERE o.seq = semel_outbox_exception.seq"        \
 	" AND o.status <> 'PUBLISHED')"
-#define WAITS_FOR_NOBODY                                                                           \
+#define WAITS_FOR_NONE                                                                             \
 	"state = 'parked' AND NOT EXISTS (SELECT 1 FROM semel_outbox_exception e"                  \
 	" WHERE e.aggregate_type = semel_outbox_exception.aggregate_type"                          \
 	" AND e.aggregate_id = semel_outbox_exception.aggregate_id"                                \
@@ -37,7 +38,7 @@ static const struct semel_sqlite_query look_below = {
 static const struct semel_sqlite_query any_stuck = {
 	SEMEL_SQL_ONCE, "look for events that wait for nobody",
 	"SELECT EXISTS (SELECT 1 FROM semel_outbox_exception WHERE " IS_ORPHAN ")"
-	" OR EXISTS (SELECT 1 FROM semel_outbox_exception WHERE " WAITS_FOR_NOBODY ")"
+	" OR EXISTS (SELECT 1 FROM semel_outbox_exception WHERE " WAITS_FOR_NONE ")"
 };
 static const struct semel_sqlite_query drop_orphans = {
 	SEMEL_SQL_ONCE, "let exceptions go whose events are settled",
@@ -45,7 +46,7 @@ static const struct semel_sqlite_query drop_orphans = {
 };
 static const struct semel_sqlite_query free_heads = {
 	SEMEL_SQL_ONCE, "let events go that wait for nobody",
-	"UPDATE semel_outbox_exception SET state = 'due' WHERE " WAITS_FOR_NOBODY
+	"UPDATE semel_outbox_exception SET state = 'due' WHERE " WAITS_FOR_NONE
 };
 
 static semel_status run_plain(semel_tx tx, const struct semel_sqlite_query *query,
@@ -59,7 +60,7 @@ static semel_status run_plain(semel_tx tx, const struct semel_sqlite_query *quer
 	return status;
 }
 
-static semel_status look_for_stuck(semel_tx tx, bool *any_out, semel_error *error)
+static semel_status has_stuck(semel_tx tx, bool *any_out, semel_error *error)
 {
 	sqlite3_stmt *statement = NULL;
 	bool row = false;
@@ -71,11 +72,11 @@ static semel_status look_for_stuck(semel_tx tx, bool *any_out, semel_error *erro
 	return status;
 }
 
-static semel_status tidy_exceptions(semel_store *store, semel_error *error)
+static semel_status repair_exceptions(semel_store *store, semel_error *error)
 {
 	semel_tx tx = semel_sqlite_tx(store);
 	bool entered = false, any = false;
-	semel_status status = look_for_stuck(tx, &any, error);
+	semel_status status = has_stuck(tx, &any, error);
 	if (status != SEMEL_OK || !any)
 		return status;
 	status = semel_sqlite_enter(store, &entered, error);
@@ -91,25 +92,25 @@ static semel_status tidy_exceptions(semel_store *store, semel_error *error)
 	return status;
 }
 
-static semel_status look(semel_store *store, int64_t low_seq, int64_t *count_out,
-			 int64_t *found_out, semel_error *error)
+static semel_status check_below(semel_store *store, int64_t low_seq, int64_t *count_out,
+				int64_t *found_out, semel_error *error)
 {
 	semel_tx tx = semel_sqlite_tx(store);
 	sqlite3_stmt *statement = NULL;
 	bool row = false;
-	semel_status status = semel_sqlite_take(tx, &look_below, &statement, error);
+	semel_status status = semel_sqlite_take(tx, &select_below, &statement, error);
 	if (status != SEMEL_OK)
 		return status;
 	sqlite3_bind_int64(statement, 1, semel_sqlite_of(store)->sweep.after_seq);
 	sqlite3_bind_int64(statement, 2, low_seq);
 	sqlite3_bind_int(statement, 3, ROWS_PER_STEP);
-	status = semel_sqlite_step(tx, &look_below, statement, &row, error);
+	status = semel_sqlite_step(tx, &select_below, statement, &row, error);
 	if (row) {
 		*count_out = sqlite3_column_int64(statement, 0);
 		semel_sqlite_of(store)->sweep.after_seq = sqlite3_column_int64(statement, 1);
 		*found_out = sqlite3_column_int64(statement, 2);
 	}
-	semel_sqlite_give(tx, &look_below, statement);
+	semel_sqlite_give(tx, &select_below, statement);
 	return status;
 }
 
@@ -126,14 +127,14 @@ semel_status semel_sqlite_sweep(semel_store *base, const struct semel_lease *lea
 		return SEMEL_OK;
 	if (store->sweep.after_seq == 0) {
 		store->sweep.began_ms = now_ms;
-		status = tidy_exceptions(base, error);
+		status = repair_exceptions(base, error);
 	}
 	if (status == SEMEL_OK && !lease->streamed)
-		status = look(base, lease->low_seq, &count, found_out, error);
+		status = check_below(base, lease->low_seq, &count, found_out, error);
 	if (status == SEMEL_OK && (count < ROWS_PER_STEP || *found_out != 0)) {
 		store->sweep.after_seq = 0;
-		store->sweep.next_ms =
-			now_ms + REST_MS + REST_TIMES * (now_ms - store->sweep.began_ms);
+		store->sweep.next_ms = now_ms + ROUND_PAUSE_MS +
+				       ROUND_PAUSE_FACTOR * (now_ms - store->sweep.began_ms);
 	}
 	return status;
 }

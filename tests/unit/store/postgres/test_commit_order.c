@@ -9,43 +9,45 @@
 
 #include <cmocka.h>
 
-static const struct semel_pg_proof proof = { .from_seq = 100, .to_seq = 200, .latest = -50 };
+static const struct semel_pg_commit_bound bound = { .from_seq = 100, .to_seq = 200, .latest = -50 };
 
 static void a_batch_that_ends_where_the_look_was_is_proven(void **state)
 {
 	(void)state;
-	assert_true(semel_pg_is_proven(&proof, 100, -50));
-	assert_true(semel_pg_is_proven(&proof, 199, -50));
-	assert_true(semel_pg_is_proven(&proof, 150, -51));
+	assert_true(semel_pg_is_bounded(&bound, 100, -50));
+	assert_true(semel_pg_is_bounded(&bound, 199, -50));
+	assert_true(semel_pg_is_bounded(&bound, 150, -51));
 }
 
 static void a_batch_that_ends_elsewhere_is_not(void **state)
 {
 	(void)state;
-	assert_false(semel_pg_is_proven(&proof, 99, -50));
-	assert_false(semel_pg_is_proven(&proof, 200, -50));
+	assert_false(semel_pg_is_bounded(&bound, 99, -50));
+	assert_false(semel_pg_is_bounded(&bound, 200, -50));
 }
 
 static void a_batch_with_a_later_commit_is_not(void **state)
 {
 	(void)state;
-	assert_false(semel_pg_is_proven(&proof, 150, -49));
+	assert_false(semel_pg_is_bounded(&bound, 150, -49));
 }
 
 static void at_the_end_of_the_table_only_the_commits_count(void **state)
 {
 	(void)state;
-	struct semel_pg_proof to_the_end = { .from_seq = 100, .to_seq = INT64_MAX, .latest = -50 };
-	assert_true(semel_pg_is_proven(&to_the_end, INT64_MAX - 1, -50));
-	assert_false(semel_pg_is_proven(&to_the_end, INT64_MAX - 1, -49));
+	struct semel_pg_commit_bound to_the_end = { .from_seq = 100,
+						    .to_seq = INT64_MAX,
+						    .latest = -50 };
+	assert_true(semel_pg_is_bounded(&to_the_end, INT64_MAX - 1, -50));
+	assert_false(semel_pg_is_bounded(&to_the_end, INT64_MAX - 1, -49));
 }
 
 static void nothing_is_proven_before_the_first_look(void **state)
 {
 	(void)state;
-	struct semel_pg_proof none = { 0 };
-	assert_false(semel_pg_is_proven(&none, 0, INT64_MIN));
-	assert_false(semel_pg_is_proven(&none, 1, INT64_MIN));
+	struct semel_pg_commit_bound none = { 0 };
+	assert_false(semel_pg_is_bounded(&none, 0, INT64_MIN));
+	assert_false(semel_pg_is_bounded(&none, 1, INT64_MIN));
 }
 
 int main(void)

@@ -11,13 +11,13 @@
 #include <cmocka.h>
 
 /* The first statement of sql, rewritten. */
-static void assert_read(const char *sql, const char *expected, int places)
+static void assert_read(const char *sql, const char *expected, int placeholders)
 {
 	struct semel_pg_statement statement;
 	const char *rest = NULL;
 	assert_int_equal(semel_pg_statement_read(sql, &statement, &rest, NULL), SEMEL_OK);
 	assert_string_equal(statement.sql.data == NULL ? "" : statement.sql.data, expected);
-	assert_int_equal(statement.place_count, places);
+	assert_int_equal(statement.placeholder_count, placeholders);
 	semel_pg_statement_free(&statement);
 }
 

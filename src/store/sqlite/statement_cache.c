@@ -14,19 +14,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEEPER "semel_kept"
-#define MARK   "/* semel keeps this */ " /* before the text of every kept statement */
+#define CACHE_TABLE "semel_kept"
+#define MARK        "/* semel keeps this */ " /* before the text of every kept statement */
 
-bool semel_sqlite_is_kept(sqlite3_stmt *statement)
+bool semel_sqlite_is_cached(sqlite3_stmt *statement)
 {
 	const char *sql = sqlite3_sql(statement);
 	return sql != NULL && strncmp(sql, MARK, strlen(MARK)) == 0;
 }
 
-static sqlite3_stmt *next_kept(sqlite3 *db, sqlite3_stmt *after)
+static sqlite3_stmt *next_cached(sqlite3 *db, sqlite3_stmt *after)
 {
 	sqlite3_stmt *statement = sqlite3_next_stmt(db, after);
-	while (statement != NULL && !semel_sqlite_is_kept(statement))
+	while (statement != NULL && !semel_sqlite_is_cached(statement))
 		statement = sqlite3_next_stmt(db, statement);
 	return statement;
 }
@@ -34,68 +34,69 @@ static sqlite3_stmt *next_kept(sqlite3 *db, sqlite3_stmt *after)
 /* ---- the table that is let go when the connection closes --------------------------------------
  */
 
-struct keeper {
+struct cache_table {
 	sqlite3_vtab base;
 	sqlite3 *db;
 };
 
-static int keeper_connect(sqlite3 *db, void *unused, int count, const char *const *words,
-			  sqlite3_vtab **table_out, char **error_out)
+static int cache_connect(sqlite3 *db, void *unused, int count, const char *const *words,
+			 sqlite3_vtab **table_out, char **error_out)
 {
 	(void)unused, (void)count, (void)words, (void)error_out;
 	int code = sqlite3_declare_vtab(db, "CREATE TABLE x (kept)");
 	if (code != SQLITE_OK)
 		return code;
-	struct keeper *keeper = calloc(1, sizeof(*keeper));
-	if (keeper == NULL)
+	struct cache_table *cache_table = calloc(1, sizeof(*cache_table));
+	if (cache_table == NULL)
 		return SQLITE_NOMEM;
-	keeper->db = db;
-	*table_out = &keeper->base;
+	cache_table->db = db;
+	*table_out = &cache_table->base;
 	return SQLITE_OK;
 }
 
-static int keeper_disconnect(sqlite3_vtab *table)
+static int cache_disconnect(sqlite3_vtab *table)
 {
-	struct keeper *keeper = (struct keeper *)table; /* base is its first member */
+	struct cache_table *cache_table =
+		(struct cache_table *)table; /* base is its first member */
 	sqlite3_stmt *statement = NULL;
-	while ((statement = next_kept(keeper->db, NULL)) != NULL)
+	while ((statement = next_cached(cache_table->db, NULL)) != NULL)
 		sqlite3_finalize(statement);
-	free(keeper);
+	free(cache_table);
 	return SQLITE_OK;
 }
 
-static int keeper_plan(sqlite3_vtab *table, sqlite3_index_info *info)
+static int cache_plan(sqlite3_vtab *table, sqlite3_index_info *info)
 {
 	(void)table, (void)info;
 	return SQLITE_OK;
 }
 
 /* There is nothing to read, so nobody gets as far as reading. */
-static int keeper_open(sqlite3_vtab *table, sqlite3_vtab_cursor **cursor_out)
+static int cache_open(sqlite3_vtab *table, sqlite3_vtab_cursor **cursor_out)
 {
 	(void)cursor_out;
-	table->zErrMsg = sqlite3_mprintf(KEEPER " is Semel's own, and has no rows");
+	table->zErrMsg = sqlite3_mprintf(CACHE_TABLE " is Semel's own, and has no rows");
 	return SQLITE_ERROR;
 }
 
-static const sqlite3_module keeper_module = {
-	.xConnect = keeper_connect, /* and no xCreate: it is there without CREATE */
-	.xDisconnect = keeper_disconnect,
-	.xBestIndex = keeper_plan,
-	.xOpen = keeper_open,
+static const sqlite3_module cache_module = {
+	.xConnect = cache_connect, /* and no xCreate: it is there without CREATE */
+	.xDisconnect = cache_disconnect,
+	.xBestIndex = cache_plan,
+	.xOpen = cache_open,
 };
 
-/* A keeper that is registered anew lets the last one go; without kept statements that is nothing.
+/* A table that is registered anew lets the last one go; without kept statements that is nothing.
  */
-static bool connect_keeper(sqlite3 *db)
+static bool connect_cache_table(sqlite3 *db)
 {
 	sqlite3_stmt *probe = NULL;
-	if (next_kept(db, NULL) != NULL)
+	if (next_cached(db, NULL) != NULL)
 		return true; /* so it is connected */
-	if (sqlite3_create_module(db, KEEPER, &keeper_module, NULL) != SQLITE_OK)
+	if (sqlite3_create_module(db, CACHE_TABLE, &cache_module, NULL) != SQLITE_OK)
 		return false;
-	bool connected =
-		sqlite3_prepare_v2(db, "SELECT kept FROM " KEEPER, -1, &probe, NULL) == SQLITE_OK;
+	bool connected = sqlite3_prepare_v2(db, "SELECT kept FROM " CACHE_TABLE, -1, &probe,
+					    NULL) == SQLITE_OK;
 	sqlite3_finalize(probe);
 	return connected;
 }
@@ -104,23 +105,23 @@ static bool connect_keeper(sqlite3 *db)
 
 static sqlite3_stmt *find(sqlite3 *db, const char *sql)
 {
-	sqlite3_stmt *statement = next_kept(db, NULL);
+	sqlite3_stmt *statement = next_cached(db, NULL);
 	while (statement != NULL && strcmp(sqlite3_sql(statement) + strlen(MARK), sql) != 0)
-		statement = next_kept(db, statement);
+		statement = next_cached(db, statement);
 	return statement;
 }
 
 static sqlite3_stmt *prepare(sqlite3 *db, const char *sql)
 {
 	sqlite3_stmt *statement = NULL;
-	char *marked = connect_keeper(db) ? sqlite3_mprintf(MARK "%s", sql) : NULL;
+	char *marked = connect_cache_table(db) ? sqlite3_mprintf(MARK "%s", sql) : NULL;
 	if (marked != NULL)
 		sqlite3_prepare_v3(db, marked, -1, SQLITE_PREPARE_PERSISTENT, &statement, NULL);
 	sqlite3_free(marked);
 	return statement;
 }
 
-sqlite3_stmt *semel_sqlite_kept(sqlite3 *db, const char *sql)
+sqlite3_stmt *semel_sqlite_cached_statement(sqlite3 *db, const char *sql)
 {
 	sqlite3_stmt *statement = find(db, sql);
 	if (statement == NULL)

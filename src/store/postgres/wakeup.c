@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a sleeping relay hears of commits, at no cost for the writers while it is awake.
+ *
+ * - A writer's trigger tries an advisory lock, shared, until its commit; where that fails it rings
+ *   (NOTIFY). A relay that is about to sleep asks for the lock alone, on a connection of its own,
+ *   and does not wait: from then on new writers ring.
+ * - Writers that had it before keep the relay waiting for the lock, not the other way round. When
+ *   it is granted they have committed; the answer wakes the relay, and that look sees them.
+ * - The lock is kept through small bursts, and given back when a batch is so large that the relay
+ *   is at work anyway. A request that another sleeper keeps waiting stays: somebody sleeps.
+ */
+#include "store/postgres/postgres.h"
+
+#include "base/env.h"
+#include "observe/log.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define GRANT_WAIT_MS 5
+#define RETRY_MS      60000 /* who waits for a connection in vain renews no lease meanwhile */
+
+enum wakeup_state { WAKEUP_OFF, WAKEUP_REQUESTED, WAKEUP_ARMED };
+
+struct semel_pg_wakeup {
+	struct semel_wake *wake;
+	PGconn *connection; /* holds or awaits the lock */
+	int listen_fd, lock_fd;
+	enum wakeup_state state;
+	bool notified;
+	char lock[96], unlock[96];
+};
+
+/* As the writers' trigger has them: half of all oids are negative as an int, and none as itself. */
+static const struct semel_pg_query table_number = {
+	"look for the outbox",
+	"SELECT 'semel_outbox'::regclass::oid::int, 'semel_outbox'::regclass::oid"
+};
+
+static semel_status start_listening(struct semel_pg_store *store, struct semel_pg_wakeup *wakeup,
+				    semel_error *error)
+{
+	PGresult *result = NULL;
+	char listen[64];
+	semel_status status =
+		semel_pg_run(semel_pg_tx(&store->base), &table_number, NULL, &result, error);
+	if (status != SEMEL_OK)
+		return status;
+	const char *number = semel_pg_value(result, 0, 0);
+	const char *oid = semel_pg_value(result, 0, 1);
+	snprintf(wakeup->lock, sizeof(wakeup->lock), "SELECT pg_advisory_lock(%s, 1936026988)",
+		 number);
+	snprintf(wakeup->unlock, sizeof(wakeup->unlock),
+		 "SELECT pg_advisory_unlock(%s, 1936026988)", number);
+	snprintf(listen, sizeof(listen), "LISTEN \"semel_outbox_%s\"", oid);
+	semel_pg_clear(result);
+	return semel_pg_execute_plain(store->connection, listen, "listen", error);
+}
+
+/* Its own connection may wait for the lock as long as it takes. */
+static semel_status open_lock(struct semel_pg_store *store, struct semel_pg_wakeup *wakeup,
+			      semel_error *error)
+{
+	semel_status status = semel_pg_connect_briefly(store->url, &wakeup->connection, error);
+	return status != SEMEL_OK
+		       ? status
+		       : semel_pg_execute_plain(wakeup->connection,
+						"SET lock_timeout = 0; SET statement_timeout = 0",
+						"set the wakeup's time-outs", error);
+}
+
+void semel_pg_watch(semel_store *store, struct semel_wake *wake)
+{
+	semel_pg_of(store)->wake = wake;
+}
+
+/* Made when a relay first sleeps: consumers watch, too, but never sleep. */
+static void open_wakeup(struct semel_pg_store *store)
+{
+	int64_t now_ms = semel_steady_ms(semel_store_env(&store->base));
+	if (now_ms < store->wakeup_after_ms)
+		return;
+	struct semel_pg_wakeup *wakeup = calloc(1, sizeof(*wakeup));
+	semel_error error = { 0 };
+	if (wakeup == NULL)
+		return;
+	if (start_listening(store, wakeup, &error) != SEMEL_OK ||
+	    open_lock(store, wakeup, &error) != SEMEL_OK) {
+		semel_logf(SEMEL_LOG_WARN, "the relay will not be woken, and only polls: %s",
+			   error.text);
+		store->wakeup_after_ms = now_ms + RETRY_MS;
+		semel_pg_wakeup_free(wakeup);
+		return;
+	}
+	wakeup->wake = store->wake;
+	wakeup->listen_fd = semel_libpq.socket(store->connection);
+	wakeup->lock_fd = semel_libpq.socket(wakeup->connection);
+	semel_wake_watch_fd(wakeup->wake, wakeup->listen_fd);
+	semel_wake_watch_fd(wakeup->wake, wakeup->lock_fd);
+	store->wakeup = wakeup;
+}
+
+void semel_pg_wakeup_free(struct semel_pg_wakeup *wakeup)
+{
+	if (wakeup == NULL)
+		return;
+	if (wakeup->wake != NULL) {
+		semel_wake_unwatch_fd(wakeup->wake, wakeup->listen_fd);
+		semel_wake_unwatch_fd(wakeup->wake, wakeup->lock_fd);
+	}
+	if (wakeup->connection != NULL)
+		semel_libpq.finish(wakeup->connection);
+	free(wakeup);
+}
+
+/* A connection that broke is let go: polling is the safety net, and the store's own trouble will
+ * be noticed by whoever uses it. */
+static void drop_wakeup(struct semel_pg_store *store)
+{
+	semel_logf(SEMEL_LOG_WARN, "the wakeup's connection is gone; the relay polls");
+	semel_pg_wakeup_free(store->wakeup);
+	store->wakeup = NULL;
+}
+
+/* Has the lock been granted meanwhile? Does not wait. */
+static void poll_lock(struct semel_pg_store *store)
+{
+	struct semel_pg_wakeup *wakeup = store->wakeup;
+	PGresult *result = NULL;
+	if (semel_libpq.consumeInput(wakeup->connection) == 0) {
+		drop_wakeup(store);
+		return;
+	}
+	if (wakeup->state != WAKEUP_REQUESTED || semel_libpq.isBusy(wakeup->connection))
+		return;
+	while ((result = semel_libpq.getResult(wakeup->connection)) != NULL) {
+		if (semel_libpq.resultStatus(result) == PGRES_TUPLES_OK)
+			wakeup->state = WAKEUP_ARMED;
+		else
+			wakeup->state = WAKEUP_OFF;
+		semel_libpq.clear(result);
+	}
+}
+
+/* Asks for the lock. It is mostly granted at once; else the grant wakes the relay when it comes. */
+static void request_lock(struct semel_pg_store *store)
+{
+	struct pollfd answer = { .fd = store->wakeup->lock_fd, .events = POLLIN };
+	if (semel_libpq.sendQuery(store->wakeup->connection, store->wakeup->lock) == 0) {
+		drop_wakeup(store);
+		return;
+	}
+	store->wakeup->state = WAKEUP_REQUESTED;
+	if (poll(&answer, 1, GRANT_WAIT_MS) > 0)
+		poll_lock(store);
+}
+
+/* A relay at work does not keep them all, but remembers that somebody has notified: a ring may come
+ * with the answer to a statement that did not see the commit yet. */
+void semel_pg_wakeup_collect(struct semel_pg_store *store)
+{
+	PGnotify *notice = NULL;
+	while (store->wakeup != NULL &&
+	       (notice = semel_libpq.notifies(store->connection)) != NULL) {
+		semel_libpq.freemem(notice);
+		store->wakeup->notified = true;
+	}
+}
+
+/* Somebody has notified since this was asked last. */
+static bool take_notifications(struct semel_pg_store *store)
+{
+	semel_pg_wakeup_collect(store);
+	bool notified = store->wakeup->notified;
+	store->wakeup->notified = false;
+	return notified;
+}
+
+bool semel_pg_arm_wakeup(semel_store *base, bool only_if_armed)
+{
+	struct semel_pg_store *store = semel_pg_of(base);
+	if (store->wakeup == NULL && store->wake != NULL && !only_if_armed)
+		open_wakeup(store);
+	if (store->wakeup == NULL || (store->wakeup->state == WAKEUP_OFF && only_if_armed))
+		return false;
+	if (store->wakeup->state != WAKEUP_OFF)
+		return take_notifications(store);
+	request_lock(store);
+	return store->wakeup != NULL && store->wakeup->state == WAKEUP_ARMED;
+}
+
+/* Where nobody would ring, only a look can tell. */
+bool semel_pg_check_wakeup(semel_store *base)
+{
+	struct semel_pg_store *store = semel_pg_of(base);
+	if (store->wakeup == NULL || semel_libpq.consumeInput(store->connection) == 0)
+		return true;
+	bool notified = take_notifications(store);
+	enum wakeup_state before = store->wakeup->state;
+	poll_lock(store);
+	return notified || store->wakeup == NULL || store->wakeup->state != before ||
+	       before == WAKEUP_OFF;
+}
+
+void semel_pg_wakeup_disarm(struct semel_pg_store *store)
+{
+	if (store->wakeup != NULL && store->wakeup->state == WAKEUP_REQUESTED)
+		poll_lock(store);
+	if (store->wakeup == NULL || store->wakeup->state != WAKEUP_ARMED)
+		return;
+	store->wakeup->state = WAKEUP_OFF;
+	if (semel_pg_execute_plain(store->wakeup->connection, store->wakeup->unlock, "be quiet",
+				   NULL) != SEMEL_OK)
+		drop_wakeup(store);
+}
+
+void semel_pg_disarm_wakeup(semel_store *store)
+{
+	semel_pg_wakeup_disarm(semel_pg_of(store));
+}
