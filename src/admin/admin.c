@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "admin/admin.h"
 
+#include "admin/dashboard.h"
 #include "admin/health.h"
 #include "admin/redact.h"
 #include "admin/replays.h"
 #include "admin/routes.h"
-#include "admin/sight.h"
 #include "base/error.h"
 #include "observe/log.h"
 
@@ -22,9 +22,9 @@
 #define FILE_MAX        (1024 * 1024)
 
 struct semel_admin {
-	struct semel_desk desk;
-	struct semel_listen listen;
-	pthread_mutex_t tokens_lock;
+	struct semel_admin_context context;
+	struct semel_listen_address listen;
+	pthread_mutex_t tokens_mutex;
 	struct semel_tokens tokens;
 	struct semel_http *http;
 	char *store, *broker, *slot, *token_file, *certificate, *key;
@@ -36,17 +36,16 @@ struct semel_admin {
 
 /* A copy without the secret: the tokens may be renewed meanwhile. The role of an unknown one is
  * nobody's. */
-static struct semel_token token_of(struct semel_admin *admin,
-				   const struct semel_http_request *request)
+static struct semel_token token_of(struct semel_admin *admin, const struct semel_http_request *http)
 {
-	struct semel_token token = { .name = SEMEL_NAME_LOOPBACK, .role = SEMEL_ROLE_NOBODY };
+	struct semel_token token = { .name = SEMEL_NAME_LOOPBACK, .role = SEMEL_ROLE_NONE };
 
-	pthread_mutex_lock(&admin->tokens_lock);
+	pthread_mutex_lock(&admin->tokens_mutex);
 	const struct semel_token *found =
-		semel_tokens_find(&admin->tokens, semel_http_header(request, "Authorization"));
+		semel_tokens_find(&admin->tokens, semel_http_header(http, "Authorization"));
 	if (found)
 		token = *found;
-	pthread_mutex_unlock(&admin->tokens_lock);
+	pthread_mutex_unlock(&admin->tokens_mutex);
 	token.text = NULL;
 	return token;
 }
@@ -55,66 +54,65 @@ static struct semel_token token_of(struct semel_admin *admin,
 static bool may_read(const struct semel_admin *admin, const struct semel_token *token)
 {
 	return admin->token_file ? token->role >= SEMEL_ROLE_READ
-				 : !admin->desk.options.numbers_only;
+				 : !admin->context.options.metrics_only;
 }
 
 static bool may(const struct semel_admin *admin, const struct semel_route *route,
-		const struct semel_token *token, struct semel_http_answer *answer)
+		const struct semel_token *token, struct semel_http_response *response)
 {
 	if (!admin->token_file || token->role >= route->role)
 		return true;
-	if (token->role == SEMEL_ROLE_NOBODY) {
+	if (token->role == SEMEL_ROLE_NONE) {
 		/* The log leaves out repeated lines; strangers fill no table. */
 		semel_logf(SEMEL_LOG_WARN, "admin: a request without a valid token is refused");
-		semel_answer_problem(answer, 401, "no-token",
-				     "Send the header Authorization: Bearer TOKEN.");
-		answer->authenticate = "Bearer";
+		semel_response_problem(response, 401, "no-token",
+				       "Send the header Authorization: Bearer TOKEN.");
+		response->authenticate = "Bearer";
 	} else {
 		semel_logf(SEMEL_LOG_WARN, "admin: %s may read, and asked for a change",
 			   token->name);
-		semel_answer_problem(answer, 403, "role", "This token may read, not operate.");
+		semel_response_problem(response, 403, "role", "This token may read, not operate.");
 	}
 	return false;
 }
 
-static bool check(const struct semel_http_request *request, struct semel_http_answer *answer,
+static bool check(const struct semel_http_request *http, struct semel_http_response *response,
 		  void *user)
 {
 	struct semel_admin *admin = user;
-	const char *host = semel_http_header(request, "Host");
-	char id[SEMEL_DESK_ID_SIZE];
+	const char *host = semel_http_header(http, "Host");
+	char id[SEMEL_ROUTE_ID_SIZE];
 
-	if (!semel_host_is_ours(host, &admin->listen, admin->desk.options.hosts)) {
-		semel_answer_problem(answer, 403, "host",
-				     "The Host header is none of this server's names.");
+	if (!semel_host_is_ours(host, &admin->listen, admin->context.options.hosts)) {
+		semel_response_problem(response, 403, "host",
+				       "The Host header is none of this server's names.");
 		return false;
 	}
-	const struct semel_route *route =
-		semel_route_find(request->method, request->path, id, answer);
+	const struct semel_route *route = semel_route_find(http->method, http->path, id, response);
 	if (!route)
 		return false;
-	if (admin->desk.options.numbers_only && !route->is_number) {
-		semel_answer_problem(answer, 404, "not-found",
-				     "Only /metrics, /livez and /readyz are served here.");
+	if (admin->context.options.metrics_only && !route->is_monitoring) {
+		semel_response_problem(response, 404, "not-found",
+				       "Only /metrics, /livez and /readyz are served here.");
 		return false;
 	}
 	if (strcmp(route->method, "GET") != 0 &&
-	    !semel_origin_is_ours(semel_http_header(request, "Origin"), host)) {
-		semel_answer_problem(answer, 403, "origin",
-				     "A page of another origin may not change anything here.");
+	    !semel_origin_is_ours(semel_http_header(http, "Origin"), host)) {
+		semel_response_problem(response, 403, "origin",
+				       "A page of another origin may not change anything here.");
 		return false;
 	}
-	struct semel_token token = token_of(admin, request);
-	answer->is_trusted = token.role != SEMEL_ROLE_NOBODY;
-	return may(admin, route, &token, answer);
+	struct semel_token token = token_of(admin, http);
+	response->is_trusted = token.role != SEMEL_ROLE_NONE;
+	return may(admin, route, &token, response);
 }
 
 /* ---- serving --------------------------------------------------------------------------------- */
 
 static semel_status check_query(const struct semel_route *route,
-				const struct semel_http_request *request, semel_error *error)
+				const struct semel_http_request *http, semel_error *error)
 {
-	const char *unknown = semel_http_unknown_query(request, route->query);
+	const char *unknown = semel_http_unknown_query(http, route->query);
 	size_t known = 0;
 
 	if (!unknown)
@@ -127,64 +125,66 @@ static semel_status check_query(const struct semel_route *route,
 }
 
 /* Texts go into the store as they are, and a store takes UTF-8 only. */
-static semel_status check_texts(const struct semel_visit *visit, semel_error *error)
+static semel_status check_texts(const struct semel_admin_request *request, semel_error *error)
 {
-	const char *broken = semel_http_broken_query(visit->request);
+	const char *broken = semel_http_broken_query(request->http);
 
 	if (broken)
 		return semel_error_set(error, SEMEL_USAGE, "%.40s has to be UTF-8", broken);
-	if (!semel_text_is_utf8(semel_text_of(visit->id)))
+	if (!semel_text_is_utf8(semel_text_of(request->id)))
 		return semel_error_set(error, SEMEL_NOT_FOUND, "nothing has such an id");
 	return SEMEL_OK;
 }
 
-static void log_change(const struct semel_http_request *request, const char *who, unsigned status)
+static void log_change(const struct semel_http_request *http, const char *who, unsigned status)
 {
-	if (strcmp(request->method, "GET") != 0 && strcmp(request->method, "HEAD") != 0)
-		semel_logf(SEMEL_LOG_INFO, "admin: %s %.200s of %s answered %u", request->method,
-			   request->path, who, status ? status : 200);
+	if (strcmp(http->method, "GET") != 0 && strcmp(http->method, "HEAD") != 0)
+		semel_logf(SEMEL_LOG_INFO, "admin: %s %.200s of %s answered %u", http->method,
+			   http->path, who, status ? status : 200);
 }
 
-static void serve(const struct semel_http_request *request, struct semel_http_answer *answer,
+static void serve(const struct semel_http_request *http, struct semel_http_response *response,
 		  void *user)
 {
 	struct semel_admin *admin = user;
-	struct semel_visit visit = { .desk = &admin->desk, .request = request, .answer = answer };
+	struct semel_admin_request request = { .context = &admin->context,
+					       .http = http,
+					       .response = response };
 	semel_error error = { .status = SEMEL_OK };
-	struct semel_token token = token_of(admin, request);
+	struct semel_token token = token_of(admin, http);
 	const struct semel_route *route =
-		semel_route_find(request->method, request->path, visit.id, answer);
+		semel_route_find(http->method, http->path, request.id, response);
 
 	/* Asked again: the token may have been withdrawn while the body came in. */
-	if (!route || !may(admin, route, &token, answer))
+	if (!route || !may(admin, route, &token, response))
 		return;
-	visit.who = token.name;
-	if (token.role != SEMEL_ROLE_NOBODY)
-		snprintf(answer->stream_owner, sizeof answer->stream_owner, "%s", token.name);
-	visit.may_read = may_read(admin, &token);
-	visit.arena = semel_arena_new(ARENA_BLOCK);
+	request.who = token.name;
+	if (token.role != SEMEL_ROLE_NONE)
+		snprintf(response->stream_owner, sizeof response->stream_owner, "%s", token.name);
+	request.may_read = may_read(admin, &token);
+	request.arena = semel_arena_new(ARENA_BLOCK);
 	semel_status status =
-		visit.arena ? check_query(route, request, &error)
-			    : semel_error_set(&error, SEMEL_INTERNAL, "no memory for a request");
+		request.arena ? check_query(route, http, &error)
+			      : semel_error_set(&error, SEMEL_INTERNAL, "no memory for a request");
 	if (status == SEMEL_OK)
-		status = check_texts(&visit, &error);
+		status = check_texts(&request, &error);
 	if (status == SEMEL_OK)
-		status = route->serve(&visit, &error);
+		status = route->serve(&request, &error);
 	/* The database was restarted since: every spare connection is as dead as this one. */
-	while (strcmp(route->method, "GET") == 0 && visit.pooled &&
+	while (strcmp(route->method, "GET") == 0 && request.pooled &&
 	       semel_status_class(status) == SEMEL_CLASS_OUTAGE) {
-		semel_visit_end(&visit, false);
-		semel_buffer_clear(&answer->body);
-		status = route->serve(&visit, &error);
+		semel_admin_request_close_store(&request, false);
+		semel_buffer_clear(&response->body);
+		status = route->serve(&request, &error);
 	}
-	semel_visit_audit_end(&visit, status);
+	semel_admin_request_audit_end(&request, status);
 	if (status != SEMEL_OK)
-		semel_answer_failure(
-			answer, status,
-			semel_redaction_error(visit.desk->redaction, status, error.text));
-	semel_visit_end(&visit, semel_status_class(status) != SEMEL_CLASS_OUTAGE);
-	semel_arena_free(visit.arena);
-	log_change(request, token.name, answer->status);
+		semel_response_failure(
+			response, status,
+			semel_redaction_error(request.context->redaction, status, error.text));
+	semel_admin_request_close_store(&request, semel_status_class(status) != SEMEL_CLASS_OUTAGE);
+	semel_arena_free(request.arena);
+	log_change(http, token.name, response->status);
 }
 
 /* The token may have been withdrawn, or have another role now. */
@@ -194,19 +194,18 @@ static bool may_stream(const char *authorization, void *user)
 
 	if (!admin->token_file)
 		return true;
-	pthread_mutex_lock(&admin->tokens_lock);
+	pthread_mutex_lock(&admin->tokens_mutex);
 	const struct semel_token *token = semel_tokens_find(&admin->tokens, authorization);
 	bool may = token && token->role >= SEMEL_ROLE_READ;
-	pthread_mutex_unlock(&admin->tokens_lock);
+	pthread_mutex_unlock(&admin->tokens_mutex);
 	return may;
 }
 
-static bool is_quick(const struct semel_http_request *request)
+static bool is_quick(const struct semel_http_request *http)
 {
-	struct semel_http_answer unused = { 0 };
-	char id[SEMEL_DESK_ID_SIZE];
-	const struct semel_route *route =
-		semel_route_find(request->method, request->path, id, &unused);
+	struct semel_http_response unused = { 0 };
+	char id[SEMEL_ROUTE_ID_SIZE];
+	const struct semel_route *route = semel_route_find(http->method, http->path, id, &unused);
 
 	semel_buffer_free(&unused.body);
 	return route && route->is_quick;
@@ -234,7 +233,7 @@ static semel_status read_file(const char *path, char **text_out, semel_error *er
 
 static semel_status refuse_address(const struct semel_admin_options *options, semel_error *error)
 {
-	if (options->numbers_only)
+	if (options->metrics_only)
 		return semel_error_set(error, SEMEL_CONFIG,
 				       "%s is not loopback, and metrics alone are served nowhere "
 				       "else (use semel run with a section admin, which takes a "
@@ -288,7 +287,7 @@ static semel_status listen_and_serve(struct semel_admin *admin, semel_error *err
 		.key = admin->key,
 		.connections_max = CONNECTIONS_MAX,
 		.request_ms = REQUEST_MS,
-		.env = admin->desk.env,
+		.env = admin->context.env,
 		.check = check,
 		.serve = serve,
 		.is_quick = is_quick,
@@ -308,20 +307,20 @@ static semel_status listen_and_serve(struct semel_admin *admin, semel_error *err
 static semel_status copy_options(struct semel_admin *admin,
 				 const struct semel_admin_options *options, semel_error *error)
 {
-	pthread_mutex_init(&admin->desk.lock, NULL);
-	pthread_mutex_init(&admin->desk.whole_lock, NULL);
-	pthread_mutex_init(&admin->tokens_lock, NULL);
+	pthread_mutex_init(&admin->context.mutex, NULL);
+	pthread_mutex_init(&admin->context.whole_event_mutex, NULL);
+	pthread_mutex_init(&admin->tokens_mutex, NULL);
 	admin->store = strdup(options->store);
 	admin->broker = strdup(options->broker);
-	admin->desk.options = *options;
-	admin->desk.options.store = admin->store;
-	admin->desk.options.broker = admin->broker;
-	semel_admin_defaults(&admin->desk.options);
-	admin->slot = strdup(admin->desk.options.slot);
-	admin->desk.options.slot = admin->slot;
+	admin->context.options = *options;
+	admin->context.options.store = admin->store;
+	admin->context.options.broker = admin->broker;
+	semel_admin_defaults(&admin->context.options);
+	admin->slot = strdup(admin->context.options.slot);
+	admin->context.options.slot = admin->slot;
 	admin->token_file = options->token_file ? strdup(options->token_file) : NULL;
-	admin->desk.options.token_file = admin->token_file;
-	admin->desk.options.hosts = (const char *const *)admin->hosts;
+	admin->context.options.token_file = admin->token_file;
+	admin->context.options.hosts = (const char *const *)admin->hosts;
 	for (size_t i = 0; options->hosts && options->hosts[i]; i++) {
 		if (i == HOSTS_MAX)
 			return semel_error_set(error, SEMEL_CONFIG, "more than %d host names",
@@ -330,13 +329,14 @@ static semel_status copy_options(struct semel_admin *admin,
 		if (!admin->hosts[i])
 			return semel_error_set(error, SEMEL_INTERNAL, "no memory for host names");
 	}
-	admin->desk.env = semel_env_system();
-	admin->desk.jobs = semel_jobs_new();
-	admin->desk.sights = semel_sights_new(&admin->desk);
-	if (!admin->store || !admin->broker || !admin->slot || !admin->desk.jobs ||
-	    !admin->desk.sights || !admin->token_file != !options->token_file)
+	admin->context.env = semel_env_system();
+	admin->context.replays = semel_replays_new();
+	admin->context.dashboard = semel_dashboard_new(&admin->context);
+	if (!admin->store || !admin->broker || !admin->slot || !admin->context.replays ||
+	    !admin->context.dashboard || !admin->token_file != !options->token_file)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the admin server");
-	semel_status status = semel_redaction_make(options->redact, &admin->desk.redaction, error);
+	semel_status status =
+		semel_redaction_make(options->redact, &admin->context.redaction, error);
 	return status == SEMEL_OK ? semel_listen_parse(options->listen, &admin->listen, error)
 				  : status;
 }
@@ -353,7 +353,7 @@ semel_status semel_admin_start(const struct semel_admin_options *options,
 	if (status == SEMEL_OK)
 		status = read_secrets(admin, options, error);
 	if (status == SEMEL_OK)
-		status = semel_watch_start(&admin->desk, &admin->desk.watch, error);
+		status = semel_health_monitor_start(&admin->context, &admin->context.watch, error);
 	if (status == SEMEL_OK)
 		status = listen_and_serve(admin, error);
 	if (status != SEMEL_OK) {
@@ -364,7 +364,7 @@ semel_status semel_admin_start(const struct semel_admin_options *options,
 	return SEMEL_OK;
 }
 
-void semel_admin_renew_tokens(struct semel_admin *admin)
+void semel_admin_reload_tokens(struct semel_admin *admin)
 {
 	struct semel_tokens tokens = { 0 };
 	semel_error error = { .status = SEMEL_OK };
@@ -373,11 +373,11 @@ void semel_admin_renew_tokens(struct semel_admin *admin)
 		return;
 	semel_status status = read_tokens(admin->token_file, &tokens, &error);
 	if (status == SEMEL_OK) {
-		pthread_mutex_lock(&admin->tokens_lock);
+		pthread_mutex_lock(&admin->tokens_mutex);
 		struct semel_tokens old = admin->tokens;
 		admin->tokens = tokens;
 		tokens = old;
-		pthread_mutex_unlock(&admin->tokens_lock);
+		pthread_mutex_unlock(&admin->tokens_mutex);
 		semel_logf(SEMEL_LOG_INFO, "the token file was read again");
 	} else {
 		semel_logf(SEMEL_LOG_ERROR,
@@ -397,15 +397,15 @@ void semel_admin_stop(struct semel_admin *admin)
 	if (!admin)
 		return;
 	semel_http_stop(admin->http);
-	semel_watch_stop(admin->desk.watch);
-	semel_jobs_free(admin->desk.jobs);
-	semel_sights_free(admin->desk.sights);
-	semel_redaction_free(admin->desk.redaction);
-	for (size_t i = 0; i < admin->desk.spare_count; i++)
-		semel_store_close(admin->desk.spare[i]);
-	pthread_mutex_destroy(&admin->desk.lock);
-	pthread_mutex_destroy(&admin->desk.whole_lock);
-	pthread_mutex_destroy(&admin->tokens_lock);
+	semel_health_monitor_stop(admin->context.watch);
+	semel_replays_free(admin->context.replays);
+	semel_dashboard_free(admin->context.dashboard);
+	semel_redaction_free(admin->context.redaction);
+	for (size_t i = 0; i < admin->context.spare_count; i++)
+		semel_store_close(admin->context.spare[i]);
+	pthread_mutex_destroy(&admin->context.mutex);
+	pthread_mutex_destroy(&admin->context.whole_event_mutex);
+	pthread_mutex_destroy(&admin->tokens_mutex);
 	semel_tokens_free(&admin->tokens);
 	if (admin->key)
 		explicit_bzero(admin->key, strlen(admin->key));

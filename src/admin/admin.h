@@ -12,8 +12,8 @@
 #include <stdint.h>
 
 /* Tells every reason why the process around the server is not ready. */
-typedef void (*semel_reason_seen)(const char *reason, void *user);
-typedef void (*semel_reasons_ask)(semel_reason_seen seen, void *seen_user, void *user);
+typedef void (*semel_reason_callback)(const char *reason, void *user);
+typedef void (*semel_reasons_source)(semel_reason_callback seen, void *seen_user, void *user);
 
 /* Copied. */
 struct semel_admin_options {
@@ -23,12 +23,12 @@ struct semel_admin_options {
 	const char *tls_cert, *tls_key;
 	const char *const *hosts;  /* further names of this server; NULL-ended, may be NULL */
 	const char *const *redact; /* paths of what is not shown (redact.h); likewise */
-	bool numbers_only;      /* metrics and health, nothing else: beside a relay or a consumer */
+	bool metrics_only;      /* metrics and health, nothing else: beside a relay or a consumer */
 	int64_t ready_stall_ms; /* 0: 60 s */
-	int64_t inbox_retention_ms; /* for replays */
-	const char *slot;           /* of the change stream; NULL: "semel" */
-	uint64_t slot_budget;       /* bytes; 0: 4 GiB */
-	semel_reasons_ask reasons;  /* NULL: none; asked on any thread */
+	int64_t inbox_retention_ms;   /* for replays */
+	const char *slot;             /* of the change stream; NULL: "semel" */
+	uint64_t slot_budget;         /* bytes; 0: 4 GiB */
+	semel_reasons_source reasons; /* NULL: none; asked on any thread */
 	void *reasons_user;
 };
 
@@ -40,7 +40,7 @@ semel_status semel_admin_start(const struct semel_admin_options *options,
 			       struct semel_admin **admin_out, semel_error *error);
 /* Reads the token file again, if there is one, so that a token can be withdrawn. One that cannot be
  * used changes nothing; the log says why. admin may be NULL. */
-void semel_admin_renew_tokens(struct semel_admin *admin);
+void semel_admin_reload_tokens(struct semel_admin *admin);
 /* "http://127.0.0.1:8082" */
 const char *semel_admin_url(const struct semel_admin *admin);
 /* admin may be NULL. */

@@ -53,7 +53,7 @@ struct semel_connections {
 	struct semel_wake *wake;
 	pthread_t thread;
 	bool thread_runs;
-	pthread_mutex_t lock; /* of what follows */
+	pthread_mutex_t mutex; /* of what follows */
 	struct connection *first;
 	struct address *addresses[BUCKETS], others;
 	uint32_t address_count;
@@ -287,17 +287,17 @@ static void open_connection(struct semel_connections *connections,
 	opened->opened_ms = opened->progress_ms = semel_steady_ms(connections->options.env);
 	opened->deadline_ms = opened->progress_ms + connections->options.request_ms;
 	info = library->get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-	pthread_mutex_lock(&connections->lock);
+	pthread_mutex_lock(&connections->mutex);
 	opened->address = find_address(connections, info ? info->client_addr : NULL);
 	admit(connections, opened);
-	pthread_mutex_unlock(&connections->lock);
+	pthread_mutex_unlock(&connections->mutex);
 }
 
 static void close_connection(struct semel_connections *connections, struct connection *closed)
 {
 	if (!closed)
 		return;
-	pthread_mutex_lock(&connections->lock);
+	pthread_mutex_lock(&connections->mutex);
 	if (!closed->cut) {
 		closed->fd = -1;
 		cut(connections, closed);
@@ -309,7 +309,7 @@ static void close_connection(struct semel_connections *connections, struct conne
 	else
 		connections->first = closed->next;
 	closed->address->open--;
-	pthread_mutex_unlock(&connections->lock);
+	pthread_mutex_unlock(&connections->mutex);
 	free(closed);
 }
 
@@ -333,7 +333,7 @@ static struct connection *lock_connection(struct semel_connections *connections,
 	struct connection *found = info ? info->socket_context : NULL;
 
 	if (found)
-		pthread_mutex_lock(&connections->lock);
+		pthread_mutex_lock(&connections->mutex);
 	return found;
 }
 
@@ -374,7 +374,7 @@ void semel_connection_move(struct semel_connections *connections, struct MHD_Con
 			bound_answers(connections, moved);
 	}
 	moved->state = state;
-	pthread_mutex_unlock(&connections->lock);
+	pthread_mutex_unlock(&connections->mutex);
 }
 
 void semel_connection_trust(struct semel_connections *connections,
@@ -385,7 +385,7 @@ void semel_connection_trust(struct semel_connections *connections,
 	if (!found)
 		return;
 	found->trusted = trusted;
-	pthread_mutex_unlock(&connections->lock);
+	pthread_mutex_unlock(&connections->mutex);
 }
 
 bool semel_connection_may_wait(struct semel_connections *connections,
@@ -396,7 +396,7 @@ bool semel_connection_may_wait(struct semel_connections *connections,
 	if (!found)
 		return false;
 	bool may = found->address->waiting < connections->options.waiting_per_address_max;
-	pthread_mutex_unlock(&connections->lock);
+	pthread_mutex_unlock(&connections->mutex);
 	return may;
 }
 
@@ -412,7 +412,7 @@ bool semel_connection_is_last_answer(struct semel_connections *connections,
 		      found->address->count >
 			      options->per_address_max - options->per_address_max / SCARCE_PART;
 	bool last = found->requests >= options->requests_max || (scarce && !found->trusted);
-	pthread_mutex_unlock(&connections->lock);
+	pthread_mutex_unlock(&connections->mutex);
 	return last;
 }
 
@@ -427,7 +427,7 @@ void semel_connection_address(struct semel_connections *connections,
 		return;
 	if (found->address != &connections->others)
 		inet_ntop(AF_INET6, &found->address->key, address_out, SEMEL_CLIENT_ADDRESS_SIZE);
-	pthread_mutex_unlock(&connections->lock);
+	pthread_mutex_unlock(&connections->mutex);
 }
 
 /* ---- deadlines ------------------------------------------------------------------------------- */
@@ -477,13 +477,13 @@ void semel_connections_check(struct semel_connections *connections)
 {
 	int64_t now_ms = semel_steady_ms(connections->options.env);
 
-	pthread_mutex_lock(&connections->lock);
+	pthread_mutex_lock(&connections->mutex);
 	for (struct connection *one = connections->first; one; one = one->next)
 		if (!one->cut && is_overdue(connections, one, now_ms))
 			cut(connections, one);
 	age_addresses(connections);
 	bool tell = has_to_be_told(connections, now_ms);
-	pthread_mutex_unlock(&connections->lock);
+	pthread_mutex_unlock(&connections->mutex);
 	if (tell)
 		semel_logf(SEMEL_LOG_WARN,
 			   "the admin server has too many connections, and closes some for others");
@@ -511,7 +511,7 @@ semel_status semel_connections_start(const struct semel_connections_options *opt
 	if (!connections)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the admin server");
 	connections->options = *options;
-	pthread_mutex_init(&connections->lock, NULL);
+	pthread_mutex_init(&connections->mutex, NULL);
 	semel_status status = semel_wake_new(&connections->wake, error);
 	if (status == SEMEL_OK &&
 	    pthread_create(&connections->thread, NULL, keep_checking, connections) != 0)
@@ -545,6 +545,6 @@ void semel_connections_free(struct semel_connections *connections)
 			connections->addresses[i] = address->next;
 			free(address);
 		}
-	pthread_mutex_destroy(&connections->lock);
+	pthread_mutex_destroy(&connections->mutex);
 	free(connections);
 }

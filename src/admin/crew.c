@@ -12,7 +12,7 @@ struct semel_crew {
 	pthread_t threads[THREADS_MAX];
 	uint32_t thread_count;
 	uint32_t waiting_max;
-	pthread_mutex_t lock; /* of what follows */
+	pthread_mutex_t mutex; /* of what follows */
 	pthread_cond_t news;
 	struct semel_task *first, *last;
 	uint32_t waiting;
@@ -37,19 +37,19 @@ static void *work(void *user)
 {
 	struct semel_crew *crew = user;
 
-	pthread_mutex_lock(&crew->lock);
+	pthread_mutex_lock(&crew->mutex);
 	for (;;) {
 		while (!crew->first && !crew->stopped)
-			pthread_cond_wait(&crew->news, &crew->lock);
+			pthread_cond_wait(&crew->news, &crew->mutex);
 		struct semel_task *task = take_first(crew);
 		if (!task)
 			break;
 		bool given_up = crew->stopped;
-		pthread_mutex_unlock(&crew->lock);
+		pthread_mutex_unlock(&crew->mutex);
 		task->run(task, given_up);
-		pthread_mutex_lock(&crew->lock);
+		pthread_mutex_lock(&crew->mutex);
 	}
-	pthread_mutex_unlock(&crew->lock);
+	pthread_mutex_unlock(&crew->mutex);
 	return NULL;
 }
 
@@ -62,7 +62,7 @@ semel_status semel_crew_start(uint32_t threads, uint32_t waiting_max, struct sem
 	if (!crew)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the admin server");
 	crew->waiting_max = waiting_max;
-	pthread_mutex_init(&crew->lock, NULL);
+	pthread_mutex_init(&crew->mutex, NULL);
 	pthread_cond_init(&crew->news, NULL);
 	for (uint32_t i = 0; i < threads && i < THREADS_MAX; i++) {
 		if (pthread_create(&crew->threads[i], NULL, work, crew) != 0) {
@@ -79,7 +79,7 @@ semel_status semel_crew_start(uint32_t threads, uint32_t waiting_max, struct sem
 
 bool semel_crew_hand(struct semel_crew *crew, struct semel_task *task)
 {
-	pthread_mutex_lock(&crew->lock);
+	pthread_mutex_lock(&crew->mutex);
 	bool room = !crew->stopped && crew->waiting < crew->waiting_max;
 	if (room) {
 		task->next = NULL;
@@ -91,16 +91,16 @@ bool semel_crew_hand(struct semel_crew *crew, struct semel_task *task)
 		crew->waiting++;
 		pthread_cond_signal(&crew->news);
 	}
-	pthread_mutex_unlock(&crew->lock);
+	pthread_mutex_unlock(&crew->mutex);
 	return room;
 }
 
 void semel_crew_stop(struct semel_crew *crew)
 {
-	pthread_mutex_lock(&crew->lock);
+	pthread_mutex_lock(&crew->mutex);
 	crew->stopped = true;
 	pthread_cond_broadcast(&crew->news);
-	pthread_mutex_unlock(&crew->lock);
+	pthread_mutex_unlock(&crew->mutex);
 	for (uint32_t i = 0; i < crew->thread_count; i++)
 		pthread_join(crew->threads[i], NULL);
 	crew->thread_count = 0;
@@ -111,6 +111,6 @@ void semel_crew_free(struct semel_crew *crew)
 	if (!crew)
 		return;
 	pthread_cond_destroy(&crew->news);
-	pthread_mutex_destroy(&crew->lock);
+	pthread_mutex_destroy(&crew->mutex);
 	free(crew);
 }

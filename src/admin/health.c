@@ -13,23 +13,24 @@
 #define FIRST_LOOK_MS 1000  /* the server waits so long for the first look before it listens */
 #define LOOK_OLD_MS   15000 /* a look that takes longer is an outage */
 
-struct semel_watch {
-	struct semel_desk *desk;
+struct semel_health_monitor {
+	struct semel_admin_context *context;
 	struct semel_wake *wake;
 	pthread_t thread;
 	bool runs;
-	pthread_mutex_t lock;  /* of what follows */
+	pthread_mutex_t mutex; /* of what follows */
 	pthread_cond_t looked; /* the first look is done */
 	int64_t looked_at_ms;  /* steady: when the last look ended; 0: none did */
 	int64_t started_at_ms; /* steady */
-	struct semel_sight last;
+	struct semel_health_sample last;
 	int64_t moved_at_ms; /* steady */
 	int64_t held_at_ms;  /* steady: every lane had a relay, or nothing waited */
 	bool reached;        /* the store answered the last look */
 	char trouble[SEMEL_ERROR_TEXT_MAX];
 };
 
-bool semel_sight_moved(const struct semel_sight *before, const struct semel_sight *now)
+bool semel_health_has_progress(const struct semel_health_sample *before,
+			       const struct semel_health_sample *now)
 {
 	return now->waiting == 0 || now->oldest_ms != before->oldest_ms ||
 	       now->waiting < before->waiting || now->lanes.low_sum != before->lanes.low_sum;
@@ -37,71 +38,74 @@ bool semel_sight_moved(const struct semel_sight *before, const struct semel_sigh
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
-static void remember(struct semel_watch *watch, semel_status status, const semel_error *error,
-		     const struct semel_sight *now)
+static void remember(struct semel_health_monitor *watch, semel_status status,
+		     const semel_error *error, const struct semel_health_sample *now)
 {
-	int64_t steady_ms = semel_steady_ms(watch->desk->env);
+	int64_t steady_ms = semel_steady_ms(watch->context->env);
 
-	pthread_mutex_lock(&watch->lock);
+	pthread_mutex_lock(&watch->mutex);
 	watch->looked_at_ms = steady_ms;
 	pthread_cond_broadcast(&watch->looked);
 	watch->reached = status == SEMEL_OK;
 	if (status != SEMEL_OK)
 		snprintf(watch->trouble, sizeof watch->trouble, "%s", error->text);
-	else if (semel_sight_moved(&watch->last, now))
+	else if (semel_health_has_progress(&watch->last, now))
 		watch->moved_at_ms = steady_ms;
 	if (status == SEMEL_OK && (now->lanes.unheld == 0 || now->waiting == 0))
 		watch->held_at_ms = steady_ms;
 	if (status == SEMEL_OK)
 		watch->last = *now;
-	pthread_mutex_unlock(&watch->lock);
+	pthread_mutex_unlock(&watch->mutex);
 }
 
-static semel_status see(struct semel_visit *visit, struct semel_sight *sight, semel_error *error)
+static semel_status see(struct semel_admin_request *request, struct semel_health_sample *sight,
+			semel_error *error)
 {
-	struct semel_desk *desk = visit->desk;
+	struct semel_admin_context *context = request->context;
 	struct semel_outbox_counts counts = { 0 };
-	int64_t now_ms = semel_now_ms(desk->env);
-	semel_status status = semel_visit_store(visit, error);
+	int64_t now_ms = semel_now_ms(context->env);
+	semel_status status = semel_admin_request_open_store(request, error);
 
 	if (status != SEMEL_OK)
 		return status;
-	const struct semel_store_driver *driver = visit->store->driver;
-	status = driver->check_schema(visit->store, error);
+	const struct semel_store_driver *driver = request->store->driver;
+	status = driver->check_schema(request->store, error);
 	if (status == SEMEL_OK)
-		status = driver->outbox_counts(visit->store, now_ms, &counts, error);
+		status = driver->outbox_counts(request->store, now_ms, &counts, error);
 	sight->waiting = counts.waiting + counts.retrying;
 	sight->oldest_ms = counts.oldest_ms;
 	if (status == SEMEL_OK)
-		status = semel_store_lanes(visit->store, now_ms, &sight->lanes, error);
+		status = semel_store_lanes(request->store, now_ms, &sight->lanes, error);
 	if (status == SEMEL_OK && driver->slot_look)
-		status = driver->slot_look(visit->store, desk->options.slot, &sight->slot, error);
+		status = driver->slot_look(request->store, context->options.slot, &sight->slot,
+					   error);
 	return status;
 }
 
-void semel_watch_look(struct semel_watch *watch)
+void semel_health_monitor_check(struct semel_health_monitor *watch)
 {
-	struct semel_visit visit = { .desk = watch->desk };
-	struct semel_sight now = { 0 };
+	struct semel_admin_request request = { .context = watch->context };
+	struct semel_health_sample now = { 0 };
 	semel_error error = { .status = SEMEL_OK };
-	semel_status status = see(&visit, &now, &error);
+	semel_status status = see(&request, &now, &error);
 
-	while (visit.pooled && semel_status_class(status) == SEMEL_CLASS_OUTAGE) {
-		semel_visit_end(&visit, false); /* it was cut since it was used last */
-		status = see(&visit, &now, &error);
+	while (request.pooled && semel_status_class(status) == SEMEL_CLASS_OUTAGE) {
+		semel_admin_request_close_store(&request,
+						false); /* it was cut since it was used last */
+		status = see(&request, &now, &error);
 	}
-	semel_visit_end(&visit, status == SEMEL_OK);
+	semel_admin_request_close_store(&request, status == SEMEL_OK);
 	remember(watch, status, &error, &now);
 }
 
 static void *keep_looking(void *user)
 {
-	struct semel_watch *watch = user;
-	int64_t stall_ms = watch->desk->options.ready_stall_ms;
+	struct semel_health_monitor *watch = user;
+	int64_t stall_ms = watch->context->options.ready_stall_ms;
 	int64_t every_ms = stall_ms / 4 < 1000 ? stall_ms / 4 + 1 : 1000;
 
 	while (!semel_wake_is_notified(watch->wake)) {
-		semel_watch_look(watch);
+		semel_health_monitor_check(watch);
 		semel_wake_sleep(watch->wake, every_ms);
 	}
 	return NULL;
@@ -118,37 +122,37 @@ static void init_looked(pthread_cond_t *looked)
 }
 
 /* So that the first who ask hear of the store, not that nobody has looked yet. */
-static void await_first_look(struct semel_watch *watch)
+static void await_first_look(struct semel_health_monitor *watch)
 {
 	int64_t until_ms = watch->started_at_ms + FIRST_LOOK_MS;
 	struct timespec until = { until_ms / 1000, until_ms % 1000 * 1000000 };
 	int waited = 0;
 
-	pthread_mutex_lock(&watch->lock);
+	pthread_mutex_lock(&watch->mutex);
 	while (watch->looked_at_ms == 0 && waited == 0)
-		waited = pthread_cond_timedwait(&watch->looked, &watch->lock, &until);
-	pthread_mutex_unlock(&watch->lock);
+		waited = pthread_cond_timedwait(&watch->looked, &watch->mutex, &until);
+	pthread_mutex_unlock(&watch->mutex);
 }
 
-semel_status semel_watch_start(struct semel_desk *desk, struct semel_watch **watch_out,
-			       semel_error *error)
+semel_status semel_health_monitor_start(struct semel_admin_context *context,
+					struct semel_health_monitor **watch_out, semel_error *error)
 {
-	struct semel_watch *watch = calloc(1, sizeof *watch);
+	struct semel_health_monitor *watch = calloc(1, sizeof *watch);
 
 	*watch_out = NULL;
 	if (!watch)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the health check");
-	watch->desk = desk;
-	watch->started_at_ms = semel_steady_ms(desk->env);
+	watch->context = context;
+	watch->started_at_ms = semel_steady_ms(context->env);
 	watch->moved_at_ms = watch->held_at_ms = watch->started_at_ms;
-	pthread_mutex_init(&watch->lock, NULL);
+	pthread_mutex_init(&watch->mutex, NULL);
 	init_looked(&watch->looked);
 	semel_status status = semel_wake_new(&watch->wake, error);
 	if (status == SEMEL_OK && pthread_create(&watch->thread, NULL, keep_looking, watch) != 0)
 		status = semel_error_set(error, SEMEL_INTERNAL, "no thread for the health check");
 	watch->runs = status == SEMEL_OK;
 	if (status != SEMEL_OK) {
-		semel_watch_stop(watch);
+		semel_health_monitor_stop(watch);
 		return status;
 	}
 	await_first_look(watch);
@@ -156,7 +160,7 @@ semel_status semel_watch_start(struct semel_desk *desk, struct semel_watch **wat
 	return SEMEL_OK;
 }
 
-void semel_watch_stop(struct semel_watch *watch)
+void semel_health_monitor_stop(struct semel_health_monitor *watch)
 {
 	if (!watch)
 		return;
@@ -166,16 +170,16 @@ void semel_watch_stop(struct semel_watch *watch)
 	}
 	semel_wake_free(watch->wake);
 	pthread_cond_destroy(&watch->looked);
-	pthread_mutex_destroy(&watch->lock);
+	pthread_mutex_destroy(&watch->mutex);
 	free(watch);
 }
 
 /* ---- answering ------------------------------------------------------------------------------- */
 
-semel_status semel_serve_livez(struct semel_visit *visit, semel_error *error)
+semel_status semel_serve_livez(struct semel_admin_request *request, semel_error *error)
 {
 	(void)error;
-	semel_buffer_string(semel_visit_body(visit), "{\"alive\":true}\n");
+	semel_buffer_string(semel_admin_request_body(request), "{\"alive\":true}\n");
 	return SEMEL_OK;
 }
 
@@ -198,25 +202,26 @@ static void add_part(const char *reason, void *user)
 }
 
 /* Things wait, and the oldest of them for longer than they should. */
-static bool waits_long(const struct semel_watch *watch, const struct semel_desk *desk)
+static bool waits_long(const struct semel_health_monitor *watch,
+		       const struct semel_admin_context *context)
 {
-	int64_t age_ms = semel_now_ms(desk->env) - watch->last.oldest_ms;
+	int64_t age_ms = semel_now_ms(context->env) - watch->last.oldest_ms;
 
-	return watch->last.waiting > 0 && age_ms > desk->options.ready_stall_ms;
+	return watch->last.waiting > 0 && age_ms > context->options.ready_stall_ms;
 }
 
 /* Nothing moves; or the rest does, and what a lane without a relay has does not. */
-static void explain_stall(struct semel_watch *watch, const struct semel_desk *desk,
-			  struct reasons *reasons)
+static void explain_stall(struct semel_health_monitor *watch,
+			  const struct semel_admin_context *context, struct reasons *reasons)
 {
-	int64_t stall_ms = desk->options.ready_stall_ms;
-	int64_t still_ms = semel_steady_ms(desk->env) - watch->moved_at_ms;
-	int64_t unheld_ms = semel_steady_ms(desk->env) - watch->held_at_ms;
-	int64_t age_ms = semel_now_ms(desk->env) - watch->last.oldest_ms;
+	int64_t stall_ms = context->options.ready_stall_ms;
+	int64_t still_ms = semel_steady_ms(context->env) - watch->moved_at_ms;
+	int64_t unheld_ms = semel_steady_ms(context->env) - watch->held_at_ms;
+	int64_t age_ms = semel_now_ms(context->env) - watch->last.oldest_ms;
 	const struct semel_lanes_state *lanes = &watch->last.lanes;
 	char reason[320], still[80] = "", lost[120] = "";
 
-	if (!waits_long(watch, desk) || (still_ms <= stall_ms && unheld_ms <= stall_ms))
+	if (!waits_long(watch, context) || (still_ms <= stall_ms && unheld_ms <= stall_ms))
 		return;
 	if (still_ms > stall_ms)
 		snprintf(still, sizeof still, ", and nothing has moved for %lld s",
@@ -233,8 +238,8 @@ static void explain_stall(struct semel_watch *watch, const struct semel_desk *de
 	add_reason(reasons, "stalled", reason);
 }
 
-static void explain_slot(const struct semel_watch *watch, const struct semel_desk *desk,
-			 struct reasons *reasons)
+static void explain_slot(const struct semel_health_monitor *watch,
+			 const struct semel_admin_context *context, struct reasons *reasons)
 {
 	const struct semel_slot_status *slot = &watch->last.slot;
 	char reason[320];
@@ -243,25 +248,25 @@ static void explain_slot(const struct semel_watch *watch, const struct semel_des
 		snprintf(reason, sizeof reason,
 			 "the replication slot %.64s is lost: the server "
 			 "has removed log that it needs",
-			 desk->options.slot);
-	else if (slot->exists && slot->retained > desk->options.slot_budget)
+			 context->options.slot);
+	else if (slot->exists && slot->retained > context->options.slot_budget)
 		snprintf(reason, sizeof reason,
 			 "the replication slot %.64s keeps %llu MB of the log, more than its "
 			 "budget of %llu MB: does a relay read it?",
-			 desk->options.slot, (unsigned long long)(slot->retained >> 20),
-			 (unsigned long long)(desk->options.slot_budget >> 20));
+			 context->options.slot, (unsigned long long)(slot->retained >> 20),
+			 (unsigned long long)(context->options.slot_budget >> 20));
 	else
 		return;
 	add_reason(reasons, "slot", reason);
 }
 
 /* Nobody knows more than what the last look has seen; an old one says nothing. */
-static bool explain_silence(const struct semel_watch *watch, const struct semel_desk *desk,
-			    struct reasons *reasons)
+static bool explain_silence(const struct semel_health_monitor *watch,
+			    const struct semel_admin_context *context, struct reasons *reasons)
 {
 	bool looked = watch->looked_at_ms != 0;
 	int64_t since_ms = looked ? watch->looked_at_ms : watch->started_at_ms;
-	int64_t silent_ms = semel_steady_ms(desk->env) - since_ms;
+	int64_t silent_ms = semel_steady_ms(context->env) - since_ms;
 	char reason[120];
 
 	if (looked && silent_ms <= LOOK_OLD_MS)
@@ -272,33 +277,35 @@ static bool explain_silence(const struct semel_watch *watch, const struct semel_
 	return true;
 }
 
-uint32_t semel_reasons_tell(struct semel_desk *desk, bool in_full, struct semel_buffer *text)
+uint32_t semel_health_write_reasons(struct semel_admin_context *context, bool in_full,
+				    struct semel_buffer *text)
 {
-	struct semel_watch *watch = desk->watch;
+	struct semel_health_monitor *watch = context->watch;
 	struct reasons reasons = { .body = text, .in_full = in_full };
 
-	pthread_mutex_lock(&watch->lock);
-	if (explain_silence(watch, desk, &reasons)) {
+	pthread_mutex_lock(&watch->mutex);
+	if (explain_silence(watch, context, &reasons)) {
 		/* and of the rest nothing is known */
 	} else if (!watch->reached) {
 		add_reason(&reasons, "store", watch->trouble);
 	} else {
-		explain_stall(watch, desk, &reasons);
-		explain_slot(watch, desk, &reasons);
+		explain_stall(watch, context, &reasons);
+		explain_slot(watch, context, &reasons);
 	}
-	pthread_mutex_unlock(&watch->lock);
-	if (desk->options.reasons)
-		desk->options.reasons(add_part, &reasons, desk->options.reasons_user);
+	pthread_mutex_unlock(&watch->mutex);
+	if (context->options.reasons)
+		context->options.reasons(add_part, &reasons, context->options.reasons_user);
 	return reasons.count;
 }
 
 /* From what the watch has seen: a question costs the store nothing. */
-semel_status semel_serve_readyz(struct semel_visit *visit, semel_error *error)
+semel_status semel_serve_readyz(struct semel_admin_request *request, semel_error *error)
 {
 	(void)error;
-	semel_buffer_string(semel_visit_body(visit), "{\"reasons\":[");
-	uint32_t count = semel_reasons_tell(visit->desk, visit->may_read, semel_visit_body(visit));
-	semel_buffer_string(semel_visit_body(visit), "]}\n");
-	visit->answer->status = count > 0 ? 503 : 200;
+	semel_buffer_string(semel_admin_request_body(request), "{\"reasons\":[");
+	uint32_t count = semel_health_write_reasons(request->context, request->may_read,
+						    semel_admin_request_body(request));
+	semel_buffer_string(semel_admin_request_body(request), "]}\n");
+	request->response->status = count > 0 ? 503 : 200;
 	return SEMEL_OK;
 }

@@ -5,10 +5,10 @@
 #ifndef SEMEL_ADMIN_HEALTH_H
 #define SEMEL_ADMIN_HEALTH_H
 
-#include "admin/desk.h"
+#include "admin/context.h"
 
 /* What one look at the store has seen. */
-struct semel_sight {
+struct semel_health_sample {
 	uint64_t waiting;
 	int64_t oldest_ms; /* since 1970; 0: nothing waits */
 	struct semel_lanes_state lanes;
@@ -16,19 +16,22 @@ struct semel_sight {
 };
 
 /* Pure: did an event move on between two looks? */
-bool semel_sight_moved(const struct semel_sight *before, const struct semel_sight *now);
+bool semel_health_has_progress(const struct semel_health_sample *before,
+			       const struct semel_health_sample *now);
 
 /* Every reason not to be ready that the last look gives, as JSON texts with commas between them;
  * how many. in_full: sentences, which may name hosts and users; else one word each: store, stalled,
  * slot, part. Waits for neither store nor broker. */
-uint32_t semel_reasons_tell(struct semel_desk *desk, bool in_full, struct semel_buffer *text);
+uint32_t semel_health_write_reasons(struct semel_admin_context *context, bool in_full,
+				    struct semel_buffer *text);
 
 /* Returns after the first look, or after a second. */
-semel_status semel_watch_start(struct semel_desk *desk, struct semel_watch **watch_out,
-			       semel_error *error);
+semel_status semel_health_monitor_start(struct semel_admin_context *context,
+					struct semel_health_monitor **watch_out,
+					semel_error *error);
 /* One look now, beside those of its thread. */
-void semel_watch_look(struct semel_watch *watch);
+void semel_health_monitor_check(struct semel_health_monitor *watch);
 /* watch may be NULL. */
-void semel_watch_stop(struct semel_watch *watch);
+void semel_health_monitor_stop(struct semel_health_monitor *watch);
 
 #endif

@@ -45,7 +45,7 @@ struct exchange {
 	struct semel_task task; /* first */
 	struct semel_http *http;
 	struct semel_http_request request;
-	struct semel_http_answer answer;
+	struct semel_http_response response;
 	struct semel_buffer body;
 	size_t counted; /* of the body */
 	bool too_large, busy, handed;
@@ -78,94 +78,95 @@ static const struct {
 	  "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'" },
 };
 
-static void header(const struct semel_http *http, struct MHD_Response *response, const char *name,
-		   const char *value)
+static void header(const struct semel_http *http, struct MHD_Response *mhd_response,
+		   const char *name, const char *value)
 {
 	if (value && *value)
-		http->library->add_response_header(response, name, value);
+		http->library->add_response_header(mhd_response, name, value);
 }
 
-static void add_headers(const struct semel_http *http, struct MHD_Response *response,
-			const struct semel_http_answer *answer)
+static void add_headers(const struct semel_http *http, struct MHD_Response *mhd_response,
+			const struct semel_http_response *response)
 {
-	header(http, response, "Content-Type",
-	       answer->content_type ? answer->content_type : "application/json");
-	header(http, response, "Cache-Control",
-	       answer->cache_control ? answer->cache_control : "no-store");
-	header(http, response, "Allow", answer->allow);
-	header(http, response, "Location", answer->location);
-	header(http, response, "WWW-Authenticate", answer->authenticate);
-	header(http, response, "Link", answer->link.failed ? NULL : answer->link.data);
-	header(http, response, "Retry-After", answer->retry_after);
+	header(http, mhd_response, "Content-Type",
+	       response->content_type ? response->content_type : "application/json");
+	header(http, mhd_response, "Cache-Control",
+	       response->cache_control ? response->cache_control : "no-store");
+	header(http, mhd_response, "Allow", response->allow);
+	header(http, mhd_response, "Location", response->location);
+	header(http, mhd_response, "WWW-Authenticate", response->authenticate);
+	header(http, mhd_response, "Link", response->link.failed ? NULL : response->link.data);
+	header(http, mhd_response, "Retry-After", response->retry_after);
 	for (size_t i = 0; i < sizeof always / sizeof *always; i++)
-		header(http, response, always[i].name, always[i].value);
+		header(http, mhd_response, always[i].name, always[i].value);
 	if (http->options.certificate)
-		header(http, response, "Strict-Transport-Security", "max-age=31536000");
+		header(http, mhd_response, "Strict-Transport-Security", "max-age=31536000");
 }
 
 static struct MHD_Response *plain_response(const struct semel_http *http,
-					   struct semel_http_answer *answer)
+					   struct semel_http_response *response)
 {
 	static char nothing[1];
 
-	if (!answer->body.data)
+	if (!response->body.data)
 		return http->library->create_response_from_buffer(0, nothing,
 								  MHD_RESPMEM_PERSISTENT);
 	/* From here on the bytes are the library's: it frees them. */
-	return http->library->create_response_from_buffer(answer->body.length, answer->body.data,
-							  MHD_RESPMEM_MUST_FREE);
+	return http->library->create_response_from_buffer(
+		response->body.length, response->body.data, MHD_RESPMEM_MUST_FREE);
 }
 
-static void refuse(struct semel_http_answer *answer, unsigned status, const char *problem)
+static void refuse(struct semel_http_response *response, unsigned status, const char *problem)
 {
-	semel_buffer_clear(&answer->body);
-	answer->stream = NULL;
-	answer->status = status;
-	answer->content_type = "application/problem+json";
-	semel_buffer_printf(&answer->body, "{\"status\":%u,%s}\n", status, problem);
+	semel_buffer_clear(&response->body);
+	response->stream = NULL;
+	response->status = status;
+	response->content_type = "application/problem+json";
+	semel_buffer_printf(&response->body, "{\"status\":%u,%s}\n", status, problem);
 }
 
-static void say_busy(struct semel_http_answer *answer)
+static void say_busy(struct semel_http_response *response)
 {
-	refuse(answer, MHD_HTTP_SERVICE_UNAVAILABLE,
+	refuse(response, MHD_HTTP_SERVICE_UNAVAILABLE,
 	       "\"type\":\"/problems/busy\",\"title\":\"Too many ask at once\","
 	       "\"detail\":\"Try again in a moment.\"");
-	answer->retry_after = "1";
+	response->retry_after = "1";
 }
 
 static struct MHD_Response *response_of(struct semel_http *http, struct MHD_Connection *connection,
-					struct semel_http_answer *answer)
+					struct semel_http_response *response)
 {
-	if (answer->stream && answer->stream_owner[0] == '\0')
-		semel_connection_address(http->connections, connection, answer->stream_owner);
-	struct MHD_Response *response =
-		answer->stream ? semel_streams_response(http->streams, connection, answer) : NULL;
+	if (response->stream && response->stream_owner[0] == '\0')
+		semel_connection_address(http->connections, connection, response->stream_owner);
+	struct MHD_Response *mhd_response =
+		response->stream ? semel_streams_response(http->streams, connection, response)
+				 : NULL;
 
-	if (!response && answer->stream)
-		say_busy(answer);
+	if (!mhd_response && response->stream)
+		say_busy(response);
 	semel_connection_move(http->connections, connection,
-			      response ? SEMEL_CONNECTION_STREAMS : SEMEL_CONNECTION_SENDS,
-			      response ? 0 : answer->body.length);
-	return response ? response : plain_response(http, answer);
+			      mhd_response ? SEMEL_CONNECTION_STREAMS : SEMEL_CONNECTION_SENDS,
+			      mhd_response ? 0 : response->body.length);
+	return mhd_response ? mhd_response : plain_response(http, response);
 }
 
 static enum MHD_Result send_answer(struct semel_http *http, struct MHD_Connection *connection,
-				   struct semel_http_answer *answer)
+				   struct semel_http_response *response)
 {
-	if (answer->body.failed) {
-		semel_buffer_free(&answer->body);
+	if (response->body.failed) {
+		semel_buffer_free(&response->body);
 		return MHD_NO;
 	}
-	struct MHD_Response *response = response_of(http, connection, answer);
-	if (!response)
+	struct MHD_Response *mhd_response = response_of(http, connection, response);
+	if (!mhd_response)
 		return MHD_NO;
-	answer->body = (struct semel_buffer){ 0 }; /* the response has it */
-	add_headers(http, response, answer);
+	response->body = (struct semel_buffer){ 0 }; /* the mhd_response has it */
+	add_headers(http, mhd_response, response);
 	if (semel_connection_is_last_answer(http->connections, connection))
-		header(http, response, "Connection", "close");
+		header(http, mhd_response, "Connection", "close");
 	enum MHD_Result result = http->library->queue_response(
-		connection, answer->status ? answer->status : MHD_HTTP_OK, response);
-	http->library->destroy_response(response);
+		connection, response->status ? response->status : MHD_HTTP_OK, mhd_response);
+	http->library->destroy_response(mhd_response);
 	return result;
 }
 
@@ -211,7 +212,7 @@ static bool has_long_head(const struct semel_http *http, const struct semel_http
 	return info && info->header_size > HEAD_MAX;
 }
 
-/* A body somewhat too large is read and thrown away, so that its sender hears the answer; what is
+/* A body somewhat too large is read and thrown away, so that its sender hears the response; what is
  * far too large is not worth reading. */
 static bool declares_too_much(const struct semel_http_request *request)
 {
@@ -220,9 +221,9 @@ static bool declares_too_much(const struct semel_http_request *request)
 	return length && strtoull(length, NULL, 10) > 8 * SEMEL_HTTP_BODY_MAX;
 }
 
-static void say_too_large(struct semel_http_answer *answer)
+static void say_too_large(struct semel_http_response *response)
 {
-	refuse(answer, MHD_HTTP_CONTENT_TOO_LARGE,
+	refuse(response, MHD_HTTP_CONTENT_TOO_LARGE,
 	       "\"type\":\"/problems/too-large\",\"title\":\"The body is too large\","
 	       "\"detail\":\"A body may have 1 MiB.\"");
 }
@@ -249,23 +250,23 @@ static void *first_line_seen(void *user, const char *uri, struct MHD_Connection 
 
 /* true: the answer says what is wrong. */
 static bool is_wrong(const struct semel_http *http, const struct semel_http_request *request,
-		     const void *context, struct semel_http_answer *answer)
+		     const void *context, struct semel_http_response *response)
 {
 	if (has_long_head(http, request))
-		refuse(answer, MHD_HTTP_REQUEST_HEADER_FIELDS_TOO_LARGE,
+		refuse(response, MHD_HTTP_REQUEST_HEADER_FIELDS_TOO_LARGE,
 		       "\"type\":\"/problems/head\",\"title\":\"The head is too large\","
 		       "\"detail\":\"Request line and headers may have 32 KiB.\"");
 	else if (context == &zero_in_path)
-		refuse(answer, MHD_HTTP_NOT_FOUND,
+		refuse(response, MHD_HTTP_NOT_FOUND,
 		       "\"type\":\"/problems/not-found\",\"title\":\"There is no such thing\","
 		       "\"detail\":\"No path has a zero byte.\"");
 	else if (context == &zero_in_query || is_ambiguous(http, request))
-		refuse(answer, MHD_HTTP_BAD_REQUEST,
+		refuse(response, MHD_HTTP_BAD_REQUEST,
 		       "\"type\":\"/problems/malformed\",\"title\":\"The request is not right\","
 		       "\"detail\":\"Its query has a zero byte, or its headers contradict each "
 		       "other.\"");
 	else if (declares_too_much(request))
-		say_too_large(answer);
+		say_too_large(response);
 	else
 		return false;
 	return true;
@@ -276,15 +277,15 @@ static bool is_wrong(const struct semel_http *http, const struct semel_http_requ
 static enum MHD_Result begin(struct semel_http *http, struct semel_http_request *request,
 			     void **context)
 {
-	struct semel_http_answer answer = { 0 };
-	bool wrong = is_wrong(http, request, *context, &answer);
+	struct semel_http_response response = { 0 };
+	bool wrong = is_wrong(http, request, *context, &response);
 
 	*context = NULL;
-	wrong = wrong || !http->options.check(request, &answer, http->options.user);
-	semel_connection_trust(http->connections, request->connection, answer.is_trusted);
+	wrong = wrong || !http->options.check(request, &response, http->options.user);
+	semel_connection_trust(http->connections, request->connection, response.is_trusted);
 	if (wrong)
-		return send_answer(http, request->connection, &answer);
-	semel_buffer_free(&answer.body);
+		return send_answer(http, request->connection, &response);
+	semel_buffer_free(&response.body);
 	struct exchange *exchange = calloc(1, sizeof *exchange);
 	if (!exchange)
 		return MHD_NO;
@@ -313,9 +314,9 @@ static void serve_exchange(struct semel_task *task, bool given_up)
 	struct semel_http *http = exchange->http;
 
 	if (given_up)
-		say_busy(&exchange->answer);
+		say_busy(&exchange->response);
 	else
-		http->options.serve(&exchange->request, &exchange->answer, http->options.user);
+		http->options.serve(&exchange->request, &exchange->response, http->options.user);
 	http->library->resume_connection(exchange->request.connection);
 }
 
@@ -330,7 +331,7 @@ static enum MHD_Result hand_over(struct semel_http *http, struct exchange *excha
 	semel_connection_move(http->connections, connection, SEMEL_CONNECTION_WAITS, 0);
 	http->library->suspend_connection(connection);
 	if (!may_wait || !semel_crew_hand(http->crew, &exchange->task)) {
-		say_busy(&exchange->answer);
+		say_busy(&exchange->response);
 		http->library->resume_connection(connection);
 	}
 	return MHD_YES;
@@ -340,18 +341,18 @@ static enum MHD_Result finish(struct semel_http *http, const struct semel_http_r
 			      struct exchange *exchange)
 {
 	if (exchange->handed)
-		return send_answer(http, request->connection, &exchange->answer);
+		return send_answer(http, request->connection, &exchange->response);
 	exchange->request = *request;
 	exchange->request.body = semel_buffer_text(&exchange->body);
 	if (!exchange->too_large && !exchange->busy && !http->options.is_quick(request))
 		return hand_over(http, exchange);
 	if (exchange->too_large)
-		say_too_large(&exchange->answer);
+		say_too_large(&exchange->response);
 	else if (exchange->busy)
-		say_busy(&exchange->answer);
+		say_busy(&exchange->response);
 	else
-		http->options.serve(&exchange->request, &exchange->answer, http->options.user);
-	return send_answer(http, request->connection, &exchange->answer);
+		http->options.serve(&exchange->request, &exchange->response, http->options.user);
+	return send_answer(http, request->connection, &exchange->response);
 }
 
 static enum MHD_Result handle(void *user, struct MHD_Connection *connection, const char *path,
@@ -386,8 +387,8 @@ static void completed(void *user, struct MHD_Connection *connection, void **cont
 		return;
 	atomic_fetch_sub(&http->body_bytes, exchange->counted);
 	semel_buffer_free(&exchange->body);
-	semel_buffer_free(&exchange->answer.body);
-	semel_buffer_free(&exchange->answer.link);
+	semel_buffer_free(&exchange->response.body);
+	semel_buffer_free(&exchange->response.link);
 	free(exchange);
 	*context = NULL;
 }
@@ -468,7 +469,8 @@ const char *semel_http_unknown_query(const struct semel_http_request *request,
 
 /* ---- starting and stopping ------------------------------------------------------------------- */
 
-static socklen_t socket_address(const struct semel_listen *listen, struct sockaddr_storage *out)
+static socklen_t socket_address(const struct semel_listen_address *listen,
+				struct sockaddr_storage *out)
 {
 	struct sockaddr_in *four = (struct sockaddr_in *)out;
 	struct sockaddr_in6 *six = (struct sockaddr_in6 *)out;
@@ -488,7 +490,7 @@ static socklen_t socket_address(const struct semel_listen *listen, struct sockad
 
 static semel_status open_listener(struct semel_http *http, semel_error *error)
 {
-	const struct semel_listen *listen_at = &http->options.listen;
+	const struct semel_listen_address *listen_at = &http->options.listen;
 	struct sockaddr_storage address;
 	socklen_t length = socket_address(listen_at, &address);
 	int yes = 1, bytes = KERNEL_BYTES, seconds = DEFER_SECONDS;

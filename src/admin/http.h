@@ -13,7 +13,7 @@
 #ifndef SEMEL_ADMIN_HTTP_H
 #define SEMEL_ADMIN_HTTP_H
 
-#include "admin/gate.h"
+#include "admin/access.h"
 #include "base/buffer.h"
 #include "base/env.h"
 
@@ -26,7 +26,7 @@ struct semel_http_request {
 	void *connection; /* the library's own */
 };
 
-struct semel_http_answer {
+struct semel_http_response {
 	unsigned status;          /* 200 unless set */
 	const char *content_type; /* application/json unless set */
 	const char *allow;        /* NULL: no such header; so are the next ones */
@@ -46,14 +46,14 @@ struct semel_http_answer {
 
 /* May this head go on? false: the answer says why not. */
 typedef bool (*semel_http_check)(const struct semel_http_request *request,
-				 struct semel_http_answer *answer, void *user);
+				 struct semel_http_response *response, void *user);
 typedef void (*semel_http_serve)(const struct semel_http_request *request,
-				 struct semel_http_answer *answer, void *user);
+				 struct semel_http_response *response, void *user);
 
 struct semel_http_options {
-	struct semel_listen listen; /* port 0: any that is free */
-	uint16_t *port_out;         /* the port it is, before anybody can ask */
-	const char *certificate;    /* PEM; NULL: no TLS */
+	struct semel_listen_address listen; /* port 0: any that is free */
+	uint16_t *port_out;                 /* the port it is, before anybody can ask */
+	const char *certificate;            /* PEM; NULL: no TLS */
 	const char *key;
 	uint32_t connections_max;
 	int64_t request_ms;

@@ -147,7 +147,7 @@ struct masking {
 	const struct semel_mask *mask;
 	const unsigned char *at, *end;
 	const unsigned char *copied; /* out has what is before it */
-	semel_hidden_seen seen;
+	semel_hidden_callback seen;
 	void *user;
 	struct semel_buffer *out;
 	struct semel_arena *arena; /* of texts without their escapes */
@@ -316,8 +316,8 @@ static void mask_members(struct masking *masking)
 	}
 }
 
-bool semel_mask_apply(const struct semel_mask *mask, struct semel_text json, semel_hidden_seen seen,
-		      void *user, struct semel_buffer *out)
+bool semel_mask_apply(const struct semel_mask *mask, struct semel_text json,
+		      semel_hidden_callback seen, void *user, struct semel_buffer *out)
 {
 	struct masking *masking = calloc(1, sizeof *masking);
 	struct semel_arena *arena = semel_arena_new(ARENA_BLOCK);

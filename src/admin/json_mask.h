@@ -45,11 +45,12 @@ enum semel_hidden_kind { SEMEL_HIDDEN_TEXT, SEMEL_HIDDEN_NUMBER };
 
 /* A hidden text (without its escapes), number (as it is written), literal or, inside of what is
  * hidden, a name. It lives until the call returns. */
-typedef void (*semel_hidden_seen)(struct semel_text value, enum semel_hidden_kind kind, void *user);
+typedef void (*semel_hidden_callback)(struct semel_text value, enum semel_hidden_kind kind,
+				      void *user);
 
 /* json must be valid (semel_json_is_valid); the result is appended to out. False: no memory, and
  * out is not to be used. */
-bool semel_mask_apply(const struct semel_mask *mask, struct semel_text json, semel_hidden_seen seen,
-		      void *user, struct semel_buffer *out);
+bool semel_mask_apply(const struct semel_mask *mask, struct semel_text json,
+		      semel_hidden_callback seen, void *user, struct semel_buffer *out);
 
 #endif

@@ -169,14 +169,14 @@ static void tell_answer(struct semel_buffer *body, const struct semel_route *rou
 {
 	semel_buffer_printf(body, "\"%u\":{\"description\":\"%s\"",
 			    route->status ? route->status : 200, route->summary);
-	if (route->answer)
+	if (route->schema)
 		semel_buffer_printf(
 			body,
 			route->is_list ? ",\"content\":{\"application/json\":{"
 					 "\"schema\":{\"type\":\"array\",\"items\":" REFERENCE "}}}"
 				       : ",\"content\":{\"application/json\":{"
 					 "\"schema\":" REFERENCE "}}",
-			route->answer);
+			route->schema);
 	semel_buffer_string(body, "}");
 }
 
@@ -230,9 +230,9 @@ static void tell_path(struct semel_buffer *body, size_t at)
 	semel_buffer_string(body, "}");
 }
 
-semel_status semel_serve_openapi(struct semel_visit *visit, semel_error *error)
+semel_status semel_serve_openapi(struct semel_admin_request *request, semel_error *error)
 {
-	struct semel_buffer *body = semel_visit_body(visit);
+	struct semel_buffer *body = semel_admin_request_body(request);
 	const char *comma = "";
 
 	(void)error;

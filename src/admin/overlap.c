@@ -243,12 +243,12 @@ static long read_backslash(const unsigned char **at, const unsigned char *end)
 static long read_entity(const unsigned char **at, const unsigned char *end)
 {
 	const unsigned char *from = *at;
-	bool is_number = from < end && *from == '#';
-	bool is_hex = is_number && from + 1 < end && (from[1] | 0x20) == 'x';
+	bool is_monitoring = from < end && *from == '#';
+	bool is_hex = is_monitoring && from + 1 < end && (from[1] | 0x20) == 'x';
 	long number = -1;
 
-	from += is_number + is_hex;
-	if (is_number)
+	from += is_monitoring + is_hex;
+	if (is_monitoring)
 		number = read_digits(&from, end, is_hex ? 16 : 10, 8);
 	else
 		for (number = ' '; from < end && from - *at < 10 && sign_of(*from) >= 0; from++)

@@ -8,34 +8,35 @@
 extern const char semel_page_index_html[], semel_page_app_js[], semel_page_app_css[],
 	semel_page_favicon_svg[];
 
-static semel_status give(struct semel_visit *visit, const char *text, const char *content_type)
+static semel_status give(struct semel_admin_request *request, const char *text,
+			 const char *content_type)
 {
-	visit->answer->content_type = content_type;
-	visit->answer->cache_control = "no-cache";
-	semel_buffer_string(semel_visit_body(visit), text);
+	request->response->content_type = content_type;
+	request->response->cache_control = "no-cache";
+	semel_buffer_string(semel_admin_request_body(request), text);
 	return SEMEL_OK;
 }
 
-semel_status semel_serve_page(struct semel_visit *visit, semel_error *error)
+semel_status semel_serve_page(struct semel_admin_request *request, semel_error *error)
 {
 	(void)error;
-	return give(visit, semel_page_index_html, "text/html; charset=utf-8");
+	return give(request, semel_page_index_html, "text/html; charset=utf-8");
 }
 
-semel_status semel_serve_page_script(struct semel_visit *visit, semel_error *error)
+semel_status semel_serve_page_script(struct semel_admin_request *request, semel_error *error)
 {
 	(void)error;
-	return give(visit, semel_page_app_js, "text/javascript; charset=utf-8");
+	return give(request, semel_page_app_js, "text/javascript; charset=utf-8");
 }
 
-semel_status semel_serve_page_style(struct semel_visit *visit, semel_error *error)
+semel_status semel_serve_page_style(struct semel_admin_request *request, semel_error *error)
 {
 	(void)error;
-	return give(visit, semel_page_app_css, "text/css; charset=utf-8");
+	return give(request, semel_page_app_css, "text/css; charset=utf-8");
 }
 
-semel_status semel_serve_page_icon(struct semel_visit *visit, semel_error *error)
+semel_status semel_serve_page_icon(struct semel_admin_request *request, semel_error *error)
 {
 	(void)error;
-	return give(visit, semel_page_favicon_svg, "image/svg+xml");
+	return give(request, semel_page_favicon_svg, "image/svg+xml");
 }

@@ -135,7 +135,7 @@ static const char *shown_text(const struct hiding *hiding, size_t which, const c
 	return overlap && semel_overlap_found(overlap) ? SEMEL_HIDDEN : text;
 }
 
-const char *semel_redaction_words(const struct semel_redaction *redaction, const char *words)
+const char *semel_redaction_text(const struct semel_redaction *redaction, const char *words)
 {
 	return redaction && words && words[0] ? SEMEL_HIDDEN : words;
 }
@@ -151,7 +151,7 @@ const char *semel_redaction_error(const struct semel_redaction *redaction, semel
 	case SEMEL_CONTRACT:
 	case SEMEL_HANDLER_RETRY:
 	case SEMEL_HANDLER_REJECT:
-		return semel_redaction_words(redaction, words);
+		return semel_redaction_text(redaction, words);
 	default:
 		return words;
 	}
@@ -217,7 +217,7 @@ static const char *shown_header(const struct semel_redaction *redaction, const c
 {
 	for (size_t i = 0; i < redaction->headers.count; i++)
 		if (strcasecmp(redaction->headers.paths[i].text, name) == 0)
-			return semel_redaction_words(redaction, value);
+			return semel_redaction_text(redaction, value);
 	return value;
 }
 

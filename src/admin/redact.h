@@ -37,7 +37,7 @@ semel_status semel_redaction_show(const struct semel_redaction *redaction,
 				  struct semel_buffer *text);
 
 /* A free text whose event is not at hand, as it may be shown. Both may be NULL. */
-const char *semel_redaction_words(const struct semel_redaction *redaction, const char *words);
+const char *semel_redaction_text(const struct semel_redaction *redaction, const char *words);
 /* The same for the text of an error: what a handler or a broker says of an event is hidden, and
  * what Semel says of itself, and of connections, is not. */
 const char *semel_redaction_error(const struct semel_redaction *redaction, semel_status status,

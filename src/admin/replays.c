@@ -14,8 +14,8 @@
 
 struct job {
 	uint64_t number; /* 0: the place is free */
-	struct semel_desk *desk;
-	struct semel_jobs *jobs;
+	struct semel_admin_context *context;
+	struct semel_replays *replays;
 	struct semel_arena *arena; /* of the plan's texts */
 	struct semel_replay_plan plan;
 	struct semel_wake *wake;
@@ -30,19 +30,19 @@ struct job {
 	int64_t audit_number; /* 0: nothing was written down */
 };
 
-struct semel_jobs {
-	pthread_mutex_t lock;
+struct semel_replays {
+	pthread_mutex_t mutex;
 	uint64_t last;
-	struct job all[SEMEL_JOBS_MAX];
+	struct job all[SEMEL_REPLAY_RUNS_MAX];
 };
 
-struct semel_jobs *semel_jobs_new(void)
+struct semel_replays *semel_replays_new(void)
 {
-	struct semel_jobs *jobs = calloc(1, sizeof *jobs);
+	struct semel_replays *replays = calloc(1, sizeof *replays);
 
-	if (jobs)
-		pthread_mutex_init(&jobs->lock, NULL);
-	return jobs;
+	if (replays)
+		pthread_mutex_init(&replays->mutex, NULL);
+	return replays;
 }
 
 static void clear_job(struct job *job)
@@ -54,17 +54,17 @@ static void clear_job(struct job *job)
 	*job = (struct job){ 0 };
 }
 
-void semel_jobs_free(struct semel_jobs *jobs)
+void semel_replays_free(struct semel_replays *replays)
 {
-	if (!jobs)
+	if (!replays)
 		return;
-	for (size_t i = 0; i < SEMEL_JOBS_MAX; i++)
-		if (jobs->all[i].wake)
-			semel_wake_notify(jobs->all[i].wake);
-	for (size_t i = 0; i < SEMEL_JOBS_MAX; i++)
-		clear_job(&jobs->all[i]);
-	pthread_mutex_destroy(&jobs->lock);
-	free(jobs);
+	for (size_t i = 0; i < SEMEL_REPLAY_RUNS_MAX; i++)
+		if (replays->all[i].wake)
+			semel_wake_notify(replays->all[i].wake);
+	for (size_t i = 0; i < SEMEL_REPLAY_RUNS_MAX; i++)
+		clear_job(&replays->all[i]);
+	pthread_mutex_destroy(&replays->mutex);
+	free(replays);
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
@@ -73,9 +73,9 @@ static void note_progress(const struct semel_replay_counts *counts, void *user)
 {
 	struct job *job = user;
 
-	pthread_mutex_lock(&job->jobs->lock);
+	pthread_mutex_lock(&job->replays->mutex);
 	job->counts = *counts;
-	pthread_mutex_unlock(&job->jobs->lock);
+	pthread_mutex_unlock(&job->replays->mutex);
 }
 
 /* What the audit says of it from now on. */
@@ -99,10 +99,10 @@ static void *run_job(void *user)
 	struct semel_broker *broker = NULL;
 	semel_error error = { .status = SEMEL_OK };
 	struct semel_replay_counts counts = { 0 };
-	semel_status status = semel_store_open(job->desk->options.store, &store, &error);
+	semel_status status = semel_store_open(job->context->options.store, &store, &error);
 
 	if (status == SEMEL_OK && !job->plan.dry_run)
-		status = semel_broker_open(job->desk->options.broker, job->desk->env,
+		status = semel_broker_open(job->context->options.broker, job->context->env,
 					   SEMEL_REPLAY_WINDOW, &broker, &error);
 	job->plan.producer = store;
 	job->plan.consumers = &store;
@@ -113,42 +113,42 @@ static void *run_job(void *user)
 	semel_broker_close(broker);
 	note_end(job, store, status, counts.sent);
 	semel_store_close(store);
-	pthread_mutex_lock(&job->jobs->lock);
+	pthread_mutex_lock(&job->replays->mutex);
 	job->counts = counts;
 	job->status = status;
 	snprintf(job->trouble, sizeof job->trouble, "%s", status == SEMEL_OK ? "" : error.text);
-	job->ended_at_ms = semel_now_ms(job->desk->env);
+	job->ended_at_ms = semel_now_ms(job->context->env);
 	job->running = false;
-	pthread_mutex_unlock(&job->jobs->lock);
+	pthread_mutex_unlock(&job->replays->mutex);
 	return NULL;
 }
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
 /* Under the lock. A free place, else that of the oldest that has ended; NULL: all are at work. */
-static struct job *find_place(struct semel_jobs *jobs)
+static struct job *find_place(struct semel_replays *replays)
 {
 	struct job *best = NULL;
 	uint32_t running = 0;
 
-	for (size_t i = 0; i < SEMEL_JOBS_MAX; i++) {
-		struct job *job = &jobs->all[i];
+	for (size_t i = 0; i < SEMEL_REPLAY_RUNS_MAX; i++) {
+		struct job *job = &replays->all[i];
 		running += job->running;
 		if (!job->running && (!best || job->number < best->number))
 			best = job;
 	}
-	return running < SEMEL_JOBS_RUNNING ? best : NULL;
+	return running < SEMEL_REPLAY_RUNS_AT_ONCE ? best : NULL;
 }
 
-static struct job *find_job(struct semel_jobs *jobs, const char *id)
+static struct job *find_job(struct semel_replays *replays, const char *id)
 {
 	long long number = 0;
 
 	if (!semel_text_to_int64(id, 1, INT64_MAX, &number))
 		return NULL;
-	for (size_t i = 0; i < SEMEL_JOBS_MAX; i++)
-		if (jobs->all[i].number == (uint64_t)number)
-			return &jobs->all[i];
+	for (size_t i = 0; i < SEMEL_REPLAY_RUNS_MAX; i++)
+		if (replays->all[i].number == (uint64_t)number)
+			return &replays->all[i];
 	return NULL;
 }
 
@@ -177,141 +177,144 @@ static void job_json(const struct job *job, struct semel_buffer *body)
 	semel_buffer_time(body, job->ended_at_ms);
 	semel_buffer_string(body, ",\"error\":");
 	const char *trouble = job->trouble[0] ? job->trouble : NULL;
-	semel_buffer_json_or_null(body, semel_text_of(semel_redaction_error(job->desk->redaction,
+	semel_buffer_json_or_null(body, semel_text_of(semel_redaction_error(job->context->redaction,
 									    job->status, trouble)));
 	semel_buffer_string(body, "}");
 }
 
-static semel_status prepare(struct job *job, struct semel_desk *desk, struct semel_text body,
-			    semel_error *error)
+static semel_status prepare(struct job *job, struct semel_admin_context *context,
+			    struct semel_text body, semel_error *error)
 {
-	job->desk = desk;
-	job->jobs = desk->jobs;
+	job->context = context;
+	job->replays = context->replays;
 	job->arena = semel_arena_new(ARENA_BLOCK);
 	if (!job->arena)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a replay");
-	job->plan =
-		(struct semel_replay_plan){ .env = desk->env,
-					    .inbox_retention_ms = desk->options.inbox_retention_ms,
-					    .progress = note_progress,
-					    .user = job };
-	semel_status status = semel_replay_plan_read(body, job->arena, &job->plan, error);
+	job->plan = (struct semel_replay_plan){ .env = context->env,
+						.inbox_retention_ms =
+							context->options.inbox_retention_ms,
+						.progress = note_progress,
+						.user = job };
+	semel_status status = semel_replay_request_read(body, job->arena, &job->plan, error);
 	if (status == SEMEL_OK)
 		status = semel_wake_new(&job->wake, error);
 	job->plan.wake = job->wake;
 	return status;
 }
 
-static semel_status launch(struct job *job, struct semel_visit *visit, semel_error *error)
+static semel_status launch(struct job *job, struct semel_admin_request *request, semel_error *error)
 {
 	job->running = true;
-	job->started_at_ms = semel_now_ms(visit->desk->env);
-	job->number = ++job->jobs->last;
+	job->started_at_ms = semel_now_ms(request->context->env);
+	job->number = ++job->replays->last;
 	if (pthread_create(&job->thread, NULL, run_job, job) != 0) {
 		job->joined = true;
 		return semel_error_set(error, SEMEL_INTERNAL, "no thread for a replay");
 	}
-	snprintf(visit->answer->location, sizeof visit->answer->location,
+	snprintf(request->response->location, sizeof request->response->location,
 		 "/api/admin/replays/%" PRIu64, job->number);
-	visit->answer->status = 202;
-	job_json(job, semel_visit_body(visit));
-	semel_buffer_string(semel_visit_body(visit), "\n");
+	request->response->status = 202;
+	job_json(job, semel_admin_request_body(request));
+	semel_buffer_string(semel_admin_request_body(request), "\n");
 	return SEMEL_OK;
 }
 
-semel_status semel_serve_replay_start(struct semel_visit *visit, semel_error *error)
+semel_status semel_serve_replay_start(struct semel_admin_request *request, semel_error *error)
 {
-	struct semel_jobs *jobs = visit->desk->jobs;
+	struct semel_replays *replays = request->context->replays;
 	semel_status status = SEMEL_OK;
 
-	pthread_mutex_lock(&jobs->lock);
-	struct job *job = find_place(jobs);
+	pthread_mutex_lock(&replays->mutex);
+	struct job *job = find_place(replays);
 	if (!job) {
 		status = semel_error_set(error, SEMEL_BUSY,
 					 "%d replays run already; wait for one, or cancel it",
-					 SEMEL_JOBS_RUNNING);
+					 SEMEL_REPLAY_RUNS_AT_ONCE);
 	} else {
 		clear_job(job);
-		status = prepare(job, visit->desk, visit->request->body, error);
+		status = prepare(job, request->context, request->http->body, error);
 		if (status == SEMEL_OK && !job->plan.dry_run)
-			status = semel_visit_audit(visit, "start replay", NULL,
-						   semel_text_string(visit->request->body), error);
-		job->audit_number = visit->audit_number;
+			status = semel_admin_request_audit(request, "start replay", NULL,
+							   semel_text_string(request->http->body),
+							   error);
+		job->audit_number = request->audit_number;
 		if (status == SEMEL_OK)
-			status = launch(job, visit, error);
+			status = launch(job, request, error);
 		if (status == SEMEL_OK)
-			visit->audit_number = 0; /* the job says how it ends */
+			request->audit_number = 0; /* the job says how it ends */
 		else
 			clear_job(job);
 	}
-	pthread_mutex_unlock(&jobs->lock);
+	pthread_mutex_unlock(&replays->mutex);
 	return status;
 }
 
-semel_status semel_serve_replay_list(struct semel_visit *visit, semel_error *error)
+semel_status semel_serve_replay_list(struct semel_admin_request *request, semel_error *error)
 {
-	struct semel_jobs *jobs = visit->desk->jobs;
-	struct semel_buffer *body = semel_visit_body(visit);
+	struct semel_replays *replays = request->context->replays;
+	struct semel_buffer *body = semel_admin_request_body(request);
 	const char *comma = "";
 
 	(void)error;
 	semel_buffer_string(body, "[");
-	pthread_mutex_lock(&jobs->lock);
-	uint64_t first = jobs->last > SEMEL_JOBS_MAX ? jobs->last - SEMEL_JOBS_MAX : 0;
-	for (uint64_t number = jobs->last; number > first; number--) {
+	pthread_mutex_lock(&replays->mutex);
+	uint64_t first =
+		replays->last > SEMEL_REPLAY_RUNS_MAX ? replays->last - SEMEL_REPLAY_RUNS_MAX : 0;
+	for (uint64_t number = replays->last; number > first; number--) {
 		char id[24];
 		snprintf(id, sizeof id, "%" PRIu64, number);
-		struct job *job = find_job(jobs, id);
+		struct job *job = find_job(replays, id);
 		if (!job)
 			continue;
 		semel_buffer_string(body, comma);
 		job_json(job, body);
 		comma = ",\n ";
 	}
-	pthread_mutex_unlock(&jobs->lock);
+	pthread_mutex_unlock(&replays->mutex);
 	semel_buffer_string(body, "]\n");
 	return SEMEL_OK;
 }
 
-static semel_status show_one(struct semel_visit *visit, bool cancel, semel_error *error)
+static semel_status show_one(struct semel_admin_request *request, bool cancel, semel_error *error)
 {
-	struct semel_jobs *jobs = visit->desk->jobs;
+	struct semel_replays *replays = request->context->replays;
 	semel_status status = SEMEL_OK;
 
-	pthread_mutex_lock(&jobs->lock);
-	struct job *job = find_job(jobs, visit->id);
+	pthread_mutex_lock(&replays->mutex);
+	struct job *job = find_job(replays, request->id);
 	if (job && cancel && job->running) {
 		job->cancelled = true;
 		semel_wake_notify(job->wake);
 	}
 	if (job)
-		job_json(job, semel_visit_body(visit));
+		job_json(job, semel_admin_request_body(request));
 	else
 		status = semel_error_set(error, SEMEL_NOT_FOUND, "no replay has this id");
-	pthread_mutex_unlock(&jobs->lock);
-	semel_buffer_string(semel_visit_body(visit), "\n");
+	pthread_mutex_unlock(&replays->mutex);
+	semel_buffer_string(semel_admin_request_body(request), "\n");
 	return status;
 }
 
-semel_status semel_serve_replay_one(struct semel_visit *visit, semel_error *error)
+semel_status semel_serve_replay_one(struct semel_admin_request *request, semel_error *error)
 {
-	return show_one(visit, false, error);
+	return show_one(request, false, error);
 }
 
-static bool is_running(struct semel_jobs *jobs, const char *id)
+static bool is_running(struct semel_replays *replays, const char *id)
 {
-	pthread_mutex_lock(&jobs->lock);
-	struct job *job = find_job(jobs, id);
+	pthread_mutex_lock(&replays->mutex);
+	struct job *job = find_job(replays, id);
 	bool running = job && job->running;
-	pthread_mutex_unlock(&jobs->lock);
+	pthread_mutex_unlock(&replays->mutex);
 	return running;
 }
 
-semel_status semel_serve_replay_cancel(struct semel_visit *visit, semel_error *error)
+semel_status semel_serve_replay_cancel(struct semel_admin_request *request, semel_error *error)
 {
 	semel_status status = SEMEL_OK;
 
-	if (is_running(visit->desk->jobs, visit->id))
-		status = semel_visit_audit(visit, "cancel replay", visit->id, NULL, error);
-	return status == SEMEL_OK ? show_one(visit, true, error) : status;
+	if (is_running(request->context->replays, request->id))
+		status = semel_admin_request_audit(request, "cancel replay", request->id, NULL,
+						   error);
+	return status == SEMEL_OK ? show_one(request, true, error) : status;
 }

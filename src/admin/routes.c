@@ -11,7 +11,7 @@ const struct semel_route semel_routes[] = {
 	  .path = API "/dlq",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_dead_list,
-	  .answer = "DeadLetter",
+	  .schema = "DeadLetter",
 	  .is_list = true,
 	  .summary = "Dead letters, the oldest failure first",
 	  .query = { "limit", "status", "scope", "type", "since", "until", "after", "payload" } },
@@ -19,72 +19,72 @@ const struct semel_route semel_routes[] = {
 	  .path = API "/dlq/count",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_dead_count,
-	  .answer = "Count",
+	  .schema = "Count",
 	  .summary = "How many are pending",
 	  .query = { "scope" } },
 	{ .method = "GET",
 	  .path = API "/dlq/{id}",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_dead_one,
-	  .answer = "DeadLetter",
+	  .schema = "DeadLetter",
 	  .summary = "One dead letter with its whole event" },
 	{ .method = "POST",
 	  .path = API "/dlq/{id}/replay",
 	  .role = SEMEL_ROLE_OPERATE,
 	  .serve = semel_serve_dead_replay,
-	  .answer = "Done",
+	  .schema = "Done",
 	  .summary = "Sends a pending one to its subscription again" },
 	{ .method = "DELETE",
 	  .path = API "/dlq/{id}",
 	  .role = SEMEL_ROLE_OPERATE,
 	  .serve = semel_serve_dead_discard,
-	  .answer = "Done",
+	  .schema = "Done",
 	  .summary = "Gives a pending one up for good",
 	  .query = { "reason" } },
 	{ .method = "POST",
 	  .path = API "/dlq/replay",
 	  .role = SEMEL_ROLE_OPERATE,
 	  .serve = semel_serve_dead_replay_all,
-	  .answer = "Bulk",
+	  .schema = "Bulk",
 	  .summary = "Replays the pending ones of a filter; preview=1 only counts them",
 	  .query = { "scope", "type", "since", "until", "limit", "after", "preview" } },
 	{ .method = "POST",
 	  .path = API "/dlq/discard",
 	  .role = SEMEL_ROLE_OPERATE,
 	  .serve = semel_serve_dead_discard_all,
-	  .answer = "Bulk",
+	  .schema = "Bulk",
 	  .summary = "Discards the pending ones of a filter; preview=1 only counts them",
 	  .query = { "scope", "type", "since", "until", "limit", "after", "preview", "reason" } },
 	{ .method = "GET",
 	  .path = API "/outbox",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_outbox,
-	  .answer = "Outbox",
+	  .schema = "Outbox",
 	  .summary = "What waits to be published" },
 	{ .method = "GET",
 	  .path = API "/subscriptions",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_subscriptions,
-	  .answer = "Subscription",
+	  .schema = "Subscription",
 	  .is_list = true,
 	  .summary = "Who reads what, and how far" },
 	{ .method = "POST",
 	  .path = API "/subscriptions/{id}/pause",
 	  .role = SEMEL_ROLE_OPERATE,
 	  .serve = semel_serve_pause,
-	  .answer = "Paused",
+	  .schema = "Paused",
 	  .summary = "Lets a subscription take nothing more" },
 	{ .method = "POST",
 	  .path = API "/subscriptions/{id}/resume",
 	  .role = SEMEL_ROLE_OPERATE,
 	  .serve = semel_serve_resume,
-	  .answer = "Paused",
+	  .schema = "Paused",
 	  .summary = "Lets it go on" },
 	{ .method = "GET",
 	  .path = API "/audit",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_audit,
-	  .answer = "Audit",
+	  .schema = "Audit",
 	  .is_list = true,
 	  .summary = "What people did, the newest first",
 	  .query = { "limit" } },
@@ -92,20 +92,20 @@ const struct semel_route semel_routes[] = {
 	  .path = API "/trace/{id}",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_trace,
-	  .answer = "Life",
+	  .schema = "Life",
 	  .summary = "The life of one event" },
 	{ .method = "GET",
 	  .path = API "/replays",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_replay_list,
-	  .answer = "Replay",
+	  .schema = "Replay",
 	  .is_list = true,
 	  .summary = "Replay jobs of this process" },
 	{ .method = "POST",
 	  .path = API "/replays",
 	  .role = SEMEL_ROLE_OPERATE,
 	  .serve = semel_serve_replay_start,
-	  .answer = "Replay",
+	  .schema = "Replay",
 	  .summary = "Starts a replay of what the outbox retains",
 	  .status = 202,
 	  .takes_body = true },
@@ -113,13 +113,13 @@ const struct semel_route semel_routes[] = {
 	  .path = API "/replays/{id}",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_replay_one,
-	  .answer = "Replay",
+	  .schema = "Replay",
 	  .summary = "How far a replay is" },
 	{ .method = "DELETE",
 	  .path = API "/replays/{id}",
 	  .role = SEMEL_ROLE_OPERATE,
 	  .serve = semel_serve_replay_cancel,
-	  .answer = "Replay",
+	  .schema = "Replay",
 	  .summary = "Cancels a replay; what was sent stays sent" },
 	{ .method = "GET",
 	  .path = API "/stream",
@@ -128,25 +128,25 @@ const struct semel_route semel_routes[] = {
 	  .summary = "What the page shows, as server-sent events, once a second" },
 	{ .method = "GET",
 	  .path = "/",
-	  .role = SEMEL_ROLE_NOBODY,
+	  .role = SEMEL_ROLE_NONE,
 	  .serve = semel_serve_page,
 	  .summary = "The page",
 	  .is_quick = true },
 	{ .method = "GET",
 	  .path = "/app.js",
-	  .role = SEMEL_ROLE_NOBODY,
+	  .role = SEMEL_ROLE_NONE,
 	  .serve = semel_serve_page_script,
 	  .summary = "Its script",
 	  .is_quick = true },
 	{ .method = "GET",
 	  .path = "/app.css",
-	  .role = SEMEL_ROLE_NOBODY,
+	  .role = SEMEL_ROLE_NONE,
 	  .serve = semel_serve_page_style,
 	  .summary = "Its looks",
 	  .is_quick = true },
 	{ .method = "GET",
 	  .path = "/favicon.svg",
-	  .role = SEMEL_ROLE_NOBODY,
+	  .role = SEMEL_ROLE_NONE,
 	  .serve = semel_serve_page_icon,
 	  .summary = "Its icon",
 	  .is_quick = true },
@@ -161,22 +161,22 @@ const struct semel_route semel_routes[] = {
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_metrics,
 	  .summary = "Numbers for Prometheus",
-	  .is_number = true },
+	  .is_monitoring = true },
 	{ .method = "GET",
 	  .path = "/livez",
-	  .role = SEMEL_ROLE_NOBODY,
+	  .role = SEMEL_ROLE_NONE,
 	  .serve = semel_serve_livez,
-	  .answer = "Alive",
+	  .schema = "Alive",
 	  .summary = "Whether the process lives",
-	  .is_number = true,
+	  .is_monitoring = true,
 	  .is_quick = true },
 	{ .method = "GET",
 	  .path = "/readyz",
-	  .role = SEMEL_ROLE_NOBODY,
+	  .role = SEMEL_ROLE_NONE,
 	  .serve = semel_serve_readyz,
-	  .answer = "Ready",
+	  .schema = "Ready",
 	  .summary = "Whether events move",
-	  .is_number = true,
+	  .is_monitoring = true,
 	  .is_quick = true },
 };
 const size_t semel_route_count = sizeof semel_routes / sizeof *semel_routes;
@@ -184,7 +184,7 @@ const size_t semel_route_count = sizeof semel_routes / sizeof *semel_routes;
 /* ---- finding --------------------------------------------------------------------------------- */
 
 /* The variable is one whole part of the path. */
-static bool fits(const char *pattern, const char *path, char id_out[SEMEL_DESK_ID_SIZE])
+static bool fits(const char *pattern, const char *path, char id_out[SEMEL_ROUTE_ID_SIZE])
 {
 	const char *variable = strstr(pattern, "{id}");
 	size_t before = variable ? (size_t)(variable - pattern) : 0;
@@ -195,7 +195,7 @@ static bool fits(const char *pattern, const char *path, char id_out[SEMEL_DESK_I
 	if (strncmp(pattern, path, before) != 0)
 		return false;
 	size_t length = strcspn(path + before, "/");
-	if (length == 0 || length >= SEMEL_DESK_ID_SIZE ||
+	if (length == 0 || length >= SEMEL_ROUTE_ID_SIZE ||
 	    strcmp(path + before + length, variable + strlen("{id}")) != 0)
 		return false;
 	memcpy(id_out, path + before, length);
@@ -230,8 +230,8 @@ static const char *allow_list(bool get, bool post, bool delete)
 }
 
 const struct semel_route *semel_route_find(const char *method, const char *path,
-					   char id_out[SEMEL_DESK_ID_SIZE],
-					   struct semel_http_answer *answer)
+					   char id_out[SEMEL_ROUTE_ID_SIZE],
+					   struct semel_http_response *response)
 {
 	bool get = false, post = false, delete = false;
 	bool written_out = is_written_out(path);
@@ -249,11 +249,11 @@ const struct semel_route *semel_route_find(const char *method, const char *path,
 	}
 	if (!get && !post && !delete) {
 		snprintf(detail, sizeof detail, "Nothing is at %.200s.", path);
-		semel_answer_problem(answer, 404, "not-found", detail);
+		semel_response_problem(response, 404, "not-found", detail);
 		return NULL;
 	}
 	snprintf(detail, sizeof detail, "%.20s is not possible at %.200s.", method, path);
-	semel_answer_problem(answer, 405, "method-not-allowed", detail);
-	answer->allow = allow_list(get, post, delete);
+	semel_response_problem(response, 405, "method-not-allowed", detail);
+	response->allow = allow_list(get, post, delete);
 	return NULL;
 }

@@ -3,7 +3,7 @@
 #ifndef SEMEL_ADMIN_ROUTES_H
 #define SEMEL_ADMIN_ROUTES_H
 
-#include "admin/desk.h"
+#include "admin/context.h"
 
 #define SEMEL_ROUTE_QUERY_MAX 10
 
@@ -12,15 +12,15 @@ struct semel_route {
 	const char *path;     /* "/api/admin/dlq/{id}" */
 	enum semel_role role; /* NOBODY: for everyone */
 	/* A status that is not OK becomes the problem that it is. */
-	semel_status (*serve)(struct semel_visit *visit, semel_error *error);
+	semel_status (*serve)(struct semel_admin_request *request, semel_error *error);
 	const char *summary;
 	const char *query[SEMEL_ROUTE_QUERY_MAX]; /* what it understands; NULL-ended */
-	const char *answer;                       /* a schema of openapi.c; NULL: no JSON */
+	const char *schema;                       /* a schema of openapi.c; NULL: no JSON */
 	bool is_list;                             /* of such */
 	unsigned status;                          /* when all went well; 0: 200 */
 	bool takes_body;
-	bool is_number; /* metrics and health */
-	bool is_quick;  /* waits for nobody: neither store nor broker */
+	bool is_monitoring; /* metrics and health */
+	bool is_quick;      /* waits for nobody: neither store nor broker */
 };
 
 extern const struct semel_route semel_routes[];
@@ -28,42 +28,42 @@ extern const size_t semel_route_count;
 
 /* The route, or NULL with the answer filled: 404, or 405 with Allow. id_out: the variable part. */
 const struct semel_route *semel_route_find(const char *method, const char *path,
-					   char id_out[SEMEL_DESK_ID_SIZE],
-					   struct semel_http_answer *answer);
+					   char id_out[SEMEL_ROUTE_ID_SIZE],
+					   struct semel_http_response *response);
 
 /* openapi.c */
-semel_status semel_serve_openapi(struct semel_visit *visit, semel_error *error);
+semel_status semel_serve_openapi(struct semel_admin_request *request, semel_error *error);
 
 /* dead_letters.c */
-semel_status semel_serve_dead_list(struct semel_visit *visit, semel_error *error);
-semel_status semel_serve_dead_count(struct semel_visit *visit, semel_error *error);
-semel_status semel_serve_dead_one(struct semel_visit *visit, semel_error *error);
-semel_status semel_serve_dead_replay(struct semel_visit *visit, semel_error *error);
-semel_status semel_serve_dead_discard(struct semel_visit *visit, semel_error *error);
-semel_status semel_serve_dead_replay_all(struct semel_visit *visit, semel_error *error);
-semel_status semel_serve_dead_discard_all(struct semel_visit *visit, semel_error *error);
+semel_status semel_serve_dead_list(struct semel_admin_request *request, semel_error *error);
+semel_status semel_serve_dead_count(struct semel_admin_request *request, semel_error *error);
+semel_status semel_serve_dead_one(struct semel_admin_request *request, semel_error *error);
+semel_status semel_serve_dead_replay(struct semel_admin_request *request, semel_error *error);
+semel_status semel_serve_dead_discard(struct semel_admin_request *request, semel_error *error);
+semel_status semel_serve_dead_replay_all(struct semel_admin_request *request, semel_error *error);
+semel_status semel_serve_dead_discard_all(struct semel_admin_request *request, semel_error *error);
 /* views.c */
-semel_status semel_serve_outbox(struct semel_visit *visit, semel_error *error);
-semel_status semel_serve_subscriptions(struct semel_visit *visit, semel_error *error);
-semel_status semel_serve_pause(struct semel_visit *visit, semel_error *error);
-semel_status semel_serve_resume(struct semel_visit *visit, semel_error *error);
-semel_status semel_serve_audit(struct semel_visit *visit, semel_error *error);
-semel_status semel_serve_trace(struct semel_visit *visit, semel_error *error);
+semel_status semel_serve_outbox(struct semel_admin_request *request, semel_error *error);
+semel_status semel_serve_subscriptions(struct semel_admin_request *request, semel_error *error);
+semel_status semel_serve_pause(struct semel_admin_request *request, semel_error *error);
+semel_status semel_serve_resume(struct semel_admin_request *request, semel_error *error);
+semel_status semel_serve_audit(struct semel_admin_request *request, semel_error *error);
+semel_status semel_serve_trace(struct semel_admin_request *request, semel_error *error);
 /* replays.c */
-semel_status semel_serve_replay_start(struct semel_visit *visit, semel_error *error);
-semel_status semel_serve_replay_list(struct semel_visit *visit, semel_error *error);
-semel_status semel_serve_replay_one(struct semel_visit *visit, semel_error *error);
-semel_status semel_serve_replay_cancel(struct semel_visit *visit, semel_error *error);
+semel_status semel_serve_replay_start(struct semel_admin_request *request, semel_error *error);
+semel_status semel_serve_replay_list(struct semel_admin_request *request, semel_error *error);
+semel_status semel_serve_replay_one(struct semel_admin_request *request, semel_error *error);
+semel_status semel_serve_replay_cancel(struct semel_admin_request *request, semel_error *error);
 /* sight.c */
-semel_status semel_serve_stream(struct semel_visit *visit, semel_error *error);
+semel_status semel_serve_stream(struct semel_admin_request *request, semel_error *error);
 /* page.c */
-semel_status semel_serve_page(struct semel_visit *visit, semel_error *error);
-semel_status semel_serve_page_script(struct semel_visit *visit, semel_error *error);
-semel_status semel_serve_page_style(struct semel_visit *visit, semel_error *error);
-semel_status semel_serve_page_icon(struct semel_visit *visit, semel_error *error);
+semel_status semel_serve_page(struct semel_admin_request *request, semel_error *error);
+semel_status semel_serve_page_script(struct semel_admin_request *request, semel_error *error);
+semel_status semel_serve_page_style(struct semel_admin_request *request, semel_error *error);
+semel_status semel_serve_page_icon(struct semel_admin_request *request, semel_error *error);
 /* health.c */
-semel_status semel_serve_livez(struct semel_visit *visit, semel_error *error);
-semel_status semel_serve_readyz(struct semel_visit *visit, semel_error *error);
-semel_status semel_serve_metrics(struct semel_visit *visit, semel_error *error);
+semel_status semel_serve_livez(struct semel_admin_request *request, semel_error *error);
+semel_status semel_serve_readyz(struct semel_admin_request *request, semel_error *error);
+semel_status semel_serve_metrics(struct semel_admin_request *request, semel_error *error);
 
 #endif

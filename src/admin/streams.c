@@ -31,8 +31,8 @@ struct semel_streams {
 	struct semel_streams_options options;
 	pthread_t feeder;
 	bool feeder_runs;
-	pthread_mutex_t lock; /* of what follows */
-	pthread_cond_t news;  /* somebody came, or it is over */
+	pthread_mutex_t mutex; /* of what follows */
+	pthread_cond_t news;   /* somebody came, or it is over */
 	struct stream *first;
 	uint32_t count;
 	bool stopping;
@@ -54,7 +54,7 @@ static ssize_t stream_read(void *user, uint64_t position, char *out, size_t max)
 		stream->sent += taken;
 		return result;
 	}
-	pthread_mutex_lock(&streams->lock);
+	pthread_mutex_lock(&streams->mutex);
 	if (streams->stopping || stream->ended) {
 		result = MHD_CONTENT_READER_END_OF_STREAM;
 	} else {
@@ -63,7 +63,7 @@ static ssize_t stream_read(void *user, uint64_t position, char *out, size_t max)
 		if (stream->fresh)
 			pthread_cond_signal(&streams->news);
 	}
-	pthread_mutex_unlock(&streams->lock);
+	pthread_mutex_unlock(&streams->mutex);
 	return result;
 }
 
@@ -81,7 +81,7 @@ static void stream_free(void *user)
 	struct stream *stream = user;
 	struct semel_streams *streams = stream->streams;
 
-	pthread_mutex_lock(&streams->lock);
+	pthread_mutex_lock(&streams->mutex);
 	if (stream->next)
 		stream->next->previous = stream->previous;
 	if (stream->previous)
@@ -89,7 +89,7 @@ static void stream_free(void *user)
 	else
 		streams->first = stream->next;
 	streams->count--;
-	pthread_mutex_unlock(&streams->lock);
+	pthread_mutex_unlock(&streams->mutex);
 	release(stream);
 }
 
@@ -115,7 +115,7 @@ static void add(struct semel_streams *streams, struct stream *stream)
 }
 
 static struct stream *stream_new(struct semel_streams *streams, struct MHD_Connection *connection,
-				 const struct semel_http_answer *answer)
+				 const struct semel_http_response *response)
 {
 	const char *authorization = streams->options.library->lookup_connection_value(
 		connection, MHD_HEADER_KIND, "Authorization");
@@ -126,15 +126,15 @@ static struct stream *stream_new(struct semel_streams *streams, struct MHD_Conne
 	*stream = (struct stream){ .streams = streams,
 				   .connection = connection,
 				   .authorization = authorization ? strdup(authorization) : NULL,
-				   .fill = answer->stream,
-				   .user = answer->stream_user,
+				   .fill = response->stream,
+				   .user = response->stream_user,
 				   .fresh = true };
-	memcpy(stream->owner, answer->stream_owner, sizeof stream->owner);
-	pthread_mutex_lock(&streams->lock);
+	memcpy(stream->owner, response->stream_owner, sizeof stream->owner);
+	pthread_mutex_lock(&streams->mutex);
 	bool room = (stream->authorization || !authorization) && has_room(streams, stream->owner);
 	if (room)
 		add(streams, stream);
-	pthread_mutex_unlock(&streams->lock);
+	pthread_mutex_unlock(&streams->mutex);
 	if (room)
 		return stream;
 	release(stream);
@@ -143,17 +143,17 @@ static struct stream *stream_new(struct semel_streams *streams, struct MHD_Conne
 
 struct MHD_Response *semel_streams_response(struct semel_streams *streams,
 					    struct MHD_Connection *connection,
-					    const struct semel_http_answer *answer)
+					    const struct semel_http_response *response)
 {
-	struct stream *stream = stream_new(streams, connection, answer);
+	struct stream *stream = stream_new(streams, connection, response);
 
 	if (!stream)
 		return NULL;
-	struct MHD_Response *response = streams->options.library->create_response_from_callback(
+	struct MHD_Response *mhd_response = streams->options.library->create_response_from_callback(
 		MHD_SIZE_UNKNOWN, BLOCK, stream_read, stream, stream_free);
-	if (!response)
+	if (!mhd_response)
 		stream_free(stream);
-	return response;
+	return mhd_response;
 }
 
 /* ---- the feeder ------------------------------------------------------------------------------ */
@@ -187,10 +187,10 @@ static void feed(struct semel_streams *streams, struct stream *stream)
 static bool await_round(struct semel_streams *streams, struct timespec *next_round)
 {
 	if (!streams->first) {
-		pthread_cond_wait(&streams->news, &streams->lock);
+		pthread_cond_wait(&streams->news, &streams->mutex);
 		return false;
 	}
-	if (pthread_cond_timedwait(&streams->news, &streams->lock, next_round) == 0)
+	if (pthread_cond_timedwait(&streams->news, &streams->mutex, next_round) == 0)
 		return false;
 	int64_t next_ms = semel_steady_ms(streams->options.env) + TICK_MS;
 	*next_round = (struct timespec){ next_ms / 1000, next_ms % 1000 * 1000000 };
@@ -203,16 +203,16 @@ static void *keep_feeding(void *user)
 	struct stream *taken[SEMEL_STREAMS_MAX];
 	struct timespec next_round = { 0 };
 
-	pthread_mutex_lock(&streams->lock);
+	pthread_mutex_lock(&streams->mutex);
 	while (!streams->stopping) {
 		bool all = await_round(streams, &next_round);
 		uint32_t count = streams->stopping ? 0 : take_hungry(streams, !all, taken);
-		pthread_mutex_unlock(&streams->lock);
+		pthread_mutex_unlock(&streams->mutex);
 		for (uint32_t i = 0; i < count; i++)
 			feed(streams, taken[i]);
-		pthread_mutex_lock(&streams->lock);
+		pthread_mutex_lock(&streams->mutex);
 	}
-	pthread_mutex_unlock(&streams->lock);
+	pthread_mutex_unlock(&streams->mutex);
 	return NULL;
 }
 
@@ -235,7 +235,7 @@ semel_status semel_streams_start(const struct semel_streams_options *options,
 	if (!streams)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the admin server");
 	streams->options = *options;
-	pthread_mutex_init(&streams->lock, NULL);
+	pthread_mutex_init(&streams->mutex, NULL);
 	init_news(&streams->news);
 	if (pthread_create(&streams->feeder, NULL, keep_feeding, streams) != 0) {
 		semel_streams_free(streams);
@@ -250,20 +250,20 @@ void semel_streams_stop(struct semel_streams *streams)
 {
 	if (!streams->feeder_runs)
 		return;
-	pthread_mutex_lock(&streams->lock);
+	pthread_mutex_lock(&streams->mutex);
 	streams->stopping = true;
 	pthread_cond_signal(&streams->news);
-	pthread_mutex_unlock(&streams->lock);
+	pthread_mutex_unlock(&streams->mutex);
 	pthread_join(streams->feeder, NULL);
 	streams->feeder_runs = false;
-	pthread_mutex_lock(&streams->lock);
+	pthread_mutex_lock(&streams->mutex);
 	for (struct stream *stream = streams->first; stream; stream = stream->next) {
 		if (!stream->hungry)
 			continue;
 		stream->hungry = false;
 		streams->options.library->resume_connection(stream->connection);
 	}
-	pthread_mutex_unlock(&streams->lock);
+	pthread_mutex_unlock(&streams->mutex);
 }
 
 void semel_streams_free(struct semel_streams *streams)
@@ -271,6 +271,6 @@ void semel_streams_free(struct semel_streams *streams)
 	if (!streams)
 		return;
 	pthread_cond_destroy(&streams->news);
-	pthread_mutex_destroy(&streams->lock);
+	pthread_mutex_destroy(&streams->mutex);
 	free(streams);
 }

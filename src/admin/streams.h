@@ -26,7 +26,7 @@ semel_status semel_streams_start(const struct semel_streams_options *options,
 /* NULL: there are too many, in all or of this owner; or no memory. */
 struct MHD_Response *semel_streams_response(struct semel_streams *streams,
 					    struct MHD_Connection *connection,
-					    const struct semel_http_answer *answer);
+					    const struct semel_http_response *response);
 /* Every stream ends, and no connection is suspended for one any more. Before the daemon stops. */
 void semel_streams_stop(struct semel_streams *streams);
 /* After the daemon has ended. streams may be NULL. */

@@ -188,8 +188,8 @@ static void examine_subscription(struct visit *visit, const struct semel_subscri
 
 static bool is_wanted(const struct semel_doctor_plan *plan, const char *scope)
 {
-	for (size_t i = 0; i < plan->wanted_count; i++)
-		if (strcmp(plan->wanted[i].scope, scope) == 0)
+	for (size_t i = 0; i < plan->required_count; i++)
+		if (strcmp(plan->required[i].scope, scope) == 0)
 			return true;
 	return false;
 }
@@ -229,11 +229,11 @@ static void examine_broker(struct visit *visit)
 
 	if (semel_broker_examine(plan->broker, &plan->examination) != SEMEL_OK)
 		return;
-	for (size_t i = 0; i < plan->wanted_count; i++)
-		examine_subscription(visit, &plan->wanted[i]);
+	for (size_t i = 0; i < plan->required_count; i++)
+		examine_subscription(visit, &plan->required[i]);
 	examine_known(visit);
 	if (visit->store)
-		semel_doctor_look_at_work(plan, visit->store, visit->arena);
+		semel_doctor_check_subscriptions(plan, visit->store, visit->arena);
 }
 
 semel_status semel_doctor_run(const struct semel_doctor_plan *plan, semel_error *error)

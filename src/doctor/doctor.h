@@ -14,8 +14,8 @@ struct semel_doctor_plan {
 	struct semel_examination examination;
 	/* Subscriptions that the user has named, with all that he said of them; others are known
 	 * to the store. */
-	const struct semel_subscribe_options *wanted;
-	size_t wanted_count;
+	const struct semel_subscribe_options *required;
+	size_t required_count;
 	int64_t outbox_ms, inbox_ms; /* retention */
 };
 
@@ -25,7 +25,7 @@ semel_status semel_doctor_run(const struct semel_doctor_plan *plan, semel_error 
 
 /* Of a store and a broker that can be reached: who is at work, what is stuck, which topics nobody
  * reads (work.c). */
-void semel_doctor_look_at_work(const struct semel_doctor_plan *plan, semel_store *store,
-			       struct semel_arena *arena);
+void semel_doctor_check_subscriptions(const struct semel_doctor_plan *plan, semel_store *store,
+				      struct semel_arena *arena);
 
 #endif

@@ -93,7 +93,7 @@ static void attributes(struct semel_buffer *text, const struct semel_span *span)
 	for (uint32_t i = 0; i < span->attribute_count; i++) {
 		const struct semel_span_attribute *attribute = &span->attributes[i];
 		semel_buffer_string(text, i ? "," : "");
-		if (attribute->is_number)
+		if (attribute->is_monitoring)
 			semel_buffer_printf(
 				text, "{\"key\":\"%s\",\"value\":{\"intValue\":\"%" PRId64 "\"}}",
 				attribute->name, attribute->number);

@@ -171,7 +171,7 @@ void semel_span_number(struct semel_span *span, const char *name, int64_t value)
 	if (!next)
 		return;
 	next->number = value;
-	next->is_number = true;
+	next->is_monitoring = true;
 }
 
 void semel_span_end(const struct semel_span *span)

@@ -36,7 +36,7 @@ struct semel_span_attribute {
 	const char *name; /* a constant */
 	char text[SEMEL_SPAN_TEXT_SIZE];
 	int64_t number;
-	bool is_number;
+	bool is_monitoring;
 };
 
 struct semel_span {

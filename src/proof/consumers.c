@@ -46,7 +46,7 @@ semel_status semel_consumers_read(semel_store *store, struct semel_text scope, i
 	return store->driver->presence_each(store, scope, consumer_seen, &count, error);
 }
 
-void semel_consumers_hide_words(struct semel_consumers *consumers)
+void semel_consumers_hide_reason(struct semel_consumers *consumers)
 {
 	if (consumers->breaker > 0 && consumers->reason[0])
 		snprintf(consumers->reason, sizeof consumers->reason, "%s", SEMEL_HIDDEN);

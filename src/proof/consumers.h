@@ -22,7 +22,7 @@ semel_status semel_consumers_read(semel_store *store, struct semel_text scope, i
 				  struct semel_consumers *consumers_out, semel_error *error);
 /* Why a breaker is open is what a handler said of some event: it is not told. Why store or broker
  * are waited for is ours to tell. */
-void semel_consumers_hide_words(struct semel_consumers *consumers);
+void semel_consumers_hide_reason(struct semel_consumers *consumers);
 /* Why they take nothing, as a clause: "paused", "http://… refuses connections since 09:53, next try
  * in 10 s", "no consumer is running". Nothing is written when they work. Says whether it wrote. */
 bool semel_consumers_explain(const struct semel_consumers *consumers, int64_t now_ms,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A line is 24 bytes and its id: a million events fit into some 60 MB. */
+/* A entry is 24 bytes and its id: a million events fit into some 60 MB. */
 #include "proof/ledger.h"
 
 #include "base/error.h"
@@ -53,19 +53,19 @@ static semel_status line_seen(struct semel_text id, const char *status, struct s
 			      int64_t time_ms, void *user)
 {
 	struct semel_ledger *ledger = user;
-	struct semel_ledger_line line = { .id_at = ledger->ids.length,
-					  .time_ms = time_ms,
-					  .id_length = (uint8_t)id.length,
-					  .status = status_of(status) };
+	struct semel_ledger_entry entry = { .id_at = ledger->ids.length,
+					    .time_ms = time_ms,
+					    .id_length = (uint8_t)id.length,
+					    .status = status_of(status) };
 	if (id.length > UINT8_MAX)
 		return SEMEL_INVALID;
-	if (!topic_number(ledger, topic, &line.topic) ||
-	    !grow((void **)&ledger->lines, ledger->count, &ledger->capacity, sizeof(line),
+	if (!topic_number(ledger, topic, &entry.topic) ||
+	    !grow((void **)&ledger->entries, ledger->count, &ledger->capacity, sizeof(entry),
 		  FIRST_LINES))
 		return SEMEL_INTERNAL;
 	semel_buffer_append(&ledger->ids, id.data, id.length);
 	semel_buffer_append(&ledger->ids, "", 1); /* so that an id is a C string in its place */
-	ledger->lines[ledger->count++] = line;
+	ledger->entries[ledger->count++] = entry;
 	if (ledger->progress && ledger->count % PROGRESS_EVERY == 0)
 		ledger->progress("events read", ledger->count, ledger->user);
 	return ledger->ids.failed ? SEMEL_INTERNAL : SEMEL_OK;
@@ -92,37 +92,37 @@ static semel_status line_seen_again(struct semel_text id, const char *status,
 {
 	(void)topic;
 	(void)time_ms;
-	struct semel_ledger_line *line = semel_ledger_seek(user, id);
-	if (line)
-		line->status = status_of(status);
+	struct semel_ledger_entry *entry = semel_ledger_seek(user, id);
+	if (entry)
+		entry->status = status_of(status);
 	return SEMEL_OK;
 }
 
-semel_status semel_ledger_read_again(struct semel_ledger *ledger, semel_store *producer,
-				     semel_error *error)
+semel_status semel_ledger_refresh(struct semel_ledger *ledger, semel_store *producer,
+				  semel_error *error)
 {
-	semel_ledger_clear_marks(ledger);
+	semel_ledger_clear_flags(ledger);
 	return producer->driver->outbox_each(producer, line_seen_again, ledger, error);
 }
 
 void semel_ledger_free(struct semel_ledger *ledger)
 {
-	free(ledger->lines);
+	free(ledger->entries);
 	free(ledger->topics);
 	semel_buffer_free(&ledger->ids);
 	semel_arena_free(ledger->arena);
 }
 
 struct semel_text semel_ledger_id(const struct semel_ledger *ledger,
-				  const struct semel_ledger_line *line)
+				  const struct semel_ledger_entry *entry)
 {
-	return semel_text_from(ledger->ids.data + line->id_at, line->id_length);
+	return semel_text_from(ledger->ids.data + entry->id_at, entry->id_length);
 }
 
 struct semel_text semel_ledger_topic(const struct semel_ledger *ledger,
-				     const struct semel_ledger_line *line)
+				     const struct semel_ledger_entry *entry)
 {
-	return ledger->topics[line->topic];
+	return ledger->topics[entry->topic];
 }
 
 bool semel_ledger_has_topic(const struct semel_ledger *ledger, struct semel_text topic)
@@ -138,11 +138,11 @@ void semel_ledger_rewind(struct semel_ledger *ledger)
 	ledger->cursor = 0;
 }
 
-void semel_ledger_clear_marks(struct semel_ledger *ledger)
+void semel_ledger_clear_flags(struct semel_ledger *ledger)
 {
 	ledger->cursor = 0;
 	for (size_t i = 0; i < ledger->count; i++)
-		ledger->lines[i].marks = 0;
+		ledger->entries[i].flags = 0;
 }
 
 int semel_ledger_compare(struct semel_text left, struct semel_text right)
@@ -154,13 +154,13 @@ int semel_ledger_compare(struct semel_text left, struct semel_text right)
 	return (left.length > right.length) - (left.length < right.length);
 }
 
-struct semel_ledger_line *semel_ledger_seek(struct semel_ledger *ledger, struct semel_text id)
+struct semel_ledger_entry *semel_ledger_seek(struct semel_ledger *ledger, struct semel_text id)
 {
 	while (ledger->cursor < ledger->count) {
-		struct semel_ledger_line *line = &ledger->lines[ledger->cursor];
-		int order = semel_ledger_compare(semel_ledger_id(ledger, line), id);
+		struct semel_ledger_entry *entry = &ledger->entries[ledger->cursor];
+		int order = semel_ledger_compare(semel_ledger_id(ledger, entry), id);
 		if (order == 0)
-			return line;
+			return entry;
 		if (order > 0)
 			return NULL;
 		ledger->cursor++;
@@ -168,15 +168,16 @@ struct semel_ledger_line *semel_ledger_seek(struct semel_ledger *ledger, struct 
 	return NULL;
 }
 
-struct semel_ledger_line *semel_ledger_find(const struct semel_ledger *ledger, struct semel_text id)
+struct semel_ledger_entry *semel_ledger_find(const struct semel_ledger *ledger,
+					     struct semel_text id)
 {
 	size_t low = 0, high = ledger->count;
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
-		struct semel_ledger_line *line = &ledger->lines[middle];
-		int order = semel_ledger_compare(semel_ledger_id(ledger, line), id);
+		struct semel_ledger_entry *entry = &ledger->entries[middle];
+		int order = semel_ledger_compare(semel_ledger_id(ledger, entry), id);
 		if (order == 0)
-			return line;
+			return entry;
 		if (order < 0)
 			low = middle + 1;
 		else

@@ -10,32 +10,32 @@
 enum semel_ledger_status { SEMEL_LEDGER_NEW, SEMEL_LEDGER_PUBLISHED, SEMEL_LEDGER_FAILED };
 
 /* What a scope, or the broker, knows of an event; bits. */
-enum semel_ledger_mark {
-	SEMEL_MARKED_PROCESSED = 1,
-	SEMEL_MARKED_CLAIMED = 2,
-	SEMEL_MARKED_GIVEN_UP = 4, /* a FAILED claim */
-	SEMEL_MARKED_PENDING = 8,
-	SEMEL_MARKED_DISCARDED = 16,
-	SEMEL_MARKED_REPLAYED = 32,
-	SEMEL_MARKED_PARKED = 64,
-	SEMEL_MARKED_ASKED = 128,    /* the broker was asked for it */
-	SEMEL_MARKED_WAITING = 256,  /* and had it */
-	SEMEL_MARKED_UNWANTED = 512, /* the subscription's binding leaves it out */
-	SEMEL_MARKED_MOVING =
-		1024,             /* it waits in the scope's tables for something that will come */
-	SEMEL_MARKED_STUCK = 2048 /* or for something that will not */
+enum semel_ledger_flag {
+	SEMEL_LEDGER_IS_PROCESSED = 1,
+	SEMEL_LEDGER_IS_CLAIMED = 2,
+	SEMEL_LEDGER_IS_GIVEN_UP = 4, /* a FAILED claim */
+	SEMEL_LEDGER_IS_PENDING = 8,
+	SEMEL_LEDGER_IS_DISCARDED = 16,
+	SEMEL_LEDGER_IS_REPLAYED = 32,
+	SEMEL_LEDGER_IS_PARKED = 64,
+	SEMEL_LEDGER_IS_QUERIED = 128,   /* the broker was asked for it */
+	SEMEL_LEDGER_IS_AT_BROKER = 256, /* and had it */
+	SEMEL_LEDGER_IS_FILTERED = 512,  /* the subscription's binding leaves it out */
+	SEMEL_LEDGER_IS_MOVING =
+		1024, /* it waits in the scope's tables for something that will come */
+	SEMEL_LEDGER_IS_STUCK = 2048 /* or for something that will not */
 };
 
-struct semel_ledger_line {
+struct semel_ledger_entry {
 	uint64_t id_at; /* in ids */
 	int64_t time_ms;
 	uint16_t topic; /* in topics */
-	uint16_t marks;
+	uint16_t flags;
 	uint8_t id_length, status;
 };
 
 struct semel_ledger {
-	struct semel_ledger_line *lines;
+	struct semel_ledger_entry *entries;
 	size_t count, capacity;
 	struct semel_buffer ids;
 	struct semel_arena *arena; /* of the topics' names */
@@ -50,24 +50,24 @@ struct semel_ledger {
 semel_status semel_ledger_read(struct semel_ledger *ledger, semel_store *producer,
 			       semel_error *error);
 /* What has become of the same events; those that are new are left out. */
-semel_status semel_ledger_read_again(struct semel_ledger *ledger, semel_store *producer,
-				     semel_error *error);
+semel_status semel_ledger_refresh(struct semel_ledger *ledger, semel_store *producer,
+				  semel_error *error);
 void semel_ledger_free(struct semel_ledger *ledger);
 
 struct semel_text semel_ledger_id(const struct semel_ledger *ledger,
-				  const struct semel_ledger_line *line);
+				  const struct semel_ledger_entry *entry);
 struct semel_text semel_ledger_topic(const struct semel_ledger *ledger,
-				     const struct semel_ledger_line *line);
+				     const struct semel_ledger_entry *entry);
 bool semel_ledger_has_topic(const struct semel_ledger *ledger, struct semel_text topic);
 
 /* Before a new stream: the cursor goes back. Before a new scope: the marks go too. */
 void semel_ledger_rewind(struct semel_ledger *ledger);
-void semel_ledger_clear_marks(struct semel_ledger *ledger);
-/* The line of this id, or NULL. Ids are asked for in ascending byte order. */
-struct semel_ledger_line *semel_ledger_seek(struct semel_ledger *ledger, struct semel_text id);
+void semel_ledger_clear_flags(struct semel_ledger *ledger);
+/* The entry of this id, or NULL. Ids are asked for in ascending byte order. */
+struct semel_ledger_entry *semel_ledger_seek(struct semel_ledger *ledger, struct semel_text id);
 /* The same without the cursor, for ids in any order. */
-struct semel_ledger_line *semel_ledger_find(const struct semel_ledger *ledger,
-					    struct semel_text id);
+struct semel_ledger_entry *semel_ledger_find(const struct semel_ledger *ledger,
+					     struct semel_text id);
 /* Ascending byte order. */
 int semel_ledger_compare(struct semel_text left, struct semel_text right);
 

@@ -17,11 +17,11 @@ static bool is_abandoned(const struct semel_wait *wait, int64_t now_ms)
 }
 
 /* Of what stands behind a hold, or without one. */
-static struct semel_need need_of_held(const struct semel_wait *wait)
+static struct semel_wait_fix need_of_held(const struct semel_wait *wait)
 {
-	struct semel_need nothing = { SEMEL_CURE_NONE, { NULL, 0 } };
-	struct semel_need release = { SEMEL_CURE_RELEASE, { NULL, 0 } };
-	struct semel_need head = { SEMEL_CURE_SEND, wait->head_id };
+	struct semel_wait_fix nothing = { SEMEL_FIX_NONE, { NULL, 0 } };
+	struct semel_wait_fix release = { SEMEL_FIX_RELEASE, { NULL, 0 } };
+	struct semel_wait_fix head = { SEMEL_FIX_RESEND, wait->head_id };
 
 	switch (wait->state) {
 	case SEMEL_HOLD_NONE:
@@ -39,9 +39,9 @@ static struct semel_need need_of_held(const struct semel_wait *wait)
 	return nothing;
 }
 
-struct semel_need semel_wait_need(const struct semel_wait *wait, int64_t now_ms)
+struct semel_wait_fix semel_wait_find_fix(const struct semel_wait *wait, int64_t now_ms)
 {
-	struct semel_need itself = { SEMEL_CURE_SEND, wait->event_id };
+	struct semel_wait_fix itself = { SEMEL_FIX_RESEND, wait->event_id };
 
 	switch (wait->kind) {
 	case SEMEL_WAIT_PARKED:
@@ -54,7 +54,7 @@ struct semel_need semel_wait_need(const struct semel_wait *wait, int64_t now_ms)
 			return itself;
 		break;
 	}
-	return (struct semel_need){ SEMEL_CURE_NONE, { NULL, 0 } };
+	return (struct semel_wait_fix){ SEMEL_FIX_NONE, { NULL, 0 } };
 }
 
 /* ---- asking ---------------------------------------------------------------------------------- */
@@ -62,8 +62,8 @@ struct semel_need semel_wait_need(const struct semel_wait *wait, int64_t now_ms)
 /* Twice: a copy may be on its way from one queue to the next while they are looked through. A
  * broker that does not tell what consumers have in hand (it has the slot in_flight) leaves that to
  * what they say themselves. */
-semel_status semel_stuck_is_gone(const struct semel_stuck *stuck, struct semel_text id,
-				 bool *gone_out, semel_error *error)
+semel_status semel_stuck_check_is_gone(const struct semel_stuck_check *stuck, struct semel_text id,
+				       bool *gone_out, semel_error *error)
 {
 	struct semel_broker *broker = stuck->broker;
 	const char *wanted = semel_text_to_string(id);
@@ -80,7 +80,7 @@ semel_status semel_stuck_is_gone(const struct semel_stuck *stuck, struct semel_t
 	return status;
 }
 
-static const bool *answer_for(const struct semel_stuck *stuck, struct semel_text id)
+static const bool *answer_for(const struct semel_stuck_check *stuck, struct semel_text id)
 {
 	for (uint32_t i = 0; i < stuck->count; i++)
 		if (semel_text_equal(stuck->asked[i], id))
@@ -88,7 +88,7 @@ static const bool *answer_for(const struct semel_stuck *stuck, struct semel_text
 	return NULL;
 }
 
-static bool may_be_late(const struct semel_stuck *stuck, const struct semel_wait *wait)
+static bool may_be_late(const struct semel_stuck_check *stuck, const struct semel_wait *wait)
 {
 	return stuck->overdue_ms == 0 || wait->due_ms == 0 ||
 	       wait->due_ms < stuck->now_ms - stuck->overdue_ms;
@@ -96,23 +96,24 @@ static bool may_be_late(const struct semel_stuck *stuck, const struct semel_wait
 
 static semel_status wait_seen(const struct semel_wait *wait, void *user)
 {
-	struct semel_stuck *stuck = user;
-	struct semel_need need = semel_wait_need(wait, stuck->now_ms);
+	struct semel_stuck_check *stuck = user;
+	struct semel_wait_fix need = semel_wait_find_fix(wait, stuck->now_ms);
 	bool gone = false;
 
-	if (need.cure != SEMEL_CURE_SEND || !need.mover.data || !may_be_late(stuck, wait) ||
-	    stuck->count == SEMEL_STUCK_ASKED_MAX || answer_for(stuck, need.mover))
+	if (need.fix != SEMEL_FIX_RESEND || !need.awaited_id.data || !may_be_late(stuck, wait) ||
+	    stuck->count == SEMEL_STUCK_QUERIES_MAX || answer_for(stuck, need.awaited_id))
 		return SEMEL_OK;
-	struct semel_text id = semel_arena_text(stuck->arena, need.mover.data, need.mover.length);
+	struct semel_text id =
+		semel_arena_text(stuck->arena, need.awaited_id.data, need.awaited_id.length);
 	if (!id.data)
 		return SEMEL_INTERNAL;
-	semel_status status = semel_stuck_is_gone(stuck, id, &gone, NULL);
+	semel_status status = semel_stuck_check_is_gone(stuck, id, &gone, NULL);
 	stuck->asked[stuck->count] = id;
 	stuck->gone[stuck->count++] = gone;
 	return status;
 }
 
-semel_status semel_stuck_ask(struct semel_stuck *stuck, semel_error *error)
+semel_status semel_stuck_check_run(struct semel_stuck_check *stuck, semel_error *error)
 {
 	stuck->count = 0;
 	semel_error_clear(error);
@@ -125,20 +126,21 @@ semel_status semel_stuck_ask(struct semel_stuck *stuck, semel_error *error)
 	return status;
 }
 
-bool semel_stuck_holds(const struct semel_stuck *stuck, const struct semel_wait *wait)
+bool semel_stuck_check_confirms(const struct semel_stuck_check *stuck,
+				const struct semel_wait *wait)
 {
-	struct semel_need need = semel_wait_need(wait, stuck->now_ms);
+	struct semel_wait_fix need = semel_wait_find_fix(wait, stuck->now_ms);
 
 	if (SEMEL_PLANTED("verify-trusts-parked"))
 		return false;
-	if (need.cure == SEMEL_CURE_RELEASE)
+	if (need.fix == SEMEL_FIX_RELEASE)
 		return true;
-	const bool *gone = need.cure == SEMEL_CURE_SEND ? answer_for(stuck, need.mover) : NULL;
+	const bool *gone = need.fix == SEMEL_FIX_RESEND ? answer_for(stuck, need.awaited_id) : NULL;
 	return gone && *gone;
 }
 
 struct counting {
-	const struct semel_stuck *stuck;
+	const struct semel_stuck_check *stuck;
 	uint64_t count;
 };
 
@@ -148,14 +150,15 @@ static semel_status count_wait(const struct semel_wait *wait, void *user)
 	bool told_as_replay = wait->kind == SEMEL_WAIT_HOLD &&
 			      wait->letter == SEMEL_DEAD_REPLAYED && !wait->settled;
 
-	counting->count += !told_as_replay && semel_stuck_holds(counting->stuck, wait);
+	counting->count += !told_as_replay && semel_stuck_check_confirms(counting->stuck, wait);
 	return SEMEL_OK;
 }
 
-semel_status semel_stuck_count(struct semel_stuck *stuck, uint64_t *count_out, semel_error *error)
+semel_status semel_stuck_count(struct semel_stuck_check *stuck, uint64_t *count_out,
+			       semel_error *error)
 {
 	struct counting counting = { stuck, 0 };
-	semel_status status = semel_stuck_ask(stuck, error);
+	semel_status status = semel_stuck_check_run(stuck, error);
 
 	if (status == SEMEL_OK)
 		status = stuck->store->driver->waits_each(stuck->store, semel_text_of(stuck->scope),

@@ -11,25 +11,25 @@
 #include "broker/broker.h"
 #include "store/store.h"
 
-#define SEMEL_STUCK_ASKED_MAX 100 /* copies that the broker is asked for, per scope and look */
+#define SEMEL_STUCK_QUERIES_MAX 100 /* copies that the broker is asked for, per scope and look */
 
 /* What moves something that waits. */
-enum semel_cure {
-	SEMEL_CURE_NONE,    /* a consumer does, now or when it is due */
-	SEMEL_CURE_RELEASE, /* nothing: no hold keeps it, or one whose head is settled */
-	SEMEL_CURE_SEND     /* a copy of an event; if there is none, nothing */
+enum semel_fix {
+	SEMEL_FIX_NONE,    /* a consumer does, now or when it is due */
+	SEMEL_FIX_RELEASE, /* nothing: no hold keeps it, or one whose head is settled */
+	SEMEL_FIX_RESEND   /* a copy of an event; if there is none, nothing */
 };
 
-struct semel_need {
-	enum semel_cure cure;
-	struct semel_text mover; /* SEND: the event whose copy it waits for */
+struct semel_wait_fix {
+	enum semel_fix fix;
+	struct semel_text awaited_id; /* SEND: the event whose copy it waits for */
 };
 
 /* Pure, but for the question whether an owner on this machine is dead. */
-struct semel_need semel_wait_need(const struct semel_wait *wait, int64_t now_ms);
+struct semel_wait_fix semel_wait_find_fix(const struct semel_wait *wait, int64_t now_ms);
 
 /* One look at one scope. */
-struct semel_stuck {
+struct semel_stuck_check {
 	semel_store *store;
 	struct semel_broker *broker; /* NULL: it cannot be asked, and no copy is gone */
 	const char *scope;
@@ -38,19 +38,21 @@ struct semel_stuck {
 	int64_t now_ms;
 	int64_t overdue_ms; /* what is due later than so long ago is not asked for; 0: all is */
 	struct semel_arena *arena;
-	struct semel_text asked[SEMEL_STUCK_ASKED_MAX];
-	bool gone[SEMEL_STUCK_ASKED_MAX];
+	struct semel_text asked[SEMEL_STUCK_QUERIES_MAX];
+	bool gone[SEMEL_STUCK_QUERIES_MAX];
 	uint32_t count;
 };
 
 /* Asks the broker for everything that something waits for. Then: read the waits again. */
-semel_status semel_stuck_ask(struct semel_stuck *stuck, semel_error *error);
+semel_status semel_stuck_check_run(struct semel_stuck_check *stuck, semel_error *error);
 /* Of a wait that was read after that. */
-bool semel_stuck_holds(const struct semel_stuck *stuck, const struct semel_wait *wait);
+bool semel_stuck_check_confirms(const struct semel_stuck_check *stuck,
+				const struct semel_wait *wait);
 /* One question: is no copy of the event on its way? */
-semel_status semel_stuck_is_gone(const struct semel_stuck *stuck, struct semel_text id,
-				 bool *gone_out, semel_error *error);
+semel_status semel_stuck_check_is_gone(const struct semel_stuck_check *stuck, struct semel_text id,
+				       bool *gone_out, semel_error *error);
 /* Asks, and counts what waits in vain. */
-semel_status semel_stuck_count(struct semel_stuck *stuck, uint64_t *count_out, semel_error *error);
+semel_status semel_stuck_count(struct semel_stuck_check *stuck, uint64_t *count_out,
+			       semel_error *error);
 
 #endif

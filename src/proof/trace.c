@@ -7,7 +7,7 @@
 #include "base/time.h"
 #include "observe/log.h"
 #include "proof/position_reader.h"
-#include "proof/verdict.h"
+#include "proof/trace_state.h"
 #include "store/subscription.h"
 
 #include <string.h>
@@ -16,26 +16,26 @@
 
 struct collection {
 	struct semel_arena *arena;
-	struct semel_life *life;
+	struct semel_trace *trace;
 	size_t capacity;
 	bool failed;
 };
 
 /* Earlier facts stay before later ones, equals in the order of arrival. */
-static void insert_by_time(struct semel_life *life, const struct semel_trace_entry *fact)
+static void insert_by_time(struct semel_trace *trace, const struct semel_trace_entry *fact)
 {
-	size_t at = life->count++;
-	while (at > 0 && life->facts[at - 1].time_ms > fact->time_ms) {
-		life->facts[at] = life->facts[at - 1];
+	size_t at = trace->count++;
+	while (at > 0 && trace->facts[at - 1].time_ms > fact->time_ms) {
+		trace->facts[at] = trace->facts[at - 1];
 		at--;
 	}
-	life->facts[at] = *fact;
+	trace->facts[at] = *fact;
 }
 
-static bool is_known(const struct semel_life *life, const struct semel_trace_entry *fact)
+static bool is_known(const struct semel_trace *trace, const struct semel_trace_entry *fact)
 {
-	for (size_t i = 0; i < life->count; i++) {
-		const struct semel_trace_entry *known = &life->facts[i];
+	for (size_t i = 0; i < trace->count; i++) {
+		const struct semel_trace_entry *known = &trace->facts[i];
 		if (known->time_ms == fact->time_ms && strcmp(known->what, fact->what) == 0 &&
 		    semel_text_equal(semel_text_of(known->scope), semel_text_of(fact->scope)) &&
 		    semel_text_equal(semel_text_of(known->detail), semel_text_of(fact->detail)) &&
@@ -48,10 +48,10 @@ static bool is_known(const struct semel_life *life, const struct semel_trace_ent
 static void fact_seen(const struct semel_trace_entry *fact, void *user)
 {
 	struct collection *collection = user;
-	struct semel_life *life = collection->life;
-	if (is_known(life, fact))
+	struct semel_trace *trace = collection->trace;
+	if (is_known(trace, fact))
 		return; /* two URLs of one database */
-	if (life->count == collection->capacity) {
+	if (trace->count == collection->capacity) {
 		size_t wanted = collection->capacity ? collection->capacity * 2 : FIRST_FACTS;
 		struct semel_trace_entry *bigger =
 			semel_arena_alloc(collection->arena, sizeof(*bigger) * wanted);
@@ -59,12 +59,12 @@ static void fact_seen(const struct semel_trace_entry *fact, void *user)
 			collection->failed = true;
 			return;
 		}
-		if (life->count > 0)
-			memcpy(bigger, life->facts, sizeof(*bigger) * life->count);
-		life->facts = bigger;
+		if (trace->count > 0)
+			memcpy(bigger, trace->facts, sizeof(*bigger) * trace->count);
+		trace->facts = bigger;
 		collection->capacity = wanted;
 	}
-	insert_by_time(life, fact);
+	insert_by_time(trace, fact);
 }
 
 /* Whether a copy of the event still waits at the broker for one of the store's subscriptions. */
@@ -117,30 +117,30 @@ static semel_status find_event(const struct semel_trace_plan *plan, const char *
 	return status;
 }
 
-static bool has_fact(const struct semel_life *life, const char *what)
+static bool has_fact(const struct semel_trace *trace, const char *what)
 {
-	for (size_t i = 0; i < life->count; i++)
-		if (!life->facts[i].scope && strcmp(life->facts[i].what, what) == 0)
+	for (size_t i = 0; i < trace->count; i++)
+		if (!trace->facts[i].scope && strcmp(trace->facts[i].what, what) == 0)
 			return true;
 	return false;
 }
 
-static void add_verdict(struct collection *collection, const struct semel_trace_verdict *verdict)
+static void add_verdict(struct collection *collection, const struct semel_trace_state *state)
 {
-	struct semel_life *life = collection->life;
-	struct semel_trace_verdict *bigger =
-		semel_arena_alloc(collection->arena, sizeof(*bigger) * (life->verdict_count + 1));
+	struct semel_trace *trace = collection->trace;
+	struct semel_trace_state *bigger =
+		semel_arena_alloc(collection->arena, sizeof(*bigger) * (trace->state_count + 1));
 	if (!bigger) {
 		collection->failed = true;
 		return;
 	}
-	if (life->verdict_count > 0)
-		memcpy(bigger, life->verdicts, sizeof(*bigger) * life->verdict_count);
-	bigger[life->verdict_count++] = *verdict;
-	life->verdicts = bigger;
+	if (trace->state_count > 0)
+		memcpy(bigger, trace->states, sizeof(*bigger) * trace->state_count);
+	bigger[trace->state_count++] = *state;
+	trace->states = bigger;
 }
 
-static semel_status judge_store(const struct semel_verdict_case *of, semel_store *store,
+static semel_status judge_store(const struct semel_trace_state_query *of, semel_store *store,
 				struct collection *collection, semel_error *error)
 {
 	struct semel_subscription_row *rows = NULL;
@@ -148,26 +148,26 @@ static semel_status judge_store(const struct semel_verdict_case *of, semel_store
 	semel_status status =
 		semel_subscriptions_read(store, collection->arena, &rows, &count, error);
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
-		struct semel_trace_verdict verdict = { 0 };
-		status = semel_verdict_of(of, store, &rows[i], &verdict, error);
-		if (status == SEMEL_OK && verdict.text)
-			add_verdict(collection, &verdict);
+		struct semel_trace_state state = { 0 };
+		status = semel_trace_state_read(of, store, &rows[i], &state, error);
+		if (status == SEMEL_OK && state.text)
+			add_verdict(collection, &state);
 	}
 	return status;
 }
 
 static void judge_unpublished(struct collection *collection)
 {
-	const struct semel_life *life = collection->life;
-	bool refused = has_fact(life, "refused");
-	const struct semel_trace_verdict verdict = {
+	const struct semel_trace *trace = collection->trace;
+	bool refused = has_fact(trace, "refused");
+	const struct semel_trace_state state = {
 		.state = "unpublished",
 		.text = refused ? "not published: the broker refused it, and the relay tries again"
 				: "not published yet: a relay does that",
 		.command = refused ? "semel doctor" : "semel relay --drain"
 	};
-	if (has_fact(life, "committed") && !has_fact(life, "published"))
-		add_verdict(collection, &verdict);
+	if (has_fact(trace, "committed") && !has_fact(trace, "published"))
+		add_verdict(collection, &state);
 }
 
 /* The story is worth telling without the broker too. */
@@ -192,13 +192,13 @@ static semel_status judge(const struct semel_trace_plan *plan, const char *event
 				   trouble.text);
 	}
 	semel_status status = find_event(plan, event_id, collection->arena, &row, &found, error);
-	const struct semel_verdict_case of = { .event_id = event_id,
-					       .event = found ? &row.event : NULL,
-					       .life = collection->life,
-					       .broker = reached == SEMEL_OK ? broker : NULL,
-					       .env = plan->env,
-					       .arena = collection->arena,
-					       .hides_words = plan->hides_words };
+	const struct semel_trace_state_query of = { .event_id = event_id,
+						    .event = found ? &row.event : NULL,
+						    .trace = collection->trace,
+						    .broker = reached == SEMEL_OK ? broker : NULL,
+						    .env = plan->env,
+						    .arena = collection->arena,
+						    .hides_text = plan->hides_text };
 	judge_unpublished(collection);
 	for (size_t i = 0; i < plan->store_count && status == SEMEL_OK; i++) {
 		if (broker)
@@ -210,11 +210,11 @@ static semel_status judge(const struct semel_trace_plan *plan, const char *event
 }
 
 semel_status semel_trace_run(const struct semel_trace_plan *plan, const char *event_id,
-			     struct semel_arena *arena, struct semel_life *life_out,
+			     struct semel_arena *arena, struct semel_trace *trace_out,
 			     semel_error *error)
 {
-	*life_out = (struct semel_life){ 0 };
-	struct collection collection = { .arena = arena, .life = life_out };
+	*trace_out = (struct semel_trace){ 0 };
+	struct collection collection = { .arena = arena, .trace = trace_out };
 	for (size_t i = 0; i < plan->store_count; i++) {
 		semel_store *store = plan->stores[i];
 		semel_status status =
@@ -223,15 +223,15 @@ semel_status semel_trace_run(const struct semel_trace_plan *plan, const char *ev
 			return status;
 	}
 	semel_status status =
-		life_out->count > 0 ? judge(plan, event_id, &collection, error) : SEMEL_OK;
+		trace_out->count > 0 ? judge(plan, event_id, &collection, error) : SEMEL_OK;
 	if (status != SEMEL_OK)
 		return status;
 	if (collection.failed)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory to trace");
-	for (size_t i = 0; i < life_out->count && plan->hides_words; i++)
-		if (life_out->facts[i].quoted && life_out->facts[i].quoted[0])
-			life_out->facts[i].quoted = SEMEL_HIDDEN;
-	if (life_out->count == 0)
+	for (size_t i = 0; i < trace_out->count && plan->hides_text; i++)
+		if (trace_out->facts[i].quoted && trace_out->facts[i].quoted[0])
+			trace_out->facts[i].quoted = SEMEL_HIDDEN;
+	if (trace_out->count == 0)
 		return semel_error_set(error, SEMEL_NOT_FOUND,
 				       "nobody knows an event %s: it was never committed here, or "
 				       "its rows are past their retention (another database? add "
@@ -240,7 +240,7 @@ semel_status semel_trace_run(const struct semel_trace_plan *plan, const char *ev
 	return SEMEL_OK;
 }
 
-void semel_fact_tell(const struct semel_trace_entry *fact, struct semel_buffer *buffer)
+void semel_trace_entry_describe(const struct semel_trace_entry *fact, struct semel_buffer *buffer)
 {
 	semel_buffer_string(buffer, fact->detail ? fact->detail : "");
 	semel_buffer_string(buffer, fact->quoted ? fact->quoted : "");
@@ -251,7 +251,7 @@ static void put_detail(const struct semel_trace_entry *fact, struct semel_buffer
 {
 	struct semel_buffer text = { 0 };
 
-	semel_fact_tell(fact, &text);
+	semel_trace_entry_describe(fact, &text);
 	buffer->failed = buffer->failed || text.failed;
 	if (fact->detail || fact->quoted)
 		semel_buffer_json(buffer, semel_buffer_text(&text));
@@ -273,27 +273,27 @@ static void fact_json(const struct semel_trace_entry *fact, struct semel_buffer 
 	semel_buffer_string(buffer, "}");
 }
 
-void semel_life_to_json(const struct semel_life *life, const char *event_id,
-			struct semel_buffer *buffer)
+void semel_trace_to_json(const struct semel_trace *trace, const char *event_id,
+			 struct semel_buffer *buffer)
 {
 	semel_buffer_string(buffer, "{\"eventId\":");
 	semel_buffer_json(buffer, semel_text_of(event_id));
 	semel_buffer_string(buffer, ",\"facts\":[");
-	for (size_t i = 0; i < life->count; i++) {
+	for (size_t i = 0; i < trace->count; i++) {
 		semel_buffer_string(buffer, i ? ",\n " : "");
-		fact_json(&life->facts[i], buffer);
+		fact_json(&trace->facts[i], buffer);
 	}
 	semel_buffer_string(buffer, "],\n\"verdicts\":[");
-	for (size_t i = 0; i < life->verdict_count; i++) {
-		const struct semel_trace_verdict *verdict = &life->verdicts[i];
+	for (size_t i = 0; i < trace->state_count; i++) {
+		const struct semel_trace_state *state = &trace->states[i];
 		semel_buffer_string(buffer, i ? ",\n {\"scope\":" : "{\"scope\":");
-		semel_buffer_json_or_null(buffer, semel_text_of(verdict->scope));
+		semel_buffer_json_or_null(buffer, semel_text_of(state->scope));
 		semel_buffer_string(buffer, ",\"state\":");
-		semel_buffer_json(buffer, semel_text_of(verdict->state));
+		semel_buffer_json(buffer, semel_text_of(state->state));
 		semel_buffer_string(buffer, ",\"text\":");
-		semel_buffer_json(buffer, semel_text_of(verdict->text));
+		semel_buffer_json(buffer, semel_text_of(state->text));
 		semel_buffer_string(buffer, ",\"command\":");
-		semel_buffer_json_or_null(buffer, semel_text_of(verdict->command));
+		semel_buffer_json_or_null(buffer, semel_text_of(state->command));
 		semel_buffer_string(buffer, "}");
 	}
 	semel_buffer_string(buffer, "]}\n");

@@ -13,33 +13,33 @@ struct semel_trace_plan {
 	const char
 		*broker_url; /* asked what is still on its way; NULL, or out of reach: it is not */
 	const struct semel_env *env;
-	bool hides_words; /* what handlers, brokers and people said of it is not told */
+	bool hides_text; /* what handlers, brokers and people said of it is not told */
 };
 
 /* How it stands at one subscription. */
-struct semel_trace_verdict {
+struct semel_trace_state {
 	const char *scope;   /* NULL: it has not been published yet */
 	const char *state;   /* "done", "waiting", "stuck", … */
 	const char *text;    /* a clause */
 	const char *command; /* what helps; NULL: nothing needs to be done, or it is in the text */
 };
 
-struct semel_life {
+struct semel_trace {
 	struct semel_trace_entry *facts; /* in the order of time */
 	size_t count;
-	struct semel_trace_verdict *verdicts; /* one for each subscription whose event it is */
-	size_t verdict_count;
+	struct semel_trace_state *states; /* one for each subscription whose event it is */
+	size_t state_count;
 };
 
 /* In the arena. NOT_FOUND when nobody knows the event. */
 semel_status semel_trace_run(const struct semel_trace_plan *plan, const char *event_id,
-			     struct semel_arena *arena, struct semel_life *life_out,
+			     struct semel_arena *arena, struct semel_trace *trace_out,
 			     semel_error *error);
 
 /* The detail with what was said, for people; text is appended. */
-void semel_fact_tell(const struct semel_trace_entry *fact, struct semel_buffer *buffer);
+void semel_trace_entry_describe(const struct semel_trace_entry *fact, struct semel_buffer *buffer);
 /* As other programs read it; text is appended. */
-void semel_life_to_json(const struct semel_life *life, const char *event_id,
-			struct semel_buffer *buffer);
+void semel_trace_to_json(const struct semel_trace *trace, const char *event_id,
+			 struct semel_buffer *buffer);
 
 #endif

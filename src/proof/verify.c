@@ -22,7 +22,7 @@
 #include "proof/pattern.h"
 #include "proof/position_reader.h"
 #include "proof/stuck.h"
-#include "proof/unread.h"
+#include "proof/unread_topics.h"
 #include "store/subscription.h"
 
 #include <stdio.h>
@@ -69,7 +69,7 @@ struct examination {
 	uint64_t rest;              /* unsettled, and not asked for */
 	bool unseen;                /* nor does it tell what consumers have in hand */
 	struct suspects suspects;
-	struct semel_stuck stuck;
+	struct semel_stuck_check stuck;
 };
 
 static semel_status no_memory(semel_error *error)
@@ -93,10 +93,13 @@ static uint16_t mark_of(const char *status)
 		const char *status;
 		uint16_t mark;
 	} marks[] = {
-		{ "PROCESSED", SEMEL_MARKED_PROCESSED }, { "CLAIMED", SEMEL_MARKED_CLAIMED },
-		{ "FAILED", SEMEL_MARKED_GIVEN_UP },     { "PENDING", SEMEL_MARKED_PENDING },
-		{ "DISCARDED", SEMEL_MARKED_DISCARDED }, { "REPLAYED", SEMEL_MARKED_REPLAYED },
-		{ "PARKED", SEMEL_MARKED_PARKED },
+		{ "PROCESSED", SEMEL_LEDGER_IS_PROCESSED },
+		{ "CLAIMED", SEMEL_LEDGER_IS_CLAIMED },
+		{ "FAILED", SEMEL_LEDGER_IS_GIVEN_UP },
+		{ "PENDING", SEMEL_LEDGER_IS_PENDING },
+		{ "DISCARDED", SEMEL_LEDGER_IS_DISCARDED },
+		{ "REPLAYED", SEMEL_LEDGER_IS_REPLAYED },
+		{ "PARKED", SEMEL_LEDGER_IS_PARKED },
 	};
 	for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]); i++)
 		if (strcmp(status, marks[i].status) == 0)
@@ -150,12 +153,12 @@ static semel_status claim_seen(struct semel_text id, const char *status, struct 
 		note(&at->scope->doubled, id, at->of->arena);
 		return SEMEL_OK;
 	}
-	struct semel_ledger_line *line = semel_ledger_seek(&at->of->ledger, id);
-	if (!line)
+	struct semel_ledger_entry *entry = semel_ledger_seek(&at->of->ledger, id);
+	if (!entry)
 		return meet_stranger(at, id, topic, time_ms);
-	line->marks |= mark_of(status);
+	entry->flags |= mark_of(status);
 	if (at->guess_topics)
-		at->reads[line->topic] = true;
+		at->reads[entry->topic] = true;
 	return SEMEL_OK;
 }
 
@@ -164,9 +167,9 @@ static semel_status letter_seen(struct semel_text id, const char *status, struct
 {
 	(void)topic;
 	(void)time_ms;
-	struct semel_ledger_line *line = semel_ledger_seek(user, id);
-	if (line)
-		line->marks |= mark_of(status);
+	struct semel_ledger_entry *entry = semel_ledger_seek(user, id);
+	if (entry)
+		entry->flags |= mark_of(status);
 	return SEMEL_OK;
 }
 
@@ -243,26 +246,26 @@ static semel_status ask_broker(const struct examination *at, struct semel_text i
 
 /* No copy at the broker is needed any more. */
 #define DECIDED                                                                                    \
-	(SEMEL_MARKED_PROCESSED | SEMEL_MARKED_GIVEN_UP | SEMEL_MARKED_PENDING |                   \
-	 SEMEL_MARKED_DISCARDED | SEMEL_MARKED_PARKED)
-#define SETTLED (DECIDED | SEMEL_MARKED_CLAIMED)
+	(SEMEL_LEDGER_IS_PROCESSED | SEMEL_LEDGER_IS_GIVEN_UP | SEMEL_LEDGER_IS_PENDING |          \
+	 SEMEL_LEDGER_IS_DISCARDED | SEMEL_LEDGER_IS_PARKED)
+#define SETTLED (DECIDED | SEMEL_LEDGER_IS_CLAIMED)
 
-static bool is_expected(const struct examination *at, const struct semel_ledger_line *line)
+static bool is_expected(const struct examination *at, const struct semel_ledger_entry *entry)
 {
 	/* A replay that is not settled is moving or stuck; one that is may have left no claim. */
-	const int known_marks = ~(SEMEL_MARKED_UNWANTED | SEMEL_MARKED_REPLAYED);
-	bool known = (line->marks & known_marks) != 0;
+	const int known_marks = ~(SEMEL_LEDGER_IS_FILTERED | SEMEL_LEDGER_IS_REPLAYED);
+	bool known = (entry->flags & known_marks) != 0;
 	if (known)
-		return at->reads[line->topic];
-	return at->reads[line->topic] && !(line->marks & SEMEL_MARKED_UNWANTED) &&
-	       line->time_ms >= at->since_ms;
+		return at->reads[entry->topic];
+	return at->reads[entry->topic] && !(entry->flags & SEMEL_LEDGER_IS_FILTERED) &&
+	       entry->time_ms >= at->since_ms;
 }
 
 /* Published, and the scope's tables do not tell what became of it. */
-static bool is_unsettled(const struct examination *at, const struct semel_ledger_line *line)
+static bool is_unsettled(const struct examination *at, const struct semel_ledger_entry *entry)
 {
-	return line->status == SEMEL_LEDGER_PUBLISHED && !(line->marks & SETTLED) &&
-	       is_expected(at, line);
+	return entry->status == SEMEL_LEDGER_PUBLISHED && !(entry->flags & SETTLED) &&
+	       is_expected(at, entry);
 }
 
 /* Asking for each of very many would take too long; for the rest there is the backlog. */
@@ -274,14 +277,14 @@ static semel_status ask_for_unsettled(struct examination *at, bool *any_out, sem
 	semel_status status = SEMEL_OK;
 	*any_out = false;
 	for (size_t i = 0; i < ledger->count && asked < ASKED_MAX && status == SEMEL_OK; i++) {
-		struct semel_ledger_line *line = &ledger->lines[i];
-		if (!is_unsettled(at, line))
+		struct semel_ledger_entry *entry = &ledger->entries[i];
+		if (!is_unsettled(at, entry))
 			continue;
 		bool waiting = false;
 		need_broker(at->of, at->consumer);
 		broker = at->guess_topics ? NULL : at->of->broker;
-		status = ask_broker(at, semel_ledger_id(ledger, line), &waiting, error);
-		line->marks |= SEMEL_MARKED_ASKED | (waiting ? SEMEL_MARKED_WAITING : 0);
+		status = ask_broker(at, semel_ledger_id(ledger, entry), &waiting, error);
+		entry->flags |= SEMEL_LEDGER_IS_QUERIED | (waiting ? SEMEL_LEDGER_IS_AT_BROKER : 0);
 		found += waiting;
 		asked++;
 		*any_out = true;
@@ -301,14 +304,14 @@ static semel_status ask_for_unsettled(struct examination *at, bool *any_out, sem
 static semel_status wait_counted(const struct semel_wait *wait, void *user)
 {
 	const struct examination *at = user;
-	struct semel_need need = semel_wait_need(wait, at->stuck.now_ms);
-	return need.cure == SEMEL_CURE_SEND ? SEMEL_STOPPED : SEMEL_OK;
+	struct semel_wait_fix need = semel_wait_find_fix(wait, at->stuck.now_ms);
+	return need.fix == SEMEL_FIX_RESEND ? SEMEL_STOPPED : SEMEL_OK;
 }
 
 static semel_status ask_for_movers(struct examination *at, semel_error *error)
 {
 	const struct semel_store_driver *driver = at->consumer->driver;
-	at->stuck = (struct semel_stuck){
+	at->stuck = (struct semel_stuck_check){
 		.store = at->consumer,
 		.scope = semel_text_string(at->scope->scope),
 		.topics = at->topics.names,
@@ -322,7 +325,7 @@ static semel_status ask_for_movers(struct examination *at, semel_error *error)
 		return status;
 	need_broker(at->of, at->consumer);
 	at->stuck.broker = at->guess_topics ? NULL : at->of->broker;
-	return semel_stuck_ask(&at->stuck, error);
+	return semel_stuck_check_run(&at->stuck, error);
 }
 
 /* A hold whose head is settled keeps whoever comes next, also while nobody is parked. */
@@ -335,11 +338,11 @@ static bool is_left_over(const struct semel_wait *wait)
 static semel_status wait_judged(const struct semel_wait *wait, void *user)
 {
 	struct examination *at = user;
-	struct semel_ledger_line *line = semel_ledger_find(&at->of->ledger, wait->event_id);
-	bool stuck = semel_stuck_holds(&at->stuck, wait);
+	struct semel_ledger_entry *entry = semel_ledger_find(&at->of->ledger, wait->event_id);
+	bool stuck = semel_stuck_check_confirms(&at->stuck, wait);
 	bool left_over = is_left_over(wait);
-	if (line && !left_over)
-		line->marks |= stuck ? SEMEL_MARKED_STUCK : SEMEL_MARKED_MOVING;
+	if (entry && !left_over)
+		entry->flags |= stuck ? SEMEL_LEDGER_IS_STUCK : SEMEL_LEDGER_IS_MOVING;
 	else if (stuck && (left_over || wait->kind != SEMEL_WAIT_HOLD))
 		note(&at->scope->stuck, wait->event_id, at->of->arena);
 	return SEMEL_OK;
@@ -348,9 +351,9 @@ static semel_status wait_judged(const struct semel_wait *wait, void *user)
 static semel_status routing_seen(struct semel_text id, struct semel_text routing_key, void *user)
 {
 	struct examination *at = user;
-	struct semel_ledger_line *line = semel_ledger_seek(&at->of->ledger, id);
-	if (line && !semel_pattern_matches(at->bind, routing_key))
-		line->marks |= SEMEL_MARKED_UNWANTED;
+	struct semel_ledger_entry *entry = semel_ledger_seek(&at->of->ledger, id);
+	if (entry && !semel_pattern_matches(at->bind, routing_key))
+		entry->flags |= SEMEL_LEDGER_IS_FILTERED;
 	return SEMEL_OK;
 }
 
@@ -365,63 +368,63 @@ static semel_status mark_unwanted(struct examination *at, semel_error *error)
 
 /* ---- the sum --------------------------------------------------------------------------------- */
 
-static void judge_unsettled(struct examination *at, const struct semel_ledger_line *line)
+static void judge_unsettled(struct examination *at, const struct semel_ledger_entry *entry)
 {
-	if (line->marks & SEMEL_MARKED_WAITING)
+	if (entry->flags & SEMEL_LEDGER_IS_AT_BROKER)
 		at->found++;
-	else if (line->marks & SEMEL_MARKED_ASKED)
-		note(&at->scope->missing, semel_ledger_id(&at->of->ledger, line), at->of->arena);
+	else if (entry->flags & SEMEL_LEDGER_IS_QUERIED)
+		note(&at->scope->missing, semel_ledger_id(&at->of->ledger, entry), at->of->arena);
 	else
 		at->rest++;
-	if (!(line->marks & SEMEL_MARKED_WAITING) &&
-	    (at->scope->missing_since_ms == 0 || line->time_ms < at->scope->missing_since_ms))
-		at->scope->missing_since_ms = line->time_ms;
+	if (!(entry->flags & SEMEL_LEDGER_IS_AT_BROKER) &&
+	    (at->scope->missing_since_ms == 0 || entry->time_ms < at->scope->missing_since_ms))
+		at->scope->missing_since_ms = entry->time_ms;
 }
 
 /* Of a topic that the scope reads no more: what it had to read and did not. */
-static void judge_unread(struct examination *at, const struct semel_ledger_line *line)
+static void judge_unread(struct examination *at, const struct semel_ledger_entry *entry)
 {
 	struct semel_verify_scope *scope = at->scope;
-	if (line->status != SEMEL_LEDGER_PUBLISHED || line->time_ms < at->since_ms ||
-	    line->time_ms > at->read_until_ms[line->topic] ||
-	    (line->marks & (DECIDED | SEMEL_MARKED_UNWANTED)))
+	if (entry->status != SEMEL_LEDGER_PUBLISHED || entry->time_ms < at->since_ms ||
+	    entry->time_ms > at->read_until_ms[entry->topic] ||
+	    (entry->flags & (DECIDED | SEMEL_LEDGER_IS_FILTERED)))
 		return;
-	note(&scope->unread, semel_ledger_id(&at->of->ledger, line), at->of->arena);
-	struct semel_text topic = semel_ledger_topic(&at->of->ledger, line);
+	note(&scope->unread, semel_ledger_id(&at->of->ledger, entry), at->of->arena);
+	struct semel_text topic = semel_ledger_topic(&at->of->ledger, entry);
 	if (!scope->unread_topic.data)
 		scope->unread_topic = semel_arena_text(at->of->arena, topic.data, topic.length);
 }
 
-static void account_for(struct examination *at, const struct semel_ledger_line *line)
+static void account_for(struct examination *at, const struct semel_ledger_entry *entry)
 {
 	struct semel_verify_scope *scope = at->scope;
-	if (at->read_until_ms[line->topic] > 0)
-		judge_unread(at, line);
-	if (!is_expected(at, line))
+	if (at->read_until_ms[entry->topic] > 0)
+		judge_unread(at, entry);
+	if (!is_expected(at, entry))
 		return;
 	scope->expected++;
-	if (line->marks & SEMEL_MARKED_PROCESSED)
+	if (entry->flags & SEMEL_LEDGER_IS_PROCESSED)
 		scope->processed++;
-	else if (line->marks & SEMEL_MARKED_STUCK)
-		note(&scope->stuck, semel_ledger_id(&at->of->ledger, line), at->of->arena);
-	else if (line->marks & SEMEL_MARKED_PENDING)
+	else if (entry->flags & SEMEL_LEDGER_IS_STUCK)
+		note(&scope->stuck, semel_ledger_id(&at->of->ledger, entry), at->of->arena);
+	else if (entry->flags & SEMEL_LEDGER_IS_PENDING)
 		scope->pending++;
-	else if (line->marks & SEMEL_MARKED_MOVING)
+	else if (entry->flags & SEMEL_LEDGER_IS_MOVING)
 		scope->waiting++;
-	else if (line->marks & (SEMEL_MARKED_DISCARDED | SEMEL_MARKED_GIVEN_UP))
+	else if (entry->flags & (SEMEL_LEDGER_IS_DISCARDED | SEMEL_LEDGER_IS_GIVEN_UP))
 		scope->discarded++; /* or its dead letter is past its retention */
-	else if (line->marks & SEMEL_MARKED_PARKED)
+	else if (entry->flags & SEMEL_LEDGER_IS_PARKED)
 		scope->parked++;
-	else if (line->marks & SEMEL_MARKED_CLAIMED)
+	else if (entry->flags & SEMEL_LEDGER_IS_CLAIMED)
 		scope->waiting++;
-	else if (line->status == SEMEL_LEDGER_FAILED)
+	else if (entry->status == SEMEL_LEDGER_FAILED)
 		scope->undelivered++;
-	else if (line->status == SEMEL_LEDGER_NEW && at->of->report->unpublished == 0)
+	else if (entry->status == SEMEL_LEDGER_NEW && at->of->report->unpublished == 0)
 		scope->undelivered++; /* behind one that the relay gave up */
-	else if (line->status == SEMEL_LEDGER_NEW)
+	else if (entry->status == SEMEL_LEDGER_NEW)
 		scope->waiting++;
 	else
-		judge_unsettled(at, line);
+		judge_unsettled(at, entry);
 }
 
 /* The broker does not tell what its consumers have in hand; they do. Which ones is not known. */
@@ -437,7 +440,7 @@ static void account_for_all(struct examination *at)
 {
 	const struct semel_ledger *ledger = &at->of->ledger;
 	for (size_t i = 0; i < ledger->count; i++)
-		account_for(at, &ledger->lines[i]);
+		account_for(at, &ledger->entries[i]);
 
 	/* What the broker has, apart from what was found there by name, may be of the rest. Those
 	 * found and settled since are not taken off: the broker was perhaps counted after it. */
@@ -475,7 +478,7 @@ static semel_status read_consumers(struct examination *at, semel_error *error)
 static semel_status examine(struct examination *at, semel_error *error)
 {
 	struct verification *of = at->of;
-	semel_ledger_clear_marks(&of->ledger);
+	semel_ledger_clear_flags(&of->ledger);
 	semel_status status = mark_unwanted(at, error);
 	semel_ledger_rewind(&of->ledger);
 	if (status == SEMEL_OK)
@@ -664,8 +667,8 @@ static semel_status verify_scopes(struct verification *of, semel_error *error)
 	semel_status status = SEMEL_OK;
 	if (!plan->scopes || !plan->scopes[0]) {
 		status = verify_subscribed(of, known, error);
-		return status == SEMEL_OK ? semel_unread_find(plan, &of->ledger, known, of->arena,
-							      of->report, error)
+		return status == SEMEL_OK ? semel_unread_topics_find(plan, &of->ledger, known,
+								     of->arena, of->report, error)
 					  : status;
 	}
 	for (size_t i = 0; plan->scopes[i] && status == SEMEL_OK; i++)
@@ -675,7 +678,7 @@ static semel_status verify_scopes(struct verification *of, semel_error *error)
 
 /* ---- the producer's side --------------------------------------------------------------------- */
 
-#define EXPLAINED (SEMEL_MARKED_PENDING | SEMEL_MARKED_DISCARDED | SEMEL_MARKED_GIVEN_UP)
+#define EXPLAINED (SEMEL_LEDGER_IS_PENDING | SEMEL_LEDGER_IS_DISCARDED | SEMEL_LEDGER_IS_GIVEN_UP)
 
 /* A dead letter past its retention has left a claim in its scope. */
 static semel_status mark_forgotten_letters(struct verification *of, semel_error *error)
@@ -693,7 +696,7 @@ static semel_status verify_outbox(struct verification *of, semel_error *error)
 	semel_status status =
 		producer->driver->outbox_pruned_until(producer, &report->pruned_until_ms, error);
 	if (status == SEMEL_OK)
-		status = ledger->arena ? semel_ledger_read_again(ledger, producer, error)
+		status = ledger->arena ? semel_ledger_refresh(ledger, producer, error)
 				       : semel_ledger_read(ledger, producer, error);
 	if (status == SEMEL_OK)
 		status = mark_letters(of, producer, SCOPE_RELAY, error);
@@ -707,16 +710,16 @@ static semel_status verify_outbox(struct verification *of, semel_error *error)
 		return status;
 
 	for (size_t i = 0; i < ledger->count; i++) {
-		const struct semel_ledger_line *line = &ledger->lines[i];
+		const struct semel_ledger_entry *entry = &ledger->entries[i];
 		report->committed++;
-		if (line->status == SEMEL_LEDGER_PUBLISHED)
+		if (entry->status == SEMEL_LEDGER_PUBLISHED)
 			report->published++;
-		else if (line->status == SEMEL_LEDGER_NEW)
+		else if (entry->status == SEMEL_LEDGER_NEW)
 			report->unpublished++;
-		else if (line->marks & EXPLAINED)
+		else if (entry->flags & EXPLAINED)
 			report->failed++;
 		else
-			note(&report->unexplained, semel_ledger_id(ledger, line), of->arena);
+			note(&report->unexplained, semel_ledger_id(ledger, entry), of->arena);
 	}
 	uint64_t parked = counts.parked + counts.blocked;
 	report->parked = parked < report->unpublished ? parked : report->unpublished;

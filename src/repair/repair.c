@@ -26,9 +26,9 @@
 
 /* One thing to move, in the arena. */
 struct step {
-	enum semel_cure cure;
+	enum semel_fix fix;
 	enum semel_wait_kind kind;
-	struct semel_text mover; /* SEND */
+	struct semel_text awaited_id; /* SEND */
 	struct semel_hold_key key;
 	enum semel_hold_state state;
 	struct semel_text entry_id; /* SEND: of the letter that was replayed; data NULL: none */
@@ -42,7 +42,7 @@ struct repair {
 	struct semel_arena *arena; /* of one scope */
 	semel_store *store;
 	struct semel_text scope;
-	struct semel_stuck stuck;
+	struct semel_stuck_check stuck;
 	struct step *steps;
 	uint32_t step_count;
 	size_t scopes;  /* looked at so far */
@@ -63,10 +63,10 @@ static struct semel_text keep(struct repair *repair, struct semel_text text)
 
 static bool is_same(const struct step *left, const struct step *right)
 {
-	if (left->cure != right->cure)
+	if (left->fix != right->fix)
 		return false;
-	if (left->cure == SEMEL_CURE_SEND)
-		return semel_text_equal(left->mover, right->mover);
+	if (left->fix == SEMEL_FIX_RESEND)
+		return semel_text_equal(left->awaited_id, right->awaited_id);
 	return semel_text_equal(left->key.type, right->key.type) &&
 	       semel_text_equal(left->key.id, right->key.id);
 }
@@ -74,11 +74,11 @@ static bool is_same(const struct step *left, const struct step *right)
 static semel_status collect(const struct semel_wait *wait, void *user)
 {
 	struct repair *repair = user;
-	struct semel_need need = semel_wait_need(wait, repair->stuck.now_ms);
-	struct step step = { need.cure, wait->kind,  need.mover,
+	struct semel_wait_fix need = semel_wait_find_fix(wait, repair->stuck.now_ms);
+	struct step step = { need.fix,  wait->kind,  need.awaited_id,
 			     wait->key, wait->state, wait->entry_id };
 
-	if (!semel_stuck_holds(&repair->stuck, wait))
+	if (!semel_stuck_check_confirms(&repair->stuck, wait))
 		return SEMEL_OK;
 	if (wait->letter != SEMEL_DEAD_REPLAYED)
 		step.entry_id = semel_text_of(NULL);
@@ -87,7 +87,7 @@ static semel_status collect(const struct semel_wait *wait, void *user)
 			return SEMEL_OK;
 	if (repair->step_count == STEPS_MAX)
 		return SEMEL_OK;
-	step.mover = keep(repair, step.mover);
+	step.awaited_id = keep(repair, step.awaited_id);
 	step.key =
 		(struct semel_hold_key){ keep(repair, step.key.type), keep(repair, step.key.id) };
 	step.entry_id = keep(repair, step.entry_id);
@@ -132,7 +132,7 @@ static semel_status hold_anew(struct repair *repair, const struct step *step,
 	semel_status status =
 		driver->parked_first(tx, repair->scope, &hold, repair->arena, &first, error);
 
-	*result_out = SEMEL_REPAIR_NEEDLESS;
+	*result_out = SEMEL_REPAIR_UNNECESSARY;
 	if (status != SEMEL_OK || !first.entry_id.data)
 		return status;
 	hold.head_id = first.parked_behind;
@@ -160,7 +160,7 @@ static semel_status release(struct repair *repair, const struct step *step,
 
 	if (status == SEMEL_OK && hold.state == SEMEL_HOLD_NONE)
 		return hold_anew(repair, step, result_out, error);
-	*result_out = SEMEL_REPAIR_NEEDLESS;
+	*result_out = SEMEL_REPAIR_UNNECESSARY;
 	if (status != SEMEL_OK || hold.state != SEMEL_HOLD_DEAD)
 		return status;
 	status = look_at(repair, hold.head_id, step->key, &answer, error);
@@ -208,9 +208,9 @@ static semel_status prepare_copy(struct repair *repair, const struct step *step,
 	struct semel_state_result answer = { .letter = SEMEL_DEAD_ANY };
 	struct semel_dead_entry entry = { .attempts = 0 };
 	bool found = true;
-	semel_status status = look_at(repair, step->mover, step->key, &answer, error);
+	semel_status status = look_at(repair, step->awaited_id, step->key, &answer, error);
 
-	*result_out = SEMEL_REPAIR_NEEDLESS;
+	*result_out = SEMEL_REPAIR_UNNECESSARY;
 	if (status != SEMEL_OK)
 		return status;
 	if (step->entry_id.data) {
@@ -222,11 +222,11 @@ static semel_status prepare_copy(struct repair *repair, const struct step *step,
 		metadata->replay = answer.replay_count;
 	} else {
 		bool retries = answer.hold.state == SEMEL_HOLD_RETRY &&
-			       semel_text_equal(answer.hold.head_id, step->mover);
+			       semel_text_equal(answer.hold.head_id, step->awaited_id);
 		if (step->kind != SEMEL_WAIT_CLAIM && !retries)
 			return SEMEL_OK;
 		metadata->attempt = retries ? answer.hold.attempts : 0;
-		status = find_event(repair, step->mover, event, &found, error);
+		status = find_event(repair, step->awaited_id, event, &found, error);
 	}
 	if (!found)
 		snprintf(repair->text, sizeof repair->text,
@@ -246,9 +246,9 @@ static semel_status send(struct repair *repair, const struct step *step,
 
 	if (status != SEMEL_OK || *result_out != SEMEL_REPAIR_DONE)
 		return status;
-	status = semel_stuck_is_gone(&repair->stuck, step->mover, &gone, error);
+	status = semel_stuck_check_is_gone(&repair->stuck, step->awaited_id, &gone, error);
 	if (status == SEMEL_OK && !gone)
-		*result_out = SEMEL_REPAIR_NEEDLESS;
+		*result_out = SEMEL_REPAIR_UNNECESSARY;
 	if (status != SEMEL_OK || !gone)
 		return status;
 	return repair->broker->driver->requeue(repair->broker, semel_text_string(repair->scope),
@@ -259,8 +259,8 @@ static semel_status send(struct repair *repair, const struct step *step,
 
 static const char *target_of(struct repair *repair, const struct step *step)
 {
-	if (step->cure == SEMEL_CURE_SEND)
-		return semel_text_string(step->mover);
+	if (step->fix == SEMEL_FIX_RESEND)
+		return semel_text_string(step->awaited_id);
 	return semel_arena_printf(
 		repair->arena, "%s:%s",
 		semel_text_is_blank(step->key.type) ? "topic" : semel_text_shown(step->key.type),
@@ -271,7 +271,7 @@ static void describe(struct repair *repair, const struct step *step)
 {
 	const char *text = "its replay is gone, and is sent again";
 
-	if (step->cure == SEMEL_CURE_RELEASE)
+	if (step->fix == SEMEL_FIX_RELEASE)
 		text = step->state == SEMEL_HOLD_NONE
 			       ? "events are parked, and nothing holds them: they may go on"
 			       : "the head of its hold is settled: what waits behind it may go on";
@@ -305,7 +305,7 @@ static semel_status carry_out(struct repair *repair, const struct step *step, co
 			      enum semel_repair_result *result_out, semel_error *error)
 {
 	const struct semel_store_driver *driver = repair->store->driver;
-	bool sends = step->cure == SEMEL_CURE_SEND;
+	bool sends = step->fix == SEMEL_FIX_RESEND;
 	semel_status status = driver->begin(repair->store, error);
 
 	if (status != SEMEL_OK)
@@ -335,14 +335,14 @@ static semel_status take_step(struct repair *repair, const struct step *step, se
 		return status;
 	const struct semel_repair_step told = {
 		.scope = semel_text_string(repair->scope),
-		.what = step->cure == SEMEL_CURE_SEND ? "send" : "release",
+		.what = step->fix == SEMEL_FIX_RESEND ? "send" : "release",
 		.target = target,
 		.text = repair->text,
 		.result = result,
 	};
 	repair->counts->done += result == SEMEL_REPAIR_DONE || result == SEMEL_REPAIR_PLANNED;
 	repair->counts->impossible += result == SEMEL_REPAIR_IMPOSSIBLE;
-	repair->plan->seen(&told, repair->plan->user);
+	repair->plan->callback(&told, repair->plan->user);
 	return SEMEL_OK;
 }
 
@@ -359,7 +359,7 @@ static semel_status look(struct repair *repair, const struct semel_subscription_
 
 	if (status == SEMEL_OK)
 		status = semel_consumers_read(repair->store, row->scope, now_ms, &consumers, error);
-	repair->stuck = (struct semel_stuck){
+	repair->stuck = (struct semel_stuck_check){
 		.store = repair->store,
 		.broker = repair->broker,
 		.scope = semel_text_string(row->scope),
@@ -370,7 +370,7 @@ static semel_status look(struct repair *repair, const struct semel_subscription_
 	};
 	repair->step_count = 0;
 	if (status == SEMEL_OK)
-		status = semel_stuck_ask(&repair->stuck, error);
+		status = semel_stuck_check_run(&repair->stuck, error);
 	if (status == SEMEL_OK)
 		status = repair->store->driver->waits_each(repair->store, row->scope, collect,
 							   repair, error);

@@ -11,8 +11,8 @@
 enum semel_repair_result {
 	SEMEL_REPAIR_PLANNED, /* dry run */
 	SEMEL_REPAIR_DONE,
-	SEMEL_REPAIR_NEEDLESS,  /* it had moved by itself when it was looked at again */
-	SEMEL_REPAIR_IMPOSSIBLE /* the text says why */
+	SEMEL_REPAIR_UNNECESSARY, /* it had moved by itself when it was looked at again */
+	SEMEL_REPAIR_IMPOSSIBLE   /* the text says why */
 };
 
 /* The texts live until the call returns. */
@@ -24,7 +24,7 @@ struct semel_repair_step {
 	enum semel_repair_result result;
 };
 
-typedef void (*semel_repair_seen)(const struct semel_repair_step *step, void *user);
+typedef void (*semel_repair_step_callback)(const struct semel_repair_step *step, void *user);
 
 struct semel_repair_plan {
 	semel_store *const *stores; /* the producer's first; subscriptions are in any of them */
@@ -34,7 +34,7 @@ struct semel_repair_plan {
 	const struct semel_env *env;
 	const char *who; /* for the audit */
 	bool dry_run;
-	semel_repair_seen seen;
+	semel_repair_step_callback callback;
 	void *user;
 };
 

@@ -2,7 +2,7 @@
 /* What a stranger may send to the admin server. The first byte chooses the reader, the rest is what
  * it gets: a request line, a header, a token file, or the body of a replay. Nobody is let in by
  * chance, and every refusal is a problem in valid JSON. */
-#include "admin/gate.h"
+#include "admin/access.h"
 #include "admin/replays.h"
 #include "admin/routes.h"
 #include "base/json.h"
@@ -11,9 +11,9 @@
 
 /* The table of routes wants them; nothing is served here. */
 #define STUB(name)                                                                                 \
-	semel_status semel_serve_##name(struct semel_visit *visit, semel_error *error)             \
+	semel_status semel_serve_##name(struct semel_admin_request *request, semel_error *error)   \
 	{                                                                                          \
-		(void)visit;                                                                       \
+		(void)request;                                                                     \
 		(void)error;                                                                       \
 		return SEMEL_OK;                                                                   \
 	}
@@ -63,28 +63,28 @@ const char *semel_http_query(const struct semel_http_request *request, const cha
 	return request->path;
 }
 
-static void check_problem(struct semel_http_answer *answer)
+static void check_problem(struct semel_http_response *response)
 {
-	struct semel_text body = semel_buffer_text(&answer->body);
+	struct semel_text body = semel_buffer_text(&response->body);
 	struct semel_arena *arena = semel_arena_new(4096);
 
-	PROMISE(answer->status >= 400 && answer->status < 600);
+	PROMISE(response->status >= 400 && response->status < 600);
 	PROMISE(semel_text_is_utf8(body) && semel_json_is_valid(body));
 	PROMISE(semel_json_member(body, "title", arena).length > 0);
 	semel_arena_free(arena);
-	semel_buffer_free(&answer->body);
+	semel_buffer_free(&response->body);
 }
 
 static void try_route(char *text)
 {
 	static const char *const methods[] = { "GET", "POST", "DELETE", "HEAD", "PUT", "" };
-	struct semel_http_answer answer = { 0 };
-	char id[SEMEL_DESK_ID_SIZE];
+	struct semel_http_response response = { 0 };
+	char id[SEMEL_ROUTE_ID_SIZE];
 
 	for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
-		const struct semel_route *route = semel_route_find(methods[i], text, id, &answer);
+		const struct semel_route *route = semel_route_find(methods[i], text, id, &response);
 		if (!route) {
-			check_problem(&answer);
+			check_problem(&response);
 			continue;
 		}
 		PROMISE(strlen(id) < sizeof id && !strchr(id, '/'));
@@ -96,7 +96,7 @@ static void try_route(char *text)
 /* Whatever a foreign page can make a browser send, it does not pass as ours. */
 static void try_host(char *text)
 {
-	struct semel_listen listen, other;
+	struct semel_listen_address listen, other;
 	semel_error error = { 0 };
 
 	PROMISE(semel_listen_parse("127.0.0.1:8082", &listen, &error) == SEMEL_OK);
@@ -133,19 +133,19 @@ static void try_body(char *text, size_t size)
 {
 	struct semel_arena *arena = semel_arena_new(4096);
 	struct semel_replay_plan plan = { 0 };
-	struct semel_http_answer answer = { 0 };
+	struct semel_http_response response = { 0 };
 	semel_error error = { 0 };
 	semel_status status =
-		semel_replay_plan_read(semel_text_from(text, size), arena, &plan, &error);
+		semel_replay_request_read(semel_text_from(text, size), arena, &plan, &error);
 
 	if (status == SEMEL_OK) {
 		PROMISE(!plan.reprocess || plan.scope);
 		PROMISE(!plan.filter.aggregate_type || plan.filter.aggregate_id[0] != '\0');
 	} else {
 		PROMISE(status == SEMEL_USAGE);
-		semel_answer_failure(&answer, status, error.text);
-		PROMISE(answer.status == 400);
-		check_problem(&answer);
+		semel_response_failure(&response, status, error.text);
+		PROMISE(response.status == 400);
+		check_problem(&response);
 	}
 	semel_arena_free(arena);
 }
@@ -153,12 +153,12 @@ static void try_body(char *text, size_t size)
 static void try_number(char *text)
 {
 	struct semel_http_request request = { .path = text };
-	struct semel_visit visit = { .request = &request };
+	struct semel_admin_request request = { .request = &request };
 	semel_error error = { 0 };
 	int64_t number = 0;
 
-	if (semel_visit_number(&visit, "limit", (struct semel_range){ 1, 1000, 20 }, &number,
-			       &error) == SEMEL_OK)
+	if (semel_admin_request_number(&request, "limit", (struct semel_range){ 1, 1000, 20 },
+				       &number, &error) == SEMEL_OK)
 		PROMISE(number >= 1 && number <= 1000 && strspn(text, "0123456789") > 0);
 }
 

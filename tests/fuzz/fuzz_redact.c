@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A dead letter of headers, payload (a line each) and reason (the rest), as the desk shows it:
+/* A dead letter of headers, payload (a line each) and reason (the rest), as the context shows it:
  * valid JSON, all members there but for those that are hidden, and a reason that repeats none of
  * them. */
 #include "admin/redact.h"
@@ -93,7 +93,7 @@ static void hide_pins(const struct reference *reference, json_t *value)
 
 /* Every child, of a list or an object. */
 static void each_child(const struct reference *reference, json_t *value,
-		       void (*visit)(const struct reference *reference, json_t *child))
+		       void (*request)(const struct reference *reference, json_t *child))
 {
 	const char *name;
 	json_t *child;
@@ -101,11 +101,11 @@ static void each_child(const struct reference *reference, json_t *value,
 
 	json_array_foreach(value, at, child)
 	{
-		visit(reference, child);
+		request(reference, child);
 	}
 	json_object_foreach(value, name, child)
 	{
-		visit(reference, child);
+		request(reference, child);
 	}
 }
 

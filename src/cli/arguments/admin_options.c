@@ -91,7 +91,7 @@ struct semel_admin_options semel_admin_options_read(const struct semel_invocatio
 	return options;
 }
 
-struct semel_admin_options semel_lookout_options_read(const struct semel_invocation *invocation)
+struct semel_admin_options semel_dashboard_options_read(const struct semel_invocation *invocation)
 {
 	struct semel_admin_options options = { .store = invocation->store,
 					       .broker = invocation->broker };
@@ -103,10 +103,10 @@ struct semel_admin_options semel_lookout_options_read(const struct semel_invocat
 semel_status semel_metrics_start(struct semel_invocation *invocation,
 				 struct semel_admin **admin_out)
 {
-	struct semel_admin_options options = semel_lookout_options_read(invocation);
+	struct semel_admin_options options = semel_dashboard_options_read(invocation);
 
 	options.listen = semel_args_text(invocation->args, "metrics");
-	options.numbers_only = true;
+	options.metrics_only = true;
 	*admin_out = NULL;
 	if (!options.listen)
 		return SEMEL_OK;

@@ -23,6 +23,6 @@ semel_status semel_metrics_start(struct semel_invocation *invocation,
 /* What the arguments say; points into the invocation. */
 struct semel_admin_options semel_admin_options_read(const struct semel_invocation *invocation);
 /* For who only looks, and has none of these options. */
-struct semel_admin_options semel_lookout_options_read(const struct semel_invocation *invocation);
+struct semel_admin_options semel_dashboard_options_read(const struct semel_invocation *invocation);
 
 #endif

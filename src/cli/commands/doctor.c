@@ -113,8 +113,8 @@ static semel_status run(struct semel_invocation *invocation)
 		.store = invocation->store,
 		.broker = invocation->broker,
 		.examination = examination_of(invocation, &report),
-		.wanted = wanted.all,
-		.wanted_count = wanted.count,
+		.required = wanted.all,
+		.required_count = wanted.count,
 		.outbox_ms = invocation->config->retention.outbox_ms,
 		.inbox_ms = invocation->config->retention.inbox_ms,
 	};

@@ -72,7 +72,7 @@ static semel_status run(struct semel_invocation *invocation)
 			.env = semel_env_system(),
 			.who = semel_audit_who(),
 			.dry_run = semel_args_flag(invocation->args, "dry-run"),
-			.seen = step_seen,
+			.callback = step_seen,
 			.user = &listing,
 		};
 		semel_buffer_string(&listing.buffer, listing.json ? "{\"steps\":[" : "");

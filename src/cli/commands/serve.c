@@ -22,7 +22,7 @@ static void wait_for_end(struct semel_wake *wake, struct semel_admin *admin, int
 	while (!semel_wake_is_notified(wake)) {
 		uint64_t hangups = 0;
 		if (read(hangup, &hangups, sizeof hangups) > 0)
-			semel_admin_renew_tokens(admin);
+			semel_admin_reload_tokens(admin);
 		semel_wake_sleep(wake, FOR_EVER_MS);
 	}
 }

@@ -12,27 +12,27 @@
 
 #define ARENA_BLOCK ((size_t)16 * 1024)
 
-static int widest_scope(const struct semel_life *life)
+static int widest_scope(const struct semel_trace *trace)
 {
 	size_t widest = 1;
-	for (size_t i = 0; i < life->count; i++) {
-		size_t length = life->facts[i].scope ? strlen(life->facts[i].scope) : 0;
+	for (size_t i = 0; i < trace->count; i++) {
+		size_t length = trace->facts[i].scope ? strlen(trace->facts[i].scope) : 0;
 		widest = length > widest ? length : widest;
 	}
 	return (int)widest;
 }
 
-static void life_text(const struct semel_life *life, struct semel_buffer *buffer)
+static void life_text(const struct semel_trace *trace, struct semel_buffer *buffer)
 {
-	int width = widest_scope(life);
-	for (size_t i = 0; i < life->count; i++) {
-		const struct semel_trace_entry *fact = &life->facts[i];
+	int width = widest_scope(trace);
+	for (size_t i = 0; i < trace->count; i++) {
+		const struct semel_trace_entry *fact = &trace->facts[i];
 		char time[SEMEL_TIME_SIZE];
 		semel_time_format(fact->time_ms, time);
 		semel_buffer_printf(buffer, "%s  %-*s  %-13s  ", time, width,
 				    fact->scope ? fact->scope : "-", fact->what);
 		size_t from = buffer->length;
-		semel_fact_tell(fact, buffer);
+		semel_trace_entry_describe(fact, buffer);
 		for (size_t at = from; at < buffer->length; at++)
 			if ((unsigned char)buffer->data[at] < 0x20)
 				buffer->data[at] = ' ';
@@ -40,26 +40,26 @@ static void life_text(const struct semel_life *life, struct semel_buffer *buffer
 			buffer->data[--buffer->length] = '\0';
 		semel_buffer_string(buffer, "\n");
 	}
-	for (size_t i = 0; i < life->verdict_count; i++) {
-		const struct semel_trace_verdict *verdict = &life->verdicts[i];
+	for (size_t i = 0; i < trace->state_count; i++) {
+		const struct semel_trace_state *state = &trace->states[i];
 		semel_buffer_printf(buffer, "%s%s%s%s", i ? "" : "\n",
-				    verdict->scope ? verdict->scope : "",
-				    verdict->scope ? ": " : "", verdict->text);
-		if (verdict->command)
-			semel_buffer_printf(buffer, " (%s)", verdict->command);
+				    state->scope ? state->scope : "", state->scope ? ": " : "",
+				    state->text);
+		if (state->command)
+			semel_buffer_printf(buffer, " (%s)", state->command);
 		semel_buffer_string(buffer, "\n");
 	}
 }
 
 static semel_status print_life(const struct semel_invocation *invocation,
-			       const struct semel_life *life, const char *event_id,
+			       const struct semel_trace *trace, const char *event_id,
 			       semel_error *error)
 {
 	struct semel_buffer buffer = { 0 };
 	if (invocation->json)
-		semel_life_to_json(life, event_id, &buffer);
+		semel_trace_to_json(trace, event_id, &buffer);
 	else
-		life_text(life, &buffer);
+		life_text(trace, &buffer);
 	return semel_output_print(&buffer, error);
 }
 
@@ -78,10 +78,10 @@ static semel_status run(struct semel_invocation *invocation)
 						 .store_count = stores.count,
 						 .broker_url = invocation->broker,
 						 .env = semel_env_system() };
-		struct semel_life life = { 0 };
-		status = semel_trace_run(&plan, event_id, arena, &life, error);
+		struct semel_trace trace = { 0 };
+		status = semel_trace_run(&plan, event_id, arena, &trace, error);
 		if (status == SEMEL_OK)
-			status = print_life(invocation, &life, event_id, error);
+			status = print_life(invocation, &trace, event_id, error);
 	}
 	semel_stores_close(&stores);
 	semel_arena_free(arena);

@@ -7,7 +7,7 @@
 #include "cli/commands/stores.h"
 #include "cli/process/output.h"
 #include "cli/process/progress.h"
-#include "proof/advice.h"
+#include "proof/remedies.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -72,7 +72,7 @@ struct advising {
 	uint32_t count;
 };
 
-static void advice_json(const struct semel_advice *advice, void *user)
+static void advice_json(const struct semel_verify_remedy *advice, void *user)
 {
 	struct advising *advising = user;
 	struct semel_buffer *buffer = advising->buffer;
@@ -132,7 +132,8 @@ static void report_json(const struct semel_verify_report *report, struct semel_b
 	semel_buffer_string(buffer, "],");
 	unread_json(report, buffer);
 	semel_buffer_string(buffer, "\"advice\":[");
-	semel_verify_advise(report, semel_now_ms(semel_env_system()), advice_json, &advising);
+	semel_verify_list_remedies(report, semel_now_ms(semel_env_system()), advice_json,
+				   &advising);
 	semel_buffer_printf(buffer, "],\"ok\":%s}\n",
 			    semel_verify_is_clean(report) ? "true" : "false");
 }
@@ -211,7 +212,7 @@ static void finding_text(struct semel_buffer *buffer, const char *what, struct s
 				    finding->count - listed(finding));
 }
 
-static void advice_text(const struct semel_advice *advice, void *user)
+static void advice_text(const struct semel_verify_remedy *advice, void *user)
 {
 	struct advising *advising = user;
 	semel_buffer_printf(advising->buffer, "%s%s: %s\n", advising->count++ ? "" : "\n",
@@ -247,7 +248,8 @@ static void report_text(const struct semel_verify_report *report, struct semel_b
 		finding_text(buffer, "unread, of a topic that is read no more", scope->scope,
 			     &scope->unread);
 	}
-	semel_verify_advise(report, semel_now_ms(semel_env_system()), advice_text, &advising);
+	semel_verify_list_remedies(report, semel_now_ms(semel_env_system()), advice_text,
+				   &advising);
 	if (report->broker_trouble[0])
 		semel_buffer_printf(buffer,
 				    "\nthe broker could not be asked (%s): what is missing may "

@@ -9,33 +9,33 @@
 
 #include <cmocka.h>
 
-static const struct semel_sight before = { .waiting = 1,
-					   .oldest_ms = 1000,
-					   .lanes = { .low_sum = 7 } };
+static const struct semel_health_sample before = { .waiting = 1,
+						   .oldest_ms = 1000,
+						   .lanes = { .low_sum = 7 } };
 
 static void nothing_moves_while_the_same_event_waits_alone(void **state)
 {
 	(void)state;
-	struct semel_sight now = before;
-	assert_false(semel_sight_moved(&before, &now));
+	struct semel_health_sample now = before;
+	assert_false(semel_health_has_progress(&before, &now));
 	now.waiting = 2;
-	assert_false(semel_sight_moved(&before, &now));
+	assert_false(semel_health_has_progress(&before, &now));
 }
 
 static void others_that_were_published_meanwhile_have_moved(void **state)
 {
 	(void)state;
-	struct semel_sight now = before;
+	struct semel_health_sample now = before;
 	now.lanes.low_sum = 73;
-	assert_true(semel_sight_moved(&before, &now));
+	assert_true(semel_health_has_progress(&before, &now));
 }
 
 static void an_outbox_that_is_empty_has_moved(void **state)
 {
 	(void)state;
-	struct semel_sight now = before;
+	struct semel_health_sample now = before;
 	now.waiting = 0;
-	assert_true(semel_sight_moved(&before, &now));
+	assert_true(semel_health_has_progress(&before, &now));
 }
 
 int main(void)

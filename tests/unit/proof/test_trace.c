@@ -5,7 +5,7 @@
 
 struct story {
 	struct semel_arena *arena;
-	struct semel_life life;
+	struct semel_trace trace;
 };
 
 static semel_status tell(struct world *world, const char *event_id, struct story *story)
@@ -16,14 +16,14 @@ static semel_status tell(struct world *world, const char *event_id, struct story
 					 .broker_url = world->broker_url,
 					 .env = semel_env_system() };
 	story->arena = semel_arena_new(4096);
-	return semel_trace_run(&plan, event_id, story->arena, &story->life, &world->error);
+	return semel_trace_run(&plan, event_id, story->arena, &story->trace, &world->error);
 }
 
 /* Where the fact stands in the story, or -1. */
 static int place_of(const struct story *story, const char *what, const char *scope)
 {
-	for (size_t i = 0; i < story->life.count; i++) {
-		const struct semel_trace_entry *fact = &story->life.facts[i];
+	for (size_t i = 0; i < story->trace.count; i++) {
+		const struct semel_trace_entry *fact = &story->trace.facts[i];
 		bool same_scope =
 			scope ? fact->scope && strcmp(fact->scope, scope) == 0 : !fact->scope;
 		if (strcmp(fact->what, what) == 0 && same_scope)
@@ -47,8 +47,8 @@ static void a_delivered_event_was_committed_published_and_processed(void **state
 	assert_int_equal(committed, 0);
 	assert_true(published > committed);
 	assert_true(processed > published);
-	for (size_t i = 1; i < story.life.count; i++)
-		assert_true(story.life.facts[i - 1].time_ms <= story.life.facts[i].time_ms);
+	for (size_t i = 1; i < story.trace.count; i++)
+		assert_true(story.trace.facts[i - 1].time_ms <= story.trace.facts[i].time_ms);
 	semel_arena_free(story.arena);
 }
 
@@ -59,7 +59,7 @@ static void one_database_by_two_urls_tells_everything_once(void **state)
 	world_publish(world, "1", "word", id);
 	struct story story;
 	world_ok(world, tell(world, id, &story));
-	assert_int_equal(story.life.count, 1);
+	assert_int_equal(story.trace.count, 1);
 	semel_arena_free(story.arena);
 }
 

@@ -190,7 +190,7 @@ static semel_status start_wish(struct crew *crew, const struct wish *wish, bool 
 	return SEMEL_OK;
 }
 
-static void tell_reasons(semel_reason_seen seen, void *seen_user, void *user)
+static void tell_reasons(semel_reason_callback seen, void *seen_user, void *user)
 {
 	struct crew *crew = user;
 	char text[SEMEL_ERROR_TEXT_MAX + 64];
@@ -255,7 +255,7 @@ static void reload(struct crew *crew)
 	struct wish *wishes = calloc(PARTS_MAX, sizeof *wishes);
 
 	semel_notify("RELOADING=1");
-	semel_admin_renew_tokens(crew->admin);
+	semel_admin_reload_tokens(crew->admin);
 	semel_status status = semel_config_read(crew->config_path, &config, &error);
 	if (status == SEMEL_OK)
 		status = check_subscriptions(config, &error);

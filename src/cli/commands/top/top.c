@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `semel top`: the page's numbers in a terminal. */
 #include "cli/commands/top/top.h"
-#include "admin/lookout.h"
+#include "admin/dashboard_reader.h"
 #include "base/env.h"
 #include "base/error.h"
 #include "base/wake.h"
@@ -51,7 +51,7 @@ static bool rest(struct semel_wake *wake, int64_t interval_ms, const char *lines
 	}
 }
 
-static void keep_showing(struct semel_lookout *lookout, struct semel_wake *wake,
+static void keep_showing(struct semel_dashboard_reader *lookout, struct semel_wake *wake,
 			 int64_t interval_ms)
 {
 	struct semel_buffer sights[2] = { 0 }, lines = { 0 };
@@ -61,7 +61,7 @@ static void keep_showing(struct semel_lookout *lookout, struct semel_wake *wake,
 		const struct semel_buffer *before = &sights[!at];
 		semel_buffer_clear(&sights[at]);
 		semel_buffer_clear(&lines);
-		semel_lookout_tell(lookout, &sights[at]);
+		semel_dashboard_reader_write_json(lookout, &sights[at]);
 		if (!sights[at].failed)
 			(void)semel_top_draw(before->data, sights[at].data, &lines);
 		semel_buffer_string(&lines, "\nq ends");
@@ -75,7 +75,7 @@ static void keep_showing(struct semel_lookout *lookout, struct semel_wake *wake,
 }
 
 static semel_status show_on_terminal(struct semel_invocation *invocation,
-				     struct semel_lookout *lookout)
+				     struct semel_dashboard_reader *lookout)
 {
 	struct sigaction action = { .sa_handler = note_size, .sa_flags = SA_RESTART };
 	struct semel_wake *wake = NULL;
@@ -98,11 +98,12 @@ static semel_status show_on_terminal(struct semel_invocation *invocation,
 	return status;
 }
 
-static semel_status show_once(struct semel_invocation *invocation, struct semel_lookout *lookout)
+static semel_status show_once(struct semel_invocation *invocation,
+			      struct semel_dashboard_reader *lookout)
 {
 	struct semel_buffer sight = { 0 }, lines = { 0 };
 
-	semel_lookout_tell(lookout, &sight);
+	semel_dashboard_reader_write_json(lookout, &sight);
 	bool drawn = !sight.failed &&
 		     (invocation->json || semel_top_draw(NULL, sight.data, &lines)) &&
 		     !lines.failed;
@@ -128,17 +129,17 @@ static semel_status check_store(struct semel_invocation *invocation, bool once)
 
 static semel_status run(struct semel_invocation *invocation)
 {
-	struct semel_admin_options options = semel_lookout_options_read(invocation);
-	struct semel_lookout *lookout = NULL;
+	struct semel_admin_options options = semel_dashboard_options_read(invocation);
+	struct semel_dashboard_reader *lookout = NULL;
 	bool once = invocation->json || !isatty(STDOUT_FILENO);
 	semel_status status = check_store(invocation, once);
 
 	if (status == SEMEL_OK)
-		status = semel_lookout_open(&options, &lookout, &invocation->error);
+		status = semel_dashboard_reader_open(&options, &lookout, &invocation->error);
 	if (status == SEMEL_OK)
 		status = once ? show_once(invocation, lookout)
 			      : show_on_terminal(invocation, lookout);
-	semel_lookout_close(lookout);
+	semel_dashboard_reader_close(lookout);
 	return status;
 }
 

@@ -125,18 +125,18 @@ static bool is_object(struct semel_text json)
 	return at < json.length && json.data[at] == '{';
 }
 
-semel_status semel_replay_plan_read(struct semel_text body, struct semel_arena *arena,
-				    struct semel_replay_plan *plan, semel_error *error)
+semel_status semel_replay_request_read(struct semel_text body, struct semel_arena *arena,
+				       struct semel_replay_plan *plan, semel_error *error)
 {
 	struct reading reading = { arena, plan };
 	struct semel_text name, value;
 	semel_status status = SEMEL_OK;
 
-	if (body.length > SEMEL_PLAN_MAX)
+	if (body.length > SEMEL_REPLAY_REQUEST_MAX)
 		return semel_error_set(error, SEMEL_USAGE,
 				       "a replay is asked for in at most %zu "
 				       "bytes",
-				       SEMEL_PLAN_MAX);
+				       SEMEL_REPLAY_REQUEST_MAX);
 	if (body.length == 0)
 		body = SEMEL_TEXT("{}");
 	if (!semel_json_is_valid(body) || !is_object(body))

@@ -2,10 +2,10 @@
 /* The numbers at /metrics. What this process counted is there already; the gauges are the store's
  * and the broker's, looked up when they are asked for, and so the same everywhere. What cannot be
  * seen now is not shown, rather than shown as it was. */
+#include "observe/metrics.h"
 #include "admin/health.h"
 #include "admin/routes.h"
 #include "base/error.h"
-#include "observe/metrics.h"
 #include "observe/span.h"
 #include "proof/consumers.h"
 #include "proof/position_reader.h"
@@ -30,12 +30,12 @@ static uint64_t age_s(int64_t now_ms, int64_t then_ms)
 
 /* ---- the store ------------------------------------------------------------------------------- */
 
-static semel_status set_outbox(struct semel_visit *visit, semel_error *error)
+static semel_status set_outbox(struct semel_admin_request *request, semel_error *error)
 {
 	struct semel_outbox_counts counts = { 0 };
-	int64_t now_ms = semel_now_ms(visit->desk->env);
+	int64_t now_ms = semel_now_ms(request->context->env);
 	semel_status status =
-		visit->store->driver->outbox_counts(visit->store, now_ms, &counts, error);
+		request->store->driver->outbox_counts(request->store, now_ms, &counts, error);
 
 	if (status != SEMEL_OK)
 		return status;
@@ -50,34 +50,34 @@ static semel_status set_outbox(struct semel_visit *visit, semel_error *error)
 	return SEMEL_OK;
 }
 
-static semel_status set_dead(struct semel_visit *visit, semel_error *error)
+static semel_status set_dead(struct semel_admin_request *request, semel_error *error)
 {
-	const struct semel_store_driver *driver = visit->store->driver;
+	const struct semel_store_driver *driver = request->store->driver;
 	const semel_dead_filter oldest = { .status = SEMEL_DEAD_PENDING, .limit = 1 };
 	struct semel_dead_entry entry = { .failed_at_ms = 0 };
 	uint64_t pending = 0;
 	uint32_t count = 0;
-	semel_status status = driver->dead_count(visit->store, NULL, &pending, error);
+	semel_status status = driver->dead_count(request->store, NULL, &pending, error);
 
 	if (status == SEMEL_OK)
-		status = driver->dead_list(visit->store, &oldest, visit->arena, &entry, &count,
+		status = driver->dead_list(request->store, &oldest, request->arena, &entry, &count,
 					   error);
 	if (status != SEMEL_OK)
 		return status;
 	set(SEMEL_METRIC_DLQ_PENDING, NULL, NULL, pending);
 	set(SEMEL_METRIC_DLQ_PENDING_AGE, NULL, NULL,
-	    count > 0 ? age_s(semel_now_ms(visit->desk->env), entry.failed_at_ms) : 0);
+	    count > 0 ? age_s(semel_now_ms(request->context->env), entry.failed_at_ms) : 0);
 	return SEMEL_OK;
 }
 
-static semel_status set_slot(struct semel_visit *visit, semel_error *error)
+static semel_status set_slot(struct semel_admin_request *request, semel_error *error)
 {
-	const struct semel_store_driver *driver = visit->store->driver;
+	const struct semel_store_driver *driver = request->store->driver;
 	struct semel_slot_status slot = { 0 };
 	semel_status status =
-		driver->slot_look
-			? driver->slot_look(visit->store, visit->desk->options.slot, &slot, error)
-			: SEMEL_OK;
+		driver->slot_look ? driver->slot_look(request->store,
+						      request->context->options.slot, &slot, error)
+				  : SEMEL_OK;
 
 	semel_metric_clear(SEMEL_METRIC_SLOT_RETAINED);
 	if (status == SEMEL_OK && slot.exists)
@@ -85,20 +85,20 @@ static semel_status set_slot(struct semel_visit *visit, semel_error *error)
 	return status;
 }
 
-static semel_status set_leases(struct semel_visit *visit, semel_error *error)
+static semel_status set_leases(struct semel_admin_request *request, semel_error *error)
 {
-	int32_t count = visit->store->driver->lane_count(visit->store);
+	int32_t count = request->store->driver->lane_count(request->store);
 	uint64_t unheld = 0;
 	struct semel_lease *leases =
-		semel_arena_alloc(visit->arena, (size_t)count * sizeof *leases);
+		semel_arena_alloc(request->arena, (size_t)count * sizeof *leases);
 
 	if (!leases)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the leases");
-	semel_status status = visit->store->driver->lease_list(visit->store, leases, error);
+	semel_status status = request->store->driver->lease_list(request->store, leases, error);
 	for (int32_t i = 0; i < count && status == SEMEL_OK; i++) {
 		char lane[16];
 		bool held = leases[i].owner[0] &&
-			    leases[i].expires_at_ms > semel_now_ms(visit->desk->env);
+			    leases[i].expires_at_ms > semel_now_ms(request->context->env);
 		snprintf(lane, sizeof lane, "%d", (int)leases[i].lane);
 		set(SEMEL_METRIC_LEASE_HELD, lane, NULL, held);
 		unheld += !held;
@@ -110,12 +110,12 @@ static semel_status set_leases(struct semel_visit *visit, semel_error *error)
 
 /* ---- subscriptions --------------------------------------------------------------------------- */
 
-static void set_lag(struct semel_visit *visit, struct semel_broker *broker,
+static void set_lag(struct semel_admin_request *request, struct semel_broker *broker,
 		    const struct semel_subscription_row *row)
 {
 	struct semel_topics topics = { 0 };
 
-	if (semel_subscription_topics(row, visit->arena, &topics, NULL) != SEMEL_OK)
+	if (semel_subscription_topics(row, request->arena, &topics, NULL) != SEMEL_OK)
 		return;
 	for (size_t i = 0; i < topics.count; i++) {
 		const char *one[] = { topics.names[i], NULL };
@@ -128,36 +128,36 @@ static void set_lag(struct semel_visit *visit, struct semel_broker *broker,
 }
 
 /* What is late for long is asked for; to ask for everything under retry would cost too much. */
-static void set_stuck(struct semel_visit *visit, struct semel_broker *broker,
+static void set_stuck(struct semel_admin_request *request, struct semel_broker *broker,
 		      const struct semel_subscription_row *row)
 {
 	struct semel_topics topics = { 0 };
 	struct semel_consumers consumers = { 0 };
-	int64_t now_ms = semel_now_ms(visit->desk->env);
+	int64_t now_ms = semel_now_ms(request->context->env);
 	uint64_t count = 0;
 
-	if (semel_subscription_all_topics(visit->store, row, visit->arena, &topics, NULL) !=
+	if (semel_subscription_all_topics(request->store, row, request->arena, &topics, NULL) !=
 		    SEMEL_OK ||
-	    semel_consumers_read(visit->store, row->scope, now_ms, &consumers, NULL) != SEMEL_OK)
+	    semel_consumers_read(request->store, row->scope, now_ms, &consumers, NULL) != SEMEL_OK)
 		return;
-	struct semel_stuck stuck = { .store = visit->store,
-				     .broker = broker,
-				     .scope = semel_text_string(row->scope),
-				     .topics = topics.names,
-				     .in_flight = consumers.in_flight,
-				     .now_ms = now_ms,
-				     .overdue_ms = OVERDUE_MS,
-				     .arena = visit->arena };
+	struct semel_stuck_check stuck = { .store = request->store,
+					   .broker = broker,
+					   .scope = semel_text_string(row->scope),
+					   .topics = topics.names,
+					   .in_flight = consumers.in_flight,
+					   .now_ms = now_ms,
+					   .overdue_ms = OVERDUE_MS,
+					   .arena = request->arena };
 	if (semel_stuck_count(&stuck, &count, NULL) == SEMEL_OK)
 		set(SEMEL_METRIC_STUCK, semel_text_string(row->scope), NULL, count);
 }
 
-static semel_status set_held(struct semel_visit *visit, const struct semel_subscription_row *row,
-			     semel_error *error)
+static semel_status set_held(struct semel_admin_request *request,
+			     const struct semel_subscription_row *row, semel_error *error)
 {
 	struct semel_hold_counts held = { 0 };
 	semel_status status =
-		visit->store->driver->hold_counts(visit->store, row->scope, &held, error);
+		request->store->driver->hold_counts(request->store, row->scope, &held, error);
 
 	if (status != SEMEL_OK)
 		return status;
@@ -169,28 +169,28 @@ static semel_status set_held(struct semel_visit *visit, const struct semel_subsc
 }
 
 /* A broker that is away has no lag to show. Where nobody subscribes it is not asked. */
-static semel_status set_subscriptions(struct semel_visit *visit, semel_error *error)
+static semel_status set_subscriptions(struct semel_admin_request *request, semel_error *error)
 {
 	struct semel_subscription_row *rows = NULL;
 	struct semel_broker *broker = NULL;
 	struct semel_position_reader position_reader;
 	uint32_t count = 0;
 	semel_status status =
-		semel_subscriptions_read(visit->store, visit->arena, &rows, &count, error);
+		semel_subscriptions_read(request->store, request->arena, &rows, &count, error);
 
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++)
-		status = set_held(visit, &rows[i], error);
+		status = set_held(request, &rows[i], error);
 	if (status != SEMEL_OK || count == 0)
 		return status;
-	bool reached = semel_broker_open(visit->desk->options.broker, visit->desk->env, 1, &broker,
-					 NULL) == SEMEL_OK;
+	bool reached = semel_broker_open(request->context->options.broker, request->context->env, 1,
+					 &broker, NULL) == SEMEL_OK;
 	set(SEMEL_METRIC_UP, "broker", NULL, reached);
 	if (!reached)
 		return SEMEL_OK;
-	semel_position_reader_attach(&position_reader, broker, visit->store);
+	semel_position_reader_attach(&position_reader, broker, request->store);
 	for (uint32_t i = 0; i < count; i++) {
-		set_lag(visit, broker, &rows[i]);
-		set_stuck(visit, broker, &rows[i]);
+		set_lag(request, broker, &rows[i]);
+		set_stuck(request, broker, &rows[i]);
 	}
 	semel_broker_close(broker);
 	return SEMEL_OK;
@@ -198,18 +198,19 @@ static semel_status set_subscriptions(struct semel_visit *visit, semel_error *er
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static void set_process(struct semel_desk *desk)
+static void set_process(struct semel_admin_context *context)
 {
 	struct semel_buffer reasons = { 0 };
 	struct semel_series *dropped = semel_series(SEMEL_METRIC_SPANS_DROPPED, NULL, NULL);
 
-	set(SEMEL_METRIC_READY, NULL, NULL, semel_reasons_tell(desk, false, &reasons) == 0);
+	set(SEMEL_METRIC_READY, NULL, NULL,
+	    semel_health_write_reasons(context, false, &reasons) == 0);
 	set(SEMEL_METRIC_BUILD, SEMEL_VERSION, NULL, 1);
 	semel_series_set(dropped, (int64_t)semel_spans_dropped());
 	semel_buffer_free(&reasons);
 }
 
-static semel_status set_gauges(struct semel_visit *visit, semel_error *error)
+static semel_status set_gauges(struct semel_admin_request *request, semel_error *error)
 {
 	static const enum semel_metric of_store[] = {
 		SEMEL_METRIC_OUTBOX_UNPUBLISHED,
@@ -226,20 +227,20 @@ static semel_status set_gauges(struct semel_visit *visit, semel_error *error)
 		SEMEL_METRIC_CONSUMER_LAG,
 		SEMEL_METRIC_UP,
 	};
-	semel_status status = semel_visit_store(visit, error);
+	semel_status status = semel_admin_request_open_store(request, error);
 
 	for (size_t i = 0; i < sizeof of_store / sizeof *of_store; i++)
 		semel_metric_clear(of_store[i]);
 	if (status == SEMEL_OK)
-		status = set_outbox(visit, error);
+		status = set_outbox(request, error);
 	if (status == SEMEL_OK)
-		status = set_dead(visit, error);
+		status = set_dead(request, error);
 	if (status == SEMEL_OK)
-		status = set_leases(visit, error);
+		status = set_leases(request, error);
 	if (status == SEMEL_OK)
-		status = set_slot(visit, error);
+		status = set_slot(request, error);
 	if (status == SEMEL_OK)
-		status = set_subscriptions(visit, error);
+		status = set_subscriptions(request, error);
 	return status;
 }
 
@@ -256,31 +257,32 @@ static struct semel_buffer last_text;
 static int64_t last_text_ms; /* steady; 0: none */
 
 /* True: the answer has it. */
-static bool share_scrape(struct semel_visit *visit)
+static bool share_scrape(struct semel_admin_request *request)
 {
 	pthread_mutex_lock(&scrape_lock);
 	uint64_t number = scrape_number;
 	bool shared = scrape_runs;
 	bool known = last_text_ms > 0 &&
-		     semel_steady_ms(visit->desk->env) - last_text_ms <= LAST_TEXT_MS;
+		     semel_steady_ms(request->context->env) - last_text_ms <= LAST_TEXT_MS;
 	while (shared && !known && number == scrape_number)
 		pthread_cond_wait(&scrape_ended, &scrape_lock);
 	if (shared)
-		semel_buffer_append(semel_visit_body(visit), last_text.data, last_text.length);
+		semel_buffer_append(semel_admin_request_body(request), last_text.data,
+				    last_text.length);
 	else
 		scrape_runs = true;
 	pthread_mutex_unlock(&scrape_lock);
 	return shared;
 }
 
-static void end_scrape(struct semel_visit *visit)
+static void end_scrape(struct semel_admin_request *request)
 {
-	const struct semel_buffer *body = semel_visit_body(visit);
+	const struct semel_buffer *body = semel_admin_request_body(request);
 
 	pthread_mutex_lock(&scrape_lock);
 	semel_buffer_clear(&last_text);
 	semel_buffer_append(&last_text, body->data, body->length);
-	last_text_ms = semel_steady_ms(visit->desk->env);
+	last_text_ms = semel_steady_ms(request->context->env);
 	scrape_runs = false;
 	scrape_number++;
 	pthread_cond_broadcast(&scrape_ended);
@@ -288,21 +290,22 @@ static void end_scrape(struct semel_visit *visit)
 }
 
 /* Without the store the gauges are gone; what this process counted is still worth seeing. */
-semel_status semel_serve_metrics(struct semel_visit *visit, semel_error *error)
+semel_status semel_serve_metrics(struct semel_admin_request *request, semel_error *error)
 {
-	visit->answer->content_type = "text/plain; version=0.0.4; charset=utf-8";
-	if (share_scrape(visit))
+	request->response->content_type = "text/plain; version=0.0.4; charset=utf-8";
+	if (share_scrape(request))
 		return SEMEL_OK;
-	semel_status status = set_gauges(visit, error);
-	while (visit->pooled && semel_status_class(status) == SEMEL_CLASS_OUTAGE) {
-		semel_visit_end(visit, false); /* it was cut since it was used last */
-		status = set_gauges(visit, error);
+	semel_status status = set_gauges(request, error);
+	while (request->pooled && semel_status_class(status) == SEMEL_CLASS_OUTAGE) {
+		semel_admin_request_close_store(request,
+						false); /* it was cut since it was used last */
+		status = set_gauges(request, error);
 	}
 	set(SEMEL_METRIC_UP, "store", NULL, status == SEMEL_OK);
-	set_process(visit->desk);
+	set_process(request->context);
 	if (status != SEMEL_OK)
-		semel_visit_end(visit, false);
-	semel_metrics_render(semel_visit_body(visit));
-	end_scrape(visit);
+		semel_admin_request_close_store(request, false);
+	semel_metrics_render(semel_admin_request_body(request));
+	end_scrape(request);
 	return SEMEL_OK;
 }

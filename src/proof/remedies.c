@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proof/advice.h"
+#include "proof/remedies.h"
 
 #include "base/time.h"
 
@@ -10,7 +10,7 @@
 #define INBOX_DEFAULT_MS ((int64_t)30 * 24 * 3600 * 1000) /* its retention, unless configured */
 
 struct telling {
-	semel_advice_seen seen;
+	semel_verify_remedy_callback seen;
 	void *user;
 	int64_t now_ms;
 };
@@ -35,7 +35,7 @@ bool semel_verify_is_clean(const struct semel_verify_report *report)
 static void tell(const struct telling *telling, const char *problem, const char *scope,
 		 const char *text, const char *command)
 {
-	const struct semel_advice advice = { problem, scope, text, command };
+	const struct semel_verify_remedy advice = { problem, scope, text, command };
 
 	telling->seen(&advice, telling->user);
 }
@@ -172,8 +172,8 @@ static void tell_topic(const struct telling *telling, const struct semel_verify_
 	tell(telling, "unread", NULL, text, NULL);
 }
 
-void semel_verify_advise(const struct semel_verify_report *report, int64_t now_ms,
-			 semel_advice_seen seen, void *user)
+void semel_verify_list_remedies(const struct semel_verify_report *report, int64_t now_ms,
+				semel_verify_remedy_callback seen, void *user)
 {
 	const struct telling telling = { seen, user, now_ms };
 	char text[TEXT_SIZE];

@@ -15,10 +15,10 @@ struct semel_store_subscriptions {
 };
 
 /* Fills in report->unread. Where no subscription is known, nothing is said. */
-semel_status semel_unread_find(const struct semel_verify_plan *plan,
-			       const struct semel_ledger *ledger,
-			       const struct semel_store_subscriptions *known,
-			       struct semel_arena *arena, struct semel_verify_report *report,
-			       semel_error *error);
+semel_status semel_unread_topics_find(const struct semel_verify_plan *plan,
+				      const struct semel_ledger *ledger,
+				      const struct semel_store_subscriptions *known,
+				      struct semel_arena *arena, struct semel_verify_report *report,
+				      semel_error *error);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is final is said by the facts of the life; what waits, by the tables (waits_each), which
+/* What is final is said by the facts of the trace; what waits, by the tables (waits_each), which
  * know what it waits for; the rest is on its way to the scope, or lost. */
-#include "proof/verdict.h"
+#include "proof/trace_state.h"
 
 #include "base/error.h"
 #include "proof/consumers.h"
@@ -14,10 +14,10 @@
 #include <string.h>
 
 struct look {
-	const struct semel_verdict_case *of;
+	const struct semel_trace_state_query *of;
 	semel_store *store;
 	const struct semel_subscription_row *row;
-	struct semel_trace_verdict *verdict;
+	struct semel_trace_state *state;
 	struct semel_topics topics;
 	struct semel_consumers consumers;
 	struct semel_wait wait; /* texts in the arena; the last one of the event */
@@ -27,10 +27,10 @@ struct look {
 
 static const struct semel_trace_entry *fact_of(const struct look *look, const char *what)
 {
-	const struct semel_life *life = look->of->life;
+	const struct semel_trace *trace = look->of->trace;
 
-	for (size_t i = life->count; i > 0; i--) {
-		const struct semel_trace_entry *fact = &life->facts[i - 1];
+	for (size_t i = trace->count; i > 0; i--) {
+		const struct semel_trace_entry *fact = &trace->facts[i - 1];
 		if (fact->scope && strcmp(fact->what, what) == 0 &&
 		    semel_text_equal(semel_text_of(fact->scope), look->row->scope))
 			return fact;
@@ -40,9 +40,9 @@ static const struct semel_trace_entry *fact_of(const struct look *look, const ch
 
 static semel_status say(struct look *look, const char *state, const char *command, const char *text)
 {
-	look->verdict->state = state;
-	look->verdict->command = command;
-	look->verdict->text = text ? text : "";
+	look->state->state = state;
+	look->state->command = command;
+	look->state->text = text ? text : "";
 	return SEMEL_OK;
 }
 
@@ -70,18 +70,18 @@ static semel_status wait_seen(const struct semel_wait *wait, void *user)
 
 static semel_status is_stuck(const struct look *look, bool *stuck_out, semel_error *error)
 {
-	struct semel_need need = semel_wait_need(&look->wait, look->now_ms);
-	const struct semel_stuck stuck = { .store = look->store,
-					   .broker = look->of->broker,
-					   .scope = semel_text_string(look->row->scope),
-					   .topics = look->topics.names,
-					   .in_flight = look->consumers.in_flight,
-					   .now_ms = look->now_ms };
+	struct semel_wait_fix need = semel_wait_find_fix(&look->wait, look->now_ms);
+	const struct semel_stuck_check stuck = { .store = look->store,
+						 .broker = look->of->broker,
+						 .scope = semel_text_string(look->row->scope),
+						 .topics = look->topics.names,
+						 .in_flight = look->consumers.in_flight,
+						 .now_ms = look->now_ms };
 
-	*stuck_out = need.cure == SEMEL_CURE_RELEASE;
-	if (need.cure != SEMEL_CURE_SEND)
+	*stuck_out = need.fix == SEMEL_FIX_RELEASE;
+	if (need.fix != SEMEL_FIX_RESEND)
 		return SEMEL_OK;
-	return semel_stuck_is_gone(&stuck, need.mover, stuck_out, error);
+	return semel_stuck_check_is_gone(&stuck, need.awaited_id, stuck_out, error);
 }
 
 /* "waiting, the subscription is paused since …"; what stands before it says for what. */
@@ -234,21 +234,21 @@ static semel_status tell(struct look *look, semel_error *error)
 	return tell_transit(look, error);
 }
 
-semel_status semel_verdict_of(const struct semel_verdict_case *of, semel_store *store,
-			      const struct semel_subscription_row *row,
-			      struct semel_trace_verdict *verdict_out, semel_error *error)
+semel_status semel_trace_state_read(const struct semel_trace_state_query *of, semel_store *store,
+				    const struct semel_subscription_row *row,
+				    struct semel_trace_state *state_out, semel_error *error)
 {
-	struct look look = { .of = of, .store = store, .row = row, .verdict = verdict_out };
+	struct look look = { .of = of, .store = store, .row = row, .state = state_out };
 
-	*verdict_out = (struct semel_trace_verdict){ .scope = semel_text_string(row->scope) };
+	*state_out = (struct semel_trace_state){ .scope = semel_text_string(row->scope) };
 	look.now_ms = semel_now_ms(of->env);
 	semel_status status =
 		semel_subscription_all_topics(store, row, of->arena, &look.topics, error);
 	if (status == SEMEL_OK)
 		status = semel_consumers_read(store, row->scope, look.now_ms, &look.consumers,
 					      error);
-	if (of->hides_words)
-		semel_consumers_hide_words(&look.consumers);
+	if (of->hides_text)
+		semel_consumers_hide_reason(&look.consumers);
 	if (status == SEMEL_OK)
 		status = store->driver->waits_each(store, row->scope, wait_seen, &look, error);
 	return status == SEMEL_OK ? tell(&look, error) : status;

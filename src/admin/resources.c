@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What waits where: the outbox, the subscriptions, and the life of one event. */
-#include "admin/views.h"
+#include "admin/resources.h"
 
 #include "admin/redact.h"
 #include "admin/routes.h"
@@ -13,8 +13,8 @@
 
 #include <inttypes.h>
 
-void semel_outbox_to_json(const struct semel_desk *desk, const struct semel_outbox_counts *counts,
-			  struct semel_buffer *text)
+void semel_outbox_to_json(const struct semel_admin_context *context,
+			  const struct semel_outbox_counts *counts, struct semel_buffer *text)
 {
 	const char *said = counts->last_error[0] ? counts->last_error : NULL;
 
@@ -28,20 +28,20 @@ void semel_outbox_to_json(const struct semel_desk *desk, const struct semel_outb
 	semel_buffer_time(text, counts->next_due_ms);
 	semel_buffer_string(text, ",\"lastError\":");
 	semel_buffer_json_or_null(text,
-				  semel_text_of(semel_redaction_words(desk->redaction, said)));
+				  semel_text_of(semel_redaction_text(context->redaction, said)));
 	semel_buffer_string(text, "}");
 }
 
-semel_status semel_serve_outbox(struct semel_visit *visit, semel_error *error)
+semel_status semel_serve_outbox(struct semel_admin_request *request, semel_error *error)
 {
 	struct semel_outbox_counts counts = { 0 };
-	semel_status status = semel_visit_store(visit, error);
+	semel_status status = semel_admin_request_open_store(request, error);
 
 	if (status == SEMEL_OK)
-		status = visit->store->driver->outbox_counts(
-			visit->store, semel_now_ms(visit->desk->env), &counts, error);
-	semel_outbox_to_json(visit->desk, &counts, semel_visit_body(visit));
-	semel_buffer_string(semel_visit_body(visit), "\n");
+		status = request->store->driver->outbox_counts(
+			request->store, semel_now_ms(request->context->env), &counts, error);
+	semel_outbox_to_json(request->context, &counts, semel_admin_request_body(request));
+	semel_buffer_string(semel_admin_request_body(request), "\n");
 	return status;
 }
 
@@ -55,14 +55,14 @@ static void text_member(struct semel_buffer *body, const char *name, struct seme
 }
 
 /* What the broker says; null when it cannot be asked. */
-static bool backlog_members(struct semel_visit *visit, struct semel_broker *broker,
+static bool backlog_members(struct semel_admin_request *request, struct semel_broker *broker,
 			    const struct semel_subscription_row *row, uint64_t in_flight,
 			    struct semel_buffer *text)
 {
 	struct semel_backlog backlog = { 0 };
 	struct semel_topics topics = { 0 };
 	bool known = broker &&
-		     semel_subscription_topics(row, visit->arena, &topics, NULL) == SEMEL_OK &&
+		     semel_subscription_topics(row, request->arena, &topics, NULL) == SEMEL_OK &&
 		     broker->driver->backlog(broker, semel_text_string(row->scope), topics.names,
 					     &backlog, NULL) == SEMEL_OK;
 
@@ -77,11 +77,11 @@ static bool backlog_members(struct semel_visit *visit, struct semel_broker *brok
 }
 
 /* Known where the subscription works in this process, and from what consumers say in the store. */
-static void consumer_members(struct semel_visit *visit, const char *scope,
+static void consumer_members(struct semel_admin_request *request, const char *scope,
 			     const struct semel_consumers *consumers, struct semel_buffer *text)
 {
 	struct semel_buffer why = { 0 };
-	bool stands = semel_consumers_explain(consumers, semel_now_ms(visit->desk->env), &why);
+	bool stands = semel_consumers_explain(consumers, semel_now_ms(request->context->env), &why);
 	int64_t state = consumers->breaker;
 
 	if (semel_metric_value(SEMEL_METRIC_BREAKER_STATE, scope, NULL, &state) ||
@@ -96,19 +96,19 @@ static void consumer_members(struct semel_visit *visit, const char *scope,
 	semel_buffer_free(&why);
 }
 
-bool semel_subscription_to_json(struct semel_visit *visit, struct semel_broker *broker,
+bool semel_subscription_to_json(struct semel_admin_request *request, struct semel_broker *broker,
 				const struct semel_subscription_row *row, struct semel_buffer *text)
 {
-	const struct semel_store_driver *driver = visit->store->driver;
+	const struct semel_store_driver *driver = request->store->driver;
 	struct semel_hold_counts held = { 0 };
 	struct semel_consumers consumers = { 0 };
 	uint64_t dead = 0;
-	(void)semel_consumers_read(visit->store, row->scope, semel_now_ms(visit->desk->env),
+	(void)semel_consumers_read(request->store, row->scope, semel_now_ms(request->context->env),
 				   &consumers, NULL);
-	if (visit->desk->redaction)
-		semel_consumers_hide_words(&consumers);
-	bool reached = driver->hold_counts(visit->store, row->scope, &held, NULL) == SEMEL_OK &&
-		       driver->dead_count(visit->store, semel_text_string(row->scope), &dead,
+	if (request->context->redaction)
+		semel_consumers_hide_reason(&consumers);
+	bool reached = driver->hold_counts(request->store, row->scope, &held, NULL) == SEMEL_OK &&
+		       driver->dead_count(request->store, semel_text_string(row->scope), &dead,
 					  NULL) == SEMEL_OK;
 
 	semel_buffer_string(text, "{");
@@ -123,8 +123,8 @@ bool semel_subscription_to_json(struct semel_visit *visit, struct semel_broker *
 	semel_buffer_string(text, "\"since\":");
 	semel_buffer_time(text, row->since_ms);
 	semel_buffer_string(text, ",");
-	reached = backlog_members(visit, broker, row, consumers.in_flight, text) && reached;
-	consumer_members(visit, semel_text_string(row->scope), &consumers, text);
+	reached = backlog_members(request, broker, row, consumers.in_flight, text) && reached;
+	consumer_members(request, semel_text_string(row->scope), &consumers, text);
 	semel_buffer_printf(text,
 			    "\"paused\":%s,\"retrying\":%" PRIu64 ",\"blocked\":%" PRIu64
 			    ",\"parked\":%" PRIu64 ",\"deadLetters\":%" PRIu64 "}",
@@ -133,79 +133,81 @@ bool semel_subscription_to_json(struct semel_visit *visit, struct semel_broker *
 	return reached;
 }
 
-semel_status semel_serve_subscriptions(struct semel_visit *visit, semel_error *error)
+semel_status semel_serve_subscriptions(struct semel_admin_request *request, semel_error *error)
 {
 	struct semel_subscription_row *rows = NULL;
 	struct semel_broker *broker = NULL;
 	struct semel_position_reader position_reader;
 	uint32_t count = 0;
-	semel_status status = semel_visit_store(visit, error);
+	semel_status status = semel_admin_request_open_store(request, error);
 
 	if (status == SEMEL_OK)
-		status = semel_subscriptions_read(visit->store, visit->arena, &rows, &count, error);
+		status = semel_subscriptions_read(request->store, request->arena, &rows, &count,
+						  error);
 	if (status == SEMEL_OK && count > 0)
-		(void)semel_broker_open(visit->desk->options.broker, visit->desk->env, 1, &broker,
-					NULL);
+		(void)semel_broker_open(request->context->options.broker, request->context->env, 1,
+					&broker, NULL);
 	if (broker)
-		semel_position_reader_attach(&position_reader, broker, visit->store);
-	semel_buffer_string(semel_visit_body(visit), "[");
+		semel_position_reader_attach(&position_reader, broker, request->store);
+	semel_buffer_string(semel_admin_request_body(request), "[");
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
-		semel_buffer_string(semel_visit_body(visit), i ? ",\n " : "");
-		(void)semel_subscription_to_json(visit, broker, &rows[i], semel_visit_body(visit));
+		semel_buffer_string(semel_admin_request_body(request), i ? ",\n " : "");
+		(void)semel_subscription_to_json(request, broker, &rows[i],
+						 semel_admin_request_body(request));
 	}
-	semel_buffer_string(semel_visit_body(visit), "]\n");
+	semel_buffer_string(semel_admin_request_body(request), "]\n");
 	semel_broker_close(broker);
 	return status;
 }
 
 /* ---- trace ----------------------------------------------------------------------------------- */
 
-semel_status semel_serve_trace(struct semel_visit *visit, semel_error *error)
+semel_status semel_serve_trace(struct semel_admin_request *request, semel_error *error)
 {
-	struct semel_life life = { 0 };
-	semel_status status = semel_visit_store(visit, error);
+	struct semel_trace trace = { 0 };
+	semel_status status = semel_admin_request_open_store(request, error);
 
 	if (status != SEMEL_OK)
 		return status;
-	struct semel_trace_plan plan = { .stores = &visit->store,
+	struct semel_trace_plan plan = { .stores = &request->store,
 					 .store_count = 1,
-					 .broker_url = visit->desk->options.broker,
-					 .env = visit->desk->env,
-					 .hides_words = visit->desk->redaction != NULL };
-	status = semel_trace_run(&plan, visit->id, visit->arena, &life, error);
+					 .broker_url = request->context->options.broker,
+					 .env = request->context->env,
+					 .hides_text = request->context->redaction != NULL };
+	status = semel_trace_run(&plan, request->id, request->arena, &trace, error);
 	if (status == SEMEL_OK)
-		semel_life_to_json(&life, visit->id, semel_visit_body(visit));
+		semel_trace_to_json(&trace, request->id, semel_admin_request_body(request));
 	return status;
 }
 
 /* ---- pausing, and what people did -------------------------------------------------------------
  */
 
-static semel_status set_paused(struct semel_visit *visit, bool paused, semel_error *error)
+static semel_status set_paused(struct semel_admin_request *request, bool paused, semel_error *error)
 {
-	semel_status status = semel_visit_store(visit, error);
+	semel_status status = semel_admin_request_open_store(request, error);
 
 	if (status == SEMEL_OK)
-		status = semel_visit_audit(visit, paused ? "pause" : "resume", visit->id, NULL,
-					   error);
+		status = semel_admin_request_audit(request, paused ? "pause" : "resume",
+						   request->id, NULL, error);
 	if (status == SEMEL_OK)
-		status = visit->store->driver->subscription_pause(
-			visit->store, semel_text_of(visit->id), paused, error);
-	semel_buffer_printf(semel_visit_body(visit),
+		status = request->store->driver->subscription_pause(
+			request->store, semel_text_of(request->id), paused, error);
+	semel_buffer_printf(semel_admin_request_body(request),
 			    "{\"paused\":%s,\"scope\":", paused ? "true" : "false");
-	semel_buffer_json(semel_visit_body(visit), semel_text_of(visit->id));
-	semel_buffer_string(semel_visit_body(visit), "}\n");
+	semel_buffer_json(semel_admin_request_body(request), semel_text_of(request->id));
+	semel_buffer_string(semel_admin_request_body(request), "}\n");
 	return status;
 }
 
-semel_status semel_serve_pause(struct semel_visit *visit, semel_error *error)
+semel_status semel_serve_pause(struct semel_admin_request *request, semel_error *error)
 {
-	return set_paused(visit, true, error);
+	return set_paused(request, true, error);
 }
 
-semel_status semel_serve_resume(struct semel_visit *visit, semel_error *error)
+semel_status semel_serve_resume(struct semel_admin_request *request, semel_error *error)
 {
-	return set_paused(visit, false, error);
+	return set_paused(request, false, error);
 }
 
 /* Why a person has discarded an event is said of that event; its dead letter shows it, if it may.
@@ -223,7 +225,7 @@ static struct semel_text shown_detail(const struct semel_redaction *redaction,
 static void audit_json(const struct semel_redaction *redaction, const struct semel_audit_row *row,
 		       struct semel_buffer *body)
 {
-	bool full = body->length > SEMEL_ANSWER_MAX;
+	bool full = body->length > SEMEL_RESPONSE_MAX;
 
 	semel_buffer_string(body, "{\"at\":");
 	semel_buffer_time(body, row->at_ms);
@@ -238,28 +240,29 @@ static void audit_json(const struct semel_redaction *redaction, const struct sem
 	semel_buffer_string(body, "}");
 }
 
-semel_status semel_serve_audit(struct semel_visit *visit, semel_error *error)
+semel_status semel_serve_audit(struct semel_admin_request *request, semel_error *error)
 {
 	int64_t limit = 0;
 	uint32_t count = 0;
-	semel_status status = semel_visit_number(
-		visit, "limit", (struct semel_range){ 1, 1000, 100 }, &limit, error);
+	semel_status status = semel_admin_request_number(
+		request, "limit", (struct semel_range){ 1, 1000, 100 }, &limit, error);
 	struct semel_audit_row *rows =
-		status == SEMEL_OK ? semel_arena_alloc(visit->arena, (size_t)limit * sizeof *rows)
+		status == SEMEL_OK ? semel_arena_alloc(request->arena, (size_t)limit * sizeof *rows)
 				   : NULL;
 
 	if (status == SEMEL_OK && !rows)
 		status = semel_error_set(error, SEMEL_INTERNAL, "no memory for a list");
 	if (status == SEMEL_OK)
-		status = semel_visit_store(visit, error);
+		status = semel_admin_request_open_store(request, error);
 	if (status == SEMEL_OK)
-		status = visit->store->driver->audit_list(visit->store, visit->arena, rows,
-							  (uint32_t)limit, &count, error);
-	semel_buffer_string(semel_visit_body(visit), "[");
+		status = request->store->driver->audit_list(request->store, request->arena, rows,
+							    (uint32_t)limit, &count, error);
+	semel_buffer_string(semel_admin_request_body(request), "[");
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
-		semel_buffer_string(semel_visit_body(visit), i ? ",\n " : "");
-		audit_json(visit->desk->redaction, &rows[i], semel_visit_body(visit));
+		semel_buffer_string(semel_admin_request_body(request), i ? ",\n " : "");
+		audit_json(request->context->redaction, &rows[i],
+			   semel_admin_request_body(request));
 	}
-	semel_buffer_string(semel_visit_body(visit), "]\n");
+	semel_buffer_string(semel_admin_request_body(request), "]\n");
 	return status;
 }

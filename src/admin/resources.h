@@ -3,13 +3,13 @@
 #ifndef SEMEL_ADMIN_VIEWS_H
 #define SEMEL_ADMIN_VIEWS_H
 
-#include "admin/desk.h"
+#include "admin/context.h"
 
-void semel_outbox_to_json(const struct semel_desk *desk, const struct semel_outbox_counts *counts,
-			  struct semel_buffer *text);
+void semel_outbox_to_json(const struct semel_admin_context *context,
+			  const struct semel_outbox_counts *counts, struct semel_buffer *text);
 /* False: store or broker did not answer, and what they would have said is null or zero. broker may
  * be NULL. */
-bool semel_subscription_to_json(struct semel_visit *visit, struct semel_broker *broker,
+bool semel_subscription_to_json(struct semel_admin_request *request, struct semel_broker *broker,
 				const struct semel_subscription_row *row,
 				struct semel_buffer *text);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who gets in: addresses, tokens, names of hosts and origins, and what counts as movement. */
-#include "admin/gate.h"
+#include "admin/access.h"
 #include "admin/health.h"
 
 #include <setjmp.h>
@@ -14,9 +14,9 @@
 #define LONG_TOKEN  "0123456789abcdef0123456789abcdef"
 #define OTHER_TOKEN "fedcba9876543210fedcba9876543210"
 
-static struct semel_listen at(const char *text)
+static struct semel_listen_address at(const char *text)
 {
-	struct semel_listen listen;
+	struct semel_listen_address listen;
 	assert_int_equal(semel_listen_parse(text, &listen, NULL), SEMEL_OK);
 	return listen;
 }
@@ -48,7 +48,7 @@ static void what_is_no_address_is_refused(void **state)
 					     "127.0.0.1:70000",
 					     "127.0.0.1:-1" };
 	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-		struct semel_listen listen;
+		struct semel_listen_address listen;
 		if (semel_listen_parse(wrong[i], &listen, NULL) == SEMEL_OK)
 			fail_msg("%s was taken", wrong[i]);
 	}
@@ -57,7 +57,7 @@ static void what_is_no_address_is_refused(void **state)
 static enum semel_role role(const struct semel_tokens *tokens, const char *header)
 {
 	const struct semel_token *token = semel_tokens_find(tokens, header);
-	return token ? token->role : SEMEL_ROLE_NOBODY;
+	return token ? token->role : SEMEL_ROLE_NONE;
 }
 
 static void a_token_has_the_role_of_its_line(void **state)
@@ -69,11 +69,11 @@ static void a_token_has_the_role_of_its_line(void **state)
 		SEMEL_OK);
 	assert_int_equal(role(&tokens, "Bearer " LONG_TOKEN), SEMEL_ROLE_READ);
 	assert_int_equal(role(&tokens, "bearer  " OTHER_TOKEN), SEMEL_ROLE_OPERATE);
-	assert_int_equal(role(&tokens, "Bearer " LONG_TOKEN "0"), SEMEL_ROLE_NOBODY);
-	assert_int_equal(role(&tokens, "Bearer 0123"), SEMEL_ROLE_NOBODY);
-	assert_int_equal(role(&tokens, "Bearer "), SEMEL_ROLE_NOBODY);
-	assert_int_equal(role(&tokens, "Basic " LONG_TOKEN), SEMEL_ROLE_NOBODY);
-	assert_int_equal(role(&tokens, NULL), SEMEL_ROLE_NOBODY);
+	assert_int_equal(role(&tokens, "Bearer " LONG_TOKEN "0"), SEMEL_ROLE_NONE);
+	assert_int_equal(role(&tokens, "Bearer 0123"), SEMEL_ROLE_NONE);
+	assert_int_equal(role(&tokens, "Bearer "), SEMEL_ROLE_NONE);
+	assert_int_equal(role(&tokens, "Basic " LONG_TOKEN), SEMEL_ROLE_NONE);
+	assert_int_equal(role(&tokens, NULL), SEMEL_ROLE_NONE);
 	semel_tokens_free(&tokens);
 }
 
@@ -137,7 +137,7 @@ static void a_short_token_or_none_is_refused(void **state)
 static void only_our_own_names_are_ours(void **state)
 {
 	(void)state;
-	struct semel_listen listen = at("127.0.0.1:8082"), any = at("0.0.0.0:8082");
+	struct semel_listen_address listen = at("127.0.0.1:8082"), any = at("0.0.0.0:8082");
 	static const char *const named[] = { "ops.example", NULL };
 	assert_true(semel_host_is_ours("127.0.0.1:8082", &listen, NULL));
 	assert_true(semel_host_is_ours("LocalHost:8082", &listen, NULL));
@@ -156,7 +156,7 @@ static void only_our_own_names_are_ours(void **state)
 static void a_name_without_a_port_is_enough_where_the_port_is_the_schemes(void **state)
 {
 	(void)state;
-	struct semel_listen listen = at("127.0.0.1:443");
+	struct semel_listen_address listen = at("127.0.0.1:443");
 	assert_true(semel_host_is_ours("localhost", &listen, NULL));
 	assert_true(semel_host_is_ours("127.0.0.1", &listen, NULL));
 	assert_false(semel_host_is_ours("local", &listen, NULL));
@@ -175,17 +175,17 @@ static void a_foreign_origin_is_not_ours(void **state)
 static void movement_is_an_empty_outbox_another_oldest_or_fewer(void **state)
 {
 	(void)state;
-	struct semel_sight before = { .waiting = 5, .oldest_ms = 100 };
-	assert_true(
-		semel_sight_moved(&before, &(struct semel_sight){ .waiting = 0, .oldest_ms = 0 }));
-	assert_true(semel_sight_moved(&before,
-				      &(struct semel_sight){ .waiting = 5, .oldest_ms = 200 }));
-	assert_true(semel_sight_moved(&before,
-				      &(struct semel_sight){ .waiting = 4, .oldest_ms = 100 }));
-	assert_false(semel_sight_moved(&before,
-				       &(struct semel_sight){ .waiting = 5, .oldest_ms = 100 }));
-	assert_false(semel_sight_moved(&before,
-				       &(struct semel_sight){ .waiting = 6, .oldest_ms = 100 }));
+	struct semel_health_sample before = { .waiting = 5, .oldest_ms = 100 };
+	assert_true(semel_health_has_progress(
+		&before, &(struct semel_health_sample){ .waiting = 0, .oldest_ms = 0 }));
+	assert_true(semel_health_has_progress(
+		&before, &(struct semel_health_sample){ .waiting = 5, .oldest_ms = 200 }));
+	assert_true(semel_health_has_progress(
+		&before, &(struct semel_health_sample){ .waiting = 4, .oldest_ms = 100 }));
+	assert_false(semel_health_has_progress(
+		&before, &(struct semel_health_sample){ .waiting = 5, .oldest_ms = 100 }));
+	assert_false(semel_health_has_progress(
+		&before, &(struct semel_health_sample){ .waiting = 6, .oldest_ms = 100 }));
 }
 
 int main(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "admin/gate.h"
+#include "admin/access.h"
 
 #include "base/error.h"
 #include "base/sha256.h"
@@ -14,7 +14,7 @@
 
 /* ---- where we listen ------------------------------------------------------------------------- */
 
-static void classify(struct semel_listen *listen)
+static void classify(struct semel_listen_address *listen)
 {
 	struct in_addr four;
 	struct in6_addr six;
@@ -32,7 +32,7 @@ static void classify(struct semel_listen *listen)
 	}
 }
 
-semel_status semel_listen_parse(const char *text, struct semel_listen *listen_out,
+semel_status semel_listen_parse(const char *text, struct semel_listen_address *listen_out,
 				semel_error *error)
 {
 	const char *colon = strrchr(text, ':');
@@ -40,7 +40,7 @@ semel_status semel_listen_parse(const char *text, struct semel_listen *listen_ou
 	bool bracketed = length > 2 && text[0] == '[' && text[length - 1] == ']';
 	long long port = 0;
 
-	*listen_out = (struct semel_listen){ 0 };
+	*listen_out = (struct semel_listen_address){ 0 };
 	if (bracketed)
 		text++, length -= 2;
 	if (length > 0 && length < SEMEL_ADDRESS_SIZE &&
@@ -254,7 +254,7 @@ const struct semel_token *semel_tokens_find(const struct semel_tokens *tokens, c
 /* ---- names ----------------------------------------------------------------------------------- */
 
 /* "name:port", or "name" where the port is the scheme's own. */
-static bool is_host(const char *host, const char *name, const struct semel_listen *listen)
+static bool is_host(const char *host, const char *name, const struct semel_listen_address *listen)
 {
 	char full[300];
 
@@ -267,14 +267,14 @@ static bool is_host(const char *host, const char *name, const struct semel_liste
 }
 
 /* Where we listen on every address, any address is ours; a name is not. */
-static bool is_literal(const char *host, const struct semel_listen *listen)
+static bool is_literal(const char *host, const struct semel_listen_address *listen)
 {
-	struct semel_listen parsed;
+	struct semel_listen_address parsed;
 
 	return semel_listen_parse(host, &parsed, NULL) == SEMEL_OK && parsed.port == listen->port;
 }
 
-bool semel_host_is_ours(const char *host, const struct semel_listen *listen,
+bool semel_host_is_ours(const char *host, const struct semel_listen_address *listen,
 			const char *const *hosts)
 {
 	if (!host)

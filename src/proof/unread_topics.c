@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "proof/unread.h"
+#include "proof/unread_topics.h"
 
 #include "base/error.h"
 
@@ -78,8 +78,8 @@ static uint64_t events_of(const struct semel_ledger *ledger, size_t topic)
 	uint64_t count = 0;
 
 	for (size_t i = 0; i < ledger->count; i++)
-		count += ledger->lines[i].topic == topic &&
-			 ledger->lines[i].status == SEMEL_LEDGER_PUBLISHED;
+		count += ledger->entries[i].topic == topic &&
+			 ledger->entries[i].status == SEMEL_LEDGER_PUBLISHED;
 	return count;
 }
 
@@ -106,11 +106,11 @@ static semel_status judge_topic(const struct search *search, const struct semel_
 	return SEMEL_OK;
 }
 
-semel_status semel_unread_find(const struct semel_verify_plan *plan,
-			       const struct semel_ledger *ledger,
-			       const struct semel_store_subscriptions *known,
-			       struct semel_arena *arena, struct semel_verify_report *report,
-			       semel_error *error)
+semel_status semel_unread_topics_find(const struct semel_verify_plan *plan,
+				      const struct semel_ledger *ledger,
+				      const struct semel_store_subscriptions *known,
+				      struct semel_arena *arena, struct semel_verify_report *report,
+				      semel_error *error)
 {
 	struct search search = { .ledger = ledger, .arena = arena };
 	semel_status status = SEMEL_OK;

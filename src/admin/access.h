@@ -21,9 +21,9 @@
 #define SEMEL_TOKEN_NAME_SIZE 65
 #define SEMEL_NAME_LOOPBACK   "loopback" /* of those who need no token */
 
-enum semel_role { SEMEL_ROLE_NOBODY, SEMEL_ROLE_READ, SEMEL_ROLE_OPERATE };
+enum semel_role { SEMEL_ROLE_NONE, SEMEL_ROLE_READ, SEMEL_ROLE_OPERATE };
 
-struct semel_listen {
+struct semel_listen_address {
 	char address[SEMEL_ADDRESS_SIZE]; /* without brackets */
 	uint16_t port;
 	bool is_ipv6;
@@ -43,7 +43,7 @@ struct semel_tokens {
 };
 
 /* "127.0.0.1:8082", "[::1]:8082". CONFIG when it is no address with a port. */
-semel_status semel_listen_parse(const char *text, struct semel_listen *listen_out,
+semel_status semel_listen_parse(const char *text, struct semel_listen_address *listen_out,
 				semel_error *error);
 /* Lines of "TOKEN", "ROLE TOKEN" or "ROLE NAME TOKEN", ROLE being read or operate (which a TOKEN
  * alone may do); blank lines and # lines are skipped. CONFIG when there is none, one is short, or a
@@ -55,7 +55,7 @@ void semel_tokens_free(struct semel_tokens *tokens);
 const struct semel_token *semel_tokens_find(const struct semel_tokens *tokens, const char *header);
 
 /* hosts: further names, NULL-ended, may be NULL. */
-bool semel_host_is_ours(const char *host, const struct semel_listen *listen,
+bool semel_host_is_ours(const char *host, const struct semel_listen_address *listen,
 			const char *const *hosts);
 /* Of a request that changes something: no Origin (no browser), or our own. */
 bool semel_origin_is_ours(const char *origin, const char *host);

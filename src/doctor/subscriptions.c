@@ -64,13 +64,13 @@ static void tell_consumers(const struct work *work, const struct semel_subscript
 static void tell_stuck(const struct work *work, const struct semel_subscription_row *row,
 		       const struct semel_topics *topics, uint64_t in_flight)
 {
-	struct semel_stuck stuck = { .store = work->store,
-				     .broker = work->broker,
-				     .scope = semel_text_string(row->scope),
-				     .topics = topics->names,
-				     .in_flight = in_flight,
-				     .now_ms = work->now_ms,
-				     .arena = work->arena };
+	struct semel_stuck_check stuck = { .store = work->store,
+					   .broker = work->broker,
+					   .scope = semel_text_string(row->scope),
+					   .topics = topics->names,
+					   .in_flight = in_flight,
+					   .now_ms = work->now_ms,
+					   .arena = work->arena };
 	char text[TEXT_SIZE];
 	uint64_t count = 0;
 	semel_error error = { .status = SEMEL_OK };
@@ -177,8 +177,8 @@ static void look_at_topics(const struct work *work)
 	tell_unread(work, &published, &read);
 }
 
-void semel_doctor_look_at_work(const struct semel_doctor_plan *plan, semel_store *store,
-			       struct semel_arena *arena)
+void semel_doctor_check_subscriptions(const struct semel_doctor_plan *plan, semel_store *store,
+				      struct semel_arena *arena)
 {
 	struct work work = { .plan = plan,
 			     .store = store,

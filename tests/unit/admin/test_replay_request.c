@@ -16,7 +16,7 @@ static semel_status read_plan(struct semel_text body, struct semel_replay_plan *
 {
 	*plan = (struct semel_replay_plan){ 0 };
 	*error = (semel_error){ 0 };
-	return semel_replay_plan_read(body, arena, plan, error);
+	return semel_replay_request_read(body, arena, plan, error);
 }
 
 static void a_member_that_holds_a_zero_byte_is_refused(void **state)

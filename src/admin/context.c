@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "admin/desk.h"
+#include "admin/context.h"
 
 #include "base/error.h"
 #include "base/time.h"
@@ -17,36 +17,36 @@ void semel_admin_defaults(struct semel_admin_options *options)
 		options->slot = "semel";
 }
 
-semel_status semel_visit_store(struct semel_visit *visit, semel_error *error)
+semel_status semel_admin_request_open_store(struct semel_admin_request *request, semel_error *error)
 {
-	struct semel_desk *desk = visit->desk;
+	struct semel_admin_context *context = request->context;
 
-	if (visit->store)
+	if (request->store)
 		return SEMEL_OK;
-	pthread_mutex_lock(&desk->lock);
-	if (desk->spare_count > 0)
-		visit->store = desk->spare[--desk->spare_count];
-	pthread_mutex_unlock(&desk->lock);
-	visit->pooled = visit->store != NULL;
-	if (visit->store)
+	pthread_mutex_lock(&context->mutex);
+	if (context->spare_count > 0)
+		request->store = context->spare[--context->spare_count];
+	pthread_mutex_unlock(&context->mutex);
+	request->pooled = request->store != NULL;
+	if (request->store)
 		return SEMEL_OK;
-	return semel_store_open(desk->options.store, &visit->store, error);
+	return semel_store_open(context->options.store, &request->store, error);
 }
 
-void semel_visit_end(struct semel_visit *visit, bool keep_store)
+void semel_admin_request_close_store(struct semel_admin_request *request, bool keep_store)
 {
-	struct semel_desk *desk = visit->desk;
+	struct semel_admin_context *context = request->context;
 
-	if (visit->store && keep_store) {
-		pthread_mutex_lock(&desk->lock);
-		if (desk->spare_count < sizeof desk->spare / sizeof *desk->spare) {
-			desk->spare[desk->spare_count++] = visit->store;
-			visit->store = NULL;
+	if (request->store && keep_store) {
+		pthread_mutex_lock(&context->mutex);
+		if (context->spare_count < sizeof context->spare / sizeof *context->spare) {
+			context->spare[context->spare_count++] = request->store;
+			request->store = NULL;
 		}
-		pthread_mutex_unlock(&desk->lock);
+		pthread_mutex_unlock(&context->mutex);
 	}
-	semel_store_close(visit->store);
-	visit->store = NULL;
+	semel_store_close(request->store);
+	request->store = NULL;
 }
 
 static unsigned http_status(semel_status status)
@@ -70,19 +70,19 @@ static unsigned http_status(semel_status status)
 	}
 }
 
-semel_status semel_visit_audit(struct semel_visit *visit, const char *what, const char *target,
-			       const char *detail, semel_error *error)
+semel_status semel_admin_request_audit(struct semel_admin_request *request, const char *what,
+				       const char *target, const char *detail, semel_error *error)
 {
-	struct semel_audit_row row = { .at_ms = semel_now_ms(visit->desk->env),
-				       .who = semel_text_of(visit->who),
+	struct semel_audit_row row = { .at_ms = semel_now_ms(request->context->env),
+				       .who = semel_text_of(request->who),
 				       .what = semel_text_of(what),
 				       .target = semel_text_of(target),
 				       .detail = semel_text_of(detail),
 				       .outcome = SEMEL_TEXT(SEMEL_AUDIT_BEGUN) };
-	semel_status status = semel_visit_store(visit, error);
+	semel_status status = semel_admin_request_open_store(request, error);
 
-	return status == SEMEL_OK ? visit->store->driver->audit_add(visit->store, &row,
-								    &visit->audit_number, error)
+	return status == SEMEL_OK ? request->store->driver->audit_add(request->store, &row,
+								      &request->audit_number, error)
 				  : status;
 }
 
@@ -97,17 +97,18 @@ void semel_audit_outcome(semel_status status, char *text, size_t size)
 			 semel_status_name(status));
 }
 
-void semel_visit_audit_end(struct semel_visit *visit, semel_status status)
+void semel_admin_request_audit_end(struct semel_admin_request *request, semel_status status)
 {
-	if (visit->audit_number == 0 || !visit->store)
+	if (request->audit_number == 0 || !request->store)
 		return;
-	char told[64], outcome[sizeof told + sizeof visit->outcome + 2];
+	char told[64], outcome[sizeof told + sizeof request->outcome + 2];
 	semel_audit_outcome(status, told, sizeof told);
-	bool half_way = status != SEMEL_OK && visit->outcome[0] != '\0';
+	bool half_way = status != SEMEL_OK && request->outcome[0] != '\0';
 	snprintf(outcome, sizeof outcome, "%s%s%s",
-		 status != SEMEL_OK || visit->outcome[0] == '\0' ? told : "", half_way ? "; " : "",
-		 visit->outcome);
-	(void)visit->store->driver->audit_finish(visit->store, visit->audit_number, outcome, NULL);
+		 status != SEMEL_OK || request->outcome[0] == '\0' ? told : "",
+		 half_way ? "; " : "", request->outcome);
+	(void)request->store->driver->audit_finish(request->store, request->audit_number, outcome,
+						   NULL);
 }
 
 /* ---- problems -------------------------------------------------------------------------------- */
@@ -130,14 +131,14 @@ static const char *title_of(unsigned status)
 	return "Something went wrong";
 }
 
-void semel_answer_problem(struct semel_http_answer *answer, unsigned status, const char *type,
-			  const char *detail)
+void semel_response_problem(struct semel_http_response *response, unsigned status, const char *type,
+			    const char *detail)
 {
-	struct semel_buffer *body = &answer->body;
+	struct semel_buffer *body = &response->body;
 
 	semel_buffer_clear(body);
-	answer->status = status;
-	answer->content_type = "application/problem+json";
+	response->status = status;
+	response->content_type = "application/problem+json";
 	semel_buffer_printf(body, "{\"type\":\"/problems/%s\",\"title\":\"%s\",\"status\":%u", type,
 			    title_of(status), status);
 	semel_buffer_string(body, ",\"detail\":");
@@ -145,9 +146,10 @@ void semel_answer_problem(struct semel_http_answer *answer, unsigned status, con
 	semel_buffer_string(body, "}\n");
 }
 
-void semel_answer_failure(struct semel_http_answer *answer, semel_status status, const char *detail)
+void semel_response_failure(struct semel_http_response *response, semel_status status,
+			    const char *detail)
 {
-	semel_answer_problem(answer, http_status(status), semel_status_name(status), detail);
+	semel_response_problem(response, http_status(status), semel_status_name(status), detail);
 }
 
 void semel_buffer_time(struct semel_buffer *buffer, int64_t time_ms)
@@ -162,10 +164,11 @@ void semel_buffer_time(struct semel_buffer *buffer, int64_t time_ms)
 	semel_buffer_printf(buffer, "\"%s\"", time);
 }
 
-semel_status semel_visit_number(struct semel_visit *visit, const char *name,
-				struct semel_range range, int64_t *number_out, semel_error *error)
+semel_status semel_admin_request_number(struct semel_admin_request *request, const char *name,
+					struct semel_range range, int64_t *number_out,
+					semel_error *error)
 {
-	const char *text = semel_http_query(visit->request, name);
+	const char *text = semel_http_query(request->http, name);
 	long long number = range.fallback;
 
 	if (text && !semel_text_to_int64(text, range.min, range.max, &number))

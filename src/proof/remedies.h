@@ -6,7 +6,7 @@
 #include "proof/verify.h"
 
 /* One problem. The texts live until the call returns. */
-struct semel_advice {
+struct semel_verify_remedy {
 	const char *problem; /* "stuck", "missing", … */
 	const char *scope;   /* NULL: it is not of one scope */
 	const char *text;    /* what is the matter, and what to do */
@@ -14,10 +14,10 @@ struct semel_advice {
 		*command; /* the one command that heals it; NULL: there is none to type as it is */
 };
 
-typedef void (*semel_advice_seen)(const struct semel_advice *advice, void *user);
+typedef void (*semel_verify_remedy_callback)(const struct semel_verify_remedy *advice, void *user);
 
 /* In the order of the report. Nothing for a clean one. */
-void semel_verify_advise(const struct semel_verify_report *report, int64_t now_ms,
-			 semel_advice_seen seen, void *user);
+void semel_verify_list_remedies(const struct semel_verify_report *report, int64_t now_ms,
+				semel_verify_remedy_callback seen, void *user);
 
 #endif

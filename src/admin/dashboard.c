@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "admin/dashboard.h"
+
+#include "admin/health.h"
+#include "admin/resources.h"
+#include "admin/routes.h"
+#include "observe/metrics.h"
+#include "proof/position_reader.h"
+#include "store/subscription.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FRESH_MS    900
+#define ARENA_BLOCK ((size_t)16 * 1024)
+
+struct semel_dashboard {
+	struct semel_admin_context *context;
+	pthread_mutex_t mutex; /* of what follows: one looks, the others wait for it */
+	struct semel_buffer text;
+	int64_t made_at_ms; /* steady; 0: never */
+	struct semel_arena *arena;
+	struct semel_broker *broker; /* kept open between looks; NULL: not reached */
+	struct semel_position_reader position_reader;
+};
+
+struct semel_dashboard *semel_dashboard_new(struct semel_admin_context *context)
+{
+	struct semel_dashboard *dashboard = calloc(1, sizeof *dashboard);
+
+	if (!dashboard)
+		return NULL;
+	dashboard->context = context;
+	dashboard->arena = semel_arena_new(ARENA_BLOCK);
+	pthread_mutex_init(&dashboard->mutex, NULL);
+	return dashboard;
+}
+
+void semel_dashboard_free(struct semel_dashboard *dashboard)
+{
+	if (!dashboard)
+		return;
+	semel_broker_close(dashboard->broker);
+	semel_buffer_free(&dashboard->text);
+	semel_arena_free(dashboard->arena);
+	pthread_mutex_destroy(&dashboard->mutex);
+	free(dashboard);
+}
+
+/* ---- looking --------------------------------------------------------------------------------- */
+
+static void tell_subscriptions(struct semel_dashboard *dashboard,
+			       struct semel_admin_request *request, struct semel_buffer *text)
+{
+	struct semel_subscription_row *rows = NULL;
+	uint32_t count = 0;
+
+	if (!request->store || semel_subscriptions_read(request->store, dashboard->arena, &rows,
+							&count, NULL) != SEMEL_OK)
+		count = 0;
+	if (count > 0 && !dashboard->broker)
+		(void)semel_broker_open(dashboard->context->options.broker, dashboard->context->env,
+					1, &dashboard->broker, NULL);
+	if (dashboard->broker && request->store)
+		semel_position_reader_attach(&dashboard->position_reader, dashboard->broker,
+					     request->store);
+	bool reached = true;
+	semel_buffer_string(text, "\"subscriptions\":[");
+	for (uint32_t i = 0; i < count; i++) {
+		semel_buffer_string(text, i ? "," : "");
+		reached = semel_subscription_to_json(request, dashboard->broker, &rows[i], text) &&
+			  reached;
+	}
+	semel_buffer_string(text, "],");
+	if (!reached) {
+		semel_broker_close(dashboard->broker);
+		dashboard->broker = NULL;
+	}
+}
+
+static void tell_process(struct semel_buffer *text)
+{
+	int64_t published = 0, done = 0, outstanding = 0;
+	bool relays = semel_metric_sum(SEMEL_METRIC_PUBLISH_OUTSTANDING, NULL, &outstanding);
+	bool consumes = semel_metric_sum(SEMEL_METRIC_CONSUMED, "done", &done);
+
+	(void)semel_metric_sum(SEMEL_METRIC_PUBLISHED, NULL, &published);
+	semel_buffer_printf(text,
+			    "\"process\":{\"works\":%s,\"outstanding\":%" PRId64
+			    ",\"published\":%" PRId64 ",\"done\":%" PRId64 "},",
+			    relays || consumes ? "true" : "false", outstanding, published, done);
+}
+
+static void tell_outbox(struct semel_admin_request *request, struct semel_buffer *text)
+{
+	struct semel_outbox_counts counts = { 0 };
+	uint64_t pending = 0;
+	int64_t now_ms = semel_now_ms(request->context->env);
+
+	if (request->store) {
+		(void)request->store->driver->outbox_counts(request->store, now_ms, &counts, NULL);
+		(void)request->store->driver->dead_count(request->store, NULL, &pending, NULL);
+	}
+	semel_buffer_string(text, "\"outbox\":");
+	semel_outbox_to_json(request->context, &counts, text);
+	semel_buffer_printf(text, ",\"pending\":%" PRIu64 ",\"ageSeconds\":%" PRId64 ",", pending,
+			    counts.oldest_ms > 0 ? (now_ms - counts.oldest_ms) / 1000 : 0);
+}
+
+static void look(struct semel_dashboard *dashboard)
+{
+	struct semel_buffer *text = &dashboard->text;
+	struct semel_admin_request request = { .context = dashboard->context,
+					       .arena = dashboard->arena };
+
+	semel_arena_reset(dashboard->arena);
+	semel_buffer_clear(text);
+	bool reached = semel_admin_request_open_store(&request, NULL) == SEMEL_OK;
+	semel_buffer_string(text, "{\"time\":");
+	semel_buffer_time(text, semel_now_ms(dashboard->context->env));
+	semel_buffer_string(text, ",");
+	tell_outbox(&request, text);
+	tell_process(text);
+	tell_subscriptions(dashboard, &request, text);
+	semel_buffer_string(text, "\"reasons\":[");
+	(void)semel_health_write_reasons(dashboard->context, true, text);
+	semel_buffer_string(text, "]}");
+	semel_admin_request_close_store(&request, reached);
+}
+
+void semel_dashboard_write_json(struct semel_dashboard *dashboard, struct semel_buffer *text)
+{
+	pthread_mutex_lock(&dashboard->mutex);
+	int64_t now_ms = semel_steady_ms(dashboard->context->env);
+	if (dashboard->made_at_ms == 0 || now_ms - dashboard->made_at_ms >= FRESH_MS) {
+		look(dashboard);
+		dashboard->made_at_ms = semel_steady_ms(dashboard->context->env);
+	}
+	semel_buffer_append(text, dashboard->text.data, dashboard->text.length);
+	pthread_mutex_unlock(&dashboard->mutex);
+}
+
+/* ---- the stream ------------------------------------------------------------------------------ */
+
+static bool next_sight(struct semel_buffer *chunk, void *user)
+{
+	semel_buffer_string(chunk, "data: ");
+	semel_dashboard_write_json(user, chunk);
+	semel_buffer_string(chunk, "\n\n");
+	return true;
+}
+
+semel_status semel_serve_stream(struct semel_admin_request *request, semel_error *error)
+{
+	(void)error;
+	request->response->content_type = "text/event-stream";
+	if (strcmp(request->http->method, "HEAD") == 0)
+		return SEMEL_OK; /* the library would end the stream that it does not send */
+	request->response->stream = next_sight;
+	request->response->stream_user = request->context->dashboard;
+	return SEMEL_OK;
+}

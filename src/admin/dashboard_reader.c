@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "admin/dashboard_reader.h"
+
+#include "admin/dashboard.h"
+#include "admin/health.h"
+#include "base/error.h"
+
+#include <stdlib.h>
+
+struct semel_dashboard_reader {
+	struct semel_admin_context context;
+};
+
+semel_status semel_dashboard_reader_open(const struct semel_admin_options *options,
+					 struct semel_dashboard_reader **dashboard_reader_out,
+					 semel_error *error)
+{
+	struct semel_dashboard_reader *dashboard_reader = calloc(1, sizeof *dashboard_reader);
+
+	*dashboard_reader_out = NULL;
+	if (!dashboard_reader)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a look");
+	struct semel_admin_context *context = &dashboard_reader->context;
+	context->options = *options;
+	semel_admin_defaults(&context->options);
+	context->env = semel_env_system();
+	pthread_mutex_init(&context->mutex, NULL);
+	context->dashboard = semel_dashboard_new(context);
+	semel_status status =
+		context->dashboard ? semel_health_monitor_start(context, &context->watch, error)
+				   : semel_error_set(error, SEMEL_INTERNAL, "no memory for a look");
+	if (status != SEMEL_OK) {
+		semel_dashboard_reader_close(dashboard_reader);
+		return status;
+	}
+	*dashboard_reader_out = dashboard_reader;
+	return SEMEL_OK;
+}
+
+void semel_dashboard_reader_write_json(struct semel_dashboard_reader *dashboard_reader,
+				       struct semel_buffer *text)
+{
+	semel_health_monitor_check(dashboard_reader->context.watch);
+	semel_dashboard_write_json(dashboard_reader->context.dashboard, text);
+}
+
+void semel_dashboard_reader_close(struct semel_dashboard_reader *dashboard_reader)
+{
+	if (!dashboard_reader)
+		return;
+	semel_health_monitor_stop(dashboard_reader->context.watch);
+	semel_dashboard_free(dashboard_reader->context.dashboard);
+	for (size_t i = 0; i < dashboard_reader->context.spare_count; i++)
+		semel_store_close(dashboard_reader->context.spare[i]);
+	pthread_mutex_destroy(&dashboard_reader->context.mutex);
+	free(dashboard_reader);
+}
