@@ -41,7 +41,7 @@ semel_status semel_sqlite_mode_of(const struct semel_url *url, mode_t *mode_out,
 
 /* ---- who made a file ------------------------------------------------------------------------- */
 
-static void folder_of(const char *path, char *out, size_t size)
+void semel_sqlite_folder_of(const char *path, char *out, size_t size)
 {
 	const char *slash = strrchr(path, '/');
 	if (slash == NULL)
@@ -55,7 +55,7 @@ static bool anybody_may_create_beside(const char *path)
 {
 	char folder[PATH_MAX];
 	struct stat found;
-	folder_of(path, folder, sizeof(folder));
+	semel_sqlite_folder_of(path, folder, sizeof(folder));
 	return stat(folder, &found) == 0 && (found.st_mode & S_IWOTH) != 0;
 }
 
@@ -348,95 +348,4 @@ void semel_sqlite_describe_writer(const char *path, char out[SEMEL_WRITER_SIZE])
 		snprintf(out, SEMEL_WRITER_SIZE, "process %d", (int)writer);
 	else
 		snprintf(out, SEMEL_WRITER_SIZE, "another process");
-}
-
-/* ---- doctor ---------------------------------------------------------------------------------- */
-
-/* Can users who are neither owner nor in a group come as far as the file's folder? */
-static bool can_be_reached(const char *path)
-{
-	char folder[PATH_MAX];
-	struct stat found;
-	folder_of(path, folder, sizeof(folder));
-	for (;;) {
-		if (stat(folder, &found) != 0 || (found.st_mode & S_IXOTH) == 0)
-			return false;
-		if (strcmp(folder, "/") == 0 || strchr(folder, '/') == NULL)
-			return true;
-		char up[PATH_MAX];
-		folder_of(folder, up, sizeof(up));
-		memcpy(folder, up, sizeof(folder));
-	}
-}
-
-static bool tell_folder(const char *path, enum semel_check check,
-			const struct semel_examination *examination)
-{
-	char folder[PATH_MAX], text[512], remedy[512];
-	struct stat found;
-	folder_of(path, folder, sizeof(folder));
-	if (stat(folder, &found) != 0 || (found.st_mode & S_IWOTH) == 0)
-		return false;
-	snprintf(text, sizeof(text), "every user may create files in %.300s, beside %.100s", folder,
-		 path + strlen(folder) + (strcmp(folder, "/") != 0));
-	snprintf(remedy, sizeof(remedy),
-		 "move the files to a folder that only their users may write, or: chmod o-w %.300s",
-		 folder);
-	semel_examination_report(examination, check,
-				 (found.st_mode & S_ISVTX) ? SEMEL_SEVERITY_ADVICE
-							   : SEMEL_SEVERITY_PROBLEM,
-				 text, remedy);
-	return true;
-}
-
-/* Whoever may read a file may also hold SQLite's read locks, and flock. */
-static bool tell_others(const char *path, enum semel_check check,
-			const struct semel_examination *examination)
-{
-	static const char *const all[] = { "", "-wal", "-shm", "-journal", "-turn" };
-	mode_t bits = 0;
-	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-		char name[PATH_MAX + 16];
-		struct stat file;
-		snprintf(name, sizeof(name), "%s%s", path, all[i]);
-		if (lstat(name, &file) == 0 && S_ISREG(file.st_mode))
-			bits |= file.st_mode & OTHERS;
-	}
-	if (bits == 0 || !can_be_reached(path))
-		return false;
-	char text[512], remedy[512];
-	snprintf(text, sizeof(text), "every user of this machine may %s %.300s",
-		 (bits & S_IWOTH) ? "write" : "read and lock", path);
-	snprintf(remedy, sizeof(remedy), "chmod o-rwx %.200s %.200s-*", path, path);
-	semel_examination_report(examination, check,
-				 (bits & S_IWOTH) ? SEMEL_SEVERITY_PROBLEM : SEMEL_SEVERITY_ADVICE,
-				 text, remedy);
-	return true;
-}
-
-/* The URL's mode is for a file that is made; one that is there keeps its own. */
-static bool tell_group(const char *path, mode_t mode, enum semel_check check,
-		       const struct semel_examination *examination)
-{
-	char text[512], remedy[512];
-	struct stat file;
-	if (mode != 0660 || stat(path, &file) != 0 || (file.st_mode & mode) == mode)
-		return false;
-	snprintf(text, sizeof(text), "%.300s has the mode %04o, and the URL asks for %04o", path,
-		 (unsigned)(file.st_mode & BITS), (unsigned)mode);
-	snprintf(remedy, sizeof(remedy), "chmod g+rw %.200s %.200s-*", path, path);
-	semel_examination_report(examination, check, SEMEL_SEVERITY_ADVICE, text, remedy);
-	return true;
-}
-
-void semel_sqlite_examine_files(const char *path, mode_t mode, enum semel_check check,
-				const struct semel_examination *examination)
-{
-	struct stat file;
-	bool told = tell_folder(path, check, examination);
-	told = tell_others(path, check, examination) || told;
-	told = tell_group(path, mode, check, examination) || told;
-	if (!told && stat(path, &file) == 0)
-		semel_examination_fine(examination, check, "mode %04o",
-				       (unsigned)(file.st_mode & BITS));
 }

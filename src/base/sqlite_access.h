@@ -14,7 +14,6 @@
 
 #include "base/sqlite_file.h"
 #include "base/url.h"
-#include "diagnose/finding.h"
 
 #include <semel/status.h>
 
@@ -45,8 +44,7 @@ pid_t semel_flock_owner(int fd);
 #define SEMEL_WRITER_SIZE 32
 void semel_sqlite_describe_writer(const char *path, char out[SEMEL_WRITER_SIZE]);
 
-/* What doctor says of the modes of the files and of their folder. mode: what the URL asks for. */
-void semel_sqlite_examine_files(const char *path, mode_t mode, enum semel_check check,
-				const struct semel_examination *examination);
+/* The folder that the path is in, cut to size; "." when the path names none. */
+void semel_sqlite_folder_of(const char *path, char *out, size_t size);
 
 #endif
