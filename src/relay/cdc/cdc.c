@@ -15,9 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK_MS     1000
-#define BATCHES_MAX 24 /* in flight, for the memory they take; the next one had better be larger   \
-			*/
+#define LOOK_MS                1000
+#define BATCHES_MAX            24                       /* in flight, for the memory they take */
 #define BATCHES_IN_TRANSACTION (SEMEL_FEEDBACK_MAX / 2) /* of one transaction */
 #define ROWS_MAX               128                      /* in a batch */
 #define FEW_ROWS               8                        /* so few came because there were no more */
