@@ -125,10 +125,10 @@ static void read_record(const rd_kafka_message_t *message)
 {
 	struct semel_kafka kafka = { .library = &library };
 	char topic[] = "orders";
-	struct semel_kafka_share share = { .event_topic = topic };
+	struct semel_kafka_assignment assignment = { .event_topic = topic };
 	struct semel_arena *arena = semel_arena_new(4096);
 	struct semel_delivery delivery;
-	PROMISE(semel_kafka_read(&kafka, &share, message, arena, &delivery));
+	PROMISE(semel_kafka_read_record(&kafka, &assignment, message, arena, &delivery));
 	check_event(&delivery.event, &delivery.metadata);
 	check_way_back(&delivery.event, &delivery.metadata, &semel_wire_kafka, arena);
 	PROMISE(delivery.event.payload.length == message->len);
@@ -146,17 +146,20 @@ static void read_note(struct piece metadata)
 					     .metadata_size = metadata.length };
 	struct semel_anchor anchors[2], again[2];
 	uint32_t count = 9, count_again = 9;
-	int64_t noted = semel_kafka_note_read(&entry, anchors, &count);
+	int64_t fetched_to = semel_kafka_commit_metadata_read(&entry, anchors, &count);
 	PROMISE(count <= 2);
-	PROMISE(metadata.data ? noted >= 0 : noted == -1 && count == 0);
+	PROMISE(metadata.data ? fetched_to >= 0 : fetched_to == -1 && count == 0);
 	for (uint32_t i = 0; i < count; i++)
 		PROMISE(anchors[i].offset >= 0);
-	struct semel_kafka_share share = { .proven = count > 0 ? anchors[0] : SEMEL_ANCHOR_NONE,
-					   .last = count > 1 ? anchors[1] : SEMEL_ANCHOR_NONE };
-	char note[SEMEL_KAFKA_NOTE_SIZE];
-	semel_kafka_note_write(&share, noted < 0 ? 0 : noted, note);
+	struct semel_kafka_assignment assignment = {
+		.verified = count > 0 ? anchors[0] : SEMEL_ANCHOR_NONE,
+		.last_acked = count > 1 ? anchors[1] : SEMEL_ANCHOR_NONE
+	};
+	char note[SEMEL_KAFKA_COMMIT_METADATA_SIZE];
+	semel_kafka_commit_metadata_write(&assignment, fetched_to < 0 ? 0 : fetched_to, note);
 	entry = (rd_kafka_topic_partition_t){ .metadata = note, .metadata_size = strlen(note) };
-	PROMISE(semel_kafka_note_read(&entry, again, &count_again) == (noted < 0 ? 0 : noted));
+	PROMISE(semel_kafka_commit_metadata_read(&entry, again, &count_again) ==
+		(fetched_to < 0 ? 0 : fetched_to));
 	PROMISE(count_again == count ||
 		(count == 2 && count_again == 1 && anchors[0].offset == anchors[1].offset));
 	for (uint32_t i = 0; i < count_again; i++)

@@ -5,9 +5,9 @@
  * new log from the old one; so does a log that has lost its end by an unclean election. Whoever
  * goes on at his offset passes over everything before it. So a log is known again by records:
  *
- * - An anchor is an offset and a hash of the record there. A commit carries two (note.c), and the
- *   offset_store has one: they are looked for before anything of a partition that was taken is
- * handed out.
+ * - An anchor is an offset and a hash of the record there. A commit carries two
+ * (commit_metadata.c), and the offset_store has one: they are looked for before anything of a
+ * partition that was taken is handed out.
  * - While a partition is read, the anchor that was found last is looked for again from time to
  *   time, and the newest settled record becomes the next one: a log that was replaced between two
  *   checks is noticed, also when records of the new one have been read meanwhile.
@@ -25,7 +25,7 @@
 #include <string.h>
 
 #define ROUND_MS      10000 /* for the answers */
-#define DOUBT_MS      1000
+#define RECHECK_MS    1000
 #define ARENA_BLOCK   4096
 #define PAUSE_EACH_MS 250
 #define PAUSE_MAX_MS  60000
@@ -55,48 +55,51 @@ struct semel_anchor semel_kafka_anchor_of(const struct semel_kafka *kafka,
 	return (struct semel_anchor){ .offset = message->offset, .hash = hash };
 }
 
-void semel_kafka_anchor_note(const struct semel_kafka *kafka, struct semel_kafka_share *share,
-			     const rd_kafka_message_t *message)
+void semel_kafka_anchor_record(const struct semel_kafka *kafka,
+			       struct semel_kafka_assignment *assignment,
+			       const rd_kafka_message_t *message)
 {
-	if (message->offset <= share->last.offset)
+	if (message->offset <= assignment->last_acked.offset)
 		return;
-	share->last = semel_kafka_anchor_of(kafka, message);
-	if (share->proven.offset < 0)
-		share->proven = share->last;
+	assignment->last_acked = semel_kafka_anchor_of(kafka, message);
+	if (assignment->verified.offset < 0)
+		assignment->verified = assignment->last_acked;
 }
 
-void semel_kafka_anchor_want(struct semel_kafka_share *share, struct semel_anchor anchor, bool kept)
+void semel_kafka_anchor_expect(struct semel_kafka_assignment *assignment,
+			       struct semel_anchor anchor, bool from_offset_store)
 {
-	for (uint32_t i = 0; i < share->wanted_count; i++)
-		if (share->wanted[i].anchor.offset == anchor.offset &&
-		    share->wanted[i].anchor.hash == anchor.hash)
+	for (uint32_t i = 0; i < assignment->expected_count; i++)
+		if (assignment->expected[i].anchor.offset == anchor.offset &&
+		    assignment->expected[i].anchor.hash == anchor.hash)
 			return;
-	if (anchor.offset < 0 || share->wanted_count == SEMEL_KAFKA_WANTED)
+	if (anchor.offset < 0 || assignment->expected_count == SEMEL_KAFKA_EXPECTED_MAX)
 		return;
-	share->wanted[share->wanted_count++] =
-		(struct semel_kafka_wanted){ .anchor = anchor, .kept = kept };
-	share->unproven = true;
+	assignment->expected[assignment->expected_count++] =
+		(struct semel_kafka_expected){ .anchor = anchor,
+					       .from_offset_store = from_offset_store };
+	assignment->unverified = true;
 }
 
 /* A log that loses its end may grow past our offset before the next check: what was settled last
  * before the disturbance is looked for too, not only what was proven. */
-static void want_last(struct semel_kafka_share *share)
+static void expect_last_acked(struct semel_kafka_assignment *assignment)
 {
-	bool unproven = share->unproven;
-	if (!share->held || share->proven.offset < 0)
+	bool unverified = assignment->unverified;
+	if (!assignment->owned || assignment->verified.offset < 0)
 		return;
-	if (share->wanted_count == 0)
-		share->fresh = share->last;
-	semel_kafka_anchor_want(share, share->proven, false);
-	semel_kafka_anchor_want(share, share->last, false);
-	share->unproven = unproven; /* it is read on meanwhile */
+	if (assignment->expected_count == 0)
+		assignment->candidate = assignment->last_acked;
+	semel_kafka_anchor_expect(assignment, assignment->verified, false);
+	semel_kafka_anchor_expect(assignment, assignment->last_acked, false);
+	assignment->unverified = unverified; /* it is read on meanwhile */
 }
 
-void semel_kafka_anchor_doubt(struct semel_kafka *kafka)
+void semel_kafka_anchor_recheck(struct semel_kafka *kafka)
 {
-	int64_t soon_ms = semel_steady_ms(kafka->env) + DOUBT_MS;
-	for (uint32_t i = 0; i < kafka->share_count; i++)
-		want_last(&kafka->shares[i]);
+	int64_t soon_ms = semel_steady_ms(kafka->env) + RECHECK_MS;
+	for (uint32_t i = 0; i < kafka->assignment_count; i++)
+		expect_last_acked(&kafka->assignments[i]);
 	if (kafka->check.next_ms > soon_ms)
 		kafka->check.next_ms = soon_ms;
 }
@@ -104,15 +107,15 @@ void semel_kafka_anchor_doubt(struct semel_kafka *kafka)
 /* ---- another log ----------------------------------------------------------------------------- */
 
 /* One offset of the partition: its beginning or its end. -1: nobody says. */
-static int64_t edge_of(struct semel_kafka *kafka, const struct semel_kafka_share *share,
+static int64_t edge_of(struct semel_kafka *kafka, const struct semel_kafka_assignment *assignment,
 		       int64_t which)
 {
 	const struct semel_kafka_library *library = kafka->library;
 	rd_kafka_topic_partition_list_t *list = library->topic_partition_list_new(1);
 	rd_kafka_topic_partition_t *entry =
-		library->topic_partition_list_add(list, share->topic, share->partition);
+		library->topic_partition_list_add(list, assignment->topic, assignment->partition);
 	entry->offset = which;
-	semel_status status = semel_kafka_resolve(kafka, kafka->producer, list, NULL);
+	semel_status status = semel_kafka_resolve_offsets(kafka, kafka->producer, list, NULL);
 	int64_t offset = status == SEMEL_OK ? list->elems[0].offset : -1;
 	library->topic_partition_list_destroy(list);
 	return offset;
@@ -120,195 +123,206 @@ static int64_t edge_of(struct semel_kafka *kafka, const struct semel_kafka_share
 
 /* The anchors of the old log are gone with the commit; if it fails, they are there to be missed
  * again. */
-static void commit_beginning(struct semel_kafka *kafka, struct semel_kafka_share *share)
+static void commit_beginning(struct semel_kafka *kafka, struct semel_kafka_assignment *assignment)
 {
 	const struct semel_kafka_library *library = kafka->library;
 	rd_kafka_topic_partition_list_t *list = library->topic_partition_list_new(1);
 	rd_kafka_topic_partition_t *entry =
-		library->topic_partition_list_add(list, share->topic, share->partition);
-	entry->offset = share->position;
-	rd_kafka_resp_err_t err = semel_kafka_commit(kafka, list);
+		library->topic_partition_list_add(list, assignment->topic, assignment->partition);
+	entry->offset = assignment->position;
+	rd_kafka_resp_err_t err = semel_kafka_commit_sync(kafka, list);
 	if (err)
 		semel_logf(SEMEL_LOG_DEBUG, "kafka: a beginning was not committed: %s",
 			   library->err2str(err));
 	library->topic_partition_list_destroy(list);
 }
 
-semel_status semel_kafka_anchor_lost(struct semel_kafka *kafka, struct semel_kafka_share *share,
-				     const char *what, semel_error *error)
+semel_status semel_kafka_log_replaced(struct semel_kafka *kafka,
+				      struct semel_kafka_assignment *assignment, const char *what,
+				      semel_error *error)
 {
-	int64_t begin = edge_of(kafka, share, RD_KAFKA_OFFSET_BEGINNING);
+	int64_t begin = edge_of(kafka, assignment, RD_KAFKA_OFFSET_BEGINNING);
 	semel_status status = SEMEL_OK;
-	semel_log(SEMEL_LOG_WARN, what,
-		  &(struct semel_log_fields){ .consumer = kafka->scope,
-					      .topic = semel_kafka_own_name(kafka, share->topic),
-					      .partition = share->partition,
-					      .offset = share->position,
-					      .has_position = true });
-	semel_kafka_share_drop(kafka, share);
-	share->position = share->next_offset = begin >= 0 ? begin : 0;
-	share->committed = share->position;
-	share->noted = share->next_offset;
-	share->last = share->proven = share->fresh = SEMEL_ANCHOR_NONE;
-	commit_beginning(kafka, share);
-	if (kafka->offset_store && share->tier == 0)
-		status = kafka->offset_store->reset(kafka->offset_store->user, share->event_topic,
-						    share->partition, share->position, error);
-	kafka->start_over = true;
+	semel_log(
+		SEMEL_LOG_WARN, what,
+		&(struct semel_log_fields){ .consumer = kafka->scope,
+					    .topic = semel_kafka_own_name(kafka, assignment->topic),
+					    .partition = assignment->partition,
+					    .offset = assignment->position,
+					    .has_position = true });
+	semel_kafka_assignment_clear(kafka, assignment);
+	assignment->position = assignment->next_offset = begin >= 0 ? begin : 0;
+	assignment->committed = assignment->position;
+	assignment->fetched_to = assignment->next_offset;
+	assignment->last_acked = assignment->verified = assignment->candidate = SEMEL_ANCHOR_NONE;
+	commit_beginning(kafka, assignment);
+	if (kafka->offset_store && assignment->tier == 0)
+		status = kafka->offset_store->reset(kafka->offset_store->user,
+						    assignment->event_topic, assignment->partition,
+						    assignment->position, error);
+	kafka->must_reopen = true;
 	return status != SEMEL_OK
 		       ? status
 		       : semel_error_set(error, SEMEL_OUTAGE,
 					 "the topic %s was made anew or has lost its end; it is "
 					 "read from its beginning",
-					 semel_kafka_own_name(kafka, share->topic));
+					 semel_kafka_own_name(kafka, assignment->topic));
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
 /* The first that was wanted is there, or can be asked for no more. */
-static void accept_first(struct semel_kafka_share *share)
+static void accept_first(struct semel_kafka_assignment *assignment)
 {
-	share->asked = false;
-	share->wanted_count--;
-	memmove(share->wanted, share->wanted + 1, share->wanted_count * sizeof(share->wanted[0]));
-	if (share->wanted_count > 0)
+	assignment->requested = false;
+	assignment->expected_count--;
+	memmove(assignment->expected, assignment->expected + 1,
+		assignment->expected_count * sizeof(assignment->expected[0]));
+	if (assignment->expected_count > 0)
 		return;
-	share->unproven = false;
-	if (share->fresh.offset >= 0)
-		share->proven = share->fresh;
+	assignment->unverified = false;
+	if (assignment->candidate.offset >= 0)
+		assignment->verified = assignment->candidate;
 }
 
 /* The log goes on behind the anchor, and it is not there. Only a topic that keeps everything from
  * its beginning to its end cannot have lost it. */
-static semel_status judge_gap(struct semel_kafka *kafka, struct semel_kafka_share *share,
+static semel_status check_gap(struct semel_kafka *kafka, struct semel_kafka_assignment *assignment,
 			      semel_error *error)
 {
-	int64_t begin = edge_of(kafka, share, RD_KAFKA_OFFSET_BEGINNING);
+	int64_t begin = edge_of(kafka, assignment, RD_KAFKA_OFFSET_BEGINNING);
 	if (begin < 0) { /* asked again with the next round */
-		share->asked = false;
+		assignment->requested = false;
 		return SEMEL_OK;
 	}
-	if (begin > share->wanted[0].anchor.offset || !semel_kafka_keeps_all(kafka, share->topic)) {
-		accept_first(share);
+	if (begin > assignment->expected[0].anchor.offset ||
+	    !semel_kafka_keeps_all_records(kafka, assignment->topic)) {
+		accept_first(assignment);
 		return SEMEL_OK;
 	}
-	return semel_kafka_anchor_lost(kafka, share, replaced, error);
+	return semel_kafka_log_replaced(kafka, assignment, replaced, error);
 }
 
 /* A leader that is new to its office may not know the end yet; then it does not tell it. */
-static semel_status judge_end(struct semel_kafka *kafka, struct semel_kafka_share *share,
+static semel_status check_end(struct semel_kafka *kafka, struct semel_kafka_assignment *assignment,
 			      semel_error *error)
 {
-	int64_t end = edge_of(kafka, share, RD_KAFKA_OFFSET_END);
-	share->asked = false;
-	return end < 0 || end > share->wanted[0].anchor.offset
+	int64_t end = edge_of(kafka, assignment, RD_KAFKA_OFFSET_END);
+	assignment->requested = false;
+	return end < 0 || end > assignment->expected[0].anchor.offset
 		       ? SEMEL_OK
-		       : semel_kafka_anchor_lost(kafka, share, shortened, error);
+		       : semel_kafka_log_replaced(kafka, assignment, shortened, error);
 }
 
 /* The offset store has the hash of the event's id, as the event was read. */
-static bool is_the_keepers(struct semel_kafka *kafka, const struct semel_kafka_share *share,
-			   const rd_kafka_message_t *message, uint64_t hash)
+static bool matches_stored_anchor(struct semel_kafka *kafka,
+				  const struct semel_kafka_assignment *assignment,
+				  const rd_kafka_message_t *message, uint64_t hash)
 {
 	struct semel_arena *arena = semel_arena_new(ARENA_BLOCK);
 	struct semel_delivery delivery;
-	bool same = !arena || !semel_kafka_read(kafka, share, message, arena, &delivery) ||
+	bool same = !arena ||
+		    !semel_kafka_read_record(kafka, assignment, message, arena, &delivery) ||
 		    !delivery.event.id.data || semel_event_hash_id(delivery.event.id) == hash;
 	if (arena)
 		semel_arena_free(arena);
 	return same;
 }
 
-static semel_status judge_record(struct semel_kafka *kafka, struct semel_kafka_share *share,
+static semel_status check_record(struct semel_kafka *kafka,
+				 struct semel_kafka_assignment *assignment,
 				 const rd_kafka_message_t *message, semel_error *error)
 {
-	const struct semel_kafka_wanted *wanted = &share->wanted[0];
-	uint64_t hash = wanted->anchor.hash;
-	if (message->offset > wanted->anchor.offset)
-		return judge_gap(kafka, share, error);
-	if (message->offset < wanted->anchor.offset)
-		return judge_end(kafka, share, error);
-	if (wanted->kept ? !is_the_keepers(kafka, share, message, hash)
-			 : semel_kafka_anchor_of(kafka, message).hash != hash)
-		return semel_kafka_anchor_lost(kafka, share, replaced, error);
-	accept_first(share);
+	const struct semel_kafka_expected *expected = &assignment->expected[0];
+	uint64_t hash = expected->anchor.hash;
+	if (message->offset > expected->anchor.offset)
+		return check_gap(kafka, assignment, error);
+	if (message->offset < expected->anchor.offset)
+		return check_end(kafka, assignment, error);
+	if (expected->from_offset_store ? !matches_stored_anchor(kafka, assignment, message, hash)
+					: semel_kafka_anchor_of(kafka, message).hash != hash)
+		return semel_kafka_log_replaced(kafka, assignment, replaced, error);
+	accept_first(assignment);
 	return SEMEL_OK;
 }
 
-static semel_status judge(struct semel_kafka *kafka, const rd_kafka_message_t *message,
-			  semel_error *error)
+static semel_status check_answer(struct semel_kafka *kafka, const rd_kafka_message_t *message,
+				 semel_error *error)
 {
 	const char *topic = message->rkt ? kafka->library->topic_name(message->rkt) : NULL;
-	struct semel_kafka_share *share =
-		topic ? semel_kafka_share_of(kafka, topic, message->partition) : NULL;
-	if (!share || !share->asked)
+	struct semel_kafka_assignment *assignment =
+		topic ? semel_kafka_assignment_find(kafka, topic, message->partition) : NULL;
+	if (!assignment || !assignment->requested)
 		return SEMEL_OK;
 	if (!message->err)
-		return judge_record(kafka, share, message, error);
+		return check_record(kafka, assignment, message, error);
 	if (message->err != RD_KAFKA_RESP_ERR__PARTITION_EOF)
 		return SEMEL_OK;
-	return message->offset > share->wanted[0].anchor.offset ? judge_gap(kafka, share, error)
-								: judge_end(kafka, share, error);
+	return message->offset > assignment->expected[0].anchor.offset
+		       ? check_gap(kafka, assignment, error)
+		       : check_end(kafka, assignment, error);
 }
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
-static bool is_any_asked(const struct semel_kafka *kafka)
+static bool is_any_requested(const struct semel_kafka *kafka)
 {
-	for (uint32_t i = 0; i < kafka->share_count; i++)
-		if (kafka->shares[i].asked)
+	for (uint32_t i = 0; i < kafka->assignment_count; i++)
+		if (kafka->assignments[i].requested)
 			return true;
 	return false;
 }
 
 /* Everything that is read is looked for once more. */
-static void want_proven(struct semel_kafka *kafka)
+static void expect_verified(struct semel_kafka *kafka)
 {
-	for (uint32_t i = 0; i < kafka->share_count; i++) {
-		struct semel_kafka_share *share = &kafka->shares[i];
-		if (!share->held || share->wanted_count > 0 || share->proven.offset < 0)
+	for (uint32_t i = 0; i < kafka->assignment_count; i++) {
+		struct semel_kafka_assignment *assignment = &kafka->assignments[i];
+		if (!assignment->owned || assignment->expected_count > 0 ||
+		    assignment->verified.offset < 0)
 			continue;
-		share->wanted[share->wanted_count++].anchor = share->proven;
-		share->wanted[0].kept = false;
-		share->fresh = share->last;
+		assignment->expected[assignment->expected_count++].anchor = assignment->verified;
+		assignment->expected[0].from_offset_store = false;
+		assignment->candidate = assignment->last_acked;
 	}
 }
 
-static rd_kafka_topic_partition_list_t *list_wanted(struct semel_kafka *kafka)
+static rd_kafka_topic_partition_list_t *list_expected(struct semel_kafka *kafka)
 {
 	rd_kafka_topic_partition_list_t *list = kafka->library->topic_partition_list_new(8);
-	for (uint32_t i = 0; i < kafka->share_count; i++) {
-		struct semel_kafka_share *share = &kafka->shares[i];
-		share->asked = share->held && share->wanted_count > 0;
-		if (share->asked)
+	for (uint32_t i = 0; i < kafka->assignment_count; i++) {
+		struct semel_kafka_assignment *assignment = &kafka->assignments[i];
+		assignment->requested = assignment->owned && assignment->expected_count > 0;
+		if (assignment->requested)
 			kafka->library
-				->topic_partition_list_add(list, share->topic, share->partition)
-				->offset = share->wanted[0].anchor.offset;
+				->topic_partition_list_add(list, assignment->topic,
+							   assignment->partition)
+				->offset = assignment->expected[0].anchor.offset;
 	}
 	return list;
 }
 
 static semel_status make_reader(struct semel_kafka *kafka, semel_error *error)
 {
-	semel_status status = semel_kafka_reader_make(kafka, &kafka->check.reader, error);
+	semel_status status = semel_kafka_record_reader_make(kafka, &kafka->check.reader, error);
 	if (status != SEMEL_OK)
 		return status;
 	kafka->check.queue = kafka->library->queue_get_consumer(kafka->check.reader);
 	if (kafka->wake)
-		semel_kafka_ring_on(kafka, kafka->check.queue);
+		semel_kafka_notify_on(kafka, kafka->check.queue);
 	return SEMEL_OK;
 }
 
 static semel_status begin_round(struct semel_kafka *kafka, semel_error *error)
 {
 	semel_status status = SEMEL_OK;
-	rd_kafka_topic_partition_list_t *list = list_wanted(kafka);
+	rd_kafka_topic_partition_list_t *list = list_expected(kafka);
 	if (list->cnt > 0 && !kafka->check.reader)
 		status = make_reader(kafka, error);
 	if (list->cnt > 0 && status == SEMEL_OK) {
 		rd_kafka_resp_err_t err = kafka->library->assign(kafka->check.reader, list);
 		if (err)
-			status = semel_kafka_failed(kafka, err, "look at a record", error);
+			status = semel_kafka_call_failed(kafka, err, "look at a record", error);
 		kafka->check.running = true;
 		kafka->check.until_ms = semel_steady_ms(kafka->env) + ROUND_MS;
 	}
@@ -321,60 +335,62 @@ static void end_round(struct semel_kafka *kafka)
 {
 	kafka->check.running = false;
 	(void)kafka->library->assign(kafka->check.reader, NULL);
-	for (uint32_t i = 0; i < kafka->share_count; i++) {
-		struct semel_kafka_share *share = &kafka->shares[i];
-		if (share->asked && share->unproven)
+	for (uint32_t i = 0; i < kafka->assignment_count; i++) {
+		struct semel_kafka_assignment *assignment = &kafka->assignments[i];
+		if (assignment->requested && assignment->unverified)
 			semel_log(SEMEL_LOG_WARN,
 				  "a partition is not read yet: nobody shows the record by which "
 				  "it is known again (has it a leader?)",
 				  &(struct semel_log_fields){
 					  .consumer = kafka->scope,
-					  .topic = semel_kafka_own_name(kafka, share->topic),
-					  .partition = share->partition,
-					  .offset = share->wanted[0].anchor.offset,
+					  .topic = semel_kafka_own_name(kafka, assignment->topic),
+					  .partition = assignment->partition,
+					  .offset = assignment->expected[0].anchor.offset,
 					  .has_position = true });
-		share->asked = false;
+		assignment->requested = false;
 	}
 }
 
-static semel_status hear_answers(struct semel_kafka *kafka, semel_error *error)
+static semel_status handle_answers(struct semel_kafka *kafka, semel_error *error)
 {
 	semel_status status = SEMEL_OK;
 	rd_kafka_message_t *message;
-	while (status == SEMEL_OK && is_any_asked(kafka) &&
+	while (status == SEMEL_OK && is_any_requested(kafka) &&
 	       semel_steady_ms(kafka->env) < kafka->check.until_ms &&
 	       (message = kafka->library->consumer_poll(kafka->check.reader, 0)) != NULL) {
-		status = judge(kafka, message, error);
+		status = check_answer(kafka, message, error);
 		kafka->library->message_destroy(message);
 	}
-	if (!is_any_asked(kafka) || semel_steady_ms(kafka->env) >= kafka->check.until_ms)
+	if (!is_any_requested(kafka) || semel_steady_ms(kafka->env) >= kafka->check.until_ms)
 		end_round(kafka);
 	return status;
 }
 
 /* Kafka deletes the offsets of a topic with it. Of a partition where nothing was settled yet there
  * is no other sign. */
-static semel_status look_for_offsets(struct semel_kafka *kafka, semel_error *error)
+static semel_status check_committed_offsets(struct semel_kafka *kafka, semel_error *error)
 {
 	const struct semel_kafka_library *library = kafka->library;
 	semel_status status = SEMEL_OK;
 	rd_kafka_topic_partition_list_t *list = library->topic_partition_list_new(8);
-	for (uint32_t i = 0; i < kafka->share_count; i++) {
-		const struct semel_kafka_share *share = &kafka->shares[i];
-		if (share->held && !share->leaving && share->proven.offset < 0 &&
-		    share->position > 0 && share->committed == share->position)
-			library->topic_partition_list_add(list, share->topic, share->partition);
+	for (uint32_t i = 0; i < kafka->assignment_count; i++) {
+		const struct semel_kafka_assignment *assignment = &kafka->assignments[i];
+		if (assignment->owned && !assignment->releasing &&
+		    assignment->verified.offset < 0 && assignment->position > 0 &&
+		    assignment->committed == assignment->position)
+			library->topic_partition_list_add(list, assignment->topic,
+							  assignment->partition);
 	}
 	rd_kafka_resp_err_t err =
-		list->cnt > 0 && !kafka->committing && !semel_kafka_joining_goes_on(kafka)
+		list->cnt > 0 && !kafka->committing && !semel_kafka_group_join_in_progress(kafka)
 			? library->committed(kafka->consumer, list, VANISH_MS)
 			: RD_KAFKA_RESP_ERR__NO_OFFSET;
 	for (int i = 0; i < list->cnt && !err && status == SEMEL_OK; i++) {
 		const rd_kafka_topic_partition_t *entry = &list->elems[i];
-		struct semel_kafka_share *share =
-			semel_kafka_share_of(kafka, entry->topic, entry->partition);
-		if (share && !entry->err && entry->offset < 0)
-			status = semel_kafka_anchor_lost(kafka, share, vanished, error);
+		struct semel_kafka_assignment *assignment =
+			semel_kafka_assignment_find(kafka, entry->topic, entry->partition);
+		if (assignment && !entry->err && entry->offset < 0)
+			status = semel_kafka_log_replaced(kafka, assignment, vanished, error);
 	}
 	library->topic_partition_list_destroy(list);
 	return status;
@@ -384,15 +400,15 @@ static semel_status look_for_offsets(struct semel_kafka *kafka, semel_error *err
 static int64_t pause_ms(const struct semel_kafka *kafka)
 {
 	int64_t pause = SEMEL_KAFKA_CHECK_MS;
-	for (uint32_t i = 0; i < kafka->share_count; i++)
-		pause += kafka->shares[i].proven.offset >= 0 ? PAUSE_EACH_MS : 0;
+	for (uint32_t i = 0; i < kafka->assignment_count; i++)
+		pause += kafka->assignments[i].verified.offset >= 0 ? PAUSE_EACH_MS : 0;
 	return pause < PAUSE_MAX_MS ? pause : PAUSE_MAX_MS;
 }
 
-static bool is_any_unproven(const struct semel_kafka *kafka)
+static bool is_any_unverified(const struct semel_kafka *kafka)
 {
-	for (uint32_t i = 0; i < kafka->share_count; i++)
-		if (kafka->shares[i].held && kafka->shares[i].unproven)
+	for (uint32_t i = 0; i < kafka->assignment_count; i++)
+		if (kafka->assignments[i].owned && kafka->assignments[i].unverified)
 			return true;
 	return false;
 }
@@ -401,28 +417,28 @@ semel_status semel_kafka_anchor_check(struct semel_kafka *kafka, semel_error *er
 {
 	int64_t now_ms = semel_steady_ms(kafka->env);
 	semel_status status = SEMEL_OK;
-	if (kafka->start_over)
+	if (kafka->must_reopen)
 		return semel_error_set(error, SEMEL_OUTAGE, "a topic is read from its beginning");
 	if (kafka->check.running)
-		status = hear_answers(kafka, error);
+		status = handle_answers(kafka, error);
 	if (status != SEMEL_OK || kafka->check.running || kafka->down_since_ms > 0)
 		return status;
 	if (now_ms >= kafka->check.next_ms) {
 		kafka->check.next_ms = now_ms + pause_ms(kafka);
-		status = semel_kafka_group_widen(kafka, error);
+		status = semel_kafka_group_add_retry_topics(kafka, error);
 		if (status == SEMEL_OK)
-			status = look_for_offsets(kafka, error);
-		want_proven(kafka);
+			status = check_committed_offsets(kafka, error);
+		expect_verified(kafka);
 		return status == SEMEL_OK ? begin_round(kafka, error) : status;
 	}
-	return is_any_unproven(kafka) ? begin_round(kafka, error) : SEMEL_OK;
+	return is_any_unverified(kafka) ? begin_round(kafka, error) : SEMEL_OK;
 }
 
-void semel_kafka_anchor_end(struct semel_kafka *kafka)
+void semel_kafka_anchor_close(struct semel_kafka *kafka)
 {
 	if (!kafka->check.reader)
 		return;
-	semel_kafka_ring_off(kafka, kafka->check.queue);
+	semel_kafka_notify_off(kafka, kafka->check.queue);
 	kafka->library->queue_destroy(kafka->check.queue);
 	kafka->library->destroy_flags(kafka->check.reader, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
 	kafka->check.reader = NULL;

@@ -15,13 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REACH_MS   5000
+#define CONNECT_MS 5000
 #define DOWN_MS    5000
 #define GRACE_MS   1500
 #define ABORT_MS   2000
 #define ERROR_SIZE 512
 
-enum purpose { PRODUCES, JOINS, LOOKS, READS_ONE };
+enum purpose { PRODUCER, GROUP_MEMBER, OBSERVER, RECORD_READER };
 
 /* librdkafka stops sending at so many; the window is smaller. */
 static const struct semel_kafka_setting producer_settings[] = {
@@ -108,7 +108,7 @@ static semel_status set_transactions(struct semel_kafka *kafka, rd_kafka_conf_t 
 				     semel_error *error)
 {
 	const struct semel_kafka_setting name = { .name = "transactional.id",
-						  .value = kafka->bundle.name };
+						  .value = kafka->transaction.name };
 	semel_status status = set(kafka, conf, &name, 1, error);
 	return status == SEMEL_OK
 		       ? set(kafka, conf, transaction_settings, COUNT(transaction_settings), error)
@@ -124,7 +124,7 @@ static semel_status set_batches(struct semel_kafka *kafka, rd_kafka_conf_t *conf
 	const struct semel_kafka_setting single = { "batch.num.messages", "1" };
 	const struct semel_kafka_setting small = { "batch.size", size };
 	semel_status status = SEMEL_OK;
-	if (kafka->singly)
+	if (kafka->single_record_batches)
 		status = set(kafka, conf, &single, 1, error);
 	if (status == SEMEL_OK && kafka->batch_bytes > 0)
 		status = set(kafka, conf, &small, 1, error);
@@ -139,22 +139,22 @@ static semel_status make(struct semel_kafka *kafka, enum purpose purpose, rd_kaf
 	const struct semel_kafka_settings *settings = &kafka->settings;
 	const struct semel_kafka_setting servers = { .name = "bootstrap.servers",
 						     .value = settings->servers };
-	bool producing = purpose == PRODUCES;
+	bool producing = purpose == PRODUCER;
 	char text[ERROR_SIZE];
 	semel_status status = set(kafka, conf, &servers, 1, error);
 	if (status == SEMEL_OK)
 		status = set(kafka, conf, common_settings, COUNT(common_settings), error);
 	if (status == SEMEL_OK && producing)
 		status = set(kafka, conf, producer_settings, COUNT(producer_settings), error);
-	if (status == SEMEL_OK && producing && kafka->bundle.name)
+	if (status == SEMEL_OK && producing && kafka->transaction.name)
 		status = set_transactions(kafka, conf, error);
 	if (status == SEMEL_OK && !producing)
 		status = set(kafka, conf, consumer_settings, COUNT(consumer_settings), error);
 	if (status == SEMEL_OK)
-		status = set(kafka, conf, settings->passed, settings->passed_count, error);
+		status = set(kafka, conf, settings->forwarded, settings->forwarded_count, error);
 	if (status == SEMEL_OK && producing)
 		status = set_batches(kafka, conf, error);
-	if (status == SEMEL_OK && purpose == READS_ONE)
+	if (status == SEMEL_OK && purpose == RECORD_READER)
 		status = set(kafka, conf, reader_settings, COUNT(reader_settings), error);
 	if (status != SEMEL_OK) {
 		library->conf_destroy(conf);
@@ -175,12 +175,12 @@ static semel_status make(struct semel_kafka *kafka, enum purpose purpose, rd_kaf
 semel_status semel_kafka_producer_make(struct semel_kafka *kafka, semel_error *error)
 {
 	rd_kafka_conf_t *conf = kafka->library->conf_new();
-	semel_status status = make(kafka, PRODUCES, conf, &kafka->producer, error);
+	semel_status status = make(kafka, PRODUCER, conf, &kafka->producer, error);
 	if (status != SEMEL_OK)
 		return status;
 	kafka->producer_queue = kafka->library->queue_get_main(kafka->producer);
 	if (kafka->wake)
-		semel_kafka_ring_on(kafka, kafka->producer_queue);
+		semel_kafka_notify_on(kafka, kafka->producer_queue);
 	return SEMEL_OK;
 }
 
@@ -202,14 +202,14 @@ void semel_kafka_producer_free(struct semel_kafka *kafka)
 	if (!kafka->producer)
 		return;
 	library->purge(kafka->producer, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
-	if (kafka->bundle.begun && !kafka->lost && kafka->trouble == SEMEL_OK)
+	if (kafka->transaction.begun && !kafka->lost && kafka->fatal_status == SEMEL_OK)
 		abort_transaction(kafka);
 	for (size_t i = 0; i < kafka->topic_count; i++) {
 		if (kafka->topics[i].handle)
 			library->topic_destroy(kafka->topics[i].handle);
 		kafka->topics[i].handle = NULL;
 	}
-	semel_kafka_introduce_anew(kafka);
+	semel_kafka_first_reset(kafka);
 	library->queue_destroy(kafka->producer_queue);
 	library->destroy(kafka->producer);
 	kafka->producer = NULL;
@@ -226,8 +226,8 @@ static semel_status make_consumer(struct semel_kafka *kafka, const char *group,
 	semel_status status = full ? set(kafka, conf, &name, 1, error)
 				   : semel_error_set(error, SEMEL_INTERNAL, "no memory");
 	free(full);
-	if (status == SEMEL_OK && purpose == JOINS)
-		status = semel_kafka_joining_watch(kafka, conf, error);
+	if (status == SEMEL_OK && purpose == GROUP_MEMBER)
+		status = semel_kafka_group_join_watch(kafka, conf, error);
 	if (status == SEMEL_OK)
 		return make(kafka, purpose, conf, consumer_out, error);
 	kafka->library->conf_destroy(conf);
@@ -237,36 +237,36 @@ static semel_status make_consumer(struct semel_kafka *kafka, const char *group,
 semel_status semel_kafka_consumer_make(struct semel_kafka *kafka, const char *group,
 				       rd_kafka_t **consumer_out, semel_error *error)
 {
-	return make_consumer(kafka, group, JOINS, consumer_out, error);
+	return make_consumer(kafka, group, GROUP_MEMBER, consumer_out, error);
 }
 
-semel_status semel_kafka_guest_make(struct semel_kafka *kafka, const char *group,
-				    rd_kafka_t **guest_out, semel_error *error)
+semel_status semel_kafka_observer_make(struct semel_kafka *kafka, const char *group,
+				       rd_kafka_t **observer_out, semel_error *error)
 {
-	return make_consumer(kafka, group, LOOKS, guest_out, error);
+	return make_consumer(kafka, group, OBSERVER, observer_out, error);
 }
 
 /* Under the name of the group, on which we have rights, and which it does not join. */
-semel_status semel_kafka_reader_make(struct semel_kafka *kafka, rd_kafka_t **reader_out,
-				     semel_error *error)
+semel_status semel_kafka_record_reader_make(struct semel_kafka *kafka, rd_kafka_t **reader_out,
+					    semel_error *error)
 {
-	return make_consumer(kafka, kafka->scope, READS_ONE, reader_out, error);
+	return make_consumer(kafka, kafka->scope, RECORD_READER, reader_out, error);
 }
 
-void semel_kafka_ring_on(struct semel_kafka *kafka, rd_kafka_queue_t *queue)
+void semel_kafka_notify_on(struct semel_kafka *kafka, rd_kafka_queue_t *queue)
 {
 	static const uint64_t one = 1;
-	kafka->library->queue_io_event_enable(queue, kafka->bell_fd, &one, sizeof(one));
+	kafka->library->queue_io_event_enable(queue, kafka->event_fd, &one, sizeof(one));
 }
 
-void semel_kafka_ring_off(struct semel_kafka *kafka, rd_kafka_queue_t *queue)
+void semel_kafka_notify_off(struct semel_kafka *kafka, rd_kafka_queue_t *queue)
 {
 	kafka->library->queue_io_event_enable(queue, -1, NULL, 0);
 }
 
 /* ---- how it fares ---------------------------------------------------------------------------- */
 
-static bool is_distrust(rd_kafka_resp_err_t err)
+static bool is_access_error(rd_kafka_resp_err_t err)
 {
 	return err == RD_KAFKA_RESP_ERR__AUTHENTICATION || err == RD_KAFKA_RESP_ERR__SSL ||
 	       err == RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED ||
@@ -275,61 +275,65 @@ static bool is_distrust(rd_kafka_resp_err_t err)
 	       err == RD_KAFKA_RESP_ERR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED;
 }
 
-static void note_trouble(struct semel_kafka *kafka, semel_status status, const char *text)
+static void set_fatal(struct semel_kafka *kafka, semel_status status, const char *text)
 {
-	if (kafka->trouble != SEMEL_OK)
+	if (kafka->fatal_status != SEMEL_OK)
 		return;
-	kafka->trouble = status;
-	snprintf(kafka->trouble_text, sizeof(kafka->trouble_text), "%s", text);
+	kafka->fatal_status = status;
+	snprintf(kafka->fatal_text, sizeof(kafka->fatal_text), "%s", text);
 }
 
 /* A gap that librdkafka did not leave is an answer about an event; publish.c sees to it. */
-static void note_fatal(struct semel_kafka *kafka, rd_kafka_t *client)
+static void handle_fatal(struct semel_kafka *kafka, rd_kafka_t *client)
 {
 	char text[ERROR_SIZE] = "";
 	rd_kafka_resp_err_t err = kafka->library->fatal_error(client, text, sizeof(text));
 	if (err == RD_KAFKA_RESP_ERR__GAPLESS_GUARANTEE)
 		kafka->window.broken = true;
 	else
-		note_trouble(kafka, is_distrust(err) ? SEMEL_CONFIG : SEMEL_OUTAGE, text);
+		set_fatal(kafka, is_access_error(err) ? SEMEL_CONFIG : SEMEL_OUTAGE, text);
 }
 
 /* Once we were let in, and where a connection broke in the middle of a greeting, it is an outage: a
  * broker that restarts does that. */
-static bool is_kept_out(const struct semel_kafka *kafka, rd_kafka_resp_err_t err, const char *text)
+static bool is_access_denied(const struct semel_kafka *kafka, rd_kafka_resp_err_t err,
+			     const char *text)
 {
-	if (kafka->let_in)
+	if (kafka->authenticated)
 		return false;
-	return err == RD_KAFKA_RESP_ERR__SSL ? strstr(text, "verify") != NULL : is_distrust(err);
+	return err == RD_KAFKA_RESP_ERR__SSL ? strstr(text, "verify") != NULL
+					     : is_access_error(err);
 }
 
 /* "host:port/bootstrap: Failed to resolve … (after 2ms in state CONNECT)", without its edges. */
-static void note_complaint(struct semel_kafka *kafka, const char *text)
+static void add_connection_error(struct semel_kafka *kafka, const char *text)
 {
 	const char *begin = strstr(text, ": "), *end = strstr(text, " (after ");
-	char complaint[ERROR_SIZE];
-	size_t used = strlen(kafka->complaints);
+	char text_of_error[ERROR_SIZE];
+	size_t used = strlen(kafka->connection_errors);
 	begin = begin ? begin + 2 : text;
 	int length = (int)(end && end > begin ? (size_t)(end - begin) : strlen(begin));
-	snprintf(complaint, sizeof(complaint), "%.*s", length, begin);
-	if (!strstr(kafka->complaints, complaint))
-		snprintf(kafka->complaints + used, sizeof(kafka->complaints) - used, "%s%s",
-			 used > 0 ? "; " : "", complaint);
+	snprintf(text_of_error, sizeof(text_of_error), "%.*s", length, begin);
+	if (!strstr(kafka->connection_errors, text_of_error))
+		snprintf(kafka->connection_errors + used, sizeof(kafka->connection_errors) - used,
+			 "%s%s", used > 0 ? "; " : "", text_of_error);
 }
 
 /* What stands behind an error that only says that nobody answers. */
 static const char *reason_of(const struct semel_kafka *kafka, rd_kafka_resp_err_t err)
 {
-	return kafka->complaints[0] ? kafka->complaints : kafka->library->err2str(err);
+	return kafka->connection_errors[0] ? kafka->connection_errors
+					   : kafka->library->err2str(err);
 }
 
-static void note_answer(struct semel_kafka *kafka)
+static void clear_connection_errors(struct semel_kafka *kafka)
 {
 	kafka->down_since_ms = 0;
-	kafka->complaints[0] = '\0';
+	kafka->connection_errors[0] = '\0';
 }
 
-void semel_kafka_hear_error(struct semel_kafka *kafka, rd_kafka_t *client, rd_kafka_event_t *event)
+void semel_kafka_handle_error(struct semel_kafka *kafka, rd_kafka_t *client,
+			      rd_kafka_event_t *event)
 {
 	const struct semel_kafka_library *library = kafka->library;
 	rd_kafka_resp_err_t err = library->event_error(event);
@@ -337,17 +341,17 @@ void semel_kafka_hear_error(struct semel_kafka *kafka, rd_kafka_t *client, rd_ka
 	semel_logf(SEMEL_LOG_DEBUG, "kafka: %s", text);
 	if (err == RD_KAFKA_RESP_ERR__RESOLVE || err == RD_KAFKA_RESP_ERR__TRANSPORT ||
 	    err == RD_KAFKA_RESP_ERR__SSL)
-		note_complaint(kafka, text);
+		add_connection_error(kafka, text);
 	if (library->event_error_is_fatal(event) || err == RD_KAFKA_RESP_ERR__FATAL)
-		note_fatal(kafka, client);
-	else if (is_kept_out(kafka, err, text))
-		note_trouble(kafka, SEMEL_CONFIG, text);
+		handle_fatal(kafka, client);
+	else if (is_access_denied(kafka, err, text))
+		set_fatal(kafka, SEMEL_CONFIG, text);
 	else if (kafka->down_since_ms == 0 &&
-		 (err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || is_distrust(err)))
+		 (err == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN || is_access_error(err)))
 		kafka->down_since_ms = semel_steady_ms(kafka->env);
 }
 
-static rd_kafka_resp_err_t ask(struct semel_kafka *kafka, int wait_ms)
+static rd_kafka_resp_err_t ping(struct semel_kafka *kafka, int wait_ms)
 {
 	const struct rd_kafka_metadata *metadata = NULL;
 	rd_kafka_resp_err_t err =
@@ -357,88 +361,89 @@ static rd_kafka_resp_err_t ask(struct semel_kafka *kafka, int wait_ms)
 	return err;
 }
 
-static semel_status say_trouble(struct semel_kafka *kafka, semel_error *error)
+static semel_status set_fatal_error(struct semel_kafka *kafka, semel_error *error)
 {
 	kafka->lost = true;
-	if (kafka->trouble == SEMEL_CONFIG)
+	if (kafka->fatal_status == SEMEL_CONFIG)
 		return semel_error_set(error, SEMEL_CONFIG,
 				       "%s does not let us in: %s (are security.protocol, "
 				       "sasl.username, the password and ssl.ca.location right, and "
 				       "has the user its rights?)",
-				       kafka->place, kafka->trouble_text);
-	return semel_error_set(error, kafka->trouble, "%s: %s", kafka->place, kafka->trouble_text);
+				       kafka->address, kafka->fatal_text);
+	return semel_error_set(error, kafka->fatal_status, "%s: %s", kafka->address,
+			       kafka->fatal_text);
 }
 
-semel_status semel_kafka_health(struct semel_kafka *kafka, semel_error *error)
+semel_status semel_kafka_check_health(struct semel_kafka *kafka, semel_error *error)
 {
-	if (kafka->trouble != SEMEL_OK)
-		return say_trouble(kafka, error);
+	if (kafka->fatal_status != SEMEL_OK)
+		return set_fatal_error(kafka, error);
 	if (kafka->lost)
 		return semel_error_set(error, SEMEL_OUTAGE, "the connection to %s is gone",
-				       kafka->place);
+				       kafka->address);
 	if (kafka->down_since_ms == 0 ||
 	    semel_steady_ms(kafka->env) - kafka->down_since_ms < DOWN_MS)
 		return SEMEL_OK;
-	rd_kafka_resp_err_t err = ask(kafka, 500);
+	rd_kafka_resp_err_t err = ping(kafka, 500);
 	kafka->down_since_ms = 0;
 	if (err == RD_KAFKA_RESP_ERR_NO_ERROR) {
-		note_answer(kafka);
+		clear_connection_errors(kafka);
 		return SEMEL_OK;
 	}
 	kafka->lost = true;
 	return semel_error_set(error, SEMEL_OUTAGE,
 			       "no broker of %s answers: %s (is Kafka running there?)",
-			       kafka->place, reason_of(kafka, err));
+			       kafka->address, reason_of(kafka, err));
 }
 
 /* A name may stand for several addresses, of which the first does not answer. */
-static bool is_given_up(const struct semel_kafka *kafka, int64_t until_ms)
+static bool is_timed_out(const struct semel_kafka *kafka, int64_t until_ms)
 {
 	int64_t now_ms = semel_steady_ms(kafka->env);
 	return now_ms >= until_ms ||
 	       (kafka->down_since_ms > 0 && now_ms - kafka->down_since_ms >= GRACE_MS);
 }
 
-semel_status semel_kafka_reach(struct semel_kafka *kafka, semel_error *error)
+semel_status semel_kafka_connect(struct semel_kafka *kafka, semel_error *error)
 {
-	int64_t until_ms = semel_steady_ms(kafka->env) + REACH_MS;
+	int64_t until_ms = semel_steady_ms(kafka->env) + CONNECT_MS;
 	rd_kafka_resp_err_t err;
 	do {
-		err = ask(kafka, 300);
+		err = ping(kafka, 300);
 		if (err == RD_KAFKA_RESP_ERR_NO_ERROR) {
-			note_answer(kafka);
-			kafka->let_in = true;
+			clear_connection_errors(kafka);
+			kafka->authenticated = true;
 			return SEMEL_OK;
 		}
 		semel_kafka_producer_serve(kafka, 0);
-		if (kafka->trouble != SEMEL_OK)
-			return say_trouble(kafka, error);
-	} while (!is_given_up(kafka, until_ms));
+		if (kafka->fatal_status != SEMEL_OK)
+			return set_fatal_error(kafka, error);
+	} while (!is_timed_out(kafka, until_ms));
 	kafka->lost = true;
 	return semel_error_set(error, SEMEL_OUTAGE, "cannot reach %s: %s (is Kafka running there?)",
-			       kafka->place, reason_of(kafka, err));
+			       kafka->address, reason_of(kafka, err));
 }
 
-semel_status semel_kafka_failed(struct semel_kafka *kafka, rd_kafka_resp_err_t err,
-				const char *what, semel_error *error)
+semel_status semel_kafka_call_failed(struct semel_kafka *kafka, rd_kafka_resp_err_t err,
+				     const char *what, semel_error *error)
 {
-	bool distrust = is_distrust(err) || err == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
+	bool access = is_access_error(err) || err == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED;
 	/* What librdkafka says of a cluster that is away has many forms; it does not tell that. */
-	if (err < 0 && semel_kafka_is_passing(err) && kafka->producer) {
-		rd_kafka_resp_err_t now = ask(kafka, 300);
+	if (err < 0 && semel_kafka_is_transient(err) && kafka->producer) {
+		rd_kafka_resp_err_t now = ping(kafka, 300);
 		if (now)
 			return semel_error_set(error, SEMEL_OUTAGE,
 					       "cannot %s: no broker of %s answers: %s (is Kafka "
 					       "running there?)",
-					       what, kafka->place, reason_of(kafka, now));
+					       what, kafka->address, reason_of(kafka, now));
 	}
 	const char *advice = "(try: semel doctor)";
-	if (distrust)
+	if (access)
 		advice = "(give the user this right, or use another user)";
-	else if (semel_kafka_is_passing(err))
+	else if (semel_kafka_is_transient(err))
 		advice = "(a cluster that is being restarted answers so: try again; if it stays "
 			 "so, look at the log of its brokers)";
-	return semel_error_set(error, distrust ? SEMEL_CONFIG : SEMEL_OUTAGE,
-			       "cannot %s at %s: %s %s", what, kafka->place,
+	return semel_error_set(error, access ? SEMEL_CONFIG : SEMEL_OUTAGE,
+			       "cannot %s at %s: %s %s", what, kafka->address,
 			       kafka->library->err2str(err), advice);
 }

@@ -11,49 +11,49 @@
 #include <stdio.h>
 #include <string.h>
 
-#define COPIES_WANTED  3
-#define IN_SYNC_WANTED 2
-#define BATCH_BYTES    1000000 /* librdkafka's message.max.bytes */
-#define BATCH_HEAD     100     /* what a batch has beside its records */
+#define REPLICAS_EXPECTED 3
+#define IN_SYNC_EXPECTED  2
+#define BATCH_BYTES       1000000 /* librdkafka's message.max.bytes */
+#define BATCH_HEAD        100     /* what a batch has beside its records */
 
-struct look {
+struct comparison {
 	struct semel_kafka *kafka;
 	const struct semel_subscribe_options *options;
-	semel_difference_callback seen;
+	semel_difference_callback callback;
 	void *user;
 };
 
 /* -1: not known; retention_ms -1 too: for ever. */
-struct manner {
+struct config {
 	long long in_sync, retention_ms, largest;
 	bool unclean, compacted, known;
 };
 
-static void tell(const struct look *look, const char *text)
+static void report(const struct comparison *comparison, const char *text)
 {
-	look->seen(text, look->user);
+	comparison->callback(text, comparison->user);
 }
 
 /* ---- settings -------------------------------------------------------------------------------- */
 
-static void take_setting(struct manner *manner, const char *name, const char *value)
+static void take_setting(struct config *config, const char *name, const char *value)
 {
 	if (!value)
 		return;
 	if (strcmp(name, "min.insync.replicas") == 0)
-		(void)semel_text_to_int64(value, 1, INT32_MAX, &manner->in_sync);
+		(void)semel_text_to_int64(value, 1, INT32_MAX, &config->in_sync);
 	else if (strcmp(name, "retention.ms") == 0)
-		(void)semel_text_to_int64(value, -1, INT64_MAX, &manner->retention_ms);
+		(void)semel_text_to_int64(value, -1, INT64_MAX, &config->retention_ms);
 	else if (strcmp(name, "max.message.bytes") == 0)
-		(void)semel_text_to_int64(value, 0, INT32_MAX, &manner->largest);
+		(void)semel_text_to_int64(value, 0, INT32_MAX, &config->largest);
 	else if (strcmp(name, "unclean.leader.election.enable") == 0)
-		manner->unclean = strcmp(value, "true") == 0;
+		config->unclean = strcmp(value, "true") == 0;
 	else if (strcmp(name, "cleanup.policy") == 0)
-		manner->compacted = strstr(value, "compact") != NULL;
+		config->compacted = strstr(value, "compact") != NULL;
 }
 
 static rd_kafka_resp_err_t take_settings(const struct semel_kafka_library *library,
-					 rd_kafka_event_t *event, struct manner *manner)
+					 rd_kafka_event_t *event, struct config *config)
 {
 	size_t count = 0, entries = 0;
 	const rd_kafka_ConfigResource_t **resources = library->DescribeConfigs_result_resources(
@@ -65,194 +65,197 @@ static rd_kafka_resp_err_t take_settings(const struct semel_kafka_library *libra
 	const rd_kafka_ConfigEntry_t **settings =
 		library->ConfigResource_configs(resources[0], &entries);
 	for (size_t i = 0; i < entries; i++)
-		take_setting(manner, library->ConfigEntry_name(settings[i]),
+		take_setting(config, library->ConfigEntry_name(settings[i]),
 			     library->ConfigEntry_value(settings[i]));
-	manner->known = true;
+	config->known = true;
 	return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
 /* Asks once. */
 static rd_kafka_resp_err_t ask_settings(struct semel_kafka *kafka, const char *topic,
-					struct manner *manner)
+					struct config *config)
 {
 	const struct semel_kafka_library *library = kafka->library;
-	rd_kafka_ConfigResource_t *wanted =
+	rd_kafka_ConfigResource_t *expected =
 		library->ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, topic);
 	rd_kafka_AdminOptions_t *options =
 		library->AdminOptions_new(kafka->producer, RD_KAFKA_ADMIN_OP_DESCRIBECONFIGS);
 	rd_kafka_queue_t *queue = library->queue_new(kafka->producer);
 	library->AdminOptions_set_request_timeout(options, SEMEL_KAFKA_CALL_MS, NULL, 0);
-	library->DescribeConfigs(kafka->producer, &wanted, 1, options, queue);
+	library->DescribeConfigs(kafka->producer, &expected, 1, options, queue);
 	rd_kafka_event_t *event = library->queue_poll(queue, SEMEL_KAFKA_CALL_MS + 1000);
 	rd_kafka_resp_err_t err =
 		event ? library->event_error(event) : RD_KAFKA_RESP_ERR__TIMED_OUT;
 	if (!err)
-		err = take_settings(library, event, manner);
+		err = take_settings(library, event, config);
 	if (event)
 		library->event_destroy(event);
 	library->queue_destroy(queue);
 	library->AdminOptions_destroy(options);
-	library->ConfigResource_destroy(wanted);
+	library->ConfigResource_destroy(expected);
 	return err;
 }
 
 /* Where we may not see them, nothing is said of them. */
 static semel_status read_settings(struct semel_kafka *kafka, const char *topic,
-				  struct manner *manner_out, semel_error *error)
+				  struct config *manner_out, semel_error *error)
 {
-	int64_t until_ms = semel_kafka_call_until(kafka);
+	int64_t until_ms = semel_kafka_call_deadline(kafka);
 	rd_kafka_resp_err_t err;
-	*manner_out = (struct manner){ .in_sync = -1, .retention_ms = -1, .largest = -1 };
+	*manner_out = (struct config){ .in_sync = -1, .retention_ms = -1, .largest = -1 };
 	do
 		err = ask_settings(kafka, topic, manner_out);
-	while (semel_kafka_call_again(kafka, err, until_ms));
-	return semel_kafka_is_passing(err)
-		       ? semel_kafka_failed(kafka, err, "read the settings of a topic", error)
+	while (semel_kafka_retry_call(kafka, err, until_ms));
+	return semel_kafka_is_transient(err)
+		       ? semel_kafka_call_failed(kafka, err, "read the settings of a topic", error)
 		       : SEMEL_OK;
 }
 
-bool semel_kafka_keeps_all(struct semel_kafka *kafka, const char *topic)
+bool semel_kafka_keeps_all_records(struct semel_kafka *kafka, const char *topic)
 {
-	struct manner manner;
-	return read_settings(kafka, topic, &manner, NULL) == SEMEL_OK && manner.known &&
-	       !manner.compacted;
+	struct config config;
+	return read_settings(kafka, topic, &config, NULL) == SEMEL_OK && config.known &&
+	       !config.compacted;
 }
 
 static long long batch_bytes(const struct semel_kafka_settings *settings)
 {
 	long long bytes = BATCH_BYTES;
-	for (size_t i = 0; i < settings->passed_count; i++)
-		if (strcmp(settings->passed[i].name, "message.max.bytes") == 0)
-			(void)semel_text_to_int64(settings->passed[i].value, 0, INT32_MAX, &bytes);
+	for (size_t i = 0; i < settings->forwarded_count; i++)
+		if (strcmp(settings->forwarded[i].name, "message.max.bytes") == 0)
+			(void)semel_text_to_int64(settings->forwarded[i].value, 0, INT32_MAX,
+						  &bytes);
 	return bytes;
 }
 
 /* A batch that is refused for its size is sent again in parts, and others are made smaller
- * (repair.c). */
-static void compare_size(const struct look *look, const struct semel_kafka_topic *topic,
-			 const struct manner *manner)
+ * (resend.c). */
+static void compare_size(const struct comparison *comparison, const struct semel_kafka_topic *topic,
+			 const struct config *config)
 {
 	char text[512];
-	long long ours = batch_bytes(&look->kafka->settings);
-	if (!manner->known || manner->largest < 0 || manner->largest >= ours + BATCH_HEAD)
+	long long ours = batch_bytes(&comparison->kafka->settings);
+	if (!config->known || config->largest < 0 || config->largest >= ours + BATCH_HEAD)
 		return;
 	snprintf(text, sizeof(text),
 		 "the topic %s has max.message.bytes=%lld, and batches of up to %lld are sent: the "
 		 "first ones that it refuses are sent again in parts, which is slow (add "
 		 "message.max.bytes=%lld to the broker's URL, or raise the topic's limit)",
-		 topic->name, manner->largest, ours, manner->largest - BATCH_HEAD);
-	tell(look, text);
+		 topic->name, config->largest, ours, config->largest - BATCH_HEAD);
+	report(comparison, text);
 }
 
-static void compare_settings(const struct look *look, const struct semel_kafka_topic *topic,
-			     const struct manner *manner)
+static void compare_settings(const struct comparison *comparison,
+			     const struct semel_kafka_topic *topic, const struct config *config)
 {
 	char text[512];
-	long long copies = topic->copies;
-	long long wanted = topic->brokers < COPIES_WANTED ? topic->brokers : COPIES_WANTED;
-	if (copies < wanted) {
+	long long replicas = topic->replicas;
+	long long expected =
+		topic->brokers < REPLICAS_EXPECTED ? topic->brokers : REPLICAS_EXPECTED;
+	if (replicas < expected) {
 		snprintf(text, sizeof(text),
 			 "the topic %s has a replication factor of %lld: with less than %lld the "
 			 "loss of a broker can stop it, or lose events",
-			 topic->name, copies, wanted);
-		tell(look, text);
+			 topic->name, replicas, expected);
+		report(comparison, text);
 	}
-	if (manner->known && copies >= COPIES_WANTED && manner->in_sync < IN_SYNC_WANTED) {
+	if (config->known && replicas >= REPLICAS_EXPECTED && config->in_sync < IN_SYNC_EXPECTED) {
 		snprintf(text, sizeof(text),
 			 "the topic %s has min.insync.replicas=%lld: an event may be confirmed "
 			 "that is on one broker only; set it to %d",
-			 topic->name, manner->in_sync, IN_SYNC_WANTED);
-		tell(look, text);
+			 topic->name, config->in_sync, IN_SYNC_EXPECTED);
+		report(comparison, text);
 	}
-	if (manner->known && copies > 1 && manner->in_sync >= copies) {
+	if (config->known && replicas > 1 && config->in_sync >= replicas) {
 		snprintf(text, sizeof(text),
 			 "the topic %s has min.insync.replicas=%lld of %lld: it takes nothing when "
 			 "one broker is away; set it to %lld",
-			 topic->name, manner->in_sync, copies, copies - 1);
-		tell(look, text);
+			 topic->name, config->in_sync, replicas, replicas - 1);
+		report(comparison, text);
 	}
-	if (manner->unclean) {
+	if (config->unclean) {
 		snprintf(text, sizeof(text),
 			 "the topic %s has unclean.leader.election.enable=true: confirmed events "
 			 "can be lost",
 			 topic->name);
-		tell(look, text);
+		report(comparison, text);
 	}
-	compare_size(look, topic, manner);
+	compare_size(comparison, topic, config);
 }
 
-static void compare_retention(const struct look *look, const struct semel_kafka_topic *topic,
-			      const struct manner *manner)
+static void compare_retention(const struct comparison *comparison,
+			      const struct semel_kafka_topic *topic, const struct config *config)
 {
-	char text[512], kept[SEMEL_TIME_SIZE] = "for ever", remembered[SEMEL_TIME_SIZE];
-	int64_t inbox_ms = look->options->inbox_ms;
-	if (inbox_ms == 0 || !manner->known ||
-	    (manner->retention_ms >= 0 && manner->retention_ms <= inbox_ms && !manner->compacted))
+	char text[512], retention[SEMEL_TIME_SIZE] = "for ever", remembered[SEMEL_TIME_SIZE];
+	int64_t inbox_ms = comparison->options->inbox_ms;
+	if (inbox_ms == 0 || !config->known ||
+	    (config->retention_ms >= 0 && config->retention_ms <= inbox_ms && !config->compacted))
 		return;
-	if (manner->retention_ms >= 0 && !manner->compacted)
-		semel_duration_format(manner->retention_ms, kept);
+	if (config->retention_ms >= 0 && !config->compacted)
+		semel_duration_format(config->retention_ms, retention);
 	semel_duration_format(inbox_ms, remembered);
 	snprintf(text, sizeof(text),
 		 "the topic %s keeps events %s, the inbox remembers them %s: a group that is set "
 		 "back further does them twice (make retention.ms shorter, or retention.inbox "
 		 "longer)",
-		 topic->name, kept, remembered);
-	tell(look, text);
+		 topic->name, retention, remembered);
+	report(comparison, text);
 }
 
 /* ---- topics ---------------------------------------------------------------------------------- */
 
-static semel_status compare_topic(const struct look *look, const char *name, uint32_t wanted,
-				  bool of_events, semel_error *error)
+static semel_status compare_topic(const struct comparison *comparison, const char *name,
+				  uint32_t expected, bool of_events, semel_error *error)
 {
 	struct semel_kafka_topic *topic = NULL;
-	struct manner manner;
+	struct config config;
 	char text[512];
-	semel_status status = semel_kafka_topic_look(look->kafka, name, &topic, error);
+	semel_status status = semel_kafka_topic_lookup(comparison->kafka, name, &topic, error);
 	if (status != SEMEL_OK)
 		return status;
 	if (topic->partitions == 0) {
 		snprintf(text, sizeof(text), "the topic %s is missing", name);
-		tell(look, text);
+		report(comparison, text);
 		return SEMEL_OK;
 	}
-	if (wanted > 0 && topic->partitions != wanted) {
+	if (expected > 0 && topic->partitions != expected) {
 		snprintf(text, sizeof(text), "the topic %s has %u partitions, not %u", name,
-			 topic->partitions, wanted);
-		tell(look, text);
+			 topic->partitions, expected);
+		report(comparison, text);
 	}
-	status = read_settings(look->kafka, topic->full, &manner, error);
+	status = read_settings(comparison->kafka, topic->full, &config, error);
 	if (status != SEMEL_OK)
 		return status;
-	compare_settings(look, topic, &manner);
+	compare_settings(comparison, topic, &config);
 	if (of_events)
-		compare_retention(look, topic, &manner);
+		compare_retention(comparison, topic, &config);
 	return SEMEL_OK;
 }
 
-static semel_status compare_all(const struct look *look, const char *name, semel_error *error)
+static semel_status compare_all(const struct comparison *comparison, const char *name,
+				semel_error *error)
 {
-	const struct semel_subscribe_options *options = look->options;
+	const struct semel_subscribe_options *options = comparison->options;
 	uint32_t tiers =
 		semel_kafka_tier_for(options->delay_max_ms > 0 ? options->delay_max_ms : 60000);
 	semel_status status = compare_topic(
-		look, name, options->total_order ? 1 : options->partitions, true, error);
+		comparison, name, options->total_order ? 1 : options->partitions, true, error);
 	for (uint32_t tier = 1; tier <= tiers && status == SEMEL_OK; tier++) {
 		char tier_name[SEMEL_KAFKA_NAME_SIZE];
 		status = semel_kafka_tier_name(options->scope, name, tier, tier_name, error);
 		if (status == SEMEL_OK)
-			status = compare_topic(look, tier_name, 0, false, error);
+			status = compare_topic(comparison, tier_name, 0, false, error);
 	}
 	return status;
 }
 
 semel_status semel_kafka_compare(struct semel_broker *broker,
 				 const struct semel_subscribe_options *options,
-				 semel_difference_callback seen, void *user, semel_error *error)
+				 semel_difference_callback callback, void *user, semel_error *error)
 {
-	const struct look look = { semel_kafka_of(broker), options, seen, user };
+	const struct comparison comparison = { semel_kafka_of(broker), options, callback, user };
 	semel_status status = semel_kafka_check_bind(options, error);
 	for (size_t i = 0; options->topics[i] && status == SEMEL_OK; i++)
-		status = compare_all(&look, options->topics[i], error);
+		status = compare_all(&comparison, options->topics[i], error);
 	return status;
 }

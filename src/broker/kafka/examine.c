@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TEXT_SIZE 512
-#define TOLD_MAX  10
+#define TEXT_SIZE    512
+#define REPORTED_MAX 10
 
 /* A partition without a leader takes nothing, and its events wait. */
 static void examine_leaders(const struct semel_kafka *kafka,
@@ -17,10 +17,10 @@ static void examine_leaders(const struct semel_kafka *kafka,
 {
 	const char *prefix = kafka->settings.prefix;
 	char text[TEXT_SIZE];
-	int told = 0;
+	int reported = 0;
 	for (int i = 0; i < metadata->topic_cnt; i++) {
 		const struct rd_kafka_metadata_topic *topic = &metadata->topics[i];
-		for (int j = 0; j < topic->partition_cnt && told < TOLD_MAX; j++) {
+		for (int j = 0; j < topic->partition_cnt && reported < REPORTED_MAX; j++) {
 			if (topic->partitions[j].leader >= 0 ||
 			    strncmp(topic->topic, prefix, strlen(prefix)) != 0)
 				continue;
@@ -34,10 +34,10 @@ static void examine_leaders(const struct semel_kafka *kafka,
 				"start the broker that has its replica (kafka-topics.sh "
 				"--describe --unavailable-partitions shows which); the "
 				"events come by themselves then");
-			told++;
+			reported++;
 		}
 	}
-	if (told == 0)
+	if (reported == 0)
 		semel_examination_fine(examination, SEMEL_CHECK_BROKER_ALARM,
 				       "every partition has a leader");
 }
@@ -45,20 +45,20 @@ static void examine_leaders(const struct semel_kafka *kafka,
 static void examine_cluster(struct semel_kafka *kafka, const struct semel_examination *examination)
 {
 	const struct rd_kafka_metadata *metadata = NULL;
-	int64_t until_ms = semel_kafka_call_until(kafka);
+	int64_t until_ms = semel_kafka_call_deadline(kafka);
 	rd_kafka_resp_err_t err;
 	do
 		err = kafka->library->metadata(kafka->producer, 1, NULL, &metadata,
-					       semel_kafka_call_left(kafka, until_ms));
-	while (semel_kafka_call_again(kafka, err, until_ms));
+					       semel_kafka_call_remaining_ms(kafka, until_ms));
+	while (semel_kafka_retry_call(kafka, err, until_ms));
 	semel_error error = { 0 };
 	if (err) {
-		(void)semel_kafka_failed(kafka, err, "ask for the brokers", &error);
+		(void)semel_kafka_call_failed(kafka, err, "ask for the brokers", &error);
 		semel_examination_failed(examination, SEMEL_CHECK_BROKER_REACHED, &error);
 		return;
 	}
 	semel_examination_fine(examination, SEMEL_CHECK_BROKER_REACHED, "%s, %d brokers",
-			       kafka->place, metadata->broker_cnt);
+			       kafka->address, metadata->broker_cnt);
 	examine_leaders(kafka, metadata, examination);
 	kafka->library->metadata_destroy(metadata);
 }

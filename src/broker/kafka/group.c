@@ -6,7 +6,7 @@
  * - A partition that the group asks back is read no further, and given up when nothing of it is in
  *   the caller's hands and its position is committed: the next owner begins behind what was acked.
  * - A partition that was lost (we were silent for too long) is forgotten at once.
- * - A commit carries the position, and what note.c says.
+ * - A commit carries the position, and what commit_metadata.c says.
  * - Kafka forgets the offsets of topics to which no member of the group is subscribed, as the retry
  *   topics are (KIP-211). They are committed anew with every rebalance, and every hour.
  * - One commit is under way at a time, and ten in a second at most unless there is nothing else to
@@ -20,95 +20,99 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NOTE_AHEAD   1024
-#define AGAIN_MS     500
-#define COMMIT_MS    100
-#define JOIN_MS      3000
-#define WIDEN_MS     1000
-#define WIDEN_TOPICS 4 /* are looked at in one go */
-#define RETELL_MS    3000
-#define ANEW_MS      ((int64_t)60 * 60 * 1000)
+#define FETCHED_TO_AHEAD 1024
+#define RETRY_MS         500
+#define COMMIT_MS        100
+#define JOIN_MS          3000
+#define NEW_TOPICS_MS    1000
+#define TOPICS_PER_CALL  4 /* are looked at in one go */
+#define RECOMMIT_MS      3000
+#define REFRESH_MS       ((int64_t)60 * 60 * 1000)
 
 /* ---- commits --------------------------------------------------------------------------------- */
 
 /* More was handed out than the broker has been told. */
-static bool needs_note(const struct semel_kafka_share *share)
+static bool needs_fetched_to(const struct semel_kafka_assignment *assignment)
 {
-	return share->held && share->out > 0 && share->next_offset > share->noted;
+	return assignment->owned && assignment->fetched_count > 0 &&
+	       assignment->next_offset > assignment->fetched_to;
 }
 
-static bool has_news(const struct semel_kafka *kafka, const struct semel_kafka_share *share)
+static bool has_uncommitted(const struct semel_kafka *kafka,
+			    const struct semel_kafka_assignment *assignment)
 {
-	return share->held && share->position >= 0 &&
-	       (share->position != share->committed || needs_note(share) ||
-		semel_steady_ms(kafka->env) - share->told_ms >= ANEW_MS);
+	return assignment->owned && assignment->position >= 0 &&
+	       (assignment->position != assignment->committed || needs_fetched_to(assignment) ||
+		semel_steady_ms(kafka->env) - assignment->committed_ms >= REFRESH_MS);
 }
 
 static bool is_urgent(const struct semel_kafka *kafka)
 {
-	for (uint32_t i = 0; i < kafka->share_count; i++)
-		if (needs_note(&kafka->shares[i]))
+	for (uint32_t i = 0; i < kafka->assignment_count; i++)
+		if (needs_fetched_to(&kafka->assignments[i]))
 			return true;
 	return false;
 }
 
 static void add_position(struct semel_kafka *kafka, rd_kafka_topic_partition_list_t *list,
-			 struct semel_kafka_share *share, int64_t noted)
+			 struct semel_kafka_assignment *assignment, int64_t fetched_to)
 {
-	char note[SEMEL_KAFKA_NOTE_SIZE];
-	rd_kafka_topic_partition_t *entry =
-		kafka->library->topic_partition_list_add(list, share->topic, share->partition);
-	semel_kafka_note_write(share, noted, note);
-	entry->offset = share->position;
-	entry->metadata = strdup(note);
-	entry->metadata_size = entry->metadata ? strlen(note) : 0;
-	share->committed = share->position;
-	share->noted = noted;
-	share->told_ms = semel_steady_ms(kafka->env);
+	char metadata[SEMEL_KAFKA_COMMIT_METADATA_SIZE];
+	rd_kafka_topic_partition_t *entry = kafka->library->topic_partition_list_add(
+		list, assignment->topic, assignment->partition);
+	semel_kafka_commit_metadata_write(assignment, fetched_to, metadata);
+	entry->offset = assignment->position;
+	entry->metadata = strdup(metadata);
+	entry->metadata_size = entry->metadata ? strlen(metadata) : 0;
+	assignment->committed = assignment->position;
+	assignment->fetched_to = fetched_to;
+	assignment->committed_ms = semel_steady_ms(kafka->env);
 }
 
 /* NULL: nothing has changed. leaving: only of those that go, with the last word about them. */
-static rd_kafka_topic_partition_list_t *list_news(struct semel_kafka *kafka, bool last_word)
+static rd_kafka_topic_partition_list_t *list_uncommitted(struct semel_kafka *kafka, bool last_word)
 {
 	rd_kafka_topic_partition_list_t *list = NULL;
-	for (uint32_t i = 0; i < kafka->share_count; i++) {
-		struct semel_kafka_share *share = &kafka->shares[i];
-		int64_t noted = share->noted;
-		bool exact = last_word && share->held && share->next_offset != share->noted;
-		if (!has_news(kafka, share) && !(exact && share->position >= 0))
+	for (uint32_t i = 0; i < kafka->assignment_count; i++) {
+		struct semel_kafka_assignment *assignment = &kafka->assignments[i];
+		int64_t fetched_to = assignment->fetched_to;
+		bool exact = last_word && assignment->owned &&
+			     assignment->next_offset != assignment->fetched_to;
+		if (!has_uncommitted(kafka, assignment) && !(exact && assignment->position >= 0))
 			continue;
 		if (exact)
-			noted = share->next_offset;
-		else if (share->next_offset > share->noted)
-			noted = share->next_offset + NOTE_AHEAD;
+			fetched_to = assignment->next_offset;
+		else if (assignment->next_offset > assignment->fetched_to)
+			fetched_to = assignment->next_offset + FETCHED_TO_AHEAD;
 		if (!list)
-			list = kafka->library->topic_partition_list_new((int)kafka->share_count);
-		add_position(kafka, list, share, noted);
+			list = kafka->library->topic_partition_list_new(
+				(int)kafka->assignment_count);
+		add_position(kafka, list, assignment, fetched_to);
 	}
 	return list;
 }
 
-/* Not while one rebalance may follow the other: see joining.c. */
-static void retell_retries(struct semel_kafka *kafka)
+/* Not while one rebalance may follow the other: see group_join.c. */
+static void recommit_retry_topics(struct semel_kafka *kafka)
 {
-	if (kafka->retell_ms == 0 || semel_steady_ms(kafka->env) < kafka->retell_ms)
+	if (kafka->recommit_ms == 0 || semel_steady_ms(kafka->env) < kafka->recommit_ms)
 		return;
-	kafka->retell_ms = 0;
-	for (uint32_t i = 0; i < kafka->share_count; i++)
-		if (kafka->shares[i].tier > 0)
-			kafka->shares[i].committed = -1;
+	kafka->recommit_ms = 0;
+	for (uint32_t i = 0; i < kafka->assignment_count; i++)
+		if (kafka->assignments[i].tier > 0)
+			kafka->assignments[i].committed = -1;
 }
 
 /* They are told again with the next commit. */
-static void forget_commits(struct semel_kafka *kafka)
+static void retry_commits(struct semel_kafka *kafka)
 {
-	for (uint32_t i = 0; i < kafka->share_count; i++)
-		kafka->shares[i].committed = -1;
-	kafka->commit_again_ms = semel_steady_ms(kafka->env) + AGAIN_MS;
+	for (uint32_t i = 0; i < kafka->assignment_count; i++)
+		kafka->assignments[i].committed = -1;
+	kafka->commit_retry_ms = semel_steady_ms(kafka->env) + RETRY_MS;
 }
 
 /* The group has moved on, and will say so. */
-static bool is_moved_on(rd_kafka_resp_err_t err)
+static bool is_stale_member(rd_kafka_resp_err_t err)
 {
 	return err == RD_KAFKA_RESP_ERR_ILLEGAL_GENERATION ||
 	       err == RD_KAFKA_RESP_ERR_UNKNOWN_MEMBER_ID ||
@@ -116,40 +120,40 @@ static bool is_moved_on(rd_kafka_resp_err_t err)
 	       err == RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
 }
 
-/* A commit while the group is shared out anew would fail, and worse: see joining.c. */
-static void await_group(struct semel_kafka *kafka)
+/* A commit while the group is shared out anew would fail, and worse: see group_join.c. */
+static void await_rebalance(struct semel_kafka *kafka)
 {
 	int64_t until_ms = semel_steady_ms(kafka->env) + JOIN_MS;
-	while (semel_kafka_joining_goes_on(kafka) && semel_steady_ms(kafka->env) < until_ms)
+	while (semel_kafka_group_join_in_progress(kafka) && semel_steady_ms(kafka->env) < until_ms)
 		semel_sleep_us(1000);
 }
 
 semel_status semel_kafka_group_commit_now(struct semel_kafka *kafka, semel_error *error)
 {
 	if (kafka->committing)
-		forget_commits(kafka); /* it may fail, and nobody would tell it again */
-	rd_kafka_topic_partition_list_t *list = list_news(kafka, true);
+		retry_commits(kafka); /* it may fail, and nobody would tell it again */
+	rd_kafka_topic_partition_list_t *list = list_uncommitted(kafka, true);
 	if (!list)
 		return SEMEL_OK;
-	await_group(kafka);
-	rd_kafka_resp_err_t err = semel_kafka_commit(kafka, list);
+	await_rebalance(kafka);
+	rd_kafka_resp_err_t err = semel_kafka_commit_sync(kafka, list);
 	kafka->library->topic_partition_list_destroy(list);
 	if (!err || err == RD_KAFKA_RESP_ERR__NO_OFFSET)
 		return SEMEL_OK;
-	forget_commits(kafka);
-	return is_moved_on(err) ? SEMEL_OK
-				: semel_kafka_failed(kafka, err, "commit offsets", error);
+	retry_commits(kafka);
+	return is_stale_member(err) ? SEMEL_OK
+				    : semel_kafka_call_failed(kafka, err, "commit offsets", error);
 }
 
 void semel_kafka_group_commit(struct semel_kafka *kafka, bool idle)
 {
 	int64_t now_ms = semel_steady_ms(kafka->env);
 	bool early = kafka->committing || (!idle && now_ms - kafka->commit_ms < COMMIT_MS);
-	if (now_ms < kafka->commit_again_ms || semel_kafka_joining_goes_on(kafka) ||
+	if (now_ms < kafka->commit_retry_ms || semel_kafka_group_join_in_progress(kafka) ||
 	    (early && !is_urgent(kafka)))
 		return;
-	retell_retries(kafka);
-	rd_kafka_topic_partition_list_t *list = list_news(kafka, false);
+	recommit_retry_topics(kafka);
+	rd_kafka_topic_partition_list_t *list = list_uncommitted(kafka, false);
 	if (!list)
 		return;
 	kafka->commit_ms = now_ms;
@@ -158,29 +162,29 @@ void semel_kafka_group_commit(struct semel_kafka *kafka, bool idle)
 	kafka->library->topic_partition_list_destroy(list);
 	kafka->committing = !err;
 	if (err)
-		forget_commits(kafka);
+		retry_commits(kafka);
 }
 
-static void hear_commit(struct semel_kafka *kafka, rd_kafka_event_t *event)
+static void handle_commit_result(struct semel_kafka *kafka, rd_kafka_event_t *event)
 {
 	rd_kafka_resp_err_t err = kafka->library->event_error(event);
 	kafka->committing = false;
 	if (!err || err == RD_KAFKA_RESP_ERR__NO_OFFSET)
 		return;
 	semel_logf(SEMEL_LOG_DEBUG, "kafka: a commit failed: %s", kafka->library->err2str(err));
-	forget_commits(kafka);
+	retry_commits(kafka);
 }
 
 /* ---- rebalances ------------------------------------------------------------------------------ */
 
-static semel_status check_move(struct semel_kafka *kafka, rd_kafka_error_t *failure,
-			       semel_error *error)
+static semel_status check_assign(struct semel_kafka *kafka, rd_kafka_error_t *failure,
+				 semel_error *error)
 {
 	if (!failure)
 		return SEMEL_OK;
-	semel_status status =
-		semel_error_set(error, SEMEL_OUTAGE, "the group %s at %s is in disorder: %s",
-				kafka->scope, kafka->place, kafka->library->error_string(failure));
+	semel_status status = semel_error_set(
+		error, SEMEL_OUTAGE, "the group %s at %s is in disorder: %s", kafka->scope,
+		kafka->address, kafka->library->error_string(failure));
 	kafka->library->error_destroy(failure);
 	return status;
 }
@@ -206,7 +210,7 @@ static semel_status get_offsets_from_store(struct semel_kafka *kafka,
 static semel_status retire_offset_store(struct semel_kafka *kafka,
 					rd_kafka_topic_partition_t *entry, semel_error *error)
 {
-	const struct semel_offset_store *offset_store = kafka->retired;
+	const struct semel_offset_store *offset_store = kafka->former_offset_store;
 	const char *own = semel_kafka_own_name(kafka, entry->topic);
 	struct semel_anchor anchors[2];
 	uint32_t count = 0;
@@ -219,7 +223,7 @@ static semel_status retire_offset_store(struct semel_kafka *kafka,
 	if (status != SEMEL_OK || next < 0)
 		return status;
 	/* not where an administrator has set the offset: then there is no note */
-	if (next > entry->offset && semel_kafka_note_read(entry, anchors, &count) > 0)
+	if (next > entry->offset && semel_kafka_commit_metadata_read(entry, anchors, &count) > 0)
 		entry->offset = next;
 	status = offset_store->acquire(offset_store->user, own, entry->partition, true, &next,
 				       error);
@@ -230,120 +234,122 @@ static semel_status retire_offset_store(struct semel_kafka *kafka,
 }
 
 /* What is known of the log is looked for before anything of it is handed out. */
-static semel_status take_one(struct semel_kafka *kafka, const rd_kafka_topic_partition_t *entry,
-			     semel_error *error)
+static semel_status start_assignment(struct semel_kafka *kafka,
+				     const rd_kafka_topic_partition_t *entry, semel_error *error)
 {
 	struct semel_anchor anchors[2];
 	uint32_t count = 0;
-	int64_t noted = semel_kafka_note_read(entry, anchors, &count);
-	struct semel_kafka_share *share = semel_kafka_share_take(kafka, entry, noted);
-	if (!share)
+	int64_t fetched_to = semel_kafka_commit_metadata_read(entry, anchors, &count);
+	struct semel_kafka_assignment *assignment =
+		semel_kafka_assignment_start(kafka, entry, fetched_to);
+	if (!assignment)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a partition");
-	share->owner = semel_kafka_owner_of(entry);
+	assignment->owner = semel_kafka_topic_partition_of(entry);
 	for (uint32_t i = 0; i < count; i++)
-		semel_kafka_anchor_want(share, anchors[i], false);
+		semel_kafka_anchor_expect(assignment, anchors[i], false);
 	if (count > 0) { /* until they are found, whoever takes it next looks for both */
-		share->proven = anchors[0];
-		share->last = share->fresh = anchors[count - 1];
+		assignment->verified = anchors[0];
+		assignment->last_acked = assignment->candidate = anchors[count - 1];
 	}
-	if (kafka->offset_store && share->tier == 0)
-		semel_kafka_anchor_want(share,
-					kafka->offset_store->anchor(kafka->offset_store->user,
-								    share->event_topic,
-								    share->partition),
-					true);
+	if (kafka->offset_store && assignment->tier == 0)
+		semel_kafka_anchor_expect(assignment,
+					  kafka->offset_store->anchor(kafka->offset_store->user,
+								      assignment->event_topic,
+								      assignment->partition),
+					  true);
 	semel_logf(SEMEL_LOG_DEBUG, "kafka: %s reads %s [%d] from %" PRId64, kafka->scope,
 		   entry->topic, entry->partition, entry->offset);
 	return SEMEL_OK;
 }
 
-static semel_status take(struct semel_kafka *kafka, rd_kafka_topic_partition_list_t *list,
-			 semel_error *error)
+static semel_status start_assignments(struct semel_kafka *kafka,
+				      rd_kafka_topic_partition_list_t *list, semel_error *error)
 {
-	semel_status status = semel_kafka_committed(kafka, kafka->consumer, list, error);
+	semel_status status = semel_kafka_read_committed(kafka, kafka->consumer, list, error);
 	for (int i = 0; i < list->cnt && status == SEMEL_OK; i++)
 		status = retire_offset_store(kafka, &list->elems[i], error);
 	if (status == SEMEL_OK)
-		status = semel_kafka_begin(kafka, list, error);
+		status = semel_kafka_set_start_offsets(kafka, list, error);
 	for (int i = 0; i < list->cnt && status == SEMEL_OK; i++)
 		status = get_offsets_from_store(kafka, &list->elems[i], error);
 	for (int i = 0; i < list->cnt && status == SEMEL_OK; i++)
-		status = take_one(kafka, &list->elems[i], error);
+		status = start_assignment(kafka, &list->elems[i], error);
 	return status;
 }
 
-static void forget(struct semel_kafka *kafka, const rd_kafka_topic_partition_list_t *list)
+static void end_assignments(struct semel_kafka *kafka, const rd_kafka_topic_partition_list_t *list)
 {
 	for (int i = 0; i < list->cnt; i++) {
-		struct semel_kafka_share *share =
-			semel_kafka_share_of(kafka, list->elems[i].topic, list->elems[i].partition);
-		if (share && share->held)
-			semel_kafka_share_forget(kafka, share);
+		struct semel_kafka_assignment *assignment = semel_kafka_assignment_find(
+			kafka, list->elems[i].topic, list->elems[i].partition);
+		if (assignment && assignment->owned)
+			semel_kafka_assignment_end(kafka, assignment);
 	}
 }
 
 /* The group waits for an answer, also when we can do nothing with what it gave: without one the
  * consumer can neither go on nor be closed. */
-static semel_status hear_assignment(struct semel_kafka *kafka,
-				    rd_kafka_topic_partition_list_t *list, semel_error *error)
+static semel_status handle_assignment(struct semel_kafka *kafka,
+				      rd_kafka_topic_partition_list_t *list, semel_error *error)
 {
 	const struct semel_kafka_library *library = kafka->library;
 	kafka->assigned = true;
-	kafka->retell_ms = semel_steady_ms(kafka->env) + RETELL_MS;
+	kafka->recommit_ms = semel_steady_ms(kafka->env) + RECOMMIT_MS;
 	semel_status status = semel_kafka_tiers_add(kafka, list, 0, error);
 	if (status == SEMEL_OK)
-		status = take(kafka, list, error);
+		status = start_assignments(kafka, list, error);
 	if (status == SEMEL_OK)
-		return check_move(kafka, library->incremental_assign(kafka->consumer, list), error);
-	forget(kafka, list);
+		return check_assign(kafka, library->incremental_assign(kafka->consumer, list),
+				    error);
+	end_assignments(kafka, list);
 	rd_kafka_topic_partition_list_t *none = library->topic_partition_list_new(0);
-	(void)check_move(kafka, library->incremental_assign(kafka->consumer, none), NULL);
+	(void)check_assign(kafka, library->incremental_assign(kafka->consumer, none), NULL);
 	library->topic_partition_list_destroy(none);
 	return status;
 }
 
-static bool is_in_hand(struct semel_kafka *kafka, const rd_kafka_topic_partition_list_t *list)
+static bool is_any_unacked(struct semel_kafka *kafka, const rd_kafka_topic_partition_list_t *list)
 {
 	for (int i = 0; i < list->cnt; i++) {
-		const struct semel_kafka_share *share =
-			semel_kafka_share_of(kafka, list->elems[i].topic, list->elems[i].partition);
-		if (share && share->held && share->out > 0)
+		const struct semel_kafka_assignment *assignment = semel_kafka_assignment_find(
+			kafka, list->elems[i].topic, list->elems[i].partition);
+		if (assignment && assignment->owned && assignment->fetched_count > 0)
 			return true;
 	}
 	return false;
 }
 
 /* What was asked back goes, as soon as it can. */
-static semel_status give(struct semel_kafka *kafka, semel_error *error)
+static semel_status release_revoked(struct semel_kafka *kafka, semel_error *error)
 {
-	bool lost = kafka->leaving && kafka->library->assignment_lost(kafka->consumer);
-	if (!kafka->leaving || (!lost && !kafka->closing && is_in_hand(kafka, kafka->leaving)))
+	bool lost = kafka->revoked && kafka->library->assignment_lost(kafka->consumer);
+	if (!kafka->revoked || (!lost && !kafka->closing && is_any_unacked(kafka, kafka->revoked)))
 		return SEMEL_OK;
-	rd_kafka_topic_partition_list_t *list = kafka->leaving;
-	kafka->leaving = NULL;
+	rd_kafka_topic_partition_list_t *list = kafka->revoked;
+	kafka->revoked = NULL;
 	if (!lost)
 		(void)semel_kafka_group_commit_now(kafka, NULL);
-	forget(kafka, list);
-	semel_status status = check_move(
+	end_assignments(kafka, list);
+	semel_status status = check_assign(
 		kafka, kafka->library->incremental_unassign(kafka->consumer, list), error);
 	kafka->library->topic_partition_list_destroy(list);
 	return status;
 }
 
 /* With its retry topics, as far as they are ours. */
-static void leave_partition(struct semel_kafka *kafka, const rd_kafka_topic_partition_t *entry)
+static void revoke_partition(struct semel_kafka *kafka, const rd_kafka_topic_partition_t *entry)
 {
 	const char *own = semel_kafka_own_name(kafka, entry->topic);
-	kafka->library->topic_partition_list_add(kafka->leaving, entry->topic, entry->partition);
-	for (uint32_t i = 0; i < kafka->share_count; i++) {
-		struct semel_kafka_share *share = &kafka->shares[i];
-		if (!share->held || share->owner != entry->partition ||
-		    strcmp(share->event_topic, own) != 0)
+	kafka->library->topic_partition_list_add(kafka->revoked, entry->topic, entry->partition);
+	for (uint32_t i = 0; i < kafka->assignment_count; i++) {
+		struct semel_kafka_assignment *assignment = &kafka->assignments[i];
+		if (!assignment->owned || assignment->owner != entry->partition ||
+		    strcmp(assignment->event_topic, own) != 0)
 			continue;
-		share->leaving = true;
-		if (share->tier > 0)
-			kafka->library->topic_partition_list_add(kafka->leaving, share->topic,
-								 share->partition);
+		assignment->releasing = true;
+		if (assignment->tier > 0)
+			kafka->library->topic_partition_list_add(kafka->revoked, assignment->topic,
+								 assignment->partition);
 	}
 }
 
@@ -353,9 +359,9 @@ static void list_missing(struct semel_kafka *kafka, const rd_kafka_topic_partiti
 {
 	for (int i = 0; i < all->cnt; i++) {
 		const rd_kafka_topic_partition_t *entry = &all->elems[i];
-		const struct semel_kafka_share *share =
-			semel_kafka_share_of(kafka, entry->topic, entry->partition);
-		if (share && share->held)
+		const struct semel_kafka_assignment *assignment =
+			semel_kafka_assignment_find(kafka, entry->topic, entry->partition);
+		if (assignment && assignment->owned)
 			continue;
 		kafka->library
 			->topic_partition_list_add(missing_out, entry->topic, entry->partition)
@@ -363,20 +369,20 @@ static void list_missing(struct semel_kafka *kafka, const rd_kafka_topic_partiti
 	}
 }
 
-static semel_status hear_rebalance(struct semel_kafka *kafka, rd_kafka_event_t *event,
-				   semel_error *error)
+static semel_status handle_rebalance(struct semel_kafka *kafka, rd_kafka_event_t *event,
+				     semel_error *error)
 {
 	const struct semel_kafka_library *library = kafka->library;
 	rd_kafka_topic_partition_list_t *list = library->event_topic_partition_list(event);
 	rd_kafka_resp_err_t err = library->event_error(event);
 	if (err == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS)
-		return hear_assignment(kafka, list, error);
-	if (kafka->leaving)
-		library->topic_partition_list_destroy(kafka->leaving);
-	kafka->leaving = library->topic_partition_list_new(list->cnt);
+		return handle_assignment(kafka, list, error);
+	if (kafka->revoked)
+		library->topic_partition_list_destroy(kafka->revoked);
+	kafka->revoked = library->topic_partition_list_new(list->cnt);
 	for (int i = 0; i < list->cnt; i++)
-		leave_partition(kafka, &list->elems[i]);
-	return give(kafka, error);
+		revoke_partition(kafka, &list->elems[i]);
+	return release_revoked(kafka, error);
 }
 
 static bool is_topic_listed(const rd_kafka_topic_partition_list_t *list, const char *topic)
@@ -392,36 +398,38 @@ static bool is_topic_listed(const rd_kafka_topic_partition_list_t *list, const c
 static void list_next_topics(struct semel_kafka *kafka, rd_kafka_topic_partition_list_t *list)
 {
 	uint32_t topics = 0, at = 0;
-	for (uint32_t n = 0; n < kafka->share_count; n++) {
-		at = (kafka->widened + n) % kafka->share_count;
-		const struct semel_kafka_share *share = &kafka->shares[at];
-		if (!share->held || share->tier != 0)
+	for (uint32_t n = 0; n < kafka->assignment_count; n++) {
+		at = (kafka->next_topic_checked + n) % kafka->assignment_count;
+		const struct semel_kafka_assignment *assignment = &kafka->assignments[at];
+		if (!assignment->owned || assignment->tier != 0)
 			continue;
-		if (!is_topic_listed(list, share->topic) && ++topics > WIDEN_TOPICS)
+		if (!is_topic_listed(list, assignment->topic) && ++topics > TOPICS_PER_CALL)
 			break;
-		kafka->library->topic_partition_list_add(list, share->topic, share->partition);
+		kafka->library->topic_partition_list_add(list, assignment->topic,
+							 assignment->partition);
 	}
-	if (topics > WIDEN_TOPICS)
-		kafka->widened = at;
+	if (topics > TOPICS_PER_CALL)
+		kafka->next_topic_checked = at;
 }
 
-semel_status semel_kafka_group_widen(struct semel_kafka *kafka, semel_error *error)
+semel_status semel_kafka_group_add_retry_topics(struct semel_kafka *kafka, semel_error *error)
 {
 	const struct semel_kafka_library *library = kafka->library;
-	if (!kafka->assigned || kafka->leaving || semel_kafka_joining_goes_on(kafka))
+	if (!kafka->assigned || kafka->revoked || semel_kafka_group_join_in_progress(kafka))
 		return SEMEL_OK;
 	rd_kafka_topic_partition_list_t *all = library->topic_partition_list_new(8);
 	rd_kafka_topic_partition_list_t *more = library->topic_partition_list_new(8);
 	list_next_topics(kafka, all);
 	semel_status status = SEMEL_OK;
-	if (semel_kafka_tiers_add(kafka, all, semel_steady_ms(kafka->env) + WIDEN_MS, NULL) ==
+	if (semel_kafka_tiers_add(kafka, all, semel_steady_ms(kafka->env) + NEW_TOPICS_MS, NULL) ==
 	    SEMEL_OK)
 		list_missing(kafka, all, more);
-	if (more->cnt > 0 && take(kafka, more, NULL) != SEMEL_OK)
-		forget(kafka, more); /* what was read before goes on; the next look tries again */
+	if (more->cnt > 0 && start_assignments(kafka, more, NULL) != SEMEL_OK)
+		end_assignments(kafka,
+				more); /* what was read before goes on; the next look tries again */
 	else if (more->cnt > 0)
-		status = check_move(kafka, library->incremental_assign(kafka->consumer, more),
-				    error);
+		status = check_assign(kafka, library->incremental_assign(kafka->consumer, more),
+				      error);
 	library->topic_partition_list_destroy(all);
 	library->topic_partition_list_destroy(more);
 	return status;
@@ -429,17 +437,18 @@ semel_status semel_kafka_group_widen(struct semel_kafka *kafka, semel_error *err
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-static semel_status hear(struct semel_kafka *kafka, rd_kafka_event_t *event, semel_error *error)
+static semel_status handle_event(struct semel_kafka *kafka, rd_kafka_event_t *event,
+				 semel_error *error)
 {
 	switch (kafka->library->event_type(event)) {
 	case RD_KAFKA_EVENT_REBALANCE:
-		return hear_rebalance(kafka, event, error);
+		return handle_rebalance(kafka, event, error);
 	case RD_KAFKA_EVENT_OFFSET_COMMIT:
-		hear_commit(kafka, event);
+		handle_commit_result(kafka, event);
 		return SEMEL_OK;
 	case RD_KAFKA_EVENT_ERROR:
-		semel_kafka_hear_error(kafka, kafka->consumer, event);
-		semel_kafka_anchor_doubt(kafka);
+		semel_kafka_handle_error(kafka, kafka->consumer, event);
+		semel_kafka_anchor_recheck(kafka);
 		return SEMEL_OK;
 	default:
 		return SEMEL_OK;
@@ -452,12 +461,12 @@ semel_status semel_kafka_group_serve(struct semel_kafka *kafka, semel_error *err
 	rd_kafka_event_t *event;
 	while (status == SEMEL_OK &&
 	       (event = kafka->library->queue_poll(kafka->consumer_queue, 0)) != NULL) {
-		status = hear(kafka, event, error);
+		status = handle_event(kafka, event, error);
 		kafka->library->event_destroy(event);
 	}
 	if (status == SEMEL_OK)
-		status = give(kafka, error);
-	return status == SEMEL_OK ? semel_kafka_health(kafka, error) : status;
+		status = release_revoked(kafka, error);
+	return status == SEMEL_OK ? semel_kafka_check_health(kafka, error) : status;
 }
 
 /* librdkafka 2.0 ends the process when a consumer is closed between the answer to its first request
@@ -467,13 +476,13 @@ static bool can_close(struct semel_kafka *kafka)
 {
 	int64_t until_ms = semel_steady_ms(kafka->env) + SEMEL_KAFKA_CALL_MS;
 	while (kafka->consumer_queue && !kafka->assigned &&
-	       (!kafka->lost || semel_kafka_joining_was_answered(kafka)) &&
+	       (!kafka->lost || semel_kafka_group_join_was_answered(kafka)) &&
 	       semel_steady_ms(kafka->env) < until_ms) {
 		semel_sleep_us(2000);
 		(void)semel_kafka_group_serve(kafka, NULL);
 	}
 	return !kafka->consumer_queue || kafka->assigned ||
-	       !semel_kafka_joining_was_answered(kafka);
+	       !semel_kafka_group_join_was_answered(kafka);
 }
 
 /* Where nobody answers no goodbye is said. */
@@ -487,14 +496,14 @@ void semel_kafka_group_leave(struct semel_kafka *kafka)
 	bool lost = kafka->lost || kafka->down_since_ms > 0;
 	if (!lost)
 		(void)semel_kafka_group_commit_now(kafka, NULL);
-	if (!lost && kafka->leaving)
-		(void)give(kafka, NULL);
-	for (uint32_t i = 0; i < kafka->share_count; i++)
-		semel_kafka_share_forget(kafka, &kafka->shares[i]);
-	if (kafka->leaving)
-		library->topic_partition_list_destroy(kafka->leaving);
+	if (!lost && kafka->revoked)
+		(void)release_revoked(kafka, NULL);
+	for (uint32_t i = 0; i < kafka->assignment_count; i++)
+		semel_kafka_assignment_end(kafka, &kafka->assignments[i]);
+	if (kafka->revoked)
+		library->topic_partition_list_destroy(kafka->revoked);
 	if (kafka->consumer_queue) {
-		semel_kafka_ring_off(kafka, kafka->consumer_queue);
+		semel_kafka_notify_off(kafka, kafka->consumer_queue);
 		library->queue_destroy(kafka->consumer_queue);
 	}
 	if (!lost && closable)
@@ -503,6 +512,6 @@ void semel_kafka_group_leave(struct semel_kafka *kafka)
 		library->destroy_flags(kafka->consumer,
 				       lost ? RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE : 0);
 	else
-		kafka->joining = NULL; /* its threads go on, and note there */
+		kafka->group_join = NULL; /* its threads go on, and note there */
 	kafka->consumer = NULL;
 }

@@ -16,21 +16,21 @@ static void kafka_close(struct semel_broker *broker)
 {
 	struct semel_kafka *kafka = semel_kafka_of(broker);
 	if (kafka->wake)
-		semel_wake_unwatch_fd(kafka->wake, kafka->bell_fd);
-	semel_kafka_anchor_end(kafka);
+		semel_wake_unwatch_fd(kafka->wake, kafka->event_fd);
+	semel_kafka_anchor_close(kafka);
 	semel_kafka_group_leave(kafka);
 	semel_kafka_producer_free(kafka);
-	semel_kafka_shares_free(kafka);
+	semel_kafka_assignments_free(kafka);
 	semel_kafka_topics_free(kafka);
 	semel_kafka_window_free(kafka);
 	semel_kafka_settings_free(&kafka->settings);
 	semel_buffer_free(&kafka->header_text);
 	semel_arena_free(kafka->scratch);
-	free(kafka->joining);
+	free(kafka->group_join);
 	free(kafka->scope);
-	free(kafka->bundle.name);
-	if (kafka->bell_fd >= 0)
-		close(kafka->bell_fd);
+	free(kafka->transaction.name);
+	if (kafka->event_fd >= 0)
+		close(kafka->event_fd);
 	free(kafka);
 }
 
@@ -48,19 +48,20 @@ static semel_status kafka_open(const struct semel_url *url, const struct semel_e
 	kafka->broker.driver = &semel_kafka_driver;
 	kafka->library = library;
 	kafka->env = env;
-	kafka->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	kafka->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	kafka->scratch = semel_arena_new(ARENA_BLOCK);
-	if (kafka->bell_fd < 0 || !kafka->scratch ||
+	if (kafka->event_fd < 0 || !kafka->scratch ||
 	    !semel_kafka_window_make(&kafka->window, window))
 		status = semel_error_set(error, SEMEL_INTERNAL, "no memory for the broker");
 	else
 		status = semel_kafka_settings_read(url, &kafka->settings, error);
 	if (status == SEMEL_OK) {
-		snprintf(kafka->place, sizeof(kafka->place), "kafka://%s", kafka->settings.servers);
+		snprintf(kafka->address, sizeof(kafka->address), "kafka://%s",
+			 kafka->settings.servers);
 		status = semel_kafka_producer_make(kafka, error);
 	}
 	if (status == SEMEL_OK)
-		status = semel_kafka_reach(kafka, error);
+		status = semel_kafka_connect(kafka, error);
 	if (status != SEMEL_OK) {
 		kafka_close(&kafka->broker);
 		return status;
@@ -73,13 +74,13 @@ static void kafka_watch(struct semel_broker *broker, struct semel_wake *wake)
 {
 	struct semel_kafka *kafka = semel_kafka_of(broker);
 	kafka->wake = wake;
-	semel_kafka_ring_on(kafka, kafka->producer_queue);
+	semel_kafka_notify_on(kafka, kafka->producer_queue);
 	if (kafka->consumer_queue)
-		semel_kafka_ring_on(kafka, kafka->consumer_queue);
-	for (uint32_t i = 0; i < kafka->share_count; i++)
-		if (kafka->shares[i].queue)
-			semel_kafka_ring_on(kafka, kafka->shares[i].queue);
-	semel_wake_watch_fd(wake, kafka->bell_fd);
+		semel_kafka_notify_on(kafka, kafka->consumer_queue);
+	for (uint32_t i = 0; i < kafka->assignment_count; i++)
+		if (kafka->assignments[i].queue)
+			semel_kafka_notify_on(kafka, kafka->assignments[i].queue);
+	semel_wake_watch_fd(wake, kafka->event_fd);
 }
 
 static void kafka_set_offset_store(struct semel_broker *broker,
@@ -87,7 +88,7 @@ static void kafka_set_offset_store(struct semel_broker *broker,
 {
 	struct semel_kafka *kafka = semel_kafka_of(broker);
 	kafka->offset_store = kafka->settings.offsets_in_store ? offset_store : NULL;
-	kafka->retired = kafka->settings.offsets_in_store ? NULL : offset_store;
+	kafka->former_offset_store = kafka->settings.offsets_in_store ? NULL : offset_store;
 }
 
 const struct semel_broker_driver semel_kafka_driver = {

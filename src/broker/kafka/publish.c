@@ -5,9 +5,9 @@
  *   all. So many events of one aggregate may be on their way.
  * - When a broker refuses a batch, librdkafka takes no more from us (it may not leave a gap).
  *   Nobody knows yet which event of the batch was at fault: a new producer sends everything
- *   unanswered again, until an answer is about one event (repair.c).
+ *   unanswered again, until an answer is about one event (resend.c).
  * - What librdkafka had gathered by then it still sends; the broker refuses it too, because it
- *   knows the producer: introduce.c sees to that.
+ *   knows the producer: first_record.c sees to that.
  * - A batch may be too large of which no event is; smaller ones are made then.
  * - While a refusal is not reported, later ones of its aggregate are refused too, as HELD.
  * - What may have arrived and was not answered is sent twice, with the same id.
@@ -35,13 +35,13 @@
 
 bool semel_kafka_window_make(struct semel_kafka_window *window, uint32_t size)
 {
-	window->slots = calloc(size, sizeof(window->slots[0]));
-	if (!window->slots)
+	window->inflight = calloc(size, sizeof(window->inflight[0]));
+	if (!window->inflight)
 		return false;
 	window->size = size;
 	for (uint32_t i = size; i-- > 0;) {
-		window->slots[i].next = window->unused;
-		window->unused = &window->slots[i];
+		window->inflight[i].next = window->unused;
+		window->unused = &window->inflight[i];
 	}
 	return true;
 }
@@ -50,45 +50,46 @@ void semel_kafka_window_free(struct semel_kafka *kafka)
 {
 	struct semel_kafka_window *window = &kafka->window;
 	for (uint32_t i = 0; i < window->size; i++) {
-		free(window->slots[i].reason);
-		if (window->slots[i].headers)
-			kafka->library->headers_destroy(window->slots[i].headers);
+		free(window->inflight[i].reason);
+		if (window->inflight[i].headers)
+			kafka->library->headers_destroy(window->inflight[i].headers);
 	}
-	free(window->slots);
+	free(window->inflight);
 }
 
-void semel_kafka_answer(struct semel_kafka_window *window, struct semel_kafka_slot *slot,
+void semel_kafka_finish(struct semel_kafka_window *window, struct semel_kafka_inflight *inflight,
 			semel_status status, const char *reason)
 {
-	slot->state = SEMEL_KAFKA_ANSWERED;
-	slot->status = status;
-	slot->next = NULL;
+	inflight->state = SEMEL_KAFKA_ANSWERED;
+	inflight->status = status;
+	inflight->next = NULL;
 	if (status != SEMEL_OK) {
-		slot->reason = strdup(reason);
+		inflight->reason = strdup(reason);
 		window->refused++;
 		window->too_large = window->too_large || status == SEMEL_TOO_LARGE;
 	}
 	if (window->last_done)
-		window->last_done->next = slot;
+		window->last_done->next = inflight;
 	else
-		window->done = slot;
-	window->last_done = slot;
+		window->done = inflight;
+	window->last_done = inflight;
 }
 
 bool semel_kafka_is_held(const struct semel_kafka_window *window,
-			 const struct semel_kafka_slot *slot)
+			 const struct semel_kafka_inflight *inflight)
 {
 	if (window->refused == 0)
 		return false;
-	for (const struct semel_kafka_slot *done = window->done; done; done = done->next)
-		if (done->status != SEMEL_OK && semel_event_is_sibling(done->event, slot->event))
+	for (const struct semel_kafka_inflight *done = window->done; done; done = done->next)
+		if (done->status != SEMEL_OK &&
+		    semel_event_is_sibling(done->event, inflight->event))
 			return true;
 	return false;
 }
 
-void semel_kafka_hold(struct semel_kafka_window *window, struct semel_kafka_slot *slot)
+void semel_kafka_hold(struct semel_kafka_window *window, struct semel_kafka_inflight *inflight)
 {
-	semel_kafka_answer(window, slot, SEMEL_HELD,
+	semel_kafka_finish(window, inflight, SEMEL_HELD,
 			   "waits behind an earlier event of its aggregate");
 }
 
@@ -119,59 +120,61 @@ semel_status semel_kafka_refusal_of(rd_kafka_resp_err_t err)
 }
 
 /* What is wrong with the topic is wrong for its other events too. */
-static void refuse_topic(struct semel_kafka *kafka, const struct semel_kafka_slot *slot)
+static void refuse_topic(struct semel_kafka *kafka, const struct semel_kafka_inflight *inflight)
 {
 	struct semel_kafka_topic *topic =
-		semel_kafka_topic_find(kafka, semel_text_string(slot->event->topic));
-	if (topic && slot->status != SEMEL_TOO_LARGE)
-		semel_kafka_topic_refuse(kafka, topic, slot->status, slot->reason);
+		semel_kafka_topic_find(kafka, semel_text_string(inflight->event->topic));
+	if (topic && inflight->status != SEMEL_TOO_LARGE)
+		semel_kafka_topic_refuse(kafka, topic, inflight->status, inflight->reason);
 }
 
-static void hear_refusal(struct semel_kafka *kafka, struct semel_kafka_slot *slot,
-			 rd_kafka_resp_err_t err)
+static void handle_refusal(struct semel_kafka *kafka, struct semel_kafka_inflight *inflight,
+			   rd_kafka_resp_err_t err)
 {
 	char reason[160];
 	semel_status refusal = semel_kafka_refusal_of(err);
-	if (kafka->bundle.phase != SEMEL_KAFKA_BUNDLE_READY)
+	if (kafka->transaction.phase != SEMEL_KAFKA_TRANSACTION_READY)
 		return; /* it is given up already */
 	kafka->window.broken = true;
 	if (refusal != SEMEL_OK)
-		semel_kafka_unstall(kafka, slot);
-	if (!kafka->careful) { /* it is sent again, by itself */
-		slot->blamed = refusal != SEMEL_OK;
+		semel_kafka_end_stall(kafka, inflight);
+	if (!kafka->isolating) { /* it is sent again, by itself */
+		inflight->suspected = refusal != SEMEL_OK;
 		if (refusal == SEMEL_TOO_LARGE)
-			kafka->window.refused_bytes += RECORD_BYTES + slot->event->payload.length;
+			kafka->window.refused_bytes +=
+				RECORD_BYTES + inflight->event->payload.length;
 		return;
 	}
 	if (refusal == SEMEL_OK) {
-		kafka->trouble = SEMEL_OUTAGE;
-		snprintf(kafka->trouble_text, sizeof(kafka->trouble_text), "an event failed: %s",
+		kafka->fatal_status = SEMEL_OUTAGE;
+		snprintf(kafka->fatal_text, sizeof(kafka->fatal_text), "an event failed: %s",
 			 kafka->library->err2str(err));
 		return;
 	}
 	snprintf(reason, sizeof(reason), "Kafka refused it: %s", kafka->library->err2str(err));
-	if (kafka->bundle.name) {
-		semel_kafka_bundle_refuse(kafka, slot, refusal, reason);
+	if (kafka->transaction.name) {
+		semel_kafka_transaction_refuse(kafka, inflight, refusal, reason);
 		return;
 	}
-	semel_kafka_answer(&kafka->window, slot, refusal, reason);
-	if (slot->reason)
-		refuse_topic(kafka, slot);
+	semel_kafka_finish(&kafka->window, inflight, refusal, reason);
+	if (inflight->reason)
+		refuse_topic(kafka, inflight);
 }
 
 /* The next event of this slot has most of them in common with this one. */
-static void keep_headers(struct semel_kafka *kafka, struct semel_kafka_slot *slot,
+static void save_headers(struct semel_kafka *kafka, struct semel_kafka_inflight *inflight,
 			 const rd_kafka_message_t *report)
 {
 	rd_kafka_message_t *message = (rd_kafka_message_t *)(uintptr_t)report;
-	if (slot->kind != 0 && kafka->library->message_detach_headers(message, &slot->headers) !=
-				       RD_KAFKA_RESP_ERR_NO_ERROR)
-		slot->headers = NULL;
+	if (inflight->template_number != 0 &&
+	    kafka->library->message_detach_headers(message, &inflight->headers) !=
+		    RD_KAFKA_RESP_ERR_NO_ERROR)
+		inflight->headers = NULL;
 }
 
-static void hear_report(struct semel_kafka *kafka, const rd_kafka_message_t *report)
+static void handle_report(struct semel_kafka *kafka, const rd_kafka_message_t *report)
 {
-	struct semel_kafka_slot *slot = report->_private;
+	struct semel_kafka_inflight *inflight = report->_private;
 	if (report->_private == &kafka->requeue) {
 		kafka->requeue.waiting = false;
 		kafka->requeue.err = report->err;
@@ -180,40 +183,40 @@ static void hear_report(struct semel_kafka *kafka, const rd_kafka_message_t *rep
 		   report->err == RD_KAFKA_RESP_ERR__PURGE_INFLIGHT) {
 		return; /* by us */
 	} else if (report->err) {
-		hear_refusal(kafka, slot, report->err);
+		handle_refusal(kafka, inflight, report->err);
 	} else if (report->offset == RD_KAFKA_OFFSET_INVALID) {
 		kafka->window.broken = true; /* believed, not told */
 	} else {
 		kafka->down_since_ms = 0;
-		keep_headers(kafka, slot, report);
-		semel_kafka_introduced(kafka, slot, report->partition);
-		if (kafka->bundle.name) {
-			semel_kafka_bundle_take(kafka, slot);
+		save_headers(kafka, inflight, report);
+		semel_kafka_partition_accepted(kafka, inflight, report->partition);
+		if (kafka->transaction.name) {
+			semel_kafka_transaction_accept(kafka, inflight);
 			return;
 		}
-		slot->took_us = kafka->library->message_latency(report);
-		semel_kafka_answer(&kafka->window, slot, SEMEL_OK, NULL);
+		inflight->took_us = kafka->library->message_latency(report);
+		semel_kafka_finish(&kafka->window, inflight, SEMEL_OK, NULL);
 	}
 }
 
-static void hear(struct semel_kafka *kafka, rd_kafka_event_t *event)
+static void handle_event(struct semel_kafka *kafka, rd_kafka_event_t *event)
 {
 	const struct semel_kafka_library *library = kafka->library;
 	const rd_kafka_message_t *report;
 	if (library->event_type(event) == RD_KAFKA_EVENT_DR)
 		while ((report = library->event_message_next(event)) != NULL)
-			hear_report(kafka, report);
+			handle_report(kafka, report);
 	else if (library->event_type(event) == RD_KAFKA_EVENT_ERROR)
-		semel_kafka_hear_error(kafka, kafka->producer, event);
+		semel_kafka_handle_error(kafka, kafka->producer, event);
 	library->event_destroy(event);
 }
 
 void semel_kafka_producer_serve(struct semel_kafka *kafka, int64_t wait_ms)
 {
 	rd_kafka_event_t *event = kafka->library->queue_poll(kafka->producer_queue, (int)wait_ms);
-	kafka->window.heard_ms = semel_steady_ms(kafka->env);
+	kafka->window.polled_ms = semel_steady_ms(kafka->env);
 	while (event) {
-		hear(kafka, event);
+		handle_event(kafka, event);
 		event = kafka->library->queue_poll(kafka->producer_queue, 0);
 	}
 }
@@ -221,62 +224,65 @@ void semel_kafka_producer_serve(struct semel_kafka *kafka, int64_t wait_ms)
 /* ---- sending --------------------------------------------------------------------------------- */
 
 /* Those of the event before it in this slot, if they fit its kind. */
-static rd_kafka_headers_t *take_headers(struct semel_kafka *kafka, struct semel_kafka_slot *slot,
-					uint64_t kind)
+static rd_kafka_headers_t *take_headers(struct semel_kafka *kafka,
+					struct semel_kafka_inflight *inflight,
+					uint64_t template_number)
 {
-	rd_kafka_headers_t *headers = slot->headers;
-	slot->headers = NULL;
-	if (headers && slot->kind != kind) {
+	rd_kafka_headers_t *headers = inflight->headers;
+	inflight->headers = NULL;
+	if (headers && inflight->template_number != template_number) {
 		kafka->library->headers_destroy(headers);
 		headers = NULL;
 	}
-	slot->kind = kind;
+	inflight->template_number = template_number;
 	return headers;
 }
 
-static semel_status post(struct semel_kafka *kafka, struct semel_kafka_slot *slot,
-			 rd_kafka_topic_t *handle, semel_error *error)
+static semel_status produce(struct semel_kafka *kafka, struct semel_kafka_inflight *inflight,
+			    rd_kafka_topic_t *handle, semel_error *error)
 {
-	struct semel_kafka_post post = { .event = slot->event,
-					 .metadata = &slot->metadata,
-					 .opaque = slot };
-	post.used = take_headers(kafka, slot, semel_kafka_kind_of(kafka, &post));
-	semel_status status = semel_kafka_post(kafka, handle, &post, error);
+	struct semel_kafka_outgoing outgoing = { .event = inflight->event,
+						 .metadata = &inflight->metadata,
+						 .opaque = inflight };
+	outgoing.used =
+		take_headers(kafka, inflight, semel_kafka_header_template_of(kafka, &outgoing));
+	semel_status status = semel_kafka_produce(kafka, handle, &outgoing, error);
 	if (status == SEMEL_OK)
-		semel_kafka_introduce(kafka, slot);
+		semel_kafka_first_sent(kafka, inflight);
 	return status;
 }
 
-semel_status semel_kafka_send(struct semel_kafka *kafka, struct semel_kafka_slot *slot,
+semel_status semel_kafka_send(struct semel_kafka *kafka, struct semel_kafka_inflight *inflight,
 			      semel_error *error)
 {
 	struct semel_kafka_topic *topic = NULL;
 	semel_error why = { 0 };
-	semel_status status = semel_kafka_topic_need(kafka, semel_text_string(slot->event->topic),
-						     0, &topic, &why);
+	semel_status status = semel_kafka_topic_ensure(
+		kafka, semel_text_string(inflight->event->topic), 0, &topic, &why);
 	rd_kafka_topic_t *handle =
 		status == SEMEL_OK ? semel_kafka_topic_handle(kafka, topic) : NULL;
-	if (status == SEMEL_OK && (!handle || !semel_kafka_reckon(kafka, topic, slot)))
+	if (status == SEMEL_OK &&
+	    (!handle || !semel_kafka_choose_partition(kafka, topic, inflight)))
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a topic");
-	if (status == SEMEL_OK && semel_kafka_is_stalled(kafka, slot) &&
-	    !semel_kafka_may_try(kafka, slot)) {
-		(void)semel_kafka_answer_stalled(kafka, slot);
+	if (status == SEMEL_OK && semel_kafka_is_stalled(kafka, inflight) &&
+	    !semel_kafka_may_probe(kafka, inflight)) {
+		(void)semel_kafka_finish_stalled(kafka, inflight);
 		return SEMEL_OK;
 	}
-	if (status == SEMEL_OK && semel_kafka_must_wait(kafka, slot)) {
-		semel_kafka_line_up(kafka, slot);
+	if (status == SEMEL_OK && semel_kafka_must_wait_for_first(kafka, inflight)) {
+		semel_kafka_wait_for_first(kafka, inflight);
 		return SEMEL_OK;
 	}
 	if (status == SEMEL_OK)
-		status = post(kafka, slot, handle, &why);
+		status = produce(kafka, inflight, handle, &why);
 	if (status == SEMEL_OK || status == SEMEL_FULL)
 		return status;
 	if (!semel_status_is_about_event(status))
 		return semel_error_set(error, status, "%s", why.text);
-	if (kafka->bundle.name)
-		semel_kafka_bundle_refuse(kafka, slot, status, why.text);
+	if (kafka->transaction.name)
+		semel_kafka_transaction_refuse(kafka, inflight, status, why.text);
 	else
-		semel_kafka_answer(&kafka->window, slot, status, why.text);
+		semel_kafka_finish(&kafka->window, inflight, status, why.text);
 	return SEMEL_OK;
 }
 
@@ -286,42 +292,42 @@ semel_status semel_kafka_publish(struct semel_broker *broker, const struct semel
 {
 	struct semel_kafka *kafka = semel_kafka_of(broker);
 	struct semel_kafka_window *window = &kafka->window;
-	struct semel_kafka_slot *slot = window->unused;
+	struct semel_kafka_inflight *inflight = window->unused;
 	if (kafka->lost)
-		return semel_kafka_health(kafka, error);
-	if (!slot)
+		return semel_kafka_check_health(kafka, error);
+	if (!inflight)
 		return SEMEL_FULL;
 	semel_status status = SEMEL_OK;
-	window->unused = slot->next;
-	*slot = (struct semel_kafka_slot){
+	window->unused = inflight->next;
+	*inflight = (struct semel_kafka_inflight){
 		.event = event,
 		.metadata = *metadata,
 		.token = token,
 		.sequence = ++window->sequence,
-		.headers = slot->headers,
-		.kind = slot->kind,
+		.headers = inflight->headers,
+		.template_number = inflight->template_number,
 		.partition = -1,
 		.state = SEMEL_KAFKA_SENT,
 	};
-	if (metadata->transaction != 0 && metadata->transaction == kafka->bundle.refused) {
-		semel_kafka_answer(window, slot, kafka->bundle.refused_by,
+	if (metadata->transaction != 0 && metadata->transaction == kafka->transaction.refused) {
+		semel_kafka_finish(window, inflight, kafka->transaction.refused_by,
 				   "an earlier event of its transaction was refused");
 		return SEMEL_OK;
 	}
-	if (semel_kafka_is_held(window, slot)) {
-		semel_kafka_hold(window, slot);
+	if (semel_kafka_is_held(window, inflight)) {
+		semel_kafka_hold(window, inflight);
 		return SEMEL_OK;
 	}
-	if (kafka->bundle.name)
-		return semel_kafka_bundle_offer(kafka, slot, error);
-	if (!window->broken && kafka->repair.state == SEMEL_KAFKA_SOUND)
-		status = semel_kafka_send(kafka, slot, error);
+	if (kafka->transaction.name)
+		return semel_kafka_transaction_offer(kafka, inflight, error);
+	if (!window->broken && kafka->resend.state == SEMEL_KAFKA_RESEND_IDLE)
+		status = semel_kafka_send(kafka, inflight, error);
 	else
-		semel_kafka_repair_queue(kafka, slot);
+		semel_kafka_resend_queue(kafka, inflight);
 	if (status != SEMEL_OK) {
-		slot->state = SEMEL_KAFKA_UNUSED;
-		slot->next = window->unused;
-		window->unused = slot;
+		inflight->state = SEMEL_KAFKA_UNUSED;
+		inflight->next = window->unused;
+		window->unused = inflight;
 	}
 	return status;
 }
@@ -329,7 +335,7 @@ semel_status semel_kafka_publish(struct semel_broker *broker, const struct semel
 /* ---- batches -----------------------------------------------------------------------------------
  */
 
-void semel_kafka_shrink(struct semel_kafka *kafka)
+void semel_kafka_shrink_batches(struct semel_kafka *kafka)
 {
 	uint64_t bytes = kafka->batch_bytes > 0 ? kafka->batch_bytes : BATCH_BYTES;
 	if (bytes > kafka->window.refused_bytes)
@@ -338,61 +344,62 @@ void semel_kafka_shrink(struct semel_kafka *kafka)
 	semel_logf(SEMEL_LOG_INFO,
 		   "%s refuses batches that are larger than max.message.bytes of a topic: from now "
 		   "on they have at most %" PRIu64 " bytes",
-		   kafka->place, kafka->batch_bytes);
+		   kafka->address, kafka->batch_bytes);
 }
 
 /* ---- reporting ------------------------------------------------------------------------------- */
 
-static void report(struct semel_kafka_window *window, semel_outcome_callback seen, void *user)
+static void report_outcomes(struct semel_kafka_window *window, semel_outcome_callback callback,
+			    void *user)
 {
 	while (window->done) {
-		struct semel_kafka_slot *slot = window->done;
+		struct semel_kafka_inflight *inflight = window->done;
 		struct semel_publish_outcome outcome;
-		outcome.token = slot->token;
-		outcome.status = slot->status;
-		outcome.took_us = slot->took_us;
+		outcome.token = inflight->token;
+		outcome.status = inflight->status;
+		outcome.took_us = inflight->took_us;
 		outcome.reason[0] = '\0';
-		if (slot->status != SEMEL_OK) {
+		if (inflight->status != SEMEL_OK) {
 			snprintf(outcome.reason, sizeof(outcome.reason), "%s",
-				 slot->reason ? slot->reason : "refused");
+				 inflight->reason ? inflight->reason : "refused");
 			window->refused--;
-			free(slot->reason);
-			slot->reason = NULL;
+			free(inflight->reason);
+			inflight->reason = NULL;
 		}
-		window->done = slot->next;
+		window->done = inflight->next;
 		if (!window->done)
 			window->last_done = NULL;
-		slot->state = SEMEL_KAFKA_UNUSED;
-		slot->next = window->unused;
-		window->unused = slot;
-		seen(&outcome, user);
+		inflight->state = SEMEL_KAFKA_UNUSED;
+		inflight->next = window->unused;
+		window->unused = inflight;
+		callback(&outcome, user);
 	}
 }
 
 semel_status semel_kafka_poll(struct semel_broker *broker, int64_t wait_ms,
-			      semel_outcome_callback seen, void *user, semel_error *error)
+			      semel_outcome_callback callback, void *user, semel_error *error)
 {
 	struct semel_kafka *kafka = semel_kafka_of(broker);
 	semel_status status = SEMEL_OK;
 	if (kafka->lost)
-		return semel_kafka_health(kafka, error);
-	bool settling = kafka->repair.state == SEMEL_KAFKA_SETTLING ||
-			kafka->bundle.phase != SEMEL_KAFKA_BUNDLE_READY;
+		return semel_kafka_check_health(kafka, error);
+	bool settling = kafka->resend.state == SEMEL_KAFKA_RESEND_DRAINING ||
+			kafka->transaction.phase != SEMEL_KAFKA_TRANSACTION_READY;
 	bool ready = kafka->window.done || (kafka->window.broken && !settling) ||
-		     semel_kafka_bundle_is_whole(kafka);
-	if (wait_ms > SLICE_MS && (kafka->repair.state != SEMEL_KAFKA_SOUND ||
-				   kafka->bundle.phase != SEMEL_KAFKA_BUNDLE_READY))
+		     semel_kafka_transaction_can_commit(kafka);
+	if (wait_ms > SLICE_MS && (kafka->resend.state != SEMEL_KAFKA_RESEND_IDLE ||
+				   kafka->transaction.phase != SEMEL_KAFKA_TRANSACTION_READY))
 		wait_ms = SLICE_MS;
 	semel_kafka_producer_serve(kafka, ready ? 0 : wait_ms);
-	if (kafka->window.heard_ms >= kafka->window.look_ms)
-		semel_kafka_stall_look(kafka);
-	if (kafka->window.waiting && !kafka->window.broken && !kafka->repair.stalled)
+	if (kafka->window.polled_ms >= kafka->window.stall_check_ms)
+		semel_kafka_check_stalls(kafka);
+	if (kafka->window.waiting && !kafka->window.broken && !kafka->resend.stalled)
 		status = semel_kafka_send_waiting(kafka, error);
 	if (status == SEMEL_OK)
-		status = kafka->bundle.name ? semel_kafka_bundle_step(kafka, error)
-					    : semel_kafka_repair_step(kafka, error);
-	report(&kafka->window, seen, user);
-	return status == SEMEL_OK ? semel_kafka_health(kafka, error) : status;
+		status = kafka->transaction.name ? semel_kafka_transaction_step(kafka, error)
+						 : semel_kafka_resend_step(kafka, error);
+	report_outcomes(&kafka->window, callback, user);
+	return status == SEMEL_OK ? semel_kafka_check_health(kafka, error) : status;
 }
 
 /* Quotas slow us down; they never stop us. */

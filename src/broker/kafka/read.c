@@ -85,15 +85,16 @@ static void complete(struct semel_wire_reading *reading, struct semel_text key)
 		event->aggregate_id = key;
 }
 
-bool semel_kafka_read(struct semel_kafka *kafka, const struct semel_kafka_share *share,
-		      const rd_kafka_message_t *message, struct semel_arena *arena,
-		      struct semel_delivery *delivery_out)
+bool semel_kafka_read_record(struct semel_kafka *kafka,
+			     const struct semel_kafka_assignment *assignment,
+			     const rd_kafka_message_t *message, struct semel_arena *arena,
+			     struct semel_delivery *delivery_out)
 {
 	struct semel_wire_reading reading;
 	rd_kafka_timestamp_type_t kind;
 	int64_t stamp_ms = kafka->library->message_timestamp(message, &kind);
 	semel_wire_read_begin(&reading, &semel_wire_kafka, arena, &kafka->header_text);
-	reading.event.topic = semel_text_of(share->event_topic);
+	reading.event.topic = semel_text_of(assignment->event_topic);
 	reading.event.time_ms =
 		kind == RD_KAFKA_TIMESTAMP_NOT_AVAILABLE || stamp_ms < 0 ? 0 : stamp_ms;
 	read_headers(kafka, message, &reading);

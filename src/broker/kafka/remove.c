@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define GROUP_MS    60000 /* longer than any session */
-#define GROUP_LOOK  100000
-#define NAMES_EXTRA 2 /* the topic for dead letters, and the first of all */
+#define GROUP_MS       60000 /* longer than any session */
+#define GROUP_PAUSE_US 100000
+#define NAMES_EXTRA    2 /* the topic for dead letters, and the first of all */
 
 /* Runs one request and waits for its answer. The event is the caller's; NULL: none came. */
 static rd_kafka_event_t *await_answer(struct semel_kafka *kafka, rd_kafka_queue_t *queue)
@@ -28,7 +28,7 @@ static semel_status read_topics(struct semel_kafka *kafka, rd_kafka_event_t *eve
 	size_t count = 0;
 	*err_out = event ? library->event_error(event) : RD_KAFKA_RESP_ERR__TIMED_OUT;
 	if (*err_out)
-		return semel_kafka_failed(kafka, *err_out, "delete topics", error);
+		return semel_kafka_call_failed(kafka, *err_out, "delete topics", error);
 	const rd_kafka_topic_result_t **topics = library->DeleteTopics_result_topics(
 		library->event_DeleteTopics_result(event), &count);
 	for (size_t i = 0; i < count; i++) {
@@ -36,8 +36,8 @@ static semel_status read_topics(struct semel_kafka *kafka, rd_kafka_event_t *eve
 		if (!err || err == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART)
 			continue;
 		*err_out = err;
-		if (semel_kafka_is_passing(err))
-			return semel_kafka_failed(kafka, err, "delete topics", error);
+		if (semel_kafka_is_transient(err))
+			return semel_kafka_call_failed(kafka, err, "delete topics", error);
 		return semel_error_set(error, SEMEL_NACKED, "the topic %s cannot be deleted: %s",
 				       library->topic_result_name(topics[i]),
 				       library->err2str(err));
@@ -49,7 +49,7 @@ static semel_status delete_topics(struct semel_kafka *kafka, rd_kafka_DeleteTopi
 				  size_t count, semel_error *error)
 {
 	const struct semel_kafka_library *library = kafka->library;
-	int64_t until_ms = semel_kafka_call_until(kafka);
+	int64_t until_ms = semel_kafka_call_deadline(kafka);
 	rd_kafka_resp_err_t err;
 	semel_status status;
 	rd_kafka_AdminOptions_t *options =
@@ -64,14 +64,14 @@ static semel_status delete_topics(struct semel_kafka *kafka, rd_kafka_DeleteTopi
 		status = read_topics(kafka, event, &err, error);
 		if (event)
 			library->event_destroy(event);
-	} while (semel_kafka_call_again(kafka, err, until_ms));
+	} while (semel_kafka_retry_call(kafka, err, until_ms));
 	library->queue_destroy(queue);
 	library->AdminOptions_destroy(options);
 	return status;
 }
 
 /* NULL: no memory. A name that would be too long was never made. */
-static rd_kafka_DeleteTopic_t *named(struct semel_kafka *kafka, const char *name)
+static rd_kafka_DeleteTopic_t *new_delete_topic(struct semel_kafka *kafka, const char *name)
 {
 	char *full = semel_kafka_full_name(kafka, name);
 	rd_kafka_DeleteTopic_t *topic = full ? kafka->library->DeleteTopic_new(full) : NULL;
@@ -86,20 +86,20 @@ static semel_status delete_named(struct semel_kafka *kafka, const char *topic, c
 	char name[SEMEL_KAFKA_NAME_SIZE];
 	size_t count = 0;
 	if (!scope) {
-		topics[count++] = named(kafka, topic);
+		topics[count++] = new_delete_topic(kafka, topic);
 	} else {
 		for (uint32_t tier = 1; tier <= SEMEL_KAFKA_TIERS; tier++)
 			if (semel_kafka_tier_name(scope, topic, tier, name, NULL) == SEMEL_OK)
-				topics[count++] = named(kafka, name);
+				topics[count++] = new_delete_topic(kafka, name);
 		int length = snprintf(name, sizeof(name), "%s.%s.dlt", topic, scope);
 		if (length > 0 && length <= SEMEL_KAFKA_NAME_MAX)
-			topics[count++] = named(kafka, name);
+			topics[count++] = new_delete_topic(kafka, name);
 	}
-	bool whole = true;
+	bool complete = true;
 	for (size_t i = 0; i < count; i++)
-		whole = whole && topics[i];
-	semel_status status = whole ? delete_topics(kafka, topics, count, error)
-				    : semel_error_set(error, SEMEL_INTERNAL, "no memory");
+		complete = complete && topics[i];
+	semel_status status = complete ? delete_topics(kafka, topics, count, error)
+				       : semel_error_set(error, SEMEL_INTERNAL, "no memory");
 	for (size_t i = 0; i < count; i++)
 		if (topics[i])
 			kafka->library->DeleteTopic_destroy(topics[i]);
@@ -143,11 +143,11 @@ static rd_kafka_resp_err_t ask_delete_group(struct semel_kafka *kafka,
 static rd_kafka_resp_err_t ask_delete_group_patiently(struct semel_kafka *kafka,
 						      rd_kafka_DeleteGroup_t *group)
 {
-	int64_t until_ms = semel_kafka_call_until(kafka);
+	int64_t until_ms = semel_kafka_call_deadline(kafka);
 	rd_kafka_resp_err_t err;
 	do
 		err = ask_delete_group(kafka, group);
-	while (semel_kafka_call_again(kafka, err, until_ms));
+	while (semel_kafka_retry_call(kafka, err, until_ms));
 	return err;
 }
 
@@ -161,13 +161,13 @@ static semel_status delete_group(struct semel_kafka *kafka, const char *scope, s
 	int64_t until_ms = semel_steady_ms(kafka->env) + GROUP_MS;
 	rd_kafka_resp_err_t err = ask_delete_group_patiently(kafka, group);
 	while (err == RD_KAFKA_RESP_ERR_NON_EMPTY_GROUP && semel_steady_ms(kafka->env) < until_ms) {
-		semel_sleep_us(GROUP_LOOK);
+		semel_sleep_us(GROUP_PAUSE_US);
 		err = ask_delete_group_patiently(kafka, group);
 	}
 	kafka->library->DeleteGroup_destroy(group);
 	if (!err || err == RD_KAFKA_RESP_ERR_GROUP_ID_NOT_FOUND)
 		return SEMEL_OK;
-	return semel_kafka_failed(kafka, err, "delete a consumer group", error);
+	return semel_kafka_call_failed(kafka, err, "delete a consumer group", error);
 }
 
 semel_status semel_kafka_remove(struct semel_broker *broker, const char *topic,

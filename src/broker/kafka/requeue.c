@@ -11,17 +11,17 @@
 #define CONFIRM_MS 30000
 
 /* As many partitions as the topic has; a topic that is not there will be made with as many. */
-static semel_status need_tier(struct semel_kafka *kafka, const char *scope, const char *topic_name,
-			      uint32_t tier, struct semel_kafka_topic **topic_out,
-			      semel_error *error)
+static semel_status ensure_tier(struct semel_kafka *kafka, const char *scope,
+				const char *topic_name, uint32_t tier,
+				struct semel_kafka_topic **topic_out, semel_error *error)
 {
 	char name[SEMEL_KAFKA_NAME_SIZE];
 	struct semel_kafka_topic *topic = NULL;
 	semel_status status = semel_kafka_tier_name(scope, topic_name, tier, name, error);
 	if (status == SEMEL_OK)
-		status = semel_kafka_topic_look(kafka, topic_name, &topic, error);
+		status = semel_kafka_topic_lookup(kafka, topic_name, &topic, error);
 	if (status == SEMEL_OK)
-		status = semel_kafka_topic_need(kafka, name, topic->partitions, topic_out, error);
+		status = semel_kafka_topic_ensure(kafka, name, topic->partitions, topic_out, error);
 	if (status == SEMEL_UNROUTABLE || status == SEMEL_NACKED)
 		status = SEMEL_OUTAGE; /* of the retry topic, and no fault of the event */
 	return status;
@@ -33,15 +33,15 @@ static semel_status confirm(struct semel_kafka *kafka, semel_error *error)
 	semel_status status = SEMEL_OK;
 	while (status == SEMEL_OK && kafka->requeue.waiting) {
 		semel_kafka_producer_serve(kafka, 100);
-		status = semel_kafka_health(kafka, error);
+		status = semel_kafka_check_health(kafka, error);
 		if (status == SEMEL_OK && kafka->requeue.waiting && kafka->window.broken)
 			status = semel_error_set(error, SEMEL_OUTAGE, "%s refused a retry",
-						 kafka->place);
+						 kafka->address);
 		if (status == SEMEL_OK && kafka->requeue.waiting &&
 		    semel_steady_ms(kafka->env) >= until_ms)
 			status = semel_error_set(error, SEMEL_OUTAGE,
 						 "%s has not confirmed a retry in %d ms",
-						 kafka->place, CONFIRM_MS);
+						 kafka->address, CONFIRM_MS);
 	}
 	if (status == SEMEL_OK && kafka->requeue.err)
 		status = semel_error_set(error, SEMEL_OUTAGE, "an event could not be put back: %s",
@@ -51,21 +51,22 @@ static semel_status confirm(struct semel_kafka *kafka, semel_error *error)
 	return status;
 }
 
-semel_status semel_kafka_post_now(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
-				  struct semel_kafka_post *post, semel_error *error)
+semel_status semel_kafka_produce_and_wait(struct semel_kafka *kafka,
+					  struct semel_kafka_topic *topic,
+					  struct semel_kafka_outgoing *outgoing, semel_error *error)
 {
 	rd_kafka_topic_t *handle = semel_kafka_topic_handle(kafka, topic);
 	if (!handle)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a topic");
-	post->opaque = &kafka->requeue;
-	semel_status status = semel_kafka_post(kafka, handle, post, error);
+	outgoing->opaque = &kafka->requeue;
+	semel_status status = semel_kafka_produce(kafka, handle, outgoing, error);
 	if (status != SEMEL_OK)
 		return status;
 	kafka->requeue.waiting = true;
 	return confirm(kafka, error);
 }
 
-static void note_due(struct semel_kafka *kafka, uint32_t tier, int64_t due_ms)
+static void record_due(struct semel_kafka *kafka, uint32_t tier, int64_t due_ms)
 {
 	if (tier > 1)
 		kafka->tier_due_ms[tier] = due_ms;
@@ -82,7 +83,7 @@ semel_status semel_kafka_requeue(struct semel_broker *broker, const char *scope,
 	int64_t due_ms = semel_now_ms(kafka->env) + delay_ms;
 	char due[24];
 	if (kafka->lost)
-		return semel_kafka_health(kafka, error);
+		return semel_kafka_check_health(kafka, error);
 	if (kafka->scope && strcmp(kafka->scope, scope) == 0 && tier > kafka->tiers)
 		tier = kafka->tiers; /* those we read */
 	int length = snprintf(due, sizeof(due), "%" PRId64, due_ms);
@@ -90,15 +91,16 @@ semel_status semel_kafka_requeue(struct semel_broker *broker, const char *scope,
 		{ SEMEL_TEXT("semel-due"), semel_text_from(due, (size_t)length) },
 		{ SEMEL_TEXT("semel-retry-scope"), semel_text_of(scope) },
 	};
-	struct semel_kafka_post post = { .event = event,
-					 .metadata = metadata,
-					 .extra = fields,
-					 .extra_count = sizeof(fields) / sizeof(fields[0]) };
+	struct semel_kafka_outgoing outgoing = { .event = event,
+						 .metadata = metadata,
+						 .extra = fields,
+						 .extra_count =
+							 sizeof(fields) / sizeof(fields[0]) };
 	semel_status status =
-		need_tier(kafka, scope, semel_text_string(event->topic), tier, &topic, error);
+		ensure_tier(kafka, scope, semel_text_string(event->topic), tier, &topic, error);
 	if (status == SEMEL_OK)
-		status = semel_kafka_post_now(kafka, topic, &post, error);
+		status = semel_kafka_produce_and_wait(kafka, topic, &outgoing, error);
 	if (status == SEMEL_OK)
-		note_due(kafka, tier, due_ms);
+		record_due(kafka, tier, due_ms);
 	return status;
 }

@@ -22,7 +22,7 @@ static const char *const own[] = {
 };
 
 /* librdkafka's, handed on as they are. */
-static const char *const passed[] = {
+static const char *const forwarded[] = {
 	"client.id",
 	"client.rack",
 	"security.protocol",
@@ -77,8 +77,8 @@ static const char *const passed[] = {
 	"debug",
 };
 
-#define OWN_COUNT    (sizeof(own) / sizeof(own[0]))
-#define PASSED_COUNT (sizeof(passed) / sizeof(passed[0]))
+#define OWN_COUNT       (sizeof(own) / sizeof(own[0]))
+#define FORWARDED_COUNT (sizeof(forwarded) / sizeof(forwarded[0]))
 
 static bool is_secret(const char *name)
 {
@@ -88,16 +88,16 @@ static bool is_secret(const char *name)
 
 static semel_status check_names(const struct semel_url *url, semel_error *error)
 {
-	const char *known[OWN_COUNT + PASSED_COUNT];
+	const char *known[OWN_COUNT + FORWARDED_COUNT];
 	memcpy(known, own, sizeof(own));
-	memcpy(known + OWN_COUNT, passed, sizeof(passed));
+	memcpy(known + OWN_COUNT, forwarded, sizeof(forwarded));
 	for (size_t i = 0; i < url->param_count; i++)
 		if (is_secret(url->params[i].name))
 			return semel_error_set(error, SEMEL_CONFIG,
 					       "%s may not stand in the URL, where others can read "
 					       "it: put it into a file, and give %s-file=PATH",
 					       url->params[i].name, url->params[i].name);
-	return semel_url_check_params(url, known, OWN_COUNT + PASSED_COUNT, error);
+	return semel_url_check_params(url, known, OWN_COUNT + FORWARDED_COUNT, error);
 }
 
 static semel_status no_memory(semel_error *error)
@@ -105,26 +105,26 @@ static semel_status no_memory(semel_error *error)
 	return semel_error_set(error, SEMEL_INTERNAL, "no memory");
 }
 
-static semel_status pass(struct semel_kafka_settings *settings, const char *name, const char *value,
-			 semel_error *error)
+static semel_status forward(struct semel_kafka_settings *settings, const char *name,
+			    const char *value, semel_error *error)
 {
-	struct semel_kafka_setting *setting = &settings->passed[settings->passed_count++];
+	struct semel_kafka_setting *setting = &settings->forwarded[settings->forwarded_count++];
 	setting->name = strdup(name);
 	setting->value = strdup(value);
 	return setting->name && setting->value ? SEMEL_OK : no_memory(error);
 }
 
-static bool is_passed(const char *name)
+static bool is_forwarded(const char *name)
 {
-	for (size_t i = 0; i < PASSED_COUNT; i++)
-		if (strcmp(name, passed[i]) == 0)
+	for (size_t i = 0; i < FORWARDED_COUNT; i++)
+		if (strcmp(name, forwarded[i]) == 0)
 			return true;
 	return false;
 }
 
 /* The first line of the file. */
-static semel_status pass_secret(struct semel_kafka_settings *settings, const char *name,
-				const char *path, semel_error *error)
+static semel_status forward_secret(struct semel_kafka_settings *settings, const char *name,
+				   const char *path, semel_error *error)
 {
 	char secret[SECRET_MAX] = "";
 	FILE *file = fopen(path, "re");
@@ -136,15 +136,15 @@ static semel_status pass_secret(struct semel_kafka_settings *settings, const cha
 	secret[strcspn(secret, "\r\n")] = '\0';
 	semel_status status =
 		there && secret[0]
-			? pass(settings, name, secret, error)
+			? forward(settings, name, secret, error)
 			: semel_error_set(error, SEMEL_CONFIG, "%s-file=%.200s: the file is empty",
 					  name, path);
 	explicit_bzero(secret, sizeof(secret));
 	return status;
 }
 
-static semel_status pass_secrets(const struct semel_url *url, struct semel_kafka_settings *settings,
-				 semel_error *error)
+static semel_status forward_secrets(const struct semel_url *url,
+				    struct semel_kafka_settings *settings, semel_error *error)
 {
 	const char *password = semel_url_param(url, "sasl.password-file");
 	const char *key = semel_url_param(url, "ssl.key.password-file");
@@ -152,9 +152,9 @@ static semel_status pass_secrets(const struct semel_url *url, struct semel_kafka
 	if (!password)
 		password = getenv(PASSWORD_FILE);
 	if (password && password[0])
-		status = pass_secret(settings, "sasl.password", password, error);
+		status = forward_secret(settings, "sasl.password", password, error);
 	if (status == SEMEL_OK && key)
-		status = pass_secret(settings, "ssl.key.password", key, error);
+		status = forward_secret(settings, "ssl.key.password", key, error);
 	return status;
 }
 
@@ -229,7 +229,7 @@ static semel_status read_creation(const struct semel_url *url,
 	if (status == SEMEL_OK)
 		status = read_choice(url, "dead-letter-topics",
 				     "what a subscription gives up goes to a topic too",
-				     &settings->buries, error);
+				     &settings->publishes_dead_letters, error);
 	if (status == SEMEL_OK)
 		status =
 			semel_url_param_int(url, "partitions", (struct semel_range){ 1, 100000, 0 },
@@ -268,19 +268,19 @@ semel_status semel_kafka_settings_read(const struct semel_url *url,
 	if (status == SEMEL_OK)
 		status = read_offsets(url, settings_out, error);
 	for (size_t i = 0; i < url->param_count && status == SEMEL_OK; i++)
-		if (is_passed(url->params[i].name))
-			status = pass(settings_out, url->params[i].name, url->params[i].value,
-				      error);
+		if (is_forwarded(url->params[i].name))
+			status = forward(settings_out, url->params[i].name, url->params[i].value,
+					 error);
 	if (status == SEMEL_OK)
-		status = pass_secrets(url, settings_out, error);
+		status = forward_secrets(url, settings_out, error);
 	return status;
 }
 
 void semel_kafka_settings_free(struct semel_kafka_settings *settings)
 {
-	for (size_t i = 0; i < settings->passed_count; i++) {
-		char *name = (char *)(uintptr_t)settings->passed[i].name;
-		char *value = (char *)(uintptr_t)settings->passed[i].value;
+	for (size_t i = 0; i < settings->forwarded_count; i++) {
+		char *name = (char *)(uintptr_t)settings->forwarded[i].name;
+		char *value = (char *)(uintptr_t)settings->forwarded[i].value;
 		if (value)
 			explicit_bzero(value, strlen(value));
 		free(name);

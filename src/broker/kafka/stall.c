@@ -7,7 +7,7 @@
  * - The partition has stalled when it has no leader in two looks, or gives no answer while others
  *   do, or for longer while the cluster answers questions. When nobody answers it is an outage.
  * - librdkafka still has its events, and would send them at any time: a new producer takes the
- * place of the old one (repair.c), and these events are answered as STALLED, their siblings as
+ * place of the old one (resend.c), and these events are answered as STALLED, their siblings as
  * HELD.
  * - From then on its events are answered so at once, but for one that tries: when there is a
  * leader, and after a while that grows. Whatever answer the partition gives, it has not stalled any
@@ -21,29 +21,32 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LOOK_MS       1000
-#define DOUBT_MS      2500  /* then the cluster is asked */
+#define CHECK_MS      1000
+#define STUCK_MS      2500  /* then the cluster is asked */
 #define LEADERLESS_MS 5000  /* without a leader */
 #define SILENT_MS     12000 /* without an answer while others answer */
 #define MUTE_MS       20000 /* without an answer while the cluster answers questions */
-#define QUESTION_MS   300
-#define TRY_MS        5000 /* for an answer to one that tries */
+#define METADATA_MS   300
+#define PROBE_MS      5000 /* for an answer to one that tries */
 #define PAUSE_MIN_MS  2000 /* before the next one tries */
 #define PAUSE_MAX_MS  60000
 
 static struct semel_kafka_partition *partition_of(const struct semel_kafka *kafka,
-						  const struct semel_kafka_slot *slot)
+						  const struct semel_kafka_inflight *inflight)
 {
-	return slot->partition < 0 ? NULL : &kafka->topics[slot->topic].met[slot->partition];
+	return inflight->partition < 0
+		       ? NULL
+		       : &kafka->topics[inflight->topic].partition_states[inflight->partition];
 }
 
-bool semel_kafka_is_stalled(const struct semel_kafka *kafka, const struct semel_kafka_slot *slot)
+bool semel_kafka_is_stalled(const struct semel_kafka *kafka,
+			    const struct semel_kafka_inflight *inflight)
 {
-	const struct semel_kafka_partition *partition = partition_of(kafka, slot);
+	const struct semel_kafka_partition *partition = partition_of(kafka, inflight);
 	return partition && partition->stalled_ms > 0;
 }
 
-static void show_stalled(const struct semel_kafka_topic *topic, int32_t number, bool stalled)
+static void set_stalled_metric(const struct semel_kafka_topic *topic, int32_t number, bool stalled)
 {
 	char text[16];
 	snprintf(text, sizeof(text), "%d", (int)number);
@@ -52,67 +55,67 @@ static void show_stalled(const struct semel_kafka_topic *topic, int32_t number, 
 
 /* ---- what becomes of its events -------------------------------------------------------------- */
 
-bool semel_kafka_answer_stalled(struct semel_kafka *kafka, struct semel_kafka_slot *slot)
+bool semel_kafka_finish_stalled(struct semel_kafka *kafka, struct semel_kafka_inflight *inflight)
 {
-	const struct semel_kafka_partition *partition = partition_of(kafka, slot);
+	const struct semel_kafka_partition *partition = partition_of(kafka, inflight);
 	char reason[160];
 	if (!partition || partition->stalled_ms == 0)
 		return false;
-	if (semel_kafka_is_held(&kafka->window, slot)) {
-		semel_kafka_hold(&kafka->window, slot);
+	if (semel_kafka_is_held(&kafka->window, inflight)) {
+		semel_kafka_hold(&kafka->window, inflight);
 		return true;
 	}
 	snprintf(reason, sizeof(reason), "the partition %d of the topic %.80s takes nothing: %s",
-		 (int)slot->partition, kafka->topics[slot->topic].name,
+		 (int)inflight->partition, kafka->topics[inflight->topic].name,
 		 partition->leaderless > 0 ? "it has no leader" : "it does not answer");
-	semel_kafka_answer(&kafka->window, slot, SEMEL_STALLED, reason);
+	semel_kafka_finish(&kafka->window, inflight, SEMEL_STALLED, reason);
 	return true;
 }
 
-bool semel_kafka_may_try(struct semel_kafka *kafka, const struct semel_kafka_slot *slot)
+bool semel_kafka_may_probe(struct semel_kafka *kafka, const struct semel_kafka_inflight *inflight)
 {
-	struct semel_kafka_partition *partition = partition_of(kafka, slot);
+	struct semel_kafka_partition *partition = partition_of(kafka, inflight);
 	int64_t now_ms = semel_steady_ms(kafka->env);
-	if (partition->trying && partition->first)
-		return semel_event_is_sibling(partition->first->event, slot->event);
-	if (partition->leaderless > 0 || now_ms < partition->try_ms)
+	if (partition->probing && partition->first)
+		return semel_event_is_sibling(partition->first->event, inflight->event);
+	if (partition->leaderless > 0 || now_ms < partition->probe_ms)
 		return false;
-	partition->trying = true;
-	partition->try_ms = now_ms + TRY_MS;
+	partition->probing = true;
+	partition->probe_ms = now_ms + PROBE_MS;
 	return true;
 }
 
-void semel_kafka_unstall(struct semel_kafka *kafka, const struct semel_kafka_slot *slot)
+void semel_kafka_end_stall(struct semel_kafka *kafka, const struct semel_kafka_inflight *inflight)
 {
-	struct semel_kafka_partition *partition = partition_of(kafka, slot);
+	struct semel_kafka_partition *partition = partition_of(kafka, inflight);
 	if (!partition || partition->stalled_ms == 0)
 		return;
 	partition->stalled_ms = 0;
-	partition->tries = 0;
-	partition->trying = false;
-	show_stalled(&kafka->topics[slot->topic], slot->partition, false);
+	partition->probe_count = 0;
+	partition->probing = false;
+	set_stalled_metric(&kafka->topics[inflight->topic], inflight->partition, false);
 	semel_log(SEMEL_LOG_INFO, "the partition takes events again",
-		  &(struct semel_log_fields){ .topic = kafka->topics[slot->topic].name,
-					      .partition = slot->partition,
+		  &(struct semel_log_fields){ .topic = kafka->topics[inflight->topic].name,
+					      .partition = inflight->partition,
 					      .offset = -1,
 					      .has_position = true });
 }
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
-static void note_oldest(struct semel_kafka *kafka)
+static void find_oldest(struct semel_kafka *kafka)
 {
 	const struct semel_kafka_window *window = &kafka->window;
 	for (size_t i = 0; i < kafka->topic_count; i++)
-		for (uint32_t j = 0; j < kafka->topics[i].met_count; j++)
-			kafka->topics[i].met[j].oldest = 0;
+		for (uint32_t j = 0; j < kafka->topics[i].partition_state_count; j++)
+			kafka->topics[i].partition_states[j].oldest = 0;
 	for (uint32_t i = 0; i < window->size; i++) {
-		const struct semel_kafka_slot *slot = &window->slots[i];
-		if (slot->state != SEMEL_KAFKA_SENT || slot->partition < 0)
+		const struct semel_kafka_inflight *inflight = &window->inflight[i];
+		if (inflight->state != SEMEL_KAFKA_SENT || inflight->partition < 0)
 			continue;
-		struct semel_kafka_partition *partition = partition_of(kafka, slot);
-		if (partition->oldest == 0 || slot->sequence < partition->oldest)
-			partition->oldest = slot->sequence;
+		struct semel_kafka_partition *partition = partition_of(kafka, inflight);
+		if (partition->oldest == 0 || inflight->sequence < partition->oldest)
+			partition->oldest = inflight->sequence;
 	}
 }
 
@@ -123,7 +126,7 @@ static int64_t stuck_for(const struct semel_kafka_partition *partition, int64_t 
 }
 
 /* True: the cluster should be asked about it. */
-static bool note_stuck(struct semel_kafka_partition *partition, int64_t now_ms)
+static bool update_stuck(struct semel_kafka_partition *partition, int64_t now_ms)
 {
 	if (partition->oldest != partition->stuck) {
 		partition->stuck = partition->oldest;
@@ -131,23 +134,24 @@ static bool note_stuck(struct semel_kafka_partition *partition, int64_t now_ms)
 	}
 	if (partition->stalled_ms > 0)
 		return true;
-	if (stuck_for(partition, now_ms) < DOUBT_MS)
+	if (stuck_for(partition, now_ms) < STUCK_MS)
 		partition->leaderless = 0;
-	return stuck_for(partition, now_ms) >= DOUBT_MS;
+	return stuck_for(partition, now_ms) >= STUCK_MS;
 }
 
 /* The topics to ask about are known to the producer afterwards. */
-static bool is_any_in_doubt(struct semel_kafka *kafka, int64_t now_ms, int64_t *taken_ms_out)
+static bool is_any_stuck(struct semel_kafka *kafka, int64_t now_ms, int64_t *taken_ms_out)
 {
 	bool any = false;
 	*taken_ms_out = 0;
 	for (size_t i = 0; i < kafka->topic_count; i++) {
 		struct semel_kafka_topic *topic = &kafka->topics[i];
 		bool ask = false;
-		for (uint32_t j = 0; j < topic->met_count; j++) {
-			ask = note_stuck(&topic->met[j], now_ms) || ask;
-			if (topic->met[j].taken && topic->met[j].taken_ms > *taken_ms_out)
-				*taken_ms_out = topic->met[j].taken_ms;
+		for (uint32_t j = 0; j < topic->partition_state_count; j++) {
+			ask = update_stuck(&topic->partition_states[j], now_ms) || ask;
+			if (topic->partition_states[j].accepted &&
+			    topic->partition_states[j].accepted_ms > *taken_ms_out)
+				*taken_ms_out = topic->partition_states[j].accepted_ms;
 		}
 		any = (ask && semel_kafka_topic_handle(kafka, topic)) || any;
 	}
@@ -156,22 +160,22 @@ static bool is_any_in_doubt(struct semel_kafka *kafka, int64_t now_ms, int64_t *
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
-static void set_apart(struct semel_kafka *kafka, const struct semel_kafka_topic *topic,
-		      uint32_t number, int64_t now_ms)
+static void mark_stalled(struct semel_kafka *kafka, const struct semel_kafka_topic *topic,
+			 uint32_t number, int64_t now_ms)
 {
-	struct semel_kafka_partition *partition = &topic->met[number];
+	struct semel_kafka_partition *partition = &topic->partition_states[number];
 	bool anew = partition->stalled_ms == 0;
 	int64_t pause_ms = PAUSE_MIN_MS;
 	if (anew)
 		partition->stalled_ms = now_ms;
 	else
-		partition->tries++;
-	for (uint32_t i = 0; i < partition->tries && pause_ms < PAUSE_MAX_MS; i++)
+		partition->probe_count++;
+	for (uint32_t i = 0; i < partition->probe_count && pause_ms < PAUSE_MAX_MS; i++)
 		pause_ms *= 2;
-	partition->trying = false;
-	partition->try_ms = now_ms + (pause_ms < PAUSE_MAX_MS ? pause_ms : PAUSE_MAX_MS);
-	kafka->repair.stalled = true;
-	show_stalled(topic, (int32_t)number, true);
+	partition->probing = false;
+	partition->probe_ms = now_ms + (pause_ms < PAUSE_MAX_MS ? pause_ms : PAUSE_MAX_MS);
+	kafka->resend.stalled = true;
+	set_stalled_metric(topic, (int32_t)number, true);
 	semel_log(anew ? SEMEL_LOG_WARN : SEMEL_LOG_DEBUG,
 		  "the partition takes nothing: its events wait, the others go on",
 		  &(struct semel_log_fields){ .topic = topic->name,
@@ -187,29 +191,29 @@ static void set_apart(struct semel_kafka *kafka, const struct semel_kafka_topic 
 }
 
 static bool has_stalled(const struct semel_kafka_partition *partition, int64_t now_ms,
-			int64_t taken_ms)
+			int64_t accepted_ms)
 {
 	int64_t stuck_ms = stuck_for(partition, now_ms);
 	if (partition->stalled_ms > 0)
-		return partition->trying && partition->first && now_ms >= partition->try_ms;
+		return partition->probing && partition->first && now_ms >= partition->probe_ms;
 	if (partition->leaderless > 1)
 		return stuck_ms >= LEADERLESS_MS;
-	return stuck_ms >= (taken_ms > partition->stuck_ms + LOOK_MS ? SILENT_MS : MUTE_MS);
+	return stuck_ms >= (accepted_ms > partition->stuck_ms + CHECK_MS ? SILENT_MS : MUTE_MS);
 }
 
-static void judge_topic(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
-			const struct rd_kafka_metadata_topic *answer, int64_t taken_ms)
+static void check_topic(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
+			const struct rd_kafka_metadata_topic *answer, int64_t accepted_ms)
 {
 	int64_t now_ms = semel_steady_ms(kafka->env);
 	for (int i = 0; i < answer->partition_cnt; i++) {
 		int32_t number = answer->partitions[i].id;
-		if (number < 0 || (uint32_t)number >= topic->met_count)
+		if (number < 0 || (uint32_t)number >= topic->partition_state_count)
 			continue;
-		struct semel_kafka_partition *partition = &topic->met[number];
+		struct semel_kafka_partition *partition = &topic->partition_states[number];
 		partition->leaderless =
 			answer->partitions[i].leader < 0 ? partition->leaderless + 1 : 0;
-		if (has_stalled(partition, now_ms, taken_ms))
-			set_apart(kafka, topic, (uint32_t)number, now_ms);
+		if (has_stalled(partition, now_ms, accepted_ms))
+			mark_stalled(kafka, topic, (uint32_t)number, now_ms);
 	}
 }
 
@@ -217,15 +221,15 @@ static void judge_topic(struct semel_kafka *kafka, struct semel_kafka_topic *top
 static void forget_topic(struct semel_kafka_topic *topic)
 {
 	topic->partitions = 0;
-	for (uint32_t i = 0; i < topic->met_count; i++) {
-		if (topic->met[i].stalled_ms > 0)
-			show_stalled(topic, (int32_t)i, false);
-		topic->met[i].stalled_ms = 0;
+	for (uint32_t i = 0; i < topic->partition_state_count; i++) {
+		if (topic->partition_states[i].stalled_ms > 0)
+			set_stalled_metric(topic, (int32_t)i, false);
+		topic->partition_states[i].stalled_ms = 0;
 	}
 }
 
-static void judge_all(struct semel_kafka *kafka, const struct rd_kafka_metadata *metadata,
-		      int64_t taken_ms)
+static void check_all(struct semel_kafka *kafka, const struct rd_kafka_metadata *metadata,
+		      int64_t accepted_ms)
 {
 	for (int i = 0; i < metadata->topic_cnt; i++)
 		for (size_t j = 0; j < kafka->topic_count; j++) {
@@ -236,24 +240,24 @@ static void judge_all(struct semel_kafka *kafka, const struct rd_kafka_metadata 
 			if (answer->err == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART)
 				forget_topic(topic);
 			else if (!answer->err)
-				judge_topic(kafka, topic, answer, taken_ms);
+				check_topic(kafka, topic, answer, accepted_ms);
 		}
 }
 
-void semel_kafka_stall_look(struct semel_kafka *kafka)
+void semel_kafka_check_stalls(struct semel_kafka *kafka)
 {
 	const struct rd_kafka_metadata *metadata = NULL;
-	int64_t now_ms = semel_steady_ms(kafka->env), taken_ms = 0;
-	kafka->window.look_ms = now_ms + LOOK_MS;
-	if (kafka->bundle.name || kafka->repair.state == SEMEL_KAFKA_SETTLING)
+	int64_t now_ms = semel_steady_ms(kafka->env), accepted_ms = 0;
+	kafka->window.stall_check_ms = now_ms + CHECK_MS;
+	if (kafka->transaction.name || kafka->resend.state == SEMEL_KAFKA_RESEND_DRAINING)
 		return;
-	note_oldest(kafka);
-	if (!is_any_in_doubt(kafka, now_ms, &taken_ms))
+	find_oldest(kafka);
+	if (!is_any_stuck(kafka, now_ms, &accepted_ms))
 		return;
 	rd_kafka_resp_err_t err =
-		kafka->library->metadata(kafka->producer, 0, NULL, &metadata, QUESTION_MS);
+		kafka->library->metadata(kafka->producer, 0, NULL, &metadata, METADATA_MS);
 	if (!err && metadata->broker_cnt > 0)
-		judge_all(kafka, metadata, taken_ms);
+		check_all(kafka, metadata, accepted_ms);
 	if (metadata)
 		kafka->library->metadata_destroy(metadata);
 }

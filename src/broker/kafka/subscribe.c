@@ -55,10 +55,10 @@ static semel_status check_partitions(const struct semel_kafka_topic *topic,
 }
 
 /* A topic that nobody can give us is a matter of settings here. */
-static semel_status need(struct semel_kafka *kafka, const char *name, uint32_t partitions,
-			 struct semel_kafka_topic **topic_out, semel_error *error)
+static semel_status ensure_topic(struct semel_kafka *kafka, const char *name, uint32_t partitions,
+				 struct semel_kafka_topic **topic_out, semel_error *error)
 {
-	semel_status status = semel_kafka_topic_need(kafka, name, partitions, topic_out, error);
+	semel_status status = semel_kafka_topic_ensure(kafka, name, partitions, topic_out, error);
 	if (status == SEMEL_UNROUTABLE || status == SEMEL_NACKED || status == SEMEL_INVALID)
 		status = SEMEL_CONFIG;
 	if (status == SEMEL_CONFIG && error)
@@ -88,21 +88,21 @@ static semel_status declare(struct semel_kafka *kafka, const char *name,
 			    rd_kafka_topic_partition_list_t *partitions, semel_error *error)
 {
 	struct semel_kafka_topic *topic = NULL;
-	uint32_t wanted = options->total_order ? 1 : options->partitions;
-	semel_status status = need(kafka, name, wanted, &topic, error);
+	uint32_t expected = options->total_order ? 1 : options->partitions;
+	semel_status status = ensure_topic(kafka, name, expected, &topic, error);
 	if (status == SEMEL_OK)
 		status = check_partitions(topic, options, error);
 	if (status != SEMEL_OK)
 		return status;
 	uint32_t count = topic->partitions;
-	topic->begun = is_listed(options->previously_read, name);
+	topic->start_committed = is_listed(options->previously_read, name);
 	add_all(kafka, partitions, topic);
 	kafka->library->topic_partition_list_add(names, topic->full, RD_KAFKA_PARTITION_UA);
 	for (uint32_t tier = 1; tier <= kafka->tiers && status == SEMEL_OK; tier++) {
 		char tier_name[SEMEL_KAFKA_NAME_SIZE];
 		status = semel_kafka_tier_name(options->scope, name, tier, tier_name, error);
 		if (status == SEMEL_OK)
-			status = need(kafka, tier_name, count, &topic, error);
+			status = ensure_topic(kafka, tier_name, count, &topic, error);
 	}
 	return status;
 }
@@ -110,16 +110,17 @@ static semel_status declare(struct semel_kafka *kafka, const char *name,
 /* Who rebalances has members, and they may commit. */
 static bool is_unanswered(rd_kafka_resp_err_t err)
 {
-	return semel_kafka_is_passing(err) && err != RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
+	return semel_kafka_is_transient(err) && err != RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS;
 }
 
-static void note_begun(struct semel_kafka *kafka, const rd_kafka_topic_partition_list_t *partitions)
+static void set_start_committed(struct semel_kafka *kafka,
+				const rd_kafka_topic_partition_list_t *partitions)
 {
 	for (int i = 0; i < partitions->cnt; i++) {
 		struct semel_kafka_topic *topic = semel_kafka_topic_find(
 			kafka, semel_kafka_own_name(kafka, partitions->elems[i].topic));
 		if (topic)
-			topic->begun = true;
+			topic->start_committed = true;
 	}
 }
 
@@ -129,28 +130,29 @@ static semel_status commit_begin(struct semel_kafka *kafka,
 				 semel_error *error)
 {
 	const struct semel_kafka_library *library = kafka->library;
-	semel_status status = semel_kafka_committed(kafka, kafka->consumer, partitions, error);
+	semel_status status = semel_kafka_read_committed(kafka, kafka->consumer, partitions, error);
 	if (status != SEMEL_OK)
 		return status;
-	rd_kafka_topic_partition_list_t *fresh = library->topic_partition_list_new(partitions->cnt);
+	rd_kafka_topic_partition_list_t *uncommitted =
+		library->topic_partition_list_new(partitions->cnt);
 	for (int i = 0; i < partitions->cnt; i++)
 		if (partitions->elems[i].offset < 0)
-			library->topic_partition_list_add(fresh, partitions->elems[i].topic,
+			library->topic_partition_list_add(uncommitted, partitions->elems[i].topic,
 							  partitions->elems[i].partition);
-	if (fresh->cnt > 0)
-		status = semel_kafka_begin(kafka, fresh, error);
-	rd_kafka_resp_err_t err = fresh->cnt > 0 && status == SEMEL_OK
-					  ? semel_kafka_commit(kafka, fresh)
+	if (uncommitted->cnt > 0)
+		status = semel_kafka_set_start_offsets(kafka, uncommitted, error);
+	rd_kafka_resp_err_t err = uncommitted->cnt > 0 && status == SEMEL_OK
+					  ? semel_kafka_commit_sync(kafka, uncommitted)
 					  : RD_KAFKA_RESP_ERR_NO_ERROR;
 	*refused_out = err != RD_KAFKA_RESP_ERR_NO_ERROR;
 	if (!err && status == SEMEL_OK)
-		note_begun(kafka, partitions);
+		set_start_committed(kafka, partitions);
 	if (is_unanswered(err))
-		status = semel_kafka_failed(kafka, err, "say where the group begins", error);
+		status = semel_kafka_call_failed(kafka, err, "say where the group begins", error);
 	else if (err)
 		semel_logf(SEMEL_LOG_DEBUG, "kafka: where %s begins was not committed: %s",
 			   kafka->scope, library->err2str(err));
-	library->topic_partition_list_destroy(fresh);
+	library->topic_partition_list_destroy(uncommitted);
 	return status;
 }
 
@@ -160,9 +162,9 @@ static semel_status join(struct semel_kafka *kafka, const rd_kafka_topic_partiti
 	const struct semel_kafka_library *library = kafka->library;
 	kafka->consumer_queue = library->queue_get_consumer(kafka->consumer);
 	if (kafka->wake)
-		semel_kafka_ring_on(kafka, kafka->consumer_queue);
+		semel_kafka_notify_on(kafka, kafka->consumer_queue);
 	rd_kafka_resp_err_t err = library->subscribe(kafka->consumer, names);
-	return err ? semel_kafka_failed(kafka, err, "subscribe", error) : SEMEL_OK;
+	return err ? semel_kafka_call_failed(kafka, err, "subscribe", error) : SEMEL_OK;
 }
 
 /* As a member we may say where the group begins. */

@@ -58,16 +58,16 @@ bool semel_kafka_count_partitions(struct semel_kafka *kafka, const char *name, i
 	if (!full)
 		return false;
 	do
-		err = ask_count(kafka, full, semel_kafka_call_left(kafka, until_ms),
+		err = ask_count(kafka, full, semel_kafka_call_remaining_ms(kafka, until_ms),
 				partitions_out);
 	while (err != RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART &&
-	       semel_kafka_call_again(kafka, err, until_ms));
+	       semel_kafka_retry_call(kafka, err, until_ms));
 	free(full);
 	struct semel_kafka_topic *known = semel_kafka_topic_find(kafka, name);
 	if (known && known->partitions > 0 && *partitions_out > known->partitions)
 		known->partitions = *partitions_out; /* some were added */
 	/* one that we may not see is none of ours */
-	return !semel_kafka_is_passing(err) || err == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
+	return !semel_kafka_is_transient(err) || err == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
 }
 
 struct tier {
@@ -111,8 +111,8 @@ static semel_status add_topic(struct semel_kafka *kafka, rd_kafka_topic_partitio
 	}
 	if (status == SEMEL_OK && !told)
 		status = semel_error_set(error, SEMEL_OUTAGE,
-					 "%s does not tell of the retry topics of %s", kafka->place,
-					 own);
+					 "%s does not tell of the retry topics of %s",
+					 kafka->address, own);
 	return status;
 }
 
@@ -132,15 +132,15 @@ semel_status semel_kafka_tiers_add(struct semel_kafka *kafka, rd_kafka_topic_par
 	for (int i = 0; i < count && status == SEMEL_OK; i++) {
 		char *topic = is_repeated(list, i) ? NULL : strdup(list->elems[i].topic);
 		if (topic) /* the list may move when it grows */
-			status = add_topic(kafka, list, count, topic,
-					   until_ms > 0 ? until_ms : semel_kafka_call_until(kafka),
-					   error);
+			status = add_topic(
+				kafka, list, count, topic,
+				until_ms > 0 ? until_ms : semel_kafka_call_deadline(kafka), error);
 		free(topic);
 	}
 	return status;
 }
 
-int32_t semel_kafka_owner_of(const rd_kafka_topic_partition_t *entry)
+int32_t semel_kafka_topic_partition_of(const rd_kafka_topic_partition_t *entry)
 {
 	return entry->opaque ? (int32_t)((intptr_t)entry->opaque - 1) : entry->partition;
 }

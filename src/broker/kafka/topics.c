@@ -133,7 +133,7 @@ void semel_kafka_topics_free(struct semel_kafka *kafka)
 	for (size_t i = 0; i < kafka->topic_count; i++) {
 		free(kafka->topics[i].name);
 		free(kafka->topics[i].full);
-		free(kafka->topics[i].met);
+		free(kafka->topics[i].partition_states);
 	}
 	free(kafka->topics);
 }
@@ -141,7 +141,7 @@ void semel_kafka_topics_free(struct semel_kafka *kafka)
 /* ---- asking ---------------------------------------------------------------------------------- */
 
 /* Its partitions are 0 when it is not there, or not yet. */
-static rd_kafka_resp_err_t take_metadata(const struct rd_kafka_metadata *metadata,
+static rd_kafka_resp_err_t read_metadata(const struct rd_kafka_metadata *metadata,
 					 struct semel_kafka_topic *known)
 {
 	const struct rd_kafka_metadata_topic *topic =
@@ -150,26 +150,26 @@ static rd_kafka_resp_err_t take_metadata(const struct rd_kafka_metadata *metadat
 	if (!topic || topic->err)
 		return topic ? topic->err : RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
 	known->partitions = (uint32_t)topic->partition_cnt;
-	known->copies = topic->partition_cnt > 0 ? topic->partitions[0].replica_cnt : 0;
+	known->replicas = topic->partition_cnt > 0 ? topic->partitions[0].replica_cnt : 0;
 	known->brokers = metadata->broker_cnt;
-	known->led = true;
+	known->has_leaders = true;
 	for (int i = 0; i < topic->partition_cnt; i++)
-		known->led = known->led && topic->partitions[i].leader >= 0;
+		known->has_leaders = known->has_leaders && topic->partitions[i].leader >= 0;
 	return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
 /* That it is not there is an answer here. */
-static bool is_undecided(rd_kafka_resp_err_t err)
+static bool is_transient_answer(rd_kafka_resp_err_t err)
 {
-	return semel_kafka_is_passing(err) && err != RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
+	return semel_kafka_is_transient(err) && err != RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
 }
 
 /* *err_out: what was answered about the topic. */
-static semel_status ask(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
-			rd_kafka_resp_err_t *err_out, semel_error *error)
+static semel_status query_topic(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
+				rd_kafka_resp_err_t *err_out, semel_error *error)
 {
 	const struct semel_kafka_library *library = kafka->library;
-	int64_t until_ms = semel_kafka_call_until(kafka);
+	int64_t until_ms = semel_kafka_call_deadline(kafka);
 	rd_kafka_topic_t *handle = semel_kafka_topic_handle(kafka, topic);
 	rd_kafka_resp_err_t err;
 	if (!handle)
@@ -178,18 +178,19 @@ static semel_status ask(struct semel_kafka *kafka, struct semel_kafka_topic *top
 		const struct rd_kafka_metadata *metadata = NULL;
 		*err_out = RD_KAFKA_RESP_ERR_NO_ERROR;
 		err = library->metadata(kafka->producer, 0, handle, &metadata,
-					semel_kafka_call_left(kafka, until_ms));
+					semel_kafka_call_remaining_ms(kafka, until_ms));
 		if (err)
 			continue;
-		*err_out = take_metadata(metadata, topic);
+		*err_out = read_metadata(metadata, topic);
 		library->metadata_destroy(metadata);
-	} while ((err || is_undecided(*err_out)) &&
-		 semel_kafka_call_again(kafka, err ? err : *err_out, until_ms));
-	return err ? semel_kafka_failed(kafka, err, "ask for a topic", error) : SEMEL_OK;
+	} while ((err || is_transient_answer(*err_out)) &&
+		 semel_kafka_retry_call(kafka, err ? err : *err_out, until_ms));
+	return err ? semel_kafka_call_failed(kafka, err, "ask for a topic", error) : SEMEL_OK;
 }
 
-static semel_status say_refusal(struct semel_kafka *kafka, const struct semel_kafka_topic *topic,
-				rd_kafka_resp_err_t err, semel_error *error)
+static semel_status set_refusal_error(struct semel_kafka *kafka,
+				      const struct semel_kafka_topic *topic,
+				      rd_kafka_resp_err_t err, semel_error *error)
 {
 	if (err == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED)
 		return semel_error_set(error, SEMEL_NACKED,
@@ -200,9 +201,9 @@ static semel_status say_refusal(struct semel_kafka *kafka, const struct semel_ka
 		return semel_error_set(error, SEMEL_OUTAGE,
 				       "the topic %s has no leader at %s (is a broker away? try: "
 				       "semel doctor)",
-				       topic->name, kafka->place);
-	if (is_undecided(err))
-		return semel_kafka_failed(kafka, err, "use a topic", error);
+				       topic->name, kafka->address);
+	if (is_transient_answer(err))
+		return semel_kafka_call_failed(kafka, err, "use a topic", error);
 	if (err == RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION)
 		return semel_error_set(error, SEMEL_INVALID, "%.100s is no name of a topic",
 				       topic->name);
@@ -212,8 +213,8 @@ static semel_status say_refusal(struct semel_kafka *kafka, const struct semel_ka
 		kafka->settings.create_topics ? "" : ": create it, or leave out create-topics=no");
 }
 
-semel_status semel_kafka_topic_look(struct semel_kafka *kafka, const char *name,
-				    struct semel_kafka_topic **topic_out, semel_error *error)
+semel_status semel_kafka_topic_lookup(struct semel_kafka *kafka, const char *name,
+				      struct semel_kafka_topic **topic_out, semel_error *error)
 {
 	rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
 	*topic_out = topic_of(kafka, name);
@@ -222,12 +223,12 @@ semel_status semel_kafka_topic_look(struct semel_kafka *kafka, const char *name,
 	if ((*topic_out)->partitions > 0 ||
 	    semel_steady_ms(kafka->env) < (*topic_out)->missing_until_ms)
 		return SEMEL_OK;
-	semel_status status = ask(kafka, *topic_out, &err, error);
-	if (status == SEMEL_OK && (*topic_out)->partitions == 0 && !is_undecided(err))
+	semel_status status = query_topic(kafka, *topic_out, &err, error);
+	if (status == SEMEL_OK && (*topic_out)->partitions == 0 && !is_transient_answer(err))
 		(*topic_out)->missing_until_ms = semel_steady_ms(kafka->env) + MISSING_MS;
 	if (status == SEMEL_OK &&
-	    (err == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED || is_undecided(err)))
-		return say_refusal(kafka, *topic_out, err, error);
+	    (err == RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED || is_transient_answer(err)))
+		return set_refusal_error(kafka, *topic_out, err, error);
 	return status;
 }
 
@@ -252,24 +253,24 @@ static rd_kafka_resp_err_t result_of(struct semel_kafka *kafka, rd_kafka_event_t
 }
 
 /* Asks once. */
-static rd_kafka_resp_err_t ask_create(struct semel_kafka *kafka, const char *name,
-				      uint32_t partitions, char *text, size_t size)
+static rd_kafka_resp_err_t request_create(struct semel_kafka *kafka, const char *name,
+					  uint32_t partitions, char *text, size_t size)
 {
 	const struct semel_kafka_library *library = kafka->library;
 	const struct semel_kafka_settings *settings = &kafka->settings;
 	int count = partitions > 0 ? (int)partitions : -1;
 	if (partitions == 0 && settings->partitions > 0)
 		count = (int)settings->partitions;
-	rd_kafka_NewTopic_t *wanted = library->NewTopic_new(
+	rd_kafka_NewTopic_t *requested = library->NewTopic_new(
 		name, count, settings->replication > 0 ? (int)settings->replication : -1, text,
 		size);
-	if (!wanted)
+	if (!requested)
 		return RD_KAFKA_RESP_ERR__INVALID_ARG;
 	rd_kafka_AdminOptions_t *options =
 		library->AdminOptions_new(kafka->producer, RD_KAFKA_ADMIN_OP_CREATETOPICS);
 	rd_kafka_queue_t *queue = library->queue_new(kafka->producer);
 	library->AdminOptions_set_request_timeout(options, SEMEL_KAFKA_CALL_MS, NULL, 0);
-	library->CreateTopics(kafka->producer, &wanted, 1, options, queue);
+	library->CreateTopics(kafka->producer, &requested, 1, options, queue);
 	rd_kafka_event_t *event = library->queue_poll(queue, SEMEL_KAFKA_CALL_MS + 1000);
 	rd_kafka_resp_err_t err =
 		event ? result_of(kafka, event, text, size) : RD_KAFKA_RESP_ERR__TIMED_OUT;
@@ -277,15 +278,16 @@ static rd_kafka_resp_err_t ask_create(struct semel_kafka *kafka, const char *nam
 		library->event_destroy(event);
 	library->queue_destroy(queue);
 	library->AdminOptions_destroy(options);
-	library->NewTopic_destroy(wanted);
+	library->NewTopic_destroy(requested);
 	return err;
 }
 
-static bool shows_brokers(struct semel_kafka *kafka, int64_t until_ms)
+static bool has_brokers(struct semel_kafka *kafka, int64_t until_ms)
 {
 	const struct rd_kafka_metadata *metadata = NULL;
-	rd_kafka_resp_err_t err = kafka->library->metadata(kafka->producer, 0, NULL, &metadata,
-							   semel_kafka_call_left(kafka, until_ms));
+	rd_kafka_resp_err_t err =
+		kafka->library->metadata(kafka->producer, 0, NULL, &metadata,
+					 semel_kafka_call_remaining_ms(kafka, until_ms));
 	bool some = !err && metadata->broker_cnt > 0;
 	if (metadata)
 		kafka->library->metadata_destroy(metadata);
@@ -300,33 +302,33 @@ static bool shows_brokers(struct semel_kafka *kafka, int64_t until_ms)
 static rd_kafka_resp_err_t create(struct semel_kafka *kafka, const char *name, uint32_t partitions,
 				  char *text, size_t size)
 {
-	int64_t until_ms = semel_kafka_call_until(kafka);
+	int64_t until_ms = semel_kafka_call_deadline(kafka);
 	int64_t counted_ms = semel_steady_ms(kafka->env) + COUNTED_MS;
 	rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
 	do {
-		bool none = err && !shows_brokers(kafka, until_ms);
-		err = ask_create(kafka, name, partitions, text, size);
+		bool none = err && !has_brokers(kafka, until_ms);
+		err = request_create(kafka, name, partitions, text, size);
 		if (err == RD_KAFKA_RESP_ERR_INVALID_REPLICATION_FACTOR &&
 		    (none || semel_steady_ms(kafka->env) < counted_ms))
 			err = RD_KAFKA_RESP_ERR_BROKER_NOT_AVAILABLE;
-	} while (semel_kafka_call_again(kafka, err, until_ms));
+	} while (semel_kafka_retry_call(kafka, err, until_ms));
 	return err;
 }
 
 /* A topic that was made is known to all brokers a little later. */
-static semel_status await(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
-			  semel_error *error)
+static semel_status await_topic(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
+				semel_error *error)
 {
 	int64_t until_ms = semel_steady_ms(kafka->env) + APPEAR_MS;
 	rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
-	semel_status status = ask(kafka, topic, &err, error);
+	semel_status status = query_topic(kafka, topic, &err, error);
 	while (status == SEMEL_OK && topic->partitions == 0 &&
 	       semel_steady_ms(kafka->env) < until_ms) {
 		semel_sleep_us(10000);
-		status = ask(kafka, topic, &err, error);
+		status = query_topic(kafka, topic, &err, error);
 	}
 	if (status == SEMEL_OK && topic->partitions == 0)
-		return say_refusal(kafka, topic, err, error);
+		return set_refusal_error(kafka, topic, err, error);
 	return status;
 }
 
@@ -338,11 +340,11 @@ static semel_status make(struct semel_kafka *kafka, struct semel_kafka_topic *to
 	switch (err) {
 	case RD_KAFKA_RESP_ERR_NO_ERROR:
 		semel_logf(SEMEL_LOG_INFO, "made the topic %s", topic->name);
-		return await(kafka, topic, error);
+		return await_topic(kafka, topic, error);
 	case RD_KAFKA_RESP_ERR_TOPIC_ALREADY_EXISTS:
 	case RD_KAFKA_RESP_ERR__UNSUPPORTED_FEATURE: /* perhaps it makes topics that are asked for
 						      */
-		return await(kafka, topic, error);
+		return await_topic(kafka, topic, error);
 	case RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED:
 	case RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED:
 		return semel_error_set(error, SEMEL_UNROUTABLE,
@@ -350,15 +352,15 @@ static semel_status make(struct semel_kafka *kafka, struct semel_kafka_topic *to
 				       "it: create it",
 				       topic->name);
 	default:
-		if (semel_kafka_is_passing(err))
-			return semel_kafka_failed(kafka, err, "create a topic", error);
+		if (semel_kafka_is_transient(err))
+			return semel_kafka_call_failed(kafka, err, "create a topic", error);
 		return semel_error_set(error, SEMEL_UNROUTABLE,
 				       "the topic %s is not there, and cannot be created: %s",
 				       topic->name, text);
 	}
 }
 
-static bool leaders_answer(struct semel_kafka *kafka, const struct semel_kafka_topic *topic)
+static bool do_leaders_answer(struct semel_kafka *kafka, const struct semel_kafka_topic *topic)
 {
 	const struct semel_kafka_library *library = kafka->library;
 	rd_kafka_topic_partition_list_t *list =
@@ -380,13 +382,13 @@ static bool leaders_answer(struct semel_kafka *kafka, const struct semel_kafka_t
 static void await_leaders(struct semel_kafka *kafka, const struct semel_kafka_topic *topic)
 {
 	int64_t until_ms = semel_steady_ms(kafka->env) + LEADERS_MS;
-	while (!leaders_answer(kafka, topic) && semel_steady_ms(kafka->env) < until_ms)
+	while (!do_leaders_answer(kafka, topic) && semel_steady_ms(kafka->env) < until_ms)
 		semel_sleep_us(10000);
 }
 
-semel_status semel_kafka_topic_need(struct semel_kafka *kafka, const char *name,
-				    uint32_t partitions, struct semel_kafka_topic **topic_out,
-				    semel_error *error)
+semel_status semel_kafka_topic_ensure(struct semel_kafka *kafka, const char *name,
+				      uint32_t partitions, struct semel_kafka_topic **topic_out,
+				      semel_error *error)
 {
 	struct semel_kafka_topic *topic = *topic_out = topic_of(kafka, name);
 	rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
@@ -402,14 +404,14 @@ semel_status semel_kafka_topic_need(struct semel_kafka *kafka, const char *name,
 				       "._- are allowed)",
 				       name);
 	semel_error why = { 0 };
-	semel_status status = ask(kafka, topic, &err, &why);
+	semel_status status = query_topic(kafka, topic, &err, &why);
 	bool missing = status == SEMEL_OK && topic->partitions == 0;
 	if (missing)
 		status = err == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART &&
 					 kafka->settings.create_topics
 				 ? make(kafka, topic, partitions, &why)
-				 : say_refusal(kafka, topic, err, &why);
-	if (status == SEMEL_OK && (missing || topic->led))
+				 : set_refusal_error(kafka, topic, err, &why);
+	if (status == SEMEL_OK && (missing || topic->has_leaders))
 		await_leaders(kafka, topic);
 	if (status == SEMEL_UNROUTABLE || status == SEMEL_NACKED)
 		semel_kafka_topic_refuse(kafka, topic, status, why.text);

@@ -55,14 +55,14 @@ static bool has_own_routing_key(const struct semel_event *event)
 /* ---- kinds ----------------------------------------------------------------------------------- */
 
 /* Its headers have the names that those of most events have, neither more nor fewer. */
-static bool is_usual(const struct semel_kafka_post *post)
+static bool is_usual(const struct semel_kafka_outgoing *outgoing)
 {
-	const struct semel_event *event = post->event;
-	const struct semel_publish_metadata *metadata = post->metadata;
+	const struct semel_event *event = outgoing->event;
+	const struct semel_publish_metadata *metadata = outgoing->metadata;
 	return semel_text_equal(event->headers, SEMEL_TEXT("{}")) && event->id.data &&
 	       event->type.data && event->aggregate_type.data && event->aggregate_id.data &&
 	       event->content_type.data && !has_own_routing_key(event) && metadata->previous.data &&
-	       metadata->attempt == 0 && metadata->replay == 0 && post->extra_count == 0;
+	       metadata->attempt == 0 && metadata->replay == 0 && outgoing->extra_count == 0;
 }
 
 /* What events of a kind have in common; each text has a NUL behind. 0: it is too long. */
@@ -81,20 +81,21 @@ static size_t write_kind(const struct semel_event *event, char *text, size_t siz
 	return length;
 }
 
-uint64_t semel_kafka_kind_of(struct semel_kafka *kafka, const struct semel_kafka_post *post)
+uint64_t semel_kafka_header_template_of(struct semel_kafka *kafka,
+					const struct semel_kafka_outgoing *outgoing)
 {
-	const struct semel_event *event = post->event;
-	char text[sizeof(kafka->kinds[0].text)];
-	bool usual = kafka->library->version() < VERSION_UNKNOWN && is_usual(post);
+	const struct semel_event *event = outgoing->event;
+	char text[sizeof(kafka->header_templates[0].text)];
+	bool usual = kafka->library->version() < VERSION_UNKNOWN && is_usual(outgoing);
 	size_t length = usual ? write_kind(event, text, sizeof(text)) : 0;
 	if (length == 0)
 		return 0;
-	struct semel_kafka_kind *kind =
-		&kafka->kinds[semel_hash_aggregate(event->aggregate_type, event->type) %
-			      SEMEL_KAFKA_KINDS];
+	struct semel_kafka_header_template *kind =
+		&kafka->header_templates[semel_hash_aggregate(event->aggregate_type, event->type) %
+					 SEMEL_KAFKA_HEADER_TEMPLATES];
 	if (kind->length == length && memcmp(kind->text, text, length) == 0)
 		return kind->number;
-	kind->number = ++kafka->kind_count;
+	kind->number = ++kafka->header_template_count;
 	kind->length = length;
 	memcpy(kind->text, text, length);
 	return kind->number;
@@ -119,17 +120,17 @@ static bool renew(const struct semel_kafka_library *library, rd_kafka_headers_t 
 
 /* NULL: they do not fit. */
 static rd_kafka_headers_t *renew_headers(struct semel_kafka *kafka,
-					 const struct semel_kafka_post *post)
+					 const struct semel_kafka_outgoing *outgoing)
 {
 	struct semel_wire_message message;
-	if (!post->used)
+	if (!outgoing->used)
 		return NULL;
 	semel_arena_reset(kafka->scratch);
-	if (semel_wire_write(post->event, post->metadata, &semel_wire_kafka, kafka->scratch,
+	if (semel_wire_write(outgoing->event, outgoing->metadata, &semel_wire_kafka, kafka->scratch,
 			     &message) &&
-	    renew(kafka->library, post->used, &message))
-		return post->used;
-	kafka->library->headers_destroy(post->used);
+	    renew(kafka->library, outgoing->used, &message))
+		return outgoing->used;
+	kafka->library->headers_destroy(outgoing->used);
 	return NULL;
 }
 
@@ -138,18 +139,19 @@ static const struct semel_text content_type_name = SEMEL_TEXT_CONST("content-typ
 
 /* NULL: no memory. What goes to one of our own subscriptions is never plain. */
 static rd_kafka_headers_t *make_headers(struct semel_kafka *kafka,
-					const struct semel_kafka_post *post, bool *plain_out)
+					const struct semel_kafka_outgoing *outgoing,
+					bool *plain_out)
 {
-	const struct semel_event *event = post->event;
+	const struct semel_event *event = outgoing->event;
 	struct semel_wire_message message;
 	struct semel_wire_names names = semel_wire_kafka;
-	names.may_be_plain = post->extra_count == 0;
+	names.may_be_plain = outgoing->extra_count == 0;
 	semel_arena_reset(kafka->scratch);
-	if (!semel_wire_write(event, post->metadata, &names, kafka->scratch, &message))
+	if (!semel_wire_write(event, outgoing->metadata, &names, kafka->scratch, &message))
 		return NULL;
 	*plain_out = message.plain;
 	rd_kafka_headers_t *headers =
-		kafka->library->headers_new(message.count + 2 + post->extra_count);
+		kafka->library->headers_new(message.count + 2 + outgoing->extra_count);
 	bool added = headers != NULL;
 	bool typed = event->content_type.data && !message.plain;
 	if (added && typed)
@@ -158,8 +160,8 @@ static rd_kafka_headers_t *make_headers(struct semel_kafka *kafka,
 	for (size_t i = 0; i < message.count && added; i++)
 		added = (typed && semel_text_equal(message.fields[i].name, content_type_name)) ||
 			add(kafka->library, headers, message.fields[i]);
-	for (size_t i = 0; i < post->extra_count && added; i++)
-		added = add(kafka->library, headers, post->extra[i]);
+	for (size_t i = 0; i < outgoing->extra_count && added; i++)
+		added = add(kafka->library, headers, outgoing->extra[i]);
 	if (added && !message.plain && has_own_routing_key(event))
 		added = add(kafka->library, headers, semel_wire_routing_key(event));
 	if (added || !headers)
@@ -185,20 +187,20 @@ static semel_status explain(struct semel_kafka *kafka, rd_kafka_resp_err_t err, 
 		kafka->window.broken = true;
 		return SEMEL_OK;
 	default:
-		return semel_error_set(error, SEMEL_OUTAGE, "%s takes no event: %s", kafka->place,
+		return semel_error_set(error, SEMEL_OUTAGE, "%s takes no event: %s", kafka->address,
 				       kafka->library->err2str(err));
 	}
 }
 
-semel_status semel_kafka_post(struct semel_kafka *kafka, rd_kafka_topic_t *topic,
-			      const struct semel_kafka_post *post, semel_error *error)
+semel_status semel_kafka_produce(struct semel_kafka *kafka, rd_kafka_topic_t *topic,
+				 const struct semel_kafka_outgoing *outgoing, semel_error *error)
 {
 	const struct semel_kafka_library *library = kafka->library;
-	const struct semel_event *event = post->event;
+	const struct semel_event *event = outgoing->event;
 	bool plain = false;
-	rd_kafka_headers_t *headers = renew_headers(kafka, post);
+	rd_kafka_headers_t *headers = renew_headers(kafka, outgoing);
 	if (!headers)
-		headers = make_headers(kafka, post, &plain);
+		headers = make_headers(kafka, outgoing, &plain);
 	if (!headers)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a record");
 	void *value = (void *)(uintptr_t)event->payload.data;
@@ -213,7 +215,7 @@ semel_status semel_kafka_post(struct semel_kafka *kafka, rd_kafka_topic_t *topic
 		  .u.mem = { (void *)(uintptr_t)event->aggregate_id.data,
 			     event->aggregate_id.length } },
 		{ .vtype = RD_KAFKA_VTYPE_HEADERS, .u.headers = headers },
-		{ .vtype = RD_KAFKA_VTYPE_OPAQUE, .u.ptr = post->opaque },
+		{ .vtype = RD_KAFKA_VTYPE_OPAQUE, .u.ptr = outgoing->opaque },
 	};
 	rd_kafka_error_t *failure =
 		library->produceva(kafka->producer, fields, sizeof(fields) / sizeof(fields[0]));

@@ -13,7 +13,7 @@
 static void assert_shrinks(uint64_t from, uint64_t refused, uint64_t to)
 {
 	struct semel_kafka kafka = { .batch_bytes = from, .window.refused_bytes = refused };
-	semel_kafka_shrink(&kafka);
+	semel_kafka_shrink_batches(&kafka);
 	assert_int_equal(kafka.batch_bytes, to);
 }
 

@@ -19,9 +19,9 @@
 static int64_t clock_ms;
 static struct semel_kafka_library library;
 static struct semel_kafka kafka;
-static struct semel_kafka_share shares[2];
+static struct semel_kafka_assignment assignments[2];
 static uint32_t commits; /* partitions that were committed */
-static char note[SEMEL_KAFKA_NOTE_SIZE];
+static char note[SEMEL_KAFKA_COMMIT_METADATA_SIZE];
 
 static rd_kafka_resp_err_t play_commit_queue(
 	rd_kafka_t *client, const rd_kafka_topic_partition_list_t *list, rd_kafka_queue_t *queue,
@@ -58,18 +58,18 @@ static int set_up(void **state)
 	clock_ms = HOUR_MS;
 	static char names[2][24] = { "orders", "orders.billing.retry.2" };
 	for (uint32_t i = 0; i < 2; i++)
-		shares[i] = (struct semel_kafka_share){ .topic = names[i],
-							.tier = i * 2,
-							.held = true,
-							.position = 3,
-							.committed = 3,
-							.noted = 3,
-							.next_offset = 3,
-							.told_ms = clock_ms,
-							.last = SEMEL_ANCHOR_NONE,
-							.proven = SEMEL_ANCHOR_NONE };
+		assignments[i] = (struct semel_kafka_assignment){ .topic = names[i],
+								  .tier = i * 2,
+								  .owned = true,
+								  .position = 3,
+								  .committed = 3,
+								  .fetched_to = 3,
+								  .next_offset = 3,
+								  .committed_ms = clock_ms,
+								  .last_acked = SEMEL_ANCHOR_NONE,
+								  .verified = SEMEL_ANCHOR_NONE };
 	kafka = (struct semel_kafka){
-		.library = &library, .env = &env, .shares = shares, .share_count = 2
+		.library = &library, .env = &env, .assignments = assignments, .assignment_count = 2
 	};
 	return 0;
 }
@@ -96,7 +96,7 @@ static void what_has_not_moved_is_committed_anew_every_hour(void **state)
 static void offsets_of_retry_topics_are_committed_anew_a_moment_after_a_rebalance(void **state)
 {
 	(void)state;
-	kafka.retell_ms = clock_ms + 3000;
+	kafka.recommit_ms = clock_ms + 3000;
 	assert_int_equal(commit_idle(), 0);
 	clock_ms += 3000;
 	assert_int_equal(commit_idle(), 1);
@@ -114,14 +114,14 @@ static void a_commit_carries_by_what_the_log_is_known_again(void **state)
 	struct semel_anchor anchors[2];
 	uint32_t count = 9;
 	(void)state;
-	shares[0].position = 1000;
-	shares[0].proven = (struct semel_anchor){ .offset = 900, .hash = UINT64_MAX };
-	shares[0].last = (struct semel_anchor){ .offset = INT64_MAX, .hash = 1 };
+	assignments[0].position = 1000;
+	assignments[0].verified = (struct semel_anchor){ .offset = 900, .hash = UINT64_MAX };
+	assignments[0].last_acked = (struct semel_anchor){ .offset = INT64_MAX, .hash = 1 };
 	assert_int_equal(commit_idle(), 1);
 	assert_string_equal(note, "semel:3:900:ffffffffffffffff:9223372036854775807:"
 				  "0000000000000001");
 	rd_kafka_topic_partition_t entry = entry_of(note);
-	assert_int_equal(semel_kafka_note_read(&entry, anchors, &count), 3);
+	assert_int_equal(semel_kafka_commit_metadata_read(&entry, anchors, &count), 3);
 	assert_int_equal(count, 2);
 	assert_true(anchors[0].offset == 900 && anchors[0].hash == UINT64_MAX);
 	assert_true(anchors[1].offset == INT64_MAX && anchors[1].hash == 1);
@@ -132,7 +132,7 @@ static void other_notes_are_understood_as_far_as_they_go(void **state)
 {
 	static const struct {
 		const char *text;
-		int64_t noted;
+		int64_t fetched_to;
 		uint32_t count;
 	} cases[] = {
 		{ NULL, -1, 0 },
@@ -157,7 +157,8 @@ static void other_notes_are_understood_as_far_as_they_go(void **state)
 		char text[64];
 		snprintf(text, sizeof(text), "%s", cases[i].text ? cases[i].text : "");
 		rd_kafka_topic_partition_t entry = entry_of(cases[i].text ? text : NULL);
-		assert_int_equal(semel_kafka_note_read(&entry, anchors, &count), cases[i].noted);
+		assert_int_equal(semel_kafka_commit_metadata_read(&entry, anchors, &count),
+				 cases[i].fetched_to);
 		assert_int_equal(count, cases[i].count);
 	}
 }

@@ -20,7 +20,7 @@ static struct {
 	rd_kafka_resp_err_t answer;
 	int answers; /* so often, then it is made */
 	int brokers, brokers_later;
-	int asked;
+	int requested;
 	bool made;
 	int64_t now_ms, step_ms; /* time passes whenever the clock is looked at */
 } cluster;
@@ -57,7 +57,7 @@ static rd_kafka_resp_err_t show(rd_kafka_t *client, int all, rd_kafka_topic_t *o
 		cluster.made ? RD_KAFKA_RESP_ERR_NO_ERROR : RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART;
 	topic.partition_cnt = cluster.made ? 1 : 0;
 	metadata.topic_cnt = only ? 1 : 0;
-	metadata.broker_cnt = cluster.asked < 3 ? cluster.brokers : cluster.brokers_later;
+	metadata.broker_cnt = cluster.requested < 3 ? cluster.brokers : cluster.brokers_later;
 	*metadata_out = &metadata;
 	return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
@@ -67,20 +67,20 @@ static void forget_metadata(const struct rd_kafka_metadata *metadata)
 	(void)metadata;
 }
 
-static rd_kafka_NewTopic_t *wish(const char *name, int partitions, int copies, char *text,
+static rd_kafka_NewTopic_t *wish(const char *name, int partitions, int replicas, char *text,
 				 size_t size)
 {
 	(void)name;
 	(void)partitions;
-	(void)copies;
+	(void)replicas;
 	(void)text;
 	(void)size;
 	return (rd_kafka_NewTopic_t *)&thing;
 }
 
-static void drop_wish(rd_kafka_NewTopic_t *wanted)
+static void drop_wish(rd_kafka_NewTopic_t *expected)
 {
-	(void)wanted;
+	(void)expected;
 }
 
 static rd_kafka_AdminOptions_t *options_new(rd_kafka_t *client, rd_kafka_admin_op_t operation)
@@ -124,8 +124,8 @@ static void ask_create(rd_kafka_t *client, rd_kafka_NewTopic_t **topics, size_t 
 	(void)count;
 	(void)options;
 	(void)queue;
-	cluster.asked++;
-	cluster.made = cluster.asked > cluster.answers;
+	cluster.requested++;
+	cluster.made = cluster.requested > cluster.answers;
 }
 
 static rd_kafka_event_t *answer(rd_kafka_queue_t *queue, int wait_ms)
@@ -224,11 +224,11 @@ static semel_status need(semel_error *error)
 	char prefix[] = "";
 	struct semel_kafka kafka = { .library = &library,
 				     .env = &env,
-				     .place = "kafka://here",
+				     .address = "kafka://here",
 				     .settings = { .prefix = prefix, .create_topics = true } };
 	struct semel_kafka_topic *topic = NULL;
 	*error = (semel_error){ 0 };
-	semel_status status = semel_kafka_topic_need(&kafka, "orders", 0, &topic, error);
+	semel_status status = semel_kafka_topic_ensure(&kafka, "orders", 0, &topic, error);
 	semel_kafka_topics_free(&kafka);
 	return status;
 }
@@ -249,7 +249,7 @@ static void a_topic_is_made_once_there_is_a_controller_again(void **state)
 	(void)state;
 	set_up(RD_KAFKA_RESP_ERR_NOT_CONTROLLER, 3, 1, 1);
 	assert_int_equal(need(&error), SEMEL_OK);
-	assert_int_equal(cluster.asked, 4);
+	assert_int_equal(cluster.requested, 4);
 }
 
 static void a_topic_is_made_once_the_cluster_counts_its_only_broker(void **state)
@@ -288,7 +288,7 @@ static void what_does_not_pass_is_asked_once(void **state)
 	(void)state;
 	set_up(RD_KAFKA_RESP_ERR_POLICY_VIOLATION, ALWAYS, 1, 1);
 	assert_int_equal(need(&error), SEMEL_UNROUTABLE);
-	assert_int_equal(cluster.asked, 1);
+	assert_int_equal(cluster.requested, 1);
 }
 
 int main(void)

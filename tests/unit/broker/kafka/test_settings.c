@@ -26,11 +26,11 @@ static semel_status read_url(const char *text, struct semel_kafka_settings *sett
 	return status;
 }
 
-static const char *passed(const struct semel_kafka_settings *settings, const char *name)
+static const char *forwarded(const struct semel_kafka_settings *settings, const char *name)
 {
-	for (size_t i = 0; i < settings->passed_count; i++)
-		if (strcmp(settings->passed[i].name, name) == 0)
-			return settings->passed[i].value;
+	for (size_t i = 0; i < settings->forwarded_count; i++)
+		if (strcmp(settings->forwarded[i].name, name) == 0)
+			return settings->forwarded[i].value;
 	return NULL;
 }
 
@@ -46,7 +46,7 @@ static void a_short_url_has_the_defaults(void **state)
 		assert_string_equal(settings.servers, "a:9092,b:9093");
 		assert_true(settings.create_topics);
 		assert_int_equal(settings.partitions, 0);
-		assert_int_equal(settings.passed_count, 0);
+		assert_int_equal(settings.forwarded_count, 0);
 		semel_kafka_settings_free(&settings);
 	}
 }
@@ -77,9 +77,9 @@ static void settings_of_librdkafka_are_handed_on(void **state)
 	assert_false(settings.create_topics);
 	assert_int_equal(settings.partitions, 12);
 	assert_int_equal(settings.replication, 3);
-	assert_string_equal(passed(&settings, "security.protocol"), "ssl");
-	assert_string_equal(passed(&settings, "linger.ms"), "5");
-	assert_null(passed(&settings, "partitions"));
+	assert_string_equal(forwarded(&settings, "security.protocol"), "ssl");
+	assert_string_equal(forwarded(&settings, "linger.ms"), "5");
+	assert_null(forwarded(&settings, "partitions"));
 	semel_kafka_settings_free(&settings);
 }
 
@@ -131,12 +131,12 @@ static void a_password_comes_from_a_file(void **state)
 	close(fd);
 	snprintf(url, sizeof(url), "kafka://a/?sasl.password-file=%s", path);
 	assert_int_equal(read_url(url, &settings, &error), SEMEL_OK);
-	assert_string_equal(passed(&settings, "sasl.password"), "hush hush");
+	assert_string_equal(forwarded(&settings, "sasl.password"), "hush hush");
 	semel_kafka_settings_free(&settings);
 
 	setenv("SEMEL_KAFKA_PASSWORD_FILE", path, 1);
 	assert_int_equal(read_url("kafka://a", &settings, &error), SEMEL_OK);
-	assert_string_equal(passed(&settings, "sasl.password"), "hush hush");
+	assert_string_equal(forwarded(&settings, "sasl.password"), "hush hush");
 	semel_kafka_settings_free(&settings);
 	unsetenv("SEMEL_KAFKA_PASSWORD_FILE");
 	unlink(path);

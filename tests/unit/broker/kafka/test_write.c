@@ -76,7 +76,7 @@ static size_t count_headers(void)
 }
 
 /* With the headers of the one before it, if it may have them. */
-static void post(const char *id, const char *key, const char *previous)
+static void outgoing(const char *id, const char *key, const char *previous)
 {
 	semel_error error = { 0 };
 	struct semel_event event = { .id = semel_text_of(id),
@@ -87,13 +87,13 @@ static void post(const char *id, const char *key, const char *previous)
 				     .content_type = SEMEL_TEXT("text/plain"),
 				     .payload = SEMEL_TEXT("x") };
 	struct semel_publish_metadata metadata = { .previous = semel_text_of(previous) };
-	struct semel_kafka_post told = { .event = &event, .metadata = &metadata };
-	if (semel_kafka_kind_of(&kafka, &told) != 0)
+	struct semel_kafka_outgoing told = { .event = &event, .metadata = &metadata };
+	if (semel_kafka_header_template_of(&kafka, &told) != 0)
 		told.used = sent;
 	else if (sent)
 		library.headers_destroy(sent);
 	sent = NULL;
-	assert_int_equal(semel_kafka_post(&kafka, NULL, &told, &error), SEMEL_OK);
+	assert_int_equal(semel_kafka_produce(&kafka, NULL, &told, &error), SEMEL_OK);
 	assert_string_equal(header("ce_id"), id);
 	assert_string_equal(header("semel-aggregate-id"), key);
 	assert_string_equal(header("semel-previous"), previous);
@@ -105,32 +105,32 @@ static void post(const char *id, const char *key, const char *previous)
 static void every_record_has_its_own_values_in_the_headers_of_another(void **state)
 {
 	(void)state;
-	post("id-1", "a-1", "id-0");
+	outgoing("id-1", "a-1", "id-0");
 	rd_kafka_headers_t *first = sent;
-	const char *place = header("ce_id");
-	post("id-2", "a-2", "id-1");
+	const char *address = header("ce_id");
+	outgoing("id-2", "a-2", "id-1");
 	assert_ptr_equal(sent, first);
-	assert_ptr_equal(header("ce_id"), place);
+	assert_ptr_equal(header("ce_id"), address);
 }
 
 static void an_aggregate_id_may_have_another_length_than_the_one_before(void **state)
 {
 	(void)state;
-	post("id-1", "a-1", "id-0");
+	outgoing("id-1", "a-1", "id-0");
 	rd_kafka_headers_t *first = sent;
-	post("id-2", "a-1000", "id-1");
-	post("id-3", "a", "id-2");
-	post("id-4", "b", "id-3");
+	outgoing("id-2", "a-1000", "id-1");
+	outgoing("id-3", "a", "id-2");
+	outgoing("id-4", "b", "id-3");
 	assert_ptr_equal(sent, first);
 }
 
 static void ids_of_another_length_get_headers_of_their_own(void **state)
 {
 	(void)state;
-	post("id-1", "a-1", "id-0");
-	post("id-1000", "a-1", "id-1");
-	post("id-1001", "a-1", "id-1000");
-	post("id-3", "a-1", "id-1001");
+	outgoing("id-1", "a-1", "id-0");
+	outgoing("id-1000", "a-1", "id-1");
+	outgoing("id-1001", "a-1", "id-1000");
+	outgoing("id-3", "a-1", "id-1001");
 }
 
 static void headers_of_a_library_that_nobody_knows_are_not_used_again(void **state)
@@ -143,10 +143,10 @@ static void headers_of_a_library_that_nobody_knows_are_not_used_again(void **sta
 				     .headers = SEMEL_TEXT("{}"),
 				     .content_type = SEMEL_TEXT("text/plain") };
 	struct semel_publish_metadata metadata = { .previous = SEMEL_TEXT("id-0") };
-	struct semel_kafka_post told = { .event = &event, .metadata = &metadata };
-	assert_int_not_equal(semel_kafka_kind_of(&kafka, &told), 0);
+	struct semel_kafka_outgoing told = { .event = &event, .metadata = &metadata };
+	assert_int_not_equal(semel_kafka_header_template_of(&kafka, &told), 0);
 	known_version = 0x03000000;
-	assert_int_equal(semel_kafka_kind_of(&kafka, &told), 0);
+	assert_int_equal(semel_kafka_header_template_of(&kafka, &told), 0);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, drop)

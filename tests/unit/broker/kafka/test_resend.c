@@ -338,7 +338,7 @@ static void answer(const char *numbers, rd_kafka_resp_err_t err)
 #define TAKEN   RD_KAFKA_RESP_ERR_NO_ERROR
 #define REFUSED RD_KAFKA_RESP_ERR_INVALID_RECORD
 
-static void pass(int seconds)
+static void forward(int seconds)
 {
 	for (int i = 0; i < seconds; i++) {
 		clock_ms += 1000;
@@ -394,7 +394,7 @@ static void the_event_at_fault_is_found_by_halves_and_the_others_are_taken(void 
 	answer("4", TAKEN);
 	poll();
 	assert_outcomes("34", SEMEL_OK);
-	assert_int_equal(kafka.repair.state, SEMEL_KAFKA_SOUND);
+	assert_int_equal(kafka.resend.state, SEMEL_KAFKA_RESEND_IDLE);
 }
 
 static void what_is_offered_meanwhile_waits_and_a_sibling_of_the_refused_one_is_held(void **state)
@@ -426,9 +426,9 @@ static void a_partition_without_a_leader_is_set_apart_and_tried_when_it_has_one(
 	offer(2, "b2");
 	answer("2", TAKEN);
 	played.partitions[1].leader = -1;
-	pass(4);
+	forward(4);
 	assert_outcomes("01", SEMEL_NOT_FINISHED);
-	pass(3);
+	forward(3);
 	assert_outcomes("0", SEMEL_STALLED);
 	assert_outcomes("1", SEMEL_HELD);
 	assert_sent("02|");
@@ -439,12 +439,12 @@ static void a_partition_without_a_leader_is_set_apart_and_tried_when_it_has_one(
 	answer("4", TAKEN);
 	assert_outcomes("4", SEMEL_OK);
 	assert_sent("4");
-	pass(10);
+	forward(10);
 	offer(5, "c1");
 	poll();
 	assert_outcomes("5", SEMEL_STALLED);
 	played.partitions[1].leader = 1;
-	pass(1);
+	forward(1);
 	offer(6, "c1"); /* tries; others do not wait for it, but for its aggregate's */
 	offer(7, "d1");
 	offer(8, "c1");
@@ -462,12 +462,12 @@ static void one_that_gives_no_answer_is_set_apart_once_others_have_answered(void
 {
 	(void)state;
 	offer(0, "a1");
-	pass(5);
+	forward(5);
 	offer(2, "b2");
 	answer("2", TAKEN);
-	pass(5);
+	forward(5);
 	assert_outcomes("0", SEMEL_NOT_FINISHED);
-	pass(3);
+	forward(3);
 	assert_outcomes("0", SEMEL_STALLED);
 }
 
@@ -480,7 +480,7 @@ static void who_has_no_answer_yet_stops_nobody_when_another_partition_is_set_apa
 	offer(2, "b2");
 	answer("2", TAKEN);
 	while (outcomes[0] != SEMEL_STALLED)
-		pass(1);
+		forward(1);
 	assert_outcomes("1", SEMEL_NOT_FINISHED);
 	offer(3, "b2");
 	answer("3", TAKEN);
@@ -494,7 +494,7 @@ static void where_nobody_of_the_cluster_answers_nothing_is_set_apart(void **stat
 	played.silent = true;
 	played.partitions[1].leader = -1;
 	offer(0, "a1");
-	pass(29);
+	forward(29);
 	assert_outcomes("0", SEMEL_NOT_FINISHED);
 	assert_sent("0");
 }
@@ -503,25 +503,26 @@ static void one_that_tries_in_vain_is_tried_less_and_less(void **state)
 {
 	(void)state;
 	offer(0, "a1");
-	pass(5);
+	forward(5);
 	offer(2, "b2");
 	answer("2", TAKEN);
 	while (outcomes[0] != SEMEL_STALLED)
-		pass(1);
-	const struct semel_kafka_partition *partition = &kafka.topics[0].met[1];
+		forward(1);
+	const struct semel_kafka_partition *partition = &kafka.topics[0].partition_states[1];
 	for (int64_t pause_ms = 2000; pause_ms <= 64000; pause_ms *= 2) {
-		assert_int_equal(partition->try_ms - clock_ms, pause_ms < 60000 ? pause_ms : 60000);
-		clock_ms = partition->try_ms - 1;
+		assert_int_equal(partition->probe_ms - clock_ms,
+				 pause_ms < 60000 ? pause_ms : 60000);
+		clock_ms = partition->probe_ms - 1;
 		offer(1, "a1");
 		poll();
 		assert_outcomes("1", SEMEL_STALLED); /* not yet */
 		clock_ms++;
 		outcomes[0] = SEMEL_NOT_FINISHED;
 		offer(0, "a1");
-		pass(4);
+		forward(4);
 		assert_outcomes("0", SEMEL_NOT_FINISHED);
 		while (outcomes[0] != SEMEL_STALLED)
-			pass(1);
+			forward(1);
 	}
 }
 

@@ -13,7 +13,7 @@
 #define PAUSE_MIN_MS 20
 #define PAUSE_MAX_MS 200
 
-bool semel_kafka_is_passing(rd_kafka_resp_err_t err)
+bool semel_kafka_is_transient(rd_kafka_resp_err_t err)
 {
 	switch (err) {
 	/* librdkafka's: nobody is there, or it does not know yet who is */
@@ -62,12 +62,12 @@ bool semel_kafka_is_passing(rd_kafka_resp_err_t err)
 	}
 }
 
-int64_t semel_kafka_call_until(const struct semel_kafka *kafka)
+int64_t semel_kafka_call_deadline(const struct semel_kafka *kafka)
 {
 	return semel_steady_ms(kafka->env) + SEMEL_KAFKA_CALL_MS;
 }
 
-int semel_kafka_call_left(const struct semel_kafka *kafka, int64_t until_ms)
+int semel_kafka_call_remaining_ms(const struct semel_kafka *kafka, int64_t until_ms)
 {
 	int64_t left_ms = until_ms - semel_steady_ms(kafka->env);
 	if (left_ms > SEMEL_KAFKA_CALL_MS / 2)
@@ -75,11 +75,11 @@ int semel_kafka_call_left(const struct semel_kafka *kafka, int64_t until_ms)
 	return left_ms > 1 ? (int)left_ms : 1;
 }
 
-bool semel_kafka_call_again(const struct semel_kafka *kafka, rd_kafka_resp_err_t err,
+bool semel_kafka_retry_call(const struct semel_kafka *kafka, rd_kafka_resp_err_t err,
 			    int64_t until_ms)
 {
 	int64_t left_ms = until_ms - semel_steady_ms(kafka->env);
-	if (!semel_kafka_is_passing(err) || left_ms <= 0)
+	if (!semel_kafka_is_transient(err) || left_ms <= 0)
 		return false;
 	/* longer and longer: many may ask a broker that has just begun */
 	int64_t pause_ms = (SEMEL_KAFKA_CALL_MS - left_ms) / 10;
@@ -90,64 +90,65 @@ bool semel_kafka_call_again(const struct semel_kafka *kafka, rd_kafka_resp_err_t
 }
 
 /* Of a partition that has a passing answer nothing is known: it is not one without an offset. */
-static rd_kafka_resp_err_t passing_of(const rd_kafka_topic_partition_list_t *list)
+static rd_kafka_resp_err_t transient_of(const rd_kafka_topic_partition_list_t *list)
 {
 	for (int i = 0; i < list->cnt; i++)
-		if (semel_kafka_is_passing(list->elems[i].err))
+		if (semel_kafka_is_transient(list->elems[i].err))
 			return list->elems[i].err;
 	return RD_KAFKA_RESP_ERR_NO_ERROR;
 }
 
-semel_status semel_kafka_committed(struct semel_kafka *kafka, rd_kafka_t *client,
-				   rd_kafka_topic_partition_list_t *list, semel_error *error)
+semel_status semel_kafka_read_committed(struct semel_kafka *kafka, rd_kafka_t *client,
+					rd_kafka_topic_partition_list_t *list, semel_error *error)
 {
-	int64_t until_ms = semel_kafka_call_until(kafka);
+	int64_t until_ms = semel_kafka_call_deadline(kafka);
 	rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
 	if (list->cnt == 0)
 		return SEMEL_OK;
 	do {
 		err = kafka->library->committed(client, list,
-						semel_kafka_call_left(kafka, until_ms));
+						semel_kafka_call_remaining_ms(kafka, until_ms));
 		if (!err)
-			err = passing_of(list);
-	} while (semel_kafka_call_again(kafka, err, until_ms));
-	return err ? semel_kafka_failed(kafka, err, "read the group's offsets", error) : SEMEL_OK;
+			err = transient_of(list);
+	} while (semel_kafka_retry_call(kafka, err, until_ms));
+	return err ? semel_kafka_call_failed(kafka, err, "read the group's offsets", error)
+		   : SEMEL_OK;
 }
 
-semel_status semel_kafka_resolve(struct semel_kafka *kafka, rd_kafka_t *client,
-				 rd_kafka_topic_partition_list_t *list, semel_error *error)
+semel_status semel_kafka_resolve_offsets(struct semel_kafka *kafka, rd_kafka_t *client,
+					 rd_kafka_topic_partition_list_t *list, semel_error *error)
 {
 	const struct semel_kafka_library *library = kafka->library;
-	int64_t until_ms = semel_kafka_call_until(kafka);
-	rd_kafka_topic_partition_list_t *asked = NULL;
+	int64_t until_ms = semel_kafka_call_deadline(kafka);
+	rd_kafka_topic_partition_list_t *queried = NULL;
 	rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
 	if (list->cnt == 0)
 		return SEMEL_OK;
 	do {
-		if (asked)
-			library->topic_partition_list_destroy(asked);
-		asked = library->topic_partition_list_copy(list);
-		err = library->offsets_for_times(client, asked,
-						 semel_kafka_call_left(kafka, until_ms));
-		for (int i = 0; i < asked->cnt && !err; i++)
-			err = asked->elems[i].err;
-	} while (semel_kafka_call_again(kafka, err, until_ms));
+		if (queried)
+			library->topic_partition_list_destroy(queried);
+		queried = library->topic_partition_list_copy(list);
+		err = library->offsets_for_times(client, queried,
+						 semel_kafka_call_remaining_ms(kafka, until_ms));
+		for (int i = 0; i < queried->cnt && !err; i++)
+			err = queried->elems[i].err;
+	} while (semel_kafka_retry_call(kafka, err, until_ms));
 	for (int i = 0; i < list->cnt && !err; i++)
-		list->elems[i].offset = asked->elems[i].offset;
-	library->topic_partition_list_destroy(asked);
-	return err ? semel_kafka_failed(kafka, err, "read the offsets", error) : SEMEL_OK;
+		list->elems[i].offset = queried->elems[i].offset;
+	library->topic_partition_list_destroy(queried);
+	return err ? semel_kafka_call_failed(kafka, err, "read the offsets", error) : SEMEL_OK;
 }
 
 /* librdkafka waits by itself for a coordinator that is away, and longer than is good at an end; it
  * is asked again only after what a broker has answered. */
-rd_kafka_resp_err_t semel_kafka_commit(struct semel_kafka *kafka,
-				       const rd_kafka_topic_partition_list_t *list)
+rd_kafka_resp_err_t semel_kafka_commit_sync(struct semel_kafka *kafka,
+					    const rd_kafka_topic_partition_list_t *list)
 {
-	int64_t until_ms = semel_kafka_call_until(kafka);
+	int64_t until_ms = semel_kafka_call_deadline(kafka);
 	rd_kafka_resp_err_t err;
 	do
 		err = kafka->library->commit(kafka->consumer, list, 0);
 	while (err > 0 && err != RD_KAFKA_RESP_ERR_REBALANCE_IN_PROGRESS &&
-	       semel_kafka_call_again(kafka, err, until_ms));
+	       semel_kafka_retry_call(kafka, err, until_ms));
 	return err;
 }

@@ -245,9 +245,10 @@ static void who_comes_while_others_wait_waits_behind_them(void **state)
 	(void)state;
 	offer(0, "a1");
 	offer(1, "a1");
-	kafka.topics[0].met[1].first = NULL; /* as though its report had been heard just now */
-	kafka.topics[0].met[1].taken = true;
-	kafka.topics[0].met[1].taken_ms = clock_ms;
+	kafka.topics[0].partition_states[1].first =
+		NULL; /* as though its report had been heard just now */
+	kafka.topics[0].partition_states[1].accepted = true;
+	kafka.topics[0].partition_states[1].accepted_ms = clock_ms;
 	offer(2, "a1");
 	assert_sent("0");
 	poll();
@@ -278,7 +279,7 @@ static void a_producer_that_is_made_anew_is_known_nowhere(void **state)
 	(void)state;
 	offer(0, "a1");
 	take(0, 1);
-	semel_kafka_introduce_anew(&kafka);
+	semel_kafka_first_reset(&kafka);
 	offer(1, "a1");
 	offer(2, "a1");
 	assert_sent("01");
@@ -288,7 +289,7 @@ static void who_went_elsewhere_tells_that_there_are_more_partitions(void **state
 {
 	(void)state;
 	offer(0, "a1");
-	semel_kafka_introduced(&kafka, played.opaques[0], 5);
+	semel_kafka_partition_accepted(&kafka, played.opaques[0], 5);
 	assert_int_equal(kafka.topics[0].partitions, 0); /* asked again before the next one */
 	kafka.topics[0].partitions = PARTITIONS * 2;
 	offer(1, "a7");
@@ -299,8 +300,8 @@ static void who_went_elsewhere_tells_that_there_are_more_partitions(void **state
 static void where_partitions_are_random_nobody_waits(void **state)
 {
 	(void)state;
-	kafka.settings.passed[0] = random_setting;
-	kafka.settings.passed_count = 1;
+	kafka.settings.forwarded[0] = random_setting;
+	kafka.settings.forwarded_count = 1;
 	offer(0, "a1");
 	offer(1, "a1");
 	assert_sent("01");
@@ -312,9 +313,9 @@ static void who_waited_stays_behind_one_that_was_refused(void **state)
 	offer(0, "a1");
 	offer(1, "b1");
 	offer(2, "b1");
-	semel_kafka_answer(&kafka.window, kafka.window.waiting, SEMEL_TOO_LARGE, "too large");
+	semel_kafka_finish(&kafka.window, kafka.window.waiting, SEMEL_TOO_LARGE, "too large");
 	kafka.window.waiting = kafka.window.last_waiting; /* it was the first of the two */
-	kafka.topics[0].met[1].waiting = 1;
+	kafka.topics[0].partition_states[1].waiting = 1;
 	take(0, 1);
 	assert_sent("0");
 	assert_int_equal(outcomes[1], SEMEL_TOO_LARGE);

@@ -10,8 +10,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static semel_status need_grave(struct semel_kafka *kafka, const char *scope, const char *topic_name,
-			       struct semel_kafka_topic **grave_out, semel_error *error)
+static semel_status ensure_dead_letter_topic(struct semel_kafka *kafka, const char *scope,
+					     const char *topic_name,
+					     struct semel_kafka_topic **dead_letter_topic_out,
+					     semel_error *error)
 {
 	char name[SEMEL_KAFKA_NAME_SIZE];
 	struct semel_kafka_topic *topic = NULL;
@@ -22,9 +24,10 @@ static semel_status need_grave(struct semel_kafka *kafka, const char *scope, con
 			"the name of the topic for dead letters of %s and %s would "
 			"be too long (choose shorter ones, or dead-letter-topics=no)",
 			scope, topic_name);
-	semel_status status = semel_kafka_topic_look(kafka, topic_name, &topic, error);
+	semel_status status = semel_kafka_topic_lookup(kafka, topic_name, &topic, error);
 	if (status == SEMEL_OK)
-		status = semel_kafka_topic_need(kafka, name, topic->partitions, grave_out, error);
+		status = semel_kafka_topic_ensure(kafka, name, topic->partitions,
+						  dead_letter_topic_out, error);
 	if (status == SEMEL_UNROUTABLE || status == SEMEL_NACKED)
 		status = SEMEL_OUTAGE; /* of that topic, and no fault of the event */
 	return status;
@@ -36,12 +39,12 @@ semel_status semel_kafka_publish_dead_letter(struct semel_broker *broker,
 {
 	struct semel_kafka *kafka = semel_kafka_of(broker);
 	const struct semel_delivery *delivery = letter->delivery;
-	struct semel_kafka_topic *grave = NULL;
+	struct semel_kafka_topic *dead_letter_topic = NULL;
 	char attempts[16], time[SEMEL_TIME_SIZE], partition[16], offset[24];
-	if (!kafka->settings.buries)
+	if (!kafka->settings.publishes_dead_letters)
 		return SEMEL_OK;
 	if (kafka->lost)
-		return semel_kafka_health(kafka, error);
+		return semel_kafka_check_health(kafka, error);
 	snprintf(attempts, sizeof(attempts), "%u", letter->attempts);
 	snprintf(partition, sizeof(partition), "%d", delivery->partition);
 	snprintf(offset, sizeof(offset), "%" PRId64, delivery->offset);
@@ -55,14 +58,16 @@ semel_status semel_kafka_publish_dead_letter(struct semel_broker *broker,
 		{ SEMEL_TEXT("semel-dead-partition"), semel_text_of(partition) },
 		{ SEMEL_TEXT("semel-dead-offset"), semel_text_of(offset) },
 	};
-	struct semel_kafka_post post = { .event = &delivery->event,
-					 .metadata = &delivery->metadata,
-					 .extra = fields,
-					 .extra_count = sizeof(fields) / sizeof(fields[0]) };
-	semel_status status = need_grave(kafka, letter->scope,
-					 semel_text_string(delivery->event.topic), &grave, error);
+	struct semel_kafka_outgoing outgoing = { .event = &delivery->event,
+						 .metadata = &delivery->metadata,
+						 .extra = fields,
+						 .extra_count =
+							 sizeof(fields) / sizeof(fields[0]) };
+	semel_status status = ensure_dead_letter_topic(kafka, letter->scope,
+						       semel_text_string(delivery->event.topic),
+						       &dead_letter_topic, error);
 	if (status == SEMEL_OK)
-		status = semel_kafka_post_now(kafka, grave, &post, error);
+		status = semel_kafka_produce_and_wait(kafka, dead_letter_topic, &outgoing, error);
 	if (status != SEMEL_TOO_LARGE)
 		return status;
 	semel_log(SEMEL_LOG_WARN, "too large for the topic of dead letters; it is in the store",

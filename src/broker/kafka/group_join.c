@@ -13,12 +13,12 @@
 
 enum { JOIN_GROUP = 11, SYNC_GROUP = 14 }; /* Kafka's numbers of these requests */
 
-static void note(struct semel_kafka_joining *joining, int16_t request, bool going_on)
+static void note(struct semel_kafka_group_join *group_join, int16_t request, bool going_on)
 {
 	if (request == JOIN_GROUP || request == SYNC_GROUP)
-		atomic_store(&joining->going_on, going_on);
+		atomic_store(&group_join->going_on, going_on);
 	if (request == JOIN_GROUP && !going_on)
-		atomic_store(&joining->answered, true);
+		atomic_store(&group_join->answered, true);
 }
 
 /* On librdkafka's threads. */
@@ -58,8 +58,8 @@ static rd_kafka_resp_err_t answered(rd_kafka_t *client, int fd, const char *brok
 static rd_kafka_resp_err_t watch(rd_kafka_t *client, const rd_kafka_conf_t *conf, void *user,
 				 char *text, size_t size)
 {
-	const struct semel_kafka_joining *joining = user;
-	const struct semel_kafka_library *library = joining->library;
+	const struct semel_kafka_group_join *group_join = user;
+	const struct semel_kafka_library *library = group_join->library;
 	(void)conf;
 	(void)text;
 	(void)size;
@@ -69,23 +69,23 @@ static rd_kafka_resp_err_t watch(rd_kafka_t *client, const rd_kafka_conf_t *conf
 		   : library->interceptor_add_on_response_received(client, "semel", answered, user);
 }
 
-semel_status semel_kafka_joining_watch(struct semel_kafka *kafka, rd_kafka_conf_t *conf,
-				       semel_error *error)
+semel_status semel_kafka_group_join_watch(struct semel_kafka *kafka, rd_kafka_conf_t *conf,
+					  semel_error *error)
 {
-	kafka->joining = calloc(1, sizeof(*kafka->joining));
-	if (!kafka->joining)
+	kafka->group_join = calloc(1, sizeof(*kafka->group_join));
+	if (!kafka->group_join)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a subscription");
-	kafka->joining->library = kafka->library;
-	(void)kafka->library->conf_interceptor_add_on_new(conf, "semel", watch, kafka->joining);
+	kafka->group_join->library = kafka->library;
+	(void)kafka->library->conf_interceptor_add_on_new(conf, "semel", watch, kafka->group_join);
 	return SEMEL_OK;
 }
 
-bool semel_kafka_joining_goes_on(const struct semel_kafka *kafka)
+bool semel_kafka_group_join_in_progress(const struct semel_kafka *kafka)
 {
-	return kafka->joining && atomic_load(&kafka->joining->going_on);
+	return kafka->group_join && atomic_load(&kafka->group_join->going_on);
 }
 
-bool semel_kafka_joining_was_answered(const struct semel_kafka *kafka)
+bool semel_kafka_group_join_was_answered(const struct semel_kafka *kafka)
 {
-	return kafka->joining && atomic_load(&kafka->joining->answered);
+	return kafka->group_join && atomic_load(&kafka->group_join->answered);
 }

@@ -14,21 +14,23 @@
 
 #define PREFIX "semel:"
 
-static void add_anchor(char *note, struct semel_anchor anchor)
+static void add_anchor(char *metadata, struct semel_anchor anchor)
 {
-	size_t length = strlen(note);
-	snprintf(note + length, SEMEL_KAFKA_NOTE_SIZE - length, ":%" PRId64 ":%016" PRIx64,
-		 anchor.offset, anchor.hash);
+	size_t length = strlen(metadata);
+	snprintf(metadata + length, SEMEL_KAFKA_COMMIT_METADATA_SIZE - length,
+		 ":%" PRId64 ":%016" PRIx64, anchor.offset, anchor.hash);
 }
 
-void semel_kafka_note_write(const struct semel_kafka_share *share, int64_t noted,
-			    char note_out[SEMEL_KAFKA_NOTE_SIZE])
+void semel_kafka_commit_metadata_write(const struct semel_kafka_assignment *assignment,
+				       int64_t fetched_to,
+				       char metadata_out[SEMEL_KAFKA_COMMIT_METADATA_SIZE])
 {
-	snprintf(note_out, SEMEL_KAFKA_NOTE_SIZE, PREFIX "%" PRId64, noted);
-	if (share->proven.offset >= 0)
-		add_anchor(note_out, share->proven);
-	if (share->last.offset >= 0 && share->last.offset != share->proven.offset)
-		add_anchor(note_out, share->last);
+	snprintf(metadata_out, SEMEL_KAFKA_COMMIT_METADATA_SIZE, PREFIX "%" PRId64, fetched_to);
+	if (assignment->verified.offset >= 0)
+		add_anchor(metadata_out, assignment->verified);
+	if (assignment->last_acked.offset >= 0 &&
+	    assignment->last_acked.offset != assignment->verified.offset)
+		add_anchor(metadata_out, assignment->last_acked);
 }
 
 /* The next number of the text, and behind it ':' or the end. False: there is none. */
@@ -44,11 +46,11 @@ static bool read_number(char **text, int base, uint64_t *number_out)
 	return true;
 }
 
-int64_t semel_kafka_note_read(const rd_kafka_topic_partition_t *entry,
-			      struct semel_anchor anchors_out[2], uint32_t *count_out)
+int64_t semel_kafka_commit_metadata_read(const rd_kafka_topic_partition_t *entry,
+					 struct semel_anchor anchors_out[2], uint32_t *count_out)
 {
-	char text[SEMEL_KAFKA_NOTE_SIZE], *at = text + strlen(PREFIX);
-	uint64_t noted = 0, offset = 0, hash = 0;
+	char text[SEMEL_KAFKA_COMMIT_METADATA_SIZE], *at = text + strlen(PREFIX);
+	uint64_t fetched_to = 0, offset = 0, hash = 0;
 	*count_out = 0;
 	if (!entry->metadata)
 		return -1;
@@ -57,11 +59,11 @@ int64_t semel_kafka_note_read(const rd_kafka_topic_partition_t *entry,
 		return 0;
 	memcpy(text, entry->metadata, entry->metadata_size);
 	text[entry->metadata_size] = '\0';
-	if (!read_number(&at, 10, &noted) || noted > INT64_MAX)
+	if (!read_number(&at, 10, &fetched_to) || fetched_to > INT64_MAX)
 		return 0;
 	while (*count_out < 2 && read_number(&at, 10, &offset) && offset <= INT64_MAX &&
 	       read_number(&at, 16, &hash))
 		anchors_out[(*count_out)++] =
 			(struct semel_anchor){ .offset = (int64_t)offset, .hash = hash };
-	return (int64_t)noted;
+	return (int64_t)fetched_to;
 }

@@ -24,32 +24,33 @@ static bool has_any(const rd_kafka_topic_partition_list_t *list)
 
 /* The end of all partitions of the topic is committed, if none has an offset. Whoever is not
  * allowed to commit them begins there all the same. */
-static semel_status begin_at_end(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
+static semel_status start_at_end(struct semel_kafka *kafka, struct semel_kafka_topic *topic,
 				 rd_kafka_topic_partition_list_t *ends_out, semel_error *error)
 {
 	const struct semel_kafka_library *library = kafka->library;
 	rd_kafka_topic_partition_list_t *list = library->topic_partition_list_new(8);
 	uint32_t count = 0;
 	semel_status status = SEMEL_OK;
-	if (!semel_kafka_count_partitions(kafka, topic->name, semel_kafka_call_until(kafka),
+	if (!semel_kafka_count_partitions(kafka, topic->name, semel_kafka_call_deadline(kafka),
 					  &count))
 		status = semel_error_set(error, SEMEL_OUTAGE, "%s does not tell of the topic %s",
-					 kafka->place, topic->name);
+					 kafka->address, topic->name);
 	for (uint32_t i = 0; i < count; i++)
 		library->topic_partition_list_add(list, topic->full, (int32_t)i);
 	if (status == SEMEL_OK)
-		status = semel_kafka_committed(kafka, kafka->consumer, list, error);
+		status = semel_kafka_read_committed(kafka, kafka->consumer, list, error);
 	bool begun = status == SEMEL_OK && has_any(list);
 	for (int i = 0; i < list->cnt && status == SEMEL_OK && !begun; i++)
 		list->elems[i].offset = RD_KAFKA_OFFSET_END;
 	if (status == SEMEL_OK && !begun)
-		status = semel_kafka_resolve(kafka, kafka->consumer, list, error);
+		status = semel_kafka_resolve_offsets(kafka, kafka->consumer, list, error);
 	if (status == SEMEL_OK && !begun && kafka->assigned)
-		(void)semel_kafka_commit(kafka, list);
+		(void)semel_kafka_commit_sync(kafka, list);
 	for (int i = 0; i < list->cnt && status == SEMEL_OK && !begun; i++)
 		library->topic_partition_list_add(ends_out, topic->full, list->elems[i].partition)
 			->offset = list->elems[i].offset;
-	topic->begun = topic->begun || begun || (status == SEMEL_OK && kafka->assigned);
+	topic->start_committed =
+		topic->start_committed || begun || (status == SEMEL_OK && kafka->assigned);
 	library->topic_partition_list_destroy(list);
 	return status;
 }
@@ -80,9 +81,9 @@ static semel_status set_ends(struct semel_kafka *kafka, rd_kafka_topic_partition
 			continue;
 		entry->offset = offset_in(ends, entry);
 		if (entry->offset < 0)
-			status = semel_kafka_topic_look(kafka, own, &topic, error);
-		if (status == SEMEL_OK && topic && !topic->begun)
-			status = begin_at_end(kafka, topic, ends, error);
+			status = semel_kafka_topic_lookup(kafka, own, &topic, error);
+		if (status == SEMEL_OK && topic && !topic->start_committed)
+			status = start_at_end(kafka, topic, ends, error);
 		if (status == SEMEL_OK && entry->offset < 0)
 			entry->offset = offset_in(ends, entry);
 	}
@@ -90,8 +91,9 @@ static semel_status set_ends(struct semel_kafka *kafka, rd_kafka_topic_partition
 	return status;
 }
 
-semel_status semel_kafka_begin(struct semel_kafka *kafka,
-			       rd_kafka_topic_partition_list_t *partitions, semel_error *error)
+semel_status semel_kafka_set_start_offsets(struct semel_kafka *kafka,
+					   rd_kafka_topic_partition_list_t *partitions,
+					   semel_error *error)
 {
 	const struct semel_kafka_library *library = kafka->library;
 	semel_status status = kafka->from_latest ? set_ends(kafka, partitions, error) : SEMEL_OK;
@@ -103,7 +105,7 @@ semel_status semel_kafka_begin(struct semel_kafka *kafka,
 							  partitions->elems[i].partition)
 				->offset = RD_KAFKA_OFFSET_BEGINNING;
 	if (status == SEMEL_OK)
-		status = semel_kafka_resolve(kafka, kafka->consumer, unknown, error);
+		status = semel_kafka_resolve_offsets(kafka, kafka->consumer, unknown, error);
 	for (int i = 0, at = 0; i < partitions->cnt && status == SEMEL_OK; i++)
 		if (partitions->elems[i].offset < 0)
 			partitions->elems[i].offset = unknown->elems[at++].offset;

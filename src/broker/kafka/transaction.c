@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Transactions: what was committed together in the database is shown together, or not at all, to
+ * whoever reads committed records only.
+ *
+ * - A bundle is one transaction of Kafka's. It holds whole transactions of the database, as many as
+ *   were offered while the last one was shown; none is spread over two of them, unless the caller
+ *   says that it is complete before it is.
+ * - An event is answered for when its bundle is committed. Until then a crash shows nothing of it:
+ *   whoever comes next under the same name has it aborted, and shuts out those before him.
+ * - When Kafka refuses an event, its transaction cannot be shown as a whole; so none of it is. The
+ *   others of the bundle are sent again in smaller ones, and each event as a batch: so an answer is
+ *   about one event, and a batch that was too large of which no event is does not come again.
+ * - Aborting and beginning anew are states, not loops: each poll does a little and returns, so that
+ *   the caller tends his leases. What is offered meanwhile waits.
+ */
+#include "base/error.h"
+#include "broker/kafka/kafka.h"
+#include "observe/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BYTES_MAX     (4 * 1024 * 1024) /* a bundle of so much is shown before another one begins */
+#define ISOLATING_MAX 256               /* events in one while the one at fault is looked for */
+#define COMMIT_MS     1000
+#define SLICE_MS      200
+#define ABORT_MS      4000
+#define PATIENT_MS    30000
+
+/* ---- calls of librdkafka's ------------------------------------------------------------------- */
+
+/* Takes the failure; *again_out: the same call may be made once more. */
+static semel_status take_failure(struct semel_kafka *kafka, rd_kafka_error_t *failure,
+				 const char *what, bool *again_out, semel_error *error)
+{
+	const struct semel_kafka_library *library = kafka->library;
+	*again_out = false;
+	if (!failure)
+		return SEMEL_OK;
+	rd_kafka_resp_err_t err = library->error_code(failure);
+	*again_out = library->error_is_retriable(failure) != 0;
+	library->error_destroy(failure);
+	return semel_kafka_call_failed(kafka, err, what, error);
+}
+
+static semel_status begin_transaction(struct semel_kafka *kafka, semel_error *error)
+{
+	bool again = false;
+	semel_status status =
+		take_failure(kafka, kafka->library->begin_transaction(kafka->producer),
+			     "begin a transaction", &again, error);
+	kafka->transaction.begun = status == SEMEL_OK;
+	return status;
+}
+
+/* A new producer under this name, which is to shut out those before it. The old one is asked to
+ * abort all the same: librdkafka 2.0 may end the process when it is destroyed while it waits for a
+ * partition to be added to a transaction. */
+static semel_status use_name(struct semel_kafka *kafka, char *name, semel_error *error)
+{
+	free(kafka->transaction.name);
+	kafka->transaction.name = name;
+	semel_kafka_producer_free(kafka);
+	kafka->window.broken = false;
+	return semel_kafka_producer_make(kafka, error);
+}
+
+semel_status semel_kafka_init_transactions(struct semel_broker *broker, const char *name,
+					   semel_error *error)
+{
+	struct semel_kafka *kafka = semel_kafka_of(broker);
+	semel_status status = SEMEL_OK;
+	bool again = false;
+	char *full = semel_kafka_full_name(kafka, name);
+	if (!full)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for transactions");
+	if (kafka->transaction.name && strcmp(kafka->transaction.name, full) == 0)
+		free(full); /* it was called before, and goes on */
+	else
+		status = use_name(kafka, full, error);
+	if (status == SEMEL_OK)
+		status = take_failure(kafka,
+				      kafka->library->init_transactions(kafka->producer, COMMIT_MS),
+				      "take transactions up", &again, error);
+	return again ? SEMEL_FULL : status;
+}
+
+/* Others are shown, or sent again, before the last transaction: there will be room for its rest. */
+static bool has_others(const struct semel_kafka *kafka)
+{
+	const struct semel_kafka_transaction *transaction = &kafka->transaction;
+	return transaction->pending.first || transaction->closing || transaction->committing ||
+	       transaction->unreported > 0 || kafka->window.broken ||
+	       transaction->phase != SEMEL_KAFKA_TRANSACTION_READY;
+}
+
+bool semel_kafka_complete_transaction(struct semel_broker *broker, bool whole)
+{
+	struct semel_kafka *kafka = semel_kafka_of(broker);
+	if (!whole && has_others(kafka))
+		return false;
+	kafka->transaction.open = false;
+	return true;
+}
+
+/* ---- chains ---------------------------------------------------------------------------------- */
+
+static void list_append(struct semel_kafka_inflight_list *list,
+			struct semel_kafka_inflight *inflight)
+{
+	inflight->list_next = NULL;
+	if (list->last)
+		list->last->list_next = inflight;
+	else
+		list->first = inflight;
+	list->last = inflight;
+}
+
+static struct semel_kafka_inflight *list_take_first(struct semel_kafka_inflight_list *list)
+{
+	struct semel_kafka_inflight *inflight = list->first;
+	list->first = inflight->list_next;
+	if (!list->first)
+		list->last = NULL;
+	inflight->list_next = NULL;
+	return inflight;
+}
+
+static bool is_same_transaction(const struct semel_kafka_inflight *one,
+				const struct semel_kafka_inflight *other)
+{
+	return one == other || (one->metadata.transaction != 0 &&
+				one->metadata.transaction == other->metadata.transaction);
+}
+
+static void clear(struct semel_kafka_transaction *transaction)
+{
+	transaction->sent = (struct semel_kafka_inflight_list){ 0 };
+	transaction->count = transaction->unreported = 0;
+	transaction->bytes = 0;
+	transaction->begun = transaction->closing = transaction->committing = false;
+}
+
+/* ---- filling --------------------------------------------------------------------------------- */
+
+/* Nobody is looked for any more; batches of many events are made again. */
+static semel_status end_isolation(struct semel_kafka *kafka, semel_error *error)
+{
+	if (kafka->window.refused_bytes > 0 && !kafka->window.too_large)
+		semel_kafka_shrink_batches(kafka);
+	kafka->window.refused_bytes = 0;
+	kafka->isolating = kafka->single_record_batches = false;
+	semel_kafka_producer_free(kafka);
+	kafka->transaction.phase = SEMEL_KAFKA_TRANSACTION_STARTING;
+	kafka->transaction.until_ms = semel_steady_ms(kafka->env) + PATIENT_MS;
+	return semel_kafka_producer_make(kafka, error);
+}
+
+/* May this one go with those that were sent? Otherwise they are shown first. */
+static bool can_join(struct semel_kafka *kafka, const struct semel_kafka_inflight *inflight)
+{
+	struct semel_kafka_transaction *transaction = &kafka->transaction;
+	uint32_t most = kafka->isolating ? ISOLATING_MAX : kafka->window.size / 2;
+	if (transaction->count == 0)
+		return true;
+	if (is_same_transaction(transaction->sent.last, inflight) ||
+	    (inflight->metadata.transaction == 0 && transaction->open))
+		return true;
+	transaction->closing = transaction->closing || transaction->count >= most ||
+			       transaction->bytes >= BYTES_MAX ||
+			       (kafka->isolating && inflight->sequence > transaction->isolate_to);
+	return !transaction->closing;
+}
+
+static semel_status send_next(struct semel_kafka *kafka, semel_error *error)
+{
+	struct semel_kafka_transaction *transaction = &kafka->transaction;
+	struct semel_kafka_inflight *inflight = transaction->pending.first;
+	bool held = semel_kafka_is_held(&kafka->window, inflight);
+	semel_status status =
+		held || transaction->begun ? SEMEL_OK : begin_transaction(kafka, error);
+	if (status != SEMEL_OK)
+		return status;
+	(void)list_take_first(&transaction->pending);
+	inflight->state = SEMEL_KAFKA_SENT;
+	if (held) {
+		semel_kafka_hold(&kafka->window, inflight);
+		return SEMEL_OK;
+	}
+	list_append(&transaction->sent, inflight);
+	transaction->count++;
+	transaction->bytes += inflight->event->payload.length;
+	transaction->unreported++;
+	return semel_kafka_send(kafka, inflight, error);
+}
+
+static semel_status send_pending(struct semel_kafka *kafka, semel_error *error)
+{
+	struct semel_kafka_transaction *transaction = &kafka->transaction;
+	semel_status status = SEMEL_OK;
+	while (status == SEMEL_OK && transaction->pending.first && !kafka->window.broken &&
+	       transaction->phase == SEMEL_KAFKA_TRANSACTION_READY && !transaction->committing) {
+		if (kafka->isolating && transaction->count == 0 &&
+		    transaction->pending.first->sequence > transaction->isolate_to)
+			status = end_isolation(kafka, error);
+		else if (can_join(kafka, transaction->pending.first))
+			status = send_next(kafka, error);
+		else
+			break;
+	}
+	return status == SEMEL_FULL ? SEMEL_OUTAGE : status;
+}
+
+semel_status semel_kafka_transaction_offer(struct semel_kafka *kafka,
+					   struct semel_kafka_inflight *inflight,
+					   semel_error *error)
+{
+	struct semel_kafka_transaction *transaction = &kafka->transaction;
+	if (inflight->metadata.transaction != 0) {
+		transaction->last = inflight->metadata.transaction;
+		transaction->open = true;
+	}
+	inflight->state = SEMEL_KAFKA_QUEUED;
+	list_append(&transaction->pending, inflight);
+	return send_pending(kafka, error);
+}
+
+void semel_kafka_transaction_accept(struct semel_kafka *kafka,
+				    struct semel_kafka_inflight *inflight)
+{
+	inflight->state = SEMEL_KAFKA_ACCEPTED;
+	kafka->transaction.unreported--;
+}
+
+void semel_kafka_transaction_refuse(struct semel_kafka *kafka,
+				    const struct semel_kafka_inflight *inflight,
+				    semel_status refusal, const char *reason)
+{
+	struct semel_kafka_transaction *transaction = &kafka->transaction;
+	kafka->window.broken = true;
+	if (!kafka->isolating || transaction->refusal != SEMEL_OK)
+		return;
+	/* It is not tried again by itself, or the rest would go without it. */
+	transaction->refusal =
+		semel_status_class(refusal) == SEMEL_CLASS_REJECT ? refusal : SEMEL_INVALID;
+	transaction->faulty = inflight;
+	snprintf(transaction->reason, sizeof(transaction->reason), "%s", reason);
+}
+
+/* ---- showing --------------------------------------------------------------------------------- */
+
+bool semel_kafka_transaction_can_commit(const struct semel_kafka *kafka)
+{
+	const struct semel_kafka_transaction *transaction = &kafka->transaction;
+	return transaction->count > 0 && transaction->unreported == 0 && !kafka->window.broken &&
+	       transaction->phase == SEMEL_KAFKA_TRANSACTION_READY &&
+	       (transaction->closing || transaction->committing ||
+		(!transaction->open && !transaction->pending.first));
+}
+
+static void finish_all(struct semel_kafka *kafka)
+{
+	while (kafka->transaction.sent.first)
+		semel_kafka_finish(&kafka->window, list_take_first(&kafka->transaction.sent),
+				   SEMEL_OK, NULL);
+}
+
+/* *shown_out: it is committed; otherwise it goes on, or broke. */
+static semel_status commit(struct semel_kafka *kafka, bool *committed_out, semel_error *error)
+{
+	const struct semel_kafka_library *library = kafka->library;
+	bool again = false;
+	rd_kafka_error_t *failure = library->commit_transaction(kafka->producer, COMMIT_MS);
+	bool broken = failure && library->error_txn_requires_abort(failure);
+	semel_status status = take_failure(kafka, failure, "commit a transaction", &again, error);
+	*committed_out = status == SEMEL_OK;
+	if (broken)
+		kafka->window.broken = true;
+	return again || broken ? SEMEL_OK : status;
+}
+
+static semel_status commit_complete(struct semel_kafka *kafka, semel_error *error)
+{
+	bool committed = false;
+	if (!semel_kafka_transaction_can_commit(kafka))
+		return SEMEL_OK;
+	kafka->transaction.committing = true;
+	semel_status status = commit(kafka, &committed, error);
+	if (!committed)
+		return status;
+	finish_all(kafka);
+	clear(&kafka->transaction);
+	return send_pending(kafka, error);
+}
+
+/* ---- after a refusal ------------------------------------------------------------------------- */
+
+static semel_status begin_abort(struct semel_kafka *kafka, semel_error *error)
+{
+	struct semel_kafka_transaction *transaction = &kafka->transaction;
+	char text[256] = "";
+	/* Who was shut out must not shut out others in his turn before he has seen his leases. */
+	if (kafka->library->fatal_error(kafka->producer, text, sizeof(text)))
+		return semel_error_set(error, SEMEL_OUTAGE, "%s: %s", kafka->address, text);
+	semel_logf(SEMEL_LOG_DEBUG, "kafka: a transaction failed; %u events are sent again",
+		   transaction->count);
+	kafka->library->purge(kafka->producer, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
+	transaction->phase = SEMEL_KAFKA_TRANSACTION_ABORTING;
+	transaction->until_ms = semel_steady_ms(kafka->env) + ABORT_MS;
+	return SEMEL_OK;
+}
+
+/* False: it is not done yet. librdkafka wants to be rid of every record first, and 2.0 may end the
+ * process when a producer is destroyed while it waits for a partition to be added. */
+static bool is_aborted(struct semel_kafka *kafka)
+{
+	const struct semel_kafka_library *library = kafka->library;
+	struct semel_kafka_transaction *transaction = &kafka->transaction;
+	bool late = semel_steady_ms(kafka->env) >= transaction->until_ms;
+	if (!transaction->begun)
+		return true;
+	if (library->outq_len(kafka->producer) > 0 && !late)
+		return false;
+	rd_kafka_error_t *failure = library->abort_transaction(kafka->producer, SLICE_MS);
+	bool again = failure && library->error_is_retriable(failure);
+	if (failure)
+		library->error_destroy(failure);
+	transaction->begun = again && !late;
+	return !transaction->begun;
+}
+
+/* All that were committed together with the one at fault. */
+static void refuse_transaction(struct semel_kafka *kafka, const struct semel_kafka_inflight *faulty)
+{
+	struct semel_kafka_transaction *transaction = &kafka->transaction;
+	struct semel_kafka_inflight_list rest = { 0 };
+	char reason[160];
+	snprintf(reason, sizeof(reason), "an event of its transaction was refused: %.110s",
+		 transaction->reason);
+	transaction->refused = faulty->metadata.transaction;
+	transaction->refused_by = transaction->refusal;
+	if (transaction->refused != 0 && transaction->refused == transaction->last)
+		transaction->open = false; /* what comes of it is refused when it is offered */
+	while (transaction->pending.first) {
+		struct semel_kafka_inflight *inflight = list_take_first(&transaction->pending);
+		if (is_same_transaction(faulty, inflight))
+			semel_kafka_finish(&kafka->window, inflight, transaction->refusal,
+					   inflight == faulty ? transaction->reason : reason);
+		else
+			list_append(&rest, inflight);
+	}
+	transaction->pending = rest;
+}
+
+/* What was sent is to be sent again, in its order, before what waits. */
+static void requeue_sent(struct semel_kafka *kafka)
+{
+	struct semel_kafka_transaction *transaction = &kafka->transaction;
+	struct semel_kafka_inflight *last = transaction->sent.last;
+	uint64_t suspected = 0;
+	for (struct semel_kafka_inflight *inflight = transaction->sent.first; inflight;
+	     inflight = inflight->list_next) {
+		inflight->state = SEMEL_KAFKA_QUEUED;
+		suspected = inflight->suspected ? inflight->sequence : suspected;
+		inflight->suspected = false;
+	}
+	if (last && suspected == 0)
+		suspected = last->sequence;
+	if (last) {
+		last->list_next = transaction->pending.first;
+		transaction->pending.first = transaction->sent.first;
+		if (!transaction->pending.last)
+			transaction->pending.last = last;
+	}
+	if (!kafka->isolating || suspected > transaction->isolate_to)
+		transaction->isolate_to = suspected;
+	clear(transaction);
+}
+
+static semel_status replace_producer(struct semel_kafka *kafka, semel_error *error)
+{
+	struct semel_kafka_transaction *transaction = &kafka->transaction;
+	semel_kafka_producer_free(kafka);
+	kafka->window.broken = false;
+	requeue_sent(kafka);
+	if (!kafka->isolating)
+		kafka->window.too_large = false;
+	if (transaction->refusal != SEMEL_OK)
+		refuse_transaction(kafka, transaction->faulty);
+	transaction->refusal = SEMEL_OK;
+	transaction->faulty = NULL;
+	kafka->isolating = kafka->single_record_batches = true;
+	transaction->phase = SEMEL_KAFKA_TRANSACTION_STARTING;
+	transaction->until_ms = semel_steady_ms(kafka->env) + PATIENT_MS;
+	return semel_kafka_producer_make(kafka, error);
+}
+
+static semel_status continue_starting(struct semel_kafka *kafka, semel_error *error)
+{
+	bool again = false;
+	semel_status status =
+		take_failure(kafka, kafka->library->init_transactions(kafka->producer, SLICE_MS),
+			     "take transactions up", &again, error);
+	if (status == SEMEL_OK)
+		kafka->transaction.phase = SEMEL_KAFKA_TRANSACTION_READY;
+	return again && semel_steady_ms(kafka->env) < kafka->transaction.until_ms ? SEMEL_OK
+										  : status;
+}
+
+/* Those whose refused sibling is about to be reported: afterwards nobody would know. */
+static void hold_siblings(struct semel_kafka *kafka)
+{
+	struct semel_kafka_inflight_list rest = { 0 }, *pending = &kafka->transaction.pending;
+	while (kafka->window.refused > 0 && pending->first) {
+		struct semel_kafka_inflight *inflight = list_take_first(pending);
+		if (semel_kafka_is_held(&kafka->window, inflight))
+			semel_kafka_hold(&kafka->window, inflight);
+		else
+			list_append(&rest, inflight);
+	}
+	if (rest.first)
+		*pending = rest;
+}
+
+semel_status semel_kafka_transaction_step(struct semel_kafka *kafka, semel_error *error)
+{
+	struct semel_kafka_transaction *transaction = &kafka->transaction;
+	semel_status status = SEMEL_OK;
+	if (kafka->window.broken && transaction->phase == SEMEL_KAFKA_TRANSACTION_READY)
+		status = begin_abort(kafka, error);
+	if (status == SEMEL_OK && transaction->phase == SEMEL_KAFKA_TRANSACTION_ABORTING &&
+	    is_aborted(kafka))
+		status = replace_producer(kafka, error);
+	if (status == SEMEL_OK && transaction->phase == SEMEL_KAFKA_TRANSACTION_STARTING)
+		status = continue_starting(kafka, error);
+	if (status == SEMEL_OK)
+		status = send_pending(kafka, error);
+	if (status == SEMEL_OK)
+		status = commit_complete(kafka, error);
+	hold_siblings(kafka);
+	return status;
+}
