@@ -18,7 +18,7 @@ static bool is_there(const char *path)
 }
 
 /* A file is made when it is needed, a folder is not. */
-static void tell_absent(const char *path, const struct semel_examination *examination)
+static void report_missing(const char *path, const struct semel_examination *examination)
 {
 	char text[512], folder[400];
 	const char *slash = strrchr(path, '/');
@@ -44,7 +44,7 @@ semel_status semel_local_examine(const struct semel_url *url,
 	struct semel_broker *broker = NULL;
 	semel_error error = { 0 };
 	if (url->path[0] != '\0' && !is_there(url->path)) {
-		tell_absent(url->path, examination);
+		report_missing(url->path, examination);
 		return SEMEL_NOT_FOUND;
 	}
 	semel_status status = semel_local_driver.open(url, examination->env, 1, &broker, &error);
@@ -55,7 +55,7 @@ semel_status semel_local_examine(const struct semel_url *url,
 	struct semel_local *local = semel_local_of(broker);
 	semel_examination_fine(examination, SEMEL_CHECK_BROKER_REACHED, "%s", local->path);
 	semel_sqlite_examine(local->db, url, &checks, examination);
-	semel_local_turn_examine(local, examination);
+	semel_local_write_queue_examine(local, examination);
 	broker->driver->close(broker);
 	return SEMEL_OK;
 }

@@ -12,7 +12,7 @@
 #include "broker/local/local.h"
 
 #define FETCH_BYTES_MAX ((size_t)4 * 1024 * 1024) /* one delivery may exceed it */
-#define FLIGHTS_MAX     65536                     /* of one share, behind one that is not acked */
+#define UNACKED_MAX     65536                     /* of one share, behind one that is not acked */
 
 /* One call of fetch. */
 struct reading {
@@ -28,7 +28,7 @@ static bool is_full(const struct reading *reading)
 	const struct semel_local *local = reading->local;
 	return reading->count == reading->room ||
 	       semel_arena_used(reading->arena) - reading->arena_start >= FETCH_BYTES_MAX ||
-	       (local->unacked > 0 && local->unacked_bytes >= local->prefetch_bytes);
+	       (local->unacked_count > 0 && local->unacked_bytes >= local->prefetch_bytes);
 }
 
 static semel_status no_memory(semel_error *error)
@@ -37,9 +37,9 @@ static semel_status no_memory(semel_error *error)
 }
 
 /* The next place, with what all deliveries of a partition have in common. */
-static struct semel_delivery *next_place(struct reading *reading,
-					 const struct semel_local_subscription *subscription,
-					 uint32_t partition, int64_t offset)
+static struct semel_delivery *next_delivery(struct reading *reading,
+					    const struct semel_local_subscription *subscription,
+					    uint32_t partition, int64_t offset)
 {
 	struct semel_delivery *delivery = &reading->deliveries[reading->count];
 	*delivery = (struct semel_delivery){
@@ -63,23 +63,25 @@ static semel_status read_delayed_row(struct reading *reading,
 	int64_t partition = semel_local_int(local, rows, 1);
 	if (partition < 0 || partition >= subscription->topic->partitions)
 		return SEMEL_OK;
-	struct semel_local_share *share = &subscription->shares[partition];
-	if (!share->held || share->leaving || semel_local_delayed_has(share, number))
+	struct semel_local_assignment *assignment = &subscription->assignments[partition];
+	if (!assignment->owned || assignment->releasing ||
+	    semel_local_delayed_has(assignment, number))
 		return SEMEL_OK;
 
 	struct semel_delivery *delivery =
-		next_place(reading, subscription, (uint32_t)partition, number);
+		next_delivery(reading, subscription, (uint32_t)partition, number);
 	delivery->tag |= SEMEL_LOCAL_TAG_DELAYED;
 	semel_status status =
 		semel_local_event_read(local, rows, 3, reading->arena, delivery, error);
 	if (status != SEMEL_OK)
 		return status;
 	delivery->event.topic = topic;
-	delivery->redelivered = semel_local_int(local, rows, 2) <= share->delayed_seen_to_ms;
-	if (!semel_local_delayed_add(share, number))
+	delivery->redelivered =
+		semel_local_int(local, rows, 2) <= assignment->delayed_redelivered_to_ms;
+	if (!semel_local_delayed_add(assignment, number))
 		return no_memory(error);
 	reading->count++;
-	local->unacked++;
+	local->unacked_count++;
 	return SEMEL_OK;
 }
 
@@ -109,13 +111,13 @@ static semel_status read_delayed(struct reading *reading,
 
 /* ---- the log -------------------------------------------------------------------------------- */
 
-static bool may_have_been_seen(struct semel_local_share *share, int64_t offset)
+static bool may_be_redelivered(struct semel_local_assignment *assignment, int64_t offset)
 {
-	if (share->suspects > 0) {
-		share->suspects--;
+	if (assignment->maybe_redelivered > 0) {
+		assignment->maybe_redelivered--;
 		return true;
 	}
-	return offset <= share->seen_to;
+	return offset <= assignment->redelivered_to;
 }
 
 static semel_status read_log_row(struct reading *reading,
@@ -123,23 +125,23 @@ static semel_status read_log_row(struct reading *reading,
 				 struct semel_text topic, semel_error *error)
 {
 	struct semel_local *local = reading->local;
-	struct semel_local_share *share = &subscription->shares[partition];
+	struct semel_local_assignment *assignment = &subscription->assignments[partition];
 	int64_t offset = semel_local_int(local, SEMEL_LOCAL_LOG_READ, 0) & SEMEL_LOCAL_OFFSET_MAX;
-	struct semel_delivery *delivery = next_place(reading, subscription, partition, offset);
+	struct semel_delivery *delivery = next_delivery(reading, subscription, partition, offset);
 	size_t before = semel_arena_used(reading->arena);
 	semel_status status = semel_local_event_read(local, SEMEL_LOCAL_LOG_READ, 1, reading->arena,
 						     delivery, error);
 	if (status != SEMEL_OK)
 		return status;
 	delivery->event.topic = topic;
-	delivery->redelivered = may_have_been_seen(share, offset);
+	delivery->redelivered = may_be_redelivered(assignment, offset);
 	size_t bytes = semel_arena_used(reading->arena) - before;
-	if (!semel_local_flight_add(share, offset, bytes))
+	if (!semel_local_unacked_add(assignment, offset, bytes))
 		return no_memory(error);
 	local->unacked_bytes += bytes;
-	share->read = offset;
+	assignment->read = offset;
 	reading->count++;
-	local->unacked++;
+	local->unacked_count++;
 	return SEMEL_OK;
 }
 
@@ -148,13 +150,13 @@ static semel_status read_log(struct reading *reading, struct semel_local_subscri
 			     uint32_t partition, uint32_t limit, semel_error *error)
 {
 	struct semel_local *local = reading->local;
-	struct semel_local_share *share = &subscription->shares[partition];
+	struct semel_local_assignment *assignment = &subscription->assignments[partition];
 	int64_t number = subscription->topic->number;
 	struct semel_text topic = { NULL, 0 };
 	bool row = false;
 	semel_status status = semel_local_bind(
 		local, SEMEL_LOCAL_LOG_READ,
-		SEMEL_LOCAL_INTS(semel_local_position(number, partition, share->read),
+		SEMEL_LOCAL_INTS(semel_local_position(number, partition, assignment->read),
 				 semel_local_position(number, partition, SEMEL_LOCAL_OFFSET_MAX),
 				 limit),
 		error);
@@ -163,7 +165,7 @@ static semel_status read_log(struct reading *reading, struct semel_local_subscri
 		if (status != SEMEL_OK)
 			return status;
 		if (!row) {
-			share->more = limit == 0;
+			assignment->more = limit == 0;
 			return SEMEL_OK;
 		}
 		if (topic.data == NULL) {
@@ -180,26 +182,27 @@ static semel_status read_log(struct reading *reading, struct semel_local_subscri
 }
 
 /* A planted bug: the order is turned round in the first batch after a hand-over. */
-static void turn_round(struct reading *reading, struct semel_local_share *share, uint32_t start)
+static void reverse_order(struct reading *reading, struct semel_local_assignment *assignment,
+			  uint32_t start)
 {
 	for (uint32_t low = start, high = reading->count; high > low + 1; low++, high--) {
 		struct semel_delivery swap = reading->deliveries[low];
 		reading->deliveries[low] = reading->deliveries[high - 1];
 		reading->deliveries[high - 1] = swap;
 	}
-	share->backward = reading->count - start < 2;
+	assignment->backward = reading->count - start < 2;
 }
 
-static uint32_t mark_readable(struct semel_local *local)
+static uint32_t find_readable(struct semel_local *local)
 {
 	uint32_t count = 0;
 	for (uint32_t i = 0; i < local->subscription_count; i++) {
 		const struct semel_local_subscription *subscription = &local->subscriptions[i];
 		for (uint32_t p = 0; p < subscription->topic->partitions; p++) {
-			struct semel_local_share *share = &subscription->shares[p];
-			share->more =
-				share->held && !share->leaving && share->flight_count < FLIGHTS_MAX;
-			count += share->more ? 1 : 0;
+			struct semel_local_assignment *assignment = &subscription->assignments[p];
+			assignment->more = assignment->owned && !assignment->releasing &&
+					   assignment->unacked_count < UNACKED_MAX;
+			count += assignment->more ? 1 : 0;
 		}
 	}
 	return count;
@@ -233,18 +236,18 @@ static semel_status read_round(struct reading *reading, uint32_t *with_more, sem
 	semel_status status = SEMEL_OK;
 	*with_more = 0;
 	for (uint32_t i = 0; i < total && left > 0 && status == SEMEL_OK; i++) {
-		uint32_t at = (local->turn + i) % total;
+		uint32_t at = (local->next_assignment + i) % total;
 		struct semel_local_subscription *subscription = subscription_at(local, &at);
-		struct semel_local_share *share = &subscription->shares[at];
-		if (!share->more || is_full(reading))
+		struct semel_local_assignment *assignment = &subscription->assignments[at];
+		if (!assignment->more || is_full(reading))
 			continue;
 		uint32_t start = reading->count;
 		uint32_t limit = (reading->room - reading->count + left - 1) / left;
 		status = read_log(reading, subscription, at, limit, error);
-		if (share->backward)
-			turn_round(reading, share, start);
+		if (assignment->backward)
+			reverse_order(reading, assignment, start);
 		left--;
-		*with_more += share->more ? 1 : 0;
+		*with_more += assignment->more ? 1 : 0;
 	}
 	return status;
 }
@@ -257,10 +260,10 @@ static semel_status read_all(struct reading *reading, semel_error *error)
 		return status;
 	for (uint32_t i = 0; i < local->subscription_count && status == SEMEL_OK; i++)
 		status = read_delayed(reading, &local->subscriptions[i], error);
-	uint32_t with_more = mark_readable(local);
+	uint32_t with_more = find_readable(local);
 	while (status == SEMEL_OK && with_more > 0 && !is_full(reading))
 		status = read_round(reading, &with_more, error);
-	local->turn++;
+	local->next_assignment++;
 	semel_local_rollback(local); /* nothing was written */
 	return status;
 }
@@ -273,11 +276,12 @@ semel_status semel_local_fetch(struct semel_broker *broker, uint32_t max, struct
 	*count_out = 0;
 	if (local->subscription_count == 0)
 		return semel_error_set(error, SEMEL_INVALID, "fetch without a subscription");
-	semel_status status = semel_local_tend(local, error);
+	semel_status status = semel_local_maintain(local, error);
 	if (status != SEMEL_OK)
 		return status;
-	uint32_t room = local->unacked < local->prefetch ? local->prefetch - local->unacked : 0;
-	bool full = local->unacked > 0 && local->unacked_bytes >= local->prefetch_bytes;
+	uint32_t room =
+		local->unacked_count < local->prefetch ? local->prefetch - local->unacked_count : 0;
+	bool full = local->unacked_count > 0 && local->unacked_bytes >= local->prefetch_bytes;
 	if (max == 0 || room == 0 || full)
 		return SEMEL_OK;
 	struct reading reading = {
@@ -299,13 +303,13 @@ semel_status semel_local_rewind(struct semel_broker *broker, semel_error *error)
 	for (uint32_t i = 0; i < local->subscription_count; i++) {
 		const struct semel_local_subscription *subscription = &local->subscriptions[i];
 		for (uint32_t p = 0; p < subscription->topic->partitions; p++) {
-			struct semel_local_share *share = &subscription->shares[p];
-			if (share->delayed_count > 0)
-				share->delayed_seen_to_ms = semel_now_ms(local->env);
-			if (share->read > share->seen_to)
-				share->seen_to = share->read;
-			share->read = share->cursor;
-			semel_local_flight_forget(local, share);
+			struct semel_local_assignment *assignment = &subscription->assignments[p];
+			if (assignment->delayed_count > 0)
+				assignment->delayed_redelivered_to_ms = semel_now_ms(local->env);
+			if (assignment->read > assignment->redelivered_to)
+				assignment->redelivered_to = assignment->read;
+			assignment->read = assignment->cursor;
+			semel_local_unacked_clear(local, assignment);
 		}
 	}
 	return SEMEL_OK;

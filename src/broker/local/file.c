@@ -99,7 +99,7 @@ semel_status semel_local_file_open(struct semel_local *local, semel_error *error
 	semel_status status = semel_sqlite_open(&how, &local->db, error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_local_turn_open(local);
+	semel_local_write_queue_open(local);
 	bool ready = false;
 	status = read_version_at_once(local, &ready, error);
 	if (status != SEMEL_OK || ready)

@@ -42,12 +42,12 @@ static void free_subscriptions(struct semel_local *local)
 {
 	for (uint32_t i = 0; i < local->subscription_count; i++) {
 		struct semel_local_subscription *subscription = &local->subscriptions[i];
-		for (uint32_t p = 0; subscription->shares && p < subscription->topic->partitions;
-		     p++) {
-			free(subscription->shares[p].flights);
-			free(subscription->shares[p].delayed);
+		for (uint32_t p = 0;
+		     subscription->assignments && p < subscription->topic->partitions; p++) {
+			free(subscription->assignments[p].unacked);
+			free(subscription->assignments[p].delayed);
 		}
-		free(subscription->shares);
+		free(subscription->assignments);
 	}
 	free(local->subscriptions);
 }
@@ -60,14 +60,14 @@ static void local_close(struct semel_broker *broker)
 	for (int i = 0; i < SEMEL_LOCAL_SQL_COUNT; i++)
 		sqlite3_finalize(local->statements[i]);
 	semel_sqlite_close(local->db);
-	semel_local_turn_close(local);
+	semel_local_write_queue_close(local);
 	free_subscriptions(local);
 	for (uint32_t i = 0; i < local->topic_count; i++) {
 		free(local->topics[i]->name);
 		free(local->topics[i]);
 	}
 	free(local->topics);
-	free(local->offers);
+	free(local->inflight);
 	free(local->path);
 	free(local);
 }
@@ -91,11 +91,11 @@ static semel_status local_open(const struct semel_url *url, const struct semel_e
 	local->env = env;
 	local->settings = settings;
 	local->window = window;
-	local->turn_fd = -1;
+	local->queue_fd = -1;
 	local->path = strdup(url->path);
-	local->offers = calloc(window, sizeof(local->offers[0]));
+	local->inflight = calloc(window, sizeof(local->inflight[0]));
 	semel_owner_make(env, local->owner);
-	if (local->path == NULL || local->offers == NULL)
+	if (local->path == NULL || local->inflight == NULL)
 		status = semel_error_set(error, SEMEL_INTERNAL, "no memory for the broker");
 	else
 		status = semel_local_file_open(local, error);

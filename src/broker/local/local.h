@@ -38,14 +38,14 @@ struct semel_local_topic {
 	char *name;
 	int64_t number;
 	uint32_t partitions;
-	bool fresh;   /* made in the transaction that is open */
+	bool created; /* made in the transaction that is open */
 	int64_t room; /* entries that still fit, in the transaction that is open; -1: not known */
 	bool touched; /* appended has a count */
 	int64_t appended[SEMEL_LOCAL_PARTITIONS_MAX]; /* in the transaction that is open */
 };
 
 /* An event that was offered and has no outcome yet. */
-struct semel_local_offer {
+struct semel_local_inflight {
 	const struct semel_event *event;
 	struct semel_publish_metadata metadata;
 	void *token;
@@ -54,35 +54,35 @@ struct semel_local_offer {
 };
 
 /* A log entry that was handed out. */
-struct semel_local_flight {
+struct semel_local_unacked {
 	int64_t offset;
 	uint64_t bytes; /* of the delivery, in the caller's memory */
 	bool acked;     /* but an earlier one of the partition is not */
 };
 
 /* A share's row in the file, as it was last looked at, and what is to become of it. */
-struct semel_local_seat {
+struct semel_local_ownership {
 	int64_t epoch, cursor, fetched_to, delayed_fetched_to;
 	bool abandoned; /* its owner did not give it up */
 	enum semel_balance_move move;
 };
 
 /* One partition of a subscription, as this consumer holds it. */
-struct semel_local_share {
-	struct semel_local_seat seat;
-	bool held;
-	bool leaving;  /* read no further */
-	bool more;     /* there may be more to read, in the fetch that is going on */
-	bool touched;  /* by the ack that is going on */
-	bool backward; /* only a planted bug sets it */
+struct semel_local_assignment {
+	struct semel_local_ownership ownership;
+	bool owned;
+	bool releasing; /* read no further */
+	bool more;      /* there may be more to read, in the fetch that is going on */
+	bool touched;   /* by the ack that is going on */
+	bool backward;  /* only a planted bug sets it */
 	int64_t epoch;
-	int64_t cursor;    /* everything at or below it is settled */
-	int64_t read;      /* the last offset handed out */
-	int64_t seen_to;   /* up to here entries may have been handed out before */
-	uint32_t suspects; /* so many of the next ones may have been, too */
-	int64_t delayed_seen_to_ms;
-	struct semel_local_flight *flights; /* ascending */
-	uint32_t flight_first, flight_count, flight_capacity;
+	int64_t cursor;             /* everything at or below it is settled */
+	int64_t read;               /* the last offset handed out */
+	int64_t redelivered_to;     /* up to here entries may have been handed out before */
+	uint32_t maybe_redelivered; /* so many of the next ones may have been, too */
+	int64_t delayed_redelivered_to_ms;
+	struct semel_local_unacked *unacked; /* ascending */
+	uint32_t unacked_first, unacked_count, unacked_capacity;
 	int64_t *delayed; /* numbers of the delayed entries handed out */
 	uint32_t delayed_count, delayed_capacity;
 };
@@ -90,7 +90,7 @@ struct semel_local_share {
 struct semel_local_subscription {
 	const struct semel_local_topic *topic;
 	int64_t number;
-	struct semel_local_share *shares; /* one per partition */
+	struct semel_local_assignment *assignments; /* one per partition */
 };
 
 struct semel_local {
@@ -99,26 +99,27 @@ struct semel_local {
 	struct semel_local_settings settings;
 	char *path;
 	sqlite3 *db;
-	int turn_fd;            /* -1: no turns are taken */
-	int64_t turn_missed_ms; /* steady: until then the turn is asked for once, not waited for */
+	int queue_fd;                /* -1: no turns are taken */
+	int64_t queue_skip_until_ms; /* steady: until then the turn is asked for once, not waited
+					for */
 	sqlite3_stmt *statements[SEMEL_LOCAL_SQL_COUNT];
 
 	struct semel_local_topic **topics;
 	uint32_t topic_count;
 
-	struct semel_local_offer *offers;
-	uint32_t offer_count, window;
+	struct semel_local_inflight *inflight;
+	uint32_t inflight_count, window;
 
 	char owner[SEMEL_OWNER_SIZE];
 	struct semel_local_subscription *subscriptions;
 	uint32_t subscription_count;
-	uint32_t prefetch, unacked;
+	uint32_t prefetch, unacked_count;
 	uint64_t prefetch_bytes, unacked_bytes;
-	uint32_t turn; /* which share a fetch begins with */
+	uint32_t next_assignment; /* which share a fetch begins with */
 	int64_t lease_ms;
-	bool member;        /* our heartbeat is in the file */
-	int64_t beat_at_ms; /* steady: the last heartbeat */
-	int64_t look_at_ms; /* steady: the last look at the shares */
+	bool member;             /* our heartbeat is in the file */
+	int64_t heartbeat_at_ms; /* steady: the last heartbeat */
+	int64_t checked_at_ms;   /* steady: the last look at the shares */
 };
 
 static inline struct semel_local *semel_local_of(struct semel_broker *broker)
@@ -129,13 +130,13 @@ static inline struct semel_local *semel_local_of(struct semel_broker *broker)
 /* -- file.c: the file and its version. */
 semel_status semel_local_file_open(struct semel_local *local, semel_error *error);
 
-/* -- turn.c: taking turns at the write lock. take: false when there is none to be had. */
-void semel_local_turn_open(struct semel_local *local);
-void semel_local_turn_close(struct semel_local *local);
-bool semel_local_turn_take(struct semel_local *local);
-void semel_local_turn_pass(struct semel_local *local);
-void semel_local_turn_examine(struct semel_local *local,
-			      const struct semel_examination *examination);
+/* -- write_queue.c: taking turns at the write lock. take: false when there is none to be had. */
+void semel_local_write_queue_open(struct semel_local *local);
+void semel_local_write_queue_close(struct semel_local *local);
+bool semel_local_write_queue_enter(struct semel_local *local);
+void semel_local_write_queue_leave(struct semel_local *local);
+void semel_local_write_queue_examine(struct semel_local *local,
+				     const struct semel_examination *examination);
 
 /* -- topic.c: in an open write transaction. scope: text of the subscription. */
 semel_status semel_local_topic_declare(struct semel_local *local, struct semel_text name,
@@ -152,30 +153,35 @@ semel_status semel_local_topics_commit(struct semel_local *local, semel_status s
 uint32_t semel_local_partition_of(const struct semel_local_topic *topic,
 				  const struct semel_event *event);
 
-/* -- tend.c: members and shares. */
-semel_status semel_local_tend(struct semel_local *local, semel_error *error);
-bool semel_local_beat_is_due(const struct semel_local *local);
+/* -- maintain.c: members and shares. */
+semel_status semel_local_maintain(struct semel_local *local, semel_error *error);
+bool semel_local_heartbeat_is_due(const struct semel_local *local);
 /* In an open write transaction; after its commit the caller notes beat_at_ms. */
-semel_status semel_local_beat(struct semel_local *local, semel_error *error);
+semel_status semel_local_heartbeat(struct semel_local *local, semel_error *error);
 /* Gives up all shares; what cannot be written is left to the leases. */
 void semel_local_leave(struct semel_local *local);
 
-/* -- flight.c: what was handed out and is not settled. */
+/* -- unacked.c: what was handed out and is not settled. */
 /* False: no memory. */
-bool semel_local_flight_add(struct semel_local_share *share, int64_t offset, uint64_t bytes);
-bool semel_local_delayed_add(struct semel_local_share *share, int64_t number);
-bool semel_local_delayed_has(const struct semel_local_share *share, int64_t number);
-void semel_local_delayed_remove(struct semel_local_share *share, int64_t number);
+bool semel_local_unacked_add(struct semel_local_assignment *assignment, int64_t offset,
+			     uint64_t bytes);
+bool semel_local_delayed_add(struct semel_local_assignment *assignment, int64_t number);
+bool semel_local_delayed_has(const struct semel_local_assignment *assignment, int64_t number);
+void semel_local_delayed_remove(struct semel_local_assignment *assignment, int64_t number);
 /* NULL: it is not in flight. */
-struct semel_local_flight *semel_local_flight_find(struct semel_local_share *share, int64_t offset);
+struct semel_local_unacked *semel_local_unacked_find(struct semel_local_assignment *assignment,
+						     int64_t offset);
 /* How many at the front are acked; with it the offset of the last of them. */
-uint32_t semel_local_flight_run(const struct semel_local_share *share, int64_t *offset_out);
-void semel_local_flight_pop(struct semel_local_share *share, uint32_t count);
-bool semel_local_share_is_idle(const struct semel_local_share *share);
+uint32_t semel_local_unacked_front(const struct semel_local_assignment *assignment,
+				   int64_t *offset_out);
+void semel_local_unacked_pop(struct semel_local_assignment *assignment, uint32_t count);
+bool semel_local_assignment_is_idle(const struct semel_local_assignment *assignment);
 /* Everything in flight is forgotten, and not counted any more. */
-void semel_local_flight_forget(struct semel_local *local, struct semel_local_share *share);
+void semel_local_unacked_clear(struct semel_local *local,
+			       struct semel_local_assignment *assignment);
 /* The share is not ours any more. */
-void semel_local_share_drop(struct semel_local *local, struct semel_local_share *share);
+void semel_local_assignment_end(struct semel_local *local,
+				struct semel_local_assignment *assignment);
 
 /* -- the slots of the driver, by file. */
 /* publish.c */
@@ -183,7 +189,7 @@ semel_status semel_local_publish(struct semel_broker *broker, const struct semel
 				 const struct semel_publish_metadata *metadata, void *token,
 				 semel_error *error);
 semel_status semel_local_poll(struct semel_broker *broker, int64_t wait_ms,
-			      semel_outcome_callback seen, void *user, semel_error *error);
+			      semel_outcome_callback callback, void *user, semel_error *error);
 /* subscribe.c */
 semel_status semel_local_subscribe(struct semel_broker *broker,
 				   const struct semel_subscribe_options *options,
@@ -201,7 +207,7 @@ semel_status semel_local_requeue(struct semel_broker *broker, const char *scope,
 				 const struct semel_event *event,
 				 const struct semel_publish_metadata *metadata, int64_t delay_ms,
 				 semel_error *error);
-/* look.c */
+/* inspect.c */
 semel_status semel_local_backlog(struct semel_broker *broker, const char *scope,
 				 const char *const *topics, struct semel_backlog *backlog_out,
 				 semel_error *error);
@@ -210,7 +216,8 @@ semel_status semel_local_find_event(struct semel_broker *broker, const char *sco
 				    bool *waiting_out, semel_error *error);
 semel_status semel_local_compare(struct semel_broker *broker,
 				 const struct semel_subscribe_options *options,
-				 semel_difference_callback seen, void *user, semel_error *error);
+				 semel_difference_callback callback, void *user,
+				 semel_error *error);
 /* prune.c */
 semel_status semel_local_prune(struct semel_broker *broker, int64_t before_ms, bool dry_run,
 			       uint64_t *count_out, semel_error *error);

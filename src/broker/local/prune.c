@@ -8,39 +8,39 @@
 #define CHUNK 2000
 
 /* A partition with the range that may go: above after, up to floor. */
-struct stretch {
+struct range {
 	int64_t topic, partition; /* the last one looked at; 0, -1 at first */
 	int64_t after, floor;     /* positions */
 };
 
-static semel_status next_stretch(struct semel_local *local, struct stretch *stretch, bool *found,
-				 semel_error *error)
+static semel_status next_range(struct semel_local *local, struct range *range, bool *found,
+			       semel_error *error)
 {
 	const enum semel_local_sql row = SEMEL_LOCAL_PARTITION_FLOORS;
 	semel_status status = semel_local_bind(
-		local, row, SEMEL_LOCAL_INTS(stretch->topic, stretch->partition), error);
+		local, row, SEMEL_LOCAL_INTS(range->topic, range->partition), error);
 	if (status == SEMEL_OK)
 		status = semel_local_next(local, row, found, error);
 	if (status != SEMEL_OK || !*found)
 		return status;
-	stretch->topic = semel_local_int(local, row, 0);
-	stretch->partition = semel_local_int(local, row, 1);
+	range->topic = semel_local_int(local, row, 0);
+	range->partition = semel_local_int(local, row, 1);
 	bool subscribed = sqlite3_column_type(local->statements[row], 2) != SQLITE_NULL;
 	int64_t floor = subscribed ? semel_local_int(local, row, 2) : SEMEL_LOCAL_OFFSET_MAX;
 	semel_local_reset(local, row);
-	uint32_t partition = (uint32_t)stretch->partition;
-	stretch->after = semel_local_position(stretch->topic, partition, 0);
-	stretch->floor = semel_local_position(stretch->topic, partition, floor);
+	uint32_t partition = (uint32_t)range->partition;
+	range->after = semel_local_position(range->topic, partition, 0);
+	range->floor = semel_local_position(range->topic, partition, floor);
 	return SEMEL_OK;
 }
 
-static semel_status count_stretch(struct semel_local *local, const struct stretch *stretch,
-				  int64_t before_ms, uint64_t *count, semel_error *error)
+static semel_status count_range(struct semel_local *local, const struct range *range,
+				int64_t before_ms, uint64_t *count, semel_error *error)
 {
 	int64_t old = 0;
-	semel_status status = semel_local_bind(
-		local, SEMEL_LOCAL_LOG_OLD,
-		SEMEL_LOCAL_INTS(stretch->after, stretch->floor, before_ms), error);
+	semel_status status =
+		semel_local_bind(local, SEMEL_LOCAL_LOG_OLD,
+				 SEMEL_LOCAL_INTS(range->after, range->floor, before_ms), error);
 	if (status == SEMEL_OK)
 		status = semel_local_get(local, SEMEL_LOCAL_LOG_OLD, 0, &old, error);
 	*count += (uint64_t)old;
@@ -48,52 +48,52 @@ static semel_status count_stretch(struct semel_local *local, const struct stretc
 }
 
 /* The floor as it is now: a subscription may have been made since it was looked up. */
-static semel_status renew_floor(struct semel_local *local, struct stretch *stretch,
-				semel_error *error)
+static semel_status refresh_floor(struct semel_local *local, struct range *range,
+				  semel_error *error)
 {
-	struct stretch again = { .topic = stretch->topic, .partition = stretch->partition - 1 };
+	struct range again = { .topic = range->topic, .partition = range->partition - 1 };
 	bool found = false;
-	semel_status status = next_stretch(local, &again, &found, error);
-	stretch->floor = found ? again.floor : stretch->after;
+	semel_status status = next_range(local, &again, &found, error);
+	range->floor = found ? again.floor : range->after;
 	return status;
 }
 
 /* In an open write transaction; moves stretch->after on. */
-static semel_status remove_chunk(struct semel_local *local, struct stretch *stretch,
-				 int64_t before_ms, int64_t *removed_out, semel_error *error)
+static semel_status remove_chunk(struct semel_local *local, struct range *range, int64_t before_ms,
+				 int64_t *removed_out, semel_error *error)
 {
 	int64_t last = 0;
 	*removed_out = 0;
-	semel_status status = renew_floor(local, stretch, error);
+	semel_status status = refresh_floor(local, range, error);
 	if (status == SEMEL_OK)
 		status = semel_local_bind(local, SEMEL_LOCAL_LOG_CHUNK,
-					  SEMEL_LOCAL_INTS(stretch->after, stretch->floor, CHUNK),
+					  SEMEL_LOCAL_INTS(range->after, range->floor, CHUNK),
 					  error);
 	if (status == SEMEL_OK)
 		status = semel_local_get(local, SEMEL_LOCAL_LOG_CHUNK, 0, &last, error);
 	if (status != SEMEL_OK || last == 0)
 		return status;
 	status = semel_local_run_ints(local, SEMEL_LOCAL_LOG_REMOVE,
-				      SEMEL_LOCAL_INTS(stretch->after, last, before_ms), error);
+				      SEMEL_LOCAL_INTS(range->after, last, before_ms), error);
 	if (status != SEMEL_OK)
 		return status;
 	*removed_out = sqlite3_changes64(local->db);
-	stretch->after = last;
-	return semel_local_run_ints(
-		local, SEMEL_LOCAL_PARTITION_REMOVED,
-		SEMEL_LOCAL_INTS(stretch->topic, stretch->partition, *removed_out), error);
+	range->after = last;
+	return semel_local_run_ints(local, SEMEL_LOCAL_PARTITION_REMOVED,
+				    SEMEL_LOCAL_INTS(range->topic, range->partition, *removed_out),
+				    error);
 }
 
 /* Entries are appended in the order of time, so the first chunk with nothing old ends it. */
-static semel_status remove_stretch(struct semel_local *local, struct stretch *stretch,
-				   int64_t before_ms, uint64_t *count, semel_error *error)
+static semel_status remove_range(struct semel_local *local, struct range *range, int64_t before_ms,
+				 uint64_t *count, semel_error *error)
 {
 	int64_t removed = 1;
 	while (removed > 0) {
 		semel_status status = semel_local_begin(local, SEMEL_LOCAL_BEGIN_WRITE, error);
 		if (status != SEMEL_OK)
 			return status;
-		status = remove_chunk(local, stretch, before_ms, &removed, error);
+		status = remove_chunk(local, range, before_ms, &removed, error);
 		if (status != SEMEL_OK || removed == 0) {
 			semel_local_rollback(local);
 			return status;
@@ -110,16 +110,16 @@ semel_status semel_local_prune(struct semel_broker *broker, int64_t before_ms, b
 			       uint64_t *count_out, semel_error *error)
 {
 	struct semel_local *local = semel_local_of(broker);
-	struct stretch stretch = { .topic = 0, .partition = -1 };
+	struct range range = { .topic = 0, .partition = -1 };
 	bool found = true;
 	*count_out = 0;
 	semel_status status = SEMEL_OK;
 	while (status == SEMEL_OK) {
-		status = next_stretch(local, &stretch, &found, error);
+		status = next_range(local, &range, &found, error);
 		if (status != SEMEL_OK || !found)
 			return status;
-		status = dry_run ? count_stretch(local, &stretch, before_ms, count_out, error)
-				 : remove_stretch(local, &stretch, before_ms, count_out, error);
+		status = dry_run ? count_range(local, &range, before_ms, count_out, error)
+				 : remove_range(local, &range, before_ms, count_out, error);
 	}
 	return status;
 }

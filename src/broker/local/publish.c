@@ -21,12 +21,12 @@ semel_status semel_local_publish(struct semel_broker *broker, const struct semel
 				 semel_error *error)
 {
 	struct semel_local *local = semel_local_of(broker);
-	if (local->offer_count == local->window)
+	if (local->inflight_count == local->window)
 		return semel_error_set(error, SEMEL_FULL, "%u events wait for their outcome",
 				       local->window);
 	if (semel_text_is_blank(event->topic))
 		return semel_error_set(error, SEMEL_INVALID, "the event names no topic");
-	local->offers[local->offer_count++] = (struct semel_local_offer){
+	local->inflight[local->inflight_count++] = (struct semel_local_inflight){
 		.event = event,
 		.metadata = *metadata,
 		.token = token,
@@ -38,8 +38,8 @@ semel_status semel_local_publish(struct semel_broker *broker, const struct semel
 
 /* ---- one event ------------------------------------------------------------------------------ */
 
-static bool is_same_aggregate(const struct semel_local_offer *left,
-			      const struct semel_local_offer *right)
+static bool is_same_aggregate(const struct semel_local_inflight *left,
+			      const struct semel_local_inflight *right)
 {
 	return left->hash == right->hash &&
 	       semel_text_equal(left->event->aggregate_type, right->event->aggregate_type) &&
@@ -49,8 +49,8 @@ static bool is_same_aggregate(const struct semel_local_offer *left,
 static bool is_held(const struct semel_local *local, uint32_t at)
 {
 	for (uint32_t i = 0; i < at; i++)
-		if (local->offers[i].status != SEMEL_OK &&
-		    is_same_aggregate(&local->offers[i], &local->offers[at]))
+		if (local->inflight[i].status != SEMEL_OK &&
+		    is_same_aggregate(&local->inflight[i], &local->inflight[at]))
 			return true;
 	return false;
 }
@@ -69,38 +69,38 @@ static semel_status measure_room(struct semel_local *local, struct semel_local_t
 }
 
 /* Fills in offer->status: OK, or why it is refused. */
-static semel_status judge(struct semel_local *local, uint32_t at, bool any_refused,
-			  struct semel_local_topic *topic, semel_error *error)
+static semel_status check_inflight(struct semel_local *local, uint32_t at, bool any_refused,
+				   struct semel_local_topic *topic, semel_error *error)
 {
-	struct semel_local_offer *offer = &local->offers[at];
-	const struct semel_event *event = offer->event;
-	offer->status = SEMEL_OK;
+	struct semel_local_inflight *inflight = &local->inflight[at];
+	const struct semel_event *event = inflight->event;
+	inflight->status = SEMEL_OK;
 	if (any_refused && is_held(local, at)) {
-		offer->status = SEMEL_HELD;
+		inflight->status = SEMEL_HELD;
 		return SEMEL_OK;
 	}
 	if (event->payload.length + event->headers.length > (uint64_t)local->settings.message_max) {
-		offer->status = SEMEL_TOO_LARGE;
+		inflight->status = SEMEL_TOO_LARGE;
 		return SEMEL_OK;
 	}
 	if (local->settings.length_max == 0)
 		return SEMEL_OK;
 	semel_status status = topic->room < 0 ? measure_room(local, topic, error) : SEMEL_OK;
 	if (status == SEMEL_OK && topic->room == 0)
-		offer->status = SEMEL_NACKED;
+		inflight->status = SEMEL_NACKED;
 	else
 		topic->room--;
 	return status;
 }
 
-static semel_status append(struct semel_local *local, const struct semel_local_offer *offer,
+static semel_status append(struct semel_local *local, const struct semel_local_inflight *inflight,
 			   struct semel_local_topic *topic, int64_t offset, semel_error *error)
 {
 	if (offset > SEMEL_LOCAL_OFFSET_MAX)
 		return semel_error_set(error, SEMEL_CONFIG,
 				       "the broker %s has no offsets left (use a new file)",
 				       local->path);
-	uint32_t partition = (uint32_t)(offer->hash % topic->partitions);
+	uint32_t partition = (uint32_t)(inflight->hash % topic->partitions);
 	semel_status status = semel_local_bind(
 		local, SEMEL_LOCAL_LOG_ADD,
 		SEMEL_LOCAL_INTS(semel_local_position(topic->number, partition, offset),
@@ -108,7 +108,7 @@ static semel_status append(struct semel_local *local, const struct semel_local_o
 		error);
 	if (status != SEMEL_OK)
 		return status;
-	semel_local_event_bind(local, SEMEL_LOCAL_LOG_ADD, 3, offer->event, &offer->metadata);
+	semel_local_event_bind(local, SEMEL_LOCAL_LOG_ADD, 3, inflight->event, &inflight->metadata);
 	status = semel_local_run(local, SEMEL_LOCAL_LOG_ADD, error);
 	topic->appended[partition]++;
 	topic->touched = true;
@@ -143,16 +143,16 @@ static semel_status append_all(struct semel_local *local, semel_error *error)
 		status = semel_local_get(local, SEMEL_LOCAL_OFFSET_GET, 1, &next, error);
 	first = next;
 	bool any_refused = false;
-	for (uint32_t i = 0; i < local->offer_count && status == SEMEL_OK; i++) {
+	for (uint32_t i = 0; i < local->inflight_count && status == SEMEL_OK; i++) {
 		struct semel_local_topic *topic = NULL;
-		status = semel_local_topic_declare(local, local->offers[i].event->topic,
+		status = semel_local_topic_declare(local, local->inflight[i].event->topic,
 						   local->settings.partitions, &topic, error);
 		if (status == SEMEL_OK)
-			status = judge(local, i, any_refused, topic, error);
+			status = check_inflight(local, i, any_refused, topic, error);
 		if (status != SEMEL_OK)
 			break;
-		if (local->offers[i].status == SEMEL_OK)
-			status = append(local, &local->offers[i], topic, next++, error);
+		if (local->inflight[i].status == SEMEL_OK)
+			status = append(local, &local->inflight[i], topic, next++, error);
 		else
 			any_refused = true;
 	}
@@ -164,7 +164,7 @@ static semel_status append_all(struct semel_local *local, semel_error *error)
 	return status;
 }
 
-static semel_status write_offers(struct semel_local *local, semel_error *error)
+static semel_status write_inflight(struct semel_local *local, semel_error *error)
 {
 	semel_status status = semel_local_begin(local, SEMEL_LOCAL_BEGIN_WRITE, error);
 	if (status != SEMEL_OK)
@@ -173,43 +173,43 @@ static semel_status write_offers(struct semel_local *local, semel_error *error)
 	return semel_local_topics_commit(local, status, error);
 }
 
-static void explain(const struct semel_local *local, const struct semel_local_offer *offer,
+static void explain(const struct semel_local *local, const struct semel_local_inflight *inflight,
 		    struct semel_publish_outcome *outcome)
 {
-	const struct semel_event *event = offer->event;
+	const struct semel_event *event = inflight->event;
 	size_t size = sizeof(outcome->reason);
 	outcome->reason[0] = '\0';
-	if (offer->status == SEMEL_HELD)
+	if (inflight->status == SEMEL_HELD)
 		snprintf(outcome->reason, size, "an earlier event of its aggregate was refused");
-	if (offer->status == SEMEL_NACKED)
+	if (inflight->status == SEMEL_NACKED)
 		snprintf(outcome->reason, size, "topic %.80s is full (max-length %lld)",
 			 semel_text_shown(event->topic), (long long)local->settings.length_max);
-	if (offer->status == SEMEL_TOO_LARGE)
+	if (inflight->status == SEMEL_TOO_LARGE)
 		snprintf(outcome->reason, size, "%zu bytes are more than max-message %lld allows",
 			 event->payload.length + event->headers.length,
 			 (long long)local->settings.message_max);
 }
 
 semel_status semel_local_poll(struct semel_broker *broker, int64_t wait_ms,
-			      semel_outcome_callback seen, void *user, semel_error *error)
+			      semel_outcome_callback callback, void *user, semel_error *error)
 {
 	struct semel_local *local = semel_local_of(broker);
 	(void)wait_ms; /* there is nothing to wait for: the commit is the answer */
-	if (local->offer_count == 0)
+	if (local->inflight_count == 0)
 		return SEMEL_OK;
-	semel_status status = write_offers(local, error);
+	semel_status status = write_inflight(local, error);
 	if (status != SEMEL_OK)
 		return status;
 
-	uint32_t settled = local->offer_count; /* the callback may offer more */
-	for (uint32_t i = 0; i < settled; i++) {
-		struct semel_publish_outcome outcome = { .token = local->offers[i].token,
-							 .status = local->offers[i].status };
-		explain(local, &local->offers[i], &outcome);
-		seen(&outcome, user);
+	uint32_t reported = local->inflight_count; /* the callback may offer more */
+	for (uint32_t i = 0; i < reported; i++) {
+		struct semel_publish_outcome outcome = { .token = local->inflight[i].token,
+							 .status = local->inflight[i].status };
+		explain(local, &local->inflight[i], &outcome);
+		callback(&outcome, user);
 	}
-	local->offer_count -= settled;
-	memmove(local->offers, local->offers + settled,
-		local->offer_count * sizeof(local->offers[0]));
+	local->inflight_count -= reported;
+	memmove(local->inflight, local->inflight + reported,
+		local->inflight_count * sizeof(local->inflight[0]));
 	return SEMEL_OK;
 }

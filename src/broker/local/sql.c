@@ -91,35 +91,37 @@ static const struct statement statements[SEMEL_LOCAL_SQL_COUNT] = {
 	[SEMEL_LOCAL_SUBSCRIPTION_ADD] = { "make a subscription",
 					   "INSERT INTO semel_subscription "
 					   "(topic, created_at, scope) VALUES (?1, ?2, ?3)" },
-	[SEMEL_LOCAL_SHARES_ADD] = { "make a subscription's cursors",
-				     "INSERT INTO semel_share "
-				     "(subscription, partition, cursor, settled) "
-				     "SELECT ?1, partition, ?3, iif(?4, appended, removed) "
-				     "FROM semel_partition WHERE topic = ?2" },
-	[SEMEL_LOCAL_SHARES] = { "look at the shares",
-				 "SELECT s.epoch, s.cursor, s.fetched_to, s.delayed_fetched_to, "
-				 "coalesce(m.expires_at, 0), s.owner FROM semel_share s "
-				 "LEFT JOIN semel_member m "
-				 "ON m.subscription = s.subscription AND m.owner = s.owner "
-				 "WHERE s.subscription = ?1 ORDER BY s.partition" },
-	[SEMEL_LOCAL_SHARE_TAKE] = { "take a partition",
-				     "UPDATE semel_share SET owner = ?3, epoch = epoch + 1 "
-				     "WHERE subscription = ?1 AND partition = ?2" },
-	[SEMEL_LOCAL_SHARE_GIVE] = { "give up a partition",
-				     "UPDATE semel_share SET owner = NULL, "
-				     "fetched_to = max(fetched_to, ?4), "
-				     "delayed_fetched_to = max(delayed_fetched_to, ?5) "
-				     "WHERE subscription = ?1 AND partition = ?2 "
-				     "AND epoch = ?3 AND owner = ?6" },
+	[SEMEL_LOCAL_ASSIGNMENTS_ADD] = { "make a subscription's cursors",
+					  "INSERT INTO semel_share "
+					  "(subscription, partition, cursor, settled) "
+					  "SELECT ?1, partition, ?3, iif(?4, appended, removed) "
+					  "FROM semel_partition WHERE topic = ?2" },
+	[SEMEL_LOCAL_ASSIGNMENTS_READ] = { "look at the shares",
+					   "SELECT s.epoch, s.cursor, s.fetched_to, "
+					   "s.delayed_fetched_to, "
+					   "coalesce(m.expires_at, 0), s.owner FROM semel_share s "
+					   "LEFT JOIN semel_member m "
+					   "ON m.subscription = s.subscription AND m.owner = "
+					   "s.owner "
+					   "WHERE s.subscription = ?1 ORDER BY s.partition" },
+	[SEMEL_LOCAL_ASSIGNMENT_ACQUIRE] = { "take a partition",
+					     "UPDATE semel_share SET owner = ?3, epoch = epoch + 1 "
+					     "WHERE subscription = ?1 AND partition = ?2" },
+	[SEMEL_LOCAL_ASSIGNMENT_RELEASE] = { "give up a partition",
+					     "UPDATE semel_share SET owner = NULL, "
+					     "fetched_to = max(fetched_to, ?4), "
+					     "delayed_fetched_to = max(delayed_fetched_to, ?5) "
+					     "WHERE subscription = ?1 AND partition = ?2 "
+					     "AND epoch = ?3 AND owner = ?6" },
 	/* Entries written into the log by hand are not counted in appended: settled stays below. */
-	[SEMEL_LOCAL_SHARE_SETTLE] = { "move a cursor",
-				       "UPDATE semel_share SET cursor = ?4, "
-				       "settled = min(settled + ?5, (SELECT appended "
-				       "FROM semel_partition p WHERE p.topic = ?7 "
-				       "AND p.partition = ?2)), "
-				       "fetched_to = max(fetched_to, ?6) "
-				       "WHERE subscription = ?1 AND partition = ?2 "
-				       "AND epoch = ?3 AND owner = ?8" },
+	[SEMEL_LOCAL_CURSOR_MOVE] = { "move a cursor",
+				      "UPDATE semel_share SET cursor = ?4, "
+				      "settled = min(settled + ?5, (SELECT appended "
+				      "FROM semel_partition p WHERE p.topic = ?7 "
+				      "AND p.partition = ?2)), "
+				      "fetched_to = max(fetched_to, ?6) "
+				      "WHERE subscription = ?1 AND partition = ?2 "
+				      "AND epoch = ?3 AND owner = ?8" },
 	[SEMEL_LOCAL_MEMBERS] = { "look at the other consumers",
 				  "SELECT joined, expires_at, owner FROM semel_member "
 				  "WHERE subscription = ?1 ORDER BY joined" },
@@ -264,10 +266,10 @@ semel_status semel_local_begin(struct semel_local *local, enum semel_local_sql h
 	semel_status status = semel_sqlite_check_moved(local->db, error);
 	if (status != SEMEL_OK)
 		return status;
-	bool turn = how == SEMEL_LOCAL_BEGIN_WRITE && semel_local_turn_take(local);
+	bool queued = how == SEMEL_LOCAL_BEGIN_WRITE && semel_local_write_queue_enter(local);
 	status = semel_local_run_ints(local, how, SEMEL_LOCAL_NO_INTS, error);
-	if (turn)
-		semel_local_turn_pass(local);
+	if (queued)
+		semel_local_write_queue_leave(local);
 	return status;
 }
 

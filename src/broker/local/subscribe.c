@@ -75,8 +75,8 @@ static semel_status declare(struct semel_local *local,
 }
 
 /* Planted bugs: places are set anew at every start, and a topic that is read no more is settled. */
-static void misplace(struct semel_local *local, const struct semel_subscribe_options *options,
-		     uint32_t count)
+static void reset_cursors(struct semel_local *local, const struct semel_subscribe_options *options,
+			  uint32_t count)
 {
 	const char *which = NULL;
 
@@ -110,17 +110,17 @@ static semel_status declare_all(struct semel_local *local,
 			status = declare(local, options, options->topics[i],
 					 &subscriptions[(*count_out)++], error);
 	if (status == SEMEL_OK)
-		misplace(local, options, *count_out);
+		reset_cursors(local, options, *count_out);
 	return semel_local_topics_commit(local, status, error);
 }
 
-static bool make_shares(struct semel_local_subscription *subscriptions, uint32_t count)
+static bool make_assignments(struct semel_local_subscription *subscriptions, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++) {
 		struct semel_local_subscription *subscription = &subscriptions[i];
-		subscription->shares =
-			calloc(subscription->topic->partitions, sizeof(subscription->shares[0]));
-		if (subscription->shares == NULL)
+		subscription->assignments = calloc(subscription->topic->partitions,
+						   sizeof(subscription->assignments[0]));
+		if (subscription->assignments == NULL)
 			return false;
 	}
 	return true;
@@ -150,7 +150,7 @@ semel_status semel_local_subscribe(struct semel_broker *broker,
 	local->prefetch_bytes = (uint64_t)(options->prefetch_bytes > 0 ? options->prefetch_bytes
 								       : SEMEL_PREFETCH_BYTES);
 	local->lease_ms = options->lease_ms;
-	if (!make_shares(subscriptions, count))
+	if (!make_assignments(subscriptions, count))
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a subscription");
 	return SEMEL_OK;
 }

@@ -141,7 +141,7 @@ semel_status semel_local_topic_declare(struct semel_local *local, struct semel_t
 		topic = remember_topic(local, name, error);
 		if (topic == NULL)
 			return SEMEL_INTERNAL;
-		topic->fresh = true;
+		topic->created = true;
 		semel_status status = load_topic(local, topic, partitions, error);
 		if (status != SEMEL_OK)
 			return status;
@@ -150,23 +150,23 @@ semel_status semel_local_topic_declare(struct semel_local *local, struct semel_t
 	return check_partitions(local, topic, error);
 }
 
-static void settle_topics(struct semel_local *local, bool committed)
+static void finish_topics(struct semel_local *local, bool committed)
 {
-	uint32_t kept = 0;
+	uint32_t count = 0;
 	for (uint32_t i = 0; i < local->topic_count; i++) {
 		struct semel_local_topic *topic = local->topics[i];
-		if (topic->fresh && !committed) {
+		if (topic->created && !committed) {
 			free_topic(topic);
 			continue;
 		}
-		topic->fresh = false;
+		topic->created = false;
 		topic->room = -1;
 		if (topic->touched)
 			memset(topic->appended, 0, sizeof(topic->appended));
 		topic->touched = false;
-		local->topics[kept++] = topic;
+		local->topics[count++] = topic;
 	}
-	local->topic_count = kept;
+	local->topic_count = count;
 }
 
 semel_status semel_local_topics_commit(struct semel_local *local, semel_status status,
@@ -176,7 +176,7 @@ semel_status semel_local_topics_commit(struct semel_local *local, semel_status s
 		status = semel_local_commit(local, error);
 	else
 		semel_local_rollback(local);
-	settle_topics(local, status == SEMEL_OK);
+	finish_topics(local, status == SEMEL_OK);
 	return status;
 }
 
@@ -189,23 +189,23 @@ static int64_t remember_offset(const struct semel_local *local, const char *scop
 	static struct {
 		char scope[32];
 		int64_t offset, at_ms;
-	} places[8];
+	} offsets[8];
 	int64_t now_ms = semel_now_ms(local->env);
 	sqlite3_stmt *statement = NULL;
 	size_t at = 0;
 
-	while (at < 7 && places[at].scope[0] && strcmp(places[at].scope, scope) != 0)
+	while (at < 7 && offsets[at].scope[0] && strcmp(offsets[at].scope, scope) != 0)
 		at++;
-	snprintf(places[at].scope, sizeof places[at].scope, "%s", scope);
-	if (now_ms < places[at].at_ms)
-		places[at].offset = 0;
-	places[at].at_ms = now_ms;
+	snprintf(offsets[at].scope, sizeof offsets[at].scope, "%s", scope);
+	if (now_ms < offsets[at].at_ms)
+		offsets[at].offset = 0;
+	offsets[at].at_ms = now_ms;
 	if (made)
-		return places[at].offset;
+		return offsets[at].offset;
 	if (sqlite3_prepare_v2(local->db, "SELECT next - 1 FROM semel_offset", -1, &statement,
 			       NULL) == SQLITE_OK &&
 	    sqlite3_step(statement) == SQLITE_ROW)
-		places[at].offset = sqlite3_column_int64(statement, 0);
+		offsets[at].offset = sqlite3_column_int64(statement, 0);
 	sqlite3_finalize(statement);
 	return 0;
 }
@@ -239,7 +239,7 @@ static semel_status make_subscription(struct semel_local *local, const char *sco
 		cursor = next - 1;
 	}
 	return semel_local_run_ints(
-		local, SEMEL_LOCAL_SHARES_ADD,
+		local, SEMEL_LOCAL_ASSIGNMENTS_ADD,
 		SEMEL_LOCAL_INTS(*number_out, topic->number, cursor, from_latest ? 1 : 0), error);
 }
 

@@ -196,7 +196,7 @@ static semel_status compare_topic(struct semel_local *local, const char *scope, 
 
 semel_status semel_local_compare(struct semel_broker *broker,
 				 const struct semel_subscribe_options *options,
-				 semel_difference_callback seen, void *user, semel_error *error)
+				 semel_difference_callback callback, void *user, semel_error *error)
 {
 	struct semel_local *local = semel_local_of(broker);
 	char text[SEMEL_ERROR_TEXT_MAX];
@@ -209,7 +209,7 @@ semel_status semel_local_compare(struct semel_broker *broker,
 		snprintf(text, sizeof(text), "%s does not read %s yet", options->scope,
 			 options->topics[i]);
 		if (status == SEMEL_OK && !there)
-			seen(text, user);
+			callback(text, user);
 	}
 	semel_local_rollback(local);
 	return status;

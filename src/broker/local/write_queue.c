@@ -20,23 +20,23 @@
 
 #define SUFFIX "-turn"
 
-#define BRISK_LOOKS 100 /* so many at first, close together */
+#define BRISK_TRIES 100 /* so many at first, close together */
 #define BRISK_US    100
 #define CALM_US     1000
-#define MISSED_MS   30000
+#define SKIP_MS     30000
 #define EXAMINE_MS  1000
 
 /* Sleeps before look number count, and tells how long the looks before it took in all. */
 static int64_t sleep_before(int count)
 {
-	int64_t sleep_us = count < BRISK_LOOKS ? BRISK_US : CALM_US;
+	int64_t sleep_us = count < BRISK_TRIES ? BRISK_US : CALM_US;
 	semel_sleep_us(sleep_us);
-	int64_t brisk = count < BRISK_LOOKS ? count : BRISK_LOOKS;
+	int64_t brisk = count < BRISK_TRIES ? count : BRISK_TRIES;
 	return (brisk * BRISK_US + (count - brisk) * CALM_US) / 1000;
 }
 
 /* SQLite asks: somebody has the lock, shall it look again? */
-static int look_again(void *user, int count)
+static int retry_lock(void *user, int count)
 {
 	const struct semel_local *local = user;
 	return sleep_before(count) < local->settings.busy_timeout_ms;
@@ -49,24 +49,24 @@ static const char *path_of(const struct semel_local *local)
 	return path == NULL ? local->path : path;
 }
 
-void semel_local_turn_open(struct semel_local *local)
+void semel_local_write_queue_open(struct semel_local *local)
 {
 	semel_error error = { 0 };
-	sqlite3_busy_handler(local->db, look_again, local);
-	if (semel_sqlite_open_lock(path_of(local), SUFFIX, &local->turn_fd, &error) != SEMEL_OK)
+	sqlite3_busy_handler(local->db, retry_lock, local);
+	if (semel_sqlite_open_lock(path_of(local), SUFFIX, &local->queue_fd, &error) != SEMEL_OK)
 		semel_log(SEMEL_LOG_WARN, "the lock file of the local broker is not used",
 			  &(struct semel_log_fields){ .error = error.text });
 }
 
-void semel_local_turn_close(struct semel_local *local)
+void semel_local_write_queue_close(struct semel_local *local)
 {
-	if (local->turn_fd >= 0)
-		close(local->turn_fd);
+	if (local->queue_fd >= 0)
+		close(local->queue_fd);
 }
 
 static void describe_holder(const struct semel_local *local, char *out, size_t size)
 {
-	pid_t holder = semel_flock_owner(local->turn_fd);
+	pid_t holder = semel_flock_owner(local->queue_fd);
 	if (holder > 0)
 		snprintf(out, size, "process %d holds the lock on %.300s" SUFFIX, (int)holder,
 			 path_of(local));
@@ -74,51 +74,51 @@ static void describe_holder(const struct semel_local *local, char *out, size_t s
 		snprintf(out, size, "a process holds the lock on %.300s" SUFFIX, path_of(local));
 }
 
-static void note_missed(struct semel_local *local)
+static void log_timeout(struct semel_local *local)
 {
 	char text[512];
-	local->turn_missed_ms = semel_steady_ms(local->env) + MISSED_MS;
+	local->queue_skip_until_ms = semel_steady_ms(local->env) + SKIP_MS;
 	describe_holder(local, text, sizeof(text));
 	semel_log(SEMEL_LOG_WARN, "the lock file of the local broker is held for long",
 		  &(struct semel_log_fields){ .error = text });
 }
 
 /* Half of the patience at most: the rest is for the write lock itself. */
-bool semel_local_turn_take(struct semel_local *local)
+bool semel_local_write_queue_enter(struct semel_local *local)
 {
-	if (local->turn_fd < 0)
+	if (local->queue_fd < 0)
 		return false;
-	bool patient = semel_steady_ms(local->env) >= local->turn_missed_ms;
-	for (int count = 0; flock(local->turn_fd, LOCK_EX | LOCK_NB) != 0; count++) {
+	bool patient = semel_steady_ms(local->env) >= local->queue_skip_until_ms;
+	for (int count = 0; flock(local->queue_fd, LOCK_EX | LOCK_NB) != 0; count++) {
 		if (!patient)
 			return false;
 		if (sleep_before(count) < local->settings.busy_timeout_ms / 2)
 			continue;
-		note_missed(local);
+		log_timeout(local);
 		return false;
 	}
-	local->turn_missed_ms = 0;
+	local->queue_skip_until_ms = 0;
 	return true;
 }
 
-void semel_local_turn_pass(struct semel_local *local)
+void semel_local_write_queue_leave(struct semel_local *local)
 {
-	flock(local->turn_fd, LOCK_UN);
+	flock(local->queue_fd, LOCK_UN);
 }
 
 /* Who has the turn keeps it for a moment only. */
-void semel_local_turn_examine(struct semel_local *local,
-			      const struct semel_examination *examination)
+void semel_local_write_queue_examine(struct semel_local *local,
+				     const struct semel_examination *examination)
 {
 	char text[512], remedy[512];
-	if (local->turn_fd < 0) {
+	if (local->queue_fd < 0) {
 		semel_error error = { 0 };
-		if (semel_sqlite_open_lock(path_of(local), SUFFIX, &local->turn_fd, &error) !=
+		if (semel_sqlite_open_lock(path_of(local), SUFFIX, &local->queue_fd, &error) !=
 		    SEMEL_OK)
 			semel_examination_failed(examination, SEMEL_CHECK_BROKER_FILES, &error);
 		return;
 	}
-	for (int count = 0; flock(local->turn_fd, LOCK_EX | LOCK_NB) != 0; count++) {
+	for (int count = 0; flock(local->queue_fd, LOCK_EX | LOCK_NB) != 0; count++) {
 		if (sleep_before(count) < EXAMINE_MS)
 			continue;
 		describe_holder(local, text, sizeof(text));
@@ -130,5 +130,5 @@ void semel_local_turn_examine(struct semel_local *local,
 					 SEMEL_SEVERITY_PROBLEM, text, remedy);
 		return;
 	}
-	semel_local_turn_pass(local);
+	semel_local_write_queue_leave(local);
 }
