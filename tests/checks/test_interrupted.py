@@ -21,9 +21,9 @@ import run_tests
 
 HIDE = "(cd / && exec setsid sleep 1000) & (cd $TMPDIR && mkdir hole && cd hole && exec env -i setsid sleep 1000) &"
 
-def probe(run):
-    run.command(["sh", "-c", HIDE + " sleep 0.2; echo there > {told}; {ending}"], 600)
-    run.processes.end_all()
+def probe(stage):
+    stage.command(["sh", "-c", HIDE + " sleep 0.2; echo there > {told}; {ending}"], 600)
+    stage.run.processes.kill_all()
 
 run_tests.STAGES = (("probe", probe, True, False, ""),)
 sys.argv[1:] = []

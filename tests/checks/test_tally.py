@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sum at the end is right also when a test program dies, skips or leaks."""
 import helper  # noqa: F401 - puts scripts/ on the path
-from run_tests import FAILED, PASSED, SKIPPED, Tally, read_tap, tally_program
+from runner import FAILED, PASSED, SKIPPED, Tally
+from suites import read_tap, tally_program
 
 WHOLE = "1..3\nok 1 - one\nnot ok 2 - two\n# 0x1 != 0x2\nnot ok 3 # SKIP three\n"
 
