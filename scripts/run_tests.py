@@ -131,7 +131,7 @@ def stage_outages(stage):
 # ---- the stages -------------------------------------------------------------------------------
 
 
-CHECKS = ("format", "tail", "includes", "words", "texts", "api-docs", "rows")
+CHECKS = ("format", "tail", "includes", "words", "texts", "api-docs", "rows", "glossary")
 
 
 def stage_checks(stage):
@@ -350,7 +350,7 @@ def stage_model_servers(stage):
 
 # name, function, in the whole run, in `quick`, what it does
 STAGES = (
-    ("checks", stage_checks, True, True, "format, tail numbers, include direction, words, texts, the checks' own tests"),
+    ("checks", stage_checks, True, True, "format, tail numbers, include direction, words, glossary, texts, the checks' own tests"),
     ("build", stage_build, True, True, "release build, warnings are errors"),
     ("unit", stage_unit, True, True, "cmocka, mirrors src/"),
     ("contract", stage_contract, True, True, "one suite per seam, for every driver"),
