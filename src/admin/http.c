@@ -2,10 +2,10 @@
 #include "admin/http.h"
 
 #include "admin/connections.h"
-#include "admin/crew.h"
 #include "admin/microhttpd.h"
 #include "admin/streams.h"
 #include "base/error.h"
+#include "base/worker_pool.h"
 #include "observe/log.h"
 
 #include <arpa/inet.h>
@@ -40,15 +40,15 @@
 	"NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2:-KX-ALL:+ECDHE-ECDSA:+ECDHE-RSA:-CIPHER-ALL:"  \
 	"+AES-256-GCM:+CHACHA20-POLY1305:+AES-128-GCM:-MAC-ALL:+AEAD:%SERVER_PRECEDENCE"
 
-/* One request while it comes in and is answered. A worker has it, alone, while it is HANDED. */
+/* One request while it arrives and is answered. Once it was submitted, a worker has it, alone. */
 struct exchange {
-	struct semel_task task; /* first */
+	struct semel_worker_job job; /* first */
 	struct semel_http *http;
 	struct semel_http_request request;
 	struct semel_http_response response;
 	struct semel_buffer body;
 	size_t counted; /* of the body */
-	bool too_large, busy, handed;
+	bool too_large, busy, submitted;
 };
 
 struct semel_http {
@@ -59,7 +59,7 @@ struct semel_http {
 	uint16_t port;
 	struct semel_connections *connections;
 	struct semel_streams *streams;
-	struct semel_crew *crew;
+	struct semel_worker_pool *workers;
 	atomic_size_t body_bytes;
 };
 
@@ -308,12 +308,13 @@ static void take_part(struct exchange *exchange, const char *data, size_t *size)
 }
 
 /* On a worker's thread. Resuming comes last: from there on the exchange is the library's again. */
-static void serve_exchange(struct semel_task *task, bool given_up)
+static void serve_exchange(struct semel_worker_job *job, void *worker, bool abandoned)
 {
-	struct exchange *exchange = (struct exchange *)task;
+	struct exchange *exchange = (struct exchange *)job;
 	struct semel_http *http = exchange->http;
 
-	if (given_up)
+	(void)worker;
+	if (abandoned)
 		say_busy(&exchange->response);
 	else
 		http->options.serve(&exchange->request, &exchange->response, http->options.user);
@@ -321,16 +322,16 @@ static void serve_exchange(struct semel_task *task, bool given_up)
 }
 
 /* The library calls again, with nothing new, once the connection was resumed. */
-static enum MHD_Result hand_over(struct semel_http *http, struct exchange *exchange)
+static enum MHD_Result submit(struct semel_http *http, struct exchange *exchange)
 {
 	struct MHD_Connection *connection = exchange->request.connection;
 
-	exchange->handed = true;
-	exchange->task.run = serve_exchange;
+	exchange->submitted = true;
+	exchange->job.run = serve_exchange;
 	bool may_wait = semel_connection_may_wait(http->connections, connection);
 	semel_connection_move(http->connections, connection, SEMEL_CONNECTION_WAITS, 0);
 	http->library->suspend_connection(connection);
-	if (!may_wait || !semel_crew_hand(http->crew, &exchange->task)) {
+	if (!may_wait || !semel_worker_pool_submit(http->workers, &exchange->job)) {
 		say_busy(&exchange->response);
 		http->library->resume_connection(connection);
 	}
@@ -340,12 +341,12 @@ static enum MHD_Result hand_over(struct semel_http *http, struct exchange *excha
 static enum MHD_Result finish(struct semel_http *http, const struct semel_http_request *request,
 			      struct exchange *exchange)
 {
-	if (exchange->handed)
+	if (exchange->submitted)
 		return send_answer(http, request->connection, &exchange->response);
 	exchange->request = *request;
 	exchange->request.body = semel_buffer_text(&exchange->body);
 	if (!exchange->too_large && !exchange->busy && !http->options.is_quick(request))
-		return hand_over(http, exchange);
+		return submit(http, exchange);
 	if (exchange->too_large)
 		say_too_large(&exchange->response);
 	else if (exchange->busy)
@@ -600,7 +601,10 @@ static semel_status start_helpers(struct semel_http *http, semel_error *error)
 	if (status == SEMEL_OK)
 		status = semel_streams_start(&streams, &http->streams, error);
 	if (status == SEMEL_OK)
-		status = semel_crew_start(WORKERS, waiting_max, &http->crew, error);
+		status = semel_worker_pool_start(
+			&(struct semel_worker_pool_options){ .threads = WORKERS,
+							     .queue_max = waiting_max },
+			&http->workers, error);
 	return status;
 }
 
@@ -648,15 +652,14 @@ void semel_http_stop(struct semel_http *http)
 		return;
 	if (http->connections)
 		semel_connections_stop(http->connections);
-	if (http->crew)
-		semel_crew_stop(http->crew);
+	semel_worker_pool_stop(http->workers);
 	if (http->streams)
 		semel_streams_stop(http->streams);
 	if (http->daemon)
 		http->library->stop_daemon(http->daemon);
 	if (http->listener >= 0)
 		close(http->listener);
-	semel_crew_free(http->crew);
+	semel_worker_pool_free(http->workers);
 	semel_streams_free(http->streams);
 	semel_connections_free(http->connections);
 	free(http);
