@@ -76,21 +76,21 @@ static bool may(const struct semel_admin *admin, const struct semel_route *route
 	return false;
 }
 
-static bool check(const struct semel_http_request *http, struct semel_http_response *response,
-		  void *user)
+static bool check(struct semel_http_request *http, struct semel_http_response *response, void *user)
 {
 	struct semel_admin *admin = user;
 	const char *host = semel_http_header(http, "Host");
-	char id[SEMEL_ROUTE_ID_SIZE];
 
 	if (!semel_host_is_ours(host, &admin->listen, admin->context.options.hosts)) {
 		semel_response_problem(response, 403, "host",
 				       "The Host header is none of this server's names.");
 		return false;
 	}
-	const struct semel_route *route = semel_route_find(http->method, http->path, id, response);
+	const struct semel_route *route =
+		semel_route_find(http->method, http->path, http->id, response);
 	if (!route)
 		return false;
+	http->route = route;
 	if (admin->context.options.metrics_only && !route->is_monitoring) {
 		semel_response_problem(response, 404, "not-found",
 				       "Only /metrics, /livez and /readyz are served here.");
@@ -147,16 +147,15 @@ static void serve(const struct semel_http_request *http, struct semel_http_respo
 		  void *user)
 {
 	struct semel_admin *admin = user;
-	struct semel_admin_request request = { .context = &admin->context,
-					       .http = http,
-					       .response = response };
+	struct semel_admin_request request = {
+		.context = &admin->context, .http = http, .id = http->id, .response = response
+	};
 	semel_error error = { .status = SEMEL_OK };
 	struct semel_token token = token_of(admin, http);
-	const struct semel_route *route =
-		semel_route_find(http->method, http->path, request.id, response);
+	const struct semel_route *route = http->route;
 
-	/* Asked again: the token may have been withdrawn while the body came in. */
-	if (!route || !may(admin, route, &token, response))
+	/* Checked again: the token may have been withdrawn while the body arrived. */
+	if (!may(admin, route, &token, response))
 		return;
 	request.who = token.name;
 	if (token.role != SEMEL_ROLE_NONE)
@@ -203,12 +202,7 @@ static bool may_stream(const char *authorization, void *user)
 
 static bool is_quick(const struct semel_http_request *http)
 {
-	struct semel_http_response unused = { 0 };
-	char id[SEMEL_ROUTE_ID_SIZE];
-	const struct semel_route *route = semel_route_find(http->method, http->path, id, &unused);
-
-	semel_buffer_free(&unused.body);
-	return route && route->is_quick;
+	return http->route->is_quick;
 }
 
 /* ---- starting -------------------------------------------------------------------------------- */

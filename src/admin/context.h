@@ -10,8 +10,7 @@
 
 #include <pthread.h>
 
-#define SEMEL_ROUTE_ID_SIZE 128
-#define SEMEL_RESPONSE_MAX  ((size_t)8 * 1024 * 1024) /* bytes of a list */
+#define SEMEL_RESPONSE_MAX ((size_t)8 * 1024 * 1024) /* bytes of a list */
 
 struct semel_replays;
 struct semel_health_monitor;
@@ -42,7 +41,7 @@ struct semel_admin_request {
 	struct semel_admin_context *context;
 	const struct semel_http_request *http;
 	struct semel_http_response *response;
-	char id[SEMEL_ROUTE_ID_SIZE]; /* the part of the path that is a variable; empty: none */
+	const char *id; /* the variable part of the path; empty: none */
 	struct semel_arena *arena;
 	semel_store *store;
 	int64_t audit_number; /* of the row in the audit; 0: nothing was written there */

@@ -290,6 +290,7 @@ static enum MHD_Result begin(struct semel_http *http, struct semel_http_request 
 	if (!exchange)
 		return MHD_NO;
 	exchange->http = http;
+	exchange->request = *request;
 	*context = exchange;
 	return MHD_YES;
 }
@@ -338,14 +339,12 @@ static enum MHD_Result submit(struct semel_http *http, struct exchange *exchange
 	return MHD_YES;
 }
 
-static enum MHD_Result finish(struct semel_http *http, const struct semel_http_request *request,
-			      struct exchange *exchange)
+static enum MHD_Result finish(struct semel_http *http, struct exchange *exchange)
 {
 	if (exchange->submitted)
-		return send_answer(http, request->connection, &exchange->response);
-	exchange->request = *request;
+		return send_answer(http, exchange->request.connection, &exchange->response);
 	exchange->request.body = semel_buffer_text(&exchange->body);
-	if (!exchange->too_large && !exchange->busy && !http->options.is_quick(request))
+	if (!exchange->too_large && !exchange->busy && !http->options.is_quick(&exchange->request))
 		return submit(http, exchange);
 	if (exchange->too_large)
 		say_too_large(&exchange->response);
@@ -353,7 +352,7 @@ static enum MHD_Result finish(struct semel_http *http, const struct semel_http_r
 		say_busy(&exchange->response);
 	else
 		http->options.serve(&exchange->request, &exchange->response, http->options.user);
-	return send_answer(http, request->connection, &exchange->response);
+	return send_answer(http, exchange->request.connection, &exchange->response);
 }
 
 static enum MHD_Result handle(void *user, struct MHD_Connection *connection, const char *path,
@@ -373,7 +372,7 @@ static enum MHD_Result handle(void *user, struct MHD_Connection *connection, con
 		take_part(exchange, data, size);
 		return MHD_YES;
 	}
-	return finish(http, &request, exchange);
+	return finish(http, exchange);
 }
 
 static void completed(void *user, struct MHD_Connection *connection, void **context,

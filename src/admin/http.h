@@ -18,12 +18,18 @@
 #include "base/env.h"
 
 #define SEMEL_HTTP_BODY_MAX     (1024 * 1024)
-#define SEMEL_STREAM_OWNER_SIZE 80 /* a name of a token, or an address */
+#define SEMEL_STREAM_OWNER_SIZE 80 /* a token's name, or an address */
+#define SEMEL_ROUTE_ID_SIZE     128
+
+struct semel_route; /* routes.h */
 
 struct semel_http_request {
 	const char *method, *path;
+	/* Set by check, once; everything behind it reads them. */
+	const struct semel_route *route;
+	char id[SEMEL_ROUTE_ID_SIZE]; /* the variable part of the path; empty: none */
 	struct semel_text body;
-	void *connection; /* the library's own */
+	void *connection; /* libmicrohttpd's */
 };
 
 struct semel_http_response {
@@ -44,8 +50,9 @@ struct semel_http_response {
 	char stream_owner[SEMEL_STREAM_OWNER_SIZE]; /* who it counts for; empty: the address */
 };
 
-/* May this head go on? false: the answer says why not. */
-typedef bool (*semel_http_check)(const struct semel_http_request *request,
+/* Resolves the route of a request whose head has arrived, and checks who asks. False: the response
+ * says what is wrong, and nothing else is called for this request. */
+typedef bool (*semel_http_check)(struct semel_http_request *request,
 				 struct semel_http_response *response, void *user);
 typedef void (*semel_http_serve)(const struct semel_http_request *request,
 				 struct semel_http_response *response, void *user);
