@@ -152,8 +152,8 @@ static void try_body(char *text, size_t size)
 
 static void try_number(char *text)
 {
-	struct semel_http_request request = { .path = text };
-	struct semel_admin_request request = { .request = &request };
+	struct semel_http_request http = { .path = text };
+	struct semel_admin_request request = { .http = &http };
 	semel_error error = { 0 };
 	int64_t number = 0;
 
