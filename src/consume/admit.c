@@ -59,8 +59,8 @@ static semel_status predecessor_seen(struct semel_consumer *consumer, struct sem
 		if (items[i].state == SEMEL_ITEM_UNDECIDED &&
 		    semel_text_equal(items[i].delivery->event.id, previous))
 			return SEMEL_OK;
-	return consumer->store->driver->inbox_settled(consumer->store->driver->tx(consumer->store),
-						      consumer->scope, previous, seen_out, error);
+	return consumer->guard->driver->is_settled(consumer->guard, consumer->scope, previous,
+						   seen_out, error);
 }
 
 static semel_status wait_for_predecessor(struct semel_consumer *consumer, struct semel_item *item,

@@ -3,6 +3,8 @@
  *
  * - What identifies a claim has to be given: a blank scope or id, no topic or no time is an error,
  *   and no row is written.
+ * - The claim is made in the inbox itself and not through a guard: the transaction may be one that
+ * the application has borrowed us, which no guard elsewhere could join.
  * - same-tx joins the caller's transaction and never begins one; the other commits its own.
  */
 #include "base/error.h"

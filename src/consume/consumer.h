@@ -104,6 +104,7 @@ struct semel_consumer {
 	semel_store *store;
 	struct semel_broker *broker;
 	struct semel_guard *guard;
+	bool guard_joins;          /* its claims are part of the store's transaction */
 	struct semel_arena *arena; /* of one batch */
 	struct semel_dispatch *dispatch;
 	struct semel_positions *positions;

@@ -52,8 +52,8 @@ static semel_status check_predecessor(struct semel_consumer *consumer,
 		     semel_text_equal(entry->event.id, hold->head_id);
 	if (*ready_out)
 		return SEMEL_OK;
-	semel_status status =
-		driver->inbox_settled(tx, consumer->scope, entry->parked_behind, ready_out, error);
+	semel_status status = consumer->guard->driver->is_settled(
+		consumer->guard, consumer->scope, entry->parked_behind, ready_out, error);
 	if (status != SEMEL_OK || *ready_out)
 		return status;
 	struct semel_hold gap = *hold;

@@ -13,7 +13,7 @@ bool semel_consumer_claims(const struct semel_consumer *consumer)
 
 bool semel_consumer_joins(const struct semel_consumer *consumer)
 {
-	return consumer->kind != SEMEL_HANDLER_OUTSIDE &&
+	return consumer->guard_joins && consumer->kind != SEMEL_HANDLER_OUTSIDE &&
 	       consumer->options.guarantee != SEMEL_AT_MOST_ONCE &&
 	       (consumer->options.claim == SEMEL_CLAIM_SAME_TX || !semel_consumer_claims(consumer));
 }

@@ -197,7 +197,10 @@ semel_status semel_consumer_connect(struct semel_consumer *consumer, semel_error
 		return SEMEL_OK;
 	status = semel_store_open_in(consumer->env, consumer->store_url, &consumer->store, error);
 	if (status == SEMEL_OK)
-		status = semel_guard_open_inbox(consumer->store, &consumer->guard, error);
+		status = semel_guard_open(SEMEL_GUARD_DEFAULT_URL, consumer->store,
+					  &consumer->guard, error);
+	if (status == SEMEL_OK)
+		consumer->guard_joins = consumer->guard->driver->joins;
 	if (status == SEMEL_OK && consumer->kind == SEMEL_HANDLER_SQL)
 		status = consumer->store->driver->effect_prepare(
 			consumer->store, (const char *const *)consumer->statements,
@@ -232,8 +235,7 @@ void semel_consumer_disconnect(struct semel_consumer *consumer)
 	semel_broker_close(consumer->broker);
 	if (consumer->positions)
 		semel_positions_forget(consumer->positions, false);
-	if (consumer->guard)
-		consumer->guard->driver->close(consumer->guard);
+	semel_guard_close(consumer->guard);
 	semel_store_close(consumer->store);
 	consumer->connected = false;
 	consumer->broker = NULL;

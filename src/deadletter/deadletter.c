@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a person can do with an event that was given up.
+/* What an operator can do with an event that was given up: list, replay, discard.
  *
- * - A replay is marked and sent in one transaction, which locks the entry: of several at once one
- *   wins. A crash between the send and the commit leaves the entry PENDING, and a copy with the
- * next number under way: the consumer runs it, and settles the entry (store.dead_settle).
- * - A REPLAYED entry that is not settled authorises one more run, whichever copy of the event
- * comes: a copy that is lost can be sent again (semel repair).
- * - Dead letters of the relay go back to the outbox in the transaction of the mark.
- * - A discarded head lets its followers go, in the transaction that discards it. Whatever copy of
- *   it comes later is skipped.
+ * - A replay changes the entry and sends the copy in one transaction, which locks the entry: of
+ *   several replays at once one wins. A crash between the send and the commit leaves the entry
+ *   PENDING, and a copy with the next replay number at the broker: the consumer runs it, and
+ * settles the entry (store.dead_settle).
+ * - A REPLAYED entry that is not settled authorises one more run, by whichever copy of the event
+ *   arrives: a copy that was lost can be sent again (semel repair).
+ * - Dead letters of the relay go back to the outbox in the transaction that marks them.
+ * - Discarding the head of a hold releases its followers in the same transaction. Copies of the
+ *   head that arrive later are skipped.
  */
 #include "deadletter/deadletter.h"
 
@@ -16,6 +17,7 @@
 #include "base/uuid.h"
 #include "fault/failpoint.h"
 #include "fault/plant.h"
+#include "guard/guard.h"
 #include "observe/metrics.h"
 #include "state/state.h"
 #include "store/hold_key.h"
@@ -30,7 +32,7 @@ static semel_status no_memory(semel_error *error)
 	return semel_error_set(error, SEMEL_INTERNAL, "no memory for dead letters");
 }
 
-/* For a person to read: the event itself has the texts with their lengths. */
+/* For display: the event itself has the texts with their lengths. */
 static const char *text_or_null(struct semel_text text)
 {
 	return semel_text_is_blank(text) ? NULL : semel_text_shown(text);
@@ -58,7 +60,7 @@ static semel_dead_letter view_of(const struct semel_dead_entry *entry)
 	};
 }
 
-/* ---- looking --------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 semel_status semel_dead_letter_list_brief(semel_store *store, const semel_dead_filter *filter,
 					  semel_dead_letter_seen seen, void *user,
@@ -76,10 +78,11 @@ semel_status semel_dead_letter_list_brief(semel_store *store, const semel_dead_f
 	uint32_t count = 0;
 	struct semel_dead_entry *entries =
 		semel_arena_alloc(arena, sizeof(*entries) * wanted.limit);
-	if (!entries)
+	if (!entries) {
 		status = no_memory(error);
-	else
-		status = store->driver->dead_list(store, &wanted, arena, entries, &count, error);
+		goto free_arena;
+	}
+	status = store->driver->dead_list(store, &wanted, arena, entries, &count, error);
 	if (status != SEMEL_OK)
 		goto free_arena;
 
@@ -93,18 +96,18 @@ free_arena:
 	return status;
 }
 
-/* The driver's NOT_FOUND, with what a person can do about it. */
+/* NOT_FOUND says how to find the right id. */
 static semel_status read_entry(semel_store *store, const char *entry_id, struct semel_arena *arena,
 			       struct semel_dead_entry *entry_out, semel_error *error)
 {
 	if (semel_string_is_blank(entry_id))
 		return semel_error_set(
 			error, SEMEL_INVALID,
-			"the id of a dead letter is blank (semel dlq list has them)");
+			"the dead letter's id is blank (semel dlq list shows the ids)");
 	semel_status status = store->driver->dead_get(store, entry_id, arena, entry_out, error);
 	if (status == SEMEL_NOT_FOUND)
 		return semel_error_set(error, SEMEL_NOT_FOUND,
-				       "there is no dead letter %s (semel dlq list has the ids)",
+				       "dead letter %s not found (semel dlq list shows the ids)",
 				       entry_id);
 	return status;
 }
@@ -126,7 +129,8 @@ semel_status semel_dead_letter_get(semel_store *store, const char *entry_id,
 	return status;
 }
 
-/* Each as it is now; what has gone or was moved since the list was read is left out. */
+/* Each entry is read again with its payload; one that was pruned or changed its status since the
+ * list was read is left out. */
 struct whole_list {
 	semel_store *store;
 	semel_dead_status wanted;
@@ -167,7 +171,9 @@ semel_status semel_dead_letter_list(semel_store *store, const semel_dead_filter 
 				   .error = error };
 	semel_status status = semel_dead_letter_list_brief(store, filter, brief_seen, &list, error);
 
-	return status == SEMEL_OK ? list.status : status;
+	if (status != SEMEL_OK)
+		return status;
+	return list.status;
 }
 
 semel_status semel_dead_letter_count(semel_store *store, const char *scope, uint64_t *count_out,
@@ -192,7 +198,7 @@ static semel_status check_pending(const struct semel_dead_entry *entry, semel_er
 			"replayed or discarded%s",
 			semel_text_shown(entry->entry_id), semel_dead_status_name(entry->status),
 			entry->status == SEMEL_DEAD_REPLAYED && entry->settled_at_ms == 0
-				? " (its replay is under way; if its copy is lost, "
+				? " (its replay has not finished; if its copy is lost, "
 				  "semel repair sends it again)"
 				: "");
 	return SEMEL_OK;
@@ -213,9 +219,8 @@ static semel_status check_replayable(const struct semel_dead_entry *entry, semel
 	if (semel_text_is_blank(entry->event.id) || semel_text_is_blank(entry->event.topic))
 		return semel_error_set(
 			error, SEMEL_INVALID,
-			"dead letter %s came without a usable event %s, so it cannot "
-			"be replayed: mend its producer, and discard this one (semel "
-			"dlq discard %s)",
+			"dead letter %s has no usable event %s and cannot be replayed: "
+			"correct its producer, and discard this one (semel dlq discard %s)",
 			semel_text_shown(entry->entry_id),
 			semel_text_is_blank(entry->event.id) ? "id" : "topic",
 			semel_text_shown(entry->entry_id));
@@ -230,8 +235,8 @@ static semel_status finish_transaction(semel_store *store, semel_status status, 
 	return status;
 }
 
-/* Back to the outbox and marked, or neither. The entry is looked at again inside the transaction:
- * two people at once must not put it back twice. */
+/* Back to the outbox and REPLAYED, or neither. The entry is read again inside the transaction: two
+ * replays at once must not put it back twice. */
 static semel_status return_to_outbox(const struct semel_dead_replayer *replayer,
 				     const char *entry_id, struct semel_arena *arena,
 				     semel_error *error)
@@ -246,16 +251,21 @@ static semel_status return_to_outbox(const struct semel_dead_replayer *replayer,
 	int64_t now_ms = semel_now_ms(replayer->env);
 	struct semel_dead_entry entry = { 0 };
 	status = read_entry(store, entry_id, arena, &entry, error);
-	if (status == SEMEL_OK)
-		status = check_replayable(&entry, error);
-	if (status == SEMEL_OK)
-		status = driver->dead_move(tx, &entry, SEMEL_DEAD_REPLAYED, NULL, now_ms, error);
-	if (status == SEMEL_OK)
-		status = driver->dead_relay_return(tx, &entry, false, now_ms, error);
+	if (status != SEMEL_OK)
+		goto finish;
+	status = check_replayable(&entry, error);
+	if (status != SEMEL_OK)
+		goto finish;
+	status = driver->dead_move(tx, &entry, SEMEL_DEAD_REPLAYED, NULL, now_ms, error);
+	if (status != SEMEL_OK)
+		goto finish;
+	status = driver->dead_relay_return(tx, &entry, false, now_ms, error);
+
+finish:
 	return finish_transaction(store, status, error);
 }
 
-/* Connects before a transaction is open: nobody waits for a lock while a broker is looked for. */
+/* Connects before a transaction is open: no lock is held while a broker is waited for. */
 static semel_status need_broker(struct semel_dead_replayer *replayer, semel_error *error)
 {
 	if (replayer->broker)
@@ -270,12 +280,13 @@ static semel_status mark_replayed(const struct semel_dead_replayer *replayer, co
 {
 	semel_store *store = replayer->store;
 	semel_status status = read_entry(store, entry_id, arena, entry_out, error);
-	if (status == SEMEL_OK)
-		status = check_replayable(entry_out, error);
-	return status == SEMEL_OK ? store->driver->dead_move(store->driver->tx(store), entry_out,
-							     SEMEL_DEAD_REPLAYED, NULL,
-							     semel_now_ms(replayer->env), error)
-				  : status;
+	if (status != SEMEL_OK)
+		return status;
+	status = check_replayable(entry_out, error);
+	if (status != SEMEL_OK)
+		return status;
+	return store->driver->dead_move(store->driver->tx(store), entry_out, SEMEL_DEAD_REPLAYED,
+					NULL, semel_now_ms(replayer->env), error);
 }
 
 static semel_status send_copy(const struct semel_dead_replayer *replayer,
@@ -283,12 +294,14 @@ static semel_status send_copy(const struct semel_dead_replayer *replayer,
 {
 	struct semel_publish_metadata metadata = { .replay = entry->replay_count + 1 };
 	semel_status status = semel_event_check_names(&entry->event, error);
-	if (status == SEMEL_OK)
-		status = replayer->broker->driver->requeue(replayer->broker,
-							   semel_text_string(entry->scope),
-							   &entry->event, &metadata, 0, error);
-
-	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_DLQ_AFTER_PUBLISH, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	status =
+		replayer->broker->driver->requeue(replayer->broker, semel_text_string(entry->scope),
+						  &entry->event, &metadata, 0, error);
+	if (status != SEMEL_OK)
+		return status;
+	return semel_failpoint(SEMEL_FP_DLQ_AFTER_PUBLISH, error);
 }
 
 /* Marked and sent in one transaction: of several replayers at once one wins. */
@@ -298,8 +311,9 @@ static semel_status mark_and_send(struct semel_dead_replayer *replayer, const ch
 	semel_store *store = replayer->store;
 	struct semel_dead_entry entry = { 0 };
 	semel_status status = need_broker(replayer, error);
-	if (status == SEMEL_OK)
-		status = store->driver->begin(store, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = store->driver->begin(store, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = mark_replayed(replayer, entry_id, arena, &entry, error);
@@ -308,21 +322,40 @@ static semel_status mark_and_send(struct semel_dead_replayer *replayer, const ch
 	return finish_transaction(store, status, error);
 }
 
-/* The mistake of old: whoever has read a PENDING entry sends it. */
+/* A planted bug: every replayer that has read a PENDING entry sends it. */
 static semel_status send_and_mark(struct semel_dead_replayer *replayer,
 				  const struct semel_dead_entry *entry, semel_error *error)
 {
 	semel_store *store = replayer->store;
 	semel_status status = need_broker(replayer, error);
-	if (status == SEMEL_OK)
-		status = send_copy(replayer, entry, error);
-	if (status == SEMEL_OK)
-		status = store->driver->begin(store, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = send_copy(replayer, entry, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = store->driver->begin(store, error);
 	if (status != SEMEL_OK)
 		return status;
 	(void)store->driver->dead_move(store->driver->tx(store), entry, SEMEL_DEAD_REPLAYED, NULL,
 				       semel_now_ms(replayer->env), NULL);
 	return finish_transaction(store, SEMEL_OK, error);
+}
+
+static semel_status replay_entry(struct semel_dead_replayer *replayer, const char *entry_id,
+				 struct semel_arena *arena, semel_error *error)
+{
+	struct semel_dead_entry entry = { 0 };
+	semel_status status = read_entry(replayer->store, entry_id, arena, &entry, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = check_replayable(&entry, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (is_of_relay(&entry))
+		return return_to_outbox(replayer, entry_id, arena, error);
+	if (SEMEL_PLANTED("two-replays-win"))
+		return send_and_mark(replayer, &entry, error);
+	return mark_and_send(replayer, entry_id, arena, error);
 }
 
 semel_status semel_dead_replayer_replay(struct semel_dead_replayer *replayer, const char *entry_id,
@@ -332,22 +365,12 @@ semel_status semel_dead_replayer_replay(struct semel_dead_replayer *replayer, co
 	if (!arena)
 		return no_memory(error);
 
-	struct semel_dead_entry entry = { 0 };
-	semel_status status = read_entry(replayer->store, entry_id, arena, &entry, error);
-	if (status == SEMEL_OK)
-		status = check_replayable(&entry, error);
-	if (status == SEMEL_OK && is_of_relay(&entry))
-		status = return_to_outbox(replayer, entry_id, arena, error);
-	else if (status == SEMEL_OK && SEMEL_PLANTED("two-replays-win"))
-		status = send_and_mark(replayer, &entry, error);
-	else if (status == SEMEL_OK)
-		status = mark_and_send(replayer, entry_id, arena, error);
-	if (status == SEMEL_OK)
-		semel_series_add(semel_series(SEMEL_METRIC_DLQ_REPLAYED, NULL, NULL), 1);
-	if (status == SEMEL_OK)
-		status = semel_failpoint(SEMEL_FP_DLQ_AFTER_MARK, error);
+	semel_status status = replay_entry(replayer, entry_id, arena, error);
 	semel_arena_free(arena);
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	semel_series_add(semel_series(SEMEL_METRIC_DLQ_REPLAYED, NULL, NULL), 1);
+	return semel_failpoint(SEMEL_FP_DLQ_AFTER_MARK, error);
 }
 
 void semel_dead_replayer_close(struct semel_dead_replayer *replayer)
@@ -378,7 +401,7 @@ static semel_status find_hold(semel_tx tx, const struct semel_dead_entry *entry,
 		struct semel_hold_key key = semel_hold_key_of(&entry->event, (enum semel_hold_by)i);
 		*hold_out = (struct semel_hold){ .state = SEMEL_HOLD_NONE };
 		if (!key.type.data || !key.id.data)
-			continue; /* it came without */
+			continue; /* the event has no such key */
 		semel_status status =
 			tx.driver->hold_get(tx, entry->scope, &key, arena, hold_out, error);
 		bool waits =
@@ -391,9 +414,9 @@ static semel_status find_hold(semel_tx tx, const struct semel_dead_entry *entry,
 	return SEMEL_OK;
 }
 
-/* The followers of a head that is given up for good may go; without any the hold is over. The head
- * may be under retry: its replay was sent and not marked, and failed for now. The copy of that will
- * find the letter discarded, and move nothing. */
+/* Followers of a discarded head are released; without any the hold is removed. The head may be in
+ * RETRY: its replay was sent and not marked, and failed for now. The delayed copy of that run will
+ * find the entry discarded, and change nothing. */
 static semel_status release_followers(semel_tx tx, const struct semel_dead_entry *entry,
 				      struct semel_arena *arena, semel_error *error)
 {
@@ -404,10 +427,10 @@ static semel_status release_followers(semel_tx tx, const struct semel_dead_entry
 	return semel_hold_release(tx, entry->scope, &hold, SEMEL_BY_DISCARD, arena, error);
 }
 
-/* A copy that is still under way (the relay sent it twice, a replay was sent and not marked) finds
- * the decision among the claims, and is skipped. */
-static semel_status forbid_copies(semel_tx tx, const struct semel_dead_entry *entry, int64_t now_ms,
-				  semel_error *error)
+/* A copy that is still at the broker (the relay sent it twice, a replay was sent and not marked)
+ * finds the decision among the claims, and is skipped. */
+static semel_status forbid_copies(struct semel_guard *guard, const struct semel_dead_entry *entry,
+				  int64_t now_ms, semel_error *error)
 {
 	if (semel_text_is_blank(entry->event.id) || semel_text_is_blank(entry->event.topic))
 		return SEMEL_OK;
@@ -421,62 +444,107 @@ static semel_status forbid_copies(semel_tx tx, const struct semel_dead_entry *en
 	struct semel_inbox_change change = { .from = SEMEL_INBOX_FAILED,
 					     .error_code = "discarded",
 					     .now_ms = now_ms };
-	struct semel_claim_result answer = { 0 };
-	bool taken = false;
-	semel_status status = tx.driver->inbox_claim(tx, &claim, 1, now_ms, &answer, error);
-
+	struct semel_claim_result result = { 0 };
+	bool changed = false;
+	semel_status status = guard->driver->claim(guard, &claim, 1, now_ms, &result, error);
+	if (status != SEMEL_OK)
+		return status;
 	claim.replay = entry->replay_count + 1;
-	return status == SEMEL_OK ? tx.driver->inbox_change(tx, &claim, &change, &taken, error)
-				  : status;
+	return guard->driver->change(guard, &claim, &change, &changed, error);
 }
 
-/* In the open transaction, so that nobody replays or adds to the entry meanwhile. Locks come in the
- * order of a consumer: the hold, the claim, the letter. */
-static semel_status discard_entry(semel_store *store, const char *entry_id, const char *reason,
-				  struct semel_arena *arena, semel_error *error)
-{
-	const struct semel_store_driver *driver = store->driver;
-	struct semel_dead_entry entry = { 0 };
-	semel_status status = read_entry(store, entry_id, arena, &entry, error);
-	if (status == SEMEL_OK)
-		status = check_pending(&entry, error);
-	if (status != SEMEL_OK)
-		return status;
+/* Where an entry is discarded, in the open transaction. */
+struct discard {
+	semel_store *store;
+	struct semel_guard *guard;
+	const char *entry_id, *reason;
+	struct semel_arena *arena;
+};
 
-	semel_tx tx = driver->tx(store);
-	int64_t now_ms = semel_now_ms(semel_store_env(store));
-	bool of_relay = is_of_relay(&entry);
-	struct semel_hold locked = { 0 };
-	if (!of_relay)
-		status = find_hold(tx, &entry, arena, &locked, error);
-	if (status == SEMEL_OK && !of_relay)
-		status = forbid_copies(tx, &entry, now_ms, error);
-	if (status == SEMEL_OK)
-		status = driver->dead_move(tx, &entry, SEMEL_DEAD_DISCARDED, reason, now_ms, error);
+static semel_status discard_of_relay(const struct discard *discard,
+				     const struct semel_dead_entry *entry, int64_t now_ms,
+				     semel_error *error)
+{
+	const struct semel_store_driver *driver = discard->store->driver;
+	semel_tx tx = driver->tx(discard->store);
+	semel_status status =
+		driver->dead_move(tx, entry, SEMEL_DEAD_DISCARDED, discard->reason, now_ms, error);
 	if (status != SEMEL_OK)
 		return status;
-	return of_relay ? driver->dead_relay_return(tx, &entry, true, now_ms, error)
-			: release_followers(tx, &entry, arena, error);
+	return driver->dead_relay_return(tx, entry, true, now_ms, error);
+}
+
+/* Locks come in the order in which a consumer takes them: the hold, the claim, the dead letter. */
+static semel_status discard_of_scope(const struct discard *discard,
+				     const struct semel_dead_entry *entry, int64_t now_ms,
+				     semel_error *error)
+{
+	const struct semel_store_driver *driver = discard->store->driver;
+	semel_tx tx = driver->tx(discard->store);
+	struct semel_hold locked = { 0 };
+	semel_status status = find_hold(tx, entry, discard->arena, &locked, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = forbid_copies(discard->guard, entry, now_ms, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = driver->dead_move(tx, entry, SEMEL_DEAD_DISCARDED, discard->reason, now_ms, error);
+	if (status != SEMEL_OK)
+		return status;
+	return release_followers(tx, entry, discard->arena, error);
+}
+
+/* In the open transaction, so that the entry is neither replayed nor changed meanwhile. */
+static semel_status discard_entry(const struct discard *discard, semel_error *error)
+{
+	struct semel_dead_entry entry = { 0 };
+	semel_status status =
+		read_entry(discard->store, discard->entry_id, discard->arena, &entry, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = check_pending(&entry, error);
+	if (status != SEMEL_OK)
+		return status;
+	int64_t now_ms = semel_now_ms(semel_store_env(discard->store));
+	return is_of_relay(&entry) ? discard_of_relay(discard, &entry, now_ms, error)
+				   : discard_of_scope(discard, &entry, now_ms, error);
+}
+
+static semel_status discard_with_guard(struct discard *discard, semel_error *error)
+{
+	semel_store *store = discard->store;
+	semel_status status =
+		semel_guard_open(SEMEL_GUARD_DEFAULT_URL, store, &discard->guard, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = store->driver->begin(store, error);
+	if (status != SEMEL_OK)
+		goto close_guard;
+	status = discard_entry(discard, error);
+	status = finish_transaction(store, status, error);
+
+close_guard:
+	semel_guard_close(discard->guard);
+	return status;
 }
 
 semel_status semel_dead_letter_discard(semel_store *store, const char *entry_id, const char *reason,
 				       semel_error *error)
 {
-	struct semel_arena *arena = semel_arena_new(ARENA_BLOCK);
-	if (!arena)
+	struct discard discard = { .store = store,
+				   .entry_id = entry_id,
+				   .reason = reason,
+				   .arena = semel_arena_new(ARENA_BLOCK) };
+	if (!discard.arena)
 		return no_memory(error);
-	semel_status status = store->driver->begin(store, error);
-	if (status == SEMEL_OK) {
-		status = discard_entry(store, entry_id, reason, arena, error);
-		status = finish_transaction(store, status, error);
-	}
+	semel_status status = discard_with_guard(&discard, error);
+	semel_arena_free(discard.arena);
 	if (status == SEMEL_OK)
 		semel_series_add(semel_series(SEMEL_METRIC_DLQ_DISCARDED, NULL, NULL), 1);
-	semel_arena_free(arena);
 	return status;
 }
 
-/* ---- an application's own -------------------------------------------------------------------- */
+/* ---- dead letters of applications ------------------------------------------------------------ */
 
 static semel_status check_scope(const char *scope, semel_error *error)
 {
@@ -486,7 +554,7 @@ static semel_status check_scope(const char *scope, semel_error *error)
 				       "or service that could not process the event");
 	if (strcmp(scope, SEMEL_SCOPE_RELAY) == 0)
 		return semel_error_set(error, SEMEL_INVALID,
-				       "the scope \"relay\" is Semel's own: choose another name");
+				       "the scope \"relay\" is reserved: choose another name");
 	return SEMEL_OK;
 }
 

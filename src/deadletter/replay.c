@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Replay from the rows that the outbox still has.
  *
- * - Nothing is sent before everything was looked at: a refusal leaves no trace.
- * - Ids never change. A subscription that has an event knows it by its id, as long as its inbox
- *   remembers; so what is older than that is refused, unless it is forced.
+ * - Everything selected is checked before anything is sent: a refusal sends nothing.
+ * - Ids never change. A subscription recognises an event by its id, as long as its guard remembers;
+ *   so events older than that are refused, unless forced.
  * - A copy sent here carries no authority: what is dead, in doubt or discarded stays so. Only
- *   reprocess authorises the dead letters of what it sends, in the transaction that frees the
- * claims.
+ *   reprocess authorises the dead letters of what it sends, in the transaction that forgets the
+ *   claims.
  * - reprocess forgets a claim and commits before it sends. The other way round the event could
- *   arrive while its claim is still there, be taken for a duplicate and be gone. A crash in between
- *   leaves an event without a claim that was not sent: the same replay, run again, sends it, and
- *   until then `semel verify` names it as missing.
+ *   arrive while its claim is still there, be skipped as a duplicate and be lost. A crash in
+ * between leaves an event without a claim that was not sent: the same replay, run again, sends it,
+ * and until then `semel verify` reports it as missing.
  * - reprocess refuses aggregates that are held in the scope: their parked followers would run
- *   before what is sent now, and undo the order. Settle their dead letter first.
+ *   before what is sent now, out of order. Replay or discard their dead letter first.
  */
 #include "deadletter/replay.h"
 
@@ -20,6 +20,7 @@
 #include "base/time.h"
 #include "fault/failpoint.h"
 #include "fault/plant.h"
+#include "guard/guard.h"
 #include "store/hold_key.h"
 #include "store/subscription.h"
 
@@ -32,13 +33,14 @@
 #define CONFIRM_LIMIT_MS  30000
 #define SLICES_PER_SECOND 10 /* how finely a rate is spread */
 
-/* One replay under way. */
+/* One running replay. */
 struct run {
 	const struct semel_replay_plan *plan;
 	struct semel_replay_counts *counts;
 	struct semel_arena *arena;     /* of a page */
 	struct semel_arena *run_arena; /* of the whole run */
 	semel_store *target;           /* the consumer store of the scope */
+	struct semel_guard *guard;     /* beside it */
 	struct semel_topics topics;    /* of the scope */
 	int64_t known_since_ms;        /* what is older may be forgotten by an inbox */
 	int64_t last_seq;              /* of the chosen: later rows came after the count */
@@ -68,12 +70,13 @@ static semel_status read_page(struct run *run, int64_t *after_seq, struct page *
 					    .rows = page->rows,
 					    .capacity = PAGE_ROWS,
 					    .bytes_max = PAGE_BYTES };
+	page->count = 0;
+	*more_out = false;
 	semel_status status = plan->producer->driver->outbox_select(plan->producer, &plan->filter,
 								    *after_seq, &batch, error);
-	page->count = 0;
-	*more_out = status == SEMEL_OK && batch.count > 0;
-	if (!*more_out)
+	if (status != SEMEL_OK || batch.count == 0)
 		return status;
+	*more_out = true;
 
 	*after_seq = batch.rows[batch.count - 1].seq;
 	for (uint32_t i = 0; i < batch.count; i++)
@@ -86,24 +89,23 @@ static semel_status count_held(struct run *run, const struct semel_event *event,
 {
 	const struct semel_store_driver *driver = run->target->driver;
 	struct semel_hold hold = { .state = SEMEL_HOLD_NONE };
-	semel_status status = SEMEL_OK;
 	for (int i = 0; i < SEMEL_HOLD_BY_COUNT && hold.state == SEMEL_HOLD_NONE; i++) {
 		struct semel_hold_key key = semel_hold_key_of(event, (enum semel_hold_by)i);
-		status = driver->hold_get(driver->tx(run->target), semel_text_of(run->plan->scope),
-					  &key, run->arena, &hold, error);
+		semel_status status =
+			driver->hold_get(driver->tx(run->target), semel_text_of(run->plan->scope),
+					 &key, run->arena, &hold, error);
 		if (status != SEMEL_OK)
 			return status;
 	}
 	if (hold.state != SEMEL_HOLD_NONE)
 		run->counts->held++;
-	return status;
+	return SEMEL_OK;
 }
 
 static semel_status count_page(struct run *run, const struct page *page, semel_error *error)
 {
 	struct semel_replay_counts *counts = run->counts;
-	semel_status status = SEMEL_OK;
-	for (uint32_t i = 0; i < page->count && status == SEMEL_OK; i++) {
+	for (uint32_t i = 0; i < page->count; i++) {
 		const struct semel_outbox_row *row = &page->rows[i];
 		counts->matching++;
 		if (run->plan->max > 0 && counts->chosen == run->plan->max)
@@ -114,26 +116,31 @@ static semel_status count_page(struct run *run, const struct page *page, semel_e
 			counts->too_old++;
 		if (counts->oldest_ms == 0 || row->event.time_ms < counts->oldest_ms)
 			counts->oldest_ms = row->event.time_ms;
-		if (run->target_holds)
-			status = count_held(run, &row->event, error);
+		if (!run->target_holds)
+			continue;
+		semel_status status = count_held(run, &row->event, error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	return SEMEL_OK;
 }
 
 static semel_status count_all(struct run *run, struct page *page, semel_error *error)
 {
 	int64_t after_seq = 0;
 	bool more = true;
-	semel_status status = SEMEL_OK;
-	while (status == SEMEL_OK && more) {
-		status = read_page(run, &after_seq, page, &more, error);
-		if (status == SEMEL_OK)
-			status = count_page(run, page, error);
+	while (more) {
+		semel_status status = read_page(run, &after_seq, page, &more, error);
+		if (status != SEMEL_OK)
+			return status;
+		status = count_page(run, page, error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	return SEMEL_OK;
 }
 
-/* ---- may it go? ------------------------------------------------------------------------------ */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static semel_status find_target(struct run *run, semel_error *error)
 {
@@ -156,15 +163,33 @@ static semel_status find_target(struct run *run, semel_error *error)
 	}
 	if (plan->scope && !run->target)
 		return semel_error_set(error, SEMEL_INVALID,
-				       "no subscription is called %s: it is known from its first "
-				       "consume on; if it keeps its inbox in another database, add "
+				       "subscription %s not found: it is recorded when it first "
+				       "consumes; if its inbox is in another database, add "
 				       "--consumer-store URL",
 				       plan->scope);
 	return SEMEL_OK;
 }
 
-/* Before this moment an inbox may not know what it has processed: it has forgotten the week, or is
- * about to by the retention that is configured. */
+static semel_status open_target_guard(struct run *run, semel_error *error)
+{
+	if (!run->target)
+		return SEMEL_OK;
+	return semel_guard_open(SEMEL_GUARD_DEFAULT_URL, run->target, &run->guard, error);
+}
+
+static semel_status read_known_since(semel_store *store, int64_t *since_ms_out, semel_error *error)
+{
+	struct semel_guard *guard = NULL;
+	semel_status status = semel_guard_open(SEMEL_GUARD_DEFAULT_URL, store, &guard, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = guard->driver->known_since(guard, since_ms_out, error);
+	semel_guard_close(guard);
+	return status;
+}
+
+/* Before this moment a guard may have forgotten what was processed, or is about to by the retention
+ * that is configured. */
 static semel_status find_known_since(struct run *run, semel_error *error)
 {
 	const struct semel_replay_plan *plan = run->plan;
@@ -174,8 +199,7 @@ static semel_status find_known_since(struct run *run, semel_error *error)
 		if (run->target && run->target != consumer)
 			continue;
 		int64_t since_ms = 0;
-		semel_status status =
-			consumer->driver->inbox_known_since(consumer, &since_ms, error);
+		semel_status status = read_known_since(consumer, &since_ms, error);
 		if (status != SEMEL_OK)
 			return status;
 		if (since_ms > run->known_since_ms)
@@ -202,7 +226,7 @@ static semel_status refuse_forgotten(const struct run *run, semel_error *error)
 	return semel_error_set(
 		error, SEMEL_INVALID,
 		"%llu of %llu selected events are older than the inbox remembers "
-		"(the oldest is of %s, the inbox is sure since %s) and would be "
+		"(oldest event: %s; inbox complete since: %s) and would be "
 		"processed twice: select with --since %s, or add --force if a second "
 		"effect is what you want",
 		(unsigned long long)run->counts->too_old, (unsigned long long)run->counts->chosen,
@@ -213,8 +237,8 @@ static semel_status refuse_held(const struct run *run, semel_error *error)
 {
 	return semel_error_set(
 		error, SEMEL_INVALID,
-		"%llu of %llu selected events belong to aggregates that wait in %s "
-		"behind a failed event, and would run out of order: settle them first "
+		"%llu of %llu selected events belong to aggregates that %s holds "
+		"behind a failed event, and would run out of order: settle those first "
 		"(semel dlq list --scope %s, then replay or discard, then consume "
 		"--drain), or add --force",
 		(unsigned long long)run->counts->held, (unsigned long long)run->counts->chosen,
@@ -234,8 +258,8 @@ static semel_status check_selection(const struct run *run, semel_error *error)
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* A copy without authority: it runs where the event has not run, or where a person has authorised
- * another run. */
+/* A copy without authority: it runs where the event has not run, or where an operator has
+ * authorised another run. */
 static struct semel_publish_metadata copy_metadata(void)
 {
 	return (struct semel_publish_metadata){
@@ -274,10 +298,11 @@ static semel_status await_confirms(const struct run *run, struct confirms *confi
 		if (status != SEMEL_OK)
 			return status;
 		if (confirms->outstanding > remaining && semel_steady_ms(plan->env) > limit_ms)
-			return semel_error_set(error, SEMEL_OUTAGE,
-					       "the broker has not confirmed %llu events within "
-					       "30s: run the same replay again when it is well",
-					       (unsigned long long)confirms->outstanding);
+			return semel_error_set(
+				error, SEMEL_OUTAGE,
+				"the broker did not confirm %llu events within 30 s: "
+				"run the same replay again when it answers",
+				(unsigned long long)confirms->outstanding);
 	}
 	return SEMEL_OK;
 }
@@ -288,16 +313,20 @@ static semel_status offer(const struct run *run, const struct semel_event *event
 	struct semel_broker *broker = run->plan->broker;
 	struct semel_publish_metadata metadata = copy_metadata();
 	semel_status status = semel_event_check_names(event, error);
-	if (status == SEMEL_OK)
+	if (status != SEMEL_OK)
+		return status;
+	for (;;) {
 		status = broker->driver->publish(broker, event, &metadata, NULL, error);
-	while (status == SEMEL_FULL && confirms->outstanding > 0) {
+		if (status != SEMEL_FULL || confirms->outstanding == 0)
+			break;
 		status = await_confirms(run, confirms, confirms->outstanding - 1, error);
-		if (status == SEMEL_OK)
-			status = broker->driver->publish(broker, event, &metadata, NULL, error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	if (status == SEMEL_OK)
-		confirms->outstanding++;
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	confirms->outstanding++;
+	return SEMEL_OK;
 }
 
 static semel_status send_to_all(struct run *run, const struct semel_outbox_row *rows,
@@ -318,48 +347,71 @@ static semel_status send_to_all(struct run *run, const struct semel_outbox_row *
 	return settled;
 }
 
-/* And what a person was asked to decide, or has discarded, is decided anew. */
+/* The claim is forgotten, and a dead letter of the event authorises one more run, whatever its
+ * status. */
+static semel_status forget_claim(const struct run *run, const struct semel_event *event,
+				 semel_error *error)
+{
+	const struct semel_store_driver *driver = run->target->driver;
+	struct semel_inbox_claim claim = { .scope = semel_text_of(run->plan->scope),
+					   .event_id = event->id,
+					   .topic = event->topic,
+					   .event_time_ms = event->time_ms };
+	semel_status status = run->guard->driver->forget(run->guard, &claim, error);
+	if (status != SEMEL_OK)
+		return status;
+	return driver->dead_authorize(driver->tx(run->target), claim.scope, event->id,
+				      semel_now_ms(run->plan->env), error);
+}
+
 static semel_status forget_claims(const struct run *run, const struct semel_outbox_row *rows,
 				  uint32_t count, semel_error *error)
 {
 	const struct semel_store_driver *driver = run->target->driver;
-	int64_t now_ms = semel_now_ms(run->plan->env);
 	semel_status status = driver->begin(run->target, error);
 	if (status != SEMEL_OK)
 		return status;
-	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
-		const struct semel_event *event = &rows[i].event;
-		struct semel_inbox_claim claim = { .scope = semel_text_of(run->plan->scope),
-						   .event_id = event->id,
-						   .topic = event->topic,
-						   .event_time_ms = event->time_ms };
-		status = driver->inbox_forget(driver->tx(run->target), &claim, error);
-		if (status == SEMEL_OK)
-			status = driver->dead_authorize(driver->tx(run->target), claim.scope,
-							event->id, now_ms, error);
+	for (uint32_t i = 0; i < count; i++) {
+		status = forget_claim(run, &rows[i].event, error);
+		if (status != SEMEL_OK)
+			goto roll_back;
 	}
-	if (status == SEMEL_OK)
-		return driver->commit(run->target, error);
+	return driver->commit(run->target, error);
+
+roll_back:
 	driver->rollback(run->target);
 	return status;
+}
+
+static semel_status send_one_to_scope(struct run *run, const struct semel_event *event,
+				      semel_error *error)
+{
+	struct semel_broker *broker = run->plan->broker;
+	struct semel_publish_metadata metadata = copy_metadata();
+	semel_status status = semel_event_check_names(event, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = broker->driver->requeue(broker, run->plan->scope, event, &metadata, 0, error);
+	if (status != SEMEL_OK)
+		return status;
+	run->counts->sent++;
+	return SEMEL_OK;
 }
 
 static semel_status send_to_scope(struct run *run, const struct semel_outbox_row *rows,
 				  uint32_t count, semel_error *error)
 {
-	struct semel_broker *broker = run->plan->broker;
-	struct semel_publish_metadata metadata = copy_metadata();
-	semel_status status =
-		run->plan->reprocess ? forget_claims(run, rows, count, error) : SEMEL_OK;
-	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
-		status = semel_event_check_names(&rows[i].event, error);
-		if (status == SEMEL_OK)
-			status = broker->driver->requeue(broker, run->plan->scope, &rows[i].event,
-							 &metadata, 0, error);
-		if (status == SEMEL_OK)
-			run->counts->sent++;
+	if (run->plan->reprocess) {
+		semel_status status = forget_claims(run, rows, count, error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	for (uint32_t i = 0; i < count; i++) {
+		semel_status status = send_one_to_scope(run, &rows[i].event, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return SEMEL_OK;
 }
 
 /* Sleeps until the rate allows the next event. STOPPED when the bell rang. */
@@ -400,8 +452,9 @@ static semel_status send_page(struct run *run, const struct page *page, semel_er
 			return status;
 		status = run->plan->scope ? send_to_scope(run, &page->rows[at], now, error)
 					  : send_to_all(run, &page->rows[at], now, error);
-		if (status == SEMEL_OK)
-			status = semel_failpoint(SEMEL_FP_REPLAY_AFTER_PUBLISH, error);
+		if (status != SEMEL_OK)
+			return status;
+		status = semel_failpoint(SEMEL_FP_REPLAY_AFTER_PUBLISH, error);
 		if (status != SEMEL_OK)
 			return status;
 		if (run->plan->progress)
@@ -414,30 +467,39 @@ static semel_status send_all(struct run *run, struct page *page, semel_error *er
 {
 	int64_t after_seq = 0;
 	bool more = run->counts->chosen > 0;
-	semel_status status = SEMEL_OK;
 	run->started_ms = semel_steady_ms(run->plan->env);
-	while (status == SEMEL_OK && more && after_seq < run->last_seq) {
-		status = read_page(run, &after_seq, page, &more, error);
-		if (status == SEMEL_OK)
-			status = send_page(run, page, error);
+	while (more && after_seq < run->last_seq) {
+		semel_status status = read_page(run, &after_seq, page, &more, error);
+		if (status != SEMEL_OK)
+			return status;
+		status = send_page(run, page, error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	return SEMEL_OK;
 }
 
 static semel_status replay(struct run *run, struct page *page, semel_error *error)
 {
 	semel_status status = find_target(run, error);
-	if (status == SEMEL_OK)
-		status = find_known_since(run, error);
-	if (status == SEMEL_OK)
-		status = check_holds(run, error);
-	if (status == SEMEL_OK)
-		status = count_all(run, page, error);
-	if (status == SEMEL_OK && !run->plan->dry_run)
-		status = check_selection(run, error);
-	if (status == SEMEL_OK && !run->plan->dry_run)
-		status = send_all(run, page, error);
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	status = open_target_guard(run, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = find_known_since(run, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = check_holds(run, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = count_all(run, page, error);
+	if (status != SEMEL_OK || run->plan->dry_run)
+		return status;
+	status = check_selection(run, error);
+	if (status != SEMEL_OK)
+		return status;
+	return send_all(run, page, error);
 }
 
 semel_status semel_replay_run(const struct semel_replay_plan *plan,
@@ -446,7 +508,8 @@ semel_status semel_replay_run(const struct semel_replay_plan *plan,
 	*counts_out = (struct semel_replay_counts){ 0 };
 	if (plan->reprocess && !plan->scope)
 		return semel_error_set(error, SEMEL_USAGE,
-				       "--reprocess needs --scope: say whose claims are freed");
+				       "--reprocess needs --scope: name the subscription whose "
+				       "claims are forgotten");
 
 	struct run run = { .plan = plan,
 			   .counts = counts_out,
@@ -457,6 +520,7 @@ semel_status semel_replay_run(const struct semel_replay_plan *plan,
 	semel_status status = run.arena && page
 				      ? replay(&run, page, error)
 				      : semel_error_set(error, SEMEL_INTERNAL, "no memory");
+	semel_guard_close(run.guard);
 	semel_arena_free(run.run_arena);
 	semel_arena_free(run.arena);
 	return status;

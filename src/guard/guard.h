@@ -1,42 +1,88 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A guard remembers which event was processed in which scope. The store's inbox is the default; a
- * shared memory of ids (Redis) may stand in for it later.
+/* The guard remembers which event was claimed, and processed, in which scope. The default is the
+ * inbox of the consumer's own store; a shared memory of ids (Redis, memcached) is another driver.
  *
- * A guard answers for a whole batch at once. `joins` tells whether its claims are part of the
- * store's transaction: then a rolled back effect leaves no claim, and same-tx is possible.
+ * What may be touched here: this header is the seam. A driver is its folder and its line in
+ * registry.c; it includes this header, the store's seam, and what is below, never a rule. Rules
+ * call a guard through this table alone.
  *
- * Threads: one guard belongs to the consumer's thread.
+ * Transactions. `joins` tells the rules what a claim is part of:
+ * - true: every call is part of the store's open transaction. A rolled back effect leaves no claim,
+ *   so a claim may be made as PROCESSED in the transaction of the effect (same-tx).
+ * - false: every call is durable at once. The rules then claim as CLAIMED, commit, run the handler,
+ *   and finish the claim after the handler has ended (semel_consumer_joins), as they do for
+ *   handlers outside the transaction.
+ *
+ * Everything that asks or changes claims goes through a guard, but for these, which read the inbox
+ * as a table of the store:
+ * - semel_inbox_try_claim*: joins a transaction that is the application's own.
+ * - verify: streams all ids of a scope in their order past the outbox's; no guard elsewhere could.
+ * - trace: shows the rows of the store as they are.
+ * - prune, and doctor's findings about retention: they keep house for the tables.
+ *
+ * Threads: one guard belongs to the thread of its store.
  * Every driver passes tests/contract/guard_suite.c.
  */
 #ifndef SEMEL_GUARD_GUARD_H
 #define SEMEL_GUARD_GUARD_H
 
+#include "base/url.h"
 #include "store/store.h"
+
+/* Until an option names another one. */
+#define SEMEL_GUARD_DEFAULT_URL "inbox:"
 
 struct semel_guard {
 	const struct semel_guard_driver *driver;
 };
 
+/* All functions are required. Between `begin` and the end of the store's transaction where the
+ * guard joins (NO_TRANSACTION without one), at any time where it does not; but for renew and
+ * known_since, which are asked outside of transactions. */
 struct semel_guard_driver {
-	const char *scheme; /* "inbox" */
+	const char *scheme; /* first word of the URL: "inbox" */
 	bool joins;
 
-	/* All slots are required; see the inbox slots of the store for their meaning. */
+	/* The store outlives the guard. CONFIG when the URL cannot be right, OUTAGE when the
+	 * guard's server is unreachable. */
+	semel_status (*open)(const struct semel_url *url, semel_store *store,
+			     struct semel_guard **guard_out, semel_error *error);
+	/* Claims that are new are made, all in one call; the answers are in order. Of two claims of
+	 * one id the second finds the first. A claim as CLAIMED has an owner and a lease; an
+	 * expired lease changes nothing here: the caller decides whether to take it over. */
 	semel_status (*claim)(struct semel_guard *guard, const struct semel_inbox_claim *claims,
-			      size_t count, int64_t now_ms, struct semel_claim_result *answers_out,
+			      size_t count, int64_t now_ms, struct semel_claim_result *results_out,
 			      semel_error *error);
+	/* Compare and set: the claim of scope and event, if it is in the state change->from (and
+	 * from_owner's), becomes claim->status. *changed_out false: it was not, and nothing was
+	 * changed. */
 	semel_status (*change)(struct semel_guard *guard, const struct semel_inbox_claim *claim,
-			       const struct semel_inbox_change *change, bool *taken_out,
+			       const struct semel_inbox_change *change, bool *changed_out,
 			       semel_error *error);
+	/* Forgets the claim and its business key, so that the event can be claimed again. With an
+	 * owner: only while the claim is unfinished and that owner's. A claim that is not there is
+	 * no failure. */
 	semel_status (*forget)(struct semel_guard *guard, const struct semel_inbox_claim *claim,
 			       semel_error *error);
+	/* Sets the end of the lease of every unfinished claim of this owner. */
 	semel_status (*renew)(struct semel_guard *guard, const char *owner, int64_t lease_until_ms,
 			      semel_error *error);
+	/* Is the event settled in the scope: processed or failed, as far as claims tell? A guard
+	 * that joins also counts dead letters, which same-tx leaves without a claim. */
+	semel_status (*is_settled)(struct semel_guard *guard, struct semel_text scope,
+				   struct semel_text event_id, bool *settled_out,
+				   semel_error *error);
+	/* Events of this time and later are remembered for certain; 0: all are. */
+	semel_status (*known_since)(struct semel_guard *guard, int64_t *time_ms_out,
+				    semel_error *error);
 	void (*close)(struct semel_guard *guard);
 };
 
-/* The inbox of this store, which must outlive the guard. */
-semel_status semel_guard_open_inbox(semel_store *store, struct semel_guard **guard_out,
-				    semel_error *error);
+/* Opens the guard that the URL names, beside this store. CONFIG, naming the schemes there are, when
+ * none has it. */
+semel_status semel_guard_open(const char *url, semel_store *store, struct semel_guard **guard_out,
+			      semel_error *error);
+/* NULL: nothing. */
+void semel_guard_close(struct semel_guard *guard);
 
 #endif

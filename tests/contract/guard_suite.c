@@ -4,6 +4,9 @@
 
 #include "contract/store_steps.h"
 
+#include <stdio.h>
+#include <string.h>
+
 static const struct guard_suite_factory *suite;
 static struct semel_guard *guard;
 
@@ -132,6 +135,73 @@ static void a_guard_that_joins_forgets_what_is_rolled_back(void **state)
 			 SEMEL_NO_TRANSACTION);
 }
 
+static bool is_settled(const char *id)
+{
+	bool settled = false;
+	begin();
+	assert_ok(guard->driver->is_settled(guard, SEMEL_TEXT("billing"), semel_text_of(id),
+					    &settled, NULL));
+	commit();
+	return settled;
+}
+
+static void an_event_is_settled_once_its_claim_is_finished(void **state)
+{
+	(void)state;
+	const struct semel_inbox_change fail = { .from = SEMEL_INBOX_CLAIMED,
+						 .from_owner = "worker-1",
+						 .error_code = "HANDLER_REJECT" };
+	struct semel_inbox_claim failed = store_claim("e3");
+	failed.status = SEMEL_INBOX_FAILED;
+	assert_false(is_settled("e1"));
+	claim_now(store_claim("e1"));
+	claim_now(at_work("e2", "worker-1"));
+	claim_now(at_work("e3", "worker-1"));
+	assert_true(change_now(failed, fail));
+	assert_true(is_settled("e1"));
+	assert_false(is_settled("e2"));
+	assert_true(is_settled("e3"));
+}
+
+static void a_claim_is_forgotten_for_its_owner_only(void **state)
+{
+	(void)state;
+	struct semel_inbox_claim claim = at_work("e1", "worker-1"),
+				 other = at_work("e1", "worker-2");
+	claim_now(claim);
+	begin();
+	assert_ok(guard->driver->forget(guard, &other, NULL));
+	commit();
+	assert_int_equal(claim_now(other).found, SEMEL_FOUND_CLAIMED);
+	begin();
+	assert_ok(guard->driver->forget(guard, &claim, NULL));
+	commit();
+	assert_int_equal(claim_now(other).found, SEMEL_FOUND_NEW);
+}
+
+static void what_a_guard_knows_from_the_start_is_not_forgotten(void **state)
+{
+	(void)state;
+	int64_t since_ms = -1;
+	assert_ok(guard->driver->known_since(guard, &since_ms, NULL));
+	assert_int_equal(since_ms, 0);
+}
+
+static void a_guard_is_opened_by_its_url(void **state)
+{
+	(void)state;
+	char url[64];
+	struct semel_guard *other = NULL;
+	semel_error error = { .status = SEMEL_OK };
+	snprintf(url, sizeof url, "%s:?unknown=1", guard->driver->scheme);
+	assert_int_equal(
+		semel_guard_open(url, suite->store ? suite->store() : NULL, &other, &error),
+		SEMEL_CONFIG);
+	assert_int_equal(semel_guard_open("inbax:", NULL, &other, &error), SEMEL_CONFIG);
+	assert_non_null(strstr(error.text, "did you mean inbox"));
+	assert_null(other);
+}
+
 int guard_suite_run(const struct guard_suite_factory *factory)
 {
 	static const struct CMUnitTest tests[] = {
@@ -144,6 +214,14 @@ int guard_suite_run(const struct guard_suite_factory *factory)
 		cmocka_unit_test_setup_teardown(leases_are_renewed_for_their_owner, make_guard,
 						drop_guard),
 		cmocka_unit_test_setup_teardown(a_forgotten_claim_is_free_again, make_guard,
+						drop_guard),
+		cmocka_unit_test_setup_teardown(an_event_is_settled_once_its_claim_is_finished,
+						make_guard, drop_guard),
+		cmocka_unit_test_setup_teardown(a_claim_is_forgotten_for_its_owner_only, make_guard,
+						drop_guard),
+		cmocka_unit_test_setup_teardown(what_a_guard_knows_from_the_start_is_not_forgotten,
+						make_guard, drop_guard),
+		cmocka_unit_test_setup_teardown(a_guard_is_opened_by_its_url, make_guard,
 						drop_guard),
 		cmocka_unit_test_setup_teardown(a_guard_that_joins_forgets_what_is_rolled_back,
 						make_guard, drop_guard),

@@ -19,7 +19,7 @@ static struct semel_guard *make(void)
 		abort();
 	snprintf(store_url, sizeof(store_url), "sqlite:%s/store.db", folder);
 	inbox_store = store_open_one();
-	assert_ok(semel_guard_open_inbox(inbox_store, &guard, NULL));
+	assert_ok(semel_guard_open("inbox:", inbox_store, &guard, NULL));
 	return guard;
 }
 

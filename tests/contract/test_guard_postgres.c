@@ -11,7 +11,7 @@ static struct semel_guard *make(void)
 	struct semel_guard *guard = NULL;
 	postgres_make(store_url);
 	inbox_store = store_open_one();
-	assert_ok(semel_guard_open_inbox(inbox_store, &guard, NULL));
+	assert_ok(semel_guard_open("inbox:", inbox_store, &guard, NULL));
 	return guard;
 }
 

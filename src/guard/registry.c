@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The guards that are built in: one line each. */
+#include "base/error.h"
+#include "base/text.h"
+#include "guard/guard.h"
+
+#include <string.h>
+
+extern const struct semel_guard_driver semel_guard_inbox;
+
+static const struct semel_guard_driver *const drivers[] = {
+	&semel_guard_inbox,
+};
+
+#define DRIVER_COUNT (sizeof(drivers) / sizeof(drivers[0]))
+
+static semel_status find_driver(const char *scheme, const struct semel_guard_driver **driver_out,
+				semel_error *error)
+{
+	const char *schemes[DRIVER_COUNT];
+
+	for (size_t i = 0; i < DRIVER_COUNT; i++) {
+		schemes[i] = drivers[i]->scheme;
+		if (strcmp(scheme, schemes[i]) == 0) {
+			*driver_out = drivers[i];
+			return SEMEL_OK;
+		}
+	}
+	const char *near = semel_text_nearest(scheme, schemes, DRIVER_COUNT);
+	return semel_error_set(error, SEMEL_CONFIG,
+			       "no guard of the kind %s: is built in (%s%s%stry: inbox:)", scheme,
+			       near ? "did you mean " : "", near ? near : "", near ? "? " : "");
+}
+
+semel_status semel_guard_open(const char *url, semel_store *store, struct semel_guard **guard_out,
+			      semel_error *error)
+{
+	const struct semel_guard_driver *driver = NULL;
+	struct semel_url parsed = { 0 };
+
+	*guard_out = NULL;
+	semel_status status = semel_url_parse(url, &parsed, error);
+	if (status != SEMEL_OK)
+		goto free_url;
+	status = find_driver(parsed.scheme, &driver, error);
+	if (status != SEMEL_OK)
+		goto free_url;
+	status = driver->open(&parsed, store, guard_out, error);
+
+free_url:
+	semel_url_free(&parsed);
+	return status;
+}
+
+void semel_guard_close(struct semel_guard *guard)
+{
+	if (guard)
+		guard->driver->close(guard);
+}
