@@ -81,8 +81,8 @@ semel_status semel_admin_request_audit(struct semel_admin_request *request, cons
 				       .outcome = SEMEL_TEXT(SEMEL_AUDIT_BEGUN) };
 	semel_status status = semel_admin_request_open_store(request, error);
 
-	return status == SEMEL_OK ? request->store->driver->audit_add(request->store, &row,
-								      &request->audit_number, error)
+	return status == SEMEL_OK ? request->store->driver->upkeep->audit_add(
+					    request->store, &row, &request->audit_number, error)
 				  : status;
 }
 
@@ -107,8 +107,8 @@ void semel_admin_request_audit_end(struct semel_admin_request *request, semel_st
 	snprintf(outcome, sizeof outcome, "%s%s%s",
 		 status != SEMEL_OK || request->outcome[0] == '\0' ? told : "",
 		 half_way ? "; " : "", request->outcome);
-	(void)request->store->driver->audit_finish(request->store, request->audit_number, outcome,
-						   NULL);
+	(void)request->store->driver->upkeep->audit_finish(request->store, request->audit_number,
+							   outcome, NULL);
 }
 
 /* ---- problems -------------------------------------------------------------------------------- */

@@ -99,8 +99,9 @@ static void tell_outbox(struct semel_admin_request *request, struct semel_buffer
 	int64_t now_ms = semel_now_ms(request->context->env);
 
 	if (request->store) {
-		(void)request->store->driver->outbox_counts(request->store, now_ms, &counts, NULL);
-		(void)request->store->driver->dead_count(request->store, NULL, &pending, NULL);
+		(void)request->store->driver->outbox->count(request->store, now_ms, &counts, NULL);
+		(void)request->store->driver->dead_letters->count(request->store, NULL, &pending,
+								  NULL);
 	}
 	semel_buffer_string(text, "\"outbox\":");
 	semel_outbox_to_json(request->context, &counts, text);

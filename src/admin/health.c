@@ -71,14 +71,14 @@ static semel_status see(struct semel_admin_request *request, struct semel_health
 	const struct semel_store_driver *driver = request->store->driver;
 	status = driver->check_schema(request->store, error);
 	if (status == SEMEL_OK)
-		status = driver->outbox_counts(request->store, now_ms, &counts, error);
+		status = driver->outbox->count(request->store, now_ms, &counts, error);
 	sight->waiting = counts.waiting + counts.retrying;
 	sight->oldest_ms = counts.oldest_ms;
 	if (status == SEMEL_OK)
 		status = semel_store_lanes(request->store, now_ms, &sight->lanes, error);
-	if (status == SEMEL_OK && driver->slot_look)
-		status = driver->slot_look(request->store, context->options.slot, &sight->slot,
-					   error);
+	if (status == SEMEL_OK && driver->upkeep->slot_read)
+		status = driver->upkeep->slot_read(request->store, context->options.slot,
+						   &sight->slot, error);
 	return status;
 }
 

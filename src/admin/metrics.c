@@ -35,7 +35,7 @@ static semel_status set_outbox(struct semel_admin_request *request, semel_error 
 	struct semel_outbox_counts counts = { 0 };
 	int64_t now_ms = semel_now_ms(request->context->env);
 	semel_status status =
-		request->store->driver->outbox_counts(request->store, now_ms, &counts, error);
+		request->store->driver->outbox->count(request->store, now_ms, &counts, error);
 
 	if (status != SEMEL_OK)
 		return status;
@@ -57,11 +57,11 @@ static semel_status set_dead(struct semel_admin_request *request, semel_error *e
 	struct semel_dead_entry entry = { .failed_at_ms = 0 };
 	uint64_t pending = 0;
 	uint32_t count = 0;
-	semel_status status = driver->dead_count(request->store, NULL, &pending, error);
+	semel_status status = driver->dead_letters->count(request->store, NULL, &pending, error);
 
 	if (status == SEMEL_OK)
-		status = driver->dead_list(request->store, &oldest, request->arena, &entry, &count,
-					   error);
+		status = driver->dead_letters->list(request->store, &oldest, request->arena, &entry,
+						    &count, error);
 	if (status != SEMEL_OK)
 		return status;
 	set(SEMEL_METRIC_DLQ_PENDING, NULL, NULL, pending);
@@ -75,9 +75,10 @@ static semel_status set_slot(struct semel_admin_request *request, semel_error *e
 	const struct semel_store_driver *driver = request->store->driver;
 	struct semel_slot_status slot = { 0 };
 	semel_status status =
-		driver->slot_look ? driver->slot_look(request->store,
-						      request->context->options.slot, &slot, error)
-				  : SEMEL_OK;
+		driver->upkeep->slot_read
+			? driver->upkeep->slot_read(request->store, request->context->options.slot,
+						    &slot, error)
+			: SEMEL_OK;
 
 	semel_metric_clear(SEMEL_METRIC_SLOT_RETAINED);
 	if (status == SEMEL_OK && slot.exists)
@@ -87,14 +88,15 @@ static semel_status set_slot(struct semel_admin_request *request, semel_error *e
 
 static semel_status set_leases(struct semel_admin_request *request, semel_error *error)
 {
-	int32_t count = request->store->driver->lane_count(request->store);
+	int32_t count = request->store->driver->outbox->lane_count(request->store);
 	uint64_t unheld = 0;
 	struct semel_lease *leases =
 		semel_arena_alloc(request->arena, (size_t)count * sizeof *leases);
 
 	if (!leases)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the leases");
-	semel_status status = request->store->driver->lease_list(request->store, leases, error);
+	semel_status status =
+		request->store->driver->outbox->lease_list(request->store, leases, error);
 	for (int32_t i = 0; i < count && status == SEMEL_OK; i++) {
 		char lane[16];
 		bool held = leases[i].owner[0] &&
@@ -157,7 +159,7 @@ static semel_status set_held(struct semel_admin_request *request,
 {
 	struct semel_hold_counts held = { 0 };
 	semel_status status =
-		request->store->driver->hold_counts(request->store, row->scope, &held, error);
+		request->store->driver->holds->count(request->store, row->scope, &held, error);
 
 	if (status != SEMEL_OK)
 		return status;

@@ -89,7 +89,7 @@ static void note_end(const struct job *job, semel_store *store, semel_status sta
 	if (status == SEMEL_OK || status == SEMEL_STOPPED)
 		snprintf(outcome, sizeof outcome, "%s: %" PRIu64 " sent",
 			 status == SEMEL_OK ? "done" : "cancelled", sent);
-	(void)store->driver->audit_finish(store, job->audit_number, outcome, NULL);
+	(void)store->driver->upkeep->audit_finish(store, job->audit_number, outcome, NULL);
 }
 
 static void *run_job(void *user)

@@ -38,7 +38,7 @@ semel_status semel_serve_outbox(struct semel_admin_request *request, semel_error
 	semel_status status = semel_admin_request_open_store(request, error);
 
 	if (status == SEMEL_OK)
-		status = request->store->driver->outbox_counts(
+		status = request->store->driver->outbox->count(
 			request->store, semel_now_ms(request->context->env), &counts, error);
 	semel_outbox_to_json(request->context, &counts, semel_admin_request_body(request));
 	semel_buffer_string(semel_admin_request_body(request), "\n");
@@ -107,9 +107,9 @@ bool semel_subscription_to_json(struct semel_admin_request *request, struct seme
 				   &consumers, NULL);
 	if (request->context->redaction)
 		semel_consumers_hide_reason(&consumers);
-	bool reached = driver->hold_counts(request->store, row->scope, &held, NULL) == SEMEL_OK &&
-		       driver->dead_count(request->store, semel_text_string(row->scope), &dead,
-					  NULL) == SEMEL_OK;
+	bool reached = driver->holds->count(request->store, row->scope, &held, NULL) == SEMEL_OK &&
+		       driver->dead_letters->count(request->store, semel_text_string(row->scope),
+						   &dead, NULL) == SEMEL_OK;
 
 	semel_buffer_string(text, "{");
 	text_member(text, "scope", row->scope);
@@ -191,7 +191,7 @@ static semel_status set_paused(struct semel_admin_request *request, bool paused,
 		status = semel_admin_request_audit(request, paused ? "pause" : "resume",
 						   request->id, NULL, error);
 	if (status == SEMEL_OK)
-		status = request->store->driver->subscription_pause(
+		status = request->store->driver->upkeep->subscription_pause(
 			request->store, semel_text_of(request->id), paused, error);
 	semel_buffer_printf(semel_admin_request_body(request),
 			    "{\"paused\":%s,\"scope\":", paused ? "true" : "false");
@@ -255,8 +255,8 @@ semel_status semel_serve_audit(struct semel_admin_request *request, semel_error 
 	if (status == SEMEL_OK)
 		status = semel_admin_request_open_store(request, error);
 	if (status == SEMEL_OK)
-		status = request->store->driver->audit_list(request->store, request->arena, rows,
-							    (uint32_t)limit, &count, error);
+		status = request->store->driver->upkeep->audit_list(
+			request->store, request->arena, rows, (uint32_t)limit, &count, error);
 	semel_buffer_string(semel_admin_request_body(request), "[");
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
 		semel_buffer_string(semel_admin_request_body(request), i ? ",\n " : "");

@@ -128,7 +128,8 @@ static semel_status read_states(struct semel_consumer *consumer, const struct se
 	for (uint32_t i = 0; i < count; i++)
 		queries[i] = (struct semel_state_query){ .event_id = items[i].delivery->event.id,
 							 .key = items[i].key };
-	return driver->states_look(driver->tx(consumer->store), consumer->scope, batch, error);
+	return driver->holds->states_read(driver->tx(consumer->store), consumer->scope, batch,
+					  error);
 }
 
 /* A dead letter decides whether a copy may run at all, before the order of its key does. */
@@ -242,8 +243,8 @@ static semel_status check_still_parked(struct semel_consumer *consumer, struct s
 	semel_status status = SEMEL_OK;
 
 	if (!semel_consumer_joins(consumer))
-		status = driver->parked_has(driver->tx(consumer->store), item->entry_id, &parked,
-					    error);
+		status = driver->holds->parked_exists(driver->tx(consumer->store), item->entry_id,
+						      &parked, error);
 	if (!parked)
 		semel_item_move(item, SEMEL_ITEM_DUPLICATE);
 	return status;
@@ -265,8 +266,8 @@ static semel_status check_states(struct semel_consumer *consumer, struct semel_i
 	const struct semel_store_driver *driver = consumer->store->driver;
 	struct semel_state_batch batch = { .arena = arena };
 	bool any = false, changed = false;
-	semel_status status =
-		driver->states_any(driver->tx(consumer->store), consumer->scope, &any, error);
+	semel_status status = driver->holds->states_exist(driver->tx(consumer->store),
+							  consumer->scope, &any, error);
 	bool gated = any || consumer->options.order == SEMEL_ORDER_STRICT;
 
 	if (status == SEMEL_OK && any)

@@ -35,8 +35,8 @@ static semel_status run_handler(struct semel_consumer *consumer, struct semel_it
 	if (status != SEMEL_OK)
 		return status;
 	if (consumer->kind == SEMEL_HANDLER_SQL)
-		return driver_of(consumer)->effect_run(consumer->store, &item->event, item->runs,
-						       error);
+		return driver_of(consumer)->inbox->effect_run(consumer->store, &item->event,
+							      item->runs, error);
 	semel_verdict verdict = semel_context_run(consumer, item, error);
 	return verdict == SEMEL_DONE ? SEMEL_OK : error->status;
 }
@@ -200,7 +200,7 @@ static semel_status is_behind_deferred(struct semel_consumer *consumer,
 	if (!*behind_out || consumer->options.order != SEMEL_ORDER_TOTAL ||
 	    !semel_item_can_hold(item) || SEMEL_PLANTED("head-behind-copies"))
 		return SEMEL_OK;
-	semel_status status = driver_of(consumer)->hold_get(
+	semel_status status = driver_of(consumer)->holds->get(
 		driver_of(consumer)->tx(consumer->store), consumer->scope, &item->key,
 		consumer->arena, &hold, error);
 	if (status == SEMEL_OK)

@@ -73,8 +73,8 @@ static semel_status claim_in(semel_tx tx, const semel_claim *claim, const char *
 		.status = SEMEL_INBOX_PROCESSED,
 	};
 	struct semel_claim_result answer = { 0 };
-	semel_status status =
-		tx.driver->inbox_claim(tx, &row, 1, semel_now_ms(semel_tx_env(tx)), &answer, error);
+	semel_status status = tx.driver->inbox->claim(tx, &row, 1, semel_now_ms(semel_tx_env(tx)),
+						      &answer, error);
 	if (status == SEMEL_OK)
 		*outcome_out = outcome_of(answer.found);
 	return status;

@@ -36,8 +36,8 @@ static semel_status search_dead(const struct semel_consumer *consumer, struct se
 				semel_error *error)
 {
 	*search = (struct search){ .consumer = consumer };
-	return consumer->store->driver->presence_each(consumer->store, consumer->scope, see, search,
-						      error);
+	return consumer->store->driver->upkeep->presence_each(consumer->store, consumer->scope, see,
+							      search, error);
 }
 
 /* ---- for a while ----------------------------------------------------------------------------- */
@@ -73,7 +73,8 @@ void semel_crash_recovery_end(struct semel_consumer *consumer)
 	for (uint32_t i = 0; i < search.count; i++) {
 		struct semel_presence presence = { .scope = consumer->scope,
 						   .owner = semel_text_of(search.dead[i]) };
-		(void)consumer->store->driver->presence_remove(consumer->store, &presence, 0, NULL);
+		(void)consumer->store->driver->upkeep->presence_remove(consumer->store, &presence,
+								       0, NULL);
 	}
 }
 
@@ -93,7 +94,8 @@ static semel_status write_down(struct semel_consumer *consumer, const struct sem
 
 	if (status != SEMEL_OK)
 		return status;
-	status = driver->running_begin(driver->tx(consumer->store), &running, runs_out, error);
+	status = driver->upkeep->running_begin(driver->tx(consumer->store), &running, runs_out,
+					       error);
 	if (status == SEMEL_OK)
 		return driver->commit(consumer->store, error);
 	driver->rollback(consumer->store);
@@ -137,6 +139,6 @@ semel_status semel_crash_recovery_after_run(struct semel_consumer *consumer,
 
 	if (!consumer->recovery.on || item->broken != SEMEL_OK)
 		return SEMEL_OK;
-	return driver->running_end(driver->tx(consumer->store), consumer->scope,
-				   item->delivery->event.id, error);
+	return driver->upkeep->running_end(driver->tx(consumer->store), consumer->scope,
+					   item->delivery->event.id, error);
 }

@@ -731,8 +731,8 @@ semel_status semel_dispatch_step(struct semel_consumer *consumer, bool *busy_out
 	if (status == SEMEL_OK && !is_ending(consumer))
 		status = fetch_deliveries(consumer, error);
 	if (status == SEMEL_OK && !is_ending(consumer))
-		status = driver->hold_any(driver->tx(consumer->store), consumer->scope, &holds,
-					  error);
+		status = driver->holds->has_any(driver->tx(consumer->store), consumer->scope,
+						&holds, error);
 	if (status != SEMEL_OK)
 		return status;
 	collect_ended(consumer, &ended);

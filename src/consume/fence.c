@@ -26,7 +26,8 @@ static semel_status is_parked(struct semel_consumer *consumer, const struct seme
 {
 	const struct semel_store_driver *driver = consumer->store->driver;
 
-	return driver->parked_has(driver->tx(consumer->store), item->entry_id, parked_out, error);
+	return driver->holds->parked_exists(driver->tx(consumer->store), item->entry_id, parked_out,
+					    error);
 }
 
 static semel_status is_not_overtaken(struct semel_consumer *consumer, const struct semel_item *item,
@@ -34,8 +35,8 @@ static semel_status is_not_overtaken(struct semel_consumer *consumer, const stru
 {
 	const struct semel_store_driver *driver = consumer->store->driver;
 	struct semel_hold hold = { .state = SEMEL_HOLD_NONE };
-	semel_status status = driver->hold_get(driver->tx(consumer->store), consumer->scope,
-					       &item->key, arena, &hold, error);
+	semel_status status = driver->holds->get(driver->tx(consumer->store), consumer->scope,
+						 &item->key, arena, &hold, error);
 
 	*ours_out = hold.state == SEMEL_HOLD_NONE || hold.state == SEMEL_HOLD_GAP ||
 		    semel_text_equal(hold.head_id, item->delivery->event.id);

@@ -71,7 +71,7 @@ static semel_status next_follower(struct semel_consumer *consumer, const struct 
 	const struct semel_store_driver *driver = driver_of(consumer);
 	bool strict = consumer->options.order == SEMEL_ORDER_STRICT;
 	semel_tx tx = driver->tx(consumer->store);
-	semel_status status = (strict ? driver->parked_next : driver->parked_first)(
+	semel_status status = (strict ? driver->holds->parked_next : driver->holds->parked_first)(
 		tx, consumer->scope, hold, arena, entry_out, error);
 
 	*ready_out = false;
@@ -103,8 +103,8 @@ semel_status semel_followers_read(struct semel_consumer *consumer, uint32_t max,
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the followers");
 	semel_status status = semel_order_check_mode(consumer, error);
 	if (status == SEMEL_OK)
-		status = driver->hold_ready(driver->tx(consumer->store), consumer->scope,
-					    semel_now_ms(consumer->env), &holds, error);
+		status = driver->holds->list_ready(driver->tx(consumer->store), consumer->scope,
+						   semel_now_ms(consumer->env), &holds, error);
 	for (uint32_t i = 0; i < holds.count && status == SEMEL_OK &&
 			     semel_arena_used(arena) - start < RELEASED_BYTES_MAX;
 	     i++) {

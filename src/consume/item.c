@@ -147,8 +147,8 @@ semel_status semel_item_park(struct semel_consumer *consumer, struct semel_item 
 
 	entry.parked_behind = strict && previous.data ? previous : behind;
 	entry.reason = SEMEL_TEXT("waits behind an earlier event of its aggregate");
-	return consumer->store->driver->parked_add(consumer->store->driver->tx(consumer->store),
-						   &entry, error);
+	return consumer->store->driver->holds->parked_add(
+		consumer->store->driver->tx(consumer->store), &entry, error);
 }
 
 bool semel_item_is_behind_deferred(const struct semel_item *items, uint32_t at)

@@ -38,7 +38,7 @@ static semel_status check_paused(struct semel_consumer *consumer, semel_error *e
 	if (now_ms < consumer->check_pause_at_ms)
 		return SEMEL_OK;
 	consumer->check_pause_at_ms = now_ms + CHECK_PAUSED_MS;
-	semel_status status = consumer->store->driver->subscription_paused(
+	semel_status status = consumer->store->driver->upkeep->subscription_is_paused(
 		consumer->store, consumer->scope, &consumer->paused, error);
 	if (status == SEMEL_OK && consumer->paused != before)
 		semel_log(SEMEL_LOG_WARN,
@@ -128,7 +128,7 @@ static semel_status step_inside(struct semel_consumer *consumer, bool *busy_out,
 	const struct semel_store_driver *driver = consumer->store->driver;
 	bool holds = false, ran = false;
 	semel_status status =
-		driver->hold_any(driver->tx(consumer->store), consumer->scope, &holds, error);
+		driver->holds->has_any(driver->tx(consumer->store), consumer->scope, &holds, error);
 
 	if (status == SEMEL_OK && holds && !consumer->paused &&
 	    semel_steady_ms(consumer->env) >= consumer->pause_until_ms)

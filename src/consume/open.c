@@ -202,7 +202,7 @@ semel_status semel_consumer_connect(struct semel_consumer *consumer, semel_error
 	if (status == SEMEL_OK)
 		consumer->guard_joins = consumer->guard->driver->joins;
 	if (status == SEMEL_OK && consumer->kind == SEMEL_HANDLER_SQL)
-		status = consumer->store->driver->effect_prepare(
+		status = consumer->store->driver->inbox->effect_prepare(
 			consumer->store, (const char *const *)consumer->statements,
 			consumer->statement_count, error);
 	if (status == SEMEL_OK)
@@ -356,7 +356,8 @@ semel_status semel_consumer_use_sql(semel_consumer *consumer, const char *const 
 	consumer->statement_count = count;
 	if (!consumer->statements)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the statements");
-	return consumer->store->driver->effect_prepare(consumer->store, statements, count, error);
+	return consumer->store->driver->inbox->effect_prepare(consumer->store, statements, count,
+							      error);
 }
 
 semel_status semel_consumer_use_outside(semel_consumer *consumer,

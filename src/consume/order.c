@@ -11,8 +11,8 @@ semel_status semel_order_check_mode(struct semel_consumer *consumer, semel_error
 {
 	const struct semel_store_driver *driver = consumer->store->driver;
 	bool total = consumer->options.order == SEMEL_ORDER_TOTAL, other = false;
-	semel_status status = driver->hold_other(driver->tx(consumer->store), consumer->scope,
-						 total, &other, error);
+	semel_status status = driver->holds->has_other_kind(driver->tx(consumer->store),
+							    consumer->scope, total, &other, error);
 
 	if (status != SEMEL_OK || !other || SEMEL_PLANTED("order-changed-unchecked"))
 		return status;

@@ -161,7 +161,8 @@ static semel_status take_over(struct semel_positions *positions, struct reader *
 	const struct semel_consumer *consumer = positions->consumer;
 	const struct semel_store_driver *driver = consumer->store->driver;
 	int64_t until_ms = semel_now_ms(consumer->env) + positions->lease_ms;
-	semel_status status = driver->position_get(consumer->store, &reader->position, error);
+	semel_status status =
+		driver->inbox->position_get(consumer->store, &reader->position, error);
 	if (status != SEMEL_OK)
 		return status;
 	if (!granted && !is_free(positions, &reader->position))
@@ -169,8 +170,8 @@ static semel_status take_over(struct semel_positions *positions, struct reader *
 				       "another consumer of %s reads partition %d of %s",
 				       semel_text_shown(consumer->scope),
 				       (int)reader->position.partition, reader->topic);
-	status = driver->position_take(consumer->store, &reader->position, consumer->owner,
-				       until_ms, error);
+	status = driver->inbox->position_take(consumer->store, &reader->position, consumer->owner,
+					      until_ms, error);
 	if (status != SEMEL_OK)
 		return status;
 	reader->held = true;
@@ -211,7 +212,8 @@ static semel_status write_position(struct semel_positions *positions, struct rea
 	struct semel_position position = reader->position;
 	position.next = first_open(reader, lowest, &position.anchor);
 	position.expires_at_ms = semel_now_ms(consumer->env) + positions->lease_ms;
-	semel_status status = driver->position_put(driver->tx(consumer->store), &position, error);
+	semel_status status =
+		driver->inbox->position_put(driver->tx(consumer->store), &position, error);
 	if (status == SEMEL_OK)
 		reader->renew_at_ms = semel_steady_ms(consumer->env) + positions->lease_ms / 3;
 	return status;
@@ -247,7 +249,7 @@ static void offset_store_release(void *user, const char *topic, int32_t partitio
 		return;
 	reader->held = false;
 	if (store && write_settled(positions, reader, NULL) == SEMEL_OK)
-		store->driver->position_release(store, &reader->position);
+		store->driver->inbox->position_release(store, &reader->position);
 }
 
 static semel_status offset_store_get(void *user, const char *scope, const char *topic,
@@ -264,7 +266,7 @@ static semel_status offset_store_get(void *user, const char *scope, const char *
 		*next_out = first_open(reader, SETTLED, &anchor);
 		return SEMEL_OK;
 	}
-	semel_status status = store->driver->position_get(store, &position, error);
+	semel_status status = store->driver->inbox->position_get(store, &position, error);
 	*next_out = position.next;
 	return status;
 }

@@ -98,11 +98,12 @@ void semel_presence_write(struct semel_consumer *consumer, const char *trouble)
 	now.waits_since_ms = consumer->presence.since_ms;
 	remember(consumer, &now);
 	if (!consumer->presence.begun)
-		status = consumer->store->driver->presence_remove(
+		status = consumer->store->driver->upkeep->presence_remove(
 			consumer->store, &now, now.updated_ms - FORGET_MS, &error);
 	consumer->presence.begun = true;
 	if (status == SEMEL_OK)
-		status = consumer->store->driver->presence_put(consumer->store, &now, &error);
+		status = consumer->store->driver->upkeep->presence_put(consumer->store, &now,
+								       &error);
 	if (status != SEMEL_OK && semel_status_class(status) != SEMEL_CLASS_OUTAGE)
 		complain(consumer, &error);
 }
@@ -112,7 +113,7 @@ void semel_presence_end(struct semel_consumer *consumer)
 	if (!consumer->store || consumer->presence.written_at_ms == 0)
 		return;
 	struct semel_presence last = presence_of(consumer, NULL);
-	(void)consumer->store->driver->presence_remove(consumer->store, &last,
-						       last.updated_ms - FORGET_MS, NULL);
+	(void)consumer->store->driver->upkeep->presence_remove(consumer->store, &last,
+							       last.updated_ms - FORGET_MS, NULL);
 	consumer->presence = (struct semel_presence_state){ 0 };
 }

@@ -55,11 +55,11 @@ semel_status semel_remaining_read(struct semel_consumer *consumer, bool draining
 	remaining_out->failures = failures_of(consumer);
 	semel_status status = read_backlog(consumer, draining, &remaining_out->backlog, error);
 	if (status == SEMEL_OK && draining)
-		return store->hold_counts(consumer->store, consumer->scope, &remaining_out->holds,
-					  error);
+		return store->holds->count(consumer->store, consumer->scope, &remaining_out->holds,
+					   error);
 	if (status == SEMEL_OK)
-		status = store->hold_due(consumer->store, consumer->scope,
-					 &remaining_out->holds.next_due_ms, error);
+		status = store->holds->next_due(consumer->store, consumer->scope,
+						&remaining_out->holds.next_due_ms, error);
 	return status;
 }
 
@@ -112,8 +112,8 @@ static bool topic_is_blocked(const struct semel_consumer *consumer)
 	for (size_t i = 0; consumer->topics[i] && hold.state != SEMEL_HOLD_DEAD; i++) {
 		struct semel_hold_key key = { .type = SEMEL_TEXT(""),
 					      .id = semel_text_of(consumer->topics[i]) };
-		if (driver->hold_get(driver->tx(consumer->store), consumer->scope, &key,
-				     consumer->arena, &hold, NULL) != SEMEL_OK)
+		if (driver->holds->get(driver->tx(consumer->store), consumer->scope, &key,
+				       consumer->arena, &hold, NULL) != SEMEL_OK)
 			return false;
 	}
 	return hold.state == SEMEL_HOLD_DEAD;

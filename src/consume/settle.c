@@ -49,8 +49,8 @@ static semel_status read_hold(struct semel_consumer *consumer, const struct seme
 			      struct semel_arena *arena, struct semel_hold *hold_out,
 			      semel_error *error)
 {
-	return consumer->store->driver->hold_get(tx_of(consumer), consumer->scope, &item->key,
-						 arena, hold_out, error);
+	return consumer->store->driver->holds->get(tx_of(consumer), consumer->scope, &item->key,
+						   arena, hold_out, error);
 }
 
 static semel_status release_hold(struct semel_consumer *consumer, const struct semel_item *item,
@@ -118,13 +118,13 @@ semel_status semel_settle_done(struct semel_consumer *consumer, struct semel_ite
 	    semel_consumer_claims(consumer))
 		status = change_claim(consumer, item, SEMEL_INBOX_PROCESSED, NULL, error);
 	if (status == SEMEL_OK && item->entry_id.data)
-		status = driver->parked_remove(tx_of(consumer), item->entry_id, error);
+		status = driver->holds->parked_remove(tx_of(consumer), item->entry_id, error);
 	if (status == SEMEL_OK && (item->head || item->entry_id.data))
 		status = release_hold(consumer, item, arena, error);
 	if (status == SEMEL_OK && (item->has_letter || item->replay > 0))
-		status = driver->dead_settle(tx_of(consumer), consumer->scope,
-					     item->delivery->event.id, item->replay,
-					     semel_now_ms(consumer->env), error);
+		status = driver->dead_letters->settle(tx_of(consumer), consumer->scope,
+						      item->delivery->event.id, item->replay,
+						      semel_now_ms(consumer->env), error);
 	if (status == SEMEL_OK && item->state != SEMEL_ITEM_DUPLICATE)
 		semel_item_move(item, SEMEL_ITEM_DONE);
 	return status;
@@ -140,7 +140,7 @@ semel_status semel_settle_superseded(struct semel_consumer *consumer, struct sem
 	if (SEMEL_PLANTED("follower-left-parked"))
 		return SEMEL_OK;
 	if (item->entry_id.data)
-		status = driver->parked_remove(tx_of(consumer), item->entry_id, error);
+		status = driver->holds->parked_remove(tx_of(consumer), item->entry_id, error);
 	if (status == SEMEL_OK && (item->head || item->entry_id.data))
 		status = release_hold(consumer, item, arena, error);
 	return status;
@@ -160,7 +160,7 @@ static semel_status write_entry(struct semel_consumer *consumer, struct semel_it
 					     : semel_status_sentence(item->status));
 	entry.saga_id = semel_event_header(event, "sagaId", arena);
 	entry.correlation_id = semel_event_header(event, "correlationId", arena);
-	return consumer->store->driver->dead_add(tx_of(consumer), &entry, arena, error);
+	return consumer->store->driver->dead_letters->add(tx_of(consumer), &entry, arena, error);
 }
 
 /* What the guard is to remember of an event that was given up. Same-tx leaves nothing. */
@@ -201,7 +201,7 @@ semel_status semel_settle_dead(struct semel_consumer *consumer, struct semel_ite
 	if (status == SEMEL_OK)
 		status = write_entry(consumer, item, arena, error);
 	if (status == SEMEL_OK && item->entry_id.data)
-		status = driver->parked_remove(tx_of(consumer), item->entry_id, error);
+		status = driver->holds->parked_remove(tx_of(consumer), item->entry_id, error);
 	if (status == SEMEL_OK && holds_when_dead(consumer, item)) {
 		struct semel_hold hold = hold_of(item, SEMEL_HOLD_DEAD);
 		hold.attempts = item->replay;

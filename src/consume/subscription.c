@@ -73,7 +73,7 @@ semel_status semel_consumer_register(struct semel_consumer *consumer, semel_erro
 		.bind = semel_text_of(consumer->bind),
 		.from_latest = consumer->options.from_latest,
 	};
-	semel_status status = consumer->store->driver->subscription_put(
+	semel_status status = consumer->store->driver->upkeep->subscription_put(
 		consumer->store, &row, semel_now_ms(consumer->env), error);
 	semel_buffer_free(&topics);
 	if (status == SEMEL_OK)

@@ -224,8 +224,8 @@ static semel_status evaluate(const struct step *step, struct applying *applying,
 {
 	semel_store *store = applying->store;
 	semel_status status =
-		store->driver->evaluate(store, step->target, applying->event, applying->arena,
-					payload_out, applying->error);
+		store->driver->inbox->evaluate(store, step->target, applying->event,
+					       applying->arena, payload_out, applying->error);
 	if (status == SEMEL_OK && payload_out->data == NULL)
 		return semel_error_set(applying->error, SEMEL_HANDLER_REJECT,
 				       "the expression yields NULL");

@@ -82,7 +82,7 @@ semel_status semel_dead_letter_list_brief(semel_store *store, const semel_dead_f
 		status = no_memory(error);
 		goto free_arena;
 	}
-	status = store->driver->dead_list(store, &wanted, arena, entries, &count, error);
+	status = store->driver->dead_letters->list(store, &wanted, arena, entries, &count, error);
 	if (status != SEMEL_OK)
 		goto free_arena;
 
@@ -104,7 +104,8 @@ static semel_status read_entry(semel_store *store, const char *entry_id, struct 
 		return semel_error_set(
 			error, SEMEL_INVALID,
 			"the dead letter's id is blank (semel dlq list shows the ids)");
-	semel_status status = store->driver->dead_get(store, entry_id, arena, entry_out, error);
+	semel_status status =
+		store->driver->dead_letters->get(store, entry_id, arena, entry_out, error);
 	if (status == SEMEL_NOT_FOUND)
 		return semel_error_set(error, SEMEL_NOT_FOUND,
 				       "dead letter %s not found (semel dlq list shows the ids)",
@@ -179,7 +180,7 @@ semel_status semel_dead_letter_list(semel_store *store, const semel_dead_filter 
 semel_status semel_dead_letter_count(semel_store *store, const char *scope, uint64_t *count_out,
 				     semel_error *error)
 {
-	return store->driver->dead_count(store, scope, count_out, error);
+	return store->driver->dead_letters->count(store, scope, count_out, error);
 }
 
 /* ---- replay ---------------------------------------------------------------------------------- */
@@ -256,10 +257,10 @@ static semel_status return_to_outbox(const struct semel_dead_replayer *replayer,
 	status = check_replayable(&entry, error);
 	if (status != SEMEL_OK)
 		goto finish;
-	status = driver->dead_move(tx, &entry, SEMEL_DEAD_REPLAYED, NULL, now_ms, error);
+	status = driver->dead_letters->move(tx, &entry, SEMEL_DEAD_REPLAYED, NULL, now_ms, error);
 	if (status != SEMEL_OK)
 		goto finish;
-	status = driver->dead_relay_return(tx, &entry, false, now_ms, error);
+	status = driver->dead_letters->return_to_outbox(tx, &entry, false, now_ms, error);
 
 finish:
 	return finish_transaction(store, status, error);
@@ -285,8 +286,9 @@ static semel_status mark_replayed(const struct semel_dead_replayer *replayer, co
 	status = check_replayable(entry_out, error);
 	if (status != SEMEL_OK)
 		return status;
-	return store->driver->dead_move(store->driver->tx(store), entry_out, SEMEL_DEAD_REPLAYED,
-					NULL, semel_now_ms(replayer->env), error);
+	return store->driver->dead_letters->move(store->driver->tx(store), entry_out,
+						 SEMEL_DEAD_REPLAYED, NULL,
+						 semel_now_ms(replayer->env), error);
 }
 
 static semel_status send_copy(const struct semel_dead_replayer *replayer,
@@ -336,8 +338,9 @@ static semel_status send_and_mark(struct semel_dead_replayer *replayer,
 	status = store->driver->begin(store, error);
 	if (status != SEMEL_OK)
 		return status;
-	(void)store->driver->dead_move(store->driver->tx(store), entry, SEMEL_DEAD_REPLAYED, NULL,
-				       semel_now_ms(replayer->env), NULL);
+	(void)store->driver->dead_letters->move(store->driver->tx(store), entry,
+						SEMEL_DEAD_REPLAYED, NULL,
+						semel_now_ms(replayer->env), NULL);
 	return finish_transaction(store, SEMEL_OK, error);
 }
 
@@ -403,7 +406,7 @@ static semel_status find_hold(semel_tx tx, const struct semel_dead_entry *entry,
 		if (!key.type.data || !key.id.data)
 			continue; /* the event has no such key */
 		semel_status status =
-			tx.driver->hold_get(tx, entry->scope, &key, arena, hold_out, error);
+			tx.driver->holds->get(tx, entry->scope, &key, arena, hold_out, error);
 		bool waits =
 			hold_out->state == SEMEL_HOLD_DEAD || hold_out->state == SEMEL_HOLD_RETRY;
 		if (status != SEMEL_OK ||
@@ -467,11 +470,11 @@ static semel_status discard_of_relay(const struct discard *discard,
 {
 	const struct semel_store_driver *driver = discard->store->driver;
 	semel_tx tx = driver->tx(discard->store);
-	semel_status status =
-		driver->dead_move(tx, entry, SEMEL_DEAD_DISCARDED, discard->reason, now_ms, error);
+	semel_status status = driver->dead_letters->move(tx, entry, SEMEL_DEAD_DISCARDED,
+							 discard->reason, now_ms, error);
 	if (status != SEMEL_OK)
 		return status;
-	return driver->dead_relay_return(tx, entry, true, now_ms, error);
+	return driver->dead_letters->return_to_outbox(tx, entry, true, now_ms, error);
 }
 
 /* Locks come in the order in which a consumer takes them: the hold, the claim, the dead letter. */
@@ -488,7 +491,8 @@ static semel_status discard_of_scope(const struct discard *discard,
 	status = forbid_copies(discard->guard, entry, now_ms, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = driver->dead_move(tx, entry, SEMEL_DEAD_DISCARDED, discard->reason, now_ms, error);
+	status = driver->dead_letters->move(tx, entry, SEMEL_DEAD_DISCARDED, discard->reason,
+					    now_ms, error);
 	if (status != SEMEL_OK)
 		return status;
 	return release_followers(tx, entry, discard->arena, error);
@@ -576,7 +580,7 @@ static semel_status add_entry(semel_tx tx, struct semel_dead_entry *entry,
 	entry->status = SEMEL_DEAD_PENDING;
 	if (!entry->entry_id.data)
 		return no_memory(error);
-	return tx.driver->dead_add(tx, entry, arena, error);
+	return tx.driver->dead_letters->add(tx, entry, arena, error);
 }
 
 semel_status semel_dead_letter_add(semel_tx tx, const char *scope, const semel_event_input *event,

@@ -72,8 +72,8 @@ static semel_status read_page(struct run *run, int64_t *after_seq, struct page *
 					    .bytes_max = PAGE_BYTES };
 	page->count = 0;
 	*more_out = false;
-	semel_status status = plan->producer->driver->outbox_select(plan->producer, &plan->filter,
-								    *after_seq, &batch, error);
+	semel_status status = plan->producer->driver->outbox->select(plan->producer, &plan->filter,
+								     *after_seq, &batch, error);
 	if (status != SEMEL_OK || batch.count == 0)
 		return status;
 	*more_out = true;
@@ -92,8 +92,8 @@ static semel_status count_held(struct run *run, const struct semel_event *event,
 	for (int i = 0; i < SEMEL_HOLD_BY_COUNT && hold.state == SEMEL_HOLD_NONE; i++) {
 		struct semel_hold_key key = semel_hold_key_of(event, (enum semel_hold_by)i);
 		semel_status status =
-			driver->hold_get(driver->tx(run->target), semel_text_of(run->plan->scope),
-					 &key, run->arena, &hold, error);
+			driver->holds->get(driver->tx(run->target), semel_text_of(run->plan->scope),
+					   &key, run->arena, &hold, error);
 		if (status != SEMEL_OK)
 			return status;
 	}
@@ -213,8 +213,8 @@ static semel_status check_holds(struct run *run, semel_error *error)
 	if (!run->plan->reprocess || !run->target)
 		return SEMEL_OK;
 	const struct semel_store_driver *driver = run->target->driver;
-	return driver->hold_any(driver->tx(run->target), semel_text_of(run->plan->scope),
-				&run->target_holds, error);
+	return driver->holds->has_any(driver->tx(run->target), semel_text_of(run->plan->scope),
+				      &run->target_holds, error);
 }
 
 static semel_status refuse_forgotten(const struct run *run, semel_error *error)
@@ -360,8 +360,8 @@ static semel_status forget_claim(const struct run *run, const struct semel_event
 	semel_status status = run->guard->driver->forget(run->guard, &claim, error);
 	if (status != SEMEL_OK)
 		return status;
-	return driver->dead_authorize(driver->tx(run->target), claim.scope, event->id,
-				      semel_now_ms(run->plan->env), error);
+	return driver->dead_letters->authorize(driver->tx(run->target), claim.scope, event->id,
+					       semel_now_ms(run->plan->env), error);
 }
 
 static semel_status forget_claims(const struct run *run, const struct semel_outbox_row *rows,

@@ -37,7 +37,7 @@ static void examine_relay(struct visit *visit)
 	struct semel_lanes_state lanes = { 0 };
 	char text[TEXT_SIZE];
 	semel_status status =
-		visit->store->driver->outbox_counts(visit->store, now_ms, &counts, &error);
+		visit->store->driver->outbox->count(visit->store, now_ms, &counts, &error);
 
 	if (status == SEMEL_OK)
 		status = semel_store_lanes(visit->store, now_ms, &lanes, &error);
@@ -65,7 +65,7 @@ static void examine_refused(struct visit *visit)
 	int64_t now_ms = semel_now_ms(visit->plan->examination.env);
 	char text[TEXT_SIZE];
 
-	if (visit->store->driver->outbox_counts(visit->store, now_ms, &counts, NULL) != SEMEL_OK)
+	if (visit->store->driver->outbox->count(visit->store, now_ms, &counts, NULL) != SEMEL_OK)
 		return;
 	bool refused = (counts.retrying > 0 || counts.failed > 0) && counts.last_error[0];
 	bool no_way = refused && (strstr(counts.last_error, "NO_ROUTE") ||
@@ -111,8 +111,8 @@ static void examine_memory(struct visit *visit)
 	int64_t known_ms = 0, pruned_ms = 0;
 	char text[TEXT_SIZE], known[SEMEL_TIME_SIZE];
 
-	if (driver->inbox_known_since(visit->store, &known_ms, NULL) != SEMEL_OK ||
-	    driver->outbox_pruned_until(visit->store, &pruned_ms, NULL) != SEMEL_OK ||
+	if (driver->inbox->known_since(visit->store, &known_ms, NULL) != SEMEL_OK ||
+	    driver->outbox->pruned_until(visit->store, &pruned_ms, NULL) != SEMEL_OK ||
 	    known_ms == 0 || pruned_ms >= known_ms)
 		return;
 	semel_time_format(known_ms, known);

@@ -138,8 +138,8 @@ static void tell_unread(const struct work *work, const struct semel_topics *publ
 		const char *topic = published->names[i];
 		bool claimed = true;
 		if (semel_topics_contain(read, semel_text_of(topic)) ||
-		    work->store->driver->inbox_has_topic(work->store, semel_text_of(topic),
-							 &claimed, NULL) != SEMEL_OK ||
+		    work->store->driver->inbox->has_topic(work->store, semel_text_of(topic),
+							  &claimed, NULL) != SEMEL_OK ||
 		    claimed)
 			continue;
 		const char *meant = semel_topics_suggest(read, topic);

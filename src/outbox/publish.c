@@ -110,7 +110,7 @@ static semel_status publish(semel_tx tx, const semel_event_input *inputs, size_t
 	status = complete(semel_tx_env(tx), inputs, count, arena, events, error);
 	if (status == SEMEL_OK) {
 		struct semel_span *spans = begin_spans(semel_tx_env(tx), events, count, arena);
-		status = tx.driver->outbox_insert(tx, events, count, error);
+		status = tx.driver->outbox->insert(tx, events, count, error);
 		end_spans(semel_tx_env(tx), spans, count, status);
 	}
 	for (size_t i = 0; i < count && status == SEMEL_OK && ids_out != NULL; i++)

@@ -43,7 +43,7 @@ semel_status semel_consumers_read(semel_store *store, struct semel_text scope, i
 	struct count count = { consumers_out, now_ms };
 
 	*consumers_out = (struct semel_consumers){ 0 };
-	return store->driver->presence_each(store, scope, consumer_seen, &count, error);
+	return store->driver->upkeep->presence_each(store, scope, consumer_seen, &count, error);
 }
 
 void semel_consumers_hide_reason(struct semel_consumers *consumers)

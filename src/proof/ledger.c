@@ -78,7 +78,7 @@ semel_status semel_ledger_read(struct semel_ledger *ledger, semel_store *produce
 	if (!ledger->arena)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
 	semel_error_clear(error);
-	semel_status status = producer->driver->outbox_each(producer, line_seen, ledger, error);
+	semel_status status = producer->driver->outbox->each(producer, line_seen, ledger, error);
 	if (status == SEMEL_INVALID)
 		return semel_error_set(error, status,
 				       "an event id in the outbox is longer than 255 bytes");
@@ -102,7 +102,7 @@ semel_status semel_ledger_refresh(struct semel_ledger *ledger, semel_store *prod
 				  semel_error *error)
 {
 	semel_ledger_clear_flags(ledger);
-	return producer->driver->outbox_each(producer, line_seen_again, ledger, error);
+	return producer->driver->outbox->each(producer, line_seen_again, ledger, error);
 }
 
 void semel_ledger_free(struct semel_ledger *ledger)

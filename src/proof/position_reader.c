@@ -27,7 +27,7 @@ static semel_status look(void *user, const char *scope, const char *topic, int32
 	struct semel_position position = { .scope = semel_text_of(scope),
 					   .topic = semel_text_of(topic),
 					   .partition = partition };
-	semel_status status = store->driver->position_get(store, &position, error);
+	semel_status status = store->driver->inbox->position_get(store, &position, error);
 	*next_out = position.next;
 	return status;
 }

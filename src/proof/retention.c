@@ -39,7 +39,7 @@ static semel_status prune_rows(const struct semel_retention_plan *plan, int64_t 
 		if (plan->wake && semel_wake_is_notified(plan->wake))
 			return semel_error_set(error, SEMEL_STOPPED, "stopped");
 		struct semel_prune_counts step = { 0 };
-		semel_status status = plan->store->driver->prune(
+		semel_status status = plan->store->driver->upkeep->prune(
 			plan->store, &cutoffs, plan->dry_run, &step, &more, error);
 		if (status != SEMEL_OK)
 			return status;

@@ -117,7 +117,7 @@ semel_status semel_stuck_check_run(struct semel_stuck_check *stuck, semel_error 
 {
 	stuck->count = 0;
 	semel_error_clear(error);
-	semel_status status = stuck->store->driver->waits_each(
+	semel_status status = stuck->store->driver->holds->waits_each(
 		stuck->store, semel_text_of(stuck->scope), wait_seen, stuck, error);
 	if (status != SEMEL_OK && error && !error->text[0])
 		return semel_error_set(error, status,
@@ -161,8 +161,8 @@ semel_status semel_stuck_count(struct semel_stuck_check *stuck, uint64_t *count_
 	semel_status status = semel_stuck_check_run(stuck, error);
 
 	if (status == SEMEL_OK)
-		status = stuck->store->driver->waits_each(stuck->store, semel_text_of(stuck->scope),
-							  count_wait, &counting, error);
+		status = stuck->store->driver->holds->waits_each(
+			stuck->store, semel_text_of(stuck->scope), count_wait, &counting, error);
 	*count_out = counting.count;
 	return status;
 }

@@ -111,7 +111,7 @@ static semel_status find_event(const struct semel_trace_plan *plan, const char *
 		struct semel_outbox_batch batch = {
 			.arena = arena, .rows = row, .capacity = 1, .bytes_max = 1
 		};
-		status = store->driver->outbox_select(store, &filter, 0, &batch, error);
+		status = store->driver->outbox->select(store, &filter, 0, &batch, error);
 		*found_out = status == SEMEL_OK && batch.count > 0;
 	}
 	return status;
@@ -217,8 +217,8 @@ semel_status semel_trace_run(const struct semel_trace_plan *plan, const char *ev
 	struct collection collection = { .arena = arena, .trace = trace_out };
 	for (size_t i = 0; i < plan->store_count; i++) {
 		semel_store *store = plan->stores[i];
-		semel_status status =
-			store->driver->trace(store, event_id, arena, fact_seen, &collection, error);
+		semel_status status = store->driver->upkeep->trace(store, event_id, arena,
+								   fact_seen, &collection, error);
 		if (status != SEMEL_OK && status != SEMEL_NOT_FOUND)
 			return status;
 	}

@@ -250,6 +250,7 @@ semel_status semel_trace_state_read(const struct semel_trace_state_query *of, se
 	if (of->hides_text)
 		semel_consumers_hide_reason(&look.consumers);
 	if (status == SEMEL_OK)
-		status = store->driver->waits_each(store, row->scope, wait_seen, &look, error);
+		status = store->driver->holds->waits_each(store, row->scope, wait_seen, &look,
+							  error);
 	return status == SEMEL_OK ? tell(&look, error) : status;
 }

@@ -55,8 +55,8 @@ static semel_status note_subscription(struct search *search, semel_store *store,
 		if (!add_name(search, topics.names[i]))
 			return semel_error_set(error, SEMEL_INTERNAL, "no memory for topics");
 	}
-	return status == SEMEL_OK ? store->driver->subscription_topics(store, row->scope,
-								       topic_seen, search, error)
+	return status == SEMEL_OK ? store->driver->upkeep->subscription_topics(
+					    store, row->scope, topic_seen, search, error)
 				  : status;
 }
 
@@ -68,8 +68,8 @@ static semel_status is_claimed(const struct semel_verify_plan *plan, struct seme
 
 	*claimed_out = false;
 	for (size_t i = 0; i < plan->consumer_count && status == SEMEL_OK && !*claimed_out; i++)
-		status = plan->consumers[i]->driver->inbox_has_topic(plan->consumers[i], topic,
-								     claimed_out, error);
+		status = plan->consumers[i]->driver->inbox->has_topic(plan->consumers[i], topic,
+								      claimed_out, error);
 	return status;
 }
 

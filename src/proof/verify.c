@@ -177,7 +177,7 @@ static semel_status mark_letters(struct verification *of, semel_store *store,
 				 struct semel_text scope, semel_error *error)
 {
 	semel_ledger_rewind(&of->ledger);
-	return store->driver->dead_each(store, scope, letter_seen, &of->ledger, error);
+	return store->driver->dead_letters->each(store, scope, letter_seen, &of->ledger, error);
 }
 
 /* ---- looking once more ----------------------------------------------------------------------- */
@@ -207,7 +207,7 @@ static semel_status look_at_suspects(struct examination *at, semel_error *error)
 	semel_store *producer = at->of->plan->producer;
 	if (at->suspects.count == 0)
 		return SEMEL_OK;
-	semel_status status = producer->driver->outbox_each(producer, event_seen, at, error);
+	semel_status status = producer->driver->outbox->each(producer, event_seen, at, error);
 	while (at->suspects.cursor < at->suspects.count)
 		note(&at->scope->orphaned, at->suspects.ids[at->suspects.cursor++], at->of->arena);
 	return status;
@@ -320,7 +320,7 @@ static semel_status ask_for_movers(struct examination *at, semel_error *error)
 		.arena = at->of->arena,
 	};
 	semel_status status =
-		driver->waits_each(at->consumer, at->scope->scope, wait_counted, at, error);
+		driver->holds->waits_each(at->consumer, at->scope->scope, wait_counted, at, error);
 	if (status != SEMEL_STOPPED)
 		return status;
 	need_broker(at->of, at->consumer);
@@ -363,7 +363,7 @@ static semel_status mark_unwanted(struct examination *at, semel_error *error)
 	if (!at->bind.data)
 		return SEMEL_OK;
 	semel_ledger_rewind(&at->of->ledger);
-	return producer->driver->outbox_routing_each(producer, routing_seen, at, error);
+	return producer->driver->outbox->routing_each(producer, routing_seen, at, error);
 }
 
 /* ---- the sum --------------------------------------------------------------------------------- */
@@ -462,8 +462,8 @@ static semel_status read_again(struct examination *at, semel_error *error)
 {
 	struct verification *of = at->of;
 	semel_ledger_rewind(&of->ledger);
-	semel_status status = at->consumer->driver->inbox_each(at->consumer, at->scope->scope,
-							       letter_seen, &of->ledger, error);
+	semel_status status = at->consumer->driver->inbox->each(at->consumer, at->scope->scope,
+								letter_seen, &of->ledger, error);
 	if (status == SEMEL_OK)
 		status = mark_letters(of, at->consumer, at->scope->scope, error);
 	return status;
@@ -482,8 +482,8 @@ static semel_status examine(struct examination *at, semel_error *error)
 	semel_status status = mark_unwanted(at, error);
 	semel_ledger_rewind(&of->ledger);
 	if (status == SEMEL_OK)
-		status = at->consumer->driver->inbox_each(at->consumer, at->scope->scope,
-							  claim_seen, at, error);
+		status = at->consumer->driver->inbox->each(at->consumer, at->scope->scope,
+							   claim_seen, at, error);
 	if (status == SEMEL_OK)
 		status = mark_letters(of, at->consumer, at->scope->scope, error);
 	if (status == SEMEL_OK)
@@ -498,8 +498,8 @@ static semel_status examine(struct examination *at, semel_error *error)
 	if (status == SEMEL_OK && unsettled)
 		status = read_again(at, error);
 	if (status == SEMEL_OK)
-		status = at->consumer->driver->waits_each(at->consumer, at->scope->scope,
-							  wait_judged, at, error);
+		status = at->consumer->driver->holds->waits_each(at->consumer, at->scope->scope,
+								 wait_judged, at, error);
 	if (status != SEMEL_OK)
 		return status;
 	account_for_all(at);
@@ -554,8 +554,8 @@ static semel_status prepare(struct examination *at, const struct semel_subscript
 	if (row->bind.data && broker_binds(at->of))
 		at->bind = row->bind;
 	if (status == SEMEL_OK)
-		status = at->consumer->driver->subscription_topics(at->consumer, row->scope,
-								   old_topic_seen, at, error);
+		status = at->consumer->driver->upkeep->subscription_topics(
+			at->consumer, row->scope, old_topic_seen, at, error);
 	return status;
 }
 
@@ -602,8 +602,8 @@ static semel_status verify_unsubscribed(struct verification *of, const char *nam
 	for (size_t i = 0; i < of->plan->consumer_count; i++) {
 		semel_store *store = of->plan->consumers[i];
 		bool claims = false;
-		semel_status status = store->driver->inbox_each(store, semel_text_of(name),
-								claim_counted, &claims, error);
+		semel_status status = store->driver->inbox->each(store, semel_text_of(name),
+								 claim_counted, &claims, error);
 		if (status != SEMEL_OK)
 			return status;
 		if (claims)
@@ -685,7 +685,8 @@ static semel_status mark_forgotten_letters(struct verification *of, semel_error 
 {
 	semel_store *producer = of->plan->producer;
 	semel_ledger_rewind(&of->ledger);
-	return producer->driver->inbox_each(producer, SCOPE_RELAY, letter_seen, &of->ledger, error);
+	return producer->driver->inbox->each(producer, SCOPE_RELAY, letter_seen, &of->ledger,
+					     error);
 }
 
 static semel_status verify_outbox(struct verification *of, semel_error *error)
@@ -694,7 +695,7 @@ static semel_status verify_outbox(struct verification *of, semel_error *error)
 	struct semel_verify_report *report = of->report;
 	struct semel_ledger *ledger = &of->ledger;
 	semel_status status =
-		producer->driver->outbox_pruned_until(producer, &report->pruned_until_ms, error);
+		producer->driver->outbox->pruned_until(producer, &report->pruned_until_ms, error);
 	if (status == SEMEL_OK)
 		status = ledger->arena ? semel_ledger_refresh(ledger, producer, error)
 				       : semel_ledger_read(ledger, producer, error);
@@ -704,7 +705,7 @@ static semel_status verify_outbox(struct verification *of, semel_error *error)
 		status = mark_forgotten_letters(of, error);
 	struct semel_outbox_counts counts = { 0 };
 	if (status == SEMEL_OK)
-		status = producer->driver->outbox_counts(producer, semel_now_ms(of->plan->env),
+		status = producer->driver->outbox->count(producer, semel_now_ms(of->plan->env),
 							 &counts, error);
 	if (status != SEMEL_OK)
 		return status;

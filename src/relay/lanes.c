@@ -37,7 +37,7 @@ semel_status semel_lanes_open(struct semel_lanes *lanes, semel_store *store,
 {
 	*lanes = (struct semel_lanes){ .env = env, .lease_ms = lease_ms };
 	semel_owner_make(env, lanes->owner);
-	lanes->count = store->driver->lane_count(store);
+	lanes->count = store->driver->outbox->lane_count(store);
 	assert(lanes->count > 0 && lanes->count <= SEMEL_LANES_MAX);
 	lanes->lanes = calloc((size_t)lanes->count, sizeof *lanes->lanes);
 	if (!lanes->lanes)
@@ -75,8 +75,8 @@ static semel_status take(struct semel_lanes *lanes, semel_store *store, struct s
 {
 	lane->lease = *found;
 	lane->lease.streamed = lanes->all_or_none;
-	semel_status status = store->driver->lease_take(store, &lane->lease, lanes->owner,
-							semel_lanes_expiry(lanes), error);
+	semel_status status = store->driver->outbox->lease_take(store, &lane->lease, lanes->owner,
+								semel_lanes_expiry(lanes), error);
 	if (status == SEMEL_OK) {
 		start_reading(lane);
 		lanes->generation++;
@@ -90,8 +90,8 @@ static semel_status renew(struct semel_lanes *lanes, semel_store *store, struct 
 {
 	int64_t epoch = lane->lease.epoch;
 	lane->lease.streamed = lanes->all_or_none;
-	semel_status status =
-		store->driver->lease_renew(store, &lane->lease, semel_lanes_expiry(lanes), error);
+	semel_status status = store->driver->outbox->lease_renew(store, &lane->lease,
+								 semel_lanes_expiry(lanes), error);
 	if (status == SEMEL_LEASE_LOST)
 		lose(lanes, lane);
 	if (status == SEMEL_OK && lane->lease.epoch != epoch) {
@@ -120,7 +120,7 @@ static semel_status keep(struct semel_lanes *lanes, semel_store *store, struct s
 
 static void give(struct semel_lanes *lanes, semel_store *store, struct semel_lane *lane)
 {
-	store->driver->lease_release(store, &lane->lease);
+	store->driver->outbox->lease_release(store, &lane->lease);
 	lane->mine = false;
 	lanes->generation++;
 }
@@ -208,8 +208,8 @@ static semel_status decide_all(struct semel_lanes *lanes, semel_store *store, st
 		return SEMEL_OK;
 	}
 	semel_status status =
-		store->driver->relay_join(store, lanes->owner, semel_now_ms(lanes->env),
-					  semel_lanes_expiry(lanes), &group, error);
+		store->driver->outbox->relay_join(store, lanes->owner, semel_now_ms(lanes->env),
+						  semel_lanes_expiry(lanes), &group, error);
 	if (status == SEMEL_OK)
 		decide(lanes, plans, &group);
 	return status;
@@ -223,7 +223,7 @@ semel_status semel_lanes_maintain(struct semel_lanes *lanes, semel_store *store,
 
 	if (steady_ms < lanes->maintain_at_ms)
 		return SEMEL_OK;
-	semel_status status = store->driver->lease_list(store, found, error);
+	semel_status status = store->driver->outbox->lease_list(store, found, error);
 	if (status != SEMEL_OK)
 		return status;
 	for (int32_t i = 0; i < lanes->count; i++)
@@ -269,9 +269,9 @@ void semel_lanes_close(struct semel_lanes *lanes, semel_store *store)
 {
 	for (int32_t i = 0; store && i < lanes->count; i++)
 		if (lanes->lanes[i].mine)
-			store->driver->lease_release(store, &lanes->lanes[i].lease);
+			store->driver->outbox->lease_release(store, &lanes->lanes[i].lease);
 	if (store && lanes->count > 0 && !lanes->all_or_none)
-		store->driver->relay_leave(store, lanes->owner);
+		store->driver->outbox->relay_leave(store, lanes->owner);
 	free(lanes->lanes);
 	lanes->lanes = NULL;
 	lanes->count = 0;

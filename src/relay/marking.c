@@ -107,8 +107,8 @@ static semel_status mark_lane(struct semel_marking *marking, const struct semel_
 			marks[mark_batch.count++] = batch->marks[i];
 	if (mark_batch.count == 0)
 		return SEMEL_OK;
-	return marking->store->driver->outbox_mark(marking->store, &lane->lease, &mark_batch,
-						   error);
+	return marking->store->driver->outbox->mark(marking->store, &lane->lease, &mark_batch,
+						    error);
 }
 
 static void count_mark(struct semel_marking *marking, const struct semel_mark *mark)
@@ -182,8 +182,8 @@ static semel_status mark_rest(struct semel_marking *marking, struct semel_relay_
 	for (uint32_t i = 0; i < batch->fetched.count; i++)
 		if (!batch->inflight[i].marked)
 			marks[mark_batch.count++] = batch->marks[i];
-	return marking->store->driver->outbox_mark(marking->store, &batch->lane->lease, &mark_batch,
-						   error);
+	return marking->store->driver->outbox->mark(marking->store, &batch->lane->lease,
+						    &mark_batch, error);
 }
 
 static semel_status mark_whole_batch(struct semel_marking *marking, struct semel_relay_batch *batch,
@@ -196,8 +196,8 @@ static semel_status mark_whole_batch(struct semel_marking *marking, struct semel
 	if (batch->marked_early > 0)
 		return mark_rest(marking, batch, error);
 	struct semel_mark_batch mark_batch = marks_for(marking, batch);
-	return marking->store->driver->outbox_mark(marking->store, &batch->lane->lease, &mark_batch,
-						   error);
+	return marking->store->driver->outbox->mark(marking->store, &batch->lane->lease,
+						    &mark_batch, error);
 }
 
 void semel_marking_mark_unconfirmed(struct semel_marking *marking, semel_error *error)
@@ -269,7 +269,7 @@ static semel_status mark_plain_batches(struct semel_marking *marking, size_t *co
 		marks[i] = (struct semel_lane_marks){ .lease = &marked[i]->lane->lease,
 						      .batch = marks_for(marking, marked[i]) };
 	semel_status status = count == 0 ? SEMEL_OK
-					 : marking->store->driver->outbox_mark_lanes(
+					 : marking->store->driver->outbox->mark_lanes(
 						   marking->store, marks, count, error);
 	for (size_t i = 0; i < count && status == SEMEL_OK; i++)
 		status = finish_batch(marking, marked[i],
@@ -296,7 +296,7 @@ semel_status semel_marking_mark_batches(struct semel_marking *marking,
 {
 	semel_status status = SEMEL_OK;
 
-	if (marking->store->driver->outbox_mark_lanes)
+	if (marking->store->driver->outbox->mark_lanes)
 		status = mark_all_plain_batches(marking, &result->marked, error);
 	for (struct semel_relay_batch *batch = marking->window->batches.in_flight, *next;
 	     batch && status == SEMEL_OK; batch = next) {

@@ -87,8 +87,8 @@ semel_status semel_poll_probe(struct semel_source *source, semel_error *error)
 	if (count == 0)
 		return SEMEL_OK;
 	poll->probe_at_ms = semel_steady_ms(poll->env) + PROBE_EVERY_MS;
-	semel_status status = poll->store->driver->outbox_look(poll->store, poll->probes, count,
-							       semel_now_ms(poll->env), error);
+	semel_status status = poll->store->driver->outbox->probe(poll->store, poll->probes, count,
+								 semel_now_ms(poll->env), error);
 	if (status != SEMEL_OK)
 		return status;
 	poll->probe_count = count;
@@ -107,8 +107,8 @@ semel_status semel_poll_probe_due(struct semel_source *source, semel_error *erro
 		poll->probes[i].after_seq = INT64_MAX;
 	if (count == 0)
 		return SEMEL_OK;
-	semel_status status = poll->store->driver->outbox_look(poll->store, poll->probes, count,
-							       semel_now_ms(poll->env), error);
+	semel_status status = poll->store->driver->outbox->probe(poll->store, poll->probes, count,
+								 semel_now_ms(poll->env), error);
 	if (status == SEMEL_OK)
 		poll->probe_count = count;
 	return status;
@@ -119,7 +119,7 @@ static semel_status probe(struct semel_source *source, semel_error *error)
 {
 	struct poll *poll = poll_of(source);
 
-	if (!poll->store->driver->outbox_fetch_lanes ||
+	if (!poll->store->driver->outbox->fetch_lanes ||
 	    semel_steady_ms(poll->env) >= poll->probe_at_ms)
 		return semel_poll_probe(source, error);
 	poll->probe_count = begin_probe(poll);
@@ -290,11 +290,11 @@ static semel_status fetch_round(struct poll *poll, semel_error *error)
 		reads[i] = (struct semel_lane_read){ &batch->lane->lease, batch->lane->cursor,
 						     &batch->fetched };
 	}
-	if (driver->outbox_fetch_lanes)
-		return driver->outbox_fetch_lanes(poll->store, reads, poll->read_count, error);
+	if (driver->outbox->fetch_lanes)
+		return driver->outbox->fetch_lanes(poll->store, reads, poll->read_count, error);
 	for (size_t i = 0; i < poll->read_count && status == SEMEL_OK; i++)
-		status = driver->outbox_fetch(poll->store, reads[i].lease, reads[i].after_seq,
-					      reads[i].batch, error);
+		status = driver->outbox->fetch(poll->store, reads[i].lease, reads[i].after_seq,
+					       reads[i].batch, error);
 	return status;
 }
 
@@ -314,7 +314,7 @@ static semel_status read_round(struct poll *poll, const struct semel_room *room,
 /* A store that reads all lanes at once also tells when it has left something out. */
 static bool is_lane_exhausted(const struct poll *poll, const struct semel_outbox_batch *fetched)
 {
-	if (!poll->store->driver->outbox_fetch_lanes)
+	if (!poll->store->driver->outbox->fetch_lanes)
 		return fetched->count == 0;
 	return fetched->count < fetched->capacity && !fetched->cut;
 }
@@ -372,7 +372,7 @@ static semel_status read_due(struct poll *poll, struct semel_lane_probe *found,
 	batch->fetched.capacity =
 		room->rows < poll->batches->rows_max ? room->rows : poll->batches->rows_max;
 	batch->fetched.bytes_max = room->bytes;
-	semel_status status = poll->store->driver->outbox_fetch_due(
+	semel_status status = poll->store->driver->outbox->fetch_due(
 		poll->store, &lane->lease, semel_now_ms(poll->env), &batch->fetched, error);
 	found->due = batch->fetched.count > 0;
 	if (status == SEMEL_OK && found->due)
@@ -492,13 +492,13 @@ void semel_poll_restart(struct semel_source *source)
 static bool arm_wakeup(struct semel_source *source, bool only_if_armed)
 {
 	semel_store *store = poll_of(source)->store;
-	return store->driver->arm_wakeup(store, only_if_armed);
+	return store->driver->outbox->arm_wakeup(store, only_if_armed);
 }
 
 static bool check_wakeup(struct semel_source *source)
 {
 	semel_store *store = poll_of(source)->store;
-	return store->driver->check_wakeup(store);
+	return store->driver->outbox->check_wakeup(store);
 }
 
 static bool is_exhausted(const struct semel_source *source)

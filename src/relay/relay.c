@@ -166,7 +166,7 @@ static semel_status assemble(struct semel_relay *relay, semel_error *error)
 		semel_wake_set_env(relay->wake, relay->env);
 	if (status == SEMEL_OK)
 		status = connect_all(relay, error);
-	if (status == SEMEL_OK && relay->store->driver->outbox_mark_lanes)
+	if (status == SEMEL_OK && relay->store->driver->outbox->mark_lanes)
 		pipeline.mark_delay_ms = MARK_DELAY_MS; /* it can mark many at once */
 	if (status == SEMEL_OK)
 		status = semel_lanes_open(&relay->lanes, relay->store, relay->env,
@@ -424,7 +424,7 @@ static semel_status not_drained(const struct semel_relay *relay,
 static void refresh_counts(struct semel_relay *relay, struct semel_outbox_counts *counts)
 {
 	if (relay->store)
-		(void)relay->store->driver->outbox_counts(relay->store, semel_now_ms(relay->env),
+		(void)relay->store->driver->outbox->count(relay->store, semel_now_ms(relay->env),
 							  counts, NULL);
 }
 
@@ -450,7 +450,7 @@ static semel_status drain_step(struct semel_relay *relay, struct semel_outbox_co
 		wait_for_answers(relay);
 	if (status != SEMEL_OK || busy || pause_ms > 0)
 		return status;
-	status = relay->store->driver->outbox_counts(relay->store, semel_now_ms(relay->env), counts,
+	status = relay->store->driver->outbox->count(relay->store, semel_now_ms(relay->env), counts,
 						     error);
 	if (status != SEMEL_OK)
 		return status;

@@ -108,7 +108,7 @@ static semel_status look_at(struct repair *repair, struct semel_text event_id,
 		.arena = repair->arena, .queries = &query, .results = answer_out, .count = 1
 	};
 
-	return driver->states_look(driver->tx(repair->store), repair->scope, &batch, error);
+	return driver->holds->states_read(driver->tx(repair->store), repair->scope, &batch, error);
 }
 
 static bool is_decided(const struct semel_state_result *answer)
@@ -130,7 +130,7 @@ static semel_status hold_anew(struct repair *repair, const struct step *step,
 				   .state = SEMEL_HOLD_RELEASED };
 	bool added = false;
 	semel_status status =
-		driver->parked_first(tx, repair->scope, &hold, repair->arena, &first, error);
+		driver->holds->parked_first(tx, repair->scope, &hold, repair->arena, &first, error);
 
 	*result_out = SEMEL_REPAIR_UNNECESSARY;
 	if (status != SEMEL_OK || !first.entry_id.data)
@@ -156,7 +156,7 @@ static semel_status release(struct repair *repair, const struct step *step,
 	struct semel_hold hold = { .state = SEMEL_HOLD_NONE };
 	struct semel_state_result answer = { .letter = SEMEL_DEAD_ANY };
 	semel_status status =
-		driver->hold_get(tx, repair->scope, &step->key, repair->arena, &hold, error);
+		driver->holds->get(tx, repair->scope, &step->key, repair->arena, &hold, error);
 
 	if (status == SEMEL_OK && hold.state == SEMEL_HOLD_NONE)
 		return hold_anew(repair, step, result_out, error);
@@ -189,7 +189,7 @@ static semel_status find_event(struct repair *repair, struct semel_text id,
 						    .rows = &row,
 						    .capacity = 1,
 						    .bytes_max = PAYLOAD_MAX };
-		status = store->driver->outbox_select(store, &filter, 0, &batch, error);
+		status = store->driver->outbox->select(store, &filter, 0, &batch, error);
 		if (status != SEMEL_OK || batch.count == 0)
 			continue;
 		*event_out = row.event;
@@ -216,8 +216,8 @@ static semel_status prepare_copy(struct repair *repair, const struct step *step,
 	if (step->entry_id.data) {
 		if (answer.letter != SEMEL_DEAD_REPLAYED || answer.settled)
 			return SEMEL_OK;
-		status = driver->dead_get(repair->store, semel_text_string(step->entry_id),
-					  repair->arena, &entry, error);
+		status = driver->dead_letters->get(repair->store, semel_text_string(step->entry_id),
+						   repair->arena, &entry, error);
 		*event = entry.event;
 		metadata->replay = answer.replay_count;
 	} else {
@@ -296,7 +296,8 @@ static semel_status note_in_audit(struct repair *repair, const char *what, const
 		.detail = semel_buffer_text(&detail),
 		.outcome = SEMEL_TEXT("done"), /* in the transaction of the step */
 	};
-	semel_status status = repair->store->driver->audit_add(repair->store, &row, NULL, error);
+	semel_status status =
+		repair->store->driver->upkeep->audit_add(repair->store, &row, NULL, error);
 	semel_buffer_free(&detail);
 	return status;
 }
@@ -372,8 +373,8 @@ static semel_status look(struct repair *repair, const struct semel_subscription_
 	if (status == SEMEL_OK)
 		status = semel_stuck_check_run(&repair->stuck, error);
 	if (status == SEMEL_OK)
-		status = repair->store->driver->waits_each(repair->store, row->scope, collect,
-							   repair, error);
+		status = repair->store->driver->holds->waits_each(repair->store, row->scope,
+								  collect, repair, error);
 	return status;
 }
 

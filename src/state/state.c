@@ -262,7 +262,8 @@ semel_status semel_hold_add(semel_tx tx, struct semel_text scope, const struct s
 	semel_status status = check_hold(SEMEL_HOLD_NONE, hold->state, by, error);
 
 	*added_out = false;
-	return status == SEMEL_OK ? tx.driver->hold_add(tx, scope, hold, added_out, error) : status;
+	return status == SEMEL_OK ? tx.driver->holds->add(tx, scope, hold, added_out, error)
+				  : status;
 }
 
 semel_status semel_hold_move(semel_tx tx, struct semel_text scope, const struct semel_hold *from,
@@ -273,8 +274,8 @@ semel_status semel_hold_move(semel_tx tx, struct semel_text scope, const struct 
 	if (status != SEMEL_OK)
 		return status;
 	if (to->state == SEMEL_HOLD_NONE)
-		return tx.driver->hold_remove(tx, scope, from, error);
-	return tx.driver->hold_put(tx, scope, to, error);
+		return tx.driver->holds->remove(tx, scope, from, error);
+	return tx.driver->holds->put(tx, scope, to, error);
 }
 
 semel_status semel_hold_release(semel_tx tx, struct semel_text scope, const struct semel_hold *from,
@@ -286,7 +287,7 @@ semel_status semel_hold_release(semel_tx tx, struct semel_text scope, const stru
 				 .aggregate_id = from->aggregate_id,
 				 .head_id = from->head_id,
 				 .state = SEMEL_HOLD_RELEASED };
-	semel_status status = tx.driver->parked_first(tx, scope, from, arena, &first, error);
+	semel_status status = tx.driver->holds->parked_first(tx, scope, from, arena, &first, error);
 
 	if (status != SEMEL_OK)
 		return status;

@@ -58,11 +58,11 @@ typedef void semel_relay_leave_fn(semel_store *store, const char *owner);
 /* The relay is about to sleep: from now on commits ring the wake that watch() was given. True: they
  * did not before, or have rung already: read once more before sleeping. only_if_armed: leaves as it
  * is whether they ring. */
-typedef bool semel_outbox_arm_wake_fn(semel_store *store, bool only_if_armed);
+typedef bool semel_outbox_arm_wakeup_fn(semel_store *store, bool only_if_armed);
 /* The relay is awake. False: commits ring, and none did. */
-typedef bool semel_outbox_disarm_wake_fn(semel_store *store);
+typedef bool semel_outbox_check_wakeup_fn(semel_store *store);
 /* Optional; with a change stream, which wakes the relay: no commit needs to ring. */
-typedef void semel_outbox_disable_wake_fn(semel_store *store);
+typedef void semel_outbox_disarm_wakeup_fn(semel_store *store);
 /* All lanes, in order; leases_out has lane_count elements. */
 typedef semel_status semel_lease_list_fn(semel_store *store, struct semel_lease *leases_out,
 					 semel_error *error);
@@ -267,9 +267,9 @@ struct semel_outbox_functions {
 	semel_lane_count_fn *lane_count;
 	semel_relay_join_fn *relay_join;
 	semel_relay_leave_fn *relay_leave;
-	semel_outbox_arm_wake_fn *arm_wake;
-	semel_outbox_disarm_wake_fn *disarm_wake;
-	semel_outbox_disable_wake_fn *disable_wake;
+	semel_outbox_arm_wakeup_fn *arm_wakeup;
+	semel_outbox_check_wakeup_fn *check_wakeup;
+	semel_outbox_disarm_wakeup_fn *disarm_wakeup;
 	semel_lease_list_fn *lease_list;
 	semel_lease_take_fn *lease_take;
 	semel_lease_renew_fn *lease_renew;

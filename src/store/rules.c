@@ -110,7 +110,7 @@ semel_status semel_dead_add_refused(semel_tx tx, const struct semel_mark *mark, 
 		.attempts = mark->attempts,
 		.replay_count = mark->row->replay,
 	};
-	semel_status status = tx.driver->dead_add(tx, &entry, arena, error);
+	semel_status status = tx.driver->dead_letters->add(tx, &entry, arena, error);
 	semel_arena_free(arena);
 	return status;
 }

@@ -83,12 +83,12 @@ semel_status semel_store_examine(const char *text, const struct semel_examinatio
 semel_status semel_store_lanes(semel_store *store, int64_t now_ms,
 			       struct semel_lanes_state *state_out, semel_error *error)
 {
-	int32_t count = store->driver->lane_count(store);
+	int32_t count = store->driver->outbox->lane_count(store);
 	struct semel_lease *leases = calloc((size_t)count, sizeof(leases[0]));
 	*state_out = (struct semel_lanes_state){ .count = count };
 	if (leases == NULL)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the leases");
-	semel_status status = store->driver->lease_list(store, leases, error);
+	semel_status status = store->driver->outbox->lease_list(store, leases, error);
 	for (int32_t i = 0; i < count && status == SEMEL_OK; i++) {
 		state_out->low_sum += leases[i].low_seq;
 		if (leases[i].owner[0] == '\0' || leases[i].expires_at_ms <= now_ms)

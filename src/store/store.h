@@ -118,9 +118,9 @@ struct semel_store_driver {
 	semel_lane_count_fn *lane_count;
 	semel_relay_join_fn *relay_join;
 	semel_relay_leave_fn *relay_leave;
-	semel_outbox_arm_wake_fn *arm_wakeup;
-	semel_outbox_disarm_wake_fn *check_wakeup;
-	semel_outbox_disable_wake_fn *disarm_wakeup;
+	semel_outbox_arm_wakeup_fn *arm_wakeup;
+	semel_outbox_check_wakeup_fn *check_wakeup;
+	semel_outbox_disarm_wakeup_fn *disarm_wakeup;
 	semel_lease_list_fn *lease_list;
 	semel_lease_take_fn *lease_take;
 	semel_lease_renew_fn *lease_renew;

@@ -15,8 +15,8 @@ semel_status semel_subscriptions_read(semel_store *store, struct semel_arena *ar
 	*rows_out = semel_arena_alloc(arena, sizeof(**rows_out) * SEMEL_SUBSCRIPTIONS_MAX);
 	if (!*rows_out)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for subscriptions");
-	return store->driver->subscription_list(store, arena, *rows_out, SEMEL_SUBSCRIPTIONS_MAX,
-						count_out, error);
+	return store->driver->upkeep->subscription_list(store, arena, *rows_out,
+							SEMEL_SUBSCRIPTIONS_MAX, count_out, error);
 }
 
 const struct semel_subscription_row *semel_subscription_find(
@@ -112,8 +112,8 @@ semel_status semel_subscription_all_topics(semel_store *store,
 	struct gathering gathering = { topics_out, arena, false };
 	semel_status status = semel_subscription_topics(row, arena, topics_out, error);
 	if (status == SEMEL_OK)
-		status = store->driver->subscription_topics(store, row->scope, gather, &gathering,
-							    error);
+		status = store->driver->upkeep->subscription_topics(store, row->scope, gather,
+								    &gathering, error);
 	if (gathering.failed)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for topics");
 	return status;
@@ -130,7 +130,7 @@ semel_status semel_topics_read_published(semel_store *store, struct semel_arena 
 	struct gathering gathering = { topics_out, arena, false };
 	*topics_out = (struct semel_topics){ 0 };
 	semel_status status =
-		store->driver->outbox_topics(store, gather_published, &gathering, error);
+		store->driver->outbox->topics_each(store, gather_published, &gathering, error);
 	if (gathering.failed)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for topics");
 	return status;

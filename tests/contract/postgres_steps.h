@@ -115,7 +115,7 @@ static inline void assert_refused(PGconn *connection, const char *sql)
 static inline int64_t complete_seq(struct store_relay *relay)
 {
 	struct semel_lane_probe look = { .lane = 0 };
-	assert_ok(relay->store->driver->outbox_look(relay->store, &look, 1, STORE_NOW, NULL));
+	assert_ok(relay->store->driver->outbox->probe(relay->store, &look, 1, STORE_NOW, NULL));
 	return look.complete_seq;
 }
 

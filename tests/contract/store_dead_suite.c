@@ -26,21 +26,22 @@ static struct semel_hold_key key_of(const char *aggregate)
 static void put_hold(semel_store *store, struct semel_hold hold)
 {
 	store_begin(store);
-	assert_ok(store->driver->hold_put(store_tx(store), BILLING, &hold, NULL));
+	assert_ok(store->driver->holds->put(store_tx(store), BILLING, &hold, NULL));
 	store_commit(store);
 }
 
 static bool any_hold(semel_store *store)
 {
 	bool any = false;
-	assert_ok(store->driver->hold_any(store_tx(store), BILLING, &any, NULL));
+	assert_ok(store->driver->holds->has_any(store_tx(store), BILLING, &any, NULL));
 	return any;
 }
 
 static bool other_hold(semel_store *store, bool total)
 {
 	bool other = false;
-	assert_ok(store->driver->hold_other(store_tx(store), BILLING, total, &other, NULL));
+	assert_ok(store->driver->holds->has_other_kind(store_tx(store), BILLING, total, &other,
+						       NULL));
 	return other;
 }
 
@@ -72,24 +73,24 @@ static void a_hold_is_put_changed_and_removed(void **state)
 	hold.due_ms = STORE_NOW + 1000;
 	put_hold(store, hold);
 	assert_true(any_hold(store));
-	assert_ok(store->driver->hold_get(store_tx(store), BILLING, &key, arena, &found, NULL));
+	assert_ok(store->driver->holds->get(store_tx(store), BILLING, &key, arena, &found, NULL));
 	assert_int_equal(found.state, SEMEL_HOLD_RETRY);
 	assert_string_equal(found.head_id.data, "head");
 	assert_int_equal(found.attempts, 3);
 	assert_int_equal(found.due_ms, STORE_NOW + 1000);
-	assert_ok(store->driver->hold_get(store_tx(store), BILLING, &other, arena, &found, NULL));
+	assert_ok(store->driver->holds->get(store_tx(store), BILLING, &other, arena, &found, NULL));
 	assert_int_equal(found.state, SEMEL_HOLD_NONE);
-	assert_ok(store->driver->hold_get(store_tx(store), SEMEL_TEXT("audit"), &key, arena, &found,
-					  NULL));
+	assert_ok(store->driver->holds->get(store_tx(store), SEMEL_TEXT("audit"), &key, arena,
+					    &found, NULL));
 	assert_int_equal(found.state, SEMEL_HOLD_NONE);
 	hold.state = SEMEL_HOLD_DEAD;
 	hold.blocks = true;
 	put_hold(store, hold);
-	assert_ok(store->driver->hold_get(store_tx(store), BILLING, &key, arena, &found, NULL));
+	assert_ok(store->driver->holds->get(store_tx(store), BILLING, &key, arena, &found, NULL));
 	assert_int_equal(found.state, SEMEL_HOLD_DEAD);
 	assert_true(found.blocks);
 	store_begin(store);
-	assert_ok(store->driver->hold_remove(store_tx(store), BILLING, &hold, NULL));
+	assert_ok(store->driver->holds->remove(store_tx(store), BILLING, &hold, NULL));
 	store_commit(store);
 	assert_false(any_hold(store));
 	semel_arena_free(arena);
@@ -109,15 +110,16 @@ static void released_holds_and_gaps_that_waited_enough_are_ready(void **state)
 	gap.due_ms = STORE_NOW + 1000;
 	put_hold(store, gap);
 	store_begin(store);
-	assert_ok(store->driver->hold_ready(store_tx(store), BILLING, STORE_NOW, &holds, NULL));
+	assert_ok(store->driver->holds->list_ready(store_tx(store), BILLING, STORE_NOW, &holds,
+						   NULL));
 	assert_int_equal(holds.count, 1);
 	assert_string_equal(found[0].aggregate_id.data, "released");
-	assert_ok(store->driver->hold_ready(store_tx(store), BILLING, STORE_NOW + 1000, &holds,
-					    NULL));
+	assert_ok(store->driver->holds->list_ready(store_tx(store), BILLING, STORE_NOW + 1000,
+						   &holds, NULL));
 	assert_int_equal(holds.count, 2);
 	holds.capacity = 1;
-	assert_ok(store->driver->hold_ready(store_tx(store), BILLING, STORE_NOW + 1000, &holds,
-					    NULL));
+	assert_ok(store->driver->holds->list_ready(store_tx(store), BILLING, STORE_NOW + 1000,
+						   &holds, NULL));
 	assert_int_equal(holds.count, 1);
 	store_commit(store);
 	semel_arena_free(arena);
@@ -132,7 +134,7 @@ static void park_behind(semel_store *store, const char *id, const char *aggregat
 	struct semel_dead_entry entry = store_dead(entry_id, &event);
 	entry.parked_behind = semel_text_of(head);
 	store_begin(store);
-	assert_ok(store->driver->parked_add(store_tx(store), &entry, NULL));
+	assert_ok(store->driver->holds->parked_add(store_tx(store), &entry, NULL));
 	store_commit(store);
 }
 
@@ -160,14 +162,14 @@ static void what_is_held_is_counted_by_its_reason(void **state)
 	park(store, "b3", "b");
 	park(store, "c2", "c");
 	park(store, "d2", "d");
-	assert_ok(store->driver->hold_counts(store, BILLING, &counts, NULL));
+	assert_ok(store->driver->holds->count(store, BILLING, &counts, NULL));
 	assert_int_equal(counts.waiting, 2);
 	assert_int_equal(counts.parked, 2);
 	assert_int_equal(counts.blocked, 1);
 	assert_int_equal(counts.next_due_ms, STORE_NOW + 1000);
-	assert_ok(store->driver->hold_due(store, BILLING, &due_ms, NULL));
+	assert_ok(store->driver->holds->next_due(store, BILLING, &due_ms, NULL));
 	assert_int_equal(due_ms, STORE_NOW + 1000);
-	assert_ok(store->driver->hold_due(store, SEMEL_TEXT("audit"), &due_ms, NULL));
+	assert_ok(store->driver->holds->next_due(store, SEMEL_TEXT("audit"), &due_ms, NULL));
 	assert_int_equal(due_ms, 0);
 	semel_store_close(store);
 }
@@ -177,7 +179,7 @@ static void what_is_held_is_counted_by_its_reason(void **state)
 static void assert_parked(semel_store *store, struct semel_text entry_id, bool expected)
 {
 	bool parked = !expected;
-	assert_ok(store->driver->parked_has(store_tx(store), entry_id, &parked, NULL));
+	assert_ok(store->driver->holds->parked_exists(store_tx(store), entry_id, &parked, NULL));
 	assert_int_equal(parked, expected);
 }
 
@@ -196,16 +198,17 @@ static void followers_come_in_the_order_they_were_parked(void **state)
 	park(store, "e3", "a");
 	store_begin(store);
 	for (int i = 0; i < 3; i++) {
-		assert_ok(store->driver->parked_first(store_tx(store), BILLING, &hold, arena,
-						      &first, NULL));
+		assert_ok(store->driver->holds->parked_first(store_tx(store), BILLING, &hold, arena,
+							     &first, NULL));
 		assert_string_equal(first.event.id.data, expected[i]);
 		assert_string_equal(first.parked_behind.data, "head");
 		assert_parked(store, first.entry_id, true);
-		assert_ok(store->driver->parked_remove(store_tx(store), first.entry_id, NULL));
+		assert_ok(
+			store->driver->holds->parked_remove(store_tx(store), first.entry_id, NULL));
 		assert_parked(store, first.entry_id, false);
 	}
-	assert_ok(
-		store->driver->parked_first(store_tx(store), BILLING, &hold, arena, &first, NULL));
+	assert_ok(store->driver->holds->parked_first(store_tx(store), BILLING, &hold, arena, &first,
+						     NULL));
 	assert_null(first.entry_id.data);
 	store_commit(store);
 	semel_arena_free(arena);
@@ -218,7 +221,8 @@ static void assert_next(semel_store *store, const char *head, const char *expect
 	struct semel_hold hold = hold_of("a", SEMEL_HOLD_RELEASED);
 	struct semel_dead_entry next;
 	hold.head_id = semel_text_of(head);
-	assert_ok(store->driver->parked_next(store_tx(store), BILLING, &hold, arena, &next, NULL));
+	assert_ok(store->driver->holds->parked_next(store_tx(store), BILLING, &hold, arena, &next,
+						    NULL));
 	assert_string_equal(next.event.id.data, expected);
 	semel_arena_free(arena);
 }
@@ -253,21 +257,21 @@ static void a_hold_without_an_aggregate_type_holds_the_whole_topic(void **state)
 	store_bury(store, store_dead("d1", &event));
 	park(store, "e1", "b");
 	park(store, "e2", "a");
-	assert_ok(store->driver->hold_counts(store, BILLING, &counts, NULL));
+	assert_ok(store->driver->holds->count(store, BILLING, &counts, NULL));
 	assert_int_equal(counts.parked, 2);
-	assert_ok(store->driver->dead_get(store, "d1", arena, &entry, NULL));
+	assert_ok(store->driver->dead_letters->get(store, "d1", arena, &entry, NULL));
 	assert_int_equal(entry.parked, 2);
 	store_begin(store);
-	assert_ok(
-		store->driver->parked_first(store_tx(store), BILLING, &hold, arena, &first, NULL));
+	assert_ok(store->driver->holds->parked_first(store_tx(store), BILLING, &hold, arena, &first,
+						     NULL));
 	assert_string_equal(first.event.id.data, "e1");
-	assert_ok(store->driver->parked_remove(store_tx(store), first.entry_id, NULL));
-	assert_ok(
-		store->driver->parked_first(store_tx(store), BILLING, &hold, arena, &first, NULL));
+	assert_ok(store->driver->holds->parked_remove(store_tx(store), first.entry_id, NULL));
+	assert_ok(store->driver->holds->parked_first(store_tx(store), BILLING, &hold, arena, &first,
+						     NULL));
 	assert_string_equal(first.event.id.data, "e2");
 	hold.aggregate_id = SEMEL_TEXT("payment.events");
-	assert_ok(
-		store->driver->parked_first(store_tx(store), BILLING, &hold, arena, &first, NULL));
+	assert_ok(store->driver->holds->parked_first(store_tx(store), BILLING, &hold, arena, &first,
+						     NULL));
 	assert_null(first.entry_id.data);
 	store_commit(store);
 	semel_arena_free(arena);
@@ -283,12 +287,12 @@ static void followers_are_no_dead_letters(void **state)
 	uint64_t count = 1;
 	uint32_t listed = 1;
 	park(store, "e2", "a");
-	assert_ok(store->driver->dead_count(store, NULL, &count, NULL));
+	assert_ok(store->driver->dead_letters->count(store, NULL, &count, NULL));
 	assert_int_equal(count, 0);
-	assert_ok(store->driver->dead_list(store, &(semel_dead_filter){ .limit = 1 }, arena, &entry,
-					   &listed, NULL));
+	assert_ok(store->driver->dead_letters->list(store, &(semel_dead_filter){ .limit = 1 },
+						    arena, &entry, &listed, NULL));
 	assert_int_equal(listed, 0);
-	assert_int_equal(store->driver->dead_get(store, "entry-e2", arena, &entry, NULL),
+	assert_int_equal(store->driver->dead_letters->get(store, "entry-e2", arena, &entry, NULL),
 			 SEMEL_NOT_FOUND);
 	semel_arena_free(arena);
 	semel_store_close(store);
@@ -300,7 +304,7 @@ static struct semel_dead_entry get(semel_store *store, const char *entry_id,
 				   struct semel_arena *arena)
 {
 	struct semel_dead_entry entry;
-	assert_ok(store->driver->dead_get(store, entry_id, arena, &entry, NULL));
+	assert_ok(store->driver->dead_letters->get(store, entry_id, arena, &entry, NULL));
 	return entry;
 }
 
@@ -308,8 +312,8 @@ static semel_status move(semel_store *store, const struct semel_dead_entry *entr
 			 enum semel_dead_status to)
 {
 	store_begin(store);
-	semel_status status =
-		store->driver->dead_move(store_tx(store), entry, to, "of no use", STORE_NOW, NULL);
+	semel_status status = store->driver->dead_letters->move(store_tx(store), entry, to,
+								"of no use", STORE_NOW, NULL);
 	store_commit(store);
 	return status;
 }
@@ -358,7 +362,7 @@ static void a_broken_delivery_without_an_id_is_always_a_new_entry(void **state)
 	broken.id = SEMEL_TEXT(" ");
 	assert_string_equal(store_bury(store, store_dead("d2", &broken)), "d2");
 	assert_string_equal(store_bury(store, store_dead("d3", &broken)), "d3");
-	assert_ok(store->driver->dead_count(store, "billing", &count, NULL));
+	assert_ok(store->driver->dead_letters->count(store, "billing", &count, NULL));
 	assert_int_equal(count, 3);
 	struct semel_dead_entry found = get(store, "d1", arena);
 	assert_null(found.event.id.data);
@@ -427,8 +431,9 @@ static void only_a_pending_dead_letter_is_moved(void **state)
 	assert_int_equal(move(store, &entry, SEMEL_DEAD_DISCARDED), SEMEL_NOT_PENDING);
 	entry.entry_id = SEMEL_TEXT("unknown");
 	assert_int_equal(move(store, &entry, SEMEL_DEAD_REPLAYED), SEMEL_NOT_FOUND);
-	assert_int_equal(store->driver->dead_move(store_tx(store), &entry, SEMEL_DEAD_REPLAYED,
-						  NULL, STORE_NOW, NULL),
+	assert_int_equal(store->driver->dead_letters->move(store_tx(store), &entry,
+							   SEMEL_DEAD_REPLAYED, NULL, STORE_NOW,
+							   NULL),
 			 SEMEL_NO_TRANSACTION);
 	semel_arena_free(arena);
 	semel_store_close(store);
@@ -456,8 +461,8 @@ static void an_entry_that_came_back_since_it_was_read_is_not_replayed(void **sta
 static void settle(semel_store *store, const char *scope, struct semel_text id, uint32_t replay)
 {
 	store_begin(store);
-	assert_ok(store->driver->dead_settle(store_tx(store), semel_text_of(scope), id, replay,
-					     STORE_NOW + 7, NULL));
+	assert_ok(store->driver->dead_letters->settle(store_tx(store), semel_text_of(scope), id,
+						      replay, STORE_NOW + 7, NULL));
 	store_commit(store);
 }
 
@@ -529,8 +534,8 @@ static void an_entry_of_the_relay_is_settled_when_it_goes_back_to_the_outbox(voi
 static void authorize(semel_store *store, const char *scope, struct semel_text id)
 {
 	store_begin(store);
-	assert_ok(store->driver->dead_authorize(store_tx(store), semel_text_of(scope), id,
-						STORE_NOW, NULL));
+	assert_ok(store->driver->dead_letters->authorize(store_tx(store), semel_text_of(scope), id,
+							 STORE_NOW, NULL));
 	store_commit(store);
 }
 
@@ -562,9 +567,9 @@ static void an_entry_of_any_status_can_be_authorized_to_run_again(void **state)
 	assert_null(entry.discard_reason.data);
 	authorize(store, "billing", SEMEL_TEXT("e2")); /* a follower has no letter */
 	assert_parked(store, SEMEL_TEXT("entry-e2"), true);
-	assert_int_equal(
-		store->driver->dead_authorize(store_tx(store), BILLING, event.id, STORE_NOW, NULL),
-		SEMEL_NO_TRANSACTION);
+	assert_int_equal(store->driver->dead_letters->authorize(store_tx(store), BILLING, event.id,
+								STORE_NOW, NULL),
+			 SEMEL_NO_TRANSACTION);
 	semel_arena_free(arena);
 	semel_store_close(store);
 }
@@ -574,7 +579,8 @@ static void an_entry_of_any_status_can_be_authorized_to_run_again(void **state)
 static bool any_state(semel_store *store, const char *scope)
 {
 	bool any = false;
-	assert_ok(store->driver->states_any(store_tx(store), semel_text_of(scope), &any, NULL));
+	assert_ok(store->driver->holds->states_exist(store_tx(store), semel_text_of(scope), &any,
+						     NULL));
 	return any;
 }
 
@@ -624,10 +630,10 @@ static void one_look_tells_the_hold_and_the_letter_of_every_event(void **state)
 	store_bury(store, letter);
 	authorize(store, "billing", two.id);
 	park(store, "e3", "b"); /* is no letter */
-	assert_int_equal(store->driver->states_look(store_tx(store), BILLING, &batch, NULL),
+	assert_int_equal(store->driver->holds->states_read(store_tx(store), BILLING, &batch, NULL),
 			 SEMEL_NO_TRANSACTION);
 	store_begin(store);
-	assert_ok(store->driver->states_look(store_tx(store), BILLING, &batch, NULL));
+	assert_ok(store->driver->holds->states_read(store_tx(store), BILLING, &batch, NULL));
 	assert_int_equal(answers[0].hold.state, SEMEL_HOLD_DEAD);
 	assert_int_equal(answers[0].letter, SEMEL_DEAD_ANY);
 	assert_int_equal(answers[1].hold.state, SEMEL_HOLD_DEAD);
@@ -651,13 +657,14 @@ static void one_look_tells_the_hold_and_the_letter_of_every_event(void **state)
 	store_commit(store);
 	settle(store, "billing", two.id, 0);
 	store_begin(store);
-	assert_ok(store->driver->states_look(store_tx(store), BILLING, &batch, NULL));
+	assert_ok(store->driver->holds->states_read(store_tx(store), BILLING, &batch, NULL));
 	assert_true(answers[2].settled);
 	assert_true(answers[5].settled);
 	batch.count = 0;
-	assert_ok(store->driver->states_look(store_tx(store), BILLING, &batch, NULL));
+	assert_ok(store->driver->holds->states_read(store_tx(store), BILLING, &batch, NULL));
 	batch.count = 2;
-	assert_ok(store->driver->states_look(store_tx(store), SEMEL_TEXT("audit"), &batch, NULL));
+	assert_ok(store->driver->holds->states_read(store_tx(store), SEMEL_TEXT("audit"), &batch,
+						    NULL));
 	assert_int_equal(answers[1].hold.state, SEMEL_HOLD_NONE);
 	assert_int_equal(answers[1].letter, SEMEL_DEAD_ANY);
 	store_commit(store);
@@ -672,7 +679,7 @@ static const char *list_ids(semel_store *store, semel_dead_filter filter)
 	struct semel_dead_entry entries[STORE_MAX];
 	uint32_t count = 0;
 	ids[0] = '\0';
-	assert_ok(store->driver->dead_list(store, &filter, arena, entries, &count, NULL));
+	assert_ok(store->driver->dead_letters->list(store, &filter, arena, entries, &count, NULL));
 	for (uint32_t i = 0; i < count; i++)
 		strcat(ids, semel_text_string(entries[i].entry_id));
 	semel_arena_free(arena);
@@ -750,7 +757,7 @@ static void every_entry_and_follower_is_told_in_the_order_of_ids(void **state)
 	store_bury(store, store_dead("d1", &event));
 	store_bury(store, store_dead("d2", &nameless));
 	park(store, "e2", "a");
-	assert_ok(store->driver->dead_each(store, BILLING, note, notes, NULL));
+	assert_ok(store->driver->dead_letters->each(store, BILLING, note, notes, NULL));
 	assert_string_equal(notes, "e2 PARKED;head PENDING;");
 	semel_store_close(store);
 }

@@ -29,7 +29,8 @@ static void two_claims_of_one_id_in_one_call_find_each_other(void **state)
 						    store_claim("e1") };
 	struct semel_claim_result answers[3];
 	store_begin(store);
-	assert_ok(store->driver->inbox_claim(store_tx(store), claims, 3, STORE_NOW, answers, NULL));
+	assert_ok(
+		store->driver->inbox->claim(store_tx(store), claims, 3, STORE_NOW, answers, NULL));
 	store_commit(store);
 	assert_int_equal(answers[0].found, SEMEL_FOUND_NEW);
 	assert_int_equal(answers[1].found, SEMEL_FOUND_NEW);
@@ -51,8 +52,8 @@ static void claim_batch(semel_store *store, int first, char letters_out[static B
 		snprintf(ids[i], sizeof(ids[i]), "e%d", first + i);
 		claims[i] = store_claim(ids[i]);
 	}
-	assert_ok(store->driver->inbox_claim(store_tx(store), claims, BATCH, STORE_NOW, answers,
-					     NULL));
+	assert_ok(store->driver->inbox->claim(store_tx(store), claims, BATCH, STORE_NOW, answers,
+					      NULL));
 	for (int i = 0; i < BATCH; i++)
 		letters_out[i] = answers[i].found == SEMEL_FOUND_NEW         ? 'N'
 				 : answers[i].found == SEMEL_FOUND_PROCESSED ? 'P'
@@ -129,7 +130,8 @@ static void a_rolled_back_claim_is_free_again(void **state)
 	struct semel_claim_result answer;
 	claim.key = SEMEL_TEXT("k");
 	store_begin(store);
-	assert_ok(store->driver->inbox_claim(store_tx(store), &claim, 1, STORE_NOW, &answer, NULL));
+	assert_ok(
+		store->driver->inbox->claim(store_tx(store), &claim, 1, STORE_NOW, &answer, NULL));
 	store->driver->rollback(store);
 	assert_int_equal(store_claim_now(store, claim).found, SEMEL_FOUND_NEW);
 	semel_store_close(store);
@@ -142,7 +144,7 @@ static void a_claim_wants_a_transaction(void **state)
 	struct semel_inbox_claim claim = store_claim("e1");
 	struct semel_claim_result answer;
 	assert_int_equal(
-		store->driver->inbox_claim(store_tx(store), &claim, 1, STORE_NOW, &answer, NULL),
+		store->driver->inbox->claim(store_tx(store), &claim, 1, STORE_NOW, &answer, NULL),
 		SEMEL_NO_TRANSACTION);
 	assert_int_equal(store_claim_now(store, claim).found, SEMEL_FOUND_NEW);
 	semel_store_close(store);
@@ -207,7 +209,7 @@ static void a_business_key_is_new_once_whatever_the_week(void **state)
 	assert_int_equal(store_claim_now(store, second).found, SEMEL_FOUND_KEY);
 	assert_int_equal(store_claim_now(store, first).found, SEMEL_FOUND_PROCESSED);
 	/* The duplicate is accounted for: 2025-11-10 and three weeks later. */
-	assert_ok(store->driver->inbox_each(store, SEMEL_TEXT("billing"), count_row, notes, NULL));
+	assert_ok(store->driver->inbox->each(store, SEMEL_TEXT("billing"), count_row, notes, NULL));
 	assert_string_equal(notes, "e1 PROCESSED 20402;e2 PROCESSED 20423;");
 	semel_store_close(store);
 }
@@ -252,13 +254,13 @@ static void business_keys_of_a_batch_are_answered_as_one_by_one(void **state)
 	busy.lease_until_ms = STORE_NOW + 30000;
 	store_claim_now(store, busy);
 	store_begin(store);
-	assert_ok(store->driver->inbox_claim(store_tx(store), batch, 6, STORE_NOW, answers, NULL));
+	assert_ok(store->driver->inbox->claim(store_tx(store), batch, 6, STORE_NOW, answers, NULL));
 	store_commit(store);
 	for (size_t i = 0; i < 6; i++)
 		assert_int_equal(answers[i].found, expected[i]);
 	assert_true(answers[5].key_conflict);
 	assert_string_equal(answers[5].owner, "worker-1");
-	assert_ok(store->driver->inbox_each(store, SEMEL_TEXT("billing"), count_row, notes, NULL));
+	assert_ok(store->driver->inbox->each(store, SEMEL_TEXT("billing"), count_row, notes, NULL));
 	assert_string_equal(notes, "e0 PROCESSED 20402;e1 PROCESSED 20402;e2 PROCESSED 20402;"
 				   "e3 PROCESSED 20402;e4 PROCESSED 20402;e6 CLAIMED 20402;");
 	semel_store_close(store);
@@ -362,7 +364,7 @@ static void only_unfinished_claims_of_the_owner_are_renewed(void **state)
 	const int64_t later = STORE_NOW + 60000;
 	store_claim_now(store, claim_at_work("mine", "worker-1"));
 	store_claim_now(store, claim_at_work("other", "worker-2"));
-	assert_ok(store->driver->inbox_renew(store, "worker-1", later, NULL));
+	assert_ok(store->driver->inbox->renew(store, "worker-1", later, NULL));
 	assert_int_equal(store_claim_now(store, store_claim("mine")).lease_until_ms, later);
 	assert_int_equal(store_claim_now(store, store_claim("other")).lease_until_ms,
 			 STORE_NOW + 30000);
@@ -378,7 +380,7 @@ static void a_forgotten_claim_and_its_key_are_free_again(void **state)
 	store_claim_now(store, claim);
 	store_begin(store);
 	struct semel_inbox_claim by_id = store_claim("e1");
-	assert_ok(store->driver->inbox_forget(store_tx(store), &by_id, NULL));
+	assert_ok(store->driver->inbox->forget(store_tx(store), &by_id, NULL));
 	store_commit(store);
 	assert_int_equal(store_claim_now(store, other).found, SEMEL_FOUND_NEW);
 	assert_int_equal(store_claim_now(store, store_claim("e1")).found, SEMEL_FOUND_NEW);
@@ -388,7 +390,7 @@ static void a_forgotten_claim_and_its_key_are_free_again(void **state)
 static void forget_now(semel_store *store, struct semel_inbox_claim claim)
 {
 	store_begin(store);
-	assert_ok(store->driver->inbox_forget(store_tx(store), &claim, NULL));
+	assert_ok(store->driver->inbox->forget(store_tx(store), &claim, NULL));
 	store_commit(store);
 }
 
@@ -412,8 +414,8 @@ static void a_claim_that_is_not_the_owners_any_more_is_not_forgotten_by_it(void 
 static bool is_settled(semel_store *store, const char *id)
 {
 	bool settled = false;
-	assert_ok(store->driver->inbox_settled(store_tx(store), SEMEL_TEXT("billing"),
-					       semel_text_of(id), &settled, NULL));
+	assert_ok(store->driver->inbox->is_settled(store_tx(store), SEMEL_TEXT("billing"),
+						   semel_text_of(id), &settled, NULL));
 	return settled;
 }
 

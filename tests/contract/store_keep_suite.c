@@ -18,12 +18,12 @@ static void a_subscription_is_noted_once_and_kept_up_to_date(void **state)
 					      .from_latest = true };
 	struct semel_subscription_row found[4];
 	uint32_t count = 0;
-	assert_ok(store->driver->subscription_put(store, &row, STORE_NOW, NULL));
+	assert_ok(store->driver->upkeep->subscription_put(store, &row, STORE_NOW, NULL));
 	row.topics = SEMEL_TEXT("[\"order.events\",\"payment.events\"]");
-	assert_ok(store->driver->subscription_put(store, &row, STORE_NOW + 1000, NULL));
+	assert_ok(store->driver->upkeep->subscription_put(store, &row, STORE_NOW + 1000, NULL));
 	row.scope = SEMEL_TEXT("audit");
-	assert_ok(store->driver->subscription_put(store, &row, STORE_NOW + 2000, NULL));
-	assert_ok(store->driver->subscription_list(store, arena, found, 4, &count, NULL));
+	assert_ok(store->driver->upkeep->subscription_put(store, &row, STORE_NOW + 2000, NULL));
+	assert_ok(store->driver->upkeep->subscription_list(store, arena, found, 4, &count, NULL));
 	assert_int_equal(count, 2);
 	assert_string_equal(found[0].scope.data, "audit");
 	assert_string_equal(found[1].topics.data, "[\"order.events\",\"payment.events\"]");
@@ -31,7 +31,7 @@ static void a_subscription_is_noted_once_and_kept_up_to_date(void **state)
 	assert_null(found[1].handler.data);
 	assert_true(found[1].from_latest);
 	assert_int_equal(found[1].since_ms, STORE_NOW);
-	assert_ok(store->driver->subscription_list(store, arena, found, 1, &count, NULL));
+	assert_ok(store->driver->upkeep->subscription_list(store, arena, found, 1, &count, NULL));
 	assert_int_equal(count, 1);
 	semel_arena_free(arena);
 	semel_store_close(store);
@@ -43,17 +43,17 @@ static void a_subscription_is_paused_by_a_person_and_not_by_its_consumer(void **
 	semel_store *store = store_open_one();
 	struct semel_subscription_row row = { .scope = BILLING, .topics = SEMEL_TEXT("[]") };
 	bool paused = true;
-	assert_ok(store->driver->subscription_paused(store, BILLING, &paused, NULL));
+	assert_ok(store->driver->upkeep->subscription_is_paused(store, BILLING, &paused, NULL));
 	assert_false(paused);
-	assert_int_equal(store->driver->subscription_pause(store, BILLING, true, NULL),
+	assert_int_equal(store->driver->upkeep->subscription_pause(store, BILLING, true, NULL),
 			 SEMEL_NOT_FOUND);
-	assert_ok(store->driver->subscription_put(store, &row, STORE_NOW, NULL));
-	assert_ok(store->driver->subscription_pause(store, BILLING, true, NULL));
-	assert_ok(store->driver->subscription_put(store, &row, STORE_NOW, NULL));
-	assert_ok(store->driver->subscription_paused(store, BILLING, &paused, NULL));
+	assert_ok(store->driver->upkeep->subscription_put(store, &row, STORE_NOW, NULL));
+	assert_ok(store->driver->upkeep->subscription_pause(store, BILLING, true, NULL));
+	assert_ok(store->driver->upkeep->subscription_put(store, &row, STORE_NOW, NULL));
+	assert_ok(store->driver->upkeep->subscription_is_paused(store, BILLING, &paused, NULL));
 	assert_true(paused);
-	assert_ok(store->driver->subscription_pause(store, BILLING, false, NULL));
-	assert_ok(store->driver->subscription_paused(store, BILLING, &paused, NULL));
+	assert_ok(store->driver->upkeep->subscription_pause(store, BILLING, false, NULL));
+	assert_ok(store->driver->upkeep->subscription_is_paused(store, BILLING, &paused, NULL));
 	assert_false(paused);
 	semel_store_close(store);
 }
@@ -69,16 +69,16 @@ static void what_people_did_is_listed_the_newest_first(void **state)
 	struct semel_audit_row found[4];
 	int64_t number = 0;
 	uint32_t count = 9;
-	assert_ok(store->driver->audit_list(store, arena, found, 4, &count, NULL));
+	assert_ok(store->driver->upkeep->audit_list(store, arena, found, 4, &count, NULL));
 	assert_int_equal(count, 0);
 	row.outcome = SEMEL_TEXT(SEMEL_AUDIT_BEGUN);
-	assert_ok(store->driver->audit_add(store, &row, &number, NULL));
+	assert_ok(store->driver->upkeep->audit_add(store, &row, &number, NULL));
 	row.at_ms += 1000;
 	row.target = SEMEL_TEXT("an entry");
 	row.detail = SEMEL_TEXT("it was \"wrong\"");
-	assert_ok(store->driver->audit_add(store, &row, NULL, NULL));
-	assert_ok(store->driver->audit_finish(store, number, "refused: not-pending", NULL));
-	assert_ok(store->driver->audit_list(store, arena, found, 4, &count, NULL));
+	assert_ok(store->driver->upkeep->audit_add(store, &row, NULL, NULL));
+	assert_ok(store->driver->upkeep->audit_finish(store, number, "refused: not-pending", NULL));
+	assert_ok(store->driver->upkeep->audit_list(store, arena, found, 4, &count, NULL));
 	assert_int_equal(count, 2);
 	assert_int_equal(found[0].at_ms, STORE_NOW + 1000);
 	assert_string_equal(found[0].target.data, "an entry");
@@ -87,14 +87,14 @@ static void what_people_did_is_listed_the_newest_first(void **state)
 	assert_null(found[1].target.data);
 	assert_string_equal(found[0].outcome.data, SEMEL_AUDIT_BEGUN);
 	assert_string_equal(found[1].outcome.data, "refused: not-pending");
-	assert_ok(store->driver->audit_list(store, arena, found, 1, &count, NULL));
+	assert_ok(store->driver->upkeep->audit_list(store, arena, found, 1, &count, NULL));
 	assert_int_equal(count, 1);
 	char large[10001] = "";
 	for (size_t i = 0; i < 5000; i++)
 		memcpy(large + 2 * i, "ä", 2);
 	row.detail = row.target = semel_text_of(large);
-	assert_ok(store->driver->audit_add(store, &row, NULL, NULL));
-	assert_ok(store->driver->audit_list(store, arena, found, 1, &count, NULL));
+	assert_ok(store->driver->upkeep->audit_add(store, &row, NULL, NULL));
+	assert_ok(store->driver->upkeep->audit_list(store, arena, found, 1, &count, NULL));
 	assert_int_equal(found[0].detail.length, 2 * 4096 + strlen("…"));
 	assert_true(semel_text_is_utf8(found[0].target));
 	semel_arena_free(arena);
@@ -116,7 +116,7 @@ static struct semel_dead_entry whole_entry(semel_store *store, const char *entry
 					   struct semel_arena *arena)
 {
 	struct semel_dead_entry entry;
-	assert_ok(store->driver->dead_get(store, entry_id, arena, &entry, NULL));
+	assert_ok(store->driver->dead_letters->get(store, entry_id, arena, &entry, NULL));
 	return entry;
 }
 
@@ -135,8 +135,8 @@ static void the_list_has_sizes_instead_of_payloads_and_long_texts_cut(void **sta
 	first.reason = repeated(arena, 'r', 5000);
 	store_bury(store, first);
 	store_bury(store, second);
-	assert_ok(store->driver->dead_list(store, &(semel_dead_filter){ .limit = STORE_MAX }, arena,
-					   entries, &count, NULL));
+	assert_ok(store->driver->dead_letters->list(
+		store, &(semel_dead_filter){ .limit = STORE_MAX }, arena, entries, &count, NULL));
 	assert_int_equal(count, 2);
 	assert_null(entries[0].event.payload.data);
 	assert_int_equal(entries[0].payload_size, 100000);
@@ -163,7 +163,7 @@ static struct semel_prune_counts prune(semel_store *store, struct semel_retentio
 	semel_error error = { 0 };
 	bool more = true;
 	while (more) {
-		if (store->driver->prune(store, &cutoffs, dry_run, &step, &more, &error) !=
+		if (store->driver->upkeep->prune(store, &cutoffs, dry_run, &step, &more, &error) !=
 		    SEMEL_OK)
 			fail_msg("%s", error.text);
 		all.outbox += step.outbox;
@@ -193,7 +193,7 @@ static void prune_forgets_published_rows_and_keeps_the_others(void **state)
 	store_relay_fetch(&relay, 0);
 	store_relay_published(&relay, "e1");
 	store_relay_failed(&relay, "e3", true);
-	assert_ok(store->driver->outbox_pruned_until(store, &until, NULL));
+	assert_ok(store->driver->outbox->pruned_until(store, &until, NULL));
 	assert_int_equal(until, 0);
 	assert_int_equal(prune(store, later, false).outbox, 0); /* it was committed just now */
 	commit_in_the_past(store);
@@ -202,7 +202,7 @@ static void prune_forgets_published_rows_and_keeps_the_others(void **state)
 	assert_int_equal(prune(store, later, false).outbox, 1);
 	assert_int_equal(prune(store, later, false).outbox, 0);
 	assert_string_equal(store_relay_fetch(&relay, 0), "e2");
-	assert_ok(store->driver->outbox_pruned_until(store, &until, NULL));
+	assert_ok(store->driver->outbox->pruned_until(store, &until, NULL));
 	assert_int_equal(until, STORE_NOW);
 	store_relay_close(&relay);
 	semel_store_close(store);
@@ -226,11 +226,11 @@ static void prune_forgets_whole_weeks_of_finished_claims(void **state)
 	newer.event_time_ms = STORE_NOW + STORE_WEEK;
 	store_claim_now(store, newer);
 	assert_int_equal(prune(store, same_week, false).inbox, 0);
-	assert_ok(store->driver->inbox_known_since(store, &since, NULL));
+	assert_ok(store->driver->inbox->known_since(store, &since, NULL));
 	assert_int_equal(since, 0);
 	assert_int_equal(prune(store, next_week, true).inbox, 1);
 	assert_int_equal(prune(store, next_week, false).inbox, 1);
-	assert_ok(store->driver->inbox_known_since(store, &since, NULL));
+	assert_ok(store->driver->inbox->known_since(store, &since, NULL));
 	assert_int_equal(since, monday + STORE_WEEK);
 	assert_int_equal(store_claim_now(store, store_claim("busy")).found, SEMEL_FOUND_CLAIMED);
 	assert_int_equal(store_claim_now(store, newer).found, SEMEL_FOUND_PROCESSED);
@@ -273,9 +273,9 @@ static void prune_goes_on_where_it_stopped(void **state)
 		struct semel_event event = store_event(id, id);
 		struct semel_inbox_claim claim = store_claim(id);
 		claim.scope = i % 2 == 0 ? BILLING : SEMEL_TEXT("audit");
-		assert_ok(store->driver->outbox_insert(store_tx(store), &event, 1, NULL));
-		assert_ok(store->driver->inbox_claim(store_tx(store), &claim, 1, STORE_NOW, &answer,
-						     NULL));
+		assert_ok(store->driver->outbox->insert(store_tx(store), &event, 1, NULL));
+		assert_ok(store->driver->inbox->claim(store_tx(store), &claim, 1, STORE_NOW,
+						      &answer, NULL));
 	}
 	assert_ok(store->driver->execute(store,
 					 "UPDATE semel_outbox SET status = 'PUBLISHED'"
@@ -302,14 +302,14 @@ static void prune_keeps_dead_letters_with_followers(void **state)
 	store_bury(store, store_dead("d2", &lonely));
 	parked.parked_behind = head.id;
 	store_begin(store);
-	assert_ok(store->driver->parked_add(store_tx(store), &parked, NULL));
+	assert_ok(store->driver->holds->parked_add(store_tx(store), &parked, NULL));
 	store_commit(store);
 	assert_int_equal(
 		prune(store, (struct semel_retention_cutoffs){ .dead_ms = STORE_NOW }, false).dead,
 		0);
 	assert_int_equal(prune(store, later, true).dead, 1);
 	assert_int_equal(prune(store, later, false).dead, 1);
-	assert_ok(store->driver->dead_count(store, NULL, &count, NULL));
+	assert_ok(store->driver->dead_letters->count(store, NULL, &count, NULL));
 	assert_int_equal(count, 1);
 	semel_store_close(store);
 }
@@ -322,14 +322,14 @@ static void prune_keeps_a_dead_letter_whose_replay_was_not_processed_yet(void **
 	const struct semel_retention_cutoffs later = { .dead_ms = STORE_NOW + 1 };
 	store_bury(store, store_dead("d1", &event));
 	store_begin(store);
-	assert_ok(
-		store->driver->dead_authorize(store_tx(store), BILLING, event.id, STORE_NOW, NULL));
+	assert_ok(store->driver->dead_letters->authorize(store_tx(store), BILLING, event.id,
+							 STORE_NOW, NULL));
 	store_commit(store);
 	assert_int_equal(prune(store, later, true).dead, 0);
 	assert_int_equal(prune(store, later, false).dead, 0);
 	store_begin(store);
-	assert_ok(
-		store->driver->dead_settle(store_tx(store), BILLING, event.id, 0, STORE_NOW, NULL));
+	assert_ok(store->driver->dead_letters->settle(store_tx(store), BILLING, event.id, 0,
+						      STORE_NOW, NULL));
 	store_commit(store);
 	assert_int_equal(prune(store, later, false).dead, 1);
 	semel_store_close(store);
@@ -347,10 +347,10 @@ static void an_aggregate_is_not_held_by_a_dead_letter_that_is_gone(void **state)
 	bool any = true;
 	store_bury(store, store_dead("d1", &head));
 	store_begin(store);
-	assert_ok(store->driver->hold_put(store_tx(store), BILLING, &hold, NULL));
+	assert_ok(store->driver->holds->put(store_tx(store), BILLING, &hold, NULL));
 	store_commit(store);
 	prune(store, (struct semel_retention_cutoffs){ .dead_ms = STORE_NOW + 1 }, false);
-	assert_ok(store->driver->hold_any(store_tx(store), BILLING, &any, NULL));
+	assert_ok(store->driver->holds->has_any(store_tx(store), BILLING, &any, NULL));
 	assert_false(any);
 	semel_store_close(store);
 }
@@ -398,11 +398,12 @@ static void the_life_of_an_event_is_told_in_its_order(void **state)
 	letter.reason = SEMEL_TEXT("broken");
 	letter.failed_at_ms = STORE_NOW + 1;
 	store_bury(store, letter);
-	assert_ok(store->driver->trace(store, "e1", relay.arena, note_fact, notes, NULL));
+	assert_ok(store->driver->upkeep->trace(store, "e1", relay.arena, note_fact, notes, NULL));
 	assert_string_equal(notes, "committed published claimed@billing processed@billing "
 				   "dead-lettered@audit:broken ");
-	assert_int_equal(store->driver->trace(store, "e2", relay.arena, note_fact, notes, NULL),
-			 SEMEL_NOT_FOUND);
+	assert_int_equal(
+		store->driver->upkeep->trace(store, "e2", relay.arena, note_fact, notes, NULL),
+		SEMEL_NOT_FOUND);
 	store_relay_close(&relay);
 	semel_store_close(store);
 }

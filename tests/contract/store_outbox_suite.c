@@ -25,7 +25,7 @@ static void publishing_without_a_transaction_fails_and_writes_nothing(void **sta
 	assert_int_equal(semel_outbox_publish(store_tx(store), &input, NULL, &error),
 			 SEMEL_NO_TRANSACTION);
 	assert_non_null(strstr(error.text, "BEGIN"));
-	assert_int_equal(store->driver->outbox_insert(store_tx(store), &event, 1, &error),
+	assert_int_equal(store->driver->outbox->insert(store_tx(store), &event, 1, &error),
 			 SEMEL_NO_TRANSACTION);
 	store_relay_open(&relay, store, "r");
 	assert_string_equal(store_relay_fetch(&relay, 0), "");
@@ -47,7 +47,7 @@ static void an_event_comes_out_as_it_went_in(void **state)
 	event.payload = semel_text_from(bytes, sizeof(bytes) - 1);
 	event.time_ms = STORE_NOW + 123;
 	store_begin(store);
-	assert_ok(store->driver->outbox_insert(store_tx(store), &event, 1, NULL));
+	assert_ok(store->driver->outbox->insert(store_tx(store), &event, 1, NULL));
 	store_commit(store);
 	store_relay_open(&relay, store, "r");
 	store_relay_fetch(&relay, 0);
@@ -138,7 +138,7 @@ static void an_id_is_published_once(void **state)
 	struct semel_event again = store_event("e1", "b");
 	store_publish(store, "e1", "a", NULL);
 	store_begin(store);
-	assert_int_equal(store->driver->outbox_insert(store_tx(store), &again, 1, &error),
+	assert_int_equal(store->driver->outbox->insert(store_tx(store), &again, 1, &error),
 			 SEMEL_DUPLICATE_ID);
 	assert_non_null(strstr(error.text, "e1"));
 	store->driver->rollback(store);
@@ -154,7 +154,7 @@ static void a_batch_with_a_known_id_leaves_nothing_of_itself(void **state)
 					store_event("e1", "a") };
 	store_publish(store, "e1", "a", NULL);
 	store_begin(store);
-	assert_int_equal(store->driver->outbox_insert(store_tx(store), events, 3, NULL),
+	assert_int_equal(store->driver->outbox->insert(store_tx(store), events, 3, NULL),
 			 SEMEL_DUPLICATE_ID);
 	assert_true(store->driver->in_transaction(store_tx(store)));
 	store_commit(store);
@@ -243,7 +243,7 @@ static void what_is_not_committed_is_not_read(void **state)
 	struct semel_event event = store_event("e1", "a");
 	store_relay_open(&relay, store, "r");
 	store_begin(other);
-	assert_ok(other->driver->outbox_insert(store_tx(other), &event, 1, NULL));
+	assert_ok(other->driver->outbox->insert(store_tx(other), &event, 1, NULL));
 	assert_string_equal(store_relay_fetch(&relay, 0), "");
 	int64_t complete = relay.batch.complete_seq;
 	store_commit(other);
@@ -282,11 +282,11 @@ static void every_row_is_told_in_the_order_of_ids(void **state)
 	semel_store *store = store_open_one();
 	char notes[256] = "";
 	store_publish(store, "e2", "a", "e1", "b", NULL);
-	assert_ok(store->driver->outbox_each(store, note_id, notes, NULL));
+	assert_ok(store->driver->outbox->each(store, note_id, notes, NULL));
 	assert_string_equal(notes, "e1NEWorder.eventse2NEWorder.events");
 	store_publish(store, "stop", "a", "under", "a", NULL);
 	notes[0] = '\0';
-	assert_int_equal(store->driver->outbox_each(store, note_id, notes, NULL), SEMEL_STOPPED);
+	assert_int_equal(store->driver->outbox->each(store, note_id, notes, NULL), SEMEL_STOPPED);
 	assert_null(strstr(notes, "under"));
 	semel_store_close(store);
 }
@@ -295,8 +295,8 @@ static const char *select_ids(struct store_relay *relay, struct semel_outbox_fil
 {
 	static char ids[256];
 	ids[0] = '\0';
-	assert_ok(
-		relay->store->driver->outbox_select(relay->store, &filter, 0, &relay->batch, NULL));
+	assert_ok(relay->store->driver->outbox->select(relay->store, &filter, 0, &relay->batch,
+						       NULL));
 	for (uint32_t i = 0; i < relay->batch.count; i++)
 		strcat(ids, semel_text_string(relay->rows[i].event.id));
 	return ids;

@@ -7,21 +7,22 @@ static struct semel_position position_of(semel_store *store, const char *topic, 
 	struct semel_position position = { .scope = SEMEL_TEXT("billing"),
 					   .topic = semel_text_of(topic),
 					   .partition = partition };
-	assert_ok(store->driver->position_get(store, &position, NULL));
+	assert_ok(store->driver->inbox->position_get(store, &position, NULL));
 	return position;
 }
 
 static struct semel_position taken_by(semel_store *store, const char *owner)
 {
 	struct semel_position position = position_of(store, "order.events", 3);
-	assert_ok(store->driver->position_take(store, &position, owner, STORE_NOW + 5000, NULL));
+	assert_ok(store->driver->inbox->position_take(store, &position, owner, STORE_NOW + 5000,
+						      NULL));
 	return position;
 }
 
 static void put(semel_store *store, struct semel_position *position, int64_t next)
 {
 	position->next = next;
-	assert_ok(store->driver->position_put(store_tx(store), position, NULL));
+	assert_ok(store->driver->inbox->position_put(store_tx(store), position, NULL));
 }
 
 static void a_log_that_was_never_read_has_no_position(void **state)
@@ -80,7 +81,7 @@ static void each_partition_of_each_topic_has_its_own_position(void **state)
 	assert_int_equal(position_of(store, "order.events", 2).next, -1);
 	assert_int_equal(position_of(store, "invoice.events", 3).next, -1);
 	position.scope = SEMEL_TEXT("audit");
-	assert_ok(store->driver->position_get(store, &position, NULL));
+	assert_ok(store->driver->inbox->position_get(store, &position, NULL));
 	assert_int_equal(position.next, -1);
 	semel_store_close(store);
 }
@@ -90,9 +91,11 @@ static void of_two_who_take_a_position_one_is_quicker(void **state)
 	(void)state;
 	semel_store *store = store_open_one(), *other = store_open_one();
 	struct semel_position first = position_of(store, "order.events", 3), second = first;
-	assert_ok(store->driver->position_take(store, &first, "one", STORE_NOW + 5000, NULL));
-	assert_int_equal(other->driver->position_take(other, &second, "two", STORE_NOW, NULL),
-			 SEMEL_LEASE_LOST);
+	assert_ok(
+		store->driver->inbox->position_take(store, &first, "one", STORE_NOW + 5000, NULL));
+	assert_int_equal(
+		other->driver->inbox->position_take(other, &second, "two", STORE_NOW, NULL),
+		SEMEL_LEASE_LOST);
 	second = position_of(other, "order.events", 3);
 	assert_string_equal(second.owner, "one");
 	assert_int_equal(second.expires_at_ms, STORE_NOW + 5000);
@@ -112,7 +115,7 @@ static void a_reader_that_was_replaced_cannot_write_its_position(void **state)
 	put(other, &owner, 20);
 	stale.next = 11;
 	store_begin(store);
-	assert_int_equal(store->driver->position_put(store_tx(store), &stale, NULL),
+	assert_int_equal(store->driver->inbox->position_put(store_tx(store), &stale, NULL),
 			 SEMEL_LEASE_LOST);
 	store->driver->rollback(store);
 	assert_int_equal(position_of(store, "order.events", 3).next, 20);
@@ -126,12 +129,12 @@ static void only_its_reader_releases_a_position(void **state)
 	semel_store *store = store_open_one();
 	struct semel_position stale = taken_by(store, "one"), owner = taken_by(store, "two");
 	put(store, &owner, 5);
-	store->driver->position_release(store, &stale);
+	store->driver->inbox->position_release(store, &stale);
 	assert_string_equal(position_of(store, "order.events", 3).owner, "two");
-	store->driver->position_release(store, &owner);
+	store->driver->inbox->position_release(store, &owner);
 	assert_string_equal(position_of(store, "order.events", 3).owner, "");
 	assert_int_equal(position_of(store, "order.events", 3).next, 5);
-	assert_int_equal(store->driver->position_put(store_tx(store), &owner, NULL),
+	assert_int_equal(store->driver->inbox->position_put(store_tx(store), &owner, NULL),
 			 SEMEL_LEASE_LOST);
 	semel_store_close(store);
 }

@@ -28,7 +28,7 @@ static void presence_told(const struct semel_presence *presence, void *user)
 static struct told presences(semel_store *store, struct semel_text scope)
 {
 	struct told told = { .count = 0 };
-	assert_ok(store->driver->presence_each(store, scope, presence_told, &told, NULL));
+	assert_ok(store->driver->upkeep->presence_each(store, scope, presence_told, &told, NULL));
 	return told;
 }
 
@@ -47,7 +47,7 @@ static void a_consumer_has_one_row_that_it_keeps_up_to_date(void **state)
 	semel_store *store = store_open_one();
 	struct semel_presence mine = presence(BILLING, "me");
 	assert_int_equal(presences(store, BILLING).count, 0);
-	assert_ok(store->driver->presence_put(store, &mine, NULL));
+	assert_ok(store->driver->upkeep->presence_put(store, &mine, NULL));
 	struct told told = presences(store, BILLING);
 	assert_string_equal(told.lines, "billing/me -\n");
 	assert_int_equal(told.last.in_flight, 3);
@@ -61,7 +61,7 @@ static void a_consumer_has_one_row_that_it_keeps_up_to_date(void **state)
 	mine.waits_since_ms = STORE_NOW - 60000;
 	mine.paused = true;
 	mine.expires_at_ms += 5000;
-	assert_ok(store->driver->presence_put(store, &mine, NULL));
+	assert_ok(store->driver->upkeep->presence_put(store, &mine, NULL));
 	told = presences(store, BILLING);
 	assert_string_equal(told.lines, "billing/me http://127.0.0.1:1/: connection refused\n");
 	assert_int_equal(told.last.in_flight, 16);
@@ -81,9 +81,9 @@ static void consumers_are_told_by_scope_or_all_of_them(void **state)
 	struct semel_presence first = presence(BILLING, "first");
 	struct semel_presence second = presence(BILLING, "second");
 	struct semel_presence other = presence(SEMEL_TEXT("audit"), "third");
-	assert_ok(store->driver->presence_put(store, &second, NULL));
-	assert_ok(store->driver->presence_put(store, &first, NULL));
-	assert_ok(store->driver->presence_put(store, &other, NULL));
+	assert_ok(store->driver->upkeep->presence_put(store, &second, NULL));
+	assert_ok(store->driver->upkeep->presence_put(store, &first, NULL));
+	assert_ok(store->driver->upkeep->presence_put(store, &other, NULL));
 	assert_string_equal(presences(store, BILLING).lines, "billing/first -\nbilling/second -\n");
 	assert_string_equal(presences(store, (struct semel_text){ NULL, 0 }).lines,
 			    "audit/third -\nbilling/first -\nbilling/second -\n");
@@ -100,11 +100,11 @@ static void one_that_ends_goes_and_takes_those_who_died_long_ago_along(void **st
 	struct semel_presence other = presence(SEMEL_TEXT("audit"), "old");
 	old.expires_at_ms = other.expires_at_ms = STORE_NOW - 7200000;
 	young.expires_at_ms = STORE_NOW - 60000;
-	assert_ok(store->driver->presence_put(store, &mine, NULL));
-	assert_ok(store->driver->presence_put(store, &old, NULL));
-	assert_ok(store->driver->presence_put(store, &young, NULL));
-	assert_ok(store->driver->presence_put(store, &other, NULL));
-	assert_ok(store->driver->presence_remove(store, &mine, STORE_NOW - 3600000, NULL));
+	assert_ok(store->driver->upkeep->presence_put(store, &mine, NULL));
+	assert_ok(store->driver->upkeep->presence_put(store, &old, NULL));
+	assert_ok(store->driver->upkeep->presence_put(store, &young, NULL));
+	assert_ok(store->driver->upkeep->presence_put(store, &other, NULL));
+	assert_ok(store->driver->upkeep->presence_remove(store, &mine, STORE_NOW - 3600000, NULL));
 	assert_string_equal(presences(store, BILLING).lines, "billing/young -\n");
 	assert_int_equal(presences(store, SEMEL_TEXT("audit")).count, 1);
 	semel_store_close(store);
@@ -124,14 +124,15 @@ static const char *topics(semel_store *store)
 {
 	static char lines[512];
 	lines[0] = '\0';
-	assert_ok(store->driver->subscription_topics(store, BILLING, topic_told, lines, NULL));
+	assert_ok(store->driver->upkeep->subscription_topics(store, BILLING, topic_told, lines,
+							     NULL));
 	return lines;
 }
 
 static void subscribe(semel_store *store, const char *list, int64_t at_ms)
 {
 	struct semel_subscription_row row = { .scope = BILLING, .topics = semel_text_of(list) };
-	assert_ok(store->driver->subscription_put(store, &row, at_ms, NULL));
+	assert_ok(store->driver->upkeep->subscription_put(store, &row, at_ms, NULL));
 }
 
 static void a_topic_that_was_taken_out_is_remembered_with_the_time(void **state)
@@ -158,12 +159,12 @@ static void the_binding_of_a_subscription_is_kept(void **state)
 					      .topics = SEMEL_TEXT("[\"order.events\"]"),
 					      .bind = SEMEL_TEXT("order.*.eu") };
 	uint32_t count = 0;
-	assert_ok(store->driver->subscription_put(store, &row, STORE_NOW, NULL));
-	assert_ok(store->driver->subscription_list(store, arena, &row, 1, &count, NULL));
+	assert_ok(store->driver->upkeep->subscription_put(store, &row, STORE_NOW, NULL));
+	assert_ok(store->driver->upkeep->subscription_list(store, arena, &row, 1, &count, NULL));
 	assert_string_equal(row.bind.data, "order.*.eu");
 	row.bind = (struct semel_text){ NULL, 0 };
-	assert_ok(store->driver->subscription_put(store, &row, STORE_NOW, NULL));
-	assert_ok(store->driver->subscription_list(store, arena, &row, 1, &count, NULL));
+	assert_ok(store->driver->upkeep->subscription_put(store, &row, STORE_NOW, NULL));
+	assert_ok(store->driver->upkeep->subscription_list(store, arena, &row, 1, &count, NULL));
 	assert_null(row.bind.data);
 	semel_arena_free(arena);
 	semel_store_close(store);
@@ -178,7 +179,7 @@ static uint32_t begin_run(semel_store *store, const char *event, const char *own
 					 .forget_ms = now_ms - 1000 };
 	uint32_t runs = 0;
 	store_begin(store);
-	assert_ok(store->driver->running_begin(store_tx(store), &running, &runs, NULL));
+	assert_ok(store->driver->upkeep->running_begin(store_tx(store), &running, &runs, NULL));
 	store_commit(store);
 	return runs;
 }
@@ -193,7 +194,8 @@ static void a_run_that_was_begun_and_not_ended_is_counted_once_for_each_owner(vo
 	assert_int_equal(begin_run(store, "e2", "second", STORE_NOW), 1);
 	assert_int_equal(begin_run(store, "e1", "third", STORE_NOW), 3);
 	store_begin(store);
-	assert_ok(store->driver->running_end(store_tx(store), BILLING, SEMEL_TEXT("e1"), NULL));
+	assert_ok(store->driver->upkeep->running_end(store_tx(store), BILLING, SEMEL_TEXT("e1"),
+						     NULL));
 	store_commit(store);
 	assert_int_equal(begin_run(store, "e1", "fourth", STORE_NOW), 1);
 	semel_store_close(store);

@@ -10,7 +10,7 @@
 static struct semel_outbox_counts counts_of(semel_store *store)
 {
 	struct semel_outbox_counts counts;
-	assert_ok(store->driver->outbox_counts(store, STORE_NOW, &counts, NULL));
+	assert_ok(store->driver->outbox->count(store, STORE_NOW, &counts, NULL));
 	return counts;
 }
 
@@ -20,11 +20,11 @@ static struct semel_dead_entry relay_letter(struct store_relay *relay)
 	struct semel_dead_entry entry;
 	uint32_t count = 0;
 	const semel_dead_filter filter = { .limit = 1, .scope = "relay" };
-	assert_ok(relay->store->driver->dead_list(relay->store, &filter, relay->arena, &entry,
-						  &count, NULL));
+	assert_ok(relay->store->driver->dead_letters->list(relay->store, &filter, relay->arena,
+							   &entry, &count, NULL));
 	assert_int_equal(count, 1);
-	assert_ok(relay->store->driver->dead_get(relay->store, semel_text_string(entry.entry_id),
-						 relay->arena, &entry, NULL));
+	assert_ok(relay->store->driver->dead_letters->get(
+		relay->store, semel_text_string(entry.entry_id), relay->arena, &entry, NULL));
 	return entry;
 }
 
@@ -32,10 +32,10 @@ static void decide(semel_store *store, const struct semel_dead_entry *entry, boo
 {
 	enum semel_dead_status status = discard ? SEMEL_DEAD_DISCARDED : SEMEL_DEAD_REPLAYED;
 	store_begin(store);
-	assert_ok(store->driver->dead_move(store_tx(store), entry, status, "told so", STORE_NOW,
-					   NULL));
-	assert_ok(
-		store->driver->dead_relay_return(store_tx(store), entry, discard, STORE_NOW, NULL));
+	assert_ok(store->driver->dead_letters->move(store_tx(store), entry, status, "told so",
+						    STORE_NOW, NULL));
+	assert_ok(store->driver->dead_letters->return_to_outbox(store_tx(store), entry, discard,
+								STORE_NOW, NULL));
 	store_commit(store);
 }
 
@@ -48,17 +48,17 @@ static void a_lane_has_one_owner_and_every_new_one_a_higher_epoch(void **state)
 	struct semel_lease first = store_leases(store).all[0], second, found;
 	assert_string_equal(first.owner, "");
 	second = first;
-	assert_ok(store->driver->lease_take(store, &first, "one", STORE_NOW + 5000, NULL));
+	assert_ok(store->driver->outbox->lease_take(store, &first, "one", STORE_NOW + 5000, NULL));
 	assert_string_equal(first.owner, "one");
-	assert_int_equal(store->driver->lease_take(store, &second, "two", STORE_NOW, NULL),
+	assert_int_equal(store->driver->outbox->lease_take(store, &second, "two", STORE_NOW, NULL),
 			 SEMEL_LEASE_LOST);
-	assert_ok(store->driver->lease_renew(store, &first, STORE_NOW + 9000, NULL));
+	assert_ok(store->driver->outbox->lease_renew(store, &first, STORE_NOW + 9000, NULL));
 	found = store_leases(store).all[0];
 	assert_int_equal(found.expires_at_ms, STORE_NOW + 9000);
 	second = found;
-	assert_ok(store->driver->lease_take(store, &second, "two", STORE_NOW + 5000, NULL));
+	assert_ok(store->driver->outbox->lease_take(store, &second, "two", STORE_NOW + 5000, NULL));
 	assert_true(second.epoch > first.epoch);
-	assert_int_equal(store->driver->lease_renew(store, &first, STORE_NOW, NULL),
+	assert_int_equal(store->driver->outbox->lease_renew(store, &first, STORE_NOW, NULL),
 			 SEMEL_LEASE_LOST);
 	semel_store_close(store);
 }
@@ -68,11 +68,11 @@ static void a_relay_that_joins_has_its_place_in_the_crew(void **state)
 	(void)state;
 	semel_store *store = store_open_one();
 	struct semel_relay_group group = { 0 };
-	assert_ok(
-		store->driver->relay_join(store, "one", STORE_NOW, STORE_NOW + 5000, &group, NULL));
+	assert_ok(store->driver->outbox->relay_join(store, "one", STORE_NOW, STORE_NOW + 5000,
+						    &group, NULL));
 	assert_true(group.members >= 1);
 	assert_true(group.rank < group.members);
-	store->driver->relay_leave(store, "one");
+	store->driver->outbox->relay_leave(store, "one");
 	semel_store_close(store);
 }
 
@@ -85,12 +85,12 @@ static void a_commit_wakes_a_relay_that_dozes(void **state)
 	assert_ok(semel_wake_new(&wake, NULL));
 	store->driver->watch(store, wake);
 	store_relay_open(&relay, store, "one");
-	(void)store->driver->arm_wakeup(store, false);
+	(void)store->driver->outbox->arm_wakeup(store, false);
 	while (semel_wake_sleep(wake, 50))
-		store->driver->check_wakeup(store); /* hears what happened before */
+		store->driver->outbox->check_wakeup(store); /* hears what happened before */
 	store_publish(writer, "e1", "a", NULL);
 	assert_true(semel_wake_sleep(wake, 60000));
-	assert_true(store->driver->check_wakeup(store));
+	assert_true(store->driver->outbox->check_wakeup(store));
 	assert_string_equal(store_relay_fetch(&relay, 0), "e1");
 	store_relay_close(&relay);
 	semel_store_close(writer);
@@ -103,13 +103,13 @@ static void only_its_owner_releases_a_lane(void **state)
 	(void)state;
 	semel_store *store = store_open_one();
 	struct semel_lease lease = store_leases(store).all[0], found;
-	assert_ok(store->driver->lease_take(store, &lease, "one", STORE_NOW, NULL));
+	assert_ok(store->driver->outbox->lease_take(store, &lease, "one", STORE_NOW, NULL));
 	struct semel_lease stale = lease;
 	stale.epoch--;
-	store->driver->lease_release(store, &stale);
+	store->driver->outbox->lease_release(store, &stale);
 	found = store_leases(store).all[0];
 	assert_string_equal(found.owner, "one");
-	store->driver->lease_release(store, &lease);
+	store->driver->outbox->lease_release(store, &lease);
 	found = store_leases(store).all[0];
 	assert_string_equal(found.owner, "");
 	semel_store_close(store);
@@ -154,7 +154,7 @@ static void a_published_event_does_not_come_again(void **state)
 						.low_seq = relay.rows[1].seq,
 						.now_ms = STORE_NOW,
 						.expires_at_ms = STORE_NOW + 7000 };
-	assert_ok(store->driver->outbox_mark(store, lease, &batch, NULL));
+	assert_ok(store->driver->outbox->mark(store, lease, &batch, NULL));
 	assert_int_equal(lease->low_seq, relay.rows[1].seq);
 	assert_int_equal(lease->expires_at_ms, STORE_NOW + 7000);
 	found = store_leases(store).all[lease->lane];
@@ -178,7 +178,7 @@ static void rows_below_the_low_mark_that_were_never_sent_are_found(void **state)
 	int32_t lane = lease->lane;
 	int64_t first = relay.rows[0].seq, low = relay.rows[1].seq;
 	lease->low_seq = low;
-	assert_ok(store->driver->lease_renew(store, lease, STORE_NOW + 7000, NULL));
+	assert_ok(store->driver->outbox->lease_renew(store, lease, STORE_NOW + 7000, NULL));
 	assert_int_equal(lease->low_seq, low);
 	assert_int_equal(store_leases(store).all[lane].low_seq, low);
 	store_relay_open(&heir, other, "heir");
@@ -203,10 +203,10 @@ static void rows_below_the_low_mark_are_not_looked_for_where_they_come_through_a
 	struct semel_lease *lease = store_relay_lease(&relay, 0);
 	int64_t low = relay.rows[1].seq;
 	lease->low_seq = low;
-	assert_ok(store->driver->lease_renew(store, lease, STORE_NOW + 7000, NULL));
+	assert_ok(store->driver->outbox->lease_renew(store, lease, STORE_NOW + 7000, NULL));
 	struct semel_lease heir = store_leases(other).all[lease->lane];
 	heir.streamed = true;
-	assert_ok(other->driver->lease_take(other, &heir, "heir", STORE_NOW + 7000, NULL));
+	assert_ok(other->driver->outbox->lease_take(other, &heir, "heir", STORE_NOW + 7000, NULL));
 	assert_int_equal(heir.low_seq, low);
 	assert_int_equal(heir.epoch, lease->epoch + 1);
 	store_relay_close(&relay);
@@ -225,7 +225,7 @@ static void a_low_mark_above_every_number_drawn_is_not_believed(void **state)
 	struct semel_lease *lease = store_relay_lease(&relay, 0);
 	int64_t epoch = lease->epoch;
 	lease->low_seq = relay.rows[0].seq + 1000;
-	assert_ok(store->driver->lease_renew(store, lease, STORE_NOW + 7000, NULL));
+	assert_ok(store->driver->outbox->lease_renew(store, lease, STORE_NOW + 7000, NULL));
 	assert_int_equal(lease->low_seq, 0);
 	assert_true(lease->epoch > epoch);
 	store_relay_close(&relay);
@@ -250,7 +250,7 @@ static void marks_touch_the_rows_they_name_and_no_other(void **state)
 	const struct semel_mark_batch batch = {
 		.marks = marks, .count = 4, .now_ms = STORE_NOW, .expires_at_ms = STORE_NOW + 5000
 	};
-	assert_ok(store->driver->outbox_mark(store, store_relay_lease(&relay, 0), &batch, NULL));
+	assert_ok(store->driver->outbox->mark(store, store_relay_lease(&relay, 0), &batch, NULL));
 	assert_string_equal(store_relay_fetch(&relay, 0), "e3 [e6]");
 	store_relay_close(&relay);
 	semel_store_close(store);

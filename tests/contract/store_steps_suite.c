@@ -65,7 +65,7 @@ void store_publish(semel_store *store, ...)
 	const char *id = NULL;
 	while ((id = va_arg(pairs, const char *)) != NULL) {
 		struct semel_event event = store_event(id, va_arg(pairs, const char *));
-		assert_ok(store->driver->outbox_insert(store_tx(store), &event, 1, NULL));
+		assert_ok(store->driver->outbox->insert(store_tx(store), &event, 1, NULL));
 	}
 	store_commit(store);
 	va_end(pairs);
@@ -75,9 +75,9 @@ void store_publish(semel_store *store, ...)
 
 struct store_leases store_leases(semel_store *store)
 {
-	struct store_leases leases = { .count = store->driver->lane_count(store) };
+	struct store_leases leases = { .count = store->driver->outbox->lane_count(store) };
 	assert_true(leases.count >= 1 && leases.count <= STORE_LANES_MAX);
-	assert_ok(store->driver->lease_list(store, leases.all, NULL));
+	assert_ok(store->driver->outbox->lease_list(store, leases.all, NULL));
 	return leases;
 }
 
@@ -90,8 +90,8 @@ void store_relay_open(struct store_relay *relay, semel_store *store, const char 
 						    .bytes_max = 1 << 20 };
 	relay->leases = store_leases(store);
 	for (int32_t i = 0; i < relay->leases.count; i++)
-		assert_ok(store->driver->lease_take(store, &relay->leases.all[i], owner,
-						    STORE_NOW + 5000, NULL));
+		assert_ok(store->driver->outbox->lease_take(store, &relay->leases.all[i], owner,
+							    STORE_NOW + 5000, NULL));
 }
 
 struct semel_lease *store_relay_lease(struct store_relay *relay, uint32_t row)
@@ -146,10 +146,10 @@ static const char *fetch_lanes(struct store_relay *relay, int64_t after_seq, int
 		struct semel_outbox_batch batch = relay->batch;
 		const struct semel_lease *lease = &relay->leases.all[i];
 		batch.rows = rows;
-		assert_ok(now_ms == 0 ? driver->outbox_fetch(relay->store, lease, after_seq, &batch,
-							     NULL)
-				      : driver->outbox_fetch_due(relay->store, lease, now_ms,
-								 &batch, NULL));
+		assert_ok(now_ms == 0 ? driver->outbox->fetch(relay->store, lease, after_seq,
+							      &batch, NULL)
+				      : driver->outbox->fetch_due(relay->store, lease, now_ms,
+								  &batch, NULL));
 		merge(relay, i, &batch);
 	}
 	return joined_ids(relay);
@@ -182,7 +182,7 @@ semel_status store_relay_mark(struct store_relay *relay, const char *id, struct 
 						.low_seq = lease->low_seq,
 						.now_ms = STORE_NOW,
 						.expires_at_ms = STORE_NOW + 5000 };
-	return relay->store->driver->outbox_mark(relay->store, lease, &batch, NULL);
+	return relay->store->driver->outbox->mark(relay->store, lease, &batch, NULL);
 }
 
 void store_relay_published(struct store_relay *relay, const char *id)
@@ -229,7 +229,7 @@ struct semel_claim_result store_claim_now(semel_store *store, struct semel_inbox
 	struct semel_claim_result answer = { 0 };
 	semel_error error = { 0 };
 	store_begin(store);
-	if (store->driver->inbox_claim(store_tx(store), &claim, 1, STORE_NOW, &answer, &error) !=
+	if (store->driver->inbox->claim(store_tx(store), &claim, 1, STORE_NOW, &answer, &error) !=
 	    SEMEL_OK)
 		fail_msg("%s", error.text);
 	store_commit(store);
@@ -242,7 +242,7 @@ bool store_change_now(semel_store *store, struct semel_inbox_claim claim,
 	bool taken = false;
 	change.now_ms = STORE_NOW;
 	store_begin(store);
-	assert_ok(store->driver->inbox_change(store_tx(store), &claim, &change, &taken, NULL));
+	assert_ok(store->driver->inbox->change(store_tx(store), &claim, &change, &taken, NULL));
 	store_commit(store);
 	return taken;
 }
@@ -264,7 +264,7 @@ const char *store_bury(semel_store *store, struct semel_dead_entry entry)
 	static char used[64];
 	struct semel_arena *arena = semel_arena_new(1024);
 	store_begin(store);
-	assert_ok(store->driver->dead_add(store_tx(store), &entry, arena, NULL));
+	assert_ok(store->driver->dead_letters->add(store_tx(store), &entry, arena, NULL));
 	store_commit(store);
 	snprintf(used, sizeof(used), "%s", semel_text_shown(entry.entry_id));
 	semel_arena_free(arena);

@@ -28,7 +28,7 @@ static int drop_store(void **state)
 static uint64_t count_waiting(semel_store *store)
 {
 	struct semel_outbox_counts counts;
-	assert_ok(store->driver->outbox_counts(store, STORE_NOW, &counts, NULL));
+	assert_ok(store->driver->outbox->count(store, STORE_NOW, &counts, NULL));
 	return counts.waiting;
 }
 
@@ -123,7 +123,7 @@ static void a_rolled_back_transaction_leaves_nothing(void **state)
 	assert_false(store->driver->in_transaction(store_tx(store)));
 	store_begin(store);
 	assert_true(store->driver->in_transaction(store_tx(store)));
-	assert_ok(store->driver->outbox_insert(store_tx(store), &event, 1, NULL));
+	assert_ok(store->driver->outbox->insert(store_tx(store), &event, 1, NULL));
 	store->driver->rollback(store);
 	assert_false(store->driver->in_transaction(store_tx(store)));
 	assert_int_equal(count_waiting(store), 0);
@@ -140,7 +140,7 @@ static void a_savepoint_takes_back_one_event_and_keeps_the_others(void **state)
 	store_begin(store);
 	for (int i = 0; i < 3; i++) {
 		assert_ok(store->driver->savepoint(store, NULL));
-		assert_ok(store->driver->outbox_insert(store_tx(store), &events[i], 1, NULL));
+		assert_ok(store->driver->outbox->insert(store_tx(store), &events[i], 1, NULL));
 		if (i == 1)
 			assert_ok(store->driver->rollback_to(store, NULL));
 		else
@@ -208,7 +208,7 @@ static void the_user_cannot_end_the_transaction(void **state)
 		assert_int_equal(store->driver->execute(store, control[i], NULL), SEMEL_INVALID);
 		assert_true(store->driver->in_transaction(store_tx(store)));
 		store->driver->rollback(store);
-		assert_int_equal(store->driver->effect_prepare(store, &control[i], 1, NULL),
+		assert_int_equal(store->driver->inbox->effect_prepare(store, &control[i], 1, NULL),
 				 SEMEL_INVALID);
 	}
 	semel_store_close(store);
@@ -220,7 +220,7 @@ static void assert_value(semel_store *store, const char *expression, const char 
 	struct semel_event event = store_event("e1", "a");
 	struct semel_arena *arena = semel_arena_new(1024);
 	struct semel_text value;
-	assert_ok(store->driver->evaluate(store, expression, &event, arena, &value, NULL));
+	assert_ok(store->driver->inbox->evaluate(store, expression, &event, arena, &value, NULL));
 	assert_string_equal(semel_text_shown_or(value, "NULL"), expected);
 	semel_arena_free(arena);
 }
@@ -239,10 +239,10 @@ static void an_sql_handler_gets_every_parameter(void **state)
 			     " payload TEXT, headers TEXT, time TEXT, attempt TEXT);"
 			     " CREATE TABLE flow (headers TEXT)");
 	semel_error error = { 0 };
-	if (store->driver->effect_prepare(store, handler, 2, &error) != SEMEL_OK)
+	if (store->driver->inbox->effect_prepare(store, handler, 2, &error) != SEMEL_OK)
 		fail_msg("%s", error.text);
 	store_begin(store);
-	assert_ok(store->driver->effect_run(store, &event, 2, NULL));
+	assert_ok(store->driver->inbox->effect_run(store, &event, 2, NULL));
 	store_commit(store);
 	assert_value(store,
 		     "SELECT id || type || at || ai || topic || payload || headers || time ||"
@@ -260,7 +260,8 @@ static void an_unknown_parameter_is_answered_with_the_nearest(void **state)
 	static const char *const handler[] = { "SELECT :payloda" };
 	semel_store *store = store_open_one();
 	semel_error error = { 0 };
-	assert_int_equal(store->driver->effect_prepare(store, handler, 1, &error), SEMEL_INVALID);
+	assert_int_equal(store->driver->inbox->effect_prepare(store, handler, 1, &error),
+			 SEMEL_INVALID);
 	assert_non_null(strstr(error.text, ":payloda"));
 	assert_non_null(strstr(error.text, "mean :payload"));
 	semel_store_close(store);
@@ -269,7 +270,7 @@ static void an_unknown_parameter_is_answered_with_the_nearest(void **state)
 /* A driver may answer for an effect as late as at the commit. */
 static semel_status run_and_hear(semel_store *store, const struct semel_event *event)
 {
-	semel_status status = store->driver->effect_run(store, event, 1, NULL);
+	semel_status status = store->driver->inbox->effect_run(store, event, 1, NULL);
 	if (status == SEMEL_OK)
 		status = store->driver->commit(store, NULL);
 	store->driver->rollback(store);
@@ -284,10 +285,11 @@ static void a_handler_that_breaks_a_constraint_rejects(void **state)
 	struct semel_event event = store_event("e1", "a");
 	semel_error error = { 0 };
 	store_execute(store, "CREATE TABLE seen (id TEXT PRIMARY KEY)");
-	assert_ok(store->driver->effect_prepare(store, handler, 1, NULL));
-	assert_int_equal(store->driver->effect_run(store, &event, 1, &error), SEMEL_NO_TRANSACTION);
+	assert_ok(store->driver->inbox->effect_prepare(store, handler, 1, NULL));
+	assert_int_equal(store->driver->inbox->effect_run(store, &event, 1, &error),
+			 SEMEL_NO_TRANSACTION);
 	store_begin(store);
-	assert_ok(store->driver->effect_run(store, &event, 1, &error));
+	assert_ok(store->driver->inbox->effect_run(store, &event, 1, &error));
 	assert_int_equal(run_and_hear(store, &event), SEMEL_HANDLER_REJECT);
 	semel_store_close(store);
 }
@@ -299,13 +301,14 @@ static void behind_a_savepoint_a_handler_is_answered_at_once_and_alone(void **st
 	semel_store *store = store_open_one();
 	struct semel_event one = store_event("e1", "a"), two = store_event("e2", "a");
 	store_execute(store, "CREATE TABLE seen (id TEXT PRIMARY KEY)");
-	assert_ok(store->driver->effect_prepare(store, handler, 1, NULL));
+	assert_ok(store->driver->inbox->effect_prepare(store, handler, 1, NULL));
 	store_begin(store);
-	assert_ok(store->driver->effect_run(store, &one, 1, NULL));
+	assert_ok(store->driver->inbox->effect_run(store, &one, 1, NULL));
 	assert_ok(store->driver->savepoint(store, NULL));
-	assert_int_equal(store->driver->effect_run(store, &one, 1, NULL), SEMEL_HANDLER_REJECT);
+	assert_int_equal(store->driver->inbox->effect_run(store, &one, 1, NULL),
+			 SEMEL_HANDLER_REJECT);
 	assert_ok(store->driver->rollback_to(store, NULL));
-	assert_ok(store->driver->effect_run(store, &two, 1, NULL));
+	assert_ok(store->driver->inbox->effect_run(store, &two, 1, NULL));
 	store_commit(store);
 	assert_value(store, "SELECT count(*) FROM seen", "2");
 	semel_store_close(store);
@@ -318,7 +321,7 @@ static void a_handler_whose_table_is_gone_may_be_tried_again(void **state)
 	semel_store *store = store_open_one();
 	struct semel_event event = store_event("e1", "a");
 	store_execute(store, "CREATE TABLE seen (id TEXT)");
-	assert_ok(store->driver->effect_prepare(store, handler, 1, NULL));
+	assert_ok(store->driver->inbox->effect_prepare(store, handler, 1, NULL));
 	store_execute(store, "DROP TABLE seen");
 	store_begin(store);
 	assert_int_equal(run_and_hear(store, &event), SEMEL_HANDLER_RETRY);
@@ -334,8 +337,9 @@ static void an_expression_yields_a_text_of_the_event(void **state)
 	struct semel_text value;
 	assert_value(store, ":id || '-' || :aggregate_id", "e1-a");
 	assert_value(store, "NULL", "NULL");
-	assert_int_equal(store->driver->evaluate(store, "1); DELETE FROM semel_outbox; SELECT (1",
-						 &event, arena, &value, NULL),
+	assert_int_equal(store->driver->inbox->evaluate(store,
+							"1); DELETE FROM semel_outbox; SELECT (1",
+							&event, arena, &value, NULL),
 			 SEMEL_INVALID);
 	semel_arena_free(arena);
 	semel_store_close(store);

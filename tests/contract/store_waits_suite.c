@@ -33,7 +33,7 @@ static semel_status wait_told(const struct semel_wait *wait, void *user)
 static const char *waits(semel_store *store)
 {
 	lines[0] = '\0';
-	assert_ok(store->driver->waits_each(store, BILLING, wait_told, NULL, NULL));
+	assert_ok(store->driver->holds->waits_each(store, BILLING, wait_told, NULL, NULL));
 	return lines;
 }
 
@@ -45,7 +45,7 @@ static void park(semel_store *store, const char *id, const char *aggregate, cons
 	struct semel_dead_entry entry = store_dead(entry_id, &event);
 	entry.parked_behind = semel_text_of(behind);
 	store_begin(store);
-	assert_ok(store->driver->parked_add(store_tx(store), &entry, NULL));
+	assert_ok(store->driver->holds->parked_add(store_tx(store), &entry, NULL));
 	store_commit(store);
 }
 
@@ -57,7 +57,7 @@ static void hold(semel_store *store, const char *type, const char *id, const cha
 				  .head_id = semel_text_of(head),
 				  .state = state };
 	store_begin(store);
-	assert_ok(store->driver->hold_put(store_tx(store), BILLING, &row, NULL));
+	assert_ok(store->driver->holds->put(store_tx(store), BILLING, &row, NULL));
 	store_commit(store);
 }
 
@@ -75,7 +75,8 @@ static void move(semel_store *store, const char *id, enum semel_dead_status stat
 	snprintf(entry_id, sizeof(entry_id), "d-%s", id);
 	struct semel_dead_entry entry = { .entry_id = semel_text_of(entry_id), .scope = BILLING };
 	store_begin(store);
-	assert_ok(store->driver->dead_move(store_tx(store), &entry, status, NULL, STORE_NOW, NULL));
+	assert_ok(store->driver->dead_letters->move(store_tx(store), &entry, status, NULL,
+						    STORE_NOW, NULL));
 	store_commit(store);
 }
 
@@ -153,8 +154,8 @@ static void a_replay_is_told_until_it_is_settled(void **state)
 	assert_string_equal(waits(store), "hold e1 order:a dead e1 REPLAYED\n"
 					  "replay e1 order:a - - REPLAYED\n");
 	store_begin(store);
-	assert_ok(store->driver->dead_settle(store_tx(store), BILLING, SEMEL_TEXT("e1"), 1,
-					     STORE_NOW, NULL));
+	assert_ok(store->driver->dead_letters->settle(store_tx(store), BILLING, SEMEL_TEXT("e1"), 1,
+						      STORE_NOW, NULL));
 	store_commit(store);
 	assert_string_equal(waits(store), "hold e1 order:a dead e1 REPLAYED+\n");
 	semel_store_close(store);
@@ -188,10 +189,10 @@ static void a_key_that_is_held_already_is_left_alone(void **state)
 				  .state = SEMEL_HOLD_RETRY };
 	bool added = false;
 	store_begin(store);
-	assert_ok(store->driver->hold_add(store_tx(store), BILLING, &row, &added, NULL));
+	assert_ok(store->driver->holds->add(store_tx(store), BILLING, &row, &added, NULL));
 	assert_true(added);
 	row.state = SEMEL_HOLD_RELEASED;
-	assert_ok(store->driver->hold_add(store_tx(store), BILLING, &row, &added, NULL));
+	assert_ok(store->driver->holds->add(store_tx(store), BILLING, &row, &added, NULL));
 	assert_false(added);
 	store_commit(store);
 	assert_string_equal(waits(store), "hold e1 order:a retry e1 ANY\n");
@@ -205,10 +206,10 @@ static void topics_with_claims_are_known(void **state)
 	(void)state;
 	semel_store *store = store_open_one();
 	bool has = true;
-	assert_ok(store->driver->inbox_has_topic(store, SEMEL_TEXT("order.events"), &has, NULL));
+	assert_ok(store->driver->inbox->has_topic(store, SEMEL_TEXT("order.events"), &has, NULL));
 	assert_false(has);
 	store_claim_now(store, store_claim("e1"));
-	assert_ok(store->driver->inbox_has_topic(store, store_claim("e1").topic, &has, NULL));
+	assert_ok(store->driver->inbox->has_topic(store, store_claim("e1").topic, &has, NULL));
 	assert_true(has);
 	semel_store_close(store);
 }
@@ -225,10 +226,10 @@ static void the_topics_of_the_newest_events_are_told_once_each(void **state)
 	(void)state;
 	semel_store *store = store_open_one();
 	lines[0] = '\0';
-	assert_ok(store->driver->outbox_topics(store, topic_told, NULL, NULL));
+	assert_ok(store->driver->outbox->topics_each(store, topic_told, NULL, NULL));
 	assert_string_equal(lines, "");
 	store_publish(store, "e1", "a", "e2", "b", NULL);
-	assert_ok(store->driver->outbox_topics(store, topic_told, NULL, NULL));
+	assert_ok(store->driver->outbox->topics_each(store, topic_told, NULL, NULL));
 	assert_string_equal(lines, "order.events\n");
 	semel_store_close(store);
 }
@@ -249,11 +250,11 @@ static void an_event_has_a_routing_key_which_is_its_type_unless_it_names_one(voi
 	struct semel_event event = store_event("e2", "a");
 	event.routing_key = SEMEL_TEXT("eu.order");
 	store_begin(store);
-	assert_ok(store->driver->outbox_insert(store_tx(store), &event, 1, NULL));
+	assert_ok(store->driver->outbox->insert(store_tx(store), &event, 1, NULL));
 	store_commit(store);
 	store_publish(store, "e1", "a", NULL);
 	lines[0] = '\0';
-	assert_ok(store->driver->outbox_routing_each(store, routing_told, NULL, NULL));
+	assert_ok(store->driver->outbox->routing_each(store, routing_told, NULL, NULL));
 	char wanted[128];
 	snprintf(wanted, sizeof(wanted), "e1 %s\ne2 eu.order\n",
 		 semel_text_shown(store_event("e1", "a").type));
@@ -273,13 +274,13 @@ static void one_event_is_selected_by_its_id(void **state)
 	};
 	const struct semel_outbox_filter filter = { .id = "e2" };
 	store_publish(store, "e1", "a", "e2", "b", "e3", "c", NULL);
-	assert_ok(store->driver->outbox_select(store, &filter, 0, &batch, NULL));
+	assert_ok(store->driver->outbox->select(store, &filter, 0, &batch, NULL));
 	assert_int_equal(batch.count, 0);
 	store_relay_open(&relay, store, "r");
 	store_relay_fetch(&relay, 0);
 	store_relay_published(&relay, "e1");
 	store_relay_published(&relay, "e2");
-	assert_ok(store->driver->outbox_select(store, &filter, 0, &batch, NULL));
+	assert_ok(store->driver->outbox->select(store, &filter, 0, &batch, NULL));
 	assert_int_equal(batch.count, 1);
 	assert_string_equal(rows[0].event.id.data, "e2");
 	store_relay_close(&relay);

@@ -53,7 +53,7 @@ static semel_status prune_dead_letters(semel_store *store)
 	struct semel_retention_cutoffs cutoffs = { .dead_ms = STORE_NOW };
 	semel_status status = SEMEL_OK;
 	for (bool more = true; more && status == SEMEL_OK;)
-		status = store->driver->prune(store, &cutoffs, false, &counts, &more, NULL);
+		status = store->driver->upkeep->prune(store, &cutoffs, false, &counts, &more, NULL);
 	return status;
 }
 
@@ -152,10 +152,11 @@ static semel_status discard_letter_of_the_relay(semel_store *store)
 	semel_tx tx = store_tx(store);
 	semel_status status = store->driver->begin(store, NULL);
 	if (status == SEMEL_OK)
-		status = store->driver->dead_move(tx, &entry, SEMEL_DEAD_DISCARDED, "no", STORE_NOW,
-						  NULL);
+		status = store->driver->dead_letters->move(tx, &entry, SEMEL_DEAD_DISCARDED, "no",
+							   STORE_NOW, NULL);
 	if (status == SEMEL_OK)
-		status = store->driver->dead_relay_return(tx, &entry, true, STORE_NOW, NULL);
+		status = store->driver->dead_letters->return_to_outbox(tx, &entry, true, STORE_NOW,
+								       NULL);
 	return status == SEMEL_OK ? store->driver->commit(store, NULL) : status;
 }
 
@@ -187,7 +188,7 @@ static semel_status park_e2(semel_store *store)
 	struct semel_mark_batch batch = {
 		.marks = &mark, .count = 1, .now_ms = STORE_NOW, .expires_at_ms = STORE_NOW + 7000
 	};
-	return store->driver->outbox_mark(store, &lane_of_e2, &batch, NULL);
+	return store->driver->outbox->mark(store, &lane_of_e2, &batch, NULL);
 }
 
 /* Whoever discards the head has the lane, and has not committed yet; the relay, which has read the
@@ -270,8 +271,8 @@ static semel_status look_for_e1(semel_store *store)
 	struct semel_state_batch batch = { arena, &query, &answer, 1 };
 	semel_status status = store->driver->begin(store, NULL);
 	if (status == SEMEL_OK)
-		status = store->driver->states_look(store_tx(store), SEMEL_TEXT("billing"), &batch,
-						    NULL);
+		status = store->driver->holds->states_read(store_tx(store), SEMEL_TEXT("billing"),
+							   &batch, NULL);
 	store->driver->rollback(store);
 	semel_arena_free(arena);
 	if (status != SEMEL_OK)
@@ -333,11 +334,11 @@ static void a_refusal_of_a_row_that_cannot_be_seen_yet_is_marked_once_it_can(voi
 		.marks = &mark, .count = 1, .now_ms = STORE_NOW, .expires_at_ms = STORE_NOW + 5000
 	};
 	struct semel_lease *lease = &relay.leases.all[lane];
-	assert_int_equal(store->driver->outbox_mark(store, lease, &batch, NULL),
+	assert_int_equal(store->driver->outbox->mark(store, lease, &batch, NULL),
 			 SEMEL_NOT_FINISHED);
 	assert_answer(watcher, "SELECT count(*) FROM semel_dead_letter", "0");
 	postgres_ask(writer, "COMMIT");
-	assert_ok(store->driver->outbox_mark(store, lease, &batch, NULL));
+	assert_ok(store->driver->outbox->mark(store, lease, &batch, NULL));
 	assert_answer(watcher, "SELECT status || attempts FROM semel_outbox", "FAILED1");
 	assert_answer(watcher, "SELECT count(*) FROM semel_dead_letter", "1");
 	store_relay_close(&relay);

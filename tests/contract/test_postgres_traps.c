@@ -63,9 +63,9 @@ static void numbers_in_blocks_are_refused(void **state)
 	struct semel_relay_group group;
 	semel_error error = { 0 };
 	postgres_ask(connection, "ALTER SEQUENCE semel_outbox_seq CACHE 20");
-	assert_int_equal(
-		store->driver->relay_join(store, "r", STORE_NOW, STORE_NOW + 1, &group, &error),
-		SEMEL_CONFIG);
+	assert_int_equal(store->driver->outbox->relay_join(store, "r", STORE_NOW, STORE_NOW + 1,
+							   &group, &error),
+			 SEMEL_CONFIG);
 	assert_non_null(strstr(error.text, "CACHE 1"));
 	semel_store_close(store);
 	semel_libpq.finish(connection);
@@ -218,7 +218,7 @@ static struct semel_wake *listen(semel_store *store)
 	struct semel_wake *wake = NULL;
 	assert_ok(semel_wake_new(&wake, NULL));
 	store->driver->watch(store, wake);
-	(void)store->driver->arm_wakeup(store, false);
+	(void)store->driver->outbox->arm_wakeup(store, false);
 	return wake;
 }
 
@@ -297,7 +297,7 @@ static void clocks_that_agree_are_left_alone(void **state)
 {
 	(void)state;
 	semel_store *store = open_an_hour_behind();
-	assert_ok(store->driver->inbox_renew(store, "worker", STORE_NOW, NULL)); /* looks again */
+	assert_ok(store->driver->inbox->renew(store, "worker", STORE_NOW, NULL)); /* looks again */
 	assert_int_equal(((struct semel_pg_store *)store)->clock_offset_ms, 0);
 	semel_store_close(store);
 }
@@ -310,14 +310,14 @@ static semel_status run_effect(semel_store *store, semel_error *error)
 	struct semel_event event = store_event("e1", "a");
 	store_begin(store);
 	assert_ok(store->driver->savepoint(store, NULL));
-	semel_status status = store->driver->effect_run(store, &event, 1, error);
+	semel_status status = store->driver->inbox->effect_run(store, &event, 1, error);
 	store->driver->rollback(store);
 	return status;
 }
 
 static void prepare_effect(semel_store *store, const char *sql)
 {
-	assert_ok(store->driver->effect_prepare(store, &sql, 1, NULL));
+	assert_ok(store->driver->inbox->effect_prepare(store, &sql, 1, NULL));
 }
 
 static void a_handler_whose_table_was_changed_is_prepared_anew_and_no_other_refusal_is(void **state)
@@ -363,9 +363,10 @@ static void a_pooler_that_swaps_sessions_is_named(void **state)
 	semel_store *store = store_open_one();
 	semel_error error = { 0 };
 	uint64_t count = 0;
-	assert_ok(store->driver->dead_count(store, NULL, &count, NULL));
+	assert_ok(store->driver->dead_letters->count(store, NULL, &count, NULL));
 	semel_libpq.clear(semel_libpq.exec(semel_tx_postgres(store_tx(store)), "DEALLOCATE ALL"));
-	assert_int_equal(store->driver->dead_count(store, NULL, &count, &error), SEMEL_CONFIG);
+	assert_int_equal(store->driver->dead_letters->count(store, NULL, &count, &error),
+			 SEMEL_CONFIG);
 	assert_non_null(strstr(error.text, "pooler"));
 	semel_store_close(store);
 }
@@ -377,8 +378,8 @@ static void two_connections_give_no_statement_the_same_name(void **state)
 	(void)state;
 	semel_store *one = store_open_one(), *other = store_open_one();
 	uint64_t count = 0;
-	assert_ok(one->driver->dead_count(one, NULL, &count, NULL));
-	assert_ok(other->driver->dead_count(other, NULL, &count, NULL));
+	assert_ok(one->driver->dead_letters->count(one, NULL, &count, NULL));
+	assert_ok(other->driver->dead_letters->count(other, NULL, &count, NULL));
 	PGresult *result = semel_libpq.exec(semel_tx_postgres(store_tx(one)),
 					    "SELECT name FROM pg_prepared_statements");
 	assert_true(semel_libpq.ntuples(result) > 0);
@@ -492,7 +493,8 @@ static uint64_t pruned_weeks(semel_store *store, PGconn *connection, int days)
 			NULL, 10) +
 		days * INT64_C(86400000);
 	while (more) {
-		assert_ok(store->driver->prune(store, &cutoffs, false, &counts, &more, NULL));
+		assert_ok(
+			store->driver->upkeep->prune(store, &cutoffs, false, &counts, &more, NULL));
 		gone += counts.inbox;
 	}
 	return gone;
@@ -552,7 +554,8 @@ static void prune_does_not_read_what_is_young(void **state)
 		     " timestamptz '2025-01-01' ELSE now() END FROM generate_series(1, 20000) AS g;"
 		     " UPDATE semel_outbox SET status = 'PUBLISHED'");
 	while (more) {
-		assert_ok(store->driver->prune(store, &cutoffs, false, &counts, &more, NULL));
+		assert_ok(
+			store->driver->upkeep->prune(store, &cutoffs, false, &counts, &more, NULL));
 		gone += counts.outbox;
 		pieces += more;
 	}

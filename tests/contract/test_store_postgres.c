@@ -113,7 +113,7 @@ static void the_mark_waits_for_a_number_that_is_drawn_and_not_committed(void **s
 	struct store_relay relay;
 	struct semel_event event = store_event("late", "a");
 	store_begin(late);
-	assert_ok(late->driver->outbox_insert(store_tx(late), &event, 1, NULL));
+	assert_ok(late->driver->outbox->insert(store_tx(late), &event, 1, NULL));
 	store_publish(store, "early", "a", NULL);
 	store_relay_open(&relay, store, "r");
 	assert_string_equal(store_relay_fetch(&relay, 0), "early");
@@ -141,8 +141,8 @@ static void a_transaction_that_began_before_and_draws_later_is_waited_for(void *
 	store_begin(older);
 	assert_ok(older->driver->execute(older, "INSERT INTO orders VALUES ('o1')", NULL));
 	store_begin(younger);
-	assert_ok(younger->driver->outbox_insert(store_tx(younger), &first, 1, NULL));
-	assert_ok(older->driver->outbox_insert(store_tx(older), &second, 1, NULL));
+	assert_ok(younger->driver->outbox->insert(store_tx(younger), &first, 1, NULL));
+	assert_ok(older->driver->outbox->insert(store_tx(older), &second, 1, NULL));
 	store_commit(older);
 	store_relay_open(&relay, store, "r");
 	assert_string_equal(store_relay_fetch(&relay, 0), "second");
@@ -185,17 +185,18 @@ static void relays_know_each_other_until_they_leave_or_fall_silent(void **state)
 	semel_store *store = store_open_one();
 	struct semel_relay_group group;
 	const int64_t soon = STORE_NOW + 5000;
-	assert_ok(store->driver->relay_join(store, "b", STORE_NOW, soon, &group, NULL));
+	assert_ok(store->driver->outbox->relay_join(store, "b", STORE_NOW, soon, &group, NULL));
 	assert_int_equal(group.members, 1);
-	assert_ok(store->driver->relay_join(store, "a", STORE_NOW, soon, &group, NULL));
+	assert_ok(store->driver->outbox->relay_join(store, "a", STORE_NOW, soon, &group, NULL));
 	assert_int_equal(group.members, 2);
 	assert_int_equal(group.rank, 0);
-	assert_ok(store->driver->relay_join(store, "b", STORE_NOW, soon, &group, NULL));
+	assert_ok(store->driver->outbox->relay_join(store, "b", STORE_NOW, soon, &group, NULL));
 	assert_int_equal(group.rank, 1);
-	store->driver->relay_leave(store, "a");
-	assert_ok(store->driver->relay_join(store, "b", STORE_NOW, soon, &group, NULL));
+	store->driver->outbox->relay_leave(store, "a");
+	assert_ok(store->driver->outbox->relay_join(store, "b", STORE_NOW, soon, &group, NULL));
 	assert_int_equal(group.members, 1);
-	assert_ok(store->driver->relay_join(store, "c", soon + 1, soon + 5000, &group, NULL));
+	assert_ok(
+		store->driver->outbox->relay_join(store, "c", soon + 1, soon + 5000, &group, NULL));
 	assert_int_equal(group.members, 1); /* b is silent for too long */
 	semel_store_close(store);
 }
@@ -301,7 +302,8 @@ static void an_old_week_goes_with_its_partition_and_claims_at_work_stay(void **s
 						 " + 8 * 86400000::bigint"),
 			NULL, 10);
 	while (more) {
-		assert_ok(store->driver->prune(store, &cutoffs, false, &counts, &more, NULL));
+		assert_ok(
+			store->driver->upkeep->prune(store, &cutoffs, false, &counts, &more, NULL));
 		gone += counts.inbox;
 	}
 	assert_int_equal(gone, 49);
@@ -330,11 +332,11 @@ static void a_hold_that_was_looked_at_stays_as_it_is_until_the_transaction_ends(
 	struct semel_text scope = SEMEL_TEXT("billing");
 	struct semel_hold_key key = { event.aggregate_type, event.aggregate_id };
 	store_begin(store);
-	assert_ok(store->driver->hold_put(store_tx(store), scope, &hold, NULL));
+	assert_ok(store->driver->holds->put(store_tx(store), scope, &hold, NULL));
 	store_commit(store);
 	assert_answer(connection, look, "1");
 	store_begin(store);
-	assert_ok(store->driver->hold_get(store_tx(store), scope, &key, arena, &hold, NULL));
+	assert_ok(store->driver->holds->get(store_tx(store), scope, &key, arena, &hold, NULL));
 	assert_refused(connection, look);
 	store_commit(store);
 	assert_answer(connection, look, "1");

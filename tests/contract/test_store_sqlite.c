@@ -339,15 +339,18 @@ static void a_statement_that_rolls_all_back_cannot_slip_an_effect_past_the_claim
 	struct semel_inbox_claim claim = store_claim("e1");
 	struct semel_claim_result answer;
 	store_execute(store, "CREATE TABLE once (a UNIQUE); INSERT INTO once VALUES (1)");
-	assert_ok(store->driver->effect_prepare(store, handler, 1, NULL));
+	assert_ok(store->driver->inbox->effect_prepare(store, handler, 1, NULL));
 	store_begin(store);
 	assert_ok(store->driver->savepoint(store, NULL));
-	assert_ok(store->driver->inbox_claim(store_tx(store), &claim, 1, STORE_NOW, &answer, NULL));
-	assert_int_equal(store->driver->effect_run(store, &event, 1, NULL), SEMEL_HANDLER_REJECT);
+	assert_ok(
+		store->driver->inbox->claim(store_tx(store), &claim, 1, STORE_NOW, &answer, NULL));
+	assert_int_equal(store->driver->inbox->effect_run(store, &event, 1, NULL),
+			 SEMEL_HANDLER_REJECT);
 	assert_int_equal(store->driver->rollback_to(store, NULL), SEMEL_NO_TRANSACTION);
-	assert_int_equal(store->driver->effect_run(store, &event, 1, NULL), SEMEL_NO_TRANSACTION);
+	assert_int_equal(store->driver->inbox->effect_run(store, &event, 1, NULL),
+			 SEMEL_NO_TRANSACTION);
 	assert_int_equal(
-		store->driver->inbox_claim(store_tx(store), &claim, 1, STORE_NOW, &answer, NULL),
+		store->driver->inbox->claim(store_tx(store), &claim, 1, STORE_NOW, &answer, NULL),
 		SEMEL_NO_TRANSACTION);
 	assert_int_equal(store->driver->commit(store, NULL), SEMEL_NO_TRANSACTION);
 	semel_store_close(store);
@@ -363,11 +366,12 @@ static void a_deferred_foreign_key_is_judged_with_its_own_event(void **state)
 			     " INSERT INTO orders VALUES ('a');"
 			     " CREATE TABLE invoice (id REFERENCES orders"
 			     " DEFERRABLE INITIALLY DEFERRED)");
-	assert_ok(store->driver->effect_prepare(store, handler, 1, NULL));
+	assert_ok(store->driver->inbox->effect_prepare(store, handler, 1, NULL));
 	store_begin(store);
-	assert_ok(store->driver->effect_run(store, &good, 1, NULL));
+	assert_ok(store->driver->inbox->effect_run(store, &good, 1, NULL));
 	assert_ok(store->driver->savepoint(store, NULL));
-	assert_int_equal(store->driver->effect_run(store, &bad, 1, NULL), SEMEL_HANDLER_REJECT);
+	assert_int_equal(store->driver->inbox->effect_run(store, &bad, 1, NULL),
+			 SEMEL_HANDLER_REJECT);
 	assert_ok(store->driver->rollback_to(store, NULL));
 	store_commit(store);
 	semel_store_close(store);

@@ -235,7 +235,7 @@ static void pause_scope(struct world *world, const struct step *step)
 
 	if (!world_open_operator_store(world))
 		return;
-	semel_status status = world->operator_store->driver->subscription_pause(
+	semel_status status = world->operator_store->driver->upkeep->subscription_pause(
 		world->operator_store, semel_text_of(world->scope_options[scope].scope),
 		!world->paused[scope], &world->error);
 	if (status == SEMEL_OK)

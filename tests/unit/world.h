@@ -144,14 +144,14 @@ static inline void world_give_up_first_row(struct world *world)
 	struct semel_arena *arena = semel_arena_new(4096);
 	const struct semel_store_driver *driver = world->store->driver;
 	struct semel_lease lease = { 0 };
-	world_ok(world, driver->lease_list(world->store, &lease, &world->error));
-	world_ok(world,
-		 driver->lease_take(world->store, &lease, "tester", INT64_MAX / 4, &world->error));
+	world_ok(world, driver->outbox->lease_list(world->store, &lease, &world->error));
+	world_ok(world, driver->outbox->lease_take(world->store, &lease, "tester", INT64_MAX / 4,
+						   &world->error));
 	struct semel_outbox_row row;
 	struct semel_outbox_batch batch = {
 		.arena = arena, .rows = &row, .capacity = 1, .bytes_max = 1000
 	};
-	world_ok(world, driver->outbox_fetch(world->store, &lease, 0, &batch, &world->error));
+	world_ok(world, driver->outbox->fetch(world->store, &lease, 0, &batch, &world->error));
 	assert_int_equal(batch.count, 1);
 	int64_t now_ms = semel_now_ms(semel_env_system());
 	struct semel_mark mark = { .row = &row,
@@ -164,8 +164,8 @@ static inline void world_give_up_first_row(struct world *world)
 					  .low_seq = row.seq,
 					  .now_ms = now_ms,
 					  .expires_at_ms = now_ms + 1000 };
-	world_ok(world, driver->outbox_mark(world->store, &lease, &marks, &world->error));
-	driver->lease_release(world->store, &lease);
+	world_ok(world, driver->outbox->mark(world->store, &lease, &marks, &world->error));
+	driver->outbox->lease_release(world->store, &lease);
 	semel_arena_free(arena);
 }
 

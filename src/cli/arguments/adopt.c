@@ -149,7 +149,7 @@ static semel_status with_adoption(struct semel_invocation *invocation, adoption_
 							      "send") == 0 };
 	if (mapping.failed)
 		status = semel_error_set(&invocation->error, SEMEL_INTERNAL, "no memory");
-	else if (!store->driver->adopt)
+	else if (!store->driver->outbox->adopt)
 		status = semel_error_set(&invocation->error, SEMEL_CONFIG,
 					 "adopt: only a postgres:// store can adopt another outbox "
 					 "(leave the section out)");
@@ -164,7 +164,8 @@ static semel_status make(struct semel_invocation *invocation, semel_store *store
 			 const struct semel_adoption *adoption)
 {
 	bool fresh = false;
-	semel_status status = store->driver->adopt(store, adoption, &fresh, &invocation->error);
+	semel_status status =
+		store->driver->outbox->adopt(store, adoption, &fresh, &invocation->error);
 	if (status == SEMEL_OK)
 		printf("%s the outbox %s: what is inserted there becomes an event\n",
 		       fresh ? "adopted" : "up to date:", adoption->table);
@@ -174,7 +175,7 @@ static semel_status make(struct semel_invocation *invocation, semel_store *store
 static semel_status check(struct semel_invocation *invocation, semel_store *store,
 			  const struct semel_adoption *adoption)
 {
-	return store->driver->adopted(store, adoption, &invocation->error);
+	return store->driver->outbox->check_adoption(store, adoption, &invocation->error);
 }
 
 semel_status semel_adopt_make(struct semel_invocation *invocation)

@@ -125,10 +125,10 @@ static semel_status set_paused(struct semel_invocation *invocation, bool paused)
 	semel_status status = semel_store_open(invocation->store, &store, error);
 
 	if (status == SEMEL_OK)
-		status = store->driver->subscription_pause(store, semel_text_of(scope), paused,
-							   error);
+		status = store->driver->upkeep->subscription_pause(store, semel_text_of(scope),
+								   paused, error);
 	if (status == SEMEL_OK)
-		status = store->driver->audit_add(store, &row, NULL, error);
+		status = store->driver->upkeep->audit_add(store, &row, NULL, error);
 	semel_store_close(store);
 	if (status == SEMEL_OK)
 		printf("%s: %s\n", scope,

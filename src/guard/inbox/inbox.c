@@ -44,42 +44,42 @@ static semel_status inbox_claim(struct semel_guard *guard, const struct semel_in
 				size_t count, int64_t now_ms,
 				struct semel_claim_result *results_out, semel_error *error)
 {
-	return store_of(guard)->driver->inbox_claim(tx_of(guard), claims, count, now_ms,
-						    results_out, error);
+	return store_of(guard)->driver->inbox->claim(tx_of(guard), claims, count, now_ms,
+						     results_out, error);
 }
 
 static semel_status inbox_change(struct semel_guard *guard, const struct semel_inbox_claim *claim,
 				 const struct semel_inbox_change *change, bool *changed_out,
 				 semel_error *error)
 {
-	return store_of(guard)->driver->inbox_change(tx_of(guard), claim, change, changed_out,
-						     error);
+	return store_of(guard)->driver->inbox->change(tx_of(guard), claim, change, changed_out,
+						      error);
 }
 
 static semel_status inbox_forget(struct semel_guard *guard, const struct semel_inbox_claim *claim,
 				 semel_error *error)
 {
-	return store_of(guard)->driver->inbox_forget(tx_of(guard), claim, error);
+	return store_of(guard)->driver->inbox->forget(tx_of(guard), claim, error);
 }
 
 static semel_status inbox_renew(struct semel_guard *guard, const char *owner,
 				int64_t lease_until_ms, semel_error *error)
 {
-	return store_of(guard)->driver->inbox_renew(store_of(guard), owner, lease_until_ms, error);
+	return store_of(guard)->driver->inbox->renew(store_of(guard), owner, lease_until_ms, error);
 }
 
 static semel_status inbox_is_settled(struct semel_guard *guard, struct semel_text scope,
 				     struct semel_text event_id, bool *settled_out,
 				     semel_error *error)
 {
-	return store_of(guard)->driver->inbox_settled(tx_of(guard), scope, event_id, settled_out,
-						      error);
+	return store_of(guard)->driver->inbox->is_settled(tx_of(guard), scope, event_id,
+							  settled_out, error);
 }
 
 static semel_status inbox_known_since(struct semel_guard *guard, int64_t *time_ms_out,
 				      semel_error *error)
 {
-	return store_of(guard)->driver->inbox_known_since(store_of(guard), time_ms_out, error);
+	return store_of(guard)->driver->inbox->known_since(store_of(guard), time_ms_out, error);
 }
 
 static void inbox_close(struct semel_guard *guard)

@@ -161,7 +161,7 @@ static semel_status check(struct semel_cdc *cdc, struct semel_outbox_batch *fetc
 	if (fetched->count == 0 || !must_check(cdc, fetched))
 		return SEMEL_OK;
 	semel_status status =
-		cdc->store->driver->outbox_check(cdc->store, fetched->rows, fetched->count, error);
+		cdc->store->driver->outbox->check(cdc->store, fetched->rows, fetched->count, error);
 	if (status != SEMEL_OK)
 		return status;
 	for (uint32_t i = 0; i < fetched->count; i++)

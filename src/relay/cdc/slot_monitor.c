@@ -111,8 +111,8 @@ static uint64_t complete_to(const struct semel_slot_state *state)
 static semel_status load_exceptions(struct semel_cdc *cdc, semel_error *error)
 {
 	semel_exception_set_clear(&cdc->exceptions);
-	semel_status status = cdc->store->driver->outbox_exceptions(cdc->store, add_exception,
-								    &cdc->exceptions, error);
+	semel_status status = cdc->store->driver->outbox->exceptions_each(cdc->store, add_exception,
+									  &cdc->exceptions, error);
 	semel_exception_set_loaded(&cdc->exceptions);
 	return status;
 }
@@ -135,8 +135,8 @@ static semel_status begin(struct semel_cdc *cdc, const struct semel_slot_state *
 	cdc->checkpoint.lsn = 0;
 	for (int32_t i = 0; i < cdc->lanes->count; i++)
 		cdc->low_seqs[i] = cdc->lanes->lanes[i].lease.low_seq;
-	if (cdc->store->driver->disarm_wakeup)
-		cdc->store->driver->disarm_wakeup(cdc->store);
+	if (cdc->store->driver->outbox->disarm_wakeup)
+		cdc->store->driver->outbox->disarm_wakeup(cdc->store);
 	cdc->state = SEMEL_CDC_STREAMING;
 	cdc->paused = false;
 	cdc->busy_since = 0;

@@ -52,8 +52,8 @@ semel_status semel_pg_adopt(semel_store *store, const struct semel_adoption *ado
 	return status;
 }
 
-semel_status semel_pg_adopted(semel_store *store, const struct semel_adoption *adoption,
-			      semel_error *error)
+semel_status semel_pg_check_adoption(semel_store *store, const struct semel_adoption *adoption,
+				     semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	PGresult *result = NULL;

@@ -59,8 +59,8 @@ semel_status semel_pg_outbox_check(semel_store *store, struct semel_outbox_row *
 	return status;
 }
 
-semel_status semel_pg_outbox_exceptions(semel_store *store, semel_aggregate_visitor seen,
-					void *user, semel_error *error)
+semel_status semel_pg_outbox_exceptions_each(semel_store *store, semel_aggregate_visitor seen,
+					     void *user, semel_error *error)
 {
 	PGresult *result = NULL;
 	semel_status status =

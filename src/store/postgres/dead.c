@@ -474,8 +474,8 @@ semel_status semel_pg_parked_next(semel_tx tx, struct semel_text scope,
 	return status;
 }
 
-semel_status semel_pg_parked_has(semel_tx tx, struct semel_text entry_id, bool *parked_out,
-				 semel_error *error)
+semel_status semel_pg_parked_exists(semel_tx tx, struct semel_text entry_id, bool *parked_out,
+				    semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	PGresult *result = NULL;

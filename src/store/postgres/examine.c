@@ -366,7 +366,7 @@ semel_status semel_pg_check_schema(semel_store *store, semel_error *error)
 				  : status;
 }
 
-semel_status semel_pg_slot_look(semel_store *store, const char *slot,
+semel_status semel_pg_slot_read(semel_store *store, const char *slot,
 				struct semel_slot_status *look_out, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };

@@ -77,8 +77,8 @@ void semel_pg_hold_read(const PGresult *result, int row, int first, struct semel
 	hold->blocks = semel_pg_bool(result, row, first + 6);
 }
 
-semel_status semel_pg_hold_any(semel_tx tx, struct semel_text scope, bool *any_out,
-			       semel_error *error)
+semel_status semel_pg_hold_has_any(semel_tx tx, struct semel_text scope, bool *any_out,
+				   semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	PGresult *result = NULL;
@@ -89,8 +89,8 @@ semel_status semel_pg_hold_any(semel_tx tx, struct semel_text scope, bool *any_o
 	return status;
 }
 
-semel_status semel_pg_hold_other(semel_tx tx, struct semel_text scope, bool total, bool *other_out,
-				 semel_error *error)
+semel_status semel_pg_hold_has_other_kind(semel_tx tx, struct semel_text scope, bool total,
+					  bool *other_out, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	PGresult *result = NULL;
@@ -174,8 +174,8 @@ semel_status semel_pg_hold_remove(semel_tx tx, struct semel_text scope,
 	return semel_pg_run(tx, &remove_hold, &params, NULL, error);
 }
 
-semel_status semel_pg_hold_ready(semel_tx tx, struct semel_text scope, int64_t now_ms,
-				 struct semel_holds *holds, semel_error *error)
+semel_status semel_pg_hold_list_ready(semel_tx tx, struct semel_text scope, int64_t now_ms,
+				      struct semel_holds *holds, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	PGresult *result = NULL;
@@ -190,8 +190,8 @@ semel_status semel_pg_hold_ready(semel_tx tx, struct semel_text scope, int64_t n
 	return status;
 }
 
-semel_status semel_pg_hold_due(semel_store *store, struct semel_text scope, int64_t *due_ms_out,
-			       semel_error *error)
+semel_status semel_pg_hold_next_due(semel_store *store, struct semel_text scope,
+				    int64_t *due_ms_out, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	PGresult *result = NULL;
@@ -214,8 +214,8 @@ static struct semel_hold_summary tally_of(const PGresult *result, int row)
 	};
 }
 
-semel_status semel_pg_hold_counts(semel_store *store, struct semel_text scope,
-				  struct semel_hold_counts *counts_out, semel_error *error)
+semel_status semel_pg_hold_count(semel_store *store, struct semel_text scope,
+				 struct semel_hold_counts *counts_out, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	PGresult *result = NULL;

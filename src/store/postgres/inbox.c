@@ -489,8 +489,8 @@ semel_status semel_pg_inbox_renew(semel_store *store, const char *owner, int64_t
 	return semel_pg_run(tx, &renew_claims, &params, NULL, error);
 }
 
-semel_status semel_pg_inbox_settled(semel_tx tx, struct semel_text scope, struct semel_text id,
-				    bool *settled_out, semel_error *error)
+semel_status semel_pg_inbox_is_settled(semel_tx tx, struct semel_text scope, struct semel_text id,
+				       bool *settled_out, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	PGresult *result = NULL;

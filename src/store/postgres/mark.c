@@ -412,8 +412,8 @@ static semel_status set_back(semel_tx tx, const struct exception *exception, sem
 	return status == SEMEL_OK ? put(tx, exception, error) : status;
 }
 
-semel_status semel_pg_dead_relay_return(semel_tx tx, const struct semel_dead_entry *entry,
-					bool discard, int64_t now_ms, semel_error *error)
+semel_status semel_pg_dead_return_to_outbox(semel_tx tx, const struct semel_dead_entry *entry,
+					    bool discard, int64_t now_ms, semel_error *error)
 {
 	(void)now_ms;
 	struct exception exception = { .state = "due", .replay = entry->replay_count + 1 };

@@ -356,8 +356,8 @@ static semel_status fill(semel_store *store, const PGresult *result,
 	return fill_from(store, result, 0, semel_pg_rows(result), batch, error);
 }
 
-semel_status semel_pg_outbox_look(semel_store *base, struct semel_lane_probe *looks, size_t count,
-				  int64_t now_ms, semel_error *error)
+semel_status semel_pg_outbox_probe(semel_store *base, struct semel_lane_probe *looks, size_t count,
+				   int64_t now_ms, semel_error *error)
 {
 	struct semel_pg_store *store = semel_pg_of(base);
 	struct semel_pg_params params = { 0 };

@@ -275,9 +275,9 @@ semel_store_rollback_to_fn semel_pg_rollback_to;
 
 /* wakeup.c */
 semel_store_watch_fn semel_pg_watch;
-semel_outbox_arm_wake_fn semel_pg_arm_wakeup;
-semel_outbox_disarm_wake_fn semel_pg_check_wakeup;
-semel_outbox_disable_wake_fn semel_pg_disarm_wakeup;
+semel_outbox_arm_wakeup_fn semel_pg_arm_wakeup;
+semel_outbox_check_wakeup_fn semel_pg_check_wakeup;
+semel_outbox_disarm_wakeup_fn semel_pg_disarm_wakeup;
 /* A large batch: the relay is at work, and need not be woken. */
 void semel_pg_wakeup_disarm(struct semel_pg_store *store);
 /* Takes in what has rung meanwhile. */
@@ -286,16 +286,16 @@ void semel_pg_wakeup_free(struct semel_pg_wakeup *wakeup);
 
 /* outbox.c */
 semel_outbox_insert_fn semel_pg_outbox_insert;
-semel_outbox_probe_fn semel_pg_outbox_look;
+semel_outbox_probe_fn semel_pg_outbox_probe;
 semel_outbox_fetch_fn semel_pg_outbox_fetch;
 semel_outbox_fetch_lanes_fn semel_pg_outbox_fetch_lanes;
 semel_outbox_fetch_due_fn semel_pg_outbox_fetch_due;
 semel_outbox_select_fn semel_pg_outbox_select;
 /* check.c */
 semel_outbox_check_fn semel_pg_outbox_check;
-semel_outbox_exceptions_each_fn semel_pg_outbox_exceptions;
+semel_outbox_exceptions_each_fn semel_pg_outbox_exceptions_each;
 /* outbox_counts.c */
-semel_outbox_count_fn semel_pg_outbox_counts;
+semel_outbox_count_fn semel_pg_outbox_count;
 
 /* lease.c */
 semel_lane_count_fn semel_pg_lane_count;
@@ -314,14 +314,14 @@ semel_outbox_mark_fn semel_pg_outbox_mark;
 /* The lane of an event, if its row is still there, until the end of the transaction. */
 semel_status semel_pg_lane_lock_by_event(semel_tx tx, struct semel_text event_id,
 					 semel_error *error);
-semel_dead_return_to_outbox_fn semel_pg_dead_relay_return;
+semel_dead_return_to_outbox_fn semel_pg_dead_return_to_outbox;
 
 /* inbox.c */
 semel_inbox_claim_fn semel_pg_inbox_claim;
 semel_inbox_change_fn semel_pg_inbox_change;
 semel_inbox_forget_fn semel_pg_inbox_forget;
 semel_inbox_renew_fn semel_pg_inbox_renew;
-semel_inbox_is_settled_fn semel_pg_inbox_settled;
+semel_inbox_is_settled_fn semel_pg_inbox_is_settled;
 
 /* effect.c */
 semel_store_execute_fn semel_pg_execute;
@@ -334,8 +334,8 @@ semel_status semel_pg_effects_collect(struct semel_pg_store *store, semel_error 
 void semel_pg_effects_free(struct semel_pg_effects *effects);
 
 /* states.c */
-semel_states_exist_fn semel_pg_states_any;
-semel_states_read_fn semel_pg_states_look;
+semel_states_exist_fn semel_pg_states_exist;
+semel_states_read_fn semel_pg_states_read;
 /* hold.c: a row of these columns, from `first` on */
 #define SEMEL_PG_HOLD_WIDTH 7
 #define SEMEL_PG_HOLD_COLUMNS                                                                      \
@@ -343,15 +343,15 @@ semel_states_read_fn semel_pg_states_look;
 											 "blocks"
 void semel_pg_hold_read(const PGresult *result, int row, int first, struct semel_arena *arena,
 			struct semel_hold *hold);
-semel_hold_has_other_kind_fn semel_pg_hold_other;
-semel_hold_has_any_fn semel_pg_hold_any;
+semel_hold_has_other_kind_fn semel_pg_hold_has_other_kind;
+semel_hold_has_any_fn semel_pg_hold_has_any;
 semel_hold_get_fn semel_pg_hold_get;
 semel_hold_put_fn semel_pg_hold_put;
 semel_hold_add_fn semel_pg_hold_add;
 semel_hold_remove_fn semel_pg_hold_remove;
-semel_hold_list_ready_fn semel_pg_hold_ready;
-semel_hold_next_due_fn semel_pg_hold_due;
-semel_hold_count_fn semel_pg_hold_counts;
+semel_hold_list_ready_fn semel_pg_hold_list_ready;
+semel_hold_next_due_fn semel_pg_hold_next_due;
+semel_hold_count_fn semel_pg_hold_count;
 
 /* position.c */
 semel_position_get_fn semel_pg_position_get;
@@ -370,7 +370,7 @@ semel_dead_authorize_fn semel_pg_dead_authorize;
 semel_parked_add_fn semel_pg_parked_add;
 semel_parked_first_fn semel_pg_parked_first;
 semel_parked_next_fn semel_pg_parked_next;
-semel_parked_exists_fn semel_pg_parked_has;
+semel_parked_exists_fn semel_pg_parked_exists;
 semel_parked_remove_fn semel_pg_parked_remove;
 
 /* each.c */
@@ -382,7 +382,7 @@ semel_store_trace_fn semel_pg_trace;
 
 /* examine.c */
 semel_store_check_schema_fn semel_pg_check_schema;
-semel_slot_read_fn semel_pg_slot_look;
+semel_slot_read_fn semel_pg_slot_read;
 semel_store_examine_fn semel_pg_store_examine;
 
 /* retention.c */
@@ -392,7 +392,7 @@ semel_inbox_known_since_fn semel_pg_inbox_known_since;
 
 /* waits.c */
 semel_waits_each_fn semel_pg_waits_each;
-semel_outbox_topics_each_fn semel_pg_outbox_topics;
+semel_outbox_topics_each_fn semel_pg_outbox_topics_each;
 semel_inbox_has_topic_fn semel_pg_inbox_has_topic;
 semel_outbox_routing_each_fn semel_pg_outbox_routing_each;
 
@@ -409,13 +409,13 @@ semel_subscription_topics_fn semel_pg_subscription_topics;
 semel_subscription_put_fn semel_pg_subscription_put;
 semel_subscription_list_fn semel_pg_subscription_list;
 semel_subscription_pause_fn semel_pg_subscription_pause;
-semel_subscription_is_paused_fn semel_pg_subscription_paused;
+semel_subscription_is_paused_fn semel_pg_subscription_is_paused;
 semel_audit_add_fn semel_pg_audit_add;
 semel_audit_finish_fn semel_pg_audit_finish;
 semel_audit_list_fn semel_pg_audit_list;
 
 /* adopt.c */
 semel_outbox_adopt_fn semel_pg_adopt;
-semel_outbox_check_adoption_fn semel_pg_adopted;
+semel_outbox_check_adoption_fn semel_pg_check_adoption;
 
 #endif

@@ -19,8 +19,8 @@ static const struct semel_pg_query look_at_states = {
 	" FROM semel_states_look($1, $2::text[], $3::text[], $4::text[])"
 };
 
-semel_status semel_pg_states_any(semel_tx tx, struct semel_text scope, bool *any_out,
-				 semel_error *error)
+semel_status semel_pg_states_exist(semel_tx tx, struct semel_text scope, bool *any_out,
+				   semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	PGresult *result = NULL;
@@ -52,7 +52,7 @@ static void read_answers(const PGresult *result, struct semel_state_batch *batch
 	}
 }
 
-semel_status semel_pg_states_look(semel_tx tx, struct semel_text scope,
+semel_status semel_pg_states_read(semel_tx tx, struct semel_text scope,
 				  struct semel_state_batch *batch, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };

@@ -159,8 +159,8 @@ semel_status semel_pg_subscription_pause(semel_store *store, struct semel_text s
 		       : status;
 }
 
-semel_status semel_pg_subscription_paused(semel_store *store, struct semel_text scope,
-					  bool *paused_out, semel_error *error)
+semel_status semel_pg_subscription_is_paused(semel_store *store, struct semel_text scope,
+					     bool *paused_out, semel_error *error)
 {
 	struct semel_pg_params params = { 0 };
 	PGresult *result = NULL;

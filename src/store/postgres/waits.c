@@ -194,8 +194,8 @@ semel_status semel_pg_outbox_routing_each(semel_store *store, semel_routing_visi
 	return status;
 }
 
-semel_status semel_pg_outbox_topics(semel_store *store, semel_text_visitor seen, void *user,
-				    semel_error *error)
+semel_status semel_pg_outbox_topics_each(semel_store *store, semel_text_visitor seen, void *user,
+					 semel_error *error)
 {
 	PGresult *result = NULL;
 	semel_status status =

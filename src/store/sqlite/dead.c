@@ -543,8 +543,8 @@ semel_status semel_sqlite_parked_next(semel_tx tx, struct semel_text scope,
 	return status;
 }
 
-semel_status semel_sqlite_parked_has(semel_tx tx, struct semel_text entry_id, bool *parked_out,
-				     semel_error *error)
+semel_status semel_sqlite_parked_exists(semel_tx tx, struct semel_text entry_id, bool *parked_out,
+					semel_error *error)
 {
 	sqlite3_stmt *statement = NULL;
 	*parked_out = false;

@@ -64,8 +64,8 @@ void semel_sqlite_hold_read(sqlite3_stmt *statement, struct semel_arena *arena,
 	hold->blocks = sqlite3_column_int(statement, 6) != 0;
 }
 
-semel_status semel_sqlite_hold_any(semel_tx tx, struct semel_text scope, bool *any_out,
-				   semel_error *error)
+semel_status semel_sqlite_hold_has_any(semel_tx tx, struct semel_text scope, bool *any_out,
+				       semel_error *error)
 {
 	sqlite3_stmt *statement = NULL;
 	*any_out = false;
@@ -78,8 +78,8 @@ semel_status semel_sqlite_hold_any(semel_tx tx, struct semel_text scope, bool *a
 	return status;
 }
 
-semel_status semel_sqlite_hold_other(semel_tx tx, struct semel_text scope, bool total,
-				     bool *other_out, semel_error *error)
+semel_status semel_sqlite_hold_has_other_kind(semel_tx tx, struct semel_text scope, bool total,
+					      bool *other_out, semel_error *error)
 {
 	sqlite3_stmt *statement = NULL;
 	*other_out = false;
@@ -172,8 +172,8 @@ semel_status semel_sqlite_hold_remove(semel_tx tx, struct semel_text scope,
 	return status;
 }
 
-semel_status semel_sqlite_hold_ready(semel_tx tx, struct semel_text scope, int64_t now_ms,
-				     struct semel_holds *holds, semel_error *error)
+semel_status semel_sqlite_hold_list_ready(semel_tx tx, struct semel_text scope, int64_t now_ms,
+					  struct semel_holds *holds, semel_error *error)
 {
 	char now[SEMEL_TIME_SIZE];
 	sqlite3_stmt *statement = NULL;
@@ -195,8 +195,8 @@ semel_status semel_sqlite_hold_ready(semel_tx tx, struct semel_text scope, int64
 	return status;
 }
 
-semel_status semel_sqlite_hold_due(semel_store *store, struct semel_text scope, int64_t *due_ms_out,
-				   semel_error *error)
+semel_status semel_sqlite_hold_next_due(semel_store *store, struct semel_text scope,
+					int64_t *due_ms_out, semel_error *error)
 {
 	semel_tx tx = semel_sqlite_tx(store);
 	sqlite3_stmt *statement = NULL;
@@ -223,8 +223,8 @@ static struct semel_hold_summary tally_of(sqlite3_stmt *statement)
 	};
 }
 
-semel_status semel_sqlite_hold_counts(semel_store *store, struct semel_text scope,
-				      struct semel_hold_counts *counts_out, semel_error *error)
+semel_status semel_sqlite_hold_count(semel_store *store, struct semel_text scope,
+				     struct semel_hold_counts *counts_out, semel_error *error)
 {
 	semel_tx tx = semel_sqlite_tx(store);
 	sqlite3_stmt *statement = NULL;

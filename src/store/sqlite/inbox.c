@@ -275,8 +275,9 @@ semel_status semel_sqlite_inbox_renew(semel_store *store, const char *owner, int
 	return status;
 }
 
-semel_status semel_sqlite_inbox_settled(semel_tx tx, struct semel_text scope, struct semel_text id,
-					bool *settled_out, semel_error *error)
+semel_status semel_sqlite_inbox_is_settled(semel_tx tx, struct semel_text scope,
+					   struct semel_text id, bool *settled_out,
+					   semel_error *error)
 {
 	sqlite3_stmt *statement = NULL;
 	bool row = false;

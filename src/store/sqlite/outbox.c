@@ -226,8 +226,8 @@ static semel_status read_newest(semel_tx tx, int64_t *seq_out, semel_error *erro
 }
 
 /* One lane, and no way to it but a statement: the fetch itself is the look. */
-semel_status semel_sqlite_outbox_look(semel_store *store, struct semel_lane_probe *looks,
-				      size_t count, int64_t now_ms, semel_error *error)
+semel_status semel_sqlite_outbox_probe(semel_store *store, struct semel_lane_probe *looks,
+				       size_t count, int64_t now_ms, semel_error *error)
 {
 	(void)store, (void)now_ms, (void)error;
 	for (size_t i = 0; i < count; i++) {

@@ -106,8 +106,8 @@ static semel_status add_each(semel_tx tx, const struct semel_sqlite_query *query
 	return status;
 }
 
-semel_status semel_sqlite_outbox_counts(semel_store *store, int64_t now_ms,
-					struct semel_outbox_counts *counts_out, semel_error *error)
+semel_status semel_sqlite_outbox_count(semel_store *store, int64_t now_ms,
+				       struct semel_outbox_counts *counts_out, semel_error *error)
 {
 	(void)now_ms;
 	static const struct {

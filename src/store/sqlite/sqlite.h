@@ -142,19 +142,19 @@ semel_store_examine_fn semel_sqlite_store_examine;
 
 /* outbox.c */
 semel_outbox_insert_fn semel_sqlite_outbox_insert;
-semel_outbox_probe_fn semel_sqlite_outbox_look;
+semel_outbox_probe_fn semel_sqlite_outbox_probe;
 semel_outbox_fetch_fn semel_sqlite_outbox_fetch;
 semel_outbox_fetch_due_fn semel_sqlite_outbox_fetch_due;
 semel_outbox_select_fn semel_sqlite_outbox_select;
 /* outbox_counts.c */
-semel_outbox_count_fn semel_sqlite_outbox_counts;
+semel_outbox_count_fn semel_sqlite_outbox_count;
 
 /* lease.c */
 semel_lane_count_fn semel_sqlite_lane_count;
 semel_relay_join_fn semel_sqlite_relay_join;
 semel_relay_leave_fn semel_sqlite_relay_leave;
-semel_outbox_arm_wake_fn semel_sqlite_arm_wakeup;
-semel_outbox_disarm_wake_fn semel_sqlite_check_wakeup;
+semel_outbox_arm_wakeup_fn semel_sqlite_arm_wakeup;
+semel_outbox_check_wakeup_fn semel_sqlite_check_wakeup;
 semel_lease_list_fn semel_sqlite_lease_list;
 semel_lease_take_fn semel_sqlite_lease_take;
 semel_lease_renew_fn semel_sqlite_lease_renew;
@@ -166,14 +166,14 @@ semel_status semel_sqlite_sweep(semel_store *store, const struct semel_lease *le
 
 /* mark.c */
 semel_outbox_mark_fn semel_sqlite_outbox_mark;
-semel_dead_return_to_outbox_fn semel_sqlite_dead_relay_return;
+semel_dead_return_to_outbox_fn semel_sqlite_dead_return_to_outbox;
 
 /* inbox.c */
 semel_inbox_claim_fn semel_sqlite_inbox_claim;
 semel_inbox_change_fn semel_sqlite_inbox_change;
 semel_inbox_forget_fn semel_sqlite_inbox_forget;
 semel_inbox_renew_fn semel_sqlite_inbox_renew;
-semel_inbox_is_settled_fn semel_sqlite_inbox_settled;
+semel_inbox_is_settled_fn semel_sqlite_inbox_is_settled;
 
 /* effect.c */
 semel_store_execute_fn semel_sqlite_execute;
@@ -183,23 +183,23 @@ semel_inbox_evaluate_fn semel_sqlite_evaluate;
 void semel_sqlite_effects_free(struct semel_sqlite_effects *effects);
 
 /* states.c */
-semel_states_exist_fn semel_sqlite_states_any;
-semel_states_read_fn semel_sqlite_states_look;
+semel_states_exist_fn semel_sqlite_states_exist;
+semel_states_read_fn semel_sqlite_states_read;
 /* hold.c: a row of these columns */
 #define SEMEL_SQLITE_HOLD_WIDTH 7
 #define SEMEL_SQLITE_HOLD_COLUMNS                                                                  \
 	"aggregate_type, aggregate_id, state, head_id, attempts, due_at, blocks"
 void semel_sqlite_hold_read(sqlite3_stmt *statement, struct semel_arena *arena,
 			    struct semel_hold *hold);
-semel_hold_has_other_kind_fn semel_sqlite_hold_other;
-semel_hold_has_any_fn semel_sqlite_hold_any;
+semel_hold_has_other_kind_fn semel_sqlite_hold_has_other_kind;
+semel_hold_has_any_fn semel_sqlite_hold_has_any;
 semel_hold_get_fn semel_sqlite_hold_get;
 semel_hold_put_fn semel_sqlite_hold_put;
 semel_hold_add_fn semel_sqlite_hold_add;
 semel_hold_remove_fn semel_sqlite_hold_remove;
-semel_hold_list_ready_fn semel_sqlite_hold_ready;
-semel_hold_next_due_fn semel_sqlite_hold_due;
-semel_hold_count_fn semel_sqlite_hold_counts;
+semel_hold_list_ready_fn semel_sqlite_hold_list_ready;
+semel_hold_next_due_fn semel_sqlite_hold_next_due;
+semel_hold_count_fn semel_sqlite_hold_count;
 
 /* position.c */
 semel_position_get_fn semel_sqlite_position_get;
@@ -218,7 +218,7 @@ semel_dead_authorize_fn semel_sqlite_dead_authorize;
 semel_parked_add_fn semel_sqlite_parked_add;
 semel_parked_first_fn semel_sqlite_parked_first;
 semel_parked_next_fn semel_sqlite_parked_next;
-semel_parked_exists_fn semel_sqlite_parked_has;
+semel_parked_exists_fn semel_sqlite_parked_exists;
 semel_parked_remove_fn semel_sqlite_parked_remove;
 
 /* each.c */
@@ -234,7 +234,7 @@ semel_inbox_known_since_fn semel_sqlite_inbox_known_since;
 
 /* waits.c */
 semel_waits_each_fn semel_sqlite_waits_each;
-semel_outbox_topics_each_fn semel_sqlite_outbox_topics;
+semel_outbox_topics_each_fn semel_sqlite_outbox_topics_each;
 semel_inbox_has_topic_fn semel_sqlite_inbox_has_topic;
 semel_outbox_routing_each_fn semel_sqlite_outbox_routing_each;
 
@@ -251,7 +251,7 @@ semel_subscription_topics_fn semel_sqlite_subscription_topics;
 semel_subscription_put_fn semel_sqlite_subscription_put;
 semel_subscription_list_fn semel_sqlite_subscription_list;
 semel_subscription_pause_fn semel_sqlite_subscription_pause;
-semel_subscription_is_paused_fn semel_sqlite_subscription_paused;
+semel_subscription_is_paused_fn semel_sqlite_subscription_is_paused;
 semel_audit_add_fn semel_sqlite_audit_add;
 semel_audit_finish_fn semel_sqlite_audit_finish;
 semel_audit_list_fn semel_sqlite_audit_list;

@@ -21,8 +21,8 @@ static const struct semel_sqlite_query look_at_state = {
 	" WHERE scope = ?1 AND event_id = ?4 AND parked_behind IS NULL)"
 };
 
-semel_status semel_sqlite_states_any(semel_tx tx, struct semel_text scope, bool *any_out,
-				     semel_error *error)
+semel_status semel_sqlite_states_exist(semel_tx tx, struct semel_text scope, bool *any_out,
+				       semel_error *error)
 {
 	sqlite3_stmt *statement = NULL;
 	*any_out = false;
@@ -64,7 +64,7 @@ static semel_status look_at(semel_tx tx, struct semel_text scope,
 	return status;
 }
 
-semel_status semel_sqlite_states_look(semel_tx tx, struct semel_text scope,
+semel_status semel_sqlite_states_read(semel_tx tx, struct semel_text scope,
 				      struct semel_state_batch *batch, semel_error *error)
 {
 	semel_status status = semel_sqlite_demand_transaction(tx, look_at_state.what, error);

@@ -194,8 +194,8 @@ semel_status semel_sqlite_subscription_pause(semel_store *store, struct semel_te
 		       : status;
 }
 
-semel_status semel_sqlite_subscription_paused(semel_store *store, struct semel_text scope,
-					      bool *paused_out, semel_error *error)
+semel_status semel_sqlite_subscription_is_paused(semel_store *store, struct semel_text scope,
+						 bool *paused_out, semel_error *error)
 {
 	semel_tx tx = semel_sqlite_tx(store);
 	sqlite3_stmt *statement = NULL;

@@ -147,8 +147,8 @@ semel_status semel_sqlite_outbox_routing_each(semel_store *store, semel_routing_
 	return status;
 }
 
-semel_status semel_sqlite_outbox_topics(semel_store *store, semel_text_visitor seen, void *user,
-					semel_error *error)
+semel_status semel_sqlite_outbox_topics_each(semel_store *store, semel_text_visitor seen,
+					     void *user, semel_error *error)
 {
 	semel_tx tx = semel_sqlite_tx(store);
 	sqlite3_stmt *statement = NULL;

@@ -50,7 +50,9 @@ static semel_status evaluate(semel_store *store, const char *expression,
 	return SEMEL_OK;
 }
 
-static const struct semel_store_driver fake_driver = { .scheme = "fake", .evaluate = evaluate };
+static const struct semel_store_driver fake_driver = {
+	.scheme = "fake", .inbox = &(const struct semel_inbox_functions){ .evaluate = evaluate }
+};
 static semel_store fake_store = { .driver = &fake_driver };
 
 static semel_status parse(struct fixture *fixture, const char *specification)

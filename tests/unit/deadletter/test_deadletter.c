@@ -30,8 +30,8 @@ static bool has_holds(struct world *world)
 {
 	const struct semel_store_driver *driver = world->store->driver;
 	bool any = false;
-	world_ok(world, driver->hold_any(driver->tx(world->store), SEMEL_TEXT("billing"), &any,
-					 &world->error));
+	world_ok(world, driver->holds->has_any(driver->tx(world->store), SEMEL_TEXT("billing"),
+					       &any, &world->error));
 	return any;
 }
 
@@ -206,7 +206,8 @@ static void an_event_without_an_id_cannot_be_replayed_but_discarded(void **state
 					  .failed_at_ms = 1,
 					  .status = SEMEL_DEAD_PENDING };
 	world_ok(world, driver->begin(world->store, &world->error));
-	world_ok(world, driver->dead_add(driver->tx(world->store), &entry, arena, &world->error));
+	world_ok(world,
+		 driver->dead_letters->add(driver->tx(world->store), &entry, arena, &world->error));
 	world_ok(world, driver->commit(world->store, &world->error));
 	semel_arena_free(arena);
 

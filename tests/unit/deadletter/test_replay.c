@@ -186,8 +186,8 @@ static void what_the_inbox_has_forgotten_is_refused_whatever_the_settings_say(vo
 	struct semel_prune_counts counts = { 0 };
 	bool more = true;
 	while (more)
-		world_ok(world, world->store->driver->prune(world->store, &cutoffs, false, &counts,
-							    &more, &world->error));
+		world_ok(world, world->store->driver->upkeep->prune(world->store, &cutoffs, false,
+								    &counts, &more, &world->error));
 	world_expect(world, "SELECT count(*) FROM semel_inbox", "0");
 	struct trial trial = { .plan = { .inbox_retention_ms = 365 * DAY_MS } };
 	assert_int_equal(try_replay(world, &trial), SEMEL_INVALID);

@@ -319,8 +319,8 @@ static void pruned_events_are_beyond_proof(void **state)
 	struct semel_prune_counts counts = { 0 };
 	bool more = true;
 	while (more)
-		world_ok(world, world->store->driver->prune(world->store, &cutoffs, false, &counts,
-							    &more, &world->error));
+		world_ok(world, world->store->driver->upkeep->prune(world->store, &cutoffs, false,
+								    &counts, &more, &world->error));
 	struct semel_verify_report *report = verify(world);
 	assert_int_equal(report->committed, 0);
 	assert_true(report->pruned_until_ms > 0);
@@ -334,8 +334,8 @@ static void prune_dead_letters(struct world *world)
 	struct semel_retention_cutoffs cutoffs = { .dead_ms = later_ms };
 	struct semel_prune_counts counts = { 0 };
 	bool more = false;
-	world_ok(world, world->store->driver->prune(world->store, &cutoffs, false, &counts, &more,
-						    &world->error));
+	world_ok(world, world->store->driver->upkeep->prune(world->store, &cutoffs, false, &counts,
+							    &more, &world->error));
 	assert_int_equal(counts.dead, 1);
 }
 

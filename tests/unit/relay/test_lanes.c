@@ -58,11 +58,12 @@ static semel_status renew(semel_store *store, struct semel_lease *lease, int64_t
 }
 
 static const struct semel_store_driver driver = { .scheme = "test",
-						  .lane_count = one_lane,
-						  .relay_join = join,
-						  .lease_list = list,
-						  .lease_take = take,
-						  .lease_renew = renew };
+						  .outbox = &(const struct semel_outbox_functions){
+							  .lane_count = one_lane,
+							  .relay_join = join,
+							  .lease_list = list,
+							  .lease_take = take,
+							  .lease_renew = renew } };
 
 /* As after a fail-over to a standby that had not seen the last marks: numbers above its own low
  * mark will be given out again. */

@@ -104,11 +104,12 @@ static semel_status renew(semel_store *store, struct semel_lease *lease, int64_t
 	return SEMEL_OK;
 }
 
-static const struct semel_store_driver store_driver = { .scheme = "test",
-							.outbox_look = look,
-							.outbox_fetch = fetch,
-							.outbox_mark = mark,
-							.lease_renew = renew };
+static const struct semel_store_driver store_driver = {
+	.scheme = "test",
+	.outbox =
+		&(const struct semel_outbox_functions){
+			.probe = look, .fetch = fetch, .mark = mark, .lease_renew = renew }
+};
 
 /* ---- a broker that keeps its outcomes back -----------------------------------------------------
  */

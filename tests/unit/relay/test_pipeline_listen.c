@@ -132,7 +132,9 @@ static struct semel_broker_driver broker_driver = {
 /* ---- one relay ---------------------------------------------------------------------------------
  */
 
-static const struct semel_store_driver store_driver = { .scheme = "test" };
+static const struct semel_store_driver store_driver = {
+	.scheme = "test", .outbox = &(const struct semel_outbox_functions){ 0 }
+};
 static semel_store store = { .driver = &store_driver };
 static struct semel_broker broker = { .driver = &broker_driver };
 static struct semel_source source = { .driver = &source_driver };

@@ -93,10 +93,12 @@ static semel_status mark_lanes(semel_store *store, struct semel_lane_marks *mark
 	return SEMEL_OK;
 }
 
-static const struct semel_store_driver store_driver = { .scheme = "test",
-							.outbox_look = look,
-							.outbox_fetch_lanes = fetch_lanes,
-							.outbox_mark_lanes = mark_lanes };
+static const struct semel_store_driver store_driver = {
+	.scheme = "test",
+	.outbox = &(const struct semel_outbox_functions){ .probe = look,
+							  .fetch_lanes = fetch_lanes,
+							  .mark_lanes = mark_lanes }
+};
 
 /* ---- the broker --------------------------------------------------------------------------------
  */
