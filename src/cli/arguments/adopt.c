@@ -24,32 +24,32 @@ const struct semel_option semel_adopt_rows[] = {
 	{ .name = "table",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "NAME",
-	  .fallback = "outbox",
+	  .default_value = "outbox",
 	  .help = "the foreign outbox; every row that is inserted there becomes an event" },
 	{ .name = "id",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "COLUMN",
-	  .fallback = "id",
+	  .default_value = "id",
 	  .help = "the event's id; also sent as the header id" },
 	{ .name = "route-by",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "COLUMN",
-	  .fallback = "aggregatetype",
+	  .default_value = "aggregatetype",
 	  .help = "the aggregate's type, which chooses the topic" },
 	{ .name = "key",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "COLUMN",
-	  .fallback = "aggregateid",
+	  .default_value = "aggregateid",
 	  .help = "the aggregate's id: the key, by which events stay in order" },
 	{ .name = "type",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "COLUMN",
-	  .fallback = "type",
+	  .default_value = "type",
 	  .help = "the event's type; without such a column it is the aggregate's" },
 	{ .name = "payload",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "COLUMN",
-	  .fallback = "payload",
+	  .default_value = "payload",
 	  .help = "the value; json, jsonb, text or bytea" },
 	{ .name = "time",
 	  .kind = SEMEL_OPTION_TEXT,
@@ -58,25 +58,25 @@ const struct semel_option semel_adopt_rows[] = {
 	{ .name = "topic",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "NAME",
-	  .fallback = "outbox.event.${routedByValue}",
+	  .default_value = "outbox.event.${routedByValue}",
 	  .help = "where events go; ${routedByValue} stands for the value of route-by" },
 	{ .name = "header",
 	  .kind = SEMEL_OPTION_MULTI,
 	  .argument = "COLUMN:NAME",
-	  .fits = is_placement,
-	  .needs = "COLUMN or COLUMN:NAME",
+	  .is_valid = is_placement,
+	  .expected = "COLUMN or COLUMN:NAME",
 	  .help = "send this column as a header, too" },
 	{ .name = "headers",
 	  .kind = SEMEL_OPTION_CHOICE,
 	  .argument = "WHICH",
 	  .choices = header_kinds,
-	  .fallback = "router",
+	  .default_value = "router",
 	  .help = "on Kafka: those that Debezium's router sends, or Semel's as well" },
 	{ .name = "existing",
 	  .kind = SEMEL_OPTION_CHOICE,
 	  .argument = "WHAT",
 	  .choices = existing_kinds,
-	  .fallback = "skip",
+	  .default_value = "skip",
 	  .help = "what becomes of rows that are in the table when it is adopted" },
 	{ 0 },
 };
@@ -84,7 +84,7 @@ const struct semel_option semel_adopt_rows[] = {
 static const char *value_of(const struct semel_section *section, const char *name)
 {
 	const char *value = semel_section_text(section, name);
-	return value ? value : semel_option_find(semel_adopt_rows, name)->fallback;
+	return value ? value : semel_option_find(semel_adopt_rows, name)->default_value;
 }
 
 static void put(struct semel_buffer *text, const char *name, const char *value)
@@ -178,7 +178,7 @@ static semel_status check(struct semel_invocation *invocation, semel_store *stor
 	return store->driver->outbox->check_adoption(store, adoption, &invocation->error);
 }
 
-semel_status semel_adopt_make(struct semel_invocation *invocation)
+semel_status semel_adopt_apply(struct semel_invocation *invocation)
 {
 	return with_adoption(invocation, make);
 }

@@ -10,7 +10,7 @@
 extern const struct semel_option semel_adopt_rows[];
 
 /* Both do nothing without the section. Adopts the table, and says so. */
-semel_status semel_adopt_make(struct semel_invocation *invocation);
+semel_status semel_adopt_apply(struct semel_invocation *invocation);
 /* CONFIG when it is not adopted, or by other settings. */
 semel_status semel_adopt_check(struct semel_invocation *invocation);
 

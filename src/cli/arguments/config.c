@@ -43,25 +43,25 @@ const struct semel_option semel_retention_rows[] = {
 	  .kind = SEMEL_OPTION_DURATION,
 	  .min = 1,
 	  .unit_needed = true,
-	  .fallback = "14d",
+	  .default_value = "14d",
 	  .help = "published events are kept for replay" },
 	{ .name = "inbox",
 	  .kind = SEMEL_OPTION_DURATION,
 	  .min = 1,
 	  .unit_needed = true,
-	  .fallback = "30d",
+	  .default_value = "30d",
 	  .help = "processed ids are remembered; longer than the outbox" },
 	{ .name = "dead-letters",
 	  .kind = SEMEL_OPTION_DURATION,
 	  .min = 1,
 	  .unit_needed = true,
-	  .fallback = "168h",
+	  .default_value = "168h",
 	  .help = "dead letters are kept" },
 	{ .name = "requests",
 	  .kind = SEMEL_OPTION_DURATION,
 	  .min = 1,
 	  .unit_needed = true,
-	  .fallback = "24h",
+	  .default_value = "24h",
 	  .help = "request keys are remembered" },
 	{ 0 },
 };
@@ -69,8 +69,8 @@ const struct semel_option semel_retention_rows[] = {
 static const struct semel_option upcaster_options[] = {
 	{ .name = "from", .kind = SEMEL_OPTION_TEXT, .required = true },
 	{ .name = "to", .kind = SEMEL_OPTION_TEXT, .required = true },
-	{ .name = "sql", .kind = SEMEL_OPTION_TEXT, .one_of = "step" },
-	{ .name = "exec", .kind = SEMEL_OPTION_TEXT, .one_of = "step" },
+	{ .name = "sql", .kind = SEMEL_OPTION_TEXT, .excludes = "step" },
+	{ .name = "exec", .kind = SEMEL_OPTION_TEXT, .excludes = "step" },
 	{ 0 },
 };
 
@@ -81,10 +81,10 @@ static int line_of(const yaml_node_t *node)
 	return (int)node->start_mark.line + 1;
 }
 
-static semel_status complain(const struct reading *reading, int line, const char *format, ...)
+static semel_status config_error(const struct reading *reading, int line, const char *format, ...)
 	SEMEL_PRINTF(3, 4);
 
-static semel_status complain(const struct reading *reading, int line, const char *format, ...)
+static semel_status config_error(const struct reading *reading, int line, const char *format, ...)
 {
 	char text[SEMEL_ERROR_TEXT_MAX];
 	va_list list;
@@ -108,13 +108,14 @@ static semel_status unknown_key(const struct reading *reading, const yaml_node_t
 		semel_word_redact((const char *)node->data.scalar.value, shown, sizeof shown);
 	const char *nearest = semel_text_nearest(name, known, count);
 	if (nearest)
-		return complain(reading, line_of(node), "unknown key \"%s\" (did you mean %s?)",
-				name, nearest);
+		return config_error(reading, line_of(node), "unknown key \"%s\" (did you mean %s?)",
+				    name, nearest);
 	struct semel_buffer all = { 0 };
 	for (size_t i = 0; i < count; i++)
 		semel_buffer_printf(&all, "%s%s", i ? ", " : "", known[i]);
-	semel_status status = complain(reading, line_of(node), "unknown key \"%s\" (known are: %s)",
-				       name, all.data ? all.data : "");
+	semel_status status =
+		config_error(reading, line_of(node), "unknown key \"%s\" (known are: %s)", name,
+			     all.data ? all.data : "");
 	semel_buffer_free(&all);
 	return status;
 }
@@ -134,9 +135,9 @@ static semel_status scalar(const struct reading *reading, const yaml_node_t *nod
 {
 	*value_out = (const char *)node->data.scalar.value;
 	if (node->type != YAML_SCALAR_NODE)
-		return complain(reading, line_of(node), "a plain value is needed here");
+		return config_error(reading, line_of(node), "a plain value is needed here");
 	if (strlen(*value_out) != node->data.scalar.length)
-		return complain(reading, line_of(node), "a value may not hold a zero byte");
+		return config_error(reading, line_of(node), "a value may not hold a zero byte");
 	return SEMEL_OK;
 }
 
@@ -149,7 +150,7 @@ static semel_status each_pair(struct reading *reading, const yaml_node_t *node, 
 	if (is_null(node))
 		return SEMEL_OK;
 	if (node->type != YAML_MAPPING_NODE)
-		return complain(reading, line_of(node), "keys with values are needed here");
+		return config_error(reading, line_of(node), "keys with values are needed here");
 	semel_status status = SEMEL_OK;
 	yaml_node_pair_t *pair = node->data.mapping.pairs.start;
 	for (; status == SEMEL_OK && pair < node->data.mapping.pairs.top; pair++) {
@@ -232,8 +233,9 @@ static semel_status read_item(struct reading *reading, const yaml_node_t *node, 
 			    ? strcmp(value, "true") == 0 || strcmp(value, "false") == 0
 			    : semel_option_accepts(option, value, what, sizeof what);
 	if (!good)
-		return complain(reading, line_of(node), "bad value \"%s\" for %s: write %s",
-				semel_word_redact(value, shown, sizeof shown), option->name, what);
+		return config_error(reading, line_of(node), "bad value \"%s\" for %s: write %s",
+				    semel_word_redact(value, shown, sizeof shown), option->name,
+				    what);
 	return add_value(entry->setting, value) ? SEMEL_OK : no_memory(reading->error);
 }
 
@@ -253,7 +255,7 @@ static semel_status read_upcaster(struct reading *reading, const yaml_node_t *no
 	const char *sql = semel_section_text(&step, "sql");
 	const char *exec = semel_section_text(&step, "exec");
 	if (!sql && !exec) {
-		status = complain(reading, line_of(node), "an upcaster needs sql or exec");
+		status = config_error(reading, line_of(node), "an upcaster needs sql or exec");
 		goto free_step;
 	}
 	semel_buffer_printf(&text, "%s=%s:%s:%s", semel_section_text(&step, "from"),
@@ -320,7 +322,7 @@ static semel_status read_key(struct reading *reading, const yaml_node_t *key,
 	if (!option)
 		return unknown_option_key(reading, key, target->options);
 	if (find_setting(target->section, option->name))
-		return complain(reading, line_of(key), "%s is here twice (keep one)", name);
+		return config_error(reading, line_of(key), "%s is here twice (keep one)", name);
 	struct entry entry = { option, add_setting(target->section, option->name) };
 	if (!entry.setting)
 		return no_memory(reading->error);
@@ -337,15 +339,15 @@ static semel_status check_section(const struct reading *reading, const struct se
 		const struct semel_setting *setting = find_setting(section, option->name);
 		const struct alias *alias = find_alias(NULL, option->name);
 		if (option->required && (!setting || setting->count == 0))
-			return complain(reading, section->line, "%s is missing here",
-					alias ? alias->key : option->name);
+			return config_error(reading, section->line, "%s is missing here",
+					    alias ? alias->key : option->name);
 		for (const struct semel_option *other = option + 1;
-		     setting && option->one_of && other->name; other++)
-			if (other->one_of && strcmp(other->one_of, option->one_of) == 0 &&
+		     setting && option->excludes && other->name; other++)
+			if (other->excludes && strcmp(other->excludes, option->excludes) == 0 &&
 			    find_setting(section, other->name))
-				return complain(reading, section->line,
-						"%s and %s exclude each other (keep one)",
-						option->name, other->name);
+				return config_error(reading, section->line,
+						    "%s and %s exclude each other (keep one)",
+						    option->name, other->name);
 	}
 	return SEMEL_OK;
 }
@@ -370,10 +372,10 @@ static semel_status read_url(struct reading *reading, const yaml_node_t *value, 
 	char shown[SHOWN_SIZE];
 	semel_url_redact(text, shown, sizeof shown);
 	if (!strchr(text, ':'))
-		return complain(reading, line_of(value),
-				"\"%s\" is no URL (write for example sqlite:shop.db or "
-				"local:broker.db)",
-				shown);
+		return config_error(reading, line_of(value),
+				    "\"%s\" is no URL (write for example sqlite:shop.db or "
+				    "local:broker.db)",
+				    shown);
 	*url_out = strdup(text);
 	return *url_out ? SEMEL_OK : no_memory(reading->error);
 }
@@ -423,10 +425,11 @@ static semel_status read_subscription(struct reading *reading, const yaml_node_t
 		return status;
 	const char *scope = semel_section_text(section, "scope");
 	if (semel_config_subscription(config, scope) != section)
-		return complain(reading, section->line,
-				"there is another subscription with the scope %s (each needs its "
-				"own)",
-				scope);
+		return config_error(
+			reading, section->line,
+			"there is another subscription with the scope %s (each needs its "
+			"own)",
+			scope);
 	return SEMEL_OK;
 }
 
@@ -435,8 +438,8 @@ static semel_status read_subscriptions(struct reading *reading, const yaml_node_
 	if (is_null(value))
 		return SEMEL_OK;
 	if (value->type != YAML_SEQUENCE_NODE)
-		return complain(reading, line_of(value),
-				"subscriptions is a list (write - scope: …)");
+		return config_error(reading, line_of(value),
+				    "subscriptions is a list (write - scope: …)");
 	return each_item(reading, value, read_subscription, NULL);
 }
 
@@ -445,7 +448,7 @@ static int64_t kept_ms(const struct semel_section *section, const char *name)
 	const char *text = semel_section_text(section, name);
 	int64_t kept = 0;
 	if (!text)
-		text = semel_option_find(semel_retention_rows, name)->fallback;
+		text = semel_option_find(semel_retention_rows, name)->default_value;
 	return semel_duration_parse(text, &kept) ? kept : 0;
 }
 
@@ -489,7 +492,8 @@ static semel_status read_file_key(struct reading *reading, const yaml_node_t *ke
 		if (strcmp(known[i], name) != 0)
 			continue;
 		if (seen[i])
-			return complain(reading, line_of(key), "%s is here twice (keep one)", name);
+			return config_error(reading, line_of(key), "%s is here twice (keep one)",
+					    name);
 		seen[i] = true;
 		return file_keys[i].read(reading, value);
 	}
@@ -503,8 +507,8 @@ static semel_status load(struct reading *reading, yaml_parser_t *parser,
 {
 	if (yaml_parser_load(parser, document_out))
 		return SEMEL_OK;
-	return complain(reading, (int)parser->problem_mark.line + 1, "not YAML: %s",
-			parser->problem ? parser->problem : "unreadable");
+	return config_error(reading, (int)parser->problem_mark.line + 1, "not YAML: %s",
+			    parser->problem ? parser->problem : "unreadable");
 }
 
 /* What nobody reads would look as if it held. */
@@ -516,9 +520,9 @@ static semel_status refuse_more(struct reading *reading, yaml_parser_t *parser)
 		return status;
 	const yaml_node_t *root = yaml_document_get_root_node(&document);
 	if (root)
-		status = complain(reading, line_of(root),
-				  "a second document begins here, and one is all that is read "
-				  "(remove the line --- and join them)");
+		status = config_error(reading, line_of(root),
+				      "a second document begins here, and one is all that is read "
+				      "(remove the line --- and join them)");
 	yaml_document_delete(&document);
 	return status;
 }
@@ -543,9 +547,9 @@ static semel_status read_text(struct reading *reading, struct semel_text text)
 {
 	struct semel_yaml_problem problem = semel_yaml_check(text);
 	if (problem.what)
-		return complain(reading, problem.line, "%s%s%s",
-				problem.is_bound ? "" : "not YAML: ", problem.what,
-				problem.is_bound ? " (nothing of the file is read)" : "");
+		return config_error(reading, problem.line, "%s%s%s",
+				    problem.is_bound ? "" : "not YAML: ", problem.what,
+				    problem.is_bound ? " (nothing of the file is read)" : "");
 	yaml_parser_t parser;
 	if (!yaml_parser_initialize(&parser))
 		return no_memory(reading->error);

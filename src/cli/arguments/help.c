@@ -99,8 +99,8 @@ void semel_help_option_text(const struct semel_option *option, struct semel_buff
 		semel_buffer_printf(buffer, " (required%s)", repeats ? ", may be repeated" : "");
 	else if (repeats)
 		semel_buffer_string(buffer, " (may be repeated)");
-	if (option->fallback)
-		semel_buffer_printf(buffer, " (default %s)", option->fallback);
+	if (option->default_value)
+		semel_buffer_printf(buffer, " (default %s)", option->default_value);
 }
 
 void semel_help_synopsis(const struct semel_command *command, struct semel_buffer *buffer)

@@ -26,12 +26,12 @@ const struct semel_option semel_global_options[] = {
 	{ .name = "store",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "URL",
-	  .fallback = "sqlite:semel.db",
+	  .default_value = "sqlite:semel.db",
 	  .help = "the application's database (environment: SEMEL_STORE, SEMEL_STORE_FILE)" },
 	{ .name = "broker",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "URL",
-	  .fallback = "local:semel-broker.db",
+	  .default_value = "local:semel-broker.db",
 	  .help = "where events travel (environment: SEMEL_BROKER, SEMEL_BROKER_FILE)" },
 	{ .name = "help",
 	  .letter = 'h',
@@ -53,17 +53,17 @@ const char *const semel_poison_choices[] = {
 	NULL,
 };
 
-struct slot {
+struct entry {
 	const struct semel_option *option;
 	const char **values; /* owned; NULL-ended */
 	size_t count;
-	bool from_line; /* not from a weaker place */
+	bool from_command_line; /* not from a weaker place */
 };
 
 struct semel_args {
 	const struct semel_command *command;
-	struct slot *slots; /* the command's options, then the global ones */
-	size_t slot_count;
+	struct entry *entries; /* the command's options, then the global ones */
+	size_t entry_count;
 	const char **positionals; /* owned; NULL-ended */
 	size_t positional_count;
 };
@@ -168,28 +168,28 @@ bool semel_option_accepts(const struct semel_option *option, const char *value, 
 	case SEMEL_OPTION_MULTI:
 		break;
 	}
-	if (!option->fits || option->fits(value))
+	if (!option->is_valid || option->is_valid(value))
 		return true;
-	snprintf(what_out, what_size, "%s", option->needs);
+	snprintf(what_out, what_size, "%s", option->expected);
 	return false;
 }
 
 /* ---- what was given -------------------------------------------------------------------------- */
 
-static struct slot *find_slot(const struct semel_args *args, const char *name)
+static struct entry *find_entry(const struct semel_args *args, const char *name)
 {
-	for (size_t i = 0; i < args->slot_count; i++)
-		if (strcmp(args->slots[i].option->name, name) == 0)
-			return &args->slots[i];
+	for (size_t i = 0; i < args->entry_count; i++)
+		if (strcmp(args->entries[i].option->name, name) == 0)
+			return &args->entries[i];
 	return NULL;
 }
 
 /* Commands ask for their own options: a name that is in no table is our mistake. */
-static const struct slot *known_slot(const struct semel_args *args, const char *name)
+static const struct entry *expect_entry(const struct semel_args *args, const char *name)
 {
-	const struct slot *slot = find_slot(args, name);
-	assert(slot);
-	return slot;
+	const struct entry *entry = find_entry(args, name);
+	assert(entry);
+	return entry;
 }
 
 static bool append(const char ***list, size_t *count, const char *value)
@@ -203,15 +203,16 @@ static bool append(const char ***list, size_t *count, const char *value)
 	return true;
 }
 
-static bool add_slots(struct semel_args *args, const struct semel_option *options)
+static bool add_entries(struct semel_args *args, const struct semel_option *options)
 {
 	size_t count = option_count(options);
-	struct slot *grown = realloc(args->slots, (args->slot_count + count + 1) * sizeof *grown);
+	struct entry *grown =
+		realloc(args->entries, (args->entry_count + count + 1) * sizeof *grown);
 	if (!grown)
 		return false;
-	args->slots = grown;
+	args->entries = grown;
 	for (size_t i = 0; i < count; i++)
-		args->slots[args->slot_count++] = (struct slot){ .option = &options[i] };
+		args->entries[args->entry_count++] = (struct entry){ .option = &options[i] };
 	return true;
 }
 
@@ -237,8 +238,8 @@ static semel_status unknown_option(const struct reader *reader, const char *dash
 {
 	const char *names[NAMES_MAX];
 	size_t count = 0;
-	for (size_t i = 0; i < reader->args->slot_count && count < NAMES_MAX; i++)
-		names[count++] = reader->args->slots[i].option->name;
+	for (size_t i = 0; i < reader->args->entry_count && count < NAMES_MAX; i++)
+		names[count++] = reader->args->entries[i].option->name;
 	char title[WHAT_SIZE], shown[WHAT_SIZE];
 	title_of(reader, title);
 	const char *nearest = semel_text_nearest(name, names, count);
@@ -258,22 +259,22 @@ static semel_status unknown_option(const struct reader *reader, const char *dash
 			       title + strlen(" for"));
 }
 
-static semel_status give(const struct reader *reader, struct slot *slot, const char *value)
+static semel_status set_value(const struct reader *reader, struct entry *entry, const char *value)
 {
-	const struct semel_option *option = slot->option;
+	const struct semel_option *option = entry->option;
 	char what[WHAT_SIZE], shown[WHAT_SIZE];
 	if (!semel_option_accepts(option, value, what, sizeof what))
 		return semel_error_set(
 			reader->error, SEMEL_USAGE, "bad value \"%s\" for --%s: write %s",
 			semel_word_redact(value, shown, sizeof shown), option->name, what);
-	bool again = slot->count > 0 && option->kind != SEMEL_OPTION_MULTI;
+	bool again = entry->count > 0 && option->kind != SEMEL_OPTION_MULTI;
 	if (again && option->kind != SEMEL_OPTION_FLAG)
 		return semel_error_set(reader->error, SEMEL_USAGE,
 				       "--%s was given twice (keep one of them)", option->name);
-	slot->from_line = true;
+	entry->from_command_line = true;
 	if (again)
 		return SEMEL_OK;
-	return append(&slot->values, &slot->count, value) ? SEMEL_OK : no_memory(reader->error);
+	return append(&entry->values, &entry->count, value) ? SEMEL_OK : no_memory(reader->error);
 }
 
 /* "--type --payload X" is a forgotten value, not a type named "--payload". */
@@ -283,28 +284,28 @@ static bool is_an_option(const struct semel_args *args, const char *word)
 		return false;
 	char name[WHAT_SIZE];
 	snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
-	return find_slot(args, name) != NULL;
+	return find_entry(args, name) != NULL;
 }
 
 /* inline_value: what stood behind "=", or NULL. */
-static semel_status read_value(struct reader *reader, struct slot *slot, const char *inline_value)
+static semel_status read_value(struct reader *reader, struct entry *entry, const char *inline_value)
 {
-	const struct semel_option *option = slot->option;
+	const struct semel_option *option = entry->option;
 	if (option->kind == SEMEL_OPTION_FLAG) {
 		if (inline_value)
 			return semel_error_set(reader->error, SEMEL_USAGE,
 					       "--%s takes no value (write --%s alone)",
 					       option->name, option->name);
-		return give(reader, slot, "true");
+		return set_value(reader, entry, "true");
 	}
 	if (inline_value)
-		return give(reader, slot, inline_value);
+		return set_value(reader, entry, inline_value);
 	const char *next = reader->at < reader->argc ? reader->argv[reader->at] : NULL;
 	if (!next || is_an_option(reader->args, next))
 		return semel_error_set(reader->error, SEMEL_USAGE, "--%s needs a value: --%s %s",
 				       option->name, option->name, option->argument);
 	reader->at++;
-	return give(reader, slot, next);
+	return set_value(reader, entry, next);
 }
 
 static semel_status read_long(struct reader *reader, const char *word)
@@ -312,18 +313,18 @@ static semel_status read_long(struct reader *reader, const char *word)
 	char name[WHAT_SIZE];
 	size_t length = strcspn(word, "=");
 	snprintf(name, sizeof name, "%.*s", (int)length, word);
-	struct slot *slot = find_slot(reader->args, name);
-	if (!slot)
+	struct entry *entry = find_entry(reader->args, name);
+	if (!entry)
 		return unknown_option(reader, "--", name);
-	return read_value(reader, slot, word[length] == '=' ? word + length + 1 : NULL);
+	return read_value(reader, entry, word[length] == '=' ? word + length + 1 : NULL);
 }
 
 static semel_status read_short(struct reader *reader, const char *word)
 {
-	for (size_t i = 0; i < reader->args->slot_count; i++) {
-		struct slot *slot = &reader->args->slots[i];
-		if (slot->option->letter == word[0] && word[1] == '\0')
-			return read_value(reader, slot, NULL);
+	for (size_t i = 0; i < reader->args->entry_count; i++) {
+		struct entry *entry = &reader->args->entries[i];
+		if (entry->option->letter == word[0] && word[1] == '\0')
+			return read_value(reader, entry, NULL);
 	}
 	return unknown_option(reader, "-", word);
 }
@@ -348,7 +349,7 @@ static semel_status read_command(struct reader *reader, const char *word)
 	}
 	args->command = command;
 	reader->commands = command->subcommands;
-	return add_slots(args, command->options) ? SEMEL_OK : no_memory(reader->error);
+	return add_entries(args, command->options) ? SEMEL_OK : no_memory(reader->error);
 }
 
 static semel_status read_word(struct reader *reader, const char *word, bool options_ended)
@@ -369,7 +370,7 @@ semel_status semel_args_parse(int argc, char **argv, const struct semel_command 
 {
 	*args_out = NULL;
 	struct semel_args *args = calloc(1, sizeof *args);
-	if (!args || !add_slots(args, semel_global_options)) {
+	if (!args || !add_entries(args, semel_global_options)) {
 		free(args);
 		return no_memory(error);
 	}
@@ -398,12 +399,12 @@ semel_status semel_args_parse(int argc, char **argv, const struct semel_command 
 
 /* ---- demands --------------------------------------------------------------------------------- */
 
-static const struct slot *excluded_by(const struct semel_args *args, const struct slot *slot)
+static const struct entry *excluded_by(const struct semel_args *args, const struct entry *entry)
 {
-	for (size_t i = 0; slot->option->one_of && i < args->slot_count; i++) {
-		const struct slot *other = &args->slots[i];
-		if (other != slot && other->count > 0 && other->option->one_of &&
-		    strcmp(other->option->one_of, slot->option->one_of) == 0)
+	for (size_t i = 0; entry->option->excludes && i < args->entry_count; i++) {
+		const struct entry *other = &args->entries[i];
+		if (other != entry && other->count > 0 && other->option->excludes &&
+		    strcmp(other->option->excludes, entry->option->excludes) == 0)
 			return other;
 	}
 	return NULL;
@@ -437,16 +438,16 @@ semel_status semel_args_check(const struct semel_args *args, semel_error *error)
 		return semel_error_set(error, SEMEL_USAGE,
 				       "%s needs a command of its own (try: semel %s --help)",
 				       title, title);
-	for (size_t i = 0; i < args->slot_count; i++) {
-		const struct slot *slot = &args->slots[i];
-		const struct slot *other = slot->count > 0 ? excluded_by(args, slot) : NULL;
+	for (size_t i = 0; i < args->entry_count; i++) {
+		const struct entry *entry = &args->entries[i];
+		const struct entry *other = entry->count > 0 ? excluded_by(args, entry) : NULL;
 		if (other)
 			return semel_error_set(error, SEMEL_USAGE,
 					       "--%s and --%s exclude each other (keep one)",
-					       slot->option->name, other->option->name);
-		if (slot->option->required && slot->count == 0)
+					       entry->option->name, other->option->name);
+		if (entry->option->required && entry->count == 0)
 			return semel_error_set(error, SEMEL_USAGE, "%s needs --%s %s", title,
-					       slot->option->name, slot->option->argument);
+					       entry->option->name, entry->option->argument);
 	}
 	return check_positionals(args, error);
 }
@@ -454,12 +455,12 @@ semel_status semel_args_check(const struct semel_args *args, semel_error *error)
 bool semel_args_fill(struct semel_args *args, const char *name, const char *const *values,
 		     size_t count)
 {
-	struct slot *slot = find_slot(args, name);
-	assert(slot);
-	if (slot->count > 0 || excluded_by(args, slot))
+	struct entry *entry = find_entry(args, name);
+	assert(entry);
+	if (entry->count > 0 || excluded_by(args, entry))
 		return true;
 	for (size_t i = 0; i < count; i++)
-		if (!append(&slot->values, &slot->count, values[i]))
+		if (!append(&entry->values, &entry->count, values[i]))
 			return false;
 	return true;
 }
@@ -468,9 +469,9 @@ void semel_args_free(struct semel_args *args)
 {
 	if (!args)
 		return;
-	for (size_t i = 0; i < args->slot_count; i++)
-		free(args->slots[i].values);
-	free(args->slots);
+	for (size_t i = 0; i < args->entry_count; i++)
+		free(args->entries[i].values);
+	free(args->entries);
 	free(args->positionals);
 	free(args);
 }
@@ -484,13 +485,13 @@ const struct semel_command *semel_args_command(const struct semel_args *args)
 
 bool semel_args_given(const struct semel_args *args, const char *name)
 {
-	return known_slot(args, name)->count > 0;
+	return expect_entry(args, name)->count > 0;
 }
 
 const char *semel_args_text(const struct semel_args *args, const char *name)
 {
-	const struct slot *slot = known_slot(args, name);
-	return slot->count > 0 ? slot->values[0] : slot->option->fallback;
+	const struct entry *entry = expect_entry(args, name);
+	return entry->count > 0 ? entry->values[0] : entry->option->default_value;
 }
 
 bool semel_args_flag(const struct semel_args *args, const char *name)
@@ -521,10 +522,10 @@ int64_t semel_args_duration_ms(const struct semel_args *args, const char *name)
 
 int semel_args_choice(const struct semel_args *args, const char *name)
 {
-	const struct slot *slot = known_slot(args, name);
+	const struct entry *entry = expect_entry(args, name);
 	const char *value = semel_args_text(args, name);
-	for (int i = 0; value && slot->option->choices[i]; i++)
-		if (strcmp(slot->option->choices[i], value) == 0)
+	for (int i = 0; value && entry->option->choices[i]; i++)
+		if (strcmp(entry->option->choices[i], value) == 0)
 			return i;
 	return 0;
 }
@@ -532,10 +533,10 @@ int semel_args_choice(const struct semel_args *args, const char *name)
 const char *const *semel_args_list(const struct semel_args *args, const char *name,
 				   size_t *count_out)
 {
-	const struct slot *slot = known_slot(args, name);
+	const struct entry *entry = expect_entry(args, name);
 	if (count_out)
-		*count_out = slot->count;
-	return slot->count > 0 ? slot->values : no_values;
+		*count_out = entry->count;
+	return entry->count > 0 ? entry->values : no_values;
 }
 
 const char *const *semel_args_positionals(const struct semel_args *args, size_t *count_out)

@@ -25,17 +25,18 @@ struct semel_option {
 	char letter;      /* 0: no short form */
 	enum semel_option_kind kind;
 	bool required;
-	bool command_line_only;          /* no key of the config file */
-	const char *argument;            /* how the value is called in the help: "URL" */
-	const char *const *choices;      /* CHOICE: NULL-ended */
-	int64_t min, max;                /* NUMBER, DURATION; max 0: no upper bound */
-	bool unit_needed;                /* DURATION: a bare number is a slip, not seconds */
-	const char *fallback;            /* the default, as one would write it; NULL: none */
-	bool (*fits)(const char *value); /* TEXT, MULTI: is it of the right form? NULL: any is */
-	const char *needs;               /* what fits, for a person: "TYPE:ID" */
-	const char *one_of;              /* options that share this word exclude each other */
-	const char *group;               /* heading in the help; NULL: "Options" */
-	const char *help;                /* a phrase without a full stop */
+	bool command_line_only;     /* no key of the config file */
+	const char *argument;       /* how the value is called in the help: "URL" */
+	const char *const *choices; /* CHOICE: NULL-ended */
+	int64_t min, max;           /* NUMBER, DURATION; max 0: no upper bound */
+	bool unit_needed;           /* DURATION: a bare number is a slip, not seconds */
+	const char *default_value;  /* the default, as one would write it; NULL: none */
+	bool (*is_valid)(
+		const char *value); /* TEXT, MULTI: is it of the right form? NULL: any is */
+	const char *expected;       /* what fits, for a person: "TYPE:ID" */
+	const char *excludes;       /* options that share this word exclude each other */
+	const char *group;          /* heading in the help; NULL: "Options" */
+	const char *help;           /* a phrase without a full stop */
 };
 
 /* Of every reading command. */

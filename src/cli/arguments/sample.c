@@ -30,8 +30,8 @@ static void explain(struct semel_buffer *text, const char *indent, const char *s
 
 static const char *example_of(const struct semel_option *option)
 {
-	if (option->fallback)
-		return option->fallback;
+	if (option->default_value)
+		return option->default_value;
 	if (option->kind == SEMEL_OPTION_FLAG)
 		return "true";
 	return option->argument ? option->argument : "…";

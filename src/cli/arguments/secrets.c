@@ -13,7 +13,7 @@
 
 #define SHOWN_SIZE 4096
 
-static bool were_in_line; /* written before any thread begins */
+static bool were_on_command_line; /* written before any thread begins */
 
 /* ---- the list of processes ------------------------------------------------------------------- */
 
@@ -48,7 +48,7 @@ char **semel_secrets_hide(int argc, char **argv)
 			continue;
 		}
 		overwrite(url);
-		were_in_line = true;
+		were_on_command_line = true;
 	}
 	return kept;
 }
@@ -69,22 +69,22 @@ void semel_secrets_keep_from_core(void)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-struct look {
+struct inspection {
 	const struct semel_examination *examination; /* NULL: for the log */
-	unsigned fine;
+	unsigned safe;
 };
 
-static void look_at(struct look *look, const char *path)
+static void inspect_file(struct inspection *inspection, const char *path)
 {
 	struct semel_secret_fault fault;
 	if (!path || !*path)
 		return;
 	if (semel_secret_file_is_safe(path, &fault)) {
-		look->fine++;
+		inspection->safe++;
 		return;
 	}
-	if (look->examination) {
-		semel_examination_report(look->examination, SEMEL_CHECK_SECRET_FILES,
+	if (inspection->examination) {
+		semel_examination_report(inspection->examination, SEMEL_CHECK_SECRET_FILES,
 					 SEMEL_SEVERITY_ADVICE, fault.text, fault.remedy);
 		return;
 	}
@@ -94,23 +94,23 @@ static void look_at(struct look *look, const char *path)
 		  &(struct semel_log_fields){ .error = text });
 }
 
-static void look_at_environment(struct look *look)
+static void inspect_environment(struct inspection *inspection)
 {
 	static const char *const names[] = { "SEMEL_STORE_FILE", "SEMEL_BROKER_FILE",
 					     "SEMEL_KAFKA_PASSWORD_FILE",
 					     "SEMEL_ADMIN_TOKEN_FILE" };
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-		look_at(look, getenv(names[i]));
+		inspect_file(inspection, getenv(names[i]));
 }
 
-static void look_at_url(struct look *look, const char *text)
+static void inspect_url(struct inspection *inspection, const char *text)
 {
 	static const char *const names[] = { "key", "ssl.key.location", "sasl.password-file",
 					     "ssl.key.password-file" };
 	struct semel_url url = { 0 };
 	if (semel_url_parse(text, &url, NULL) == SEMEL_OK)
 		for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-			look_at(look, semel_url_param(&url, names[i]));
+			inspect_file(inspection, semel_url_param(&url, names[i]));
 	semel_url_free(&url);
 }
 
@@ -126,46 +126,46 @@ static bool has_secret(const struct semel_config *config)
 }
 
 /* The admin server's, of the command line or of the config file. */
-static void look_at_option(struct look *look, const struct semel_invocation *invocation,
+static void inspect_option(struct inspection *inspection, const struct semel_invocation *invocation,
 			   const char *name)
 {
 	const struct semel_command *command = semel_args_command(invocation->args);
 	bool own = semel_option_find(command->options, name) != NULL;
-	look_at(look, own ? semel_args_text(invocation->args, name)
-			  : semel_section_text(&invocation->config->admin, name));
+	inspect_file(inspection, own ? semel_args_text(invocation->args, name)
+				     : semel_section_text(&invocation->config->admin, name));
 }
 
-static void look_at_files(struct look *look, const struct semel_invocation *invocation)
+static void inspect_files(struct inspection *inspection, const struct semel_invocation *invocation)
 {
-	look_at_environment(look);
-	look_at_url(look, invocation->store);
-	look_at_url(look, invocation->broker);
-	look_at_option(look, invocation, "token-file");
-	look_at_option(look, invocation, "tls-key");
+	inspect_environment(inspection);
+	inspect_url(inspection, invocation->store);
+	inspect_url(inspection, invocation->broker);
+	inspect_option(inspection, invocation, "token-file");
+	inspect_option(inspection, invocation, "tls-key");
 	if (invocation->config->path && has_secret(invocation->config))
-		look_at(look, invocation->config->path);
+		inspect_file(inspection, invocation->config->path);
 }
 
 void semel_secrets_warn(const struct semel_invocation *invocation)
 {
-	struct look look = { 0 };
-	if (were_in_line)
+	struct inspection inspection = { 0 };
+	if (were_on_command_line)
 		semel_log(
 			SEMEL_LOG_WARN,
 			"a URL with a secret was given in the command line, where every user could "
 			"read it until now (use a file: SEMEL_STORE_FILE, SEMEL_BROKER_FILE or "
 			"--config)",
 			NULL);
-	look_at_files(&look, invocation);
+	inspect_files(&inspection, invocation);
 }
 
 void semel_secrets_examine(const struct semel_invocation *invocation,
 			   const struct semel_examination *examination)
 {
-	struct look look = { .examination = examination };
-	look_at_files(&look, invocation);
-	if (look.fine > 0)
+	struct inspection inspection = { .examination = examination };
+	inspect_files(&inspection, invocation);
+	if (inspection.safe > 0)
 		semel_examination_fine(examination, SEMEL_CHECK_SECRET_FILES,
-				       "%u file%s with secrets", look.fine,
-				       look.fine == 1 ? "" : "s");
+				       "%u file%s with secrets", inspection.safe,
+				       inspection.safe == 1 ? "" : "s");
 }

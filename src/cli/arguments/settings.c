@@ -16,13 +16,15 @@
 #define URL_SIZE 4096
 
 /* One of the two URLs, and everything that differs between them. */
-struct place {
+struct setting {
 	const char *option, *variable, *file_variable;
 	const char *scheme; /* of the default, for the advice */
 };
 
-static const struct place store_place = { "store", "SEMEL_STORE", "SEMEL_STORE_FILE", "sqlite" };
-static const struct place broker_place = { "broker", "SEMEL_BROKER", "SEMEL_BROKER_FILE", "local" };
+static const struct setting store_setting = { "store", "SEMEL_STORE", "SEMEL_STORE_FILE",
+					      "sqlite" };
+static const struct setting broker_setting = { "broker", "SEMEL_BROKER", "SEMEL_BROKER_FILE",
+					       "local" };
 
 static semel_status copy(const char *text, char **copy_out, semel_error *error)
 {
@@ -30,7 +32,7 @@ static semel_status copy(const char *text, char **copy_out, semel_error *error)
 	return *copy_out ? SEMEL_OK : semel_error_set(error, SEMEL_INTERNAL, "no memory");
 }
 
-static semel_status read_url_file(const struct place *place, const char *path, char **url_out,
+static semel_status read_url_file(const struct setting *setting, const char *path, char **url_out,
 				  semel_error *error)
 {
 	char text[URL_SIZE];
@@ -38,7 +40,7 @@ static semel_status read_url_file(const struct place *place, const char *path, c
 	if (!file)
 		return semel_error_set(error, SEMEL_CONFIG,
 				       "cannot read %s, named by %s: %s (it must hold one URL)",
-				       path, place->file_variable, strerror(errno));
+				       path, setting->file_variable, strerror(errno));
 	size_t length = fread(text, 1, sizeof text - 1, file);
 	fclose(file);
 	text[length] = '\0';
@@ -46,7 +48,7 @@ static semel_status read_url_file(const struct place *place, const char *path, c
 	if (semel_string_is_blank(text))
 		return semel_error_set(error, SEMEL_CONFIG,
 				       "%s, named by %s, is empty (it must hold one URL)", path,
-				       place->file_variable);
+				       setting->file_variable);
 	return copy(text, url_out, error);
 }
 
@@ -59,7 +61,7 @@ static bool has_scheme(const char *url)
 	return length > 1 && url[length] == ':';
 }
 
-static semel_status check_url(const struct place *place, const char *url, const char *from,
+static semel_status check_url(const struct setting *setting, const char *url, const char *from,
 			      semel_error *error)
 {
 	if (url && has_scheme(url))
@@ -67,25 +69,25 @@ static semel_status check_url(const struct place *place, const char *url, const 
 	semel_status status = strncmp(from, "--", 2) == 0 ? SEMEL_USAGE : SEMEL_CONFIG;
 	if (semel_string_is_blank(url))
 		return semel_error_set(error, status, "%s is empty (write for example %s:%s.db)",
-				       from, place->scheme, "semel");
+				       from, setting->scheme, "semel");
 	char shown[URL_SIZE];
 	if (!semel_url_redact(url, shown, sizeof shown))
 		return semel_error_set(error, status,
 				       "%s has no scheme (write for example %s:semel.db; what was "
 				       "given is not shown, since it may hold a password)",
-				       from, place->scheme);
+				       from, setting->scheme);
 	return semel_error_set(error, status, "%s \"%s\" has no scheme (for a file write %s:%s)",
-			       from, shown, place->scheme, shown);
+			       from, shown, setting->scheme, shown);
 }
 
 /* In a handler the default may be another database than that of the consumer, which was withheld:
  * what is published there would never be relayed. */
-static semel_status take_default(const struct semel_args *args, const struct place *place,
+static semel_status take_default(const struct semel_args *args, const struct setting *setting,
 				 char **url_out, semel_error *error)
 {
 	const char *withheld = getenv("SEMEL_WITHHELD");
-	if (place != &store_place || !withheld || !*withheld)
-		return copy(semel_args_text(args, place->option), url_out, error);
+	if (setting != &store_setting || !withheld || !*withheld)
+		return copy(semel_args_text(args, setting->option), url_out, error);
 	return semel_error_set(error, SEMEL_CONFIG,
 			       "this handler does not know the store: %.40s is not passed to it "
 			       "(name it with --store, or let the consumer pass it on: --pass-env "
@@ -93,30 +95,30 @@ static semel_status take_default(const struct semel_args *args, const struct pla
 			       withheld, withheld);
 }
 
-static semel_status resolve(const struct semel_args *args, const struct place *place,
+static semel_status resolve(const struct semel_args *args, const struct setting *setting,
 			    const char *from_config, char **url_out, semel_error *error)
 {
 	char option[32];
-	snprintf(option, sizeof option, "--%s", place->option);
+	snprintf(option, sizeof option, "--%s", setting->option);
 	const char *from = option;
-	const char *variable = getenv(place->variable);
-	const char *file = getenv(place->file_variable);
+	const char *variable = getenv(setting->variable);
+	const char *file = getenv(setting->file_variable);
 	semel_status status = SEMEL_OK;
-	if (semel_args_given(args, place->option)) {
-		status = copy(semel_args_text(args, place->option), url_out, error);
+	if (semel_args_given(args, setting->option)) {
+		status = copy(semel_args_text(args, setting->option), url_out, error);
 	} else if (variable && *variable) {
-		from = place->variable;
+		from = setting->variable;
 		status = copy(variable, url_out, error);
 	} else if (file && *file) {
-		from = place->file_variable;
-		status = read_url_file(place, file, url_out, error);
+		from = setting->file_variable;
+		status = read_url_file(setting, file, url_out, error);
 	} else if (from_config) {
-		from = place->option;
+		from = setting->option;
 		status = copy(from_config, url_out, error);
 	} else {
-		status = take_default(args, place, url_out, error);
+		status = take_default(args, setting, url_out, error);
 	}
-	return status == SEMEL_OK ? check_url(place, *url_out, from, error) : status;
+	return status == SEMEL_OK ? check_url(setting, *url_out, from, error) : status;
 }
 
 static semel_status fill_from_config(struct semel_args *args, const struct semel_config *config,
@@ -151,9 +153,10 @@ semel_status semel_settings_resolve(struct semel_args *args, struct semel_settin
 	if (status != SEMEL_OK)
 		return status;
 	const struct semel_config *config = settings_out->config;
-	status = resolve(args, &store_place, config->store, &settings_out->store, error);
+	status = resolve(args, &store_setting, config->store, &settings_out->store, error);
 	if (status == SEMEL_OK)
-		status = resolve(args, &broker_place, config->broker, &settings_out->broker, error);
+		status = resolve(args, &broker_setting, config->broker, &settings_out->broker,
+				 error);
 	return status == SEMEL_OK ? fill_from_config(args, config, error) : status;
 }
 

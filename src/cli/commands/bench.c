@@ -39,12 +39,12 @@ static bool all_met(const struct semel_bench_row *rows, size_t count)
 static semel_status run(struct semel_invocation *invocation)
 {
 	const struct semel_args *args = invocation->args;
-	const struct semel_stage_plan plan = { .parent = semel_args_text(args, "dir"),
-					       .fallback = "/var/tmp",
-					       .keep = semel_args_flag(args, "keep") };
-	struct semel_stage stage;
+	const struct semel_sandbox_plan plan = { .parent = semel_args_text(args, "dir"),
+						 .fallback = "/var/tmp",
+						 .keep = semel_args_flag(args, "keep") };
+	struct semel_sandbox sandbox;
 	struct semel_bench bench = {
-		.stage = &stage,
+		.sandbox = &sandbox,
 		.rounds = (uint32_t)semel_args_number(args, "rounds"),
 		.turns = (uint32_t)semel_args_number(args, "turns"),
 		.transactions = (uint64_t)semel_args_number(args, "transactions"),
@@ -52,13 +52,13 @@ static semel_status run(struct semel_invocation *invocation)
 		.backlog = (uint64_t)semel_args_number(args, "backlog"),
 		.error = &invocation->error,
 	};
-	semel_status status = semel_stage_open(&stage, &plan, &invocation->error);
+	semel_status status = semel_sandbox_open(&sandbox, &plan, &invocation->error);
 	if (status == SEMEL_OK)
 		status = measure(&bench);
 	semel_progress_end();
 	if (status == SEMEL_OK)
 		status = print(invocation, &bench);
-	semel_stage_close(&stage);
+	semel_sandbox_close(&sandbox);
 	if (status == SEMEL_OK && semel_args_flag(args, "check") &&
 	    !(all_met(bench.rates, bench.rate_count) && all_met(bench.growth, bench.growth_count)))
 		return SEMEL_PROBLEM_FOUND;
@@ -71,35 +71,35 @@ static const struct semel_option options[] = {
 	  .argument = "N",
 	  .min = 1,
 	  .max = 100,
-	  .fallback = "7",
+	  .default_value = "7",
 	  .help = "of which the median counts" },
 	{ .name = "turns",
 	  .kind = SEMEL_OPTION_NUMBER,
 	  .argument = "N",
 	  .min = 1,
 	  .max = 1000,
-	  .fallback = "5",
+	  .default_value = "5",
 	  .help = "of each side in a round, where events come in batches" },
 	{ .name = "transactions",
 	  .kind = SEMEL_OPTION_NUMBER,
 	  .argument = "N",
 	  .min = 1,
 	  .max = 1000000,
-	  .fallback = "300",
+	  .default_value = "300",
 	  .help = "of one event each, per round and side" },
 	{ .name = "events",
 	  .kind = SEMEL_OPTION_NUMBER,
 	  .argument = "N",
 	  .min = 1,
 	  .max = 10000000,
-	  .fallback = "2500",
+	  .default_value = "2500",
 	  .help = "relayed and consumed per turn and side" },
 	{ .name = "backlog",
 	  .kind = SEMEL_OPTION_NUMBER,
 	  .argument = "N",
 	  .min = 1000,
 	  .max = 100000000,
-	  .fallback = "100000",
+	  .default_value = "100000",
 	  .help = "the long queue that is compared with one of 1,000" },
 	{ .name = "dir",
 	  .kind = SEMEL_OPTION_TEXT,

@@ -17,22 +17,22 @@ static const char *server(const struct semel_args *args, const char *option, con
 static semel_status run(struct semel_invocation *invocation)
 {
 	const struct semel_args *args = invocation->args;
-	const struct semel_stage_plan plan = { .parent = semel_args_text(args, "dir"),
-					       .fallback = "/tmp",
-					       .keep = semel_args_flag(args, "keep"),
-					       .store = server(args, "store", "postgres"),
-					       .broker = server(args, "broker", "amqp") };
+	const struct semel_sandbox_plan plan = { .parent = semel_args_text(args, "dir"),
+						 .fallback = "/tmp",
+						 .keep = semel_args_flag(args, "keep"),
+						 .store = server(args, "store", "postgres"),
+						 .broker = server(args, "broker", "amqp") };
 	struct semel_demo demo = { .colour = semel_demo_has_colour(),
 				   .store = plan.store,
 				   .broker = plan.broker,
 				   .error = &invocation->error };
-	semel_status status = semel_stage_open(&demo.stage, &plan, &invocation->error);
+	semel_status status = semel_sandbox_open(&demo.sandbox, &plan, &invocation->error);
 	if (status == SEMEL_OK)
-		status = semel_demo_tell(&demo);
+		status = semel_demo_run_steps(&demo);
 	semel_shop_close(&demo.shop);
-	if (plan.keep && demo.stage.folder[0])
-		printf("\nEverything is left in %s\n", demo.stage.folder);
-	semel_stage_close(&demo.stage);
+	if (plan.keep && demo.sandbox.folder[0])
+		printf("\nEverything is left in %s\n", demo.sandbox.folder);
+	semel_sandbox_close(&demo.sandbox);
 	return status;
 }
 

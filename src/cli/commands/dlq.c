@@ -201,9 +201,9 @@ static semel_status run_show(struct semel_invocation *invocation)
 	return status == SEMEL_OK ? printed : status;
 }
 
-/* ---- replay, discard: one answer for each id ------------------------------------------------- */
+/* ---- replay, discard: one result for each id ------------------------------------------------- */
 
-struct answers {
+struct results {
 	struct semel_invocation *invocation;
 	const char *done; /* "replayed", "discarded" */
 	uint64_t count, failed;
@@ -211,12 +211,12 @@ struct answers {
 	semel_error first_error;
 };
 
-static void answer_json(const struct answers *answers, const char *id, semel_status status,
+static void result_json(const struct results *results, const char *id, semel_status status,
 			const semel_error *error)
 {
 	struct semel_buffer buffer = { 0 };
-	semel_buffer_string(&buffer, answers->count == 0 ? "[{\"status\":" : ",\n {\"status\":");
-	semel_buffer_json(&buffer, semel_text_of(status == SEMEL_OK ? answers->done
+	semel_buffer_string(&buffer, results->count == 0 ? "[{\"status\":" : ",\n {\"status\":");
+	semel_buffer_json(&buffer, semel_text_of(status == SEMEL_OK ? results->done
 								    : semel_status_name(status)));
 	semel_buffer_string(&buffer, ",\"dlqEntryId\":");
 	semel_buffer_json(&buffer, semel_text_of(id));
@@ -228,33 +228,33 @@ static void answer_json(const struct answers *answers, const char *id, semel_sta
 	(void)semel_output_print(&buffer, NULL);
 }
 
-/* False: nobody answers any more, and the rest need not be tried. */
-static bool answer(struct answers *answers, const char *id, semel_status status,
-		   const semel_error *error)
+/* False: the store or the broker is unreachable, so the rest is not tried. */
+static bool report_result(struct results *results, const char *id, semel_status status,
+			  const semel_error *error)
 {
-	if (answers->invocation->json)
-		answer_json(answers, id, status, error);
+	if (results->invocation->json)
+		result_json(results, id, status, error);
 	else if (status == SEMEL_OK)
-		printf("%s %s\n", answers->done, id);
-	answers->count++;
+		printf("%s %s\n", results->done, id);
+	results->count++;
 	if (status == SEMEL_OK)
 		return true;
-	if (answers->failed++ == 0) {
-		answers->first = status;
-		answers->first_error = *error;
+	if (results->failed++ == 0) {
+		results->first = status;
+		results->first_error = *error;
 	} else {
 		fprintf(stderr, "semel: %s\n", error->text);
 	}
 	return semel_status_class(status) == SEMEL_CLASS_REJECT;
 }
 
-static semel_status finish_answers(struct answers *answers)
+static semel_status finish_results(struct results *results)
 {
-	if (answers->invocation->json)
-		printf(answers->count == 0 ? "[]\n" : "]\n");
-	if (answers->failed > 0)
-		answers->invocation->error = answers->first_error;
-	return answers->failed > 0 ? answers->first : SEMEL_OK;
+	if (results->invocation->json)
+		printf(results->count == 0 ? "[]\n" : "]\n");
+	if (results->failed > 0)
+		results->invocation->error = results->first_error;
+	return results->failed > 0 ? results->first : SEMEL_OK;
 }
 
 /* Ids of what is pending now. A replay may come back as pending at once; it is not taken again. */
@@ -302,30 +302,30 @@ static semel_status list_pending(semel_store *store, const char *scope, struct i
 }
 
 /* listed: these were pending; what somebody else has replayed or discarded since is passed over. */
-static void replay_ids(struct answers *answers, struct semel_dead_replayer *replayer,
+static void replay_ids(struct results *results, struct semel_dead_replayer *replayer,
 		       const char *const *ids, size_t count, bool listed)
 {
-	bool go_on = true;
-	for (size_t i = 0; i < count && go_on; i++) {
+	bool proceed = true;
+	for (size_t i = 0; i < count && proceed; i++) {
 		semel_error error = { 0 };
 		semel_status status = semel_dead_replayer_replay(replayer, ids[i], &error);
 		if (listed && status == SEMEL_NOT_PENDING)
 			continue;
-		go_on = answer(answers, ids[i], status, &error);
+		proceed = report_result(results, ids[i], status, &error);
 	}
 }
 
-static semel_status replay_all(struct answers *answers, struct semel_dead_replayer *replayer,
+static semel_status replay_all(struct results *results, struct semel_dead_replayer *replayer,
 			       const char *scope)
 {
 	struct id_list list = { 0 };
 	semel_status status =
-		list_pending(replayer->store, scope, &list, &answers->invocation->error);
+		list_pending(replayer->store, scope, &list, &results->invocation->error);
 	if (status == SEMEL_OK) {
-		replay_ids(answers, replayer, (const char *const *)list.ids, list.count, true);
-		if (answers->count == 0 && !answers->invocation->json)
+		replay_ids(results, replayer, (const char *const *)list.ids, list.count, true);
+		if (results->count == 0 && !results->invocation->json)
 			printf("no dead letter is pending\n");
-		status = finish_answers(answers);
+		status = finish_results(results);
 	}
 	free_ids(&list);
 	return status;
@@ -351,12 +351,12 @@ static semel_status run_replay(struct semel_invocation *invocation)
 	struct semel_dead_replayer replayer = { .store = store,
 						.broker_url = invocation->broker,
 						.env = semel_env_system() };
-	struct answers answers = { .invocation = invocation, .done = "replayed" };
+	struct results results = { .invocation = invocation, .done = "replayed" };
 	if (all) {
-		status = replay_all(&answers, &replayer, scope);
+		status = replay_all(&results, &replayer, scope);
 	} else {
-		replay_ids(&answers, &replayer, ids, count, false);
-		status = finish_answers(&answers);
+		replay_ids(&results, &replayer, ids, count, false);
+		status = finish_results(&results);
 	}
 	semel_dead_replayer_close(&replayer);
 	semel_store_close(store);
@@ -372,15 +372,15 @@ static semel_status run_discard(struct semel_invocation *invocation)
 	semel_status status = semel_store_open(invocation->store, &store, &invocation->error);
 	if (status != SEMEL_OK)
 		return status;
-	struct answers answers = { .invocation = invocation, .done = "discarded" };
-	bool go_on = true;
-	for (size_t i = 0; i < count && go_on; i++) {
+	struct results results = { .invocation = invocation, .done = "discarded" };
+	bool proceed = true;
+	for (size_t i = 0; i < count && proceed; i++) {
 		semel_error error = { 0 };
 		status = semel_dead_letter_discard(store, ids[i], reason, &error);
-		go_on = answer(&answers, ids[i], status, &error);
+		proceed = report_result(&results, ids[i], status, &error);
 	}
 	semel_store_close(store);
-	return finish_answers(&answers);
+	return finish_results(&results);
 }
 
 /* ---- the tables ------------------------------------------------------------------------------ */
@@ -399,7 +399,7 @@ static const struct semel_option list_options[] = {
 	  .argument = "N",
 	  .min = 1,
 	  .max = 1000,
-	  .fallback = "20",
+	  .default_value = "20",
 	  .help = "how many at most" },
 	{ .name = "status",
 	  .kind = SEMEL_OPTION_TEXT,
@@ -473,7 +473,7 @@ static const struct semel_command command_replay = {
 	.details = "The event keeps its id and goes to its own subscription only; it runs at once, "
 		   "and its parked followers come after it in order. If it fails again it returns "
 		   "to the same entry. An entry is replayed at most three times over its life.\n\n"
-		   "Each id has its own answer; the exit code is that of the first that failed.",
+		   "Each id has its own result; the exit code is that of the first that failed.",
 	.parent = &semel_command_dlq,
 };
 

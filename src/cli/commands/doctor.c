@@ -106,15 +106,16 @@ static struct semel_examination examination_of(const struct semel_invocation *in
 static semel_status run(struct semel_invocation *invocation)
 {
 	struct report report = { .json = invocation->json };
-	struct semel_wanted wanted = { 0 };
+	struct semel_required_subscriptions required = { 0 };
 	semel_error *error = &invocation->error;
-	semel_status status = semel_wanted_read(invocation->config, &wanted, error);
+	semel_status status =
+		semel_required_subscriptions_read(invocation->config, &required, error);
 	const struct semel_doctor_plan plan = {
 		.store = invocation->store,
 		.broker = invocation->broker,
 		.examination = examination_of(invocation, &report),
-		.required = wanted.all,
-		.required_count = wanted.count,
+		.required = required.all,
+		.required_count = required.count,
 		.outbox_ms = invocation->config->retention.outbox_ms,
 		.inbox_ms = invocation->config->retention.inbox_ms,
 	};
@@ -125,7 +126,7 @@ static semel_status run(struct semel_invocation *invocation)
 		status = semel_doctor_run(&plan, error);
 	if (status == SEMEL_OK)
 		print_report(&report);
-	semel_wanted_free(&wanted);
+	semel_required_subscriptions_free(&required);
 	if (status == SEMEL_OK && report.problems > 0)
 		return semel_error_set(error, SEMEL_PROBLEM_FOUND,
 				       "%u problem%s (what to do is said beside each)",
@@ -139,7 +140,7 @@ static const struct semel_option options[] = {
 	  .command_line_only = true,
 	  .argument = "DURATION",
 	  .min = 1,
-	  .fallback = "5m",
+	  .default_value = "5m",
 	  .help = "transactions that are open for longer are told" },
 	{ .name = "management",
 	  .kind = SEMEL_OPTION_TEXT,

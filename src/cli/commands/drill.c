@@ -24,32 +24,32 @@ static const struct semel_drill_row *row_at(size_t at)
 				   : semel_drill_what_if(at - SEMEL_FP_COUNT);
 }
 
-static bool is_wanted(const char *const *wanted, const char *name)
+static bool is_selected(const char *const *selected, const char *name)
 {
-	if (!*wanted)
+	if (!*selected)
 		return true;
-	while (*wanted && strcmp(*wanted, name) != 0)
-		wanted++;
-	return *wanted != NULL;
+	while (*selected && strcmp(*selected, name) != 0)
+		selected++;
+	return *selected != NULL;
 }
 
-static semel_status check_wanted(const char *const *wanted, semel_error *error)
+static semel_status check_names(const char *const *selected, semel_error *error)
 {
 	const char *names[ROWS_MAX];
 	size_t count = 0;
 	for (const struct semel_drill_row *row; count < ROWS_MAX && (row = row_at(count)) != NULL;)
 		names[count++] = row->name;
-	for (; *wanted; wanted++) {
+	for (; *selected; selected++) {
 		size_t at = 0;
-		while (at < count && strcmp(names[at], *wanted) != 0)
+		while (at < count && strcmp(names[at], *selected) != 0)
 			at++;
 		if (at < count)
 			continue;
-		const char *nearest = semel_text_nearest(*wanted, names, count);
+		const char *nearest = semel_text_nearest(*selected, names, count);
 		return semel_error_set(error, SEMEL_USAGE,
 				       "--row %s: there is no such row%s%s%s (semel drill --list "
 				       "tells them)",
-				       *wanted, nearest ? ": did you mean " : "",
+				       *selected, nearest ? ": did you mean " : "",
 				       nearest ? nearest : "", nearest ? "?" : "");
 	}
 	return SEMEL_OK;
@@ -89,27 +89,27 @@ static semel_status list_rows(bool json, semel_error *error)
 static semel_status subscribe(struct semel_drill *drill)
 {
 	semel_status status = SEMEL_OK;
-	for (int i = 0; i < SEMEL_SHOP_SERVICES && status == SEMEL_OK; i++) {
+	for (int i = 0; i < SEMEL_SHOP_SUBSCRIPTIONS && status == SEMEL_OK; i++) {
 		const char *const words[] = { "topology", "apply",
-					      "--scope",  drill->place.names.scopes[i],
-					      "--topic",  drill->place.names.topic,
+					      "--scope",  drill->target.names.scopes[i],
+					      "--topic",  drill->target.names.topic,
 					      NULL };
 		status = semel_drill_run(drill, words, NULL);
 	}
-	if (status == SEMEL_OK && drill->found[0])
+	if (status == SEMEL_OK && drill->failure[0])
 		return semel_error_set(drill->error, SEMEL_CONFIG,
 				       "the drill cannot make its subscriptions: %.300s",
-				       drill->found);
+				       drill->failure);
 	return status;
 }
 
 static semel_status set_up(struct semel_drill *drill)
 {
-	const char *store = drill->place.own_store;
+	const char *store = drill->target.own_store;
 	drill->shop.engine = store ? &semel_shop_postgres : &semel_shop_sqlite;
-	drill->shop.topic = drill->place.names.topic;
+	drill->shop.topic = drill->target.names.topic;
 	if (!store)
-		store = semel_stage_path(&drill->stage, "sqlite:", "semel.db");
+		store = semel_sandbox_path(&drill->sandbox, "sqlite:", "semel.db");
 	if (!store)
 		return semel_error_set(drill->error, SEMEL_INTERNAL, "no memory");
 	semel_status status = semel_shop_open(&drill->shop, store, drill->error);
@@ -121,15 +121,15 @@ static semel_status play_row(struct semel_drill *drill, size_t at)
 	const struct semel_env *env = semel_env_system();
 	const struct semel_drill_row *row = row_at(at);
 	int64_t began_ms = semel_steady_ms(env);
-	drill->found[0] = '\0';
+	drill->failure[0] = '\0';
 	snprintf(drill->prefix, sizeof drill->prefix, "r%02zu-", at);
-	semel_status status = row->play(drill, row);
+	semel_status status = row->run(drill, row);
 	if (status == SEMEL_OK)
 		semel_drill_report(drill, row, semel_steady_ms(env) - began_ms);
 	return status;
 }
 
-static semel_status play(struct semel_drill *drill, const char *const *wanted)
+static semel_status play(struct semel_drill *drill, const char *const *selected)
 {
 	const struct semel_drill_row *row;
 	semel_status status = set_up(drill);
@@ -137,7 +137,7 @@ static semel_status play(struct semel_drill *drill, const char *const *wanted)
 		return status;
 	semel_drill_begin(drill);
 	for (size_t at = 0; status == SEMEL_OK && (row = row_at(at)) != NULL; at++)
-		if (is_wanted(wanted, row->name))
+		if (is_selected(selected, row->name))
 			status = play_row(drill, at);
 	return status;
 }
@@ -147,55 +147,57 @@ static semel_status clear_up(struct semel_drill *drill)
 {
 	semel_error why = { 0 };
 	semel_shop_close(&drill->shop);
-	semel_status status = drill->made ? semel_drill_place_clear(&drill->place, &why) : SEMEL_OK;
+	semel_status status =
+		drill->made ? semel_drill_target_clear(&drill->target, &why) : SEMEL_OK;
 	if (status == SEMEL_OK)
 		return SEMEL_OK;
-	drill->stage.keep = true;
+	drill->sandbox.keep = true;
 	return semel_error_set(drill->error, status,
 			       "the drill's things could not be taken away: %.300s (semel drill "
 			       "--clean tries again)",
 			       why.text);
 }
 
-static semel_status open_stage(struct semel_drill *drill)
+static semel_status open_sandbox(struct semel_drill *drill)
 {
-	const struct semel_stage_plan plan = { .parent = drill->place.home,
-					       .fallback = "/tmp",
-					       .name = drill->place.names.name,
-					       .store = drill->place.own_store,
-					       .broker = drill->place.own_broker };
-	semel_status status = semel_stage_open(&drill->stage, &plan, drill->error);
+	const struct semel_sandbox_plan plan = { .parent = drill->target.parent_folder,
+						 .fallback = "/tmp",
+						 .name = drill->target.names.name,
+						 .store = drill->target.own_store,
+						 .broker = drill->target.own_broker };
+	semel_status status = semel_sandbox_open(&drill->sandbox, &plan, drill->error);
 	if (status == SEMEL_OK)
-		status = semel_drill_place_lock(&drill->place, drill->stage.folder, drill->error);
+		status = semel_drill_target_lock(&drill->target, drill->sandbox.folder,
+						 drill->error);
 	if (status == SEMEL_OK)
-		status = semel_drill_watch(&drill->place, drill->stage.folder, &drill->watcher,
-					   drill->error);
+		status = semel_drill_watcher_start(&drill->target, drill->sandbox.folder,
+						   &drill->watcher, drill->error);
 	return status;
 }
 
-static semel_status sweep(struct semel_drill *drill)
+static semel_status remove_leftovers(struct semel_drill *drill)
 {
 	char folder[PATH_MAX];
-	memcpy(folder, drill->stage.folder, sizeof folder);
-	return semel_drill_sweep(&drill->place, dirname(folder), semel_drill_leftover, drill,
-				 drill->error);
+	memcpy(folder, drill->sandbox.folder, sizeof folder);
+	return semel_drill_remove_leftovers(&drill->target, dirname(folder), semel_drill_leftover,
+					    drill, drill->error);
 }
 
 static semel_status drill_here(struct semel_drill *drill, const struct semel_args *args)
 {
-	semel_status status = open_stage(drill);
+	semel_status status = open_sandbox(drill);
 	if (status == SEMEL_OK)
-		status = sweep(drill);
+		status = remove_leftovers(drill);
 	if (status == SEMEL_OK && !semel_args_flag(args, "clean")) {
-		status = semel_drill_place_make(&drill->place, drill->error);
+		status = semel_drill_target_create(&drill->target, drill->error);
 		drill->made = status == SEMEL_OK;
 		if (status == SEMEL_OK)
 			status = play(drill, semel_args_list(args, "row", NULL));
 	}
 	semel_status cleared = clear_up(drill);
-	semel_stage_close(&drill->stage);
-	semel_drill_dismiss(&drill->watcher);
-	semel_drill_place_unlock(&drill->place);
+	semel_sandbox_close(&drill->sandbox);
+	semel_drill_watcher_stop(&drill->watcher);
+	semel_drill_target_unlock(&drill->target);
 	semel_drill_end(drill, status == SEMEL_OK);
 	if (status != SEMEL_OK)
 		return status;
@@ -207,12 +209,12 @@ static semel_status drill_here(struct semel_drill *drill, const struct semel_arg
 static semel_status run(struct semel_invocation *invocation)
 {
 	const struct semel_args *args = invocation->args;
-	struct semel_drill drill = { .place = { .store = invocation->store,
-						.broker = invocation->broker },
+	struct semel_drill drill = { .target = { .store = invocation->store,
+						 .broker = invocation->broker },
 				     .json = invocation->json,
 				     .colour = semel_demo_has_colour() && !invocation->json,
 				     .error = &invocation->error };
-	semel_status status = check_wanted(semel_args_list(args, "row", NULL), drill.error);
+	semel_status status = check_names(semel_args_list(args, "row", NULL), drill.error);
 	if (status != SEMEL_OK)
 		return status;
 	if (semel_args_flag(args, "list"))
@@ -220,7 +222,7 @@ static semel_status run(struct semel_invocation *invocation)
 	struct semel_arena *arena = semel_arena_new(4096);
 	if (!arena)
 		return semel_error_set(drill.error, SEMEL_INTERNAL, "no memory");
-	status = semel_drill_place_choose(&drill.place, arena, drill.error);
+	status = semel_drill_target_choose(&drill.target, arena, drill.error);
 	if (status == SEMEL_OK)
 		status = drill_here(&drill, args);
 	semel_arena_free(arena);

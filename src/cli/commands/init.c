@@ -20,8 +20,8 @@ static semel_status run(struct semel_invocation *invocation)
 	char shown[512]; /* a URL may hold a password */
 	semel_url_redact(invocation->store, shown, sizeof(shown));
 	printf("%s the tables in %s\n", found == SEMEL_OK ? "up to date:" : "created", shown);
-	status = semel_adopt_make(invocation);
-	return status == SEMEL_OK ? semel_slot_make(invocation, stdout) : status;
+	status = semel_adopt_apply(invocation);
+	return status == SEMEL_OK ? semel_slot_create(invocation, stdout) : status;
 }
 
 static const struct semel_option options[] = { SEMEL_OPTION_CDC, SEMEL_OPTION_SLOT, { 0 } };

@@ -62,7 +62,7 @@ semel_status semel_publishing_commit(struct semel_publishing *publishing)
 /* ---- headers --------------------------------------------------------------------------------- */
 
 /* Inside an --exec handler the environment tells which event is being handled. */
-static struct semel_text flowing_headers(struct semel_arena *arena)
+static struct semel_text inherited_headers(struct semel_arena *arena)
 {
 	const char *id = getenv("SEMEL_EVENT_ID");
 	struct semel_text headers = semel_text_of(getenv("SEMEL_HEADERS"));
@@ -74,15 +74,16 @@ static struct semel_text flowing_headers(struct semel_arena *arena)
 	return semel_event_flow_headers(&handled, arena);
 }
 
-const char *semel_publishing_headers(struct semel_text flow, const char *given,
+const char *semel_publishing_headers(struct semel_text inherited, const char *given,
 				     struct semel_arena *arena)
 {
 	if (!given)
-		return semel_text_string(flow);
-	if (semel_text_equal(flow, SEMEL_TEXT("{}")))
+		return semel_text_string(inherited);
+	if (semel_text_equal(inherited, SEMEL_TEXT("{}")))
 		return given;
 	json_t *own = json_loads(given, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
-	json_t *all = json_loadb(semel_text_chars(flow), flow.length, JSON_ALLOW_NUL, NULL);
+	json_t *all =
+		json_loadb(semel_text_chars(inherited), inherited.length, JSON_ALLOW_NUL, NULL);
 	const char *merged = given;
 	if (json_is_object(own) && all) {
 		char *text =
@@ -102,7 +103,7 @@ static semel_status read_headers(const struct semel_publishing *publishing,
 	semel_error *error = &publishing->invocation->error;
 	size_t count = 0;
 	const char *const *given = semel_args_list(publishing->invocation->args, "header", &count);
-	struct semel_text headers = publishing->flow;
+	struct semel_text headers = publishing->inherited;
 	for (size_t i = 0; i < count; i++) {
 		const char *equals = strchr(given[i], '=');
 		struct semel_text name =
@@ -250,9 +251,9 @@ static semel_status run(struct semel_invocation *invocation)
 		return semel_error_set(&invocation->error, SEMEL_INTERNAL, "no memory");
 	struct semel_publishing publishing = {
 		.invocation = invocation,
-		.flow = flowing_headers(arena),
+		.inherited = inherited_headers(arena),
 	};
-	if (!publishing.flow.data)
+	if (!publishing.inherited.data)
 		status = semel_error_set(&invocation->error, SEMEL_INTERNAL, "no memory");
 	else if (semel_args_flag(invocation->args, "batch"))
 		status = semel_publishing_batch(&publishing);
@@ -271,14 +272,14 @@ static const struct semel_option options[] = {
 	{ .name = "aggregate",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "TYPE:ID",
-	  .fits = is_aggregate,
-	  .needs = "TYPE:ID, as in order:ord-1",
+	  .is_valid = is_aggregate,
+	  .expected = "TYPE:ID, as in order:ord-1",
 	  .help = "what it happened to; events of one aggregate stay in order (required without "
 		  "--batch)" },
 	{ .name = "payload",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "JSON|@FILE|-",
-	  .fallback = "{}",
+	  .default_value = "{}",
 	  .help = "the event's data: as it is, from a file, or from stdin" },
 	{ .name = "sql",
 	  .kind = SEMEL_OPTION_MULTI,
@@ -300,8 +301,8 @@ static const struct semel_option options[] = {
 	{ .name = "header",
 	  .kind = SEMEL_OPTION_MULTI,
 	  .argument = "NAME=VALUE",
-	  .fits = is_header,
-	  .needs = "NAME=VALUE",
+	  .is_valid = is_header,
+	  .expected = "NAME=VALUE",
 	  .group = "More about the event",
 	  .help = "travels with it: correlationId, causationId, producer, schema, tenantId, "
 		  "idempotencyKey, sagaId, traceparent, or any other" },
@@ -313,8 +314,8 @@ static const struct semel_option options[] = {
 	{ .name = "time",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "TIME",
-	  .fits = is_time,
-	  .needs = "a time like 2026-11-15T12:00:00Z",
+	  .is_valid = is_time,
+	  .expected = "a time like 2026-11-15T12:00:00Z",
 	  .group = "More about the event",
 	  .help = "when it happened, as in RFC 3339 (default: now)" },
 	{ .name = "content-type",

@@ -11,7 +11,7 @@
 struct semel_publishing {
 	struct semel_invocation *invocation;
 	semel_store *store;
-	struct semel_text flow; /* headers that every event carries unless it says otherwise */
+	struct semel_text inherited; /* headers that every event carries unless it says otherwise */
 };
 
 /* Begins, and runs the --sql statements. On failure nothing is open. */
@@ -25,7 +25,7 @@ semel_status semel_publishing_batch(struct semel_publishing *publishing);
 /* The headers with those that flow on added where they are missing. given may be NULL; it is
  * returned as it is when it is no JSON object, for the event's own check to complain about.
  * NULL: no memory. */
-const char *semel_publishing_headers(struct semel_text flow, const char *given,
+const char *semel_publishing_headers(struct semel_text inherited, const char *given,
 				     struct semel_arena *arena);
 
 #endif

@@ -41,7 +41,7 @@ static semel_error *error_of(struct batch *batch)
 	return &batch->publishing->invocation->error;
 }
 
-static semel_status blame(struct batch *batch, uint64_t line, semel_status status)
+static semel_status prefix_line(struct batch *batch, uint64_t line, semel_status status)
 {
 	semel_error_prefix(error_of(batch), "nothing was written: line %" PRIu64, line);
 	return status;
@@ -54,8 +54,8 @@ static semel_status add_line(struct batch *batch, struct semel_text line)
 		semel_event_input_from_json(line, batch->arena, input, error_of(batch));
 	if (status != SEMEL_OK)
 		return status;
-	input->headers =
-		semel_publishing_headers(batch->publishing->flow, input->headers, batch->arena);
+	input->headers = semel_publishing_headers(batch->publishing->inherited, input->headers,
+						  batch->arena);
 	if (!input->headers)
 		return semel_error_set(error_of(batch), SEMEL_INTERNAL, "no memory");
 	batch->numbers[batch->count++] = batch->lines.number;
@@ -76,20 +76,20 @@ static semel_status read_chunk(struct batch *batch, bool *ended_out)
 		if (status == SEMEL_OK && !semel_text_is_blank(line))
 			status = add_line(batch, line);
 		if (status != SEMEL_OK)
-			return blame(batch, batch->lines.number, status);
+			return prefix_line(batch, batch->lines.number, status);
 	}
 	return SEMEL_OK;
 }
 
 /* The chunk as a whole was refused and undone; which line was it? */
-static semel_status find_guilty(struct batch *batch, semel_tx tx, semel_status refused)
+static semel_status find_invalid_line(struct batch *batch, semel_tx tx, semel_status refused)
 {
 	semel_error *error = error_of(batch);
 	semel_error whole = *error;
 	for (size_t i = 0; i < batch->count; i++) {
 		semel_status status = semel_outbox_publish(tx, &batch->inputs[i], NULL, error);
 		if (status == refused)
-			return blame(batch, batch->numbers[i], status);
+			return prefix_line(batch, batch->numbers[i], status);
 	}
 	*error = whole;
 	return refused;
@@ -107,7 +107,7 @@ static semel_status write_chunk(struct batch *batch)
 	if (semel_status_class(status) == SEMEL_CLASS_REJECT) {
 		semel_error undo = { 0 };
 		if (store->driver->rollback_to(store, &undo) == SEMEL_OK)
-			status = find_guilty(batch, tx, status);
+			status = find_invalid_line(batch, tx, status);
 	}
 	if (status != SEMEL_OK)
 		return status;

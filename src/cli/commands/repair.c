@@ -5,7 +5,7 @@
 #include "base/buffer.h"
 #include "base/error.h"
 #include "cli/commands/stores.h"
-#include "cli/process/audit.h"
+#include "cli/process/operator.h"
 #include "cli/process/output.h"
 
 #include <stdio.h>
@@ -70,7 +70,7 @@ static semel_status run(struct semel_invocation *invocation)
 			.broker_url = invocation->broker,
 			.scopes = semel_args_list(invocation->args, "scope", NULL),
 			.env = semel_env_system(),
-			.who = semel_audit_who(),
+			.who = semel_operator_name(),
 			.dry_run = semel_args_flag(invocation->args, "dry-run"),
 			.callback = step_seen,
 			.user = &listing,

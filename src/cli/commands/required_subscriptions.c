@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct semel_subscribe_options semel_wanted_with(const char *scope, const char *const *topics)
+struct semel_subscribe_options semel_declaration_of(const char *scope, const char *const *topics)
 {
 	return (struct semel_subscribe_options){ .scope = scope,
 						 .topics = topics,
@@ -35,33 +35,34 @@ static const char **topics_of(const struct semel_section *section)
 	return topics;
 }
 
-semel_status semel_wanted_read(const struct semel_config *config, struct semel_wanted *wanted_out,
-			       semel_error *error)
+semel_status semel_required_subscriptions_read(const struct semel_config *config,
+					       struct semel_required_subscriptions *required_out,
+					       semel_error *error)
 {
-	*wanted_out = (struct semel_wanted){
-		.all = calloc(config->subscription_count + 1, sizeof(wanted_out->all[0])),
+	*required_out = (struct semel_required_subscriptions){
+		.all = calloc(config->subscription_count + 1, sizeof(required_out->all[0])),
 	};
-	for (size_t i = 0; wanted_out->all && i < config->subscription_count; i++) {
+	for (size_t i = 0; required_out->all && i < config->subscription_count; i++) {
 		const struct semel_section *section = &config->subscriptions[i];
 		const char *partitions = semel_section_text(section, "partitions");
 		const char *delay_max = semel_section_text(section, "delay-max");
 		const char **topics = topics_of(section);
 		if (!topics)
 			return semel_error_set(error, SEMEL_INTERNAL, "no memory");
-		struct semel_subscribe_options *options = &wanted_out->all[wanted_out->count++];
-		*options = semel_wanted_with(semel_section_text(section, "scope"), topics);
+		struct semel_subscribe_options *options = &required_out->all[required_out->count++];
+		*options = semel_declaration_of(semel_section_text(section, "scope"), topics);
 		options->partitions = partitions ? (uint32_t)strtoul(partitions, NULL, 10) : 0;
 		options->bind = semel_section_text(section, "bind");
 		options->inbox_ms = config->retention.inbox_ms;
 		if (delay_max)
 			(void)semel_duration_parse(delay_max, &options->delay_max_ms);
 	}
-	return wanted_out->all ? SEMEL_OK : semel_error_set(error, SEMEL_INTERNAL, "no memory");
+	return required_out->all ? SEMEL_OK : semel_error_set(error, SEMEL_INTERNAL, "no memory");
 }
 
-void semel_wanted_free(struct semel_wanted *wanted)
+void semel_required_subscriptions_free(struct semel_required_subscriptions *required)
 {
-	for (size_t i = 0; i < wanted->count; i++)
-		free((void *)(uintptr_t)wanted->all[i].topics);
-	free(wanted->all);
+	for (size_t i = 0; i < required->count; i++)
+		free((void *)(uintptr_t)required->all[i].topics);
+	free(required->all);
 }

@@ -6,16 +6,17 @@
 #include "broker/broker.h"
 #include "cli/arguments/config.h"
 
-struct semel_wanted {
+struct semel_required_subscriptions {
 	struct semel_subscribe_options *all;
 	size_t count;
 };
 
 /* Texts are the config's, which outlives it. Free it also after a failure. */
-semel_status semel_wanted_read(const struct semel_config *config, struct semel_wanted *wanted_out,
-			       semel_error *error);
-void semel_wanted_free(struct semel_wanted *wanted);
+semel_status semel_required_subscriptions_read(const struct semel_config *config,
+					       struct semel_required_subscriptions *required_out,
+					       semel_error *error);
+void semel_required_subscriptions_free(struct semel_required_subscriptions *required);
 /* What is declared or compared, and never fetched. */
-struct semel_subscribe_options semel_wanted_with(const char *scope, const char *const *topics);
+struct semel_subscribe_options semel_declaration_of(const char *scope, const char *const *topics);
 
 #endif

@@ -40,7 +40,7 @@ static semel_status run(struct semel_invocation *invocation)
 	if (status == SEMEL_OK) {
 		semel_signals_watch(stop, wake, semel_args_duration_ms(invocation->args, "grace"));
 		semel_wake_watch_fd(wake, hangup);
-		semel_signals_hear_hangup(hangup);
+		semel_signals_watch_hangup(hangup);
 		printf("listening on %s\n", semel_admin_url(admin));
 		fflush(stdout);
 		wait_for_end(wake, admin, hangup);

@@ -30,8 +30,8 @@ static semel_status wait_until_made(struct semel_changes *changes, semel_error *
 	return status;
 }
 
-static semel_status make(struct semel_changes *changes, const char *slot, FILE *said,
-			 semel_error *error)
+static semel_status create_slot(struct semel_changes *changes, const char *slot, FILE *output,
+				semel_error *error)
 {
 	struct semel_slot_state state;
 	semel_status status = changes->driver->prepare(changes, error);
@@ -43,9 +43,9 @@ static semel_status make(struct semel_changes *changes, const char *slot, FILE *
 		return semel_error_set(error, SEMEL_CONFIG, "%s", state.obstacle);
 	if (!state.exists)
 		status = wait_until_made(changes, error);
-	if (status == SEMEL_OK && said != NULL)
-		fprintf(said, "%s the replication slot %s\n", state.exists ? "up to date:" : "made",
-			slot);
+	if (status == SEMEL_OK && output != NULL)
+		fprintf(output, "%s the replication slot %s\n",
+			state.exists ? "up to date:" : "made", slot);
 	return status;
 }
 
@@ -57,7 +57,7 @@ static const char *slot_of(const struct semel_invocation *invocation)
 	return configured;
 }
 
-bool semel_slot_is_wanted(const struct semel_invocation *invocation)
+bool semel_slot_is_requested(const struct semel_invocation *invocation)
 {
 	return semel_args_flag(invocation->args, "cdc");
 }
@@ -65,26 +65,27 @@ bool semel_slot_is_wanted(const struct semel_invocation *invocation)
 bool semel_slot_is_configured(const struct semel_invocation *invocation)
 {
 	const char *source = semel_section_text(&invocation->config->relay, "source");
-	return semel_slot_is_wanted(invocation) || (source != NULL && strcmp(source, "cdc") == 0);
+	return semel_slot_is_requested(invocation) ||
+	       (source != NULL && strcmp(source, "cdc") == 0);
 }
 
-semel_status semel_slot_make(struct semel_invocation *invocation, FILE *said)
+semel_status semel_slot_create(struct semel_invocation *invocation, FILE *output)
 {
 	const char *slot = slot_of(invocation);
 	struct semel_changes *changes = NULL;
-	if (!semel_slot_is_wanted(invocation))
+	if (!semel_slot_is_requested(invocation))
 		return SEMEL_OK;
 	semel_status status =
 		semel_changes_open(invocation->store, slot, &changes, &invocation->error);
 	if (status == SEMEL_OK)
-		status = make(changes, slot, said, &invocation->error);
+		status = create_slot(changes, slot, output, &invocation->error);
 	if (changes != NULL)
 		changes->driver->close(changes);
 	return status;
 }
 
-static void tell(const struct semel_slot_state *state, const char *slot,
-		 semel_difference_callback seen, void *user)
+static void report_differences(const struct semel_slot_state *state, const char *slot,
+			       semel_difference_callback seen, void *user)
 {
 	char text[512];
 	if (state->obstacle[0] != '\0')
@@ -112,7 +113,7 @@ semel_status semel_slot_check(struct semel_invocation *invocation, semel_differe
 	if (status == SEMEL_OK)
 		status = changes->driver->inspect(changes, &state, &invocation->error);
 	if (status == SEMEL_OK)
-		tell(&state, slot, seen, user);
+		report_differences(&state, slot, seen, user);
 	if (changes != NULL)
 		changes->driver->close(changes);
 	return status;

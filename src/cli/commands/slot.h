@@ -17,14 +17,14 @@
 #define SEMEL_OPTION_SLOT                                                                          \
 	{                                                                                          \
 		.name = "slot", .kind = SEMEL_OPTION_TEXT, .argument = "NAME",                     \
-		.fallback = "semel", .help = "the name of the replication slot, with cdc"          \
+		.default_value = "semel", .help = "the name of the replication slot, with cdc"     \
 	}
 
 /* --cdc was given; or also: the config file has a relay with this source. */
-bool semel_slot_is_wanted(const struct semel_invocation *invocation);
+bool semel_slot_is_requested(const struct semel_invocation *invocation);
 bool semel_slot_is_configured(const struct semel_invocation *invocation);
-/* When it is wanted; else nothing. Says what it did to said, unless that is NULL. */
-semel_status semel_slot_make(struct semel_invocation *invocation, FILE *said);
+/* When it is wanted; else nothing. Says what it did to output, unless that is NULL. */
+semel_status semel_slot_create(struct semel_invocation *invocation, FILE *output);
 /* When it is configured: tells what is missing, and makes nothing. */
 semel_status semel_slot_check(struct semel_invocation *invocation, semel_difference_callback seen,
 			      void *user);

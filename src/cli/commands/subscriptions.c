@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/time.h"
 #include "cli/arguments/command.h"
-#include "cli/process/audit.h"
+#include "cli/process/operator.h"
 #include "cli/process/output.h"
 #include "proof/consumers.h"
 #include "store/subscription.h"
@@ -116,7 +116,7 @@ static semel_status set_paused(struct semel_invocation *invocation, bool paused)
 	const char *scope = semel_args_positionals(invocation->args, NULL)[0];
 	const struct semel_audit_row row = {
 		.at_ms = semel_now_ms(semel_env_system()),
-		.who = semel_text_of(semel_audit_who()),
+		.who = semel_text_of(semel_operator_name()),
 		.what = semel_text_of(paused ? "pause" : "resume"),
 		.target = semel_text_of(scope),
 		.outcome = SEMEL_TEXT("done"),

@@ -10,19 +10,19 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-struct survey {
+struct topology {
 	const struct semel_invocation *invocation;
 	bool applying;
-	bool unseen; /* something could not be looked at, which was told */
+	bool incomplete; /* something could not be looked at, which was told */
 	uint64_t subscriptions, differences;
 };
 
 static void print_difference(const char *difference, void *user)
 {
-	struct survey *survey = user;
+	struct topology *topology = user;
 	struct semel_buffer text = { 0 };
-	bool first = survey->differences++ == 0;
-	if (!survey->invocation->json) {
+	bool first = topology->differences++ == 0;
+	if (!topology->invocation->json) {
 		(void)semel_output_write(difference, NULL);
 		(void)semel_output_write("\n", NULL);
 		return;
@@ -33,86 +33,89 @@ static void print_difference(const char *difference, void *user)
 }
 
 /* What compare cannot see is told as findings. */
-static void hear_finding(const struct semel_finding *finding, void *user)
+static void report_finding(const struct semel_finding *finding, void *user)
 {
-	struct survey *survey = user;
+	struct topology *topology = user;
 	char text[SEMEL_ERROR_TEXT_MAX];
 	if (finding->severity == SEMEL_SEVERITY_FINE)
 		return;
 	if (finding->severity == SEMEL_SEVERITY_ADVICE) {
-		survey->unseen = true;
+		topology->incomplete = true;
 		fprintf(stderr, "bindings were not looked at: they %s (%s)\n", finding->text,
 			finding->remedy);
 		return;
 	}
 	snprintf(text, sizeof(text), "%.500s (%.500s)", finding->text, finding->remedy);
-	print_difference(text, survey);
+	print_difference(text, topology);
 }
 
-static void look_further(struct survey *survey, struct semel_broker *broker,
-			 const struct semel_subscribe_options *options)
+static void check_bindings(struct topology *topology, struct semel_broker *broker,
+			   const struct semel_subscribe_options *options)
 {
 	const struct semel_examination examination = {
-		.seen = hear_finding,
-		.user = survey,
+		.seen = report_finding,
+		.user = topology,
 		.env = semel_env_system(),
-		.management = semel_args_text(survey->invocation->args, "management"),
+		.management = semel_args_text(topology->invocation->args, "management"),
 	};
-	if (broker->driver->examine_bindings && !survey->unseen)
+	if (broker->driver->examine_bindings && !topology->incomplete)
 		broker->driver->examine_bindings(broker, options, &examination);
 }
 
 /* A broker connection has one subscription, so each gets one. */
-static semel_status survey_one(struct survey *survey, const struct semel_subscribe_options *options,
-			       semel_error *error)
+static semel_status process_subscription(struct topology *topology,
+					 const struct semel_subscribe_options *options,
+					 semel_error *error)
 {
 	struct semel_broker *broker = NULL;
-	semel_status status = semel_broker_open(survey->invocation->broker, semel_env_system(), 1,
+	semel_status status = semel_broker_open(topology->invocation->broker, semel_env_system(), 1,
 						&broker, error);
 	if (status != SEMEL_OK)
 		return status;
-	survey->subscriptions++;
-	if (survey->applying)
+	topology->subscriptions++;
+	if (topology->applying)
 		status = broker->driver->subscribe(broker, options, error);
 	else
-		status = broker->driver->compare(broker, options, print_difference, survey, error);
-	if (status == SEMEL_OK && !survey->applying)
-		look_further(survey, broker, options);
+		status =
+			broker->driver->compare(broker, options, print_difference, topology, error);
+	if (status == SEMEL_OK && !topology->applying)
+		check_bindings(topology, broker, options);
 	semel_broker_close(broker);
 	return status;
 }
 
 /* ---- which subscriptions --------------------------------------------------------------------- */
 
-static semel_status survey_named(struct survey *survey, semel_error *error)
+static semel_status process_named(struct topology *topology, semel_error *error)
 {
-	const struct semel_args *args = survey->invocation->args;
+	const struct semel_args *args = topology->invocation->args;
 	size_t topics = 0;
-	struct semel_subscribe_options options = semel_wanted_with(
+	struct semel_subscribe_options options = semel_declaration_of(
 		semel_args_text(args, "scope"), semel_args_list(args, "topic", &topics));
 	if (topics == 0)
 		return semel_error_set(error, SEMEL_USAGE, "--scope needs a --topic too");
 	options.partitions = (uint32_t)semel_args_number(args, "partitions");
 	options.bind = semel_args_text(args, "bind");
 	options.delay_max_ms = semel_args_duration_ms(args, "delay-max");
-	options.inbox_ms = survey->invocation->config->retention.inbox_ms;
-	return survey_one(survey, &options, error);
+	options.inbox_ms = topology->invocation->config->retention.inbox_ms;
+	return process_subscription(topology, &options, error);
 }
 
-static semel_status survey_all(struct survey *survey, semel_error *error)
+static semel_status process_all(struct topology *topology, semel_error *error)
 {
-	struct semel_wanted wanted = { 0 };
-	if (semel_args_given(survey->invocation->args, "scope"))
-		return survey_named(survey, error);
-	semel_status status = semel_wanted_read(survey->invocation->config, &wanted, error);
-	if (status == SEMEL_OK && wanted.count == 0 &&
-	    !semel_slot_is_configured(survey->invocation)) /* else it is about the stream alone */
+	struct semel_required_subscriptions required = { 0 };
+	if (semel_args_given(topology->invocation->args, "scope"))
+		return process_named(topology, error);
+	semel_status status =
+		semel_required_subscriptions_read(topology->invocation->config, &required, error);
+	if (status == SEMEL_OK && required.count == 0 &&
+	    !semel_slot_is_configured(topology->invocation)) /* else it is about the stream alone */
 		status = semel_error_set(error, SEMEL_USAGE,
 					 "no subscription is named: give --scope and --topic, or a "
 					 "--config with subscriptions");
-	for (size_t i = 0; i < wanted.count && status == SEMEL_OK; i++)
-		status = survey_one(survey, &wanted.all[i], error);
-	semel_wanted_free(&wanted);
+	for (size_t i = 0; i < required.count && status == SEMEL_OK; i++)
+		status = process_subscription(topology, &required.all[i], error);
+	semel_required_subscriptions_free(&required);
 	return status;
 }
 
@@ -120,38 +123,38 @@ static semel_status survey_all(struct survey *survey, semel_error *error)
 
 static semel_status run_apply(struct semel_invocation *invocation)
 {
-	struct survey survey = { .invocation = invocation, .applying = true };
-	semel_status status = survey_all(&survey, &invocation->error);
+	struct topology topology = { .invocation = invocation, .applying = true };
+	semel_status status = process_all(&topology, &invocation->error);
 	if (status == SEMEL_OK)
-		status = semel_slot_make(invocation, invocation->json ? NULL : stdout);
+		status = semel_slot_create(invocation, invocation->json ? NULL : stdout);
 	if (status != SEMEL_OK)
 		return status;
 	printf(invocation->json ? "{\"subscriptions\":%" PRIu64 "}\n"
 				: "subscriptions: %" PRIu64 ", everything they need is there\n",
-	       survey.subscriptions);
+	       topology.subscriptions);
 	return SEMEL_OK;
 }
 
 static semel_status run_check(struct semel_invocation *invocation)
 {
-	struct survey survey = { .invocation = invocation };
+	struct topology topology = { .invocation = invocation };
 	if (invocation->json)
 		fputs("{\"differences\":[", stdout);
-	semel_status status = survey_all(&survey, &invocation->error);
+	semel_status status = process_all(&topology, &invocation->error);
 	if (status == SEMEL_OK)
-		status = semel_slot_check(invocation, print_difference, &survey);
+		status = semel_slot_check(invocation, print_difference, &topology);
 	if (invocation->json)
 		fputs("]}\n", stdout);
 	if (status != SEMEL_OK)
 		return status;
-	if (survey.differences > 0)
+	if (topology.differences > 0)
 		return semel_error_set(&invocation->error, SEMEL_PROBLEM_FOUND,
 				       "something is missing or different: %" PRIu64
 				       " differences (semel topology apply makes what is missing)",
-				       survey.differences);
+				       topology.differences);
 	if (!invocation->json)
-		puts(survey.unseen ? "everything that could be looked at is there"
-				   : "everything that is needed is there");
+		puts(topology.incomplete ? "everything that could be looked at is there"
+					 : "everything that is needed is there");
 	return SEMEL_OK;
 }
 
@@ -183,7 +186,7 @@ static const struct semel_option options[] = {
 	  .command_line_only = true,
 	  .argument = "DURATION",
 	  .min = 1,
-	  .fallback = "1m",
+	  .default_value = "1m",
 	  .help = "with --scope: as for consume" },
 	{ .name = "management",
 	  .kind = SEMEL_OPTION_TEXT,

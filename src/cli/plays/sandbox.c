@@ -20,14 +20,14 @@
 
 #define ARENA_BLOCK    ((size_t)16 * 1024)
 #define OUTPUT_MAX     ((size_t)4 * 1024 * 1024)
-#define LOOK_EVERY_NS  2000000
+#define CHECK_EVERY_NS 2000000
 #define GRACE_MS       10000
 #define FAILPOINT_NAME "SEMEL_FAILPOINT"
 
 /* ---- the folder ------------------------------------------------------------------------------ */
 
-static semel_status make_folder(struct semel_stage *stage, const struct semel_stage_plan *plan,
-				semel_error *error)
+static semel_status make_folder(struct semel_sandbox *sandbox,
+				const struct semel_sandbox_plan *plan, semel_error *error)
 {
 	const char *parent = plan->parent;
 	if (!parent)
@@ -35,17 +35,17 @@ static semel_status make_folder(struct semel_stage *stage, const struct semel_st
 	if (!parent || !parent[0])
 		parent = plan->fallback;
 	char *whole = realpath(parent, NULL);
-	int length = snprintf(stage->folder, sizeof stage->folder, "%s/%s", whole ? whole : parent,
-			      plan->name ? plan->name : "semel-XXXXXX");
+	int length = snprintf(sandbox->folder, sizeof sandbox->folder, "%s/%s",
+			      whole ? whole : parent, plan->name ? plan->name : "semel-XXXXXX");
 	free(whole);
-	if (length < 0 || (size_t)length >= sizeof stage->folder) {
-		stage->folder[0] = '\0';
+	if (length < 0 || (size_t)length >= sizeof sandbox->folder) {
+		sandbox->folder[0] = '\0';
 		return semel_error_set(error, SEMEL_USAGE, "the name of the folder is too long");
 	}
-	if (plan->name ? mkdir(stage->folder, 0700) == 0 : mkdtemp(stage->folder) != NULL)
+	if (plan->name ? mkdir(sandbox->folder, 0700) == 0 : mkdtemp(sandbox->folder) != NULL)
 		return SEMEL_OK;
 	int reason = errno;
-	stage->folder[0] = '\0';
+	sandbox->folder[0] = '\0';
 	return semel_error_set(error, SEMEL_OUTAGE, "cannot make a folder in %s: %s%s", parent,
 			       strerror(reason),
 			       plan->name ? "" : " (name another one with --dir)");
@@ -58,7 +58,7 @@ static int remove_one(const char *path, const struct stat *status, int kind, str
 	return 0;
 }
 
-void semel_stage_remove(const char *folder)
+void semel_sandbox_remove(const char *folder)
 {
 	nftw(folder, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
@@ -67,10 +67,10 @@ void semel_stage_remove(const char *folder)
  */
 
 /* NAME=value, unless there is no value. */
-static void set(struct semel_stage *stage, const char *name, const char *value, char **list,
+static void set(struct semel_sandbox *sandbox, const char *name, const char *value, char **list,
 		size_t *count)
 {
-	char *text = value ? semel_arena_printf(stage->arena, "%s=%s", name, value) : NULL;
+	char *text = value ? semel_arena_printf(sandbox->arena, "%s=%s", name, value) : NULL;
 	if (text)
 		list[(*count)++] = text;
 }
@@ -78,14 +78,14 @@ static void set(struct semel_stage *stage, const char *name, const char *value, 
 /* Our own settings are not theirs: a child is told everything on its command line, but the URLs,
  * which may hold passwords. It logs errors only, since nobody listens before it has ended, and no
  * collector hears of what is only played. */
-static semel_status copy_environment(struct semel_stage *stage, const struct semel_stage_plan *plan,
-				     semel_error *error)
+static semel_status copy_environment(struct semel_sandbox *sandbox,
+				     const struct semel_sandbox_plan *plan, semel_error *error)
 {
 	static char quiet[] = "SEMEL_LOG_LEVEL=error", untraced[] = "OTEL_SDK_DISABLED=true";
 	size_t count = 0;
 	while (environ && environ[count])
 		count++;
-	char **list = semel_arena_alloc(stage->arena, (count + 5) * sizeof *list);
+	char **list = semel_arena_alloc(sandbox->arena, (count + 5) * sizeof *list);
 	if (!list)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
 	size_t kept = 0;
@@ -94,56 +94,56 @@ static semel_status copy_environment(struct semel_stage *stage, const struct sem
 			list[kept++] = environ[i];
 	list[kept++] = quiet;
 	list[kept++] = untraced;
-	set(stage, "SEMEL_STORE", plan->store, list, &kept);
-	set(stage, "SEMEL_BROKER", plan->broker, list, &kept);
+	set(sandbox, "SEMEL_STORE", plan->store, list, &kept);
+	set(sandbox, "SEMEL_BROKER", plan->broker, list, &kept);
 	list[kept] = NULL;
-	stage->environment = list;
+	sandbox->environment = list;
 	return SEMEL_OK;
 }
 
-static void ring(void *target)
+static void report_interrupt(void *target)
 {
-	const struct semel_stage *stage = target;
-	ssize_t written = write(stage->bell, &(uint64_t){ 1 }, sizeof(uint64_t));
+	const struct semel_sandbox *sandbox = target;
+	ssize_t written = write(sandbox->interrupt_fd, &(uint64_t){ 1 }, sizeof(uint64_t));
 	(void)written; /* it rings already */
 }
 
-semel_status semel_stage_open(struct semel_stage *stage, const struct semel_stage_plan *plan,
-			      semel_error *error)
+semel_status semel_sandbox_open(struct semel_sandbox *sandbox,
+				const struct semel_sandbox_plan *plan, semel_error *error)
 {
-	*stage = (struct semel_stage){ .bell = -1, .keep = plan->keep };
-	stage->arena = semel_arena_new(ARENA_BLOCK);
-	if (!stage->arena)
+	*sandbox = (struct semel_sandbox){ .interrupt_fd = -1, .keep = plan->keep };
+	sandbox->arena = semel_arena_new(ARENA_BLOCK);
+	if (!sandbox->arena)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
-	stage->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (stage->bell < 0)
+	sandbox->interrupt_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (sandbox->interrupt_fd < 0)
 		return semel_error_set(error, SEMEL_OUTAGE, "cannot make an eventfd: %s",
 				       strerror(errno));
-	semel_signals_watch(ring, stage, GRACE_MS);
-	semel_status status = copy_environment(stage, plan, error);
-	return status == SEMEL_OK ? make_folder(stage, plan, error) : status;
+	semel_signals_watch(report_interrupt, sandbox, GRACE_MS);
+	semel_status status = copy_environment(sandbox, plan, error);
+	return status == SEMEL_OK ? make_folder(sandbox, plan, error) : status;
 }
 
-void semel_stage_close(struct semel_stage *stage)
+void semel_sandbox_close(struct semel_sandbox *sandbox)
 {
-	if (stage->folder[0] && !stage->keep)
-		semel_stage_remove(stage->folder);
+	if (sandbox->folder[0] && !sandbox->keep)
+		semel_sandbox_remove(sandbox->folder);
 	semel_signals_forget();
-	if (stage->bell >= 0)
-		close(stage->bell);
-	semel_arena_free(stage->arena);
-	*stage = (struct semel_stage){ .bell = -1 };
+	if (sandbox->interrupt_fd >= 0)
+		close(sandbox->interrupt_fd);
+	semel_arena_free(sandbox->arena);
+	*sandbox = (struct semel_sandbox){ .interrupt_fd = -1 };
 }
 
-const char *semel_stage_path(struct semel_stage *stage, const char *prefix, const char *name)
+const char *semel_sandbox_path(struct semel_sandbox *sandbox, const char *prefix, const char *name)
 {
-	return semel_arena_printf(stage->arena, "%s%s/%s", prefix, stage->folder, name);
+	return semel_arena_printf(sandbox->arena, "%s%s/%s", prefix, sandbox->folder, name);
 }
 
-semel_status semel_stage_check(const struct semel_stage *stage, semel_error *error)
+semel_status semel_sandbox_check(const struct semel_sandbox *sandbox, semel_error *error)
 {
 	uint64_t rung = 0;
-	if (read(stage->bell, &rung, sizeof rung) != (ssize_t)sizeof rung)
+	if (read(sandbox->interrupt_fd, &rung, sizeof rung) != (ssize_t)sizeof rung)
 		return SEMEL_OK;
 	return semel_error_set(error, SEMEL_NOT_FINISHED, "interrupted");
 }
@@ -162,14 +162,14 @@ static void quote(struct semel_buffer *buffer, const char *word)
 }
 
 /* The shell becomes the program, so that the child's number is the program's. */
-static semel_status write_command(const struct semel_stage *stage, const char *const *words,
+static semel_status write_command(const struct semel_sandbox *sandbox, const char *const *words,
 				  const char *failpoint, struct semel_buffer *command,
 				  semel_error *error)
 {
 	char program[64];
 	snprintf(program, sizeof program, "/proc/%ld/exe", (long)getpid());
 	semel_buffer_string(command, "cd");
-	quote(command, stage->folder);
+	quote(command, sandbox->folder);
 	semel_buffer_string(command, " &&");
 	if (failpoint) {
 		semel_buffer_string(command, " " FAILPOINT_NAME "=");
@@ -198,14 +198,14 @@ static int64_t read_peak_kib(long pid)
 	return kib;
 }
 
-static semel_status attend(const struct semel_stage *stage, struct semel_child *child,
-			   struct semel_stage_end *end, semel_error *error)
+static semel_status await_exit(const struct semel_sandbox *sandbox, struct semel_child *child,
+			       struct semel_sandbox_exit *end, semel_error *error)
 {
-	const struct timespec pause = { .tv_nsec = LOOK_EVERY_NS };
+	const struct timespec pause = { .tv_nsec = CHECK_EVERY_NS };
 	while (!semel_child_has_exited(child)) {
 		int64_t peak_kib = read_peak_kib((long)semel_child_pid(child));
 		end->peak_kib = peak_kib > end->peak_kib ? peak_kib : end->peak_kib;
-		semel_status status = semel_stage_check(stage, error);
+		semel_status status = semel_sandbox_check(sandbox, error);
 		if (status != SEMEL_OK)
 			return status;
 		nanosleep(&pause, NULL);
@@ -217,28 +217,28 @@ static semel_status attend(const struct semel_stage *stage, struct semel_child *
 		return semel_error_set(error, SEMEL_INTERNAL, "a child said too much");
 	struct semel_text output = semel_child_output(child);
 	end->output =
-		semel_arena_text(stage->arena, semel_text_shown_or(output, ""), output.length);
+		semel_arena_text(sandbox->arena, semel_text_shown_or(output, ""), output.length);
 	end->exit_code = semel_child_exit_code(child);
-	semel_child_stderr(child, end->complaint, sizeof end->complaint);
+	semel_child_stderr(child, end->error_output, sizeof end->error_output);
 	return SEMEL_OK;
 }
 
-semel_status semel_stage_run(struct semel_stage *stage, const char *const *words,
-			     const char *failpoint, struct semel_stage_end *end_out,
-			     semel_error *error)
+semel_status semel_sandbox_run(struct semel_sandbox *sandbox, const char *const *words,
+			       const char *failpoint, struct semel_sandbox_exit *end_out,
+			       semel_error *error)
 {
 	struct semel_buffer command = { 0 };
 	struct semel_child *child = NULL;
-	*end_out = (struct semel_stage_end){ 0 };
-	semel_status status = write_command(stage, words, failpoint, &command, error);
+	*end_out = (struct semel_sandbox_exit){ 0 };
+	semel_status status = write_command(sandbox, words, failpoint, &command, error);
 	if (status != SEMEL_OK)
 		goto free_command;
 	const struct semel_child_options plan = { .command = command.data,
-						  .environment = stage->environment,
+						  .environment = sandbox->environment,
 						  .capture = true };
 	status = semel_child_start(&plan, &child, error);
 	if (status == SEMEL_OK)
-		status = attend(stage, child, end_out, error);
+		status = await_exit(sandbox, child, end_out, error);
 	semel_child_end(child, 0);
 free_command:
 	semel_buffer_free(&command);

@@ -12,15 +12,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct semel_stage {
+struct semel_sandbox {
 	char folder[PATH_MAX];
 	char *const *environment; /* of the children; in the arena */
 	struct semel_arena *arena;
-	int bell; /* readable after SIGINT, SIGTERM or SIGHUP; -1: not open */
+	int interrupt_fd; /* readable after SIGINT, SIGTERM or SIGHUP; -1: not open */
 	bool keep;
 };
 
-struct semel_stage_plan {
+struct semel_sandbox_plan {
 	const char *parent;   /* where the folder is made; NULL: fallback */
 	const char *fallback; /* used unless the environment has TMPDIR */
 	const char *name;     /* of the folder, which nobody else has; NULL: semel-XXXXXX */
@@ -30,28 +30,28 @@ struct semel_stage_plan {
 };
 
 /* Makes the folder under the parent. Close it also after a failure. */
-semel_status semel_stage_open(struct semel_stage *stage, const struct semel_stage_plan *plan,
-			      semel_error *error);
+semel_status semel_sandbox_open(struct semel_sandbox *sandbox,
+				const struct semel_sandbox_plan *plan, semel_error *error);
 /* Removes the folder with all that is in it, unless it is to be kept. */
-void semel_stage_close(struct semel_stage *stage);
+void semel_sandbox_close(struct semel_sandbox *sandbox);
 /* The same for one that somebody left. */
-void semel_stage_remove(const char *folder);
+void semel_sandbox_remove(const char *folder);
 /* A file in the folder, behind a prefix such as "sqlite:". In the arena; NULL: no memory. */
-const char *semel_stage_path(struct semel_stage *stage, const char *prefix, const char *name);
+const char *semel_sandbox_path(struct semel_sandbox *sandbox, const char *prefix, const char *name);
 /* OK, or NOT_FINISHED when somebody wants us to stop. */
-semel_status semel_stage_check(const struct semel_stage *stage, semel_error *error);
+semel_status semel_sandbox_check(const struct semel_sandbox *sandbox, semel_error *error);
 
-struct semel_stage_end {
+struct semel_sandbox_exit {
 	int exit_code;    /* 128 + the number of the signal that killed it */
 	int64_t peak_kib; /* its resident memory at most; looked at every few milliseconds */
-	struct semel_text output; /* in the stage's arena */
-	char complaint[1024];     /* the end of its stderr */
+	struct semel_text output; /* in the sandbox's arena */
+	char error_output[1024];  /* the end of its stderr */
 };
 
 /* Runs this program with these words (NULL-ended) in the folder until it ends, with the failpoint
  * set unless it is NULL. However the child ends is no failure of the call. */
-semel_status semel_stage_run(struct semel_stage *stage, const char *const *words,
-			     const char *failpoint, struct semel_stage_end *end_out,
-			     semel_error *error);
+semel_status semel_sandbox_run(struct semel_sandbox *sandbox, const char *const *words,
+			       const char *failpoint, struct semel_sandbox_exit *end_out,
+			       semel_error *error);
 
 #endif

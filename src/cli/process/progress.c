@@ -52,14 +52,14 @@ void semel_progress_show_of(const char *what, uint64_t count, uint64_t total)
 /* ---- a counter that is followed ---------------------------------------------------------------
  */
 
-static struct follower {
+static struct ticker {
 	pthread_t thread;
-	pthread_mutex_t lock;
-	pthread_cond_t ends;
-	bool at_work, ending;
+	pthread_mutex_t mutex;
+	pthread_cond_t stop_condition;
+	bool running, stopping;
 	const char *what, *second;
 	enum semel_metric metric;
-} follower = { .lock = PTHREAD_MUTEX_INITIALIZER, .ends = PTHREAD_COND_INITIALIZER };
+} ticker = { .mutex = PTHREAD_MUTEX_INITIALIZER, .stop_condition = PTHREAD_COND_INITIALIZER };
 
 static void pause_or_end(void)
 {
@@ -70,21 +70,21 @@ static void pause_or_end(void)
 		until.tv_sec++;
 		until.tv_nsec -= 1000000000L;
 	}
-	(void)pthread_cond_timedwait(&follower.ends, &follower.lock, &until);
+	(void)pthread_cond_timedwait(&ticker.stop_condition, &ticker.mutex, &until);
 }
 
-static void *follow(void *user)
+static void *run_ticker(void *user)
 {
 	int64_t count = 0;
 	(void)user;
-	pthread_mutex_lock(&follower.lock);
+	pthread_mutex_lock(&ticker.mutex);
 	do {
-		if (!follower.ending)
+		if (!ticker.stopping)
 			pause_or_end();
-		if (semel_metric_sum(follower.metric, follower.second, &count) && count > 0)
-			semel_progress_show(follower.what, (uint64_t)count);
-	} while (!follower.ending);
-	pthread_mutex_unlock(&follower.lock);
+		if (semel_metric_sum(ticker.metric, ticker.second, &count) && count > 0)
+			semel_progress_show(ticker.what, (uint64_t)count);
+	} while (!ticker.stopping);
+	pthread_mutex_unlock(&ticker.mutex);
 	return NULL;
 }
 
@@ -92,28 +92,28 @@ void semel_progress_follow(const char *what, enum semel_metric metric, const cha
 {
 	if (!isatty(STDERR_FILENO))
 		return;
-	follower.what = what;
-	follower.metric = metric;
-	follower.second = second;
-	follower.at_work = pthread_create(&follower.thread, NULL, follow, NULL) == 0;
+	ticker.what = what;
+	ticker.metric = metric;
+	ticker.second = second;
+	ticker.running = pthread_create(&ticker.thread, NULL, run_ticker, NULL) == 0;
 }
 
-static void stop_following(void)
+static void stop_ticker(void)
 {
-	if (!follower.at_work)
+	if (!ticker.running)
 		return;
-	pthread_mutex_lock(&follower.lock);
-	follower.ending = true;
-	pthread_cond_signal(&follower.ends);
-	pthread_mutex_unlock(&follower.lock);
-	pthread_join(follower.thread, NULL);
-	follower.at_work = false;
-	follower.ending = false;
+	pthread_mutex_lock(&ticker.mutex);
+	ticker.stopping = true;
+	pthread_cond_signal(&ticker.stop_condition);
+	pthread_mutex_unlock(&ticker.mutex);
+	pthread_join(ticker.thread, NULL);
+	ticker.running = false;
+	ticker.stopping = false;
 }
 
 void semel_progress_end(void)
 {
-	stop_following();
+	stop_ticker();
 	if (drawn)
 		fputs(SEMEL_LOG_CLEAR_LINE, stderr);
 	drawn = false;

@@ -18,7 +18,7 @@ static unsigned grace_s;
 static atomic_int signals_seen;
 static atomic_int hangup_event = -1;
 
-static void say(const char *text)
+static void write_stderr(const char *text)
 {
 	ssize_t written = write(STDERR_FILENO, text, strlen(text));
 	(void)written; /* nobody is left to be told */
@@ -26,7 +26,7 @@ static void say(const char *text)
 
 /* A handler's program does not outlive us: the event will come again, and it must not run twice at
  * the same time. */
-_Noreturn static void leave(int code)
+_Noreturn static void exit_now(int code)
 {
 	semel_child_kill_all();
 	_exit(code);
@@ -36,7 +36,7 @@ _Noreturn static void leave(int code)
 static void on_stop(int number)
 {
 	if (atomic_fetch_add(&signals_seen, 1) > 0)
-		leave(128 + number);
+		exit_now(128 + number);
 	alarm(grace_s);
 	void *target = atomic_load(&stop_target);
 	if (target)
@@ -47,14 +47,15 @@ static void on_stop(int number)
 static void on_stop_while_starting(int number)
 {
 	(void)number;
-	leave(EX_OK);
+	exit_now(EX_OK);
 }
 
 static void on_grace_over(int number)
 {
 	(void)number;
-	say("semel: not finished within the grace period; what was in flight comes again\n");
-	leave(EX_TEMPFAIL);
+	write_stderr(
+		"semel: not finished within the grace period; what was in flight comes again\n");
+	exit_now(EX_TEMPFAIL);
 }
 
 static void on_hangup(int number)
@@ -102,7 +103,7 @@ void semel_signals_forget(void)
 	atomic_store(&hangup_event, -1);
 }
 
-void semel_signals_hear_hangup(int event)
+void semel_signals_watch_hangup(int event)
 {
 	atomic_store(&hangup_event, event);
 }

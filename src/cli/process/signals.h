@@ -19,13 +19,13 @@ void semel_signals_watch(void (*stop)(void *target), void *target, int64_t grace
 void semel_signals_forget(void);
 /* SIGHUP writes to this eventfd (one that does not block) from now on, until semel_signals_forget.
  */
-void semel_signals_hear_hangup(int event);
+void semel_signals_watch_hangup(int event);
 
 /* Of every long-running command. */
 #define SEMEL_OPTION_GRACE                                                                         \
 	{                                                                                          \
 		.name = "grace", .kind = SEMEL_OPTION_DURATION, .argument = "DURATION",            \
-		.min = 1000, .max = 3600000, .fallback = "10s",                                    \
+		.min = 1000, .max = 3600000, .default_value = "10s",                               \
 		.help = "after SIGTERM: time to finish what is in flight; then exit 75",           \
 	}
 

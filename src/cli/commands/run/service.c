@@ -17,7 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-#define STEADY_MS 60000 /* whoever ran for so long starts over without a history */
+#define FAILURES_RESET_MS 60000 /* after running this long, a failure is the first one again */
 
 /* What can stand in a thread. */
 struct kind {
@@ -28,10 +28,10 @@ struct kind {
 	void (*close)(void *handle);
 };
 
-struct semel_part {
+struct semel_service {
 	char *name;
 	const struct kind *kind;
-	char *words[SEMEL_PART_WORDS_MAX + 2]; /* with the program's name; NULL-ended */
+	char *words[SEMEL_SERVICE_WORDS_MAX + 2]; /* with the program's name; NULL-ended */
 	struct semel_args *args;
 	struct semel_settings settings;
 	struct semel_invocation invocation;
@@ -39,12 +39,12 @@ struct semel_part {
 	struct semel_wake *wake;
 	pthread_t thread;
 	bool runs;
-	uint32_t failures;    /* in a row */
-	pthread_mutex_t lock; /* of what follows */
-	pthread_cond_t over;
+	uint32_t failures;     /* in a row */
+	pthread_mutex_t mutex; /* of what follows */
+	pthread_cond_t ended_condition;
 	void *handle;
 	bool stopping, ended;
-	char trouble[SEMEL_ERROR_TEXT_MAX]; /* empty: none */
+	char failure[SEMEL_ERROR_TEXT_MAX]; /* empty: none */
 };
 
 /* ---- kinds ----------------------------------------------------------------------------------- */
@@ -130,110 +130,112 @@ static const struct kind kinds[] = {
 /* ---- the thread ------------------------------------------------------------------------------ */
 
 /* True: it may go on. A stop that came while it was being opened is heard here. */
-static bool take_handle(struct semel_part *part, void *handle)
+static bool publish_handle(struct semel_service *service, void *handle)
 {
-	pthread_mutex_lock(&part->lock);
-	part->handle = handle;
-	bool go_on = !part->stopping;
+	pthread_mutex_lock(&service->mutex);
+	service->handle = handle;
+	bool go_on = !service->stopping;
 	if (go_on && handle)
-		part->trouble[0] = '\0';
-	pthread_mutex_unlock(&part->lock);
+		service->failure[0] = '\0';
+	pthread_mutex_unlock(&service->mutex);
 	return go_on;
 }
 
-static void *give_up_handle(struct semel_part *part)
+static void *withdraw_handle(struct semel_service *service)
 {
-	pthread_mutex_lock(&part->lock);
-	void *handle = part->handle;
-	part->handle = NULL;
-	pthread_mutex_unlock(&part->lock);
+	pthread_mutex_lock(&service->mutex);
+	void *handle = service->handle;
+	service->handle = NULL;
+	pthread_mutex_unlock(&service->mutex);
 	return handle;
 }
 
-static void note_trouble(struct semel_part *part, const semel_error *error)
+static void record_failure(struct semel_service *service, const semel_error *error)
 {
-	pthread_mutex_lock(&part->lock);
-	snprintf(part->trouble, sizeof part->trouble, "%s", error->text);
-	pthread_mutex_unlock(&part->lock);
+	pthread_mutex_lock(&service->mutex);
+	snprintf(service->failure, sizeof service->failure, "%s", error->text);
+	pthread_mutex_unlock(&service->mutex);
 }
 
-static void pause_before_next(struct semel_part *part, const semel_error *error)
+static void pause_before_next(struct semel_service *service, const semel_error *error)
 {
 	const struct semel_env *env = semel_env_system();
 	struct semel_backoff backoff = { .first_ms = 500, .cap_ms = 30000 };
-	int64_t wait_ms = semel_backoff_ms(backoff, ++part->failures, semel_random(env));
+	int64_t wait_ms = semel_backoff_ms(backoff, ++service->failures, semel_random(env));
 	int64_t until_ms = semel_steady_ms(env) + wait_ms;
 
-	note_trouble(part, error);
-	semel_logf(SEMEL_LOG_ERROR, "%s failed and starts again in %lld ms: %s", part->name,
+	record_failure(service, error);
+	semel_logf(SEMEL_LOG_ERROR, "%s failed and starts again in %lld ms: %s", service->name,
 		   (long long)wait_ms, error->text);
-	while (!semel_wake_is_notified(part->wake) && semel_steady_ms(env) < until_ms)
-		semel_wake_sleep(part->wake, until_ms - semel_steady_ms(env));
+	while (!semel_wake_is_notified(service->wake) && semel_steady_ms(env) < until_ms)
+		semel_wake_sleep(service->wake, until_ms - semel_steady_ms(env));
 }
 
 /* One life: from opening to the end, whatever ends it. */
-static semel_status live(struct semel_part *part, semel_error *error)
+static semel_status run_once(struct semel_service *service, semel_error *error)
 {
 	const struct semel_env *env = semel_env_system();
 	int64_t began_ms = semel_steady_ms(env);
-	void *handle = give_up_handle(part); /* the first one was opened by whoever started us */
+	void *handle =
+		withdraw_handle(service); /* the first one was opened by whoever started us */
 	semel_status status = SEMEL_OK;
 
 	if (!handle) {
-		part->invocation.error = (semel_error){ .status = SEMEL_OK };
-		status = part->kind->open(&part->invocation, &handle);
-		*error = part->invocation.error;
+		service->invocation.error = (semel_error){ .status = SEMEL_OK };
+		status = service->kind->open(&service->invocation, &handle);
+		*error = service->invocation.error;
 	}
-	if (status == SEMEL_OK && take_handle(part, handle))
-		status = part->kind->run(handle, error);
-	(void)give_up_handle(part);
+	if (status == SEMEL_OK && publish_handle(service, handle))
+		status = service->kind->run(handle, error);
+	(void)withdraw_handle(service);
 	if (handle)
-		part->kind->close(handle);
-	if (semel_steady_ms(env) - began_ms > STEADY_MS)
-		part->failures = 0;
+		service->kind->close(handle);
+	if (semel_steady_ms(env) - began_ms > FAILURES_RESET_MS)
+		service->failures = 0;
 	return status;
 }
 
-static void *keep_alive(void *user)
+static void *run_thread(void *user)
 {
-	struct semel_part *part = user;
+	struct semel_service *service = user;
 
-	while (!semel_wake_is_notified(part->wake)) {
+	while (!semel_wake_is_notified(service->wake)) {
 		semel_error error = { .status = SEMEL_OK };
-		semel_status status = live(part, &error);
+		semel_status status = run_once(service, &error);
 		if (status == SEMEL_OK || status == SEMEL_STOPPED ||
-		    semel_wake_is_notified(part->wake))
+		    semel_wake_is_notified(service->wake))
 			continue;
-		pause_before_next(part, &error);
+		pause_before_next(service, &error);
 	}
-	pthread_mutex_lock(&part->lock);
-	part->ended = true;
-	pthread_cond_broadcast(&part->over);
-	pthread_mutex_unlock(&part->lock);
+	pthread_mutex_lock(&service->mutex);
+	service->ended = true;
+	pthread_cond_broadcast(&service->ended_condition);
+	pthread_mutex_unlock(&service->mutex);
 	return NULL;
 }
 
 /* ---- starting -------------------------------------------------------------------------------- */
 
-static semel_status copy_words(struct semel_part *part, const char *name, const char *const *words,
-			       semel_error *error)
+static semel_status copy_words(struct semel_service *service, const char *name,
+			       const char *const *words, semel_error *error)
 {
-	bool failed = !(part->name = strdup(name)) || !(part->words[0] = strdup("semel"));
+	bool failed = !(service->name = strdup(name)) || !(service->words[0] = strdup("semel"));
 
 	for (size_t i = 0; words[i] && !failed; i++)
-		failed = i >= SEMEL_PART_WORDS_MAX || !(part->words[i + 1] = strdup(words[i]));
+		failed =
+			i >= SEMEL_SERVICE_WORDS_MAX || !(service->words[i + 1] = strdup(words[i]));
 	return failed ? semel_error_set(error, SEMEL_INTERNAL, "no memory for %s", name) : SEMEL_OK;
 }
 
-static void take_fingerprint(struct semel_part *part, const struct semel_section *section)
+static void take_fingerprint(struct semel_service *service, const struct semel_section *section)
 {
-	struct semel_buffer *text = &part->fingerprint;
+	struct semel_buffer *text = &service->fingerprint;
 
-	const struct semel_retention *retention = &part->settings.config->retention;
+	const struct semel_retention *retention = &service->settings.config->retention;
 
-	semel_buffer_printf(text, "%s\n%s\n%s\n", part->name, part->settings.store,
-			    part->settings.broker);
-	if (strcmp(part->kind->command, "prune") == 0)
+	semel_buffer_printf(text, "%s\n%s\n%s\n", service->name, service->settings.store,
+			    service->settings.broker);
+	if (strcmp(service->kind->command, "prune") == 0)
 		semel_buffer_printf(text, "%lld %lld %lld %lld\n", (long long)retention->outbox_ms,
 				    (long long)retention->inbox_ms, (long long)retention->dead_ms,
 				    (long long)retention->requests_ms);
@@ -243,151 +245,151 @@ static void take_fingerprint(struct semel_part *part, const struct semel_section
 					    section->settings[i].values[j]);
 }
 
-static const struct semel_section *section_of(const struct semel_part *part)
+static const struct semel_section *section_of(const struct semel_service *service)
 {
-	const struct semel_config *config = part->settings.config;
+	const struct semel_config *config = service->settings.config;
 
-	if (strcmp(part->kind->command, "relay") == 0)
+	if (strcmp(service->kind->command, "relay") == 0)
 		return &config->relay;
-	if (strcmp(part->kind->command, "consume") == 0)
-		return semel_config_subscription(config, semel_args_text(part->args, "scope"));
+	if (strcmp(service->kind->command, "consume") == 0)
+		return semel_config_subscription(config, semel_args_text(service->args, "scope"));
 	return NULL;
 }
 
-static semel_status read_settings(struct semel_part *part, semel_error *error)
+static semel_status read_settings(struct semel_service *service, semel_error *error)
 {
 	int count = 0;
 
-	while (part->words[count])
+	while (service->words[count])
 		count++;
 	semel_status status =
-		semel_args_parse(count, part->words, semel_commands, &part->args, error);
+		semel_args_parse(count, service->words, semel_commands, &service->args, error);
 	if (status == SEMEL_OK)
-		status = semel_settings_resolve(part->args, &part->settings, error);
+		status = semel_settings_resolve(service->args, &service->settings, error);
 	if (status == SEMEL_OK)
-		status = semel_args_check(part->args, error);
+		status = semel_args_check(service->args, error);
 	if (status != SEMEL_OK)
 		return status;
-	const char *command = semel_args_command(part->args)->name;
+	const char *command = semel_args_command(service->args)->name;
 	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
 		if (strcmp(kinds[i].command, command) == 0)
-			part->kind = &kinds[i];
-	take_fingerprint(part, section_of(part));
-	part->invocation = (struct semel_invocation){ .args = part->args,
-						      .store = part->settings.store,
-						      .broker = part->settings.broker,
-						      .config = part->settings.config };
+			service->kind = &kinds[i];
+	take_fingerprint(service, section_of(service));
+	service->invocation = (struct semel_invocation){ .args = service->args,
+							 .store = service->settings.store,
+							 .broker = service->settings.broker,
+							 .config = service->settings.config };
 	return SEMEL_OK;
 }
 
 /* An outage passes; the thread waits for that. Anything else has to be mended first. */
-static semel_status try_once(struct semel_part *part, semel_error *error)
+static semel_status open_now(struct semel_service *service, semel_error *error)
 {
-	semel_status status = part->kind->open(&part->invocation, &part->handle);
+	semel_status status = service->kind->open(&service->invocation, &service->handle);
 
 	if (status == SEMEL_OK)
 		return SEMEL_OK;
-	*error = part->invocation.error;
+	*error = service->invocation.error;
 	if (semel_status_class(status) != SEMEL_CLASS_OUTAGE)
 		return status;
-	note_trouble(part, error);
+	record_failure(service, error);
 	return SEMEL_OK;
 }
 
-static void init_locks(struct semel_part *part)
+static void init_locks(struct semel_service *service)
 {
 	pthread_condattr_t attributes;
 
-	pthread_mutex_init(&part->lock, NULL);
+	pthread_mutex_init(&service->mutex, NULL);
 	pthread_condattr_init(&attributes);
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(&part->over, &attributes);
+	pthread_cond_init(&service->ended_condition, &attributes);
 	pthread_condattr_destroy(&attributes);
 }
 
 /* Free it also after a failure. */
 static semel_status prepare(const char *name, const char *const *words,
-			    struct semel_part **part_out, semel_error *error)
+			    struct semel_service **service_out, semel_error *error)
 {
-	struct semel_part *part = calloc(1, sizeof *part);
+	struct semel_service *service = calloc(1, sizeof *service);
 
-	*part_out = part;
-	if (!part)
+	*service_out = service;
+	if (!service)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for %s", name);
-	init_locks(part);
-	semel_status status = copy_words(part, name, words, error);
-	return status == SEMEL_OK ? read_settings(part, error) : status;
+	init_locks(service);
+	semel_status status = copy_words(service, name, words, error);
+	return status == SEMEL_OK ? read_settings(service, error) : status;
 }
 
-semel_status semel_part_start(const char *name, const char *const *words, bool patient,
-			      struct semel_part **part_out, semel_error *error)
+semel_status semel_service_start(const char *name, const char *const *words, bool later,
+				 struct semel_service **service_out, semel_error *error)
 {
-	struct semel_part *part = NULL;
-	semel_status status = prepare(name, words, &part, error);
+	struct semel_service *service = NULL;
+	semel_status status = prepare(name, words, &service, error);
 
 	if (status == SEMEL_OK)
-		status = semel_wake_new(&part->wake, error);
-	if (status == SEMEL_OK && !patient)
-		status = try_once(part, error);
-	if (status == SEMEL_OK && pthread_create(&part->thread, NULL, keep_alive, part) != 0)
+		status = semel_wake_new(&service->wake, error);
+	if (status == SEMEL_OK && !later)
+		status = open_now(service, error);
+	if (status == SEMEL_OK && pthread_create(&service->thread, NULL, run_thread, service) != 0)
 		status = semel_error_set(error, SEMEL_INTERNAL, "no thread for %s", name);
 	if (status == SEMEL_OK)
-		part->runs = true;
+		service->runs = true;
 	else
-		semel_part_free(part);
-	*part_out = status == SEMEL_OK ? part : NULL;
+		semel_service_free(service);
+	*service_out = status == SEMEL_OK ? service : NULL;
 	return status;
 }
 
-char *semel_part_fingerprint_of(const char *name, const char *const *words)
+char *semel_service_fingerprint_of(const char *name, const char *const *words)
 {
-	struct semel_part *part = NULL;
+	struct semel_service *service = NULL;
 	char *copy = NULL;
 
-	if (prepare(name, words, &part, NULL) == SEMEL_OK)
-		copy = strdup(semel_part_fingerprint(part));
-	semel_part_free(part);
+	if (prepare(name, words, &service, NULL) == SEMEL_OK)
+		copy = strdup(semel_service_fingerprint(service));
+	semel_service_free(service);
 	return copy;
 }
 
-const char *semel_part_name(const struct semel_part *part)
+const char *semel_service_name(const struct semel_service *service)
 {
-	return part->name;
+	return service->name;
 }
 
-const char *semel_part_fingerprint(const struct semel_part *part)
+const char *semel_service_fingerprint(const struct semel_service *service)
 {
-	return part->fingerprint.data ? part->fingerprint.data : "";
+	return service->fingerprint.data ? service->fingerprint.data : "";
 }
 
-bool semel_part_trouble(struct semel_part *part, char *text_out, size_t size)
+bool semel_service_failure(struct semel_service *service, char *text_out, size_t size)
 {
-	pthread_mutex_lock(&part->lock);
-	bool in_trouble = part->trouble[0] != '\0';
-	snprintf(text_out, size, "%s: %s", part->name, part->trouble);
-	pthread_mutex_unlock(&part->lock);
+	pthread_mutex_lock(&service->mutex);
+	bool in_trouble = service->failure[0] != '\0';
+	snprintf(text_out, size, "%s: %s", service->name, service->failure);
+	pthread_mutex_unlock(&service->mutex);
 	return in_trouble;
 }
 
-void semel_part_stop(struct semel_part *part)
+void semel_service_stop(struct semel_service *service)
 {
-	pthread_mutex_lock(&part->lock);
-	part->stopping = true;
-	if (part->handle)
-		part->kind->stop(part->handle);
-	semel_wake_notify(part->wake);
-	pthread_mutex_unlock(&part->lock);
+	pthread_mutex_lock(&service->mutex);
+	service->stopping = true;
+	if (service->handle)
+		service->kind->stop(service->handle);
+	semel_wake_notify(service->wake);
+	pthread_mutex_unlock(&service->mutex);
 }
 
-bool semel_part_stopping(struct semel_part *part)
+bool semel_service_is_stopping(struct semel_service *service)
 {
-	pthread_mutex_lock(&part->lock);
-	bool stopping = part->stopping;
-	pthread_mutex_unlock(&part->lock);
+	pthread_mutex_lock(&service->mutex);
+	bool stopping = service->stopping;
+	pthread_mutex_unlock(&service->mutex);
 	return stopping;
 }
 
-bool semel_part_wait(struct semel_part *part, int64_t wait_ms)
+bool semel_service_wait(struct semel_service *service, int64_t wait_ms)
 {
 	struct timespec until;
 
@@ -395,32 +397,33 @@ bool semel_part_wait(struct semel_part *part, int64_t wait_ms)
 	int64_t nanos = until.tv_nsec + wait_ms % 1000 * 1000000;
 	until.tv_sec += (time_t)(wait_ms / 1000 + nanos / 1000000000);
 	until.tv_nsec = (long)(nanos % 1000000000);
-	pthread_mutex_lock(&part->lock);
-	while (!part->ended && pthread_cond_timedwait(&part->over, &part->lock, &until) == 0)
+	pthread_mutex_lock(&service->mutex);
+	while (!service->ended &&
+	       pthread_cond_timedwait(&service->ended_condition, &service->mutex, &until) == 0)
 		;
-	bool ended = part->ended;
-	pthread_mutex_unlock(&part->lock);
+	bool ended = service->ended;
+	pthread_mutex_unlock(&service->mutex);
 	return ended;
 }
 
-void semel_part_free(struct semel_part *part)
+void semel_service_free(struct semel_service *service)
 {
-	if (!part)
+	if (!service)
 		return;
-	if (part->runs) {
-		semel_part_stop(part);
-		pthread_join(part->thread, NULL);
+	if (service->runs) {
+		semel_service_stop(service);
+		pthread_join(service->thread, NULL);
 	}
-	if (part->handle)
-		part->kind->close(part->handle);
-	semel_wake_free(part->wake);
-	semel_args_free(part->args);
-	semel_settings_free(&part->settings);
-	semel_buffer_free(&part->fingerprint);
-	for (size_t i = 0; part->words[i]; i++)
-		free(part->words[i]);
-	pthread_cond_destroy(&part->over);
-	pthread_mutex_destroy(&part->lock);
-	free(part->name);
-	free(part);
+	if (service->handle)
+		service->kind->close(service->handle);
+	semel_wake_free(service->wake);
+	semel_args_free(service->args);
+	semel_settings_free(&service->settings);
+	semel_buffer_free(&service->fingerprint);
+	for (size_t i = 0; service->words[i]; i++)
+		free(service->words[i]);
+	pthread_cond_destroy(&service->ended_condition);
+	pthread_mutex_destroy(&service->mutex);
+	free(service->name);
+	free(service);
 }

@@ -134,20 +134,20 @@ static const char *state_of(const json_t *one)
 }
 
 /* Something waits for it, and it takes nothing. */
-static bool stands_still(const json_t *one)
+static bool is_stalled(const json_t *one)
 {
 	return text_of(one, "waitsFor")[0] &&
 	       (number_of(one, "lag") > 0 || number_of(one, "consumers") > 0);
 }
 
-static bool put_standing(struct semel_buffer *text, const json_t *sight)
+static bool put_stalled(struct semel_buffer *text, const json_t *sight)
 {
 	const json_t *subscriptions = json_object_get(sight, "subscriptions");
 	bool any = false;
 
 	for (size_t i = 0; i < json_array_size(subscriptions); i++) {
 		const json_t *one = json_array_get(subscriptions, i);
-		if (!stands_still(one))
+		if (!is_stalled(one))
 			continue;
 		any = true;
 		semel_buffer_string(text, "standing still: ");
@@ -195,7 +195,7 @@ static void put_reasons(struct semel_buffer *text, const json_t *sight)
 	const json_t *reasons = json_object_get(sight, "reasons");
 
 	semel_buffer_string(text, "\n");
-	if (!put_standing(text, sight) && json_array_size(reasons) == 0)
+	if (!put_stalled(text, sight) && json_array_size(reasons) == 0)
 		semel_buffer_string(text, "ready\n");
 	for (size_t i = 0; i < json_array_size(reasons); i++) {
 		semel_buffer_string(text, "not ready: ");

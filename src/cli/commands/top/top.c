@@ -33,7 +33,7 @@ static void stop(void *wake)
 }
 
 /* Until the interval is over, a key or a signal; a new size is shown at once. */
-static bool rest(struct semel_wake *wake, int64_t interval_ms, const char *lines)
+static bool wait_interval(struct semel_wake *wake, int64_t interval_ms, const char *lines)
 {
 	const struct semel_env *env = semel_env_system();
 	int64_t until_ms = semel_steady_ms(env) + interval_ms;
@@ -67,7 +67,7 @@ static void keep_showing(struct semel_dashboard_reader *lookout, struct semel_wa
 		semel_buffer_string(&lines, "\nq ends");
 		if (!lines.failed)
 			semel_top_show(lines.data, semel_top_size());
-		more = rest(wake, interval_ms, lines.failed ? "" : lines.data);
+		more = wait_interval(wake, interval_ms, lines.failed ? "" : lines.data);
 	}
 	semel_buffer_free(&sights[0]);
 	semel_buffer_free(&sights[1]);
@@ -150,7 +150,7 @@ static const struct semel_option options[] = {
 	  .argument = "DURATION",
 	  .min = 1000,
 	  .max = 3600000,
-	  .fallback = "2s",
+	  .default_value = "2s",
 	  .help = "how often it looks" },
 	SEMEL_OPTION_JSON,
 	{ 0 },

@@ -77,8 +77,8 @@ semel_status semel_bench_run(struct semel_bench *bench, sqlite3_stmt *statement)
 semel_status semel_bench_open_application(struct semel_bench *bench, const char *name,
 					  sqlite3 **db_out)
 {
-	const char *url = semel_stage_path(bench->stage, "sqlite:", name);
-	const char *path = semel_stage_path(bench->stage, "", name);
+	const char *url = semel_sandbox_path(bench->sandbox, "sqlite:", name);
+	const char *path = semel_sandbox_path(bench->sandbox, "", name);
 	if (!url || !path)
 		return semel_error_set(bench->error, SEMEL_INTERNAL, "no memory");
 	semel_status status = semel_store_init(url, bench->error);

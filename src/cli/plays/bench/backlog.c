@@ -12,85 +12,89 @@
 #define TIMEOUT_MS   600000
 #define TIMEOUT_TEXT "10m"
 #define FILL_AT_ONCE 100000
-#define STRETCH      SEMEL_BENCH_SMALL
+#define SAMPLE       SEMEL_BENCH_SMALL
 #define MEMORY_GOAL  10 /* MB */
 #define GROWTH_GOAL  1.2
 #define SCOPE        "bench"
 
-struct yard {
+struct workload {
 	const char *store, *broker;           /* URLs */
 	const char *store_file, *broker_file; /* relative, for the children */
 	sqlite3 *db;
-	struct semel_steady relay;
+	struct semel_stepped_relay relay;
 	semel_consumer *consumer;
 	uint64_t next; /* number of the next event */
 };
 
 struct backlog {
 	struct semel_bench *bench;
-	struct yard small, big;
+	struct workload small, big;
 };
 
-static semel_status open_yard(struct semel_bench *bench, const char *const files[2],
-			      struct yard *yard)
+static semel_status open_workload(struct semel_bench *bench, const char *const files[2],
+				  struct workload *workload)
 {
-	yard->store_file = semel_arena_printf(bench->stage->arena, "sqlite:%s", files[0]);
-	yard->broker_file = semel_arena_printf(bench->stage->arena, "local:%s", files[1]);
-	yard->store = semel_stage_path(bench->stage, "sqlite:", files[0]);
-	yard->broker = semel_stage_path(bench->stage, "local:", files[1]);
-	if (!yard->store_file || !yard->broker_file || !yard->store || !yard->broker)
+	workload->store_file = semel_arena_printf(bench->sandbox->arena, "sqlite:%s", files[0]);
+	workload->broker_file = semel_arena_printf(bench->sandbox->arena, "local:%s", files[1]);
+	workload->store = semel_sandbox_path(bench->sandbox, "sqlite:", files[0]);
+	workload->broker = semel_sandbox_path(bench->sandbox, "local:", files[1]);
+	if (!workload->store_file || !workload->broker_file || !workload->store ||
+	    !workload->broker)
 		return semel_error_set(bench->error, SEMEL_INTERNAL, "no memory");
-	return semel_bench_open_application(bench, files[0], &yard->db);
+	return semel_bench_open_application(bench, files[0], &workload->db);
 }
 
-static void close_workers(struct yard *yard)
+static void close_workers(struct workload *workload)
 {
-	semel_steady_close(&yard->relay);
-	semel_consumer_close(yard->consumer);
-	yard->relay = (struct semel_steady){ 0 };
-	yard->consumer = NULL;
+	semel_stepped_relay_close(&workload->relay);
+	semel_consumer_close(workload->consumer);
+	workload->relay = (struct semel_stepped_relay){ 0 };
+	workload->consumer = NULL;
 }
 
-static void close_yard(struct yard *yard)
+static void close_workload(struct workload *workload)
 {
-	close_workers(yard);
-	sqlite3_close(yard->db);
+	close_workers(workload);
+	sqlite3_close(workload->db);
 }
 
-static semel_status fill(struct semel_bench *bench, struct yard *yard, uint64_t count)
+static semel_status fill(struct semel_bench *bench, struct workload *workload, uint64_t count)
 {
 	semel_status status = SEMEL_OK;
 	while (count > 0 && status == SEMEL_OK) {
 		uint64_t part = count < FILL_AT_ONCE ? count : FILL_AT_ONCE;
-		status = semel_bench_fill(bench, yard->db, &yard->next, part);
+		status = semel_bench_fill(bench, workload->db, &workload->next, part);
 		count -= part;
 		if (status == SEMEL_OK)
-			status = semel_stage_check(bench->stage, bench->error);
+			status = semel_sandbox_check(bench->sandbox, bench->error);
 	}
 	return status;
 }
 
 /* ---- workers --------------------------------------------------------------------------------- */
 
-static semel_status open_relay(struct semel_bench *bench, struct yard *yard)
+static semel_status open_relay(struct semel_bench *bench, struct workload *workload)
 {
-	return semel_steady_open(bench, yard->store, yard->broker, &yard->relay);
+	return semel_stepped_relay_open(bench, workload->store, workload->broker, &workload->relay);
 }
 
-static semel_status open_consumer(struct semel_bench *bench, struct yard *yard)
+static semel_status open_consumer(struct semel_bench *bench, struct workload *workload)
 {
 	static const char *const topics[] = { SEMEL_BENCH_TOPIC, NULL };
 	static const char *const effect[] = { SEMEL_BENCH_EFFECT };
-	const semel_consumer_options options = {
-		.store = yard->store, .broker = yard->broker, .scope = SCOPE, .topics = topics
-	};
-	semel_status status = semel_consumer_open(&options, &yard->consumer, bench->error);
-	return status == SEMEL_OK ? semel_consumer_use_sql(yard->consumer, effect, 1, bench->error)
-				  : status;
+	const semel_consumer_options options = { .store = workload->store,
+						 .broker = workload->broker,
+						 .scope = SCOPE,
+						 .topics = topics };
+	semel_status status = semel_consumer_open(&options, &workload->consumer, bench->error);
+	return status == SEMEL_OK
+		       ? semel_consumer_use_sql(workload->consumer, effect, 1, bench->error)
+		       : status;
 }
 
 static semel_status open_both(struct backlog *backlog,
-			      semel_status (*open)(struct semel_bench *bench, struct yard *yard))
+			      semel_status (*open)(struct semel_bench *bench,
+						   struct workload *workload))
 {
 	semel_status status = open(backlog->bench, &backlog->small);
 	return status == SEMEL_OK ? open(backlog->bench, &backlog->big) : status;
@@ -101,20 +105,20 @@ static semel_status open_both(struct backlog *backlog,
 static semel_status fill_both(void *user)
 {
 	struct backlog *backlog = user;
-	semel_status status = fill(backlog->bench, &backlog->small, STRETCH);
-	return status == SEMEL_OK ? fill(backlog->bench, &backlog->big, STRETCH) : status;
+	semel_status status = fill(backlog->bench, &backlog->small, SAMPLE);
+	return status == SEMEL_OK ? fill(backlog->bench, &backlog->big, SAMPLE) : status;
 }
 
 static semel_status relay_small(void *user)
 {
 	struct backlog *backlog = user;
-	return semel_steady_relay(&backlog->small.relay, STRETCH);
+	return semel_stepped_relay_run(&backlog->small.relay, SAMPLE);
 }
 
 static semel_status relay_big(void *user)
 {
 	struct backlog *backlog = user;
-	return semel_steady_relay(&backlog->big.relay, STRETCH);
+	return semel_stepped_relay_run(&backlog->big.relay, SAMPLE);
 }
 
 static semel_status relay_both(void *user)
@@ -128,26 +132,26 @@ static semel_status relay_both(void *user)
 static semel_status consume_small(void *user)
 {
 	struct backlog *backlog = user;
-	return semel_consumer_drain(backlog->small.consumer, TIMEOUT_MS, STRETCH,
+	return semel_consumer_drain(backlog->small.consumer, TIMEOUT_MS, SAMPLE,
 				    backlog->bench->error);
 }
 
 static semel_status consume_big(void *user)
 {
 	struct backlog *backlog = user;
-	return semel_consumer_drain(backlog->big.consumer, TIMEOUT_MS, STRETCH,
+	return semel_consumer_drain(backlog->big.consumer, TIMEOUT_MS, SAMPLE,
 				    backlog->bench->error);
 }
 
 static semel_status compare_time(struct backlog *backlog, const char *name,
-				 const struct semel_bench_duel *duel)
+				 const struct semel_bench_comparison *comparison)
 {
 	struct semel_bench *bench = backlog->bench;
 	struct semel_bench_row *row = &bench->growth[bench->growth_count];
 	*row = (struct semel_bench_row){
 		.name = name, .unit = "µs", .kind = SEMEL_BENCH_AT_MOST, .goal = GROWTH_GOAL
 	};
-	semel_status status = semel_bench_fight(bench, duel, row);
+	semel_status status = semel_bench_compare(bench, comparison, row);
 	if (status != SEMEL_OK)
 		return status;
 	row->left = 1e6 / row->left;
@@ -158,22 +162,23 @@ static semel_status compare_time(struct backlog *backlog, const char *name,
 
 static semel_status compare_relay_time(struct backlog *backlog)
 {
-	const struct semel_bench_duel duel = { .user = backlog,
-					       .events = STRETCH,
-					       .prepare = fill_both,
-					       .left = relay_small,
-					       .right = relay_big };
+	const struct semel_bench_comparison comparison = { .user = backlog,
+							   .events = SAMPLE,
+							   .prepare = fill_both,
+							   .left = relay_small,
+							   .right = relay_big };
 	semel_status status = open_both(backlog, open_relay);
-	return status == SEMEL_OK ? compare_time(backlog, "relay, time per event", &duel) : status;
+	return status == SEMEL_OK ? compare_time(backlog, "relay, time per event", &comparison)
+				  : status;
 }
 
 static semel_status compare_consumer_time(struct backlog *backlog)
 {
-	const struct semel_bench_duel duel = { .user = backlog,
-					       .events = STRETCH,
-					       .prepare = relay_both,
-					       .left = consume_small,
-					       .right = consume_big };
+	const struct semel_bench_comparison comparison = { .user = backlog,
+							   .events = SAMPLE,
+							   .prepare = relay_both,
+							   .left = consume_small,
+							   .right = consume_big };
 	semel_status status = open_both(backlog, open_relay);
 	if (status == SEMEL_OK)
 		status = open_both(backlog, open_consumer);
@@ -181,7 +186,7 @@ static semel_status compare_consumer_time(struct backlog *backlog)
 	if (status == SEMEL_OK)
 		status = semel_consumer_drain(backlog->small.consumer, TIMEOUT_MS, 0,
 					      backlog->bench->error);
-	return status == SEMEL_OK ? compare_time(backlog, "consume, time per event", &duel)
+	return status == SEMEL_OK ? compare_time(backlog, "consume, time per event", &comparison)
 				  : status;
 }
 
@@ -189,38 +194,49 @@ static semel_status compare_consumer_time(struct backlog *backlog)
 
 static semel_status peak_of(struct semel_bench *bench, const char *const *words, double *peak_out)
 {
-	struct semel_stage_end end;
-	semel_status status = semel_stage_run(bench->stage, words, NULL, &end, bench->error);
+	struct semel_sandbox_exit end;
+	semel_status status = semel_sandbox_run(bench->sandbox, words, NULL, &end, bench->error);
 	*peak_out = (double)end.peak_kib * 1024 / 1e6;
 	if (status == SEMEL_OK && end.exit_code != 0)
 		return semel_error_set(bench->error, SEMEL_INTERNAL, "semel %s ended with %d: %s",
-				       words[0], end.exit_code, end.complaint);
+				       words[0], end.exit_code, end.error_output);
 	return status;
 }
 
-static semel_status peak_of_relay(struct semel_bench *bench, const struct yard *yard,
+static semel_status peak_of_relay(struct semel_bench *bench, const struct workload *workload,
 				  double *peak_out)
 {
-	const char *const words[] = { "relay",     "--store",         yard->store_file,
-				      "--broker",  yard->broker_file, "--drain",
-				      "--timeout", TIMEOUT_TEXT,      NULL };
+	const char *const words[] = {
+		"relay",   "--store",   workload->store_file, "--broker", workload->broker_file,
+		"--drain", "--timeout", TIMEOUT_TEXT,         NULL
+	};
 	return peak_of(bench, words, peak_out);
 }
 
-static semel_status peak_of_consumer(struct semel_bench *bench, const struct yard *yard,
+static semel_status peak_of_consumer(struct semel_bench *bench, const struct workload *workload,
 				     double *peak_out)
 {
-	const char *const words[] = { "consume",   "--store",          yard->store_file,
-				      "--broker",  yard->broker_file,  "--scope",
-				      SCOPE,       "--topic",          SEMEL_BENCH_TOPIC,
-				      "--sql",     SEMEL_BENCH_EFFECT, "--drain",
-				      "--timeout", TIMEOUT_TEXT,       NULL };
+	const char *const words[] = { "consume",
+				      "--store",
+				      workload->store_file,
+				      "--broker",
+				      workload->broker_file,
+				      "--scope",
+				      SCOPE,
+				      "--topic",
+				      SEMEL_BENCH_TOPIC,
+				      "--sql",
+				      SEMEL_BENCH_EFFECT,
+				      "--drain",
+				      "--timeout",
+				      TIMEOUT_TEXT,
+				      NULL };
 	return peak_of(bench, words, peak_out);
 }
 
 static semel_status compare_memory(struct backlog *backlog, const char *name,
 				   semel_status (*measure)(struct semel_bench *bench,
-							   const struct yard *yard,
+							   const struct workload *workload,
 							   double *peak_out))
 {
 	struct semel_bench *bench = backlog->bench;
@@ -245,11 +261,11 @@ semel_status semel_bench_backlog(struct semel_bench *bench)
 	static const char *const small_files[] = { "small.db", "small-broker.db" };
 	static const char *const big_files[] = { "big.db", "big-broker.db" };
 	struct backlog backlog = { .bench = bench };
-	semel_status status = open_yard(bench, small_files, &backlog.small);
+	semel_status status = open_workload(bench, small_files, &backlog.small);
 	if (status == SEMEL_OK)
-		status = open_yard(bench, big_files, &backlog.big);
+		status = open_workload(bench, big_files, &backlog.big);
 	if (status == SEMEL_OK)
-		status = fill(bench, &backlog.big, bench->backlog - STRETCH);
+		status = fill(bench, &backlog.big, bench->backlog - SAMPLE);
 	if (status == SEMEL_OK)
 		status = compare_relay_time(&backlog);
 	if (status == SEMEL_OK)
@@ -262,7 +278,7 @@ semel_status semel_bench_backlog(struct semel_bench *bench)
 		status = relay_both(&backlog);
 	if (status == SEMEL_OK)
 		status = compare_memory(&backlog, "consume, resident memory", peak_of_consumer);
-	close_yard(&backlog.small);
-	close_yard(&backlog.big);
+	close_workload(&backlog.small);
+	close_workload(&backlog.big);
 	return status;
 }

@@ -204,7 +204,7 @@ semel_status semel_bare_open(struct semel_bench *bench, struct semel_bare *bare)
 	semel_status status = semel_bench_open_application(bench, "bare.db", &bare->store);
 	if (status != SEMEL_OK)
 		return status;
-	const char *path = semel_stage_path(bench->stage, "", "bare-log.db");
+	const char *path = semel_sandbox_path(bench->sandbox, "", "bare-log.db");
 	if (!path)
 		return semel_error_set(bench->error, SEMEL_INTERNAL, "no memory");
 	int code = sqlite3_open(path, &bare->log);

@@ -35,7 +35,7 @@ struct semel_bench_row {
 };
 
 struct semel_bench {
-	struct semel_stage *stage;
+	struct semel_sandbox *sandbox;
 	uint32_t rounds;
 	uint32_t turns;        /* in a round */
 	uint64_t transactions; /* of one event, per round and side */
@@ -48,8 +48,8 @@ struct semel_bench {
 
 bool semel_bench_is_met(const struct semel_bench_row *row);
 
-/* ---- duel.c ---- */
-struct semel_bench_duel {
+/* ---- comparison.c ---- */
+struct semel_bench_comparison {
 	void *user;
 	uint64_t events;                     /* per turn and side */
 	uint32_t turns;                      /* in a round; 0: as many as the bench says */
@@ -59,8 +59,9 @@ struct semel_bench_duel {
 };
 /* Fills in left and right (events per second) and ratio (left over right: the median of the
  * rounds). */
-semel_status semel_bench_fight(struct semel_bench *bench, const struct semel_bench_duel *duel,
-			       struct semel_bench_row *row);
+semel_status semel_bench_compare(struct semel_bench *bench,
+				 const struct semel_bench_comparison *comparison,
+				 struct semel_bench_row *row);
 
 /* ---- application.c: what an application does by hand ---- */
 

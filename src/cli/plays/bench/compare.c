@@ -40,33 +40,36 @@ static semel_status time_side(semel_status (*side)(void *user), void *user, doub
 	return status;
 }
 
-static semel_status take_turn(const struct semel_bench_duel *duel, bool left_first, double *left,
-			      double *right)
+static semel_status take_turn(const struct semel_bench_comparison *comparison, bool left_first,
+			      double *left, double *right)
 {
-	semel_status status = duel->prepare ? duel->prepare(duel->user) : SEMEL_OK;
+	semel_status status =
+		comparison->prepare ? comparison->prepare(comparison->user) : SEMEL_OK;
 	if (status == SEMEL_OK && left_first)
-		status = time_side(duel->left, duel->user, left);
+		status = time_side(comparison->left, comparison->user, left);
 	if (status == SEMEL_OK)
-		status = time_side(duel->right, duel->user, right);
+		status = time_side(comparison->right, comparison->user, right);
 	if (status == SEMEL_OK && !left_first)
-		status = time_side(duel->left, duel->user, left);
+		status = time_side(comparison->left, comparison->user, left);
 	return status;
 }
 
-static uint32_t turns_of(const struct semel_bench *bench, const struct semel_bench_duel *duel)
+static uint32_t turns_of(const struct semel_bench *bench,
+			 const struct semel_bench_comparison *comparison)
 {
-	return duel->turns > 0 ? duel->turns : bench->turns;
+	return comparison->turns > 0 ? comparison->turns : bench->turns;
 }
 
-static semel_status fight_round(struct semel_bench *bench, const struct semel_bench_duel *duel,
-				size_t number, struct semel_bench_row *round_out)
+static semel_status run_round(struct semel_bench *bench,
+			      const struct semel_bench_comparison *comparison, size_t number,
+			      struct semel_bench_row *round_out)
 {
 	double left = 0, right = 0;
 	semel_status status = SEMEL_OK;
-	for (uint32_t i = 0; i < turns_of(bench, duel) && status == SEMEL_OK; i++) {
-		status = semel_stage_check(bench->stage, bench->error);
+	for (uint32_t i = 0; i < turns_of(bench, comparison) && status == SEMEL_OK; i++) {
+		status = semel_sandbox_check(bench->sandbox, bench->error);
 		if (status == SEMEL_OK)
-			status = take_turn(duel, (number + i) % 2 == 0, &left, &right);
+			status = take_turn(comparison, (number + i) % 2 == 0, &left, &right);
 	}
 	*round_out = (struct semel_bench_row){ .left = left, .right = right };
 	return status;
@@ -80,18 +83,19 @@ static void show(const struct semel_bench_row *row, size_t done, size_t count)
 	semel_progress_show_of(what, done, count);
 }
 
-semel_status semel_bench_fight(struct semel_bench *bench, const struct semel_bench_duel *duel,
-			       struct semel_bench_row *row)
+semel_status semel_bench_compare(struct semel_bench *bench,
+				 const struct semel_bench_comparison *comparison,
+				 struct semel_bench_row *row)
 {
 	double lefts[ROUNDS_MAX], rights[ROUNDS_MAX], ratios[ROUNDS_MAX];
 	size_t count = bench->rounds < ROUNDS_MAX ? bench->rounds : ROUNDS_MAX;
-	double events = (double)(duel->events * turns_of(bench, duel));
+	double events = (double)(comparison->events * turns_of(bench, comparison));
 	struct semel_bench_row round;
 	show(row, 0, count);
 	/* The first round warms up both sides, and does not count. */
-	semel_status status = fight_round(bench, duel, 0, &round);
+	semel_status status = run_round(bench, comparison, 0, &round);
 	for (size_t i = 0; i < count && status == SEMEL_OK; i++) {
-		status = fight_round(bench, duel, i, &round);
+		status = run_round(bench, comparison, i, &round);
 		lefts[i] = round.left;
 		rights[i] = round.right;
 		ratios[i] = round.right / round.left;

@@ -40,8 +40,8 @@ static semel_status open_consumer(struct delivery *delivery, const char *store, 
 
 static semel_status open_delivery(struct semel_bench *bench, struct delivery *delivery)
 {
-	const char *store = semel_stage_path(bench->stage, "sqlite:", "semel.db");
-	const char *broker = semel_stage_path(bench->stage, "local:", "semel-broker.db");
+	const char *store = semel_sandbox_path(bench->sandbox, "sqlite:", "semel.db");
+	const char *broker = semel_sandbox_path(bench->sandbox, "local:", "semel-broker.db");
 	*delivery = (struct delivery){ .bench = bench };
 	if (!store || !broker)
 		return semel_error_set(bench->error, SEMEL_INTERNAL, "no memory");
@@ -106,13 +106,13 @@ static semel_status bare_consume(void *user)
 	return semel_bare_consume(&delivery->bare);
 }
 
-static semel_status fight(struct delivery *delivery, const char *name,
-			  const struct semel_bench_duel *duel)
+static semel_status compare_sides(struct delivery *delivery, const char *name,
+				  const struct semel_bench_comparison *comparison)
 {
 	struct semel_bench *bench = delivery->bench;
 	struct semel_bench_row *row = &bench->rates[bench->rate_count];
 	*row = (struct semel_bench_row){ .name = name, .kind = SEMEL_BENCH_AT_LEAST, .goal = 0.8 };
-	semel_status status = semel_bench_fight(bench, duel, row);
+	semel_status status = semel_bench_compare(bench, comparison, row);
 	bench->rate_count += status == SEMEL_OK;
 	return status;
 }
@@ -121,25 +121,26 @@ semel_status semel_bench_deliver(struct semel_bench *bench)
 {
 	struct delivery delivery;
 	semel_status status = open_delivery(bench, &delivery);
-	const struct semel_bench_duel relaying = { .user = &delivery,
-						   .events = bench->events,
-						   .prepare = fill,
-						   .left = relay,
-						   .right = bare_relay };
+	const struct semel_bench_comparison relaying = { .user = &delivery,
+							 .events = bench->events,
+							 .prepare = fill,
+							 .left = relay,
+							 .right = bare_relay };
 	if (status == SEMEL_OK)
-		status = fight(&delivery, "relay to the local broker", &relaying);
+		status = compare_sides(&delivery, "relay to the local broker", &relaying);
 	/* What the rounds above have left in the logs is not to be timed. */
 	if (status == SEMEL_OK)
 		status = consume(&delivery);
 	if (status == SEMEL_OK)
 		status = bare_consume(&delivery);
-	const struct semel_bench_duel consuming = { .user = &delivery,
-						    .events = bench->events,
-						    .prepare = fill_and_relay,
-						    .left = consume,
-						    .right = bare_consume };
+	const struct semel_bench_comparison consuming = { .user = &delivery,
+							  .events = bench->events,
+							  .prepare = fill_and_relay,
+							  .left = consume,
+							  .right = bare_consume };
 	if (status == SEMEL_OK)
-		status = fight(&delivery, "consume effectively once, SQL handler", &consuming);
+		status = compare_sides(&delivery, "consume effectively once, SQL handler",
+				       &consuming);
 	close_delivery(&delivery);
 	return status;
 }

@@ -147,41 +147,43 @@ static semel_status bare_side(void *user)
 	return transactions(publishing, &publishing->bare, insert);
 }
 
-static semel_status fight(struct publishing *publishing, uint64_t turns,
-			  const struct semel_bench_row *row)
+static semel_status compare_sides(struct publishing *publishing, uint64_t turns,
+				  const struct semel_bench_row *row)
 {
 	struct semel_bench *bench = publishing->bench;
-	const struct semel_bench_duel duel = {
+	const struct semel_bench_comparison comparison = {
 		.user = publishing,
 		.turns = (uint32_t)turns,
 		.events = publishing->transactions * publishing->per_transaction,
 		.left = semel_side,
 		.right = bare_side,
 	};
-	struct semel_bench_row *place = &bench->rates[bench->rate_count];
-	*place = *row;
-	semel_status status = semel_bench_fight(bench, &duel, place);
+	struct semel_bench_row *measured = &bench->rates[bench->rate_count];
+	*measured = *row;
+	semel_status status = semel_bench_compare(bench, &comparison, measured);
 	bench->rate_count += status == SEMEL_OK;
 	return status;
 }
 
-static semel_status fight_one(struct publishing *publishing)
+static semel_status compare_single(struct publishing *publishing)
 {
 	publishing->per_transaction = 1;
 	publishing->transactions = TRANSACTIONS_PER_TURN;
 	uint64_t turns = publishing->bench->transactions / TRANSACTIONS_PER_TURN + 1;
-	return fight(publishing, turns,
-		     &(struct semel_bench_row){ .name = "publish, one event in a transaction",
-						.kind = SEMEL_BENCH_AT_LEAST,
-						.goal = 0.9 });
+	return compare_sides(
+		publishing, turns,
+		&(struct semel_bench_row){ .name = "publish, one event in a transaction",
+					   .kind = SEMEL_BENCH_AT_LEAST,
+					   .goal = 0.9 });
 }
 
-static semel_status fight_many(struct publishing *publishing)
+static semel_status compare_bulk(struct publishing *publishing)
 {
 	publishing->per_transaction = PER_TRANSACTION_MANY;
 	publishing->transactions = publishing->bench->events / PER_TRANSACTION_MANY + 1;
-	return fight(publishing, 0,
-		     &(struct semel_bench_row){ .name = "publish, 1,000 in a transaction" });
+	return compare_sides(
+		publishing, 0,
+		&(struct semel_bench_row){ .name = "publish, 1,000 in a transaction" });
 }
 
 semel_status semel_bench_publish(struct semel_bench *bench)
@@ -191,9 +193,9 @@ semel_status semel_bench_publish(struct semel_bench *bench)
 	if (status == SEMEL_OK)
 		status = open_side(bench, "publish-bare.db", &publishing.bare);
 	if (status == SEMEL_OK)
-		status = fight_one(&publishing);
+		status = compare_single(&publishing);
 	if (status == SEMEL_OK)
-		status = fight_many(&publishing);
+		status = compare_bulk(&publishing);
 	close_side(&publishing.semel);
 	close_side(&publishing.bare);
 	return status;

@@ -7,7 +7,7 @@
 #include "cli/plays/bench/bench.h"
 #include "relay/pipeline.h"
 
-struct semel_steady {
+struct semel_stepped_relay {
 	struct semel_bench *bench;
 	semel_store *store;
 	struct semel_broker *broker;
@@ -17,10 +17,10 @@ struct semel_steady {
 };
 
 /* Close it also after a failure. */
-semel_status semel_steady_open(struct semel_bench *bench, const char *store, const char *broker,
-			       struct semel_steady *steady);
+semel_status semel_stepped_relay_open(struct semel_bench *bench, const char *store,
+				      const char *broker, struct semel_stepped_relay *stepped);
 /* At least count events more are marked. */
-semel_status semel_steady_relay(struct semel_steady *steady, uint64_t count);
-void semel_steady_close(struct semel_steady *steady);
+semel_status semel_stepped_relay_run(struct semel_stepped_relay *stepped, uint64_t count);
+void semel_stepped_relay_close(struct semel_stepped_relay *stepped);
 
 #endif

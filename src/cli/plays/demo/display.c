@@ -24,8 +24,8 @@ bool semel_demo_has_colour(void)
 
 /* One line at once, and shown at once: the next one may take a moment. */
 SEMEL_PRINTF(4, 0)
-static void say(const struct semel_demo *demo, enum semel_demo_style style, const char *before,
-		const char *format, va_list list)
+static void print_styled(const struct semel_demo *demo, enum semel_demo_style style,
+			 const char *before, const char *format, va_list list)
 {
 	bool styled = demo->colour && style != SEMEL_DEMO_PLAIN;
 	fputs(styled ? codes[style] : "", stdout);
@@ -35,12 +35,12 @@ static void say(const struct semel_demo *demo, enum semel_demo_style style, cons
 	fflush(stdout);
 }
 
-void semel_demo_line(const struct semel_demo *demo, enum semel_demo_style style, const char *format,
-		     ...)
+void semel_demo_print(const struct semel_demo *demo, enum semel_demo_style style,
+		      const char *format, ...)
 {
 	va_list list;
 	va_start(list, format);
-	say(demo, style, "   ", format, list);
+	print_styled(demo, style, "   ", format, list);
 	va_end(list);
 }
 
@@ -48,7 +48,7 @@ void semel_demo_command(const struct semel_demo *demo, const char *format, ...)
 {
 	va_list list;
 	va_start(list, format);
-	say(demo, SEMEL_DEMO_DIM, "   $ ", format, list);
+	print_styled(demo, SEMEL_DEMO_DIM, "   $ ", format, list);
 	va_end(list);
 }
 
@@ -57,11 +57,11 @@ static void heading(const struct semel_demo *demo, const char *format, ...)
 {
 	va_list list;
 	va_start(list, format);
-	say(demo, SEMEL_DEMO_BOLD, "", format, list);
+	print_styled(demo, SEMEL_DEMO_BOLD, "", format, list);
 	va_end(list);
 }
 
-void semel_demo_picture(const struct semel_demo *demo)
+void semel_demo_print_overview(const struct semel_demo *demo)
 {
 	static const char *const lines[] = {
 		"shop ──► outbox ──► relay ──► broker ──┬──► billing      writes invoices",
@@ -70,7 +70,7 @@ void semel_demo_picture(const struct semel_demo *demo)
 	};
 	heading(demo, "Semel: a shop, three services, and a bad day\n");
 	for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
-		semel_demo_line(demo, SEMEL_DEMO_PLAIN, "%s", lines[i]);
+		semel_demo_print(demo, SEMEL_DEMO_PLAIN, "%s", lines[i]);
 }
 
 void semel_demo_step(const struct semel_demo *demo, int number, const char *what)
@@ -94,9 +94,9 @@ void semel_demo_expect(struct semel_demo *demo, bool holds, const char *format, 
 {
 	if (holds)
 		return;
-	demo->wrong = true;
+	demo->failed = true;
 	va_list list;
 	va_start(list, format);
-	say(demo, SEMEL_DEMO_BAD, "   DOES NOT ADD UP: ", format, list);
+	print_styled(demo, SEMEL_DEMO_BAD, "   DOES NOT ADD UP: ", format, list);
 	va_end(list);
 }

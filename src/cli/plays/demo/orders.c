@@ -13,12 +13,12 @@ static const char *const products[] = { "tea", "cup", "kettle" };
 static semel_status subscribe(struct semel_demo *demo)
 {
 	semel_status status = SEMEL_OK;
-	for (int i = 0; i < SEMEL_SHOP_SERVICES && status == SEMEL_OK; i++) {
+	for (int i = 0; i < SEMEL_SHOP_SUBSCRIPTIONS && status == SEMEL_OK; i++) {
 		const char *const words[] = { "topology", "apply",
-					      "--scope",  semel_shop_services[i].scope,
+					      "--scope",  semel_shop_subscriptions[i].scope,
 					      "--topic",  "order.events",
 					      NULL };
-		status = semel_demo_play(demo, words, NULL, NULL);
+		status = semel_demo_run(demo, words, NULL, NULL);
 	}
 	return status;
 }
@@ -28,9 +28,9 @@ semel_status semel_demo_open_shop(struct semel_demo *demo)
 	const char *store = demo->store;
 	demo->shop.engine = store ? &semel_shop_postgres : &semel_shop_sqlite;
 	if (!store)
-		store = semel_stage_path(&demo->stage, "sqlite:", "semel.db");
+		store = semel_sandbox_path(&demo->sandbox, "sqlite:", "semel.db");
 	if (!demo->broker)
-		demo->broker_file = semel_stage_path(&demo->stage, "", "semel-broker.db");
+		demo->broker_file = semel_sandbox_path(&demo->sandbox, "", "semel-broker.db");
 	if (!store || (!demo->broker && !demo->broker_file))
 		return semel_error_set(demo->error, SEMEL_INTERNAL, "no memory");
 	semel_status status = semel_shop_open(&demo->shop, store, demo->error);
@@ -46,7 +46,7 @@ static semel_status place_order(struct semel_demo *demo, int number, const char 
 		.product = number == SEMEL_DEMO_POISONED ? "samovar" : products[number % 3],
 		.total = 10 + number * 7 % 90,
 	};
-	return semel_shop_place(&demo->shop, &order, ending, demo->error);
+	return semel_shop_place_order(&demo->shop, &order, ending, demo->error);
 }
 
 semel_status semel_demo_place_orders(struct semel_demo *demo)
@@ -62,19 +62,19 @@ semel_status semel_demo_roll_back_order(struct semel_demo *demo)
 	return place_order(demo, SEMEL_DEMO_ORDERS + 1, "ROLLBACK");
 }
 
-semel_status semel_demo_mend_stock(struct semel_demo *demo)
+semel_status semel_demo_restock(struct semel_demo *demo)
 {
-	return semel_shop_stock(&demo->shop, "samovar", demo->error);
+	return semel_shop_add_product(&demo->shop, "samovar", demo->error);
 }
 
 /* ---- questions ------------------------------------------------------------------------------- */
 
-semel_status semel_demo_ask(struct semel_demo *demo, const char *sql, int64_t *number_out)
+semel_status semel_demo_query(struct semel_demo *demo, const char *sql, int64_t *number_out)
 {
-	return semel_shop_ask(&demo->shop, sql, NULL, number_out, demo->error);
+	return semel_shop_query(&demo->shop, sql, NULL, number_out, demo->error);
 }
 
-semel_status semel_demo_ask_broker(struct semel_demo *demo, const char *sql, int64_t *number_out)
+semel_status semel_demo_query_broker(struct semel_demo *demo, const char *sql, int64_t *number_out)
 {
 	sqlite3 *broker = NULL;
 	int code = sqlite3_open_v2(demo->broker_file, &broker, SQLITE_OPEN_READWRITE, NULL);

@@ -16,11 +16,11 @@
 
 void semel_drill_expect(struct semel_drill *drill, bool holds, const char *format, ...)
 {
-	if (holds || drill->found[0])
+	if (holds || drill->failure[0])
 		return;
 	va_list list;
 	va_start(list, format);
-	vsnprintf(drill->found, sizeof drill->found, format, list);
+	vsnprintf(drill->failure, sizeof drill->failure, format, list);
 	va_end(list);
 }
 
@@ -29,20 +29,20 @@ void semel_drill_expect(struct semel_drill *drill, bool holds, const char *forma
 static semel_status play(struct semel_drill *drill, const char *const *words, const char *failpoint,
 			 struct semel_text *answer_out)
 {
-	struct semel_stage_end end;
+	struct semel_sandbox_exit end;
 	char kill[64];
 	if (failpoint)
 		snprintf(kill, sizeof kill, "%s%s", failpoint,
 			 strchr(failpoint, ':') ? "" : ":kill@1");
-	semel_status status =
-		semel_stage_run(&drill->stage, words, failpoint ? kill : NULL, &end, drill->error);
+	semel_status status = semel_sandbox_run(&drill->sandbox, words, failpoint ? kill : NULL,
+						&end, drill->error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_drill_expect(drill, !failpoint || end.exit_code == KILLED,
 			   "semel %s was to be killed at %s, and ended with %d: %s", words[0],
-			   failpoint ? failpoint : "", end.exit_code, end.complaint);
+			   failpoint ? failpoint : "", end.exit_code, end.error_output);
 	semel_drill_expect(drill, failpoint || end.exit_code == 0, "semel %s ended with %d: %s",
-			   words[0], end.exit_code, end.complaint);
+			   words[0], end.exit_code, end.error_output);
 	if (answer_out)
 		*answer_out = end.output;
 	return SEMEL_OK;
@@ -54,8 +54,8 @@ semel_status semel_drill_run(struct semel_drill *drill, const char *const *words
 	return play(drill, words, failpoint, NULL);
 }
 
-semel_status semel_drill_hear(struct semel_drill *drill, const char *const *words,
-			      struct semel_text *answer_out)
+semel_status semel_drill_run_and_read(struct semel_drill *drill, const char *const *words,
+				      struct semel_text *answer_out)
 {
 	return play(drill, words, NULL, answer_out);
 }
@@ -71,15 +71,16 @@ semel_status semel_drill_relay(struct semel_drill *drill, const char *failpoint)
 static semel_status consume(struct semel_drill *drill, int number, const char *before,
 			    const char *failpoint)
 {
-	const struct semel_shop_service *service = &semel_shop_services[number];
+	const struct semel_shop_subscription *subscription = &semel_shop_subscriptions[number];
 	const char *words[32] = { "consume",       "--drain",
-				  "--scope",       drill->place.names.scopes[number],
-				  "--topic",       drill->place.names.topic,
+				  "--scope",       drill->target.names.scopes[number],
+				  "--topic",       drill->target.names.topic,
 				  "--batch",       BATCH,
 				  "--first-delay", "20ms",
 				  "--immediate",   "1" };
 	size_t count = 12;
-	const char *const statements[] = { before, service->effects[0], service->effects[1] };
+	const char *const statements[] = { before, subscription->effects[0],
+					   subscription->effects[1] };
 	for (size_t i = 0; i < sizeof statements / sizeof *statements; i++)
 		if (statements[i]) {
 			words[count++] = "--sql";
@@ -88,21 +89,21 @@ static semel_status consume(struct semel_drill *drill, int number, const char *b
 	return semel_drill_run(drill, words, failpoint);
 }
 
-semel_status semel_drill_consume(struct semel_drill *drill, int service, const char *failpoint)
+semel_status semel_drill_consume(struct semel_drill *drill, int subscription, const char *failpoint)
 {
-	return consume(drill, service, NULL, failpoint);
+	return consume(drill, subscription, NULL, failpoint);
 }
 
-semel_status semel_drill_consume_flaky(struct semel_drill *drill, int service,
+semel_status semel_drill_consume_flaky(struct semel_drill *drill, int subscription,
 				       const char *failpoint)
 {
-	return consume(drill, service, drill->shop.engine->fail_first, failpoint);
+	return consume(drill, subscription, drill->shop.engine->fail_first, failpoint);
 }
 
 semel_status semel_drill_deliver(struct semel_drill *drill)
 {
 	semel_status status = semel_drill_relay(drill, NULL);
-	for (int i = 0; i < SEMEL_SHOP_SERVICES && status == SEMEL_OK; i++)
+	for (int i = 0; i < SEMEL_SHOP_SUBSCRIPTIONS && status == SEMEL_OK; i++)
 		status = semel_drill_consume(drill, i, NULL);
 	return status;
 }
@@ -118,7 +119,7 @@ semel_status semel_drill_place_orders(struct semel_drill *drill, int count, cons
 		const struct semel_shop_order order = { .id = id,
 							.product = product ? product : "tea",
 							.total = 10 + i };
-		status = semel_shop_place(&drill->shop, &order, "COMMIT", drill->error);
+		status = semel_shop_place_order(&drill->shop, &order, "COMMIT", drill->error);
 	}
 	return status;
 }
@@ -136,7 +137,7 @@ semel_status semel_drill_order_killed(struct semel_drill *drill, const char *fai
 				      "--aggregate",
 				      aggregate,
 				      "--topic",
-				      drill->place.names.topic,
+				      drill->target.names.topic,
 				      "--payload",
 				      "{\"product\":\"tea\",\"total\":11}",
 				      "--sql",
@@ -154,17 +155,17 @@ semel_status semel_drill_count(struct semel_drill *drill, const char *what, cons
 	int64_t number = 0;
 	snprintf(pattern, sizeof pattern, "%s%%", drill->prefix);
 	const char *const values[] = { pattern, NULL };
-	semel_status status = semel_shop_ask(&drill->shop, sql, values, &number, drill->error);
+	semel_status status = semel_shop_query(&drill->shop, sql, values, &number, drill->error);
 	if (status == SEMEL_OK)
 		semel_drill_expect(drill, number == wanted, "%s: %" PRId64 ", not %" PRId64, what,
 				   number, wanted);
 	return status;
 }
 
-/* Of each service: what it has written, and how much of that is as it should be. */
+/* Of each subscription: what it has written, and how much of that is as it should be. */
 static const struct {
 	const char *what, *count, *right;
-} ledgers[SEMEL_SHOP_SERVICES] = {
+} ledgers[SEMEL_SHOP_SUBSCRIPTIONS] = {
 	[SEMEL_SHOP_BILLING] = { "orders with one invoice",
 				 "SELECT count(*) FROM invoice WHERE order_id LIKE $1",
 				 "SELECT count(*) FROM (SELECT order_id FROM invoice WHERE "
@@ -183,31 +184,31 @@ static const struct {
 			       " WHERE order_id LIKE $1 AND trail = 'placed, paid'" },
 };
 
-semel_status semel_drill_check(struct semel_drill *drill, int service, int orders)
+semel_status semel_drill_check(struct semel_drill *drill, int subscription, int orders)
 {
-	semel_status status =
-		semel_drill_count(drill, ledgers[service].what, ledgers[service].right, orders);
+	semel_status status = semel_drill_count(drill, ledgers[subscription].what,
+						ledgers[subscription].right, orders);
 	if (status == SEMEL_OK)
 		status = semel_drill_count(drill, "rows of orders that were done",
-					   ledgers[service].count, orders);
+					   ledgers[subscription].count, orders);
 	return status;
 }
 
 semel_status semel_drill_check_all(struct semel_drill *drill, int orders)
 {
 	semel_status status = SEMEL_OK;
-	for (int i = 0; i < SEMEL_SHOP_SERVICES && status == SEMEL_OK; i++)
+	for (int i = 0; i < SEMEL_SHOP_SUBSCRIPTIONS && status == SEMEL_OK; i++)
 		status = semel_drill_check(drill, i, orders);
 	return status;
 }
 
-semel_status semel_drill_check_dead(struct semel_drill *drill, int service, int64_t wanted)
+semel_status semel_drill_check_dead(struct semel_drill *drill, int subscription, int64_t wanted)
 {
 	static const char sql[] = "SELECT count(*) FROM semel_dead_letter WHERE scope = $1"
 				  " AND status = 'PENDING' AND parked_behind IS NULL";
-	const char *const values[] = { drill->place.names.scopes[service], NULL };
+	const char *const values[] = { drill->target.names.scopes[subscription], NULL };
 	int64_t number = 0;
-	semel_status status = semel_shop_ask(&drill->shop, sql, values, &number, drill->error);
+	semel_status status = semel_shop_query(&drill->shop, sql, values, &number, drill->error);
 	if (status == SEMEL_OK)
 		semel_drill_expect(drill, number == wanted,
 				   "dead letters that wait: %" PRId64 ", not %" PRId64, number,

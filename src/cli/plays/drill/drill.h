@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `semel drill`: the failure matrix and the what-ifs of the Order story, played with this very
- * program on the user's own store and broker (place.h says under which names).
+ * program on the user's own store and broker (target.h says under which names).
  *
  * A row places orders of its own, lets something go wrong, recovers, and looks into the databases.
  * What does not hold fails the row and not the drill: the next one is played all the same. */
@@ -11,15 +11,15 @@
 #include "fault/failpoint.h"
 
 struct semel_drill {
-	struct semel_stage stage;
-	struct semel_drill_place place;
+	struct semel_sandbox sandbox;
+	struct semel_drill_target target;
 	struct semel_drill_watcher watcher;
 	struct semel_shop shop;
 	bool json, colour, made, begun;
 	const char *kind; /* of the last row that was told */
 	int rows, failed;
-	char prefix[16]; /* of the row's orders */
-	char found[512]; /* what did not hold in the row; empty: all did */
+	char prefix[16];   /* of the row's orders */
+	char failure[512]; /* what did not hold in the row; empty: all did */
 	semel_error *error;
 };
 
@@ -29,7 +29,7 @@ struct semel_drill_row {
 	const char *title;   /* for a person */
 	const char *outcome; /* what is to be true in the end */
 	/* Fails only when the drill cannot go on. */
-	semel_status (*play)(struct semel_drill *drill, const struct semel_drill_row *row);
+	semel_status (*run)(struct semel_drill *drill, const struct semel_drill_row *row);
 	const char *failpoint; /* where somebody is killed; NULL: nowhere, or the row knows */
 };
 
@@ -50,27 +50,28 @@ void semel_drill_expect(struct semel_drill *drill, bool holds, const char *forma
 semel_status semel_drill_run(struct semel_drill *drill, const char *const *words,
 			     const char *failpoint);
 /* Its output too. */
-semel_status semel_drill_hear(struct semel_drill *drill, const char *const *words,
-			      struct semel_text *answer_out);
+semel_status semel_drill_run_and_read(struct semel_drill *drill, const char *const *words,
+				      struct semel_text *answer_out);
 /* Orders of this row, numbered from 1, placed and paid. NULL: tea. */
 semel_status semel_drill_place_orders(struct semel_drill *drill, int count, const char *product);
 /* `semel publish` of one order's first event, with its row in orders; and it is killed there. */
 semel_status semel_drill_order_killed(struct semel_drill *drill, const char *failpoint);
 semel_status semel_drill_relay(struct semel_drill *drill, const char *failpoint);
-semel_status semel_drill_consume(struct semel_drill *drill, int service, const char *failpoint);
+semel_status semel_drill_consume(struct semel_drill *drill, int subscription,
+				 const char *failpoint);
 /* The same with a handler whose first run of each event fails. */
-semel_status semel_drill_consume_flaky(struct semel_drill *drill, int service,
+semel_status semel_drill_consume_flaky(struct semel_drill *drill, int subscription,
 				       const char *failpoint);
 /* Relay, then all services. */
 semel_status semel_drill_deliver(struct semel_drill *drill);
 /* A number of the shop's database is as it should be; $1 in the SQL is this row's orders. */
 semel_status semel_drill_count(struct semel_drill *drill, const char *what, const char *sql,
 			       int64_t wanted);
-/* So many orders of this row were done by the service: once, and in order. */
-semel_status semel_drill_check(struct semel_drill *drill, int service, int orders);
+/* So many orders of this row were done by the subscription: once, and in order. */
+semel_status semel_drill_check(struct semel_drill *drill, int subscription, int orders);
 semel_status semel_drill_check_all(struct semel_drill *drill, int orders);
-/* No dead letter of the service is pending, but so many. */
-semel_status semel_drill_check_dead(struct semel_drill *drill, int service, int64_t wanted);
+/* No dead letter of the subscription is pending, but so many. */
+semel_status semel_drill_check_dead(struct semel_drill *drill, int subscription, int64_t wanted);
 
 /* ---- matrix.c, story.c ---- */
 /* NULL: behind the last one. */

@@ -17,22 +17,22 @@
 
 #define DIGITS 16
 
-struct sweep {
-	struct semel_drill_place *place;
-	semel_drill_leftover_seen seen;
+struct cleanup {
+	struct semel_drill_target *target;
+	semel_drill_leftover_visitor seen;
 	void *user;
 	semel_error *error;
 };
 
 /* What stands at the broker goes first; without a broker at a server there is nothing. */
-static semel_status clear_broker(const struct sweep *sweep, const struct semel_drill_names *names,
-				 bool *freed_out)
+static semel_status clear_broker(const struct cleanup *cleanup,
+				 const struct semel_drill_names *names, bool *freed_out)
 {
-	uint32_t theirs = (uint32_t)names->id, ours = (uint32_t)sweep->place->names.id;
+	uint32_t theirs = (uint32_t)names->id, ours = (uint32_t)cleanup->target->names.id;
 	*freed_out = theirs == 0 || theirs == ours;
 	if (theirs == 0 || !*freed_out)
 		return SEMEL_OK;
-	return semel_drill_broker_clear(sweep->place->own_broker, names, sweep->error);
+	return semel_drill_broker_clear(cleanup->target->own_broker, names, cleanup->error);
 }
 
 /* ---- folders --------------------------------------------------------------------------------- */
@@ -56,7 +56,7 @@ static bool is_ours(const char *folder)
 }
 
 /* -1: somebody holds it, or it is no drill's. */
-static int lock_left(const char *folder)
+static int lock_leftover(const char *folder)
 {
 	char path[PATH_MAX + 8];
 	snprintf(path, sizeof path, "%s/" SEMEL_DRILL_LOCK, folder);
@@ -71,37 +71,37 @@ static int lock_left(const char *folder)
 }
 
 /* A folder with a store in it stands for what is at the broker; else the schema does. */
-static semel_status sweep_folder(const struct sweep *sweep, const char *home, uint64_t id)
+static semel_status remove_folder(const struct cleanup *cleanup, const char *parent, uint64_t id)
 {
 	struct semel_drill_names names;
 	char folder[PATH_MAX], store[PATH_MAX + 16];
 	bool freed = true;
 	semel_drill_names_of(id, &names);
-	if (snprintf(folder, sizeof folder, "%s/%s", home, names.name) >= (int)sizeof folder)
+	if (snprintf(folder, sizeof folder, "%s/%s", parent, names.name) >= (int)sizeof folder)
 		return SEMEL_OK;
-	int fd = lock_left(folder);
+	int fd = lock_leftover(folder);
 	if (fd < 0)
 		return SEMEL_OK;
 	snprintf(store, sizeof store, "%s/semel.db", folder);
 	semel_status status =
-		access(store, F_OK) == 0 ? clear_broker(sweep, &names, &freed) : SEMEL_OK;
+		access(store, F_OK) == 0 ? clear_broker(cleanup, &names, &freed) : SEMEL_OK;
 	if (status == SEMEL_OK && freed)
-		semel_stage_remove(folder);
+		semel_sandbox_remove(folder);
 	if (status == SEMEL_OK)
-		sweep->seen(names.name, freed, sweep->user);
+		cleanup->seen(names.name, freed, cleanup->user);
 	close(fd);
 	return status;
 }
 
-static semel_status sweep_folders(const struct sweep *sweep, const char *home)
+static semel_status remove_folders(const struct cleanup *cleanup, const char *parent)
 {
 	semel_status status = SEMEL_OK;
 	uint64_t id = 0;
-	DIR *folder = opendir(home);
+	DIR *folder = opendir(parent);
 	const struct dirent *entry = NULL;
 	while (folder && status == SEMEL_OK && (entry = readdir(folder)) != NULL)
-		if (read_id(entry->d_name, &id) && id != sweep->place->names.id)
-			status = sweep_folder(sweep, home, id);
+		if (read_id(entry->d_name, &id) && id != cleanup->target->names.id)
+			status = remove_folder(cleanup, parent, id);
 	if (folder)
 		closedir(folder);
 	return status;
@@ -123,43 +123,46 @@ static semel_status next_schema(void *connection, int64_t after, int64_t *id_out
 	return semel_shop_postgres.ask(connection, sql, values, id_out, error);
 }
 
-static semel_status sweep_schema(const struct sweep *sweep, void *connection, uint64_t id)
+static semel_status remove_schema(const struct cleanup *cleanup, void *connection, uint64_t id)
 {
 	struct semel_drill_names names;
 	bool dead = false, freed = false;
 	semel_drill_names_of(id, &names);
-	semel_status status = semel_drill_schema_lock(connection, id, &dead, sweep->error);
+	semel_status status = semel_drill_schema_lock(connection, id, &dead, cleanup->error);
 	if (status != SEMEL_OK || !dead)
 		return status;
-	status = clear_broker(sweep, &names, &freed);
+	status = clear_broker(cleanup, &names, &freed);
 	if (status == SEMEL_OK && freed)
-		status = semel_drill_schema_drop(connection, &names, sweep->error);
+		status = semel_drill_schema_drop(connection, &names, cleanup->error);
 	if (status == SEMEL_OK)
-		sweep->seen(names.name, freed, sweep->user);
+		cleanup->seen(names.name, freed, cleanup->user);
 	return status;
 }
 
-static semel_status sweep_schemas(const struct sweep *sweep)
+static semel_status remove_schemas(const struct cleanup *cleanup)
 {
 	void *connection = NULL;
 	int64_t id = 0;
 	semel_status status =
-		semel_shop_postgres.open(sweep->place->store, &connection, sweep->error);
+		semel_shop_postgres.open(cleanup->target->store, &connection, cleanup->error);
 	if (status == SEMEL_OK)
-		status = next_schema(connection, 0, &id, sweep->error);
+		status = next_schema(connection, 0, &id, cleanup->error);
 	while (status == SEMEL_OK && id > 0) {
-		status = sweep_schema(sweep, connection, (uint64_t)id);
+		status = remove_schema(cleanup, connection, (uint64_t)id);
 		if (status == SEMEL_OK)
-			status = next_schema(connection, id, &id, sweep->error);
+			status = next_schema(connection, id, &id, cleanup->error);
 	}
 	semel_shop_postgres.close(connection);
 	return status;
 }
 
-semel_status semel_drill_sweep(struct semel_drill_place *place, const char *home,
-			       semel_drill_leftover_seen seen, void *user, semel_error *error)
+semel_status semel_drill_remove_leftovers(struct semel_drill_target *target, const char *parent,
+					  semel_drill_leftover_visitor seen, void *user,
+					  semel_error *error)
 {
-	const struct sweep sweep = { .place = place, .seen = seen, .user = user, .error = error };
-	semel_status status = sweep_folders(&sweep, home);
-	return status == SEMEL_OK && place->own_store ? sweep_schemas(&sweep) : status;
+	const struct cleanup cleanup = {
+		.target = target, .seen = seen, .user = user, .error = error
+	};
+	semel_status status = remove_folders(&cleanup, parent);
+	return status == SEMEL_OK && target->own_store ? remove_schemas(&cleanup) : status;
 }

@@ -9,7 +9,8 @@
 #define FLAKY    2 /* each of their events is retried, which takes its time at a server */
 #define POISONED 3
 
-/* ---- scenes ---------------------------------------------------------------------------------- */
+/* ---- crash_rows
+ * ---------------------------------------------------------------------------------- */
 
 static semel_status producer_dies(struct semel_drill *drill, const struct semel_drill_row *row,
 				  int64_t left)
@@ -95,7 +96,8 @@ static semel_status poison(struct semel_drill *drill, const char *product)
 		status = semel_drill_consume(drill, SEMEL_SHOP_FULFILLMENT, NULL);
 	if (status == SEMEL_OK)
 		status = semel_drill_check_dead(drill, SEMEL_SHOP_FULFILLMENT, POISONED);
-	return status == SEMEL_OK ? semel_shop_stock(&drill->shop, product, drill->error) : status;
+	return status == SEMEL_OK ? semel_shop_add_product(&drill->shop, product, drill->error)
+				  : status;
 }
 
 static semel_status replayer_dies(struct semel_drill *drill, const struct semel_drill_row *row)
@@ -104,7 +106,7 @@ static semel_status replayer_dies(struct semel_drill *drill, const struct semel_
 				      "replay",
 				      "--all",
 				      "--scope",
-				      drill->place.names.scopes[SEMEL_SHOP_FULFILLMENT],
+				      drill->target.names.scopes[SEMEL_SHOP_FULFILLMENT],
 				      NULL };
 	char product[32];
 	snprintf(product, sizeof product, "samovar %s", drill->prefix);
@@ -129,7 +131,7 @@ static semel_status outbox_replay_dies(struct semel_drill *drill, const struct s
 				      "--rate",
 				      "200",
 				      "--scope",
-				      drill->place.names.scopes[SEMEL_SHOP_AUDIT],
+				      drill->target.names.scopes[SEMEL_SHOP_AUDIT],
 				      NULL };
 	semel_status status = semel_drill_place_orders(drill, ORDERS, NULL);
 	if (status == SEMEL_OK)
@@ -156,9 +158,9 @@ static semel_status outbox_replay_dies(struct semel_drill *drill, const struct s
 
 /* Which scene, and at which hit: not always the first one, so that something was done before. */
 static const struct {
-	semel_status (*play)(struct semel_drill *drill, const struct semel_drill_row *row);
+	semel_status (*run)(struct semel_drill *drill, const struct semel_drill_row *row);
 	int nth;
-} scenes[SEMEL_FP_COUNT] = {
+} crash_rows[SEMEL_FP_COUNT] = {
 	[SEMEL_FP_PUBLISH_BEFORE_COMMIT] = { producer_dies_before, 1 },
 	[SEMEL_FP_PUBLISH_AFTER_COMMIT] = { producer_dies_after, 1 },
 	[SEMEL_FP_RELAY_AFTER_CLAIM] = { relay_dies, 2 },
@@ -184,12 +186,12 @@ const struct semel_drill_row *semel_drill_crash(size_t at)
 	if (at >= SEMEL_FP_COUNT)
 		return NULL;
 	const struct semel_failpoint_row *point = &semel_failpoint_rows()[at];
-	snprintf(failpoint, sizeof failpoint, "%s:kill@%d", point->name, scenes[at].nth);
+	snprintf(failpoint, sizeof failpoint, "%s:kill@%d", point->name, crash_rows[at].nth);
 	row = (struct semel_drill_row){ .kind = "crash",
 					.name = point->name,
 					.title = point->name,
 					.outcome = point->outcome,
-					.play = scenes[at].play,
+					.run = crash_rows[at].run,
 					.failpoint = failpoint };
 	return &row;
 }

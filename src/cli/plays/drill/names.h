@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What place.c and sweep.c share: how things of a drill are called, locked and taken away. */
+/* What target.c and sweep.c share: how things of a drill are called, locked and taken away. */
 #ifndef SEMEL_CLI_PLAYS_DRILL_NAMES_H
 #define SEMEL_CLI_PLAYS_DRILL_NAMES_H
 

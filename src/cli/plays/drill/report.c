@@ -33,18 +33,18 @@ void semel_drill_begin(struct semel_drill *drill)
 {
 	char store[256], broker[256];
 	struct semel_buffer buffer = { 0 };
-	semel_url_redact(drill->place.store, store, sizeof store);
-	semel_url_redact(drill->place.broker, broker, sizeof broker);
+	semel_url_redact(drill->target.store, store, sizeof store);
+	semel_url_redact(drill->target.broker, broker, sizeof broker);
 	if (drill->json) {
 		semel_buffer_string(&buffer, "{\"name\":");
-		semel_buffer_json(&buffer, semel_text_of(drill->place.names.name));
+		semel_buffer_json(&buffer, semel_text_of(drill->target.names.name));
 		put_member(&buffer, "store", store);
 		put_member(&buffer, "broker", broker);
 		semel_buffer_string(&buffer, ",\"rows\":[");
 	} else {
 		semel_buffer_printf(&buffer, "%sA drill on %s and %s%s\nunder the name %s\n",
 				    colour(drill, "\033[1m"), store, broker,
-				    colour(drill, "\033[0m"), drill->place.names.name);
+				    colour(drill, "\033[0m"), drill->target.names.name);
 	}
 	drill->begun = true;
 	print(&buffer);
@@ -68,9 +68,9 @@ static void put_json(const struct semel_drill *drill, const struct semel_drill_r
 	put_member(buffer, "name", row->name);
 	put_member(buffer, "title", row->title);
 	put_member(buffer, "outcome", row->outcome);
-	semel_buffer_printf(buffer, ",\"ok\":%s,\"found\":", drill->found[0] ? "false" : "true");
-	semel_buffer_json_or_null(buffer, drill->found[0] ? semel_text_of(drill->found)
-							  : (struct semel_text){ NULL, 0 });
+	semel_buffer_printf(buffer, ",\"ok\":%s,\"found\":", drill->failure[0] ? "false" : "true");
+	semel_buffer_json_or_null(buffer, drill->failure[0] ? semel_text_of(drill->failure)
+							    : (struct semel_text){ NULL, 0 });
 	semel_buffer_printf(buffer, ",\"ms\":%" PRId64 "}", took_ms);
 }
 
@@ -84,7 +84,7 @@ static const char *heading_of(const char *kind)
 static void put_text(struct semel_drill *drill, const struct semel_drill_row *row, int64_t took_ms,
 		     struct semel_buffer *buffer)
 {
-	bool held = !drill->found[0];
+	bool held = !drill->failure[0];
 	if (drill->kind != row->kind)
 		semel_buffer_printf(buffer, "\n%s%-*s  result      time  afterwards%s\n",
 				    colour(drill, "\033[1m"), TITLE_WIDTH, heading_of(row->kind),
@@ -93,7 +93,7 @@ static void put_text(struct semel_drill *drill, const struct semel_drill_row *ro
 			    colour(drill, held ? "\033[32m" : "\033[1;31m"), held ? "ok" : "FAILED",
 			    colour(drill, "\033[0m"), (double)took_ms / 1000, row->outcome);
 	if (!held)
-		semel_buffer_printf(buffer, "%*s  found: %s\n", 4, "", drill->found);
+		semel_buffer_printf(buffer, "%*s  found: %s\n", 4, "", drill->failure);
 }
 
 void semel_drill_report(struct semel_drill *drill, const struct semel_drill_row *row,
@@ -101,7 +101,7 @@ void semel_drill_report(struct semel_drill *drill, const struct semel_drill_row 
 {
 	struct semel_buffer buffer = { 0 };
 	drill->rows++;
-	drill->failed += drill->found[0] != '\0';
+	drill->failed += drill->failure[0] != '\0';
 	if (drill->json)
 		put_json(drill, row, took_ms, &buffer);
 	else

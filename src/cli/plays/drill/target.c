@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names and URLs of a drill, made and taken away again. See place.h for the rules. */
+/* Names and URLs of a drill, made and taken away again. See target.h for the rules. */
 #include "base/buffer.h"
 #include "base/env.h"
 #include "base/error.h"
@@ -26,9 +26,9 @@ void semel_drill_names_of(uint64_t id, struct semel_drill_names *names_out)
 	snprintf(names_out->name, sizeof names_out->name, SEMEL_DRILL_PREFIX "%016" PRIx64, id);
 	snprintf(names_out->schema, sizeof names_out->schema, "semel_drill_%016" PRIx64, id);
 	snprintf(names_out->topic, sizeof names_out->topic, "%s.orders", names_out->name);
-	for (int i = 0; i < SEMEL_SHOP_SERVICES; i++)
+	for (int i = 0; i < SEMEL_SHOP_SUBSCRIPTIONS; i++)
 		snprintf(names_out->scopes[i], sizeof names_out->scopes[i], "%s.%s",
-			 names_out->name, semel_shop_services[i].scope);
+			 names_out->name, semel_shop_subscriptions[i].scope);
 }
 
 /* Which broker, without its password: drills at another one are not ours to clear. */
@@ -116,24 +116,24 @@ static bool is(const struct semel_url *url, const char *scheme)
 	return strcmp(url->scheme, scheme) == 0;
 }
 
-static bool choose_store(struct semel_drill_place *place, const struct semel_url *url,
+static bool choose_store(struct semel_drill_target *target, const struct semel_url *url,
 			 struct semel_arena *arena)
 {
 	if (is(url, "sqlite"))
-		place->home = folder_of(url->path, arena);
+		target->parent_folder = folder_of(url->path, arena);
 	else
-		place->own_store = in_schema(url, place->names.schema, arena);
-	return place->home || place->own_store;
+		target->own_store = in_schema(url, target->names.schema, arena);
+	return target->parent_folder || target->own_store;
 }
 
-static bool choose_broker(struct semel_drill_place *place, const struct semel_url *url,
+static bool choose_broker(struct semel_drill_target *target, const struct semel_url *url,
 			  struct semel_arena *arena)
 {
 	if (!is(url, "local"))
-		place->own_broker = without_alternate(url, arena);
-	else if (!place->home)
-		place->home = folder_of(url->path, arena);
-	return place->own_broker || place->home;
+		target->own_broker = without_alternate(url, arena);
+	else if (!target->parent_folder)
+		target->parent_folder = folder_of(url->path, arena);
+	return target->own_broker || target->parent_folder;
 }
 
 static semel_status check_kinds(const struct semel_url *store, const struct semel_url *broker,
@@ -154,23 +154,23 @@ static semel_status check_kinds(const struct semel_url *store, const struct seme
 	return SEMEL_OK;
 }
 
-semel_status semel_drill_place_choose(struct semel_drill_place *place, struct semel_arena *arena,
-				      semel_error *error)
+semel_status semel_drill_target_choose(struct semel_drill_target *target, struct semel_arena *arena,
+				       semel_error *error)
 {
 	struct semel_url store = { 0 }, broker = { 0 };
-	place->lock_fd = -1;
-	semel_status status = semel_url_parse(place->store, &store, error);
+	target->lock_fd = -1;
+	semel_status status = semel_url_parse(target->store, &store, error);
 	if (status == SEMEL_OK)
-		status = semel_url_parse(place->broker, &broker, error);
+		status = semel_url_parse(target->broker, &broker, error);
 	if (status == SEMEL_OK)
 		status = check_kinds(&store, &broker, error);
 	if (status != SEMEL_OK)
 		goto free_urls;
 	uint64_t chance =
 		semel_random(semel_env_system()) >> 33; /* a PostgreSQL int, not below 0 */
-	uint32_t mark = is(&broker, "local") ? 0 : broker_mark(place->broker);
-	semel_drill_names_of(chance << 32 | mark, &place->names);
-	if (!choose_store(place, &store, arena) || !choose_broker(place, &broker, arena))
+	uint32_t mark = is(&broker, "local") ? 0 : broker_mark(target->broker);
+	semel_drill_names_of(chance << 32 | mark, &target->names);
+	if (!choose_store(target, &store, arena) || !choose_broker(target, &broker, arena))
 		status = semel_error_set(error, SEMEL_INTERNAL, "no memory");
 free_urls:
 	semel_url_free(&store);
@@ -180,13 +180,13 @@ free_urls:
 
 /* ---- the folder ------------------------------------------------------------------------------ */
 
-semel_status semel_drill_place_lock(struct semel_drill_place *place, const char *folder,
-				    semel_error *error)
+semel_status semel_drill_target_lock(struct semel_drill_target *target, const char *folder,
+				     semel_error *error)
 {
 	char path[PATH_MAX + 8];
 	snprintf(path, sizeof path, "%s/" SEMEL_DRILL_LOCK, folder);
-	place->lock_fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	if (place->lock_fd >= 0 && flock(place->lock_fd, LOCK_EX | LOCK_NB) == 0)
+	target->lock_fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (target->lock_fd >= 0 && flock(target->lock_fd, LOCK_EX | LOCK_NB) == 0)
 		return SEMEL_OK;
 	return semel_error_set(error, SEMEL_OUTAGE, "cannot lock %s: %s", path, strerror(errno));
 }
@@ -208,22 +208,24 @@ semel_status semel_drill_schema_lock(void *connection, uint64_t id, bool *had_ou
 	return status;
 }
 
-static semel_status make_schema(struct semel_drill_place *place, semel_error *error)
+static semel_status make_schema(struct semel_drill_target *target, semel_error *error)
 {
 	char sql[256];
 	bool had = false;
-	semel_status status = semel_shop_postgres.open(place->store, &place->guard, error);
+	semel_status status =
+		semel_shop_postgres.open(target->store, &target->lock_connection, error);
 	if (status == SEMEL_OK)
-		status = semel_drill_schema_lock(place->guard, place->names.id, &had, error);
+		status = semel_drill_schema_lock(target->lock_connection, target->names.id, &had,
+						 error);
 	if (status != SEMEL_OK)
 		return status;
 	/* A name of ours: letters and digits, nothing to quote. */
 	snprintf(sql, sizeof sql,
 		 "BEGIN; CREATE SCHEMA %s; COMMENT ON SCHEMA %s IS '" SEMEL_DRILL_COMMENT
 		 "'; COMMIT",
-		 place->names.schema, place->names.schema);
+		 target->names.schema, target->names.schema);
 	semel_error why = { 0 };
-	status = semel_shop_postgres.execute(place->guard, sql, NULL, &why);
+	status = semel_shop_postgres.execute(target->lock_connection, sql, NULL, &why);
 	if (status == SEMEL_OK)
 		return SEMEL_OK;
 	return semel_error_set(error, SEMEL_CONFIG,
@@ -243,12 +245,12 @@ semel_status semel_drill_schema_drop(void *connection, const struct semel_drill_
 	return semel_shop_postgres.execute(connection, sql, NULL, error);
 }
 
-static semel_status clear_schema(struct semel_drill_place *place, semel_error *error)
+static semel_status clear_schema(struct semel_drill_target *target, semel_error *error)
 {
 	void *connection = NULL;
-	semel_status status = semel_shop_postgres.open(place->store, &connection, error);
+	semel_status status = semel_shop_postgres.open(target->store, &connection, error);
 	if (status == SEMEL_OK)
-		status = semel_drill_schema_drop(connection, &place->names, error);
+		status = semel_drill_schema_drop(connection, &target->names, error);
 	semel_shop_postgres.close(connection);
 	return status;
 }
@@ -259,8 +261,8 @@ semel_status semel_drill_broker_clear(const char *url, const struct semel_drill_
 				      semel_error *error)
 {
 	struct semel_broker *broker = NULL;
-	const char *scopes[SEMEL_SHOP_SERVICES + 1] = { NULL };
-	for (int i = 0; i < SEMEL_SHOP_SERVICES; i++)
+	const char *scopes[SEMEL_SHOP_SUBSCRIPTIONS + 1] = { NULL };
+	for (int i = 0; i < SEMEL_SHOP_SUBSCRIPTIONS; i++)
 		scopes[i] = names->scopes[i];
 	semel_status status = semel_broker_open(url, semel_env_system(), 1, &broker, error);
 	if (status == SEMEL_OK && broker->driver->remove)
@@ -279,30 +281,31 @@ static semel_status reach_broker(const char *url, semel_error *error)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-semel_status semel_drill_place_make(struct semel_drill_place *place, semel_error *error)
+semel_status semel_drill_target_create(struct semel_drill_target *target, semel_error *error)
 {
-	semel_status status = place->own_broker ? reach_broker(place->own_broker, error) : SEMEL_OK;
-	if (status == SEMEL_OK && place->own_store)
-		status = make_schema(place, error);
+	semel_status status =
+		target->own_broker ? reach_broker(target->own_broker, error) : SEMEL_OK;
+	if (status == SEMEL_OK && target->own_store)
+		status = make_schema(target, error);
 	return status;
 }
 
-semel_status semel_drill_place_clear(struct semel_drill_place *place, semel_error *error)
+semel_status semel_drill_target_clear(struct semel_drill_target *target, semel_error *error)
 {
 	semel_status status = SEMEL_OK;
-	if (place->own_broker)
-		status = semel_drill_broker_clear(place->own_broker, &place->names, error);
-	if (status == SEMEL_OK && place->own_store)
-		status = clear_schema(place, error);
+	if (target->own_broker)
+		status = semel_drill_broker_clear(target->own_broker, &target->names, error);
+	if (status == SEMEL_OK && target->own_store)
+		status = clear_schema(target, error);
 	return status;
 }
 
-void semel_drill_place_unlock(struct semel_drill_place *place)
+void semel_drill_target_unlock(struct semel_drill_target *target)
 {
-	if (place->guard)
-		semel_shop_postgres.close(place->guard);
-	if (place->lock_fd >= 0)
-		close(place->lock_fd);
-	place->guard = NULL;
-	place->lock_fd = -1;
+	if (target->lock_connection)
+		semel_shop_postgres.close(target->lock_connection);
+	if (target->lock_fd >= 0)
+		close(target->lock_fd);
+	target->lock_connection = NULL;
+	target->lock_fd = -1;
 }

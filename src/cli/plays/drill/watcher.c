@@ -18,7 +18,7 @@
 #define TRIES       60
 
 /* Nobody may wait for the end of our output, nor stop us by what is meant for the drill. */
-static void go_apart(void)
+static void detach(void)
 {
 	static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
 	setsid();
@@ -29,32 +29,32 @@ static void go_apart(void)
 		dup2(fd, target);
 }
 
-static void clear_up(struct semel_drill_place *place, const char *folder)
+static void clear_up(struct semel_drill_target *target, const char *folder)
 {
 	semel_error error = { 0 };
 	semel_sleep_us(CHILDREN_US);
-	semel_status status = semel_drill_place_clear(place, &error);
+	semel_status status = semel_drill_target_clear(target, &error);
 	for (int i = 1; i < TRIES && status != SEMEL_OK; i++) {
 		semel_sleep_us(PAUSE_US);
-		status = semel_drill_place_clear(place, &error);
+		status = semel_drill_target_clear(target, &error);
 	}
 	if (status == SEMEL_OK) /* else the next drill finds it, and tries again */
-		semel_stage_remove(folder);
+		semel_sandbox_remove(folder);
 }
 
-static void stand_by(struct semel_drill_place place, const char *folder, int pipe_fd)
+static void await_drill_exit(struct semel_drill_target target, const char *folder, int pipe_fd)
 {
 	char word = 0;
 	ssize_t got = 0;
-	go_apart();
+	detach();
 	while ((got = read(pipe_fd, &word, 1)) < 0 && errno == EINTR)
 		;
 	if (got == 0)
-		clear_up(&place, folder);
+		clear_up(&target, folder);
 }
 
-semel_status semel_drill_watch(const struct semel_drill_place *place, const char *folder,
-			       struct semel_drill_watcher *watcher_out, semel_error *error)
+semel_status semel_drill_watcher_start(const struct semel_drill_target *target, const char *folder,
+				       struct semel_drill_watcher *watcher_out, semel_error *error)
 {
 	int ends[2];
 	if (pipe2(ends, O_CLOEXEC) != 0)
@@ -63,7 +63,7 @@ semel_status semel_drill_watch(const struct semel_drill_place *place, const char
 	pid_t pid = fork();
 	if (pid == 0) {
 		close(ends[1]);
-		stand_by(*place, folder, ends[0]);
+		await_drill_exit(*target, folder, ends[0]);
 		_exit(0);
 	}
 	close(ends[0]);
@@ -76,7 +76,7 @@ semel_status semel_drill_watch(const struct semel_drill_place *place, const char
 	return SEMEL_OK;
 }
 
-void semel_drill_dismiss(struct semel_drill_watcher *watcher)
+void semel_drill_watcher_stop(struct semel_drill_watcher *watcher)
 {
 	if (watcher->pid == 0)
 		return;

@@ -44,18 +44,18 @@ static semel_status shop_dies_after_commit(struct semel_drill *drill,
 /* Nobody listens there: the broker itself is left alone. */
 static semel_status relay_without_broker(struct semel_drill *drill)
 {
-	const char *url = drill->place.own_broker;
+	const char *url = drill->target.own_broker;
 	const char *nowhere = "local:nowhere/broker.db";
 	if (url)
 		nowhere = url[0] == 'k' ? "kafka://127.0.0.1:9" : "amqp://127.0.0.1:9/";
 	const char *const words[] = { "--broker",  nowhere, "relay", "--drain",
 				      "--timeout", "2s",    NULL };
-	struct semel_stage_end end;
-	semel_status status = semel_stage_run(&drill->stage, words, NULL, &end, drill->error);
+	struct semel_sandbox_exit end;
+	semel_status status = semel_sandbox_run(&drill->sandbox, words, NULL, &end, drill->error);
 	if (status == SEMEL_OK)
 		semel_drill_expect(drill, end.exit_code == 69 || end.exit_code == 75,
 				   "a relay without a broker ended with %d: %s", end.exit_code,
-				   end.complaint);
+				   end.error_output);
 	return status;
 }
 
@@ -109,7 +109,7 @@ static semel_status comes_twice(struct semel_drill *drill, const struct semel_dr
 	if (status == SEMEL_OK)
 		status = semel_drill_deliver(drill);
 	if (status == SEMEL_OK)
-		status = semel_drill_hear(drill, words, &answer);
+		status = semel_drill_run_and_read(drill, words, &answer);
 	if (status != SEMEL_OK)
 		return status;
 	json_t *said = json_loadb(semel_text_chars(answer), answer.length, 0, NULL);
@@ -124,13 +124,13 @@ static semel_status comes_twice(struct semel_drill *drill, const struct semel_dr
 static semel_status order_is_poisoned(struct semel_drill *drill, const struct semel_drill_row *row)
 {
 	static const char product[] = "samovar";
-	const char *scope = drill->place.names.scopes[SEMEL_SHOP_FULFILLMENT];
+	const char *scope = drill->target.names.scopes[SEMEL_SHOP_FULFILLMENT];
 	const char *const words[] = { "dlq", "replay", "--all", "--scope", scope, NULL };
 	char id[32];
 	(void)row;
 	snprintf(id, sizeof id, "%spoison", drill->prefix);
 	const struct semel_shop_order order = { .id = id, .product = product, .total = 7 };
-	semel_status status = semel_shop_place(&drill->shop, &order, "COMMIT", drill->error);
+	semel_status status = semel_shop_place_order(&drill->shop, &order, "COMMIT", drill->error);
 	if (status == SEMEL_OK)
 		status = semel_drill_place_orders(drill, ORDERS, NULL);
 	if (status == SEMEL_OK)
@@ -140,7 +140,7 @@ static semel_status order_is_poisoned(struct semel_drill *drill, const struct se
 	if (status == SEMEL_OK)
 		status = semel_drill_check_dead(drill, SEMEL_SHOP_FULFILLMENT, 1);
 	if (status == SEMEL_OK)
-		status = semel_shop_stock(&drill->shop, product, drill->error);
+		status = semel_shop_add_product(&drill->shop, product, drill->error);
 	if (status == SEMEL_OK)
 		status = semel_drill_run(drill, words, NULL);
 	if (status == SEMEL_OK)
@@ -162,7 +162,7 @@ static semel_status books_are_right(struct semel_drill *drill, const struct seme
 #define WHAT_IF(slug, question, answer, scene, point)                                              \
 	{                                                                                          \
 		.kind = "what-if", .name = (slug), .title = (question), .outcome = (answer),       \
-		.play = (scene), .failpoint = (point),                                             \
+		.run = (scene), .failpoint = (point),                                              \
 	}
 
 static const struct semel_drill_row rows[] = {
@@ -188,7 +188,7 @@ static const struct semel_drill_row rows[] = {
 	  .name = "books",
 	  .title = "the books (semel verify)",
 	  .outcome = "every committed event was published and processed",
-	  .play = books_are_right },
+	  .run = books_are_right },
 };
 
 const struct semel_drill_row *semel_drill_what_if(size_t at)

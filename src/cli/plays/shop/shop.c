@@ -14,7 +14,7 @@ static const char tables[] =
 	"CREATE TABLE audit (order_id TEXT PRIMARY KEY, trail TEXT NOT NULL);"
 	"INSERT INTO stock VALUES ('tea'), ('cup'), ('kettle')";
 
-const struct semel_shop_service semel_shop_services[SEMEL_SHOP_SERVICES] = {
+const struct semel_shop_subscription semel_shop_subscriptions[SEMEL_SHOP_SUBSCRIPTIONS] = {
 	[SEMEL_SHOP_BILLING] = {
 		.scope = "billing",
 		.effects = { "INSERT INTO invoice SELECT :aggregate_id,"
@@ -83,8 +83,8 @@ static semel_status publish(struct semel_shop *shop, const struct semel_shop_ord
 	return semel_outbox_publish(shop->engine->borrow(shop->connection), &event, NULL, error);
 }
 
-semel_status semel_shop_place(struct semel_shop *shop, const struct semel_shop_order *order,
-			      const char *ending, semel_error *error)
+semel_status semel_shop_place_order(struct semel_shop *shop, const struct semel_shop_order *order,
+				    const char *ending, semel_error *error)
 {
 	char payload[128];
 	snprintf(payload, sizeof payload, "{\"product\":\"%s\",\"total\":%d}", order->product,
@@ -99,15 +99,17 @@ semel_status semel_shop_place(struct semel_shop *shop, const struct semel_shop_o
 	return status == SEMEL_OK ? execute(shop, ending, error) : status;
 }
 
-semel_status semel_shop_stock(struct semel_shop *shop, const char *product, semel_error *error)
+semel_status semel_shop_add_product(struct semel_shop *shop, const char *product,
+				    semel_error *error)
 {
 	const char *const values[] = { product, NULL };
 	return shop->engine->execute(shop->connection, "INSERT INTO stock VALUES ($1)", values,
 				     error);
 }
 
-semel_status semel_shop_ask(struct semel_shop *shop, const char *sql, const char *const *parameters,
-			    int64_t *number_out, semel_error *error)
+semel_status semel_shop_query(struct semel_shop *shop, const char *sql,
+			      const char *const *parameters, int64_t *number_out,
+			      semel_error *error)
 {
 	return shop->engine->ask(shop->connection, sql, parameters, number_out, error);
 }

@@ -43,18 +43,20 @@ struct semel_shop_order {
 };
 /* The order with what happened to it (placed, paid), in one transaction that ends so: COMMIT or
  * ROLLBACK. */
-semel_status semel_shop_place(struct semel_shop *shop, const struct semel_shop_order *order,
-			      const char *ending, semel_error *error);
+semel_status semel_shop_place_order(struct semel_shop *shop, const struct semel_shop_order *order,
+				    const char *ending, semel_error *error);
 /* From now on fulfillment knows the product. */
-semel_status semel_shop_stock(struct semel_shop *shop, const char *product, semel_error *error);
-semel_status semel_shop_ask(struct semel_shop *shop, const char *sql, const char *const *parameters,
-			    int64_t *number_out, semel_error *error);
+semel_status semel_shop_add_product(struct semel_shop *shop, const char *product,
+				    semel_error *error);
+semel_status semel_shop_query(struct semel_shop *shop, const char *sql,
+			      const char *const *parameters, int64_t *number_out,
+			      semel_error *error);
 
-struct semel_shop_service {
+struct semel_shop_subscription {
 	const char *scope;
 	const char *effects[2]; /* SQL handlers; the second may be NULL */
 };
-enum { SEMEL_SHOP_BILLING, SEMEL_SHOP_FULFILLMENT, SEMEL_SHOP_AUDIT, SEMEL_SHOP_SERVICES };
-extern const struct semel_shop_service semel_shop_services[SEMEL_SHOP_SERVICES];
+enum { SEMEL_SHOP_BILLING, SEMEL_SHOP_FULFILLMENT, SEMEL_SHOP_AUDIT, SEMEL_SHOP_SUBSCRIPTIONS };
+extern const struct semel_shop_subscription semel_shop_subscriptions[SEMEL_SHOP_SUBSCRIPTIONS];
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "cli/process/audit.h"
+#include "cli/process/operator.h"
 
 #include <pwd.h>
 #include <stdio.h>
 #include <unistd.h>
 
-const char *semel_audit_who(void)
+const char *semel_operator_name(void)
 {
 	static char who[128];
 	const struct passwd *user = getpwuid(getuid());
