@@ -36,7 +36,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct semel_changes_driver; /* changes.h */
+struct semel_changes_driver;  /* changes.h */
+struct semel_trial_functions; /* trial.h */
 
 struct semel_store {
 	const struct semel_store_driver *driver;
@@ -86,6 +87,9 @@ struct semel_store_driver {
 
 	/* NULL: the store has no change stream. */
 	const struct semel_changes_driver *changes;
+
+	/* NULL: the database is a file, and a trial makes one of its own. */
+	const struct semel_trial_functions *trial;
 
 	/* All functions are required. */
 	semel_store_open_fn *open;

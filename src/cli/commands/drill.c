@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `semel drill`: would it survive here? Played on the user's own store and broker, and cleared up
- * again, whatever happens. */
+/* `semel drill`: runs the failure matrix on the user's own store and broker, and removes whatever
+ * it has created there, however it ends. */
 #include "cli/plays/drill/drill.h"
 #include "base/buffer.h"
 #include "base/env.h"
@@ -47,9 +47,9 @@ static semel_status check_names(const char *const *selected, semel_error *error)
 			continue;
 		const char *nearest = semel_text_nearest(*selected, names, count);
 		return semel_error_set(error, SEMEL_USAGE,
-				       "--row %s: there is no such row%s%s%s (semel drill --list "
-				       "tells them)",
-				       *selected, nearest ? ": did you mean " : "",
+				       "--row %s: no such row%s%s%s (list them: semel drill "
+				       "--list)",
+				       *selected, nearest ? ", did you mean " : "",
 				       nearest ? nearest : "", nearest ? "?" : "");
 	}
 	return SEMEL_OK;
@@ -84,79 +84,64 @@ static semel_status list_rows(bool json, semel_error *error)
 	return semel_output_print(&buffer, error);
 }
 
-/* ---- the play -------------------------------------------------------------------------------- */
+/* ---- the run --------------------------------------------------------------------------------- */
 
 static semel_status subscribe(struct semel_drill *drill)
 {
-	semel_status status = SEMEL_OK;
-	for (int i = 0; i < SEMEL_SHOP_SUBSCRIPTIONS && status == SEMEL_OK; i++) {
+	for (int i = 0; i < SEMEL_SHOP_SUBSCRIPTIONS; i++) {
 		const char *const words[] = { "topology", "apply",
 					      "--scope",  drill->target.names.scopes[i],
 					      "--topic",  drill->target.names.topic,
 					      NULL };
-		status = semel_drill_run(drill, words, NULL);
+		semel_drill_run(drill, words, NULL);
 	}
-	if (status == SEMEL_OK && drill->failure[0])
+	if (drill->status == SEMEL_OK && drill->failure[0])
 		return semel_error_set(drill->error, SEMEL_CONFIG,
-				       "the drill cannot make its subscriptions: %.300s",
+				       "cannot create the drill's subscriptions: %.300s",
 				       drill->failure);
-	return status;
+	return drill->status;
 }
 
 static semel_status set_up(struct semel_drill *drill)
 {
 	const char *store = drill->target.own_store;
-	drill->shop.engine = store ? &semel_shop_postgres : &semel_shop_sqlite;
 	drill->shop.topic = drill->target.names.topic;
 	if (!store)
 		store = semel_sandbox_path(&drill->sandbox, "sqlite:", "semel.db");
 	if (!store)
 		return semel_error_set(drill->error, SEMEL_INTERNAL, "no memory");
 	semel_status status = semel_shop_open(&drill->shop, store, drill->error);
-	return status == SEMEL_OK ? subscribe(drill) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return subscribe(drill);
 }
 
-static semel_status play_row(struct semel_drill *drill, size_t at)
+static void run_row(struct semel_drill *drill, size_t at)
 {
 	const struct semel_env *env = semel_env_system();
 	const struct semel_drill_row *row = row_at(at);
 	int64_t began_ms = semel_steady_ms(env);
 	drill->failure[0] = '\0';
 	snprintf(drill->prefix, sizeof drill->prefix, "r%02zu-", at);
-	semel_status status = row->run(drill, row);
-	if (status == SEMEL_OK)
+	row->run(drill, row);
+	if (drill->status == SEMEL_OK)
 		semel_drill_report(drill, row, semel_steady_ms(env) - began_ms);
-	return status;
 }
 
-static semel_status play(struct semel_drill *drill, const char *const *selected)
+static semel_status run_rows(struct semel_drill *drill, const char *const *selected)
 {
 	const struct semel_drill_row *row;
 	semel_status status = set_up(drill);
 	if (status != SEMEL_OK)
 		return status;
 	semel_drill_begin(drill);
-	for (size_t at = 0; status == SEMEL_OK && (row = row_at(at)) != NULL; at++)
+	for (size_t at = 0; drill->status == SEMEL_OK && (row = row_at(at)) != NULL; at++)
 		if (is_selected(selected, row->name))
-			status = play_row(drill, at);
-	return status;
+			run_row(drill, at);
+	return drill->status;
 }
 
-/* What could not be cleared stays findable, for the next drill. */
-static semel_status clear_up(struct semel_drill *drill)
-{
-	semel_error why = { 0 };
-	semel_shop_close(&drill->shop);
-	semel_status status =
-		drill->made ? semel_drill_target_clear(&drill->target, &why) : SEMEL_OK;
-	if (status == SEMEL_OK)
-		return SEMEL_OK;
-	drill->sandbox.keep = true;
-	return semel_error_set(drill->error, status,
-			       "the drill's things could not be taken away: %.300s (semel drill "
-			       "--clean tries again)",
-			       why.text);
-}
+/* ---- before and after ------------------------------------------------------------------------ */
 
 static semel_status open_sandbox(struct semel_drill *drill)
 {
@@ -166,13 +151,13 @@ static semel_status open_sandbox(struct semel_drill *drill)
 						 .store = drill->target.own_store,
 						 .broker = drill->target.own_broker };
 	semel_status status = semel_sandbox_open(&drill->sandbox, &plan, drill->error);
-	if (status == SEMEL_OK)
-		status = semel_drill_target_lock(&drill->target, drill->sandbox.folder,
-						 drill->error);
-	if (status == SEMEL_OK)
-		status = semel_drill_watcher_start(&drill->target, drill->sandbox.folder,
-						   &drill->watcher, drill->error);
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_drill_target_lock(&drill->target, drill->sandbox.folder, drill->error);
+	if (status != SEMEL_OK)
+		return status;
+	return semel_drill_watcher_start(&drill->target, drill->sandbox.folder, &drill->watcher,
+					 drill->error);
 }
 
 static semel_status remove_leftovers(struct semel_drill *drill)
@@ -183,18 +168,42 @@ static semel_status remove_leftovers(struct semel_drill *drill)
 					    drill, drill->error);
 }
 
-static semel_status drill_here(struct semel_drill *drill, const struct semel_args *args)
+/* What cannot be removed keeps its folder, so that the next drill finds it. */
+static semel_status clear_target(struct semel_drill *drill)
+{
+	semel_error cause = { 0 };
+	semel_shop_close(&drill->shop);
+	if (!drill->created)
+		return SEMEL_OK;
+	semel_status status = semel_drill_target_clear(&drill->target, &cause);
+	if (status == SEMEL_OK)
+		return SEMEL_OK;
+	drill->sandbox.keep = true;
+	return semel_error_set(drill->error, status,
+			       "cannot remove what the drill has created: %.300s (try again: semel "
+			       "drill --clean)",
+			       cause.text);
+}
+
+static semel_status run_in_sandbox(struct semel_drill *drill, const struct semel_args *args)
 {
 	semel_status status = open_sandbox(drill);
-	if (status == SEMEL_OK)
-		status = remove_leftovers(drill);
-	if (status == SEMEL_OK && !semel_args_flag(args, "clean")) {
-		status = semel_drill_target_create(&drill->target, drill->error);
-		drill->made = status == SEMEL_OK;
-		if (status == SEMEL_OK)
-			status = play(drill, semel_args_list(args, "row", NULL));
-	}
-	semel_status cleared = clear_up(drill);
+	if (status != SEMEL_OK)
+		return status;
+	status = remove_leftovers(drill);
+	if (status != SEMEL_OK || semel_args_flag(args, "clean"))
+		return status;
+	status = semel_drill_target_create(&drill->target, drill->error);
+	if (status != SEMEL_OK)
+		return status;
+	drill->created = true;
+	return run_rows(drill, semel_args_list(args, "row", NULL));
+}
+
+static semel_status run_drill(struct semel_drill *drill, const struct semel_args *args)
+{
+	semel_status status = run_in_sandbox(drill, args);
+	semel_status cleared = clear_target(drill);
 	semel_sandbox_close(&drill->sandbox);
 	semel_drill_watcher_stop(&drill->watcher);
 	semel_drill_target_unlock(&drill->target);
@@ -224,7 +233,7 @@ static semel_status run(struct semel_invocation *invocation)
 		return semel_error_set(drill.error, SEMEL_INTERNAL, "no memory");
 	status = semel_drill_target_choose(&drill.target, arena, drill.error);
 	if (status == SEMEL_OK)
-		status = drill_here(&drill, args);
+		status = run_drill(&drill, args);
 	semel_arena_free(arena);
 	return status;
 }
@@ -233,21 +242,19 @@ static const struct semel_option options[] = {
 	{ .name = "row",
 	  .kind = SEMEL_OPTION_MULTI,
 	  .argument = "NAME",
-	  .help = "play only this one" },
-	{ .name = "list",
-	  .kind = SEMEL_OPTION_FLAG,
-	  .help = "tell the names of the rows, and end" },
+	  .help = "run only this row" },
+	{ .name = "list", .kind = SEMEL_OPTION_FLAG, .help = "list the rows, and exit" },
 	{ .name = "clean",
 	  .kind = SEMEL_OPTION_FLAG,
-	  .help = "only take away what an earlier drill could not" },
+	  .help = "only remove what an earlier drill could not" },
 	SEMEL_OPTION_JSON,
 	{ 0 },
 };
 
 static const struct semel_example examples[] = {
 	{ "semel drill --store postgres://app@db/shop --broker amqp://mq/",
-	  "before you trust it with the real thing" },
-	{ "semel drill --row relay.after-confirm --row order-is-poisoned", "two of the rows" },
+	  "before production data" },
+	{ "semel drill --row relay.after-confirm --row order-is-poisoned", "two of its rows" },
 	{ 0 },
 };
 
@@ -255,18 +262,19 @@ const struct semel_command semel_command_drill = {
 	.name = "drill",
 	.run = run,
 	.group = SEMEL_GROUP_PROVE,
-	.summary = "kill everything once, on this store and broker, and see that nothing is lost",
+	.summary =
+		"run the failure matrix on this store and broker, and check that nothing is lost",
 	.options = options,
 	.details =
 		"Runs every row of the failure matrix (semel failpoints) and the seven what-ifs "
-		"of the Order story with this very program: a process is killed in the very "
-		"moment, everything is started again, and the databases are looked at. Exit 1 "
-		"when a row fails.\n\n"
-		"It plays beside your own things, under names of its own: a folder semel-drill-… "
+		"of the Order story with this very program: a process is killed at the failpoint, "
+		"everything is started again, and the databases are checked. Exit 1 when a row "
+		"fails.\n\n"
+		"It runs beside your own data, under names of its own: a folder semel-drill-… "
 		"beside the SQLite file, a schema semel_drill_… on PostgreSQL (the user needs "
 		"CREATE on the database), exchanges, queues, topics and groups semel-drill-… at "
-		"the broker. Your tables, queues and topics are not touched. All of it is taken "
-		"away in the end, also when the drill is killed; what could not be, the next "
-		"drill on this store takes away.",
+		"the broker. Your tables, queues and topics are not touched. All of it is removed "
+		"in the end, also when the drill is killed; what could not be removed then, the "
+		"next drill on this store removes.",
 	.examples = examples,
 };

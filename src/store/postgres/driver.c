@@ -215,6 +215,7 @@ const struct semel_store_driver semel_store_postgres = {
 	.examine = semel_pg_store_examine,
 	.outbox = &outbox,
 	.inbox = &inbox,
+	.trial = &semel_pg_trial,
 	.holds = &holds,
 	.dead_letters = &dead_letters,
 	.upkeep = &upkeep,

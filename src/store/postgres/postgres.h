@@ -68,6 +68,7 @@ struct semel_pg_effects; /* the prepared SQL handler, in effect.c */
 
 extern const struct semel_store_driver semel_store_postgres;
 extern const struct semel_changes_driver semel_pg_changes_driver;
+extern const struct semel_trial_functions semel_pg_trial;
 
 struct semel_pg_store {
 	semel_store base;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who plays: relay and services, each a process of this very program. */
+/* The relay and the subscriptions of the demo, each a process of this very program. */
 #include "cli/plays/demo/demo.h"
 
 #include "base/error.h"
@@ -18,27 +18,27 @@ const struct semel_demo_crash semel_demo_crashes[SEMEL_SHOP_SUBSCRIPTIONS] = {
 	[SEMEL_SHOP_AUDIT] = { "consume.after-claim:kill@4", "after claim, before effect" },
 };
 
-semel_status semel_demo_run(struct semel_demo *demo, const char *const *words,
-			    const char *failpoint, struct semel_text *answer_out)
+struct semel_text semel_demo_run(struct semel_demo *demo, const char *const *words,
+				 const char *failpoint)
 {
-	struct semel_sandbox_exit end;
-	semel_status status =
-		semel_sandbox_run(&demo->sandbox, words, failpoint, &end, demo->error);
-	if (status != SEMEL_OK)
-		return status;
+	struct semel_sandbox_exit end = { 0 };
+	int expected = failpoint ? KILLED : 0;
+	if (demo->status != SEMEL_OK)
+		return (struct semel_text){ NULL, 0 };
+	demo->status = semel_sandbox_run(&demo->sandbox, words, failpoint, &end, demo->error);
+	if (demo->status != SEMEL_OK)
+		return (struct semel_text){ NULL, 0 };
 	demo->crashes += end.exit_code == KILLED;
-	int wanted = failpoint ? KILLED : 0;
-	semel_demo_expect(demo, end.exit_code == wanted, "semel %s ended with %d, not %d: %s",
-			  words[0], end.exit_code, wanted, end.error_output);
-	if (answer_out)
-		*answer_out = end.output;
-	return SEMEL_OK;
+	semel_demo_expect(demo, end.exit_code == expected,
+			  "semel %s exited with %d, expected %d: %s", words[0], end.exit_code,
+			  expected, end.error_output);
+	return end.output;
 }
 
-semel_status semel_demo_relay(struct semel_demo *demo, const char *failpoint)
+void semel_demo_relay(struct semel_demo *demo, const char *failpoint)
 {
 	const char *const words[] = { "relay", "--drain", "--window", WINDOW, NULL };
-	return semel_demo_run(demo, words, failpoint, NULL);
+	(void)semel_demo_run(demo, words, failpoint);
 }
 
 int64_t semel_demo_json_number(struct semel_text object, const char *name)
@@ -49,9 +49,9 @@ int64_t semel_demo_json_number(struct semel_text object, const char *name)
 	return number;
 }
 
-semel_status semel_demo_consume(struct semel_demo *demo,
-				const struct semel_shop_subscription *subscription,
-				const char *failpoint, struct semel_demo_counts *answer_out)
+struct semel_demo_counts semel_demo_consume(struct semel_demo *demo,
+					    const struct semel_shop_subscription *subscription,
+					    const char *failpoint)
 {
 	const char *second = subscription->effects[1];
 	const char *const words[] = { "consume",
@@ -68,15 +68,14 @@ semel_status semel_demo_consume(struct semel_demo *demo,
 				      second ? "--sql" : NULL,
 				      second,
 				      NULL };
-	struct semel_text answer;
-	semel_status status = semel_demo_run(demo, words, failpoint, &answer);
-	if (status != SEMEL_OK || !answer_out)
-		return status;
-	*answer_out = (struct semel_demo_counts){
-		.done = semel_demo_json_number(answer, "done"),
-		.duplicate = semel_demo_json_number(answer, "duplicate"),
-		.dead = semel_demo_json_number(answer, "dead"),
+	struct semel_text output = semel_demo_run(demo, words, failpoint);
+	if (demo->status != SEMEL_OK || failpoint) /* a killed child prints nothing */
+		return (struct semel_demo_counts){ 0 };
+	struct semel_demo_counts counts = {
+		.done = semel_demo_json_number(output, "done"),
+		.duplicate = semel_demo_json_number(output, "duplicate"),
+		.dead = semel_demo_json_number(output, "dead"),
 	};
-	demo->duplicates += answer_out->duplicate;
-	return SEMEL_OK;
+	demo->duplicates += counts.duplicate;
+	return counts;
 }

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `semel demo`: a shop, three services and a bad day, told in numbered steps.
+/* `semel demo`: a shop, three services and a series of failures, in numbered steps.
  *
- * Every number on the screen is read from the databases or from the answers of the children, which
- * are this very program. Whatever does not add up is said, and ends the demo with 1. */
+ * Every number on the screen is read from the databases, from the broker or from the output of the
+ * children, which are this very program. Whatever does not add up is reported, and the demo exits
+ * with 1.
+ *
+ * Its actions keep their status in the demo: after the first failure each of them does nothing, so
+ * a step is written as a plain sequence. */
 #ifndef SEMEL_CLI_PLAYS_DEMO_DEMO_H
 #define SEMEL_CLI_PLAYS_DEMO_DEMO_H
 
@@ -16,15 +20,16 @@ struct semel_demo {
 	struct semel_sandbox sandbox;
 	const char *store, *broker; /* URLs of servers; NULL: files in the folder */
 	struct semel_shop shop;
-	const char *broker_file; /* NULL: the broker is a server, and is not looked into */
+	const char *broker_file; /* its URL; NULL: the broker is a server, and is not inspected */
 	bool colour;
-	bool failed;        /* something did not add up */
-	int64_t crashes;    /* children that were killed */
-	int64_t duplicates; /* deliveries that services skipped */
+	bool failed;         /* something did not add up */
+	int64_t crashes;     /* children that were killed */
+	int64_t duplicates;  /* deliveries that subscriptions skipped */
+	semel_status status; /* of the actions so far; not OK: the demo cannot go on */
 	semel_error *error;
 };
 
-/* ---- screen.c ---- */
+/* ---- display.c ---- */
 enum semel_demo_style {
 	SEMEL_DEMO_PLAIN,
 	SEMEL_DEMO_BOLD,
@@ -36,53 +41,60 @@ bool semel_demo_has_colour(void);
 void semel_demo_print_overview(const struct semel_demo *demo);
 /* A numbered step. */
 void semel_demo_step(const struct semel_demo *demo, int number, const char *what);
-/* What one would type. */
+/* A command to type. */
 void semel_demo_command(const struct semel_demo *demo, const char *format, ...) SEMEL_PRINTF(2, 3);
 /* Indented, in a style. */
 void semel_demo_print(const struct semel_demo *demo, enum semel_demo_style style,
 		      const char *format, ...) SEMEL_PRINTF(3, 4);
-/* Two columns: what was done, and what is there now. */
+/* Two columns: what was done, and what there is now. */
 void semel_demo_fact(const char *done, const char *format, ...) SEMEL_PRINTF(2, 3);
-/* Says what does not add up, unless it holds. */
+/* Reports what does not add up, unless the condition holds. */
 void semel_demo_expect(struct semel_demo *demo, bool holds, const char *format, ...)
 	SEMEL_PRINTF(3, 4);
 
-/* ---- shop.c: the application ---- */
-/* Makes the tables of the shop and of Semel, and what the services need at the broker. */
-semel_status semel_demo_open_shop(struct semel_demo *demo);
+/* ---- orders.c: the application ---- */
+/* Creates the tables of the shop and of Semel, and what the subscriptions need at the broker. */
+void semel_demo_open_shop(struct semel_demo *demo);
 /* Orders with their events, each in one transaction; the poisoned one among them. */
-semel_status semel_demo_place_orders(struct semel_demo *demo);
+void semel_demo_place_orders(struct semel_demo *demo);
 /* One more, rolled back. */
-semel_status semel_demo_roll_back_order(struct semel_demo *demo);
-/* What Fulfillment lacked for the poisoned one. */
-semel_status semel_demo_restock(struct semel_demo *demo);
-/* One integer of the shop's database, or of the broker's file. */
-semel_status semel_demo_query(struct semel_demo *demo, const char *sql, int64_t *number_out);
-semel_status semel_demo_query_broker(struct semel_demo *demo, const char *sql, int64_t *number_out);
+void semel_demo_roll_back_order(struct semel_demo *demo);
+/* Adds the product of the poisoned order to fulfillment's stock. */
+void semel_demo_restock(struct semel_demo *demo);
+/* One number of the shop's database. */
+int64_t semel_demo_query(struct semel_demo *demo, const char *sql);
 
-/* ---- cast.c: the children ---- */
+/* ---- deliveries.c: what is at the broker ---- */
+struct semel_demo_sent {
+	int64_t events;   /* messages in the broker's log */
+	int64_t distinct; /* events among them */
+	int64_t most;     /* of the event that was sent most often: how often */
+};
+struct semel_demo_sent semel_demo_count_sent(struct semel_demo *demo);
+
+/* ---- children.c ---- */
 struct semel_demo_crash {
-	const char *failpoint; /* where it is killed */
-	const char *killed;    /* the same for a person */
+	const char *failpoint; /* where the subscription's process is killed */
+	const char *killed;    /* the same for the screen */
 };
 /* By SEMEL_SHOP_BILLING and so on. */
 extern const struct semel_demo_crash semel_demo_crashes[SEMEL_SHOP_SUBSCRIPTIONS];
 
-/* Runs semel with these words. With a failpoint it must die of it; without one it must end with 0.
- * answer_out (may be NULL) has its output. A crash is counted. */
-semel_status semel_demo_run(struct semel_demo *demo, const char *const *words,
-			    const char *failpoint, struct semel_text *answer_out);
-semel_status semel_demo_relay(struct semel_demo *demo, const char *failpoint);
+/* Runs semel with these words, and returns its output. With a failpoint it must be killed there;
+ * without one it must exit with 0. A kill is counted. */
+struct semel_text semel_demo_run(struct semel_demo *demo, const char *const *words,
+				 const char *failpoint);
+void semel_demo_relay(struct semel_demo *demo, const char *failpoint);
 struct semel_demo_counts {
 	int64_t done, duplicate, dead;
 };
-semel_status semel_demo_consume(struct semel_demo *demo,
-				const struct semel_shop_subscription *subscription,
-				const char *failpoint, struct semel_demo_counts *answer_out);
+struct semel_demo_counts semel_demo_consume(struct semel_demo *demo,
+					    const struct semel_shop_subscription *subscription,
+					    const char *failpoint);
 /* A number in a JSON object; 0 when it is not there. */
 int64_t semel_demo_json_number(struct semel_text object, const char *name);
 
-/* ---- story.c ---- */
+/* ---- steps.c ---- */
 semel_status semel_demo_run_steps(struct semel_demo *demo);
 
 #endif

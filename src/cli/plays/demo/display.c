@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the demo looks: short lines, two columns, colour on a terminal only. */
+/* What the demo prints: short lines, two columns, colour on a terminal only. */
 #include "cli/plays/demo/demo.h"
 
 #include <stdarg.h>
@@ -22,7 +22,7 @@ bool semel_demo_has_colour(void)
 	return isatty(STDOUT_FILENO) && !(none && none[0]) && term && strcmp(term, "dumb") != 0;
 }
 
-/* One line at once, and shown at once: the next one may take a moment. */
+/* One line, flushed: the next one may take a moment. */
 SEMEL_PRINTF(4, 0)
 static void print_styled(const struct semel_demo *demo, enum semel_demo_style style,
 			 const char *before, const char *format, va_list list)
@@ -68,7 +68,7 @@ void semel_demo_print_overview(const struct semel_demo *demo)
 		"                                       ├──► fulfillment  reserves, ships",
 		"                                       └──► audit        keeps a trail",
 	};
-	heading(demo, "Semel: a shop, three services, and a bad day\n");
+	heading(demo, "Semel: a shop, three services, and a series of failures\n");
 	for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
 		semel_demo_print(demo, SEMEL_DEMO_PLAIN, "%s", lines[i]);
 }

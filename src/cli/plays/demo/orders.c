@@ -1,43 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The shop as the story has it: forty orders, one of them for what nobody has heard of. */
+/* The shop of the demo: forty orders, one of them for a product that fulfillment does not have. */
 #include "cli/plays/demo/demo.h"
 
 #include "base/error.h"
-#include "base/sqlite_file.h"
 
-#include <sqlite3.h>
 #include <stdio.h>
 
 static const char *const products[] = { "tea", "cup", "kettle" };
 
-static semel_status subscribe(struct semel_demo *demo)
+static void subscribe(struct semel_demo *demo)
 {
-	semel_status status = SEMEL_OK;
-	for (int i = 0; i < SEMEL_SHOP_SUBSCRIPTIONS && status == SEMEL_OK; i++) {
+	for (int i = 0; i < SEMEL_SHOP_SUBSCRIPTIONS; i++) {
 		const char *const words[] = { "topology", "apply",
 					      "--scope",  semel_shop_subscriptions[i].scope,
 					      "--topic",  "order.events",
 					      NULL };
-		status = semel_demo_run(demo, words, NULL, NULL);
+		(void)semel_demo_run(demo, words, NULL);
 	}
-	return status;
 }
 
-semel_status semel_demo_open_shop(struct semel_demo *demo)
+void semel_demo_open_shop(struct semel_demo *demo)
 {
 	const char *store = demo->store;
-	demo->shop.engine = store ? &semel_shop_postgres : &semel_shop_sqlite;
 	if (!store)
 		store = semel_sandbox_path(&demo->sandbox, "sqlite:", "semel.db");
 	if (!demo->broker)
-		demo->broker_file = semel_sandbox_path(&demo->sandbox, "", "semel-broker.db");
+		demo->broker_file = semel_sandbox_path(&demo->sandbox, "local:", "semel-broker.db");
 	if (!store || (!demo->broker && !demo->broker_file))
-		return semel_error_set(demo->error, SEMEL_INTERNAL, "no memory");
-	semel_status status = semel_shop_open(&demo->shop, store, demo->error);
-	return status == SEMEL_OK ? subscribe(demo) : status;
+		demo->status = semel_error_set(demo->error, SEMEL_INTERNAL, "no memory");
+	else
+		demo->status = semel_shop_open(&demo->shop, store, demo->error);
+	subscribe(demo);
 }
 
-static semel_status place_order(struct semel_demo *demo, int number, const char *ending)
+typedef semel_status (*write_order)(struct semel_shop *shop, const struct semel_shop_order *order,
+				    semel_error *error);
+
+static void order(struct semel_demo *demo, int number, write_order write)
 {
 	char id[16];
 	snprintf(id, sizeof id, "ord-%d", number);
@@ -46,45 +45,31 @@ static semel_status place_order(struct semel_demo *demo, int number, const char 
 		.product = number == SEMEL_DEMO_POISONED ? "samovar" : products[number % 3],
 		.total = 10 + number * 7 % 90,
 	};
-	return semel_shop_place_order(&demo->shop, &order, ending, demo->error);
+	if (demo->status == SEMEL_OK)
+		demo->status = write(&demo->shop, &order, demo->error);
 }
 
-semel_status semel_demo_place_orders(struct semel_demo *demo)
+void semel_demo_place_orders(struct semel_demo *demo)
 {
-	semel_status status = SEMEL_OK;
-	for (int i = 1; i <= SEMEL_DEMO_ORDERS && status == SEMEL_OK; i++)
-		status = place_order(demo, i, "COMMIT");
-	return status;
+	for (int i = 1; i <= SEMEL_DEMO_ORDERS; i++)
+		order(demo, i, semel_shop_place_order);
 }
 
-semel_status semel_demo_roll_back_order(struct semel_demo *demo)
+void semel_demo_roll_back_order(struct semel_demo *demo)
 {
-	return place_order(demo, SEMEL_DEMO_ORDERS + 1, "ROLLBACK");
+	order(demo, SEMEL_DEMO_ORDERS + 1, semel_shop_roll_back_order);
 }
 
-semel_status semel_demo_restock(struct semel_demo *demo)
+void semel_demo_restock(struct semel_demo *demo)
 {
-	return semel_shop_add_product(&demo->shop, "samovar", demo->error);
+	if (demo->status == SEMEL_OK)
+		demo->status = semel_shop_add_product(&demo->shop, "samovar", demo->error);
 }
 
-/* ---- questions ------------------------------------------------------------------------------- */
-
-semel_status semel_demo_query(struct semel_demo *demo, const char *sql, int64_t *number_out)
+int64_t semel_demo_query(struct semel_demo *demo, const char *sql)
 {
-	return semel_shop_query(&demo->shop, sql, NULL, number_out, demo->error);
-}
-
-semel_status semel_demo_query_broker(struct semel_demo *demo, const char *sql, int64_t *number_out)
-{
-	sqlite3 *broker = NULL;
-	int code = sqlite3_open_v2(demo->broker_file, &broker, SQLITE_OPEN_READWRITE, NULL);
-	semel_status status = SEMEL_OK;
-	if (code == SQLITE_OK) {
-		sqlite3_db_config(broker, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-		status = semel_sqlite_int(broker, sql, 0, number_out, demo->error);
-	} else {
-		status = semel_sqlite_error(broker, code, "look into the broker", demo->error);
-	}
-	sqlite3_close(broker);
-	return status;
+	int64_t number = 0;
+	if (demo->status == SEMEL_OK)
+		demo->status = semel_shop_query(&demo->shop, sql, NULL, &number, demo->error);
+	return number;
 }

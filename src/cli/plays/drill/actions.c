@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the rows of a drill are made of: orders, children that work or die, and questions to the
- * databases. */
+/* What the rows of a drill are made of: orders, children that finish or are killed, and checks of
+ * the databases. */
 #include "base/error.h"
 #include "cli/plays/drill/drill.h"
 
@@ -26,50 +26,57 @@ void semel_drill_expect(struct semel_drill *drill, bool holds, const char *forma
 
 /* ---- children -------------------------------------------------------------------------------- */
 
-static semel_status play(struct semel_drill *drill, const char *const *words, const char *failpoint,
-			 struct semel_text *answer_out)
+/* A failpoint without an action kills at its first hit. */
+static void check_exit(struct semel_drill *drill, const char *command, const char *failpoint,
+		       const struct semel_sandbox_exit *end)
 {
-	struct semel_sandbox_exit end;
+	if (failpoint)
+		semel_drill_expect(drill, end->exit_code == KILLED,
+				   "semel %s should have been killed at %s, but exited with %d: %s",
+				   command, failpoint, end->exit_code, end->error_output);
+	else
+		semel_drill_expect(drill, end->exit_code == 0, "semel %s exited with %d: %s",
+				   command, end->exit_code, end->error_output);
+}
+
+static struct semel_text run_child(struct semel_drill *drill, const char *const *words,
+				   const char *failpoint)
+{
+	struct semel_sandbox_exit end = { 0 };
 	char kill[64];
+	if (drill->status != SEMEL_OK)
+		return (struct semel_text){ NULL, 0 };
 	if (failpoint)
 		snprintf(kill, sizeof kill, "%s%s", failpoint,
 			 strchr(failpoint, ':') ? "" : ":kill@1");
-	semel_status status = semel_sandbox_run(&drill->sandbox, words, failpoint ? kill : NULL,
-						&end, drill->error);
-	if (status != SEMEL_OK)
-		return status;
-	semel_drill_expect(drill, !failpoint || end.exit_code == KILLED,
-			   "semel %s was to be killed at %s, and ended with %d: %s", words[0],
-			   failpoint ? failpoint : "", end.exit_code, end.error_output);
-	semel_drill_expect(drill, failpoint || end.exit_code == 0, "semel %s ended with %d: %s",
-			   words[0], end.exit_code, end.error_output);
-	if (answer_out)
-		*answer_out = end.output;
-	return SEMEL_OK;
+	drill->status = semel_sandbox_run(&drill->sandbox, words, failpoint ? kill : NULL, &end,
+					  drill->error);
+	if (drill->status == SEMEL_OK)
+		check_exit(drill, words[0], failpoint, &end);
+	return end.output;
 }
 
-semel_status semel_drill_run(struct semel_drill *drill, const char *const *words,
-			     const char *failpoint)
+void semel_drill_run(struct semel_drill *drill, const char *const *words, const char *failpoint)
 {
-	return play(drill, words, failpoint, NULL);
+	(void)run_child(drill, words, failpoint);
 }
 
-semel_status semel_drill_run_and_read(struct semel_drill *drill, const char *const *words,
-				      struct semel_text *answer_out)
+struct semel_text semel_drill_run_and_read(struct semel_drill *drill, const char *const *words)
 {
-	return play(drill, words, NULL, answer_out);
+	return run_child(drill, words, NULL);
 }
 
-semel_status semel_drill_relay(struct semel_drill *drill, const char *failpoint)
+void semel_drill_relay(struct semel_drill *drill, const char *failpoint)
 {
-	/* A short lease, so that whoever comes after the killed one need not wait long. */
+	/* A short lease, so that the relay after a killed one need not wait long. */
 	static const char *const words[] = { "relay",   "--drain", "--window", WINDOW,
 					     "--lease", "1s",      NULL };
-	return semel_drill_run(drill, words, failpoint);
+	semel_drill_run(drill, words, failpoint);
 }
 
-static semel_status consume(struct semel_drill *drill, int number, const char *before,
-			    const char *failpoint)
+/* before: a statement of the handler before the subscription's own; NULL: none. */
+static void consume(struct semel_drill *drill, int number, const char *before,
+		    const char *failpoint)
 {
 	const struct semel_shop_subscription *subscription = &semel_shop_subscriptions[number];
 	const char *words[32] = { "consume",       "--drain",
@@ -86,45 +93,41 @@ static semel_status consume(struct semel_drill *drill, int number, const char *b
 			words[count++] = "--sql";
 			words[count++] = statements[i];
 		}
-	return semel_drill_run(drill, words, failpoint);
+	semel_drill_run(drill, words, failpoint);
 }
 
-semel_status semel_drill_consume(struct semel_drill *drill, int subscription, const char *failpoint)
+void semel_drill_consume(struct semel_drill *drill, int subscription, const char *failpoint)
 {
-	return consume(drill, subscription, NULL, failpoint);
+	consume(drill, subscription, NULL, failpoint);
 }
 
-semel_status semel_drill_consume_flaky(struct semel_drill *drill, int subscription,
-				       const char *failpoint)
+void semel_drill_consume_flaky(struct semel_drill *drill, int subscription, const char *failpoint)
 {
-	return consume(drill, subscription, drill->shop.engine->fail_first, failpoint);
+	consume(drill, subscription, semel_shop_failing_statement(&drill->shop), failpoint);
 }
 
-semel_status semel_drill_deliver(struct semel_drill *drill)
+void semel_drill_deliver(struct semel_drill *drill)
 {
-	semel_status status = semel_drill_relay(drill, NULL);
-	for (int i = 0; i < SEMEL_SHOP_SUBSCRIPTIONS && status == SEMEL_OK; i++)
-		status = semel_drill_consume(drill, i, NULL);
-	return status;
+	semel_drill_relay(drill, NULL);
+	for (int i = 0; i < SEMEL_SHOP_SUBSCRIPTIONS; i++)
+		semel_drill_consume(drill, i, NULL);
 }
 
 /* ---- orders ---------------------------------------------------------------------------------- */
 
-semel_status semel_drill_place_orders(struct semel_drill *drill, int count, const char *product)
+void semel_drill_place_orders(struct semel_drill *drill, int count, const char *product)
 {
-	semel_status status = SEMEL_OK;
-	for (int i = 1; i <= count && status == SEMEL_OK; i++) {
+	for (int i = 1; i <= count && drill->status == SEMEL_OK; i++) {
 		char id[32];
 		snprintf(id, sizeof id, "%s%d", drill->prefix, i);
 		const struct semel_shop_order order = { .id = id,
 							.product = product ? product : "tea",
 							.total = 10 + i };
-		status = semel_shop_place_order(&drill->shop, &order, "COMMIT", drill->error);
+		drill->status = semel_shop_place_order(&drill->shop, &order, drill->error);
 	}
-	return status;
 }
 
-semel_status semel_drill_order_killed(struct semel_drill *drill, const char *failpoint)
+void semel_drill_order_killed(struct semel_drill *drill, const char *failpoint)
 {
 	char aggregate[32], insert[128];
 	snprintf(aggregate, sizeof aggregate, "order:%s1", drill->prefix);
@@ -143,75 +146,75 @@ semel_status semel_drill_order_killed(struct semel_drill *drill, const char *fai
 				      "--sql",
 				      insert,
 				      NULL };
-	return semel_drill_run(drill, words, failpoint);
+	semel_drill_run(drill, words, failpoint);
 }
 
-/* ---- questions ------------------------------------------------------------------------------- */
+void semel_drill_add_product(struct semel_drill *drill, const char *product)
+{
+	if (drill->status == SEMEL_OK)
+		drill->status = semel_shop_add_product(&drill->shop, product, drill->error);
+}
 
-semel_status semel_drill_count(struct semel_drill *drill, const char *what, const char *sql,
-			       int64_t wanted)
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+/* value: of :id in the SQL. */
+static void check_number(struct semel_drill *drill, const char *what, const char *sql,
+			 const char *value, int64_t expected)
+{
+	int64_t number = 0;
+	if (drill->status == SEMEL_OK)
+		drill->status = semel_shop_query(&drill->shop, sql, value, &number, drill->error);
+	if (drill->status == SEMEL_OK)
+		semel_drill_expect(drill, number == expected, "%s: %" PRId64 ", expected %" PRId64,
+				   what, number, expected);
+}
+
+void semel_drill_count(struct semel_drill *drill, const char *what, const char *sql,
+		       int64_t expected)
 {
 	char pattern[32];
-	int64_t number = 0;
 	snprintf(pattern, sizeof pattern, "%s%%", drill->prefix);
-	const char *const values[] = { pattern, NULL };
-	semel_status status = semel_shop_query(&drill->shop, sql, values, &number, drill->error);
-	if (status == SEMEL_OK)
-		semel_drill_expect(drill, number == wanted, "%s: %" PRId64 ", not %" PRId64, what,
-				   number, wanted);
-	return status;
+	check_number(drill, what, sql, pattern, expected);
 }
 
-/* Of each subscription: what it has written, and how much of that is as it should be. */
+/* Of each subscription: how many rows it has written, and how many of them are right. */
 static const struct {
 	const char *what, *count, *right;
 } ledgers[SEMEL_SHOP_SUBSCRIPTIONS] = {
 	[SEMEL_SHOP_BILLING] = { "orders with one invoice",
-				 "SELECT count(*) FROM invoice WHERE order_id LIKE $1",
+				 "SELECT count(*) FROM invoice WHERE order_id LIKE :id",
 				 "SELECT count(*) FROM (SELECT order_id FROM invoice WHERE "
-				 "order_id LIKE $1"
+				 "order_id LIKE :id"
 				 " GROUP BY order_id HAVING count(*) = 1 AND sum(amount) ="
 				 " (SELECT total FROM orders WHERE id = order_id)) AS billed" },
 	[SEMEL_SHOP_FULFILLMENT] = { "orders reserved once and shipped once",
-				     "SELECT count(*) FROM reservation WHERE order_id LIKE $1",
+				     "SELECT count(*) FROM reservation WHERE order_id LIKE :id",
 				     "SELECT count(*) FROM (SELECT order_id FROM reservation WHERE "
-				     "order_id LIKE $1"
+				     "order_id LIKE :id"
 				     " GROUP BY order_id HAVING count(*) = 1 AND sum(shipped) = 1) "
 				     "AS shipped" },
 	[SEMEL_SHOP_AUDIT] = { "orders with the trail \"placed, paid\"",
-			       "SELECT count(*) FROM audit WHERE order_id LIKE $1",
+			       "SELECT count(*) FROM audit WHERE order_id LIKE :id",
 			       "SELECT count(*) FROM audit JOIN orders ON id = order_id"
-			       " WHERE order_id LIKE $1 AND trail = 'placed, paid'" },
+			       " WHERE order_id LIKE :id AND trail = 'placed, paid'" },
 };
 
-semel_status semel_drill_check(struct semel_drill *drill, int subscription, int orders)
+void semel_drill_check(struct semel_drill *drill, int subscription, int orders)
 {
-	semel_status status = semel_drill_count(drill, ledgers[subscription].what,
-						ledgers[subscription].right, orders);
-	if (status == SEMEL_OK)
-		status = semel_drill_count(drill, "rows of orders that were done",
-					   ledgers[subscription].count, orders);
-	return status;
+	semel_drill_count(drill, ledgers[subscription].what, ledgers[subscription].right, orders);
+	semel_drill_count(drill, "rows of processed orders", ledgers[subscription].count, orders);
 }
 
-semel_status semel_drill_check_all(struct semel_drill *drill, int orders)
+void semel_drill_check_all(struct semel_drill *drill, int orders)
 {
-	semel_status status = SEMEL_OK;
-	for (int i = 0; i < SEMEL_SHOP_SUBSCRIPTIONS && status == SEMEL_OK; i++)
-		status = semel_drill_check(drill, i, orders);
-	return status;
+	for (int i = 0; i < SEMEL_SHOP_SUBSCRIPTIONS; i++)
+		semel_drill_check(drill, i, orders);
 }
 
-semel_status semel_drill_check_dead(struct semel_drill *drill, int subscription, int64_t wanted)
+void semel_drill_check_dead(struct semel_drill *drill, int subscription, int64_t expected)
 {
-	static const char sql[] = "SELECT count(*) FROM semel_dead_letter WHERE scope = $1"
+	static const char sql[] = "SELECT count(*) FROM semel_dead_letter WHERE scope = :id"
 				  " AND status = 'PENDING' AND parked_behind IS NULL";
-	const char *const values[] = { drill->target.names.scopes[subscription], NULL };
-	int64_t number = 0;
-	semel_status status = semel_shop_query(&drill->shop, sql, values, &number, drill->error);
-	if (status == SEMEL_OK)
-		semel_drill_expect(drill, number == wanted,
-				   "dead letters that wait: %" PRId64 ", not %" PRId64, number,
-				   wanted);
-	return status;
+	check_number(drill, "pending dead letters", sql, drill->target.names.scopes[subscription],
+		     expected);
 }

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `semel drill`: the failure matrix and the what-ifs of the Order story, played with this very
- * program on the user's own store and broker (target.h says under which names).
+/* `semel drill`: the failure matrix and the what-ifs of the Order story, run with this very program
+ * on the user's own store and broker (target.h has the names).
  *
- * A row places orders of its own, lets something go wrong, recovers, and looks into the databases.
- * What does not hold fails the row and not the drill: the next one is played all the same. */
+ * A row places orders of its own, provokes a failure, recovers, and checks the databases. A check
+ * that does not hold fails the row and not the drill: the next row runs all the same.
+ *
+ * The actions of a row keep their status in the drill: after the first failure each of them does
+ * nothing, so a row is written as a plain sequence. */
 #ifndef SEMEL_CLI_PLAYS_DRILL_DRILL_H
 #define SEMEL_CLI_PLAYS_DRILL_DRILL_H
 
@@ -15,65 +18,64 @@ struct semel_drill {
 	struct semel_drill_target target;
 	struct semel_drill_watcher watcher;
 	struct semel_shop shop;
-	bool json, colour, made, begun;
-	const char *kind; /* of the last row that was told */
+	bool json, colour, created, begun;
+	const char *kind; /* of the last row that was reported */
 	int rows, failed;
-	char prefix[16];   /* of the row's orders */
-	char failure[512]; /* what did not hold in the row; empty: all did */
+	char prefix[16];     /* of the row's orders */
+	char failure[512];   /* the row's first check that did not hold; empty: none */
+	semel_status status; /* of the actions so far; not OK: the drill cannot go on */
 	semel_error *error;
 };
 
 struct semel_drill_row {
 	const char *kind;    /* "crash", "what-if", "books" */
-	const char *name;    /* what --row takes */
-	const char *title;   /* for a person */
-	const char *outcome; /* what is to be true in the end */
-	/* Fails only when the drill cannot go on. */
-	semel_status (*run)(struct semel_drill *drill, const struct semel_drill_row *row);
-	const char *failpoint; /* where somebody is killed; NULL: nowhere, or the row knows */
+	const char *name;    /* the value of --row */
+	const char *title;   /* in the report */
+	const char *outcome; /* what must hold in the end */
+	void (*run)(struct semel_drill *drill, const struct semel_drill_row *row);
+	const char *failpoint; /* where a process is killed; NULL: nowhere */
 };
 
 /* ---- report.c ---- */
 void semel_drill_begin(struct semel_drill *drill);
-void semel_drill_leftover(const char *name, bool freed, void *user);
+void semel_drill_leftover(const char *name, bool removed, void *user);
 /* Also counts it. */
 void semel_drill_report(struct semel_drill *drill, const struct semel_drill_row *row,
 			int64_t took_ms);
-/* whole: it was played to its end. */
-void semel_drill_end(struct semel_drill *drill, bool whole);
+/* complete: all selected rows were run. */
+void semel_drill_end(struct semel_drill *drill, bool complete);
 
-/* ---- scene.c: what rows are made of ---- */
-/* Fails the row, unless it holds. */
+/* ---- actions.c: what rows are made of ---- */
+/* Fails the row, unless the condition holds. */
 void semel_drill_expect(struct semel_drill *drill, bool holds, const char *format, ...)
 	SEMEL_PRINTF(3, 4);
-/* Runs semel with these words. With a failpoint it must die of it; without one it must end well. */
-semel_status semel_drill_run(struct semel_drill *drill, const char *const *words,
-			     const char *failpoint);
-/* Its output too. */
-semel_status semel_drill_run_and_read(struct semel_drill *drill, const char *const *words,
-				      struct semel_text *answer_out);
-/* Orders of this row, numbered from 1, placed and paid. NULL: tea. */
-semel_status semel_drill_place_orders(struct semel_drill *drill, int count, const char *product);
-/* `semel publish` of one order's first event, with its row in orders; and it is killed there. */
-semel_status semel_drill_order_killed(struct semel_drill *drill, const char *failpoint);
-semel_status semel_drill_relay(struct semel_drill *drill, const char *failpoint);
-semel_status semel_drill_consume(struct semel_drill *drill, int subscription,
-				 const char *failpoint);
-/* The same with a handler whose first run of each event fails. */
-semel_status semel_drill_consume_flaky(struct semel_drill *drill, int subscription,
-				       const char *failpoint);
-/* Relay, then all services. */
-semel_status semel_drill_deliver(struct semel_drill *drill);
-/* A number of the shop's database is as it should be; $1 in the SQL is this row's orders. */
-semel_status semel_drill_count(struct semel_drill *drill, const char *what, const char *sql,
-			       int64_t wanted);
-/* So many orders of this row were done by the subscription: once, and in order. */
-semel_status semel_drill_check(struct semel_drill *drill, int subscription, int orders);
-semel_status semel_drill_check_all(struct semel_drill *drill, int orders);
-/* No dead letter of the subscription is pending, but so many. */
-semel_status semel_drill_check_dead(struct semel_drill *drill, int subscription, int64_t wanted);
+/* Runs semel with these words. With a failpoint the child must be killed by it; without one it must
+ * exit with 0. */
+void semel_drill_run(struct semel_drill *drill, const char *const *words, const char *failpoint);
+/* Without a failpoint; returns the child's output, valid as long as the sandbox. */
+struct semel_text semel_drill_run_and_read(struct semel_drill *drill, const char *const *words);
+/* Orders of this row, numbered from 1, placed and paid. product NULL: tea. */
+void semel_drill_place_orders(struct semel_drill *drill, int count, const char *product);
+/* `semel publish` of one order's first event, with its row in orders; killed at the failpoint. */
+void semel_drill_order_killed(struct semel_drill *drill, const char *failpoint);
+void semel_drill_relay(struct semel_drill *drill, const char *failpoint);
+void semel_drill_consume(struct semel_drill *drill, int subscription, const char *failpoint);
+/* The same with a handler that fails at the first attempt of each event. */
+void semel_drill_consume_flaky(struct semel_drill *drill, int subscription, const char *failpoint);
+/* Relay, then all subscriptions. */
+void semel_drill_deliver(struct semel_drill *drill);
+/* The query yields this number; :id in the SQL is a pattern for the ids of the row's orders. */
+void semel_drill_count(struct semel_drill *drill, const char *what, const char *sql,
+		       int64_t expected);
+/* The subscription has processed so many orders of this row: each once, and in order. */
+void semel_drill_check(struct semel_drill *drill, int subscription, int orders);
+void semel_drill_check_all(struct semel_drill *drill, int orders);
+/* So many dead letters of the subscription are pending. */
+void semel_drill_check_dead(struct semel_drill *drill, int subscription, int64_t expected);
+/* The stock now has the product. */
+void semel_drill_add_product(struct semel_drill *drill, const char *product);
 
-/* ---- matrix.c, story.c ---- */
+/* ---- matrix.c, what_ifs.c ---- */
 /* NULL: behind the last one. */
 const struct semel_drill_row *semel_drill_crash(size_t at);
 const struct semel_drill_row *semel_drill_what_if(size_t at);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What earlier drills have left behind: folders and schemas by their name, that nobody holds
- * locked. Folders of other users are left alone. One whose broker is another server than ours is
- * left for a drill with that one. */
+/* Removes what earlier drills have left behind: folders and places in the database that have a
+ * drill's name and are not locked. Folders of other users are left alone. What belongs to a drill
+ * with another broker stays for a drill with that one. */
 #include "base/error.h"
 #include "cli/plays/drill/names.h"
 
@@ -19,18 +19,18 @@
 
 struct cleanup {
 	struct semel_drill_target *target;
-	semel_drill_leftover_visitor seen;
+	semel_drill_leftover_visitor visit;
 	void *user;
 	semel_error *error;
 };
 
-/* What stands at the broker goes first; without a broker at a server there is nothing. */
+/* What is at the broker is removed first; with a broker in a file there is nothing. */
 static semel_status clear_broker(const struct cleanup *cleanup,
-				 const struct semel_drill_names *names, bool *freed_out)
+				 const struct semel_drill_names *names, bool *removed_out)
 {
 	uint32_t theirs = (uint32_t)names->id, ours = (uint32_t)cleanup->target->names.id;
-	*freed_out = theirs == 0 || theirs == ours;
-	if (theirs == 0 || !*freed_out)
+	*removed_out = theirs == 0 || theirs == ours;
+	if (theirs == 0 || !*removed_out)
 		return SEMEL_OK;
 	return semel_drill_broker_clear(cleanup->target->own_broker, names, cleanup->error);
 }
@@ -47,7 +47,7 @@ static bool read_id(const char *name, uint64_t *id_out)
 	return true;
 }
 
-/* Anybody can make a folder of this name in /tmp, and change it while we remove what is in it. */
+/* Any user can create a folder of this name in /tmp, and change it while it is being removed. */
 static bool is_ours(const char *folder)
 {
 	struct stat found;
@@ -55,7 +55,7 @@ static bool is_ours(const char *folder)
 	       (found.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-/* -1: somebody holds it, or it is no drill's. */
+/* -1: another process holds the lock, or the folder is not a drill's. */
 static int lock_leftover(const char *folder)
 {
 	char path[PATH_MAX + 8];
@@ -70,12 +70,13 @@ static int lock_leftover(const char *folder)
 	return -1;
 }
 
-/* A folder with a store in it stands for what is at the broker; else the schema does. */
+/* A folder with a store in it leads to what is at the broker; else the place in the database does.
+ */
 static semel_status remove_folder(const struct cleanup *cleanup, const char *parent, uint64_t id)
 {
 	struct semel_drill_names names;
 	char folder[PATH_MAX], store[PATH_MAX + 16];
-	bool freed = true;
+	bool removed = true;
 	semel_drill_names_of(id, &names);
 	if (snprintf(folder, sizeof folder, "%s/%s", parent, names.name) >= (int)sizeof folder)
 		return SEMEL_OK;
@@ -84,11 +85,11 @@ static semel_status remove_folder(const struct cleanup *cleanup, const char *par
 		return SEMEL_OK;
 	snprintf(store, sizeof store, "%s/semel.db", folder);
 	semel_status status =
-		access(store, F_OK) == 0 ? clear_broker(cleanup, &names, &freed) : SEMEL_OK;
-	if (status == SEMEL_OK && freed)
+		access(store, F_OK) == 0 ? clear_broker(cleanup, &names, &removed) : SEMEL_OK;
+	if (status == SEMEL_OK && removed)
 		semel_sandbox_remove(folder);
 	if (status == SEMEL_OK)
-		cleanup->seen(names.name, freed, cleanup->user);
+		cleanup->visit(names.name, removed, cleanup->user);
 	close(fd);
 	return status;
 }
@@ -107,62 +108,62 @@ static semel_status remove_folders(const struct cleanup *cleanup, const char *pa
 	return status;
 }
 
-/* ---- schemas --------------------------------------------------------------------------------- */
+/* ---- in the database ------------------------------------------------------------------------- */
 
-static semel_status next_schema(void *connection, int64_t after, int64_t *id_out,
-				semel_error *error)
+static semel_status remove_trial(const struct cleanup *cleanup, struct semel_trial_session *session,
+				 uint64_t id)
 {
-	static const char sql[] =
-		"SELECT min(id) FROM (SELECT ('x' || substr(nspname, 13))::bit(64)::bigint AS id"
-		" FROM pg_namespace WHERE nspname ~ '^semel_drill_[0-9a-f]{16}$'"
-		" AND obj_description(oid, 'pg_namespace') = '" SEMEL_DRILL_COMMENT "') AS drills"
-		" WHERE id > $1::bigint";
-	char number[32];
-	snprintf(number, sizeof number, "%" PRId64, after);
-	const char *const values[] = { number, NULL };
-	return semel_shop_postgres.ask(connection, sql, values, id_out, error);
-}
-
-static semel_status remove_schema(const struct cleanup *cleanup, void *connection, uint64_t id)
-{
+	const struct semel_trial_functions *trials = cleanup->target->trials;
 	struct semel_drill_names names;
-	bool dead = false, freed = false;
+	bool locked = false, removed = false;
 	semel_drill_names_of(id, &names);
-	semel_status status = semel_drill_schema_lock(connection, id, &dead, cleanup->error);
-	if (status != SEMEL_OK || !dead)
+	semel_status status = trials->lock(session, id, &locked, cleanup->error);
+	if (status != SEMEL_OK || !locked) /* its drill is alive */
 		return status;
-	status = clear_broker(cleanup, &names, &freed);
-	if (status == SEMEL_OK && freed)
-		status = semel_drill_schema_drop(connection, &names, cleanup->error);
+	status = clear_broker(cleanup, &names, &removed);
+	if (status == SEMEL_OK && removed)
+		status = trials->remove(session, id, cleanup->error);
 	if (status == SEMEL_OK)
-		cleanup->seen(names.name, freed, cleanup->user);
+		cleanup->visit(names.name, removed, cleanup->user);
 	return status;
 }
 
-static semel_status remove_schemas(const struct cleanup *cleanup)
+static semel_status remove_each_trial(const struct cleanup *cleanup,
+				      struct semel_trial_session *session)
 {
-	void *connection = NULL;
-	int64_t id = 0;
-	semel_status status =
-		semel_shop_postgres.open(cleanup->target->store, &connection, cleanup->error);
-	if (status == SEMEL_OK)
-		status = next_schema(connection, 0, &id, cleanup->error);
-	while (status == SEMEL_OK && id > 0) {
-		status = remove_schema(cleanup, connection, (uint64_t)id);
-		if (status == SEMEL_OK)
-			status = next_schema(connection, id, &id, cleanup->error);
+	const struct semel_trial_functions *trials = cleanup->target->trials;
+	uint64_t id = 0;
+	for (;;) {
+		semel_status status = trials->next(session, id, &id, cleanup->error);
+		if (status != SEMEL_OK || id == 0)
+			return status;
+		status = remove_trial(cleanup, session, id);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	semel_shop_postgres.close(connection);
+}
+
+static semel_status remove_trials(const struct cleanup *cleanup)
+{
+	const struct semel_trial_functions *trials = cleanup->target->trials;
+	struct semel_trial_session *session = NULL;
+	semel_status status = trials->open(cleanup->target->store, &session, cleanup->error);
+	if (status != SEMEL_OK)
+		return status;
+	status = remove_each_trial(cleanup, session);
+	trials->close(session);
 	return status;
 }
 
 semel_status semel_drill_remove_leftovers(struct semel_drill_target *target, const char *parent,
-					  semel_drill_leftover_visitor seen, void *user,
+					  semel_drill_leftover_visitor visit, void *user,
 					  semel_error *error)
 {
 	const struct cleanup cleanup = {
-		.target = target, .seen = seen, .user = user, .error = error
+		.target = target, .visit = visit, .user = user, .error = error
 	};
 	semel_status status = remove_folders(&cleanup, parent);
-	return status == SEMEL_OK && target->own_store ? remove_schemas(&cleanup) : status;
+	if (status != SEMEL_OK || !target->own_store)
+		return status;
+	return remove_trials(&cleanup);
 }

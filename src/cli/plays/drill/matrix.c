@@ -1,106 +1,83 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The failure matrix, row by row: somebody is killed at the failpoint, started again, and the
- * orders of the row are looked at. Every failpoint of the program has its scene here. */
+/* The failure matrix, row by row: a process is killed at the failpoint and started again, and the
+ * orders of the row are checked. Every failpoint of the program has its row here. */
 #include "cli/plays/drill/drill.h"
 
 #include <stdio.h>
 
 #define ORDERS   6
-#define FLAKY    2 /* each of their events is retried, which takes its time at a server */
+#define FLAKY    2 /* each of their events is retried, which takes its time on a server */
 #define POISONED 3
 
-/* ---- crash_rows
- * ---------------------------------------------------------------------------------- */
+/* ---- how each failpoint is tried ------------------------------------------------------------- */
 
-static semel_status producer_dies(struct semel_drill *drill, const struct semel_drill_row *row,
-				  int64_t left)
+static void producer_dies(struct semel_drill *drill, const struct semel_drill_row *row,
+			  int64_t committed)
 {
-	semel_status status = semel_drill_order_killed(drill, row->failpoint);
-	if (status == SEMEL_OK)
-		status = semel_drill_count(drill, "orders in the shop",
-					   "SELECT count(*) FROM orders WHERE id LIKE $1", left);
-	if (status == SEMEL_OK)
-		status = semel_drill_count(
-			drill, "events in the outbox",
-			"SELECT count(*) FROM semel_outbox WHERE aggregate_id LIKE $1", left);
-	if (status == SEMEL_OK)
-		status = semel_drill_relay(drill, NULL);
-	if (status == SEMEL_OK)
-		status = semel_drill_consume(drill, SEMEL_SHOP_AUDIT, NULL);
-	if (status != SEMEL_OK)
-		return status;
-	return semel_drill_count(drill, "orders with the trail \"placed\"",
-				 "SELECT count(*) FROM audit WHERE order_id LIKE $1"
-				 " AND trail = 'placed'",
-				 left);
+	semel_drill_order_killed(drill, row->failpoint);
+	semel_drill_count(drill, "orders in the shop",
+			  "SELECT count(*) FROM orders WHERE id LIKE :id", committed);
+	semel_drill_count(drill, "events in the outbox",
+			  "SELECT count(*) FROM semel_outbox WHERE aggregate_id LIKE :id",
+			  committed);
+	semel_drill_relay(drill, NULL);
+	semel_drill_consume(drill, SEMEL_SHOP_AUDIT, NULL);
+	semel_drill_count(drill, "orders with the trail \"placed\"",
+			  "SELECT count(*) FROM audit WHERE order_id LIKE :id"
+			  " AND trail = 'placed'",
+			  committed);
 }
 
-static semel_status producer_dies_before(struct semel_drill *drill,
-					 const struct semel_drill_row *row)
+static void producer_dies_before(struct semel_drill *drill, const struct semel_drill_row *row)
 {
-	return producer_dies(drill, row, 0);
+	producer_dies(drill, row, 0);
 }
 
-static semel_status producer_dies_after(struct semel_drill *drill,
-					const struct semel_drill_row *row)
+static void producer_dies_after(struct semel_drill *drill, const struct semel_drill_row *row)
 {
-	return producer_dies(drill, row, 1);
+	producer_dies(drill, row, 1);
 }
 
-static semel_status relay_dies(struct semel_drill *drill, const struct semel_drill_row *row)
+static void relay_dies(struct semel_drill *drill, const struct semel_drill_row *row)
 {
-	semel_status status = semel_drill_place_orders(drill, ORDERS, NULL);
-	if (status == SEMEL_OK)
-		status = semel_drill_relay(drill, row->failpoint);
-	if (status == SEMEL_OK)
-		status = semel_drill_relay(drill, NULL);
-	if (status == SEMEL_OK)
-		status = semel_drill_consume(drill, SEMEL_SHOP_AUDIT, NULL);
-	return status == SEMEL_OK ? semel_drill_check(drill, SEMEL_SHOP_AUDIT, ORDERS) : status;
+	semel_drill_place_orders(drill, ORDERS, NULL);
+	semel_drill_relay(drill, row->failpoint);
+	semel_drill_relay(drill, NULL);
+	semel_drill_consume(drill, SEMEL_SHOP_AUDIT, NULL);
+	semel_drill_check(drill, SEMEL_SHOP_AUDIT, ORDERS);
 }
 
-static semel_status consumer_dies(struct semel_drill *drill, const struct semel_drill_row *row)
+static void consumer_dies(struct semel_drill *drill, const struct semel_drill_row *row)
 {
-	semel_status status = semel_drill_place_orders(drill, ORDERS, NULL);
-	if (status == SEMEL_OK)
-		status = semel_drill_relay(drill, NULL);
-	if (status == SEMEL_OK)
-		status = semel_drill_consume(drill, SEMEL_SHOP_AUDIT, row->failpoint);
-	if (status == SEMEL_OK)
-		status = semel_drill_consume(drill, SEMEL_SHOP_AUDIT, NULL);
-	return status == SEMEL_OK ? semel_drill_check(drill, SEMEL_SHOP_AUDIT, ORDERS) : status;
+	semel_drill_place_orders(drill, ORDERS, NULL);
+	semel_drill_relay(drill, NULL);
+	semel_drill_consume(drill, SEMEL_SHOP_AUDIT, row->failpoint);
+	semel_drill_consume(drill, SEMEL_SHOP_AUDIT, NULL);
+	semel_drill_check(drill, SEMEL_SHOP_AUDIT, ORDERS);
 }
 
-static semel_status consumer_dies_over_a_retry(struct semel_drill *drill,
-					       const struct semel_drill_row *row)
+static void consumer_dies_over_a_retry(struct semel_drill *drill, const struct semel_drill_row *row)
 {
-	semel_status status = semel_drill_place_orders(drill, FLAKY, NULL);
-	if (status == SEMEL_OK)
-		status = semel_drill_relay(drill, NULL);
-	if (status == SEMEL_OK)
-		status = semel_drill_consume_flaky(drill, SEMEL_SHOP_AUDIT, row->failpoint);
-	if (status == SEMEL_OK)
-		status = semel_drill_consume_flaky(drill, SEMEL_SHOP_AUDIT, NULL);
-	if (status == SEMEL_OK)
-		status = semel_drill_check_dead(drill, SEMEL_SHOP_AUDIT, 0);
-	return status == SEMEL_OK ? semel_drill_check(drill, SEMEL_SHOP_AUDIT, FLAKY) : status;
+	semel_drill_place_orders(drill, FLAKY, NULL);
+	semel_drill_relay(drill, NULL);
+	semel_drill_consume_flaky(drill, SEMEL_SHOP_AUDIT, row->failpoint);
+	semel_drill_consume_flaky(drill, SEMEL_SHOP_AUDIT, NULL);
+	semel_drill_check_dead(drill, SEMEL_SHOP_AUDIT, 0);
+	semel_drill_check(drill, SEMEL_SHOP_AUDIT, FLAKY);
 }
 
-/* Fulfillment has no such product; the orders are dead letters, and what was paid waits behind. */
-static semel_status poison(struct semel_drill *drill, const char *product)
+/* Orders of a product that fulfillment does not have are dead letters, with the payments parked
+ * behind them; then it has the product. */
+static void poison(struct semel_drill *drill, const char *product)
 {
-	semel_status status = semel_drill_place_orders(drill, POISONED, product);
-	if (status == SEMEL_OK)
-		status = semel_drill_relay(drill, NULL);
-	if (status == SEMEL_OK)
-		status = semel_drill_consume(drill, SEMEL_SHOP_FULFILLMENT, NULL);
-	if (status == SEMEL_OK)
-		status = semel_drill_check_dead(drill, SEMEL_SHOP_FULFILLMENT, POISONED);
-	return status == SEMEL_OK ? semel_shop_add_product(&drill->shop, product, drill->error)
-				  : status;
+	semel_drill_place_orders(drill, POISONED, product);
+	semel_drill_relay(drill, NULL);
+	semel_drill_consume(drill, SEMEL_SHOP_FULFILLMENT, NULL);
+	semel_drill_check_dead(drill, SEMEL_SHOP_FULFILLMENT, POISONED);
+	semel_drill_add_product(drill, product);
 }
 
-static semel_status replayer_dies(struct semel_drill *drill, const struct semel_drill_row *row)
+static void replayer_dies(struct semel_drill *drill, const struct semel_drill_row *row)
 {
 	const char *const words[] = { "dlq",
 				      "replay",
@@ -110,20 +87,15 @@ static semel_status replayer_dies(struct semel_drill *drill, const struct semel_
 				      NULL };
 	char product[32];
 	snprintf(product, sizeof product, "samovar %s", drill->prefix);
-	semel_status status = poison(drill, product);
-	if (status == SEMEL_OK)
-		status = semel_drill_run(drill, words, row->failpoint);
-	if (status == SEMEL_OK)
-		status = semel_drill_run(drill, words, NULL);
-	if (status == SEMEL_OK)
-		status = semel_drill_consume(drill, SEMEL_SHOP_FULFILLMENT, NULL);
-	if (status == SEMEL_OK)
-		status = semel_drill_check_dead(drill, SEMEL_SHOP_FULFILLMENT, 0);
-	return status == SEMEL_OK ? semel_drill_check(drill, SEMEL_SHOP_FULFILLMENT, POISONED)
-				  : status;
+	poison(drill, product);
+	semel_drill_run(drill, words, row->failpoint);
+	semel_drill_run(drill, words, NULL);
+	semel_drill_consume(drill, SEMEL_SHOP_FULFILLMENT, NULL);
+	semel_drill_check_dead(drill, SEMEL_SHOP_FULFILLMENT, 0);
+	semel_drill_check(drill, SEMEL_SHOP_FULFILLMENT, POISONED);
 }
 
-static semel_status outbox_replay_dies(struct semel_drill *drill, const struct semel_drill_row *row)
+static void outbox_replay_dies(struct semel_drill *drill, const struct semel_drill_row *row)
 {
 	const char *const words[] = { "replay",
 				      "--max",
@@ -133,32 +105,26 @@ static semel_status outbox_replay_dies(struct semel_drill *drill, const struct s
 				      "--scope",
 				      drill->target.names.scopes[SEMEL_SHOP_AUDIT],
 				      NULL };
-	semel_status status = semel_drill_place_orders(drill, ORDERS, NULL);
-	if (status == SEMEL_OK)
-		status = semel_drill_relay(drill, NULL);
-	if (status == SEMEL_OK)
-		status = semel_drill_consume(drill, SEMEL_SHOP_AUDIT, NULL);
-	if (status == SEMEL_OK)
-		status = semel_drill_run(drill, words, row->failpoint);
-	if (status == SEMEL_OK)
-		status = semel_drill_run(drill, words, NULL);
-	if (status == SEMEL_OK)
-		status = semel_drill_consume(drill, SEMEL_SHOP_AUDIT, NULL);
-	if (status != SEMEL_OK)
-		return status;
-	/* What was sent again is of the first rows, so all of them are looked at. */
-	status = semel_drill_count(drill, "orders of the drill that were done twice",
-				   "SELECT count(*) FROM audit WHERE $1 <> ''"
-				   " AND trail NOT IN ('placed', 'placed, paid')",
-				   0);
-	return status == SEMEL_OK ? semel_drill_check(drill, SEMEL_SHOP_AUDIT, ORDERS) : status;
+	semel_drill_place_orders(drill, ORDERS, NULL);
+	semel_drill_relay(drill, NULL);
+	semel_drill_consume(drill, SEMEL_SHOP_AUDIT, NULL);
+	semel_drill_run(drill, words, row->failpoint);
+	semel_drill_run(drill, words, NULL);
+	semel_drill_consume(drill, SEMEL_SHOP_AUDIT, NULL);
+	/* The replayed events are those of the first rows, so all orders are checked. */
+	semel_drill_count(drill, "orders of the drill that were processed twice",
+			  "SELECT count(*) FROM audit WHERE :id <> ''"
+			  " AND trail NOT IN ('placed', 'placed, paid')",
+			  0);
+	semel_drill_check(drill, SEMEL_SHOP_AUDIT, ORDERS);
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* Which scene, and at which hit: not always the first one, so that something was done before. */
+/* How each failpoint is tried, and at which hit: not always the first, so that some work precedes.
+ */
 static const struct {
-	semel_status (*run)(struct semel_drill *drill, const struct semel_drill_row *row);
+	void (*run)(struct semel_drill *drill, const struct semel_drill_row *row);
 	int nth;
 } crash_rows[SEMEL_FP_COUNT] = {
 	[SEMEL_FP_PUBLISH_BEFORE_COMMIT] = { producer_dies_before, 1 },

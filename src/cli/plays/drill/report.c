@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a drill looks: a line for each row as soon as it was played; or one object in JSON. */
+/* The report of a drill: a line for each row as soon as it was run; or one object in JSON. */
 #include "base/buffer.h"
 #include "base/url.h"
 #include "cli/plays/drill/drill.h"
@@ -50,13 +50,14 @@ void semel_drill_begin(struct semel_drill *drill)
 	print(&buffer);
 }
 
-void semel_drill_leftover(const char *name, bool freed, void *user)
+void semel_drill_leftover(const char *name, bool removed, void *user)
 {
 	const struct semel_drill *drill = user;
 	fprintf(drill->json ? stderr : stdout,
-		freed ? "%s was left by an earlier drill: taken away\n"
-		      : "%s was left by a drill with another broker: run semel drill --clean with "
-			"that one\n",
+		removed ? "%s was left by an earlier drill: removed\n"
+			: "%s was left by a drill with another broker: not removed (run semel "
+			  "drill "
+			  "--clean with that --broker)\n",
 		name);
 }
 
@@ -110,25 +111,26 @@ void semel_drill_report(struct semel_drill *drill, const struct semel_drill_row 
 	print(&buffer);
 }
 
-void semel_drill_end(struct semel_drill *drill, bool whole)
+void semel_drill_end(struct semel_drill *drill, bool complete)
 {
 	struct semel_buffer buffer = { 0 };
 	if (!drill->begun)
 		return;
 	if (drill->json)
 		semel_buffer_printf(&buffer, "],\"failed\":%d,\"ok\":%s}\n", drill->failed,
-				    drill->failed || !whole ? "false" : "true");
-	else if (!whole)
-		semel_buffer_string(&buffer, "\nThe drill did not come to its end.\n");
+				    drill->failed || !complete ? "false" : "true");
+	else if (!complete)
+		semel_buffer_string(&buffer, "\nThe drill is incomplete.\n");
 	else if (drill->failed)
 		semel_buffer_printf(&buffer, "\n%s%d of %d rows failed%s: see above\n",
 				    colour(drill, "\033[1;31m"), drill->failed, drill->rows,
 				    colour(drill, "\033[0m"));
 	else
-		semel_buffer_printf(&buffer,
-				    "\n%s%d of %d rows held%s: nothing lost, nothing done twice, "
-				    "nothing out of order. Everything is taken away again.\n",
-				    colour(drill, "\033[32m"), drill->rows, drill->rows,
-				    colour(drill, "\033[0m"));
+		semel_buffer_printf(
+			&buffer,
+			"\n%s%d of %d rows held%s: nothing lost, nothing processed twice, "
+			"nothing out of order. Everything that the drill created is removed.\n",
+			colour(drill, "\033[32m"), drill->rows, drill->rows,
+			colour(drill, "\033[0m"));
 	print(&buffer);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names and URLs of a drill, made and taken away again. See target.h for the rules. */
+/* Names and URLs of a drill; creates what they name, and removes it. See target.h for the rules. */
 #include "base/buffer.h"
 #include "base/env.h"
 #include "base/error.h"
@@ -7,6 +7,7 @@
 #include "broker/broker.h"
 #include "cli/plays/drill/names.h"
 #include "event/hash.h"
+#include "store/store.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,15 +25,15 @@ void semel_drill_names_of(uint64_t id, struct semel_drill_names *names_out)
 {
 	*names_out = (struct semel_drill_names){ .id = id };
 	snprintf(names_out->name, sizeof names_out->name, SEMEL_DRILL_PREFIX "%016" PRIx64, id);
-	snprintf(names_out->schema, sizeof names_out->schema, "semel_drill_%016" PRIx64, id);
 	snprintf(names_out->topic, sizeof names_out->topic, "%s.orders", names_out->name);
 	for (int i = 0; i < SEMEL_SHOP_SUBSCRIPTIONS; i++)
 		snprintf(names_out->scopes[i], sizeof names_out->scopes[i], "%s.%s",
 			 names_out->name, semel_shop_subscriptions[i].scope);
 }
 
-/* Which broker, without its password: drills at another one are not ours to clear. */
-static uint32_t broker_mark(const char *broker)
+/* Of the URL without its password. What a drill has left at another broker cannot be removed here.
+ */
+static uint32_t hash_broker(const char *broker)
 {
 	char shown[512];
 	if (!broker)
@@ -43,21 +44,6 @@ static uint32_t broker_mark(const char *broker)
 
 /* ---- URLs ------------------------------------------------------------------------------------ */
 
-static bool is_unreserved(char letter)
-{
-	return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') ||
-	       (letter >= '0' && letter <= '9') || strchr("-._~", letter) != NULL;
-}
-
-static void append_encoded(struct semel_buffer *buffer, const char *text)
-{
-	for (; *text; text++)
-		if (is_unreserved(*text))
-			semel_buffer_append(buffer, text, 1);
-		else
-			semel_buffer_printf(buffer, "%%%02X", (unsigned char)*text);
-}
-
 static const char *keep(struct semel_buffer *buffer, struct semel_arena *arena)
 {
 	const char *kept = buffer->failed ? NULL : semel_arena_printf(arena, "%s", buffer->data);
@@ -65,26 +51,7 @@ static const char *keep(struct semel_buffer *buffer, struct semel_arena *arena)
 	return kept;
 }
 
-/* With the schema as the only place where names are looked up. Of two parameters of one name libpq
- * takes the last, so what the user has set stands in ours too. */
-static const char *in_schema(const struct semel_url *url, const char *schema,
-			     struct semel_arena *arena)
-{
-	struct semel_buffer buffer = { 0 };
-	const char *set = semel_url_param(url, "options");
-	if (!set)
-		set = getenv("PGOPTIONS");
-	semel_buffer_printf(&buffer, "%s%coptions=", url->text, strchr(url->text, '?') ? '&' : '?');
-	if (set && set[0]) {
-		append_encoded(&buffer, set);
-		append_encoded(&buffer, " ");
-	}
-	append_encoded(&buffer, "-csearch_path=");
-	append_encoded(&buffer, schema);
-	return keep(&buffer, arena);
-}
-
-/* Without the exchange that catches what nobody takes: that one is the user's. */
+/* Without the alternate exchange: that one is the user's. */
 static const char *without_alternate(const struct semel_url *url, struct semel_arena *arena)
 {
 	static const char name[] = "alternate-exchange=";
@@ -119,10 +86,10 @@ static bool is(const struct semel_url *url, const char *scheme)
 static bool choose_store(struct semel_drill_target *target, const struct semel_url *url,
 			 struct semel_arena *arena)
 {
-	if (is(url, "sqlite"))
-		target->parent_folder = folder_of(url->path, arena);
+	if (target->trials)
+		target->own_store = target->trials->url(url, target->names.id, arena);
 	else
-		target->own_store = in_schema(url, target->names.schema, arena);
+		target->parent_folder = folder_of(url->path, arena);
 	return target->parent_folder || target->own_store;
 }
 
@@ -136,22 +103,33 @@ static bool choose_broker(struct semel_drill_target *target, const struct semel_
 	return target->own_broker || target->parent_folder;
 }
 
-static semel_status check_kinds(const struct semel_url *store, const struct semel_url *broker,
+/* A drill consumes what it has published, so the broker must be one that delivers. */
+static semel_status check_broker(const struct semel_url *broker, semel_error *error)
+{
+	if (is(broker, "local") || is(broker, "amqp") || is(broker, "amqps") || is(broker, "kafka"))
+		return SEMEL_OK;
+	return semel_error_set(error, SEMEL_CONFIG,
+			       "no drill for a broker of the kind %s: (it delivers nothing back; "
+			       "try local:PATH, amqp://… or kafka://…)",
+			       broker->scheme);
+}
+
+static semel_status find_trials(struct semel_drill_target *target, const struct semel_url *store,
 				semel_error *error)
 {
-	if (!is(store, "sqlite") && !is(store, "postgres") && !is(store, "postgresql"))
-		return semel_error_set(error, SEMEL_CONFIG,
-				       "there is no drill for a store of the kind %s: yet (try "
-				       "sqlite:PATH or postgres://…)",
-				       store->scheme);
-	if (!is(broker, "local") && !is(broker, "amqp") && !is(broker, "amqps") &&
-	    !is(broker, "kafka"))
-		return semel_error_set(error, SEMEL_CONFIG,
-				       "there is no drill for a broker of the kind %s: it cannot "
-				       "bring back what it was given (try local:PATH, amqp://… or "
-				       "kafka://…)",
-				       broker->scheme);
-	return SEMEL_OK;
+	const struct semel_store_driver *driver = NULL;
+	semel_status status = semel_store_driver_find(store->scheme, &driver, error);
+	if (status == SEMEL_OK)
+		target->trials = driver->trial;
+	return status;
+}
+
+/* The upper half of the id is random, and fits a PostgreSQL int that is not negative; the lower
+ * half is a hash of the broker. */
+static uint64_t choose_id(const struct semel_drill_target *target, const struct semel_url *broker)
+{
+	uint64_t chance = semel_random(semel_env_system()) >> 33;
+	return chance << 32 | (is(broker, "local") ? 0 : hash_broker(target->broker));
 }
 
 semel_status semel_drill_target_choose(struct semel_drill_target *target, struct semel_arena *arena,
@@ -160,16 +138,18 @@ semel_status semel_drill_target_choose(struct semel_drill_target *target, struct
 	struct semel_url store = { 0 }, broker = { 0 };
 	target->lock_fd = -1;
 	semel_status status = semel_url_parse(target->store, &store, error);
-	if (status == SEMEL_OK)
-		status = semel_url_parse(target->broker, &broker, error);
-	if (status == SEMEL_OK)
-		status = check_kinds(&store, &broker, error);
 	if (status != SEMEL_OK)
 		goto free_urls;
-	uint64_t chance =
-		semel_random(semel_env_system()) >> 33; /* a PostgreSQL int, not below 0 */
-	uint32_t mark = is(&broker, "local") ? 0 : broker_mark(target->broker);
-	semel_drill_names_of(chance << 32 | mark, &target->names);
+	status = semel_url_parse(target->broker, &broker, error);
+	if (status != SEMEL_OK)
+		goto free_urls;
+	status = find_trials(target, &store, error);
+	if (status != SEMEL_OK)
+		goto free_urls;
+	status = check_broker(&broker, error);
+	if (status != SEMEL_OK)
+		goto free_urls;
+	semel_drill_names_of(choose_id(target, &broker), &target->names);
 	if (!choose_store(target, &store, arena) || !choose_broker(target, &broker, arena))
 		status = semel_error_set(error, SEMEL_INTERNAL, "no memory");
 free_urls:
@@ -191,67 +171,27 @@ semel_status semel_drill_target_lock(struct semel_drill_target *target, const ch
 	return semel_error_set(error, SEMEL_OUTAGE, "cannot lock %s: %s", path, strerror(errno));
 }
 
-/* ---- the schema ------------------------------------------------------------------------------ */
+/* ---- the place in the database --------------------------------------------------------------- */
 
-/* The lock is had before there is anything to lock, and lives as long as the connection. */
-semel_status semel_drill_schema_lock(void *connection, uint64_t id, bool *had_out,
-				     semel_error *error)
+static semel_status create_trial(struct semel_drill_target *target, semel_error *error)
 {
-	char number[16];
-	int64_t had = 0;
-	snprintf(number, sizeof number, "%" PRIu32, (uint32_t)(id >> 32));
-	const char *const values[] = { SEMEL_DRILL_LOCK_CLASS, number, NULL };
-	semel_status status = semel_shop_postgres.ask(
-		connection, "SELECT pg_try_advisory_lock($1::int, $2::int)::int", values, &had,
-		error);
-	*had_out = had != 0;
-	return status;
-}
-
-static semel_status make_schema(struct semel_drill_target *target, semel_error *error)
-{
-	char sql[256];
-	bool had = false;
-	semel_status status =
-		semel_shop_postgres.open(target->store, &target->lock_connection, error);
-	if (status == SEMEL_OK)
-		status = semel_drill_schema_lock(target->lock_connection, target->names.id, &had,
-						 error);
+	bool locked = false;
+	semel_status status = target->trials->open(target->store, &target->lock_session, error);
 	if (status != SEMEL_OK)
 		return status;
-	/* A name of ours: letters and digits, nothing to quote. */
-	snprintf(sql, sizeof sql,
-		 "BEGIN; CREATE SCHEMA %s; COMMENT ON SCHEMA %s IS '" SEMEL_DRILL_COMMENT
-		 "'; COMMIT",
-		 target->names.schema, target->names.schema);
-	semel_error why = { 0 };
-	status = semel_shop_postgres.execute(target->lock_connection, sql, NULL, &why);
-	if (status == SEMEL_OK)
-		return SEMEL_OK;
-	return semel_error_set(error, SEMEL_CONFIG,
-			       "a schema for the drill cannot be made: %.200s (the user of --store "
-			       "needs CREATE on the database for it)",
-			       why.text);
+	status = target->trials->lock(target->lock_session, target->names.id, &locked, error);
+	if (status != SEMEL_OK)
+		return status;
+	return target->trials->create(target->lock_session, target->names.id, error);
 }
 
-semel_status semel_drill_schema_drop(void *connection, const struct semel_drill_names *names,
-				     semel_error *error)
+static semel_status remove_trial(struct semel_drill_target *target, semel_error *error)
 {
-	char sql[192];
-	snprintf(sql, sizeof sql,
-		 "SET client_min_messages = warning; SET lock_timeout = '60s'; DROP SCHEMA IF "
-		 "EXISTS %s CASCADE",
-		 names->schema);
-	return semel_shop_postgres.execute(connection, sql, NULL, error);
-}
-
-static semel_status clear_schema(struct semel_drill_target *target, semel_error *error)
-{
-	void *connection = NULL;
-	semel_status status = semel_shop_postgres.open(target->store, &connection, error);
+	struct semel_trial_session *session = NULL;
+	semel_status status = target->trials->open(target->store, &session, error);
 	if (status == SEMEL_OK)
-		status = semel_drill_schema_drop(connection, &target->names, error);
-	semel_shop_postgres.close(connection);
+		status = target->trials->remove(session, target->names.id, error);
+	target->trials->close(session);
 	return status;
 }
 
@@ -283,11 +223,12 @@ static semel_status reach_broker(const char *url, semel_error *error)
 
 semel_status semel_drill_target_create(struct semel_drill_target *target, semel_error *error)
 {
-	semel_status status =
-		target->own_broker ? reach_broker(target->own_broker, error) : SEMEL_OK;
-	if (status == SEMEL_OK && target->own_store)
-		status = make_schema(target, error);
-	return status;
+	semel_status status = SEMEL_OK;
+	if (target->own_broker)
+		status = reach_broker(target->own_broker, error);
+	if (status != SEMEL_OK || !target->own_store)
+		return status;
+	return create_trial(target, error);
 }
 
 semel_status semel_drill_target_clear(struct semel_drill_target *target, semel_error *error)
@@ -295,17 +236,17 @@ semel_status semel_drill_target_clear(struct semel_drill_target *target, semel_e
 	semel_status status = SEMEL_OK;
 	if (target->own_broker)
 		status = semel_drill_broker_clear(target->own_broker, &target->names, error);
-	if (status == SEMEL_OK && target->own_store)
-		status = clear_schema(target, error);
-	return status;
+	if (status != SEMEL_OK || !target->own_store)
+		return status;
+	return remove_trial(target, error);
 }
 
 void semel_drill_target_unlock(struct semel_drill_target *target)
 {
-	if (target->lock_connection)
-		semel_shop_postgres.close(target->lock_connection);
+	if (target->lock_session)
+		target->trials->close(target->lock_session);
 	if (target->lock_fd >= 0)
 		close(target->lock_fd);
-	target->lock_connection = NULL;
+	target->lock_session = NULL;
 	target->lock_fd = -1;
 }

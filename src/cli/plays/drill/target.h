@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a drill plays: beside the user's own things, under names that only a drill has.
+/* Where a drill runs: beside the user's own data, under names that only a drill has.
  *
- * - A store in a file: a folder semel-drill-… beside that file. On PostgreSQL: a schema
- * semel_drill_…
- * - A broker in a file: a file in that folder. At a server: a topic and subscriptions semel-drill-…
- * - The folder, or the schema, is made first and taken away last, and the names at the broker
- * follow from its own: so whoever finds it knows what else there may be.
- * - It is locked while its drill, or the watcher of that, is alive. What is not locked was left
- *   behind, and is taken away by the next drill.
+ * - A store in a file: a folder semel-drill-… beside that file. On a server: a place of its own in
+ *   the database (store/trial.h; on PostgreSQL a schema semel_drill_…).
+ * - A broker in a file: a file in that folder. On a server: a topic and subscriptions semel-drill-…
+ * - The folder, or the place in the database, is created first and removed last, and the names at
+ *   the broker follow from its own: whoever finds it knows what else there may be.
+ * - It is locked while its drill, or the drill's watcher, is alive. What is not locked was left
+ *   behind, and the next drill removes it.
  * Nothing is ever deleted but by such a name.
  */
 #ifndef SEMEL_CLI_PLAYS_DRILL_TARGET_H
@@ -16,16 +16,16 @@
 #include "base/arena.h"
 #include "cli/plays/sandbox.h"
 #include "cli/plays/shop/shop.h"
+#include "store/trial.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 /* All follow from the id. */
 struct semel_drill_names {
-	uint64_t id;     /* the upper half by chance, the lower one tells the broker */
-	char name[32];   /* of the folder */
-	char schema[32]; /* on PostgreSQL */
-	char topic[48];  /* at the broker */
+	uint64_t id;    /* the upper half is random, the lower one a hash of the broker */
+	char name[32];  /* of the folder */
+	char topic[48]; /* at the broker */
 	char scopes[SEMEL_SHOP_SUBSCRIPTIONS][48];
 };
 
@@ -33,28 +33,30 @@ struct semel_drill_target {
 	struct semel_drill_names names;
 	const char *store, *broker;         /* the user's; URLs */
 	const char *own_store, *own_broker; /* URLs at servers; NULL: files in the folder */
-	const char *parent_folder;          /* in it the folder is made; NULL: where files go */
-	void *lock_connection;              /* a connection that keeps the schema locked */
-	int lock_fd;                        /* keeps the folder locked; -1: not yet */
+	const char
+		*parent_folder; /* where the folder is created; NULL: where temporary files are */
+	const struct semel_trial_functions *trials; /* of the store; NULL: it is a file */
+	struct semel_trial_session *lock_session;   /* keeps the place in the database locked */
+	int lock_fd;                                /* keeps the folder locked; -1: not yet */
 };
 
-/* Chooses names, and URLs in the arena. CONFIG when a drill cannot be had there. */
+/* Chooses names, and URLs in the arena. CONFIG when no drill can run there. */
 semel_status semel_drill_target_choose(struct semel_drill_target *target, struct semel_arena *arena,
 				       semel_error *error);
-/* Locks the folder, which is there. */
+/* Locks the folder, which exists. */
 semel_status semel_drill_target_lock(struct semel_drill_target *target, const char *folder,
 				     semel_error *error);
-/* Looks whether the broker answers, and makes the schema where there is to be one. */
+/* Connects to the broker, and creates the place in the database where the store is a server. */
 semel_status semel_drill_target_create(struct semel_drill_target *target, semel_error *error);
-/* Takes away everything but the folder. Repeatable. */
+/* Removes everything but the folder. Repeatable. */
 semel_status semel_drill_target_clear(struct semel_drill_target *target, semel_error *error);
 void semel_drill_target_unlock(struct semel_drill_target *target);
 
-/* Takes away what earlier drills have left in the store and in the folder home. seen hears of each;
- * freed: it is gone, else its broker is another one. */
-typedef void (*semel_drill_leftover_visitor)(const char *name, bool freed, void *user);
+/* Removes what earlier drills have left in the store and in the parent folder, and reports each of
+ * them; removed false: its broker is another one. */
+typedef void (*semel_drill_leftover_visitor)(const char *name, bool removed, void *user);
 semel_status semel_drill_remove_leftovers(struct semel_drill_target *target, const char *parent,
-					  semel_drill_leftover_visitor seen, void *user,
+					  semel_drill_leftover_visitor visit, void *user,
 					  semel_error *error);
 
 /* ---- watcher.c ---- */
@@ -62,10 +64,11 @@ struct semel_drill_watcher {
 	int pid; /* 0: none */
 	int pipe_fd;
 };
-/* Starts a process that clears the place when this one dies. Before any thread and connection. */
+/* Starts a process that clears the target when this one dies. Call it before the first thread and
+ * the first connection. */
 semel_status semel_drill_watcher_start(const struct semel_drill_target *target, const char *folder,
 				       struct semel_drill_watcher *watcher_out, semel_error *error);
-/* It is not needed any more, and ends. */
+/* Ends it without clearing. */
 void semel_drill_watcher_stop(struct semel_drill_watcher *watcher);
 
 #endif

@@ -1,56 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A shop to try things on: an application with a connection of its own, that publishes through the
- * library, and three services that live on its events. `demo` and `drill` play on it.
+/* A shop to try things on: an application that writes its orders and their events in one
+ * transaction, and three subscriptions that process these events. `demo` and `drill` use it.
  *
- * Nothing in the services' tables forbids a double; only the inbox does.
+ * It reaches its database through the store's seam only; what differs between SQL dialects is a row
+ * in the table of shop.c. Nothing in the subscriptions' tables forbids a duplicate; only the inbox
+ * does.
  * Threads: a shop belongs to one thread. */
 #ifndef SEMEL_CLI_PLAYS_SHOP_SHOP_H
 #define SEMEL_CLI_PLAYS_SHOP_SHOP_H
 
+#include "base/text.h"
+
 #include <semel/store.h>
 
+#include <stdbool.h>
 #include <stdint.h>
 
-/* What the application knows of its database. Parameters are texts: $1, $2, … in their order,
- * NULL-ended; NULL: none. */
-struct semel_shop_engine {
-	const char *preparation; /* run before the shop's tables are made */
-	const char *fail_first;  /* a handler's statement: the first run of an event fails */
-	semel_status (*open)(const char *store, void **connection_out, semel_error *error);
-	void (*close)(void *connection);
-	semel_status (*execute)(void *connection, const char *sql, const char *const *parameters,
-				semel_error *error);
-	/* One number; 0 when there is no row. */
-	semel_status (*ask)(void *connection, const char *sql, const char *const *parameters,
-			    int64_t *number_out, semel_error *error);
-	semel_tx (*borrow)(void *connection);
-};
-extern const struct semel_shop_engine semel_shop_sqlite, semel_shop_postgres;
-
 struct semel_shop {
-	const struct semel_shop_engine *engine;
-	void *connection;
+	semel_store *store;
 	const char *topic; /* of its events; NULL: order.events */
 };
 
-/* Makes Semel's tables and the shop's, and opens a connection. Close it also after a failure. */
+/* Creates Semel's tables and the shop's, and opens a connection. CONFIG: there is no shop for such
+ * a store. Close it also after a failure. */
 semel_status semel_shop_open(struct semel_shop *shop, const char *store, semel_error *error);
 void semel_shop_close(struct semel_shop *shop);
 
+/* id and product hold nothing that SQL or JSON would quote. */
 struct semel_shop_order {
 	const char *id, *product;
 	int total;
 };
-/* The order with what happened to it (placed, paid), in one transaction that ends so: COMMIT or
- * ROLLBACK. */
+/* The order and its two events (placed, paid), in one transaction. */
 semel_status semel_shop_place_order(struct semel_shop *shop, const struct semel_shop_order *order,
-				    const char *ending, semel_error *error);
-/* From now on fulfillment knows the product. */
+				    semel_error *error);
+/* The same, rolled back. */
+semel_status semel_shop_roll_back_order(struct semel_shop *shop,
+					const struct semel_shop_order *order, semel_error *error);
+/* Adds the product to the stock, from which fulfillment reserves. */
 semel_status semel_shop_add_product(struct semel_shop *shop, const char *product,
 				    semel_error *error);
-semel_status semel_shop_query(struct semel_shop *shop, const char *sql,
-			      const char *const *parameters, int64_t *number_out,
-			      semel_error *error);
+/* The number that the query yields, or 0. In the query :id is value, which may be NULL. */
+semel_status semel_shop_query(struct semel_shop *shop, const char *sql, const char *value,
+			      int64_t *number_out, semel_error *error);
+/* A handler's statement that fails at the first attempt of each event. */
+const char *semel_shop_failing_statement(const struct semel_shop *shop);
 
 struct semel_shop_subscription {
 	const char *scope;
