@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The brokers that this build knows: one line each. */
+/* The brokers that are built in. To remove one: delete its folder and the lines here that name its
+ * driver. */
 #include "base/error.h"
 #include "broker/broker.h"
-#include "broker/kafka/driver.h"
-#include "broker/local/driver.h"
-#include "broker/rabbitmq/driver.h"
 
 #include <assert.h>
 #include <string.h>
+
+extern const struct semel_broker_driver semel_local_driver;
+extern const struct semel_broker_driver semel_rabbit_driver;
+extern const struct semel_broker_driver semel_rabbit_tls_driver;
+extern const struct semel_broker_driver semel_kafka_driver;
 
 static const struct semel_broker_driver *const drivers[] = {
 	&semel_local_driver,
@@ -33,7 +36,7 @@ static semel_status error_unknown(const struct semel_url *url, semel_error *erro
 		schemes[i] = drivers[i]->scheme;
 	const char *nearest = semel_text_nearest(url->scheme, schemes, DRIVER_COUNT);
 	return semel_error_set(error, SEMEL_CONFIG,
-			       "no broker of the kind %s: is built in (%s%s%stry: local:PATH, "
+			       "no broker driver for %s: URLs (%s%s%stry: local:PATH, "
 			       "amqp://user@host/ or kafka://host:9092)",
 			       url->scheme, nearest ? "did you mean " : "", nearest ? nearest : "",
 			       nearest ? "? " : "");
@@ -68,8 +71,11 @@ semel_status semel_broker_open(const char *text, const struct semel_env *env, ui
 	struct semel_url url = { 0 };
 	const struct semel_broker_driver *driver = NULL;
 	semel_status status = find(text, &url, &driver, error);
-	if (status == SEMEL_OK)
-		status = driver->open(&url, env, window, broker_out, error);
+	if (status != SEMEL_OK)
+		goto free_url;
+	status = driver->open(&url, env, window, broker_out, error);
+
+free_url:
 	semel_url_free(&url);
 	return status;
 }
@@ -80,10 +86,13 @@ semel_status semel_broker_examine(const char *text, const struct semel_examinati
 	semel_error error = { .status = SEMEL_OK };
 	const struct semel_broker_driver *driver = NULL;
 	semel_status status = find(text, &url, &driver, &error);
-	if (status == SEMEL_OK)
-		status = driver->examine(&url, examination);
-	else
+	if (status != SEMEL_OK) {
 		semel_examination_failed(examination, SEMEL_CHECK_BROKER_REACHED, &error);
+		goto free_url;
+	}
+	status = driver->examine(&url, examination);
+
+free_url:
 	semel_url_free(&url);
 	return status;
 }

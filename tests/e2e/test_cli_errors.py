@@ -119,7 +119,7 @@ def test_an_option_weighs_more_than_the_environment_that_more_than_the_config(ba
     ({"SEMEL_CONFIG": "missing.yaml"}, "missing.yaml"),
     ({"SEMEL_STORE": "oracle:shop"}, "no store of the kind oracle: is built in (try: sqlite:PATH or postgres://"),
     ({"SEMEL_STORE": "postgers://shop"}, "did you mean postgres?"),
-    ({"SEMEL_BROKER": "pigeon:loft"}, "no broker of the kind pigeon: is built in (try: local:PATH"),
+    ({"SEMEL_BROKER": "pigeon:loft"}, "no broker driver for pigeon: URLs (try: local:PATH"),
     ({"SEMEL_BROKER": "amqq://loft"}, "did you mean amqp?"),
     ({"SEMEL_BROKER": "amqp://mq/?hartbeat=3"}, 'did you mean "heartbeat"?'),
     ({"SEMEL_BROKER": "amqp://mq/?colour=3"}, "known are: queue-type, "),

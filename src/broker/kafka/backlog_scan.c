@@ -198,23 +198,23 @@ static bool copy_positions(struct semel_kafka *kafka, struct semel_kafka_backlog
 
 semel_status semel_kafka_backlog_scan_run(struct semel_kafka *kafka, const char *scope,
 					  const char *const *topics,
-					  struct semel_kafka_backlog_scan *survey_out,
+					  struct semel_kafka_backlog_scan *scan_out,
 					  semel_error *error)
 {
 	semel_status status = SEMEL_OK;
-	*survey_out = (struct semel_kafka_backlog_scan){ 0 };
+	*scan_out = (struct semel_kafka_backlog_scan){ 0 };
 	for (size_t i = 0; topics[i] && status == SEMEL_OK; i++)
-		status = add_topics(kafka, scope, topics[i], survey_out, error);
-	if (status != SEMEL_OK || survey_out->count == 0)
+		status = add_topics(kafka, scope, topics[i], scan_out, error);
+	if (status != SEMEL_OK || scan_out->count == 0)
 		return status;
-	if (!is_own(kafka, scope) || !copy_positions(kafka, survey_out)) {
-		status = read_committed(kafka, scope, survey_out, error);
+	if (!is_own(kafka, scope) || !copy_positions(kafka, scan_out)) {
+		status = read_committed(kafka, scope, scan_out, error);
 		if (status == SEMEL_OK && kafka->offset_store)
-			status = get_offsets_from_store(kafka, scope, survey_out, error);
+			status = get_offsets_from_store(kafka, scope, scan_out, error);
 		if (is_own(kafka, scope))
-			(void)copy_positions(kafka, survey_out);
+			(void)copy_positions(kafka, scan_out);
 	}
-	return status == SEMEL_OK ? read_ends(kafka, survey_out, error) : status;
+	return status == SEMEL_OK ? read_ends(kafka, scan_out, error) : status;
 }
 
 void semel_kafka_backlog_scan_free(struct semel_kafka_backlog_scan *scan)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What `semel doctor` sees of a Kafka cluster itself; its topics are compare.c's. */
 #include "base/error.h"
-#include "broker/kafka/driver.h"
 #include "broker/kafka/kafka.h"
 
 #include <stdio.h>

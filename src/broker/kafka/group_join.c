@@ -13,11 +13,11 @@
 
 enum { JOIN_GROUP = 11, SYNC_GROUP = 14 }; /* Kafka's numbers of these requests */
 
-static void note(struct semel_kafka_group_join *group_join, int16_t request, bool going_on)
+static void note(struct semel_kafka_group_join *group_join, int16_t request, bool in_progress)
 {
 	if (request == JOIN_GROUP || request == SYNC_GROUP)
-		atomic_store(&group_join->going_on, going_on);
-	if (request == JOIN_GROUP && !going_on)
+		atomic_store(&group_join->in_progress, in_progress);
+	if (request == JOIN_GROUP && !in_progress)
 		atomic_store(&group_join->answered, true);
 }
 
@@ -82,7 +82,7 @@ semel_status semel_kafka_group_join_watch(struct semel_kafka *kafka, rd_kafka_co
 
 bool semel_kafka_group_join_in_progress(const struct semel_kafka *kafka)
 {
-	return kafka->group_join && atomic_load(&kafka->group_join->going_on);
+	return kafka->group_join && atomic_load(&kafka->group_join->in_progress);
 }
 
 bool semel_kafka_group_join_was_answered(const struct semel_kafka *kafka)

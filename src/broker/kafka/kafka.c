@@ -3,7 +3,6 @@
 #include "broker/kafka/kafka.h"
 
 #include "base/error.h"
-#include "broker/kafka/driver.h"
 
 #include <stdio.h>
 #include <stdlib.h>

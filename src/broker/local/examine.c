@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What `semel doctor` sees of the local broker: its file. One that is not there yet is not made. */
 #include "base/error.h"
-#include "broker/local/driver.h"
 #include "broker/local/local.h"
 #include "diagnose/sqlite.h"
 

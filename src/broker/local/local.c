@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "base/sqlite_access.h"
-#include "broker/local/driver.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -183,48 +183,29 @@ void semel_local_unacked_clear(struct semel_local *local,
 void semel_local_assignment_end(struct semel_local *local,
 				struct semel_local_assignment *assignment);
 
-/* -- the slots of the driver, by file. */
-/* publish.c */
-semel_status semel_local_publish(struct semel_broker *broker, const struct semel_event *event,
-				 const struct semel_publish_metadata *metadata, void *token,
-				 semel_error *error);
-semel_status semel_local_poll(struct semel_broker *broker, int64_t wait_ms,
-			      semel_outcome_callback callback, void *user, semel_error *error);
-/* subscribe.c */
-semel_status semel_local_subscribe(struct semel_broker *broker,
-				   const struct semel_subscribe_options *options,
-				   semel_error *error);
-/* fetch.c */
-semel_status semel_local_fetch(struct semel_broker *broker, uint32_t max, struct semel_arena *arena,
-			       struct semel_delivery *deliveries_out, uint32_t *count_out,
-			       semel_error *error);
-semel_status semel_local_rewind(struct semel_broker *broker, semel_error *error);
-/* ack.c */
-semel_status semel_local_ack(struct semel_broker *broker, const struct semel_delivery *deliveries,
-			     size_t count, semel_error *error);
-/* requeue.c */
-semel_status semel_local_requeue(struct semel_broker *broker, const char *scope,
-				 const struct semel_event *event,
-				 const struct semel_publish_metadata *metadata, int64_t delay_ms,
-				 semel_error *error);
-/* inspect.c */
-semel_status semel_local_backlog(struct semel_broker *broker, const char *scope,
-				 const char *const *topics, struct semel_backlog *backlog_out,
-				 semel_error *error);
-semel_status semel_local_find_event(struct semel_broker *broker, const char *scope,
-				    const char *const *topics, const char *event_id,
-				    bool *waiting_out, semel_error *error);
-semel_status semel_local_compare(struct semel_broker *broker,
-				 const struct semel_subscribe_options *options,
-				 semel_difference_callback callback, void *user,
-				 semel_error *error);
-/* prune.c */
-semel_status semel_local_prune(struct semel_broker *broker, int64_t before_ms, bool dry_run,
-			       uint64_t *count_out, semel_error *error);
+/* -- the functions of the driver, by file. */
+extern const struct semel_broker_driver semel_local_driver;
 
+/* publish.c */
+semel_broker_publish_fn semel_local_publish;
+semel_broker_poll_fn semel_local_poll;
+/* subscribe.c */
+semel_broker_subscribe_fn semel_local_subscribe;
+/* fetch.c */
+semel_broker_fetch_fn semel_local_fetch;
+semel_broker_rewind_fn semel_local_rewind;
+/* ack.c */
+semel_broker_ack_fn semel_local_ack;
+/* requeue.c */
+semel_broker_requeue_fn semel_local_requeue;
+/* inspect.c */
+semel_broker_backlog_fn semel_local_backlog;
+semel_broker_find_event_fn semel_local_find_event;
+semel_broker_compare_fn semel_local_compare;
+/* prune.c */
+semel_broker_prune_fn semel_local_prune;
 /* examine.c */
-semel_status semel_local_examine(const struct semel_url *url,
-				 const struct semel_examination *examination);
+semel_broker_examine_fn semel_local_examine;
 
 /* -- a delivery's tag: which share it came from, and whether it was delayed. */
 #define SEMEL_LOCAL_TAG_DELAYED (UINT64_C(1) << 63)

@@ -4,7 +4,6 @@
  * Whether an alarm is in force is told only to those who publish. So a message without a body goes
  * to a queue that is not there: the broker returns it and confirms, or says that it is blocked. */
 #include "base/error.h"
-#include "broker/rabbitmq/driver.h"
 #include "broker/rabbitmq/rabbitmq.h"
 
 #include <stdio.h>

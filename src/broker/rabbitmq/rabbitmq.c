@@ -3,7 +3,6 @@
 #include "broker/rabbitmq/rabbitmq.h"
 
 #include "base/error.h"
-#include "broker/rabbitmq/driver.h"
 
 #include <stdio.h>
 #include <stdlib.h>

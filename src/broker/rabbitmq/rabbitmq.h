@@ -272,6 +272,8 @@ struct semel_rabbit {
 	struct semel_rabbit_stage stage;
 };
 
+extern const struct semel_broker_driver semel_rabbit_driver, semel_rabbit_tls_driver;
+
 static inline struct semel_rabbit *semel_rabbit_of(struct semel_broker *broker)
 {
 	return (struct semel_rabbit *)broker;
