@@ -2,6 +2,7 @@
 /* The program: reads the command line, gathers the settings, runs one command, and turns its status
  * into a line on stderr and an exit code. */
 #include "base/error.h"
+#include "base/sqlite_memory.h"
 #include "cli/arguments/help.h"
 #include "cli/arguments/secrets.h"
 #include "cli/arguments/settings.h"
@@ -18,7 +19,6 @@
 #include <pthread.h>
 #include <semel/version.h>
 #include <signal.h>
-#include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,14 +134,12 @@ static void print_error(const semel_error *error, semel_status status)
 	semel_buffer_free(&visible);
 }
 
-/* Batches come and go: what a big one took is given back to the system at once. SQLite would take
- * 20 pages at once for each table that it makes for one statement (every claim has one, for its
- * CHECK): memory that is mapped, zeroed and unmapped for each event. */
+/* What a large batch took is returned to the system at once. */
 static void keep_memory_small(void)
 {
 	mallopt(M_MMAP_THRESHOLD, 64 * 1024);
 	mallopt(M_TRIM_THRESHOLD, 128 * 1024);
-	sqlite3_config(SQLITE_CONFIG_PAGECACHE, NULL, 0, 0);
+	semel_sqlite_limit_memory();
 }
 
 /* librabbitmq reads headers of tables in tables by recursion, and a frame of them wants 3 MiB.

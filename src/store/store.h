@@ -36,8 +36,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct semel_changes_driver;  /* changes.h */
-struct semel_trial_functions; /* trial.h */
+struct semel_changes_driver;     /* changes.h */
+struct semel_trial_functions;    /* trial.h */
+struct semel_baseline_functions; /* baseline.h */
 
 struct semel_store {
 	const struct semel_store_driver *driver;
@@ -90,6 +91,9 @@ struct semel_store_driver {
 
 	/* NULL: the database is a file, and a trial makes one of its own. */
 	const struct semel_trial_functions *trial;
+
+	/* Optional: what `semel bench` compares the library with. */
+	const struct semel_baseline_functions *baseline;
 
 	/* All functions are required. */
 	semel_store_open_fn *open;

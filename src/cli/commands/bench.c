@@ -12,10 +12,16 @@
 
 static semel_status measure(struct semel_bench *bench)
 {
-	semel_status status = semel_bench_publish(bench);
-	if (status == SEMEL_OK)
-		status = semel_bench_deliver(bench);
-	return status == SEMEL_OK ? semel_bench_backlog(bench) : status;
+	semel_status status = semel_bench_find_baseline(bench);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_bench_publish(bench);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_bench_deliver(bench);
+	if (status != SEMEL_OK)
+		return status;
+	return semel_bench_backlog(bench);
 }
 
 static semel_status print(struct semel_invocation *invocation, const struct semel_bench *bench)

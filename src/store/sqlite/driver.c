@@ -120,6 +120,7 @@ const struct semel_store_driver semel_store_sqlite = {
 	.execute = semel_sqlite_execute,
 	.check_schema = semel_sqlite_check_schema,
 	.examine = semel_sqlite_store_examine,
+	.baseline = &semel_sqlite_baseline,
 	.outbox = &outbox,
 	.inbox = &inbox,
 	.holds = &holds,

@@ -54,6 +54,7 @@ struct semel_sqlite_query {
 };
 
 extern const struct semel_store_driver semel_store_sqlite;
+extern const struct semel_baseline_functions semel_sqlite_baseline;
 
 struct semel_sqlite_effects; /* the prepared SQL handler, in effect.c */
 

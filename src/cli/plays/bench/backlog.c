@@ -20,10 +20,9 @@
 struct workload {
 	const char *store, *broker;           /* URLs */
 	const char *store_file, *broker_file; /* relative, for the children */
-	sqlite3 *db;
+	struct semel_bench_database database;
 	struct semel_stepped_relay relay;
 	semel_consumer *consumer;
-	uint64_t next; /* number of the next event */
 };
 
 struct backlog {
@@ -41,7 +40,7 @@ static semel_status open_workload(struct semel_bench *bench, const char *const f
 	if (!workload->store_file || !workload->broker_file || !workload->store ||
 	    !workload->broker)
 		return semel_error_set(bench->error, SEMEL_INTERNAL, "no memory");
-	return semel_bench_open_application(bench, files[0], &workload->db);
+	return semel_bench_open_database(bench, files[0], &workload->database);
 }
 
 static void close_workers(struct workload *workload)
@@ -52,23 +51,25 @@ static void close_workers(struct workload *workload)
 	workload->consumer = NULL;
 }
 
-static void close_workload(struct workload *workload)
+static void close_workload(struct semel_bench *bench, struct workload *workload)
 {
 	close_workers(workload);
-	sqlite3_close(workload->db);
+	semel_bench_close_database(bench, &workload->database);
 }
 
 static semel_status fill(struct semel_bench *bench, struct workload *workload, uint64_t count)
 {
-	semel_status status = SEMEL_OK;
-	while (count > 0 && status == SEMEL_OK) {
+	while (count > 0) {
 		uint64_t part = count < FILL_AT_ONCE ? count : FILL_AT_ONCE;
-		status = semel_bench_fill(bench, workload->db, &workload->next, part);
+		semel_status status = semel_bench_fill(bench, &workload->database, part);
+		if (status != SEMEL_OK)
+			return status;
+		status = semel_sandbox_check(bench->sandbox, bench->error);
+		if (status != SEMEL_OK)
+			return status;
 		count -= part;
-		if (status == SEMEL_OK)
-			status = semel_sandbox_check(bench->sandbox, bench->error);
 	}
-	return status;
+	return SEMEL_OK;
 }
 
 /* ---- workers --------------------------------------------------------------------------------- */
@@ -80,8 +81,8 @@ static semel_status open_relay(struct semel_bench *bench, struct workload *workl
 
 static semel_status open_consumer(struct semel_bench *bench, struct workload *workload)
 {
-	static const char *const topics[] = { SEMEL_BENCH_TOPIC, NULL };
-	static const char *const effect[] = { SEMEL_BENCH_EFFECT };
+	static const char *const topics[] = { SEMEL_BASELINE_TOPIC, NULL };
+	static const char *const effect[] = { SEMEL_BASELINE_EFFECT };
 	const semel_consumer_options options = { .store = workload->store,
 						 .broker = workload->broker,
 						 .scope = SCOPE,
@@ -97,7 +98,9 @@ static semel_status open_both(struct backlog *backlog,
 						   struct workload *workload))
 {
 	semel_status status = open(backlog->bench, &backlog->small);
-	return status == SEMEL_OK ? open(backlog->bench, &backlog->big) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return open(backlog->bench, &backlog->big);
 }
 
 /* ---- time ------------------------------------------------------------------------------------ */
@@ -106,7 +109,9 @@ static semel_status fill_both(void *user)
 {
 	struct backlog *backlog = user;
 	semel_status status = fill(backlog->bench, &backlog->small, SAMPLE);
-	return status == SEMEL_OK ? fill(backlog->bench, &backlog->big, SAMPLE) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return fill(backlog->bench, &backlog->big, SAMPLE);
 }
 
 static semel_status relay_small(void *user)
@@ -224,9 +229,9 @@ static semel_status peak_of_consumer(struct semel_bench *bench, const struct wor
 				      "--scope",
 				      SCOPE,
 				      "--topic",
-				      SEMEL_BENCH_TOPIC,
+				      SEMEL_BASELINE_TOPIC,
 				      "--sql",
-				      SEMEL_BENCH_EFFECT,
+				      SEMEL_BASELINE_EFFECT,
 				      "--drain",
 				      "--timeout",
 				      TIMEOUT_TEXT,
@@ -256,29 +261,44 @@ static semel_status compare_memory(struct backlog *backlog, const char *name,
 	return SEMEL_OK;
 }
 
+static semel_status measure(struct backlog *backlog)
+{
+	semel_status status = compare_relay_time(backlog);
+	if (status != SEMEL_OK)
+		return status;
+	status = fill_both(backlog);
+	if (status != SEMEL_OK)
+		return status;
+	status = compare_memory(backlog, "relay, resident memory", peak_of_relay);
+	if (status != SEMEL_OK)
+		return status;
+	status = compare_consumer_time(backlog);
+	if (status != SEMEL_OK)
+		return status;
+	status = relay_both(backlog);
+	if (status != SEMEL_OK)
+		return status;
+	return compare_memory(backlog, "consume, resident memory", peak_of_consumer);
+}
+
 semel_status semel_bench_backlog(struct semel_bench *bench)
 {
 	static const char *const small_files[] = { "small.db", "small-broker.db" };
 	static const char *const big_files[] = { "big.db", "big-broker.db" };
 	struct backlog backlog = { .bench = bench };
 	semel_status status = open_workload(bench, small_files, &backlog.small);
-	if (status == SEMEL_OK)
-		status = open_workload(bench, big_files, &backlog.big);
-	if (status == SEMEL_OK)
-		status = fill(bench, &backlog.big, bench->backlog - SAMPLE);
-	if (status == SEMEL_OK)
-		status = compare_relay_time(&backlog);
-	if (status == SEMEL_OK)
-		status = fill_both(&backlog);
-	if (status == SEMEL_OK)
-		status = compare_memory(&backlog, "relay, resident memory", peak_of_relay);
-	if (status == SEMEL_OK)
-		status = compare_consumer_time(&backlog);
-	if (status == SEMEL_OK)
-		status = relay_both(&backlog);
-	if (status == SEMEL_OK)
-		status = compare_memory(&backlog, "consume, resident memory", peak_of_consumer);
-	close_workload(&backlog.small);
-	close_workload(&backlog.big);
+	if (status != SEMEL_OK)
+		goto close_workloads;
+	status = open_workload(bench, big_files, &backlog.big);
+	if (status != SEMEL_OK)
+		goto close_workloads;
+	status = fill(bench, &backlog.big, bench->backlog - SAMPLE);
+	if (status != SEMEL_OK)
+		goto close_workloads;
+	status = measure(&backlog);
+
+close_workloads:
+	close_workload(bench, &backlog.small);
+	close_workload(bench, &backlog.big);
 	return status;
 }

@@ -1,23 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `semel bench`: the library against a bare sqlite3 program that does the same durable work by
- * hand, as ratios. A noisy machine makes rates doubtful; the two sides take turns in short rounds,
- * and the median of the rounds' ratios is told. */
+/* `semel bench`: the library against the baseline of its engine, a program that does the same
+ * durable work by hand (store/baseline.h), as ratios. Rates on a busy machine are doubtful; the two
+ * sides take turns in short rounds, and the median of the rounds' ratios is reported. */
 #ifndef SEMEL_CLI_PLAYS_BENCH_BENCH_H
 #define SEMEL_CLI_PLAYS_BENCH_BENCH_H
 
 #include "cli/plays/sandbox.h"
+#include "store/baseline.h"
 
-#include <sqlite3.h>
-
-#define SEMEL_BENCH_TOPIC "order.events"
-#define SEMEL_BENCH_SMALL 1000 /* the small backlog, and the stretch that is timed at both */
-#define SEMEL_BENCH_BATCH 500  /* the bare side's; the library's default */
-#define SEMEL_BENCH_INVOICE                                                                        \
-	"CREATE TABLE bench_invoice (event_id TEXT NOT NULL, order_id TEXT NOT NULL, total)"
-/* The effect, on both sides. */
-#define SEMEL_BENCH_EFFECT                                                                         \
-	"INSERT INTO bench_invoice (event_id, order_id, total) VALUES (:id, :aggregate_id,"        \
-	" json_extract(:payload, '$.total'))"
+#define SEMEL_BENCH_SMALL 1000 /* the small backlog, and the sample that is timed at both */
 
 enum semel_bench_goal {
 	SEMEL_BENCH_NO_GOAL,
@@ -26,7 +17,8 @@ enum semel_bench_goal {
 	SEMEL_BENCH_BELOW     /* both values */
 };
 
-/* left and right: semel and bare in events per second; or at the small and the big backlog. */
+/* left and right: semel and the baseline in events per second; or at the small and the big backlog.
+ */
 struct semel_bench_row {
 	const char *name, *unit;
 	double left, right, ratio;
@@ -36,6 +28,7 @@ struct semel_bench_row {
 
 struct semel_bench {
 	struct semel_sandbox *sandbox;
+	const struct semel_baseline_functions *baseline;
 	uint32_t rounds;
 	uint32_t turns;        /* in a round */
 	uint64_t transactions; /* of one event, per round and side */
@@ -48,14 +41,14 @@ struct semel_bench {
 
 bool semel_bench_is_met(const struct semel_bench_row *row);
 
-/* ---- comparison.c ---- */
+/* ---- compare.c ---- */
 struct semel_bench_comparison {
 	void *user;
 	uint64_t events;                     /* per turn and side */
 	uint32_t turns;                      /* in a round; 0: as many as the bench says */
 	semel_status (*prepare)(void *user); /* before each turn, not timed; may be NULL */
 	semel_status (*left)(void *user);    /* semel */
-	semel_status (*right)(void *user);   /* bare */
+	semel_status (*right)(void *user);   /* the baseline */
 };
 /* Fills in left and right (events per second) and ratio (left over right: the median of the
  * rounds). */
@@ -63,22 +56,20 @@ semel_status semel_bench_compare(struct semel_bench *bench,
 				 const struct semel_bench_comparison *comparison,
 				 struct semel_bench_row *row);
 
-/* ---- application.c: what an application does by hand ---- */
-
-/* WAL, synchronous=FULL, and the tables of Semel beside two of its own. */
-semel_status semel_bench_open_application(struct semel_bench *bench, const char *name,
-					  sqlite3 **db_out);
-semel_status semel_bench_prepare(struct semel_bench *bench, sqlite3 *db, const char *sql,
-				 sqlite3_stmt **statement_out);
-/* To its end, and reset. */
-semel_status semel_bench_run(struct semel_bench *bench, sqlite3_stmt *statement);
-semel_status semel_bench_exec(struct semel_bench *bench, sqlite3 *db, const char *sql);
-/* Adds count events to the outbox, numbered from *next on, in one transaction. */
-semel_status semel_bench_fill(struct semel_bench *bench, sqlite3 *db, uint64_t *next,
+/* ---- events.c ---- */
+semel_status semel_bench_find_baseline(struct semel_bench *bench);
+struct semel_bench_database {
+	struct semel_baseline *connection;
+	uint64_t next; /* number of the next event */
+};
+/* A file of this name in the sandbox. Close it also after a failure. */
+semel_status semel_bench_open_database(struct semel_bench *bench, const char *name,
+				       struct semel_bench_database *database_out);
+void semel_bench_close_database(struct semel_bench *bench, struct semel_bench_database *database);
+/* Adds count events to the outbox, in one transaction. */
+semel_status semel_bench_fill(struct semel_bench *bench, struct semel_bench_database *database,
 			      uint64_t count);
-/* The text of the n-th event, as the outbox gets it by either way. */
-#define SEMEL_BENCH_TYPE    "order.placed.v1"
-#define SEMEL_BENCH_HEADERS "{\"correlationId\":\"checkout-7f3a\",\"producer\":\"shop\"}"
+/* The texts of the event of this number. */
 void semel_bench_aggregate_id(uint64_t number, char *text_out, size_t size);
 void semel_bench_payload(uint64_t number, char *text_out, size_t size);
 

@@ -1,138 +1,94 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A business row and its event in one transaction: the event by semel_outbox_publish on a borrowed
- * connection, or by a prepared INSERT into the same table of another file. */
+ * connection, or by hand into the same table of another file. */
 #include "cli/plays/bench/bench.h"
-
-#include "base/env.h"
-#include "base/error.h"
-#include "base/sqlite_file.h"
-#include "base/time.h"
-#include "base/uuid.h"
 
 #include <semel/outbox.h>
 #include <stdio.h>
-#include <string.h>
 
 #define PER_TRANSACTION_MANY 1000
-/* A commit waits for the disk, whose mood changes from moment to moment: so turns are short. */
+/* A commit waits for the disk, whose speed changes from moment to moment: so turns are short. */
 #define TRANSACTIONS_PER_TURN 10
-
-enum statement { BEGIN, BUSINESS, OUTBOX, COMMIT, STATEMENT_COUNT };
-
-static const char *const statements_sql[STATEMENT_COUNT] = {
-	[BEGIN] = "BEGIN IMMEDIATE",
-	[BUSINESS] = "INSERT INTO bench_order (id, customer, total) VALUES (?1, ?2, ?3)",
-	[OUTBOX] = "INSERT INTO semel_outbox (id, aggregate_type, aggregate_id, event_type, topic,"
-		   " routing_key, content_type, headers, created_at, payload)"
-		   " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-	[COMMIT] = "COMMIT",
-};
-
-struct side {
-	sqlite3 *db;
-	sqlite3_stmt *statements[STATEMENT_COUNT];
-	uint64_t number; /* of the next event */
-};
 
 struct publishing {
 	struct semel_bench *bench;
-	struct side semel, bare;
+	struct semel_bench_database semel, bare;
 	uint64_t transactions, per_transaction;
 };
 
 struct event {
 	char order[32], payload[512];
+	semel_event_input input;
 };
 
-static semel_status open_side(struct semel_bench *bench, const char *name, struct side *side)
+/* The business row, and the event to write after it. */
+static semel_status write_order(struct semel_bench *bench, struct semel_bench_database *database,
+				struct event *event)
 {
-	semel_status status = semel_bench_open_application(bench, name, &side->db);
-	for (int i = 0; i < STATEMENT_COUNT && status == SEMEL_OK; i++)
-		status = semel_bench_prepare(bench, side->db, statements_sql[i],
-					     &side->statements[i]);
-	return status;
-}
-
-static void close_side(struct side *side)
-{
-	for (int i = 0; i < STATEMENT_COUNT; i++)
-		sqlite3_finalize(side->statements[i]);
-	sqlite3_close(side->db);
-}
-
-static semel_status write_business(struct semel_bench *bench, struct side *side,
-				   struct event *event)
-{
-	sqlite3_stmt *business = side->statements[BUSINESS];
-	uint64_t number = side->number++;
+	uint64_t number = database->next++;
 	semel_bench_aggregate_id(number, event->order, sizeof event->order);
 	semel_bench_payload(number, event->payload, sizeof event->payload);
-	sqlite3_bind_text(business, 1, event->order, -1, SQLITE_STATIC);
-	sqlite3_bind_text(business, 2, "customer", -1, SQLITE_STATIC);
-	sqlite3_bind_int64(business, 3, (sqlite3_int64)(number % 900 + 100));
-	return semel_bench_run(bench, business);
+	event->input = (semel_event_input){ .type = SEMEL_BASELINE_TYPE,
+					    .aggregate_type = "order",
+					    .aggregate_id = event->order,
+					    .headers = SEMEL_BASELINE_HEADERS,
+					    .payload = event->payload };
+	const struct semel_baseline_order order = { .id = event->order,
+						    .customer = "customer",
+						    .total = (int64_t)(number % 900 + 100) };
+	return bench->baseline->insert_order(database->connection, &order, bench->error);
 }
-
-/* ---- by the library -------------------------------------------------------------------------- */
 
 static semel_status publish(struct publishing *publishing)
 {
-	struct side *side = &publishing->semel;
+	struct semel_bench *bench = publishing->bench;
 	struct event event;
-	semel_status status = write_business(publishing->bench, side, &event);
+	semel_status status = write_order(bench, &publishing->semel, &event);
 	if (status != SEMEL_OK)
 		return status;
-	const semel_event_input input = { .type = SEMEL_BENCH_TYPE,
-					  .aggregate_type = "order",
-					  .aggregate_id = event.order,
-					  .headers = SEMEL_BENCH_HEADERS,
-					  .payload = event.payload };
-	return semel_outbox_publish(semel_borrow_sqlite(side->db), &input, NULL,
-				    publishing->bench->error);
+	return semel_outbox_publish(bench->baseline->tx(publishing->semel.connection), &event.input,
+				    NULL, bench->error);
 }
-
-/* ---- by hand --------------------------------------------------------------------------------- */
 
 static semel_status insert(struct publishing *publishing)
 {
-	struct side *side = &publishing->bare;
-	sqlite3_stmt *outbox = side->statements[OUTBOX];
+	struct semel_bench *bench = publishing->bench;
 	struct event event;
-	char id[SEMEL_UUID_SIZE], time[SEMEL_TIME_SIZE];
-	semel_status status = write_business(publishing->bench, side, &event);
+	semel_status status = write_order(bench, &publishing->bare, &event);
 	if (status != SEMEL_OK)
 		return status;
-	semel_uuid_make(semel_env_system(), id);
-	semel_time_format(semel_now_ms(semel_env_system()), time);
-	const char *const values[] = { id,
-				       "order",
-				       event.order,
-				       SEMEL_BENCH_TYPE,
-				       SEMEL_BENCH_TOPIC,
-				       SEMEL_BENCH_TYPE,
-				       "application/json",
-				       SEMEL_BENCH_HEADERS,
-				       time,
-				       event.payload };
-	for (int i = 0; i < (int)(sizeof values / sizeof *values); i++)
-		sqlite3_bind_text(outbox, i + 1, values[i], -1, SQLITE_STATIC);
-	return semel_bench_run(publishing->bench, outbox);
+	return bench->baseline->insert_event(publishing->bare.connection, &event.input,
+					     bench->error);
 }
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
-static semel_status transactions(struct publishing *publishing, struct side *side,
-				 semel_status (*write)(struct publishing *publishing))
+typedef semel_status (*write_one)(struct publishing *publishing);
+
+static semel_status transaction(struct publishing *publishing,
+				struct semel_bench_database *database, write_one write)
 {
-	semel_status status = SEMEL_OK;
-	for (uint64_t i = 0; i < publishing->transactions && status == SEMEL_OK; i++) {
-		status = semel_bench_run(publishing->bench, side->statements[BEGIN]);
-		for (uint64_t j = 0; j < publishing->per_transaction && status == SEMEL_OK; j++)
-			status = write(publishing);
-		if (status == SEMEL_OK)
-			status = semel_bench_run(publishing->bench, side->statements[COMMIT]);
+	struct semel_bench *bench = publishing->bench;
+	semel_status status = bench->baseline->begin(database->connection, bench->error);
+	if (status != SEMEL_OK)
+		return status;
+	for (uint64_t i = 0; i < publishing->per_transaction; i++) {
+		status = write(publishing);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	return bench->baseline->commit(database->connection, bench->error);
+}
+
+static semel_status transactions(struct publishing *publishing,
+				 struct semel_bench_database *database, write_one write)
+{
+	for (uint64_t i = 0; i < publishing->transactions; i++) {
+		semel_status status = transaction(publishing, database, write);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return SEMEL_OK;
 }
 
 static semel_status semel_side(void *user)
@@ -189,14 +145,21 @@ static semel_status compare_bulk(struct publishing *publishing)
 semel_status semel_bench_publish(struct semel_bench *bench)
 {
 	struct publishing publishing = { .bench = bench };
-	semel_status status = open_side(bench, "publish-semel.db", &publishing.semel);
-	if (status == SEMEL_OK)
-		status = open_side(bench, "publish-bare.db", &publishing.bare);
-	if (status == SEMEL_OK)
-		status = compare_single(&publishing);
-	if (status == SEMEL_OK)
-		status = compare_bulk(&publishing);
-	close_side(&publishing.semel);
-	close_side(&publishing.bare);
+	semel_status status =
+		semel_bench_open_database(bench, "publish-semel.db", &publishing.semel);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_bench_open_database(bench, "publish-bare.db", &publishing.bare);
+	if (status != SEMEL_OK)
+		goto close_semel;
+	status = compare_single(&publishing);
+	if (status != SEMEL_OK)
+		goto close_both;
+	status = compare_bulk(&publishing);
+
+close_both:
+	semel_bench_close_database(bench, &publishing.bare);
+close_semel:
+	semel_bench_close_database(bench, &publishing.semel);
 	return status;
 }
