@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Batches are made once and used again: one arena each, reset when its rows are marked. */
+/* A batch has an arena of its own, which is reset when its rows are marked. */
 #include "relay/batch.h"
 
 #include <stdlib.h>

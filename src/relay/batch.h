@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the pipeline carries at a time, with room for what is heard of each row; and all the batches
- * of one relay, which are made once and used again. */
+/* Rows that are read together and marked together, with the outcome of each; and the pool of all
+ * batches of a relay, which are allocated once and reused. */
 #ifndef SEMEL_RELAY_BATCH_H
 #define SEMEL_RELAY_BATCH_H
 
 #include "broker/broker.h"
 #include "relay/lanes.h"
 
-/* One row on its way. */
+/* One event at the broker. */
 struct semel_relay_inflight {
 	struct semel_relay_batch *batch;
 	struct semel_publish_metadata metadata;
-	bool answered;
-	bool marked; /* before the rest of its batch */
+	bool answered; /* its outcome was reported */
+	bool marked;   /* before the rest of its batch */
 	semel_status outcome;
 	const char *reason;
 };
 
-/* Rows that were read together and are marked together, but for those that were refused: they are
- * marked as soon as that is heard. */
+/* Refused rows are marked as soon as the refusal is known, before the rest of the batch. */
 struct semel_relay_batch {
 	struct semel_relay_batch *next;
 	struct semel_arena *arena;
@@ -29,11 +28,10 @@ struct semel_relay_batch {
 	int64_t epoch;           /* of the lease under which it was read; of all, without a lane */
 	uint64_t ticket;         /* the source's own */
 	uint32_t unanswered;
-	uint32_t unmarked_refusals; /* were refused, and that is not marked; without those that are
-				       HELD */
-	uint32_t marked_early;      /* were marked before the rest */
+	uint32_t unmarked_refusals; /* refused and not marked yet; without those that are HELD */
+	uint32_t marked_early;      /* marked before the rest */
 	bool refused;               /* an event in it was refused */
-	bool being_marked;          /* it is being marked */
+	bool being_marked;          /* by the statement that runs now */
 	bool exceptions;            /* its rows come from the exceptions */
 	uint64_t bytes;
 	int64_t offered_at_ms;  /* steady */
@@ -51,7 +49,7 @@ struct semel_relay_batches {
 /* A batch for rows of this lane. NULL: no memory. */
 struct semel_relay_batch *semel_relay_batch_acquire(struct semel_relay_batches *batches,
 						    struct semel_lane *lane);
-/* The same for rows of any lane; all of them are ours. */
+/* The same for rows of any lane; all lanes are ours. */
 struct semel_relay_batch *semel_relay_batch_acquire_mixed(struct semel_relay_batches *batches,
 							  const struct semel_lanes *lanes);
 void semel_relay_batch_release(struct semel_relay_batches *batches,
@@ -59,7 +57,7 @@ void semel_relay_batch_release(struct semel_relay_batches *batches,
 /* From here on it is in flight, until it is finished and released. */
 void semel_relay_batch_start(struct semel_relay_batches *batches, struct semel_relay_batch *batch);
 void semel_relay_batch_finish(struct semel_relay_batches *batches, struct semel_relay_batch *batch);
-/* Everything in flight is spare again, whatever becomes of it. */
+/* Returns everything in flight to the pool; what was not marked will be read again. */
 void semel_relay_batches_reset(struct semel_relay_batches *batches);
 void semel_relay_batches_free(struct semel_relay_batches *batches);
 

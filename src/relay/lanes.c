@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One lane as the store has it, and what is to become of it. */
+/* One lane as the store has it, and what is done with it. */
 struct plan {
 	struct semel_lease lease;
 	struct semel_balance_part view;
@@ -54,10 +54,10 @@ bool semel_lanes_are_all_mine(const struct semel_lanes *lanes)
 	return all;
 }
 
-static void lose(struct semel_lanes *lanes, struct semel_lane *lane)
+static void lose_lane(struct semel_lanes *lanes, struct semel_lane *lane)
 {
 	if (lane->mine) {
-		semel_logf(SEMEL_LOG_WARN, "lane %d has moved to another relay", lane->lease.lane);
+		semel_logf(SEMEL_LOG_WARN, "lost lane %d to another relay", lane->lease.lane);
 		semel_series_add(semel_series(SEMEL_METRIC_LEASES_LOST, NULL, NULL), 1);
 		lanes->generation++;
 	}
@@ -70,33 +70,35 @@ static void start_reading(struct semel_lane *lane)
 	lane->cursor = lane->read_to = lane->lease.low_seq;
 }
 
-static semel_status take(struct semel_lanes *lanes, semel_store *store, struct semel_lane *lane,
-			 const struct semel_lease *found, semel_error *error)
+static semel_status take_lane(struct semel_lanes *lanes, semel_store *store,
+			      struct semel_lane *lane, const struct semel_lease *found,
+			      semel_error *error)
 {
 	lane->lease = *found;
 	lane->lease.streamed = lanes->all_or_none;
 	semel_status status = store->driver->outbox->lease_take(store, &lane->lease, lanes->owner,
 								semel_lanes_expiry(lanes), error);
-	if (status == SEMEL_OK) {
-		start_reading(lane);
-		lanes->generation++;
-	}
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	start_reading(lane);
+	lanes->generation++;
+	return SEMEL_OK;
 }
 
-/* Where the store has gone back to rows that were passed by, the lane is read from there. */
-static semel_status renew(struct semel_lanes *lanes, semel_store *store, struct semel_lane *lane,
-			  semel_error *error)
+/* Where the store has moved the low mark back to rows that were skipped, reading starts there. */
+static semel_status renew_lane(struct semel_lanes *lanes, semel_store *store,
+			       struct semel_lane *lane, semel_error *error)
 {
 	int64_t epoch = lane->lease.epoch;
 	lane->lease.streamed = lanes->all_or_none;
 	semel_status status = store->driver->outbox->lease_renew(store, &lane->lease,
 								 semel_lanes_expiry(lanes), error);
 	if (status == SEMEL_LEASE_LOST)
-		lose(lanes, lane);
+		lose_lane(lanes, lane);
 	if (status == SEMEL_OK && lane->lease.epoch != epoch) {
 		semel_logf(SEMEL_LOG_WARN,
-			   "lane %d has events below its low mark; it is read again from %lld",
+			   "found unpublished events below the low mark of lane %d, reading again "
+			   "from %lld",
 			   lane->lease.lane, (long long)lane->lease.low_seq);
 		start_reading(lane);
 		lanes->generation++;
@@ -104,21 +106,22 @@ static semel_status renew(struct semel_lanes *lanes, semel_store *store, struct 
 	return status;
 }
 
-static semel_status keep(struct semel_lanes *lanes, semel_store *store, struct semel_lane *lane,
-			 const struct semel_lease *found, semel_error *error)
+static semel_status keep_lane(struct semel_lanes *lanes, semel_store *store,
+			      struct semel_lane *lane, const struct semel_lease *found,
+			      semel_error *error)
 {
 	if (!lane->mine) {
 		lane->lease = *found;
 		start_reading(lane);
 		lanes->generation++;
 	}
-	/* Nothing is on its way: whatever was read, and passed by, is settled. */
+	/* Nothing is in flight: every row up to the cursor is marked. */
 	if (lane->in_flight == 0 && lane->cursor > lane->lease.low_seq)
 		lane->lease.low_seq = lane->cursor;
-	return renew(lanes, store, lane, error);
+	return renew_lane(lanes, store, lane, error);
 }
 
-static void give(struct semel_lanes *lanes, semel_store *store, struct semel_lane *lane)
+static void release_lane(struct semel_lanes *lanes, semel_store *store, struct semel_lane *lane)
 {
 	store->driver->outbox->lease_release(store, &lane->lease);
 	lane->mine = false;
@@ -141,20 +144,20 @@ static enum semel_balance_holder holder_of(const struct semel_lanes *lanes,
 	return SEMEL_BALANCE_OTHER;
 }
 
-static semel_status act(struct semel_lanes *lanes, semel_store *store, struct semel_lane *lane,
-			const struct plan *plan, semel_error *error)
+static semel_status apply_plan(struct semel_lanes *lanes, semel_store *store,
+			       struct semel_lane *lane, const struct plan *plan, semel_error *error)
 {
 	semel_status status = SEMEL_OK;
 
 	if (plan->view.holder != SEMEL_BALANCE_MINE)
-		lose(lanes, lane);
+		lose_lane(lanes, lane);
 	lane->leaving = plan->move == SEMEL_BALANCE_DRAIN;
 	if (plan->move == SEMEL_BALANCE_TAKE)
-		status = take(lanes, store, lane, &plan->lease, error);
+		status = take_lane(lanes, store, lane, &plan->lease, error);
 	else if (plan->move == SEMEL_BALANCE_RELEASE)
-		give(lanes, store, lane);
+		release_lane(lanes, store, lane);
 	else if (plan->view.holder == SEMEL_BALANCE_MINE)
-		status = keep(lanes, store, lane, &plan->lease, error);
+		status = keep_lane(lanes, store, lane, &plan->lease, error);
 	return status == SEMEL_LEASE_LOST ? SEMEL_OK : status;
 }
 
@@ -178,7 +181,7 @@ static void decide(const struct semel_lanes *lanes, struct plan *plans,
 		plans[i].move = moves[i];
 }
 
-/* Those of the change stream: all, when nobody else has one; else none. */
+/* With the change stream: all lanes when no other relay owns one, otherwise none. */
 static void decide_whole(const struct semel_lanes *lanes, struct plan *plans)
 {
 	bool taken = false;
@@ -197,7 +200,7 @@ static void decide_whole(const struct semel_lanes *lanes, struct plan *plans)
 	}
 }
 
-/* A relay that shares nothing is no member of the group. */
+/* A relay that owns all lanes or none does not join the relay group. */
 static semel_status decide_all(struct semel_lanes *lanes, semel_store *store, struct plan *plans,
 			       semel_error *error)
 {
@@ -229,31 +232,33 @@ semel_status semel_lanes_maintain(struct semel_lanes *lanes, semel_store *store,
 	for (int32_t i = 0; i < lanes->count; i++)
 		plans[i].lease = found[i];
 	status = decide_all(lanes, store, plans, error);
-	for (int32_t i = 0; status == SEMEL_OK && i < lanes->count; i++)
-		status = act(lanes, store, &lanes->lanes[i], &plans[i], error);
-	if (status == SEMEL_OK)
-		lanes->maintain_at_ms = lanes->renew_at_ms = steady_ms + lanes->lease_ms / 3;
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	for (int32_t i = 0; i < lanes->count; i++) {
+		status = apply_plan(lanes, store, &lanes->lanes[i], &plans[i], error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	lanes->maintain_at_ms = lanes->renew_at_ms = steady_ms + lanes->lease_ms / 3;
+	return SEMEL_OK;
 }
 
 semel_status semel_lanes_renew(struct semel_lanes *lanes, semel_store *store, semel_error *error)
 {
 	int64_t steady_ms = semel_steady_ms(lanes->env);
-	semel_status status = SEMEL_OK;
 
 	if (steady_ms < lanes->renew_at_ms)
 		return SEMEL_OK;
-	for (int32_t i = 0; status == SEMEL_OK && i < lanes->count; i++) {
+	for (int32_t i = 0; i < lanes->count; i++) {
 		struct semel_lane *lane = &lanes->lanes[i];
 		if (!lane->mine)
 			continue;
-		status = renew(lanes, store, lane, error);
-		if (status == SEMEL_LEASE_LOST)
-			status = SEMEL_OK;
+		semel_status status = renew_lane(lanes, store, lane, error);
+		if (status != SEMEL_OK && status != SEMEL_LEASE_LOST)
+			return status;
 	}
-	if (status == SEMEL_OK)
-		lanes->renew_at_ms = steady_ms + lanes->lease_ms / 3;
-	return status;
+	lanes->renew_at_ms = steady_ms + lanes->lease_ms / 3;
+	return SEMEL_OK;
 }
 
 void semel_lanes_rewind(struct semel_lanes *lanes)

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which lanes this relay owns.
  *
- * - A lane has one owner at a time. Whoever takes it raises its epoch; every mark is checked
- * against the epoch, in the transaction of the mark, so an owner that slept too long can mark
+ * - A lane has one owner at a time. A relay that takes it raises its epoch; every mark is checked
+ *   against the epoch, in the transaction of the mark, so an owner whose lease expired marks
  * nothing.
- * - A lease is renewed at a third of its length, and by every mark; also while the broker is waited
- * for.
+ * - A lease is renewed after a third of its length, and by every mark; also while the relay waits
+ *   for the broker.
  * - The lane of an owner that is known to be dead is free at once.
- * - A relay that reads the change stream has all lanes or none: it waits until nobody holds one,
- * and gives up what it has when somebody else takes one.
- * - Polling relays share the lanes evenly. One is given up only when nothing of it is in flight, so
- * that the order holds through the hand-over.
+ * - A relay that reads the change stream owns all lanes or none: it waits until no other relay owns
+ *   one, and releases its lanes when another relay takes one.
+ * - Polling relays divide the lanes evenly. A lane is released only when nothing of it is in
+ * flight, so the order holds through the hand-over.
  */
 #ifndef SEMEL_RELAY_LANES_H
 #define SEMEL_RELAY_LANES_H
@@ -28,9 +28,9 @@ enum semel_lease_state semel_lease_state(const struct semel_lease *lease, const 
 struct semel_lane {
 	struct semel_lease lease;
 	bool mine;
-	bool leaving;       /* read no further: it is to be given up */
-	uint32_t in_flight; /* batches of it that are not marked; the pipeline counts them */
-	int64_t cursor;     /* everything at or below it was read */
+	bool leaving;       /* is not read any further: it will be released */
+	uint32_t in_flight; /* its unmarked batches; counted by the pipeline */
+	int64_t cursor;     /* every row at or below it was read */
 	int64_t read_to;    /* the highest number that was read */
 };
 
@@ -38,9 +38,9 @@ struct semel_lanes {
 	const struct semel_env *env;
 	char owner[SEMEL_OWNER_SIZE];
 	int64_t lease_ms;
-	int64_t maintain_at_ms; /* steady: when the leases are looked at again, */
-	int64_t renew_at_ms;    /* and when they are renewed at the latest */
-	bool all_or_none;       /* all or none */
+	int64_t maintain_at_ms; /* steady: the next time that lanes are taken or released */
+	int64_t renew_at_ms;    /* steady: when the leases are due for renewal */
+	bool all_or_none;       /* owns all lanes or no lane */
 	int64_t generation;     /* grows whenever a lane is taken or lost */
 	int32_t count;
 	struct semel_lane *lanes;
@@ -48,20 +48,20 @@ struct semel_lanes {
 
 semel_status semel_lanes_open(struct semel_lanes *lanes, semel_store *store,
 			      const struct semel_env *env, int64_t lease_ms, semel_error *error);
-/* Renews what is ours and takes what is free, when it is time to. A lane that was lost has mine
+/* Renews our leases and takes or releases lanes, when that is due. A lane that was lost has mine
  * false. */
 semel_status semel_lanes_maintain(struct semel_lanes *lanes, semel_store *store,
 				  semel_error *error);
-/* Only renews what is ours, when it is time to: for places where a lane can neither come nor go
- * because batches are on their way. */
+/* Only renews our leases, when that is due: for use while batches are in flight, when lanes can
+ * neither be taken nor released. */
 semel_status semel_lanes_renew(struct semel_lanes *lanes, semel_store *store, semel_error *error);
 bool semel_lanes_are_all_mine(const struct semel_lanes *lanes);
-/* When a lease that is renewed now ends. */
+/* When a lease that is renewed now expires. */
 int64_t semel_lanes_expiry(const struct semel_lanes *lanes);
-/* Another connection, and perhaps another server that lacks what the last one had: forget all. The
- * lanes are ours again when the store says so, from the low marks that it has. */
+/* After a reconnect, perhaps to a server that lacks what the last one had: no lane is ours until
+ * the store says so, and reading starts at the low marks that the store has. */
 void semel_lanes_rewind(struct semel_lanes *lanes);
-/* Gives the lanes back, so that another relay need not wait. store NULL: it is not reachable. */
+/* Releases the lanes, so that another relay need not wait. store NULL: it is unreachable. */
 void semel_lanes_close(struct semel_lanes *lanes, semel_store *store);
 
 #endif

@@ -5,12 +5,12 @@
 #include "fault/failpoint.h"
 #include "observe/log.h"
 
-#define UNSEEN_MAX_MS 10000 /* a refused row of the change stream is waited for, to be seen */
+#define UNSEEN_MAX_MS 10000 /* for a refused row of the change stream to become visible */
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
-/* What costs no attempt is not the event's fault: the broker has told of it once, and of its events
- * it would be told again and again. */
+/* A refusal that costs no attempt is not about the event: the broker has logged it once, and each
+ * of its events would repeat it. */
 static void log_refusal(const struct semel_mark *mark)
 {
 	const struct semel_event *event = &mark->row->event;
@@ -18,10 +18,9 @@ static void log_refusal(const struct semel_mark *mark)
 		     (mark->kind == SEMEL_MARK_RETRY && mark->attempts == mark->row->attempts);
 
 	semel_log(quiet ? SEMEL_LOG_DEBUG : SEMEL_LOG_WARN,
-		  mark->kind == SEMEL_MARK_FAILED
-			  ? "the broker will not take the event; dead letter"
-		  : mark->kind == SEMEL_MARK_RETRY ? "the broker refused the event; it comes again"
-						   : "the event waits behind an earlier one",
+		  mark->kind == SEMEL_MARK_FAILED  ? "broker refused event, dead-lettered"
+		  : mark->kind == SEMEL_MARK_RETRY ? "broker refused event, retrying"
+						   : "event parked behind an earlier one",
 		  &(struct semel_log_fields){ .message_id = semel_text_shown(event->id),
 					      .topic = semel_text_shown(event->topic),
 					      .routing_key = semel_text_shown(event->routing_key),
@@ -29,7 +28,7 @@ static void log_refusal(const struct semel_mark *mark)
 					      .error = mark->reason });
 }
 
-/* Which events of a batch are marked. Those that were marked before the others never are again. */
+/* Which events of a batch to mark; those that were marked early are never marked again. */
 enum part {
 	PART_WHOLE,
 	PART_ANSWERED,
@@ -58,7 +57,7 @@ static void decide(struct semel_marking *marking, struct semel_relay_batch *batc
 }
 
 /* A lane that was lost and taken again has a new epoch: another relay has had the rows meanwhile,
- * and what was heard of them here is not the last word. */
+ * and may have recorded other outcomes. */
 static bool is_of_this_lease(const struct semel_marking *marking,
 			     const struct semel_relay_batch *batch)
 {
@@ -119,7 +118,7 @@ static void count_mark(struct semel_marking *marking, const struct semel_mark *m
 		log_refusal(mark);
 }
 
-/* They are never marked again. Each lane of the batch is a transaction of its own. */
+/* Each lane of the batch is marked in a transaction of its own. */
 static void record_marked(struct semel_marking *marking, struct semel_relay_batch *batch,
 			  enum part part, const struct semel_lane *lane)
 {
@@ -134,7 +133,7 @@ static void record_marked(struct semel_marking *marking, struct semel_relay_batc
 	}
 }
 
-/* The low marks stay where they are. */
+/* The low marks do not move. */
 static semel_status mark_part(struct semel_marking *marking, struct semel_relay_batch *batch,
 			      enum part part, semel_error *error)
 {
@@ -157,7 +156,7 @@ static semel_status mark_part(struct semel_marking *marking, struct semel_relay_
 	return status;
 }
 
-/* A batch of all lanes is its source's to mark, unless something in it was refused. */
+/* A batch of all lanes is its source's to mark, unless an event in it was refused. */
 static semel_status mark_mixed(struct semel_marking *marking, struct semel_relay_batch *batch,
 			       semel_error *error)
 {
@@ -167,7 +166,7 @@ static semel_status mark_mixed(struct semel_marking *marking, struct semel_relay
 	return SEMEL_OK;
 }
 
-/* Some of it was marked before; the low mark moves with the rest. */
+/* A part was marked early; the low mark moves with the rest. */
 static semel_status mark_rest(struct semel_marking *marking, struct semel_relay_batch *batch,
 			      semel_error *error)
 {
@@ -218,7 +217,7 @@ static void count_marks(struct semel_marking *marking, const struct semel_relay_
 			count_mark(marking, &batch->marks[i]);
 }
 
-/* The new owner sends them again; the inbox knows them. */
+/* The new owner publishes the events again; the inbox recognises the duplicates. */
 static void lose_lane(struct semel_marking *marking, const struct semel_relay_batch *batch)
 {
 	if (batch->lane && is_of_this_lease(marking, batch))
@@ -226,7 +225,7 @@ static void lose_lane(struct semel_marking *marking, const struct semel_relay_ba
 	marking->lanes->maintain_at_ms = 0;
 }
 
-/* It was marked, with this status. */
+/* The batch was marked, with this status. */
 static semel_status finish_batch(struct semel_marking *marking, struct semel_relay_batch *batch,
 				 semel_status status, semel_error *error)
 {
@@ -244,14 +243,14 @@ static semel_status finish_batch(struct semel_marking *marking, struct semel_rel
 	return status;
 }
 
-/* Nothing in it needs more than one plain mark. */
+/* Every event in it needs only a plain PUBLISHED mark. */
 static bool is_plain(const struct semel_marking *marking, const struct semel_relay_batch *batch)
 {
 	return batch->lane && batch->unanswered == 0 && !batch->refused && !batch->exceptions &&
 	       is_of_this_lease(marking, batch);
 }
 
-/* Plain batches, as many as one statement takes. */
+/* Marks as many plain batches as one statement can. */
 static semel_status mark_plain_batches(struct semel_marking *marking, size_t *count_out,
 				       semel_error *error)
 {
@@ -362,7 +361,7 @@ semel_status semel_marking_mark_answered(struct semel_marking *marking, semel_er
 			continue;
 		status = mark_part(marking, batch, PART_ANSWERED, error);
 		if (status == SEMEL_LEASE_LOST || status == SEMEL_NOT_FINISHED)
-			status = SEMEL_OK; /* the others all the same */
+			status = SEMEL_OK; /* go on with the others */
 	}
 	return status;
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "relay/pacing.h"
 
-#define DEFERRED_POLL_MS                                                                           \
-	5 /* outcomes that nobody waits for are heard with the next row, or after this */
-#define UNFINISHED_MS 1
+#define DEFERRED_POLL_MS 5 /* the longest delay of a deferred poll */
+#define UNFINISHED_MS    1
 
 int64_t semel_pacing_mark_at_ms(const struct semel_mark_facts *facts)
 {
@@ -15,9 +14,9 @@ int64_t semel_pacing_mark_at_ms(const struct semel_mark_facts *facts)
 	return facts->answered_at_ms + facts->delay_ms;
 }
 
-/* Single rows: whoever sleeps is woken by the next one, and hears the outcomes then. To be woken by
- * each outcome as well would double the work. While many come, waiting for outcomes lets them
- * gather.
+/* Single rows: the next row wakes the relay, which polls the outcomes then. A second wakeup for
+ * each outcome would double the work. Where rows are frequent, waiting for outcomes lets them
+ * collect.
  */
 static bool may_defer_outcomes(const struct semel_outcome_facts *facts)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The steps of a relay: read a batch, offer it, handle outcomes, mark. Each concern has its file,
- * and this one only calls them in the right order: window.c (what is in flight), transactions.c,
- * marking.c (from outcomes to marks), pacing.c (when to mark, how long to sleep; pure).
+/* One step of a relay: read batches, offer their events, poll outcomes, mark. This file only calls
+ * the others in the right order: window.c (what is in flight), transactions.c, marking.c (from
+ * outcomes to marks), pacing.c (when to mark, how long to sleep; pure).
  */
 #include "relay/pipeline.h"
 
@@ -25,14 +25,14 @@
 
 /* What the last step has done. */
 struct progress {
-	bool read;       /* a batch, */
-	bool unfinished; /* or the source has not finished something */
+	bool read;       /* at least one batch */
+	bool unfinished; /* the source has work left */
 	struct semel_marking_result marking;
 };
 
-/* Of one poll of the broker. */
-struct poll {
-	int64_t began_ms;    /* steady; 0: nothing was heard yet */
+/* The outcomes of one poll of the broker. */
+struct poll_result {
+	int64_t began_ms;    /* steady: the first outcome; 0: none yet */
 	semel_status status; /* of an outcome that is about no event, or a failpoint's */
 	char reason[160];
 };
@@ -46,13 +46,14 @@ struct semel_pipeline {
 	struct semel_transactions transactions;
 	struct semel_marking marking;
 	struct semel_relay_counters counters;
-	struct poll poll;
+	struct poll_result poll;
 	struct progress progress;
-	bool more;        /* the last look has left something */
-	bool broker_lost; /* the last outage was the broker's: the store may still be there */
+	bool more;        /* the last read has left rows */
+	bool broker_lost; /* the last outage was the broker's: the store may still be connected */
 };
 
-/* ---- poll --------------------------------------------------------------------------------- */
+/* ---- polling outcomes --------------------------------------------------------------------------
+ */
 
 static void record_outcome(struct semel_pipeline *pipeline, struct semel_relay_inflight *inflight,
 			   semel_status status, const char *reason)
@@ -63,7 +64,7 @@ static void record_outcome(struct semel_pipeline *pipeline, struct semel_relay_i
 						  inflight->metadata.transaction, status);
 }
 
-static void fail_poll(struct poll *poll, semel_status status, const char *reason)
+static void fail_poll(struct poll_result *poll, semel_status status, const char *reason)
 {
 	if (poll->status != SEMEL_OK)
 		return;
@@ -74,7 +75,7 @@ static void fail_poll(struct poll *poll, semel_status status, const char *reason
 static void handle_outcome(const struct semel_publish_outcome *outcome, void *user)
 {
 	struct semel_pipeline *pipeline = user;
-	struct poll *poll = &pipeline->poll;
+	struct poll_result *poll = &pipeline->poll;
 	const struct semel_relay_inflight *inflight = outcome->token;
 	int64_t took_us = outcome->took_us;
 
@@ -100,23 +101,25 @@ static semel_status poll_broker(struct semel_pipeline *pipeline, int64_t wait_ms
 {
 	struct semel_broker *broker = pipeline->broker;
 
-	pipeline->poll = (struct poll){ .status = SEMEL_OK };
+	pipeline->poll = (struct poll_result){ .status = SEMEL_OK };
 	int64_t began_us = semel_step_timer_begin();
 	semel_status status =
 		broker->driver->poll(broker, wait_ms, handle_outcome, pipeline, error);
 	semel_step_timer_end(SEMEL_TIMED_CONFIRM, began_us);
-	if (status == SEMEL_OK && pipeline->poll.status != SEMEL_OK)
-		status = semel_error_set(error, pipeline->poll.status, "%s", pipeline->poll.reason);
-	if (status == SEMEL_OK)
-		status = semel_window_check_timeout(&pipeline->window,
-						    broker->driver->blocked(broker), error);
+	pipeline->broker_lost = true;
+	if (status != SEMEL_OK)
+		return status;
+	if (pipeline->poll.status != SEMEL_OK)
+		return semel_error_set(error, pipeline->poll.status, "%s", pipeline->poll.reason);
+	status = semel_window_check_timeout(&pipeline->window, broker->driver->blocked(broker),
+					    error);
 	pipeline->broker_lost = status != SEMEL_OK;
 	return status;
 }
 
 /* ---- offering -------------------------------------------------------------------------------- */
 
-/* It is not to be offered: an event before it was refused. */
+/* The event must not be offered: an earlier one was refused. */
 static bool must_wait(const struct semel_pipeline *pipeline, const struct semel_relay_batch *batch,
 		      uint32_t at)
 {
@@ -129,8 +132,8 @@ static bool has_open_transaction(const struct semel_pipeline *pipeline)
 	return semel_transactions_in_transaction(&pipeline->transactions, pipeline->source);
 }
 
-/* A transaction that is refused is marked when all of it was: a part of it that is sent again by
- * somebody else would be shown without the rest. */
+/* The refusals of a transaction are marked once all of it was refused: a part that another relay
+ * publishes again would be visible without the rest. */
 static semel_status mark_refusals(struct semel_pipeline *pipeline, semel_error *error)
 {
 	if (pipeline->window.unmarked_refusals == 0 || has_open_transaction(pipeline))
@@ -138,8 +141,8 @@ static semel_status mark_refusals(struct semel_pipeline *pipeline, semel_error *
 	return semel_marking_mark_refusals(&pipeline->marking, &pipeline->progress.marking, error);
 }
 
-/* The broker has no room: hears it out for a while. This may take as long as the broker has to
- * outcome, and the leases are shorter than that. */
+/* The broker's window is full: polls outcomes for a while. This may take up to the confirm timeout,
+ * and the leases are shorter than that. */
 static semel_status make_room(struct semel_pipeline *pipeline, semel_error *error)
 {
 	struct semel_marking *marking = &pipeline->marking;
@@ -147,14 +150,18 @@ static semel_status make_room(struct semel_pipeline *pipeline, semel_error *erro
 
 	if (pipeline->source->driver->keepalive)
 		pipeline->source->driver->keepalive(pipeline->source);
-	if (status == SEMEL_OK && !semel_transactions_are_joined(&pipeline->transactions))
+	if (status != SEMEL_OK)
+		return status;
+	if (!semel_transactions_are_joined(&pipeline->transactions)) {
 		status = mark_refusals(pipeline, error);
-	return status == SEMEL_OK ? semel_lanes_renew(marking->lanes, marking->store, error)
-				  : status;
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return semel_lanes_renew(marking->lanes, marking->store, error);
 }
 
-/* *outcome_out: OK, it is on its way; FULL, it has to wait behind an event that was refused while
- * the broker had no room; else the broker has refused it at once. */
+/* *outcome_out: OK, the event is in flight; FULL, it must wait for an event that was refused while
+ * the broker's window was full; otherwise the broker has refused it at once. */
 static semel_status publish(struct semel_pipeline *pipeline, struct semel_relay_batch *batch,
 			    uint32_t at, semel_status *outcome_out, semel_error *error)
 {
@@ -181,7 +188,7 @@ static semel_status publish(struct semel_pipeline *pipeline, struct semel_relay_
 	return *outcome_out;
 }
 
-/* What is left of a transaction that cannot be shown is refused as well. */
+/* The rest of a transaction that cannot be published is refused as well. */
 static void hold(struct semel_pipeline *pipeline, struct semel_relay_inflight *inflight)
 {
 	if (pipeline->transactions.rejection != SEMEL_OK)
@@ -224,7 +231,7 @@ static semel_status offer_row(struct semel_pipeline *pipeline, struct semel_rela
 	return SEMEL_OK;
 }
 
-/* The broker has as long as for an outcome. */
+/* Waits at most the confirm timeout for the broker's transactional session. */
 static semel_status join(struct semel_pipeline *pipeline, semel_error *error)
 {
 	struct semel_marking *marking = &pipeline->marking;
@@ -234,7 +241,7 @@ static semel_status join(struct semel_pipeline *pipeline, semel_error *error)
 	while ((status = semel_transactions_join(&pipeline->transactions, pipeline->source,
 						 pipeline->broker, error)) == SEMEL_FULL) {
 		if (semel_steady_ms(pipeline->env) >= until_ms)
-			return SEMEL_OUTAGE; /* with the broker's words */
+			return SEMEL_OUTAGE; /* the broker has filled in the error */
 		if (pipeline->source->driver->keepalive)
 			pipeline->source->driver->keepalive(pipeline->source);
 		status = semel_lanes_renew(marking->lanes, marking->store, error);
@@ -244,21 +251,24 @@ static semel_status join(struct semel_pipeline *pipeline, semel_error *error)
 	return status;
 }
 
-/* The batch is the pipeline's from here on. */
+/* The batch belongs to the pipeline from here on. */
 static semel_status offer(struct semel_pipeline *pipeline, struct semel_relay_batch *batch,
 			  semel_error *error)
 {
 	semel_status status = semel_failpoint(SEMEL_FP_RELAY_AFTER_CLAIM, error);
 
-	if (status == SEMEL_OK)
-		status = join(pipeline, error);
-	if (status != SEMEL_OK) {
-		semel_relay_batch_release(&pipeline->window.batches, batch);
-		return status;
-	}
+	if (status != SEMEL_OK)
+		goto release_batch;
+	status = join(pipeline, error);
+	if (status != SEMEL_OK)
+		goto release_batch;
 	semel_window_add(&pipeline->window, batch);
 	for (uint32_t i = 0; i < batch->fetched.count && status == SEMEL_OK; i++)
 		status = offer_row(pipeline, batch, i, error);
+	return status;
+
+release_batch:
+	semel_relay_batch_release(&pipeline->window.batches, batch);
 	return status;
 }
 
@@ -354,8 +364,8 @@ static enum semel_outcome_mode outcome_mode(const struct semel_pipeline *pipelin
 	return semel_pacing_outcome_mode(&facts);
 }
 
-/* Between two transactions the broker may show what it has. One that fills the window alone would
- * wait for ever. */
+/* The broker commits between two transactions. A transaction that fills the window alone would
+ * never be committed otherwise. */
 static void complete_transaction(struct semel_pipeline *pipeline)
 {
 	const struct semel_window *window = &pipeline->window;
@@ -368,12 +378,12 @@ static void complete_transaction(struct semel_pipeline *pipeline)
 	if (pipeline->broker->driver->complete_transaction(pipeline->broker, !transaction_open) &&
 	    transaction_open)
 		semel_logf(SEMEL_LOG_WARN,
-			   "a transaction of more than %u events, or %llu bytes, is shown in parts "
+			   "publishing a transaction of more than %u events or %llu bytes in parts "
 			   "(raise --window and --window-bytes to twice its size)",
 			   window->unanswered, (unsigned long long)window->bytes);
 }
 
-/* With nothing in flight, too: it keeps the connection alive. */
+/* Also with nothing in flight: polling keeps the connection alive. */
 static semel_status poll_outcomes(struct semel_pipeline *pipeline, enum semel_step kind,
 				  semel_error *error)
 {
@@ -401,10 +411,10 @@ static semel_status mark_answered(struct semel_pipeline *pipeline, enum semel_st
 
 static bool is_busy(const struct semel_pipeline *pipeline, enum semel_step kind)
 {
-	/* What was marked just now may be the source's to mark, in its next step. */
+	/* A batch that was finished just now may be the source's to mark, in its next step. */
 	if (kind == SEMEL_STEP_FINISH && pipeline->progress.marking.marked)
 		return true;
-	/* Nobody reads the rest of a transaction any more; what there is of it is not shown. */
+	/* The rest of a transaction is not read any more; the part read is not committed. */
 	if (kind == SEMEL_STEP_FINISH && has_open_transaction(pipeline))
 		return pipeline->progress.unfinished ||
 		       semel_window_has_answered_batch(&pipeline->window);
@@ -423,10 +433,13 @@ semel_status semel_pipeline_step(struct semel_pipeline *pipeline, enum semel_ste
 	if (source->driver->maintain)
 		status = source->driver->maintain(source, kind == SEMEL_STEP_FINISH,
 						  &pipeline->progress.unfinished, error);
-	if (status == SEMEL_OK && kind == SEMEL_STEP_READ)
-		status = fill(pipeline, error);
 	if (status != SEMEL_OK)
 		return status;
+	if (kind == SEMEL_STEP_READ) {
+		status = fill(pipeline, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
 	if (SEMEL_PLANTED("mark-before-confirm"))
 		semel_marking_mark_unconfirmed(&pipeline->marking, error);
 	status = poll_outcomes(pipeline, kind, error);
@@ -465,7 +478,7 @@ int64_t semel_pipeline_sleep_ms(const struct semel_pipeline *pipeline, int64_t m
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* The window is shared by the lanes, as far as batches do not get too small for that. */
+/* The window is divided by the lanes, but no batch gets smaller than BATCH_ROWS_MIN. */
 static uint32_t batch_max_for(uint32_t window, uint32_t lanes)
 {
 	uint32_t share = window / lanes;
@@ -536,7 +549,7 @@ void semel_pipeline_mark_answered(struct semel_pipeline *pipeline)
 	if (!pipeline->window.batches.in_flight || has_open_transaction(pipeline))
 		return;
 	if (semel_marking_mark_answered(&pipeline->marking, &error) != SEMEL_OK)
-		semel_log(SEMEL_LOG_WARN, "answered events are not marked, and are sent again",
+		semel_log(SEMEL_LOG_WARN, "could not mark answered events, publishing them again",
 			  &(struct semel_log_fields){ .error = error.text });
 }
 

@@ -3,9 +3,10 @@
  * confirmed.
  *
  * Invariants, beside those of window.h, marking.h, transactions.h and rest.h:
- * - After a refusal nothing more is read until it is marked, so that its siblings are found held.
+ * - After a refusal nothing more is read until it is marked, so that later events of its aggregate
+ *   are read as held.
  * - After an outage everything not marked is read again: the same ids once more, never fewer.
- * - While the broker is waited for, refusals are marked and leases renewed.
+ * - While the pipeline waits for the broker, refusals are marked and leases renewed.
  */
 #ifndef SEMEL_RELAY_PIPELINE_H
 #define SEMEL_RELAY_PIPELINE_H
@@ -20,12 +21,12 @@ struct semel_pipeline_options {
 	int64_t confirm_timeout_ms;
 	int64_t mark_delay_ms; /* 0: mark at once */
 	struct semel_refusal_policy refusal;
-	bool transactions; /* what was committed together is shown together, or not at all */
+	bool transactions; /* what was committed together is published together, or not at all */
 };
 
 enum semel_step {
-	SEMEL_STEP_READ,   /* look for rows first */
-	SEMEL_STEP_POLL,   /* there are none: only handle outcomes, and mark */
+	SEMEL_STEP_READ,   /* read rows, poll outcomes, mark */
+	SEMEL_STEP_POLL,   /* poll outcomes, mark */
 	SEMEL_STEP_FINISH, /* the same, and mark at once */
 };
 
@@ -36,25 +37,25 @@ semel_status semel_pipeline_open(const struct semel_pipeline_options *options,
 				 const struct semel_env *env, struct semel_lanes *lanes,
 				 struct semel_source *source, struct semel_pipeline **pipeline_out,
 				 semel_error *error);
-/* The connections to work with from now on. Everything in flight on earlier ones is forgotten, and
+/* The connections to work with from now on. What was in flight on earlier ones is discarded, and
  * will be read again. */
 void semel_pipeline_connect(struct semel_pipeline *pipeline, semel_store *store,
 			    struct semel_broker *broker);
-/* Reads, offers, hears, marks; waits a little for outcomes unless the broker wakes by them.
- * busy_out: something was read or is in flight. OUTAGE: connect anew. */
+/* Reads, offers, polls outcomes, marks; waits a little for outcomes unless they wake the relay.
+ * busy_out: something was read or is in flight. OUTAGE: reconnect. */
 semel_status semel_pipeline_step(struct semel_pipeline *pipeline, enum semel_step kind,
 				 bool *busy_out, semel_error *error);
-/* After a step: for so long nothing is to be done unless somebody rings or an outcome wakes; not
- * longer than most_ms. 0: step again at once. */
+/* After a step: the time until the next step is due unless a wakeup or an outcome comes first; at
+ * most most_ms. 0: step again at once. */
 int64_t semel_pipeline_sleep_ms(const struct semel_pipeline *pipeline, int64_t most_ms);
-/* Something is on its way, or is answered and not marked. */
+/* Something is in flight. */
 bool semel_pipeline_is_carrying(const struct semel_pipeline *pipeline);
-/* There may be rows that the next step should look for although nobody rings. */
+/* There may be rows that the next step should read without a wakeup. */
 bool semel_pipeline_has_more(const struct semel_pipeline *pipeline);
-/* More would be read if it were there. */
+/* There is room to read more. */
 bool semel_pipeline_has_room(const struct semel_pipeline *pipeline);
-/* Before the connections are let go of: marks what was answered in batches that are not answered as
- * a whole, so that it is not sent again. The next call connects or closes. */
+/* Before the connections are closed: marks the answered events of batches that are not answered as
+ * a whole, so that they are not published again. The next call connects or closes. */
 void semel_pipeline_mark_answered(struct semel_pipeline *pipeline);
 /* The last step failed at the broker. */
 bool semel_pipeline_has_lost_broker(const struct semel_pipeline *pipeline);

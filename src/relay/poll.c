@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The source for any store: probes all lanes, then reads stretches of those that have something,
- * several in one statement.
+/* The source for any store: probes all lanes, then reads ranges of rows of those that have
+ * something, several lanes in one statement.
  *
- * - A lane is read from its cursor on. The cursor stops at the last number below which everything
- *   is visible; what lies above it is read again, without the rows in flight.
+ * - A lane is read from its cursor on. The cursor stops at the last number below which every row is
+ *   visible; what lies above it is read again, without the rows in flight.
  * - The low mark never passes a row that is not marked.
- * - Where all lanes are read by one statement, that statement is the probe: another one is made
- * only now and then, and when exceptions are at work.
+ * - Where one statement reads all lanes, that statement serves as the probe: a real probe is made
+ *   only from time to time, and while there are exceptions.
  */
 #include "relay/poll.h"
+
 #include "base/error.h"
 #include "fault/plant.h"
 
@@ -16,9 +17,9 @@
 #include <string.h>
 
 #define ROUND_MAX      16
-#define PROBE_EVERY_MS 100 /* for exceptions that are due, while rows come anyway */
+#define PROBE_EVERY_MS 100 /* for exceptions that are due, while rows keep coming */
 #define REREAD_MAX     8
-#define BATCHES_MAX    48 /* in flight: one of a single row takes as much memory as a full one */
+#define BATCHES_MAX    48 /* in flight: a batch of one row takes as much memory as a full one */
 
 struct poll {
 	struct semel_source base;
@@ -29,13 +30,13 @@ struct poll {
 	struct semel_lane_probe probes[SEMEL_LANES_MAX];
 	size_t probe_count;
 	int64_t probe_at_ms; /* steady; until then a read is as good as a probe */
-	bool found;          /* rows, since the last probe or guess */
-	bool left;           /* rows were passed over that may hide others */
-	size_t due_at;       /* the next probe whose exceptions are read */
-	size_t run_at;       /* the probe that the next round begins with */
+	bool found;          /* rows were found since the last probe */
+	bool left;           /* rows were skipped that may hide others */
+	size_t due_at;       /* index of the next probe whose exceptions are read */
+	size_t run_at;       /* index of the probe that the next round begins with */
 	int32_t first_lane;  /* where the next probe begins */
 	size_t read_count;   /* batches of the last round, */
-	size_t read_at;      /* and how many of them were handed out */
+	size_t read_at;      /* and how many of them were returned */
 	struct semel_relay_batch *read[ROUND_MAX];
 	struct semel_lane_probe *read_probes[ROUND_MAX];
 };
@@ -47,8 +48,8 @@ static struct poll *poll_of(struct semel_source *source)
 
 /* ---- probing --------------------------------------------------------------------------------- */
 
-/* The lanes to read from; beginning after the one that was read last, so that a long one does not
- * keep the others waiting. */
+/* The lanes to read from, beginning after the one that was read last, so that a lane with many rows
+ * does not block the others. */
 static size_t choose_lanes(struct poll *poll)
 {
 	size_t count = 0;
@@ -63,8 +64,8 @@ static size_t choose_lanes(struct poll *poll)
 	return count;
 }
 
-/* Nothing waits up to there: the next probe begins behind it. */
-static void pass_by(struct semel_lane *lane, const struct semel_lane_probe *probe)
+/* No row waits up to complete_seq: the next probe begins behind it. */
+static void skip_complete(struct semel_lane *lane, const struct semel_lane_probe *probe)
 {
 	if (!probe->run && lane->in_flight == 0 && probe->complete_seq > lane->cursor)
 		lane->cursor = probe->complete_seq;
@@ -93,11 +94,12 @@ semel_status semel_poll_probe(struct semel_source *source, semel_error *error)
 		return status;
 	poll->probe_count = count;
 	for (size_t i = 0; i < count; i++)
-		pass_by(&poll->lanes->lanes[poll->probes[i].lane], &poll->probes[i]);
+		skip_complete(&poll->lanes->lanes[poll->probes[i].lane], &poll->probes[i]);
 	return SEMEL_OK;
 }
 
-/* Where most rows above the cursor are marked, it takes long to find one that is not. */
+/* Probes for exceptions only: where most rows above the cursor are marked, finding one that is not
+ * takes long. */
 semel_status semel_poll_probe_due(struct semel_source *source, semel_error *error)
 {
 	struct poll *poll = poll_of(source);
@@ -109,12 +111,13 @@ semel_status semel_poll_probe_due(struct semel_source *source, semel_error *erro
 		return SEMEL_OK;
 	semel_status status = poll->store->driver->outbox->probe(poll->store, poll->probes, count,
 								 semel_now_ms(poll->env), error);
-	if (status == SEMEL_OK)
-		poll->probe_count = count;
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	poll->probe_count = count;
+	return SEMEL_OK;
 }
 
-/* A probe, or the guess that every lane has something. */
+/* A probe, or the assumption that every lane has rows. */
 static semel_status probe(struct semel_source *source, semel_error *error)
 {
 	struct poll *poll = poll_of(source);
@@ -149,7 +152,7 @@ static bool has_row(const struct semel_relay_batch *batch, int64_t seq)
 	return low < batch->fetched.count && batch->fetched.rows[low].seq == seq;
 }
 
-/* What was read under an older lease is never marked, so it is read again. */
+/* A batch that was read under an older lease is never marked, so its rows are read again. */
 static bool is_of_lane(const struct semel_relay_batch *batch, const struct semel_lane *lane)
 {
 	return batch->lane == lane && batch->epoch == lane->lease.epoch;
@@ -217,8 +220,8 @@ static semel_status round_add(struct poll *poll, struct semel_lane_probe *at, se
 	return SEMEL_OK;
 }
 
-/* The room that there is, shared evenly. */
-static void round_share(struct poll *poll, const struct semel_room *room)
+/* Divides the room evenly. */
+static void round_divide(struct poll *poll, const struct semel_room *room)
 {
 	uint32_t rows = room->rows / (uint32_t)poll->read_count;
 
@@ -230,7 +233,7 @@ static void round_share(struct poll *poll, const struct semel_room *room)
 	}
 }
 
-static void round_forget(struct poll *poll)
+static void round_release(struct poll *poll)
 {
 	while (poll->read_at < poll->read_count)
 		semel_relay_batch_release(poll->batches, poll->read[poll->read_at++]);
@@ -302,16 +305,21 @@ static semel_status read_round(struct poll *poll, const struct semel_room *room,
 {
 	poll->read_count = poll->read_at = 0;
 	semel_status status = round_choose(poll, room, error);
-	if (status == SEMEL_OK && poll->read_count > 0) {
-		round_share(poll, room);
-		status = fetch_round(poll, error);
-	}
 	if (status != SEMEL_OK)
-		round_forget(poll);
+		goto release_round;
+	if (poll->read_count == 0)
+		return SEMEL_OK;
+	round_divide(poll, room);
+	status = fetch_round(poll, error);
+	if (status == SEMEL_OK)
+		return SEMEL_OK;
+
+release_round:
+	round_release(poll);
 	return status;
 }
 
-/* A store that reads all lanes at once also tells when it has left something out. */
+/* A store that reads all lanes in one statement also reports rows that it has left out. */
 static bool is_lane_exhausted(const struct poll *poll, const struct semel_outbox_batch *fetched)
 {
 	if (!poll->store->driver->outbox->fetch_lanes)
@@ -327,7 +335,8 @@ static struct semel_relay_batch *take_from_round(struct poll *poll)
 		struct semel_lane_probe *found = poll->read_probes[poll->read_at];
 		struct semel_relay_batch *batch = poll->read[poll->read_at++];
 		bool exhausted = is_lane_exhausted(poll, &batch->fetched);
-		/* Of an older epoch: the lane has gone back since, and is read from there. */
+		/* Read under an older epoch: the low mark has moved back, and reading starts there.
+		 */
 		if (batch->fetched.count > 0 && batch->epoch == batch->lane->lease.epoch)
 			move_cursor(poll, batch);
 		found->run = !exhausted && batch->fetched.count > 0;
@@ -353,7 +362,7 @@ static bool exceptions_in_flight(const struct poll *poll, const struct semel_lan
 	return false;
 }
 
-/* Those of a lane that are due. */
+/* The exceptions of a lane that are due. */
 static semel_status read_due(struct poll *poll, struct semel_lane_probe *found,
 			     const struct semel_room *room, struct semel_relay_batch **batch_out,
 			     semel_error *error)
@@ -362,7 +371,7 @@ static semel_status read_due(struct poll *poll, struct semel_lane_probe *found,
 
 	if (!found->due)
 		return SEMEL_OK;
-	poll->probe_at_ms = 0; /* once they are marked, more of their aggregates may be due */
+	poll->probe_at_ms = 0; /* once they are marked, others of their aggregates may be due */
 	if (exceptions_in_flight(poll, lane))
 		return SEMEL_OK;
 	struct semel_relay_batch *batch = semel_relay_batch_acquire(poll->batches, lane);
@@ -415,12 +424,13 @@ static semel_status read_next(struct semel_source *source, const struct semel_ro
 	}
 	do {
 		status = read_round(poll, room, error);
-		if (status == SEMEL_OK)
-			*batch_out = take_from_round(poll);
-	} while (status == SEMEL_OK && !*batch_out && poll->read_count > 0);
+		if (status != SEMEL_OK)
+			return status;
+		*batch_out = take_from_round(poll);
+	} while (!*batch_out && poll->read_count > 0);
 	if (!*batch_out && !poll->found)
-		poll->probe_at_ms = 0; /* something else may be waiting, or nothing: probe */
-	return status;
+		poll->probe_at_ms = 0; /* there may be exceptions: probe */
+	return SEMEL_OK;
 }
 
 /* The lowest row of the lane that is not marked yet, less one; what was read counts as marked
@@ -430,7 +440,7 @@ static int64_t low_seq(struct semel_source *source, const struct semel_relay_bat
 	const struct poll *poll = poll_of(source);
 	int64_t low = marked->lane->cursor;
 
-	/* As if what is read ahead were marked with what was sent. */
+	/* The planted bug: rows that were read ahead count as marked. */
 	if (SEMEL_PLANTED("high-water-mark"))
 		return marked->lane->lease.low_seq + marked->fetched.count;
 	for (const struct semel_relay_batch *batch = poll->batches->in_flight; batch;
@@ -469,7 +479,7 @@ static void connect_to(struct semel_source *source, semel_store *store,
 	struct poll *poll = poll_of(source);
 
 	poll->batches = batches;
-	round_forget(poll);
+	round_release(poll);
 	poll->store = store;
 	poll->probe_count = poll->due_at = poll->run_at = 0;
 	poll->probe_at_ms = 0;
@@ -480,7 +490,7 @@ void semel_poll_restart(struct semel_source *source)
 {
 	struct poll *poll = poll_of(source);
 
-	round_forget(poll);
+	round_release(poll);
 	poll->probe_count = poll->due_at = poll->run_at = 0;
 	poll->probe_at_ms = 0;
 	for (int32_t i = 0; i < poll->lanes->count; i++) {
@@ -515,7 +525,7 @@ static void close_poll(struct semel_source *source)
 {
 	struct poll *poll = poll_of(source);
 	if (poll->batches)
-		round_forget(poll);
+		round_release(poll);
 	free(poll);
 }
 

@@ -3,7 +3,7 @@
 
 #include "fault/plant.h"
 
-#define STALLED_STEP 4 /* of the backoff: as if it were the fourth attempt, again and again */
+#define STALLED_STEP 4 /* of the backoff: the delay of a fourth attempt, each time */
 
 static void give_up(const struct semel_refusal_policy *policy, struct semel_mark *mark)
 {

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What becomes of an event that the broker would not take. Pure.
+/* What is done with an event that the broker refused. Pure.
  *
- * - Only an outcome about this very event costs an attempt; an outage never comes here.
- * - What can never be taken (too large) is given up at once; the rest when the budget is spent.
- * - STALLED (its partition takes nothing for now) costs no attempt and is never given up.
- * - HELD (an earlier event of its aggregate was refused) is no outcome about this event.
+ * - Only an outcome about this very event costs an attempt; outages are handled elsewhere.
+ * - An event that can never be published (too large) fails at once, any other when its attempts are
+ *   used up.
+ * - STALLED (its partition accepts nothing at the moment) costs no attempt and never fails.
+ * - HELD (an earlier event of its aggregate was refused) parks the event.
  */
 #ifndef SEMEL_RELAY_REFUSAL_H
 #define SEMEL_RELAY_REFUSAL_H

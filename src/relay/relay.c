@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The relay's life: connect, maintain the lanes, step the pipeline, sleep until woken; after an
- * outage start over. An outage is nobody's failure: no event loses an attempt by it. */
+/* The relay's main loop: connect, maintain the lanes, step the pipeline, sleep until woken; after
+ * an outage start over. An outage costs no event an attempt. */
 #include "relay/relay.h"
 #include "base/backoff.h"
 #include "base/error.h"
@@ -28,9 +28,9 @@ struct semel_relay {
 	struct semel_pipeline *pipeline;
 	int64_t grace_ms;
 	bool must_read;                         /* the next step reads rows */
-	int64_t read_at_ms;                     /* at the latest; steady */
-	uint32_t outages;                       /* in a row */
-	char last_outage[SEMEL_ERROR_TEXT_MAX]; /* what the last outage was */
+	int64_t read_at_ms;                     /* the next step after this reads rows; steady */
+	uint32_t outages;                       /* consecutive */
+	char last_outage[SEMEL_ERROR_TEXT_MAX]; /* the error text of the last outage */
 };
 
 static const semel_relay_options defaults = {
@@ -49,7 +49,7 @@ static const semel_relay_options defaults = {
 };
 
 #define WINDOW_OF_STREAM       2400
-#define WINDOW_OF_TRANSACTIONS 3200 /* one of half of it is shown as a whole */
+#define WINDOW_OF_TRANSACTIONS 3200 /* a transaction of half this size is published as a whole */
 
 #define OR_DEFAULT(options, field)                                                                 \
 	((options)->field = (options)->field ? (options)->field : defaults.field)
@@ -72,19 +72,27 @@ static void apply_defaults(semel_relay_options *options)
 	OR_DEFAULT(options, slot_budget);
 }
 
-/* Does nothing while both are there: to connect anew is to forget what was read. */
+static semel_status connect_store(struct semel_relay *relay, semel_error *error)
+{
+	if (relay->store)
+		return SEMEL_OK;
+	semel_status status =
+		semel_store_open_in(relay->env, relay->store_url, &relay->store, error);
+	if (status != SEMEL_OK)
+		return status;
+	relay->store->driver->watch(relay->store, relay->wake);
+	return SEMEL_OK;
+}
+
+/* Does nothing while both connections are open: reconnecting discards what was read. */
 static semel_status connect_all(struct semel_relay *relay, semel_error *error)
 {
-	semel_status status = SEMEL_OK;
-
 	if (relay->store && relay->broker)
 		return SEMEL_OK;
-	if (!relay->store) {
-		status = semel_store_open_in(relay->env, relay->store_url, &relay->store, error);
-		if (status == SEMEL_OK)
-			relay->store->driver->watch(relay->store, relay->wake);
-	}
-	if (status == SEMEL_OK && !relay->broker)
+	semel_status status = connect_store(relay, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (!relay->broker)
 		status = semel_broker_open(relay->broker_url, relay->env, relay->options.window,
 					   &relay->broker, error);
 	if (status != SEMEL_OK)
@@ -122,8 +130,8 @@ static semel_status open_source(struct semel_relay *relay, semel_error *error)
 	return semel_source_open_poll(relay->env, &relay->lanes, &relay->source, error);
 }
 
-/* What cannot be is refused before anything is opened. Polling reads lanes, and several relays may
- * share them: none of them sees a transaction whole. */
+/* Impossible combinations are refused before anything is opened. Polling reads lanes, and several
+ * relays may share them: no relay reads a whole transaction then. */
 static semel_status check_options(const struct semel_relay *relay, semel_error *error)
 {
 	const semel_relay_options *options = &relay->options;
@@ -133,20 +141,24 @@ static semel_status check_options(const struct semel_relay *relay, semel_error *
 
 	if (options->transactions && options->source != SEMEL_SOURCE_CDC)
 		return semel_error_set(error, SEMEL_USAGE,
-				       "--transactions needs --source cdc: only the change stream "
-				       "tells what was committed together");
+				       "--transactions needs --source cdc: polling does not know "
+				       "which events were committed together");
 	if (options->source == SEMEL_SOURCE_CDC)
 		status = semel_changes_find(relay->store_url, &changes, error);
-	if (status == SEMEL_OK && options->transactions)
-		status = semel_broker_driver_find(relay->broker_url, &broker, error);
-	if (status == SEMEL_OK && options->transactions && !broker->init_transactions)
-		return semel_error_set(error, SEMEL_CONFIG,
-				       "the broker %s has no transactions (they are for kafka://; "
-				       "leave out --transactions)",
-				       broker->scheme);
-	return status;
+	if (status != SEMEL_OK || !options->transactions)
+		return status;
+	status = semel_broker_driver_find(relay->broker_url, &broker, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (broker->init_transactions)
+		return SEMEL_OK;
+	return semel_error_set(error, SEMEL_CONFIG,
+			       "the broker %s has no transactions (use kafka://, or leave out "
+			       "--transactions)",
+			       broker->scheme);
 }
 
+/* What it opens is closed by semel_relay_close, also after a failure. */
 static semel_status assemble(struct semel_relay *relay, semel_error *error)
 {
 	const semel_relay_options *options = &relay->options;
@@ -160,22 +172,26 @@ static semel_status assemble(struct semel_relay *relay, semel_error *error)
 		.transactions = options->transactions,
 	};
 	semel_status status = check_options(relay, error);
-	if (status == SEMEL_OK)
-		status = semel_wake_new(&relay->wake, error);
-	if (status == SEMEL_OK)
-		semel_wake_set_env(relay->wake, relay->env);
-	if (status == SEMEL_OK)
-		status = connect_all(relay, error);
-	if (status == SEMEL_OK && relay->store->driver->outbox->mark_lanes)
-		pipeline.mark_delay_ms = MARK_DELAY_MS; /* it can mark many at once */
-	if (status == SEMEL_OK)
-		status = semel_lanes_open(&relay->lanes, relay->store, relay->env,
-					  options->lease_ms, error);
-	if (status == SEMEL_OK)
-		status = open_source(relay, error);
-	if (status == SEMEL_OK)
-		status = semel_pipeline_open(&pipeline, relay->env, &relay->lanes, relay->source,
-					     &relay->pipeline, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_wake_new(&relay->wake, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_wake_set_env(relay->wake, relay->env);
+	status = connect_all(relay, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (relay->store->driver->outbox->mark_lanes)
+		pipeline.mark_delay_ms = MARK_DELAY_MS; /* one statement marks many batches */
+	status =
+		semel_lanes_open(&relay->lanes, relay->store, relay->env, options->lease_ms, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = open_source(relay, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_pipeline_open(&pipeline, relay->env, &relay->lanes, relay->source,
+				     &relay->pipeline, error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_pipeline_connect(relay->pipeline, relay->store, relay->broker);
@@ -219,7 +235,7 @@ no_memory:
 	return semel_error_set(error, SEMEL_INTERNAL, "no memory for a relay");
 }
 
-/* A lane that has come or gone changes what there is to read. */
+/* A lane that was taken or lost changes what there is to read. */
 static semel_status maintain_lanes(struct semel_relay *relay, semel_error *error)
 {
 	int64_t before_ms = relay->lanes.maintain_at_ms;
@@ -247,23 +263,25 @@ static semel_status run_step(struct semel_relay *relay, bool *busy_out, semel_er
 {
 	*busy_out = false;
 	semel_status status = connect_all(relay, error);
-	if (status == SEMEL_OK)
-		status = maintain_lanes(relay, error);
-	if (status == SEMEL_OK)
-		status = step_pipeline(relay, busy_out, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = maintain_lanes(relay, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = step_pipeline(relay, busy_out, error);
 	if (status == SEMEL_OK)
 		relay->outages = 0;
 	return status;
 }
 
-/* Lets go of the connections; returns how long to wait before the next run_step connects anew. */
+/* Closes the connections; returns how long to wait before the next step opens them again. */
 static int64_t disconnect_for_outage(struct semel_relay *relay, const semel_error *error)
 {
 	struct semel_backoff backoff = { .first_ms = 50, .cap_ms = 5000 };
 	int64_t wait_ms = semel_backoff_ms(backoff, ++relay->outages, semel_random(relay->env));
 
 	snprintf(relay->last_outage, sizeof relay->last_outage, "%s", error->text);
-	semel_log(SEMEL_LOG_WARN, "the relay waits for store and broker",
+	semel_log(SEMEL_LOG_WARN, "relay disconnected from store and broker, retrying",
 		  &(struct semel_log_fields){ .error = error->text, .attempt = relay->outages });
 	if (relay->store && relay->broker && semel_pipeline_has_lost_broker(relay->pipeline))
 		semel_pipeline_mark_answered(relay->pipeline);
@@ -280,7 +298,7 @@ static void pause_for(const struct semel_relay *relay, int64_t wait_ms)
 		semel_wake_sleep(relay->wake, until_ms - semel_steady_ms(relay->env));
 }
 
-/* An outage is to be waited out; anything else ends the relay. */
+/* The relay retries after an outage; any other failure ends it. */
 static semel_status handle_outage(struct semel_relay *relay, semel_status status,
 				  int64_t *pause_ms_out, const semel_error *error)
 {
@@ -313,8 +331,8 @@ static int64_t sleep_ms(const struct semel_relay *relay, const struct semel_outb
 	return wait_ms > 1 ? wait_ms : 1;
 }
 
-/* Until something is to be done, or somebody rings. Asks to be woken first, and must_read once more
- * where a commit could have come before that was heard. */
+/* Sleeps until there is work or a wakeup. Arms the wakeup first, and reads once more where a commit
+ * may have come before it was armed. */
 static void sleep_until_due(struct semel_relay *relay)
 {
 	const struct semel_source_driver *driver = relay->source->driver;
@@ -336,25 +354,26 @@ static void sleep_until_due(struct semel_relay *relay)
 	relay->must_read = driver->check_wakeup(relay->source) || relay->must_read;
 }
 
-/* Hears and marks what the broker still answers for, and keeps the leases meanwhile: the grace is
- * longer than they are. */
+/* Polls and marks the outcomes that are still open, and renews the leases meanwhile: the grace
+ * period is longer than a lease. */
 static semel_status await_outcomes(struct semel_relay *relay, bool *busy, semel_error *error)
 {
 	int64_t until_ms = semel_steady_ms(relay->env) + relay->grace_ms;
-	semel_status status = SEMEL_OK;
 
-	while (*busy && status == SEMEL_OK && !relay->broker->driver->blocked(relay->broker) &&
+	while (*busy && !relay->broker->driver->blocked(relay->broker) &&
 	       semel_steady_ms(relay->env) < until_ms) {
-		status = semel_lanes_renew(&relay->lanes, relay->store, error);
-		if (status == SEMEL_OK)
-			status = semel_pipeline_step(relay->pipeline, SEMEL_STEP_FINISH, busy,
-						     error);
+		semel_status status = semel_lanes_renew(&relay->lanes, relay->store, error);
+		if (status != SEMEL_OK)
+			return status;
+		status = semel_pipeline_step(relay->pipeline, SEMEL_STEP_FINISH, busy, error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	return SEMEL_OK;
 }
 
-/* Within the grace. A broker that is blocked answers nothing; what it has comes again, but what was
- * answered is marked before the lanes are released. */
+/* Within the grace period. A broker that is blocked reports no outcomes: the events that it has are
+ * published again, but what was answered is marked before the lanes are released. */
 static semel_status finish(struct semel_relay *relay, semel_error *error)
 {
 	semel_error failure = { .status = SEMEL_OK };
@@ -369,27 +388,27 @@ static semel_status finish(struct semel_relay *relay, semel_error *error)
 		return SEMEL_OK;
 	return semel_error_set(
 		error, SEMEL_NOT_FINISHED,
-		"the broker has not answered within the grace period (%lld ms): what "
-		"is in flight comes again",
+		"the broker has not confirmed all events within the grace period (%lld ms); they "
+		"are published again",
 		(long long)relay->grace_ms);
 }
 
 semel_status semel_relay_run(semel_relay *relay, semel_error *error)
 {
 	semel_error failure = { .status = SEMEL_OK };
-	semel_status status = SEMEL_OK;
+	semel_status status;
 
-	while (status == SEMEL_OK && !semel_wake_is_notified(relay->wake)) {
+	while (!semel_wake_is_notified(relay->wake)) {
 		bool busy = false;
 		int64_t pause_ms = 0;
 		status = semel_relay_step(relay, &busy, &pause_ms, &failure);
-		if (status == SEMEL_OK && pause_ms > 0)
+		if (status != SEMEL_OK)
+			return semel_error_set(error, status, "%s", failure.text);
+		if (pause_ms > 0)
 			pause_for(relay, pause_ms);
-		else if (status == SEMEL_OK)
+		else
 			sleep_until_due(relay);
 	}
-	if (status != SEMEL_OK)
-		return semel_error_set(error, status, "%s", failure.text);
 	return finish(relay, error);
 }
 
@@ -410,17 +429,17 @@ static semel_status not_drained(const struct semel_relay *relay,
 	if (blocked)
 		why = blocked;
 	if (!why[0])
-		why = owner ? "the time was too short (try a longer --timeout)"
-			    : "another relay holds the lanes (is it stuck?)";
+		why = owner ? "the timeout was too short (use a longer --timeout)"
+			    : "another relay owns the lanes (see: semel status)";
 	return semel_error_set(error, SEMEL_NOT_FINISHED,
-			       "not drained: %llu events wait, %llu are retried, %llu wait behind "
-			       "a failed one: %s",
+			       "outbox not drained: %llu events waiting, %llu retrying, %llu "
+			       "blocked by a failed event: %s",
 			       (unsigned long long)counts->waiting,
 			       (unsigned long long)counts->retrying,
 			       (unsigned long long)(counts->parked + counts->blocked), why);
 }
 
-/* While the relay was busy nobody counted. */
+/* A step that was busy has not counted. */
 static void refresh_counts(struct semel_relay *relay, struct semel_outbox_counts *counts)
 {
 	if (relay->store)
@@ -441,15 +460,17 @@ static semel_status drain_step(struct semel_relay *relay, struct semel_outbox_co
 {
 	bool busy = false;
 	int64_t pause_ms = 0;
-	relay->must_read = true; /* nobody was asked to ring */
+	relay->must_read = true; /* no wakeup is armed */
 	semel_status status = semel_relay_step(relay, &busy, &pause_ms, error);
 
-	if (status == SEMEL_OK && pause_ms > 0)
-		pause_for(relay, pause_ms);
-	else if (status == SEMEL_OK && busy)
-		wait_for_answers(relay);
-	if (status != SEMEL_OK || busy || pause_ms > 0)
+	if (status != SEMEL_OK)
 		return status;
+	if (pause_ms > 0)
+		pause_for(relay, pause_ms);
+	else if (busy)
+		wait_for_answers(relay);
+	if (busy || pause_ms > 0)
+		return SEMEL_OK;
 	status = relay->store->driver->outbox->count(relay->store, semel_now_ms(relay->env), counts,
 						     error);
 	if (status != SEMEL_OK)
@@ -468,21 +489,20 @@ semel_status semel_relay_drain(semel_relay *relay, int64_t timeout_ms, semel_err
 	struct semel_outbox_counts counts = { 0 };
 	semel_error failure = { .status = SEMEL_OK };
 	bool drained = false;
-	semel_status status = SEMEL_OK;
 
-	while (status == SEMEL_OK && !drained && !semel_wake_is_notified(relay->wake)) {
+	while (!drained && !semel_wake_is_notified(relay->wake)) {
 		int64_t pause_ms = 0;
-		status = handle_outage(relay, drain_step(relay, &counts, &drained, &failure),
-				       &pause_ms, &failure);
+		semel_status status = handle_outage(
+			relay, drain_step(relay, &counts, &drained, &failure), &pause_ms, &failure);
+		if (status != SEMEL_OK)
+			return semel_error_set(error, status, "%s", failure.text);
 		if (pause_ms > 0)
 			pause_for(relay, pause_ms);
-		if (status == SEMEL_OK && !drained && semel_steady_ms(relay->env) >= until_ms) {
+		if (!drained && semel_steady_ms(relay->env) >= until_ms) {
 			refresh_counts(relay, &counts);
 			return not_drained(relay, &counts, error);
 		}
 	}
-	if (status != SEMEL_OK)
-		return semel_error_set(error, status, "%s", failure.text);
 	return finish(relay, error);
 }
 
@@ -505,7 +525,7 @@ void semel_relay_close(semel_relay *relay)
 {
 	if (!relay)
 		return;
-	/* It may still read events that lie in the pipeline. */
+	/* It may still refer to events in the pipeline. */
 	semel_broker_close(relay->broker);
 	relay->broker = NULL;
 	semel_source_close(relay->source);

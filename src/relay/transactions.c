@@ -22,8 +22,9 @@ semel_status semel_transactions_join(struct semel_transactions *transactions,
 	if (transactions->state != SEMEL_TRANSACTIONS_REQUESTED)
 		return SEMEL_OK;
 	semel_status status = source->driver->label(source, name, error);
-	if (status == SEMEL_OK)
-		status = broker->driver->init_transactions(broker, name, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = broker->driver->init_transactions(broker, name, error);
 	if (status == SEMEL_OK)
 		transactions->state = SEMEL_TRANSACTIONS_JOINED;
 	return status;

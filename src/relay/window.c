@@ -116,8 +116,8 @@ bool semel_window_has_answered_batch(const struct semel_window *window)
 	return false;
 }
 
-/* The mark of exceptions lets others of their aggregates go, and a batch without a lane is gathered
- * by its source. */
+/* Urgent: marking exceptions frees later events of their aggregates; a batch without a lane is
+ * collected by its source. */
 void semel_window_mark_facts(const struct semel_window *window, struct semel_mark_facts *facts)
 {
 	facts->batches = facts->rows = 0;
@@ -148,8 +148,8 @@ semel_status semel_window_check_timeout(struct semel_window *window, bool blocke
 		if (batch->unanswered > 0 &&
 		    now_ms - batch->offered_at_ms > window->limits.confirm_timeout_ms)
 			return semel_error_set(error, SEMEL_OUTAGE,
-					       "the broker has not answered for %u events in %lld "
-					       "ms",
+					       "no confirm from the broker for %u events within "
+					       "%lld ms",
 					       batch->unanswered,
 					       (long long)window->limits.confirm_timeout_ms);
 	}

@@ -75,8 +75,8 @@ semel_status semel_slot_create(struct semel_invocation *invocation, FILE *output
 	struct semel_changes *changes = NULL;
 	if (!semel_slot_is_requested(invocation))
 		return SEMEL_OK;
-	semel_status status =
-		semel_changes_open(invocation->store, slot, &changes, &invocation->error);
+	semel_status status = semel_changes_open(invocation->store, slot, semel_env_system(),
+						 &changes, &invocation->error);
 	if (status == SEMEL_OK)
 		status = create_slot(changes, slot, output, &invocation->error);
 	if (changes != NULL)
@@ -108,8 +108,8 @@ semel_status semel_slot_check(struct semel_invocation *invocation, semel_differe
 	struct semel_slot_state state;
 	if (!semel_slot_is_configured(invocation))
 		return SEMEL_OK;
-	semel_status status =
-		semel_changes_open(invocation->store, slot, &changes, &invocation->error);
+	semel_status status = semel_changes_open(invocation->store, slot, semel_env_system(),
+						 &changes, &invocation->error);
 	if (status == SEMEL_OK)
 		status = changes->driver->inspect(changes, &state, &invocation->error);
 	if (status == SEMEL_OK)

@@ -2,10 +2,10 @@
 /* The source that reads the database's change stream, and polls the same table where it cannot.
  *
  * - Rows come in the order of their commits. Exceptions (refused events, those behind them, and
- *   dead letters that were replayed) do not come through the stream: they are polled, and a row
- *   whose aggregate has one is looked up before it is handed out.
+ *   replayed dead letters) do not come through the stream: they are polled, and a row whose
+ *   aggregate has one is looked up before it is returned.
  * - After every start the stream repeats what was not confirmed, and brings what was polled in
- *   between. There each row is looked up, and what was settled before is left out.
+ *   between. Each of these rows is looked up, and left out if it is marked already.
  * - Between stream and polling there is always a moment in which nothing is in flight.
  */
 #include "relay/cdc/cdc.h"
@@ -15,20 +15,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK_MS                1000
-#define BATCHES_MAX            24                       /* in flight, for the memory they take */
-#define BATCHES_IN_TRANSACTION (SEMEL_FEEDBACK_MAX / 2) /* of one transaction */
-#define ROWS_MAX               128                      /* in a batch */
-#define FEW_ROWS               8                        /* so few came because there were no more */
-#define UNMARKED_MAX           65536 /* rows of the last second or two, without marks */
-#define OPEN_TRANSACTION_MS    5     /* what is left of a transaction wakes nobody if it is small */
+#define CHECK_MS               1000
+#define BATCHES_MAX            24 /* in flight; bounds their memory */
+#define BATCHES_IN_TRANSACTION (SEMEL_FEEDBACK_MAX / 2)
+#define ROWS_MAX               128   /* in a batch */
+#define FEW_ROWS               8     /* a read of so few rows has emptied the stream */
+#define UNMARKED_MAX           65536 /* rows of the last second or two, with --marks off */
+#define OPEN_TRANSACTION_MS    5     /* the end of a small transaction does not wake the relay */
 
 static struct semel_cdc *cdc_of(struct semel_source *source)
 {
 	return (struct semel_cdc *)source; /* base is its first member */
 }
 
-/* ---- what has to be done beside reading ------------------------------------------------------ */
+/* ---- maintenance ------------------------------------------------------ */
 
 static void stand_by(struct semel_cdc *cdc)
 {
@@ -39,9 +39,9 @@ static void stand_by(struct semel_cdc *cdc)
 	cdc->state = SEMEL_CDC_STANDBY;
 }
 
-/* What came through the stream under an older lease is never marked: another relay has had the rows
- * meanwhile. So the stream begins anew. */
-static bool has_lost_the_lanes(const struct semel_cdc *cdc)
+/* Rows that came through the stream under an older lease are never marked: another relay has had
+ * them since. So the stream starts again. */
+static bool has_lost_lanes(const struct semel_cdc *cdc)
 {
 	bool streamed = cdc->state == SEMEL_CDC_STREAMING || cdc->state == SEMEL_CDC_LEAVING;
 
@@ -49,8 +49,8 @@ static bool has_lost_the_lanes(const struct semel_cdc *cdc)
 	       (streamed && cdc->generation != cdc->lanes->generation);
 }
 
-/* Polling tears transactions apart, and without marks it repeats what the stream has sent since the
- * low marks moved: there nothing is read before it is known that there is no stream to be had. */
+/* Polling splits transactions, and without marks it repeats what the stream has published since the
+ * low marks moved: in both cases nothing is read until it is known that no stream can be read. */
 static void begin_polling(struct semel_cdc *cdc)
 {
 	cdc->paused = cdc->options.transactions || !cdc->options.marks;
@@ -59,8 +59,8 @@ static void begin_polling(struct semel_cdc *cdc)
 	cdc->drained_ms = 0;
 }
 
-/* Those behind an exception are due as soon as it is settled, one after the other: they do not wait
- * for the next look each. */
+/* The exceptions behind another one become due when that is marked, one after the other: they do
+ * not wait for the next periodic probe. */
 static semel_status probe_followers(struct semel_cdc *cdc, semel_error *error)
 {
 	if (!cdc->due_again)
@@ -94,7 +94,7 @@ static semel_status advance(struct semel_cdc *cdc, bool finishing, semel_error *
 		return probe_followers(cdc, error);
 	cdc->due_again = false;
 	cdc->check_at_ms =
-		now_ms + (cdc->options.poll_ms < LOOK_MS ? cdc->options.poll_ms : LOOK_MS);
+		now_ms + (cdc->options.poll_ms < CHECK_MS ? cdc->options.poll_ms : CHECK_MS);
 	return semel_cdc_check_stream(cdc, error);
 }
 
@@ -104,9 +104,9 @@ static semel_status maintain(struct semel_source *source, bool finishing, bool *
 	struct semel_cdc *cdc = cdc_of(source);
 	bool hurry = finishing || cdc->state == SEMEL_CDC_LEAVING;
 
-	if (has_lost_the_lanes(cdc)) {
+	if (has_lost_lanes(cdc)) {
 		if (semel_cdc_in_transaction(cdc))
-			return semel_cdc_leave_stream(cdc, "another relay has the lanes", error);
+			return semel_cdc_leave_stream(cdc, "another relay owns the lanes", error);
 		stand_by(cdc);
 	}
 	if (!semel_lanes_are_all_mine(cdc->lanes)) {
@@ -167,7 +167,7 @@ static semel_status check(struct semel_cdc *cdc, struct semel_outbox_batch *fetc
 	for (uint32_t i = 0; i < fetched->count; i++)
 		if (!fetched->rows[i].marked)
 			fetched->rows[kept++] = fetched->rows[i];
-	/* Where one was marked before, others may follow. */
+	/* After a row that was marked already, others may follow. */
 	if (kept < fetched->count && cdc->check_left > 0)
 		cdc->check_left = SEMEL_CDC_CHECK_WINDOWS * cdc->options.window;
 	else
@@ -176,7 +176,7 @@ static semel_status check(struct semel_cdc *cdc, struct semel_outbox_batch *fetc
 	return SEMEL_OK;
 }
 
-/* How many rows may be read: what is not marked counts, too. */
+/* How many rows may be read: unmarked rows count as well. */
 static uint32_t rows_in(struct semel_cdc *cdc, const struct semel_room *room)
 {
 	uint32_t unmarked = cdc->gathered.rows + (cdc->sending ? cdc->sent.rows : 0);
@@ -267,11 +267,11 @@ static semel_status read_next(struct semel_source *source, const struct semel_ro
 		return read_poll(cdc, room, batch_out, error);
 	if (cdc->state != SEMEL_CDC_STREAMING || room->rows == 0)
 		return SEMEL_OK;
-	semel_status status = SEMEL_OK;
-	if (!semel_cdc_in_transaction(cdc))
-		status = semel_poll_read_due(cdc->poll, room, batch_out, error);
-	if (status != SEMEL_OK || *batch_out)
-		return status;
+	if (!semel_cdc_in_transaction(cdc)) {
+		semel_status status = semel_poll_read_due(cdc->poll, room, batch_out, error);
+		if (status != SEMEL_OK || *batch_out)
+			return status;
+	}
 	return read_stream(cdc, room, batch_out, error);
 }
 
@@ -330,7 +330,7 @@ static bool arm_wakeup(struct semel_source *source, bool only_if_armed)
 	       cdc->poll->driver->arm_wakeup(cdc->poll, only_if_armed);
 }
 
-/* What the stream has is known by reading it. */
+/* Only a read shows whether the stream has rows. */
 static bool check_wakeup(struct semel_source *source)
 {
 	struct semel_cdc *cdc = cdc_of(source);
@@ -348,7 +348,7 @@ static int64_t sleep_ms(struct semel_source *source)
 			: -1;
 
 	if (cdc->state == SEMEL_CDC_STANDBY)
-		return LOOK_MS / 4;
+		return CHECK_MS / 4;
 	if (cdc->sending || cdc->state == SEMEL_CDC_LEAVING)
 		return 5;
 	if (cdc->state == SEMEL_CDC_STREAMING && cdc->changes->driver->in_transaction(cdc->changes))
@@ -424,7 +424,7 @@ static const struct semel_source_driver driver = {
 	.label = semel_cdc_label,
 };
 
-/* What has to be there before the change stream is opened. */
+/* Everything but the change stream itself. */
 static bool allocate(struct semel_cdc *cdc, const struct semel_cdc_options *options)
 {
 	uint32_t capacity = options->window + options->window / 2 + 1000;
@@ -451,15 +451,20 @@ semel_status semel_source_open_cdc(const struct semel_cdc_options *options,
 	cdc->env = env;
 	cdc->lanes = lanes;
 	semel_status status = semel_source_open_poll(env, lanes, &cdc->poll, error);
-	if (status == SEMEL_OK && !allocate(cdc, options))
+	if (status != SEMEL_OK)
+		goto close_source;
+	if (!allocate(cdc, options)) {
 		status = semel_error_set(error, SEMEL_INTERNAL, "no memory for the relay");
-	if (status == SEMEL_OK)
-		status = semel_changes_open(cdc->store_url, cdc->slot, &cdc->changes, error);
-	if (status != SEMEL_OK) {
-		close_cdc(&cdc->base);
-		return status;
+		goto close_source;
 	}
+	status = semel_changes_open(cdc->store_url, cdc->slot, env, &cdc->changes, error);
+	if (status != SEMEL_OK)
+		goto close_source;
 	lanes->all_or_none = true;
 	*source_out = &cdc->base;
 	return SEMEL_OK;
+
+close_source:
+	close_cdc(&cdc->base);
+	return status;
 }

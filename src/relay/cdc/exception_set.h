@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which aggregates may have exceptions, so that the others need not be looked up. It may say yes
- * too often, never no: two aggregates of one hash are taken for one another, and one whose
- * exceptions are gone is remembered until the table is read anew, which is worth it when the set
- * has twice as many as it had then. */
+/* Which aggregates may have exceptions, so that rows of the others need not be looked up. It may
+ * say yes too often, never no: two aggregates with one hash count as the same, and one whose
+ * exceptions are gone stays until the table is read again, which is worth it when the set has
+ * doubled. */
 #ifndef SEMEL_RELAY_CDC_EXCEPTION_SET_H
 #define SEMEL_RELAY_CDC_EXCEPTION_SET_H
 
@@ -15,8 +15,8 @@
 struct semel_exception_set {
 	uint64_t *hashes; /* open addressing; 0: empty */
 	size_t count, capacity;
-	size_t loaded; /* so many there were when the table was read */
-	bool all;      /* no memory: every aggregate may have exceptions */
+	size_t loaded; /* their number when the table was read */
+	bool all;      /* out of memory: every aggregate may have exceptions */
 };
 
 void semel_exception_set_clear(struct semel_exception_set *set);
@@ -24,7 +24,7 @@ void semel_exception_set_add(struct semel_exception_set *set, struct semel_text 
 			     struct semel_text id);
 /* The table was read. */
 void semel_exception_set_loaded(struct semel_exception_set *set);
-/* Most of it may be gone from the table: clear it, and read that anew. */
+/* Most of its exceptions may be gone: clear it, and read the table again. */
 bool semel_exception_set_is_stale(const struct semel_exception_set *set);
 bool semel_exception_set_contains(const struct semel_exception_set *set, struct semel_text type,
 				  struct semel_text id);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How far the change stream may be confirmed. Pure.
  *
- * - Batches are complete in any order; the stream is confirmed in its own.
+ * - Batches complete in any order; the stream is confirmed in its own order.
  * - A position is reached only when every batch up to it is complete. A batch that ends within a
- *   transaction has no position of its own: the next one that has covers it.
- * - A position that comes with no rows (the stream was idle) is reached at once when nothing is
- *   open, and with the last open batch otherwise.
+ *   transaction has no position of its own: the next batch that has one covers it.
+ * - A position that comes without rows (the stream was idle) is reached at once when no batch is
+ *   open, and otherwise with the last open batch.
  */
 #ifndef SEMEL_RELAY_CDC_FEEDBACK_H
 #define SEMEL_RELAY_CDC_FEEDBACK_H
@@ -24,13 +24,13 @@ struct semel_feedback {
 	} batches[SEMEL_FEEDBACK_MAX];
 };
 
-/* Nothing is open, and nothing is known to be reached. */
+/* No batch is open, and no position is reached. */
 void semel_feedback_reset(struct semel_feedback *feedback);
 bool semel_feedback_is_full(const struct semel_feedback *feedback);
 bool semel_feedback_is_idle(const struct semel_feedback *feedback);
 /* A batch that ends at this position; 0: within a transaction. Not when it is full. */
 uint64_t semel_feedback_open(struct semel_feedback *feedback, uint64_t position);
-/* The stream has come to this position without further rows. */
+/* The stream has reached this position without further rows. */
 void semel_feedback_pass(struct semel_feedback *feedback, uint64_t position);
 void semel_feedback_complete(struct semel_feedback *feedback, uint64_t ticket);
 

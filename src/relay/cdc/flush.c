@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From the broker's confirmation to the slot's.
+/* From the broker's confirms to the confirmed position of the slot.
  *
- * - Rows are marked in large batches, and nobody waits for the statement.
- * - The slot is told of a position only after the statement that marks all rows up to it, and
- *   remembers the position, is on the disk. Refused rows were marked before, over the store's own
+ * - Rows are marked in large batches, by a statement that the relay does not wait for.
+ * - A position is confirmed to the slot only after the statement that marks all rows up to it, and
+ *   records the position, is durable. Refused rows were marked before, over the store's own
  *   connection; that statement makes them durable as well.
- * - The database hears from us at least three times within its patience, whatever the broker does.
+ * - A keepalive is sent at least three times within the database's timeout, whatever the broker
+ * does.
  */
 #include "relay/cdc/cdc.h"
 
 #include "fault/failpoint.h"
 #include "observe/log.h"
 
-#define LINGER_MS        100 /* the oldest confirmed row waits so long for others */
+#define LINGER_MS        100 /* how long the oldest confirmed row waits for others */
 #define STARVED_MS       20
 #define RESEND_MS        10
 #define RESEND_MAX_MS    1000
-#define AT_ONCE          1    /* steady: long ago */
-#define IDLE_MS          5000 /* an idle stream's position is recorded so often */
+#define AT_ONCE          1    /* as resend_ms: a time in the past */
+#define IDLE_MS          5000 /* how often the position of an idle stream is recorded */
 #define CHECKPOINT_MS    1000
 #define KEEPALIVE_MAX_MS 10000
-#define FLUSH_SHARE      4 /* of the window is worth a statement */
+#define FLUSH_DIVISOR    4 /* a window divided by this is worth a statement */
 
 bool semel_cdc_has_unmarked(const struct semel_cdc *cdc)
 {
@@ -54,7 +55,7 @@ static bool is_worth_flushing(const struct semel_cdc *cdc, int64_t now_ms)
 	int64_t idle_ms = cdc->checkpoint.lsn != 0 || low ? CHECKPOINT_MS : IDLE_MS;
 
 	if (!semel_mark_buffer_is_empty(buffer))
-		return cdc->starved || buffer->rows >= cdc->options.window / FLUSH_SHARE ||
+		return cdc->starved || buffer->rows >= cdc->options.window / FLUSH_DIVISOR ||
 		       now_ms - buffer->since_ms >= LINGER_MS;
 	if (now_ms - cdc->flushed_ms < idle_ms || cdc->state != SEMEL_CDC_STREAMING)
 		return false;
@@ -102,8 +103,8 @@ static semel_status send_flush(struct semel_cdc *cdc, semel_error *error)
 	return send_marks(cdc, error);
 }
 
-/* Commits become visible a little after the stream has told of them; with a synchronous standby
- * that was set up a moment ago it may take a while. */
+/* A commit becomes visible a little after the stream has delivered it; with a synchronous standby
+ * that was set up recently it may take a while. */
 static semel_status resend_later(struct semel_cdc *cdc)
 {
 	int64_t wait_ms = cdc->resend_wait_ms > 0 ? cdc->resend_wait_ms * 2 : RESEND_MS;
@@ -120,11 +121,11 @@ static void confirm(struct semel_cdc *cdc, bool ask)
 
 	cdc->confirmed_ms = semel_steady_ms(cdc->env);
 	cdc->confirmed = cdc->recorded;
-	/* A stream that is broken will say so when it is read. */
+	/* An error of a broken stream is reported by the next read. */
 	(void)cdc->changes->driver->confirm(cdc->changes, cdc->recorded, ask, &error);
 }
 
-/* Polling would begin there: a look at the table need not go further back. */
+/* Polling would begin at the low marks, and a probe of the table goes no further back. */
 static void move_low_marks(struct semel_cdc *cdc)
 {
 	for (int32_t i = 0; i < cdc->lanes->count; i++) {
@@ -151,11 +152,14 @@ static semel_status poll_flush(struct semel_cdc *cdc, int64_t wait_ms, semel_err
 		cdc->lanes->generation++;
 		return SEMEL_OK;
 	}
-	/* Whether it was done nobody knows: it is sent again before anything behind it is. */
-	if (status != SEMEL_OK)
+	if (status != SEMEL_OK) {
+		/* The outcome of the statement is unknown: it is sent again before any later marks.
+		 */
 		cdc->resend_ms = AT_ONCE;
-	if (status != SEMEL_OK || !done)
 		return status;
+	}
+	if (!done)
+		return SEMEL_OK;
 	cdc->sending = cdc->starved = false;
 	semel_mark_buffer_clear(&cdc->sent);
 	move_low_marks(cdc);
@@ -169,7 +173,7 @@ static semel_status poll_flush(struct semel_cdc *cdc, int64_t wait_ms, semel_err
 
 semel_status semel_cdc_flush(struct semel_cdc *cdc, bool now, semel_error *error)
 {
-	/* With nothing else to do until it is heard: the stream would wake us for nothing. */
+	/* Nothing else to do until the statement is done: the stream would wake us for nothing. */
 	bool idle = cdc->starved && !cdc->batches->in_flight;
 	semel_status status = SEMEL_OK;
 
@@ -177,33 +181,39 @@ semel_status semel_cdc_flush(struct semel_cdc *cdc, bool now, semel_error *error
 		if (!now && semel_steady_ms(cdc->env) < cdc->resend_ms)
 			return SEMEL_OK;
 		status = send_marks(cdc, error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	if (status == SEMEL_OK && cdc->sending)
+	if (cdc->sending) {
 		status = poll_flush(cdc, now ? -1 : idle ? STARVED_MS : 0, error);
-	if (status != SEMEL_OK || cdc->sending)
+		if (status != SEMEL_OK || cdc->sending)
+			return status;
+	}
+	if (now ? semel_mark_buffer_is_empty(&cdc->gathered)
+		: !is_worth_flushing(cdc, semel_steady_ms(cdc->env)))
+		return SEMEL_OK;
+	status = send_flush(cdc, error);
+	if (status != SEMEL_OK || !now)
 		return status;
-	if (now ? !semel_mark_buffer_is_empty(&cdc->gathered)
-		: is_worth_flushing(cdc, semel_steady_ms(cdc->env)))
-		status = send_flush(cdc, error);
-	if (status == SEMEL_OK && now && cdc->sending)
-		status = poll_flush(cdc, -1, error);
-	return status;
+	return poll_flush(cdc, -1, error);
 }
 
-/* Without marks, when the stream ends: polling would begin at the low marks, and repeat them. */
+/* Without marks, when the stream ends: polling would begin at the low marks, and publish these rows
+ * again. */
 static semel_status mark_unmarked(struct semel_cdc *cdc, semel_error *error)
 {
-	semel_status status = SEMEL_OK;
-
-	while (status == SEMEL_OK && !cdc->sending && cdc->unmarked.count > 0) {
+	while (!cdc->sending && cdc->unmarked.count > 0) {
 		semel_mark_buffer_clear(&cdc->sent);
 		semel_unmarked_move_to(&cdc->unmarked, &cdc->sent);
 		cdc->resend_wait_ms = 0;
-		status = send_marks(cdc, error);
-		if (status == SEMEL_OK)
-			status = poll_flush(cdc, -1, error);
+		semel_status status = send_marks(cdc, error);
+		if (status != SEMEL_OK)
+			return status;
+		status = poll_flush(cdc, -1, error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	return SEMEL_OK;
 }
 
 semel_status semel_cdc_flush_all(struct semel_cdc *cdc, semel_error *error)
@@ -219,7 +229,8 @@ void semel_cdc_reset(struct semel_cdc *cdc)
 
 	if (semel_cdc_has_unmarked(cdc) && cdc->generation == cdc->lanes->generation &&
 	    semel_lanes_are_all_mine(cdc->lanes) && semel_cdc_flush_all(cdc, &error) != SEMEL_OK)
-		semel_logf(SEMEL_LOG_WARN, "confirmed events are not marked and come again: %s",
+		semel_logf(SEMEL_LOG_WARN,
+			   "could not mark confirmed events, publishing them again: %s",
 			   error.text);
 	cdc->sending = cdc->starved = false;
 	cdc->resend_ms = 0;
@@ -230,7 +241,7 @@ void semel_cdc_reset(struct semel_cdc *cdc)
 	cdc->checkpoint.lsn = 0;
 }
 
-/* ---- signs of life --------------------------------------------------------------------------- */
+/* ---- keepalives ------------------------------------------------------------------------------ */
 
 void semel_cdc_keepalive(struct semel_cdc *cdc)
 {

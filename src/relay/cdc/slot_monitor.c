@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The slot guard: takes the stream up when it is safe, and lets it go when it is not.
+/* The slot monitor: starts the stream when that is safe, and leaves it when it is not.
  *
- * - A slot that keeps too much of the log is dropped at once, whatever is in flight; the rows are
+ * - A slot that retains too much of the log is dropped at once, whatever is in flight; the rows are
  *   in the table, and polling reads them.
- * - The stream begins only when everything that was committed before its slot has been polled and
+ * - The stream starts only when everything that was committed before its slot has been polled and
  *   marked, and nothing polled is in flight.
- * - A hole in the publication is noticed at the next inspection, and its rows were committed after
- * the one before. A low mark stands at what was complete at an inspection that found nothing wrong:
- * so polling, which begins at the low marks, finds all of them.
+ * - A gap in the publication is noticed at the next inspection, and its rows were committed after
+ * the inspection before. A low mark moves only to what was complete at an inspection that found no
+ *   problem: so polling, which begins at the low marks, finds all of them.
  */
 #include "relay/cdc/cdc.h"
 
@@ -22,7 +22,7 @@
 #define AGAIN_MS          1000
 #define LATER_MS          5000
 #define READER_TIMEOUT_MS 5000 /* for another reader to end, before polling begins */
-#define DRAINED_MS        1000 /* beside the time between two inspections */
+#define DRAINED_MS        1000 /* added to the time between two inspections */
 
 static void record_retained(const struct semel_slot_state *state)
 {
@@ -30,15 +30,15 @@ static void record_retained(const struct semel_slot_state *state)
 			 state->exists ? (int64_t)state->retained : 0);
 }
 
-/* Once, not every second. */
+/* Logs a reason once, not at every inspection. */
 static void log_reason(struct semel_cdc *cdc, const char *reason)
 {
 	if (strcmp(cdc->logged_reason, reason) == 0)
 		return;
 	snprintf(cdc->logged_reason, sizeof cdc->logged_reason, "%s", reason);
 	if (reason[0] != '\0')
-		semel_logf(SEMEL_LOG_WARN,
-			   "the relay polls instead of reading the change stream: %s", reason);
+		semel_logf(SEMEL_LOG_WARN, "polling instead of reading the change stream: %s",
+			   reason);
 }
 
 static void retry_in(struct semel_cdc *cdc, int64_t wait_ms)
@@ -68,7 +68,7 @@ semel_status semel_cdc_leave_stream(struct semel_cdc *cdc, const char *reason, s
 	if (!transaction_open)
 		return SEMEL_OK;
 	return semel_error_set(error, SEMEL_OUTAGE,
-			       "the change stream has ended within a transaction: %s", reason);
+			       "the change stream ended within a transaction: %s", reason);
 }
 
 semel_status semel_cdc_label(struct semel_source *source, char name_out[SEMEL_SOURCE_LABEL_SIZE],
@@ -85,10 +85,10 @@ semel_status semel_cdc_label(struct semel_source *source, char name_out[SEMEL_SO
 	return SEMEL_OK;
 }
 
-/* ---- taking it up ---------------------------------------------------------------------------- */
+/* ---- starting the stream --------------------------------------------------------------------- */
 
-/* What was polled comes through the stream as well, until it has come to where the database is now.
- * An earlier stream may have ended before it was so far. */
+/* What was polled comes through the stream as well, up to the current end of the log. An earlier
+ * stream may have ended before it got so far. */
 static void catch_up(struct semel_cdc *cdc, uint64_t position)
 {
 	if (cdc->polled_seq == 0)
@@ -99,15 +99,15 @@ static void catch_up(struct semel_cdc *cdc, uint64_t position)
 	cdc->polled_seq = 0;
 }
 
-/* A crash of the database sets the slot back to what it last wrote to its disk; what we remember is
- * durable. Another relay may have read another slot meanwhile. */
+/* A crash of the database sets the slot back to its last position on disk; what we recorded is
+ * durable. Another relay may have read another slot since. */
 static uint64_t complete_to(const struct semel_slot_state *state)
 {
 	return state->complete_position > state->recorded_position ? state->complete_position
 								   : state->recorded_position;
 }
 
-/* What is refused from now on is added when it is marked: it is in the table then. */
+/* Exceptions from now on are added when they are marked: they are in the table by then. */
 static semel_status load_exceptions(struct semel_cdc *cdc, semel_error *error)
 {
 	semel_exception_set_clear(&cdc->exceptions);
@@ -146,7 +146,7 @@ static semel_status begin(struct semel_cdc *cdc, const struct semel_slot_state *
 	return SEMEL_OK;
 }
 
-/* For a while nothing is read: the stream may soon begin. */
+/* Until the timeout nothing is read: the stream may start soon. */
 static bool is_within_timeout(struct semel_cdc *cdc)
 {
 	int64_t now_ms = semel_steady_ms(cdc->env);
@@ -156,7 +156,7 @@ static bool is_within_timeout(struct semel_cdc *cdc)
 	return now_ms - cdc->busy_since < READER_TIMEOUT_MS;
 }
 
-/* Somebody else still reads: he was told to end, and is waited for a while. */
+/* Another reader is still active: it was terminated, and may take a while to end. */
 static void wait_for_reader(struct semel_cdc *cdc, const char *reason)
 {
 	bool patient = is_within_timeout(cdc);
@@ -177,12 +177,13 @@ static semel_status start(struct semel_cdc *cdc, const struct semel_slot_state *
 		retry_in(cdc, SOON_MS / 10);
 		return SEMEL_OK;
 	}
-	semel_status status = SEMEL_OK;
-	if (state->poll_to_seq > 0)
+	semel_status status;
+	if (state->poll_to_seq > 0) {
 		status = cdc->changes->driver->record(cdc->changes, state->recorded_position, 0,
 						      state->publication, error);
-	if (status != SEMEL_OK)
-		return status;
+		if (status != SEMEL_OK)
+			return status;
+	}
 	status = cdc->changes->driver->start(cdc->changes, complete_to(state), cdc->options.wake,
 					     cdc->options.transactions, &failure);
 	if (status == SEMEL_OK)
@@ -206,8 +207,8 @@ static semel_status poll_first(struct semel_cdc *cdc, const struct semel_slot_st
 	return SEMEL_OK;
 }
 
-/* Troubles with the slot never stop the relay: it polls, and tries again. Without marks polling
- * repeats what the stream has sent, so that it does not begin at once. */
+/* A problem with the slot never stops the relay: it polls, and retries. Without marks polling
+ * repeats what the stream has published, so it does not start before the timeout. */
 static semel_status poll_and_retry(struct semel_cdc *cdc, semel_status status,
 				   const semel_error *error)
 {
@@ -227,7 +228,7 @@ static semel_status create_slot(struct semel_cdc *cdc, semel_error *error)
 
 	cdc->creating = status == SEMEL_OK && !made;
 	if (made)
-		semel_logf(SEMEL_LOG_INFO, "made the slot %s", cdc->slot);
+		semel_logf(SEMEL_LOG_INFO, "created slot %s", cdc->slot);
 	retry_in(cdc, SOON_MS);
 	return status;
 }
@@ -238,12 +239,12 @@ static semel_status drop_slot(struct semel_cdc *cdc, const char *reason, semel_e
 
 	cdc->creating = false;
 	if (status == SEMEL_OK)
-		semel_logf(SEMEL_LOG_WARN, "dropped the slot %s: %s", cdc->slot, reason);
+		semel_logf(SEMEL_LOG_WARN, "dropped slot %s: %s", cdc->slot, reason);
 	retry_in(cdc, status == SEMEL_BUSY ? SOON_MS : AGAIN_MS);
 	return status == SEMEL_BUSY ? SEMEL_OK : status;
 }
 
-/* All that was committed so far is polled first. */
+/* Everything committed so far is polled first. */
 static semel_status resync(struct semel_cdc *cdc, const struct semel_slot_state *state,
 			   semel_error *error)
 {
@@ -303,8 +304,8 @@ static semel_status inspect(struct semel_cdc *cdc, struct semel_slot_state *stat
 	return SEMEL_OK;
 }
 
-/* The log is kept from when the creating began, and somebody's open transaction may hold it up for
- * hours. Of all that can be wrong with a slot only this concerns one that is not finished. */
+/* The log is retained from the moment the creation began, and an open transaction may block it for
+ * hours. Of all problems of a slot only this one concerns a slot that is not finished. */
 static semel_status continue_creating(struct semel_cdc *cdc, semel_error *error)
 {
 	struct semel_slot_state state;
@@ -316,7 +317,7 @@ static semel_status continue_creating(struct semel_cdc *cdc, semel_error *error)
 	if (!state.exists || state.retained <= cdc->options.budget)
 		return create_slot(cdc, error);
 	semel_logf(SEMEL_LOG_WARN,
-		   "gave up creating the slot %s, which waits for an open transaction: %s",
+		   "cancelled the creation of slot %s, which waits for an open transaction: %s",
 		   cdc->slot, verdict.reason);
 	return drop_slot(cdc, verdict.reason, error);
 }
@@ -335,7 +336,7 @@ semel_status semel_cdc_try_stream(struct semel_cdc *cdc, semel_error *error)
 	return apply(cdc, &state, &verdict, error);
 }
 
-/* ---- letting it go --------------------------------------------------------------------------- */
+/* ---- leaving the stream ---------------------------------------------------------------------- */
 
 semel_status semel_cdc_check_stream(struct semel_cdc *cdc, semel_error *error)
 {
@@ -343,10 +344,14 @@ semel_status semel_cdc_check_stream(struct semel_cdc *cdc, semel_error *error)
 	struct semel_slot_verdict verdict;
 	semel_status status = semel_poll_probe_due(cdc->poll, error);
 
-	if (status == SEMEL_OK && semel_exception_set_is_stale(&cdc->exceptions))
+	if (status != SEMEL_OK)
+		return status;
+	if (semel_exception_set_is_stale(&cdc->exceptions)) {
 		status = load_exceptions(cdc, error);
-	if (status == SEMEL_OK)
-		status = inspect(cdc, &state, &verdict, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	status = inspect(cdc, &state, &verdict, error);
 	if (status != SEMEL_OK)
 		return status;
 	if (verdict.action == SEMEL_SLOT_STREAM || verdict.action == SEMEL_SLOT_POLL_FIRST) {

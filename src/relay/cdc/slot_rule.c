@@ -19,7 +19,7 @@ static bool is_same_publication(const struct semel_slot_state *state)
 static enum semel_slot_action decide_missing(const struct semel_slot_view *view,
 					     struct semel_slot_verdict *verdict)
 {
-	EXPLAIN(verdict, "the slot is not there");
+	EXPLAIN(verdict, "the replication slot does not exist");
 	return view->caught_up ? SEMEL_SLOT_CREATE : SEMEL_SLOT_WAIT;
 }
 
@@ -27,15 +27,15 @@ static enum semel_slot_action decide_found(const struct semel_slot_state *state,
 					   struct semel_slot_verdict *verdict)
 {
 	if (!state->recorded || state->position > state->recorded_position) {
-		EXPLAIN(verdict, "the slot was made or moved on by somebody else");
+		EXPLAIN(verdict, "the slot was created or advanced by another program");
 		return SEMEL_SLOT_RESYNC;
 	}
 	if (state->recorded_publication[0] == '\0') {
-		EXPLAIN(verdict, "it is not known what the publication has left out");
+		EXPLAIN(verdict, "the publication at the time of the last read is not recorded");
 		return SEMEL_SLOT_RESYNC;
 	}
 	if (state->poll_to_seq > 0) {
-		EXPLAIN(verdict, "events from before the slot are polled first");
+		EXPLAIN(verdict, "polling the events from before the slot first");
 		return SEMEL_SLOT_POLL_FIRST;
 	}
 	return SEMEL_SLOT_STREAM;
@@ -57,21 +57,19 @@ void semel_slot_decide(const struct semel_slot_view *view, struct semel_slot_ver
 	}
 	verdict_out->action = SEMEL_SLOT_DROP;
 	if (state->lost)
-		EXPLAIN(verdict_out,
-			"the server has removed a part of the log that the slot needs");
+		EXPLAIN(verdict_out, "the server has removed parts of the log that the slot needs");
 	else if (state->retained > view->budget)
 		EXPLAIN(verdict_out,
-			"the slot keeps %llu MB of the log, more than its budget of %llu MB",
+			"the slot retains %llu MB of the log, more than its budget of %llu MB",
 			(unsigned long long)(state->retained >> 20),
 			(unsigned long long)(view->budget >> 20));
 	else if (state->recorded && !is_same_history(state))
 		EXPLAIN(verdict_out,
 			"the database has another history now (%s instead of %s: a restore or a "
-			"fail-over)",
+			"failover)",
 			state->identity, state->recorded_identity);
 	else if (state->recorded_publication[0] != '\0' && !is_same_publication(state))
-		EXPLAIN(verdict_out, "the publication was changed, and may have left out events: "
-				     "they are polled");
+		EXPLAIN(verdict_out, "the publication was changed and may have left out events");
 	else if (state->obstacle[0] != '\0') {
 		verdict_out->action = SEMEL_SLOT_POLL;
 		EXPLAIN(verdict_out, "%s", state->obstacle);

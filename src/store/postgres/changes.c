@@ -109,16 +109,21 @@ static semel_status open_side(struct semel_pg_changes *changes, semel_error *err
 {
 	struct semel_url url = { .text = changes->url };
 	semel_status status = semel_pg_store_open(&url, &changes->side, error);
+	if (status != SEMEL_OK)
+		return status;
+	changes->side->env = changes->base.env;
+	status = semel_pg_relay_set_up(semel_pg_of(changes->side), error);
+	if (status != SEMEL_OK)
+		goto close_side;
+	status = semel_pg_execute_plain(semel_pg_of(changes->side)->connection,
+					"SET synchronous_commit = local",
+					"set up the stream's connection", error);
 	if (status == SEMEL_OK)
-		status = semel_pg_relay_set_up(semel_pg_of(changes->side), error);
-	if (status == SEMEL_OK)
-		status = semel_pg_execute_plain(semel_pg_of(changes->side)->connection,
-						"SET synchronous_commit = local",
-						"set up the stream's connection", error);
-	if (status != SEMEL_OK && changes->side != NULL) {
-		semel_pg_store_close(changes->side);
-		changes->side = NULL;
-	}
+		return SEMEL_OK;
+
+close_side:
+	semel_pg_store_close(changes->side);
+	changes->side = NULL;
 	return status;
 }
 

@@ -184,7 +184,7 @@ semel_status semel_pg_stream_confirm(struct semel_changes *base, uint64_t positi
 	struct semel_pg_changes *changes = semel_pg_changes_of(base);
 	PGconn *connection = changes->stream.connection;
 	char report[34] = { 'r' };
-	int64_t now_us = (semel_now_ms(semel_env_system()) - EPOCH_MS) * 1000;
+	int64_t now_us = (semel_now_ms(base->env) - EPOCH_MS) * 1000;
 	if (connection == NULL)
 		return ended(changes, error);
 	if (position > changes->stream.confirmed)

@@ -44,9 +44,9 @@ bool semel_pg_visible_includes(const struct semel_pg_changes *changes, uint32_t 
 	       semel_pg_snapshot_sees(changes->visible.snapshot, xid);
 }
 
-static int64_t now_ms(void)
+static int64_t now_ms(const struct semel_pg_changes *changes)
 {
-	return semel_steady_ms(semel_env_system());
+	return semel_steady_ms(changes->base.env);
 }
 
 static void listen_to(const struct semel_pg_changes *changes, bool listens)
@@ -65,11 +65,11 @@ static void start_waiting(struct semel_pg_changes *changes)
 	if (!changes->visible.waiting) {
 		changes->visible.waiting = true;
 		changes->visible.logged = false;
-		changes->visible.since_ms = now_ms();
+		changes->visible.since_ms = now_ms(changes);
 		changes->visible.pause_ms = 1;
 		listen_to(changes, false);
 	}
-	changes->visible.check_at_ms = now_ms() + changes->visible.pause_ms;
+	changes->visible.check_at_ms = now_ms(changes) + changes->visible.pause_ms;
 	if (changes->visible.pause_ms < PAUSE_MAX_MS)
 		changes->visible.pause_ms *= 2;
 }
@@ -82,12 +82,12 @@ static void stop_waiting(struct semel_pg_changes *changes)
 	listen_to(changes, true);
 	if (changes->visible.logged)
 		semel_logf(SEMEL_LOG_INFO, "the commit is visible; its events go out (%lld ms)",
-			   (long long)(now_ms() - changes->visible.since_ms));
+			   (long long)(now_ms(changes) - changes->visible.since_ms));
 }
 
 static void log_wait(struct semel_pg_changes *changes)
 {
-	if (changes->visible.logged || now_ms() - changes->visible.since_ms < LOG_AFTER_MS)
+	if (changes->visible.logged || now_ms(changes) - changes->visible.since_ms < LOG_AFTER_MS)
 		return;
 	changes->visible.logged = true;
 	semel_logf(SEMEL_LOG_WARN,
@@ -124,7 +124,7 @@ semel_status semel_pg_visible_read(struct semel_pg_changes *changes, bool *waiti
 {
 	semel_status status = SEMEL_OK;
 	changes->visible.refreshed = false;
-	if (changes->visible.waiting && now_ms() >= changes->visible.check_at_ms)
+	if (changes->visible.waiting && now_ms(changes) >= changes->visible.check_at_ms)
 		status = refresh_and_check(changes, changes->stream.xid, error);
 	*waiting_out = changes->visible.waiting;
 	if (*waiting_out)
@@ -137,7 +137,7 @@ int64_t semel_pg_stream_visibility_wait_ms(const struct semel_changes *base)
 	const struct semel_pg_changes *changes = (const struct semel_pg_changes *)base;
 	if (!changes->visible.waiting)
 		return -1;
-	int64_t wait_ms = changes->visible.check_at_ms - now_ms();
+	int64_t wait_ms = changes->visible.check_at_ms - now_ms(changes);
 	return wait_ms > 0 ? wait_ms : 0;
 }
 

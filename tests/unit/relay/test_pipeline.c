@@ -549,7 +549,7 @@ static void a_broker_that_does_not_answer_within_the_limit_is_an_outage(void **s
 	clock_ms += CONFIRM_TIMEOUT_MS;
 	step();
 	clock_ms++;
-	expect_outage_of("1 events in 30000 ms");
+	expect_outage_of("1 events within 30000 ms");
 }
 
 static void what_was_answered_is_not_late(void **state)
@@ -577,7 +577,7 @@ static void a_broker_that_has_told_us_to_wait_has_the_whole_limit_again_afterwar
 	clock_ms += CONFIRM_TIMEOUT_MS;
 	step();
 	clock_ms++;
-	expect_outage_of("1 events in 30000 ms");
+	expect_outage_of("1 events within 30000 ms");
 }
 
 static void a_broker_that_makes_no_room_within_the_limit_is_an_outage(void **state)

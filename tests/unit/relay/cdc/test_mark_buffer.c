@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is recorded of rows that are settled and not marked. */
-#include "relay/cdc/unmarked.h"
+#include "relay/cdc/mark_buffer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
