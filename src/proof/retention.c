@@ -32,8 +32,7 @@ static semel_status prune_rows(const struct semel_retention_plan *plan, int64_t 
 	struct semel_prune_counts *rows = &counts_out->rows;
 	struct semel_retention_cutoffs cutoffs = { .outbox_ms = now_ms - plan->ages.outbox_ms,
 						   .inbox_ms = now_ms - plan->ages.inbox_ms,
-						   .dead_ms = now_ms - plan->ages.dead_ms,
-						   .requests_ms = now_ms - plan->ages.requests_ms };
+						   .dead_ms = now_ms - plan->ages.dead_ms };
 	bool more = true;
 	while (more) {
 		if (plan->wake && semel_wake_is_notified(plan->wake))
@@ -46,7 +45,6 @@ static semel_status prune_rows(const struct semel_retention_plan *plan, int64_t 
 		rows->outbox += step.outbox;
 		rows->inbox += step.inbox;
 		rows->dead += step.dead;
-		rows->requests += step.requests;
 		if (plan->progress)
 			plan->progress(counts_out, plan->user);
 	}

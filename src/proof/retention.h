@@ -8,7 +8,7 @@
 
 /* How long rows are kept. */
 struct semel_retention_ages {
-	int64_t outbox_ms, inbox_ms, dead_ms, requests_ms;
+	int64_t outbox_ms, inbox_ms, dead_ms;
 };
 
 struct semel_retention_counts {

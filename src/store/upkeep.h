@@ -117,11 +117,11 @@ typedef semel_status semel_audit_list_fn(semel_store *store, struct semel_arena 
 /* ---- retention ------------------------------------------------------------------------------ */
 
 struct semel_retention_cutoffs { /* older rows are removed; 0: none */
-	int64_t outbox_ms, inbox_ms, dead_ms, requests_ms;
+	int64_t outbox_ms, inbox_ms, dead_ms;
 };
 
 struct semel_prune_counts {
-	uint64_t outbox, inbox, dead, requests;
+	uint64_t outbox, inbox, dead;
 };
 
 /* Deletes a bounded number of rows in a short transaction, or counts (dry run: all that would go).

@@ -41,8 +41,8 @@ def age(semel, days=40):
 def test_what_is_young_stays(shop):
     deliver(shop, ("first", "1"))
     counts = shop.json("prune")
-    assert {name: counts[name] for name in ("outbox", "inbox", "deadLetters", "requests", "broker")} == {
-        "outbox": 0, "inbox": 0, "deadLetters": 0, "requests": 0, "broker": 0}
+    assert {name: counts[name] for name in ("outbox", "inbox", "deadLetters", "broker")} == {
+        "outbox": 0, "inbox": 0, "deadLetters": 0, "broker": 0}
     assert len(shop.sql("SELECT * FROM semel_outbox")) == 1
 
 

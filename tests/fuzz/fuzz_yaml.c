@@ -54,7 +54,7 @@ static void check_config(const struct semel_config *config)
 		PROMISE(semel_section_text(section, "topic"));
 	}
 	PROMISE(config->retention.outbox_ms > 0 && config->retention.inbox_ms > 0 &&
-		config->retention.dead_ms > 0 && config->retention.requests_ms > 0);
+		config->retention.dead_ms > 0);
 }
 
 /* The lines of the text, as many as there can be at most. */

@@ -205,11 +205,10 @@ static void reprocess(struct world *world, const struct step *step)
 
 static void prune(struct world *world, const struct step *step)
 {
-	struct semel_retention_plan plan = { .env = disk_env(),
-					     .ages = { .outbox_ms = 14 * DAY_MS,
-						       .inbox_ms = 30 * DAY_MS,
-						       .dead_ms = HOUR_MS,
-						       .requests_ms = DAY_MS } };
+	struct semel_retention_plan plan = {
+		.env = disk_env(),
+		.ages = { .outbox_ms = 14 * DAY_MS, .inbox_ms = 30 * DAY_MS, .dead_ms = HOUR_MS }
+	};
 	struct semel_retention_counts counts = { 0 };
 
 	/* A log that nobody has subscribed to is kept for nobody. */

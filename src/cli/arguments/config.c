@@ -57,12 +57,6 @@ const struct semel_option semel_retention_rows[] = {
 	  .unit_needed = true,
 	  .default_value = "168h",
 	  .help = "dead letters are kept" },
-	{ .name = "requests",
-	  .kind = SEMEL_OPTION_DURATION,
-	  .min = 1,
-	  .unit_needed = true,
-	  .default_value = "24h",
-	  .help = "request keys are remembered" },
 	{ 0 },
 };
 
@@ -458,7 +452,6 @@ static void keep(struct semel_config *config, const struct semel_section *sectio
 		.outbox_ms = kept_ms(section, "outbox"),
 		.inbox_ms = kept_ms(section, "inbox"),
 		.dead_ms = kept_ms(section, "dead-letters"),
-		.requests_ms = kept_ms(section, "requests"),
 	};
 }
 

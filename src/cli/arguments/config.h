@@ -15,7 +15,7 @@
 
 /* How long the rows of each table are kept. */
 struct semel_retention {
-	int64_t outbox_ms, inbox_ms, dead_ms, requests_ms;
+	int64_t outbox_ms, inbox_ms, dead_ms;
 };
 
 /* One key of a section with its values, as the option of the same name would have them. */

@@ -13,17 +13,17 @@
 static void report_json(const struct semel_retention_counts *counts, bool dry_run)
 {
 	printf("{\"outbox\":%" PRIu64 ",\"inbox\":%" PRIu64 ",\"deadLetters\":%" PRIu64
-	       ",\"requests\":%" PRIu64 ",\"broker\":%" PRIu64 ",\"dryRun\":%s}\n",
-	       counts->rows.outbox, counts->rows.inbox, counts->rows.dead, counts->rows.requests,
-	       counts->broker, dry_run ? "true" : "false");
+	       ",\"broker\":%" PRIu64 ",\"dryRun\":%s}\n",
+	       counts->rows.outbox, counts->rows.inbox, counts->rows.dead, counts->broker,
+	       dry_run ? "true" : "false");
 }
 
 static void report(const struct semel_retention_counts *counts, bool dry_run)
 {
 	printf("%s %" PRIu64 " events of the outbox, %" PRIu64 " claims, %" PRIu64
-	       " dead letters, %" PRIu64 " requests, %" PRIu64 " entries of the broker's log\n",
+	       " dead letters, %" PRIu64 " entries of the broker's log\n",
 	       dry_run ? "would prune" : "pruned", counts->rows.outbox, counts->rows.inbox,
-	       counts->rows.dead, counts->rows.requests, counts->broker);
+	       counts->rows.dead, counts->broker);
 }
 
 static void stop(void *wake)
@@ -35,7 +35,7 @@ static void show_progress(const struct semel_retention_counts *counts, void *use
 {
 	const struct semel_prune_counts *rows = &counts->rows;
 	(void)user;
-	semel_progress_show("rows", rows->outbox + rows->inbox + rows->dead + rows->requests);
+	semel_progress_show("rows", rows->outbox + rows->inbox + rows->dead);
 }
 
 static semel_status prune(struct semel_invocation *invocation, struct semel_retention_plan *plan)
@@ -62,8 +62,7 @@ static semel_status run(struct semel_invocation *invocation)
 		.env = semel_env_system(),
 		.ages = { .outbox_ms = retention->outbox_ms,
 			  .inbox_ms = retention->inbox_ms,
-			  .dead_ms = retention->dead_ms,
-			  .requests_ms = retention->requests_ms },
+			  .dead_ms = retention->dead_ms },
 		.dry_run = semel_args_flag(invocation->args, "dry-run"),
 		.progress = show_progress,
 	};
@@ -106,7 +105,7 @@ const struct semel_command semel_command_prune = {
 	.options = options,
 	.details =
 		"The section retention of the config file says how long rows are kept: outbox "
-		"(14d), inbox (30d), dead-letters (168h), requests (24h). Only published events, "
+		"(14d), inbox (30d), dead-letters (168h). Only published events, "
 		"finished claims and dead letters without followers go, in short transactions; "
 		"the broker's log goes by the outbox's age, as far as every subscription has "
 		"settled it.\n\n"

@@ -156,11 +156,6 @@ static const struct semel_pg_query dead_span = {
 					   "IS NULL OR failed_at >= $2)"
 					   " ORDER BY failed_at, entry_id OFFSET $3 LIMIT 1"
 };
-static const struct semel_pg_query requests_delete = {
-	"forget old requests",
-	"DELETE FROM semel_request WHERE ctid = ANY (ARRAY(SELECT ctid FROM semel_request"
-	" WHERE created_at < $1::timestamptz LIMIT $2))"
-};
 
 /* The dry run counts with one statement each. */
 static const struct semel_pg_query outbox_count = {
@@ -173,10 +168,6 @@ static const struct semel_pg_query inbox_count = {
 static const struct semel_pg_query dead_count = {
 	"count old dead letters",
 	"SELECT count(*) FROM semel_dead_letter d WHERE" OLD_DEAD_LETTER
-};
-static const struct semel_pg_query requests_count = {
-	"count old requests",
-	"SELECT count(*) FROM semel_request WHERE created_at < $1::timestamptz"
 };
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -398,17 +389,6 @@ static semel_status prune_dead(struct semel_pg_store *store,
 	return status;
 }
 
-static semel_status prune_requests(struct semel_pg_store *store,
-				   const struct semel_retention_cutoffs *cutoffs,
-				   struct semel_prune_counts *counts, bool *done_out,
-				   semel_error *error)
-{
-	struct semel_pg_params params = { 0 };
-	semel_pg_add_time(&params, cutoffs->requests_ms);
-	return delete_some(semel_pg_tx(&store->base), &requests_delete, &params, &counts->requests,
-			   done_out, error);
-}
-
 static semel_status count_all(semel_tx tx, const struct semel_retention_cutoffs *cutoffs,
 			      struct semel_prune_counts *counts, semel_error *error)
 {
@@ -424,9 +404,6 @@ static semel_status count_all(semel_tx tx, const struct semel_retention_cutoffs 
 		semel_pg_add_time(&dead, 0);
 		status = ask(tx, &dead_count, &dead, &counts->dead, error);
 	}
-	if (status == SEMEL_OK)
-		status = count_before(tx, &requests_count, cutoffs->requests_ms, &counts->requests,
-				      error);
 	return status;
 }
 
@@ -440,7 +417,6 @@ static const struct {
 	{ prune_other_weeks, offsetof(struct semel_retention_cutoffs, inbox_ms) },
 	{ prune_keys, offsetof(struct semel_retention_cutoffs, inbox_ms) },
 	{ prune_dead, offsetof(struct semel_retention_cutoffs, dead_ms) },
-	{ prune_requests, offsetof(struct semel_retention_cutoffs, requests_ms) },
 };
 #define KINDS (sizeof(kinds) / sizeof(kinds[0]))
 

@@ -130,9 +130,6 @@ static const struct semel_sqlite_query dead_delete = {
 	SEMEL_SQL_ONCE, "forget old dead letters",
 	"DELETE FROM semel_dead_letter AS d WHERE" OLD_DEAD_LETTER
 };
-static const struct semel_sqlite_query requests_delete = {
-	SEMEL_SQL_ONCE, "forget old requests", "DELETE FROM semel_request WHERE created_at < ?1"
-};
 
 /* The dry run counts with one statement each. */
 static const struct semel_sqlite_query outbox_count = {
@@ -146,15 +143,11 @@ static const struct semel_sqlite_query dead_count = {
 	SEMEL_SQL_ONCE, "count old dead letters",
 	"SELECT count(*) FROM semel_dead_letter AS d WHERE" OLD_DEAD_LETTER
 };
-static const struct semel_sqlite_query requests_count = {
-	SEMEL_SQL_ONCE, "count old requests",
-	"SELECT count(*) FROM semel_request WHERE created_at < ?1"
-};
 
 /* The cutoffs as the tables write them; empty: keep all. */
 struct bounds {
 	char outbox[SEMEL_TIME_SIZE], inbox[SEMEL_DATE_SIZE], keys[SEMEL_TIME_SIZE];
-	char dead[SEMEL_TIME_SIZE], requests[SEMEL_TIME_SIZE];
+	char dead[SEMEL_TIME_SIZE];
 };
 
 static void format_bound(int64_t time_ms, char out[SEMEL_TIME_SIZE])
@@ -170,7 +163,6 @@ static struct bounds bounds_of(const struct semel_retention_cutoffs *cutoffs)
 	format_bound(cutoffs->outbox_ms, bounds.outbox);
 	format_bound(cutoffs->inbox_ms, bounds.keys);
 	format_bound(cutoffs->dead_ms, bounds.dead);
-	format_bound(cutoffs->requests_ms, bounds.requests);
 	if (cutoffs->inbox_ms != 0) /* whole weeks that ended before the horizon */
 		semel_time_format_date(semel_time_week_start(cutoffs->inbox_ms), bounds.inbox);
 	return bounds;
@@ -369,8 +361,6 @@ static semel_status prune_dead(semel_tx tx, const struct bounds *bounds,
 		status = run_with(tx, &dead_note, bounds->dead, NULL, error);
 	if (status == SEMEL_OK)
 		status = run_with(tx, &dead_delete, bounds->dead, &counts->dead, error);
-	if (status == SEMEL_OK)
-		status = run_with(tx, &requests_delete, bounds->requests, &counts->requests, error);
 	return status;
 }
 
@@ -382,9 +372,6 @@ static semel_status count_all(semel_tx tx, const struct bounds *bounds,
 		status = count_with(tx, &inbox_count, bounds->inbox, &counts->inbox, error);
 	if (status == SEMEL_OK)
 		status = count_with(tx, &dead_count, bounds->dead, &counts->dead, error);
-	if (status == SEMEL_OK)
-		status =
-			count_with(tx, &requests_count, bounds->requests, &counts->requests, error);
 	return status;
 }
 

@@ -7,8 +7,7 @@
 
 static const struct semel_retention_ages usual = { .outbox_ms = 14 * DAY_MS,
 						   .inbox_ms = 30 * DAY_MS,
-						   .dead_ms = 7 * DAY_MS,
-						   .requests_ms = DAY_MS };
+						   .dead_ms = 7 * DAY_MS };
 
 static int64_t shifted_now_ms(void *user)
 {

@@ -31,8 +31,7 @@ semel_status semel_pruner_open(struct semel_invocation *invocation,
 		.env = semel_env_system(),
 		.ages = { .outbox_ms = retention->outbox_ms,
 			  .inbox_ms = retention->inbox_ms,
-			  .dead_ms = retention->dead_ms,
-			  .requests_ms = retention->requests_ms },
+			  .dead_ms = retention->dead_ms },
 	};
 	semel_status status = semel_retention_check(&pruner->plan.ages, &invocation->error);
 	if (status == SEMEL_OK)
@@ -43,6 +42,14 @@ semel_status semel_pruner_open(struct semel_invocation *invocation,
 	}
 	*pruner_out = pruner;
 	return SEMEL_OK;
+}
+
+static void log_counts(const struct semel_retention_counts *counts)
+{
+	semel_logf(SEMEL_LOG_INFO,
+		   "pruned %" PRIu64 " events of the outbox, %" PRIu64 " claims, %" PRIu64
+		   " dead letters, %" PRIu64 " entries of the broker's log",
+		   counts->rows.outbox, counts->rows.inbox, counts->rows.dead, counts->broker);
 }
 
 static semel_status prune(struct semel_pruner *pruner, semel_error *error)
@@ -60,12 +67,7 @@ static semel_status prune(struct semel_pruner *pruner, semel_error *error)
 	plan->broker = NULL;
 	plan->store = NULL;
 	if (status == SEMEL_OK)
-		semel_logf(SEMEL_LOG_INFO,
-			   "pruned %" PRIu64 " events of the outbox, %" PRIu64 " claims, %" PRIu64
-			   " dead letters, %" PRIu64 " requests, %" PRIu64
-			   " entries of the broker's log",
-			   counts.rows.outbox, counts.rows.inbox, counts.rows.dead,
-			   counts.rows.requests, counts.broker);
+		log_counts(&counts);
 	return status;
 }
 

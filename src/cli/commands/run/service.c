@@ -236,9 +236,8 @@ static void take_fingerprint(struct semel_service *service, const struct semel_s
 	semel_buffer_printf(text, "%s\n%s\n%s\n", service->name, service->settings.store,
 			    service->settings.broker);
 	if (strcmp(service->kind->command, "prune") == 0)
-		semel_buffer_printf(text, "%lld %lld %lld %lld\n", (long long)retention->outbox_ms,
-				    (long long)retention->inbox_ms, (long long)retention->dead_ms,
-				    (long long)retention->requests_ms);
+		semel_buffer_printf(text, "%lld %lld %lld\n", (long long)retention->outbox_ms,
+				    (long long)retention->inbox_ms, (long long)retention->dead_ms);
 	for (size_t i = 0; section && i < section->count; i++)
 		for (size_t j = 0; j < section->settings[i].count; j++)
 			semel_buffer_printf(text, "%s=%s\n", section->settings[i].name,

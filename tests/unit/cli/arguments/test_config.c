@@ -67,7 +67,6 @@ static void without_a_file_the_defaults_hold(void **state)
 	assert_int_equal(config->retention.outbox_ms, 14 * 24 * HOUR_MS);
 	assert_int_equal(config->retention.inbox_ms, 30 * 24 * HOUR_MS);
 	assert_int_equal(config->retention.dead_ms, 168 * HOUR_MS);
-	assert_int_equal(config->retention.requests_ms, 24 * HOUR_MS);
 }
 
 static void an_empty_file_is_no_mistake(void **state)
