@@ -287,7 +287,7 @@ def test_another_number_of_partitions_of_a_file_is_refused(shop):
     drain(shop)
     publish(shop, "a2", "a")
     for words_of_it in (("relay", "--drain"), consumer("--drain")[len(ONE):]):
-        assert "was made with 1 partitions" in shop.fails(78, *wide, *words_of_it)
+        assert "has 1 partitions" in shop.fails(78, *wide, *words_of_it)
     shop.ok("relay", "--drain")
     shop.ok(*consumer("--partitions", "8", "--drain")[len(ONE):])
     assert words(shop) == ["a1", "b1", "a2"]

@@ -163,7 +163,7 @@ def test_files_that_may_not_be_written_are_a_problem(semel):
 @pytest.mark.only("local")
 def test_a_broker_that_nobody_made_yet_is_not_made_by_looking(bare):
     bare.ok("init")
-    assert "not there yet" in the(doctor(bare), "broker-reached", "advice")["text"]
+    assert "does not exist" in the(doctor(bare), "broker-reached", "advice")["text"]
     assert not bare.broker.exists()
 
 
@@ -171,7 +171,7 @@ def test_a_broker_that_nobody_made_yet_is_not_made_by_looking(bare):
 def test_a_broker_in_a_folder_that_is_not_there_is_a_problem(bare):
     bare.ok("init")
     found = the(doctor(bare, "--broker", "local:nowhere/broker.db"), "broker-reached", "problem")
-    assert "neither is its folder" in found["text"]
+    assert "nor does its folder" in found["text"]
 
 
 # ---- PostgreSQL -------------------------------------------------------------------------------------

@@ -265,7 +265,7 @@ def test_a_process_that_keeps_the_lock_file_is_named_and_costs_one_wait_in_a_whi
             relay = bare.spawn("relay", "--window", "1", env={"SEMEL_LOG": "json"}, stderr=out)
             wait_for(lambda: bare.sql("SELECT count(*) FROM semel_outbox WHERE published_at IS NULL") == [(0,)], timeout=120, what="all published")
             assert bare.stop(relay) == 0
-        lines = [line for line in log.read_text().splitlines() if "held for long" in line]
+        lines = [line for line in log.read_text().splitlines() if "held too long" in line]
         assert len(lines) == 1 and f"process {os.getpid()} " in lines[0], log.read_text()
 
 

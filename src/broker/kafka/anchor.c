@@ -6,8 +6,8 @@
  * goes on at his offset passes over everything before it. So a log is known again by records:
  *
  * - An anchor is an offset and a hash of the record there. A commit carries two
- * (commit_metadata.c), and the offset_store has one: they are looked for before anything of a
- * partition that was taken is handed out.
+ *   (commit_metadata.c), and the offset_store has one: they are looked for before anything of a
+ *   partition that was taken is handed out.
  * - While a partition is read, the anchor that was found last is looked for again from time to
  *   time, and the newest settled record becomes the next one: a log that was replaced between two
  *   checks is noticed, also when records of the new one have been read meanwhile.

@@ -5,7 +5,8 @@
  *   it refuses those behind it. Of one that it does not know it takes any batch as the first, also
  *   the second after it has refused the first, which librdkafka sends all the same.
  * - So as long as a partition has taken nothing of this producer, one event of it is on its way;
- * the others wait here, in their order, until it was taken. Were it refused, nothing has passed it.
+ *   the others wait here, in their order, until it was taken. Were it refused, nothing has passed
+ *   it.
  * - A broker forgets who was silent for long (producer.id.expiration.ms). We forget sooner.
  * - The partition is reckoned as librdkafka does. When there are more partitions than we knew, a
  *   report says so; whoever adds some moves aggregates, and has no order at that moment anyway.

@@ -3,15 +3,15 @@
  * sync, or its broker is away, while somebody else of the cluster answers.
  *
  * - Once a second the oldest event without an answer is looked for at every partition. When it
- * stays the same for long, the cluster is asked who leads the partition.
+ *   stays the same for long, the cluster is asked who leads the partition.
  * - The partition has stalled when it has no leader in two looks, or gives no answer while others
  *   do, or for longer while the cluster answers questions. When nobody answers it is an outage.
  * - librdkafka still has its events, and would send them at any time: a new producer takes the
- * place of the old one (resend.c), and these events are answered as STALLED, their siblings as
- * HELD.
+ *   place of the old one (resend.c), and these events are answered as STALLED, their siblings as
+ *   HELD.
  * - From then on its events are answered so at once, but for one that tries: when there is a
- * leader, and after a while that grows. Whatever answer the partition gives, it has not stalled any
- * more.
+ *   leader, and after a while that grows. Whatever answer the partition gives, it has not stalled
+ *   any more.
  * - What is in a transaction waits: it is shown as a whole, or not at all.
  */
 #include "broker/kafka/kafka.h"

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Settling deliveries.
+/* Acking deliveries.
  *
  * - A cursor moves over acked entries only, and never over a gap: what is acked out of order waits
- *   in memory, and comes again if this consumer dies before the gap is closed.
- * - All cursors of one call move in one transaction, each checked against the share's owner and
- *   epoch. A share that was lost is dropped, its deliveries come again elsewhere, and the call says
- *   LEASE_LOST; the others are settled all the same.
- * - Memory follows after the commit. When it fails, the acks stay noted, and ack may be called
- * again.
+ *   in memory, and is redelivered if this consumer dies before the gap is closed.
+ * - All cursors of one call move in one transaction, each checked against the assignment's owner
+ *   and epoch. A lost assignment is ended, its deliveries are redelivered elsewhere, and the call
+ *   answers LEASE_LOST; the others are acked all the same.
+ * - Memory follows after the commit. When that fails, the acks stay recorded, and ack may be called
+ *   again.
  */
 #include "base/error.h"
 #include "broker/local/local.h"
@@ -39,7 +39,7 @@ static int64_t offset_of(const struct semel_delivery *delivery)
 	return (int64_t)(delivery->tag & (uint64_t)SEMEL_LOCAL_OFFSET_MAX);
 }
 
-/* False: it is not ours any more. */
+/* False: its assignment is no longer ours. */
 static bool record_ack(struct semel_local *local, const struct semel_delivery *delivery)
 {
 	struct semel_local_assignment *assignment = assignment_of(local, delivery);
@@ -51,7 +51,7 @@ static bool record_ack(struct semel_local *local, const struct semel_delivery *d
 		return in_flight;
 	}
 	if (offset_of(delivery) <= assignment->cursor)
-		return true; /* settled already */
+		return true; /* acked already */
 	struct semel_local_unacked *unacked =
 		semel_local_unacked_find(assignment, offset_of(delivery));
 	if (unacked == NULL)
@@ -68,7 +68,7 @@ static bool record_ack(struct semel_local *local, const struct semel_delivery *d
 
 /* ---- the transaction ------------------------------------------------------------------------ */
 
-/* held_out false: the fence has moved on. */
+/* owned_out false: the fence has moved on. */
 static semel_status write_cursor(struct semel_local *local,
 				 const struct semel_local_subscription *subscription,
 				 uint32_t partition, bool *owned_out, semel_error *error)
@@ -85,8 +85,10 @@ static semel_status write_cursor(struct semel_local *local,
 		return status;
 	semel_local_bind_text(local, SEMEL_LOCAL_CURSOR_MOVE, 8, semel_text_of(local->owner));
 	status = semel_local_run(local, SEMEL_LOCAL_CURSOR_MOVE, error);
-	*owned_out = status == SEMEL_OK && sqlite3_changes(local->db) == 1;
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	*owned_out = sqlite3_changes(local->db) == 1;
+	return SEMEL_OK;
 }
 
 static semel_status write_cursors(struct semel_local *local, bool *lost, semel_error *error)
@@ -109,24 +111,39 @@ static semel_status write_cursors(struct semel_local *local, bool *lost, semel_e
 	return SEMEL_OK;
 }
 
-/* After the shares: what was lost is not touched any more. */
+/* After the cursors: a lost assignment is no longer touched. */
 static semel_status remove_delayed(struct semel_local *local,
 				   const struct semel_delivery *deliveries, size_t count,
 				   semel_error *error)
 {
-	semel_status status = SEMEL_OK;
-	for (size_t i = 0; i < count && status == SEMEL_OK; i++) {
+	for (size_t i = 0; i < count; i++) {
 		if (!is_delayed(&deliveries[i]))
 			continue;
 		const struct semel_local_assignment *assignment =
 			assignment_of(local, &deliveries[i]);
-		if (assignment != NULL && assignment->touched &&
-		    semel_local_delayed_has(assignment, offset_of(&deliveries[i])))
-			status = semel_local_run_ints(local, SEMEL_LOCAL_DELAYED_REMOVE,
-						      SEMEL_LOCAL_INTS(offset_of(&deliveries[i])),
-						      error);
+		if (assignment == NULL || !assignment->touched ||
+		    !semel_local_delayed_has(assignment, offset_of(&deliveries[i])))
+			continue;
+		semel_status status =
+			semel_local_run_ints(local, SEMEL_LOCAL_DELAYED_REMOVE,
+					     SEMEL_LOCAL_INTS(offset_of(&deliveries[i])), error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	return SEMEL_OK;
+}
+
+/* In an open write transaction. */
+static semel_status write_all(struct semel_local *local, const struct semel_delivery *deliveries,
+			      size_t count, bool heartbeat, bool *lost, semel_error *error)
+{
+	semel_status status = write_cursors(local, lost, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = remove_delayed(local, deliveries, count, error);
+	if (status != SEMEL_OK || !heartbeat)
+		return status;
+	return semel_local_heartbeat(local, error);
 }
 
 static semel_status write_acks(struct semel_local *local, const struct semel_delivery *deliveries,
@@ -137,19 +154,17 @@ static semel_status write_acks(struct semel_local *local, const struct semel_del
 		return status;
 	int64_t now_ms = semel_steady_ms(local->env);
 	bool heartbeat = semel_local_heartbeat_is_due(local);
-	status = write_cursors(local, lost, error);
-	if (status == SEMEL_OK)
-		status = remove_delayed(local, deliveries, count, error);
-	if (status == SEMEL_OK && heartbeat)
-		status = semel_local_heartbeat(local, error);
+	status = write_all(local, deliveries, count, heartbeat, lost, error);
 	if (status != SEMEL_OK) {
 		semel_local_rollback(local);
 		return status;
 	}
 	status = semel_local_commit(local, error);
-	if (status == SEMEL_OK && heartbeat)
+	if (status != SEMEL_OK)
+		return status;
+	if (heartbeat)
 		local->heartbeat_at_ms = now_ms;
-	return status;
+	return SEMEL_OK;
 }
 
 /* ---- memory follows ------------------------------------------------------------------------- */
@@ -167,6 +182,7 @@ static void forget_acked(struct semel_local *local, const struct semel_delivery 
 	}
 }
 
+/* written: so did the cursors in the file. */
 static void move_cursors(struct semel_local *local, bool written)
 {
 	for (uint32_t i = 0; i < local->subscription_count; i++) {
@@ -207,13 +223,16 @@ semel_status semel_local_ack(struct semel_broker *broker, const struct semel_del
 	semel_status status = SEMEL_OK;
 	if (is_anything_to_write(local))
 		status = write_acks(local, deliveries, count, &lost, error);
-	if (status == SEMEL_OK)
-		forget_acked(local, deliveries, count);
-	move_cursors(local, status == SEMEL_OK);
-	if (status != SEMEL_OK || !lost)
+	if (status != SEMEL_OK) {
+		move_cursors(local, false);
 		return status;
+	}
+	forget_acked(local, deliveries, count);
+	move_cursors(local, true);
+	if (!lost)
+		return SEMEL_OK;
 	return semel_error_set(
 		error, SEMEL_LEASE_LOST,
-		"another consumer has taken over a partition of this subscription, or "
-		"it was rewound: the deliveries come again");
+		"another consumer has acquired a partition of this subscription, or it was "
+		"rewound: its deliveries are redelivered");
 }

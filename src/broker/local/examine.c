@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `semel doctor` sees of the local broker: its file. One that is not there yet is not made. */
+/* What `semel doctor` checks of the local broker: its file. A missing file is not created. */
 #include "base/error.h"
 #include "broker/local/local.h"
 #include "diagnose/sqlite.h"
@@ -10,27 +10,28 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static bool is_there(const char *path)
+static bool exists(const char *path)
 {
 	struct stat found;
 	return stat(path, &found) == 0 || errno != ENOENT;
 }
 
-/* A file is made when it is needed, a folder is not. */
+/* A file is created when it is needed, a folder is not. */
 static void report_missing(const char *path, const struct semel_examination *examination)
 {
 	char text[512], folder[400];
 	const char *slash = strrchr(path, '/');
 	snprintf(folder, sizeof(folder), "%.*s", slash ? (int)(slash - path) + 1 : 1,
 		 slash ? path : ".");
-	bool can_be_made = is_there(folder);
-	snprintf(text, sizeof(text), "%.400s is not there%s", path,
-		 can_be_made ? " yet" : ", and neither is its folder");
+	bool can_be_created = exists(folder);
+	snprintf(text, sizeof(text), "%.400s does not exist%s", path,
+		 can_be_created ? "" : ", nor does its folder");
 	semel_examination_report(
 		examination, SEMEL_CHECK_BROKER_REACHED,
-		can_be_made ? SEMEL_SEVERITY_ADVICE : SEMEL_SEVERITY_PROBLEM, text,
-		can_be_made ? "nothing: the first relay or consumer makes it; or is the path wrong?"
-			    : "make the folder, or correct the path in the broker's URL");
+		can_be_created ? SEMEL_SEVERITY_ADVICE : SEMEL_SEVERITY_PROBLEM, text,
+		can_be_created
+			? "nothing: the first relay or consumer creates it; or is the path wrong?"
+			: "create the folder, or correct the path in the broker's URL");
 }
 
 semel_status semel_local_examine(const struct semel_url *url,
@@ -42,7 +43,7 @@ semel_status semel_local_examine(const struct semel_url *url,
 							   SEMEL_CHECK_BROKER_DISK };
 	struct semel_broker *broker = NULL;
 	semel_error error = { 0 };
-	if (url->path[0] != '\0' && !is_there(url->path)) {
+	if (url->path[0] != '\0' && !exists(url->path)) {
 		report_missing(url->path, examination);
 		return SEMEL_NOT_FOUND;
 	}

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From the log to the consumer.
  *
- * - Only shares that are held are read, each from where the last fetch stopped, so a partition is
- *   read in order and no entry is handed out twice before a rewind.
- * - Due delayed entries come first; then every share gets its turn, and what is left of the room
- *   goes to those that have more.
- * - A delivery is counted as in flight only when it was read whole. When reading fails in the
- *   middle, what was read is handed out, and the failure is left to the next call.
+ * - Only owned assignments are read, each from where the last fetch stopped, so a partition is read
+ *   in order and no entry is delivered twice before a rewind.
+ * - Due delayed entries come first; then every assignment gets an equal part of the room, and what
+ *   remains goes to those that have more.
+ * - A delivery is unacked only when it was read completely. When reading fails in the middle, what
+ *   was read is delivered, and the failure is left to the next call.
  */
 #include "base/error.h"
 #include "broker/local/local.h"
 
 #define FETCH_BYTES_MAX ((size_t)4 * 1024 * 1024) /* one delivery may exceed it */
-#define UNACKED_MAX     65536                     /* of one share, behind one that is not acked */
+#define UNACKED_MAX     65536 /* of an assignment, behind one that is not acked */
 
 /* One call of fetch. */
 struct reading {
@@ -36,7 +36,7 @@ static semel_status no_memory(semel_error *error)
 	return semel_error_set(error, SEMEL_INTERNAL, "no memory for deliveries");
 }
 
-/* The next place, with what all deliveries of a partition have in common. */
+/* The next element, with what all deliveries of a partition have in common. */
 static struct semel_delivery *next_delivery(struct reading *reading,
 					    const struct semel_local_subscription *subscription,
 					    uint32_t partition, int64_t offset)
@@ -94,7 +94,9 @@ static semel_status read_delayed(struct reading *reading,
 	semel_status status = semel_local_bind(
 		local, SEMEL_LOCAL_DELAYED_READ,
 		SEMEL_LOCAL_INTS(subscription->number, semel_now_ms(local->env)), error);
-	while (status == SEMEL_OK && !is_full(reading)) {
+	if (status != SEMEL_OK)
+		return status;
+	while (!is_full(reading)) {
 		status = semel_local_next(local, SEMEL_LOCAL_DELAYED_READ, &row, error);
 		if (status != SEMEL_OK || !row)
 			return status;
@@ -104,6 +106,8 @@ static semel_status read_delayed(struct reading *reading,
 		}
 		status = topic.data == NULL ? no_memory(error)
 					    : read_delayed_row(reading, subscription, topic, error);
+		if (status != SEMEL_OK)
+			break;
 	}
 	semel_local_reset(local, SEMEL_LOCAL_DELAYED_READ);
 	return status;
@@ -145,7 +149,7 @@ static semel_status read_log_row(struct reading *reading,
 	return SEMEL_OK;
 }
 
-/* Reads at most limit entries of one share. */
+/* Reads at most limit entries of one assignment. */
 static semel_status read_log(struct reading *reading, struct semel_local_subscription *subscription,
 			     uint32_t partition, uint32_t limit, semel_error *error)
 {
@@ -160,7 +164,9 @@ static semel_status read_log(struct reading *reading, struct semel_local_subscri
 				 semel_local_position(number, partition, SEMEL_LOCAL_OFFSET_MAX),
 				 limit),
 		error);
-	while (status == SEMEL_OK && !is_full(reading)) {
+	if (status != SEMEL_OK)
+		return status;
+	while (!is_full(reading)) {
 		status = semel_local_next(local, SEMEL_LOCAL_LOG_READ, &row, error);
 		if (status != SEMEL_OK)
 			return status;
@@ -176,12 +182,14 @@ static semel_status read_log(struct reading *reading, struct semel_local_subscri
 		status = topic.data == NULL
 				 ? no_memory(error)
 				 : read_log_row(reading, subscription, partition, topic, error);
+		if (status != SEMEL_OK)
+			break;
 	}
 	semel_local_reset(local, SEMEL_LOCAL_LOG_READ);
 	return status;
 }
 
-/* A planted bug: the order is turned round in the first batch after a hand-over. */
+/* A planted bug: the first batch of a new owner is reversed. */
 static void reverse_order(struct reading *reading, struct semel_local_assignment *assignment,
 			  uint32_t start)
 {
@@ -227,29 +235,47 @@ static struct semel_local_subscription *subscription_at(struct semel_local *loca
 	return subscription;
 }
 
-/* One round over the shares that may have more; each gets an equal part of the room that is left.
+/* One round over the assignments that may have more; each gets an equal part of the remaining room.
  * with_more: how many they are, before and after. */
 static semel_status read_round(struct reading *reading, uint32_t *with_more, semel_error *error)
 {
 	struct semel_local *local = reading->local;
-	uint32_t total = count_partitions(local), left = *with_more;
-	semel_status status = SEMEL_OK;
+	uint32_t total = count_partitions(local), remaining = *with_more;
 	*with_more = 0;
-	for (uint32_t i = 0; i < total && left > 0 && status == SEMEL_OK; i++) {
+	for (uint32_t i = 0; i < total && remaining > 0; i++) {
 		uint32_t at = (local->next_assignment + i) % total;
 		struct semel_local_subscription *subscription = subscription_at(local, &at);
 		struct semel_local_assignment *assignment = &subscription->assignments[at];
 		if (!assignment->more || is_full(reading))
 			continue;
 		uint32_t start = reading->count;
-		uint32_t limit = (reading->room - reading->count + left - 1) / left;
-		status = read_log(reading, subscription, at, limit, error);
+		uint32_t limit = (reading->room - reading->count + remaining - 1) / remaining;
+		semel_status status = read_log(reading, subscription, at, limit, error);
 		if (assignment->backward)
 			reverse_order(reading, assignment, start);
-		left--;
+		if (status != SEMEL_OK)
+			return status;
+		remaining--;
 		*with_more += assignment->more ? 1 : 0;
 	}
-	return status;
+	return SEMEL_OK;
+}
+
+static semel_status read_rows(struct reading *reading, semel_error *error)
+{
+	struct semel_local *local = reading->local;
+	for (uint32_t i = 0; i < local->subscription_count; i++) {
+		semel_status status = read_delayed(reading, &local->subscriptions[i], error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	uint32_t with_more = find_readable(local);
+	while (with_more > 0 && !is_full(reading)) {
+		semel_status status = read_round(reading, &with_more, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return SEMEL_OK;
 }
 
 static semel_status read_all(struct reading *reading, semel_error *error)
@@ -258,11 +284,7 @@ static semel_status read_all(struct reading *reading, semel_error *error)
 	semel_status status = semel_local_begin(local, SEMEL_LOCAL_BEGIN_READ, error);
 	if (status != SEMEL_OK)
 		return status;
-	for (uint32_t i = 0; i < local->subscription_count && status == SEMEL_OK; i++)
-		status = read_delayed(reading, &local->subscriptions[i], error);
-	uint32_t with_more = find_readable(local);
-	while (status == SEMEL_OK && with_more > 0 && !is_full(reading))
-		status = read_round(reading, &with_more, error);
+	status = read_rows(reading, error);
 	local->next_assignment++;
 	semel_local_rollback(local); /* nothing was written */
 	return status;
@@ -275,7 +297,8 @@ semel_status semel_local_fetch(struct semel_broker *broker, uint32_t max, struct
 	struct semel_local *local = semel_local_of(broker);
 	*count_out = 0;
 	if (local->subscription_count == 0)
-		return semel_error_set(error, SEMEL_INVALID, "fetch without a subscription");
+		return semel_error_set(error, SEMEL_INVALID,
+				       "this broker connection has no subscription");
 	semel_status status = semel_local_maintain(local, error);
 	if (status != SEMEL_OK)
 		return status;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The broker's file: made by whoever comes first, checked by everybody.
+/* The broker's file: created by the first process, checked by all.
  *
- * The application id tells our file from somebody else's, the user version says which tables it
- * has. Both are written in the transaction that makes the tables, under the write lock; so of two
- * processes that come first at the same time, one makes them and the other finds them.
+ * The application id tells our file from other databases, the user version says which tables it
+ * has. Both are written in the transaction that creates the tables, under the write lock; so of two
+ * processes that start at the same time, one creates them and the other finds them.
  */
 #include "base/error.h"
 #include "broker/local/local.h"
@@ -23,11 +23,13 @@ static semel_status read_version(struct semel_local *local, bool *ready_out, sem
 	*ready_out = false;
 	semel_status status =
 		semel_sqlite_int(local->db, "PRAGMA application_id", 0, &application, error);
-	if (status == SEMEL_OK)
-		status = semel_sqlite_int(local->db, "PRAGMA user_version", 0, &version, error);
-	if (status == SEMEL_OK)
-		status = semel_sqlite_int(local->db, "SELECT count(*) FROM sqlite_schema", 0,
-					  &objects, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_sqlite_int(local->db, "PRAGMA user_version", 0, &version, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_sqlite_int(local->db, "SELECT count(*) FROM sqlite_schema", 0, &objects,
+				  error);
 	if (status != SEMEL_OK)
 		return status;
 
@@ -35,19 +37,19 @@ static semel_status read_version(struct semel_local *local, bool *ready_out, sem
 		return SEMEL_OK;
 	if (application != APPLICATION_ID)
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "%s is a database, but no broker of semel's: the broker "
-				       "needs a file of its own (try: local:semel-broker.db)",
+				       "%s is a database, but no semel broker: the broker needs "
+				       "a file of its own (try: local:semel-broker.db)",
 				       local->path);
 	if (version > SCHEMA_VERSION)
 		return semel_error_set(error, SEMEL_SCHEMA_NEWER,
-				       "%s has version %lld, this semel knows up to %d "
-				       "(use the newer semel for this file)",
+				       "%s has schema version %lld, this semel supports up to "
+				       "%d (use the newer semel for this file)",
 				       local->path, (long long)version, SCHEMA_VERSION);
 	*ready_out = true;
 	return SEMEL_OK;
 }
 
-static semel_status make_tables(struct semel_local *local, semel_error *error)
+static semel_status create_tables(struct semel_local *local, semel_error *error)
 {
 	semel_status status = semel_local_begin(local, SEMEL_LOCAL_BEGIN_WRITE, error);
 	if (status != SEMEL_OK)
@@ -74,9 +76,9 @@ roll_back:
 	return status;
 }
 
-/* In one transaction: somebody may be making the tables between two looks. */
-static semel_status read_version_at_once(struct semel_local *local, bool *ready_out,
-					 semel_error *error)
+/* In one transaction: another process may be creating the tables meanwhile. */
+static semel_status read_version_atomically(struct semel_local *local, bool *ready_out,
+					    semel_error *error)
 {
 	semel_status status = semel_local_begin(local, SEMEL_LOCAL_BEGIN_READ, error);
 	if (status != SEMEL_OK)
@@ -101,8 +103,8 @@ semel_status semel_local_file_open(struct semel_local *local, semel_error *error
 		return status;
 	semel_local_write_queue_open(local);
 	bool ready = false;
-	status = read_version_at_once(local, &ready, error);
+	status = read_version_atomically(local, &ready, error);
 	if (status != SEMEL_OK || ready)
 		return status;
-	return make_tables(local, error);
+	return create_tables(local, error);
 }

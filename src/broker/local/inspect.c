@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looking: how much waits for a scope, and whether one event does. Reads only, over all partitions,
- * whoever holds them. */
+/* How much waits for a scope, whether one event does, and what a subscription lacks. Reads only,
+ * over all partitions, whoever owns them. */
 #include "base/error.h"
 #include "broker/local/local.h"
 
@@ -23,8 +23,8 @@ static semel_status bind_range(struct semel_local *local, enum semel_local_sql w
 		error);
 }
 
-/* The counters do not know of entries written into the log by hand; so nothing is said to wait only
- * after a look into the log. */
+/* Entries that were written into the log by hand are not counted; so that nothing waits is reported
+ * only after the log was read. */
 static semel_status count_partition(struct semel_local *local, const struct cursor *cursor,
 				    struct semel_backlog *backlog, semel_error *error)
 {
@@ -34,8 +34,9 @@ static semel_status count_partition(struct semel_local *local, const struct curs
 		return SEMEL_OK;
 	}
 	semel_status status = bind_range(local, SEMEL_LOCAL_LOG_ANY, cursor, error);
-	if (status == SEMEL_OK)
-		status = semel_local_get(local, SEMEL_LOCAL_LOG_ANY, 0, &any, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_local_get(local, SEMEL_LOCAL_LOG_ANY, 0, &any, error);
 	backlog->waiting += (uint64_t)any;
 	return status;
 }
@@ -46,8 +47,9 @@ static semel_status count_delayed(struct semel_local *local, int64_t subscriptio
 	const enum semel_local_sql row = SEMEL_LOCAL_DELAYED_COUNT;
 	bool found = false;
 	semel_status status = semel_local_bind(local, row, SEMEL_LOCAL_INTS(subscription), error);
-	if (status == SEMEL_OK)
-		status = semel_local_next(local, row, &found, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_local_next(local, row, &found, error);
 	if (status != SEMEL_OK || !found)
 		return status;
 	int64_t count = semel_local_int(local, row, 0), due_ms = semel_local_int(local, row, 1);
@@ -70,7 +72,7 @@ static semel_status count_topic(struct semel_local *local, const char *scope, co
 		return status;
 	semel_local_bind_text(local, rows, 1, semel_text_of(scope));
 	semel_local_bind_text(local, rows, 2, semel_text_of(topic));
-	while (status == SEMEL_OK) {
+	for (;;) {
 		status = semel_local_next(local, rows, &row, error);
 		if (status != SEMEL_OK || !row)
 			break;
@@ -82,11 +84,13 @@ static semel_status count_topic(struct semel_local *local, const char *scope, co
 			.subscription = semel_local_int(local, rows, 4),
 		};
 		status = count_partition(local, &cursor, backlog, error);
+		if (status != SEMEL_OK)
+			break;
 	}
 	semel_local_reset(local, rows);
-	if (status == SEMEL_OK && cursor.subscription != 0)
-		status = count_delayed(local, cursor.subscription, backlog, error);
-	return status;
+	if (status != SEMEL_OK || cursor.subscription == 0)
+		return status;
+	return count_delayed(local, cursor.subscription, backlog, error);
 }
 
 semel_status semel_local_backlog(struct semel_broker *broker, const char *scope,
@@ -98,8 +102,11 @@ semel_status semel_local_backlog(struct semel_broker *broker, const char *scope,
 	semel_status status = semel_local_begin(local, SEMEL_LOCAL_BEGIN_READ, error);
 	if (status != SEMEL_OK)
 		return status;
-	for (uint32_t i = 0; topics[i] != NULL && status == SEMEL_OK; i++)
+	for (uint32_t i = 0; topics[i] != NULL; i++) {
 		status = count_topic(local, scope, topics[i], backlog_out, error);
+		if (status != SEMEL_OK)
+			break;
+	}
 	semel_local_rollback(local);
 	return status;
 }
@@ -143,7 +150,7 @@ static semel_status find_in_log(struct semel_local *local, const char *scope, co
 	if (status != SEMEL_OK)
 		return status;
 	semel_local_bind_text(local, rows, 1, semel_text_of(scope));
-	while (status == SEMEL_OK && !*found_out) {
+	while (!*found_out) {
 		status = semel_local_next(local, rows, &row, error);
 		if (status != SEMEL_OK || !row)
 			break;
@@ -151,12 +158,14 @@ static semel_status find_in_log(struct semel_local *local, const char *scope, co
 					 .partition = (uint32_t)semel_local_int(local, rows, 1),
 					 .cursor = semel_local_int(local, rows, 2) };
 		status = find_after(local, &cursor, event_id, found_out, error);
+		if (status != SEMEL_OK)
+			break;
 	}
 	semel_local_reset(local, rows);
 	return status;
 }
 
-/* The scope's own cursors tell where to look, so the topics need not. */
+/* The scope's cursors say where to search; the topics are not needed. */
 semel_status semel_local_find_event(struct semel_broker *broker, const char *scope,
 				    const char *const *topics, const char *event_id,
 				    bool *waiting_out, semel_error *error)
@@ -168,8 +177,11 @@ semel_status semel_local_find_event(struct semel_broker *broker, const char *sco
 	if (status != SEMEL_OK)
 		return status;
 	status = find_delayed(local, scope, event_id, waiting_out, error);
-	if (status == SEMEL_OK && !*waiting_out)
-		status = find_in_log(local, scope, event_id, waiting_out, error);
+	if (status != SEMEL_OK || *waiting_out)
+		goto roll_back;
+	status = find_in_log(local, scope, event_id, waiting_out, error);
+
+roll_back:
 	semel_local_rollback(local);
 	return status;
 }
@@ -177,7 +189,7 @@ semel_status semel_local_find_event(struct semel_broker *broker, const char *sco
 /* ---- what a subscription needs -------------------------------------------------------------- */
 
 static semel_status compare_topic(struct semel_local *local, const char *scope, const char *topic,
-				  bool *there_out, semel_error *error)
+				  bool *exists_out, semel_error *error)
 {
 	const enum semel_local_sql rows = SEMEL_LOCAL_BACKLOG;
 	bool row = false;
@@ -189,7 +201,7 @@ static semel_status compare_topic(struct semel_local *local, const char *scope, 
 	status = semel_local_next(local, rows, &row, error);
 	if (status != SEMEL_OK || !row)
 		return status;
-	*there_out = semel_local_int(local, rows, 4) != 0; /* the topic alone is not enough */
+	*exists_out = semel_local_int(local, rows, 4) != 0; /* the topic alone is not enough */
 	semel_local_reset(local, rows);
 	return SEMEL_OK;
 }
@@ -203,12 +215,14 @@ semel_status semel_local_compare(struct semel_broker *broker,
 	semel_status status = semel_local_begin(local, SEMEL_LOCAL_BEGIN_READ, error);
 	if (status != SEMEL_OK)
 		return status;
-	for (uint32_t i = 0; options->topics[i] != NULL && status == SEMEL_OK; i++) {
-		bool there = false;
-		status = compare_topic(local, options->scope, options->topics[i], &there, error);
-		snprintf(text, sizeof(text), "%s does not read %s yet", options->scope,
+	for (uint32_t i = 0; options->topics[i] != NULL; i++) {
+		bool exists = false;
+		status = compare_topic(local, options->scope, options->topics[i], &exists, error);
+		if (status != SEMEL_OK)
+			break;
+		snprintf(text, sizeof(text), "%s is not subscribed to %s", options->scope,
 			 options->topics[i]);
-		if (status == SEMEL_OK && !there)
+		if (!exists)
 			callback(text, user);
 	}
 	semel_local_rollback(local);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The local broker, opened and closed: a log in a SQLite file of our own (WAL, synchronous FULL),
- * for several processes on one machine. One file of this folder per slot of the driver. */
+/* The local broker, opened and closed: a log in a SQLite file of its own (WAL, synchronous FULL),
+ * for several processes on one machine. */
 #include "broker/local/local.h"
 
 #include "base/error.h"
@@ -29,12 +29,18 @@ static semel_status read_settings(const struct semel_url *url,
 	const size_t count = sizeof(ranges) / sizeof(ranges[0]);
 	semel_status status =
 		semel_url_check_params(url, known, sizeof(known) / sizeof(known[0]), error);
-	if (status == SEMEL_OK)
-		status = semel_sqlite_mode_of(url, &settings->mode, error);
-	for (size_t i = 0; i < count && status == SEMEL_OK; i++)
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_sqlite_mode_of(url, &settings->mode, error);
+	if (status != SEMEL_OK)
+		return status;
+	for (size_t i = 0; i < count; i++) {
 		status = semel_url_param_int(url, known[i], ranges[i], values[i], error);
+		if (status != SEMEL_OK)
+			return status;
+	}
 	settings->partitions_named = semel_url_param(url, "partitions") != NULL;
-	return status;
+	return SEMEL_OK;
 }
 
 static void free_subscriptions(struct semel_local *local)
@@ -111,7 +117,7 @@ static void local_watch(struct semel_broker *broker, struct semel_wake *wake)
 	semel_wake_watch_database(wake, semel_local_of(broker)->path);
 }
 
-/* A full disk is an answer to each event. */
+/* A full disk is an outcome of each event. */
 static const char *local_blocked(struct semel_broker *broker)
 {
 	(void)broker;

@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the local broker share. Nothing of it leaves this folder. */
+/* The local broker: a log in one SQLite file, for several processes on one machine.
+ *
+ *   local:PATH[?partitions=N&max-message=BYTES&max-length=N&busy-timeout=MS&mode=0660]
+ *
+ * Shared by the files of this folder; nothing of it leaves the folder.
+ *
+ * To change here: every write is in a transaction of sql.c (semel_local_begin, semel_local_commit),
+ * and memory follows only after its commit. Assignments start in maintain.c only. The tables are
+ * schema/001_log.sql, which is released: a change of them is a new file there and a higher version
+ * in file.c. */
 #ifndef SEMEL_BROKER_LOCAL_LOCAL_H
 #define SEMEL_BROKER_LOCAL_LOCAL_H
 
@@ -26,25 +35,25 @@ _Static_assert(SEMEL_LOCAL_TOPIC_BITS + SEMEL_LOCAL_PARTITION_BITS + SEMEL_LOCAL
 int64_t semel_local_position(int64_t topic, uint32_t partition, int64_t offset);
 
 struct semel_local_settings {
-	int64_t partitions; /* of topics that are made now */
+	int64_t partitions; /* of created topics */
 	bool partitions_named;
 	int64_t message_max; /* bytes of payload and headers */
-	int64_t length_max;  /* unsettled entries of a topic; 0: unbounded */
+	int64_t length_max;  /* unacked entries of a topic; 0: unbounded */
 	int64_t busy_timeout_ms;
-	mode_t mode; /* of a file that is made */
+	mode_t mode; /* of a created file */
 };
 
 struct semel_local_topic {
 	char *name;
 	int64_t number;
 	uint32_t partitions;
-	bool created; /* made in the transaction that is open */
-	int64_t room; /* entries that still fit, in the transaction that is open; -1: not known */
+	bool created; /* in the open transaction */
+	int64_t room; /* entries that still fit, in the open transaction; -1: unknown */
 	bool touched; /* appended has a count */
-	int64_t appended[SEMEL_LOCAL_PARTITIONS_MAX]; /* in the transaction that is open */
+	int64_t appended[SEMEL_LOCAL_PARTITIONS_MAX]; /* in the open transaction */
 };
 
-/* An event that was offered and has no outcome yet. */
+/* An event that was published and has no outcome yet. */
 struct semel_local_inflight {
 	const struct semel_event *event;
 	struct semel_publish_metadata metadata;
@@ -53,37 +62,37 @@ struct semel_local_inflight {
 	semel_status status;
 };
 
-/* A log entry that was handed out. */
+/* A log entry that was delivered. */
 struct semel_local_unacked {
 	int64_t offset;
 	uint64_t bytes; /* of the delivery, in the caller's memory */
 	bool acked;     /* but an earlier one of the partition is not */
 };
 
-/* A share's row in the file, as it was last looked at, and what is to become of it. */
+/* The row of an assignment in the file, as last read, and the next move. */
 struct semel_local_ownership {
 	int64_t epoch, cursor, fetched_to, delayed_fetched_to;
-	bool abandoned; /* its owner did not give it up */
+	bool abandoned; /* its owner did not release it */
 	enum semel_balance_move move;
 };
 
-/* One partition of a subscription, as this consumer holds it. */
+/* One partition of a subscription, as this consumer reads it. */
 struct semel_local_assignment {
 	struct semel_local_ownership ownership;
 	bool owned;
 	bool releasing; /* read no further */
-	bool more;      /* there may be more to read, in the fetch that is going on */
-	bool touched;   /* by the ack that is going on */
+	bool more;      /* there may be more to read, in the running fetch */
+	bool touched;   /* by the running ack */
 	bool backward;  /* only a planted bug sets it */
 	int64_t epoch;
-	int64_t cursor;             /* everything at or below it is settled */
-	int64_t read;               /* the last offset handed out */
-	int64_t redelivered_to;     /* up to here entries may have been handed out before */
-	uint32_t maybe_redelivered; /* so many of the next ones may have been, too */
+	int64_t cursor;             /* everything at or below it is acked */
+	int64_t read;               /* the last offset delivered */
+	int64_t redelivered_to;     /* entries up to it may have been delivered before */
+	uint32_t maybe_redelivered; /* so many of the next ones, too */
 	int64_t delayed_redelivered_to_ms;
 	struct semel_local_unacked *unacked; /* ascending */
 	uint32_t unacked_first, unacked_count, unacked_capacity;
-	int64_t *delayed; /* numbers of the delayed entries handed out */
+	int64_t *delayed; /* numbers of the delayed entries delivered */
 	uint32_t delayed_count, delayed_capacity;
 };
 
@@ -99,9 +108,8 @@ struct semel_local {
 	struct semel_local_settings settings;
 	char *path;
 	sqlite3 *db;
-	int queue_fd;                /* -1: no turns are taken */
-	int64_t queue_skip_until_ms; /* steady: until then the turn is asked for once, not waited
-					for */
+	int queue_fd;                /* the lock file; -1: not used */
+	int64_t queue_skip_until_ms; /* steady: until then the queue is not waited for */
 	sqlite3_stmt *statements[SEMEL_LOCAL_SQL_COUNT];
 
 	struct semel_local_topic **topics;
@@ -115,11 +123,11 @@ struct semel_local {
 	uint32_t subscription_count;
 	uint32_t prefetch, unacked_count;
 	uint64_t prefetch_bytes, unacked_bytes;
-	uint32_t next_assignment; /* which share a fetch begins with */
+	uint32_t next_assignment; /* the next fetch begins with it */
 	int64_t lease_ms;
 	bool member;             /* our heartbeat is in the file */
 	int64_t heartbeat_at_ms; /* steady: the last heartbeat */
-	int64_t checked_at_ms;   /* steady: the last look at the shares */
+	int64_t checked_at_ms;   /* steady: the last check of the assignments */
 };
 
 static inline struct semel_local *semel_local_of(struct semel_broker *broker)
@@ -130,7 +138,7 @@ static inline struct semel_local *semel_local_of(struct semel_broker *broker)
 /* -- file.c: the file and its version. */
 semel_status semel_local_file_open(struct semel_local *local, semel_error *error);
 
-/* -- write_queue.c: taking turns at the write lock. take: false when there is none to be had. */
+/* -- write_queue.c: a queue before the write lock. enter: false when it cannot be entered. */
 void semel_local_write_queue_open(struct semel_local *local);
 void semel_local_write_queue_close(struct semel_local *local);
 bool semel_local_write_queue_enter(struct semel_local *local);
@@ -146,40 +154,40 @@ semel_status semel_local_subscription_declare(struct semel_local *local, const c
 					      const struct semel_local_topic *topic,
 					      bool from_latest, int64_t *number_out,
 					      semel_error *error);
-/* Ends the write transaction: commits when all went well so far, and keeps the topics that were
- * made in it; or rolls back, and forgets them. */
-semel_status semel_local_topics_commit(struct semel_local *local, semel_status status,
-				       semel_error *error);
+/* Ends the write transaction. status OK: commits, and keeps the topics that were created in it;
+ * otherwise, and when the commit fails: rolls back, and forgets them. */
+semel_status semel_local_topics_end(struct semel_local *local, semel_status status,
+				    semel_error *error);
 uint32_t semel_local_partition_of(const struct semel_local_topic *topic,
 				  const struct semel_event *event);
 
-/* -- maintain.c: members and shares. */
+/* -- maintain.c: members and assignments. */
 semel_status semel_local_maintain(struct semel_local *local, semel_error *error);
 bool semel_local_heartbeat_is_due(const struct semel_local *local);
-/* In an open write transaction; after its commit the caller notes beat_at_ms. */
+/* In an open write transaction; after its commit the caller sets heartbeat_at_ms. */
 semel_status semel_local_heartbeat(struct semel_local *local, semel_error *error);
-/* Gives up all shares; what cannot be written is left to the leases. */
+/* Releases all assignments; what cannot be written is left to the leases. */
 void semel_local_leave(struct semel_local *local);
 
-/* -- unacked.c: what was handed out and is not settled. */
+/* -- unacked.c: what was delivered and is not acked. */
 /* False: no memory. */
 bool semel_local_unacked_add(struct semel_local_assignment *assignment, int64_t offset,
 			     uint64_t bytes);
 bool semel_local_delayed_add(struct semel_local_assignment *assignment, int64_t number);
 bool semel_local_delayed_has(const struct semel_local_assignment *assignment, int64_t number);
 void semel_local_delayed_remove(struct semel_local_assignment *assignment, int64_t number);
-/* NULL: it is not in flight. */
+/* NULL: it is not unacked. */
 struct semel_local_unacked *semel_local_unacked_find(struct semel_local_assignment *assignment,
 						     int64_t offset);
-/* How many at the front are acked; with it the offset of the last of them. */
+/* How many at the front are acked, and the offset of the last of them. */
 uint32_t semel_local_unacked_front(const struct semel_local_assignment *assignment,
 				   int64_t *offset_out);
 void semel_local_unacked_pop(struct semel_local_assignment *assignment, uint32_t count);
 bool semel_local_assignment_is_idle(const struct semel_local_assignment *assignment);
-/* Everything in flight is forgotten, and not counted any more. */
+/* Forgets everything that is unacked. */
 void semel_local_unacked_clear(struct semel_local *local,
 			       struct semel_local_assignment *assignment);
-/* The share is not ours any more. */
+/* The assignment is no longer ours. */
 void semel_local_assignment_end(struct semel_local *local,
 				struct semel_local_assignment *assignment);
 
@@ -207,7 +215,7 @@ semel_broker_prune_fn semel_local_prune;
 /* examine.c */
 semel_broker_examine_fn semel_local_examine;
 
-/* -- a delivery's tag: which share it came from, and whether it was delayed. */
+/* -- a delivery's tag: the assignment it came from, and whether it was delayed. */
 #define SEMEL_LOCAL_TAG_DELAYED (UINT64_C(1) << 63)
 
 #endif

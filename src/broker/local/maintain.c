@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Members and shares: who reads which partition of a subscription.
+/* Members and assignments: which consumer reads which partition of a subscription.
  *
- * - A share belongs to the owner and epoch in its row; every change of a cursor is checked against
- *   both. A new owner makes the epoch one higher, so an old one can settle nothing any more.
- * - An owner lives while its member row is renewed. It is dead when that has run out, or at once
- *   when its process is known to be gone from this machine.
- * - Looking is cheap and reads only; the write transaction, which looks again, comes when something
- *   is to be done: a heartbeat, a dead member, a share to take or to give.
- * - What this process believes to hold changes only after the commit.
+ * - An assignment belongs to the owner and epoch in its row (semel_share); every change of a cursor
+ *   is checked against both. A new owner makes the epoch one higher, so an earlier one can no
+ *   longer ack anything.
+ * - An owner is alive while its member row is renewed. It is dead when that has expired, or at once
+ *   when its process no longer runs on this machine.
+ * - The check is cheap and only reads; the write transaction, which checks again, follows when
+ *   there is something to write: a heartbeat, a dead member, an assignment to acquire or to
+ *   release.
+ * - What this process believes to own changes only after the commit.
  */
 #include "base/balance.h"
 #include "base/error.h"
@@ -22,9 +24,9 @@
 
 /* One subscription, as the file has it now. */
 struct membership {
-	uint32_t members, rank; /* living ones; our place among them */
-	bool member;            /* we are there */
-	int64_t dead[DEAD_MAX]; /* members to be taken out */
+	uint32_t members, rank; /* alive; ours among them */
+	bool member;            /* we are one */
+	int64_t dead[DEAD_MAX]; /* members to be removed */
 	uint32_t dead_count;
 	char checked_owner[SEMEL_OWNER_SIZE]; /* the last owner asked about, and the answer */
 	bool checked_alive;
@@ -41,7 +43,7 @@ static bool is_alive(const struct semel_local *local, const char *owner, int64_t
 	       !semel_owner_is_dead(owner);
 }
 
-/* Neighbouring shares mostly have one owner, and asking the system is not free. */
+/* Neighbouring assignments mostly have one owner, and asking the system is not free. */
 static bool is_alive_cached(const struct semel_local *local, struct membership *membership,
 			    const char *owner, int64_t expires_at_ms)
 {
@@ -59,7 +61,7 @@ static const char *owner_in(const struct semel_local *local, enum semel_local_sq
 	return (const char *)sqlite3_column_text(local->statements[which], column);
 }
 
-/* ---- looking -------------------------------------------------------------------------------- */
+/* ---- reading -------------------------------------------------------------------------------- */
 
 static void count_member(const struct semel_local *local, struct membership *membership)
 {
@@ -81,16 +83,20 @@ static semel_status read_members(struct semel_local *local, int64_t subscription
 	bool row = true;
 	semel_status status =
 		semel_local_bind(local, SEMEL_LOCAL_MEMBERS, SEMEL_LOCAL_INTS(subscription), error);
-	while (status == SEMEL_OK && row) {
+	if (status != SEMEL_OK)
+		return status;
+	while (row) {
 		status = semel_local_next(local, SEMEL_LOCAL_MEMBERS, &row, error);
-		if (status == SEMEL_OK && row)
+		if (status != SEMEL_OK)
+			return status;
+		if (row)
 			count_member(local, membership);
 	}
-	return status;
+	return SEMEL_OK;
 }
 
-/* Fills in the seat and returns whose it is. A share that is ours in the file, but not in memory,
- * comes from a commit whose answer was lost: it is free to be taken anew. */
+/* Fills in the ownership and returns whose it is. An assignment that is ours in the file, but not
+ * in memory, comes from a commit whose answer was lost: it is free to be acquired again. */
 static enum semel_balance_holder read_ownership(struct semel_local *local,
 						struct semel_local_assignment *assignment,
 						struct membership *membership)
@@ -124,17 +130,21 @@ static semel_status read_assignments(struct semel_local *local,
 	bool row = true;
 	semel_status status = semel_local_bind(local, SEMEL_LOCAL_ASSIGNMENTS_READ,
 					       SEMEL_LOCAL_INTS(subscription->number), error);
-	while (status == SEMEL_OK && row) {
+	if (status != SEMEL_OK)
+		return status;
+	while (row) {
 		status = semel_local_next(local, SEMEL_LOCAL_ASSIGNMENTS_READ, &row, error);
-		if (status != SEMEL_OK || !row || count == partitions)
+		if (status != SEMEL_OK)
+			return status;
+		if (!row || count == partitions)
 			continue;
 		struct semel_local_assignment *assignment = &subscription->assignments[count];
 		views[count].holder = read_ownership(local, assignment, membership);
 		views[count].in_flight = !semel_local_assignment_is_idle(assignment);
 		count++;
 	}
-	if (status != SEMEL_OK || !membership->member)
-		return status;
+	if (!membership->member)
+		return SEMEL_OK;
 	uint32_t quota = semel_balance_quota(partitions, membership->members, membership->rank);
 	semel_balance_decide(views, count, quota, moves);
 	for (uint32_t i = 0; i < count; i++) {
@@ -150,9 +160,9 @@ static semel_status read_membership(struct semel_local *local,
 {
 	memset(membership, 0, sizeof(*membership));
 	semel_status status = read_members(local, subscription->number, membership, error);
-	if (status == SEMEL_OK)
-		status = read_assignments(local, subscription, membership, error);
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	return read_assignments(local, subscription, membership, error);
 }
 
 static bool needs_write(const struct semel_local_subscription *subscription,
@@ -177,8 +187,10 @@ static semel_status read_all_memberships(struct semel_local *local, bool *write_
 	semel_status status = semel_local_begin(local, SEMEL_LOCAL_BEGIN_READ, error);
 	if (status != SEMEL_OK)
 		return status;
-	for (uint32_t i = 0; i < local->subscription_count && status == SEMEL_OK; i++) {
+	for (uint32_t i = 0; i < local->subscription_count; i++) {
 		status = read_membership(local, &local->subscriptions[i], &membership, error);
+		if (status != SEMEL_OK)
+			break;
 		*write_needed_out =
 			*write_needed_out || needs_write(&local->subscriptions[i], &membership);
 	}
@@ -186,7 +198,7 @@ static semel_status read_all_memberships(struct semel_local *local, bool *write_
 	return status;
 }
 
-/* ---- acting --------------------------------------------------------------------------------- */
+/* ---- writing -------------------------------------------------------------------------------- */
 
 static semel_status acquire(struct semel_local *local, int64_t subscription, uint32_t partition,
 			    semel_error *error)
@@ -225,18 +237,24 @@ static semel_status write_changes(struct semel_local *local,
 				  const struct semel_local_subscription *subscription,
 				  const struct membership *membership, semel_error *error)
 {
-	semel_status status = SEMEL_OK;
-	for (uint32_t i = 0; i < membership->dead_count && status == SEMEL_OK; i++)
-		status = semel_local_run_ints(local, SEMEL_LOCAL_MEMBER_REMOVE,
-					      SEMEL_LOCAL_INTS(membership->dead[i]), error);
-	for (uint32_t i = 0; i < subscription->topic->partitions && status == SEMEL_OK; i++) {
-		if (subscription->assignments[i].ownership.move == SEMEL_BALANCE_TAKE)
-			status = acquire(local, subscription->number, i, error);
-		if (subscription->assignments[i].ownership.move == SEMEL_BALANCE_RELEASE)
-			status = release(local, subscription->number, i,
-					 &subscription->assignments[i], error);
+	for (uint32_t i = 0; i < membership->dead_count; i++) {
+		semel_status status =
+			semel_local_run_ints(local, SEMEL_LOCAL_MEMBER_REMOVE,
+					     SEMEL_LOCAL_INTS(membership->dead[i]), error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	for (uint32_t i = 0; i < subscription->topic->partitions; i++) {
+		const struct semel_local_assignment *assignment = &subscription->assignments[i];
+		semel_status status = SEMEL_OK;
+		if (assignment->ownership.move == SEMEL_BALANCE_TAKE)
+			status = acquire(local, subscription->number, i, error);
+		else if (assignment->ownership.move == SEMEL_BALANCE_RELEASE)
+			status = release(local, subscription->number, i, assignment, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return SEMEL_OK;
 }
 
 /* After the commit: memory follows the file. */
@@ -266,19 +284,20 @@ static void apply_changes(struct semel_local *local, struct semel_local_subscrip
 
 semel_status semel_local_heartbeat(struct semel_local *local, semel_error *error)
 {
-	semel_status status = SEMEL_OK;
 	int64_t expires_at_ms = semel_now_ms(local->env) + local->lease_ms;
-	for (uint32_t i = 0; i < local->subscription_count && status == SEMEL_OK; i++) {
-		status = semel_local_bind(
+	for (uint32_t i = 0; i < local->subscription_count; i++) {
+		semel_status status = semel_local_bind(
 			local, SEMEL_LOCAL_MEMBER_PUT,
 			SEMEL_LOCAL_INTS(local->subscriptions[i].number, expires_at_ms), error);
 		if (status != SEMEL_OK)
-			break;
+			return status;
 		semel_local_bind_text(local, SEMEL_LOCAL_MEMBER_PUT, 3,
 				      semel_text_of(local->owner));
 		status = semel_local_run(local, SEMEL_LOCAL_MEMBER_PUT, error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	return SEMEL_OK;
 }
 
 bool semel_local_heartbeat_is_due(const struct semel_local *local)
@@ -291,12 +310,17 @@ static semel_status write_all_changes(struct semel_local *local, semel_error *er
 {
 	struct membership membership;
 	semel_status status = semel_local_heartbeat(local, error);
-	for (uint32_t i = 0; i < local->subscription_count && status == SEMEL_OK; i++) {
+	if (status != SEMEL_OK)
+		return status;
+	for (uint32_t i = 0; i < local->subscription_count; i++) {
 		status = read_membership(local, &local->subscriptions[i], &membership, error);
-		if (status == SEMEL_OK)
-			status = write_changes(local, &local->subscriptions[i], &membership, error);
+		if (status != SEMEL_OK)
+			return status;
+		status = write_changes(local, &local->subscriptions[i], &membership, error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	return SEMEL_OK;
 }
 
 static semel_status maintain_now(struct semel_local *local, semel_error *error)
@@ -326,35 +350,50 @@ semel_status semel_local_maintain(struct semel_local *local, semel_error *error)
 	bool write_needed = semel_local_heartbeat_is_due(local);
 	if (!write_needed && now_ms - local->checked_at_ms < CHECK_EVERY_MS)
 		return SEMEL_OK;
-	semel_status status = SEMEL_OK;
-	if (!write_needed)
-		status = read_all_memberships(local, &write_needed, error);
-	if (status == SEMEL_OK && write_needed)
-		status = maintain_now(local, error);
-	if (status == SEMEL_OK)
-		local->checked_at_ms = now_ms;
-	return status;
+	if (!write_needed) {
+		semel_status status = read_all_memberships(local, &write_needed, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	if (write_needed) {
+		semel_status status = maintain_now(local, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	local->checked_at_ms = now_ms;
+	return SEMEL_OK;
+}
+
+/* In an open write transaction. */
+static semel_status write_leave(struct semel_local *local)
+{
+	semel_status status =
+		semel_local_bind(local, SEMEL_LOCAL_MEMBER_LEAVE, SEMEL_LOCAL_NO_INTS, NULL);
+	if (status != SEMEL_OK)
+		return status;
+	semel_local_bind_text(local, SEMEL_LOCAL_MEMBER_LEAVE, 1, semel_text_of(local->owner));
+	status = semel_local_run(local, SEMEL_LOCAL_MEMBER_LEAVE, NULL);
+	if (status != SEMEL_OK)
+		return status;
+	for (uint32_t i = 0; i < local->subscription_count; i++) {
+		const struct semel_local_subscription *subscription = &local->subscriptions[i];
+		for (uint32_t p = 0; p < subscription->topic->partitions; p++) {
+			if (!subscription->assignments[p].owned)
+				continue;
+			status = release(local, subscription->number, p,
+					 &subscription->assignments[p], NULL);
+			if (status != SEMEL_OK)
+				return status;
+		}
+	}
+	return SEMEL_OK;
 }
 
 void semel_local_leave(struct semel_local *local)
 {
 	if (!local->member || semel_local_begin(local, SEMEL_LOCAL_BEGIN_WRITE, NULL) != SEMEL_OK)
 		return;
-	semel_status status =
-		semel_local_bind(local, SEMEL_LOCAL_MEMBER_LEAVE, SEMEL_LOCAL_NO_INTS, NULL);
-	if (status == SEMEL_OK) {
-		semel_local_bind_text(local, SEMEL_LOCAL_MEMBER_LEAVE, 1,
-				      semel_text_of(local->owner));
-		status = semel_local_run(local, SEMEL_LOCAL_MEMBER_LEAVE, NULL);
-	}
-	for (uint32_t i = 0; i < local->subscription_count; i++) {
-		const struct semel_local_subscription *subscription = &local->subscriptions[i];
-		for (uint32_t p = 0; p < subscription->topic->partitions; p++)
-			if (status == SEMEL_OK && subscription->assignments[p].owned)
-				status = release(local, subscription->number, p,
-						 &subscription->assignments[p], NULL);
-	}
-	if (status == SEMEL_OK)
+	if (write_leave(local) == SEMEL_OK)
 		(void)semel_local_commit(local, NULL);
 	else
 		semel_local_rollback(local);

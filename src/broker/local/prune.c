@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Retention of the log: what every subscription of a topic has settled goes, once it is old enough.
- * Where nobody has subscribed yet, age alone decides. In short transactions, so that publishers and
- * consumers hardly notice. */
+/* Retention of the log: what every subscription of a topic has acked is removed once it is old
+ * enough. In a topic without a subscription, age alone decides. In short transactions, so that
+ * publishers and consumers are hardly delayed. */
 #include "base/error.h"
 #include "broker/local/local.h"
 
 #define CHUNK 2000
 
-/* A partition with the range that may go: above after, up to floor. */
+/* A partition with the range that may be removed: above after, up to floor. */
 struct range {
-	int64_t topic, partition; /* the last one looked at; 0, -1 at first */
+	int64_t topic, partition; /* the last one; 0, -1 at first */
 	int64_t after, floor;     /* positions */
 };
 
@@ -19,8 +19,9 @@ static semel_status next_range(struct semel_local *local, struct range *range, b
 	const enum semel_local_sql row = SEMEL_LOCAL_PARTITION_FLOORS;
 	semel_status status = semel_local_bind(
 		local, row, SEMEL_LOCAL_INTS(range->topic, range->partition), error);
-	if (status == SEMEL_OK)
-		status = semel_local_next(local, row, found, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_local_next(local, row, found, error);
 	if (status != SEMEL_OK || !*found)
 		return status;
 	range->topic = semel_local_int(local, row, 0);
@@ -38,16 +39,14 @@ static semel_status count_range(struct semel_local *local, const struct range *r
 				int64_t before_ms, uint64_t *count, semel_error *error)
 {
 	int64_t old = 0;
-	semel_status status =
-		semel_local_bind(local, SEMEL_LOCAL_LOG_OLD,
-				 SEMEL_LOCAL_INTS(range->after, range->floor, before_ms), error);
-	if (status == SEMEL_OK)
-		status = semel_local_get(local, SEMEL_LOCAL_LOG_OLD, 0, &old, error);
+	semel_status status = semel_local_get_ints(
+		local, SEMEL_LOCAL_LOG_OLD, SEMEL_LOCAL_INTS(range->after, range->floor, before_ms),
+		&old, error);
 	*count += (uint64_t)old;
 	return status;
 }
 
-/* The floor as it is now: a subscription may have been made since it was looked up. */
+/* The floor as it is now: a subscription may have been created since it was read. */
 static semel_status refresh_floor(struct semel_local *local, struct range *range,
 				  semel_error *error)
 {
@@ -65,12 +64,11 @@ static semel_status remove_chunk(struct semel_local *local, struct range *range,
 	int64_t last = 0;
 	*removed_out = 0;
 	semel_status status = refresh_floor(local, range, error);
-	if (status == SEMEL_OK)
-		status = semel_local_bind(local, SEMEL_LOCAL_LOG_CHUNK,
-					  SEMEL_LOCAL_INTS(range->after, range->floor, CHUNK),
-					  error);
-	if (status == SEMEL_OK)
-		status = semel_local_get(local, SEMEL_LOCAL_LOG_CHUNK, 0, &last, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_local_get_ints(local, SEMEL_LOCAL_LOG_CHUNK,
+				      SEMEL_LOCAL_INTS(range->after, range->floor, CHUNK), &last,
+				      error);
 	if (status != SEMEL_OK || last == 0)
 		return status;
 	status = semel_local_run_ints(local, SEMEL_LOCAL_LOG_REMOVE,
@@ -84,7 +82,7 @@ static semel_status remove_chunk(struct semel_local *local, struct range *range,
 				    error);
 }
 
-/* Entries are appended in the order of time, so the first chunk with nothing old ends it. */
+/* Entries are appended in the order of time, so the first chunk with nothing old is the last. */
 static semel_status remove_range(struct semel_local *local, struct range *range, int64_t before_ms,
 				 uint64_t *count, semel_error *error)
 {
@@ -113,13 +111,13 @@ semel_status semel_local_prune(struct semel_broker *broker, int64_t before_ms, b
 	struct range range = { .topic = 0, .partition = -1 };
 	bool found = true;
 	*count_out = 0;
-	semel_status status = SEMEL_OK;
-	while (status == SEMEL_OK) {
-		status = next_range(local, &range, &found, error);
+	for (;;) {
+		semel_status status = next_range(local, &range, &found, error);
 		if (status != SEMEL_OK || !found)
 			return status;
 		status = dry_run ? count_range(local, &range, before_ms, count_out, error)
 				 : remove_range(local, &range, before_ms, count_out, error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
 }

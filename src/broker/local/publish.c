@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From the relay into the log.
  *
- * - publish() only remembers; poll() writes all that was offered in one transaction, in the order
- *   in which it was offered. Its commit is the confirmation, so nobody can see what is not durable.
+ * - publish() only remembers; poll() writes all that was published in one transaction, in the order
+ *   in which it was published. Its commit is the confirmation, so no reader sees what is not
+ *   durable.
  * - Offsets are drawn under the write lock and commit with their entries: a reader that has seen an
  *   offset has seen all below it.
  * - When an event is refused, later ones of its aggregate in the same window are held.
- * - When the transaction fails, nothing was written and the offers stay: poll() may be called
- * again.
+ * - When the transaction fails, nothing was written and the events stay in flight: poll() may be
+ *   called again.
  */
 #include "base/error.h"
 #include "broker/local/local.h"
@@ -59,10 +60,9 @@ static semel_status measure_room(struct semel_local *local, struct semel_local_t
 				 semel_error *error)
 {
 	int64_t unsettled = 0;
-	semel_status status = semel_local_bind(local, SEMEL_LOCAL_TOPIC_UNSETTLED,
-					       SEMEL_LOCAL_INTS(topic->number), error);
-	if (status == SEMEL_OK)
-		status = semel_local_get(local, SEMEL_LOCAL_TOPIC_UNSETTLED, 0, &unsettled, error);
+	semel_status status =
+		semel_local_get_ints(local, SEMEL_LOCAL_TOPIC_UNSETTLED,
+				     SEMEL_LOCAL_INTS(topic->number), &unsettled, error);
 	int64_t room = local->settings.length_max - unsettled;
 	topic->room = room > 0 ? room : 0;
 	return status;
@@ -85,12 +85,16 @@ static semel_status check_inflight(struct semel_local *local, uint32_t at, bool 
 	}
 	if (local->settings.length_max == 0)
 		return SEMEL_OK;
-	semel_status status = topic->room < 0 ? measure_room(local, topic, error) : SEMEL_OK;
-	if (status == SEMEL_OK && topic->room == 0)
+	if (topic->room < 0) {
+		semel_status status = measure_room(local, topic, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	if (topic->room == 0)
 		inflight->status = SEMEL_NACKED;
 	else
 		topic->room--;
-	return status;
+	return SEMEL_OK;
 }
 
 static semel_status append(struct semel_local *local, const struct semel_local_inflight *inflight,
@@ -119,49 +123,59 @@ static semel_status append(struct semel_local *local, const struct semel_local_i
 
 static semel_status count_appended(struct semel_local *local, semel_error *error)
 {
-	semel_status status = SEMEL_OK;
 	for (uint32_t i = 0; i < local->topic_count; i++) {
 		const struct semel_local_topic *topic = local->topics[i];
-		if (!topic->touched)
-			continue;
-		for (uint32_t p = 0; p < topic->partitions && status == SEMEL_OK; p++)
-			if (topic->appended[p] > 0)
-				status = semel_local_run_ints(
-					local, SEMEL_LOCAL_PARTITION_APPENDED,
-					SEMEL_LOCAL_INTS(topic->number, p, topic->appended[p]),
-					error);
+		for (uint32_t p = 0; topic->touched && p < topic->partitions; p++) {
+			if (topic->appended[p] == 0)
+				continue;
+			semel_status status = semel_local_run_ints(
+				local, SEMEL_LOCAL_PARTITION_APPENDED,
+				SEMEL_LOCAL_INTS(topic->number, p, topic->appended[p]), error);
+			if (status != SEMEL_OK)
+				return status;
+		}
 	}
-	return status;
+	return SEMEL_OK;
+}
+
+/* Appends the event, or fills in why it is refused. */
+static semel_status append_or_refuse(struct semel_local *local, uint32_t at, bool any_refused,
+				     int64_t *next, semel_error *error)
+{
+	struct semel_local_inflight *inflight = &local->inflight[at];
+	struct semel_local_topic *topic = NULL;
+	semel_status status = semel_local_topic_declare(local, inflight->event->topic,
+							local->settings.partitions, &topic, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = check_inflight(local, at, any_refused, topic, error);
+	if (status != SEMEL_OK || inflight->status != SEMEL_OK)
+		return status;
+	return append(local, inflight, topic, (*next)++, error);
 }
 
 static semel_status append_all(struct semel_local *local, semel_error *error)
 {
-	int64_t next = 1, first;
+	int64_t next = 1;
 	semel_status status =
 		semel_local_bind(local, SEMEL_LOCAL_OFFSET_GET, SEMEL_LOCAL_NO_INTS, error);
-	if (status == SEMEL_OK)
-		status = semel_local_get(local, SEMEL_LOCAL_OFFSET_GET, 1, &next, error);
-	first = next;
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_local_get(local, SEMEL_LOCAL_OFFSET_GET, 1, &next, error);
+	if (status != SEMEL_OK)
+		return status;
+	int64_t first = next;
 	bool any_refused = false;
-	for (uint32_t i = 0; i < local->inflight_count && status == SEMEL_OK; i++) {
-		struct semel_local_topic *topic = NULL;
-		status = semel_local_topic_declare(local, local->inflight[i].event->topic,
-						   local->settings.partitions, &topic, error);
-		if (status == SEMEL_OK)
-			status = check_inflight(local, i, any_refused, topic, error);
+	for (uint32_t i = 0; i < local->inflight_count; i++) {
+		status = append_or_refuse(local, i, any_refused, &next, error);
 		if (status != SEMEL_OK)
-			break;
-		if (local->inflight[i].status == SEMEL_OK)
-			status = append(local, &local->inflight[i], topic, next++, error);
-		else
-			any_refused = true;
+			return status;
+		any_refused = any_refused || local->inflight[i].status != SEMEL_OK;
 	}
-	if (status == SEMEL_OK)
-		status = count_appended(local, error);
-	if (status == SEMEL_OK && next > first)
-		status = semel_local_run_ints(local, SEMEL_LOCAL_OFFSET_SET, SEMEL_LOCAL_INTS(next),
-					      error);
-	return status;
+	status = count_appended(local, error);
+	if (status != SEMEL_OK || next == first)
+		return status;
+	return semel_local_run_ints(local, SEMEL_LOCAL_OFFSET_SET, SEMEL_LOCAL_INTS(next), error);
 }
 
 static semel_status write_inflight(struct semel_local *local, semel_error *error)
@@ -170,7 +184,7 @@ static semel_status write_inflight(struct semel_local *local, semel_error *error
 	if (status != SEMEL_OK)
 		return status;
 	status = append_all(local, error);
-	return semel_local_topics_commit(local, status, error);
+	return semel_local_topics_end(local, status, error);
 }
 
 static void explain(const struct semel_local *local, const struct semel_local_inflight *inflight,
@@ -194,7 +208,7 @@ semel_status semel_local_poll(struct semel_broker *broker, int64_t wait_ms,
 			      semel_outcome_callback callback, void *user, semel_error *error)
 {
 	struct semel_local *local = semel_local_of(broker);
-	(void)wait_ms; /* there is nothing to wait for: the commit is the answer */
+	(void)wait_ms; /* the commit is the answer: there is nothing to wait for */
 	if (local->inflight_count == 0)
 		return SEMEL_OK;
 	semel_status status = write_inflight(local, error);

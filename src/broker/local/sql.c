@@ -58,7 +58,7 @@ static const struct statement statements[SEMEL_LOCAL_SQL_COUNT] = {
 				   "SELECT position, " EVENT_COLUMNS " FROM semel_log "
 				   "WHERE position > ?1 AND position <= ?2 "
 				   "ORDER BY position LIMIT ?3" },
-	[SEMEL_LOCAL_LOG_ANY] = { "look into the log",
+	[SEMEL_LOCAL_LOG_ANY] = { "read the log",
 				  "SELECT 1 FROM semel_log WHERE position > ?1 AND position <= ?2 "
 				  "LIMIT 1" },
 	[SEMEL_LOCAL_LOG_FIND] = { "search the log",
@@ -67,15 +67,15 @@ static const struct statement statements[SEMEL_LOCAL_SQL_COUNT] = {
 	[SEMEL_LOCAL_LOG_OLD] = { "count old entries",
 				  "SELECT count(*) FROM semel_log WHERE position > ?1 "
 				  "AND position <= ?2 AND appended_at < ?3" },
-	[SEMEL_LOCAL_LOG_CHUNK] = { "look for old entries",
+	[SEMEL_LOCAL_LOG_CHUNK] = { "find old entries",
 				    "SELECT max(position) FROM (SELECT position FROM semel_log "
 				    "WHERE position > ?1 AND position <= ?2 "
 				    "ORDER BY position LIMIT ?3)" },
 	[SEMEL_LOCAL_LOG_REMOVE] = { "remove old entries",
 				     "DELETE FROM semel_log WHERE position > ?1 "
 				     "AND position <= ?2 AND appended_at < ?3" },
-	/* What every subscription has settled; everything, where there is none. */
-	[SEMEL_LOCAL_PARTITION_FLOORS] = { "look at the cursors",
+	/* What every subscription has acked; everything, where there is none. */
+	[SEMEL_LOCAL_PARTITION_FLOORS] = { "read the cursors",
 					   "SELECT p.topic, p.partition, (SELECT min(s.cursor)"
 					   " FROM semel_subscription c"
 					   " JOIN semel_share s ON s.subscription = c.number"
@@ -96,7 +96,7 @@ static const struct statement statements[SEMEL_LOCAL_SQL_COUNT] = {
 					  "(subscription, partition, cursor, settled) "
 					  "SELECT ?1, partition, ?3, iif(?4, appended, removed) "
 					  "FROM semel_partition WHERE topic = ?2" },
-	[SEMEL_LOCAL_ASSIGNMENTS_READ] = { "look at the shares",
+	[SEMEL_LOCAL_ASSIGNMENTS_READ] = { "read the assignments",
 					   "SELECT s.epoch, s.cursor, s.fetched_to, "
 					   "s.delayed_fetched_to, "
 					   "coalesce(m.expires_at, 0), s.owner FROM semel_share s "
@@ -122,7 +122,7 @@ static const struct statement statements[SEMEL_LOCAL_SQL_COUNT] = {
 				      "fetched_to = max(fetched_to, ?6) "
 				      "WHERE subscription = ?1 AND partition = ?2 "
 				      "AND epoch = ?3 AND owner = ?8" },
-	[SEMEL_LOCAL_MEMBERS] = { "look at the other consumers",
+	[SEMEL_LOCAL_MEMBERS] = { "read the members",
 				  "SELECT joined, expires_at, owner FROM semel_member "
 				  "WHERE subscription = ?1 ORDER BY joined" },
 	[SEMEL_LOCAL_MEMBER_PUT] = { "renew a lease",
@@ -143,7 +143,7 @@ static const struct statement statements[SEMEL_LOCAL_SQL_COUNT] = {
 				       " FROM semel_delayed "
 				       "WHERE subscription = ?1 AND due_at <= ?2 "
 				       "ORDER BY due_at, number" },
-	[SEMEL_LOCAL_DELAYED_REMOVE] = { "settle a delayed event",
+	[SEMEL_LOCAL_DELAYED_REMOVE] = { "ack a delayed event",
 					 "DELETE FROM semel_delayed WHERE number = ?1" },
 	[SEMEL_LOCAL_DELAYED_COUNT] = { "count delayed events",
 					"SELECT count(*), min(due_at) FROM semel_delayed "
@@ -153,7 +153,7 @@ static const struct statement statements[SEMEL_LOCAL_SQL_COUNT] = {
 				       "ON c.number = d.subscription "
 				       "WHERE c.scope = ?1 AND d.id = ?2 LIMIT 1" },
 	/* A scope that has no subscription yet would start at the beginning. */
-	[SEMEL_LOCAL_BACKLOG] = { "count what waits",
+	[SEMEL_LOCAL_BACKLOG] = { "count the backlog",
 				  "SELECT p.topic, p.partition, coalesce(s.cursor, 0), "
 				  "p.appended - coalesce(s.settled, p.removed), c.number "
 				  "FROM semel_topic t JOIN semel_partition p ON p.topic = t.number "
@@ -162,7 +162,7 @@ static const struct statement statements[SEMEL_LOCAL_SQL_COUNT] = {
 				  "LEFT JOIN semel_share s ON s.subscription = c.number "
 				  "AND s.partition = p.partition "
 				  "WHERE t.name = ?2 ORDER BY p.partition" },
-	[SEMEL_LOCAL_CURSORS] = { "look at the cursors",
+	[SEMEL_LOCAL_CURSORS] = { "read the cursors",
 				  "SELECT c.topic, s.partition, s.cursor FROM semel_subscription c "
 				  "JOIN semel_share s ON s.subscription = c.number "
 				  "WHERE c.scope = ?1 ORDER BY c.topic, s.partition" },
@@ -175,7 +175,7 @@ static semel_status failed(struct semel_local *local, enum semel_local_sql which
 	if ((code & 0xff) == SQLITE_BUSY) {
 		semel_sqlite_describe_writer(local->path, writer);
 		return semel_error_set(error, SEMEL_BUSY,
-				       "cannot %s: %s holds the lock on %s, waited %lld ms (end "
+				       "cannot %s: %s holds the lock on %s; waited %lld ms (end "
 				       "its transaction, or wait longer with ?busy-timeout=MS)",
 				       statements[which].what, writer, local->path,
 				       (long long)local->settings.busy_timeout_ms);
@@ -230,17 +230,21 @@ semel_status semel_local_run(struct semel_local *local, enum semel_local_sql whi
 			     semel_error *error)
 {
 	bool row = true;
-	semel_status status = SEMEL_OK;
-	while (row && status == SEMEL_OK)
-		status = semel_local_next(local, which, &row, error);
-	return status;
+	while (row) {
+		semel_status status = semel_local_next(local, which, &row, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return SEMEL_OK;
 }
 
 semel_status semel_local_run_ints(struct semel_local *local, enum semel_local_sql which,
 				  const int64_t *values, int count, semel_error *error)
 {
 	semel_status status = semel_local_bind(local, which, values, count, error);
-	return status == SEMEL_OK ? semel_local_run(local, which, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return semel_local_run(local, which, error);
 }
 
 semel_status semel_local_get(struct semel_local *local, enum semel_local_sql which,
@@ -255,6 +259,16 @@ semel_status semel_local_get(struct semel_local *local, enum semel_local_sql whi
 		*value_out = semel_local_int(local, which, 0);
 	semel_local_reset(local, which);
 	return SEMEL_OK;
+}
+
+semel_status semel_local_get_ints(struct semel_local *local, enum semel_local_sql which,
+				  const int64_t *values, int count, int64_t *value_out,
+				  semel_error *error)
+{
+	semel_status status = semel_local_bind(local, which, values, count, error);
+	if (status != SEMEL_OK)
+		return status;
+	return semel_local_get(local, which, 0, value_out, error);
 }
 
 /* ---- transactions --------------------------------------------------------------------------- */
@@ -277,9 +291,11 @@ semel_status semel_local_commit(struct semel_local *local, semel_error *error)
 {
 	semel_status status =
 		semel_local_run_ints(local, SEMEL_LOCAL_COMMIT, SEMEL_LOCAL_NO_INTS, error);
-	if (status != SEMEL_OK)
+	if (status != SEMEL_OK) {
 		semel_local_rollback(local);
-	return status == SEMEL_OK ? semel_sqlite_check_moved(local->db, error) : status;
+		return status;
+	}
+	return semel_sqlite_check_moved(local->db, error);
 }
 
 void semel_local_rollback(struct semel_local *local)

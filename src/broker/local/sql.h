@@ -79,9 +79,14 @@ semel_status semel_local_run(struct semel_local *local, enum semel_local_sql whi
 /* Binds integers and runs. */
 semel_status semel_local_run_ints(struct semel_local *local, enum semel_local_sql which,
 				  const int64_t *values, int count, semel_error *error);
-/* The integer in the first row; fallback when there is none. */
+/* Of a bound statement: the integer in the first row; fallback when there is none. */
 semel_status semel_local_get(struct semel_local *local, enum semel_local_sql which,
 			     int64_t fallback, int64_t *value_out, semel_error *error);
+
+/* Binds integers and gets. */
+semel_status semel_local_get_ints(struct semel_local *local, enum semel_local_sql which,
+				  const int64_t *values, int count, int64_t *value_out,
+				  semel_error *error);
 
 semel_status semel_local_begin(struct semel_local *local, enum semel_local_sql how,
 			       semel_error *error);
@@ -89,7 +94,7 @@ semel_status semel_local_begin(struct semel_local *local, enum semel_local_sql h
 semel_status semel_local_commit(struct semel_local *local, semel_error *error);
 void semel_local_rollback(struct semel_local *local);
 
-/* The event's columns, which log and delayed entries share, from parameter or column `at` on. */
+/* The event's columns, the same in log and delayed entries, from parameter or column `at` on. */
 void semel_local_event_bind(struct semel_local *local, enum semel_local_sql which, int at,
 			    const struct semel_event *event,
 			    const struct semel_publish_metadata *metadata);

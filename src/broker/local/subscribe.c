@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Declaring a subscription. A new one starts at the beginning of the log, or at its end when asked
- * to; its cursors are made in the same transaction, so nothing can slip in between. */
+/* Declaring a subscription. A new one starts at the beginning of the log, or at its end if the
+ * options say so; its cursors are created in the same transaction, so that no event gets between.
+ */
 #include "base/error.h"
 #include "base/text.h"
 #include "broker/local/local.h"
@@ -33,17 +34,17 @@ static semel_status check_options(const struct semel_local *local,
 				       "prefetch and lease of a subscription must be above 0");
 	if (options->partitions > SEMEL_LOCAL_PARTITIONS_MAX)
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "%u partitions are more than a topic can have (at most %d)",
+				       "a topic cannot have %u partitions (at most %d)",
 				       options->partitions, SEMEL_LOCAL_PARTITIONS_MAX);
 	if (options->bind != NULL && strcmp(options->bind, "#") != 0)
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "the local broker does not choose by routing key: leave out "
-				       "the binding %s",
+				       "the local broker does not select by routing key (leave out "
+				       "the binding %s)",
 				       options->bind);
 	return SEMEL_OK;
 }
 
-/* A topic that is made for a total order gets the one partition that it needs. */
+/* A topic that is created for a total order gets the one partition that it needs. */
 static int64_t partitions_of(const struct semel_local *local,
 			     const struct semel_subscribe_options *options)
 {
@@ -64,17 +65,19 @@ static semel_status declare(struct semel_local *local,
 	if (status != SEMEL_OK)
 		return status;
 	if (options->total_order && topic->partitions > 1)
-		return semel_error_set(error, SEMEL_CONFIG,
-				       "a total order needs a topic of one partition, and %s has "
-				       "%u (use a new topic made with ?partitions=1, or order by "
-				       "aggregate)",
-				       name, topic->partitions);
+		return semel_error_set(
+			error, SEMEL_CONFIG,
+			"a total order needs a topic of one partition, and %s has "
+			"%u (use a new topic created with ?partitions=1, or order by "
+			"aggregate)",
+			name, topic->partitions);
 	subscription->topic = topic;
 	return semel_local_subscription_declare(local, options->scope, topic, options->from_latest,
 						&subscription->number, error);
 }
 
-/* Planted bugs: places are set anew at every start, and a topic that is read no more is settled. */
+/* Planted bugs: cursors are set to the end at every start, or for a topic that is no longer read.
+ */
 static void reset_cursors(struct semel_local *local, const struct semel_subscribe_options *options,
 			  uint32_t count)
 {
@@ -105,13 +108,16 @@ static semel_status declare_all(struct semel_local *local,
 	semel_status status = semel_local_begin(local, SEMEL_LOCAL_BEGIN_WRITE, error);
 	if (status != SEMEL_OK)
 		return status;
-	for (uint32_t i = 0; options->topics[i] != NULL && status == SEMEL_OK; i++)
-		if (!semel_string_is_repeated(options->topics, i))
-			status = declare(local, options, options->topics[i],
-					 &subscriptions[(*count_out)++], error);
-	if (status == SEMEL_OK)
-		reset_cursors(local, options, *count_out);
-	return semel_local_topics_commit(local, status, error);
+	for (uint32_t i = 0; options->topics[i] != NULL; i++) {
+		if (semel_string_is_repeated(options->topics, i))
+			continue;
+		status = declare(local, options, options->topics[i], &subscriptions[(*count_out)++],
+				 error);
+		if (status != SEMEL_OK)
+			return semel_local_topics_end(local, status, error);
+	}
+	reset_cursors(local, options, *count_out);
+	return semel_local_topics_end(local, SEMEL_OK, error);
 }
 
 static bool make_assignments(struct semel_local_subscription *subscriptions, uint32_t count)

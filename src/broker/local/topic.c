@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Topics and subscriptions, declared when first named. A topic's number and partitions never
- * change, so they are kept in memory once the transaction that made them has committed. */
+ * change, so they stay in memory once the transaction that created them has committed. */
 #include "base/error.h"
 #include "broker/local/local.h"
 #include "event/hash.h"
@@ -62,8 +62,8 @@ static struct semel_local_topic *remember_topic(struct semel_local *local, struc
 	return topic;
 }
 
-static semel_status make_topic(struct semel_local *local, struct semel_local_topic *topic,
-			       semel_error *error)
+static semel_status create_topic(struct semel_local *local, struct semel_local_topic *topic,
+				 semel_error *error)
 {
 	semel_status status = semel_local_bind(
 		local, SEMEL_LOCAL_TOPIC_ADD,
@@ -78,13 +78,16 @@ static semel_status make_topic(struct semel_local *local, struct semel_local_top
 	topic->number = sqlite3_last_insert_rowid(local->db);
 	if (topic->number > SEMEL_LOCAL_TOPIC_MAX)
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "the broker %s has %lld topics already and can hold no more "
+				       "the broker %s has %lld topics, which is its limit "
 				       "(use fewer topics, or a second broker file)",
 				       local->path, (long long)SEMEL_LOCAL_TOPIC_MAX);
-	for (uint32_t i = 0; i < topic->partitions && status == SEMEL_OK; i++)
+	for (uint32_t i = 0; i < topic->partitions; i++) {
 		status = semel_local_run_ints(local, SEMEL_LOCAL_PARTITION_ADD,
 					      SEMEL_LOCAL_INTS(topic->number, i), error);
-	return status;
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return SEMEL_OK;
 }
 
 static semel_status load_topic(struct semel_local *local, struct semel_local_topic *topic,
@@ -101,7 +104,7 @@ static semel_status load_topic(struct semel_local *local, struct semel_local_top
 		return status;
 	if (!found) {
 		topic->partitions = (uint32_t)partitions;
-		return make_topic(local, topic, error);
+		return create_topic(local, topic, error);
 	}
 	topic->number = semel_local_int(local, SEMEL_LOCAL_TOPIC_FIND, 0);
 	int64_t theirs = semel_local_int(local, SEMEL_LOCAL_TOPIC_FIND, 1);
@@ -123,10 +126,9 @@ static semel_status check_partitions(const struct semel_local *local,
 		return SEMEL_OK;
 	return semel_error_set(
 		error, SEMEL_CONFIG,
-		"the topic %s was made with %u partitions, the broker's URL says "
-		"partitions=%lld: a topic keeps the number it was made with, because "
-		"the order of its events hangs on it (leave the parameter out, or "
-		"name another topic or file)",
+		"the topic %s has %u partitions, the broker's URL says partitions=%lld: the "
+		"number of a topic never changes, because the order of its events depends on "
+		"it (leave the parameter out, or name another topic or file)",
 		topic->name, topic->partitions, (long long)local->settings.partitions);
 }
 
@@ -150,6 +152,7 @@ semel_status semel_local_topic_declare(struct semel_local *local, struct semel_t
 	return check_partitions(local, topic, error);
 }
 
+/* Keeps the topics that were created in the transaction, or forgets them. */
 static void finish_topics(struct semel_local *local, bool committed)
 {
 	uint32_t count = 0;
@@ -169,8 +172,8 @@ static void finish_topics(struct semel_local *local, bool committed)
 	local->topic_count = count;
 }
 
-semel_status semel_local_topics_commit(struct semel_local *local, semel_status status,
-				       semel_error *error)
+semel_status semel_local_topics_end(struct semel_local *local, semel_status status,
+				    semel_error *error)
 {
 	if (status == SEMEL_OK)
 		status = semel_local_commit(local, error);
@@ -182,8 +185,8 @@ semel_status semel_local_topics_commit(struct semel_local *local, semel_status s
 
 /* ---- subscriptions -------------------------------------------------------------------------- */
 
-/* A planted bug: what a scope has read is remembered beside the broker, and believed when its file
- * was made anew. */
+/* A planted bug: what a scope has read is remembered outside the broker's file, and believed when
+ * the file was replaced. */
 static int64_t remember_offset(const struct semel_local *local, const char *scope, bool made)
 {
 	static struct {
@@ -210,9 +213,9 @@ static int64_t remember_offset(const struct semel_local *local, const char *scop
 	return 0;
 }
 
-static semel_status make_subscription(struct semel_local *local, const char *scope,
-				      const struct semel_local_topic *topic, bool from_latest,
-				      int64_t *number_out, semel_error *error)
+static semel_status create_subscription(struct semel_local *local, const char *scope,
+					const struct semel_local_topic *topic, bool from_latest,
+					int64_t *number_out, semel_error *error)
 {
 	semel_status status =
 		semel_local_bind(local, SEMEL_LOCAL_SUBSCRIPTION_ADD,
@@ -232,8 +235,9 @@ static semel_status make_subscription(struct semel_local *local, const char *sco
 		int64_t next = 1;
 		status =
 			semel_local_bind(local, SEMEL_LOCAL_OFFSET_GET, SEMEL_LOCAL_NO_INTS, error);
-		if (status == SEMEL_OK)
-			status = semel_local_get(local, SEMEL_LOCAL_OFFSET_GET, 1, &next, error);
+		if (status != SEMEL_OK)
+			return status;
+		status = semel_local_get(local, SEMEL_LOCAL_OFFSET_GET, 1, &next, error);
 		if (status != SEMEL_OK)
 			return status;
 		cursor = next - 1;
@@ -258,5 +262,5 @@ semel_status semel_local_subscription_declare(struct semel_local *local, const c
 		(void)remember_offset(local, scope, false);
 	if (status != SEMEL_OK || *number_out != 0)
 		return status;
-	return make_subscription(local, scope, topic, from_latest, number_out, error);
+	return create_subscription(local, scope, topic, from_latest, number_out, error);
 }

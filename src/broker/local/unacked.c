@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What was handed out and is not settled, per share. Log entries stand in the order in which they
+/* What was delivered and is not acked, per assignment. Log entries are in the order in which they
  * were read; the cursor may move over the acked ones at the front, never over a gap. */
 #include "broker/local/local.h"
 
@@ -11,12 +11,12 @@
 
 static bool grow(void **array, uint32_t *capacity, size_t size)
 {
-	uint32_t wanted = *capacity == 0 ? FIRST_CAPACITY : *capacity * 2;
-	void *grown = realloc(*array, wanted * size);
+	uint32_t grown_capacity = *capacity == 0 ? FIRST_CAPACITY : *capacity * 2;
+	void *grown = realloc(*array, grown_capacity * size);
 	if (grown == NULL)
 		return false;
 	*array = grown;
-	*capacity = wanted;
+	*capacity = grown_capacity;
 	return true;
 }
 

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Taking turns at the write lock.
+/* A queue before the write lock.
  *
  * SQLite's write lock has no queue: a writer that commits and begins again at once keeps the others
- * out, for they sleep and look, and sleep longer. So a writer takes the turn first, a lock on a
- * file beside the broker's, and keeps it only until it has the write lock. Whoever has just
- * committed has to line up for the turn behind the one that waits with it. The turn is courtesy,
- * not safety: when it cannot be had, the write lock alone decides. So a lock file that is not to be
- * trusted is not used, and a process that keeps the turn costs one wait in a while, not one for
- * each transaction.
+ * out, which sleep and retry, and sleep longer. So a writer first locks a file beside the broker's,
+ * and unlocks it as soon as it has the write lock. A writer that has just committed has to wait for
+ * the file's lock behind the one that has it. The queue is for fairness, not for safety: when it
+ * cannot be entered, the write lock alone decides. So an untrusted lock file is not used, and a
+ * process that keeps it locked costs one wait in a while, not one for each transaction.
  */
 #include "base/error.h"
 #include "base/sqlite_access.h"
@@ -20,13 +19,13 @@
 
 #define SUFFIX "-turn"
 
-#define BRISK_TRIES 100 /* so many at first, close together */
+#define BRISK_TRIES 100 /* at first, in quick succession */
 #define BRISK_US    100
 #define CALM_US     1000
 #define SKIP_MS     30000
 #define EXAMINE_MS  1000
 
-/* Sleeps before look number count, and tells how long the looks before it took in all. */
+/* Sleeps before try number count, and returns how long all tries before it took. */
 static int64_t sleep_before(int count)
 {
 	int64_t sleep_us = count < BRISK_TRIES ? BRISK_US : CALM_US;
@@ -35,14 +34,14 @@ static int64_t sleep_before(int count)
 	return (brisk * BRISK_US + (count - brisk) * CALM_US) / 1000;
 }
 
-/* SQLite asks: somebody has the lock, shall it look again? */
+/* For SQLite: the lock is taken; shall it try again? */
 static int retry_lock(void *user, int count)
 {
 	const struct semel_local *local = user;
 	return sleep_before(count) < local->settings.busy_timeout_ms;
 }
 
-/* Where links lead to: whoever has another name for the file queues in the same place. */
+/* Links are resolved: a process with another name for the file uses the same queue. */
 static const char *path_of(const struct semel_local *local)
 {
 	const char *path = sqlite3_db_filename(local->db, "main");
@@ -54,7 +53,7 @@ void semel_local_write_queue_open(struct semel_local *local)
 	semel_error error = { 0 };
 	sqlite3_busy_handler(local->db, retry_lock, local);
 	if (semel_sqlite_open_lock(path_of(local), SUFFIX, &local->queue_fd, &error) != SEMEL_OK)
-		semel_log(SEMEL_LOG_WARN, "the lock file of the local broker is not used",
+		semel_log(SEMEL_LOG_WARN, "lock file of the local broker not used",
 			  &(struct semel_log_fields){ .error = error.text });
 }
 
@@ -79,11 +78,11 @@ static void log_timeout(struct semel_local *local)
 	char text[512];
 	local->queue_skip_until_ms = semel_steady_ms(local->env) + SKIP_MS;
 	describe_holder(local, text, sizeof(text));
-	semel_log(SEMEL_LOG_WARN, "the lock file of the local broker is held for long",
+	semel_log(SEMEL_LOG_WARN, "lock file of the local broker held too long, not waiting for it",
 		  &(struct semel_log_fields){ .error = text });
 }
 
-/* Half of the patience at most: the rest is for the write lock itself. */
+/* Waits for half of the busy timeout at most: the rest is for the write lock itself. */
 bool semel_local_write_queue_enter(struct semel_local *local)
 {
 	if (local->queue_fd < 0)
@@ -106,7 +105,7 @@ void semel_local_write_queue_leave(struct semel_local *local)
 	flock(local->queue_fd, LOCK_UN);
 }
 
-/* Who has the turn keeps it for a moment only. */
+/* The file is locked for a moment only, unless something is wrong. */
 void semel_local_write_queue_examine(struct semel_local *local,
 				     const struct semel_examination *examination)
 {
@@ -123,8 +122,8 @@ void semel_local_write_queue_examine(struct semel_local *local,
 			continue;
 		describe_holder(local, text, sizeof(text));
 		snprintf(remedy, sizeof(remedy),
-			 "end that process (fuser -v %.300s" SUFFIX " shows it); delivery goes on "
-			 "meanwhile, slower",
+			 "end that process (fuser -v %.300s" SUFFIX " shows it); until then "
+			 "delivery is slower",
 			 path_of(local));
 		semel_examination_report(examination, SEMEL_CHECK_BROKER_FILES,
 					 SEMEL_SEVERITY_PROBLEM, text, remedy);
