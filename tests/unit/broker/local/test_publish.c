@@ -133,7 +133,7 @@ static void a_topic_keeps_its_partitions(void **state)
 	steps_event_make(&event, "a", 2);
 	steps_offer(broker, &event);
 	assert_int_equal(poll_without_outcome(broker, &error), SEMEL_CONFIG);
-	assert_non_null(strstr(error.text, "made with 3 partitions"));
+	assert_non_null(strstr(error.text, "has 3 partitions"));
 	assert_non_null(strstr(error.text, "partitions=5"));
 	semel_broker_close(broker);
 
