@@ -51,7 +51,7 @@ def stage_servers(stage):
         run_on_servers(stage, tree)
 
 
-# What is run on a mix of store, source and broker; each is a pytest run of its own. The soak comes first,
+# What is run on a mix of store, source and broker; each is a pytest run of its own. Within it the soak comes first,
 # since it takes longest, and there is time to do the rest beside it. With SEMEL_TEST_WHOLE=1 the lesser
 # mixes get everything, too, and every mix all of the end-to-end tests.
 STORM = ["tests/chaos/test_soak.py", "tests/chaos/test_hand_over.py", "tests/chaos/test_matrix.py", "tests/chaos/test_walk.py"]
@@ -83,6 +83,7 @@ MIXES = (
     ("postgres-cdc+kafka", ROWS, SOME_OUTAGES),
     ("postgres-cdc+rabbitmq", CHANCE),
 )
+LONGEST = (OUTAGES, SOME_OUTAGES, MATRIX)  # begun first, so that no single one is left at the end
 # Where no real Kafka can be had: what of it can be shown on one that is played.
 PLAYED = ("sqlite+kafka-mock", [ROWS])
 
@@ -100,7 +101,7 @@ def run_suite(stage, mix, suite, workers, extra=None):
     say(f"  {name} on {mix} ({time.monotonic() - started:.0f} s)")
 
 
-SUITES_AT_ONCE = 3  # while the last tests of one come to their end, the others go on
+SUITES_AT_ONCE, WORKERS_OF_SUITE = 4, 3  # while the last tests of one come to their end, the others go on
 
 
 def stage_mixes(stage):
@@ -114,8 +115,9 @@ def stage_mixes(stage):
             stage.tally.add(f"{name} on {mix}", SKIPPED, reasons[0])
     if stage.servers.missing("kafka") and not stage.servers.missing(servers.MOCK):
         possible.append(PLAYED)
+    possible.sort(key=lambda one: one[1] not in LONGEST)
     if possible:
-        stage.at_once([functools.partial(run_suite, stage, *one, WORKERS - 2) for one in possible], SUITES_AT_ONCE)
+        stage.at_once([functools.partial(run_suite, stage, *one, WORKERS_OF_SUITE) for one in possible], SUITES_AT_ONCE)
 
 
 def stage_outages(stage):
@@ -385,7 +387,7 @@ def parse_arguments():
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--list", action="store_true", help="print the stages and exit")
-    parser.add_argument("--slowest", type=int, default=0, metavar="N", help="print the N slowest tests at the end")
+    parser.add_argument("--slowest", type=int, default=0, metavar="N", help="print the N slowest tests at the end, and how much of their time they computed")
     parser.add_argument("stages", nargs="*", metavar="STAGE")
     arguments = parser.parse_args()
     known = {stage[0] for stage in STAGES} | {"quick"}
@@ -480,8 +482,8 @@ def main():
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         run.close()
-    for seconds, name in sorted(run.durations, reverse=True)[: arguments.slowest]:
-        print(f"{seconds:7.1f} s  {name}")
+    for seconds, used, name in sorted(run.durations, reverse=True)[: arguments.slowest]:
+        print(f"{seconds:7.1f} s, {used:6.2f} s of a processor: {name}")
     for name in run.tally.failures:
         print(f"failed: {name}")
     for name in run.tally.skips:

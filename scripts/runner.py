@@ -207,7 +207,7 @@ class Run:
         }
         self.environment.update(
             TMPDIR=str(self.temporary),
-            PYTHONDONTWRITEBYTECODE="1",
+            PYTHONPYCACHEPREFIX=str(ROOT / "build-test" / "pycache"),  # pytest's rewritten modules: most of what a worker's start costs
             SEMEL_TREE=str(ROOT),
             LC_ALL="C.UTF-8",
             **{MARK: str(self.temporary)},

@@ -2,6 +2,8 @@
 """What of the suite is run on the mix of this run. `only("local")`, `only("postgres")`, … name the stores or
 brokers that a test is about: elsewhere it is no test. `unless("rabbitmq", reason="…")` names one where the
 test has no meaning, and why: there it is skipped, and told."""
+import resource
+
 import mix
 import program
 import pytest
@@ -40,6 +42,24 @@ def pytest_runtest_makereport(item, call):
         shops = [value for value in item.funcargs.values() if isinstance(value, program.Semel)]
         for shop in {id(shop): shop for shop in shops}.values():
             report.sections.append(("what its children said", shop.outputs()))
+
+
+def used_s():
+    """Seconds of a processor that this process and its ended children have used."""
+    return sum(used.ru_utime + used.ru_stime for used in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_runtest_setup(item):
+    item.used_before_s = used_s()
+    yield
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item):
+    """How much of its time a test has computed, beside how long it took: `scripts/test --slowest` prints both."""
+    yield
+    item.user_properties.append(("processor_s", f"{used_s() - item.used_before_s:.2f}"))
 
 
 @pytest.fixture(scope="session", autouse=True)
