@@ -28,8 +28,8 @@ static void read_properties(const amqp_basic_properties_t *properties, bool is_s
 	check_way_back(&reading.event, &reading.metadata, &semel_wire_amqp, arena);
 	(void)semel_rabbit_offset_of(properties);
 	/* A mark is dropped: nothing that could be an event may pass for one. */
-	if (semel_rabbit_is_mark(properties, 0))
-		PROMISE(!semel_rabbit_is_mark(properties, 1) && !reading.event.id.data);
+	if (semel_rabbit_is_marker(properties, 0))
+		PROMISE(!semel_rabbit_is_marker(properties, 1) && !reading.event.id.data);
 	semel_buffer_free(&headers);
 	semel_arena_free(arena);
 }

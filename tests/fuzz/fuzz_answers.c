@@ -396,7 +396,7 @@ semel_status semel_fetch_run(const struct semel_fetch *fetch, long *code_out,
 	return SEMEL_OK;
 }
 
-semel_status semel_rabbit_queue_name(const struct semel_rabbit_home *home, uint32_t number,
+semel_status semel_rabbit_queue_name(const struct semel_rabbit_subscription *home, uint32_t number,
 				     char name_out[SEMEL_RABBIT_NAME_SIZE], semel_error *error)
 {
 	(void)error;
@@ -416,12 +416,12 @@ semel_status semel_rabbit_partitions_of(struct semel_rabbit *rabbit, const char 
 	return SEMEL_OK;
 }
 
-void semel_rabbit_enter(struct semel_broker *broker)
+void semel_rabbit_lock(struct semel_broker *broker)
 {
 	(void)broker;
 }
 
-semel_status semel_rabbit_leave(struct semel_broker *broker, semel_status status)
+semel_status semel_rabbit_unlock(struct semel_broker *broker, semel_status status)
 {
 	(void)broker;
 	return status;

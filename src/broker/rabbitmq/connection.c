@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The connection: opening it, what its errors mean, and closing it so that acks are not lost.
+/* The connection: opening it, what its errors mean, and closing it so that no ack is lost.
  *
- * - Nobody answers, or the connection breaks: OUTAGE. The login, the host or an argument is
- * refused: CONFIG, with the broker's own words.
- * - Without TLS the heartbeats are ours (write.c): the library's would be sent in the middle of a
- *   frame that the socket took only half of.
+ * - The broker is unreachable, or the connection breaks: OUTAGE. The login, the host or an argument
+ *   is refused: CONFIG, with the broker's own words.
  */
 #include "base/error.h"
 #include "broker/rabbitmq/rabbitmq.h"
 #include "observe/log.h"
 
-#include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -25,11 +22,17 @@
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-semel_status semel_rabbit_lost(struct semel_rabbit *rabbit, int code, semel_error *error)
+semel_status semel_rabbit_set_lost(struct semel_rabbit *rabbit, int code, semel_error *error)
 {
 	rabbit->lost = true;
-	return semel_error_set(error, SEMEL_OUTAGE, "the connection to %s broke: %s", rabbit->place,
-			       rabbit->library->error_string2(code));
+	return semel_error_set(error, SEMEL_OUTAGE, "lost the connection to %s: %s",
+			       rabbit->address, rabbit->library->error_string2(code));
+}
+
+semel_status semel_rabbit_error_lost(const struct semel_rabbit *rabbit, semel_error *error)
+{
+	return semel_error_set(error, SEMEL_OUTAGE, "the connection to %s was lost earlier",
+			       rabbit->address);
 }
 
 static semel_status connection_closed(struct semel_rabbit *rabbit,
@@ -40,7 +43,7 @@ static semel_status connection_closed(struct semel_rabbit *rabbit,
 			? SEMEL_CONFIG
 			: SEMEL_OUTAGE;
 	rabbit->lost = true;
-	return semel_error_set(error, status, "%s closed the connection: %.*s", rabbit->place,
+	return semel_error_set(error, status, "%s closed the connection: %.*s", rabbit->address,
 			       (int)close->reply_text.len, (const char *)close->reply_text.bytes);
 }
 
@@ -49,9 +52,9 @@ static bool has_words(amqp_bytes_t text, const char *words)
 	return memmem(text.bytes, text.len, words, strlen(words)) != NULL;
 }
 
-/* Nobody's mistake: a consumer time-out; and a node that has just come back answers before its
+/* No mistake in the settings: a consumer time-out; and a node that was restarted answers before its
  * replicas of streams run. */
-static bool is_passing(amqp_bytes_t text)
+static bool is_transient(amqp_bytes_t text)
 {
 	return has_words(text, "delivery acknowledgement") ||
 	       has_words(text, "replica on the local node");
@@ -64,7 +67,7 @@ static semel_status status_of(const amqp_channel_close_t *close)
 		return has_words(close->reply_text, "down or inaccessible") ? SEMEL_OUTAGE
 									    : SEMEL_NOT_FOUND;
 	case AMQP_PRECONDITION_FAILED:
-		return is_passing(close->reply_text) ? SEMEL_OUTAGE : SEMEL_CONFIG;
+		return is_transient(close->reply_text) ? SEMEL_OUTAGE : SEMEL_CONFIG;
 	case AMQP_ACCESS_REFUSED:
 	case AMQP_RESOURCE_LOCKED:
 	case AMQP_NOT_ALLOWED:
@@ -75,29 +78,31 @@ static semel_status status_of(const amqp_channel_close_t *close)
 	}
 }
 
-semel_status semel_rabbit_closed(struct semel_rabbit *rabbit, uint16_t channel,
-				 const amqp_channel_close_t *close, semel_error *error)
+semel_status semel_rabbit_channel_closed(struct semel_rabbit *rabbit, uint16_t channel,
+					 const amqp_channel_close_t *close, semel_error *error)
 {
 	amqp_channel_close_ok_t ok = { 0 };
 	semel_status status =
 		semel_error_set(error, status_of(close), "%.*s (%s)", (int)close->reply_text.len,
-				(const char *)close->reply_text.bytes, rabbit->place);
-	if (channel < SEMEL_RABBIT_SHARES)
+				(const char *)close->reply_text.bytes, rabbit->address);
+	if (channel < SEMEL_RABBIT_ASSIGNMENTS)
 		rabbit->open_channels[channel] = false;
-	if (channel == SEMEL_RABBIT_CONTROL || channel >= SEMEL_RABBIT_SHARES)
-		semel_rabbit_not_answered(rabbit, channel, status, error ? error->text : "");
-	semel_status flushed = semel_rabbit_call_begin(rabbit, NULL);
-	if (flushed == SEMEL_OK)
+	if (channel == SEMEL_RABBIT_CONTROL || channel >= SEMEL_RABBIT_ASSIGNMENTS)
+		semel_rabbit_count_failed(rabbit, channel, status, error ? error->text : "");
+	if (semel_rabbit_call_begin(rabbit, NULL) == SEMEL_OK)
 		(void)rabbit->library->send_method(rabbit->connection, channel,
 						   AMQP_CHANNEL_CLOSE_OK_METHOD, &ok);
 	return status;
 }
 
+static int library_code(const amqp_rpc_reply_t *reply)
+{
+	return reply->reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION ? reply->library_error
+								    : AMQP_STATUS_CONNECTION_CLOSED;
+}
+
 semel_status semel_rabbit_call_begin(struct semel_rabbit *rabbit, semel_error *error)
 {
-	if (rabbit->lost)
-		return semel_error_set(error, SEMEL_OUTAGE, "the connection to %s is gone",
-				       rabbit->place);
 	return semel_rabbit_flush_all(rabbit, CALL_TIMEOUT_S * 1000, error);
 }
 
@@ -105,48 +110,44 @@ semel_status semel_rabbit_call_end(struct semel_rabbit *rabbit, uint16_t channel
 				   semel_error *error)
 {
 	amqp_rpc_reply_t reply = rabbit->library->get_rpc_reply(rabbit->connection);
-	semel_rabbit_ring(rabbit);
+	semel_rabbit_signal_ready(rabbit);
 	rabbit->sent_ms = rabbit->heard_ms = semel_steady_ms(rabbit->env);
 	if (closed_out)
 		*closed_out = false;
 	if (reply.reply_type == AMQP_RESPONSE_NORMAL)
 		return SEMEL_OK;
 	if (reply.reply_type != AMQP_RESPONSE_SERVER_EXCEPTION)
-		return semel_rabbit_lost(rabbit,
-					 reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION
-						 ? reply.library_error
-						 : AMQP_STATUS_CONNECTION_CLOSED,
-					 error);
+		return semel_rabbit_set_lost(rabbit, library_code(&reply), error);
 	if (reply.reply.id == AMQP_CONNECTION_CLOSE_METHOD)
 		return connection_closed(rabbit, reply.reply.decoded, error);
 	if (reply.reply.id != AMQP_CHANNEL_CLOSE_METHOD)
-		return semel_rabbit_lost(rabbit, AMQP_STATUS_UNEXPECTED_STATE, error);
+		return semel_rabbit_set_lost(rabbit, AMQP_STATUS_UNEXPECTED_STATE, error);
 	if (closed_out)
 		*closed_out = true;
-	return semel_rabbit_closed(rabbit, channel, reply.reply.decoded, error);
+	return semel_rabbit_channel_closed(rabbit, channel, reply.reply.decoded, error);
 }
 
-/* The library has read frames from the socket that we have not taken, and shall take. */
+/* The library has read frames from the socket that we have not taken, and want to take. */
 static bool has_frames(const struct semel_rabbit *rabbit)
 {
-	return !semel_rabbit_stage_is_full(rabbit) &&
+	return !semel_rabbit_unacked_list_is_full(rabbit) &&
 	       (rabbit->library->frames_enqueued(rabbit->connection) ||
 		rabbit->library->data_in_buffer(rabbit->connection));
 }
 
-void semel_rabbit_ring(struct semel_rabbit *rabbit)
+void semel_rabbit_signal_ready(struct semel_rabbit *rabbit)
 {
 	uint64_t one = 1;
-	if (has_frames(rabbit) || rabbit->stage.waiting > rabbit->stage.seen) {
-		ssize_t written = write(rabbit->bell_fd, &one, sizeof(one));
-		(void)written; /* it fails only when it rings without end already */
-		rabbit->rung = true;
+	if (has_frames(rabbit) || rabbit->unacked.waiting > rabbit->unacked.waiting_before) {
+		ssize_t written = write(rabbit->ready_fd, &one, sizeof(one));
+		(void)written; /* it fails only when the count is full, so it is readable already */
+		rabbit->ready_signalled = true;
 	}
 }
 
 /* ---- channels -------------------------------------------------------------------------------- */
 
-semel_status semel_rabbit_need_channel(struct semel_rabbit *rabbit,
+semel_status semel_rabbit_open_channel(struct semel_rabbit *rabbit,
 				       enum semel_rabbit_channel channel, semel_error *error)
 {
 	const struct semel_rabbit_library *library = rabbit->library;
@@ -162,13 +163,26 @@ semel_status semel_rabbit_need_channel(struct semel_rabbit *rabbit,
 	if (channel == SEMEL_RABBIT_PUBLISH || channel == SEMEL_RABBIT_REQUEUE) {
 		library->confirm_select(rabbit->connection, (amqp_channel_t)channel);
 		status = semel_rabbit_call_end(rabbit, (uint16_t)channel, NULL, error);
+		if (status != SEMEL_OK)
+			return status;
 	}
 	if (channel == SEMEL_RABBIT_PUBLISH)
 		rabbit->window.last_tag = 0;
 	if (channel == SEMEL_RABBIT_REQUEUE)
 		rabbit->requeue.tag = 0;
-	rabbit->open_channels[channel] = status == SEMEL_OK;
-	return status;
+	rabbit->open_channels[channel] = true;
+	return SEMEL_OK;
+}
+
+semel_status semel_rabbit_control_begin(struct semel_rabbit *rabbit, semel_error *error)
+{
+	semel_status status = semel_rabbit_open_channel(rabbit, SEMEL_RABBIT_CONTROL, error);
+	return status == SEMEL_OK ? semel_rabbit_call_begin(rabbit, error) : status;
+}
+
+semel_status semel_rabbit_control_end(struct semel_rabbit *rabbit, semel_error *error)
+{
+	return semel_rabbit_call_end(rabbit, SEMEL_RABBIT_CONTROL, NULL, error);
 }
 
 semel_status semel_rabbit_close_channel(struct semel_rabbit *rabbit, uint16_t channel,
@@ -180,70 +194,25 @@ semel_status semel_rabbit_close_channel(struct semel_rabbit *rabbit, uint16_t ch
 	amqp_rpc_reply_t reply =
 		rabbit->library->channel_close(rabbit->connection, channel, AMQP_REPLY_SUCCESS);
 	if (reply.reply_type != AMQP_RESPONSE_NORMAL)
-		return semel_rabbit_lost(rabbit,
-					 reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION
-						 ? reply.library_error
-						 : AMQP_STATUS_CONNECTION_CLOSED,
-					 error);
+		return semel_rabbit_set_lost(rabbit, library_code(&reply), error);
 	return semel_rabbit_pump_all(rabbit, 0, error);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static semel_status refuse_files(const struct semel_rabbit *rabbit, const char *what,
-				 semel_error *error)
-{
-	return semel_error_set(error, SEMEL_CONFIG,
-			       "%s cannot be used for %s (is it PEM, and does the key fit the "
-			       "certificate?)",
-			       what, rabbit->place);
-}
-
-static bool is_address(const char *host)
-{
-	unsigned char bytes[sizeof(struct in6_addr)];
-	return inet_pton(AF_INET, host, bytes) == 1 || inet_pton(AF_INET6, host, bytes) == 1;
-}
-
-/* The library compares names only, and would refuse every address: those are OpenSSL's to compare,
- * as a part of the handshake. */
-static bool expect_host(const struct semel_rabbit *rabbit, amqp_socket_t *socket)
-{
-	const struct semel_rabbit_library *library = rabbit->library;
-	const char *host = rabbit->settings.host;
-	bool by_address = is_address(host);
-	library->ssl_socket_set_verify_peer(socket, 1);
-	library->ssl_socket_set_verify_hostname(socket, !by_address);
-	if (!by_address)
-		return true;
-	void *parameters = library->tls_parameters(library->ssl_socket_get_context(socket));
-	return parameters && library->tls_expect_address(parameters, host) == 1;
-}
-
 static semel_status make_socket(struct semel_rabbit *rabbit, amqp_socket_t **socket_out,
 				semel_error *error)
 {
 	const struct semel_rabbit_library *library = rabbit->library;
-	const struct semel_rabbit_settings *settings = &rabbit->settings;
-	*socket_out = settings->tls ? library->ssl_socket_new(rabbit->connection)
-				    : library->tcp_socket_new(rabbit->connection);
+	const bool tls = rabbit->settings.tls;
+	*socket_out = tls ? library->ssl_socket_new(rabbit->connection)
+			  : library->tcp_socket_new(rabbit->connection);
 	if (!*socket_out)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a connection");
-	if (!settings->tls)
-		return SEMEL_OK;
-	if (!expect_host(rabbit, *socket_out) ||
-	    library->ssl_socket_set_ssl_versions(*socket_out, AMQP_TLSv1_2, AMQP_TLSvLATEST) !=
-		    AMQP_STATUS_OK)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a connection");
-	if (library->ssl_socket_set_cacert(*socket_out, settings->cacert) != AMQP_STATUS_OK)
-		return refuse_files(rabbit, settings->cacert, error);
-	if (settings->cert && library->ssl_socket_set_key(*socket_out, settings->cert,
-							  settings->key) != AMQP_STATUS_OK)
-		return refuse_files(rabbit, settings->cert, error);
-	return SEMEL_OK;
+	return tls ? semel_rabbit_tls_prepare(rabbit, *socket_out, error) : SEMEL_OK;
 }
 
-static semel_status reach(struct semel_rabbit *rabbit, semel_error *error)
+static semel_status open_socket(struct semel_rabbit *rabbit, semel_error *error)
 {
 	const struct semel_rabbit_settings *settings = &rabbit->settings;
 	struct timeval patience = { .tv_sec = CONNECT_TIMEOUT_S };
@@ -253,17 +222,23 @@ static semel_status reach(struct semel_rabbit *rabbit, semel_error *error)
 		return status;
 	int code = rabbit->library->socket_open_noblock(socket, settings->host, settings->port,
 							&patience);
+	rabbit->tls_session = settings->tls ? semel_rabbit_tls_take_session() : NULL;
+	if (code == AMQP_STATUS_OK && settings->tls && !rabbit->tls_session)
+		return semel_error_set(error, SEMEL_INTERNAL,
+				       "librabbitmq made a TLS connection to %s without OpenSSL",
+				       rabbit->address);
 	if (code == AMQP_STATUS_OK)
 		return SEMEL_OK;
-	bool distrust = code == AMQP_STATUS_SSL_HOSTNAME_VERIFY_FAILED ||
-			code == AMQP_STATUS_SSL_PEER_VERIFY_FAILED;
-	if (distrust)
-		return semel_error_set(error, SEMEL_CONFIG,
-				       "%s is not trusted: %s (its certificate must be for %s and "
-				       "come from an authority in %s; another one: ?cacert=FILE)",
-				       rabbit->place, rabbit->library->error_string2(code),
-				       settings->host, settings->cacert);
-	return semel_error_set(error, SEMEL_OUTAGE, "cannot reach %s: %s (%s)", rabbit->place,
+	bool is_untrusted = code == AMQP_STATUS_SSL_HOSTNAME_VERIFY_FAILED ||
+			    code == AMQP_STATUS_SSL_PEER_VERIFY_FAILED;
+	if (is_untrusted)
+		return semel_error_set(
+			error, SEMEL_CONFIG,
+			"cannot trust %s: %s (its certificate must be for %s and issued "
+			"by an authority in %s; name another list: ?cacert=FILE)",
+			rabbit->address, rabbit->library->error_string2(code), settings->host,
+			settings->cacert);
+	return semel_error_set(error, SEMEL_OUTAGE, "cannot reach %s: %s (%s)", rabbit->address,
 			       rabbit->library->error_string2(code),
 			       code == AMQP_STATUS_SSL_CONNECTION_FAILED
 				       ? "does this port speak TLS? if not, write amqp://"
@@ -277,7 +252,7 @@ static amqp_table_entry_t flag_entry(const char *name)
 						.value.boolean = 1 } };
 }
 
-/* What we understand: without it the broker would block, cancel and refuse in silence. */
+/* Our capabilities: without them the broker would block, cancel and refuse in silence. */
 static amqp_rpc_reply_t login(struct semel_rabbit *rabbit)
 {
 	const struct semel_rabbit_settings *settings = &rabbit->settings;
@@ -319,25 +294,22 @@ static semel_status log_in(struct semel_rabbit *rabbit, semel_error *error)
 			       : status;
 	}
 	return semel_error_set(
-		error, SEMEL_OUTAGE, "%s does not talk AMQP to us: %s (%s)", rabbit->place,
-		rabbit->library->error_string2(reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION
-						       ? reply.library_error
-						       : AMQP_STATUS_CONNECTION_CLOSED),
+		error, SEMEL_OUTAGE, "%s does not answer in AMQP: %s (%s)", rabbit->address,
+		rabbit->library->error_string2(library_code(&reply)),
 		rabbit->settings.tls
 			? "is it RabbitMQ that listens there?"
-			: "is it RabbitMQ that listens there? if with TLS, write amqps://");
+			: "is it RabbitMQ that listens there? for TLS, write amqps://");
 }
 
-static void take_heartbeats_over(struct semel_rabbit *rabbit)
+/* The library sends no heartbeats from now on: heartbeat.c does. */
+static void tune_connection(struct semel_rabbit *rabbit)
 {
 	const struct semel_rabbit_library *library = rabbit->library;
 	rabbit->sent_ms = rabbit->heard_ms = semel_steady_ms(rabbit->env);
 	rabbit->frame_max = (size_t)library->get_frame_max(rabbit->connection);
 	rabbit->heartbeat_ms = (int64_t)library->get_heartbeat(rabbit->connection) * 1000;
-	if (!rabbit->settings.tls)
-		library->tune_connection(rabbit->connection,
-					 library->get_channel_max(rabbit->connection),
-					 (int)rabbit->frame_max, 0);
+	library->tune_connection(rabbit->connection, library->get_channel_max(rabbit->connection),
+				 (int)rabbit->frame_max, 0);
 }
 
 semel_status semel_rabbit_connect(struct semel_rabbit *rabbit, semel_error *error)
@@ -345,50 +317,57 @@ semel_status semel_rabbit_connect(struct semel_rabbit *rabbit, semel_error *erro
 	const struct semel_rabbit_library *library = rabbit->library;
 	struct timeval call = { .tv_sec = CALL_TIMEOUT_S };
 	struct timeval handshake = { .tv_sec = CONNECT_TIMEOUT_S * 2 };
-	rabbit->bell_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	rabbit->ready_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	rabbit->connection = library->new_connection();
-	if (rabbit->bell_fd < 0 || !rabbit->connection)
+	if (rabbit->ready_fd < 0 || !rabbit->connection)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a connection");
-	semel_status status = reach(rabbit, error);
-	if (status == SEMEL_OK) {
-		library->set_handshake_timeout(rabbit->connection, &handshake);
-		library->set_rpc_timeout(rabbit->connection, &call);
-		status = log_in(rabbit, error);
-	}
-	if (status != SEMEL_OK) {
-		rabbit->lost = true;
-		return status;
-	}
+	semel_status status = open_socket(rabbit, error);
+	if (status != SEMEL_OK)
+		goto set_lost;
+	library->set_handshake_timeout(rabbit->connection, &handshake);
+	library->set_rpc_timeout(rabbit->connection, &call);
+	status = log_in(rabbit, error);
+	if (status != SEMEL_OK)
+		goto set_lost;
 	rabbit->fd = library->get_sockfd(rabbit->connection);
-	take_heartbeats_over(rabbit);
-	semel_logf(SEMEL_LOG_DEBUG, "connected to %s", rabbit->place);
+	tune_connection(rabbit);
+	semel_logf(SEMEL_LOG_DEBUG, "connected to %s", rabbit->address);
 	return SEMEL_OK;
-}
 
-static semel_status settle_all(struct semel_rabbit *rabbit)
-{
-	semel_status status = semel_rabbit_flush_all(rabbit, CLOSE_TIMEOUT_S * 1000, NULL);
-	for (uint32_t i = 0; i < rabbit->share_count && status == SEMEL_OK; i++)
-		status = semel_rabbit_share_settle(rabbit, i, NULL);
+set_lost:
+	rabbit->lost = true;
 	return status;
 }
 
-/* A broker that has blocked us reads no goodbye. */
+static semel_status await_acks(struct semel_rabbit *rabbit)
+{
+	semel_status status = semel_rabbit_flush_all(rabbit, CLOSE_TIMEOUT_S * 1000, NULL);
+	if (status != SEMEL_OK)
+		return status;
+	for (uint32_t i = 0; i < rabbit->assignment_count; i++) {
+		status = semel_rabbit_assignment_await_acks(rabbit, i, NULL);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return SEMEL_OK;
+}
+
+/* A broker that has blocked us does not read that we close. */
 void semel_rabbit_disconnect(struct semel_rabbit *rabbit)
 {
 	struct timeval patience = { .tv_sec = CLOSE_TIMEOUT_S };
 	if (rabbit->wake) {
 		semel_wake_unwatch_fd(rabbit->wake, rabbit->fd);
-		semel_wake_unwatch_fd(rabbit->wake, rabbit->bell_fd);
+		semel_wake_unwatch_fd(rabbit->wake, rabbit->ready_fd);
 	}
 	if (rabbit->connection && !rabbit->lost && !rabbit->blocked[0]) {
 		rabbit->library->set_rpc_timeout(rabbit->connection, &patience);
-		if (settle_all(rabbit) == SEMEL_OK)
+		if (await_acks(rabbit) == SEMEL_OK)
 			(void)rabbit->library->connection_close(rabbit->connection,
 								AMQP_REPLY_SUCCESS);
 	}
 	if (rabbit->connection)
 		rabbit->library->destroy_connection(rabbit->connection);
-	if (rabbit->bell_fd >= 0)
-		close(rabbit->bell_fd);
+	if (rabbit->ready_fd >= 0)
+		close(rabbit->ready_fd);
 }

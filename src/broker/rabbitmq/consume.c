@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Consuming: a subscription is a queue for each of its topics (or several, when it is spread over
- * partitions). What has arrived waits in the stage until it is acked; fetch copies it to the
+ * partitions). What has arrived is in the unacked list until it is acked; fetch copies it to the
  * caller.
  *
- * - Not more than prefetch deliveries are in the caller's hands, whatever the broker sent ahead.
+ * - At most prefetch deliveries are fetched and unacked, whatever the broker sent ahead.
  * - A delivery's tag names its queue (8 bits), the opening of that queue (16) and the broker's tag.
  */
 #include "base/error.h"
@@ -14,14 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHARES_MAX 250
+#define ASSIGNMENTS_MAX 250
 
 /* ---- subscribing ----------------------------------------------------------------------------- */
 
 static semel_status check_options(const struct semel_rabbit *rabbit,
 				  const struct semel_subscribe_options *options, semel_error *error)
 {
-	if (rabbit->share_count > 0)
+	if (rabbit->assignment_count > 0)
 		return semel_error_set(error, SEMEL_INVALID,
 				       "this broker connection has a subscription already (open "
 				       "another one)");
@@ -50,8 +50,7 @@ static semel_status choose_partitions(struct semel_rabbit *rabbit,
 	if (rabbit->settings.stream && !rabbit->offset_store && !options->declare_only)
 		return semel_error_set(
 			error, SEMEL_CONFIG,
-			"a stream is read from where the store says, and nobody asks "
-			"the store here");
+			"a stream needs the store for its offsets, and no store is set here");
 	if (options->total_order && *partitions_out > 1)
 		return semel_error_set(error, SEMEL_CONFIG,
 				       "a total order cannot be kept over %u partitions (use one, "
@@ -60,60 +59,101 @@ static semel_status choose_partitions(struct semel_rabbit *rabbit,
 	return SEMEL_OK;
 }
 
-static struct semel_rabbit_home home_of(const struct semel_subscribe_options *options,
-					uint32_t topic, uint32_t partitions)
+static struct semel_rabbit_subscription subscription_of(
+	const struct semel_subscribe_options *options, uint32_t topic, uint32_t partitions)
 {
-	return (struct semel_rabbit_home){ .scope = options->scope,
-					   .topic = options->topics[topic],
-					   .bind = options->bind,
-					   .partitions = partitions,
-					   .delay_max_ms = options->delay_max_ms };
+	return (struct semel_rabbit_subscription){ .scope = options->scope,
+						   .topic = options->topics[topic],
+						   .bind = options->bind,
+						   .partitions = partitions,
+						   .delay_max_ms = options->delay_max_ms };
 }
 
-static semel_status add_shares(struct semel_rabbit *rabbit, const struct semel_rabbit_home *home,
-			       semel_error *error)
+static semel_status add_assignment(struct semel_rabbit *rabbit, const char *queue,
+				   const char *topic, uint32_t number, semel_error *error)
 {
-	for (uint32_t number = 1; number <= home->partitions; number++) {
+	if (rabbit->assignment_count == ASSIGNMENTS_MAX)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "a subscription can have %d queues at most "
+				       "(use fewer topics or partitions)",
+				       ASSIGNMENTS_MAX);
+	struct semel_rabbit_assignment *assignments =
+		realloc(rabbit->assignments,
+			(rabbit->assignment_count + 1) * sizeof(rabbit->assignments[0]));
+	if (!assignments)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a subscription");
+	rabbit->assignments = assignments;
+	char *queue_copy = strdup(queue);
+	char *topic_copy = strdup(topic);
+	if (!queue_copy || !topic_copy) {
+		free(queue_copy);
+		free(topic_copy);
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a subscription");
+	}
+	rabbit->assignments[rabbit->assignment_count++] = (struct semel_rabbit_assignment){
+		.queue = queue_copy,
+		.topic = topic_copy,
+		.partition = (int32_t)number - 1,
+		.log = { .next = -1, .redelivered_to = -1, .idle_next = -1 }
+	};
+	return SEMEL_OK;
+}
+
+static semel_status add_assignments(struct semel_rabbit *rabbit,
+				    const struct semel_rabbit_subscription *subscription,
+				    semel_error *error)
+{
+	for (uint32_t number = 1; number <= subscription->partitions; number++) {
 		char queue[SEMEL_RABBIT_NAME_SIZE];
-		semel_status status = semel_rabbit_queue_name(
-			home, home->partitions > 1 ? number : 0, queue, error);
+		semel_status status =
+			semel_rabbit_partition_name(subscription, number, queue, error);
 		if (status != SEMEL_OK)
 			return status;
-		if (rabbit->share_count == SHARES_MAX)
-			return semel_error_set(error, SEMEL_CONFIG,
-					       "a subscription can have %d queues at most "
-					       "(use fewer topics or partitions)",
-					       SHARES_MAX);
-		struct semel_rabbit_share *shares = realloc(
-			rabbit->shares, (rabbit->share_count + 1) * sizeof(rabbit->shares[0]));
-		if (shares)
-			rabbit->shares = shares;
-		char *queue_copy = shares ? strdup(queue) : NULL;
-		char *topic_copy = queue_copy ? strdup(home->topic) : NULL;
-		if (!topic_copy) {
-			free(queue_copy);
-			return semel_error_set(error, SEMEL_INTERNAL,
-					       "no memory for a subscription");
-		}
-		rabbit->shares[rabbit->share_count++] = (struct semel_rabbit_share){
-			.queue = queue_copy,
-			.topic = topic_copy,
-			.partition = (int32_t)number - 1,
-			.log = { .next = -1, .seen = -1, .still_at = -1 }
-		};
+		status = add_assignment(rabbit, queue, subscription->topic, number, error);
+		if (status != SEMEL_OK)
+			return status;
 	}
 	return SEMEL_OK;
 }
 
-static semel_status name_members(struct semel_rabbit *rabbit, semel_error *error)
+static semel_status join_members(struct semel_rabbit *rabbit, semel_error *error)
 {
 	int length = snprintf(rabbit->members, sizeof(rabbit->members), "%s.%s.members",
-			      rabbit->scope, rabbit->shares[0].topic);
+			      rabbit->scope, rabbit->assignments[0].topic);
 	if (length > SEMEL_RABBIT_NAME_MAX)
 		return semel_error_set(error, SEMEL_CONFIG,
 				       "the names %s and %s are too long together", rabbit->scope,
-				       rabbit->shares[0].topic);
+				       rabbit->assignments[0].topic);
 	return semel_rabbit_join(rabbit, rabbit->members, error);
+}
+
+static semel_status declare_topics(struct semel_rabbit *rabbit,
+				   const struct semel_subscribe_options *options,
+				   semel_error *error)
+{
+	for (uint32_t i = 0; options->topics[i]; i++) {
+		const struct semel_rabbit_subscription subscription =
+			subscription_of(options, i, rabbit->partitions);
+		if (semel_string_is_repeated(options->topics, i))
+			continue;
+		semel_status status =
+			semel_rabbit_declare_subscription(rabbit, &subscription, NULL, error);
+		if (status != SEMEL_OK)
+			return status;
+		status = add_assignments(rabbit, &subscription, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return SEMEL_OK;
+}
+
+static semel_status check_and_choose(struct semel_rabbit *rabbit,
+				     const struct semel_subscribe_options *options,
+				     uint32_t *partitions_out, semel_error *error)
+{
+	semel_status status = check_options(rabbit, options, error);
+	return status == SEMEL_OK ? choose_partitions(rabbit, options, partitions_out, error)
+				  : status;
 }
 
 semel_status semel_rabbit_subscribe(struct semel_broker *broker,
@@ -122,9 +162,7 @@ semel_status semel_rabbit_subscribe(struct semel_broker *broker,
 {
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
 	uint32_t partitions = 1;
-	semel_status status = check_options(rabbit, options, error);
-	if (status == SEMEL_OK)
-		status = choose_partitions(rabbit, options, &partitions, error);
+	semel_status status = check_and_choose(rabbit, options, &partitions, error);
 	if (status != SEMEL_OK)
 		return status;
 	rabbit->partitions = partitions;
@@ -134,38 +172,41 @@ semel_status semel_rabbit_subscribe(struct semel_broker *broker,
 	rabbit->scope = strdup(options->scope);
 	rabbit->bind = options->bind ? strdup(options->bind) : NULL;
 	rabbit->bind_at_ms = semel_steady_ms(rabbit->env) + rabbit->heartbeat_ms;
-	for (uint32_t i = 0; options->topics[i] && status == SEMEL_OK; i++) {
-		struct semel_rabbit_home home = home_of(options, i, partitions);
-		if (semel_string_is_repeated(options->topics, i))
-			continue;
-		status = semel_rabbit_declare_home(rabbit, &home, NULL, error);
-		if (status == SEMEL_OK)
-			status = add_shares(rabbit, &home, error);
-	}
-	if (options->declare_only)
+	status = declare_topics(rabbit, options, error);
+	if (status != SEMEL_OK || options->declare_only)
 		return status;
-	if (status == SEMEL_OK && partitions > 1 && rabbit->settings.single_active)
-		status = name_members(rabbit, error);
-	for (uint32_t i = 0; i < rabbit->share_count && status == SEMEL_OK; i++)
-		status = semel_rabbit_share_open(rabbit, i, error);
-	return status;
+	if (partitions > 1 && rabbit->settings.single_active) {
+		status = join_members(rabbit, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	for (uint32_t i = 0; i < rabbit->assignment_count; i++) {
+		status = semel_rabbit_assignment_open(rabbit, i, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return SEMEL_OK;
 }
 
 semel_status semel_rabbit_compare(struct semel_broker *broker,
 				  const struct semel_subscribe_options *options,
-				  semel_difference_callback seen, void *user, semel_error *error)
+				  semel_difference_callback report, void *user, semel_error *error)
 {
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
-	const struct semel_rabbit_survey survey = { .seen = seen, .user = user };
+	const struct semel_rabbit_comparison comparison = { .report = report, .user = user };
 	uint32_t partitions = 1;
-	semel_status status = check_options(rabbit, options, error);
-	if (status == SEMEL_OK)
-		status = choose_partitions(rabbit, options, &partitions, error);
-	for (uint32_t i = 0; status == SEMEL_OK && options->topics[i]; i++) {
-		struct semel_rabbit_home home = home_of(options, i, partitions);
-		status = semel_rabbit_declare_home(rabbit, &home, &survey, error);
+	semel_status status = check_and_choose(rabbit, options, &partitions, error);
+	if (status != SEMEL_OK)
+		return status;
+	for (uint32_t i = 0; options->topics[i]; i++) {
+		const struct semel_rabbit_subscription subscription =
+			subscription_of(options, i, partitions);
+		status = semel_rabbit_declare_subscription(rabbit, &subscription, &comparison,
+							   error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	return SEMEL_OK;
 }
 
 /* ---- fetching -------------------------------------------------------------------------------- */
@@ -190,28 +231,28 @@ static bool copy_delivery(const struct semel_delivery *from, struct semel_arena 
 	return true;
 }
 
-static uint32_t count_handed(const struct semel_rabbit *rabbit)
+static uint32_t count_fetched(const struct semel_rabbit *rabbit)
 {
 	uint32_t count = 0;
-	for (uint32_t i = 0; i < rabbit->share_count; i++)
-		count += rabbit->shares[i].handed;
+	for (uint32_t i = 0; i < rabbit->assignment_count; i++)
+		count += rabbit->assignments[i].fetched;
 	return count;
 }
 
-static semel_status hand_out(struct semel_rabbit *rabbit, uint32_t max, struct semel_arena *arena,
-			     struct semel_delivery *deliveries, uint32_t *count_out,
-			     semel_error *error)
+static semel_status copy_fetched(struct semel_rabbit *rabbit, uint32_t max,
+				 struct semel_arena *arena, struct semel_delivery *deliveries,
+				 uint32_t *count_out, semel_error *error)
 {
-	uint32_t handed = count_handed(rabbit);
-	uint32_t room = handed < rabbit->prefetch ? rabbit->prefetch - handed : 0;
-	struct semel_rabbit_parcel *parcel = NULL;
+	uint32_t fetched = count_fetched(rabbit);
+	uint32_t room = fetched < rabbit->prefetch ? rabbit->prefetch - fetched : 0;
+	struct semel_rabbit_unacked *unacked = NULL;
 	while (*count_out < max && *count_out < room &&
-	       (parcel = semel_rabbit_stage_next(rabbit, parcel)) != NULL) {
-		if (!copy_delivery(&parcel->delivery, arena, &deliveries[*count_out]))
+	       (unacked = semel_rabbit_unacked_list_next(rabbit, unacked)) != NULL) {
+		if (!copy_delivery(&unacked->delivery, arena, &deliveries[*count_out]))
 			return semel_error_set(error, SEMEL_INTERNAL, "no memory for a delivery");
-		parcel->out = true;
-		rabbit->stage.waiting--;
-		rabbit->shares[parcel->share].handed++;
+		unacked->fetched = true;
+		rabbit->unacked.waiting--;
+		rabbit->assignments[unacked->assignment].fetched++;
 		(*count_out)++;
 	}
 	return SEMEL_OK;
@@ -220,110 +261,131 @@ static semel_status hand_out(struct semel_rabbit *rabbit, uint32_t max, struct s
 static semel_status reopen(struct semel_rabbit *rabbit, semel_error *error)
 {
 	int64_t now_ms = semel_steady_ms(rabbit->env);
-	semel_status status = SEMEL_OK;
-	for (uint32_t i = 0; i < rabbit->share_count && status == SEMEL_OK; i++)
-		if (!rabbit->shares[i].open && rabbit->shares[i].log.ask_at_ms <= now_ms)
-			status = semel_rabbit_share_open(rabbit, i, error);
-	return status;
+	for (uint32_t i = 0; i < rabbit->assignment_count; i++) {
+		if (rabbit->assignments[i].open || rabbit->assignments[i].log.retry_at_ms > now_ms)
+			continue;
+		semel_status status = semel_rabbit_assignment_open(rabbit, i, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return SEMEL_OK;
 }
 
-static semel_status ack_needless(struct semel_rabbit *rabbit, semel_error *error)
+static semel_status ack_skipped(struct semel_rabbit *rabbit, semel_error *error)
 {
-	semel_status status = SEMEL_OK;
-	for (uint32_t i = 0; i < rabbit->share_count && status == SEMEL_OK; i++) {
-		if (!rabbit->shares[i].log.needless)
+	for (uint32_t i = 0; i < rabbit->assignment_count; i++) {
+		if (!rabbit->assignments[i].log.has_skipped)
 			continue;
-		rabbit->shares[i].log.needless = false;
-		status = semel_rabbit_share_send_acks(rabbit, i, error);
+		rabbit->assignments[i].log.has_skipped = false;
+		semel_status status = semel_rabbit_assignment_send_acks(rabbit, i, error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	return SEMEL_OK;
 }
 
 /* A socket from which nothing is read for now would wake its sleeper all the time. */
 static void watch_while_reading(struct semel_rabbit *rabbit)
 {
-	bool full = semel_rabbit_stage_is_full(rabbit);
-	if (!rabbit->wake || full == rabbit->unwatched)
+	bool full = semel_rabbit_unacked_list_is_full(rabbit);
+	if (!rabbit->wake || full == rabbit->is_unwatched)
 		return;
-	rabbit->unwatched = full;
+	rabbit->is_unwatched = full;
 	if (full)
 		semel_wake_unwatch_fd(rabbit->wake, rabbit->fd);
 	else
 		semel_wake_watch_fd(rabbit->wake, rabbit->fd);
 }
 
-/* A queue that the broker closed on us (its consumer time-out) is opened again when something of it
- * is wanted, and not while a person or the breaker lets all wait: each time counts as a delivery.
- */
+/* A queue whose channel the broker closed (its consumer time-out) is opened again when something of
+ * it is wanted, and not while an operator or the breaker stops fetching: each opening counts as a
+ * delivery. */
+static semel_status maintain(struct semel_rabbit *rabbit, bool reopens, semel_error *error)
+{
+	semel_rabbit_maintain_publisher(rabbit);
+	semel_status status = semel_rabbit_pump(rabbit, 0, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_rabbit_rebind(rabbit, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (reopens) {
+		status = reopen(rabbit, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	status = semel_rabbit_balance(rabbit, error);
+	if (status != SEMEL_OK)
+		return status;
+	return ack_skipped(rabbit, error);
+}
+
 semel_status semel_rabbit_fetch(struct semel_broker *broker, uint32_t max,
 				struct semel_arena *arena, struct semel_delivery *deliveries_out,
 				uint32_t *count_out, semel_error *error)
 {
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
 	*count_out = 0;
-	semel_rabbit_tend_outlet(rabbit);
-	semel_status status = semel_rabbit_pump(rabbit, 0, error);
+	semel_status status = maintain(rabbit, max > 0, error);
 	if (status == SEMEL_OK)
-		status = semel_rabbit_rebind(rabbit, error);
-	if (status == SEMEL_OK && max > 0)
-		status = reopen(rabbit, error);
-	if (status == SEMEL_OK)
-		status = semel_rabbit_balance(rabbit, error);
-	if (status == SEMEL_OK)
-		status = ack_needless(rabbit, error);
-	if (status == SEMEL_OK)
-		status = hand_out(rabbit, max, arena, deliveries_out, count_out, error);
-	rabbit->stage.seen = rabbit->stage.waiting;
+		status = copy_fetched(rabbit, max, arena, deliveries_out, count_out, error);
+	rabbit->unacked.waiting_before = rabbit->unacked.waiting;
 	watch_while_reading(rabbit);
 	return status;
 }
 
-/* ---- settling -------------------------------------------------------------------------------- */
+/* ---- acknowledging --------------------------------------------------------------------------- */
+
+static semel_status send_acks(struct semel_rabbit *rabbit, semel_error *error)
+{
+	for (uint32_t i = 0; i < rabbit->assignment_count; i++) {
+		semel_status status = semel_rabbit_assignment_send_acks(rabbit, i, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return semel_rabbit_flush(rabbit, error);
+}
 
 semel_status semel_rabbit_ack(struct semel_broker *broker, const struct semel_delivery *deliveries,
 			      size_t count, semel_error *error)
 {
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
-	semel_status status = SEMEL_OK;
 	bool late = false;
 	for (size_t i = 0; i < count; i++) {
 		uint32_t at = (uint32_t)(deliveries[i].tag >> 56);
 		uint16_t epoch = (uint16_t)(deliveries[i].tag >> 40);
-		if (at < rabbit->share_count && rabbit->shares[at].epoch == epoch)
-			semel_rabbit_share_ack(rabbit, at, deliveries[i].tag & 0xffffffffff);
+		if (at < rabbit->assignment_count && rabbit->assignments[at].epoch == epoch)
+			semel_rabbit_assignment_ack(rabbit, at, deliveries[i].tag & 0xffffffffff);
 		else
 			late = true;
 	}
-	for (uint32_t i = 0; i < rabbit->share_count && status == SEMEL_OK; i++)
-		status = semel_rabbit_share_send_acks(rabbit, i, error);
-	if (status == SEMEL_OK)
-		status = semel_rabbit_flush(rabbit, error);
-	if (status == SEMEL_OK && late)
-		return semel_error_set(error, SEMEL_LEASE_LOST,
-				       "the broker had taken deliveries back before they were "
-				       "acked; they come again");
-	return status;
+	semel_status status = send_acks(rabbit, error);
+	if (status != SEMEL_OK || !late)
+		return status;
+	return semel_error_set(error, SEMEL_LEASE_LOST,
+			       "the broker had requeued deliveries before they were acked; they "
+			       "will be redelivered");
 }
 
-/* A stream keeps what was delivered: anybody can look for it there. */
+/* A stream keeps what was delivered: every reader finds it there. */
 uint64_t semel_rabbit_count_in_flight(struct semel_broker *broker)
 {
 	const struct semel_rabbit *rabbit = semel_rabbit_of(broker);
 	uint64_t count = 0;
-	for (uint32_t i = 0; i < rabbit->share_count; i++)
-		count += semel_rabbit_share_unacked(&rabbit->shares[i]);
+	for (uint32_t i = 0; i < rabbit->assignment_count; i++)
+		count += semel_rabbit_assignment_count_unacked(&rabbit->assignments[i]);
 	return count;
 }
 
-/* Without the broker: to give a delivery back is counted there, and limited. */
+/* Without the broker: it counts deliveries that go back, and limits them. */
 semel_status semel_rabbit_rewind(struct semel_broker *broker, semel_error *error)
 {
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
 	(void)error;
-	for (uint32_t i = 0; i < rabbit->share_count; i++)
-		rabbit->shares[i].handed = 0;
-	semel_rabbit_stage_rewind(rabbit);
-	rabbit->stage.seen = 0;
-	semel_rabbit_ring(rabbit);
+	for (uint32_t i = 0; i < rabbit->assignment_count; i++)
+		rabbit->assignments[i].fetched = 0;
+	semel_rabbit_unacked_list_rewind(rabbit);
+	rabbit->unacked.waiting_before = 0;
+	semel_rabbit_signal_ready(rabbit);
 	return SEMEL_OK;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `semel doctor` sees of RabbitMQ itself.
+/* What `semel doctor` checks of RabbitMQ itself.
  *
- * Whether an alarm is in force is told only to those who publish. So a message without a body goes
- * to a queue that is not there: the broker returns it and confirms, or says that it is blocked. */
+ * Only connections that publish are told of an alarm. So a message without a body is published to a
+ * queue that does not exist: the broker returns it and confirms, or says that it is blocked. */
 #include "base/error.h"
 #include "broker/rabbitmq/rabbitmq.h"
 
@@ -60,20 +60,20 @@ static void examine_alarm(struct semel_rabbit *rabbit, const struct semel_examin
 					   .payload = SEMEL_TEXT_CONST(""),
 					   .time_ms = semel_now_ms(rabbit->env) };
 	const struct semel_publish_metadata metadata = { .attempt = 0 };
-	const struct semel_rabbit_post post = { .channel = SEMEL_RABBIT_REQUEUE,
-						.exchange = SEMEL_TEXT_CONST(""),
-						.key = name,
-						.event = &event,
-						.metadata = &metadata };
+	const struct semel_rabbit_outgoing outgoing = { .channel = SEMEL_RABBIT_REQUEUE,
+							.exchange = SEMEL_TEXT_CONST(""),
+							.key = name,
+							.event = &event,
+							.metadata = &metadata };
 	char text[TEXT_SIZE];
 	semel_error error = { 0 };
-	/* The first one makes us somebody who publishes, and is answered all the same. */
-	semel_rabbit_enter(&rabbit->broker);
-	semel_status status = semel_rabbit_send_confirmed(rabbit, &post, &error);
+	/* The first one makes this a connection that publishes, and is answered in any case. */
+	semel_rabbit_lock(&rabbit->broker);
+	semel_status status = semel_rabbit_send_confirmed(rabbit, &outgoing, &error);
 	if (status != SEMEL_BUSY && status != SEMEL_CONFIG)
-		status = semel_rabbit_send_confirmed(rabbit, &post, &error);
-	status = semel_rabbit_leave(&rabbit->broker, status);
-	snprintf(text, sizeof(text), "it takes no events for now: %.400s", error.text);
+		status = semel_rabbit_send_confirmed(rabbit, &outgoing, &error);
+	status = semel_rabbit_unlock(&rabbit->broker, status);
+	snprintf(text, sizeof(text), "the broker blocks publishing: %.400s", error.text);
 	if (status == SEMEL_BUSY)
 		semel_examination_report(examination, SEMEL_CHECK_BROKER_ALARM,
 					 SEMEL_SEVERITY_PROBLEM, text,
@@ -81,7 +81,8 @@ static void examine_alarm(struct semel_rabbit *rabbit, const struct semel_examin
 	else if (status == SEMEL_CONFIG)
 		semel_examination_failed(examination, SEMEL_CHECK_BROKER_RIGHTS, &error);
 	else
-		semel_examination_fine(examination, SEMEL_CHECK_BROKER_ALARM, "it takes events");
+		semel_examination_fine(examination, SEMEL_CHECK_BROKER_ALARM,
+				       "the broker takes events");
 }
 
 semel_status semel_rabbit_examine(const struct semel_url *url,
@@ -95,7 +96,7 @@ semel_status semel_rabbit_examine(const struct semel_url *url,
 		return status;
 	}
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
-	semel_examination_fine(examination, SEMEL_CHECK_BROKER_REACHED, "%s", rabbit->place);
+	semel_examination_fine(examination, SEMEL_CHECK_BROKER_REACHED, "%s", rabbit->address);
 	examine_version(rabbit, examination);
 	examine_alarm(rabbit, examination);
 	semel_rabbit_examine_nodes(rabbit, examination);

@@ -13,6 +13,11 @@ static const struct semel_dynamic_symbol symbols[] = {
 	{ "SSL_CTX_get0_param", offsetof(struct semel_rabbit_library, tls_parameters) },
 	{ "X509_VERIFY_PARAM_set1_ip_asc",
 	  offsetof(struct semel_rabbit_library, tls_expect_address) },
+	{ "SSL_CTX_ctrl", offsetof(struct semel_rabbit_library, tls_control) },
+	{ "SSL_CTX_set_info_callback", offsetof(struct semel_rabbit_library, tls_on_handshake) },
+	{ "SSL_write", offsetof(struct semel_rabbit_library, tls_write) },
+	{ "SSL_get_error", offsetof(struct semel_rabbit_library, tls_error) },
+	{ "ERR_clear_error", offsetof(struct semel_rabbit_library, tls_clear_errors) },
 };
 
 static const char *const names[] = { "librabbitmq.so.4", "librabbitmq.so", NULL };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions of librabbitmq that we use, loaded when the first amqp: URL is opened. */
+/* The functions of librabbitmq that we use, loaded when the first amqp: or amqps: URL is opened. */
 #ifndef SEMEL_BROKER_RABBITMQ_LIBRARY_H
 #define SEMEL_BROKER_RABBITMQ_LIBRARY_H
 
@@ -46,10 +46,7 @@
 	ROW(basic_qos)                                                                             \
 	ROW(basic_consume)                                                                         \
 	ROW(basic_cancel)                                                                          \
-	ROW(basic_publish)                                                                         \
-	ROW(basic_ack)                                                                             \
 	ROW(get_rpc_reply)                                                                         \
-	ROW(send_frame)                                                                            \
 	ROW(send_method)                                                                           \
 	ROW(simple_wait_frame_noblock)                                                             \
 	ROW(frames_enqueued)                                                                       \
@@ -64,9 +61,15 @@
 
 struct semel_rabbit_library {
 	SEMEL_RABBIT_FUNCTIONS(SEMEL_RABBIT_MEMBER)
-	/* Of the OpenSSL that it brings along. */
+	/* Of the OpenSSL that it is linked to; used in tls.c only. */
 	void *(*tls_parameters)(void *context);
 	int (*tls_expect_address)(void *parameters, const char *address);
+	long (*tls_control)(void *context, int command, long number, void *pointer);
+	void (*tls_on_handshake)(void *context,
+				 void (*callback)(const void *session, int where, int value));
+	int (*tls_write)(void *session, const void *data, int length);
+	int (*tls_error)(const void *session, int result);
+	void (*tls_clear_errors)(void);
 };
 
 /* Any thread. CONFIG when it is not installed. The table lives until the process ends. */

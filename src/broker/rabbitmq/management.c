@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What AMQP cannot be asked, and the management plugin shows over HTTP: bindings, alarms, disks.
- * Only `semel doctor` asks. Where the plugin is not there, that is advice, no problem. */
+/* What AMQP has no request for, and the management plugin reports over HTTP: bindings, alarms,
+ * disks. Only `semel doctor` uses it. Where the plugin is not enabled, that is advice, no problem.
+ */
 #include "base/curl_fetch.h"
 #include "base/error.h"
 #include "broker/rabbitmq/rabbitmq.h"
@@ -103,7 +104,7 @@ static void examine_node(const json_t *node, const struct semel_examination *exa
 	if (!name)
 		name = "a node";
 	if (json_is_false(json_object_get(node, "running"))) {
-		snprintf(text, sizeof(text), "the node %.200s does not run", name);
+		snprintf(text, sizeof(text), "the node %.200s is not running", name);
 		semel_examination_report(examination, SEMEL_CHECK_BROKER_ALARM,
 					 SEMEL_SEVERITY_PROBLEM, text,
 					 "start it, or take it out of the cluster");
@@ -111,12 +112,10 @@ static void examine_node(const json_t *node, const struct semel_examination *exa
 	}
 	if (json_array_size(json_object_get(node, "partitions")) > 0) {
 		snprintf(text, sizeof(text),
-			 "the node %.200s does not see all others (a network "
-			 "partition)",
-			 name);
+			 "the node %.200s is cut off from others (a network partition)", name);
 		semel_examination_report(examination, SEMEL_CHECK_BROKER_ALARM,
 					 SEMEL_SEVERITY_PROBLEM, text,
-					 "mend the network, then restart the minority");
+					 "repair the network, then restart the smaller part");
 	}
 	if (is_true(node, "mem_alarm") || is_true(node, "disk_free_alarm")) {
 		snprintf(text, sizeof(text), "the node %.200s has an alarm: %s", name,
@@ -146,10 +145,10 @@ void semel_rabbit_examine_nodes(struct semel_rabbit *rabbit,
 
 /* ---- bindings -------------------------------------------------------------------------------- */
 
-static bool has_member(const json_t *object, const char *name, const char *wanted)
+static bool has_member(const json_t *object, const char *name, const char *expected)
 {
 	const char *value = json_string_value(json_object_get(object, name));
-	return value && strcmp(value, wanted) == 0;
+	return value && strcmp(value, expected) == 0;
 }
 
 /* key NULL: any. */
@@ -165,8 +164,8 @@ static bool binds(const json_t *bindings, const char *source, const char *key)
 }
 
 /* A binding of earlier settings stays, and brings what the new one leaves out. */
-static void tell_others(const json_t *bindings, const char *queue, const char *source,
-			const char *key, const struct semel_examination *examination)
+static void report_extra_bindings(const json_t *bindings, const char *queue, const char *source,
+				  const char *key, const struct semel_examination *examination)
 {
 	char text[TEXT_SIZE];
 	for (size_t i = 0; key && i < json_array_size(bindings); i++) {
@@ -186,23 +185,24 @@ static void tell_others(const json_t *bindings, const char *queue, const char *s
 	}
 }
 
-struct wanted {
+struct expected_binding {
 	const char *kind, *name, *what; /* whose bindings: "queues", its name, "bindings" */
 	const char *source, *key;
 };
 
 /* False: the plugin cannot be asked, so the rest need not be either. */
-static bool examine_binding(const struct semel_rabbit *rabbit, const struct wanted *wanted,
+static bool examine_binding(const struct semel_rabbit *rabbit,
+			    const struct expected_binding *expected,
 			    const struct semel_examination *examination)
 {
 	char text[TEXT_SIZE];
 	semel_error error = { 0 };
-	json_t *bindings = get(rabbit, examination->management, wanted->kind, wanted->name,
-			       wanted->what, &error);
+	json_t *bindings = get(rabbit, examination->management, expected->kind, expected->name,
+			       expected->what, &error);
 	if (!bindings && error.status == SEMEL_NOT_FOUND)
-		return true; /* what is missing altogether was told already */
+		return true; /* what is missing altogether was acks_sent already */
 	if (!bindings) {
-		snprintf(text, sizeof(text), "cannot be seen: %.900s", error.text);
+		snprintf(text, sizeof(text), "cannot be read: %.900s", error.text);
 		semel_examination_report(
 			examination, SEMEL_CHECK_BINDINGS, SEMEL_SEVERITY_ADVICE, text,
 			"rabbitmq-plugins enable rabbitmq_management, and give the user the tag "
@@ -210,12 +210,13 @@ static bool examine_binding(const struct semel_rabbit *rabbit, const struct want
 			"apply, which makes what is missing");
 		return false;
 	}
-	bool there = binds(bindings, wanted->source, wanted->key);
-	tell_others(bindings, wanted->name, wanted->source, wanted->key, examination);
+	bool there = binds(bindings, expected->source, expected->key);
+	report_extra_bindings(bindings, expected->name, expected->source, expected->key,
+			      examination);
 	json_decref(bindings);
 	snprintf(text, sizeof(text), "%.255s is %sbound to the exchange %.255s%s%.255s",
-		 wanted->name, there ? "" : "not ", wanted->source, wanted->key ? " by " : "",
-		 wanted->key ? wanted->key : "");
+		 expected->name, there ? "" : "not ", expected->source, expected->key ? " by " : "",
+		 expected->key ? expected->key : "");
 	semel_examination_report(examination, SEMEL_CHECK_BINDINGS,
 				 there ? SEMEL_SEVERITY_FINE : SEMEL_SEVERITY_PROBLEM, text,
 				 there ? NULL
@@ -249,44 +250,47 @@ static void examine_limit(const struct semel_rabbit *rabbit, const char *queue,
 	json_int_t limit = by_policy ? set : declared;
 	if (type && strcmp(type, "quorum") == 0 && limit >= 0 && limit < LIMIT_HIGH) {
 		snprintf(text, sizeof(text),
-			 "the queue %.255s gives up an event after %lld deliveries%s%.255s", queue,
+			 "the queue %.255s drops an event after %lld deliveries%s%.255s", queue,
 			 (long long)limit, by_policy ? ": by the policy " : "",
 			 by_policy && policy ? policy : "");
 		snprintf(remedy, sizeof(remedy),
-			 by_policy ? "take delivery-limit out of the policy %.255s; what was given "
-				     "up: semel replay --scope SCOPE"
+			 by_policy ? "take delivery-limit out of the policy %.255s; what was "
+				     "dropped: semel replay --scope SCOPE"
 				   : "let the queue drain, delete it, and run semel topology apply",
 			 policy ? policy : "");
 		semel_examination_report(examination, SEMEL_CHECK_LIMITS, SEMEL_SEVERITY_PROBLEM,
 					 text, remedy);
 	} else if (seen) {
-		snprintf(text, sizeof(text), "%.255s drops nothing", queue);
+		snprintf(text, sizeof(text), "%.255s drops no event", queue);
 		semel_examination_report(examination, SEMEL_CHECK_LIMITS, SEMEL_SEVERITY_FINE, text,
 					 NULL);
 	}
 	json_decref(seen);
 }
 
-static bool examine_home(const struct semel_rabbit *rabbit, const struct semel_rabbit_home *home,
-			 const struct semel_examination *examination)
+static bool examine_subscription(const struct semel_rabbit *rabbit,
+				 const struct semel_rabbit_subscription *subscription,
+				 const struct semel_examination *examination)
 {
 	char first[SEMEL_RABBIT_NAME_SIZE], queue[SEMEL_RABBIT_NAME_SIZE];
-	if (semel_rabbit_queue_name(home, 0, first, NULL) != SEMEL_OK)
+	if (semel_rabbit_queue_name(subscription, 0, first, NULL) != SEMEL_OK)
 		return true;
-	bool spread = home->partitions > 1;
-	const struct wanted of_topic = { .kind = spread ? "exchanges" : "queues",
-					 .name = first,
-					 .what = spread ? "bindings/destination" : "bindings",
-					 .source = home->topic,
-					 .key = home->bind };
+	bool partitioned = subscription->partitions > 1;
+	const struct expected_binding of_topic = { .kind = partitioned ? "exchanges" : "queues",
+						   .name = first,
+						   .what = partitioned ? "bindings/destination"
+								       : "bindings",
+						   .source = subscription->topic,
+						   .key = subscription->bind };
 	bool asked = examine_binding(rabbit, &of_topic, examination);
-	if (asked && !spread)
+	if (asked && !partitioned)
 		examine_limit(rabbit, first, examination);
-	for (uint32_t number = 1; spread && asked && number <= home->partitions; number++) {
-		const struct wanted of_part = {
+	for (uint32_t number = 1; partitioned && asked && number <= subscription->partitions;
+	     number++) {
+		const struct expected_binding of_part = {
 			.kind = "queues", .name = queue, .what = "bindings", .source = first
 		};
-		if (semel_rabbit_queue_name(home, number, queue, NULL) == SEMEL_OK)
+		if (semel_rabbit_queue_name(subscription, number, queue, NULL) == SEMEL_OK)
 			asked = examine_binding(rabbit, &of_part, examination);
 		if (asked)
 			examine_limit(rabbit, queue, examination);
@@ -301,14 +305,15 @@ void semel_rabbit_examine_bindings(struct semel_broker *broker,
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
 	bool asked = true;
 	for (uint32_t i = 0; options->topics[i] && asked; i++) {
-		struct semel_rabbit_home home = { .scope = options->scope,
-						  .topic = options->topics[i],
-						  .bind = options->bind };
-		semel_rabbit_enter(broker);
-		semel_status status = semel_rabbit_partitions_of(rabbit, home.scope, home.topic,
-								 &home.partitions, NULL);
-		(void)semel_rabbit_leave(broker, status);
-		if (status == SEMEL_OK && home.partitions > 0)
-			asked = examine_home(rabbit, &home, examination);
+		struct semel_rabbit_subscription subscription = { .scope = options->scope,
+								  .topic = options->topics[i],
+								  .bind = options->bind };
+		semel_rabbit_lock(broker);
+		semel_status status =
+			semel_rabbit_partitions_of(rabbit, subscription.scope, subscription.topic,
+						   &subscription.partitions, NULL);
+		(void)semel_rabbit_unlock(broker, status);
+		if (status == SEMEL_OK && subscription.partitions > 0)
+			asked = examine_subscription(rabbit, &subscription, examination);
 	}
 }

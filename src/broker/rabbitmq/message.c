@@ -233,9 +233,10 @@ int64_t semel_rabbit_offset_of(const amqp_basic_properties_t *properties)
 	return -1;
 }
 
-bool semel_rabbit_is_mark(const amqp_basic_properties_t *properties, uint64_t body_size)
+bool semel_rabbit_is_marker(const amqp_basic_properties_t *properties, uint64_t body_size)
 {
 	return body_size == 0 && !(properties->_flags & AMQP_BASIC_MESSAGE_ID_FLAG) &&
 	       properties->_flags & AMQP_BASIC_TYPE_FLAG &&
-	       semel_text_equal(semel_rabbit_text(properties->type), SEMEL_TEXT(SEMEL_RABBIT_MARK));
+	       semel_text_equal(semel_rabbit_text(properties->type),
+				SEMEL_TEXT(SEMEL_RABBIT_MARKER));
 }

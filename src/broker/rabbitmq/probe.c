@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looking into a stream, on a channel of its own that is closed afterwards: nobody's place moves.
+/* Reading a stream without consuming it, on a channel of its own that is closed afterwards: no
+ * reader's offset moves.
  *
- * The broker does not tell where a stream ends; its count of messages is some seconds old. But a
- * reader to whom something was delivered can ask: an ack makes the broker read on at once, and what
- * there is goes out before its next answer on that channel. So the probe starts where something is
- * sure to come, and acks until nothing more does.
+ * The broker does not say where a stream ends; its count of messages is some seconds old. But a
+ * reader to whom something was delivered can find out: an ack makes the broker read on at once, and
+ * what there is is sent before its next answer on that channel. So the probe starts where something
+ * is sure to arrive, and acks until nothing more does.
  */
 #include "base/error.h"
 #include "broker/rabbitmq/rabbitmq.h"
 
-#define PREFETCH  1000
-#define SOON_MS   2000
-#define LONG_MS   30000
-#define LISTEN_MS 50
+#define PREFETCH 1000
+#define SHORT_MS 2000
+#define LONG_MS  30000
+#define WAIT_MS  50
 
-static void see_message(struct semel_rabbit_probe *probe, const amqp_basic_properties_t *properties,
-			uint64_t body_size)
+static void record_message(struct semel_rabbit_probe *probe,
+			   const amqp_basic_properties_t *properties, uint64_t body_size)
 {
 	int64_t offset = semel_rabbit_offset_of(properties);
 	/* As in a delivery: an empty one is none. */
@@ -23,16 +24,16 @@ static void see_message(struct semel_rabbit_probe *probe, const amqp_basic_prope
 		properties->_flags & AMQP_BASIC_MESSAGE_ID_FLAG && properties->message_id.len > 0;
 	if (probe->first < 0) {
 		probe->first = offset;
-		probe->first_named = named;
+		probe->first_has_id = named;
 		probe->first_hash =
 			named ? semel_event_hash_id(semel_rabbit_text(properties->message_id)) : 0;
 	}
 	probe->last = offset;
-	if (offset < probe->count_from || semel_rabbit_is_mark(properties, body_size))
+	if (offset < probe->count_from || semel_rabbit_is_marker(properties, body_size))
 		return;
 	probe->count++;
-	if (probe->wanted.data && named &&
-	    semel_text_equal(semel_rabbit_text(properties->message_id), probe->wanted))
+	if (probe->event_id.data && named &&
+	    semel_text_equal(semel_rabbit_text(properties->message_id), probe->event_id))
 		probe->found = true;
 }
 
@@ -41,8 +42,8 @@ semel_status semel_rabbit_probe_frame(struct semel_rabbit *rabbit, const amqp_fr
 	struct semel_rabbit_probe *probe = rabbit->probe;
 	if (frame->frame_type == AMQP_FRAME_HEADER) {
 		if (probe && probe->expects_header)
-			see_message(probe, frame->payload.properties.decoded,
-				    frame->payload.properties.body_size);
+			record_message(probe, frame->payload.properties.decoded,
+				       frame->payload.properties.body_size);
 		if (probe)
 			probe->expects_header = false;
 		return SEMEL_OK;
@@ -57,14 +58,15 @@ semel_status semel_rabbit_probe_frame(struct semel_rabbit *rabbit, const amqp_fr
 	} else if (method->id == AMQP_BASIC_CANCEL_METHOD && probe) {
 		probe->gone = true;
 	} else if (method->id == AMQP_CHANNEL_CLOSE_METHOD) {
-		(void)semel_rabbit_closed(rabbit, SEMEL_RABBIT_PROBE, method->decoded, NULL);
+		(void)semel_rabbit_channel_closed(rabbit, SEMEL_RABBIT_PROBE, method->decoded,
+						  NULL);
 		if (probe)
 			probe->gone = true;
 	}
 	return SEMEL_OK;
 }
 
-/* ---- one look -------------------------------------------------------------------------------- */
+/* ---- one run --------------------------------------------------------------------------------- */
 
 static semel_status begin(struct semel_rabbit *rabbit, const char *queue, int64_t from,
 			  semel_error *error)
@@ -72,9 +74,10 @@ static semel_status begin(struct semel_rabbit *rabbit, const char *queue, int64_
 	const struct semel_rabbit_library *library = rabbit->library;
 	amqp_table_entry_t offset = { .key = semel_rabbit_string("x-stream-offset"),
 				      .value = semel_rabbit_stream_offset(from) };
-	semel_status status = semel_rabbit_need_channel(rabbit, SEMEL_RABBIT_PROBE, error);
-	if (status == SEMEL_OK)
-		status = semel_rabbit_call_begin(rabbit, error);
+	semel_status status = semel_rabbit_open_channel(rabbit, SEMEL_RABBIT_PROBE, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_rabbit_call_begin(rabbit, error);
 	if (status != SEMEL_OK)
 		return status;
 	library->basic_qos(rabbit->connection, SEMEL_RABBIT_PROBE, 0, PREFETCH, 0);
@@ -87,20 +90,20 @@ static semel_status begin(struct semel_rabbit *rabbit, const char *queue, int64_
 	return semel_rabbit_call_end(rabbit, SEMEL_RABBIT_PROBE, NULL, error);
 }
 
-static semel_status await_first(struct semel_rabbit *rabbit, int64_t patience_ms,
-				semel_error *error)
+static semel_status await_first(struct semel_rabbit *rabbit, int64_t timeout_ms, semel_error *error)
 {
 	const struct semel_rabbit_probe *probe = rabbit->probe;
-	int64_t until_ms = semel_steady_ms(rabbit->env) + patience_ms;
-	semel_status status = SEMEL_OK;
-	while (status == SEMEL_OK && probe->first < 0 && !probe->gone &&
-	       semel_steady_ms(rabbit->env) < until_ms)
-		status = semel_rabbit_pump_all(rabbit, LISTEN_MS, error);
-	return status;
+	int64_t until_ms = semel_steady_ms(rabbit->env) + timeout_ms;
+	while (probe->first < 0 && !probe->gone && semel_steady_ms(rabbit->env) < until_ms) {
+		semel_status status = semel_rabbit_pump_all(rabbit, WAIT_MS, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return SEMEL_OK;
 }
 
-static semel_status ask(struct semel_rabbit *rabbit, const char *queue, uint64_t *count_out,
-			semel_error *error)
+static semel_status count_messages(struct semel_rabbit *rabbit, const char *queue,
+				   uint64_t *count_out, semel_error *error)
 {
 	semel_status status = semel_rabbit_call_begin(rabbit, error);
 	if (status != SEMEL_OK)
@@ -117,16 +120,32 @@ static semel_status ask(struct semel_rabbit *rabbit, const char *queue, uint64_t
 static semel_status read_on(struct semel_rabbit *rabbit, const char *queue, semel_error *error)
 {
 	const struct semel_rabbit_probe *probe = rabbit->probe;
-	uint64_t seen = 0, count = 0;
-	semel_status status = SEMEL_OK;
-	while (status == SEMEL_OK && probe->tag > seen && probe->count < probe->limit &&
-	       !probe->found && !probe->gone) {
-		seen = probe->tag;
-		status = semel_rabbit_send_ack(rabbit, SEMEL_RABBIT_PROBE, seen, true, error);
-		if (status == SEMEL_OK)
-			status = ask(rabbit, queue, &count, error);
+	uint64_t acked = 0, count = 0;
+	while (probe->tag > acked && probe->count < probe->limit && !probe->found && !probe->gone) {
+		acked = probe->tag;
+		semel_status status =
+			semel_rabbit_write_ack(rabbit, SEMEL_RABBIT_PROBE, acked, true, error);
+		if (status != SEMEL_OK)
+			return status;
+		status = count_messages(rabbit, queue, &count, error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	return SEMEL_OK;
+}
+
+static semel_status read_stream(struct semel_rabbit *rabbit, const char *queue, int64_t timeout_ms,
+				uint64_t *messages_out, semel_error *error)
+{
+	const struct semel_rabbit_probe *probe = rabbit->probe;
+	semel_status status = begin(rabbit, queue, probe->from, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = await_first(rabbit, timeout_ms, error);
+	if (status != SEMEL_OK || probe->gone)
+		return status;
+	return probe->first < 0 ? count_messages(rabbit, queue, messages_out, error)
+				: read_on(rabbit, queue, error);
 }
 
 static semel_status end(struct semel_rabbit *rabbit, semel_error *error)
@@ -138,36 +157,33 @@ static semel_status end(struct semel_rabbit *rabbit, semel_error *error)
 }
 
 /* messages_out: as the broker counts them. */
-static semel_status look(struct semel_rabbit *rabbit, const char *queue,
-			 struct semel_rabbit_probe *probe, int64_t patience_ms,
-			 uint64_t *messages_out, semel_error *error)
+static semel_status run_once(struct semel_rabbit *rabbit, const char *queue,
+			     struct semel_rabbit_probe *probe, int64_t timeout_ms,
+			     uint64_t *messages_out, semel_error *error)
 {
 	probe->first = probe->last = -1;
 	probe->tag = probe->count = 0;
 	probe->expects_header = probe->gone = false;
 	rabbit->probe = probe;
-	semel_status status = begin(rabbit, queue, probe->from, error);
-	if (status == SEMEL_OK)
-		status = await_first(rabbit, patience_ms, error);
-	if (status == SEMEL_OK && !probe->gone)
-		status = probe->first < 0 ? ask(rabbit, queue, messages_out, error)
-					  : read_on(rabbit, queue, error);
+	semel_status status = read_stream(rabbit, queue, timeout_ms, messages_out, error);
 	rabbit->probe = NULL;
 	semel_status ended = end(rabbit, status == SEMEL_OK ? error : NULL);
-	semel_rabbit_ring(rabbit);
-	if (status == SEMEL_OK && probe->gone)
-		return semel_error_set(error, SEMEL_OUTAGE, "the queue %s is gone from %s", queue,
-				       rabbit->place);
-	return status == SEMEL_OK ? ended : status;
+	semel_rabbit_signal_ready(rabbit);
+	if (status != SEMEL_OK)
+		return status;
+	if (probe->gone)
+		return semel_error_set(error, SEMEL_OUTAGE, "queue %s not found on %s", queue,
+				       rabbit->address);
+	return ended;
 }
 
-/* An offset beyond the end of the stream: nothing will come. */
+/* An offset beyond the end of the stream: nothing will arrive. */
 static semel_status is_beyond(struct semel_rabbit *rabbit, const char *queue, int64_t offset,
 			      bool *beyond_out, semel_error *error)
 {
 	struct semel_rabbit_probe probe = { .from = SEMEL_RABBIT_LAST, .limit = UINT64_MAX };
 	uint64_t messages = 0;
-	semel_status status = look(rabbit, queue, &probe, LONG_MS, &messages, error);
+	semel_status status = run_once(rabbit, queue, &probe, LONG_MS, &messages, error);
 	*beyond_out = probe.last < offset;
 	return status;
 }
@@ -176,19 +192,20 @@ semel_status semel_rabbit_probe_run(struct semel_rabbit *rabbit, const char *que
 				    struct semel_rabbit_probe *probe, semel_error *error)
 {
 	uint64_t messages = 0;
-	bool beyond = false;
-	semel_status status = look(rabbit, queue, probe, SOON_MS, &messages, error);
+	semel_status status = run_once(rabbit, queue, probe, SHORT_MS, &messages, error);
 	if (status != SEMEL_OK || probe->first >= 0 || (probe->may_be_empty && messages == 0))
 		return status;
-	if (probe->from >= 0)
+	if (probe->from >= 0) {
+		bool beyond = false;
 		status = is_beyond(rabbit, queue, probe->from, &beyond, error);
-	if (status != SEMEL_OK || beyond)
-		return status;
-	status = look(rabbit, queue, probe, LONG_MS, &messages, error);
+		if (status != SEMEL_OK || beyond)
+			return status;
+	}
+	status = run_once(rabbit, queue, probe, LONG_MS, &messages, error);
 	if (status == SEMEL_OK && probe->first < 0)
 		return semel_error_set(error, SEMEL_OUTAGE,
 				       "%s does not let us read the stream %s (has this node a "
 				       "replica of it?)",
-				       rabbit->place, queue);
+				       rabbit->address, queue);
 	return status;
 }

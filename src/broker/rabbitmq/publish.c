@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The window of events that the broker has not answered for.
  *
- * - Of one aggregate at most one event is on the wire: a broker may refuse one and take the next,
- *   so the next is sent only after the one before it was confirmed. The later ones stand behind the
- *   first in a chain, and the first of each aggregate stands in the buckets.
- * - An event is confirmed by an ack of its tag. A return comes before the ack of the same event.
- * - After a refusal the chain behind is refused too, as HELD, when the refusal is reported.
+ * - Of one aggregate at most one event is sent and unanswered: a broker may refuse one and take the
+ *   next, so the next is sent only after the one before it was confirmed. The later ones form a
+ *   chain behind the first one, and the first one of each aggregate is in the buckets.
+ * - An event is confirmed by an ack of its tag. A return arrives before the ack of the same event.
+ * - After a refusal the rest of the chain is refused too, as HELD, when the refusal is reported.
  * - While the broker is blocked nothing is sent and nothing is late.
- * - When the broker closes the channel, nobody knows what it took: what is not at fault is sent
- *   again, in the order of each aggregate.
+ * - When the broker closes the channel, it is not known what it took: what did not cause that is
+ *   sent again, in the order of each aggregate.
  */
 #include "base/error.h"
 #include "broker/rabbitmq/rabbitmq.h"
@@ -23,34 +23,34 @@
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-static void push(struct semel_rabbit_list *list, struct semel_rabbit_slot *slot)
+static void push(struct semel_rabbit_list *list, struct semel_rabbit_inflight *inflight)
 {
-	slot->next = NULL;
+	inflight->next = NULL;
 	if (list->last)
-		list->last->next = slot;
+		list->last->next = inflight;
 	else
-		list->first = slot;
-	list->last = slot;
+		list->first = inflight;
+	list->last = inflight;
 }
 
-static void push_front(struct semel_rabbit_list *list, struct semel_rabbit_slot *slot)
+static void push_front(struct semel_rabbit_list *list, struct semel_rabbit_inflight *inflight)
 {
-	slot->next = list->first;
-	list->first = slot;
+	inflight->next = list->first;
+	list->first = inflight;
 	if (!list->last)
-		list->last = slot;
+		list->last = inflight;
 }
 
-static struct semel_rabbit_slot *pop(struct semel_rabbit_list *list)
+static struct semel_rabbit_inflight *pop(struct semel_rabbit_list *list)
 {
-	struct semel_rabbit_slot *slot = list->first;
-	if (!slot)
+	struct semel_rabbit_inflight *inflight = list->first;
+	if (!inflight)
 		return NULL;
-	list->first = slot->next;
+	list->first = inflight->next;
 	if (!list->first)
 		list->last = NULL;
-	slot->next = NULL;
-	return slot;
+	inflight->next = NULL;
+	return inflight;
 }
 
 bool semel_rabbit_window_make(struct semel_rabbit_window *window, uint32_t size)
@@ -58,127 +58,132 @@ bool semel_rabbit_window_make(struct semel_rabbit_window *window, uint32_t size)
 	window->bucket_count = 16;
 	while (window->bucket_count < (size_t)size * 2)
 		window->bucket_count *= 2;
-	window->slots = calloc(size, sizeof(window->slots[0]));
+	window->entries = calloc(size, sizeof(window->entries[0]));
 	window->buckets = calloc(window->bucket_count, sizeof(window->buckets[0]));
-	for (uint32_t i = 0; window->slots && i < size; i++)
-		push(&window->unused, &window->slots[i]);
-	return window->slots && window->buckets;
+	for (uint32_t i = 0; window->entries && i < size; i++)
+		push(&window->unused, &window->entries[i]);
+	return window->entries && window->buckets;
 }
 
 void semel_rabbit_window_free(struct semel_rabbit_window *window)
 {
-	free(window->slots);
+	free(window->entries);
 	free(window->buckets);
 }
 
-static struct semel_rabbit_slot **bucket_of(struct semel_rabbit_window *window, uint64_t aggregate)
+static struct semel_rabbit_inflight **bucket_of(struct semel_rabbit_window *window,
+						uint64_t aggregate)
 {
 	return &window->buckets[aggregate & (window->bucket_count - 1)];
 }
 
-static struct semel_rabbit_slot *first_of(struct semel_rabbit_window *window, uint64_t aggregate)
+static struct semel_rabbit_inflight *first_of(struct semel_rabbit_window *window,
+					      uint64_t aggregate)
 {
-	struct semel_rabbit_slot *slot = *bucket_of(window, aggregate);
-	while (slot && slot->aggregate != aggregate)
-		slot = slot->neighbour;
-	return slot;
+	struct semel_rabbit_inflight *inflight = *bucket_of(window, aggregate);
+	while (inflight && inflight->aggregate != aggregate)
+		inflight = inflight->bucket_next;
+	return inflight;
 }
 
-/* Takes the first of its aggregate out of the buckets; NULL: nothing stands in its place. */
-static void replace_first(struct semel_rabbit_window *window, struct semel_rabbit_slot *first,
-			  struct semel_rabbit_slot *with)
+/* Puts another one into its place in the buckets; with NULL: none. */
+static void replace_first(struct semel_rabbit_window *window, struct semel_rabbit_inflight *first,
+			  struct semel_rabbit_inflight *with)
 {
-	struct semel_rabbit_slot **at = bucket_of(window, first->aggregate);
+	struct semel_rabbit_inflight **at = bucket_of(window, first->aggregate);
 	while (*at != first)
-		at = &(*at)->neighbour;
-	*at = with ? with : first->neighbour;
+		at = &(*at)->bucket_next;
+	*at = with ? with : first->bucket_next;
 	if (with) {
-		with->neighbour = first->neighbour;
-		with->last = first->last == first ? with : first->last;
+		with->bucket_next = first->bucket_next;
+		with->aggregate_last =
+			first->aggregate_last == first ? with : first->aggregate_last;
 	}
-	first->neighbour = NULL;
+	first->bucket_next = NULL;
 }
 
-static void unwire(struct semel_rabbit_window *window, struct semel_rabbit_slot *slot)
+static void remove_sent(struct semel_rabbit_window *window, struct semel_rabbit_inflight *inflight)
 {
-	if (slot->before)
-		slot->before->after = slot->after;
+	if (inflight->before)
+		inflight->before->after = inflight->after;
 	else
-		window->oldest = slot->after;
-	if (slot->after)
-		slot->after->before = slot->before;
+		window->oldest = inflight->after;
+	if (inflight->after)
+		inflight->after->before = inflight->before;
 	else
-		window->newest = slot->before;
-	slot->before = slot->after = NULL;
-	slot->tag = 0;
+		window->newest = inflight->before;
+	inflight->before = inflight->after = NULL;
+	inflight->tag = 0;
 }
 
-static void wire(struct semel_rabbit_window *window, struct semel_rabbit_slot *slot)
+static void add_sent(struct semel_rabbit_window *window, struct semel_rabbit_inflight *inflight)
 {
-	slot->tag = ++window->last_tag;
-	slot->before = window->newest;
-	slot->after = NULL;
+	inflight->tag = ++window->last_tag;
+	inflight->before = window->newest;
+	inflight->after = NULL;
 	if (window->newest)
-		window->newest->after = slot;
+		window->newest->after = inflight;
 	else
-		window->oldest = slot;
-	window->newest = slot;
+		window->oldest = inflight;
+	window->newest = inflight;
 }
 
-/* ---- answers --------------------------------------------------------------------------------- */
+/* ---- outcomes -------------------------------------------------------------------------------- */
 
-/* The next of the aggregate may go once this one was taken. A refused one keeps its place until the
- * refusal is reported, so that what is offered meanwhile stands behind it. */
-static void answer(struct semel_rabbit_window *window, struct semel_rabbit_slot *slot,
+/* The next event of the aggregate may be sent once this one is confirmed. A refused one stays in
+ * the buckets until the refusal is reported, so that what is offered meanwhile joins its chain. */
+static void finish(struct semel_rabbit_window *window, struct semel_rabbit_inflight *inflight,
 		   semel_status status, const char *reason)
 {
-	slot->status = status;
-	if (reason != slot->reason)
-		snprintf(slot->reason, sizeof(slot->reason), "%.*s", REASON_MAX, reason);
+	inflight->status = status;
+	if (reason != inflight->reason)
+		snprintf(inflight->reason, sizeof(inflight->reason), "%.*s", REASON_MAX, reason);
 	if (status == SEMEL_OK) {
-		struct semel_rabbit_slot *next = slot->behind;
-		replace_first(window, slot, next);
+		struct semel_rabbit_inflight *next = inflight->aggregate_next;
+		replace_first(window, inflight, next);
 		if (next)
 			push(&window->ready, next);
-		slot->behind = NULL;
+		inflight->aggregate_next = NULL;
 	}
-	push(&window->done, slot);
+	push(&window->done, inflight);
 }
 
-static void settle(struct semel_rabbit_window *window, struct semel_rabbit_slot *slot, bool nacked)
+static void resolve(struct semel_rabbit_window *window, struct semel_rabbit_inflight *inflight,
+		    bool nacked)
 {
-	unwire(window, slot);
+	remove_sent(window, inflight);
 	if (nacked)
-		answer(window, slot, SEMEL_NACKED,
+		finish(window, inflight, SEMEL_NACKED,
 		       "the broker refused it (nack): is a queue full (max-length with "
 		       "reject-publish), or without a leader?");
-	else if (slot->returned)
-		answer(window, slot, SEMEL_UNROUTABLE, slot->reason);
+	else if (inflight->returned)
+		finish(window, inflight, SEMEL_UNROUTABLE, inflight->reason);
 	else
-		answer(window, slot, SEMEL_OK, "");
+		finish(window, inflight, SEMEL_OK, "");
 }
 
 void semel_rabbit_confirmed(struct semel_rabbit *rabbit, uint64_t tag, bool multiple, bool nacked)
 {
 	struct semel_rabbit_window *window = &rabbit->window;
-	struct semel_rabbit_slot *slot = window->oldest;
-	while (slot && slot->tag <= tag) {
-		struct semel_rabbit_slot *after = slot->after;
-		if (multiple || slot->tag == tag)
-			settle(window, slot, nacked);
-		slot = after;
+	struct semel_rabbit_inflight *inflight = window->oldest;
+	while (inflight && inflight->tag <= tag) {
+		struct semel_rabbit_inflight *after = inflight->after;
+		if (multiple || inflight->tag == tag)
+			resolve(window, inflight, nacked);
+		inflight = after;
 	}
 }
 
-void semel_rabbit_came_back(struct semel_rabbit *rabbit, struct semel_text id, const char *text)
+void semel_rabbit_event_returned(struct semel_rabbit *rabbit, struct semel_text id,
+				 const char *text)
 {
-	struct semel_rabbit_slot *slot = rabbit->window.oldest;
-	while (slot && !semel_text_equal(slot->event->id, id))
-		slot = slot->after;
-	if (!slot)
+	struct semel_rabbit_inflight *inflight = rabbit->window.oldest;
+	while (inflight && !semel_text_equal(inflight->event->id, id))
+		inflight = inflight->after;
+	if (!inflight)
 		return;
-	slot->returned = true;
-	snprintf(slot->reason, sizeof(slot->reason), "%s", text);
+	inflight->returned = true;
+	snprintf(inflight->reason, sizeof(inflight->reason), "%s", text);
 }
 
 /* ---- a closed channel ------------------------------------------------------------------------ */
@@ -209,25 +214,26 @@ semel_status semel_rabbit_publish_closed(struct semel_rabbit *rabbit,
 	struct semel_rabbit_window *window = &rabbit->window;
 	semel_error why = { 0 };
 	uint16_t code = close->reply_code;
-	semel_status status = semel_rabbit_closed(rabbit, SEMEL_RABBIT_PUBLISH, close, &why);
+	semel_status status =
+		semel_rabbit_channel_closed(rabbit, SEMEL_RABBIT_PUBLISH, close, &why);
 	size_t too_large = refused_size(why.text);
-	bool of_an_event = code == AMQP_NOT_FOUND ||
+	bool is_of_event = code == AMQP_NOT_FOUND ||
 			   (code == AMQP_PRECONDITION_FAILED && too_large != SIZE_MAX);
 	forget_topics(rabbit);
 	rabbit->returned.expects_header = false;
 	while (window->oldest) {
-		struct semel_rabbit_slot *slot = window->oldest;
-		unwire(window, slot);
-		slot->returned = false;
-		if (code == AMQP_NOT_FOUND && is_topic_of(slot->event, why.text))
-			answer(window, slot, SEMEL_UNROUTABLE, why.text);
+		struct semel_rabbit_inflight *inflight = window->oldest;
+		remove_sent(window, inflight);
+		inflight->returned = false;
+		if (code == AMQP_NOT_FOUND && is_topic_of(inflight->event, why.text))
+			finish(window, inflight, SEMEL_UNROUTABLE, why.text);
 		else if (code == AMQP_PRECONDITION_FAILED &&
-			 slot->event->payload.length > too_large)
-			answer(window, slot, SEMEL_TOO_LARGE, why.text);
+			 inflight->event->payload.length > too_large)
+			finish(window, inflight, SEMEL_TOO_LARGE, why.text);
 		else
-			push(&window->ready, slot);
+			push(&window->ready, inflight);
 	}
-	return of_an_event ? SEMEL_OK : semel_error_set(error, status, "%s", why.text);
+	return is_of_event ? SEMEL_OK : semel_error_set(error, status, "%s", why.text);
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */
@@ -240,7 +246,7 @@ static bool is_declared(const struct semel_rabbit *rabbit, const char *topic)
 	return false;
 }
 
-static semel_status need_topic(struct semel_rabbit *rabbit, const char *topic, semel_error *error)
+static semel_status ensure_topic(struct semel_rabbit *rabbit, const char *topic, semel_error *error)
 {
 	if (is_declared(rabbit, topic))
 		return SEMEL_OK;
@@ -258,56 +264,65 @@ static semel_status need_topic(struct semel_rabbit *rabbit, const char *topic, s
 	return SEMEL_OK;
 }
 
-static semel_status send_slot(struct semel_rabbit *rabbit, struct semel_rabbit_slot *slot,
-			      semel_error *error)
+static semel_status write_event(struct semel_rabbit *rabbit, struct semel_rabbit_inflight *inflight,
+				semel_error *error)
 {
-	const struct semel_event *event = slot->event;
+	const struct semel_event *event = inflight->event;
+	const struct semel_rabbit_outgoing outgoing = { .channel = SEMEL_RABBIT_PUBLISH,
+							.exchange = event->topic,
+							.key = event->routing_key,
+							.event = event,
+							.metadata = &inflight->metadata };
+	semel_status status = semel_rabbit_open_channel(rabbit, SEMEL_RABBIT_PUBLISH, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = ensure_topic(rabbit, semel_text_string(event->topic), error);
+	if (status != SEMEL_OK)
+		return status;
+	return semel_rabbit_write_message(rabbit, &outgoing, error);
+}
+
+static semel_status send_event(struct semel_rabbit *rabbit, struct semel_rabbit_inflight *inflight,
+			       semel_error *error)
+{
+	struct semel_rabbit_window *window = &rabbit->window;
 	size_t most = (size_t)rabbit->settings.max_message;
 	semel_error why = { 0 };
-	if (most > 0 && event->payload.length > most) {
-		answer(&rabbit->window, slot, SEMEL_TOO_LARGE,
+	if (most > 0 && inflight->event->payload.length > most) {
+		finish(window, inflight, SEMEL_TOO_LARGE,
 		       "the payload is larger than max-message of the broker's URL");
 		return SEMEL_OK;
 	}
-	semel_status status = semel_rabbit_need_channel(rabbit, SEMEL_RABBIT_PUBLISH, &why);
-	if (status == SEMEL_OK)
-		status = need_topic(rabbit, semel_text_string(event->topic), &why);
+	semel_status status = write_event(rabbit, inflight, &why);
+	if (status == SEMEL_OK) {
+		add_sent(window, inflight);
+		return semel_rabbit_unsent(rabbit) < FLUSH_BYTES
+			       ? SEMEL_OK
+			       : semel_rabbit_flush(rabbit, error);
+	}
 	if (status == SEMEL_CONFIG && !rabbit->lost) {
-		/* Of this exchange, which a person can mend; other topics may go on. */
-		answer(&rabbit->window, slot, SEMEL_NACKED, why.text);
+		/* Of this exchange, which an operator can correct; other topics are not affected.
+		 */
+		finish(window, inflight, SEMEL_NACKED, why.text);
 		return SEMEL_OK;
 	}
-	if (status != SEMEL_OK) {
-		push_front(&rabbit->window.ready, slot);
-		return semel_error_set(error, status, "%s", why.text);
-	}
-	struct semel_rabbit_post post = { .channel = SEMEL_RABBIT_PUBLISH,
-					  .exchange = event->topic,
-					  .key = event->routing_key,
-					  .event = event,
-					  .metadata = &slot->metadata };
-	status = semel_rabbit_post(rabbit, &post, &why);
 	if (status == SEMEL_TOO_LARGE || status == SEMEL_INVALID) {
-		answer(&rabbit->window, slot, status, why.text);
+		finish(window, inflight, status, why.text);
 		return SEMEL_OK;
 	}
-	if (status != SEMEL_OK) {
-		push_front(&rabbit->window.ready, slot);
-		return semel_error_set(error, status, "%s", why.text);
-	}
-	wire(&rabbit->window, slot);
-	return semel_rabbit_unsent(rabbit) < FLUSH_BYTES ? SEMEL_OK
-							 : semel_rabbit_flush(rabbit, error);
+	push_front(&window->ready, inflight);
+	return semel_error_set(error, status, "%s", why.text);
 }
 
 static semel_status send_ready(struct semel_rabbit *rabbit, semel_error *error)
 {
 	struct semel_rabbit_window *window = &rabbit->window;
-	semel_status status = SEMEL_OK;
-	while (status == SEMEL_OK && window->ready.first && !rabbit->blocked[0] &&
-	       semel_rabbit_has_room(rabbit))
-		status = send_slot(rabbit, pop(&window->ready), error);
-	return status;
+	while (window->ready.first && !rabbit->blocked[0] && semel_rabbit_has_room(rabbit)) {
+		semel_status status = send_event(rabbit, pop(&window->ready), error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return SEMEL_OK;
 }
 
 semel_status semel_rabbit_publish(struct semel_broker *broker, const struct semel_event *event,
@@ -317,83 +332,91 @@ semel_status semel_rabbit_publish(struct semel_broker *broker, const struct seme
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
 	struct semel_rabbit_window *window = &rabbit->window;
 	if (rabbit->lost)
-		return semel_error_set(error, SEMEL_OUTAGE, "the connection to %s is gone",
-				       rabbit->place);
+		return semel_rabbit_error_lost(rabbit, error);
 	if (!window->unused.first)
 		return SEMEL_FULL;
-	struct semel_rabbit_slot *slot = pop(&window->unused);
+	struct semel_rabbit_inflight *inflight = pop(&window->unused);
 	uint64_t aggregate = semel_hash_aggregate(event->aggregate_type, event->aggregate_id);
-	*slot = (struct semel_rabbit_slot){
+	*inflight = (struct semel_rabbit_inflight){
 		.event = event, .metadata = *metadata, .token = token, .aggregate = aggregate
 	};
-	struct semel_rabbit_slot *first = first_of(window, aggregate);
+	struct semel_rabbit_inflight *first = first_of(window, aggregate);
 	if (first) {
-		first->last->behind = slot;
-		first->last = slot;
+		first->aggregate_last->aggregate_next = inflight;
+		first->aggregate_last = inflight;
 		return SEMEL_OK;
 	}
-	slot->last = slot;
-	slot->neighbour = *bucket_of(window, aggregate);
-	*bucket_of(window, aggregate) = slot;
-	push(&window->ready, slot);
+	inflight->aggregate_last = inflight;
+	inflight->bucket_next = *bucket_of(window, aggregate);
+	*bucket_of(window, aggregate) = inflight;
+	push(&window->ready, inflight);
 	return send_ready(rabbit, error);
 }
 
 /* ---- reporting ------------------------------------------------------------------------------- */
 
-static void report_one(struct semel_rabbit_window *window, struct semel_rabbit_slot *slot,
-		       semel_outcome_callback seen, void *user)
+static void report_one(struct semel_rabbit_window *window, struct semel_rabbit_inflight *inflight,
+		       semel_outcome_callback callback, void *user)
 {
-	struct semel_publish_outcome outcome = { .token = slot->token, .status = slot->status };
-	memcpy(outcome.reason, slot->reason, sizeof(outcome.reason));
-	push(&window->unused, slot);
-	seen(&outcome, user);
+	struct semel_publish_outcome outcome = { .token = inflight->token,
+						 .status = inflight->status };
+	memcpy(outcome.reason, inflight->reason, sizeof(outcome.reason));
+	push(&window->unused, inflight);
+	callback(&outcome, user);
 }
 
-static void report(struct semel_rabbit_window *window, semel_outcome_callback seen, void *user)
+static void report(struct semel_rabbit_window *window, semel_outcome_callback callback, void *user)
 {
-	struct semel_rabbit_slot *slot;
-	while ((slot = pop(&window->done)) != NULL) {
-		struct semel_rabbit_slot *held = NULL;
-		if (slot->status != SEMEL_OK) {
-			held = slot->behind;
-			replace_first(window, slot, NULL);
+	struct semel_rabbit_inflight *inflight;
+	while ((inflight = pop(&window->done)) != NULL) {
+		struct semel_rabbit_inflight *held = NULL;
+		if (inflight->status != SEMEL_OK) {
+			held = inflight->aggregate_next;
+			replace_first(window, inflight, NULL);
 		}
-		report_one(window, slot, seen, user);
+		report_one(window, inflight, callback, user);
 		while (held) {
-			struct semel_rabbit_slot *behind = held->behind;
+			struct semel_rabbit_inflight *after = held->aggregate_next;
 			held->status = SEMEL_HELD;
 			snprintf(held->reason, sizeof(held->reason),
 				 "waits behind an earlier event of its aggregate");
-			report_one(window, held, seen, user);
-			held = behind;
+			report_one(window, held, callback, user);
+			held = after;
 		}
 	}
 }
 
+static semel_status exchange_frames(struct semel_rabbit *rabbit, int64_t wait_ms,
+				    semel_error *error)
+{
+	semel_status status = send_ready(rabbit, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_rabbit_pump(rabbit, rabbit->window.done.first ? 0 : wait_ms, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = send_ready(rabbit, error);
+	if (status != SEMEL_OK)
+		return status;
+	return semel_rabbit_flush(rabbit, error);
+}
+
 semel_status semel_rabbit_poll(struct semel_broker *broker, int64_t wait_ms,
-			       semel_outcome_callback seen, void *user, semel_error *error)
+			       semel_outcome_callback callback, void *user, semel_error *error)
 {
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
-	struct semel_rabbit_window *window = &rabbit->window;
-	semel_status status = send_ready(rabbit, error);
-	if (status == SEMEL_OK)
-		status = semel_rabbit_pump(rabbit, window->done.first ? 0 : wait_ms, error);
-	if (status == SEMEL_OK)
-		status = send_ready(rabbit, error);
-	if (status == SEMEL_OK)
-		status = semel_rabbit_flush(rabbit, error);
+	semel_status status = exchange_frames(rabbit, wait_ms, error);
 	if (rabbit->wake)
 		semel_wake_watch_writable(rabbit->wake, rabbit->fd,
 					  semel_rabbit_unsent(rabbit) > 0);
-	report(window, seen, user);
+	report(&rabbit->window, callback, user);
 	return status;
 }
 
 const char *semel_rabbit_blocked(struct semel_broker *broker)
 {
 	const struct semel_rabbit *rabbit = semel_rabbit_of(broker);
-	if (rabbit->outlet && rabbit->outlet->blocked[0])
-		return rabbit->outlet->blocked;
+	if (rabbit->publisher && rabbit->publisher->blocked[0])
+		return rabbit->publisher->blocked;
 	return rabbit->blocked[0] ? rabbit->blocked : NULL;
 }

@@ -10,46 +10,46 @@
 
 #define ARENA_BLOCK (64 * 1024)
 
-static void free_shares(struct semel_rabbit *rabbit)
+static void free_assignments(struct semel_rabbit *rabbit)
 {
-	for (uint32_t i = 0; i < rabbit->share_count; i++) {
-		free(rabbit->shares[i].queue);
-		free((char *)(uintptr_t)rabbit->shares[i].topic);
-		free(rabbit->shares[i].acked);
-		free(rabbit->shares[i].parcels);
-		free(rabbit->shares[i].log.offsets);
-		free(rabbit->shares[i].log.settled);
+	for (uint32_t i = 0; i < rabbit->assignment_count; i++) {
+		free(rabbit->assignments[i].queue);
+		free((char *)(uintptr_t)rabbit->assignments[i].topic);
+		free(rabbit->assignments[i].acked);
+		free(rabbit->assignments[i].unacked);
+		free(rabbit->assignments[i].log.offsets);
+		free(rabbit->assignments[i].log.acked_ahead);
 	}
-	free(rabbit->shares);
+	free(rabbit->assignments);
 }
 
 void semel_rabbit_free(struct semel_rabbit *rabbit)
 {
 	if (!rabbit)
 		return;
-	semel_rabbit_free(rabbit->outlet);
-	semel_rabbit_beater_stop(rabbit);
+	semel_rabbit_free(rabbit->publisher);
+	semel_rabbit_heartbeat_stop(rabbit);
 	semel_rabbit_disconnect(rabbit);
-	for (uint32_t i = 0; rabbit->settings.stream && i < rabbit->share_count; i++)
+	for (uint32_t i = 0; rabbit->settings.stream && i < rabbit->assignment_count; i++)
 		semel_rabbit_stream_release(rabbit, i);
-	semel_rabbit_stage_free(rabbit);
-	free_shares(rabbit);
+	semel_rabbit_unacked_list_free(rabbit);
+	free_assignments(rabbit);
 	for (size_t i = 0; i < rabbit->topic_count; i++)
 		free(rabbit->topics[i]);
 	for (size_t i = 0; i < rabbit->tier_count; i++)
 		free(rabbit->tiers[i].queue);
 	free(rabbit->topics);
 	free(rabbit->tiers);
-	free(rabbit->homes);
+	free(rabbit->known);
 	free(rabbit->scope);
 	free(rabbit->bind);
-	free(rabbit->out.data);
+	free(rabbit->output.data);
 	semel_buffer_free(&rabbit->header_text);
 	semel_arena_free(rabbit->scratch);
 	semel_rabbit_window_free(&rabbit->window);
-	if (!rabbit->is_beside)
+	if (!rabbit->is_second)
 		semel_rabbit_settings_free(&rabbit->settings);
-	semel_rabbit_beater_free(rabbit);
+	semel_rabbit_heartbeat_free(rabbit);
 	free(rabbit);
 }
 
@@ -67,9 +67,9 @@ static struct semel_rabbit *make(const struct semel_rabbit_library *library,
 		return NULL;
 	rabbit->library = library;
 	rabbit->env = env;
-	rabbit->fd = rabbit->bell_fd = -1;
+	rabbit->fd = rabbit->ready_fd = -1;
 	rabbit->scratch = semel_arena_new(ARENA_BLOCK);
-	if (semel_rabbit_beater_make(rabbit) && rabbit->scratch &&
+	if (semel_rabbit_heartbeat_init(rabbit) && rabbit->scratch &&
 	    semel_rabbit_window_make(&rabbit->window, window))
 		return rabbit;
 	semel_rabbit_free(rabbit);
@@ -77,42 +77,43 @@ static struct semel_rabbit *make(const struct semel_rabbit_library *library,
 }
 
 /* Never the password. */
-static void name_place(struct semel_rabbit *rabbit)
+static void write_address(struct semel_rabbit *rabbit)
 {
 	const struct semel_rabbit_settings *settings = &rabbit->settings;
 	bool bracketed = strchr(settings->host, ':') != NULL; /* IPv6 */
-	snprintf(rabbit->place, sizeof(rabbit->place), "%s://%s@%s%s%s:%d%s%s",
+	snprintf(rabbit->address, sizeof(rabbit->address), "%s://%s@%s%s%s:%d%s%s",
 		 settings->tls ? "amqps" : "amqp", settings->user, bracketed ? "[" : "",
 		 settings->host, bracketed ? "]" : "", settings->port,
 		 settings->vhost[0] == '/' ? "" : "/", settings->vhost);
 }
 
-/* The settings are there. */
-static semel_status begin(struct semel_rabbit *rabbit, semel_error *error)
+/* The settings have been read. */
+static semel_status connect(struct semel_rabbit *rabbit, semel_error *error)
 {
 	rabbit->broker.driver =
 		rabbit->settings.tls ? &semel_rabbit_tls_driver : &semel_rabbit_driver;
-	name_place(rabbit);
+	write_address(rabbit);
 	semel_status status = semel_rabbit_connect(rabbit, error);
 	if (status == SEMEL_OK)
-		semel_rabbit_beater_start(rabbit);
+		semel_rabbit_heartbeat_start(rabbit);
 	return status;
 }
 
-semel_status semel_rabbit_open_beside(const struct semel_rabbit *first,
-				      struct semel_rabbit **beside_out, semel_error *error)
+semel_status semel_rabbit_open_second(const struct semel_rabbit *first,
+				      struct semel_rabbit **second_out, semel_error *error)
 {
 	struct semel_rabbit *rabbit = make(first->library, first->env, 1);
 	if (!rabbit)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a connection");
 	rabbit->settings = first->settings;
-	rabbit->is_beside = true;
-	semel_status status = begin(rabbit, error);
-	if (status == SEMEL_OK)
-		*beside_out = rabbit;
-	else
+	rabbit->is_second = true;
+	semel_status status = connect(rabbit, error);
+	if (status != SEMEL_OK) {
 		semel_rabbit_free(rabbit);
-	return status;
+		return status;
+	}
+	*second_out = rabbit;
+	return SEMEL_OK;
 }
 
 static semel_status rabbit_open(const struct semel_url *url, const struct semel_env *env,
@@ -127,12 +128,16 @@ static semel_status rabbit_open(const struct semel_url *url, const struct semel_
 	if (!rabbit)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the broker");
 	status = semel_rabbit_settings_read(library, url, &rabbit->settings, error);
-	if (status == SEMEL_OK)
-		status = begin(rabbit, error);
-	if (status == SEMEL_OK)
-		*broker_out = &rabbit->broker;
-	else
-		semel_rabbit_free(rabbit);
+	if (status != SEMEL_OK)
+		goto free_rabbit;
+	status = connect(rabbit, error);
+	if (status != SEMEL_OK)
+		goto free_rabbit;
+	*broker_out = &rabbit->broker;
+	return SEMEL_OK;
+
+free_rabbit:
+	semel_rabbit_free(rabbit);
 	return status;
 }
 
@@ -141,7 +146,7 @@ static void rabbit_watch(struct semel_broker *broker, struct semel_wake *wake)
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
 	rabbit->wake = wake;
 	semel_wake_watch_fd(wake, rabbit->fd);
-	semel_wake_watch_fd(wake, rabbit->bell_fd);
+	semel_wake_watch_fd(wake, rabbit->ready_fd);
 }
 
 static void rabbit_set_offset_store(struct semel_broker *broker,
@@ -150,79 +155,80 @@ static void rabbit_set_offset_store(struct semel_broker *broker,
 	semel_rabbit_of(broker)->offset_store = offset_store;
 }
 
-/* ---- the slots, with the line in hand (beat.c) ----------------------------------------------- */
+/* ---- the functions of the table, each with the mutex of heartbeat.c ----------------------------
+ */
 
-#define SLOT(name, parameters, ...)                                                                \
-	static semel_status held_##name parameters                                                 \
+#define LOCKED(name, parameters, ...)                                                              \
+	static semel_status locked_##name parameters                                               \
 	{                                                                                          \
-		semel_rabbit_enter(broker);                                                        \
-		return semel_rabbit_leave(broker, semel_rabbit_##name(broker, __VA_ARGS__));       \
+		semel_rabbit_lock(broker);                                                         \
+		return semel_rabbit_unlock(broker, semel_rabbit_##name(broker, __VA_ARGS__));      \
 	}
 
-SLOT(publish,
-     (struct semel_broker * broker, const struct semel_event *event,
-      const struct semel_publish_metadata *metadata, void *token, semel_error *error),
-     event, metadata, token, error)
-SLOT(poll,
-     (struct semel_broker * broker, int64_t wait_ms, semel_outcome_callback seen, void *user,
-      semel_error *error),
-     wait_ms, seen, user, error)
-SLOT(subscribe,
-     (struct semel_broker * broker, const struct semel_subscribe_options *options,
-      semel_error *error),
-     options, error)
-SLOT(fetch,
-     (struct semel_broker * broker, uint32_t max, struct semel_arena *arena,
-      struct semel_delivery *deliveries_out, uint32_t *count_out, semel_error *error),
-     max, arena, deliveries_out, count_out, error)
-SLOT(ack,
-     (struct semel_broker * broker, const struct semel_delivery *deliveries, size_t count,
-      semel_error *error),
-     deliveries, count, error)
-SLOT(rewind, (struct semel_broker * broker, semel_error *error), error)
-SLOT(requeue,
-     (struct semel_broker * broker, const char *scope, const struct semel_event *event,
-      const struct semel_publish_metadata *metadata, int64_t delay_ms, semel_error *error),
-     scope, event, metadata, delay_ms, error)
-SLOT(publish_dead_letter,
-     (struct semel_broker * broker, const struct semel_dead_letter_copy *letter,
-      semel_error *error),
-     letter, error)
-SLOT(backlog,
-     (struct semel_broker * broker, const char *scope, const char *const *topics,
-      struct semel_backlog *backlog_out, semel_error *error),
-     scope, topics, backlog_out, error)
-SLOT(next_due,
-     (struct semel_broker * broker, const char *scope, const char *const *topics,
-      int64_t *due_ms_out, semel_error *error),
-     scope, topics, due_ms_out, error)
-SLOT(find_event,
-     (struct semel_broker * broker, const char *scope, const char *const *topics,
-      const char *event_id, bool *waiting_out, semel_error *error),
-     scope, topics, event_id, waiting_out, error)
-SLOT(compare,
-     (struct semel_broker * broker, const struct semel_subscribe_options *options,
-      semel_difference_callback seen, void *user, semel_error *error),
-     options, seen, user, error)
-SLOT(remove,
-     (struct semel_broker * broker, const char *topic, const char *const *scopes,
-      semel_error *error),
-     topic, scopes, error)
+LOCKED(publish,
+       (struct semel_broker * broker, const struct semel_event *event,
+	const struct semel_publish_metadata *metadata, void *token, semel_error *error),
+       event, metadata, token, error)
+LOCKED(poll,
+       (struct semel_broker * broker, int64_t wait_ms, semel_outcome_callback seen, void *user,
+	semel_error *error),
+       wait_ms, seen, user, error)
+LOCKED(subscribe,
+       (struct semel_broker * broker, const struct semel_subscribe_options *options,
+	semel_error *error),
+       options, error)
+LOCKED(fetch,
+       (struct semel_broker * broker, uint32_t max, struct semel_arena *arena,
+	struct semel_delivery *deliveries_out, uint32_t *count_out, semel_error *error),
+       max, arena, deliveries_out, count_out, error)
+LOCKED(ack,
+       (struct semel_broker * broker, const struct semel_delivery *deliveries, size_t count,
+	semel_error *error),
+       deliveries, count, error)
+LOCKED(rewind, (struct semel_broker * broker, semel_error *error), error)
+LOCKED(requeue,
+       (struct semel_broker * broker, const char *scope, const struct semel_event *event,
+	const struct semel_publish_metadata *metadata, int64_t delay_ms, semel_error *error),
+       scope, event, metadata, delay_ms, error)
+LOCKED(publish_dead_letter,
+       (struct semel_broker * broker, const struct semel_dead_letter_copy *letter,
+	semel_error *error),
+       letter, error)
+LOCKED(backlog,
+       (struct semel_broker * broker, const char *scope, const char *const *topics,
+	struct semel_backlog *backlog_out, semel_error *error),
+       scope, topics, backlog_out, error)
+LOCKED(next_due,
+       (struct semel_broker * broker, const char *scope, const char *const *topics,
+	int64_t *due_ms_out, semel_error *error),
+       scope, topics, due_ms_out, error)
+LOCKED(find_event,
+       (struct semel_broker * broker, const char *scope, const char *const *topics,
+	const char *event_id, bool *waiting_out, semel_error *error),
+       scope, topics, event_id, waiting_out, error)
+LOCKED(compare,
+       (struct semel_broker * broker, const struct semel_subscribe_options *options,
+	semel_difference_callback seen, void *user, semel_error *error),
+       options, seen, user, error)
+LOCKED(remove,
+       (struct semel_broker * broker, const char *topic, const char *const *scopes,
+	semel_error *error),
+       topic, scopes, error)
 
-#define SLOTS                                                                                      \
+#define FUNCTIONS                                                                                  \
 	.open = rabbit_open, .close = rabbit_close, .watch = rabbit_watch,                         \
-	.watch_outcomes = rabbit_watch, .publish = held_publish, .poll = held_poll,                \
+	.watch_outcomes = rabbit_watch, .publish = locked_publish, .poll = locked_poll,            \
 	.blocked = semel_rabbit_blocked, .set_offset_store = rabbit_set_offset_store,              \
-	.subscribe = held_subscribe, .fetch = held_fetch, .ack = held_ack,                         \
-	.count_in_flight = semel_rabbit_count_in_flight, .rewind = held_rewind,                    \
-	.requeue = held_requeue, .publish_dead_letter = held_publish_dead_letter,                  \
-	.backlog = held_backlog, .next_due = held_next_due, .find_event = held_find_event,         \
-	.compare = held_compare, .examine = semel_rabbit_examine,                                  \
-	.examine_bindings = semel_rabbit_examine_bindings, .remove = held_remove
+	.subscribe = locked_subscribe, .fetch = locked_fetch, .ack = locked_ack,                   \
+	.count_in_flight = semel_rabbit_count_in_flight, .rewind = locked_rewind,                  \
+	.requeue = locked_requeue, .publish_dead_letter = locked_publish_dead_letter,              \
+	.backlog = locked_backlog, .next_due = locked_next_due, .find_event = locked_find_event,   \
+	.compare = locked_compare, .examine = semel_rabbit_examine,                                \
+	.examine_bindings = semel_rabbit_examine_bindings, .remove = locked_remove
 
 const struct semel_broker_driver semel_rabbit_driver = { .scheme = "amqp",
 							 .has_exchanges = true,
-							 SLOTS };
+							 FUNCTIONS };
 const struct semel_broker_driver semel_rabbit_tls_driver = { .scheme = "amqps",
 							     .has_exchanges = true,
-							     SLOTS };
+							     FUNCTIONS };

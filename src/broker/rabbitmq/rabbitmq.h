@@ -1,20 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The RabbitMQ broker's inside, shared by the files of this folder.
+/* The inside of the RabbitMQ driver, shared by the files of this folder.
  *
- * One connection (a consumer that retries has two, see requeue.c), a channel for each concern:
- * publishing (with confirms), requeueing (with confirms, one at a time), control (declaring and
- * counting), and one for each queue consumed, so that a queue can be let go of by itself. What is
- * sent without waiting (messages, acks, heartbeats) is gathered in `out` and written when the
- * socket takes it; calls that wait for an answer are the library's, and `out` is written to its end
- * before each of them.
+ * One connection (a consumer that retries has a second one, see requeue.c), and a channel for each
+ * concern: publishing (with confirms), requeueing (with confirms, one at a time), control
+ * (declaring and counting), and one for each queue consumed, so that one queue can be given up
+ * without the others. What is sent without waiting (messages, acks, heartbeats) is gathered in
+ * `output` and written when the socket takes it; calls that wait for an answer are the library's,
+ * and `output` is written to its end before each of them.
  *
- * connection.c (open, close, errors)  write.c (out)  read.c (frames in)  publish.c (the window)
- * settings.c (the URL)  topology.c (names, declaring)  share.c (one queue consumed)
- * stage.c (what is not acked)  stream.c (a queue that is a log)  probe.c (looking into such a one)
- * examine.c, management.c (for semel doctor)
- * ask.c (counting while deliveries come)
- * consume.c (subscribe, fetch, ack)  requeue.c (to one subscription)  look.c (backlog)
- * beat.c (heartbeats by a thread, and the lock that keeps it from the rest)
+ * What may be touched: a file here uses this header, its seam (broker/broker.h) and the rooms below
+ * it. Only write.c and tls.c write to the socket, only read.c takes frames from the library, only
+ * declare.c and remove.c change what is declared at the broker. Every function of the driver's
+ * table that uses the connection holds the mutex of heartbeat.c.
+ *
+ * connection  connection.c (open, close, errors), tls.c, write.c (frames out), read.c (frames in),
+ *             heartbeat.c (heartbeats by a thread, and the mutex), library.c (librabbitmq)
+ * names       settings.c (the URL), topology.c (what is declared, by name), declare.c (one entity
+ * or binding), remove.c (deleting), rebind.c (bindings that were taken away) publishing  publish.c
+ * (the window), requeue.c (to one subscription) consuming   consume.c (subscribe, fetch, ack),
+ * assignment.c (one queue consumed), deliver.c (a message becomes a delivery), message.c (its
+ * headers), unacked.c (what is not acked), stream.c (a queue that is a log), probe.c (reading a
+ * stream without consuming it) inspecting  count.c (counting while deliveries arrive), inspect.c
+ * (backlog), examine.c and management.c (for semel doctor)
  */
 #ifndef SEMEL_BROKER_RABBITMQ_RABBITMQ_H
 #define SEMEL_BROKER_RABBITMQ_RABBITMQ_H
@@ -26,6 +33,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #define SEMEL_RABBIT_NAME_MAX  255 /* AMQP's short strings */
 #define SEMEL_RABBIT_NAME_SIZE (SEMEL_RABBIT_NAME_MAX + 1)
@@ -34,9 +42,9 @@ enum semel_rabbit_channel {
 	SEMEL_RABBIT_PUBLISH = 1,
 	SEMEL_RABBIT_REQUEUE,
 	SEMEL_RABBIT_CONTROL,
-	SEMEL_RABBIT_MEMBERS, /* who else consumes a partitioned subscription */
-	SEMEL_RABBIT_PROBE,   /* to look into a stream; open for one look */
-	SEMEL_RABBIT_SHARES   /* this and the following: one per queue consumed */
+	SEMEL_RABBIT_MEMBERS,    /* which consumers a partitioned subscription has */
+	SEMEL_RABBIT_PROBE,      /* to read a stream without consuming it; open for one probe */
+	SEMEL_RABBIT_ASSIGNMENTS /* this and the following: one per queue consumed */
 };
 
 struct semel_rabbit_settings {
@@ -53,7 +61,7 @@ struct semel_rabbit_settings {
 	int64_t partitions;  /* of subscriptions; 0: not named */
 };
 
-/* Reads the URL; CONFIG tells what is wrong, and never shows the password. */
+/* Reads the URL. CONFIG names what is wrong, and never shows the password. */
 semel_status semel_rabbit_settings_read(const struct semel_rabbit_library *library,
 					const struct semel_url *url,
 					struct semel_rabbit_settings *settings_out,
@@ -62,57 +70,58 @@ void semel_rabbit_settings_free(struct semel_rabbit_settings *settings);
 
 /* ---- the window of unanswered events (publish.c) ---- */
 
-struct semel_rabbit_slot {
+/* An event that was published and has no outcome yet. */
+struct semel_rabbit_inflight {
 	const struct semel_event *event;
 	struct semel_publish_metadata metadata;
 	void *token;
 	uint64_t aggregate; /* its hash */
-	uint64_t tag;       /* of its confirm; 0: not on the wire */
+	uint64_t tag;       /* of its confirm; 0: not sent */
 	semel_status status;
-	struct semel_rabbit_slot *next;           /* in the list it is in */
-	struct semel_rabbit_slot *before, *after; /* on the wire, by tag */
-	struct semel_rabbit_slot *behind, *last;  /* later ones of its aggregate; the last of them
-						     is known by the first */
-	struct semel_rabbit_slot *neighbour;      /* in the bucket of its hash */
+	struct semel_rabbit_inflight *next;           /* in the list it is in */
+	struct semel_rabbit_inflight *before, *after; /* among those sent, by tag */
+	struct semel_rabbit_inflight *aggregate_next; /* the next event of its aggregate */
+	struct semel_rabbit_inflight *aggregate_last; /* of the first one: the last one */
+	struct semel_rabbit_inflight *bucket_next;    /* in the bucket of its hash */
 	bool returned;
 	char reason[160];
 };
 
 struct semel_rabbit_list {
-	struct semel_rabbit_slot *first, *last;
+	struct semel_rabbit_inflight *first, *last;
 };
 
 struct semel_rabbit_window {
-	struct semel_rabbit_slot *slots;
-	struct semel_rabbit_slot **buckets; /* the first unanswered event of each aggregate */
-	size_t bucket_count;                /* a power of two */
+	struct semel_rabbit_inflight *entries;
+	struct semel_rabbit_inflight **buckets; /* the first unanswered event of each aggregate */
+	size_t bucket_count;                    /* a power of two */
 	struct semel_rabbit_list unused, ready, done;
-	struct semel_rabbit_slot *oldest, *newest; /* on the wire */
+	struct semel_rabbit_inflight *oldest, *newest; /* of those sent */
 	uint64_t last_tag;
 };
 
-/* ---- deliveries (stage.c, share.c, consume.c) ---- */
+/* ---- deliveries (unacked.c, assignment.c, consume.c) ---- */
 
-struct semel_rabbit_shelf;
+struct semel_rabbit_slab; /* memory of several deliveries */
 
-/* A delivery that has arrived and was not acked; in the stage. */
-struct semel_rabbit_parcel {
-	struct semel_rabbit_parcel *before, *after;
-	struct semel_rabbit_shelf *shelf; /* where its memory is */
+/* A delivery that was read and is not acked. */
+struct semel_rabbit_unacked {
+	struct semel_rabbit_unacked *before, *after;
+	struct semel_rabbit_slab *slab;
 	struct semel_delivery delivery;
 	size_t size; /* of all that */
-	uint32_t share;
-	bool out;      /* in the caller's hands */
-	bool needless; /* a mark of our own, or settled before the stream was opened again */
+	uint32_t assignment;
+	bool fetched; /* the caller has it */
+	bool skip;    /* a marker of ours, or acked before the stream was opened again */
 };
 
-struct semel_rabbit_stage {
-	struct semel_rabbit_parcel *first, *last; /* by arrival */
-	struct semel_rabbit_parcel *next;         /* all before it are in the caller's hands */
-	uint32_t waiting;                         /* those that are not */
-	uint32_t seen;                            /* of them, when last fetched */
-	size_t bytes;                             /* of all, and of those that are arriving */
-	struct semel_rabbit_shelf *shelf, *spare;
+struct semel_rabbit_unacked_list {
+	struct semel_rabbit_unacked *first, *last; /* in the order of arrival */
+	struct semel_rabbit_unacked *next;         /* all before it are fetched */
+	uint32_t waiting;                          /* not fetched */
+	uint32_t waiting_before;                   /* of them, at the end of the last fetch */
+	size_t bytes;                              /* of all, and of those that are arriving */
+	struct semel_rabbit_slab *slab, *spare;
 };
 
 /* A message that is arriving frame by frame. */
@@ -120,76 +129,78 @@ struct semel_rabbit_assembly {
 	bool expects_header;
 	uint64_t body_left;
 	char *body_at;
-	struct semel_rabbit_parcel *parcel; /* NULL: nobody wants it (returned) */
+	struct semel_rabbit_unacked *unacked; /* NULL: it is not kept (returned) */
 };
 
 /* One queue that we consume. */
-struct semel_rabbit_share {
+struct semel_rabbit_assignment {
 	char *queue;
 	const char *topic;
 	int32_t partition;
-	bool open;          /* its channel is, and we are its consumer */
-	bool leaving;       /* it goes to another consumer as soon as nothing of it is in hand */
-	bool active;        /* something has come since it was opened */
-	uint16_t epoch;     /* counts openings: what came before cannot be acked any more */
-	uint32_t handed;    /* fetched and not acked */
-	uint32_t told;      /* acks sent since it was opened, or since all of them were settled */
-	uint32_t questions; /* without an answer, on its channel */
-	uint64_t first;     /* the tag of acked[start] */
-	uint8_t *acked;     /* by tag, since the oldest unacked one */
-	struct semel_rabbit_parcel **parcels; /* likewise; NULL: acked, or arriving */
+	bool open;               /* its channel is, and we are its consumer */
+	bool releasing;          /* goes to another consumer once nothing of it is fetched */
+	bool active;             /* something has arrived since it was opened */
+	uint16_t epoch;          /* counts openings: earlier deliveries cannot be acked */
+	uint32_t fetched;        /* and not acked */
+	uint32_t acks_sent;      /* since it was opened, or since the queue has applied all */
+	uint32_t counts_pending; /* count requests without an answer, on its channel */
+	uint64_t first;          /* the tag of acked[start] */
+	uint8_t *acked;          /* by tag, from the oldest unacked one on */
+	struct semel_rabbit_unacked **unacked; /* likewise; NULL: acked, or arriving */
 	size_t start, length, capacity;
-	struct {                  /* of a stream */
-		int64_t *offsets; /* as acked: by tag */
-		int64_t next;     /* after the last one that came; -1: none did */
-		int64_t seen;     /* after the last one that came before it was opened again */
-		int64_t *settled; /* ascending; acked ahead of others before it was opened again */
-		size_t settled_count;
-		bool needless;     /* some are acked that nobody fetched */
-		int64_t ask_at_ms; /* steady: another one reads it; not asked again before this */
-		int64_t still_at, still_ms; /* nothing has come since: next, and since when */
-		bool behind;                /* there was something to come at the last check */
+	struct {                        /* of a stream */
+		int64_t *offsets;       /* by tag, as acked */
+		int64_t next;           /* after the last one that arrived; -1: none did */
+		int64_t redelivered_to; /* deliveries below it are redelivered */
+		int64_t *acked_ahead;   /* ascending; acked ahead of others before a reopening */
+		size_t acked_ahead_count;
+		bool has_skipped;      /* some are acked without having been fetched */
+		int64_t retry_at_ms;   /* steady: another consumer reads it; not tried before */
+		int64_t idle_next;     /* nothing has arrived since: next, … */
+		int64_t idle_since_ms; /* … and since when */
+		bool had_backlog;      /* at the last check of an idle reader */
 	} log;
 	struct semel_rabbit_assembly assembly;
 };
 
-/* ---- looking into a stream (probe.c) ---- */
+/* ---- reading a stream without consuming it (probe.c) ---- */
 
 struct semel_rabbit_probe {
-	int64_t from;             /* SEMEL_RABBIT_FIRST, SEMEL_RABBIT_LAST, or an offset */
-	int64_t count_from;       /* those before it are not counted */
-	uint64_t limit;           /* so many are counted at most */
-	struct semel_text wanted; /* data set: an id to look for */
-	bool may_be_empty;        /* nothing may come at all */
-	int64_t first, last;      /* out: offsets that came; -1: none did */
-	bool first_named;         /* out: the first has an id as its property */
-	uint64_t first_hash;      /* out: of that */
-	uint64_t count;           /* out */
-	bool found;               /* out */
+	int64_t from;               /* SEMEL_RABBIT_FIRST, SEMEL_RABBIT_LAST, or an offset */
+	int64_t count_from;         /* those before it are not counted */
+	uint64_t limit;             /* so many are counted at most */
+	struct semel_text event_id; /* to search for; data NULL: none */
+	bool may_be_empty;          /* that no message arrives is no error */
+	int64_t first, last;        /* out: offsets that arrived; -1: none did */
+	bool first_has_id;          /* out: the first has an id as its property */
+	uint64_t first_hash;        /* out: of that */
+	uint64_t count;             /* out */
+	bool found;                 /* out */
 	/* while it runs */
 	uint64_t tag;
 	bool expects_header, gone;
 };
 
 /* The type of a message without id and body that is ours, and no event. */
-#define SEMEL_RABBIT_MARK  "semel.mark"
+#define SEMEL_RABBIT_MARKER "semel.mark"
+/* Where a stream is read from, instead of an offset. */
 #define SEMEL_RABBIT_FIRST (-1)
 #define SEMEL_RABBIT_LAST  (-2)
 
 /* ---- the whole ---- */
 
-/* A subscription that we know to be there. */
-struct semel_rabbit_known_home {
+/* A subscription that is known to exist. */
+struct semel_rabbit_known_subscription {
 	char queue[SEMEL_RABBIT_NAME_SIZE];
 	uint32_t partitions;
-	uint32_t tier; /* tiers up to this are there */
+	uint32_t tier; /* tiers up to this exist */
 };
 
-struct semel_rabbit_tier_note {
+struct semel_rabbit_tier_state {
 	char *queue;
-	uint64_t count;           /* when last seen, and what was added since */
+	uint64_t count;           /* when last counted, and what was added since */
 	int64_t added_ms;         /* the last time we added something */
-	int64_t missing_until_ms; /* it was not there; not asked again before this (steady) */
+	int64_t missing_until_ms; /* it did not exist; not asked for before this (steady) */
 };
 
 struct semel_rabbit {
@@ -197,29 +208,31 @@ struct semel_rabbit {
 	const struct semel_rabbit_library *library;
 	const struct semel_env *env;
 	struct semel_rabbit_settings settings;
-	const struct semel_offset_store *offset_store; /* of the streams' offsets; NULL: none */
-	char place[320]; /* for messages: "amqp://user@host:5672/vhost" */
+	const struct semel_offset_store *offset_store; /* of streams; NULL: none */
+	char address[320]; /* for messages: "amqp://user@host:5672/vhost" */
 
 	amqp_connection_state_t connection;
-	int fd, bell_fd; /* the bell: something has arrived that the socket no longer shows */
-	bool rung;
+	int fd;
+	void *tls_session;    /* NULL: without TLS */
+	int ready_fd;         /* an eventfd: something arrived that the socket no longer shows */
+	bool ready_signalled; /* ready_fd is */
 	struct semel_wake *wake;
-	bool open_channels[SEMEL_RABBIT_SHARES];
-	bool lost;      /* the connection broke: no more talking */
-	bool is_beside; /* the settings are another's */
+	bool open_channels[SEMEL_RABBIT_ASSIGNMENTS];
+	bool lost;      /* the connection broke: nothing is written or read any more */
+	bool is_second; /* the settings belong to the first connection */
 	char blocked[128];
 	int64_t heartbeat_ms, sent_ms, heard_ms;
 	struct {
 		pthread_t thread;
-		pthread_mutex_t line;   /* held by whoever uses the connection */
-		struct semel_wake *bed; /* where the thread sleeps */
+		pthread_mutex_t mutex;   /* held while the connection is used */
+		struct semel_wake *wake; /* ends the thread's sleep */
 		bool running;
-	} beater;
+	} heartbeat;
 
 	struct {
 		char *data;
 		size_t at, length, capacity; /* written up to at */
-	} out;
+	} output;
 	size_t frame_max;
 	struct semel_arena *scratch;
 	struct semel_buffer header_text;
@@ -227,49 +240,49 @@ struct semel_rabbit {
 	struct semel_rabbit_window window;
 	struct semel_rabbit_assembly returned; /* on the channel of publishing */
 	char returned_text[160];
-	char **topics; /* exchanges that are declared */
+	char **topics; /* whose exchanges are declared */
 	size_t topic_count;
 
-	struct semel_rabbit *outlet; /* a consumer's second connection; NULL: not needed yet */
+	struct semel_rabbit
+		*publisher; /* a consumer's second connection; NULL: not needed so far */
 	struct {
-		struct semel_rabbit_assembly returned;
 		uint64_t tag;        /* of the last one */
 		bool waiting;        /* for its confirm */
-		semel_status status; /* what the broker said */
+		semel_status status; /* the broker's answer */
 		char reason[160];
 	} requeue;
-	struct semel_rabbit_known_home *homes; /* that are declared, for requeueing */
-	size_t home_count;
-	struct semel_rabbit_tier_note *tiers;
+	struct semel_rabbit_known_subscription *known; /* to which events are requeued */
+	size_t known_count;
+	struct semel_rabbit_tier_state *tiers;
 	size_t tier_count;
-	uint64_t in_transit; /* left a tier, not arrived yet */
+	uint64_t in_transit; /* left a tier and did not arrive here so far */
 	int64_t transit_until_ms;
 	char *bind;               /* of the subscription; NULL: all events */
 	int64_t bind_at_ms;       /* steady: the bindings are made again */
-	bool bind_refused;        /* and were not allowed the last time */
-	int64_t missing_asked_ms; /* steady: tiers that were missing were asked for again */
+	bool bind_refused;        /* that was not allowed the last time */
+	int64_t missing_asked_ms; /* steady: when missing tiers were last asked for again */
 
-	struct semel_rabbit_share *shares;
-	uint32_t share_count;
-	uint32_t part; /* of the shares that is ours, where streams are shared; 0: all */
+	struct semel_rabbit_assignment *assignments;
+	uint32_t assignment_count;
+	uint32_t quota; /* of the assignments that is ours, where streams are shared; 0: all */
 	uint32_t prefetch, partitions;
 	size_t budget;                    /* bytes that are kept at most; one delivery always is */
-	size_t usual_size;                /* of deliveries; 0: none has come yet */
-	uint32_t sized;                   /* so many of them tell it */
-	bool unwatched;                   /* the socket, while nothing more is read from it */
-	struct semel_rabbit_probe *probe; /* at work; NULL: none */
+	size_t average_size;              /* of deliveries; 0: none has arrived */
+	uint32_t size_samples;            /* from which it was made */
+	bool is_unwatched;                /* the socket, while nothing more is read from it */
+	struct semel_rabbit_probe *probe; /* that runs; NULL: none */
 	struct {
 		uint16_t channel; /* an answer is awaited there; 0: none is */
-		uint32_t open;    /* without an answer, on the channel of control */
+		uint32_t pending; /* without an answer, on the channel of control */
 		uint64_t ready;
 		uint32_t consumers;
-		semel_status status; /* other than OK: why says more */
+		semel_status status; /* other than OK: see why */
 		semel_error why;
-	} question;
+	} count_request;
 	char *scope;
 	char members[SEMEL_RABBIT_NAME_SIZE]; /* the queue that counts them; "": none */
 	int64_t balance_at_ms;
-	struct semel_rabbit_stage stage;
+	struct semel_rabbit_unacked_list unacked;
 };
 
 extern const struct semel_broker_driver semel_rabbit_driver, semel_rabbit_tls_driver;
@@ -298,51 +311,70 @@ static inline struct semel_text semel_rabbit_text(amqp_bytes_t bytes)
 #define SEMEL_RABBIT_NO_BYTES ((amqp_bytes_t){ 0 })
 
 /* ---- rabbitmq.c ---- */
-/* One more connection to the same place, which must be freed before the first. */
-semel_status semel_rabbit_open_beside(const struct semel_rabbit *first,
-				      struct semel_rabbit **beside_out, semel_error *error);
+/* A second connection to the same address, which must be freed before the first. */
+semel_status semel_rabbit_open_second(const struct semel_rabbit *first,
+				      struct semel_rabbit **second_out, semel_error *error);
 /* Closes it; may be NULL. */
 void semel_rabbit_free(struct semel_rabbit *rabbit);
 
 /* ---- connection.c ---- */
 semel_status semel_rabbit_connect(struct semel_rabbit *rabbit, semel_error *error);
 void semel_rabbit_disconnect(struct semel_rabbit *rabbit);
-/* The connection is gone; code is one of the library's. */
-semel_status semel_rabbit_lost(struct semel_rabbit *rabbit, int code, semel_error *error);
+/* The connection broke; code is one of the library's. OUTAGE. */
+semel_status semel_rabbit_set_lost(struct semel_rabbit *rabbit, int code, semel_error *error);
+/* OUTAGE: the connection broke earlier. */
+semel_status semel_rabbit_error_lost(const struct semel_rabbit *rabbit, semel_error *error);
 /* Opens one of the fixed channels unless it is open. */
-semel_status semel_rabbit_need_channel(struct semel_rabbit *rabbit,
+semel_status semel_rabbit_open_channel(struct semel_rabbit *rabbit,
 				       enum semel_rabbit_channel channel, semel_error *error);
 /* Before a call of the library that waits: writes what is gathered. */
 semel_status semel_rabbit_call_begin(struct semel_rabbit *rabbit, semel_error *error);
-/* After it: what the broker answered. A closed channel is confirmed, and closed_out (may be NULL)
- * tells; NOT_FOUND and CONFIG then carry the broker's words. */
+/* After it: what the broker answered. When it closed the channel, that is confirmed and *closed_out
+ * (may be NULL) is set; NOT_FOUND and CONFIG then carry the broker's words. */
 semel_status semel_rabbit_call_end(struct semel_rabbit *rabbit, uint16_t channel, bool *closed_out,
 				   semel_error *error);
+/* On the channel of control: opens it if need be, and begins a call. Its end. */
+semel_status semel_rabbit_control_begin(struct semel_rabbit *rabbit, semel_error *error);
+semel_status semel_rabbit_control_end(struct semel_rabbit *rabbit, semel_error *error);
 /* Closes it, and drops its frames that the library still holds: they would be taken for those of
  * its next opening. */
 semel_status semel_rabbit_close_channel(struct semel_rabbit *rabbit, uint16_t channel,
 					semel_error *error);
-/* The channel was closed by the broker: confirms that, and sets the error. */
-semel_status semel_rabbit_closed(struct semel_rabbit *rabbit, uint16_t channel,
-				 const amqp_channel_close_t *close, semel_error *error);
-/* Something has arrived that the socket no longer shows: wakes a sleeper. */
-void semel_rabbit_ring(struct semel_rabbit *rabbit);
+/* The broker closed the channel: confirms that, and sets the error. */
+semel_status semel_rabbit_channel_closed(struct semel_rabbit *rabbit, uint16_t channel,
+					 const amqp_channel_close_t *close, semel_error *error);
+/* Wakes a sleeper if something has arrived that the socket no longer shows. */
+void semel_rabbit_signal_ready(struct semel_rabbit *rabbit);
+
+/* ---- tls.c ---- */
+/* Before the socket is opened: certificates, the expected host, and the callback that finds the
+ * session. */
+semel_status semel_rabbit_tls_prepare(struct semel_rabbit *rabbit, amqp_socket_t *socket,
+				      semel_error *error);
+/* After that, on the same thread. NULL: there is none. */
+void *semel_rabbit_tls_take_session(void);
+/* Bytes that were taken: 0 when the socket is full, -1 when the connection is broken. */
+ssize_t semel_rabbit_tls_write(struct semel_rabbit *rabbit, const char *data, size_t length);
 
 /* ---- write.c ---- */
-struct semel_rabbit_post {
+/* A message to be sent. */
+struct semel_rabbit_outgoing {
 	uint16_t channel;
-	struct semel_text exchange, key; /* of the message's way */
+	struct semel_text exchange, key; /* where it is published */
 	const struct semel_event *event;
 	const struct semel_publish_metadata *metadata;
-	bool keeps_key;     /* the event's own routing key travels as a header */
-	bool keeps_no_lane; /* it came without one, and must find the same queue again */
-	const char *reason; /* why it was given up; NULL: it was not */
+	bool keeps_routing_key; /* the event's own routing key travels as a header */
+	bool omits_lane;        /* it arrived without one, and must reach the same queue again */
+	const char *reason;     /* why it was given up; NULL: it was not */
 };
-/* INVALID when it cannot be put into frames; SEMEL_OK: it will be sent. */
-semel_status semel_rabbit_post(struct semel_rabbit *rabbit, const struct semel_rabbit_post *post,
-			       semel_error *error);
-semel_status semel_rabbit_send_ack(struct semel_rabbit *rabbit, uint16_t channel, uint64_t tag,
-				   bool multiple, semel_error *error);
+/* SEMEL_OK: it will be sent. INVALID, TOO_LARGE: it cannot be put into frames. */
+semel_status semel_rabbit_write_message(struct semel_rabbit *rabbit,
+					const struct semel_rabbit_outgoing *outgoing,
+					semel_error *error);
+semel_status semel_rabbit_write_ack(struct semel_rabbit *rabbit, uint16_t channel, uint64_t tag,
+				    bool multiple, semel_error *error);
+/* False: no memory. */
+bool semel_rabbit_write_heartbeat(struct semel_rabbit *rabbit);
 /* Writes what the socket takes. */
 semel_status semel_rabbit_flush(struct semel_rabbit *rabbit, semel_error *error);
 /* Writes all, waiting at most wait_ms. */
@@ -352,74 +384,80 @@ semel_status semel_rabbit_flush_all(struct semel_rabbit *rabbit, int64_t wait_ms
 bool semel_rabbit_has_room(const struct semel_rabbit *rabbit);
 /* Bytes that wait to be written. */
 size_t semel_rabbit_unsent(const struct semel_rabbit *rabbit);
-/* A heartbeat, when nothing was sent for half the agreed time. */
-semel_status semel_rabbit_send_beat(struct semel_rabbit *rabbit, semel_error *error);
-/* The same, and OUTAGE when the broker has been silent for too long. */
-semel_status semel_rabbit_beat(struct semel_rabbit *rabbit, semel_error *error);
 
-/* ---- beat.c ---- */
-bool semel_rabbit_beater_make(struct semel_rabbit *rabbit);
-/* Once the connection is there. Without it (no thread to be had) the owner's own beats remain. */
-void semel_rabbit_beater_start(struct semel_rabbit *rabbit);
-void semel_rabbit_beater_stop(struct semel_rabbit *rabbit);
-void semel_rabbit_beater_free(struct semel_rabbit *rabbit);
-/* Around every function of the driver. leave gives the status through. */
-void semel_rabbit_enter(struct semel_broker *broker);
-semel_status semel_rabbit_leave(struct semel_broker *broker, semel_status status);
+/* ---- heartbeat.c ---- */
+/* Sends one when nothing was sent for half the agreed time. OUTAGE when the broker has been silent
+ * for too long. */
+semel_status semel_rabbit_check_heartbeat(struct semel_rabbit *rabbit, semel_error *error);
+bool semel_rabbit_heartbeat_init(struct semel_rabbit *rabbit);
+/* Once the connection is open. Where no thread can be had, the owner's own heartbeats remain. */
+void semel_rabbit_heartbeat_start(struct semel_rabbit *rabbit);
+void semel_rabbit_heartbeat_stop(struct semel_rabbit *rabbit);
+void semel_rabbit_heartbeat_free(struct semel_rabbit *rabbit);
+/* Around every function of the driver. unlock returns the status that it is given. */
+void semel_rabbit_lock(struct semel_broker *broker);
+semel_status semel_rabbit_unlock(struct semel_broker *broker, semel_status status);
 
 /* ---- read.c ---- */
-/* Takes the frames that are there, until the stage is full; waits at most wait_ms for the first.
- * Writes what is gathered, keeps the heartbeat. */
+/* Takes the frames that have arrived, until the unacked list is full; waits at most wait_ms for the
+ * first. Writes what is gathered, and checks the heartbeat. */
 semel_status semel_rabbit_pump(struct semel_rabbit *rabbit, int64_t wait_ms, semel_error *error);
 /* The same, however much is kept already. */
 semel_status semel_rabbit_pump_all(struct semel_rabbit *rabbit, int64_t wait_ms,
 				   semel_error *error);
 
-/* ---- ask.c ---- */
-/* What is ready in the queue, and its consumers: rabbit->question has them. BUSY: the stage is
- * full. NOT_FOUND and CONFIG: the broker has closed the channel. */
-semel_status semel_rabbit_ask(struct semel_rabbit *rabbit, uint16_t channel, const char *queue,
-			      semel_error *error);
-void semel_rabbit_answered(struct semel_rabbit *rabbit, uint16_t channel,
-			   const amqp_queue_declare_ok_t *ok);
+/* ---- count.c ---- */
+/* Messages ready in a queue. NOT_FOUND. BUSY: the unacked list is full, so the answer cannot be
+ * waited for. consumers_out may be NULL. */
+semel_status semel_rabbit_count(struct semel_rabbit *rabbit, const char *queue, uint64_t *ready_out,
+				uint32_t *consumers_out, semel_error *error);
+/* The same over another channel; rabbit->count_request has the answer. NOT_FOUND and CONFIG: the
+ * broker has closed the channel. */
+semel_status semel_rabbit_request_count(struct semel_rabbit *rabbit, uint16_t channel,
+					const char *queue, semel_error *error);
+void semel_rabbit_count_received(struct semel_rabbit *rabbit, uint16_t channel,
+				 const amqp_queue_declare_ok_t *ok);
 /* The channel was closed. */
-void semel_rabbit_not_answered(struct semel_rabbit *rabbit, uint16_t channel, semel_status status,
+void semel_rabbit_count_failed(struct semel_rabbit *rabbit, uint16_t channel, semel_status status,
 			       const char *why);
 
-/* ---- stage.c ---- */
+/* ---- unacked.c ---- */
 /* One that is arriving. NULL: no memory. */
-struct semel_rabbit_parcel *semel_rabbit_parcel_make(struct semel_rabbit *rabbit);
-struct semel_arena *semel_rabbit_parcel_arena(const struct semel_rabbit_parcel *parcel);
-void semel_rabbit_parcel_grew(struct semel_rabbit *rabbit, struct semel_rabbit_parcel *parcel,
-			      size_t bytes);
-/* One that is not in the line. */
-void semel_rabbit_parcel_free(struct semel_rabbit *rabbit, struct semel_rabbit_parcel *parcel);
-void semel_rabbit_stage_add(struct semel_rabbit *rabbit, struct semel_rabbit_parcel *parcel);
+struct semel_rabbit_unacked *semel_rabbit_unacked_make(struct semel_rabbit *rabbit);
+struct semel_arena *semel_rabbit_unacked_arena(const struct semel_rabbit_unacked *unacked);
+void semel_rabbit_unacked_grew(struct semel_rabbit *rabbit, struct semel_rabbit_unacked *unacked,
+			       size_t bytes);
+/* One that is not in the list. */
+void semel_rabbit_unacked_free(struct semel_rabbit *rabbit, struct semel_rabbit_unacked *unacked);
+void semel_rabbit_unacked_list_add(struct semel_rabbit *rabbit,
+				   struct semel_rabbit_unacked *unacked);
 /* And frees it. */
-void semel_rabbit_stage_remove(struct semel_rabbit *rabbit, struct semel_rabbit_parcel *parcel);
-/* All of a share that was closed. */
-void semel_rabbit_stage_forget(struct semel_rabbit *rabbit, uint32_t share);
-/* Nothing is in the caller's hands any more. */
-void semel_rabbit_stage_rewind(struct semel_rabbit *rabbit);
-/* The first that may be handed out, behind that one (NULL: of all); those of a queue that is
- * leaving stay. NULL: none. */
-struct semel_rabbit_parcel *semel_rabbit_stage_next(struct semel_rabbit *rabbit,
-						    const struct semel_rabbit_parcel *behind);
+void semel_rabbit_unacked_list_remove(struct semel_rabbit *rabbit,
+				      struct semel_rabbit_unacked *unacked);
+/* All of an assignment that was closed. */
+void semel_rabbit_unacked_list_drop(struct semel_rabbit *rabbit, uint32_t assignment);
+/* None is fetched any more. */
+void semel_rabbit_unacked_list_rewind(struct semel_rabbit *rabbit);
+/* The first that may be fetched after that one (NULL: of all); those of a queue that is being
+ * released may not. NULL: none. */
+struct semel_rabbit_unacked *semel_rabbit_unacked_list_next(
+	struct semel_rabbit *rabbit, const struct semel_rabbit_unacked *behind);
 /* So much is kept that nothing more is read. */
-bool semel_rabbit_stage_is_full(const struct semel_rabbit *rabbit);
-void semel_rabbit_stage_free(struct semel_rabbit *rabbit);
+bool semel_rabbit_unacked_list_is_full(const struct semel_rabbit *rabbit);
+void semel_rabbit_unacked_list_free(struct semel_rabbit *rabbit);
 
 /* ---- deliver.c ---- */
-/* The header of a message for the share: its event in the stage, but for the payload. */
+/* The three steps of a message: its method, … */
+semel_status semel_rabbit_deliver_begin(struct semel_rabbit *rabbit, uint32_t assignment,
+					const amqp_basic_deliver_t *deliver, semel_error *error);
+/* … its header (all of the event but the payload), … */
 semel_status semel_rabbit_deliver_header(struct semel_rabbit *rabbit,
-					 struct semel_rabbit_share *share,
+					 struct semel_rabbit_assignment *assignment,
 					 const amqp_basic_properties_t *properties,
 					 uint64_t body_size, semel_error *error);
-/* The method before it. */
-semel_status semel_rabbit_deliver_begin(struct semel_rabbit *rabbit, uint32_t share,
-					const amqp_basic_deliver_t *deliver, semel_error *error);
-/* All of it is here. */
-void semel_rabbit_deliver_end(struct semel_rabbit *rabbit, struct semel_rabbit_share *share);
+/* … and the end of its body. */
+void semel_rabbit_deliver_end(struct semel_rabbit *rabbit,
+			      struct semel_rabbit_assignment *assignment);
 
 /* ---- publish.c ---- */
 bool semel_rabbit_window_make(struct semel_rabbit_window *window, uint32_t size);
@@ -428,113 +466,167 @@ semel_status semel_rabbit_publish(struct semel_broker *broker, const struct seme
 				  const struct semel_publish_metadata *metadata, void *token,
 				  semel_error *error);
 semel_status semel_rabbit_poll(struct semel_broker *broker, int64_t wait_ms,
-			       semel_outcome_callback seen, void *user, semel_error *error);
+			       semel_outcome_callback report, void *user, semel_error *error);
 const char *semel_rabbit_blocked(struct semel_broker *broker);
 void semel_rabbit_confirmed(struct semel_rabbit *rabbit, uint64_t tag, bool multiple, bool nacked);
-/* The event of this id came back; text says from where. */
-void semel_rabbit_came_back(struct semel_rabbit *rabbit, struct semel_text id, const char *text);
-/* The broker closed the channel of publishing: an event was at fault, or the setup is. */
+/* The event of this id was returned; text says from where. */
+void semel_rabbit_event_returned(struct semel_rabbit *rabbit, struct semel_text id,
+				 const char *text);
+/* The broker closed the channel of publishing, because of an event or of the setup. */
 semel_status semel_rabbit_publish_closed(struct semel_rabbit *rabbit,
 					 const amqp_channel_close_t *close, semel_error *error);
 
+/* ---- declare.c ---- */
+#define SEMEL_RABBIT_ARGUMENTS_MAX 8
+
+struct semel_rabbit_arguments {
+	amqp_table_entry_t entries[SEMEL_RABBIT_ARGUMENTS_MAX];
+	int count;
+};
+/* name and value must outlive the arguments. */
+void semel_rabbit_add_text(struct semel_rabbit_arguments *arguments, const char *name,
+			   const char *value);
+void semel_rabbit_add_number(struct semel_rabbit_arguments *arguments, const char *name,
+			     int64_t value);
+void semel_rabbit_add_true(struct semel_rabbit_arguments *arguments, const char *name);
+
+/* A queue or an exchange. */
+struct semel_rabbit_entity {
+	const char *kind; /* "queue", "exchange" */
+	const char *name;
+	const char *type; /* of an exchange; NULL: a queue */
+	struct semel_rabbit_arguments *arguments;
+	struct semel_rabbit_arguments *older; /* of earlier versions; NULL: the same */
+};
+
+struct semel_rabbit_binding {
+	const char *from, *to, *key;
+	bool to_exchange;
+	struct semel_rabbit_arguments arguments;
+};
+
+/* Set: nothing is declared, differences are reported. NULL: declare. */
+struct semel_rabbit_comparison {
+	semel_difference_callback report;
+	void *user;
+};
+semel_status semel_rabbit_ensure_entity(struct semel_rabbit *rabbit,
+					const struct semel_rabbit_entity *entity,
+					const struct semel_rabbit_comparison *comparison,
+					semel_error *error);
+semel_status semel_rabbit_ensure_binding(struct semel_rabbit *rabbit,
+					 struct semel_rabbit_binding *binding,
+					 const struct semel_rabbit_comparison *comparison,
+					 semel_error *error);
+/* The plain call, with the broker's answer. passive: NOT_FOUND instead of making it. */
+semel_status semel_rabbit_declare(struct semel_rabbit *rabbit,
+				  const struct semel_rabbit_entity *entity, bool passive,
+				  semel_error *error);
+
 /* ---- topology.c ---- */
-/* Where a subscription's events lie: its queues, and the way to them. */
-struct semel_rabbit_home {
+#define SEMEL_RABBIT_TIER_COUNT 12u
+
+/* The queues of a scope for a topic, and what brings events to them. */
+struct semel_rabbit_subscription {
 	const char *scope, *topic, *bind;
 	uint32_t partitions;  /* 1: one queue S.T, reached through the default exchange;
 				 more: S.T.1 …, reached through the exchange S.T */
 	int64_t delay_max_ms; /* tiers up to this */
 };
-/* How declaring goes about it. */
-struct semel_rabbit_survey {
-	semel_difference_callback seen; /* set: compare only, and tell */
-	void *user;
-};
 semel_status semel_rabbit_declare_topic(struct semel_rabbit *rabbit, const char *topic,
-					const struct semel_rabbit_survey *survey,
+					const struct semel_rabbit_comparison *comparison,
 					semel_error *error);
-semel_status semel_rabbit_declare_home(struct semel_rabbit *rabbit,
-				       const struct semel_rabbit_home *home,
-				       const struct semel_rabbit_survey *survey,
-				       semel_error *error);
-/* Of a home that is there: the topic's exchange, and what brings its events to the queues. */
-semel_status semel_rabbit_bind_home(struct semel_rabbit *rabbit,
-				    const struct semel_rabbit_home *home, semel_error *error);
-/* The tiers up to home's longest delay. */
+semel_status semel_rabbit_declare_subscription(struct semel_rabbit *rabbit,
+					       const struct semel_rabbit_subscription *subscription,
+					       const struct semel_rabbit_comparison *comparison,
+					       semel_error *error);
+/* Of a subscription that exists: the topic's exchange, and what brings its events to the queues. */
+semel_status semel_rabbit_bind_subscription(struct semel_rabbit *rabbit,
+					    const struct semel_rabbit_subscription *subscription,
+					    semel_error *error);
+/* The tiers up to the subscription's longest delay. */
 semel_status semel_rabbit_declare_tiers(struct semel_rabbit *rabbit,
-					const struct semel_rabbit_home *home, semel_error *error);
-/* CONFIG when the names get too long. number 0: of the only queue. */
-semel_status semel_rabbit_queue_name(const struct semel_rabbit_home *home, uint32_t number,
-				     char name_out[SEMEL_RABBIT_NAME_SIZE], semel_error *error);
-/* Where copies of what it gave up lie. */
-semel_status semel_rabbit_parking_name(const struct semel_rabbit_home *home,
-				       char name_out[SEMEL_RABBIT_NAME_SIZE], semel_error *error);
-semel_status semel_rabbit_tier_name(const struct semel_rabbit_home *home, uint32_t tier,
-				    char name_out[SEMEL_RABBIT_NAME_SIZE], semel_error *error);
+					const struct semel_rabbit_subscription *subscription,
+					semel_error *error);
+/* CONFIG when the name gets too long. number 0: of the only queue. */
+semel_status semel_rabbit_queue_name(const struct semel_rabbit_subscription *subscription,
+				     uint32_t number, char name_out[SEMEL_RABBIT_NAME_SIZE],
+				     semel_error *error);
+/* Of a queue that is read, from 1 on: numbered only where there are several. */
+semel_status semel_rabbit_partition_name(const struct semel_rabbit_subscription *subscription,
+					 uint32_t number, char name_out[SEMEL_RABBIT_NAME_SIZE],
+					 semel_error *error);
+/* The queue with copies of dead letters. */
+semel_status semel_rabbit_parked_name(const struct semel_rabbit_subscription *subscription,
+				      char name_out[SEMEL_RABBIT_NAME_SIZE], semel_error *error);
+semel_status semel_rabbit_tier_name(const struct semel_rabbit_subscription *subscription,
+				    uint32_t tier, char name_out[SEMEL_RABBIT_NAME_SIZE],
+				    semel_error *error);
 /* The tier, from 1 on, that is at least as long; the longest there is for more. */
 uint32_t semel_rabbit_tier_for(int64_t delay_ms);
 int64_t semel_rabbit_tier_ms(uint32_t tier);
-/* Messages ready in a queue. NOT_FOUND. BUSY: not for one who consumes, and has enough in hand.
- * consumers_out may be NULL. */
-semel_status semel_rabbit_count(struct semel_rabbit *rabbit, const char *queue, uint64_t *ready_out,
-				uint32_t *consumers_out, semel_error *error);
 /* A queue that lives as long as it has consumers, of which we are one from now on. */
 semel_status semel_rabbit_join(struct semel_rabbit *rabbit, const char *queue, semel_error *error);
-/* 1, or as many queues as the subscription has; 0 when it is not there at all. */
+/* 1, or as many queues as the subscription has; 0 when it does not exist. */
 semel_status semel_rabbit_partitions_of(struct semel_rabbit *rabbit, const char *scope,
 					const char *topic, uint32_t *partitions_out,
 					semel_error *error);
 
-/* ---- share.c ---- */
-semel_status semel_rabbit_share_open(struct semel_rabbit *rabbit, uint32_t at, semel_error *error);
-/* Closes the channel: everything unacked goes back to the head of the queue, in order. */
-semel_status semel_rabbit_share_close(struct semel_rabbit *rabbit, uint32_t at, semel_error *error);
-/* Waits until the queue has settled the acks that were sent. */
-semel_status semel_rabbit_share_settle(struct semel_rabbit *rabbit, uint32_t at,
-				       semel_error *error);
-/* The broker closed it, or it was closed: what is in hand of it is not ours any more. */
-void semel_rabbit_share_forget(struct semel_rabbit *rabbit, uint32_t at);
-/* A delivery with this tag has come. False: no memory. */
-bool semel_rabbit_share_note(struct semel_rabbit_share *share, uint64_t tag);
-/* Its parcel is whole. */
-void semel_rabbit_share_keep(struct semel_rabbit_share *share, struct semel_rabbit_parcel *parcel);
-/* Marks one as acked; semel_rabbit_share_send_acks tells the broker of those. */
-void semel_rabbit_share_ack(struct semel_rabbit *rabbit, uint32_t at, uint64_t tag);
-semel_status semel_rabbit_share_send_acks(struct semel_rabbit *rabbit, uint32_t at,
+/* ---- assignment.c ---- */
+semel_status semel_rabbit_assignment_open(struct semel_rabbit *rabbit, uint32_t at,
 					  semel_error *error);
+/* Closes the channel: everything unacked goes back to the head of the queue, in order. */
+semel_status semel_rabbit_assignment_close(struct semel_rabbit *rabbit, uint32_t at,
+					   semel_error *error);
+/* Waits until the queue has applied the acks that were sent. */
+semel_status semel_rabbit_assignment_await_acks(struct semel_rabbit *rabbit, uint32_t at,
+						semel_error *error);
+/* Its channel was closed, by the broker or by us: what is unacked of it is not ours any more. */
+void semel_rabbit_assignment_reset(struct semel_rabbit *rabbit, uint32_t at);
+/* A delivery with this tag begins to arrive. False: no memory. */
+bool semel_rabbit_assignment_add_tag(struct semel_rabbit_assignment *assignment, uint64_t tag);
+/* It has arrived. */
+void semel_rabbit_assignment_add_unacked(struct semel_rabbit_assignment *assignment,
+					 struct semel_rabbit_unacked *unacked);
+/* Flags one as acked; semel_rabbit_assignment_send_acks sends the acks. */
+void semel_rabbit_assignment_ack(struct semel_rabbit *rabbit, uint32_t at, uint64_t tag);
+semel_status semel_rabbit_assignment_send_acks(struct semel_rabbit *rabbit, uint32_t at,
+					       semel_error *error);
 /* Delivered, and not acked. */
-uint64_t semel_rabbit_share_unacked(const struct semel_rabbit_share *share);
-/* Ready in its queue; every delivery before this count has arrived and is noted. */
-semel_status semel_rabbit_share_count(struct semel_rabbit *rabbit, uint32_t at, uint64_t *ready_out,
-				      semel_error *error);
-/* Gives away what is more than this consumer's part of a partitioned subscription. */
+uint64_t semel_rabbit_assignment_count_unacked(const struct semel_rabbit_assignment *assignment);
+/* Ready in its queue; every delivery before this count has arrived and has a tag here. */
+semel_status semel_rabbit_assignment_count_ready(struct semel_rabbit *rabbit, uint32_t at,
+						 uint64_t *ready_out, semel_error *error);
+/* Releases what is more than this consumer's quota of a partitioned subscription. */
 semel_status semel_rabbit_balance(struct semel_rabbit *rabbit, semel_error *error);
 
 /* ---- stream.c ---- */
-/* May we read it, and from where? mine_out false: another one does, or it is not our part. */
-semel_status semel_rabbit_stream_take(struct semel_rabbit *rabbit, uint32_t at, bool *mine_out,
-				      int64_t *from_out, semel_error *error);
+/* May we read it, and from where? mine_out false: another consumer reads it, or it would be more
+ * than our quota. */
+semel_status semel_rabbit_stream_acquire(struct semel_rabbit *rabbit, uint32_t at, bool *mine_out,
+					 int64_t *from_out, semel_error *error);
 /* Nothing of it is read here any more. */
 void semel_rabbit_stream_release(struct semel_rabbit *rabbit, uint32_t at);
-/* It is opened again: what was acked ahead of others is not delivered once more. */
-bool semel_rabbit_stream_remember(struct semel_rabbit_share *share);
+/* It is about to be opened again: what was acked ahead of others is not delivered once more. */
+void semel_rabbit_stream_remember_acked(struct semel_rabbit_assignment *assignment);
 /* The header of a delivery was read. */
-void semel_rabbit_stream_seen(struct semel_rabbit_share *share, struct semel_rabbit_parcel *parcel,
-			      bool marked);
-/* A stream that nothing was ever written to cannot be told from one that is slow to answer. So each
- * has a mark of ours in it. */
-semel_status semel_rabbit_stream_mark(struct semel_rabbit *rabbit, const char *queue,
-				      semel_error *error);
-/* What waits in the stream of a share, in hand included. */
-semel_status semel_rabbit_stream_waiting(struct semel_rabbit *rabbit, uint32_t at,
+void semel_rabbit_stream_received(struct semel_rabbit_assignment *assignment,
+				  struct semel_rabbit_unacked *unacked, bool is_marker);
+/* A stream that nothing was ever written to cannot be distinguished from one that is slow to
+ * answer. So each has a marker of ours in it. */
+semel_status semel_rabbit_stream_write_marker(struct semel_rabbit *rabbit, const char *queue,
+					      semel_error *error);
+/* What waits in the stream of an assignment, unacked deliveries included. */
+semel_status semel_rabbit_stream_backlog(struct semel_rabbit *rabbit, uint32_t at,
 					 uint64_t *waiting_out, semel_error *error);
-/* For one who is idle: a reader that gets nothing although something is there is an OUTAGE. */
+/* Of an idle reader: OUTAGE when nothing arrives although the stream has something. */
 semel_status semel_rabbit_stream_check(struct semel_rabbit *rabbit, uint32_t at,
 				       semel_error *error);
-/* A stream of any scope. wanted: may be none; then found_out tells nothing. */
-semel_status semel_rabbit_stream_look(struct semel_rabbit *rabbit,
-				      const struct semel_rabbit_home *home, uint32_t number,
-				      struct semel_rabbit_probe *probe, semel_error *error);
+/* A stream of any scope, from where the scope has read. Without an event_id it counts. */
+semel_status semel_rabbit_stream_probe(struct semel_rabbit *rabbit,
+				       const struct semel_rabbit_subscription *subscription,
+				       uint32_t number, struct semel_rabbit_probe *probe,
+				       semel_error *error);
 amqp_field_value_t semel_rabbit_stream_offset(int64_t from);
 
 /* ---- probe.c ---- */
@@ -549,7 +641,7 @@ bool semel_rabbit_properties_read(const amqp_basic_properties_t *properties, boo
 				  struct semel_wire_reading *reading, struct semel_text *tier_out);
 /* Among a message's headers; -1: none. */
 int64_t semel_rabbit_offset_of(const amqp_basic_properties_t *properties);
-bool semel_rabbit_is_mark(const amqp_basic_properties_t *properties, uint64_t body_size);
+bool semel_rabbit_is_marker(const amqp_basic_properties_t *properties, uint64_t body_size);
 
 /* ---- consume.c ---- */
 semel_status semel_rabbit_subscribe(struct semel_broker *broker,
@@ -564,10 +656,10 @@ uint64_t semel_rabbit_count_in_flight(struct semel_broker *broker);
 semel_status semel_rabbit_rewind(struct semel_broker *broker, semel_error *error);
 semel_status semel_rabbit_compare(struct semel_broker *broker,
 				  const struct semel_subscribe_options *options,
-				  semel_difference_callback seen, void *user, semel_error *error);
+				  semel_difference_callback report, void *user, semel_error *error);
 
 /* ---- rebind.c ---- */
-/* Now and then: makes bindings again that somebody has taken away. */
+/* From time to time: makes bindings again that were taken away. */
 semel_status semel_rabbit_rebind(struct semel_rabbit *rabbit, semel_error *error);
 
 /* ---- requeue.c ---- */
@@ -575,20 +667,22 @@ semel_status semel_rabbit_requeue(struct semel_broker *broker, const char *scope
 				  const struct semel_event *event,
 				  const struct semel_publish_metadata *metadata, int64_t delay_ms,
 				  semel_error *error);
-/* Keeps the outlet alive, or lets go of it when it is lost. */
-void semel_rabbit_tend_outlet(struct semel_rabbit *rabbit);
 semel_status semel_rabbit_publish_dead_letter(struct semel_broker *broker,
 					      const struct semel_dead_letter_copy *letter,
 					      semel_error *error);
-/* A message of ours that is ready to go, by the outlet. BUSY as above. */
+/* Keeps the publisher's connection alive, or closes it when it is lost. */
+void semel_rabbit_maintain_publisher(struct semel_rabbit *rabbit);
+/* Publishes a message over the publisher, and waits for its confirm. BUSY while the broker is
+ * blocked. */
 semel_status semel_rabbit_send_confirmed(struct semel_rabbit *rabbit,
-					 const struct semel_rabbit_post *post, semel_error *error);
-/* What the broker said of the one under way. */
+					 const struct semel_rabbit_outgoing *outgoing,
+					 semel_error *error);
+/* What the broker answered about the message that waits for its confirm. */
 void semel_rabbit_requeue_confirmed(struct semel_rabbit *rabbit, uint64_t tag, bool multiple,
 				    bool nacked);
-void semel_rabbit_requeue_came_back(struct semel_rabbit *rabbit, const char *text);
+void semel_rabbit_requeue_returned(struct semel_rabbit *rabbit, const char *text);
 
-/* ---- look.c ---- */
+/* ---- inspect.c ---- */
 semel_status semel_rabbit_backlog(struct semel_broker *broker, const char *scope,
 				  const char *const *topics, struct semel_backlog *backlog_out,
 				  semel_error *error);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames in: each is taken to the concern whose channel it came on. Calls that wait for an answer
+/* Frames in: each goes to the concern whose channel it arrived on. Calls that wait for an answer
  * leave the frames of other channels in the library's queue; they are read here, in order. */
 #include "base/error.h"
 #include "broker/rabbitmq/rabbitmq.h"
@@ -19,16 +19,16 @@ static semel_status connection_frame(struct semel_rabbit *rabbit, const amqp_met
 		snprintf(rabbit->blocked, sizeof(rabbit->blocked), "%s is blocked: %.*s",
 			 rabbit->settings.host, (int)blocked->reason.len,
 			 (const char *)blocked->reason.bytes);
-		semel_log(SEMEL_LOG_WARN, "the broker takes nothing for now (an alarm)",
+		semel_log(SEMEL_LOG_WARN, "broker blocked publishing (an alarm)",
 			  &(struct semel_log_fields){ .error = rabbit->blocked });
 	} else if (method->id == AMQP_CONNECTION_UNBLOCKED_METHOD) {
 		rabbit->blocked[0] = '\0';
-		semel_log(SEMEL_LOG_INFO, "the broker takes events again", NULL);
+		semel_log(SEMEL_LOG_INFO, "broker unblocked publishing", NULL);
 	} else if (method->id == AMQP_CONNECTION_CLOSE_METHOD) {
 		const amqp_connection_close_t *close = method->decoded;
 		rabbit->lost = true;
 		return semel_error_set(error, SEMEL_OUTAGE, "%s closed the connection: %.*s",
-				       rabbit->place, (int)close->reply_text.len,
+				       rabbit->address, (int)close->reply_text.len,
 				       (const char *)close->reply_text.bytes);
 	}
 	return SEMEL_OK;
@@ -36,8 +36,8 @@ static semel_status connection_frame(struct semel_rabbit *rabbit, const amqp_met
 
 /* ---- channels with confirms ------------------------------------------------------------------ */
 
-static void note_return(struct semel_rabbit *rabbit, uint16_t channel,
-			const amqp_basic_return_t *method)
+static void returned_frame(struct semel_rabbit *rabbit, uint16_t channel,
+			   const amqp_basic_return_t *method)
 {
 	snprintf(rabbit->returned_text, sizeof(rabbit->returned_text),
 		 "no queue takes it from exchange %.*s with routing key %.*s (%.*s)",
@@ -47,11 +47,11 @@ static void note_return(struct semel_rabbit *rabbit, uint16_t channel,
 	if (channel == SEMEL_RABBIT_PUBLISH)
 		rabbit->returned.expects_header = true;
 	else
-		semel_rabbit_requeue_came_back(rabbit, rabbit->returned_text);
+		semel_rabbit_requeue_returned(rabbit, rabbit->returned_text);
 }
 
-static void note_confirm(struct semel_rabbit *rabbit, uint16_t channel, uint64_t tag, bool multiple,
-			 bool nacked)
+static void confirm_received(struct semel_rabbit *rabbit, uint16_t channel, uint64_t tag,
+			     bool multiple, bool nacked)
 {
 	if (channel == SEMEL_RABBIT_PUBLISH)
 		semel_rabbit_confirmed(rabbit, tag, multiple, nacked);
@@ -65,8 +65,9 @@ static semel_status confirm_frame(struct semel_rabbit *rabbit, uint16_t channel,
 	if (frame->frame_type == AMQP_FRAME_HEADER) {
 		const amqp_basic_properties_t *properties = frame->payload.properties.decoded;
 		if (channel == SEMEL_RABBIT_PUBLISH && rabbit->returned.expects_header)
-			semel_rabbit_came_back(rabbit, semel_rabbit_text(properties->message_id),
-					       rabbit->returned_text);
+			semel_rabbit_event_returned(rabbit,
+						    semel_rabbit_text(properties->message_id),
+						    rabbit->returned_text);
 		rabbit->returned.expects_header = false;
 		return SEMEL_OK;
 	}
@@ -75,79 +76,81 @@ static semel_status confirm_frame(struct semel_rabbit *rabbit, uint16_t channel,
 	const amqp_method_t *method = &frame->payload.method;
 	if (method->id == AMQP_BASIC_ACK_METHOD) {
 		const amqp_basic_ack_t *ack = method->decoded;
-		note_confirm(rabbit, channel, ack->delivery_tag, ack->multiple, false);
+		confirm_received(rabbit, channel, ack->delivery_tag, ack->multiple, false);
 	} else if (method->id == AMQP_BASIC_NACK_METHOD) {
 		const amqp_basic_nack_t *nack = method->decoded;
-		note_confirm(rabbit, channel, nack->delivery_tag, nack->multiple, true);
+		confirm_received(rabbit, channel, nack->delivery_tag, nack->multiple, true);
 	} else if (method->id == AMQP_BASIC_RETURN_METHOD) {
-		note_return(rabbit, channel, method->decoded);
+		returned_frame(rabbit, channel, method->decoded);
 	} else if (method->id == AMQP_CHANNEL_CLOSE_METHOD) {
 		if (channel == SEMEL_RABBIT_PUBLISH)
 			return semel_rabbit_publish_closed(rabbit, method->decoded, error);
-		return semel_rabbit_closed(rabbit, channel, method->decoded, error);
+		return semel_rabbit_channel_closed(rabbit, channel, method->decoded, error);
 	}
 	return SEMEL_OK;
 }
 
 /* ---- queues consumed ------------------------------------------------------------------------- */
 
-/* A time-out of an ack, or the node of the queue went away: the queue is opened again at the next
- * fetch, and what was in hand comes again. */
-static void share_closed(struct semel_rabbit *rabbit, uint32_t at,
-			 const amqp_channel_close_t *close)
+/* An ack was late, or the node of the queue stopped: the queue is opened again at the next fetch,
+ * and what was not acked is delivered again. */
+static void assignment_closed(struct semel_rabbit *rabbit, uint32_t at,
+			      const amqp_channel_close_t *close)
 {
 	semel_error why = { 0 };
-	(void)semel_rabbit_closed(rabbit, (uint16_t)(SEMEL_RABBIT_SHARES + at), close, &why);
-	semel_log(
-		SEMEL_LOG_WARN, "the broker closed the channel; what is in hand comes again",
-		&(struct semel_log_fields){ .queue = rabbit->shares[at].queue, .error = why.text });
-	semel_rabbit_share_forget(rabbit, at);
+	(void)semel_rabbit_channel_closed(rabbit, (uint16_t)(SEMEL_RABBIT_ASSIGNMENTS + at), close,
+					  &why);
+	semel_log(SEMEL_LOG_WARN, "broker closed the channel; unacked events will be redelivered",
+		  &(struct semel_log_fields){ .queue = rabbit->assignments[at].queue,
+					      .error = why.text });
+	semel_rabbit_assignment_reset(rabbit, at);
 }
 
-static semel_status share_method(struct semel_rabbit *rabbit, uint32_t at,
-				 const amqp_method_t *method, semel_error *error)
+static semel_status assignment_method(struct semel_rabbit *rabbit, uint32_t at,
+				      const amqp_method_t *method, semel_error *error)
 {
-	struct semel_rabbit_share *share = &rabbit->shares[at];
+	struct semel_rabbit_assignment *assignment = &rabbit->assignments[at];
 	if (method->id == AMQP_QUEUE_DECLARE_OK_METHOD)
-		semel_rabbit_answered(rabbit, (uint16_t)(SEMEL_RABBIT_SHARES + at),
-				      method->decoded);
+		semel_rabbit_count_received(rabbit, (uint16_t)(SEMEL_RABBIT_ASSIGNMENTS + at),
+					    method->decoded);
 	if (method->id == AMQP_BASIC_DELIVER_METHOD)
 		return semel_rabbit_deliver_begin(rabbit, at, method->decoded, error);
 	if (method->id == AMQP_BASIC_CANCEL_METHOD)
-		return semel_error_set(error, SEMEL_OUTAGE,
-				       "%s no longer has the queue %s for us (it was deleted, or "
-				       "its node went away)",
-				       rabbit->place, share->queue);
-	/* Under a consumer time-out the broker says so again and again until it is answered; but
-	 * one answer is all it understands. */
-	if (method->id == AMQP_CHANNEL_CLOSE_METHOD && share->open)
-		share_closed(rabbit, at, method->decoded);
+		return semel_error_set(
+			error, SEMEL_OUTAGE,
+			"%s cancelled the consumer of the queue %s (it was deleted, or "
+			"its node stopped)",
+			rabbit->address, assignment->queue);
+	/* Under a consumer time-out the broker repeats this until it is answered; but it accepts
+	 * one answer only. */
+	if (method->id == AMQP_CHANNEL_CLOSE_METHOD && assignment->open)
+		assignment_closed(rabbit, at, method->decoded);
 	return SEMEL_OK;
 }
 
-static semel_status share_frame(struct semel_rabbit *rabbit, uint32_t at, const amqp_frame_t *frame,
-				semel_error *error)
+static semel_status assignment_frame(struct semel_rabbit *rabbit, uint32_t at,
+				     const amqp_frame_t *frame, semel_error *error)
 {
-	struct semel_rabbit_share *share = &rabbit->shares[at];
-	struct semel_rabbit_assembly *assembly = &share->assembly;
+	struct semel_rabbit_assignment *assignment = &rabbit->assignments[at];
+	struct semel_rabbit_assembly *assembly = &assignment->assembly;
 	if (frame->frame_type == AMQP_FRAME_METHOD)
-		return share_method(rabbit, at, &frame->payload.method, error);
+		return assignment_method(rabbit, at, &frame->payload.method, error);
 	if (frame->frame_type == AMQP_FRAME_HEADER && assembly->expects_header) {
 		semel_status status = semel_rabbit_deliver_header(
-			rabbit, share, frame->payload.properties.decoded,
+			rabbit, assignment, frame->payload.properties.decoded,
 			frame->payload.properties.body_size, error);
 		if (status != SEMEL_OK)
 			return status;
-	} else if (frame->frame_type == AMQP_FRAME_BODY && assembly->parcel) {
+	} else if (frame->frame_type == AMQP_FRAME_BODY && assembly->unacked) {
 		amqp_bytes_t part = frame->payload.body_fragment;
 		if (part.len > assembly->body_left)
-			return semel_rabbit_lost(rabbit, AMQP_STATUS_BAD_AMQP_DATA, error);
+			return semel_rabbit_set_lost(rabbit, AMQP_STATUS_BAD_AMQP_DATA, error);
 		memcpy(assembly->body_at, part.bytes, part.len);
 		assembly->body_at += part.len;
 		assembly->body_left -= part.len;
 	}
-	if (assembly->parcel && !assembly->expects_header && assembly->body_left == 0)
-		semel_rabbit_deliver_end(rabbit, share);
+	if (assembly->unacked && !assembly->expects_header && assembly->body_left == 0)
+		semel_rabbit_deliver_end(rabbit, assignment);
 	return SEMEL_OK;
 }
 
@@ -157,9 +160,10 @@ static void control_method(struct semel_rabbit *rabbit, const amqp_method_t *met
 {
 	semel_error why = { 0 };
 	if (method->id == AMQP_QUEUE_DECLARE_OK_METHOD)
-		semel_rabbit_answered(rabbit, SEMEL_RABBIT_CONTROL, method->decoded);
+		semel_rabbit_count_received(rabbit, SEMEL_RABBIT_CONTROL, method->decoded);
 	else if (method->id == AMQP_CHANNEL_CLOSE_METHOD)
-		(void)semel_rabbit_closed(rabbit, SEMEL_RABBIT_CONTROL, method->decoded, &why);
+		(void)semel_rabbit_channel_closed(rabbit, SEMEL_RABBIT_CONTROL, method->decoded,
+						  &why);
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
@@ -180,63 +184,61 @@ static semel_status take_frame(struct semel_rabbit *rabbit, const amqp_frame_t *
 		return semel_rabbit_probe_frame(rabbit, frame);
 	if (channel == SEMEL_RABBIT_MEMBERS && frame->frame_type == AMQP_FRAME_METHOD &&
 	    frame->payload.method.id == AMQP_CHANNEL_CLOSE_METHOD)
-		(void)semel_rabbit_closed(rabbit, channel, frame->payload.method.decoded, NULL);
-	if (channel >= SEMEL_RABBIT_SHARES &&
-	    channel - SEMEL_RABBIT_SHARES < (int)rabbit->share_count)
-		return share_frame(rabbit, (uint32_t)(channel - SEMEL_RABBIT_SHARES), frame, error);
+		(void)semel_rabbit_channel_closed(rabbit, channel, frame->payload.method.decoded,
+						  NULL);
+	if (channel >= SEMEL_RABBIT_ASSIGNMENTS &&
+	    channel - SEMEL_RABBIT_ASSIGNMENTS < (int)rabbit->assignment_count)
+		return assignment_frame(rabbit, (uint32_t)(channel - SEMEL_RABBIT_ASSIGNMENTS),
+					frame, error);
 	return SEMEL_OK;
 }
 
-static void hush_bell(struct semel_rabbit *rabbit)
+static void clear_ready(struct semel_rabbit *rabbit)
 {
-	uint64_t rung;
-	if (!rabbit->rung)
+	uint64_t count;
+	if (!rabbit->ready_signalled)
 		return;
-	rabbit->rung = false;
-	ssize_t got = read(rabbit->bell_fd, &rung, sizeof(rung));
-	(void)got; /* it has rung, so it cannot fail */
+	rabbit->ready_signalled = false;
+	ssize_t got = read(rabbit->ready_fd, &count, sizeof(count));
+	(void)got; /* it was signalled, so it cannot fail */
 }
 
-/* Waits here and not in the library, which swallows heartbeats: to hear one is to know that the
- * broker lives. With TLS the library has its own heartbeats, and alone knows what it has read. */
-static int64_t listen_first(struct semel_rabbit *rabbit, int64_t wait_ms)
+/* Waits here and not in the library, which swallows heartbeats: to receive one is to know that the
+ * broker lives. With TLS too: the library reads whole records, so what it has not read is in the
+ * socket. */
+static void await_frames(struct semel_rabbit *rabbit, int64_t wait_ms)
 {
 	struct pollfd readable = { .fd = rabbit->fd, .events = POLLIN };
-	if (rabbit->settings.tls)
-		return wait_ms;
 	if (rabbit->library->frames_enqueued(rabbit->connection) ||
 	    rabbit->library->data_in_buffer(rabbit->connection))
 		wait_ms = 0;
 	if (poll(&readable, 1, (int)wait_ms) > 0)
 		rabbit->heard_ms = semel_steady_ms(rabbit->env);
-	return 0;
 }
 
 static semel_status pump(struct semel_rabbit *rabbit, int64_t wait_ms, bool all, semel_error *error)
 {
 	const struct semel_rabbit_library *library = rabbit->library;
 	semel_status status = semel_rabbit_flush(rabbit, error);
-	if (rabbit->lost)
-		return semel_error_set(error, SEMEL_OUTAGE, "the connection to %s is gone",
-				       rabbit->place);
-	hush_bell(rabbit);
-	if (status == SEMEL_OK)
-		wait_ms = listen_first(rabbit, wait_ms);
-	while (status == SEMEL_OK && (all || !semel_rabbit_stage_is_full(rabbit))) {
-		struct timeval wait = { .tv_sec = wait_ms / 1000,
-					.tv_usec = wait_ms % 1000 * 1000 };
+	if (status != SEMEL_OK)
+		return status;
+	clear_ready(rabbit);
+	await_frames(rabbit, wait_ms);
+	while (all || !semel_rabbit_unacked_list_is_full(rabbit)) {
+		struct timeval no_wait = { 0 };
 		amqp_frame_t frame;
-		int code = library->simple_wait_frame_noblock(rabbit->connection, &frame, &wait);
+		int code = library->simple_wait_frame_noblock(rabbit->connection, &frame, &no_wait);
 		if (code == AMQP_STATUS_TIMEOUT)
 			break;
 		if (code != AMQP_STATUS_OK)
-			return semel_rabbit_lost(rabbit, code, error);
-		wait_ms = 0;
+			return semel_rabbit_set_lost(rabbit, code, error);
 		rabbit->heard_ms = semel_steady_ms(rabbit->env);
 		status = take_frame(rabbit, &frame, error);
 		library->maybe_release_buffers_on_channel(rabbit->connection, frame.channel);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status == SEMEL_OK ? semel_rabbit_beat(rabbit, error) : status;
+	return semel_rabbit_check_heartbeat(rabbit, error);
 }
 
 semel_status semel_rabbit_pump(struct semel_rabbit *rabbit, int64_t wait_ms, semel_error *error)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an amqp: URL says: amqp[s]://user:password@host:port/vhost?name=value. The library's own
- * parser reads the first half; passwords never reach a message. */
+/* The settings in an amqp: URL: amqp[s]://user:password@host:port/vhost?name=value. The library's
+ * own parser reads the first half; passwords never reach a message. */
 #include "base/error.h"
 #include "base/text.h"
 #include "broker/rabbitmq/rabbitmq.h"
@@ -21,9 +21,9 @@ static bool copy(char **copy_out, const char *text)
 	return !text || *copy_out;
 }
 
-static semel_status read_place(const struct semel_rabbit_library *library,
-			       const struct semel_url *url, struct semel_rabbit_settings *settings,
-			       semel_error *error)
+static semel_status read_address(const struct semel_rabbit_library *library,
+				 const struct semel_url *url,
+				 struct semel_rabbit_settings *settings, semel_error *error)
 {
 	struct semel_buffer text = { 0 };
 	struct amqp_connection_info info;
@@ -97,7 +97,7 @@ static semel_status read_file(const struct semel_url *url, const char *name, cha
 				    : semel_error_set(error, SEMEL_INTERNAL, "no memory");
 }
 
-/* Where the systems keep the authorities they trust. */
+/* Where systems keep the list of authorities that they trust. */
 static const char *system_authorities(void)
 {
 	static const char *const places[] = { "/etc/ssl/certs/ca-certificates.crt",
@@ -114,16 +114,17 @@ static semel_status read_tls(const struct semel_url *url, struct semel_rabbit_se
 {
 	static const char *const names[] = { "cacert", "cert", "key" };
 	char **const paths[] = { &settings->cacert, &settings->cert, &settings->key };
-	semel_status status = SEMEL_OK;
-	for (size_t i = 0; i < 3 && status == SEMEL_OK; i++) {
-		status = read_file(url, names[i], paths[i], error);
-		if (status == SEMEL_OK && *paths[i] && !settings->tls)
+	for (size_t i = 0; i < 3; i++) {
+		semel_status status = read_file(url, names[i], paths[i], error);
+		if (status != SEMEL_OK)
+			return status;
+		if (*paths[i] && !settings->tls)
 			return semel_error_set(error, SEMEL_CONFIG,
-					       "%s counts with amqps: URLs only (write amqps://…)",
+					       "%s is for amqps: URLs only (write amqps://…)",
 					       names[i]);
 	}
-	if (status != SEMEL_OK || !settings->tls)
-		return status;
+	if (!settings->tls)
+		return SEMEL_OK;
 	if (!settings->cert != !settings->key)
 		return semel_error_set(error, SEMEL_CONFIG,
 				       "cert and key of the amqps: URL belong together: give both");
@@ -139,6 +140,27 @@ static semel_status read_tls(const struct semel_url *url, struct semel_rabbit_se
 		       : semel_error_set(error, SEMEL_INTERNAL, "no memory");
 }
 
+static semel_status read_numbers(const struct semel_url *url,
+				 struct semel_rabbit_settings *settings, semel_error *error)
+{
+	const struct {
+		const char *name;
+		struct semel_range range;
+		int64_t *value;
+	} numbers[] = {
+		{ "heartbeat", { 1, 600, 10 }, &settings->heartbeat_s },
+		{ "max-message", { 1, (int64_t)1 << 31, 0 }, &settings->max_message },
+		{ "partitions", { 1, SEMEL_WIRE_LANES, 0 }, &settings->partitions },
+	};
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+		semel_status status = semel_url_param_int(url, numbers[i].name, numbers[i].range,
+							  numbers[i].value, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return SEMEL_OK;
+}
+
 semel_status semel_rabbit_settings_read(const struct semel_rabbit_library *library,
 					const struct semel_url *url,
 					struct semel_rabbit_settings *settings_out,
@@ -147,29 +169,26 @@ semel_status semel_rabbit_settings_read(const struct semel_rabbit_library *libra
 	*settings_out = (struct semel_rabbit_settings){ 0 };
 	semel_status status =
 		semel_url_check_params(url, known, sizeof(known) / sizeof(known[0]), error);
-	if (status == SEMEL_OK)
-		status = read_place(library, url, settings_out, error);
-	if (status == SEMEL_OK)
-		status = read_queue_type(url, settings_out, error);
-	if (status == SEMEL_OK)
-		status = read_single_active(url, settings_out, error);
-	if (status == SEMEL_OK)
-		status = read_tls(url, settings_out, error);
-	if (status == SEMEL_OK)
-		status = semel_url_param_int(url, "heartbeat", (struct semel_range){ 1, 600, 10 },
-					     &settings_out->heartbeat_s, error);
-	if (status == SEMEL_OK)
-		status = semel_url_param_int(url, "max-message",
-					     (struct semel_range){ 1, (int64_t)1 << 31, 0 },
-					     &settings_out->max_message, error);
-	if (status == SEMEL_OK)
-		status = semel_url_param_int(url, "partitions",
-					     (struct semel_range){ 1, SEMEL_WIRE_LANES, 0 },
-					     &settings_out->partitions, error);
-	if (status == SEMEL_OK &&
-	    !copy(&settings_out->alternate_exchange, semel_url_param(url, "alternate-exchange")))
-		status = semel_error_set(error, SEMEL_INTERNAL, "no memory");
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	status = read_address(library, url, settings_out, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = read_queue_type(url, settings_out, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = read_single_active(url, settings_out, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = read_tls(url, settings_out, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = read_numbers(url, settings_out, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (!copy(&settings_out->alternate_exchange, semel_url_param(url, "alternate-exchange")))
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+	return SEMEL_OK;
 }
 
 void semel_rabbit_settings_free(struct semel_rabbit_settings *settings)
