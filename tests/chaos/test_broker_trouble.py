@@ -64,7 +64,7 @@ def test_a_drain_that_ends_under_an_alarm_says_why_and_how_much_waits(shop, alar
     shop.drain_times_out("relay", told=["40 events wait", "is blocked"])
     assert attempts(shop) == 0
     done = shop.run("doctor")
-    assert done.returncode == 1 and "problem  broker-alarm        it takes no events for now" in done.stdout, done.stdout
+    assert done.returncode == 1 and "problem  broker-alarm        the broker blocks publishing" in done.stdout, done.stdout
 
 
 def test_the_runbook_of_an_alarm_tells_it_and_afterwards_everything_is_done(shop, administrator, alarm):

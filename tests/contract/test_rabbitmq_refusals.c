@@ -155,7 +155,7 @@ static void a_queue_with_other_settings_is_explained_and_left_alone(void **state
 	assert_int_equal(broker->driver->subscribe(broker, &options, &error), SEMEL_CONFIG);
 	assert_non_null(strstr(error.text, queue));
 	assert_non_null(strstr(error.text, "the broker has"));
-	assert_non_null(strstr(error.text, "semel wants"));
+	assert_non_null(strstr(error.text, "semel needs"));
 	semel_broker_close(broker);
 }
 

@@ -230,7 +230,7 @@ def test_a_queue_of_other_definitions_is_refused_and_told(shop, channel):
     kept = publish(shop, "second", "1")
     assert billing.wait(60) == 78
     assert "nothing was changed" in billing.stderr.read()
-    assert f"the queue {QUEUE} is there with another" in shop.run("doctor").stdout
+    assert f"the queue {QUEUE} exists with another" in shop.run("doctor").stdout
     wait_for(lambda: channel.queue_declare(QUEUE, passive=True).method.message_count == 1, what="the event in that queue")
     channel.queue_delete(QUEUE)
     shop.subscribe("billing")

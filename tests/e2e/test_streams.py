@@ -72,7 +72,7 @@ def test_a_reader_that_was_replaced_while_it_was_paused_commits_nothing(shop):
     assert invoices(shop) == ids
 
 
-@pytest.mark.parametrize("count, told", [(2, "ends before the place"), (9, "has another event")], ids=["shorter", "longer"])
+@pytest.mark.parametrize("count, told", [(2, "ends before this scope's position"), (9, "has another event")], ids=["shorter", "longer"])
 def test_a_stream_that_was_made_anew_is_read_from_its_beginning(shop, count, told):
     first = publish(shop, 6)
     shop.ok(*LEAST)
@@ -82,10 +82,10 @@ def test_a_stream_that_was_made_anew_is_read_from_its_beginning(shop, count, tol
     shop.subscribe("billing")
     later = publish(shop, count)
     done = shop.run(*LEAST, check=True)
-    assert told in done.stderr and "made anew" in done.stderr
+    assert told in done.stderr and "declared again" in done.stderr
     assert invoices(shop) == first + later
     shop.ok("verify", "--scope", "billing")
-    assert "made anew" not in shop.run(*LEAST, check=True).stderr  # its place is in the new one now
+    assert "declared again" not in shop.run(*LEAST, check=True).stderr  # its position is in the new one now
 
 
 def test_an_offset_that_a_message_claims_is_not_believed(shop):
