@@ -37,6 +37,7 @@
 #include <stdint.h>
 
 struct semel_changes_driver;     /* changes.h */
+struct semel_sql_engine;         /* sql/sql.h */
 struct semel_trial_functions;    /* trial.h */
 struct semel_baseline_functions; /* baseline.h */
 
@@ -88,6 +89,9 @@ struct semel_store_driver {
 
 	/* NULL: the store has no change stream. */
 	const struct semel_changes_driver *changes;
+
+	/* What the statement layer needs (sql/sql.h); NULL: the driver does without it. */
+	const struct semel_sql_engine *sql;
 
 	/* NULL: the database is a file, and a trial makes one of its own. */
 	const struct semel_trial_functions *trial;

@@ -10,6 +10,7 @@
 #include "base/time.h"
 #include "store/postgres/libpq.h"
 #include "store/postgres/previous.h"
+#include "store/sql/sql.h"
 #include "store/store.h"
 
 #define SEMEL_PG_SCHEMA                8  /* the newest version that this code knows */
@@ -20,13 +21,11 @@
 #define SEMEL_PG_WATERMARK_ENTRIES_MAX 64
 
 /* A time of the table as milliseconds; a name of a column goes in. */
-#define SEMEL_PG_MS(column) "(date_part('epoch', " column ") * 1000)::bigint"
+#define SEMEL_PG_MS(column) SEMEL_SQL_POSTGRES_MS(column)
 
 /* When a row of the outbox was committed; it was written before there was a column for it: its own
  * time, or when the column came. The name of the row goes in. */
-#define SEMEL_PG_COMMITTED_AT(row)                                                                 \
-	"coalesce(" row ".committed_at, least(" row ".created_at, (SELECT applied_at"              \
-	" FROM semel_schema WHERE version = 6)))"
+#define SEMEL_PG_COMMITTED_AT(row) SEMEL_SQL_POSTGRES_COMMITTED_AT(row)
 
 /* The place of an event in the order of commits, for polling: the time of a commit in microseconds,
  * less so much that it is below 0. Above 0 are places of the change stream: where the commit is in
@@ -68,6 +67,7 @@ struct semel_pg_effects; /* the prepared SQL handler, in effect.c */
 
 extern const struct semel_store_driver semel_store_postgres;
 extern const struct semel_changes_driver semel_pg_changes_driver;
+extern const struct semel_sql_engine semel_pg_engine;
 extern const struct semel_trial_functions semel_pg_trial;
 
 struct semel_pg_store {
@@ -75,10 +75,10 @@ struct semel_pg_store {
 	PGconn *connection;
 	char *url;
 	bool savepoint_open;
-	bool relays;             /* its connection was set up for a relay */
-	bool commit_times;       /* the server keeps them */
-	int64_t clock_offset_ms; /* the server's clock, of ours; see clock.c */
-	const struct semel_pg_query *prepared[SEMEL_PG_PREPARED_MAX];
+	bool relays;                                 /* its connection was set up for a relay */
+	bool commit_times;                           /* the server keeps them */
+	int64_t clock_offset_ms;                     /* the server's clock, of ours; see clock.c */
+	const void *prepared[SEMEL_PG_PREPARED_MAX]; /* the query, or the shared statement */
 	size_t prepared_count;
 	struct semel_pg_effects *effects;
 	uint32_t effect_generations;
@@ -172,6 +172,10 @@ void semel_pg_params_free(struct semel_pg_params *params);
 semel_status semel_pg_run(semel_tx tx, const struct semel_pg_query *query,
 			  struct semel_pg_params *params, PGresult **result_out,
 			  semel_error *error);
+/* The same for a statement of the statement layer, whose parameters are written ?1, ?2, … */
+semel_status semel_pg_run_shared(semel_tx tx, const struct semel_sql_statement *statement,
+				 struct semel_pg_params *params, PGresult **result_out,
+				 semel_error *error);
 /* The same, when only the number of rows changed is of interest; changes_out may be NULL. */
 semel_status semel_pg_change(semel_tx tx, const struct semel_pg_query *query,
 			     struct semel_pg_params *params, uint64_t *changes_out,
@@ -214,6 +218,8 @@ void semel_pg_clear(PGresult *result);
 /* Arrays as PostgreSQL writes them: {1,2}, {"a","b",NULL}. */
 void semel_pg_array_int(struct semel_buffer *buffer, int64_t number);
 void semel_pg_array_text(struct semel_buffer *buffer, struct semel_text text);
+/* Closes the array; as a parameter, the buffer must outlive the run. */
+struct semel_text semel_pg_array_end(struct semel_buffer *buffer);
 /* Closes the array and adds it; the buffer must outlive the run. */
 void semel_pg_add_array(struct semel_pg_params *params, struct semel_buffer *buffer);
 
@@ -264,7 +270,8 @@ semel_status semel_pg_clock_compare(struct semel_pg_store *store, semel_error *e
 int64_t semel_pg_clock_to_server(semel_tx tx, int64_t time_ms);
 int64_t semel_pg_clock_to_local(semel_tx tx, int64_t time_ms);
 
-/* ---- the slots ------------------------------------------------------------------------------- */
+/* ---- functions of the seam
+ * ------------------------------------------------------------------------------- */
 
 /* transaction.c */
 semel_store_begin_fn semel_pg_begin;
@@ -295,8 +302,6 @@ semel_outbox_select_fn semel_pg_outbox_select;
 /* check.c */
 semel_outbox_check_fn semel_pg_outbox_check;
 semel_outbox_exceptions_each_fn semel_pg_outbox_exceptions_each;
-/* outbox_counts.c */
-semel_outbox_count_fn semel_pg_outbox_count;
 
 /* lease.c */
 semel_lane_count_fn semel_pg_lane_count;
@@ -335,51 +340,10 @@ semel_status semel_pg_effects_collect(struct semel_pg_store *store, semel_error 
 void semel_pg_effects_free(struct semel_pg_effects *effects);
 
 /* states.c */
-semel_states_exist_fn semel_pg_states_exist;
 semel_states_read_fn semel_pg_states_read;
-/* hold.c: a row of these columns, from `first` on */
-#define SEMEL_PG_HOLD_WIDTH 7
-#define SEMEL_PG_HOLD_COLUMNS                                                                      \
-	"aggregate_type, aggregate_id, state, head_id, attempts, " SEMEL_PG_MS("due_at") ", "      \
-											 "blocks"
-void semel_pg_hold_read(const PGresult *result, int row, int first, struct semel_arena *arena,
-			struct semel_hold *hold);
-semel_hold_has_other_kind_fn semel_pg_hold_has_other_kind;
-semel_hold_has_any_fn semel_pg_hold_has_any;
-semel_hold_get_fn semel_pg_hold_get;
-semel_hold_put_fn semel_pg_hold_put;
-semel_hold_add_fn semel_pg_hold_add;
-semel_hold_remove_fn semel_pg_hold_remove;
-semel_hold_list_ready_fn semel_pg_hold_list_ready;
-semel_hold_next_due_fn semel_pg_hold_next_due;
-semel_hold_count_fn semel_pg_hold_count;
 
-/* position.c */
-semel_position_get_fn semel_pg_position_get;
-semel_position_take_fn semel_pg_position_take;
-semel_position_put_fn semel_pg_position_put;
-semel_position_release_fn semel_pg_position_release;
-
-/* dead.c */
-semel_dead_add_fn semel_pg_dead_add;
-semel_dead_get_fn semel_pg_dead_get;
-semel_dead_list_fn semel_pg_dead_list;
-semel_dead_count_fn semel_pg_dead_count;
+/* dead_letter.c */
 semel_dead_move_fn semel_pg_dead_move;
-semel_dead_settle_fn semel_pg_dead_settle;
-semel_dead_authorize_fn semel_pg_dead_authorize;
-semel_parked_add_fn semel_pg_parked_add;
-semel_parked_first_fn semel_pg_parked_first;
-semel_parked_next_fn semel_pg_parked_next;
-semel_parked_exists_fn semel_pg_parked_exists;
-semel_parked_remove_fn semel_pg_parked_remove;
-
-/* each.c */
-semel_outbox_each_fn semel_pg_outbox_each;
-semel_inbox_each_fn semel_pg_inbox_each;
-semel_dead_each_fn semel_pg_dead_each;
-/* trace.c */
-semel_store_trace_fn semel_pg_trace;
 
 /* examine.c */
 semel_store_check_schema_fn semel_pg_check_schema;
@@ -391,29 +355,12 @@ semel_store_prune_fn semel_pg_prune;
 semel_outbox_pruned_until_fn semel_pg_outbox_pruned_until;
 semel_inbox_known_since_fn semel_pg_inbox_known_since;
 
-/* waits.c */
-semel_waits_each_fn semel_pg_waits_each;
-semel_outbox_topics_each_fn semel_pg_outbox_topics_each;
-semel_inbox_has_topic_fn semel_pg_inbox_has_topic;
-semel_outbox_routing_each_fn semel_pg_outbox_routing_each;
-
-/* running.c */
-semel_running_begin_fn semel_pg_running_begin;
-semel_running_end_fn semel_pg_running_end;
-/* presence.c */
-semel_presence_put_fn semel_pg_presence_put;
-semel_presence_remove_fn semel_pg_presence_remove;
-semel_presence_each_fn semel_pg_presence_each;
-
 /* subscription.c */
 semel_subscription_topics_fn semel_pg_subscription_topics;
 semel_subscription_put_fn semel_pg_subscription_put;
 semel_subscription_list_fn semel_pg_subscription_list;
 semel_subscription_pause_fn semel_pg_subscription_pause;
 semel_subscription_is_paused_fn semel_pg_subscription_is_paused;
-semel_audit_add_fn semel_pg_audit_add;
-semel_audit_finish_fn semel_pg_audit_finish;
-semel_audit_list_fn semel_pg_audit_list;
 
 /* adopt.c */
 semel_outbox_adopt_fn semel_pg_adopt;

@@ -322,10 +322,16 @@ void semel_pg_array_text(struct semel_buffer *buffer, struct semel_text text)
 	free(mended);
 }
 
-void semel_pg_add_array(struct semel_pg_params *params, struct semel_buffer *buffer)
+struct semel_text semel_pg_array_end(struct semel_buffer *buffer)
 {
 	semel_buffer_string(buffer, buffer->length == 0 ? "{}" : "}");
-	add(params, buffer->failed ? NULL : buffer->data, (int)buffer->length, 0);
+	return semel_buffer_text(buffer);
+}
+
+void semel_pg_add_array(struct semel_pg_params *params, struct semel_buffer *buffer)
+{
+	struct semel_text array = semel_pg_array_end(buffer);
+	add(params, buffer->failed ? NULL : semel_text_chars(array), (int)array.length, 0);
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
@@ -344,66 +350,136 @@ void semel_pg_name(PGconn *connection, const char *kind, size_t number,
 		 (unsigned)semel_libpq.backendPID(connection), number);
 }
 
-semel_status semel_pg_prepare(struct semel_pg_store *store, const struct semel_pg_query *query,
-			      char name_out[SEMEL_PG_NAME_SIZE], semel_error *error)
+/* A statement as it is sent: the driver's own, or one of the statement layer. */
+struct source {
+	const void *key; /* of the prepared one */
+	const char *what, *sql;
+	bool shared; /* its parameters are ?1, ?2, … */
+};
+
+static struct source source_of(const struct semel_pg_query *query)
+{
+	return (struct source){ .key = query, .what = query->what, .sql = query->sql };
+}
+
+/* The text as PostgreSQL takes it; the buffer keeps one that was translated. NULL: no memory. */
+static const char *text_of(const struct source *source, struct semel_buffer *buffer,
+			   semel_error *error)
+{
+	if (!source->shared)
+		return source->sql;
+	semel_buffer_string(buffer, source->sql);
+	for (size_t i = 0; !buffer->failed && i < buffer->length; i++)
+		if (buffer->data[i] == '?')
+			buffer->data[i] = '$';
+	if (!buffer->failed)
+		return buffer->data;
+	(void)semel_error_set(error, SEMEL_INTERNAL, "no memory for a statement");
+	return NULL;
+}
+
+static semel_status prepare(struct semel_pg_store *store, const struct source *source,
+			    char name_out[SEMEL_PG_NAME_SIZE], semel_error *error)
 {
 	size_t at = 0;
-	while (at < store->prepared_count && store->prepared[at] != query)
+	while (at < store->prepared_count && store->prepared[at] != source->key)
 		at++;
 	semel_pg_name(store->connection, "semel", at, name_out);
 	if (at < store->prepared_count)
 		return SEMEL_OK;
 	if (at == SEMEL_PG_PREPARED_MAX)
 		return semel_error_set(error, SEMEL_INTERNAL, "too many prepared statements");
-	PGresult *result = semel_libpq.prepare(store->connection, name_out, query->sql, 0, NULL);
+	struct semel_buffer buffer = { 0 };
+	const char *text = text_of(source, &buffer, error);
+	if (text == NULL)
+		return SEMEL_INTERNAL;
+	PGresult *result = semel_libpq.prepare(store->connection, name_out, text, 0, NULL);
+	semel_buffer_free(&buffer);
 	semel_status status = SEMEL_OK;
 	if (is_fine(result))
-		store->prepared[store->prepared_count++] = query;
+		store->prepared[store->prepared_count++] = source->key;
 	else
-		status = semel_pg_error(store->connection, result, query->what, error);
+		status = semel_pg_error(store->connection, result, source->what, error);
 	semel_libpq.clear(result);
 	return status;
 }
 
-static semel_status send(semel_tx tx, const struct semel_pg_query *query,
+semel_status semel_pg_prepare(struct semel_pg_store *store, const struct semel_pg_query *query,
+			      char name_out[SEMEL_PG_NAME_SIZE], semel_error *error)
+{
+	const struct source source = source_of(query);
+	return prepare(store, &source, name_out, error);
+}
+
+/* On a borrowed connection, where nothing is prepared. */
+static semel_status send_text(PGconn *connection, const struct source *source,
+			      const struct semel_pg_params *params, PGresult **result_out,
+			      semel_error *error)
+{
+	struct semel_buffer buffer = { 0 };
+	const char *text = text_of(source, &buffer, error);
+	if (text == NULL)
+		return SEMEL_INTERNAL;
+	*result_out = semel_libpq.execParams(connection, text, params->count, NULL, params->values,
+					     params->lengths, params->formats, 0);
+	semel_buffer_free(&buffer);
+	return SEMEL_OK;
+}
+
+static semel_status send(semel_tx tx, const struct source *source,
 			 const struct semel_pg_params *params, PGresult **result_out,
 			 semel_error *error)
 {
 	char name[SEMEL_PG_NAME_SIZE];
-	if (tx.store == NULL) {
-		*result_out =
-			semel_libpq.execParams(tx.native, query->sql, params->count, NULL,
-					       params->values, params->lengths, params->formats, 0);
-		return SEMEL_OK;
-	}
+	if (tx.store == NULL)
+		return send_text(tx.native, source, params, result_out, error);
 	semel_status status = semel_pg_effects_collect(semel_pg_of(tx.store), error);
-	if (status == SEMEL_OK)
-		status = semel_pg_prepare(semel_pg_of(tx.store), query, name, error);
-	if (status == SEMEL_OK)
-		*result_out =
-			semel_libpq.execPrepared(tx.native, name, params->count, params->values,
-						 params->lengths, params->formats, 0);
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	status = prepare(semel_pg_of(tx.store), source, name, error);
+	if (status != SEMEL_OK)
+		return status;
+	*result_out = semel_libpq.execPrepared(tx.native, name, params->count, params->values,
+					       params->lengths, params->formats, 0);
+	return SEMEL_OK;
 }
 
-semel_status semel_pg_run(semel_tx tx, const struct semel_pg_query *query,
-			  struct semel_pg_params *params, PGresult **result_out, semel_error *error)
+static semel_status run(semel_tx tx, const struct source *source, struct semel_pg_params *params,
+			PGresult **result_out, semel_error *error)
 {
 	static const struct semel_pg_params none = { 0 };
 	PGresult *result = NULL;
-	semel_status status = send(tx, query, params == NULL ? &none : params, &result, error);
+	semel_status status = send(tx, source, params == NULL ? &none : params, &result, error);
 	semel_pg_params_free(params);
 	if (result_out != NULL)
 		*result_out = NULL;
 	if (status != SEMEL_OK)
 		return status;
 	if (!is_fine(result))
-		status = semel_pg_error(tx.native, result, query->what, error);
+		status = semel_pg_error(tx.native, result, source->what, error);
 	if (status == SEMEL_OK && result_out != NULL)
 		*result_out = result;
 	else
 		semel_libpq.clear(result);
 	return status;
+}
+
+semel_status semel_pg_run(semel_tx tx, const struct semel_pg_query *query,
+			  struct semel_pg_params *params, PGresult **result_out, semel_error *error)
+{
+	const struct source source = source_of(query);
+	return run(tx, &source, params, result_out, error);
+}
+
+semel_status semel_pg_run_shared(semel_tx tx, const struct semel_sql_statement *statement,
+				 struct semel_pg_params *params, PGresult **result_out,
+				 semel_error *error)
+{
+	const struct source source = { .key = statement,
+				       .what = statement->what,
+				       .sql = statement->text[SEMEL_SQL_POSTGRES],
+				       .shared = true };
+	return run(tx, &source, params, result_out, error);
 }
 
 semel_status semel_pg_change(semel_tx tx, const struct semel_pg_query *query,

@@ -230,6 +230,8 @@ void semel_sqlite_store_close(semel_store *base)
 	semel_sqlite_rollback(base);
 	for (size_t i = 0; i < SEMEL_SQL_COUNT; i++)
 		sqlite3_finalize(store->statements[i]);
+	for (size_t i = 0; i < SEMEL_SQLITE_SHARED_MAX; i++)
+		sqlite3_finalize(store->shared[i].statement);
 	semel_sqlite_effects_free(store->effects);
 	semel_sqlite_close(store->db);
 	semel_buffer_free(&store->prune.scope);

@@ -9,9 +9,11 @@
 
 #include "base/sqlite_file.h"
 #include "base/time.h"
+#include "store/sql/sql.h"
 #include "store/store.h"
 
-#define SEMEL_SQLITE_SCHEMA 4 /* the newest version that this code knows */
+#define SEMEL_SQLITE_SCHEMA     4 /* the newest version that this code knows */
+#define SEMEL_SQLITE_SHARED_MAX 24
 
 /* The statements of the hot paths; ONCE is never kept. */
 enum semel_sqlite_slot {
@@ -33,18 +35,8 @@ enum semel_sqlite_slot {
 	SEMEL_SQL_INBOX_SETTLED,
 	SEMEL_SQL_KEY_CLAIM,
 	SEMEL_SQL_KEY_FIND,
-	SEMEL_SQL_STATES_ANY,
-	SEMEL_SQL_STATES_LOOK,
-	SEMEL_SQL_HOLD_ANY,
-	SEMEL_SQL_HOLD_OTHER,
-	SEMEL_SQL_HOLD_GET,
-	SEMEL_SQL_HOLD_PUT,
-	SEMEL_SQL_HOLD_READY,
-	SEMEL_SQL_POSITION_PUT,
-	SEMEL_SQL_PARKED_ADD,
-	SEMEL_SQL_PARKED_FIRST,
-	SEMEL_SQL_PARKED_REMOVE,
-	SEMEL_SQL_COUNT
+	SEMEL_SQL_COUNT,
+	SEMEL_SQL_SHARED /* of the statement layer, and often used: kept by its text */
 };
 
 struct semel_sqlite_query {
@@ -55,6 +47,7 @@ struct semel_sqlite_query {
 
 extern const struct semel_store_driver semel_store_sqlite;
 extern const struct semel_baseline_functions semel_sqlite_baseline;
+extern const struct semel_sql_engine semel_sqlite_engine;
 
 struct semel_sqlite_effects; /* the prepared SQL handler, in effect.c */
 
@@ -64,6 +57,10 @@ struct semel_sqlite_store {
 	char *path;
 	bool savepoint_open;
 	sqlite3_stmt *statements[SEMEL_SQL_COUNT];
+	struct {
+		const char *sql;
+		sqlite3_stmt *statement;
+	} shared[SEMEL_SQLITE_SHARED_MAX]; /* those of SEMEL_SQL_SHARED */
 	struct semel_sqlite_effects *effects;
 	struct { /* see sweep.c */
 		int64_t after_seq;
@@ -123,7 +120,8 @@ int64_t semel_sqlite_time(sqlite3_stmt *statement, int column);
 /* Cut to size, never overrun; empty for NULL. */
 void semel_sqlite_copy(sqlite3_stmt *statement, int column, char *out, size_t size);
 
-/* ---- the slots ------------------------------------------------------------------------------- */
+/* ---- functions of the seam
+ * ------------------------------------------------------------------------------- */
 
 /* transaction.c */
 semel_store_begin_fn semel_sqlite_begin;
@@ -147,8 +145,6 @@ semel_outbox_probe_fn semel_sqlite_outbox_probe;
 semel_outbox_fetch_fn semel_sqlite_outbox_fetch;
 semel_outbox_fetch_due_fn semel_sqlite_outbox_fetch_due;
 semel_outbox_select_fn semel_sqlite_outbox_select;
-/* outbox_counts.c */
-semel_outbox_count_fn semel_sqlite_outbox_count;
 
 /* lease.c */
 semel_lane_count_fn semel_sqlite_lane_count;
@@ -183,78 +179,9 @@ semel_effect_run_fn semel_sqlite_effect_run;
 semel_inbox_evaluate_fn semel_sqlite_evaluate;
 void semel_sqlite_effects_free(struct semel_sqlite_effects *effects);
 
-/* states.c */
-semel_states_exist_fn semel_sqlite_states_exist;
-semel_states_read_fn semel_sqlite_states_read;
-/* hold.c: a row of these columns */
-#define SEMEL_SQLITE_HOLD_WIDTH 7
-#define SEMEL_SQLITE_HOLD_COLUMNS                                                                  \
-	"aggregate_type, aggregate_id, state, head_id, attempts, due_at, blocks"
-void semel_sqlite_hold_read(sqlite3_stmt *statement, struct semel_arena *arena,
-			    struct semel_hold *hold);
-semel_hold_has_other_kind_fn semel_sqlite_hold_has_other_kind;
-semel_hold_has_any_fn semel_sqlite_hold_has_any;
-semel_hold_get_fn semel_sqlite_hold_get;
-semel_hold_put_fn semel_sqlite_hold_put;
-semel_hold_add_fn semel_sqlite_hold_add;
-semel_hold_remove_fn semel_sqlite_hold_remove;
-semel_hold_list_ready_fn semel_sqlite_hold_list_ready;
-semel_hold_next_due_fn semel_sqlite_hold_next_due;
-semel_hold_count_fn semel_sqlite_hold_count;
-
-/* position.c */
-semel_position_get_fn semel_sqlite_position_get;
-semel_position_take_fn semel_sqlite_position_take;
-semel_position_put_fn semel_sqlite_position_put;
-semel_position_release_fn semel_sqlite_position_release;
-
-/* dead.c */
-semel_dead_add_fn semel_sqlite_dead_add;
-semel_dead_get_fn semel_sqlite_dead_get;
-semel_dead_list_fn semel_sqlite_dead_list;
-semel_dead_count_fn semel_sqlite_dead_count;
-semel_dead_move_fn semel_sqlite_dead_move;
-semel_dead_settle_fn semel_sqlite_dead_settle;
-semel_dead_authorize_fn semel_sqlite_dead_authorize;
-semel_parked_add_fn semel_sqlite_parked_add;
-semel_parked_first_fn semel_sqlite_parked_first;
-semel_parked_next_fn semel_sqlite_parked_next;
-semel_parked_exists_fn semel_sqlite_parked_exists;
-semel_parked_remove_fn semel_sqlite_parked_remove;
-
-/* each.c */
-semel_outbox_each_fn semel_sqlite_outbox_each;
-semel_inbox_each_fn semel_sqlite_inbox_each;
-semel_dead_each_fn semel_sqlite_dead_each;
-semel_store_trace_fn semel_sqlite_trace;
-
 /* retention.c */
 semel_store_prune_fn semel_sqlite_prune;
 semel_outbox_pruned_until_fn semel_sqlite_outbox_pruned_until;
 semel_inbox_known_since_fn semel_sqlite_inbox_known_since;
-
-/* waits.c */
-semel_waits_each_fn semel_sqlite_waits_each;
-semel_outbox_topics_each_fn semel_sqlite_outbox_topics_each;
-semel_inbox_has_topic_fn semel_sqlite_inbox_has_topic;
-semel_outbox_routing_each_fn semel_sqlite_outbox_routing_each;
-
-/* running.c */
-semel_running_begin_fn semel_sqlite_running_begin;
-semel_running_end_fn semel_sqlite_running_end;
-/* presence.c */
-semel_presence_put_fn semel_sqlite_presence_put;
-semel_presence_remove_fn semel_sqlite_presence_remove;
-semel_presence_each_fn semel_sqlite_presence_each;
-
-/* subscription.c */
-semel_subscription_topics_fn semel_sqlite_subscription_topics;
-semel_subscription_put_fn semel_sqlite_subscription_put;
-semel_subscription_list_fn semel_sqlite_subscription_list;
-semel_subscription_pause_fn semel_sqlite_subscription_pause;
-semel_subscription_is_paused_fn semel_sqlite_subscription_is_paused;
-semel_audit_add_fn semel_sqlite_audit_add;
-semel_audit_finish_fn semel_sqlite_audit_finish;
-semel_audit_list_fn semel_sqlite_audit_list;
 
 #endif

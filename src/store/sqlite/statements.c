@@ -67,6 +67,22 @@ static semel_status prepare(semel_tx tx, const struct semel_sqlite_query *query,
 	return error_of(tx, sqlite3_extended_errcode(db_of(tx)), query, error);
 }
 
+/* NULL: there is no place left. */
+static sqlite3_stmt **place_of(struct semel_sqlite_store *store,
+			       const struct semel_sqlite_query *query)
+{
+	if (query->slot != SEMEL_SQL_SHARED)
+		return &store->statements[query->slot];
+	size_t at = 0;
+	while (at < SEMEL_SQLITE_SHARED_MAX && store->shared[at].sql != NULL &&
+	       store->shared[at].sql != query->sql)
+		at++;
+	if (at == SEMEL_SQLITE_SHARED_MAX)
+		return NULL;
+	store->shared[at].sql = query->sql;
+	return &store->shared[at].statement;
+}
+
 semel_status semel_sqlite_take(semel_tx tx, const struct semel_sqlite_query *query,
 			       sqlite3_stmt **statement_out, semel_error *error)
 {
@@ -83,8 +99,10 @@ semel_status semel_sqlite_take(semel_tx tx, const struct semel_sqlite_query *que
 		return *statement_out != NULL ? SEMEL_OK
 					      : prepare(tx, query, 0, statement_out, error);
 	}
-	sqlite3_stmt **place = &semel_sqlite_of(tx.store)->statements[query->slot];
+	sqlite3_stmt **place = place_of(semel_sqlite_of(tx.store), query);
 	semel_status status = SEMEL_OK;
+	if (place == NULL)
+		return semel_error_set(error, SEMEL_INTERNAL, "too many prepared statements");
 	if (*place == NULL)
 		status = prepare(tx, query, SQLITE_PREPARE_PERSISTENT, place, error);
 	*statement_out = *place;

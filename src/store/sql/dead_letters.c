@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Dead letters, and the followers that are parked behind them.
+ *
+ * - One entry per scope and event, for its whole life: what fails again comes back to it, with its
+ *   count of replays. An event without an id cannot be recognised, and is always a new entry.
+ * - Followers are in the same table with parked_behind set, in the order of position.
+ * - Headers and payload keep any bytes, so that a broken delivery can be inspected. SQLite keeps
+ *   them in their columns, as blobs; PostgreSQL in columns of their own.
+ */
+#include "store/sql/sql.h"
+
+#include "base/error.h"
+#include "store/rules.h"
+
+enum column {
+	ENTRY_ID,
+	SCOPE,
+	EVENT_ID,
+	EVENT_TYPE,
+	AGGREGATE_TYPE,
+	AGGREGATE_ID,
+	TOPIC,
+	ROUTING_KEY,
+	CONTENT_TYPE,
+	EVENT_TIME,
+	PARTITION,
+	OFFSET,
+	REASON,
+	FAILED_AT,
+	SAGA_ID,
+	CORRELATION_ID,
+	ATTEMPTS,
+	REPLAY_COUNT,
+	PARKED_BEHIND,
+	STATUS, /* from here on not as in an insert */
+	DISCARD_REASON,
+	SETTLED_AT,
+	PARKED,
+	HEADERS,
+	PAYLOAD, /* of a list: what its size is read from */
+	HEADERS_BYTES,
+	PAYLOAD_BYTES
+};
+
+/* ---- inserting ------------------------------------------------------------------------------- */
+
+/* An event without a time has that of the epoch in SQLite, where retention counts on one. */
+#define INSERT_ENTRY(event_time, bytes, values)                                                    \
+	"INSERT INTO semel_dead_letter AS d (entry_id, scope, event_id, event_type,"               \
+	" aggregate_type, aggregate_id, topic, routing_key, content_type, event_time,"             \
+	" \"partition\", \"offset\", failure_reason, failed_at, saga_id, correlation_id,"          \
+	" attempts, replay_count, parked_behind, " bytes ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7,"   \
+	" ?8, ?9, " event_time ", ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, " values ")"
+#define INSERT_SQLITE                                                                              \
+	INSERT_ENTRY("coalesce(?10, '1970-01-01T00:00:00.000Z')", "headers, payload", "?20, ?21")
+#define INSERT_POSTGRES                                                                            \
+	INSERT_ENTRY("?10", "headers, headers_bytes, payload, payload_bytes", "?20, ?21, ?22, ?23")
+
+#define ADD_AGAIN                                                                                  \
+	" ON CONFLICT (scope, event_id) WHERE parked_behind IS NULL AND event_id IS NOT NULL"      \
+	" DO UPDATE SET status = 'PENDING', failure_reason = excluded.failure_reason,"             \
+	" failed_at = excluded.failed_at, attempts = excluded.attempts,"                           \
+	" replay_count = CASE WHEN d.replay_count > excluded.replay_count THEN d.replay_count"     \
+	" ELSE excluded.replay_count END, discard_reason = NULL, settled_at = NULL"                \
+	" RETURNING entry_id, replay_count"
+static const struct semel_sql_statement add_entry = {
+	.what = "write a dead letter",
+	.in_transaction = true,
+	.text = { [SEMEL_SQL_SQLITE] = INSERT_SQLITE ADD_AGAIN,
+		  [SEMEL_SQL_POSTGRES] = INSERT_POSTGRES ADD_AGAIN }
+};
+#define ADD_ONCE " ON CONFLICT (scope, event_id) WHERE parked_behind IS NOT NULL DO NOTHING"
+static const struct semel_sql_statement add_follower = {
+	.what = "park an event",
+	.often = true,
+	.in_transaction = true,
+	.text = { [SEMEL_SQL_SQLITE] = INSERT_SQLITE ADD_ONCE,
+		  [SEMEL_SQL_POSTGRES] = INSERT_POSTGRES ADD_ONCE }
+};
+
+static void bind_entry(struct semel_sql_query *query, const struct semel_dead_entry *entry,
+		       struct semel_text parked_behind)
+{
+	const struct semel_event *event = &entry->event;
+	const struct semel_text none = { NULL, 0 };
+	semel_sql_bind_any_text(query, entry->entry_id);
+	semel_sql_bind_any_text(query, entry->scope);
+	semel_sql_bind_any_text(query, semel_text_is_blank(event->id) ? none : event->id);
+	semel_sql_bind_any_text(query, event->type);
+	semel_sql_bind_any_text(query, event->aggregate_type);
+	semel_sql_bind_any_text(query, event->aggregate_id);
+	semel_sql_bind_any_text(query, event->topic);
+	semel_sql_bind_any_text(query, event->routing_key);
+	semel_sql_bind_any_text(query, event->content_type);
+	semel_sql_bind_time(query, event->time_ms);
+	semel_sql_bind_int(query, entry->partition);
+	semel_sql_bind_int(query, entry->offset);
+	semel_sql_bind_any_text(query, entry->reason);
+	semel_sql_bind_time(query, entry->failed_at_ms);
+	semel_sql_bind_any_text(query, entry->saga_id);
+	semel_sql_bind_any_text(query, entry->correlation_id);
+	semel_sql_bind_int(query, entry->attempts);
+	semel_sql_bind_int(query, entry->replay_count);
+	semel_sql_bind_any_text(query, parked_behind);
+	semel_sql_bind_bytes(query, event->headers);
+	semel_sql_bind_bytes(query, event->payload);
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+#define TOPIC_HELD_BY_ENTRY                                                                        \
+	"EXISTS (SELECT 1 FROM semel_hold h WHERE h.scope = d.scope AND h.aggregate_type = ''"     \
+	" AND h.aggregate_id = d.topic AND h.head_id = d.event_id)"
+
+/* Followers behind an entry: of the consumer in this table, of the relay among the exceptions. */
+#define FOLLOWERS                                                                                  \
+	"CASE WHEN " TOPIC_HELD_BY_ENTRY " THEN (SELECT count(*) FROM semel_dead_letter f"         \
+	" WHERE f.scope = d.scope AND f.topic = d.topic AND f.parked_behind IS NOT NULL)"          \
+	" ELSE (SELECT count(*) FROM semel_dead_letter f WHERE f.scope = d.scope"                  \
+	" AND f.aggregate_type = d.aggregate_type AND f.aggregate_id = d.aggregate_id"             \
+	" AND f.parked_behind IS NOT NULL AND (f.parked_behind = d.event_id OR EXISTS"             \
+	" (SELECT 1 FROM semel_hold h WHERE h.scope = d.scope"                                     \
+	" AND h.aggregate_type = d.aggregate_type AND h.aggregate_id = d.aggregate_id"             \
+	" AND h.head_id = d.event_id))) END"                                                       \
+	" + CASE WHEN d.scope = 'relay' AND d.status = 'PENDING' THEN (SELECT count(*)"            \
+	" FROM semel_outbox_exception x WHERE x.aggregate_type = d.aggregate_type"                 \
+	" AND x.aggregate_id = d.aggregate_id AND x.state = 'parked') ELSE 0 END"
+
+#define NAMES                                                                                      \
+	"entry_id, scope, event_id, event_type, aggregate_type, aggregate_id, topic, routing_key," \
+	" content_type, "
+#define PLACE  ", \"partition\", \"offset\", "
+#define COUNTS ", attempts, replay_count, parked_behind, status, "
+#define ENTRY(ms)                                                                                  \
+	NAMES ms("event_time") PLACE                                                               \
+		"failure_reason, " ms("failed_at") ", saga_id,"                                    \
+						   " correlation_id" COUNTS                        \
+						   "discard_reason, " ms("settled_at") ", "
+#define BYTES_SQLITE   ", headers, payload"
+#define BYTES_POSTGRES ", headers, payload, headers_bytes, payload_bytes"
+/* SELECT(ms, bytes) for each dialect. */
+#define EACH_ENTRY(SELECT)                                                                         \
+	{                                                                                          \
+		[SEMEL_SQL_SQLITE] = SELECT(SEMEL_SQL_SQLITE_MS, BYTES_SQLITE),                    \
+		[SEMEL_SQL_POSTGRES] = SELECT(SEMEL_SQL_POSTGRES_MS, BYTES_POSTGRES)               \
+	}
+
+#define GET_ENTRY(ms, bytes)                                                                       \
+	"SELECT " ENTRY(ms) FOLLOWERS bytes " FROM semel_dead_letter d"                            \
+					    " WHERE d.entry_id = ?1 AND d.parked_behind IS NULL"
+static const struct semel_sql_statement get_entry = { .what = "read a dead letter",
+						      .text = EACH_ENTRY(GET_ENTRY) };
+
+/* The same columns for a list, cut; of the payload what its size is read from. */
+#define CUT(column)                                                                                \
+	"CASE WHEN length(" column ") > " SEMEL_DEAD_BRIEF " THEN substr(" column                  \
+	", 1, " SEMEL_DEAD_BRIEF ") || '…' ELSE " column " END"
+#define BRIEF(ms)                                                                                  \
+	NAMES ms("event_time") PLACE CUT("failure_reason") ", " ms("failed_at") ", " CUT(          \
+		"saga_id") ", " CUT("correlation_id")                                              \
+		COUNTS CUT("discard_reason") ", " ms("settled_at") ", "
+#define BRIEF_SQLITE                                                                               \
+	", CASE WHEN length(CAST(headers AS BLOB)) > " SEMEL_DEAD_BRIEF " THEN 'null'"             \
+	" ELSE headers END, position"
+#define BRIEF_POSTGRES                                                                             \
+	", CASE WHEN coalesce(octet_length(headers), octet_length(headers_bytes))"                 \
+	" > " SEMEL_DEAD_BRIEF " THEN 'null' ELSE headers END,"                                    \
+	" coalesce(octet_length(payload), octet_length(payload_bytes)),"                           \
+	" CASE WHEN octet_length(headers_bytes) <= " SEMEL_DEAD_BRIEF " THEN headers_bytes END"
+#define LIST_ENTRIES(ms, bytes)                                                                    \
+	"SELECT " BRIEF(ms) FOLLOWERS bytes                                                        \
+		" FROM semel_dead_letter d"                                                        \
+		" WHERE d.parked_behind IS NULL AND (d.status = ?1 OR ?1 IS NULL)"                 \
+		" AND (d.scope = ?2 OR ?2 IS NULL) AND (d.event_type = ?3 OR ?3 IS NULL)"          \
+		" AND (d.failed_at >= ?4 OR ?4 IS NULL) AND (d.failed_at < ?5 OR ?5 IS NULL)"      \
+		" AND ((d.failed_at, d.entry_id) > (SELECT a.failed_at, a.entry_id"                \
+		" FROM semel_dead_letter a WHERE a.entry_id = ?6) OR ?6 IS NULL)"                  \
+		" ORDER BY d.failed_at, d.entry_id LIMIT ?7"
+static const struct semel_sql_statement list_entries = {
+	.what = "list the dead letters",
+	.text = { [SEMEL_SQL_SQLITE] = LIST_ENTRIES(SEMEL_SQL_SQLITE_MS, BRIEF_SQLITE),
+		  [SEMEL_SQL_POSTGRES] = LIST_ENTRIES(SEMEL_SQL_POSTGRES_MS, BRIEF_POSTGRES) }
+};
+static const struct semel_sql_statement count_pending = {
+	.what = "count the dead letters",
+	.text = SEMEL_SQL_SAME("SELECT count(*) FROM semel_dead_letter WHERE parked_behind IS NULL"
+			       " AND status = 'PENDING' AND (scope = ?1 OR ?1 IS NULL)")
+};
+
+/* All but the payload. */
+static void read_brief(const struct semel_sql_query *query, struct semel_arena *arena,
+		       struct semel_dead_entry *entry)
+{
+	struct semel_event *event = &entry->event;
+	entry->entry_id = semel_sql_text(query, ENTRY_ID, arena);
+	entry->scope = semel_sql_text(query, SCOPE, arena);
+	event->id = semel_sql_text(query, EVENT_ID, arena);
+	event->type = semel_sql_text(query, EVENT_TYPE, arena);
+	event->aggregate_type = semel_sql_text(query, AGGREGATE_TYPE, arena);
+	event->aggregate_id = semel_sql_text(query, AGGREGATE_ID, arena);
+	event->topic = semel_sql_text(query, TOPIC, arena);
+	event->routing_key = semel_sql_text(query, ROUTING_KEY, arena);
+	event->content_type = semel_sql_text(query, CONTENT_TYPE, arena);
+	event->headers = semel_sql_bytes(query, HEADERS, HEADERS_BYTES, arena);
+	if (event->headers.data == NULL)
+		event->headers = SEMEL_TEXT("{}");
+	event->payload = (struct semel_text){ 0 };
+	event->time_ms = semel_sql_time(query, EVENT_TIME);
+	entry->partition = (int32_t)semel_sql_int(query, PARTITION);
+	entry->offset = semel_sql_int(query, OFFSET);
+	entry->reason = semel_sql_text(query, REASON, arena);
+	entry->failed_at_ms = semel_sql_time(query, FAILED_AT);
+	entry->saga_id = semel_sql_text(query, SAGA_ID, arena);
+	entry->correlation_id = semel_sql_text(query, CORRELATION_ID, arena);
+	entry->attempts = (uint32_t)semel_sql_int(query, ATTEMPTS);
+	entry->replay_count = (uint32_t)semel_sql_int(query, REPLAY_COUNT);
+	entry->parked_behind = semel_sql_text(query, PARKED_BEHIND, arena);
+	entry->status = semel_dead_status_of(semel_text_string(semel_sql_peek(query, STATUS)));
+	entry->discard_reason = semel_sql_text(query, DISCARD_REASON, arena);
+	entry->settled_at_ms = semel_sql_time(query, SETTLED_AT);
+	entry->parked = (uint64_t)semel_sql_int(query, PARKED);
+}
+
+static void read_entry(const struct semel_sql_query *query, struct semel_arena *arena,
+		       struct semel_dead_entry *entry)
+{
+	read_brief(query, arena, entry);
+	entry->event.payload = semel_sql_bytes(query, PAYLOAD, PAYLOAD_BYTES, arena);
+	entry->payload_size = entry->event.payload.length;
+}
+
+/* ---- dead letters ---------------------------------------------------------------------------- */
+
+semel_status semel_sql_dead_add(semel_tx tx, struct semel_dead_entry *entry,
+				struct semel_arena *arena, semel_error *error)
+{
+	struct semel_sql_query query;
+	struct semel_text used = { NULL, 0 };
+	uint32_t replay_count = entry->replay_count;
+	semel_sql_prepare(&query, tx, &add_entry, error);
+	bind_entry(&query, entry, (struct semel_text){ NULL, 0 });
+	if (semel_sql_next(&query)) {
+		used = semel_sql_text(&query, 0, arena);
+		replay_count = (uint32_t)semel_sql_int(&query, 1);
+	}
+	semel_status status = semel_sql_finish(&query);
+	if (status != SEMEL_OK)
+		return status;
+	if (used.data == NULL)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a dead letter");
+	entry->entry_id = used;
+	entry->replay_count = replay_count;
+	entry->status = SEMEL_DEAD_PENDING;
+	return SEMEL_OK;
+}
+
+semel_status semel_sql_dead_get(semel_store *store, const char *entry_id, struct semel_arena *arena,
+				struct semel_dead_entry *entry_out, semel_error *error)
+{
+	struct semel_sql_query query;
+	semel_sql_prepare(&query, store->driver->tx(store), &get_entry, error);
+	semel_sql_bind_string(&query, entry_id);
+	bool found = semel_sql_next(&query);
+	if (found)
+		read_entry(&query, arena, entry_out);
+	semel_status status = semel_sql_finish(&query);
+	return status == SEMEL_OK && !found ? semel_dead_not_found(entry_id, error) : status;
+}
+
+semel_status semel_sql_dead_list(semel_store *store, const semel_dead_filter *filter,
+				 struct semel_arena *arena, struct semel_dead_entry *entries_out,
+				 uint32_t *count_out, semel_error *error)
+{
+	struct semel_sql_query query;
+	bool all = filter->status == SEMEL_DEAD_ANY;
+	*count_out = 0;
+	semel_sql_prepare(&query, store->driver->tx(store), &list_entries, error);
+	semel_sql_bind_string(&query, all ? NULL : semel_dead_status_name(filter->status));
+	semel_sql_bind_string(&query, filter->scope);
+	semel_sql_bind_string(&query, filter->type);
+	semel_sql_bind_time(&query, filter->since_ms);
+	semel_sql_bind_time(&query, filter->until_ms);
+	semel_sql_bind_string(&query, filter->after);
+	semel_sql_bind_int(&query, filter->limit == 0 ? 20 : filter->limit);
+	while (semel_sql_next(&query)) {
+		struct semel_dead_entry *entry = &entries_out[(*count_out)++];
+		read_brief(&query, arena, entry);
+		entry->payload_size = semel_sql_payload_size(&query, PAYLOAD);
+	}
+	return semel_sql_finish(&query);
+}
+
+semel_status semel_sql_dead_count(semel_store *store, const char *scope, uint64_t *count_out,
+				  semel_error *error)
+{
+	struct semel_sql_query query;
+	semel_sql_prepare(&query, store->driver->tx(store), &count_pending, error);
+	semel_sql_bind_string(&query, scope);
+	*count_out = semel_sql_next(&query) ? (uint64_t)semel_sql_int(&query, 0) : 0;
+	return semel_sql_finish(&query);
+}
+
+/* ---- moving ---------------------------------------------------------------------------------- */
+
+/* Locked, so that of two who would move it the second sees what the first has done. */
+#define READ_STATUS(ms, for_update)                                                                \
+	"SELECT status, replay_count FROM semel_dead_letter"                                       \
+	" WHERE entry_id = ?1 AND parked_behind IS NULL" for_update
+static const struct semel_sql_statement read_status = { .what = "read a dead letter",
+							.text = SEMEL_SQL_EACH(READ_STATUS) };
+static const struct semel_sql_statement move_entry = {
+	.what = "move a dead letter",
+	.in_transaction = true,
+	.text = SEMEL_SQL_SAME("UPDATE semel_dead_letter SET status = ?2, discard_reason = ?3,"
+			       " moved_at = ?4, settled_at = ?5, replay_count = replay_count + ?6"
+			       " WHERE entry_id = ?1")
+};
+static const struct semel_sql_statement settle_entry = {
+	.what = "settle a dead letter",
+	.in_transaction = true,
+	.text = SEMEL_SQL_SAME(
+		"UPDATE semel_dead_letter SET status = 'REPLAYED', settled_at = ?4,"
+		" moved_at = CASE WHEN status = 'PENDING' THEN ?4 ELSE moved_at END,"
+		" replay_count = CASE WHEN replay_count < ?3 THEN ?3 ELSE replay_count END"
+		" WHERE scope = ?1 AND event_id = ?2 AND parked_behind IS NULL"
+		" AND ((status = 'PENDING' AND replay_count < ?3)"
+		" OR (status = 'REPLAYED' AND settled_at IS NULL))")
+};
+static const struct semel_sql_statement authorize_entry = {
+	.what = "authorize another run of a dead letter",
+	.in_transaction = true,
+	.text = SEMEL_SQL_SAME("UPDATE semel_dead_letter SET status = 'REPLAYED',"
+			       " discard_reason = NULL, moved_at = ?3, settled_at = NULL"
+			       " WHERE scope = ?1 AND event_id = ?2 AND parked_behind IS NULL")
+};
+
+/* May the entry be moved? */
+static semel_status check_move(semel_tx tx, const struct semel_dead_entry *entry,
+			       enum semel_dead_status status, semel_error *error)
+{
+	struct semel_sql_query query;
+	enum semel_dead_status now = SEMEL_DEAD_ANY;
+	uint32_t count = 0;
+	semel_sql_prepare(&query, tx, &read_status, error);
+	semel_sql_bind_text(&query, entry->entry_id);
+	bool found = semel_sql_next(&query);
+	if (found) {
+		now = semel_dead_status_of(semel_text_string(semel_sql_peek(&query, 0)));
+		count = (uint32_t)semel_sql_int(&query, 1);
+	}
+	semel_status result = semel_sql_finish(&query);
+	if (result != SEMEL_OK)
+		return result;
+	if (!found)
+		return semel_dead_not_found(semel_text_string(entry->entry_id), error);
+	return semel_dead_check_move(entry, now, status, count, error);
+}
+
+semel_status semel_sql_dead_move(semel_tx tx, const struct semel_dead_entry *entry,
+				 enum semel_dead_status status, const char *reason, int64_t now_ms,
+				 semel_error *error)
+{
+	struct semel_sql_query query;
+	bool replayed = status == SEMEL_DEAD_REPLAYED;
+	bool of_relay = semel_text_equals_string(entry->scope, SEMEL_SCOPE_RELAY);
+	semel_status result = tx.driver->sql->demand_transaction(tx, move_entry.what, error);
+	if (result != SEMEL_OK)
+		return result;
+	result = check_move(tx, entry, status, error);
+	if (result != SEMEL_OK)
+		return result;
+	semel_sql_prepare(&query, tx, &move_entry, error);
+	semel_sql_bind_text(&query, entry->entry_id);
+	semel_sql_bind_string(&query, semel_dead_status_name(status));
+	semel_sql_bind_string(&query, status == SEMEL_DEAD_DISCARDED ? reason : NULL);
+	semel_sql_bind_time(&query, now_ms);
+	semel_sql_bind_time(&query, of_relay && replayed ? now_ms : 0);
+	semel_sql_bind_int(&query, replayed);
+	return semel_sql_finish(&query);
+}
+
+semel_status semel_sql_dead_settle(semel_tx tx, struct semel_text scope, struct semel_text event_id,
+				   uint32_t replay, int64_t now_ms, semel_error *error)
+{
+	struct semel_sql_query query;
+	semel_sql_prepare(&query, tx, &settle_entry, error);
+	semel_sql_bind_any_text(&query, scope);
+	semel_sql_bind_any_text(&query, event_id);
+	semel_sql_bind_int(&query, replay);
+	semel_sql_bind_time(&query, now_ms);
+	return semel_sql_finish(&query);
+}
+
+semel_status semel_sql_dead_authorize(semel_tx tx, struct semel_text scope,
+				      struct semel_text event_id, int64_t now_ms,
+				      semel_error *error)
+{
+	struct semel_sql_query query;
+	semel_sql_prepare(&query, tx, &authorize_entry, error);
+	semel_sql_bind_any_text(&query, scope);
+	semel_sql_bind_any_text(&query, event_id);
+	semel_sql_bind_time(&query, now_ms);
+	return semel_sql_finish(&query);
+}
+
+/* ---- followers ------------------------------------------------------------------------------- */
+
+#define FOLLOWER(ms, bytes) "SELECT " ENTRY(ms) "0" bytes " FROM semel_dead_letter AS f"
+#define OF_AGGREGATE                                                                               \
+	" WHERE scope = ?1 AND aggregate_type = ?2 AND aggregate_id = ?3"                          \
+	" AND parked_behind IS NOT NULL"
+
+#define FIRST_FOLLOWER(ms, bytes) FOLLOWER(ms, bytes) OF_AGGREGATE " ORDER BY position LIMIT 1"
+static const struct semel_sql_statement first_follower = { .what = "read a parked event",
+							   .often = true,
+							   .text = EACH_ENTRY(FIRST_FOLLOWER) };
+#define FIRST_OF_TOPIC(ms, bytes)                                                                  \
+	FOLLOWER(ms, bytes)                                                                        \
+	" WHERE scope = ?1 AND topic = ?2 AND parked_behind IS NOT NULL ORDER BY position LIMIT 1"
+static const struct semel_sql_statement first_of_topic = { .what = "read a parked event",
+							   .text = EACH_ENTRY(FIRST_OF_TOPIC) };
+/* Reads all followers of the aggregate: for strict order, where a gap should be rare and short. */
+#define NEXT_FOLLOWER(ms, bytes)                                                                   \
+	FOLLOWER(ms, bytes)                                                                        \
+	OF_AGGREGATE " ORDER BY CASE WHEN event_id = ?4 THEN 0 ELSE 1 END,"                        \
+		     " NOT (EXISTS (SELECT 1 FROM semel_inbox AS i WHERE i.scope = f.scope"        \
+		     " AND i.event_id = f.parked_behind AND i.status <> 'CLAIMED')"                \
+		     " OR EXISTS (SELECT 1 FROM semel_dead_letter AS d WHERE d.scope = f.scope"    \
+		     " AND d.event_id = f.parked_behind AND d.parked_behind IS NULL)),"            \
+		     " EXISTS (SELECT 1 FROM semel_dead_letter AS p WHERE p.scope = f.scope"       \
+		     " AND p.event_id = f.parked_behind AND p.parked_behind IS NOT NULL),"         \
+		     " position LIMIT 1"
+static const struct semel_sql_statement next_follower = { .what = "read a parked event",
+							  .text = EACH_ENTRY(NEXT_FOLLOWER) };
+#define FIND_FOLLOWER(ms, for_update)                                                              \
+	"SELECT 1 FROM semel_dead_letter WHERE entry_id = ?1 AND parked_behind IS NOT "            \
+	"NULL" for_update
+static const struct semel_sql_statement find_follower = { .what = "look for a parked event",
+							  .text = SEMEL_SQL_EACH(FIND_FOLLOWER) };
+static const struct semel_sql_statement remove_follower = {
+	.what = "remove a parked event",
+	.often = true,
+	.in_transaction = true,
+	.text = SEMEL_SQL_SAME("DELETE FROM semel_dead_letter WHERE entry_id = ?1 AND "
+			       "parked_behind IS NOT NULL")
+};
+
+semel_status semel_sql_parked_add(semel_tx tx, const struct semel_dead_entry *entry,
+				  semel_error *error)
+{
+	struct semel_sql_query query;
+	bool head_has_id = entry->parked_behind.data != NULL;
+	semel_sql_prepare(&query, tx, &add_follower, error);
+	bind_entry(&query, entry, head_has_id ? entry->parked_behind : SEMEL_TEXT(""));
+	return semel_sql_finish(&query);
+}
+
+static semel_status read_follower(struct semel_sql_query *query, struct semel_arena *arena,
+				  struct semel_dead_entry *entry_out)
+{
+	*entry_out = (struct semel_dead_entry){ 0 };
+	if (semel_sql_next(query))
+		read_entry(query, arena, entry_out);
+	return semel_sql_finish(query);
+}
+
+semel_status semel_sql_parked_first(semel_tx tx, struct semel_text scope,
+				    const struct semel_hold *hold, struct semel_arena *arena,
+				    struct semel_dead_entry *entry_out, semel_error *error)
+{
+	struct semel_sql_query query;
+	bool whole_topic = hold->aggregate_type.length == 0;
+	semel_sql_prepare(&query, tx, whole_topic ? &first_of_topic : &first_follower, error);
+	semel_sql_bind_any_text(&query, scope);
+	if (!whole_topic)
+		semel_sql_bind_any_text(&query, hold->aggregate_type);
+	semel_sql_bind_any_text(&query, hold->aggregate_id);
+	return read_follower(&query, arena, entry_out);
+}
+
+semel_status semel_sql_parked_next(semel_tx tx, struct semel_text scope,
+				   const struct semel_hold *hold, struct semel_arena *arena,
+				   struct semel_dead_entry *entry_out, semel_error *error)
+{
+	struct semel_sql_query query;
+	semel_sql_prepare(&query, tx, &next_follower, error);
+	semel_sql_bind_any_text(&query, scope);
+	semel_sql_bind_any_text(&query, hold->aggregate_type);
+	semel_sql_bind_any_text(&query, hold->aggregate_id);
+	semel_sql_bind_any_text(&query, hold->head_id);
+	return read_follower(&query, arena, entry_out);
+}
+
+semel_status semel_sql_parked_exists(semel_tx tx, struct semel_text entry_id, bool *exists_out,
+				     semel_error *error)
+{
+	struct semel_sql_query query;
+	semel_sql_prepare(&query, tx, &find_follower, error);
+	semel_sql_bind_text(&query, entry_id);
+	return semel_sql_exists(&query, exists_out);
+}
+
+semel_status semel_sql_parked_remove(semel_tx tx, struct semel_text entry_id, semel_error *error)
+{
+	struct semel_sql_query query;
+	semel_sql_prepare(&query, tx, &remove_follower, error);
+	semel_sql_bind_text(&query, entry_id);
+	return semel_sql_finish(&query);
+}

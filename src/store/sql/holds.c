@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Holds: aggregates whose events must wait, per scope; and what the tables have of an event when it
+ * is admitted. Holds are few, and most batches find none: one look into an index shows that. */
+#include "store/sql/sql.h"
+
+#include "store/rules.h"
+
+#define COLUMNS   SEMEL_SQL_HOLD_COLUMNS
+#define THIS_HOLD " WHERE scope = ?1 AND aggregate_type = ?2 AND aggregate_id = ?3"
+
+static const struct semel_sql_statement any_hold = {
+	.what = "look for holds",
+	.often = true,
+	.text = SEMEL_SQL_SAME("SELECT 1 FROM semel_hold WHERE scope = ?1 LIMIT 1")
+};
+static const struct semel_sql_statement topic_hold = {
+	.what = "look for holds",
+	.often = true,
+	.text = SEMEL_SQL_SAME(
+		"SELECT 1 FROM semel_hold WHERE scope = ?1 AND aggregate_type = '' LIMIT 1")
+};
+static const struct semel_sql_statement aggregate_hold = {
+	.what = "look for holds",
+	.often = true,
+	.text = SEMEL_SQL_SAME(
+		"SELECT 1 FROM semel_hold WHERE scope = ?1 AND aggregate_type > '' LIMIT 1")
+};
+#define GET_HOLD(ms, for_update) "SELECT " COLUMNS(ms) " FROM semel_hold" THIS_HOLD for_update
+static const struct semel_sql_statement get_hold = { .what = "read a hold",
+						     .often = true,
+						     .text = SEMEL_SQL_EACH(GET_HOLD) };
+
+#define INSERT_HOLD                                                                                \
+	"INSERT INTO semel_hold (scope, aggregate_type, aggregate_id, state, head_id, attempts,"   \
+	" due_at, blocks) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)"
+static const struct semel_sql_statement put_hold = {
+	.what = "hold an aggregate",
+	.often = true,
+	.in_transaction = true,
+	.text = SEMEL_SQL_SAME(INSERT_HOLD
+			       " ON CONFLICT (scope, aggregate_type, aggregate_id) DO UPDATE"
+			       " SET state = excluded.state, head_id = excluded.head_id,"
+			       " attempts = excluded.attempts, due_at = excluded.due_at, blocks = "
+			       "excluded.blocks")
+};
+/* Waits for another transaction that is about to hold the key, and then leaves it to that one. */
+static const struct semel_sql_statement add_hold = {
+	.what = "hold an aggregate",
+	.in_transaction = true,
+	.text = SEMEL_SQL_SAME(INSERT_HOLD " ON CONFLICT DO NOTHING")
+};
+static const struct semel_sql_statement remove_hold = {
+	.what = "remove a hold",
+	.in_transaction = true,
+	.text = SEMEL_SQL_SAME("DELETE FROM semel_hold" THIS_HOLD)
+};
+/* Of SQLite the index by name: the planner would walk all holds of the scope, and there may be many
+ * dead ones. Rows that are locked by others are left to them. */
+#define READY " WHERE scope = ?1 AND state IN ('released', 'gap')"
+#define LIST_READY(ms, from, skip_locked)                                                          \
+	"SELECT " COLUMNS(ms) " FROM " from READY                                                  \
+			      " AND (due_at IS NULL OR due_at <= ?2) LIMIT ?3" skip_locked
+#define NEXT_DUE(ms, from) "SELECT " ms("min(due_at)") " FROM " from READY
+static const struct semel_sql_statement list_ready = {
+	.what = "look for aggregates that may go on",
+	.often = true,
+	.text = { [SEMEL_SQL_SQLITE] = LIST_READY(SEMEL_SQL_SQLITE_MS,
+						  "semel_hold INDEXED BY semel_hold_ready", ""),
+		  [SEMEL_SQL_POSTGRES] = LIST_READY(SEMEL_SQL_POSTGRES_MS, "semel_hold",
+						    " FOR UPDATE SKIP LOCKED") }
+};
+static const struct semel_sql_statement next_due = {
+	.what = "read when a hold is due",
+	.text = { [SEMEL_SQL_SQLITE] =
+			  NEXT_DUE(SEMEL_SQL_SQLITE_MS, "semel_hold INDEXED BY semel_hold_ready"),
+		  [SEMEL_SQL_POSTGRES] = NEXT_DUE(SEMEL_SQL_POSTGRES_MS, "semel_hold") }
+};
+/* A gap's head is parked like its followers; a hold without any counts for itself. */
+#define COUNT_HOLDS(ms, for_update)                                                                \
+	"SELECT h.state, h.blocks, " ms(                                                           \
+		"h.due_at") ", CASE WHEN h.aggregate_type = ''"                                    \
+			    " THEN (SELECT count(*) FROM semel_dead_letter d WHERE d.scope = "     \
+			    "h.scope"                                                              \
+			    " AND d.topic = h.aggregate_id AND d.parked_behind IS NOT NULL)"       \
+			    " ELSE (SELECT count(*) FROM semel_dead_letter d WHERE d.scope = "     \
+			    "h.scope"                                                              \
+			    " AND d.aggregate_type = h.aggregate_type AND d.aggregate_id = "       \
+			    "h.aggregate_id"                                                       \
+			    " AND d.parked_behind IS NOT NULL) END FROM semel_hold h WHERE "       \
+			    "h.scope = ?1"
+static const struct semel_sql_statement count_holds = { .what = "count what is held",
+							.text = SEMEL_SQL_EACH(COUNT_HOLDS) };
+
+void semel_sql_hold_read(const struct semel_sql_query *query, int first, struct semel_arena *arena,
+			 struct semel_hold *hold)
+{
+	hold->aggregate_type = semel_sql_text(query, first, arena);
+	hold->aggregate_id = semel_sql_text(query, first + 1, arena);
+	hold->state = semel_hold_state_of(semel_text_string(semel_sql_peek(query, first + 2)));
+	hold->head_id = semel_sql_text(query, first + 3, arena);
+	hold->attempts = (uint32_t)semel_sql_int(query, first + 4);
+	hold->due_ms = semel_sql_time(query, first + 5);
+	hold->blocks = semel_sql_bool(query, first + 6);
+}
+
+semel_status semel_sql_hold_has_any(semel_tx tx, struct semel_text scope, bool *any_out,
+				    semel_error *error)
+{
+	struct semel_sql_query query;
+	semel_sql_prepare(&query, tx, &any_hold, error);
+	semel_sql_bind_text(&query, scope);
+	return semel_sql_exists(&query, any_out);
+}
+
+semel_status semel_sql_hold_has_other_kind(semel_tx tx, struct semel_text scope, bool total,
+					   bool *other_out, semel_error *error)
+{
+	struct semel_sql_query query;
+	semel_sql_prepare(&query, tx, total ? &aggregate_hold : &topic_hold, error);
+	semel_sql_bind_text(&query, scope);
+	return semel_sql_exists(&query, other_out);
+}
+
+semel_status semel_sql_hold_get(semel_tx tx, struct semel_text scope,
+				const struct semel_hold_key *key, struct semel_arena *arena,
+				struct semel_hold *hold_out, semel_error *error)
+{
+	struct semel_sql_query query;
+	*hold_out = (struct semel_hold){ .aggregate_type = key->type, .aggregate_id = key->id };
+	semel_sql_prepare(&query, tx, &get_hold, error);
+	semel_sql_bind_text(&query, scope);
+	semel_sql_bind_text(&query, key->type);
+	semel_sql_bind_text(&query, key->id);
+	if (semel_sql_next(&query))
+		semel_sql_hold_read(&query, 0, arena, hold_out);
+	return semel_sql_finish(&query);
+}
+
+static void bind_hold(struct semel_sql_query *query, struct semel_text scope,
+		      const struct semel_hold *hold)
+{
+	semel_sql_bind_text(query, scope);
+	semel_sql_bind_text(query, hold->aggregate_type);
+	semel_sql_bind_text(query, hold->aggregate_id);
+	semel_sql_bind_string(query, semel_hold_state_name(hold->state));
+	semel_sql_bind_text(query, hold->head_id);
+	semel_sql_bind_int(query, hold->attempts);
+	semel_sql_bind_time(query, hold->due_ms);
+	semel_sql_bind_bool(query, hold->blocks);
+}
+
+semel_status semel_sql_hold_put(semel_tx tx, struct semel_text scope, const struct semel_hold *hold,
+				semel_error *error)
+{
+	struct semel_sql_query query;
+	if (hold->state == SEMEL_HOLD_NONE)
+		return semel_sql_hold_remove(tx, scope, hold, error);
+	semel_sql_prepare(&query, tx, &put_hold, error);
+	bind_hold(&query, scope, hold);
+	return semel_sql_finish(&query);
+}
+
+semel_status semel_sql_hold_add(semel_tx tx, struct semel_text scope, const struct semel_hold *hold,
+				bool *added_out, semel_error *error)
+{
+	struct semel_sql_query query;
+	semel_sql_prepare(&query, tx, &add_hold, error);
+	bind_hold(&query, scope, hold);
+	semel_status status = semel_sql_finish(&query);
+	*added_out = status == SEMEL_OK && semel_sql_changes(&query) > 0;
+	return status;
+}
+
+semel_status semel_sql_hold_remove(semel_tx tx, struct semel_text scope,
+				   const struct semel_hold *hold, semel_error *error)
+{
+	struct semel_sql_query query;
+	semel_sql_prepare(&query, tx, &remove_hold, error);
+	semel_sql_bind_text(&query, scope);
+	semel_sql_bind_text(&query, hold->aggregate_type);
+	semel_sql_bind_text(&query, hold->aggregate_id);
+	return semel_sql_finish(&query);
+}
+
+semel_status semel_sql_hold_list_ready(semel_tx tx, struct semel_text scope, int64_t now_ms,
+				       struct semel_holds *holds, semel_error *error)
+{
+	struct semel_sql_query query;
+	holds->count = 0;
+	semel_sql_prepare(&query, tx, &list_ready, error);
+	semel_sql_bind_text(&query, scope);
+	semel_sql_bind_time(&query, now_ms);
+	semel_sql_bind_int(&query, holds->capacity);
+	while (semel_sql_next(&query))
+		semel_sql_hold_read(&query, 0, holds->arena, &holds->holds[holds->count++]);
+	return semel_sql_finish(&query);
+}
+
+semel_status semel_sql_hold_next_due(semel_store *store, struct semel_text scope,
+				     int64_t *due_ms_out, semel_error *error)
+{
+	struct semel_sql_query query;
+	semel_sql_prepare(&query, store->driver->tx(store), &next_due, error);
+	semel_sql_bind_text(&query, scope);
+	*due_ms_out = semel_sql_next(&query) ? semel_sql_time(&query, 0) : 0;
+	return semel_sql_finish(&query);
+}
+
+semel_status semel_sql_hold_count(semel_store *store, struct semel_text scope,
+				  struct semel_hold_counts *counts_out, semel_error *error)
+{
+	struct semel_sql_query query;
+	*counts_out = (struct semel_hold_counts){ 0 };
+	semel_sql_prepare(&query, store->driver->tx(store), &count_holds, error);
+	semel_sql_bind_text(&query, scope);
+	while (semel_sql_next(&query)) {
+		struct semel_text state = semel_sql_peek(&query, 0);
+		struct semel_hold_summary summary = {
+			.state = semel_hold_state_of(semel_text_string(state)),
+			.blocks = semel_sql_bool(&query, 1),
+			.due_ms = semel_sql_time(&query, 2),
+			.behind = (uint64_t)semel_sql_int(&query, 3),
+		};
+		semel_hold_counts_add(counts_out, summary);
+	}
+	return semel_sql_finish(&query);
+}
+
+/* ---- admission ------------------------------------------------------------------------------- */
+
+static const struct semel_sql_statement any_state = {
+	.what = "look for holds and dead letters",
+	.often = true,
+	.text = SEMEL_SQL_SAME(
+		"SELECT 1 FROM semel_hold WHERE scope = ?1 UNION ALL"
+		" SELECT 1 FROM semel_dead_letter WHERE scope = ?1 AND parked_behind IS NULL"
+		" AND event_id IS NOT NULL LIMIT 1")
+};
+/* PostgreSQL has one statement for the batch, in its driver. */
+static const struct semel_sql_statement read_state = {
+	.what = "read a hold and a dead letter",
+	.often = true,
+	.in_transaction = true,
+	.text = { [SEMEL_SQL_SQLITE] = "SELECT " COLUMNS(
+			  SEMEL_SQL_SQLITE_MS) ", letter, replay_count, settled"
+					       " FROM (SELECT 1) LEFT JOIN (SELECT " COLUMNS(
+						       SEMEL_SQL_SQLITE_MS) " FROM "
+									    "semel_hold" THIS_HOLD
+									    ") LEFT JOIN (SELECT "
+									    "status AS letter,"
+									    " replay_count, "
+									    "settled_at IS NOT "
+									    "NULL AS settled FROM "
+									    "semel_dead_letter"
+									    " WHERE scope = ?1 AND "
+									    "event_id = ?4 AND "
+									    "parked_behind IS "
+									    "NULL)" }
+};
+
+semel_status semel_sql_states_exist(semel_tx tx, struct semel_text scope, bool *any_out,
+				    semel_error *error)
+{
+	struct semel_sql_query query;
+	semel_sql_prepare(&query, tx, &any_state, error);
+	semel_sql_bind_text(&query, scope);
+	return semel_sql_exists(&query, any_out);
+}
+
+void semel_sql_state_read(const struct semel_sql_query *query, int first, struct semel_arena *arena,
+			  struct semel_state_result *result)
+{
+	int letter = first + SEMEL_SQL_HOLD_WIDTH;
+	if (!semel_sql_is_null(query, first))
+		semel_sql_hold_read(query, first, arena, &result->hold);
+	if (semel_sql_is_null(query, letter))
+		return;
+	result->letter = semel_dead_status_of(semel_text_string(semel_sql_peek(query, letter)));
+	result->replay_count = (uint32_t)semel_sql_int(query, letter + 1);
+	result->settled = semel_sql_bool(query, letter + 2);
+}
+
+void semel_sql_states_clear(struct semel_state_batch *batch)
+{
+	for (size_t i = 0; i < batch->count; i++)
+		batch->results[i] = (struct semel_state_result){
+			.hold = { .aggregate_type = batch->queries[i].key.type,
+				  .aggregate_id = batch->queries[i].key.id },
+			.letter = SEMEL_DEAD_ANY,
+		};
+}
+
+semel_status semel_sql_states_read(semel_tx tx, struct semel_text scope,
+				   struct semel_state_batch *batch, semel_error *error)
+{
+	semel_status status = tx.driver->sql->demand_transaction(tx, read_state.what, error);
+	semel_sql_states_clear(batch);
+	for (size_t i = 0; i < batch->count && status == SEMEL_OK; i++) {
+		struct semel_sql_query query;
+		semel_sql_prepare(&query, tx, &read_state, error);
+		semel_sql_bind_text(&query, scope);
+		semel_sql_bind_text(&query, batch->queries[i].key.type);
+		semel_sql_bind_text(&query, batch->queries[i].key.id);
+		semel_sql_bind_any_text(&query, batch->queries[i].event_id);
+		if (semel_sql_next(&query))
+			semel_sql_state_read(&query, 0, batch->arena, &batch->results[i]);
+		status = semel_sql_finish(&query);
+	}
+	return status;
+}

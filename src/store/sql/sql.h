@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The statement layer: what SQL stores do alike is written once, over statements that each engine
+ * prepares, binds and steps through in its own way.
+ *
+ * A function of the seam that is alike in all engines is semel_sql_NOUN_VERB; a driver puts it into
+ * its table and names its engine (struct semel_store_driver, member sql). What an engine does best
+ * in its own way (insert and fetch of the outbox, marks, claims, effects) stays in the driver.
+ *
+ * A statement has a text per dialect. Parameters are ?1, ?2, …; an engine that writes them
+ * otherwise translates them. SEMEL_SQL_EACH makes the texts from one, where the dialects differ
+ *only in how a time becomes milliseconds and how rows are locked.
+ *
+ * A query is sticky: after the first failure nothing more is done, and finish returns it. So a
+ * caller binds, steps and reads without looking at each result:
+ *
+ *	semel_sql_prepare(&query, tx, &get_hold, error);
+ *	semel_sql_bind_text(&query, scope);
+ *	while (semel_sql_next(&query))
+ *		read_hold(&query, ...);
+ *	return semel_sql_finish(&query);
+ *
+ * Thread: that of the store. Ownership: a query lives on the caller's stack from prepare to finish;
+ * texts that are bound must live until then, texts that are peeked at live until the next row.
+ *
+ * To change here: statements and how their rows are read. No decision about delivery, no engine's
+ * own call.
+ */
+#ifndef SEMEL_STORE_SQL_SQL_H
+#define SEMEL_STORE_SQL_SQL_H
+
+#include "base/buffer.h"
+#include "store/store.h"
+
+#define SEMEL_SQL_VALUES_MAX 24
+
+/* ---- statements ------------------------------------------------------------------------------ */
+
+enum semel_sql_dialect { SEMEL_SQL_SQLITE, SEMEL_SQL_POSTGRES, SEMEL_SQL_DIALECTS };
+
+struct semel_sql_statement {
+	const char *what;    /* for messages: "move a dead letter" */
+	bool often;          /* is kept prepared, also where that costs something */
+	bool in_transaction; /* NO_TRANSACTION outside of one */
+	const char *text[SEMEL_SQL_DIALECTS];
+};
+
+/* A time of the table, to be read with semel_sql_time. */
+#define SEMEL_SQL_SQLITE_MS(column)   column
+#define SEMEL_SQL_POSTGRES_MS(column) "(date_part('epoch', " column ") * 1000)::bigint"
+
+/* When a row of PostgreSQL's outbox was committed; it was written before there was a column for it:
+ * its own time, or when the column came. */
+#define SEMEL_SQL_POSTGRES_COMMITTED_AT(row)                                                       \
+	"coalesce(" row ".committed_at, least(" row ".created_at, (SELECT applied_at"              \
+	" FROM semel_schema WHERE version = 6)))"
+
+/* One text for all dialects. */
+#define SEMEL_SQL_SAME(same)                                                                       \
+	{                                                                                          \
+		[SEMEL_SQL_SQLITE] = same, [SEMEL_SQL_POSTGRES] = same                             \
+	}
+/* TEXT(ms, for_update): ms("column") is how a time is selected, for_update what locks the rows. */
+#define SEMEL_SQL_EACH(TEXT)                                                                       \
+	{                                                                                          \
+		[SEMEL_SQL_SQLITE] = TEXT(SEMEL_SQL_SQLITE_MS, ""), [SEMEL_SQL_POSTGRES] = TEXT(   \
+									    SEMEL_SQL_POSTGRES_MS, \
+									    " FOR UPDATE")         \
+	}
+
+/* ---- values and rows ------------------------------------------------------------------------- */
+
+enum semel_sql_type {
+	SEMEL_SQL_TEXT,
+	SEMEL_SQL_ANY_TEXT, /* may be no UTF-8: kept as bytes or mended, as the column can */
+	SEMEL_SQL_BYTES,    /* kept as they are. The last parameters: PostgreSQL takes two of each,
+			     * the text, and the bytes where it is none */
+	SEMEL_SQL_INT,
+	SEMEL_SQL_BOOL,
+	SEMEL_SQL_TIME /* 0 is NULL */
+};
+
+struct semel_sql_value {
+	enum semel_sql_type type;
+	struct semel_text text; /* data NULL: NULL */
+	int64_t number;
+};
+
+/* A statement that runs. */
+struct semel_sql_rows {
+	semel_tx tx;
+	const struct semel_sql_statement *statement;
+	void *native;     /* the engine's */
+	void *aid;        /* likewise */
+	int row;          /* likewise */
+	uint64_t changes; /* after finish: rows that the statement has changed */
+};
+
+/* What a SQL driver gives. All functions are required unless they say otherwise. */
+struct semel_sql_engine {
+	enum semel_sql_dialect dialect;
+	uint32_t page_rows; /* large tables are read in pages of so many rows; 0: row by row */
+
+	/* NO_TRANSACTION, saying what was wanted, unless one is open. */
+	semel_status (*demand_transaction)(semel_tx tx, const char *what, semel_error *error);
+	/* Prepares the statement, binds the values and starts it. */
+	semel_status (*run)(struct semel_sql_rows *rows, const struct semel_sql_value *values,
+			    size_t count, semel_error *error);
+	semel_status (*next)(struct semel_sql_rows *rows, bool *row_out, semel_error *error);
+	/* Ends it, also after a failure of run or next; a statement that changes rows has changed
+	 * all of them. */
+	semel_status (*finish)(struct semel_sql_rows *rows, semel_error *error);
+
+	/* Columns of the row, from 0. peek: lives until the next row, NUL-ended. Both with data
+	 * NULL for NULL. */
+	bool (*is_null)(const struct semel_sql_rows *rows, int column);
+	struct semel_text (*peek)(const struct semel_sql_rows *rows, int column);
+	struct semel_text (*text)(const struct semel_sql_rows *rows, int column,
+				  struct semel_arena *arena);
+	int64_t (*integer)(const struct semel_sql_rows *rows, int column);
+	bool (*boolean)(const struct semel_sql_rows *rows, int column);
+	int64_t (*time)(const struct semel_sql_rows *rows, int column);
+	/* Optional: an engine that keeps the bytes of a value of type BYTES in a column of their
+	 * own, which is raw. */
+	struct semel_text (*bytes)(const struct semel_sql_rows *rows, int column, int raw,
+				   struct semel_arena *arena);
+
+	/* Optional: an engine that measures a payload without reading it. column: the position of
+	 * the dead letter. */
+	uint64_t (*payload_size)(struct semel_sql_rows *rows, int column);
+
+	/* Optional, both: a lease's time by the clock of the database, and by ours. */
+	int64_t (*to_server_ms)(semel_tx tx, int64_t time_ms);
+	int64_t (*to_local_ms)(semel_tx tx, int64_t time_ms);
+};
+
+/* ---- queries --------------------------------------------------------------------------------- */
+
+struct semel_sql_query {
+	const struct semel_sql_engine *engine;
+	struct semel_sql_rows rows;
+	struct semel_sql_value values[SEMEL_SQL_VALUES_MAX];
+	size_t count;
+	bool running;
+	semel_status status;
+	semel_error *error;
+};
+
+void semel_sql_prepare(struct semel_sql_query *query, semel_tx tx,
+		       const struct semel_sql_statement *statement, semel_error *error);
+
+/* In the order of the parameters. */
+void semel_sql_bind_text(struct semel_sql_query *query, struct semel_text text);
+void semel_sql_bind_any_text(struct semel_sql_query *query, struct semel_text text);
+void semel_sql_bind_bytes(struct semel_sql_query *query, struct semel_text bytes);
+void semel_sql_bind_string(struct semel_sql_query *query, const char *string /* NULL: NULL */);
+void semel_sql_bind_int(struct semel_sql_query *query, int64_t number);
+void semel_sql_bind_bool(struct semel_sql_query *query, bool value);
+void semel_sql_bind_time(struct semel_sql_query *query, int64_t time_ms);
+/* A time that is compared by the clock of the database. */
+void semel_sql_bind_lease(struct semel_sql_query *query, int64_t time_ms);
+
+/* Is there another row? The first call runs the statement. */
+bool semel_sql_next(struct semel_sql_query *query);
+/* Another status than OK: no more rows are read, and finish returns it. */
+void semel_sql_stop(struct semel_sql_query *query, semel_status status);
+/* Runs the statement, if that was not done yet, to its end. Once per prepare. */
+semel_status semel_sql_finish(struct semel_sql_query *query);
+/* After finish: rows that were changed. */
+uint64_t semel_sql_changes(const struct semel_sql_query *query);
+
+/* Of the row that next has found. */
+bool semel_sql_is_null(const struct semel_sql_query *query, int column);
+/* Lives until the next row, NUL-ended; data NULL: NULL. */
+struct semel_text semel_sql_peek(const struct semel_sql_query *query, int column);
+struct semel_text semel_sql_text(const struct semel_sql_query *query, int column,
+				 struct semel_arena *arena);
+struct semel_text semel_sql_bytes(const struct semel_sql_query *query, int column, int raw,
+				  struct semel_arena *arena);
+int64_t semel_sql_int(const struct semel_sql_query *query, int column);
+bool semel_sql_bool(const struct semel_sql_query *query, int column);
+/* Milliseconds; 0 for NULL. */
+int64_t semel_sql_time(const struct semel_sql_query *query, int column);
+int64_t semel_sql_lease(const struct semel_sql_query *query, int column);
+/* Cut to size; empty for NULL. */
+void semel_sql_copy(const struct semel_sql_query *query, int column, char *out, size_t size);
+
+/* Bytes of a payload; the column has the number, or in SQLite the row to measure. */
+uint64_t semel_sql_payload_size(struct semel_sql_query *query, int column);
+
+/* In a transaction of its own, unless one is open already; leave ends it by the status. */
+semel_status semel_sql_enter(semel_store *store, bool *entered_out, semel_error *error);
+semel_status semel_sql_leave(semel_store *store, bool entered, semel_status status,
+			     semel_error *error);
+
+/* Is there a row at all? The query has its values; this finishes it. */
+semel_status semel_sql_exists(struct semel_sql_query *query, bool *exists_out);
+
+/* ---- pages (tables.c) ------------------------------------------------------------------------ */
+
+/* Where the next page of a large table begins. An engine that streams has one page. */
+struct semel_sql_page {
+	struct semel_buffer key, second_key; /* of the last row; empty: at the start */
+	uint32_t rows;
+};
+
+void semel_sql_page_start(struct semel_sql_page *page);
+/* Binds the keys and the number of rows, as the last parameters; nothing where rows are streamed.
+ */
+void semel_sql_page_bind(struct semel_sql_query *query, struct semel_sql_page *page);
+/* The keys are in key_column and the one behind it. */
+bool semel_sql_page_next(struct semel_sql_query *query, struct semel_sql_page *page,
+			 int key_column);
+/* After finish: is there another page? */
+bool semel_sql_page_is_full(const struct semel_sql_query *query, const struct semel_sql_page *page);
+void semel_sql_page_end(struct semel_sql_page *page);
+
+/* ---- what is alike in all SQL stores --------------------------------------------------------- */
+
+/* holds.c */
+#define SEMEL_SQL_HOLD_WIDTH 7
+/* The columns that semel_sql_hold_read reads, from `first` on. */
+#define SEMEL_SQL_HOLD_COLUMNS(ms)                                                                 \
+	"aggregate_type, aggregate_id, state, head_id, attempts, " ms("due_at") ", blocks"
+void semel_sql_hold_read(const struct semel_sql_query *query, int first, struct semel_arena *arena,
+			 struct semel_hold *hold);
+semel_hold_has_any_fn semel_sql_hold_has_any;
+semel_hold_has_other_kind_fn semel_sql_hold_has_other_kind;
+semel_hold_get_fn semel_sql_hold_get;
+semel_hold_put_fn semel_sql_hold_put;
+semel_hold_add_fn semel_sql_hold_add;
+semel_hold_remove_fn semel_sql_hold_remove;
+semel_hold_list_ready_fn semel_sql_hold_list_ready;
+semel_hold_next_due_fn semel_sql_hold_next_due;
+semel_hold_count_fn semel_sql_hold_count;
+semel_states_exist_fn semel_sql_states_exist;
+/* Event by event: for engines without a round trip. One statement for a batch is made of the
+ * others: clear, then read for each row that has the columns of a hold, letter, replay_count,
+ * settled. */
+semel_states_read_fn semel_sql_states_read;
+void semel_sql_states_clear(struct semel_state_batch *batch);
+void semel_sql_state_read(const struct semel_sql_query *query, int first, struct semel_arena *arena,
+			  struct semel_state_result *result);
+
+/* dead_letters.c */
+semel_dead_add_fn semel_sql_dead_add;
+semel_dead_get_fn semel_sql_dead_get;
+semel_dead_list_fn semel_sql_dead_list;
+semel_dead_count_fn semel_sql_dead_count;
+semel_dead_move_fn semel_sql_dead_move;
+semel_dead_settle_fn semel_sql_dead_settle;
+semel_dead_authorize_fn semel_sql_dead_authorize;
+semel_parked_add_fn semel_sql_parked_add;
+semel_parked_first_fn semel_sql_parked_first;
+semel_parked_next_fn semel_sql_parked_next;
+semel_parked_exists_fn semel_sql_parked_exists;
+semel_parked_remove_fn semel_sql_parked_remove;
+
+/* positions.c */
+semel_position_get_fn semel_sql_position_get;
+semel_position_take_fn semel_sql_position_take;
+semel_position_put_fn semel_sql_position_put;
+semel_position_release_fn semel_sql_position_release;
+
+/* consumers.c */
+semel_presence_put_fn semel_sql_presence_put;
+semel_presence_remove_fn semel_sql_presence_remove;
+semel_presence_each_fn semel_sql_presence_each;
+semel_running_begin_fn semel_sql_running_begin;
+semel_running_end_fn semel_sql_running_end;
+
+/* subscriptions.c */
+semel_subscription_put_fn semel_sql_subscription_put;
+semel_subscription_list_fn semel_sql_subscription_list;
+semel_subscription_topics_fn semel_sql_subscription_topics;
+semel_subscription_pause_fn semel_sql_subscription_pause;
+semel_subscription_is_paused_fn semel_sql_subscription_is_paused;
+
+/* audit.c */
+semel_audit_add_fn semel_sql_audit_add;
+semel_audit_finish_fn semel_sql_audit_finish;
+semel_audit_list_fn semel_sql_audit_list;
+
+/* trace.c */
+semel_store_trace_fn semel_sql_trace;
+
+/* outbox_counts.c */
+semel_outbox_count_fn semel_sql_outbox_count;
+
+/* tables.c */
+semel_outbox_each_fn semel_sql_outbox_each;
+semel_inbox_each_fn semel_sql_inbox_each;
+semel_dead_each_fn semel_sql_dead_each;
+semel_outbox_topics_each_fn semel_sql_outbox_topics_each;
+semel_outbox_routing_each_fn semel_sql_outbox_routing_each;
+semel_inbox_has_topic_fn semel_sql_inbox_has_topic;
+
+/* waits.c */
+semel_waits_each_fn semel_sql_waits_each;
+
+#endif
