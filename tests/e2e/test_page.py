@@ -96,7 +96,7 @@ def click(browser, selector, is_done):
 
 
 def asks(browser):
-    return browser.find_element(By.ID, "ask").get_attribute("open")
+    return browser.find_element(By.ID, "confirm").get_attribute("open")
 
 
 def shoot(browser, name):
@@ -108,7 +108,7 @@ def shoot(browser, name):
 def station(browser, label):
     """In one look: they are drawn anew every second, and on a slow machine one by one would take longer."""
     return browser.execute_script("""
-        const one = [...document.querySelectorAll('.way li')].find((item) => item.querySelector('small').textContent === arguments[0]);
+        const one = [...document.querySelectorAll('.flow li')].find((item) => item.querySelector('small').textContent === arguments[0]);
         return one ? one.querySelector('b').textContent : null""", label)
 
 
@@ -130,13 +130,13 @@ def complaints(browser):
     return [line["message"] for line in browser.get_log("browser") if line["level"] == "SEVERE" and "404" not in line["message"]]
 
 
-def test_the_way_of_an_event_is_drawn_live(shop, url, browser):
+def test_the_event_flow_is_drawn_live(shop, url, browser):
     browser.get(url)
     wait_for(lambda: text(browser, "#state-text") == "ready", timeout=60)
     for number in range(4):
         publish(shop, "good", str(number))
     wait_station(browser, "processed", "8")
-    wait_station(browser, "confirmed", "4")
+    wait_station(browser, "published", "4")
     rows = seen(lambda: {row.text.split()[0] for row in browser.find_elements(By.CSS_SELECTOR, "#subscriptions tbody tr")})
     assert rows == {"audit", "billing"}
     shoot(browser, "overview")
@@ -148,13 +148,13 @@ def test_a_dead_letter_is_replayed_by_a_click_and_the_effect_happens(shop, url, 
     publish(shop, "second", "1")
     browser.get(f"{url}/#dead")
     wait_for(lambda: browser.find_elements(By.CSS_SELECTOR, "#letters li"), timeout=60, what="the dead letter")
-    wait_for(lambda: "1 wait behind it" in text(browser, "#letters li"), timeout=60)
+    wait_for(lambda: "1 parked behind it" in text(browser, "#letters li"), timeout=60)
     shoot(browser, "dead-letters")
     mend(shop)
     click(browser, "#letters .replay", lambda: asks(browser))
-    assert "Replay this event?" in text(browser, "#ask")
+    assert "Replay event?" in text(browser, "#confirm")
     shoot(browser, "confirm")
-    browser.find_element(By.ID, "ask-yes").click()
+    browser.find_element(By.ID, "confirm-yes").click()
     wait_for(lambda: words(shop) == ["bad", "second"], timeout=60, what="the effect")
     wait_for(lambda: not browser.find_elements(By.CSS_SELECTOR, "#letters li"), timeout=60, what="an empty list")
     assert complaints(browser) == []
@@ -170,13 +170,13 @@ def test_cancelling_changes_nothing(shop, url, browser):
     assert shop.json("dlq", "count") == {"count": 1}
 
 
-def test_the_life_of_an_event_is_a_timeline(shop, url, browser):
+def test_a_trace_is_drawn_as_a_timeline(shop, url, browser):
     event_id = publish(shop, "good")
     wait_for(lambda: words(shop) == ["good"])
     browser.get(f"{url}/#event")
     field = browser.find_element(By.CSS_SELECTOR, "#search input")
     field.send_keys(event_id, Keys.ENTER)
-    wait_for(lambda: "processed" in text(browser, "#life"), timeout=60)
+    wait_for(lambda: "processed" in text(browser, "#timeline"), timeout=60)
     shoot(browser, "event")
 
 
@@ -194,9 +194,9 @@ def test_a_subscription_is_paused_and_resumed(shop, url, browser):
     browser.get(url)
     row = "tr[data-scope=billing]"
     click(browser, f"{row} button", lambda: asks(browser))
-    browser.find_element(By.ID, "ask-yes").click()
+    browser.find_element(By.ID, "confirm-yes").click()
     until(browser, row, lambda one: "paused" in one.text)
-    click(browser, f"{row} button", lambda: "taking" in text(browser, row))
+    click(browser, f"{row} button", lambda: "consuming" in text(browser, row))
 
 
 def test_it_fits_a_phone(shop, url, browser):
@@ -209,13 +209,13 @@ def test_it_fits_a_phone(shop, url, browser):
     shoot(browser, "phone")
 
 
-def test_what_needs_a_person_stands_on_top_with_the_way_to_it(shop, url, browser):
+def test_what_needs_attention_is_on_top_with_a_link(shop, url, browser):
     browser.get(url)
     wait_for(lambda: "Nothing" in text(browser, "#no-findings"), timeout=60, what="a calm page")
     assert browser.title == "Semel"
     publish(shop, "bad", "1")
     publish(shop, "second", "1")
-    until(browser, "#findings", lambda one: "billing: 1 dead letter waits for a decision, and 1 behind" in one.text)
+    until(browser, "#findings", lambda one: "billing: 1 dead letter pending, 1 event parked behind" in one.text)
     wait_for(lambda: browser.title == "(1) Semel", timeout=60, what="the number in the title")
     until(browser, "#findings a", lambda link: link.click())
     wait_for(lambda: browser.find_elements(By.CSS_SELECTOR, "#letters li"), timeout=60, what="the dead letter")
@@ -303,7 +303,7 @@ def test_every_control_has_a_name_and_can_be_reached_by_keyboard(shop, url, brow
                 .filter((one) => !(one.textContent.trim() || one.getAttribute('aria-label') || one.closest('label'))).length""")
         assert nameless == 0 and unnamed(browser) == []
     browser.find_element(By.TAG_NAME, "body").send_keys(Keys.TAB)
-    assert browser.switch_to.active_element.text == "Skip to the content"
+    assert browser.switch_to.active_element.text == "Skip to content"
     browser.switch_to.active_element.send_keys(Keys.ENTER)
     assert browser.find_element(By.ID, "h-audit").is_displayed()
     assert browser.switch_to.active_element.get_attribute("id") == "main"
@@ -335,5 +335,5 @@ def test_the_picture_of_the_readme_can_be_taken(shop, url, browser):
     publish(shop, "second", "7")
     wait_station(browser, "dead", "1")
     wait_station(browser, "parked", "1")
-    until(browser, "tr[data-scope=audit]", lambda row: "taking" in row.text)
+    until(browser, "tr[data-scope=audit]", lambda row: "consuming" in row.text)
     shoot(browser, "page")

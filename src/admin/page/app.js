@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page: draws what the server tells once a second, and asks before it changes anything.
-// Everything that comes from an event is put in as text, never as markup.
+// The page: shows the dashboard that the server streams once a second, and confirms every change.
+// Whatever comes from an event is inserted as text, never as markup.
 "use strict";
 
 const $ = (id) => document.getElementById(id);
@@ -8,7 +8,7 @@ const HISTORY = 120;
 const history = { waiting: [], age: [], published: [], done: [] };
 let last = null;
 
-// ---- talking to the server --------------------------------------------------------------------
+// ---- requests ----------------------------------------------------------------------------------
 
 function headers() {
   const token = sessionStorage.getItem("token");
@@ -26,26 +26,26 @@ async function askForToken() {
 
 async function call(path, method = "GET") {
   for (;;) {
-    const answer = await fetch(path, { method, headers: headers() });
-    if (answer.status === 401) { await askForToken(); continue; }
-    const body = await answer.json();
-    if (!answer.ok) throw new Error(body.detail || body.title || `status ${answer.status}`);
-    if (Array.isArray(body)) body.more = answer.headers.has("Link");  // the list goes on
+    const response = await fetch(path, { method, headers: headers() });
+    if (response.status === 401) { await askForToken(); continue; }
+    const body = await response.json();
+    if (!response.ok) throw new Error(body.detail || body.title || `HTTP status ${response.status}`);
+    if (Array.isArray(body)) body.more = response.headers.has("Link");  // there is a next page
     return body;
   }
 }
 
-function say(text) {
-  $("said").textContent = text;
-  clearTimeout(say.timer);
-  say.timer = setTimeout(() => { $("said").textContent = ""; }, 6000);
+function notify(text) {
+  $("message").textContent = text;
+  clearTimeout(notify.timer);
+  notify.timer = setTimeout(() => { $("message").textContent = ""; }, 6000);
 }
 
 async function attempt(work) {
-  try { return await work(); } catch (error) { say(error.message); return null; }
+  try { return await work(); } catch (error) { notify(error.message); return null; }
 }
 
-// ---- small helpers ----------------------------------------------------------------------------
+// ---- formatting --------------------------------------------------------------------------------
 
 function element(tag, properties = {}, ...children) {
   const made = document.createElement(tag);
@@ -69,12 +69,12 @@ function duration(seconds) {
   return `${Math.round(seconds / 3600)} h`;
 }
 
-function many(count, one, more) {
+function plural(count, one, more) {
   return `${number(count)} ${count === 1 ? one : more}`;
 }
 
-// A moment as it stands in the logs, and how long ago that was.
-function moment(time) {
+// A time as the logs write it, and its age.
+function timestamp(time) {
   const seconds = (Date.now() - Date.parse(time)) / 1000;
   return element("time", { datetime: time }, `${time.replace("T", " ").replace(/\.\d+Z$/, " UTC")} (${duration(Math.max(0, seconds))} ago)`);
 }
@@ -98,25 +98,25 @@ function station(label, value, note, kind = "", href = null) {
   return element("li", { class: kind }, ...(href ? [element("a", { href }, ...parts)] : parts));
 }
 
-// What a person should know first, the worst on top, each with where to go on.
-function findings(sight) {
-  const found = sight.reasons.map((reason) => ["bad", reason]);
-  for (const one of sight.subscriptions) {
+// What an operator has to know first, problems before warnings, each with a link to the details.
+function findings(dashboard) {
+  const found = dashboard.reasons.map((reason) => ["bad", reason]);
+  for (const one of dashboard.subscriptions) {
     const dead = one.deadLetters;
-    if (dead) found.push(["bad", `${one.scope}: ${many(dead, "dead letter waits", "dead letters wait")} for a decision${one.parked ? `, and ${number(one.parked)} behind` : ""}`, `#dead/${encodeURIComponent(one.scope)}`, "look"]);
-    if (one.breaker === 2) found.push(["bad", `${one.scope}: the breaker is open; what its handler depends on is down`]);
-    if (one.paused) found.push(["warn", `${one.scope} is paused${one.lag ? `, and ${many(one.lag, "event waits", "events wait")} for it` : ""}`]);
-    if (one.lag === null) found.push(["warn", `${one.scope}: the broker cannot be asked how much waits`]);
-    if (one.retrying) found.push(["warn", `${one.scope}: ${many(one.retrying, "event is", "events are")} tried again`]);
+    if (dead) found.push(["bad", `${one.scope}: ${plural(dead, "dead letter pending", "dead letters pending")}${one.parked ? `, ${plural(one.parked, "event", "events")} parked behind` : ""}`, `#dead/${encodeURIComponent(one.scope)}`, "Show"]);
+    if (one.breaker === 2) found.push(["bad", `${one.scope}: breaker open, the dependency of its handler is unavailable`]);
+    if (one.paused) found.push(["warn", `${one.scope}: paused${one.lag ? `, ${plural(one.lag, "event", "events")} waiting` : ""}`]);
+    if (one.lag === null) found.push(["warn", `${one.scope}: lag unknown, the broker is not reachable`]);
+    if (one.retrying) found.push(["warn", `${one.scope}: ${plural(one.retrying, "event", "events")} being retried`]);
   }
-  const relay = sight.pending - sum(sight.subscriptions, "deadLetters");
-  if (relay > 0) found.push(["bad", `relay: ${many(relay, "event was", "events were")} given up by the broker or by hand`, "#dead", "look"]);
-  if (sight.outbox.retrying) found.push(["warn", `relay: the broker refuses ${many(sight.outbox.retrying, "event", "events")}${sight.outbox.lastError ? `: ${sight.outbox.lastError}` : ""}`]);
+  const relay = dashboard.pending - sum(dashboard.subscriptions, "deadLetters");
+  if (relay > 0) found.push(["bad", `relay: ${plural(relay, "event", "events")} could not be published`, "#dead", "Show"]);
+  if (dashboard.outbox.retrying) found.push(["warn", `relay: the broker refused ${plural(dashboard.outbox.retrying, "event", "events")}${dashboard.outbox.lastError ? `: ${dashboard.outbox.lastError}` : ""}`]);
   return found.sort((one, other) => (one[0] === "bad" ? 0 : 1) - (other[0] === "bad" ? 0 : 1));
 }
 
-function showFindings(sight) {
-  const found = findings(sight);
+function showFindings(dashboard) {
+  const found = findings(dashboard);
   const key = JSON.stringify(found);
   if (showFindings.key === key) return;
   showFindings.key = key;
@@ -130,54 +130,55 @@ function sum(list, key) {
   return list.reduce((total, one) => total + (one[key] || 0), 0);
 }
 
-function showWay(sight) {
-  const { outbox, subscriptions, process } = sight;
+function showFlow(dashboard) {
+  const { outbox, subscriptions, process } = dashboard;
   const lag = subscriptions.some((one) => one.lag === null) ? null : sum(subscriptions, "lag");
-  const dead = sight.pending;
-  $("way").replaceChildren(
-    station("waiting", outbox.waiting, outbox.oldest ? `oldest ${duration(sight.ageSeconds)}` : "nothing waits", sight.ageSeconds > 60 ? "bad" : ""),
-    station("in flight", process.outstanding, "not answered yet"),
-    station("confirmed", process.published, "by the broker"),
-    station("at the broker", lag, "not settled yet"),
-    station("processed", process.done, "effects"),
+  const dead = dashboard.pending;
+  $("flow").replaceChildren(
+    station("waiting", outbox.waiting, outbox.oldest ? `oldest ${duration(dashboard.ageSeconds)}` : "none", dashboard.ageSeconds > 60 ? "bad" : ""),
+    station("in flight", process.outstanding, "not confirmed yet"),
+    station("published", process.published, "confirmed by the broker"),
+    station("at the broker", lag, "not processed yet"),
+    station("processed", process.done, "by handlers"),
   );
   $("aside").replaceChildren(
-    station("refused", outbox.retrying, outbox.lastError || "by the broker, tried again", outbox.retrying ? "warn" : ""),
-    station("retrying", sum(subscriptions, "retrying"), "at subscriptions", sum(subscriptions, "retrying") ? "warn" : ""),
+    station("refused", outbox.retrying, outbox.lastError || "by the broker, retrying", outbox.retrying ? "warn" : ""),
+    station("retrying", sum(subscriptions, "retrying"), "by subscriptions", sum(subscriptions, "retrying") ? "warn" : ""),
     station("parked", sum(subscriptions, "parked") + sum(subscriptions, "blocked") + outbox.parked + outbox.blocked, "behind dead letters"),
-    station("dead", dead, dead ? "wait for a person" : "none", dead ? "bad" : "", "#dead"),
+    station("dead", dead, dead ? "pending" : "none", dead ? "bad" : "", "#dead"),
   );
 }
 
-function showRates(sight) {
-  const seconds = last ? (Date.parse(sight.time) - Date.parse(last.time)) / 1000 : 0;
-  const rate = (key) => (seconds > 0 ? Math.max(0, (sight.process[key] - last.process[key]) / seconds) : 0);
-  draw("waiting", sight.outbox.waiting, number(sight.outbox.waiting));
-  draw("age", sight.ageSeconds, duration(sight.ageSeconds));
+function showRates(dashboard) {
+  const seconds = last ? (Date.parse(dashboard.time) - Date.parse(last.time)) / 1000 : 0;
+  const rate = (key) => (seconds > 0 ? Math.max(0, (dashboard.process[key] - last.process[key]) / seconds) : 0);
+  draw("waiting", dashboard.outbox.waiting, number(dashboard.outbox.waiting));
+  draw("age", dashboard.ageSeconds, duration(dashboard.ageSeconds));
   draw("published", rate("published"), `${number(Math.round(rate("published")))}/s`);
   draw("done", rate("done"), `${number(Math.round(rate("done")))}/s`);
-  $("rates-hint").hidden = sight.process.works;
+  $("rates-hint").hidden = dashboard.process.works;
 }
 
-const breakers = ["closed", "half open", "open"];
+const breakers = ["closed", "half-open", "open"];
 
-function standing(one) {
+function subscriptionState(one) {
+  if (one.paused) return "paused";
   if (one.consumers === 0) return "no consumer";
-  return one.waitsFor ? "waiting" : "taking";
+  return one.waitsFor ? "waiting" : "consuming";
 }
 
 function subscriptionRow(one) {
   const button = element("button", { type: "button", onclick: () => pause(one) }, one.paused ? "Resume" : "Pause");
-  button.setAttribute("aria-label", `${one.paused ? "Resume" : "Pause"} ${one.scope}`);
+  button.setAttribute("aria-label", `${one.paused ? "Resume" : "Pause"} subscription ${one.scope}`);
   const row = element("tr", { "data-scope": one.scope },
     element("td", {}, one.scope), element("td", {}, one.topics.join(", ")),
     ...["lag", "retrying", "parked", "deadLetters"].map((key) => element("td", { class: "number" }, number(one[key]))),
     element("td", {}, one.breaker === null ? "–" : breakers[one.breaker]),
-    element("td", {}, one.paused ? "paused" : standing(one)), element("td", {}, button));
+    element("td", {}, subscriptionState(one)), element("td", {}, button));
   return row;
 }
 
-// A row that has not changed stays, so that the focus does too.
+// Rows are replaced only when they changed, so that the focus stays.
 function showSubscriptions(list) {
   const body = document.querySelector("#subscriptions tbody");
   const key = JSON.stringify(list);
@@ -194,30 +195,30 @@ function showSubscriptions(list) {
 }
 
 function showState(reasons) {
-  const stuck = reasons.length > 0;
-  document.body.className = stuck ? "stuck" : "ready";
-  const text = stuck ? reasons.join("; ") : "ready";
+  const notReady = reasons.length > 0;
+  document.body.className = notReady ? "not-ready" : "ready";
+  const text = notReady ? reasons.join("; ") : "ready";
   if ($("state-text").textContent !== text) $("state-text").textContent = text;
 }
 
-function show(sight) {
-  showFindings(sight);
-  showWay(sight);
-  showRates(sight);
-  showSubscriptions(sight.subscriptions);
-  showState(sight.reasons);
-  $("dead-badge").hidden = sight.pending === 0;
-  $("dead-badge").textContent = number(sight.pending);
-  const letters = [sight.pending, sum(sight.subscriptions, "parked"), sight.outbox.parked].join();
+function show(dashboard) {
+  showFindings(dashboard);
+  showFlow(dashboard);
+  showRates(dashboard);
+  showSubscriptions(dashboard.subscriptions);
+  showState(dashboard.reasons);
+  $("dead-badge").hidden = dashboard.pending === 0;
+  $("dead-badge").textContent = number(dashboard.pending);
+  const letters = [dashboard.pending, sum(dashboard.subscriptions, "parked"), dashboard.outbox.parked].join();
   if (show.letters !== letters && !$("view-dead").hidden) loadLetters();
   show.letters = letters;
-  last = sight;
+  last = dashboard;
 }
 
 async function pause(one) {
   const word = one.paused ? "resume" : "pause";
-  if (!one.paused && !(await confirmed("Pause the subscription?", `${one.scope} takes nothing until it is resumed. Nothing is lost.`, "Pause"))) return;
-  await attempt(async () => { await call(`/api/admin/subscriptions/${encodeURIComponent(one.scope)}/${word}`, "POST"); say(`${one.scope}: ${word}d`); });
+  if (!one.paused && !(await confirmed("Pause subscription?", `${one.scope} consumes nothing until it is resumed. No event is lost.`, "Pause"))) return;
+  await attempt(async () => { await call(`/api/admin/subscriptions/${encodeURIComponent(one.scope)}/${word}`, "POST"); notify(`Subscription ${one.scope} ${word}d`); });
 }
 
 // ---- dead letters -----------------------------------------------------------------------------
@@ -247,25 +248,25 @@ function letterCard(entry) {
     toggle.setAttribute("aria-expanded", String(!details.hidden));
   } }, "Event");
   const buttons = element("p", { class: "buttons" }, toggle,
-    element("button", { type: "button", onclick: () => trace(entry.originalEventId) }, "Its life"));
+    element("button", { type: "button", onclick: () => trace(entry.originalEventId) }, "Timeline"));
   if (pending) {
     buttons.append(element("button", { type: "button", class: "replay", onclick: () => replay(entry) }, "Replay…"),
       element("button", { type: "button", class: "danger", onclick: () => discard(entry) }, "Discard…"));
   }
   return element("li", { class: entry.status, "data-entry": entry.dlqEntryId },
-    element("h3", {}, `${entry.eventType || "unknown type"} · ${entry.sourceService || ""}`),
-    element("p", { class: "meta" }, `${entry.originalEventId || "no id"} · ${entry.topicName || ""} · ${entry.status.toLowerCase()} · `, moment(entry.failureTimestamp)),
+    element("h3", {}, `${entry.eventType || "type unknown"} · ${entry.sourceService || ""}`),
+    element("p", { class: "meta" }, `${entry.originalEventId || "id unknown"} · ${entry.topicName || ""} · ${entry.status.toLowerCase()} · `, timestamp(entry.failureTimestamp)),
     element("p", { class: "why" }, entry.failureReason || ""),
-    element("p", { class: "meta" }, `${many(entry.attempts, "attempt", "attempts")}, replayed ${entry.replayCount} of 3${entry.parked ? `, ${entry.parked} wait behind it` : ""}${entry.discardReason ? `, discarded: ${entry.discardReason}` : ""}`),
+    element("p", { class: "meta" }, `${plural(entry.attempts, "attempt", "attempts")}, replayed ${entry.replayCount} of 3 times${entry.parked ? `, ${entry.parked} parked behind it` : ""}${entry.discardReason ? `, discarded: ${entry.discardReason}` : ""}`),
     buttons, details);
 }
 
 async function loadLetters(after = null) {
   const limit = after ? 50 : Math.min(1000, Math.max(50, $("letters").children.length));
-  const turn = loadLetters.turn = (loadLetters.turn || 0) + 1;
+  const request = loadLetters.request = (loadLetters.request || 0) + 1;
   const entries = await attempt(() => call(`/api/admin/dlq?${filterQuery(after ? { limit, after } : { limit })}`));
-  if (!entries || turn !== loadLetters.turn) return;  // a later question has a newer answer
-  // One that has not changed stays, with what was opened in it, and the focus.
+  if (!entries || request !== loadLetters.request) return;  // a later request has a newer response
+  // A card that has not changed stays, with its open details and the focus.
   const before = new Map([...$("letters").children].map((card) => [card.dataset.entry, card]));
   const cards = entries.map((entry) => {
     const key = JSON.stringify(entry);
@@ -283,51 +284,51 @@ async function loadLetters(after = null) {
 }
 
 async function replay(entry) {
-  const behind = entry.parked ? ` The ${entry.parked} behind it come after it, in order.` : "";
-  if (!(await confirmed("Replay this event?", `It goes to ${entry.sourceService} again, with the same id.${behind}`, "Replay"))) return;
-  await attempt(async () => { await call(`/api/admin/dlq/${entry.dlqEntryId}/replay`, "POST"); say("replayed"); await loadLetters(); });
+  const behind = entry.parked ? ` ${plural(entry.parked, "event", "events")} parked behind it will follow in order.` : "";
+  if (!(await confirmed("Replay event?", `It is sent to ${entry.sourceService} again with the same id.${behind}`, "Replay"))) return;
+  await attempt(async () => { await call(`/api/admin/dlq/${entry.dlqEntryId}/replay`, "POST"); notify("Event replayed"); await loadLetters(); });
 }
 
 async function discard(entry) {
-  const reason = await confirmed("Give this event up for good?", `${entry.eventType || "It"} will not be processed by ${entry.sourceService}.`, "Discard", true);
+  const reason = await confirmed("Discard event?", `${entry.sourceService} will never process it. This cannot be undone.`, "Discard", true);
   if (reason === false) return;
   await attempt(async () => {
     await call(`/api/admin/dlq/${entry.dlqEntryId}${reason ? `?reason=${encodeURIComponent(reason)}` : ""}`, "DELETE");
-    say("discarded");
+    notify("Event discarded");
     await loadLetters();
   });
 }
 
-async function allFound(word) {
+async function allMatches(word) {
   const query = filterQuery({ preview: 1 });
   query.delete("status");
   const preview = await attempt(() => call(`/api/admin/dlq/${word}?${query}`, "POST"));
   if (!preview) return;
-  if (preview.chosen === 0) { say("no pending dead letter fits"); return; }
-  const reason = await confirmed(`${word === "replay" ? "Replay" : "Discard"} ${preview.chosen} dead letters?`,
-    word === "replay" ? "Each goes to its own subscription again, with the same id." : "They will not be processed.", word === "replay" ? "Replay" : "Discard", word === "discard");
+  if (preview.chosen === 0) { notify("No pending dead letter matches the filter"); return; }
+  const reason = await confirmed(`${word === "replay" ? "Replay" : "Discard"} ${plural(preview.chosen, "dead letter", "dead letters")}?`,
+    word === "replay" ? "Each event is sent to its subscription again with the same id." : "They will never be processed. This cannot be undone.", word === "replay" ? "Replay" : "Discard", word === "discard");
   if (reason === false) return;
   query.delete("preview");
   if (word === "discard" && reason) query.set("reason", reason);
   await attempt(async () => {
     const done = await call(`/api/admin/dlq/${word}?${query}`, "POST");
-    say(`${done.done} of ${done.chosen} done${done.failures.length ? `; ${done.failures[0].reason}` : ""}`);
+    notify(`${done.done} of ${done.chosen} ${word === "replay" ? "replayed" : "discarded"}${done.failures.length ? `; first failure: ${done.failures[0].reason}` : ""}`);
     await loadLetters();
   });
 }
 
-// false: no. Otherwise the reason, or true.
+// Resolves to false when cancelled, else to the reason, or true where none is asked for.
 function confirmed(title, text, word, wantsReason = false) {
-  const dialog = $("ask");
-  $("ask-title").textContent = title;
-  $("ask-text").textContent = text;
-  $("ask-yes").textContent = word;
-  $("ask-reason-label").hidden = !wantsReason;
-  $("ask-reason").value = "";
+  const dialog = $("confirm");
+  $("confirm-title").textContent = title;
+  $("confirm-text").textContent = text;
+  $("confirm-yes").textContent = word;
+  $("confirm-reason-label").hidden = !wantsReason;
+  $("confirm-reason").value = "";
   dialog.returnValue = "no";
   dialog.showModal();
   return new Promise((done) => dialog.addEventListener("close", () => {
-    done(dialog.returnValue === "yes" ? (wantsReason ? $("ask-reason").value.trim() : true) : false);
+    done(dialog.returnValue === "yes" ? (wantsReason ? $("confirm-reason").value.trim() : true) : false);
   }, { once: true }));
 }
 
@@ -337,24 +338,24 @@ function trace(id) {
   location.hash = `#event/${encodeURIComponent(id || "")}`;
 }
 
-async function showLife(id) {
+async function showTimeline(id) {
   $("search").elements.id.value = id;
-  $("life").replaceChildren();
-  $("no-life").textContent = "";
+  $("timeline").replaceChildren();
+  $("no-timeline").textContent = "";
   if (!id) return;
   try {
-    const life = await call(`/api/admin/trace/${encodeURIComponent(id)}`);
-    $("life").replaceChildren(...life.facts.map((fact) => element("li", { class: /dead|refused|failed/.test(fact.what) ? "bad" : "" },
-      moment(fact.time), ` ${fact.scope || "producer"}: `, element("strong", {}, fact.what), fact.detail ? ` — ${fact.detail}` : "")));
-  } catch (error) { $("no-life").textContent = error.message; }
+    const trace = await call(`/api/admin/trace/${encodeURIComponent(id)}`);
+    $("timeline").replaceChildren(...trace.facts.map((fact) => element("li", { class: /dead|refused|failed/.test(fact.what) ? "bad" : "" },
+      timestamp(fact.time), ` ${fact.scope || "producer"}: `, element("strong", {}, fact.what), fact.detail ? ` — ${fact.detail}` : "")));
+  } catch (error) { $("no-timeline").textContent = error.message; }
 }
 
-// ---- the audit --------------------------------------------------------------------------------
+// ---- the audit log -----------------------------------------------------------------------------
 
 async function loadAudit() {
   const rows = await attempt(() => call("/api/admin/audit?limit=200"));
   if (!rows) return;
-  $("audit-rows").replaceChildren(...rows.map((row) => element("tr", {}, element("td", {}, moment(row.at)), ...[row.who, row.what, row.target, row.detail, row.outcome].map((text) => element("td", {}, text || "–")))));
+  $("audit-rows").replaceChildren(...rows.map((row) => element("tr", {}, element("td", {}, timestamp(row.at)), ...[row.who, row.what, row.target, row.detail, row.outcome].map((text) => element("td", {}, text || "–")))));
   $("no-audit").hidden = rows.length > 0;
 }
 
@@ -366,7 +367,7 @@ function decoded(text) {
 
 function route() {
   const [view, rest] = (location.hash.slice(1) || "overview").split("/");
-  if (!$(`view-${view}`)) {  // a place on the page, or a mistake
+  if (!$(`view-${view}`)) {  // an anchor on the page, or a typo
     if (!document.querySelector("nav a[aria-current]")) location.hash = "#overview";
     return;
   }
@@ -378,14 +379,14 @@ function route() {
   if (view === "dead" && rest) $("filter").elements.scope.value = decoded(rest);
   if (view === "dead") loadLetters();
   if (view === "audit") loadAudit();
-  if (view === "event") showLife(decoded(rest));
+  if (view === "event") showTimeline(decoded(rest));
 }
 
-// A browser has six connections to one server, and the server has so many streams: a page that nobody looks at holds neither.
-// It still looks now and then, for the number in its title.
-const PATIENCE = 2000, OUT_OF_SIGHT = 15000;
+// A browser opens at most six connections to one server, and the server bounds its streams: a hidden page holds neither. It still
+// reads one dashboard now and then, for the number in its title.
+const RETRY_MS = 2000, HIDDEN_MS = 15000;
 
-function pauseFor(time) {
+function sleep(time) {
   return new Promise((done) => {
     const end = () => { clearTimeout(timer); document.removeEventListener("visibilitychange", end); done(); };
     const timer = setTimeout(end, time);
@@ -393,7 +394,7 @@ function pauseFor(time) {
   });
 }
 
-// Shows what comes until the stream ends, or nobody looks.
+// Shows each dashboard until the stream ends (false), or the page is hidden (true).
 async function follow(reader) {
   let text = "";
   for (;;) {
@@ -415,26 +416,26 @@ async function follow(reader) {
 async function listen() {
   for (;;) {
     const stream = new AbortController();
-    let reason = "the admin server does not answer";
+    let reason = "admin server not reachable, retrying";
     try {
-      const answer = await fetch("/api/admin/stream", { headers: headers(), signal: stream.signal });
-      if (answer.status === 401) { await askForToken(); continue; }
-      if (answer.status === 503) reason = "too many pages are open; this one tries again";
-      if (!answer.ok) throw new Error(`status ${answer.status}`);
-      if (await follow(answer.body.pipeThrough(new TextDecoderStream()).getReader())) reason = null;
+      const response = await fetch("/api/admin/stream", { headers: headers(), signal: stream.signal });
+      if (response.status === 401) { await askForToken(); continue; }
+      if (response.status === 503) reason = "too many pages are open, retrying";
+      if (!response.ok) throw new Error(`HTTP status ${response.status}`);
+      if (await follow(response.body.pipeThrough(new TextDecoderStream()).getReader())) reason = null;
     } catch (error) { console.debug(error); }
     stream.abort();
     if (reason) showState([reason]);
-    await pauseFor(reason ? PATIENCE : OUT_OF_SIGHT);
+    await sleep(reason ? RETRY_MS : HIDDEN_MS);
   }
 }
 
-$("ask-no").addEventListener("click", () => $("ask").close("no"));
+$("confirm-no").addEventListener("click", () => $("confirm").close("no"));
 addEventListener("hashchange", route);
 $("filter").addEventListener("submit", (event) => { event.preventDefault(); loadLetters(); });
 $("search").addEventListener("submit", (event) => { event.preventDefault(); trace(event.target.elements.id.value.trim()); });
 $("more").addEventListener("click", () => loadLetters($("letters").lastElementChild.dataset.entry));
-$("replay-all").addEventListener("click", () => allFound("replay"));
-$("discard-all").addEventListener("click", () => allFound("discard"));
+$("replay-all").addEventListener("click", () => allMatches("replay"));
+$("discard-all").addEventListener("click", () => allMatches("discard"));
 route();
 listen();
