@@ -301,7 +301,7 @@ static semel_status listen_and_serve(struct semel_admin *admin, semel_error *err
 static semel_status copy_options(struct semel_admin *admin,
 				 const struct semel_admin_options *options, semel_error *error)
 {
-	pthread_mutex_init(&admin->context.mutex, NULL);
+	pthread_mutex_init(&admin->context.idle_mutex, NULL);
 	pthread_mutex_init(&admin->context.whole_event_mutex, NULL);
 	pthread_mutex_init(&admin->tokens_mutex, NULL);
 	admin->store = strdup(options->store);
@@ -347,7 +347,7 @@ semel_status semel_admin_start(const struct semel_admin_options *options,
 	if (status == SEMEL_OK)
 		status = read_secrets(admin, options, error);
 	if (status == SEMEL_OK)
-		status = semel_health_monitor_start(&admin->context, &admin->context.watch, error);
+		status = semel_health_monitor_start(&admin->context, &admin->context.health, error);
 	if (status == SEMEL_OK)
 		status = listen_and_serve(admin, error);
 	if (status != SEMEL_OK) {
@@ -391,13 +391,13 @@ void semel_admin_stop(struct semel_admin *admin)
 	if (!admin)
 		return;
 	semel_http_stop(admin->http);
-	semel_health_monitor_stop(admin->context.watch);
+	semel_health_monitor_stop(admin->context.health);
 	semel_replays_free(admin->context.replays);
 	semel_dashboard_free(admin->context.dashboard);
 	semel_redaction_free(admin->context.redaction);
-	for (size_t i = 0; i < admin->context.spare_count; i++)
-		semel_store_close(admin->context.spare[i]);
-	pthread_mutex_destroy(&admin->context.mutex);
+	for (size_t i = 0; i < admin->context.idle_count; i++)
+		semel_store_close(admin->context.idle[i]);
+	pthread_mutex_destroy(&admin->context.idle_mutex);
 	pthread_mutex_destroy(&admin->context.whole_event_mutex);
 	pthread_mutex_destroy(&admin->tokens_mutex);
 	semel_tokens_free(&admin->tokens);

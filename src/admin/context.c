@@ -23,10 +23,10 @@ semel_status semel_admin_request_open_store(struct semel_admin_request *request,
 
 	if (request->store)
 		return SEMEL_OK;
-	pthread_mutex_lock(&context->mutex);
-	if (context->spare_count > 0)
-		request->store = context->spare[--context->spare_count];
-	pthread_mutex_unlock(&context->mutex);
+	pthread_mutex_lock(&context->idle_mutex);
+	if (context->idle_count > 0)
+		request->store = context->idle[--context->idle_count];
+	pthread_mutex_unlock(&context->idle_mutex);
 	request->pooled = request->store != NULL;
 	if (request->store)
 		return SEMEL_OK;
@@ -38,12 +38,12 @@ void semel_admin_request_close_store(struct semel_admin_request *request, bool k
 	struct semel_admin_context *context = request->context;
 
 	if (request->store && keep_store) {
-		pthread_mutex_lock(&context->mutex);
-		if (context->spare_count < sizeof context->spare / sizeof *context->spare) {
-			context->spare[context->spare_count++] = request->store;
+		pthread_mutex_lock(&context->idle_mutex);
+		if (context->idle_count < sizeof context->idle / sizeof *context->idle) {
+			context->idle[context->idle_count++] = request->store;
 			request->store = NULL;
 		}
-		pthread_mutex_unlock(&context->mutex);
+		pthread_mutex_unlock(&context->idle_mutex);
 	}
 	semel_store_close(request->store);
 	request->store = NULL;
@@ -81,19 +81,18 @@ semel_status semel_admin_request_audit(struct semel_admin_request *request, cons
 				       .outcome = SEMEL_TEXT(SEMEL_AUDIT_BEGUN) };
 	semel_status status = semel_admin_request_open_store(request, error);
 
-	return status == SEMEL_OK ? request->store->driver->upkeep->audit_add(
-					    request->store, &row, &request->audit_number, error)
-				  : status;
+	if (status != SEMEL_OK)
+		return status;
+	return request->store->driver->upkeep->audit_add(request->store, &row,
+							 &request->audit_number, error);
 }
 
 void semel_audit_outcome(semel_status status, char *text, size_t size)
 {
-	unsigned answer = http_status(status);
-
 	if (status == SEMEL_OK)
 		snprintf(text, size, "done");
 	else
-		snprintf(text, size, "%s: %s", answer < 500 ? "refused" : "failed",
+		snprintf(text, size, "%s: %s", http_status(status) < 500 ? "refused" : "failed",
 			 semel_status_name(status));
 }
 
@@ -101,12 +100,12 @@ void semel_admin_request_audit_end(struct semel_admin_request *request, semel_st
 {
 	if (request->audit_number == 0 || !request->store)
 		return;
-	char told[64], outcome[sizeof told + sizeof request->outcome + 2];
-	semel_audit_outcome(status, told, sizeof told);
-	bool half_way = status != SEMEL_OK && request->outcome[0] != '\0';
+	char result[64], outcome[sizeof result + sizeof request->outcome + 2];
+	semel_audit_outcome(status, result, sizeof result);
+	bool is_partial = status != SEMEL_OK && request->outcome[0] != '\0';
 	snprintf(outcome, sizeof outcome, "%s%s%s",
-		 status != SEMEL_OK || request->outcome[0] == '\0' ? told : "",
-		 half_way ? "; " : "", request->outcome);
+		 status != SEMEL_OK || request->outcome[0] == '\0' ? result : "",
+		 is_partial ? "; " : "", request->outcome);
 	(void)request->store->driver->upkeep->audit_finish(request->store, request->audit_number,
 							   outcome, NULL);
 }
@@ -117,10 +116,10 @@ static const struct {
 	unsigned status;
 	const char *title;
 } titles[] = {
-	{ 400, "The request is not right" }, { 401, "A token is needed" },
-	{ 403, "This is not allowed" },      { 404, "There is no such thing" },
-	{ 405, "This cannot be done here" }, { 409, "Its state does not allow this" },
-	{ 422, "This is refused" },          { 503, "Store or broker cannot be reached" },
+	{ 400, "Bad request" },        { 401, "Authentication required" },
+	{ 403, "Forbidden" },          { 404, "Not found" },
+	{ 405, "Method not allowed" }, { 409, "Conflict with the current state" },
+	{ 422, "Request refused" },    { 503, "Store or broker unavailable" },
 };
 
 static const char *title_of(unsigned status)
@@ -128,7 +127,7 @@ static const char *title_of(unsigned status)
 	for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
 		if (titles[i].status == status)
 			return titles[i].title;
-	return "Something went wrong";
+	return "Internal error";
 }
 
 void semel_response_problem(struct semel_http_response *response, unsigned status, const char *type,
@@ -172,9 +171,8 @@ semel_status semel_admin_request_number(struct semel_admin_request *request, con
 	long long number = range.fallback;
 
 	if (text && !semel_text_to_int64(text, range.min, range.max, &number))
-		return semel_error_set(error, SEMEL_USAGE,
-				       "%s has to be a number from %lld to %lld", name,
-				       (long long)range.min, (long long)range.max);
+		return semel_error_set(error, SEMEL_USAGE, "%s must be a number from %lld to %lld",
+				       name, (long long)range.min, (long long)range.max);
 	*number_out = number;
 	return SEMEL_OK;
 }

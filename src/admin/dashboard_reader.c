@@ -24,10 +24,10 @@ semel_status semel_dashboard_reader_open(const struct semel_admin_options *optio
 	context->options = *options;
 	semel_admin_defaults(&context->options);
 	context->env = semel_env_system();
-	pthread_mutex_init(&context->mutex, NULL);
+	pthread_mutex_init(&context->idle_mutex, NULL);
 	context->dashboard = semel_dashboard_new(context);
 	semel_status status =
-		context->dashboard ? semel_health_monitor_start(context, &context->watch, error)
+		context->dashboard ? semel_health_monitor_start(context, &context->health, error)
 				   : semel_error_set(error, SEMEL_INTERNAL, "no memory for a look");
 	if (status != SEMEL_OK) {
 		semel_dashboard_reader_close(dashboard_reader);
@@ -40,7 +40,7 @@ semel_status semel_dashboard_reader_open(const struct semel_admin_options *optio
 void semel_dashboard_reader_write_json(struct semel_dashboard_reader *dashboard_reader,
 				       struct semel_buffer *text)
 {
-	semel_health_monitor_check(dashboard_reader->context.watch);
+	semel_health_monitor_check(dashboard_reader->context.health);
 	semel_dashboard_write_json(dashboard_reader->context.dashboard, text);
 }
 
@@ -48,10 +48,10 @@ void semel_dashboard_reader_close(struct semel_dashboard_reader *dashboard_reade
 {
 	if (!dashboard_reader)
 		return;
-	semel_health_monitor_stop(dashboard_reader->context.watch);
+	semel_health_monitor_stop(dashboard_reader->context.health);
 	semel_dashboard_free(dashboard_reader->context.dashboard);
-	for (size_t i = 0; i < dashboard_reader->context.spare_count; i++)
-		semel_store_close(dashboard_reader->context.spare[i]);
-	pthread_mutex_destroy(&dashboard_reader->context.mutex);
+	for (size_t i = 0; i < dashboard_reader->context.idle_count; i++)
+		semel_store_close(dashboard_reader->context.idle[i]);
+	pthread_mutex_destroy(&dashboard_reader->context.idle_mutex);
 	free(dashboard_reader);
 }

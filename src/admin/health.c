@@ -280,7 +280,7 @@ static bool explain_silence(const struct semel_health_monitor *watch,
 uint32_t semel_health_write_reasons(struct semel_admin_context *context, bool in_full,
 				    struct semel_buffer *text)
 {
-	struct semel_health_monitor *watch = context->watch;
+	struct semel_health_monitor *watch = context->health;
 	struct reasons reasons = { .body = text, .in_full = in_full };
 
 	pthread_mutex_lock(&watch->mutex);

@@ -128,8 +128,8 @@ static void refuse(struct semel_http_response *response, unsigned status, const 
 static void say_busy(struct semel_http_response *response)
 {
 	refuse(response, MHD_HTTP_SERVICE_UNAVAILABLE,
-	       "\"type\":\"/problems/busy\",\"title\":\"Too many ask at once\","
-	       "\"detail\":\"Try again in a moment.\"");
+	       "\"type\":\"/problems/busy\",\"title\":\"Server busy\","
+	       "\"detail\":\"Too many requests at once; try again in a second.\"");
 	response->retry_after = "1";
 }
 
@@ -224,8 +224,8 @@ static bool declares_too_much(const struct semel_http_request *request)
 static void say_too_large(struct semel_http_response *response)
 {
 	refuse(response, MHD_HTTP_CONTENT_TOO_LARGE,
-	       "\"type\":\"/problems/too-large\",\"title\":\"The body is too large\","
-	       "\"detail\":\"A body may have 1 MiB.\"");
+	       "\"type\":\"/problems/too-large\",\"title\":\"Body too large\","
+	       "\"detail\":\"A body can have at most 1 MiB.\"");
 }
 
 /* The library would cut a text at a zero byte, and act on what stands before it. These are not
@@ -254,16 +254,16 @@ static bool is_wrong(const struct semel_http *http, const struct semel_http_requ
 {
 	if (has_long_head(http, request))
 		refuse(response, MHD_HTTP_REQUEST_HEADER_FIELDS_TOO_LARGE,
-		       "\"type\":\"/problems/head\",\"title\":\"The head is too large\","
-		       "\"detail\":\"Request line and headers may have 32 KiB.\"");
+		       "\"type\":\"/problems/head\",\"title\":\"Request header too large\","
+		       "\"detail\":\"Request line and headers can have at most 32 KiB.\"");
 	else if (context == &zero_in_path)
 		refuse(response, MHD_HTTP_NOT_FOUND,
-		       "\"type\":\"/problems/not-found\",\"title\":\"There is no such thing\","
-		       "\"detail\":\"No path has a zero byte.\"");
+		       "\"type\":\"/problems/not-found\",\"title\":\"Not found\","
+		       "\"detail\":\"A path must not contain a zero byte.\"");
 	else if (context == &zero_in_query || is_ambiguous(http, request))
 		refuse(response, MHD_HTTP_BAD_REQUEST,
-		       "\"type\":\"/problems/malformed\",\"title\":\"The request is not right\","
-		       "\"detail\":\"Its query has a zero byte, or its headers contradict each "
+		       "\"type\":\"/problems/malformed\",\"title\":\"Bad request\","
+		       "\"detail\":\"The query contains a zero byte, or headers contradict each "
 		       "other.\"");
 	else if (declares_too_much(request))
 		say_too_large(response);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The description of the API for machines, made from the table of routes. What is answered is
- * described here once; the tests compare it with real answers. */
+/* The OpenAPI description, made from the table of routes. The schemas of responses are described
+ * here once; the tests compare them with real responses. */
 #include "admin/routes.h"
 
 #include <semel/version.h>
@@ -20,7 +20,7 @@ struct named {
 	const char *name, *schema;
 };
 
-/* A name may stand in several queries; it means the same everywhere. */
+/* A name may occur in several queries; it means the same everywhere. */
 static const struct named parameters[] = {
 	{ "limit", "{\"type\":\"integer\",\"minimum\":1,\"maximum\":1000}" },
 	{ "status", STATUS },
@@ -103,7 +103,7 @@ static const struct schema schemas[] = {
 	    { "target", TEXT_OR },
 	    { "detail", TEXT_OR },
 	    { "outcome", TEXT_OR } } },
-	{ "Life",
+	{ "Trace",
 	  { { "eventId", TEXT },
 	    { "facts", "{\"type\":\"array\",\"items\":{\"type\":\"object\"}}" },
 	    { "verdicts", "{\"type\":\"array\",\"items\":{\"type\":\"object\"}}" } } },
@@ -124,7 +124,7 @@ static const struct schema schemas[] = {
 	    { "error", TEXT_OR } } },
 };
 
-/* What a replay may be asked for; nothing of it has to be. */
+/* The body that starts a replay; all members are optional. */
 static const struct schema replay_request = { "ReplayRequest",
 					      { { "type", TEXT },
 						{ "scope", TEXT },
@@ -137,7 +137,7 @@ static const struct schema replay_request = { "ReplayRequest",
 						{ "force", FLAG },
 						{ "dryRun", FLAG } } };
 
-static void tell_schema(struct semel_buffer *body, const struct schema *schema, bool all_required)
+static void write_schema(struct semel_buffer *body, const struct schema *schema, bool all_required)
 {
 	semel_buffer_printf(body, "\"%s\":{\"type\":\"object\",\"properties\":{", schema->name);
 	for (size_t i = 0; schema->members[i].name; i++)
@@ -149,8 +149,8 @@ static void tell_schema(struct semel_buffer *body, const struct schema *schema, 
 	semel_buffer_string(body, "]}");
 }
 
-static void tell_parameter(struct semel_buffer *body, const char **comma, const char *name,
-			   const char *where)
+static void write_parameter(struct semel_buffer *body, const char **comma, const char *name,
+			    const char *where)
 {
 	const char *schema = TEXT;
 
@@ -165,7 +165,7 @@ static void tell_parameter(struct semel_buffer *body, const char **comma, const 
 
 #define REFERENCE "{\"$ref\":\"#/components/schemas/%s\"}"
 
-static void tell_answer(struct semel_buffer *body, const struct semel_route *route)
+static void write_response(struct semel_buffer *body, const struct semel_route *route)
 {
 	semel_buffer_printf(body, "\"%u\":{\"description\":\"%s\"",
 			    route->status ? route->status : 200, route->summary);
@@ -180,7 +180,7 @@ static void tell_answer(struct semel_buffer *body, const struct semel_route *rou
 	semel_buffer_string(body, "}");
 }
 
-static void tell_operation(struct semel_buffer *body, const struct semel_route *route)
+static void write_operation(struct semel_buffer *body, const struct semel_route *route)
 {
 	const char *comma = "";
 	char method[8] = "";
@@ -190,9 +190,9 @@ static void tell_operation(struct semel_buffer *body, const struct semel_route *
 	semel_buffer_printf(body, "\"%s\":{\"summary\":\"%s\",\"parameters\":[", method,
 			    route->summary);
 	if (strstr(route->path, "{id}"))
-		tell_parameter(body, &comma, "id", "path");
+		write_parameter(body, &comma, "id", "path");
 	for (size_t i = 0; route->query[i]; i++)
-		tell_parameter(body, &comma, route->query[i], "query");
+		write_parameter(body, &comma, route->query[i], "query");
 	semel_buffer_string(body, "],");
 	if (route->takes_body)
 		semel_buffer_printf(body,
@@ -200,9 +200,9 @@ static void tell_operation(struct semel_buffer *body, const struct semel_route *
 				    "\"schema\":" REFERENCE "}}},",
 				    replay_request.name);
 	semel_buffer_string(body, "\"responses\":{");
-	tell_answer(body, route);
+	write_response(body, route);
 	semel_buffer_printf(body,
-			    ",\"default\":{\"description\":\"what is wrong\",\"content\":{"
+			    ",\"default\":{\"description\":\"problem details\",\"content\":{"
 			    "\"application/problem+json\":{\"schema\":" REFERENCE "}}}}}",
 			    "Problem");
 }
@@ -215,7 +215,7 @@ static bool is_first_of_path(size_t at)
 	return true;
 }
 
-static void tell_path(struct semel_buffer *body, size_t at)
+static void write_path(struct semel_buffer *body, size_t at)
 {
 	const char *comma = "";
 
@@ -224,7 +224,7 @@ static void tell_path(struct semel_buffer *body, size_t at)
 		if (strcmp(semel_routes[i].path, semel_routes[at].path) != 0)
 			continue;
 		semel_buffer_string(body, comma);
-		tell_operation(body, &semel_routes[i]);
+		write_operation(body, &semel_routes[i]);
 		comma = ",";
 	}
 	semel_buffer_string(body, "}");
@@ -242,16 +242,16 @@ semel_status semel_serve_openapi(struct semel_admin_request *request, semel_erro
 			    "\"http\",\"scheme\":\"bearer\"}},\"schemas\":{",
 			    semel_version());
 	for (size_t i = 0; i < sizeof schemas / sizeof *schemas; i++) {
-		tell_schema(body, &schemas[i], true);
+		write_schema(body, &schemas[i], true);
 		semel_buffer_string(body, ",");
 	}
-	tell_schema(body, &replay_request, false);
+	write_schema(body, &replay_request, false);
 	semel_buffer_string(body, "}},\"security\":[{},{\"token\":[]}],\"paths\":{");
 	for (size_t i = 0; i < semel_route_count; i++) {
 		if (!is_first_of_path(i))
 			continue;
 		semel_buffer_string(body, comma);
-		tell_path(body, i);
+		write_path(body, i);
 		comma = ",";
 	}
 	semel_buffer_string(body, "}}\n");

@@ -13,100 +13,102 @@ const struct semel_route semel_routes[] = {
 	  .serve = semel_serve_dead_list,
 	  .schema = "DeadLetter",
 	  .is_list = true,
-	  .summary = "Dead letters, the oldest failure first",
+	  .summary = "List dead letters, oldest failure first",
 	  .query = { "limit", "status", "scope", "type", "since", "until", "after", "payload" } },
 	{ .method = "GET",
 	  .path = API "/dlq/count",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_dead_count,
 	  .schema = "Count",
-	  .summary = "How many are pending",
+	  .summary = "Number of pending dead letters",
 	  .query = { "scope" } },
 	{ .method = "GET",
 	  .path = API "/dlq/{id}",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_dead_one,
 	  .schema = "DeadLetter",
-	  .summary = "One dead letter with its whole event" },
+	  .summary = "Get one dead letter with its whole event" },
 	{ .method = "POST",
 	  .path = API "/dlq/{id}/replay",
 	  .role = SEMEL_ROLE_OPERATE,
 	  .serve = semel_serve_dead_replay,
 	  .schema = "Done",
-	  .summary = "Sends a pending one to its subscription again" },
+	  .summary = "Replay a pending dead letter: send its event to its subscription again" },
 	{ .method = "DELETE",
 	  .path = API "/dlq/{id}",
 	  .role = SEMEL_ROLE_OPERATE,
 	  .serve = semel_serve_dead_discard,
 	  .schema = "Done",
-	  .summary = "Gives a pending one up for good",
+	  .summary = "Discard a pending dead letter for good",
 	  .query = { "reason" } },
 	{ .method = "POST",
 	  .path = API "/dlq/replay",
 	  .role = SEMEL_ROLE_OPERATE,
 	  .serve = semel_serve_dead_replay_all,
 	  .schema = "Bulk",
-	  .summary = "Replays the pending ones of a filter; preview=1 only counts them",
+	  .summary = "Replay all pending dead letters that match the filter; preview=1 only counts "
+		     "them",
 	  .query = { "scope", "type", "since", "until", "limit", "after", "preview" } },
 	{ .method = "POST",
 	  .path = API "/dlq/discard",
 	  .role = SEMEL_ROLE_OPERATE,
 	  .serve = semel_serve_dead_discard_all,
 	  .schema = "Bulk",
-	  .summary = "Discards the pending ones of a filter; preview=1 only counts them",
+	  .summary = "Discard all pending dead letters that match the filter; preview=1 only "
+		     "counts them",
 	  .query = { "scope", "type", "since", "until", "limit", "after", "preview", "reason" } },
 	{ .method = "GET",
 	  .path = API "/outbox",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_outbox,
 	  .schema = "Outbox",
-	  .summary = "What waits to be published" },
+	  .summary = "Count the outbox rows that wait to be published" },
 	{ .method = "GET",
 	  .path = API "/subscriptions",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_subscriptions,
 	  .schema = "Subscription",
 	  .is_list = true,
-	  .summary = "Who reads what, and how far" },
+	  .summary = "List subscriptions with lag, state and settings" },
 	{ .method = "POST",
 	  .path = API "/subscriptions/{id}/pause",
 	  .role = SEMEL_ROLE_OPERATE,
 	  .serve = semel_serve_pause,
 	  .schema = "Paused",
-	  .summary = "Lets a subscription take nothing more" },
+	  .summary = "Pause subscription" },
 	{ .method = "POST",
 	  .path = API "/subscriptions/{id}/resume",
 	  .role = SEMEL_ROLE_OPERATE,
 	  .serve = semel_serve_resume,
 	  .schema = "Paused",
-	  .summary = "Lets it go on" },
+	  .summary = "Resume subscription" },
 	{ .method = "GET",
 	  .path = API "/audit",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_audit,
 	  .schema = "Audit",
 	  .is_list = true,
-	  .summary = "What people did, the newest first",
+	  .summary = "List the audit log, newest entry first",
 	  .query = { "limit" } },
 	{ .method = "GET",
 	  .path = API "/trace/{id}",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_trace,
-	  .schema = "Life",
-	  .summary = "The life of one event" },
+	  .schema = "Trace",
+	  .summary = "Trace one event" },
 	{ .method = "GET",
 	  .path = API "/replays",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_replay_list,
 	  .schema = "Replay",
 	  .is_list = true,
-	  .summary = "Replay jobs of this process" },
+	  .summary = "List the replays of this process" },
 	{ .method = "POST",
 	  .path = API "/replays",
 	  .role = SEMEL_ROLE_OPERATE,
 	  .serve = semel_serve_replay_start,
 	  .schema = "Replay",
-	  .summary = "Starts a replay of what the outbox retains",
+	  .summary = "Start a replay of events that the outbox retains",
 	  .status = 202,
 	  .takes_body = true },
 	{ .method = "GET",
@@ -114,60 +116,60 @@ const struct semel_route semel_routes[] = {
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_replay_one,
 	  .schema = "Replay",
-	  .summary = "How far a replay is" },
+	  .summary = "Get the progress of a replay" },
 	{ .method = "DELETE",
 	  .path = API "/replays/{id}",
 	  .role = SEMEL_ROLE_OPERATE,
 	  .serve = semel_serve_replay_cancel,
 	  .schema = "Replay",
-	  .summary = "Cancels a replay; what was sent stays sent" },
+	  .summary = "Cancel a replay; events already sent stay sent" },
 	{ .method = "GET",
 	  .path = API "/stream",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_stream,
-	  .summary = "What the page shows, as server-sent events, once a second" },
+	  .summary = "Stream the dashboard as server-sent events, once a second" },
 	{ .method = "GET",
 	  .path = "/",
 	  .role = SEMEL_ROLE_NONE,
 	  .serve = semel_serve_page,
-	  .summary = "The page",
+	  .summary = "Admin page",
 	  .is_quick = true },
 	{ .method = "GET",
 	  .path = "/app.js",
 	  .role = SEMEL_ROLE_NONE,
 	  .serve = semel_serve_page_script,
-	  .summary = "Its script",
+	  .summary = "Script of the admin page",
 	  .is_quick = true },
 	{ .method = "GET",
 	  .path = "/app.css",
 	  .role = SEMEL_ROLE_NONE,
 	  .serve = semel_serve_page_style,
-	  .summary = "Its looks",
+	  .summary = "Style sheet of the admin page",
 	  .is_quick = true },
 	{ .method = "GET",
 	  .path = "/favicon.svg",
 	  .role = SEMEL_ROLE_NONE,
 	  .serve = semel_serve_page_icon,
-	  .summary = "Its icon",
+	  .summary = "Icon of the admin page",
 	  .is_quick = true },
 	{ .method = "GET",
 	  .path = "/api/openapi.json",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_openapi,
-	  .summary = "This description",
+	  .summary = "Get this OpenAPI description",
 	  .is_quick = true },
 	{ .method = "GET",
 	  .path = "/metrics",
 	  .role = SEMEL_ROLE_READ,
 	  .serve = semel_serve_metrics,
-	  .summary = "Numbers for Prometheus",
+	  .summary = "Metrics in the Prometheus text format",
 	  .is_monitoring = true },
 	{ .method = "GET",
 	  .path = "/livez",
 	  .role = SEMEL_ROLE_NONE,
 	  .serve = semel_serve_livez,
 	  .schema = "Alive",
-	  .summary = "Whether the process lives",
+	  .summary = "Liveness: the process is running",
 	  .is_monitoring = true,
 	  .is_quick = true },
 	{ .method = "GET",
@@ -175,16 +177,17 @@ const struct semel_route semel_routes[] = {
 	  .role = SEMEL_ROLE_NONE,
 	  .serve = semel_serve_readyz,
 	  .schema = "Ready",
-	  .summary = "Whether events move",
+	  .summary = "Readiness: events are moving, and the store is reachable",
 	  .is_monitoring = true,
 	  .is_quick = true },
 };
 const size_t semel_route_count = sizeof semel_routes / sizeof *semel_routes;
 
-/* ---- finding --------------------------------------------------------------------------------- */
+/* ---- resolving --------------------------------------------------------------------------------
+ */
 
-/* The variable is one whole part of the path. */
-static bool fits(const char *pattern, const char *path, char id_out[SEMEL_ROUTE_ID_SIZE])
+/* The variable is one whole segment of the path. */
+static bool matches(const char *pattern, const char *path, char id_out[SEMEL_ROUTE_ID_SIZE])
 {
 	const char *variable = strstr(pattern, "{id}");
 	size_t before = variable ? (size_t)(variable - pattern) : 0;
@@ -203,8 +206,8 @@ static bool fits(const char *pattern, const char *path, char id_out[SEMEL_ROUTE_
 	return true;
 }
 
-/* A path that is written out wins over one with a variable: "count" is no id. */
-static bool is_written_out(const char *path)
+/* A literal path wins over one with a variable: "count" is no id. */
+static bool is_literal(const char *path)
 {
 	for (size_t i = 0; i < semel_route_count; i++)
 		if (strcmp(semel_routes[i].path, path) == 0)
@@ -212,13 +215,13 @@ static bool is_written_out(const char *path)
 	return false;
 }
 
-static bool is_method(const struct semel_route *route, const char *method)
+static bool allows_method(const struct semel_route *route, const char *method)
 {
 	return strcmp(route->method, method) == 0 ||
 	       (strcmp(method, "HEAD") == 0 && strcmp(route->method, "GET") == 0);
 }
 
-/* The same few lists come up again and again; the answer points at one of them. */
+/* Static, because the response points at one of them. */
 static const char *allow_list(bool get, bool post, bool delete)
 {
 	static const char *const lists[] = {
@@ -234,25 +237,25 @@ const struct semel_route *semel_route_find(const char *method, const char *path,
 					   struct semel_http_response *response)
 {
 	bool get = false, post = false, delete = false;
-	bool written_out = is_written_out(path);
+	bool literal = is_literal(path);
 	char detail[300];
 
 	for (size_t i = 0; i < semel_route_count; i++) {
 		const struct semel_route *route = &semel_routes[i];
-		if (!fits(route->path, path, id_out) || (written_out && id_out[0] != '\0'))
+		if (!matches(route->path, path, id_out) || (literal && id_out[0] != '\0'))
 			continue;
-		if (is_method(route, method))
+		if (allows_method(route, method))
 			return route;
 		get = get || strcmp(route->method, "GET") == 0;
 		post = post || strcmp(route->method, "POST") == 0;
 		delete = delete || strcmp(route->method, "DELETE") == 0;
 	}
 	if (!get && !post && !delete) {
-		snprintf(detail, sizeof detail, "Nothing is at %.200s.", path);
+		snprintf(detail, sizeof detail, "There is no resource at %.200s.", path);
 		semel_response_problem(response, 404, "not-found", detail);
 		return NULL;
 	}
-	snprintf(detail, sizeof detail, "%.20s is not possible at %.200s.", method, path);
+	snprintf(detail, sizeof detail, "%.20s is not allowed at %.200s.", method, path);
 	semel_response_problem(response, 405, "method-not-allowed", detail);
 	response->allow = allow_list(get, post, delete);
 	return NULL;
