@@ -12,7 +12,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* ---- where we listen ------------------------------------------------------------------------- */
+/* ---- the listen address ---------------------------------------------------------------------- */
 
 static void classify(struct semel_listen_address *listen)
 {
@@ -53,15 +53,15 @@ semel_status semel_listen_parse(const char *text, struct semel_listen_address *l
 	}
 	if (listen_out->address[0] == '\0' || listen_out->is_ipv6 != bracketed)
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "%s is no address with a port, such as 127.0.0.1:8082 or "
-				       "[::1]:8082",
+				       "%s is not an address with a port (write 127.0.0.1:8082 or "
+				       "[::1]:8082)",
 				       bracketed ? text - 1 : text);
 	return SEMEL_OK;
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-/* Words of a line. */
+/* The words of a line. */
 struct words {
 	const char *at[4]; /* one more than a line may have */
 	size_t lengths[4];
@@ -87,10 +87,10 @@ static struct words split(const char *line, size_t length)
 	return words;
 }
 
-static bool is_word(const struct words *words, size_t at, const char *wanted)
+static bool is_word(const struct words *words, size_t at, const char *expected)
 {
-	return at < words->count && words->lengths[at] == strlen(wanted) &&
-	       memcmp(words->at[at], wanted, words->lengths[at]) == 0;
+	return at < words->count && words->lengths[at] == strlen(expected) &&
+	       memcmp(words->at[at], expected, words->lengths[at]) == 0;
 }
 
 static bool is_name(const char *word, size_t length)
@@ -101,7 +101,7 @@ static bool is_name(const char *word, size_t length)
 	return length > 0 && length < SEMEL_TOKEN_NAME_SIZE;
 }
 
-/* A line with its words in the wrong order would show the token to everybody, as a name. */
+/* In a line with its words in the wrong order the token would be shown as a name. */
 static bool is_like_a_token(const char *word, size_t length)
 {
 	size_t at = 0;
@@ -111,7 +111,7 @@ static bool is_like_a_token(const char *word, size_t length)
 	return length >= SEMEL_TOKEN_MIN && at == length;
 }
 
-/* One without a name is known by a part of its hash: that stays the same in whatever line it is. */
+/* A token without a name is called by a part of its hash, which does not depend on its line. */
 static void name_token(struct semel_token *token, const char *name, size_t length)
 {
 	uint8_t digest[SEMEL_SHA256_SIZE];
@@ -126,19 +126,20 @@ static void name_token(struct semel_token *token, const char *name, size_t lengt
 		 digest[2], digest[3]);
 }
 
-/* Whoever acts must be known by the name, and what a token may do by its line. */
+/* The audit log identifies a user by the name, and a line gives one token one role. */
 static semel_status check_unique(const struct semel_tokens *tokens, const struct semel_token *token,
 				 semel_error *error)
 {
 	if (strcmp(token->name, SEMEL_NAME_LOOPBACK) == 0)
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "no token can have the name " SEMEL_NAME_LOOPBACK
-				       ", which is for those without a token");
+				       "the token name " SEMEL_NAME_LOOPBACK
+				       " is reserved for requests without a token");
 	for (size_t i = 0; i < tokens->count; i++) {
 		if (strcmp(tokens->all[i].text, token->text) == 0)
-			return semel_error_set(error, SEMEL_CONFIG,
-					       "the token of %s is there twice: make one for each",
-					       tokens->all[i].name);
+			return semel_error_set(
+				error, SEMEL_CONFIG,
+				"the token of %s occurs twice (make one for each user)",
+				tokens->all[i].name);
 		if (strcmp(tokens->all[i].name, token->name) == 0)
 			return semel_error_set(error, SEMEL_CONFIG, "two tokens have the name %s",
 					       token->name);
@@ -146,8 +147,8 @@ static semel_status check_unique(const struct semel_tokens *tokens, const struct
 	return SEMEL_OK;
 }
 
-static semel_status keep_token(struct semel_tokens *tokens, const struct words *words, bool named,
-			       enum semel_role role, semel_error *error)
+static semel_status store_token(struct semel_tokens *tokens, const struct words *words, bool named,
+				enum semel_role role, semel_error *error)
 {
 	size_t last = words->count - 1;
 	struct semel_token token = { .text = strndup(words->at[last], words->lengths[last]),
@@ -157,10 +158,12 @@ static semel_status keep_token(struct semel_tokens *tokens, const struct words *
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a token");
 	name_token(&token, named ? words->at[1] : NULL, named ? words->lengths[1] : 0);
 	semel_status status = check_unique(tokens, &token, error);
-	if (status == SEMEL_OK) {
-		tokens->all[tokens->count++] = token;
-		return SEMEL_OK;
-	}
+	if (status != SEMEL_OK)
+		goto free_token;
+	tokens->all[tokens->count++] = token;
+	return SEMEL_OK;
+
+free_token:
 	explicit_bzero(token.text, words->lengths[last]);
 	free(token.text);
 	return status;
@@ -179,21 +182,22 @@ static semel_status add_token(struct semel_tokens *tokens, const char *line, siz
 	    (named && (!is_name(words.at[1], words.lengths[1]) ||
 		       is_like_a_token(words.at[1], words.lengths[1]))))
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "a line of the token file is none of TOKEN, ROLE TOKEN and "
-				       "ROLE NAME TOKEN, where ROLE is read or operate, and NAME "
-				       "has up to %d letters, digits, dots and dashes and is "
-				       "itself no token",
+				       "a line of the token file is not TOKEN, ROLE TOKEN or ROLE "
+				       "NAME TOKEN (ROLE is read or operate; NAME has up to %d "
+				       "letters, digits, dots, dashes and underscores, and does "
+				       "not look like a token)",
 				       SEMEL_TOKEN_NAME_SIZE - 1);
 	if (words.lengths[words.count - 1] < SEMEL_TOKEN_MIN)
-		return semel_error_set(error, SEMEL_CONFIG,
-				       "a token has fewer than %d characters; make one with: "
-				       "openssl rand -hex 32",
-				       SEMEL_TOKEN_MIN);
+		return semel_error_set(
+			error, SEMEL_CONFIG,
+			"a token has fewer than %d characters (make one: openssl rand "
+			"-hex 32)",
+			SEMEL_TOKEN_MIN);
 	if (tokens->count == SEMEL_TOKENS_MAX)
-		return semel_error_set(error, SEMEL_CONFIG, "more than %d tokens",
+		return semel_error_set(error, SEMEL_CONFIG, "more than %d tokens in the token file",
 				       SEMEL_TOKENS_MAX);
-	return keep_token(tokens, &words, named, reads ? SEMEL_ROLE_READ : SEMEL_ROLE_OPERATE,
-			  error);
+	return store_token(tokens, &words, named, reads ? SEMEL_ROLE_READ : SEMEL_ROLE_OPERATE,
+			   error);
 }
 
 semel_status semel_tokens_parse(const char *text, struct semel_tokens *tokens_out,
@@ -212,9 +216,9 @@ semel_status semel_tokens_parse(const char *text, struct semel_tokens *tokens_ou
 		text = line + whole + (line[whole] == '\n');
 	}
 	if (status == SEMEL_OK && tokens_out->count == 0)
-		return semel_error_set(error, SEMEL_CONFIG,
-				       "the token file is empty; make one with: openssl rand -hex "
-				       "32");
+		return semel_error_set(
+			error, SEMEL_CONFIG,
+			"the token file is empty (make a token: openssl rand -hex 32)");
 	return status;
 }
 
@@ -227,8 +231,8 @@ void semel_tokens_free(struct semel_tokens *tokens)
 	tokens->count = 0;
 }
 
-/* Looks at every byte that was given, whatever it finds. */
-static bool is_secret(const char *given, const char *secret)
+/* Compares every byte that was given, whatever the result. */
+static bool equals_secret(const char *given, const char *secret)
 {
 	size_t given_length = strlen(given), secret_length = strlen(secret);
 	unsigned difference = given_length != secret_length;
@@ -246,14 +250,14 @@ const struct semel_token *semel_tokens_find(const struct semel_tokens *tokens, c
 		return NULL;
 	header += 7 + strspn(header + 7, " ");
 	for (size_t i = 0; i < tokens->count; i++)
-		if (is_secret(header, tokens->all[i].text))
+		if (equals_secret(header, tokens->all[i].text))
 			found = &tokens->all[i];
 	return found;
 }
 
-/* ---- names ----------------------------------------------------------------------------------- */
+/* ---- Host and Origin ------------------------------------------------------------------------- */
 
-/* "name:port", or "name" where the port is the scheme's own. */
+/* "name:port", or "name" where the port is the default of the scheme. */
 static bool is_host(const char *host, const char *name, const struct semel_listen_address *listen)
 {
 	char full[300];
@@ -266,7 +270,7 @@ static bool is_host(const char *host, const char *name, const struct semel_liste
 	       strrchr(full, ':') == full + strlen(host);
 }
 
-/* Where we listen on every address, any address is ours; a name is not. */
+/* Where the server listens on every address, any address is its own; a name is not. */
 static bool is_literal(const char *host, const struct semel_listen_address *listen)
 {
 	struct semel_listen_address parsed;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who may ask for what. Pure.
+/* Access control: listen address, Host and Origin, tokens and roles. Pure.
  *
  * - Beyond loopback nothing is served without token and TLS.
- * - The Host must be a name of ours, so that a page elsewhere whose name was pointed at this
- * machine (DNS rebinding) gets nothing. A change asked for by a page of another origin is refused.
- * - Secrets are compared in a time that does not tell how much of them was right.
+ * - The Host header must name this server, so that a foreign page whose name was pointed at this
+ *   machine (DNS rebinding) gets nothing. A change requested by a page of another origin is
+ * refused.
+ * - Secrets are compared in a time that does not depend on how much of them is right.
  */
 #ifndef SEMEL_ADMIN_GATE_H
 #define SEMEL_ADMIN_GATE_H
@@ -19,7 +20,7 @@
 #define SEMEL_TOKENS_MAX      128
 #define SEMEL_TOKEN_MIN       16
 #define SEMEL_TOKEN_NAME_SIZE 65
-#define SEMEL_NAME_LOOPBACK   "loopback" /* of those who need no token */
+#define SEMEL_NAME_LOOPBACK   "loopback" /* the user where no token is required */
 
 enum semel_role { SEMEL_ROLE_NONE, SEMEL_ROLE_READ, SEMEL_ROLE_OPERATE };
 
@@ -42,12 +43,12 @@ struct semel_tokens {
 	size_t count;
 };
 
-/* "127.0.0.1:8082", "[::1]:8082". CONFIG when it is no address with a port. */
+/* "127.0.0.1:8082", "[::1]:8082". CONFIG when it is not an address with a port. */
 semel_status semel_listen_parse(const char *text, struct semel_listen_address *listen_out,
 				semel_error *error);
-/* Lines of "TOKEN", "ROLE TOKEN" or "ROLE NAME TOKEN", ROLE being read or operate (which a TOKEN
- * alone may do); blank lines and # lines are skipped. CONFIG when there is none, one is short, or a
- * name or a token is there twice. Free it also after a failure. */
+/* Lines of "TOKEN", "ROLE TOKEN" or "ROLE NAME TOKEN"; ROLE is read or operate, the default is
+ * operate. Blank lines and # lines are skipped. CONFIG when there is no token, one is too short, or
+ * a name or a token is not unique. Free it also after a failure. */
 semel_status semel_tokens_parse(const char *text, struct semel_tokens *tokens_out,
 				semel_error *error);
 void semel_tokens_free(struct semel_tokens *tokens);
@@ -57,7 +58,7 @@ const struct semel_token *semel_tokens_find(const struct semel_tokens *tokens, c
 /* hosts: further names, NULL-ended, may be NULL. */
 bool semel_host_is_ours(const char *host, const struct semel_listen_address *listen,
 			const char *const *hosts);
-/* Of a request that changes something: no Origin (no browser), or our own. */
+/* For requests that change something: no Origin (not a browser), or our own. */
 bool semel_origin_is_ours(const char *origin, const char *host);
 
 #endif

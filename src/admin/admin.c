@@ -32,10 +32,10 @@ struct semel_admin {
 	char url[SEMEL_ADDRESS_SIZE + 24];
 };
 
-/* ---- the gate -------------------------------------------------------------------------------- */
+/* ---- access ---------------------------------------------------------------------------------- */
 
-/* A copy without the secret: the tokens may be renewed meanwhile. The role of an unknown one is
- * nobody's. */
+/* A copy without the secret, because the tokens may be reloaded meanwhile. An unknown token has the
+ * role NONE. */
 static struct semel_token token_of(struct semel_admin *admin, const struct semel_http_request *http)
 {
 	struct semel_token token = { .name = SEMEL_NAME_LOOPBACK, .role = SEMEL_ROLE_NONE };
@@ -50,28 +50,31 @@ static struct semel_token token_of(struct semel_admin *admin, const struct semel
 	return token;
 }
 
-/* Beside a relay or a consumer there are no tokens, and whoever asks hears no names. */
+/* Beside a relay or a consumer there are no tokens, so details that name hosts are hidden. */
 static bool may_read(const struct semel_admin *admin, const struct semel_token *token)
 {
 	return admin->token_file ? token->role >= SEMEL_ROLE_READ
 				 : !admin->context.options.metrics_only;
 }
 
-static bool may(const struct semel_admin *admin, const struct semel_route *route,
-		const struct semel_token *token, struct semel_http_response *response)
+static bool check_role(const struct semel_admin *admin, const struct semel_route *route,
+		       const struct semel_token *token, struct semel_http_response *response)
 {
 	if (!admin->token_file || token->role >= route->role)
 		return true;
 	if (token->role == SEMEL_ROLE_NONE) {
-		/* The log leaves out repeated lines; strangers fill no table. */
-		semel_logf(SEMEL_LOG_WARN, "admin: a request without a valid token is refused");
+		/* Constant, so that requests without a token cannot flood the log: it leaves out
+		 * repeated lines. */
+		semel_logf(SEMEL_LOG_WARN, "admin: refused a request without a valid token");
 		semel_response_problem(response, 401, "no-token",
 				       "Send the header Authorization: Bearer TOKEN.");
 		response->authenticate = "Bearer";
 	} else {
-		semel_logf(SEMEL_LOG_WARN, "admin: %s may read, and asked for a change",
+		semel_logf(SEMEL_LOG_WARN, "admin: refused a change: token %s has role read",
 			   token->name);
-		semel_response_problem(response, 403, "role", "This token may read, not operate.");
+		semel_response_problem(
+			response, 403, "role",
+			"This token has the role read; a change needs the role operate.");
 	}
 	return false;
 }
@@ -83,7 +86,7 @@ static bool check(struct semel_http_request *http, struct semel_http_response *r
 
 	if (!semel_host_is_ours(host, &admin->listen, admin->context.options.hosts)) {
 		semel_response_problem(response, 403, "host",
-				       "The Host header is none of this server's names.");
+				       "The Host header does not name this server.");
 		return false;
 	}
 	const struct semel_route *route =
@@ -98,13 +101,14 @@ static bool check(struct semel_http_request *http, struct semel_http_response *r
 	}
 	if (strcmp(route->method, "GET") != 0 &&
 	    !semel_origin_is_ours(semel_http_header(http, "Origin"), host)) {
-		semel_response_problem(response, 403, "origin",
-				       "A page of another origin may not change anything here.");
+		semel_response_problem(
+			response, 403, "origin",
+			"Changes requested by a page of another origin are refused.");
 		return false;
 	}
 	struct semel_token token = token_of(admin, http);
 	response->is_trusted = token.role != SEMEL_ROLE_NONE;
-	return may(admin, route, &token, response);
+	return check_role(admin, route, &token, response);
 }
 
 /* ---- serving --------------------------------------------------------------------------------- */
@@ -120,73 +124,86 @@ static semel_status check_query(const struct semel_route *route,
 	while (route->query[known])
 		known++;
 	const char *nearest = semel_text_nearest(unknown, route->query, known);
-	return semel_error_set(error, SEMEL_USAGE, "%.40s is no parameter here%s%s", unknown,
-			       nearest ? "; did you mean " : "", nearest ? nearest : "");
+	return semel_error_set(error, SEMEL_USAGE, "unknown query parameter %.40s%s%s%s", unknown,
+			       nearest ? " (did you mean " : "", nearest ? nearest : "",
+			       nearest ? "?)" : "");
 }
 
-/* Texts go into the store as they are, and a store takes UTF-8 only. */
+/* Texts reach the store unchanged, and a store accepts UTF-8 only. */
 static semel_status check_texts(const struct semel_admin_request *request, semel_error *error)
 {
 	const char *broken = semel_http_broken_query(request->http);
 
 	if (broken)
-		return semel_error_set(error, SEMEL_USAGE, "%.40s has to be UTF-8", broken);
+		return semel_error_set(error, SEMEL_USAGE, "query parameter %.40s must be UTF-8",
+				       broken);
 	if (!semel_text_is_utf8(semel_text_of(request->id)))
-		return semel_error_set(error, SEMEL_NOT_FOUND, "nothing has such an id");
+		return semel_error_set(error, SEMEL_NOT_FOUND, "id not found: it is not UTF-8");
 	return SEMEL_OK;
 }
 
 static void log_change(const struct semel_http_request *http, const char *who, unsigned status)
 {
 	if (strcmp(http->method, "GET") != 0 && strcmp(http->method, "HEAD") != 0)
-		semel_logf(SEMEL_LOG_INFO, "admin: %s %.200s of %s answered %u", http->method,
+		semel_logf(SEMEL_LOG_INFO, "admin: %s %.200s by %s: status %u", http->method,
 			   http->path, who, status ? status : 200);
+}
+
+static semel_status run_route(struct semel_admin_request *request, semel_error *error)
+{
+	const struct semel_route *route = request->http->route;
+	semel_status status = check_query(route, request->http, error);
+
+	if (status != SEMEL_OK)
+		return status;
+	status = check_texts(request, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = route->serve(request, error);
+	/* An idle store may have lost its connection, and then so have the others: until a new one
+	 * is opened. */
+	while (strcmp(route->method, "GET") == 0 && request->pooled &&
+	       semel_status_class(status) == SEMEL_CLASS_OUTAGE) {
+		semel_admin_request_close_store(request, false);
+		semel_buffer_clear(&request->response->body);
+		status = route->serve(request, error);
+	}
+	return status;
 }
 
 static void serve(const struct semel_http_request *http, struct semel_http_response *response,
 		  void *user)
 {
 	struct semel_admin *admin = user;
-	struct semel_admin_request request = {
-		.context = &admin->context, .http = http, .id = http->id, .response = response
-	};
-	semel_error error = { .status = SEMEL_OK };
 	struct semel_token token = token_of(admin, http);
-	const struct semel_route *route = http->route;
+	struct semel_admin_request request = { .context = &admin->context,
+					       .http = http,
+					       .id = http->id,
+					       .response = response,
+					       .who = token.name,
+					       .may_read = may_read(admin, &token) };
+	semel_error error = { .status = SEMEL_OK };
 
 	/* Checked again: the token may have been withdrawn while the body arrived. */
-	if (!may(admin, route, &token, response))
+	if (!check_role(admin, http->route, &token, response))
 		return;
-	request.who = token.name;
 	if (token.role != SEMEL_ROLE_NONE)
 		snprintf(response->stream_owner, sizeof response->stream_owner, "%s", token.name);
-	request.may_read = may_read(admin, &token);
 	request.arena = semel_arena_new(ARENA_BLOCK);
 	semel_status status =
-		request.arena ? check_query(route, http, &error)
+		request.arena ? run_route(&request, &error)
 			      : semel_error_set(&error, SEMEL_INTERNAL, "no memory for a request");
-	if (status == SEMEL_OK)
-		status = check_texts(&request, &error);
-	if (status == SEMEL_OK)
-		status = route->serve(&request, &error);
-	/* The database was restarted since: every spare connection is as dead as this one. */
-	while (strcmp(route->method, "GET") == 0 && request.pooled &&
-	       semel_status_class(status) == SEMEL_CLASS_OUTAGE) {
-		semel_admin_request_close_store(&request, false);
-		semel_buffer_clear(&response->body);
-		status = route->serve(&request, &error);
-	}
 	semel_admin_request_audit_end(&request, status);
 	if (status != SEMEL_OK)
 		semel_response_failure(
 			response, status,
-			semel_redaction_error(request.context->redaction, status, error.text));
+			semel_redaction_error(admin->context.redaction, status, error.text));
 	semel_admin_request_close_store(&request, semel_status_class(status) != SEMEL_CLASS_OUTAGE);
 	semel_arena_free(request.arena);
 	log_change(http, token.name, response->status);
 }
 
-/* The token may have been withdrawn, or have another role now. */
+/* The token may have been withdrawn, or have lost its role, since the stream was opened. */
 static bool may_stream(const char *authorization, void *user)
 {
 	struct semel_admin *admin = user;
@@ -216,7 +233,7 @@ static semel_status read_file(const char *path, char **text_out, semel_error *er
 
 	if (failed)
 		(void)semel_error_set(error, SEMEL_CONFIG, "cannot read %s: %s", path,
-				      file ? "it is no text file" : strerror(errno));
+				      file ? "not a text file" : strerror(errno));
 	if (file)
 		fclose(file);
 	*text_out = failed ? NULL : text;
@@ -228,14 +245,14 @@ static semel_status read_file(const char *path, char **text_out, semel_error *er
 static semel_status refuse_address(const struct semel_admin_options *options, semel_error *error)
 {
 	if (options->metrics_only)
-		return semel_error_set(error, SEMEL_CONFIG,
-				       "%s is not loopback, and metrics alone are served nowhere "
-				       "else (use semel run with a section admin, which takes a "
-				       "token and TLS)",
-				       options->listen);
+		return semel_error_set(
+			error, SEMEL_CONFIG,
+			"--metrics %s is not a loopback address; beyond loopback use "
+			"semel run with a section admin, which has a token and TLS",
+			options->listen);
 	return semel_error_set(error, SEMEL_CONFIG,
-			       "%s is not loopback, so a token and TLS are needed: give "
-			       "--token-file, --tls-cert and --tls-key",
+			       "%s is not a loopback address, so a token and TLS are required (add "
+			       "--token-file, --tls-cert and --tls-key)",
 			       options->listen);
 }
 
@@ -245,10 +262,10 @@ static semel_status read_tokens(const char *path, struct semel_tokens *tokens_ou
 	char *text = NULL;
 	semel_status status = read_file(path, &text, error);
 
-	if (status == SEMEL_OK)
-		status = semel_tokens_parse(text, tokens_out, error);
-	if (text)
-		explicit_bzero(text, strlen(text));
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_tokens_parse(text, tokens_out, error);
+	explicit_bzero(text, strlen(text));
 	free(text);
 	return status;
 }
@@ -256,20 +273,22 @@ static semel_status read_tokens(const char *path, struct semel_tokens *tokens_ou
 static semel_status read_secrets(struct semel_admin *admin,
 				 const struct semel_admin_options *options, semel_error *error)
 {
-	semel_status status = SEMEL_OK;
-
 	if (!options->tls_cert != !options->tls_key)
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "--tls-cert and --tls-key belong together");
+				       "--tls-cert and --tls-key must be given together");
 	if (!admin->listen.is_loopback && (!options->token_file || !options->tls_cert))
 		return refuse_address(options, error);
-	if (admin->token_file)
-		status = read_tokens(admin->token_file, &admin->tokens, error);
-	if (status == SEMEL_OK && options->tls_cert)
-		status = read_file(options->tls_cert, &admin->certificate, error);
-	if (status == SEMEL_OK && options->tls_key)
-		status = read_file(options->tls_key, &admin->key, error);
-	return status;
+	if (admin->token_file) {
+		semel_status status = read_tokens(admin->token_file, &admin->tokens, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	if (!options->tls_cert)
+		return SEMEL_OK;
+	semel_status status = read_file(options->tls_cert, &admin->certificate, error);
+	if (status != SEMEL_OK)
+		return status;
+	return read_file(options->tls_key, &admin->key, error);
 }
 
 static semel_status listen_and_serve(struct semel_admin *admin, semel_error *error)
@@ -331,8 +350,9 @@ static semel_status copy_options(struct semel_admin *admin,
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the admin server");
 	semel_status status =
 		semel_redaction_make(options->redact, &admin->context.redaction, error);
-	return status == SEMEL_OK ? semel_listen_parse(options->listen, &admin->listen, error)
-				  : status;
+	if (status != SEMEL_OK)
+		return status;
+	return semel_listen_parse(options->listen, &admin->listen, error);
 }
 
 semel_status semel_admin_start(const struct semel_admin_options *options,
@@ -344,18 +364,23 @@ semel_status semel_admin_start(const struct semel_admin_options *options,
 	if (!admin)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the admin server");
 	semel_status status = copy_options(admin, options, error);
-	if (status == SEMEL_OK)
-		status = read_secrets(admin, options, error);
-	if (status == SEMEL_OK)
-		status = semel_health_monitor_start(&admin->context, &admin->context.health, error);
-	if (status == SEMEL_OK)
-		status = listen_and_serve(admin, error);
-	if (status != SEMEL_OK) {
-		semel_admin_stop(admin);
-		return status;
-	}
+	if (status != SEMEL_OK)
+		goto stop;
+	status = read_secrets(admin, options, error);
+	if (status != SEMEL_OK)
+		goto stop;
+	status = semel_health_monitor_start(&admin->context, &admin->context.health, error);
+	if (status != SEMEL_OK)
+		goto stop;
+	status = listen_and_serve(admin, error);
+	if (status != SEMEL_OK)
+		goto stop;
 	*admin_out = admin;
 	return SEMEL_OK;
+
+stop:
+	semel_admin_stop(admin);
+	return status;
 }
 
 void semel_admin_reload_tokens(struct semel_admin *admin)
@@ -372,11 +397,11 @@ void semel_admin_reload_tokens(struct semel_admin *admin)
 		admin->tokens = tokens;
 		tokens = old;
 		pthread_mutex_unlock(&admin->tokens_mutex);
-		semel_logf(SEMEL_LOG_INFO, "the token file was read again");
+		semel_logf(SEMEL_LOG_INFO, "token file reloaded");
 	} else {
-		semel_logf(SEMEL_LOG_ERROR,
-			   "the token file was not taken, the old tokens stay valid: %s",
-			   error.text);
+		semel_log(SEMEL_LOG_ERROR,
+			  "cannot reload the token file, the old tokens stay valid",
+			  &(struct semel_log_fields){ .error = error.text });
 	}
 	semel_tokens_free(&tokens);
 }

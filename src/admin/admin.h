@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The admin server: what people and tools ask and decide about events, over HTTP.
+/* The admin server: the REST API, the page, health and metrics, over HTTP.
  *
- * Reads and changes go through the same rules as the command line; nothing here knows SQL. Requests
- * are served by a few threads, each with a store of its own from a small pool. */
+ * Reads and changes go through the same rules as the command line; there is no SQL in this room. A
+ * request is resolved to a route (routes.c), checked (access.c) and served by one of a few workers,
+ * each with a store of its own. What an answer may not show is decided in redact.c, nowhere else.
+ * http.c, connections.c and streams.c are the only files that use libmicrohttpd. */
 #ifndef SEMEL_ADMIN_ADMIN_H
 #define SEMEL_ADMIN_ADMIN_H
 
@@ -11,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Tells every reason why the process around the server is not ready. */
+/* Calls the callback for every reason why the process around the server is not ready. */
 typedef void (*semel_reason_callback)(const char *reason, void *user);
 typedef void (*semel_reasons_source)(semel_reason_callback seen, void *seen_user, void *user);
 
@@ -21,25 +23,25 @@ struct semel_admin_options {
 	const char *listen;         /* "127.0.0.1:8082" */
 	const char *token_file;     /* NULL: none */
 	const char *tls_cert, *tls_key;
-	const char *const *hosts;  /* further names of this server; NULL-ended, may be NULL */
-	const char *const *redact; /* paths of what is not shown (redact.h); likewise */
-	bool metrics_only;      /* metrics and health, nothing else: beside a relay or a consumer */
-	int64_t ready_stall_ms; /* 0: 60 s */
+	const char *const *hosts;     /* further host names; NULL-ended, may be NULL */
+	const char *const *redact;    /* paths of what is hidden (redact.h); likewise */
+	bool metrics_only;            /* metrics and health only: beside a relay or a consumer */
+	int64_t ready_stall_ms;       /* 0: 60 s */
 	int64_t inbox_retention_ms;   /* for replays */
 	const char *slot;             /* of the change stream; NULL: "semel" */
 	uint64_t slot_budget;         /* bytes; 0: 4 GiB */
-	semel_reasons_source reasons; /* NULL: none; asked on any thread */
+	semel_reasons_source reasons; /* may be NULL; called on any thread */
 	void *reasons_user;
 };
 
 struct semel_admin;
 
 /* Listens and serves on threads of its own. CONFIG when the address is beyond loopback and token
- * or TLS is missing, or a file cannot be used. The store may be away. */
+ * or TLS is missing, or a file cannot be used. The store may be unreachable. */
 semel_status semel_admin_start(const struct semel_admin_options *options,
 			       struct semel_admin **admin_out, semel_error *error);
-/* Reads the token file again, if there is one, so that a token can be withdrawn. One that cannot be
- * used changes nothing; the log says why. admin may be NULL. */
+/* Reloads the token file, if there is one, so that a token can be withdrawn. A file that cannot be
+ * used changes nothing, and is logged. admin may be NULL. */
 void semel_admin_reload_tokens(struct semel_admin *admin);
 /* "http://127.0.0.1:8082" */
 const char *semel_admin_url(const struct semel_admin *admin);

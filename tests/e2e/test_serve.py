@@ -298,7 +298,7 @@ def test_a_withdrawn_token_is_refused_after_a_hangup(shop, tokens):
     as_reader = {"path": "/api/admin/dlq", "headers": {"Authorization": f"Bearer {READER}"}}
     assert server.json(**as_reader) == []
     tokens.write_text(f"{TOKEN}\n")
-    hang_up(server, "the token file was read again")
+    hang_up(server, "token file reloaded")
     assert server.problem(401, **as_reader) == "no-token"
     assert server.json("/api/admin/dlq", headers={"Authorization": f"Bearer {TOKEN}"}) == []
     assert shop.stop(server.child) == 0
@@ -307,9 +307,9 @@ def test_a_withdrawn_token_is_refused_after_a_hangup(shop, tokens):
 def test_a_token_file_with_a_mistake_changes_nothing_on_hangup(shop, tokens):
     server = Server(shop, "--token-file", str(tokens))
     tokens.write_text("short\n")
-    assert "fewer than" in hang_up(server, "the token file was not taken")
+    assert "fewer than" in hang_up(server, "cannot reload the token file")
     tokens.unlink()
-    assert "cannot read" in hang_up(server, "the token file was not taken")
+    assert "cannot read" in hang_up(server, "cannot reload the token file")
     assert server.json("/api/admin/dlq", headers={"Authorization": f"Bearer {READER}"}) == []
     assert shop.stop(server.child) == 0
 
