@@ -18,22 +18,22 @@
 #define TICK_MS       1000
 #define FOREVER_MS    (INT64_MAX / 2)
 #define FRESH_MS      5000
-#define TOLD_MS       60000
-#define STILL_MS      2000 /* an answer is not underway any more */
+#define WARN_EVERY_MS 60000
+#define STALLED_MS    2000 /* a response without progress for this long is dropped */
 #define BUCKETS       256
 #define ADDRESSES_MAX 8192
-#define RECENT_PART   8  /* of the connections opened of late this part is forgotten every second */
-#define FEW_PART      10 /* so many connections of one address are never too many */
-#define SCARCE_PART   4  /* the last quarter is for those who have had no answer yet */
+#define RECENT_PART   8  /* of the recent connections this part is forgotten every second */
+#define QUOTA_PART    10 /* of the capacity: one address may have this without being preferred */
+#define SCARCE_PART   4  /* the last quarter is for connections without a response yet */
 
 /* An IPv4 address as IPv6 writes it; of an IPv6 address the first 64 bits: one site has them all.
  */
 struct address {
 	struct address *next;
 	struct in6_addr key;
-	uint32_t count, waiting; /* of those that are not cut */
-	uint32_t open;           /* cut or not */
-	uint32_t recent;         /* opened in the last seconds, the latest ones most */
+	uint32_t count, waiting; /* of those that are not aborted */
+	uint32_t open;           /* aborted or not */
+	uint32_t recent;         /* opened recently; decays every second */
 };
 
 struct connection {
@@ -43,9 +43,9 @@ struct connection {
 	enum semel_connection_state state;
 	int64_t opened_ms, progress_ms, deadline_ms; /* steady */
 	uint64_t acknowledged;                       /* bytes, at progress_ms */
-	uint64_t answer_bytes;
+	uint64_t response_bytes;
 	uint32_t requests;
-	bool trusted, answered, cut;
+	bool trusted, answered, aborted;
 };
 
 struct semel_connections {
@@ -55,12 +55,12 @@ struct semel_connections {
 	bool thread_runs;
 	pthread_mutex_t mutex; /* of what follows */
 	struct connection *first;
-	struct address *addresses[BUCKETS], others;
+	struct address *addresses[BUCKETS], overflow;
 	uint32_t address_count;
-	uint32_t count; /* of those that are not cut */
-	uint64_t answer_bytes;
-	bool closed_for_others; /* since the log has told it */
-	int64_t told_ms;        /* steady; 0: never */
+	uint32_t count; /* of those that are not aborted */
+	uint64_t response_bytes;
+	bool evicted;      /* since the last warning */
+	int64_t warned_ms; /* steady; 0: never */
 };
 
 /* ---- addresses ------------------------------------------------------------------------------- */
@@ -88,7 +88,7 @@ static uint32_t bucket_of(const struct in6_addr *key)
 	return hash % BUCKETS;
 }
 
-/* Under the lock. When there are too many, the rest share one. */
+/* With the mutex held. Beyond the maximum the rest share one. */
 static struct address *find_address(struct semel_connections *connections,
 				    const struct sockaddr *given)
 {
@@ -102,7 +102,7 @@ static struct address *find_address(struct semel_connections *connections,
 	struct address *address =
 		connections->address_count < ADDRESSES_MAX ? calloc(1, sizeof *address) : NULL;
 	if (!address)
-		return &connections->others;
+		return &connections->overflow;
 	connections->address_count++;
 	address->key = key;
 	address->next = *bucket;
@@ -110,10 +110,11 @@ static struct address *find_address(struct semel_connections *connections,
 	return address;
 }
 
-/* Under the lock. What was opened is forgotten by and by, and then who opened it. */
+/* With the mutex held. Recent connections decay; then an address without connections is freed. */
 static void age_addresses(struct semel_connections *connections)
 {
-	connections->others.recent -= (connections->others.recent + RECENT_PART - 1) / RECENT_PART;
+	connections->overflow.recent -=
+		(connections->overflow.recent + RECENT_PART - 1) / RECENT_PART;
 	for (uint32_t i = 0; i < BUCKETS; i++)
 		for (struct address **link = &connections->addresses[i]; *link;) {
 			struct address *address = *link;
@@ -128,7 +129,7 @@ static void age_addresses(struct semel_connections *connections)
 		}
 }
 
-/* ---- closing --------------------------------------------------------------------------------- */
+/* ---- eviction -------------------------------------------------------------------------------- */
 
 static bool has_unsent(int fd)
 {
@@ -137,56 +138,56 @@ static bool has_unsent(int fd)
 	return ioctl(fd, SIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
 
-/* Under the lock. The library sees the end of the connection and does the rest. An answer that is
- * underway arrives; one that the client does not take is thrown away. */
-static void cut(struct semel_connections *connections, struct connection *connection)
+/* With the mutex held. libmicrohttpd sees the end of the connection and closes it. A response that
+ * is making progress arrives; one that the client does not read is dropped. */
+static void abort_connection(struct semel_connections *connections, struct connection *connection)
 {
 	struct linger abort = { .l_onoff = 1 };
 	int64_t still_ms = semel_steady_ms(connections->options.env) - connection->progress_ms;
 
-	connection->cut = true;
+	connection->aborted = true;
 	connections->count--;
-	connections->answer_bytes -= connection->answer_bytes;
-	connection->answer_bytes = 0;
+	connections->response_bytes -= connection->response_bytes;
+	connection->response_bytes = 0;
 	connection->address->count--;
 	connection->address->waiting -= connection->state == SEMEL_CONNECTION_WAITS;
 	if (connection->fd < 0)
 		return;
-	if (still_ms > STILL_MS && has_unsent(connection->fd))
+	if (still_ms > STALLED_MS && has_unsent(connection->fd))
 		setsockopt(connection->fd, SOL_SOCKET, SO_LINGER, &abort, sizeof abort);
 	shutdown(connection->fd, SHUT_RDWR);
 }
 
-/* How much more its address has, and has had of late, than a few. Whose address has only a few does
- * not go for that: who has many addresses would push out those who have one. */
-static uint32_t excess_of(const struct connection *connection, uint32_t few)
+/* By how much its address exceeds the quota, with its recent connections. Below the quota addresses
+ * are equal: else a client with many addresses would evict clients with one. */
+static uint32_t excess_of(const struct connection *connection, uint32_t quota)
 {
 	uint32_t weight = connection->address->count + connection->address->recent;
 
-	return weight > few ? weight - few : 0;
+	return weight > quota ? weight - quota : 0;
 }
 
-/* It came just now and has not got its first answer: as a probe does. */
+/* Opened just now and without its first response, as a health probe. */
 static bool is_fresh(const struct connection *connection, int64_t now_ms)
 {
 	return !connection->trusted && !connection->answered &&
 	       now_ms - connection->opened_ms < FRESH_MS;
 }
 
-static bool may_go(const struct connection *connection, const struct address *of)
+static bool is_evictable(const struct connection *connection, const struct address *of)
 {
-	return !connection->cut && (!of || connection->address == of) &&
+	return !connection->aborted && (!of || connection->address == of) &&
 	       connection->state != SEMEL_CONNECTION_WAITS &&
 	       connection->state != SEMEL_CONNECTION_STREAMS;
 }
 
 struct search {
 	int64_t now_ms;
-	uint32_t few;     /* connections of one address */
-	bool spare_fresh; /* there are no more of them than are meant for them */
+	uint32_t quota;   /* connections of one address */
+	bool spare_fresh; /* there are no more fresh ones than their part of the capacity */
 };
 
-/* The lowest goes first. */
+/* The lowest is evicted first. */
 static int rank_of(const struct search *search, const struct connection *connection)
 {
 	if (connection->trusted)
@@ -196,61 +197,62 @@ static int rank_of(const struct search *search, const struct connection *connect
 	return search->spare_fresh ? 3 : 1;
 }
 
-static bool goes_before(const struct search *search, const struct connection *one,
-			const struct connection *other)
+static bool precedes(const struct search *search, const struct connection *one,
+		     const struct connection *other)
 {
 	int rank = rank_of(search, one), other_rank = rank_of(search, other);
 
 	if (rank != other_rank)
 		return rank < other_rank;
-	uint32_t excess = excess_of(one, search->few), other_excess = excess_of(other, search->few);
+	uint32_t excess = excess_of(one, search->quota),
+		 other_excess = excess_of(other, search->quota);
 	if (excess != other_excess)
 		return excess > other_excess;
 	return one->progress_ms < other->progress_ms;
 }
 
-/* Under the lock. The list has the newest first, so of equals the oldest goes. */
-static void cut_one(struct semel_connections *connections, const struct address *of,
-		    const struct connection *newcomer)
+/* With the mutex held. The list has the newest first, so of equals the oldest is evicted. */
+static void evict_one(struct semel_connections *connections, const struct address *of,
+		      const struct connection *newcomer)
 {
-	uint32_t places =
+	uint32_t capacity =
 		of ? connections->options.per_address_max : connections->options.count_max;
 	struct search search = { .now_ms = newcomer->opened_ms,
-				 .few = connections->options.count_max / FEW_PART };
+				 .quota = connections->options.count_max / QUOTA_PART };
 	struct connection *worst = NULL;
 	uint32_t fresh = 0;
 
 	for (struct connection *one = connections->first; one; one = one->next)
-		fresh += may_go(one, of) && is_fresh(one, search.now_ms);
-	search.spare_fresh = fresh <= places / SCARCE_PART;
+		fresh += is_evictable(one, of) && is_fresh(one, search.now_ms);
+	search.spare_fresh = fresh <= capacity / SCARCE_PART;
 	for (struct connection *one = connections->first; one; one = one->next)
-		if (one != newcomer && may_go(one, of) &&
-		    (!worst || !goes_before(&search, worst, one)))
+		if (one != newcomer && is_evictable(one, of) &&
+		    (!worst || !precedes(&search, worst, one)))
 			worst = one;
 	if (!worst)
 		return;
-	cut(connections, worst);
-	connections->closed_for_others = true;
+	abort_connection(connections, worst);
+	connections->evicted = true;
 }
 
-/* Under the lock. Answers that nobody takes are held in memory: only so much of it. */
-static void bound_answers(struct semel_connections *connections, const struct connection *newest)
+/* With the mutex held. Responses that clients do not read are held in memory, which is bounded. */
+static void bound_responses(struct semel_connections *connections, const struct connection *newest)
 {
-	while (connections->answer_bytes > connections->options.answer_bytes_max) {
+	while (connections->response_bytes > connections->options.response_bytes_max) {
 		struct connection *worst = NULL;
 		for (struct connection *one = connections->first; one; one = one->next)
-			if (!one->cut && one != newest && one->answer_bytes > 0 &&
+			if (!one->aborted && one != newest && one->response_bytes > 0 &&
 			    (!worst || one->progress_ms <= worst->progress_ms))
 				worst = one;
 		if (!worst)
 			return;
-		cut(connections, worst);
+		abort_connection(connections, worst);
 	}
 }
 
-/* ---- what the library tells ------------------------------------------------------------------ */
+/* ---- callbacks of libmicrohttpd -------------------------------------------------------------- */
 
-/* Under the lock. */
+/* With the mutex held. */
 static void admit(struct semel_connections *connections, struct connection *connection)
 {
 	const struct semel_connections_options *options = &connections->options;
@@ -263,9 +265,9 @@ static void admit(struct semel_connections *connections, struct connection *conn
 	connection->address->open++;
 	connection->address->recent++;
 	if (++connection->address->count > options->per_address_max)
-		cut_one(connections, connection->address, connection);
+		evict_one(connections, connection->address, connection);
 	if (connections->count > options->count_max)
-		cut_one(connections, NULL, connection);
+		evict_one(connections, NULL, connection);
 }
 
 static void open_connection(struct semel_connections *connections,
@@ -278,7 +280,7 @@ static void open_connection(struct semel_connections *connections,
 	struct connection *opened = calloc(1, sizeof *opened);
 
 	*context = opened;
-	if (!opened) { /* it could not be counted, so it may not stay */
+	if (!opened) { /* it cannot be counted, so it is closed */
 		if (fd >= 0)
 			shutdown(fd, SHUT_RDWR);
 		return;
@@ -298,9 +300,9 @@ static void close_connection(struct semel_connections *connections, struct conne
 	if (!closed)
 		return;
 	pthread_mutex_lock(&connections->mutex);
-	if (!closed->cut) {
+	if (!closed->aborted) {
 		closed->fd = -1;
-		cut(connections, closed);
+		abort_connection(connections, closed);
 	}
 	if (closed->next)
 		closed->next->previous = closed->previous;
@@ -322,9 +324,9 @@ void semel_connections_notice(void *user, struct MHD_Connection *connection, voi
 		close_connection(user, *context);
 }
 
-/* ---- requests and answers -------------------------------------------------------------------- */
+/* ---- requests and responses ------------------------------------------------------------------ */
 
-/* Takes the lock, unless the connection is unknown: then NULL. */
+/* Locks the mutex, unless the connection is unknown: then NULL. */
 static struct connection *lock_connection(struct semel_connections *connections,
 					  struct MHD_Connection *connection)
 {
@@ -344,7 +346,7 @@ static int64_t allowed_ms(const struct semel_connections_options *options,
 	case SEMEL_CONNECTION_RECEIVES:
 		return options->request_ms;
 	case SEMEL_CONNECTION_SENDS:
-		return options->answer_ms;
+		return options->response_ms;
 	case SEMEL_CONNECTION_IDLE:
 		return options->idle_ms;
 	case SEMEL_CONNECTION_WAITS:
@@ -365,13 +367,13 @@ void semel_connection_move(struct semel_connections *connections, struct MHD_Con
 	moved->deadline_ms = moved->progress_ms + allowed_ms(&connections->options, state);
 	moved->requests += state == SEMEL_CONNECTION_RECEIVES;
 	moved->answered = moved->answered || state == SEMEL_CONNECTION_IDLE;
-	if (!moved->cut) {
+	if (!moved->aborted) {
 		moved->address->waiting -= moved->state == SEMEL_CONNECTION_WAITS;
 		moved->address->waiting += state == SEMEL_CONNECTION_WAITS;
-		connections->answer_bytes += bytes - moved->answer_bytes;
-		moved->answer_bytes = bytes;
+		connections->response_bytes += bytes - moved->response_bytes;
+		moved->response_bytes = bytes;
 		if (bytes > 0)
-			bound_answers(connections, moved);
+			bound_responses(connections, moved);
 	}
 	moved->state = state;
 	pthread_mutex_unlock(&connections->mutex);
@@ -400,8 +402,8 @@ bool semel_connection_may_wait(struct semel_connections *connections,
 	return may;
 }
 
-bool semel_connection_is_last_answer(struct semel_connections *connections,
-				     struct MHD_Connection *connection)
+bool semel_connection_is_last_response(struct semel_connections *connections,
+				       struct MHD_Connection *connection)
 {
 	const struct semel_connections_options *options = &connections->options;
 	struct connection *found = lock_connection(connections, connection);
@@ -425,15 +427,15 @@ void semel_connection_address(struct semel_connections *connections,
 	address_out[0] = '\0';
 	if (!found)
 		return;
-	if (found->address != &connections->others)
+	if (found->address != &connections->overflow)
 		inet_ntop(AF_INET6, &found->address->key, address_out, SEMEL_CLIENT_ADDRESS_SIZE);
 	pthread_mutex_unlock(&connections->mutex);
 }
 
 /* ---- deadlines ------------------------------------------------------------------------------- */
 
-/* What is on its way has come nearer, or nothing is on its way. A kernel that does not tell leaves
- * the longer deadline of an answer. */
+/* The client has acknowledged bytes since the last check, or there are none to acknowledge. A
+ * kernel that does not report it leaves the longer deadline of a response. */
 static bool makes_progress(struct connection *connection)
 {
 	struct tcp_info info = { 0 };
@@ -461,15 +463,15 @@ static bool is_overdue(const struct semel_connections *connections, struct conne
 	return now_ms > connection->deadline_ms;
 }
 
-/* Under the lock. Once a minute is enough: whoever makes it happen could fill the log. */
-static bool has_to_be_told(struct semel_connections *connections, int64_t now_ms)
+/* With the mutex held. At most once a minute, so that clients cannot flood the log. */
+static bool must_warn(struct semel_connections *connections, int64_t now_ms)
 {
-	bool soon = connections->told_ms != 0 && now_ms - connections->told_ms < TOLD_MS;
+	bool soon = connections->warned_ms != 0 && now_ms - connections->warned_ms < WARN_EVERY_MS;
 
-	if (!connections->closed_for_others || soon)
+	if (!connections->evicted || soon)
 		return false;
-	connections->closed_for_others = false;
-	connections->told_ms = now_ms;
+	connections->evicted = false;
+	connections->warned_ms = now_ms;
 	return true;
 }
 
@@ -479,14 +481,13 @@ void semel_connections_check(struct semel_connections *connections)
 
 	pthread_mutex_lock(&connections->mutex);
 	for (struct connection *one = connections->first; one; one = one->next)
-		if (!one->cut && is_overdue(connections, one, now_ms))
-			cut(connections, one);
+		if (!one->aborted && is_overdue(connections, one, now_ms))
+			abort_connection(connections, one);
 	age_addresses(connections);
-	bool tell = has_to_be_told(connections, now_ms);
+	bool warn = must_warn(connections, now_ms);
 	pthread_mutex_unlock(&connections->mutex);
-	if (tell)
-		semel_logf(SEMEL_LOG_WARN,
-			   "the admin server has too many connections, and closes some for others");
+	if (warn)
+		semel_logf(SEMEL_LOG_WARN, "admin server: too many connections, evicting some");
 }
 
 static void *keep_checking(void *user)
@@ -513,16 +514,19 @@ semel_status semel_connections_start(const struct semel_connections_options *opt
 	connections->options = *options;
 	pthread_mutex_init(&connections->mutex, NULL);
 	semel_status status = semel_wake_new(&connections->wake, error);
-	if (status == SEMEL_OK &&
-	    pthread_create(&connections->thread, NULL, keep_checking, connections) != 0)
+	if (status != SEMEL_OK)
+		goto free_connections;
+	if (pthread_create(&connections->thread, NULL, keep_checking, connections) != 0) {
 		status = semel_error_set(error, SEMEL_INTERNAL, "no thread for the admin server");
-	connections->thread_runs = status == SEMEL_OK;
-	if (status != SEMEL_OK) {
-		semel_connections_free(connections);
-		return status;
+		goto free_connections;
 	}
+	connections->thread_runs = true;
 	*connections_out = connections;
 	return SEMEL_OK;
+
+free_connections:
+	semel_connections_free(connections);
+	return status;
 }
 
 void semel_connections_stop(struct semel_connections *connections)

@@ -20,20 +20,20 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define HEAD_MAX         (32 * 1024)
-#define IDLE_MS          60000
-#define ANSWER_MS        300000
-#define STALL_MS         20000
-#define SOCKETS          2 /* threads that speak with sockets and never wait for anything else */
-#define WORKERS          4 /* threads that serve */
-#define WAITING_MAX      64
-#define REQUESTS_MAX     1000                       /* over one connection */
-#define BODY_BYTES_MAX   (16 * SEMEL_HTTP_BODY_MAX) /* of all requests that are coming in */
-#define ANSWER_BYTES_MAX (64 * 1024 * 1024)         /* of all answers that are going out */
-#define KERNEL_BYTES     (64 * 1024) /* each way, for a connection; the kernel takes twice that */
-#define DEFER_SECONDS    3 /* for the first bytes of a connection; the kernel rounds it up */
-#define FILES_PART       4 /* connections take at most this part of the files we may open */
-#define CONNECTIONS_MIN  32
+#define HEAD_MAX           (32 * 1024)
+#define IDLE_MS            60000
+#define RESPONSE_MS        300000
+#define STALL_MS           20000
+#define SOCKETS            2 /* threads that serve sockets and wait for nothing else */
+#define WORKERS            4 /* threads that serve requests */
+#define WAITING_MAX        64
+#define REQUESTS_MAX       1000                       /* over one connection */
+#define BODY_BYTES_MAX     (16 * SEMEL_HTTP_BODY_MAX) /* of all requests that are arriving */
+#define RESPONSE_BYTES_MAX (64 * 1024 * 1024)         /* of all responses that are being sent */
+#define KERNEL_BYTES       (64 * 1024) /* per direction and connection; the kernel doubles it */
+#define DEFER_SECONDS      3 /* until a connection without data is accepted; the kernel rounds it up */
+#define FILES_PART         4 /* connections use at most this part of the file limit */
+#define CONNECTIONS_MIN    32
 
 /* For GnuTLS: TLS 1.2 and 1.3, with forward secrecy and authenticated encryption only. */
 #define PRIORITIES                                                                                 \
@@ -63,7 +63,7 @@ struct semel_http {
 	atomic_size_t body_bytes;
 };
 
-/* ---- answers --------------------------------------------------------------------------------- */
+/* ---- responses ------------------------------------------------------------------------------- */
 
 static const struct {
 	const char *name, *value;
@@ -111,7 +111,7 @@ static struct MHD_Response *plain_response(const struct semel_http *http,
 	if (!response->body.data)
 		return http->library->create_response_from_buffer(0, nothing,
 								  MHD_RESPMEM_PERSISTENT);
-	/* From here on the bytes are the library's: it frees them. */
+	/* From here on libmicrohttpd owns the bytes and frees them. */
 	return http->library->create_response_from_buffer(
 		response->body.length, response->body.data, MHD_RESPMEM_MUST_FREE);
 }
@@ -125,7 +125,7 @@ static void refuse(struct semel_http_response *response, unsigned status, const 
 	semel_buffer_printf(&response->body, "{\"status\":%u,%s}\n", status, problem);
 }
 
-static void say_busy(struct semel_http_response *response)
+static void refuse_busy(struct semel_http_response *response)
 {
 	refuse(response, MHD_HTTP_SERVICE_UNAVAILABLE,
 	       "\"type\":\"/problems/busy\",\"title\":\"Server busy\","
@@ -143,15 +143,15 @@ static struct MHD_Response *response_of(struct semel_http *http, struct MHD_Conn
 				 : NULL;
 
 	if (!mhd_response && response->stream)
-		say_busy(response);
+		refuse_busy(response);
 	semel_connection_move(http->connections, connection,
 			      mhd_response ? SEMEL_CONNECTION_STREAMS : SEMEL_CONNECTION_SENDS,
 			      mhd_response ? 0 : response->body.length);
 	return mhd_response ? mhd_response : plain_response(http, response);
 }
 
-static enum MHD_Result send_answer(struct semel_http *http, struct MHD_Connection *connection,
-				   struct semel_http_response *response)
+static enum MHD_Result send_response(struct semel_http *http, struct MHD_Connection *connection,
+				     struct semel_http_response *response)
 {
 	if (response->body.failed) {
 		semel_buffer_free(&response->body);
@@ -160,9 +160,9 @@ static enum MHD_Result send_answer(struct semel_http *http, struct MHD_Connectio
 	struct MHD_Response *mhd_response = response_of(http, connection, response);
 	if (!mhd_response)
 		return MHD_NO;
-	response->body = (struct semel_buffer){ 0 }; /* the mhd_response has it */
+	response->body = (struct semel_buffer){ 0 }; /* mhd_response owns it */
 	add_headers(http, mhd_response, response);
-	if (semel_connection_is_last_answer(http->connections, connection))
+	if (semel_connection_is_last_response(http->connections, connection))
 		header(http, mhd_response, "Connection", "close");
 	enum MHD_Result result = http->library->queue_response(
 		connection, response->status ? response->status : MHD_HTTP_OK, mhd_response);
@@ -170,17 +170,16 @@ static enum MHD_Result send_answer(struct semel_http *http, struct MHD_Connectio
 	return result;
 }
 
-/* ---- requests that cannot be right -----------------------------------------------------------
- */
+/* ---- malformed requests ---------------------------------------------------------------------- */
 
-/* What another server in between might read in another way. */
+/* Headers that a proxy in between might read differently. */
 struct framing {
 	uint32_t hosts, lengths, encodings;
 	bool chunked;
 };
 
-static enum MHD_Result look_at_framing(void *user, enum MHD_ValueKind kind, const char *name,
-				       const char *value)
+static enum MHD_Result count_framing(void *user, enum MHD_ValueKind kind, const char *name,
+				     const char *value)
 {
 	struct framing *framing = user;
 
@@ -198,7 +197,7 @@ static bool is_ambiguous(const struct semel_http *http, const struct semel_http_
 {
 	struct framing framing = { 0 };
 
-	http->library->get_connection_values(request->connection, MHD_HEADER_KIND, look_at_framing,
+	http->library->get_connection_values(request->connection, MHD_HEADER_KIND, count_framing,
 					     &framing);
 	return framing.hosts > 1 || framing.lengths + framing.encodings > 1 ||
 	       (framing.encodings == 1 && !framing.chunked);
@@ -212,8 +211,8 @@ static bool has_long_head(const struct semel_http *http, const struct semel_http
 	return info && info->header_size > HEAD_MAX;
 }
 
-/* A body somewhat too large is read and thrown away, so that its sender hears the response; what is
- * far too large is not worth reading. */
+/* A body that is somewhat too large is read and dropped, so that its sender gets the response; one
+ * that is far too large is not read. */
 static bool declares_too_much(const struct semel_http_request *request)
 {
 	const char *length = semel_http_header(request, "Content-Length");
@@ -221,23 +220,23 @@ static bool declares_too_much(const struct semel_http_request *request)
 	return length && strtoull(length, NULL, 10) > 8 * SEMEL_HTTP_BODY_MAX;
 }
 
-static void say_too_large(struct semel_http_response *response)
+static void refuse_too_large(struct semel_http_response *response)
 {
 	refuse(response, MHD_HTTP_CONTENT_TOO_LARGE,
 	       "\"type\":\"/problems/too-large\",\"title\":\"Body too large\","
 	       "\"detail\":\"A body can have at most 1 MiB.\"");
 }
 
-/* The library would cut a text at a zero byte, and act on what stands before it. These are not
- * exchanges but signs, from the first line to the first call. */
+/* libmicrohttpd would truncate a text at a zero byte and act on the rest. These addresses are not
+ * exchanges but marks, from the request line to the first call of handle(). */
 static char zero_in_path, zero_in_query;
 
-static bool is_sign(const void *context)
+static bool is_zero_mark(const void *context)
 {
 	return context == &zero_in_path || context == &zero_in_query;
 }
 
-static void *first_line_seen(void *user, const char *uri, struct MHD_Connection *connection)
+static void *check_request_line(void *user, const char *uri, struct MHD_Connection *connection)
 {
 	struct semel_http *http = user;
 	const char *zero = strstr(uri, "%00");
@@ -248,9 +247,10 @@ static void *first_line_seen(void *user, const char *uri, struct MHD_Connection 
 	return zero < uri + strcspn(uri, "?") ? &zero_in_path : &zero_in_query;
 }
 
-/* true: the answer says what is wrong. */
-static bool is_wrong(const struct semel_http *http, const struct semel_http_request *request,
-		     const void *context, struct semel_http_response *response)
+/* True: the response says what is wrong. */
+static bool refuse_malformed(const struct semel_http *http,
+			     const struct semel_http_request *request, const void *context,
+			     struct semel_http_response *response)
 {
 	if (has_long_head(http, request))
 		refuse(response, MHD_HTTP_REQUEST_HEADER_FIELDS_TOO_LARGE,
@@ -266,7 +266,7 @@ static bool is_wrong(const struct semel_http *http, const struct semel_http_requ
 		       "\"detail\":\"The query contains a zero byte, or headers contradict each "
 		       "other.\"");
 	else if (declares_too_much(request))
-		say_too_large(response);
+		refuse_too_large(response);
 	else
 		return false;
 	return true;
@@ -278,13 +278,13 @@ static enum MHD_Result begin(struct semel_http *http, struct semel_http_request 
 			     void **context)
 {
 	struct semel_http_response response = { 0 };
-	bool wrong = is_wrong(http, request, *context, &response);
+	bool refused = refuse_malformed(http, request, *context, &response);
 
 	*context = NULL;
-	wrong = wrong || !http->options.check(request, &response, http->options.user);
+	refused = refused || !http->options.check(request, &response, http->options.user);
 	semel_connection_trust(http->connections, request->connection, response.is_trusted);
-	if (wrong)
-		return send_answer(http, request->connection, &response);
+	if (refused)
+		return send_response(http, request->connection, &response);
 	semel_buffer_free(&response.body);
 	struct exchange *exchange = calloc(1, sizeof *exchange);
 	if (!exchange)
@@ -295,7 +295,7 @@ static enum MHD_Result begin(struct semel_http *http, struct semel_http_request 
 	return MHD_YES;
 }
 
-static void take_part(struct exchange *exchange, const char *data, size_t *size)
+static void append_body(struct exchange *exchange, const char *data, size_t *size)
 {
 	struct semel_http *http = exchange->http;
 
@@ -308,7 +308,8 @@ static void take_part(struct exchange *exchange, const char *data, size_t *size)
 	*size = 0;
 }
 
-/* On a worker's thread. Resuming comes last: from there on the exchange is the library's again. */
+/* On a worker's thread. Resuming comes last: after it the exchange belongs to libmicrohttpd again.
+ */
 static void serve_exchange(struct semel_worker_job *job, void *worker, bool abandoned)
 {
 	struct exchange *exchange = (struct exchange *)job;
@@ -316,13 +317,13 @@ static void serve_exchange(struct semel_worker_job *job, void *worker, bool aban
 
 	(void)worker;
 	if (abandoned)
-		say_busy(&exchange->response);
+		refuse_busy(&exchange->response);
 	else
 		http->options.serve(&exchange->request, &exchange->response, http->options.user);
 	http->library->resume_connection(exchange->request.connection);
 }
 
-/* The library calls again, with nothing new, once the connection was resumed. */
+/* libmicrohttpd calls handle() again, without data, once the connection was resumed. */
 static enum MHD_Result submit(struct semel_http *http, struct exchange *exchange)
 {
 	struct MHD_Connection *connection = exchange->request.connection;
@@ -333,7 +334,7 @@ static enum MHD_Result submit(struct semel_http *http, struct exchange *exchange
 	semel_connection_move(http->connections, connection, SEMEL_CONNECTION_WAITS, 0);
 	http->library->suspend_connection(connection);
 	if (!may_wait || !semel_worker_pool_submit(http->workers, &exchange->job)) {
-		say_busy(&exchange->response);
+		refuse_busy(&exchange->response);
 		http->library->resume_connection(connection);
 	}
 	return MHD_YES;
@@ -342,17 +343,17 @@ static enum MHD_Result submit(struct semel_http *http, struct exchange *exchange
 static enum MHD_Result finish(struct semel_http *http, struct exchange *exchange)
 {
 	if (exchange->submitted)
-		return send_answer(http, exchange->request.connection, &exchange->response);
+		return send_response(http, exchange->request.connection, &exchange->response);
 	exchange->request.body = semel_buffer_text(&exchange->body);
 	if (!exchange->too_large && !exchange->busy && !http->options.is_quick(&exchange->request))
 		return submit(http, exchange);
 	if (exchange->too_large)
-		say_too_large(&exchange->response);
+		refuse_too_large(&exchange->response);
 	else if (exchange->busy)
-		say_busy(&exchange->response);
+		refuse_busy(&exchange->response);
 	else
 		http->options.serve(&exchange->request, &exchange->response, http->options.user);
-	return send_answer(http, exchange->request.connection, &exchange->response);
+	return send_response(http, exchange->request.connection, &exchange->response);
 }
 
 static enum MHD_Result handle(void *user, struct MHD_Connection *connection, const char *path,
@@ -366,10 +367,10 @@ static enum MHD_Result handle(void *user, struct MHD_Connection *connection, con
 	struct exchange *exchange = *context;
 
 	(void)version;
-	if (!exchange || is_sign(exchange))
+	if (!exchange || is_zero_mark(exchange))
 		return begin(http, &request, context);
 	if (*size > 0) {
-		take_part(exchange, data, size);
+		append_body(exchange, data, size);
 		return MHD_YES;
 	}
 	return finish(http, exchange);
@@ -383,7 +384,7 @@ static void completed(void *user, struct MHD_Connection *connection, void **cont
 
 	(void)code;
 	semel_connection_move(http->connections, connection, SEMEL_CONNECTION_IDLE, 0);
-	if (!exchange || is_sign(exchange))
+	if (!exchange || is_zero_mark(exchange))
 		return;
 	atomic_fetch_sub(&http->body_bytes, exchange->counted);
 	semel_buffer_free(&exchange->body);
@@ -416,8 +417,8 @@ struct unknown {
 	const char *found;
 };
 
-static enum MHD_Result look_for_broken(void *user, enum MHD_ValueKind kind, const char *name,
-				       const char *value)
+static enum MHD_Result find_broken(void *user, enum MHD_ValueKind kind, const char *name,
+				   const char *value)
 {
 	const char **found = user;
 
@@ -435,13 +436,13 @@ const char *semel_http_broken_query(const struct semel_http_request *request)
 
 	if (semel_microhttpd_load(&library, NULL) != SEMEL_OK)
 		return NULL;
-	library->get_connection_values(request->connection, MHD_GET_ARGUMENT_KIND, look_for_broken,
+	library->get_connection_values(request->connection, MHD_GET_ARGUMENT_KIND, find_broken,
 				       &found);
 	return found;
 }
 
-static enum MHD_Result look_at_query(void *user, enum MHD_ValueKind kind, const char *name,
-				     const char *value)
+static enum MHD_Result find_unknown(void *user, enum MHD_ValueKind kind, const char *name,
+				    const char *value)
 {
 	struct unknown *unknown = user;
 
@@ -462,7 +463,7 @@ const char *semel_http_unknown_query(const struct semel_http_request *request,
 
 	if (semel_microhttpd_load(&library, NULL) != SEMEL_OK)
 		return NULL;
-	library->get_connection_values(request->connection, MHD_GET_ARGUMENT_KIND, look_at_query,
+	library->get_connection_values(request->connection, MHD_GET_ARGUMENT_KIND, find_unknown,
 				       &unknown);
 	return unknown.found;
 }
@@ -499,21 +500,22 @@ static semel_status open_listener(struct semel_http *http, semel_error *error)
 	http->listener = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (http->listener >= 0) {
 		setsockopt(http->listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-		/* Its connections inherit these: else the kernel would hold megabytes for each. */
+		/* Inherited by its connections; else the kernel would hold megabytes for each. */
 		setsockopt(http->listener, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 		setsockopt(http->listener, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
-		/* What a client does not take stays no longer, also after we have closed. */
+		/* Bounds the time of unacknowledged data, also after the connection was closed. */
 		setsockopt(http->listener, IPPROTO_TCP, TCP_USER_TIMEOUT, &stall_ms,
 			   sizeof stall_ms);
-		/* Who says nothing takes no place; who asks is heard in the moment it gets one. */
+		/* A connection that sends nothing is not accepted yet. */
 		setsockopt(http->listener, IPPROTO_TCP, TCP_DEFER_ACCEPT, &seconds, sizeof seconds);
 	}
 	if (http->listener < 0 || bind(http->listener, (struct sockaddr *)&address, length) != 0 ||
 	    listen(http->listener, SOMAXCONN) != 0)
-		return semel_error_set(error, SEMEL_CONFIG,
-				       "cannot listen on %s port %u: %s; choose another with "
-				       "--listen (or --metrics)",
-				       listen_at->address, listen_at->port, strerror(errno));
+		return semel_error_set(
+			error, SEMEL_CONFIG,
+			"cannot listen on %s port %u: %s (choose another address with "
+			"--listen or --metrics)",
+			listen_at->address, listen_at->port, strerror(errno));
 	getsockname(http->listener, (struct sockaddr *)&address, &length);
 	http->port = ntohs(listen_at->is_ipv6 ? ((struct sockaddr_in6 *)&address)->sin6_port
 					      : ((struct sockaddr_in *)&address)->sin_port);
@@ -521,8 +523,8 @@ static semel_status open_listener(struct semel_http *http, semel_error *error)
 	return SEMEL_OK;
 }
 
-static void say(void *user, const char *format, va_list arguments) SEMEL_PRINTF(2, 0);
-static void say(void *user, const char *format, va_list arguments)
+static void log_line(void *user, const char *format, va_list arguments) SEMEL_PRINTF(2, 0);
+static void log_line(void *user, const char *format, va_list arguments)
 {
 	char text[256];
 
@@ -546,68 +548,67 @@ static semel_status start_daemon(struct semel_http *http, semel_error *error)
 
 	if (options->certificate && !http->library->is_feature_supported(MHD_FEATURE_TLS))
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "this machine's libmicrohttpd was built without TLS");
+				       "libmicrohttpd on this machine was built without TLS");
 	http->daemon = http->library->start_daemon(
-		flags, http->port, NULL, NULL, handle, http, MHD_OPTION_EXTERNAL_LOGGER, say, NULL,
-		MHD_OPTION_LISTEN_SOCKET, http->listener, MHD_OPTION_THREAD_POOL_SIZE,
+		flags, http->port, NULL, NULL, handle, http, MHD_OPTION_EXTERNAL_LOGGER, log_line,
+		NULL, MHD_OPTION_LISTEN_SOCKET, http->listener, MHD_OPTION_THREAD_POOL_SIZE,
 		(unsigned)SOCKETS, MHD_OPTION_CONNECTION_LIMIT,
 		(unsigned)(SOCKETS * options->connections_max), /* each thread may have all */
 		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_MAX * 2,
 		MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)(IDLE_MS / 1000),
 		MHD_OPTION_NOTIFY_CONNECTION, semel_connections_notice, http->connections,
-		MHD_OPTION_URI_LOG_CALLBACK, first_line_seen, http, MHD_OPTION_NOTIFY_COMPLETED,
+		MHD_OPTION_URI_LOG_CALLBACK, check_request_line, http, MHD_OPTION_NOTIFY_COMPLETED,
 		completed, http, MHD_OPTION_ARRAY, options->certificate ? tls : tls + 3,
 		MHD_OPTION_END);
 	if (!http->daemon)
 		return semel_error_set(error, SEMEL_CONFIG,
 				       options->certificate
-					       ? "the admin server does not start: is the "
-						 "certificate PEM, and the key its own?"
-					       : "the admin server does not start");
+					       ? "cannot start the admin server (is the "
+						 "certificate PEM, and does the key belong to it?)"
+					       : "cannot start the admin server");
 	http->listener = -1; /* closed with the daemon */
 	return SEMEL_OK;
 }
 
-static semel_status start_helpers(struct semel_http *http, semel_error *error)
+static semel_status start_parts(struct semel_http *http, semel_error *error)
 {
 	const struct semel_http_options *options = &http->options;
-	/* The rest is for those that were cut and are not closed yet. What may not be cut (requests
-	 * that wait, streams) takes less than all of them. */
-	uint32_t places = options->connections_max - options->connections_max / 4;
-	uint32_t waiting_max = places / 2 < WAITING_MAX ? places / 2 : WAITING_MAX;
+	/* The rest is for connections that were aborted and are not closed yet. What cannot be
+	 * evicted (waiting requests, streams) is bounded well below the capacity. */
+	uint32_t capacity = options->connections_max - options->connections_max / 4;
+	uint32_t waiting_max = capacity / 2 < WAITING_MAX ? capacity / 2 : WAITING_MAX;
 	struct semel_connections_options connections = {
 		.library = http->library,
 		.env = options->env,
-		.count_max = places,
+		.count_max = capacity,
 		.per_address_max = options->connections_max / 2,
 		.waiting_per_address_max = waiting_max / 2,
 		.requests_max = REQUESTS_MAX,
-		.answer_bytes_max = ANSWER_BYTES_MAX,
+		.response_bytes_max = RESPONSE_BYTES_MAX,
 		.request_ms = options->request_ms,
 		.idle_ms = IDLE_MS,
-		.answer_ms = ANSWER_MS,
+		.response_ms = RESPONSE_MS,
 		.stall_ms = STALL_MS,
 	};
-	semel_status status = semel_connections_start(&connections, &http->connections, error);
-
 	struct semel_streams_options streams = {
 		.library = http->library,
 		.env = options->env,
-		.count_max = places / 4 < SEMEL_STREAMS_MAX ? places / 4 : SEMEL_STREAMS_MAX,
-		.may_go_on = options->may_stream,
+		.count_max = capacity / 4 < SEMEL_STREAMS_MAX ? capacity / 4 : SEMEL_STREAMS_MAX,
+		.may_continue = options->may_stream,
 		.user = options->user,
 	};
-	if (status == SEMEL_OK)
-		status = semel_streams_start(&streams, &http->streams, error);
-	if (status == SEMEL_OK)
-		status = semel_worker_pool_start(
-			&(struct semel_worker_pool_options){ .threads = WORKERS,
-							     .queue_max = waiting_max },
-			&http->workers, error);
-	return status;
+	const struct semel_worker_pool_options workers = { .threads = WORKERS,
+							   .queue_max = waiting_max };
+	semel_status status = semel_connections_start(&connections, &http->connections, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_streams_start(&streams, &http->streams, error);
+	if (status != SEMEL_OK)
+		return status;
+	return semel_worker_pool_start(&workers, &http->workers, error);
 }
 
-/* Other parts of the process open files too: a flood of connections may not take them all. */
+/* Other parts of the process open files too: a flood of connections must not use them all. */
 static uint32_t bound_by_files(uint32_t connections)
 {
 	struct rlimit files = { 0 };
@@ -630,21 +631,26 @@ semel_status semel_http_start(const struct semel_http_options *options,
 	http->options.connections_max = bound_by_files(options->connections_max);
 	http->listener = -1;
 	semel_status status = semel_microhttpd_load(&http->library, error);
-	if (status == SEMEL_OK)
-		status = open_listener(http, error);
-	if (status == SEMEL_OK)
-		status = start_helpers(http, error);
-	if (status == SEMEL_OK)
-		status = start_daemon(http, error);
-	if (status != SEMEL_OK) {
-		semel_http_stop(http);
-		return status;
-	}
+	if (status != SEMEL_OK)
+		goto stop;
+	status = open_listener(http, error);
+	if (status != SEMEL_OK)
+		goto stop;
+	status = start_parts(http, error);
+	if (status != SEMEL_OK)
+		goto stop;
+	status = start_daemon(http, error);
+	if (status != SEMEL_OK)
+		goto stop;
 	*http_out = http;
 	return SEMEL_OK;
+
+stop:
+	semel_http_stop(http);
+	return status;
 }
 
-/* No connection may be suspended when the daemon stops: so whoever resumes them goes first. */
+/* No connection may be suspended when the daemon stops, so what resumes them stops first. */
 void semel_http_stop(struct semel_http *http)
 {
 	if (!http)

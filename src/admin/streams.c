@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A connection is suspended exactly while its stream is hungry. The library frees a stream only
- * when its connection is not suspended, so the feeder may hold on to a hungry one without the lock;
- * it alone resumes, and it does so last. */
+/* A connection is suspended exactly while its stream waits for data. libmicrohttpd frees a stream
+ * only when its connection is not suspended, so the writer may use a waiting stream without the
+ * mutex; it alone resumes the connection, and does so last. */
 #include "admin/streams.h"
 
 #include "base/error.h"
@@ -18,27 +18,27 @@ struct stream {
 	struct stream *next, *previous;
 	struct semel_streams *streams;
 	struct MHD_Connection *connection;
-	char *authorization; /* what opened it, a secret; NULL: none was given */
+	char *authorization; /* that opened it, a secret; NULL: none */
 	char owner[SEMEL_STREAM_OWNER_SIZE];
 	bool (*fill)(struct semel_buffer *chunk, void *user);
 	void *user;
 	struct semel_buffer chunk;
 	size_t sent;
-	bool hungry, fresh, ended;
+	bool waits_for_data, is_new, ended;
 };
 
 struct semel_streams {
 	struct semel_streams_options options;
-	pthread_t feeder;
-	bool feeder_runs;
-	pthread_mutex_t mutex; /* of what follows */
-	pthread_cond_t news;   /* somebody came, or it is over */
+	pthread_t writer;
+	bool writer_runs;
+	pthread_mutex_t mutex;  /* of what follows */
+	pthread_cond_t changed; /* a new stream waits for data, or the stop */
 	struct stream *first;
 	uint32_t count;
 	bool stopping;
 };
 
-/* ---- on the library's threads ---------------------------------------------------------------- */
+/* ---- on the socket threads ------------------------------------------------------------------- */
 
 static ssize_t stream_read(void *user, uint64_t position, char *out, size_t max)
 {
@@ -59,9 +59,9 @@ static ssize_t stream_read(void *user, uint64_t position, char *out, size_t max)
 		result = MHD_CONTENT_READER_END_OF_STREAM;
 	} else {
 		streams->options.library->suspend_connection(stream->connection);
-		stream->hungry = true;
-		if (stream->fresh)
-			pthread_cond_signal(&streams->news);
+		stream->waits_for_data = true;
+		if (stream->is_new)
+			pthread_cond_signal(&streams->changed);
 	}
 	pthread_mutex_unlock(&streams->mutex);
 	return result;
@@ -93,7 +93,7 @@ static void stream_free(void *user)
 	release(stream);
 }
 
-/* Under the lock. */
+/* With the mutex held. */
 static bool has_room(const struct semel_streams *streams, const char *owner)
 {
 	uint32_t of_owner = 0;
@@ -104,7 +104,7 @@ static bool has_room(const struct semel_streams *streams, const char *owner)
 	       of_owner < streams->options.count_max / 2;
 }
 
-/* Under the lock. */
+/* With the mutex held. */
 static void add(struct semel_streams *streams, struct stream *stream)
 {
 	streams->count++;
@@ -128,7 +128,7 @@ static struct stream *stream_new(struct semel_streams *streams, struct MHD_Conne
 				   .authorization = authorization ? strdup(authorization) : NULL,
 				   .fill = response->stream,
 				   .user = response->stream_user,
-				   .fresh = true };
+				   .is_new = true };
 	memcpy(stream->owner, response->stream_owner, sizeof stream->owner);
 	pthread_mutex_lock(&streams->mutex);
 	bool room = (stream->authorization || !authorization) && has_room(streams, stream->owner);
@@ -156,48 +156,50 @@ struct MHD_Response *semel_streams_response(struct semel_streams *streams,
 	return mhd_response;
 }
 
-/* ---- the feeder ------------------------------------------------------------------------------ */
+/* ---- the writer ------------------------------------------------------------------------------ */
 
-/* Under the lock. Who came since the last round does not wait for the next one. */
-static uint32_t take_hungry(struct semel_streams *streams, bool only_fresh,
-			    struct stream *taken[SEMEL_STREAMS_MAX])
+/* With the mutex held. A new stream does not wait for the next round. */
+static uint32_t take_waiting(struct semel_streams *streams, bool only_new,
+			     struct stream *taken[SEMEL_STREAMS_MAX])
 {
 	uint32_t count = 0;
 
 	for (struct stream *stream = streams->first; stream; stream = stream->next) {
-		if (!stream->hungry || (only_fresh && !stream->fresh))
+		if (!stream->waits_for_data || (only_new && !stream->is_new))
 			continue;
-		stream->hungry = false;
+		stream->waits_for_data = false;
 		taken[count++] = stream;
 	}
 	return count;
 }
 
-static void feed(struct semel_streams *streams, struct stream *stream)
+static void write_event(struct semel_streams *streams, struct stream *stream)
 {
 	semel_buffer_clear(&stream->chunk);
 	stream->sent = 0;
-	stream->fresh = false;
-	stream->ended = !streams->options.may_go_on(stream->authorization, streams->options.user) ||
-			!stream->fill(&stream->chunk, stream->user) || stream->chunk.failed;
+	stream->is_new = false;
+	stream->ended =
+		!streams->options.may_continue(stream->authorization, streams->options.user) ||
+		!stream->fill(&stream->chunk, stream->user) || stream->chunk.failed;
 	streams->options.library->resume_connection(stream->connection);
 }
 
-/* Under the lock. true: a second has passed since the last round; false: there is news. */
+/* With the mutex held. True: a second has passed since the last round; false: a new stream, or the
+ * stop. */
 static bool await_round(struct semel_streams *streams, struct timespec *next_round)
 {
 	if (!streams->first) {
-		pthread_cond_wait(&streams->news, &streams->mutex);
+		pthread_cond_wait(&streams->changed, &streams->mutex);
 		return false;
 	}
-	if (pthread_cond_timedwait(&streams->news, &streams->mutex, next_round) == 0)
+	if (pthread_cond_timedwait(&streams->changed, &streams->mutex, next_round) == 0)
 		return false;
 	int64_t next_ms = semel_steady_ms(streams->options.env) + TICK_MS;
 	*next_round = (struct timespec){ next_ms / 1000, next_ms % 1000 * 1000000 };
 	return true;
 }
 
-static void *keep_feeding(void *user)
+static void *write_events(void *user)
 {
 	struct semel_streams *streams = user;
 	struct stream *taken[SEMEL_STREAMS_MAX];
@@ -206,23 +208,23 @@ static void *keep_feeding(void *user)
 	pthread_mutex_lock(&streams->mutex);
 	while (!streams->stopping) {
 		bool all = await_round(streams, &next_round);
-		uint32_t count = streams->stopping ? 0 : take_hungry(streams, !all, taken);
+		uint32_t count = streams->stopping ? 0 : take_waiting(streams, !all, taken);
 		pthread_mutex_unlock(&streams->mutex);
 		for (uint32_t i = 0; i < count; i++)
-			feed(streams, taken[i]);
+			write_event(streams, taken[i]);
 		pthread_mutex_lock(&streams->mutex);
 	}
 	pthread_mutex_unlock(&streams->mutex);
 	return NULL;
 }
 
-static void init_news(pthread_cond_t *news)
+static void init_changed(pthread_cond_t *changed)
 {
 	pthread_condattr_t attributes;
 
 	pthread_condattr_init(&attributes);
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-	pthread_cond_init(news, &attributes);
+	pthread_cond_init(changed, &attributes);
 	pthread_condattr_destroy(&attributes);
 }
 
@@ -236,31 +238,31 @@ semel_status semel_streams_start(const struct semel_streams_options *options,
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the admin server");
 	streams->options = *options;
 	pthread_mutex_init(&streams->mutex, NULL);
-	init_news(&streams->news);
-	if (pthread_create(&streams->feeder, NULL, keep_feeding, streams) != 0) {
+	init_changed(&streams->changed);
+	if (pthread_create(&streams->writer, NULL, write_events, streams) != 0) {
 		semel_streams_free(streams);
 		return semel_error_set(error, SEMEL_INTERNAL, "no thread for the admin server");
 	}
-	streams->feeder_runs = true;
+	streams->writer_runs = true;
 	*streams_out = streams;
 	return SEMEL_OK;
 }
 
 void semel_streams_stop(struct semel_streams *streams)
 {
-	if (!streams->feeder_runs)
+	if (!streams->writer_runs)
 		return;
 	pthread_mutex_lock(&streams->mutex);
 	streams->stopping = true;
-	pthread_cond_signal(&streams->news);
+	pthread_cond_signal(&streams->changed);
 	pthread_mutex_unlock(&streams->mutex);
-	pthread_join(streams->feeder, NULL);
-	streams->feeder_runs = false;
+	pthread_join(streams->writer, NULL);
+	streams->writer_runs = false;
 	pthread_mutex_lock(&streams->mutex);
 	for (struct stream *stream = streams->first; stream; stream = stream->next) {
-		if (!stream->hungry)
+		if (!stream->waits_for_data)
 			continue;
-		stream->hungry = false;
+		stream->waits_for_data = false;
 		streams->options.library->resume_connection(stream->connection);
 	}
 	pthread_mutex_unlock(&streams->mutex);
@@ -270,7 +272,7 @@ void semel_streams_free(struct semel_streams *streams)
 {
 	if (!streams)
 		return;
-	pthread_cond_destroy(&streams->news);
+	pthread_cond_destroy(&streams->changed);
 	pthread_mutex_destroy(&streams->mutex);
 	free(streams);
 }

@@ -63,10 +63,10 @@ static int start(void **state)
 		.per_address_max = PER_ADDRESS,
 		.waiting_per_address_max = 2,
 		.requests_max = 3,
-		.answer_bytes_max = 1000,
+		.response_bytes_max = 1000,
 		.request_ms = 30000,
 		.idle_ms = 60000,
-		.answer_ms = 300000,
+		.response_ms = 300000,
 		.stall_ms = STALL_MS,
 	};
 
@@ -364,7 +364,7 @@ static void one_address_has_half_of_those_who_wait(void **state)
 
 static bool is_last(struct client *client)
 {
-	return semel_connection_is_last_answer(connections, (struct MHD_Connection *)client);
+	return semel_connection_is_last_response(connections, (struct MHD_Connection *)client);
 }
 
 static void a_connection_ends_after_its_requests_or_when_places_are_scarce(void **state)
