@@ -181,7 +181,7 @@ def test_the_audit_tells_names_and_outcomes_also_of_what_was_refused_or_failed(s
     shop.stop(server.child)
     log = server.child.stderr.read()
     assert ANN not in log and 1 <= log.count("without a valid token") < 10
-    assert "of ann answered 409" in log
+    assert "by ann: status 409" in log
 
 
 @pytest.mark.only("sqlite")
