@@ -7,8 +7,8 @@
  * refused.
  * - Secrets are compared in a time that does not depend on how much of them is right.
  */
-#ifndef SEMEL_ADMIN_GATE_H
-#define SEMEL_ADMIN_GATE_H
+#ifndef SEMEL_ADMIN_ACCESS_H
+#define SEMEL_ADMIN_ACCESS_H
 
 #include <semel/status.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the functions behind the routes share: the server, the request, its store and audit row, and
  * the problems (RFC 9457) that failures become. */
-#ifndef SEMEL_ADMIN_DESK_H
-#define SEMEL_ADMIN_DESK_H
+#ifndef SEMEL_ADMIN_CONTEXT_H
+#define SEMEL_ADMIN_CONTEXT_H
 
 #include "admin/admin.h"
 #include "admin/http.h"

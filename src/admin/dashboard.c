@@ -17,11 +17,11 @@
 
 struct semel_dashboard {
 	struct semel_admin_context *context;
-	pthread_mutex_t mutex; /* of what follows: one looks, the others wait for it */
+	pthread_mutex_t mutex; /* of what follows: one thread reads, the others wait for it */
 	struct semel_buffer text;
 	int64_t made_at_ms; /* steady; 0: never */
 	struct semel_arena *arena;
-	struct semel_broker *broker; /* kept open between looks; NULL: not reached */
+	struct semel_broker *broker; /* stays open; NULL: not reachable */
 	struct semel_position_reader position_reader;
 };
 
@@ -48,10 +48,10 @@ void semel_dashboard_free(struct semel_dashboard *dashboard)
 	free(dashboard);
 }
 
-/* ---- looking --------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
-static void tell_subscriptions(struct semel_dashboard *dashboard,
-			       struct semel_admin_request *request, struct semel_buffer *text)
+static void write_subscriptions(struct semel_dashboard *dashboard,
+				struct semel_admin_request *request, struct semel_buffer *text)
 {
 	struct semel_subscription_row *rows = NULL;
 	uint32_t count = 0;
@@ -79,7 +79,7 @@ static void tell_subscriptions(struct semel_dashboard *dashboard,
 	}
 }
 
-static void tell_process(struct semel_buffer *text)
+static void write_process(struct semel_buffer *text)
 {
 	int64_t published = 0, done = 0, outstanding = 0;
 	bool relays = semel_metric_sum(SEMEL_METRIC_PUBLISH_OUTSTANDING, NULL, &outstanding);
@@ -92,7 +92,7 @@ static void tell_process(struct semel_buffer *text)
 			    relays || consumes ? "true" : "false", outstanding, published, done);
 }
 
-static void tell_outbox(struct semel_admin_request *request, struct semel_buffer *text)
+static void write_outbox(struct semel_admin_request *request, struct semel_buffer *text)
 {
 	struct semel_outbox_counts counts = { 0 };
 	uint64_t pending = 0;
@@ -109,7 +109,7 @@ static void tell_outbox(struct semel_admin_request *request, struct semel_buffer
 			    counts.oldest_ms > 0 ? (now_ms - counts.oldest_ms) / 1000 : 0);
 }
 
-static void look(struct semel_dashboard *dashboard)
+static void refresh(struct semel_dashboard *dashboard)
 {
 	struct semel_buffer *text = &dashboard->text;
 	struct semel_admin_request request = { .context = dashboard->context,
@@ -121,9 +121,9 @@ static void look(struct semel_dashboard *dashboard)
 	semel_buffer_string(text, "{\"time\":");
 	semel_buffer_time(text, semel_now_ms(dashboard->context->env));
 	semel_buffer_string(text, ",");
-	tell_outbox(&request, text);
-	tell_process(text);
-	tell_subscriptions(dashboard, &request, text);
+	write_outbox(&request, text);
+	write_process(text);
+	write_subscriptions(dashboard, &request, text);
 	semel_buffer_string(text, "\"reasons\":[");
 	(void)semel_health_write_reasons(dashboard->context, true, text);
 	semel_buffer_string(text, "]}");
@@ -135,7 +135,7 @@ void semel_dashboard_write_json(struct semel_dashboard *dashboard, struct semel_
 	pthread_mutex_lock(&dashboard->mutex);
 	int64_t now_ms = semel_steady_ms(dashboard->context->env);
 	if (dashboard->made_at_ms == 0 || now_ms - dashboard->made_at_ms >= FRESH_MS) {
-		look(dashboard);
+		refresh(dashboard);
 		dashboard->made_at_ms = semel_steady_ms(dashboard->context->env);
 	}
 	semel_buffer_append(text, dashboard->text.data, dashboard->text.length);
@@ -144,7 +144,7 @@ void semel_dashboard_write_json(struct semel_dashboard *dashboard, struct semel_
 
 /* ---- the stream ------------------------------------------------------------------------------ */
 
-static bool next_sight(struct semel_buffer *chunk, void *user)
+static bool write_event(struct semel_buffer *chunk, void *user)
 {
 	semel_buffer_string(chunk, "data: ");
 	semel_dashboard_write_json(user, chunk);
@@ -157,8 +157,8 @@ semel_status semel_serve_stream(struct semel_admin_request *request, semel_error
 	(void)error;
 	request->response->content_type = "text/event-stream";
 	if (strcmp(request->http->method, "HEAD") == 0)
-		return SEMEL_OK; /* the library would end the stream that it does not send */
-	request->response->stream = next_sight;
+		return SEMEL_OK; /* libmicrohttpd would end the stream that it does not send */
+	request->response->stream = write_event;
 	request->response->stream_user = request->context->dashboard;
 	return SEMEL_OK;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the page shows, once a second: one look at store and broker for all who watch. */
-#ifndef SEMEL_ADMIN_SIGHT_H
-#define SEMEL_ADMIN_SIGHT_H
+/* The dashboard: what the page, its stream and `semel top` show. Store and broker are read at most
+ * once a second, however many clients watch. */
+#ifndef SEMEL_ADMIN_DASHBOARD_H
+#define SEMEL_ADMIN_DASHBOARD_H
 
 #include "admin/context.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The numbers at /metrics. What this process counted is there already; the gauges are the store's
- * and the broker's, looked up when they are asked for, and so the same everywhere. What cannot be
- * seen now is not shown, rather than shown as it was. */
+/* The gauges at /metrics. The counters of this process are there already; the gauges come from the
+ * store and the broker, read for each scrape, and so are the same in every process. A gauge that
+ * cannot be read now is left out rather than repeated. */
 #include "observe/metrics.h"
 #include "admin/health.h"
 #include "admin/routes.h"
@@ -50,7 +50,7 @@ static semel_status set_outbox(struct semel_admin_request *request, semel_error 
 	return SEMEL_OK;
 }
 
-static semel_status set_dead(struct semel_admin_request *request, semel_error *error)
+static semel_status set_dead_letters(struct semel_admin_request *request, semel_error *error)
 {
 	const struct semel_store_driver *driver = request->store->driver;
 	const semel_dead_filter oldest = { .status = SEMEL_DEAD_PENDING, .limit = 1 };
@@ -59,9 +59,10 @@ static semel_status set_dead(struct semel_admin_request *request, semel_error *e
 	uint32_t count = 0;
 	semel_status status = driver->dead_letters->count(request->store, NULL, &pending, error);
 
-	if (status == SEMEL_OK)
-		status = driver->dead_letters->list(request->store, &oldest, request->arena, &entry,
-						    &count, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = driver->dead_letters->list(request->store, &oldest, request->arena, &entry, &count,
+					    error);
 	if (status != SEMEL_OK)
 		return status;
 	set(SEMEL_METRIC_DLQ_PENDING, NULL, NULL, pending);
@@ -72,15 +73,14 @@ static semel_status set_dead(struct semel_admin_request *request, semel_error *e
 
 static semel_status set_slot(struct semel_admin_request *request, semel_error *error)
 {
-	const struct semel_store_driver *driver = request->store->driver;
+	const struct semel_upkeep_functions *upkeep = request->store->driver->upkeep;
 	struct semel_slot_status slot = { 0 };
-	semel_status status =
-		driver->upkeep->slot_read
-			? driver->upkeep->slot_read(request->store, request->context->options.slot,
-						    &slot, error)
-			: SEMEL_OK;
 
 	semel_metric_clear(SEMEL_METRIC_SLOT_RETAINED);
+	if (!upkeep->slot_read)
+		return SEMEL_OK;
+	semel_status status =
+		upkeep->slot_read(request->store, request->context->options.slot, &slot, error);
 	if (status == SEMEL_OK && slot.exists)
 		set(SEMEL_METRIC_SLOT_RETAINED, NULL, NULL, slot.retained);
 	return status;
@@ -97,7 +97,9 @@ static semel_status set_leases(struct semel_admin_request *request, semel_error 
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the leases");
 	semel_status status =
 		request->store->driver->outbox->lease_list(request->store, leases, error);
-	for (int32_t i = 0; i < count && status == SEMEL_OK; i++) {
+	if (status != SEMEL_OK)
+		return status;
+	for (int32_t i = 0; i < count; i++) {
 		char lane[16];
 		bool held = leases[i].owner[0] &&
 			    leases[i].expires_at_ms > semel_now_ms(request->context->env);
@@ -105,9 +107,8 @@ static semel_status set_leases(struct semel_admin_request *request, semel_error 
 		set(SEMEL_METRIC_LEASE_HELD, lane, NULL, held);
 		unheld += !held;
 	}
-	if (status == SEMEL_OK)
-		set(SEMEL_METRIC_LANES_UNHELD, NULL, NULL, unheld);
-	return status;
+	set(SEMEL_METRIC_LANES_UNHELD, NULL, NULL, unheld);
+	return SEMEL_OK;
 }
 
 /* ---- subscriptions --------------------------------------------------------------------------- */
@@ -129,7 +130,7 @@ static void set_lag(struct semel_admin_request *request, struct semel_broker *br
 	}
 }
 
-/* What is late for long is asked for; to ask for everything under retry would cost too much. */
+/* Only what is overdue: to query the broker for every event under retry would cost too much. */
 static void set_stuck(struct semel_admin_request *request, struct semel_broker *broker,
 		      const struct semel_subscription_row *row)
 {
@@ -170,7 +171,7 @@ static semel_status set_held(struct semel_admin_request *request,
 	return SEMEL_OK;
 }
 
-/* A broker that is away has no lag to show. Where nobody subscribes it is not asked. */
+/* Without subscriptions the broker is not queried; a broker that is not reachable has no lag. */
 static semel_status set_subscriptions(struct semel_admin_request *request, semel_error *error)
 {
 	struct semel_subscription_row *rows = NULL;
@@ -198,7 +199,7 @@ static semel_status set_subscriptions(struct semel_admin_request *request, semel
 	return SEMEL_OK;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- /metrics -------------------------------------------------------------------------------- */
 
 static void set_process(struct semel_admin_context *context)
 {
@@ -233,47 +234,42 @@ static semel_status set_gauges(struct semel_admin_request *request, semel_error 
 
 	for (size_t i = 0; i < sizeof of_store / sizeof *of_store; i++)
 		semel_metric_clear(of_store[i]);
-	if (status == SEMEL_OK)
-		status = set_outbox(request, error);
-	if (status == SEMEL_OK)
-		status = set_dead(request, error);
-	if (status == SEMEL_OK)
-		status = set_leases(request, error);
-	if (status == SEMEL_OK)
-		status = set_slot(request, error);
-	if (status == SEMEL_OK)
-		status = set_subscriptions(request, error);
+	static semel_status (*const sets[])(struct semel_admin_request *, semel_error *) = {
+		set_outbox, set_dead_letters, set_leases, set_slot, set_subscriptions
+	};
+	for (size_t i = 0; i < sizeof sets / sizeof *sets && status == SEMEL_OK; i++)
+		status = sets[i](request, error);
 	return status;
 }
 
-/* One scrape at a time: the gauges are the process's, and are taken away before they are set anew.
- * Who comes meanwhile gets the last text, or waits for this one: so however many ask, one thread is
- * at work for them. */
+/* One scrape at a time: the gauges belong to the process, and are cleared before they are set
+ * again. A concurrent request gets the last text, or waits for this one, so that one thread works
+ * however many requests there are. */
 #define LAST_TEXT_MS 10000
 
-static pthread_mutex_t scrape_lock = PTHREAD_MUTEX_INITIALIZER; /* of what follows */
+static pthread_mutex_t scrape_mutex = PTHREAD_MUTEX_INITIALIZER; /* of what follows */
 static pthread_cond_t scrape_ended = PTHREAD_COND_INITIALIZER;
 static bool scrape_runs;
 static uint64_t scrape_number;
 static struct semel_buffer last_text;
 static int64_t last_text_ms; /* steady; 0: none */
 
-/* True: the answer has it. */
+/* True: the response has the text of another request. */
 static bool share_scrape(struct semel_admin_request *request)
 {
-	pthread_mutex_lock(&scrape_lock);
+	pthread_mutex_lock(&scrape_mutex);
 	uint64_t number = scrape_number;
 	bool shared = scrape_runs;
 	bool known = last_text_ms > 0 &&
 		     semel_steady_ms(request->context->env) - last_text_ms <= LAST_TEXT_MS;
 	while (shared && !known && number == scrape_number)
-		pthread_cond_wait(&scrape_ended, &scrape_lock);
+		pthread_cond_wait(&scrape_ended, &scrape_mutex);
 	if (shared)
 		semel_buffer_append(semel_admin_request_body(request), last_text.data,
 				    last_text.length);
 	else
 		scrape_runs = true;
-	pthread_mutex_unlock(&scrape_lock);
+	pthread_mutex_unlock(&scrape_mutex);
 	return shared;
 }
 
@@ -281,17 +277,17 @@ static void end_scrape(struct semel_admin_request *request)
 {
 	const struct semel_buffer *body = semel_admin_request_body(request);
 
-	pthread_mutex_lock(&scrape_lock);
+	pthread_mutex_lock(&scrape_mutex);
 	semel_buffer_clear(&last_text);
 	semel_buffer_append(&last_text, body->data, body->length);
 	last_text_ms = semel_steady_ms(request->context->env);
 	scrape_runs = false;
 	scrape_number++;
 	pthread_cond_broadcast(&scrape_ended);
-	pthread_mutex_unlock(&scrape_lock);
+	pthread_mutex_unlock(&scrape_mutex);
 }
 
-/* Without the store the gauges are gone; what this process counted is still worth seeing. */
+/* Without the store the gauges are left out; the counters of this process are still reported. */
 semel_status semel_serve_metrics(struct semel_admin_request *request, semel_error *error)
 {
 	request->response->content_type = "text/plain; version=0.0.4; charset=utf-8";
@@ -299,8 +295,7 @@ semel_status semel_serve_metrics(struct semel_admin_request *request, semel_erro
 		return SEMEL_OK;
 	semel_status status = set_gauges(request, error);
 	while (request->pooled && semel_status_class(status) == SEMEL_CLASS_OUTAGE) {
-		semel_admin_request_close_store(request,
-						false); /* it was cut since it was used last */
+		semel_admin_request_close_store(request, false); /* the idle connection was lost */
 		status = set_gauges(request, error);
 	}
 	set(SEMEL_METRIC_UP, "store", NULL, status == SEMEL_OK);

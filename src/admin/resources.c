@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What waits where: the outbox, the subscriptions, and the life of one event. */
+/* The resources outbox, subscriptions, trace and audit. */
 #include "admin/resources.h"
 
 #include "admin/redact.h"
@@ -16,7 +16,7 @@
 void semel_outbox_to_json(const struct semel_admin_context *context,
 			  const struct semel_outbox_counts *counts, struct semel_buffer *text)
 {
-	const char *said = counts->last_error[0] ? counts->last_error : NULL;
+	const char *last_error = counts->last_error[0] ? counts->last_error : NULL;
 
 	semel_buffer_printf(text,
 			    "{\"waiting\":%" PRIu64 ",\"retrying\":%" PRIu64 ",\"parked\":%" PRIu64
@@ -27,8 +27,8 @@ void semel_outbox_to_json(const struct semel_admin_context *context,
 	semel_buffer_string(text, ",\"nextAttempt\":");
 	semel_buffer_time(text, counts->next_due_ms);
 	semel_buffer_string(text, ",\"lastError\":");
-	semel_buffer_json_or_null(text,
-				  semel_text_of(semel_redaction_text(context->redaction, said)));
+	semel_buffer_json_or_null(
+		text, semel_text_of(semel_redaction_text(context->redaction, last_error)));
 	semel_buffer_string(text, "}");
 }
 
@@ -37,27 +37,30 @@ semel_status semel_serve_outbox(struct semel_admin_request *request, semel_error
 	struct semel_outbox_counts counts = { 0 };
 	semel_status status = semel_admin_request_open_store(request, error);
 
-	if (status == SEMEL_OK)
-		status = request->store->driver->outbox->count(
-			request->store, semel_now_ms(request->context->env), &counts, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = request->store->driver->outbox->count(
+		request->store, semel_now_ms(request->context->env), &counts, error);
+	if (status != SEMEL_OK)
+		return status;
 	semel_outbox_to_json(request->context, &counts, semel_admin_request_body(request));
 	semel_buffer_string(semel_admin_request_body(request), "\n");
-	return status;
+	return SEMEL_OK;
 }
 
 /* ---- subscriptions --------------------------------------------------------------------------- */
 
-static void text_member(struct semel_buffer *body, const char *name, struct semel_text text)
+static void write_text_member(struct semel_buffer *body, const char *name, struct semel_text text)
 {
 	semel_buffer_printf(body, "\"%s\":", name);
 	semel_buffer_json_or_null(body, text);
 	semel_buffer_string(body, ",");
 }
 
-/* What the broker says; null when it cannot be asked. */
-static bool backlog_members(struct semel_admin_request *request, struct semel_broker *broker,
-			    const struct semel_subscription_row *row, uint64_t in_flight,
-			    struct semel_buffer *text)
+/* The broker's backlog; null when it is not reachable. */
+static bool write_backlog(struct semel_admin_request *request, struct semel_broker *broker,
+			  const struct semel_subscription_row *row, uint64_t in_flight,
+			  struct semel_buffer *text)
 {
 	struct semel_backlog backlog = { 0 };
 	struct semel_topics topics = { 0 };
@@ -67,7 +70,7 @@ static bool backlog_members(struct semel_admin_request *request, struct semel_br
 					     &backlog, NULL) == SEMEL_OK;
 
 	if (known && broker->driver->count_in_flight)
-		backlog.waiting += in_flight; /* the broker does not tell */
+		backlog.waiting += in_flight; /* the broker does not count them */
 	if (known)
 		semel_buffer_printf(text, "\"lag\":%" PRIu64 ",\"delayed\":%" PRIu64 ",",
 				    backlog.waiting, backlog.delayed);
@@ -76,12 +79,13 @@ static bool backlog_members(struct semel_admin_request *request, struct semel_br
 	return known;
 }
 
-/* Known where the subscription works in this process, and from what consumers say in the store. */
-static void consumer_members(struct semel_admin_request *request, const char *scope,
-			     const struct semel_consumers *consumers, struct semel_buffer *text)
+/* From this process, where it consumes the subscription, else from what consumers report in the
+ * store. */
+static void write_consumers(struct semel_admin_request *request, const char *scope,
+			    const struct semel_consumers *consumers, struct semel_buffer *text)
 {
 	struct semel_buffer why = { 0 };
-	bool stands = semel_consumers_explain(consumers, semel_now_ms(request->context->env), &why);
+	bool waits = semel_consumers_explain(consumers, semel_now_ms(request->context->env), &why);
 	int64_t state = consumers->breaker;
 
 	if (semel_metric_value(SEMEL_METRIC_BREAKER_STATE, scope, NULL, &state) ||
@@ -91,7 +95,7 @@ static void consumer_members(struct semel_admin_request *request, const char *sc
 		semel_buffer_string(text, "\"breaker\":null,");
 	semel_buffer_printf(text, "\"consumers\":%u,\"inHand\":%" PRIu64 ",\"waitsFor\":",
 			    consumers->alive, consumers->in_flight);
-	semel_buffer_json_or_null(text, semel_text_of(stands ? why.data : NULL));
+	semel_buffer_json_or_null(text, semel_text_of(waits ? why.data : NULL));
 	semel_buffer_string(text, ",");
 	semel_buffer_free(&why);
 }
@@ -112,19 +116,19 @@ bool semel_subscription_to_json(struct semel_admin_request *request, struct seme
 						   &dead, NULL) == SEMEL_OK;
 
 	semel_buffer_string(text, "{");
-	text_member(text, "scope", row->scope);
+	write_text_member(text, "scope", row->scope);
 	semel_buffer_printf(text, "\"topics\":%s,", semel_text_shown(row->topics));
-	text_member(text, "guarantee", row->guarantee);
-	text_member(text, "claim", row->claim);
-	text_member(text, "poison", row->poison);
-	text_member(text, "order", row->order);
-	text_member(text, "dedupBy", row->dedup_by);
-	text_member(text, "handler", row->handler);
+	write_text_member(text, "guarantee", row->guarantee);
+	write_text_member(text, "claim", row->claim);
+	write_text_member(text, "poison", row->poison);
+	write_text_member(text, "order", row->order);
+	write_text_member(text, "dedupBy", row->dedup_by);
+	write_text_member(text, "handler", row->handler);
 	semel_buffer_string(text, "\"since\":");
 	semel_buffer_time(text, row->since_ms);
 	semel_buffer_string(text, ",");
-	reached = backlog_members(request, broker, row, consumers.in_flight, text) && reached;
-	consumer_members(request, semel_text_string(row->scope), &consumers, text);
+	reached = write_backlog(request, broker, row, consumers.in_flight, text) && reached;
+	write_consumers(request, semel_text_string(row->scope), &consumers, text);
 	semel_buffer_printf(text,
 			    "\"paused\":%s,\"retrying\":%" PRIu64 ",\"blocked\":%" PRIu64
 			    ",\"parked\":%" PRIu64 ",\"deadLetters\":%" PRIu64 "}",
@@ -135,29 +139,31 @@ bool semel_subscription_to_json(struct semel_admin_request *request, struct seme
 
 semel_status semel_serve_subscriptions(struct semel_admin_request *request, semel_error *error)
 {
+	struct semel_buffer *body = semel_admin_request_body(request);
 	struct semel_subscription_row *rows = NULL;
 	struct semel_broker *broker = NULL;
 	struct semel_position_reader position_reader;
 	uint32_t count = 0;
 	semel_status status = semel_admin_request_open_store(request, error);
 
-	if (status == SEMEL_OK)
-		status = semel_subscriptions_read(request->store, request->arena, &rows, &count,
-						  error);
-	if (status == SEMEL_OK && count > 0)
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_subscriptions_read(request->store, request->arena, &rows, &count, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (count > 0)
 		(void)semel_broker_open(request->context->options.broker, request->context->env, 1,
 					&broker, NULL);
 	if (broker)
 		semel_position_reader_attach(&position_reader, broker, request->store);
-	semel_buffer_string(semel_admin_request_body(request), "[");
-	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
-		semel_buffer_string(semel_admin_request_body(request), i ? ",\n " : "");
-		(void)semel_subscription_to_json(request, broker, &rows[i],
-						 semel_admin_request_body(request));
+	semel_buffer_string(body, "[");
+	for (uint32_t i = 0; i < count; i++) {
+		semel_buffer_string(body, i ? ",\n " : "");
+		(void)semel_subscription_to_json(request, broker, &rows[i], body);
 	}
-	semel_buffer_string(semel_admin_request_body(request), "]\n");
+	semel_buffer_string(body, "]\n");
 	semel_broker_close(broker);
-	return status;
+	return SEMEL_OK;
 }
 
 /* ---- trace ----------------------------------------------------------------------------------- */
@@ -175,29 +181,33 @@ semel_status semel_serve_trace(struct semel_admin_request *request, semel_error 
 					 .env = request->context->env,
 					 .hides_text = request->context->redaction != NULL };
 	status = semel_trace_run(&plan, request->id, request->arena, &trace, error);
-	if (status == SEMEL_OK)
-		semel_trace_to_json(&trace, request->id, semel_admin_request_body(request));
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	semel_trace_to_json(&trace, request->id, semel_admin_request_body(request));
+	return SEMEL_OK;
 }
 
-/* ---- pausing, and what people did -------------------------------------------------------------
- */
+/* ---- pause and resume ------------------------------------------------------------------------ */
 
 static semel_status set_paused(struct semel_admin_request *request, bool paused, semel_error *error)
 {
+	struct semel_buffer *body = semel_admin_request_body(request);
 	semel_status status = semel_admin_request_open_store(request, error);
 
-	if (status == SEMEL_OK)
-		status = semel_admin_request_audit(request, paused ? "pause" : "resume",
-						   request->id, NULL, error);
-	if (status == SEMEL_OK)
-		status = request->store->driver->upkeep->subscription_pause(
-			request->store, semel_text_of(request->id), paused, error);
-	semel_buffer_printf(semel_admin_request_body(request),
-			    "{\"paused\":%s,\"scope\":", paused ? "true" : "false");
-	semel_buffer_json(semel_admin_request_body(request), semel_text_of(request->id));
-	semel_buffer_string(semel_admin_request_body(request), "}\n");
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_admin_request_audit(request, paused ? "pause" : "resume", request->id, NULL,
+					   error);
+	if (status != SEMEL_OK)
+		return status;
+	status = request->store->driver->upkeep->subscription_pause(
+		request->store, semel_text_of(request->id), paused, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_buffer_printf(body, "{\"paused\":%s,\"scope\":", paused ? "true" : "false");
+	semel_buffer_json(body, semel_text_of(request->id));
+	semel_buffer_string(body, "}\n");
+	return SEMEL_OK;
 }
 
 semel_status semel_serve_pause(struct semel_admin_request *request, semel_error *error)
@@ -210,8 +220,9 @@ semel_status semel_serve_resume(struct semel_admin_request *request, semel_error
 	return set_paused(request, false, error);
 }
 
-/* Why a person has discarded an event is said of that event; its dead letter shows it, if it may.
- */
+/* ---- the audit log --------------------------------------------------------------------------- */
+
+/* The reason of a discard may quote the event. Its dead letter shows it, unless it is hidden. */
 static struct semel_text shown_detail(const struct semel_redaction *redaction,
 				      const struct semel_audit_row *row)
 {
@@ -221,20 +232,21 @@ static struct semel_text shown_detail(const struct semel_redaction *redaction,
 	return hides ? SEMEL_TEXT(SEMEL_HIDDEN) : row->detail;
 }
 
-/* A list that has become too long goes on without details. */
-static void audit_json(const struct semel_redaction *redaction, const struct semel_audit_row *row,
-		       struct semel_buffer *body)
+/* Beyond the size limit of a response the details are left out. */
+static void write_audit_row(const struct semel_redaction *redaction,
+			    const struct semel_audit_row *row, struct semel_buffer *body)
 {
 	bool full = body->length > SEMEL_RESPONSE_MAX;
 
 	semel_buffer_string(body, "{\"at\":");
 	semel_buffer_time(body, row->at_ms);
 	semel_buffer_string(body, ",");
-	text_member(body, "who", row->who);
-	text_member(body, "what", row->what);
-	text_member(body, "target", row->target);
-	text_member(body, "detail",
-		    full && row->detail.data ? SEMEL_TEXT("…") : shown_detail(redaction, row));
+	write_text_member(body, "who", row->who);
+	write_text_member(body, "what", row->what);
+	write_text_member(body, "target", row->target);
+	write_text_member(body, "detail",
+			  full && row->detail.data ? SEMEL_TEXT("…")
+						   : shown_detail(redaction, row));
 	semel_buffer_string(body, "\"outcome\":");
 	semel_buffer_json_or_null(body, row->outcome);
 	semel_buffer_string(body, "}");
@@ -242,27 +254,30 @@ static void audit_json(const struct semel_redaction *redaction, const struct sem
 
 semel_status semel_serve_audit(struct semel_admin_request *request, semel_error *error)
 {
+	struct semel_buffer *body = semel_admin_request_body(request);
 	int64_t limit = 0;
 	uint32_t count = 0;
 	semel_status status = semel_admin_request_number(
 		request, "limit", (struct semel_range){ 1, 1000, 100 }, &limit, error);
-	struct semel_audit_row *rows =
-		status == SEMEL_OK ? semel_arena_alloc(request->arena, (size_t)limit * sizeof *rows)
-				   : NULL;
 
-	if (status == SEMEL_OK && !rows)
-		status = semel_error_set(error, SEMEL_INTERNAL, "no memory for a list");
-	if (status == SEMEL_OK)
-		status = semel_admin_request_open_store(request, error);
-	if (status == SEMEL_OK)
-		status = request->store->driver->upkeep->audit_list(
-			request->store, request->arena, rows, (uint32_t)limit, &count, error);
-	semel_buffer_string(semel_admin_request_body(request), "[");
-	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
-		semel_buffer_string(semel_admin_request_body(request), i ? ",\n " : "");
-		audit_json(request->context->redaction, &rows[i],
-			   semel_admin_request_body(request));
+	if (status != SEMEL_OK)
+		return status;
+	struct semel_audit_row *rows =
+		semel_arena_alloc(request->arena, (size_t)limit * sizeof *rows);
+	if (!rows)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the audit log");
+	status = semel_admin_request_open_store(request, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = request->store->driver->upkeep->audit_list(request->store, request->arena, rows,
+							    (uint32_t)limit, &count, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_buffer_string(body, "[");
+	for (uint32_t i = 0; i < count; i++) {
+		semel_buffer_string(body, i ? ",\n " : "");
+		write_audit_row(request->context->redaction, &rows[i], body);
 	}
-	semel_buffer_string(semel_admin_request_body(request), "]\n");
-	return status;
+	semel_buffer_string(body, "]\n");
+	return SEMEL_OK;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* For those who look at a broker and read nothing: where the scopes of a store stand in logs whose
  * places it keeps. */
-#ifndef SEMEL_PROOF_ONLOOKER_H
-#define SEMEL_PROOF_ONLOOKER_H
+#ifndef SEMEL_PROOF_POSITION_READER_H
+#define SEMEL_PROOF_POSITION_READER_H
 
 #include "broker/broker.h"
 #include "store/store.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What heals each thing that verify finds. */
-#ifndef SEMEL_PROOF_ADVICE_H
-#define SEMEL_PROOF_ADVICE_H
+#ifndef SEMEL_PROOF_REMEDIES_H
+#define SEMEL_PROOF_REMEDIES_H
 
 #include "proof/verify.h"
 

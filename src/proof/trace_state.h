@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How an event stands at one subscription, in a sentence, for the end of its trace. */
-#ifndef SEMEL_PROOF_VERDICT_H
-#define SEMEL_PROOF_VERDICT_H
+#ifndef SEMEL_PROOF_TRACE_STATE_H
+#define SEMEL_PROOF_TRACE_STATE_H
 
 #include "broker/broker.h"
 #include "proof/trace.h"

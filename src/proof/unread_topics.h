@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Topics that nobody reads: published there, and silent. */
-#ifndef SEMEL_PROOF_UNREAD_H
-#define SEMEL_PROOF_UNREAD_H
+#ifndef SEMEL_PROOF_UNREAD_TOPICS_H
+#define SEMEL_PROOF_UNREAD_TOPICS_H
 
 #include "proof/ledger.h"
 #include "proof/verify.h"

@@ -121,7 +121,7 @@ CONSTANTS = {  # rows of the page: the constants that stand in them, and their u
     "answers in memory while they are sent": [("http.c", "RESPONSE_BYTES_MAX", 1024 * 1024)],
     "entries of a list": [("dead_letters.c", "LIMIT_MAX", 1)],
     "bytes of a list": [("context.h", "SEMEL_RESPONSE_MAX", 1024 * 1024)],
-    "what `/readyz` costs the store": [("health.c", "LOOK_OLD_MS", 1000)],
+    "what `/readyz` costs the store": [("health.c", "CHECK_OLD_MS", 1000)],
     "scrapes of `/metrics` at work": [("metrics.c", "LAST_TEXT_MS", 1000)],
     "replay jobs": [("replays.h", "SEMEL_REPLAY_RUNS_AT_ONCE", 1), ("replays.h", "SEMEL_REPLAY_RUNS_MAX", 1)],
     "what a replay is asked for": [("replays.h", "SEMEL_REPLAY_REQUEST_MAX", 1024)],
