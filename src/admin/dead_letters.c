@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dead letters over HTTP: the same rules, and the same record, as `semel dlq`. */
+/* The resource dlq: the same rules, and the same JSON, as `semel dlq`. */
 #include "admin/json_mask.h"
 #include "admin/redact.h"
 #include "admin/routes.h"
@@ -14,9 +14,11 @@
 #include <string.h>
 #include <strings.h>
 
-#define LIMIT_MAX    1000
-#define LIST_ENDS    8                   /* what stands around the entries */
-#define REDACTED_MAX ((size_t)64 * 1024) /* of a larger event a list hides the reason unread */
+#define LIMIT_MAX 1000
+#define LIST_ENDS 8 /* bytes around the entries */
+#define REDACTED_MAX                                                                               \
+	((size_t)64 *                                                                              \
+	 1024) /* of a larger event a list hides the reason without reading the event */
 
 static semel_status read_status(struct semel_admin_request *request, semel_dead_status *status_out,
 				semel_error *error)
@@ -32,8 +34,7 @@ static semel_status read_status(struct semel_admin_request *request, semel_dead_
 			*status_out = status;
 			return SEMEL_OK;
 		}
-	return semel_error_set(error, SEMEL_USAGE,
-			       "status has to be PENDING, REPLAYED or DISCARDED");
+	return semel_error_set(error, SEMEL_USAGE, "status must be PENDING, REPLAYED or DISCARDED");
 }
 
 static semel_status read_time(struct semel_admin_request *request, const char *name,
@@ -44,7 +45,7 @@ static semel_status read_time(struct semel_admin_request *request, const char *n
 	*time_ms_out = 0;
 	if (text && !semel_time_parse(text, time_ms_out))
 		return semel_error_set(error, SEMEL_USAGE,
-				       "%s has to be a time such as 2026-01-31T12:00:00Z", name);
+				       "%s must be a time such as 2026-01-31T12:00:00Z", name);
 	return SEMEL_OK;
 }
 
@@ -61,28 +62,33 @@ static semel_status read_filter(struct semel_admin_request *request, int64_t fal
 		.type = semel_http_query(request->http, "type"),
 		.after = semel_http_query(request->http, "after"),
 	};
-	if (status == SEMEL_OK)
-		status = read_status(request, &filter_out->status, error);
-	if (status == SEMEL_OK)
-		status = read_time(request, "since", &filter_out->since_ms, error);
-	if (status == SEMEL_OK)
-		status = read_time(request, "until", &filter_out->until_ms, error);
-	return status == SEMEL_OK ? semel_admin_request_open_store(request, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	status = read_status(request, &filter_out->status, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = read_time(request, "since", &filter_out->since_ms, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = read_time(request, "until", &filter_out->until_ms, error);
+	if (status != SEMEL_OK)
+		return status;
+	return semel_admin_request_open_store(request, error);
 }
 
-/* ---- showing ----------------------------------------------------------------------------------
+/* ---- reading ----------------------------------------------------------------------------------
  *
- * An answer is bounded in bytes. The store is asked for a list in brief; a whole event is read only
- * for who asks for payloads, or to know what has to be hidden in its reason: one at a time in this
- * process, so that large ones do not add up.
+ * A response is bounded in bytes. A list is read from the store without payloads; a whole event is
+ * read only when payloads are requested, or to find what has to be hidden in its reason: one at a
+ * time in this process, so that large ones do not add up.
  */
 
 struct listing {
 	struct semel_admin_request *request;
 	bool payloads;
-	bool ended; /* the rest does not fit */
+	bool ended; /* the rest exceeds the size limit */
 	uint32_t count;
-	char last[SEMEL_ROUTE_ID_SIZE]; /* the entry that was shown last */
+	char last[SEMEL_ROUTE_ID_SIZE]; /* entry that was written */
 	struct semel_buffer entry;
 	semel_status status;
 	semel_error *error;
@@ -95,7 +101,7 @@ static size_t room_of(const struct listing *listing)
 	return used < SEMEL_RESPONSE_MAX ? SEMEL_RESPONSE_MAX - used : 0;
 }
 
-static void draw(struct listing *listing, const semel_dead_letter *letter, bool with_payload)
+static void render(struct listing *listing, const semel_dead_letter *letter, bool with_payload)
 {
 	semel_buffer_clear(&listing->entry);
 	listing->status = semel_redaction_show(listing->request->context->redaction, letter,
@@ -105,17 +111,17 @@ static void draw(struct listing *listing, const semel_dead_letter *letter, bool 
 						  "no memory for a dead letter");
 }
 
-static void draw_whole(const semel_dead_letter *letter, void *user)
+static void render_whole(const semel_dead_letter *letter, void *user)
 {
 	struct listing *listing = user;
 
-	draw(listing, letter, listing->payloads && letter->payload_size <= room_of(listing));
+	render(listing, letter, listing->payloads && letter->payload_size <= room_of(listing));
 	if (listing->payloads && listing->entry.length > room_of(listing))
-		draw(listing, letter, false); /* as JSON it is longer */
+		render(listing, letter, false); /* its JSON form is longer */
 }
 
-/* Free texts may repeat what is hidden in the event, and that was not looked at. */
-static void draw_brief(struct listing *listing, const semel_dead_letter *letter)
+/* The event was not read, so its free texts may quote what is hidden in it. */
+static void render_brief(struct listing *listing, const semel_dead_letter *letter)
 {
 	semel_dead_letter shown = *letter;
 
@@ -123,38 +129,38 @@ static void draw_brief(struct listing *listing, const semel_dead_letter *letter)
 		shown.failure_reason = SEMEL_HIDDEN;
 	if (listing->request->context->redaction && letter->discard_reason)
 		shown.discard_reason = SEMEL_HIDDEN;
-	draw(listing, &shown, false);
+	render(listing, &shown, false);
 }
 
-static bool wants_whole(const struct listing *listing, const semel_dead_letter *letter)
+static bool needs_whole(const struct listing *listing, const semel_dead_letter *letter)
 {
 	if (listing->payloads && letter->payload_size <= room_of(listing))
 		return true;
 	return listing->request->context->redaction && letter->payload_size <= REDACTED_MAX;
 }
 
-static void draw_entry(struct listing *listing, const semel_dead_letter *letter)
+static void render_entry(struct listing *listing, const semel_dead_letter *letter)
 {
 	semel_status status = SEMEL_NOT_FOUND;
 
 	semel_buffer_clear(&listing->entry);
-	if (wants_whole(listing, letter))
+	if (needs_whole(listing, letter))
 		status = semel_dead_letter_get(listing->request->store, letter->entry_id,
-					       draw_whole, listing, listing->error);
-	if (status == SEMEL_NOT_FOUND) /* it is not wanted, or has gone since */
-		draw_brief(listing, letter);
+					       render_whole, listing, listing->error);
+	if (status == SEMEL_NOT_FOUND) /* not needed, or removed since */
+		render_brief(listing, letter);
 	else if (status != SEMEL_OK)
 		listing->status = status;
 }
 
-static void list_seen(const semel_dead_letter *letter, void *user)
+static void append_entry(const semel_dead_letter *letter, void *user)
 {
 	struct listing *listing = user;
 	struct semel_buffer *body = semel_admin_request_body(listing->request);
 
 	if (listing->status != SEMEL_OK || listing->ended)
 		return;
-	draw_entry(listing, letter);
+	render_entry(listing, letter);
 	listing->ended = listing->count > 0 && listing->entry.length > room_of(listing);
 	if (listing->status != SEMEL_OK || listing->ended)
 		return;
@@ -171,8 +177,8 @@ static void append_encoded(struct semel_buffer *link, const char *value)
 	}
 }
 
-/* Where the list goes on: the same question, behind the last entry. */
-static void tell_next(const struct listing *listing, const semel_dead_filter *filter)
+/* The next page: the same query, after the last entry. */
+static void write_next_link(const struct listing *listing, const semel_dead_filter *filter)
 {
 	static const char *const names[] = {
 		"status", "scope", "type", "since", "until", "payload"
@@ -198,7 +204,7 @@ static semel_status read_payload_flag(struct semel_admin_request *request, bool 
 
 	*flag_out = text && strcmp(text, "true") == 0;
 	if (text && !*flag_out && strcmp(text, "false") != 0)
-		return semel_error_set(error, SEMEL_USAGE, "payload has to be true or false");
+		return semel_error_set(error, SEMEL_USAGE, "payload must be true or false");
 	return SEMEL_OK;
 }
 
@@ -208,18 +214,19 @@ static void ignore(const semel_dead_letter *letter, void *user)
 	(void)user;
 }
 
-/* Nothing stands behind an entry that is gone: that would look like the end of the list. */
-static semel_status find_after(const struct listing *listing, const semel_dead_filter *filter)
+/* After an entry that does not exist the list is empty, which would look like its end. */
+static semel_status check_after(const struct listing *listing, const semel_dead_filter *filter)
 {
 	if (filter->after == NULL || listing->count > 0 || listing->status != SEMEL_OK)
 		return SEMEL_OK;
 	semel_status status = semel_dead_letter_get(listing->request->store, filter->after, ignore,
 						    NULL, listing->error);
-	return status != SEMEL_NOT_FOUND
-		       ? status
-		       : semel_error_set(listing->error, SEMEL_NOT_FOUND,
-					 "the dead letter of after is gone: begin with the first "
-					 "page again");
+	if (status != SEMEL_NOT_FOUND)
+		return status;
+	return semel_error_set(listing->error, SEMEL_NOT_FOUND,
+			       "dead letter %s of after not found (start with the first "
+			       "page again)",
+			       filter->after);
 }
 
 static semel_status list_letters(struct listing *listing, const semel_dead_filter *filter)
@@ -230,16 +237,16 @@ static semel_status list_letters(struct listing *listing, const semel_dead_filte
 	if (reads_whole)
 		pthread_mutex_lock(&request->context->whole_event_mutex);
 	semel_buffer_string(semel_admin_request_body(request), "[");
-	semel_status status = semel_dead_letter_list_brief(request->store, filter, list_seen,
+	semel_status status = semel_dead_letter_list_brief(request->store, filter, append_entry,
 							   listing, listing->error);
 	semel_buffer_string(semel_admin_request_body(request), "]\n");
 	if (status == SEMEL_OK)
-		status = find_after(listing, filter);
+		status = check_after(listing, filter);
 	if (reads_whole)
 		pthread_mutex_unlock(&request->context->whole_event_mutex);
 	semel_buffer_free(&listing->entry);
 	if (status == SEMEL_OK && (listing->ended || listing->count == filter->limit))
-		tell_next(listing, filter);
+		write_next_link(listing, filter);
 	return status == SEMEL_OK ? listing->status : status;
 }
 
@@ -249,8 +256,9 @@ semel_status semel_serve_dead_list(struct semel_admin_request *request, semel_er
 	semel_dead_filter filter;
 	semel_status status = read_payload_flag(request, &listing.payloads, error);
 
-	if (status == SEMEL_OK)
-		status = read_filter(request, SEMEL_DEAD_LIST_DEFAULT, &filter, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = read_filter(request, SEMEL_DEAD_LIST_DEFAULT, &filter, error);
 	if (status != SEMEL_OK)
 		return status;
 	return list_letters(&listing, &filter);
@@ -261,18 +269,22 @@ semel_status semel_serve_dead_count(struct semel_admin_request *request, semel_e
 	uint64_t count = 0;
 	semel_status status = semel_admin_request_open_store(request, error);
 
-	if (status == SEMEL_OK)
-		status = semel_dead_letter_count(
-			request->store, semel_http_query(request->http, "scope"), &count, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_dead_letter_count(request->store, semel_http_query(request->http, "scope"),
+					 &count, error);
+	if (status != SEMEL_OK)
+		return status;
 	semel_buffer_printf(semel_admin_request_body(request), "{\"count\":%" PRIu64 "}\n", count);
-	return status;
+	return SEMEL_OK;
 }
 
-/* An id that cannot be one is as unknown as any other. */
-static semel_status find_store(struct semel_admin_request *request, semel_error *error)
+/* A malformed id is not found, like any other unknown one. */
+static semel_status open_store_for_entry(struct semel_admin_request *request, semel_error *error)
 {
 	if (!semel_uuid_is_valid(request->id))
-		return semel_error_set(error, SEMEL_NOT_FOUND, "no dead letter has this id");
+		return semel_error_set(error, SEMEL_NOT_FOUND, "dead letter %.100s not found",
+				       request->id);
 	return semel_admin_request_open_store(request, error);
 }
 
@@ -281,7 +293,7 @@ struct one {
 	semel_status status;
 };
 
-static void one_seen(const semel_dead_letter *letter, void *user)
+static void write_one(const semel_dead_letter *letter, void *user)
 {
 	struct one *one = user;
 	struct semel_admin_request *request = one->request;
@@ -293,20 +305,20 @@ static void one_seen(const semel_dead_letter *letter, void *user)
 semel_status semel_serve_dead_one(struct semel_admin_request *request, semel_error *error)
 {
 	struct one one = { .request = request };
-	semel_status status = find_store(request, error);
+	semel_status status = open_store_for_entry(request, error);
 
 	if (status != SEMEL_OK)
 		return status;
 	pthread_mutex_lock(&request->context->whole_event_mutex);
-	status = semel_dead_letter_get(request->store, request->id, one_seen, &one, error);
+	status = semel_dead_letter_get(request->store, request->id, write_one, &one, error);
 	pthread_mutex_unlock(&request->context->whole_event_mutex);
 	semel_buffer_string(semel_admin_request_body(request), "\n");
-	return status == SEMEL_OK && one.status != SEMEL_OK
-		       ? semel_error_set(error, one.status, "no memory for a dead letter")
-		       : status;
+	if (status != SEMEL_OK || one.status == SEMEL_OK)
+		return status;
+	return semel_error_set(error, one.status, "no memory for a dead letter");
 }
 
-static void say_done(struct semel_admin_request *request, const char *what)
+static void write_done(struct semel_admin_request *request, const char *what)
 {
 	semel_buffer_printf(semel_admin_request_body(request),
 			    "{\"status\":\"%s\",\"dlqEntryId\":", what);
@@ -316,61 +328,70 @@ static void say_done(struct semel_admin_request *request, const char *what)
 
 semel_status semel_serve_dead_replay(struct semel_admin_request *request, semel_error *error)
 {
-	semel_status status = find_store(request, error);
+	semel_status status = open_store_for_entry(request, error);
 
-	if (status == SEMEL_OK)
-		status = semel_admin_request_audit(request, "replay", request->id, NULL, error);
-	if (status == SEMEL_OK)
-		status = semel_dead_letter_replay(request->store, request->context->options.broker,
-						  request->id, error);
-	say_done(request, "replayed");
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_admin_request_audit(request, "replay", request->id, NULL, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_dead_letter_replay(request->store, request->context->options.broker,
+					  request->id, error);
+	if (status != SEMEL_OK)
+		return status;
+	write_done(request, "replayed");
+	return SEMEL_OK;
 }
 
 semel_status semel_serve_dead_discard(struct semel_admin_request *request, semel_error *error)
 {
 	const char *reason = semel_http_query(request->http, "reason");
-	semel_status status = find_store(request, error);
+	semel_status status = open_store_for_entry(request, error);
 
-	if (status == SEMEL_OK)
-		status = semel_admin_request_audit(request, "discard", request->id, reason, error);
-	if (status == SEMEL_OK)
-		status = semel_dead_letter_discard(request->store, request->id, reason, error);
-	say_done(request, "discarded");
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_admin_request_audit(request, "discard", request->id, reason, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_dead_letter_discard(request->store, request->id, reason, error);
+	if (status != SEMEL_OK)
+		return status;
+	write_done(request, "discarded");
+	return SEMEL_OK;
 }
 
-/* ---- many at once ---------------------------------------------------------------------------- */
+/* ---- bulk ------------------------------------------------------------------------------------ */
 
-struct chosen {
+struct selected {
 	struct semel_arena *arena;
 	const char **ids;
 	uint32_t count;
 };
 
-static void choose(const semel_dead_letter *letter, void *user)
+static void select_entry(const semel_dead_letter *letter, void *user)
 {
-	struct chosen *chosen = user;
+	struct selected *selected = user;
 
-	chosen->ids[chosen->count++] = semel_arena_printf(chosen->arena, "%s", letter->entry_id);
+	selected->ids[selected->count++] =
+		semel_arena_printf(selected->arena, "%s", letter->entry_id);
 }
 
-/* The pending ones of the filter, at most limit. */
-static semel_status choose_pending(struct semel_admin_request *request, struct chosen *chosen,
+/* The pending entries that match the filter, at most limit. */
+static semel_status select_pending(struct semel_admin_request *request, struct selected *selected,
 				   semel_error *error)
 {
 	semel_dead_filter filter;
 	semel_status status = read_filter(request, LIMIT_MAX, &filter, error);
 
+	if (status != SEMEL_OK)
+		return status;
 	filter.status = SEMEL_DEAD_PENDING;
-	*chosen = (struct chosen){ .arena = request->arena,
-				   .ids = semel_arena_alloc(request->arena,
-							    LIMIT_MAX * sizeof *chosen->ids) };
-	if (status == SEMEL_OK && !chosen->ids)
+	*selected = (struct selected){ .arena = request->arena,
+				       .ids = semel_arena_alloc(
+					       request->arena, LIMIT_MAX * sizeof *selected->ids) };
+	if (!selected->ids)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a list");
-	return status == SEMEL_OK ? semel_dead_letter_list_brief(request->store, &filter, choose,
-								 chosen, error)
-				  : status;
+	return semel_dead_letter_list_brief(request->store, &filter, select_entry, selected, error);
 }
 
 typedef semel_status (*action)(struct semel_admin_request *request, const char *entry_id,
@@ -390,8 +411,8 @@ static semel_status discard_one(struct semel_admin_request *request, const char 
 					 semel_http_query(request->http, "reason"), error);
 }
 
-/* How many, and which: "3 entries, scope billing". For the audit. */
-static const char *tell_choice(struct semel_admin_request *request, uint32_t count)
+/* For the audit: "3 entries, scope billing". */
+static const char *describe_selection(struct semel_admin_request *request, uint32_t count)
 {
 	static const char *const names[] = { "scope", "type", "since", "until", "reason" };
 	const char *text = semel_arena_printf(request->arena, "%u entries", count);
@@ -405,50 +426,53 @@ static const char *tell_choice(struct semel_admin_request *request, uint32_t cou
 	return text;
 }
 
-/* One that fails says why and does not stop the others; an outage does. */
-static semel_status act_on_all(struct semel_admin_request *request, const char *what, action act,
-			       semel_error *error)
+/* A failure is reported with its reason and does not stop the others; an outage does. */
+static semel_status act_on_selected(struct semel_admin_request *request, const char *what,
+				    action act, semel_error *error)
 {
 	struct semel_buffer *body = semel_admin_request_body(request);
 	bool preview = semel_http_query(request->http, "preview") != NULL;
-	struct chosen chosen;
+	struct selected selected;
 	uint32_t done = 0, failed = 0;
-	semel_status status = choose_pending(request, &chosen, error);
+	semel_status status = select_pending(request, &selected, error);
 
-	if (status == SEMEL_OK && !preview)
-		status = semel_admin_request_audit(request, what, NULL,
-						   tell_choice(request, chosen.count), error);
+	if (status != SEMEL_OK)
+		return status;
+	if (!preview)
+		status = semel_admin_request_audit(
+			request, what, NULL, describe_selection(request, selected.count), error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_buffer_string(body, "{\"failures\":[");
-	for (uint32_t i = 0; i < chosen.count && !preview && status == SEMEL_OK; i++) {
-		semel_error said = { .status = SEMEL_OK };
-		semel_status result = act(request, chosen.ids[i], &said);
+	for (uint32_t i = 0; i < selected.count && !preview && status == SEMEL_OK; i++) {
+		semel_error failure = { .status = SEMEL_OK };
+		semel_status result = act(request, selected.ids[i], &failure);
 		done += result == SEMEL_OK;
 		if (semel_status_class(result) == SEMEL_CLASS_OUTAGE)
 			status = semel_error_set(error, result, "after %u of %u: %s", done,
-						 chosen.count, said.text);
+						 selected.count, failure.text);
 		if (result == SEMEL_OK || status != SEMEL_OK)
 			continue;
 		semel_buffer_printf(body,
 				    "%s{\"dlqEntryId\":\"%s\",\"reason\":", failed++ ? "," : "",
-				    chosen.ids[i]);
-		semel_buffer_json(body, semel_text_of(semel_redaction_error(
-						request->context->redaction, result, said.text)));
+				    selected.ids[i]);
+		semel_buffer_json(body,
+				  semel_text_of(semel_redaction_error(request->context->redaction,
+								      result, failure.text)));
 		semel_buffer_string(body, "}");
 	}
-	snprintf(request->outcome, sizeof request->outcome, "done: %u of %u", done, chosen.count);
+	snprintf(request->outcome, sizeof request->outcome, "done: %u of %u", done, selected.count);
 	semel_buffer_printf(body, "],\"preview\":%s,\"chosen\":%u,\"done\":%u}\n",
-			    preview ? "true" : "false", chosen.count, done);
+			    preview ? "true" : "false", selected.count, done);
 	return status;
 }
 
 semel_status semel_serve_dead_replay_all(struct semel_admin_request *request, semel_error *error)
 {
-	return act_on_all(request, "replay all", replay_one, error);
+	return act_on_selected(request, "replay all", replay_one, error);
 }
 
 semel_status semel_serve_dead_discard_all(struct semel_admin_request *request, semel_error *error)
 {
-	return act_on_all(request, "discard all", discard_one, error);
+	return act_on_selected(request, "discard all", discard_one, error);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The body of a request for a replay: the options of `semel replay` as the members of an object. */
+/* The body that starts a replay: the options of `semel replay` as members of an object. */
 #include "admin/replays.h"
 #include "base/error.h"
 #include "base/json.h"
@@ -13,9 +13,9 @@ struct reading {
 	struct semel_replay_plan *plan;
 };
 
-static semel_status wrong(semel_error *error, struct semel_text name, const char *what)
+static semel_status refuse(semel_error *error, struct semel_text name, const char *what)
 {
-	return semel_error_set(error, SEMEL_USAGE, "%.*s has to be %s", (int)name.length,
+	return semel_error_set(error, SEMEL_USAGE, "%.*s must be %s", (int)name.length,
 			       semel_text_shown(name), what);
 }
 
@@ -23,12 +23,12 @@ static semel_status read_text(struct reading *reading, struct semel_text name,
 			      struct semel_text value, const char **text_out, semel_error *error)
 {
 	if (value.length == 0 || value.data[0] != '"')
-		return wrong(error, name, "a text");
+		return refuse(error, name, "a string");
 	struct semel_text text = semel_json_unquote(value, reading->arena);
 	if (semel_text_has_nul(text))
-		return wrong(error, name, "a text without zero bytes");
+		return refuse(error, name, "a string without zero bytes");
 	*text_out = semel_text_to_string(text);
-	return *text_out ? SEMEL_OK : wrong(error, name, "a text");
+	return *text_out ? SEMEL_OK : refuse(error, name, "a string");
 }
 
 static semel_status read_number(struct reading *reading, struct semel_text name,
@@ -40,7 +40,7 @@ static semel_status read_number(struct reading *reading, struct semel_text name,
 	snprintf(text, sizeof text, "%.*s", (int)(value.length < 31 ? value.length : 31),
 		 semel_text_shown(value));
 	if (!semel_text_to_int64(text, 1, max, &number))
-		return wrong(error, name, "a whole number, at least 1");
+		return refuse(error, name, "an integer, at least 1");
 	if (semel_text_equal(name, SEMEL_TEXT("max")))
 		reading->plan->max = (uint64_t)number;
 	else
@@ -48,14 +48,14 @@ static semel_status read_number(struct reading *reading, struct semel_text name,
 	return SEMEL_OK;
 }
 
-static semel_status read_moment(struct reading *reading, struct semel_text name,
-				struct semel_text value, int64_t *time_ms_out, semel_error *error)
+static semel_status read_time(struct reading *reading, struct semel_text name,
+			      struct semel_text value, int64_t *time_ms_out, semel_error *error)
 {
 	const char *text = NULL;
 	semel_status status = read_text(reading, name, value, &text, error);
 
 	if (status == SEMEL_OK && !semel_time_parse(text, time_ms_out))
-		return wrong(error, name, "a time such as 2026-01-31T12:00:00Z");
+		return refuse(error, name, "a time such as 2026-01-31T12:00:00Z");
 	return status;
 }
 
@@ -65,7 +65,7 @@ static semel_status read_flag(struct semel_text name, struct semel_text value, b
 	*flag_out = semel_text_equal(value, SEMEL_TEXT("true"));
 	return *flag_out || semel_text_equal(value, SEMEL_TEXT("false"))
 		       ? SEMEL_OK
-		       : wrong(error, name, "true or false");
+		       : refuse(error, name, "true or false");
 }
 
 static semel_status read_aggregate(struct reading *reading, struct semel_text name,
@@ -78,7 +78,7 @@ static semel_status read_aggregate(struct reading *reading, struct semel_text na
 	if (status != SEMEL_OK)
 		return status;
 	if (!colon || colon == text || !colon[1])
-		return wrong(error, name, "of the form TYPE:ID");
+		return refuse(error, name, "of the form TYPE:ID");
 	reading->plan->filter.aggregate_type =
 		semel_text_string(semel_arena_text(reading->arena, text, (size_t)(colon - text)));
 	reading->plan->filter.aggregate_id = colon + 1;
@@ -97,9 +97,9 @@ static semel_status read_member(struct reading *reading, struct semel_text name,
 	if (semel_text_equal(name, SEMEL_TEXT("aggregate")))
 		return read_aggregate(reading, name, value, error);
 	if (semel_text_equal(name, SEMEL_TEXT("since")))
-		return read_moment(reading, name, value, &plan->filter.since_ms, error);
+		return read_time(reading, name, value, &plan->filter.since_ms, error);
 	if (semel_text_equal(name, SEMEL_TEXT("until")))
-		return read_moment(reading, name, value, &plan->filter.until_ms, error);
+		return read_time(reading, name, value, &plan->filter.until_ms, error);
 	if (semel_text_equal(name, SEMEL_TEXT("max")))
 		return read_number(reading, name, value, INT64_MAX, error);
 	if (semel_text_equal(name, SEMEL_TEXT("rate")))
@@ -110,13 +110,14 @@ static semel_status read_member(struct reading *reading, struct semel_text name,
 		return read_flag(name, value, &plan->force, error);
 	if (semel_text_equal(name, SEMEL_TEXT("dryRun")))
 		return read_flag(name, value, &plan->dry_run, error);
-	return semel_error_set(error, SEMEL_USAGE,
-			       "%.*s is not known; there are type, scope, aggregate, since, until, "
-			       "max, rate, reprocess, force and dryRun",
-			       (int)(name.length < 40 ? name.length : 40), semel_text_shown(name));
+	return semel_error_set(
+		error, SEMEL_USAGE,
+		"unknown member %.*s (known are type, scope, aggregate, since, until, "
+		"max, rate, reprocess, force and dryRun)",
+		(int)(name.length < 40 ? name.length : 40), semel_text_shown(name));
 }
 
-/* Of valid JSON. */
+/* json is valid. */
 static bool is_object(struct semel_text json)
 {
 	size_t at = 0;
@@ -134,18 +135,18 @@ semel_status semel_replay_request_read(struct semel_text body, struct semel_aren
 
 	if (body.length > SEMEL_REPLAY_REQUEST_MAX)
 		return semel_error_set(error, SEMEL_USAGE,
-				       "a replay is asked for in at most %zu "
+				       "the body can have at most %zu "
 				       "bytes",
 				       SEMEL_REPLAY_REQUEST_MAX);
 	if (body.length == 0)
 		body = SEMEL_TEXT("{}");
 	if (!semel_json_is_valid(body) || !is_object(body))
-		return semel_error_set(error, SEMEL_USAGE, "the body has to be a JSON object");
+		return semel_error_set(error, SEMEL_USAGE, "the body must be a JSON object");
 	struct semel_json_walk walk = semel_json_walk(body);
 	while (status == SEMEL_OK && semel_json_next(&walk, &name, &value))
 		status = read_member(&reading, semel_json_unquote(name, arena), value, error);
 	if (status == SEMEL_OK && plan->reprocess && !plan->scope)
 		return semel_error_set(error, SEMEL_USAGE,
-				       "reprocess needs scope: say whose claims are freed");
+				       "reprocess requires scope, whose claims are released");
 	return status;
 }

@@ -12,8 +12,8 @@
 
 #define ARENA_BLOCK ((size_t)4 * 1024)
 
-struct job {
-	uint64_t number; /* 0: the place is free */
+struct run {
+	uint64_t number; /* 0: unused */
 	struct semel_admin_context *context;
 	struct semel_replays *replays;
 	struct semel_arena *arena; /* of the plan's texts */
@@ -21,19 +21,19 @@ struct job {
 	struct semel_wake *wake;
 	pthread_t thread;
 	bool joined;
-	/* Under the lock: */
+	/* Of the mutex: */
 	bool running, cancelled;
 	struct semel_replay_counts counts;
 	semel_status status;
-	char trouble[SEMEL_ERROR_TEXT_MAX];
+	char error_text[SEMEL_ERROR_TEXT_MAX];
 	int64_t started_at_ms, ended_at_ms;
-	int64_t audit_number; /* 0: nothing was written down */
+	int64_t audit_number; /* 0: no audit row */
 };
 
 struct semel_replays {
 	pthread_mutex_t mutex;
 	uint64_t last;
-	struct job all[SEMEL_REPLAY_RUNS_MAX];
+	struct run all[SEMEL_REPLAY_RUNS_MAX];
 };
 
 struct semel_replays *semel_replays_new(void)
@@ -45,13 +45,13 @@ struct semel_replays *semel_replays_new(void)
 	return replays;
 }
 
-static void clear_job(struct job *job)
+static void clear_run(struct run *run)
 {
-	if (job->number != 0 && !job->joined)
-		pthread_join(job->thread, NULL);
-	semel_wake_free(job->wake);
-	semel_arena_free(job->arena);
-	*job = (struct job){ 0 };
+	if (run->number != 0 && !run->joined)
+		pthread_join(run->thread, NULL);
+	semel_wake_free(run->wake);
+	semel_arena_free(run->arena);
+	*run = (struct run){ 0 };
 }
 
 void semel_replays_free(struct semel_replays *replays)
@@ -62,85 +62,93 @@ void semel_replays_free(struct semel_replays *replays)
 		if (replays->all[i].wake)
 			semel_wake_notify(replays->all[i].wake);
 	for (size_t i = 0; i < SEMEL_REPLAY_RUNS_MAX; i++)
-		clear_job(&replays->all[i]);
+		clear_run(&replays->all[i]);
 	pthread_mutex_destroy(&replays->mutex);
 	free(replays);
 }
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-static void note_progress(const struct semel_replay_counts *counts, void *user)
+static void record_progress(const struct semel_replay_counts *counts, void *user)
 {
-	struct job *job = user;
+	struct run *run = user;
 
-	pthread_mutex_lock(&job->replays->mutex);
-	job->counts = *counts;
-	pthread_mutex_unlock(&job->replays->mutex);
+	pthread_mutex_lock(&run->replays->mutex);
+	run->counts = *counts;
+	pthread_mutex_unlock(&run->replays->mutex);
 }
 
-/* What the audit says of it from now on. */
-static void note_end(const struct job *job, semel_store *store, semel_status status, uint64_t sent)
+/* The outcome in the audit row. */
+static void record_outcome(const struct run *run, semel_store *store, semel_status status,
+			   uint64_t sent)
 {
 	char outcome[64];
 
-	if (!store || job->audit_number == 0)
+	if (!store || run->audit_number == 0)
 		return;
 	semel_audit_outcome(status, outcome, sizeof outcome);
 	if (status == SEMEL_OK || status == SEMEL_STOPPED)
 		snprintf(outcome, sizeof outcome, "%s: %" PRIu64 " sent",
 			 status == SEMEL_OK ? "done" : "cancelled", sent);
-	(void)store->driver->upkeep->audit_finish(store, job->audit_number, outcome, NULL);
+	(void)store->driver->upkeep->audit_finish(store, run->audit_number, outcome, NULL);
 }
 
-static void *run_job(void *user)
+static void *run_replay(void *user)
 {
-	struct job *job = user;
+	struct run *run = user;
 	semel_store *store = NULL;
 	struct semel_broker *broker = NULL;
 	semel_error error = { .status = SEMEL_OK };
 	struct semel_replay_counts counts = { 0 };
-	semel_status status = semel_store_open(job->context->options.store, &store, &error);
+	semel_status status = semel_store_open(run->context->options.store, &store, &error);
 
-	if (status == SEMEL_OK && !job->plan.dry_run)
-		status = semel_broker_open(job->context->options.broker, job->context->env,
+	if (status != SEMEL_OK)
+		goto finish;
+	if (!run->plan.dry_run)
+		status = semel_broker_open(run->context->options.broker, run->context->env,
 					   SEMEL_REPLAY_WINDOW, &broker, &error);
-	job->plan.producer = store;
-	job->plan.consumers = &store;
-	job->plan.consumer_count = 1;
-	job->plan.broker = broker;
-	if (status == SEMEL_OK)
-		status = semel_replay_run(&job->plan, &counts, &error);
+	if (status != SEMEL_OK)
+		goto finish;
+	run->plan.producer = store;
+	run->plan.consumers = &store;
+	run->plan.consumer_count = 1;
+	run->plan.broker = broker;
+	status = semel_replay_run(&run->plan, &counts, &error);
+finish:
 	semel_broker_close(broker);
-	note_end(job, store, status, counts.sent);
+	record_outcome(run, store, status, counts.sent);
 	semel_store_close(store);
-	pthread_mutex_lock(&job->replays->mutex);
-	job->counts = counts;
-	job->status = status;
-	snprintf(job->trouble, sizeof job->trouble, "%s", status == SEMEL_OK ? "" : error.text);
-	job->ended_at_ms = semel_now_ms(job->context->env);
-	job->running = false;
-	pthread_mutex_unlock(&job->replays->mutex);
+	pthread_mutex_lock(&run->replays->mutex);
+	run->counts = counts;
+	run->status = status;
+	snprintf(run->error_text, sizeof run->error_text, "%s",
+		 status == SEMEL_OK ? "" : error.text);
+	run->ended_at_ms = semel_now_ms(run->context->env);
+	run->running = false;
+	pthread_mutex_unlock(&run->replays->mutex);
 	return NULL;
 }
 
-/* ---- places ---------------------------------------------------------------------------------- */
+/* ---- finding ----------------------------------------------------------------------------------
+ */
 
-/* Under the lock. A free place, else that of the oldest that has ended; NULL: all are at work. */
-static struct job *find_place(struct semel_replays *replays)
+/* With the mutex held. An unused entry, else that of the oldest that has ended; NULL: as many run
+ * as may run at once. */
+static struct run *find_entry(struct semel_replays *replays)
 {
-	struct job *best = NULL;
+	struct run *best = NULL;
 	uint32_t running = 0;
 
 	for (size_t i = 0; i < SEMEL_REPLAY_RUNS_MAX; i++) {
-		struct job *job = &replays->all[i];
-		running += job->running;
-		if (!job->running && (!best || job->number < best->number))
-			best = job;
+		struct run *run = &replays->all[i];
+		running += run->running;
+		if (!run->running && (!best || run->number < best->number))
+			best = run;
 	}
 	return running < SEMEL_REPLAY_RUNS_AT_ONCE ? best : NULL;
 }
 
-static struct job *find_job(struct semel_replays *replays, const char *id)
+static struct run *find_run(struct semel_replays *replays, const char *id)
 {
 	long long number = 0;
 
@@ -152,70 +160,93 @@ static struct job *find_job(struct semel_replays *replays, const char *id)
 	return NULL;
 }
 
-static const char *state_of(const struct job *job)
+static const char *state_of(const struct run *run)
 {
-	if (job->running)
-		return job->cancelled ? "cancelling" : "running";
-	if (job->status == SEMEL_STOPPED)
+	if (run->running)
+		return run->cancelled ? "cancelling" : "running";
+	if (run->status == SEMEL_STOPPED)
 		return "cancelled";
-	return job->status == SEMEL_OK ? "done" : "failed";
+	return run->status == SEMEL_OK ? "done" : "failed";
 }
 
-static void job_json(const struct job *job, struct semel_buffer *body)
+static void run_to_json(const struct run *run, struct semel_buffer *body)
 {
 	semel_buffer_printf(body, "{\"id\":\"%" PRIu64 "\",\"state\":\"%s\",\"dryRun\":%s,",
-			    job->number, state_of(job), job->plan.dry_run ? "true" : "false");
+			    run->number, state_of(run), run->plan.dry_run ? "true" : "false");
 	semel_buffer_string(body, "\"scope\":");
-	semel_buffer_json_or_null(body, semel_text_of(job->plan.scope));
+	semel_buffer_json_or_null(body, semel_text_of(run->plan.scope));
 	semel_buffer_printf(body,
 			    ",\"matching\":%" PRIu64 ",\"chosen\":%" PRIu64 ",\"replayed\":%" PRIu64
 			    ",\"tooOld\":%" PRIu64 ",\"held\":%" PRIu64 ",\"started\":",
-			    job->counts.matching, job->counts.chosen, job->counts.sent,
-			    job->counts.too_old, job->counts.held);
-	semel_buffer_time(body, job->started_at_ms);
+			    run->counts.matching, run->counts.chosen, run->counts.sent,
+			    run->counts.too_old, run->counts.held);
+	semel_buffer_time(body, run->started_at_ms);
 	semel_buffer_string(body, ",\"ended\":");
-	semel_buffer_time(body, job->ended_at_ms);
+	semel_buffer_time(body, run->ended_at_ms);
 	semel_buffer_string(body, ",\"error\":");
-	const char *trouble = job->trouble[0] ? job->trouble : NULL;
-	semel_buffer_json_or_null(body, semel_text_of(semel_redaction_error(job->context->redaction,
-									    job->status, trouble)));
+	const char *error_text = run->error_text[0] ? run->error_text : NULL;
+	semel_buffer_json_or_null(body, semel_text_of(semel_redaction_error(
+						run->context->redaction, run->status, error_text)));
 	semel_buffer_string(body, "}");
 }
 
-static semel_status prepare(struct job *job, struct semel_admin_context *context,
+static semel_status prepare(struct run *run, struct semel_admin_context *context,
 			    struct semel_text body, semel_error *error)
 {
-	job->context = context;
-	job->replays = context->replays;
-	job->arena = semel_arena_new(ARENA_BLOCK);
-	if (!job->arena)
+	run->context = context;
+	run->replays = context->replays;
+	run->arena = semel_arena_new(ARENA_BLOCK);
+	if (!run->arena)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a replay");
-	job->plan = (struct semel_replay_plan){ .env = context->env,
+	run->plan = (struct semel_replay_plan){ .env = context->env,
 						.inbox_retention_ms =
 							context->options.inbox_retention_ms,
-						.progress = note_progress,
-						.user = job };
-	semel_status status = semel_replay_request_read(body, job->arena, &job->plan, error);
-	if (status == SEMEL_OK)
-		status = semel_wake_new(&job->wake, error);
-	job->plan.wake = job->wake;
+						.progress = record_progress,
+						.user = run };
+	semel_status status = semel_replay_request_read(body, run->arena, &run->plan, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_wake_new(&run->wake, error);
+	run->plan.wake = run->wake;
 	return status;
 }
 
-static semel_status launch(struct job *job, struct semel_admin_request *request, semel_error *error)
+static semel_status start_run(struct run *run, struct semel_admin_request *request,
+			      semel_error *error)
 {
-	job->running = true;
-	job->started_at_ms = semel_now_ms(request->context->env);
-	job->number = ++job->replays->last;
-	if (pthread_create(&job->thread, NULL, run_job, job) != 0) {
-		job->joined = true;
+	run->running = true;
+	run->started_at_ms = semel_now_ms(request->context->env);
+	run->number = ++run->replays->last;
+	if (pthread_create(&run->thread, NULL, run_replay, run) != 0) {
+		run->joined = true;
 		return semel_error_set(error, SEMEL_INTERNAL, "no thread for a replay");
 	}
 	snprintf(request->response->location, sizeof request->response->location,
-		 "/api/admin/replays/%" PRIu64, job->number);
+		 "/api/admin/replays/%" PRIu64, run->number);
 	request->response->status = 202;
-	job_json(job, semel_admin_request_body(request));
+	run_to_json(run, semel_admin_request_body(request));
 	semel_buffer_string(semel_admin_request_body(request), "\n");
+	return SEMEL_OK;
+}
+
+/* With the mutex held, of an entry that is not running. */
+static semel_status prepare_and_start(struct run *run, struct semel_admin_request *request,
+				      semel_error *error)
+{
+	semel_status status = prepare(run, request->context, request->http->body, error);
+
+	if (status != SEMEL_OK)
+		return status;
+	if (!run->plan.dry_run)
+		status = semel_admin_request_audit(request, "start replay", NULL,
+						   semel_text_string(request->http->body), error);
+	if (status != SEMEL_OK)
+		return status;
+	run->audit_number = request->audit_number;
+	status = start_run(run, request, error);
+	if (status != SEMEL_OK)
+		return status;
+	request->audit_number = 0; /* the run writes the outcome */
 	return SEMEL_OK;
 }
 
@@ -225,26 +256,19 @@ semel_status semel_serve_replay_start(struct semel_admin_request *request, semel
 	semel_status status = SEMEL_OK;
 
 	pthread_mutex_lock(&replays->mutex);
-	struct job *job = find_place(replays);
-	if (!job) {
-		status = semel_error_set(error, SEMEL_BUSY,
-					 "%d replays run already; wait for one, or cancel it",
-					 SEMEL_REPLAY_RUNS_AT_ONCE);
-	} else {
-		clear_job(job);
-		status = prepare(job, request->context, request->http->body, error);
-		if (status == SEMEL_OK && !job->plan.dry_run)
-			status = semel_admin_request_audit(request, "start replay", NULL,
-							   semel_text_string(request->http->body),
-							   error);
-		job->audit_number = request->audit_number;
-		if (status == SEMEL_OK)
-			status = launch(job, request, error);
-		if (status == SEMEL_OK)
-			request->audit_number = 0; /* the job says how it ends */
-		else
-			clear_job(job);
+	struct run *run = find_entry(replays);
+	if (!run) {
+		status = semel_error_set(
+			error, SEMEL_BUSY,
+			"%d replays are already running (wait for one, or cancel one)",
+			SEMEL_REPLAY_RUNS_AT_ONCE);
+		goto unlock;
 	}
+	clear_run(run);
+	status = prepare_and_start(run, request, error);
+	if (status != SEMEL_OK)
+		clear_run(run);
+unlock:
 	pthread_mutex_unlock(&replays->mutex);
 	return status;
 }
@@ -263,11 +287,11 @@ semel_status semel_serve_replay_list(struct semel_admin_request *request, semel_
 	for (uint64_t number = replays->last; number > first; number--) {
 		char id[24];
 		snprintf(id, sizeof id, "%" PRIu64, number);
-		struct job *job = find_job(replays, id);
-		if (!job)
+		struct run *run = find_run(replays, id);
+		if (!run)
 			continue;
 		semel_buffer_string(body, comma);
-		job_json(job, body);
+		run_to_json(run, body);
 		comma = ",\n ";
 	}
 	pthread_mutex_unlock(&replays->mutex);
@@ -275,21 +299,22 @@ semel_status semel_serve_replay_list(struct semel_admin_request *request, semel_
 	return SEMEL_OK;
 }
 
-static semel_status show_one(struct semel_admin_request *request, bool cancel, semel_error *error)
+static semel_status write_run(struct semel_admin_request *request, bool cancel, semel_error *error)
 {
 	struct semel_replays *replays = request->context->replays;
 	semel_status status = SEMEL_OK;
 
 	pthread_mutex_lock(&replays->mutex);
-	struct job *job = find_job(replays, request->id);
-	if (job && cancel && job->running) {
-		job->cancelled = true;
-		semel_wake_notify(job->wake);
+	struct run *run = find_run(replays, request->id);
+	if (run && cancel && run->running) {
+		run->cancelled = true;
+		semel_wake_notify(run->wake);
 	}
-	if (job)
-		job_json(job, semel_admin_request_body(request));
+	if (run)
+		run_to_json(run, semel_admin_request_body(request));
 	else
-		status = semel_error_set(error, SEMEL_NOT_FOUND, "no replay has this id");
+		status = semel_error_set(error, SEMEL_NOT_FOUND, "replay %.100s not found",
+					 request->id);
 	pthread_mutex_unlock(&replays->mutex);
 	semel_buffer_string(semel_admin_request_body(request), "\n");
 	return status;
@@ -297,14 +322,14 @@ static semel_status show_one(struct semel_admin_request *request, bool cancel, s
 
 semel_status semel_serve_replay_one(struct semel_admin_request *request, semel_error *error)
 {
-	return show_one(request, false, error);
+	return write_run(request, false, error);
 }
 
 static bool is_running(struct semel_replays *replays, const char *id)
 {
 	pthread_mutex_lock(&replays->mutex);
-	struct job *job = find_job(replays, id);
-	bool running = job && job->running;
+	struct run *run = find_run(replays, id);
+	bool running = run && run->running;
 	pthread_mutex_unlock(&replays->mutex);
 	return running;
 }
@@ -316,5 +341,7 @@ semel_status semel_serve_replay_cancel(struct semel_admin_request *request, seme
 	if (is_running(request->context->replays, request->id))
 		status = semel_admin_request_audit(request, "cancel replay", request->id, NULL,
 						   error);
-	return status == SEMEL_OK ? show_one(request, true, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return write_run(request, true, error);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replays that were asked for over HTTP: each runs on a thread of its own and can be looked at and
- * cancelled. The newest SEMEL_REPLAY_RUNS_MAX are remembered; a few run at a time. */
+/* Replays started over HTTP. Each runs on a thread of its own, shows its progress and can be
+ * cancelled. The newest SEMEL_REPLAY_RUNS_MAX are kept; SEMEL_REPLAY_RUNS_AT_ONCE run at a time. */
 #ifndef SEMEL_ADMIN_REPLAYS_H
 #define SEMEL_ADMIN_REPLAYS_H
 
@@ -9,15 +9,15 @@
 
 #define SEMEL_REPLAY_RUNS_MAX     64
 #define SEMEL_REPLAY_RUNS_AT_ONCE 4
-#define SEMEL_REPLAY_REQUEST_MAX  ((size_t)16 * 1024) /* bytes of what a replay is asked for */
+#define SEMEL_REPLAY_REQUEST_MAX  ((size_t)16 * 1024) /* bytes of the body that starts one */
 
 struct semel_replays *semel_replays_new(void);
-/* What the body of a request asks for, on top of what stands in the plan; empty: everything. USAGE
- * when it cannot be right. The texts are the arena's. */
+/* Sets the members of the plan that the body names; an empty body selects everything. USAGE when
+ * the body is not valid. The texts are in the arena. */
 semel_status semel_replay_request_read(struct semel_text body, struct semel_arena *arena,
 				       struct semel_replay_plan *plan, semel_error *error);
 
-/* Cancels what runs and waits for it. replays may be NULL. */
+/* Cancels the running ones and waits for them. replays may be NULL. */
 void semel_replays_free(struct semel_replays *replays);
 
 #endif
