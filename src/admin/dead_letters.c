@@ -104,8 +104,8 @@ static size_t room_of(const struct listing *listing)
 static void render(struct listing *listing, const semel_dead_letter *letter, bool with_payload)
 {
 	semel_buffer_clear(&listing->entry);
-	listing->status = semel_redaction_show(listing->request->context->redaction, letter,
-					       with_payload, &listing->entry);
+	listing->status = semel_redaction_write_json(listing->request->context->redaction, letter,
+						     with_payload, &listing->entry);
 	if (listing->status != SEMEL_OK || listing->entry.failed)
 		listing->status = semel_error_set(listing->error, SEMEL_INTERNAL,
 						  "no memory for a dead letter");
@@ -298,8 +298,8 @@ static void write_one(const semel_dead_letter *letter, void *user)
 	struct one *one = user;
 	struct semel_admin_request *request = one->request;
 
-	one->status = semel_redaction_show(request->context->redaction, letter, true,
-					   semel_admin_request_body(request));
+	one->status = semel_redaction_write_json(request->context->redaction, letter, true,
+						 semel_admin_request_body(request));
 }
 
 semel_status semel_serve_dead_one(struct semel_admin_request *request, semel_error *error)

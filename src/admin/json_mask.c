@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A path is a small machine: a bit for each number of steps that lead to the value at hand. Going
- * into a member moves the bits on, so that the work for a member is bounded by the paths, however
- * deep it lies and however often ".." stands in them. */
+/* A path is a small automaton: bit n says that n of its steps lead to the current value. Entering a
+ * member advances the bits, so that the work for a member is bounded by the paths, however deep it
+ * is and however often ".." occurs in them. */
 #include "admin/json_mask.h"
 
 #include "base/arena.h"
@@ -17,8 +17,8 @@
 
 /* ---- reading paths --------------------------------------------------------------------------- */
 
-/* "['name']", "[3]", "[*]": what is behind the bracket; NULL: it does not fit. The name is ended in
- * place. */
+/* "['name']", "[3]", "[*]": what follows the bracket; NULL: not valid. The name is ended in place.
+ */
 static char *read_bracket(char *at, struct semel_mask_step *step)
 {
 	char quote = *at == '\'' || *at == '"' ? *at : '\0';
@@ -91,8 +91,7 @@ bool semel_mask_path_name(const char *name, struct semel_mask_path *path_out)
 	return true;
 }
 
-/* ---- passing over valid JSON ------------------------------------------------------------------
- */
+/* ---- skipping over valid JSON ---------------------------------------------------------------- */
 
 static bool is_blank(unsigned char c)
 {
@@ -137,8 +136,7 @@ static struct semel_text text_between(const unsigned char *from, const unsigned 
 	return semel_text_from(from, (size_t)(to - from));
 }
 
-/* ---- masking ----------------------------------------------------------------------------------
- */
+/* ---- masking --------------------------------------------------------------------------------- */
 
 /* The bits of the paths at one level; bit n: n steps have led here. */
 typedef uint16_t bits[SEMEL_MASK_PATHS_MAX];
@@ -147,7 +145,7 @@ struct masking {
 	const struct semel_mask *mask;
 	const unsigned char *at, *end;
 	const unsigned char *copied; /* out has what is before it */
-	semel_hidden_callback seen;
+	semel_hidden_callback callback;
 	void *user;
 	struct semel_buffer *out;
 	struct semel_arena *arena; /* of texts without their escapes */
@@ -170,8 +168,8 @@ static struct semel_text read_string(struct masking *masking, const unsigned cha
 	return text;
 }
 
-/* Shows what is hidden, and passes over it. */
-static void pass_hidden(struct masking *masking)
+/* Reports what is hidden, and skips it. */
+static void skip_hidden(struct masking *masking)
 {
 	const unsigned char *at = masking->at, *end = masking->end;
 	size_t depth = 0;
@@ -182,7 +180,7 @@ static void pass_hidden(struct masking *masking)
 			at = skip_string(at, end);
 			struct semel_text text = read_string(masking, from, at);
 			if (text.data)
-				masking->seen(text, SEMEL_HIDDEN_TEXT, masking->user);
+				masking->callback(text, SEMEL_HIDDEN_TEXT, masking->user);
 		} else if (opens(*at) || closes(*at)) {
 			depth = opens(*at) ? depth + 1 : depth - 1;
 			at++;
@@ -190,11 +188,11 @@ static void pass_hidden(struct masking *masking)
 			at++;
 		} else {
 			at = skip_word(at, end);
-			masking->seen(text_between(from, at),
-				      *from == '-' || (*from >= '0' && *from <= '9')
-					      ? SEMEL_HIDDEN_NUMBER
-					      : SEMEL_HIDDEN_TEXT,
-				      masking->user);
+			masking->callback(text_between(from, at),
+					  *from == '-' || (*from >= '0' && *from <= '9')
+						  ? SEMEL_HIDDEN_NUMBER
+						  : SEMEL_HIDDEN_TEXT,
+					  masking->user);
 		}
 		at = depth > 0 ? skip_blanks(at, end) : at;
 	} while (depth > 0 && at < end);
@@ -207,30 +205,30 @@ static void hide_value(struct masking *masking)
 
 	semel_buffer_append(masking->out, masking->copied, (size_t)(from - masking->copied));
 	semel_buffer_string(masking->out, "\"" SEMEL_HIDDEN "\"");
-	pass_hidden(masking);
+	skip_hidden(masking);
 	masking->copied = masking->at;
 }
 
-/* Who stands at the value: a name (data NULL: none), or a place in a list. */
-struct place {
+/* Where the value is: under a name (data NULL: none), or at an index of an array. */
+struct location {
 	struct semel_text name;
 	size_t at;
 };
 
-static bool is_meant(const struct semel_mask_path *path, const struct semel_mask_step *step,
-		     const struct place *place)
+static bool matches_step(const struct semel_mask_path *path, const struct semel_mask_step *step,
+			 const struct location *location)
 {
 	if (step->any)
 		return true;
-	if (!place->name.data || step->index)
-		return !place->name.data && step->index && step->at == place->at;
-	return path->caseless ? semel_text_equals_caseless(place->name, step->name)
-			      : semel_text_equals_string(place->name, step->name);
+	if (!location->name.data || step->index)
+		return !location->name.data && step->index && step->at == location->at;
+	return path->caseless ? semel_text_equals_caseless(location->name, step->name)
+			      : semel_text_equals_string(location->name, step->name);
 }
 
 /* Moves the bits of a path on; true: its last step leads here. */
-static bool move_bits(const struct semel_mask_path *path, uint16_t now, const struct place *place,
-		      uint16_t *next_out)
+static bool move_bits(const struct semel_mask_path *path, uint16_t now,
+		      const struct location *location, uint16_t *next_out)
 {
 	bool ends = false;
 
@@ -241,7 +239,7 @@ static bool move_bits(const struct semel_mask_path *path, uint16_t now, const st
 			continue;
 		if (step->deep)
 			*next_out |= (uint16_t)(1U << i);
-		if (!is_meant(path, step, place))
+		if (!matches_step(path, step, location))
 			continue;
 		ends = ends || i + 1 == path->count;
 		if (i + 1 < path->count)
@@ -250,14 +248,14 @@ static bool move_bits(const struct semel_mask_path *path, uint16_t now, const st
 	return ends;
 }
 
-static bool is_hidden(struct masking *masking, const struct place *place)
+static bool is_hidden(struct masking *masking, const struct location *location)
 {
 	const uint16_t *now = masking->active[masking->depth];
 	uint16_t *next = masking->active[masking->depth + 1];
 	bool ends = false;
 
 	for (size_t i = 0; i < masking->mask->count; i++)
-		ends = move_bits(&masking->mask->paths[i], now[i], place, &next[i]) || ends;
+		ends = move_bits(&masking->mask->paths[i], now[i], location, &next[i]) || ends;
 	return ends;
 }
 
@@ -279,16 +277,16 @@ static void enter(struct masking *masking)
 }
 
 /* A member of the open container, or the whole text when none is open. */
-static void visit_value(struct masking *masking, bool is_root)
+static void mask_value(struct masking *masking, bool is_root)
 {
 	size_t depth = masking->depth;
-	struct place place = { .at = is_root ? 0 : masking->next[depth]++ };
+	struct location location = { .at = is_root ? 0 : masking->next[depth]++ };
 
 	if (!is_root && masking->is_object[depth])
-		place.name = read_name(masking);
+		location.name = read_name(masking);
 	if (masking->failed)
 		return;
-	if (!is_root && is_hidden(masking, &place))
+	if (!is_root && is_hidden(masking, &location))
 		hide_value(masking);
 	else if (opens(*masking->at))
 		enter(masking);
@@ -300,7 +298,7 @@ static void visit_value(struct masking *masking, bool is_root)
 
 static void mask_members(struct masking *masking)
 {
-	visit_value(masking, true);
+	mask_value(masking, true);
 	while (masking->depth > 0 && !masking->failed) {
 		masking->at = skip_blanks(masking->at, masking->end);
 		if (masking->at == masking->end)
@@ -311,13 +309,13 @@ static void mask_members(struct masking *masking)
 		} else if (*masking->at == ',') {
 			masking->at++;
 		} else {
-			visit_value(masking, false);
+			mask_value(masking, false);
 		}
 	}
 }
 
 bool semel_mask_apply(const struct semel_mask *mask, struct semel_text json,
-		      semel_hidden_callback seen, void *user, struct semel_buffer *out)
+		      semel_hidden_callback callback, void *user, struct semel_buffer *out)
 {
 	struct masking *masking = calloc(1, sizeof *masking);
 	struct semel_arena *arena = semel_arena_new(ARENA_BLOCK);
@@ -326,7 +324,7 @@ bool semel_mask_apply(const struct semel_mask *mask, struct semel_text json,
 
 	if (done) {
 		masking->mask = mask;
-		masking->seen = seen;
+		masking->callback = callback;
 		masking->user = user;
 		masking->out = out;
 		masking->arena = arena;

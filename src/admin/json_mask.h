@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Members of a JSON text replaced by "[hidden]", by path. One pass over the text, without a tree:
- * what is not hidden keeps its own bytes, every member counts where a name stands twice, and names
- * are compared by what they mean, also when they are written with escapes. */
+/* Replaces members of a JSON text by "[hidden]", by path. One pass over the text, without a tree:
+ * what is not hidden keeps its bytes, of a repeated name every member is replaced, and names are
+ * compared without their escapes. */
 #ifndef SEMEL_ADMIN_JSON_MASK_H
 #define SEMEL_ADMIN_JSON_MASK_H
 
@@ -17,17 +17,17 @@
 
 struct semel_mask_step {
 	bool any;   /* "*" */
-	bool deep;  /* "..": also further down */
+	bool deep;  /* "..": at any depth */
 	bool index; /* "[3]", whose number is */
 	size_t at;
-	const char *name; /* else; in the path's own text */
+	const char *name; /* else; in the text of the path */
 };
 
 /* Not to be copied: steps point into the text. */
 struct semel_mask_path {
 	char text[SEMEL_MASK_PATH_SIZE];
 	struct semel_mask_step steps[SEMEL_MASK_STEPS_MAX];
-	size_t count; /* 0: all of it */
+	size_t count; /* 0: the whole text */
 	bool caseless;
 };
 
@@ -36,21 +36,21 @@ struct semel_mask {
 	size_t count;
 };
 
-/* "$.a.b", "$['a b'][0]", "$[*]", "$..name", "$". False: it is none. */
+/* "$.a.b", "$['a b'][0]", "$[*]", "$..name", "$". False: not valid. */
 bool semel_mask_path_read(const char *text, struct semel_mask_path *path_out);
-/* One member of the outermost object, letters of either case. False: the name is too long. */
+/* One member of the outermost object, ignoring case. False: the name is too long. */
 bool semel_mask_path_name(const char *name, struct semel_mask_path *path_out);
 
 enum semel_hidden_kind { SEMEL_HIDDEN_TEXT, SEMEL_HIDDEN_NUMBER };
 
-/* A hidden text (without its escapes), number (as it is written), literal or, inside of what is
- * hidden, a name. It lives until the call returns. */
+/* Called with each hidden string (without its escapes), number (as written), literal and, inside of
+ * what is hidden, name. It lives until the call returns. */
 typedef void (*semel_hidden_callback)(struct semel_text value, enum semel_hidden_kind kind,
 				      void *user);
 
-/* json must be valid (semel_json_is_valid); the result is appended to out. False: no memory, and
- * out is not to be used. */
+/* json must be valid (semel_json_is_valid); the result is appended to out. False: no memory;
+ * out must not be used. */
 bool semel_mask_apply(const struct semel_mask *mask, struct semel_text json,
-		      semel_hidden_callback seen, void *user, struct semel_buffer *out);
+		      semel_hidden_callback callback, void *user, struct semel_buffer *out);
 
 #endif

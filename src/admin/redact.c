@@ -32,7 +32,7 @@ static bool read_path(const char *text, struct semel_mask_path *path_out)
 			       : semel_mask_path_read(text, path_out);
 }
 
-bool semel_redaction_fits(const char *text)
+bool semel_redaction_path_is_valid(const char *text)
 {
 	struct semel_mask_path path;
 
@@ -49,12 +49,13 @@ static semel_status add_path(struct semel_redaction *redaction, const char *text
 		return SEMEL_OK;
 	}
 	if (mask->count == SEMEL_MASK_PATHS_MAX)
-		return semel_error_set(error, SEMEL_CONFIG,
-				       "there are more than %d paths to hide before \"%.100s\"",
-				       SEMEL_MASK_PATHS_MAX, text);
+		return semel_error_set(
+			error, SEMEL_CONFIG,
+			"too many paths to hide: \"%.100s\" is beyond the limit of %d", text,
+			SEMEL_MASK_PATHS_MAX);
 	if (!read_path(text, &mask->paths[mask->count]))
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "\"%.100s\" is no path to hide (write for example "
+				       "\"%.100s\" is not a path to hide (write for example "
 				       "$.card.number)",
 				       text);
 	mask->count++;
@@ -86,20 +87,19 @@ void semel_redaction_free(struct semel_redaction *redaction)
 	free(redaction);
 }
 
-/* ---- free texts -------------------------------------------------------------------------------
- */
+/* ---- free texts ------------------------------------------------------------------------------ */
 
-/* The texts that may repeat what is hidden. */
+/* The texts that may quote what is hidden. */
 enum { FAILURE, DISCARD, TEXTS };
 
 struct hiding {
-	struct semel_overlap *overlaps[TEXTS]; /* NULL: there is no such text */
+	struct semel_overlap *overlaps[TEXTS]; /* NULL: no such text */
 	struct semel_buffer payload, headers;
 	bool with_payload;
 	bool failed; /* no memory: nothing may be shown */
 };
 
-static void watch_text(struct hiding *hiding, size_t which, const char *text)
+static void add_text(struct hiding *hiding, size_t which, const char *text)
 {
 	if (!text)
 		return;
@@ -107,7 +107,7 @@ static void watch_text(struct hiding *hiding, size_t which, const char *text)
 	hiding->failed = hiding->failed || !hiding->overlaps[which];
 }
 
-static void value_hidden(struct semel_text value, enum semel_hidden_kind kind, void *user)
+static void compare_hidden(struct semel_text value, enum semel_hidden_kind kind, void *user)
 {
 	const struct hiding *hiding = user;
 
@@ -120,7 +120,7 @@ static void value_hidden(struct semel_text value, enum semel_hidden_kind kind, v
 	}
 }
 
-/* Something is hidden that cannot be read, so that anything may repeat it. */
+/* Something is hidden that cannot be read, so any text may quote it. */
 static void doubt_texts(struct hiding *hiding)
 {
 	for (size_t i = 0; i < TEXTS; i++)
@@ -157,8 +157,7 @@ const char *semel_redaction_error(const struct semel_redaction *redaction, semel
 	}
 }
 
-/* ---- the event --------------------------------------------------------------------------------
- */
+/* ---- the event ------------------------------------------------------------------------------- */
 
 static bool is_container(struct semel_text json, semel_byte first)
 {
@@ -170,7 +169,7 @@ static bool is_container(struct semel_text json, semel_byte first)
 	return at < json.length && json.data[at] == first;
 }
 
-/* Of a payload that does not say that it is JSON, a bare number or text may be anything. */
+/* In a payload that is not declared as JSON a bare number or string may be anything. */
 static bool can_be_followed(const struct semel_event *event)
 {
 	return semel_json_is_valid(event->payload) &&
@@ -184,7 +183,7 @@ static void hide_payload(const struct semel_redaction *redaction, struct hiding 
 	if (!event->payload.data || event->payload.length == 0 || redaction->payload.count == 0)
 		return;
 	if (can_be_followed(event)) {
-		if (!semel_mask_apply(&redaction->payload, event->payload, value_hidden, hiding,
+		if (!semel_mask_apply(&redaction->payload, event->payload, compare_hidden, hiding,
 				      &hiding->payload))
 			hiding->failed = true;
 		event->payload = semel_buffer_text(&hiding->payload);
@@ -201,7 +200,7 @@ static void hide_headers(const struct semel_redaction *redaction, struct hiding 
 	if (!event->headers.data || event->headers.length == 0 || redaction->headers.count == 0)
 		return;
 	if (semel_json_is_valid(event->headers) && is_container(event->headers, '{')) {
-		if (!semel_mask_apply(&redaction->headers, event->headers, value_hidden, hiding,
+		if (!semel_mask_apply(&redaction->headers, event->headers, compare_hidden, hiding,
 				      &hiding->headers))
 			hiding->failed = true;
 		event->headers = semel_buffer_text(&hiding->headers);
@@ -221,8 +220,8 @@ static const char *shown_header(const struct semel_redaction *redaction, const c
 	return value;
 }
 
-/* What Semel itself says of an event that breaks the contract repeats nothing but names. */
-static bool is_our_own(const semel_dead_letter *letter)
+/* Our own text about an event that breaks the contract quotes nothing but names. */
+static bool is_own_text(const semel_dead_letter *letter)
 {
 	semel_error error = { .status = SEMEL_OK };
 
@@ -230,10 +229,9 @@ static bool is_our_own(const semel_dead_letter *letter)
 	       strcmp(error.text, letter->failure_reason) == 0;
 }
 
-/* ---- showing ----------------------------------------------------------------------------------
- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
-static void show_all(const semel_dead_letter *letter, bool with_payload, struct semel_buffer *text)
+static void write_all(const semel_dead_letter *letter, bool with_payload, struct semel_buffer *text)
 {
 	semel_dead_letter shown = *letter;
 	struct semel_event event = *letter->event;
@@ -244,8 +242,8 @@ static void show_all(const semel_dead_letter *letter, bool with_payload, struct 
 	semel_dead_letter_to_json(&shown, text);
 }
 
-static void show(const struct semel_redaction *redaction, struct hiding *hiding,
-		 const semel_dead_letter *letter, struct semel_buffer *text)
+static void write_redacted(const struct semel_redaction *redaction, struct hiding *hiding,
+			   const semel_dead_letter *letter, struct semel_buffer *text)
 {
 	semel_dead_letter shown = *letter;
 	struct semel_event event = *letter->event;
@@ -257,7 +255,7 @@ static void show(const struct semel_redaction *redaction, struct hiding *hiding,
 	if (!hiding->with_payload)
 		event.payload = (struct semel_text){ 0 };
 	shown.event = &event;
-	if (redaction->reasons || !is_our_own(letter))
+	if (redaction->reasons || !is_own_text(letter))
 		shown.failure_reason = shown_text(hiding, FAILURE, letter->failure_reason);
 	shown.discard_reason = shown_text(hiding, DISCARD, letter->discard_reason);
 	shown.saga_id = shown_header(redaction, "sagaId", letter->saga_id);
@@ -266,20 +264,20 @@ static void show(const struct semel_redaction *redaction, struct hiding *hiding,
 		semel_dead_letter_to_json(&shown, text);
 }
 
-semel_status semel_redaction_show(const struct semel_redaction *redaction,
-				  const semel_dead_letter *letter, bool with_payload,
-				  struct semel_buffer *text)
+semel_status semel_redaction_write_json(const struct semel_redaction *redaction,
+					const semel_dead_letter *letter, bool with_payload,
+					struct semel_buffer *text)
 {
 	struct hiding hiding = { .with_payload = with_payload };
 
 	if (!redaction) {
-		show_all(letter, with_payload, text);
+		write_all(letter, with_payload, text);
 		return SEMEL_OK;
 	}
-	watch_text(&hiding, FAILURE, letter->failure_reason);
-	watch_text(&hiding, DISCARD, letter->discard_reason);
+	add_text(&hiding, FAILURE, letter->failure_reason);
+	add_text(&hiding, DISCARD, letter->discard_reason);
 	if (!hiding.failed)
-		show(redaction, &hiding, letter, text);
+		write_redacted(redaction, &hiding, letter, text);
 	for (size_t i = 0; i < TEXTS; i++)
 		semel_overlap_free(hiding.overlaps[i]);
 	semel_buffer_free(&hiding.payload);

@@ -25,7 +25,7 @@ const struct semel_option semel_admin_rows[] = {
 	{ .name = "redact",
 	  .kind = SEMEL_OPTION_MULTI,
 	  .argument = "PATH",
-	  .is_valid = semel_redaction_fits,
+	  .is_valid = semel_redaction_path_is_valid,
 	  .expected = "$.card.number, $.items[*].name, $..password, headers.NAME or reasons",
 	  .help = "hide this member of payloads, this header, or what is said of events "
 		  "(\"reasons\"): in the API and on the page" },

@@ -29,7 +29,7 @@ static const char *show_event(const char *const *paths, const char *headers, con
 
 	assert_int_equal(semel_redaction_make(paths, &redaction, NULL), SEMEL_OK);
 	semel_buffer_clear(&text);
-	assert_int_equal(semel_redaction_show(redaction, &letter, true, &text), SEMEL_OK);
+	assert_int_equal(semel_redaction_write_json(redaction, &letter, true, &text), SEMEL_OK);
 	semel_redaction_free(redaction);
 	return text.data;
 }
@@ -268,10 +268,10 @@ static void paths_that_cannot_be_right_are_refused(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-		if (semel_redaction_fits(wrong[i]))
+		if (semel_redaction_path_is_valid(wrong[i]))
 			fail_msg("%s is taken", wrong[i]);
 	for (size_t i = 0; i < sizeof right / sizeof *right; i++)
-		if (!semel_redaction_fits(right[i]))
+		if (!semel_redaction_path_is_valid(right[i]))
 			fail_msg("%s is refused", right[i]);
 }
 
