@@ -31,7 +31,7 @@
 #define BODY_BYTES_MAX     (16 * SEMEL_HTTP_BODY_MAX) /* of all requests that are arriving */
 #define RESPONSE_BYTES_MAX (64 * 1024 * 1024)         /* of all responses that are being sent */
 #define KERNEL_BYTES       (64 * 1024) /* per direction and connection; the kernel doubles it */
-#define DEFER_SECONDS      3 /* until a connection without data is accepted; the kernel rounds it up */
+#define DEFER_SECONDS      3 /* until a silent connection is accepted; the kernel rounds it up */
 #define FILES_PART         4 /* connections use at most this part of the file limit */
 #define CONNECTIONS_MIN    32
 
