@@ -11,7 +11,7 @@ struct count {
 	int64_t now_ms;
 };
 
-static void consumer_seen(const struct semel_presence *presence, void *user)
+static void add_consumer(const struct semel_presence *presence, void *user)
 {
 	struct count *count = user;
 	struct semel_consumers *all = count->all;
@@ -43,7 +43,7 @@ semel_status semel_consumers_read(semel_store *store, struct semel_text scope, i
 	struct count count = { consumers_out, now_ms };
 
 	*consumers_out = (struct semel_consumers){ 0 };
-	return store->driver->upkeep->presence_each(store, scope, consumer_seen, &count, error);
+	return store->driver->upkeep->presence_each(store, scope, add_consumer, &count, error);
 }
 
 void semel_consumers_hide_reason(struct semel_consumers *consumers)
@@ -52,8 +52,8 @@ void semel_consumers_hide_reason(struct semel_consumers *consumers)
 		snprintf(consumers->reason, sizeof consumers->reason, "%s", SEMEL_HIDDEN);
 }
 
-/* "09:53" of today; the date too, if it was another day. */
-static void put_since(struct semel_buffer *text, int64_t since_ms, int64_t now_ms)
+/* "09:53:12 UTC"; with the date if it was another day. */
+static void append_since(struct semel_buffer *text, int64_t since_ms, int64_t now_ms)
 {
 	char time[SEMEL_TIME_SIZE], today[SEMEL_TIME_SIZE];
 
@@ -76,12 +76,12 @@ bool semel_consumers_explain(const struct semel_consumers *consumers, int64_t no
 		semel_buffer_string(text, "the subscription is paused");
 	} else if (consumers->waiting == consumers->alive) {
 		semel_buffer_string(text, consumers->reason[0] ? consumers->reason
-							       : "its consumer takes nothing");
+							       : "its consumer is not consuming");
 	} else {
 		return false;
 	}
 	if (consumers->since_ms > 0)
-		put_since(text, consumers->since_ms, now_ms);
+		append_since(text, consumers->since_ms, now_ms);
 	if (!consumers->paused && consumers->next_try_ms > 0)
 		semel_buffer_printf(
 			text, ", next try in %lld s",

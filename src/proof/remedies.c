@@ -9,8 +9,8 @@
 #define TEXT_SIZE        1024
 #define INBOX_DEFAULT_MS ((int64_t)30 * 24 * 3600 * 1000) /* its retention, unless configured */
 
-struct telling {
-	semel_verify_remedy_callback seen;
+struct listing {
+	semel_verify_remedy_callback callback;
 	void *user;
 	int64_t now_ms;
 };
@@ -32,34 +32,34 @@ bool semel_verify_is_clean(const struct semel_verify_report *report)
 	return true;
 }
 
-static void tell(const struct telling *telling, const char *problem, const char *scope,
-		 const char *text, const char *command)
+static void add_remedy(const struct listing *listing, const char *problem, const char *scope,
+		       const char *text, const char *command)
 {
-	const struct semel_verify_remedy advice = { problem, scope, text, command };
+	const struct semel_verify_remedy remedy = { problem, scope, text, command };
 
-	telling->seen(&advice, telling->user);
+	listing->callback(&remedy, listing->user);
 }
 
 /* ---- of one scope ---------------------------------------------------------------------------- */
 
-static void tell_stuck(const struct telling *telling, const struct semel_verify_scope *scope)
+static void list_stuck(const struct listing *listing, const struct semel_verify_scope *scope)
 {
 	char text[TEXT_SIZE];
 
 	snprintf(text, sizeof text,
-		 "%" PRIu64 " in %.100s wait, and nothing will ever move them: repair releases "
-		 "what nothing holds, and sends again what is gone",
+		 "%" PRIu64 " events of scope %.100s are stuck: no consumer will ever process them "
+		 "(semel repair releases their holds or sends lost copies again)",
 		 scope->stuck.count, semel_text_shown(scope->scope));
-	tell(telling, "stuck", semel_text_string(scope->scope), text, "semel repair");
+	add_remedy(listing, "stuck", semel_text_string(scope->scope), text, "semel repair");
 }
 
-/* An event that is older by its own time than the inbox remembers is refused by replay. That it is
- * missing was proved, so it alone may be forced: by its very time. */
-static void missing_command(const struct telling *telling, const struct semel_verify_scope *scope,
+/* replay refuses an event whose own time lies before the inbox window. Here it is proven that the
+ * event is missing, so it alone can be forced: by its exact time. */
+static void missing_command(const struct listing *listing, const struct semel_verify_scope *scope,
 			    char command[TEXT_SIZE])
 {
 	char since[SEMEL_TIME_SIZE], until[SEMEL_TIME_SIZE];
-	bool is_old = scope->missing_since_ms < telling->now_ms - INBOX_DEFAULT_MS;
+	bool is_old = scope->missing_since_ms < listing->now_ms - INBOX_DEFAULT_MS;
 
 	semel_time_format(scope->missing_since_ms, since);
 	semel_time_format(scope->missing_since_ms + 1, until);
@@ -72,128 +72,133 @@ static void missing_command(const struct telling *telling, const struct semel_ve
 			 semel_text_shown(scope->scope), since);
 }
 
-static void tell_missing(const struct telling *telling, const struct semel_verify_scope *scope)
+static void list_missing(const struct listing *listing, const struct semel_verify_scope *scope)
 {
 	char text[TEXT_SIZE], command[TEXT_SIZE];
 
 	snprintf(text, sizeof text,
-		 "%" PRIu64 " of %.100s were published, and are neither in its tables nor at the "
-		 "broker: send them again; what was processed stays as it is",
+		 "%" PRIu64 " published events are missing in scope %.100s: neither in its tables "
+		 "nor at the broker (replay sends them again; processed events are not repeated)",
 		 scope->missing.count, semel_text_shown(scope->scope));
-	missing_command(telling, scope, command);
-	tell(telling, "missing", semel_text_string(scope->scope), text, command);
+	missing_command(listing, scope, command);
+	add_remedy(listing, "missing", semel_text_string(scope->scope), text, command);
 }
 
-static void tell_unread(const struct telling *telling, const struct semel_verify_scope *scope)
+static void list_unread(const struct listing *listing, const struct semel_verify_scope *scope)
 {
 	char text[TEXT_SIZE];
 
 	snprintf(text, sizeof text,
-		 "%" PRIu64 " of %.200s were not read before %.100s stopped to read that topic: "
-		 "start its consumer with --topic %.200s again until they are read",
+		 "%" PRIu64 " events of topic %.200s were not consumed before scope %.100s dropped "
+		 "the topic (start its consumer with --topic %.200s until they are)",
 		 scope->unread.count, semel_text_shown(scope->unread_topic),
 		 semel_text_shown(scope->scope), semel_text_shown(scope->unread_topic));
-	tell(telling, "unread", semel_text_string(scope->scope), text, NULL);
+	add_remedy(listing, "unread", semel_text_string(scope->scope), text, NULL);
 }
 
-static void tell_waiting(const struct telling *telling, const struct semel_verify_scope *scope)
+static void list_waiting(const struct listing *listing, const struct semel_verify_scope *scope)
 {
 	char text[TEXT_SIZE], command[TEXT_SIZE];
 	struct semel_buffer why = { 0 };
-	bool stands = semel_consumers_explain(&scope->consumers, telling->now_ms, &why);
+	bool waits = semel_consumers_explain(&scope->consumers, listing->now_ms, &why);
 	bool paused = scope->paused || scope->consumers.paused;
 	bool absent = scope->consumers.alive == 0 && !paused;
 
 	snprintf(command, sizeof command, "semel subscriptions resume %.100s",
 		 semel_text_shown(scope->scope));
-	snprintf(text, sizeof text, "%" PRIu64 " wait for %.100s: %.600s%s", scope->waiting,
-		 semel_text_shown(scope->scope),
-		 scope->paused        ? "the subscription is paused"
-		 : stands && why.data ? why.data
-				      : "they are on their way",
+	snprintf(text, sizeof text, "%" PRIu64 " events are waiting for scope %.100s: %.600s%s",
+		 scope->waiting, semel_text_shown(scope->scope),
+		 scope->paused       ? "the subscription is paused"
+		 : waits && why.data ? why.data
+				     : "delivery is in progress",
 		 paused   ? ""
-		 : absent ? " (start one: semel consume, or semel run)"
-		 : stands ? ""
-			  : " (verify --wait 1m lets them arrive)");
+		 : absent ? " (start a consumer: semel consume, or semel run)"
+		 : waits  ? ""
+			  : " (wait for them: semel verify --wait 1m)");
 	semel_buffer_free(&why);
-	tell(telling, "waiting", semel_text_string(scope->scope), text, paused ? command : NULL);
+	add_remedy(listing, "waiting", semel_text_string(scope->scope), text,
+		   paused ? command : NULL);
 }
 
-static void tell_oddities(const struct telling *telling, const struct semel_verify_scope *scope)
+static void list_contradictions(const struct listing *listing,
+				const struct semel_verify_scope *scope)
 {
 	char text[TEXT_SIZE], command[TEXT_SIZE];
 
 	if (scope->doubled.count > 0) {
 		snprintf(text, sizeof text,
-			 "%" PRIu64 " were processed twice by %.100s: one id with two times is "
-			 "two events to it; the producer must keep the time of a repeated id",
+			 "%" PRIu64 " event ids were processed twice in scope %.100s, with two "
+			 "different times (the producer must keep the time of a repeated id)",
 			 scope->doubled.count, semel_text_shown(scope->scope));
 		snprintf(command, sizeof command, "semel trace %.255s",
 			 semel_text_shown(scope->doubled.ids[0]));
-		tell(telling, "doubled", semel_text_string(scope->scope), text, command);
+		add_remedy(listing, "doubled", semel_text_string(scope->scope), text, command);
 	}
 	if (scope->orphaned.count > 0) {
 		snprintf(text, sizeof text,
-			 "%" PRIu64 " were processed by %.100s and are not in this outbox: is it "
-			 "another database's, or was it restored?",
+			 "%" PRIu64 " processed events of scope %.100s are not in this outbox (was "
+			 "it restored, or do they come from another database?)",
 			 scope->orphaned.count, semel_text_shown(scope->scope));
 		snprintf(command, sizeof command, "semel trace %.255s",
 			 semel_text_shown(scope->orphaned.ids[0]));
-		tell(telling, "orphaned", semel_text_string(scope->scope), text, command);
+		add_remedy(listing, "orphaned", semel_text_string(scope->scope), text, command);
 	}
 }
 
-static void tell_scope(const struct telling *telling, const struct semel_verify_scope *scope)
+static void list_scope(const struct listing *listing, const struct semel_verify_scope *scope)
 {
 	if (scope->stuck.count > 0)
-		tell_stuck(telling, scope);
+		list_stuck(listing, scope);
 	if (scope->missing.count > 0)
-		tell_missing(telling, scope);
+		list_missing(listing, scope);
 	if (scope->unread.count > 0)
-		tell_unread(telling, scope);
+		list_unread(listing, scope);
 	if (scope->waiting > 0)
-		tell_waiting(telling, scope);
-	tell_oddities(telling, scope);
+		list_waiting(listing, scope);
+	list_contradictions(listing, scope);
 }
 
 /* ---- of all ---------------------------------------------------------------------------------- */
 
-static void tell_topic(const struct telling *telling, const struct semel_verify_topic *topic)
+static void list_topic(const struct listing *listing, const struct semel_verify_topic *topic)
 {
 	char text[TEXT_SIZE];
 
-	snprintf(text, sizeof text,
-		 "%" PRIu64 " were published to %.200s, which no subscription reads%s%.200s%s: add "
-		 "--topic %.200s to the one that wants them, or name it with --read-elsewhere",
-		 topic->events, semel_text_shown(topic->topic),
-		 topic->nearest.data ? " (did the producer mean " : "",
-		 semel_text_shown_or(topic->nearest, ""), topic->nearest.data ? "?)" : "",
-		 semel_text_shown(topic->topic));
-	tell(telling, "unread", NULL, text, NULL);
+	snprintf(
+		text, sizeof text,
+		"%" PRIu64 " events were published to topic %.200s, which no subscription reads%s"
+		"%.200s%s (add --topic %.200s to a subscription, or name it with --read-elsewhere)",
+		topic->events, semel_text_shown(topic->topic),
+		topic->nearest.data ? "; did the producer mean " : "",
+		semel_text_shown_or(topic->nearest, ""), topic->nearest.data ? "?" : "",
+		semel_text_shown(topic->topic));
+	add_remedy(listing, "unread", NULL, text, NULL);
 }
 
 void semel_verify_list_remedies(const struct semel_verify_report *report, int64_t now_ms,
-				semel_verify_remedy_callback seen, void *user)
+				semel_verify_remedy_callback callback, void *user)
 {
-	const struct telling telling = { seen, user, now_ms };
+	const struct listing listing = { callback, user, now_ms };
 	char text[TEXT_SIZE];
 
 	if (report->refused > 0) {
 		snprintf(text, sizeof text,
-			 "%" PRIu64 " are refused by the broker, and tried again: %s; doctor says "
-			 "what to do",
+			 "%" PRIu64
+			 " events are refused by the broker and retried: %s (semel doctor "
+			 "shows what to do)",
 			 report->refused, report->last_refusal);
-		tell(&telling, "unpublished", NULL, text, "semel doctor");
+		add_remedy(&listing, "unpublished", NULL, text, "semel doctor");
 	}
 	if (report->unpublished > report->refused) {
 		snprintf(text, sizeof text,
-			 "%" PRIu64 " are not published yet: a relay does that; if one runs, "
-			 "doctor says what keeps it",
+			 "%" PRIu64
+			 " events are not published yet (start a relay; if one is running, "
+			 "semel doctor shows what stops it)",
 			 report->unpublished - report->refused);
-		tell(&telling, "unpublished", NULL, text, "semel relay --drain");
+		add_remedy(&listing, "unpublished", NULL, text, "semel relay --drain");
 	}
 	for (size_t i = 0; i < report->scope_count; i++)
-		tell_scope(&telling, &report->scopes[i]);
+		list_scope(&listing, &report->scopes[i]);
 	for (size_t i = 0; i < report->unread_count; i++)
-		tell_topic(&telling, &report->unread[i]);
+		list_topic(&listing, &report->unread[i]);
 }

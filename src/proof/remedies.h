@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What heals each thing that verify finds. */
+/* What to do about each discrepancy that verify finds. */
 #ifndef SEMEL_PROOF_REMEDIES_H
 #define SEMEL_PROOF_REMEDIES_H
 
 #include "proof/verify.h"
 
-/* One problem. The texts live until the call returns. */
+/* The texts live until the call returns. */
 struct semel_verify_remedy {
 	const char *problem; /* "stuck", "missing", … */
-	const char *scope;   /* NULL: it is not of one scope */
-	const char *text;    /* what is the matter, and what to do */
+	const char *scope;   /* NULL: not of one scope */
+	const char *text;    /* the problem, and what to do */
 	const char
-		*command; /* the one command that heals it; NULL: there is none to type as it is */
+		*command; /* the command that resolves it; NULL: none that can be typed as it is */
 };
 
-typedef void (*semel_verify_remedy_callback)(const struct semel_verify_remedy *advice, void *user);
+typedef void (*semel_verify_remedy_callback)(const struct semel_verify_remedy *remedy, void *user);
 
-/* In the order of the report. Nothing for a clean one. */
+/* In the order of the report; none for a clean one. */
 void semel_verify_list_remedies(const struct semel_verify_report *report, int64_t now_ms,
-				semel_verify_remedy_callback seen, void *user);
+				semel_verify_remedy_callback callback, void *user);
 
 #endif

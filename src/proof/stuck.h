@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Does what waits in a scope ever move? The tables say what each thing waits for; where that is a
- * copy of an event, the broker is asked whether there is one. Only what is proven is stuck: a copy
- * that the broker cannot be asked for, or that may be in a consumer's hands, is on its way.
+/* Which of the rows that wait in a scope will never be processed? The tables say what each row
+ * waits for; where that is a copy of an event, the broker is queried for it. Only what is proven is
+ * stuck: a copy that cannot be queried, or that a consumer may have in flight, counts as in
+ * transit.
  *
- * A copy is at the broker until what became of it is committed, so one that is nowhere, while the
- * tables say both before and after the question that something waits for it, is gone. */
+ * A copy stays at the broker until its outcome is committed. So a copy that is nowhere, while the
+ * tables say both before and after the query that a row waits for it, is lost. */
 #ifndef SEMEL_PROOF_STUCK_H
 #define SEMEL_PROOF_STUCK_H
 
@@ -13,45 +14,45 @@
 
 #define SEMEL_STUCK_QUERIES_MAX 100 /* copies that the broker is asked for, per scope and look */
 
-/* What moves something that waits. */
+/* What a waiting row needs in order to be processed. */
 enum semel_fix {
-	SEMEL_FIX_NONE,    /* a consumer does, now or when it is due */
-	SEMEL_FIX_RELEASE, /* nothing: no hold keeps it, or one whose head is settled */
-	SEMEL_FIX_RESEND   /* a copy of an event; if there is none, nothing */
+	SEMEL_FIX_NONE,    /* nothing: a consumer processes it, now or when it is due */
+	SEMEL_FIX_RELEASE, /* a release: it has no hold, or one whose head is settled */
+	SEMEL_FIX_RESEND   /* a copy of the awaited event, which is sent again if it is lost */
 };
 
 struct semel_wait_fix {
-	enum semel_fix fix;
-	struct semel_text awaited_id; /* SEND: the event whose copy it waits for */
+	enum semel_fix kind;
+	struct semel_text awaited_id; /* RESEND: the event whose copy it waits for */
 };
 
-/* Pure, but for the question whether an owner on this machine is dead. */
+/* Pure, except that it checks whether an owner on this machine is dead. */
 struct semel_wait_fix semel_wait_find_fix(const struct semel_wait *wait, int64_t now_ms);
 
-/* One look at one scope. */
+/* One check of one scope. */
 struct semel_stuck_check {
 	semel_store *store;
-	struct semel_broker *broker; /* NULL: it cannot be asked, and no copy is gone */
+	struct semel_broker *broker; /* NULL: not reachable, and no copy counts as lost */
 	const char *scope;
-	const char *const *topics; /* all that the scope has ever read, NULL-ended */
-	uint64_t in_flight;        /* deliveries in the hands of living consumers */
+	const char *const *topics; /* that the scope has ever read, NULL-ended */
+	uint64_t in_flight;        /* deliveries that live consumers have */
 	int64_t now_ms;
-	int64_t overdue_ms; /* what is due later than so long ago is not asked for; 0: all is */
+	int64_t overdue_ms; /* only rows overdue by this are queried; 0: all */
 	struct semel_arena *arena;
-	struct semel_text asked[SEMEL_STUCK_QUERIES_MAX];
+	struct semel_text queried[SEMEL_STUCK_QUERIES_MAX];
 	bool gone[SEMEL_STUCK_QUERIES_MAX];
 	uint32_t count;
 };
 
-/* Asks the broker for everything that something waits for. Then: read the waits again. */
+/* Queries the broker for every copy that a row waits for. Afterwards read the waits again. */
 semel_status semel_stuck_check_run(struct semel_stuck_check *stuck, semel_error *error);
-/* Of a wait that was read after that. */
+/* Is this wait, which was read after the run, stuck? */
 bool semel_stuck_check_confirms(const struct semel_stuck_check *stuck,
 				const struct semel_wait *wait);
-/* One question: is no copy of the event on its way? */
+/* One query: is no copy of the event in transit? */
 semel_status semel_stuck_check_is_gone(const struct semel_stuck_check *stuck, struct semel_text id,
 				       bool *gone_out, semel_error *error);
-/* Asks, and counts what waits in vain. */
+/* Runs the check and counts what is stuck. */
 semel_status semel_stuck_count(struct semel_stuck_check *stuck, uint64_t *count_out,
 			       semel_error *error);
 

@@ -304,8 +304,8 @@ static semel_status ask_for_unsettled(struct examination *at, bool *any_out, sem
 static semel_status wait_counted(const struct semel_wait *wait, void *user)
 {
 	const struct examination *at = user;
-	struct semel_wait_fix need = semel_wait_find_fix(wait, at->stuck.now_ms);
-	return need.fix == SEMEL_FIX_RESEND ? SEMEL_STOPPED : SEMEL_OK;
+	struct semel_wait_fix fix = semel_wait_find_fix(wait, at->stuck.now_ms);
+	return fix.kind == SEMEL_FIX_RESEND ? SEMEL_STOPPED : SEMEL_OK;
 }
 
 static semel_status ask_for_movers(struct examination *at, semel_error *error)

@@ -74,8 +74,8 @@ static bool is_same(const struct step *left, const struct step *right)
 static semel_status collect(const struct semel_wait *wait, void *user)
 {
 	struct repair *repair = user;
-	struct semel_wait_fix need = semel_wait_find_fix(wait, repair->stuck.now_ms);
-	struct step step = { need.fix,  wait->kind,  need.awaited_id,
+	struct semel_wait_fix fix = semel_wait_find_fix(wait, repair->stuck.now_ms);
+	struct step step = { fix.kind,  wait->kind,  fix.awaited_id,
 			     wait->key, wait->state, wait->entry_id };
 
 	if (!semel_stuck_check_confirms(&repair->stuck, wait))

@@ -23,43 +23,43 @@ static struct semel_wait parked(enum semel_hold_state state, enum semel_dead_sta
 				    .settled = settled };
 }
 
-static void assert_need(struct semel_wait wait, enum semel_fix fix, const char *awaited_id)
+static void assert_fix(struct semel_wait wait, enum semel_fix kind, const char *awaited_id)
 {
-	struct semel_wait_fix need = semel_wait_find_fix(&wait, NOW);
-	assert_int_equal(need.fix, fix);
+	struct semel_wait_fix fix = semel_wait_find_fix(&wait, NOW);
+	assert_int_equal(fix.kind, kind);
 	if (awaited_id)
-		assert_string_equal(need.awaited_id.data, awaited_id);
+		assert_string_equal(fix.awaited_id.data, awaited_id);
 	else
-		assert_null(need.awaited_id.data);
+		assert_null(fix.awaited_id.data);
 }
 
 static void what_nothing_holds_is_to_be_released(void **state)
 {
 	(void)state;
-	assert_need(parked(SEMEL_HOLD_NONE, SEMEL_DEAD_ANY, false), SEMEL_FIX_RELEASE, NULL);
+	assert_fix(parked(SEMEL_HOLD_NONE, SEMEL_DEAD_ANY, false), SEMEL_FIX_RELEASE, NULL);
 }
 
 static void what_a_consumer_moves_needs_nothing(void **state)
 {
 	(void)state;
-	assert_need(parked(SEMEL_HOLD_RELEASED, SEMEL_DEAD_ANY, false), SEMEL_FIX_NONE, NULL);
-	assert_need(parked(SEMEL_HOLD_GAP, SEMEL_DEAD_ANY, false), SEMEL_FIX_NONE, NULL);
+	assert_fix(parked(SEMEL_HOLD_RELEASED, SEMEL_DEAD_ANY, false), SEMEL_FIX_NONE, NULL);
+	assert_fix(parked(SEMEL_HOLD_GAP, SEMEL_DEAD_ANY, false), SEMEL_FIX_NONE, NULL);
 }
 
 static void behind_a_retry_the_copy_of_the_head_is_waited_for(void **state)
 {
 	(void)state;
-	assert_need(parked(SEMEL_HOLD_RETRY, SEMEL_DEAD_ANY, false), SEMEL_FIX_RESEND, "head");
+	assert_fix(parked(SEMEL_HOLD_RETRY, SEMEL_DEAD_ANY, false), SEMEL_FIX_RESEND, "head");
 }
 
 static void behind_a_dead_head_its_letter_decides(void **state)
 {
 	(void)state;
-	assert_need(parked(SEMEL_HOLD_DEAD, SEMEL_DEAD_PENDING, false), SEMEL_FIX_NONE, NULL);
-	assert_need(parked(SEMEL_HOLD_DEAD, SEMEL_DEAD_REPLAYED, false), SEMEL_FIX_RESEND, "head");
-	assert_need(parked(SEMEL_HOLD_DEAD, SEMEL_DEAD_REPLAYED, true), SEMEL_FIX_RELEASE, NULL);
-	assert_need(parked(SEMEL_HOLD_DEAD, SEMEL_DEAD_DISCARDED, false), SEMEL_FIX_RELEASE, NULL);
-	assert_need(parked(SEMEL_HOLD_DEAD, SEMEL_DEAD_ANY, false), SEMEL_FIX_RELEASE, NULL);
+	assert_fix(parked(SEMEL_HOLD_DEAD, SEMEL_DEAD_PENDING, false), SEMEL_FIX_NONE, NULL);
+	assert_fix(parked(SEMEL_HOLD_DEAD, SEMEL_DEAD_REPLAYED, false), SEMEL_FIX_RESEND, "head");
+	assert_fix(parked(SEMEL_HOLD_DEAD, SEMEL_DEAD_REPLAYED, true), SEMEL_FIX_RELEASE, NULL);
+	assert_fix(parked(SEMEL_HOLD_DEAD, SEMEL_DEAD_DISCARDED, false), SEMEL_FIX_RELEASE, NULL);
+	assert_fix(parked(SEMEL_HOLD_DEAD, SEMEL_DEAD_ANY, false), SEMEL_FIX_RELEASE, NULL);
 }
 
 static void a_claim_needs_a_copy_once_its_owner_is_gone(void **state)
@@ -69,16 +69,16 @@ static void a_claim_needs_a_copy_once_its_owner_is_gone(void **state)
 				    .event_id = SEMEL_TEXT("event"),
 				    .owner = SEMEL_TEXT("elsewhere"),
 				    .due_ms = NOW + 1 };
-	assert_need(claim, SEMEL_FIX_NONE, NULL);
+	assert_fix(claim, SEMEL_FIX_NONE, NULL);
 	claim.due_ms = NOW;
-	assert_need(claim, SEMEL_FIX_RESEND, "event");
+	assert_fix(claim, SEMEL_FIX_RESEND, "event");
 }
 
 static void a_replay_waits_for_its_own_copy(void **state)
 {
 	(void)state;
 	struct semel_wait replay = { .kind = SEMEL_WAIT_REPLAY, .event_id = SEMEL_TEXT("event") };
-	assert_need(replay, SEMEL_FIX_RESEND, "event");
+	assert_fix(replay, SEMEL_FIX_RESEND, "event");
 }
 
 int main(void)
