@@ -9,7 +9,8 @@ static semel_status refuse(void *user, const char *topic, int32_t partition, boo
 	(void)user;
 	(void)granted;
 	*next_out = -1;
-	return semel_error_set(error, SEMEL_LEASE_LOST, "partition %d of %s is only looked at here",
+	return semel_error_set(error, SEMEL_LEASE_LOST,
+			       "partition %d of %s is only inspected by this process",
 			       (int)partition, topic);
 }
 
@@ -20,8 +21,8 @@ static void ignore(void *user, const char *topic, int32_t partition)
 	(void)partition;
 }
 
-static semel_status look(void *user, const char *scope, const char *topic, int32_t partition,
-			 int64_t *next_out, semel_error *error)
+static semel_status get_position(void *user, const char *scope, const char *topic,
+				 int32_t partition, int64_t *next_out, semel_error *error)
 {
 	semel_store *store = ((struct semel_position_reader *)user)->store;
 	struct semel_position position = { .scope = semel_text_of(scope),
@@ -37,7 +38,7 @@ void semel_position_reader_attach(struct semel_position_reader *position_reader,
 {
 	*position_reader = (struct semel_position_reader){ .store = store };
 	position_reader->offset_store = (struct semel_offset_store){
-		.user = position_reader, .acquire = refuse, .release = ignore, .get = look
+		.user = position_reader, .acquire = refuse, .release = ignore, .get = get_position
 	};
 	semel_broker_set_offset_store(broker, &position_reader->offset_store);
 }

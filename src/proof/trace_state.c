@@ -30,10 +30,10 @@ static const struct semel_trace_entry *find_entry(const struct reader *reader, c
 	const struct semel_trace *trace = reader->query->trace;
 
 	for (size_t i = trace->count; i > 0; i--) {
-		const struct semel_trace_entry *fact = &trace->facts[i - 1];
-		if (fact->scope && strcmp(fact->what, what) == 0 &&
-		    semel_text_equal(semel_text_of(fact->scope), reader->row->scope))
-			return fact;
+		const struct semel_trace_entry *entry = &trace->entries[i - 1];
+		if (entry->scope && strcmp(entry->what, what) == 0 &&
+		    semel_text_equal(semel_text_of(entry->scope), reader->row->scope))
+			return entry;
 	}
 	return NULL;
 }
@@ -193,12 +193,12 @@ static semel_status describe_transit(struct reader *reader, semel_error *error)
 /* ---- final states ---------------------------------------------------------------------------- */
 
 /* "entry ID after 3 attempts: …" */
-static const char *entry_id_in(const struct reader *reader, const struct semel_trace_entry *fact)
+static const char *entry_id_in(const struct reader *reader, const struct semel_trace_entry *entry)
 {
-	char entry[64] = "";
+	char id[64] = "";
 
-	if (fact->detail && sscanf(fact->detail, "entry %63s", entry) == 1)
-		return semel_arena_printf(reader->query->arena, "%s", entry);
+	if (entry->detail && sscanf(entry->detail, "entry %63s", id) == 1)
+		return semel_arena_printf(reader->query->arena, "%s", id);
 	return NULL;
 }
 

@@ -16,7 +16,7 @@ static int widest_scope(const struct semel_trace *trace)
 {
 	size_t widest = 1;
 	for (size_t i = 0; i < trace->count; i++) {
-		size_t length = trace->facts[i].scope ? strlen(trace->facts[i].scope) : 0;
+		size_t length = trace->entries[i].scope ? strlen(trace->entries[i].scope) : 0;
 		widest = length > widest ? length : widest;
 	}
 	return (int)widest;
@@ -26,7 +26,7 @@ static void life_text(const struct semel_trace *trace, struct semel_buffer *buff
 {
 	int width = widest_scope(trace);
 	for (size_t i = 0; i < trace->count; i++) {
-		const struct semel_trace_entry *fact = &trace->facts[i];
+		const struct semel_trace_entry *fact = &trace->entries[i];
 		char time[SEMEL_TIME_SIZE];
 		semel_time_format(fact->time_ms, time);
 		semel_buffer_printf(buffer, "%s  %-*s  %-13s  ", time, width,

@@ -19,14 +19,14 @@ static semel_status tell(struct world *world, const char *event_id, struct story
 	return semel_trace_run(&plan, event_id, story->arena, &story->trace, &world->error);
 }
 
-/* Where the fact stands in the story, or -1. */
+/* Where the entry stands in the story, or -1. */
 static int place_of(const struct story *story, const char *what, const char *scope)
 {
 	for (size_t i = 0; i < story->trace.count; i++) {
-		const struct semel_trace_entry *fact = &story->trace.facts[i];
+		const struct semel_trace_entry *entry = &story->trace.entries[i];
 		bool same_scope =
-			scope ? fact->scope && strcmp(fact->scope, scope) == 0 : !fact->scope;
-		if (strcmp(fact->what, what) == 0 && same_scope)
+			scope ? entry->scope && strcmp(entry->scope, scope) == 0 : !entry->scope;
+		if (strcmp(entry->what, what) == 0 && same_scope)
 			return (int)i;
 	}
 	return -1;
@@ -48,7 +48,7 @@ static void a_delivered_event_was_committed_published_and_processed(void **state
 	assert_true(published > committed);
 	assert_true(processed > published);
 	for (size_t i = 1; i < story.trace.count; i++)
-		assert_true(story.trace.facts[i - 1].time_ms <= story.trace.facts[i].time_ms);
+		assert_true(story.trace.entries[i - 1].time_ms <= story.trace.entries[i].time_ms);
 	semel_arena_free(story.arena);
 }
 
