@@ -77,7 +77,7 @@ def test_verify_that_waits(shop):
     consume(shop)
     publish(shop, "second")
     terminal = Terminal(shop, "verify", "--wait", "2m")
-    assert terminal.shows("deliveries on their way")
+    assert terminal.shows("deliveries in transit")
     relay(shop)
     consume(shop)
     assert terminal.ends() == 0

@@ -123,7 +123,7 @@ static void report_json(const struct semel_verify_report *report, struct semel_b
 		semel_buffer_string(buffer, "\"prunedUntil\":null,");
 	semel_buffer_string(buffer, "\"brokerTrouble\":");
 	semel_buffer_json_or_null(
-		buffer, semel_text_of(report->broker_trouble[0] ? report->broker_trouble : NULL));
+		buffer, semel_text_of(report->broker_error[0] ? report->broker_error : NULL));
 	semel_buffer_string(buffer, ",\"scopes\":[");
 	for (size_t i = 0; i < report->scope_count; i++) {
 		semel_buffer_string(buffer, i ? ",\n " : "");
@@ -250,11 +250,11 @@ static void report_text(const struct semel_verify_report *report, struct semel_b
 	}
 	semel_verify_list_remedies(report, semel_now_ms(semel_env_system()), advice_text,
 				   &advising);
-	if (report->broker_trouble[0])
+	if (report->broker_error[0])
 		semel_buffer_printf(buffer,
 				    "\nthe broker could not be asked (%s): what is missing may "
 				    "still wait there\n",
-				    report->broker_trouble);
+				    report->broker_error);
 	semel_buffer_string(buffer, semel_verify_is_clean(report)
 					    ? "\nevery committed event is accounted for\n"
 					    : "\nnot every committed event is accounted for (semel "

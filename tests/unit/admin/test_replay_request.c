@@ -26,11 +26,11 @@ static void a_member_that_holds_a_zero_byte_is_refused(void **state)
 		struct semel_text body;
 		const char *member;
 	} bodies[] = {
-		{ SEMEL_TEXT_CONST("{\"type\":\"order.placed\\u0000.v2\"}"), "type has to be" },
-		{ SEMEL_TEXT_CONST("{\"scope\":\"billing\\u0000\"}"), "scope has to be" },
-		{ SEMEL_TEXT_CONST("{\"aggregate\":\"order:1\\u0000,2\"}"), "aggregate has to be" },
+		{ SEMEL_TEXT_CONST("{\"type\":\"order.placed\\u0000.v2\"}"), "type must be" },
+		{ SEMEL_TEXT_CONST("{\"scope\":\"billing\\u0000\"}"), "scope must be" },
+		{ SEMEL_TEXT_CONST("{\"aggregate\":\"order:1\\u0000,2\"}"), "aggregate must be" },
 		{ SEMEL_TEXT_CONST("{\"since\":\"2026-01-31T12:00:00Z\\u0000\"}"),
-		  "since has to be" },
+		  "since must be" },
 		{ SEMEL_TEXT_CONST("{\"type\\u0000x\":\"order.placed\"}"), "a JSON object" },
 	};
 	struct semel_arena *arena = semel_arena_new(4096);

@@ -424,7 +424,7 @@ static void a_broker_out_of_reach_is_said_to_be(void **state)
 	snprintf(world->broker_url, sizeof(world->broker_url), "local:%s/none/broker.db",
 		 world->folder);
 	struct semel_verify_report *report = verify(world);
-	assert_true(report->broker_trouble[0] != '\0');
+	assert_true(report->broker_error[0] != '\0');
 	assert_int_equal(report->scopes[0].missing.count, 1);
 }
 
