@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A entry is 24 bytes and its id: a million events fit into some 60 MB. */
+/* An entry is 24 bytes and its id: a million events take some 60 MB. */
 #include "proof/ledger.h"
 
 #include "base/error.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_LINES    1024
+#define FIRST_ENTRIES  1024
 #define FIRST_TOPICS   16
 #define ARENA_BLOCK    4096
 #define PROGRESS_EVERY 4096
@@ -16,16 +16,16 @@ static bool grow(void **array, size_t count, size_t *capacity, size_t item_size,
 {
 	if (count < *capacity)
 		return true;
-	size_t wanted = *capacity ? *capacity * 2 : first;
-	void *bigger = realloc(*array, wanted * item_size);
+	size_t bigger_capacity = *capacity ? *capacity * 2 : first;
+	void *bigger = realloc(*array, bigger_capacity * item_size);
 	if (!bigger)
 		return false;
 	*array = bigger;
-	*capacity = wanted;
+	*capacity = bigger_capacity;
 	return true;
 }
 
-/* Topics are few, and neighbours mostly share theirs; so a walk is cheap. */
+/* Topics are few, so a linear search is cheap. */
 static bool topic_number(struct semel_ledger *ledger, struct semel_text topic, uint16_t *number_out)
 {
 	size_t at = 0;
@@ -49,7 +49,7 @@ static uint8_t status_of(const char *status)
 	return strcmp(status, "FAILED") == 0 ? SEMEL_LEDGER_FAILED : SEMEL_LEDGER_NEW;
 }
 
-static semel_status line_seen(struct semel_text id, const char *status, struct semel_text topic,
+static semel_status add_entry(struct semel_text id, const char *status, struct semel_text topic,
 			      int64_t time_ms, void *user)
 {
 	struct semel_ledger *ledger = user;
@@ -61,10 +61,10 @@ static semel_status line_seen(struct semel_text id, const char *status, struct s
 		return SEMEL_INVALID;
 	if (!topic_number(ledger, topic, &entry.topic) ||
 	    !grow((void **)&ledger->entries, ledger->count, &ledger->capacity, sizeof(entry),
-		  FIRST_LINES))
+		  FIRST_ENTRIES))
 		return SEMEL_INTERNAL;
 	semel_buffer_append(&ledger->ids, id.data, id.length);
-	semel_buffer_append(&ledger->ids, "", 1); /* so that an id is a C string in its place */
+	semel_buffer_append(&ledger->ids, "", 1); /* so that an id is a C string in place */
 	ledger->entries[ledger->count++] = entry;
 	if (ledger->progress && ledger->count % PROGRESS_EVERY == 0)
 		ledger->progress("events read", ledger->count, ledger->user);
@@ -78,7 +78,7 @@ semel_status semel_ledger_read(struct semel_ledger *ledger, semel_store *produce
 	if (!ledger->arena)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
 	semel_error_clear(error);
-	semel_status status = producer->driver->outbox->each(producer, line_seen, ledger, error);
+	semel_status status = producer->driver->outbox->each(producer, add_entry, ledger, error);
 	if (status == SEMEL_INVALID)
 		return semel_error_set(error, status,
 				       "an event id in the outbox is longer than 255 bytes");
@@ -87,8 +87,8 @@ semel_status semel_ledger_read(struct semel_ledger *ledger, semel_store *produce
 	return status;
 }
 
-static semel_status line_seen_again(struct semel_text id, const char *status,
-				    struct semel_text topic, int64_t time_ms, void *user)
+static semel_status update_entry(struct semel_text id, const char *status, struct semel_text topic,
+				 int64_t time_ms, void *user)
 {
 	(void)topic;
 	(void)time_ms;
@@ -102,7 +102,7 @@ semel_status semel_ledger_refresh(struct semel_ledger *ledger, semel_store *prod
 				  semel_error *error)
 {
 	semel_ledger_clear_flags(ledger);
-	return producer->driver->outbox->each(producer, line_seen_again, ledger, error);
+	return producer->driver->outbox->each(producer, update_entry, ledger, error);
 }
 
 void semel_ledger_free(struct semel_ledger *ledger)

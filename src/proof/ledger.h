@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the outbox says was committed, packed in memory in the order of the ids, so that sorted
- * streams of other tables can be laid beside it in one pass each. */
+/* The committed events of the outbox, packed in memory in the order of the ids, so that a sorted
+ * stream of another table is compared with them in one pass. */
 #ifndef SEMEL_PROOF_LEDGER_H
 #define SEMEL_PROOF_LEDGER_H
 
@@ -9,7 +9,7 @@
 
 enum semel_ledger_status { SEMEL_LEDGER_NEW, SEMEL_LEDGER_PUBLISHED, SEMEL_LEDGER_FAILED };
 
-/* What a scope, or the broker, knows of an event; bits. */
+/* What a scope, or the broker, has of an event; bits. */
 enum semel_ledger_flag {
 	SEMEL_LEDGER_IS_PROCESSED = 1,
 	SEMEL_LEDGER_IS_CLAIMED = 2,
@@ -18,12 +18,12 @@ enum semel_ledger_flag {
 	SEMEL_LEDGER_IS_DISCARDED = 16,
 	SEMEL_LEDGER_IS_REPLAYED = 32,
 	SEMEL_LEDGER_IS_PARKED = 64,
-	SEMEL_LEDGER_IS_QUERIED = 128,   /* the broker was asked for it */
-	SEMEL_LEDGER_IS_AT_BROKER = 256, /* and had it */
-	SEMEL_LEDGER_IS_FILTERED = 512,  /* the subscription's binding leaves it out */
+	SEMEL_LEDGER_IS_QUERIED = 128,   /* the broker was queried for it */
+	SEMEL_LEDGER_IS_AT_BROKER = 256, /* and has it */
+	SEMEL_LEDGER_IS_FILTERED = 512,  /* the binding of the subscription leaves it out */
 	SEMEL_LEDGER_IS_MOVING =
-		1024, /* it waits in the scope's tables for something that will come */
-	SEMEL_LEDGER_IS_STUCK = 2048 /* or for something that will not */
+		1024, /* it waits in the tables of the scope, and will be processed */
+	SEMEL_LEDGER_IS_STUCK = 2048 /* it waits there, and will not */
 };
 
 struct semel_ledger_entry {
@@ -49,7 +49,7 @@ struct semel_ledger {
 /* Reads the outbox. Free it also after a failure. */
 semel_status semel_ledger_read(struct semel_ledger *ledger, semel_store *producer,
 			       semel_error *error);
-/* What has become of the same events; those that are new are left out. */
+/* Reads the status of the same events again; later events are left out. */
 semel_status semel_ledger_refresh(struct semel_ledger *ledger, semel_store *producer,
 				  semel_error *error);
 void semel_ledger_free(struct semel_ledger *ledger);
@@ -60,10 +60,10 @@ struct semel_text semel_ledger_topic(const struct semel_ledger *ledger,
 				     const struct semel_ledger_entry *entry);
 bool semel_ledger_has_topic(const struct semel_ledger *ledger, struct semel_text topic);
 
-/* Before a new stream: the cursor goes back. Before a new scope: the marks go too. */
+/* Before a new stream: resets the cursor. Before a new scope: clears the flags too. */
 void semel_ledger_rewind(struct semel_ledger *ledger);
 void semel_ledger_clear_flags(struct semel_ledger *ledger);
-/* The entry of this id, or NULL. Ids are asked for in ascending byte order. */
+/* The entry of this id, or NULL. Ids are passed in ascending byte order. */
 struct semel_ledger_entry *semel_ledger_seek(struct semel_ledger *ledger, struct semel_text id);
 /* The same without the cursor, for ids in any order. */
 struct semel_ledger_entry *semel_ledger_find(const struct semel_ledger *ledger,

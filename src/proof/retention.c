@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Retention.
  *
- * - An inbox must remember for longer than anything can be sent again: the outbox's rows (replay)
- *   and the broker's log. So the broker's log goes by the outbox's age, and an inbox that forgets
- *   before the outbox is refused.
- * - Each step is a short transaction, so that writers wait for a moment at most.
+ * - An inbox must remember for longer than an event can be sent again, from the outbox (replay) or
+ *   from the broker's log. So the retention of the broker's log is that of the outbox, and an inbox
+ *   that forgets before the outbox is refused.
+ * - Each step is a short transaction, so that writers wait only briefly.
  */
 #include "proof/retention.h"
 
@@ -19,11 +19,12 @@ semel_status semel_retention_check(const struct semel_retention_ages *ages, seme
 	char inbox[SEMEL_TIME_SIZE];
 	semel_duration_format(ages->outbox_ms, outbox);
 	semel_duration_format(ages->inbox_ms, inbox);
-	return semel_error_set(error, SEMEL_CONFIG,
-			       "the inbox would forget after %s what the outbox can replay for %s, "
-			       "and a replay would then be processed twice: set retention.inbox to "
-			       "at least %s, or retention.outbox to at most %s",
-			       inbox, outbox, outbox, inbox);
+	return semel_error_set(
+		error, SEMEL_CONFIG,
+		"the inbox retention %s is shorter than the outbox retention %s, so "
+		"replayed events would be processed twice (set retention.inbox to at "
+		"least %s, or retention.outbox to at most %s)",
+		inbox, outbox, outbox, inbox);
 }
 
 static semel_status prune_rows(const struct semel_retention_plan *plan, int64_t now_ms,
@@ -61,8 +62,8 @@ semel_status semel_retention_run(const struct semel_retention_plan *plan,
 
 	int64_t now_ms = semel_now_ms(plan->env);
 	status = prune_rows(plan, now_ms, counts_out, error);
-	if (status == SEMEL_OK && plan->broker && plan->broker->driver->prune)
-		status = plan->broker->driver->prune(plan->broker, now_ms - plan->ages.outbox_ms,
-						     plan->dry_run, &counts_out->broker, error);
-	return status;
+	if (status != SEMEL_OK || !plan->broker || !plan->broker->driver->prune)
+		return status;
+	return plan->broker->driver->prune(plan->broker, now_ms - plan->ages.outbox_ms,
+					   plan->dry_run, &counts_out->broker, error);
 }

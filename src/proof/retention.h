@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Forgetting on purpose: what was kept long enough goes, in small steps. */
+/* Retention: deletes rows that are older than their retention, in short transactions. */
 #ifndef SEMEL_PROOF_RETENTION_H
 #define SEMEL_PROOF_RETENTION_H
 
@@ -18,9 +18,9 @@ struct semel_retention_counts {
 
 struct semel_retention_plan {
 	semel_store *store;
-	struct semel_broker *broker; /* NULL: its log is left alone */
+	struct semel_broker *broker; /* NULL: its log is not pruned */
 	const struct semel_env *env;
-	struct semel_wake *wake; /* rung: stop between two steps; may be NULL */
+	struct semel_wake *wake; /* when notified: stop between two steps; may be NULL */
 	struct semel_retention_ages ages;
 	bool dry_run;
 	/* After each step; may be NULL. */
@@ -28,10 +28,11 @@ struct semel_retention_plan {
 	void *user;
 };
 
-/* Pure. CONFIG when the inbox would forget before the outbox does: a replay could then double. */
+/* Pure. CONFIG when the inbox forgets before the outbox does: a replay would then be processed
+ * twice. */
 semel_status semel_retention_check(const struct semel_retention_ages *ages, semel_error *error);
-/* Checks, then prunes until nothing is left to go. STOPPED: the bell rang; what was done is done.
- */
+/* Checks, then prunes until nothing is left to prune. STOPPED: the wake was notified; what was
+ * pruned stays so. */
 semel_status semel_retention_run(const struct semel_retention_plan *plan,
 				 struct semel_retention_counts *counts_out, semel_error *error);
 

@@ -9,7 +9,7 @@ struct search {
 	const struct semel_ledger *ledger;
 	struct semel_arena *arena;
 	bool *read;         /* by number of a ledger's topic */
-	const char **names; /* of topics that are read now, for the nearest */
+	const char **names; /* of subscribed topics, for the nearest */
 	size_t name_count, name_capacity;
 };
 
@@ -20,8 +20,8 @@ static void mark_read(struct search *search, struct semel_text topic)
 			search->read[i] = true;
 }
 
-/* One that was read once is told of with its scope. */
-static void topic_seen(struct semel_text topic, int64_t since_ms, int64_t removed_at_ms, void *user)
+/* A topic that a scope dropped is reported with the scope. */
+static void mark_topic(struct semel_text topic, int64_t since_ms, int64_t removed_at_ms, void *user)
 {
 	(void)since_ms;
 	(void)removed_at_ms;
@@ -31,36 +31,50 @@ static void topic_seen(struct semel_text topic, int64_t since_ms, int64_t remove
 static bool add_name(struct search *search, const char *name)
 {
 	if (search->name_count == search->name_capacity) {
-		size_t wanted = search->name_capacity ? search->name_capacity * 2 : 32;
-		const char **bigger = semel_arena_alloc(search->arena, wanted * sizeof *bigger);
+		size_t capacity = search->name_capacity ? search->name_capacity * 2 : 32;
+		const char **bigger = semel_arena_alloc(search->arena, capacity * sizeof *bigger);
 		if (!bigger)
 			return false;
 		if (search->name_count > 0)
 			memcpy(bigger, search->names, search->name_count * sizeof *bigger);
 		search->names = bigger;
-		search->name_capacity = wanted;
+		search->name_capacity = capacity;
 	}
 	search->names[search->name_count++] = name;
 	return true;
 }
 
-static semel_status note_subscription(struct search *search, semel_store *store,
+static semel_status mark_subscription(struct search *search, semel_store *store,
 				      const struct semel_subscription_row *row, semel_error *error)
 {
 	struct semel_topics topics = { 0 };
 	semel_status status = semel_subscription_topics(row, search->arena, &topics, error);
 
-	for (size_t i = 0; status == SEMEL_OK && i < topics.count; i++) {
+	if (status != SEMEL_OK)
+		return status;
+	for (size_t i = 0; i < topics.count; i++) {
 		mark_read(search, semel_text_of(topics.names[i]));
 		if (!add_name(search, topics.names[i]))
 			return semel_error_set(error, SEMEL_INTERNAL, "no memory for topics");
 	}
-	return status == SEMEL_OK ? store->driver->upkeep->subscription_topics(
-					    store, row->scope, topic_seen, search, error)
-				  : status;
+	return store->driver->upkeep->subscription_topics(store, row->scope, mark_topic, search,
+							  error);
 }
 
-/* Somebody may claim through the library, or by SQL, without a subscription. */
+static semel_status mark_subscriptions(struct search *search,
+				       const struct semel_store_subscriptions *known,
+				       semel_error *error)
+{
+	for (uint32_t i = 0; i < known->count; i++) {
+		semel_status status =
+			mark_subscription(search, known->store, &known->rows[i], error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return SEMEL_OK;
+}
+
+/* Claims may come from the library, or by SQL, without a subscription. */
 static semel_status is_claimed(const struct semel_verify_plan *plan, struct semel_text topic,
 			       bool *claimed_out, semel_error *error)
 {
@@ -83,9 +97,9 @@ static uint64_t events_of(const struct semel_ledger *ledger, size_t topic)
 	return count;
 }
 
-static semel_status judge_topic(const struct search *search, const struct semel_verify_plan *plan,
-				size_t number, struct semel_verify_report *report,
-				semel_error *error)
+static semel_status add_if_unread(const struct search *search, const struct semel_verify_plan *plan,
+				  size_t number, struct semel_verify_report *report,
+				  semel_error *error)
 {
 	struct semel_text topic = search->ledger->topics[number];
 	uint64_t events = search->read[number] ? 0 : events_of(search->ledger, number);
@@ -125,12 +139,12 @@ semel_status semel_unread_topics_find(const struct semel_verify_plan *plan,
 	for (size_t i = 0; plan->elsewhere && plan->elsewhere[i]; i++)
 		mark_read(&search, semel_text_of(plan->elsewhere[i]));
 	for (size_t i = 0; i < plan->consumer_count; i++) {
+		status = mark_subscriptions(&search, &known[i], error);
+		if (status != SEMEL_OK)
+			return status;
 		subscriptions += known[i].count;
-		for (uint32_t j = 0; j < known[i].count && status == SEMEL_OK; j++)
-			status = note_subscription(&search, known[i].store, &known[i].rows[j],
-						   error);
 	}
 	for (size_t i = 0; subscriptions > 0 && i < ledger->topic_count && status == SEMEL_OK; i++)
-		status = judge_topic(&search, plan, i, report, error);
+		status = add_if_unread(&search, plan, i, report, error);
 	return status;
 }

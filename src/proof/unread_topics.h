@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Topics that nobody reads: published there, and silent. */
+/* Topics to which events are published and that no subscription reads. */
 #ifndef SEMEL_PROOF_UNREAD_TOPICS_H
 #define SEMEL_PROOF_UNREAD_TOPICS_H
 
@@ -14,7 +14,7 @@ struct semel_store_subscriptions {
 	uint32_t count;
 };
 
-/* Fills in report->unread. Where no subscription is known, nothing is said. */
+/* Fills in report->unread; without any subscription it stays empty. */
 semel_status semel_unread_topics_find(const struct semel_verify_plan *plan,
 				      const struct semel_ledger *ledger,
 				      const struct semel_store_subscriptions *known,

@@ -70,7 +70,7 @@ def test_why_it_is_red_is_told_in_full_to_those_with_a_token_only(shop):
     assert server.json("/readyz", status=503) == {"reasons": ["stalled"]}
     assert server.json("/readyz", status=503, headers=bearer("nobody")) == {"reasons": ["stalled"]}
     (reason,) = server.json("/readyz", status=503, headers=bearer(READER))["reasons"]
-    assert reason.startswith("1 event waits")
+    assert reason.startswith("1 event waiting")
     beside = spawn_with_metrics(shop, "consume", "--scope", "billing", "--topic", "order.events", "--print")  # without tokens
     shop.sql("UPDATE semel_schema SET version = version - 100")
     for one in (server, beside):

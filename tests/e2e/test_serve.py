@@ -215,7 +215,7 @@ def test_an_idle_system_is_ready_and_a_stuck_one_is_not(shop):
     publish(shop, "waiting")
     wait_for(lambda: server.ask("/readyz")[0] == 503, what="red")
     (reason,) = json.loads(server.ask("/readyz")[2])["reasons"]
-    assert reason.startswith("1 event waits")
+    assert reason.startswith("1 event waiting")
     assert server.json("/livez") == {"alive": True}
     relay(shop)
     wait_for(lambda: json.loads(server.ask("/readyz")[2]) == {"reasons": []}, what="green")
