@@ -36,12 +36,12 @@ semel_status semel_dynamic_load(const struct semel_dynamic_library *library, voi
 	void *handle = open_first(library->names, &reason);
 	if (handle == NULL && strstr(reason, strerror(EMFILE)) != NULL)
 		return semel_error_set(error, SEMEL_OUTAGE,
-				       "%s needs %s, and no file can be opened any more (raise the "
+				       "%s needs %s, and no more files can be opened (raise the "
 				       "limit: ulimit -n)",
 				       library->needed_for, library->names[0]);
 	if (handle == NULL)
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "%s needs %s, which is not here (try: apt install %s)",
+				       "%s needs %s, which is not installed (try: apt install %s)",
 				       library->needed_for, library->names[0], library->package);
 
 	const char *missing = missing_symbol(library, handle);

@@ -89,6 +89,21 @@ static uint64_t system_random(void *user)
 	return run.numbers[--run.left];
 }
 
+void semel_sleep_us(int64_t sleep_us)
+{
+	nanosleep(&(struct timespec){ .tv_sec = sleep_us / 1000000,
+				      .tv_nsec = sleep_us % 1000000 * 1000 },
+		  NULL);
+}
+
+void semel_env_sleep_ms(const struct semel_env *env, int64_t sleep_ms)
+{
+	if (env->advance)
+		env->advance(env->user, sleep_ms);
+	else
+		semel_sleep_us(sleep_ms * 1000);
+}
+
 const struct semel_env *semel_env_system(void)
 {
 	static const struct semel_env env = { .now_ms = system_now_ms,

@@ -13,15 +13,19 @@ struct semel_env {
 		void *user); /* never goes back; for waiting and leases held in memory */
 	uint64_t (*random)(void *user);
 	void *user;
-	/* NULL: whoever waits sleeps. Else nobody does: it makes its clock go on by so much. */
+	/* NULL: waiting is sleeping. Set: it makes the clock go on by so much instead. */
 	void (*advance)(void *user, int64_t wait_ms);
 };
 
 /* The machine's clock and random source. random() does not block and is not predictable. */
 const struct semel_env *semel_env_system(void);
 
-/* The machine's steady clock, for measuring; no rule goes by it. */
+/* The machine's steady clock, for measuring; no rule uses it. */
 int64_t semel_steady_us(void);
+/* A short sleep, where nothing could end it; a signal does. */
+void semel_sleep_us(int64_t sleep_us);
+/* The same for a rule, in its environment. */
+void semel_env_sleep_ms(const struct semel_env *env, int64_t sleep_ms);
 
 static inline int64_t semel_now_ms(const struct semel_env *env)
 {

@@ -5,8 +5,6 @@
 
 #include <semel/status.h>
 
-#include <stdbool.h>
-
 /* Returns status, so that a caller can write: return semel_error_set(error, SEMEL_INVALID, "…").
  * error may be NULL. Texts are cut at SEMEL_ERROR_TEXT_MAX, never overrun. */
 semel_status semel_error_set(semel_error *error, semel_status status, const char *format, ...)
@@ -16,11 +14,6 @@ semel_status semel_error_set(semel_error *error, semel_status status, const char
 semel_status semel_error_prefix(semel_error *error, const char *format, ...) SEMEL_PRINTF(2, 3);
 /* OK and an empty text. error may be NULL. */
 void semel_error_clear(semel_error *error);
-
-/* A broker's answer that speaks of one event, so that the event is retried or given up for it. What
- * speaks of a setting, a right, a file or the time that is left is nobody's event: CONFIG ends the
- * relay, and costs no attempt. */
-bool semel_status_is_about_event(semel_status status);
 
 /* clang-tidy looks at one file at a time, and has to be told that a failure is never SEMEL_OK. */
 #ifdef __clang_analyzer__

@@ -51,7 +51,7 @@ void semel_sqlite_folder_of(const char *path, char *out, size_t size)
 }
 
 /* In any other folder whoever made a file was allowed to by the folder's owner. */
-static bool anybody_may_create_beside(const char *path)
+static bool is_world_writable_folder_of(const char *path)
 {
 	char folder[PATH_MAX];
 	struct stat found;
@@ -71,7 +71,7 @@ static bool is_of_a_writer(const struct stat *file, const struct stat *database)
 
 static bool may_be_planted(const char *path, const struct stat *file, const struct stat *database)
 {
-	return !is_of_a_writer(file, database) && anybody_may_create_beside(path);
+	return !is_of_a_writer(file, database) && is_world_writable_folder_of(path);
 }
 
 /* NULL: it can be trusted. */
@@ -83,7 +83,7 @@ static const char *distrust_side(const char *path, const struct stat *side,
 	if (!S_ISREG(side->st_mode))
 		return "is not a regular file";
 	if (may_be_planted(path, side, database))
-		return "belongs to another user, in a folder that everybody may write";
+		return "belongs to another user, in a world-writable folder";
 	return NULL;
 }
 
@@ -148,7 +148,7 @@ static semel_status follow_link(const struct semel_sqlite_open *how, struct stat
 	if (may_be_planted(how->path, &link, file))
 		return semel_error_set(error, SEMEL_OUTAGE,
 				       "cannot open the %s %s: it is a symbolic link of another "
-				       "user, in a folder that everybody may write (name the file "
+				       "user, in a world-writable folder (name the file "
 				       "itself)",
 				       how->what, how->path);
 	return SEMEL_OK;
@@ -237,8 +237,8 @@ static semel_status check_lock(const char *name, const struct stat *file,
 			       name, reason);
 }
 
-static semel_status settle_lock(int fd, const char *name, const struct stat *database,
-				semel_error *error)
+static semel_status prepare_lock(int fd, const char *name, const struct stat *database,
+				 semel_error *error)
 {
 	mode_t mode = semel_sqlite_lock_mode(database->st_mode);
 	struct stat file;
@@ -283,7 +283,7 @@ semel_status semel_sqlite_open_lock(const char *database_path, const char *suffi
 				       "cannot open %s: %s (it must be a regular file that this "
 				       "user may write)",
 				       name, strerror(errno));
-	status = settle_lock(fd, name, &database, error);
+	status = prepare_lock(fd, name, &database, error);
 	if (status != SEMEL_OK) {
 		close(fd);
 		return status;

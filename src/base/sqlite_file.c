@@ -2,9 +2,9 @@
 /* Opening SQLite files, naming what went wrong, and checkpoints that cannot meet a commit.
  *
  * - A connection of ours never checkpoints by itself, and never when it is closed.
- * - A checkpoint runs only while a second connection of ours holds the write lock, so nobody's
- *   commit can reset the log under it.
- * - Whoever finds the write lock taken leaves the checkpoint to the next commit.
+ * - A checkpoint runs only while a second connection of ours holds the write lock, so no commit
+ *   can reset the log under it.
+ * - Where the write lock is taken, the checkpoint is left to the next commit.
  */
 #include "base/sqlite_file.h"
 
@@ -38,13 +38,13 @@ static bool is_descriptor_missing(int system_errno)
 
 /* ---- what went wrong ------------------------------------------------------------------------ */
 
-struct finding {
+struct failure {
 	int code; /* primary result code */
 	semel_status status;
 	const char *advice;
 };
 
-static const struct finding findings[] = {
+static const struct failure failures[] = {
 	{ SQLITE_FULL, SEMEL_STORAGE_FULL, "make room on the disk, then try again" },
 	{ SQLITE_NOTADB, SEMEL_NOT_A_DATABASE,
 	  "the file is no SQLite database; name another one, or move it away" },
@@ -56,14 +56,14 @@ static const struct finding findings[] = {
 	{ SQLITE_CORRUPT, SEMEL_OUTAGE,
 	  "the file is damaged: stop all that uses it, run PRAGMA integrity_check, restore a "
 	  "backup" },
-	{ SQLITE_IOERR, SEMEL_OUTAGE, "the disk does not work as it should: see the system's log" },
-	{ SQLITE_PROTOCOL, SEMEL_OUTAGE, "too many processes want the file at once; try again" },
-	{ SQLITE_INTERRUPT, SEMEL_OUTAGE, "somebody interrupted the connection; try again" },
+	{ SQLITE_IOERR, SEMEL_OUTAGE, "the disk reports errors: see the system's log" },
+	{ SQLITE_PROTOCOL, SEMEL_OUTAGE, "too many processes use the file at once; try again" },
+	{ SQLITE_INTERRUPT, SEMEL_OUTAGE, "the connection was interrupted; try again" },
 	{ SQLITE_TOOBIG, SEMEL_TOO_LARGE, "SQLite takes no value of this size" },
 };
 
-static const struct finding no_descriptor = {
-	SQLITE_CANTOPEN, SEMEL_OUTAGE, "no file can be opened any more: raise the limit (ulimit -n)"
+static const struct failure no_descriptor = {
+	SQLITE_CANTOPEN, SEMEL_OUTAGE, "no more files can be opened: raise the limit (ulimit -n)"
 };
 
 /* Empty for a database in memory, and for a file that could not be opened. */
@@ -89,16 +89,16 @@ static semel_status error_busy(sqlite3 *db, const char *what, semel_error *error
 static semel_status error_snapshot(const char *what, semel_error *error)
 {
 	return semel_error_set(error, SEMEL_BUSY,
-			       "cannot %s: somebody else wrote since this transaction first read "
-			       "(roll it back, and begin it with BEGIN IMMEDIATE)",
+			       "cannot %s: another connection wrote since this transaction first "
+			       "read (roll it back, and begin it with BEGIN IMMEDIATE)",
 			       what);
 }
 
-static const struct finding *finding_of(int code)
+static const struct failure *failure_of(int code)
 {
-	for (size_t i = 0; i < sizeof(findings) / sizeof(findings[0]); i++)
-		if (findings[i].code == (code & 0xff))
-			return &findings[i];
+	for (size_t i = 0; i < sizeof(failures) / sizeof(failures[0]); i++)
+		if (failures[i].code == (code & 0xff))
+			return &failures[i];
 	return NULL;
 }
 
@@ -114,19 +114,20 @@ semel_status semel_sqlite_error(sqlite3 *db, int code, const char *what, semel_e
 
 	const char *file = file_of(db);
 	const char *colon = file[0] == '\0' ? "" : ": ";
-	const struct finding *finding = finding_of(code);
+	const struct failure *failure = failure_of(code);
 	if (primary == SQLITE_IOERR && is_space_missing(sqlite3_system_errno(db)))
-		finding = finding_of(SQLITE_FULL);
+		failure = failure_of(SQLITE_FULL);
 	if (primary == SQLITE_CANTOPEN && is_descriptor_missing(sqlite3_system_errno(db)))
-		finding = &no_descriptor;
-	if (finding == NULL)
+		failure = &no_descriptor;
+	if (failure == NULL)
 		return semel_error_set(error, SEMEL_INTERNAL, "cannot %s: %s%s%s (code %d)", what,
 				       file, colon, sqlite3_errmsg(db), code);
-	return semel_error_set(error, finding->status, "cannot %s: %s%s%s (%s)", what, file, colon,
-			       sqlite3_errmsg(db), finding->advice);
+	return semel_error_set(error, failure->status, "cannot %s: %s%s%s (%s)", what, file, colon,
+			       sqlite3_errmsg(db), failure->advice);
 }
 
-/* SQLite goes on with a file that has no name any more, and nobody else would see what it writes.
+/* SQLite goes on with a file that has no name any more, and no other process would see what it
+ * writes.
  */
 semel_status semel_sqlite_check_moved(sqlite3 *db, semel_error *error)
 {
@@ -134,8 +135,8 @@ semel_status semel_sqlite_check_moved(sqlite3 *db, semel_error *error)
 	if (sqlite3_file_control(db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) != SQLITE_OK || !moved)
 		return SEMEL_OK;
 	return semel_error_set(error, SEMEL_OUTAGE,
-			       "the file %s was deleted or replaced while it was open (what is "
-			       "lost by that is told by: semel verify)",
+			       "the file %s was deleted or replaced while it was open (to find "
+			       "what was lost: semel verify)",
 			       file_of(db));
 }
 
@@ -223,7 +224,7 @@ static semel_status switch_to_wal(sqlite3 *db, int64_t timeout_ms, semel_error *
 	}
 }
 
-static semel_status settle_in(sqlite3 *db, const struct semel_sqlite_open *how, bool empty,
+static semel_status configure(sqlite3 *db, const struct semel_sqlite_open *how, bool empty,
 			      semel_error *error)
 {
 	if (sqlite3_db_readonly(db, "main") == 1)
@@ -279,7 +280,7 @@ semel_status semel_sqlite_open(const struct semel_sqlite_open *how, sqlite3 **db
 		status = error_of_opening(db, code, how, error);
 		goto close_db;
 	}
-	status = settle_in(db, how, empty, error);
+	status = configure(db, how, empty, error);
 	if (status != SEMEL_OK)
 		goto close_db;
 	free(path);

@@ -93,24 +93,6 @@ semel_class semel_status_class(semel_status status)
 	return row_of(status)->class;
 }
 
-bool semel_status_is_about_event(semel_status status)
-{
-	switch (status) {
-	case SEMEL_FULL:
-	case SEMEL_NOT_FINISHED:
-	case SEMEL_STOPPED:
-	case SEMEL_CONFIG:
-	case SEMEL_NO_SCHEMA:
-	case SEMEL_SCHEMA_NEWER:
-	case SEMEL_NOT_A_DATABASE:
-	case SEMEL_PROBLEM_FOUND:
-		return false;
-	default:
-		return semel_status_class(status) == SEMEL_CLASS_REJECT ||
-		       semel_status_class(status) == SEMEL_CLASS_RETRY;
-	}
-}
-
 int semel_status_exit_code(semel_status status)
 {
 	return row_of(status)->exit_code;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sleeping on a bell (eventfd), file changes (inotify), other descriptors and time.
+/* Sleeping on an eventfd, file changes (inotify), other descriptors and time.
  *
- * Not the files but their directory is watched: the -wal and -journal files come and go. The bell
- * is never emptied, so that whoever rang it is heard by every later sleep. */
+ * Not the files but their directory is watched: the -wal and -journal files are created and
+ * deleted. The eventfd is never read, so that a notification ends every later sleep, too. */
 #include "base/wake.h"
 
 #include "base/error.h"
@@ -15,10 +15,9 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/inotify.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { FILES_MAX = 16, OTHERS_MAX = 16, AT_BELL = 0, AT_FILES = 1, AT_OTHERS = 2 };
+enum { FILES_MAX = 16, OTHERS_MAX = 16, AT_EVENT = 0, AT_FILES = 1, AT_OTHERS = 2 };
 
 struct watched_file {
 	int directory; /* inotify's watch descriptor */
@@ -30,16 +29,16 @@ struct semel_wake {
 	nfds_t polled_count;
 	struct watched_file files[FILES_MAX];
 	size_t file_count;
-	size_t echo; /* of the last write to a file; ECHOES: none is left */
+	size_t retry; /* after a write to a file; RETRIES: none remains */
 	const struct semel_env *env;
-	atomic_bool rung;
+	atomic_bool notified;
 };
 
-/* A write to a file is heard before its commit can be seen: the writer syncs it first. So one who
- * was woken by a file, and may have looked too early, sleeps shorter a few times. */
-static const int64_t echoes_ms[] = { 2, 8, 30, 100 };
+/* A write to a file is noticed before its commit is visible: the writer syncs it first. So a sleep
+ * that a file has ended, perhaps too early, is followed by a few shorter ones. */
+static const int64_t retries_ms[] = { 2, 8, 30, 100 };
 
-#define ECHOES (sizeof(echoes_ms) / sizeof(echoes_ms[0]))
+#define RETRIES (sizeof(retries_ms) / sizeof(retries_ms[0]))
 
 semel_status semel_wake_new(struct semel_wake **wake_out, semel_error *error)
 {
@@ -47,20 +46,20 @@ semel_status semel_wake_new(struct semel_wake **wake_out, semel_error *error)
 	struct semel_wake *wake = calloc(1, sizeof(*wake));
 	if (!wake)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
-	int bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (bell < 0) {
+	int event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (event_fd < 0) {
 		free(wake);
 		return semel_error_set(error, SEMEL_OUTAGE,
 				       "cannot make an eventfd: %s (too many open files? raise "
 				       "ulimit -n)",
 				       strerror(errno));
 	}
-	wake->polled[AT_BELL] = (struct pollfd){ .fd = bell, .events = POLLIN };
+	wake->polled[AT_EVENT] = (struct pollfd){ .fd = event_fd, .events = POLLIN };
 	wake->polled[AT_FILES] = (struct pollfd){ .fd = -1, .events = POLLIN }; /* passed over */
 	wake->polled_count = AT_OTHERS;
-	wake->echo = ECHOES;
+	wake->retry = RETRIES;
 	wake->env = semel_env_system();
-	atomic_init(&wake->rung, false);
+	atomic_init(&wake->notified, false);
 	*wake_out = wake;
 	return SEMEL_OK;
 }
@@ -174,7 +173,7 @@ static bool something_happened(struct semel_wake *wake)
 			happened = true;
 	if (wake->polled[AT_FILES].revents != 0 && drain_files(wake)) {
 		happened = true;
-		wake->echo = 0;
+		wake->retry = 0;
 	}
 	return happened;
 }
@@ -188,9 +187,9 @@ bool semel_wake_sleep(struct semel_wake *wake, int64_t wait_ms)
 		env->advance(env->user, wait_ms);
 		return false;
 	}
-	bool echoes = wake->echo < ECHOES && echoes_ms[wake->echo] < wait_ms;
-	if (echoes)
-		wait_ms = echoes_ms[wake->echo++];
+	bool is_retry = wake->retry < RETRIES && retries_ms[wake->retry] < wait_ms;
+	if (is_retry)
+		wait_ms = retries_ms[wake->retry++];
 	int64_t now = semel_steady_ms(env);
 	int64_t until = wait_ms < INT64_MAX - now ? now + wait_ms : INT64_MAX;
 	for (;;) {
@@ -198,12 +197,12 @@ bool semel_wake_sleep(struct semel_wake *wake, int64_t wait_ms)
 		int ready = poll(wake->polled, wake->polled_count,
 				 left < INT_MAX ? (int)left : INT_MAX);
 		if (ready < 0)
-			return true; /* a signal: whoever sleeps looks around */
+			return true; /* a signal */
 		if (ready > 0 && something_happened(wake))
 			return true;
 		now = semel_steady_ms(env);
 		if (now >= until)
-			return echoes;
+			return is_retry;
 	}
 }
 
@@ -211,40 +210,25 @@ void semel_wake_notify(struct semel_wake *wake)
 {
 	int saved = errno;
 	uint64_t one = 1;
-	atomic_store(&wake->rung, true);
-	ssize_t written = write(wake->polled[AT_BELL].fd, &one, sizeof(one));
-	(void)written; /* it fails only when the bell rings without end already */
+	atomic_store(&wake->notified, true);
+	ssize_t written = write(wake->polled[AT_EVENT].fd, &one, sizeof(one));
+	(void)written; /* it fails only when the count is full, so it is readable already */
 	errno = saved;
 }
 
 bool semel_wake_is_notified(const struct semel_wake *wake)
 {
-	return atomic_load(&wake->rung);
+	return atomic_load(&wake->notified);
 }
 
 void semel_wake_free(struct semel_wake *wake)
 {
 	if (!wake)
 		return;
-	close(wake->polled[AT_BELL].fd);
+	close(wake->polled[AT_EVENT].fd);
 	if (wake->polled[AT_FILES].fd >= 0)
 		close(wake->polled[AT_FILES].fd);
 	for (size_t i = 0; i < wake->file_count; i++)
 		free(wake->files[i].name);
 	free(wake);
-}
-
-void semel_sleep_us(int64_t pause_us)
-{
-	nanosleep(&(struct timespec){ .tv_sec = pause_us / 1000000,
-				      .tv_nsec = pause_us % 1000000 * 1000 },
-		  NULL);
-}
-
-void semel_env_sleep_ms(const struct semel_env *env, int64_t pause_ms)
-{
-	if (env->advance)
-		env->advance(env->user, pause_ms);
-	else
-		semel_sleep_us(pause_ms * 1000);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sleeping until something happens: a file of a SQLite database was written, somebody rang, or time
- * has passed. One waiter belongs to one thread; semel_wake_notify may be called from any thread and
- * from a signal handler, and is remembered: the next sleep returns at once, and so does every
- * later one (it is how a run is told to stop). */
+/* Sleeping until something happens: a file of a SQLite database was written, a descriptor is ready,
+ * the wake was notified, or time has passed. One wake belongs to one thread; semel_wake_notify may
+ * be called from any thread and from a signal handler, and is remembered: the next sleep returns at
+ * once, and so does every later one (it stops a run). */
 #ifndef SEMEL_BASE_WAKE_H
 #define SEMEL_BASE_WAKE_H
 
@@ -21,7 +21,7 @@ void semel_wake_set_env(struct semel_wake *wake, const struct semel_env *env);
 /* Watches a database file with its -wal and -journal. Where the system has no inotify left, the
  * polling interval is all there is; that is no error. Once is enough; more does no harm. */
 void semel_wake_watch_database(struct semel_wake *wake, const char *database_path);
-/* Also wakes when this descriptor is readable (a worker's completions). */
+/* Also wakes when this descriptor is readable. */
 void semel_wake_watch_fd(struct semel_wake *wake, int fd);
 /* Of a descriptor that is watched: wakes when it can be written to as well, as long as that is
  * awaited. */
@@ -33,10 +33,5 @@ bool semel_wake_sleep(struct semel_wake *wake, int64_t wait_ms);
 void semel_wake_notify(struct semel_wake *wake);
 bool semel_wake_is_notified(const struct semel_wake *wake);
 void semel_wake_free(struct semel_wake *wake);
-
-/* A short sleep, where there is nothing that could wake. */
-void semel_sleep_us(int64_t pause_us);
-/* The same for a rule, in its environment. */
-void semel_env_sleep_ms(const struct semel_env *env, int64_t pause_ms);
 
 #endif

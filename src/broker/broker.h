@@ -301,6 +301,11 @@ struct semel_broker_driver {
 
 /* ---- the registry ---------------------------------------------------------------------------- */
 
+/* A broker's answer that is about one event, so that the event is retried or given up for it. An
+ * answer about a setting, a permission, a file or the remaining time is about no event: CONFIG ends
+ * the relay, and costs no attempt. Pure. */
+bool semel_outcome_is_about_event(semel_status status);
+
 /* Opens nothing. */
 semel_status semel_broker_driver_find(const char *url,
 				      const struct semel_broker_driver **driver_out,

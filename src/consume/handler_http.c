@@ -13,6 +13,7 @@
 #include "base/url.h"
 #include "consume/handler.h"
 #include "consume/http_headers.h"
+#include "consume/retry.h"
 
 #include <semel/version.h>
 
@@ -21,10 +22,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHOWN_SIZE         256
-#define BODY_SHOWN         500             /* bytes of the answer that go into the reason */
-#define BODY_MAX           (1024L * 1024L) /* of which more is not read */
-#define RETRY_AFTER_MAX_MS (3600LL * 1000)
+#define SHOWN_SIZE 256
+#define BODY_SHOWN 500             /* bytes of the answer that go into the reason */
+#define BODY_MAX   (1024L * 1024L) /* of which more is not read */
 
 struct http_handler {
 	struct semel_outside outside;
@@ -204,7 +204,8 @@ static int64_t requested_delay_ms(const struct http_handler *handler)
 	handler->curl->easy_getinfo(handler->easy, CURLINFO_RETRY_AFTER, &seconds);
 	if (seconds <= 0)
 		return 0;
-	return seconds > RETRY_AFTER_MAX_MS / 1000 ? RETRY_AFTER_MAX_MS : seconds * 1000;
+	return seconds > SEMEL_RETRY_AFTER_MAX_MS / 1000 ? SEMEL_RETRY_AFTER_MAX_MS
+							 : seconds * 1000;
 }
 
 static void drop_half_character(struct answer *answer)

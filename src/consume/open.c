@@ -3,6 +3,7 @@
 #include "consume/consumer.h"
 
 #include "base/backoff.h"
+#include "base/defaults.h"
 #include "base/error.h"
 #include "store/subscription.h"
 
@@ -29,23 +30,20 @@ static const semel_consumer_options defaults = {
 	.strict_wait_ms = 30000,
 };
 
-#define OR_DEFAULT(options, field)                                                                 \
-	((options)->field = (options)->field ? (options)->field : defaults.field)
-
 static void complete(semel_consumer_options *options)
 {
-	OR_DEFAULT(options, store);
-	OR_DEFAULT(options, broker);
-	OR_DEFAULT(options, attempts);
-	OR_DEFAULT(options, immediate);
-	OR_DEFAULT(options, first_delay_ms);
-	OR_DEFAULT(options, delay_max_ms);
-	OR_DEFAULT(options, batch);
-	OR_DEFAULT(options, prefetch_bytes);
-	OR_DEFAULT(options, concurrency);
-	OR_DEFAULT(options, timeout_ms);
-	OR_DEFAULT(options, lease_ms);
-	OR_DEFAULT(options, strict_wait_ms);
+	SEMEL_OR_DEFAULT(options, defaults, store);
+	SEMEL_OR_DEFAULT(options, defaults, broker);
+	SEMEL_OR_DEFAULT(options, defaults, attempts);
+	SEMEL_OR_DEFAULT(options, defaults, immediate);
+	SEMEL_OR_DEFAULT(options, defaults, first_delay_ms);
+	SEMEL_OR_DEFAULT(options, defaults, delay_max_ms);
+	SEMEL_OR_DEFAULT(options, defaults, batch);
+	SEMEL_OR_DEFAULT(options, defaults, prefetch_bytes);
+	SEMEL_OR_DEFAULT(options, defaults, concurrency);
+	SEMEL_OR_DEFAULT(options, defaults, timeout_ms);
+	SEMEL_OR_DEFAULT(options, defaults, lease_ms);
+	SEMEL_OR_DEFAULT(options, defaults, strict_wait_ms);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */

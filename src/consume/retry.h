@@ -31,7 +31,8 @@ struct semel_attempt {
 	int64_t retry_after_ms; /* the handler's own wish; 0: none */
 };
 
-#define SEMEL_RETRY_AFTER_MAX_MS (3600 * 1000)
+/* Longer delays that a handler asks for are cut to this. */
+#define SEMEL_RETRY_AFTER_MAX_MS (INT64_C(3600) * 1000)
 
 enum semel_retry semel_retry_next(const struct semel_retry_policy *policy,
 				  const struct semel_attempt *attempt, uint64_t chance,

@@ -8,58 +8,58 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
-#define MIB             (UINT64_C(1) << 20)
-#define ROOM_NEEDED     (256 * MIB)
-#define ROOM_WANTED     (2048 * MIB)
-#define CLOCK_AGREED_MS 1000
-#define CLOCK_ODD_MS    60000
-#define TEXT_SIZE       512
+#define MIB                   (UINT64_C(1) << 20)
+#define FREE_NEEDED           (256 * MIB)
+#define FREE_ADVISED          (2048 * MIB)
+#define CLOCK_SKEW_FINE_MS    1000
+#define CLOCK_SKEW_PROBLEM_MS 60000
+#define TEXT_SIZE             512
 
 static const struct {
-	const char *name, *aim;
+	const char *name, *description;
 } checks[SEMEL_CHECK_COUNT] = {
 	[SEMEL_CHECK_STORE_REACHED] = { "store-reached", "the store answers" },
-	[SEMEL_CHECK_STORE_VERSION] = { "store-version", "its version is one that is supported" },
-	[SEMEL_CHECK_STORE_SCHEMA] = { "store-schema", "Semel's tables are those of this program" },
-	[SEMEL_CHECK_STORE_RIGHTS] = { "store-rights", "this user may do what relay and consumers "
-						       "do" },
+	[SEMEL_CHECK_STORE_VERSION] = { "store-version", "the store's version is supported" },
+	[SEMEL_CHECK_STORE_SCHEMA] = { "store-schema", "the tables match this program" },
+	[SEMEL_CHECK_STORE_RIGHTS] = { "store-rights", "this user has the permissions that relay "
+						       "and consumers need" },
 	[SEMEL_CHECK_STORE_SCHEMA_RIGHTS] = { "store-schema-rights",
-					      "others have no rights where its tables are" },
-	[SEMEL_CHECK_STORE_FILES] = { "store-files", "other users cannot open its files" },
-	[SEMEL_CHECK_STORE_SETTINGS] = { "store-settings", "what is committed survives a crash" },
-	[SEMEL_CHECK_STORE_CLOCK] = { "store-clock", "its clock and ours agree" },
+					      "other users have no permissions on the schema of "
+					      "the tables" },
+	[SEMEL_CHECK_STORE_FILES] = { "store-files", "other users cannot open the store's files" },
+	[SEMEL_CHECK_STORE_SETTINGS] = { "store-settings", "commits survive a crash" },
+	[SEMEL_CHECK_STORE_CLOCK] = { "store-clock", "the store's clock and ours agree" },
 	[SEMEL_CHECK_STORE_TRANSACTIONS] = { "store-transactions",
-					     "no transaction is open for long" },
+					     "no transaction stays open for long" },
 	[SEMEL_CHECK_STORE_ORDER] = { "store-order",
-				      "events of an aggregate are sent in the order of commits" },
-	[SEMEL_CHECK_STORE_DISK] = { "store-disk", "there is room on its disk" },
-	[SEMEL_CHECK_SLOT] = { "slot", "the change stream can be read, and keeps little log" },
-	[SEMEL_CHECK_SLOT_LIMIT] = { "slot-limit", "a slot that nobody reads cannot fill the "
-						   "disk" },
-	[SEMEL_CHECK_RELAY] = { "relay", "somebody carries what waits" },
-	[SEMEL_CHECK_REFUSED] = { "refused", "the broker takes what is published" },
-	[SEMEL_CHECK_RETENTION] = { "retention", "what can be replayed is still known to the "
-						 "inbox" },
+				      "events of an aggregate are published in commit order" },
+	[SEMEL_CHECK_STORE_DISK] = { "store-disk", "the store's disk has free space" },
+	[SEMEL_CHECK_SLOT] = { "slot", "the change stream can be read, and retains little log" },
+	[SEMEL_CHECK_SLOT_LIMIT] = { "slot-limit", "a slot without a reader cannot fill the disk" },
+	[SEMEL_CHECK_RELAY] = { "relay", "a relay publishes what waits" },
+	[SEMEL_CHECK_REFUSED] = { "refused", "the broker accepts what is published" },
+	[SEMEL_CHECK_RETENTION] = { "retention", "the inbox remembers whatever can be replayed" },
 	[SEMEL_CHECK_BROKER_REACHED] = { "broker-reached", "the broker answers" },
-	[SEMEL_CHECK_BROKER_VERSION] = { "broker-version", "its version is one that is "
-							   "supported" },
-	[SEMEL_CHECK_BROKER_RIGHTS] = { "broker-rights", "this user may use it" },
-	[SEMEL_CHECK_BROKER_FILES] = { "broker-files", "other users cannot open its files" },
-	[SEMEL_CHECK_BROKER_ALARM] = { "broker-alarm", "it takes events" },
-	[SEMEL_CHECK_BROKER_DISK] = { "broker-disk", "there is room on its disk" },
-	[SEMEL_CHECK_TOPOLOGY] = { "topology", "queues and topics are there, durable, and of the "
+	[SEMEL_CHECK_BROKER_VERSION] = { "broker-version", "the broker's version is supported" },
+	[SEMEL_CHECK_BROKER_RIGHTS] = { "broker-rights",
+					"this user has the permissions that it needs" },
+	[SEMEL_CHECK_BROKER_FILES] = { "broker-files",
+				       "other users cannot open the broker's files" },
+	[SEMEL_CHECK_BROKER_ALARM] = { "broker-alarm", "the broker accepts events" },
+	[SEMEL_CHECK_BROKER_DISK] = { "broker-disk", "the broker's disk has free space" },
+	[SEMEL_CHECK_TOPOLOGY] = { "topology", "queues and topics exist, are durable, and have the "
 					       "right type" },
 	[SEMEL_CHECK_BINDINGS] = { "bindings", "every queue gets the events of its topic" },
-	[SEMEL_CHECK_LIMITS] = { "limits", "no queue drops what it has" },
-	[SEMEL_CHECK_CONSUMERS] = { "consumers", "every subscription has a consumer at work" },
-	[SEMEL_CHECK_STUCK] = { "stuck", "what waits will move" },
-	[SEMEL_CHECK_TOPICS] = { "topics", "what is published is read, and what is read is "
-					   "published" },
+	[SEMEL_CHECK_LIMITS] = { "limits", "no queue drops events" },
+	[SEMEL_CHECK_CONSUMERS] = { "consumers", "every subscription has a running consumer" },
+	[SEMEL_CHECK_STUCK] = { "stuck", "whatever waits will move" },
+	[SEMEL_CHECK_TOPICS] = { "topics", "published topics are subscribed to, and subscribed "
+					   "topics are published" },
 	[SEMEL_CHECK_SECRET_FILES] = { "secret-files", "other users cannot read passwords, tokens "
 						       "and keys" },
 };
 
-static const char *const gravity_names[] = { "fine", "advice", "problem" };
+static const char *const severity_names[] = { "fine", "advice", "problem" };
 
 const char *semel_check_name(enum semel_check check)
 {
@@ -70,13 +70,13 @@ const char *semel_check_name(enum semel_check check)
 const char *semel_check_description(enum semel_check check)
 {
 	assert(check < SEMEL_CHECK_COUNT);
-	return checks[check].aim;
+	return checks[check].description;
 }
 
 const char *semel_severity_name(enum semel_severity severity)
 {
 	assert(severity <= SEMEL_SEVERITY_PROBLEM);
-	return gravity_names[severity];
+	return severity_names[severity];
 }
 
 void semel_examination_report(const struct semel_examination *examination, enum semel_check check,
@@ -85,7 +85,7 @@ void semel_examination_report(const struct semel_examination *examination, enum 
 	const struct semel_finding finding = { check, severity, text, remedy };
 
 	assert(severity == SEMEL_SEVERITY_FINE || remedy != NULL);
-	examination->seen(&finding, examination->user);
+	examination->report(&finding, examination->user);
 }
 
 void semel_examination_fine(const struct semel_examination *examination, enum semel_check check,
@@ -104,7 +104,7 @@ void semel_examination_failed(const struct semel_examination *examination, enum 
 			      const semel_error *error)
 {
 	char text[SEMEL_ERROR_TEXT_MAX];
-	const char *remedy = "see what the message says, then run semel doctor again";
+	const char *remedy = "correct what the message names, then run semel doctor again";
 
 	snprintf(text, sizeof text, "%s", error->text);
 	size_t length = strlen(text);
@@ -119,14 +119,14 @@ void semel_examination_failed(const struct semel_examination *examination, enum 
 	semel_examination_report(examination, check, SEMEL_SEVERITY_PROBLEM, text, remedy);
 }
 
-/* ---- room and time --------------------------------------------------------------------------- */
+/* ---- disk and clock -------------------------------------------------------------------------- */
 
 enum semel_severity semel_disk_space_severity(uint64_t free_bytes, uint64_t total_bytes)
 {
-	if (free_bytes < ROOM_NEEDED)
+	if (free_bytes < FREE_NEEDED)
 		return SEMEL_SEVERITY_PROBLEM;
-	return free_bytes < ROOM_WANTED && free_bytes < total_bytes / 10 ? SEMEL_SEVERITY_ADVICE
-									 : SEMEL_SEVERITY_FINE;
+	return free_bytes < FREE_ADVISED && free_bytes < total_bytes / 10 ? SEMEL_SEVERITY_ADVICE
+									  : SEMEL_SEVERITY_FINE;
 }
 
 void semel_examination_disk_space(const struct semel_examination *examination,
@@ -141,7 +141,7 @@ void semel_examination_disk_space(const struct semel_examination *examination,
 	semel_examination_report(examination, check, severity, text,
 				 severity == SEMEL_SEVERITY_FINE
 					 ? NULL
-					 : "make room, or have old rows removed: semel prune");
+					 : "free disk space, or remove old rows: semel prune");
 }
 
 void semel_examination_disk(const struct semel_examination *examination, enum semel_check check,
@@ -157,7 +157,8 @@ void semel_examination_disk(const struct semel_examination *examination, enum se
 
 enum semel_severity semel_clock_skew_severity(int64_t ahead_ms)
 {
-	if (llabs(ahead_ms) <= CLOCK_AGREED_MS)
+	if (llabs(ahead_ms) <= CLOCK_SKEW_FINE_MS)
 		return SEMEL_SEVERITY_FINE;
-	return llabs(ahead_ms) < CLOCK_ODD_MS ? SEMEL_SEVERITY_ADVICE : SEMEL_SEVERITY_PROBLEM;
+	return llabs(ahead_ms) < CLOCK_SKEW_PROBLEM_MS ? SEMEL_SEVERITY_ADVICE
+						       : SEMEL_SEVERITY_PROBLEM;
 }

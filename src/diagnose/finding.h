@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `semel doctor` looks at, and what it finds. One table (finding.c) names every check; store
- * and broker drivers answer for the checks that mean something to them, through a slot of their
- * own, and change nothing while they look. */
+/* The checks of `semel doctor`, and what they find. One table (finding.c) names every check; store
+ * and broker drivers answer for the checks that apply to them, through a function of their own
+ * (examine), and change nothing.
+ *
+ * What may be touched: this room uses base only. It knows checks and how findings are reported;
+ * what is wrong with a store or a broker is known by its driver. sqlite.h is for the drivers that
+ * stand on SQLite. */
 #ifndef SEMEL_DIAGNOSE_FINDING_H
 #define SEMEL_DIAGNOSE_FINDING_H
 
@@ -47,8 +51,8 @@ enum semel_check {
 };
 
 enum semel_severity {
-	SEMEL_SEVERITY_FINE,   /* looked at, nothing to do */
-	SEMEL_SEVERITY_ADVICE, /* delivery is safe, but somebody should know */
+	SEMEL_SEVERITY_FINE,   /* nothing to do */
+	SEMEL_SEVERITY_ADVICE, /* delivery is safe, but an operator should know */
 	SEMEL_SEVERITY_PROBLEM /* something does not work, or can be lost */
 };
 
@@ -62,20 +66,20 @@ struct semel_finding {
 
 typedef void (*semel_finding_fn)(const struct semel_finding *finding, void *user);
 
-/* One look: who hears of it, and what the user's settings say. */
+/* One run of the checks: where findings go, and the settings of the user. */
 struct semel_examination {
-	semel_finding_fn seen;
+	semel_finding_fn report;
 	void *user;
 	const struct semel_env *env;
-	bool relays, consumes;  /* which parts this user is to run */
+	bool relays, consumes;  /* what this user is to run */
 	const char *slot;       /* the change stream's */
-	bool slot_required;     /* a relay is set to read it */
+	bool slot_required;     /* a relay is configured to read it */
 	uint64_t slot_budget;   /* bytes */
-	int64_t open_max_ms;    /* a transaction that is open for longer is told */
+	int64_t open_max_ms;    /* a transaction that is open for longer is reported */
 	const char *management; /* URL of a broker's management; NULL: where it usually is */
 };
 
-/* "store-schema" and "the tables have the right version"; for people and for programs. */
+/* "store-schema" and "the tables match this program". */
 const char *semel_check_name(enum semel_check check);
 const char *semel_check_description(enum semel_check check);
 /* "fine", "advice", "problem" */
@@ -83,14 +87,14 @@ const char *semel_severity_name(enum semel_severity severity);
 
 void semel_examination_fine(const struct semel_examination *examination, enum semel_check check,
 			    const char *format, ...) SEMEL_PRINTF(3, 4);
-/* Text and remedy are formed by the caller, who has two of them to form. */
+/* remedy: what to do; NULL when it is fine. */
 void semel_examination_report(const struct semel_examination *examination, enum semel_check check,
 			      enum semel_severity severity, const char *text, const char *remedy);
 /* A failed call as a problem: what stands in brackets at the end of its text is what to do. */
 void semel_examination_failed(const struct semel_examination *examination, enum semel_check check,
 			      const semel_error *error);
 
-/* Pure: how grave is it that so much of the disk is free? */
+/* Pure: how severe is it that only so much of the disk is free? */
 enum semel_severity semel_disk_space_severity(uint64_t free_bytes, uint64_t total_bytes);
 void semel_examination_disk_space(const struct semel_examination *examination,
 				  enum semel_check check, const char *where, uint64_t free_bytes,
@@ -98,7 +102,7 @@ void semel_examination_disk_space(const struct semel_examination *examination,
 /* Of the disk that this path of ours is on. */
 void semel_examination_disk(const struct semel_examination *examination, enum semel_check check,
 			    const char *path);
-/* Pure: how grave is it that a clock is so far ahead of ours (or, below zero, behind)? */
+/* Pure: how severe is it that a clock is so far ahead of ours (below zero: behind)? */
 enum semel_severity semel_clock_skew_severity(int64_t ahead_ms);
 
 #endif

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The doctor's checks of a SQLite file: its modes, its folder, its lock and its log. */
 #include "diagnose/sqlite.h"
 
 #include "base/error.h"
@@ -35,8 +36,8 @@ static bool can_be_reached(const char *path)
 	}
 }
 
-static bool tell_folder(const char *path, enum semel_check check,
-			const struct semel_examination *examination)
+static bool report_folder(const char *path, enum semel_check check,
+			  const struct semel_examination *examination)
 {
 	char folder[PATH_MAX], text[512], remedy[512];
 	struct stat found;
@@ -55,9 +56,9 @@ static bool tell_folder(const char *path, enum semel_check check,
 	return true;
 }
 
-/* Whoever may read a file may also hold SQLite's read locks, and flock. */
-static bool tell_others(const char *path, enum semel_check check,
-			const struct semel_examination *examination)
+/* A user who may read a file may also hold SQLite's read locks, and flock. */
+static bool report_others(const char *path, enum semel_check check,
+			  const struct semel_examination *examination)
 {
 	static const char *const all[] = { "", "-wal", "-shm", "-journal", "-turn" };
 	mode_t bits = 0;
@@ -81,8 +82,8 @@ static bool tell_others(const char *path, enum semel_check check,
 }
 
 /* The URL's mode is for a file that is made; one that is there keeps its own. */
-static bool tell_group(const char *path, mode_t mode, enum semel_check check,
-		       const struct semel_examination *examination)
+static bool report_group(const char *path, mode_t mode, enum semel_check check,
+			 const struct semel_examination *examination)
 {
 	char text[512], remedy[512];
 	struct stat file;
@@ -99,18 +100,18 @@ static void examine_modes(const char *path, mode_t mode, enum semel_check check,
 			  const struct semel_examination *examination)
 {
 	struct stat file;
-	bool told = tell_folder(path, check, examination);
-	told = tell_others(path, check, examination) || told;
-	told = tell_group(path, mode, check, examination) || told;
-	if (!told && stat(path, &file) == 0)
+	bool reported = report_folder(path, check, examination);
+	reported = report_others(path, check, examination) || reported;
+	reported = report_group(path, mode, check, examination) || reported;
+	if (!reported && stat(path, &file) == 0)
 		semel_examination_fine(examination, check, "mode %04o",
 				       (unsigned)(file.st_mode & BITS));
 }
 
 /* ---- the lock -------------------------------------------------------------------------------- */
 
-/* A log that cannot be emptied belongs to a reader who does not end. */
-static void look_at_log(const char *path, enum semel_check check,
+/* A log that cannot be emptied is held by a reader that does not end. */
+static void examine_log(const char *path, enum semel_check check,
 			const struct semel_examination *examination)
 {
 	struct stat log;
@@ -121,15 +122,15 @@ static void look_at_log(const char *path, enum semel_check check,
 		semel_examination_fine(examination, check, "the write lock is free");
 		return;
 	}
-	snprintf(text, sizeof text, "%.300s has %lld MB: somebody reads an old state of the file",
-		 name, (long long)(log.st_size >> 20));
+	snprintf(text, sizeof text,
+		 "%.300s has %lld MB: a reader holds an old snapshot of the file", name,
+		 (long long)(log.st_size >> 20));
 	semel_examination_report(examination, check, SEMEL_SEVERITY_ADVICE, text,
-				 "end the transaction that has read for long; the log is emptied "
-				 "then");
+				 "end the long read transaction; the log is emptied then");
 }
 
 /* The URL was checked when the file was opened. */
-static void look_at_files(sqlite3 *db, const struct semel_url *url, enum semel_check check,
+static void examine_files(sqlite3 *db, const struct semel_url *url, enum semel_check check,
 			  const struct semel_examination *examination)
 {
 	mode_t mode = SEMEL_FILE_MODE;
@@ -151,7 +152,7 @@ void semel_sqlite_examine(sqlite3 *db, const struct semel_url *url,
 	if (code == SQLITE_OK) {
 		sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
 		semel_examination_fine(examination, checks->rights, "the file can be written");
-		look_at_log(path, checks->lock, examination);
+		examine_log(path, checks->lock, examination);
 	} else if (primary == SQLITE_BUSY || primary == SQLITE_LOCKED) {
 		char writer[SEMEL_WRITER_SIZE];
 		semel_sqlite_describe_writer(path, writer);
@@ -168,6 +169,6 @@ void semel_sqlite_examine(sqlite3 *db, const struct semel_url *url,
 		(void)semel_sqlite_error(db, code, "write", &error);
 		semel_examination_failed(examination, checks->rights, &error);
 	}
-	look_at_files(db, url, checks->files, examination);
+	examine_files(db, url, checks->files, examination);
 	semel_examination_disk(examination, checks->disk, path);
 }

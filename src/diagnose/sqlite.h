@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `semel doctor` sees of a SQLite file, be it the store's or the local broker's. */
+/* The checks of `semel doctor` for a SQLite file, the store's or the local broker's. */
 #ifndef SEMEL_DIAGNOSE_SQLITE_H
 #define SEMEL_DIAGNOSE_SQLITE_H
 
@@ -8,7 +8,7 @@
 
 #include <sqlite3.h>
 
-/* Under which checks it is told. */
+/* Under which checks the findings are reported. */
 struct semel_sqlite_checks {
 	enum semel_check rights, files, lock, disk;
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The failure matrix, and what makes its rows happen.
+/* The failure matrix, and the rules that trigger its rows.
  *
  * Rules are armed once, before any thread, and only read afterwards; the counters of hits are
  * atomic, so that "the third time" is one moment also with many threads. */
@@ -22,28 +22,28 @@ static const struct semel_failpoint_row rows[SEMEL_FP_COUNT] = {
 	[SEMEL_FP_PUBLISH_BEFORE_COMMIT] = { "publish.before-commit", "producer",
 					     "the business change and the outbox row are written, "
 					     "nothing is committed",
-					     "neither is there: no change, no event" },
+					     "neither exists: no change, no event" },
 	[SEMEL_FP_PUBLISH_AFTER_COMMIT] = { "publish.after-commit", "producer",
 					    "the business change and the outbox row are committed, "
-					    "the producer was not told",
-					    "both are there; the event is delivered" },
+					    "the producer got no answer",
+					    "both exist; the event is delivered" },
 	[SEMEL_FP_RELAY_AFTER_CLAIM] = { "relay.after-claim", "relay",
-					 "a batch was read from the outbox, nothing of it is at "
+					 "a batch was read from the outbox, none of it was sent to "
 					 "the broker",
 					 "the next owner of the lane reads it again; nothing is "
-					 "lost or doubled" },
+					 "lost or duplicated" },
 	[SEMEL_FP_RELAY_BEFORE_PUBLISH] = { "relay.before-publish", "relay",
-					    "the event is next, and was not handed to the broker",
+					    "the event is next, and was not sent to the broker",
 					    "the next owner of the lane publishes it; nothing is "
-					    "lost or doubled" },
+					    "lost or duplicated" },
 	[SEMEL_FP_RELAY_AFTER_PUBLISH] = { "relay.after-publish", "relay",
-					   "the event was handed to the broker, which has not "
+					   "the event was sent to the broker, which has not "
 					   "confirmed it",
 					   "it is published again with the same id; a second copy "
 					   "is a duplicate to consumers" },
 	[SEMEL_FP_RELAY_AFTER_CONFIRM] = { "relay.after-confirm", "relay",
-					   "the broker has confirmed the event, the outbox does "
-					   "not know it",
+					   "the broker has confirmed the event, it is not marked "
+					   "in the outbox",
 					   "it is published again with the same id; consumers find "
 					   "a duplicate" },
 	[SEMEL_FP_RELAY_AFTER_MARK] = { "relay.after-mark", "relay",
@@ -62,10 +62,9 @@ static const struct semel_failpoint_row rows[SEMEL_FP_COUNT] = {
 					    "claim and effect are rolled back; it is delivered "
 					    "again, its effect applied once" },
 	[SEMEL_FP_CONSUME_AFTER_COMMIT] = { "consume.after-commit", "consumer",
-					    "claim and effect are committed, the broker was not "
-					    "told",
-					    "it is delivered again and found to be a duplicate; "
-					    "the effect stays single" },
+					    "claim and effect are committed, no ack was sent",
+					    "it is redelivered and found to be a duplicate; the "
+					    "effect is applied once" },
 	[SEMEL_FP_CONSUME_AFTER_ACK] = { "consume.after-ack", "consumer",
 					 "claim and effect are committed and the delivery is "
 					 "acknowledged",
@@ -73,8 +72,8 @@ static const struct semel_failpoint_row rows[SEMEL_FP_COUNT] = {
 	[SEMEL_FP_CONSUME_AFTER_REQUEUE] = { "consume.after-requeue", "consumer",
 					     "a retry is scheduled at the broker, the original is "
 					     "not acknowledged",
-					     "both copies come; the attempt is counted once, the "
-					     "effect applied once" },
+					     "both copies are delivered; the attempt is counted "
+					     "once, the effect applied once" },
 	[SEMEL_FP_DLQ_AFTER_PUBLISH] = { "dlq.after-publish", "operator",
 					 "the event of a dead letter was sent again, the "
 					 "transaction that marks its entry is open",

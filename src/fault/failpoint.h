@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Failpoints: every window in which a crash matters has a name, in the shipped program too.
+/* Fault injection. Failpoints: every window in which a crash matters has a name, in the shipped
+ * program too.
  *
  *   SEMEL_FAILPOINT=relay.after-confirm:kill@3,consume.after-commit:pause=50
  *
  * Unset they cost one test of a flag. The table in failpoint.c is the failure matrix: the list that
  * `semel failpoints` prints, the tests run row by row, and the docs are made from.
+ *
+ * What may be touched: this room uses base only. A new window is a row of the table and one call
+ * where it is; nothing here changes what the program does unless the environment asks for it.
  */
 #ifndef SEMEL_FAULT_FAILPOINT_H
 #define SEMEL_FAULT_FAILPOINT_H
@@ -36,7 +40,7 @@ enum semel_failpoint {
 
 struct semel_failpoint_row {
 	const char *name;    /* "relay.after-confirm" */
-	const char *party;   /* who dies: producer, relay, consumer, operator */
+	const char *party;   /* which process dies: producer, relay, consumer, operator */
 	const char *window;  /* what has happened, and what has not */
 	const char *outcome; /* what is true after recovery */
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which planted bug is at work, in the test program only. SEMEL_PLANT is a list with commas:
+/* Which planted bugs are active, in the test program only. SEMEL_PLANT is a list with commas:
  * ack-before-commit, mark-before-confirm, claim-outside-transaction, new-id-on-retry,
  * high-water-mark, order-ignored-on-hand-over are found by tests/chaos; follower-left-parked,
  * replay-runs-the-dead, prune-without-lock, verify-trusts-parked, replay-by-lost-copy and

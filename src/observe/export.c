@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Sending finished spans: a bounded queue, and one thread that posts what is in it. */
 #include "observe/export.h"
 
 #include "base/curl.h"
@@ -19,15 +20,15 @@
 
 static struct {
 	pthread_once_t once;
-	bool wanted; /* constant once it was looked up */
+	bool enabled; /* constant once the environment was read */
 	char url[1024], service[128];
-	pthread_mutex_t lock; /* of what follows */
+	pthread_mutex_t mutex; /* of what follows */
 	pthread_cond_t filled, emptied;
 	struct semel_span *queue; /* a ring */
 	size_t first, count;
 	bool sending, flushing, started, given_up;
 	uint64_t dropped;
-} export = { .once = PTHREAD_ONCE_INIT, .lock = PTHREAD_MUTEX_INITIALIZER };
+} export = { .once = PTHREAD_ONCE_INIT, .mutex = PTHREAD_MUTEX_INITIALIZER };
 
 /* ---- settings -------------------------------------------------------------------------------- */
 
@@ -38,7 +39,7 @@ static const char *setting(const char *name)
 	return value && *value ? value : NULL;
 }
 
-static void look_up(void)
+static void read_environment(void)
 {
 	const char *traces = setting("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
 	const char *base = setting("OTEL_EXPORTER_OTLP_ENDPOINT");
@@ -55,8 +56,8 @@ static void look_up(void)
 	else if (base)
 		snprintf(export.url, sizeof export.url, "%.*s/v1/traces", (int)length, base);
 	snprintf(export.service, sizeof export.service, "%s", service ? service : "semel");
-	export.wanted = export.url[0] && !(off && strcmp(off, "true") == 0) &&
-			!(exporter && strcmp(exporter, "none") == 0);
+	export.enabled = export.url[0] && !(off && strcmp(off, "true") == 0) &&
+			 !(exporter && strcmp(exporter, "none") == 0);
 	pthread_condattr_init(&steady);
 	pthread_condattr_setclock(&steady, CLOCK_MONOTONIC);
 	pthread_cond_init(&export.filled, &steady);
@@ -66,8 +67,8 @@ static void look_up(void)
 
 bool semel_spans_enabled(void)
 {
-	pthread_once(&export.once, look_up);
-	return export.wanted;
+	pthread_once(&export.once, read_environment);
+	return export.enabled;
 }
 
 /* ---- the body -------------------------------------------------------------------------------- */
@@ -105,13 +106,13 @@ static void attributes(struct semel_buffer *text, const struct semel_span *span)
 
 static void span_json(struct semel_buffer *text, const struct semel_span *span)
 {
-	static const uint8_t nobody[8];
+	static const uint8_t none[8];
 
 	semel_buffer_string(text, "{\"traceId\":");
 	hex(text, span->parent.trace, 16);
 	semel_buffer_string(text, ",\"spanId\":");
 	hex(text, span->id, 8);
-	if (memcmp(span->parent.span, nobody, 8) != 0) {
+	if (memcmp(span->parent.span, none, 8) != 0) {
 		semel_buffer_string(text, ",\"parentSpanId\":");
 		hex(text, span->parent.span, 8);
 	}
@@ -194,7 +195,7 @@ static bool post(const struct semel_curl *curl, CURL *easy, const struct semel_b
 	return result == CURLE_OK && code >= 200 && code < 300;
 }
 
-/* Under the lock. */
+/* With the mutex. */
 static size_t take_batch(struct semel_span *batch)
 {
 	size_t count = export.count < BATCH_MAX ? export.count : BATCH_MAX;
@@ -213,55 +214,55 @@ static struct timespec after_ms(int64_t wait_ms)
 	return (struct timespec){ .tv_sec = until_ms / 1000, .tv_nsec = until_ms % 1000 * 1000000 };
 }
 
-/* Under the lock. A little more may gather before it is worth a request. */
+/* With the mutex. A little more may gather before it is worth a request. */
 static void wait_for_spans(void)
 {
 	while (export.count == 0)
-		pthread_cond_wait(&export.filled, &export.lock);
+		pthread_cond_wait(&export.filled, &export.mutex);
 	struct timespec until = after_ms(GATHER_MS);
 	while (export.count < BATCH_MAX && !export.flushing &&
-	       pthread_cond_timedwait(&export.filled, &export.lock, &until) == 0)
+	       pthread_cond_timedwait(&export.filled, &export.mutex, &until) == 0)
 		;
 }
 
 static void note_result(bool sent, size_t count)
 {
-	static bool complained;
+	static bool warned;
 
-	if (!sent && !complained)
-		semel_logf(SEMEL_LOG_WARN, "the collector does not take spans; they are dropped");
-	complained = !sent;
+	if (!sent && !warned)
+		semel_logf(SEMEL_LOG_WARN, "collector refused spans; dropping them");
+	warned = !sent;
 	if (!sent)
 		export.dropped += count;
 }
 
-static void *send_for_ever(void *user)
+static void *send_spans(void *user)
 {
 	const struct semel_curl *curl = user;
 	CURL *easy = curl->easy_init();
 	struct semel_span *batch = calloc(BATCH_MAX, sizeof *batch);
 
-	pthread_mutex_lock(&export.lock);
+	pthread_mutex_lock(&export.mutex);
 	while (easy && batch) {
 		struct semel_buffer body = { 0 };
 		wait_for_spans();
 		size_t count = take_batch(batch);
 		export.sending = true;
-		pthread_mutex_unlock(&export.lock);
+		pthread_mutex_unlock(&export.mutex);
 		semel_export_json(batch, count, export.service, &body);
 		bool sent = !body.failed && post(curl, easy, &body);
 		semel_buffer_free(&body);
-		pthread_mutex_lock(&export.lock);
+		pthread_mutex_lock(&export.mutex);
 		note_result(sent, count);
 		export.sending = false;
 		pthread_cond_broadcast(&export.emptied);
 	}
 	export.given_up = true;
-	pthread_mutex_unlock(&export.lock);
+	pthread_mutex_unlock(&export.mutex);
 	return NULL;
 }
 
-/* Under the lock. */
+/* With the mutex. */
 static void start(void)
 {
 	const struct semel_curl *curl = NULL;
@@ -270,11 +271,11 @@ static void start(void)
 
 	export.started = true;
 	export.queue = calloc(QUEUE_MAX, sizeof *export.queue);
-	export.given_up =
-		!export.queue || semel_curl_get(&curl, &error) != SEMEL_OK ||
-		pthread_create(&thread, NULL, send_for_ever, (void *)(uintptr_t)curl) != 0;
+	export.given_up = !export.queue || semel_curl_get(&curl, &error) != SEMEL_OK ||
+			  pthread_create(&thread, NULL, send_spans, (void *)(uintptr_t)curl) != 0;
 	if (export.given_up)
-		semel_logf(SEMEL_LOG_WARN, "no spans are sent: %s", error.text);
+		semel_log(SEMEL_LOG_WARN, "span export disabled",
+			  &(struct semel_log_fields){ .error = error.text });
 	else
 		pthread_detach(thread);
 }
@@ -283,7 +284,7 @@ void semel_export_add(const struct semel_span *span)
 {
 	if (!semel_spans_enabled())
 		return;
-	pthread_mutex_lock(&export.lock);
+	pthread_mutex_lock(&export.mutex);
 	if (!export.started)
 		start();
 	if (export.given_up || export.count == QUEUE_MAX) {
@@ -292,7 +293,7 @@ void semel_export_add(const struct semel_span *span)
 		export.queue[(export.first + export.count++) % QUEUE_MAX] = *span;
 		pthread_cond_signal(&export.filled);
 	}
-	pthread_mutex_unlock(&export.lock);
+	pthread_mutex_unlock(&export.mutex);
 }
 
 void semel_spans_flush(int64_t wait_ms)
@@ -300,20 +301,20 @@ void semel_spans_flush(int64_t wait_ms)
 	if (!semel_spans_enabled())
 		return;
 	struct timespec until = after_ms(wait_ms);
-	pthread_mutex_lock(&export.lock);
+	pthread_mutex_lock(&export.mutex);
 	export.flushing = true;
 	pthread_cond_signal(&export.filled);
 	while (export.started && !export.given_up && (export.count > 0 || export.sending) &&
-	       pthread_cond_timedwait(&export.emptied, &export.lock, &until) == 0)
+	       pthread_cond_timedwait(&export.emptied, &export.mutex, &until) == 0)
 		;
 	export.flushing = false;
-	pthread_mutex_unlock(&export.lock);
+	pthread_mutex_unlock(&export.mutex);
 }
 
 uint64_t semel_spans_dropped(void)
 {
-	pthread_mutex_lock(&export.lock);
+	pthread_mutex_lock(&export.mutex);
 	uint64_t dropped = export.dropped;
-	pthread_mutex_unlock(&export.lock);
+	pthread_mutex_unlock(&export.mutex);
 	return dropped;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The queue of finished spans, and the thread that sends them. span.h is for everybody else. */
+/* The queue of finished spans, and the thread that sends them; used by span.c only. */
 #ifndef SEMEL_OBSERVE_EXPORT_H
 #define SEMEL_OBSERVE_EXPORT_H
 

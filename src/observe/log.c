@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A line that repeats itself is left out and counted (repeat.h).
+/* A line that repeats is omitted and counted (log_limit.h).
  *
  * One line, one write, never longer than a pipe takes in one piece: lines of several processes on
  * one pipe do not mix. A line that is too long has its texts cut, not its end. */
@@ -31,12 +31,12 @@ static const char *const level_names[LEVEL_COUNT] = { "debug", "info", "warn", "
 
 /* The level and AS_JSON in one number, so that any thread may read it. */
 static atomic_int settings = NOT_SET_UP;
-static atomic_bool wipes_first;
+static atomic_bool clears_first;
 
 static semel_status wrong_value(const char *variable, const char *value, const char *choices,
 				semel_error *error)
 {
-	return semel_error_set(error, SEMEL_CONFIG, "%s=%.60s is not known: choose one of %s",
+	return semel_error_set(error, SEMEL_CONFIG, "%s=%.60s is not valid: use one of %s",
 			       variable, value, choices);
 }
 
@@ -68,7 +68,7 @@ static semel_status read_format(int *format, semel_error *error)
 	return SEMEL_OK;
 }
 
-/* A wrong value leaves the default in force, and is told. */
+/* A wrong value leaves the default in force, and is an error. */
 semel_status semel_log_setup(enum semel_log_level level, semel_error *error)
 {
 	int chosen_level = (int)level, format = AS_JSON;
@@ -84,7 +84,7 @@ static int current_settings(void)
 	if (now != NOT_SET_UP)
 		return now;
 	semel_status ignored = semel_log_setup(SEMEL_LOG_WARN, NULL);
-	(void)ignored; /* a library has nobody to tell */
+	(void)ignored; /* a library has nowhere to report it */
 	return atomic_load(&settings);
 }
 
@@ -243,7 +243,7 @@ static size_t put_line(struct line *line, enum semel_log_level level, const char
 
 void semel_log_clear_line_first(bool wipe)
 {
-	atomic_store(&wipes_first, wipe);
+	atomic_store(&clears_first, wipe);
 }
 
 static void write_line(const struct line *line, uint32_t omitted)
@@ -254,16 +254,16 @@ static void write_line(const struct line *line, uint32_t omitted)
 	if (line->buffer->failed)
 		return;
 	ssize_t written = 0;
-	if (atomic_load(&wipes_first))
+	if (atomic_load(&clears_first))
 		written = write(STDERR_FILENO, SEMEL_LOG_CLEAR_LINE, strlen(SEMEL_LOG_CLEAR_LINE));
 	written += write(STDERR_FILENO, line->buffer->data, line->buffer->length);
-	(void)written; /* there is no other place to complain */
+	(void)written; /* there is nowhere to report it */
 }
 
 /* ---- repeats ------------------------------------------------------------------------------- */
 
-static pthread_mutex_t repeats_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct semel_log_limiter repeats;
+static pthread_mutex_t limiter_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct semel_log_limiter limiter;
 
 static uint64_t hash_of(const char *data, size_t length)
 {
@@ -281,24 +281,24 @@ static bool is_admitted(const struct line *line, size_t rest, enum semel_log_lev
 		return true;
 	entry.hash = hash_of(line->buffer->data + rest, line->buffer->length - rest);
 	snprintf(entry.message, sizeof(entry.message), "%s", message);
-	pthread_mutex_lock(&repeats_lock);
-	bool admitted = semel_log_limiter_admit(&repeats, &entry,
+	pthread_mutex_lock(&limiter_mutex);
+	bool admitted = semel_log_limiter_admit(&limiter, &entry,
 						semel_steady_ms(semel_env_system()), omitted_out);
-	pthread_mutex_unlock(&repeats_lock);
+	pthread_mutex_unlock(&limiter_mutex);
 	if (!admitted)
 		semel_series_add(semel_series(SEMEL_METRIC_LOG_OMITTED, NULL, NULL), 1);
 	return admitted;
 }
 
-/* What has stopped repeating itself before its count was told. */
-static void tell_overdue(struct line *line, bool all)
+/* What stopped repeating before its count was written. */
+static void write_overdue(struct line *line, bool all)
 {
 	struct semel_log_limit_entry entry;
 	for (;;) {
-		pthread_mutex_lock(&repeats_lock);
+		pthread_mutex_lock(&limiter_mutex);
 		bool any = semel_log_limiter_take_overdue(
-			&repeats, semel_steady_ms(semel_env_system()), all, &entry);
-		pthread_mutex_unlock(&repeats_lock);
+			&limiter, semel_steady_ms(semel_env_system()), all, &entry);
+		pthread_mutex_unlock(&limiter_mutex);
 		if (!any)
 			return;
 		put_line(line, (enum semel_log_level)entry.level, entry.message, NULL);
@@ -310,7 +310,7 @@ void semel_log_flush(void)
 {
 	struct semel_buffer buffer = { 0 };
 	struct line line = { .buffer = &buffer, .json = (current_settings() & AS_JSON) != 0 };
-	tell_overdue(&line, true);
+	write_overdue(&line, true);
 	semel_buffer_free(&buffer);
 }
 
@@ -327,7 +327,7 @@ void semel_log(enum semel_log_level level, const char *message,
 		      (fields && (fields->message_id || fields->ack_decision));
 	uint32_t omitted = 0;
 	if (!single)
-		tell_overdue(&line, false);
+		write_overdue(&line, false);
 	size_t rest = put_line(&line, level, message, fields);
 	if (single || is_admitted(&line, rest, level, message, &omitted))
 		write_line(&line, omitted);

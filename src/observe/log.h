@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Structured logs on stderr: text on a terminal, one JSON object per line otherwise.
- * SEMEL_LOG=text|json, SEMEL_LOG_LEVEL=debug|info|warn|error. Payloads are never logged. Of a line
- * that repeats itself three are written in ten seconds; the next one says how many were left out.
+/* Observation: logs, metrics and spans of this process.
+ *
+ * What may be touched: this room uses base only. It may know the words of the domain (fields, the
+ * names of metrics), never its rules; no function here waits for anything but its own mutex.
+ *
+ * Structured logs on stderr: text on a terminal, one JSON object per line otherwise.
+ * SEMEL_LOG=text|json, SEMEL_LOG_LEVEL=debug|info|warn|error. Payloads are never logged. Of equal
+ * lines three are written in ten seconds; the next one says how many were omitted.
  * Lines about one event, and those for debugging, are all written.
- * Any thread; one line is one write. A library user hears warnings and errors only, unless the
+ * Any thread; one line is one write. In a library only warnings and errors are written, unless the
  * environment says otherwise. */
 #ifndef SEMEL_OBSERVE_LOG_H
 #define SEMEL_OBSERVE_LOG_H
@@ -27,12 +32,12 @@ struct semel_log_fields {
 	uint32_t attempt;
 };
 
-/* Reads the environment; level is what holds when it is silent. CONFIG on a wrong value. */
+/* Reads the environment; level is the default. CONFIG on a wrong value. */
 semel_status semel_log_setup(enum semel_log_level level, semel_error *error);
 bool semel_log_enabled(enum semel_log_level level);
 void semel_log(enum semel_log_level level, const char *message,
 	       const struct semel_log_fields *fields);
-/* Tells how often lines were left out that nobody was told of yet; before the process ends. */
+/* Writes the counts of omitted lines that were not written so far; before the process ends. */
 void semel_log_flush(void);
 /* On a terminal something may be drawn in the line where the next one is to be. */
 #define SEMEL_LOG_CLEAR_LINE "\r\033[K"

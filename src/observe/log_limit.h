@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lines that repeat themselves: of the same line a few are written in a stretch of time, the rest
- * is counted, and the count is told. Pure but for its memory; the caller has the lock and the time.
- */
+/* Limits equal log lines: a few are written per window of time, the rest is counted, and the count
+ * is written. Pure but for its memory; the caller has the mutex and the time. */
 #ifndef SEMEL_OBSERVE_LOG_LIMIT_H
 #define SEMEL_OBSERVE_LOG_LIMIT_H
 
@@ -25,12 +24,12 @@ struct semel_log_limiter {
 	struct semel_log_limit_entry lines[SEMEL_LOG_LIMIT_ENTRIES];
 };
 
-/* May the line be written? *omitted_out: so many like it were left out since the last. */
+/* May the line be written? *omitted_out: how many equal ones were omitted since the last. */
 bool semel_log_limiter_admit(struct semel_log_limiter *repeats,
 			     const struct semel_log_limit_entry *line, int64_t now_ms,
 			     uint32_t *omitted_out);
-/* One that was left out and did not come again within its time (all: at any time), so that it was
- * not told; its count is taken. False: there is none. */
+/* One that was omitted and not repeated within its window (all: at any time), so that its count was
+ * not written; the count is reset. False: there is none. */
 bool semel_log_limiter_take_overdue(struct semel_log_limiter *repeats, int64_t now_ms, bool all,
 				    struct semel_log_limit_entry *line_out);
 

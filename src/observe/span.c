@@ -78,8 +78,8 @@ static void random_bytes(const struct semel_env *env, uint8_t *out, size_t count
 	}
 }
 
-/* What share of new traces is wanted, in parts of 2^32. */
-static uint64_t share_wanted(void)
+/* Which part of new traces is sampled, in parts of 2^32. */
+static uint64_t sample_ratio(void)
 {
 	const char *sampler = getenv("OTEL_TRACES_SAMPLER");
 	const char *argument = getenv("OTEL_TRACES_SAMPLER_ARG");
@@ -103,7 +103,7 @@ struct semel_span_context semel_trace_begin(const struct semel_env *env)
 	random_bytes(env, context.trace, 16);
 	random_bytes(env, context.span, 8);
 	memcpy(&chance, context.trace + 4, sizeof chance);
-	context.sampled = chance < share_wanted();
+	context.sampled = chance < sample_ratio();
 	return context;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Spans of an event's way, for OpenTelemetry collectors (OTLP over HTTP).
  *
- * - Off unless OTEL_EXPORTER_OTLP_ENDPOINT (or …_TRACES_ENDPOINT) is set; then asking costs one
- * look at a flag.
- * - A finished span goes into a bounded queue, and a thread sends what is there. Nobody ever waits
+ * - Off unless OTEL_EXPORTER_OTLP_ENDPOINT (or …_TRACES_ENDPOINT) is set; asking costs one test of
+ *   a flag.
+ * - A finished span goes into a bounded queue, and a thread sends what is there. No caller waits
  *   for it: what does not fit is dropped and counted.
  * - The event's traceparent joins its spans into one trace. An event without one (inserted by plain
  *   SQL) has the trace that its id spells. A traceparent whose flag says "not sampled" gives no
@@ -50,7 +50,7 @@ struct semel_span {
 	uint32_t attribute_count;
 };
 
-/* Is anybody to be told? */
+/* Is an endpoint configured? */
 bool semel_spans_enabled(void);
 
 /* "00-…-…-01". False: it is none. */

@@ -79,7 +79,7 @@ static void handle_outcome(const struct semel_publish_outcome *outcome, void *us
 	const struct semel_relay_inflight *inflight = outcome->token;
 	int64_t took_us = outcome->took_us;
 
-	if (outcome->status != SEMEL_OK && !semel_status_is_about_event(outcome->status)) {
+	if (outcome->status != SEMEL_OK && !semel_outcome_is_about_event(outcome->status)) {
 		fail_poll(poll, outcome->status, outcome->reason);
 		return;
 	}
@@ -182,7 +182,7 @@ static semel_status publish(struct semel_pipeline *pipeline, struct semel_relay_
 		if (status != SEMEL_OK || must_wait(pipeline, batch, at))
 			return status;
 	}
-	if (*outcome_out == SEMEL_OK || semel_status_is_about_event(*outcome_out))
+	if (*outcome_out == SEMEL_OK || semel_outcome_is_about_event(*outcome_out))
 		return SEMEL_OK;
 	pipeline->broker_lost = true;
 	return *outcome_out;

@@ -3,6 +3,7 @@
  * an outage start over. An outage costs no event an attempt. */
 #include "relay/relay.h"
 #include "base/backoff.h"
+#include "base/defaults.h"
 #include "base/error.h"
 #include "observe/log.h"
 #include "relay/pipeline.h"
@@ -51,25 +52,22 @@ static const semel_relay_options defaults = {
 #define WINDOW_OF_STREAM       2400
 #define WINDOW_OF_TRANSACTIONS 3200 /* a transaction of half this size is published as a whole */
 
-#define OR_DEFAULT(options, field)                                                                 \
-	((options)->field = (options)->field ? (options)->field : defaults.field)
-
 static void apply_defaults(semel_relay_options *options)
 {
-	OR_DEFAULT(options, store);
-	OR_DEFAULT(options, broker);
+	SEMEL_OR_DEFAULT(options, defaults, store);
+	SEMEL_OR_DEFAULT(options, defaults, broker);
 	if (options->window == 0 && options->source == SEMEL_SOURCE_CDC)
 		options->window = options->transactions ? WINDOW_OF_TRANSACTIONS : WINDOW_OF_STREAM;
-	OR_DEFAULT(options, window);
-	OR_DEFAULT(options, window_bytes);
-	OR_DEFAULT(options, confirm_timeout_ms);
-	OR_DEFAULT(options, attempts);
-	OR_DEFAULT(options, first_delay_ms);
-	OR_DEFAULT(options, delay_max_ms);
-	OR_DEFAULT(options, poll_ms);
-	OR_DEFAULT(options, lease_ms);
-	OR_DEFAULT(options, slot);
-	OR_DEFAULT(options, slot_budget);
+	SEMEL_OR_DEFAULT(options, defaults, window);
+	SEMEL_OR_DEFAULT(options, defaults, window_bytes);
+	SEMEL_OR_DEFAULT(options, defaults, confirm_timeout_ms);
+	SEMEL_OR_DEFAULT(options, defaults, attempts);
+	SEMEL_OR_DEFAULT(options, defaults, first_delay_ms);
+	SEMEL_OR_DEFAULT(options, defaults, delay_max_ms);
+	SEMEL_OR_DEFAULT(options, defaults, poll_ms);
+	SEMEL_OR_DEFAULT(options, defaults, lease_ms);
+	SEMEL_OR_DEFAULT(options, defaults, slot);
+	SEMEL_OR_DEFAULT(options, defaults, slot_budget);
 }
 
 static semel_status connect_store(struct semel_relay *relay, semel_error *error)

@@ -445,7 +445,7 @@ static void try_management(const uint8_t *data, size_t size)
 							 .topics = topics,
 							 .bind = size % 3 ? "order.#" : NULL };
 	size_t heard = 0;
-	const struct semel_examination examination = { .seen = hear, .user = &heard };
+	const struct semel_examination examination = { .report = hear, .user = &heard };
 	played.data = data;
 	played.size = size;
 	semel_rabbit_examine_nodes(&rabbit, &examination);

@@ -277,7 +277,7 @@ semel_status semel_kafka_send(struct semel_kafka *kafka, struct semel_kafka_infl
 		status = produce(kafka, inflight, handle, &why);
 	if (status == SEMEL_OK || status == SEMEL_FULL)
 		return status;
-	if (!semel_status_is_about_event(status))
+	if (!semel_outcome_is_about_event(status))
 		return semel_error_set(error, status, "%s", why.text);
 	if (kafka->transaction.name)
 		semel_kafka_transaction_refuse(kafka, inflight, status, why.text);

@@ -90,7 +90,7 @@ static struct semel_examination examination_of(const struct semel_invocation *in
 	bool any = !config->has_relay && config->subscription_count == 0;
 
 	return (struct semel_examination){
-		.seen = see,
+		.report = see,
 		.user = report,
 		.env = semel_env_system(),
 		.relays = any || config->has_relay,

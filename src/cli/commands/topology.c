@@ -53,7 +53,7 @@ static void check_bindings(struct topology *topology, struct semel_broker *broke
 			   const struct semel_subscribe_options *options)
 {
 	const struct semel_examination examination = {
-		.seen = report_finding,
+		.report = report_finding,
 		.user = topology,
 		.env = semel_env_system(),
 		.management = semel_args_text(topology->invocation->args, "management"),

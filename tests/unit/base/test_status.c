@@ -92,27 +92,11 @@ static void the_library_has_the_version_of_its_headers(void **state)
 	assert_string_equal(semel_version(), SEMEL_VERSION);
 }
 
-static void only_answers_that_a_person_cannot_mend_by_a_setting_are_about_an_event(void **state)
-{
-	(void)state;
-	static const semel_status about[] = { SEMEL_NACKED,  SEMEL_UNROUTABLE, SEMEL_TOO_LARGE,
-					      SEMEL_INVALID, SEMEL_HELD,       SEMEL_STALLED };
-	static const semel_status not_about[] = { SEMEL_OK,        SEMEL_CONFIG,  SEMEL_OUTAGE,
-						  SEMEL_BUSY,      SEMEL_FULL,    SEMEL_LEASE_LOST,
-						  SEMEL_NO_SCHEMA, SEMEL_INTERNAL };
-	for (size_t i = 0; i < sizeof about / sizeof about[0]; i++)
-		assert_true(semel_status_is_about_event(about[i]));
-	for (size_t i = 0; i < sizeof not_about / sizeof not_about[0]; i++)
-		assert_false(semel_status_is_about_event(not_about[i]));
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_status_has_a_name_of_its_own_and_a_sentence),
 		cmocka_unit_test(exit_codes_are_those_of_the_contract),
-		cmocka_unit_test(
-			only_answers_that_a_person_cannot_mend_by_a_setting_are_about_an_event),
 		cmocka_unit_test(an_outage_is_not_a_failure_of_the_event),
 		cmocka_unit_test(a_number_that_is_no_status_is_a_bug),
 		cmocka_unit_test(the_library_has_the_version_of_its_headers),

@@ -25,7 +25,7 @@ static void see(const struct semel_finding *finding, void *user)
 	seen_gravity = finding->severity;
 }
 
-static const struct semel_examination examination = { .seen = see };
+static const struct semel_examination examination = { .report = see };
 
 static void little_room_is_advice_and_hardly_any_is_a_problem(void **state)
 {
