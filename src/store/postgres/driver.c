@@ -39,7 +39,7 @@ static const struct semel_outbox_functions outbox = {
 	.each = semel_sql_outbox_each,
 	.topics_each = semel_sql_outbox_topics_each,
 	.routing_each = semel_sql_outbox_routing_each,
-	.pruned_until = semel_pg_outbox_pruned_until,
+	.pruned_until = semel_sql_outbox_pruned_until,
 };
 
 static const struct semel_inbox_functions inbox = {
@@ -50,7 +50,7 @@ static const struct semel_inbox_functions inbox = {
 	.is_settled = semel_pg_inbox_is_settled,
 	.each = semel_sql_inbox_each,
 	.has_topic = semel_sql_inbox_has_topic,
-	.known_since = semel_pg_inbox_known_since,
+	.known_since = semel_sql_inbox_known_since,
 	.effect_prepare = semel_pg_effect_prepare,
 	.effect_run = semel_pg_effect_run,
 	.evaluate = semel_pg_evaluate,

@@ -352,8 +352,6 @@ semel_store_examine_fn semel_pg_store_examine;
 
 /* retention.c */
 semel_store_prune_fn semel_pg_prune;
-semel_outbox_pruned_until_fn semel_pg_outbox_pruned_until;
-semel_inbox_known_since_fn semel_pg_inbox_known_since;
 
 /* subscription.c */
 semel_subscription_topics_fn semel_pg_subscription_topics;

@@ -29,6 +29,7 @@
 #define SEMEL_STORE_SQL_SQL_H
 
 #include "base/buffer.h"
+#include "base/time.h"
 #include "store/store.h"
 
 #define SEMEL_SQL_VALUES_MAX 24
@@ -296,5 +297,40 @@ semel_inbox_has_topic_fn semel_sql_inbox_has_topic;
 
 /* waits.c */
 semel_waits_each_fn semel_sql_waits_each;
+
+/* retention.c */
+#define SEMEL_SQL_PRUNE_ROWS 5000 /* that one step reads or deletes */
+/* Of an outbox row o: published, or given up with its dead letter gone too. */
+#define SEMEL_SQL_DONE_ROW                                                                         \
+	"(o.status = 'PUBLISHED' OR (o.status = 'FAILED' AND NOT EXISTS (SELECT 1"                 \
+	" FROM semel_dead_letter l WHERE l.scope = 'relay' AND l.event_id = o.id"                  \
+	" AND l.parked_behind IS NULL)))"
+/* ?1 is a Monday, as a week_start. In SQLite a time of that day or later sorts behind it. */
+#define SEMEL_SQL_SQLITE_OLD_CLAIM "status <> 'CLAIMED' AND week_start < ?1 AND first_seen_at < ?1"
+#define SEMEL_SQL_POSTGRES_WEEK    "(?1::date::timestamp AT TIME ZONE 'UTC')"
+#define SEMEL_SQL_POSTGRES_OLD_CLAIM                                                               \
+	"status <> 'CLAIMED' AND week_start < ?1::date"                                            \
+	" AND first_seen_at < " SEMEL_SQL_POSTGRES_WEEK
+/* Of a dead letter d that failed before ?1, and since ?2 (NULL: ever). */
+#define SEMEL_SQL_OLD_BY_TIME                                                                      \
+	" d.parked_behind IS NULL AND d.failed_at < ?1 AND (d.failed_at >= ?2 OR ?2 IS NULL)"
+/* Dead letters that failed since from_ms (0: ever) and before until_ms (0: none). */
+struct semel_sql_span {
+	int64_t from_ms, until_ms;
+};
+/* In the open transaction; an engine without one writer at a time has locked their holds, lanes and
+ * entries before. */
+semel_status semel_sql_prune_dead(semel_tx tx, struct semel_sql_span span, uint64_t *count_out,
+				  semel_error *error);
+/* The dry run. */
+semel_status semel_sql_count_old(semel_store *store, const struct semel_retention_cutoffs *cutoffs,
+				 struct semel_prune_counts *counts, semel_error *error);
+/* The week of this moment as its Monday; 0 is NULL. The buffer must outlive the run. */
+void semel_sql_bind_week(struct semel_sql_query *query, int64_t time_ms,
+			 char buffer[SEMEL_DATE_SIZE]);
+/* The first column of the first row, 0 without one; finishes the query. */
+semel_status semel_sql_first_int(struct semel_sql_query *query, int64_t *number_out);
+semel_outbox_pruned_until_fn semel_sql_outbox_pruned_until;
+semel_inbox_known_since_fn semel_sql_inbox_known_since;
 
 #endif

@@ -32,7 +32,7 @@ static const struct semel_outbox_functions outbox = {
 	.each = semel_sql_outbox_each,
 	.topics_each = semel_sql_outbox_topics_each,
 	.routing_each = semel_sql_outbox_routing_each,
-	.pruned_until = semel_sqlite_outbox_pruned_until,
+	.pruned_until = semel_sql_outbox_pruned_until,
 };
 
 static const struct semel_inbox_functions inbox = {
@@ -43,7 +43,7 @@ static const struct semel_inbox_functions inbox = {
 	.is_settled = semel_sqlite_inbox_is_settled,
 	.each = semel_sql_inbox_each,
 	.has_topic = semel_sql_inbox_has_topic,
-	.known_since = semel_sqlite_inbox_known_since,
+	.known_since = semel_sql_inbox_known_since,
 	.effect_prepare = semel_sqlite_effect_prepare,
 	.effect_run = semel_sqlite_effect_run,
 	.evaluate = semel_sqlite_evaluate,

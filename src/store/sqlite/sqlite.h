@@ -181,7 +181,5 @@ void semel_sqlite_effects_free(struct semel_sqlite_effects *effects);
 
 /* retention.c */
 semel_store_prune_fn semel_sqlite_prune;
-semel_outbox_pruned_until_fn semel_sqlite_outbox_pruned_until;
-semel_inbox_known_since_fn semel_sqlite_inbox_known_since;
 
 #endif
