@@ -257,6 +257,7 @@ def next_of(headers):
     return headers["Link"] and headers["Link"].removeprefix("<").removesuffix('>; rel="next"')
 
 
+@pytest.mark.slow
 @pytest.mark.anywhere
 @pytest.mark.core
 def test_lists_of_large_events_are_bounded_whatever_is_asked_for(shop):

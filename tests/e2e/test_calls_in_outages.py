@@ -123,6 +123,7 @@ class Consumer:
         assert rows == [("PROCESSED", CALLS)]
 
 
+@pytest.mark.slow
 @pytest.mark.core
 @pytest.mark.parametrize("promise", PROMISES)
 @pytest.mark.parametrize("name", ["store", "broker"])
@@ -139,6 +140,7 @@ def test_calls_that_end_during_an_outage_are_concluded_after_it(shop, name, prom
         consumer.ends_well()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("promise", PROMISES)
 @pytest.mark.parametrize("name", ["store", "broker"])
 def test_calls_that_outlive_an_outage_are_concluded_when_they_end(shop, name, promise):

@@ -110,6 +110,7 @@ def test_a_total_order_waits_for_what_aggregates_hold(shop):
     verify(shop)
 
 
+@pytest.mark.slow
 @ONE_PARTITION
 def test_a_consumer_of_another_order_that_stands_by_does_not_overtake_what_it_inherits(shop):
     standby = shop.spawn(*consumer(*QUICK))

@@ -229,6 +229,7 @@ def test_many_connections_from_many_addresses_keep_nobody_out(plain, name):
     stands(plain, name, MANY_ADDRESSES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pipelined", "silent", "no handshake"])
 def test_many_connections_with_tls_keep_nobody_out(secure, name):
     stands(secure, name, MANY_ADDRESSES)
@@ -361,6 +362,7 @@ def can_be_offered(semel, context):
     return ends[0].version() is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
 def test_old_versions_of_tls_are_refused(semel, secure, version):
     context = client_context(version)

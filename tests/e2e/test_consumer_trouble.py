@@ -111,6 +111,7 @@ def fill(disk):
                 pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("handler", HANDLERS)
 def test_a_full_disk_is_waited_for(desk_at, disk_of, tmp_path, handler, way):
@@ -176,6 +177,7 @@ DAMAGE = [("store", "effect", "sql")] + [
     for file, table in (("store", "semel_inbox"), ("broker", "semel_log"), ("store", None), ("broker", None))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file, table, handler", DAMAGE)
 def test_a_damaged_file_is_named_and_makes_no_dead_letter(desk_at, tmp_path, file, table, handler):
     desk = desk_at(tmp_path, handler)
@@ -220,6 +222,7 @@ def test_descriptors_that_run_out_are_waited_for(desk_at, tmp_path, handler, way
     desk.check_books()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("handler", HANDLERS)
 def test_too_few_descriptors_from_the_start_end_with_a_reason(desk_at, tmp_path, handler):
     """Whatever the limit is: it says what is missing, or it takes some events, and nobody's attempts are spent."""
@@ -255,6 +258,7 @@ class Clock:
         fresh.rename(self.file)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not LIBRARIES, reason="libfaketime is not here (Debian's package faketime)")
 @pytest.mark.parametrize("claim", ["same-tx", "separate"])
 @pytest.mark.parametrize("jump", ["+1h", "-1h"])

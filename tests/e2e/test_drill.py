@@ -122,6 +122,7 @@ def test_what_nobody_could_clear_up_the_next_drill_does(user):
     assert user.ok("drill", "--clean", env=temporary(user), timeout=120) == ""
 
 
+@pytest.mark.slow
 def test_every_row_of_the_matrix_and_the_seven_what_ifs_are_played(bare):
     points = [row["name"] for row in json.loads(bare.ok("failpoints", "--json"))]
     report = json.loads(bare.ok("drill", "--json", timeout=300))
@@ -144,6 +145,7 @@ def test_the_list_as_json_tells_what_the_table_shows(bare):
     assert [[row["name"], row["kind"], row["outcome"]] for row in rows] == table
 
 
+@pytest.mark.slow
 def test_a_row_that_fails_is_told_and_ends_with_1(bare):
     """Somebody makes the drill's own audit forget what it was told, while the drill stands still."""
     child = begun(bare)

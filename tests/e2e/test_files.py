@@ -251,6 +251,7 @@ def test_a_link_at_the_path_is_followed_unless_somebody_else_made_it():
 # ---- a lock that is held -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_process_that_keeps_the_lock_file_is_named_and_costs_one_wait_in_a_while(bare):
     bare.ok("init")
     deliver(bare)
@@ -269,6 +270,7 @@ def test_a_process_that_keeps_the_lock_file_is_named_and_costs_one_wait_in_a_whi
         assert len(lines) == 1 and f"process {os.getpid()} " in lines[0], log.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("journal", ["WAL", "DELETE"])
 def test_a_process_that_keeps_the_write_lock_is_named(bare, journal):
     for path, scheme in ((bare.store, "sqlite"), (bare.broker, "local")):

@@ -76,6 +76,7 @@ def test_a_batch_that_was_refused_for_now_is_not_believed_to_be_there(shop, kafk
     check_books(shop)
 
 
+@pytest.mark.slow
 def test_a_broker_that_goes_away_in_the_middle_costs_no_attempt(shop, kafka):
     load(shop, 30)
     relay = shop.spawn("relay", *RETRIES)
@@ -107,6 +108,7 @@ def test_an_answer_about_the_event_is_a_dead_letter(shop, kafka, error):
     assert len(shop.sql("SELECT id FROM effect")) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("request_kind, errors", [
     (kafka_mock.OFFSET_COMMIT, [kafka_mock.REBALANCING]), (kafka_mock.OFFSET_COMMIT, [kafka_mock.UNKNOWN_MEMBER]),
     (kafka_mock.OFFSET_COMMIT, [kafka_mock.NOT_COORDINATOR] * 2), (kafka_mock.HEARTBEAT, [kafka_mock.UNKNOWN_MEMBER]),

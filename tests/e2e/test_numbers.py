@@ -75,6 +75,7 @@ def test_a_suite_that_empties_all_tables_says_so_and_everything_works_afterwards
     assert "published 10 events" in shop.run("relay", "--drain", check=True).stdout
 
 
+@pytest.mark.slow
 def test_an_outbox_that_is_emptied_under_a_running_relay_begins_anew(shop):
     relay = shop.spawn("relay", "--lease", "2s")
     insert(shop, 1, 60)
@@ -103,6 +104,7 @@ def test_a_sequence_that_is_restarted_under_a_running_relay_is_noticed_however_f
     assert set(arrived(shop)) == {*range(1, 61), *range(101, 301)}
 
 
+@pytest.mark.slow
 def test_rows_that_are_written_with_numbers_below_the_low_mark_are_found(shop):
     insert(shop, 1, 40)
     shop.ok("relay", "--drain")

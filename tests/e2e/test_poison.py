@@ -302,7 +302,7 @@ def test_a_refused_event_comes_again_when_there_is_room_and_nothing_overtakes_it
 def test_a_refusal_that_is_not_over_is_why_the_drain_is_not(shop):
     for word in ("a1", "a2", "a3"):
         publish(shop, word, "a")
-    shop.drain_times_out(*FULL, "relay", "--first-delay", "1h", "--delay-max", "1h", told=["retried", "full"])
+    shop.drain_times_out(*FULL, "relay", "--first-delay", "1h", "--delay-max", "1h", told=["1 retrying", "full"])
 
 
 @pytest.mark.only("local")
@@ -310,7 +310,7 @@ def test_a_relay_that_blocks_says_why_it_is_not_drained(shop):
     publish(shop, "x" * 200, "a")
     publish(shop, "a2", "a")
     small = ("--broker", "local:semel-broker.db?max-message=100")
-    shop.drain_times_out(*small, "relay", "--poison", "block", told=["behind a failed one"])
+    shop.drain_times_out(*small, "relay", "--poison", "block", told=["1 blocked by a failed event"])
     shop.ok("dlq", "discard", letters(shop)[0]["dlqEntryId"])
     relay(shop, "--poison", "block")
     assert status_of(shop)["a2"] == "PUBLISHED"

@@ -290,7 +290,8 @@ def test_a_poisoned_event_of_one_subscription_does_not_stop_the_others(shop):
 def test_killed_in_the_middle_nothing_is_lost_or_doubled(shop):
     for number in range(30):
         publish(shop, str(number), str(number))
-    child, _ = start(shop, relay={}, subscriptions=[subscription()], env={"SEMEL_FAILPOINT": "consume.after-commit:kill@1"})
+    config = write(shop, admin={"listen": "127.0.0.1:0"}, relay={}, subscriptions=[subscription()])
+    child = shop.spawn("--config", config, "run", env={"SEMEL_FAILPOINT": "consume.after-commit:kill@1"})
     assert child.wait(60) == -signal.SIGKILL
     child, _ = start(shop, relay={}, subscriptions=[subscription()])
     wait_for(lambda: sorted(words(shop), key=int) == [str(number) for number in range(30)])

@@ -49,6 +49,7 @@ def urls():
     yield "SEMEL_BROKER", f"amqp://app:{PIECES[0]}@a,app:{PIECES[1]}@127.0.0.1:1/"
 
 
+@pytest.mark.slow
 def test_no_character_of_a_password_brings_it_into_a_message(semel):
     """By every way in: a variable, an option, a file, the config file."""
     config, named = semel.folder / "semel.yaml", semel.folder / "named"

@@ -68,6 +68,7 @@ def test_everybody_says_that_the_handler_is_down(shop):
     shop.stop(consumer)
 
 
+@pytest.mark.slow
 def test_everybody_says_that_the_subscription_is_paused(shop):
     deliver(shop, ("first", "1"))
     shop.ok("subscriptions", "pause", "billing")

@@ -44,6 +44,7 @@ def test_an_event_whose_call_always_hangs_is_given_up_and_the_others_flow(shop, 
     assert processed(shop) == len(others)
 
 
+@pytest.mark.slow
 @pytest.mark.core
 def test_while_every_call_hangs_no_attempt_is_spent(shop):
     for number in range(3):
@@ -79,6 +80,7 @@ def test_a_program_that_hangs_over_one_event_does_not_hold_the_others(shop, kind
     assert processed(shop) == 5
 
 
+@pytest.mark.slow
 def test_while_every_program_hangs_nothing_becomes_a_dead_letter(shop):
     for number in range(6):
         publish(shop, f"word {number}", str(number))
@@ -93,6 +95,7 @@ def test_while_every_program_hangs_nothing_becomes_a_dead_letter(shop):
     assert processed(shop) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.core
 def test_four_calls_that_hang_leave_the_other_workers_to_the_rest(shop):
     line = '{"type": "order.created.v1", "aggregateType": "order", "aggregateId": "%s", "payload": {"word": "%s"}}\n'

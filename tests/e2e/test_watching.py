@@ -80,6 +80,7 @@ def test_prometheus_takes_the_alert_rules():
     assert f"{len(alerts())} rules found" in promtool("check", "rules", RULES)
 
 
+@pytest.mark.slow
 @needs_promtool
 def test_every_alert_fires_in_its_story_and_none_in_a_calm_one():
     promtool("test", "rules", STORIES)
