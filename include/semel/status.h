@@ -35,24 +35,24 @@ typedef enum semel_status {
 	SEMEL_REPLAY_LIMIT,   /* the dead letter was replayed as often as allowed */
 	SEMEL_HANDLER_RETRY,  /* the handler asked to be called again later */
 	SEMEL_HANDLER_REJECT, /* the handler will never accept this event */
-	SEMEL_NACKED,         /* the broker refused to take this event now */
-	SEMEL_UNROUTABLE,     /* the broker knows no way for this event */
+	SEMEL_NACKED,         /* the broker refused the event */
+	SEMEL_UNROUTABLE,     /* the broker has no route for this event */
 	SEMEL_FULL,           /* the window is full: poll, then offer again */
 	SEMEL_HELD,       /* an earlier event of its aggregate was refused: not this one's fault */
-	SEMEL_BUSY,       /* somebody else held the lock for too long */
+	SEMEL_BUSY,       /* another process held the lock for too long */
 	SEMEL_LEASE_LOST, /* another owner has taken over */
 	SEMEL_OUTAGE,     /* store, broker or dependency cannot be reached or used now */
 	SEMEL_STORAGE_FULL,   /* no space left */
 	SEMEL_NOT_A_DATABASE, /* the file is something else */
 	SEMEL_NO_SCHEMA,      /* the tables are missing: run semel init */
 	SEMEL_SCHEMA_NEWER,   /* the tables were made by a newer semel */
-	SEMEL_CONFIG,         /* a setting cannot be right */
-	SEMEL_USAGE,          /* the command line cannot be right */
+	SEMEL_CONFIG,         /* a setting is not valid */
+	SEMEL_USAGE,          /* the command line is not valid */
 	SEMEL_NOT_FINISHED,   /* time ran out before the work did */
-	SEMEL_PROBLEM_FOUND,  /* looked, and found something wrong */
-	SEMEL_STOPPED,        /* asked to stop */
+	SEMEL_PROBLEM_FOUND,  /* the check found a problem */
+	SEMEL_STOPPED,        /* stopped on request */
 	SEMEL_INTERNAL,       /* a bug of ours, or no memory */
-	SEMEL_STALLED,        /* a partition takes nothing for now: not this event's fault */
+	SEMEL_STALLED,        /* a partition accepts no events now; the event is not the cause */
 	SEMEL_STATUS_COUNT
 } semel_status;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Blocks in a list, filled from the front. What does not fit a fresh block gets one of its own,
- * behind the current block, so that the current one goes on being filled. Some blocks are kept when
- * a batch is over: to free and allocate large ones all the time makes the C library tidy up its
+ * behind the current block, so that the current one is still filled. Some blocks are kept when a
+ * batch is over: freeing and allocating large ones all the time makes the C library consolidate its
  * small ones as often. */
 #include "base/arena.h"
 

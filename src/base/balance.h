@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which parts should this member hold: partitions of a subscription, lanes of an outbox? Pure: the
- * state comes in, the moves go out. */
+/* Distributing parts evenly over members: which parts should this member hold? Pure: the state
+ * comes in, the moves go out. */
 #ifndef SEMEL_BASE_BALANCE_H
 #define SEMEL_BASE_BALANCE_H
 
@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 enum semel_balance_holder {
-	SEMEL_BALANCE_FREE, /* nobody's, or that of an owner who is dead or silent for too long */
+	SEMEL_BALANCE_FREE, /* no holder, or one that is dead or silent for too long */
 	SEMEL_BALANCE_MINE,
 	SEMEL_BALANCE_OTHER
 };
@@ -16,21 +16,21 @@ enum semel_balance_holder {
 enum semel_balance_move {
 	SEMEL_BALANCE_KEEP,
 	SEMEL_BALANCE_TAKE,
-	SEMEL_BALANCE_DRAIN, /* read no further; give it up when nothing of it is in flight */
+	SEMEL_BALANCE_DRAIN, /* fetch no more; release it when nothing of it is in flight */
 	SEMEL_BALANCE_RELEASE
 };
 
 struct semel_balance_part {
 	enum semel_balance_holder holder;
-	bool in_flight; /* mine: something fetched from it is not settled yet */
+	bool in_flight; /* mine: something of it is */
 };
 
-/* How many partitions the member that came rank-th (from 0) should hold. The members' shares add up
- * to all partitions, and differ by one at most. */
-uint32_t semel_balance_quota(uint32_t partitions, uint32_t members, uint32_t rank);
+/* How many parts the member that came rank-th (from 0) should hold. The quotas of the members add
+ * up to all parts, and differ by one at most. */
+uint32_t semel_balance_quota(uint32_t parts, uint32_t members, uint32_t rank);
 
-/* Takes free ones up to the fair number, or gets rid of the surplus, idle ones first. */
-void semel_balance_decide(const struct semel_balance_part *views, uint32_t count, uint32_t fair,
+/* Takes free parts up to the quota, or gets rid of the surplus, idle parts first. */
+void semel_balance_decide(const struct semel_balance_part *parts, uint32_t count, uint32_t quota,
 			  enum semel_balance_move *moves_out);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Talking to a child without deadlock, and ending it without leaving anybody behind.
+/* Feeding a child and reading its output without deadlock, and ending it with all of its group.
  *
  * - Nothing blocks but one poll, on all streams at once.
  * - Its end is noticed without being reaped, so that its number (and its group's) stays ours until
  *   the last signal was sent.
- * - A child that left its streams to others (a daemon) has still ended when it has.
+ * - A child has ended even if processes that it started (a daemon) still have its streams open.
  */
 #include "base/child.h"
 
@@ -25,12 +25,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHUNK             16384
-#define CHUNKS_AT_A_TIME  128 /* so that a child that never stops writing cannot hold us */
-#define KILL_AFTER_MS     1000
-#define BLIND_INTERVAL_MS 10 /* how often to look where the kernel has no pidfd */
-#define NO_DEADLINE       INT64_MAX
-#define LIVING_MAX        256
+#define CHUNK            16384
+#define CHUNKS_AT_A_TIME 128 /* so that a child that never stops writing cannot hold us */
+#define KILL_AFTER_MS    1000
+#define POLL_INTERVAL_MS 10 /* where the kernel has no pidfd */
+#define NO_DEADLINE      INT64_MAX
+#define LIVING_MAX       256
 
 struct semel_child {
 	struct semel_spawned streams;
@@ -39,26 +39,26 @@ struct semel_child {
 	int wait_status;
 	bool status_known;
 	struct semel_buffer output;
-	size_t line_length; /* of the line told last; dropped by the next talk */
-	bool line_told;
-	char complaint[2 * SEMEL_CHILD_STDERR_MAX];
-	size_t complaint_length;
-	bool complaint_cut;
+	size_t line_length; /* of the line returned last; dropped by the next exchange */
+	bool line_returned;
+	char stderr_tail[2 * SEMEL_CHILD_STDERR_MAX];
+	size_t stderr_length;
+	bool stderr_cut;
 };
 
-/* The groups that a program in a hurry takes with it; 0: a free place. Signal handlers read it. */
+/* The groups that semel_child_kill_all kills; 0: a free entry. Signal handlers read it. */
 static _Atomic(pid_t) living[LIVING_MAX];
 
-static void enter_living(pid_t pid)
+static void add_living(pid_t pid)
 {
 	for (size_t i = 0; i < LIVING_MAX; i++) {
-		pid_t nobody = 0;
-		if (atomic_compare_exchange_strong(&living[i], &nobody, pid))
+		pid_t none = 0;
+		if (atomic_compare_exchange_strong(&living[i], &none, pid))
 			return;
 	}
 }
 
-static void leave_living(pid_t pid)
+static void remove_living(pid_t pid)
 {
 	for (size_t i = 0; i < LIVING_MAX; i++) {
 		pid_t mine = pid;
@@ -100,30 +100,30 @@ semel_status semel_child_start(const struct semel_child_options *plan,
 		free(child);
 		return status;
 	}
-	enter_living(child->streams.pid);
+	add_living(child->streams.pid);
 	child->pidfd = pidfd_open(child->streams.pid, 0);
 	*child_out = child;
 	return SEMEL_OK;
 }
 
-/* ---- listening ------------------------------------------------------------------------------- */
+/* ---- output ---------------------------------------------------------------------------------- */
 
-static void keep_complaint(struct semel_child *child, const char *data, size_t length)
+static void keep_stderr(struct semel_child *child, const char *data, size_t length)
 {
 	if (length > SEMEL_CHILD_STDERR_MAX) {
 		data += length - SEMEL_CHILD_STDERR_MAX;
 		length = SEMEL_CHILD_STDERR_MAX;
-		child->complaint_length = 0;
-		child->complaint_cut = true;
+		child->stderr_length = 0;
+		child->stderr_cut = true;
 	}
-	if (child->complaint_length + length > sizeof child->complaint) {
-		size_t drop = child->complaint_length - SEMEL_CHILD_STDERR_MAX;
-		memmove(child->complaint, child->complaint + drop, SEMEL_CHILD_STDERR_MAX);
-		child->complaint_length = SEMEL_CHILD_STDERR_MAX;
-		child->complaint_cut = true;
+	if (child->stderr_length + length > sizeof child->stderr_tail) {
+		size_t drop = child->stderr_length - SEMEL_CHILD_STDERR_MAX;
+		memmove(child->stderr_tail, child->stderr_tail + drop, SEMEL_CHILD_STDERR_MAX);
+		child->stderr_length = SEMEL_CHILD_STDERR_MAX;
+		child->stderr_cut = true;
 	}
-	memcpy(child->complaint + child->complaint_length, data, length);
-	child->complaint_length += length;
+	memcpy(child->stderr_tail + child->stderr_length, data, length);
+	child->stderr_length += length;
 }
 
 static void keep_output(struct semel_child *child, const char *data, size_t length)
@@ -131,9 +131,9 @@ static void keep_output(struct semel_child *child, const char *data, size_t leng
 	semel_buffer_append(&child->output, data, length);
 }
 
-typedef void (*keeper)(struct semel_child *child, const char *data, size_t length);
+typedef void (*output_function)(struct semel_child *child, const char *data, size_t length);
 
-static void listen_to(struct semel_child *child, int *fd, keeper keep)
+static void read_from(struct semel_child *child, int *fd, output_function keep)
 {
 	char chunk[CHUNK];
 	for (int i = 0; i < CHUNKS_AT_A_TIME && *fd >= 0; i++) {
@@ -147,13 +147,13 @@ static void listen_to(struct semel_child *child, int *fd, keeper keep)
 	}
 }
 
-static void listen_to_all(struct semel_child *child)
+static void read_all(struct semel_child *child)
 {
-	listen_to(child, &child->streams.output, keep_output);
-	listen_to(child, &child->streams.complaints, keep_complaint);
+	read_from(child, &child->streams.output, keep_output);
+	read_from(child, &child->streams.errors, keep_stderr);
 }
 
-/* ---- its end --------------------------------------------------------------------------------- */
+/* ---- its exit -------------------------------------------------------------------------------- */
 
 /* Ended, but not reaped yet. */
 static bool has_ended(const struct semel_child *child)
@@ -167,7 +167,7 @@ static bool has_ended(const struct semel_child *child)
 static void reap(struct semel_child *child)
 {
 	pid_t got;
-	leave_living(child->streams.pid); /* before its number can be somebody else's */
+	remove_living(child->streams.pid); /* before its number can be reused */
 	do
 		got = waitpid(child->streams.pid, &child->wait_status, 0);
 	while (got < 0 && errno == EINTR);
@@ -207,29 +207,29 @@ void semel_child_describe_exit(const struct semel_child *child, char *text_out, 
 		snprintf(text_out, size, "exited with status %d", WEXITSTATUS(child->wait_status));
 }
 
-/* ---- talking --------------------------------------------------------------------------------- */
+/* ---- the exchange ---------------------------------------------------------------------------- */
 
-struct talking {
-	const struct semel_child_exchange *talk;
+struct exchange {
+	const struct semel_child_exchange *options;
 	size_t fed;
 	int64_t deadline_ms;
-	bool bell_rung;
+	bool interrupted;
 };
 
-static void feed(struct semel_child *child, struct talking *talking)
+static void feed(struct semel_child *child, struct exchange *exchange)
 {
-	struct semel_text input = talking->talk->input;
+	struct semel_text input = exchange->options->input;
 	int *fd = &child->streams.input;
-	while (*fd >= 0 && talking->fed < input.length) {
-		ssize_t put = write(*fd, input.data + talking->fed, input.length - talking->fed);
+	while (*fd >= 0 && exchange->fed < input.length) {
+		ssize_t put = write(*fd, input.data + exchange->fed, input.length - exchange->fed);
 		if (put >= 0)
-			talking->fed += (size_t)put;
+			exchange->fed += (size_t)put;
 		else if (errno == EAGAIN)
 			return;
 		else if (errno != EINTR)
-			close_stream(fd); /* it does not want the rest */
+			close_stream(fd); /* it does not read the rest */
 	}
-	if (talking->talk->until_exit)
+	if (exchange->options->until_exit)
 		close_stream(fd);
 }
 
@@ -238,99 +238,99 @@ static int wait_ms_until(const struct semel_child *child, int64_t deadline_ms)
 	int64_t wait_ms = deadline_ms == NO_DEADLINE ? -1 : deadline_ms - steady_ms();
 	if (deadline_ms != NO_DEADLINE && wait_ms < 0)
 		wait_ms = 0;
-	if (child->pidfd < 0 && (wait_ms < 0 || wait_ms > BLIND_INTERVAL_MS))
-		wait_ms = BLIND_INTERVAL_MS;
+	if (child->pidfd < 0 && (wait_ms < 0 || wait_ms > POLL_INTERVAL_MS))
+		wait_ms = POLL_INTERVAL_MS;
 	return (int)(wait_ms > 3600000 ? 3600000 : wait_ms);
 }
 
-static void wait_for_anything(struct semel_child *child, struct talking *talking)
+static void wait_for_anything(struct semel_child *child, struct exchange *exchange)
 {
-	bool hungry = talking->fed < talking->talk->input.length;
+	bool has_input = exchange->fed < exchange->options->input.length;
 	struct pollfd waits[] = {
-		{ .fd = hungry ? child->streams.input : -1, .events = POLLOUT },
+		{ .fd = has_input ? child->streams.input : -1, .events = POLLOUT },
 		{ .fd = child->streams.output, .events = POLLIN },
-		{ .fd = child->streams.complaints, .events = POLLIN },
+		{ .fd = child->streams.errors, .events = POLLIN },
 		{ .fd = child->pidfd, .events = POLLIN },
-		{ .fd = talking->talk->interrupt_fd, .events = POLLIN },
+		{ .fd = exchange->options->interrupt_fd, .events = POLLIN },
 	};
 	const nfds_t count = sizeof waits / sizeof *waits;
-	if (poll(waits, count, wait_ms_until(child, talking->deadline_ms)) > 0)
-		talking->bell_rung = waits[count - 1].revents != 0;
+	if (poll(waits, count, wait_ms_until(child, exchange->deadline_ms)) > 0)
+		exchange->interrupted = waits[count - 1].revents != 0;
 }
 
-static void drop_told_line(struct semel_child *child)
+static void drop_returned_line(struct semel_child *child)
 {
-	if (!child->line_told)
+	if (!child->line_returned)
 		return;
-	size_t told = child->line_length + 1;
-	memmove(child->output.data, child->output.data + told, child->output.length - told);
-	child->output.length -= told;
-	child->line_told = false;
+	size_t length = child->line_length + 1;
+	memmove(child->output.data, child->output.data + length, child->output.length - length);
+	child->output.length -= length;
+	child->line_returned = false;
 }
 
-static bool find_line(struct semel_child *child, const struct talking *talking)
+static bool find_line(struct semel_child *child, const struct exchange *exchange)
 {
-	const struct semel_child_exchange *talk = talking->talk;
-	bool fed = talking->fed == talk->input.length || child->streams.input < 0;
-	if (talk->until_exit || !fed || child->output.length == 0)
+	const struct semel_child_exchange *options = exchange->options;
+	bool fed = exchange->fed == options->input.length || child->streams.input < 0;
+	if (options->until_exit || !fed || child->output.length == 0)
 		return false;
 	const char *end = memchr(child->output.data, '\n', child->output.length);
-	if (end == NULL || (size_t)(end - child->output.data) > talk->output_limit)
+	if (end == NULL || (size_t)(end - child->output.data) > options->output_limit)
 		return false;
 	child->line_length = (size_t)(end - child->output.data);
-	child->line_told = true;
+	child->line_returned = true;
 	return true;
 }
 
-static bool is_news(struct semel_child *child, const struct talking *talking, bool ended,
-		    enum semel_child_result *news_out)
+static bool has_result(struct semel_child *child, const struct exchange *exchange, bool ended,
+		       enum semel_child_result *result_out)
 {
 	if (child->output.failed)
-		*news_out = SEMEL_CHILD_NO_MEMORY;
-	else if (find_line(child, talking))
-		*news_out = SEMEL_CHILD_LINE;
-	else if (child->output.length > talking->talk->output_limit)
-		*news_out = SEMEL_CHILD_TOO_MUCH;
+		*result_out = SEMEL_CHILD_NO_MEMORY;
+	else if (find_line(child, exchange))
+		*result_out = SEMEL_CHILD_LINE;
+	else if (child->output.length > exchange->options->output_limit)
+		*result_out = SEMEL_CHILD_TOO_MUCH;
 	else if (ended)
-		*news_out = SEMEL_CHILD_EXITED;
-	else if (talking->bell_rung)
-		*news_out = SEMEL_CHILD_INTERRUPTED;
-	else if (steady_ms() >= talking->deadline_ms)
-		*news_out = SEMEL_CHILD_TIMED_OUT;
+		*result_out = SEMEL_CHILD_EXITED;
+	else if (exchange->interrupted)
+		*result_out = SEMEL_CHILD_INTERRUPTED;
+	else if (steady_ms() >= exchange->deadline_ms)
+		*result_out = SEMEL_CHILD_TIMED_OUT;
 	else
 		return false;
 	return true;
 }
 
 enum semel_child_result semel_child_exchange(struct semel_child *child,
-					     const struct semel_child_exchange *talk)
+					     const struct semel_child_exchange *options)
 {
-	struct talking talking = { .talk = talk, .deadline_ms = NO_DEADLINE };
-	if (talk->timeout_ms > 0)
-		talking.deadline_ms = steady_ms() + talk->timeout_ms;
+	struct exchange exchange = { .options = options, .deadline_ms = NO_DEADLINE };
+	if (options->timeout_ms > 0)
+		exchange.deadline_ms = steady_ms() + options->timeout_ms;
 	struct semel_sigpipe sigpipe;
 	semel_sigpipe_hold(&sigpipe);
-	drop_told_line(child);
-	enum semel_child_result news;
+	drop_returned_line(child);
+	enum semel_child_result result;
 	while (true) {
 		/* Asked before listening: what an ended child wrote is all there then. */
 		bool ended = child->reaped || has_ended(child);
-		feed(child, &talking);
-		listen_to_all(child);
-		if (is_news(child, &talking, ended, &news))
+		feed(child, &exchange);
+		read_all(child);
+		if (has_result(child, &exchange, ended, &result))
 			break;
-		wait_for_anything(child, &talking);
+		wait_for_anything(child, &exchange);
 	}
 	semel_sigpipe_release(&sigpipe);
-	if (news == SEMEL_CHILD_EXITED && !child->reaped)
+	if (result == SEMEL_CHILD_EXITED && !child->reaped)
 		reap(child);
-	return news;
+	return result;
 }
 
 struct semel_text semel_child_output(const struct semel_child *child)
 {
 	struct semel_text output = semel_buffer_text(&child->output);
-	if (child->line_told)
+	if (child->line_returned)
 		output.length = child->line_length;
 	return output;
 }
@@ -342,14 +342,14 @@ static bool continues_a_character(char byte)
 
 void semel_child_stderr(const struct semel_child *child, char *text_out, size_t size)
 {
-	const char *start = child->complaint;
-	const char *end = start + child->complaint_length;
+	const char *start = child->stderr_tail;
+	const char *end = start + child->stderr_length;
 	while (end > start && (end[-1] == '\0' || strchr(" \t\r\n", end[-1]) != NULL))
 		end--;
 	size_t room = size - 1;
 	if (room > SEMEL_CHILD_STDERR_MAX)
 		room = SEMEL_CHILD_STDERR_MAX;
-	bool cut = child->complaint_cut;
+	bool cut = child->stderr_cut;
 	if ((size_t)(end - start) > room) {
 		start = end - room;
 		cut = true;
@@ -364,8 +364,8 @@ void semel_child_stderr(const struct semel_child *child, char *text_out, size_t 
 
 void semel_child_clear_stderr(struct semel_child *child)
 {
-	child->complaint_length = 0;
-	child->complaint_cut = false;
+	child->stderr_length = 0;
+	child->stderr_cut = false;
 }
 
 /* ---- ending ---------------------------------------------------------------------------------- */
@@ -373,13 +373,13 @@ void semel_child_clear_stderr(struct semel_child *child)
 static bool ends_within(struct semel_child *child, int64_t wait_ms)
 {
 	const struct semel_child_exchange nothing = { .until_exit = true, .interrupt_fd = -1 };
-	struct talking talking = { .talk = &nothing, .deadline_ms = steady_ms() + wait_ms };
+	struct exchange exchange = { .options = &nothing, .deadline_ms = steady_ms() + wait_ms };
 	while (!has_ended(child)) {
-		if (steady_ms() >= talking.deadline_ms)
+		if (steady_ms() >= exchange.deadline_ms)
 			return false;
-		listen_to_all(child);
+		read_all(child);
 		semel_buffer_clear(&child->output);
-		wait_for_anything(child, &talking);
+		wait_for_anything(child, &exchange);
 	}
 	return true;
 }
@@ -404,7 +404,7 @@ void semel_child_end(struct semel_child *child, int64_t patience_ms)
 		reap(child);
 	}
 	close_stream(&child->streams.output);
-	close_stream(&child->streams.complaints);
+	close_stream(&child->streams.errors);
 	close_stream(&child->pidfd);
 	semel_buffer_free(&child->output);
 	free(child);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program that we run: fed from memory, listened to, and ended in time.
+/* A program that we run: fed from memory, its output read, and ended in time.
  *
  * The command goes to /bin/sh -c in a process group of its own, with a clean signal state and no
  * descriptor of ours but stdin, stdout and stderr. The last 4 KiB of its stderr are kept. It dies
  * with the thread that started it.
  *
- * Threads: a child belongs to the thread that started it. Another thread interrupts a talk through
- * a descriptor (the bell) that the talk listens to.
+ * Threads: a child belongs to the thread that started it. Another thread interrupts an exchange
+ * through a descriptor that the exchange polls.
  */
 #ifndef SEMEL_BASE_CHILD_H
 #define SEMEL_BASE_CHILD_H
@@ -28,8 +28,8 @@ struct semel_child_options {
 	const char *command;
 	char *const *environment; /* NULL-ended, whole */
 	bool capture;             /* its stdout comes to us; else it writes to ours */
-	/* Set: all that it will ever read, there before it starts. A pipe would end early, as if
-	 * that were all, when we die while it is being fed. */
+	/* Set: all of its input, complete before it starts. A pipe would end early, as if that were
+	 * all, when we die while writing to it. */
 	const struct semel_text *input;
 };
 
@@ -55,23 +55,24 @@ enum semel_child_result {
 	SEMEL_CHILD_NO_MEMORY
 };
 
-/* Feeds and listens. After TIMED_OUT and below only semel_child_end makes sense. */
+/* Writes the input and reads the output. After TIMED_OUT and the results below it only
+ * semel_child_end makes sense. */
 enum semel_child_result semel_child_exchange(struct semel_child *child,
-					     const struct semel_child_exchange *talk);
+					     const struct semel_child_exchange *options);
 
-/* What the last talk yielded: the line without its end, or all output. Valid until the next call.
- */
+/* Of the last exchange: the line without its end, or all output. Valid until the next call. */
 struct semel_text semel_child_output(const struct semel_child *child);
 /* The end of what it wrote to stderr, cleaned of zero bytes and trailing blanks, cut to size;
  * empty when it was silent. */
 void semel_child_stderr(const struct semel_child *child, char *text_out, size_t size);
-/* What it complained of so far is forgotten. */
+/* What it wrote to stderr so far is dropped. */
 void semel_child_clear_stderr(struct semel_child *child);
 /* The number of the shell, and of the program that it becomes by exec. */
 pid_t semel_child_pid(const struct semel_child *child);
-/* Does not wait. True also when its exit was told already. */
+/* Does not wait. True also when its exit was reported before. */
 bool semel_child_has_exited(struct semel_child *child);
-/* Its exit status, or 128 + the signal's number, as a shell says it; -1: somebody else took it. */
+/* Its exit status, or 128 + the signal's number, as a shell reports it; -1: another waiter took it.
+ */
 int semel_child_exit_code(const struct semel_child *child);
 /* "exited with status 3", "was killed by signal 9 (Killed)". */
 void semel_child_describe_exit(const struct semel_child *child, char *text_out, size_t size);
@@ -81,7 +82,7 @@ void semel_child_describe_exit(const struct semel_child *child, char *text_out, 
 void semel_child_end(struct semel_child *child, int64_t patience_ms);
 
 /* SIGKILL to every group (of the first 256 children) that has not ended, for a program that is
- * about to exit without farewell. May be called from a signal handler. */
+ * about to exit without cleaning up. May be called from a signal handler. */
 void semel_child_kill_all(void);
 
 #endif

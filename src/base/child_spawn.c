@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Between fork and exec only async-signal-safe calls are made: other threads may have held any
  * lock. All signals are blocked around the fork, so that no handler of ours runs in the child. An
- * exec that failed is told through a pipe that a successful one closes. */
+ * exec that failed is reported through a pipe that a successful one closes. */
 #include "base/child_spawn.h"
 
 #include "base/error.h"
@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum stream { INPUT, OUTPUT, COMPLAINTS, REPORT, STREAM_COUNT };
+enum stream { INPUT, OUTPUT, ERRORS, REPORT, STREAM_COUNT };
 
 struct streams {
 	int ours[STREAM_COUNT];
@@ -86,8 +86,8 @@ static bool open_streams(struct streams *streams, const struct semel_child_optio
 	for (int i = 0; i < STREAM_COUNT; i++)
 		streams->ours[i] = streams->theirs[i] = -1;
 	return (plan->input ? open_input(streams, plan->input) : open_stream(streams, INPUT)) &&
-	       (!plan->capture || open_stream(streams, OUTPUT)) &&
-	       open_stream(streams, COMPLAINTS) && open_stream(streams, REPORT);
+	       (!plan->capture || open_stream(streams, OUTPUT)) && open_stream(streams, ERRORS) &&
+	       open_stream(streams, REPORT);
 }
 
 static void default_signals(void)
@@ -106,7 +106,7 @@ static bool connect_streams(const struct streams *streams)
 		return false;
 	if (streams->theirs[OUTPUT] >= 0 && dup2(streams->theirs[OUTPUT], STDOUT_FILENO) < 0)
 		return false;
-	if (dup2(streams->theirs[COMPLAINTS], STDERR_FILENO) < 0)
+	if (dup2(streams->theirs[ERRORS], STDERR_FILENO) < 0)
 		return false;
 	/* Ours are closed by exec anyway; this is for descriptors of the application. A kernel
 	 * without it has nothing better. */
@@ -124,8 +124,8 @@ _Noreturn static void become(const struct semel_child_options *plan, char *const
 		execve("/bin/sh", arguments, plan->environment);
 	}
 	int reason = errno;
-	ssize_t told = write(streams->theirs[REPORT], &reason, sizeof reason);
-	_exit(told == (ssize_t)sizeof reason ? 127 : 126);
+	ssize_t written = write(streams->theirs[REPORT], &reason, sizeof reason);
+	_exit(written == (ssize_t)sizeof reason ? 127 : 126);
 }
 
 static pid_t fork_quietly(const struct semel_child_options *plan, const struct streams *streams)
@@ -157,7 +157,7 @@ static int read_report(int fd)
 	return got == (ssize_t)sizeof reason ? reason : 0;
 }
 
-/* The command is not told: it may have a password in it. */
+/* The command is not in the message: it may have a password in it. */
 static semel_status cannot_start(int reason, semel_error *error)
 {
 	if (reason == E2BIG)
@@ -191,7 +191,7 @@ semel_status semel_child_spawn(const struct semel_child_options *plan,
 	}
 	close(streams.ours[REPORT]);
 	*spawned_out = (struct semel_spawned){ pid, streams.ours[INPUT], streams.ours[OUTPUT],
-					       streams.ours[COMPLAINTS] };
+					       streams.ours[ERRORS] };
 	return SEMEL_OK;
 
 close_streams:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The birth of a child: fork, a clean state, exec. Only child.c needs it. */
+/* Starting a child: fork, a clean state, exec. Used by child.c only. */
 #ifndef SEMEL_BASE_CHILD_SPAWN_H
 #define SEMEL_BASE_CHILD_SPAWN_H
 
@@ -10,7 +10,7 @@
 /* Our ends, not blocking. */
 struct semel_spawned {
 	pid_t pid; /* also its process group */
-	int input, output, complaints;
+	int input, output, errors;
 };
 
 semel_status semel_child_spawn(const struct semel_child_options *plan,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions of libcurl that we use, loaded when somebody first speaks HTTP: the library
- * would more than double the memory of a process that never needs it. */
+/* The functions of libcurl that we use, loaded with the first HTTP request: the library
+ * more than doubles the memory of a process. */
 #ifndef SEMEL_BASE_CURL_H
 #define SEMEL_BASE_CURL_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One GET whose answer is kept in memory: for looking at what others show over HTTP. */
+/* One GET whose answer is kept in memory. */
 #ifndef SEMEL_BASE_CURL_FETCH_H
 #define SEMEL_BASE_CURL_FETCH_H
 

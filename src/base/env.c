@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The machine's own clock and random source.
  *
- * Random numbers are drawn from the kernel in runs and kept per thread. A child of fork must not go
- * on with its parent's run, or both would make the same ids: a generation counter tells it. */
+ * Random numbers are drawn from the kernel in batches and kept per thread. A child of fork must not
+ * continue its parent's batch, or both would make the same ids: a generation counter shows the
+ * fork. */
 #include "base/env.h"
 
 #include <pthread.h>
@@ -13,16 +14,16 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RUN_LENGTH = 32 };
+enum { BATCH_LENGTH = 32 };
 
 static atomic_uint fork_generation = 1;
 static pthread_once_t fork_watch_once = PTHREAD_ONCE_INIT;
 
 static thread_local struct {
-	uint64_t numbers[RUN_LENGTH];
-	size_t left;
+	uint64_t numbers[BATCH_LENGTH];
+	size_t remaining;
 	unsigned generation;
-} run;
+} batch;
 
 static int64_t clock_ms(clockid_t clock)
 {
@@ -78,15 +79,15 @@ static uint64_t system_random(void *user)
 {
 	(void)user;
 	unsigned generation = atomic_load_explicit(&fork_generation, memory_order_relaxed);
-	if (run.left == 0 || run.generation != generation) {
+	if (batch.remaining == 0 || batch.generation != generation) {
 		pthread_once(&fork_watch_once, watch_forks);
-		ssize_t got = getrandom(run.numbers, sizeof(run.numbers), GRND_NONBLOCK);
-		if (got != (ssize_t)sizeof(run.numbers))
+		ssize_t got = getrandom(batch.numbers, sizeof(batch.numbers), GRND_NONBLOCK);
+		if (got != (ssize_t)sizeof(batch.numbers))
 			return from_clock();
-		run.left = RUN_LENGTH;
-		run.generation = generation;
+		batch.remaining = BATCH_LENGTH;
+		batch.generation = generation;
 	}
-	return run.numbers[--run.left];
+	return batch.numbers[--batch.remaining];
 }
 
 void semel_sleep_us(int64_t sleep_us)

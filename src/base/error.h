@@ -15,7 +15,7 @@ semel_status semel_error_prefix(semel_error *error, const char *format, ...) SEM
 /* OK and an empty text. error may be NULL. */
 void semel_error_clear(semel_error *error);
 
-/* clang-tidy looks at one file at a time, and has to be told that a failure is never SEMEL_OK. */
+/* clang-tidy analyses one file at a time, and does not see that a failure is never SEMEL_OK. */
 #ifdef __clang_analyzer__
 #define semel_error_set(error, status, ...) (semel_error_set(error, status, __VA_ARGS__), (status))
 #endif

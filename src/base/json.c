@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* JSON in place: one pass over the bytes, no tree, no recursion.
  *
- * The validator is a small machine: what may come next, and a bit per level of nesting that tells
- * objects from arrays. The walk trusts what the validator has let through. */
+ * The validator is a small machine: what may come next, and a bit per level of nesting for objects
+ * and arrays. The walk relies on the validator. */
 #include "base/json.h"
 
 #include "base/buffer.h"
@@ -272,7 +272,7 @@ static bool scan_next(struct scan *scan)
 	}
 }
 
-/* Where the scan stopped tells where it went wrong. */
+/* The scan stops at the error. */
 static bool scan_document(struct scan *scan)
 {
 	for (;;) {
@@ -445,9 +445,9 @@ struct semel_text semel_json_member(struct semel_text object, const char *name,
 				    struct semel_arena *arena)
 {
 	struct semel_json_walk walk = semel_json_walk(object);
-	struct semel_text wanted = semel_text_of(name), token, value, found = { NULL, 0 };
+	struct semel_text name_text = semel_text_of(name), token, value, found = { NULL, 0 };
 	while (semel_json_next(&walk, &token, &value))
-		if (is_named(token, wanted, arena))
+		if (is_named(token, name_text, arena))
 			found = value;
 	if (!found.data || *found.data != '"')
 		return (struct semel_text){ NULL, 0 };
@@ -459,21 +459,21 @@ struct semel_text semel_json_with(struct semel_text object, const char *name,
 {
 	struct semel_buffer buffer = { 0 };
 	struct semel_json_walk walk = semel_json_walk(object);
-	struct semel_text wanted = semel_text_of(name), token, kept;
+	struct semel_text name_text = semel_text_of(name), token, member;
 	semel_buffer_append(&buffer, "{", 1);
-	while (semel_json_next(&walk, &token, &kept)) {
-		if (is_named(token, wanted, arena))
+	while (semel_json_next(&walk, &token, &member)) {
+		if (is_named(token, name_text, arena))
 			continue;
 		if (buffer.length > 1)
 			semel_buffer_append(&buffer, ",", 1);
 		semel_buffer_append(&buffer, token.data, token.length);
 		semel_buffer_append(&buffer, ":", 1);
-		semel_buffer_append(&buffer, kept.data, kept.length);
+		semel_buffer_append(&buffer, member.data, member.length);
 	}
 	if (value.data) {
 		if (buffer.length > 1)
 			semel_buffer_append(&buffer, ",", 1);
-		semel_buffer_json(&buffer, wanted);
+		semel_buffer_json(&buffer, name_text);
 		semel_buffer_append(&buffer, ":", 1);
 		semel_buffer_json(&buffer, value);
 	}

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JSON where events need it. Trees are jansson's; these are the short ways that build none, because
- * every event passes them. */
+/* JSON without trees (those are jansson's), because these functions run for every event. */
 #ifndef SEMEL_BASE_JSON_H
 #define SEMEL_BASE_JSON_H
 
@@ -12,7 +11,7 @@
 
 /* One JSON value (RFC 8259) in strict UTF-8 and nothing behind it; nesting up to 512. Agrees with
  * jansson (JSON_DECODE_ANY | JSON_ALLOW_NUL), which a test checks, but for numbers too big for a C
- * type: they are the business of whoever reads the payload. */
+ * type: they are the business of the payload's reader. */
 bool semel_json_is_valid(struct semel_text text);
 /* Where semel_json_is_valid stopped: the offset of the first byte that cannot be right. */
 size_t semel_json_error_at(struct semel_text text);
@@ -26,7 +25,7 @@ struct semel_json_walk {
 struct semel_json_walk semel_json_walk(struct semel_text object);
 bool semel_json_next(struct semel_json_walk *walk, struct semel_text *name_out,
 		     struct semel_text *value_out);
-/* A raw string token as the text it stands for, in the arena. Data NULL: no memory. */
+/* A raw string token, unescaped, in the arena. Data NULL: no memory. */
 struct semel_text semel_json_unquote(struct semel_text token, struct semel_arena *arena);
 
 /* A string of a tree, in place and with its length: read with JSON_ALLOW_NUL it may hold a NUL.

@@ -50,15 +50,15 @@ static bool proc_is_ours(void)
 static bool machine_name(char name_out[MACHINE_SIZE])
 {
 	char boot[BOOT_ID_LENGTH + 1];
-	struct stat name_space;
+	struct stat pid_namespace;
 	if (!proc_is_ours() || !read_start("/proc/sys/kernel/random/boot_id", boot, sizeof(boot)) ||
-	    stat("/proc/self/ns/pid", &name_space) != 0)
+	    stat("/proc/self/ns/pid", &pid_namespace) != 0)
 		return false;
 	char *to = name_out;
 	for (const char *from = boot; *from; from++)
 		if (*from != '-' && *from != '\n')
 			*to++ = *from;
-	snprintf(to, (size_t)(name_out + MACHINE_SIZE - to), "-%u", (unsigned)name_space.st_ino);
+	snprintf(to, (size_t)(name_out + MACHINE_SIZE - to), "-%u", (unsigned)pid_namespace.st_ino);
 	return true;
 }
 

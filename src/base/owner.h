@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who holds a lease. An owner's name tells the machine, the process and when it was started, so
- * that another process on the same machine knows at once that an owner is dead, and need not wait
- * for its lease to run out. Owners elsewhere are unknown, and only time tells. */
+/* Owners of leases. The name of an owner has the machine, the process and its start time, so that
+ * another process on the same machine finds at once that an owner is dead, and need not wait for
+ * its lease to expire. Of owners on other machines only the lease says that. */
 #ifndef SEMEL_BASE_OWNER_H
 #define SEMEL_BASE_OWNER_H
 

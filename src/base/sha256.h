@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* SHA-256 (FIPS 180-4), for names that are made of a secret and must not tell it. */
+/* SHA-256 (FIPS 180-4), for names that are derived from a secret and must not reveal it. */
 #ifndef SEMEL_BASE_SHA256_H
 #define SEMEL_BASE_SHA256_H
 

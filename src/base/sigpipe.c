@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* SIGPIPE is sent to the thread that wrote, so blocking it here, and taking it from the thread's
- * own queue afterwards, hides it from everybody. */
+ * own queue afterwards, hides it from the process. */
 #include "base/sigpipe.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A database is never opened here, not even to look at it: when a process closes any descriptor of
+/* A database is never opened here, not even to inspect it: when a process closes any descriptor of
  * a file, it loses all its POSIX locks on it, and SQLite's locks are such. So a file is made by
- * mknod, and looked at by lstat. */
+ * mknod, and inspected by lstat. */
 #include "base/sqlite_access.h"
 
 #include "base/error.h"
@@ -50,8 +50,8 @@ void semel_sqlite_folder_of(const char *path, char *out, size_t size)
 		snprintf(out, size, "%.*s", slash == path ? 1 : (int)(slash - path), path);
 }
 
-/* In any other folder whoever made a file was allowed to by the folder's owner. */
-static bool is_world_writable_folder_of(const char *path)
+/* In any other folder the owner has decided who may create files. */
+static bool is_in_world_writable_folder(const char *path)
 {
 	char folder[PATH_MAX];
 	struct stat found;
@@ -59,7 +59,7 @@ static bool is_world_writable_folder_of(const char *path)
 	return stat(folder, &found) == 0 && (found.st_mode & S_IWOTH) != 0;
 }
 
-/* Us, root, or somebody who may write the database anyway. */
+/* Us, root, or a user who may write the database anyway. */
 static bool is_of_a_writer(const struct stat *file, const struct stat *database)
 {
 	if (file->st_uid == geteuid() || file->st_uid == 0 || file->st_uid == database->st_uid)
@@ -71,7 +71,7 @@ static bool is_of_a_writer(const struct stat *file, const struct stat *database)
 
 static bool may_be_planted(const char *path, const struct stat *file, const struct stat *database)
 {
-	return !is_of_a_writer(file, database) && is_world_writable_folder_of(path);
+	return !is_of_a_writer(file, database) && is_in_world_writable_folder(path);
 }
 
 /* NULL: it can be trusted. */
@@ -163,7 +163,7 @@ static semel_status find_or_make(const struct semel_sqlite_open *how, struct sta
 		semel_status status = make_file(how, error);
 		if (status != SEMEL_OK)
 			return status;
-		/* Looked at in any case: somebody else may have been quicker. */
+		/* Checked in any case: another process may have been faster. */
 		found = lstat(how->path, file_out);
 	}
 	if (found == 0)
@@ -177,7 +177,7 @@ static semel_status find_or_make(const struct semel_sqlite_open *how, struct sta
 			       how->what, how->path);
 }
 
-/* What was looked at is what the path without links leads to. */
+/* The file that was checked must be the one at the path without links. */
 static semel_status check_path(const struct semel_sqlite_open *how, const char *path,
 			       const struct stat *file, semel_error *error)
 {
@@ -243,7 +243,7 @@ static semel_status prepare_lock(int fd, const char *name, const struct stat *da
 	mode_t mode = semel_sqlite_lock_mode(database->st_mode);
 	struct stat file;
 	if (fstat(fd, &file) != 0)
-		return semel_error_set(error, SEMEL_OUTAGE, "cannot look at %s: %s", name,
+		return semel_error_set(error, SEMEL_OUTAGE, "cannot inspect %s: %s", name,
 				       strerror(errno));
 	semel_status status = check_lock(name, &file, database, error);
 	if (status != SEMEL_OK)
@@ -267,9 +267,9 @@ semel_status semel_sqlite_open_lock(const char *database_path, const char *suffi
 	*fd_out = -1;
 	snprintf(name, sizeof(name), "%s%s", database_path, suffix);
 	if (stat(database_path, &database) != 0)
-		return semel_error_set(error, SEMEL_OUTAGE, "cannot look at %s: %s", database_path,
+		return semel_error_set(error, SEMEL_OUTAGE, "cannot inspect %s: %s", database_path,
 				       strerror(errno));
-	/* Looked at first: if it were the database by another name, closing it would give up
+	/* Checked first: if it were the database by another name, closing it would give up
 	 * SQLite's locks. */
 	if (lstat(name, &there) == 0)
 		status = check_lock(name, &there, &database, error);

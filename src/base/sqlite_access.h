@@ -2,12 +2,12 @@
 /* Who may open a SQLite file and the files beside it (-wal, -shm, -journal, lock files).
  *
  * - A file that is made here gets the mode that the URL asks for, 0600 otherwise; no umask widens
- * or narrows it. SQLite gives its own files beside it the same mode. A file that is there keeps
- * its.
- * - A symbolic link is followed at the path itself, where whoever made it could be trusted with the
- *   file; beside the file none is followed.
- * - In a folder that everybody may write, a file beside the database that belongs to somebody else
- *   may have been planted: SQLite would read a planted log, so the database is not opened.
+ *   or narrows it. SQLite gives its own files beside it the same mode. A file that exists keeps its
+ *   mode.
+ * - A symbolic link is followed at the path itself, unless another user made it in a world-writable
+ *   folder; beside the file none is followed.
+ * - In a world-writable folder a file beside the database that belongs to another user may have
+ * been planted: SQLite would read a planted log, so the database is not opened.
  */
 #ifndef SEMEL_BASE_SQLITE_ACCESS_H
 #define SEMEL_BASE_SQLITE_ACCESS_H
@@ -38,7 +38,7 @@ mode_t semel_sqlite_lock_mode(mode_t database_mode);
  * others than those is narrowed. OUTAGE: it cannot be had, or is not to be trusted. */
 semel_status semel_sqlite_open_lock(const char *database_path, const char *suffix, int *fd_out,
 				    semel_error *error);
-/* The process that holds flock on this file; 0 when nobody does, or it cannot be known. */
+/* The process that holds flock on this file; 0: none does, or it is not known. */
 pid_t semel_flock_owner(int fd);
 /* "process 4711", who holds SQLite's write lock on this database; or "another process". */
 #define SEMEL_WRITER_SIZE 32

@@ -26,7 +26,7 @@ struct semel_sqlite_open {
 	bool create;             /* make the file, in WAL mode, when it is missing */
 	mode_t mode;             /* of a file that is made; 0: its owner alone */
 	int checkpoint_pages;    /* checkpoint when the log has this many pages after a commit */
-	int64_t busy_timeout_ms; /* how long to wait for somebody else's lock */
+	int64_t busy_timeout_ms; /* how long to wait for another connection's lock */
 };
 
 /* OUTAGE (missing, unreadable, read-only folder), NOT_A_DATABASE, BUSY, … each with what to do.
@@ -48,7 +48,7 @@ semel_status semel_sqlite_exec(sqlite3 *db, const char *sql, semel_error *error)
 semel_status semel_sqlite_int(sqlite3 *db, const char *sql, int64_t fallback, int64_t *value_out,
 			      semel_error *error);
 
-/* Called by the wal hook after commits; does nothing while somebody else writes. */
+/* Called by the wal hook after commits; does nothing while another connection writes. */
 void semel_sqlite_checkpoint(sqlite3 *db);
 
 /* A column as text in the arena; data NULL for SQL NULL. Blobs keep their bytes. */

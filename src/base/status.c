@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one list of answers: what each is called, what policy makes of it, what the program ends
- * with, and what a person is told when nobody knows more. */
+/* The one list of statuses: name, class (which decides the policy), exit code of the program, and
+ * the sentence that stands for it where there are no details. */
 #include "base/error.h"
 
 #include <sysexits.h>
@@ -26,8 +26,7 @@ static const struct row rows[SEMEL_STATUS_COUNT] = {
 			     "the delivery breaks the contract of an event" },
 	[SEMEL_NO_TRANSACTION] = { "no-transaction", SEMEL_CLASS_BUG, EX_SOFTWARE,
 				   "no transaction is open: begin one on this connection first" },
-	[SEMEL_NOT_FOUND] = { "not-found", SEMEL_CLASS_REJECT, EX_DATAERR,
-			      "there is no such thing" },
+	[SEMEL_NOT_FOUND] = { "not-found", SEMEL_CLASS_REJECT, EX_DATAERR, "not found" },
 	[SEMEL_NOT_PENDING] = { "not-pending", SEMEL_CLASS_REJECT, EX_DATAERR,
 				"the dead letter was replayed or discarded already" },
 	[SEMEL_REPLAY_LIMIT] = { "replay-limit", SEMEL_CLASS_REJECT, EX_DATAERR,
@@ -37,38 +36,38 @@ static const struct row rows[SEMEL_STATUS_COUNT] = {
 	[SEMEL_HANDLER_REJECT] = { "handler-reject", SEMEL_CLASS_REJECT, EX_DATAERR,
 				   "the handler will never accept this event" },
 	[SEMEL_NACKED] = { "nacked", SEMEL_CLASS_RETRY, EX_TEMPFAIL,
-			   "the broker refused to take this event now" },
+			   "the broker refused the event" },
 	[SEMEL_UNROUTABLE] = { "unroutable", SEMEL_CLASS_RETRY, EX_TEMPFAIL,
-			       "the broker knows no way for this event" },
+			       "the broker has no route for this event" },
 	[SEMEL_FULL] = { "full", SEMEL_CLASS_RETRY, EX_TEMPFAIL,
 			 "the window of unconfirmed events is full" },
 	[SEMEL_HELD] = { "held", SEMEL_CLASS_RETRY, EX_TEMPFAIL,
 			 "an earlier event of its aggregate was refused" },
 	[SEMEL_BUSY] = { "busy", SEMEL_CLASS_OUTAGE, EX_TEMPFAIL,
-			 "somebody else held the lock for too long: try again" },
+			 "another process held the lock for too long: try again" },
 	[SEMEL_LEASE_LOST] = { "lease-lost", SEMEL_CLASS_OUTAGE, EX_TEMPFAIL,
 			       "another owner has taken over" },
 	[SEMEL_OUTAGE] = { "outage", SEMEL_CLASS_OUTAGE, EX_UNAVAILABLE,
 			   "store, broker or dependency cannot be reached or used now" },
 	[SEMEL_STORAGE_FULL] = { "storage-full", SEMEL_CLASS_OUTAGE, EX_TEMPFAIL,
-				 "no space is left: free some and try again" },
+				 "no disk space: free some and try again" },
 	[SEMEL_NOT_A_DATABASE] = { "not-a-database", SEMEL_CLASS_REJECT, EX_DATAERR,
 				   "the file is no database" },
 	[SEMEL_NO_SCHEMA] = { "no-schema", SEMEL_CLASS_REJECT, EX_CONFIG,
 			      "the tables are missing: run semel init" },
 	[SEMEL_SCHEMA_NEWER] = { "schema-newer", SEMEL_CLASS_REJECT, EX_CONFIG,
 				 "the tables were made by a newer semel: upgrade this one" },
-	[SEMEL_CONFIG] = { "config", SEMEL_CLASS_REJECT, EX_CONFIG, "a setting cannot be right" },
-	[SEMEL_USAGE] = { "usage", SEMEL_CLASS_BUG, EX_USAGE, "the command line cannot be right" },
+	[SEMEL_CONFIG] = { "config", SEMEL_CLASS_REJECT, EX_CONFIG, "a setting is not valid" },
+	[SEMEL_USAGE] = { "usage", SEMEL_CLASS_BUG, EX_USAGE, "the command line is not valid" },
 	[SEMEL_NOT_FINISHED] = { "not-finished", SEMEL_CLASS_RETRY, EX_TEMPFAIL,
 				 "time ran out before the work did: try again" },
 	[SEMEL_PROBLEM_FOUND] = { "problem-found", SEMEL_CLASS_REJECT, EX_FOUND,
-				  "looked, and found something wrong" },
-	[SEMEL_STOPPED] = { "stopped", SEMEL_CLASS_REJECT, EX_DONE, "asked to stop" },
+				  "the check found a problem" },
+	[SEMEL_STOPPED] = { "stopped", SEMEL_CLASS_REJECT, EX_DONE, "stopped on request" },
 	[SEMEL_INTERNAL] = { "internal", SEMEL_CLASS_BUG, EX_SOFTWARE,
 			     "an error inside semel, or no memory" },
 	[SEMEL_STALLED] = { "stalled", SEMEL_CLASS_RETRY, EX_TEMPFAIL,
-			    "the partition takes nothing for now; not this event's fault" },
+			    "the partition accepts no events now; the event is not the cause" },
 };
 
 /* A number that is no status can only come from a bug. */

@@ -5,10 +5,14 @@
  *
  * The bytes are unsigned, so that a text is no C string to the compiler: strcmp, strncmp, strstr,
  * strlen and friends would stop at the first NUL, and are refused (-Werror=pointer-sign). Compare
- * with semel_text_equal and semel_text_equals_string, look with semel_text_find; whoever needs
- * another type says which one: semel_text_chars (with the length), semel_text_string (our own
- * words), semel_text_to_string (from outside), semel_text_shown (in a message). scripts/check-texts
- * looks after it. */
+ * with semel_text_equal and semel_text_equals_string, search with semel_text_find; a conversion
+ * says which type is needed: semel_text_chars (with the length), semel_text_string (our own words),
+ * semel_text_to_string (from outside), semel_text_shown (in a message). scripts/check-texts checks
+ * it.
+ *
+ * This is the lowest room: base includes base only, and knows nothing of events, stores or brokers.
+ * What may be touched: anything that is useful without those words. Time and randomness are read
+ * here (env.h) and nowhere else. */
 #ifndef SEMEL_BASE_TEXT_H
 #define SEMEL_BASE_TEXT_H
 
@@ -32,13 +36,13 @@ struct semel_text {
 
 #define SEMEL_TEXT(literal) ((struct semel_text)SEMEL_TEXT_CONST(literal))
 
-/* The same where a constant is wanted. */
+/* The same where a constant is required. */
 #define SEMEL_TEXT_CONST(literal)                                                                  \
 	{                                                                                          \
 		(const semel_byte *)("" literal), sizeof(literal) - 1                              \
 	}
 
-/* length bytes at data, in place; data NULL: no text. Whoever calls it sees to the NUL behind. */
+/* length bytes at data, in place; data NULL: no text. The caller guarantees the NUL behind. */
 static inline struct semel_text semel_text_from(const void *data, size_t length)
 {
 	return (struct semel_text){ data, length };
@@ -133,7 +137,7 @@ bool semel_text_has_control(struct semel_text text);
 bool semel_text_is_token(struct semel_text text);
 /* The candidate nearest to word by edit distance, or NULL when none is near. */
 const char *semel_text_nearest(const char *word, const char *const *candidates, size_t count);
-/* The string at this place of the list stands there before, too. */
+/* The list has the string at this index at an earlier one, too. */
 bool semel_string_is_repeated(const char *const *strings, size_t at);
 /* The whole string is a decimal number within the bounds. */
 bool semel_text_to_int64(const char *string, long long min, long long max, long long *number_out);

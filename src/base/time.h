@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Moments as milliseconds since 1970 in UTC, and how people write them. */
+/* Times as milliseconds since 1970 in UTC, and their text forms. */
 #ifndef SEMEL_BASE_TIME_H
 #define SEMEL_BASE_TIME_H
 

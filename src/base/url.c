@@ -26,7 +26,7 @@ static bool is_scheme(const char *text, size_t length)
 }
 
 /* A password with a ? in it would stand behind the path, as parameters. */
-static semel_status refuse_place(const char *scheme, semel_error *error)
+static semel_status refuse_ambiguous(const char *scheme, semel_error *error)
 {
 	return semel_error_set(
 		error, SEMEL_CONFIG,
@@ -36,7 +36,7 @@ static semel_status refuse_place(const char *scheme, semel_error *error)
 		scheme);
 }
 
-static bool is_doubtful(const struct semel_url *url)
+static bool is_ambiguous(const struct semel_url *url)
 {
 	const char *query = strchr(url->text, '?');
 	return query && strchr(query, '@');
@@ -54,8 +54,8 @@ static semel_status split_params(char *query, struct semel_url *url, semel_error
 				"the %s: URL has more than %d parameters: remove some", url->scheme,
 				SEMEL_URL_PARAMS_MAX);
 		char *equals = strchr(param, '=');
-		if ((!equals || equals == param) && is_doubtful(url))
-			return refuse_place(url->scheme, error);
+		if ((!equals || equals == param) && is_ambiguous(url))
+			return refuse_ambiguous(url->scheme, error);
 		if (!equals || equals == param)
 			return semel_error_set(error, SEMEL_CONFIG,
 					       "the %s: URL has no value for its parameter number "
@@ -83,7 +83,7 @@ semel_status semel_url_parse(const char *text, struct semel_url *url_out, semel_
 		if (text)
 			semel_url_redact(text, shown, sizeof shown);
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "\"%s\" is no URL: write scheme:path, such as "
+				       "\"%s\" is not a URL: write scheme:path, such as "
 				       "sqlite:semel.db or local:semel-broker.db",
 				       shown);
 	}
@@ -99,7 +99,7 @@ semel_status semel_url_parse(const char *text, struct semel_url *url_out, semel_
 		if (*c >= 'A' && *c <= 'Z')
 			*c = (char)(*c - 'A' + 'a');
 	if (!semel_url_is_unambiguous(text))
-		return refuse_place(url_out->scheme, error);
+		return refuse_ambiguous(url_out->scheme, error);
 	char *query = strchr(url_out->path, '?');
 	if (!query)
 		return SEMEL_OK;
@@ -124,8 +124,8 @@ semel_status semel_url_param_int(const struct semel_url *url, const char *name,
 		return SEMEL_OK;
 	long long number;
 	bool good = semel_text_to_int64(value, range.min, range.max, &number);
-	if (!good && is_doubtful(url))
-		return refuse_place(url->scheme, error);
+	if (!good && is_ambiguous(url))
+		return refuse_ambiguous(url->scheme, error);
 	if (!good)
 		return semel_error_set(error, SEMEL_CONFIG,
 				       "%s=%.60s in the %s: URL: give a whole number from %lld to "
@@ -151,7 +151,7 @@ static semel_status refuse_param(const char *scheme, const char *name, const cha
 	const char *nearest = semel_text_nearest(name, known, count);
 	if (nearest)
 		return semel_error_set(error, SEMEL_CONFIG,
-				       "%s: URLs know no parameter \"%.60s\": did you mean \"%s\"?",
+				       "%s: URLs have no parameter \"%.60s\": did you mean \"%s\"?",
 				       scheme, name, nearest);
 	char all[KNOWN_SIZE] = "";
 	size_t length = 0;
@@ -159,8 +159,8 @@ static semel_status refuse_param(const char *scheme, const char *name, const cha
 		length += (size_t)snprintf(all + length, sizeof(all) - length, "%s%s",
 					   i > 0 ? ", " : "", known[i]);
 	return semel_error_set(error, SEMEL_CONFIG,
-			       "%s: URLs know no parameter \"%.60s\" (known are: %s)", scheme, name,
-			       all);
+			       "%s: URLs have no parameter \"%.60s\" (use one of: %s)", scheme,
+			       name, all);
 }
 
 semel_status semel_url_check_params(const struct semel_url *url, const char *const *known,
@@ -170,8 +170,8 @@ semel_status semel_url_check_params(const struct semel_url *url, const char *con
 		const char *name = url->params[i].name;
 		if (is_one_of(name, known, known_count))
 			continue;
-		if (is_doubtful(url))
-			return refuse_place(url->scheme, error);
+		if (is_ambiguous(url))
+			return refuse_ambiguous(url->scheme, error);
 		return refuse_param(url->scheme, name, known, known_count, error);
 	}
 	return SEMEL_OK;

@@ -36,16 +36,15 @@ semel_status semel_url_param_int(const struct semel_url *url, const char *name,
 /* CONFIG, naming it and the nearest right one, when a parameter is none of the known. */
 semel_status semel_url_check_params(const struct semel_url *url, const char *const *known,
 				    size_t known_count, semel_error *error);
-/* The URL as it may be shown: "***" stands for passwords, for parameters that are not known to be
- * none, and for whatever cannot be read for certain. Cut to size, never overrun. False: something
- * was hidden. The one function that makes URLs printable. */
+/* The URL for a message: "***" replaces passwords, parameters that are not known to be public, and
+ * what cannot be read for certain. Cut to size, never overrun. False: something was hidden. The one
+ * function that makes URLs printable. */
 bool semel_url_redact(const char *text, char *out, size_t size);
-/* It is a URL of a scheme that we know, and not all of it is shown. */
+/* It is a URL of a known scheme, and some of it is hidden. */
 bool semel_url_has_secret(const char *text);
-/* A word that somebody has given in the wrong place, for a message: as it is, unless it may be a
- * URL. */
+/* A misplaced word, for a message: as it is, unless it may be a URL. */
 const char *semel_word_redact(const char *word, char *out, size_t size);
-/* True: the text repeats a piece of the URL, of four letters or more, that is not shown of it. */
+/* The text repeats a piece of the URL, of four letters or more, that is hidden. */
 bool semel_url_leaks_into(const char *url, const char *text);
 /* False: the URL of a server whose user or password has a reserved character that is not encoded,
  * so that a piece of it would be taken for a host, a port or a path. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What of a URL may stand in a message, a log or a row.
+/* What of a URL may be in a message, a log or a row.
  *
- * - Nothing here looks for secrets. Only what is known to be none is copied: a known scheme, a
- * user, hosts and ports, a path, parameters of a list. "***" stands for everything else.
+ * - Nothing here searches for secrets. Only what is known to be public is copied: a known scheme, a
+ *   user, hosts and ports, a path, parameters of a list. "***" replaces everything else.
  * - Where two readings are possible, what either of them calls a secret is hidden: a password ends
- *   at the last @ of the text, wherever one stands.
+ *   at the last @ of the text, wherever that is.
  * - Behind the first thing that is hidden in the parameters nothing is shown: a secret that was not
  *   encoded may go on there.
  * - Users of http: and https: may be keys, as may long parts of their paths, and all parameters.
@@ -87,27 +87,27 @@ static const char *const open_params[] = {
 	"user",
 };
 
-struct showing {
+struct redaction {
 	char *out;
 	size_t size, length;
-	bool hid; /* something was left out */
+	bool has_hidden; /* something was left out */
 };
 
-static void put(struct showing *showing, const char *text, size_t length)
+static void put(struct redaction *redaction, const char *text, size_t length)
 {
-	size_t room = showing->size - 1 - showing->length;
+	size_t room = redaction->size - 1 - redaction->length;
 	size_t taken = length < room ? length : room;
-	memcpy(showing->out + showing->length, text, taken);
-	showing->length += taken;
+	memcpy(redaction->out + redaction->length, text, taken);
+	redaction->length += taken;
 }
 
-static void hide(struct showing *showing)
+static void hide(struct redaction *redaction)
 {
-	put(showing, HIDDEN, strlen(HIDDEN));
-	showing->hid = true;
+	put(redaction, HIDDEN, strlen(HIDDEN));
+	redaction->has_hidden = true;
 }
 
-/* ---- what is no secret ----------------------------------------------------------------------- */
+/* ---- what is public -------------------------------------------------------------------------- */
 
 /* Of these letters, and of percent escapes. */
 static bool is_made_of(const char *text, size_t length, const char *letters)
@@ -178,92 +178,95 @@ static bool is_open_param(const char *text, size_t length)
 
 /* ---- the parts ------------------------------------------------------------------------------- */
 
-static void show_params(struct showing *showing, const char *text, enum kind kind)
+static void redact_params(struct redaction *redaction, const char *text, enum kind kind)
 {
 	while (*text) { /* a ? or & */
 		size_t length = 1 + strcspn(text + 1, "&");
-		put(showing, text, 1);
+		put(redaction, text, 1);
 		if (kind == KIND_WEB || !is_open_param(text + 1, length - 1)) {
-			hide(showing);
+			hide(redaction);
 			return;
 		}
-		put(showing, text + 1, length - 1);
+		put(redaction, text + 1, length - 1);
 		text += length;
 	}
 }
 
-static void show_path(struct showing *showing, const char *text, enum kind kind)
+static void redact_path(struct redaction *redaction, const char *text, enum kind kind)
 {
 	while (*text == '/') {
 		size_t length = strcspn(text + 1, "/?#");
-		put(showing, text++, 1);
+		put(redaction, text++, 1);
 		if (!is_made_of(text, length, UNRESERVED)) {
-			hide(showing);
+			hide(redaction);
 			return;
 		}
 		if (kind == KIND_WEB && length >= WEB_PART_MAX)
-			hide(showing);
+			hide(redaction);
 		else
-			put(showing, text, length);
+			put(redaction, text, length);
 		text += length;
 	}
 	if (*text == '?')
-		show_params(showing, text, kind);
+		redact_params(redaction, text, kind);
 	else if (*text)
-		hide(showing);
+		hide(redaction);
 }
 
 /* user, the rest of what may be a password, and the @ that ends it. */
-static bool show_user(struct showing *showing, const char *text, const char *last, enum kind kind)
+static bool redact_user(struct redaction *redaction, const char *text, const char *last,
+			enum kind kind)
 {
 	size_t user = strcspn(text, ":@");
 	bool known = kind != KIND_WEB && is_made_of(text, user, UNRESERVED);
 	if (known)
-		put(showing, text, user);
+		put(redaction, text, user);
 	if (known && text + user != last)
-		put(showing, ":", 1);
+		put(redaction, ":", 1);
 	if (!known || text + user != last)
-		hide(showing);
+		hide(redaction);
 	if (known || kind == KIND_WEB)
-		put(showing, "@", 1);
+		put(redaction, "@", 1);
 	return known || kind == KIND_WEB;
 }
 
-static void show_server(struct showing *showing, const char *text, enum kind kind)
+static void redact_server(struct redaction *redaction, const char *text, enum kind kind)
 {
 	size_t slashes = strncmp(text, "//", 2) == 0 ? 2 : 0;
-	put(showing, text, slashes);
+	put(redaction, text, slashes);
 	text += slashes;
 	const char *last = strrchr(text, '@');
-	const char *doubt = last ? text + strcspn(text, kind == KIND_WEB ? "/?#" : "?") : NULL;
-	if (last && doubt < last) { /* before the @ a password, or behind it a parameter? */
-		hide(showing);
+	const char *ambiguous_from =
+		last ? text + strcspn(text, kind == KIND_WEB ? "/?#" : "?") : NULL;
+	/* Is it a password before the @, or a parameter behind it? */
+	if (last && ambiguous_from < last) {
+		hide(redaction);
 		return;
 	}
-	if (last && !show_user(showing, text, last, kind))
+	if (last && !redact_user(redaction, text, last, kind))
 		return;
 	text = last ? last + 1 : text;
 	size_t hosts = strcspn(text, "/?#");
 	if (!are_hosts(text, hosts)) {
-		hide(showing);
+		hide(redaction);
 		return;
 	}
-	put(showing, text, hosts);
-	show_path(showing, text + hosts, kind);
+	put(redaction, text, hosts);
+	redact_path(redaction, text + hosts, kind);
 }
 
 /* A path may have an @ in it; what looks like another kind of URL is none. */
-static void show_file(struct showing *showing, const char *text)
+static void redact_file(struct redaction *redaction, const char *text)
 {
 	size_t length = strcspn(text, "?");
 	const char *at = strrchr(text, '@');
 	bool settings = memchr(text, '=', length) && memchr(text, ' ', length);
 	if (settings || (at && (strncmp(text, "//", 2) == 0 || memchr(text, ':', length)))) {
-		hide(showing);
+		hide(redaction);
 		return;
 	}
-	put(showing, text, length);
-	show_params(showing, text + length, KIND_FILE);
+	put(redaction, text, length);
+	redact_params(redaction, text + length, KIND_FILE);
 }
 
 /* A file name, perhaps, to which the scheme is missing. */
@@ -284,31 +287,31 @@ static enum kind kind_of(const char *text, size_t length)
 	return KIND_NONE;
 }
 
-static void show(struct showing *showing, const char *text)
+static void redact(struct redaction *redaction, const char *text)
 {
 	size_t length = strcspn(text, ":");
 	enum kind kind = kind_of(text, length);
 	if (kind == KIND_NONE && is_plain(text)) {
-		put(showing, text, strlen(text));
+		put(redaction, text, strlen(text));
 		return;
 	}
 	if (kind == KIND_NONE) {
-		hide(showing);
+		hide(redaction);
 		return;
 	}
-	put(showing, text, length + 1);
+	put(redaction, text, length + 1);
 	if (kind == KIND_FILE)
-		show_file(showing, text + length + 1);
+		redact_file(redaction, text + length + 1);
 	else
-		show_server(showing, text + length + 1, kind);
+		redact_server(redaction, text + length + 1, kind);
 }
 
 bool semel_url_redact(const char *text, char *out, size_t size)
 {
-	struct showing showing = { .out = out, .size = size };
-	show(&showing, text);
-	out[showing.length] = '\0';
-	return !showing.hid;
+	struct redaction redaction = { .out = out, .size = size };
+	redact(&redaction, text);
+	out[redaction.length] = '\0';
+	return !redaction.has_hidden;
 }
 
 bool semel_url_has_secret(const char *text)

@@ -69,7 +69,7 @@ void semel_wake_set_env(struct semel_wake *wake, const struct semel_env *env)
 	wake->env = env;
 }
 
-/* SQLite keeps its other files beside what a symbolic link points to. */
+/* SQLite keeps its other files in the folder to which a symbolic link points. */
 static char *real_path(const char *path)
 {
 	char *real = realpath(path, NULL);

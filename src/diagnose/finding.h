@@ -90,7 +90,7 @@ void semel_examination_fine(const struct semel_examination *examination, enum se
 /* remedy: what to do; NULL when it is fine. */
 void semel_examination_report(const struct semel_examination *examination, enum semel_check check,
 			      enum semel_severity severity, const char *text, const char *remedy);
-/* A failed call as a problem: what stands in brackets at the end of its text is what to do. */
+/* A failed call as a problem: the brackets at the end of its text say what to do. */
 void semel_examination_failed(const struct semel_examination *examination, enum semel_check check,
 			      const semel_error *error);
 

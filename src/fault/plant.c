@@ -14,10 +14,10 @@
 bool semel_planted(const char *bug)
 {
 	const char *at = getenv("SEMEL_PLANT");
-	size_t wanted = strlen(bug);
+	size_t bug_length = strlen(bug);
 	while (at && *at) {
 		size_t length = strcspn(at, ",");
-		if (length == wanted && memcmp(at, bug, length) == 0)
+		if (length == bug_length && memcmp(at, bug, length) == 0)
 			return true;
 		at += length;
 		at += *at == ',';

@@ -155,7 +155,7 @@ static size_t ignore_answer(char *data, size_t size, size_t count, void *user)
 	return size * count;
 }
 
-/* "name=value,name=value", values may be percent-encoded; what we send, the collector knows. */
+/* "name=value,name=value", values may be percent-encoded: the collector decodes them. */
 static struct curl_slist *headers(const struct semel_curl *curl)
 {
 	struct curl_slist *list = curl->slist_append(NULL, "Content-Type: application/json");

@@ -8,9 +8,10 @@ static bool is_over(const struct semel_log_limit_entry *line, int64_t now_ms)
 	return now_ms - line->since_ms >= SEMEL_LOG_LIMIT_WINDOW_MS;
 }
 
-/* The line itself, or the place that can best be spared: one whose count nobody waits for, and of
- * those the oldest. */
-static struct semel_log_limit_entry *place_of(struct semel_log_limiter *repeats, uint64_t hash)
+/* The entry of the line, or the one to replace: one whose count is written, and of those the
+ * oldest.
+ */
+static struct semel_log_limit_entry *entry_of(struct semel_log_limiter *repeats, uint64_t hash)
 {
 	struct semel_log_limit_entry *spare = &repeats->lines[0];
 
@@ -30,7 +31,7 @@ bool semel_log_limiter_admit(struct semel_log_limiter *repeats,
 			     const struct semel_log_limit_entry *line, int64_t now_ms,
 			     uint32_t *omitted_out)
 {
-	struct semel_log_limit_entry *known = place_of(repeats, line->hash);
+	struct semel_log_limit_entry *known = entry_of(repeats, line->hash);
 
 	*omitted_out = 0;
 	if (known->hash == line->hash && !is_over(known, now_ms)) {

@@ -45,7 +45,7 @@ bool semel_traceparent_parse(struct semel_text text, struct semel_span_context *
 	const char *at = semel_text_chars(text);
 	uint8_t flags = 0;
 
-	/* Later versions may be longer; what is known of them stands at the same places. */
+	/* Later versions may be longer; the known fields have the same positions. */
 	if (!at || text.length < SEMEL_TRACEPARENT_SIZE - 1 || at[2] != '-' || at[35] != '-' ||
 	    at[52] != '-' || memcmp(at, "ff", 2) == 0 || digit(at[0]) < 0 || digit(at[1]) < 0 ||
 	    (text.length > SEMEL_TRACEPARENT_SIZE - 1 &&

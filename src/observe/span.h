@@ -73,7 +73,7 @@ void semel_span_number(struct semel_span *span, const char *name, int64_t value)
 /* Into the queue. What is not sampled is not exported. */
 void semel_span_end(const struct semel_span *span);
 
-/* Waits for the queue to be sent, at most so long. Before the process ends. */
+/* Waits until the queue is sent, at most wait_ms. Before the process ends. */
 void semel_spans_flush(int64_t wait_ms);
 /* Spans that were dropped since the process began. */
 uint64_t semel_spans_dropped(void);

@@ -122,7 +122,7 @@ def test_an_option_weighs_more_than_the_environment_that_more_than_the_config(ba
     ({"SEMEL_BROKER": "pigeon:loft"}, "no broker driver for pigeon: URLs (try: local:PATH"),
     ({"SEMEL_BROKER": "amqq://loft"}, "did you mean amqp?"),
     ({"SEMEL_BROKER": "amqp://mq/?hartbeat=3"}, 'did you mean "heartbeat"?'),
-    ({"SEMEL_BROKER": "amqp://mq/?colour=3"}, "known are: queue-type, "),
+    ({"SEMEL_BROKER": "amqp://mq/?colour=3"}, "use one of: queue-type, "),
     ({"SEMEL_LOG": "loud"}, "SEMEL_LOG"),
     ({"SEMEL_LOG_LEVEL": "loud"}, "SEMEL_LOG_LEVEL"),
     ({"SEMEL_FAILPOINT": "relay.after-confrm:kill"}, "relay.after-confirm"),
