@@ -87,7 +87,8 @@ void rabbit_steps_drop(void)
 	semel_error error = { 0 };
 	struct semel_broker *broker = steps_open(last_url);
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
-	semel_rabbit_heartbeat_stop(rabbit); /* from here on we talk behind the driver's back */
+	semel_rabbit_heartbeat_stop(
+		rabbit); /* from here on the connection is used without the driver */
 	assert_int_equal(semel_rabbit_open_channel(rabbit, SEMEL_RABBIT_CONTROL, &error), SEMEL_OK);
 	for (size_t i = 0; i < sizeof(scopes) / sizeof(scopes[0]); i++)
 		drop_scope(rabbit, scopes[i], steps_topics()[0]);

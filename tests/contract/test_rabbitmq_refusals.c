@@ -37,7 +37,8 @@ static struct semel_rabbit *control_of(struct semel_broker *broker)
 {
 	semel_error error = { 0 };
 	struct semel_rabbit *rabbit = semel_rabbit_of(broker);
-	semel_rabbit_heartbeat_stop(rabbit); /* from here on we talk behind the driver's back */
+	semel_rabbit_heartbeat_stop(
+		rabbit); /* from here on the connection is used without the driver */
 	assert_int_equal(semel_rabbit_open_channel(rabbit, SEMEL_RABBIT_CONTROL, &error), SEMEL_OK);
 	assert_int_equal(semel_rabbit_call_begin(rabbit, &error), SEMEL_OK);
 	return rabbit;

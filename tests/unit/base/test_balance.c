@@ -26,7 +26,7 @@
 		.holder = SEMEL_BALANCE_OTHER                                                      \
 	}
 
-static void fair_shares_add_up_and_differ_by_one_at_most(void **state)
+static void quotas_add_up_and_differ_by_one_at_most(void **state)
 {
 	(void)state;
 	for (uint32_t partitions = 1; partitions <= 64; partitions++)
@@ -90,11 +90,11 @@ static void surplus_in_flight_is_left_to_run_dry_and_never_given(void **state)
 }
 
 #define PARTITIONS 8
-#define NOBODY     UINT32_MAX
+#define NO_OWNER   UINT32_MAX
 
 static enum semel_balance_holder holder_of(uint32_t owner, uint32_t me)
 {
-	if (owner == NOBODY)
+	if (owner == NO_OWNER)
 		return SEMEL_BALANCE_FREE;
 	return owner == me ? SEMEL_BALANCE_MINE : SEMEL_BALANCE_OTHER;
 }
@@ -114,7 +114,7 @@ static bool let_decide(uint32_t owners[PARTITIONS], uint32_t members, uint32_t m
 		if (moves[p] == SEMEL_BALANCE_TAKE)
 			owners[p] = me;
 		if (moves[p] == SEMEL_BALANCE_RELEASE)
-			owners[p] = NOBODY;
+			owners[p] = NO_OWNER;
 	}
 	return moved;
 }
@@ -133,14 +133,14 @@ static void members_come_to_rest_with_every_partition_held(void **state)
 		}
 		assert_false(moved);
 		for (uint32_t p = 0; p < PARTITIONS; p++)
-			assert_int_not_equal(owners[p], NOBODY);
+			assert_int_not_equal(owners[p], NO_OWNER);
 	}
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(fair_shares_add_up_and_differ_by_one_at_most),
+		cmocka_unit_test(quotas_add_up_and_differ_by_one_at_most),
 		cmocka_unit_test(a_lone_consumer_takes_all_that_is_free),
 		cmocka_unit_test(no_more_than_the_fair_number_is_taken),
 		cmocka_unit_test(idle_surplus_is_given_up_first),

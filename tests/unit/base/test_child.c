@@ -43,12 +43,12 @@ static struct semel_child *start(const char *command, bool capture)
 
 static enum semel_child_result run_with(struct semel_child *child, struct semel_text input)
 {
-	const struct semel_child_exchange talk = { .input = input,
-						   .until_exit = true,
-						   .timeout_ms = LONG_MS,
-						   .interrupt_fd = -1,
-						   .output_limit = 64 << 20 };
-	return semel_child_exchange(child, &talk);
+	const struct semel_child_exchange options = { .input = input,
+						      .until_exit = true,
+						      .timeout_ms = LONG_MS,
+						      .interrupt_fd = -1,
+						      .output_limit = 64 << 20 };
+	return semel_child_exchange(child, &options);
 }
 
 static enum semel_child_result run_to_end(struct semel_child *child)
@@ -58,11 +58,11 @@ static enum semel_child_result run_to_end(struct semel_child *child)
 
 static enum semel_child_result say_line(struct semel_child *child, const char *line, size_t limit)
 {
-	const struct semel_child_exchange talk = { .input = semel_text_of(line),
-						   .timeout_ms = LONG_MS,
-						   .interrupt_fd = -1,
-						   .output_limit = limit };
-	return semel_child_exchange(child, &talk);
+	const struct semel_child_exchange options = { .input = semel_text_of(line),
+						      .timeout_ms = LONG_MS,
+						      .interrupt_fd = -1,
+						      .output_limit = limit };
+	return semel_child_exchange(child, &options);
 }
 
 static void assert_output(const struct semel_child *child, const char *expected)
@@ -109,7 +109,7 @@ static void a_child_takes_and_gives_more_than_a_pipe_holds(void **state)
 	free(data);
 }
 
-/* Nobody feeds it: whoever started it may be gone. */
+/* Its input is complete, also when the process that started it has ended. */
 static void an_input_given_beforehand_is_whole_without_us(void **state)
 {
 	(void)state;
@@ -153,7 +153,7 @@ static void a_child_that_does_not_read_is_no_error_and_no_signal(void **state)
 	sigaction(SIGPIPE, &before, NULL);
 }
 
-static void its_exit_status_is_told(void **state)
+static void its_exit_status_is_reported(void **state)
 {
 	(void)state;
 	char text[64];
@@ -165,7 +165,7 @@ static void its_exit_status_is_told(void **state)
 	semel_child_end(child, 0);
 }
 
-static void a_signal_that_killed_it_is_told(void **state)
+static void a_signal_that_killed_it_is_reported(void **state)
 {
 	(void)state;
 	char text[64];
@@ -191,7 +191,7 @@ static void the_last_4_KiB_of_its_complaint_are_kept(void **state)
 	semel_child_end(child, 0);
 }
 
-static void a_complaint_is_cut_between_characters_and_has_no_zero_bytes(void **state)
+static void stderr_is_cut_between_characters_and_has_no_zero_bytes(void **state)
 {
 	(void)state;
 	char text[7];
@@ -202,7 +202,7 @@ static void a_complaint_is_cut_between_characters_and_has_no_zero_bytes(void **s
 	semel_child_end(child, 0);
 }
 
-static void lines_are_told_one_by_one(void **state)
+static void lines_are_returned_one_by_one(void **state)
 {
 	(void)state;
 	struct semel_child *child =
@@ -232,10 +232,10 @@ static void a_time_out_ends_the_whole_group(void **state)
 	assert_int_equal(say_line(child, "", 100), SEMEL_CHILD_LINE);
 	pid_t grandchild = (pid_t)atoi(semel_text_string(semel_child_output(child)));
 	assert_true(is_alive(grandchild));
-	const struct semel_child_exchange talk = {
+	const struct semel_child_exchange options = {
 		.until_exit = true, .timeout_ms = 20, .interrupt_fd = -1, .output_limit = 100
 	};
-	assert_int_equal(semel_child_exchange(child, &talk), SEMEL_CHILD_TIMED_OUT);
+	assert_int_equal(semel_child_exchange(child, &options), SEMEL_CHILD_TIMED_OUT);
 	semel_child_end(child, 0);
 	wait_until_gone(grandchild);
 }
@@ -282,24 +282,25 @@ static void a_child_that_ends_when_its_stdin_does_gets_no_signal(void **state)
 	unlink(path);
 }
 
-static void *ring(void *bell)
+static void *interrupt(void *event_fd)
 {
-	eventfd_write(*(int *)bell, 1);
+	eventfd_write(*(int *)event_fd, 1);
 	return NULL;
 }
 
-static void a_bell_from_another_thread_interrupts(void **state)
+static void another_thread_interrupts_an_exchange(void **state)
 {
 	(void)state;
-	int bell = eventfd(0, EFD_CLOEXEC);
+	int event_fd = eventfd(0, EFD_CLOEXEC);
 	pthread_t thread;
 	struct semel_child *child = start("sleep 1000", false);
-	assert_int_equal(pthread_create(&thread, NULL, ring, &bell), 0);
-	const struct semel_child_exchange talk = { .until_exit = true, .interrupt_fd = bell };
-	assert_int_equal(semel_child_exchange(child, &talk), SEMEL_CHILD_INTERRUPTED);
+	assert_int_equal(pthread_create(&thread, NULL, interrupt, &event_fd), 0);
+	const struct semel_child_exchange options = { .until_exit = true,
+						      .interrupt_fd = event_fd };
+	assert_int_equal(semel_child_exchange(child, &options), SEMEL_CHILD_INTERRUPTED);
 	semel_child_end(child, 0);
 	pthread_join(thread, NULL);
-	close(bell);
+	close(event_fd);
 }
 
 static void no_descriptor_of_ours_reaches_it(void **state)
@@ -336,7 +337,7 @@ static void our_signal_state_does_not_reach_it(void **state)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-static void somebody_it_left_behind_does_not_keep_us_waiting(void **state)
+static void a_process_that_it_left_behind_is_not_waited_for(void **state)
 {
 	(void)state;
 	struct semel_child *child = start("sleep 1000 & echo $!", true);
@@ -388,20 +389,20 @@ int main(void)
 		cmocka_unit_test(a_child_takes_and_gives_more_than_a_pipe_holds),
 		cmocka_unit_test(an_input_given_beforehand_is_whole_without_us),
 		cmocka_unit_test(a_child_that_does_not_read_is_no_error_and_no_signal),
-		cmocka_unit_test(its_exit_status_is_told),
-		cmocka_unit_test(a_signal_that_killed_it_is_told),
+		cmocka_unit_test(its_exit_status_is_reported),
+		cmocka_unit_test(a_signal_that_killed_it_is_reported),
 		cmocka_unit_test(the_last_4_KiB_of_its_complaint_are_kept),
-		cmocka_unit_test(a_complaint_is_cut_between_characters_and_has_no_zero_bytes),
-		cmocka_unit_test(lines_are_told_one_by_one),
+		cmocka_unit_test(stderr_is_cut_between_characters_and_has_no_zero_bytes),
+		cmocka_unit_test(lines_are_returned_one_by_one),
 		cmocka_unit_test(a_line_beyond_the_limit_is_too_much),
 		cmocka_unit_test(a_time_out_ends_the_whole_group),
 		cmocka_unit_test(a_program_in_a_hurry_takes_all_groups_with_it),
 		cmocka_unit_test(a_child_that_ignores_the_friendly_signal_is_killed),
 		cmocka_unit_test(a_child_that_ends_when_its_stdin_does_gets_no_signal),
-		cmocka_unit_test(a_bell_from_another_thread_interrupts),
+		cmocka_unit_test(another_thread_interrupts_an_exchange),
 		cmocka_unit_test(no_descriptor_of_ours_reaches_it),
 		cmocka_unit_test(our_signal_state_does_not_reach_it),
-		cmocka_unit_test(somebody_it_left_behind_does_not_keep_us_waiting),
+		cmocka_unit_test(a_process_that_it_left_behind_is_not_waited_for),
 		cmocka_unit_test(an_environment_that_the_system_does_not_take_is_too_large),
 		cmocka_unit_test(it_dies_with_the_thread_that_started_it),
 	};

@@ -31,7 +31,7 @@ static void functions_are_found_in_the_first_library_that_is_there(void **state)
 	assert_true(table.cosine(0.0) > 0.99);
 }
 
-static void a_missing_library_is_told_with_its_package(void **state)
+static void a_missing_library_is_reported_with_its_package(void **state)
 {
 	(void)state;
 	const struct semel_dynamic_library library = { nowhere, "a test", "libnobody9",
@@ -88,7 +88,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(functions_are_found_in_the_first_library_that_is_there),
-		cmocka_unit_test(a_missing_library_is_told_with_its_package),
+		cmocka_unit_test(a_missing_library_is_reported_with_its_package),
 		cmocka_unit_test(a_library_that_is_too_old_leaves_the_table_alone),
 		cmocka_unit_test(what_was_loaded_is_not_loaded_again),
 	};

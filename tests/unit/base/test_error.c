@@ -20,7 +20,7 @@ static void the_status_comes_back_and_the_text_is_kept(void **state)
 	assert_string_equal(error.text, "held by 7");
 }
 
-static void nobody_needs_to_give_an_error(void **state)
+static void an_error_is_optional(void **state)
 {
 	(void)state;
 	assert_int_equal(semel_error_set(NULL, SEMEL_BUSY, "x"), SEMEL_BUSY);
@@ -77,7 +77,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_status_comes_back_and_the_text_is_kept),
-		cmocka_unit_test(nobody_needs_to_give_an_error),
+		cmocka_unit_test(an_error_is_optional),
 		cmocka_unit_test(a_prefix_goes_before_the_text),
 		cmocka_unit_test(an_error_may_be_made_of_its_own_text),
 		cmocka_unit_test(a_long_text_is_cut_between_characters),

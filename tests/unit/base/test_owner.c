@@ -104,7 +104,7 @@ static void replace_tail(char owner[SEMEL_OWNER_SIZE], const char *tail)
 	snprintf(owner + kept, SEMEL_OWNER_SIZE - kept, "%s", tail);
 }
 
-static void nobody_knows_about_other_machines(void **state)
+static void owners_on_other_machines_are_unknown(void **state)
 {
 	(void)state;
 	char owner[SEMEL_OWNER_SIZE];
@@ -140,7 +140,7 @@ int main(void)
 		cmocka_unit_test(a_killed_process_is_dead_at_once_even_as_a_zombie),
 		cmocka_unit_test(a_strange_program_name_does_not_mislead),
 		cmocka_unit_test(a_number_used_again_is_another_process),
-		cmocka_unit_test(nobody_knows_about_other_machines),
+		cmocka_unit_test(owners_on_other_machines_are_unknown),
 		cmocka_unit_test(malformed_names_are_not_known_to_be_dead),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

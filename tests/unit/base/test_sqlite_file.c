@@ -194,7 +194,7 @@ static int64_t size_of_file(void)
 	return (int64_t)file.st_size;
 }
 
-static void nobody_checkpoints_while_somebody_else_writes(void **state)
+static void no_checkpoint_runs_while_another_connection_writes(void **state)
 {
 	(void)state;
 	sqlite3 *db = open_new(), *writer = open_new();
@@ -211,7 +211,7 @@ static void nobody_checkpoints_while_somebody_else_writes(void **state)
 	semel_sqlite_close(db);
 }
 
-static void a_reader_that_pins_the_log_stops_nobody(void **state)
+static void a_reader_that_pins_the_log_blocks_no_writer(void **state)
 {
 	(void)state;
 	sqlite3 *db = open_new(), *reader = open_new();
@@ -232,7 +232,7 @@ static void a_reader_that_pins_the_log_stops_nobody(void **state)
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-static void a_lock_of_somebody_else_is_busy_and_tells_the_wait(void **state)
+static void a_lock_of_another_connection_is_busy_and_the_wait_is_reported(void **state)
 {
 	(void)state;
 	sqlite3 *db = open_new(), *other = open_new();
@@ -245,7 +245,7 @@ static void a_lock_of_somebody_else_is_busy_and_tells_the_wait(void **state)
 	semel_sqlite_close(db);
 }
 
-static void a_transaction_that_read_before_another_wrote_is_told_to_begin_immediate(void **state)
+static void a_transaction_that_read_before_another_wrote_should_begin_immediate(void **state)
 {
 	(void)state;
 	sqlite3 *db = open_new(), *other = open_new();
@@ -324,10 +324,10 @@ int main(void)
 		TEST(a_name_that_means_memory_to_sqlite_is_a_file_here),
 		TEST(a_connection_is_durable_and_never_checkpoints_by_itself),
 		TEST(the_log_stays_short_while_commits_go_on),
-		TEST(nobody_checkpoints_while_somebody_else_writes),
-		TEST(a_reader_that_pins_the_log_stops_nobody),
-		TEST(a_lock_of_somebody_else_is_busy_and_tells_the_wait),
-		TEST(a_transaction_that_read_before_another_wrote_is_told_to_begin_immediate),
+		TEST(no_checkpoint_runs_while_another_connection_writes),
+		TEST(a_reader_that_pins_the_log_blocks_no_writer),
+		TEST(a_lock_of_another_connection_is_busy_and_the_wait_is_reported),
+		TEST(a_transaction_that_read_before_another_wrote_should_begin_immediate),
 		TEST(every_kind_of_trouble_has_its_status),
 		TEST(texts_and_blobs_are_read_with_every_byte),
 	};

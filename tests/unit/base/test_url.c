@@ -107,7 +107,7 @@ static void numbers_have_bounds_and_a_fallback(void **state)
 	assert_int_equal(semel_url_param_int(&url, "word", range, &value, &error), SEMEL_CONFIG);
 }
 
-static void a_mistyped_parameter_is_told_its_neighbour(void **state)
+static void a_mistyped_parameter_is_answered_with_the_nearest_one(void **state)
 {
 	(void)state;
 	const char *const known[] = { "partitions", "retention" };
@@ -218,7 +218,7 @@ static void fill(const char *holder, const char *secret, char *out, size_t size)
 	}
 }
 
-/* "postgres://shop:a@b" without a host says that b is the host: nothing tells otherwise. */
+/* "postgres://shop:a@b" without a host says that b is the host: nothing shows otherwise. */
 static bool says_otherwise(const char *holder, const char *secret)
 {
 	return !strpbrk(holder, "@?#=") && strchr(secret, '@');
@@ -305,7 +305,8 @@ int main(void)
 		cmocka_unit_test_teardown(wrong_parameters_are_refused, drop),
 		cmocka_unit_test_teardown(a_password_is_not_shown, drop),
 		cmocka_unit_test_teardown(numbers_have_bounds_and_a_fallback, drop),
-		cmocka_unit_test_teardown(a_mistyped_parameter_is_told_its_neighbour, drop),
+		cmocka_unit_test_teardown(a_mistyped_parameter_is_answered_with_the_nearest_one,
+					  drop),
 		cmocka_unit_test(passwords_are_hidden_where_a_url_is_shown),
 		cmocka_unit_test(what_can_be_read_in_two_ways_is_hidden),
 		cmocka_unit_test_teardown(no_character_of_a_password_lets_it_out, drop),

@@ -88,7 +88,7 @@ static void a_ring_is_remembered_for_ever(void **state)
 	assert_true(semel_wake_is_notified(wake));
 }
 
-static void *ring(void *unused)
+static void *notify(void *unused)
 {
 	(void)unused;
 	semel_wake_notify(wake);
@@ -99,7 +99,7 @@ static void a_ring_from_another_thread_wakes(void **state)
 {
 	(void)state;
 	pthread_t thread;
-	assert_int_equal(pthread_create(&thread, NULL, ring, NULL), 0);
+	assert_int_equal(pthread_create(&thread, NULL, notify, NULL), 0);
 	assert_true(semel_wake_sleep(wake, INT64_MAX));
 	pthread_join(thread, NULL);
 }
@@ -139,16 +139,16 @@ static void a_write_to_the_database_or_its_log_wakes(void **state)
 	}
 }
 
-/* The write is heard before its commit can be seen. */
-static void a_write_is_reason_to_look_again_a_few_times(void **state)
+/* The write is noticed before its commit is visible. */
+static void a_write_causes_a_few_short_sleeps(void **state)
 {
 	(void)state;
-	int looks = 0;
+	int sleeps = 0;
 	semel_wake_watch_database(wake, path);
 	touch("-wal");
-	while (looks < 100 && semel_wake_sleep(wake, 200))
-		looks++;
-	assert_in_range(looks, 3, 10);
+	while (sleeps < 100 && semel_wake_sleep(wake, 200))
+		sleeps++;
+	assert_in_range(sleeps, 3, 10);
 	assert_false(semel_wake_sleep(wake, 200)); /* and then sleep is sleep */
 	forget("-wal");
 }
@@ -253,8 +253,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_signal_wakes, make, drop),
 		cmocka_unit_test_setup_teardown(a_write_to_the_database_or_its_log_wakes, make,
 						drop),
-		cmocka_unit_test_setup_teardown(a_write_is_reason_to_look_again_a_few_times, make,
-						drop),
+		cmocka_unit_test_setup_teardown(a_write_causes_a_few_short_sleeps, make, drop),
 		cmocka_unit_test_setup_teardown(a_neighbour_does_not_wake, make, drop),
 		cmocka_unit_test_setup_teardown(two_databases_in_one_folder_both_wake, make, drop),
 		cmocka_unit_test_setup_teardown(a_link_is_followed_to_the_real_file, make, drop),

@@ -19,7 +19,7 @@
 #define BATCH    256  /* what is being sent, at most */
 #define FLUSH_MS 60000
 
-/* The system takes connections for it; nobody hears them. */
+/* The system accepts connections for it; no process serves them. */
 static int listen_in_silence(void)
 {
 	struct sockaddr_in address = { .sin_family = AF_INET,
@@ -63,7 +63,7 @@ static void what_a_full_queue_has_no_room_for_is_dropped_and_counted(void **stat
 	assert_int_equal(semel_spans_dropped(), 0);
 	end_spans(all);
 	assert_in_range(semel_spans_dropped(), 1, all);
-	close(silent); /* whoever is connected is thrown out, and nobody else comes in */
+	close(silent); /* resets connections, and accepts no others */
 	semel_spans_flush(FLUSH_MS);
 	assert_int_equal(semel_spans_dropped(), all);
 }

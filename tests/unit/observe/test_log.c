@@ -52,7 +52,7 @@ static const char *log_one(const char *message, const struct semel_log_fields *f
 }
 
 /* Must come first: nothing has been set up yet. */
-static void a_library_user_hears_warnings_only(void **state)
+static void a_library_writes_warnings_only(void **state)
 {
 	(void)state;
 	unsetenv("SEMEL_LOG");
@@ -177,7 +177,7 @@ static void the_level_holds_back_what_is_below_it(void **state)
 	assert_true(semel_log_enabled(SEMEL_LOG_DEBUG));
 }
 
-static void wrong_settings_are_told_with_the_choices(void **state)
+static void invalid_settings_are_reported_with_the_choices(void **state)
 {
 	(void)state;
 	semel_error error;
@@ -229,13 +229,13 @@ static void a_decision_about_an_event_is_always_written(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_library_user_hears_warnings_only),
+		cmocka_unit_test(a_library_writes_warnings_only),
 		cmocka_unit_test(json_has_every_field_under_its_name),
 		cmocka_unit_test(what_is_not_set_is_left_out),
 		cmocka_unit_test(a_text_line_is_one_line_whatever_is_in_it),
 		cmocka_unit_test(the_longest_line_is_valid_and_one_atomic_write),
 		cmocka_unit_test(the_level_holds_back_what_is_below_it),
-		cmocka_unit_test(wrong_settings_are_told_with_the_choices),
+		cmocka_unit_test(invalid_settings_are_reported_with_the_choices),
 		cmocka_unit_test(a_line_that_repeats_itself_is_left_out_and_counted),
 		cmocka_unit_test(a_decision_about_an_event_is_always_written),
 	};

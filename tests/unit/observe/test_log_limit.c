@@ -26,7 +26,7 @@ static int forget(void **state)
 	return 0;
 }
 
-static void a_few_are_written_and_the_next_stretch_tells_how_many_were_not(void **state)
+static void a_few_are_written_and_the_next_window_has_the_count_of_the_omitted(void **state)
 {
 	(void)state;
 	for (int i = 0; i < SEMEL_LOG_LIMIT_BURST; i++)
@@ -40,7 +40,7 @@ static void a_few_are_written_and_the_next_stretch_tells_how_many_were_not(void 
 	assert_int_equal(omitted, 0);
 }
 
-static void one_that_stops_is_told_once_when_its_time_is_over_or_at_the_end(void **state)
+static void one_that_stops_is_counted_once_after_its_window_or_at_the_end(void **state)
 {
 	struct semel_log_limit_entry line;
 
@@ -76,9 +76,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(
-			a_few_are_written_and_the_next_stretch_tells_how_many_were_not, forget),
+			a_few_are_written_and_the_next_window_has_the_count_of_the_omitted, forget),
 		cmocka_unit_test_setup(
-			one_that_stops_is_told_once_when_its_time_is_over_or_at_the_end, forget),
+			one_that_stops_is_counted_once_after_its_window_or_at_the_end, forget),
 		cmocka_unit_test_setup(
 			many_different_lines_are_all_written_and_a_count_is_kept_longest, forget),
 	};

@@ -93,7 +93,7 @@ static void values_of_every_type_become_texts(void **state)
 	assert_null(tier.data);
 }
 
-static void the_tier_that_a_message_left_is_told_and_the_brokers_notes_are_no_headers(void **state)
+static void the_tier_that_a_message_left_is_found_and_the_brokers_notes_are_no_headers(void **state)
 {
 	struct semel_text tier;
 	amqp_table_entry_t death[] = { entry("count", text_value("1")),
@@ -136,7 +136,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(values_of_every_type_become_texts),
 		cmocka_unit_test(
-			the_tier_that_a_message_left_is_told_and_the_brokers_notes_are_no_headers),
+			the_tier_that_a_message_left_is_found_and_the_brokers_notes_are_no_headers),
 		cmocka_unit_test(what_is_nested_deeper_than_anybody_reads_is_null),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);
