@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What `semel doctor` checks of RabbitMQ itself.
  *
- * Only connections that publish are told of an alarm. So a message without a body is published to a
- * queue that does not exist: the broker returns it and confirms, or says that it is blocked. */
+ * Only connections that publish are informed of an alarm. So a message without a body is published
+ * to a queue that does not exist: the broker returns it and confirms, or says that it is blocked.
+ */
 #include "base/error.h"
 #include "broker/rabbitmq/rabbitmq.h"
 

@@ -37,13 +37,13 @@ static struct semel_rabbit_tier_state *tier_of(struct semel_rabbit *rabbit, cons
 
 void semel_rabbit_tier_added(struct semel_rabbit *rabbit, const char *queue)
 {
-	struct semel_rabbit_tier_state *note = tier_of(rabbit, queue);
-	if (!note)
+	struct semel_rabbit_tier_state *state = tier_of(rabbit, queue);
+	if (!state)
 		return; /* it only makes a drain end later */
-	note->count++;
+	state->count++;
 	for (size_t i = 0; i < rabbit->tier_count; i++)
 		rabbit->tiers[i].missing_until_ms = 0; /* shorter ones were made with it */
-	note->added_ms = semel_now_ms(rabbit->env);
+	state->added_ms = semel_now_ms(rabbit->env);
 }
 
 void semel_rabbit_tier_arrived(struct semel_rabbit *rabbit, struct semel_text queue)
@@ -60,22 +60,22 @@ void semel_rabbit_tier_arrived(struct semel_rabbit *rabbit, struct semel_text qu
 
 static void update_tier(struct semel_rabbit *rabbit, const char *queue, uint64_t ready)
 {
-	struct semel_rabbit_tier_state *note = tier_of(rabbit, queue);
-	if (!note)
+	struct semel_rabbit_tier_state *state = tier_of(rabbit, queue);
+	if (!state)
 		return;
-	if (note->count > ready) {
-		rabbit->in_transit += note->count - ready;
+	if (state->count > ready) {
+		rabbit->in_transit += state->count - ready;
 		rabbit->transit_until_ms = semel_steady_ms(rabbit->env) + TRANSIT_MS;
 	}
-	note->count = ready;
+	state->count = ready;
 }
 
 /* When the first event of the tier is due at the latest, as far as we know. */
 static int64_t due_of(struct semel_rabbit *rabbit, const char *queue, uint32_t tier)
 {
-	const struct semel_rabbit_tier_state *note = tier_of(rabbit, queue);
+	const struct semel_rabbit_tier_state *state = tier_of(rabbit, queue);
 	int64_t now_ms = semel_now_ms(rabbit->env), length_ms = semel_rabbit_tier_ms(tier);
-	int64_t due_ms = note && note->added_ms > 0 ? note->added_ms + length_ms : 0;
+	int64_t due_ms = state && state->added_ms > 0 ? state->added_ms + length_ms : 0;
 	return due_ms > now_ms ? due_ms : now_ms + length_ms;
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The properties and headers of a message, as anybody may have written them, become an event
- * (event/wire.h knows what they mean). Header values that are no texts are turned into such.
+/* The properties and headers of a message, from any publisher, become an event (event/wire.h has
+ * their meaning). Header values that are no texts are converted.
  *
- * librabbitmq has read them into a tree before; a frame is 128 KiB at most, and so is the tree. */
+ * librabbitmq has parsed them into a tree before; a frame is 128 KiB at most, and so is the tree.
+ */
 #include "broker/rabbitmq/rabbitmq.h"
 
 #include <inttypes.h>
@@ -73,7 +74,7 @@ static bool write_whole_number(struct semel_buffer *buffer, const amqp_field_val
 	return true;
 }
 
-/* JSON has no word for what is no number, or beyond all. */
+/* JSON has no token for NaN and infinity. */
 static void write_fraction(struct semel_buffer *buffer, double number, int digits)
 {
 	if (isfinite(number))
@@ -134,8 +135,8 @@ static struct semel_text text_of(struct semel_arena *arena, const amqp_field_val
 
 /* ---- headers --------------------------------------------------------------------------------- */
 
-/* The broker's own notes about the message's way. */
-static bool is_broker_note(struct semel_text name)
+/* Headers that the broker adds on the message's way. */
+static bool is_broker_header(struct semel_text name)
 {
 	static const char *const prefixes[] = { "x-death",          "x-first-death",
 						"x-last-death",     "x-delivery-count",
@@ -163,9 +164,9 @@ static void find_tier(const amqp_field_value_t *death, struct semel_text *tier_o
 	}
 }
 
-/* A stream keeps no nested values; but what goes through a tier has died once only. */
-static void read_note(bool is_stream, struct semel_text name, const amqp_field_value_t *value,
-		      struct semel_text *tier_out)
+/* A stream keeps no nested values; but what goes through a tier is dead-lettered once only. */
+static void read_broker_header(bool is_stream, struct semel_text name,
+			       const amqp_field_value_t *value, struct semel_text *tier_out)
 {
 	if (!is_stream && semel_text_equal(name, SEMEL_TEXT("x-death")))
 		find_tier(value, tier_out);
@@ -179,8 +180,8 @@ static bool read_headers(const amqp_table_t *table, bool is_stream,
 {
 	for (int i = 0; i < table->num_entries; i++) {
 		struct semel_text name = semel_rabbit_text(table->entries[i].key);
-		if (is_broker_note(name)) {
-			read_note(is_stream, name, &table->entries[i].value, tier_out);
+		if (is_broker_header(name)) {
+			read_broker_header(is_stream, name, &table->entries[i].value, tier_out);
 			continue;
 		}
 		struct semel_text value = text_of(reading->arena, &table->entries[i].value);

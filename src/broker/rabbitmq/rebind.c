@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When a binding is deleted, or disappears with its exchange, the consumer is not told: the queue
- * stays, its consumer is well, and events miss it. So a consumer declares the bindings of its
+/* When a binding is deleted, or disappears with its exchange, the consumer is not informed: the
+ * queue stays, its consumer is well, and events miss it. So a consumer declares the bindings of its
  * subscription again from time to time; where they exist, that changes nothing. */
 #include "base/error.h"
 #include "broker/rabbitmq/rabbitmq.h"

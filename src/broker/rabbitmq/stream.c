@@ -32,9 +32,10 @@ static uint32_t count_open(const struct semel_rabbit *rabbit)
 	return count;
 }
 
-static void warn(const struct semel_rabbit_assignment *assignment, const char *what)
+static void warn(const struct semel_rabbit_assignment *assignment, const char *message)
 {
-	semel_log(SEMEL_LOG_WARN, what, &(struct semel_log_fields){ .queue = assignment->queue });
+	semel_log(SEMEL_LOG_WARN, message,
+		  &(struct semel_log_fields){ .queue = assignment->queue });
 }
 
 /* The event before the position has to be there, unless the stream's retention has removed it. */
@@ -273,7 +274,7 @@ static int64_t idle_max_ms(const struct semel_rabbit *rabbit)
 		       : IDLE_MS;
 }
 
-/* A reader is not told that the replica of its node was removed, or did not come back: nothing
+/* A reader is not informed that the replica of its node was removed, or did not come back: nothing
  * arrives any more, and the connection is well. After a silence of some heartbeats another reader
  * probes the stream: it is refused, or it finds what does not arrive here. What it finds may just
  * have been on its way, so it probes twice. */
