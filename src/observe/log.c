@@ -107,6 +107,8 @@ static const struct text_field {
 	{ "consumer", offsetof(struct semel_log_fields, consumer) },
 	{ "dedupStatus", offsetof(struct semel_log_fields, dedup_status) },
 	{ "ackDecision", offsetof(struct semel_log_fields, ack_decision) },
+	{ "service", offsetof(struct semel_log_fields, service) },
+	{ "detail", offsetof(struct semel_log_fields, detail) },
 	{ "error", offsetof(struct semel_log_fields, error) },
 };
 

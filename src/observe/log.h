@@ -24,6 +24,8 @@ enum semel_log_level { SEMEL_LOG_DEBUG, SEMEL_LOG_INFO, SEMEL_LOG_WARN, SEMEL_LO
 struct semel_log_fields {
 	const char *message_id, *correlation_id, *exchange, *topic, *routing_key, *queue, *consumer;
 	const char *dedup_status, *ack_decision, *error;
+	const char *service; /* of `semel run`: "relay", "subscription billing" */
+	const char *detail;  /* what else varies: an address, counts */
 	int32_t partition;
 	int64_t offset;
 	bool has_position; /* partition and offset count; offset -1: none */

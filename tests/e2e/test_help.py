@@ -10,7 +10,7 @@ WIDTH = 100
 
 def commands(bare):
     """The names in the program's help, under its headings of commands."""
-    text = bare.ok("--help").partition("\nEverywhere:")[0]
+    text = bare.ok("--help").partition("\nGlobal options:")[0]
     return re.findall(r"^  ([a-z]+) ", text, re.MULTILINE)
 
 

@@ -15,46 +15,46 @@ const struct semel_option semel_admin_rows[] = {
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "ADDRESS:PORT",
 	  .default_value = "127.0.0.1:8082",
-	  .help = "where to listen; port 0: any that is free" },
+	  .help = "address to listen on; port 0: any free port" },
 	{ .name = "ready-stall",
 	  .kind = SEMEL_OPTION_DURATION,
 	  .argument = "DURATION",
 	  .min = 1,
 	  .default_value = "60s",
-	  .help = "/readyz turns red when something waits and nothing has moved for so long" },
+	  .help = "/readyz returns 503 when events wait and none has moved for this long" },
 	{ .name = "redact",
 	  .kind = SEMEL_OPTION_MULTI,
 	  .argument = "PATH",
 	  .is_valid = semel_redaction_path_is_valid,
 	  .expected = "$.card.number, $.items[*].name, $..password, headers.NAME or reasons",
-	  .help = "hide this member of payloads, this header, or what is said of events "
-		  "(\"reasons\"): in the API and on the page" },
+	  .help = "hide this member of payloads, this header, or failure reasons (\"reasons\") in "
+		  "the API and on the page" },
 	{ .name = "token-file",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "FILE",
 	  .group = BEYOND,
-	  .help = "who may ask: a line \"TOKEN\", \"ROLE TOKEN\" or \"ROLE NAME TOKEN\" each, "
-		  "with the role read or operate (or SEMEL_ADMIN_TOKEN_FILE)" },
+	  .help = "access tokens, one per line: \"TOKEN\", \"ROLE TOKEN\" or \"ROLE NAME TOKEN\", "
+		  "with the role read or operate (environment: SEMEL_ADMIN_TOKEN_FILE)" },
 	{ .name = "tls-cert",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "FILE",
 	  .group = BEYOND,
-	  .help = "certificate chain, PEM" },
+	  .help = "PEM file of the certificate chain" },
 	{ .name = "tls-key",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "FILE",
 	  .group = BEYOND,
-	  .help = "its key, PEM" },
+	  .help = "PEM file of its private key" },
 	{ .name = "host",
 	  .kind = SEMEL_OPTION_MULTI,
 	  .argument = "NAME",
 	  .group = BEYOND,
-	  .help = "a name by which browsers reach this server" },
+	  .help = "host name by which browsers reach this server" },
 	SEMEL_OPTION_GRACE,
 	{ 0 },
 };
 
-/* As the relay has it that is run beside, or that the config file names. */
+/* Of this process's relay, or of the one in the config file. */
 static void read_slot(const struct semel_invocation *invocation,
 		      struct semel_admin_options *options)
 {
@@ -111,8 +111,9 @@ semel_status semel_metrics_start(struct semel_invocation *invocation,
 	if (!options.listen)
 		return SEMEL_OK;
 	semel_status status = semel_admin_start(&options, admin_out, &invocation->error);
-	if (status == SEMEL_OK)
-		semel_logf(SEMEL_LOG_INFO, "metrics are at %s/metrics",
-			   semel_admin_url(*admin_out));
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	semel_log(SEMEL_LOG_INFO, "metrics server started",
+		  &(struct semel_log_fields){ .detail = semel_admin_url(*admin_out) });
+	return SEMEL_OK;
 }

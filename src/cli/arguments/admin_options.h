@@ -13,14 +13,14 @@ extern const struct semel_option semel_admin_rows[];
 	{                                                                                          \
 		.name = "metrics", .kind = SEMEL_OPTION_TEXT, .argument = "ADDRESS:PORT",          \
 		.command_line_only = true,                                                         \
-		.help = "serve /metrics, /livez and /readyz here, on loopback",                    \
+		.help = "serve /metrics, /livez and /readyz on this loopback address",                    \
 	}
 
-/* Serves them where the option is given; *admin_out is NULL otherwise. Stop it at the end. */
+/* Serves them if the option is given; else *admin_out is NULL. Stop it at the end. */
 semel_status semel_metrics_start(struct semel_invocation *invocation,
 				 struct semel_admin **admin_out);
 
-/* What the arguments say; points into the invocation. */
+/* Points into the invocation. */
 struct semel_admin_options semel_admin_options_read(const struct semel_invocation *invocation);
 /* For who only looks, and has none of these options. */
 struct semel_admin_options semel_dashboard_options_read(const struct semel_invocation *invocation);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The defaults are those of Debezium's outbox event router, so that an empty section is enough for
- * a table that it has read so far. */
+/* The defaults are those of Debezium's outbox event router, so an empty section is enough for a table
+ * that it has read. */
 #include "cli/arguments/adopt.h"
 
 #include "base/buffer.h"
@@ -12,8 +12,16 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const header_kinds[] = { "router", "all", NULL };
-static const char *const existing_kinds[] = { "skip", "send", NULL };
+static const struct semel_choice header_kinds[] = {
+	{ "router", "those that Debezium's router sends" },
+	{ "all", "and those of Semel" },
+	{ 0 },
+};
+static const struct semel_choice existing_kinds[] = {
+	{ "skip", "they are not sent" },
+	{ "send", "they become events" },
+	{ 0 },
+};
 
 static bool is_placement(const char *value)
 {
@@ -25,59 +33,59 @@ const struct semel_option semel_adopt_rows[] = {
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "NAME",
 	  .default_value = "outbox",
-	  .help = "the foreign outbox; every row that is inserted there becomes an event" },
+	  .help = "outbox table of another product; each row inserted there becomes an event" },
 	{ .name = "id",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "COLUMN",
 	  .default_value = "id",
-	  .help = "the event's id; also sent as the header id" },
+	  .help = "column of the event's id; also sent as the header id" },
 	{ .name = "route-by",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "COLUMN",
 	  .default_value = "aggregatetype",
-	  .help = "the aggregate's type, which chooses the topic" },
+	  .help = "column of the aggregate's type, which selects the topic" },
 	{ .name = "key",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "COLUMN",
 	  .default_value = "aggregateid",
-	  .help = "the aggregate's id: the key, by which events stay in order" },
+	  .help = "column of the aggregate's id: the key; its events stay in order" },
 	{ .name = "type",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "COLUMN",
 	  .default_value = "type",
-	  .help = "the event's type; without such a column it is the aggregate's" },
+	  .help = "column of the event's type; if there is no such column, the aggregate's type" },
 	{ .name = "payload",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "COLUMN",
 	  .default_value = "payload",
-	  .help = "the value; json, jsonb, text or bytea" },
+	  .help = "column of the payload: json, jsonb, text or bytea" },
 	{ .name = "time",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "COLUMN",
-	  .help = "the event's time: a timestamp, or milliseconds since 1970" },
+	  .help = "column of the event's time: a timestamp, or milliseconds since 1970" },
 	{ .name = "topic",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "NAME",
 	  .default_value = "outbox.event.${routedByValue}",
-	  .help = "where events go; ${routedByValue} stands for the value of route-by" },
+	  .help = "topic of the events; ${routedByValue} is replaced by the value of route-by" },
 	{ .name = "header",
 	  .kind = SEMEL_OPTION_MULTI,
 	  .argument = "COLUMN:NAME",
 	  .is_valid = is_placement,
 	  .expected = "COLUMN or COLUMN:NAME",
-	  .help = "send this column as a header, too" },
+	  .help = "send this column as a header" },
 	{ .name = "headers",
 	  .kind = SEMEL_OPTION_CHOICE,
 	  .argument = "WHICH",
 	  .choices = header_kinds,
 	  .default_value = "router",
-	  .help = "on Kafka: those that Debezium's router sends, or Semel's as well" },
+	  .help = "on Kafka: which headers are sent" },
 	{ .name = "existing",
 	  .kind = SEMEL_OPTION_CHOICE,
 	  .argument = "WHAT",
 	  .choices = existing_kinds,
 	  .default_value = "skip",
-	  .help = "what becomes of rows that are in the table when it is adopted" },
+	  .help = "what happens to rows that are in the table when it is adopted" },
 	{ 0 },
 };
 
@@ -109,7 +117,7 @@ static void put_header(struct semel_buffer *text, const char *placement)
 	semel_buffer_string(text, "}");
 }
 
-/* Everything but the table and what is there already: what the trigger is made from. */
+/* Everything but the table and its existing rows: what the trigger is created from. */
 static void put_mapping(struct semel_buffer *text, const struct semel_section *section)
 {
 	static const char *const names[] = { "id",      "route-by", "key",   "type",
@@ -152,7 +160,7 @@ static semel_status with_adoption(struct semel_invocation *invocation, adoption_
 	else if (!store->driver->outbox->adopt)
 		status = semel_error_set(&invocation->error, SEMEL_CONFIG,
 					 "adopt: only a postgres:// store can adopt another outbox "
-					 "(leave the section out)");
+					 "(remove the section)");
 	else
 		status = use(invocation, store, &adoption);
 	semel_buffer_free(&mapping);
@@ -167,7 +175,7 @@ static semel_status make(struct semel_invocation *invocation, semel_store *store
 	semel_status status =
 		store->driver->outbox->adopt(store, adoption, &fresh, &invocation->error);
 	if (status == SEMEL_OK)
-		printf("%s the outbox %s: what is inserted there becomes an event\n",
+		printf("%s the outbox %s: rows inserted there become events\n",
 		       fresh ? "adopted" : "up to date:", adoption->table);
 	return status;
 }

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The completion for bash: commands, subcommands, options, and the values of options that have a
- * choice, from the tables. */
+/* The completion for bash, written from the tables: commands, subcommands, options, and the values
+ * of options that have choices. */
 #include "cli/arguments/help.h"
 
-typedef void (*command_seen)(struct semel_buffer *buffer, const char *title,
+typedef void (*command_visitor)(struct semel_buffer *buffer, const char *title,
 			     const struct semel_command *command);
 
 static void each_command(struct semel_buffer *buffer, const struct semel_command *const *commands,
-			 command_seen seen)
+			 command_visitor visit)
 {
 	for (; *commands; commands++) {
 		char title[128];
 		semel_command_title(*commands, title, sizeof title);
 		if ((*commands)->group || (*commands)->parent)
-			seen(buffer, title, *commands);
+			visit(buffer, title, *commands);
 		if ((*commands)->subcommands)
-			each_command(buffer, (*commands)->subcommands, seen);
+			each_command(buffer, (*commands)->subcommands, visit);
 	}
 }
 
@@ -33,7 +33,7 @@ static void add_name(struct semel_buffer *buffer, const char *title,
 		semel_buffer_printf(buffer, "%s ", title);
 }
 
-/* What may follow the command itself. */
+/* The words that may follow the command. */
 static void add_words(struct semel_buffer *buffer, const char *title,
 		      const struct semel_command *command)
 {
@@ -46,7 +46,7 @@ static void add_words(struct semel_buffer *buffer, const char *title,
 	semel_buffer_string(buffer, "' ;;\n");
 }
 
-/* What may follow an option of it. */
+/* The words that may follow one of its options. */
 static void add_choices(struct semel_buffer *buffer, const char *title,
 			const struct semel_command *command)
 {
@@ -55,14 +55,14 @@ static void add_choices(struct semel_buffer *buffer, const char *title,
 		if (option->kind != SEMEL_OPTION_CHOICE)
 			continue;
 		semel_buffer_printf(buffer, "\t\"%s --%s\") words='", title, option->name);
-		for (size_t i = 0; option->choices[i]; i++)
-			semel_buffer_printf(buffer, "%s ", option->choices[i]);
+		for (size_t i = 0; option->choices[i].name; i++)
+			semel_buffer_printf(buffer, "%s ", option->choices[i].name);
 		semel_buffer_string(buffer, "' global= ;;\n");
 	}
 }
 
-/* The words before the cursor that are no options name the command; the values of the global
- * options that may stand before it are stepped over. */
+/* The command is named by the words before the cursor that are not options; values of global options
+ * before it are skipped. */
 static const char find_title[] = "\tfor ((i = 1; i < COMP_CWORD; i++)); do\n"
 				 "\t\tword=${COMP_WORDS[i]}\n"
 				 "\t\tcase $word in\n"

@@ -37,26 +37,26 @@ struct key {
 	semel_status (*read)(struct reading *reading, const yaml_node_t *value);
 };
 
-/* Meant as days and read as seconds, a bare 14 would remove everything: a unit is needed. */
+/* A bare 14, meant as days and read as seconds, would remove everything: a unit is required. */
 const struct semel_option semel_retention_rows[] = {
 	{ .name = "outbox",
 	  .kind = SEMEL_OPTION_DURATION,
 	  .min = 1,
 	  .unit_needed = true,
 	  .default_value = "14d",
-	  .help = "published events are kept for replay" },
+	  .help = "how long published events are kept for a replay" },
 	{ .name = "inbox",
 	  .kind = SEMEL_OPTION_DURATION,
 	  .min = 1,
 	  .unit_needed = true,
 	  .default_value = "30d",
-	  .help = "processed ids are remembered; longer than the outbox" },
+	  .help = "how long the ids of processed events are kept; longer than outbox" },
 	{ .name = "dead-letters",
 	  .kind = SEMEL_OPTION_DURATION,
 	  .min = 1,
 	  .unit_needed = true,
 	  .default_value = "168h",
-	  .help = "dead letters are kept" },
+	  .help = "how long dead letters are kept" },
 	{ 0 },
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --help, from the tables. Fits a terminal of 80 columns where the words allow it. */
+/* --help, written from the tables, in lines of 80 columns where the words allow it. */
 #include "cli/arguments/help.h"
 
 #include <semel/version.h>
@@ -8,44 +8,45 @@
 #define WIDTH        80
 #define OPTION_WIDTH 26 /* where the help of an option begins */
 #define NAME_WIDTH   15 /* of commands in the program's help */
+#define CHOICE_INDENT 2 /* of choices, below the help of their option */
 
 const struct semel_exit_row semel_exit_rows[] = {
-	{ 0, "done" },
-	{ 1, "looked, and found a problem" },
-	{ 64, "the command line cannot be right" },
-	{ 65, "the data cannot be right" },
-	{ 69, "store or broker cannot be reached" },
+	{ 0, "success" },
+	{ 1, "a check found a problem (doctor, verify, drill, topology check)" },
+	{ 64, "usage error: bad option, value or command" },
+	{ 65, "bad data: an event, id or scope that is invalid or not found" },
+	{ 69, "store or broker unreachable" },
 	{ 70, "internal error" },
-	{ 75, "not finished: try again" },
-	{ 78, "the configuration cannot be right" },
+	{ 75, "temporary failure or not finished: try again" },
+	{ 78, "bad configuration" },
 	{ 0 },
 };
 
 const struct semel_variable_row semel_variable_rows[] = {
-	{ "SEMEL_STORE", "the store's URL" },
-	{ "SEMEL_STORE_FILE", "a file with the store's URL in it, to keep it out of sight" },
-	{ "SEMEL_BROKER", "the broker's URL" },
-	{ "SEMEL_BROKER_FILE", "the same for the broker's" },
-	{ "SEMEL_CONFIG", "the name of the config file" },
-	{ "SEMEL_LOG", "text or json (default: text on a terminal, json otherwise)" },
+	{ "SEMEL_STORE", "URL of the store" },
+	{ "SEMEL_STORE_FILE", "file with the URL of the store, to keep a password out of sight" },
+	{ "SEMEL_BROKER", "URL of the broker" },
+	{ "SEMEL_BROKER_FILE", "file with the URL of the broker" },
+	{ "SEMEL_CONFIG", "config file" },
+	{ "SEMEL_LOG", "log format: text or json (default: text on a terminal, else json)" },
 	{ "SEMEL_LOG_LEVEL", "debug, info, warn or error (default info)" },
-	{ "SEMEL_FAILPOINT", "a crash to provoke (see: semel failpoints)" },
+	{ "SEMEL_FAILPOINT", "crash to provoke (list them: semel failpoints)" },
 	{ 0 },
 };
 
 const struct semel_example semel_first_steps[] = {
-	{ "semel init", "tables in semel.db, in the current folder" },
+	{ "semel init", "create the tables in semel.db, in the current folder" },
 	{ "semel publish --type order.created.v1 --aggregate order:ord-1 --payload '{\"total\": "
 	  "5}'",
-	  "an event" },
-	{ "semel relay --drain", "to the broker, semel-broker.db" },
-	{ "semel consume --scope look --topic order.events --print --drain", "and out again" },
-	{ "semel verify", "nothing is missing" },
+	  "write an event" },
+	{ "semel relay --drain", "send it to the broker, semel-broker.db" },
+	{ "semel consume --scope look --topic order.events --print --drain", "receive it" },
+	{ "semel verify", "check that nothing is missing" },
 	{ 0 },
 };
 
 const char semel_duration_forms[] =
-	"A DURATION is a number with its unit, 500ms, 30s, 5m, 24h or 14d; without one it is in "
+	"A DURATION is a number with a unit: 500ms, 30s, 5m, 24h or 14d. Without a unit it is in "
 	"seconds.";
 
 static void pad(struct semel_buffer *buffer, size_t count)
@@ -88,19 +89,22 @@ void semel_help_option_form(const struct semel_option *option, struct semel_buff
 
 void semel_help_option_text(const struct semel_option *option, struct semel_buffer *buffer)
 {
-	semel_buffer_string(buffer, option->help);
-	if (option->kind == SEMEL_OPTION_CHOICE) {
-		semel_buffer_string(buffer, ": ");
-		for (size_t i = 0; option->choices[i]; i++)
-			semel_buffer_printf(buffer, "%s%s", i ? ", " : "", option->choices[i]);
-	}
 	bool repeats = option->kind == SEMEL_OPTION_MULTI;
+	semel_buffer_string(buffer, option->help);
 	if (option->required)
 		semel_buffer_printf(buffer, " (required%s)", repeats ? ", may be repeated" : "");
 	else if (repeats)
 		semel_buffer_string(buffer, " (may be repeated)");
 	if (option->default_value)
 		semel_buffer_printf(buffer, " (default %s)", option->default_value);
+}
+
+bool semel_help_has_duration(const struct semel_option *options)
+{
+	for (; options && options->name; options++)
+		if (options->kind == SEMEL_OPTION_DURATION)
+			return true;
+	return false;
 }
 
 void semel_help_synopsis(const struct semel_command *command, struct semel_buffer *buffer)
@@ -118,6 +122,27 @@ void semel_help_synopsis(const struct semel_command *command, struct semel_buffe
 		semel_buffer_printf(buffer, " %s", command->positionals);
 }
 
+static int widest_choice(const struct semel_choice *choices)
+{
+	size_t widest = 0;
+	for (; choices->name; choices++)
+		if (strlen(choices->name) > widest)
+			widest = strlen(choices->name);
+	return (int)widest;
+}
+
+/* One per line, below the help of the option. */
+static void write_choices(const struct semel_choice *choices, struct semel_buffer *buffer)
+{
+	int width = widest_choice(choices);
+	size_t column = OPTION_WIDTH + CHOICE_INDENT + (size_t)width + 2;
+	for (; choices->name; choices++) {
+		pad(buffer, OPTION_WIDTH + CHOICE_INDENT);
+		semel_buffer_printf(buffer, "%-*s  ", width, choices->name);
+		semel_help_wrap(choices->meaning, column, column, buffer);
+	}
+}
+
 static void write_option(const struct semel_option *option, struct semel_buffer *buffer)
 {
 	struct semel_buffer form = { 0 }, text = { 0 };
@@ -131,6 +156,8 @@ static void write_option(const struct semel_option *option, struct semel_buffer 
 	}
 	pad(buffer, OPTION_WIDTH - column);
 	semel_help_wrap(text.data, OPTION_WIDTH, OPTION_WIDTH, buffer);
+	if (option->kind == SEMEL_OPTION_CHOICE)
+		write_choices(option->choices, buffer);
 	semel_buffer_free(&form);
 	semel_buffer_free(&text);
 }
@@ -189,7 +216,11 @@ static void command_help(const struct semel_command *command, struct semel_buffe
 	for (size_t i = 0; command->subcommands && command->subcommands[i]; i++)
 		write_command_row(command->subcommands[i], buffer);
 	write_options(command->options, "Options", buffer);
-	write_options(semel_global_options, "Everywhere", buffer);
+	write_options(semel_global_options, "Global options", buffer);
+	if (semel_help_has_duration(command->options)) {
+		semel_buffer_string(buffer, "\n");
+		semel_help_wrap(semel_duration_forms, 0, 0, buffer);
+	}
 	write_examples(command->examples, "Examples", buffer);
 }
 
@@ -200,9 +231,9 @@ static void program_help(struct semel_buffer *buffer)
 	semel_buffer_string(buffer,
 			    "Usage: semel [--config FILE] [--store URL] [--broker URL] COMMAND "
 			    "[options]\n\n"
-			    "Moves events between a database and a message broker: nothing "
-			    "committed is lost,\nnothing rolled back is seen, no effect in the "
-			    "database happens twice.\n");
+			    "Delivers events from a database to a message broker, and from there "
+			    "to their\nhandlers: no committed event is lost, none that was rolled "
+			    "back is sent, and no\neffect in the database happens twice.\n");
 	for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
 		semel_buffer_printf(buffer, "\n%s:\n", groups[i]);
 		for (size_t j = 0; semel_commands[j]; j++)
@@ -210,7 +241,7 @@ static void program_help(struct semel_buffer *buffer)
 			    strcmp(semel_commands[j]->group, groups[i]) == 0)
 				write_command_row(semel_commands[j], buffer);
 	}
-	write_options(semel_global_options, "Everywhere", buffer);
+	write_options(semel_global_options, "Global options", buffer);
 	semel_buffer_string(buffer, "\nEnvironment:\n");
 	for (const struct semel_variable_row *row = semel_variable_rows; row->name; row++)
 		semel_buffer_printf(buffer, "  %-18s  %s\n", row->name, row->meaning);
@@ -220,7 +251,7 @@ static void program_help(struct semel_buffer *buffer)
 	semel_buffer_string(buffer, "\n");
 	semel_help_wrap(semel_duration_forms, 0, 0, buffer);
 	write_examples(semel_first_steps, "First steps", buffer);
-	semel_buffer_string(buffer, "\nMore on one command: semel COMMAND --help\n");
+	semel_buffer_string(buffer, "\nHelp for a command: semel COMMAND --help\n");
 }
 
 void semel_help_text(const struct semel_command *command, struct semel_buffer *buffer)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What people read about the program, all made from the tables of commands and options. */
+/* The program's own documentation, all written from the tables of commands and options. */
 #ifndef SEMEL_CLI_ARGUMENTS_HELP_H
 #define SEMEL_CLI_ARGUMENTS_HELP_H
 
@@ -21,30 +21,33 @@ void semel_states_markdown(struct semel_buffer *buffer);
 
 /* Shared by the writers above. */
 
-/* "--payload JSON|@FILE|-", with the short form where there is one. */
+/* "--payload JSON|@FILE|-", with the short form if there is one. */
 void semel_help_option_form(const struct semel_option *option, struct semel_buffer *buffer);
-/* The help with what follows from the row: choices, default, required, repeatable. */
+/* The help and what else is in the row: default, required, repeatable. Choices follow on lines of
+ * their own, which the caller writes. */
 void semel_help_option_text(const struct semel_option *option, struct semel_buffer *buffer);
+/* Is any of the options a duration, so that their forms should be explained? */
+bool semel_help_has_duration(const struct semel_option *options);
 /* "semel publish [options]": without the program's name before it. */
 void semel_help_synopsis(const struct semel_command *command, struct semel_buffer *buffer);
-/* Breaks the text at spaces so that no line passes width; every line but the first is indented.
- * column: where the first line stands already. */
+/* Breaks the text at spaces into lines of 80 columns; every line but the first is indented. column:
+ * where the first line starts. */
 void semel_help_wrap(const char *text, size_t column, size_t indent, struct semel_buffer *buffer);
 
-/* The exit codes, one phrase each; ends with a row of zeroes whose meaning is NULL. */
+/* The exit codes, one phrase each; the list ends with a row whose meaning is NULL. */
 struct semel_exit_row {
 	int code;
 	const char *meaning;
 };
 extern const struct semel_exit_row semel_exit_rows[];
 
-/* What the program reads of its environment; ends with a row of zeroes. */
+/* The environment variables that the program reads; the list ends with a row of zeroes. */
 struct semel_variable_row {
 	const char *name, *meaning;
 };
 extern const struct semel_variable_row semel_variable_rows[];
 
-/* A newcomer's first five lines, and how times are written. */
+/* A first session in five commands, and the forms of a duration. */
 extern const struct semel_example semel_first_steps[];
 extern const char semel_duration_forms[];
 

@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TABLES_DATE "2026-11-15" /* when the commands last changed for their users */
+#define TABLES_DATE "2026-11-18" /* when the commands last changed for their users */
 
-/* roff knows letters beyond ASCII by their number. Returns the bytes read. */
+/* roff names letters beyond ASCII by their number. Returns the bytes read. */
 static size_t wide_letter(struct semel_buffer *buffer, const char *string)
 {
 	unsigned char lead = (unsigned char)*string;
@@ -21,8 +21,7 @@ static size_t wide_letter(struct semel_buffer *buffer, const char *string)
 	return length;
 }
 
-/* Text for roff: hyphens stay hyphens, nothing at the beginning of a line is taken for a request.
- */
+/* Text for roff: hyphens stay hyphens, and no line begins with what roff would take for a request. */
 static void text(struct semel_buffer *buffer, const char *string)
 {
 	bool fresh = true; /* at the beginning of a line */
@@ -42,7 +41,7 @@ static void text(struct semel_buffer *buffer, const char *string)
 	}
 }
 
-/* A new paragraph, unless a heading has begun one. */
+/* A new paragraph, unless a heading has just started one. */
 static void paragraph_break(struct semel_buffer *buffer)
 {
 	size_t start = buffer->length > 0 ? buffer->length - 1 : 0;
@@ -63,12 +62,26 @@ static void heading(struct semel_buffer *buffer, const char *request, const char
 	semel_buffer_string(buffer, "\"\n");
 }
 
+/* A list within the option's paragraph. */
+static void choices(struct semel_buffer *buffer, const struct semel_choice *choice)
+{
+	semel_buffer_string(buffer, ".RS\n");
+	for (; choice->name; choice++) {
+		semel_buffer_string(buffer, ".TP\n.B ");
+		text(buffer, choice->name);
+		semel_buffer_string(buffer, "\n");
+		text(buffer, choice->meaning);
+		semel_buffer_string(buffer, ".\n");
+	}
+	semel_buffer_string(buffer, ".RE\n");
+}
+
 static void options(struct semel_buffer *buffer, const struct semel_option *option,
-		    const char *request, const char *fallback_title)
+		    const char *request, const char *default_title)
 {
 	const char *group = NULL;
 	for (bool first = true; option && option->name; option++, first = false) {
-		const char *own = option->group ? option->group : fallback_title;
+		const char *own = option->group ? option->group : default_title;
 		if (first || strcmp(own, group) != 0)
 			heading(buffer, request, own);
 		group = own;
@@ -80,6 +93,8 @@ static void options(struct semel_buffer *buffer, const struct semel_option *opti
 		semel_buffer_string(buffer, "\n");
 		text(buffer, help.data);
 		semel_buffer_string(buffer, ".\n");
+		if (option->kind == SEMEL_OPTION_CHOICE)
+			choices(buffer, option->choices);
 		semel_buffer_free(&form);
 		semel_buffer_free(&help);
 	}
@@ -169,7 +184,11 @@ static void command_page(struct semel_buffer *buffer, const struct semel_command
 	for (size_t i = 0; command->subcommands && command->subcommands[i]; i++)
 		subcommand(buffer, command->subcommands[i]);
 	options(buffer, command->options, ".SH", "Options");
-	options(buffer, semel_global_options, ".SH", "Everywhere");
+	options(buffer, semel_global_options, ".SH", "Global options");
+	if (semel_help_has_duration(command->options)) {
+		heading(buffer, ".SH", "Durations");
+		paragraphs(buffer, semel_duration_forms);
+	}
 	examples(buffer, command->examples, ".SH", "Examples");
 	exit_codes(buffer);
 	semel_buffer_string(buffer, ".SH \"SEE ALSO\"\n.BR semel (1)\n");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options of a command line are rows in tables; this file reads argv by them. It knows no command
- * and no option by name but the global ones. */
+/* Options of a command line are rows in tables; this file parses argv by them. No command and no
+ * option but the global ones is named here. */
 #include "cli/arguments/options.h"
 
 #include "base/error.h"
@@ -17,47 +17,49 @@
 
 #define NAMES_MAX 128
 #define WHAT_SIZE 256
+#define CHOICES_MAX 16
 
 const struct semel_option semel_global_options[] = {
 	{ .name = "config",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "FILE",
-	  .help = "settings in YAML (environment: SEMEL_CONFIG)" },
+	  .help = "read settings from this YAML file (environment: SEMEL_CONFIG)" },
 	{ .name = "store",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "URL",
 	  .default_value = "sqlite:semel.db",
-	  .help = "the application's database (environment: SEMEL_STORE, SEMEL_STORE_FILE)" },
+	  .help = "database of the application, with Semel's tables (environment: SEMEL_STORE, "
+		  "SEMEL_STORE_FILE)" },
 	{ .name = "broker",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "URL",
 	  .default_value = "local:semel-broker.db",
-	  .help = "where events travel (environment: SEMEL_BROKER, SEMEL_BROKER_FILE)" },
+	  .help = "message broker (environment: SEMEL_BROKER, SEMEL_BROKER_FILE)" },
 	{ .name = "help",
 	  .letter = 'h',
 	  .kind = SEMEL_OPTION_FLAG,
 	  .command_line_only = true,
-	  .help = "explain the program or the command, and exit" },
+	  .help = "print help for the program or the command, and exit" },
 	{ .name = "version",
 	  .letter = 'V',
 	  .kind = SEMEL_OPTION_FLAG,
 	  .command_line_only = true,
-	  .help = "say the version, and exit" },
+	  .help = "print the version, and exit" },
 	{ 0 },
 };
 
-const char *const semel_poison_choices[] = {
-	[SEMEL_POISON_PARK_KEY] = "park-key",
-	[SEMEL_POISON_BLOCK] = "block",
-	[SEMEL_POISON_SKIP] = "skip",
-	NULL,
+const struct semel_choice semel_poison_choices[] = {
+	[SEMEL_POISON_PARK_KEY] = { "park-key", "park them behind the dead letter" },
+	[SEMEL_POISON_BLOCK] = { "block", "park them; --drain does not exit while they wait" },
+	[SEMEL_POISON_SKIP] = { "skip", "deliver them without waiting" },
+	{ 0 },
 };
 
 struct entry {
 	const struct semel_option *option;
 	const char **values; /* owned; NULL-ended */
 	size_t count;
-	bool from_command_line; /* not from a weaker place */
+	bool from_command_line; /* not from the config file */
 };
 
 struct semel_args {
@@ -140,15 +142,18 @@ static bool accepts_bounded(const struct semel_option *option, const char *value
 static bool accepts_choice(const struct semel_option *option, const char *value, char *what_out,
 			   size_t size)
 {
+	const char *names[CHOICES_MAX];
 	size_t count = 0, length = 0;
-	for (; option->choices[count]; count++)
-		if (strcmp(option->choices[count], value) == 0)
+	for (; option->choices[count].name && count < CHOICES_MAX; count++) {
+		names[count] = option->choices[count].name;
+		if (strcmp(names[count], value) == 0)
 			return true;
+	}
 	length += (size_t)snprintf(what_out, size, "one of ");
 	for (size_t i = 0; i < count && length < size; i++)
 		length += (size_t)snprintf(what_out + length, size - length, "%s%s", i ? ", " : "",
-					   option->choices[i]);
-	const char *nearest = semel_text_nearest(value, option->choices, count);
+					   names[i]);
+	const char *nearest = semel_text_nearest(value, names, count);
 	if (nearest && length < size)
 		snprintf(what_out + length, size - length, " (did you mean %s?)", nearest);
 	return false;
@@ -174,7 +179,7 @@ bool semel_option_accepts(const struct semel_option *option, const char *value, 
 	return false;
 }
 
-/* ---- what was given -------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------- */
 
 static struct entry *find_entry(const struct semel_args *args, const char *name)
 {
@@ -184,7 +189,7 @@ static struct entry *find_entry(const struct semel_args *args, const char *name)
 	return NULL;
 }
 
-/* Commands ask for their own options: a name that is in no table is our mistake. */
+/* A command asks for its own options only: a name that is in no table is a bug. */
 static const struct entry *expect_entry(const struct semel_args *args, const char *name)
 {
 	const struct entry *entry = find_entry(args, name);
@@ -221,7 +226,7 @@ static semel_status no_memory(semel_error *error)
 	return semel_error_set(error, SEMEL_INTERNAL, "no memory for the command line");
 }
 
-/* ---- reading --------------------------------------------------------------------------------- */
+/* ---- parsing --------------------------------------------------------------------------------- */
 
 static void title_of(const struct reader *reader, char title_out[WHAT_SIZE])
 {
@@ -251,8 +256,8 @@ static semel_status unknown_option(const struct reader *reader, const char *dash
 	const struct semel_command *command = reader->args->command;
 	if (!command)
 		return semel_error_set(reader->error, SEMEL_USAGE,
-				       "unknown option %s%s before the command (options of a "
-				       "command stand after it; try: semel --help)",
+				       "unknown option %s%s before the command (write a "
+				       "command's options after it; try: semel --help)",
 				       dashes, name);
 	return semel_error_set(reader->error, SEMEL_USAGE,
 			       "unknown option %s%s%s (try: semel%s --help)", dashes, name, title,
@@ -277,7 +282,7 @@ static semel_status set_value(const struct reader *reader, struct entry *entry, 
 	return append(&entry->values, &entry->count, value) ? SEMEL_OK : no_memory(reader->error);
 }
 
-/* "--type --payload X" is a forgotten value, not a type named "--payload". */
+/* In "--type --payload X" a value is missing; the type is not "--payload". */
 static bool is_an_option(const struct semel_args *args, const char *word)
 {
 	if (strncmp(word, "--", 2) != 0)
@@ -287,7 +292,7 @@ static bool is_an_option(const struct semel_args *args, const char *word)
 	return find_entry(args, name) != NULL;
 }
 
-/* inline_value: what stood behind "=", or NULL. */
+/* inline_value: the text after "=", or NULL. */
 static semel_status read_value(struct reader *reader, struct entry *entry, const char *inline_value)
 {
 	const struct semel_option *option = entry->option;
@@ -397,7 +402,7 @@ semel_status semel_args_parse(int argc, char **argv, const struct semel_command 
 	return SEMEL_OK;
 }
 
-/* ---- demands --------------------------------------------------------------------------------- */
+/* ---- requirements ----------------------------------------------------------------------------- */
 
 static const struct entry *excluded_by(const struct semel_args *args, const struct entry *entry)
 {
@@ -476,7 +481,7 @@ void semel_args_free(struct semel_args *args)
 	free(args);
 }
 
-/* ---- asking ---------------------------------------------------------------------------------- */
+/* ---- reading ----------------------------------------------------------------------------------- */
 
 const struct semel_command *semel_args_command(const struct semel_args *args)
 {
@@ -524,8 +529,8 @@ int semel_args_choice(const struct semel_args *args, const char *name)
 {
 	const struct entry *entry = expect_entry(args, name);
 	const char *value = semel_args_text(args, name);
-	for (int i = 0; value && entry->option->choices[i]; i++)
-		if (strcmp(entry->option->choices[i], value) == 0)
+	for (int i = 0; value && entry->option->choices[i].name; i++)
+		if (strcmp(entry->option->choices[i].name, value) == 0)
 			return i;
 	return 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line, read by tables: one row per option says its kind, bounds, default and help, and
- * the parser, the help, the man pages, the completion and the config file all go by that row. */
+/* The command line, parsed by tables: an option is one row with its kind, bounds, choices, default
+ * and help, and the parser, the help, the man pages, the completion and the config file all use that
+ * row. */
 #ifndef SEMEL_CLI_ARGUMENTS_OPTIONS_H
 #define SEMEL_CLI_ARGUMENTS_OPTIONS_H
 
@@ -19,6 +20,12 @@ enum semel_option_kind {
 	SEMEL_OPTION_MULTI /* text, given as often as needed */
 };
 
+/* A value of an option that has a choice; lists end with a row of zeroes. */
+struct semel_choice {
+	const char *name;
+	const char *meaning; /* a phrase without a full stop */
+};
+
 /* Lists of options end with a row of zeroes. */
 struct semel_option {
 	const char *name; /* without the hyphens */
@@ -26,15 +33,15 @@ struct semel_option {
 	enum semel_option_kind kind;
 	bool required;
 	bool command_line_only;     /* no key of the config file */
-	const char *argument;       /* how the value is called in the help: "URL" */
-	const char *const *choices; /* CHOICE: NULL-ended */
+	const char *argument;       /* the name of the value in the help: "URL" */
+	const struct semel_choice *choices; /* CHOICE */
 	int64_t min, max;           /* NUMBER, DURATION; max 0: no upper bound */
-	bool unit_needed;           /* DURATION: a bare number is a slip, not seconds */
-	const char *default_value;  /* the default, as one would write it; NULL: none */
+	bool unit_needed;           /* DURATION: a number without a unit is refused */
+	const char *default_value;  /* as it would be written; NULL: none */
 	bool (*is_valid)(
 		const char *value); /* TEXT, MULTI: is it of the right form? NULL: any is */
-	const char *expected;       /* what fits, for a person: "TYPE:ID" */
-	const char *excludes;       /* options that share this word exclude each other */
+	const char *expected;       /* what is_valid accepts: "TYPE:ID" */
+	const char *excludes;       /* options with the same word exclude each other */
 	const char *group;          /* heading in the help; NULL: "Options" */
 	const char *help;           /* a phrase without a full stop */
 };
@@ -48,12 +55,12 @@ struct semel_option {
 
 struct semel_command;
 
-/* What was given on one command line. Values point into argv, the tables or the config, which must
- * outlive it. */
+/* The values of one command line. They point into argv, the tables or the config, which must outlive
+ * it. */
 struct semel_args;
 
-/* Reads argv by the tables. USAGE, naming what is wrong and the nearest right one. Nothing is
- * demanded yet (semel_args_check does that), so that --help works on any line. */
+/* Parses argv by the tables. USAGE, with the wrong word and the nearest right one. Required options
+ * are not checked yet (semel_args_check does that), so that --help works on any line. */
 semel_status semel_args_parse(int argc, char **argv, const struct semel_command *const *commands,
 			      struct semel_args **args_out, semel_error *error);
 /* Required options, and how many positionals there must be. USAGE. */
@@ -92,7 +99,7 @@ const struct semel_option *semel_option_find(const struct semel_option *options,
 bool semel_option_accepts(const struct semel_option *option, const char *value, char *what_out,
 			  size_t what_size);
 /* By semel_poison; of relay and consume alike. */
-extern const char *const semel_poison_choices[];
+extern const struct semel_choice semel_poison_choices[];
 /* Options known on every command line. */
 extern const struct semel_option semel_global_options[];
 

@@ -1,22 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* docs/commands.md, from the tables. */
+/* docs/commands.md, written from the tables. */
 #include "cli/arguments/help.h"
 
 #include <string.h>
 
-/* A bar would end the cell of a table. */
+/* A bar ends a cell unless it is escaped. */
 static void cell(struct semel_buffer *buffer, const char *text)
 {
 	for (; *text; text++)
 		semel_buffer_printf(buffer, *text == '|' ? "\\%c" : "%c", *text);
 }
 
+static void choices(struct semel_buffer *buffer, const struct semel_choice *choice)
+{
+	for (; choice->name; choice++) {
+		semel_buffer_printf(buffer, "<br>`%s`: ", choice->name);
+		cell(buffer, choice->meaning);
+	}
+}
+
 static void options(struct semel_buffer *buffer, const struct semel_option *option,
-		    const char *fallback_title)
+		    const char *default_title)
 {
 	const char *group = NULL;
 	for (bool first = true; option && option->name; option++, first = false) {
-		const char *own = option->group ? option->group : fallback_title;
+		const char *own = option->group ? option->group : default_title;
 		if (first || strcmp(own, group) != 0)
 			semel_buffer_printf(buffer, "\n| %s | |\n|---|---|\n", own);
 		group = own;
@@ -27,6 +35,8 @@ static void options(struct semel_buffer *buffer, const struct semel_option *opti
 		cell(buffer, form.data);
 		semel_buffer_string(buffer, "` | ");
 		cell(buffer, help.data);
+		if (option->kind == SEMEL_OPTION_CHOICE)
+			choices(buffer, option->choices);
 		semel_buffer_string(buffer, " |\n");
 		semel_buffer_free(&form);
 		semel_buffer_free(&help);
@@ -67,9 +77,9 @@ void semel_reference_markdown(struct semel_buffer *buffer)
 			    "this page. -->\n"
 			    "# Commands\n\n```\nsemel [--config FILE] [--store URL] [--broker URL] "
 			    "COMMAND [options]\n```\n\n"
-			    "An option weighs more than the environment, that more than the config "
-			    "file, and that more than the default.\n");
-	options(buffer, semel_global_options, "everywhere");
+			    "An option on the command line overrides the environment, the "
+			    "environment the config file, and the config file the default.\n");
+	options(buffer, semel_global_options, "global options");
 	semel_buffer_string(buffer, "\n| environment | |\n|---|---|\n");
 	for (const struct semel_variable_row *row = semel_variable_rows; row->name; row++)
 		semel_buffer_printf(buffer, "| `%s` | %s |\n", row->name, row->meaning);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sample of a config file, made from the same tables that the reader goes by: what is not in
- * them cannot be in the sample, and nothing is missing from it. */
+/* The sample of a config file, written from the tables by which config files are parsed: it has every
+ * key, and no other. */
 #include "cli/arguments/admin_options.h"
 #include "cli/arguments/adopt.h"
 #include "cli/arguments/config.h"
@@ -10,7 +10,7 @@
 
 #define WIDTH 78
 
-/* A sentence, wrapped behind "# ". */
+/* A sentence, wrapped after "# ". */
 static void explain(struct semel_buffer *text, const char *indent, const char *sentence)
 {
 	size_t used = 0;
@@ -42,13 +42,11 @@ static void choices_of(struct semel_buffer *text, const char *indent,
 {
 	if (option->kind != SEMEL_OPTION_CHOICE)
 		return;
-	semel_buffer_printf(text, "%s# one of", indent);
-	for (size_t i = 0; option->choices[i]; i++)
-		semel_buffer_printf(text, "%s %s", i ? "," : "", option->choices[i]);
-	semel_buffer_string(text, "\n");
+	for (const struct semel_choice *choice = option->choices; choice->name; choice++)
+		semel_buffer_printf(text, "%s#   %s: %s\n", indent, choice->name, choice->meaning);
 }
 
-/* Commented out: what stands there holds without it. */
+/* Commented out, with the default as the value. */
 static void keys(struct semel_buffer *text, const char *indent, const struct semel_option *options)
 {
 	for (; options->name; options++) {
@@ -66,22 +64,22 @@ static void keys(struct semel_buffer *text, const char *indent, const struct sem
 void semel_config_sample(struct semel_buffer *text)
 {
 	semel_buffer_string(text,
-			    "# A config file of semel, with every key. What is commented out shows "
-			    "its default,\n# or what it would look like. Durations: 500ms, 30s, "
-			    "5m, 24h, 14d.\n\n"
+			    "# Config file of semel with every key. A key that is commented out "
+			    "shows its default,\n# or an example. Durations: 500ms, 30s, 5m, "
+			    "24h, 14d.\n\n"
 			    "store: sqlite:semel.db          # or postgres://app@db/shop\n"
 			    "broker: local:semel-broker.db   # or amqp://user@mq/\n\n"
-			    "# Present: run a relay.\nrelay:\n");
+			    "# If present: run a relay.\nrelay:\n");
 	keys(text, "  ", semel_relay_rows);
-	semel_buffer_string(text, "\n# One subscription each.\nsubscriptions:\n"
+	semel_buffer_string(text, "\n# One entry for each subscription.\nsubscriptions:\n"
 				  "  - scope: audit\n    topics: [order.events]\n"
 				  "    exec: \"cat >>audit.log; echo >>audit.log\"\n");
 	keys(text, "    ", semel_consume_rows);
-	semel_buffer_string(text, "\n# Present: the admin server.\nadmin:\n");
+	semel_buffer_string(text, "\n# If present: run the admin server.\nadmin:\n");
 	keys(text, "  ", semel_admin_rows);
-	semel_buffer_string(text, "\n# Present: rows of this table, in Debezium's layout, become "
+	semel_buffer_string(text, "\n# If present: rows of this table, in Debezium's layout, become "
 				  "events (postgres:// only).\n# adopt:\n");
 	keys(text, "  ", semel_adopt_rows);
-	semel_buffer_string(text, "\n# Present: old rows are pruned every hour.\nretention:\n");
+	semel_buffer_string(text, "\n# If present: old rows are pruned every hour.\nretention:\n");
 	keys(text, "  ", semel_retention_rows);
 }

@@ -26,7 +26,7 @@ void semel_signals_watch_hangup(int event);
 	{                                                                                          \
 		.name = "grace", .kind = SEMEL_OPTION_DURATION, .argument = "DURATION",            \
 		.min = 1000, .max = 3600000, .default_value = "10s",                               \
-		.help = "after SIGTERM: time to finish what is in flight; then exit 75",           \
+		.help = "after SIGTERM: time to finish what is in flight, then exit 75",           \
 	}
 
 #endif

@@ -7,6 +7,7 @@
 #include "proof/retention.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define EVERY_MS (INT64_C(3600) * 1000)
@@ -34,22 +35,27 @@ semel_status semel_pruner_open(struct semel_invocation *invocation,
 			  .dead_ms = retention->dead_ms },
 	};
 	semel_status status = semel_retention_check(&pruner->plan.ages, &invocation->error);
-	if (status == SEMEL_OK)
-		status = semel_wake_new(&pruner->plan.wake, &invocation->error);
-	if (status != SEMEL_OK) {
-		semel_pruner_close(pruner);
-		return status;
-	}
+	if (status != SEMEL_OK)
+		goto close_pruner;
+	status = semel_wake_new(&pruner->plan.wake, &invocation->error);
+	if (status != SEMEL_OK)
+		goto close_pruner;
 	*pruner_out = pruner;
 	return SEMEL_OK;
+
+close_pruner:
+	semel_pruner_close(pruner);
+	return status;
 }
 
 static void log_counts(const struct semel_retention_counts *counts)
 {
-	semel_logf(SEMEL_LOG_INFO,
-		   "pruned %" PRIu64 " events of the outbox, %" PRIu64 " claims, %" PRIu64
-		   " dead letters, %" PRIu64 " entries of the broker's log",
-		   counts->rows.outbox, counts->rows.inbox, counts->rows.dead, counts->broker);
+	char text[160];
+	snprintf(text, sizeof text,
+		 "outbox %" PRIu64 ", inbox %" PRIu64 ", dead letters %" PRIu64
+		 ", log of the broker %" PRIu64,
+		 counts->rows.outbox, counts->rows.inbox, counts->rows.dead, counts->broker);
+	semel_log(SEMEL_LOG_INFO, "old rows pruned", &(struct semel_log_fields){ .detail = text });
 }
 
 static semel_status prune(struct semel_pruner *pruner, semel_error *error)
@@ -57,17 +63,20 @@ static semel_status prune(struct semel_pruner *pruner, semel_error *error)
 	struct semel_retention_counts counts = { 0 };
 	struct semel_retention_plan *plan = &pruner->plan;
 	semel_status status = semel_store_open(pruner->store, &plan->store, error);
-
-	if (status == SEMEL_OK)
-		status = semel_broker_open(pruner->broker, plan->env, 1, &plan->broker, error);
-	if (status == SEMEL_OK)
-		status = semel_retention_run(plan, &counts, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_broker_open(pruner->broker, plan->env, 1, &plan->broker, error);
+	if (status != SEMEL_OK)
+		goto close_store;
+	status = semel_retention_run(plan, &counts, error);
 	semel_broker_close(plan->broker);
-	semel_store_close(plan->store);
 	plan->broker = NULL;
-	plan->store = NULL;
 	if (status == SEMEL_OK)
 		log_counts(&counts);
+
+close_store:
+	semel_store_close(plan->store);
+	plan->store = NULL;
 	return status;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The service of `semel run` that forgets: `semel prune`, now and then. */
+/* The service of `semel run` that does what `semel prune` does, every hour. */
 #ifndef SEMEL_CLI_COMMANDS_RUN_PRUNER_H
 #define SEMEL_CLI_COMMANDS_RUN_PRUNER_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `semel run`: everything that the config file names, in one process. */
+/* `semel run`: every service that the config file names, in one process, under one supervisor. */
 #include "base/env.h"
 #include "base/error.h"
 #include "base/wake.h"
@@ -20,27 +20,26 @@
 #include <unistd.h>
 
 #define SERVICES_MAX 256
-#define CONCLUDE_MS  4000 /* more than the grace: a service concludes what it broke off */
+#define CONCLUDE_MS  4000 /* beyond the grace period: a service concludes what it has interrupted */
 #define IDLE_MS      (INT64_C(3600) * 1000)
-#define WAIT_MS      100 /* for the end of a service, before the signals are looked at again */
+#define WAIT_MS      100 /* for a service to end, between two checks for a signal */
 
 struct supervisor {
 	const char *config_path, *store, *broker;
-	char grace[32]; /* as a service is told; empty: nothing was said */
+	char grace[32]; /* of the services; empty: their own default */
 	struct semel_wake *wake;
-	struct semel_admin *admin; /* NULL: the file names none */
+	struct semel_admin *admin; /* NULL: the file has none */
 	int hangup;                /* an eventfd that SIGHUP writes to */
-	int64_t watchdog_ms;       /* how often systemd wants a sign of life; 0: never */
-	int64_t fed_ms;            /* when it had the last one */
-	pthread_mutex_t mutex;     /* of the list: the admin server reads it */
+	int64_t watchdog_ms;       /* how often systemd expects a keep-alive; 0: never */
+	int64_t fed_ms;            /* when the last one was sent */
+	pthread_mutex_t mutex;     /* of the list below, which the admin server reads too */
 	struct semel_service *services[SERVICES_MAX];
 	size_t count;
 };
 
-/* ---- what the file asks for -------------------------------------------------------------------
- */
+/* ---- what the file asks for ------------------------------------------------------------------ */
 
-/* One service that is wanted: its name, and the command line that it is. */
+/* A service that the file asks for: its name, and the command line that it runs. */
 struct service_plan {
 	char name[320];
 	const char *words[SEMEL_SERVICE_WORDS_MAX + 1];
@@ -74,7 +73,7 @@ static bool has_handler(const struct semel_section *subscription)
 	return false;
 }
 
-/* A command line may still add what a subscription lacks; here is none. */
+/* On a command line more options could follow; here the section must be complete. */
 static semel_status check_subscriptions(const struct semel_config *config, semel_error *error)
 {
 	for (size_t i = 0; i < config->subscription_count; i++) {
@@ -82,7 +81,7 @@ static semel_status check_subscriptions(const struct semel_config *config, semel
 		const char *scope = semel_section_text(subscription, "scope");
 		if (semel_string_is_blank(scope))
 			return semel_error_set(error, SEMEL_CONFIG,
-					       "%s:%d: this subscription has no scope",
+					       "%s:%d: the subscription has no scope (add scope: NAME)",
 					       config->path, subscription->line);
 		if (!has_handler(subscription))
 			return semel_error_set(error, SEMEL_CONFIG,
@@ -110,16 +109,15 @@ static size_t plans_of(const struct supervisor *supervisor, const struct semel_c
 	return count;
 }
 
-/* ---- the list of services
- * ------------------------------------------------------------------------
- */
+/* ---- the list of services -------------------------------------------------------------------- */
 
 static void add_service(struct supervisor *supervisor, struct semel_service *service)
 {
 	pthread_mutex_lock(&supervisor->mutex);
 	supervisor->services[supervisor->count++] = service;
 	pthread_mutex_unlock(&supervisor->mutex);
-	semel_logf(SEMEL_LOG_INFO, "%s is started", semel_service_name(service));
+	semel_log(SEMEL_LOG_INFO, "service started",
+		  &(struct semel_log_fields){ .service = semel_service_name(service) });
 }
 
 static void remove_service(struct supervisor *supervisor, size_t at)
@@ -129,11 +127,12 @@ static void remove_service(struct supervisor *supervisor, size_t at)
 	pthread_mutex_lock(&supervisor->mutex);
 	supervisor->services[at] = supervisor->services[--supervisor->count];
 	pthread_mutex_unlock(&supervisor->mutex);
-	semel_logf(SEMEL_LOG_INFO, "%s is stopped", semel_service_name(service));
+	semel_log(SEMEL_LOG_INFO, "service stopped",
+		  &(struct semel_log_fields){ .service = semel_service_name(service) });
 	semel_service_free(service);
 }
 
-/* Feeds the watchdog when it is time. Gives back for how long it need not be called again. */
+/* Sends the keep-alive if it is due; returns when to call again. */
 static int64_t feed_watchdog(struct supervisor *supervisor)
 {
 	int64_t now_ms = semel_steady_ms(semel_env_system());
@@ -153,8 +152,8 @@ static void stop_all(struct supervisor *supervisor)
 		semel_service_stop(supervisor->services[i]);
 }
 
-/* All have been asked already, so that it takes as long as the slowest. A SIGTERM that comes
- * meanwhile is the others' too. */
+/* All of them were asked to stop before, so this takes as long as the slowest. A SIGTERM that arrives
+ * meanwhile stops the others too. */
 static void await_stopping(struct supervisor *supervisor)
 {
 	for (size_t i = supervisor->count; i-- > 0;) {
@@ -171,7 +170,7 @@ static void await_stopping(struct supervisor *supervisor)
 	}
 }
 
-/* What the service says of its settings is said of the file: which one, and of whom. */
+/* An error in a service's settings is an error of the file: names it, and the service. */
 static semel_status name_config_file(const struct supervisor *supervisor,
 				     const struct service_plan *service_plan, semel_status status,
 				     semel_error *error)
@@ -198,7 +197,7 @@ static semel_status start_service(struct supervisor *supervisor,
 	return SEMEL_OK;
 }
 
-static void report_reasons(semel_reason_callback seen, void *seen_user, void *user)
+static void report_reasons(semel_reason_callback report, void *report_user, void *user)
 {
 	struct supervisor *supervisor = user;
 	char text[SEMEL_ERROR_TEXT_MAX + 64];
@@ -206,12 +205,11 @@ static void report_reasons(semel_reason_callback seen, void *seen_user, void *us
 	pthread_mutex_lock(&supervisor->mutex);
 	for (size_t i = 0; i < supervisor->count; i++)
 		if (semel_service_failure(supervisor->services[i], text, sizeof text))
-			seen(text, seen_user);
+			report(text, report_user);
 	pthread_mutex_unlock(&supervisor->mutex);
 }
 
-/* ---- reading the file again -------------------------------------------------------------------
- */
+/* ---- reading the file again ------------------------------------------------------------------ */
 
 static const struct service_plan *find_plan(const struct service_plan *plans, size_t count,
 					    const char *name)
@@ -230,7 +228,7 @@ static bool has_service(const struct supervisor *supervisor, const char *name)
 	return false;
 }
 
-/* Is what runs still what is wanted? */
+/* Does the service run with the settings of the plan? */
 static bool is_current(const struct semel_service *service, const struct service_plan *service_plan)
 {
 	char *fingerprint =
@@ -255,35 +253,48 @@ static void apply(struct supervisor *supervisor, const struct service_plan *plan
 	for (size_t i = 0; i < count && !semel_wake_is_notified(supervisor->wake); i++)
 		if (!has_service(supervisor, plans[i].name) &&
 		    start_service(supervisor, &plans[i], true, &error) != SEMEL_OK)
-			semel_logf(SEMEL_LOG_ERROR, "%s does not start: %s", plans[i].name,
-				   error.text);
+			semel_log(SEMEL_LOG_ERROR, "service not started",
+				  &(struct semel_log_fields){ .service = plans[i].name,
+							      .error = error.text });
 }
 
-/* A file that cannot be right changes nothing. */
-static void reload(struct supervisor *supervisor)
+static semel_status read_and_apply(struct supervisor *supervisor, struct service_plan *plans,
+				   semel_error *error)
 {
 	struct semel_config *config = NULL;
+	semel_status status = semel_config_read(supervisor->config_path, &config, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = check_subscriptions(config, error);
+	if (status != SEMEL_OK)
+		goto free_config;
+	apply(supervisor, plans, plans_of(supervisor, config, plans));
+
+free_config:
+	semel_config_free(config);
+	return status;
+}
+
+/* An invalid file changes nothing. */
+static void reload(struct supervisor *supervisor)
+{
 	semel_error error = { .status = SEMEL_OK };
 	struct service_plan *plans = calloc(SERVICES_MAX, sizeof *plans);
 
 	semel_notify("RELOADING=1");
 	semel_admin_reload_tokens(supervisor->admin);
-	semel_status status = semel_config_read(supervisor->config_path, &config, &error);
-	if (status == SEMEL_OK)
-		status = check_subscriptions(config, &error);
-	if (status == SEMEL_OK && plans)
-		apply(supervisor, plans, plans_of(supervisor, config, plans));
-	semel_logf(status == SEMEL_OK ? SEMEL_LOG_INFO : SEMEL_LOG_ERROR,
-		   status == SEMEL_OK ? "the config file was read again%s%s"
-				      : "the config file was not taken%s%s",
-		   status == SEMEL_OK ? "" : ": ", status == SEMEL_OK ? "" : error.text);
-	semel_config_free(config);
+	if (!plans)
+		(void)semel_error_set(&error, SEMEL_INTERNAL, "no memory");
+	if (plans && read_and_apply(supervisor, plans, &error) == SEMEL_OK)
+		semel_log(SEMEL_LOG_INFO, "config file reloaded", NULL);
+	else
+		semel_log(SEMEL_LOG_ERROR, "config file not reloaded",
+			  &(struct semel_log_fields){ .error = error.text });
 	free(plans);
 	semel_notify("READY=1");
 }
 
-/* ---- the run ----------------------------------------------------------------------------------
- */
+/* ---- the run --------------------------------------------------------------------------------- */
 
 static void stop(void *user)
 {
@@ -292,54 +303,65 @@ static void stop(void *user)
 	semel_wake_notify(supervisor->wake);
 }
 
+static semel_status start_services(struct supervisor *supervisor, const struct semel_config *config,
+				   struct service_plan *plans, semel_error *error)
+{
+	semel_status status = check_subscriptions(config, error);
+	if (status != SEMEL_OK)
+		return status;
+	size_t count = plans_of(supervisor, config, plans);
+	if (count == 0 && !config->has_admin)
+		return semel_error_set(error, SEMEL_CONFIG,
+				       "%s names nothing to run (add relay, subscriptions, admin "
+				       "or retention)",
+				       config->path);
+	for (size_t i = 0; i < count; i++) {
+		status = start_service(supervisor, &plans[i], false, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return SEMEL_OK;
+}
+
 static semel_status start_all(struct supervisor *supervisor, const struct semel_config *config,
 			      semel_error *error)
 {
 	struct service_plan *plans = calloc(SERVICES_MAX, sizeof *plans);
-	size_t count = plans ? plans_of(supervisor, config, plans) : 0;
-	semel_status status = plans ? check_subscriptions(config, error)
-				    : semel_error_set(error, SEMEL_INTERNAL, "no memory");
-
-	if (status == SEMEL_OK && count == 0 && !config->has_admin)
-		status = semel_error_set(error, SEMEL_CONFIG,
-					 "%s names nothing to run: add relay, subscriptions, admin "
-					 "or retention",
-					 config->path);
-	for (size_t i = 0; i < count && status == SEMEL_OK; i++)
-		status = start_service(supervisor, &plans[i], false, error);
+	if (!plans)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
+	semel_status status = start_services(supervisor, config, plans, error);
 	free(plans);
 	return status;
 }
 
-static semel_status start_admin(struct supervisor *supervisor, struct semel_invocation *invocation,
-				struct semel_admin **admin_out)
+static semel_status start_admin(struct supervisor *supervisor, semel_error *error)
 {
 	const char *words[] = { "semel",           "--config", supervisor->config_path, "--store",
 				supervisor->store, "--broker", supervisor->broker,      "serve" };
 	struct semel_args *args = NULL;
 	struct semel_settings settings = { 0 };
-	semel_error *error = &invocation->error;
 	semel_status status =
 		semel_args_parse(sizeof words / sizeof *words, (char **)(uintptr_t)words,
 				 semel_commands, &args, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_settings_resolve(args, &settings, error);
+	if (status != SEMEL_OK)
+		goto free_settings;
+	struct semel_invocation serve = { .args = args,
+					  .store = settings.store,
+					  .broker = settings.broker,
+					  .config = settings.config };
+	struct semel_admin_options options = semel_admin_options_read(&serve);
+	options.reasons = report_reasons;
+	options.reasons_user = supervisor;
+	status = semel_admin_start(&options, &supervisor->admin, error);
+	if (status != SEMEL_OK)
+		goto free_settings;
+	printf("listening on %s\n", semel_admin_url(supervisor->admin));
+	fflush(stdout);
 
-	*admin_out = NULL;
-	if (status == SEMEL_OK)
-		status = semel_settings_resolve(args, &settings, error);
-	if (status == SEMEL_OK) {
-		struct semel_invocation serve = { .args = args,
-						  .store = settings.store,
-						  .broker = settings.broker,
-						  .config = settings.config };
-		struct semel_admin_options options = semel_admin_options_read(&serve);
-		options.reasons = report_reasons;
-		options.reasons_user = supervisor;
-		status = semel_admin_start(&options, admin_out, error);
-	}
-	if (status == SEMEL_OK) {
-		printf("listening on %s\n", semel_admin_url(*admin_out));
-		fflush(stdout);
-	}
+free_settings:
 	semel_settings_free(&settings);
 	semel_args_free(args);
 	return status;
@@ -358,30 +380,38 @@ static void wait_for_end(struct supervisor *supervisor)
 	semel_notify("STOPPING=1");
 }
 
-static semel_status deliver(struct semel_invocation *invocation)
+static semel_status supervise(struct supervisor *supervisor, const struct semel_config *config,
+			      int64_t stop_ms, semel_error *error)
+{
+	semel_wake_watch_fd(supervisor->wake, supervisor->hangup);
+	semel_signals_watch(stop, supervisor, stop_ms);
+	semel_signals_watch_hangup(supervisor->hangup);
+	semel_status status = start_all(supervisor, config, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (config->has_admin)
+		status = start_admin(supervisor, error);
+	if (status != SEMEL_OK)
+		return status;
+	wait_for_end(supervisor);
+	return SEMEL_OK;
+}
+
+static semel_status run_services(struct semel_invocation *invocation)
 {
 	const struct semel_config *config = invocation->config;
-	semel_error *error = &invocation->error;
 	struct supervisor supervisor = { .config_path = config->path,
 					 .store = invocation->store,
 					 .broker = invocation->broker };
-
 	int64_t grace_ms = semel_args_duration_ms(invocation->args, "grace");
 	if (semel_args_given(invocation->args, "grace"))
 		snprintf(supervisor.grace, sizeof supervisor.grace, "%" PRId64 "ms", grace_ms);
+	semel_status status = semel_wake_new(&supervisor.wake, &invocation->error);
+	if (status != SEMEL_OK)
+		return status;
 	pthread_mutex_init(&supervisor.mutex, NULL);
-	semel_status status = semel_wake_new(&supervisor.wake, error);
 	supervisor.hangup = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	if (status == SEMEL_OK) {
-		semel_wake_watch_fd(supervisor.wake, supervisor.hangup);
-		semel_signals_watch(stop, &supervisor, grace_ms + CONCLUDE_MS);
-		semel_signals_watch_hangup(supervisor.hangup);
-		status = start_all(&supervisor, config, error);
-	}
-	if (status == SEMEL_OK && config->has_admin)
-		status = start_admin(&supervisor, invocation, &supervisor.admin);
-	if (status == SEMEL_OK)
-		wait_for_end(&supervisor);
+	status = supervise(&supervisor, config, grace_ms + CONCLUDE_MS, &invocation->error);
 	stop_all(&supervisor);
 	await_stopping(&supervisor);
 	semel_admin_stop(supervisor.admin);
@@ -403,23 +433,23 @@ static semel_status run(struct semel_invocation *invocation)
 	}
 	if (!invocation->config->path)
 		return semel_error_set(&invocation->error, SEMEL_CONFIG,
-				       "run needs a config file: give --config FILE, or set "
-				       "SEMEL_CONFIG (semel run --sample prints one)");
-	return deliver(invocation);
+				       "run needs a config file (give --config FILE or set "
+				       "SEMEL_CONFIG; semel run --sample prints one)");
+	return run_services(invocation);
 }
 
 static const struct semel_option options[] = {
 	{ .name = "sample",
 	  .kind = SEMEL_OPTION_FLAG,
 	  .command_line_only = true,
-	  .help = "print a config file with every key, and end" },
+	  .help = "print a config file with every key, and exit" },
 	SEMEL_OPTION_GRACE,
 	{ 0 },
 };
 
 static const struct semel_example examples[] = {
-	{ "semel run --sample >semel.yaml", "a config file to begin with" },
-	{ "semel --config semel.yaml run", "everything that it names, until SIGTERM" },
+	{ "semel run --sample >semel.yaml", "create a config file" },
+	{ "semel --config semel.yaml run", "run every service that it names, until SIGTERM" },
 	{ 0 },
 };
 
@@ -427,20 +457,16 @@ const struct semel_command semel_command_run = {
 	.name = "run",
 	.run = run,
 	.group = SEMEL_GROUP_DELIVER,
-	.summary = "deliver as the config file says: relay, subscriptions, admin server, retention",
+	.summary = "run relay, subscriptions, admin server and retention of a config file",
 	.options = options,
 	.details =
-		"Each service has a thread of its own. One that fails is started again, with "
-		"longer "
-		"and "
-		"longer pauses, and /readyz says why; the others go on. Settings that cannot be "
-		"right end the program before anything runs.\n\n"
+		"Each service has a thread of its own. A service that fails is restarted, with "
+		"growing delays, and /readyz reports the reason; the others continue. Invalid "
+		"settings end the program before any service starts.\n\n"
 		"On SIGHUP the file is read again: services whose settings changed are restarted, "
-		"new "
-		"ones started, others stopped; a file with a mistake changes nothing. Of the "
-		"section admin only the token file is read again. On SIGTERM or SIGINT all "
-		"services "
-		"finish what is in flight. Under systemd it tells when it is ready and feeds the "
-		"watchdog.",
+		"new ones started, others stopped; an invalid file changes nothing. Of the section "
+		"admin only the token file is read again. On SIGTERM or SIGINT all services finish "
+		"what is in flight. Under systemd it reports readiness and sends the watchdog's "
+		"keep-alive.",
 	.examples = examples,
 };

@@ -19,7 +19,7 @@
 
 #define FAILURES_RESET_MS 60000 /* after running this long, a failure is the first one again */
 
-/* What can stand in a thread. */
+/* The commands that run as services. */
 struct kind {
 	const char *command;
 	semel_status (*open)(struct semel_invocation *invocation, void **handle_out);
@@ -31,7 +31,7 @@ struct kind {
 struct semel_service {
 	char *name;
 	const struct kind *kind;
-	char *words[SEMEL_SERVICE_WORDS_MAX + 2]; /* with the program's name; NULL-ended */
+	char *words[SEMEL_SERVICE_WORDS_MAX + 2]; /* with the program's name first; NULL-ended */
 	struct semel_args *args;
 	struct semel_settings settings;
 	struct semel_invocation invocation;
@@ -39,8 +39,8 @@ struct semel_service {
 	struct semel_wake *wake;
 	pthread_t thread;
 	bool runs;
-	uint32_t failures;     /* in a row */
-	pthread_mutex_t mutex; /* of what follows */
+	uint32_t failures;     /* consecutive */
+	pthread_mutex_t mutex; /* of the members below */
 	pthread_cond_t ended_condition;
 	void *handle;
 	bool stopping, ended;
@@ -129,16 +129,16 @@ static const struct kind kinds[] = {
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-/* True: it may go on. A stop that came while it was being opened is heard here. */
+/* False: a stop was requested while it was being opened. */
 static bool publish_handle(struct semel_service *service, void *handle)
 {
 	pthread_mutex_lock(&service->mutex);
 	service->handle = handle;
-	bool go_on = !service->stopping;
-	if (go_on && handle)
+	bool proceed = !service->stopping;
+	if (proceed && handle)
 		service->failure[0] = '\0';
 	pthread_mutex_unlock(&service->mutex);
-	return go_on;
+	return proceed;
 }
 
 static void *withdraw_handle(struct semel_service *service)
@@ -164,20 +164,23 @@ static void pause_before_next(struct semel_service *service, const semel_error *
 	int64_t wait_ms = semel_backoff_ms(backoff, ++service->failures, semel_random(env));
 	int64_t until_ms = semel_steady_ms(env) + wait_ms;
 
+	char text[SEMEL_ERROR_TEXT_MAX + 64];
+
 	record_failure(service, error);
-	semel_logf(SEMEL_LOG_ERROR, "%s failed and starts again in %lld ms: %s", service->name,
-		   (long long)wait_ms, error->text);
+	snprintf(text, sizeof text, "%s; retrying in %lld ms", error->text, (long long)wait_ms);
+	semel_log(SEMEL_LOG_ERROR, "service failed",
+		  &(struct semel_log_fields){ .service = service->name, .error = text });
 	while (!semel_wake_is_notified(service->wake) && semel_steady_ms(env) < until_ms)
 		semel_wake_sleep(service->wake, until_ms - semel_steady_ms(env));
 }
 
-/* One life: from opening to the end, whatever ends it. */
+/* From opening to the end of the run, however it ends. */
 static semel_status run_once(struct semel_service *service, semel_error *error)
 {
 	const struct semel_env *env = semel_env_system();
 	int64_t began_ms = semel_steady_ms(env);
 	void *handle =
-		withdraw_handle(service); /* the first one was opened by whoever started us */
+		withdraw_handle(service); /* the first one may be open already */
 	semel_status status = SEMEL_OK;
 
 	if (!handle) {
@@ -255,6 +258,14 @@ static const struct semel_section *section_of(const struct semel_service *servic
 	return NULL;
 }
 
+static const struct kind *kind_of(const char *command)
+{
+	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+		if (strcmp(kinds[i].command, command) == 0)
+			return &kinds[i];
+	return NULL;
+}
+
 static semel_status read_settings(struct semel_service *service, semel_error *error)
 {
 	int count = 0;
@@ -263,16 +274,15 @@ static semel_status read_settings(struct semel_service *service, semel_error *er
 		count++;
 	semel_status status =
 		semel_args_parse(count, service->words, semel_commands, &service->args, error);
-	if (status == SEMEL_OK)
-		status = semel_settings_resolve(service->args, &service->settings, error);
-	if (status == SEMEL_OK)
-		status = semel_args_check(service->args, error);
 	if (status != SEMEL_OK)
 		return status;
-	const char *command = semel_args_command(service->args)->name;
-	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-		if (strcmp(kinds[i].command, command) == 0)
-			service->kind = &kinds[i];
+	status = semel_settings_resolve(service->args, &service->settings, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_args_check(service->args, error);
+	if (status != SEMEL_OK)
+		return status;
+	service->kind = kind_of(semel_args_command(service->args)->name);
 	take_fingerprint(service, section_of(service));
 	service->invocation = (struct semel_invocation){ .args = service->args,
 							 .store = service->settings.store,
@@ -281,7 +291,7 @@ static semel_status read_settings(struct semel_service *service, semel_error *er
 	return SEMEL_OK;
 }
 
-/* An outage passes; the thread waits for that. Anything else has to be mended first. */
+/* Outages pass, so the thread tries again. Anything else is an error of the settings. */
 static semel_status open_now(struct semel_service *service, semel_error *error)
 {
 	semel_status status = service->kind->open(&service->invocation, &service->handle);
@@ -317,26 +327,43 @@ static semel_status prepare(const char *name, const char *const *words,
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for %s", name);
 	init_locks(service);
 	semel_status status = copy_words(service, name, words, error);
-	return status == SEMEL_OK ? read_settings(service, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return read_settings(service, error);
+}
+
+static semel_status start(struct semel_service *service, bool later, semel_error *error)
+{
+	semel_status status = semel_wake_new(&service->wake, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (!later)
+		status = open_now(service, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (pthread_create(&service->thread, NULL, run_thread, service) != 0)
+		return semel_error_set(error, SEMEL_INTERNAL, "cannot start a thread for %s",
+				       service->name);
+	service->runs = true;
+	return SEMEL_OK;
 }
 
 semel_status semel_service_start(const char *name, const char *const *words, bool later,
 				 struct semel_service **service_out, semel_error *error)
 {
 	struct semel_service *service = NULL;
+	*service_out = NULL;
 	semel_status status = prepare(name, words, &service, error);
+	if (status != SEMEL_OK)
+		goto free_service;
+	status = start(service, later, error);
+	if (status != SEMEL_OK)
+		goto free_service;
+	*service_out = service;
+	return SEMEL_OK;
 
-	if (status == SEMEL_OK)
-		status = semel_wake_new(&service->wake, error);
-	if (status == SEMEL_OK && !later)
-		status = open_now(service, error);
-	if (status == SEMEL_OK && pthread_create(&service->thread, NULL, run_thread, service) != 0)
-		status = semel_error_set(error, SEMEL_INTERNAL, "no thread for %s", name);
-	if (status == SEMEL_OK)
-		service->runs = true;
-	else
-		semel_service_free(service);
-	*service_out = status == SEMEL_OK ? service : NULL;
+free_service:
+	semel_service_free(service);
 	return status;
 }
 

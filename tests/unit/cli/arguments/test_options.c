@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-static const char *const colours[] = { "red", "green", NULL };
+static const struct semel_choice colours[] = { { "red", "warm" }, { "green", "cool" }, { 0 } };
 
 static const struct semel_option paint_options[] = {
 	{ .name = "colour",
