@@ -51,7 +51,7 @@ def outbox(semel):
     (["--store", "shop.db", "init"], '--store "shop.db" has no scheme (for a file write sqlite:shop.db)'),
     (["--broker", "", "relay"], "--broker is empty"),
     (["help", "pubish"], "did you mean publish?"),
-    (["completion", "fish"], "there is one for bash"),
+    (["completion", "fish"], "only for bash"),
 ])
 def test_a_wrong_command_line_is_explained(bare, words, complaint):
     assert complaint in bare.fails(64, *words)

@@ -58,7 +58,7 @@ def entry_of(shop):
 def test_nothing_is_repaired_where_nothing_is_stuck(shop):
     deliver(shop, ("bad", "1"), ("second", "1"), ("third", "2"))
     assert steps(shop) == []
-    assert "nothing is stuck" in shop.ok("repair")
+    assert "no event is stuck" in shop.ok("repair")
 
 
 def test_parked_events_without_a_hold_are_stuck_and_released(shop):

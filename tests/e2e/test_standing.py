@@ -61,7 +61,7 @@ def test_everybody_says_that_the_handler_is_down(shop):
     (finding,) = findings(shop, "consumers")
     assert finding["gravity"] == "problem" and REFUSED in finding["text"]
     top = shop.ok("top")
-    assert f"standing still: billing: no answer from {REFUSED}" in top and "\nready\n" not in top
+    assert f"stalled: billing: no answer from {REFUSED}" in top and "\nready\n" not in top
     (subscription,) = shop.json("top")["subscriptions"]
     assert (subscription["lag"], subscription["consumers"]) == (2, 1)
     assert subscription["breaker"] in (1, 2), "open, or half open for the moment of a try"

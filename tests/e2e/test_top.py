@@ -66,7 +66,7 @@ class Terminal:
 def terminal(*words, **options):
     made = Terminal(*words, **options)
     try:
-        wait_for(lambda: "q ends" in made.text(), 60, "the first screen")
+        wait_for(lambda: "q: quit" in made.text(), 60, "the first screen")
         assert made.text().startswith(ENTER)
         yield made
     finally:

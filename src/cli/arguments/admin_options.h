@@ -13,7 +13,7 @@ extern const struct semel_option semel_admin_rows[];
 	{                                                                                          \
 		.name = "metrics", .kind = SEMEL_OPTION_TEXT, .argument = "ADDRESS:PORT",          \
 		.command_line_only = true,                                                         \
-		.help = "serve /metrics, /livez and /readyz on this loopback address",                    \
+		.help = "serve /metrics, /livez and /readyz on this loopback address",             \
 	}
 
 /* Serves them if the option is given; else *admin_out is NULL. Stop it at the end. */

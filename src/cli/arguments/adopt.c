@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The defaults are those of Debezium's outbox event router, so an empty section is enough for a table
- * that it has read. */
+/* The defaults are those of Debezium's outbox event router, so an empty section is enough for a
+ * table that it has read. */
 #include "cli/arguments/adopt.h"
 
 #include "base/buffer.h"

@@ -4,7 +4,7 @@
 #include "cli/arguments/help.h"
 
 typedef void (*command_visitor)(struct semel_buffer *buffer, const char *title,
-			     const struct semel_command *command);
+				const struct semel_command *command);
 
 static void each_command(struct semel_buffer *buffer, const struct semel_command *const *commands,
 			 command_visitor visit)
@@ -61,8 +61,8 @@ static void add_choices(struct semel_buffer *buffer, const char *title,
 	}
 }
 
-/* The command is named by the words before the cursor that are not options; values of global options
- * before it are skipped. */
+/* The command is named by the words before the cursor that are not options; values of global
+ * options before it are skipped. */
 static const char find_title[] = "\tfor ((i = 1; i < COMP_CWORD; i++)); do\n"
 				 "\t\tword=${COMP_WORDS[i]}\n"
 				 "\t\tcase $word in\n"

@@ -352,7 +352,9 @@ static semel_status read_section(struct reading *reading, const yaml_node_t *nod
 	section->line = line_of(node);
 	struct target target = { options, section };
 	semel_status status = each_pair(reading, node, read_key, &target);
-	return status == SEMEL_OK ? check_section(reading, options, section) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return check_section(reading, options, section);
 }
 
 /* ---- the keys of the file -------------------------------------------------------------------- */

@@ -147,7 +147,8 @@ const struct semel_option semel_relay_rows[] = {
 	  .min = 100,
 	  .default_value = "5s",
 	  .group = PACE,
-	  .help = "another relay takes over the lanes of one that has not renewed its lease for this "
+	  .help = "another relay takes over the lanes of one that has not renewed its lease for "
+		  "this "
 		  "long" },
 	{ .name = "attempts",
 	  .kind = SEMEL_OPTION_NUMBER,
@@ -368,7 +369,8 @@ const struct semel_option semel_consume_rows[] = {
 	  .max = (int64_t)1 << 40,
 	  .default_value = "67108864",
 	  .group = PACE,
-	  .help = "size of unacknowledged events at most; one is always fetched, whatever its size" },
+	  .help = "size of unacknowledged events at most; one is always fetched, whatever its "
+		  "size" },
 	{ .name = "concurrency",
 	  .kind = SEMEL_OPTION_NUMBER,
 	  .argument = "N",
@@ -383,7 +385,8 @@ const struct semel_option semel_consume_rows[] = {
 	  .min = 1,
 	  .max = 64,
 	  .group = PACE,
-	  .help = "spread the subscription over this many queues by aggregate, one consumer process "
+	  .help = "spread the subscription over this many queues by aggregate, one consumer "
+		  "process "
 		  "each" },
 	{ .name = "bind",
 	  .kind = SEMEL_OPTION_TEXT,
@@ -396,6 +399,7 @@ const struct semel_option semel_consume_rows[] = {
 	  .min = 100,
 	  .default_value = "5s",
 	  .group = PACE,
-	  .help = "another consumer takes over from one that has not renewed its lease for this long" },
+	  .help = "another consumer takes over from one that has not renewed its lease for this "
+		  "long" },
 	{ 0 },
 };

@@ -5,10 +5,10 @@
 #include <semel/version.h>
 #include <string.h>
 
-#define WIDTH        80
-#define OPTION_WIDTH 26 /* where the help of an option begins */
-#define NAME_WIDTH   15 /* of commands in the program's help */
-#define CHOICE_INDENT 2 /* of choices, below the help of their option */
+#define WIDTH         80
+#define OPTION_WIDTH  26 /* where the help of an option begins */
+#define NAME_WIDTH    15 /* of commands in the program's help */
+#define CHOICE_INDENT 2  /* of choices, below the help of their option */
 
 const struct semel_exit_row semel_exit_rows[] = {
 	{ 0, "success" },

@@ -15,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAMES_MAX 128
-#define WHAT_SIZE 256
+#define NAMES_MAX   128
+#define WHAT_SIZE   256
 #define CHOICES_MAX 16
 
 const struct semel_option semel_global_options[] = {
@@ -402,7 +402,8 @@ semel_status semel_args_parse(int argc, char **argv, const struct semel_command 
 	return SEMEL_OK;
 }
 
-/* ---- requirements ----------------------------------------------------------------------------- */
+/* ---- requirements -----------------------------------------------------------------------------
+ */
 
 static const struct entry *excluded_by(const struct semel_args *args, const struct entry *entry)
 {
@@ -481,7 +482,8 @@ void semel_args_free(struct semel_args *args)
 	free(args);
 }
 
-/* ---- reading ----------------------------------------------------------------------------------- */
+/* ---- reading -----------------------------------------------------------------------------------
+ */
 
 const struct semel_command *semel_args_command(const struct semel_args *args)
 {

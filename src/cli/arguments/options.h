@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The command line, parsed by tables: an option is one row with its kind, bounds, choices, default
- * and help, and the parser, the help, the man pages, the completion and the config file all use that
- * row. */
+ * and help, and the parser, the help, the man pages, the completion and the config file all use
+ * that row. */
 #ifndef SEMEL_CLI_ARGUMENTS_OPTIONS_H
 #define SEMEL_CLI_ARGUMENTS_OPTIONS_H
 
@@ -32,12 +32,12 @@ struct semel_option {
 	char letter;      /* 0: no short form */
 	enum semel_option_kind kind;
 	bool required;
-	bool command_line_only;     /* no key of the config file */
-	const char *argument;       /* the name of the value in the help: "URL" */
+	bool command_line_only;             /* no key of the config file */
+	const char *argument;               /* the name of the value in the help: "URL" */
 	const struct semel_choice *choices; /* CHOICE */
-	int64_t min, max;           /* NUMBER, DURATION; max 0: no upper bound */
-	bool unit_needed;           /* DURATION: a number without a unit is refused */
-	const char *default_value;  /* as it would be written; NULL: none */
+	int64_t min, max;                   /* NUMBER, DURATION; max 0: no upper bound */
+	bool unit_needed;                   /* DURATION: a number without a unit is refused */
+	const char *default_value;          /* as it would be written; NULL: none */
 	bool (*is_valid)(
 		const char *value); /* TEXT, MULTI: is it of the right form? NULL: any is */
 	const char *expected;       /* what is_valid accepts: "TYPE:ID" */
@@ -55,8 +55,8 @@ struct semel_option {
 
 struct semel_command;
 
-/* The values of one command line. They point into argv, the tables or the config, which must outlive
- * it. */
+/* The values of one command line. They point into argv, the tables or the config, which must
+ * outlive it. */
 struct semel_args;
 
 /* Parses argv by the tables. USAGE, with the wrong word and the nearest right one. Required options

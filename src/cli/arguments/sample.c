@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sample of a config file, written from the tables by which config files are parsed: it has every
- * key, and no other. */
+/* The sample of a config file, written from the tables by which config files are parsed: it has
+ * every key, and no other. */
 #include "cli/arguments/admin_options.h"
 #include "cli/arguments/adopt.h"
 #include "cli/arguments/config.h"
@@ -77,8 +77,9 @@ void semel_config_sample(struct semel_buffer *text)
 	keys(text, "    ", semel_consume_rows);
 	semel_buffer_string(text, "\n# If present: run the admin server.\nadmin:\n");
 	keys(text, "  ", semel_admin_rows);
-	semel_buffer_string(text, "\n# If present: rows of this table, in Debezium's layout, become "
-				  "events (postgres:// only).\n# adopt:\n");
+	semel_buffer_string(text,
+			    "\n# If present: rows of this table, in Debezium's layout, become "
+			    "events (postgres:// only).\n# adopt:\n");
 	keys(text, "  ", semel_adopt_rows);
 	semel_buffer_string(text, "\n# If present: old rows are pruned every hour.\nretention:\n");
 	keys(text, "  ", semel_retention_rows);

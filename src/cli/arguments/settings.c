@@ -118,7 +118,9 @@ static semel_status resolve(const struct semel_args *args, const struct setting 
 	} else {
 		status = take_default(args, setting, url_out, error);
 	}
-	return status == SEMEL_OK ? check_url(setting, *url_out, from, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return check_url(setting, *url_out, from, error);
 }
 
 static semel_status fill_from_config(struct semel_args *args, const struct semel_config *config,
@@ -157,7 +159,9 @@ semel_status semel_settings_resolve(struct semel_args *args, struct semel_settin
 	if (status == SEMEL_OK)
 		status = resolve(args, &broker_setting, config->broker, &settings_out->broker,
 				 error);
-	return status == SEMEL_OK ? fill_from_config(args, config, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return fill_from_config(args, config, error);
 }
 
 void semel_settings_free(struct semel_settings *settings)

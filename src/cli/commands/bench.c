@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `semel bench`: what Semel costs over doing the same by hand, and whether a backlog makes it
- * dearer. */
+/* `semel bench`: the cost of Semel over the same work by hand, and whether it grows with a backlog.
+ */
 #include "cli/plays/bench/bench.h"
 #include "base/buffer.h"
 #include "base/error.h"
@@ -59,15 +59,22 @@ static semel_status run(struct semel_invocation *invocation)
 		.error = &invocation->error,
 	};
 	semel_status status = semel_sandbox_open(&sandbox, &plan, &invocation->error);
-	if (status == SEMEL_OK)
-		status = measure(&bench);
+	if (status != SEMEL_OK)
+		goto close_sandbox;
+	status = measure(&bench);
 	semel_progress_end();
-	if (status == SEMEL_OK)
-		status = print(invocation, &bench);
+	if (status != SEMEL_OK)
+		goto close_sandbox;
+	status = print(invocation, &bench);
+	if (status != SEMEL_OK)
+		goto close_sandbox;
+	bool met =
+		all_met(bench.rates, bench.rate_count) && all_met(bench.growth, bench.growth_count);
+	if (semel_args_flag(args, "check") && !met)
+		status = SEMEL_PROBLEM_FOUND;
+
+close_sandbox:
 	semel_sandbox_close(&sandbox);
-	if (status == SEMEL_OK && semel_args_flag(args, "check") &&
-	    !(all_met(bench.rates, bench.rate_count) && all_met(bench.growth, bench.growth_count)))
-		return SEMEL_PROBLEM_FOUND;
 	return status;
 }
 
@@ -78,49 +85,49 @@ static const struct semel_option options[] = {
 	  .min = 1,
 	  .max = 100,
 	  .default_value = "7",
-	  .help = "of which the median counts" },
+	  .help = "number of rounds, of which the median counts" },
 	{ .name = "turns",
 	  .kind = SEMEL_OPTION_NUMBER,
 	  .argument = "N",
 	  .min = 1,
 	  .max = 1000,
 	  .default_value = "5",
-	  .help = "of each side in a round, where events come in batches" },
+	  .help = "turns of each side in a round, where events come in batches" },
 	{ .name = "transactions",
 	  .kind = SEMEL_OPTION_NUMBER,
 	  .argument = "N",
 	  .min = 1,
 	  .max = 1000000,
 	  .default_value = "300",
-	  .help = "of one event each, per round and side" },
+	  .help = "transactions of one event, per round and side" },
 	{ .name = "events",
 	  .kind = SEMEL_OPTION_NUMBER,
 	  .argument = "N",
 	  .min = 1,
 	  .max = 10000000,
 	  .default_value = "2500",
-	  .help = "relayed and consumed per turn and side" },
+	  .help = "events to publish and consume, per turn and side" },
 	{ .name = "backlog",
 	  .kind = SEMEL_OPTION_NUMBER,
 	  .argument = "N",
 	  .min = 1000,
 	  .max = 100000000,
 	  .default_value = "100000",
-	  .help = "the long queue that is compared with one of 1,000" },
+	  .help = "size of the backlog that is compared with one of 1,000" },
 	{ .name = "dir",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "FOLDER",
-	  .help = "where to make the temporary folder; must be on a real disk (default: TMPDIR, "
-		  "else /var/tmp)" },
-	{ .name = "keep", .kind = SEMEL_OPTION_FLAG, .help = "leave the folder there" },
-	{ .name = "check", .kind = SEMEL_OPTION_FLAG, .help = "exit 1 when a goal is missed" },
+	  .help = "create the temporary folder here, on a real disk (default: TMPDIR, else "
+		  "/var/tmp)" },
+	{ .name = "keep", .kind = SEMEL_OPTION_FLAG, .help = "keep the folder" },
+	{ .name = "check", .kind = SEMEL_OPTION_FLAG, .help = "exit 1 if a goal is missed" },
 	SEMEL_OPTION_JSON,
 	{ 0 },
 };
 
 static const struct semel_example examples[] = {
-	{ "semel bench", "in less than a minute" },
-	{ "semel bench --backlog 1000000", "the full measurement, in a few minutes" },
+	{ "semel bench", "less than a minute" },
+	{ "semel bench --backlog 1000000", "the full measurement, a few minutes" },
 	{ 0 },
 };
 
@@ -128,15 +135,14 @@ const struct semel_command semel_command_bench = {
 	.name = "bench",
 	.run = run,
 	.group = SEMEL_GROUP_PROVE,
-	.summary = "measure this build against bare sqlite3, as ratios",
+	.summary = "compare this build with bare sqlite3, as ratios",
 	.options = options,
 	.details =
-		"The bare side is a program that does the same durable work by hand: the same rows "
-		"in the same tables, WAL, synchronous=FULL, prepared statements, two commits for a "
-		"batch of 500. It knows one relay, one consumer and no failures, so it is the "
-		"limit "
-		"and not an alternative.\n\n"
-		"Nothing of --store and --broker is touched. Rates depend on the disk and on what "
-		"else runs; ratios hardly do.",
+		"The bare side does the same durable work by hand: the same rows in the same "
+		"tables, WAL, synchronous=FULL, prepared statements, two commits for a batch of "
+		"500. It has one relay, one consumer and handles no failures, so it is a limit and "
+		"not an alternative.\n\n"
+		"--store and --broker are not used. Rates depend on the disk and on what else "
+		"runs; ratios hardly do.",
 	.examples = examples,
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `semel consume`: fills in a subscription's options, gives it its handler, runs or drains it, and
- * says what it did. */
+/* `semel consume`: sets the options of a subscription, attaches its handler, runs or drains it, and
+ * prints the counts. */
 #include "base/error.h"
 #include "cli/arguments/admin_options.h"
 #include "cli/arguments/delivery_options.h"
@@ -16,9 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ALARM_MS                                                                                   \
-	3000 /* calls that are broken off are concluded; the alarm is for what is stuck            \
-	      */
+#define ALARM_MS 3000 /* interrupted calls are concluded; the alarm is for what hangs then */
 
 static semel_consumer_options read_options(const struct semel_invocation *invocation)
 {
@@ -76,8 +74,8 @@ static semel_status check_handler(const struct semel_args *args, semel_error *er
 	if (any)
 		return SEMEL_OK;
 	return semel_error_set(error, SEMEL_USAGE,
-			       "consume needs a handler: one of --sql, --exec, --pipe, --http, "
-			       "--print");
+			       "consume needs a handler (one of --sql, --exec, --pipe, --http, "
+			       "--print)");
 }
 
 static semel_status use_handler(const struct semel_args *args, semel_consumer *consumer,
@@ -117,7 +115,7 @@ static void stop(void *consumer)
 	semel_consumer_stop(consumer);
 }
 
-/* With --print stdout belongs to the envelopes. */
+/* With --print stdout is for the events alone. */
 static void report(const struct semel_invocation *invocation, const semel_consumer *consumer)
 {
 	FILE *file = semel_args_flag(invocation->args, "print") ? stderr : stdout;
@@ -170,12 +168,16 @@ semel_status semel_delivery_consumer(struct semel_invocation *invocation,
 		return status;
 	semel_consumer_set_grace(*consumer_out, semel_args_duration_ms(args, "grace"));
 	status = use_upcasters(args, *consumer_out, error);
-	if (status == SEMEL_OK)
-		status = use_handler(args, *consumer_out, error);
-	if (status != SEMEL_OK) {
-		semel_consumer_close(*consumer_out);
-		*consumer_out = NULL;
-	}
+	if (status != SEMEL_OK)
+		goto close_consumer;
+	status = use_handler(args, *consumer_out, error);
+	if (status != SEMEL_OK)
+		goto close_consumer;
+	return SEMEL_OK;
+
+close_consumer:
+	semel_consumer_close(*consumer_out);
+	*consumer_out = NULL;
 	return status;
 }
 
@@ -186,13 +188,14 @@ static semel_status run(struct semel_invocation *invocation)
 	if (status != SEMEL_OK)
 		return status;
 	struct semel_admin *admin = NULL;
-	if (status == SEMEL_OK)
-		status = semel_metrics_start(invocation, &admin);
-	if (status == SEMEL_OK) {
-		status = work(invocation, consumer);
-		report(invocation, consumer);
-	}
+	status = semel_metrics_start(invocation, &admin);
+	if (status != SEMEL_OK)
+		goto close_consumer;
+	status = work(invocation, consumer);
+	report(invocation, consumer);
 	semel_admin_stop(admin);
+
+close_consumer:
 	semel_consumer_close(consumer);
 	return status;
 }
@@ -200,11 +203,11 @@ static semel_status run(struct semel_invocation *invocation)
 static const struct semel_example examples[] = {
 	{ "semel consume --scope billing --topic order.events \\\n"
 	  "      --sql \"INSERT INTO invoice(order_id) VALUES (:aggregate_id)\"",
-	  "an invoice per order, exactly once, with no code" },
+	  "an invoice per order, effectively once, without code" },
 	{ "semel consume --scope mail --topic order.events --exec ./send-mail --claim separate",
-	  "a program per event; never a second mail, even after a crash" },
+	  "run a program per event; never send a second mail, even after a crash" },
 	{ "semel consume --scope look --topic order.events --print --drain",
-	  "see what is there, one line each" },
+	  "print the events of a topic" },
 	{ 0 },
 };
 
@@ -212,24 +215,24 @@ const struct semel_command semel_command_consume = {
 	.name = "consume",
 	.run = run,
 	.group = SEMEL_GROUP_DELIVER,
-	.summary = "process the events of topics, once per scope",
+	.summary = "process the events of topics, effectively once per scope",
 	.options = semel_consume_rows,
 	.details =
-		"A scope is one subscription: it gets every event of its topics, and by default "
-		"the effect happens once, whatever crashes. The effect of --sql commits together "
-		"with the record that the event was "
-		"processed. Handlers outside the database (--exec, --pipe, --http) are given the "
-		"event's id as an idempotency key: a crash between the call and its record repeats "
-		"the call, with the same id, unless --claim separate is chosen.\n\n"
+		"A scope is one subscription: it receives every event of its topics, and by "
+		"default the effect happens once, whatever crashes. The effect of --sql commits "
+		"together with the record that the event was processed. Handlers outside the "
+		"database (--exec, --pipe, --http) receive the event's id as an idempotency key: a "
+		"crash between the call and its record repeats the call, with the same id, unless "
+		"--claim separate is chosen.\n\n"
 		"In --sql the event is :id :type :aggregate_type :aggregate_id :topic :payload "
 		":headers :time :attempt. A program of --exec has the payload on stdin and "
 		"SEMEL_EVENT_ID, SEMEL_EVENT_TYPE, SEMEL_AGGREGATE_TYPE, SEMEL_AGGREGATE_ID, "
 		"SEMEL_TOPIC, SEMEL_ATTEMPT and SEMEL_HEADERS in its environment; exit 0 is done, "
-		"65 "
-		"is reject, anything else is retry.\n\n"
-		"On SIGTERM or SIGINT it stops taking, finishes what is in flight, and exits 0; a "
+		"65 is reject, anything else is retry.\n\n"
+		"On SIGTERM or SIGINT it stops fetching, finishes what is in flight, and exits 0; "
+		"a "
 		"second signal ends it at once. A subscription of the config file with the same "
-		"scope gives the defaults of these options.",
+		"scope provides the defaults of these options.",
 	.examples = examples,
 	.config_part = SEMEL_CONFIG_PART_SUBSCRIPTION,
 };

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `semel demo`: the product on one screen. */
+/* `semel demo`: delivery and its failures on one screen. */
 #include "cli/plays/demo/demo.h"
 #include "cli/arguments/command.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* A server only when the command line names it: the environment or a config file may point to real
- * work, where a demo has no business. Files are made in the folder, whatever a URL says. */
+/* The URL of a server counts only on the command line: that of the environment or a config file may
+ * be a production server. Files are created in the sandbox, whatever a URL says. */
 static const char *server(const struct semel_args *args, const char *option, const char *scheme)
 {
 	const char *url = semel_args_text(args, option);
@@ -27,29 +27,30 @@ static semel_status run(struct semel_invocation *invocation)
 				   .broker = plan.broker,
 				   .error = &invocation->error };
 	semel_status status = semel_sandbox_open(&demo.sandbox, &plan, &invocation->error);
-	if (status == SEMEL_OK)
-		status = semel_demo_run_steps(&demo);
+	if (status != SEMEL_OK)
+		goto close_sandbox;
+	status = semel_demo_run_steps(&demo);
 	semel_shop_close(&demo.shop);
 	if (plan.keep && demo.sandbox.folder[0])
-		printf("\nEverything is left in %s\n", demo.sandbox.folder);
+		printf("\nThe databases are kept in %s\n", demo.sandbox.folder);
+
+close_sandbox:
 	semel_sandbox_close(&demo.sandbox);
 	return status;
 }
 
 static const struct semel_option options[] = {
-	{ .name = "keep",
-	  .kind = SEMEL_OPTION_FLAG,
-	  .help = "leave the folder with the databases there, to look around" },
+	{ .name = "keep", .kind = SEMEL_OPTION_FLAG, .help = "keep the folder with the databases" },
 	{ .name = "dir",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "FOLDER",
-	  .help = "where to make the temporary folder (default: TMPDIR, else /tmp)" },
+	  .help = "create the temporary folder here (default: TMPDIR, else /tmp)" },
 	{ 0 },
 };
 
 static const struct semel_example examples[] = {
-	{ "semel demo", "a few seconds; nothing is left behind" },
-	{ "semel demo --keep", "look at the databases afterwards" },
+	{ "semel demo", "run it; a few seconds, nothing is left" },
+	{ "semel demo --keep", "keep the databases for inspection" },
 	{ "semel demo --store postgres://app@db/empty --broker amqp://mq/", "the same on servers" },
 	{ 0 },
 };
@@ -58,13 +59,14 @@ const struct semel_command semel_command_demo = {
 	.name = "demo",
 	.run = run,
 	.group = SEMEL_GROUP_START,
-	.summary = "watch a shop and its services survive a bad day",
+	.summary = "run a shop and three services through crashes and duplicates",
 	.options = options,
-	.details = "Plays a story in a temporary folder, offline, with this very program as relay "
-		   "and services: orders are placed, processes are killed, deliveries come twice, "
-		   "an order is poisoned and mended. Every number that it shows is read from the "
-		   "databases. Exit 1 when anything does not add up.\n\n"
-		   "With --store postgres://… and --broker amqp://… it plays there: on an empty "
-		   "database and virtual host, where its tables and queues stay.",
+	.details = "Runs in a temporary folder, offline, with this very program as relay and "
+		   "services: "
+		   "orders are placed, processes are killed, events are delivered twice, an order "
+		   "is poisoned and corrected. Every number is read from the databases and the "
+		   "broker. Exit 1 when anything does not add up.\n\n"
+		   "With --store postgres://… and --broker amqp://… it runs there, on an empty "
+		   "database and virtual host, where its tables and queues remain.",
 	.examples = examples,
 };

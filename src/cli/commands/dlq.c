@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `semel dlq`: what a person does with events that were given up. */
+/* `semel dlq`: lists, shows, replays and discards dead letters. */
 #include "base/error.h"
 #include "base/time.h"
 #include "cli/arguments/command.h"
@@ -14,8 +14,7 @@
 
 #define REASON_SHOWN 100
 
-/* What came from outside may hold anything: a terminal is shown one line without control
- * characters. max 0: all of it. */
+/* A text from outside as one line without control characters, for a terminal. max 0: all of it. */
 static void append_plain(struct semel_buffer *buffer, const char *text, size_t max)
 {
 	size_t length = text ? strlen(text) : 0;
@@ -39,7 +38,7 @@ struct listing {
 	struct semel_buffer buffer;
 	bool json;
 	uint64_t count;
-	semel_status printed; /* of a list: it is printed piece by piece */
+	semel_status printed; /* of a list, which is printed piece by piece */
 	semel_error *error;
 };
 
@@ -95,8 +94,9 @@ static semel_status read_status(const char *text, semel_dead_status *status_out,
 			return SEMEL_OK;
 		}
 	}
-	return semel_error_set(error, SEMEL_USAGE,
-			       "--status %s is none of PENDING, REPLAYED and DISCARDED", text);
+	return semel_error_set(
+		error, SEMEL_USAGE,
+		"bad value \"%s\" for --status: write PENDING, REPLAYED or DISCARDED", text);
 }
 
 static semel_status run_list(struct semel_invocation *invocation)
@@ -138,9 +138,10 @@ static semel_status run_count(struct semel_invocation *invocation)
 	status = semel_dead_letter_count(store, semel_args_text(invocation->args, "scope"), &count,
 					 error);
 	semel_store_close(store);
-	if (status == SEMEL_OK)
-		printf(invocation->json ? "{\"count\":%" PRIu64 "}\n" : "%" PRIu64 "\n", count);
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	printf(invocation->json ? "{\"count\":%" PRIu64 "}\n" : "%" PRIu64 "\n", count);
+	return SEMEL_OK;
 }
 
 static void show_text(const semel_dead_letter *letter, struct semel_buffer *buffer)
@@ -198,7 +199,9 @@ static semel_status run_show(struct semel_invocation *invocation)
 	semel_store_close(store);
 	semel_status printed =
 		semel_output_print(&listing.buffer, status == SEMEL_OK ? error : NULL);
-	return status == SEMEL_OK ? printed : status;
+	if (status != SEMEL_OK)
+		return status;
+	return printed;
 }
 
 /* ---- replay, discard: one result for each id ------------------------------------------------- */
@@ -257,7 +260,8 @@ static semel_status finish_results(struct results *results)
 	return results->failed > 0 ? results->first : SEMEL_OK;
 }
 
-/* Ids of what is pending now. A replay may come back as pending at once; it is not taken again. */
+/* Ids of the letters that are pending now. A replayed one may be pending again at once; it is not
+ * replayed again. */
 struct id_list {
 	char **ids;
 	size_t count, capacity;
@@ -301,7 +305,9 @@ static semel_status list_pending(semel_store *store, const char *scope, struct i
 	return status;
 }
 
-/* listed: these were pending; what somebody else has replayed or discarded since is passed over. */
+/* listed: they were pending; those that another operator has replayed or discarded since are
+ * skipped.
+ */
 static void replay_ids(struct results *results, struct semel_dead_replayer *replayer,
 		       const char *const *ids, size_t count, bool listed)
 {
@@ -321,12 +327,14 @@ static semel_status replay_all(struct results *results, struct semel_dead_replay
 	struct id_list list = { 0 };
 	semel_status status =
 		list_pending(replayer->store, scope, &list, &results->invocation->error);
-	if (status == SEMEL_OK) {
-		replay_ids(results, replayer, (const char *const *)list.ids, list.count, true);
-		if (results->count == 0 && !results->invocation->json)
-			printf("no dead letter is pending\n");
-		status = finish_results(results);
-	}
+	if (status != SEMEL_OK)
+		goto free_ids;
+	replay_ids(results, replayer, (const char *const *)list.ids, list.count, true);
+	if (results->count == 0 && !results->invocation->json)
+		printf("no dead letter is pending\n");
+	status = finish_results(results);
+
+free_ids:
 	free_ids(&list);
 	return status;
 }
@@ -340,9 +348,10 @@ static semel_status run_replay(struct semel_invocation *invocation)
 	const char *scope = semel_args_text(invocation->args, "scope");
 	if (all == (count > 0))
 		return semel_error_set(error, SEMEL_USAGE,
-				       "dlq replay wants the ids of dead letters, or --all");
+				       "dlq replay needs ids of dead letters, or --all");
 	if (scope && !all)
-		return semel_error_set(error, SEMEL_USAGE, "--scope narrows --all, not ids");
+		return semel_error_set(error, SEMEL_USAGE,
+				       "--scope is for --all (remove it, or the ids)");
 
 	semel_store *store = NULL;
 	semel_status status = semel_store_open(invocation->store, &store, error);
@@ -389,7 +398,7 @@ static semel_status run_discard(struct semel_invocation *invocation)
 	{                                                                                          \
 		.name = "scope", .kind = SEMEL_OPTION_TEXT, .command_line_only = true,             \
 		.argument = "SCOPE",                                                               \
-		.help = "only of this subscription (relay: what the broker would not take)",       \
+		.help = "select this subscription (relay: events that the broker refused)",        \
 	}
 
 static const struct semel_option list_options[] = {
@@ -400,12 +409,12 @@ static const struct semel_option list_options[] = {
 	  .min = 1,
 	  .max = 1000,
 	  .default_value = "20",
-	  .help = "how many at most" },
+	  .help = "list at most this many" },
 	{ .name = "status",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .command_line_only = true,
 	  .argument = "STATUS",
-	  .help = "only PENDING, REPLAYED or DISCARDED ones" },
+	  .help = "select PENDING, REPLAYED or DISCARDED dead letters" },
 	OPTION_SCOPE,
 	SEMEL_OPTION_JSON,
 	{ 0 },
@@ -419,7 +428,7 @@ static const struct semel_option replay_options[] = {
 	{ .name = "all",
 	  .kind = SEMEL_OPTION_FLAG,
 	  .command_line_only = true,
-	  .help = "every dead letter that is pending now" },
+	  .help = "replay every dead letter that is pending now" },
 	OPTION_SCOPE,
 	SEMEL_OPTION_JSON,
 	{ 0 },
@@ -430,7 +439,7 @@ static const struct semel_option discard_options[] = {
 	  .kind = SEMEL_OPTION_TEXT,
 	  .command_line_only = true,
 	  .argument = "TEXT",
-	  .help = "kept with the entry" },
+	  .help = "reason, recorded with the entry" },
 	SEMEL_OPTION_JSON,
 	{ 0 },
 };
@@ -446,16 +455,16 @@ static const struct semel_command command_list = {
 static const struct semel_command command_count = {
 	.name = "count",
 	.run = run_count,
-	.summary = "count the pending ones",
+	.summary = "count pending dead letters",
 	.options = count_options,
-	.details = "Followers that are parked behind a dead letter are not counted.",
+	.details = "Events that are parked behind a dead letter are not counted.",
 	.parent = &semel_command_dlq,
 };
 
 static const struct semel_command command_show = {
 	.name = "show",
 	.run = run_show,
-	.summary = "show one with its whole event",
+	.summary = "show a dead letter with its event",
 	.positionals = "ID",
 	.positionals_min = 1,
 	.positionals_max = 1,
@@ -466,28 +475,30 @@ static const struct semel_command command_show = {
 static const struct semel_command command_replay = {
 	.name = "replay",
 	.run = run_replay,
-	.summary = "send pending ones to their subscription again",
+	.summary = "send pending dead letters to their subscription again",
 	.positionals = "[ID…]",
 	.positionals_max = SIZE_MAX,
 	.options = replay_options,
-	.details = "The event keeps its id and goes to its own subscription only; it runs at once, "
-		   "and its parked followers come after it in order. If it fails again it returns "
-		   "to the same entry. An entry is replayed at most three times over its life.\n\n"
-		   "Each id has its own result; the exit code is that of the first that failed.",
+	.details =
+		"The event keeps its id and is sent to its own subscription only; it is "
+		"processed at once, and then the events that are parked behind it, in order. If "
+		"it fails again it returns to the same entry. An entry is replayed at most three "
+		"times.\n\n"
+		"Each id has its own result; the exit code is that of the first that failed.",
 	.parent = &semel_command_dlq,
 };
 
 static const struct semel_command command_discard = {
 	.name = "discard",
 	.run = run_discard,
-	.summary = "give pending ones up for good",
+	.summary = "discard pending dead letters",
 	.positionals = "ID…",
 	.positionals_min = 1,
 	.positionals_max = SIZE_MAX,
 	.options = discard_options,
 	.details =
-		"The entry is kept as DISCARDED until its retention ends. What was parked behind "
-		"it may go, in order.",
+		"The entry is kept as DISCARDED until its retention ends. Events that are parked "
+		"behind it are released, in order.",
 	.parent = &semel_command_dlq,
 };
 
@@ -496,8 +507,8 @@ static const struct semel_command *const subcommands[] = { &command_list,    &co
 							   &command_discard, NULL };
 
 static const struct semel_example examples[] = {
-	{ "semel dlq list --status PENDING", "what waits for a decision" },
-	{ "semel dlq replay --all --scope billing", "after billing was mended" },
+	{ "semel dlq list --status PENDING", "list dead letters that wait for a decision" },
+	{ "semel dlq replay --all --scope billing", "after billing was repaired" },
 	{ "semel dlq count --json", "for an alert" },
 	{ 0 },
 };
@@ -505,10 +516,9 @@ static const struct semel_example examples[] = {
 const struct semel_command semel_command_dlq = {
 	.name = "dlq",
 	.group = SEMEL_GROUP_CARE,
-	.summary = "look at, replay or discard dead letters",
-	.details =
-		"A dead letter is an event that was given up, kept whole: by a subscription whose "
-		"handler refused it, or by the relay when the broker would not take it.",
+	.summary = "list, show, replay or discard dead letters",
+	.details = "A dead letter is an event that is no longer retried, kept with its payload: a "
+		   "handler of a subscription rejected it, or the broker refused it.",
 	.examples = examples,
 	.subcommands = subcommands,
 };

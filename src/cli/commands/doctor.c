@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `semel doctor`: looks at everything that delivery rests on, and says what to do. */
+/* `semel doctor`: checks everything that delivery depends on, and prints a remedy for each problem.
+ */
 #include "doctor/doctor.h"
 #include "base/buffer.h"
 #include "base/error.h"
@@ -79,7 +80,7 @@ static void print_report(struct report *report)
 
 /* ---- what the user's settings say ------------------------------------------------------------ */
 
-/* Without a config file nobody knows which parts are to run: all may. */
+/* Without a config file any service may run, so all of them are checked. */
 static struct semel_examination examination_of(const struct semel_invocation *invocation,
 					       struct report *report)
 {
@@ -120,17 +121,20 @@ static semel_status run(struct semel_invocation *invocation)
 		.inbox_ms = invocation->config->retention.inbox_ms,
 	};
 
-	if (status == SEMEL_OK)
-		semel_secrets_examine(invocation, &plan.examination);
-	if (status == SEMEL_OK)
-		status = semel_doctor_run(&plan, error);
-	if (status == SEMEL_OK)
-		print_report(&report);
+	if (status != SEMEL_OK)
+		goto free_required;
+	semel_secrets_examine(invocation, &plan.examination);
+	status = semel_doctor_run(&plan, error);
+	if (status != SEMEL_OK)
+		goto free_required;
+	print_report(&report);
+	if (report.problems > 0)
+		status = semel_error_set(error, SEMEL_PROBLEM_FOUND,
+					 "found %u problem%s (the remedy is below each)",
+					 report.problems, report.problems == 1 ? "" : "s");
+
+free_required:
 	semel_required_subscriptions_free(&required);
-	if (status == SEMEL_OK && report.problems > 0)
-		return semel_error_set(error, SEMEL_PROBLEM_FOUND,
-				       "%u problem%s (what to do is said beside each)",
-				       report.problems, report.problems == 1 ? "" : "s");
 	return status;
 }
 
@@ -141,13 +145,14 @@ static const struct semel_option options[] = {
 	  .argument = "DURATION",
 	  .min = 1,
 	  .default_value = "5m",
-	  .help = "transactions that are open for longer are told" },
+	  .help = "report transactions that are open for longer than this" },
 	{ .name = "management",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .command_line_only = true,
 	  .argument = "URL",
-	  .help = "of RabbitMQ's management plugin; without it, port 15672 (TLS: 15671) of the "
-		  "broker's host" },
+	  .help = "RabbitMQ's management plugin (default: port 15672, with TLS 15671, of the "
+		  "broker's "
+		  "host)" },
 	SEMEL_OPTION_JSON,
 	{ 0 },
 };
@@ -162,17 +167,18 @@ const struct semel_command semel_command_doctor = {
 	.name = "doctor",
 	.run = run,
 	.group = SEMEL_GROUP_CARE,
-	.summary = "look at store, broker and settings, and say what to do",
+	.summary = "check store, broker and settings, and print remedies",
 	.options = options,
 	.details =
-		"Changes nothing. Each line is fine, advice or a problem; a problem is something "
+		"Changes nothing. Each finding is fine, advice or a problem; a problem is "
+		"something "
 		"that does not work or can be lost, and makes the exit code 1, also when store or "
-		"broker cannot be reached. It looks at: reachability, versions, tables, rights, "
+		"broker are unreachable. It checks: connections, versions, tables, permissions, "
 		"settings, clocks, open transactions, disks, the replication slot and its limit, "
-		"whether a relay carries what waits, retention, and for every subscription (of the "
-		"config file, and of the store) queues, topics and bindings.\n\n"
-		"With a config file it looks at what that asks for. Bindings, alarms and disks of "
-		"RabbitMQ are seen through its management plugin, with the broker's user and "
-		"password; without it that is said.",
+		"whether a relay publishes waiting events, retention, and for every subscription "
+		"(of the config file, and of the store) queues, topics and bindings.\n\n"
+		"With a config file it checks what that file asks for. Bindings, alarms and disks "
+		"of RabbitMQ are read through its management plugin, with the broker's user and "
+		"password; if that is unreachable, a finding says so.",
 	.examples = examples,
 };

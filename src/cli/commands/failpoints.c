@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `semel failpoints`: the failure matrix as a person reads it. */
+/* `semel failpoints`: the failure matrix as text. */
 #include "base/buffer.h"
 #include "base/error.h"
 #include "cli/arguments/command.h"
@@ -47,7 +47,7 @@ static const struct semel_option options[] = { SEMEL_OPTION_JSON, { 0 } };
 
 static const struct semel_example examples[] = {
 	{ "SEMEL_FAILPOINT=relay.after-confirm:kill@3 semel relay --drain",
-	  "kill the relay after its third confirm, to see that nothing is lost" },
+	  "kill the relay after its third confirm, and see that nothing is lost" },
 	{ 0 },
 };
 
@@ -59,6 +59,6 @@ const struct semel_command semel_command_failpoints = {
 	.options = options,
 	.details = "Every window in which a crash matters has a name. Arm one with "
 		   "SEMEL_FAILPOINT=NAME:ACTION[@N][,…], where ACTION is kill (SIGKILL to itself), "
-		   "error, or pause=MS, and N is the hit at which it acts (each, unless given).",
+		   "error, or pause=MS, and N is the hit at which it acts (default: each).",
 	.examples = examples,
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `semel help`, and the commands that write the man pages, the completion and the reference for
- * the build. */
+/* `semel help`, and the hidden commands that write the man pages, the completion and the generated
+ * docs for the build. */
 #include "cli/arguments/help.h"
 #include "base/error.h"
 #include "base/url.h"
@@ -102,7 +102,7 @@ static semel_status run_completion(struct semel_invocation *invocation)
 	const char *shell = semel_args_positionals(invocation->args, NULL)[0];
 	if (strcmp(shell, "bash") != 0)
 		return semel_error_set(&invocation->error, SEMEL_USAGE,
-				       "no completion for \"%s\" (there is one for bash)", shell);
+				       "no completion for \"%s\" (only for bash)", shell);
 	struct semel_buffer buffer = { 0 };
 	semel_completion_bash(&buffer);
 	return put(invocation, &buffer, stdout);
@@ -126,14 +126,14 @@ static const struct semel_option man_options[] = {
 	{ .name = "output",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "DIRECTORY",
-	  .help = "write all pages there, one file each" },
+	  .help = "write all pages into this folder, one file each" },
 	{ 0 },
 };
 
 const struct semel_command semel_command_help = {
 	.name = "help",
 	.run = run_help,
-	.summary = "explain the program or a command",
+	.summary = "print help for the program or a command",
 	.positionals = "[COMMAND]",
 	.positionals_max = 2,
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `semel init`: creates or upgrades the tables, and says which of the two it was. */
+/* `semel init`: creates or upgrades the tables, and prints which of the two it was. */
 #include "base/url.h"
 #include "cli/arguments/adopt.h"
 #include "cli/arguments/command.h"
@@ -21,16 +21,18 @@ static semel_status run(struct semel_invocation *invocation)
 	semel_url_redact(invocation->store, shown, sizeof(shown));
 	printf("%s the tables in %s\n", found == SEMEL_OK ? "up to date:" : "created", shown);
 	status = semel_adopt_apply(invocation);
-	return status == SEMEL_OK ? semel_slot_create(invocation, stdout) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return semel_slot_create(invocation, stdout);
 }
 
 static const struct semel_option options[] = { SEMEL_OPTION_CDC, SEMEL_OPTION_SLOT, { 0 } };
 
 static const struct semel_example examples[] = {
-	{ "semel init", "in semel.db, in the current folder" },
-	{ "semel init --store sqlite:shop.db", "beside the tables of an application" },
+	{ "semel init", "create the tables in semel.db, in the current folder" },
+	{ "semel init --store sqlite:shop.db", "create them beside the tables of an application" },
 	{ "semel init --store postgres://app@db/shop --cdc",
-	  "and make a slot for the change stream" },
+	  "and a replication slot for the change stream" },
 	{ 0 },
 };
 
@@ -39,10 +41,11 @@ const struct semel_command semel_command_init = {
 	.run = run,
 	.group = SEMEL_GROUP_START,
 	.summary = "create or upgrade the tables in the store",
-	.details = "Safe to run twice, and from two processes at the same time. The tables begin "
-		   "with semel_ and stand beside the application's own. A file that does not exist "
-		   "is created. With a section adopt in the config file, that table's rows become "
-		   "events from now on.",
+	.details =
+		"Safe to run twice, and from two processes at the same time. The tables begin "
+		"with semel_ and are beside the application's own. A file that does not exist is "
+		"created. With a section adopt in the config file, rows inserted into that table "
+		"become events from now on.",
 	.options = options,
 	.examples = examples,
 };

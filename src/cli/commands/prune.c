@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `semel prune`: forgets what was kept long enough. */
+/* `semel prune`: deletes rows that are past their retention. */
 #include "cli/arguments/config.h"
 #include "cli/process/progress.h"
 #include "cli/process/signals.h"
@@ -66,16 +66,22 @@ static semel_status run(struct semel_invocation *invocation)
 		.dry_run = semel_args_flag(invocation->args, "dry-run"),
 		.progress = show_progress,
 	};
-	/* Before anything is opened: a wrong configuration is wrong without a database too. */
+	/* Before anything is opened: a configuration error does not depend on a database. */
 	semel_status status = semel_retention_check(&plan.ages, error);
-	if (status == SEMEL_OK)
-		status = semel_wake_new(&plan.wake, error);
-	if (status == SEMEL_OK)
-		status = semel_store_open(invocation->store, &plan.store, error);
-	if (status == SEMEL_OK)
-		status = semel_broker_open(invocation->broker, plan.env, 1, &plan.broker, error);
-	if (status == SEMEL_OK)
-		status = prune(invocation, &plan);
+	if (status != SEMEL_OK)
+		goto close_all;
+	status = semel_wake_new(&plan.wake, error);
+	if (status != SEMEL_OK)
+		goto close_all;
+	status = semel_store_open(invocation->store, &plan.store, error);
+	if (status != SEMEL_OK)
+		goto close_all;
+	status = semel_broker_open(invocation->broker, plan.env, 1, &plan.broker, error);
+	if (status != SEMEL_OK)
+		goto close_all;
+	status = prune(invocation, &plan);
+
+close_all:
 	semel_broker_close(plan.broker);
 	semel_store_close(plan.store);
 	semel_wake_free(plan.wake);
@@ -86,13 +92,13 @@ static const struct semel_option options[] = {
 	{ .name = "dry-run",
 	  .kind = SEMEL_OPTION_FLAG,
 	  .command_line_only = true,
-	  .help = "only count what would go" },
+	  .help = "count the rows, and delete none" },
 	SEMEL_OPTION_JSON,
 	{ 0 },
 };
 
 static const struct semel_example examples[] = {
-	{ "semel prune --dry-run", "count what would go" },
+	{ "semel prune --dry-run", "count the rows that would be deleted" },
 	{ "semel --config shop.yaml prune", "by the retention of a config file, from cron" },
 	{ 0 },
 };
@@ -101,15 +107,15 @@ const struct semel_command semel_command_prune = {
 	.name = "prune",
 	.run = run,
 	.group = SEMEL_GROUP_CARE,
-	.summary = "remove what is past its retention",
+	.summary = "delete rows that are past their retention",
 	.options = options,
 	.details =
-		"The section retention of the config file says how long rows are kept: outbox "
-		"(14d), inbox (30d), dead-letters (168h). Only published events, "
-		"finished claims and dead letters without followers go, in short transactions; "
-		"the broker's log goes by the outbox's age, as far as every subscription has "
-		"settled it.\n\n"
-		"An inbox that forgets before the outbox does is refused (exit 78): a replay could "
-		"then be processed twice.",
+		"The section retention of the config file sets how long rows are kept: outbox "
+		"(14d), inbox (30d), dead-letters (168h). Only published events, finished claims "
+		"and dead letters without parked events are deleted, in short transactions. The "
+		"log of a local broker is deleted by the age of the outbox, as far as every "
+		"subscription has processed it.\n\n"
+		"An inbox retention shorter than that of the outbox is refused (exit 78): a replay "
+		"could be processed twice.",
 	.examples = examples,
 };

@@ -61,7 +61,7 @@ semel_status semel_publishing_commit(struct semel_publishing *publishing)
 
 /* ---- headers --------------------------------------------------------------------------------- */
 
-/* Inside an --exec handler the environment tells which event is being handled. */
+/* Inside an --exec handler the environment has the event that is being handled. */
 static struct semel_text inherited_headers(struct semel_arena *arena)
 {
 	const char *id = getenv("SEMEL_EVENT_ID");
@@ -124,7 +124,7 @@ static semel_status read_headers(const struct semel_publishing *publishing,
 
 /* ---- one event ------------------------------------------------------------------------------- */
 
-/* The forms of options that are more than any text. */
+/* Which values these options accept. */
 static bool is_aggregate(const char *value)
 {
 	const char *colon = strchr(value, ':');
@@ -175,7 +175,7 @@ static void read_names(const struct semel_args *args, struct semel_arena *arena,
 	input->id = semel_args_text(args, "id");
 	if (semel_args_given(args, "time") &&
 	    !semel_time_parse(semel_args_text(args, "time"), &input->time_ms))
-		input->time_ms = 0; /* cannot be: is_time has seen it */
+		input->time_ms = 0; /* impossible: is_time has checked it */
 }
 
 static semel_status publish_one(struct semel_publishing *publishing, const semel_event_input *input)
@@ -192,9 +192,10 @@ static semel_status publish_one(struct semel_publishing *publishing, const semel
 		return status;
 	}
 	status = semel_publishing_commit(publishing);
-	if (status == SEMEL_OK)
-		puts(id);
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	puts(id);
+	return SEMEL_OK;
 }
 
 static semel_status run_one(struct semel_publishing *publishing, struct semel_arena *arena)
@@ -204,20 +205,24 @@ static semel_status run_one(struct semel_publishing *publishing, struct semel_ar
 	semel_event_input input = { 0 };
 	read_names(invocation->args, arena, &input);
 	semel_status status = read_headers(publishing, arena, &input.headers);
-	if (status == SEMEL_OK)
-		status = read_payload(invocation, &payload, &input);
-	if (status == SEMEL_OK)
-		status =
-			semel_store_open(invocation->store, &publishing->store, &invocation->error);
-	if (status == SEMEL_OK)
-		status = publish_one(publishing, &input);
+	if (status != SEMEL_OK)
+		goto free_payload;
+	status = read_payload(invocation, &payload, &input);
+	if (status != SEMEL_OK)
+		goto free_payload;
+	status = semel_store_open(invocation->store, &publishing->store, &invocation->error);
+	if (status != SEMEL_OK)
+		goto free_payload;
+	status = publish_one(publishing, &input);
+
+free_payload:
 	semel_buffer_free(&payload);
 	return status;
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-/* What one event has on the command line, each line of a batch says for itself. */
+/* These options are of one event; in a batch each line has its own. */
 static const char *const of_one_event[] = { "type",  "aggregate",   "payload",
 					    "topic", "routing-key", "header",
 					    "id",    "time",        "content-type" };
@@ -268,23 +273,23 @@ static const struct semel_option options[] = {
 	{ .name = "type",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "TYPE",
-	  .help = "what happened: order.created.v1 (required without --batch)" },
+	  .help = "event type, such as order.created.v1 (required without --batch)" },
 	{ .name = "aggregate",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "TYPE:ID",
 	  .is_valid = is_aggregate,
 	  .expected = "TYPE:ID, as in order:ord-1",
-	  .help = "what it happened to; events of one aggregate stay in order (required without "
+	  .help = "aggregate of the event; events of one aggregate stay in order (required without "
 		  "--batch)" },
 	{ .name = "payload",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "JSON|@FILE|-",
 	  .default_value = "{}",
-	  .help = "the event's data: as it is, from a file, or from stdin" },
+	  .help = "payload: the text itself, a file, or - for stdin" },
 	{ .name = "sql",
 	  .kind = SEMEL_OPTION_MULTI,
 	  .argument = "STATEMENT",
-	  .help = "the business change, in the same transaction, before the event" },
+	  .help = "execute this business change before the event, in the same transaction" },
 	{ .name = "batch",
 	  .kind = SEMEL_OPTION_FLAG,
 	  .help = "read events as JSON lines from stdin, all in one transaction" },
@@ -292,37 +297,37 @@ static const struct semel_option options[] = {
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "TOPIC",
 	  .group = "More about the event",
-	  .help = "where it goes (default: the aggregate's type and .events)" },
+	  .help = "topic (default: the aggregate's type and .events)" },
 	{ .name = "routing-key",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "KEY",
 	  .group = "More about the event",
-	  .help = "what brokers with routing go by (default: the type)" },
+	  .help = "routing key, for brokers that route by it (default: the type)" },
 	{ .name = "header",
 	  .kind = SEMEL_OPTION_MULTI,
 	  .argument = "NAME=VALUE",
 	  .is_valid = is_header,
 	  .expected = "NAME=VALUE",
 	  .group = "More about the event",
-	  .help = "travels with it: correlationId, causationId, producer, schema, tenantId, "
-		  "idempotencyKey, sagaId, traceparent, or any other" },
+	  .help = "header: correlationId, causationId, producer, schema, tenantId, idempotencyKey, "
+		  "sagaId, traceparent, or any other" },
 	{ .name = "id",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "UUID",
 	  .group = "More about the event",
-	  .help = "its own id (default: a new UUIDv7)" },
+	  .help = "event id (default: a new UUIDv7)" },
 	{ .name = "time",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "TIME",
 	  .is_valid = is_time,
 	  .expected = "a time like 2026-11-15T12:00:00Z",
 	  .group = "More about the event",
-	  .help = "when it happened, as in RFC 3339 (default: now)" },
+	  .help = "time of the event, RFC 3339 (default: now)" },
 	{ .name = "content-type",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .argument = "TYPE",
 	  .group = "More about the event",
-	  .help = "what the payload is (default: application/json, which is checked)" },
+	  .help = "content type of the payload (default: application/json, which is validated)" },
 	{ 0 },
 };
 
@@ -343,16 +348,16 @@ const struct semel_command semel_command_publish = {
 	.summary = "write an event and its business change in one transaction",
 	.options = options,
 	.details =
-		"Prints the event's id after the commit. A relay carries the event on; no broker "
-		"is "
-		"called here.\n\n"
+		"Prints the event's id after the commit. No broker is called: a relay publishes "
+		"the "
+		"event.\n\n"
 		"A line of --batch is a JSON object with the members type, aggregateType, "
-		"aggregateId, payload, and if wanted id, topic, routingKey, time, contentType, "
-		"headers. One bad line: nothing is written, exit 65, and the message has the "
-		"line's "
-		"number. The ids are printed in the order of the lines.\n\n"
+		"aggregateId, payload, and optionally id, topic, routingKey, time, contentType, "
+		"headers. If a line is invalid, nothing is written, the exit code is 65, and the "
+		"message has the number of the line. The ids are printed in the order of the "
+		"lines.\n\n"
 		"Inside a program that consume --exec runs, correlationId, causationId, tenantId, "
-		"sagaId and the trace flow on from the event that is being handled, unless given "
-		"anew.",
+		"sagaId and the trace are inherited from the event that is being handled, unless "
+		"given.",
 	.examples = examples,
 };

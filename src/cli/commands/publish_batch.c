@@ -5,8 +5,8 @@
  *   list of ids, not by the input.
  * - The transaction begins when the first chunk is complete: a short batch is read to its end
  *   before anything is locked.
- * - One bad line rolls everything back. The message names the line, also when only the store could
- *   tell (an id that is there already): the chunk is then tried again one by one.
+ * - An invalid line rolls everything back. The message names the line, also when only the store
+ *   could find it (an id that exists): the chunk is then tried again line by line.
  */
 #include "base/error.h"
 #include "cli/arguments/input.h"
@@ -62,7 +62,7 @@ static semel_status add_line(struct batch *batch, struct semel_text line)
 	return SEMEL_OK;
 }
 
-/* ended_out: there is nothing behind this chunk. */
+/* ended_out: this is the last chunk. */
 static semel_status read_chunk(struct batch *batch, bool *ended_out)
 {
 	semel_arena_reset(batch->arena);
@@ -73,15 +73,18 @@ static semel_status read_chunk(struct batch *batch, bool *ended_out)
 		*ended_out = status == SEMEL_OK && !line.data;
 		if (*ended_out)
 			return SEMEL_OK;
-		if (status == SEMEL_OK && !semel_text_is_blank(line))
-			status = add_line(batch, line);
+		if (status != SEMEL_OK)
+			return prefix_line(batch, batch->lines.number, status);
+		if (semel_text_is_blank(line))
+			continue;
+		status = add_line(batch, line);
 		if (status != SEMEL_OK)
 			return prefix_line(batch, batch->lines.number, status);
 	}
 	return SEMEL_OK;
 }
 
-/* The chunk as a whole was refused and undone; which line was it? */
+/* The chunk as a whole was refused and rolled back; finds the line that is the cause. */
 static semel_status find_invalid_line(struct batch *batch, semel_tx tx, semel_status refused)
 {
 	semel_error *error = error_of(batch);
@@ -120,16 +123,26 @@ static semel_status write_chunk(struct batch *batch)
 	return store->driver->release(store, error);
 }
 
+static semel_status begin_once(struct batch *batch)
+{
+	if (batch->begun)
+		return SEMEL_OK;
+	semel_status status = semel_publishing_begin(batch->publishing);
+	batch->begun = status == SEMEL_OK;
+	return status;
+}
+
 static semel_status write_all(struct batch *batch)
 {
 	bool ended = false;
 	while (!ended) {
 		semel_status status = read_chunk(batch, &ended);
-		if (status == SEMEL_OK && !batch->begun) {
-			status = semel_publishing_begin(batch->publishing);
-			batch->begun = status == SEMEL_OK;
-		}
-		if (status == SEMEL_OK && batch->count > 0)
+		if (status != SEMEL_OK)
+			return status;
+		status = begin_once(batch);
+		if (status != SEMEL_OK)
+			return status;
+		if (batch->count > 0)
 			status = write_chunk(batch);
 		if (status != SEMEL_OK)
 			return status;
@@ -152,9 +165,11 @@ static semel_status run_batch(struct batch *batch)
 		return status;
 	}
 	status = semel_publishing_commit(publishing);
-	if (status == SEMEL_OK && batch->ids.length > 0)
+	if (status != SEMEL_OK)
+		return status;
+	if (batch->ids.length > 0)
 		fwrite(batch->ids.data, 1, batch->ids.length, stdout);
-	return status;
+	return SEMEL_OK;
 }
 
 semel_status semel_publishing_batch(struct semel_publishing *publishing)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `semel relay`: fills in the relay's options, runs or drains it, says what it did. */
+/* `semel relay`: sets the options of a relay, runs or drains it, and prints the count. */
 #include "relay/relay.h"
 #include "base/error.h"
 #include "cli/arguments/admin_options.h"
@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ALARM_MS 3000 /* what was answered is marked; the alarm is for what is stuck */
+#define ALARM_MS 3000 /* confirmed events are marked; the alarm is for what hangs then */
 
 static semel_relay_options read_options(const struct semel_invocation *invocation)
 {
@@ -59,12 +59,13 @@ semel_status semel_delivery_relay(struct semel_invocation *invocation, semel_rel
 	semel_relay_options options = read_options(invocation);
 	*relay_out = NULL;
 	semel_status status = semel_adopt_check(invocation);
-	if (status == SEMEL_OK)
-		status = semel_relay_open(&options, relay_out, error);
-	if (status == SEMEL_OK)
-		semel_relay_set_grace(*relay_out,
-				      semel_args_duration_ms(invocation->args, "grace"));
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_relay_open(&options, relay_out, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_relay_set_grace(*relay_out, semel_args_duration_ms(invocation->args, "grace"));
+	return SEMEL_OK;
 }
 
 static semel_status drain(struct semel_invocation *invocation, semel_relay *relay)
@@ -104,7 +105,7 @@ close:
 
 static const struct semel_example examples[] = {
 	{ "semel relay", "run until SIGTERM" },
-	{ "semel relay --drain --timeout 1m", "carry on what is there, then end" },
+	{ "semel relay --drain --timeout 1m", "publish the waiting events, then exit" },
 	{ 0 },
 };
 
@@ -112,13 +113,14 @@ const struct semel_command semel_command_relay = {
 	.name = "relay",
 	.run = run,
 	.group = SEMEL_GROUP_DELIVER,
-	.summary = "carry committed events from the outbox to the broker",
+	.summary = "publish committed events of the outbox to the broker",
 	.options = semel_relay_rows,
 	.details =
-		"A row is marked as published only after the broker has confirmed that very event. "
-		"Several relays may run at once: they share the work by leases, and one takes over "
-		"when another dies. An outage of the broker costs no attempts: the relay waits.\n\n"
-		"On SIGTERM or SIGINT it stops taking, finishes what is in flight, and exits 0; a "
+		"A row is marked as published only after the broker has confirmed that event. "
+		"Several relays may run at once: they divide the lanes by leases, and one takes "
+		"over when another dies. An outage of the broker costs no attempts: the relay "
+		"retries until it is over.\n\n"
+		"On SIGTERM or SIGINT it stops reading, finishes what is in flight, and exits 0; a "
 		"second signal ends it at once. The keys of the section relay of the config file "
 		"are these options.",
 	.examples = examples,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `semel repair`: moves what is stuck, where that is provably safe. */
+/* `semel repair`: repairs stuck events where that is provably safe. */
 #include "repair/repair.h"
 
 #include "base/buffer.h"
@@ -48,10 +48,10 @@ static semel_status print_listing(struct listing *listing, bool dry_run,
 				    dry_run ? "true" : "false", dry_run ? 0 : counts->done,
 				    counts->impossible);
 	else if (counts->done + counts->impossible == 0)
-		semel_buffer_string(buffer, "nothing is stuck\n");
+		semel_buffer_string(buffer, "no event is stuck\n");
 	else if (!dry_run && counts->done > 0)
-		semel_buffer_string(buffer, "a consumer takes it from here (semel verify --wait 1m "
-					    "tells when it has)\n");
+		semel_buffer_string(buffer, "consumers process these events next (check: semel "
+					    "verify --wait 1m)\n");
 	return semel_output_print(buffer, error);
 }
 
@@ -62,31 +62,33 @@ static semel_status run(struct semel_invocation *invocation)
 	struct semel_stores stores = { 0 };
 	struct semel_repair_counts counts = { 0 };
 	semel_status status = semel_stores_open(invocation, &stores);
-
-	if (status == SEMEL_OK) {
-		const struct semel_repair_plan plan = {
-			.stores = stores.all,
-			.store_count = stores.count,
-			.broker_url = invocation->broker,
-			.scopes = semel_args_list(invocation->args, "scope", NULL),
-			.env = semel_env_system(),
-			.who = semel_operator_name(),
-			.dry_run = semel_args_flag(invocation->args, "dry-run"),
-			.callback = step_seen,
-			.user = &listing,
-		};
-		semel_buffer_string(&listing.buffer, listing.json ? "{\"steps\":[" : "");
-		status = semel_repair_run(&plan, &counts, error);
-		if (status == SEMEL_OK)
-			status = print_listing(&listing, plan.dry_run, &counts, error);
-		else
-			semel_buffer_free(&listing.buffer);
+	if (status != SEMEL_OK)
+		goto close_stores;
+	const struct semel_repair_plan plan = {
+		.stores = stores.all,
+		.store_count = stores.count,
+		.broker_url = invocation->broker,
+		.scopes = semel_args_list(invocation->args, "scope", NULL),
+		.env = semel_env_system(),
+		.who = semel_operator_name(),
+		.dry_run = semel_args_flag(invocation->args, "dry-run"),
+		.callback = step_seen,
+		.user = &listing,
+	};
+	semel_buffer_string(&listing.buffer, listing.json ? "{\"steps\":[" : "");
+	status = semel_repair_run(&plan, &counts, error);
+	if (status != SEMEL_OK) {
+		semel_buffer_free(&listing.buffer);
+		goto close_stores;
 	}
-	semel_stores_close(&stores);
+	status = print_listing(&listing, plan.dry_run, &counts, error);
 	if (status == SEMEL_OK && counts.impossible > 0)
-		return semel_error_set(error, SEMEL_PROBLEM_FOUND,
-				       "%u could not be repaired (why is said beside each)",
-				       counts.impossible);
+		status = semel_error_set(error, SEMEL_PROBLEM_FOUND,
+					 "%u could not be repaired (the reason is beside each)",
+					 counts.impossible);
+
+close_stores:
+	semel_stores_close(&stores);
 	return status;
 }
 
@@ -94,20 +96,20 @@ static const struct semel_option options[] = {
 	{ .name = "dry-run",
 	  .kind = SEMEL_OPTION_FLAG,
 	  .command_line_only = true,
-	  .help = "say what would be done, and change nothing" },
+	  .help = "print the steps, and change nothing" },
 	{ .name = "scope",
 	  .kind = SEMEL_OPTION_MULTI,
 	  .command_line_only = true,
 	  .argument = "SCOPE",
-	  .help = "only this subscription" },
+	  .help = "repair this subscription only" },
 	SEMEL_OPTION_CONSUMER_STORE,
 	SEMEL_OPTION_JSON,
 	{ 0 },
 };
 
 static const struct semel_example examples[] = {
-	{ "semel repair --dry-run", "what is stuck, and what would be done about it" },
-	{ "semel repair", "do it" },
+	{ "semel repair --dry-run", "list stuck events, and the steps that would repair them" },
+	{ "semel repair", "repair them" },
 	{ 0 },
 };
 
@@ -115,17 +117,15 @@ const struct semel_command semel_command_repair = {
 	.name = "repair",
 	.run = run,
 	.group = SEMEL_GROUP_CARE,
-	.summary = "move what is stuck, where that is provably safe",
+	.summary = "repair stuck events where that is provably safe",
 	.options = options,
 	.details =
-		"Releases events that are parked and that nothing holds, or whose hold has a head "
-		"that is settled; sends again a replay or a retry whose copy is gone. Nothing "
-		"else: "
-		"what a person has to decide stays a dead letter, and no effect happens twice. "
-		"Each "
-		"step is looked at again in the transaction that makes it, told, and written into "
-		"the audit. It needs the broker: only that can tell whether a copy is gone. On "
-		"RabbitMQ nothing is sent while a consumer has deliveries in hand. Exit 1 when "
-		"something could not be repaired.",
+		"Releases parked events that nothing holds, or whose hold has a head that is "
+		"settled; sends a replay or a retry again whose copy at the broker is gone. "
+		"Nothing else: what needs an operator's decision stays a dead letter, and no "
+		"effect happens twice. Each step is checked again in the transaction that makes "
+		"it, printed, and recorded in the audit log. It needs the broker, which alone can "
+		"report whether a copy is gone. On RabbitMQ nothing is sent while a consumer has "
+		"deliveries in flight. Exit 1 when something could not be repaired.",
 	.examples = examples,
 };

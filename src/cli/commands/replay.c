@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `semel replay`: sends events that the outbox still has once more. */
+/* `semel replay`: sends retained events of the outbox again. */
 #include "deadletter/replay.h"
 #include "base/arena.h"
 #include "base/error.h"
@@ -41,7 +41,7 @@ static semel_status read_aggregate(const struct semel_args *args, struct session
 	const char *colon = strchr(text, ':');
 	if (!colon || colon == text || !colon[1])
 		return semel_error_set(error, SEMEL_USAGE,
-				       "--aggregate %s is not of the form TYPE:ID", text);
+				       "bad value \"%s\" for --aggregate: write TYPE:ID", text);
 	session->aggregate = strdup(text);
 	if (!session->aggregate)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory");
@@ -67,14 +67,16 @@ static semel_status read_plan(const struct semel_invocation *invocation, struct 
 		.dry_run = semel_args_flag(args, "dry-run"),
 	};
 	if (plan->reprocess && !plan->scope)
-		return semel_error_set(
-			error, SEMEL_USAGE,
-			"--reprocess needs --scope SCOPE: say whose claims are freed");
+		return semel_error_set(error, SEMEL_USAGE,
+				       "--reprocess needs --scope SCOPE (the subscription whose "
+				       "claims are deleted)");
 	semel_status status = read_aggregate(args, session, &plan->filter, error);
-	if (status == SEMEL_OK)
-		status = semel_args_time_ms(args, "since", &plan->filter.since_ms, error);
-	if (status == SEMEL_OK)
-		status = semel_args_time_ms(args, "until", &plan->filter.until_ms, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_args_time_ms(args, "since", &plan->filter.since_ms, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_args_time_ms(args, "until", &plan->filter.until_ms, error);
 	return status;
 }
 
@@ -82,17 +84,22 @@ static semel_status open_session(struct semel_invocation *invocation, struct ses
 				 struct semel_replay_plan *plan, semel_error *error)
 {
 	semel_status status = semel_stores_open(invocation, &session->stores);
-	if (status == SEMEL_OK)
-		status = semel_wake_new(&session->wake, error);
-	if (status == SEMEL_OK && !plan->dry_run)
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_wake_new(&session->wake, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (!plan->dry_run)
 		status = semel_broker_open(invocation->broker, plan->env, SEMEL_REPLAY_WINDOW,
 					   &session->broker, error);
+	if (status != SEMEL_OK)
+		return status;
 	plan->producer = session->stores.all[0];
 	plan->consumers = session->stores.all;
 	plan->consumer_count = session->stores.count;
 	plan->broker = session->broker;
 	plan->wake = session->wake;
-	return status;
+	return SEMEL_OK;
 }
 
 static void stop(void *wake)
@@ -151,8 +158,9 @@ static semel_status run(struct semel_invocation *invocation)
 	struct semel_replay_plan plan;
 	struct semel_replay_counts counts = { 0 };
 	semel_status status = read_plan(invocation, &session, &plan, error);
-	if (status == SEMEL_OK)
-		status = open_session(invocation, &session, &plan, error);
+	if (status != SEMEL_OK)
+		goto close_session;
+	status = open_session(invocation, &session, &plan, error);
 	if (status != SEMEL_OK)
 		goto close_session;
 
@@ -177,56 +185,57 @@ static const struct semel_option options[] = {
 	  .command_line_only = true,
 	  .argument = "TYPE",
 	  .group = "Which events",
-	  .help = "of this event type" },
+	  .help = "select events of this type" },
 	{ .name = "aggregate",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .command_line_only = true,
 	  .argument = "TYPE:ID",
 	  .group = "Which events",
-	  .help = "of this aggregate" },
+	  .help = "select events of this aggregate" },
 	{ .name = "since",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .command_line_only = true,
 	  .argument = "TIME",
 	  .group = "Which events",
-	  .help = "whose own time is at or after this moment (RFC 3339, or a date)" },
+	  .help = "select events whose time is this or later (RFC 3339, or a date)" },
 	{ .name = "until",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .command_line_only = true,
 	  .argument = "TIME",
 	  .group = "Which events",
-	  .help = "whose own time is before this moment" },
+	  .help = "select events whose time is earlier than this" },
 	{ .name = "max",
 	  .kind = SEMEL_OPTION_NUMBER,
 	  .command_line_only = true,
 	  .argument = "N",
 	  .min = 1,
 	  .group = "Which events",
-	  .help = "at most so many, the first ones" },
+	  .help = "select at most this many, the first ones" },
 	{ .name = "scope",
 	  .kind = SEMEL_OPTION_TEXT,
 	  .command_line_only = true,
 	  .argument = "SCOPE",
-	  .help = "to this subscription only; without it, to all" },
+	  .help = "send to this subscription only (default: to all)" },
 	{ .name = "reprocess",
 	  .kind = SEMEL_OPTION_FLAG,
 	  .command_line_only = true,
-	  .help = "free the scope's claims, so that the effects happen again" },
+	  .help = "delete the claims of the scope, so that the effects happen again" },
 	{ .name = "force",
 	  .kind = SEMEL_OPTION_FLAG,
 	  .command_line_only = true,
-	  .help = "also what the inbox may have forgotten, or what would run out of order" },
+	  .help = "also send events that the inbox may have forgotten, or that would run out of "
+		  "order" },
 	{ .name = "rate",
 	  .kind = SEMEL_OPTION_NUMBER,
 	  .command_line_only = true,
 	  .argument = "N",
 	  .min = 1,
 	  .max = 10000000,
-	  .help = "events per second at most" },
+	  .help = "send at most this many events per second" },
 	{ .name = "dry-run",
 	  .kind = SEMEL_OPTION_FLAG,
 	  .command_line_only = true,
-	  .help = "only count what would be sent" },
+	  .help = "count the events, and send none" },
 	SEMEL_OPTION_CONSUMER_STORE,
 	SEMEL_OPTION_JSON,
 	{ 0 },
@@ -234,9 +243,10 @@ static const struct semel_option options[] = {
 
 static const struct semel_example examples[] = {
 	{ "semel replay --type order.created.v1 --since 2026-11-01 --dry-run",
-	  "count what would be sent" },
-	{ "semel replay --aggregate order:ord-1", "to everybody; who has it already skips it" },
-	{ "semel replay --scope audit --reprocess --rate 200", "build audit's tables anew" },
+	  "count the events that would be sent" },
+	{ "semel replay --aggregate order:ord-1",
+	  "to all subscriptions; those that have processed it skip it" },
+	{ "semel replay --scope audit --reprocess --rate 200", "rebuild the tables of audit" },
 	{ 0 },
 };
 
@@ -247,11 +257,11 @@ const struct semel_command semel_command_replay = {
 	.summary = "send retained events again, with the same ids",
 	.options = options,
 	.details =
-		"Sends rows of the outbox that were published before, in their order. A "
-		"subscription that has processed an event skips it by its id; so a replay is safe "
-		"as long as the inbox remembers. Events older than that are refused (exit 65), and "
-		"nothing is sent, unless --force is given.\n\n"
+		"Sends events of the outbox that were published before, in their order. A "
+		"subscription that has processed an event skips it by its id, as long as the inbox "
+		"keeps the id. If older events are selected, nothing is sent (exit 65) unless "
+		"--force is given.\n\n"
 		"--reprocess makes the effects of one subscription happen again: its claims are "
-		"freed, then the events are sent. Empty what they built first.",
+		"deleted, then the events are sent. Empty the tables that it has written first.",
 	.examples = examples,
 };

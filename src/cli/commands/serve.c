@@ -35,26 +35,30 @@ static semel_status run(struct semel_invocation *invocation)
 	struct semel_wake *wake = NULL;
 	int hangup = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
 	semel_status status = semel_wake_new(&wake, error);
-	if (status == SEMEL_OK)
-		status = semel_admin_start(&options, &admin, error);
-	if (status == SEMEL_OK) {
-		semel_signals_watch(stop, wake, semel_args_duration_ms(invocation->args, "grace"));
-		semel_wake_watch_fd(wake, hangup);
-		semel_signals_watch_hangup(hangup);
-		printf("listening on %s\n", semel_admin_url(admin));
-		fflush(stdout);
-		wait_for_end(wake, admin, hangup);
-		semel_signals_forget();
-	}
+	if (status != SEMEL_OK)
+		goto close_hangup;
+	status = semel_admin_start(&options, &admin, error);
+	if (status != SEMEL_OK)
+		goto free_wake;
+	semel_signals_watch(stop, wake, semel_args_duration_ms(invocation->args, "grace"));
+	semel_wake_watch_fd(wake, hangup);
+	semel_signals_watch_hangup(hangup);
+	printf("listening on %s\n", semel_admin_url(admin));
+	fflush(stdout);
+	wait_for_end(wake, admin, hangup);
+	semel_signals_forget();
 	semel_admin_stop(admin);
+
+free_wake:
 	semel_wake_free(wake);
+close_hangup:
 	close(hangup);
 	return status;
 }
 
 static const struct semel_example examples[] = {
 	{ "semel serve", "on http://127.0.0.1:8082" },
-	{ "curl -s http://127.0.0.1:8082/api/admin/dlq/count", "how many dead letters wait" },
+	{ "curl -s http://127.0.0.1:8082/api/admin/dlq/count", "count pending dead letters" },
 	{ 0 },
 };
 
@@ -62,16 +66,16 @@ const struct semel_command semel_command_serve = {
 	.name = "serve",
 	.run = run,
 	.group = SEMEL_GROUP_CARE,
-	.summary = "answer over HTTP: dead letters, outbox, subscriptions, metrics, health",
+	.summary = "serve the admin API, the page, metrics and health over HTTP",
 	.options = semel_admin_rows,
 	.details =
-		"Beyond loopback a token and TLS are needed, or it does not start. A token of the "
-		"role read may look; one of the role operate may replay and discard too. On SIGHUP "
-		"the token file is read again; one with a mistake changes nothing. The API "
-		"is described at /api/openapi.json, metrics are at /metrics, health at /livez and "
-		"/readyz. It works beside relays and consumers of other processes, and while the "
-		"store is away it says so instead of ending. The keys of the section admin of the "
-		"config file are these options.",
+		"On an address beyond loopback a token and TLS are required. A token of the role "
+		"read may read; one of the role operate may also replay and discard. On SIGHUP the "
+		"token file is read again; an invalid one changes nothing. The API is described at "
+		"/api/openapi.json, metrics are at /metrics, health at /livez and /readyz. Relays "
+		"and consumers run in other processes; while the store is unreachable, the server "
+		"reports that and keeps running. The keys of the section admin of the config file "
+		"are these options.",
 	.examples = examples,
 	.config_part = SEMEL_CONFIG_PART_ADMIN,
 };

@@ -11,7 +11,7 @@
 #define WAIT_MS  60000
 #define PAUSE_MS 20
 
-/* The server waits for every transaction that is open. */
+/* The server creates a slot only after every open transaction has ended. */
 static semel_status wait_until_made(struct semel_changes *changes, semel_error *error)
 {
 	const struct semel_env *env = semel_env_system();
@@ -21,9 +21,9 @@ static semel_status wait_until_made(struct semel_changes *changes, semel_error *
 	while (status == SEMEL_OK && !made) {
 		if (semel_steady_ms(env) >= until_ms)
 			return semel_error_set(error, SEMEL_NOT_FINISHED,
-					       "the slot is not made yet: the server waits for a "
-					       "transaction that is open since before (look for it "
-					       "in pg_stat_activity, and try again)");
+					       "the replication slot is not created yet: the "
+					       "server waits for an older transaction to end (find "
+					       "it in pg_stat_activity, then try again)");
 		semel_sleep_us(PAUSE_MS * 1000);
 		status = changes->driver->create(changes, &made, error);
 	}
@@ -35,18 +35,21 @@ static semel_status create_slot(struct semel_changes *changes, const char *slot,
 {
 	struct semel_slot_state state;
 	semel_status status = changes->driver->prepare(changes, error);
-	if (status == SEMEL_OK)
-		status = changes->driver->inspect(changes, &state, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = changes->driver->inspect(changes, &state, error);
 	if (status != SEMEL_OK)
 		return status;
 	if (state.obstacle[0] != '\0')
 		return semel_error_set(error, SEMEL_CONFIG, "%s", state.obstacle);
 	if (!state.exists)
 		status = wait_until_made(changes, error);
-	if (status == SEMEL_OK && output != NULL)
+	if (status != SEMEL_OK)
+		return status;
+	if (output != NULL)
 		fprintf(output, "%s the replication slot %s\n",
-			state.exists ? "up to date:" : "made", slot);
-	return status;
+			state.exists ? "up to date:" : "created", slot);
+	return SEMEL_OK;
 }
 
 static const char *slot_of(const struct semel_invocation *invocation)
@@ -77,30 +80,30 @@ semel_status semel_slot_create(struct semel_invocation *invocation, FILE *output
 		return SEMEL_OK;
 	semel_status status = semel_changes_open(invocation->store, slot, semel_env_system(),
 						 &changes, &invocation->error);
-	if (status == SEMEL_OK)
-		status = create_slot(changes, slot, output, &invocation->error);
-	if (changes != NULL)
-		changes->driver->close(changes);
+	if (status != SEMEL_OK)
+		return status;
+	status = create_slot(changes, slot, output, &invocation->error);
+	changes->driver->close(changes);
 	return status;
 }
 
 static void report_differences(const struct semel_slot_state *state, const char *slot,
-			       semel_difference_callback seen, void *user)
+			       semel_difference_callback report, void *user)
 {
 	char text[512];
 	if (state->obstacle[0] != '\0')
-		seen(state->obstacle, user);
+		report(state->obstacle, user);
 	if (!state->known || (state->exists && !state->lost))
 		return;
 	snprintf(text, sizeof(text),
-		 state->lost ? "the server has removed a part of the log that the slot %s needs "
-			       "(the relay drops it and makes a new one)"
-			     : "there is no replication slot %s (run: semel topology apply --cdc)",
+		 state->lost ? "the server has removed WAL that the replication slot %s needs (the "
+			       "relay drops it and creates a new one)"
+			     : "replication slot %s not found (run: semel topology apply --cdc)",
 		 slot);
-	seen(text, user);
+	report(text, user);
 }
 
-semel_status semel_slot_check(struct semel_invocation *invocation, semel_difference_callback seen,
+semel_status semel_slot_check(struct semel_invocation *invocation, semel_difference_callback report,
 			      void *user)
 {
 	const char *slot = slot_of(invocation);
@@ -110,11 +113,14 @@ semel_status semel_slot_check(struct semel_invocation *invocation, semel_differe
 		return SEMEL_OK;
 	semel_status status = semel_changes_open(invocation->store, slot, semel_env_system(),
 						 &changes, &invocation->error);
-	if (status == SEMEL_OK)
-		status = changes->driver->inspect(changes, &state, &invocation->error);
-	if (status == SEMEL_OK)
-		report_differences(&state, slot, seen, user);
-	if (changes != NULL)
-		changes->driver->close(changes);
+	if (status != SEMEL_OK)
+		return status;
+	status = changes->driver->inspect(changes, &state, &invocation->error);
+	if (status != SEMEL_OK)
+		goto close_changes;
+	report_differences(&state, slot, report, user);
+
+close_changes:
+	changes->driver->close(changes);
 	return status;
 }

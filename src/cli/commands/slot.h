@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making what the change stream needs in the database, with the user's consent. */
+/* Creates what the change stream needs in the database, at the user's request. */
 #ifndef SEMEL_CLI_COMMANDS_SLOT_H
 #define SEMEL_CLI_COMMANDS_SLOT_H
 
@@ -12,21 +12,22 @@
 #define SEMEL_OPTION_CDC                                                                           \
 	{                                                                                          \
 		.name = "cdc", .kind = SEMEL_OPTION_FLAG, .command_line_only = true,               \
-		.help = "also what relay --source cdc needs: a publication and a slot"             \
+		.help = "also create what relay --source cdc needs: a publication and a "          \
+			"replication slot"                                                         \
 	}
 #define SEMEL_OPTION_SLOT                                                                          \
 	{                                                                                          \
 		.name = "slot", .kind = SEMEL_OPTION_TEXT, .argument = "NAME",                     \
-		.default_value = "semel", .help = "the name of the replication slot, with cdc"     \
+		.default_value = "semel", .help = "name of the replication slot, with cdc"         \
 	}
 
 /* --cdc was given; or also: the config file has a relay with this source. */
 bool semel_slot_is_requested(const struct semel_invocation *invocation);
 bool semel_slot_is_configured(const struct semel_invocation *invocation);
-/* When it is wanted; else nothing. Says what it did to output, unless that is NULL. */
+/* Does nothing unless it is requested. Reports to output, unless that is NULL. */
 semel_status semel_slot_create(struct semel_invocation *invocation, FILE *output);
-/* When it is configured: tells what is missing, and makes nothing. */
-semel_status semel_slot_check(struct semel_invocation *invocation, semel_difference_callback seen,
+/* Reports what is missing if it is configured, and creates nothing. */
+semel_status semel_slot_check(struct semel_invocation *invocation, semel_difference_callback report,
 			      void *user);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replay, trace and verify open the same databases in the same way. */
+/* The stores that replay, trace, verify and repair open. */
 #include "cli/commands/stores.h"
 
 #include "base/error.h"
@@ -22,7 +22,7 @@ semel_status semel_stores_open(struct semel_invocation *invocation, struct semel
 	const char *const *urls = semel_args_list(invocation->args, "consumer-store", &count);
 	*stores_out = (struct semel_stores){ 0 };
 	if (count >= SEMEL_STORES_MAX)
-		return semel_error_set(error, SEMEL_USAGE, "at most %d --consumer-store are read",
+		return semel_error_set(error, SEMEL_USAGE, "too many --consumer-store (at most %d)",
 				       SEMEL_STORES_MAX - 1);
 
 	semel_status status = open_next(stores_out, invocation->store, error);
@@ -47,6 +47,7 @@ semel_status semel_args_time_ms(const struct semel_args *args, const char *name,
 	if (!text || semel_time_parse(text, time_ms_out))
 		return SEMEL_OK;
 	return semel_error_set(error, SEMEL_USAGE,
-			       "--%s %s is no time (write 2026-11-15 or 2026-11-15T12:00:00Z)",
-			       name, text);
+			       "bad value \"%s\" for --%s: write 2026-11-15 or "
+			       "2026-11-15T12:00:00Z",
+			       text, name);
 }

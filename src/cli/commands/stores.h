@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The databases that a command looks at: the producer's, and those in which subscriptions keep
- * their inboxes. Mostly they are one. */
+/* The databases that a command reads: the producer's, and those in which subscriptions have their
+ * inboxes. Mostly they are one. */
 #ifndef SEMEL_CLI_COMMANDS_STORES_H
 #define SEMEL_CLI_COMMANDS_STORES_H
 
@@ -21,7 +21,7 @@ semel_status semel_stores_open(struct semel_invocation *invocation,
 			       struct semel_stores *stores_out);
 void semel_stores_close(struct semel_stores *stores);
 
-/* An option that is a moment; 0 when it is not given. USAGE, with the form, when it is none. */
+/* The time that an option gives; 0 when it is not given. USAGE when it is not a time. */
 semel_status semel_args_time_ms(const struct semel_args *args, const char *name,
 				int64_t *time_ms_out, semel_error *error);
 
@@ -29,7 +29,7 @@ semel_status semel_args_time_ms(const struct semel_args *args, const char *name,
 	{                                                                                          \
 		.name = "consumer-store", .kind = SEMEL_OPTION_MULTI, .command_line_only = true,   \
 		.argument = "URL",                                                                 \
-		.help = "where subscriptions keep their inbox, if not in --store",                 \
+		.help = "another store, in which subscriptions have their inbox",                  \
 	}
 
 #endif

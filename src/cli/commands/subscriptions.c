@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `semel subscriptions`: who reads what, who is at work, and pausing. */
+/* `semel subscriptions`: lists, pauses and resumes subscriptions. */
 #include "base/buffer.h"
 #include "base/error.h"
 #include "base/time.h"
@@ -29,12 +29,12 @@ static void row_text(struct semel_buffer *buffer, const struct semel_subscriptio
 {
 	semel_buffer_printf(buffer, "%s  ", semel_text_shown(row->scope));
 	names_text(buffer, semel_text_string(row->topics));
-	semel_buffer_printf(buffer, "  %s  consumers %u, in hand %" PRIu64,
+	semel_buffer_printf(buffer, "  %s  consumers %u, in flight %" PRIu64,
 			    semel_text_shown_or(row->handler, "-"), consumers->alive,
 			    consumers->in_flight);
 	semel_buffer_string(buffer, row->paused ? ", paused: " : ": ");
 	if (!semel_consumers_explain(consumers, now_ms, buffer))
-		semel_buffer_string(buffer, "at work");
+		semel_buffer_string(buffer, "running");
 	semel_buffer_string(buffer, "\n");
 }
 
@@ -98,18 +98,21 @@ static semel_status run_list(struct semel_invocation *invocation)
 	semel_store *store = NULL;
 	struct semel_arena *arena = semel_arena_new(ARENA_BLOCK);
 	semel_status status = semel_store_open(invocation->store, &store, &invocation->error);
-
-	if (status == SEMEL_OK)
-		status = list_rows(invocation, store, arena, &buffer);
+	if (status != SEMEL_OK)
+		goto free_arena;
+	status = list_rows(invocation, store, arena, &buffer);
 	semel_store_close(store);
+	if (status != SEMEL_OK)
+		semel_buffer_free(&buffer);
+	else
+		status = semel_output_print(&buffer, &invocation->error);
+
+free_arena:
 	semel_arena_free(arena);
-	if (status == SEMEL_OK)
-		return semel_output_print(&buffer, &invocation->error);
-	semel_buffer_free(&buffer);
 	return status;
 }
 
-/* Written into the audit, as the admin server does. */
+/* Recorded in the audit log, as the admin server does. */
 static semel_status set_paused(struct semel_invocation *invocation, bool paused)
 {
 	semel_error *error = &invocation->error;
@@ -123,16 +126,19 @@ static semel_status set_paused(struct semel_invocation *invocation, bool paused)
 	};
 	semel_store *store = NULL;
 	semel_status status = semel_store_open(invocation->store, &store, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = store->driver->upkeep->subscription_pause(store, semel_text_of(scope), paused,
+							   error);
+	if (status != SEMEL_OK)
+		goto close_store;
+	status = store->driver->upkeep->audit_add(store, &row, NULL, error);
+	if (status != SEMEL_OK)
+		goto close_store;
+	printf("%s: %s\n", scope, paused ? "paused: its consumers fetch nothing" : "resumed");
 
-	if (status == SEMEL_OK)
-		status = store->driver->upkeep->subscription_pause(store, semel_text_of(scope),
-								   paused, error);
-	if (status == SEMEL_OK)
-		status = store->driver->upkeep->audit_add(store, &row, NULL, error);
+close_store:
 	semel_store_close(store);
-	if (status == SEMEL_OK)
-		printf("%s: %s\n", scope,
-		       paused ? "paused; its consumers take nothing from now on" : "goes on");
 	return status;
 }
 
@@ -152,10 +158,10 @@ static const struct semel_option no_options[] = { { 0 } };
 static const struct semel_command command_list = {
 	.name = "list",
 	.run = run_list,
-	.summary = "who reads which topics, and whether anybody is at work",
+	.summary = "list subscriptions, their topics and consumers",
 	.options = list_options,
-	.details = "Consumers tell in the store, every few seconds, what they have in hand and "
-		   "what they wait for.",
+	.details = "Consumers record in the store, every few seconds, how many events they have in "
+		   "flight and what they wait for.",
 	.parent = &semel_command_subscriptions,
 };
 
@@ -166,8 +172,8 @@ static const struct semel_command command_pause = {
 	.positionals_min = 1,
 	.positionals_max = 1,
 	.options = no_options,
-	.summary = "let its consumers take nothing",
-	.details = "What is in hand is finished. A scope that no subscription has is exit 65.",
+	.summary = "pause subscription: its consumers fetch nothing",
+	.details = "Events in flight are finished. Exit 65 if no subscription has the scope.",
 	.parent = &semel_command_subscriptions,
 };
 
@@ -178,8 +184,8 @@ static const struct semel_command command_resume = {
 	.positionals_min = 1,
 	.positionals_max = 1,
 	.options = no_options,
-	.summary = "let them go on",
-	.details = "A scope that no subscription has is exit 65.",
+	.summary = "resume subscription",
+	.details = "Exit 65 if no subscription has the scope.",
 	.parent = &semel_command_subscriptions,
 };
 
@@ -187,9 +193,9 @@ static const struct semel_command *const subcommands[] = { &command_list, &comma
 							   &command_resume, NULL };
 
 static const struct semel_example examples[] = {
-	{ "semel subscriptions list", "who is at work, and what they wait for" },
-	{ "semel subscriptions pause billing", "while its database is mended" },
-	{ "semel subscriptions resume billing", "and afterwards" },
+	{ "semel subscriptions list", "list consumers, and what they wait for" },
+	{ "semel subscriptions pause billing", "while its database is repaired" },
+	{ "semel subscriptions resume billing", "afterwards" },
 	{ 0 },
 };
 
@@ -197,7 +203,7 @@ const struct semel_command semel_command_subscriptions = {
 	.name = "subscriptions",
 	.group = SEMEL_GROUP_CARE,
 	.summary = "list, pause and resume subscriptions",
-	.details = "The subscriptions that the store knows: a consumer is noted when it starts.",
+	.details = "The subscriptions of the store: a consumer is recorded when it starts.",
 	.examples = examples,
 	.subcommands = subcommands,
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `semel topology`: what the subscriptions need at the broker, made or compared before anything
- * runs, so that a deployment can do it with other rights than the program has later. */
+/* `semel topology`: creates or compares what the subscriptions need at the broker before anything
+ * runs, so that a deployment can do it with other permissions than the program has later. */
 #include "base/error.h"
 #include "broker/broker.h"
 #include "cli/commands/required_subscriptions.h"
@@ -13,7 +13,7 @@
 struct topology {
 	const struct semel_invocation *invocation;
 	bool applying;
-	bool incomplete; /* something could not be looked at, which was told */
+	bool incomplete; /* something could not be checked, which was reported */
 	uint64_t subscriptions, differences;
 };
 
@@ -32,7 +32,7 @@ static void print_difference(const char *difference, void *user)
 	semel_buffer_free(&text);
 }
 
-/* What compare cannot see is told as findings. */
+/* What compare cannot see is reported as findings. */
 static void report_finding(const struct semel_finding *finding, void *user)
 {
 	struct topology *topology = user;
@@ -41,7 +41,7 @@ static void report_finding(const struct semel_finding *finding, void *user)
 		return;
 	if (finding->severity == SEMEL_SEVERITY_ADVICE) {
 		topology->incomplete = true;
-		fprintf(stderr, "bindings were not looked at: they %s (%s)\n", finding->text,
+		fprintf(stderr, "bindings not checked: they %s (%s)\n", finding->text,
 			finding->remedy);
 		return;
 	}
@@ -62,7 +62,7 @@ static void check_bindings(struct topology *topology, struct semel_broker *broke
 		broker->driver->examine_bindings(broker, options, &examination);
 }
 
-/* A broker connection has one subscription, so each gets one. */
+/* A connection to the broker has one subscription, so each gets its own. */
 static semel_status process_subscription(struct topology *topology,
 					 const struct semel_subscribe_options *options,
 					 semel_error *error)
@@ -73,13 +73,16 @@ static semel_status process_subscription(struct topology *topology,
 	if (status != SEMEL_OK)
 		return status;
 	topology->subscriptions++;
-	if (topology->applying)
+	if (topology->applying) {
 		status = broker->driver->subscribe(broker, options, error);
-	else
-		status =
-			broker->driver->compare(broker, options, print_difference, topology, error);
-	if (status == SEMEL_OK && !topology->applying)
-		check_bindings(topology, broker, options);
+		goto close_broker;
+	}
+	status = broker->driver->compare(broker, options, print_difference, topology, error);
+	if (status != SEMEL_OK)
+		goto close_broker;
+	check_bindings(topology, broker, options);
+
+close_broker:
 	semel_broker_close(broker);
 	return status;
 }
@@ -93,12 +96,29 @@ static semel_status process_named(struct topology *topology, semel_error *error)
 	struct semel_subscribe_options options = semel_declaration_of(
 		semel_args_text(args, "scope"), semel_args_list(args, "topic", &topics));
 	if (topics == 0)
-		return semel_error_set(error, SEMEL_USAGE, "--scope needs a --topic too");
+		return semel_error_set(error, SEMEL_USAGE, "--scope needs --topic TOPIC");
 	options.partitions = (uint32_t)semel_args_number(args, "partitions");
 	options.bind = semel_args_text(args, "bind");
 	options.delay_max_ms = semel_args_duration_ms(args, "delay-max");
 	options.inbox_ms = topology->invocation->config->retention.inbox_ms;
 	return process_subscription(topology, &options, error);
+}
+
+/* Without a subscription there may still be a slot to process. */
+static semel_status process_config(struct topology *topology,
+				   const struct semel_required_subscriptions *required,
+				   semel_error *error)
+{
+	if (required->count == 0 && !semel_slot_is_configured(topology->invocation))
+		return semel_error_set(error, SEMEL_USAGE,
+				       "no subscription given (give --scope and --topic, or a "
+				       "--config with subscriptions)");
+	for (size_t i = 0; i < required->count; i++) {
+		semel_status status = process_subscription(topology, &required->all[i], error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return SEMEL_OK;
 }
 
 static semel_status process_all(struct topology *topology, semel_error *error)
@@ -108,13 +128,11 @@ static semel_status process_all(struct topology *topology, semel_error *error)
 		return process_named(topology, error);
 	semel_status status =
 		semel_required_subscriptions_read(topology->invocation->config, &required, error);
-	if (status == SEMEL_OK && required.count == 0 &&
-	    !semel_slot_is_configured(topology->invocation)) /* else it is about the stream alone */
-		status = semel_error_set(error, SEMEL_USAGE,
-					 "no subscription is named: give --scope and --topic, or a "
-					 "--config with subscriptions");
-	for (size_t i = 0; i < required.count && status == SEMEL_OK; i++)
-		status = process_subscription(topology, &required.all[i], error);
+	if (status != SEMEL_OK)
+		goto free_required;
+	status = process_config(topology, &required, error);
+
+free_required:
 	semel_required_subscriptions_free(&required);
 	return status;
 }
@@ -125,14 +143,23 @@ static semel_status run_apply(struct semel_invocation *invocation)
 {
 	struct topology topology = { .invocation = invocation, .applying = true };
 	semel_status status = process_all(&topology, &invocation->error);
-	if (status == SEMEL_OK)
-		status = semel_slot_create(invocation, invocation->json ? NULL : stdout);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_slot_create(invocation, invocation->json ? NULL : stdout);
 	if (status != SEMEL_OK)
 		return status;
 	printf(invocation->json ? "{\"subscriptions\":%" PRIu64 "}\n"
-				: "subscriptions: %" PRIu64 ", everything they need is there\n",
+				: "subscriptions: %" PRIu64 ", everything that they need exists\n",
 	       topology.subscriptions);
 	return SEMEL_OK;
+}
+
+static semel_status check_all(struct topology *topology, struct semel_invocation *invocation)
+{
+	semel_status status = process_all(topology, &invocation->error);
+	if (status != SEMEL_OK)
+		return status;
+	return semel_slot_check(invocation, print_difference, topology);
 }
 
 static semel_status run_check(struct semel_invocation *invocation)
@@ -140,21 +167,20 @@ static semel_status run_check(struct semel_invocation *invocation)
 	struct topology topology = { .invocation = invocation };
 	if (invocation->json)
 		fputs("{\"differences\":[", stdout);
-	semel_status status = process_all(&topology, &invocation->error);
-	if (status == SEMEL_OK)
-		status = semel_slot_check(invocation, print_difference, &topology);
+	semel_status status = check_all(&topology, invocation);
 	if (invocation->json)
 		fputs("]}\n", stdout);
 	if (status != SEMEL_OK)
 		return status;
 	if (topology.differences > 0)
-		return semel_error_set(&invocation->error, SEMEL_PROBLEM_FOUND,
-				       "something is missing or different: %" PRIu64
-				       " differences (semel topology apply makes what is missing)",
-				       topology.differences);
+		return semel_error_set(
+			&invocation->error, SEMEL_PROBLEM_FOUND,
+			"found %" PRIu64
+			" differences (semel topology apply creates what is missing)",
+			topology.differences);
 	if (!invocation->json)
-		puts(topology.incomplete ? "everything that could be looked at is there"
-					 : "everything that is needed is there");
+		puts(topology.incomplete ? "everything that could be checked exists"
+					 : "everything that is needed exists");
 	return SEMEL_OK;
 }
 
@@ -163,12 +189,12 @@ static const struct semel_option options[] = {
 	  .kind = SEMEL_OPTION_TEXT,
 	  .command_line_only = true,
 	  .argument = "NAME",
-	  .help = "of this subscription; without it, of all in the config file" },
+	  .help = "name of the subscription (default: all of the config file)" },
 	{ .name = "topic",
 	  .kind = SEMEL_OPTION_MULTI,
 	  .command_line_only = true,
 	  .argument = "TOPIC",
-	  .help = "with --scope: what it reads" },
+	  .help = "with --scope: topic that it reads" },
 	{ .name = "partitions",
 	  .kind = SEMEL_OPTION_NUMBER,
 	  .command_line_only = true,
@@ -192,7 +218,7 @@ static const struct semel_option options[] = {
 	  .kind = SEMEL_OPTION_TEXT,
 	  .command_line_only = true,
 	  .argument = "URL",
-	  .help = "of RabbitMQ's management plugin, for bindings and limits; as for doctor" },
+	  .help = "RabbitMQ's management plugin, for bindings and limits; as for doctor" },
 	SEMEL_OPTION_CDC,
 	SEMEL_OPTION_SLOT,
 	SEMEL_OPTION_JSON,
@@ -202,21 +228,22 @@ static const struct semel_option options[] = {
 static const struct semel_command command_apply = {
 	.name = "apply",
 	.run = run_apply,
-	.summary = "make what is missing",
+	.summary = "create what is missing",
 	.options = options,
-	.details = "Repeatable. What is there but different is never changed: that is an error "
-		   "which says what differs.",
+	.details = "Repeatable. What exists but differs is never changed: that is an error, which "
+		   "names the difference.",
 	.parent = &semel_command_topology,
 };
 
 static const struct semel_command command_check = {
 	.name = "check",
 	.run = run_check,
-	.summary = "tell what is missing or different",
+	.summary = "report what is missing or different",
 	.options = options,
-	.details = "Changes nothing. Exit 1 when there is a difference, one line for each. What "
-		   "the change stream needs is looked at with --cdc, and when the relay of the "
-		   "config file has source: cdc.",
+	.details =
+		"Changes nothing. Prints each difference on a line; exit 1 if there is one. What "
+		"the change stream needs is checked with --cdc, and when the relay of the config "
+		"file has source: cdc.",
 	.parent = &semel_command_topology,
 };
 
@@ -226,19 +253,18 @@ static const struct semel_example examples[] = {
 	{ "semel topology check --config semel.yaml", "before a deployment" },
 	{ "semel topology apply --scope billing --topic order.events", "for one subscription" },
 	{ "semel topology apply --cdc --store postgres://app@db/shop",
-	  "the publication and the slot of relay --source cdc" },
+	  "create the publication and the slot of relay --source cdc" },
 	{ 0 },
 };
 
 const struct semel_command semel_command_topology = {
 	.name = "topology",
 	.group = SEMEL_GROUP_CARE,
-	.summary = "declare or compare what subscriptions need at the broker",
-	.details =
-		"Exchanges, queues and retry tiers on RabbitMQ; topics and subscriptions in a "
-		"local broker's file; with --cdc the publication and the slot of the change "
-		"stream in the database. `semel consume` declares them itself: this is for those "
-		"who want it done before, or by somebody else.",
+	.summary = "create or compare what subscriptions need at the broker",
+	.details = "Exchanges, queues and retry tiers on RabbitMQ; topics and subscriptions in the "
+		   "file of a local broker; with --cdc the publication and the replication slot of "
+		   "the change stream in the database. `semel consume` declares them itself: this "
+		   "command is for deployments that do it before, or with another account.",
 	.examples = examples,
 	.subcommands = subcommands,
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `semel trace`: the life of one event. */
+/* `semel trace`: the history of one event. */
 #include "proof/trace.h"
 #include "base/buffer.h"
 #include "base/error.h"
@@ -22,7 +22,7 @@ static int widest_scope(const struct semel_trace *trace)
 	return (int)widest;
 }
 
-static void life_text(const struct semel_trace *trace, struct semel_buffer *buffer)
+static void trace_text(const struct semel_trace *trace, struct semel_buffer *buffer)
 {
 	int width = widest_scope(trace);
 	for (size_t i = 0; i < trace->count; i++) {
@@ -51,15 +51,15 @@ static void life_text(const struct semel_trace *trace, struct semel_buffer *buff
 	}
 }
 
-static semel_status print_life(const struct semel_invocation *invocation,
-			       const struct semel_trace *trace, const char *event_id,
-			       semel_error *error)
+static semel_status print_trace(const struct semel_invocation *invocation,
+				const struct semel_trace *trace, const char *event_id,
+				semel_error *error)
 {
 	struct semel_buffer buffer = { 0 };
 	if (invocation->json)
 		semel_trace_to_json(trace, event_id, &buffer);
 	else
-		life_text(trace, &buffer);
+		trace_text(trace, &buffer);
 	return semel_output_print(&buffer, error);
 }
 
@@ -73,16 +73,19 @@ static semel_status run(struct semel_invocation *invocation)
 
 	struct semel_stores stores = { 0 };
 	semel_status status = semel_stores_open(invocation, &stores);
-	if (status == SEMEL_OK) {
-		struct semel_trace_plan plan = { .stores = stores.all,
-						 .store_count = stores.count,
-						 .broker_url = invocation->broker,
-						 .env = semel_env_system() };
-		struct semel_trace trace = { 0 };
-		status = semel_trace_run(&plan, event_id, arena, &trace, error);
-		if (status == SEMEL_OK)
-			status = print_life(invocation, &trace, event_id, error);
-	}
+	if (status != SEMEL_OK)
+		goto close_stores;
+	struct semel_trace_plan plan = { .stores = stores.all,
+					 .store_count = stores.count,
+					 .broker_url = invocation->broker,
+					 .env = semel_env_system() };
+	struct semel_trace trace = { 0 };
+	status = semel_trace_run(&plan, event_id, arena, &trace, error);
+	if (status != SEMEL_OK)
+		goto close_stores;
+	status = print_trace(invocation, &trace, event_id, error);
+
+close_stores:
 	semel_stores_close(&stores);
 	semel_arena_free(arena);
 	return status;
@@ -95,7 +98,7 @@ static const struct semel_option options[] = {
 };
 
 static const struct semel_example examples[] = {
-	{ "semel trace 01930b5e-7c1a-7d10-8a3e-5f0a3c9d2b41", "what happened to this event" },
+	{ "semel trace 01930b5e-7c1a-7d10-8a3e-5f0a3c9d2b41", "show the history of this event" },
 	{ 0 },
 };
 
@@ -103,16 +106,16 @@ const struct semel_command semel_command_trace = {
 	.name = "trace",
 	.run = run,
 	.group = SEMEL_GROUP_PROVE,
-	.summary = "tell the life of one event",
+	.summary = "show the history of one event",
 	.positionals = "EVENT_ID",
 	.positionals_min = 1,
 	.positionals_max = 1,
 	.options = options,
 	.details =
-		"When it was committed, attempted and confirmed, who claimed it, whether it was "
-		"retried, dead-lettered or replayed, and where it still waits; in the order of "
-		"time. It ends with a verdict for each subscription that wants the event: done, "
-		"waiting and for what, a dead letter, parked behind which event, stuck. An event "
-		"that nobody knows is exit 65.",
+		"Prints when the event was committed, attempted and confirmed, which consumer "
+		"claimed it, whether it was retried, dead-lettered or replayed, and where it "
+		"waits, in the order of time; then a verdict for each subscription that receives "
+		"the event: done, waiting and for what, a dead letter, parked behind which event, "
+		"stuck. Exit 65 if the event is not found.",
 	.examples = examples,
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `semel verify`: is every committed event accounted for, in every scope? */
+/* `semel verify`: checks that every committed event is accounted for, in every scope. */
 #include "proof/verify.h"
 #include "base/buffer.h"
 #include "base/error.h"
@@ -138,7 +138,8 @@ static void report_json(const struct semel_verify_report *report, struct semel_b
 			    semel_verify_is_clean(report) ? "true" : "false");
 }
 
-/* ---- for people ------------------------------------------------------------------------------ */
+/* ---- text --------------------------------------------------------------------------------------
+ */
 
 static void outbox_text(const struct semel_verify_report *report, struct semel_buffer *buffer)
 {
@@ -153,7 +154,7 @@ static void outbox_text(const struct semel_verify_report *report, struct semel_b
 	if (report->pruned_until_ms > 0) {
 		char time[SEMEL_TIME_SIZE];
 		semel_time_format(report->pruned_until_ms, time);
-		semel_buffer_printf(buffer, "        (what was committed up to %s is pruned)\n",
+		semel_buffer_printf(buffer, "        (events committed up to %s are pruned)\n",
 				    time);
 	}
 }
@@ -228,7 +229,7 @@ static void report_text(const struct semel_verify_report *report, struct semel_b
 	if (report->scope_count > 0)
 		scopes_text(report, buffer);
 	else
-		semel_buffer_string(buffer, "no subscription is known to these stores\n");
+		semel_buffer_string(buffer, "no subscription found in these stores\n");
 	finding_text(buffer, "given up without a dead letter", SEMEL_TEXT("the outbox"),
 		     &report->unexplained);
 	for (size_t i = 0; i < report->scope_count; i++) {
@@ -237,28 +238,29 @@ static void report_text(const struct semel_verify_report *report, struct semel_b
 		if (scope->doubtful)
 			semel_buffer_printf(
 				buffer,
-				"  unless a consumer of %s has them in hand, which the broker "
-				"does not tell: look again with --wait longer than a handler "
-				"takes, or while no consumer runs\n",
+				"  unless they are in flight at a consumer of %s, which the broker "
+				"does not report (verify again with --wait longer than a "
+				"handler takes, or while no consumer runs)\n",
 				semel_text_shown(scope->scope));
 		finding_text(buffer, "doubled", scope->scope, &scope->doubled);
 		finding_text(buffer, "orphaned (processed, never committed)", scope->scope,
 			     &scope->orphaned);
 		finding_text(buffer, "stuck", scope->scope, &scope->stuck);
-		finding_text(buffer, "unread, of a topic that is read no more", scope->scope,
+		finding_text(buffer, "unread, of a topic that is no longer read", scope->scope,
 			     &scope->unread);
 	}
 	semel_verify_list_remedies(report, semel_now_ms(semel_env_system()), advice_text,
 				   &advising);
 	if (report->broker_error[0])
 		semel_buffer_printf(buffer,
-				    "\nthe broker could not be asked (%s): what is missing may "
-				    "still wait there\n",
+				    "\nbroker unreachable (%s): missing events may still wait "
+				    "there\n",
 				    report->broker_error);
-	semel_buffer_string(buffer, semel_verify_is_clean(report)
-					    ? "\nevery committed event is accounted for\n"
-					    : "\nnot every committed event is accounted for (semel "
-					      "trace EVENT_ID tells the life of one)\n");
+	semel_buffer_string(buffer,
+			    semel_verify_is_clean(report)
+				    ? "\nevery committed event is accounted for\n"
+				    : "\nnot every committed event is accounted for (show one: "
+				      "semel trace EVENT_ID)\n");
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */
@@ -292,24 +294,27 @@ static semel_status run(struct semel_invocation *invocation)
 
 	struct semel_stores stores = { 0 };
 	semel_status status = semel_stores_open(invocation, &stores);
-	if (status == SEMEL_OK) {
-		struct semel_verify_plan plan = {
-			.producer = stores.all[0],
-			.consumers = stores.all,
-			.consumer_count = stores.count,
-			.broker_url = invocation->broker,
-			.scopes = semel_args_list(invocation->args, "scope", NULL),
-			.elsewhere = semel_args_list(invocation->args, "read-elsewhere", NULL),
-			.wait_ms = semel_args_duration_ms(invocation->args, "wait"),
-			.progress = show_progress,
-			.env = semel_env_system(),
-		};
-		struct semel_verify_report report;
-		status = semel_verify_run(&plan, arena, &report, error);
-		semel_progress_end();
-		if (status == SEMEL_OK)
-			status = print_report(invocation, &report, error);
-	}
+	if (status != SEMEL_OK)
+		goto close_stores;
+	const struct semel_verify_plan plan = {
+		.producer = stores.all[0],
+		.consumers = stores.all,
+		.consumer_count = stores.count,
+		.broker_url = invocation->broker,
+		.scopes = semel_args_list(invocation->args, "scope", NULL),
+		.elsewhere = semel_args_list(invocation->args, "read-elsewhere", NULL),
+		.wait_ms = semel_args_duration_ms(invocation->args, "wait"),
+		.progress = show_progress,
+		.env = semel_env_system(),
+	};
+	struct semel_verify_report report;
+	status = semel_verify_run(&plan, arena, &report, error);
+	semel_progress_end();
+	if (status != SEMEL_OK)
+		goto close_stores;
+	status = print_report(invocation, &report, error);
+
+close_stores:
 	semel_stores_close(&stores);
 	semel_arena_free(arena);
 	return status;
@@ -320,28 +325,29 @@ static const struct semel_option options[] = {
 	  .kind = SEMEL_OPTION_MULTI,
 	  .command_line_only = true,
 	  .argument = "SCOPE",
-	  .help = "only this subscription" },
+	  .help = "check this subscription only" },
 	{ .name = "wait",
 	  .kind = SEMEL_OPTION_DURATION,
 	  .command_line_only = true,
 	  .argument = "DURATION",
 	  .max = 86400000,
 	  .default_value = "0s",
-	  .help = "let events that are on their way arrive first, for so long at most" },
+	  .help = "wait at most this long for events that are in flight" },
 	{ .name = "read-elsewhere",
 	  .kind = SEMEL_OPTION_MULTI,
 	  .command_line_only = true,
 	  .argument = "TOPIC",
-	  .help = "its readers keep no record in these stores; it is not told as unread" },
+	  .help = "do not report this topic as unread: its readers keep no record in these "
+		  "stores" },
 	SEMEL_OPTION_CONSUMER_STORE,
 	SEMEL_OPTION_JSON,
 	{ 0 },
 };
 
 static const struct semel_example examples[] = {
-	{ "semel verify", "every subscription of this store" },
-	{ "semel verify --wait 5m", "while everything is at work" },
-	{ "semel verify --consumer-store sqlite:billing.db", "billing keeps its own database" },
+	{ "semel verify", "check every subscription of this store" },
+	{ "semel verify --wait 5m", "while relays and consumers run" },
+	{ "semel verify --consumer-store sqlite:billing.db", "billing has a database of its own" },
 	{ 0 },
 };
 
@@ -349,17 +355,18 @@ const struct semel_command semel_command_verify = {
 	.name = "verify",
 	.run = run,
 	.group = SEMEL_GROUP_PROVE,
-	.summary = "prove that every committed event is accounted for",
+	.summary = "check that every committed event is accounted for",
 	.options = options,
-	.details = "Lays the outbox beside each subscription: an event was processed, or is a dead "
-		   "letter, or is parked behind one. Exit 1 when something is missing, doubled, "
-		   "orphaned (processed but never committed), stuck (it waits, and nothing will "
-		   "ever move it) or still waiting, or was published to a topic that nobody "
-		   "reads. Each problem is told with the command that heals it. It may run while "
-		   "everything is at work; what is on its way then counts as waiting. With --wait "
-		   "it looks again until all that was committed when it began has arrived. "
-		   "Where a broker does not tell what consumers have in hand (RabbitMQ's queues), "
-		   "the consumers do, in the store; an event is missing when it has been nowhere "
-		   "for 10 s.",
+	.details =
+		"Compares the outbox with each subscription: an event was processed, or is a dead "
+		"letter, or is parked behind one. Exit 1 when an event is missing, doubled, "
+		"orphaned (processed but never committed), stuck (it waits, and nothing will "
+		"ever process it) or still waiting, or was published to a topic that no "
+		"subscription reads. Each problem is printed with the command that repairs it. "
+		"Relays and consumers may run meanwhile; events in flight then count as "
+		"waiting. With --wait it checks again until the events that were committed at "
+		"its start have arrived. Where a broker does not report events in flight "
+		"(RabbitMQ's queues), the consumers do, in the store; an event is missing when "
+		"it was found nowhere for 10 s.",
 	.examples = examples,
 };

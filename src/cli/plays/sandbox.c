@@ -121,7 +121,9 @@ semel_status semel_sandbox_open(struct semel_sandbox *sandbox,
 				       strerror(errno));
 	semel_signals_watch(report_interrupt, sandbox, GRACE_MS);
 	semel_status status = copy_environment(sandbox, plan, error);
-	return status == SEMEL_OK ? make_folder(sandbox, plan, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return make_folder(sandbox, plan, error);
 }
 
 void semel_sandbox_close(struct semel_sandbox *sandbox)

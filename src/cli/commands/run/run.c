@@ -20,9 +20,11 @@
 #include <unistd.h>
 
 #define SERVICES_MAX 256
-#define CONCLUDE_MS  4000 /* beyond the grace period: a service concludes what it has interrupted */
-#define IDLE_MS      (INT64_C(3600) * 1000)
-#define WAIT_MS      100 /* for a service to end, between two checks for a signal */
+#define CONCLUDE_MS                                                                                \
+	4000 /* beyond the grace period: a service concludes what it has interrupted               \
+	      */
+#define IDLE_MS (INT64_C(3600) * 1000)
+#define WAIT_MS 100 /* for a service to end, between two checks for a signal */
 
 struct supervisor {
 	const char *config_path, *store, *broker;
@@ -80,9 +82,10 @@ static semel_status check_subscriptions(const struct semel_config *config, semel
 		const struct semel_section *subscription = &config->subscriptions[i];
 		const char *scope = semel_section_text(subscription, "scope");
 		if (semel_string_is_blank(scope))
-			return semel_error_set(error, SEMEL_CONFIG,
-					       "%s:%d: the subscription has no scope (add scope: NAME)",
-					       config->path, subscription->line);
+			return semel_error_set(
+				error, SEMEL_CONFIG,
+				"%s:%d: the subscription has no scope (add scope: NAME)",
+				config->path, subscription->line);
 		if (!has_handler(subscription))
 			return semel_error_set(error, SEMEL_CONFIG,
 					       "%s:%d: %s has no handler (add one of sql, exec, "
@@ -152,8 +155,8 @@ static void stop_all(struct supervisor *supervisor)
 		semel_service_stop(supervisor->services[i]);
 }
 
-/* All of them were asked to stop before, so this takes as long as the slowest. A SIGTERM that arrives
- * meanwhile stops the others too. */
+/* All of them were asked to stop before, so this takes as long as the slowest. A SIGTERM that
+ * arrives meanwhile stops the others too. */
 static void await_stopping(struct supervisor *supervisor)
 {
 	for (size_t i = supervisor->count; i-- > 0;) {

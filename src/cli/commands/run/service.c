@@ -179,8 +179,7 @@ static semel_status run_once(struct semel_service *service, semel_error *error)
 {
 	const struct semel_env *env = semel_env_system();
 	int64_t began_ms = semel_steady_ms(env);
-	void *handle =
-		withdraw_handle(service); /* the first one may be open already */
+	void *handle = withdraw_handle(service); /* the first one may be open already */
 	semel_status status = SEMEL_OK;
 
 	if (!handle) {

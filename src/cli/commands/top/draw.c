@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The numbers of the page as lines of text. */
+/* The dashboard as lines of text. */
 #include "cli/commands/top/top.h"
 
 #include "base/time.h"
@@ -23,7 +23,7 @@ static json_int_t number_of(const json_t *object, const char *name)
 	return json_integer_value(json_object_get(object, name));
 }
 
-/* Whatever it is, it may not move the cursor. */
+/* Without control characters, which could move the cursor. */
 static void put_plain(struct semel_buffer *text, const char *words)
 {
 	while (*words) {
@@ -35,7 +35,7 @@ static void put_plain(struct semel_buffer *text, const char *words)
 	}
 }
 
-/* A number in a column of its own; "-" where it is not known. */
+/* A number in a column; "-" where it is not known. */
 static void put_column(struct semel_buffer *text, const json_t *object, const char *name)
 {
 	if (json_is_integer(json_object_get(object, name)))
@@ -44,9 +44,9 @@ static void put_column(struct semel_buffer *text, const json_t *object, const ch
 		semel_buffer_string(text, "         -");
 }
 
-/* ---- the parts ------------------------------------------------------------------------------- */
+/* ---- sections ------------------------------------------------------------------------------- */
 
-/* The two largest units will do. */
+/* In the two largest units. */
 static void put_age(struct semel_buffer *text, long long seconds)
 {
 	if (seconds >= 86400)
@@ -59,9 +59,9 @@ static void put_age(struct semel_buffer *text, long long seconds)
 		semel_buffer_printf(text, "%llds", seconds);
 }
 
-static void put_outbox(struct semel_buffer *text, const json_t *sight)
+static void put_outbox(struct semel_buffer *text, const json_t *dashboard)
 {
-	const json_t *outbox = json_object_get(sight, "outbox");
+	const json_t *outbox = json_object_get(dashboard, "outbox");
 
 	semel_buffer_printf(text, "%-14s %9s %9s %9s %9s %9s   %s\n", "", "waiting", "refused",
 			    "parked", "blocked", "dead", "oldest");
@@ -70,10 +70,10 @@ static void put_outbox(struct semel_buffer *text, const json_t *sight)
 	put_column(text, outbox, "retrying");
 	put_column(text, outbox, "parked");
 	put_column(text, outbox, "blocked");
-	put_column(text, sight, "pending");
+	put_column(text, dashboard, "pending");
 	semel_buffer_string(text, "   ");
 	if (number_of(outbox, "waiting") + number_of(outbox, "retrying") > 0)
-		put_age(text, number_of(sight, "ageSeconds"));
+		put_age(text, number_of(dashboard, "ageSeconds"));
 	else
 		semel_buffer_string(text, "-");
 	semel_buffer_string(text, "\n");
@@ -84,9 +84,9 @@ static void put_outbox(struct semel_buffer *text, const json_t *sight)
 	}
 }
 
-static const json_t *scope_of(const json_t *sight, const char *scope)
+static const json_t *scope_of(const json_t *dashboard, const char *scope)
 {
-	const json_t *subscriptions = json_object_get(sight, "subscriptions");
+	const json_t *subscriptions = json_object_get(dashboard, "subscriptions");
 
 	for (size_t i = 0; i < json_array_size(subscriptions); i++) {
 		const json_t *one = json_array_get(subscriptions, i);
@@ -96,12 +96,12 @@ static const json_t *scope_of(const json_t *sight, const char *scope)
 	return NULL;
 }
 
-static double seconds_between(const json_t *before, const json_t *sight)
+static double seconds_between(const json_t *before, const json_t *dashboard)
 {
 	int64_t from_ms = 0, to_ms = 0;
 
 	if (!before || !semel_time_parse(text_of(before, "time"), &from_ms) ||
-	    !semel_time_parse(text_of(sight, "time"), &to_ms))
+	    !semel_time_parse(text_of(dashboard, "time"), &to_ms))
 		return 0;
 	return (double)(to_ms - from_ms) / 1000;
 }
@@ -133,16 +133,16 @@ static const char *state_of(const json_t *one)
 	return breaker > 0 && breaker < 3 ? breakers[breaker] : "";
 }
 
-/* Something waits for it, and it takes nothing. */
+/* Events wait for it, and it fetches nothing. */
 static bool is_stalled(const json_t *one)
 {
 	return text_of(one, "waitsFor")[0] &&
 	       (number_of(one, "lag") > 0 || number_of(one, "consumers") > 0);
 }
 
-static bool put_stalled(struct semel_buffer *text, const json_t *sight)
+static bool put_stalled(struct semel_buffer *text, const json_t *dashboard)
 {
-	const json_t *subscriptions = json_object_get(sight, "subscriptions");
+	const json_t *subscriptions = json_object_get(dashboard, "subscriptions");
 	bool any = false;
 
 	for (size_t i = 0; i < json_array_size(subscriptions); i++) {
@@ -150,7 +150,7 @@ static bool put_stalled(struct semel_buffer *text, const json_t *sight)
 		if (!is_stalled(one))
 			continue;
 		any = true;
-		semel_buffer_string(text, "standing still: ");
+		semel_buffer_string(text, "stalled: ");
 		put_plain(text, text_of(one, "scope"));
 		semel_buffer_string(text, ": ");
 		put_plain(text, text_of(one, "waitsFor"));
@@ -159,10 +159,11 @@ static bool put_stalled(struct semel_buffer *text, const json_t *sight)
 	return any;
 }
 
-static void put_subscriptions(struct semel_buffer *text, const json_t *before, const json_t *sight)
+static void put_subscriptions(struct semel_buffer *text, const json_t *before,
+			      const json_t *dashboard)
 {
-	const json_t *subscriptions = json_object_get(sight, "subscriptions");
-	double seconds = seconds_between(before, sight);
+	const json_t *subscriptions = json_object_get(dashboard, "subscriptions");
+	double seconds = seconds_between(before, dashboard);
 
 	if (json_array_size(subscriptions) == 0)
 		return;
@@ -190,12 +191,12 @@ static void put_subscriptions(struct semel_buffer *text, const json_t *before, c
 	}
 }
 
-static void put_reasons(struct semel_buffer *text, const json_t *sight)
+static void put_reasons(struct semel_buffer *text, const json_t *dashboard)
 {
-	const json_t *reasons = json_object_get(sight, "reasons");
+	const json_t *reasons = json_object_get(dashboard, "reasons");
 
 	semel_buffer_string(text, "\n");
-	if (!put_stalled(text, sight) && json_array_size(reasons) == 0)
+	if (!put_stalled(text, dashboard) && json_array_size(reasons) == 0)
 		semel_buffer_string(text, "ready\n");
 	for (size_t i = 0; i < json_array_size(reasons); i++) {
 		semel_buffer_string(text, "not ready: ");
@@ -204,10 +205,10 @@ static void put_reasons(struct semel_buffer *text, const json_t *sight)
 	}
 }
 
-bool semel_top_draw(const char *before, const char *sight, struct semel_buffer *text)
+bool semel_top_draw(const char *before, const char *dashboard, struct semel_buffer *text)
 {
 	json_t *then = before ? json_loads(before, JSON_ALLOW_NUL, NULL) : NULL;
-	json_t *now = json_loads(sight, JSON_ALLOW_NUL, NULL);
+	json_t *now = json_loads(dashboard, JSON_ALLOW_NUL, NULL);
 
 	if (now) {
 		semel_buffer_printf(text, "semel top      %s\n\n", text_of(now, "time"));

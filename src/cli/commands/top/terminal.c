@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The terminal, by plain escape sequences that every one of the last forty years knows. */
+/* The terminal, by escape sequences that every terminal understands. */
 #include "cli/commands/top/top.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #define LEAVE "\033[?25h\033[?1049l"
 
 static struct termios before;
-static bool keys; /* the keyboard is ours too */
+static bool keys; /* the keyboard was switched too */
 
 bool semel_top_enter(void)
 {
@@ -26,7 +26,8 @@ bool semel_top_enter(void)
 		ours.c_lflag &= (tcflag_t) ~(ICANON | ECHO);
 		ours.c_cc[VMIN] = 0;
 		ours.c_cc[VTIME] = 0;
-		ours.c_cc[VSUSP] = _POSIX_VDISABLE; /* a shell would find the other screen */
+		ours.c_cc[VSUSP] = _POSIX_VDISABLE; /* a stopped program would leave the shell on
+						       the alternate screen */
 		keys = tcsetattr(STDIN_FILENO, TCSANOW, &ours) == 0;
 	}
 	fputs(ENTER, stdout);
@@ -51,7 +52,7 @@ struct semel_top_size semel_top_size(void)
 	return (struct semel_top_size){ .columns = size.ws_col, .rows = size.ws_row };
 }
 
-/* How many bytes of the line fill the width: the later bytes of a character take no room. */
+/* How many bytes of the line fit the width: continuation bytes take no column. */
 static size_t bytes_within(const char *line, size_t length, int columns)
 {
 	size_t at = 0;

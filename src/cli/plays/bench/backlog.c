@@ -131,7 +131,9 @@ static semel_status relay_both(void *user)
 	semel_status status = fill_both(user);
 	if (status == SEMEL_OK)
 		status = relay_small(user);
-	return status == SEMEL_OK ? relay_big(user) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return relay_big(user);
 }
 
 static semel_status consume_small(void *user)
@@ -173,8 +175,9 @@ static semel_status compare_relay_time(struct backlog *backlog)
 							   .left = relay_small,
 							   .right = relay_big };
 	semel_status status = open_both(backlog, open_relay);
-	return status == SEMEL_OK ? compare_time(backlog, "relay, time per event", &comparison)
-				  : status;
+	if (status != SEMEL_OK)
+		return status;
+	return compare_time(backlog, "relay, time per event", &comparison);
 }
 
 static semel_status compare_consumer_time(struct backlog *backlog)
@@ -191,8 +194,9 @@ static semel_status compare_consumer_time(struct backlog *backlog)
 	if (status == SEMEL_OK)
 		status = semel_consumer_drain(backlog->small.consumer, TIMEOUT_MS, 0,
 					      backlog->bench->error);
-	return status == SEMEL_OK ? compare_time(backlog, "consume, time per event", &comparison)
-				  : status;
+	if (status != SEMEL_OK)
+		return status;
+	return compare_time(backlog, "consume, time per event", &comparison);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
