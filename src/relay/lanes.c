@@ -95,15 +95,15 @@ static semel_status renew_lane(struct semel_lanes *lanes, semel_store *store,
 								 semel_lanes_expiry(lanes), error);
 	if (status == SEMEL_LEASE_LOST)
 		lose_lane(lanes, lane);
-	if (status == SEMEL_OK && lane->lease.epoch != epoch) {
-		semel_logf(SEMEL_LOG_WARN,
-			   "found unpublished events below the low mark of lane %d, reading again "
-			   "from %lld",
-			   lane->lease.lane, (long long)lane->lease.low_seq);
-		start_reading(lane);
-		lanes->generation++;
-	}
-	return status;
+	if (status != SEMEL_OK || lane->lease.epoch == epoch)
+		return status;
+	semel_logf(SEMEL_LOG_WARN,
+		   "found unpublished events below the low mark of lane %d, reading again "
+		   "from %lld",
+		   lane->lease.lane, (long long)lane->lease.low_seq);
+	start_reading(lane);
+	lanes->generation++;
+	return SEMEL_OK;
 }
 
 static semel_status keep_lane(struct semel_lanes *lanes, semel_store *store,
@@ -213,9 +213,10 @@ static semel_status decide_all(struct semel_lanes *lanes, semel_store *store, st
 	semel_status status =
 		store->driver->outbox->relay_join(store, lanes->owner, semel_now_ms(lanes->env),
 						  semel_lanes_expiry(lanes), &group, error);
-	if (status == SEMEL_OK)
-		decide(lanes, plans, &group);
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	decide(lanes, plans, &group);
+	return SEMEL_OK;
 }
 
 semel_status semel_lanes_maintain(struct semel_lanes *lanes, semel_store *store, semel_error *error)

@@ -267,9 +267,10 @@ static semel_status run_step(struct semel_relay *relay, bool *busy_out, semel_er
 	if (status != SEMEL_OK)
 		return status;
 	status = step_pipeline(relay, busy_out, error);
-	if (status == SEMEL_OK)
-		relay->outages = 0;
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	relay->outages = 0;
+	return SEMEL_OK;
 }
 
 /* Closes the connections; returns how long to wait before the next step opens them again. */

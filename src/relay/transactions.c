@@ -25,9 +25,10 @@ semel_status semel_transactions_join(struct semel_transactions *transactions,
 	if (status != SEMEL_OK)
 		return status;
 	status = broker->driver->init_transactions(broker, name, error);
-	if (status == SEMEL_OK)
-		transactions->state = SEMEL_TRANSACTIONS_JOINED;
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	transactions->state = SEMEL_TRANSACTIONS_JOINED;
+	return SEMEL_OK;
 }
 
 uint64_t semel_transactions_enter(struct semel_transactions *transactions,

@@ -13,7 +13,7 @@ static const struct semel_pg_query adopt_table = { "adopt the outbox",
 						   "SELECT semel_adopt(to_regclass($1::text), $1,"
 						   " $2::json, $3)" };
 static const struct semel_pg_query adopted_mapping = {
-	"look at the adopted outbox",
+	"inspect the adopted outbox",
 	"SELECT obj_description(tgfoid, 'pg_proc') FROM pg_trigger"
 	" WHERE tgrelid = to_regclass($1) AND tgname = 'semel_adopt' AND tgenabled <> 'D'"
 };
@@ -31,12 +31,13 @@ static semel_status adopt(semel_store *store, const struct semel_adoption *adopt
 	semel_pg_add_string(&params, adoption->mapping);
 	semel_pg_add_bool(&params, adoption->existing);
 	status = semel_pg_run(tx, &adopt_table, &params, &result, error);
-	if (status == SEMEL_OK)
-		*fresh_out = semel_pg_bool(result, 0, 0);
-	else if (status == SEMEL_INVALID) /* the mapping does not fit the table */
-		status = error->status = SEMEL_CONFIG;
+	if (status == SEMEL_INVALID) /* the mapping does not fit the table */
+		return error->status = SEMEL_CONFIG;
+	if (status != SEMEL_OK)
+		return status;
+	*fresh_out = semel_pg_bool(result, 0, 0);
 	semel_pg_clear(result);
-	return status;
+	return SEMEL_OK;
 }
 
 semel_status semel_pg_adopt(semel_store *store, const struct semel_adoption *adoption,
@@ -46,8 +47,11 @@ semel_status semel_pg_adopt(semel_store *store, const struct semel_adoption *ado
 	if (status != SEMEL_OK)
 		return status;
 	status = adopt(store, adoption, fresh_out, error);
-	if (status == SEMEL_OK)
-		return semel_pg_commit(store, error);
+	if (status != SEMEL_OK)
+		goto roll_back;
+	return semel_pg_commit(store, error);
+
+roll_back:
 	semel_pg_rollback(store);
 	return status;
 }
@@ -60,16 +64,19 @@ semel_status semel_pg_check_adoption(semel_store *store, const struct semel_adop
 	semel_pg_add_string(&params, adoption->table);
 	semel_status status =
 		semel_pg_run(semel_pg_tx(store), &adopted_mapping, &params, &result, error);
-	if (status == SEMEL_OK && semel_pg_rows(result) == 0)
+	if (status != SEMEL_OK)
+		return status;
+	if (semel_pg_rows(result) == 0)
 		status = semel_error_set(error, SEMEL_CONFIG,
-					 "the table %.100s is not adopted yet, so its rows are no "
+					 "the table %.100s is not adopted: its rows do not become "
 					 "events (run: semel --config FILE init)",
 					 adoption->table);
-	else if (status == SEMEL_OK && strcmp(semel_pg_value(result, 0, 0), adoption->mapping) != 0)
-		status = semel_error_set(error, SEMEL_CONFIG,
-					 "the table %.100s is adopted by other settings than those "
-					 "of the config file (run: semel --config FILE init)",
-					 adoption->table);
+	else if (strcmp(semel_pg_value(result, 0, 0), adoption->mapping) != 0)
+		status = semel_error_set(
+			error, SEMEL_CONFIG,
+			"the table %.100s is adopted with other settings than those "
+			"of the config file (run: semel --config FILE init)",
+			adoption->table);
 	semel_pg_clear(result);
 	return status;
 }

@@ -134,9 +134,10 @@ semel_status semel_pg_changes_side(struct semel_pg_changes *changes, semel_tx *t
 	semel_pg_flush_await(changes);
 	if (changes->side == NULL)
 		status = open_side(changes, error);
-	if (status == SEMEL_OK)
-		*tx_out = semel_pg_tx(changes->side);
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	*tx_out = semel_pg_tx(changes->side);
+	return SEMEL_OK;
 }
 
 static semel_status ask(struct semel_pg_changes *changes, const struct semel_pg_query *query,
@@ -208,8 +209,9 @@ static semel_status read_sequence(struct semel_pg_changes *changes, int64_t *dra
 {
 	PGresult *result = NULL;
 	semel_status status = ask(changes, &drawn_numbers, NULL, &result, error);
-	if (status == SEMEL_OK)
-		*drawn_out = semel_pg_int(result, 0, 0);
+	if (status != SEMEL_OK)
+		return status;
+	*drawn_out = semel_pg_int(result, 0, 0);
 	semel_pg_clear(result);
 	return status;
 }
@@ -219,13 +221,13 @@ static semel_status read_publication(struct semel_pg_changes *changes,
 {
 	PGresult *result = NULL;
 	semel_status status = ask(changes, &select_publication, NULL, &result, error);
-	if (status == SEMEL_OK) {
-		const char *problem = semel_pg_publication_problem(semel_pg_int(result, 0, 0));
-		if (problem != NULL)
-			snprintf(state->obstacle, sizeof(state->obstacle), "%s", problem);
-		semel_pg_copy(result, 0, 1, state->publication, sizeof(state->publication));
-		semel_pg_copy(result, 0, 1, changes->publication, sizeof(changes->publication));
-	}
+	if (status != SEMEL_OK)
+		return status;
+	const char *problem = semel_pg_publication_problem(semel_pg_int(result, 0, 0));
+	if (problem != NULL)
+		snprintf(state->obstacle, sizeof(state->obstacle), "%s", problem);
+	semel_pg_copy(result, 0, 1, state->publication, sizeof(state->publication));
+	semel_pg_copy(result, 0, 1, changes->publication, sizeof(changes->publication));
 	semel_pg_clear(result);
 	return status;
 }
@@ -235,7 +237,9 @@ semel_status semel_pg_changes_check_publication(struct semel_pg_changes *changes
 {
 	PGresult *result = NULL;
 	semel_status status = ask(changes, &select_publication, NULL, &result, error);
-	if (status == SEMEL_OK && strcmp(semel_pg_value(result, 0, 1), changes->publication) != 0)
+	if (status != SEMEL_OK)
+		return status;
+	if (strcmp(semel_pg_value(result, 0, 1), changes->publication) != 0)
 		status = semel_error_set(error, SEMEL_OUTAGE, "the publication was changed");
 	semel_pg_clear(result);
 	return status;
@@ -246,10 +250,10 @@ static semel_status read_settings(struct semel_pg_changes *changes, struct semel
 {
 	PGresult *result = NULL;
 	semel_status status = ask(changes, &select_settings, NULL, &result, error);
-	if (status == SEMEL_OK) {
-		find_obstacle(result, state);
-		changes->visible.required = semel_pg_bool(result, 0, SYNCHRONOUS);
-	}
+	if (status != SEMEL_OK)
+		return status;
+	find_obstacle(result, state);
+	changes->visible.required = semel_pg_bool(result, 0, SYNCHRONOUS);
 	semel_pg_clear(result);
 	return status;
 }
@@ -272,22 +276,26 @@ static semel_status inspect(struct semel_changes *base, struct semel_slot_state 
 	semel_pg_add_string(&params, changes->slot);
 	semel_pg_add_string(&params, state_out->publication);
 	status = ask(changes, &select_slot, &params, &result, error);
-	if (status == SEMEL_OK)
-		read_slot(result, state_out);
+	if (status != SEMEL_OK)
+		return status;
+	read_slot(result, state_out);
 	semel_pg_clear(result);
-	return status == SEMEL_OK ? read_sequence(changes, &state_out->drawn_seq, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return read_sequence(changes, &state_out->drawn_seq, error);
 }
 
 /* ---- creating and removing ---------------------------------------------------------------------
  */
 
-static semel_status mend(struct semel_pg_changes *changes, const char *cure, semel_error *error)
+static semel_status repair(struct semel_pg_changes *changes, const char *remedy, semel_error *error)
 {
 	semel_tx tx = { 0 };
 	semel_status status = semel_pg_changes_side(changes, &tx, error);
-	if (status == SEMEL_OK)
-		status = semel_pg_execute_plain(semel_pg_of(changes->side)->connection, cure,
-						"make the publication", error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_pg_execute_plain(semel_pg_of(changes->side)->connection, remedy,
+					"create the publication", error);
 	return semel_pg_changes_failed(changes, status);
 }
 
@@ -297,25 +305,28 @@ static semel_status prepare(struct semel_changes *base, semel_error *error)
 {
 	struct semel_pg_changes *changes = semel_pg_changes_of(base);
 	semel_error refused = { .status = SEMEL_OK };
-	semel_status mended = SEMEL_OK;
+	semel_status repaired = SEMEL_OK;
 	for (int tries = 0; tries <= SEMEL_PG_PUBLICATION_PROBLEMS; tries++) {
 		struct semel_slot_state state = { .exists = false };
 		PGresult *result = NULL;
 		semel_status status = read_settings(changes, &state, error);
-		if (status == SEMEL_OK && state.obstacle[0] == '\0')
-			status = ask(changes, &select_publication, NULL, &result, error);
-		int64_t problem = semel_pg_rows(result) > 0 ? semel_pg_int(result, 0, 0) : 0;
-		const char *cure = semel_pg_publication_remedy(problem);
-		semel_pg_clear(result);
-		if (status != SEMEL_OK || cure == NULL)
+		if (status != SEMEL_OK || state.obstacle[0] != '\0')
 			return status;
-		mended = mend(changes, cure, &refused);
+		status = ask(changes, &select_publication, NULL, &result, error);
+		if (status != SEMEL_OK)
+			return status;
+		int64_t problem = semel_pg_rows(result) > 0 ? semel_pg_int(result, 0, 0) : 0;
+		const char *remedy = semel_pg_publication_remedy(problem);
+		semel_pg_clear(result);
+		if (remedy == NULL)
+			return SEMEL_OK;
+		repaired = repair(changes, remedy, &refused);
 	}
-	return semel_error_set(error, mended == SEMEL_OK ? SEMEL_INTERNAL : mended, "%s",
+	return semel_error_set(error, repaired == SEMEL_OK ? SEMEL_INTERNAL : repaired, "%s",
 			       refused.text);
 }
 
-static semel_status begin_making(struct semel_pg_changes *changes, semel_error *error)
+static semel_status begin_creating(struct semel_pg_changes *changes, semel_error *error)
 {
 	const char *values[] = { changes->slot };
 	semel_status status = semel_pg_connect(changes->url, &changes->creating, error);
@@ -323,16 +334,17 @@ static semel_status begin_making(struct semel_pg_changes *changes, semel_error *
 		return status;
 	status = semel_pg_execute_plain(changes->creating,
 					"SET statement_timeout = 0; SET lock_timeout = 0",
-					"make the slot", error);
-	if (status == SEMEL_OK &&
-	    semel_libpq.sendQueryParams(changes->creating,
+					"create the slot", error);
+	if (status != SEMEL_OK)
+		return status;
+	if (semel_libpq.sendQueryParams(changes->creating,
 					"SELECT pg_create_logical_replication_slot($1, 'pgoutput')",
 					1, NULL, values, NULL, NULL, 0) == 0)
-		status = semel_pg_error(changes->creating, NULL, "make the slot", error);
+		status = semel_pg_error(changes->creating, NULL, "create the slot", error);
 	return status;
 }
 
-static void end_making(struct semel_pg_changes *changes)
+static void end_creating(struct semel_pg_changes *changes)
 {
 	if (changes->creating != NULL)
 		semel_libpq.finish(changes->creating);
@@ -342,29 +354,29 @@ static void end_making(struct semel_pg_changes *changes)
 /* One that nobody waits for any more would be made later, and keep the log for nobody. */
 static void cancel_creating(struct semel_pg_changes *changes)
 {
-	static const struct semel_pg_query cancel = { "stop creating the slot",
+	static const struct semel_pg_query cancel = { "cancel the creation of the slot",
 						      "SELECT pg_terminate_backend($1)" };
 	struct semel_pg_params params = { 0 };
 	if (changes->creating == NULL)
 		return;
 	semel_pg_add_int(&params, semel_libpq.backendPID(changes->creating));
 	(void)ask(changes, &cancel, &params, NULL, NULL);
-	end_making(changes);
+	end_creating(changes);
 }
 
-static semel_status hear_of_making(struct semel_pg_changes *changes, bool *made_out,
-				   semel_error *error)
+static semel_status poll_creating(struct semel_pg_changes *changes, bool *made_out,
+				  semel_error *error)
 {
 	semel_status status = SEMEL_OK;
 	if (semel_libpq.consumeInput(changes->creating) == 0)
-		return semel_pg_error(changes->creating, NULL, "make the slot", error);
+		return semel_pg_error(changes->creating, NULL, "create the slot", error);
 	if (semel_libpq.isBusy(changes->creating))
 		return SEMEL_OK;
 	PGresult *result = semel_libpq.getResult(changes->creating);
 	if (semel_libpq.resultStatus(result) == PGRES_TUPLES_OK)
 		*made_out = true;
 	else
-		status = semel_pg_error(changes->creating, result, "make the slot", error);
+		status = semel_pg_error(changes->creating, result, "create the slot", error);
 	semel_pg_clear(result);
 	return status;
 }
@@ -390,11 +402,11 @@ static semel_status create(struct semel_changes *base, bool *made_out, semel_err
 	semel_status status = SEMEL_OK;
 	*made_out = false;
 	if (changes->creating == NULL)
-		status = begin_making(changes, error);
+		status = begin_creating(changes, error);
 	else
-		status = hear_of_making(changes, made_out, error);
+		status = poll_creating(changes, made_out, error);
 	if (status != SEMEL_OK || *made_out)
-		end_making(changes);
+		end_creating(changes);
 	if (status != SEMEL_OK || !*made_out)
 		return status;
 	status = inspect(base, &state, error);
@@ -416,8 +428,10 @@ static semel_status drop(struct semel_changes *base, semel_error *error)
 	cancel_creating(changes);
 	semel_pg_changes_terminate_reader(changes);
 	semel_status status = ask_of_slot(changes, &drop_slot, &result, error);
-	if (status == SEMEL_OK && semel_pg_rows(result) > 0 && semel_pg_bool(result, 0, 0))
-		status = semel_error_set(error, SEMEL_BUSY, "somebody else reads from the slot %s",
+	if (status != SEMEL_OK)
+		return status;
+	if (semel_pg_rows(result) > 0 && semel_pg_bool(result, 0, 0))
+		status = semel_error_set(error, SEMEL_BUSY, "slot %s has another reader",
 					 changes->slot);
 	semel_pg_clear(result);
 	return status;

@@ -36,11 +36,12 @@ semel_status semel_pg_clock_compare(struct semel_pg_store *store, semel_error *e
 	semel_status status =
 		semel_pg_run(semel_pg_tx(&store->base), &server_time, NULL, &result, error);
 	int64_t answered_ms = semel_now_ms(semel_store_env(&store->base));
-	if (status == SEMEL_OK)
-		apply_offset(store, semel_pg_int(result, 0, 0) - (asked_ms + answered_ms) / 2,
-			     (answered_ms - asked_ms) / 2);
+	if (status != SEMEL_OK)
+		return status;
+	apply_offset(store, semel_pg_int(result, 0, 0) - (asked_ms + answered_ms) / 2,
+		     (answered_ms - asked_ms) / 2);
 	semel_pg_clear(result);
-	return status;
+	return SEMEL_OK;
 }
 
 static int64_t ahead_of(semel_tx tx)

@@ -199,34 +199,35 @@ static semel_status read_beyond(struct semel_pg_store *store, int32_t lane, int6
 	int64_t from_seq = end_seq;
 	struct semel_pg_commit_bound *bound = &store->commit_bounds[lane];
 	bool more = true, bounded = semel_pg_is_bounded(bound, end_seq, latest);
-	semel_status status = SEMEL_OK;
-	while (status == SEMEL_OK && more && !bounded && written < latest + SLACK_US) {
+	while (more && !bounded && written < latest + SLACK_US) {
 		struct semel_pg_params params = { 0 };
 		PGresult *result = NULL;
 		semel_pg_add_int(&params, lane);
 		semel_pg_add_int(&params, end_seq);
 		semel_pg_add_int(&params, latest);
 		semel_pg_add_int(&params, rows);
-		status = semel_pg_run(semel_pg_tx(&store->base), &select_beyond, &params, &result,
-				      error);
-		if (status == SEMEL_OK) {
-			more = semel_pg_int(result, 0, ROWS) == rows;
-			end_seq = semel_pg_int(result, 0, LAST);
-			written = more ? semel_pg_int(result, 0, WRITTEN_AT) : written;
-			if (!semel_pg_is_null(result, 0, EARLIER))
-				from_seq = semel_pg_int(result, 0, EARLIER);
-			status = add_beyond(candidates, result, error);
-		}
+		semel_status status = semel_pg_run(semel_pg_tx(&store->base), &select_beyond,
+						   &params, &result, error);
+		if (status != SEMEL_OK)
+			return status;
+		more = semel_pg_int(result, 0, ROWS) == rows;
+		end_seq = semel_pg_int(result, 0, LAST);
+		written = more ? semel_pg_int(result, 0, WRITTEN_AT) : written;
+		if (!semel_pg_is_null(result, 0, EARLIER))
+			from_seq = semel_pg_int(result, 0, EARLIER);
+		status = add_beyond(candidates, result, error);
 		semel_pg_clear(result);
+		if (status != SEMEL_OK)
+			return status;
 		latest = choose(candidates);
 		bounded = more && semel_pg_is_bounded(bound, end_seq, latest);
 		rows *= 4;
 	}
-	if (status == SEMEL_OK && !bounded)
+	if (!bounded)
 		*bound = (struct semel_pg_commit_bound){ .from_seq = from_seq,
 							 .to_seq = more ? end_seq : INT64_MAX,
 							 .latest = latest };
-	return status;
+	return SEMEL_OK;
 }
 
 /* ---- the batch ------------------------------------------------------------------------------- */

@@ -166,14 +166,17 @@ static semel_status connect_to(const char *url, int wait_ms, PGconn **connection
 	else if (wait_ms != 0)
 		status = require_session(connection, options, wait_ms, error);
 	semel_libpq.conninfoFree(options);
-	if (status == SEMEL_OK)
-		status = set_up_session(connection, error);
-	if (status != SEMEL_OK) {
-		semel_libpq.finish(connection);
-		return status;
-	}
+	if (status != SEMEL_OK)
+		goto finish_connection;
+	status = set_up_session(connection, error);
+	if (status != SEMEL_OK)
+		goto finish_connection;
 	*connection_out = connection;
 	return SEMEL_OK;
+
+finish_connection:
+	semel_libpq.finish(connection);
+	return status;
 }
 
 semel_status semel_pg_connect(const char *url, PGconn **connection_out, semel_error *error)
@@ -254,19 +257,24 @@ static semel_status upgrade(PGconn *connection, semel_error *error)
 {
 	int64_t version = 0;
 	semel_status status = read_version(connection, &version, error);
-	if (status == SEMEL_OK)
-		status = refuse_newer(version, error);
-	for (; status == SEMEL_OK && version < SEMEL_PG_SCHEMA; version++) {
-		char note[128];
-		snprintf(note, sizeof(note), "INSERT INTO semel_schema VALUES (%lld, now())",
+	if (status != SEMEL_OK)
+		return status;
+	status = refuse_newer(version, error);
+	if (status != SEMEL_OK)
+		return status;
+	for (; version < SEMEL_PG_SCHEMA; version++) {
+		char record[128];
+		snprintf(record, sizeof(record), "INSERT INTO semel_schema VALUES (%lld, now())",
 			 (long long)version + 1);
 		status = semel_pg_execute_plain(connection, versions[version],
-						"make Semel's tables", error);
-		if (status == SEMEL_OK)
-			status = semel_pg_execute_plain(connection, note, "make Semel's tables",
-							error);
+						"create Semel's tables", error);
+		if (status != SEMEL_OK)
+			return status;
+		status = semel_pg_execute_plain(connection, record, "create Semel's tables", error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	return SEMEL_OK;
 }
 
 /* A copy that came without the sequence (logical replication copies none) would give out numbers
@@ -302,20 +310,27 @@ semel_status semel_pg_store_init(const struct semel_url *url, semel_error *error
 	if (status != SEMEL_OK)
 		return status;
 	status = semel_pg_execute_plain(connection, begin, "begin", error);
-	if (status == SEMEL_OK)
-		status = semel_pg_refuse_overloads(connection, error);
-	if (status == SEMEL_OK)
-		status = upgrade(connection, error);
-	if (status == SEMEL_OK)
-		status = semel_pg_execute_plain(connection, raise_sequence, "look at the numbers",
-						error);
-	if (status == SEMEL_OK)
-		status = semel_pg_execute_plain(connection, semel_sql_store_postgres_functions,
-						"make Semel's functions", error);
-	if (status == SEMEL_OK)
-		status = semel_pg_execute_plain(connection, "COMMIT", "make Semel's tables", error);
-	if (status == SEMEL_OK)
-		status = create_partitions(connection, error);
+	if (status != SEMEL_OK)
+		goto finish_connection;
+	status = semel_pg_refuse_overloads(connection, error);
+	if (status != SEMEL_OK)
+		goto finish_connection;
+	status = upgrade(connection, error);
+	if (status != SEMEL_OK)
+		goto finish_connection;
+	status = semel_pg_execute_plain(connection, raise_sequence, "look at the numbers", error);
+	if (status != SEMEL_OK)
+		goto finish_connection;
+	status = semel_pg_execute_plain(connection, semel_sql_store_postgres_functions,
+					"make Semel's functions", error);
+	if (status != SEMEL_OK)
+		goto finish_connection;
+	status = semel_pg_execute_plain(connection, "COMMIT", "make Semel's tables", error);
+	if (status != SEMEL_OK)
+		goto finish_connection;
+	status = create_partitions(connection, error);
+
+finish_connection:
 	semel_libpq.finish(connection);
 	return status;
 }

@@ -155,26 +155,43 @@ static semel_status execute_one(PGconn *connection, const struct semel_pg_statem
 				 statement->sql.data, error);
 }
 
+/* Runs the first statement; *sql_in_out is what follows. */
+static semel_status execute_next(PGconn *connection, const char **sql_in_out, semel_error *error)
+{
+	struct semel_pg_statement statement;
+	semel_status status = semel_pg_statement_read(*sql_in_out, &statement, sql_in_out, error);
+	if (status != SEMEL_OK || statement.keyword[0] == '\0')
+		goto free_statement;
+	status = execute_one(connection, &statement, error);
+
+free_statement:
+	semel_pg_statement_free(&statement);
+	return status;
+}
+
 semel_status semel_pg_execute(semel_store *store, const char *sql, semel_error *error)
 {
 	PGconn *connection = semel_pg_of(store)->connection;
 	semel_status status = semel_pg_demand_transaction(semel_pg_tx(store), "run SQL", error);
-	if (status == SEMEL_OK)
-		status = semel_pg_effects_collect(semel_pg_of(store), error);
-	const char *rest = sql;
-	while (status == SEMEL_OK && *rest != '\0') { /* nothing runs before all was read */
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_pg_effects_collect(semel_pg_of(store), error);
+	if (status != SEMEL_OK)
+		return status;
+	/* Nothing runs before every statement was read. */
+	for (const char *rest = sql; *rest != '\0';) {
 		struct semel_pg_statement statement;
 		status = semel_pg_statement_read(rest, &statement, &rest, error);
 		semel_pg_statement_free(&statement);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	while (status == SEMEL_OK && *sql != '\0') {
-		struct semel_pg_statement statement;
-		status = semel_pg_statement_read(sql, &statement, &sql, error);
-		if (status == SEMEL_OK && statement.keyword[0] != '\0')
-			status = execute_one(connection, &statement, error);
-		semel_pg_statement_free(&statement);
+	while (*sql != '\0') {
+		status = execute_next(connection, &sql, error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	return SEMEL_OK;
 }
 
 /* ---- handlers -------------------------------------------------------------------------------- */
@@ -228,24 +245,38 @@ static semel_status prepare_effect(PGconn *connection, struct semel_pg_effects *
 				 effect->statement.sql.data, error);
 }
 
+/* Prepares the first statement, if there is one; *sql_in_out is what follows. */
+static semel_status add_statement(PGconn *connection, struct semel_pg_effects *effects,
+				  struct effect *effect, const char **sql_in_out,
+				  semel_error *error)
+{
+	semel_status status =
+		semel_pg_statement_read(*sql_in_out, &effect->statement, sql_in_out, error);
+	if (status != SEMEL_OK || effect->statement.keyword[0] == '\0')
+		goto free_statement;
+	status = prepare_effect(connection, effects, effect, error);
+	if (status != SEMEL_OK)
+		goto free_statement;
+	effects->count++;
+	return SEMEL_OK;
+
+free_statement:
+	semel_pg_statement_free(&effect->statement);
+	return status;
+}
+
 static semel_status add_statements(PGconn *connection, struct semel_pg_effects *effects,
 				   const char *sql, semel_error *error)
 {
-	semel_status status = SEMEL_OK;
-	while (status == SEMEL_OK && *sql != '\0') {
+	while (*sql != '\0') {
 		struct effect *effect = new_effect(effects);
 		if (effect == NULL)
 			return semel_error_set(error, SEMEL_INTERNAL, "no memory for a handler");
-		status = semel_pg_statement_read(sql, &effect->statement, &sql, error);
-		bool any = effect->statement.keyword[0] != '\0';
-		if (status == SEMEL_OK && any)
-			status = prepare_effect(connection, effects, effect, error);
-		if (status == SEMEL_OK && any)
-			effects->count++;
-		else
-			semel_pg_statement_free(&effect->statement);
+		semel_status status = add_statement(connection, effects, effect, &sql, error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	return SEMEL_OK;
 }
 
 semel_status semel_pg_effect_prepare(semel_store *base, const char *const *statements, size_t count,
@@ -261,16 +292,20 @@ semel_status semel_pg_effect_prepare(semel_store *base, const char *const *state
 	effects->generation = store->effect_generations++;
 	for (size_t i = 0; i < count && status == SEMEL_OK; i++)
 		status = add_statements(store->connection, effects, statements[i], error);
-	if (status == SEMEL_OK && effects->count == 0)
+	if (status != SEMEL_OK)
+		goto free_effects;
+	if (effects->count == 0) {
 		status = semel_error_set(error, SEMEL_INVALID,
-					 "the SQL handler has no statement in it");
-	if (status != SEMEL_OK) {
-		semel_pg_effects_free(effects);
-		return status;
+					 "the SQL handler contains no statement");
+		goto free_effects;
 	}
 	semel_pg_effects_free(store->effects);
 	store->effects = effects;
 	return SEMEL_OK;
+
+free_effects:
+	semel_pg_effects_free(effects);
+	return status;
 }
 
 /* What was sent is answered in order; the rest of a failed one is passed over by the server. */
@@ -342,12 +377,12 @@ semel_status semel_pg_effect_run(semel_store *base, const struct semel_event *ev
 	for (size_t i = 0; i < effects->count && status == SEMEL_OK; i++)
 		status = send_effect(store, &effects->list[i], &values, error);
 	semel_arena_reset(effects->arena);
-	if (status == SEMEL_OK && store->savepoint_open) {
-		status = semel_pg_effects_collect(store, error);
-		if (status == SEMEL_OK)
-			status = check_deferred(store, error);
-	}
-	return status;
+	if (status != SEMEL_OK || !store->savepoint_open)
+		return status;
+	status = semel_pg_effects_collect(store, error);
+	if (status != SEMEL_OK)
+		return status;
+	return check_deferred(store, error);
 }
 
 /* ---- upcasters ------------------------------------------------------------------------------- */
@@ -383,15 +418,21 @@ semel_status semel_pg_evaluate(semel_store *store, const char *expression,
 	if (sql == NULL)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for an SQL expression");
 	semel_status status = semel_pg_effects_collect(semel_pg_of(store), error);
-	if (status == SEMEL_OK)
-		status = semel_pg_statement_read(sql, &statement, &rest, error);
-	if (status == SEMEL_OK && *rest != '\0')
+	if (status != SEMEL_OK)
+		goto free_statement;
+	status = semel_pg_statement_read(sql, &statement, &rest, error);
+	if (status != SEMEL_OK)
+		goto free_statement;
+	if (*rest != '\0')
 		status = semel_error_set(error, SEMEL_INVALID,
 					 "one SQL expression is wanted, not a statement: %s",
 					 expression);
-	if (status == SEMEL_OK)
-		status = evaluate_statement(semel_pg_of(store)->connection, &statement, &values,
-					    value_out, error);
+	if (status != SEMEL_OK)
+		goto free_statement;
+	status = evaluate_statement(semel_pg_of(store)->connection, &statement, &values, value_out,
+				    error);
+
+free_statement:
 	semel_pg_statement_free(&statement);
 	return status;
 }

@@ -362,8 +362,9 @@ static void read_slot(const PGresult *result, struct semel_slot_status *slot)
 semel_status semel_pg_check_schema(semel_store *store, semel_error *error)
 {
 	semel_status status = semel_pg_effects_collect(semel_pg_of(store), error);
-	return status == SEMEL_OK ? semel_pg_check_version(semel_pg_of(store)->connection, error)
-				  : status;
+	if (status != SEMEL_OK)
+		return status;
+	return semel_pg_check_version(semel_pg_of(store)->connection, error);
 }
 
 semel_status semel_pg_slot_read(semel_store *store, const char *slot,
@@ -375,8 +376,9 @@ semel_status semel_pg_slot_read(semel_store *store, const char *slot,
 	semel_pg_add_string(&params, slot);
 	semel_status status =
 		semel_pg_run(semel_pg_tx(store), &select_slot, &params, &result, error);
-	if (status == SEMEL_OK)
-		read_slot(result, look_out);
+	if (status != SEMEL_OK)
+		return status;
+	read_slot(result, look_out);
 	semel_pg_clear(result);
 	return status;
 }
@@ -558,12 +560,13 @@ static semel_status examine_schema(const struct examiner *examiner)
 {
 	semel_error error = { .status = SEMEL_OK };
 	semel_status status = semel_pg_check_version(examiner->connection, &error);
-	if (status == SEMEL_OK)
-		semel_examination_fine(examiner->examination, SEMEL_CHECK_STORE_SCHEMA,
-				       "version %d", SEMEL_PG_SCHEMA);
-	else
+	if (status != SEMEL_OK) {
 		semel_examination_failed(examiner->examination, SEMEL_CHECK_STORE_SCHEMA, &error);
-	return status;
+		return status;
+	}
+	semel_examination_fine(examiner->examination, SEMEL_CHECK_STORE_SCHEMA, "version %d",
+			       SEMEL_PG_SCHEMA);
+	return SEMEL_OK;
 }
 
 semel_status semel_pg_store_examine(const struct semel_url *url,
@@ -581,7 +584,8 @@ semel_status semel_pg_store_examine(const struct semel_url *url,
 	semel_examination_fine(examination, SEMEL_CHECK_STORE_VERSION, "PostgreSQL %.60s",
 			       version != NULL ? version : "of an unknown version");
 	status = examine_schema(&examiner);
-	if (status == SEMEL_OK) {
+	bool current = status == SEMEL_OK;
+	if (current) {
 		examine_rights(&examiner);
 		examine_schema_rights(&examiner);
 		examine_overloads(&examiner);
@@ -592,12 +596,12 @@ semel_status semel_pg_store_examine(const struct semel_url *url,
 	examine_standbys(&examiner);
 	examine_disk(&examiner);
 	bool slot_exists = examine_slot(&examiner);
-	if (status == SEMEL_OK && examination->slot_required)
+	if (current && examination->slot_required)
 		examine_publication(&examiner, slot_exists);
-	if (status == SEMEL_OK)
+	if (current) {
 		examine_old_slots(&examiner);
-	if (status == SEMEL_OK)
 		examine_order(&examiner);
+	}
 	semel_libpq.finish(examiner.connection);
 	return status;
 }

@@ -408,12 +408,17 @@ static semel_status claim_with_keys(semel_tx tx, const struct claims *all, semel
 {
 	PGresult *holders = NULL;
 	semel_status status = claim_keys(tx, all, &holders, error);
-	if (status == SEMEL_OK)
-		status = claim_each(tx, all, error);
-	if (status == SEMEL_OK && holders != NULL)
-		status = find_key_holders(tx, all, holders, error);
-	if (status == SEMEL_OK && holders != NULL)
-		status = record_duplicates(tx, all, error);
+	if (status != SEMEL_OK)
+		goto clear_holders;
+	status = claim_each(tx, all, error);
+	if (status != SEMEL_OK || holders == NULL)
+		goto clear_holders;
+	status = find_key_holders(tx, all, holders, error);
+	if (status != SEMEL_OK)
+		goto clear_holders;
+	status = record_duplicates(tx, all, error);
+
+clear_holders:
 	semel_pg_clear(holders);
 	return status;
 }

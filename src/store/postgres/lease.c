@@ -113,7 +113,9 @@ static semel_status check_sequence(struct semel_pg_store *store, semel_error *er
 	PGresult *result = NULL;
 	semel_status status =
 		semel_pg_run(semel_pg_tx(&store->base), &sequence_cache, NULL, &result, error);
-	if (status == SEMEL_OK && semel_pg_int(result, 0, 0) != 1)
+	if (status != SEMEL_OK)
+		return status;
+	if (semel_pg_int(result, 0, 0) != 1)
 		status = semel_error_set(error, SEMEL_CONFIG,
 					 "semel_outbox_seq gives numbers out in blocks of %s, and "
 					 "an event could be passed by (ALTER SEQUENCE "
@@ -140,12 +142,16 @@ semel_status semel_pg_relay_set_up(struct semel_pg_store *store, semel_error *er
 		return SEMEL_OK;
 	semel_status status = semel_pg_execute_plain(store->connection, relay_settings,
 						     "set up the relay's connection", error);
-	if (status == SEMEL_OK)
-		status = check_sequence(store, error);
-	if (status == SEMEL_OK)
-		status = read_commit_times(store, error);
-	store->relays = status == SEMEL_OK;
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	status = check_sequence(store, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = read_commit_times(store, error);
+	if (status != SEMEL_OK)
+		return status;
+	store->relays = true;
+	return SEMEL_OK;
 }
 
 semel_status semel_pg_relay_join(semel_store *store, const char *owner, int64_t now_ms,
@@ -156,19 +162,21 @@ semel_status semel_pg_relay_join(semel_store *store, const char *owner, int64_t 
 	semel_tx tx = semel_pg_tx(store);
 	PGresult *result = NULL;
 	semel_status status = semel_pg_relay_set_up(semel_pg_of(store), error);
-	if (status == SEMEL_OK)
-		status = semel_pg_clock_compare(semel_pg_of(store), error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_pg_clock_compare(semel_pg_of(store), error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_pg_add_string(&params, owner);
 	semel_pg_add_time(&params, semel_pg_clock_to_server(tx, now_ms));
 	semel_pg_add_time(&params, semel_pg_clock_to_server(tx, expires_at_ms));
 	status = semel_pg_run(tx, &join_group, &params, &result, error);
-	if (status == SEMEL_OK)
-		*group_out = (struct semel_relay_group){
-			.members = 1 + (uint32_t)semel_pg_int(result, 0, 0),
-			.rank = (uint32_t)semel_pg_int(result, 0, 1),
-		};
+	if (status != SEMEL_OK)
+		return status;
+	*group_out = (struct semel_relay_group){
+		.members = 1 + (uint32_t)semel_pg_int(result, 0, 0),
+		.rank = (uint32_t)semel_pg_int(result, 0, 1),
+	};
 	semel_pg_clear(result);
 	return status;
 }
@@ -194,7 +202,9 @@ semel_status semel_pg_lease_list(semel_store *store, struct semel_lease *leases_
 {
 	PGresult *result = NULL;
 	semel_status status = semel_pg_run(semel_pg_tx(store), &list_lanes, NULL, &result, error);
-	if (status == SEMEL_OK && semel_pg_rows(result) != SEMEL_PG_LANES)
+	if (status != SEMEL_OK)
+		return status;
+	if (semel_pg_rows(result) != SEMEL_PG_LANES)
 		status = semel_error_set(error, SEMEL_NO_SCHEMA,
 					 "semel_lease has %d rows instead of %d (put them back: "
 					 "INSERT INTO semel_lease (lane) SELECT generate_series(0, "
@@ -212,8 +222,9 @@ static semel_status read_sequence(semel_store *store, semel_error *error)
 	PGresult *result = NULL;
 	semel_status status =
 		semel_pg_run(semel_pg_tx(store), &drawn_numbers, NULL, &result, error);
-	if (status == SEMEL_OK)
-		semel_pg_watermark_observe(semel_pg_of(store), semel_pg_int(result, 0, 0));
+	if (status != SEMEL_OK)
+		return status;
+	semel_pg_watermark_observe(semel_pg_of(store), semel_pg_int(result, 0, 0));
 	semel_pg_clear(result);
 	return status;
 }
@@ -233,16 +244,19 @@ static semel_status update_lease(semel_store *store, const struct semel_pg_query
 	if (seq != NULL)
 		semel_pg_add_int(&params, *seq);
 	semel_status status = semel_pg_run(tx, query, &params, &result, error);
-	if (status == SEMEL_OK && semel_pg_rows(result) == 0)
+	if (status != SEMEL_OK)
+		return status;
+	if (semel_pg_rows(result) == 0) {
 		status = semel_error_set(error, SEMEL_LEASE_LOST,
 					 "lane %d has another owner since epoch %lld",
 					 (int)lease->lane, (long long)lease->epoch);
-	if (status == SEMEL_OK) {
-		read_lease(tx, result, 0, lease);
-		semel_pg_watermark_check_sequence(semel_pg_of(store), semel_pg_int(result, 0, 6));
-		semel_pg_watermark_record_xid(semel_pg_of(store),
-					      (uint64_t)semel_pg_int(result, 0, 5));
+		goto clear_result;
 	}
+	read_lease(tx, result, 0, lease);
+	semel_pg_watermark_check_sequence(semel_pg_of(store), semel_pg_int(result, 0, 6));
+	semel_pg_watermark_record_xid(semel_pg_of(store), (uint64_t)semel_pg_int(result, 0, 5));
+
+clear_result:
 	semel_pg_clear(result);
 	return status;
 }
@@ -262,15 +276,19 @@ static semel_status sweep(semel_store *store, const char *owner, struct semel_le
 semel_status semel_pg_lease_take(semel_store *store, struct semel_lease *lease, const char *owner,
 				 int64_t expires_at_ms, semel_error *error)
 {
-	semel_status status = semel_pg_relay_set_up(semel_pg_of(store), error);
-	if (status == SEMEL_OK)
-		status = read_sequence(store, error);
 	semel_pg_previous_clear(semel_pg_of(store)->previous);
 	semel_pg_of(store)->previous_loaded = 0;
 	lease->expires_at_ms = expires_at_ms;
-	if (status == SEMEL_OK)
-		status = update_lease(store, &take_lane, owner, lease, NULL, error);
-	return status == SEMEL_OK ? sweep(store, owner, lease, error) : status;
+	semel_status status = semel_pg_relay_set_up(semel_pg_of(store), error);
+	if (status != SEMEL_OK)
+		return status;
+	status = read_sequence(store, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = update_lease(store, &take_lane, owner, lease, NULL, error);
+	if (status != SEMEL_OK)
+		return status;
+	return sweep(store, owner, lease, error);
 }
 
 semel_status semel_pg_lease_renew(semel_store *store, struct semel_lease *lease,
@@ -281,8 +299,9 @@ semel_status semel_pg_lease_renew(semel_store *store, struct semel_lease *lease,
 	snprintf(owner, sizeof(owner), "%s", lease->owner);
 	lease->expires_at_ms = expires_at_ms;
 	semel_status status = update_lease(store, &renew_lane, owner, lease, &low_seq, error);
-	return status == SEMEL_OK && lease->epoch == epoch ? sweep(store, owner, lease, error)
-							   : status;
+	if (status != SEMEL_OK || lease->epoch != epoch)
+		return status;
+	return sweep(store, owner, lease, error);
 }
 
 /* What is not released runs out. */

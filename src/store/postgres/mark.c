@@ -144,7 +144,9 @@ static semel_status remove_and_free_next(semel_tx tx, const struct exception *ex
 	add_row_key(&key, exception);
 	add_aggregate(&aggregate, exception);
 	semel_status status = semel_pg_run(tx, &remove_exception, &key, NULL, error);
-	return status == SEMEL_OK ? semel_pg_run(tx, &free_next, &aggregate, NULL, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return semel_pg_run(tx, &free_next, &aggregate, NULL, error);
 }
 
 static semel_status try_refusal(semel_tx tx, const struct semel_mark *mark,
@@ -194,8 +196,9 @@ static semel_status mark_failed(semel_tx tx, const struct semel_mark *mark,
 	exception->blocks = mark->blocks;
 	semel_status status =
 		record_refusal(tx, mark, exception, "FAILED", batch->accept_invisible, error);
-	if (status == SEMEL_OK)
-		status = semel_dead_add_refused(tx, mark, batch->now_ms, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_dead_add_refused(tx, mark, batch->now_ms, error);
 	if (status != SEMEL_OK)
 		return status;
 	return mark->holds ? put(tx, exception, error) : remove_and_free_next(tx, exception, error);
@@ -328,8 +331,9 @@ static semel_status mark_all(semel_store *store, struct semel_lease *lease,
 	semel_tx tx = semel_pg_tx(store);
 	bool entered = false;
 	semel_status status = semel_pg_enter(store, &entered, error);
-	if (status == SEMEL_OK)
-		status = mark_published(store, lease, batch, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = mark_published(store, lease, batch, error);
 	for (size_t i = 0; i < batch->count && status == SEMEL_OK; i++)
 		if (!is_plain(&batch->marks[i]))
 			status = mark_other(tx, lease, &batch->marks[i], batch, error);
@@ -344,9 +348,10 @@ semel_status semel_pg_outbox_mark(semel_store *store, struct semel_lease *lease,
 		plain++;
 	semel_status status = plain == batch->count ? mark_published(store, lease, batch, error)
 						    : mark_all(store, lease, batch, error);
-	if (status == SEMEL_OK)
-		renewed(lease, batch);
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	renewed(lease, batch);
+	return SEMEL_OK;
 }
 
 /* ---- dead letters of the relay that a person has decided about --------------------------------
@@ -398,8 +403,10 @@ semel_status semel_pg_lane_lock_by_event(semel_tx tx, struct semel_text event_id
 	if (arena == NULL)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a dead letter");
 	semel_status status = find_row(tx, event_id, arena, &exception, error);
-	if (status == SEMEL_OK && exception.seq != 0)
-		status = lock_lease(tx, exception.lane, error);
+	if (status != SEMEL_OK || exception.seq == 0)
+		goto free_arena;
+	status = lock_lease(tx, exception.lane, error);
+free_arena:
 	semel_arena_free(arena);
 	return status;
 }
@@ -409,7 +416,9 @@ static semel_status set_back(semel_tx tx, const struct exception *exception, sem
 	struct semel_pg_params params = { 0 };
 	add_row_key(&params, exception);
 	semel_status status = semel_pg_run(tx, &reset_failed, &params, NULL, error);
-	return status == SEMEL_OK ? put(tx, exception, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return put(tx, exception, error);
 }
 
 semel_status semel_pg_dead_return_to_outbox(semel_tx tx, const struct semel_dead_entry *entry,
@@ -426,14 +435,16 @@ semel_status semel_pg_dead_return_to_outbox(semel_tx tx, const struct semel_dead
 	status = find_row(tx, entry->event.id, arena, &exception, error);
 	if (status != SEMEL_OK)
 		goto free_arena;
-	if (exception.seq != 0)
-		status = lock_lease(tx, exception.lane, error);
-	if (status == SEMEL_OK && exception.seq != 0)
-		status = discard ? remove_and_free_next(tx, &exception, error)
-				 : set_back(tx, &exception, error);
-	else if (status == SEMEL_OK &&
-		 !discard) /* the row is gone: the dead letter still has the event */
-		status = semel_pg_outbox_insert(tx, &entry->event, 1, error);
+	if (exception.seq == 0) { /* the row is gone: the dead letter still has the event */
+		if (!discard)
+			status = semel_pg_outbox_insert(tx, &entry->event, 1, error);
+		goto free_arena;
+	}
+	status = lock_lease(tx, exception.lane, error);
+	if (status != SEMEL_OK)
+		goto free_arena;
+	status = discard ? remove_and_free_next(tx, &exception, error)
+			 : set_back(tx, &exception, error);
 free_arena:
 	semel_arena_free(arena);
 	return status;

@@ -53,12 +53,14 @@ static semel_status insert_one(semel_tx tx, const struct semel_event *event, sem
 	uint64_t written = 0;
 	add_event(&params, event);
 	semel_status status = semel_pg_change(tx, &insert_event, &params, &written, error);
-	if (status == SEMEL_OK && written == 0)
+	if (status != SEMEL_OK)
+		return status;
+	if (written == 0)
 		return semel_error_set(error, SEMEL_DUPLICATE_ID,
 				       "an event with the id %s is in the outbox already (publish "
 				       "another event under an id of its own)",
 				       semel_text_shown(event->id));
-	return status;
+	return SEMEL_OK;
 }
 
 /* All or none of them: the savepoint is inside the caller's transaction, and gone afterwards. */
@@ -73,13 +75,17 @@ semel_status semel_pg_outbox_insert(semel_tx tx, const struct semel_event *event
 	status = semel_pg_run(tx, &set_savepoint, NULL, NULL, error);
 	if (status != SEMEL_OK)
 		return status;
-	for (size_t i = 0; i < count && status == SEMEL_OK; i++)
+	for (size_t i = 0; i < count; i++) {
 		status = insert_one(tx, &events[i], error);
-	if (status != SEMEL_OK)
-		(void)semel_pg_run(tx, &back_to_savepoint, NULL, NULL, NULL);
-	semel_status released =
-		semel_pg_run(tx, &release_savepoint, NULL, NULL, status == SEMEL_OK ? error : NULL);
-	return status == SEMEL_OK ? released : status;
+		if (status != SEMEL_OK)
+			goto roll_back;
+	}
+	return semel_pg_run(tx, &release_savepoint, NULL, NULL, error);
+
+roll_back:
+	(void)semel_pg_run(tx, &back_to_savepoint, NULL, NULL, NULL);
+	(void)semel_pg_run(tx, &release_savepoint, NULL, NULL, NULL);
+	return status;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -291,9 +297,10 @@ static semel_status fetch_payloads(semel_store *store, struct semel_outbox_batch
 	semel_buffer_free(&ids);
 	assign_payloads(result, batch);
 	semel_pg_clear(result);
-	if (status == SEMEL_OK)
-		drop_pruned(batch);
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	drop_pruned(batch);
+	return SEMEL_OK;
 }
 
 /* Rows until the batch is full by count or by bytes; at least one. */
@@ -340,14 +347,17 @@ semel_status semel_pg_outbox_fetch_seqs(struct semel_pg_store *store, int32_t la
 	semel_pg_add_array(&params, seqs);
 	semel_status status =
 		semel_pg_run(semel_pg_tx(&store->base), &fetch_seqs, &params, &result, error);
-	if (status == SEMEL_OK)
-		status = assign_rows(result, batch, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = assign_rows(result, batch, error);
 	semel_pg_clear(result);
+	if (status != SEMEL_OK)
+		return status;
 	for (uint32_t i = 0; i < batch->count; i++)
 		if (batch->rows[i].event.id.data != NULL)
 			batch->rows[kept++] = batch->rows[i];
 	batch->count = kept;
-	return status == SEMEL_OK ? fetch_payloads(&store->base, batch, error) : status;
+	return fetch_payloads(&store->base, batch, error);
 }
 
 static semel_status fill(semel_store *store, const PGresult *result,
@@ -448,13 +458,17 @@ static semel_status take_run(struct semel_pg_store *store, const PGresult *resul
 	if (store->watermark.complete_seq > read->after_seq)
 		batch->complete_seq = store->watermark.complete_seq;
 	semel_status status = fill_from(&store->base, result, first, rows, batch, error);
-	if (status == SEMEL_OK && store->commit_times)
-		status = semel_pg_order_by_commit(store, read->lease->lane,
-						  batch->cut || rows >= (int)batch->capacity, batch,
-						  error);
+	if (status != SEMEL_OK)
+		return status;
+	if (store->commit_times) {
+		bool full = batch->cut || rows >= (int)batch->capacity;
+		status = semel_pg_order_by_commit(store, read->lease->lane, full, batch, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
 	for (uint32_t i = 0; i < batch->count; i++)
 		semel_pg_previous_fill(&store->previous, &batch->rows[i], batch->arena);
-	return status;
+	return SEMEL_OK;
 }
 
 semel_status semel_pg_outbox_fetch_lanes(semel_store *base, const struct semel_lane_read *reads,
@@ -463,8 +477,11 @@ semel_status semel_pg_outbox_fetch_lanes(semel_store *base, const struct semel_l
 	struct semel_pg_store *store = semel_pg_of(base);
 	PGresult *result = NULL;
 	semel_status status = load_previous(store, reads, count, error);
-	if (status == SEMEL_OK)
-		status = fetch_runs(base, reads, count, &result, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = fetch_runs(base, reads, count, &result, error);
+	if (status != SEMEL_OK)
+		return status;
 	int rows = semel_pg_rows(result);
 	if (rows > 0) {
 		semel_pg_watermark_observe(store, semel_pg_int(result, 0, DRAWN));
@@ -501,8 +518,9 @@ semel_status semel_pg_outbox_fetch_due(semel_store *store, const struct semel_le
 	semel_pg_add_int(&params, batch->capacity);
 	batch->count = 0;
 	semel_status status = semel_pg_run(semel_pg_tx(store), &fetch_due, &params, &result, error);
-	if (status == SEMEL_OK)
-		status = fill(store, result, batch, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = fill(store, result, batch, error);
 	semel_pg_clear(result);
 	return status;
 }
@@ -530,8 +548,9 @@ semel_status semel_pg_outbox_select(semel_store *store, const struct semel_outbo
 	}
 	batch->count = 0;
 	semel_status status = semel_pg_run(semel_pg_tx(store), query, &params, &result, error);
-	if (status == SEMEL_OK)
-		status = fill(store, result, batch, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = fill(store, result, batch, error);
 	semel_pg_clear(result);
 	return status;
 }

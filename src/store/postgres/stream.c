@@ -86,9 +86,10 @@ static semel_status read_server_settings(struct semel_pg_changes *changes, semel
 	PGresult *result = NULL;
 	semel_tx tx = { 0 };
 	semel_status status = semel_pg_changes_side(changes, &tx, error);
-	if (status == SEMEL_OK)
-		status = semel_pg_run(tx, &server_settings, NULL, &result, error);
+	if (status != SEMEL_OK)
+		return status;
 	changes->stream.decoder = (struct semel_pgoutput){ 0 };
+	status = semel_pg_run(tx, &server_settings, NULL, &result, error);
 	if (semel_pg_rows(result) > 0) {
 		changes->stream.keepalive_timeout_ms = semel_pg_int(result, 0, 0);
 		changes->stream.decoder.table = (uint32_t)semel_pg_int(result, 0, 1);
@@ -137,8 +138,9 @@ semel_status semel_pg_stream_start(struct semel_changes *base, uint64_t position
 	struct semel_pg_changes *changes = semel_pg_changes_of(base);
 	semel_pg_stream_stop(base);
 	semel_status status = read_server_settings(changes, error);
-	if (status == SEMEL_OK)
-		status = semel_pg_connect_stream(changes->url, &changes->stream.connection, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_pg_connect_stream(changes->url, &changes->stream.connection, error);
 	if (status != SEMEL_OK)
 		return status;
 	changes->stream.wake = NULL;
@@ -379,5 +381,7 @@ semel_status semel_pg_stream_read(struct semel_changes *base, struct semel_outbo
 	changes->stream.gather = came >= GULP_MIN;
 	batch->cut = is_full(batch, used);
 	wake_by(changes, changes->stream.awaits_row ? 1 : changes->stream.row_bytes);
-	return status == SEMEL_OK ? name_predecessors(changes, batch, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return name_predecessors(changes, batch, error);
 }

@@ -80,7 +80,9 @@ static semel_status lock_lease(semel_tx tx, const struct semel_lease *lease, sem
 	semel_pg_add_int(&params, lease->epoch);
 	semel_pg_add_string(&params, lease->owner);
 	semel_status status = semel_pg_run(tx, &fence, &params, &result, error);
-	if (status == SEMEL_OK && semel_pg_rows(result) == 0)
+	if (status != SEMEL_OK)
+		return status;
+	if (semel_pg_rows(result) == 0)
 		status = semel_error_set(error, SEMEL_LEASE_LOST,
 					 "lane %d has another owner since epoch %lld",
 					 (int)lease->lane, (long long)lease->epoch);
@@ -99,14 +101,21 @@ static semel_status repair_exceptions(semel_store *store, const struct semel_lea
 	if (status != SEMEL_OK || !any)
 		return status;
 	status = semel_pg_enter(store, &entered, error);
-	if (status == SEMEL_OK)
-		status = lock_lease(tx, lease, error);
-	if (status == SEMEL_OK)
-		status = run_for_lane(tx, &drop_orphans, lease->lane, &gone, error);
-	if (status == SEMEL_OK)
-		status = run_for_lane(tx, &free_heads, lease->lane, &freed, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = lock_lease(tx, lease, error);
+	if (status != SEMEL_OK)
+		goto leave;
+	status = run_for_lane(tx, &drop_orphans, lease->lane, &gone, error);
+	if (status != SEMEL_OK)
+		goto leave;
+	status = run_for_lane(tx, &free_heads, lease->lane, &freed, error);
+
+leave:
 	status = semel_pg_leave(store, entered, status, error);
-	if (status == SEMEL_OK && gone + freed > 0)
+	if (status != SEMEL_OK)
+		return status;
+	if (gone + freed > 0)
 		semel_logf(
 			SEMEL_LOG_WARN,
 			"events of lane %d waited behind one that was removed by hand; they go on",
@@ -148,12 +157,12 @@ semel_status semel_pg_sweep(struct semel_pg_store *store, const struct semel_lea
 	semel_pg_add_int(&params, lease->low_seq);
 	semel_pg_add_int(&params, ROWS_PER_STEP);
 	status = semel_pg_run(semel_pg_tx(&store->base), &select_below, &params, &result, error);
-	if (status == SEMEL_OK) {
-		*found_out = semel_pg_int(result, 0, 2);
-		store->sweep.after_seq[lane] = semel_pg_int(result, 0, 1);
-		if (semel_pg_int(result, 0, 0) < ROWS_PER_STEP || *found_out != 0)
-			end_round(store, lane, now_ms);
-	}
+	if (status != SEMEL_OK)
+		return status;
+	*found_out = semel_pg_int(result, 0, 2);
+	store->sweep.after_seq[lane] = semel_pg_int(result, 0, 1);
+	if (semel_pg_int(result, 0, 0) < ROWS_PER_STEP || *found_out != 0)
+		end_round(store, lane, now_ms);
 	semel_pg_clear(result);
 	return status;
 }

@@ -26,7 +26,9 @@ static semel_status run_inside(semel_store *store, const struct semel_pg_query *
 {
 	semel_tx tx = semel_pg_tx(store);
 	semel_status status = semel_pg_demand_transaction(tx, query->what, error);
-	return status == SEMEL_OK ? semel_pg_run(tx, query, NULL, NULL, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return semel_pg_run(tx, query, NULL, NULL, error);
 }
 
 /* What a constraint says that is checked at the end only; a trigger of that kind may say anything.
@@ -56,11 +58,13 @@ semel_status semel_pg_commit(semel_store *store, semel_error *error)
 		return status;
 	}
 	status = semel_pg_run(tx, &commit_all, NULL, &result, error);
-	if (status == SEMEL_OK && strcmp(semel_libpq.cmdStatus(result), "COMMIT") != 0)
+	if (status != SEMEL_OK)
+		return error_of_commit(status, error);
+	if (strcmp(semel_libpq.cmdStatus(result), "COMMIT") != 0)
 		status = semel_error_set(error, SEMEL_OUTAGE,
 					 "cannot commit: the transaction failed before");
 	semel_pg_clear(result);
-	return status == SEMEL_OK ? SEMEL_OK : error_of_commit(status, error);
+	return status;
 }
 
 void semel_pg_rollback(semel_store *store)

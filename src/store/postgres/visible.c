@@ -28,14 +28,15 @@ semel_status semel_pg_visible_refresh(struct semel_pg_changes *changes, semel_er
 	PGresult *result = NULL;
 	semel_tx tx = { 0 };
 	semel_status status = semel_pg_changes_side(changes, &tx, error);
-	if (status == SEMEL_OK)
-		status = semel_pg_run(tx, &take_snapshot, NULL, &result, error);
-	if (status == SEMEL_OK) {
-		free(changes->visible.snapshot);
-		changes->visible.snapshot = strdup(semel_pg_value(result, 0, 0));
-	}
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_pg_run(tx, &take_snapshot, NULL, &result, error);
+	if (status != SEMEL_OK)
+		return semel_pg_changes_failed(changes, status);
+	free(changes->visible.snapshot);
+	changes->visible.snapshot = strdup(semel_pg_value(result, 0, 0));
 	semel_pg_clear(result);
-	return semel_pg_changes_failed(changes, status);
+	return SEMEL_OK;
 }
 
 bool semel_pg_visible_includes(const struct semel_pg_changes *changes, uint32_t xid)
@@ -100,7 +101,8 @@ static semel_status refresh_and_check(struct semel_pg_changes *changes, uint32_t
 {
 	changes->visible.refreshed = true;
 	semel_status status = semel_pg_visible_refresh(changes, error);
-	if (status == SEMEL_OK && semel_pg_visible_includes(changes, xid))
+	bool visible = status == SEMEL_OK && semel_pg_visible_includes(changes, xid);
+	if (visible)
 		stop_waiting(changes);
 	else
 		start_waiting(changes);

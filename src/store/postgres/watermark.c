@@ -147,10 +147,10 @@ static semel_status list_writers(struct semel_pg_store *store, semel_error *erro
 	PGresult *result = NULL;
 	semel_status status =
 		semel_pg_run(semel_pg_tx(&store->base), &select_writers, NULL, &result, error);
-	if (status == SEMEL_OK) {
-		store->watermark.writers_seq = store->watermark.drawn_seq;
-		store->watermark.writers = strdup(semel_pg_value(result, 0, 0));
-	}
+	if (status != SEMEL_OK)
+		return status;
+	store->watermark.writers_seq = store->watermark.drawn_seq;
+	store->watermark.writers = strdup(semel_pg_value(result, 0, 0));
 	semel_pg_clear(result);
 	return status;
 }

@@ -177,14 +177,21 @@ semel_status semel_sqlite_execute(semel_store *store, const char *sql, semel_err
 	sqlite3 *db = semel_sqlite_of(store)->db;
 	semel_status status =
 		semel_sqlite_demand_transaction(semel_sqlite_tx(store), "run SQL", error);
-	while (status == SEMEL_OK && *sql != '\0') {
+	if (status != SEMEL_OK)
+		return status;
+	while (*sql != '\0') {
 		sqlite3_stmt *statement = NULL;
 		status = prepare_user_sql(db, sql, &statement, &sql, error);
-		if (status == SEMEL_OK && statement != NULL)
-			status = execute_one(db, statement, error);
+		if (status != SEMEL_OK)
+			return status;
+		if (statement == NULL)
+			continue;
+		status = execute_one(db, statement, error);
 		sqlite3_finalize(statement);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	return SEMEL_OK;
 }
 
 /* ---- handlers -------------------------------------------------------------------------------- */
@@ -221,14 +228,18 @@ static semel_status add_effect(struct semel_sqlite_effects *effects, sqlite3_stm
 static semel_status add_statements(sqlite3 *db, struct semel_sqlite_effects *effects,
 				   const char *sql, semel_error *error)
 {
-	semel_status status = SEMEL_OK;
-	while (status == SEMEL_OK && *sql != '\0') {
+	while (*sql != '\0') {
 		sqlite3_stmt *statement = NULL;
-		status = prepare_user_sql(db, sql, &statement, &sql, error);
-		if (status == SEMEL_OK && statement != NULL)
-			status = add_effect(effects, statement, error);
+		semel_status status = prepare_user_sql(db, sql, &statement, &sql, error);
+		if (status != SEMEL_OK)
+			return status;
+		if (statement == NULL)
+			continue;
+		status = add_effect(effects, statement, error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	return SEMEL_OK;
 }
 
 semel_status semel_sqlite_effect_prepare(semel_store *base, const char *const *statements,
@@ -243,16 +254,20 @@ semel_status semel_sqlite_effect_prepare(semel_store *base, const char *const *s
 	}
 	for (size_t i = 0; i < count && status == SEMEL_OK; i++)
 		status = add_statements(store->db, effects, statements[i], error);
-	if (status == SEMEL_OK && effects->count == 0)
+	if (status != SEMEL_OK)
+		goto free_effects;
+	if (effects->count == 0) {
 		status = semel_error_set(error, SEMEL_INVALID,
-					 "the SQL handler has no statement in it");
-	if (status != SEMEL_OK) {
-		semel_sqlite_effects_free(effects);
-		return status;
+					 "the SQL handler contains no statement");
+		goto free_effects;
 	}
 	semel_sqlite_effects_free(store->effects);
 	store->effects = effects;
 	return SEMEL_OK;
+
+free_effects:
+	semel_sqlite_effects_free(effects);
+	return status;
 }
 
 static semel_status verdict_of(sqlite3 *db, int code, semel_error *error)
@@ -318,7 +333,9 @@ semel_status semel_sqlite_effect_run(semel_store *base, const struct semel_event
 	for (size_t i = 0; i < effects->count && status == SEMEL_OK; i++)
 		status = run_effect(store->db, &effects->list[i], &values, error);
 	semel_arena_reset(effects->arena);
-	return status == SEMEL_OK ? check_deferred(store->db, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return check_deferred(store->db, error);
 }
 
 /* ---- upcasters ------------------------------------------------------------------------------- */
@@ -340,7 +357,9 @@ static semel_status prepare_expression(sqlite3 *db, const char *expression, stru
 					 "one SQL expression is wanted, not a statement: %s",
 					 expression);
 	sqlite3_free(sql);
-	return status == SEMEL_OK ? find_placeholders(effect, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return find_placeholders(effect, error);
 }
 
 semel_status semel_sqlite_evaluate(semel_store *store, const char *expression,

@@ -142,8 +142,9 @@ static semel_status claim_key(struct claiming *claiming, const struct semel_inbo
 	bool row = false;
 	holder_out[0] = '\0';
 	semel_status status = take_once(claiming->tx, &insert_key, &claiming->key, error);
-	if (status == SEMEL_OK)
-		status = take_once(claiming->tx, &find_key, &claiming->find_key, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = take_once(claiming->tx, &find_key, &claiming->find_key, error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_sqlite_bind_text(claiming->key, 1, claim->scope);
@@ -192,8 +193,9 @@ semel_status semel_sqlite_inbox_claim(semel_tx tx, const struct semel_inbox_clai
 {
 	struct claiming claiming = { .tx = tx };
 	semel_status status = semel_sqlite_demand_transaction(tx, insert_claim.what, error);
-	if (status == SEMEL_OK)
-		status = semel_sqlite_take(tx, &insert_claim, &claiming.claim, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_sqlite_take(tx, &insert_claim, &claiming.claim, error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_time_format(now_ms, claiming.now);
@@ -215,8 +217,9 @@ semel_status semel_sqlite_inbox_change(semel_tx tx, const struct semel_inbox_cla
 	sqlite3_stmt *statement = NULL;
 	*taken_out = false;
 	semel_status status = semel_sqlite_demand_transaction(tx, change_claim.what, error);
-	if (status == SEMEL_OK)
-		status = semel_sqlite_take(tx, &change_claim, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_sqlite_take(tx, &change_claim, &statement, error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_sqlite_bind_text(statement, 1, claim->scope);
@@ -254,9 +257,12 @@ semel_status semel_sqlite_inbox_forget(semel_tx tx, const struct semel_inbox_cla
 				       semel_error *error)
 {
 	semel_status status = semel_sqlite_demand_transaction(tx, forget_claim.what, error);
-	if (status == SEMEL_OK)
-		status = forget(tx, &forget_claim, claim, error);
-	return status == SEMEL_OK ? forget(tx, &forget_key, claim, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	status = forget(tx, &forget_claim, claim, error);
+	if (status != SEMEL_OK)
+		return status;
+	return forget(tx, &forget_key, claim, error);
 }
 
 semel_status semel_sqlite_inbox_renew(semel_store *store, const char *owner, int64_t lease_until_ms,

@@ -100,14 +100,18 @@ semel_status semel_sqlite_lease_list(semel_store *store, struct semel_lease *lea
 	sqlite3_stmt *statement = NULL;
 	bool row = false;
 	semel_status status = semel_sqlite_take(tx, &list_lanes, &statement, error);
-	if (status == SEMEL_OK)
-		status = semel_sqlite_step(tx, &list_lanes, statement, &row, error);
-	if (status == SEMEL_OK && row)
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_sqlite_step(tx, &list_lanes, statement, &row, error);
+	if (status != SEMEL_OK)
+		goto give_statement;
+	if (row)
 		read_lease(statement, leases_out);
-	else if (status == SEMEL_OK)
+	else
 		status = semel_error_set(error, SEMEL_NO_SCHEMA,
 					 "the lane's row is missing in semel_lease (put it back: "
 					 "INSERT INTO semel_lease (lane) VALUES (0))");
+give_statement:
 	semel_sqlite_give(tx, &list_lanes, statement);
 	return status;
 }
@@ -133,16 +137,21 @@ static semel_status update_lease(semel_store *store, const struct semel_sqlite_q
 	if (seq != NULL)
 		sqlite3_bind_int64(statement, 5, *seq);
 	status = semel_sqlite_step(tx, query, statement, &row, error);
-	if (status == SEMEL_OK && !row)
+	if (status != SEMEL_OK)
+		goto give_statement;
+	if (!row) {
 		status = error_of_loss(lease, error);
-	if (row) {
-		read_lease(statement, &updated);
-		status = semel_sqlite_run(tx, query, statement, error);
+		goto give_statement;
 	}
+	read_lease(statement, &updated);
+	status = semel_sqlite_run(tx, query, statement, error);
+
+give_statement:
 	semel_sqlite_give(tx, query, statement);
-	if (status == SEMEL_OK)
-		*lease = updated;
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	*lease = updated;
+	return SEMEL_OK;
 }
 
 /* Goes back to what was passed by, if there is something. */
@@ -161,7 +170,9 @@ semel_status semel_sqlite_lease_take(semel_store *store, struct semel_lease *lea
 {
 	lease->expires_at_ms = expires_at_ms;
 	semel_status status = update_lease(store, &take_lane, owner, lease, NULL, error);
-	return status == SEMEL_OK ? sweep(store, owner, lease, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return sweep(store, owner, lease, error);
 }
 
 semel_status semel_sqlite_lease_renew(semel_store *store, struct semel_lease *lease,
@@ -172,8 +183,9 @@ semel_status semel_sqlite_lease_renew(semel_store *store, struct semel_lease *le
 	sqlite3_snprintf((int)sizeof(owner), owner, "%s", lease->owner);
 	lease->expires_at_ms = expires_at_ms;
 	semel_status status = update_lease(store, &renew_lane, owner, lease, &low_seq, error);
-	return status == SEMEL_OK && lease->epoch == epoch ? sweep(store, owner, lease, error)
-							   : status;
+	if (status != SEMEL_OK || lease->epoch != epoch)
+		return status;
+	return sweep(store, owner, lease, error);
 }
 
 /* What is not released runs out. */

@@ -116,8 +116,9 @@ static semel_status remove_and_free_next(semel_tx tx, const struct exception *ex
 {
 	sqlite3_stmt *statement = NULL;
 	semel_status status = run_with_seq(tx, &remove_exception, exception->seq, error);
-	if (status == SEMEL_OK)
-		status = semel_sqlite_take(tx, &free_next, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_sqlite_take(tx, &free_next, &statement, error);
 	if (status != SEMEL_OK)
 		return status;
 	semel_sqlite_bind_text(statement, 1, exception->aggregate_type);
@@ -152,8 +153,9 @@ static semel_status mark_failed(semel_tx tx, const struct semel_mark *mark, int6
 	struct exception exception = exception_of(mark->row, "failed");
 	exception.blocks = mark->blocks;
 	semel_status status = record_refusal(tx, mark, "FAILED", error);
-	if (status == SEMEL_OK)
-		status = semel_dead_add_refused(tx, mark, now_ms, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_dead_add_refused(tx, mark, now_ms, error);
 	if (status != SEMEL_OK)
 		return status;
 	return mark->holds ? put(tx, &put_exception, &exception, error)
@@ -165,7 +167,9 @@ static semel_status mark_retry(semel_tx tx, const struct semel_mark *mark, semel
 	struct exception exception = exception_of(mark->row, "retry");
 	exception.due_ms = mark->due_ms;
 	semel_status status = record_refusal(tx, mark, "NEW", error);
-	return status == SEMEL_OK ? put(tx, &put_exception, &exception, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return put(tx, &put_exception, &exception, error);
 }
 
 static semel_status mark_other(semel_tx tx, const struct semel_mark *mark, int64_t now_ms,
@@ -209,17 +213,23 @@ static semel_status mark_rows(semel_tx tx, const struct semel_mark_batch *batch,
 	if (status != SEMEL_OK)
 		return status;
 	semel_sqlite_bind_time(statement, 3, batch->now_ms, now);
-	for (size_t i = 0, length = 1; i < batch->count && status == SEMEL_OK; i += length) {
+	for (size_t i = 0, length = 1; i < batch->count; i += length) {
 		const struct semel_mark *mark = &batch->marks[i];
 		length = is_plain(mark) ? run_length(mark, batch->count - i) : 1;
 		if (mark->kind == SEMEL_MARK_PUBLISHED) {
 			sqlite3_bind_int64(statement, 1, mark->row->seq);
 			sqlite3_bind_int64(statement, 2, mark[length - 1].row->seq);
 			status = semel_sqlite_run(tx, &mark_published, statement, error);
+			if (status != SEMEL_OK)
+				goto give_statement;
 		}
-		if (status == SEMEL_OK && !is_plain(mark))
-			status = mark_other(tx, mark, batch->now_ms, error);
+		if (is_plain(mark))
+			continue;
+		status = mark_other(tx, mark, batch->now_ms, error);
+		if (status != SEMEL_OK)
+			goto give_statement;
 	}
+give_statement:
 	semel_sqlite_give(tx, &mark_published, statement);
 	return status;
 }
@@ -238,11 +248,14 @@ static semel_status pass_fence(semel_tx tx, const struct semel_lease *lease,
 	sqlite3_bind_int64(statement, 4, batch->low_seq);
 	semel_sqlite_bind_time(statement, 5, batch->expires_at_ms, expires);
 	status = semel_sqlite_run(tx, &check_fence, statement, error);
-	if (status == SEMEL_OK && semel_sqlite_changes(tx) != 1)
+	if (status != SEMEL_OK)
+		goto give_statement;
+	if (semel_sqlite_changes(tx) != 1)
 		status = semel_error_set(error, SEMEL_LEASE_LOST,
 					 "lane %d has another owner since epoch %lld; nothing was "
 					 "marked",
 					 (int)lease->lane, (long long)lease->epoch);
+give_statement:
 	semel_sqlite_give(tx, &check_fence, statement);
 	return status;
 }
@@ -253,10 +266,14 @@ semel_status semel_sqlite_outbox_mark(semel_store *store, struct semel_lease *le
 	semel_tx tx = semel_sqlite_tx(store);
 	bool entered = false;
 	semel_status status = semel_sqlite_enter(store, &entered, error);
-	if (status == SEMEL_OK)
-		status = pass_fence(tx, lease, batch, error);
-	if (status == SEMEL_OK)
-		status = mark_rows(tx, batch, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = pass_fence(tx, lease, batch, error);
+	if (status != SEMEL_OK)
+		goto leave;
+	status = mark_rows(tx, batch, error);
+
+leave:
 	status = semel_sqlite_leave(store, entered, status, error);
 	if (status != SEMEL_OK)
 		return status;
@@ -322,8 +339,9 @@ semel_status semel_sqlite_dead_return_to_outbox(semel_tx tx, const struct semel_
 		goto free_arena;
 	}
 	status = run_with_seq(tx, &reset_failed, exception.seq, error);
-	if (status == SEMEL_OK)
-		status = put(tx, &put_exception, &exception, error);
+	if (status != SEMEL_OK)
+		goto free_arena;
+	status = put(tx, &put_exception, &exception, error);
 free_arena:
 	semel_arena_free(arena);
 	return status;

@@ -38,12 +38,15 @@ static semel_status open_file(const struct semel_url *url, bool create, sqlite3 
 					 .create = create,
 					 .checkpoint_pages = CHECKPOINT_PAGES };
 	semel_status status = semel_url_check_params(url, known, 2, error);
-	if (status == SEMEL_OK)
-		status = semel_sqlite_mode_of(url, &how.mode, error);
-	if (status == SEMEL_OK)
-		status = semel_url_param_int(url, "busy-timeout", range, &how.busy_timeout_ms,
-					     error);
-	return status == SEMEL_OK ? semel_sqlite_open(&how, db_out, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_sqlite_mode_of(url, &how.mode, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_url_param_int(url, "busy-timeout", range, &how.busy_timeout_ms, error);
+	if (status != SEMEL_OK)
+		return status;
+	return semel_sqlite_open(&how, db_out, error);
 }
 
 /* 0: no tables of ours. */
@@ -95,9 +98,12 @@ static semel_status upgrade(sqlite3 *db, const struct semel_url *url, semel_erro
 {
 	int64_t version = 0;
 	semel_status status = read_version(db, &version, error);
-	if (status == SEMEL_OK)
-		status = refuse_newer(version, url, error);
-	for (; status == SEMEL_OK && version < SEMEL_SQLITE_SCHEMA; version++) {
+	if (status != SEMEL_OK)
+		return status;
+	status = refuse_newer(version, url, error);
+	if (status != SEMEL_OK)
+		return status;
+	for (; version < SEMEL_SQLITE_SCHEMA; version++) {
 		char note[160];
 		sqlite3_snprintf((int)sizeof(note), note,
 				 "INSERT INTO semel_schema (version, applied_at) VALUES (%lld, "
@@ -107,9 +113,9 @@ static semel_status upgrade(sqlite3 *db, const struct semel_url *url, semel_erro
 		if (code == SQLITE_OK)
 			code = sqlite3_exec(db, note, NULL, NULL, NULL);
 		if (code != SQLITE_OK)
-			status = semel_sqlite_error(db, code, "make Semel's tables", error);
+			return semel_sqlite_error(db, code, "create Semel's tables", error);
 	}
-	return status;
+	return SEMEL_OK;
 }
 
 semel_status semel_sqlite_store_init(const struct semel_url *url, semel_error *error)
@@ -122,8 +128,10 @@ semel_status semel_sqlite_store_init(const struct semel_url *url, semel_error *e
 	if (status != SEMEL_OK)
 		goto close_db;
 	status = upgrade(db, url, error);
-	if (status == SEMEL_OK)
-		status = semel_sqlite_exec(db, "COMMIT", error);
+	if (status != SEMEL_OK)
+		goto roll_back;
+	status = semel_sqlite_exec(db, "COMMIT", error);
+roll_back:
 	if (sqlite3_get_autocommit(db) == 0)
 		sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
 close_db:
@@ -146,11 +154,12 @@ static void examine_schema(sqlite3 *db, const struct semel_url *url,
 {
 	semel_error error = { .status = SEMEL_OK };
 	*status = check_version(db, url, &error);
-	if (*status == SEMEL_OK)
-		semel_examination_fine(examination, SEMEL_CHECK_STORE_SCHEMA, "version %d",
-				       SEMEL_SQLITE_SCHEMA);
-	else
+	if (*status != SEMEL_OK) {
 		semel_examination_failed(examination, SEMEL_CHECK_STORE_SCHEMA, &error);
+		return;
+	}
+	semel_examination_fine(examination, SEMEL_CHECK_STORE_SCHEMA, "version %d",
+			       SEMEL_SQLITE_SCHEMA);
 }
 
 static void examine_journal(sqlite3 *db, const struct semel_examination *examination)
@@ -158,10 +167,12 @@ static void examine_journal(sqlite3 *db, const struct semel_examination *examina
 	int64_t wal = 0;
 	semel_status status = semel_sqlite_int(
 		db, "SELECT journal_mode = 'wal' FROM pragma_journal_mode", 0, &wal, NULL);
-	if (status == SEMEL_OK && wal == 1)
+	if (status != SEMEL_OK)
+		return;
+	if (wal == 1)
 		semel_examination_fine(examination, SEMEL_CHECK_STORE_SETTINGS,
 				       "the journal is a write-ahead log");
-	else if (status == SEMEL_OK)
+	else
 		semel_examination_report(
 			examination, SEMEL_CHECK_STORE_SETTINGS, SEMEL_SEVERITY_ADVICE,
 			"the journal is no write-ahead log: readers and writers wait for each "

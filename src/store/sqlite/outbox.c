@@ -55,17 +55,19 @@ static semel_status insert_one(semel_tx tx, sqlite3_stmt *statement,
 static semel_status insert_all(semel_tx tx, sqlite3_stmt *statement,
 			       const struct semel_event *events, size_t count, semel_error *error)
 {
-	semel_status status = SEMEL_OK;
-	if (count > 1)
-		status = semel_sqlite_exec(tx.native, "SAVEPOINT semel_publish", error);
+	if (count == 1)
+		return insert_one(tx, statement, events, error);
+	semel_status status = semel_sqlite_exec(tx.native, "SAVEPOINT semel_publish", error);
 	if (status != SEMEL_OK)
 		return status;
-	for (size_t i = 0; i < count && status == SEMEL_OK; i++)
+	for (size_t i = 0; i < count; i++) {
 		status = insert_one(tx, statement, &events[i], error);
-	if (count <= 1)
-		return status;
-	if (status == SEMEL_OK)
-		return semel_sqlite_exec(tx.native, "RELEASE semel_publish", error);
+		if (status != SEMEL_OK)
+			goto roll_back;
+	}
+	return semel_sqlite_exec(tx.native, "RELEASE semel_publish", error);
+
+roll_back:
 	if (semel_sqlite_in_transaction(tx))
 		sqlite3_exec(tx.native, "ROLLBACK TO semel_publish; RELEASE semel_publish", NULL,
 			     NULL, NULL);
@@ -77,8 +79,9 @@ semel_status semel_sqlite_outbox_insert(semel_tx tx, const struct semel_event *e
 {
 	sqlite3_stmt *statement = NULL;
 	semel_status status = semel_sqlite_demand_transaction(tx, insert_event.what, error);
-	if (status == SEMEL_OK)
-		status = semel_sqlite_take(tx, &insert_event, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_sqlite_take(tx, &insert_event, &statement, error);
 	if (status != SEMEL_OK)
 		return status;
 	status = insert_all(tx, statement, events, count, error);
@@ -246,8 +249,9 @@ semel_status semel_sqlite_outbox_fetch(semel_store *store, const struct semel_le
 	sqlite3_stmt *statement = NULL;
 	/* First the number, then the rows: whatever is at or below it is in the later view. */
 	semel_status status = read_newest(tx, &batch->complete_seq, error);
-	if (status == SEMEL_OK)
-		status = semel_sqlite_take(tx, &fetch_run, &statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_sqlite_take(tx, &fetch_run, &statement, error);
 	if (status != SEMEL_OK)
 		return status;
 	sqlite3_bind_int64(statement, 1, after_seq);

@@ -162,10 +162,11 @@ semel_status semel_sqlite_leave(semel_store *store, bool entered, semel_status s
 {
 	if (!entered)
 		return status;
-	if (status == SEMEL_OK)
-		return semel_sqlite_commit(store, error);
-	semel_sqlite_rollback(store);
-	return status;
+	if (status != SEMEL_OK) {
+		semel_sqlite_rollback(store);
+		return status;
+	}
+	return semel_sqlite_commit(store, error);
 }
 
 /* ---- binding and reading --------------------------------------------------------------------- */

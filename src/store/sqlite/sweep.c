@@ -54,8 +54,9 @@ static semel_status run_plain(semel_tx tx, const struct semel_sqlite_query *quer
 {
 	sqlite3_stmt *statement = NULL;
 	semel_status status = semel_sqlite_take(tx, query, &statement, error);
-	if (status == SEMEL_OK)
-		status = semel_sqlite_run(tx, query, statement, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_sqlite_run(tx, query, statement, error);
 	semel_sqlite_give(tx, query, statement);
 	return status;
 }
@@ -65,8 +66,9 @@ static semel_status has_stuck(semel_tx tx, bool *any_out, semel_error *error)
 	sqlite3_stmt *statement = NULL;
 	bool row = false;
 	semel_status status = semel_sqlite_take(tx, &any_stuck, &statement, error);
-	if (status == SEMEL_OK)
-		status = semel_sqlite_step(tx, &any_stuck, statement, &row, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_sqlite_step(tx, &any_stuck, statement, &row, error);
 	*any_out = row && sqlite3_column_int(statement, 0) != 0;
 	semel_sqlite_give(tx, &any_stuck, statement);
 	return status;
@@ -80,15 +82,19 @@ static semel_status repair_exceptions(semel_store *store, semel_error *error)
 	if (status != SEMEL_OK || !any)
 		return status;
 	status = semel_sqlite_enter(store, &entered, error);
-	if (status == SEMEL_OK)
-		status = run_plain(tx, &drop_orphans, error);
-	if (status == SEMEL_OK)
-		status = run_plain(tx, &free_heads, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = run_plain(tx, &drop_orphans, error);
+	if (status != SEMEL_OK)
+		goto leave;
+	status = run_plain(tx, &free_heads, error);
+
+leave:
 	status = semel_sqlite_leave(store, entered, status, error);
-	if (status == SEMEL_OK)
-		semel_log(SEMEL_LOG_WARN,
-			  "events waited behind one that was removed by hand; they go on",
-			  &(struct semel_log_fields){ 0 });
+	if (status != SEMEL_OK)
+		return status;
+	semel_log(SEMEL_LOG_WARN, "events waited behind one that was removed by hand; they go on",
+		  &(struct semel_log_fields){ 0 });
 	return status;
 }
 
@@ -128,10 +134,15 @@ semel_status semel_sqlite_sweep(semel_store *base, const struct semel_lease *lea
 	if (store->sweep.after_seq == 0) {
 		store->sweep.began_ms = now_ms;
 		status = repair_exceptions(base, error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	if (status == SEMEL_OK && !lease->streamed)
+	if (!lease->streamed) {
 		status = check_below(base, lease->low_seq, &count, found_out, error);
-	if (status == SEMEL_OK && (count < ROWS_PER_STEP || *found_out != 0)) {
+		if (status != SEMEL_OK)
+			return status;
+	}
+	if (count < ROWS_PER_STEP || *found_out != 0) {
 		store->sweep.after_seq = 0;
 		store->sweep.next_ms = now_ms + ROUND_PAUSE_MS +
 				       ROUND_PAUSE_FACTOR * (now_ms - store->sweep.began_ms);

@@ -35,7 +35,9 @@ static semel_status run_inside(semel_store *store, const struct semel_sqlite_que
 {
 	semel_status status =
 		semel_sqlite_demand_transaction(semel_sqlite_tx(store), query->what, error);
-	return status == SEMEL_OK ? run(store, query, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return run(store, query, error);
 }
 
 semel_status semel_sqlite_begin(semel_store *store, semel_error *error)
@@ -88,5 +90,7 @@ semel_status semel_sqlite_release(semel_store *store, semel_error *error)
 semel_status semel_sqlite_rollback_to(semel_store *store, semel_error *error)
 {
 	semel_status status = run_inside(store, &back_to_savepoint, error);
-	return status == SEMEL_OK ? semel_sqlite_release(store, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return semel_sqlite_release(store, error);
 }
