@@ -95,31 +95,6 @@ static void end_spans(const struct semel_env *env, struct semel_span *spans, siz
 	}
 }
 
-static semel_status publish(semel_tx tx, const semel_event_input *inputs, size_t count,
-			    char (*ids_out)[SEMEL_ID_SIZE], semel_error *error)
-{
-	struct semel_arena *arena = semel_arena_new(ARENA_BLOCK);
-	struct semel_event *events = NULL;
-	semel_status status = SEMEL_OK;
-	if (arena != NULL)
-		events = semel_arena_alloc(arena, count * sizeof(*events));
-	if (events == NULL) {
-		status = semel_error_set(error, SEMEL_INTERNAL, "no memory for %zu events", count);
-		goto free_arena;
-	}
-	status = complete(semel_tx_env(tx), inputs, count, arena, events, error);
-	if (status == SEMEL_OK) {
-		struct semel_span *spans = begin_spans(semel_tx_env(tx), events, count, arena);
-		status = tx.driver->outbox->insert(tx, events, count, error);
-		end_spans(semel_tx_env(tx), spans, count, status);
-	}
-	for (size_t i = 0; i < count && status == SEMEL_OK && ids_out != NULL; i++)
-		snprintf(ids_out[i], SEMEL_ID_SIZE, "%s", semel_text_string(events[i].id));
-free_arena:
-	semel_arena_free(arena);
-	return status;
-}
-
 semel_status semel_outbox_publish_all(semel_tx tx, const semel_event_input *inputs, size_t count,
 				      char (*ids_out)[SEMEL_ID_SIZE], semel_error *error)
 {
@@ -128,7 +103,24 @@ semel_status semel_outbox_publish_all(semel_tx tx, const semel_event_input *inpu
 		return status;
 	if (inputs == NULL)
 		return semel_error_set(error, SEMEL_INVALID, "there is no event to publish");
-	return publish(tx, inputs, count, ids_out, error);
+	struct semel_arena *arena = semel_arena_new(ARENA_BLOCK);
+	struct semel_event *events =
+		arena != NULL ? semel_arena_alloc(arena, count * sizeof(*events)) : NULL;
+	if (events == NULL) {
+		status = semel_error_set(error, SEMEL_INTERNAL, "no memory for %zu events", count);
+		goto free_arena;
+	}
+	status = complete(semel_tx_env(tx), inputs, count, arena, events, error);
+	if (status != SEMEL_OK)
+		goto free_arena;
+	struct semel_span *spans = begin_spans(semel_tx_env(tx), events, count, arena);
+	status = tx.driver->outbox->insert(tx, events, count, error);
+	end_spans(semel_tx_env(tx), spans, count, status);
+	for (size_t i = 0; i < count && status == SEMEL_OK && ids_out != NULL; i++)
+		snprintf(ids_out[i], SEMEL_ID_SIZE, "%s", semel_text_string(events[i].id));
+free_arena:
+	semel_arena_free(arena);
+	return status;
 }
 
 semel_status semel_outbox_publish(semel_tx tx, const semel_event_input *input,

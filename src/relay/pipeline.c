@@ -160,34 +160,6 @@ static semel_status make_room(struct semel_pipeline *pipeline, semel_error *erro
 	return semel_lanes_renew(marking->lanes, marking->store, error);
 }
 
-/* *outcome_out: OK, the event is in flight; FULL, it must wait for an event that was refused while
- * the broker's window was full; otherwise the broker has refused it at once. */
-static semel_status publish(struct semel_pipeline *pipeline, struct semel_relay_batch *batch,
-			    uint32_t at, semel_status *outcome_out, semel_error *error)
-{
-	struct semel_broker *broker = pipeline->broker;
-	struct semel_relay_inflight *inflight = &batch->inflight[at];
-	struct semel_outbox_row *row = &batch->fetched.rows[at];
-
-	if (SEMEL_PLANTED("new-id-on-retry")) {
-		char id[SEMEL_UUID_SIZE];
-		semel_uuid_make(pipeline->env, id);
-		row->event.id = semel_arena_text(batch->arena, id, strlen(id));
-	}
-	if ((*outcome_out = semel_event_check_names(&row->event, error)) != SEMEL_OK)
-		return SEMEL_OK;
-	while ((*outcome_out = broker->driver->publish(broker, &row->event, &inflight->metadata,
-						       inflight, error)) == SEMEL_FULL) {
-		semel_status status = make_room(pipeline, error);
-		if (status != SEMEL_OK || must_wait(pipeline, batch, at))
-			return status;
-	}
-	if (*outcome_out == SEMEL_OK || semel_outcome_is_about_event(*outcome_out))
-		return SEMEL_OK;
-	pipeline->broker_lost = true;
-	return *outcome_out;
-}
-
 /* The rest of a transaction that cannot be published is refused as well. */
 static void hold(struct semel_pipeline *pipeline, struct semel_relay_inflight *inflight)
 {
@@ -198,11 +170,24 @@ static void hold(struct semel_pipeline *pipeline, struct semel_relay_inflight *i
 		record_outcome(pipeline, inflight, SEMEL_HELD, "waits behind an earlier event");
 }
 
+/* For a planted bug. */
+static void make_new_id(const struct semel_pipeline *pipeline, struct semel_relay_batch *batch,
+			struct semel_outbox_row *row)
+{
+	char id[SEMEL_UUID_SIZE];
+
+	semel_uuid_make(pipeline->env, id);
+	row->event.id = semel_arena_text(batch->arena, id, strlen(id));
+}
+
+/* While the broker's window is full, an earlier event may be refused: then this one must wait. */
 static semel_status offer_row(struct semel_pipeline *pipeline, struct semel_relay_batch *batch,
 			      uint32_t at, semel_error *error)
 {
+	struct semel_broker *broker = pipeline->broker;
 	struct semel_outbox_row *row = &batch->fetched.rows[at];
 	struct semel_relay_inflight *inflight = &batch->inflight[at];
+	semel_status outcome;
 
 	inflight->metadata = (struct semel_publish_metadata){
 		.replay = row->replay,
@@ -213,22 +198,35 @@ static semel_status offer_row(struct semel_pipeline *pipeline, struct semel_rela
 		hold(pipeline, inflight);
 		return SEMEL_OK;
 	}
-	semel_status status = semel_failpoint(SEMEL_FP_RELAY_BEFORE_PUBLISH, error);
-	if (status != SEMEL_OK) {
+	if (semel_failpoint(SEMEL_FP_RELAY_BEFORE_PUBLISH, error) != SEMEL_OK) {
 		record_outcome(pipeline, inflight, SEMEL_NACKED, "failpoint relay.before-publish");
 		return SEMEL_OK;
 	}
-	semel_status outcome = SEMEL_OK;
-	status = publish(pipeline, batch, at, &outcome, error);
-	if (status != SEMEL_OK)
-		return status;
+	if (SEMEL_PLANTED("new-id-on-retry"))
+		make_new_id(pipeline, batch, row);
+	outcome = semel_event_check_names(&row->event, error);
+	if (outcome != SEMEL_OK) {
+		record_outcome(pipeline, inflight, outcome, error->text);
+		return SEMEL_OK;
+	}
+	while ((outcome = broker->driver->publish(broker, &row->event, &inflight->metadata,
+						  inflight, error)) == SEMEL_FULL) {
+		semel_status status = make_room(pipeline, error);
+		if (status != SEMEL_OK)
+			return status;
+		if (must_wait(pipeline, batch, at)) {
+			hold(pipeline, inflight);
+			return SEMEL_OK;
+		}
+	}
 	if (outcome == SEMEL_OK)
 		return semel_failpoint(SEMEL_FP_RELAY_AFTER_PUBLISH, error);
-	if (outcome == SEMEL_FULL)
-		hold(pipeline, inflight);
-	else
+	if (semel_outcome_is_about_event(outcome)) {
 		record_outcome(pipeline, inflight, outcome, error->text);
-	return SEMEL_OK;
+		return SEMEL_OK;
+	}
+	pipeline->broker_lost = true;
+	return outcome;
 }
 
 /* Waits at most the confirm timeout for the broker's transactional session. */

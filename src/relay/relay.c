@@ -243,34 +243,16 @@ static semel_status maintain_lanes(struct semel_relay *relay, semel_error *error
 	return status;
 }
 
-static semel_status step_pipeline(struct semel_relay *relay, bool *busy_out, semel_error *error)
+static enum semel_step next_step(struct semel_relay *relay)
 {
 	int64_t now_ms = semel_steady_ms(relay->env);
-	bool reads = relay->must_read || semel_pipeline_has_more(relay->pipeline) ||
-		     now_ms >= relay->read_at_ms;
 
-	if (reads) {
-		relay->must_read = false;
-		relay->read_at_ms = now_ms + relay->options.poll_ms;
-	}
-	return semel_pipeline_step(relay->pipeline, reads ? SEMEL_STEP_READ : SEMEL_STEP_POLL,
-				   busy_out, error);
-}
-
-static semel_status run_step(struct semel_relay *relay, bool *busy_out, semel_error *error)
-{
-	*busy_out = false;
-	semel_status status = connect_all(relay, error);
-	if (status != SEMEL_OK)
-		return status;
-	status = maintain_lanes(relay, error);
-	if (status != SEMEL_OK)
-		return status;
-	status = step_pipeline(relay, busy_out, error);
-	if (status != SEMEL_OK)
-		return status;
-	relay->outages = 0;
-	return SEMEL_OK;
+	if (!relay->must_read && !semel_pipeline_has_more(relay->pipeline) &&
+	    now_ms < relay->read_at_ms)
+		return SEMEL_STEP_POLL;
+	relay->must_read = false;
+	relay->read_at_ms = now_ms + relay->options.poll_ms;
+	return SEMEL_STEP_READ;
 }
 
 /* Closes the connections; returns how long to wait before the next step opens them again. */
@@ -311,7 +293,19 @@ static semel_status handle_outage(struct semel_relay *relay, semel_status status
 semel_status semel_relay_step(semel_relay *relay, bool *busy_out, int64_t *pause_ms_out,
 			      semel_error *error)
 {
-	return handle_outage(relay, run_step(relay, busy_out, error), pause_ms_out, error);
+	*busy_out = false;
+	*pause_ms_out = 0;
+	semel_status status = connect_all(relay, error);
+	if (status != SEMEL_OK)
+		return handle_outage(relay, status, pause_ms_out, error);
+	status = maintain_lanes(relay, error);
+	if (status != SEMEL_OK)
+		return handle_outage(relay, status, pause_ms_out, error);
+	status = semel_pipeline_step(relay->pipeline, next_step(relay), busy_out, error);
+	if (status != SEMEL_OK)
+		return handle_outage(relay, status, pause_ms_out, error);
+	relay->outages = 0;
+	return SEMEL_OK;
 }
 
 static int64_t sleep_ms(const struct semel_relay *relay, const struct semel_outbox_counts *counts)

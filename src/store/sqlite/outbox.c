@@ -55,8 +55,6 @@ static semel_status insert_one(semel_tx tx, sqlite3_stmt *statement,
 static semel_status insert_all(semel_tx tx, sqlite3_stmt *statement,
 			       const struct semel_event *events, size_t count, semel_error *error)
 {
-	if (count == 1)
-		return insert_one(tx, statement, events, error);
 	semel_status status = semel_sqlite_exec(tx.native, "SAVEPOINT semel_publish", error);
 	if (status != SEMEL_OK)
 		return status;
@@ -84,7 +82,8 @@ semel_status semel_sqlite_outbox_insert(semel_tx tx, const struct semel_event *e
 	status = semel_sqlite_take(tx, &insert_event, &statement, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = insert_all(tx, statement, events, count, error);
+	status = count == 1 ? insert_one(tx, statement, events, error)
+			    : insert_all(tx, statement, events, count, error);
 	semel_sqlite_give(tx, &insert_event, statement);
 	return status;
 }
