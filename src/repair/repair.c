@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two readings, as verify does: what waits in vain is collected first, and each of it is moved in a
- * transaction of its own, which looks again.
+/* Reads twice, as verify does: what is stuck is collected first, and then each step runs in a
+ * transaction of its own, which reads the state again.
  *
- * - A key is released only while its hold is locked and its head is settled; or while there is no
- *   hold, by adding one where none is by then.
- * - A copy is sent only while what waits for it is locked, and the broker says that there is none.
- * A second copy would do no harm (the store decides what may run), but it would be noise.
+ * - A key is released only while its hold is locked and the head is settled; without a hold, by
+ * adding a hold if there is still none.
+ * - A copy is sent only while the row that waits for it is locked and the broker has no copy. A
+ * second copy would be harmless (the store decides what may run), but noise.
  */
 #include "repair/repair.h"
 
@@ -24,14 +24,15 @@
 #define ROUNDS_MAX  1000
 #define PAYLOAD_MAX (UINT64_C(1) << 30)
 
-/* One thing to move, in the arena. */
+/* In the arena. */
 struct step {
 	enum semel_fix fix;
 	enum semel_wait_kind kind;
-	struct semel_text awaited_id; /* SEND */
+	struct semel_text awaited_id; /* RESEND */
 	struct semel_hold_key key;
 	enum semel_hold_state state;
-	struct semel_text entry_id; /* SEND: of the letter that was replayed; data NULL: none */
+	struct semel_text
+		entry_id; /* RESEND: of the dead letter that was replayed; data NULL: none */
 };
 
 struct repair {
@@ -45,8 +46,8 @@ struct repair {
 	struct semel_stuck_check stuck;
 	struct step *steps;
 	uint32_t step_count;
-	size_t scopes;  /* looked at so far */
-	char text[512]; /* of the step at work */
+	size_t scopes;  /* checked so far */
+	char text[512]; /* of the current step */
 };
 
 static semel_status no_memory(semel_error *error)
@@ -56,7 +57,7 @@ static semel_status no_memory(semel_error *error)
 
 /* ---- collecting ------------------------------------------------------------------------------ */
 
-static struct semel_text keep(struct repair *repair, struct semel_text text)
+static struct semel_text copy_text(struct repair *repair, struct semel_text text)
 {
 	return text.data ? semel_arena_text(repair->arena, text.data, text.length) : text;
 }
@@ -71,7 +72,7 @@ static bool is_same(const struct step *left, const struct step *right)
 	       semel_text_equal(left->key.id, right->key.id);
 }
 
-static semel_status collect(const struct semel_wait *wait, void *user)
+static semel_status add_step(const struct semel_wait *wait, void *user)
 {
 	struct repair *repair = user;
 	struct semel_wait_fix fix = semel_wait_find_fix(wait, repair->stuck.now_ms);
@@ -87,20 +88,20 @@ static semel_status collect(const struct semel_wait *wait, void *user)
 			return SEMEL_OK;
 	if (repair->step_count == STEPS_MAX)
 		return SEMEL_OK;
-	step.awaited_id = keep(repair, step.awaited_id);
-	step.key =
-		(struct semel_hold_key){ keep(repair, step.key.type), keep(repair, step.key.id) };
-	step.entry_id = keep(repair, step.entry_id);
+	step.awaited_id = copy_text(repair, step.awaited_id);
+	step.key = (struct semel_hold_key){ copy_text(repair, step.key.type),
+					    copy_text(repair, step.key.id) };
+	step.entry_id = copy_text(repair, step.entry_id);
 	repair->steps[repair->step_count++] = step;
 	return SEMEL_OK;
 }
 
 /* ---- releasing ------------------------------------------------------------------------------- */
 
-/* What the tables say of an event, its hold and its letter locked. */
-static semel_status look_at(struct repair *repair, struct semel_text event_id,
-			    struct semel_hold_key key, struct semel_state_result *answer_out,
-			    semel_error *error)
+/* The state of an event, with its hold and its dead letter locked. */
+static semel_status read_state(struct repair *repair, struct semel_text event_id,
+			       struct semel_hold_key key, struct semel_state_result *answer_out,
+			       semel_error *error)
 {
 	const struct semel_store_driver *driver = repair->store->driver;
 	struct semel_state_query query = { event_id, key };
@@ -111,15 +112,16 @@ static semel_status look_at(struct repair *repair, struct semel_text event_id,
 	return driver->holds->states_read(driver->tx(repair->store), repair->scope, &batch, error);
 }
 
-static bool is_decided(const struct semel_state_result *answer)
+static bool is_decided(const struct semel_state_result *state)
 {
-	return answer->letter != SEMEL_DEAD_PENDING &&
-	       !(answer->letter == SEMEL_DEAD_REPLAYED && !answer->settled);
+	return state->letter != SEMEL_DEAD_PENDING &&
+	       !(state->letter == SEMEL_DEAD_REPLAYED && !state->settled);
 }
 
-/* Parked, and no hold: behind the dead letter that they name, if a person has still to decide. */
-static semel_status hold_anew(struct repair *repair, const struct step *step,
-			      enum semel_repair_result *result_out, semel_error *error)
+/* Events are parked without a hold: adds one behind the dead letter that they name, if that is
+ * still pending. */
+static semel_status add_hold(struct repair *repair, const struct step *step,
+			     enum semel_repair_result *result_out, semel_error *error)
 {
 	const struct semel_store_driver *driver = repair->store->driver;
 	semel_tx tx = driver->tx(repair->store);
@@ -136,13 +138,14 @@ static semel_status hold_anew(struct repair *repair, const struct step *step,
 	if (status != SEMEL_OK || !first.entry_id.data)
 		return status;
 	hold.head_id = first.parked_behind;
-	status = look_at(repair, first.parked_behind, step->key, &head, error);
-	if (status == SEMEL_OK && !is_decided(&head)) {
+	status = read_state(repair, first.parked_behind, step->key, &head, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (!is_decided(&head)) {
 		hold.state = SEMEL_HOLD_DEAD;
 		hold.attempts = head.letter == SEMEL_DEAD_PENDING ? head.replay_count : 0;
 	}
-	if (status == SEMEL_OK)
-		status = semel_hold_add(tx, repair->scope, &hold, SEMEL_BY_REPAIR, &added, error);
+	status = semel_hold_add(tx, repair->scope, &hold, SEMEL_BY_REPAIR, &added, error);
 	if (added)
 		*result_out = SEMEL_REPAIR_DONE;
 	return status;
@@ -154,17 +157,17 @@ static semel_status release(struct repair *repair, const struct step *step,
 	const struct semel_store_driver *driver = repair->store->driver;
 	semel_tx tx = driver->tx(repair->store);
 	struct semel_hold hold = { .state = SEMEL_HOLD_NONE };
-	struct semel_state_result answer = { .letter = SEMEL_DEAD_ANY };
+	struct semel_state_result state = { .letter = SEMEL_DEAD_ANY };
 	semel_status status =
 		driver->holds->get(tx, repair->scope, &step->key, repair->arena, &hold, error);
 
 	if (status == SEMEL_OK && hold.state == SEMEL_HOLD_NONE)
-		return hold_anew(repair, step, result_out, error);
+		return add_hold(repair, step, result_out, error);
 	*result_out = SEMEL_REPAIR_UNNECESSARY;
 	if (status != SEMEL_OK || hold.state != SEMEL_HOLD_DEAD)
 		return status;
-	status = look_at(repair, hold.head_id, step->key, &answer, error);
-	if (status != SEMEL_OK || !is_decided(&answer))
+	status = read_state(repair, hold.head_id, step->key, &state, error);
+	if (status != SEMEL_OK || !is_decided(&state))
 		return status;
 	*result_out = SEMEL_REPAIR_DONE;
 	return semel_hold_release(tx, repair->scope, &hold, SEMEL_BY_REPAIR, repair->arena, error);
@@ -172,66 +175,68 @@ static semel_status release(struct repair *repair, const struct step *step,
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* As the outbox has it; found_out false: none of the stores retains it. */
+/* From the outbox; found_out false: no store retains it. */
 static semel_status find_event(struct repair *repair, struct semel_text id,
 			       struct semel_event *event_out, bool *found_out, semel_error *error)
 {
 	const struct semel_outbox_filter filter = { .id = semel_text_to_string(id) };
-	semel_status status = SEMEL_OK;
 
 	*found_out = false;
 	if (!filter.id)
 		return SEMEL_OK;
-	for (size_t i = 0; i < repair->plan->store_count && status == SEMEL_OK; i++) {
+	for (size_t i = 0; i < repair->plan->store_count; i++) {
 		semel_store *store = repair->plan->stores[i];
 		struct semel_outbox_row row = { .seq = 0 };
 		struct semel_outbox_batch batch = { .arena = repair->arena,
 						    .rows = &row,
 						    .capacity = 1,
 						    .bytes_max = PAYLOAD_MAX };
-		status = store->driver->outbox->select(store, &filter, 0, &batch, error);
-		if (status != SEMEL_OK || batch.count == 0)
+		semel_status status =
+			store->driver->outbox->select(store, &filter, 0, &batch, error);
+		if (status != SEMEL_OK)
+			return status;
+		if (batch.count == 0)
 			continue;
 		*event_out = row.event;
 		*found_out = true;
 		return SEMEL_OK;
 	}
-	return status;
+	return SEMEL_OK;
 }
 
-/* The event, and how it travels; result DONE: it is still wanted. */
+/* The event and its metadata; result DONE: it has to be sent. */
 static semel_status prepare_copy(struct repair *repair, const struct step *step,
 				 struct semel_event *event, struct semel_publish_metadata *metadata,
 				 enum semel_repair_result *result_out, semel_error *error)
 {
 	const struct semel_store_driver *driver = repair->store->driver;
-	struct semel_state_result answer = { .letter = SEMEL_DEAD_ANY };
+	struct semel_state_result state = { .letter = SEMEL_DEAD_ANY };
 	struct semel_dead_entry entry = { .attempts = 0 };
 	bool found = true;
-	semel_status status = look_at(repair, step->awaited_id, step->key, &answer, error);
+	semel_status status = read_state(repair, step->awaited_id, step->key, &state, error);
 
 	*result_out = SEMEL_REPAIR_UNNECESSARY;
 	if (status != SEMEL_OK)
 		return status;
 	if (step->entry_id.data) {
-		if (answer.letter != SEMEL_DEAD_REPLAYED || answer.settled)
+		if (state.letter != SEMEL_DEAD_REPLAYED || state.settled)
 			return SEMEL_OK;
 		status = driver->dead_letters->get(repair->store, semel_text_string(step->entry_id),
 						   repair->arena, &entry, error);
 		*event = entry.event;
-		metadata->replay = answer.replay_count;
+		metadata->replay = state.replay_count;
 	} else {
-		bool retries = answer.hold.state == SEMEL_HOLD_RETRY &&
-			       semel_text_equal(answer.hold.head_id, step->awaited_id);
+		bool retries = state.hold.state == SEMEL_HOLD_RETRY &&
+			       semel_text_equal(state.hold.head_id, step->awaited_id);
 		if (step->kind != SEMEL_WAIT_CLAIM && !retries)
 			return SEMEL_OK;
-		metadata->attempt = retries ? answer.hold.attempts : 0;
+		metadata->attempt = retries ? state.hold.attempts : 0;
 		status = find_event(repair, step->awaited_id, event, &found, error);
 	}
 	if (!found)
 		snprintf(repair->text, sizeof repair->text,
-			 "no copy of it is on its way, and the outbox does not retain it: publish "
-			 "it again with this id");
+			 "its copy is lost, and the outbox does not retain the event (publish it "
+			 "again with this id)");
 	*result_out = found ? SEMEL_REPAIR_DONE : SEMEL_REPAIR_IMPOSSIBLE;
 	return status;
 }
@@ -247,10 +252,12 @@ static semel_status send(struct repair *repair, const struct step *step,
 	if (status != SEMEL_OK || *result_out != SEMEL_REPAIR_DONE)
 		return status;
 	status = semel_stuck_check_is_gone(&repair->stuck, step->awaited_id, &gone, error);
-	if (status == SEMEL_OK && !gone)
-		*result_out = SEMEL_REPAIR_UNNECESSARY;
-	if (status != SEMEL_OK || !gone)
+	if (status != SEMEL_OK)
 		return status;
+	if (!gone) {
+		*result_out = SEMEL_REPAIR_UNNECESSARY;
+		return SEMEL_OK;
+	}
 	return repair->broker->driver->requeue(repair->broker, semel_text_string(repair->scope),
 					       &event, &metadata, 0, error);
 }
@@ -269,21 +276,21 @@ static const char *target_of(struct repair *repair, const struct step *step)
 
 static void describe(struct repair *repair, const struct step *step)
 {
-	const char *text = "its replay is gone, and is sent again";
+	const char *text = "the copy of its replay is lost, sending another one";
 
 	if (step->fix == SEMEL_FIX_RELEASE)
 		text = step->state == SEMEL_HOLD_NONE
-			       ? "events are parked, and nothing holds them: they may go on"
-			       : "the head of its hold is settled: what waits behind it may go on";
+			       ? "events are parked without a hold, releasing them"
+			       : "the head of its hold is settled, releasing the events behind it";
 	else if (!step->entry_id.data)
 		text = step->kind == SEMEL_WAIT_CLAIM
-			       ? "its consumer died, and no copy is left: it is sent again"
-			       : "its retry is gone, and is sent again";
+			       ? "its consumer died and its copy is lost, sending another one"
+			       : "the copy of its retry is lost, sending another one";
 	snprintf(repair->text, sizeof repair->text, "%s", text);
 }
 
-static semel_status note_in_audit(struct repair *repair, const char *what, const char *target,
-				  semel_error *error)
+static semel_status write_audit_row(struct repair *repair, const char *what, const char *target,
+				    semel_error *error)
 {
 	struct semel_buffer detail = { 0 };
 	semel_buffer_printf(&detail, "%s: %s: %s", semel_text_shown(repair->scope), what,
@@ -302,8 +309,8 @@ static semel_status note_in_audit(struct repair *repair, const char *what, const
 	return status;
 }
 
-static semel_status carry_out(struct repair *repair, const struct step *step, const char *target,
-			      enum semel_repair_result *result_out, semel_error *error)
+static semel_status execute(struct repair *repair, const struct step *step, const char *target,
+			    enum semel_repair_result *result_out, semel_error *error)
 {
 	const struct semel_store_driver *driver = repair->store->driver;
 	bool sends = step->fix == SEMEL_FIX_RESEND;
@@ -313,15 +320,19 @@ static semel_status carry_out(struct repair *repair, const struct step *step, co
 		return status;
 	status = sends ? send(repair, step, result_out, error)
 		       : release(repair, step, result_out, error);
-	if (status == SEMEL_OK && *result_out == SEMEL_REPAIR_DONE)
-		status = note_in_audit(repair, sends ? "send" : "release", target, error);
-	if (status == SEMEL_OK && *result_out == SEMEL_REPAIR_DONE)
-		return driver->commit(repair->store, error);
+	if (status != SEMEL_OK || *result_out != SEMEL_REPAIR_DONE)
+		goto roll_back;
+	status = write_audit_row(repair, sends ? "send" : "release", target, error);
+	if (status != SEMEL_OK)
+		goto roll_back;
+	return driver->commit(repair->store, error);
+
+roll_back:
 	driver->rollback(repair->store);
 	return status;
 }
 
-static semel_status take_step(struct repair *repair, const struct step *step, semel_error *error)
+static semel_status run_step(struct repair *repair, const struct step *step, semel_error *error)
 {
 	enum semel_repair_result result = SEMEL_REPAIR_PLANNED;
 	const char *target = target_of(repair, step);
@@ -331,10 +342,10 @@ static semel_status take_step(struct repair *repair, const struct step *step, se
 	if (!target)
 		return no_memory(error);
 	if (!repair->plan->dry_run)
-		status = carry_out(repair, step, target, &result, error);
+		status = execute(repair, step, target, &result, error);
 	if (status != SEMEL_OK)
 		return status;
-	const struct semel_repair_step told = {
+	const struct semel_repair_step report = {
 		.scope = semel_text_string(repair->scope),
 		.what = step->fix == SEMEL_FIX_RESEND ? "send" : "release",
 		.target = target,
@@ -343,14 +354,14 @@ static semel_status take_step(struct repair *repair, const struct step *step, se
 	};
 	repair->counts->done += result == SEMEL_REPAIR_DONE || result == SEMEL_REPAIR_PLANNED;
 	repair->counts->impossible += result == SEMEL_REPAIR_IMPOSSIBLE;
-	repair->plan->callback(&told, repair->plan->user);
+	repair->plan->callback(&report, repair->plan->user);
 	return SEMEL_OK;
 }
 
 /* ---- scopes ---------------------------------------------------------------------------------- */
 
-static semel_status look(struct repair *repair, const struct semel_subscription_row *row,
-			 semel_error *error)
+static semel_status find_steps(struct repair *repair, const struct semel_subscription_row *row,
+			       semel_error *error)
 {
 	struct semel_topics topics = { 0 };
 	struct semel_consumers consumers = { 0 };
@@ -358,8 +369,11 @@ static semel_status look(struct repair *repair, const struct semel_subscription_
 	semel_status status =
 		semel_subscription_all_topics(repair->store, row, repair->arena, &topics, error);
 
-	if (status == SEMEL_OK)
-		status = semel_consumers_read(repair->store, row->scope, now_ms, &consumers, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_consumers_read(repair->store, row->scope, now_ms, &consumers, error);
+	if (status != SEMEL_OK)
+		return status;
 	repair->stuck = (struct semel_stuck_check){
 		.store = repair->store,
 		.broker = repair->broker,
@@ -370,15 +384,14 @@ static semel_status look(struct repair *repair, const struct semel_subscription_
 		.arena = repair->arena,
 	};
 	repair->step_count = 0;
-	if (status == SEMEL_OK)
-		status = semel_stuck_check_run(&repair->stuck, error);
-	if (status == SEMEL_OK)
-		status = repair->store->driver->holds->waits_each(repair->store, row->scope,
-								  collect, repair, error);
-	return status;
+	status = semel_stuck_check_run(&repair->stuck, error);
+	if (status != SEMEL_OK)
+		return status;
+	return repair->store->driver->holds->waits_each(repair->store, row->scope, add_step, repair,
+							error);
 }
 
-/* Round by round: a round looks at so many at most. One that moves nothing is the last. */
+/* In rounds of at most STEPS_MAX steps. A round that repairs nothing is the last. */
 static semel_status repair_scope(struct repair *repair, const struct semel_subscription_row *row,
 				 semel_error *error)
 {
@@ -393,16 +406,16 @@ static semel_status repair_scope(struct repair *repair, const struct semel_subsc
 			break;
 		before = done;
 		repair->steps = semel_arena_alloc(repair->arena, STEPS_MAX * sizeof *repair->steps);
-		status = repair->steps ? look(repair, row, error) : no_memory(error);
+		status = repair->steps ? find_steps(repair, row, error) : no_memory(error);
 		for (uint32_t i = 0; i < repair->step_count && status == SEMEL_OK; i++)
-			status = take_step(repair, &repair->steps[i], error);
+			status = run_step(repair, &repair->steps[i], error);
 		if (repair->plan->dry_run || repair->step_count < STEPS_MAX)
 			break;
 	}
 	return status;
 }
 
-static bool is_asked_for(const struct semel_repair_plan *plan, struct semel_text scope)
+static bool is_selected(const struct semel_repair_plan *plan, struct semel_text scope)
 {
 	if (!plan->scopes || !plan->scopes[0])
 		return true;
@@ -423,7 +436,7 @@ static semel_status repair_store(struct repair *repair, semel_store *store, seme
 	repair->store = store;
 	semel_status status = semel_subscriptions_read(store, arena, &rows, &count, error);
 	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
-		if (!is_asked_for(repair->plan, rows[i].scope))
+		if (!is_selected(repair->plan, rows[i].scope))
 			continue;
 		repair->scopes++;
 		status = repair_scope(repair, &rows[i], error);
@@ -433,20 +446,19 @@ static semel_status repair_store(struct repair *repair, semel_store *store, seme
 	return status;
 }
 
-/* Is every scope that was asked for one of these stores'? */
+/* Was every named scope found in these stores? */
 static semel_status check_scopes(const struct repair *repair, semel_error *error)
 {
 	const struct semel_repair_plan *plan = repair->plan;
-	size_t wanted = 0;
+	size_t named = 0;
 
-	while (plan->scopes && plan->scopes[wanted])
-		wanted++;
-	if (repair->scopes >= wanted)
+	while (plan->scopes && plan->scopes[named])
+		named++;
+	if (repair->scopes >= named)
 		return SEMEL_OK;
 	return semel_error_set(error, SEMEL_INVALID,
-			       "no subscription is of a scope that was asked for (semel "
-			       "subscriptions list has them; another database? add "
-			       "--consumer-store URL)");
+			       "a named scope was not found (semel subscriptions list shows all; "
+			       "if it is in another database, add --consumer-store URL)");
 }
 
 semel_status semel_repair_run(const struct semel_repair_plan *plan,
@@ -461,14 +473,17 @@ semel_status semel_repair_run(const struct semel_repair_plan *plan,
 		return no_memory(error);
 	semel_status status =
 		semel_broker_open(plan->broker_url, plan->env, 1, &repair.broker, error);
-	if (status == SEMEL_OK)
-		semel_position_reader_attach(&repair.position_reader, repair.broker,
-					     plan->stores[0]);
+	if (status != SEMEL_OK)
+		goto free_arena;
+	semel_position_reader_attach(&repair.position_reader, repair.broker, plan->stores[0]);
 	for (size_t i = 0; i < plan->store_count && status == SEMEL_OK; i++)
 		status = repair_store(&repair, plan->stores[i], error);
-	if (status == SEMEL_OK)
-		status = check_scopes(&repair, error);
+	if (status != SEMEL_OK)
+		goto close_broker;
+	status = check_scopes(&repair, error);
+close_broker:
 	semel_broker_close(repair.broker);
+free_arena:
 	semel_arena_free(repair.arena);
 	return status;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Moves what is stuck, where that is provably safe: releases what nothing holds, and sends again
- * what something waits for and is gone. Everything is looked at again inside the transaction that
- * changes it, with its hold or dead letter locked; each step is written into the audit. */
+/* Repairs what is stuck, where that is provably safe: releases events that no hold keeps, and sends
+ * copies again that are lost. The state is read again inside the transaction that changes it, with
+ * its hold or dead letter locked; each step has an audit row. Nothing else may be repaired here:
+ * every new step needs its proof in proof/stuck.h first. */
 #ifndef SEMEL_REPAIR_REPAIR_H
 #define SEMEL_REPAIR_REPAIR_H
 
@@ -11,7 +12,7 @@
 enum semel_repair_result {
 	SEMEL_REPAIR_PLANNED, /* dry run */
 	SEMEL_REPAIR_DONE,
-	SEMEL_REPAIR_UNNECESSARY, /* it had moved by itself when it was looked at again */
+	SEMEL_REPAIR_UNNECESSARY, /* it had been processed when the state was read again */
 	SEMEL_REPAIR_IMPOSSIBLE   /* the text says why */
 };
 
@@ -43,7 +44,7 @@ struct semel_repair_counts {
 	uint32_t impossible;
 };
 
-/* OUTAGE when store or broker cannot be reached: without the broker nothing is provable. */
+/* OUTAGE when store or broker is not reachable: without the broker nothing can be proven. */
 semel_status semel_repair_run(const struct semel_repair_plan *plan,
 			      struct semel_repair_counts *counts_out, semel_error *error);
 
