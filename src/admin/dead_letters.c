@@ -240,7 +240,7 @@ static semel_status list_letters(struct listing *listing, const semel_dead_filte
 	semel_status status = semel_dead_letter_list_brief(request->store, filter, append_entry,
 							   listing, listing->error);
 	semel_buffer_string(semel_admin_request_body(request), "]\n");
-	if (status == SEMEL_OK)
+	if (status == SEMEL_OK) /* the mutex is held */
 		status = check_after(listing, filter);
 	if (reads_whole)
 		pthread_mutex_unlock(&request->context->whole_event_mutex);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The page: four files inside the program, so that it needs no other host and no build chain. */
+/* The page: four files embedded in the program, so that it needs no other host and no bundler. */
 #include "admin/routes.h"
 
 #include <string.h>
@@ -8,8 +8,8 @@
 extern const char semel_page_index_html[], semel_page_app_js[], semel_page_app_css[],
 	semel_page_favicon_svg[];
 
-static semel_status give(struct semel_admin_request *request, const char *text,
-			 const char *content_type)
+static semel_status serve_file(struct semel_admin_request *request, const char *text,
+			       const char *content_type)
 {
 	request->response->content_type = content_type;
 	request->response->cache_control = "no-cache";
@@ -20,23 +20,23 @@ static semel_status give(struct semel_admin_request *request, const char *text,
 semel_status semel_serve_page(struct semel_admin_request *request, semel_error *error)
 {
 	(void)error;
-	return give(request, semel_page_index_html, "text/html; charset=utf-8");
+	return serve_file(request, semel_page_index_html, "text/html; charset=utf-8");
 }
 
 semel_status semel_serve_page_script(struct semel_admin_request *request, semel_error *error)
 {
 	(void)error;
-	return give(request, semel_page_app_js, "text/javascript; charset=utf-8");
+	return serve_file(request, semel_page_app_js, "text/javascript; charset=utf-8");
 }
 
 semel_status semel_serve_page_style(struct semel_admin_request *request, semel_error *error)
 {
 	(void)error;
-	return give(request, semel_page_app_css, "text/css; charset=utf-8");
+	return serve_file(request, semel_page_app_css, "text/css; charset=utf-8");
 }
 
 semel_status semel_serve_page_icon(struct semel_admin_request *request, semel_error *error)
 {
 	(void)error;
-	return give(request, semel_page_favicon_svg, "image/svg+xml");
+	return serve_file(request, semel_page_favicon_svg, "image/svg+xml");
 }

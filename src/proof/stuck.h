@@ -12,7 +12,7 @@
 #include "broker/broker.h"
 #include "store/store.h"
 
-#define SEMEL_STUCK_QUERIES_MAX 100 /* copies that the broker is asked for, per scope and look */
+#define SEMEL_STUCK_QUERIES_MAX 100 /* copies that the broker is queried for, per check */
 
 /* What a waiting row needs in order to be processed. */
 enum semel_fix {

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Is every committed event accounted for? Compares the outbox with each scope: an event is
+/* The room proof/: what can be proven about events from the tables and the broker (verify, trace,
+ * stuck, unread topics, live consumers), and retention. It only reads; nothing but retention
+ * deletes rows.
+ *
+ * Verify: is every committed event accounted for? Compares the outbox with each scope: an event is
  * processed, a dead letter, parked behind one, or in transit; everything else is missing.
  *
  * Memory: some 64 bytes for each event that the outbox retains; inboxes are streamed. */
