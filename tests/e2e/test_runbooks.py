@@ -198,7 +198,7 @@ def test_dead_letters_are_grouped_and_after_the_mend_all_are_done_in_order(bare)
 def test_what_waited_for_a_relay_is_carried_by_the_pages_own(shop):
     shop.order(1)
     night = shop.night("relay-lag")
-    assert re.search(r"relay +waiting: 1,", night.answer("semel doctor"))
+    assert re.search(r"relay +events waiting: 1,", night.answer("semel doctor"))
     assert "published 1 event" in night.answer("semel relay")
     assert "0 not yet published" in night.answer("semel verify")
 

@@ -43,7 +43,7 @@ class RunbookReader(guide.Reader):
 
     def check(self, code, output, errors):
         mistakes = [(code, words) for code, words in self.codes() if code in MISTAKES]
-        assert not mistakes and "not found" not in errors, f"{mistakes}\n{output}{errors}"
+        assert not mistakes and ": not found" not in errors and "command not found" not in errors, f"{mistakes}\n{output}{errors}"
         assert "unbound" not in errors and "not set" not in errors, errors
 
     def answer(self, word):
