@@ -73,7 +73,7 @@ static void add_sign(struct run *run, int sign)
 	run->count++;
 }
 
-/* The place of the last one to three among all of that length. */
+/* The index of the last one to three signs among all runs of that length. */
 static uint32_t short_key(uint32_t key, size_t length)
 {
 	if (length == 1)
@@ -604,8 +604,8 @@ void semel_overlap_compare_number(struct semel_overlap *overlap, struct semel_te
 		snprintf(text, sizeof text, "%.*g", digits[i], value);
 		semel_overlap_compare(overlap, semel_text_of(text));
 	}
-	for (int places = 0; places <= 2 && !overlap->found; places += 2) {
-		snprintf(text, sizeof text, "%.*f", places, value);
+	for (int decimals = 0; decimals <= 2 && !overlap->found; decimals += 2) {
+		snprintf(text, sizeof text, "%.*f", decimals, value);
 		semel_overlap_compare(overlap, semel_text_of(text));
 	}
 }

@@ -44,8 +44,8 @@ static ssize_t stream_read(void *user, uint64_t position, char *out, size_t max)
 {
 	struct stream *stream = user;
 	struct semel_streams *streams = stream->streams;
-	size_t left = stream->chunk.length - stream->sent;
-	size_t taken = left < max ? left : max;
+	size_t remaining = stream->chunk.length - stream->sent;
+	size_t taken = remaining < max ? remaining : max;
 	ssize_t result = (ssize_t)taken;
 
 	(void)position;

@@ -32,28 +32,29 @@ static struct words rest_of(struct words words)
 
 bool semel_pattern_matches(struct semel_text pattern, struct semel_text key)
 {
-	struct words wanted = words_of(pattern), given = words_of(key);
-	struct words behind = wanted, retry = given; /* of the last # */
+	struct words expected = words_of(pattern), given = words_of(key);
+	struct words behind = expected, retry = given; /* of the last # */
 	bool any = false;
 
 	while (!given.over) {
-		struct semel_text word = wanted.over ? semel_text_of(NULL) : first_word(&wanted);
-		if (!wanted.over && semel_text_equal(word, SEMEL_TEXT("#"))) {
-			behind = wanted = rest_of(wanted);
+		struct semel_text word =
+			expected.over ? semel_text_of(NULL) : first_word(&expected);
+		if (!expected.over && semel_text_equal(word, SEMEL_TEXT("#"))) {
+			behind = expected = rest_of(expected);
 			retry = given;
 			any = true;
-		} else if (!wanted.over && (semel_text_equal(word, SEMEL_TEXT("*")) ||
-					    semel_text_equal(word, first_word(&given)))) {
-			wanted = rest_of(wanted);
+		} else if (!expected.over && (semel_text_equal(word, SEMEL_TEXT("*")) ||
+					      semel_text_equal(word, first_word(&given)))) {
+			expected = rest_of(expected);
 			given = rest_of(given);
 		} else if (any) {
 			given = retry = rest_of(retry);
-			wanted = behind;
+			expected = behind;
 		} else {
 			return false;
 		}
 	}
-	while (!wanted.over && semel_text_equal(first_word(&wanted), SEMEL_TEXT("#")))
-		wanted = rest_of(wanted);
-	return wanted.over;
+	while (!expected.over && semel_text_equal(first_word(&expected), SEMEL_TEXT("#")))
+		expected = rest_of(expected);
+	return expected.over;
 }

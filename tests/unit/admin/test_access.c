@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who gets in: addresses, tokens, names of hosts and origins, and what counts as movement. */
+/* Access control: addresses, tokens, Host and Origin; and what counts as progress. */
 #include "admin/access.h"
 #include "admin/health.h"
 

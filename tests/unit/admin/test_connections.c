@@ -158,7 +158,7 @@ static size_t count_cut(void)
 	return count;
 }
 
-static void the_answer_that_is_stalled_for_longest_makes_room(void **state)
+static void the_response_stalled_for_longest_is_aborted_first(void **state)
 {
 	struct client *held[PLACES];
 
@@ -176,7 +176,7 @@ static void the_answer_that_is_stalled_for_longest_makes_room(void **state)
 	assert_int_equal(count_cut(), 1);
 }
 
-static void one_with_a_token_stays_while_others_go(void **state)
+static void connections_with_a_token_are_evicted_last(void **state)
 {
 	(void)state;
 	struct client *operator= come_and_get("192.0.2.1", true);
@@ -186,7 +186,7 @@ static void one_with_a_token_stays_while_others_go(void **state)
 	assert_int_equal(count_cut(), 21 - PLACES);
 }
 
-static void whoever_has_many_goes_before_who_has_one(void **state)
+static void the_address_with_most_connections_is_evicted_first(void **state)
 {
 	(void)state;
 	struct client *first = come_and_get("192.0.2.1", false);
@@ -196,7 +196,7 @@ static void whoever_has_many_goes_before_who_has_one(void **state)
 	assert_false(is_cut(first));
 }
 
-static void one_address_has_its_share_and_no_more(void **state)
+static void one_address_has_its_quota_and_no_more(void **state)
 {
 	(void)state;
 	struct client *first = come_and_get("2001:db8::1", false);
@@ -223,7 +223,7 @@ static void an_ipv4_address_is_one_however_it_is_written(void **state)
 	assert_string_equal(one, other);
 }
 
-static void requests_at_work_and_streams_stay(void **state)
+static void running_requests_and_streams_are_never_evicted(void **state)
 {
 	struct client *held[4];
 
@@ -239,7 +239,7 @@ static void requests_at_work_and_streams_stay(void **state)
 		assert_false(is_cut(held[i]));
 }
 
-static void a_quarter_is_for_those_who_had_no_answer_yet(void **state)
+static void a_quarter_is_for_connections_without_a_response(void **state)
 {
 	(void)state;
 	for (int i = 0; i < PLACES - 2; i++)
@@ -304,7 +304,7 @@ static void take_some(const struct client *client)
 		assert_true(recv(client->peer, some, sizeof some, 0) > 0);
 }
 
-static void an_answer_that_nobody_takes_is_cut_and_one_that_is_taken_is_not(void **state)
+static void a_response_without_progress_is_aborted(void **state)
 {
 	struct client *stalled = come_over_tcp(), *slow = come_over_tcp();
 
@@ -326,7 +326,7 @@ static void an_answer_that_nobody_takes_is_cut_and_one_that_is_taken_is_not(void
 	}
 }
 
-static void answers_in_memory_are_bounded(void **state)
+static void responses_in_memory_are_bounded(void **state)
 {
 	struct client *first = come("192.0.2.1"), *second = come("192.0.2.2");
 
@@ -345,7 +345,7 @@ static void answers_in_memory_are_bounded(void **state)
 	assert_int_equal(count_cut(), 1);
 }
 
-static void one_address_has_half_of_those_who_wait(void **state)
+static void one_address_has_half_of_the_waiting_requests(void **state)
 {
 	(void)state;
 	struct client *client = NULL;
@@ -367,7 +367,7 @@ static bool is_last(struct client *client)
 	return semel_connection_is_last_response(connections, (struct MHD_Connection *)client);
 }
 
-static void a_connection_ends_after_its_requests_or_when_places_are_scarce(void **state)
+static void a_connection_ends_after_its_requests_or_when_capacity_is_scarce(void **state)
 {
 	(void)state;
 	struct client *client = come_and_get("192.0.2.1", true);
@@ -386,18 +386,18 @@ int main(void)
 {
 #define ROW(test) cmocka_unit_test_setup_teardown(test, start, stop)
 	const struct CMUnitTest tests[] = {
-		ROW(the_answer_that_is_stalled_for_longest_makes_room),
-		ROW(one_with_a_token_stays_while_others_go),
-		ROW(whoever_has_many_goes_before_who_has_one),
-		ROW(one_address_has_its_share_and_no_more),
+		ROW(the_response_stalled_for_longest_is_aborted_first),
+		ROW(connections_with_a_token_are_evicted_last),
+		ROW(the_address_with_most_connections_is_evicted_first),
+		ROW(one_address_has_its_quota_and_no_more),
 		ROW(an_ipv4_address_is_one_however_it_is_written),
-		ROW(requests_at_work_and_streams_stay),
-		ROW(a_quarter_is_for_those_who_had_no_answer_yet),
+		ROW(running_requests_and_streams_are_never_evicted),
+		ROW(a_quarter_is_for_connections_without_a_response),
 		ROW(a_request_has_its_time_to_arrive),
-		ROW(an_answer_that_nobody_takes_is_cut_and_one_that_is_taken_is_not),
-		ROW(answers_in_memory_are_bounded),
-		ROW(one_address_has_half_of_those_who_wait),
-		ROW(a_connection_ends_after_its_requests_or_when_places_are_scarce),
+		ROW(a_response_without_progress_is_aborted),
+		ROW(responses_in_memory_are_bounded),
+		ROW(one_address_has_half_of_the_waiting_requests),
+		ROW(a_connection_ends_after_its_requests_or_when_capacity_is_scarce),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

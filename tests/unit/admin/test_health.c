@@ -22,7 +22,7 @@ static void nothing_moves_while_the_same_event_waits_alone(void **state)
 	assert_false(semel_health_has_progress(&before, &now));
 }
 
-static void others_that_were_published_meanwhile_have_moved(void **state)
+static void events_published_meanwhile_count_as_progress(void **state)
 {
 	(void)state;
 	struct semel_health_sample now = before;
@@ -42,7 +42,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nothing_moves_while_the_same_event_waits_alone),
-		cmocka_unit_test(others_that_were_published_meanwhile_have_moved),
+		cmocka_unit_test(events_published_meanwhile_count_as_progress),
 		cmocka_unit_test(an_outbox_that_is_empty_has_moved),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

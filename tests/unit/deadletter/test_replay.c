@@ -138,7 +138,7 @@ static void a_scope_is_sent_only_topics_that_it_reads(void **state)
 	assert_int_equal(trial.counts.sent, 3);
 }
 
-static void a_scope_that_nobody_knows_is_refused(void **state)
+static void an_unknown_scope_is_refused(void **state)
 {
 	struct world *world = world_of(state);
 	publish_three(world);
@@ -315,7 +315,7 @@ int main(void)
 		WORLD_TEST(reprocessing_runs_each_event_once_more_in_order),
 		WORLD_TEST(without_reprocess_a_scope_skips_what_it_has),
 		WORLD_TEST(a_scope_is_sent_only_topics_that_it_reads),
-		WORLD_TEST(a_scope_that_nobody_knows_is_refused),
+		WORLD_TEST(an_unknown_scope_is_refused),
 		WORLD_TEST(reprocessing_everybody_is_refused),
 		WORLD_TEST(what_the_inbox_may_have_forgotten_is_refused_unless_forced),
 		WORLD_TEST(what_the_inbox_has_forgotten_is_refused_whatever_the_settings_say),

@@ -52,7 +52,7 @@ static void a_delivered_event_was_committed_published_and_processed(void **state
 	semel_arena_free(story.arena);
 }
 
-static void one_database_by_two_urls_tells_everything_once(void **state)
+static void two_urls_of_one_database_give_every_entry_once(void **state)
 {
 	struct world *world = world_of(state);
 	char id[SEMEL_ID_SIZE];
@@ -76,7 +76,7 @@ static void what_is_on_its_way_waits_at_the_broker(void **state)
 	semel_arena_free(story.arena);
 }
 
-static void a_dead_letter_and_its_replay_are_told(void **state)
+static void a_dead_letter_and_its_replay_are_traced(void **state)
 {
 	struct world *world = world_of(state);
 	char id[SEMEL_ID_SIZE];
@@ -98,7 +98,7 @@ static void a_dead_letter_and_its_replay_are_told(void **state)
 	semel_arena_free(story.arena);
 }
 
-static void an_event_that_nobody_knows_is_not_found(void **state)
+static void an_unknown_event_is_not_found(void **state)
 {
 	struct world *world = world_of(state);
 	struct story story;
@@ -113,10 +113,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		WORLD_TEST(a_delivered_event_was_committed_published_and_processed),
-		WORLD_TEST(one_database_by_two_urls_tells_everything_once),
+		WORLD_TEST(two_urls_of_one_database_give_every_entry_once),
 		WORLD_TEST(what_is_on_its_way_waits_at_the_broker),
-		WORLD_TEST(a_dead_letter_and_its_replay_are_told),
-		WORLD_TEST(an_event_that_nobody_knows_is_not_found),
+		WORLD_TEST(a_dead_letter_and_its_replay_are_traced),
+		WORLD_TEST(an_unknown_event_is_not_found),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -374,7 +374,7 @@ static void a_failure_of_the_relay_is_accounted_for_also_when_its_letter_is_gone
 	assert_int_equal(report->published, 1);
 }
 
-static void claims_by_hand_are_verified_when_asked_for(void **state)
+static void claims_without_a_subscription_are_verified_when_named(void **state)
 {
 	struct world *world = world_of(state);
 	publish_three(world);
@@ -388,7 +388,7 @@ static void claims_by_hand_are_verified_when_asked_for(void **state)
 	assert_int_equal(report->scopes[0].missing.count, 1);
 }
 
-static void a_scope_that_nobody_knows_is_refused(void **state)
+static void an_unknown_scope_is_refused(void **state)
 {
 	struct world *world = world_of(state);
 	static const char *const scopes[] = { "biling", NULL };
@@ -414,7 +414,7 @@ static void a_failed_row_without_a_dead_letter_is_unexplained(void **state)
 	assert_false(semel_verify_is_clean(report));
 }
 
-static void a_broker_out_of_reach_is_said_to_be(void **state)
+static void an_unreachable_broker_is_reported(void **state)
 {
 	struct world *world = world_of(state);
 	publish_three(world);
@@ -459,10 +459,10 @@ int main(void)
 		WORLD_TEST(pruned_events_are_beyond_proof),
 		WORLD_TEST(a_dead_letter_past_its_retention_is_not_missing),
 		WORLD_TEST(a_failure_of_the_relay_is_accounted_for_also_when_its_letter_is_gone),
-		WORLD_TEST(claims_by_hand_are_verified_when_asked_for),
-		WORLD_TEST(a_scope_that_nobody_knows_is_refused),
+		WORLD_TEST(claims_without_a_subscription_are_verified_when_named),
+		WORLD_TEST(an_unknown_scope_is_refused),
 		WORLD_TEST(a_failed_row_without_a_dead_letter_is_unexplained),
-		WORLD_TEST(a_broker_out_of_reach_is_said_to_be),
+		WORLD_TEST(an_unreachable_broker_is_reported),
 	};
 	return cmocka_run_group_tests(tests, NULL, forget_last);
 }
