@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What people did, as the store keeps it. */
+/* The audit log: what operators did, as the store keeps it. */
 #ifndef SEMEL_STORE_AUDIT_H
 #define SEMEL_STORE_AUDIT_H
 
@@ -9,15 +9,15 @@
 
 /* Characters of a target or a detail; what is longer ends in an ellipsis. */
 #define SEMEL_AUDIT_TEXT "4096"
-/* An outcome that is not known yet, or never will be: the process has ended in between. */
+/* The outcome while the action runs, and for good when the process ended in between. */
 #define SEMEL_AUDIT_BEGUN "begun"
 
-/* Something that a person did, or tried to do. */
+/* What an operator did, or tried to do. */
 struct semel_audit_row {
 	int64_t at_ms;
 	struct semel_text who, what, target, detail; /* of the last two data NULL: none */
 	/* "begun", "done", "done: …", "refused: not-pending", "failed: outage"; data NULL: the row
-	 * is older than this member. */
+	 * was written before there was a column for it. */
 	struct semel_text outcome;
 };
 

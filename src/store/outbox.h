@@ -31,7 +31,7 @@ struct semel_lease {
 	int64_t epoch;
 	int64_t expires_at_ms;
 	int64_t low_seq;
-	bool streamed; /* in: rows come by a change stream; none is looked for below low_seq */
+	bool streamed; /* in: rows come by a change stream; none is read below low_seq */
 	char owner[SEMEL_OWNER_SIZE]; /* empty: none */
 };
 

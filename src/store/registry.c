@@ -32,7 +32,7 @@ semel_status semel_store_driver_find(const char *scheme,
 	}
 	const char *near = semel_text_nearest(scheme, schemes, DRIVER_COUNT);
 	return semel_error_set(error, SEMEL_CONFIG,
-			       "no store of the kind %s: is built in (%s%s%stry: sqlite:PATH or "
+			       "no store driver for %s: URLs (%s%s%stry: sqlite:PATH or "
 			       "postgres://user@host/database)",
 			       scheme, near ? "did you mean " : "", near ? near : "",
 			       near ? "? " : "");

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* ---- words in the tables ------------------------------------------------------------------------
+/* ---- words of the tables ------------------------------------------------------------------------
  */
 
 static const char *const dead_names[] = { [SEMEL_DEAD_ANY] = "ANY",
@@ -69,18 +69,18 @@ semel_status semel_dead_check_move(const struct semel_dead_entry *entry, enum se
 				   semel_error *error)
 {
 	if (now != SEMEL_DEAD_PENDING)
-		return semel_error_set(error, SEMEL_NOT_PENDING, "dead letter %s is %s already",
+		return semel_error_set(error, SEMEL_NOT_PENDING, "dead letter %s is already %s",
 				       semel_text_shown(entry->entry_id), dead_names[now]);
 	if (status == SEMEL_DEAD_REPLAYED && count != entry->replay_count)
-		return semel_error_set(error, SEMEL_NOT_PENDING,
-				       "dead letter %s has come back meanwhile, from a replay of "
-				       "somebody else: look at it again (semel dlq show %s)",
-				       semel_text_shown(entry->entry_id),
-				       semel_text_shown(entry->entry_id));
+		return semel_error_set(
+			error, SEMEL_NOT_PENDING,
+			"dead letter %s was replayed in the meantime and failed again "
+			"(read it again: semel dlq show %s)",
+			semel_text_shown(entry->entry_id), semel_text_shown(entry->entry_id));
 	if (status == SEMEL_DEAD_REPLAYED && count >= SEMEL_REPLAYS_MAX)
 		return semel_error_set(error, SEMEL_REPLAY_LIMIT,
 				       "dead letter %s was replayed %u times, which is the limit "
-				       "(mend the cause and publish the event anew, or discard it)",
+				       "(fix the cause and publish the event again, or discard it)",
 				       semel_text_shown(entry->entry_id), (unsigned)count);
 	return SEMEL_OK;
 }
@@ -88,7 +88,7 @@ semel_status semel_dead_check_move(const struct semel_dead_entry *entry, enum se
 semel_status semel_dead_not_found(const char *entry_id, semel_error *error)
 {
 	return semel_error_set(error, SEMEL_NOT_FOUND,
-			       "there is no dead letter %s (see: semel dlq list)", entry_id);
+			       "dead letter %s not found (list them: semel dlq list)", entry_id);
 }
 
 semel_status semel_dead_add_refused(semel_tx tx, const struct semel_mark *mark, int64_t now_ms,
@@ -129,33 +129,33 @@ void semel_outbox_counts_add_oldest(struct semel_outbox_counts *counts, int64_t 
 	keep_earliest(&counts->oldest_ms, time_ms);
 }
 
-void semel_outbox_counts_add(struct semel_outbox_counts *counts, struct semel_outbox_group tally)
+void semel_outbox_counts_add(struct semel_outbox_counts *counts, struct semel_outbox_group group)
 {
-	bool behind_failed = strcmp(tally.head, "failed") == 0;
-	if (tally.state != NULL && strcmp(tally.state, "failed") == 0)
+	bool behind_failed = strcmp(group.head, "failed") == 0;
+	if (group.state != NULL && strcmp(group.state, "failed") == 0)
 		return; /* counted with the dead letters */
 	if (behind_failed) {
-		*(tally.blocks ? &counts->blocked : &counts->parked) += tally.count;
+		*(group.blocks ? &counts->blocked : &counts->parked) += group.count;
 		return;
 	}
-	bool due = tally.state != NULL && strcmp(tally.state, "due") == 0;
-	*(due ? &counts->waiting : &counts->retrying) += tally.count;
-	if (tally.state == NULL)
-		return; /* the exception before them tells age and time */
-	keep_earliest(&counts->oldest_ms, tally.oldest_ms);
+	bool due = group.state != NULL && strcmp(group.state, "due") == 0;
+	*(due ? &counts->waiting : &counts->retrying) += group.count;
+	if (group.state == NULL)
+		return; /* age and time are those of the exception before them */
+	keep_earliest(&counts->oldest_ms, group.oldest_ms);
 	if (!due)
-		keep_earliest(&counts->next_due_ms, tally.due_ms);
+		keep_earliest(&counts->next_due_ms, group.due_ms);
 }
 
-void semel_hold_counts_add(struct semel_hold_counts *counts, struct semel_hold_summary tally)
+void semel_hold_counts_add(struct semel_hold_counts *counts, struct semel_hold_summary hold)
 {
-	bool gap = tally.state == SEMEL_HOLD_GAP;
-	if (tally.state == SEMEL_HOLD_DEAD)
-		*(tally.blocks ? &counts->blocked : &counts->parked) += tally.behind;
+	bool gap = hold.state == SEMEL_HOLD_GAP;
+	if (hold.state == SEMEL_HOLD_DEAD)
+		*(hold.blocks ? &counts->blocked : &counts->parked) += hold.behind;
 	else
-		counts->waiting += gap && tally.behind == 0 ? 1 : tally.behind;
-	if (gap || tally.state == SEMEL_HOLD_RELEASED)
-		keep_earliest(&counts->next_due_ms, tally.due_ms);
+		counts->waiting += gap && hold.behind == 0 ? 1 : hold.behind;
+	if (gap || hold.state == SEMEL_HOLD_RELEASED)
+		keep_earliest(&counts->next_due_ms, hold.due_ms);
 }
 
 /* ---- positions ----------------------------------------------------------------------------------
@@ -163,9 +163,10 @@ void semel_hold_counts_add(struct semel_hold_counts *counts, struct semel_hold_s
 
 semel_status semel_position_lease_lost(const struct semel_position *position, semel_error *error)
 {
-	return semel_error_set(error, SEMEL_LEASE_LOST,
-			       "partition %d of %.*s has another reader in %.*s since epoch %lld",
-			       (int)position->partition, (int)position->topic.length,
-			       semel_text_shown(position->topic), (int)position->scope.length,
-			       semel_text_shown(position->scope), (long long)position->epoch);
+	return semel_error_set(
+		error, SEMEL_LEASE_LOST,
+		"another reader of scope %.*s took partition %d of %.*s after epoch %lld",
+		(int)position->scope.length, semel_text_shown(position->scope),
+		(int)position->partition, (int)position->topic.length,
+		semel_text_shown(position->topic), (long long)position->epoch);
 }

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every driver of a store says and decides alike: the words that stand in its tables, and the
- * rules that need no database. */
+/* What is the same in every store: the words in its tables, and the rules that need no database.
+ *
+ * To change here: a word only together with the schema's checks; a rule holds for all drivers. */
 #ifndef SEMEL_STORE_RULES_H
 #define SEMEL_STORE_RULES_H
 
 #include "store/store.h"
 
-/* A list has no payload of a dead letter, no headers with more bytes than this ("null" instead),
- * and no more characters of its reasons and of what comes from headers: then the text ends in an
- * ellipsis. */
+/* What a list of dead letters is cut to: it has no payload, "null" for headers with more bytes than
+ * this, and no more characters of reasons and of what comes from headers; a text that is cut ends
+ * in an ellipsis. */
 #define SEMEL_DEAD_BRIEF "4096"
 
-/* The scope of events that the broker would not take from the relay. */
+/* The scope of events that the broker refused for good. */
 #define SEMEL_SCOPE_RELAY "relay"
 
-/* The word in the table; "ANY" for the filter's. */
+/* The word in the table; "ANY" for the filter. */
 const char *semel_dead_status_name(enum semel_dead_status status);
 /* ANY when it is no status. */
 enum semel_dead_status semel_dead_status_of(const char *name);
@@ -25,8 +26,8 @@ const char *semel_inbox_status_name(enum semel_inbox_status status);
 /* What a claim found, by the status of the row that was there first. */
 enum semel_claim_found semel_claim_found_of(const char *name);
 
-/* May an entry that is `now`, and was replayed `count` times, become `status`? NOT_PENDING also
- * when it came back since the caller read it. */
+/* May an entry with the status `now` that was replayed `count` times become `status`? NOT_PENDING
+ * also when it was replayed and failed again since the caller read it. */
 semel_status semel_dead_check_move(const struct semel_dead_entry *entry, enum semel_dead_status now,
 				   enum semel_dead_status status, uint32_t count,
 				   semel_error *error);
@@ -43,7 +44,7 @@ struct semel_outbox_group {
 	uint64_t count;
 	int64_t due_ms, oldest_ms; /* 0: none */
 };
-void semel_outbox_counts_add(struct semel_outbox_counts *counts, struct semel_outbox_group tally);
+void semel_outbox_counts_add(struct semel_outbox_counts *counts, struct semel_outbox_group group);
 /* One that waits since then; 0: there is none. */
 void semel_outbox_counts_add_oldest(struct semel_outbox_counts *counts, int64_t time_ms);
 
@@ -54,7 +55,7 @@ struct semel_hold_summary {
 	int64_t due_ms;  /* 0: none */
 	uint64_t behind; /* events that are parked behind it */
 };
-void semel_hold_counts_add(struct semel_hold_counts *counts, struct semel_hold_summary tally);
+void semel_hold_counts_add(struct semel_hold_counts *counts, struct semel_hold_summary hold);
 
 semel_status semel_position_lease_lost(const struct semel_position *position, semel_error *error);
 

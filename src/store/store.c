@@ -17,10 +17,11 @@ static semel_status find_driver(const char *text, struct semel_url *url,
 {
 	if (semel_string_is_blank(text))
 		return semel_error_set(error, SEMEL_INVALID,
-				       "no store was named (give a URL like sqlite:semel.db)");
+				       "no store URL given (for example sqlite:semel.db)");
 	semel_status status = semel_url_parse(text, url, error);
-	return status == SEMEL_OK ? semel_store_driver_find(url->scheme, driver_out, error)
-				  : status;
+	if (status != SEMEL_OK)
+		return status;
+	return semel_store_driver_find(url->scheme, driver_out, error);
 }
 
 const struct semel_env *semel_store_env(const semel_store *store)
@@ -47,10 +48,12 @@ semel_status semel_store_open_in(const struct semel_env *env, const char *text,
 		return semel_error_set(error, SEMEL_INVALID, "store_out must not be NULL");
 	*store_out = NULL;
 	semel_status status = find_driver(text, &url, &driver, error);
-	if (status == SEMEL_OK)
-		status = driver->open(&url, store_out, error);
+	if (status != SEMEL_OK)
+		goto free_url;
+	status = driver->open(&url, store_out, error);
 	if (status == SEMEL_OK)
 		(*store_out)->env = env;
+free_url:
 	semel_url_free(&url);
 	return status;
 }

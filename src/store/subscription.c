@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replay and verify both ask who should have received an event; the answer is made here. */
+/* Which scopes should have received an event: for replay, verify and doctor. */
 #include "store/subscription.h"
 
 #include "base/error.h"
@@ -58,9 +58,10 @@ semel_status semel_subscription_topics(const struct semel_subscription_row *row,
 	bool copied = json_is_array(array) && copy_topics(array, arena, topics_out);
 	json_decref(array);
 	if (!copied)
-		return semel_error_set(error, SEMEL_INTERNAL,
-				       "the topics of subscription %s are no list of texts: %s",
-				       semel_text_shown(row->scope), semel_text_shown(row->topics));
+		return semel_error_set(
+			error, SEMEL_INTERNAL,
+			"the topics of subscription %s are not a JSON array of strings: %s",
+			semel_text_shown(row->scope), semel_text_shown(row->topics));
 	return SEMEL_OK;
 }
 
@@ -76,7 +77,7 @@ bool semel_topics_add(struct semel_topics *topics, struct semel_text topic,
 		      struct semel_arena *arena)
 {
 	if (semel_topics_contain(topics, topic) || semel_text_has_nul(topic))
-		return true; /* nothing is sent to one with a zero byte */
+		return true; /* no event is sent to a topic with a zero byte */
 	const char **names = semel_arena_alloc(arena, sizeof(char *) * (topics->count + 2));
 	const char *name = semel_text_string(semel_arena_text(arena, topic.data, topic.length));
 	if (!names || !name)
@@ -89,19 +90,19 @@ bool semel_topics_add(struct semel_topics *topics, struct semel_text topic,
 	return true;
 }
 
-struct gathering {
+struct collection {
 	struct semel_topics *topics;
 	struct semel_arena *arena;
 	bool failed;
 };
 
-static void gather(struct semel_text topic, int64_t since_ms, int64_t removed_at_ms, void *user)
+static void add_topic(struct semel_text topic, int64_t since_ms, int64_t removed_at_ms, void *user)
 {
-	struct gathering *gathering = user;
+	struct collection *collection = user;
 	(void)since_ms;
 	(void)removed_at_ms;
-	if (!semel_topics_add(gathering->topics, topic, gathering->arena))
-		gathering->failed = true;
+	if (!semel_topics_add(collection->topics, topic, collection->arena))
+		collection->failed = true;
 }
 
 semel_status semel_subscription_all_topics(semel_store *store,
@@ -109,29 +110,30 @@ semel_status semel_subscription_all_topics(semel_store *store,
 					   struct semel_arena *arena,
 					   struct semel_topics *topics_out, semel_error *error)
 {
-	struct gathering gathering = { topics_out, arena, false };
+	struct collection collection = { topics_out, arena, false };
 	semel_status status = semel_subscription_topics(row, arena, topics_out, error);
-	if (status == SEMEL_OK)
-		status = store->driver->upkeep->subscription_topics(store, row->scope, gather,
-								    &gathering, error);
-	if (gathering.failed)
+	if (status != SEMEL_OK)
+		return status;
+	status = store->driver->upkeep->subscription_topics(store, row->scope, add_topic,
+							    &collection, error);
+	if (collection.failed)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for topics");
 	return status;
 }
 
-static void gather_published(struct semel_text topic, void *user)
+static void add_published(struct semel_text topic, void *user)
 {
-	gather(topic, 0, 0, user);
+	add_topic(topic, 0, 0, user);
 }
 
 semel_status semel_topics_read_published(semel_store *store, struct semel_arena *arena,
 					 struct semel_topics *topics_out, semel_error *error)
 {
-	struct gathering gathering = { topics_out, arena, false };
+	struct collection collection = { topics_out, arena, false };
 	*topics_out = (struct semel_topics){ 0 };
 	semel_status status =
-		store->driver->outbox->topics_each(store, gather_published, &gathering, error);
-	if (gathering.failed)
+		store->driver->outbox->topics_each(store, add_published, &collection, error);
+	if (collection.failed)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for topics");
 	return status;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Subscriptions as the store remembers them: who reads which topics, since when. */
+/* Subscriptions as the store keeps them: which scope reads which topics, since when. */
 #ifndef SEMEL_STORE_SUBSCRIPTION_H
 #define SEMEL_STORE_SUBSCRIPTION_H
 
@@ -19,22 +19,23 @@ semel_status semel_subscriptions_read(semel_store *store, struct semel_arena *ar
 /* NULL when none has this scope. */
 const struct semel_subscription_row *semel_subscription_find(
 	const struct semel_subscription_row *rows, uint32_t count, const char *scope);
-/* The row's JSON array of topics as a list in the arena. INTERNAL when it is none. */
+/* The row's JSON array of topics as a list in the arena. INTERNAL when it is not an array. */
 semel_status semel_subscription_topics(const struct semel_subscription_row *row,
 				       struct semel_arena *arena, struct semel_topics *topics_out,
 				       semel_error *error);
-/* The same, and those that it read once: copies of their events may still be somewhere. */
+/* The same, and those that it read once: copies of their events may still be at the broker. */
 semel_status semel_subscription_all_topics(semel_store *store,
 					   const struct semel_subscription_row *row,
 					   struct semel_arena *arena,
 					   struct semel_topics *topics_out, semel_error *error);
-/* Adds one that is not among them. False: no memory. */
+/* Adds a topic unless it is among them. False: no memory. */
 bool semel_topics_add(struct semel_topics *topics, struct semel_text topic,
 		      struct semel_arena *arena);
 /* Topics of the newest events of the outbox, in the arena. */
 semel_status semel_topics_read_published(semel_store *store, struct semel_arena *arena,
 					 struct semel_topics *topics_out, semel_error *error);
-/* Is a topic not among these, but one with nearly its name? NULL: it is, or there is none. */
+/* The topic with the nearest name, when this one is not among them. NULL: it is, or none is near.
+ */
 const char *semel_topics_suggest(const struct semel_topics *topics, const char *topic);
 bool semel_topics_contain(const struct semel_topics *topics, struct semel_text topic);
 

@@ -117,7 +117,7 @@ def test_an_option_weighs_more_than_the_environment_that_more_than_the_config(ba
     ({"SEMEL_STORE": "shop.db"}, "SEMEL_STORE"),
     ({"SEMEL_STORE_FILE": "missing"}, "missing"),
     ({"SEMEL_CONFIG": "missing.yaml"}, "missing.yaml"),
-    ({"SEMEL_STORE": "oracle:shop"}, "no store of the kind oracle: is built in (try: sqlite:PATH or postgres://"),
+    ({"SEMEL_STORE": "oracle:shop"}, "no store driver for oracle: URLs (try: sqlite:PATH or postgres://"),
     ({"SEMEL_STORE": "postgers://shop"}, "did you mean postgres?"),
     ({"SEMEL_BROKER": "pigeon:loft"}, "no broker driver for pigeon: URLs (try: local:PATH"),
     ({"SEMEL_BROKER": "amqq://loft"}, "did you mean amqp?"),

@@ -29,7 +29,7 @@
 #define COMMITTED_AT SEMEL_PG_COMMITTED_AT("o")
 
 static const struct semel_sql_statement outbox_span = {
-	.what = "look for old rows of the outbox",
+	.what = "find old rows of the outbox",
 	.text = ONLY("SELECT coalesce(max(seq), 0), count(*), count(*) FILTER (WHERE committed_at"
 		     " < ?4::timestamptz) FROM (SELECT seq, " COMMITTED_AT " AS committed_at"
 		     " FROM semel_outbox o WHERE lane = ?1 AND seq > ?2 ORDER BY lane, seq"
@@ -52,7 +52,7 @@ static const struct semel_sql_statement outbox_delete = {
 
 /* The LIMIT keeps the inner question one about a single partition. */
 static const struct semel_sql_statement old_partition = {
-	.what = "look for old weeks of the inbox",
+	.what = "find old weeks of the inbox",
 	.text = ONLY("SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
 		     " WHERE i.inhparent = 'semel_inbox'::regclass"
 		     " AND c.relname ~ '^semel_inbox_[0-9]{8}$'"
@@ -109,7 +109,7 @@ static const struct semel_sql_statement lock_letters = {
 };
 /* The end of the next span: so many entries behind the end of the last one. */
 static const struct semel_sql_statement dead_span = {
-	.what = "look for old dead letters",
+	.what = "find old dead letters",
 	.text = ONLY("SELECT " SEMEL_PG_MS("failed_at") " + 1 FROM semel_dead_letter d"
 							" WHERE" OLD_BY_TIME
 							" ORDER BY failed_at, entry_id OFFSET ?3"

@@ -435,7 +435,7 @@ static const struct semel_sql_statement next_follower = { .what = "read a parked
 #define FIND_FOLLOWER(ms, for_update)                                                              \
 	"SELECT 1 FROM semel_dead_letter WHERE entry_id = ?1 AND parked_behind IS NOT "            \
 	"NULL" for_update
-static const struct semel_sql_statement find_follower = { .what = "look for a parked event",
+static const struct semel_sql_statement find_follower = { .what = "find a parked event",
 							  .text = SEMEL_SQL_EACH(FIND_FOLLOWER) };
 static const struct semel_sql_statement remove_follower = {
 	.what = "remove a parked event",

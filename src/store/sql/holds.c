@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Holds: aggregates whose events must wait, per scope; and what the tables have of an event when it
- * is admitted. Holds are few, and most batches find none: one look into an index shows that. */
+ * is admitted. Holds are few, and most batches find none: one index lookup shows that. */
 #include "store/sql/sql.h"
 
 #include "store/rules.h"
@@ -9,18 +9,18 @@
 #define THIS_HOLD " WHERE scope = ?1 AND aggregate_type = ?2 AND aggregate_id = ?3"
 
 static const struct semel_sql_statement any_hold = {
-	.what = "look for holds",
+	.what = "find holds",
 	.often = true,
 	.text = SEMEL_SQL_SAME("SELECT 1 FROM semel_hold WHERE scope = ?1 LIMIT 1")
 };
 static const struct semel_sql_statement topic_hold = {
-	.what = "look for holds",
+	.what = "find holds",
 	.often = true,
 	.text = SEMEL_SQL_SAME(
 		"SELECT 1 FROM semel_hold WHERE scope = ?1 AND aggregate_type = '' LIMIT 1")
 };
 static const struct semel_sql_statement aggregate_hold = {
-	.what = "look for holds",
+	.what = "find holds",
 	.often = true,
 	.text = SEMEL_SQL_SAME(
 		"SELECT 1 FROM semel_hold WHERE scope = ?1 AND aggregate_type > '' LIMIT 1")
@@ -62,7 +62,7 @@ static const struct semel_sql_statement remove_hold = {
 			      " AND (due_at IS NULL OR due_at <= ?2) LIMIT ?3" skip_locked
 #define NEXT_DUE(ms, from) "SELECT " ms("min(due_at)") " FROM " from READY
 static const struct semel_sql_statement list_ready = {
-	.what = "look for aggregates that may go on",
+	.what = "find aggregates that may go on",
 	.often = true,
 	.text = { [SEMEL_SQL_SQLITE] = LIST_READY(SEMEL_SQL_SQLITE_MS,
 						  "semel_hold INDEXED BY semel_hold_ready", ""),
@@ -229,7 +229,7 @@ semel_status semel_sql_hold_count(semel_store *store, struct semel_text scope,
 /* ---- admission ------------------------------------------------------------------------------- */
 
 static const struct semel_sql_statement any_state = {
-	.what = "look for holds and dead letters",
+	.what = "find holds and dead letters",
 	.often = true,
 	.text = SEMEL_SQL_SAME(
 		"SELECT 1 FROM semel_hold WHERE scope = ?1 UNION ALL"

@@ -37,7 +37,7 @@ static const struct semel_sql_statement delete_holds = {
 	.what = "remove the holds of old dead letters",
 	.text = SEMEL_SQL_SAME(DELETE_HOLDS OLD_DEAD_LETTER ")")
 };
-/* A planted bug: what waits behind the hold is not looked for. */
+/* A planted bug: what waits behind the hold is ignored. */
 static const struct semel_sql_statement delete_all_holds = {
 	.what = "remove the holds of old dead letters",
 	.text = SEMEL_SQL_SAME(DELETE_HOLDS SEMEL_SQL_OLD_BY_TIME ")")

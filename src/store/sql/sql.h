@@ -11,7 +11,7 @@
  *only in how a time becomes milliseconds and how rows are locked.
  *
  * A query is sticky: after the first failure nothing more is done, and finish returns it. So a
- * caller binds, steps and reads without looking at each result:
+ * caller binds, steps and reads without checking each result:
  *
  *	semel_sql_prepare(&query, tx, &get_hold, error);
  *	semel_sql_bind_text(&query, scope);

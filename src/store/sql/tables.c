@@ -183,7 +183,7 @@ static const struct semel_sql_statement newest_topics = {
 			  "o" }
 };
 static const struct semel_sql_statement any_of_topic = {
-	.what = "look for claims of a topic",
+	.what = "find claims of a topic",
 	.text = SEMEL_SQL_SAME("SELECT 1 FROM semel_inbox WHERE topic = ?1 LIMIT 1")
 };
 

@@ -15,7 +15,7 @@
 	"SELECT " committed ", 'committed', NULL, event_type || ' of ' || aggregate_type ||"       \
 	"  ':' || aggregate_id || ', number ' || seq, NULL, 1 FROM semel_outbox o WHERE id = ?1"   \
 	" UNION ALL SELECT next_attempt_at, 'refused', NULL, 'attempt ' || attempts ||"            \
-	"  ', comes back then: ', coalesce(last_error, ''), 2"                                     \
+	"  ', retry due: ', coalesce(last_error, ''), 2"                                           \
 	"  FROM semel_outbox WHERE id = ?1 AND status = 'NEW'"                                     \
 	" UNION ALL SELECT published_at, 'published', NULL, 'to ' ||"                              \
 	"  coalesce(topic, aggregate_type || '.events') ||"                                        \
@@ -24,7 +24,7 @@
 	"  FROM semel_outbox WHERE id = ?1 AND status = 'PUBLISHED'"                               \
 	" UNION ALL SELECT first_seen_at, 'claimed', scope, 'from ' || topic || ' ' ||"            \
 	"  coalesce(\"partition\", 0) || '/' || coalesce(\"offset\", 0) ||"                        \
-	"  CASE WHEN status = 'CLAIMED' THEN ', by ' || coalesce(owner, 'somebody') ||"            \
+	"  CASE WHEN status = 'CLAIMED' THEN ', by ' || coalesce(owner, 'unknown') ||"             \
 	"  ' until ' || coalesce(CAST(lease_until AS text), 'it is finished') ELSE '' END,"        \
 	"  NULL, 4 FROM semel_inbox WHERE event_id = ?1 AND scope IN (SELECT name FROM scopes)"    \
 	"  AND (coalesce(error_code, '') <> 'discarded' OR owner IS NOT NULL)"                     \
@@ -35,7 +35,7 @@
 	"  FROM semel_inbox WHERE event_id = ?1 AND scope IN (SELECT name FROM scopes)"            \
 	"  AND coalesce(error_code, '') <> 'discarded'"                                            \
 	" UNION ALL SELECT due_at, 'retrying', scope, 'attempt ' || (attempts + 1) ||"             \
-	"  ' is due then', NULL, 6 FROM semel_hold WHERE head_id = ?1 AND state = 'retry'"         \
+	"  ' is due', NULL, 6 FROM semel_hold WHERE head_id = ?1 AND state = 'retry'"              \
 	" UNION ALL SELECT failed_at, CASE WHEN parked_behind IS NULL THEN 'dead-lettered'"        \
 	"  ELSE 'parked' END, scope, CASE WHEN parked_behind IS NULL THEN 'entry ' || entry_id ||" \
 	"  ' after ' || attempts || ' attempts: ' ELSE 'behind ' || parked_behind END,"            \

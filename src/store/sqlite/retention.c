@@ -24,7 +24,7 @@
 
 /* ?1 and on the cursor, the last one the number of rows to read. */
 static const struct semel_sql_statement outbox_span = {
-	.what = "look for old rows of the outbox",
+	.what = "find old rows of the outbox",
 	.text = ONLY("SELECT max(seq), count(*) FROM (SELECT seq FROM semel_outbox WHERE seq > ?1"
 		     " ORDER BY seq LIMIT ?2)")
 };
@@ -46,7 +46,7 @@ static const struct semel_sql_statement outbox_delete = {
 		     " AND " SEMEL_SQL_DONE_ROW)
 };
 static const struct semel_sql_statement inbox_span = {
-	.what = "look for old claims",
+	.what = "find old claims",
 	.text = ONLY("SELECT scope, event_id FROM semel_inbox WHERE (scope, event_id) > (?1, ?2)"
 		     " ORDER BY scope, event_id LIMIT 1 OFFSET ?3")
 };

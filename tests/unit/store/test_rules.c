@@ -25,7 +25,8 @@ static void every_word_in_the_tables_is_read_back(void **state)
 	assert_int_equal(semel_claim_found_of("FAILED"), SEMEL_FOUND_FAILED);
 }
 
-static semel_status judge(enum semel_dead_status now, enum semel_dead_status status, uint32_t count)
+static semel_status check_move(enum semel_dead_status now, enum semel_dead_status status,
+			       uint32_t count)
 {
 	struct semel_dead_entry entry = { .entry_id = SEMEL_TEXT("e-1"), .replay_count = 2 };
 	return semel_dead_check_move(&entry, now, status, count, NULL);
@@ -34,10 +35,12 @@ static semel_status judge(enum semel_dead_status now, enum semel_dead_status sta
 static void only_a_pending_dead_letter_is_moved_and_replayed_up_to_the_limit(void **state)
 {
 	(void)state;
-	assert_int_equal(judge(SEMEL_DEAD_PENDING, SEMEL_DEAD_REPLAYED, 2), SEMEL_OK);
-	assert_int_equal(judge(SEMEL_DEAD_REPLAYED, SEMEL_DEAD_REPLAYED, 2), SEMEL_NOT_PENDING);
-	assert_int_equal(judge(SEMEL_DEAD_DISCARDED, SEMEL_DEAD_DISCARDED, 2), SEMEL_NOT_PENDING);
-	assert_int_equal(judge(SEMEL_DEAD_PENDING, SEMEL_DEAD_DISCARDED, 9), SEMEL_OK);
+	assert_int_equal(check_move(SEMEL_DEAD_PENDING, SEMEL_DEAD_REPLAYED, 2), SEMEL_OK);
+	assert_int_equal(check_move(SEMEL_DEAD_REPLAYED, SEMEL_DEAD_REPLAYED, 2),
+			 SEMEL_NOT_PENDING);
+	assert_int_equal(check_move(SEMEL_DEAD_DISCARDED, SEMEL_DEAD_DISCARDED, 2),
+			 SEMEL_NOT_PENDING);
+	assert_int_equal(check_move(SEMEL_DEAD_PENDING, SEMEL_DEAD_DISCARDED, 9), SEMEL_OK);
 
 	struct semel_dead_entry worn = { .entry_id = SEMEL_TEXT("e-1"),
 					 .replay_count = SEMEL_REPLAYS_MAX };
@@ -49,7 +52,7 @@ static void only_a_pending_dead_letter_is_moved_and_replayed_up_to_the_limit(voi
 static void a_dead_letter_that_came_back_meanwhile_is_not_replayed_unseen(void **state)
 {
 	(void)state;
-	assert_int_equal(judge(SEMEL_DEAD_PENDING, SEMEL_DEAD_REPLAYED, 3), SEMEL_NOT_PENDING);
+	assert_int_equal(check_move(SEMEL_DEAD_PENDING, SEMEL_DEAD_REPLAYED, 3), SEMEL_NOT_PENDING);
 }
 
 static void what_waits_in_the_outbox_is_counted_by_its_reason(void **state)
@@ -58,7 +61,7 @@ static void what_waits_in_the_outbox_is_counted_by_its_reason(void **state)
 	struct semel_outbox_counts counts = { 0 };
 	semel_outbox_counts_add_oldest(&counts, 0);
 	semel_outbox_counts_add_oldest(&counts, 90);
-	const struct semel_outbox_group tallies[] = {
+	const struct semel_outbox_group summaries[] = {
 		{ .state = "retry", .head = "retry", .count = 1, .due_ms = 500, .oldest_ms = 80 },
 		{ .state = "parked", .head = "retry", .count = 2, .due_ms = 0, .oldest_ms = 85 },
 		{ .state = NULL, .head = "retry", .count = 4, .due_ms = 400, .oldest_ms = 70 },
@@ -67,8 +70,8 @@ static void what_waits_in_the_outbox_is_counted_by_its_reason(void **state)
 		{ .state = "parked", .head = "failed", .count = 32, .oldest_ms = 1 },
 		{ .state = NULL, .head = "failed", .blocks = true, .count = 64, .oldest_ms = 1 },
 	};
-	for (size_t i = 0; i < sizeof(tallies) / sizeof(tallies[0]); i++)
-		semel_outbox_counts_add(&counts, tallies[i]);
+	for (size_t i = 0; i < sizeof(summaries) / sizeof(summaries[0]); i++)
+		semel_outbox_counts_add(&counts, summaries[i]);
 	assert_int_equal(counts.retrying, 1 + 2 + 4);
 	assert_int_equal(counts.waiting, 8);
 	assert_int_equal(counts.parked, 32);
@@ -81,7 +84,7 @@ static void what_waits_behind_holds_is_counted_by_their_state(void **state)
 {
 	(void)state;
 	struct semel_hold_counts counts = { 0 };
-	const struct semel_hold_summary tallies[] = {
+	const struct semel_hold_summary summaries[] = {
 		{ .state = SEMEL_HOLD_RETRY, .due_ms = 10, .behind = 0 },
 		{ .state = SEMEL_HOLD_RETRY, .due_ms = 10, .behind = 2 },
 		{ .state = SEMEL_HOLD_GAP, .due_ms = 90, .behind = 0 },
@@ -89,8 +92,8 @@ static void what_waits_behind_holds_is_counted_by_their_state(void **state)
 		{ .state = SEMEL_HOLD_DEAD, .due_ms = 10, .behind = 8 },
 		{ .state = SEMEL_HOLD_DEAD, .blocks = true, .due_ms = 10, .behind = 16 },
 	};
-	for (size_t i = 0; i < sizeof(tallies) / sizeof(tallies[0]); i++)
-		semel_hold_counts_add(&counts, tallies[i]);
+	for (size_t i = 0; i < sizeof(summaries) / sizeof(summaries[0]); i++)
+		semel_hold_counts_add(&counts, summaries[i]);
 	assert_int_equal(counts.waiting, 2 + 1 + 4);
 	assert_int_equal(counts.parked, 8);
 	assert_int_equal(counts.blocked, 16);
