@@ -9,9 +9,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define PLACES  32
-#define SEATS   64
-#define OFFSETS 8192
+#define PLACES        32
+#define REGISTRATIONS 64
+#define OFFSETS       8192
 
 /* One log as one scope reads it. */
 struct place {
@@ -27,15 +27,15 @@ struct place {
 	bool acked[OFFSETS];
 };
 
-struct seat {
+struct registration {
 	const struct semel_broker *broker;
 	char scope[64];
 	struct semel_offset_store offset_store;
 };
 
 static struct place *places;
-static struct seat seats[SEATS];
-static size_t seat_count;
+static struct registration registrations[REGISTRATIONS];
+static size_t registration_count;
 
 void offset_store_clear(void)
 {
@@ -85,14 +85,14 @@ static void forget_acked(struct place *place)
 static semel_status take(void *user, const char *topic, int32_t partition, bool granted,
 			 int64_t *next_out, semel_error *error)
 {
-	const struct seat *seat = user;
-	struct place *place = place_of(seat->scope, topic, partition);
-	bool ours = place->process == getpid() && place->reader == seat->broker;
+	const struct registration *registration = user;
+	struct place *place = place_of(registration->scope, topic, partition);
+	bool ours = place->process == getpid() && place->reader == registration->broker;
 	(void)error;
 	if (!granted && !ours && place->process != 0 && kill(place->process, 0) == 0)
 		return SEMEL_LEASE_LOST;
 	place->process = getpid();
-	place->reader = seat->broker;
+	place->reader = registration->broker;
 	forget_acked(place);
 	*next_out = place->next;
 	return SEMEL_OK;
@@ -100,15 +100,15 @@ static semel_status take(void *user, const char *topic, int32_t partition, bool 
 
 static struct semel_anchor anchor(void *user, const char *topic, int32_t partition)
 {
-	const struct seat *seat = user;
-	return place_of(seat->scope, topic, partition)->behind;
+	const struct registration *registration = user;
+	return place_of(registration->scope, topic, partition)->behind;
 }
 
 static semel_status restart(void *user, const char *topic, int32_t partition, int64_t next,
 			    semel_error *error)
 {
-	const struct seat *seat = user;
-	struct place *place = place_of(seat->scope, topic, partition);
+	const struct registration *registration = user;
+	struct place *place = place_of(registration->scope, topic, partition);
 	(void)error;
 	place->count = 0;
 	place->next = next;
@@ -118,9 +118,9 @@ static semel_status restart(void *user, const char *topic, int32_t partition, in
 
 static void release(void *user, const char *topic, int32_t partition)
 {
-	const struct seat *seat = user;
-	struct place *place = place_of(seat->scope, topic, partition);
-	if (place->process == getpid() && place->reader == seat->broker)
+	const struct registration *registration = user;
+	struct place *place = place_of(registration->scope, topic, partition);
+	if (place->process == getpid() && place->reader == registration->broker)
 		place->process = 0;
 }
 
@@ -133,33 +133,33 @@ static semel_status look(void *user, const char *scope, const char *topic, int32
 	return SEMEL_OK;
 }
 
-static struct seat *seat_of(const struct semel_broker *broker)
+static struct registration *seat_of(const struct semel_broker *broker)
 {
-	for (size_t i = seat_count; i-- > 0 && i + SEATS >= seat_count;)
-		if (seats[i % SEATS].broker == broker)
-			return &seats[i % SEATS];
+	for (size_t i = registration_count; i-- > 0 && i + REGISTRATIONS >= registration_count;)
+		if (registrations[i % REGISTRATIONS].broker == broker)
+			return &registrations[i % REGISTRATIONS];
 	fail_msg("too many");
 	return NULL;
 }
 
 void offset_store_attach(struct semel_broker *broker)
 {
-	struct seat *seat = &seats[seat_count++ % SEATS];
+	struct registration *registration = &registrations[registration_count++ % REGISTRATIONS];
 	if (!places)
 		offset_store_clear();
-	*seat = (struct seat){ .broker = broker };
-	seat->offset_store = (struct semel_offset_store){ .user = seat,
-							  .acquire = take,
-							  .anchor = anchor,
-							  .reset = restart,
-							  .release = release,
-							  .get = look };
-	semel_broker_set_offset_store(broker, &seat->offset_store);
+	*registration = (struct registration){ .broker = broker };
+	registration->offset_store = (struct semel_offset_store){ .user = registration,
+								  .acquire = take,
+								  .anchor = anchor,
+								  .reset = restart,
+								  .release = release,
+								  .get = look };
+	semel_broker_set_offset_store(broker, &registration->offset_store);
 }
 
 void offset_store_set_scope(const struct semel_broker *broker, const char *scope)
 {
-	snprintf(seat_of(broker)->scope, sizeof(seats[0].scope), "%s", scope);
+	snprintf(seat_of(broker)->scope, sizeof(registrations[0].scope), "%s", scope);
 }
 
 static struct place *place_of_delivery(const struct semel_broker *broker,

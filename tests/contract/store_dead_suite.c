@@ -254,7 +254,7 @@ static void a_hold_without_an_aggregate_type_holds_the_whole_topic(void **state)
 	struct semel_dead_entry first, entry;
 	hold.aggregate_type = SEMEL_TEXT("");
 	put_hold(store, hold);
-	store_bury(store, store_dead("d1", &event));
+	store_add_dead_letter(store, store_dead("d1", &event));
 	park(store, "e1", "b");
 	park(store, "e2", "a");
 	assert_ok(store->driver->holds->count(store, BILLING, &counts, NULL));
@@ -331,7 +331,7 @@ static void a_dead_letter_keeps_the_whole_event(void **state)
 	entry.correlation_id = SEMEL_TEXT("correlation");
 	entry.partition = 3;
 	entry.offset = 42;
-	assert_string_equal(store_bury(store, entry), "d1");
+	assert_string_equal(store_add_dead_letter(store, entry), "d1");
 	struct semel_dead_entry found = get(store, "d1", arena);
 	assert_true(semel_text_equal(found.event.payload, event.payload));
 	assert_string_equal(found.event.aggregate_id.data, "a");
@@ -358,10 +358,10 @@ static void a_broken_delivery_without_an_id_is_always_a_new_entry(void **state)
 	struct semel_event broken = { .headers = SEMEL_TEXT("\xfe no json"),
 				      .payload = SEMEL_TEXT("?") };
 	uint64_t count = 0;
-	assert_string_equal(store_bury(store, store_dead("d1", &broken)), "d1");
+	assert_string_equal(store_add_dead_letter(store, store_dead("d1", &broken)), "d1");
 	broken.id = SEMEL_TEXT(" ");
-	assert_string_equal(store_bury(store, store_dead("d2", &broken)), "d2");
-	assert_string_equal(store_bury(store, store_dead("d3", &broken)), "d3");
+	assert_string_equal(store_add_dead_letter(store, store_dead("d2", &broken)), "d2");
+	assert_string_equal(store_add_dead_letter(store, store_dead("d3", &broken)), "d3");
 	assert_ok(store->driver->dead_letters->count(store, "billing", &count, NULL));
 	assert_int_equal(count, 3);
 	struct semel_dead_entry found = get(store, "d1", arena);
@@ -377,7 +377,7 @@ static void a_replay_that_fails_returns_to_the_same_entry_with_its_count(void **
 	semel_store *store = store_open_one();
 	struct semel_arena *arena = semel_arena_new(1024);
 	struct semel_event event = store_event("e1", "a");
-	store_bury(store, store_dead("d1", &event));
+	store_add_dead_letter(store, store_dead("d1", &event));
 	struct semel_dead_entry entry = get(store, "d1", arena);
 	assert_ok(move(store, &entry, SEMEL_DEAD_REPLAYED));
 	entry = get(store, "d1", arena);
@@ -386,7 +386,7 @@ static void a_replay_that_fails_returns_to_the_same_entry_with_its_count(void **
 	struct semel_dead_entry again = store_dead("d2", &event);
 	again.reason = SEMEL_TEXT("still no such customer");
 	again.attempts = 5;
-	assert_string_equal(store_bury(store, again), "d1");
+	assert_string_equal(store_add_dead_letter(store, again), "d1");
 	entry = get(store, "d1", arena);
 	assert_int_equal(entry.status, SEMEL_DEAD_PENDING);
 	assert_int_equal(entry.replay_count, 1);
@@ -404,11 +404,11 @@ static void a_dead_letter_is_replayed_three_times_at_most(void **state)
 	struct semel_event event = store_event("e1", "a");
 	for (int i = 0; i < SEMEL_REPLAYS_MAX; i++) {
 		struct semel_dead_entry entry =
-			get(store, store_bury(store, store_dead("d1", &event)), arena);
+			get(store, store_add_dead_letter(store, store_dead("d1", &event)), arena);
 		assert_ok(move(store, &entry, SEMEL_DEAD_REPLAYED));
 	}
 	struct semel_dead_entry entry =
-		get(store, store_bury(store, store_dead("d1", &event)), arena);
+		get(store, store_add_dead_letter(store, store_dead("d1", &event)), arena);
 	assert_int_equal(move(store, &entry, SEMEL_DEAD_REPLAYED), SEMEL_REPLAY_LIMIT);
 	assert_ok(move(store, &entry, SEMEL_DEAD_DISCARDED));
 	entry = get(store, "d1", arena);
@@ -424,7 +424,7 @@ static void only_a_pending_dead_letter_is_moved(void **state)
 	semel_store *store = store_open_one();
 	struct semel_arena *arena = semel_arena_new(1024);
 	struct semel_event event = store_event("e1", "a");
-	store_bury(store, store_dead("d1", &event));
+	store_add_dead_letter(store, store_dead("d1", &event));
 	struct semel_dead_entry entry = get(store, "d1", arena);
 	assert_ok(move(store, &entry, SEMEL_DEAD_DISCARDED));
 	assert_int_equal(move(store, &entry, SEMEL_DEAD_REPLAYED), SEMEL_NOT_PENDING);
@@ -445,11 +445,11 @@ static void an_entry_that_came_back_since_it_was_read_is_not_replayed(void **sta
 	semel_store *store = store_open_one();
 	struct semel_arena *arena = semel_arena_new(1024);
 	struct semel_event event = store_event("e1", "a");
-	store_bury(store, store_dead("d1", &event));
+	store_add_dead_letter(store, store_dead("d1", &event));
 	struct semel_dead_entry seen = get(store, "d1", arena);
 	struct semel_dead_entry back = store_dead("d2", &event);
 	back.replay_count = 1; /* somebody else replayed it, and it failed again */
-	store_bury(store, back);
+	store_add_dead_letter(store, back);
 	assert_int_equal(move(store, &seen, SEMEL_DEAD_REPLAYED), SEMEL_NOT_PENDING);
 	struct semel_dead_entry entry = get(store, "d1", arena);
 	assert_int_equal(entry.status, SEMEL_DEAD_PENDING);
@@ -472,7 +472,7 @@ static void a_processed_replay_settles_an_entry_that_nobody_marked(void **state)
 	semel_store *store = store_open_one();
 	struct semel_arena *arena = semel_arena_new(1024);
 	struct semel_event event = store_event("e1", "a");
-	store_bury(store, store_dead("d1", &event));
+	store_add_dead_letter(store, store_dead("d1", &event));
 	struct semel_dead_entry seen = get(store, "d1", arena);
 	settle(store, "billing", event.id, 0);
 	settle(store, "audit", event.id, 1);
@@ -493,7 +493,7 @@ static void a_replayed_entry_is_settled_when_any_copy_was_processed(void **state
 	semel_store *store = store_open_one();
 	struct semel_arena *arena = semel_arena_new(1024);
 	struct semel_event event = store_event("e1", "a");
-	store_bury(store, store_dead("d1", &event));
+	store_add_dead_letter(store, store_dead("d1", &event));
 	struct semel_dead_entry entry = get(store, "d1", arena);
 	assert_ok(move(store, &entry, SEMEL_DEAD_REPLAYED));
 	assert_int_equal(get(store, "d1", arena).settled_at_ms, 0);
@@ -504,7 +504,7 @@ static void a_replayed_entry_is_settled_when_any_copy_was_processed(void **state
 	assert_int_equal(entry.status, SEMEL_DEAD_REPLAYED);
 	assert_int_equal(entry.settled_at_ms, STORE_NOW + 7);
 	assert_int_equal(entry.replay_count, 1);
-	store_bury(store, store_dead("d2", &event)); /* it failed once more */
+	store_add_dead_letter(store, store_dead("d2", &event)); /* it failed once more */
 	entry = get(store, "d1", arena);
 	assert_int_equal(entry.status, SEMEL_DEAD_PENDING);
 	assert_int_equal(entry.settled_at_ms, 0);
@@ -523,7 +523,7 @@ static void an_entry_of_the_relay_is_settled_when_it_goes_back_to_the_outbox(voi
 	struct semel_event event = store_event("e1", "a");
 	struct semel_dead_entry entry = store_dead("d1", &event);
 	entry.scope = SEMEL_TEXT("relay");
-	store_bury(store, entry);
+	store_add_dead_letter(store, entry);
 	entry = get(store, "d1", arena);
 	assert_ok(move(store, &entry, SEMEL_DEAD_REPLAYED));
 	assert_int_not_equal(get(store, "d1", arena).settled_at_ms, 0);
@@ -547,7 +547,7 @@ static void an_entry_of_any_status_can_be_authorized_to_run_again(void **state)
 	struct semel_event event = store_event("e1", "a");
 	struct semel_dead_entry entry = store_dead("d1", &event);
 	entry.replay_count = 2;
-	store_bury(store, entry);
+	store_add_dead_letter(store, entry);
 	park_behind(store, "e2", "a", "e1");
 	authorize(store, "audit", event.id);
 	assert_int_equal(get(store, "d1", arena).status, SEMEL_DEAD_PENDING);
@@ -558,7 +558,7 @@ static void an_entry_of_any_status_can_be_authorized_to_run_again(void **state)
 	settle(store, "billing", event.id, 0);
 	authorize(store, "billing", event.id); /* REPLAYED and settled */
 	assert_int_equal(get(store, "d1", arena).settled_at_ms, 0);
-	store_bury(store, store_dead("d2", &event));
+	store_add_dead_letter(store, store_dead("d2", &event));
 	entry = get(store, "d1", arena);
 	assert_ok(move(store, &entry, SEMEL_DEAD_DISCARDED));
 	authorize(store, "billing", event.id); /* DISCARDED */
@@ -599,7 +599,7 @@ static void a_scope_has_states_when_it_has_a_hold_or_a_dead_letter(void **state)
 	hold.state = SEMEL_HOLD_NONE;
 	put_hold(store, hold);
 	assert_false(any_state(store, "billing"));
-	store_bury(store, store_dead("d1", &event));
+	store_add_dead_letter(store, store_dead("d1", &event));
 	assert_true(any_state(store, "billing"));
 	semel_store_close(store);
 }
@@ -625,9 +625,9 @@ static void one_look_tells_the_hold_and_the_letter_of_every_event(void **state)
 	hold.due_ms = STORE_NOW + 5;
 	hold.blocks = true;
 	put_hold(store, hold);
-	store_bury(store, store_dead("d1", &one));
+	store_add_dead_letter(store, store_dead("d1", &one));
 	letter.replay_count = 2;
-	store_bury(store, letter);
+	store_add_dead_letter(store, letter);
 	authorize(store, "billing", two.id);
 	park(store, "e3", "b"); /* is no letter */
 	assert_int_equal(store->driver->holds->states_read(store_tx(store), BILLING, &batch, NULL),
@@ -696,9 +696,9 @@ static void the_list_begins_with_the_oldest_failure(void **state)
 	struct semel_dead_entry late = store_dead("d1", &one), other = store_dead("d3", &three);
 	late.failed_at_ms = STORE_NOW + 5;
 	other.scope = SEMEL_TEXT("audit");
-	store_bury(store, late);
-	store_bury(store, other);
-	store_bury(store, store_dead("d2", &two));
+	store_add_dead_letter(store, late);
+	store_add_dead_letter(store, other);
+	store_add_dead_letter(store, store_dead("d2", &two));
 	assert_string_equal(list_ids(store, (semel_dead_filter){ 0 }), "d2d3d1");
 	assert_string_equal(list_ids(store, (semel_dead_filter){ .limit = 1 }), "d2");
 	assert_string_equal(list_ids(store, (semel_dead_filter){ .scope = "audit" }), "d3");
@@ -728,7 +728,7 @@ static void an_entry_tells_how_many_wait_behind_it(void **state)
 	semel_store *store = store_open_one();
 	struct semel_arena *arena = semel_arena_new(1024);
 	struct semel_event event = store_event("head", "a");
-	store_bury(store, store_dead("d1", &event));
+	store_add_dead_letter(store, store_dead("d1", &event));
 	park(store, "e2", "a");
 	park(store, "e3", "a");
 	park(store, "x1", "b");
@@ -754,8 +754,8 @@ static void every_entry_and_follower_is_told_in_the_order_of_ids(void **state)
 	semel_store *store = store_open_one();
 	struct semel_event event = store_event("head", "a"), nameless = store_event(NULL, "a");
 	char notes[128] = "";
-	store_bury(store, store_dead("d1", &event));
-	store_bury(store, store_dead("d2", &nameless));
+	store_add_dead_letter(store, store_dead("d1", &event));
+	store_add_dead_letter(store, store_dead("d2", &nameless));
 	park(store, "e2", "a");
 	assert_ok(store->driver->dead_letters->each(store, BILLING, note, notes, NULL));
 	assert_string_equal(notes, "e2 PARKED;head PENDING;");

@@ -398,12 +398,13 @@ static void a_claim_that_is_not_the_owners_any_more_is_not_forgotten_by_it(void 
 {
 	(void)state;
 	semel_store *store = store_open_one();
-	struct semel_inbox_claim mine = claim_at_work("e1", "worker-1"), twin = store_claim("e2");
-	mine.key = twin.key = SEMEL_TEXT("k");
+	struct semel_inbox_claim mine = claim_at_work("e1", "worker-1"),
+				 conflicting = store_claim("e2");
+	mine.key = conflicting.key = SEMEL_TEXT("k");
 	store_claim_now(store, mine);
 	forget_now(store, claim_at_work("e1", "worker-2"));
 	assert_int_equal(store_claim_now(store, store_claim("e1")).found, SEMEL_FOUND_CLAIMED);
-	assert_int_equal(store_claim_now(store, twin).found, SEMEL_FOUND_CLAIMED);
+	assert_int_equal(store_claim_now(store, conflicting).found, SEMEL_FOUND_CLAIMED);
 	struct semel_inbox_change finish = { .from = SEMEL_INBOX_CLAIMED };
 	assert_true(store_change_now(store, store_claim("e1"), finish));
 	forget_now(store, mine); /* finished meanwhile, by whomever */
@@ -426,7 +427,7 @@ static void processed_failed_and_dead_events_are_settled(void **state)
 	struct semel_event event = store_event("buried", "a");
 	store_claim_now(store, store_claim("done"));
 	store_claim_now(store, claim_at_work("busy", "worker-1"));
-	store_bury(store, store_dead("d1", &event));
+	store_add_dead_letter(store, store_dead("d1", &event));
 	assert_true(is_settled(store, "done"));
 	assert_true(is_settled(store, "buried"));
 	assert_false(is_settled(store, "busy"));

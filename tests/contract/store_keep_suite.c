@@ -133,8 +133,8 @@ static void the_list_has_sizes_instead_of_payloads_and_long_texts_cut(void **sta
 	small.payload = semel_text_from("\xff\x00\x01", 3);
 	struct semel_dead_entry first = store_dead("d1", &large), second = store_dead("d2", &small);
 	first.reason = repeated(arena, 'r', 5000);
-	store_bury(store, first);
-	store_bury(store, second);
+	store_add_dead_letter(store, first);
+	store_add_dead_letter(store, second);
 	assert_ok(store->driver->dead_letters->list(
 		store, &(semel_dead_filter){ .limit = STORE_MAX }, arena, entries, &count, NULL));
 	assert_int_equal(count, 2);
@@ -297,8 +297,8 @@ static void prune_keeps_dead_letters_with_followers(void **state)
 	struct semel_dead_entry parked = store_dead("d3", &follower);
 	const struct semel_retention_cutoffs later = { .dead_ms = STORE_NOW + 1 };
 	uint64_t count = 0;
-	store_bury(store, store_dead("d1", &head));
-	store_bury(store, store_dead("d2", &lonely));
+	store_add_dead_letter(store, store_dead("d1", &head));
+	store_add_dead_letter(store, store_dead("d2", &lonely));
 	parked.parked_behind = head.id;
 	store_begin(store);
 	assert_ok(store->driver->holds->parked_add(store_tx(store), &parked, NULL));
@@ -319,7 +319,7 @@ static void prune_keeps_a_dead_letter_whose_replay_was_not_processed_yet(void **
 	semel_store *store = store_open_one();
 	struct semel_event event = store_event("e1", "a");
 	const struct semel_retention_cutoffs later = { .dead_ms = STORE_NOW + 1 };
-	store_bury(store, store_dead("d1", &event));
+	store_add_dead_letter(store, store_dead("d1", &event));
 	store_begin(store);
 	assert_ok(store->driver->dead_letters->authorize(store_tx(store), BILLING, event.id,
 							 STORE_NOW, NULL));
@@ -344,7 +344,7 @@ static void an_aggregate_is_not_held_by_a_dead_letter_that_is_gone(void **state)
 					 .head_id = SEMEL_TEXT("e1"),
 					 .state = SEMEL_HOLD_DEAD };
 	bool any = true;
-	store_bury(store, store_dead("d1", &head));
+	store_add_dead_letter(store, store_dead("d1", &head));
 	store_begin(store);
 	assert_ok(store->driver->holds->put(store_tx(store), BILLING, &hold, NULL));
 	store_commit(store);
@@ -354,13 +354,13 @@ static void an_aggregate_is_not_held_by_a_dead_letter_that_is_gone(void **state)
 	semel_store_close(store);
 }
 
-static void without_horizons_nothing_goes(void **state)
+static void without_cutoffs_nothing_is_removed(void **state)
 {
 	(void)state;
 	semel_store *store = store_open_one();
 	struct semel_event event = store_event("e1", "a");
 	store_claim_now(store, store_claim("e1"));
-	store_bury(store, store_dead("d1", &event));
+	store_add_dead_letter(store, store_dead("d1", &event));
 	struct semel_prune_counts counts =
 		prune(store, (struct semel_retention_cutoffs){ 0 }, false);
 	assert_int_equal(counts.outbox + counts.inbox + counts.dead, 0);
@@ -396,7 +396,7 @@ static void the_life_of_an_event_is_told_in_its_order(void **state)
 	letter.scope = SEMEL_TEXT("audit");
 	letter.reason = SEMEL_TEXT("broken");
 	letter.failed_at_ms = STORE_NOW + 1;
-	store_bury(store, letter);
+	store_add_dead_letter(store, letter);
 	assert_ok(store->driver->upkeep->trace(store, "e1", relay.arena, note_fact, notes, NULL));
 	assert_string_equal(notes, "committed published claimed@billing processed@billing "
 				   "dead-lettered@audit:broken ");
@@ -419,7 +419,7 @@ static const struct CMUnitTest tests[] = {
 	cmocka_unit_test(prune_keeps_dead_letters_with_followers),
 	cmocka_unit_test(prune_keeps_a_dead_letter_whose_replay_was_not_processed_yet),
 	cmocka_unit_test(an_aggregate_is_not_held_by_a_dead_letter_that_is_gone),
-	cmocka_unit_test(without_horizons_nothing_goes),
+	cmocka_unit_test(without_cutoffs_nothing_is_removed),
 	cmocka_unit_test(the_life_of_an_event_is_told_in_its_order),
 };
 const struct store_tests store_keep_tests = { tests, sizeof(tests) / sizeof(tests[0]) };

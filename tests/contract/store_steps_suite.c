@@ -259,7 +259,7 @@ struct semel_dead_entry store_dead(const char *entry_id, const struct semel_even
 					  .attempts = 3 };
 }
 
-const char *store_bury(semel_store *store, struct semel_dead_entry entry)
+const char *store_add_dead_letter(semel_store *store, struct semel_dead_entry entry)
 {
 	static char used[64];
 	struct semel_arena *arena = semel_arena_new(1024);

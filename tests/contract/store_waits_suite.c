@@ -66,7 +66,7 @@ static void bury(semel_store *store, const char *id, const char *aggregate)
 	struct semel_event event = store_event(id, aggregate);
 	char entry_id[64];
 	snprintf(entry_id, sizeof(entry_id), "d-%s", id);
-	(void)store_bury(store, store_dead(entry_id, &event));
+	(void)store_add_dead_letter(store, store_dead(entry_id, &event));
 }
 
 static void move(semel_store *store, const char *id, enum semel_dead_status status)

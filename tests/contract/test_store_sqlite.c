@@ -179,12 +179,12 @@ static void a_connection_that_could_not_be_closed_is_published_on_again(void **s
 }
 
 /* What an authorizer may well say to a table that it does not know. */
-static int deny_the_keeper(void *user, int action, const char *table, const char *column,
-			   const char *database, const char *trigger)
+static int deny_cached_statements(void *user, int action, const char *table, const char *column,
+				  const char *database, const char *trigger)
 {
 	(void)user, (void)column, (void)database, (void)trigger;
-	bool keeper = action == SQLITE_READ && table && strcmp(table, "semel_kept") == 0;
-	return keeper ? SQLITE_DENY : SQLITE_OK;
+	bool denied = action == SQLITE_READ && table && strcmp(table, "semel_kept") == 0;
+	return denied ? SQLITE_DENY : SQLITE_OK;
 }
 
 static void where_statements_cannot_be_kept_publishing_works_all_the_same(void **state)
@@ -192,7 +192,7 @@ static void where_statements_cannot_be_kept_publishing_works_all_the_same(void *
 	(void)state;
 	semel_store_close(store_open_one());
 	sqlite3 *db = connect_as_application();
-	sqlite3_set_authorizer(db, deny_the_keeper, NULL);
+	sqlite3_set_authorizer(db, deny_cached_statements, NULL);
 	publish_on(db);
 	assert_null(sqlite3_next_stmt(db, NULL));
 	publish_on(db);
@@ -200,7 +200,7 @@ static void where_statements_cannot_be_kept_publishing_works_all_the_same(void *
 	assert_int_equal(sqlite3_close(db), SQLITE_OK);
 }
 
-static void the_keeper_of_statements_cannot_be_read(void **state)
+static void the_table_of_cached_statements_cannot_be_read(void **state)
 {
 	(void)state;
 	semel_store_close(store_open_one());
@@ -430,7 +430,8 @@ static const struct CMUnitTest tests[] = {
 					set_up, tear_down),
 	cmocka_unit_test_setup_teardown(
 		where_statements_cannot_be_kept_publishing_works_all_the_same, set_up, tear_down),
-	cmocka_unit_test_setup_teardown(the_keeper_of_statements_cannot_be_read, set_up, tear_down),
+	cmocka_unit_test_setup_teardown(the_table_of_cached_statements_cannot_be_read, set_up,
+					tear_down),
 	cmocka_unit_test_setup_teardown(a_transaction_shows_its_native_handle, set_up, tear_down),
 	cmocka_unit_test_setup_teardown(init_makes_a_new_file_in_wal_and_leaves_an_old_one_as_it_is,
 					set_up, tear_down),

@@ -15,30 +15,30 @@
 
 #include <cmocka.h>
 
-struct errand {
+struct counted_job {
 	struct semel_worker_job job; /* first */
 	sem_t begun, may_end;
 	int done, abandoned;
 	void *worker;
 };
 
-static void run_errand(struct semel_worker_job *job, void *worker, bool abandoned)
+static void run_counted_job(struct semel_worker_job *job, void *worker, bool abandoned)
 {
-	struct errand *errand = (struct errand *)job;
+	struct counted_job *counted_job = (struct counted_job *)job;
 
-	sem_post(&errand->begun);
+	sem_post(&counted_job->begun);
 	if (!abandoned)
-		sem_wait(&errand->may_end);
-	errand->done += !abandoned;
-	errand->abandoned += abandoned;
-	errand->worker = worker;
+		sem_wait(&counted_job->may_end);
+	counted_job->done += !abandoned;
+	counted_job->abandoned += abandoned;
+	counted_job->worker = worker;
 }
 
-static void init(struct errand *errand)
+static void init(struct counted_job *counted_job)
 {
-	*errand = (struct errand){ .job = { .run = run_errand } };
-	sem_init(&errand->begun, 0, 0);
-	sem_init(&errand->may_end, 0, 0);
+	*counted_job = (struct counted_job){ .job = { .run = run_counted_job } };
+	sem_init(&counted_job->begun, 0, 0);
+	sem_init(&counted_job->may_end, 0, 0);
 }
 
 static struct semel_worker_pool *start(const struct semel_worker_pool_options *options)
@@ -62,7 +62,7 @@ static void a_full_queue_refuses_and_the_accepted_jobs_run(void **state)
 {
 	struct semel_worker_pool *pool =
 		start(&(struct semel_worker_pool_options){ .threads = 1, .queue_max = 1 });
-	struct errand first, second, third;
+	struct counted_job first, second, third;
 
 	(void)state;
 	init(&first), init(&second), init(&third);
@@ -82,11 +82,11 @@ static void a_full_queue_refuses_and_the_accepted_jobs_run(void **state)
 	semel_worker_pool_free(pool);
 }
 
-static void *end_errand(void *user)
+static void *end_counted_job(void *user)
 {
-	struct errand *errand = user;
+	struct counted_job *counted_job = user;
 
-	sem_post(&errand->may_end);
+	sem_post(&counted_job->may_end);
 	return NULL;
 }
 
@@ -94,24 +94,24 @@ static void a_stopped_pool_abandons_what_is_queued_and_accepts_nothing(void **st
 {
 	struct semel_worker_pool *pool =
 		start(&(struct semel_worker_pool_options){ .threads = 1, .queue_max = 10 });
-	struct errand errands[4];
+	struct counted_job counted_jobs[4];
 	pthread_t helper;
 
 	(void)state;
 	for (size_t i = 0; i < 4; i++)
-		init(&errands[i]);
+		init(&counted_jobs[i]);
 	for (size_t i = 0; i < 3; i++)
-		assert_true(semel_worker_pool_submit(pool, &errands[i].job));
-	sem_wait(&errands[0].begun);
+		assert_true(semel_worker_pool_submit(pool, &counted_jobs[i].job));
+	sem_wait(&counted_jobs[0].begun);
 	for (size_t i = 1; i < 3; i++)
-		sem_post(&errands[i].may_end);
-	assert_int_equal(pthread_create(&helper, NULL, end_errand, &errands[0]), 0);
+		sem_post(&counted_jobs[i].may_end);
+	assert_int_equal(pthread_create(&helper, NULL, end_counted_job, &counted_jobs[0]), 0);
 	semel_worker_pool_stop(pool);
 	pthread_join(helper, NULL);
 	for (size_t i = 0; i < 3; i++)
-		assert_int_equal(errands[i].done + errands[i].abandoned, 1);
-	assert_int_equal(errands[0].done, 1);
-	assert_false(semel_worker_pool_submit(pool, &errands[3].job));
+		assert_int_equal(counted_jobs[i].done + counted_jobs[i].abandoned, 1);
+	assert_int_equal(counted_jobs[0].done, 1);
+	assert_false(semel_worker_pool_submit(pool, &counted_jobs[3].job));
 	semel_worker_pool_free(pool);
 }
 
@@ -119,15 +119,15 @@ static void a_pool_without_threads_has_one(void **state)
 {
 	struct semel_worker_pool *pool =
 		start(&(struct semel_worker_pool_options){ .queue_max = 1 });
-	struct errand errand;
+	struct counted_job counted_job;
 
 	(void)state;
-	init(&errand);
-	sem_post(&errand.may_end);
-	assert_true(semel_worker_pool_submit(pool, &errand.job));
-	sem_wait(&errand.begun);
+	init(&counted_job);
+	sem_post(&counted_job.may_end);
+	assert_true(semel_worker_pool_submit(pool, &counted_job.job));
+	sem_wait(&counted_job.begun);
 	semel_worker_pool_free(pool);
-	assert_int_equal(errand.done, 1);
+	assert_int_equal(counted_job.done, 1);
 }
 
 /* ---- completed jobs -------------------------------------------------------------------------- */
@@ -136,7 +136,7 @@ static void the_descriptor_is_readable_while_a_completed_job_is_there(void **sta
 {
 	struct semel_worker_pool *pool = start(&(struct semel_worker_pool_options){
 		.threads = 1, .queue_max = 2, .collects = true });
-	struct errand first, second;
+	struct counted_job first, second;
 
 	(void)state;
 	init(&first), init(&second);
@@ -160,15 +160,15 @@ static void a_stopped_pool_still_gives_its_completed_jobs(void **state)
 {
 	struct semel_worker_pool *pool = start(&(struct semel_worker_pool_options){
 		.threads = 2, .queue_max = 2, .collects = true });
-	struct errand errand;
+	struct counted_job counted_job;
 
 	(void)state;
-	init(&errand);
-	sem_post(&errand.may_end);
-	assert_true(semel_worker_pool_submit(pool, &errand.job));
+	init(&counted_job);
+	sem_post(&counted_job.may_end);
+	assert_true(semel_worker_pool_submit(pool, &counted_job.job));
 	semel_worker_pool_stop(pool);
-	assert_ptr_equal(semel_worker_pool_take(pool), &errand.job);
-	assert_int_equal(errand.done + errand.abandoned, 1);
+	assert_ptr_equal(semel_worker_pool_take(pool), &counted_job.job);
+	assert_int_equal(counted_job.done + counted_job.abandoned, 1);
 	semel_worker_pool_free(pool);
 }
 
@@ -221,22 +221,22 @@ static int reset(void **state)
 static void a_job_gets_the_state_of_its_worker(void **state)
 {
 	struct semel_worker_pool *pool = start(&with_state);
-	struct errand errands[3];
+	struct counted_job counted_jobs[3];
 
 	(void)state;
 	for (size_t i = 0; i < 3; i++) {
-		init(&errands[i]);
-		assert_true(semel_worker_pool_submit(pool, &errands[i].job));
+		init(&counted_jobs[i]);
+		assert_true(semel_worker_pool_submit(pool, &counted_jobs[i].job));
 	}
 	for (size_t i = 0; i < 3; i++)
-		sem_wait(&errands[i].begun);
+		sem_wait(&counted_jobs[i].begun);
 	for (size_t i = 0; i < 3; i++)
-		sem_post(&errands[i].may_end);
+		sem_post(&counted_jobs[i].may_end);
 	semel_worker_pool_free(pool);
 	for (size_t i = 0; i < 3; i++)
-		assert_non_null(errands[i].worker);
-	assert_ptr_not_equal(errands[0].worker, errands[1].worker);
-	assert_ptr_not_equal(errands[1].worker, errands[2].worker);
+		assert_non_null(counted_jobs[i].worker);
+	assert_ptr_not_equal(counted_jobs[0].worker, counted_jobs[1].worker);
+	assert_ptr_not_equal(counted_jobs[1].worker, counted_jobs[2].worker);
 	assert_int_equal(atomic_load(&opened), 3);
 	assert_int_equal(atomic_load(&closed), 3);
 }
@@ -259,25 +259,25 @@ static void run_until_interrupted(struct semel_worker_job *job, void *worker, bo
 	(void)worker;
 	if (!abandoned)
 		sem_wait(&interrupted);
-	((struct errand *)job)->done++;
+	((struct counted_job *)job)->done++;
 }
 
 static void an_interrupt_reaches_every_worker_and_so_does_the_stop(void **state)
 {
 	struct semel_worker_pool *pool = start(&with_state);
-	struct errand errands[3];
+	struct counted_job counted_jobs[3];
 
 	(void)state;
 	for (size_t i = 0; i < 3; i++)
-		errands[i] = (struct errand){ .job = { .run = run_until_interrupted } };
+		counted_jobs[i] = (struct counted_job){ .job = { .run = run_until_interrupted } };
 	for (size_t i = 0; i < 3; i++)
-		assert_true(semel_worker_pool_submit(pool, &errands[i].job));
+		assert_true(semel_worker_pool_submit(pool, &counted_jobs[i].job));
 	semel_worker_pool_interrupt(pool);
 	semel_worker_pool_stop(pool);
 	semel_worker_pool_interrupt(pool); /* they are closed: nothing */
 	semel_worker_pool_stop(pool);
 	for (size_t i = 0; i < 3; i++)
-		assert_int_equal(errands[i].done, 1);
+		assert_int_equal(counted_jobs[i].done, 1);
 	assert_int_equal(atomic_load(&closed), 3);
 	semel_worker_pool_free(pool);
 	semel_worker_pool_free(NULL);

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 struct http_server {
-	int listener, bell;
+	int listener, stop_fd;
 	pthread_t thread;
 	pthread_mutex_t lock;
 	struct semel_buffer request; /* the last one; under the lock, as all below */
@@ -31,7 +31,7 @@ struct http_server {
 static inline bool server_waits(struct http_server *server, int fd)
 {
 	struct pollfd waits[] = { { .fd = fd, .events = POLLIN },
-				  { .fd = server->bell, .events = POLLIN } };
+				  { .fd = server->stop_fd, .events = POLLIN } };
 	return poll(waits, 2, -1) > 0 && waits[1].revents == 0;
 }
 
@@ -102,7 +102,7 @@ static inline bool server_listen(struct http_server *server, char *url_out, size
 				       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	socklen_t length = sizeof address;
 	*server = (struct http_server){ .listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0),
-					.bell = eventfd(0, EFD_CLOEXEC) };
+					.stop_fd = eventfd(0, EFD_CLOEXEC) };
 	pthread_mutex_init(&server->lock, NULL);
 	if (bind(server->listener, (struct sockaddr *)&address, length) != 0 ||
 	    listen(server->listener, 8) != 0 ||
@@ -122,10 +122,10 @@ static inline void server_answer_with(struct http_server *server, const char *an
 
 static inline void server_stop(struct http_server *server)
 {
-	eventfd_write(server->bell, 1);
+	eventfd_write(server->stop_fd, 1);
 	pthread_join(server->thread, NULL);
 	close(server->listener);
-	close(server->bell);
+	close(server->stop_fd);
 	semel_buffer_free(&server->request);
 	free(server->answer);
 	pthread_mutex_destroy(&server->lock);

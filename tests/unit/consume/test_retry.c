@@ -59,7 +59,7 @@ static void the_last_attempt_of_the_budget_is_given_up(void **state)
 	assert_int_equal(after(6, SEMEL_HANDLER_RETRY), SEMEL_RETRY_GIVE_UP);
 }
 
-static void the_handlers_own_wish_is_honoured_up_to_an_hour(void **state)
+static void the_handlers_own_delay_is_honoured_up_to_an_hour(void **state)
 {
 	struct semel_attempt attempt = { .number = 1,
 					 .status = SEMEL_HANDLER_RETRY,
@@ -79,7 +79,7 @@ int main(void)
 		cmocka_unit_test(a_rejected_event_is_given_up_at_once),
 		cmocka_unit_test(the_first_runs_follow_at_once_and_the_later_ones_at_the_broker),
 		cmocka_unit_test(the_last_attempt_of_the_budget_is_given_up),
-		cmocka_unit_test(the_handlers_own_wish_is_honoured_up_to_an_hour),
+		cmocka_unit_test(the_handlers_own_delay_is_honoured_up_to_an_hour),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,14 +15,14 @@
 #define MIB (UINT64_C(1) << 20)
 
 static char seen_text[512], seen_remedy[512];
-static enum semel_severity seen_gravity;
+static enum semel_severity seen_severity;
 
 static void see(const struct semel_finding *finding, void *user)
 {
 	(void)user;
 	snprintf(seen_text, sizeof seen_text, "%s", finding->text);
 	snprintf(seen_remedy, sizeof seen_remedy, "%s", finding->remedy ? finding->remedy : "");
-	seen_gravity = finding->severity;
+	seen_severity = finding->severity;
 }
 
 static const struct semel_examination examination = { .report = see };
@@ -56,7 +56,7 @@ static void what_stands_in_brackets_at_the_end_of_an_error_is_what_to_do(void **
 	semel_examination_failed(&examination, SEMEL_CHECK_STORE_REACHED, &error);
 	assert_string_equal(seen_text, "cannot (now) reach it: refused");
 	assert_string_equal(seen_remedy, "is it running?");
-	assert_int_equal(seen_gravity, SEMEL_SEVERITY_PROBLEM);
+	assert_int_equal(seen_severity, SEMEL_SEVERITY_PROBLEM);
 	snprintf(error.text, sizeof error.text, "it broke (twice) today");
 	semel_examination_failed(&examination, SEMEL_CHECK_STORE_REACHED, &error);
 	assert_string_equal(seen_text, "it broke (twice) today");

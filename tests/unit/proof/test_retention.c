@@ -145,7 +145,7 @@ static void a_forgotten_failure_of_the_relay_goes_with_the_outbox(void **state)
 	world_expect(world, "SELECT count(*) FROM semel_outbox", "0");
 }
 
-static void a_rung_bell_stops(void **state)
+static void a_notified_wakeup_stops(void **state)
 {
 	struct world *world = world_of(state);
 	struct semel_retention_plan plan = { .store = world->store,
@@ -171,7 +171,7 @@ int main(void)
 		WORLD_TEST(a_dead_letter_with_followers_stays),
 		WORLD_TEST(a_forgotten_dead_letter_is_remembered_as_given_up),
 		WORLD_TEST(a_forgotten_failure_of_the_relay_goes_with_the_outbox),
-		WORLD_TEST(a_rung_bell_stops),
+		WORLD_TEST(a_notified_wakeup_stops),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

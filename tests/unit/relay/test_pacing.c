@@ -143,7 +143,7 @@ static void it_reads_on_at_once_after_a_step_that_moved_something(void **state)
 	assert_int_equal(semel_pacing_sleep_ms(&facts), 0);
 }
 
-static void a_source_that_owes_something_is_asked_again_soon(void **state)
+static void a_source_with_unfinished_work_is_asked_again_soon(void **state)
 {
 	(void)state;
 	struct semel_pacing_facts facts = idle;
@@ -166,7 +166,7 @@ int main(void)
 		cmocka_unit_test(answers_that_wake_nobody_bound_the_sleep),
 		cmocka_unit_test(marks_bound_the_sleep),
 		cmocka_unit_test(it_reads_on_at_once_after_a_step_that_moved_something),
-		cmocka_unit_test(a_source_that_owes_something_is_asked_again_soon),
+		cmocka_unit_test(a_source_with_unfinished_work_is_asked_again_soon),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a sight is drawn as lines. */
+/* How a dashboard is drawn as lines. */
 #include "cli/commands/top/top.h"
 
 #include <setjmp.h>

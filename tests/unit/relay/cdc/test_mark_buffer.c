@@ -24,7 +24,7 @@ static struct semel_relay_batch load_of(int64_t first_seq)
 	return batch;
 }
 
-static void what_is_above_the_low_marks_is_moved_to_a_pile(void **state)
+static void what_is_above_the_low_marks_is_moved_to_the_mark_buffer(void **state)
 {
 	(void)state;
 	struct semel_unmarked unmarked;
@@ -66,7 +66,7 @@ static void there_is_no_room_for_more_than_was_asked_for(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_is_above_the_low_marks_is_moved_to_a_pile),
+		cmocka_unit_test(what_is_above_the_low_marks_is_moved_to_the_mark_buffer),
 		cmocka_unit_test(there_is_no_room_for_more_than_was_asked_for),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
