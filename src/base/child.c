@@ -39,7 +39,7 @@ struct semel_child {
 	int wait_status;
 	bool status_known;
 	struct semel_buffer output;
-	size_t line_length; /* of the line returned last; dropped by the next exchange */
+	size_t line_length; /* of the line returned last; dropped by the next communication */
 	bool line_returned;
 	char stderr_tail[2 * SEMEL_CHILD_STDERR_MAX];
 	size_t stderr_length;
@@ -207,29 +207,30 @@ void semel_child_describe_exit(const struct semel_child *child, char *text_out, 
 		snprintf(text_out, size, "exited with status %d", WEXITSTATUS(child->wait_status));
 }
 
-/* ---- the exchange ---------------------------------------------------------------------------- */
+/* ---- the communication ----------------------------------------------------------------------- */
 
-struct exchange {
-	const struct semel_child_exchange *options;
+struct communication {
+	const struct semel_child_communication *options;
 	size_t fed;
 	int64_t deadline_ms;
 	bool interrupted;
 };
 
-static void feed(struct semel_child *child, struct exchange *exchange)
+static void feed(struct semel_child *child, struct communication *communication)
 {
-	struct semel_text input = exchange->options->input;
+	struct semel_text input = communication->options->input;
 	int *fd = &child->streams.input;
-	while (*fd >= 0 && exchange->fed < input.length) {
-		ssize_t put = write(*fd, input.data + exchange->fed, input.length - exchange->fed);
+	while (*fd >= 0 && communication->fed < input.length) {
+		ssize_t put = write(*fd, input.data + communication->fed,
+				    input.length - communication->fed);
 		if (put >= 0)
-			exchange->fed += (size_t)put;
+			communication->fed += (size_t)put;
 		else if (errno == EAGAIN)
 			return;
 		else if (errno != EINTR)
 			close_stream(fd); /* it does not read the rest */
 	}
-	if (exchange->options->until_exit)
+	if (communication->options->until_exit)
 		close_stream(fd);
 }
 
@@ -243,19 +244,19 @@ static int wait_ms_until(const struct semel_child *child, int64_t deadline_ms)
 	return (int)(wait_ms > 3600000 ? 3600000 : wait_ms);
 }
 
-static void wait_for_anything(struct semel_child *child, struct exchange *exchange)
+static void wait_for_anything(struct semel_child *child, struct communication *communication)
 {
-	bool has_input = exchange->fed < exchange->options->input.length;
+	bool has_input = communication->fed < communication->options->input.length;
 	struct pollfd waits[] = {
 		{ .fd = has_input ? child->streams.input : -1, .events = POLLOUT },
 		{ .fd = child->streams.output, .events = POLLIN },
 		{ .fd = child->streams.errors, .events = POLLIN },
 		{ .fd = child->pidfd, .events = POLLIN },
-		{ .fd = exchange->options->interrupt_fd, .events = POLLIN },
+		{ .fd = communication->options->interrupt_fd, .events = POLLIN },
 	};
 	const nfds_t count = sizeof waits / sizeof *waits;
-	if (poll(waits, count, wait_ms_until(child, exchange->deadline_ms)) > 0)
-		exchange->interrupted = waits[count - 1].revents != 0;
+	if (poll(waits, count, wait_ms_until(child, communication->deadline_ms)) > 0)
+		communication->interrupted = waits[count - 1].revents != 0;
 }
 
 static void drop_returned_line(struct semel_child *child)
@@ -268,10 +269,10 @@ static void drop_returned_line(struct semel_child *child)
 	child->line_returned = false;
 }
 
-static bool find_line(struct semel_child *child, const struct exchange *exchange)
+static bool find_line(struct semel_child *child, const struct communication *communication)
 {
-	const struct semel_child_exchange *options = exchange->options;
-	bool fed = exchange->fed == options->input.length || child->streams.input < 0;
+	const struct semel_child_communication *options = communication->options;
+	bool fed = communication->fed == options->input.length || child->streams.input < 0;
 	if (options->until_exit || !fed || child->output.length == 0)
 		return false;
 	const char *end = memchr(child->output.data, '\n', child->output.length);
@@ -282,32 +283,32 @@ static bool find_line(struct semel_child *child, const struct exchange *exchange
 	return true;
 }
 
-static bool has_result(struct semel_child *child, const struct exchange *exchange, bool ended,
-		       enum semel_child_result *result_out)
+static bool has_result(struct semel_child *child, const struct communication *communication,
+		       bool ended, enum semel_child_result *result_out)
 {
 	if (child->output.failed)
 		*result_out = SEMEL_CHILD_NO_MEMORY;
-	else if (find_line(child, exchange))
+	else if (find_line(child, communication))
 		*result_out = SEMEL_CHILD_LINE;
-	else if (child->output.length > exchange->options->output_limit)
+	else if (child->output.length > communication->options->output_limit)
 		*result_out = SEMEL_CHILD_TOO_MUCH;
 	else if (ended)
 		*result_out = SEMEL_CHILD_EXITED;
-	else if (exchange->interrupted)
+	else if (communication->interrupted)
 		*result_out = SEMEL_CHILD_INTERRUPTED;
-	else if (steady_ms() >= exchange->deadline_ms)
+	else if (steady_ms() >= communication->deadline_ms)
 		*result_out = SEMEL_CHILD_TIMED_OUT;
 	else
 		return false;
 	return true;
 }
 
-enum semel_child_result semel_child_exchange(struct semel_child *child,
-					     const struct semel_child_exchange *options)
+enum semel_child_result semel_child_communicate(struct semel_child *child,
+						const struct semel_child_communication *options)
 {
-	struct exchange exchange = { .options = options, .deadline_ms = NO_DEADLINE };
+	struct communication communication = { .options = options, .deadline_ms = NO_DEADLINE };
 	if (options->timeout_ms > 0)
-		exchange.deadline_ms = steady_ms() + options->timeout_ms;
+		communication.deadline_ms = steady_ms() + options->timeout_ms;
 	struct semel_sigpipe sigpipe;
 	semel_sigpipe_hold(&sigpipe);
 	drop_returned_line(child);
@@ -315,11 +316,11 @@ enum semel_child_result semel_child_exchange(struct semel_child *child,
 	while (true) {
 		/* Asked before listening: what an ended child wrote is all there then. */
 		bool ended = child->reaped || has_ended(child);
-		feed(child, &exchange);
+		feed(child, &communication);
 		read_all(child);
-		if (has_result(child, &exchange, ended, &result))
+		if (has_result(child, &communication, ended, &result))
 			break;
-		wait_for_anything(child, &exchange);
+		wait_for_anything(child, &communication);
 	}
 	semel_sigpipe_release(&sigpipe);
 	if (result == SEMEL_CHILD_EXITED && !child->reaped)
@@ -372,14 +373,15 @@ void semel_child_clear_stderr(struct semel_child *child)
 
 static bool ends_within(struct semel_child *child, int64_t wait_ms)
 {
-	const struct semel_child_exchange nothing = { .until_exit = true, .interrupt_fd = -1 };
-	struct exchange exchange = { .options = &nothing, .deadline_ms = steady_ms() + wait_ms };
+	const struct semel_child_communication nothing = { .until_exit = true, .interrupt_fd = -1 };
+	struct communication communication = { .options = &nothing,
+					       .deadline_ms = steady_ms() + wait_ms };
 	while (!has_ended(child)) {
-		if (steady_ms() >= exchange.deadline_ms)
+		if (steady_ms() >= communication.deadline_ms)
 			return false;
 		read_all(child);
 		semel_buffer_clear(&child->output);
-		wait_for_anything(child, &exchange);
+		wait_for_anything(child, &communication);
 	}
 	return true;
 }

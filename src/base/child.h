@@ -5,8 +5,8 @@
  * descriptor of ours but stdin, stdout and stderr. The last 4 KiB of its stderr are kept. It dies
  * with the thread that started it.
  *
- * Threads: a child belongs to the thread that started it. Another thread interrupts an exchange
- * through a descriptor that the exchange polls.
+ * Threads: a child belongs to the thread that started it. Another thread interrupts a communication
+ * through a descriptor that the communication polls.
  */
 #ifndef SEMEL_BASE_CHILD_H
 #define SEMEL_BASE_CHILD_H
@@ -37,7 +37,7 @@ struct semel_child_options {
 semel_status semel_child_start(const struct semel_child_options *plan,
 			       struct semel_child **child_out, semel_error *error);
 
-struct semel_child_exchange {
+struct semel_child_communication {
 	struct semel_text input; /* a child that does not read it is no error */
 	bool until_exit;     /* close its stdin behind the input and wait for its end; else wait for
 			      * a line */
@@ -57,10 +57,10 @@ enum semel_child_result {
 
 /* Writes the input and reads the output. After TIMED_OUT and the results below it only
  * semel_child_end makes sense. */
-enum semel_child_result semel_child_exchange(struct semel_child *child,
-					     const struct semel_child_exchange *options);
+enum semel_child_result semel_child_communicate(struct semel_child *child,
+						const struct semel_child_communication *options);
 
-/* Of the last exchange: the line without its end, or all output. Valid until the next call. */
+/* Of the last communication: the line without its end, or all output. Valid until the next call. */
 struct semel_text semel_child_output(const struct semel_child *child);
 /* The end of what it wrote to stderr, cleaned of zero bytes and trailing blanks, cut to size;
  * empty when it was silent. */

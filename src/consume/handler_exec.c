@@ -75,14 +75,14 @@ static void exec_run(struct semel_outside *outside, const struct semel_event *ev
 		return;
 	}
 
-	const struct semel_child_exchange talk = { .until_exit = true,
-						   .timeout_ms = program->timeout_ms,
-						   .interrupt_fd = program->bell };
-	enum semel_child_result news = semel_child_exchange(child, &talk);
-	if (news == SEMEL_CHILD_EXITED)
+	const struct semel_child_communication communication = { .until_exit = true,
+								 .timeout_ms = program->timeout_ms,
+								 .interrupt_fd = program->bell };
+	enum semel_child_result result = semel_child_communicate(child, &communication);
+	if (result == SEMEL_CHILD_EXITED)
 		conclude(child, event, outcome_out);
 	else
-		semel_program_give_up(program, child, news, outcome_out);
+		semel_program_give_up(program, child, result, outcome_out);
 }
 
 static void exec_close(struct semel_outside *outside)

@@ -126,22 +126,23 @@ static bool read_answer(struct semel_text line, const struct semel_event *event,
 	return right;
 }
 
-static void conclude(struct pipe_handler *handler, enum semel_child_result news,
+static void conclude(struct pipe_handler *handler, enum semel_child_result result,
 		     const struct semel_event *event, struct semel_outcome *outcome_out)
 {
 	struct semel_child *child = handler->child;
-	if (news == SEMEL_CHILD_LINE && read_answer(semel_child_output(child), event, outcome_out))
+	if (result == SEMEL_CHILD_LINE &&
+	    read_answer(semel_child_output(child), event, outcome_out))
 		return;
 
 	handler->child = NULL; /* the next run starts another */
-	if (news == SEMEL_CHILD_LINE || news == SEMEL_CHILD_EXITED) {
+	if (result == SEMEL_CHILD_LINE || result == SEMEL_CHILD_EXITED) {
 		outcome_out->status = SEMEL_HANDLER_RETRY;
-		if (news == SEMEL_CHILD_EXITED)
+		if (result == SEMEL_CHILD_EXITED)
 			semel_program_explain_exit(child, outcome_out);
 		semel_child_end(child, 0);
 		return;
 	}
-	semel_program_give_up(&handler->program, child, news, outcome_out);
+	semel_program_give_up(&handler->program, child, result, outcome_out);
 }
 
 static void pipe_run(struct semel_outside *outside, const struct semel_event *event,
@@ -161,13 +162,14 @@ static void pipe_run(struct semel_outside *outside, const struct semel_event *ev
 		semel_program_not_started(status, &error, outcome_out);
 		return;
 	}
-	const struct semel_child_exchange talk = {
+	const struct semel_child_communication communication = {
 		.input = semel_buffer_text(&handler->envelope),
 		.timeout_ms = handler->program.timeout_ms,
 		.interrupt_fd = handler->program.bell,
 		.output_limit = ANSWER_MAX,
 	};
-	conclude(handler, semel_child_exchange(handler->child, &talk), event, outcome_out);
+	conclude(handler, semel_child_communicate(handler->child, &communication), event,
+		 outcome_out);
 }
 
 static void pipe_close(struct semel_outside *outside)

@@ -267,14 +267,14 @@ static semel_status explain_exit(const struct semel_child *child, struct applyin
 static semel_status run_child(struct semel_child *child, struct applying *applying,
 			      struct semel_text *payload_out)
 {
-	const struct semel_child_exchange talk = {
+	const struct semel_child_communication communication = {
 		.input = applying->event->payload,
 		.until_exit = true,
 		.timeout_ms = PROGRAM_TIMEOUT_MS,
 		.interrupt_fd = -1,
 		.output_limit = SEMEL_PAYLOAD_MAX,
 	};
-	switch (semel_child_exchange(child, &talk)) {
+	switch (semel_child_communicate(child, &communication)) {
 	case SEMEL_CHILD_EXITED:
 		if (semel_child_exit_code(child) == 0)
 			return take_output(child, applying, payload_out);

@@ -310,11 +310,11 @@ semel_status semel_child_start(const struct semel_child_options *plan,
 	return SEMEL_OK;
 }
 
-enum semel_child_result semel_child_exchange(struct semel_child *talking,
-					     const struct semel_child_exchange *talk)
+enum semel_child_result semel_child_communicate(
+	struct semel_child *talking, const struct semel_child_communication *communication)
 {
 	(void)talking;
-	PROMISE(talk->input.length > 1 && semel_json_is_valid(talk->input));
+	PROMISE(communication->input.length > 1 && semel_json_is_valid(communication->input));
 	return SEMEL_CHILD_LINE;
 }
 

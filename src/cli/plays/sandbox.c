@@ -212,10 +212,10 @@ static semel_status await_exit(const struct semel_sandbox *sandbox, struct semel
 			return status;
 		nanosleep(&pause, NULL);
 	}
-	const struct semel_child_exchange rest = { .until_exit = true,
-						   .interrupt_fd = -1,
-						   .output_limit = OUTPUT_MAX };
-	if (semel_child_exchange(child, &rest) != SEMEL_CHILD_EXITED)
+	const struct semel_child_communication rest = { .until_exit = true,
+							.interrupt_fd = -1,
+							.output_limit = OUTPUT_MAX };
+	if (semel_child_communicate(child, &rest) != SEMEL_CHILD_EXITED)
 		return semel_error_set(error, SEMEL_INTERNAL, "a child said too much");
 	struct semel_text output = semel_child_output(child);
 	end->output =

@@ -43,12 +43,12 @@ static struct semel_child *start(const char *command, bool capture)
 
 static enum semel_child_result run_with(struct semel_child *child, struct semel_text input)
 {
-	const struct semel_child_exchange options = { .input = input,
-						      .until_exit = true,
-						      .timeout_ms = LONG_MS,
-						      .interrupt_fd = -1,
-						      .output_limit = 64 << 20 };
-	return semel_child_exchange(child, &options);
+	const struct semel_child_communication options = { .input = input,
+							   .until_exit = true,
+							   .timeout_ms = LONG_MS,
+							   .interrupt_fd = -1,
+							   .output_limit = 64 << 20 };
+	return semel_child_communicate(child, &options);
 }
 
 static enum semel_child_result run_to_end(struct semel_child *child)
@@ -58,11 +58,11 @@ static enum semel_child_result run_to_end(struct semel_child *child)
 
 static enum semel_child_result say_line(struct semel_child *child, const char *line, size_t limit)
 {
-	const struct semel_child_exchange options = { .input = semel_text_of(line),
-						      .timeout_ms = LONG_MS,
-						      .interrupt_fd = -1,
-						      .output_limit = limit };
-	return semel_child_exchange(child, &options);
+	const struct semel_child_communication options = { .input = semel_text_of(line),
+							   .timeout_ms = LONG_MS,
+							   .interrupt_fd = -1,
+							   .output_limit = limit };
+	return semel_child_communicate(child, &options);
 }
 
 static void assert_output(const struct semel_child *child, const char *expected)
@@ -232,10 +232,10 @@ static void a_time_out_ends_the_whole_group(void **state)
 	assert_int_equal(say_line(child, "", 100), SEMEL_CHILD_LINE);
 	pid_t grandchild = (pid_t)atoi(semel_text_string(semel_child_output(child)));
 	assert_true(is_alive(grandchild));
-	const struct semel_child_exchange options = {
+	const struct semel_child_communication options = {
 		.until_exit = true, .timeout_ms = 20, .interrupt_fd = -1, .output_limit = 100
 	};
-	assert_int_equal(semel_child_exchange(child, &options), SEMEL_CHILD_TIMED_OUT);
+	assert_int_equal(semel_child_communicate(child, &options), SEMEL_CHILD_TIMED_OUT);
 	semel_child_end(child, 0);
 	wait_until_gone(grandchild);
 }
@@ -288,16 +288,16 @@ static void *interrupt(void *event_fd)
 	return NULL;
 }
 
-static void another_thread_interrupts_an_exchange(void **state)
+static void another_thread_interrupts_a_communication(void **state)
 {
 	(void)state;
 	int event_fd = eventfd(0, EFD_CLOEXEC);
 	pthread_t thread;
 	struct semel_child *child = start("sleep 1000", false);
 	assert_int_equal(pthread_create(&thread, NULL, interrupt, &event_fd), 0);
-	const struct semel_child_exchange options = { .until_exit = true,
-						      .interrupt_fd = event_fd };
-	assert_int_equal(semel_child_exchange(child, &options), SEMEL_CHILD_INTERRUPTED);
+	const struct semel_child_communication options = { .until_exit = true,
+							   .interrupt_fd = event_fd };
+	assert_int_equal(semel_child_communicate(child, &options), SEMEL_CHILD_INTERRUPTED);
 	semel_child_end(child, 0);
 	pthread_join(thread, NULL);
 	close(event_fd);
@@ -399,7 +399,7 @@ int main(void)
 		cmocka_unit_test(a_program_in_a_hurry_takes_all_groups_with_it),
 		cmocka_unit_test(a_child_that_ignores_the_friendly_signal_is_killed),
 		cmocka_unit_test(a_child_that_ends_when_its_stdin_does_gets_no_signal),
-		cmocka_unit_test(another_thread_interrupts_an_exchange),
+		cmocka_unit_test(another_thread_interrupts_a_communication),
 		cmocka_unit_test(no_descriptor_of_ours_reaches_it),
 		cmocka_unit_test(our_signal_state_does_not_reach_it),
 		cmocka_unit_test(a_process_that_it_left_behind_is_not_waited_for),
