@@ -3,10 +3,11 @@
  *
  * - The delayed copy of an item that failed for now is confirmed by the broker before the original
  *   is acked. A crash between any two steps repeats one and loses nothing.
- * - An item whose copy the broker will never take is given up.
+ * - An item whose copy the broker will never take becomes a dead letter.
  */
 #include "base/error.h"
 #include "consume/consumer.h"
+#include "consume/settle.h"
 #include "fault/failpoint.h"
 #include "observe/log.h"
 #include "observe/span.h"
@@ -16,6 +17,8 @@
 
 #define BLOCKED_MS 1000
 
+/* ---- copies ---------------------------------------------------------------------------------- */
+
 static semel_status send_copy(struct semel_consumer *consumer, const struct semel_item *item,
 			      semel_error *error)
 {
@@ -24,54 +27,79 @@ static semel_status send_copy(struct semel_consumer *consumer, const struct seme
 	metadata.attempt = item->runs;
 	metadata.replay = item->replay;
 	semel_status status = consumer->broker->driver->requeue(
-		consumer->broker, semel_text_string(consumer->scope), &item->delivery->event,
+		consumer->broker, semel_text_string(consumer->config.scope), &item->delivery->event,
 		&metadata, item->delay_ms, error);
-	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_CONSUME_AFTER_REQUEUE, error) : status;
+	if (status != SEMEL_OK)
+		return status;
+	return semel_failpoint(SEMEL_FP_CONSUME_AFTER_REQUEUE, error);
 }
 
 /* The broker will never take its copy (headers that have grown beyond a frame): it cannot be tried
- * again later, so it is given up. */
+ * again later. */
 static semel_status give_up_copy(struct semel_consumer *consumer, struct semel_item *item,
 				 semel_error *error)
 {
-	const struct semel_store_driver *driver = consumer->store->driver;
-
-	item->reason = semel_arena_printf(consumer->arena, "%s (and it cannot be put back: %s)",
+	item->reason = semel_arena_printf(consumer->arena, "%s (and it cannot be requeued: %s)",
 					  item->reason ? item->reason : "failed", error->text);
-	item->head = item->head ||
-		     semel_item_holds_while_retried(consumer, item); /* by its first transaction */
-	semel_status status = driver->begin(consumer->store, error);
-	if (status != SEMEL_OK)
-		return status;
-	status = semel_settle_dead(consumer, item, consumer->arena, error);
-	if (status == SEMEL_OK)
-		return driver->commit(consumer->store, error);
-	driver->rollback(consumer->store);
-	return status;
+	/* Its first transaction has made it the head. */
+	item->head = item->head || semel_item_holds_while_retried(consumer, item);
+	return semel_settle_dead_alone(consumer, item, error);
 }
 
 static semel_status send_copy_or_give_up(struct semel_consumer *consumer, struct semel_item *item,
 					 semel_error *error)
 {
+	if (item->state != SEMEL_ITEM_RETRYING || item->entry_id.data || item->stored)
+		return SEMEL_OK;
 	semel_status status = send_copy(consumer, item, error);
-
-	return semel_status_class(status) == SEMEL_CLASS_REJECT
-		       ? give_up_copy(consumer, item, error)
-		       : status;
+	if (semel_status_class(status) == SEMEL_CLASS_REJECT)
+		return give_up_copy(consumer, item, error);
+	return status;
 }
 
-/* The broker takes nothing for now: the original stays where it is, and comes again. Its attempt is
- * counted already, in its hold. */
+/* Where the broker has a queue for dead letters. The dead letter is in the store, so a broker that
+ * does not take the copy is no reason to stop; only if it is unreachable the event is not acked
+ * either. */
+static semel_status publish_dead_letter(struct semel_consumer *consumer,
+					const struct semel_item *item, semel_error *error)
+{
+	const struct semel_dead_letter_copy letter = {
+		.scope = semel_text_string(consumer->config.scope),
+		.delivery = item->delivery,
+		.reason = item->reason && item->reason[0] ? item->reason
+							  : semel_status_sentence(item->status),
+		.attempts = item->runs,
+		.failed_at_ms = semel_now_ms(consumer->env),
+	};
+
+	if (item->state != SEMEL_ITEM_DEAD || !consumer->broker->driver->publish_dead_letter)
+		return SEMEL_OK;
+	semel_status status =
+		consumer->broker->driver->publish_dead_letter(consumer->broker, &letter, error);
+	if (status == SEMEL_OK ||
+	    (semel_status_class(status) == SEMEL_CLASS_OUTAGE && status != SEMEL_BUSY))
+		return status;
+	semel_log(SEMEL_LOG_WARN, "cannot publish a copy of the dead letter",
+		  &(struct semel_log_fields){ .message_id =
+						      semel_text_shown(item->delivery->event.id),
+					      .consumer = semel_text_shown(consumer->config.scope),
+					      .error = error->text });
+	return SEMEL_OK;
+}
+
+/* A broker that takes nothing for now: the original stays where it is, and comes again. Its attempt
+ * is counted already, in its hold. */
 static bool defer_if_blocked(struct semel_consumer *consumer, struct semel_item *item,
 			     semel_status status)
 {
 	if (status != SEMEL_BUSY || !consumer->broker->driver->blocked(consumer->broker))
 		return false;
 	semel_item_move(item, SEMEL_ITEM_DEFERRED);
-	consumer->has_deferred = true;
-	consumer->pause_until_ms = semel_steady_ms(consumer->env) + BLOCKED_MS;
+	semel_intake_defer(&consumer->intake, semel_steady_ms(consumer->env) + BLOCKED_MS);
 	return true;
 }
+
+/* ---- logs and counts ------------------------------------------------------------------------- */
 
 struct log_row {
 	enum semel_log_level level;
@@ -79,33 +107,35 @@ struct log_row {
 };
 
 static const struct log_row log_rows[] = {
-	[SEMEL_ITEM_DEFERRED] = { SEMEL_LOG_DEBUG, "not now, comes again", "in-progress", "retry" },
-	[SEMEL_ITEM_DONE] = { SEMEL_LOG_DEBUG, "done", "claimed", "ack" },
-	[SEMEL_ITEM_DUPLICATE] = { SEMEL_LOG_INFO, "duplicate, skipped", "duplicate",
+	[SEMEL_ITEM_DEFERRED] = { SEMEL_LOG_DEBUG, "event deferred", "in-progress", "retry" },
+	[SEMEL_ITEM_DONE] = { SEMEL_LOG_DEBUG, "event processed", "claimed", "ack" },
+	[SEMEL_ITEM_DUPLICATE] = { SEMEL_LOG_INFO, "duplicate skipped", "duplicate",
 				   "ack_duplicate" },
-	[SEMEL_ITEM_SUPERSEDED] = { SEMEL_LOG_INFO, "stale copy of a dead letter, skipped",
-				    "duplicate", "ack_duplicate" },
-	[SEMEL_ITEM_RETRYING] = { SEMEL_LOG_WARN, "failed for now, comes again", "claimed",
-				  "retry" },
-	[SEMEL_ITEM_DEAD] = { SEMEL_LOG_WARN, "given up, dead letter", "claimed", "dead-letter" },
-	[SEMEL_ITEM_PARKED] = { SEMEL_LOG_INFO, "parked behind an earlier event", NULL, "park" },
+	[SEMEL_ITEM_SUPERSEDED] = { SEMEL_LOG_INFO, "copy of a dead letter skipped", "duplicate",
+				    "ack_duplicate" },
+	[SEMEL_ITEM_RETRYING] = { SEMEL_LOG_WARN, "event failed, retrying", "claimed", "retry" },
+	[SEMEL_ITEM_DEAD] = { SEMEL_LOG_WARN, "event became a dead letter", "claimed",
+			      "dead-letter" },
+	[SEMEL_ITEM_PARKED] = { SEMEL_LOG_INFO, "event parked behind an earlier one", NULL,
+				"park" },
 };
 
-static void say(const struct semel_consumer *consumer, const struct semel_item *item)
+static void log_item(const struct semel_consumer *consumer, const struct semel_item *item)
 {
-	const struct log_row *log_row = &log_rows[item->state];
+	const struct log_row *row = &log_rows[item->state];
 	const struct semel_delivery *delivery = item->delivery;
 	bool exchanges = consumer->broker->driver->has_exchanges;
 	bool tagged = exchanges && !delivery->offset_in_store;
+	const char *scope = semel_text_shown(consumer->config.scope);
 	char queue[512];
 
-	if (!semel_log_enabled(log_row->level))
+	if (!semel_log_enabled(row->level))
 		return;
 	struct semel_text correlation =
 		semel_event_header(&delivery->event, "correlationId", consumer->arena);
-	snprintf(queue, sizeof queue, "%s.%s", semel_text_shown(consumer->scope),
+	snprintf(queue, sizeof queue, "%s.%s", scope,
 		 semel_text_shown_or(delivery->event.topic, ""));
-	semel_log(log_row->level, log_row->message,
+	semel_log(row->level, row->message,
 		  &(struct semel_log_fields){
 			  .message_id = semel_text_shown(delivery->event.id),
 			  .correlation_id = semel_text_shown(correlation),
@@ -113,9 +143,9 @@ static void say(const struct semel_consumer *consumer, const struct semel_item *
 			  .topic = semel_text_shown(delivery->event.topic),
 			  .routing_key = semel_text_shown(delivery->event.routing_key),
 			  .queue = queue,
-			  .consumer = semel_text_shown(consumer->scope),
-			  .dedup_status = log_row->dedup,
-			  .ack_decision = log_row->decision,
+			  .consumer = scope,
+			  .dedup_status = row->dedup,
+			  .ack_decision = row->decision,
 			  .error = item->state == SEMEL_ITEM_DONE ? NULL : item->reason,
 			  .partition = delivery->partition,
 			  .offset = delivery->offset,
@@ -136,95 +166,105 @@ static void count(struct semel_consumer *consumer, const struct semel_item *item
 	counts->dead += item->state == SEMEL_ITEM_DEAD;
 	counts->parked += item->state == SEMEL_ITEM_PARKED;
 	counts->redelivered += item->delivery->redelivered;
-	consumer->settled++;
+	consumer->intake.settled++;
 	semel_consumer_counters_settled(consumer, item);
 }
 
-/* Where the broker has a place for those who watch it. The dead letter is in the store, so one that
- * does not take the copy is no reason to stop; only when it is away the event is not acked either.
- */
-static semel_status bury(struct semel_consumer *consumer, const struct semel_item *item,
-			 semel_error *error)
+/* An admitted item is with a worker: it comes here again when its handler has ended. */
+static void report(struct semel_consumer *consumer, const struct semel_item *item)
 {
-	const struct semel_dead_letter_copy letter = {
-		.scope = semel_text_string(consumer->scope),
-		.delivery = item->delivery,
-		.reason = item->reason && item->reason[0] ? item->reason
-							  : semel_status_sentence(item->status),
-		.attempts = item->runs,
-		.failed_at_ms = semel_now_ms(consumer->env),
-	};
+	bool settled = semel_item_is_settled(item);
 
-	if (item->state != SEMEL_ITEM_DEAD || !consumer->broker->driver->publish_dead_letter)
-		return SEMEL_OK;
-	semel_status status =
-		consumer->broker->driver->publish_dead_letter(consumer->broker, &letter, error);
-	if (status == SEMEL_OK ||
-	    (semel_status_class(status) == SEMEL_CLASS_OUTAGE && status != SEMEL_BUSY))
-		return status;
-	semel_log(SEMEL_LOG_WARN, "a dead letter has no copy at the broker",
-		  &(struct semel_log_fields){ .message_id =
-						      semel_text_shown(item->delivery->event.id),
-					      .consumer = semel_text_shown(consumer->scope),
-					      .error = error->text });
-	return SEMEL_OK;
+	if (!settled && item->state != SEMEL_ITEM_DEFERRED)
+		return;
+	log_item(consumer, item);
+	if (semel_spans_enabled())
+		semel_consumer_write_spans(consumer, item);
+	if (settled)
+		count(consumer, item);
+	else
+		semel_consumer_counters_deferred(consumer, item);
 }
 
-static bool is_settled(const struct semel_item *item)
+/* ---- all together ---------------------------------------------------------------------------- */
+
+struct acks {
+	struct semel_delivery *deliveries;
+	uint32_t count;
+};
+
+static semel_status prepare_ack(struct semel_consumer *consumer, struct semel_item *item,
+				struct acks *acks, semel_error *error)
 {
-	return item->state >= SEMEL_ITEM_DONE;
+	semel_status status = send_copy_or_give_up(consumer, item, error);
+
+	if (status == SEMEL_OK)
+		status = publish_dead_letter(consumer, item, error);
+	if (defer_if_blocked(consumer, item, status))
+		return SEMEL_OK;
+	if (!item->entry_id.data && !item->detached)
+		acks->deliveries[acks->count++] = *item->delivery;
+	return status;
+}
+
+static semel_status send_acks(struct semel_consumer *consumer, const struct acks *acks,
+			      semel_error *error)
+{
+	if (acks->count > 0) {
+		int64_t began_us = semel_step_timer_begin();
+		semel_status status = consumer->broker->driver->ack(
+			consumer->broker, acks->deliveries, acks->count, error);
+		semel_step_timer_end(SEMEL_TIMED_ACK, began_us);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	semel_positions_acknowledged(consumer->positions, acks->deliveries, acks->count);
+	return semel_failpoint(SEMEL_FP_CONSUME_AFTER_ACK, error);
+}
+
+static semel_status send_all(struct semel_consumer *consumer, struct semel_item *const *items,
+			     uint32_t count, struct acks *acks, semel_error *error)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		if (!semel_item_is_settled(items[i]))
+			continue;
+		semel_status status = prepare_ack(consumer, items[i], acks, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return send_acks(consumer, acks, error);
 }
 
 semel_status semel_acknowledge(struct semel_consumer *consumer, struct semel_item *const *items,
 			       uint32_t item_count, semel_error *error)
 {
-	struct semel_arena *arena = consumer->arena;
-	struct semel_delivery *acks = semel_arena_alloc(arena, item_count * sizeof *acks + 1);
-	semel_status status = SEMEL_OK;
-	uint32_t ack_count = 0;
+	struct acks acks = { .deliveries = semel_arena_alloc(
+				     consumer->arena, item_count * sizeof *acks.deliveries + 1) };
 
-	if (!acks)
+	if (!acks.deliveries)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for the acks");
-	for (uint32_t i = 0; i < item_count && status == SEMEL_OK; i++) {
-		if (!is_settled(items[i]))
-			continue;
-		if (items[i]->state == SEMEL_ITEM_RETRYING && !items[i]->entry_id.data &&
-		    !items[i]->kept)
-			status = send_copy_or_give_up(consumer, items[i], error);
-		if (status == SEMEL_OK)
-			status = bury(consumer, items[i], error);
-		if (defer_if_blocked(consumer, items[i], status))
-			status = SEMEL_OK;
-		else if (!items[i]->entry_id.data && !items[i]->detached)
-			acks[ack_count++] = *items[i]->delivery;
-	}
-	if (status == SEMEL_OK && ack_count > 0) {
-		int64_t began_us = semel_step_timer_begin();
-		status = consumer->broker->driver->ack(consumer->broker, acks, ack_count, error);
-		semel_step_timer_end(SEMEL_TIMED_ACK, began_us);
-	}
-	if (status == SEMEL_OK) {
-		semel_positions_acknowledged(consumer->positions, acks, ack_count);
-		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_ACK, error);
-	}
+	semel_status status = send_all(consumer, items, item_count, &acks, error);
 	if (status != SEMEL_OK) {
 		semel_consumer_counters_unacked(consumer);
-		semel_log(SEMEL_LOG_WARN, "committed, but not acked; duplicates will be skipped",
-			  &(struct semel_log_fields){ .consumer = semel_text_shown(consumer->scope),
-						      .error = error->text });
+		semel_log(SEMEL_LOG_WARN, "committed but not acknowledged",
+			  &(struct semel_log_fields){
+				  .consumer = semel_text_shown(consumer->config.scope),
+				  .error = error->text });
 		return status;
 	}
-	for (uint32_t i = 0; i < item_count; i++) {
-		/* Else a worker has it: it comes here again when its handler has ended. */
-		bool is_over = is_settled(items[i]) || items[i]->state == SEMEL_ITEM_DEFERRED;
-		if (is_over)
-			say(consumer, items[i]);
-		if (is_over && semel_spans_enabled())
-			semel_consumer_write_spans(consumer, items[i]);
-		if (is_settled(items[i]))
-			count(consumer, items[i]);
-		else if (items[i]->state == SEMEL_ITEM_DEFERRED)
-			semel_consumer_counters_deferred(consumer, items[i]);
-	}
+	for (uint32_t i = 0; i < item_count; i++)
+		report(consumer, items[i]);
 	return SEMEL_OK;
+}
+
+semel_status semel_acknowledge_all(struct semel_consumer *consumer, struct semel_item *items,
+				   uint32_t count, semel_error *error)
+{
+	struct semel_item **list = semel_arena_alloc(consumer->arena, count * sizeof(*list));
+
+	if (!list)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch");
+	for (uint32_t i = 0; i < count; i++)
+		list[i] = &items[i];
+	return semel_acknowledge(consumer, list, count, error);
 }

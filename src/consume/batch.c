@@ -1,21 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Handlers inside the transaction.
- *
- * A batch is one transaction: claims, effects, commit; the acks go out only after it. If any effect
- * fails, nothing of it happened: the batch is done again with care, each item behind a savepoint,
- * so that only the guilty one rolls back and meets its retry policy. What is to be run again at
- * once waits for the next pass, and so do its siblings behind it.
- *
- * With a separate claim (or at-most-once) the claim is committed before the effect, one event at a
- * time, so that a crash leaves one event in doubt and not a batch of them. The ack comes last all
- * the same: the claim is what makes it once at most, and what comes again finds its followers.
+/* A batch is one transaction: claims, effects, commit; the acks go out only after it. If any effect
+ * fails, nothing of it happened: the batch is run again, each item behind a savepoint, so that only
+ * the failed one rolls back and meets its retry policy. What is to be run again at once waits for
+ * the next pass, and so do its siblings behind it.
  */
+#include "consume/batch.h"
+
 #include "base/error.h"
 #include "consume/consumer.h"
+#include "consume/handler_inside.h"
 #include "fault/failpoint.h"
 #include "fault/plant.h"
-#include "observe/log.h"
-#include "observe/step_timer.h"
 
 #include <string.h>
 
@@ -24,59 +19,9 @@ static const struct semel_store_driver *driver_of(const struct semel_consumer *c
 	return consumer->store->driver;
 }
 
-/* ---- one run --------------------------------------------------------------------------------- */
-
-static semel_status run_handler(struct semel_consumer *consumer, struct semel_item *item,
-				semel_error *error)
-{
-	item->event = item->delivery->event;
-	semel_status status = semel_upcasters_apply(consumer->upcasters, consumer->store,
-						    &item->event, consumer->arena, error);
-	if (status != SEMEL_OK)
-		return status;
-	if (consumer->kind == SEMEL_HANDLER_SQL)
-		return driver_of(consumer)->inbox->effect_run(consumer->store, &item->event,
-							      item->runs, error);
-	semel_verdict verdict = semel_context_run(consumer, item, error);
-	return verdict == SEMEL_DONE ? SEMEL_OK : error->status;
-}
-
-static semel_status run_item(struct semel_consumer *consumer, struct semel_item *item,
-			     semel_error *error)
-{
-	item->runs++;
-	int64_t began_us = semel_step_timer_begin();
-	semel_status status = run_handler(consumer, item, error);
-	semel_step_timer_end(SEMEL_TIMED_EFFECT, began_us);
-	item->status = status;
-	if (status == SEMEL_OK)
-		status = item->status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_EFFECT, error);
-	return status;
-}
-
-semel_status semel_batch_acknowledge(struct semel_consumer *consumer, struct semel_item *items,
-				     uint32_t count, semel_error *error)
-{
-	struct semel_item **list = semel_arena_alloc(consumer->arena, count * sizeof(*list));
-	if (!list)
-		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch");
-	for (uint32_t i = 0; i < count; i++)
-		list[i] = &items[i];
-	return semel_acknowledge(consumer, list, count, error);
-}
-
-semel_status semel_batch_commit(struct semel_consumer *consumer, semel_error *error)
-{
-	int64_t began_us = semel_step_timer_begin();
-	semel_status status = driver_of(consumer)->commit(consumer->store, error);
-
-	semel_step_timer_end(SEMEL_TIMED_COMMIT, began_us);
-	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_CONSUME_AFTER_COMMIT, error) : status;
-}
-
-/* Before the commit: how far the deliveries are settled by it. */
-static semel_status write_positions(struct semel_consumer *consumer, const struct semel_item *items,
-				    uint32_t count, semel_error *error)
+semel_status semel_batch_write_positions(struct semel_consumer *consumer,
+					 const struct semel_item *items, uint32_t count,
+					 semel_error *error)
 {
 	semel_status status = semel_items_check(items, count, error);
 	if (status != SEMEL_OK)
@@ -87,38 +32,44 @@ static semel_status write_positions(struct semel_consumer *consumer, const struc
 	return semel_positions_write(consumer->positions, error);
 }
 
-static void report(struct semel_consumer *consumer, const struct semel_item *item)
+void semel_batch_report_to_breaker(struct semel_consumer *consumer, const struct semel_item *item)
 {
 	semel_breaker_report(&consumer->breaker, item->status, item->reason,
 			     semel_steady_ms(consumer->env), semel_random(consumer->env));
 }
 
-/* ---- the hopeful way: one transaction, no savepoints ------------------------------------------
- */
+/* A store may answer for an effect later, when it is asked for something else. */
+bool semel_batch_is_verdict(semel_status status)
+{
+	return status == SEMEL_HANDLER_REJECT || status == SEMEL_HANDLER_RETRY;
+}
+
+/* ---- one transaction, no savepoints ---------------------------------------------------------- */
 
 static semel_status admit_all(struct semel_consumer *consumer, struct semel_item *items,
 			      uint32_t count, semel_error *error)
 {
 	semel_status status = semel_admit(consumer, items, count, consumer->arena, error);
 
-	if (status == SEMEL_OK)
-		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_CLAIM, error);
-	if (status == SEMEL_OK && SEMEL_PLANTED("claim-outside-transaction")) {
-		status = driver_of(consumer)->commit(consumer->store, error);
-		if (status == SEMEL_OK)
-			status = driver_of(consumer)->begin(consumer->store, error);
-	}
-	return status;
+	if (status != SEMEL_OK)
+		return status;
+	status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_CLAIM, error);
+	if (status != SEMEL_OK || !SEMEL_PLANTED("claim-outside-transaction"))
+		return status;
+	status = driver_of(consumer)->commit(consumer->store, error);
+	if (status != SEMEL_OK)
+		return status;
+	return semel_consumer_begin(consumer, error);
 }
 
-/* effect_failed_out: an effect failed; what it said is of no interest yet. */
-static semel_status run_all(struct semel_consumer *consumer, struct semel_item *items,
-			    uint32_t count, bool *effect_failed_out, semel_error *error)
+/* *effect_failed_out: an effect failed; its error is of no interest yet. */
+static semel_status run_admitted(struct semel_consumer *consumer, struct semel_item *items,
+				 uint32_t count, bool *effect_failed_out, semel_error *error)
 {
 	for (uint32_t i = 0; i < count; i++) {
 		if (items[i].state != SEMEL_ITEM_ADMITTED)
 			continue;
-		semel_status status = run_item(consumer, &items[i], error);
+		semel_status status = semel_handler_run(consumer, &items[i], error);
 		if (status != SEMEL_OK) {
 			*effect_failed_out = semel_status_class(status) != SEMEL_CLASS_OUTAGE;
 			return status;
@@ -138,31 +89,26 @@ static bool any_done(const struct semel_item *items, uint32_t count)
 	return false;
 }
 
-/* A store may answer for an effect later, when it is asked for something else. */
-bool semel_batch_is_verdict(semel_status status)
-{
-	return status == SEMEL_HANDLER_REJECT || status == SEMEL_HANDLER_RETRY;
-}
-
 static semel_status run_in_one_transaction(struct semel_consumer *consumer,
 					   struct semel_item *items, uint32_t count,
 					   bool *effect_failed_out, semel_error *error)
 {
-	semel_status status = driver_of(consumer)->begin(consumer->store, error);
+	semel_status status = semel_consumer_begin(consumer, error);
 	if (status != SEMEL_OK)
 		return status;
 
 	status = admit_all(consumer, items, count, error);
 	if (status != SEMEL_OK)
 		goto roll_back;
-	status = run_all(consumer, items, count, effect_failed_out, error);
-	if (status == SEMEL_OK)
-		status = write_positions(consumer, items, count, error);
+	status = run_admitted(consumer, items, count, effect_failed_out, error);
+	if (status != SEMEL_OK)
+		goto roll_back;
+	status = semel_batch_write_positions(consumer, items, count, error);
 	if (status != SEMEL_OK)
 		goto roll_back;
 	if (SEMEL_PLANTED("ack-before-commit"))
-		(void)semel_batch_acknowledge(consumer, items, count, error);
-	status = semel_batch_commit(consumer, error);
+		(void)semel_acknowledge_all(consumer, items, count, error);
+	status = semel_consumer_commit(consumer, error);
 	if (status == SEMEL_OK && any_done(items, count))
 		semel_breaker_report(&consumer->breaker, SEMEL_OK, NULL,
 				     semel_steady_ms(consumer->env), 0);
@@ -170,13 +116,12 @@ static semel_status run_in_one_transaction(struct semel_consumer *consumer,
 	return status;
 
 roll_back:
-	driver_of(consumer)->rollback(consumer->store);
+	semel_consumer_rollback(consumer);
 	*effect_failed_out = *effect_failed_out || semel_batch_is_verdict(status);
 	return status;
 }
 
-/* ---- the careful way: a savepoint each ----------------------------------------------------------
- */
+/* ---- a savepoint for each -------------------------------------------------------------------- */
 
 static bool waits_for_sibling(const struct semel_item *items, uint32_t at)
 {
@@ -187,21 +132,18 @@ static bool waits_for_sibling(const struct semel_item *items, uint32_t at)
 	return false;
 }
 
-/* Behind one that was put off nothing of its key runs; but where a topic waits as a whole, the
- * event that it waits for may stand there. */
-static semel_status is_behind_deferred(struct semel_consumer *consumer,
-				       const struct semel_item *items, uint32_t at,
-				       bool *behind_out, semel_error *error)
+semel_status semel_batch_is_behind(struct semel_consumer *consumer, const struct semel_item *items,
+				   uint32_t at, bool *behind_out, semel_error *error)
 {
 	const struct semel_item *item = &items[at];
 	struct semel_hold hold = { .state = SEMEL_HOLD_NONE };
 
 	*behind_out = semel_item_is_behind_deferred(items, at);
-	if (!*behind_out || consumer->options.order != SEMEL_ORDER_TOTAL ||
+	if (!*behind_out || consumer->config.options.order != SEMEL_ORDER_TOTAL ||
 	    !semel_item_can_hold(item) || SEMEL_PLANTED("head-behind-copies"))
 		return SEMEL_OK;
 	semel_status status = driver_of(consumer)->holds->get(
-		driver_of(consumer)->tx(consumer->store), consumer->scope, &item->key,
+		driver_of(consumer)->tx(consumer->store), consumer->config.scope, &item->key,
 		consumer->arena, &hold, error);
 	if (status == SEMEL_OK)
 		*behind_out = (hold.state != SEMEL_HOLD_RETRY && hold.state != SEMEL_HOLD_DEAD) ||
@@ -209,10 +151,8 @@ static semel_status is_behind_deferred(struct semel_consumer *consumer,
 	return status;
 }
 
-/* RAISE(ROLLBACK), OR ROLLBACK, or a COMMIT in a C handler: savepoint and claim are gone, and so is
- * all that others did in this transaction. */
-static bool check_transaction(struct semel_consumer *consumer, struct semel_item *item,
-			      const semel_error *said)
+bool semel_batch_has_ended_transaction(struct semel_consumer *consumer, struct semel_item *item,
+				       const semel_error *said)
 {
 	const struct semel_store_driver *driver = driver_of(consumer);
 
@@ -233,8 +173,9 @@ static semel_status settle_ended_transaction(struct semel_consumer *consumer,
 	semel_status status = driver_of(consumer)->rollback_to(consumer->store, error);
 
 	item->runs++;
-	return status == SEMEL_OK ? semel_settle_dead(consumer, item, consumer->arena, error)
-				  : status;
+	if (status != SEMEL_OK)
+		return status;
+	return semel_settle_dead(consumer, item, consumer->arena, error);
 }
 
 void semel_batch_commit_refused(struct semel_consumer *consumer, struct semel_item *item,
@@ -245,25 +186,26 @@ void semel_batch_commit_refused(struct semel_consumer *consumer, struct semel_it
 
 	if (strncmp(text, prefix, sizeof prefix - 1) == 0)
 		text += sizeof prefix - 1;
-	item->refused = true;
+	item->skip_run = true;
 	item->status = error->status;
 	item->reason = semel_arena_printf(consumer->arena, "commit failed: %s", text);
 }
 
-static semel_status settle_refused_commit(struct semel_consumer *consumer, struct semel_item *item,
-					  semel_error *error)
+static semel_status settle_skipped_run(struct semel_consumer *consumer, struct semel_item *item,
+				       semel_error *error)
 {
 	semel_status status = driver_of(consumer)->rollback_to(consumer->store, error);
 
 	item->runs++;
-	item->refused = false;
-	report(consumer, item);
-	return status == SEMEL_OK ? semel_settle_failed(consumer, item, 0, consumer->arena, error)
-				  : status;
+	item->skip_run = false;
+	semel_batch_report_to_breaker(consumer, item);
+	if (status != SEMEL_OK)
+		return status;
+	return semel_settle_failed(consumer, item, 0, consumer->arena, error);
 }
 
 /* The claim is made behind the savepoint too: a failed effect leaves none. */
-static semel_status attempt(struct semel_consumer *consumer, struct semel_item *item,
+static semel_status run_one(struct semel_consumer *consumer, struct semel_item *item,
 			    semel_error *error)
 {
 	semel_error said = { .status = SEMEL_OK };
@@ -272,12 +214,12 @@ static semel_status attempt(struct semel_consumer *consumer, struct semel_item *
 		return status;
 	if (item->ended_transaction)
 		return settle_ended_transaction(consumer, item, error);
-	if (item->refused)
-		return settle_refused_commit(consumer, item, error);
-	bool done = run_item(consumer, item, &said) == SEMEL_OK;
-	if (check_transaction(consumer, item, &said))
+	if (item->skip_run)
+		return settle_skipped_run(consumer, item, error);
+	bool done = semel_handler_run(consumer, item, &said) == SEMEL_OK;
+	if (semel_batch_has_ended_transaction(consumer, item, &said))
 		return semel_error_set(error, SEMEL_NO_TRANSACTION, "%s", item->reason);
-	report(consumer, item);
+	semel_batch_report_to_breaker(consumer, item);
 	if (done)
 		return semel_settle_done(consumer, item, consumer->arena, error);
 	if (semel_status_class(item->status) == SEMEL_CLASS_OUTAGE)
@@ -289,36 +231,40 @@ static semel_status attempt(struct semel_consumer *consumer, struct semel_item *
 	return semel_settle_failed(consumer, item, 0, consumer->arena, error);
 }
 
-static semel_status attempt_behind_savepoint(struct semel_consumer *consumer,
-					     struct semel_item *item, semel_error *error)
+static semel_status run_behind_savepoint(struct semel_consumer *consumer, struct semel_item *item,
+					 semel_error *error)
 {
 	semel_status status = driver_of(consumer)->savepoint(consumer->store, error);
 	if (status != SEMEL_OK)
 		return status;
-	status = attempt(consumer, item, error);
-	return status == SEMEL_OK ? driver_of(consumer)->release(consumer->store, error) : status;
+	status = run_one(consumer, item, error);
+	if (status != SEMEL_OK)
+		return status;
+	return driver_of(consumer)->release(consumer->store, error);
 }
 
-/* In the open transaction. */
 semel_status semel_batch_run_each(struct semel_consumer *consumer, struct semel_item *items,
 				  uint32_t count, semel_error *error)
 {
-	semel_status status = SEMEL_OK;
-
-	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
+	for (uint32_t i = 0; i < count; i++) {
 		bool behind = false;
 		if (items[i].state != SEMEL_ITEM_UNDECIDED || waits_for_sibling(items, i))
 			continue;
-		status = is_behind_deferred(consumer, items, i, &behind, error);
+		semel_status status = semel_batch_is_behind(consumer, items, i, &behind, error);
 		if (behind)
 			semel_item_move(&items[i], SEMEL_ITEM_DEFERRED);
 		else if (status == SEMEL_OK)
-			status = attempt_behind_savepoint(consumer, &items[i], error);
+			status = run_behind_savepoint(consumer, &items[i], error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	return SEMEL_OK;
 }
 
-/* Nothing of the pass happened: everybody is where they were, but the doomed one is known. */
+/* ---- passes ---------------------------------------------------------------------------------- */
+
+/* Nothing of the pass happened: every item is as it was before, but the one that has ended the
+ * transaction is known. */
 static void restore_items(struct semel_item *items, const struct semel_item *before, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++) {
@@ -332,8 +278,33 @@ static void restore_items(struct semel_item *items, const struct semel_item *bef
 	}
 }
 
-/* alone_out: the store has refused to commit what they did together, and nothing of it happened; of
- * a single one its refusal is known now. */
+static semel_status run_transaction(struct semel_consumer *consumer, struct semel_item *items,
+				    uint32_t count, semel_error *error)
+{
+	semel_status status = semel_consumer_begin(consumer, error);
+	if (status != SEMEL_OK)
+		return status;
+
+	status = semel_batch_run_each(consumer, items, count, error);
+	if (status != SEMEL_OK)
+		goto roll_back;
+	if (count == 1) {
+		status = semel_crash_recovery_after_run(consumer, items, error);
+		if (status != SEMEL_OK)
+			goto roll_back;
+	}
+	status = semel_batch_write_positions(consumer, items, count, error);
+	if (status != SEMEL_OK)
+		goto roll_back;
+	return semel_consumer_commit(consumer, error);
+
+roll_back:
+	semel_consumer_rollback(consumer);
+	return status;
+}
+
+/* *alone_out: the store has refused to commit what they did together, and nothing of it happened;
+ * of a single one its refusal is known now. */
 static semel_status run_pass(struct semel_consumer *consumer, struct semel_item *items,
 			     uint32_t count, bool *alone_out, semel_error *error)
 {
@@ -341,19 +312,7 @@ static semel_status run_pass(struct semel_consumer *consumer, struct semel_item 
 	if (!before)
 		return semel_error_set(error, SEMEL_INTERNAL, "no memory for a batch");
 	memcpy(before, items, count * sizeof *before);
-	semel_status status = driver_of(consumer)->begin(consumer->store, error);
-	if (status != SEMEL_OK)
-		return status;
-
-	status = semel_batch_run_each(consumer, items, count, error);
-	if (status == SEMEL_OK && count == 1)
-		status = semel_crash_recovery_after_run(consumer, items, error);
-	if (status == SEMEL_OK)
-		status = write_positions(consumer, items, count, error);
-	if (status == SEMEL_OK)
-		status = semel_batch_commit(consumer, error);
-	else
-		driver_of(consumer)->rollback(consumer->store);
+	semel_status status = run_transaction(consumer, items, count, error);
 	*alone_out = semel_batch_is_verdict(status);
 	if (status != SEMEL_NO_TRANSACTION && !*alone_out)
 		return status;
@@ -363,237 +322,99 @@ static semel_status run_pass(struct semel_consumer *consumer, struct semel_item 
 	return SEMEL_OK;
 }
 
+static semel_status run_one_alone(struct semel_consumer *consumer, struct semel_item *item,
+				  semel_error *error)
+{
+	bool refused = false;
+	semel_status status = semel_crash_recovery_before_run(consumer, item, error);
+
+	if (status != SEMEL_OK)
+		return status;
+	status = run_pass(consumer, item, 1, &refused, error);
+	if (status != SEMEL_OK)
+		return status;
+	if (refused) {
+		status = run_pass(consumer, item, 1, &refused, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return semel_acknowledge_all(consumer, item, 1, error);
+}
+
 /* Each in a transaction of its own, in their order. */
 static semel_status run_alone(struct semel_consumer *consumer, struct semel_item *items,
 			      uint32_t count, semel_error *error)
 {
-	semel_status status = SEMEL_OK;
-
-	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
-		bool refused = false, behind = false;
+	for (uint32_t i = 0; i < count; i++) {
+		bool behind = false;
 		if (semel_wake_is_notified(consumer->wake))
 			return SEMEL_OK;
 		if (items[i].state != SEMEL_ITEM_UNDECIDED || waits_for_sibling(items, i))
 			continue;
-		status = is_behind_deferred(consumer, items, i, &behind, error);
-		if (behind) {
+		semel_status status = semel_batch_is_behind(consumer, items, i, &behind, error);
+		if (behind)
 			semel_item_move(&items[i], SEMEL_ITEM_DEFERRED);
-			continue;
-		}
-		if (status == SEMEL_OK)
-			status = semel_crash_recovery_before_run(consumer, &items[i], error);
-		if (status == SEMEL_OK)
-			status = run_pass(consumer, &items[i], 1, &refused, error);
-		if (status == SEMEL_OK && refused)
-			status = run_pass(consumer, &items[i], 1, &refused, error);
-		if (status == SEMEL_OK)
-			status = semel_batch_acknowledge(consumer, &items[i], 1, error);
+		else if (status == SEMEL_OK)
+			status = run_one_alone(consumer, &items[i], error);
+		if (status != SEMEL_OK)
+			return status;
 	}
-	return status;
+	return SEMEL_OK;
 }
 
-/* What is left to run again; delay_ms_out: when. */
-static uint32_t still_open(const struct semel_item *items, uint32_t count, int64_t *delay_ms_out)
+/* How many are to be run again; *delay_ms_out: when. */
+static uint32_t count_undecided(const struct semel_item *items, uint32_t count,
+				int64_t *delay_ms_out)
 {
-	uint32_t open = 0;
+	uint32_t undecided = 0;
 
 	*delay_ms_out = 0;
 	for (uint32_t i = 0; i < count; i++) {
 		if (items[i].state != SEMEL_ITEM_UNDECIDED)
 			continue;
-		open++;
+		undecided++;
 		if (items[i].delay_ms > *delay_ms_out)
 			*delay_ms_out = items[i].delay_ms;
 	}
-	return open;
+	return undecided;
 }
 
-/* Settled in an earlier pass: not again. What was put off stays, and holds back its siblings. */
-static void forget_settled(struct semel_item *items, uint32_t *count)
+/* Settled in an earlier pass: not again. Deferred items stay, and defer their siblings. */
+static void drop_settled(struct semel_item *items, uint32_t *count)
 {
-	uint32_t kept = 0;
+	uint32_t remaining = 0;
 
 	for (uint32_t i = 0; i < *count; i++)
-		if (items[i].state == SEMEL_ITEM_UNDECIDED || items[i].state == SEMEL_ITEM_DEFERRED)
-			items[kept++] = items[i];
-	*count = kept;
+		if (!semel_item_is_settled(&items[i]) && items[i].state != SEMEL_ITEM_ADMITTED)
+			items[remaining++] = items[i];
+	*count = remaining;
 }
 
 static semel_status run_with_savepoints(struct semel_consumer *consumer, struct semel_item *items,
 					uint32_t count, semel_error *error)
 {
-	bool alone = consumer->recovery.on;
+	bool alone = consumer->recovery.active;
 	int64_t delay_ms;
 
-	while (still_open(items, count, &delay_ms) > 0) {
+	while (count_undecided(items, count, &delay_ms) > 0) {
 		if (delay_ms > 0)
 			semel_wake_sleep(consumer->wake, delay_ms);
 		if (semel_wake_is_notified(consumer->wake))
 			return SEMEL_OK; /* not acked: they come again */
-		semel_status status = SEMEL_OK;
-		if (alone)
-			status = run_alone(consumer, items, count, error);
-		else
-			status = run_pass(consumer, items, count, &alone, error);
+		semel_status status = alone ? run_alone(consumer, items, count, error)
+					    : run_pass(consumer, items, count, &alone, error);
 		if (status == SEMEL_OK && !alone)
-			status = semel_batch_acknowledge(consumer, items, count, error);
+			status = semel_acknowledge_all(consumer, items, count, error);
 		if (status != SEMEL_OK)
 			return status;
-		forget_settled(items, &count);
+		drop_settled(items, &count);
 	}
 	return SEMEL_OK;
 }
 
-/* ---- claim first -------------------------------------------------------------------------------
- */
+/* ---- all together ---------------------------------------------------------------------------- */
 
-static semel_status claim_first(struct semel_consumer *consumer, struct semel_item *item,
-				semel_error *error)
-{
-	semel_status status = driver_of(consumer)->begin(consumer->store, error);
-	if (status != SEMEL_OK)
-		return status;
-	status = semel_admit(consumer, item, 1, consumer->arena, error);
-	if (status == SEMEL_OK)
-		status = write_positions(consumer, item, 1, error);
-	if (status != SEMEL_OK) {
-		driver_of(consumer)->rollback(consumer->store);
-		return status;
-	}
-	status = driver_of(consumer)->commit(consumer->store, error);
-	if (status == SEMEL_OK)
-		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_CLAIM, error);
-	if (semel_status_class(status) == SEMEL_CLASS_OUTAGE && item->state == SEMEL_ITEM_ADMITTED)
-		semel_unfinished_claim_note(consumer, item, false);
-	return status;
-}
-
-/* Its own transaction is gone; the dead letter gets a new one. */
-semel_status semel_batch_settle_dead(struct semel_consumer *consumer, struct semel_item *item,
-				     semel_error *error)
-{
-	semel_status status = driver_of(consumer)->begin(consumer->store, error);
-	if (status != SEMEL_OK)
-		return status;
-	status = semel_settle_dead(consumer, item, consumer->arena, error);
-	if (status == SEMEL_OK)
-		return semel_batch_commit(consumer, error);
-	driver_of(consumer)->rollback(consumer->store);
-	return status;
-}
-
-/* Another consumer has taken it over: it comes again, and the claim tells. */
-static void put_off(struct semel_consumer *consumer, struct semel_item *item)
-{
-	semel_item_move(item, SEMEL_ITEM_DEFERRED);
-	consumer->has_deferred = true;
-}
-
-/* item is as it was when its run ended. doubt_out: nobody knows whether it was committed, and the
- * claim does not tell. */
-static semel_status commit_claimed(struct semel_consumer *consumer, struct semel_item *item,
-				   const struct semel_item *ended, bool *doubt_out,
-				   semel_error *error)
-{
-	int64_t began_us = semel_step_timer_begin();
-	semel_status status = driver_of(consumer)->commit(consumer->store, error);
-
-	semel_step_timer_end(SEMEL_TIMED_COMMIT, began_us);
-	*doubt_out = status == SEMEL_OUTAGE && item->claim.status == SEMEL_INBOX_PROCESSED;
-	if (semel_batch_is_verdict(status)) {
-		*item = *ended;
-		semel_batch_commit_refused(consumer, item, error);
-		return semel_batch_settle_dead(consumer, item, error);
-	}
-	return status == SEMEL_OK ? semel_failpoint(SEMEL_FP_CONSUME_AFTER_COMMIT, error) : status;
-}
-
-static semel_status run_claimed(struct semel_consumer *consumer, struct semel_item *item,
-				bool *doubt_out, semel_error *error)
-{
-	semel_error said = { .status = SEMEL_OK };
-	bool ours = true;
-	semel_status status = driver_of(consumer)->begin(consumer->store, error);
-	if (status != SEMEL_OK)
-		return status;
-	status = semel_fence_check(consumer, item, consumer->arena, &ours, error);
-	if (status == SEMEL_OK && ours)
-		status = driver_of(consumer)->savepoint(consumer->store, error);
-	if (status != SEMEL_OK || !ours) {
-		put_off(consumer, item);
-		goto roll_back;
-	}
-	bool done = run_item(consumer, item, &said) == SEMEL_OK;
-	if (check_transaction(consumer, item, &said))
-		return semel_batch_settle_dead(consumer, item, error);
-	report(consumer, item);
-	if (semel_status_class(item->status) == SEMEL_CLASS_OUTAGE) {
-		driver_of(consumer)->rollback(consumer->store);
-		return semel_error_set(error, item->status, "%s", said.text);
-	}
-	struct semel_item ended = *item;
-	if (!done) {
-		item->reason = semel_arena_printf(consumer->arena, "%s", said.text);
-		status = driver_of(consumer)->rollback_to(consumer->store, error);
-	}
-	if (status == SEMEL_OK)
-		status = done ? semel_settle_done(consumer, item, consumer->arena, error)
-			      : semel_settle_dead(consumer, item, consumer->arena, error);
-	if (status == SEMEL_OK)
-		status = driver_of(consumer)->release(consumer->store, error);
-	if (status == SEMEL_OK)
-		status = write_positions(consumer, item, 1, error);
-	if (status == SEMEL_OK)
-		return commit_claimed(consumer, item, &ended, doubt_out, error);
-
-roll_back:
-	driver_of(consumer)->rollback(consumer->store);
-	return status;
-}
-
-static semel_status run_and_finish(struct semel_consumer *consumer, struct semel_item *item,
-				   semel_error *error)
-{
-	struct semel_item claimed = *item;
-	bool doubt = false;
-	semel_status status = SEMEL_OK;
-
-	if (item->state == SEMEL_ITEM_ADMITTED) {
-		status = run_claimed(consumer, item, &doubt, error);
-		/* Nobody's failure, and its effect was rolled back for certain: it may run again.
-		 */
-		if (semel_status_class(status) == SEMEL_CLASS_OUTAGE)
-			semel_unfinished_claim_note(consumer, &claimed, doubt);
-	}
-	return status == SEMEL_OK ? semel_batch_acknowledge(consumer, item, 1, error) : status;
-}
-
-semel_status semel_batch_one_by_one(struct semel_consumer *consumer, struct semel_item *items,
-				    uint32_t count, semel_error *error)
-{
-	semel_status status = SEMEL_OK;
-
-	for (uint32_t i = 0; i < count && status == SEMEL_OK; i++) {
-		bool behind = false;
-		if (semel_wake_is_notified(consumer->wake))
-			break;
-		status = is_behind_deferred(consumer, items, i, &behind, error);
-		if (behind) {
-			semel_item_move(&items[i], SEMEL_ITEM_DEFERRED);
-			continue;
-		}
-		if (status == SEMEL_OK)
-			status = claim_first(consumer, &items[i], error);
-		if (status == SEMEL_OK)
-			status = run_and_finish(consumer, &items[i], error);
-	}
-	return status;
-}
-
-/* ---- the whole ---------------------------------------------------------------------------------
- */
-
-static void reset(struct semel_item *items, uint32_t count)
+static void reset_items(struct semel_item *items, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++) {
 		semel_item_reset(&items[i]);
@@ -603,7 +424,8 @@ static void reset(struct semel_item *items, uint32_t count)
 	}
 }
 
-/* What is given up holds its siblings, so each has to be looked at after the one before it. */
+/* A broken event becomes a dead letter, which holds its siblings: each must be checked after the
+ * one before it. */
 static bool any_broken(const struct semel_item *items, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++)
@@ -618,14 +440,14 @@ semel_status semel_batch_process(struct semel_consumer *consumer, struct semel_i
 	bool effect_failed = false;
 
 	if (!semel_consumer_joins(consumer))
-		return semel_batch_one_by_one(consumer, items, count, error);
-	if (any_broken(items, count) || consumer->recovery.on)
+		return semel_batch_claim_first(consumer, items, count, error);
+	if (any_broken(items, count) || consumer->recovery.active)
 		return run_with_savepoints(consumer, items, count, error);
 	semel_status status = run_in_one_transaction(consumer, items, count, &effect_failed, error);
 	if (status == SEMEL_OK)
-		return semel_batch_acknowledge(consumer, items, count, error);
+		return semel_acknowledge_all(consumer, items, count, error);
 	if (!effect_failed)
 		return status;
-	reset(items, count);
+	reset_items(items, count);
 	return run_with_savepoints(consumer, items, count, error);
 }

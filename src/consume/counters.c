@@ -41,7 +41,7 @@ static struct semel_series *retry_reason(const struct semel_consumer_counters *c
 								      : counters->retry_handler;
 }
 
-static void count_fate(const struct semel_consumer *consumer, const struct semel_item *item)
+static void count_state(const struct semel_consumer *consumer, const struct semel_item *item)
 {
 	const struct semel_consumer_counters *counters = &consumer->counters;
 
@@ -78,7 +78,7 @@ static void count_fate(const struct semel_consumer *consumer, const struct semel
 
 void semel_consumer_counters_settled(struct semel_consumer *consumer, const struct semel_item *item)
 {
-	count_fate(consumer, item);
+	count_state(consumer, item);
 	semel_series_add(consumer->counters.redelivered, item->delivery->redelivered);
 	semel_series_observe(consumer->counters.ack_time,
 			     (semel_steady_ms(consumer->env) - item->received_ms) * 1000);
@@ -117,10 +117,10 @@ static const char *outcome_of(const struct semel_item *item)
 	}
 }
 
-static void where(struct semel_span *span, const struct semel_consumer *consumer,
-		  const struct semel_delivery *delivery)
+static void add_attributes(struct semel_span *span, const struct semel_consumer *consumer,
+			   const struct semel_delivery *delivery)
 {
-	semel_span_text(span, "consumer.scope_id", consumer->scope);
+	semel_span_text(span, "consumer.scope_id", consumer->config.scope);
 	semel_span_text(span, "event.id", delivery->event.id);
 	semel_span_text(span, "messaging.destination.name", delivery->event.topic);
 	semel_span_number(span, "messaging.kafka.partition", delivery->partition);
@@ -137,9 +137,9 @@ static void claim_span(const struct semel_consumer *consumer, const struct semel
 
 	span.began_ms = item->claim_began_ms;
 	span.ended_ms = item->claim_ended_ms;
-	where(&span, consumer, item->delivery);
+	add_attributes(&span, consumer, item->delivery);
 	semel_time_format(semel_time_week_start(item->delivery->event.time_ms), day);
-	day[10] = '\0'; /* of it the date */
+	day[10] = '\0'; /* the date only */
 	semel_span_text(&span, "event.week_start", semel_text_of(day));
 	semel_span_text(&span, "dedup.outcome", semel_text_of(outcome_of(item)));
 	semel_span_end(&span);
@@ -156,7 +156,7 @@ void semel_consumer_write_spans(struct semel_consumer *consumer, const struct se
 	span.began_ms -= semel_steady_ms(consumer->env) - item->received_ms;
 	if (item->state == SEMEL_ITEM_DEAD || item->state == SEMEL_ITEM_RETRYING)
 		span.failure = semel_status_name(item->status);
-	where(&span, consumer, item->delivery);
+	add_attributes(&span, consumer, item->delivery);
 	semel_span_number(&span, "messaging.delivery_attempt", item->runs);
 	semel_span_end(&span);
 	if (item->claim_began_ms > 0)

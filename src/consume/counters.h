@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a consumer counts for others to see: looked up once, then one addition each. */
-#ifndef SEMEL_CONSUME_TALLY_H
-#define SEMEL_CONSUME_TALLY_H
+/* The metrics and spans of a consumer. Series are looked up once, then it is one addition each. */
+#ifndef SEMEL_CONSUME_COUNTERS_H
+#define SEMEL_CONSUME_COUNTERS_H
 
 #include "observe/metrics.h"
 
@@ -16,15 +16,15 @@ struct semel_consumer_counters {
 };
 
 void semel_consumer_counters_open(struct semel_consumer_counters *counters, const char *scope);
-/* Its state is committed and the broker knows. */
+/* It is settled, and acknowledged. */
 void semel_consumer_counters_settled(struct semel_consumer *consumer,
 				     const struct semel_item *item);
-/* It comes again later and costs nothing: somebody else is at work on it, or nobody can be. */
+/* It comes again later and costs no attempt: another consumer runs it, or an outage prevents it. */
 void semel_consumer_counters_deferred(struct semel_consumer *consumer,
 				      const struct semel_item *item);
-/* Committed, but the broker could not be told. */
+/* Committed, but not acknowledged. */
 void semel_consumer_counters_unacked(struct semel_consumer *consumer);
-/* The spans of a delivery that was settled or put off, and of its claim. */
+/* The spans of a delivery that was settled or deferred, and of its claim. */
 void semel_consumer_write_spans(struct semel_consumer *consumer, const struct semel_item *item);
 /* The breaker's state, as it is now. */
 void semel_consumer_counters_breaker(struct semel_consumer *consumer);

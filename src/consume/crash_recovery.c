@@ -7,11 +7,11 @@
 
 #include <string.h>
 
-#define RECOVERY_MS 60000 /* until then shares and queues of the dead have moved on */
-#define FORGET_MS   (24 * 3600 * 1000LL) /* of runs that nobody ended */
+#define RECOVERY_MS 60000 /* by then partitions and queues of dead consumers have moved on */
+#define FORGET_MS   (24 * 3600 * 1000LL) /* runs that began and did not end */
 #define DEAD_MAX    16
 
-/* ---- who died -------------------------------------------------------------------------------- */
+/* ---- dead consumers -------------------------------------------------------------------------- */
 
 struct search {
 	const struct semel_consumer *consumer;
@@ -19,7 +19,7 @@ struct search {
 	uint32_t count;
 };
 
-static void see(const struct semel_presence *presence, void *user)
+static void add_if_dead(const struct semel_presence *presence, void *user)
 {
 	struct search *search = user;
 	const char *owner = semel_text_string(presence->owner);
@@ -36,11 +36,11 @@ static semel_status search_dead(const struct semel_consumer *consumer, struct se
 				semel_error *error)
 {
 	*search = (struct search){ .consumer = consumer };
-	return consumer->store->driver->upkeep->presence_each(consumer->store, consumer->scope, see,
-							      search, error);
+	return consumer->store->driver->upkeep->presence_each(
+		consumer->store, consumer->config.scope, add_if_dead, search, error);
 }
 
-/* ---- for a while ----------------------------------------------------------------------------- */
+/* ---- begin and end --------------------------------------------------------------------------- */
 
 semel_status semel_crash_recovery_begin(struct semel_consumer *consumer, semel_error *error)
 {
@@ -52,12 +52,13 @@ semel_status semel_crash_recovery_begin(struct semel_consumer *consumer, semel_e
 	if (status != SEMEL_OK || search.count == 0)
 		return status;
 	consumer->recovery = (struct semel_crash_recovery){
-		.on = true,
-		.left = consumer->options.batch,
+		.active = true,
+		.remaining = consumer->config.options.batch,
 		.until_ms = semel_steady_ms(consumer->env) + RECOVERY_MS,
 	};
-	semel_log(SEMEL_LOG_INFO, "a consumer of the scope died; events run one by one for a while",
-		  &(struct semel_log_fields){ .consumer = semel_text_shown(consumer->scope) });
+	semel_log(
+		SEMEL_LOG_INFO, "a consumer of the scope died, running events one by one",
+		&(struct semel_log_fields){ .consumer = semel_text_shown(consumer->config.scope) });
 	return SEMEL_OK;
 }
 
@@ -65,13 +66,13 @@ void semel_crash_recovery_end(struct semel_consumer *consumer)
 {
 	struct search search;
 
-	if (!consumer->recovery.on || !consumer->store)
+	if (!consumer->recovery.active || !consumer->store)
 		return;
-	consumer->recovery.on = false;
+	consumer->recovery.active = false;
 	if (search_dead(consumer, &search, NULL) != SEMEL_OK)
 		return;
 	for (uint32_t i = 0; i < search.count; i++) {
-		struct semel_presence presence = { .scope = consumer->scope,
+		struct semel_presence presence = { .scope = consumer->config.scope,
 						   .owner = semel_text_of(search.dead[i]) };
 		(void)consumer->store->driver->upkeep->presence_remove(consumer->store, &presence,
 								       0, NULL);
@@ -80,17 +81,17 @@ void semel_crash_recovery_end(struct semel_consumer *consumer)
 
 /* ---- one event ------------------------------------------------------------------------------- */
 
-static semel_status write_down(struct semel_consumer *consumer, const struct semel_item *item,
+static semel_status record_run(struct semel_consumer *consumer, const struct semel_item *item,
 			       uint32_t *runs_out, semel_error *error)
 {
 	const struct semel_store_driver *driver = consumer->store->driver;
 	int64_t now_ms = semel_now_ms(consumer->env);
-	struct semel_running running = { .scope = consumer->scope,
+	struct semel_running running = { .scope = consumer->config.scope,
 					 .event_id = item->delivery->event.id,
 					 .owner = consumer->owner,
 					 .now_ms = now_ms,
 					 .forget_ms = now_ms - FORGET_MS };
-	semel_status status = driver->begin(consumer->store, error);
+	semel_status status = semel_consumer_begin(consumer, error);
 
 	if (status != SEMEL_OK)
 		return status;
@@ -98,34 +99,41 @@ static semel_status write_down(struct semel_consumer *consumer, const struct sem
 					       error);
 	if (status == SEMEL_OK)
 		return driver->commit(consumer->store, error);
-	driver->rollback(consumer->store);
+	semel_consumer_rollback(consumer);
 	return status;
+}
+
+static bool is_over(const struct semel_consumer *consumer)
+{
+	const struct semel_crash_recovery *recovery = &consumer->recovery;
+
+	return recovery->remaining == 0 || semel_steady_ms(consumer->env) >= recovery->until_ms;
 }
 
 semel_status semel_crash_recovery_before_run(struct semel_consumer *consumer,
 					     struct semel_item *item, semel_error *error)
 {
+	struct semel_crash_recovery *recovery = &consumer->recovery;
 	uint32_t runs = 0;
 
-	if (consumer->recovery.on &&
-	    (consumer->recovery.left == 0 ||
-	     semel_steady_ms(consumer->env) >= consumer->recovery.until_ms))
+	if (recovery->active && is_over(consumer))
 		semel_crash_recovery_end(consumer);
-	if (!consumer->recovery.on || item->broken != SEMEL_OK)
+	if (!recovery->active || item->broken != SEMEL_OK)
 		return SEMEL_OK;
-	consumer->recovery.left--;
-	semel_status status = write_down(consumer, item, &runs, error);
+	recovery->remaining--;
+	semel_status status = record_run(consumer, item, &runs, error);
 	if (status != SEMEL_OK && semel_status_class(status) != SEMEL_CLASS_OUTAGE) {
-		consumer->recovery.on = false;
-		semel_log(SEMEL_LOG_WARN, "the consumer cannot record which event runs",
-			  &(struct semel_log_fields){ .consumer = semel_text_shown(consumer->scope),
-						      .error = error->text });
+		recovery->active = false;
+		semel_log(SEMEL_LOG_WARN, "cannot record which event runs",
+			  &(struct semel_log_fields){
+				  .consumer = semel_text_shown(consumer->config.scope),
+				  .error = error->text });
 		return SEMEL_OK;
 	}
 	if (status != SEMEL_OK || runs <= consumer->retry.attempts_max)
 		return status;
-	item->refused = true;
-	item->runs = runs - 2; /* this one does not count, and the refusal counts as one */
+	item->skip_run = true;
+	item->runs = runs - 2; /* this one does not count, and the skipped run counts as one */
 	item->status = SEMEL_HANDLER_REJECT;
 	item->reason =
 		semel_arena_printf(consumer->arena, "crashed the consumer %u times", runs - 1);
@@ -137,8 +145,8 @@ semel_status semel_crash_recovery_after_run(struct semel_consumer *consumer,
 {
 	const struct semel_store_driver *driver = consumer->store->driver;
 
-	if (!consumer->recovery.on || item->broken != SEMEL_OK)
+	if (!consumer->recovery.active || item->broken != SEMEL_OK)
 		return SEMEL_OK;
-	return driver->upkeep->running_end(driver->tx(consumer->store), consumer->scope,
+	return driver->upkeep->running_end(driver->tx(consumer->store), consumer->config.scope,
 					   item->delivery->event.id, error);
 }

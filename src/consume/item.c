@@ -1,34 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One delivery, or one parked follower, on its way through the consumer: made here, and what can be
- * told of it without the store. */
+/* Items are made here, and moved. */
+#include "consume/item.h"
+
 #include "base/error.h"
 #include "base/uuid.h"
 #include "consume/consumer.h"
 #include "store/hold_key.h"
 
-bool semel_consumer_claims(const struct semel_consumer *consumer)
-{
-	return consumer->options.guarantee != SEMEL_AT_LEAST_ONCE;
-}
-
-bool semel_consumer_joins(const struct semel_consumer *consumer)
-{
-	return consumer->guard_joins && consumer->kind != SEMEL_HANDLER_OUTSIDE &&
-	       consumer->options.guarantee != SEMEL_AT_MOST_ONCE &&
-	       (consumer->options.claim == SEMEL_CLAIM_SAME_TX || !semel_consumer_claims(consumer));
-}
-
 static void fill_claim(const struct semel_consumer *consumer, struct semel_item *item)
 {
-	bool finished =
-		semel_consumer_joins(consumer) || consumer->options.guarantee == SEMEL_AT_MOST_ONCE;
+	bool finished = semel_consumer_joins(consumer) ||
+			consumer->config.options.guarantee == SEMEL_AT_MOST_ONCE;
 
 	item->claim = (struct semel_inbox_claim){
-		.scope = consumer->scope,
+		.scope = consumer->config.scope,
 		.event_id = item->delivery->event.id,
 		.topic = item->delivery->event.topic,
 		.key = item->business_key,
-		.handler_version = consumer->handler_version,
+		.handler_version = consumer->config.handler_version,
 		.event_time_ms = item->delivery->event.time_ms,
 		.partition = item->delivery->partition,
 		.offset = item->delivery->offset,
@@ -42,18 +31,18 @@ static semel_status take_business_key(const struct semel_consumer *consumer,
 				      struct semel_item *item, struct semel_arena *arena,
 				      semel_error *error)
 {
-	const char *header = consumer->dedup_header;
+	const char *header = consumer->config.dedup_header;
 	struct semel_text key = semel_event_header(&item->delivery->event, header, arena);
 
 	if (semel_text_is_blank(key))
-		return semel_error_set(error, SEMEL_CONTRACT,
-				       "header %s is missing, and the subscription dedups by it",
-				       header);
+		return semel_error_set(
+			error, SEMEL_CONTRACT,
+			"header %s is missing, and the subscription deduplicates by it", header);
 	item->business_key = key;
 	return semel_event_check_storable(header, key, error);
 }
 
-/* Broken contracts have no claim and no retry; but they have their place in the order. */
+/* A broken event has no claim and no retry; but it waits for its turn in the order. */
 static void inspect(const struct semel_consumer *consumer, struct semel_item *item,
 		    struct semel_arena *arena)
 {
@@ -61,7 +50,7 @@ static void inspect(const struct semel_consumer *consumer, struct semel_item *it
 	semel_error said = { .status = SEMEL_OK };
 
 	item->broken = semel_event_check(event, &said);
-	if (item->broken == SEMEL_OK && consumer->dedup_header)
+	if (item->broken == SEMEL_OK && consumer->config.dedup_header)
 		item->broken = take_business_key(consumer, item, arena, &said);
 	if (item->broken != SEMEL_OK)
 		item->reason = semel_arena_printf(arena, "%s", said.text);
@@ -71,7 +60,7 @@ struct semel_item *semel_items_make(const struct semel_consumer *consumer,
 				    struct semel_delivery *deliveries, uint32_t count,
 				    struct semel_arena *arena)
 {
-	bool total = consumer->options.order == SEMEL_ORDER_TOTAL;
+	bool total = consumer->config.options.order == SEMEL_ORDER_TOTAL;
 	int64_t received_ms = semel_steady_ms(consumer->env);
 	struct semel_item *items = semel_arena_alloc(arena, count * sizeof *items);
 	if (!items)
@@ -79,8 +68,8 @@ struct semel_item *semel_items_make(const struct semel_consumer *consumer,
 
 	for (uint32_t i = 0; i < count; i++) {
 		struct semel_event *event = &deliveries[i].event;
-		if (consumer->id_header && semel_text_is_blank(event->id))
-			event->id = semel_event_header(event, consumer->id_header, arena);
+		if (consumer->config.id_header && semel_text_is_blank(event->id))
+			event->id = semel_event_header(event, consumer->config.id_header, arena);
 		items[i] = (struct semel_item){
 			.delivery = &deliveries[i],
 			.replay = deliveries[i].metadata.replay,
@@ -106,16 +95,14 @@ bool semel_item_same_key(const struct semel_item *left, const struct semel_item 
 	       semel_text_equal(left->key.type, right->key.type);
 }
 
+bool semel_item_is_settled(const struct semel_item *item)
+{
+	return item->state >= SEMEL_ITEM_DONE;
+}
+
 bool semel_item_can_hold(const struct semel_item *item)
 {
 	return !semel_text_is_blank(item->delivery->event.id) && !semel_text_is_blank(item->key.id);
-}
-
-/* A separate claim allows one run: whatever went wrong, it is not repeated without a person. */
-bool semel_consumer_runs_once(const struct semel_consumer *consumer)
-{
-	return consumer->options.guarantee == SEMEL_AT_MOST_ONCE ||
-	       (consumer->options.claim == SEMEL_CLAIM_SEPARATE && semel_consumer_claims(consumer));
 }
 
 struct semel_dead_entry semel_item_entry(const struct semel_consumer *consumer,
@@ -126,7 +113,7 @@ struct semel_dead_entry semel_item_entry(const struct semel_consumer *consumer,
 	return (struct semel_dead_entry){
 		.entry_id = semel_text_of(entry_id_out),
 		.event = item->delivery->event,
-		.scope = consumer->scope,
+		.scope = consumer->config.scope,
 		.failed_at_ms = semel_now_ms(consumer->env),
 		.partition = item->delivery->partition,
 		.offset = item->delivery->offset,
@@ -140,7 +127,7 @@ struct semel_dead_entry semel_item_entry(const struct semel_consumer *consumer,
 semel_status semel_item_park(struct semel_consumer *consumer, struct semel_item *item,
 			     struct semel_text behind, semel_error *error)
 {
-	bool strict = consumer->options.order == SEMEL_ORDER_STRICT;
+	bool strict = consumer->config.options.order == SEMEL_ORDER_STRICT;
 	struct semel_text previous = item->delivery->metadata.previous;
 	char entry_id[SEMEL_UUID_SIZE];
 	struct semel_dead_entry entry = semel_item_entry(consumer, item, entry_id);
@@ -162,7 +149,7 @@ bool semel_item_is_behind_deferred(const struct semel_item *items, uint32_t at)
 
 /* ---- moving ---------------------------------------------------------------------------------- */
 
-/* The state of the event that a state of its copy stands for. */
+/* The state of the event that this state of its copy stands for. */
 static enum semel_state state_of(const struct semel_item *item, enum semel_item_state state)
 {
 	switch (state) {
@@ -172,8 +159,8 @@ static enum semel_state state_of(const struct semel_item *item, enum semel_item_
 	case SEMEL_ITEM_DUPLICATE:
 		return SEMEL_STATE_DONE;
 	case SEMEL_ITEM_RETRYING:
-		return item->entry_id.data || item->kept ? SEMEL_STATE_PARKED
-							 : SEMEL_STATE_RETRYING;
+		return item->entry_id.data || item->stored ? SEMEL_STATE_PARKED
+							   : SEMEL_STATE_RETRYING;
 	case SEMEL_ITEM_DEAD:
 		return item->in_doubt ? SEMEL_STATE_IN_DOUBT : SEMEL_STATE_DEAD;
 	case SEMEL_ITEM_PARKED:
@@ -190,7 +177,7 @@ void semel_item_move(struct semel_item *item, enum semel_item_state to)
 {
 	enum semel_state from_state = state_of(item, item->state), to_state = state_of(item, to);
 
-	/* A stale copy leaves its event in the state in which it is. */
+	/* A superseded copy leaves its event in the state in which it is. */
 	if (to != SEMEL_ITEM_SUPERSEDED &&
 	    semel_state_check(from_state, to_state, SEMEL_BY_CONSUMER, NULL) != SEMEL_OK)
 		item->illegal = true;
@@ -206,9 +193,10 @@ semel_status semel_items_check(const struct semel_item *items, uint32_t count, s
 {
 	for (uint32_t i = 0; i < count; i++)
 		if (items[i].illegal)
-			return semel_error_set(error, SEMEL_INTERNAL,
-					       "event %s was moved as docs/states.md does not "
-					       "allow: nothing of this batch is committed",
-					       semel_text_shown(items[i].delivery->event.id));
+			return semel_error_set(
+				error, SEMEL_INTERNAL,
+				"event %s made a transition that docs/states.md does "
+				"not have: nothing of this batch is committed",
+				semel_text_shown(items[i].delivery->event.id));
 	return SEMEL_OK;
 }

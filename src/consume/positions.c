@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Places in logs.
- *
- * - A reader never passes an offset whose event is not settled for good. With its transaction are
+/* - A position never passes an offset whose event is not settled for good. With its transaction are
  *   those that are done, duplicates, dead or parked; one under retry is so when its copy was
- *   confirmed, after the transaction, and its reader is written with the next one.
- * - The reader is written in the transaction of the effects, and the fence is checked there, also
- *   when the reader has not moved: a reader that was replaced commits nothing.
- * - What is settled behind a reader that is not comes again after a crash; the claims tell.
+ *   confirmed, after the transaction, and its position is written with the next one.
+ * - The position is written in the transaction of the effects, and the fence is checked there, also
+ *   when the position has not moved: a reader that was replaced commits nothing.
+ * - What is settled behind an offset that is not comes again after a crash; the claims tell.
  */
 #include "consume/positions.h"
 
@@ -45,8 +43,7 @@ struct semel_positions {
 	int64_t lease_ms;
 };
 
-/* ---- one reader -------------------------------------------------------------------------------
- */
+/* ---- one log --------------------------------------------------------------------------------- */
 
 static struct reader *find_reader(const struct semel_positions *positions, struct semel_text topic,
 				  int32_t partition)
@@ -72,7 +69,7 @@ static struct reader *find_or_add_reader(struct semel_positions *positions, cons
 		return NULL;
 	reader = &positions->readers[positions->count++];
 	*reader = (struct reader){ .topic = copy };
-	reader->position = (struct semel_position){ .scope = positions->consumer->scope,
+	reader->position = (struct semel_position){ .scope = positions->consumer->config.scope,
 						    .topic = semel_text_of(copy),
 						    .partition = partition };
 	return reader;
@@ -116,8 +113,8 @@ static bool add_fetched(struct reader *reader, const struct semel_delivery *deli
 	return true;
 }
 
-/* The first offset that is not settled, if what has the lowest mark counts as settled; and the last
- * event before it. */
+/* The first offset that is not settled, if everything from `lowest` on counts as settled; and the
+ * last event before it. */
 static int64_t first_open(const struct reader *reader, enum progress lowest,
 			  struct semel_anchor *behind_out)
 {
@@ -168,7 +165,7 @@ static semel_status take_over(struct semel_positions *positions, struct reader *
 	if (!granted && !is_free(positions, &reader->position))
 		return semel_error_set(error, SEMEL_LEASE_LOST,
 				       "another consumer of %s reads partition %d of %s",
-				       semel_text_shown(consumer->scope),
+				       semel_text_shown(consumer->config.scope),
 				       (int)reader->position.partition, reader->topic);
 	status = driver->inbox->position_take(consumer->store, &reader->position, consumer->owner,
 					      until_ms, error);
@@ -203,7 +200,7 @@ static struct semel_anchor offset_store_anchor(void *user, const char *topic, in
 	return reader ? reader->behind : SEMEL_ANCHOR_NONE;
 }
 
-/* With what has the lowest mark as settled. */
+/* Everything from `lowest` on counts as settled. */
 static semel_status write_position(struct semel_positions *positions, struct reader *reader,
 				   enum progress lowest, semel_error *error)
 {
@@ -279,7 +276,7 @@ struct semel_positions *semel_positions_new(struct semel_consumer *consumer)
 	if (!positions)
 		return NULL;
 	positions->consumer = consumer;
-	positions->lease_ms = consumer->options.lease_ms;
+	positions->lease_ms = consumer->config.options.lease_ms;
 	positions->offset_store = (struct semel_offset_store){
 		.user = positions,
 		.acquire = offset_store_acquire,
@@ -303,7 +300,8 @@ void semel_positions_free(struct semel_positions *positions)
 	free(positions);
 }
 
-const struct semel_offset_store *semel_places_offset_store(const struct semel_positions *positions)
+const struct semel_offset_store *semel_positions_offset_store(
+	const struct semel_positions *positions)
 {
 	return &positions->offset_store;
 }
@@ -337,7 +335,7 @@ semel_status semel_positions_note_fetched(struct semel_positions *positions,
 
 static bool is_settled_by_commit(const struct semel_item *item)
 {
-	return item->state >= SEMEL_ITEM_DONE && (item->state != SEMEL_ITEM_RETRYING || item->kept);
+	return semel_item_is_settled(item) && (item->state != SEMEL_ITEM_RETRYING || item->stored);
 }
 
 /* What an earlier transaction wrote, and was not settled after it, was rolled back. */

@@ -5,12 +5,12 @@
 #include "consume/consumer.h"
 #include "observe/log.h"
 
-#define CHANGED_MS 1000    /* a change is told after so long at the earliest */
-#define ALWAYS_MS  5000    /* and without one, after so long */
-#define FORGET_MS  3600000 /* rows of those who died */
+#define CHANGED_MS 1000    /* after a change, at the earliest */
+#define ALWAYS_MS  5000    /* without one */
+#define FORGET_MS  3600000 /* rows of consumers that died */
 
-/* Where the broker tells what is in hand, only what waits here or is at work is counted. */
-static uint64_t count_in_hand(const struct semel_consumer *consumer)
+/* Where the broker cannot count what it has delivered, only the tasks here are counted. */
+static uint64_t count_in_flight(const struct semel_consumer *consumer)
 {
 	const struct semel_broker *broker = consumer->broker;
 
@@ -19,10 +19,10 @@ static uint64_t count_in_hand(const struct semel_consumer *consumer)
 	return semel_dispatch_task_count(consumer);
 }
 
-static const char *reason_of(const struct semel_consumer *consumer, const char *trouble)
+static const char *reason_of(const struct semel_consumer *consumer, const char *outage)
 {
-	if (trouble)
-		return trouble;
+	if (outage)
+		return outage;
 	if (consumer->breaker.state != SEMEL_BREAKER_CLOSED)
 		return consumer->breaker.reason[0] ? consumer->breaker.reason
 						   : "the handler's dependency does not answer";
@@ -33,16 +33,16 @@ static struct semel_presence presence_of(const struct semel_consumer *consumer, 
 {
 	int64_t now_ms = semel_now_ms(consumer->env);
 	bool open = consumer->breaker.state == SEMEL_BREAKER_OPEN;
-	int64_t left_ms = consumer->breaker.open_until_ms - semel_steady_ms(consumer->env);
+	int64_t remaining_ms = consumer->breaker.open_until_ms - semel_steady_ms(consumer->env);
 
 	return (struct semel_presence){
-		.scope = consumer->scope,
+		.scope = consumer->config.scope,
 		.owner = semel_text_of(consumer->owner),
-		.in_flight = count_in_hand(consumer),
+		.in_flight = count_in_flight(consumer),
 		.breaker = (uint32_t)consumer->breaker.state,
 		.reason = semel_text_of(reason),
-		.next_try_ms = open ? now_ms + (left_ms > 0 ? left_ms : 0) : 0,
-		.paused = consumer->paused,
+		.next_try_ms = open ? now_ms + (remaining_ms > 0 ? remaining_ms : 0) : 0,
+		.paused = consumer->intake.paused,
 		.updated_ms = now_ms,
 		.expires_at_ms = now_ms + SEMEL_PRESENCE_LEASE_MS,
 	};
@@ -70,42 +70,52 @@ static void remember(struct semel_consumer *consumer, const struct semel_presenc
 	last->paused = now->paused;
 }
 
-/* Once: it comes again every few seconds. */
-static void complain(struct semel_consumer *consumer, const semel_error *error)
+/* Once: it fails again every few seconds. */
+static void log_failure(struct semel_consumer *consumer, const semel_error *error)
 {
-	if (consumer->presence.refused)
+	if (consumer->presence.failed)
 		return;
-	consumer->presence.refused = true;
-	semel_log(SEMEL_LOG_WARN, "the consumer cannot record its state",
-		  &(struct semel_log_fields){ .consumer = semel_text_shown(consumer->scope),
+	consumer->presence.failed = true;
+	semel_log(SEMEL_LOG_WARN, "cannot record the state of the consumer",
+		  &(struct semel_log_fields){ .consumer = semel_text_shown(consumer->config.scope),
 					      .error = error->text });
 }
 
-void semel_presence_write(struct semel_consumer *consumer, const char *trouble)
+static semel_status put_row(struct semel_consumer *consumer, const struct semel_presence *now,
+			    semel_error *error)
 {
-	const char *reason = reason_of(consumer, trouble);
+	const struct semel_upkeep_functions *upkeep = consumer->store->driver->upkeep;
+	bool begun = consumer->presence.begun;
+
+	consumer->presence.begun = true;
+	if (!begun) {
+		semel_status status = upkeep->presence_remove(consumer->store, now,
+							      now->updated_ms - FORGET_MS, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return upkeep->presence_put(consumer->store, now, error);
+}
+
+void semel_presence_write(struct semel_consumer *consumer, const char *outage)
+{
+	const char *reason = reason_of(consumer, outage);
 	struct semel_presence now = presence_of(consumer, reason);
-	bool waits = reason != NULL || consumer->paused;
+	struct semel_presence_state *last = &consumer->presence;
+	bool waits = reason != NULL || consumer->intake.paused;
 	semel_error error = { .status = SEMEL_OK };
-	semel_status status = SEMEL_OK;
 
 	if (!consumer->store || !is_due(consumer, &now, waits))
 		return;
 	if (!waits)
-		consumer->presence.since_ms = 0;
-	else if (consumer->presence.since_ms == 0)
-		consumer->presence.since_ms = now.updated_ms;
-	now.waits_since_ms = consumer->presence.since_ms;
+		last->since_ms = 0;
+	else if (last->since_ms == 0)
+		last->since_ms = now.updated_ms;
+	now.waits_since_ms = last->since_ms;
 	remember(consumer, &now);
-	if (!consumer->presence.begun)
-		status = consumer->store->driver->upkeep->presence_remove(
-			consumer->store, &now, now.updated_ms - FORGET_MS, &error);
-	consumer->presence.begun = true;
-	if (status == SEMEL_OK)
-		status = consumer->store->driver->upkeep->presence_put(consumer->store, &now,
-								       &error);
+	semel_status status = put_row(consumer, &now, &error);
 	if (status != SEMEL_OK && semel_status_class(status) != SEMEL_CLASS_OUTAGE)
-		complain(consumer, &error);
+		log_failure(consumer, &error);
 }
 
 void semel_presence_end(struct semel_consumer *consumer)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a consumer tells others of itself: one row in the store, so that verify, trace and doctor
- * know what is in its hands and what it waits for. Written at the start, when something changed (at
- * most once a second), and every five seconds; never inside a transaction, never per event. */
+/* The consumer's row in the store, from which verify, trace and doctor read what it has in flight
+ * and what it waits for. Written at the start, when something changed (at most once a second), and
+ * every five seconds; never inside a transaction, never per event. */
 #ifndef SEMEL_CONSUME_PRESENCE_H
 #define SEMEL_CONSUME_PRESENCE_H
 
@@ -18,14 +18,14 @@ struct semel_presence_state {
 	uint64_t in_flight;
 	uint32_t breaker;
 	bool paused;
-	bool begun;       /* rows of those long dead were removed */
-	bool refused;     /* the store would not take it, which was logged */
+	bool begun;       /* rows of consumers that died long ago were removed */
+	bool failed;      /* the store has refused the row, which was logged */
 	int64_t since_ms; /* since 1970: it waits; 0: it does not */
 };
 
-/* Between two turns, with the store connected. trouble: what is away, NULL: nothing. What goes
- * wrong is not the caller's matter: the row is written again later. */
-void semel_presence_write(struct semel_consumer *consumer, const char *trouble);
+/* Between two steps, with the store connected. outage: what is unreachable, NULL: nothing. A
+ * failure is not the caller's matter: the row is written again later. */
+void semel_presence_write(struct semel_consumer *consumer, const char *outage);
 /* The consumer ends. */
 void semel_presence_end(struct semel_consumer *consumer);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is remaining of a subscription, as last looked at. */
+/* What remains to be done for a subscription, as last read. */
 #ifndef SEMEL_CONSUME_DRAIN_H
 #define SEMEL_CONSUME_DRAIN_H
 
@@ -12,11 +12,11 @@ struct semel_remaining {
 	struct semel_backlog backlog;
 	struct semel_hold_counts holds;
 	int64_t read_at_ms; /* steady */
-	uint64_t failures;  /* when looked */
+	uint64_t failures;  /* when read */
 };
 
-/* To look costs calls to broker and store. Without it nothing is missed but the time of delayed
- * events, and those are made by failures, or by somebody else. */
+/* Reading costs calls to broker and store. Without it only the time of delayed events is missed,
+ * and those are made by failures here, or by another process. */
 bool semel_remaining_is_outdated(const struct semel_consumer *consumer,
 				 const struct semel_remaining *remaining);
 /* draining: all that is held is counted too. */
@@ -27,7 +27,7 @@ bool semel_remaining_is_none(const struct semel_consumer *consumer,
 /* How long an idle consumer may sleep. */
 int64_t semel_remaining_sleep_ms(const struct semel_consumer *consumer,
 				 const struct semel_remaining *remaining);
-/* NOT_FINISHED, saying what is remaining and why. */
+/* NOT_FINISHED, with what remains and why. */
 semel_status semel_remaining_explain(const struct semel_consumer *consumer,
 				     const struct semel_remaining *remaining, semel_error *error);
 

@@ -74,7 +74,7 @@ static bool fill(struct semel_task *task, const struct semel_consumer *consumer,
 	return true;
 }
 
-/* ---- in and out ------------------------------------------------------------------------------ */
+/* ---- adding and removing --------------------------------------------------------------------- */
 
 struct semel_task *semel_task_table_add(struct semel_task_table *table,
 					const struct semel_consumer *consumer,
@@ -116,7 +116,7 @@ void semel_task_table_remove(struct semel_task_table *table, struct semel_task *
 	table->unused = task;
 }
 
-/* ---- looking --------------------------------------------------------------------------------- */
+/* ---- finding --------------------------------------------------------------------------------- */
 
 bool semel_task_same_key(const struct semel_task *left, const struct semel_task *right)
 {

@@ -1,35 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a consumer with an outside handler has in flight: deliveries that wait, calls under way, and
- * calls that have ended. Bounded by count here, and by bytes by whoever adds.
+/* What a consumer with an outside handler has in flight: deliveries that wait, calls that run, and
+ * calls that have ended. Bounded by count here, and by bytes by the caller that adds.
  *
- * A task has memory of its own, which is kept for the next one; so a slow call keeps nothing but
+ * A task has memory of its own, which is reused by the next one; so a slow call retains nothing but
  * its own event, and an event costs no allocation once the table has been full.
  *
- * Threads: the consumer's. A worker reads the event of a task that is at work, and fills its job.
+ * Threads: the consumer's. A worker reads the event of a task that runs, and fills in its call.
  */
-#ifndef SEMEL_CONSUME_HAND_H
-#define SEMEL_CONSUME_HAND_H
+#ifndef SEMEL_CONSUME_TASK_TABLE_H
+#define SEMEL_CONSUME_TASK_TABLE_H
 
 #include "consume/consumer.h"
 #include "consume/workers.h"
 
 enum semel_task_state {
 	SEMEL_TASK_WAITING,
-	SEMEL_TASK_RUNNING,       /* its job was submitted */
+	SEMEL_TASK_RUNNING,       /* its call was submitted */
 	SEMEL_TASK_ENDED,         /* its call has ended; the outcome is not committed */
-	SEMEL_TASK_COMMIT_UNKNOWN /* it did not start, and nobody knows whether its claim was
-				     committed */
+	SEMEL_TASK_COMMIT_UNKNOWN /* it did not start, and its claim may be committed or not */
 };
 
 struct semel_task {
 	struct semel_item item, before; /* before: as it was when the transaction began */
 	struct semel_delivery delivery; /* what item.delivery is */
-	struct semel_job job;
+	struct semel_call call;
 	struct semel_arena *arena;
-	struct semel_task *previous, *next; /* in the order in which they were taken */
+	struct semel_task *previous, *next; /* in the order in which they were added */
 	enum semel_task_state state;
 	uint64_t id_hash, key_hash;
-	uint64_t call; /* its number */
+	uint64_t call_number;
 	size_t bytes;
 	bool upcast;           /* item.event is the version that the handler wants */
 	int64_t not_before_ms; /* steady */
@@ -61,7 +60,7 @@ void semel_task_table_remove(struct semel_task_table *table, struct semel_task *
 /* The task of this very copy whose connection is gone, or NULL. */
 struct semel_task *semel_task_table_find_detached(const struct semel_task_table *table,
 						  const struct semel_delivery *delivery);
-/* A call of this event is under way, or has ended and is not concluded. */
+/* A call of this event runs, or has ended and is not settled. */
 bool semel_task_table_has_call(const struct semel_task_table *table, struct semel_text event_id);
 bool semel_task_table_has_key(const struct semel_task_table *table, const struct semel_item *item);
 bool semel_task_same_key(const struct semel_task *left, const struct semel_task *right);

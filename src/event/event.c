@@ -469,19 +469,39 @@ struct semel_text semel_event_header(const struct semel_event *event, const char
 	return semel_json_member(event->headers, name, arena);
 }
 
+/* What flows on from an event to its follow-ups. */
+static const struct {
+	const char *name;
+	bool is_event_id;  /* the value is the event's id … */
+	bool is_inherited; /* … or that of the event's own header, where it has one */
+} flow_headers[] = {
+	{ "correlationId", true, true }, { "causationId", true, false },
+	{ "tenantId", false, true },     { "sagaId", false, true },
+	{ "traceparent", false, true },  { "tracestate", false, true },
+};
+
+struct semel_text semel_event_follow_up_headers(const struct semel_event *event,
+						struct semel_text own, struct semel_arena *arena)
+{
+	struct semel_text headers = own.data ? own : SEMEL_TEXT("{}");
+
+	for (size_t i = 0; i < sizeof flow_headers / sizeof *flow_headers && headers.data; i++) {
+		const char *name = flow_headers[i].name;
+		struct semel_text value = { 0 };
+		if (own.data && semel_json_member(own, name, arena).data)
+			continue;
+		if (flow_headers[i].is_inherited)
+			value = semel_event_header(event, name, arena);
+		if (!value.data && flow_headers[i].is_event_id)
+			value = event->id;
+		if (value.data)
+			headers = semel_json_with(headers, name, value, arena);
+	}
+	return headers;
+}
+
 struct semel_text semel_event_flow_headers(const struct semel_event *event,
 					   struct semel_arena *arena)
 {
-	static const char *const carried[] = { "tenantId", "sagaId", "traceparent", "tracestate" };
-	struct semel_text correlation = semel_event_header(event, "correlationId", arena);
-	struct semel_text flow = SEMEL_TEXT("{}");
-	flow = semel_json_with(flow, "correlationId", correlation.data ? correlation : event->id,
-			       arena);
-	flow = semel_json_with(flow, "causationId", event->id, arena);
-	for (size_t i = 0; i < sizeof(carried) / sizeof(carried[0]); i++) {
-		struct semel_text value = semel_event_header(event, carried[i], arena);
-		if (value.data)
-			flow = semel_json_with(flow, carried[i], value, arena);
-	}
-	return flow;
+	return semel_event_follow_up_headers(event, (struct semel_text){ 0 }, arena);
 }

@@ -80,10 +80,13 @@ bool semel_event_is_sibling(const struct semel_event *event, const struct semel_
 struct semel_text semel_event_header(const struct semel_event *event, const char *name,
 				     struct semel_arena *arena);
 
-/* The headers that a follow-up of this event carries on: correlationId (or the event's id where it
+/* The headers that flow on to a follow-up of this event: correlationId (or the event's id where it
  * has none), causationId = the event's id, tenantId, sagaId, traceparent, tracestate. */
 struct semel_text semel_event_flow_headers(const struct semel_event *event,
 					   struct semel_arena *arena);
+/* The same, but the follow-up's own headers win (a JSON object; data NULL: it has none). */
+struct semel_text semel_event_follow_up_headers(const struct semel_event *event,
+						struct semel_text own, struct semel_arena *arena);
 
 /* The record as one JSON object: id, type, aggregateType, aggregateId, topic, routingKey, time,
  * contentType, headers, payload (the value itself when it is JSON, else a string; payloadBase64

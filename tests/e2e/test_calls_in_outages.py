@@ -106,10 +106,10 @@ class Consumer:
 
     def wait_for_trouble(self, more):
         before = self.troubles()
-        wait_for(lambda: self.troubles() >= before + more, what="a consumer that starts over")
+        wait_for(lambda: self.troubles() >= before + more, what="a consumer that retries")
 
     def troubles(self):
-        return self.log.read_text().count("starts over")
+        return self.log.read_text().count("consuming failed, retrying")
 
     def let_calls_end(self):
         (self.shop.folder / "go").touch()

@@ -457,7 +457,7 @@ def test_a_store_that_is_locked_for_long_is_waited_for(shop):
         lock.execute("BEGIN IMMEDIATE")
         publish(shop, "one")
         relay(shop)
-        wait_for(lambda: "starts over" in (shop.folder / "log").read_text(), what="a consumer that waits")
+        wait_for(lambda: "consuming failed, retrying" in (shop.folder / "log").read_text(), what="a consumer that waits")
         lock.execute("ROLLBACK")
         wait_for(lambda: words(shop, database=own) == ["one"], what="the effect")
         assert shop.stop(child) == 0

@@ -294,7 +294,7 @@ def test_a_retry_that_waits_while_the_clock_jumps_comes(desk_at, tmp_path, jump)
     desk.value = lambda: f"if [ -e {tmp_path}/fail ]; then exit 1; fi; {EXEC.format(calls=desk.calls)}"
     child = desk.start(env=clock.environment)
     desk.publish(1, env=clock.environment)
-    desk.tells("failed for now, comes again")
+    desk.tells("event failed, retrying")
     (tmp_path / "fail").unlink()
     clock.jump(jump)
     desk.publish(4, env=clock.environment)

@@ -75,7 +75,7 @@ static void nobody_who_reads_is_an_outage_and_no_signal(void **state)
 	sigaction(SIGPIPE, &before, NULL);
 }
 
-enum { CREW = 4, JOBS = 40, PAYLOAD = 20000 };
+enum { WORKERS = 4, CALLS = 40, PAYLOAD = 20000 };
 
 /* Reads slowly and all: lines longer than a pipe's atomic size would mix if they could. */
 static void *read_all(void *fd)
@@ -88,21 +88,29 @@ static void *read_all(void *fd)
 	return text;
 }
 
-static void print_by_a_crew(struct semel_job jobs[JOBS])
+static uint32_t take_all(struct semel_worker_pool *pool)
+{
+	struct pollfd wait = { .fd = semel_worker_pool_fd(pool), .events = POLLIN };
+	uint32_t taken = 0;
+	poll(&wait, 1, -1);
+	while (semel_workers_take(pool) != NULL)
+		taken++;
+	return taken;
+}
+
+static void print_by_a_pool(struct semel_call calls[CALLS])
 {
 	const struct semel_outside_options options = { .timeout_ms = 20000, .scope = "billing" };
-	struct semel_workers *workers = NULL;
-	assert_int_equal(semel_workers_start(&semel_outside_print, &options, CREW, &workers, NULL),
+	struct semel_worker_pool *pool = NULL;
+	uint32_t taken = 0;
+	assert_int_equal(semel_workers_start(&semel_outside_print, &options, WORKERS, &pool, NULL),
 			 SEMEL_OK);
-	for (int i = 0; i < JOBS; i++)
-		semel_workers_submit(workers, &jobs[i]);
-	for (int taken = 0; taken < JOBS;) {
-		struct pollfd wait = { .fd = semel_workers_fd(workers), .events = POLLIN };
-		poll(&wait, 1, -1);
-		while (semel_workers_take(workers) != NULL)
-			taken++;
-	}
-	semel_workers_stop(workers);
+	for (int i = 0; i < CALLS; i++)
+		while (!semel_workers_submit(pool, &calls[i]))
+			taken += take_all(pool);
+	while (taken < CALLS)
+		taken += take_all(pool);
+	semel_worker_pool_free(pool);
 }
 
 static void lines_of_several_workers_do_not_mix(void **state)
@@ -112,20 +120,20 @@ static void lines_of_several_workers_do_not_mix(void **state)
 	memset(payload, 'x', PAYLOAD);
 	payload[0] = payload[PAYLOAD - 1] = '"';
 	payload[PAYLOAD] = '\0';
-	struct semel_event events[JOBS];
-	struct semel_job *jobs = calloc(JOBS, sizeof *jobs);
-	char ids[JOBS][16];
-	for (int i = 0; i < JOBS; i++) {
+	struct semel_event events[CALLS];
+	struct semel_call *calls = calloc(CALLS, sizeof *calls);
+	char ids[CALLS][16];
+	for (int i = 0; i < CALLS; i++) {
 		events[i] = sample_event();
 		events[i].payload = semel_text_from(payload, PAYLOAD);
 		snprintf(ids[i], sizeof ids[i], "ord-%d", i);
 		events[i].aggregate_id = semel_text_of(ids[i]);
-		jobs[i].event = &events[i];
+		calls[i].event = &events[i];
 	}
 	int reader = borrow_stdout();
 	pthread_t thread;
 	assert_int_equal(pthread_create(&thread, NULL, read_all, &reader), 0);
-	print_by_a_crew(jobs);
+	print_by_a_pool(calls);
 	give_stdout_back();
 	void *result;
 	pthread_join(thread, &result);
@@ -137,11 +145,11 @@ static void lines_of_several_workers_do_not_mix(void **state)
 		json_decref(envelope);
 		lines++;
 	}
-	assert_int_equal(lines, JOBS);
+	assert_int_equal(lines, CALLS);
 	close(reader);
 	semel_buffer_free(text);
 	free(text);
-	free(jobs);
+	free(calls);
 	free(payload);
 }
 

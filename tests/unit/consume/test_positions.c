@@ -15,7 +15,7 @@ struct reader {
 static semel_status take(struct reader *reader, bool granted)
 {
 	const struct semel_offset_store *offset_store =
-		semel_places_offset_store(reader->consumer.positions);
+		semel_positions_offset_store(reader->consumer.positions);
 	return offset_store->acquire(offset_store->user, TOPIC, 0, granted, &reader->next, NULL);
 }
 
@@ -23,8 +23,8 @@ static void make_reader(struct reader *reader, struct world *world)
 {
 	*reader = (struct reader){ .world = world };
 	reader->consumer.env = semel_env_system();
-	reader->consumer.scope = SEMEL_TEXT("billing");
-	reader->consumer.options.lease_ms = 60000;
+	reader->consumer.config.scope = SEMEL_TEXT("billing");
+	reader->consumer.config.options.lease_ms = 60000;
 	semel_owner_make(reader->consumer.env, reader->consumer.owner);
 	world_ok(world, semel_store_open(world->store_url, &reader->consumer.store, &world->error));
 	reader->consumer.positions = semel_positions_new(&reader->consumer);
@@ -75,7 +75,7 @@ static semel_status write_place(struct reader *reader)
 static int64_t kept(const struct reader *reader)
 {
 	const struct semel_offset_store *offset_store =
-		semel_places_offset_store(reader->consumer.positions);
+		semel_positions_offset_store(reader->consumer.positions);
 	char *text = world_ask(reader->world, "SELECT next_offset FROM semel_position");
 	int64_t next = text ? atoll(text) : -2, looked = -2;
 	free(text);
@@ -102,7 +102,7 @@ static void the_last_event_before_a_place_is_kept_with_it(void **state)
 	make_reader(&reader, world_of(state));
 	assert_int_equal(take(&reader, false), SEMEL_OK);
 	const struct semel_offset_store *offset_store =
-		semel_places_offset_store(reader.consumer.positions);
+		semel_positions_offset_store(reader.consumer.positions);
 	assert_int_equal(offset_store->anchor(offset_store->user, TOPIC, 0).offset, -1);
 	fetch(&reader, 20, 20);
 	assert_int_equal(semel_positions_note_fetched(reader.consumer.positions, &named, 1, NULL),
@@ -127,7 +127,7 @@ static void the_last_event_before_a_place_is_kept_with_it(void **state)
 			 SEMEL_OK);
 	settle(&next, 20);
 	settle(&next, 21);
-	offset_store = semel_places_offset_store(next.consumer.positions);
+	offset_store = semel_positions_offset_store(next.consumer.positions);
 	assert_true(offset_store->anchor(offset_store->user, TOPIC, 0).hash ==
 		    semel_event_hash_id(SEMEL_TEXT("the one")));
 	drop_reader(&next);
@@ -214,7 +214,7 @@ static void a_place_has_one_reader_until_it_lets_go(void **state)
 	assert_int_equal(take(&second, false), SEMEL_LEASE_LOST);
 	fetch(&first, 0, 4);
 	settle(&first, 0); /* and not written yet */
-	offset_store = semel_places_offset_store(first.consumer.positions);
+	offset_store = semel_positions_offset_store(first.consumer.positions);
 	offset_store->release(offset_store->user, TOPIC, 0);
 	assert_int_equal(take(&second, false), SEMEL_OK);
 	assert_int_equal(second.next, 1);

@@ -23,7 +23,7 @@ static int set_up(void **state)
 {
 	struct fixture *fixture = calloc(1, sizeof *fixture);
 	fixture->consumer.env = semel_env_system();
-	fixture->consumer.scope = SEMEL_TEXT("billing");
+	fixture->consumer.config.scope = SEMEL_TEXT("billing");
 	*state = fixture;
 	return semel_task_table_init(&fixture->table, CAPACITY) ? 0 : -1;
 }

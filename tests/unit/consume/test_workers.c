@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The crew with handlers of the test's own, which count and wait as they are told. */
+/* The worker pool of a consumer, with handlers that count, wait for each other, or never end. */
 #include "base/env.h"
 #include "base/error.h"
 #include "consume/workers.h"
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { CREW = 4, AGGREGATES = 13, JOBS = 2000 };
+enum { WORKERS = 4 };
 
 static atomic_int opened, closed, ran, interrupted;
 static int open_limit;
@@ -131,141 +131,98 @@ static int reset(void **state)
 	return 0;
 }
 
-static struct semel_workers *start(const struct semel_outside_kind *kind, const char *target,
-				   uint32_t count)
+static struct semel_worker_pool *start(const struct semel_outside_kind *kind, const char *target,
+				       uint32_t count)
 {
 	const struct semel_outside_options options = { .target = target,
 						       .timeout_ms = 20000,
 						       .scope = "billing" };
-	struct semel_workers *workers = NULL;
-	assert_int_equal(semel_workers_start(kind, &options, count, &workers, NULL), SEMEL_OK);
-	return workers;
+	struct semel_worker_pool *pool = NULL;
+	assert_int_equal(semel_workers_start(kind, &options, count, &pool, NULL), SEMEL_OK);
+	return pool;
 }
 
-static bool readable(struct semel_workers *workers, int wait_ms)
+static struct semel_call *take_one(struct semel_worker_pool *pool)
 {
-	struct pollfd wait = { .fd = semel_workers_fd(workers), .events = POLLIN };
-	return poll(&wait, 1, wait_ms) == 1;
+	struct pollfd wait = { .fd = semel_worker_pool_fd(pool), .events = POLLIN };
+	assert_int_equal(poll(&wait, 1, 20000), 1);
+	struct semel_call *call = semel_workers_take(pool);
+	assert_non_null(call);
+	return call;
 }
 
-static struct semel_job *take_one(struct semel_workers *workers)
-{
-	assert_true(readable(workers, 20000));
-	struct semel_job *job = semel_workers_take(workers);
-	assert_non_null(job);
-	return job;
-}
-
-static struct semel_event event_of(const char *aggregate_id)
-{
-	struct semel_event event = sample_event();
-	event.aggregate_id = semel_text_of(aggregate_id);
-	return event;
-}
-
-static void jobs_of_an_aggregate_finish_in_the_order_of_their_submission(void **state)
-{
-	(void)state;
-	char ids[AGGREGATES][16];
-	struct semel_event events[AGGREGATES];
-	uint32_t last[AGGREGATES] = { 0 };
-	struct semel_job *jobs = calloc(JOBS, sizeof *jobs);
-	for (int i = 0; i < AGGREGATES; i++) {
-		snprintf(ids[i], sizeof ids[i], "ord-%d", i);
-		events[i] = event_of(ids[i]);
-	}
-	struct semel_workers *workers = start(&counting, NULL, CREW);
-	assert_int_equal(atomic_load(&opened), CREW);
-	for (uint32_t i = 0; i < JOBS; i++) {
-		jobs[i].event = &events[i % AGGREGATES];
-		jobs[i].attempt = i + 1;
-		jobs[i].user = &last[i % AGGREGATES];
-		semel_workers_submit(workers, &jobs[i]);
-	}
-	for (int i = 0; i < JOBS; i++) {
-		struct semel_job *job = take_one(workers);
-		uint32_t *before = job->user;
-		assert_int_equal(job->outcome.retry_after_ms, job->attempt);
-		assert_true(*before < job->attempt);
-		*before = job->attempt;
-	}
-	semel_workers_stop(workers);
-	assert_int_equal(atomic_load(&ran), JOBS);
-	assert_int_equal(atomic_load(&closed), CREW);
-	free(jobs);
-}
-
-static void the_descriptor_is_readable_exactly_while_a_finished_job_is_there(void **state)
+static void a_call_comes_back_with_its_outcome(void **state)
 {
 	(void)state;
 	struct semel_event event = sample_event();
-	struct semel_job jobs[2] = { { .event = &event }, { .event = &event } };
-	struct semel_workers *workers = start(&counting, NULL, 1);
-	assert_false(readable(workers, 0));
-	assert_null(semel_workers_take(workers));
-	semel_workers_submit(workers, &jobs[0]);
-	semel_workers_submit(workers, &jobs[1]);
-	assert_ptr_equal(take_one(workers), &jobs[0]);
-	assert_ptr_equal(take_one(workers), &jobs[1]);
-	assert_false(readable(workers, 0));
-	assert_null(semel_workers_take(workers));
-	semel_workers_stop(workers);
+	struct semel_call call = { .event = &event, .attempt = 7, .user = &event };
+	struct semel_worker_pool *pool = start(&counting, NULL, WORKERS);
+	assert_int_equal(atomic_load(&opened), WORKERS);
+	assert_null(semel_workers_take(pool));
+	assert_true(semel_workers_submit(pool, &call));
+	struct semel_call *taken = take_one(pool);
+	assert_ptr_equal(taken, &call);
+	assert_ptr_equal(taken->user, &event);
+	assert_int_equal(taken->outcome.retry_after_ms, 7);
+	semel_worker_pool_free(pool);
+	assert_int_equal(atomic_load(&closed), WORKERS);
 }
 
-static void different_aggregates_run_at_the_same_time(void **state)
+static void calls_run_at_the_same_time(void **state)
 {
 	(void)state;
-	char ids[CREW][16];
-	struct semel_event events[CREW];
-	struct semel_job jobs[CREW] = { 0 };
-	/* Each run waits for the others: they end only if all are under way. */
-	pthread_barrier_init(&meeting, NULL, CREW);
-	struct semel_workers *workers = start(&meeting_kind, NULL, CREW);
+	struct semel_event event = sample_event();
+	struct semel_call calls[WORKERS] = { 0 };
+	/* Each run waits for the others: they end only if all are running. */
+	pthread_barrier_init(&meeting, NULL, WORKERS);
+	struct semel_worker_pool *pool = start(&meeting_kind, NULL, WORKERS);
 	for (int round = 0; round < 50; round++) {
-		for (int i = 0; i < CREW; i++) {
-			snprintf(ids[i], sizeof ids[i], "ord-%d-%d", round, i);
-			events[i] = event_of(ids[i]);
-			jobs[i].event = &events[i];
-			semel_workers_submit(workers, &jobs[i]);
+		for (int i = 0; i < WORKERS; i++) {
+			calls[i].event = &event;
+			assert_true(semel_workers_submit(pool, &calls[i]));
 		}
-		for (int i = 0; i < CREW; i++)
-			take_one(workers);
+		for (int i = 0; i < WORKERS; i++)
+			take_one(pool);
 	}
-	semel_workers_stop(workers);
+	semel_worker_pool_free(pool);
 	pthread_barrier_destroy(&meeting);
 }
 
-static void a_stop_interrupts_what_is_under_way_and_drops_the_rest(void **state)
+static void a_stop_interrupts_the_call_that_runs_and_does_not_start_the_next(void **state)
 {
 	(void)state;
 	struct semel_event event = sample_event();
-	struct semel_job jobs[3] = { { .event = &event },
-				     { .event = &event },
-				     { .event = &event } };
-	struct semel_workers *workers = start(&endless, NULL, 1);
-	for (int i = 0; i < 3; i++)
-		semel_workers_submit(workers, &jobs[i]);
+	struct semel_call calls[2] = { { .event = &event }, { .event = &event } };
+	struct semel_worker_pool *pool = start(&endless, NULL, 1);
+	for (int i = 0; i < 2; i++)
+		while (!semel_workers_submit(pool, &calls[i]))
+			sched_yield();
 	while (atomic_load(&ran) == 0)
 		sched_yield();
-	semel_workers_stop(workers);
+	semel_worker_pool_stop(pool);
 	assert_int_equal(atomic_load(&interrupted), 1);
 	assert_int_equal(atomic_load(&ran), 1);
 	assert_int_equal(atomic_load(&closed), 1);
+	assert_ptr_equal(take_one(pool), &calls[0]);
+	assert_ptr_equal(take_one(pool), &calls[1]);
+	assert_true(calls[1].outcome.interrupted);
+	assert_int_equal(calls[1].outcome.status, SEMEL_OUTAGE);
+	semel_worker_pool_free(pool);
 }
 
 static void a_stop_ends_programs_that_would_run_for_long(void **state)
 {
 	(void)state;
-	struct semel_event first = event_of("ord-1"), second = event_of("ord-2");
-	struct semel_job jobs[2] = { { .event = &first }, { .event = &second } };
+	struct semel_event event = sample_event();
+	struct semel_call calls[2] = { { .event = &event }, { .event = &event } };
 	static const struct semel_outside_kind *const kinds[] = { &semel_outside_exec,
 								  &semel_outside_pipe };
 	for (int i = 0; i < 2; i++) {
-		struct semel_workers *workers = start(kinds[i], "exec sleep 1000", CREW);
-		semel_workers_submit(workers, &jobs[0]);
-		semel_workers_submit(workers, &jobs[1]);
+		struct semel_worker_pool *pool = start(kinds[i], "exec sleep 1000", WORKERS);
+		assert_true(semel_workers_submit(pool, &calls[0]));
+		assert_true(semel_workers_submit(pool, &calls[1]));
 		int64_t before = semel_steady_ms(semel_env_system());
-		semel_workers_stop(workers);
+		semel_worker_pool_free(pool);
 		assert_true(semel_steady_ms(semel_env_system()) - before < 15000);
 	}
 }
@@ -274,26 +231,22 @@ static void a_handler_that_cannot_be_opened_leaves_nothing_behind(void **state)
 {
 	(void)state;
 	const struct semel_outside_options options = { .timeout_ms = 1000, .scope = "billing" };
-	struct semel_workers *workers = NULL;
+	struct semel_worker_pool *pool = NULL;
 	semel_error error;
 	open_limit = 2;
-	assert_int_equal(semel_workers_start(&counting, &options, CREW, &workers, &error),
+	assert_int_equal(semel_workers_start(&counting, &options, WORKERS, &pool, &error),
 			 SEMEL_CONFIG);
 	assert_string_equal(error.text, "no more");
 	assert_int_equal(atomic_load(&closed), 2);
-	semel_workers_stop(NULL);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(jobs_of_an_aggregate_finish_in_the_order_of_their_submission,
-				       reset),
+		cmocka_unit_test_setup(a_call_comes_back_with_its_outcome, reset),
+		cmocka_unit_test_setup(calls_run_at_the_same_time, reset),
 		cmocka_unit_test_setup(
-			the_descriptor_is_readable_exactly_while_a_finished_job_is_there, reset),
-		cmocka_unit_test_setup(different_aggregates_run_at_the_same_time, reset),
-		cmocka_unit_test_setup(a_stop_interrupts_what_is_under_way_and_drops_the_rest,
-				       reset),
+			a_stop_interrupts_the_call_that_runs_and_does_not_start_the_next, reset),
 		cmocka_unit_test_setup(a_stop_ends_programs_that_would_run_for_long, reset),
 		cmocka_unit_test_setup(a_handler_that_cannot_be_opened_leaves_nothing_behind,
 				       reset),

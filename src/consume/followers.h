@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parked followers whose head is settled: read from the store, run in order, removed with their
+ * effect. */
+#ifndef SEMEL_CONSUME_FOLLOWERS_H
+#define SEMEL_CONSUME_FOLLOWERS_H
+
+#include "base/arena.h"
+
+#include <semel/status.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct semel_consumer;
+struct semel_item;
+
+/* How the next ones are run, after a transaction of several has failed. */
+struct semel_follower_runs {
+	bool single_round; /* a handler has ended the transaction in a later round: one round only
+			    */
+	uint32_t single;   /* the next so many run in transactions of their own */
+};
+
+/* *ran_out: there were any. */
+semel_status semel_followers_run(struct semel_consumer *consumer, bool *ran_out,
+				 semel_error *error);
+/* The first followers of at most max ready holds, as items in the arena. In the open transaction.
+ */
+semel_status semel_followers_read(struct semel_consumer *consumer, uint32_t max,
+				  struct semel_arena *arena, struct semel_item **items_out,
+				  uint32_t *count_out, semel_error *error);
+
+#endif

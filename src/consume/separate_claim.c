@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The claim is committed before the effect (separate, at most once), one event at a time, so that a
+ * crash leaves one event in doubt and not a batch of them. The ack comes last all the same: the
+ * claim makes it once at most, and a copy that comes again finds its followers.
+ *
+ * An outage between both commits leaves the claim of an event that did not run. It is remembered
+ * here until the store answers again; one at most, since such events run one by one.
+ * - The effect was rolled back for certain: the claim is released, and the event runs again.
+ * - It is unknown whether the effect was committed: the claim tells, where it is finished with the
+ *   effect. At most once it is finished before, and the event becomes a dead letter in doubt.
+ */
+#include "base/error.h"
+#include "consume/batch.h"
+#include "consume/claims.h"
+#include "consume/consumer.h"
+#include "consume/handler_inside.h"
+#include "consume/task_table.h"
+#include "fault/failpoint.h"
+#include "observe/log.h"
+#include "observe/step_timer.h"
+
+#include <stdlib.h>
+
+#define ARENA_BLOCK 4096
+
+static const struct semel_store_driver *driver_of(const struct semel_consumer *consumer)
+{
+	return consumer->store->driver;
+}
+
+/* ---- the unfinished claim -------------------------------------------------------------------- */
+
+struct semel_unfinished_claim {
+	struct semel_arena *arena;
+	struct semel_delivery delivery;
+	struct semel_text entry_id;
+	bool head, in_doubt;
+};
+
+void semel_unfinished_claim_free(struct semel_unfinished_claim *claim)
+{
+	if (!claim)
+		return;
+	semel_arena_free(claim->arena);
+	free(claim);
+}
+
+/* NULL: no memory. */
+static struct semel_unfinished_claim *copy_unfinished(const struct semel_item *item, bool in_doubt)
+{
+	struct semel_unfinished_claim *claim = calloc(1, sizeof *claim);
+
+	if (!claim)
+		return NULL;
+	claim->head = item->head;
+	claim->in_doubt = in_doubt;
+	claim->arena = semel_arena_new(ARENA_BLOCK);
+	if (!claim->arena || !semel_delivery_copy(claim->arena, item->delivery, &claim->delivery)) {
+		semel_unfinished_claim_free(claim);
+		return NULL;
+	}
+	claim->entry_id =
+		semel_arena_text(claim->arena, item->entry_id.data, item->entry_id.length);
+	return claim;
+}
+
+static void note_unfinished(struct semel_consumer *consumer, const struct semel_item *item,
+			    bool in_doubt)
+{
+	struct semel_unfinished_claim *claim = copy_unfinished(item, in_doubt);
+
+	if (!claim) {
+		semel_log(SEMEL_LOG_ERROR, "no memory to remember an unfinished claim",
+			  &(struct semel_log_fields){
+				  .message_id = semel_text_shown(item->delivery->event.id),
+				  .consumer = semel_text_shown(consumer->config.scope) });
+		return;
+	}
+	semel_unfinished_claim_free(consumer->unfinished);
+	consumer->unfinished = claim;
+}
+
+/* In the open transaction. */
+static semel_status write_resolution(struct semel_consumer *consumer, semel_error *error)
+{
+	struct semel_unfinished_claim *claim = consumer->unfinished;
+	struct semel_item *item = semel_items_make(consumer, &claim->delivery, 1, consumer->arena);
+
+	if (!item)
+		return semel_error_set(error, SEMEL_INTERNAL, "no memory for an item");
+	if (!claim->in_doubt)
+		return semel_claims_release(consumer, &item->claim, error);
+	item->entry_id = claim->entry_id;
+	item->head = claim->head;
+	item->runs++;
+	item->status = SEMEL_HANDLER_REJECT;
+	item->reason =
+		"in doubt: the store became unreachable while the effect was committed; find "
+		"out whether the effect happened, then replay or discard";
+	semel_item_move(item, SEMEL_ITEM_ADMITTED);
+	return semel_settle_dead(consumer, item, consumer->arena, error);
+}
+
+semel_status semel_unfinished_claim_resolve(struct semel_consumer *consumer, semel_error *error)
+{
+	if (!consumer->unfinished)
+		return SEMEL_OK;
+	semel_status status = semel_consumer_begin(consumer, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = write_resolution(consumer, error);
+	if (status != SEMEL_OK) {
+		semel_consumer_rollback(consumer);
+		return status;
+	}
+	status = driver_of(consumer)->commit(consumer->store, error);
+	if (status != SEMEL_OK)
+		return status;
+	semel_unfinished_claim_free(consumer->unfinished);
+	consumer->unfinished = NULL;
+	return SEMEL_OK;
+}
+
+/* ---- the claim ------------------------------------------------------------------------------- */
+
+static semel_status write_claim(struct semel_consumer *consumer, struct semel_item *item,
+				semel_error *error)
+{
+	semel_status status = semel_admit(consumer, item, 1, consumer->arena, error);
+
+	if (status != SEMEL_OK)
+		return status;
+	return semel_batch_write_positions(consumer, item, 1, error);
+}
+
+static semel_status commit_claim(struct semel_consumer *consumer, struct semel_item *item,
+				 semel_error *error)
+{
+	semel_status status = semel_consumer_begin(consumer, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = write_claim(consumer, item, error);
+	if (status != SEMEL_OK) {
+		semel_consumer_rollback(consumer);
+		return status;
+	}
+	status = driver_of(consumer)->commit(consumer->store, error);
+	if (status == SEMEL_OK)
+		status = semel_failpoint(SEMEL_FP_CONSUME_AFTER_CLAIM, error);
+	if (semel_status_class(status) == SEMEL_CLASS_OUTAGE && item->state == SEMEL_ITEM_ADMITTED)
+		note_unfinished(consumer, item, false);
+	return status;
+}
+
+/* ---- the run --------------------------------------------------------------------------------- */
+
+/* item is as it was when its run ended. *in_doubt_out: it is unknown whether it was committed, and
+ * the claim does not tell. */
+static semel_status commit_run(struct semel_consumer *consumer, struct semel_item *item,
+			       const struct semel_item *ended, bool *in_doubt_out,
+			       semel_error *error)
+{
+	int64_t began_us = semel_step_timer_begin();
+	semel_status status = driver_of(consumer)->commit(consumer->store, error);
+
+	semel_step_timer_end(SEMEL_TIMED_COMMIT, began_us);
+	*in_doubt_out = status == SEMEL_OUTAGE && item->claim.status == SEMEL_INBOX_PROCESSED;
+	if (semel_batch_is_verdict(status)) {
+		*item = *ended;
+		semel_batch_commit_refused(consumer, item, error);
+		return semel_settle_dead_alone(consumer, item, error);
+	}
+	if (status != SEMEL_OK)
+		return status;
+	return semel_failpoint(SEMEL_FP_CONSUME_AFTER_COMMIT, error);
+}
+
+/* Another consumer has taken it over: it comes again, and the claim tells then. */
+static void defer(struct semel_consumer *consumer, struct semel_item *item)
+{
+	semel_item_move(item, SEMEL_ITEM_DEFERRED);
+	consumer->intake.has_deferred = true;
+}
+
+static semel_status settle_run(struct semel_consumer *consumer, struct semel_item *item, bool done,
+			       const semel_error *said, semel_error *error)
+{
+	semel_status status = SEMEL_OK;
+
+	if (!done) {
+		item->reason = semel_arena_printf(consumer->arena, "%s", said->text);
+		status = driver_of(consumer)->rollback_to(consumer->store, error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	status = done ? semel_settle_done(consumer, item, consumer->arena, error)
+		      : semel_settle_dead(consumer, item, consumer->arena, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = driver_of(consumer)->release(consumer->store, error);
+	if (status != SEMEL_OK)
+		return status;
+	return semel_batch_write_positions(consumer, item, 1, error);
+}
+
+/* *owned_out false: another consumer has it now. */
+static semel_status begin_run(struct semel_consumer *consumer, const struct semel_item *item,
+			      bool *owned_out, semel_error *error)
+{
+	semel_status status =
+		semel_claims_check_owned(consumer, item, consumer->arena, owned_out, error);
+
+	if (status != SEMEL_OK || !*owned_out)
+		return status;
+	return driver_of(consumer)->savepoint(consumer->store, error);
+}
+
+static semel_status run_claimed(struct semel_consumer *consumer, struct semel_item *item,
+				bool *in_doubt_out, semel_error *error)
+{
+	semel_error said = { .status = SEMEL_OK };
+	bool owned = true;
+	semel_status status = semel_consumer_begin(consumer, error);
+	if (status != SEMEL_OK)
+		return status;
+	status = begin_run(consumer, item, &owned, error);
+	if (status != SEMEL_OK || !owned) {
+		defer(consumer, item);
+		goto roll_back;
+	}
+	bool done = semel_handler_run(consumer, item, &said) == SEMEL_OK;
+	if (semel_batch_has_ended_transaction(consumer, item, &said))
+		return semel_settle_dead_alone(consumer, item, error);
+	semel_batch_report_to_breaker(consumer, item);
+	if (semel_status_class(item->status) == SEMEL_CLASS_OUTAGE) {
+		status = semel_error_set(error, item->status, "%s", said.text);
+		goto roll_back;
+	}
+	struct semel_item ended = *item;
+	status = settle_run(consumer, item, done, &said, error);
+	if (status != SEMEL_OK)
+		goto roll_back;
+	return commit_run(consumer, item, &ended, in_doubt_out, error);
+
+roll_back:
+	semel_consumer_rollback(consumer);
+	return status;
+}
+
+static semel_status run_and_acknowledge(struct semel_consumer *consumer, struct semel_item *item,
+					semel_error *error)
+{
+	struct semel_item claimed = *item;
+	bool in_doubt = false;
+
+	if (item->state == SEMEL_ITEM_ADMITTED) {
+		semel_status status = run_claimed(consumer, item, &in_doubt, error);
+		/* An outage costs no attempt: the effect was rolled back for certain, or it is in
+		 * doubt. */
+		if (semel_status_class(status) == SEMEL_CLASS_OUTAGE)
+			note_unfinished(consumer, &claimed, in_doubt);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return semel_acknowledge_all(consumer, item, 1, error);
+}
+
+static semel_status claim_and_run(struct semel_consumer *consumer, struct semel_item *item,
+				  semel_error *error)
+{
+	semel_status status = commit_claim(consumer, item, error);
+
+	if (status != SEMEL_OK)
+		return status;
+	return run_and_acknowledge(consumer, item, error);
+}
+
+semel_status semel_batch_claim_first(struct semel_consumer *consumer, struct semel_item *items,
+				     uint32_t count, semel_error *error)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		bool behind = false;
+		if (semel_wake_is_notified(consumer->wake))
+			return SEMEL_OK;
+		semel_status status = semel_batch_is_behind(consumer, items, i, &behind, error);
+		if (behind)
+			semel_item_move(&items[i], SEMEL_ITEM_DEFERRED);
+		else if (status == SEMEL_OK)
+			status = claim_and_run(consumer, &items[i], error);
+		if (status != SEMEL_OK)
+			return status;
+	}
+	return SEMEL_OK;
+}
